@@ -17,7 +17,7 @@ VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test bench bench-peers peers-test bench-contention prove soak account work-soak fuzz dist clean
+.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test bench bench-peers peers-test bench-contention prove soak account work-soak fuzz nightly dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -126,6 +126,15 @@ fuzz: ## run each fuzz test for FUZZTIME=30s; what they find is kept as a case u
 			go test $(TAG_FLAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$package; \
 		done; \
 	done
+
+ROUNDS := 20
+nightly: ## the rounds that check has no time for: random tests ROUNDS=20 times, fuzz tests, accounts and soaks for DURATION=10m each
+	go test $(TAG_FLAGS) -count=$(ROUNDS) -timeout 0 -run 'Random|Race|Concurrent|Linear|Faults|Late' ./bridge/... ./client ./fdbpq/...
+	$(MAKE) race
+	$(MAKE) fuzz
+	$(MAKE) prove
+	$(MAKE) account OPS=5000000 DURATION=$(DURATION)
+	$(MAKE) soak work-soak DURATION=$(DURATION)
 
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 dist: ## build the programs of a release, VERSION=v1.2.3, for all PLATFORMS into ./dist

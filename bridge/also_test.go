@@ -43,8 +43,7 @@ func leasedMany(t *testing.T, e *testenv.Env, queue string, n int) (acks []strin
 
 // One request acknowledges several leases, or none of them, and leases the next.
 func TestAckSeveral(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		acks := leasedMany(t, e, "jobs", 8)
 		acked(t, e, acks[0], also("+ACK", acks[1:3]))
 		lost := e.Request(acks[3], nil, []byte(also("+NXT", []string{acks[4], acks[0], acks[5], acks[2]})))
@@ -187,8 +186,7 @@ func TestAckSeveralOfUnknownOutcome(t *testing.T) {
 
 // Whichever bridge gets it, an acknowledgement of several leases that wants the next ones runs once.
 func TestAckSeveralIsForwarded(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e, second := pair(t, engine)
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		queues, replies := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h"}`)
 		push(t, e, "pq."+queues[0]+".push", nil, "first")
 		got(t, replies[0], "first")

@@ -225,20 +225,9 @@ func TestMaxPayloadLowered(t *testing.T) {
 }
 
 func TestPermissions(t *testing.T) {
-	user := func(p *server.Permissions) func(*server.Options) {
-		return func(o *server.Options) {
-			o.Users = []*server.User{{Username: "bridge", Password: "p", Permissions: p}, {Username: "client", Password: "p"}}
-			o.NoAuthUser = "client"
-		}
-	}
-	asBridge := func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) }
-
 	t.Run("subscribe denied", func(t *testing.T) {
-		e := testenv.New(t, testenv.Options{
-			Stopped: true,
-			Bridge:  asBridge,
-			NATS:    user(&server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"q.>"}}}),
-		})
+		p := &server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"q.>"}}}
+		e := testenv.New(t, restricted(p, testenv.Options{Stopped: true}))
 		e.NATS.Start()
 		b := e.StartBridge()
 		testenv.Eventually(t, func() error {
@@ -255,16 +244,14 @@ func TestPermissions(t *testing.T) {
 		e.Conn = e.Connect()
 		push(t, e, "pq.jobs.push", nil, "x")
 		// Now permitted.
-		e.NATS.Change(user(nil))
+		e.NATS.Change(func(o *server.Options) { o.Users[0].Permissions = nil })
 		e.NATS.Restart()
 		b.WaitReady()
 		push(t, e, "q.jobs.enqueue", nil, "x")
 	})
 	t.Run("reply denied", func(t *testing.T) {
-		e := testenv.New(t, testenv.Options{
-			Bridge: asBridge,
-			NATS:   user(&server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"secret.>"}}}),
-		})
+		p := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"secret.>"}}}
+		e := testenv.New(t, restricted(p, testenv.Options{}))
 		publish(t, e, "pq.jobs.push", "secret.inbox", "x")
 		testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_nats_errors_total", 1) })
 		wantLen(t, e, "pq", "jobs", 1)

@@ -29,9 +29,16 @@ func eachShared(t *testing.T, test func(t *testing.T, e testenv.Engine)) {
 func pair(t *testing.T, engine testenv.Engine, changes ...func(*bridge.Options)) (e *testenv.Env, second *testenv.Bridge) {
 	e = testenv.New(t, testenv.Options{Engine: engine, NATS: withForwardedOnly})
 	second = e.StartBridge(append(changes, forwardedOnly)...)
-	wantMetric(t, e.Bridge, "pq_bridges", 2)
-	wantMetric(t, second, "pq_bridges", 2)
+	together(t, e.Bridge, second)
 	return e, second
+}
+
+// eachPair runs a test on a pair with every engine that bridges can share.
+func eachPair(t *testing.T, test func(t *testing.T, e *testenv.Env, second *testenv.Bridge)) {
+	eachShared(t, func(t *testing.T, engine testenv.Engine) {
+		e, second := pair(t, engine)
+		test(t, e, second)
+	})
 }
 
 // waitersOf returns how many pops of a priority queue wait on a bridge.
@@ -72,8 +79,7 @@ func waitOn(t *testing.T, e *testenv.Env, owner, other *testenv.Bridge, n int, o
 
 // What one bridge stores wakes the pops that wait on another, and fast.
 func TestBellAcrossBridges(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e, second := pair(t, engine)
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		names, replies := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h"}`)
 		subject := "pq." + names[0]
 		var took []time.Duration
@@ -136,8 +142,7 @@ func TestBellIsSilentWithoutWaiters(t *testing.T) {
 	rings, beats := g.hears("bell.>"), g.hears("members")
 	quiet := func(when string) {
 		t.Helper()
-		push(t, e, "pq.other.push", nil, "x")
-		push(t, e, "pq.other.push", nil, "x")
+		pushAll(t, e, "pq.other.push", "x", "x")
 		heartbeats(t, e.Conn, 2, 1)
 		if n, _, err := rings.Pending(); n > 0 || err != nil {
 			t.Errorf("%s: %d rings, %v", when, n, err)
@@ -198,8 +203,7 @@ func TestManyBells(t *testing.T) {
 
 // Programs with their own transactions do not ring. What they write is found soon.
 func TestForeignWriterWakesWaiters(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e, second := pair(t, engine)
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		for owner, other := range map[*testenv.Bridge]*testenv.Bridge{e.Bridge: second, second: e.Bridge} {
 			names, replies := waitOn(t, e, owner, other, 1, `{"expires":"1h"}`)
 			q, err := e.Keyspace.PriorityQueue(names[0])

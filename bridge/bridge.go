@@ -9,9 +9,9 @@
 // them.
 //
 // Every request with a reply subject gets an answer: the result, or an error in headers, see
-// subjects.ErrorFromHeaders. A pop of several items gets a message for each, or with frames for several, and one that
-// ends them. Only pushes and acknowledgements may do without a reply subject. Requests that
-// fail and have no usable reply subject are counted and logged.
+// subjects.ErrorFromHeaders. A pop of several items gets a message for each, or with frames for
+// several, and one that ends them. Only pushes and acknowledgements may do without a reply subject.
+// Requests that fail and have no usable reply subject are counted and logged.
 //
 // # Failures
 //
@@ -29,11 +29,16 @@
 // Bridges that serve the same subjects must share the store and the queue group. A
 // bridge that conflicts with another one does not start to serve, or stops serving
 // until the other is gone: see [ErrSubjectsTaken].
+//
+// # Reading the code
+//
+// run.go makes the parts of a bridge and runs them, shutdown.go ends them, and bridge.go has what
+// they share. A request goes through handler.go, decode.go and decode_push.go, package dispatch,
+// replier.go and replies.go, and package outbox; verbs.go is the table of what differs between
+// verbs. serving.go decides whether the bridge takes requests, with package peers.
 package bridge
 
 import (
-	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,6 +68,7 @@ type Bridge struct {
 	metrics    *metrics
 	outbox     *outbox.Outbox
 	encoders   encoders
+	repliers   sync.Pool // of *clientReplier
 	inspector  *inspector
 	waits      *waits
 
@@ -71,7 +77,7 @@ type Bridge struct {
 	peers   *peers.Peers
 	web     *web.Server
 
-	line     *line
+	cable    *cable
 	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
 	nc       *nats.Conn             // set by connect, before anything uses it
 	denials  denials                // of subscriptions to requests
@@ -88,15 +94,8 @@ type Bridge struct {
 	}
 }
 
-// New checks the options and opens the HTTP listener. Call Close if Run will not be
-// called. It returns the errors of Options.Validate, or that of the listener.
-func New(o Options) (*Bridge, error) {
-	o = o.withDefaults()
-	o.Logger = withDetails(o.Logger)
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
-
+// newBridge returns a bridge without the parts that need it; New adds those.
+func newBridge(o Options) *Bridge {
 	b := &Bridge{
 		options:  o,
 		db:       o.DB,
@@ -105,25 +104,13 @@ func New(o Options) (*Bridge, error) {
 		quiet:    newQuietLogs(o.Logger),
 		id:       nuid.Next(),
 		created:  time.Now().UTC(),
-		line:     newLine(),
+		cable:    newCable(),
 		closed:   make(chan struct{}),
 	}
-	b.inspector = newInspector(b)
-	b.waits = newWaits(b)
-	b.notServing("starting: the store has not answered yet")
-	b.metrics = newMetrics(b)
-	b.endpoints = newEndpoints(b)
 
-	// The dispatcher first, because the others give it work. It calls them only once it runs.
-	b.dispatcher = b.newDispatcher()
-	b.outbox = b.newOutbox()
-	b.peers = b.newPeers()
-
-	var err error
-	if b.web, err = b.newWeb(); err != nil {
-		return nil, err
-	}
-	return b, nil
+	b.metrics = newMetrics()
+	b.endpoints = newEndpoints(b.metrics, o.Grammar)
+	return b
 }
 
 // newDispatcher says what package dispatch needs of the bridge.
@@ -139,7 +126,7 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
 		Owns:           func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
-		GiveBack: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
+		RequeueLate: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
 			b.outbox.RequeueLate(q, kind, result)
 		},
 	}
@@ -152,69 +139,11 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 	return dispatch.New(lanes)
 }
 
-// Close closes the HTTP listener of a bridge that is not run. During Run it ends Run,
-// as any failure of the listener does; after Run it does nothing.
-func (b *Bridge) Close() error { return b.web.Close() }
-
-// now is the time by which items fall due.
-func (b *Bridge) now() time.Time {
-	if b.options.Now != nil {
-		return b.options.Now()
+// replyFailed counts a reply that NATS did not accept.
+func (b *Bridge) replyFailed(err error) {
+	b.metrics.replyFailures.Inc()
+	if b.stopping.Load() {
+		b.unsent.Add(1)
 	}
-	return time.Now()
-}
-
-// Waiters returns the number of pops that wait for items.
-func (b *Bridge) Waiters() int { return b.dispatcher.Waiters() }
-
-// Addr returns the address of the HTTP listener, "" without one.
-func (b *Bridge) Addr() string { return b.web.Addr() }
-
-// Run serves until ctx ends, then finishes the requests that have been delivered. It
-// returns when all its goroutines have ended, within the shutdown timeout unless the
-// store takes longer to cancel a batch. One goroutine may outlive it: an attempt to
-// connect by a CustomDialer that does not return. Call Run once. The error is nil after
-// an orderly shutdown; otherwise it says why the bridge could not start or continue, or
-// what was left undone.
-func (b *Bridge) Run(ctx context.Context) error {
-	// Accepted requests outlive ctx: see shutdown.
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-
-	started := running{failed: make(chan error, 2), stop: stop, stopServing: func() {}} // room for both senders
-	started.dispatcher.Go(func() { b.dispatcher.Run(work) })
-	started.others.Go(func() { b.outbox.Run(work) })
-
-	err := b.connect(ctx)
-	b.web.Start(started.failed) // after connect, because it uses the connection
-	if err == nil {
-		serving, stopServing := context.WithCancel(ctx)
-		started.stopServing = stopServing
-		started.serving.Go(func() {
-			opened := func() {
-				sweep := func() { started.others.Go(func() { b.dispatcher.Sweeper().Run(serving) }) }
-				started.others.Go(func() { b.dispatcher.Maintain(work, sweep) })
-			}
-			if err := b.serve(serving, opened); err != nil {
-				started.failed <- err
-			}
-		})
-		select {
-		case <-ctx.Done():
-		case err = <-started.failed:
-		case <-b.closed:
-			err = fmt.Errorf("bridge: the NATS connection was closed: %w", b.nc.LastError())
-		}
-	}
-	return b.shutdown(ctx, err, &started)
-}
-
-// running is what Run has started.
-type running struct {
-	dispatcher  sync.WaitGroup
-	serving     sync.WaitGroup // serve
-	stopServing func()         // ends serve
-	others      sync.WaitGroup // end with stop
-	stop        func()         // cancels the batches in flight and ends others
-	failed      chan error     // why one of them ended early
+	b.quiet.replies.warn("a reply could not be sent", "error", err)
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -20,8 +19,7 @@ func cancel(t *testing.T, e *testenv.Env, subject, id string) {
 
 // A client ends a pop that waits, which is answered as if its time were over. Nothing is taken for it any more.
 func TestCancel(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		plain := asked(t, e, "jobs", "pop.max", `{"expires":"1h","id":"plain"}`)
 		leased := asked(t, e, "jobs", "pop.min", `{"expires":"1h","ack_wait":"1h","id":"leased","idle_heartbeat":"1h"}`)
 		batch := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":3,"id":"batch"}`)
@@ -96,8 +94,7 @@ func TestCancelsOfNothing(t *testing.T) {
 
 // A pop that waits at one bridge ends, whichever bridge is asked to cancel it.
 func TestCancelAtAnotherBridge(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e, second := pair(t, engine)
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		names, replies := waitOn(t, e, second, e.Bridge, 8, `{"expires":"1h","ack_wait":"1h","id":"secret"}`)
 		for i, name := range names {
 			cancel(t, e, "pq."+name+".pop.min", "secret")
@@ -116,20 +113,11 @@ func TestCancelAtAnotherBridge(t *testing.T) {
 
 // A client of another account, whose inbox the bridge does not know, cancels in the same way.
 func TestCancelFromAnotherAccount(t *testing.T) {
-	e := testenv.New(t, testenv.Options{
-		Stopped: true,
-		NATS: testenv.ServerOptions(t, `
-			accounts {
-				QUEUES { users = [ { user: bridge, password: p, permissions: { publish: ["_R_.>", "_pqbridge.>"] } } ], exports = [ { service: "pq.>" } ] }
-				CLIENTS { users = [ { user: client, password: p } ], imports = [ { service: { account: QUEUES, subject: "pq.>" } } ] }
-			}
-			no_auth_user: client`),
-		Bridge: func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },
-	})
-	e.NATS.Start()
-	e.Bridge = e.StartBridge()
-	e.Bridge.WaitReady()
-	e.Conn = e.Connect()
+	e := withAccounts(t, `
+		accounts {
+			QUEUES { users = [ { user: bridge, password: p, permissions: { publish: ["_R_.>", "_pqbridge.>"] } } ], exports = [ { service: "pq.>" } ] }
+			CLIENTS { users = [ { user: client, password: p } ], imports = [ { service: { account: QUEUES, subject: "pq.>" } } ] }
+		}`)
 	replies := asked(t, e, "jobs", "pop.min", `{"expires":"1h","id":"far"}`)
 	cancel(t, e, "pq.jobs.pop.min", "far")
 	isError(t, 404, "a cancelled pop", next(t, replies))

@@ -26,8 +26,8 @@ const (
 	maxNATSPayload = 64 << 20
 )
 
-// connect opens the connection. NATS may be unavailable. connect stops waiting for it
-// when ctx ends.
+// connect opens the connection. NATS may be unavailable. connect stops waiting for it when ctx
+// ends.
 func (b *Bridge) connect(ctx context.Context) error {
 	options := append([]nats.Option{
 		nats.Name(clientName),
@@ -36,6 +36,8 @@ func (b *Bridge) connect(ctx context.Context) error {
 		nats.ReconnectWait(reconnectWait),
 		nats.IgnoreAuthErrorAbort(), // an operator may correct the server's accounts
 	}, b.options.NATSOptions...)
+
+	// After the others: the last two take over what those say about dialing.
 	options = append(options,
 		nats.ConnectHandler(b.connected),
 		nats.ReconnectHandler(b.connected),
@@ -43,15 +45,17 @@ func (b *Bridge) connect(ctx context.Context) error {
 		nats.ReconnectErrHandler(b.notConnected),
 		nats.ErrorHandler(b.asyncError),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
-		b.line.option,
+		b.cable.option,
 		(&intake{backlog: b.backlog}).option,
 	)
-	release := context.AfterFunc(ctx, b.line.cut)
+
+	release := context.AfterFunc(ctx, b.cable.cut)
 	nc, err := nats.Connect(b.options.NATSURL, options...)
 	release()
 	if err != nil {
 		return fmt.Errorf("bridge: NATS at %s: %w", redacted(b.options.NATSURL), err)
 	}
+
 	b.nc = nc
 	if err := b.outbox.Listen(nc); err != nil {
 		return err
@@ -89,7 +93,7 @@ func (b *Bridge) disconnected(_ *nats.Conn, err error) {
 }
 
 func (b *Bridge) notConnected(_ *nats.Conn, err error) {
-	if b.line.whole.Err() == nil {
+	if b.cable.whole.Err() == nil {
 		b.quiet.nats.warn("NATS cannot be reached; trying again", "error", err)
 	}
 }
@@ -99,6 +103,7 @@ func (b *Bridge) notConnected(_ *nats.Conn, err error) {
 func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	defer b.outbox.Heard(err)
 	b.metrics.natsErrors.Inc()
+
 	if to, ok := deniedSubject(err); ok && !strings.HasPrefix(to, peers.Root) {
 		b.metrics.replyFailures.Inc()
 		b.quiet.replies.warn("NATS refused a reply: this service may not publish to the subject that the client chose",
@@ -109,6 +114,7 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	if errors.Is(err, nats.ErrPermissionViolation) && b.outbox.NoteDeaf(err) {
 		return
 	}
+
 	subject := ""
 	if s != nil {
 		subject = s.Subject
@@ -117,8 +123,8 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
-	// The opening quote excludes reply subjects of clients that contain peers.Root
-	// further on.
+
+	// The opening quote excludes reply subjects of clients that contain peers.Root further on.
 	if strings.Contains(err.Error(), `to "`+peers.Root) {
 		b.mute()
 	}
@@ -150,4 +156,25 @@ func deniedSubject(err error) (subject string, ok bool) {
 	}
 	subject, err = strconv.Unquote(quoted)
 	return subject, err == nil
+}
+
+// backlog returns what NATS has delivered over b.nc and no callback has handled yet.
+func (b *Bridge) backlog() (messages, bytes int) {
+	b.serving.mu.Lock()
+	messages, bytes = wire.Backlog(b.serving.subscriptions)
+	b.serving.mu.Unlock()
+	for _, backlog := range []func() (int, int){b.peers.Router.Backlog, b.outbox.Backlog} {
+		m, n := backlog()
+		messages, bytes = messages+m, bytes+n
+	}
+	return messages, bytes
+}
+
+// dropped returns how many messages the NATS client dropped because the bridge fell
+// behind.
+func (b *Bridge) dropped() float64 {
+	b.serving.mu.Lock()
+	total := b.serving.dropped + wire.Dropped(b.serving.subscriptions)
+	b.serving.mu.Unlock()
+	return float64(total + b.peers.Router.Dropped())
 }

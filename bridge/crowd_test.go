@@ -23,8 +23,7 @@ func TestManyPopsOfManyItems(t *testing.T) {
 
 func testCrowd(t *testing.T, options string) {
 	crowd, most := race.Times(8000, 2000), 2*time.Second
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.Lanes, o.MaxWaiters = 1, crowd }})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		waiting, inbox := e.Connect(), nats.NewInbox()
 		var answered atomic.Int64
 		if _, err := waiting.Subscribe(inbox, func(*nats.Msg) { answered.Add(1) }); err != nil {
@@ -51,5 +50,5 @@ func testCrowd(t *testing.T, options string) {
 		if slowest > most {
 			t.Errorf("a push to another queue took %v, want at most %v", slowest, most)
 		}
-	})
+	}, func(o *bridge.Options) { o.Lanes, o.MaxWaiters = 1, crowd })
 }

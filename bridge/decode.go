@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"fmt"
-	"net/textproto"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -13,16 +12,17 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// decode completes a request and its operations, the first of which has its kind and end, from
-// a message whose subject was parsed. It may append operations. Errors wrap ErrBadRequest, or
-// are those of package subjects and of fdbpq.ParseToken.
+// decode completes a request, its replier and its operations, the first of which has its kind and
+// end, from a message whose subject was parsed. It may append operations. Errors wrap
+// ErrBadRequest, or are those of package subjects and of fdbpq.ParseToken.
 //
 // It is a switch and no function in the table of verbs, so that its arguments stay on the
 // stack.
-func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+func decode(p payload, m *nats.Msg, r *subjects.Request, c *clientReplier, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if p == payloadMessage {
 		return ops, decodePush(m, r, &ops[0])
 	}
+
 	if err := checkNames(m.Header, r); err != nil {
 		return nil, err
 	}
@@ -34,14 +34,15 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Reque
 			return nil, err
 		}
 	}
-	// The headers were for NATS. Forwarded to another bridge they would act once more,
-	// with the permissions of this one.
+
+	// The headers were for NATS. Forwarded to another bridge they would act once more, with the
+	// permissions of this one.
 	m.Header = nil
 	switch p {
 	case payloadOptions:
-		return decodePop(m, request, ops)
+		return decodePop(m, c, request, ops)
 	case payloadAck:
-		return decodeAck(m, r, request, ops)
+		return decodeAck(m, r, c, request, ops)
 	case payloadSettings:
 		return ops, decodeSettings(m, &ops[0])
 	case payloadList:
@@ -55,6 +56,7 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Reque
 		ops[0].Limit, ops[0].DropHeader = int64(most), subjects.OfPushAlone
 		return ops, err
 	}
+
 	if len(m.Data) > 0 {
 		return nil, fmt.Errorf("%w: %s with a payload of %d bytes: want none", ErrBadRequest, r.Verb, len(m.Data))
 	}
@@ -64,11 +66,13 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Reque
 	return ops, nil
 }
 
-// decodePop reads the options of a pop. If it returns no operations, the request cancels the one whose Wait has this ID.
-func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+// decodePop reads the options of a pop. If it returns no operations, the request cancels the one
+// whose Wait has this ID.
+func decodePop(m *nats.Msg, c *clientReplier, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if len(m.Data) == 0 {
 		return ops, nil
 	}
+
 	o, err := subjects.ParsePopOptions(m.Data)
 	if err != nil {
 		return nil, err
@@ -77,24 +81,28 @@ func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.
 		request.Wait = &dispatch.Wait{ID: o.Cancel}
 		return nil, nil
 	}
+
 	if o.Lease {
 		ops[0].Kind = fdbpq.OpLease
 	}
-	applyOptions(request, &ops[0], o)
+	applyOptions(c, request, &ops[0], o)
 	return ops, nil
 }
 
 // applyOptions gives the request and its last operation, a pop or lease, the options.
-func applyOptions(r *dispatch.Request, last *fdbpq.Op, o subjects.PopOptions) {
+func applyOptions(c *clientReplier, r *dispatch.Request, last *fdbpq.Op, o subjects.PopOptions) {
 	if o.Expires > 0 {
 		r.Wait = &dispatch.Wait{Until: r.Received.Add(o.Expires), Heartbeat: o.IdleHeartbeat, OnlyIfEmpty: o.NoWait, ID: o.ID}
 	}
 	if o.Batch > 1 {
-		r.Batch, r.Pops = o.Batch, o.Batch
+		c.batch, r.Pops = o.Batch, o.Batch
 	}
-	// One plain item needs no frame. Clients of other accounts may know no subject for acknowledgements but reply subjects.
-	plain, far := last.Kind == fdbpq.OpPop, wire.Imported(r.Reply)
-	r.Frames = o.Frames && (plain && o.Batch > 1 || !plain && !far)
+
+	// One plain item needs no frame. Clients of other accounts may know no subject for
+	// acknowledgements but reply subjects.
+	plain, far := last.Kind == fdbpq.OpPop, wire.Imported(c.reply)
+	c.frames = o.Frames && (plain && o.Batch > 1 || !plain && !far)
+
 	last.Lease, last.MaxBytes = o.AckWait, o.MaxBytes
 	if o.Lease && o.AckWait == 0 {
 		last.Lease = fdbpq.SettingsLease // also after +NXT, whose lease would have the length of the one before
@@ -102,7 +110,7 @@ func applyOptions(r *dispatch.Request, last *fdbpq.Op, o subjects.PopOptions) {
 }
 
 // decodeAck reads an acknowledgement.
-func decodeAck(m *nats.Msg, r *subjects.Request, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+func decodeAck(m *nats.Msg, r *subjects.Request, c *clientReplier, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	token, err := fdbpq.ParseToken(r.Token)
 	if err != nil {
 		return nil, err
@@ -111,11 +119,13 @@ func decodeAck(m *nats.Msg, r *subjects.Request, request *dispatch.Request, ops 
 	if err != nil {
 		return nil, err
 	}
+
 	op := &ops[0]
 	op.Token = token
 	if ops, err = appendAlso(ops, a.Also); err != nil {
 		return nil, err
 	}
+
 	switch a.Kind {
 	case subjects.AckNak:
 		op.Kind, op.Delay, op.Uncounted, op.Reason = fdbpq.OpNak, fdbpq.Backoff, a.Snooze, a.Reason
@@ -131,7 +141,7 @@ func decodeAck(m *nats.Msg, r *subjects.Request, request *dispatch.Request, ops 
 			break // nobody would receive the next
 		}
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, End: token.End, Follows: true})
-		applyOptions(request, &ops[len(ops)-1], a.Next)
+		applyOptions(c, request, &ops[len(ops)-1], a.Next)
 	}
 	return ops, nil
 }
@@ -141,6 +151,7 @@ func appendAlso(ops []fdbpq.Op, also []string) ([]fdbpq.Op, error) {
 	if len(also) == 0 {
 		return ops, nil
 	}
+
 	numbers := map[fdbpq.Token]int{ops[0].Token: -1} // of the elements
 	for i, text := range also {
 		token, err := fdbpq.ParseToken(text)
@@ -152,6 +163,7 @@ func appendAlso(ops []fdbpq.Op, also []string) ([]fdbpq.Op, error) {
 		} else if again {
 			return nil, fmt.Errorf("%w: also: elements %d and %d are the same token: want each lease once", ErrBadRequest, other, i)
 		}
+
 		numbers[token] = i
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Token: token, Follows: true})
 	}
@@ -172,58 +184,6 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 	return nil
 }
 
-// decodePush takes ownership of the message: op refers to its memory. Errors wrap
-// ErrBadRequest or subjects.ErrPriority.
-func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
-	op.Priority = r.Priority
-	op.Message.Value = m.Data
-	if len(m.Header) == 0 {
-		return nil
-	}
-	if err := checkNames(m.Header, r); err != nil {
-		return err
-	}
-	if err := checkPushed(m, r.Queue); err != nil {
-		return err
-	}
-	if err := takeTimes(m.Header, op); err != nil {
-		return err
-	}
-	if err := takeKeys(m.Header, &op.Message); err != nil {
-		return err
-	}
-	priorities, given := m.Header[subjects.HeaderPriority]
-	if given {
-		var err error
-		if op.Priority, err = priority(r, priorities); err != nil {
-			return err
-		}
-		delete(m.Header, subjects.HeaderPriority)
-	}
-	if len(m.Header) > 0 {
-		op.Message.Headers = m.Header
-	}
-	return nil
-}
-
-// checkNames refuses headers that no request may have, or that this one may not.
-func checkNames(h nats.Header, r *subjects.Request) error {
-	for name := range h {
-		if !subjects.RequestHeaderKnown(name) {
-			return fmt.Errorf("%w: unknown header %.64q: of the names that begin with Pq- only these are known, spelled like this: %s",
-				ErrBadRequest, name, strings.Join(subjects.PushHeaders[:], ", "))
-		}
-		if subjects.IsReserved(name) && name != subjects.HeaderPriority && r.Verb != subjects.Push && r.Verb != subjects.Enqueue {
-			return fmt.Errorf("%w: header %s with %s: only a push has one", ErrBadRequest, name, r.Verb)
-		}
-		if name == subjects.HeaderPriority && r.Verb != subjects.Push {
-			return fmt.Errorf("%w: header %s with %s: only a push to a priority queue has one",
-				ErrBadRequest, subjects.HeaderPriority, r.Verb)
-		}
-	}
-	return nil
-}
-
 // checkStatus refuses what NATS itself sends, such as "no responders": it does not say that
 // an item is done.
 func checkStatus(h nats.Header) error {
@@ -233,100 +193,4 @@ func checkStatus(h nats.Header) error {
 		}
 	}
 	return nil
-}
-
-// checkPushed refuses headers that would make the reply to a later pop look like
-// something other than an item, that a NATS server would act on in that reply, or that
-// NATS cannot carry. It removes those that are not stored.
-func checkPushed(m *nats.Msg, queue string) error {
-	for name, values := range m.Header {
-		if len(name) >= len(subjects.HeaderError) && strings.EqualFold(name[:len(subjects.HeaderError)], subjects.HeaderError) {
-			return fmt.Errorf("%w: header %.64q: whoever pops the item would take it for an error", ErrBadRequest, name)
-		}
-		if !subjects.ValidHeaderName(name) {
-			return fmt.Errorf("%w: header %.64q: want a name of letters, digits and any of !#$%%&'*+-.^_`|~", ErrBadRequest, name)
-		}
-		switch subjects.HeaderFate(name, values) {
-		case subjects.Refused:
-			return fmt.Errorf("%w: header %.64q: %s", ErrBadRequest, name, subjects.WhyRefused(name))
-		case subjects.Checked:
-			for _, value := range values {
-				if value != queue {
-					return fmt.Errorf("%w: header %.64q: the stream %.128q is expected, and the queue is %s: want that name",
-						ErrBadRequest, name, value, queue)
-				}
-			}
-			delete(m.Header, name)
-		case subjects.Dropped:
-			delete(m.Header, name)
-		}
-	}
-	// NATS trims the spaces around the value on the way back.
-	if len(m.Data) == 0 && textproto.TrimString(m.Header.Get("Status")) == "503" {
-		return fmt.Errorf("%w: header Status 503 without a payload: whoever pops the item would take it for \"no responders\"", ErrBadRequest)
-	}
-	return nil
-}
-
-// checkBlock refuses too many headers, and those that a NATS server may have parsed differently from the
-// NATS client, which would hide a header from one of them: lines that end in LF alone,
-// lines without a name, spaces before a value, a status.
-//
-// The client does not expose the raw block, only its size. The size must be that of
-// lines "name: value" that end in CR LF, or smaller by the spaces after the colons if
-// the sender writes none. This is not exact, because other blocks can add up to the
-// same size. That is harmless: only what the client parsed is stored and sent on.
-func checkBlock(h nats.Header, size int) error {
-	if h == nil {
-		if size > 0 {
-			return fmt.Errorf("%w: the headers cannot be read: want a line \"name: value\" for each", ErrBadRequest)
-		}
-		return nil
-	}
-	lines, added := 0, 0
-	for _, values := range h {
-		lines += len(values)
-	}
-	if lines > subjects.MaxHeaders {
-		return errTooManyHeaders(lines)
-	}
-	for name, values := range h {
-		if subjects.AddedByServer(name) { // which has its own style
-			added += len(values)
-		}
-		for _, value := range values {
-			if strings.IndexByte(value, '\r') >= 0 {
-				return fmt.Errorf("%w: header %.64q: its value has a CR in it", ErrBadRequest, name)
-			}
-		}
-	}
-	missing := len(wire.BlockStart) + wire.LinesSize(h) + len(wire.CRLF) - size
-	if withSpaces := 0 <= missing && missing <= added; withSpaces {
-		return nil
-	}
-	if without := lines-added <= missing && missing <= lines; without {
-		return nil
-	}
-	return fmt.Errorf("%w: the headers can be read in more than one way: want lines \"name: value\" or lines \"name:value\" that end in CR LF, and no status",
-		ErrBadRequest)
-}
-
-func errTooManyHeaders(n int) error {
-	return fmt.Errorf("%w: %d header lines: want at most %d", ErrTooLarge, n, subjects.MaxHeaders)
-}
-
-// priority returns the priority from the header and the subject, which must agree.
-func priority(r *subjects.Request, texts []string) (int64, error) {
-	value, have := r.Priority, r.HasPriority
-	for _, text := range texts {
-		p, err := subjects.ParsePriority(text)
-		if err != nil {
-			return 0, fmt.Errorf("header %s: %w", subjects.HeaderPriority, err)
-		}
-		if have && p != value {
-			return 0, fmt.Errorf("%w: given twice and different, %d and %d: want one", subjects.ErrPriority, value, p)
-		}
-		value, have = p, true
-	}
-	return value, nil
 }

@@ -3,7 +3,6 @@ package bridge
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,9 +13,6 @@ import (
 
 // serviceName is the name of the service in service discovery.
 const serviceName = "pqbridge"
-
-// semver matches the versions that service discovery accepts.
-var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
 // discoverable answers $SRV.PING, INFO and STATS as the micro package of nats.go does.
 // That package itself would run a goroutine for each endpoint, which loses the order of
@@ -34,6 +30,7 @@ func (b *Bridge) discoverable() (made []*nats.Subscription, err error) {
 			if err != nil {
 				return made, fmt.Errorf("bridge: service discovery: %w", err)
 			}
+
 			subscription, err := b.nc.Subscribe(subject, handle)
 			if err != nil {
 				return made, fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
@@ -70,7 +67,7 @@ func (b *Bridge) ping() micro.Ping {
 
 func (b *Bridge) info() micro.Info {
 	identity := b.identity()
-	identity.Metadata[subjects.MetadataTime] = b.now().UTC().Format(subjects.TimeLayout)
+	identity.Metadata[subjects.MetadataTime] = b.options.Now().UTC().Format(subjects.TimeLayout)
 	info := micro.Info{
 		ServiceIdentity: identity,
 		Type:            micro.InfoResponseType,
@@ -90,6 +87,7 @@ func (b *Bridge) stats() micro.Stats {
 		Type:            micro.StatsResponseType,
 		Started:         b.created,
 	}
+
 	for _, e := range b.endpoints.all {
 		requests, took := e.requests.Load(), e.nanoseconds.Load()
 		stats.Endpoints = append(stats.Endpoints, &micro.EndpointStats{

@@ -69,9 +69,9 @@ func (e *encoder) length(q *dispatch.Queue, n int64) []byte {
 	return e.buf
 }
 
-// item sets the headers of a reply that carries an item: the pusher's and our own.
-// It omits pushers' headers that a NATS server would act on; an item that another
-// program or an earlier version wrote may have them.
+// item sets the headers of a reply that carries an item: the pusher's and our own. It omits
+// pushers' headers that a NATS server would act on; an item that another program or an earlier
+// version wrote may have them.
 func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) {
 	e.pushers(item)
 	for name := range e.header {
@@ -80,10 +80,12 @@ func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) {
 			break
 		}
 	}
+
 	if item.DeadLetter != nil {
 		dead := subjects.DeadLetter(*item.DeadLetter)
 		dead.Headers(e.header)
 	}
+
 	e.add(subjects.HeaderID, item.ID.String())
 	if q.Kind == subjects.Priority {
 		e.add(subjects.HeaderPriority, strconv.FormatInt(item.ID.Priority, 10))

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"fmt"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,7 +16,6 @@ import (
 type endpoint struct {
 	name, subject string
 	verb          *verb
-	replier       *clientReplier
 
 	// For service discovery.
 	requests, errors, nanoseconds atomic.Int64
@@ -32,11 +32,13 @@ type endpoint struct {
 func (e *endpoint) done(r *dispatch.Request, f *failure) {
 	e.requests.Add(1)
 	e.total.Inc()
+
 	if r.Wait == nil { // else most of the time says nothing about the service
 		took := r.Answered.Sub(r.Received)
 		e.nanoseconds.Add(int64(took))
 		e.seconds.Observe(took.Seconds())
 	}
+
 	if f != nil {
 		e.failedLate(f)
 	}
@@ -65,16 +67,15 @@ type endpoints struct {
 	unknown *endpoint
 }
 
-func newEndpoints(b *Bridge) *endpoints {
-	es := &endpoints{unknown: b.metrics.endpoint("unknown", "")}
-	es.unknown.replier = &clientReplier{b, es.unknown}
+func newEndpoints(m *metrics, g subjects.Grammar) *endpoints {
+	es := &endpoints{unknown: m.endpoint("unknown", "")}
 	for kind := range es.byRequest {
 		es.byRequest[kind] = make([][2]*endpoint, len(verbs))
 	}
-	for _, ge := range b.grammar.Endpoints() {
-		e := b.metrics.endpoint(ge.Name, ge.Subject)
+
+	for _, ge := range g.Endpoints() {
+		e := m.endpoint(ge.Name, ge.Subject)
 		e.verb = &verbs[ge.Verb]
-		e.replier = &clientReplier{b, e}
 		es.all = append(es.all, e)
 		es.byRequest[ge.Kind][ge.Verb][oneIf(ge.HasPriority)] = e
 	}
@@ -100,4 +101,21 @@ func oneIf(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// endpoint makes the series of an endpoint.
+func (m *metrics) endpoint(name, subject string) *endpoint {
+	e := &endpoint{
+		name:    name,
+		subject: subject,
+		total:   m.requests.WithLabelValues(name),
+		seconds: m.seconds.WithLabelValues(name),
+		items:   m.items.WithLabelValues(name),
+		failed:  map[subjects.Code]prometheus.Counter{},
+	}
+	e.lastError.Store(new(string))
+	for _, code := range subjects.Codes() {
+		e.failed[code] = m.errors.WithLabelValues(name, strconv.Itoa(int(code)))
+	}
+	return e
 }

@@ -101,8 +101,7 @@ func wantLen(t *testing.T, e *testenv.Env, prefix, queue string, n int) {
 }
 
 func TestPriorityQueue(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		wantLen(t, e, "pq", "jobs", 0)
 		refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
 
@@ -132,8 +131,7 @@ func TestPriorityQueue(t *testing.T) {
 }
 
 func TestFIFOQueue(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		first := push(t, e, "q.mail.enqueue", nil, "first")
 		second := push(t, e, "q.mail.enqueue", nil, "second")
 		if first.Queue != "mail" || first.Priority != nil {
@@ -152,8 +150,7 @@ func TestFIFOQueue(t *testing.T) {
 // A publisher's requests to one queue are run in the order sent, without waiting for
 // replies.
 func TestOrderOfOnePublisher(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		replies, err := e.Conn.SubscribeSync("replies")
 		if err != nil {
 			t.Fatal(err)
@@ -192,8 +189,7 @@ func publish(t *testing.T, e *testenv.Env, subject, reply, payload string) {
 }
 
 func TestHeadersPassThrough(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		own := nats.Header{
 			"traceparent":  {"00-abc-def-01"},
 			"X-Many":       {"one", "two", "one"},
@@ -262,8 +258,7 @@ func TestPayloads(t *testing.T) {
 // Items of other programs that use the recipe are served, without the headers that only
 // our items have.
 func TestForeignItem(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		writeForeign(t, e.DB, "jobs", 3, "theirs")
 		reply := ok(t, e, "pq.jobs.pop.min", nil, "")
 		if string(reply.Data) != "theirs" || reply.Header.Get(subjects.HeaderPriority) != "3" {
@@ -277,8 +272,7 @@ func TestForeignItem(t *testing.T) {
 
 // Both sides of the bridge see the same queues.
 func TestBehindTheBridge(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		q, err := e.Keyspace.PriorityQueue("shared")
 		if err != nil {
 			t.Fatal(err)

@@ -200,9 +200,7 @@ func TestPopsOfABridgeThatDies(t *testing.T) {
 	slow := stuck{Database: e.DB, entered: make(chan struct{}, n), free: make(chan struct{})}
 	w := newWire()
 	third := e.StartBridge(w.use, forwardedOnly, func(o *bridge.Options) { o.DB = slow })
-	for _, b := range []*testenv.Bridge{e.Bridge, second, third} {
-		wantMetric(t, b, "pq_bridges", 3)
-	}
+	together(t, e.Bridge, second, third)
 	answers := pops(t, e, n)
 	testenv.Eventually(t, func() error {
 		if have, err := metric(third, "pq_pending_requests"); err != nil || have < enough {
@@ -267,9 +265,7 @@ func TestPopsForwardedToABridgeThatEnds(t *testing.T) {
 	first := e.StartBridge(w.use)
 	first.WaitReady()
 	second := e.StartBridge(forwardedOnly)
-	for _, b := range []*testenv.Bridge{first, second} {
-		wantMetric(t, b, "pq_bridges", 2)
-	}
+	together(t, first, second)
 	w.hear(0)
 	answers := pops(t, e, n) // on their way to the first bridge
 	second.BeginStop()

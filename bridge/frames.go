@@ -6,7 +6,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -22,10 +21,12 @@ func decodeFrames(m *nats.Msg, r *subjects.Request, first *fdbpq.Op) ([]fdbpq.Op
 	if err != nil {
 		return nil, err
 	}
+
 	single := subjects.Request{Kind: r.Kind, Verb: subjects.Enqueue, Queue: r.Queue}
 	if r.Kind == subjects.Priority {
 		single.Verb, single.HasPriority = subjects.Push, true
 	}
+
 	ops := make([]fdbpq.Op, frames.Len())
 	for i, frame := range frames.All() {
 		ops[i] = *first
@@ -43,6 +44,7 @@ func decodeFrame(frame *subjects.Frame, r *subjects.Request, op *fdbpq.Op) error
 	if !r.HasPriority && frame.Priority != 0 {
 		return fmt.Errorf("%w: %d in a FIFO queue: want 0", subjects.ErrPriority, frame.Priority)
 	}
+
 	m := nats.Msg{Data: frame.Value}
 	if n := bytes.Count(frame.Headers, []byte("\n")) - 2; n > subjects.MaxHeaders { // but for the first and the last
 		return errTooManyHeaders(n)
@@ -53,6 +55,7 @@ func decodeFrame(frame *subjects.Frame, r *subjects.Request, op *fdbpq.Op) error
 			return err
 		}
 	}
+
 	return decodePush(&m, r, op)
 }
 
@@ -66,22 +69,3 @@ func checkBatchHeaders(h nats.Header) error {
 	}
 	return nil
 }
-
-// measureBatch is measure for a batch of pushes. It also refuses a batch whose ids would not
-// fit into a reply.
-func (h *handler) measureBatch(r *dispatch.Request, ops []fdbpq.Op) error {
-	if size, most := maxPushedReply(ops), h.b.nc.MaxPayload(); r.Reply != "" && int64(size) > most {
-		return fmt.Errorf("%w: a reply with %d ids can have %d bytes, and the server carries at most %d: send fewer items at once",
-			ErrTooLarge, len(ops), size, most)
-	}
-	for i := range ops {
-		if err := h.measure(r, &ops[i].Message); err != nil {
-			return fmt.Errorf("item %d: %w", i, err)
-		}
-	}
-	r.Size += opMemory * len(ops)
-	return nil
-}
-
-// opMemory estimates the memory that an operation takes, with its result, beyond its message.
-const opMemory = 512

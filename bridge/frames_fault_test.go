@@ -36,9 +36,7 @@ func TestPushBatchOfUnknownOutcome(t *testing.T) {
 				want = 1
 			}
 			wantQueued(t, e, want)
-			if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-				t.Error(err)
-			}
+			consistent(t, e)
 		})
 	}
 }

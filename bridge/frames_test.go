@@ -15,7 +15,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -51,8 +50,7 @@ func pushedIDs(t *testing.T, queue string, n int, reply []byte) []string {
 // Each item of a batch has its own priority and headers, and comes back as if it had been
 // pushed by itself.
 func TestPushBatch(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		push(t, e, "pq.jobs.push.2", nil, "old")
 		batch := []subjects.Frame{
 			frame(3, "", "e"), frame(2, "a: 1\r\nb: 2\r\na: 3\r\n", "c"), frame(-9223372036854775808, "Pq-Priority: -9223372036854775808\r\n", "a"),
@@ -87,8 +85,7 @@ func TestPushBatch(t *testing.T) {
 }
 
 func TestEnqueueBatch(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		push(t, e, "q.mail.enqueue", nil, "0")
 		ids := pushedIDs(t, "mail", 3, ok(t, e, "q.mail.enqueue.batch", nil, frames(frame(0, "", "1"), frame(0, "a: b\r\n", "2"), frame(0, "", "3"))).Data)
 		push(t, e, "q.mail.enqueue", nil, "4")
@@ -121,9 +118,7 @@ func TestLargestPushBatch(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		wantLen(t, e, "pq", "more", 0)
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }
 

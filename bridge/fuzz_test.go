@@ -113,7 +113,7 @@ func FuzzDecodeFrames(f *testing.F) {
 		}
 		payload := subjects.AppendFrame(nil, subjects.Frame{Value: []byte("first")})
 		payload = subjects.AppendFrame(payload, subjects.Frame{Priority: priority, Headers: headers, Value: value})
-		ops, err := decode(verbs[r.Verb].payload, &nats.Msg{Data: append(payload, rest...)}, &r, new(dispatch.Request), []fdbpq.Op{{Kind: fdbpq.OpPush}})
+		ops, err := decode(verbs[r.Verb].payload, &nats.Msg{Data: append(payload, rest...)}, &r, new(clientReplier), new(dispatch.Request), []fdbpq.Op{{Kind: fdbpq.OpPush}})
 		if err != nil {
 			if f := failureOf(err); f.Code != 400 || len(f.Text) > 1000 || ErrorFromHeaders(sent(t, f.header)) == nil {
 				t.Fatalf("%v is sent as %v", err, f)
@@ -145,7 +145,7 @@ func FuzzDecodeFrames(f *testing.F) {
 
 // decodeOne decodes a request with one operation.
 func decodeOne(p payload, m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
-	ops, err := decode(p, m, r, &dispatch.Request{}, []fdbpq.Op{*op})
+	ops, err := decode(p, m, r, &clientReplier{}, &dispatch.Request{}, []fdbpq.Op{*op})
 	if err == nil {
 		*op = ops[0]
 	}

@@ -118,11 +118,7 @@ func TestGoneAccounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Bridge.Stop(); err != nil { // what is to come back is back then
-		t.Fatal(err)
-	}
-	e.Bridge = e.StartBridge()
-	e.Bridge.WaitReady()
+	restart(t, e) // what is to come back is back then
 	left := popAll(t, e, "pq.jobs.pop.min")
 	for i, value := range left {
 		seen[value]++

@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/race"
@@ -83,16 +82,13 @@ func settled(t *testing.T, e *testenv.Env, owner *testenv.Bridge) {
 		return nil
 	})
 	forgotten(t, e.Bridge)
-	if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-		t.Error(err)
-	}
+	consistent(t, e)
 }
 
 // A pop that was forwarded, waits, and has no receiver any more ends with its first item, and
 // the bridge that forwarded it learns that. The items are back at their places.
 func TestGoneForwardedWaiter(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e, second := pair(t, engine)
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		name := ownedBy(t, e, second, e.Bridge)
 		back := 0.0
 		for _, options := range []string{`{"expires":"1h"}`, `{"expires":"1h","no_wait":true}`} {
@@ -118,8 +114,7 @@ func TestGoneForwardedWaiter(t *testing.T) {
 
 // The next in line gets the item at once.
 func TestGoneForwardedWaiterMakesRoomForTheNext(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e, second := pair(t, engine)
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		name := ownedBy(t, e, second, e.Bridge)
 		for i, options := range []string{`{"expires":"1h"}`, `{"expires":"1h","batch":5}`} {
 			gone := forwardedTo(t, e, second, name, "pop.min", options)
@@ -186,8 +181,7 @@ func TestGoneForwardedWaitersFreeTheirPlaces(t *testing.T) {
 	limits := func(o *bridge.Options) { o.MaxPending, o.MaxWaiters = 4, most } // few pending, so it reports each at once
 	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly, Bridge: limits})
 	second := e.StartBridge(forwardedOnly)
-	wantMetric(t, e.Bridge, "pq_bridges", 2)
-	wantMetric(t, second, "pq_bridges", 2)
+	together(t, e.Bridge, second)
 	name := ownedBy(t, e, second, e.Bridge)
 	settled(t, e, second)
 	for round := range rounds {
@@ -212,8 +206,7 @@ func TestGoneForwardedWaitersFreeTheirPlaces(t *testing.T) {
 // The owner of the queues stops just as its pops turn out to have no receivers. No item is
 // lost, and the bridge that takes its place serves what is asked next.
 func TestGoneForwardedWaitersOfABridgeThatLeaves(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e, second := pair(t, engine)
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		names, replies := waitOn(t, e, second, e.Bridge, 8, `{"expires":"1h"}`)
 		for _, r := range replies[1:] {
 			leave(t, e, r)
@@ -268,8 +261,7 @@ func takesItsPlace(t *testing.T, e *testenv.Env, names []string) {
 	wantMetric(t, e.Bridge, "pq_bridges", 1)
 	forgotten(t, e.Bridge)
 	third := e.StartBridge(forwardedOnly)
-	wantMetric(t, e.Bridge, "pq_bridges", 2)
-	wantMetric(t, third, "pq_bridges", 2)
+	together(t, e.Bridge, third)
 	for _, name := range names {
 		again := ask(t, e.Conn, "pq."+name+"-next.pop.min", `{"expires":"1h"}`)
 		push(t, e, "pq."+name+"-next.push", nil, name)

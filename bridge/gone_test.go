@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -42,8 +41,7 @@ func wantPopped(t *testing.T, e *testenv.Env, subject string, want ...string) {
 // An item that nobody receives is back at its old place, with its id and its history, and
 // the delivery is not counted.
 func TestGoneReceiver(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		back := 0
 		for _, kind := range []struct{ push, pop string }{
 			{"pq.jobs.push", "pq.jobs.pop.min"}, {"q.jobs.enqueue", "q.jobs.dequeue"},
@@ -74,9 +72,7 @@ func TestGoneReceiver(t *testing.T) {
 		}
 		wantMetric(t, e.Bridge, "pq_lost_items_total", 0)
 		wantMetric(t, e.Bridge, "pq_nats_errors_total", 0)
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }
 
@@ -104,11 +100,8 @@ func received(t *testing.T, s *nats.Subscription, want string) *nats.Msg {
 
 // Of several items to one subject exactly those come back that nobody received.
 func TestGoneInTheMiddle(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
-		for _, value := range []string{"a", "b", "c", "d", "e", "f"} {
-			push(t, e, "pq.jobs.push", nil, value)
-		}
+	each(t, func(t *testing.T, e *testenv.Env) {
+		pushAll(t, e, "pq.jobs.push", "a", "b", "c", "d", "e", "f")
 		batch := subscribeFor(t, e, 2)
 		publish(t, e, "pq.jobs.pop.min", batch.Subject, `{"batch":5}`)
 		received(t, batch, "a")
@@ -135,11 +128,7 @@ func TestGoneBehindAWildcard(t *testing.T) {
 	publish(t, e, "pq.jobs.pop.min", inbox+".x", "")
 	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
 	publish(t, e, "pq.jobs.peek.min", nats.NewInbox(), "") // has no item to give back
-	if err := e.Bridge.Stop(); err != nil {                // all is confirmed by then
-		t.Fatal(err)
-	}
-	e.Bridge = e.StartBridge()
-	e.Bridge.WaitReady()
+	restart(t, e)                                          // all is confirmed by then
 	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
 }
 
@@ -245,9 +234,7 @@ func TestGoneInACluster(t *testing.T) {
 	far := e.NATS.Join(t)
 	client := e.ConnectTo(far)
 	far.Knows("pq.jobs.pop.min", true)
-	for _, value := range []string{"a", "b", "c"} {
-		push(t, e, "pq.jobs.push", nil, value)
-	}
+	pushAll(t, e, "pq.jobs.push", "a", "b", "c")
 	inbox := nats.NewInbox()
 	s, err := client.SubscribeSync(inbox)
 	if err != nil {
@@ -339,8 +326,7 @@ func TestGoneWithoutPermission(t *testing.T) {
 		Bridge: func(o *bridge.Options) { o.Logger = log.logger() },
 	}))
 	testenv.Eventually(t, func() error { return log.says("allow this user to subscribe to _PQ.>") })
-	push(t, e, "pq.jobs.push", nil, "a")
-	push(t, e, "pq.jobs.push", nil, "b")
+	pushAll(t, e, "pq.jobs.push", "a", "b")
 	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), "")
 	if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != "b" || m.Reply != "" {
 		t.Errorf("popped %q, reply subject %q", m.Data, m.Reply)
@@ -372,8 +358,7 @@ func TestGoneWithAllowResponses(t *testing.T) {
 		Response: &server.ResponsePermission{MaxMsgs: 10, Expires: time.Minute},
 	}
 	e := testenv.New(t, restricted(p, testenv.Options{}))
-	push(t, e, "pq.jobs.push", nil, "a")
-	push(t, e, "pq.jobs.push", nil, "b")
+	pushAll(t, e, "pq.jobs.push", "a", "b")
 	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"batch":2}`)
 	wantMetric(t, e.Bridge, noResponders, 2)
 	wantPopped(t, e, "pq.jobs.pop.min", "a", "b")

@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -25,8 +24,7 @@ func leave(t *testing.T, e *testenv.Env, s *nats.Subscription) {
 // An item that a waiting pop did not receive goes to the next in line at once: as it was, and
 // nothing is counted.
 func TestGoneWaiterMakesRoomForTheNext(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		back := 0
 		// The first asks for one item, or for more than there will be.
 		for _, options := range []string{`{"expires":"1h"}`, `{"expires":"1h","batch":5}`, `{"expires":"1h","batch":5,"no_wait":true}`} {
@@ -49,16 +47,13 @@ func TestGoneWaiterMakesRoomForTheNext(t *testing.T) {
 			wantMetric(t, e.Bridge, noResponders, float64(back)) // once each
 		}
 		wantMetric(t, e.Bridge, "pq_lost_items_total", 0)
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }
 
 // A pop of several items keeps those that arrived, and what comes after its end goes to others.
 func TestGoneWaiterAfterSomeItems(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		gone := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":9}`)
 		push(t, e, "pq.jobs.push", nil, "a")
 		got(t, gone, "a")
@@ -73,10 +68,8 @@ func TestGoneWaiterAfterSomeItems(t *testing.T) {
 
 // A pop of several items that nobody receives leaves the queue as it was, with nobody in line.
 func TestGoneWaiterAlone(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
-		push(t, e, "pq.jobs.push", nil, "a")
-		push(t, e, "pq.jobs.push", nil, "b")
+	each(t, func(t *testing.T, e *testenv.Env) {
+		pushAll(t, e, "pq.jobs.push", "a", "b")
 		publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"expires":"1h","batch":5}`)
 		wantMetric(t, e.Bridge, noResponders, 2)
 		wantMetric(t, e.Bridge, "pq_waiters", 0)
@@ -134,8 +127,7 @@ func died(t *testing.T, m *nats.Msg, reason string) {
 // Whoever waits for dead letters gets them when they die: terminated, or because nobody settled
 // the last delivery, also while others wait for the queue that they come from.
 func TestWaitForDeadLetters(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		push(t, e, "pq.jobs.push", nil, "a")
 		ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
 		dead := asked(t, e, "jobs-dead", "pop.min", `{"expires":"1h"}`)
@@ -160,17 +152,14 @@ func TestWaitForDeadLetters(t *testing.T) {
 		ack = leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "d")
 		acked(t, e, ack, "-NAK") // its last delivery
 		died(t, got(t, dead, "d"), "max_deliver")
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }
 
 // An item that is given back without a delay comes to those who wait when its backoff is over, at
 // once if there is none.
 func TestWaitForABackoff(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		push(t, e, "pq.jobs.push", nil, "a")
 		ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
 		deliveries := 1

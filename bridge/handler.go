@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -12,11 +13,11 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// handler takes the messages of one subscription. NATS calls it from one
-// goroutine, in the order in which each publisher sent. It parses, checks and
-// submits them, and never waits for the store.
+// handler takes the messages of one subscription. NATS calls it from one goroutine, in the order in
+// which each publisher sent. It parses, checks and submits them, and never waits for the store.
 type handler struct{ b *Bridge }
 
 func newHandler(b *Bridge) *handler { return &handler{b: b} }
@@ -26,19 +27,17 @@ func (h *handler) handle(m *nats.Msg) { h.receive(m, peers.Origin{}) }
 
 // receive handles a message that NATS delivered or that another bridge forwarded.
 func (h *handler) receive(m *nats.Msg, o peers.Origin) {
-	r := dispatch.Request{
-		Replier: o.Replier(h.b.endpoints.unknown.replier), Reply: m.Reply, Number: o.Number(), Received: time.Now(),
-	}
-	if err := h.accept(m, o, &r); err != nil {
+	c := h.b.newReplier(m.Reply, o)
+	r := dispatch.Request{Replier: c, Received: time.Now()}
+	if err := h.accept(m, c, &r); err != nil {
 		failed := r // so that r itself stays off the heap
 		failed.Answered = time.Now()
-		failed.Replier.Fail(&failed, nil, err)
+		c.Fail(&failed, nil, err)
 	}
 }
 
-// A NATS server closes a connection that sends it a line of more than 4096 bytes. The
-// line holds more than the reply subject: another bridge's subject, or the sizes of
-// headers and payload.
+// A NATS server closes a connection that sends it a line of more than 4096 bytes. The line holds
+// more than the reply subject: another bridge's subject, or the sizes of headers and payload.
 const (
 	// maxReply is the longest reply subject of a request that is run.
 	maxReply = 2048
@@ -46,46 +45,31 @@ const (
 	maxSendable = 4000
 )
 
-// accept checks the message and submits it. If it returns an error, the request was not
-// accepted.
-func (h *handler) accept(m *nats.Msg, o peers.Origin, r *dispatch.Request) error {
-	if err := h.checkReply(m, r); err != nil {
-		return err
-	}
-	if !o.Forwarded() { // else there are no headers
-		if err := checkBlock(m.Header, m.Size()-len(m.Subject)-len(m.Reply)-len(m.Data)); err != nil {
-			return err
-		}
-	}
-	parsed, err := h.b.grammar.Parse(m.Subject)
+// accept checks the message and submits it. If it returns an error, the request was not accepted.
+func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) error {
+	parsed, err := h.check(m, c)
 	if err != nil {
 		return err
 	}
-	e := h.b.endpoints.of(&parsed)
-	r.Replier = o.Replier(e.replier)
-	if m.Reply == "" && e.verb.needsReply {
-		return fmt.Errorf("%w: %s without a reply subject: nobody would receive what it returns", ErrBadRequest, parsed.Verb)
-	}
-	ops := [1]fdbpq.Op{{Kind: e.verb.op, End: e.verb.end}}
-	span, err := decode(e.verb.payload, m, &parsed, r, ops[:])
+
+	verb := c.endpoint.verb
+	ops := [1]fdbpq.Op{{Kind: verb.op, End: verb.end}}
+	span, err := decode(verb.payload, m, &parsed, c, r, ops[:])
 	if err != nil {
 		return err
 	}
+	r.Size, r.Silent = len(m.Data), m.Reply == ""
+
+	// These are for no lane.
 	if len(span) == 0 {
-		h.b.waits.cancel(r, &parsed, e)
+		h.cancel(c, r, &parsed)
 		return nil
 	}
-	r.Size = len(m.Data)
-	if e.verb.payload == payloadList {
-		return h.b.inspector.accept(m, r, parsed.Kind, e.replier)
+	if verb.payload == payloadList {
+		return h.list(m, c, r, parsed.Kind)
 	}
-	if e.verb.payload == payloadFrames {
-		err = h.measureBatch(r, span)
-	} else {
-		r.Size += opMemory * (len(span) - 1)
-		err = h.measure(r, &span[0].Message) // nothing else has headers
-	}
-	if err != nil {
+
+	if err := h.measure(c, r, span); err != nil {
 		return err
 	}
 	if r.Queue, err = h.b.dispatcher.Queue(parsed.Kind, parsed.Queue); err != nil {
@@ -94,28 +78,104 @@ func (h *handler) accept(m *nats.Msg, o peers.Origin, r *dispatch.Request) error
 	for i := range span {
 		span[i].Queue = r.Queue.Target
 	}
-	if last := &span[len(span)-1]; e.verb.routed || last.Kind == fdbpq.OpLease { // pops, also those that come with acknowledgements
-		if forwarded, err := h.b.peers.Router.Route(m, r, o); forwarded || err != nil {
+
+	// Also pops that come with acknowledgements.
+	if verb.routed || span[len(span)-1].Kind == fdbpq.OpLease {
+		if forwarded, err := h.b.peers.Router.Route(m, r, c.from); forwarded || err != nil {
 			return err
 		}
 	}
+
+	// From here on the request is this bridge's.
 	if r.Wait != nil {
-		o.Waits()
-	}
-	if r.Wait != nil && r.Wait.ID != "" {
-		if err := h.b.waits.add(r, &parsed); err != nil {
-			return err
+		c.from.Waits()
+		if r.Wait.ID != "" {
+			if c.cancellable, err = h.b.waits.add(r, &parsed); err != nil {
+				return err
+			}
 		}
 	}
 	return h.b.dispatcher.Submit(r, span)
 }
 
-// measure adds the headers of a pushed message to the size of its request, and refuses a
+// check checks what does not depend on the verb, and finds the endpoint of the request.
+func (h *handler) check(m *nats.Msg, c *clientReplier) (parsed subjects.Request, err error) {
+	if err := h.checkReply(m, c); err != nil {
+		return parsed, err
+	}
+	if !c.from.Forwarded() { // else there are no headers
+		if err := checkBlock(m.Header, m.Size()-len(m.Subject)-len(m.Reply)-len(m.Data)); err != nil {
+			return parsed, err
+		}
+	}
+
+	if parsed, err = h.b.grammar.Parse(m.Subject); err != nil {
+		return parsed, err
+	}
+	c.endpoint = h.b.endpoints.of(&parsed)
+	if m.Reply == "" && c.endpoint.verb.needsReply {
+		return parsed, fmt.Errorf("%w: %s without a reply subject: nobody would receive what it returns", ErrBadRequest, parsed.Verb)
+	}
+	return parsed, nil
+}
+
+// cancel ends the request that this one cancels, and answers. NATS gives a cancel to any bridge, so
+// the others are told.
+func (h *handler) cancel(c *clientReplier, r *dispatch.Request, parsed *subjects.Request) {
+	key := waitKey(parsed, r.Wait.ID)
+	h.b.waits.end(key)
+	h.b.peers.Router.Cancel(key)
+
+	r.Wait, r.Answered = nil, time.Now()
+	c.acknowledge(r)
+}
+
+// list answers a request for a list of queues, later.
+func (h *handler) list(m *nats.Msg, c *clientReplier, r *dispatch.Request, kind subjects.Kind) error {
+	o, err := subjects.ParseListOptions(m.Data)
+	if err != nil {
+		return err
+	}
+
+	request := *r
+	return h.b.inspector.start(func(ctx context.Context) {
+		list, err := h.b.inspector.list(ctx, kind, o)
+		request.Answered = time.Now()
+		c.answerList(&request, &list, err)
+	})
+}
+
+// measure sets the size of a request, and refuses one whose reply, or whose items, the server could
+// not carry.
+func (h *handler) measure(c *clientReplier, r *dispatch.Request, ops []fdbpq.Op) error {
+	if c.endpoint.verb.payload != payloadFrames {
+		r.Size += opMemory * (len(ops) - 1)
+		return h.measurePushed(r, &ops[0].Message) // nothing else has headers
+	}
+
+	if size, most := maxPushedReply(ops), h.b.nc.MaxPayload(); c.reply != "" && int64(size) > most {
+		return fmt.Errorf("%w: a reply with %d ids can have %d bytes, and the server carries at most %d: send fewer items at once",
+			ErrTooLarge, len(ops), size, most)
+	}
+	for i := range ops {
+		if err := h.measurePushed(r, &ops[i].Message); err != nil {
+			return fmt.Errorf("item %d: %w", i, err)
+		}
+	}
+	r.Size += opMemory * len(ops)
+	return nil
+}
+
+// opMemory estimates the memory that an operation takes, with its result, beyond its message.
+const opMemory = 512
+
+// measurePushed adds the headers of a pushed message to the size of its request, and refuses a
 // message that the server could not carry back.
-func (h *handler) measure(r *dispatch.Request, pushed *fdbpq.Message) error {
+func (h *handler) measurePushed(r *dispatch.Request, pushed *fdbpq.Message) error {
 	if len(pushed.Headers) == 0 && pushed.MsgID == "" && pushed.Unique == "" {
 		return nil
 	}
+
 	headers := wire.HeaderSize(pushed.Headers) + keysSize(pushed)
 	if size, most := len(pushed.Value)+headers, h.b.nc.MaxPayload(); int64(size) > most {
 		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", ErrTooLarge, size, most)
@@ -125,39 +185,42 @@ func (h *handler) measure(r *dispatch.Request, pushed *fdbpq.Message) error {
 }
 
 // checkReply refuses a request whose reply subject cannot be used.
-func (h *handler) checkReply(m *nats.Msg, r *dispatch.Request) error {
+func (h *handler) checkReply(m *nats.Msg, c *clientReplier) error {
 	if why := h.b.unanswerable(m.Reply); why != "" {
-		r.Reply = ""
+		c.reply = ""
 		return fmt.Errorf("%w: reply subject %.64q %s: want an inbox", ErrBadRequest, wire.WithoutToken(m.Reply), why)
 	}
 	if len(m.Reply) > maxReply {
 		if len(m.Reply) > maxSendable {
-			r.Reply = ""
+			c.reply = ""
 		}
 		return fmt.Errorf("%w: the reply subject has %d bytes: want at most %d", ErrBadRequest, len(m.Reply), maxReply)
 	}
 	return nil
 }
 
-// refuseAck answers a client that acknowledges an item which it has popped, not leased. A
-// client that does not ask for an answer gets none.
+// refuseAck answers a client that acknowledges an item which it has popped, not leased. A client
+// that does not ask for an answer gets none.
 func (h *handler) refuseAck(m *nats.Msg) {
 	if m.Reply == "" {
 		return
 	}
-	r := dispatch.Request{Reply: m.Reply, Received: time.Now()}
-	err := h.checkReply(m, &r)
+
+	c := h.b.newReplier(m.Reply, peers.Origin{})
+	r := dispatch.Request{Received: time.Now()}
+
+	err := h.checkReply(m, c)
 	if err == nil {
 		err = fmt.Errorf("%w: the item was popped, not leased, so it is not acknowledged: want nothing here", ErrBadRequest)
 	}
 	r.Answered = time.Now()
-	h.b.endpoints.unknown.replier.Fail(&r, nil, err)
+	c.Fail(&r, nil, err)
 }
 
-// unanswerable returns why no reply may be sent to a subject, as the end of a sentence,
-// or "" if one may. Clients choose the subject, and the bridge may publish where they
-// may not. A reply could reach a bridge as a request, or as a message from another
-// bridge. And subjects that begin with "$" belong to NATS, above all the JetStream API.
+// unanswerable returns why no reply may be sent to a subject, as the end of a sentence, or "" if
+// one may. Clients choose the subject, and the bridge may publish where they may not. A reply could
+// reach a bridge as a request, or as a message from another bridge. And subjects that begin with
+// "$" belong to NATS, above all the JetStream API.
 func (b *Bridge) unanswerable(subject string) string {
 	switch {
 	case b.grammar.Owns(subject) || strings.HasPrefix(subject, peers.Root) || strings.HasPrefix(subject, outbox.Root):

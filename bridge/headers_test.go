@@ -126,23 +126,14 @@ func TestStoredHeadersThatNATSActsOn(t *testing.T) {
 // the server neither reports the reply nor refuses it because the bridge may not
 // publish the report.
 func TestTraceContext(t *testing.T) {
-	e := testenv.New(t, testenv.Options{
-		Stopped: true,
-		NATS: testenv.ServerOptions(t, `
-			accounts { A {
-				msg_trace: { dest: "traces" }
-				users = [
-					{ user: bridge, password: p, permissions: { publish: ["_INBOX.>", "_pqbridge.>"] } }
-					{ user: client, password: p }
-				]
-			} }
-			no_auth_user: client`),
-		Bridge: func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },
-	})
-	e.NATS.Start()
-	e.Bridge = e.StartBridge()
-	e.Bridge.WaitReady()
-	e.Conn = e.Connect()
+	e := withAccounts(t, `
+		accounts { A {
+			msg_trace: { dest: "traces" }
+			users = [
+				{ user: bridge, password: p, permissions: { publish: ["_INBOX.>", "_pqbridge.>"] } }
+				{ user: client, password: p }
+			]
+		} }`)
 	traces, err := e.Conn.SubscribeSync("traces")
 	if err != nil {
 		t.Fatal(err)
@@ -179,8 +170,7 @@ func TestForwardedPopsHaveNoHeaders(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	second := e.StartBridge()
 	second.WaitReady()
-	wantMetric(t, e.Bridge, "pq_bridges", 2)
-	wantMetric(t, second, "pq_bridges", 2)
+	together(t, e.Bridge, second)
 	forwarded, err := e.Conn.SubscribeSync("_pqbridge.*.to.*.*.*.>")
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -39,6 +43,66 @@ func wantMetric(t *testing.T, b *testenv.Bridge, series string, want float64) {
 	t.Helper()
 	// The counter may change only after the reply has arrived.
 	testenv.Eventually(t, func() error { return metricIs(b, series, want) })
+}
+
+// each runs a test on a system with each engine. changes are of the options of its bridge.
+func each(t *testing.T, test func(t *testing.T, e *testenv.Env), changes ...func(*bridge.Options)) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		test(t, testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) {
+			for _, change := range changes {
+				change(o)
+			}
+		}}))
+	})
+}
+
+// withAccounts returns a system whose NATS has these accounts. The bridge is their user bridge, the test
+// their user client.
+func withAccounts(t *testing.T, accounts string) *testenv.Env {
+	e := testenv.New(t, testenv.Options{
+		Stopped: true,
+		NATS:    testenv.ServerOptions(t, accounts+"\nno_auth_user: client"),
+		Bridge:  func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },
+	})
+	e.NATS.Start()
+	e.Bridge = e.StartBridge()
+	e.Bridge.WaitReady()
+	e.Conn = e.Connect()
+	return e
+}
+
+// restart stops the bridge, which then has done and confirmed everything, and starts another.
+func restart(t *testing.T, e *testenv.Env) {
+	t.Helper()
+	if err := e.Bridge.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	e.Bridge = e.StartBridge()
+	e.Bridge.WaitReady()
+}
+
+// together waits until these bridges share the queues.
+func together(t *testing.T, bridges ...*testenv.Bridge) {
+	t.Helper()
+	for _, b := range bridges {
+		wantMetric(t, b, "pq_bridges", float64(len(bridges)))
+	}
+}
+
+// pushAll pushes items one after the other.
+func pushAll(t *testing.T, e *testenv.Env, subject string, values ...string) {
+	t.Helper()
+	for _, value := range values {
+		push(t, e, subject, nil, value)
+	}
+}
+
+// consistent checks every key of the store against the layout.
+func consistent(t *testing.T, e *testenv.Env) {
+	t.Helper()
+	if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
+		t.Error(err)
+	}
 }
 
 func newKeyspace(t testing.TB, priority, fifo string) *fdbpq.Keyspace {

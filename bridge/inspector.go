@@ -7,19 +7,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// inspector answers questions about many queues, and those that come over HTTP: see package web. They run beside the
-// lanes, a few at a time, in transactions that only read. Lists over NATS bring back what is due
-// first. Whoever asks over HTTP has logged in nowhere, so that writes nothing.
+// inspector answers questions about many queues, and those that come over HTTP: see package web.
+// They run beside the lanes, a few at a time, in transactions that only read. Lists over NATS bring
+// back what is due first. Whoever asks over HTTP has logged in nowhere, so that writes nothing.
 type inspector struct {
-	b      *Bridge
+	options    *Options
+	dispatcher *dispatch.Dispatcher
+
 	slots  chan struct{} // an element for each that runs
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -39,8 +39,8 @@ const (
 	maxLists = 256
 )
 
-func newInspector(b *Bridge) *inspector {
-	i := &inspector{b: b, slots: make(chan struct{}, maxInspections)}
+func newInspector(o *Options, d *dispatch.Dispatcher) *inspector {
+	i := &inspector{options: o, dispatcher: d, slots: make(chan struct{}, maxInspections)}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	return i
 }
@@ -55,17 +55,15 @@ func (i *inspector) end(ctx context.Context) {
 	i.mu.Lock()
 	i.mu.ended = true
 	i.mu.Unlock()
+
 	defer context.AfterFunc(ctx, i.cancel)()
 	i.running.Wait()
 	i.cancel()
 }
 
-// accept accepts a request for a list of queues, and answers it later.
-func (i *inspector) accept(m *nats.Msg, r *dispatch.Request, kind subjects.Kind, c *clientReplier) error {
-	o, err := subjects.ParseListOptions(m.Data)
-	if err != nil {
-		return err
-	}
+// start answers a list in a goroutine of its own, unless too many wait. ctx ends when answer has no
+// more time.
+func (i *inspector) start(answer func(ctx context.Context)) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.mu.ended {
@@ -74,31 +72,18 @@ func (i *inspector) accept(m *nats.Msg, r *dispatch.Request, kind subjects.Kind,
 	if i.mu.lists >= maxLists {
 		return errTooManyLists
 	}
+
 	i.mu.lists++
-	request := *r
 	i.running.Go(func() {
-		i.answer(&request, kind, o, c)
+		ctx, cancel := context.WithTimeout(i.ctx, i.options.RequestTimeout)
+		defer cancel()
+		answer(ctx)
+
 		i.mu.Lock()
 		i.mu.lists--
 		i.mu.Unlock()
 	})
 	return nil
-}
-
-// answer answers a list.
-func (i *inspector) answer(r *dispatch.Request, kind subjects.Kind, o subjects.ListOptions, c *clientReplier) {
-	ctx, cancel := context.WithTimeout(i.ctx, i.b.options.RequestTimeout)
-	defer cancel()
-	list, err := i.list(ctx, kind, o)
-	r.Answered = time.Now()
-	if err == nil {
-		err = c.sendObject(r, list.Encode())
-	}
-	if err != nil {
-		c.fail(r, err)
-		return
-	}
-	c.endpoint.done(r, nil)
 }
 
 // list returns a page of the list of queues, after bringing back what is due in them.
@@ -113,15 +98,17 @@ func (i *inspector) read(ctx context.Context, kind subjects.Kind, o subjects.Lis
 
 // page returns a page of a list of queues, after what is due in them was swept, or as it is.
 func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.ListOptions, sweeps bool) (list subjects.QueueList, err error) {
-	of := i.b.keyspace.ListPriorityQueues
+	of := i.options.Keyspace.ListPriorityQueues
 	if kind == subjects.FIFO {
-		of = i.b.keyspace.ListQueues
+		of = i.options.Keyspace.ListQueues
 	}
+
 	err = i.run(ctx, func() error {
-		page, err := of(ctx, i.b.db, o.After, o.Limit, i.b.now())
-		if err == nil && sweeps && len(page.Due) > 0 && i.b.dispatcher.Sweeper().Sweep(ctx, page.Due) == nil {
-			page, err = of(ctx, i.b.db, o.After, o.Limit, i.b.now())
+		page, err := of(ctx, i.options.DB, o.After, o.Limit, i.options.Now())
+		if err == nil && sweeps && len(page.Due) > 0 && i.dispatcher.Sweeper().Sweep(ctx, page.Due) == nil {
+			page, err = of(ctx, i.options.DB, o.After, o.Limit, i.options.Now())
 		}
+
 		for _, q := range page.Queues {
 			list.Queues = append(list.Queues, subjects.QueueCounts{Queue: q.Name, Ready: q.Ready, Leased: q.Leased, Delayed: q.Delayed})
 		}
@@ -136,8 +123,8 @@ func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.Lis
 // info returns what there is to know of a queue as it is stored, and when that was.
 func (i *inspector) info(ctx context.Context, q fdbpq.Target) (info *fdbpq.Info, at time.Time, err error) {
 	err = i.run(ctx, func() error {
-		at = i.b.now()
-		results, err := kv.ReadTransact(ctx, i.b.db, func(r kv.Reader) ([]fdbpq.Result, error) {
+		at = i.options.Now()
+		results, err := kv.ReadTransact(ctx, i.options.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
 			return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}})
 		})
 		if err == nil {

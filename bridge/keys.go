@@ -11,8 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// takeKeys moves the message id and the unique key from the headers of a push to its message. Errors wrap
-// subjects.ErrKey.
+// takeKeys moves the message id and the unique key from the headers of a push to its message.
+// Errors wrap subjects.ErrKey.
 func takeKeys(h nats.Header, m *fdbpq.Message) (err error) {
 	if m.MsgID, m.Unique, err = subjects.KeysOfPush(h); err != nil {
 		return err
@@ -44,8 +44,8 @@ func keysSize(m *fdbpq.Message) int {
 	return wire.HeaderSize(keys)
 }
 
-// keysMemory is about how many bytes more than their own keys take in a transaction, which writes the keys of
-// the store several times: with conflict ranges, and to remove what is over.
+// keysMemory is about how many bytes more than their own keys take in a transaction, which writes
+// the keys of the store several times: with conflict ranges, and to remove what is over.
 func keysMemory(m *fdbpq.Message) (n int) {
 	const writes, rest = 20, 64
 	for _, key := range []string{m.MsgID, m.Unique} {
@@ -65,7 +65,8 @@ func maxPushedReply(ops []fdbpq.Op) int {
 	return size
 }
 
-// duplicatesOf returns which pushes of a batch changed nothing, and the time of one that did if there is one.
+// duplicatesOf returns which pushes of a batch changed nothing, and the time of one that did if
+// there is one.
 func duplicatesOf(results []fdbpq.Result) (at time.Time, duplicates []int) {
 	at = results[0].Item.PushedAt
 	for i := range results {

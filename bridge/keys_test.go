@@ -28,8 +28,7 @@ func pushOnce(t *testing.T, e *testenv.Env, subject string, h nats.Header) (p su
 // The second push with a message id or unique key says so, with what the first one's reply said, and
 // the headers come back as they were pushed.
 func TestDuplicates(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, kind := range kinds {
 			both := nats.Header{"Nats-Msg-Id": {"1"}, "Pq-Unique": {"k"}, "Other": {"x"}}
 			first := pushOnce(t, e, kind.push, both)

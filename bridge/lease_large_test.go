@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -15,8 +14,7 @@ import (
 // next one the others. Nor has it room to give all back at once: those that do not fit are told
 // so, and try again.
 func TestLeasesOfManyLargeItems(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		const n, size = 150, 90_000
 		for i := range n {
 			push(t, e, "pq.large.push", nil, string(bytes.Repeat([]byte{byte(i)}, size)))
@@ -69,8 +67,6 @@ func TestLeasesOfManyLargeItems(t *testing.T) {
 				t.Fatalf("item %d: %v, %v", i, m.Header, err)
 			}
 		}
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -46,15 +45,12 @@ func acked(t *testing.T, e *testenv.Env, ack, payload string) *nats.Msg {
 
 // A worker's day: leases, acknowledgements of all kinds, redelivery at the old place.
 func TestLeases(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, kind := range []struct{ push, pop, length string }{
 			{"pq.jobs.push", "pq.jobs.pop.min", "pq.jobs.len"},
 			{"q.jobs.enqueue", "q.jobs.dequeue", "q.jobs.len"},
 		} {
-			for _, value := range []string{"a", "b", "c"} {
-				push(t, e, kind.push, nil, value)
-			}
+			pushAll(t, e, kind.push, "a", "b", "c")
 			a := leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "a")
 			if m := acked(t, e, a, "+WPI"); m.Header.Get(subjects.HeaderLeaseUntil) == "" {
 				t.Errorf("+WPI: %v", m.Header)
@@ -82,9 +78,7 @@ func TestLeases(t *testing.T) {
 				return nil
 			})
 			refused(t, e, 404, kind.pop, nil, []byte(`{"ack_wait":"1s"}`))
-			if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-				t.Error(err)
-			}
+			consistent(t, e)
 		}
 	})
 }
@@ -121,8 +115,7 @@ func TestLeaseEnds(t *testing.T) {
 
 // A pop of several items sends each, and a message that ends them.
 func TestPopsOfSeveral(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for i := range 7 {
 			push(t, e, "pq.jobs.push", nil, fmt.Sprint("item-", i))
 		}

@@ -74,8 +74,7 @@ func TestSubscriptionsAreForgotten(t *testing.T) {
 }
 
 func TestNATSRestarts(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for i := range 3 {
 			push(t, e, "pq.jobs.push", nil, "x")
 			e.NATS.Stop()
@@ -245,8 +244,7 @@ func TestShutdownTimeout(t *testing.T) {
 
 // Under load, a bridge that shuts down and one that takes over lose nothing.
 func TestShutdownUnderLoad(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		stop := make(chan struct{})
 		acked := make(chan int)
 		const clients = 16

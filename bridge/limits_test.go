@@ -18,8 +18,7 @@ import (
 // A pause lets nobody have items, and those who wait for them get them when it ends. Pushes, peeks and
 // acknowledgements go on.
 func TestPause(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, kind := range kinds {
 			push(t, e, kind.push, nil, "a")
 			token := leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "a")
@@ -62,15 +61,12 @@ func TestPause(t *testing.T) {
 
 // A push that the queue has no room for gets 429, a batch of pushes as a whole, until items leave it.
 func TestMaxItems(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		const refusals = `pq_refused_total{reason="max_items"}`
 		wantMetric(t, e.Bridge, refusals, 0)
 		for _, kind := range kinds {
 			configured(t, e, kind.queue, `{"max_items":3}`, `{"max_items":3}`)
-			for _, value := range []string{"a", "b"} {
-				push(t, e, kind.push, nil, value)
-			}
+			pushAll(t, e, kind.push, "a", "b")
 			batch := frames(frame(0, "", "x"), frame(0, "", "y"))
 			err := refused(t, e, 429, kind.push+".batch", nil, []byte(batch))
 			if want := "it has 2 items, with those that are leased or delayed, and max_items is 3"; !strings.Contains(err.Text, want) {
@@ -98,8 +94,7 @@ func TestMaxItems(t *testing.T) {
 // Bytes are limited as items are. With discard "old" the push is done, and others go; a waiting pop gets what is
 // pushed, and a batch is done as a whole or not at all.
 func TestMaxBytesAndDiscard(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, metric := range []string{`pq_refused_total{reason="max_bytes"}`, "pq_discarded_total"} {
 			wantMetric(t, e.Bridge, metric, 0)
 		}
@@ -138,13 +133,10 @@ func TestMaxBytesAndDiscard(t *testing.T) {
 
 // Leases beyond max_leased get 429, or wait and get the places that become free.
 func TestMaxLeased(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, kind := range kinds {
 			configured(t, e, kind.queue, `{"max_leased":2}`, `{"max_leased":2}`)
-			for _, value := range []string{"a", "b", "c", "d", "e"} {
-				push(t, e, kind.push, nil, value)
-			}
+			pushAll(t, e, kind.push, "a", "b", "c", "d", "e")
 			several := ask(t, e.Conn, kind.pop, `{"batch":5,"ack_wait":"1m"}`)
 			a := got(t, several, "a").Reply
 			b := got(t, several, "b").Reply
@@ -175,9 +167,7 @@ func TestNextWithoutAPlace(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	for _, kind := range kinds {
 		configured(t, e, kind.queue, `{"max_leased":3}`, `{"max_leased":3}`)
-		for _, value := range []string{"a", "b", "c", "d"} {
-			push(t, e, kind.push, nil, value)
-		}
+		pushAll(t, e, kind.push, "a", "b", "c", "d")
 		var leases []string
 		several := ask(t, e.Conn, kind.pop, `{"batch":3,"ack_wait":"1m"}`)
 		for _, value := range []string{"a", "b", "c"} {
@@ -198,8 +188,7 @@ func TestNextWithoutAPlace(t *testing.T) {
 
 // A purge ends any number of leases, and all that wait for their places get them.
 func TestPurgeFreesPlaces(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		const places = 20
 		configured(t, e, "pq.jobs", `{"max_leased":20}`, `{"max_leased":20}`)
 		for i := range 2 * places {
@@ -222,8 +211,7 @@ func TestPurgeFreesPlaces(t *testing.T) {
 
 // Acknowledgements on one bridge wake leases that wait on another, and fast.
 func TestBellForFreedPlaces(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e, second := pair(t, engine)
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		names, replies := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h","ack_wait":"1h"}`)
 		subject := "pq." + names[0]
 		configured(t, e, subject, `{"max_leased":1}`, `{"max_leased":1}`)

@@ -58,8 +58,7 @@ func flood(t *testing.T, e *testenv.Env, n int, subject, payload string) map[int
 }
 
 func TestFlood(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.MaxPending = 1000 }})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		const n = 10_000
 		pushed := flood(t, e, n, "pq.jobs.push", "x")
 		if pushed[0]+pushed[429] != n || pushed[0] == 0 {
@@ -77,7 +76,7 @@ func TestFlood(t *testing.T) {
 		e.Bridge.WaitReady()
 		push(t, e, "pq.jobs.push", nil, "still here")
 		discover(t, e, "$SRV.PING", &struct{}{})
-	})
+	}, func(o *bridge.Options) { o.MaxPending = 1000 })
 }
 
 // Requests above the limits are refused at once, while the others wait.
@@ -115,8 +114,7 @@ func overload(t *testing.T, e *testenv.Env, s stuck, payload string) {
 
 // Many concurrent pops of large items are spread over batches of limited size.
 func TestPopsOfLargeItems(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.RequestTimeout = testenv.Patience }})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		const size = 1 << 20
 		n := race.Times(60, 30)
 		payload := strings.Repeat("x", size)
@@ -130,7 +128,7 @@ func TestPopsOfLargeItems(t *testing.T) {
 		if popped := flood(t, e, 2*n, "pq.big.pop.min", ""); popped[0] != n || popped[404] != n {
 			t.Errorf("pops: %v", popped)
 		}
-	})
+	}, func(o *bridge.Options) { o.RequestTimeout = testenv.Patience })
 }
 
 // Two bridges on one store deliver every item once.
@@ -366,8 +364,7 @@ func TestMetrics(t *testing.T) {
 // /metrics shows the longest queues: queues that were emptied, or whose names sort
 // first, do not displace others.
 func TestMetricsShowTheLongestQueues(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.MetricQueues = 2 }})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for i, queue := range []string{"a", "b", "c", "d", "e"} {
 			for range 1 + i%4 { // 1, 2, 3, 4, 1
 				push(t, e, "pq."+queue+".push", nil, "x")
@@ -387,5 +384,5 @@ func TestMetricsShowTheLongestQueues(t *testing.T) {
 			wantMetric(t, e.Bridge, fmt.Sprintf(`pq_queue_length{kind=%q,queue="c"}`, kind), 3)
 			wantMetric(t, e.Bridge, fmt.Sprintf(`pq_queue_length_truncated{kind=%q}`, kind), 1)
 		}
-	})
+	}, func(o *bridge.Options) { o.MetricQueues = 2 })
 }

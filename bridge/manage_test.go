@@ -13,7 +13,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -129,8 +128,7 @@ func TestItemsByID(t *testing.T) {
 }
 
 func TestMove(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		first := push(t, e, "pq.jobs.push.1", nil, "first")
 		second := push(t, e, "pq.jobs.push.1", nil, "second")
 		push(t, e, "pq.jobs.push.-7", nil, "third")
@@ -163,8 +161,7 @@ func TestMove(t *testing.T) {
 }
 
 func TestPurge(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, kind := range kinds {
 			prefix := kind.queue[:len(kind.queue)-len(".jobs")]
 			configured(t, e, kind.queue, `{"max_deliver":5}`, `{"max_deliver":5}`)
@@ -195,16 +192,13 @@ func TestPurge(t *testing.T) {
 				}
 			}
 		}
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }
 
 // More items than one transaction takes are purged all the same, with other requests between.
 func TestPurgeMany(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		const batches, each = 3, 2000
 		var frames []byte
 		for range each {
@@ -215,15 +209,12 @@ func TestPurgeMany(t *testing.T) {
 		}
 		answers(t, e, "pq.jobs.purge", "", fmt.Sprintf(`{"purged":%d}`, batches*each))
 		wantLen(t, e, "pq", "jobs", 0)
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }
 
 func TestRedrive(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for i, kind := range kinds {
 			for n := range 4 {
 				push(t, e, kind.push, nats.Header{"Nats-Msg-Id": {fmt.Sprint(n)}, "Nats-TTL": {"1h"}, "Name": {"value"}}, fmt.Sprint(n))
@@ -282,8 +273,6 @@ func TestRedrive(t *testing.T) {
 				}
 			}
 		}
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }

@@ -2,18 +2,17 @@ package bridge
 
 import (
 	"errors"
-	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// metrics holds what /metrics shows. All series that can be known in advance exist from
-// the start, at zero.
+// metrics counts what /metrics shows, besides the gauges. All series that can be known in advance
+// exist from the start, at zero.
 type metrics struct {
 	registry *prometheus.Registry
 
@@ -35,20 +34,26 @@ type metrics struct {
 	refused       map[string]prometheus.Counter // by setting
 }
 
-func newMetrics(b *Bridge) *metrics {
+func newMetrics() *metrics {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	auto := promauto.With(registry)
+	counter := func(name, help string) prometheus.Counter {
+		return auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pq_requests_total", Help: "Requests that were answered, errors included, by operation.",
-		}, []string{"operation"}),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pq_errors_total", Help: "Requests that were answered with an error, by operation and code.",
-		}, []string{"operation", "code"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		registry: registry,
+		requests: counters("pq_requests_total", "Requests that were answered, errors included, by operation.", "operation"),
+		errors:   counters("pq_errors_total", "Requests that were answered with an error, by operation and code.", "operation", "code"),
+		seconds: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "pq_request_seconds", Help: "Time from the arrival of a request to its reply, of requests that may not wait for items.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 17), // 0.1 ms to 6.5 s
 		}, []string{"operation"}),
-		batchSize: prometheus.NewHistogram(prometheus.HistogramOpts{
+		batchSize: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "pq_batch_requests", Help: "Operations in each completed batch.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 12), // 1 to 2048
 		}),
@@ -56,91 +61,29 @@ func newMetrics(b *Bridge) *metrics {
 		lostItems:  counter("pq_lost_items_total", "Popped items that could be neither delivered nor put back."),
 		replyFailures: counter("pq_reply_failures_total",
 			"Replies that could not be handed to NATS, or that NATS refused; an item popped for one is given back."),
-		givenBack: map[outbox.Reason]prometheus.Counter{},
-		refused:   map[string]prometheus.Counter{},
-		forwarded: counter("pq_passed_total",
-			"Pops forwarded to the bridge that owns their queue."),
+		givenBack:    map[outbox.Reason]prometheus.Counter{},
+		natsErrors:   counter("pq_nats_errors_total", "Errors that NATS reported, such as missing permissions."),
+		forwarded:    counter("pq_passed_total", "Pops forwarded to the bridge that owns their queue."),
 		deliveries:   counter("pq_deliveries_total", "Items delivered with a lease."),
 		redeliveries: counter("pq_redeliveries_total", "Items delivered with a lease that had been delivered before."),
 		duplicates:   counter("pq_duplicates_total", "Pushes that changed nothing because they were duplicates, each of a batch."),
-		items: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		items: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "pq_request_items", Help: "Items in each request for several, by operation.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 13), // 1 to 4096
 		}, []string{"operation"}),
-		natsErrors: counter("pq_nats_errors_total", "Errors that NATS reported, such as missing permissions."),
+		refused: map[string]prometheus.Counter{},
 	}
-	givenBack := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "pq_given_back_total", Help: "Popped items that nobody received and that went back to their places, by reason.",
-	}, []string{"reason"})
+
+	// All series that can be known in advance.
+	givenBack := counters("pq_given_back_total", "Popped items that nobody received and that went back to their places, by reason.", "reason")
 	for _, why := range outbox.Reasons() {
 		m.givenBack[why] = givenBack.WithLabelValues(string(why))
 	}
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "pq_refused_total", Help: "Requests that were refused because of a limit of their queue, by setting.",
-	}, []string{"reason"})
+	refused := counters("pq_refused_total", "Requests that were refused because of a limit of their queue, by setting.", "reason")
 	for _, limit := range limitErrors {
 		m.refused[limit.setting] = refused.WithLabelValues(limit.setting)
 	}
-	removed := func(name, help string, of func(fdbpq.Removed) int64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(of(b.dispatcher.Removed())) })
-	}
-	m.registry.MustRegister(
-		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.lostItems, m.replyFailures, m.natsErrors, m.forwarded,
-		m.deliveries, m.redeliveries, m.duplicates, m.items, givenBack, refused,
-		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { n, _ := b.dispatcher.Pending(); return float64(n) }),
-		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }),
-		gauge("pq_waiters", "Pops that wait for items.", func() float64 { return float64(b.dispatcher.Waiters()) }),
-		gauge("pq_bridges", "Bridges that share the queues as far as this one knows, itself included.",
-			func() float64 { return float64(b.peers.Router.Count()) }),
-		gauge("pq_nats_connected", "1 if connected to NATS.", b.isConnected),
-		gauge("pq_serving", "1 if subscribed to requests.", b.isServing),
-		removed("pq_expired_total", "Items that were removed because they had expired.",
-			func(r fdbpq.Removed) int64 { return r.Expired }),
-		removed("pq_dead_total", "Items that moved to a dead-letter queue.", func(r fdbpq.Removed) int64 { return r.Dead }),
-		removed("pq_discarded_total", "Items that were discarded to make room for others, because of a limit of their queue.",
-			func(r fdbpq.Removed) int64 { return r.Discarded }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "pq_sweeps_total", Help: "Transactions that did what had fallen due in queues that nobody asked.",
-		}, func() float64 { return float64(b.dispatcher.Sweeper().Sweeps()) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "pq_conflicts_total", Help: "Attempts at batches that failed because another transaction changed what they read, and were repeated.",
-		}, func() float64 { return float64(b.dispatcher.Conflicts()) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "pq_dropped_total", Help: "Messages dropped by the NATS client because the bridge fell behind.",
-		}, b.dropped),
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
 	return m
-}
-
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-}
-
-func gauge(name, help string, value func() float64) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
-}
-
-func (b *Bridge) isConnected() float64 { return float64(oneIf(b.online.Load())) }
-
-func (b *Bridge) isServing() float64 { return float64(oneIf(b.servingReady() == nil)) }
-
-// endpoint makes the series of an endpoint.
-func (m *metrics) endpoint(name, subject string) *endpoint {
-	e := &endpoint{
-		name:    name,
-		subject: subject,
-		total:   m.requests.WithLabelValues(name),
-		seconds: m.seconds.WithLabelValues(name),
-		items:   m.items.WithLabelValues(name),
-		failed:  map[subjects.Code]prometheus.Counter{},
-	}
-	e.lastError.Store(new(string))
-	for _, code := range subjects.Codes() {
-		e.failed[code] = m.errors.WithLabelValues(name, strconv.Itoa(int(code)))
-	}
-	return e
 }
 
 // limitErrors has the setting that each error of a limit is about. The first that matches counts.

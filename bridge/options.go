@@ -163,6 +163,10 @@ func (o Options) withDefaults() Options {
 	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, DefaultShutdownTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Version = cmp.Or(o.Version, moduleVersion())
+
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	if o.Lanes == 0 {
 		o.Lanes = DefaultLanes
 		if o.DB != nil && o.DB.Traits().Pipelines {
@@ -181,13 +185,14 @@ func (o Options) pollEvery() time.Duration {
 	return 0
 }
 
-// maxKept returns how many bytes of popped items may be in memory, because nobody has confirmed that they were
-// received or because they go back, before pops are set aside. It shrinks with MaxPendingBytes, which a program
-// with little memory lowers.
+// maxKept returns how many bytes of popped items may be in memory, because nobody has confirmed
+// that they were received or because they go back, before pops are set aside. It shrinks with
+// MaxPendingBytes, which a program with little memory lowers.
 func (o Options) maxKept() int { return min(maxKeptBytes, max(o.MaxPendingBytes/4, 1)) }
 
-// maxUnconfirmed returns at how many bytes the outbox forgets replies. It has room for what queues may keep of which
-// little is kept, and then for what the batches in flight take: see dispatch.Options.MaxKept.
+// maxUnconfirmed returns at how many bytes the outbox forgets replies. It has room for what queues
+// may keep of which little is kept, and then for what the batches in flight take: see
+// dispatch.Options.MaxKept.
 func (o Options) maxUnconfirmed() int { return o.maxKept() + 4*o.Lanes*o.MaxBatchBytes }
 
 func moduleVersion() string {
@@ -197,8 +202,8 @@ func moduleVersion() string {
 	return "0.0.0"
 }
 
-// Validate returns all problems of the options, joined, each a *kv.OptionError, after
-// filling in the defaults. New calls it.
+// Validate returns all problems of the options, joined, each a *kv.OptionError, after filling in
+// the defaults. New calls it.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var problems []error
@@ -210,17 +215,21 @@ func (o Options) Validate() error {
 	between := func(field string, value, least, most int) {
 		check(value >= least && value <= most, field, value, "%d to %d", least, most)
 	}
+
 	check(validURLs(o.NATSURL), "NATSURL", redacted(o.NATSURL), "nats://host:port, or several separated by commas")
 	client := o.natsClient()
 	check(!client.NoEcho, "NATSOptions", "nats.NoEcho", "options without it: a bridge must hear its own heartbeats")
 	check(!client.NoCallbacksAfterClientClose, "NATSOptions", "nats.NoCallbacksAfterClientClose",
 		"options without it: shutdown waits for a callback")
+
 	check(o.DB != nil, "DB", o.DB, "a store")
 	check(o.Keyspace != nil, "Keyspace", o.Keyspace, "a keyspace")
 	check(o.Grammar != subjects.Grammar{}, "Grammar", "empty", "a grammar")
 	check(subjects.ValidateQueueName(o.QueueGroup) == nil, "QueueGroup", strconv.Quote(o.QueueGroup), "1 to 128 letters, digits, '-' and '_'")
+
 	check(o.HTTPTimeout >= minTimeout && o.HTTPTimeout <= maxTimeout, "HTTPTimeout", o.HTTPTimeout, "1ms to 24h")
 	between("MetricQueues", o.MetricQueues, -1, maxMetricQueues)
+
 	check(o.Lanes >= 1 && o.Lanes <= maxLanes, "Lanes", o.Lanes, "1 to %d, or 0 for the default", maxLanes)
 	between("MaxBatch", o.MaxBatch, 1, maxBatch)
 	between("MaxBatchBytes", o.MaxBatchBytes, 1, maxBatchBytes)
@@ -228,6 +237,7 @@ func (o Options) Validate() error {
 	between("MaxPending", o.MaxPending, 1, maxPending)
 	check(o.MaxPendingBytes >= 1 && int64(o.MaxPendingBytes) <= maxPendingBytes, "MaxPendingBytes", o.MaxPendingBytes, "1 to %d", maxPendingBytes)
 	between("MaxWaiters", o.MaxWaiters, 1, maxWaiters)
+
 	check(o.RequestTimeout >= minTimeout && o.RequestTimeout <= maxTimeout, "RequestTimeout", o.RequestTimeout, "1ms to 24h")
 	check(o.ShutdownTimeout > 0 && o.ShutdownTimeout <= maxTimeout, "ShutdownTimeout", o.ShutdownTimeout, "more than 0, at most 24h")
 	check(semver.MatchString(o.Version), "Version", strconv.Quote(o.Version), "a semantic version such as 1.2.3")
@@ -258,6 +268,7 @@ func validURLs(list string) bool {
 		if !strings.Contains(text, "://") {
 			text = "nats://" + text
 		}
+
 		u, err := url.Parse(text)
 		if err != nil || u.Hostname() == "" || !validPort(u.Port()) {
 			return false
@@ -281,3 +292,6 @@ var credentials = regexp.MustCompile(`(?s)^.*@`)
 func redacted(list string) string {
 	return strconv.Quote(credentials.ReplaceAllString(list, "xxxxx@"))
 }
+
+// semver matches the versions that service discovery accepts.
+var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)

@@ -169,11 +169,7 @@ func TestSomeRepliesRefused(t *testing.T) {
 	if len(delivered) == 0 {
 		t.Error("no item was delivered")
 	}
-	if err := e.Bridge.Stop(); err != nil { // any item to push again has been pushed by then
-		t.Fatal(err)
-	}
-	e.Bridge = e.StartBridge()
-	e.Bridge.WaitReady()
+	restart(t, e) // any item to push again has been pushed by then
 	for m := e.Request("pq.jobs.pop.min", nil, nil); len(m.Data) > 0; m = e.Request("pq.jobs.pop.min", nil, nil) {
 		if slices.Contains(delivered, string(m.Data)) {
 			t.Errorf("%q came twice", m.Data)
@@ -207,8 +203,7 @@ func TestRefusalHeardLate(t *testing.T) {
 	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{
 		Bridge: func(o *bridge.Options) { o.Logger = slog.New(h) },
 	}))
-	push(t, e, "pq.jobs.push", nil, "first")
-	push(t, e, "pq.jobs.push", nil, "second")
+	pushAll(t, e, "pq.jobs.push", "first", "second")
 	publish(t, e, "pq.jobs.pop.min", "elsewhere", "")
 	select {
 	case <-h.begun:

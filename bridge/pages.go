@@ -6,32 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pqbridge/pqbridge/bridge/web"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// newWeb opens the HTTP listener and says what package web shows.
-func (b *Bridge) newWeb() (*web.Server, error) {
-	o := &b.options
-	server, err := web.New(web.Config{
-		Addr: o.HTTPAddr, Timeout: o.HTTPTimeout,
-		Ready:    b.notReady,
-		Queues:   b.inspector.read,
-		Info:     b.inspectQueue,
-		Registry: b.metrics.registry,
-		DB:       b.db, Keyspace: b.keyspace, MetricQueues: o.MetricQueues,
-		Owns:    b.peers.Router.Owns,
-		Owners:  b.peers.Router.Bridges,
-		Failure: pageFailure,
-		Warn:    b.quiet.store.warn,
-	})
-	if err != nil {
-		return nil, &kv.OptionError{Package: "bridge", Field: "HTTPAddr", Value: o.HTTPAddr, Want: "an address to listen on: " + err.Error()}
-	}
-	return server, nil
-}
 
 // pageFailure returns the code and the text of an error, the same as those of a reply over NATS.
 func pageFailure(err error) (code int, text string) {

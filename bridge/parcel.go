@@ -11,8 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// parcel is items of a pop of several that go in one message, in frames. A pop that does not allow that has
-// parcels that take none.
+// parcel is items of a pop of several that go in one message, in frames. A pop that does not allow
+// that has parcels that take none.
 type parcel struct {
 	c *clientReplier
 	r *dispatch.Request
@@ -37,15 +37,17 @@ const (
 	parcelHeaders = 128
 )
 
-// add puts an item into the parcel. It returns false if there is no room, or if the item needs a message of its own.
+// add puts an item into the parcel. It returns false if there is no room, or if the item needs a
+// message of its own.
 func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
-	if !p.r.Frames {
+	if !p.c.frames {
 		return false
 	}
 	if p.e == nil {
 		p.e = p.c.b.encoders.get()
 		p.payload = p.e.buf[:0]
 	}
+
 	item := &result.Item
 	if op.Kind == fdbpq.OpLease {
 		p.e.leased(p.r.Queue, item, &result.Lease)
@@ -55,13 +57,15 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 	}
 	block, err := p.e.headerBlock()
 	if err != nil {
-		return false
+		return false // as a message of its own, it fails with a reason
 	}
+
 	frame := subjects.Frame{Priority: item.ID.Priority, Headers: block, Value: item.Value}
 	room := int(min(maxParcel, p.c.b.nc.MaxPayload())) - parcelHeaders
 	if len(p.payload)+frame.Size() > room {
 		return false
 	}
+
 	p.payload = subjects.AppendFrame(p.payload, frame)
 	if p.n++; op.Kind == fdbpq.OpLease {
 		p.leased = append(p.leased, result.Lease)
@@ -74,21 +78,23 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 	return true
 }
 
-// send sends what is in the parcel, if anything; the last message ends the reply. If that fails, popped items go back, and
-// leases end.
+// send sends what is in the parcel, if anything; the last message ends the reply. If that fails,
+// popped items go back, and leases end.
 func (p *parcel) send(last bool) error {
 	if p.n == 0 {
 		return nil
 	}
+
 	header := nats.Header{subjects.HeaderFrames: {strconv.Itoa(p.n)}}
 	if last {
-		header[subjects.HeaderBatchCount] = []string{strconv.Itoa(p.r.Sent + p.n)}
+		header[subjects.HeaderBatchCount] = []string{strconv.Itoa(p.c.sent + p.n)}
 	}
 	content := outbox.Content{Queue: p.r.Queue, Popped: p.popped, Leased: p.leased, Waits: p.r.Waiting()}
+
 	p.left -= p.n
-	err := p.c.b.outbox.SendItem(&nats.Msg{Subject: p.r.Reply, Header: header, Data: p.payload}, p.c.endpoint, content)
+	err := p.c.b.outbox.SendItem(&nats.Msg{Subject: p.c.reply, Header: header, Data: p.payload}, p.c.endpoint, content)
 	if err == nil {
-		p.r.Sent += p.n
+		p.c.sent += p.n
 		for i := range p.leased {
 			p.c.b.metrics.delivered(p.leased[i].Deliveries)
 		}
@@ -101,6 +107,7 @@ func (p *parcel) send(last bool) error {
 			p.c.b.outbox.Release(p.r.Queue, &p.leased[i].Token, outbox.Unsendable)
 		}
 	}
+
 	p.payload, p.n, p.popped, p.leased = p.payload[:0], 0, nil, nil
 	return err
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -42,8 +41,7 @@ func firsts(t *testing.T, e *testenv.Env, queue string, ids, values []string) {
 
 // Items in frames that nobody receives are all back at their places at once, leased ones too, and no delivery counts.
 func TestGoneReceiverOfFrames(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for name, values := range map[string][]string{"one": {"a", "b", "c", "d", "e", "f"}, "several": inSeveral(6)} {
 			ids := pushTogether(t, e, name, values...)
 			back, err := metric(e.Bridge, noResponders)
@@ -86,9 +84,7 @@ func TestGoneReceiverOfFrames(t *testing.T) {
 		}
 		wantMetric(t, e.Bridge, "pq_lost_items_total", 0)
 		wantMetric(t, e.Bridge, "pq_waiters", 0)
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }
 
@@ -146,9 +142,7 @@ func TestDeniedFrames(t *testing.T) {
 			}
 		}
 		wantMetric(t, e.Bridge, noResponders, 0)
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }
 
@@ -199,20 +193,11 @@ func TestGoneFramesAreNotForged(t *testing.T) {
 // Clients of another account get popped items in frames, but leased ones with a reply subject each: they may know no
 // other way to acknowledge.
 func TestFramesForAnotherAccount(t *testing.T) {
-	e := testenv.New(t, testenv.Options{
-		Stopped: true,
-		NATS: testenv.ServerOptions(t, `
-			accounts {
-				QUEUES { users = [ { user: bridge, password: p, permissions: { publish: ["_R_.>", "_pqbridge.>"] } } ], exports = [ { service: "pq.*.>", response: stream } ] }
-				CLIENTS { users = [ { user: client, password: p } ], imports = [ { service: { account: QUEUES, subject: "pq.*.>" }, to: "far.*.>" } ] }
-			}
-			no_auth_user: client`),
-		Bridge: func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },
-	})
-	e.NATS.Start()
-	e.Bridge = e.StartBridge()
-	e.Bridge.WaitReady()
-	e.Conn = e.Connect()
+	e := withAccounts(t, `
+		accounts {
+			QUEUES { users = [ { user: bridge, password: p, permissions: { publish: ["_R_.>", "_pqbridge.>"] } } ], exports = [ { service: "pq.*.>", response: stream } ] }
+			CLIENTS { users = [ { user: client, password: p } ], imports = [ { service: { account: QUEUES, subject: "pq.*.>" }, to: "far.*.>" } ] }
+		}`)
 	for i := range 6 {
 		push(t, e, "far.jobs.push", nil, fmt.Sprint(i))
 	}
@@ -242,8 +227,7 @@ func afterHeartbeats(t *testing.T, replies *nats.Subscription) *nats.Msg {
 
 // A pop that waits gets frames as items become available, on whichever bridge it waits, and ends as without frames.
 func TestFramesOfWaiters(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e, second := pair(t, engine)
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		there := ownedBy(t, e, second, e.Bridge)
 		here, _ := waitOn(t, e, e.Bridge, second, 1, `{"expires":"1h"}`)
 		push(t, e, "pq."+here[0]+".push", nil, "x")
@@ -291,8 +275,7 @@ func TestFramesOfWaiters(t *testing.T) {
 // What another bridge sends to a client that is gone is back at once, leased or not, and the bridge that forwarded the pop
 // learns that it has ended.
 func TestGoneForwardedFrames(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e, second := pair(t, engine)
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		name := ownedBy(t, e, second, e.Bridge)
 		values := inSeveral(5)
 		back := 0

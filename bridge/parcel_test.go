@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -130,8 +129,7 @@ func wantSizes(t *testing.T, sizes []int, want ...int) {
 
 // An item in a frame is as it would be in a message of its own.
 func TestFramesAreItems(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		headers := []nats.Header{
 			nil, {"A": {"1", "2", "1"}, "a": {""}}, {"Nats-Msg-Id": {"id"}, "Pq-Unique": {"key"}, "Nats-TTL": {"1h"}},
 			{"traceparent": {"00-abc-def-01"}}, {"Status": {"503"}},
@@ -190,9 +188,7 @@ func TestFramesAreItems(t *testing.T) {
 			}
 			popFramed(t, e, subject, n, "", "404")
 		}
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }
 
@@ -205,8 +201,7 @@ func wantSame(t *testing.T, got, want sentItem) {
 
 // The tokens of frames are as good as those of other leases, and +NXT may ask for frames.
 func TestFramesOfLeases(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, c := range []struct{ queue, push, pop string }{{"pq.jobs", "push", "pop.min"}, {"q.jobs", "enqueue", "dequeue"}} {
 			for i := range 12 {
 				push(t, e, c.queue+"."+c.push, nil, fmt.Sprint(i))
@@ -261,9 +256,7 @@ func TestFramesOfLeases(t *testing.T) {
 		}
 		wantMetric(t, e.Bridge, "pq_deliveries_total", 2*(5+3+4+2))
 		wantMetric(t, e.Bridge, noResponders, 0)
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }
 
@@ -348,9 +341,7 @@ func TestFramesAroundALargeItem(t *testing.T) {
 	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = limit }})
 	largest := strings.Repeat("l", limit) // has no room for headers
 	for _, options := range []string{"", `,"ack_wait":"1h"`} {
-		for _, value := range []string{"a", "b", largest, "", "c", largest, largest, "d"} {
-			push(t, e, "pq.jobs.push", nil, value)
-		}
+		pushAll(t, e, "pq.jobs.push", "a", "b", largest, "", "c", largest, largest, "d")
 		list, sizes := popFramed(t, e, "pq.jobs.pop.min", 20, options, "")
 		wantSizes(t, sizes, 2, 1, 2, 1, 1, 1)
 		if want := strings.Join([]string{"a", "b", largest, "", "c", largest, largest, "d"}, " "); valuesOf(list) != want {
@@ -363,9 +354,7 @@ func TestFramesAroundALargeItem(t *testing.T) {
 		}
 	}
 	// If the last is that large, the end comes by itself.
-	for _, value := range []string{"a", largest} {
-		push(t, e, "pq.jobs.push", nil, value)
-	}
+	pushAll(t, e, "pq.jobs.push", "a", largest)
 	_, sizes := popFramed(t, e, "pq.jobs.pop.min", 2, "", "")
 	wantSizes(t, sizes, 1, 1)
 }
@@ -416,12 +405,9 @@ func TestFramesThatCannotBeSent(t *testing.T) {
 
 // The ends of batches say what they say without frames, in a message of their own if it is an error.
 func TestEndsOfFrames(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		popFramed(t, e, "pq.jobs.pop.min", 5, "", "404")
-		for _, value := range []string{"aaa", "bbb", "ccccc", "d"} {
-			push(t, e, "pq.jobs.push", nil, value)
-		}
+		pushAll(t, e, "pq.jobs.push", "aaa", "bbb", "ccccc", "d")
 		check := func(n int, options, code, want string, wantItems ...int) (list []sentItem) {
 			t.Helper()
 			list, sizes := popFramed(t, e, "pq.jobs.pop.min", n, options, code)

@@ -3,7 +3,6 @@ package bridge_test
 import (
 	"testing"
 
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -21,9 +20,7 @@ func TestDeniedLeases(t *testing.T) {
 			}
 			return m.Reply
 		}
-		for _, value := range []string{"a", "b", "c"} {
-			push(t, e, "pq.jobs.push", nil, value)
-		}
+		pushAll(t, e, "pq.jobs.push", "a", "b", "c")
 		back := func(n float64) {
 			t.Helper()
 			wantMetric(t, e.Bridge, `pq_given_back_total{reason="denied"}`, n)
@@ -43,8 +40,6 @@ func TestDeniedLeases(t *testing.T) {
 		back(5)
 		waiters(t, e.Bridge, "jobs", 0)
 		acked(t, e, lease("d"), "")
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }

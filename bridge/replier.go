@@ -11,23 +11,59 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
+	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// clientReplier answers the clients of one endpoint. It is a dispatch.Replier.
+// clientReplier answers one request of a client, whichever bridge received it. It is a
+// dispatch.WaitingReplier. The last call, which tells the client the end, frees it for another
+// request.
 type clientReplier struct {
 	b        *Bridge
 	endpoint *endpoint
+	from     peers.Origin // the peer that has forwarded the request, if one has
+
+	reply  string // subject for the answer; "" if nobody waits for one
+	batch  int    // how many items it asked for, if several
+	frames bool   // items come in frames, several in a message
+	sent   int    // items so far
+
+	cancellable *cancellable // nil unless it has an id
 }
 
-// Answer sends the results: one reply, or for a pop of several items one for each item and
-// one that ends them.
+// newReplier returns the replier of a request whose endpoint is not known yet.
+func (b *Bridge) newReplier(reply string, from peers.Origin) *clientReplier {
+	c, ok := b.repliers.Get().(*clientReplier)
+	if !ok {
+		c = new(clientReplier)
+	}
+	*c = clientReplier{b: b, endpoint: b.endpoints.unknown, reply: reply, from: from}
+	return c
+}
+
+// free ends the use of a replier, once the client was told the end.
+func (c *clientReplier) free() {
+	c.from.Answered()
+	b := c.b
+	*c = clientReplier{}
+	b.repliers.Put(c)
+}
+
+// Answer sends the results: one reply, or for a pop of several items one for each item and one that
+// ends them.
 func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
+	c.cancellable.forget()
+	c.answer(r, ops, results)
+	c.free()
+}
+
+func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
 	if acks := dispatch.LeadingAcks(ops); acks < len(ops) { // +NXT: the pops say all there is to say
 		ops, results = ops[acks:], results[acks:]
 	}
-	if r.Batch > 1 {
+
+	if c.batch > 1 {
 		p := c.newParcel(r, len(results))
 		defer p.close()
 		c.end(p, c.deliver(p, ops, results))
@@ -37,6 +73,7 @@ func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 		c.fail(r, err)
 		return
 	}
+
 	c.b.metrics.noteDuplicates(results)
 	var err error
 	if sendAll := c.endpoint.verb.sendAll; sendAll != nil {
@@ -44,17 +81,45 @@ func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	} else {
 		err = c.send(r, &ops[0], &results[0])
 	}
-	if err == nil {
+
+	// The client can be told what is wrong with the item or the reply, but not that NATS takes
+	// none.
+	switch {
+	case err == nil:
 		c.endpoint.done(r, nil)
-	} else if errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInternal) || errors.Is(err, ErrUnknownOutcome) {
-		c.fail(r, err) // what is wrong is what was to be sent, so the client can be told
-	} else {
+	case errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInternal) || errors.Is(err, ErrUnknownOutcome):
+		c.fail(r, err)
+	default:
 		c.endpoint.done(r, failureOf(fmt.Errorf("%w: the reply could not be sent: %w", ErrUnavailable, err)))
 	}
 }
 
-// deliver sends the items of a pop of several, or leaves the last of them in the parcel, and returns why there are not
-// more. It stops at the first item that cannot be sent; those after it go back, or their leases end.
+// answerList sends a list of queues, or the error if there is one.
+func (c *clientReplier) answerList(r *dispatch.Request, list *subjects.QueueList, err error) {
+	if err == nil {
+		err = c.sendObject(r, list.Encode())
+	}
+	if err != nil {
+		c.Fail(r, nil, err)
+		return
+	}
+
+	c.endpoint.done(r, nil)
+	c.free()
+}
+
+// acknowledge answers a request that has no lane.
+func (c *clientReplier) acknowledge(r *dispatch.Request) {
+	if err := c.b.outbox.SendData(c.reply, nil, c.endpoint); err != nil {
+		c.b.replyFailed(err)
+	}
+	c.endpoint.done(r, nil)
+	c.free()
+}
+
+// deliver sends the items of a pop of several, but leaves in the parcel what still fits there. It
+// returns why there are not more items. It stops at the first item that cannot be sent; those after
+// it go back, or their leases end.
 func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Result) (failed error) {
 	for i := range results {
 		switch op, result := &ops[i], &results[i]; {
@@ -68,7 +133,7 @@ func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Resul
 				c.unsent(p.r, op, result)
 			} else if !p.add(op, result) { // it needs a message of its own
 				if failed = c.send(p.r, op, result); failed == nil {
-					p.r.Sent++
+					p.c.sent++
 				}
 			}
 		}
@@ -86,41 +151,45 @@ func (c *clientReplier) unsent(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.
 	}
 }
 
-// end sends the message that ends the items of a pop of several, which may be the parcel. err says why there are not
-// more, nil if there are as many as were asked for.
+// end sends the message that ends the items of a pop of several, which may be the parcel. err says
+// why there are not more, nil if there are as many as were asked for.
 func (c *clientReplier) end(p *parcel, err error) {
 	r := p.r
 	c.b.metrics.noteRefused(err)
+
+	// The parcel itself can say that there are no more, but not why with an error.
 	if p.n > 0 {
 		last := err == nil || errors.Is(err, fdbpq.ErrEmpty)
 		if failed := p.send(last); failed != nil {
 			err = failed
 		} else if last {
-			c.endpoint.items.Observe(float64(r.Sent))
+			c.endpoint.items.Observe(float64(c.sent))
 			c.endpoint.done(r, nil)
 			return
 		}
 	}
-	c.endpoint.items.Observe(float64(r.Sent))
-	end := nats.Msg{Subject: r.Reply, Header: nats.Header{}}
+
+	c.endpoint.items.Observe(float64(c.sent))
+	end := nats.Msg{Subject: c.reply, Header: nats.Header{}}
 	var f *failure
-	if err != nil && (r.Sent == 0 || !errors.Is(err, fdbpq.ErrEmpty)) {
+	if err != nil && (c.sent == 0 || !errors.Is(err, fdbpq.ErrEmpty)) {
 		f = failureOf(err)
 		maps.Copy(end.Header, f.header)
 	}
-	end.Header[subjects.HeaderBatchCount] = []string{strconv.Itoa(r.Sent)}
-	if r.Sent > 0 {
+	end.Header[subjects.HeaderBatchCount] = []string{strconv.Itoa(c.sent)}
+
+	// A pop that got items has not failed.
+	if c.sent > 0 {
 		f = nil
 	}
 	c.endpoint.done(r, f)
 	c.b.outbox.Send(&end)
 }
 
-// Deliver sends items of a pop that goes on waiting for more. If one cannot be sent, that ends
-// the pop.
+// Deliver sends items of a pop that goes on waiting for more. If one cannot be sent, that ends the
+// pop.
 func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) (more bool) {
 	p := c.newParcel(r, len(results))
-	defer p.close()
 	err := c.deliver(p, ops, results)
 	if err == nil {
 		err = p.send(false)
@@ -128,12 +197,18 @@ func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []f
 	if err != nil {
 		c.end(p, err)
 	}
+	p.close()
+
+	if err != nil {
+		c.cancellable.forget()
+		c.free()
+	}
 	return err == nil
 }
 
 // Heartbeat says that a pop still waits. If nobody hears it, that ends the pop.
 func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
-	m := nats.Msg{Subject: r.Reply, Header: nats.Header{subjects.HeaderHeartbeat: {strconv.Itoa(wanted)}}}
+	m := nats.Msg{Subject: c.reply, Header: nats.Header{subjects.HeaderHeartbeat: {strconv.Itoa(wanted)}}}
 	if err := c.b.outbox.SendItem(&m, nil, outbox.Content{Waits: r.Waiting()}); err != nil {
 		c.b.replyFailed(err)
 	}
@@ -141,9 +216,10 @@ func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
 
 // send sends the result of one operation. If that fails, a popped item goes back, and a lease ends.
 func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
-	if r.Reply == "" {
+	if c.reply == "" {
 		return nil
 	}
+
 	if op.Kind == fdbpq.OpLease {
 		p := c.newParcel(r, 1)
 		defer p.close()
@@ -151,10 +227,12 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Re
 			return p.send(false)
 		}
 	}
+
 	send := c.endpoint.verb.send
 	if op.Kind == fdbpq.OpLease {
 		send = (*clientReplier).sendItem // also for +NXT
 	}
+
 	err := send(c, r, op, result)
 	if err != nil {
 		c.b.replyFailed(err)
@@ -164,176 +242,31 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Re
 }
 
 // Fail sends the error.
-func (c *clientReplier) Fail(r *dispatch.Request, _ []fdbpq.Op, err error) { c.fail(r, err) }
+func (c *clientReplier) Fail(r *dispatch.Request, _ []fdbpq.Op, err error) {
+	c.cancellable.forget()
+	c.fail(r, c.cancellable.why(err))
+	c.free()
+}
 
 func (c *clientReplier) fail(r *dispatch.Request, err error) {
-	if r.Batch > 1 && r.Reply != "" {
+	if c.batch > 1 && c.reply != "" {
 		c.end(c.newParcel(r, 0), err)
 		return
 	}
+
 	f := failureOf(err)
 	c.b.metrics.noteRefused(err)
 	c.endpoint.done(r, f)
-	if r.Reply == "" {
+	if c.reply == "" {
 		c.b.metrics.unanswered.Inc()
 		c.b.quiet.unanswered.warn("a request without a usable reply subject failed",
 			"endpoint", c.endpoint.name, "error", err)
 		return
 	}
-	m := nats.Msg{Subject: r.Reply, Header: f.header}
+
+	m := nats.Msg{Subject: c.reply, Header: f.header}
 	if verb := c.endpoint.verb; verb == nil || verb.op == fdbpq.OpPush { // nil: it may be meant as a push
 		m.Data = f.payload()
 	}
 	c.b.outbox.Send(&m)
-}
-
-// sendPushed answers a push.
-func (c *clientReplier) sendPushed(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
-	return c.b.outbox.SendData(r.Reply, e.pushed(r.Queue, result), c.endpoint)
-}
-
-// sendPushedBatch answers a batch of pushes.
-func (c *clientReplier) sendPushedBatch(r *dispatch.Request, results []fdbpq.Result) error {
-	if r.Reply == "" {
-		return nil
-	}
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
-	err := c.b.outbox.SendData(r.Reply, e.pushedBatch(r.Queue, results), c.endpoint)
-	if err != nil {
-		c.b.replyFailed(err)
-	}
-	if errors.Is(err, nats.ErrMaxPayload) { // the server carried larger messages before
-		err = fmt.Errorf("%w: the items are in the queue, but their ids do not fit into a reply: %w", ErrUnknownOutcome, err)
-	}
-	return err
-}
-
-// sendLength answers a len.
-func (c *clientReplier) sendLength(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
-	return c.b.outbox.SendData(r.Reply, e.length(r.Queue, result.Len), c.endpoint)
-}
-
-// sendSettings answers a config.
-func (c *clientReplier) sendSettings(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	return c.b.outbox.SendData(r.Reply, subjects.EncodeSettings(result.Settings), c.endpoint)
-}
-
-// sendInfo answers an info: the results are those of an OpInfo and an OpSettings.
-func (c *clientReplier) sendInfo(r *dispatch.Request, results []fdbpq.Result) error {
-	if err := results[1].Err; err != nil {
-		return fmt.Errorf("%w: %w", ErrInternal, err)
-	}
-	info := results[0].Info
-	reply := subjects.QueueInfo{
-		Queue: r.Queue.Name, Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed,
-		PrioritiesMore: info.MorePriorities, Settings: *results[1].Settings,
-	}
-	if r.Queue.Kind == subjects.Priority {
-		reply.Priorities = make([]subjects.PriorityCount, len(info.Priorities))
-		for i, p := range info.Priorities {
-			reply.Priorities[i] = subjects.PriorityCount(p)
-		}
-	}
-	if !info.Oldest.IsZero() {
-		age := max(0, c.b.now().Sub(info.Oldest))
-		reply.OldestAge = &age
-	}
-	if !info.NextDue.IsZero() {
-		reply.NextDue = &info.NextDue
-	}
-	return c.sendObject(r, reply.Encode())
-}
-
-// sendObject answers with an object, which may be too large for a message.
-func (c *clientReplier) sendObject(r *dispatch.Request, payload []byte) error {
-	err := c.b.outbox.SendData(r.Reply, payload, c.endpoint)
-	if errors.Is(err, nats.ErrMaxPayload) {
-		err = fmt.Errorf("%w: the reply has %d bytes: %w", ErrTooLarge, len(payload), err)
-	}
-	if err != nil {
-		c.b.replyFailed(err)
-	}
-	return err
-}
-
-// sendManaged answers what changes items other than with a push, pop or acknowledgement, and a rank.
-func (c *clientReplier) sendManaged(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
-	var payload []byte
-	switch op.Kind {
-	case fdbpq.OpRemove:
-		payload = subjects.EncodeReply(subjects.Removed{Queue: r.Queue.Name, ID: op.ID.String()})
-	case fdbpq.OpMove:
-		payload = subjects.EncodeReply(subjects.Moved{Queue: r.Queue.Name, ID: result.Item.ID.String(), Priority: op.Priority})
-	case fdbpq.OpRank:
-		payload = subjects.EncodeReply(subjects.Ranked{Rank: result.Rank, AtLeast: result.RankAtLeast})
-	case fdbpq.OpPurge:
-		payload = subjects.EncodeReply(subjects.Purged{Purged: result.Progress.Done})
-	case fdbpq.OpRedrive:
-		payload = subjects.EncodeReply(subjects.Redriven{Redriven: result.Progress.Done})
-	}
-	return c.b.outbox.SendData(r.Reply, payload, c.endpoint)
-}
-
-// sendItem answers a pop, peek or get. An item that leaves no room for our headers is sent
-// without them. The error wraps ErrTooLarge or ErrInternal if the item cannot be sent
-// because of what it is.
-func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
-	item := &result.Item
-	m := nats.Msg{Subject: r.Reply, Data: item.Value}
-	var content outbox.Content
-	if kind := op.Kind; kind == fdbpq.OpPop || kind == fdbpq.OpLease {
-		content.Queue, content.Waits = r.Queue, r.Waiting()
-	}
-	var fate string
-	switch op.Kind {
-	case fdbpq.OpPop:
-		content.Item, fate = *item, "it goes back into the queue"
-		e.item(r.Queue, item)
-	case fdbpq.OpLease:
-		token := result.Lease.Token // the results belong to the dispatcher
-		content.Lease, fate = &token, "its lease ends"
-		e.leased(r.Queue, item, &result.Lease)
-		m.Reply = c.b.grammar.Ack(r.Queue.Kind, r.Queue.Name, result.Lease.Token.String())
-	default:
-		fate = "it stays in the queue"
-		e.item(r.Queue, item)
-		if op.Kind == fdbpq.OpGet {
-			e.add(subjects.HeaderState, result.State.String())
-		}
-	}
-	m.Header = e.headers()
-	err := c.b.outbox.SendItem(&m, c.endpoint, content)
-	if errors.Is(err, nats.ErrMaxPayload) {
-		m.Header = e.itemAlone(item)
-		err = c.b.outbox.SendItem(&m, c.endpoint, content)
-	}
-	if err == nil && op.Kind == fdbpq.OpLease {
-		c.b.metrics.delivered(result.Lease.Deliveries)
-	}
-	switch {
-	case errors.Is(err, nats.ErrMaxPayload):
-		err = fmt.Errorf("%w: item %s of queue %s is from when the server carried larger messages; %s: %w",
-			ErrTooLarge, item.ID, r.Queue.Name, fate, err)
-	case errors.Is(err, nats.ErrBadHeaderMsg):
-		err = fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that it cannot carry; %s: %w",
-			ErrInternal, item.ID, r.Queue.Name, fate, err)
-	}
-	return err
-}
-
-// sendAcked answers an acknowledgement.
-func (c *clientReplier) sendAcked(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
-	if op.Kind != fdbpq.OpExtend {
-		return c.b.outbox.SendData(r.Reply, nil, c.endpoint)
-	}
-	until := result.Lease.Until.Format(subjects.TimeLayout)
-	m := nats.Msg{Subject: r.Reply, Header: nats.Header{subjects.HeaderLeaseUntil: {until}}}
-	return c.b.outbox.SendItem(&m, c.endpoint, outbox.Content{})
 }

@@ -35,8 +35,7 @@ func wantQueues(t *testing.T, e *testenv.Env, want int) {
 
 // Names that were used once cost nothing in the end; a queue with items stays.
 func TestDisposableNames(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		const names = 500 // more than a page
 		for i := range names {
 			push(t, e, fmt.Sprintf("pq.once-%d.push", i), nil, "x")

@@ -169,18 +169,8 @@ func TestPopsForwardedToABridgeThatIsGone(t *testing.T) {
 
 // A client cannot make a bridge believe that NATS does not let it talk to its peers.
 func TestReplySubjectLikeABridges(t *testing.T) {
-	e := testenv.New(t, testenv.Options{
-		NATS: func(o *server.Options) {
-			o.Users = []*server.User{
-				{Username: "bridge", Password: "p", Permissions: &server.Permissions{
-					Publish: &server.SubjectPermission{Deny: []string{"secret.>"}},
-				}},
-				{Username: "client", Password: "p"},
-			}
-			o.NoAuthUser = "client"
-		},
-		Bridge: func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },
-	})
+	p := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"secret.>"}}}
+	e := testenv.New(t, restricted(p, testenv.Options{}))
 	second := e.StartBridge()
 	second.WaitReady()
 	wantMetric(t, e.Bridge, "pq_bridges", 2)
@@ -199,8 +189,7 @@ func TestReplySubjectLikeABridges(t *testing.T) {
 			})
 		}
 	}
-	wantMetric(t, e.Bridge, "pq_bridges", 2)
-	wantMetric(t, second, "pq_bridges", 2)
+	together(t, e.Bridge, second)
 }
 
 // Pops beyond the number that a bridge can remember are not forwarded.
@@ -252,23 +241,14 @@ func TestLongReplySubjects(t *testing.T) {
 // Clients of another account, whose reply subjects cannot be forwarded, are answered by
 // whichever bridge gets their pops.
 func TestPopsFromAnotherAccount(t *testing.T) {
-	e := testenv.New(t, testenv.Options{
-		Stopped: true,
-		NATS: testenv.ServerOptions(t, `
-			accounts {
-				QUEUES { users = [ { user: bridge, password: p, permissions: { publish: ["_R_.>", "_pqbridge.>"] } } ], exports = [ { service: "pq.>", response: singleton } ] }
-				CLIENTS { users = [ { user: client, password: p } ], imports = [ { service: { account: QUEUES, subject: "pq.>" }, share: true } ] }
-			}
-			no_auth_user: client`),
-		Bridge: func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },
-	})
-	e.NATS.Start()
-	both := []*testenv.Bridge{e.StartBridge(), e.StartBridge()}
-	for _, b := range both {
-		b.WaitReady()
-		wantMetric(t, b, "pq_bridges", 2)
-	}
-	e.Conn = e.Connect()
+	e := withAccounts(t, `
+		accounts {
+			QUEUES { users = [ { user: bridge, password: p, permissions: { publish: ["_R_.>", "_pqbridge.>"] } } ], exports = [ { service: "pq.>", response: singleton } ] }
+			CLIENTS { users = [ { user: client, password: p } ], imports = [ { service: { account: QUEUES, subject: "pq.>" }, share: true } ] }
+		}`)
+	second := e.StartBridge()
+	second.WaitReady()
+	together(t, e.Bridge, second)
 	for i := range 64 {
 		queue := fmt.Sprintf("pq.jobs-%d", i)
 		push(t, e, queue+".push", nats.Header{"Own": {"x"}}, queue)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,10 +16,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// serve serves until ctx ends, once the store has answered and while no other bridge
-// conflicts with this one. Otherwise it has no subscriptions to requests, so that NATS
-// delivers them to other bridges or answers "no responders". It calls opened once the
-// store has answered. The error says why this bridge cannot serve at all.
+// serve serves until ctx ends, once the store has answered and while no other bridge conflicts with
+// this one. Otherwise it has no subscriptions to requests, so that NATS delivers them to other
+// bridges or answers "no responders". It calls opened once the store has answered. The error says
+// why this bridge cannot serve at all.
 func (b *Bridge) serve(ctx context.Context, opened func()) error {
 	store, err := b.openStore(ctx)
 	if err == nil {
@@ -29,10 +30,12 @@ func (b *Bridge) serve(ctx context.Context, opened func()) error {
 	if err == nil {
 		err = b.startServing(ctx, store.ID)
 	}
+
 	ticker := time.NewTicker(peers.AnnounceEvery)
 	defer ticker.Stop()
 	again := time.NewTicker(deniedRetry)
 	defer again.Stop()
+
 	for err == nil {
 		select {
 		case <-ctx.Done():
@@ -45,14 +48,15 @@ func (b *Bridge) serve(ctx context.Context, opened func()) error {
 		}
 		err = b.yield(ctx, store.ID)
 	}
+
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-// yield stops serving while another bridge should serve instead, and starts again once
-// that one is gone.
+// yield stops serving while another bridge should serve instead, and starts again once that one is
+// gone.
 func (b *Bridge) yield(ctx context.Context, store string) error {
 	rival, serving := b.peers.Members.Rival(), b.peers.Members.Serving()
 	switch {
@@ -60,6 +64,7 @@ func (b *Bridge) yield(ctx context.Context, store string) error {
 		b.options.Logger.Error("another pqbridge serves the same subjects; this one stops until it is gone", "other", rival)
 		b.notServing("another pqbridge serves the same subjects: " + rival)
 		b.peers.Members.Enter(peers.Waiting)
+
 		ctx, cancel := context.WithTimeout(ctx, b.options.ShutdownTimeout)
 		defer cancel()
 		if err := b.stopServing(ctx); err != nil {
@@ -93,6 +98,7 @@ func (b *Bridge) openStore(ctx context.Context) (fdbpq.Store, error) {
 		attempt, cancel := context.WithTimeout(ctx, openTimeout)
 		store, err := fdbpq.OpenStore(attempt, b.db, b.keyspace, fdbpq.StoreOptions{Exclusive: b.options.Exclusive})
 		cancel()
+
 		if err == nil {
 			b.logStore(store)
 			return store, nil
@@ -100,6 +106,7 @@ func (b *Bridge) openStore(ctx context.Context) (fdbpq.Store, error) {
 		if isFinal(err) {
 			return store, fmt.Errorf("bridge: %w", err)
 		}
+
 		if ctx.Err() == nil {
 			b.quiet.store.warn("the store cannot be opened yet; trying again", "error", err)
 		}
@@ -131,6 +138,7 @@ func (b *Bridge) startServing(ctx context.Context, store string) error {
 	if err := b.peers.Router.Join(strings.Join(realm, " ")); err != nil {
 		return err
 	}
+
 	subscriptions, err := b.subscribe()
 	b.serving.mu.Lock()
 	b.serving.subscriptions = subscriptions
@@ -138,6 +146,7 @@ func (b *Bridge) startServing(ctx context.Context, store string) error {
 	if err != nil {
 		return err
 	}
+
 	b.peers.Members.Enter(peers.Serving)
 	if err := b.flush(ctx); err == nil { // else NATS gets the subscriptions on reconnect
 		b.options.Logger.Info("taking requests", "subjects", b.grammar.Wildcards())
@@ -178,45 +187,39 @@ func (b *Bridge) stopServing(ctx context.Context) error {
 	return err
 }
 
-// backlog returns what NATS has delivered over b.nc and no callback has handled yet.
-func (b *Bridge) backlog() (messages, bytes int) {
-	b.serving.mu.Lock()
-	messages, bytes = wire.Backlog(b.serving.subscriptions)
-	b.serving.mu.Unlock()
-	for _, backlog := range []func() (int, int){b.peers.Router.Backlog, b.outbox.Backlog} {
-		m, n := backlog()
-		messages, bytes = messages+m, bytes+n
+// askAgain subscribes again to what NATS denied. If it still does, it says so again.
+func (b *Bridge) askAgain() {
+	if !b.online.Load() {
+		return // the next connection asks
 	}
-	return messages, bytes
+	for _, subject := range b.denials.take() {
+		if err := b.requestAgain(subject); err != nil {
+			b.denials.note(subject, err.Error())
+		}
+	}
+	b.outbox.ListenAgain()
 }
 
-// dropped returns how many messages the NATS client dropped because the bridge fell
-// behind.
-func (b *Bridge) dropped() float64 {
+// requestAgain replaces the subscription to requests on a subject. What it has received is still
+// handled.
+func (b *Bridge) requestAgain(subject string) error {
+	again, err := b.subscribeTo(subject) // without the lock, because NATS may block
+	if err != nil {
+		return err
+	}
+
 	b.serving.mu.Lock()
-	total := b.serving.dropped + wire.Dropped(b.serving.subscriptions)
-	b.serving.mu.Unlock()
-	return float64(total + b.peers.Router.Dropped())
-}
+	old := again
+	if i := slices.IndexFunc(b.serving.subscriptions, func(s *nats.Subscription) bool { return s.Subject == subject }); i >= 0 {
+		old, b.serving.subscriptions[i] = b.serving.subscriptions[i], again
+	} // else this bridge has stopped serving
 
-// newPeers gives package peers what it needs of the bridge.
-func (b *Bridge) newPeers() *peers.Peers {
-	o, h := &b.options, newHandler(b)
-	return peers.New(peers.Config{
-		Self: peers.Self{
-			ID: b.id, Group: o.QueueGroup, Subjects: b.grammar.Wildcards(),
-			Exclusive: o.Exclusive, Location: o.Location, Started: b.created,
-		},
-		Shared:     b.db.Traits().Shared,
-		MaxPending: o.MaxPending, MaxWaiters: o.MaxWaiters, RequestTimeout: o.RequestTimeout,
-		Dispatcher: b.dispatcher,
-		Conn:       func() *nats.Conn { return b.nc },
-		Online:     b.online.Load,
-		Flush:      b.flush,
-		Receive:    h.receive,
-		Cancel:     b.waits.end,
-		Forwarded:  b.metrics.forwarded.Inc,
-		Logger:     o.Logger,
-		Warn:       b.quiet.nats.warn,
-	})
+	ended := []*nats.Subscription{old}
+	b.serving.dropped += wire.Dropped(ended)
+	b.serving.ending = slices.DeleteFunc(b.serving.ending, func(s *nats.Subscription) bool { return !s.IsValid() })
+	b.serving.ending = append(b.serving.ending, old)
+	b.serving.mu.Unlock()
+
+	wire.Drain(ended)
+	return nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -35,8 +34,7 @@ func configured(t *testing.T, e *testenv.Env, queue, payload, want string) {
 }
 
 func TestConfig(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, kind := range kinds {
 			configured(t, e, kind.queue, ``, `{}`)
 			configured(t, e, kind.queue, `{"max_deliver":5,"ack_wait":"90s"}`, `{"ack_wait":"1m30s","max_deliver":5}`)
@@ -90,9 +88,7 @@ func TestNextAsSettingsSay(t *testing.T) {
 	}
 	for _, kind := range kinds {
 		configured(t, e, kind.queue, `{"ack_wait":"10m"}`, `{"ack_wait":"10m0s"}`)
-		for _, value := range []string{"a", "b", "c", "d"} {
-			push(t, e, kind.push, nil, value)
-		}
+		pushAll(t, e, kind.push, "a", "b", "c", "d")
 		a := leased(t, e, kind.pop, `{"ack_wait":"2h"}`, "a")
 		b := acked(t, e, a, "+NXT")
 		wantLeft(b, 2*time.Hour)
@@ -129,8 +125,7 @@ func wantDead(t *testing.T, e *testenv.Env, subject, value string, want subjects
 
 // Each way to a dead-letter queue, over NATS.
 func TestDeadLetters(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, kind := range kinds {
 			headers := nats.Header{"Trace": {"x"}, "Nats-Msg-Id": {"5"}, "Nats-TTL": {"1h"}}
 			push(t, e, kind.push, headers, "a")
@@ -188,9 +183,7 @@ func TestDeadLetters(t *testing.T) {
 				isError(t, 409, ack, e.Request(ack, nil, nil))
 				wantDead(t, e, failed, "c", subjects.DeadLetter{Queue: "jobs", Reason: "max_deliver", Deliveries: 2})
 			}
-			if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-				t.Error(err)
-			}
+			consistent(t, e)
 		}
 		// Only the service says that an item is a dead letter.
 		refused(t, e, 400, "pq.jobs-dead.push", nats.Header{subjects.HeaderDeadQueue: {"jobs"}}, []byte("x"))
@@ -214,8 +207,7 @@ func TestBackoff(t *testing.T) {
 
 	// A lease that runs out: late acknowledgements still count.
 	configured(t, e, "pq.jobs", `{"backoff":["1h"]}`, `{"backoff":["1h0m0s"]}`)
-	push(t, e, "pq.jobs.push", nil, "b")
-	push(t, e, "pq.jobs.push", nil, "c")
+	pushAll(t, e, "pq.jobs.push", "b", "c")
 	b := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"100ms"}`, "b")
 	testenv.Eventually(t, func() error {
 		e.Request("pq.jobs.len", nil, nil)

@@ -16,6 +16,5 @@ func (pipelined) Traits() kv.Traits { return kv.Traits{Pipelines: true, Shared: 
 func TestSharedStoreThatPipelines(t *testing.T) {
 	e := testenv.New(t, testenv.Options{Wrap: func(db kv.Database) kv.Database { return pipelined{db} }})
 	second := e.StartBridge()
-	wantMetric(t, e.Bridge, "pq_bridges", 2)
-	wantMetric(t, second, "pq_bridges", 2)
+	together(t, e.Bridge, second)
 }

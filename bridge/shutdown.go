@@ -14,30 +14,30 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 )
 
-// natsPatience is how long each exchange with NATS may take during a shutdown, or a
-// quarter of the shutdown timeout if that is less.
+// natsPatience is how long each exchange with NATS may take during a shutdown, or a quarter of the
+// shutdown timeout if that is less.
 const natsPatience = 2 * time.Second
 
-// shutdown ends what Run started, within the shutdown timeout. Each step depends on
-// those before it. The reason is cause or, if that is nil, the end of ctx. It returns
-// cause and what was left undone.
+// shutdown ends what Run started, within the shutdown timeout. Each step depends on those before
+// it. The reason is cause or, if that is nil, the end of ctx. It returns cause and what was left
+// undone.
 func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) error {
 	// From here on /readyz answers 503, so that no more traffic is sent here.
 	b.stopping.Store(true)
 	summary := b.beginSummary(ctx, cause)
 
-	// Once the timeout is over, nothing waits for NATS. Requests have all of that time
-	// except for what the last exchange with NATS may take.
+	// Once the timeout is over, nothing waits for NATS. Requests have all of that time except for
+	// what the last exchange with NATS may take.
 	timeout := b.options.ShutdownTimeout
 	total, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	defer context.AfterFunc(total, b.line.cut)()
+	defer context.AfterFunc(total, b.cable.cut)()
 	toNATS := patience{total: total, each: min(natsPatience, timeout/4)}
 	requests, cancel := context.WithTimeout(total, timeout-toNATS.each)
 	defer cancel()
 
-	// While NATS is away, nothing arrives and nothing can be sent, and attempts to
-	// connect would only delay the steps below.
+	// While NATS is away, nothing arrives and nothing can be sent, and attempts to connect would
+	// only delay the steps below.
 	if !b.online.Load() {
 		b.goOffline()
 	}
@@ -49,39 +49,11 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 		started.serving.Wait()
 	}
 
-	// No more requests. If NATS does not answer, nobody can know whether more are on
-	// their way.
-	silence := b.stopDelivery(&toNATS)
-	summary.unseen = b.awaitHandlers(requests)
-	if errors.Is(silence, nats.ErrDisconnected) {
-		b.goOffline()
-	}
-	if silence != nil && b.online.Load() {
-		b.options.Logger.Warn("NATS does not answer: the shutdown goes on without it", "error", silence)
-	}
+	silence := b.endDelivery(requests, &toNATS, summary)
+	b.endRequests(requests, started, summary)
 
-	// A reply that waits in the client for a connection would be lost in the end. Once
-	// the connection is closed, the client rejects the reply instead, and a popped item
-	// goes back.
-	if !b.online.Load() {
-		b.disconnect()
-		b.options.Logger.Warn("NATS is away: the shutdown goes on without it")
-	}
-
-	// The lanes end once they have run and answered all their requests. When the time
-	// is up, the batches in flight are cancelled and the rest is answered 503, which
-	// takes no time because it does not need the store.
-	b.dispatcher.Close()
-	if !waitFor(requests, &started.dispatcher) {
-		summary.undone, _ = b.dispatcher.Pending()
-	}
-	b.inspector.end(requests)
-	started.stop()
-	started.dispatcher.Wait()
-	b.outbox.EndRestores()
-
-	// Peers answer the pops forwarded to them, but only this bridge can answer for a
-	// peer that dies.
+	// Peers answer the pops forwarded to them, but only this bridge can answer for a peer that
+	// dies.
 	forwarded, cancel := context.WithCancel(requests)
 	defer cancel()
 	if silence != nil {
@@ -90,17 +62,9 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 	b.peers.Router.End(forwarded)
 	_ = toNATS.call(func(context.Context) error { b.peers.Members.Leave(); return nil })
 
-	// All replies are written. Once NATS answers a PING, they have arrived.
-	b.outbox.End()
-	summary.abandoned = b.outbox.Abandoned()
-	if summary.sent() > 0 {
-		summary.unconfirmed = nats.ErrDisconnected
-		if b.online.Load() {
-			summary.unconfirmed = toNATS.call(b.nc.FlushWithContext)
-		}
-	}
+	b.confirmReplies(&toNATS, summary)
 	b.disconnect()
-	b.line.cut() // nothing is left to send, so nobody has to wait for NATS
+	b.cable.cut() // nothing is left to send, so nobody has to wait for NATS
 	toNATS.late.Wait()
 
 	// HTTP last: until here it can be asked about the shutdown.
@@ -109,11 +73,62 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 	return summary.end()
 }
 
-// goOffline stops trying to reach NATS. From here on replies are rejected instead of
-// kept for a connection that will not come.
+// endDelivery returns when no more requests arrive. The error says why that is unknown: if NATS
+// does not answer, nobody can know whether more are on their way.
+func (b *Bridge) endDelivery(requests context.Context, toNATS *patience, summary *shutdownSummary) (silence error) {
+	silence = b.stopDelivery(toNATS)
+	summary.unseen = b.awaitHandlers(requests)
+	if errors.Is(silence, nats.ErrDisconnected) {
+		b.goOffline()
+	}
+	if silence != nil && b.online.Load() {
+		b.options.Logger.Warn("NATS does not answer: the shutdown goes on without it", "error", silence)
+	}
+
+	// A reply that waits in the client for a connection would be lost in the end. Once the
+	// connection is closed, the client rejects the reply instead, and a popped item goes back.
+	if !b.online.Load() {
+		b.disconnect()
+		b.options.Logger.Warn("NATS is away: the shutdown goes on without it")
+	}
+	return silence
+}
+
+// endRequests ends the lanes, once they have run and answered all their requests, and what answers
+// beside them. When the time for requests is up, it cancels the batches in flight; the rest is
+// answered 503, which takes no time because it does not need the store.
+func (b *Bridge) endRequests(requests context.Context, started *running, summary *shutdownSummary) {
+	b.dispatcher.Close()
+	if !waitFor(requests, &started.dispatcher) {
+		summary.undone, _ = b.dispatcher.Pending()
+	}
+	b.inspector.end(requests)
+
+	started.stop()
+	started.dispatcher.Wait()
+	b.outbox.EndRestores()
+}
+
+// confirmReplies waits, once all replies are written, until NATS answers a PING: then they have
+// arrived.
+func (b *Bridge) confirmReplies(toNATS *patience, summary *shutdownSummary) {
+	b.outbox.End()
+	summary.abandoned = b.outbox.Abandoned()
+	if summary.sent() == 0 {
+		return
+	}
+
+	summary.unconfirmed = nats.ErrDisconnected
+	if b.online.Load() {
+		summary.unconfirmed = toNATS.call(b.nc.FlushWithContext)
+	}
+}
+
+// goOffline stops trying to reach NATS. From here on the client rejects replies instead of keeping
+// them for a connection that will not come.
 func (b *Bridge) goOffline() {
 	b.online.Store(false)
-	b.line.cut()
+	b.cable.cut()
 }
 
 // patience limits each exchange with NATS, and all of them together.
@@ -123,13 +138,15 @@ type patience struct {
 	late  sync.WaitGroup // calls that NATS has blocked for longer
 }
 
-// call calls f and returns its error, or that of its context if NATS blocks f for too
-// long. f then continues in late.
+// call calls f and returns its error, or that of its context if NATS blocks f for too long. f then
+// continues in late.
 func (p *patience) call(f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(p.total, p.each)
 	defer cancel()
+
 	ended := make(chan error, 1)
 	p.late.Go(func() { ended <- f(ctx) })
+
 	select {
 	case err := <-ended:
 		return err
@@ -138,14 +155,15 @@ func (p *patience) call(f func(context.Context) error) error {
 	}
 }
 
-// waitFor waits for the group. If ctx ends first it returns false, and leaves a
-// goroutine that ends with the group.
+// waitFor waits for the group. If ctx ends first it returns false, and leaves a goroutine that ends
+// with the group.
 func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() {
 		group.Wait()
 		close(done)
 	}()
+
 	select {
 	case <-done:
 		return true
@@ -154,20 +172,21 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 	}
 }
 
-// stopDelivery makes peers and NATS stop sending. When it returns nil, everything they
-// have sent has been delivered.
+// stopDelivery makes peers and NATS stop sending. When it returns nil, everything they have sent
+// has been delivered.
 func (b *Bridge) stopDelivery(p *patience) error {
 	// Peers first: until they know, they forward pops that NATS delivers to them.
 	_ = p.call(func(ctx context.Context) error { b.peers.Router.Leave(ctx); return nil })
 	return p.call(b.unsubscribe)
 }
 
-// unsubscribe ends the subscriptions to requests. When it returns nil, NATS has
-// delivered everything that it ever will.
+// unsubscribe ends the subscriptions to requests. When it returns nil, NATS has delivered
+// everything that it ever will.
 func (b *Bridge) unsubscribe(ctx context.Context) error {
 	b.serving.mu.Lock()
 	ending := b.serving.subscriptions
 	b.serving.dropped += wire.Dropped(ending) // a subscription forgets the number when it ends
+
 	draining := slices.Clone(ending)
 	for _, s := range b.serving.ending { // of an earlier call
 		if s.IsValid() {
@@ -176,6 +195,7 @@ func (b *Bridge) unsubscribe(ctx context.Context) error {
 	}
 	b.serving.subscriptions, b.serving.ending = nil, draining
 	b.serving.mu.Unlock()
+
 	wire.Drain(ending)
 	if b.nc == nil || !b.nc.IsConnected() {
 		return nats.ErrDisconnected
@@ -183,13 +203,13 @@ func (b *Bridge) unsubscribe(ctx context.Context) error {
 	return b.nc.FlushWithContext(ctx)
 }
 
-// awaitHandlers returns when the handlers have seen every message delivered. They do
-// not block, unless NATS accepts no replies. If ctx ends first, it returns the number
-// of messages not seen.
+// awaitHandlers returns when the handlers have seen every message delivered. They do not block,
+// unless NATS accepts no replies. If ctx ends first, it returns the number of messages not seen.
 func (b *Bridge) awaitHandlers(ctx context.Context) (unseen int) {
 	b.serving.mu.Lock()
 	ending := b.serving.ending
 	b.serving.mu.Unlock()
+
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
 	for {
@@ -233,7 +253,11 @@ func (b *Bridge) beginSummary(ctx context.Context, cause error) *shutdownSummary
 	}
 	pending, _ := b.dispatcher.Pending()
 	b.options.Logger.Info("shutting down", "reason", reason, "pending", pending, "timeout", b.options.ShutdownTimeout)
-	return &shutdownSummary{b: b, cause: cause, began: time.Now(), answeredBefore: b.endpoints.answered(), unsentBefore: b.unsent.Load()}
+
+	return &shutdownSummary{
+		b: b, cause: cause, began: time.Now(),
+		answeredBefore: b.endpoints.answered(), unsentBefore: b.unsent.Load(),
+	}
 }
 
 // answered returns the number of requests answered since the beginning.
@@ -249,6 +273,7 @@ func (s *shutdownSummary) end() error {
 	unsent := s.b.unsent.Load() - s.unsentBefore
 	left := int64(s.unseen) + s.undone + unsent
 	answered := s.sent()
+
 	problems := []error{s.cause}
 	if s.unseen > 0 {
 		problems = append(problems, errUnseen(s.unseen))
@@ -262,6 +287,7 @@ func (s *shutdownSummary) end() error {
 	if s.unconfirmed != nil {
 		problems = append(problems, fmt.Errorf("bridge: NATS did not confirm that it has the replies to %d requests: %w", answered, s.unconfirmed))
 	}
+
 	level := slog.LevelInfo
 	if left > 0 || s.abandoned > 0 || s.unconfirmed != nil {
 		level = slog.LevelWarn
@@ -273,4 +299,14 @@ func (s *shutdownSummary) end() error {
 
 func errUnseen(messages int) error {
 	return fmt.Errorf("bridge: %d messages from NATS were not handled in time", messages)
+}
+
+// running is what Run has started.
+type running struct {
+	dispatcher  sync.WaitGroup
+	serving     sync.WaitGroup // serve
+	stopServing func()         // ends serve
+	others      sync.WaitGroup // end with stop
+	stop        func()         // cancels the batches in flight and ends others
+	failed      chan error     // why one of them ended early
 }

@@ -42,11 +42,13 @@ func takeTimes(h nats.Header, op *fdbpq.Op) error {
 		default:
 			continue
 		}
+
 		if err != nil {
 			return err
 		}
 		delete(h, name)
 	}
+
 	if delayed && scheduled {
 		return fmt.Errorf("%w: headers %s and %s: want one of them", ErrBadRequest, subjects.HeaderDelay, subjects.HeaderSchedule)
 	}

@@ -16,8 +16,7 @@ import (
 // Items that are pushed with a delay are held back, alone and in batches, in both kinds of queues.
 // The header does not come back with them.
 func TestDelayedPushes(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, q := range []struct{ push, batch, pop, length string }{
 			{"pq.jobs.push", "pq.jobs.push.batch", "pq.jobs.pop.min", "pq"},
 			{"q.jobs.enqueue", "q.jobs.enqueue.batch", "q.jobs.dequeue", "q"},

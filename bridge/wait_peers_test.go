@@ -48,8 +48,7 @@ func TestWaitersOfABridgeThatDies(t *testing.T) {
 // A bridge that shuts down answers the pops that wait on it at once, and nobody answers them
 // twice. Neither it nor the one that forwarded them takes longer because of them.
 func TestWaitersOfABridgeThatLeaves(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e, second := pair(t, engine)
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		names, replies := waitOn(t, e, second, e.Bridge, 8, `{"expires":"1h"}`)
 		began := time.Now()
 		if err := second.Stop(); err != nil {
@@ -104,8 +103,7 @@ func TestWaitersWhenABridgeJoins(t *testing.T) {
 		}
 		second := e.StartBridge()
 		second.WaitReady()
-		wantMetric(t, e.Bridge, "pq_bridges", 2)
-		wantMetric(t, second, "pq_bridges", 2)
+		together(t, e.Bridge, second)
 		for i := range n { // by either bridge
 			push(t, e, "pq."+name(i)+".push", nil, name(i))
 			got(t, replies[i], name(i))
@@ -132,8 +130,7 @@ func TestForwardedWaitersAreNotPending(t *testing.T) {
 	limits := func(o *bridge.Options) { o.MaxPending, o.MaxWaiters = 4, 40 }
 	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly, Bridge: limits})
 	second := e.StartBridge(forwardedOnly)
-	wantMetric(t, e.Bridge, "pq_bridges", 2)
-	wantMetric(t, second, "pq_bridges", 2)
+	together(t, e.Bridge, second)
 	names, replies := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h"}`)
 	for range 39 {
 		replies = append(replies, ask(t, e.Conn, "pq."+names[0]+".pop.min", `{"expires":"1h"}`))

@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -90,8 +89,7 @@ func silent(t *testing.T, e *testenv.Env, replies *nats.Subscription) {
 // A pop that waits gets what is pushed later, whoever pushes it, and the first to wait is the
 // first to get something.
 func TestWaitForAPush(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		first := asked(t, e, "jobs", "pop.min", `{"expires":"1h"}`)
 		second := asked(t, e, "jobs", "pop.max", `{"expires":"1h","ack_wait":"1m"}`)
 		wantMetric(t, e.Bridge, "pq_waiters", 2)
@@ -113,9 +111,7 @@ func TestWaitForAPush(t *testing.T) {
 		for _, replies := range []*nats.Subscription{first, second, fifo} {
 			silent(t, e, replies)
 		}
-		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-			t.Error(err)
-		}
+		consistent(t, e)
 	})
 }
 
@@ -146,8 +142,7 @@ func TestWaitExpires(t *testing.T) {
 
 // A pop of several items sends them as they come, and ends when it has them all.
 func TestWaitForSeveral(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		push(t, e, "pq.jobs.push", nil, "a")
 		replies := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":4}`)
 		got(t, replies, "a")
@@ -228,8 +223,7 @@ func TestWaitHeartbeats(t *testing.T) {
 // Whatever makes an item available wakes those that wait for it: the end of a lease or of a
 // delay, an item given back.
 func TestWaitForWhatComesBack(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		push(t, e, "pq.jobs.push", nil, "a")
 		began := time.Now()
 		leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"200ms"}`, "a")
@@ -347,8 +341,7 @@ func TestWaitWhileNATSRestarts(t *testing.T) {
 
 // A bridge that shuts down tells those that wait, and does not wait for them.
 func TestShutdownEndsWaits(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+	each(t, func(t *testing.T, e *testenv.Env) {
 		one := asked(t, e, "jobs", "pop.min", `{"expires":"1h"}`)
 		several := asked(t, e, "other", "pop.max", `{"expires":"1h","batch":3}`)
 		push(t, e, "pq.other.push", nil, "a")

@@ -12,13 +12,13 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// waits knows the requests that wait on this bridge and have an id, and ends those that their clients cancel. NATS gives
-// a cancel to any bridge, so it tells the others.
+// waits knows the requests that wait on this bridge and have an id, and ends those that their
+// clients cancel.
 //
-// A cancel may overtake its request, which takes another way if it is forwarded. So a bridge remembers for a while what it was
-// asked to cancel and does not have.
+// A cancel may overtake its request, which takes another way if it is forwarded. So a bridge
+// remembers for a while what it was asked to cancel and does not have.
 type waits struct {
-	b *Bridge
+	dispatcher *dispatch.Dispatcher
 
 	mu struct {
 		sync.Mutex
@@ -40,7 +40,8 @@ const (
 	maxEarly  = 4096
 )
 
-// cancelled is the error of a request that its client has cancelled. It ends like one whose time is over.
+// cancelled is the error of a request that its client has cancelled. It ends like one whose time is
+// over.
 type cancelled struct{}
 
 // Error implements error.
@@ -49,8 +50,8 @@ func (cancelled) Error() string { return "the request was cancelled: want nothin
 // Unwrap returns fdbpq.ErrEmpty.
 func (cancelled) Unwrap() error { return fdbpq.ErrEmpty }
 
-func newWaits(b *Bridge) *waits {
-	w := &waits{b: b}
+func newWaits(d *dispatch.Dispatcher) *waits {
+	w := &waits{dispatcher: d}
 	w.mu.of = map[string]*cancellable{}
 	w.mu.early = map[string]struct{}{}
 	return w
@@ -61,9 +62,8 @@ func waitKey(r *subjects.Request, id string) string {
 	return r.Kind.String() + " " + r.Queue + " " + id
 }
 
-// cancellable is the Replier of a request with an id.
+// cancellable is a request with an id.
 type cancellable struct {
-	dispatch.Replier
 	waits   *waits
 	key     string
 	waiting dispatch.Waiting
@@ -71,37 +71,26 @@ type cancellable struct {
 	cancelled atomic.Bool
 }
 
-// add gives a request, which is about to be submitted, a Replier that forgets it when it has ended.
-func (w *waits) add(r *dispatch.Request, parsed *subjects.Request) error {
-	c := &cancellable{Replier: r.Replier, waits: w, key: waitKey(parsed, r.Wait.ID), waiting: r.Waiting()}
+// add adds a request, which is about to be submitted. Its replier forgets it when it has ended.
+func (w *waits) add(r *dispatch.Request, parsed *subjects.Request) (*cancellable, error) {
+	c := &cancellable{waits: w, key: waitKey(parsed, r.Wait.ID), waiting: r.Waiting()}
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.forgetEarlyLocked(time.Now())
 	if _, early := w.mu.early[c.key]; early {
-		return cancelled{}
+		return nil, cancelled{}
 	}
 	if w.mu.of[c.key] != nil {
-		return fmt.Errorf("%w: another request waits with this id: want one that is used once", ErrBadRequest)
+		return nil, fmt.Errorf("%w: another request waits with this id: want one that is used once", ErrBadRequest)
 	}
+
 	w.mu.of[c.key] = c
-	r.Replier = c
-	return nil
+	return c, nil
 }
 
-// cancel handles a request that cancels another one, on whichever bridge that waits.
-func (w *waits) cancel(r *dispatch.Request, parsed *subjects.Request, e *endpoint) {
-	key := waitKey(parsed, r.Wait.ID)
-	w.end(key)
-	w.b.peers.Router.Cancel(key)
-	r.Wait, r.Answered = nil, time.Now()
-	if err := w.b.outbox.SendData(r.Reply, nil, e); err != nil {
-		w.b.replyFailed(err)
-	}
-	e.done(r, nil)
-}
-
-// end ends the request of that key, which this bridge or a peer was asked to cancel. If it is not here, it may still come.
+// end ends the request of that key, which this bridge or a peer was asked to cancel. If it is not
+// here, it may still come.
 func (w *waits) end(key string) {
 	w.mu.Lock()
 	c := w.mu.of[key]
@@ -117,7 +106,7 @@ func (w *waits) end(key string) {
 
 	if c != nil {
 		c.cancelled.Store(true)
-		w.b.dispatcher.Cancel(c.waiting)
+		w.dispatcher.Cancel(c.waiting)
 	}
 }
 
@@ -129,8 +118,12 @@ func (w *waits) forgetEarlyLocked(now time.Time) {
 	}
 }
 
-// forget removes a request that has ended.
+// forget removes a request that has ended; nil is one without an id.
 func (c *cancellable) forget() {
+	if c == nil {
+		return
+	}
+
 	w := c.waits
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,25 +132,10 @@ func (c *cancellable) forget() {
 	}
 }
 
-// Answer implements dispatch.Replier.
-func (c *cancellable) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
-	c.forget()
-	c.Replier.Answer(r, ops, results)
-}
-
-// Deliver implements dispatch.Replier.
-func (c *cancellable) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) (more bool) {
-	if more = c.Replier.Deliver(r, ops, results); !more {
-		c.forget()
+// why returns the error of a request that ends with err, as its client is to hear it.
+func (c *cancellable) why(err error) error {
+	if c != nil && c.cancelled.Load() && errors.Is(err, dispatch.ErrCancelled) {
+		return cancelled{}
 	}
-	return more
-}
-
-// Fail implements dispatch.Replier.
-func (c *cancellable) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
-	c.forget()
-	if c.cancelled.Load() && errors.Is(err, dispatch.ErrCancelled) {
-		err = cancelled{}
-	}
-	c.Replier.Fail(r, ops, err)
+	return err
 }

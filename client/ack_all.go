@@ -4,40 +4,38 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// AckAll acknowledges deliveries, of any queues, in as few requests as their number and size allow. Those of one request
-// are removed together or not at all. If some leases are lost, a further request acknowledges the others; if it is refused
-// for another reason, each is acknowledged by itself.
+// AckAll acknowledges deliveries, of any queues, in as few requests as their number and size allow.
+// Those of one request are removed together or not at all. If some leases are lost, a further
+// request acknowledges the others; if it is refused for another reason, each is acknowledged by
+// itself.
 //
-// It returns the errors of Ack, one for each delivery, in that order, and nil if all were acknowledged. After an
-// [ErrUnknownOutcome], call it again with those that have one: ErrLeaseLost then most likely means that the first call
-// counted.
+// It returns the errors of Ack, one for each delivery, in that order, and nil if all were
+// acknowledged. After an [ErrUnknownOutcome], call it again with those that have one: ErrLeaseLost
+// then most likely means that the first call counted.
 func (c *Client) AckAll(ctx context.Context, deliveries ...*Delivery) (errs []error) {
 	errs = make([]error, len(deliveries))
-	groups := map[string][]int{} // by where their acknowledgements go, without the token
-	var order []string
+
+	// One request can acknowledge what has the same prefix, so what belongs to the same queue.
+	groups := map[string][]int{}
+	var prefixes []string // in order
 	for i, d := range deliveries {
-		prefix := d.ack
-		if token, ok := d.token(); ok {
-			prefix = strings.TrimSuffix(d.ack, token)
-		}
+		prefix := d.ackPrefix()
 		if groups[prefix] == nil {
-			order = append(order, prefix)
+			prefixes = append(prefixes, prefix)
 		}
 		groups[prefix] = append(groups[prefix], i)
 	}
+
 	failed := false
-	for _, prefix := range order {
-		for rest := groups[prefix]; len(rest) > 0; {
-			n := min(len(rest), c.mostTogether())
-			failed = c.ackTogether(ctx, deliveries, rest[:n], errs) || failed
-			rest = rest[n:]
+	for _, prefix := range prefixes {
+		for indexes := range slices.Chunk(groups[prefix], c.maxSharedAcks()) {
+			failed = ackTogether(ctx, deliveries, indexes, errs) || failed
 		}
 	}
 	if !failed {
@@ -46,14 +44,17 @@ func (c *Client) AckAll(ctx context.Context, deliveries ...*Delivery) (errs []er
 	return errs
 }
 
-// ackTogether acknowledges the deliveries with the given indexes, all of one queue, and sets their errors.
-func (c *Client) ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int, errs []error) (failed bool) {
-	var others []*Delivery
-	for _, i := range indexes[1:] {
-		others = append(others, deliveries[i])
+// ackTogether acknowledges the deliveries with the given indexes, all of one queue, and sets their
+// errors.
+func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int, errs []error) (failed bool) {
+	group := make([]*Delivery, len(indexes))
+	for n, i := range indexes {
+		group[n] = deliveries[i]
 	}
-	reply, err := deliveries[indexes[0]].settle(ctx, subjects.Ack{Kind: subjects.AckDone, Also: tokens(others)})
-	if lost := lostOf(reply, err, len(indexes)); lost != nil { // the others are not acknowledged
+	reply, err := group[0].settle(ctx, subjects.Ack{Kind: subjects.AckDone, Also: tokens(group[1:])})
+
+	// If some leases are lost, none of the others is acknowledged yet.
+	if lost := lostOf(reply, err, len(group)); lost != nil {
 		var held []int
 		for n, i := range indexes {
 			if slices.Contains(lost, n) {
@@ -63,15 +64,17 @@ func (c *Client) ackTogether(ctx context.Context, deliveries []*Delivery, indexe
 			}
 		}
 		if len(held) > 0 {
-			c.ackTogether(ctx, deliveries, held, errs)
+			ackTogether(ctx, deliveries, held, errs)
 		}
 		return true
 	}
+
+	// If the bridge refused the request, each goes by itself; an earlier version knows no other way.
 	// Without a reply the error may be the cause of a context, which says nothing about the leases.
-	again := reply != nil && len(indexes) > 1 && (errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrBadRequest) || errors.Is(err, ErrInternal))
-	for _, i := range indexes {
-		if again { // each for itself; an earlier version of the bridge knows no other way
-			err = deliveries[i].Ack(ctx)
+	single := reply != nil && len(group) > 1 && isAny(err, ErrLeaseLost, ErrBadRequest, ErrInternal)
+	for n, i := range indexes {
+		if single {
+			err = group[n].Ack(ctx)
 		}
 		errs[i] = err
 		failed = failed || err != nil
@@ -79,28 +82,27 @@ func (c *Client) ackTogether(ctx context.Context, deliveries []*Delivery, indexe
 	return failed
 }
 
-// lostOf returns which of several leases are lost, nil if the reply to their acknowledgement does not say that.
+// lostOf returns which of several leases are lost, nil if the reply to their acknowledgement does
+// not say that.
 func lostOf(reply *nats.Msg, err error, leases int) []int {
 	if reply == nil || !errors.Is(err, ErrLeaseLost) || leases == 1 {
 		return nil
 	}
-	lost, _ := subjects.ParseLost(reply.Header, leases) // else each is acknowledged for itself
+	lost, _ := subjects.ParseLost(reply.Header, leases) // else each is acknowledged by itself
 	return lost
 }
 
-// token returns the token of the lease. Clients of another account than the bridge's may have none.
-func (d *Delivery) token() (token string, ok bool) {
-	i := strings.LastIndex(d.ack, ackInfix)
-	if i < 0 || strings.Contains(d.ack[i+len(ackInfix):], ".") {
-		return "", false
+// ackNext acknowledges deliveries of one queue, all or none, and leases up to as many items.
+func ackNext(ctx context.Context, done []*Delivery) (next []*Delivery, err error) {
+	a := subjects.Ack{Kind: subjects.AckNext}
+	if len(done) > 1 {
+		a.Next.Batch, a.Also = len(done), tokens(done[1:])
 	}
-	return d.ack[i+len(ackInfix):], true
+	err = done[0].fetchNext(ctx, a, func(d *Delivery) { next = append(next, d) })
+	return next, err
 }
 
-// ackInfix stands before the token in the subject of acknowledgements.
-const ackInfix = ".ack."
-
-// tokens returns the tokens of deliveries that have one.
+// tokens returns the tokens of deliveries, "" of those that have none.
 func tokens(list []*Delivery) []string {
 	texts := make([]string, len(list))
 	for i, d := range list {
@@ -109,8 +111,8 @@ func tokens(list []*Delivery) []string {
 	return texts
 }
 
-// mostTogether is how many leases one request can acknowledge.
-func (c *Client) mostTogether() int {
+// maxSharedAcks is how many leases one request can acknowledge.
+func (c *Client) maxSharedAcks() int {
 	const each, rest = 84, 1024 // at most, in bytes
 	return int(min(max((c.maxPayload()-rest)/each, 1), subjects.MaxAlso+1))
 }

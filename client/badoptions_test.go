@@ -20,10 +20,7 @@ func TestBadRequestsAreReadable(t *testing.T) {
 	c := client.New(e.Conn)
 	q := c.PriorityQueue("jobs")
 	pushed(t, q, 1, "a")
-	d, err := q.LeaseMin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := leaseOne(t, q)
 	ctx := t.Context()
 	push := func(options ...client.PushOption) func() error {
 		return func() error { _, err := q.Push(ctx, 1, nil, options...); return err }
@@ -46,6 +43,9 @@ func TestBadRequestsAreReadable(t *testing.T) {
 	}{
 		{lease(client.AckWait(time.Millisecond)), `ack_wait: "1ms": want 100ms to 12h`},
 		{lease(client.AckWait(-time.Second)), `ack_wait: "-1s": want 100ms to 12h`},
+		{lease(client.AckWait(13 * time.Hour)), `ack_wait: "13h0m0s": want 100ms to 12h`},
+		{lease(client.Expires(-1)), `want 1ms to 1h`},
+		{lease(client.IdleHeartbeat(time.Second)), `idle_heartbeat`},
 		{lease(client.Expires(2 * time.Hour)), `expires: "2h0m0s": want 1ms to 1h`},
 		{lease(client.Expires(math.MaxInt64)), `want 1ms to 1h`},
 		{lease(client.Expires(1500)), `expires: "1.5us": want 1ms to 1h`},

@@ -57,9 +57,7 @@ func TestBatches(t *testing.T) {
 	for i := range 9 {
 		v := fmt.Sprint(i)
 		pushed(t, q, 1, v)
-		if _, err := mail.Enqueue(ctx, []byte(v)); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t)(mail.Enqueue(ctx, []byte(v)))
 	}
 	is(t, "pop min", values(t, nil)(q.PopMinBatch(ctx, 2)), "0 1")
 	is(t, "pop max", values(t, nil)(q.PopMaxBatch(ctx, 2)), "8 7")
@@ -75,12 +73,8 @@ func TestBatches(t *testing.T) {
 	is(t, "empty", values(t, client.ErrEmpty)(q.PopMinBatch(ctx, 5)), "")
 	is(t, "empty", leasedValues(t, client.ErrEmpty)(q.LeaseMaxBatch(ctx, 5)), "")
 	is(t, "empty, one", values(t, client.ErrEmpty)(q.PopMinBatch(ctx, 1)), "")
-	if err := deliveries[0].Ack(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := deliveries[1].Nak(ctx, 0); err != nil {
-		t.Error(err)
-	}
+	ok(t, deliveries[0].Ack(ctx))
+	ok(t, deliveries[1].Nak(ctx, 0))
 	is(t, "given back", leasedValues(t, nil)(q.LeaseMaxBatch(ctx, 2)), "6")
 
 	is(t, "dequeue", values(t, nil)(mail.DequeueBatch(ctx, 4)), "0 1 2 3")
@@ -104,10 +98,7 @@ func TestBadBatches(t *testing.T) {
 	if _, err := q.PopMinBatch(ended, 5); !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("a context that had ended: %v", err)
 	}
-	elsewhere, err := subjects.New("other.pq", "other.q")
-	if err != nil {
-		t.Fatal(err)
-	}
+	elsewhere := must(subjects.New("other.pq", "other.q"))
 	is(t, "no bridge", values(t, client.ErrNoBridge)(client.New(e.Conn, client.WithGrammar(elsewhere)).PriorityQueue("jobs").PopMinBatch(ctx, 5)), "")
 	is(t, "still there", values(t, nil)(q.PopMinBatch(ctx, 5)), "item")
 	e.Conn.Close()

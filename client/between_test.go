@@ -15,24 +15,14 @@ import (
 func between(t *testing.T, e *testenv.Env, on func(n int, pass func() *nats.Msg) *nats.Msg, options ...client.Option) *client.PriorityQueue {
 	t.Helper()
 	nc, n := e.Connect(), 0
-	_, err := nc.Subscribe("far.jobs.push.batch", func(m *nats.Msg) {
+	listen(t, nc, "far.jobs.push.batch", func(m *nats.Msg) {
 		reply := on(n, func() *nats.Msg { return e.Request("pq.jobs.push.batch", nil, m.Data) })
 		n++
 		if reply != nil {
 			_ = m.RespondMsg(&nats.Msg{Header: reply.Header, Data: reply.Data}) // else the test has no reply
 		}
 	})
-	if err == nil {
-		err = nc.Flush()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := subjects.New("far", "q")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client.New(e.Conn, append(options, client.WithGrammar(g))...).PriorityQueue("jobs")
+	return client.New(e.Conn, append(options, client.WithGrammar(must(subjects.New("far", "q"))))...).PriorityQueue("jobs")
 }
 
 // refusal is a reply with an error.

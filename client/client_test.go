@@ -28,25 +28,18 @@ func pushed(t *testing.T, q *client.PriorityQueue, priority int64, value string)
 func value(t *testing.T) func(*client.Item, error) string {
 	return func(item *client.Item, err error) string {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		return string(item.Value)
 	}
 }
 
 func TestPriorityQueue(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	q := client.New(e.Conn).PriorityQueue("jobs")
+	_, q := newQueue(t)
 	for _, call := range []func(context.Context) (*client.Item, error){q.PeekMin, q.PeekMax} {
-		if _, err := call(t.Context()); !errors.Is(err, client.ErrEmpty) {
-			t.Errorf("an empty queue: %v", err)
-		}
+		failsWith(t, "an empty queue", client.ErrEmpty)(call(t.Context()))
 	}
 	for _, call := range []func(context.Context, ...client.PopOption) (*client.Item, error){q.PopMin, q.PopMax} {
-		if _, err := call(t.Context()); !errors.Is(err, client.ErrEmpty) {
-			t.Errorf("an empty queue: %v", err)
-		}
+		failsWith(t, "an empty queue", client.ErrEmpty)(call(t.Context()))
 	}
 	before := time.Now().Add(-time.Second)
 	first := pushed(t, q, -7, "first")
@@ -69,9 +62,7 @@ func TestPriorityQueue(t *testing.T) {
 		t.Errorf("pop max: %q", got)
 	}
 	item, err := q.PopMin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	if item.ID != first.ID || item.Priority != -7 || item.PushedAt.Before(before) || len(item.Headers) > 0 {
 		t.Errorf("popped %+v", item)
 	}
@@ -85,9 +76,7 @@ func TestQueueAndHeaders(t *testing.T) {
 	if err != nil || ack.ID == "" {
 		t.Fatalf("%+v, %v", ack, err)
 	}
-	if _, err := q.Enqueue(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t)(q.Enqueue(t.Context(), nil))
 	if n, err := q.Len(t.Context()); n != 2 || err != nil {
 		t.Errorf("len: %d, %v", n, err)
 	}
@@ -106,22 +95,9 @@ func TestQueueAndHeaders(t *testing.T) {
 	}
 }
 
-func TestHeadersOfTheCallerStay(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	headers := nats.Header{"Trace": {"a"}}
-	q := client.New(e.Conn).PriorityQueue("jobs")
-	if _, err := q.PushMsg(t.Context(), 3, client.Message{Headers: headers}); err != nil {
-		t.Fatal(err)
-	}
-	if len(headers) != 1 {
-		t.Errorf("the push changed its headers to %v", headers)
-	}
-}
-
 // The priority of a push is its argument, 0 too, whatever the headers say.
 func TestPriorityHeaderIsIgnored(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	q := client.New(e.Conn).PriorityQueue("jobs")
+	_, q := newQueue(t)
 	for _, priority := range []int64{0, 1, -1} {
 		headers := nats.Header{subjects.HeaderPriority: {"7"}, "Trace": {"a"}}
 		ack, err := q.PushMsg(t.Context(), priority, client.Message{Headers: headers})
@@ -180,17 +156,10 @@ func TestErrors(t *testing.T) {
 	if _, err = c.Queue("mail").Dequeue(ended); !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("a context that had ended: %v", err)
 	}
-	elsewhere, err := subjects.New("other.pq", "other.q")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err = client.New(e.Conn, client.WithGrammar(elsewhere)).Queue("mail").Len(t.Context()); !errors.Is(err, client.ErrNoBridge) {
-		t.Errorf("no bridge: %v", err)
-	}
+	elsewhere := must(subjects.New("other.pq", "other.q"))
+	failsWith(t, "no bridge", client.ErrNoBridge)(client.New(e.Conn, client.WithGrammar(elsewhere)).Queue("mail").Len(t.Context()))
 	e.Conn.Close()
-	if _, err = c.Queue("mail").Len(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) {
-		t.Errorf("a closed connection: %v", err)
-	}
+	failsWith(t, "a closed connection", nats.ErrConnectionClosed)(c.Queue("mail").Len(t.Context()))
 }
 
 // A push without a reply may have happened, a peek without one has not changed
@@ -201,9 +170,7 @@ func TestNoReply(t *testing.T) {
 	nc := e.Connect()
 	arrived := make(chan struct{}, 2)
 	for _, wildcard := range e.Grammar.Wildcards() {
-		if _, err := nc.Subscribe(wildcard, func(*nats.Msg) { arrived <- struct{}{} }); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t)(nc.Subscribe(wildcard, func(*nats.Msg) { arrived <- struct{}{} }))
 	}
 	q := client.New(nc).PriorityQueue("jobs")
 	silent := func(call func(context.Context) error) error {
@@ -226,17 +193,11 @@ func TestNoReply(t *testing.T) {
 
 // An unknown outcome that the reply tells of.
 func TestUnknownOutcome(t *testing.T) {
-	e := testenv.New(t, testenv.Options{Stopped: true})
-	e.NATS.Start()
-	nc := e.Connect()
 	told := &subjects.Error{Code: subjects.CodeUnavailable, Unknown: true, Text: "the store did not say"}
-	_, err := nc.Subscribe(e.Grammar.Wildcards()[0], func(m *nats.Msg) {
+	nc := fake(t, "pq.>", func(_ *nats.Conn, m *nats.Msg) {
 		_ = m.RespondMsg(&nats.Msg{Header: told.Headers()}) // else the test has no reply
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = client.New(nc).PriorityQueue("jobs").PopMin(t.Context())
+	_, err := client.New(nc).PriorityQueue("jobs").PopMin(t.Context())
 	var wire *client.Error
 	if !errors.Is(err, client.ErrUnknownOutcome) || !errors.As(err, &wire) || *wire != client.Error(*told) {
 		t.Errorf("pop: %v", err)
@@ -245,22 +206,25 @@ func TestUnknownOutcome(t *testing.T) {
 
 // A stream that captures the subjects replies too, and stores nothing in a queue.
 func TestRepliesOfOthers(t *testing.T) {
-	e := testenv.New(t, testenv.Options{Stopped: true})
-	e.NATS.Start()
-	nc := e.Connect()
-	for _, wildcard := range e.Grammar.Wildcards() {
-		if _, err := nc.Subscribe(wildcard, func(m *nats.Msg) {
-			_ = m.Respond([]byte(`{"stream":"ALL","seq":1}`)) // else the test has no reply
-		}); err != nil {
-			t.Fatal(err)
+	nc := fake(t, "pq.>", func(_ *nats.Conn, m *nats.Msg) {
+		reply := `{"stream":"ALL","seq":1}`
+		if strings.HasSuffix(m.Subject, ".config") { // which may have any member
+			reply = "+OK"
 		}
-	}
+		_ = m.Respond([]byte(reply)) // else the test has no reply
+	})
 	q := client.New(nc).PriorityQueue("jobs")
 	if ack, err := q.Push(t.Context(), 1, nil); !errors.Is(err, client.ErrBadReply) || !errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("push: %+v, %v", ack, err)
 	}
 	if n, err := q.Len(t.Context()); !errors.Is(err, client.ErrBadReply) || errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("len: %d, %v", n, err)
+	}
+	if s, err := q.Settings(t.Context()); !errors.Is(err, client.ErrBadReply) || errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("settings: %+v, %v", s, err)
+	}
+	if s, err := q.Configure(t.Context(), client.Settings{MaxItems: 1}); !errors.Is(err, client.ErrBadReply) || !errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("configure: %+v, %v", s, err)
 	}
 }
 
@@ -271,9 +235,7 @@ func TestTimeout(t *testing.T) {
 	e.NATS.Start()
 	nc := e.Connect()
 	for _, wildcard := range e.Grammar.Wildcards() {
-		if _, err := nc.SubscribeSync(wildcard); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t)(nc.SubscribeSync(wildcard))
 	}
 	q := client.New(nc, client.WithTimeout(20*time.Millisecond)).Queue("mail")
 	_, err := q.Dequeue(t.Context())

@@ -68,9 +68,7 @@ func TestClosedAfterSending(t *testing.T) {
 			if err == nil {
 				err = silent.Flush()
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			down := make(chan struct{}, 2)
 			nc := e.Connect(nats.ReconnectWait(time.Hour), nats.DisconnectErrHandler(func(*nats.Conn, error) { down <- struct{}{} }))
 			if restart {
@@ -82,9 +80,7 @@ func TestClosedAfterSending(t *testing.T) {
 			if restart {
 				e.NATS.Start()
 				testenv.Eventually(t, func() error { return silent.FlushTimeout(time.Second) })
-				if err := nc.ForceReconnect(); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, nc.ForceReconnect())
 			}
 			if _, err := heard.NextMsg(testenv.Patience); err != nil {
 				t.Fatal(name, restart, err)
@@ -118,8 +114,6 @@ func TestUnusableClients(t *testing.T) {
 	if !errors.Is(err, nats.ErrInvalidConnection) {
 		t.Errorf("a Producer without a connection: %v", err)
 	}
-	w := must(client.New(nil).Queue("mail").NewWorker(func(context.Context, *client.Job) error { return nil }, client.WorkerOptions{}))
-	if err := w.Run(t.Context()); !errors.Is(err, nats.ErrInvalidConnection) {
-		t.Errorf("a Worker without a connection: %v", err)
-	}
+	w := must(client.New(nil).Queue("mail").NewWorker(doNothing, client.WorkerOptions{}))
+	failsWith(t, "a Worker without a connection", nats.ErrInvalidConnection)(nil, w.Run(t.Context()))
 }

@@ -1,14 +1,16 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Errors of requests. A bridge that refuses a request says why in an [*Error],
-// which is (errors.Is) the variable that stands for its code.
+// Errors of requests. A bridge that refuses a request says why in an [*Error], which is (errors.Is)
+// the variable that stands for its code.
 var (
 	// ErrEmpty is returned by pops, leases and peeks of a queue without items.
 	ErrEmpty = errors.New("the queue is empty")
@@ -19,48 +21,46 @@ var (
 	// ErrBadRequest: the request is not valid, and never will be.
 	ErrBadRequest = errors.New("bad request")
 
-	// ErrLeaseLost is returned by acknowledgements of an item that was settled or
-	// delivered again. Nothing was done.
+	// ErrLeaseLost is returned by acknowledgements of an item that was settled or delivered again.
+	// Nothing was done.
 	ErrLeaseLost = errors.New("the lease is lost or the item is settled")
 
 	// ErrLeased is returned by Move of an item that is leased. It is ErrLeaseLost.
 	ErrLeased = ErrLeaseLost
 
-	// ErrTooLarge: the message is larger than the store or the NATS server
-	// takes; of pops, the item exceeds MaxBytes; of leases, there was no room beside
-	// other requests, and the text says to try again.
+	// ErrTooLarge: the message is larger than the store or the NATS server takes; of pops, the item
+	// exceeds MaxBytes; of leases, there was no room beside other requests, and the text says to
+	// try again.
 	ErrTooLarge = errors.New("the message is too large")
 
-	// ErrOverloaded: too many requests are waiting, or the queue is full, or too many of its items are
-	// leased. Try again, more slowly.
+	// ErrOverloaded: too many requests are waiting, or the queue is full, or too many of its items
+	// are leased. Try again, more slowly.
 	ErrOverloaded = errors.New("overloaded")
 
 	// ErrInternal: a fault of the service or of the stored data.
 	ErrInternal = errors.New("internal error")
 
-	// ErrUnavailable: the store did not answer in time, or the bridge is
-	// shutting down. Try again.
+	// ErrUnavailable: the store did not answer in time, or the bridge is shutting down. Try again.
 	ErrUnavailable = errors.New("unavailable")
 
 	// ErrNoBridge: no bridge is listening on the subject.
 	ErrNoBridge = errors.New("no bridge is listening")
 
-	// ErrBadReply: something other than a bridge replied, such as a stream that
-	// captures the subject. Of a push, it comes with ErrUnknownOutcome.
+	// ErrBadReply: something other than a bridge replied, such as a stream that captures the
+	// subject. If the call can change a queue, it comes with ErrUnknownOutcome.
 	ErrBadReply = errors.New("the reply is not that of a bridge")
 
-	// ErrNoHeartbeat: the bridge no longer confirms that the call waits, so it, or the
-	// connection, may be gone: see [IdleHeartbeat]. It comes with ErrUnknownOutcome.
+	// ErrNoHeartbeat: the bridge no longer confirms that the call waits, so it, or the connection,
+	// may be gone: see [IdleHeartbeat]. It comes with ErrUnknownOutcome.
 	ErrNoHeartbeat = errors.New("no heartbeat")
 
-	// ErrNotSent: the request was certainly not sent: the connection was away until the context ended, or is closed. Items
-	// of PushMany have it that come after the one that failed, and pushes that a Producer had not sent when it was
-	// closed. They are not in the queue.
+	// ErrNotSent: the request was certainly not sent, because the connection was down until the
+	// context ended, or is closed. PushMany returns it for items after the one that failed, and a
+	// Producer for pushes that it had not sent when it was closed. They are not in the queue.
 	ErrNotSent = errors.New("not sent")
 
-	// ErrUnknownOutcome: the request may or may not have been carried out. The
-	// bridge said so, or its reply did not arrive. Only calls that can change a
-	// queue return it.
+	// ErrUnknownOutcome: the request may or may not have been carried out. The bridge said so, or
+	// its reply did not arrive. Only calls that can change a queue return it.
 	ErrUnknownOutcome = errors.New("the outcome is unknown")
 )
 
@@ -81,8 +81,8 @@ type Error subjects.Error
 // Error implements error.
 func (e *Error) Error() string { return (*subjects.Error)(e).Error() }
 
-// Is reports whether target is the variable of this package that stands for
-// the error's code and outcome.
+// Is reports whether target is the variable of this package that stands for the error's code and
+// outcome.
 func (e *Error) Is(target error) bool {
 	if e.Unknown {
 		return target == ErrUnknownOutcome
@@ -91,10 +91,42 @@ func (e *Error) Is(target error) bool {
 	return known && target == sentinel
 }
 
-// badReply returns the error for a reply that cannot be read, nil if err is nil.
+// badRequest returns an ErrBadRequest of this side.
+func badRequest(format string, args ...any) error {
+	return &Error{Code: subjects.CodeBadRequest, Text: fmt.Sprintf(format, args...)}
+}
+
+// tooLarge returns an ErrTooLarge of this side.
+func tooLarge(format string, args ...any) error {
+	return &Error{Code: subjects.CodeTooLarge, Text: fmt.Sprintf(format, args...)}
+}
+
+// badOptions returns an ErrBadRequest that lists the problems, nil if there are none.
+func badOptions(problems []string) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return badRequest("%s", strings.Join(problems, "; "))
+}
+
+// badReply returns the error of a request that may change a queue and whose reply cannot be read;
+// nil if err is nil.
 func badReply(err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("%w: %w: %w", ErrUnknownOutcome, ErrBadReply, err)
 }
+
+// notSent returns the error of a request on a subject that was not sent because of err.
+func notSent(subject string, err error) error {
+	return fmt.Errorf("%w: a request on %s: %w", ErrNotSent, subject, err)
+}
+
+// contextEnded reads like the cause of a context's end, and is (errors.Is) the context's error too.
+type contextEnded struct{ cause, err error }
+
+func endOf(ctx context.Context) error { return contextEnded{context.Cause(ctx), ctx.Err()} }
+
+func (e contextEnded) Error() string   { return e.cause.Error() }
+func (e contextEnded) Unwrap() []error { return []error{e.cause, e.err} }

@@ -30,9 +30,7 @@ func TestBatchesInFrames(t *testing.T) {
 		})
 	}
 	ids, err := q.PushBatch(ctx, pushes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	check := func(what string, items []*client.Item) {
 		t.Helper()
 		for i, item := range items {
@@ -81,9 +79,7 @@ func TestBatchesInFrames(t *testing.T) {
 		t.Errorf("acknowledged together: %v", errs)
 	}
 	for _, d := range deliveries[:50] {
-		if err := d.Nak(ctx, 0); err != nil {
-			t.Error(err)
-		}
+		ok(t, d.Nak(ctx, 0))
 	}
 	before = nc.Stats().InMsgs
 	items, err := q.PopMinBatch(ctx, n, client.Expires(50*time.Millisecond))
@@ -147,11 +143,9 @@ func framesOf(t testing.TB, tokens ...string) (payload []byte) {
 		if token != "" {
 			h[subjects.HeaderToken] = []string{token}
 		}
-		block, err := subjects.AppendHeaders(nil, h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		payload = subjects.AppendFrame(payload, subjects.Frame{Priority: int64(i), Headers: block, Value: fmt.Append(nil, i)})
+		payload = subjects.AppendFrame(payload, subjects.Frame{
+			Priority: int64(i), Headers: must(subjects.AppendHeaders(nil, h)), Value: fmt.Append(nil, i),
+		})
 	}
 	return payload
 }
@@ -217,14 +211,9 @@ func FuzzBatchReply(f *testing.F) {
 	f.Add(uint16(0), uint16(7), uint8(0), []byte{})
 	f.Add(uint16(2), uint16(2), uint8(2), subjects.AppendFrame(subjects.AppendFrame(nil, subjects.Frame{Headers: []byte("NATS/1.0 503\r\n\r\n")}), subjects.Frame{}))
 	var reply atomic.Pointer[nats.Msg]
-	e := testenv.New(f, testenv.Options{Stopped: true})
-	e.NATS.Start()
-	nc := e.Connect()
-	if _, err := nc.Subscribe("pq.>", func(m *nats.Msg) {
+	nc := fake(f, "pq.>", func(_ *nats.Conn, m *nats.Msg) {
 		_ = m.RespondMsg(&nats.Msg{Header: reply.Load().Header, Data: reply.Load().Data}) // else the test has no reply
-	}); err != nil {
-		f.Fatal(err)
-	}
+	})
 	q := client.New(nc).PriorityQueue("jobs")
 	f.Fuzz(func(t *testing.T, count, sent uint16, asked uint8, payload []byte) {
 		n := int(asked)%5 + 2

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,22 +15,47 @@ import (
 )
 
 // inbox receives the messages that answer one request at a time. It has room for all of them,
-// whatever limits the connection has: if any were dropped, items would be lost.
+// whatever limits the connection has: a dropped message would lose its items.
 type inbox struct {
 	nc           *nats.Conn
 	subscription *nats.Subscription
 	prefix       string // of the subjects of all its requests
-	requests     int
+	requests     int    // that it has served
 
-	subject  string // of the request that has it
+	subject  string // of the present request
 	messages chan *nats.Msg
-	closed   chan struct{} // with the subscription
-	givenUp  error         // why next has stopped waiting
+	closed   chan struct{} // closed when the subscription has ended
+	givenUp  error         // why next has stopped waiting; nil while it has not
 }
 
-// spareMessages is room for the end of a batch, and for what a bridge sends that was
-// believed to be dead.
-const spareMessages = 8
+const (
+	// spareMessages is room for the end of a batch, and for what a bridge sends that was believed
+	// to be dead.
+	spareMessages = 8
+
+	// idleMessages is room for the answer to a batch of 64, or to the pop of an idle Worker.
+	idleMessages = 64 + spareMessages
+
+	// maxIdle bounds how many inboxes a connection keeps, of about 1.5 KB each. Replies to many
+	// pushes come at once: with only 256 kept, 1,000 goroutines cost the NATS server three times as
+	// much.
+	maxIdle = 4096
+
+	// drainTime is how long a request that is given up waits for NATS to say that nothing more
+	// comes.
+	drainTime = 500 * time.Millisecond
+)
+
+// idleInboxes keeps inboxes without a request, of all connections, for later requests. Subscribing
+// anew for each request would cost a sixth of the pops of a connection, because with each new
+// subscription the NATS server forgets where other subjects lead. Requests under way must not share
+// one: while it lasts, an item counts as received, even if its own request was given up.
+//
+// Call no method of a connection while holding the lock: closing a connection waits for it.
+var idleInboxes = struct {
+	sync.Mutex
+	of map[*nats.Conn][]*inbox
+}{of: map[*nats.Conn][]*inbox{}}
 
 // openInbox returns an inbox for a request that up to n messages answer.
 func openInbox(nc *nats.Conn, n int) (*inbox, error) {
@@ -40,14 +67,41 @@ func openInbox(nc *nats.Conn, n int) (*inbox, error) {
 		}
 	}
 
-	// What still comes for an earlier request has another subject.
+	// A new subject tells its messages from late ones of earlier requests.
 	i.requests++
 	i.subject = i.prefix + strconv.Itoa(i.requests)
 	return i, nil
 }
 
+// takeIdle returns an idle inbox with room for n messages, nil if there is none.
+func takeIdle(nc *nats.Conn, n int) *inbox {
+	if n > idleMessages || nc.IsDraining() { // a draining connection receives nothing more
+		return nil
+	}
+
+	idleInboxes.Lock()
+	defer idleInboxes.Unlock()
+
+	list := idleInboxes.of[nc]
+	if len(list) == 0 {
+		return nil
+	}
+
+	last := len(list) - 1
+	i := list[last]
+	list[last] = nil
+	idleInboxes.of[nc] = list[:last]
+	return i
+}
+
 func newInbox(nc *nats.Conn, n int) (*inbox, error) {
-	i := &inbox{nc: nc, prefix: nc.NewInbox() + ".", messages: make(chan *nats.Msg, n), closed: make(chan struct{})}
+	i := &inbox{
+		nc:       nc,
+		prefix:   nc.NewInbox() + ".",
+		messages: make(chan *nats.Msg, n),
+		closed:   make(chan struct{}),
+	}
+
 	var err error
 	if i.subscription, err = nc.ChanSubscribe(i.prefix+"*", i.messages); err != nil {
 		return nil, err
@@ -56,15 +110,42 @@ func newInbox(nc *nats.Conn, n int) (*inbox, error) {
 	return i, nil
 }
 
-// watch has end called at the end of the subscription.
+// watch calls markEnded when the subscription ends.
 func (i *inbox) watch() {
-	i.subscription.SetClosedHandler(func(string) { i.end() })
+	i.subscription.SetClosedHandler(func(string) { i.markEnded() })
 	if !i.subscription.IsValid() { // it ended before it had the handler
-		i.end()
+		i.markEnded()
 	}
 }
 
-// release ends the request, with its error. Unless all of its answer has come, the subscription
+// markEnded notes that the subscription has ended: the inbox is of no more use.
+func (i *inbox) markEnded() {
+	idleInboxes.Lock()
+	defer idleInboxes.Unlock()
+
+	if i.hasEnded() {
+		return
+	}
+	close(i.closed)
+
+	rest := slices.DeleteFunc(idleInboxes.of[i.nc], func(other *inbox) bool { return other == i })
+	if len(rest) > 0 {
+		idleInboxes.of[i.nc] = rest
+	} else {
+		delete(idleInboxes.of, i.nc)
+	}
+}
+
+func (i *inbox) hasEnded() bool {
+	select {
+	case <-i.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// release ends the request, which returned err. Unless its whole answer has come, the subscription
 // ends too: then NATS tells the bridge that nobody is there, and items go back.
 func (i *inbox) release(err error) {
 	partial := i.givenUp != nil || errors.Is(err, ErrUnknownOutcome)
@@ -73,67 +154,70 @@ func (i *inbox) release(err error) {
 	}
 }
 
-// mostMessages is how many messages can answer a pop. The options need not be valid: the
-// bridge answers those that are not with one message.
-func mostMessages(o subjects.PopOptions) int {
-	n := min(max(o.Batch, 1), subjects.MaxPopBatch) + spareMessages
-	if o.IdleHeartbeat > 0 {
-		n += int(min(max(o.Expires, 0), subjects.MaxExpires) / max(o.IdleHeartbeat, subjects.MinIdleHeartbeat))
+// becomeIdle keeps the inbox for later requests, and reports whether it did. It does not keep one
+// that has ended, is oversized or exceeds maxIdle.
+func (i *inbox) becomeIdle() bool {
+	if cap(i.messages) > idleMessages {
+		return false
 	}
-	return n
+
+	idleInboxes.Lock()
+	defer idleInboxes.Unlock()
+
+	list := idleInboxes.of[i.nc]
+	if i.hasEnded() || len(list) == maxIdle {
+		return false
+	}
+	idleInboxes.of[i.nc] = append(list, i)
+	return true
 }
 
-// endings are the two ways in which a wait is ended. nil are none.
-type endings struct {
-	ended <-chan struct{}
-	again <-chan nats.Status
+// interrupts make next return errInterrupted before a message comes. A nil channel never does.
+type interrupts struct {
+	stopping    <-chan struct{}
+	reconnected <-chan nats.Status
 }
 
-// errEnd says that a wait is to end.
-var errEnd = errors.New("the wait is to end")
+var errInterrupted = errors.New("the wait was interrupted")
 
-// next returns the next message. It never drops one that has arrived. Unless heartbeat is 0, it waits at most two heartbeats for
-// it; the bridge refuses shorter ones than it can keep, and needs time to say so.
-func (i *inbox) next(ctx context.Context, heartbeat time.Duration, e *endings) (*nats.Msg, error) {
+// next returns the next message. It gives the request up when ctx ends, when the subscription ends,
+// or when nothing comes for two heartbeats, unless heartbeat is 0. (The bridge refuses heartbeats
+// shorter than the minimum, and needs time to say so: they do not count.)
+//
+// next never drops a message that has arrived: it returns those first once the request is given up,
+// and leaves them to the next call when it is interrupted.
+func (i *inbox) next(ctx context.Context, heartbeat time.Duration, on interrupts) (*nats.Msg, error) {
 	var silence <-chan time.Time
 	if heartbeat >= subjects.MinIdleHeartbeat {
 		timer := time.NewTimer(2 * heartbeat)
 		defer timer.Stop()
 		silence = timer.C
 	}
-	if e == nil {
-		e = &endings{}
-	}
+
 	for i.givenUp == nil {
-		var err error
 		select {
 		case m := <-i.messages:
 			if m.Subject == i.subject {
 				return m, noResponders(m)
 			}
-			continue
+		case <-on.stopping:
+			return nil, errInterrupted
+		case <-on.reconnected:
+			return nil, errInterrupted
 		case <-ctx.Done():
-			err = ctx.Err()
+			i.giveUp(ctx.Err())
 		case <-silence:
-			err = fmt.Errorf("%w for %v", ErrNoHeartbeat, 2*heartbeat)
+			i.giveUp(fmt.Errorf("%w for %v", ErrNoHeartbeat, 2*heartbeat))
 		case <-i.closed:
-			err = nats.ErrConnectionClosed
-		case <-e.ended:
-			err = errEnd
-		case <-e.again:
-			err = errEnd
+			i.giveUp(nats.ErrConnectionClosed)
 		}
-		if errors.Is(err, errEnd) {
-			return i.arrived(err)
-		}
-		i.drain()
-		i.givenUp = err
 	}
-	return i.arrived(i.givenUp)
+	return i.nextArrived()
 }
 
-// arrived returns a message if it is there, else the error.
-func (i *inbox) arrived(err error) (*nats.Msg, error) {
+// nextArrived returns the next message that has arrived, and why the request was given up if there
+// is none.
+func (i *inbox) nextArrived() (*nats.Msg, error) {
 	for {
 		select {
 		case m := <-i.messages:
@@ -141,20 +225,19 @@ func (i *inbox) arrived(err error) (*nats.Msg, error) {
 				return m, noResponders(m)
 			}
 		default:
-			return nil, err
+			return nil, i.givenUp
 		}
 	}
 }
 
-// drainTime is how long a request that is given up waits for NATS to say that nothing more comes.
-const drainTime = 500 * time.Millisecond
-
-// drain ends the subscription, and returns when all that NATS has sent until then has arrived. An
-// item among that cannot go back any more.
-func (i *inbox) drain() {
+// giveUp ends the subscription because of err, and returns once all that NATS had sent by then has
+// arrived: an item among that can no longer go back.
+func (i *inbox) giveUp(err error) {
+	i.givenUp = err
 	if isAway(i.nc) || i.subscription.Drain() != nil { // fails only if the connection has ended
 		return
 	}
+
 	timer := time.NewTimer(drainTime)
 	defer timer.Stop()
 	select {

@@ -70,14 +70,42 @@ func TestLateMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if m, err := i.next(t.Context(), 0, nil); err != nil || string(m.Data) != i.subject {
+	if m, err := i.next(t.Context(), 0, interrupts{}); err != nil || string(m.Data) != i.subject {
 		t.Errorf("got %v, %v", m, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
-		if m, err := i.next(ctx, 0, nil); !errors.Is(err, context.Canceled) {
+		if m, err := i.next(ctx, 0, interrupts{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, %v after the end", m, err)
+		}
+	}
+}
+
+// An interrupt that comes together with a message is not lost, nor is the message.
+func TestInterruptWithMessage(t *testing.T) {
+	nc := testenv.New(t, testenv.Options{}).Connect()
+	i := opened(t, nc, 1, 1)[0]
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	for range 20 { // whichever of them next sees first
+		i.messages <- &nats.Msg{Subject: i.subject}
+		reconnected := make(chan nats.Status, 1)
+		reconnected <- nats.CONNECTED
+
+		messages, interrupted := 0, 0
+		for range 2 {
+			switch m, err := i.next(ctx, 0, interrupts{reconnected: reconnected}); {
+			case m != nil:
+				messages++
+			case errors.Is(err, errInterrupted):
+				interrupted++
+			default:
+				t.Fatal(err)
+			}
+		}
+		if messages != 1 || interrupted != 1 {
+			t.Fatalf("%d messages, %d interrupts, want 1 of each", messages, interrupted)
 		}
 	}
 }

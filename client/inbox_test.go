@@ -30,9 +30,7 @@ func TestBatchesOnASmallConnection(t *testing.T) {
 		_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{subjects.HeaderBatchCount: {fmt.Sprint(n)}}})
 	})
 	small, err := nats.Connect(nc.ConnectedUrl(), nats.SyncQueueLen(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer small.Close()
 	q := client.New(small).PriorityQueue("jobs")
 	items, err := q.PopMinBatch(t.Context(), n, client.Expires(time.Hour), client.IdleHeartbeat(time.Hour/600))
@@ -43,23 +41,6 @@ func TestBatchesOnASmallConnection(t *testing.T) {
 		if string(item.Value) != fmt.Sprint(i) {
 			t.Fatalf("item %d is %q", i, item.Value)
 		}
-	}
-}
-
-// Against a bridge, too.
-func TestSmallConnection(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	q := client.New(e.Connect(nats.SyncQueueLen(1))).PriorityQueue("jobs")
-	var want []client.PushItem
-	for i := range 1000 {
-		want = append(want, client.PushItem{Message: client.Message{Value: fmt.Append(nil, i)}})
-	}
-	if _, err := q.PushBatch(t.Context(), want); err != nil {
-		t.Fatal(err)
-	}
-	items, err := q.PopMinBatch(t.Context(), 1000)
-	if len(items) != 1000 || err != nil {
-		t.Fatalf("got %d items, %v", len(items), err)
 	}
 }
 
@@ -91,8 +72,7 @@ func TestWaitOnAConnectionThatCloses(t *testing.T) {
 
 // Options out of bounds are for the bridge to refuse.
 func TestAbsurdWaits(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	q := client.New(e.Conn).PriorityQueue("jobs")
+	_, q := newQueue(t)
 	for _, expires := range []time.Duration{math.MinInt64, -time.Hour, math.MaxInt64} {
 		for _, beat := range []time.Duration{math.MinInt64, 1, time.Second} {
 			if _, err := q.PopMinBatch(t.Context(), math.MaxInt, client.Expires(expires), client.IdleHeartbeat(beat)); err == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -117,9 +116,7 @@ func TestLease(t *testing.T) {
 			t.Errorf("%s: ack after next: %v", q.name, err)
 		}
 	}
-	if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
-		t.Error(err)
-	}
+	succeeds(t)(fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"))
 }
 
 // A lease that ran out: who is late is refused once somebody else has the item, and not before.
@@ -175,78 +172,37 @@ func TestLeaseOfAnotherBridge(t *testing.T) {
 	q := leasers(e)[0]
 	q.fill(t, "a")
 	a := leased(t, "a", 1)(q.lease(t.Context(), client.AckWait(time.Hour)))
-	if err := e.Bridge.Stop(); err != nil {
-		t.Error(err)
-	}
+	ok(t, e.Bridge.Stop())
 	if err := a.Ack(t.Context()); !errors.Is(err, client.ErrNoBridge) || errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("without a bridge: %v", err)
 	}
 	e.StartBridge().WaitReady()
-	if _, err := q.lease(t.Context()); !errors.Is(err, client.ErrEmpty) {
-		t.Errorf("leased twice: %v", err)
-	}
-	if err := a.Ack(t.Context()); err != nil {
-		t.Error(err)
-	}
+	failsWith(t, "leased twice", client.ErrEmpty)(q.lease(t.Context()))
+	ok(t, a.Ack(t.Context()))
 }
 
 func TestLeaseMaxAndOptions(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	q := client.New(e.Conn).PriorityQueue("jobs")
+	_, q := newQueue(t)
 	for i, v := range []string{"low", "mid", "high"} {
 		pushed(t, q, int64(i), v)
 	}
-	for _, bad := range []client.LeaseOption{
-		client.AckWait(-1), client.AckWait(99 * time.Millisecond), client.AckWait(13 * time.Hour), client.MaxBytes(-1),
-	} {
-		var wire *client.Error
-		if _, err := q.LeaseMin(t.Context(), bad); !errors.Is(err, client.ErrBadRequest) || !errors.As(err, &wire) || !strings.Contains(wire.Text, "want") {
-			t.Errorf("%T %v: %v", bad, bad, err)
-		}
-	}
-	if _, err := q.LeaseMin(t.Context(), client.MaxBytes(2)); !errors.Is(err, client.ErrTooLarge) {
-		t.Errorf("an item of three bytes, of two: %v", err)
-	}
+	failsWith(t, "an item of three bytes, of two", client.ErrTooLarge)(q.LeaseMin(t.Context(), client.MaxBytes(2)))
 	d, err := q.LeaseMax(t.Context(), client.MaxBytes(4), client.AckWait(0))
 	if err != nil || string(d.Value) != "high" || d.Priority != 2 {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	if err := d.Nak(t.Context(), -1); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("a negative delay: %v", err)
-	}
-	if _, err := d.Next(t.Context(), client.AckWait(1)); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("next for a nanosecond: %v", err)
-	}
+	failsWith(t, "a negative delay", client.ErrBadRequest)(nil, d.Nak(t.Context(), -1))
+	failsWith(t, "next for a nanosecond", client.ErrBadRequest)(d.Next(t.Context(), client.AckWait(1)))
 	// From the same end, though the acknowledgement counts even if the next item is too large.
 	next, err := d.Next(t.Context(), client.AckWait(time.Hour))
 	if err != nil || string(next.Value) != "mid" || time.Until(next.Until) < 59*time.Minute {
 		t.Fatalf("%+v, %v", next, err)
 	}
-	if _, err := next.Next(t.Context(), client.MaxBytes(2)); !errors.Is(err, client.ErrTooLarge) {
-		t.Errorf("next of two bytes: %v", err)
-	}
-	if err := next.Ack(t.Context()); !errors.Is(err, client.ErrLeaseLost) {
-		t.Errorf("ack after next: %v", err)
-	}
+	failsWith(t, "next of two bytes", client.ErrTooLarge)(next.Next(t.Context(), client.MaxBytes(2)))
+	failsWith(t, "ack after next", client.ErrLeaseLost)(nil, next.Ack(t.Context()))
 	if got := value(t)(q.PopMin(t.Context())); got != "low" {
 		t.Errorf("left in the queue: %q", got)
 	}
-}
-
-// fake answers the requests that match a subject. There is no bridge.
-func fake(t *testing.T, subject string, answer func(nc *nats.Conn, m *nats.Msg)) *nats.Conn {
-	t.Helper()
-	e := testenv.New(t, testenv.Options{Stopped: true})
-	e.NATS.Start()
-	nc := e.Connect()
-	_, err := nc.Subscribe(subject, func(m *nats.Msg) { answer(nc, m) })
-	if err == nil {
-		err = nc.Flush() // requests may come from other connections
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return nc
 }
 
 // Leases and acknowledgements that may have counted are told from those that did not.

@@ -15,9 +15,7 @@ func TestPause(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	jobs := client.New(e.Conn).PriorityQueue("jobs")
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
-	if _, err := jobs.Push(t.Context(), 1, []byte("a")); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t)(jobs.Push(t.Context(), 1, []byte("a")))
 	s, err := jobs.Configure(t.Context(), client.Settings{PauseUntil: until})
 	if err != nil || !s.PauseUntil.Equal(until) {
 		t.Fatalf("%s, want %v", text(s, err), until)
@@ -25,9 +23,7 @@ func TestPause(t *testing.T) {
 	if _, err := jobs.PopMin(t.Context()); !errors.Is(err, client.ErrEmpty) || !strings.Contains(err.Error(), "paused until") {
 		t.Errorf("a pop of a paused queue: %v", err)
 	}
-	if _, err := jobs.Configure(t.Context(), client.Settings{}, "pause_until"); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t)(jobs.Configure(t.Context(), client.Settings{}, "pause_until"))
 	if item, err := jobs.PopMin(t.Context()); err != nil || string(item.Value) != "a" {
 		t.Errorf("after the pause: %v, %v", item, err)
 	}
@@ -42,29 +38,17 @@ func TestMaxItemsAndMaxLeased(t *testing.T) {
 		t.Fatal(got)
 	}
 	for range 2 {
-		if _, err := jobs.Enqueue(t.Context(), []byte("a")); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t)(jobs.Enqueue(t.Context(), []byte("a")))
 	}
 	if _, err := jobs.Enqueue(t.Context(), []byte("b")); !errors.Is(err, client.ErrOverloaded) || !strings.Contains(err.Error(), "max_items is 2") {
 		t.Errorf("a push into a full queue: %v", err)
 	}
 	held, err := jobs.Lease(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := jobs.Lease(t.Context()); !errors.Is(err, client.ErrOverloaded) {
-		t.Errorf("a lease too many: %v", err)
-	}
-	if _, err := jobs.Lease(t.Context(), client.Expires(10*time.Millisecond)); !errors.Is(err, client.ErrEmpty) {
-		t.Errorf("a lease too many that waits: %v", err)
-	}
-	if err := held.Ack(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := jobs.Lease(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, err)
+	failsWith(t, "a lease too many", client.ErrOverloaded)(jobs.Lease(t.Context()))
+	failsWith(t, "a lease too many that waits", client.ErrEmpty)(jobs.Lease(t.Context(), client.Expires(10*time.Millisecond)))
+	ok(t, held.Ack(t.Context()))
+	succeeds(t)(jobs.Lease(t.Context()))
 }
 
 // A push into a full queue has the oldest item discarded, if that is set.
@@ -76,9 +60,7 @@ func TestDiscardOld(t *testing.T) {
 		t.Fatal(got)
 	}
 	for _, value := range []string{"a", "b", "c"} {
-		if _, err := jobs.Enqueue(t.Context(), []byte(value)); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t)(jobs.Enqueue(t.Context(), []byte(value)))
 	}
 	if item, err := jobs.Dequeue(t.Context()); err != nil || string(item.Value) != "b" {
 		t.Errorf("got %v, %v", item, err)

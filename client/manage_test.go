@@ -16,13 +16,9 @@ func TestInfo(t *testing.T) {
 	c := client.New(e.Conn)
 	jobs := c.PriorityQueue("jobs")
 	for _, priority := range []int64{5, -1, 5} {
-		if _, err := jobs.Push(t.Context(), priority, nil); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t)(jobs.Push(t.Context(), priority, nil))
 	}
-	if _, err := jobs.LeaseMin(t.Context(), client.AckWait(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t)(jobs.LeaseMin(t.Context(), client.AckWait(time.Hour)))
 	for _, q := range []interface {
 		Info(context.Context) (*client.QueueInfo, error)
 	}{jobs, c.Queue("jobs")} {
@@ -62,21 +58,13 @@ func TestManage(t *testing.T) {
 	var ids [2][]string
 	for range 3 {
 		pushed, err := jobs.PushMsg(t.Context(), 5, client.Message{Value: []byte("a"), Headers: map[string][]string{"Name": {"value"}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		queued, err := mail.EnqueueMsg(t.Context(), client.Message{Value: []byte("a"), Headers: map[string][]string{"Name": {"value"}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		ids[0], ids[1] = append(ids[0], pushed.ID), append(ids[1], queued.ID)
 	}
-	if _, err := jobs.LeaseMin(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := mail.Lease(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t)(jobs.LeaseMin(t.Context()))
+	succeeds(t)(mail.Lease(t.Context()))
 	for kind, q := range []managed{jobs, mail} {
 		own := ids[kind]
 		for n, want := range []client.State{client.Leased, client.Ready, client.Ready} {
@@ -88,9 +76,7 @@ func TestManage(t *testing.T) {
 		if n, atLeast, err := q.Rank(t.Context(), own[2]); n != 1 || atLeast || err != nil {
 			t.Errorf("%T: rank %d, %v, %v", q, n, atLeast, err)
 		}
-		if err := q.Remove(t.Context(), own[1]); err != nil {
-			t.Error(err)
-		}
+		ok(t, q.Remove(t.Context(), own[1]))
 		for _, err := range []error{q.Remove(t.Context(), own[1]), func() error { _, _, err := q.Get(t.Context(), own[1]); return err }()} {
 			if !errors.Is(err, client.ErrNotFound) || !strings.Contains(err.Error(), "no such item") {
 				t.Errorf("%T: removed: %v", q, err)
@@ -116,12 +102,8 @@ func TestManage(t *testing.T) {
 	if item, _, getErr := jobs.Get(t.Context(), id); err != nil || getErr != nil || item.Priority != -1 {
 		t.Errorf("moved: %+v, %v, %v", item, err, getErr)
 	}
-	if _, err := jobs.LeaseMin(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if _, err := jobs.Move(t.Context(), id, 1); !errors.Is(err, client.ErrLeased) {
-		t.Errorf("moved while it is leased: %v", err)
-	}
+	succeeds(t)(jobs.LeaseMin(t.Context()))
+	failsWith(t, "moved while it is leased", client.ErrLeased)(jobs.Move(t.Context(), id, 1))
 	if n, err := jobs.Purge(t.Context(), ""); n != 1 || err != nil {
 		t.Errorf("purged %d, %v", n, err)
 	}
@@ -131,13 +113,9 @@ func TestList(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c := client.New(e.Conn)
 	for _, name := range []string{"b", "a", "c"} {
-		if _, err := c.PriorityQueue(name).Push(t.Context(), 1, nil); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t)(c.PriorityQueue(name).Push(t.Context(), 1, nil))
 	}
-	if _, err := c.Queue("mail").Enqueue(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t)(c.Queue("mail").Enqueue(t.Context(), nil))
 	page, err := c.ListPriorityQueues(t.Context(), "", 2)
 	if err != nil || len(page.Queues) != 2 || page.Queues[0].Queue != "a" || page.Queues[1].Ready != 1 || page.Next == nil || *page.Next != "b" {
 		t.Fatalf("%+v, %v", page, err)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -49,9 +48,7 @@ func (o *outage) end(before func()) {
 		return err
 	})
 	before()
-	if err := o.nc.ForceReconnect(); err != nil {
-		o.Fatal(err)
-	}
+	ok(o.T, o.nc.ForceReconnect())
 }
 
 func (o *outage) push(n int) (values []string) {
@@ -135,23 +132,6 @@ func TestRequestsWaitForTheConnection(t *testing.T) {
 	}
 }
 
-// countLog counts messages.
-type countLog struct {
-	slog.Handler
-	mu sync.Mutex
-	n  map[string]int
-}
-
-func (l *countLog) Handle(_ context.Context, r slog.Record) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.n[r.Message]++
-	return nil
-}
-
-func (l *countLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
-func (l *countLog) Enabled(context.Context, slog.Level) bool { return true }
-
 // An idle Worker through an outage gets each job at its first delivery, also those that are pushed before it is back.
 func TestIdleWorkerThroughAnOutage(t *testing.T) {
 	o := newOutage(t, client.WithTimeout(100*time.Millisecond))
@@ -214,10 +194,7 @@ func TestGivenUpRequestsGiveBack(t *testing.T) {
 			var queues []far
 			for range 2 {
 				pushed(t, near, 0, "held")
-				d, err := near.LeaseMin(t.Context(), client.AckWait(time.Hour))
-				if err != nil {
-					t.Fatal(err)
-				}
+				d := leaseOne(t, near, client.AckWait(time.Hour))
 				ack := "far" + strings.TrimPrefix(d.AckSubject(), "pq")
 				queues = append(queues, far{c.PriorityQueue("jobs"), c.Delivery(ack)})
 			}
@@ -256,18 +233,11 @@ func TestGivenUpRequestsGiveBack(t *testing.T) {
 func hold(t *testing.T, e *testenv.Env) (sent <-chan *nats.Msg, pass func(*nats.Msg)) {
 	t.Helper()
 	nc, held := e.Connect(), make(chan *nats.Msg, 9)
-	_, err := nc.ChanSubscribe("far.>", held)
-	if err == nil {
-		err = nc.Flush()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t)(nc.ChanSubscribe("far.>", held))
+	ok(t, nc.Flush())
 	return held, func(m *nats.Msg) {
 		t.Helper()
-		if err := e.Conn.PublishRequest("pq"+strings.TrimPrefix(m.Subject, "far"), m.Reply, m.Data); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, e.Conn.PublishRequest("pq"+strings.TrimPrefix(m.Subject, "far"), m.Reply, m.Data))
 	}
 }
 
@@ -276,10 +246,7 @@ func TestGivenUpWaitsEnd(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	jobs := client.New(e.Conn).PriorityQueue("jobs")
 	pushed(t, jobs, 1, "held")
-	held, err := jobs.LeaseMin(t.Context(), client.AckWait(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := leaseOne(t, jobs, client.AckWait(time.Hour))
 	for name, wait := range map[string]func(context.Context) error{
 		"pop":   func(ctx context.Context) error { _, err := jobs.PopMin(ctx, client.Expires(time.Hour)); return err },
 		"lease": func(ctx context.Context) error { _, err := jobs.LeaseMax(ctx, client.Expires(time.Hour)); return err },

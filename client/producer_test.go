@@ -30,14 +30,9 @@ func TestProducer(t *testing.T) {
 	value := []byte("00000")
 	for i := range 1000 {
 		copy(value, fmt.Sprintf("%05d", i))
-		f, err := p.PushAsync(t.Context(), 7, client.Message{Value: value})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := pushAsync(t, p, 7, client.Message{Value: value})
 		futures = append(futures, f)
-		if _, err := m.PushAsync(t.Context(), 0, client.Message{Value: value}); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t)(m.PushAsync(t.Context(), 0, client.Message{Value: value}))
 	}
 	if err := errors.Join(p.Flush(t.Context()), m.Close(t.Context())); err != nil || told.Load() != 1000 {
 		t.Fatal(err, told.Load())
@@ -82,11 +77,10 @@ func TestProducerRefuses(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c := client.New(e.Conn)
 	closed := must(c.Queue("mail").NewProducer(client.ProducerOptions{}))
-	if err := closed.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, closed.Close(t.Context()))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
+	open := must(c.Queue("mail").NewProducer(client.ProducerOptions{}))
 	for name, test := range map[string]struct {
 		p        *client.Producer
 		ctx      context.Context
@@ -94,10 +88,10 @@ func TestProducerRefuses(t *testing.T) {
 		m        client.Message
 		is       error
 	}{
-		"priority": {must(c.Queue("mail").NewProducer(client.ProducerOptions{})), t.Context(), 1, client.Message{}, client.ErrBadRequest},
-		"header":   {must(c.Queue("mail").NewProducer(client.ProducerOptions{})), t.Context(), 0, client.Message{Headers: nats.Header{"a\nb": {""}}}, client.ErrBadRequest},
-		"size":     {must(c.Queue("mail").NewProducer(client.ProducerOptions{})), t.Context(), 0, client.Message{Value: make([]byte, 1<<20)}, client.ErrTooLarge},
-		"context":  {must(c.Queue("mail").NewProducer(client.ProducerOptions{})), ended, 0, client.Message{}, context.Canceled},
+		"priority": {open, t.Context(), 1, client.Message{}, client.ErrBadRequest},
+		"header":   {open, t.Context(), 0, client.Message{Headers: nats.Header{"a\nb": {""}}}, client.ErrBadRequest},
+		"size":     {open, t.Context(), 0, client.Message{Value: make([]byte, 1<<20)}, client.ErrTooLarge},
+		"context":  {open, ended, 0, client.Message{}, context.Canceled},
 		"closed":   {closed, t.Context(), 0, client.Message{}, client.ErrProducerClosed},
 	} {
 		if f, err := test.p.PushAsync(test.ctx, test.priority, test.m); f != nil || !errors.Is(err, test.is) {
@@ -122,10 +116,7 @@ func TestProducerRoom(t *testing.T) {
 		m := client.Message{Value: make([]byte, 100)}
 		var futures []*client.PushFuture
 		for range 2 {
-			f, err := waits.PushAsync(t.Context(), 1, m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := pushAsync(t, waits, 1, m)
 			futures = append(futures, f)
 		}
 		<-arrived
@@ -170,15 +161,11 @@ func TestProducerNoWait(t *testing.T) {
 			t.Errorf("%s: the second: %v", name, err)
 		}
 		close(pass)
-		if err := p.Flush(t.Context()); err != nil {
-			t.Error(err)
-		}
+		ok(t, p.Flush(t.Context()))
 		if _, err := p.PushAsync(t.Context(), 1, client.Message{}); err != nil {
 			t.Errorf("%s: the third: %v", name, err)
 		}
-		if err := p.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		ok(t, p.Close(t.Context()))
 	}
 }
 
@@ -203,19 +190,14 @@ func TestProducerUnknown(t *testing.T) {
 		}, client.WithTimeout(time.Second)).NewProducer(client.ProducerOptions{}))
 		var futures []*client.PushFuture
 		for i, options := range [][]client.PushOption{{client.MsgID("0")}, {client.MsgID("1")}, nil, {client.MsgID("3")}} {
-			f, err := p.PushAsync(t.Context(), 1, client.Message{Value: fmt.Append(nil, i)}, options...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := pushAsync(t, p, 1, client.Message{Value: fmt.Append(nil, i)}, options...)
 			futures = append(futures, f)
 			if i == 0 {
 				<-arrived
 			}
 		}
 		close(ready)
-		if err := p.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		ok(t, p.Close(t.Context()))
 		for i, f := range futures {
 			if _, err := f.Wait(t.Context()); (err == nil) != (i != 2) || err != nil && !errors.Is(err, client.ErrUnknownOutcome) {
 				t.Errorf("%s: push %d: %v", name, i, err)
@@ -241,10 +223,7 @@ func TestProducerStaysUnknown(t *testing.T) {
 		}
 		return refusal(subjects.CodeUnavailable)
 	}, client.WithTimeout(500*time.Millisecond)).NewProducer(client.ProducerOptions{RetryFor: 1500 * time.Millisecond}))
-	f, err := p.PushAsync(t.Context(), 1, client.Message{}, client.MsgID("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := pushAsync(t, p, 1, client.Message{}, client.MsgID("a"))
 	if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, client.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
@@ -271,15 +250,10 @@ func TestProducerRetries(t *testing.T) {
 		} else {
 			want = append(want, string(m.Value))
 		}
-		f, err := p.PushAsync(t.Context(), 1, m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := pushAsync(t, p, 1, m)
 		futures = append(futures, f)
 	}
-	if err := p.Flush(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, p.Flush(t.Context()))
 	for i, f := range futures {
 		if _, err := f.Wait(t.Context()); errors.Is(err, client.ErrBadRequest) != (i%50 == 7) || err != nil && i%50 != 7 {
 			t.Errorf("push %d: %v", i, err)
@@ -293,10 +267,7 @@ func TestProducerRetries(t *testing.T) {
 		"never":    must(q.NewProducer(client.ProducerOptions{RetryFor: -1})),
 		"a moment": must(q.NewProducer(client.ProducerOptions{RetryFor: 100 * time.Millisecond})),
 	} {
-		f, err := p.PushAsync(t.Context(), 1, client.Message{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := pushAsync(t, p, 1, client.Message{})
 		if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrOverloaded) || errors.Is(err, client.ErrUnknownOutcome) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -305,16 +276,11 @@ func TestProducerRetries(t *testing.T) {
 
 // A full queue takes as many as there is room for, and the others once there is.
 func TestProducerFullQueue(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	q := client.New(e.Conn).PriorityQueue("jobs")
-	if _, err := q.Configure(t.Context(), client.Settings{MaxItems: 5}); err != nil {
-		t.Fatal(err)
-	}
+	e, q := newQueue(t)
+	succeeds(t)(q.Configure(t.Context(), client.Settings{MaxItems: 5}))
 	p := must(q.NewProducer(client.ProducerOptions{}))
 	for i := range 8 {
-		if _, err := p.PushAsync(t.Context(), 1, client.Message{Value: fmt.Append(nil, i)}); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t)(p.PushAsync(t.Context(), 1, client.Message{Value: fmt.Append(nil, i)}))
 	}
 	testenv.Eventually(t, func() error {
 		if n, err := q.Len(t.Context()); n != 5 {
@@ -331,9 +297,7 @@ func TestProducerFullQueue(t *testing.T) {
 	if len(items) != 5 || err != nil {
 		t.Errorf("first %d items, %v", len(items), err)
 	}
-	if err := p.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, p.Close(t.Context()))
 	if got := strings.Join(contents(t, e), ""); got != "567" {
 		t.Errorf("then %s", got)
 	}
@@ -355,9 +319,7 @@ func TestProducerRidesThrough(t *testing.T) {
 		}
 	}
 	push(100)
-	if err := e.Bridge.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, e.Bridge.Stop())
 	pushing.Go(func() { push(50) })
 	e.Bridge = e.StartBridge()
 	pushing.Wait()
@@ -365,9 +327,7 @@ func TestProducerRidesThrough(t *testing.T) {
 	pushing.Go(func() { push(50) })
 	e.NATS.Start()
 	pushing.Wait()
-	if err := p.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, p.Close(t.Context()))
 	e.Bridge.WaitReady()
 	if got := contents(t, e); !slices.Equal(got, want) {
 		t.Errorf("%d of %d items, or in another order: %q", len(got), len(want), got)
@@ -383,33 +343,20 @@ func TestProducerEnds(t *testing.T) {
 		return nil
 	}
 	p := must(between(t, e, silent).NewProducer(client.ProducerOptions{}))
-	sent, err := p.PushAsync(t.Context(), 1, client.Message{}, client.MsgID("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	sent := pushAsync(t, p, 1, client.Message{}, client.MsgID("a"))
 	<-arrived
-	waiting, err := p.PushAsync(t.Context(), 1, client.Message{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	waiting := pushAsync(t, p, 1, client.Message{})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.Close(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("Close: %v", err)
-	}
-	if _, err := sent.Wait(t.Context()); !errors.Is(err, client.ErrUnknownOutcome) {
-		t.Errorf("the one that was sent: %v", err)
-	}
+	failsWith(t, "Close", context.Canceled)(nil, p.Close(ended))
+	failsWith(t, "the one that was sent", client.ErrUnknownOutcome)(sent.Wait(t.Context()))
 	if _, err := waiting.Wait(ended); !errors.Is(err, client.ErrNotSent) || errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("the one that was not: %v", err)
 	}
 	nc := e.Connect()
 	p = must(client.New(nc).PriorityQueue("jobs").NewProducer(client.ProducerOptions{}))
 	nc.Close()
-	f, err := p.PushAsync(t.Context(), 1, client.Message{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := pushAsync(t, p, 1, client.Message{})
 	if _, err := f.Wait(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("without a connection: %v", err)
 	}
@@ -422,17 +369,9 @@ func TestProducerNoBridge(t *testing.T) {
 	e.Conn = e.Connect()
 	q := client.New(e.Conn).PriorityQueue("jobs")
 	at := must(q.NewProducer(client.ProducerOptions{RetryFor: -1}))
-	f, err := at.PushAsync(t.Context(), 1, client.Message{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrNoBridge) {
-		t.Errorf("at once: %v", err)
-	}
-	f, err = must(q.NewProducer(client.ProducerOptions{})).PushAsync(t.Context(), 1, client.Message{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := pushAsync(t, at, 1, client.Message{})
+	failsWith(t, "at once", client.ErrNoBridge)(f.Wait(t.Context()))
+	f = pushAsync(t, must(q.NewProducer(client.ProducerOptions{})), 1, client.Message{})
 	e.Bridge = e.StartBridge()
 	if _, err := f.Wait(t.Context()); err != nil {
 		t.Errorf("with a bridge in the end: %v", err)
@@ -458,9 +397,7 @@ func TestProducerConcurrently(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if err := p.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, p.Close(t.Context()))
 	if got := contents(t, e); len(got) != 1000 {
 		t.Errorf("%d items", len(got))
 	}

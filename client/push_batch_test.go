@@ -40,9 +40,7 @@ func TestPushBatch(t *testing.T) {
 		}
 	}
 	ids, err = mail.EnqueueBatch(ctx, []client.Message{{Value: []byte("a")}, {}, {Headers: nats.Header{"b": {"x"}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	for i, id := range ids {
 		if item, err := mail.Dequeue(ctx); err != nil || item.ID != id || i == 2 && item.Headers.Get("b") != "x" {
 			t.Errorf("item %d: %+v, %v", i, item, err)
@@ -75,18 +73,12 @@ func TestPushBatchRefuses(t *testing.T) {
 			t.Errorf("%s: %q, %v", test.name, ids, err)
 		}
 	}
-	if _, err := mail.EnqueueBatch(ctx, []client.Message{{Headers: nats.Header{subjects.HeaderPriority: {"1"}}}}); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("a priority in a FIFO queue: %v", err)
-	}
-	if _, err := c.PriorityQueue("a b").PushBatch(ctx, withHeader("a")); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("a bad name: %v", err)
-	}
+	failsWith(t, "a priority in a FIFO queue", client.ErrBadRequest)(mail.EnqueueBatch(ctx, []client.Message{{Headers: nats.Header{subjects.HeaderPriority: {"1"}}}}))
+	failsWith(t, "a bad name", client.ErrBadRequest)(c.PriorityQueue("a b").PushBatch(ctx, withHeader("a")))
 	if n, err := q.Len(ctx); n != 0 || err != nil {
 		t.Errorf("%d items, %v", n, err)
 	}
-	if _, err := q.PushBatch(ctx, make([]client.PushItem, 4096)); err != nil {
-		t.Error(err)
-	}
+	succeeds(t)(q.PushBatch(ctx, make([]client.PushItem, 4096)))
 }
 
 // Whoever answers a batch without an id for each item is no bridge, and may have stored it.
@@ -95,14 +87,10 @@ func TestPushBatchBadReply(t *testing.T) {
 	for i, reply := range []string{`{"stream":"S","seq":1}`, `{"queue":"jobs","ids":["a"]}`, "", "x"} {
 		subject := fmt.Sprintf("other%d.jobs.push.batch", i)
 		s, err := e.Conn.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond([]byte(reply)) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		defer func() { _ = s.Unsubscribe() }()
 		g, err := subjects.New(fmt.Sprintf("other%d", i), "q")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		_, err = client.New(e.Conn, client.WithGrammar(g)).PriorityQueue("jobs").PushBatch(t.Context(), make([]client.PushItem, 2))
 		if !errors.Is(err, client.ErrBadReply) || !errors.Is(err, client.ErrUnknownOutcome) {
 			t.Errorf("%q: %v", reply, err)

@@ -13,58 +13,59 @@ import (
 type PushResult struct {
 	// PushAck is the acknowledgement if Err is nil.
 	PushAck
-	// Err is nil if the item is in the queue, durably. If it is (errors.Is) [ErrUnknownOutcome], the item may or may not be.
-	// Otherwise it is not.
+	// Err is nil if the item is in the queue, durably. If it is (errors.Is) [ErrUnknownOutcome], the
+	// item may or may not be. Otherwise it is not.
 	Err error
 }
 
-// PushMany adds any number of items, in as few batches as the limits of NATS and of the bridge allow, one after
-// the other, and returns once all are durable or one has failed. Items of one priority are served in
-// the order of the slice.
+// PushMany adds any number of items, in as few batches as the limits of NATS and of the bridge
+// allow, one after the other, and returns once all are durable or one has failed. Items of one
+// priority are served in the order of the slice.
 //
-// There is a result for each item, in the same order, whatever the error. If a batch fails, none of its items is in the queue
-// unless its outcome is unknown: then all of them are, or none. Those before it are, and those after it are
-// not sent. So with an error, the results are in up to three stretches: pushed, failed or unknown, and
-// [ErrNotSent]. To go on, call PushMany with the items that are not in the queue. Those of unknown outcome can be among
-// them if they have a [MsgID] (see Message.With), and the call is within the duplicate window of the queue.
+// There is a result for each item, in the same order, whatever the error. If a batch fails, none of
+// its items is in the queue unless its outcome is unknown: then all of them are, or none. The items
+// before it are in the queue, and those after it are not sent. So with an error, the results are in
+// up to three stretches: pushed, failed or unknown, and [ErrNotSent]. To go on, call PushMany with
+// the items that are not in the queue. Those of unknown outcome can be among them if they have a
+// [MsgID] (see Message.With), and the call is within the duplicate window of the queue.
 //
-// PushMany tries nothing again by itself, except that it splits batches that the bridge refuses as too large or because of a
-// bad item. So such an item fails alone, and the text of the error has its index. Of a duplicate, the result has the
-// ID of the item that was pushed before, and the priority of this one.
+// PushMany repeats nothing by itself, except that it splits batches that the bridge refuses as too
+// large or because of a bad item. So such an item fails alone, and the text of the error has its
+// index. Of a duplicate, the result has the ID of the item that was pushed before, and the priority
+// of this one.
 //
-// The error is that of the batch that failed; its text says how many items are in the queue, how many are not, and
-// of how many nobody knows. It is one of the errors of PushBatch. Without items there is nothing to do: nil. The context bounds
-// the whole call; if it has no deadline, the timeout of the client bounds each batch.
+// The error is that of the batch that failed; its text says how many items are in the queue, how
+// many are not, and how many may be. It is one of the errors of PushBatch. Without items there is
+// nothing to do: nil. The context bounds the whole call; if it has no deadline, the timeout of the
+// client bounds each batch.
 func (q *PriorityQueue) PushMany(ctx context.Context, items []PushItem) ([]PushResult, error) {
-	return q.q.pushMany(ctx, subjects.PushBatch, len(items), func(i int) (int64, *Message) {
-		return items[i].Priority, &items[i].Message
-	})
+	return q.pushMany(ctx, len(items), withPriorities(items))
 }
 
 // EnqueueMany is PriorityQueue.PushMany.
 func (q *Queue) EnqueueMany(ctx context.Context, items []Message) ([]PushResult, error) {
-	return q.q.pushMany(ctx, subjects.EnqueueBatch, len(items), func(i int) (int64, *Message) {
-		return 0, &items[i]
-	})
+	return q.pushMany(ctx, len(items), withoutPriorities(items))
 }
 
-func (q *queue) pushMany(ctx context.Context, verb subjects.Verb, n int, item func(i int) (int64, *Message)) ([]PushResult, error) {
+func (q *handle) pushMany(ctx context.Context, n int, item itemAt) ([]PushResult, error) {
 	results := make([]PushResult, n)
-	most := subjects.MaxFrames
+	limit := subjects.MaxFrames
 	for i := 0; i < n; {
-		end, err := q.pushNext(ctx, verb, results, i, min(i+most, n), item)
+		end, err := q.pushNext(ctx, results, i, min(i+limit, n), item)
 		switch {
 		case err == nil:
 			i = end
-		case refused(err) && end > i+1: // nothing was done
-			most = (end - i) / 2
+
+		case isRefused(err) && end > i+1: // nothing was done
+			limit = (end - i) / 2
+
 		default:
-			err = atItem(err, i, end)
+			err = nameItem(err, i, end)
 			for k := range results[i:end] {
 				results[i+k].Err = err
 			}
 			for k := range results[end:] {
-				results[end+k].Err = fmt.Errorf("%w because of an earlier item: %w", ErrNotSent, plain{err})
+				results[end+k].Err = fmt.Errorf("%w because of an earlier item: %w", ErrNotSent, textOnly{err})
 			}
 			return results, incomplete(err, i, end, n)
 		}
@@ -72,52 +73,27 @@ func (q *queue) pushMany(ctx context.Context, verb subjects.Verb, n int, item fu
 	return results, nil
 }
 
-// refused reports whether a batch was refused because of its items.
-func refused(err error) bool { return errors.Is(err, ErrBadRequest) || errors.Is(err, ErrTooLarge) }
+// pushNext pushes the items from i on in one batch, those before limit that fit into a message, and
+// returns the end of the batch.
+func (q *handle) pushNext(ctx context.Context, results []PushResult, i, limit int, item itemAt) (end int, err error) {
+	maxPayload := q.client.maxPayload()
+	maxBytes := maxBatchBytes(maxPayload)
+	limit = min(limit, i+maxBatchItems(maxPayload))
 
-// atItem returns the error of items i to end. If it is of one item, the text has its index.
-func atItem(err error, i, end int) error {
-	var e *Error
-	if end != i+1 || !refused(err) || !errors.As(err, &e) {
-		return err
-	}
-	alone := *e
-	alone.Text = fmt.Sprintf("item %d: %s", i, strings.TrimPrefix(e.Text, "item 0: "))
-	return &alone
-}
-
-// plain has the text of an error and is no other: what was not sent does not have an unknown outcome.
-type plain struct{ error }
-
-// incomplete returns the error of n items of which those before i are pushed, and those from i to end failed.
-func incomplete(err error, i, end, n int) error {
-	unknown := 0
-	if errors.Is(err, ErrUnknownOutcome) {
-		unknown = end - i
-	}
-	return fmt.Errorf("of %d items %d are in the queue, %d are not, and of %d the outcome is unknown: %w", n, i, n-i-unknown, unknown, err)
-}
-
-// pushNext pushes the items from i on in one batch, those before the limit that fit into a message, and returns the end of
-// the batch.
-func (q *queue) pushNext(ctx context.Context, verb subjects.Verb, results []PushResult, i, limit int, item func(i int) (int64, *Message)) (end int, err error) {
 	var payload []byte
-	most := batchBytes(q.client.maxPayload())
-	for end = i; end < min(limit, i+mostItems(q.client.maxPayload())); end++ {
+	for end = i; end < limit; end++ {
 		priority, m := item(end)
-		longer, err := appendFrame(payload, verb, priority, m)
-		if err != nil {
-			if end == i {
-				return end + 1, &Error{Code: subjects.CodeBadRequest, Text: err.Error()}
-			}
-			break // those before it are pushed first
+		longer, err := q.appendFrame(payload, priority, m)
+		if err != nil && end == i {
+			return end + 1, badRequest("%v", err)
 		}
-		if len(longer) > most && end > i {
+		if err != nil || len(longer) > maxBytes && end > i { // the items before it go first
 			break
 		}
 		payload = longer
 	}
-	ids, duplicates, err := q.pushFrames(ctx, verb, end-i, payload)
+
+	ids, duplicates, err := q.pushFrames(ctx, end-i, payload)
 	if err != nil {
 		return end, err
 	}
@@ -133,17 +109,28 @@ func (q *queue) pushNext(ctx context.Context, verb subjects.Verb, results []Push
 	return end, nil
 }
 
-// Bounds of batches. Larger ones are no faster, and a bridge has to hold them.
-const (
-	mostBatchBytes = 4 << 20
-	bytesOfID      = 54 // in the reply
-)
+// nameItem returns the error of items i to end. If it is of one item, the text has its index.
+func nameItem(err error, i, end int) error {
+	var e *Error
+	if end != i+1 || !isRefused(err) || !errors.As(err, &e) {
+		return err
+	}
 
-// batchBytes is the most bytes of a batch on a connection with that max_payload.
-func batchBytes(maxPayload int64) int { return int(min(maxPayload, mostBatchBytes)) }
+	named := *e
+	named.Text = fmt.Sprintf("item %d: %s", i, strings.TrimPrefix(e.Text, "item 0: "))
+	return &named
+}
 
-// mostItems is how many items a batch can have so that the reply with their ids fits into a message.
-func mostItems(maxPayload int64) int {
-	const rest = 512
-	return max(1, int((maxPayload-rest)/bytesOfID))
+// textOnly has the text of an error and is no other: what was not sent has no unknown outcome.
+type textOnly struct{ error }
+
+// incomplete returns the error of n items of which those before i are pushed, and those from i to
+// end failed.
+func incomplete(err error, i, end, n int) error {
+	unknown := 0
+	if errors.Is(err, ErrUnknownOutcome) {
+		unknown = end - i
+	}
+	return fmt.Errorf("of %d items %d are in the queue, %d are not, and of %d the outcome is unknown: %w",
+		n, i, n-i-unknown, unknown, err)
 }

@@ -90,8 +90,7 @@ func TestPushManyRefused(t *testing.T) {
 		"by the client": {client.Message{Headers: nats.Header{"a\r\nb": {"x"}}}, client.ErrBadRequest, "item 4500: header"},
 		"its size":      {client.Message{Value: make([]byte, 1<<20)}, client.ErrTooLarge, "1048576 bytes"},
 	} {
-		e := testenv.New(t, testenv.Options{})
-		q := client.New(e.Conn).PriorityQueue("jobs")
+		e, q := newQueue(t)
 		items, want := numbered(5000, 0)
 		items[4500].Message = test.bad
 		results, err := q.PushMany(t.Context(), items)
@@ -178,9 +177,7 @@ func TestPushManySplits(t *testing.T) {
 		return pass()
 	})
 	items, want := numbered(100, 0)
-	if _, err := q.PushMany(t.Context(), items); err != nil {
-		t.Error(err)
-	}
+	succeeds(t)(q.PushMany(t.Context(), items))
 	if got := contents(t, e); !slices.Equal(got, want) || requests != 4+17 {
 		t.Errorf("%d items in the queue, after %d requests", len(got), requests)
 	}

@@ -51,21 +51,15 @@ func TestPushDelay(t *testing.T) {
 		t.Errorf("the caller's headers are %v", headers)
 	}
 	for ttl, want := range map[time.Duration]string{time.Hour: "1h0m0s", 0: "never"} {
-		if _, err := q.Push(ctx, 1, nil, client.TTL(ttl)); err != nil {
-			t.Error(err)
-		}
+		succeeds(t)(q.Push(ctx, 1, nil, client.TTL(ttl)))
 		if item, err := q.PopMin(ctx); err != nil || item.Headers.Get("Nats-TTL") != want {
 			t.Errorf("popped %+v, %v: want a TTL of %s", item, err, want)
 		}
 	}
 	for _, bad := range []client.PushOption{client.TTL(time.Millisecond), client.TTL(-time.Hour), client.Delay(-time.Second), client.Delay(11 * 365 * 24 * time.Hour), client.At(time.Now().AddDate(11, 0, 0))} {
-		if _, err := q.Push(ctx, 1, nil, bad); !errors.Is(err, client.ErrBadRequest) {
-			t.Errorf("a bad delay: %v", err)
-		}
+		failsWith(t, "a bad delay", client.ErrBadRequest)(q.Push(ctx, 1, nil, bad))
 	}
-	if _, err := q.Push(ctx, 1, nil, hour, past); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("two delays: %v", err)
-	}
+	failsWith(t, "two delays", client.ErrBadRequest)(q.Push(ctx, 1, nil, hour, past))
 }
 
 // A push is done once for each message id in the window, and for each unique key until its item is done.
@@ -73,13 +67,6 @@ func TestPushOnce(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c, ctx := client.New(e.Conn), t.Context()
 	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
-	must := func(ack client.PushAck, err error) client.PushAck {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ack
-	}
 	first := must(jobs.Push(ctx, 5, []byte("a"), client.MsgID("1"), client.Unique("k")))
 	want := client.PushAck{Queue: "jobs", ID: first.ID, Priority: 5, Duplicate: true}
 	for _, again := range []client.PushAck{
@@ -98,9 +85,7 @@ func TestPushOnce(t *testing.T) {
 	if again := must(jobs.Push(ctx, 1, nil, client.Unique("k"))); again.ID != first.ID {
 		t.Errorf("leased, and pushed again: %+v", again)
 	}
-	if err := item.Ack(ctx); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, item.Ack(ctx))
 	if again := must(jobs.Push(ctx, 1, nil, client.Unique("k"))); again.Duplicate {
 		t.Errorf("acknowledged, and pushed again: %+v", again)
 	}

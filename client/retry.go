@@ -1,26 +1,50 @@
 package client
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
-// RetryAfter returns an error for Work that is err, but gives the job back for that long, up to ten years, whatever
-// the queue's backoff says. 0 or less is at once. The delivery counts, as for any error.
-func RetryAfter(delay time.Duration, err error) error { return &retry{err, max(delay, 0)} }
-
-type retry struct {
-	error
-	delay time.Duration
+// isAny reports whether err is one of the targets.
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
-func (r *retry) Unwrap() error { return r.error }
+// isHopeless reports whether trying again cannot help.
+func isHopeless(err error) bool {
+	return isAny(err, ErrBadRequest,
+		nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrInvalidConnection)
+}
 
-// delayOf returns the delay of the negative acknowledgement that an error is.
-func delayOf(err error) time.Duration {
-	var r *retry
-	if errors.As(err, &r) {
-		return r.delay
+// isPassing reports whether a push that failed may succeed later.
+func isPassing(err error) bool {
+	return isAny(err, ErrOverloaded, ErrUnavailable, ErrNoBridge, ErrUnknownOutcome, ErrNotSent) &&
+		!isHopeless(err)
+}
+
+// isRefused reports whether a batch was refused because of its items.
+func isRefused(err error) bool { return isAny(err, ErrBadRequest, ErrTooLarge) }
+
+// pause is the time between attempts, which doubles from firstPause to longestPause.
+type pause struct{ last time.Duration }
+
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = 2 * time.Second
+)
+
+// wait returns when the pause is over or ctx ends.
+func (p *pause) wait(ctx context.Context) {
+	p.last = min(max(2*p.last, firstPause), longestPause)
+
+	timer := time.NewTimer(p.last)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
-	return Backoff
 }

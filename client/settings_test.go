@@ -65,21 +65,15 @@ func TestDeadLetters(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c := client.New(e.Conn)
 	jobs := c.PriorityQueue("jobs")
-	if _, err := jobs.Configure(t.Context(), client.Settings{Backoff: []time.Duration{time.Hour}, MaxDeliver: 3}); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t)(jobs.Configure(t.Context(), client.Settings{Backoff: []time.Duration{time.Hour}, MaxDeliver: 3}))
 	do := func(settle func(d *client.Delivery) error) {
 		t.Helper()
 		d, err := jobs.LeaseMin(t.Context())
 		if err == nil {
 			err = settle(d)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Term(t.Context(), ""); !errors.Is(err, client.ErrLeaseLost) {
-			t.Errorf("term of a settled item: %v", err)
-		}
+		ok(t, err)
+		failsWith(t, "term of a settled item", client.ErrLeaseLost)(nil, d.Term(t.Context(), ""))
 	}
 	dead := func(value, want string) {
 		t.Helper()
@@ -93,9 +87,7 @@ func TestDeadLetters(t *testing.T) {
 		}
 	}
 	for _, value := range []string{"a", "b", "c"} {
-		if _, err := jobs.Push(t.Context(), 1, []byte(value)); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t)(jobs.Push(t.Context(), 1, []byte(value)))
 	}
 	do(func(d *client.Delivery) error { return d.Term(t.Context(), "no such user") })
 	dead("a", `jobs "no such user" 1 ""`)
@@ -105,7 +97,5 @@ func TestDeadLetters(t *testing.T) {
 	do(func(d *client.Delivery) error { return d.Nak(t.Context(), client.Backoff) })
 	dead("b", `jobs "max_deliver" 3 "\"twice\""`)
 	do(func(d *client.Delivery) error { return d.Nak(t.Context(), client.Backoff) })
-	if _, err := jobs.LeaseMin(t.Context()); !errors.Is(err, client.ErrEmpty) {
-		t.Errorf("during a backoff: %v", err)
-	}
+	failsWith(t, "during a backoff", client.ErrEmpty)(jobs.LeaseMin(t.Context()))
 }

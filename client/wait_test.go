@@ -67,38 +67,31 @@ func TestWaits(t *testing.T) {
 	c := client.New(e.Conn)
 	q, mail, ctx := c.PriorityQueue("jobs"), c.Queue("mail"), t.Context()
 	hour, beats := client.Expires(time.Hour), client.IdleHeartbeat(rarely)
-	for what, call := range map[string]func() (string, error){
-		"pop min":             func() (string, error) { return one(q.PopMin(ctx, hour)) },
-		"pop max, heartbeats": func() (string, error) { return one(q.PopMax(ctx, hour, beats)) },
-		"lease min":           func() (string, error) { return oneLeased(q.LeaseMin(ctx, hour)) },
-		"lease max, heartbeats": func() (string, error) {
+	toJobs := func(value string) { pushed(t, q, 1, value) }
+	toMail := func(value string) { succeeds(t)(mail.Enqueue(ctx, []byte(value))) }
+	for what, test := range map[string]struct {
+		push func(value string)
+		call func() (string, error)
+	}{
+		"pop min":             {toJobs, func() (string, error) { return one(q.PopMin(ctx, hour)) }},
+		"pop max, heartbeats": {toJobs, func() (string, error) { return one(q.PopMax(ctx, hour, beats)) }},
+		"lease min":           {toJobs, func() (string, error) { return oneLeased(q.LeaseMin(ctx, hour)) }},
+		"lease max, heartbeats": {toJobs, func() (string, error) {
 			return oneLeased(q.LeaseMax(ctx, hour, beats, client.AckWait(time.Minute), client.NoWait()))
-		},
-		"a batch of one": func() (string, error) {
+		}},
+		"a batch of one": {toJobs, func() (string, error) {
 			items, err := q.PopMinBatch(ctx, 1, hour, beats)
 			if len(items) != 1 {
 				return "", err
 			}
 			return one(items[0], err)
-		},
+		}},
+		"dequeue": {toMail, func() (string, error) { return one(mail.Dequeue(ctx, hour)) }},
+		"lease":   {toMail, func() (string, error) { return oneLeased(mail.Lease(ctx, hour)) }},
 	} {
-		done := async(call)
+		done := async(test.call)
 		waiting(t, e, 1)
-		pushed(t, q, 1, what)
-		if got := <-done; got.err != nil || got.values != what {
-			t.Errorf("%s: got %q, %v", what, got.values, got.err)
-		}
-		waiting(t, e, 0)
-	}
-	for what, call := range map[string]func() (string, error){
-		"dequeue": func() (string, error) { return one(mail.Dequeue(ctx, hour)) },
-		"lease":   func() (string, error) { return oneLeased(mail.Lease(ctx, hour)) },
-	} {
-		done := async(call)
-		waiting(t, e, 1)
-		if _, err := mail.Enqueue(ctx, []byte(what)); err != nil {
-			t.Fatal(err)
-		}
+		test.push(what)
 		if got := <-done; got.err != nil || got.values != what {
 			t.Errorf("%s: got %q, %v", what, got.values, got.err)
 		}
@@ -143,14 +136,6 @@ func TestWaitForBatches(t *testing.T) {
 	if _, err := q.PopMin(ctx, client.Expires(50*time.Millisecond)); !errors.Is(err, client.ErrEmpty) || time.Since(began) < 50*time.Millisecond {
 		t.Errorf("one: %v after %v", err, time.Since(began))
 	}
-	for _, options := range [][]client.PopOption{
-		{client.Expires(-1)}, {client.Expires(2 * time.Hour)}, {client.IdleHeartbeat(time.Second)},
-		{client.Expires(time.Second), client.IdleHeartbeat(time.Millisecond)},
-	} {
-		if _, err := q.PopMin(ctx, options...); !errors.Is(err, client.ErrBadRequest) {
-			t.Errorf("%v: %v", options, err)
-		}
-	}
 	// What had arrived when the bridge went comes with the error.
 	done = batch(3, client.Expires(time.Hour))
 	waiting(t, e, 1)
@@ -167,32 +152,25 @@ func TestNextWaits(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	q, ctx := client.New(e.Conn).PriorityQueue("jobs"), t.Context()
 	pushed(t, q, 1, "a")
-	d, err := q.LeaseMin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := leaseOne(t, q)
 	for _, options := range [][]client.LeaseOption{
 		{client.Expires(time.Hour)},
 		{client.Expires(time.Hour), client.IdleHeartbeat(rarely)},
 	} {
 		var next *client.Delivery
-		done := async(func() (string, error) {
+		done := async(func() (_ string, err error) {
 			next, err = d.Next(ctx, options...)
 			return "", err
 		})
 		waiting(t, e, 1)
-		if err := d.Ack(ctx); !errors.Is(err, client.ErrLeaseLost) {
-			t.Errorf("it is acknowledged: %v", err)
-		}
+		failsWith(t, "it is acknowledged", client.ErrLeaseLost)(nil, d.Ack(ctx))
 		pushed(t, q, 1, "b")
 		if got := <-done; got.err != nil || string(next.Value) != "b" {
 			t.Fatalf("got %+v, %v", next, got.err)
 		}
 		d = next
 	}
-	if _, err := d.Next(ctx, client.Expires(time.Millisecond)); !errors.Is(err, client.ErrEmpty) {
-		t.Errorf("nothing comes: %v", err)
-	}
+	failsWith(t, "nothing comes", client.ErrEmpty)(d.Next(ctx, client.Expires(time.Millisecond)))
 }
 
 // A call that waits ends when heartbeats stay away, when its context ends, and some time after

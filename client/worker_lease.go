@@ -13,39 +13,36 @@ import (
 const (
 	// idleWait is how long a request waits for a job.
 	idleWait = 5 * time.Minute
-	// idleHeartbeat is how often the bridge confirms that. A worker that hears nothing for twice that long gives the
-	// request up.
-	idleHeartbeat = 5 * time.Second
 
-	// A bridge of an earlier version cannot end a wait. So Stop takes as long as one wait, or the job that comes
-	// would be leased to nobody.
+	// A bridge of an earlier version cannot end a wait. So its waits are short: Stop takes as long
+	// as one, since the job that comes would otherwise be leased to nobody.
 	olderWait      = 2 * time.Second
 	olderHeartbeat = time.Second
 )
 
 // lease leases up to n jobs, and waits for the first. It returns none if the worker stops.
-func (w *Worker) lease(n int) []*lease {
+func (w *Worker) lease(n int) []*heldJob {
 	var p pause
 	for w.stopping.Err() == nil {
-		list, err := w.leaseNow(n)
+		list, err := w.tryLease(n)
 		switch {
 		case len(list) > 0:
 			return list
 		case errors.Is(err, ErrEmpty):
 			p = pause{}
-		case hopeless(err):
+		case isHopeless(err):
 			w.fail(err)
 		case w.stopping.Err() != nil && errors.Is(err, ErrNotSent):
 		case w.killed.Err() == nil:
 			w.log.Warn("cannot lease a job", "error", err)
-			p.take(w.stopping)
+			p.wait(w.stopping)
 		}
 	}
 	return nil
 }
 
-// leaseNow leases up to n jobs of those that are there, or waits for one.
-func (w *Worker) leaseNow(n int) ([]*lease, error) {
+// tryLease makes one attempt to lease up to n jobs: those that are there, or the first that comes.
+func (w *Worker) tryLease(n int) ([]*heldJob, error) {
 	select {
 	case w.waits <- struct{}{}:
 		defer func() { <-w.waits }()
@@ -55,48 +52,49 @@ func (w *Worker) leaseNow(n int) ([]*lease, error) {
 	if err := w.awaitConnection(); err != nil {
 		return nil, err
 	}
+
 	if n > 1 {
-		o := leaseOptions([]LeaseOption{AckWait(w.o.AckWait)})
-		o.Batch = min(n, subjects.MaxPopBatch)
+		o := leaseOptions(min(n, subjects.MaxPopBatch), []LeaseOption{AckWait(w.o.AckWait)})
 		list, err := w.fetch(o)
-		if len(list) > 0 || !errors.Is(err, ErrEmpty) && !errors.Is(err, ErrOverloaded) { // the second at max_leased: wait for that, too
+		if len(list) > 0 || !isAny(err, ErrEmpty, ErrOverloaded) { // at max_leased it is overloaded: wait for that, too
 			return list, err
 		}
 	}
-	return w.fetch(leaseOptions([]LeaseOption{AckWait(w.o.AckWait), Expires(idleWait), IdleHeartbeat(w.heartbeat)}))
+	return w.fetch(leaseOptions(0, []LeaseOption{AckWait(w.o.AckWait), Expires(idleWait), IdleHeartbeat(w.heartbeat)}))
 }
 
 // awaitConnection waits for the connection, but not so long that nobody is told.
 func (w *Worker) awaitConnection() error {
-	c, m := w.queue.client, &nats.Msg{Subject: w.queue.name}
+	c := w.queue.client
 	if c.nc == nil {
-		return unsent(m, nats.ErrInvalidConnection)
+		return notSent(w.queue.name, nats.ErrInvalidConnection)
 	}
 	ctx, cancel := context.WithTimeout(w.stopping, w.patience())
 	defer cancel()
-	return c.awaitConnection(ctx, m)
+	return c.awaitConnection(ctx, w.queue.name)
 }
 
-// fetch sends a request for jobs. It returns when that has ended, also when the worker stops: a request that is given up may
-// still get a job. So it has the bridge end a wait when the worker stops; and also when the connection is back, since that bridge
-// may be another one.
-func (w *Worker) fetch(o subjects.PopOptions) (begun []*lease, err error) {
+// fetch sends a request for jobs, and returns when that has ended, also when the worker stops: a
+// request that is given up may still get a job. So the worker has the bridge end a wait when it
+// stops, and also when the connection is back, since that may lead to another bridge.
+func (w *Worker) fetch(o subjects.PopOptions) (list []*heldJob, err error) {
 	p, err := w.queue.newPop(w.verb)
 	if err != nil {
 		return nil, err
 	}
 	nc := w.queue.client.nc
-	again := nc.StatusChanged(nats.CONNECTED)
-	defer nc.RemoveStatusListener(again)
-	p.end, p.again = w.stopping, again
-	p.older = func(o subjects.PopOptions) subjects.PopOptions {
+	reconnected := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(reconnected)
+
+	p.stop, p.reconnected = w.stopping, reconnected
+	p.forOlder = func(o subjects.PopOptions) subjects.PopOptions {
 		if o.Expires > 0 {
 			o.Expires, o.IdleHeartbeat = olderWait, olderHeartbeat
 		}
 		return o
 	}
-	heard := time.Now() // the leases began later
-	p.beat = func() { heard = time.Now() }
+	heard := time.Now() // leases begin after the bridge was last heard
+	p.onHeartbeat = func() { heard = time.Now() }
 
 	ctx := context.Background()
 	if o.Expires == 0 {
@@ -109,12 +107,14 @@ func (w *Worker) fetch(o subjects.PopOptions) (begun []*lease, err error) {
 		if err != nil {
 			return err
 		}
+
+		// If heartbeats are missing, this process or the reply was held up: the lease may be old.
 		began := time.Now()
-		if o.Expires == 0 || began.After(heard.Add(w.heartbeat)) { // this process was suspended, or the reply was
+		if o.Expires == 0 || began.After(heard.Add(w.heartbeat)) {
 			began = heard
 		}
-		begun = append(begun, w.begin(d, began))
+		list = append(list, w.hold(d, began))
 		return nil
 	})
-	return begun, err
+	return list, err
 }

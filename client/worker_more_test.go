@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -18,33 +17,17 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// overhear returns the requests to priority queues that arrive from now on.
-func (s *workshop) overhear() *nats.Subscription {
-	s.Helper()
-	nc := s.e.Connect()
-	all, err := nc.SubscribeSync("pq.>")
-	if err == nil {
-		err = nc.Flush()
-	}
-	if err != nil {
-		s.Fatal(err)
-	}
-	return all
-}
-
 // A worker that has work to do makes one request for each job, and one that has not waits.
 func TestWorkerRequests(t *testing.T) {
 	s := newWorkshop(t)
 	s.push("a", "b", "c")
 	heard := s.overhear()
-	stop := s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil },
+	stop := s.start(must(s.jobs.NewWorker(doNothing,
 		client.WorkerOptions{AckWait: 10 * time.Second})))
 	var got []string
 	for range 5 {
 		m, err := heard.NextMsg(testenv.Patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		verb := strings.Split(m.Subject, ".")[2]
 		got = append(got, fmt.Sprintf("%s, next %t, waits %t", verb, strings.HasPrefix(string(m.Data), "+NXT"), strings.Contains(string(m.Data), "expires")))
 	}
@@ -83,7 +66,7 @@ func TestWorkerMaxLeased(t *testing.T) {
 	s.configure(client.Settings{MaxLeased: 2})
 	s.push("a", "b", "c", "d", "e", "f")
 	complaints := make(warnings, 100)
-	s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil },
+	s.start(must(s.jobs.NewWorker(doNothing,
 		client.WorkerOptions{Concurrency: 2, Prefetch: 4, Logger: slog.New(complaints)})))
 	begun, finish := make(chan struct{}), make(chan struct{})
 	s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
@@ -123,7 +106,7 @@ func TestWorkerConnectionClosed(t *testing.T) {
 		if err := w.Run(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrConnectionDraining) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := must(client.New(nc).PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return nil },
+		if err := must(client.New(nc).PriorityQueue("jobs").NewWorker(doNothing,
 			quiet(client.WorkerOptions{}))).Run(t.Context()); err == nil {
 			t.Errorf("%s: a worker ran without a connection", name)
 		}
@@ -143,16 +126,15 @@ func TestWorkerPermissions(t *testing.T) {
 	s.push("a", "b")
 	c := client.New(e.Connect(nats.UserInfo("worker", "worker"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})),
 		client.WithTimeout(100*time.Millisecond))
-	s.start(must(c.PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return nil }, quiet(client.WorkerOptions{}))))
+	s.start(must(c.PriorityQueue("jobs").NewWorker(doNothing, quiet(client.WorkerOptions{}))))
 	s.empty()
 }
 
-// The dead letter of a job that panicked says where, even if the panic says a lot. A job that ends its goroutine has
-// failed, and the worker goes on.
+// The dead letter of a job that panicked says where, even if the panic says a lot.
 func TestWorkerPanics(t *testing.T) {
 	s := newWorkshop(t)
 	s.configure(client.Settings{MaxDeliver: 1})
-	s.push("panics", "crashes", "exits", "returns a nil pointer", "works")
+	s.push("panics", "crashes", "returns a nil pointer", "works")
 	worked := make(chan struct{})
 	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 		switch string(job.Value) {
@@ -160,8 +142,6 @@ func TestWorkerPanics(t *testing.T) {
 			panic(strings.Repeat("long ", 1000))
 		case "crashes":
 			return crash(nil)
-		case "exits":
-			runtime.Goexit()
 		case "returns a nil pointer":
 			var none *fragile
 			return none
@@ -171,7 +151,7 @@ func TestWorkerPanics(t *testing.T) {
 	}, quiet(client.WorkerOptions{}))))
 	<-worked
 	s.empty()
-	for _, want := range []string{"TestWorkerPanics.func1 (worker_more_test.go:", "invalid memory address", "Goexit", "client_test.(*fragile).Error"} {
+	for _, want := range []string{"TestWorkerPanics.func1 (worker_more_test.go:", "invalid memory address", "client_test.(*fragile).Error"} {
 		item, err := s.dead.PopMin(t.Context())
 		if err != nil || item.DeadLetter == nil || !strings.Contains(item.DeadLetter.Error, want) || strings.Contains(item.DeadLetter.Error, "gopanic") {
 			t.Fatalf("%+v, %v; want %s", item, err, want)
@@ -201,12 +181,7 @@ func TestWorkerLosesPrefetched(t *testing.T) {
 		if string(job.Value) != "a" {
 			return nil
 		}
-		testenv.Eventually(t, func() error {
-			if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased < 3 {
-				return fmt.Errorf("%+v, %v", info, err)
-			}
-			return nil
-		})
+		s.untilLeased(3)
 		if _, err := s.jobs.Purge(t.Context(), client.Leased); err != nil {
 			t.Error(err)
 		}
@@ -225,17 +200,6 @@ func TestWorkerLosesPrefetched(t *testing.T) {
 	if got, want := r.all(), []string{"a 1", "d 1"}; !slices.Equal(got, want) {
 		t.Errorf("done: %q, want %q", got, want)
 	}
-}
-
-// warnings are those of a worker.
-type warnings chan string
-
-func (c warnings) Enabled(context.Context, slog.Level) bool { return true }
-func (c warnings) WithAttrs([]slog.Attr) slog.Handler       { return c }
-func (c warnings) WithGroup(string) slog.Handler            { return c }
-func (c warnings) Handle(_ context.Context, r slog.Record) error {
-	c <- r.Message
-	return nil
 }
 
 // However long an error is, the job ends as it says, with the beginning of the text.
@@ -268,10 +232,8 @@ func TestWorkerContextHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 20 {
-		w := must(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil }, quiet(client.WorkerOptions{AckWait: time.Second, Concurrency: 10})))
-		if err := w.Run(ctx); err != nil {
-			t.Error(err)
-		}
+		w := must(s.jobs.NewWorker(doNothing, quiet(client.WorkerOptions{AckWait: time.Second, Concurrency: 10})))
+		ok(t, w.Run(ctx))
 	}
 	if n, _, err := heard.Pending(); n > 0 || err != nil {
 		t.Errorf("%d requests, %v", n, err)
@@ -281,9 +243,7 @@ func TestWorkerContextHasEnded(t *testing.T) {
 // Jobs that were leased ahead go back together when the worker stops, however long NATS takes for each.
 func TestWorkerStopsWithoutNATS(t *testing.T) {
 	s := newWorkshop(t)
-	if _, err := s.jobs.PushBatch(t.Context(), make([]client.PushItem, 101)); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t)(s.jobs.PushBatch(t.Context(), make([]client.PushItem, 101)))
 	begun, finish := make(chan struct{}, 1), make(chan struct{})
 	jobs := client.New(s.e.Conn, client.WithTimeout(100*time.Millisecond)).PriorityQueue("jobs")
 	w := must(jobs.NewWorker(func(context.Context, *client.Job) error {
@@ -291,15 +251,9 @@ func TestWorkerStopsWithoutNATS(t *testing.T) {
 		<-finish
 		return nil
 	}, quiet(client.WorkerOptions{Prefetch: 100, AckWait: time.Minute})))
-	done := make(chan error, 1)
-	go func() { done <- w.Run(t.Context()) }()
+	done := run(w)
 	<-begun
-	testenv.Eventually(t, func() error {
-		if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased != 101 {
-			return fmt.Errorf("%+v, %v", info, err)
-		}
-		return nil
-	})
+	s.untilLeased(101)
 	s.e.NATS.Stop()
 	w.Stop()
 	w.Stop()
@@ -322,8 +276,7 @@ func TestWorkerExtendsWhenStopped(t *testing.T) {
 		<-finish
 		return nil
 	}, quiet(client.WorkerOptions{AckWait: time.Second})))
-	done := make(chan error, 1)
-	go func() { done <- w.Run(t.Context()) }()
+	done := run(w)
 	<-begun
 	w.Stop()
 	w.Stop()
@@ -331,9 +284,7 @@ func TestWorkerExtendsWhenStopped(t *testing.T) {
 		t.Errorf("leased %+v, %v", d, err)
 	}
 	close(finish)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	ok(t, <-done)
 	s.empty()
 }
 
@@ -353,9 +304,7 @@ func TestWorkerCannotExtend(t *testing.T) {
 		return nil
 	}, quiet(client.WorkerOptions{AckWait: 300 * time.Millisecond}))))
 	<-begun
-	if err := s.e.Bridge.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, s.e.Bridge.Stop())
 	if err := <-cause; !errors.Is(err, client.ErrLeaseLost) {
 		t.Errorf("the cause is %v", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pqbridge/pqbridge/subjects"
@@ -12,20 +11,21 @@ import (
 
 // WorkerOptions are the options of a Worker. The zero value is ready to use.
 type WorkerOptions struct {
-	// Concurrency is the number of jobs that are done at the same time, up to 100,000 together with Prefetch;
-	// 0 means 1.
+	// Concurrency is the number of jobs that are done at the same time, up to 100,000 together with
+	// Prefetch; 0 means 1.
 	Concurrency int
 
-	// Prefetch is how many jobs are leased beyond those that are being done: before there is somebody to do them, or
-	// while they are acknowledged. That hides the time that requests take, but a more urgent job may be pushed meanwhile, or another
-	// worker idle. 0, the default, keeps the order strict.
+	// Prefetch is how many jobs are leased beyond those that are being done: before there is
+	// somebody to do them, or while they are acknowledged. That hides the time that requests take,
+	// but a more urgent job may be pushed meanwhile, or another worker idle. 0, the default, keeps
+	// the order strict.
 	Prefetch int
 
-	// AckWait is the length of a lease, 100 ms to 12 h. The worker extends it whenever a third of
-	// it is over, so a job may take as long as it wants, and others get the job of a worker that
-	// has died after this time. 0 means as the settings of the queue say when Run begins, or 30 s if they do not. Set it
-	// if this connection may not read them (pq.<name>.config): otherwise Run waits for two requests to time out, and
-	// takes 30 s.
+	// AckWait is the length of a lease, 100 ms to 12 h. The worker extends it whenever a third of it
+	// is over, so a job may take as long as it wants, and others get the job of a worker that has
+	// died after this time. 0 means as the settings of the queue say when Run begins, or 30 s if
+	// they do not. Set it if this connection may not read them (pq.<name>.config): otherwise Run
+	// waits for two requests to time out, and takes 30 s.
 	AckWait time.Duration
 
 	// Max takes the jobs from the other end of a priority queue. A FIFO queue has none.
@@ -41,10 +41,11 @@ type WorkerOptions struct {
 // maxHeldJobs bounds what one worker leases.
 const maxHeldJobs = 100_000
 
-// check returns an error that lists all that is wrong with the options.
-func (o *WorkerOptions) check(verb subjects.Verb, work Work) error {
+// check returns an error that lists all that is wrong with the options for a queue of this kind.
+func (o *WorkerOptions) check(kind subjects.Kind, work Work) error {
 	var problems []string
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+
 	if work == nil {
 		add("the Work is nil: want a function")
 	}
@@ -60,7 +61,7 @@ func (o *WorkerOptions) check(verb subjects.Verb, work Work) error {
 	if o.AckWait != 0 && (o.AckWait < subjects.MinAckWait || o.AckWait > subjects.MaxAckWait) {
 		add("AckWait is %v: want %v to %v, or 0 for what the settings of the queue say", o.AckWait, subjects.MinAckWait, subjects.MaxAckWait)
 	}
-	if o.Max && verb == subjects.Dequeue {
+	if o.Max && kind == subjects.FIFO {
 		add("Max with a FIFO queue, which is served from one end: want false, or a priority queue")
 	}
 	for i, wrap := range o.Middleware {
@@ -71,19 +72,11 @@ func (o *WorkerOptions) check(verb subjects.Verb, work Work) error {
 	return badOptions(problems)
 }
 
-// badOptions returns an error that lists the problems, nil if there are none.
-func badOptions(problems []string) error {
-	if len(problems) == 0 {
-		return nil
-	}
-	return &Error{Code: subjects.CodeBadRequest, Text: strings.Join(problems, "; ")}
-}
-
 // wrap returns the Work with its middleware around it.
 func (o *WorkerOptions) wrap(work Work) (Work, error) {
 	for i, wrap := range slices.Backward(o.Middleware) {
 		if work = wrap(work); work == nil {
-			return nil, badOptions([]string{fmt.Sprintf("Middleware[%d] returned nil: want a function", i)})
+			return nil, badRequest("Middleware[%d] returned nil: want a function", i)
 		}
 	}
 	return work, nil

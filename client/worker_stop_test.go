@@ -16,13 +16,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// run starts a worker, and returns what says that Run has returned.
-func run(w *client.Worker) <-chan error {
-	done := make(chan error, 1)
-	go func() { done <- w.Run(context.Background()) }()
-	return done
-}
-
 // A second Stop gives a job back, and not to the worker's own wait for another one.
 func TestSecondStopWithFreeSlots(t *testing.T) {
 	for _, o := range []client.WorkerOptions{{Concurrency: 2}, {Concurrency: 4}, {Concurrency: 2, Prefetch: 2}} {
@@ -40,9 +33,7 @@ func TestSecondStopWithFreeSlots(t *testing.T) {
 		waiting(t, s.e, 1)
 		w.Stop()
 		w.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		ok(t, <-done)
 		d, err := s.jobs.LeaseMin(t.Context())
 		if err != nil || d.Deliveries != 1 {
 			t.Errorf("%+v: the job is not back: %+v, %v", o, d, err)
@@ -67,9 +58,7 @@ func TestIdleWorkerStops(t *testing.T) {
 			return "", err
 		})
 		w.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		ok(t, <-done)
 		waiting(t, s.e, 0)
 		if got := <-pushed; got.err != nil {
 			t.Fatal(got.err)
@@ -115,9 +104,7 @@ func TestWorkerWithAnOlderBridge(t *testing.T) {
 	s.empty()
 	w.Stop()
 	w.Stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	ok(t, <-done)
 	waiting(t, s.e, 0)
 }
 
@@ -132,7 +119,7 @@ func TestWorkerWithoutHeartbeats(t *testing.T) {
 		return nil
 	})
 	log := &countLog{Handler: slog.DiscardHandler, n: map[string]int{}}
-	w := must(q.NewWorker(func(context.Context, *client.Job) error { return nil },
+	w := must(q.NewWorker(doNothing,
 		client.WorkerOptions{AckWait: time.Hour, Logger: slog.New(log)}))
 	w.SetHeartbeat(100 * time.Millisecond)
 	s.start(w)
@@ -156,7 +143,7 @@ func TestIdleWorkersAreCheap(t *testing.T) {
 	}
 	const workers = 20
 	for range workers {
-		s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil },
+		s.start(must(s.jobs.NewWorker(doNothing,
 			quiet(client.WorkerOptions{AckWait: time.Minute}))))
 	}
 	waiting(t, s.e, workers)
@@ -183,7 +170,5 @@ func TestStopWithoutAConnection(t *testing.T) {
 	o.begin()
 	done := run(w)
 	w.Stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	ok(t, <-done)
 }

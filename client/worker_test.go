@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -16,94 +15,6 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
 )
-
-// workshop is a queue and the workers of a test.
-type workshop struct {
-	*testing.T
-	e    *testenv.Env
-	jobs *client.PriorityQueue
-	dead *client.PriorityQueue
-}
-
-func newWorkshop(t *testing.T) *workshop {
-	e := testenv.New(t, testenv.Options{})
-	c := client.New(e.Conn, client.WithTimeout(2*time.Second)) // for replies that are lost
-	return &workshop{t, e, c.PriorityQueue("jobs"), c.PriorityQueue("jobs-dead")}
-}
-
-func (s *workshop) push(values ...string) {
-	s.Helper()
-	for i, v := range values {
-		if _, err := s.jobs.Push(s.Context(), int64(i), []byte(v)); err != nil {
-			s.Fatal(err)
-		}
-	}
-}
-
-func (s *workshop) configure(change client.Settings) {
-	s.Helper()
-	if _, err := s.jobs.Configure(s.Context(), change); err != nil {
-		s.Fatal(err)
-	}
-}
-
-// start runs a worker until the test ends, or stop is called, which waits for its end. The jobs have to be
-// done by then.
-func (s *workshop) start(w *client.Worker) (stop func()) {
-	s.Helper()
-	done := make(chan error, 1)
-	go func() { done <- w.Run(s.Context()) }()
-	stop = sync.OnceFunc(func() {
-		w.Stop()
-		w.Stop() // without waiting for more jobs
-		select {
-		case err := <-done:
-			if err != nil {
-				s.Errorf("Run: %v", err)
-			}
-		case <-time.After(testenv.Patience):
-			s.Error("the worker does not stop")
-		}
-	})
-	s.Cleanup(stop)
-	return stop
-}
-
-// quiet are options of a worker that logs nothing.
-func quiet(o client.WorkerOptions) client.WorkerOptions {
-	o.Logger = slog.New(slog.DiscardHandler)
-	return o
-}
-
-// empty waits until all items are gone.
-func (s *workshop) empty() {
-	s.Helper()
-	testenv.Eventually(s.T, func() error {
-		info, err := s.jobs.Info(s.Context())
-		if err == nil && info.Ready+info.Leased+info.Delayed > 0 {
-			err = fmt.Errorf("%d ready, %d leased, %d delayed", info.Ready, info.Leased, info.Delayed)
-		}
-		return err
-	})
-}
-
-// record notes the jobs that were begun.
-type record struct {
-	mu   sync.Mutex
-	list []string
-}
-
-func (r *record) add(job *client.Job) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.list = append(r.list, fmt.Sprint(string(job.Value), " ", job.Deliveries))
-}
-
-func (r *record) all() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.list)
-}
 
 // A worker does the jobs in their order, those that come later too, and acknowledges each.
 func TestWorker(t *testing.T) {
@@ -250,18 +161,12 @@ func TestWorkerStops(t *testing.T) {
 			}
 			return ctx.Err()
 		}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch})))
-		done := make(chan error, 1)
-		go func() { done <- w.Run(context.Background()) }()
+		done := run(w)
 		<-begun
 		<-begun
 		w.Stop()
 		close(finish)
-		testenv.Eventually(t, func() error {
-			if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased != 1 {
-				return fmt.Errorf("%+v, %v", info, err)
-			}
-			return nil
-		})
+		s.untilLeased(1)
 		w.Stop()
 		if err := <-done; err != nil || len(begun) > 0 {
 			t.Errorf("Run: %v, and %d more jobs were begun", err, len(begun))
@@ -288,9 +193,7 @@ func TestWorkerContext(t *testing.T) {
 		}
 		return nil
 	}, client.WorkerOptions{}))
-	if err := w.Run(ctx); err != nil {
-		t.Error(err)
-	}
+	ok(t, w.Run(ctx))
 	s.empty()
 }
 
@@ -340,9 +243,7 @@ func TestWorkerRidesThrough(t *testing.T) {
 		}
 	}
 	push(100)
-	if err := s.e.Bridge.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, s.e.Bridge.Stop())
 	s.e.Bridge = s.e.StartBridge()
 	s.e.Bridge.WaitReady()
 	push(100)
@@ -385,7 +286,7 @@ func TestWorkerMiddleware(t *testing.T) {
 func TestWorkerBadOptions(t *testing.T) {
 	c := client.New(testenv.New(t, testenv.Options{}).Conn)
 	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
-	work := func(context.Context, *client.Job) error { return nil }
+	work := doNothing
 	same := func(work client.Work) client.Work { return work }
 	for _, test := range []struct {
 		make func(client.Work, client.WorkerOptions) (*client.Worker, error)
@@ -413,11 +314,4 @@ func TestWorkerBadOptions(t *testing.T) {
 			t.Errorf("want %q, got %v", test.want, err)
 		}
 	}
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }

@@ -5,16 +5,17 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Behind returns the queues of the Keyspace where more is due than the batch has handled, besides what it was
-// to do. Call it after Wait.
+// Behind returns the queues of the Keyspace where more is due than the batch has handled. All other
+// operations still run, so one queue with a large backlog of due items does not block the rest. Call
+// it after Wait.
 func (p *Pending) Behind() []QueueName { return p.behind }
 
-// Ahead returns what falls due of what the batch has written, or may have written. Queues may be named more
-// than once. Call it after Wait, also after an error.
+// Ahead returns when what the batch has written, or may have written, falls due. Queues may be named
+// more than once. Call it after Wait, also after an error.
 func (p *Pending) Ahead() []QueueAhead { return p.ahead }
 
-// ReadAhead returns what is ahead of each of the queues. All queues take one round trip. An entry that
-// cannot be read counts as none.
+// ReadAhead returns what is ahead of each of the queues. All queues take one round trip. An entry
+// that cannot be read counts as none.
 func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {
 	type heads struct{ due, over kv.Future[[]kv.KeyValue] }
 	begun := make([]heads, len(queues))
@@ -23,6 +24,7 @@ func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {
 		begun[i].due = r.GetRange(l.KindRange(codec.KindDue), kv.RangeOptions{Limit: 1})
 		begun[i].over = r.GetRange(l.KindRange(codec.KindMsgIDEnd), kv.RangeOptions{Limit: 1})
 	}
+
 	found := make([]Ahead, len(queues))
 	for i, queue := range queues {
 		due, err := begun[i].due.Get()
@@ -33,6 +35,7 @@ func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if len(due) > 0 {
 			if at, err := queue.Layout().DueTime(due[0].Key); err == nil {
 				found[i].Due = at

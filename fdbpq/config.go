@@ -4,36 +4,44 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 )
 
-// configure runs the operations on settings, before all others.
-func (t *txOps) configure() error {
-	for _, q := range t.queues {
-		if len(q.configs) > 0 {
-			q.ledger.BeginSettings()
-		}
+// configs is the operations on settings. They run before all others.
+type configs struct {
+	*txn
+	queues []*queueConfigs
+}
+
+// queueConfigs is those of one queue.
+type queueConfigs struct {
+	*queueTxn
+	indexes []int // into txn.ops
+}
+
+// run reads the settings of all queues, and changes them.
+func (c *configs) run() error {
+	for _, q := range c.queues {
+		q.ledger.BeginSettings()
 	}
-	for _, q := range t.queues {
-		if err := t.configureQueue(q); err != nil {
+	for _, q := range c.queues {
+		if err := q.configure(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *txOps) configureQueue(q *queueOps) error {
-	if len(q.configs) == 0 {
-		return nil
-	}
+// configure runs the operations of a queue in their order.
+func (q *queueConfigs) configure() error {
 	present, err := q.ledger.Settings()
 	if err != nil {
-		return failOps(t.results, q.configs, err)
+		return q.failOps(err, q.indexes...)
 	}
 
-	for _, i := range q.configs {
-		if t.ops[i].Kind == OpConfigure {
+	for _, i := range q.indexes {
+		if q.ops[i].Kind == OpConfigure {
 			changed := present.Clone()
-			t.ops[i].Configure(changed)
+			q.ops[i].Configure(changed)
 			if err := q.l.CheckChange(changed, present); err != nil {
-				t.results[i].Err = err
+				q.results[i].Err = err
 				continue
 			}
 
@@ -50,23 +58,32 @@ func (t *txOps) configureQueue(q *queueOps) error {
 				}
 			}
 		}
-		t.results[i].Settings = present.Clone()
+		q.results[i].Settings = present.Clone()
 	}
 	return nil
 }
 
-// readConfigs sets the results of operations that only read settings.
-func (q *queueOps) readConfigs(results []Result) error {
-	if len(q.configs) == 0 {
-		return nil
+// beginReads starts to read the settings in a transaction that only reads.
+func (c *configs) beginReads() {
+	for _, q := range c.queues {
+		q.ledger.ReadSettings(q.snapshot, q.l)
 	}
-	stored, err := q.ledger.Settings()
-	if err != nil {
-		return failOps(results, q.configs, err)
-	}
+}
 
-	for _, i := range q.configs {
-		results[i].Settings = stored.Clone()
+// finishReads sets the results in a transaction that only reads.
+func (c *configs) finishReads() error {
+	for _, q := range c.queues {
+		stored, err := q.ledger.Settings()
+		if err != nil {
+			if err := q.failOps(err, q.indexes...); err != nil {
+				return err
+			}
+			continue
+		}
+
+		for _, i := range q.indexes {
+			q.results[i].Settings = stored.Clone()
+		}
 	}
 	return nil
 }

@@ -3,12 +3,12 @@ package fdbpq
 // learnCounts takes the counts after the operations of a transaction.
 func (t *txOps) learnCounts() {
 	if t.known.Any() {
-		t.known.LearnCounts(t.nextCounts, t.onlyPushesAdd())
+		t.known.LearnCounts(t.pushes.nextCounts, t.onlyPushesAdd())
 	}
 }
 
-// onlyPushesAdd reports whether every count that came into use, or into use again, is below those in
-// t.nextCounts, or below those that were known before.
+// onlyPushesAdd reports whether every count that came into use, or into use again, is below those
+// in pushes.nextCounts, or below those that were known before.
 func (t *txOps) onlyPushesAdd() bool {
 	for i := range t.ops {
 		switch t.ops[i].Kind {

@@ -32,44 +32,58 @@
 //
 // Leases: a leased item is with one holder at a time, until it is acknowledged or the
 // lease is over. An acknowledgement never touches a later delivery. What comes back does so
-// at its old place. What is given up moves to a dead-letter queue in the same transaction. Times are those of the clock of whoever looks: skew moves the moment at
-// which a lease is over, and nothing else.
+// at its old place. What is given up moves to a dead-letter queue in the same transaction.
+// Times are those of the clock of whoever looks: skew moves the moment at which a lease is
+// over, and nothing else.
 //
-// Conflicts: pushes never conflict with pushes, unless they have the same MsgID or Unique key, or their queue
-// has Settings.MaxItems or Settings.MaxBytes. A pop conflicts with other pops from the
-// same end, and with pushes of items that would have come before the one it returned.
+// Conflicts: pushes never conflict with pushes, unless they have the same MsgID or Unique
+// key, or their queue has Settings.MaxItems or Settings.MaxBytes. A pop conflicts with
+// other pops from the same end, and with pushes of items that would have come before the
+// one it returned.
 //
 // # How it works
 //
-// Every operation goes through apply.go, alone or with others of its transaction. It
-// groups operations by queue and runs them in stages. A stage starts the reads of all
-// queues before it waits for the first, so many queues cost no more round trips than one.
+// Every operation goes through apply.go, alone or with others of its transaction. group.go
+// sorts them by family, such as pushes or pops, and by queue. apply runs one family after
+// the other; each owns what it reads, and how it begins and finishes. It starts the reads of
+// all queues before it waits for the first, so many queues cost no more round trips than
+// one. txn.go is what families see of the transaction and of a queue.
 //
 // A push (push.go) reads the last item of its priority, without conflict, to find the
 // next count; then the ledger adds the item. In a Keyspace it also makes sure that the
 // queue is in the list of queues.
 //
-// A pop (pop.go) walks the queue with a cursor that reads as many items as there are pops. If
-// anything is due, a share of it comes back first, and the pop reads again. Then it reads the rest
-// of each item, and the ledger removes them, or holds them elsewhere if they are leased (lease.go). Pops of one transaction are served in
-// their order, from whichever ends. One that waits for items (Op.Waits) and finds none learns
-// when the next item falls due.
+// A pop (pop.go) walks the queue with a cursor that reads as many items as there are pops.
+// If anything is due, a share of it comes back first, and the pop reads again. Then it reads
+// the rest of each item, and the ledger removes it, or holds it if it is leased (lease.go).
+// Pops of one transaction are served in their order, from whichever ends. One that waits for
+// items (Op.Waits) and finds none learns when the next item falls due.
 //
-//	op.go, apply.go                   operations, and the stages in which a transaction runs them
-//	push.go, pop.go, peek.go, len.go  one kind of operation each; read.go runs those that only read
-//	lease.go, lease_read.go, lease_group.go
-//	                                  leases and acknowledgements
-//	info.go, inspect.go, rank.go      how many items there are; an item by its id, and how many come before it
-//	edit.go, sweep.go, purge.go, redrive.go
-//	                                  items by id, and many at once: removes, moves, purges, dead letters sent home
-//	restore.go                        popped items that nobody received, on their way back
-//	config.go, limits.go, limits_push.go, discard.go
-//	                                  settings, and what they keep pushes and pops from
-//	due_sweep.go                      what falls due in queues that nobody asks
-//	batcher.go, receipt.go            group commit, and commits of unknown outcome
-//	handle.go, keyspace.go, store.go  handles of queues, their names, and the store that they are in
-//	retire.go, queuelist.go           leaving the list of queues; the list with counts
+// Each file knows mostly those below it:
+//
 //	staged_*.go                       Popper
+//	handle.go, priority_queue.go, queue.go, keyspace.go
+//	                                  handles of queues, and their names
+//	store.go, retire.go, queuelist.go the store of a Keyspace; leaving the list of queues; the list with counts
+//	batcher.go, pending.go, receipt.go, unsettled.go
+//	                                  group commit, and commits of unknown outcome
+//	apply.go, read.go, group.go       the order of the families in a transaction, and in one that only reads
+//	peek.go                           peeks
+//	pop.go, expiry.go, lease.go, limits.go
+//	                                  pops: past what has expired, as leases, and what keeps them from it
+//	edit.go, bulk.go, purge.go, redrive.go
+//	                                  items by id, and many at once: removes, moves, purges, dead letters sent home
+//	settle.go, settle_read.go, settle_group.go
+//	                                  operations with tokens
+//	restore.go                        popped items that nobody received, on their way back
+//	push.go, dedup.go, limits_push.go, evict.go
+//	                                  pushes: duplicates, limits, and what is evicted for them
+//	look.go, info.go, get.go, rank.go how many items there are; an item by its id, and how many come before it
+//	sweep.go                          what falls due in queues that nobody uses
+//	config.go                         settings
+//	txn.go, room.go                   a transaction and its queues, as all families see them
+//	op.go, op_check.go, result.go     operations and results
+//	names.go, errors.go               public names of what internal packages have
 //
 // Below it, each package knows those above it in this list:
 //

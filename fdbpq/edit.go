@@ -8,11 +8,19 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// edits is the removes, moves, purges and redrives of one queue, in the order of txOps.ops. They
-// see what the operations with tokens have done, and run before the pops.
+// edits is the removes, moves, purges and redrives. They see what the operations with tokens have
+// done, and run before the pops.
 type edits struct {
-	indexes []int // into txOps.ops
+	*txn
+	queues []*queueEdits
+}
+
+// queueEdits is those of one queue, which run in their order.
+type queueEdits struct {
+	*queueTxn
+	indexes []int // into txn.ops
 	reads   map[int]*editRead
+	stale   map[ID]bool                // items that this transaction has moved since they were read
 	past    kv.Future[[]kv.KeyValue]   // the first history of an item; nil unless wanted
 	last    map[int64]kv.Future[int64] // the next counts of the priorities that items move to, being read
 	next    map[int64]int64            // the same, once known
@@ -24,33 +32,33 @@ type editRead struct {
 	rest state.Stored // what else belongs to the item
 }
 
-// edit runs the removes, moves, purges and redrives. It reads what is about one item for a few of them at a time.
-func (t *txOps) edit() error {
+func newQueueEdits(q *queueTxn) *queueEdits {
+	return &queueEdits{
+		queueTxn: q, reads: map[int]*editRead{}, stale: map[ID]bool{},
+		last: map[int64]kv.Future[int64]{}, next: map[int64]int64{},
+	}
+}
+
+// run reads what is about one item for a few of them at a time.
+func (e *edits) run() error {
 	type edit struct {
-		q     *queueOps
+		q     *queueEdits
 		index int
-		done  map[ID]bool // items of the queue that this transaction has moved: their reads are stale
 	}
 	var all []edit
-	for _, q := range t.queues {
-		if q.edits == nil {
-			continue
-		}
-		q.edits.init()
-		done := map[ID]bool{}
-		for _, i := range q.edits.indexes {
-			all = append(all, edit{q, i, done})
+	for _, q := range e.queues {
+		for _, i := range q.indexes {
+			all = append(all, edit{q, i})
 		}
 	}
+
 	// Each reads up to three values.
-	for some := range slices.Chunk(all, (t.returned.AtOnce()+2)/3) {
-		for _, e := range some {
-			t.beginEdit(e.q, e.index)
+	for some := range slices.Chunk(all, (e.returned.AtOnce()+2)/3) {
+		for _, one := range some {
+			one.q.beginReads(one.index)
 		}
-		for _, e := range some {
-			err := t.editOne(e.q, e.index, e.done)
-			delete(e.q.edits.reads, e.index)
-			if err = failOps(t.results, []int{e.index}, err); err != nil {
+		for _, one := range some {
+			if err := one.q.failOps(one.q.run(one.index), one.index); err != nil {
 				return err
 			}
 		}
@@ -58,156 +66,160 @@ func (t *txOps) edit() error {
 	return nil
 }
 
-func (e *edits) init() {
-	e.reads, e.last, e.next = map[int]*editRead{}, map[int64]kv.Future[int64]{}, map[int64]int64{}
-}
-
-// beginEdit starts the reads of an operation.
-func (t *txOps) beginEdit(q *queueOps, i int) {
-	e := q.edits
-	switch op := &t.ops[i]; op.Kind {
+// beginReads starts the reads of an operation.
+func (q *queueEdits) beginReads(i int) {
+	switch op := &q.ops[i]; op.Kind {
 	case OpRemove, OpMove:
-		t.readEdited(q, i)
-		if _, begun := e.last[op.Priority]; op.Kind == OpMove && !begun {
-			e.last[op.Priority] = state.ReadNextCount(q.l, t.tx.Snapshot(), op.Priority)
+		q.readItem(i)
+		if _, begun := q.last[op.Priority]; op.Kind == OpMove && !begun {
+			q.last[op.Priority] = state.ReadNextCount(q.l, q.snapshot, op.Priority)
 		}
 	default:
-		e.past = q.ledger.FirstHistory()
+		q.past = q.ledger.FirstHistory()
 	}
 }
 
-// readEdited starts to read the item of an OpRemove or OpMove, with conflict.
-func (t *txOps) readEdited(q *queueOps, i int) {
-	id := &t.ops[i].ID
-	q.edits.reads[i] = &editRead{q.ledger.LookUp(id), state.BeginItem(q.l, t.tx, id, state.Beginning)}
+// readItem starts to read the item of an OpRemove or OpMove, with conflict.
+func (q *queueEdits) readItem(i int) {
+	id := &q.ops[i].ID
+	q.reads[i] = &editRead{q.ledger.LookUp(id), state.BeginItem(q.l, q.tx, id, state.Beginning)}
 }
 
-// editOne runs one operation. The error is ErrCorrupt, and then nothing has changed, or one of
-// the store.
-func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
-	op := &t.ops[i]
-	switch op.Kind {
+// run runs one operation. The error is ErrCorrupt, and then nothing has changed, or one of the
+// store.
+func (q *queueEdits) run(i int) error {
+	defer delete(q.reads, i)
+	switch q.ops[i].Kind {
 	case OpPurge:
-		return t.purge(q, i, done)
+		return q.purge(i)
 	case OpRedrive:
-		return t.redrive(q, i, done)
+		return q.redrive(i)
 	}
-	if done[op.ID] {
-		t.readEdited(q, i)
+
+	h, err := q.find(i)
+	if err != nil || h == nil {
+		return err
 	}
-	read := q.edits.reads[i]
+	if q.ops[i].Kind == OpMove {
+		return q.move(i, h)
+	}
+	return q.remove(i, h)
+}
+
+// find returns the item of an OpRemove or OpMove. If there is none, that is in the result.
+func (q *queueEdits) find(i int) (*codec.Held, error) {
+	op := &q.ops[i]
+	if q.stale[op.ID] {
+		q.readItem(i)
+	}
+	read := q.reads[i]
 	h, err := read.Anywhere(&op.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if h == nil {
-		t.results[i].Err = notFound(&op.ID)
-		return nil
+		q.results[i].Err = notFound(&op.ID)
+		return nil, nil
 	}
-	if h.State == codec.Ready {
+
+	if h.State == Ready {
 		if h.Lasting, err = read.rest.Lasting(); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if h.Gone(t.now) {
-		t.results[i].Err = notFound(&op.ID)
-		return nil
+	if h.Gone(q.now) {
+		q.results[i].Err = notFound(&op.ID)
+		return nil, nil
 	}
-	if op.Kind == OpMove {
-		return t.move(q, i, h, done)
-	}
-	done[op.ID] = true
+	return h, nil
+}
+
+// remove removes an item, wherever it is.
+func (q *queueEdits) remove(i int, h *codec.Held) (err error) {
+	q.stale[h.ID] = true
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h)
-	if h.State == codec.Leased {
-		t.results[i].Freed, err = q.ledger.LimitsLeased()
-		return err
+	if h.State == Leased {
+		q.results[i].Freed, err = q.ledger.LimitsLeased()
 	}
-	return nil
+	return err
 }
 
 // move moves an item to the end of another priority, or of its own.
-func (t *txOps) move(q *queueOps, i int, h *codec.Held, done map[ID]bool) error {
-	op, result, e := &t.ops[i], &t.results[i], q.edits
-	if h.State == codec.Leased {
+func (q *queueEdits) move(i int, h *codec.Held) error {
+	op, result, read := &q.ops[i], &q.results[i], q.reads[i]
+	if h.State == Leased {
 		result.Err = ErrLeased
 		return nil
 	}
-	stored := &e.reads[i].rest
-	if err := stored.Load(t.tx, q.l, h.Value, !t.full); err != nil {
+	if err := read.rest.Load(q.tx, q.l, h.Value, !q.moving.full); err != nil {
 		return err
 	}
-	if stored.Cut || !t.fits(stored.Item.Message.Size()) {
-		t.full = true
+	m := &read.rest.Item.Message
+	if read.rest.Cut || !q.moving.fits(m.Size()) {
+		q.moving.full = true
 		result.Err = state.ErrNoRoom
 		return nil
 	}
+
 	var past []byte
-	if h.State == codec.Ready {
+	if h.State == Ready {
 		var err error
-		if past, err = e.reads[i].Past(); err != nil {
+		if past, err = read.Past(); err != nil {
 			return err
 		}
+		h.Lasting = codec.LastingOf(m)
 	}
-	count, err := t.nextOfMoves(q, op.Priority)
+	count, err := q.nextCount(op.Priority)
 	if err != nil {
 		return err
 	}
 	pushed := codec.PushedAt(&op.ID)
 	if pushed.IsZero() { // another program wrote it
-		pushed = t.now
-	}
-	m := &stored.Item.Message
-	if h.State == codec.Ready {
-		h.Lasting = codec.LastingOf(m)
+		pushed = q.now
 	}
 	id := codec.NewID(op.Priority, count, pushed, codec.UniqueBytes(1), q.l.NeedsMeta(m))
-	done[op.ID] = true
-	g := &q.ledger
-	if err := g.MoveMsgID(&op.ID, &id, m.MsgID); err != nil {
+
+	q.stale[op.ID] = true
+	if err := q.ledger.MoveMsgID(&op.ID, &id, m.MsgID); err != nil {
 		return err
 	}
 	h.Message = m
-	g.DetachAnywhere(h)
-	g.Delete(h)
-	value := g.AddRest(&id, m)
-	if h.State == codec.Ready {
-		g.Attach(&id, value)
-		g.SetExpiry(&id, h.Lasting)
-		if past != nil {
-			g.SetHistory(&id, past)
-		}
-		q.notePushed(&id)
-	} else {
-		moved := *h
-		moved.ID, moved.Value = id, value
-		g.Hold(&moved)
-	}
+	q.ledger.DetachAnywhere(h)
+	q.ledger.Delete(h)
+	q.addAs(&id, h, past)
 	result.Item = Item{ID: id, PushedAt: codec.PushedAt(&id)}
 	return nil
 }
 
-// nextOfMoves returns the count of the next item that moves to a priority.
-func (t *txOps) nextOfMoves(q *queueOps, priority int64) (int64, error) {
-	e := q.edits
-	count, known := e.next[priority]
+// addAs adds an item that was removed as another one, in the same state.
+func (q *queueEdits) addAs(id *ID, h *codec.Held, past []byte) {
+	g := &q.ledger
+	value := g.AddRest(id, h.Message)
+	if h.State != Ready {
+		moved := *h
+		moved.ID, moved.Value = *id, value
+		g.Hold(&moved)
+		return
+	}
+
+	g.Attach(id, value)
+	g.SetExpiry(id, h.Lasting)
+	if past != nil {
+		g.SetHistory(id, past)
+	}
+	q.notePushed(id)
+}
+
+// nextCount returns the count of the next item that moves to a priority.
+func (q *queueEdits) nextCount(priority int64) (int64, error) {
+	count, known := q.next[priority]
 	if !known {
 		var err error
-		if count, err = e.last[priority].Get(); err != nil {
+		if count, err = q.last[priority].Get(); err != nil {
 			return 0, err
 		}
 	}
-	e.next[priority] = codec.Following(count)
+	q.next[priority] = codec.Following(count)
 	return count, nil
-}
-
-// notePushed records an item of this transaction's own, for peeks.
-func (q *queueOps) notePushed(id *ID) {
-	if q.peeks == nil {
-		return
-	}
-	if q.pushed == nil {
-		q.pushed = map[ID]struct{}{}
-	}
-	q.pushed[*id] = struct{}{}
 }

@@ -21,8 +21,8 @@ func (q *handle) Ack(tx kv.Transaction, token Token) error {
 }
 
 // Nak gives a leased item back to its old place, after a delay of 0 to MaxDelay, or Backoff. The
-// token is invalid from then on. After the last delivery that Settings.MaxDeliver allows, the item moves to the
-// dead-letter queue instead. Errors: ErrOp for the delay, and as Ack.
+// token is invalid from then on. After the last delivery that Settings.MaxDeliver allows, the item
+// moves to the dead-letter queue instead. Errors: ErrOp for the delay, and as Ack.
 func (q *handle) Nak(tx kv.Transaction, token Token, delay time.Duration) error {
 	return applyOne(tx, Op{Kind: OpNak, Queue: q, Token: token, Delay: delay}).err
 }
@@ -36,8 +36,8 @@ func (q *handle) Restore(tx kv.Transaction, item *Item) error {
 }
 
 // Term gives up a leased item: it moves to the dead-letter queue, with the reason, or
-// ReasonTerminated if that is "". Errors: as Ack, and ErrNoRoom for a large item that the transaction has
-// no room for.
+// ReasonTerminated if that is "". Errors: as Ack, and ErrNoRoom for a large item that the
+// transaction has no room for.
 func (q *handle) Term(tx kv.Transaction, token Token, reason string) error {
 	return applyOne(tx, Op{Kind: OpTerm, Queue: q, Token: token, Reason: reason}).err
 }
@@ -48,8 +48,8 @@ func (q *handle) Extend(tx kv.Transaction, token Token) (Lease, error) {
 	return lease, err
 }
 
-// Len returns the number of items that are ready. It does not count those that other programs added with
-// the bare recipe.
+// Len returns the number of items that are ready. It does not count those that other programs added
+// with the bare recipe.
 func (q *handle) Len(r kv.Reader) (int64, error) {
 	return readOne(r, Op{Kind: OpLen, Queue: q}).length()
 }
@@ -67,8 +67,8 @@ func (q *handle) Settings(r kv.Reader) (Settings, error) {
 	return readOne(r, Op{Kind: OpSettings, Queue: q}).settings()
 }
 
-// Configure changes the settings of the queue, and returns what they are then. They count for
-// all transactions that commit later. change gets the present settings; it must not do anything else,
+// Configure changes the settings of the queue, and returns what they are then. They count for all
+// transactions that commit later. change gets the present settings; it must not do anything else,
 // and may be called again if the transaction is.
 //
 // Errors: ErrSettings, ErrCorrupt and errors of the store.
@@ -93,18 +93,20 @@ func (q *handle) Remove(tx kv.Transaction, id ID) error {
 	return applyOne(tx, Op{Kind: OpRemove, Queue: q, ID: id}).err
 }
 
-// Purge removes items in a state, or in AnyState, as many as fit into a transaction; begin with the zero
-// Progress. If Progress.Next is not "" there may be more: go on with what was returned, in another
-// transaction. An item that changes its state meanwhile may stay. Leases of removed items are lost.
+// Purge removes items in a state, or in AnyState, as many as fit into a transaction; begin with the
+// zero Progress. If Progress.Next is not "" there may be more: go on with what was returned, in
+// another transaction. An item that changes its state meanwhile may stay. Leases of removed items
+// are lost.
 //
 // Errors: ErrCorrupt and errors of the store.
 func (q *handle) Purge(tx kv.Transaction, s ItemState, from Progress) (Progress, error) {
 	return applyOne(tx, Op{Kind: OpPurge, Queue: q, State: s, Progress: from}).progress()
 }
 
-// Redrive pushes ready items of a dead-letter queue again to the queues that DeadLetter.Queue names, at most
-// limit of them, or all if it is 0. They keep their priority and order, their value and headers. Their
-// deliveries begin anew, they have new ids, and no DeadLetter. It goes on as Purge.
+// Redrive pushes ready items of a dead-letter queue again to the queues that DeadLetter.Queue
+// names, at most limit of them, or all if it is 0. They keep their priority and order, their value
+// and headers. Their deliveries begin anew, they have new ids, and no DeadLetter. It goes on as
+// Purge.
 //
 // Errors: as Purge.
 func (q *handle) Redrive(tx kv.Transaction, limit int64, from Progress) (Progress, error) {

@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"bytes"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
@@ -10,41 +9,11 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// Info is what OpInfo returns about a queue. It does not count items that other programs
-// added with the bare recipe.
-type Info struct {
-	// Ready, Leased and Delayed are the number of items in each state.
-	Ready, Leased, Delayed int64
-	// Priorities is the number of ready items of each priority, in order; nil in a FIFO queue.
-	Priorities []PriorityCount
-	// MorePriorities says that Priorities has only some of the first and of the last.
-	MorePriorities bool
-	// Oldest is the earliest push time among the first items of these priorities; zero if
-	// there are none.
-	Oldest time.Time
-	// NextDue is when the next held item falls due, or the next ready one expires; zero if neither
-	// will.
-	NextDue time.Time
-}
-
-// PriorityCount is the number of ready items of one priority.
-type PriorityCount struct {
-	Priority, Count int64
-}
-
-const (
-	// MaxInfoPriorities is the most priorities that an OpInfo returns.
-	MaxInfoPriorities = 1000
-	// NoPriorities as Op.MaxPriorities makes an OpInfo return only the number of items in each
-	// state, which takes less time.
-	NoPriorities = -1
-)
-
 // infos is the OpInfos on one queue, which share one result.
 type infos struct {
-	indexes []int // into txOps.ops
-	l       *codec.Layout
-	limit   int // of priorities, from either end; 0 without priorities
+	*queueTxn
+	indexes []int // into txn.ops
+	limit   int   // of priorities, from either end; 0 without priorities
 
 	total       kv.Future[[]byte]
 	front, back kv.Future[[]kv.KeyValue]   // counters
@@ -55,8 +24,6 @@ type infos struct {
 	info Info
 	err  error // ErrCorrupt
 }
-
-func newInfos(l *codec.Layout) *infos { return &infos{l: l} }
 
 // add adds an operation.
 func (n *infos) add(i, limit int) {
@@ -70,10 +37,12 @@ func (n *infos) add(i, limit int) {
 	n.limit = max(n.limit, min(limit, MaxInfoPriorities)/2, 1)
 }
 
-// begin starts to read the counters.
-func (n *infos) begin(r kv.Reader) {
+// beginCounters starts to read the counters, and what falls due next.
+func (n *infos) beginCounters() {
+	r := n.snapshot
 	counters := n.l.KindRange(codec.KindCounter)
 	n.total = r.Get(n.l.TotalKey())
+
 	// The counters of states have texts, which sort before the priorities.
 	n.front = r.GetRange(counters, kv.RangeOptions{Limit: n.limit + len(codec.HeldStates)})
 	if n.limit == 0 {
@@ -86,8 +55,8 @@ func (n *infos) begin(r kv.Reader) {
 	n.next = r.GetRange(n.l.KindRange(codec.KindDue), kv.RangeOptions{Limit: 1})
 }
 
-// count waits for the counters. The error is one of the store.
-func (n *infos) count() error {
+// finishCounters waits for the counters. The error is one of the store.
+func (n *infos) finishCounters() error {
 	total, err := n.total.Get()
 	if err != nil {
 		return err
@@ -95,6 +64,40 @@ func (n *infos) count() error {
 	if n.info.Ready, n.err = state.ParseLength(total); n.err != nil {
 		return nil
 	}
+	if err := n.countPriorities(); err != nil {
+		return err
+	}
+	next, err := n.next.Get()
+	if err != nil {
+		return err
+	}
+	if n.limit == 0 {
+		n.info.Priorities = nil
+		return nil
+	}
+
+	counted := int64(0)
+	for _, p := range n.info.Priorities {
+		counted += p.Count
+	}
+	n.info.MorePriorities = !n.l.Fifo && counted < n.info.Ready
+	if len(next) > 0 {
+		if due, err := n.l.DueTime(next[0].Key); err == nil {
+			n.info.NextDue = due
+		}
+	}
+
+	if n.l.Fifo {
+		n.oldest = append(n.oldest, n.l.ItemRange())
+	}
+	for _, p := range n.info.Priorities {
+		n.oldest = append(n.oldest, n.l.PriorityRange(p.Priority))
+	}
+	return nil
+}
+
+// countPriorities adds the counters of states and priorities to the result.
+func (n *infos) countPriorities() error {
 	front, err := n.front.Get()
 	if err != nil {
 		return err
@@ -105,10 +108,7 @@ func (n *infos) count() error {
 			return err
 		}
 	}
-	next, err := n.next.Get()
-	if err != nil {
-		return err
-	}
+
 	var last []byte // key added
 	for _, pair := range front {
 		if n.limit > 0 && len(n.info.Priorities) == n.limit { // front has room for counters of states
@@ -123,37 +123,17 @@ func (n *infos) count() error {
 			n.addCounter(back[i])
 		}
 	}
-	counted := int64(0)
-	for _, p := range n.info.Priorities {
-		counted += p.Count
-	}
-	if n.limit == 0 {
-		n.info.Priorities = nil
-		return nil
-	}
-	n.info.MorePriorities = !n.l.Fifo && counted < n.info.Ready
-	if len(next) > 0 {
-		if due, err := n.l.DueTime(next[0].Key); err == nil {
-			n.info.NextDue = due
-		}
-	}
-	if n.l.Fifo {
-		n.oldest = append(n.oldest, n.l.ItemRange())
-	}
-	for _, p := range n.info.Priorities {
-		n.oldest = append(n.oldest, n.l.PriorityRange(p.Priority))
-	}
 	return nil
 }
 
-// beginFirsts starts to read the first items of some priorities, at most so many: they have values. It returns how
-// many.
-func (n *infos) beginFirsts(r kv.Reader, most int) int {
+// beginFirsts starts to read the first items of at most that many priorities, since they have
+// values. It returns of how many.
+func (n *infos) beginFirsts(most int) int {
 	some := n.oldest[:min(len(n.oldest), most)]
 	n.oldest = n.oldest[len(some):]
 	n.firsts = n.firsts[:0]
 	for _, keys := range some {
-		n.firsts = append(n.firsts, r.GetRange(keys, kv.RangeOptions{Limit: 1}))
+		n.firsts = append(n.firsts, n.snapshot.GetRange(keys, kv.RangeOptions{Limit: 1}))
 	}
 	return len(some)
 }
@@ -165,6 +145,7 @@ func (n *infos) addCounter(pair kv.KeyValue) {
 		n.err = err
 		return
 	}
+
 	rest := pair.Key[len(n.l.Prefix)+codec.KindSize:]
 	if state, _, err := tuple.DecodeString(rest); err == nil {
 		switch state {
@@ -175,41 +156,16 @@ func (n *infos) addCounter(pair kv.KeyValue) {
 		}
 		return
 	}
+
 	if priority, _, err := tuple.DecodeInt(rest); err == nil {
 		n.info.Priorities = append(n.info.Priorities, PriorityCount{priority, count})
 	}
 }
 
-// runInfos runs the OpInfos of the queues, whose reads have begun. The error is one of the
-// store.
-func runInfos(r kv.Reader, queues []*queueOps, returned *state.ItemRoom, results []Result) error {
-	for _, q := range queues {
-		if q.infos != nil {
-			if err := q.infos.count(); err != nil {
-				return err
-			}
-		}
-	}
-	most := returned.AtOnce()
-	for _, q := range queues {
-		if q.infos != nil {
-			most -= q.infos.beginFirsts(r, most)
-		}
-	}
-	for _, q := range queues {
-		if q.infos != nil {
-			if err := q.infos.finish(r, returned.AtOnce(), results); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// finish waits for the first items, of which it reads so many at once, and sets the results. The error is one of the
-// store.
-func (n *infos) finish(r kv.Reader, atOnce int, results []Result) error {
-	for more := true; more; more = n.err == nil && n.beginFirsts(r, atOnce) > 0 {
+// finish waits for the first items of priorities, starts to read those that had no room, and sets
+// the results. The error is one of the store.
+func (n *infos) finish() error {
+	for more := true; more; more = n.err == nil && n.beginFirsts(n.returned.AtOnce()) > 0 {
 		for i, first := range n.firsts {
 			n.firsts[i] = nil // it holds a value
 			pairs, err := first.Get()
@@ -219,6 +175,7 @@ func (n *infos) finish(r kv.Reader, atOnce int, results []Result) error {
 			if len(pairs) == 0 {
 				continue
 			}
+
 			id, err := n.l.ParseItem(pairs[0].Key)
 			if err != nil {
 				n.err = err
@@ -229,9 +186,10 @@ func (n *infos) finish(r kv.Reader, atOnce int, results []Result) error {
 			}
 		}
 	}
+
 	for _, i := range n.indexes {
-		if results[i].Err = n.err; n.err == nil {
-			results[i].Info = &n.info
+		if n.results[i].Err = n.err; n.err == nil {
+			n.results[i].Info = &n.info
 		}
 	}
 	return nil

@@ -30,6 +30,7 @@ func NewKeyspaceIn(s Subspace, priority, fifo string, format ValueFormat) (*Keys
 	if err := codec.CheckAreas(priority, fifo); err != nil {
 		return nil, err
 	}
+
 	base := tuple.FromBytes(s.Bytes())
 	newKind := func(root string, fifo bool) codec.Branch {
 		return codec.Branch{Fifo: fifo, Root: root, List: codec.NewList(base, root)}

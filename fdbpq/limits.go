@@ -9,14 +9,13 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// beginLimits starts to read the settings of all queues that are pushed to or
-// popped from, because they may limit that.
-func (t *txOps) beginLimits() {
-	for _, q := range t.queues {
-		if len(q.pushes) > 0 || q.pops != nil {
-			q.ledger.BeginSettings()
-		}
-	}
+// popLimits is what limits the pops and leases of one queue.
+type popLimits struct {
+	*queueTxn
+	paused    *codec.PausedError // nil if they are not
+	maxLeased int64              // 0 if there is no limit
+	leased    kv.Future[[]byte]
+	kept      int64 // places for leases that follow the acknowledgements that freed them
 }
 
 // pauseAt returns the error of pops and leases at the given time, nil if they are not paused.
@@ -27,49 +26,49 @@ func pauseAt(s *Settings, now time.Time) *codec.PausedError {
 	return &codec.PausedError{Until: s.PauseUntil}
 }
 
-// popLimits is what limits the pops and leases of one queue.
-type popLimits struct {
-	paused    *codec.PausedError // nil if they are not
-	maxLeased int64              // 0 if there is no limit
-	leased    kv.Future[[]byte]
-	kept      int64 // places for leases that follow the acknowledgements that freed them
-}
-
-// beginPopLimits finds out what limits the pops and leases of the queue.
-func (t *txOps) beginPopLimits(q *queueOps) error {
-	settings, err := q.ledger.Limits()
+// beginLeased finds out what limits the pops and leases with the given indexes, and starts to read
+// how many items are leased if that matters.
+func (p *popLimits) beginLeased(indexes []int, leases bool) error {
+	settings, err := p.ledger.Limits()
 	if err != nil {
 		return err
 	}
-	limits := popLimits{paused: pauseAt(settings, q.ledger.Now), maxLeased: settings.MaxLeased}
-	if limits.maxLeased > 0 && q.pops.leases {
-		limits.leased = q.ledger.Tx.Get(q.l.StateCounterKey(codec.Leased))
-		for _, i := range q.pops.indexes {
-			if t.hasPlace(i) {
-				limits.kept++
+
+	p.paused, p.maxLeased = pauseAt(settings, p.now), settings.MaxLeased
+	if p.maxLeased > 0 && leases {
+		p.leased = p.tx.Get(p.l.StateCounterKey(Leased))
+		for _, i := range indexes {
+			if p.hasPlace(i) {
+				p.kept++
 			}
 		}
 	}
-	q.pops.limits = limits
 	return nil
 }
 
-// hasPlace reports whether an operation is a lease for which one of the acknowledgements that it follows has
-// freed a place. The place is kept for it, whichever leases come before it.
-func (t *txOps) hasPlace(i int) bool {
-	return t.ops[i].Kind == OpLease && t.results[i].place
+// hasPlace reports whether an operation is a lease for which one of the acknowledgements that it
+// follows has freed a place. The place is kept for it, whichever leases come before it.
+func (p *popLimits) hasPlace(i int) bool {
+	return p.ops[i].Kind == OpLease && p.results[i].place
 }
 
-// leaseLimit returns an error if no further item may be leased. It wraps ErrMaxLeased or ErrCorrupt, or
-// is one of the store.
-func (q *queueOps) leaseLimit() error {
-	limits := &q.pops.limits
-	if limits.maxLeased == 0 {
+// releasePlaces gives the places that were kept for operation i, and those that follow it, to them.
+func (p *popLimits) releasePlaces(i int) {
+	for ; i < len(p.ops) && p.hasPlace(i); i++ {
+		p.kept--
+	}
+}
+
+// checkLease returns an error if no further item may be leased. It wraps ErrMaxLeased or
+// ErrCorrupt, or is one of the store.
+func (p *popLimits) checkLease() error {
+	if p.maxLeased == 0 {
 		return nil
 	}
-	n, err := state.ReadCounter(limits.leased)
-	if err == nil && n+q.ledger.Held(codec.Leased)+limits.kept >= limits.maxLeased { // with those of this transaction
-		err = fmt.Errorf("%w: %d", ErrMaxLeased, limits.maxLeased)
+	n, err := state.ReadCounter(p.leased)
+	// The counter does not have the leases of this transaction.
+	if err == nil && n+p.ledger.Held(Leased)+p.kept >= p.maxLeased {
+		err = fmt.Errorf("%w: %d", ErrMaxLeased, p.maxLeased)
 	}
 	return err
 }

@@ -3,8 +3,6 @@ package fdbpq
 import (
 	"errors"
 	"fmt"
-	"iter"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
@@ -14,50 +12,36 @@ import (
 
 // pushLimits is what limits the pushes of one queue.
 type pushLimits struct {
+	*queueTxn
 	settings *Settings                // nil if there is no limit
 	counters []kv.Future[[]byte]      // of the items in all states
-	due      kv.Future[[]kv.KeyValue] // something that is due; nil unless the transaction is blind
+	headDue  kv.Future[[]kv.KeyValue] // something that is due; nil unless the transaction is blind
 	have     state.Load
 	counting bool // not all bytes are counted yet
 
 	victims victims // with DiscardOld
 }
 
-// beginPushLimits starts to read how much there is in queues with a limit. The pushes conflict with all that
-// changes the numbers.
-func (t *txOps) beginPushLimits() error {
-	for _, q := range t.queues {
-		if len(q.pushes) == 0 {
-			continue
-		}
-		settings, err := q.ledger.Limits()
-		if err != nil {
-			return err
-		}
-		if settings.MaxItems == 0 && settings.MaxBytes == 0 {
-			continue
-		}
-		if t.blind && settings.Discard == DiscardOld {
-			return errBlind
-		}
-		t.limited = true
-		q.limits.settings = settings
-		if err := t.countBytes(q); err != nil {
-			return err
-		}
-		if q.limits.counting {
-			continue
-		}
-		q.limits.counters = q.ledger.BeginLoad()
-		if t.blind { // it must not read once it has written
-			q.limits.due = t.tx.Snapshot().GetRange(q.l.DueRange(t.now), kv.RangeOptions{Limit: 1})
-		}
+// beginLoad starts to read how much there is in the queue. The pushes conflict with all that
+// changes that.
+func (p *pushLimits) beginLoad(settings *Settings) error {
+	if p.blind && settings.Discard == DiscardOld {
+		return errBlind
+	}
+	p.settings = settings
+	if err := p.countBytes(); err != nil || p.counting {
+		return err
+	}
+
+	p.counters = p.ledger.BeginLoad()
+	if p.blind { // it must not read once it has written
+		p.headDue = p.snapshot.GetRange(p.l.DueRange(p.now), kv.RangeOptions{Limit: 1})
 	}
 	return nil
 }
 
-// errBlind is for a blind transaction that has to read what it may have written: it may discard what it pushes, or
-// what is due comes back first.
+// errBlind is for a blind transaction that has to read what it may have written: it may evict what
+// it pushes, or what is due comes back first.
 var errBlind = errors.New("not a blind transaction")
 
 // loadOf waits for what BeginLoad started.
@@ -76,175 +60,141 @@ func loadOf(counters []kv.Future[[]byte]) (have state.Load, err error) {
 	return have, nil
 }
 
-// countLoad waits for what beginPushLimits started. If the queue has no room for all its pushes, what is due
-// in it comes back first, because items may leave the queue then.
-func (t *txOps) countLoad(q *queueOps) error {
-	limits := &q.limits
-	if limits.settings == nil || limits.counting {
+// countLoad waits for what beginLoad started. If the queue has no room for all its pushes, what is
+// due in it comes back first, because items may leave the queue then.
+func (p *pushLimits) countLoad(pushes []int) error {
+	if p.settings == nil || p.counting {
 		return nil
 	}
 	var err error
-	if limits.have, err = loadOf(limits.counters); err != nil {
+	if p.have, err = loadOf(p.counters); err != nil {
 		return err
 	}
-	wanted := limits.have.Plus(t.loadOfPushes(q, q.pushes))
-	if wanted.Exceeds(limits.settings) == nil || q.due.Handled {
+	wanted := p.have.Plus(p.loadOfPushes(pushes))
+	if wanted.Exceeds(p.settings) == nil || p.due.Handled {
 		return nil
 	}
 
-	if limits.due != nil {
-		entries, err := limits.due.Get()
+	if p.headDue != nil {
+		entries, err := p.headDue.Get()
 		if len(entries) > 0 && err == nil {
 			err = errBlind
 		}
 		return err
 	}
-	if err := t.bringBack([]*due.Due{&q.due}); err != nil {
+	if err := p.bringBack([]*due.Due{&p.due}); err != nil {
 		return err
 	}
-	limits.have = limits.have.Plus(q.ledger.Unwritten()) // the counters were read before
+	p.have = p.have.Plus(p.ledger.Unwritten()) // the counters were read before
 	return nil
 }
 
-// countBytes counts bytes of the queue that are not counted yet, as many as the transaction has room for, if the queue
-// counts them.
-func (t *txOps) countBytes(q *queueOps) error {
-	g := &q.ledger
+// countBytes counts bytes of the queue that are not counted yet, as many as the transaction has
+// room for, if the queue counts them.
+func (p *pushLimits) countBytes() error {
+	g := &p.ledger
 	if all, err := g.CountsAllBytes(); all {
 		return err
 	}
-	if t.blind {
+	if p.blind {
 		return errBlind
 	}
+
 	all, err := g.CountPage()
-	q.limits.counting = !all
+	p.counting = !all
 	g.FlushBytes() // BeginLoad reads it
 	return err
 }
 
-// messageOf is the message of a push as it is stored.
-func (t *txOps) messageOf(i int, s *Settings) Message {
-	op := &t.ops[i]
-	m := op.Message
-	m.Expires = op.expires(t.now, s)
-	return m
-}
-
-// loadOfPushes is what the pushes add to the queue.
-func (t *txOps) loadOfPushes(q *queueOps, pushes []int) (n state.Load) {
+// loadOfPushes is what the pushes at the given indexes add to the queue.
+func (p *pushLimits) loadOfPushes(pushes []int) (n state.Load) {
 	n.Items = int64(len(pushes))
-	if q.limits.settings.MaxBytes > 0 {
+	if p.settings.MaxBytes > 0 {
 		for _, i := range pushes {
-			n.Bytes += int64(t.messageOf(i, q.limits.settings).Size())
+			m := p.messageOf(i, p.settings)
+			n.Bytes += int64(m.Size())
 		}
 	}
 	return n
 }
 
-// admit reports whether the queue has room for a group of pushes, or gets it, and fails them otherwise.
-// Duplicates take none. The error is one of the store.
-func (t *txOps) admit(q *queueOps, group []int) (bool, error) {
-	if q.limits.settings == nil {
-		return true, nil
-	}
-	added := q.dedup.OnlyNew(group, func(i int) *Message { return &t.ops[i].Message })
-	if len(added) == 0 {
-		return true, nil
-	}
-	refused, err := t.makeRoom(q, added)
-	if errors.Is(err, ErrCorrupt) {
-		refused, err = err, nil
-	}
-	if refused != nil {
-		for _, i := range group {
-			t.results[i].Err = refused
-		}
-	}
-	return refused == nil, err
-}
-
-// makeRoom counts a group of pushes, and discards what has to go for it. refused says why it cannot be done.
-// err is ErrCorrupt or one of the store, and then nothing has changed.
-func (t *txOps) makeRoom(q *queueOps, group []int) (refused, err error) {
-	limits := &q.limits
-	if limits.counting {
+// makeRoom counts a group of pushes, and evicts what has to go for it. refused says why it cannot
+// be done. err is ErrCorrupt or one of the store, and then nothing has changed.
+func (p *pushLimits) makeRoom(group []int) (refused, err error) {
+	if p.counting {
 		return ErrNoRoom, nil
 	}
-	s, more := limits.settings, t.loadOfPushes(q, group)
-	all := limits.have.Plus(more)
-	full := all.Exceeds(s)
+
+	more := p.loadOfPushes(group)
+	all := p.have.Plus(more)
+	full := all.Exceeds(p.settings)
 	if full == nil {
-		limits.have = all
+		p.have = all
 		return nil, nil
 	}
-	refused = limits.describe(full, more)
-	if q.due.Behind() { // items may leave the queue next
+
+	refused = p.describe(full, more)
+	if p.due.Behind() { // items may leave the queue next
 		return notYet(refused), nil
 	}
-	if s.Discard != DiscardOld {
+	if p.settings.Discard != DiscardOld {
 		return refused, nil
 	}
-	if more.Exceeds(s) != nil {
+	if more.Exceeds(p.settings) != nil {
 		return fmt.Errorf("%w: nothing that could be discarded makes room for this", refused), nil
 	}
+	return p.evict(group, more, refused)
+}
 
-	last := t.ops[group[0]].Priority
+// evict removes items until the queue has room for a group of pushes, which adds more. If it cannot
+// have room, it returns refused, completed.
+func (p *pushLimits) evict(group []int, more state.Load, refused error) (error, error) {
+	// A push evicts nothing that would be served before it.
+	last := p.ops[group[0]].Priority
 	for _, i := range group {
-		last = max(last, t.ops[i].Priority)
+		last = max(last, p.ops[i].Priority)
 	}
-	room, moves := t.room, t.moves
-	v := &limits.victims
-	v.begin(&q.ledger)
+
+	before := p.moving
+	all := p.have.Plus(more)
+	v := &p.victims
+	v.prepare(&p.ledger)
 	for planned := (victimPlan{}); ; {
 		next, err := v.next(&planned)
 		switch {
 		case err != nil:
 			return nil, err
-		case next == nil || !q.l.Fifo && next.item.ID.Priority <= last:
-			t.room, t.moves = room, moves
+		case next == nil || !p.l.Fifo && next.item.ID.Priority <= last:
+			p.moving = before
 			return fmt.Errorf("%w: nothing would be discarded before it but what is leased", refused), nil
-		case v.read > victimBytes && planned.any() || !t.fits(state.SweptKeys*len(q.l.ItemKey(&next.item.ID))):
-			return t.tooMany(q, refused, &planned, all.Minus(more), moves == 0)
+		case v.read > victimBytes && planned.any() || !p.moving.fits(state.SweptKeys*len(p.l.ItemKey(&next.item.ID))):
+			return p.tooMany(refused, &planned, all.Minus(more), before.moves == 0)
 		}
-		planned.take(next)
-		if all = all.Minus(next.load); all.Exceeds(s) == nil {
-			limits.have = all
-			return nil, v.discard(&planned)
+
+		planned.include(next)
+		if all = all.Minus(next.load); all.Exceeds(p.settings) == nil {
+			p.have = all
+			return nil, v.evict(&planned)
 		}
 	}
 }
 
-// notYet is for what may be possible in the next transaction.
-func notYet(err error) error { return fmt.Errorf("%w, so far: %w", err, ErrNoRoom) }
-
-// tooMany is for a group of pushes for which more would have to be discarded than the transaction has room
-// for. If that is because the limits are exceeded already, it discards what it can; then the queue has left.
-func (t *txOps) tooMany(q *queueOps, refused error, planned *victimPlan, left state.Load, alone bool) (error, error) {
-	limits := &q.limits
+// tooMany is for a group of pushes for which more would have to go than the transaction has room
+// for. If that is because the limits are exceeded already, it evicts what it can, and left is what
+// the queue has then.
+func (p *pushLimits) tooMany(refused error, planned *victimPlan, left state.Load, alone bool) (error, error) {
 	switch {
-	case planned.any() && limits.have.Exceeds(limits.settings) != nil:
-		limits.have = left
-		return notYet(refused), limits.victims.discard(planned)
+	case planned.any() && p.have.Exceeds(p.settings) != nil:
+		p.have = left
+		return notYet(refused), p.victims.evict(planned)
 	case !alone:
 		return notYet(refused), nil // the next transaction may have room
 	}
 	return fmt.Errorf("%w: more would have to be discarded than a transaction has room for", refused), nil
 }
 
-// discards reports whether items may be discarded for pushes.
-func (p *pushLimits) discards() bool { return p.settings != nil && p.settings.Discard == DiscardOld }
-
-// notePushedVictim records an item of this transaction's own, for pushes that come after it. The time is until
-// when it is delayed.
-func (q *queueOps) notePushedVictim(id ID, m Message, until time.Time) {
-	h := &codec.Held{ID: id, State: codec.Ready, History: codec.History{Lasting: codec.LastingOf(&m)}}
-	if !until.IsZero() {
-		h = codec.NewDelayed(&id, &m, until, nil)
-	}
-	h.Message = &m
-	q.limits.victims.begin(&q.ledger)
-	q.limits.victims.add(h)
-}
+// evicts reports whether items may be evicted for pushes.
+func (p *pushLimits) evicts() bool { return p.settings != nil && p.settings.Discard == DiscardOld }
 
 // describe completes the error of pushes that take a queue beyond a limit.
 func (p *pushLimits) describe(full error, more state.Load) error {
@@ -257,30 +207,4 @@ func (p *pushLimits) describe(full error, more state.Load) error {
 		err = fmt.Errorf("%w: no room for %d more", err, more.Items)
 	}
 	return err
-}
-
-// pushGroups returns the pushes of a queue, those together that follow each other.
-func (t *txOps) pushGroups(q *queueOps) iter.Seq[[]int] { return groups(t.ops, q.pushes) }
-
-// groups returns the operations at the given indexes, those together that are done together or not at
-// all: pushes that follow each other, and acknowledgements.
-func groups(ops []Op, indexes []int) iter.Seq[[]int] {
-	return func(yield func([]int) bool) {
-		for rest := indexes; len(rest) > 0; {
-			size := 1
-			for size < len(rest) && rest[size] == rest[size-1]+1 && tied(ops, rest[size]) {
-				size++
-			}
-			if !yield(rest[:size]) {
-				return
-			}
-			rest = rest[size:]
-		}
-	}
-}
-
-// tied reports whether an operation and the one before it are done together or not at all.
-func tied(ops []Op, i int) bool {
-	kind := ops[i].Kind
-	return i > 0 && ops[i].Follows && ops[i-1].Kind == kind && (kind == OpPush || kind == OpAck)
 }

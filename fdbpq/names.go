@@ -6,21 +6,70 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
+// The types below belong to internal packages, so their documentation lists fields and methods
+// here.
+
 // What an item is, and how it is named.
 type (
-	// Item is a message in a queue.
+	// Item is a message in a queue: an embedded Message, and
+	//
+	//	ID        ID         // its place in the order of the queue
+	//	PushedAt  time.Time  // when it was pushed, to the microsecond, by the clock of the
+	//	                     // process that pushed it; zero if a program with the bare recipe did
 	Item = codec.Item
+
 	// Message is what a push adds to a queue.
+	//
+	//	Value       []byte               // the payload, which may be empty
+	//	Headers     map[string][]string  // travel with the value unchanged; nil means none
+	//	MsgID       string               // names the push, so that it is done once, see
+	//	                                 // Settings.DuplicateWindow; "" means none; at most MaxKey bytes
+	//	Unique      string               // a key that no other item has while this one is in the queue,
+	//	                                 // ready, leased or delayed; "" means none; at most MaxKey bytes
+	//	Expires     time.Time            // to the microsecond, by the clock of the process that serves
+	//	                                 // the item; zero is never; see also Op.TTL and Settings.TTL
+	//	DeadLetter  *DeadLetter          // how it came into a dead-letter queue; nil for all others
+	//
+	// Size returns how many bytes the message counts where bytes are limited, as by MaxMessageSize
+	// and Op.MaxBytes: those of the value and all texts, and a few for each. That is about what it
+	// takes in a transaction.
 	Message = codec.Message
-	// ID names an item: its place in the order of its queue. ParseID reads what String returns.
+
+	// ID names an item: its place in the order of its queue. Two items have the same ID only if 72
+	// random bits coincide.
+	//
+	//	Priority  int64      // 0 in a FIFO queue
+	//	Count     int64      // orders items of one priority; in a FIFO queue, the index
+	//	Random    [...]byte  // makes the ID unique, and holds the time of the push
+	//
+	// String returns it as text, which AppendTo appends to bytes, and ParseID reads.
 	ID = codec.ID
-	// Token names a lease, for OpAck, OpNak, OpExtend and OpTerm. ParseToken reads what String returns.
+
+	// Token names one lease of an item, for OpAck, OpNak, OpExtend and OpTerm. Whoever has it may
+	// end or extend the lease.
+	//
+	//	ID     ID     // that of the item
+	//	Fence  int64  // tells this lease from all others of the item; nobody can guess it from the ID
+	//	              // or an earlier fence
+	//	End    End    // of the queue that the item was leased from
+	//
+	// String returns it as text, which ParseToken reads.
 	Token = codec.Token
+
 	// DeadLetter says how an item came into a dead-letter queue.
+	//
+	//	Queue       string     // the queue that it was in; "" if that is outside a Keyspace
+	//	Reason      string     // ReasonMaxDeliver, ReasonTerminated, or what OpTerm gave
+	//	At          time.Time  // when it was moved, to the microsecond
+	//	Deliveries  int64      // how many it had
+	//	Error       string     // the reason of the last OpNak that gave one
 	DeadLetter = codec.DeadLetter
-	// ItemState is the state of an item in its queue.
+
+	// ItemState is the state of an item in its queue: Ready, Delayed or Leased. String returns it
+	// in lower case.
 	ItemState = codec.ItemState
-	// End is an end of a queue.
+
+	// End is an end of a queue, Front or Back.
 	End = codec.End
 )
 
@@ -38,7 +87,8 @@ const (
 	Leased   = codec.Leased
 )
 
-// Reasons of dead letters, and the longest texts that are kept of an OpTerm and of an OpNak, in bytes.
+// Reasons of dead letters, and the longest texts that are kept of an OpTerm and of an OpNak, in
+// bytes.
 const (
 	ReasonMaxDeliver = codec.ReasonMaxDeliver
 	ReasonTerminated = codec.ReasonTerminated
@@ -54,32 +104,70 @@ func ParseToken(text string) (Token, error) { return codec.ParseToken(text) }
 
 // What a queue is, and where.
 type (
-	// Subspace is the keys that begin with one prefix.
+	// Subspace is the keys that begin with the prefix that its method Bytes returns: a
+	// subspace.Subspace or directory.DirectorySubspace of FoundationDB's Go binding, or a
+	// tuple.Subspace of this module. A directory partition cannot hold keys, and its Bytes panics:
+	// create a directory inside.
 	Subspace = codec.Subspace
-	// ValueFormat says how the bytes of a value are stored in an item's key.
+
+	// ValueFormat says how the bytes of a value are stored in an item's key: RawValues or
+	// TupleValues. String returns it for people to read.
 	ValueFormat = codec.ValueFormat
+
 	// QueueName names a queue of a Keyspace.
+	//
+	//	FIFO  bool    // it is a Queue, otherwise a PriorityQueue
+	//	Name  string
 	QueueName = codec.QueueName
-	// Settings are the settings of a queue. MaxBytes counts an item as Message.Size does. If it is set
-	// where there is more than a transaction can count, pushes of a Batcher count that first; those in
-	// a caller's own transaction get ErrNoRoom until it is counted.
+
+	// Settings are the settings of a queue: see the fields of settings.Settings. MaxBytes counts an
+	// item as Message.Size does. If it is set where there is more than a transaction can count,
+	// pushes of a Batcher count that first; those in a caller's own transaction get ErrNoRoom until
+	// it is counted.
 	Settings = settings.Settings
-	// Mark is left by Retire in the list of queues.
+
+	// Mark is what Retire leaves in the list of queues for a queue that it found empty. NewMark
+	// makes one.
 	Mark = codec.Mark
-	// Removed counts items that left their queues for good without a pop or an acknowledgement.
+
+	// Removed counts items that left their queues for good without a pop, an acknowledgement or any
+	// other operation that removes them.
+	//
+	//	Expired    int64  // because they had expired
+	//	Discarded  int64  // because of DiscardOld
+	//	Dead       int64  // because they moved to a dead-letter queue
+	//
+	// Add adds the counts of another Removed.
 	Removed = state.Removed
-	// Ahead is when there will be something to do about a queue that nobody asks for.
+
+	// Ahead is when there will be something to do in a queue even if nobody uses it.
+	//
+	//	Due   time.Time  // when the next lease or delay is over, or the next item expires
+	//	Over  time.Time  // when the window of the next message id is over
+	//
+	// Both are zero for never.
 	Ahead = state.Ahead
-	// QueueAhead is that of a queue of a Keyspace.
+
+	// QueueAhead is an Ahead, which it embeds, and the Queue that it is about.
 	QueueAhead = state.QueueAhead
-	// Setting is a setting that a store keeps for its whole life.
+
+	// Setting is a setting that a store keeps for its whole life: SettingRoots or
+	// SettingValueFormat.
 	Setting = codec.Setting
-	// Mismatch is a setting that differs from the store's.
+
+	// Mismatch is a Setting of a Keyspace that differs from the store's: what is Stored and what
+	// was Asked for, as text for people to read.
 	Mismatch = codec.Mismatch
-	// MismatchError is returned by OpenStore for a store that was made with other settings.
+
+	// MismatchError is returned by OpenStore for a store that was made with other settings. It has
+	// at least one of Mismatches; Error names them all.
 	MismatchError = codec.MismatchError
-	// LostLeases says which of several acknowledgements, which are done together or not at all, name leases that are
-	// over. It wraps ErrLeaseLost.
+
+	// LostLeases is the error of acknowledgements that are done together or not at all, because
+	// some name leases that are over. Error counts them, and Unwrap returns ErrLeaseLost.
+	//
+	//	Lost  []int  // which of them, counted from 0 and ascending
+	//	Of    int    // how many there are
 	LostLeases = codec.LostLeases
 )
 
@@ -97,7 +185,7 @@ const (
 	SettingValueFormat = codec.SettingValueFormat
 )
 
-// Values of settings.
+// Values of Settings.Discard, and of Settings.DuplicateWindow.
 const (
 	DiscardNew             = settings.DiscardNew
 	DiscardOld             = settings.DiscardOld

@@ -1,7 +1,6 @@
 package fdbpq
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -43,17 +42,18 @@ const (
 	OpRank
 	// OpRemove removes an item, wherever it is.
 	OpRemove
-	// OpMove moves an item to the end of another priority, where it has another id. An item that
-	// is leased stays where it is.
+	// OpMove moves an item to the end of another priority, where it has another id. An item that is
+	// leased stays where it is, with ErrLeased.
 	OpMove
 	// OpPurge removes items, as many as one transaction has room for.
 	OpPurge
 	// OpRedrive sends items of a dead-letter queue back to the queues that they were in, as many
 	// as one transaction has room for.
 	OpRedrive
-	// OpSweep does what is due in a queue that nobody asks, or not often enough: it brings items back, removes those
-	// that have expired and message ids that are over, and takes dead letters where they belong. It does more of
-	// that than operations that look at the queue do, but no more than one transaction has room for: see Result.Swept.
+	// OpSweep does what is due in a queue that nobody uses, or not often enough: it brings items
+	// back, removes those that have expired and message ids that are over, and moves dead letters.
+	// It does more than operations that look at the queue, but no more than one transaction has
+	// room for: see Result.Swept.
 	OpSweep
 )
 
@@ -67,12 +67,13 @@ type Op struct {
 	Kind OpKind
 	// End is for OpPop, OpPeek, OpLease and OpRank.
 	End End
-	// Follows ties the operation to the one before it, on the same queue: if that failed,
-	// this one fails with the same error. So an OpLease that follows an OpAck happens only
-	// if that did, and pops that follow each other share MaxBytes. An OpPush can only follow
-	// an OpPush, and ties both ways: of pushes that follow each other all are done, or none,
-	// and then all fail with the error of the first that failed. So does an OpAck that follows an
-	// OpAck: if leases are lost, all fail with one LostLeases.
+	// Follows ties the operation to the one before it, on the same queue: if that failed, this one
+	// fails with the same error. So an OpLease that follows an OpAck happens only if that did, and
+	// pops that follow each other share MaxBytes.
+	//
+	// A chain of pushes is atomic: if one fails, all fail with its error. An OpPush can only follow
+	// an OpPush. A chain of OpAcks is atomic, too: if leases are lost, all fail with one
+	// LostLeases.
 	Follows bool
 	// Waits makes an OpPop or OpLease that finds nothing report Result.NextDue.
 	Waits bool
@@ -89,38 +90,39 @@ type Op struct {
 	// changed.
 	Item *Item
 
-	// Lease is the length of the lease of OpLease, MinLease to MaxLease; 0 means
-	// Settings.AckWait, or the length of the lease before if it follows an OpAck or OpLease (of several
-	// OpAcks that follow each other that of the first), and
-	// SettingsLease means Settings.AckWait in any case. For OpExtend 0 means the length that the
-	// lease had.
+	// Lease is the length of the lease of OpLease, MinLease to MaxLease. 0 means Settings.AckWait
+	// or, if it follows an OpAck or OpLease, the length of the lease before; of a chain of OpAcks,
+	// that of the first. SettingsLease means Settings.AckWait in any case. For OpExtend, 0 means
+	// the length that the lease had.
 	Lease time.Duration
 	// Token says which lease OpAck, OpNak, OpExtend and OpTerm are about.
 	Token Token
-	// Delay is how long OpNak keeps the item back, 0 to MaxDelay, or Backoff. It is also how long
-	// OpPush does, 0 to MaxDelay: the item comes in at the place that it would have had without.
+	// Delay is how long OpNak keeps the item back, 0 to MaxDelay, or Backoff. For OpPush it is how
+	// long the item is out of reach, 0 to MaxDelay; its place in the order is that of an item
+	// without delay.
 	Delay time.Duration
-	// At is until when OpPush keeps the item back, instead of Delay. A time in the past is no
-	// delay; the zero time says nothing.
+	// At is until when OpPush keeps the item out of reach, instead of Delay. A time in the past is
+	// no delay, and the zero time means Delay.
 	At time.Time
 	// TTL is after how long the item of OpPush expires, MinTTL to MaxTTL, or Never. 0 means at
-	// Message.Expires, or else as Settings.TTL says.
+	// Message.Expires, or without that as Settings.TTL says.
 	TTL time.Duration
-	// Reason says why OpNak or OpTerm is made, for the DeadLetter: that of OpTerm is its Reason,
-	// and that of the last OpNak with one its Error. Control characters are replaced, and what
+	// Reason says why OpNak or OpTerm is made. The DeadLetter has that of OpTerm as its Reason, and
+	// that of the last OpNak with one as its Error. Control characters are replaced, and what
 	// exceeds MaxNakReason or MaxTermReason is cut off.
 	Reason string
 	// Configure changes the settings for OpConfigure. It may be called more than once, with
 	// the settings that the queue has.
 	Configure func(*Settings)
-	// MaxBytes is the most bytes, as Message.Size counts them, that an OpPop or OpLease and
-	// those that follow it return together; 0 means no limit. The first item that
-	// exceeds it stays in the queue, with ErrMaxBytes. So does an item that an OpLease has
-	// no room for, because a transaction can move about MaxMessageSize bytes: an item
-	// counts with its first 90,000 bytes. Its error wraps ErrNoRoom.
+	// MaxBytes is the most bytes, as Message.Size counts them, that an OpPop or OpLease and those
+	// that follow it return together; 0 means no limit. The first item that exceeds it stays in the
+	// queue, with ErrMaxBytes.
+	//
+	// Whatever it says, a transaction can move about MaxMessageSize bytes to leases, of which an
+	// item counts with its first 90,000. One that has no room stays in the queue, with ErrNoRoom.
 	MaxBytes int
-	// MaxPriorities is the most priorities that an OpInfo returns, half of them from either
-	// end; 0 means MaxInfoPriorities, which is also the most. See also NoPriorities.
+	// MaxPriorities is the most priorities that an OpInfo returns, half of them from either end. 0
+	// means MaxInfoPriorities, which is also the most; NoPriorities means none.
 	MaxPriorities int
 
 	// State says which items OpPurge removes; AnyState is all of them.
@@ -133,118 +135,10 @@ type Op struct {
 	DropHeader func(name string) bool
 }
 
-// check returns an error if the queue does not support the operation.
-func (op *Op) check(l *codec.Layout) error {
-	switch op.Kind {
-	case OpLen, OpInfo, OpSettings, OpSweep:
-		return nil
-	case OpGet, OpRank, OpRemove, OpMove, OpPurge, OpRedrive:
-		return op.checkManaging(l)
-	case OpConfigure:
-		if op.Configure == nil {
-			return fmt.Errorf("%w: nothing says what to configure", ErrOp)
-		}
-		return nil
-	case OpPush:
-		if size := op.Message.Size(); size > MaxMessageSize {
-			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)
-		}
-		if n := max(len(op.Message.MsgID), len(op.Message.Unique)); n > MaxKey {
-			return fmt.Errorf("%w: a message id or unique key of %d bytes: want at most %d", ErrOp, n, MaxKey)
-		}
-		return op.checkTimes()
-	case OpRestore:
-		if op.Item == nil || l.Fifo && op.Item.ID.Priority != 0 {
-			return fmt.Errorf("%w: want the item that a pop took from this queue", ErrOp)
-		}
-		return nil
-	case OpAck, OpNak, OpExtend, OpTerm:
-		if (op.Delay < 0 || op.Delay > MaxDelay) && op.Delay != Backoff {
-			return fmt.Errorf("%w: a delay of %v: want 0 to %v", ErrOp, op.Delay, MaxDelay)
-		}
-		return codec.CheckLease(op.Lease)
-	case OpPop, OpPeek, OpLease:
-		if op.Kind != OpLease || op.Lease != SettingsLease {
-			if err := codec.CheckLease(op.Lease); err != nil {
-				return err
-			}
-		}
-		if op.End > Back {
-			return fmt.Errorf("%w: no end %d", ErrOp, op.End)
-		}
-		if l.Fifo && op.End == Back {
-			return codec.ErrFIFOEnd
-		}
-		return nil
-	default:
-		return fmt.Errorf("%w: no operation %d", ErrOp, op.Kind)
-	}
-}
-
 // Target is a queue: a *PriorityQueue or a *Queue.
 type Target interface {
 	Layout() *codec.Layout
 }
-
-// Result is the result of one Op.
-type Result struct {
-	// Item is the item of OpPop, OpPeek, OpLease and OpGet. For OpPush and OpMove only its ID and
-	// PushedAt are set.
-	Item Item
-	// Duplicate says that an OpPush changed nothing, because of its MsgID or Unique. Item is that of
-	// the first push, which need not be in the queue any more.
-	Duplicate bool
-	// Lease is that of OpLease and OpExtend.
-	Lease Lease
-	// NextDue is when the next item of the queue falls due, zero if none will, for an operation
-	// with Waits that finds nothing. For OpNak and OpPush it is when the delay of the item is over,
-	// zero without a delay, and for a duplicate.
-	NextDue time.Time
-	// wait is the length of the lease that an OpLease gave or an OpAck ended.
-	wait time.Duration
-	// ended: the OpAck has ended a lease, and an OpLease that follows may have its place.
-	ended bool
-	// place: the OpLease has the place of a lease that was ended before it.
-	place bool
-	// Len is the number of items, for OpLen.
-	Len int64
-	// State is that of the item, for OpGet.
-	State ItemState
-	// Rank is the number of items that would be served before the item of an OpRank. With
-	// RankAtLeast there may be more.
-	Rank        int64
-	RankAtLeast bool
-	// Progress is what OpPurge or OpRedrive has done, and where the next one goes on.
-	Progress Progress
-	// Swept is what OpSweep has done.
-	Swept Swept
-	// Info is the result of OpInfo. Operations on the same queue may share it.
-	Info *Info
-	// Settings is those of the queue, for OpSettings and OpConfigure.
-	Settings *Settings
-	// Freed says that an OpAck, OpTerm, OpRemove or OpPurge ended a lease of a queue with
-	// Settings.MaxLeased, so that
-	// another may begin.
-	Freed bool
-	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrMaxLeased, ErrFull,
-	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
-	// ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
-	Err error
-}
-
-// Swept is the result of OpSweep. An ErrCorrupt besides says that something cannot be read, which stays as it is.
-type Swept struct {
-	// More says that there may be more to do, for which the transaction had no room.
-	More bool
-	// Done says that something was removed or brought back. Without, others may have taken all the room.
-	Done bool
-	// MsgIDs is how many message ids were removed.
-	MsgIDs int
-}
-
-// LeaseLength is the length of the lease that an OpLease gave or an OpAck ended. It is what
-// an OpLease without a length has if it follows.
-func (r *Result) LeaseLength() time.Duration { return r.wait }
 
 func readOnly(ops []Op) bool {
 	return all(ops, func(k OpKind) bool { return !k.Writes() })

@@ -3,7 +3,6 @@ package fdbpq
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -13,9 +12,20 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// pops is the pops and leases of one queue.
+// pops is the pops and leases.
 type pops struct {
-	indexes []int  // into txOps.ops
+	*txn
+	queues []*queuePops
+
+	popped  []state.TakenItem // in order of removal
+	stepped state.Stepped     // expired items that were met
+}
+
+// queuePops is those of one queue. They run in their order, from whichever ends.
+type queuePops struct {
+	*queueTxn
+	all     *pops
+	indexes []int  // into txn.ops
 	wants   [2]int // how many there are, by End
 	bytes   int    // that they may return, at most NoBound
 	waits   bool   // one of them has Waits
@@ -23,253 +33,276 @@ type pops struct {
 
 	share, together int // of what is read at once, bytes and items
 	ends            state.Ends
-	damaged         [2]error                 // by End: why no more items can be popped there: ErrCorrupt or ErrNotYet
+	damaged         [2]error                 // by End: why no more items can be popped there: ErrCorrupt or ErrMoreExpired
 	past            kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 	later           kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
-	due             time.Time                // when this transaction's first lease ends
+	nextDue         time.Time                // of later, and of the leases that were given
 	limits          popLimits
 	expired         []*codec.Held // items that the walks have stepped over, to be removed
 }
 
-// pop runs the pops and leases in the order of ops. It reads both ends of each queue before
-// it removes anything.
-func (t *txOps) pop() error {
-	queues := make([]*queueOps, 0, len(t.queues)) // that have pops
-	for _, q := range t.queues {
-		if q.pops != nil {
-			queues = append(queues, q)
+// include counts an operation that was added to indexes.
+func (q *queuePops) include(i int) {
+	op := &q.ops[i]
+	q.wants[op.End]++
+	if q.leadsPops(i) {
+		if op.MaxBytes == 0 {
+			q.bytes = state.NoBound
 		}
+		q.bytes = min(q.bytes+op.MaxBytes, state.NoBound)
 	}
-	for some := range slices.Chunk(queues, t.returned.AtOnce()) {
-		if t.returned.Refused {
+	q.waits = q.waits || op.Waits
+	q.leases = q.leases || op.Kind == OpLease
+}
+
+// beginSettings starts to read the settings, which may pause the queues or limit the leases.
+func (p *pops) beginSettings() {
+	for _, q := range p.queues {
+		q.ledger.BeginSettings()
+	}
+}
+
+// run takes items from a few queues at a time.
+func (p *pops) run() error {
+	for some := range slices.Chunk(p.queues, p.returned.AtOnce()) {
+		if p.returned.Refused {
 			for _, q := range some {
-				refuse(t.results, q.pops.indexes)
+				q.failAll(q.indexes, state.ErrNoRoom)
 			}
 			continue
 		}
-		if err := t.popFrom(some); err != nil {
+
+		if err := p.runSome(some); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// popFrom runs the pops and leases of some queues.
-func (t *txOps) popFrom(queues []*queueOps) error {
+// runSome takes items from some queues. It reads both ends of each before it removes anything.
+func (p *pops) runSome(queues []*queuePops) error {
 	all := 0
 	for _, q := range queues {
-		all += q.pops.want()
+		all += q.want()
 	}
 	for _, q := range queues {
-		q.due.ReadIndex()
-		q.pops.share = min(t.returned.Share(q.pops.want(), all), max(q.pops.bytes, 1))
-		q.pops.together = t.returned.AtOnce()
-		q.pops.begin(&q.ledger)
-		if q.pops.waits {
-			q.pops.later = t.tx.Snapshot().GetRange(q.l.LaterRange(t.now), kv.RangeOptions{Limit: 1})
-		}
+		q.beginReads(all)
 	}
 	for _, q := range queues {
-		if err := q.pops.ends.Arrive(); err != nil {
+		if err := q.ends.Arrive(); err != nil {
 			return err
 		}
 	}
-	if err := t.refill(queues); err != nil {
+
+	if err := p.refill(queues); err != nil {
 		return err
 	}
 	for _, q := range queues {
-		if err := t.beginPopLimits(q); err != nil {
+		if err := q.limits.beginLeased(q.indexes, q.leases); err != nil {
 			return err
 		}
-		q.pops.ends.BeginReads()
+		q.ends.BeginReads()
 	}
+
 	for _, q := range queues {
-		if err := t.takeItems(q); err != nil {
+		if err := q.takeItems(); err != nil {
 			return err
 		}
-		if err := t.findNextDue(q); err != nil {
+		if err := q.findNextDue(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// begin starts to read as many items as there are pops, and whether any item has a
-// history.
-func (p *pops) begin(g *state.Ledger) {
-	p.past = g.FirstHistory()
-	p.ends = state.WalkEnds(g.L, g.Tx, p.wants, p.share, p.together)
-}
-
-// want is how many items the pops want.
-func (p *pops) want() int { return p.wants[Front] + p.wants[Back] }
-
-// refill brings back what is due in the queues, and reads the items again where some came
-// back.
-func (t *txOps) refill(queues []*queueOps) error {
+// refill brings back what is due in the queues, and reads the items again where some came back.
+func (p *pops) refill(queues []*queuePops) error {
 	dues := make([]*due.Due, len(queues))
 	for i, q := range queues {
 		dues[i] = &q.due
 	}
-	if err := t.bringBack(dues); err != nil {
+	if err := p.bringBack(dues); err != nil {
 		return err
 	}
+
 	for _, q := range queues {
 		if q.due.Returned {
-			q.pops.begin(&q.ledger)
+			q.beginWalks()
 		}
 	}
 	for _, q := range queues {
-		if err := q.pops.ends.Arrive(); err != nil {
+		if err := q.ends.Arrive(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// want is how many items the pops want.
+func (q *queuePops) want() int { return q.wants[Front] + q.wants[Back] }
+
+// beginReads starts to read the items and what is due. The queues that are read with it want that
+// many items together.
+func (q *queuePops) beginReads(all int) {
+	q.due.ReadIndex()
+	q.share = min(q.returned.Share(q.want(), all), max(q.bytes, 1))
+	q.together = q.returned.AtOnce()
+	q.beginWalks()
+	if q.waits {
+		q.later = q.snapshot.GetRange(q.l.LaterRange(q.now), kv.RangeOptions{Limit: 1})
+	}
+}
+
+// beginWalks starts to read as many items as there are pops, and whether any item has a history.
+func (q *queuePops) beginWalks() {
+	q.past = q.ledger.FirstHistory()
+	q.ends = state.WalkEnds(q.l, q.tx, q.wants, q.share, q.together)
+}
+
 // takeItems gives each pop and lease an item.
-func (t *txOps) takeItems(q *queueOps) error {
-	p := q.pops
-	pasts, err := p.past.Get()
+func (q *queuePops) takeItems() error {
+	pasts, err := q.past.Get()
 	if err != nil {
 		return err
 	}
+
 	room := 0 // what is left of MaxBytes
-	for _, i := range p.indexes {
-		op := &t.ops[i]
-		if !op.Follows || i == 0 || t.ops[i-1].Kind != op.Kind { // the first of its request
+	for _, i := range q.indexes {
+		op := &q.ops[i]
+		if q.leadsPops(i) {
 			room = op.MaxBytes
-			for k := i; k < len(t.ops) && t.hasPlace(k); k++ {
-				p.limits.kept--
-			}
+			q.limits.releasePlaces(i)
 		}
-		if op.Follows && i > 0 && t.results[i-1].Err != nil {
-			t.results[i].Err = t.results[i-1].Err
+		if op.Follows && i > 0 && q.results[i-1].Err != nil {
+			q.results[i].Err = q.results[i-1].Err
 			continue
 		}
-		err := t.takeItem(q, i, &room, len(pasts) > 0)
-		if err = failOps(t.results, []int{i}, err); err != nil {
+
+		err := q.takeItem(i, &room, len(pasts) > 0)
+		if err = q.failOps(err, i); err != nil {
 			return err
 		}
 	}
-	p.ends.Release()
+	q.ends.Release()
 	return q.removeExpired()
 }
 
 // takeItem gives a pop or lease an item, or an error in its result. room is what is left of
 // MaxBytes; pasts says whether items may have histories. The error is one of the store, or
 // ErrCorrupt.
-func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
-	op, p := &t.ops[i], q.pops
-	if err := p.limits.paused; err != nil {
-		t.results[i].Err = err
+func (q *queuePops) takeItem(i int, room *int, pasts bool) error {
+	op, result := &q.ops[i], &q.results[i]
+	if err := q.limits.paused; err != nil {
+		result.Err = err
 		return nil
 	}
-	if err := p.damaged[op.End]; err != nil {
+	if err := q.damaged[op.End]; err != nil {
 		return err
 	}
-	wait, err := t.leaseLength(q, i)
+	length, err := q.leaseLength(i)
 	if err != nil {
 		return err
 	}
-	s, err := t.nextLive(q, op.End)
-	if errors.Is(err, state.ErrNotYet) {
-		p.damaged[op.End] = state.ErrNotYet
-		return state.ErrNotYet
-	}
-	if err != nil {
+
+	s, err := q.nextLive(op.End)
+	switch {
+	case errors.Is(err, state.ErrMoreExpired):
+		return q.damage(op.End, err)
+	case err != nil:
 		return err
-	}
-	if s == nil {
-		t.results[i].Err = cmp.Or(q.due.Err, ErrEmpty)
+	case s == nil:
+		result.Err = cmp.Or(q.due.Err, ErrEmpty)
 		if q.due.Behind() { // something may come back next
-			t.results[i].Err = state.ErrNotYet
+			result.Err = state.ErrNotYet
 		}
 		return nil
 	}
-	if s.Err != nil {
-		// The item stays, and so do those behind it: serving them would break the order.
-		p.damaged[op.End] = s.Err
-		return s.Err
-	}
-	if op.Kind == OpLease {
-		if err := q.leaseLimit(); err != nil {
-			p.ends.Unread(op.End, s)
-			if !errors.Is(err, ErrMaxLeased) {
-				return err
-			}
-			t.results[i].Err = err
-			if q.due.Behind() { // leases that count may be over
-				t.results[i].Err = fmt.Errorf("%w, so far: %w", err, ErrNoRoom)
-			}
-			return nil
-		}
-	}
-	if refused, err := t.complete(q, op, s, room); err != nil {
+
+	refused, err := q.checkItem(op, s, room)
+	if err != nil {
 		return err
-	} else if refused != nil {
-		p.ends.Unread(op.End, s)
-		t.results[i].Err = refused
+	}
+	if refused != nil {
+		q.ends.Unread(op.End, s)
+		result.Err = refused
 		return nil
 	}
-	if s.Err != nil {
-		p.damaged[op.End] = s.Err
-		return s.Err
-	}
-	if op.Kind == OpLease && len(s.Pair.Value) > codec.MaxHeldValue {
-		p.ends.Unread(op.End, s)
-		t.results[i].Err = codec.ErrCannotHold
-		return nil
-	}
-	if op.Kind == OpLease && !t.fits(len(s.Pair.Value)) || !t.returned.Admit(s.Item.Message.Size()) {
-		p.ends.Unread(op.End, s)
-		t.results[i].Err = state.ErrNoRoom
-		return nil
-	}
+
 	var past []byte
 	if pasts {
-		if past, err = state.ReadHistory(q.l, t.tx, &s.Item.ID).Get(); err != nil {
+		if past, err = state.ReadHistory(q.l, q.tx, &s.Item.ID).Get(); err != nil {
 			return err
 		}
 	}
 	if op.Kind == OpLease {
-		if err := t.leaseItem(q, i, s, past, wait); err != nil {
-			p.damaged[op.End] = err
-			return err
-		}
-		p.ends.NoteTaken(op.End, s)
-		s.Release()
-		return nil
+		return q.leaseItem(i, s, past, length)
 	}
-	p.ends.NoteTaken(op.End, s)
-	q.ledger.Pop(s)
-	q.ledger.ClearHistory(&s.Item.ID, past)
-	taken := s.Taken(q.l, past)
-	s.Release()
-	t.results[i].Item = *taken.Item
-	t.popped = append(t.popped, taken)
+	q.popItem(i, s, past)
 	return nil
 }
 
-// complete reads all of an item, and takes it from room, what is left of MaxBytes. It returns why a pop or lease
-// cannot have it, nil if it can; of an item that is too large it reads no more than it takes to know that.
-func (t *txOps) complete(q *queueOps, op *Op, s *state.Stored, room *int) (refused, err error) {
-	most := t.returned.Left()
+// damage records why no more items can be popped at an end. Items that cannot be read stay, and so
+// do those behind them: serving them would break the order.
+func (q *queuePops) damage(end End, err error) error {
+	q.damaged[end] = err
+	return err
+}
+
+// checkItem reads all of an item. It returns why the operation cannot have it, nil if it can. The
+// error is one of the store, or ErrCorrupt.
+func (q *queuePops) checkItem(op *Op, s *state.Stored, room *int) (refused, err error) {
+	if s.Err != nil {
+		return nil, q.damage(op.End, s.Err)
+	}
+	if op.Kind == OpLease {
+		err := q.limits.checkLease()
+		if errors.Is(err, ErrMaxLeased) {
+			if q.due.Behind() { // leases that count may be over
+				err = notYet(err)
+			}
+			return err, nil
+		}
+		if err != nil {
+			q.ends.Unread(op.End, s)
+			return nil, err
+		}
+	}
+
+	if refused, err := q.complete(op, s, room); refused != nil || err != nil {
+		return refused, err
+	}
+	switch size := len(s.Pair.Value); {
+	case s.Err != nil:
+		return nil, q.damage(op.End, s.Err)
+	case op.Kind == OpLease && size > codec.MaxHeldValue:
+		return codec.ErrCannotHold, nil
+	case op.Kind == OpLease && !q.moving.fits(size) || !q.returned.Admit(s.Item.Message.Size()):
+		return state.ErrNoRoom, nil
+	}
+	return nil, nil
+}
+
+// complete reads all of an item, and takes it from room, what is left of MaxBytes. It returns why a
+// pop or lease cannot have it, nil if it can; of an item that is too large it reads no more than it
+// takes to know that.
+func (q *queuePops) complete(op *Op, s *state.Stored, room *int) (refused, err error) {
+	most := q.returned.Left()
 	if op.MaxBytes > 0 {
 		most = min(most, *room)
 	}
-	if s.Cut && t.returned.Refused {
+	if s.Cut && q.returned.Refused {
 		return state.ErrNoRoom, nil
 	}
-	if err := s.ReadRest(t.tx, q.l, most); err != nil {
+	if err := s.ReadRest(q.tx, q.l, most); err != nil {
 		return nil, err
 	}
+
 	switch size := s.Item.Message.Size(); {
 	case op.MaxBytes > 0 && (s.Cut && most == *room || size > *room):
 		*room = -1
 		return ErrMaxBytes, nil
 	case s.Cut:
-		t.returned.Refused = true
+		q.returned.Refused = true
 		return state.ErrNoRoom, nil
 	case op.MaxBytes > 0:
 		*room -= size
@@ -277,32 +310,44 @@ func (t *txOps) complete(q *queueOps, op *Op, s *state.Stored, room *int) (refus
 	return nil, nil
 }
 
-// noteDue records when a lease that a pop gave ends.
-func (p *pops) noteDue(at time.Time) { p.due = codec.Earliest(p.due, at) }
+// popItem removes an item, with its history as it is stored.
+func (q *queuePops) popItem(i int, s *state.Stored, past []byte) {
+	q.ends.NoteTaken(q.ops[i].End, s)
+	q.ledger.Pop(s)
+	q.ledger.ClearHistory(&s.Item.ID, past)
+	taken := s.Taken(q.l, past)
+	s.Release()
+
+	q.results[i].Item = *taken.Item
+	q.all.popped = append(q.all.popped, taken)
+}
+
+// noteDue records when something falls due, for the pops that wait.
+func (q *queuePops) noteDue(at time.Time) { q.nextDue = codec.Earliest(q.nextDue, at) }
 
 // findNextDue tells the pops that wait and have found nothing when the next item falls due.
-func (t *txOps) findNextDue(q *queueOps) error {
-	p := q.pops
-	if !p.waits {
+func (q *queuePops) findNextDue() error {
+	if !q.waits {
 		return nil
 	}
-	entries, err := p.later.Get()
+	entries, err := q.later.Get()
 	if err != nil {
 		return err
 	}
+
 	if len(entries) > 0 {
 		at, err := q.l.DueTime(entries[0].Key)
 		if err == nil { // else whoever brings it back says what is wrong
-			p.noteDue(at)
+			q.noteDue(at)
 		}
 	}
-	p.noteDue(q.due.Next) // later was read before
-	if p.limits.paused != nil {
-		p.due = p.limits.paused.Until
+	q.noteDue(q.due.Next) // later was read before
+	if q.limits.paused != nil {
+		q.nextDue = q.limits.paused.Until
 	}
-	for _, i := range p.indexes {
-		if err := t.results[i].Err; t.ops[i].Waits && (errors.Is(err, ErrEmpty) || errors.Is(err, ErrMaxLeased)) {
-			t.results[i].NextDue = p.due
+	for _, i := range q.indexes {
+		if err := q.results[i].Err; q.ops[i].Waits && (errors.Is(err, ErrEmpty) || errors.Is(err, ErrMaxLeased)) {
+			q.results[i].NextDue = q.nextDue
 		}
 	}
 	return nil

@@ -20,13 +20,13 @@ func NewPriorityQueue(s Subspace, format ValueFormat) *PriorityQueue {
 	return &PriorityQueue{handle{codec.NewLayout(s, format, false)}}
 }
 
-// Push adds a message, after all items of the same priority. Pushes never conflict with
-// each other, unless the queue has Settings.MaxItems or Settings.MaxBytes, or they have the same MsgID or Unique
-// key. PushOnce also says whether the message is a duplicate, which is not pushed. The transaction should end within
-// a few minutes: see Retire.
+// Push adds a message, after all items of the same priority. Pushes never conflict with each other,
+// unless the queue has Settings.MaxItems or Settings.MaxBytes, or they have the same MsgID or
+// Unique key. PushOnce also says whether the message is a duplicate, which is not pushed. The
+// transaction should end within a few minutes: see Retire.
 //
-// Errors: ErrMessageTooLarge, ErrFull, ErrNoRoom while bytes have to be counted, ErrOp for a MsgID or Unique that is
-// too long, ErrCorrupt and errors of the store.
+// Errors: ErrMessageTooLarge, ErrFull, ErrNoRoom while bytes have to be counted, ErrOp for a MsgID
+// or Unique that is too long, ErrCorrupt and errors of the store.
 func (q *PriorityQueue) Push(tx kv.Transaction, priority int64, m Message) (ID, error) {
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m}).id()
 }
@@ -45,8 +45,8 @@ func (q *PriorityQueue) PushAt(tx kv.Transaction, priority int64, m Message, at 
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m, At: at}).id()
 }
 
-// PushOnce is Push of a message that may have a MsgID, a Unique key or both. If it is a duplicate, it is
-// not pushed, and the id is that of the first push.
+// PushOnce is Push of a message that may have a MsgID, a Unique key or both. If it is a duplicate,
+// it is not pushed, and the id is that of the first push.
 //
 // Errors: as Push.
 func (q *PriorityQueue) PushOnce(tx kv.Transaction, priority int64, m Message) (id ID, duplicate bool, err error) {
@@ -74,8 +74,8 @@ func (q *PriorityQueue) PopMax(tx kv.Transaction) (Item, error) {
 // MaxLease; 0 means Settings.AckWait. Nobody else gets the item meanwhile. Ack removes it;
 // otherwise it comes back to its old place when the lease is over, or with Nak.
 //
-// Errors: ErrOp for the duration, ErrMaxLeased, ErrNoRoom for an item that the transaction has no room for, and as
-// PopMin.
+// Errors: ErrOp for the duration, ErrMaxLeased, ErrNoRoom for an item that the transaction has no
+// room for, and as PopMin.
 func (q *PriorityQueue) LeaseMin(tx kv.Transaction, wait time.Duration) (Item, Lease, error) {
 	return applyOne(tx, Op{Kind: OpLease, End: Front, Queue: q, Lease: wait}).lease()
 }
@@ -95,15 +95,16 @@ func (q *PriorityQueue) PeekMax(r kv.Reader) (Item, error) {
 	return readOne(r, Op{Kind: OpPeek, End: Back, Queue: q}).item()
 }
 
-// DeadLetters returns the dead-letter queue, unless Settings.DeadLetter names another: in a Keyspace
-// the queue with "-dead" appended to the name, otherwise one inside this queue's own subspace.
+// DeadLetters returns the dead-letter queue, unless Settings.DeadLetter names another: in a
+// Keyspace the queue with "-dead" appended to the name, otherwise one inside this queue's own
+// subspace.
 func (q *PriorityQueue) DeadLetters() *PriorityQueue {
 	return &PriorityQueue{handle{q.l.DeadLetters("")}}
 }
 
-// Rank returns how many items would be served before an item from the given end; of a held item, if it
-// came back now. If atLeast is true there may be more, see MaxRank. Items of other priorities that
-// other programs added with the bare recipe do not count.
+// Rank returns how many items would be served before an item from the given end; of a held item, if
+// it came back now. If atLeast is true there may be more, see MaxRank. Items of other priorities
+// that other programs added with the bare recipe do not count.
 //
 // Errors: as Get.
 func (q *PriorityQueue) Rank(r kv.Reader, id ID, end End) (n int64, atLeast bool, err error) {
@@ -111,11 +112,11 @@ func (q *PriorityQueue) Rank(r kv.Reader, id ID, end End) (n int64, atLeast bool
 }
 
 // Move moves an item to the end of a priority, and returns the id that it has there. It keeps its
-// push time, its deliveries and, if it is delayed, its delay. The old id, and tokens of earlier leases,
-// are worth nothing then.
+// push time, its deliveries and, if it is delayed, its delay. The old id, and tokens of earlier
+// leases, are worth nothing then.
 //
-// Errors: ErrLeased for an item that is leased, ErrNoRoom for a large item that the transaction has no
-// room for, and as Get.
+// Errors: ErrLeased for an item that is leased, ErrNoRoom for a large item that the transaction has
+// no room for, and as Get.
 func (q *PriorityQueue) Move(tx kv.Transaction, id ID, priority int64) (ID, error) {
 	return applyOne(tx, Op{Kind: OpMove, Queue: q, ID: id, Priority: priority}).id()
 }

@@ -8,64 +8,83 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
+// purging is an OpPurge.
+type purging struct {
+	*queueEdits
+	index   int // into txn.ops
+	walk    *itemWalk
+	begun   []state.Stored // what else belongs to the items of the page
+	anyPast bool           // items may have histories
+}
+
 // purge runs an OpPurge. The error is ErrCorrupt or one of the store.
-func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
-	op, l := &t.ops[i], q.l
-	pasts, err := q.edits.past.Get()
+func (q *queueEdits) purge(i int) error {
+	pasts, err := q.past.Get()
 	if err != nil {
 		return err
 	}
-	heldPrefix := l.Key(codec.KindHeld, 0)
-	var begun []state.Stored // what else belongs to the items of the page
-	prepare := func(pairs []kv.KeyValue) {
-		begun = state.BeginItems(l, t.tx.Snapshot(), pairs)
-		for _, pair := range pairs {
-			if id, err := l.ParseItem(pair.Key); err == nil {
-				q.ledger.BeginSize(&id)
-			}
+	op := &q.ops[i]
+	p := &purging{queueEdits: q, index: i, walk: q.newWalk(q.l.PurgeRange(op.State), op.Progress), anyPast: len(pasts) > 0}
+	err = p.walk.each(p.prepare, p.visit)
+	return p.walk.setResult(i, err)
+}
+
+// prepare starts to read what removing the items of a page takes.
+func (p *purging) prepare(pairs []kv.KeyValue) {
+	p.begun = state.BeginItems(p.l, p.snapshot, pairs)
+	for _, pair := range pairs {
+		if id, err := p.l.ParseItem(pair.Key); err == nil {
+			p.ledger.BeginSize(&id)
 		}
 	}
-	s := t.newSweep(l, l.PurgeRange(op.State), op.Progress)
-	err = s.each(prepare, func(pair kv.KeyValue) (bool, error) {
-		w := &begun[0]
-		begun = begun[1:]
-		id, err := l.ParseItem(pair.Key)
-		if err != nil {
+}
+
+// visit removes an item in one of the states that are asked for. It returns false if there is no
+// room for more.
+func (p *purging) visit(pair kv.KeyValue) (bool, error) {
+	rest := &p.begun[0]
+	p.begun = p.begun[1:]
+	id, err := p.l.ParseItem(pair.Key)
+	if err != nil {
+		return false, err
+	}
+	var h *codec.Held
+	if bytes.HasPrefix(pair.Key, p.l.Key(codec.KindHeld, 0)) {
+		if h, err = codec.ParseHeld(&id, pair.Value); err != nil {
 			return false, err
 		}
-		var h *codec.Held
-		if bytes.HasPrefix(pair.Key, heldPrefix) {
-			if h, err = codec.ParseHeld(&id, pair.Value); err != nil {
-				return false, err
-			}
-			if op.State != AnyState && op.State != h.State {
-				return true, nil
-			}
+		if asked := p.ops[p.index].State; asked != AnyState && asked != h.State {
+			return true, nil
 		}
-		if !t.fits(state.SweptKeys * len(pair.Key)) {
-			return false, nil
+	}
+	if !p.moving.fits(state.SweptKeys * len(pair.Key)) {
+		return false, nil
+	}
+
+	p.walk.noteDone(pair.Key)
+	p.stale[id] = true
+	if h != nil {
+		p.ledger.Unhold(h)
+		if p.results[p.index].Freed, err = p.ledger.LimitsLeased(); err != nil {
+			return false, err
 		}
-		s.noteDone(pair.Key)
-		done[id] = true
-		if h != nil {
-			q.ledger.Unhold(h)
-			if t.results[i].Freed, err = q.ledger.LimitsLeased(); err != nil {
-				return false, err
-			}
-		} else {
-			h = &codec.Held{ID: id, State: codec.Ready, Value: pair.Value}
-			if h.Lasting, err = w.Lasting(); err != nil {
-				return false, err
-			}
-			s.bytes += w.Read()
-			q.ledger.ClearExpiry(&id, h.Expires)
-			q.ledger.Detach(&state.Stored{Item: Item{ID: id}, Pair: pair})
-			if len(pasts) > 0 {
-				t.tx.Clear(l.HistoryKey(&id))
-			}
+	} else {
+		h = &codec.Held{ID: id, State: Ready, Value: pair.Value}
+		if h.Lasting, err = rest.Lasting(); err != nil {
+			return false, err
 		}
-		q.ledger.Delete(h)
-		return true, nil
-	})
-	return s.end(op, &t.results[i], err)
+		p.walk.bytes += rest.Read()
+		p.ledger.ClearExpiry(&id, h.Expires)
+		p.detach(id, pair, p.anyPast)
+	}
+	p.ledger.Delete(h)
+	return true, nil
+}
+
+// detach removes a ready item, and its history if items may have some.
+func (q *queueEdits) detach(id ID, pair kv.KeyValue, anyPast bool) {
+	q.ledger.Detach(&state.Stored{Item: Item{ID: id}, Pair: pair})
+	if anyPast {
+		q.tx.Clear(q.l.HistoryKey(&id))
+	}
 }

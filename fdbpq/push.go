@@ -4,99 +4,203 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"time"
+	"iter"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// beginPush starts the reads for the pushes of a queue, through a snapshot: pushes must
-// not conflict with pushes.
-func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
-	if len(q.pushes) == 0 {
-		return
+// pushes is the pushes. Their reads do not conflict, because pushes must not conflict with pushes,
+// unless there is a limit, a message id or a unique key.
+type pushes struct {
+	*txn
+	queues []*queuePushes
+
+	minCounts  state.CountsByQueue // the lowest counts that pushed items may get; nil is none
+	nextCounts state.CountsByQueue // the counts after those of the pushed items
+	listed     []*codec.Layout     // queues that are in the list of queues, or are now added to it
+	limited    bool                // one of the queues has a limit
+}
+
+// queuePushes is those of one queue.
+type queuePushes struct {
+	*queueTxn
+	all     *pushes
+	indexes []int // into txn.ops
+
+	listEntry kv.Future[[]byte]          // nil if known to be there
+	last      map[int64]kv.Future[int64] // by priority; what is not in next
+	next      map[int64]int64            // the next counts, by priority
+	dedup     *state.Dedup               // nil without message ids and unique keys
+	refused   map[int]bool               // groups, by their first, that are too large whatever the settings are
+	limits    pushLimits
+}
+
+// beginSettings starts to read the settings, which may limit the pushes.
+func (p *pushes) beginSettings() {
+	for _, q := range p.queues {
+		q.ledger.BeginSettings()
 	}
-	t.refuseGroups(q)
-	q.dedup = t.beginDedup(q, snapshot)
-	if q.l.List != nil && !q.l.RecentlyListed(t.now) {
-		q.listEntry = snapshot.Get(q.l.ListKey())
+}
+
+// beginReads starts the reads that need no settings. Pushes with unique keys depend on which items
+// are in the queue.
+func (p *pushes) beginReads() {
+	for _, q := range p.queues {
+		q.beginReads()
+		q.looked = q.looked || q.unique()
 	}
+}
+
+// rereadUniques starts to read again the unique keys of queues where that may have changed.
+func (p *pushes) rereadUniques() {
+	for _, q := range p.queues {
+		if q.ledger.Wrote() && q.unique() {
+			q.dedup.RereadUniques(q.tx, q.l)
+		}
+	}
+}
+
+// beginLimits starts to read how much there is in queues with a limit.
+func (p *pushes) beginLimits() error {
+	for _, q := range p.queues {
+		settings, err := q.ledger.Limits()
+		if err != nil {
+			return err
+		}
+		if settings.MaxItems == 0 && settings.MaxBytes == 0 {
+			continue
+		}
+
+		p.limited = true
+		if err := q.limits.beginLoad(settings); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run waits for the reads and adds the items, queue by queue.
+func (p *pushes) run() error {
+	for _, q := range p.queues {
+		if err := q.run(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unique reports whether a push has a unique key.
+func (q *queuePushes) unique() bool { return q.dedup != nil && len(q.dedup.Uniques) > 0 }
+
+// beginReads starts to read the entry in the list of queues, the last items of priorities, and what
+// message ids and unique keys stand for.
+func (q *queuePushes) beginReads() {
+	q.refuseGroups()
+	q.beginDedup()
+	if q.l.List != nil && !q.l.RecentlyListed(q.now) {
+		q.listEntry = q.snapshot.Get(q.l.ListKey())
+	}
+
 	q.last, q.next = make(map[int64]kv.Future[int64]), make(map[int64]int64)
-	known := t.known.Counts(q.l)
-	for _, i := range q.pushes {
-		p := q.priorityOf(&t.ops[i])
+	known := q.known.Counts(q.l)
+	for _, i := range q.indexes {
+		p := q.priorityOf(&q.ops[i])
 		if count, ok := known[p]; ok {
 			q.next[p] = count
 		} else if _, ok := q.last[p]; !ok {
-			q.last[p] = state.ReadNextCount(q.l, snapshot, p)
+			q.last[p] = state.ReadNextCount(q.l, q.snapshot, p)
 		}
 	}
 }
 
 // priorityOf returns the priority that op has in this queue: always 0 in a FIFO queue.
-func (q *queueOps) priorityOf(op *Op) int64 {
+func (q *queuePushes) priorityOf(op *Op) int64 {
 	if q.l.Fifo {
 		return 0
 	}
 	return op.Priority
 }
 
-// push runs the pushes of a queue.
-func (t *txOps) push(q *queueOps) error {
-	if len(q.pushes) == 0 {
-		return nil
-	}
-	if q.listEntry != nil {
-		if err := t.ensureListed(q.l, q.listEntry); err != nil {
-			return err
-		}
+// run waits for the reads, fails the pushes that something stands against, and adds the others.
+func (q *queuePushes) run() error {
+	if err := q.ensureListed(); err != nil {
+		return err
 	}
 	settings, err := q.ledger.Limits()
 	if err != nil {
 		return err
 	}
-	corrupt, err := t.countsOfPushes(q)
+	corrupt, err := q.findCounts()
 	if err != nil {
 		return err
 	}
-	if err := t.loadDedup(q); err != nil {
+	if err := q.loadDedup(); err != nil {
 		return err
 	}
-	t.failPushes(q, corrupt, settings)
-	if err := t.countLoad(q); err != nil {
-		if err := failOps(t.results, q.pushes, err); err != nil {
+
+	q.failGroups(corrupt, settings)
+	if err := q.limits.countLoad(q.indexes); err != nil {
+		if err := q.failOps(err, q.indexes...); err != nil {
 			return err
 		}
 	}
 	if err := q.dedup.RemoveOver(&q.ledger); err != nil {
 		return err
 	}
-	t.nextCounts[q.l.Prefix] = q.next
-	unique := codec.UniqueBytes(len(q.pushes))
-	if q.peeks != nil { // only they ask
-		q.pushed = make(map[ID]struct{}, len(q.pushes))
-	}
-	for group := range t.pushGroups(q) {
-		if t.results[group[0]].Err != nil {
+	q.all.nextCounts[q.l.Prefix] = q.next
+	return q.addItems(settings)
+}
+
+// addItems adds the items of the groups that nothing stands against, as far as there is room.
+func (q *queuePushes) addItems(settings *Settings) error {
+	random := codec.UniqueBytes(len(q.indexes)) // for all ids at once
+	for group := range q.groups() {
+		if q.results[group[0]].Err != nil {
 			continue // and so the others
 		}
-		if admitted, err := t.admit(q, group); err != nil {
+		if admitted, err := q.admit(group); err != nil {
 			return err
 		} else if !admitted {
 			continue
 		}
+
 		for _, i := range group {
-			t.pushOne(q, i, settings, unique[:codec.UniqueSize])
-			unique = unique[codec.UniqueSize:]
+			q.addItem(i, settings, random[:codec.UniqueSize])
+			random = random[codec.UniqueSize:]
 		}
 	}
 	return nil
 }
 
-// countsOfPushes completes q.next, and returns an error for each priority whose items are corrupt: pushes at
-// other priorities go on.
-func (t *txOps) countsOfPushes(q *queueOps) (corrupt map[int64]error, err error) {
+// admit reports whether the queue has room for a group of pushes, or gets it, and fails them
+// otherwise. Duplicates take none. The error is one of the store.
+func (q *queuePushes) admit(group []int) (bool, error) {
+	if q.limits.settings == nil {
+		return true, nil
+	}
+	added := q.dedup.OnlyNew(group, func(i int) *Message { return &q.ops[i].Message })
+	if len(added) == 0 {
+		return true, nil
+	}
+
+	refused, err := q.limits.makeRoom(added)
+	if errors.Is(err, ErrCorrupt) {
+		refused, err = err, nil
+	}
+	if refused != nil {
+		q.failAll(group, refused)
+	}
+	return refused == nil, err
+}
+
+// groups returns the pushes, those together that follow each other.
+func (q *queuePushes) groups() iter.Seq[[]int] { return groups(q.ops, q.indexes) }
+
+// findCounts completes q.next, and returns an error for each priority whose items are corrupt:
+// pushes at other priorities go on.
+func (q *queuePushes) findCounts() (corrupt map[int64]error, err error) {
 	for p, last := range q.last {
 		count, err := last.Get()
 		switch {
@@ -109,7 +213,8 @@ func (t *txOps) countsOfPushes(q *queueOps) (corrupt map[int64]error, err error)
 		case err != nil:
 			return nil, err
 		}
-		if minCount, ok := t.minCounts[q.l.Prefix][p]; ok {
+
+		if minCount, ok := q.all.minCounts[q.l.Prefix][p]; ok {
 			count = max(count, minCount)
 		}
 		q.next[p] = count
@@ -117,93 +222,86 @@ func (t *txOps) countsOfPushes(q *queueOps) (corrupt map[int64]error, err error)
 	return corrupt, nil
 }
 
-// pushOne runs a push that nothing stands against.
-func (t *txOps) pushOne(q *queueOps, i int, settings *Settings, unique []byte) {
-	op, result := &t.ops[i], &t.results[i]
+// addItem runs a push that nothing stands against, unless it is a duplicate.
+func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
+	op, result := &q.ops[i], &q.results[i]
 	if first := q.dedup.First(&op.Message); first != nil {
 		result.Item = Item{ID: *first, PushedAt: codec.PushedAt(first)}
 		result.Duplicate = true
 		return
 	}
-	m, p := op.Message, q.priorityOf(op)
-	m.Expires = op.expires(t.now, settings)
+
+	m, p := q.messageOf(i, settings), q.priorityOf(op)
 	count := q.next[p]
 	q.next[p] = codec.Following(count)
-	id := codec.NewID(p, count, t.now, unique, q.l.NeedsMeta(&m))
+	id := codec.NewID(p, count, q.now, random, q.l.NeedsMeta(&m))
 	result.Item = Item{ID: id, PushedAt: codec.PushedAt(&id)}
 	q.dedup.Pushed(&q.ledger, &id, &m)
-	if until := op.heldUntil(t.now); !until.IsZero() {
+
+	until := op.heldUntil(q.now)
+	if until.IsZero() {
+		q.ledger.Add(&id, &m)
+		q.notePushed(&id)
+	} else {
 		q.ledger.AddDelayed(&id, &m, until)
-		if q.limits.discards() {
-			q.notePushedVictim(id, m, until)
-		}
 		result.NextDue = until
-		return
 	}
-	q.ledger.Add(&id, &m)
-	if q.limits.discards() {
-		q.notePushedVictim(id, m, time.Time{})
-	}
-	if q.pushed != nil {
-		q.pushed[id] = struct{}{}
+	if q.limits.evicts() {
+		q.limits.victims.notePushed(&q.ledger, id, m, until)
 	}
 }
 
-// failPushes fails the pushes at priorities with corrupt items, groups that are too large,
-// and all of a group of which one fails. A group is pushes that follow each other.
-func (t *txOps) failPushes(q *queueOps, corrupt map[int64]error, settings *Settings) {
-	for group := range t.pushGroups(q) {
+// failGroups fails the pushes at priorities with corrupt items, groups that are too large, and all
+// of a group of which one fails. A group is pushes that follow each other.
+func (q *queuePushes) failGroups(corrupt map[int64]error, settings *Settings) {
+	for group := range q.groups() {
 		if q.refused[group[0]] {
 			continue
 		}
+
 		var failed error
 		for n, i := range group {
-			err := cmp.Or(t.results[i].Err, corrupt[q.priorityOf(&t.ops[i])])
+			err := cmp.Or(q.results[i].Err, corrupt[q.priorityOf(&q.ops[i])])
 			if err != nil && len(group) > 1 {
 				err = fmt.Errorf("item %d: %w", n, err)
 			}
 			failed = cmp.Or(failed, err)
 		}
 		if failed == nil && len(group) > 1 {
-			failed = t.checkGroup(q.l, group, settings)
+			failed = q.checkGroup(group, settings)
 		}
 		if failed != nil {
-			for _, i := range group {
-				t.results[i].Err = failed
-			}
+			q.failAll(group, failed)
 		}
 	}
 }
 
-// refuseGroups fails groups that are too large whatever the settings are, before anything is read for
-// them: FoundationDB's client takes more memory for thousands of reads than for the items.
-func (t *txOps) refuseGroups(q *queueOps) {
-	for group := range t.pushGroups(q) {
+// refuseGroups fails groups that are too large whatever the settings are, before anything is read
+// for them: FoundationDB's client takes more memory for thousands of reads than for the items.
+func (q *queuePushes) refuseGroups() {
+	for group := range q.groups() {
 		if len(group) == 1 {
 			continue
 		}
-		err := t.checkGroup(q.l, group, &Settings{})
+		err := q.checkGroup(group, &Settings{})
 		if err == nil {
 			continue
 		}
+
 		if q.refused == nil {
 			q.refused = map[int]bool{}
 		}
 		q.refused[group[0]] = true
-		for _, i := range group {
-			t.results[i].Err = err
-		}
+		q.failAll(group, err)
 	}
 }
 
 // checkGroup returns an error if pushes cannot be done in one transaction.
-func (t *txOps) checkGroup(l *codec.Layout, group []int, settings *Settings) error {
+func (q *queuePushes) checkGroup(group []int, settings *Settings) error {
 	size := 0
 	for _, i := range group {
-		op := &t.ops[i]
-		m := op.Message
-		m.Expires = op.expires(t.now, settings)
-		size += l.PushSize(&m, op.delays())
+		m := q.messageOf(i, settings)
+		size += q.l.PushSize(&m, q.ops[i].delays())
 	}
 	if size > maxGroup {
 		return fmt.Errorf("%w: %d items take %d bytes in a transaction: want at most %d: push them in several",
@@ -215,22 +313,25 @@ func (t *txOps) checkGroup(l *codec.Layout, group []int, settings *Settings) err
 // maxGroup leaves room in a transaction for the receipt and the list of queues.
 const maxGroup = kv.MaxTransactionSize - 100_000
 
-// ensureListed adds the queue to the list of queues if it is missing, and removes the
-// mark of whoever wants to take it off.
-func (t *txOps) ensureListed(l *codec.Layout, entry kv.Future[[]byte]) error {
-	value, err := entry.Get()
+// ensureListed adds the queue to the list of queues if it is missing, and removes the mark of
+// whoever wants to take it off.
+func (q *queuePushes) ensureListed() error {
+	if q.listEntry == nil {
+		return nil
+	}
+	value, err := q.listEntry.Get()
 	if err != nil {
 		return err
 	}
+
 	listed := false
 	if value != nil {
 		mark, err := codec.ParseListEntry(value)
 		listed = err == nil && mark == "" // an unreadable entry is written again
 	}
 	if !listed {
-		state.AddToList(l, t.tx, t.now)
-		t.wrote = true
+		q.ledger.AddToList()
 	}
-	t.listed = append(t.listed, l)
+	q.all.listed = append(q.all.listed, q.l)
 	return nil
 }

@@ -62,8 +62,9 @@ func (q *Queue) Peek(r kv.Reader) (Item, error) {
 	return readOne(r, Op{Kind: OpPeek, Queue: q}).item()
 }
 
-// DeadLetters returns the dead-letter queue, unless Settings.DeadLetter names another: in a Keyspace
-// the queue with "-dead" appended to the name, otherwise one inside this queue's own subspace.
+// DeadLetters returns the dead-letter queue, unless Settings.DeadLetter names another: in a
+// Keyspace the queue with "-dead" appended to the name, otherwise one inside this queue's own
+// subspace.
 func (q *Queue) DeadLetters() *Queue { return &Queue{handle{q.l.DeadLetters("")}} }
 
 // Rank is PriorityQueue.Rank, from the front.

@@ -10,16 +10,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// ReadDue is Read, and also returns those of the queues, if they are in a Keyspace, where something is due by now, which
-// OpSweep handles.
-func ReadDue(r kv.Reader, ops []Op, now time.Time) (results []Result, due []QueueName, err error) {
-	results, layouts, err := read(r, ops, &now, state.NoBound)
-	for _, l := range layouts {
-		due = l.AppendName(due)
-	}
-	return results, due, err
-}
-
 // QueueCounts is a queue of a Keyspace, and how many items it has in each state.
 type QueueCounts struct {
 	Name                   string
@@ -31,14 +21,15 @@ type QueuePage struct {
 	Queues []QueueCounts
 	// More says that other queues come after these.
 	More bool
-	// Due is the queues among these, and those left out, where something is due that has not come back or
-	// gone yet: OpSweep does it.
+	// Due is the queues among these, and those left out, where something is due that has not come
+	// back or gone yet: OpSweep does it.
 	Due []QueueName
 }
 
-// ListPriorityQueues returns up to limit priority queues, sorted by name, that come after the given name, "" for the
-// first. Those that have neither items nor settings are left out. What is due by now counts as what it was before, in
-// the queues that QueuePage.Due names. It takes few transactions for each thousand queues, and is not atomic.
+// ListPriorityQueues returns up to limit priority queues, sorted by name, that come after the given
+// name, "" for the first. Those that have neither items nor settings are left out. What is due by
+// now counts as what it was before, in the queues that QueuePage.Due names. It takes few
+// transactions for each thousand queues, and is not atomic.
 //
 // Errors: ErrCorrupt, those of the store, and the context's error.
 func (k *Keyspace) ListPriorityQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
@@ -62,10 +53,12 @@ func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *codec.Bra
 		if err != nil {
 			return page, err
 		}
+
 		used, due, err := k.countQueues(ctx, db, of, names, now)
 		if err != nil {
 			return page, err
 		}
+
 		page.Queues, page.Due = append(page.Queues, used...), append(page.Due, due...)
 		if len(page.Queues) > limit {
 			page.Queues, page.More = page.Queues[:limit], true
@@ -92,6 +85,7 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *codec.Br
 		}
 		ops = append(ops, Op{Kind: OpInfo, Queue: queue, MaxPriorities: NoPriorities})
 	}
+
 	results, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (results []Result, err error) {
 		results, due, err = ReadDue(r, ops, now)
 		return results, err
@@ -99,7 +93,9 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *codec.Br
 	if err != nil {
 		return nil, nil, err
 	}
-	var silent []Target // that have no items, or only those of other programs
+
+	// Queues without items that count may have items of other programs, or settings.
+	var silent []Target
 	for i := range results {
 		if err := results[i].Err; err != nil {
 			return nil, nil, fmt.Errorf("queue %s: %w", names[i], err)
@@ -108,10 +104,13 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *codec.Br
 			silent = append(silent, ops[i].Queue)
 		}
 	}
-	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) { return readEmptiness(r, silent, now) })
+	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) {
+		return readEmptiness(r, silent, now)
+	})
 	if err != nil {
 		return nil, nil, err
 	}
+
 	for i := range results {
 		info := results[i].Info
 		if info.empty() {

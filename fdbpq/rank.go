@@ -6,10 +6,11 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// rank is an OpRank, being read. The counters say how many items other priorities have, and the
+// rank is an OpRank. The counters say how many items other priorities have, and the
 // items of its own priority are counted one by one.
 type rank struct {
-	index    int // into txOps.ops
+	*queueTxn
+	index    int // into txn.ops
 	id       ID
 	end      End
 	item     state.Lookup
@@ -30,8 +31,9 @@ const (
 	maxRankPage   = 1024
 )
 
-// begin starts the reads, of up to about so many bytes of items.
-func (k *rank) begin(r kv.Reader, l *codec.Layout, bytes int) {
+// beginReads implements inspection.
+func (k *rank) beginReads(bytes int) {
+	r, l := k.snapshot, k.l
 	k.item = state.LookUp(l, r, &k.id)
 	key := l.ItemKey(&k.id)
 	k.rest = l.PriorityRange(k.id.Priority)
@@ -42,6 +44,7 @@ func (k *rank) begin(r kv.Reader, l *codec.Layout, bytes int) {
 	}
 	k.asked = kv.RangeOptions{Limit: firstRankPage, Bytes: bytes}
 	k.page = r.GetRange(k.rest, k.asked)
+
 	if l.Fifo {
 		return
 	}
@@ -58,8 +61,12 @@ func (k *rank) begin(r kv.Reader, l *codec.Layout, bytes int) {
 // comes before all numbers.
 const firstNotText = 0x03
 
-// finish sets the result. The error is ErrCorrupt or one of the store.
-func (k *rank) finish(r kv.Reader, l *codec.Layout, returned *state.ItemRoom, result *Result) error {
+// finish implements inspection.
+func (k *rank) finish() error { return k.failOps(k.count(), k.index) }
+
+// count sets the result. The error is ErrCorrupt or one of the store.
+func (k *rank) count() error {
+	result := &k.results[k.index]
 	exists, err := k.item.Exists()
 	if err != nil {
 		return err
@@ -68,6 +75,7 @@ func (k *rank) finish(r kv.Reader, l *codec.Layout, returned *state.ItemRoom, re
 		result.Err = notFound(&k.id)
 		return nil
 	}
+
 	if k.counters != nil {
 		counters, err := k.counters.Get()
 		if err != nil {
@@ -84,14 +92,15 @@ func (k *rank) finish(r kv.Reader, l *codec.Layout, returned *state.ItemRoom, re
 			result.Rank += n
 		}
 	}
-	n, all, err := k.countOwn(r, returned.Page())
+
+	n, all, err := k.countOwn()
 	result.Rank += n
 	result.RankAtLeast = result.RankAtLeast || !all
 	return err
 }
 
-// countOwn counts the items of the same priority, page by page, each with up to about so many bytes.
-func (k *rank) countOwn(r kv.Reader, pageBytes int) (n int64, all bool, err error) {
+// countOwn counts the items of the same priority, page by page.
+func (k *rank) countOwn() (n int64, all bool, err error) {
 	for bytes := 0; ; {
 		pairs, err := k.page.Get()
 		if err != nil {
@@ -101,14 +110,16 @@ func (k *rank) countOwn(r kv.Reader, pageBytes int) (n int64, all bool, err erro
 		if !k.asked.Full(pairs) {
 			return min(n, MaxRank), n <= MaxRank, nil
 		}
+
 		for _, pair := range pairs {
 			bytes += len(pair.Value)
 		}
 		if n > MaxRank || bytes > maxRankBytes {
 			return min(n, MaxRank), false, nil
 		}
+
 		k.rest.Begin = kv.SingleKey(pairs[len(pairs)-1].Key).End
-		k.asked = kv.RangeOptions{Limit: min(4*k.asked.Limit, maxRankPage), Bytes: pageBytes}
-		k.page = r.GetRange(k.rest, k.asked)
+		k.asked = kv.RangeOptions{Limit: min(4*k.asked.Limit, maxRankPage), Bytes: k.returned.Page()}
+		k.page = k.snapshot.GetRange(k.rest, k.asked)
 	}
 }

@@ -11,12 +11,12 @@ import (
 
 var errReadOnly = fmt.Errorf("%w: it is not a peek, len, info, OpGet, OpRank or OpSettings", ErrOp)
 
-// Read runs peeks, lens, infos, OpGet, OpRank and OpSettings in the caller's transaction, and returns one Result for each, in
-// the order of ops. It starts all reads before it waits for the first, so many take hardly
-// more time than one.
+// Read runs peeks, lens, infos, OpGet, OpRank and OpSettings in the caller's transaction, and
+// returns one Result for each, in the order of ops. It starts all reads before it waits for the
+// first, so many take hardly more time than one.
 //
-// Read cannot write, so it does not see items that have fallen due and that no pop, lease,
-// or batch of a Batcher has brought back yet.
+// Read cannot write, so it does not see items that have fallen due and that no pop, lease, or batch
+// of a Batcher has brought back yet.
 //
 // Other operations result in ErrOp. The error that Read returns is one of the store.
 func Read(r kv.Reader, ops []Op) ([]Result, error) {
@@ -24,77 +24,84 @@ func Read(r kv.Reader, ops []Op) ([]Result, error) {
 	return results, err
 }
 
-// read is Read, which returns up to about most bytes of items. Unless now is nil, it also returns the queues where something is due by then.
+// ReadDue is Read, and also returns those of the queues, if they are in a Keyspace, where something
+// is due by now, which OpSweep handles.
+func ReadDue(r kv.Reader, ops []Op, now time.Time) (results []Result, due []QueueName, err error) {
+	results, layouts, err := read(r, ops, &now, state.NoBound)
+	for _, l := range layouts {
+		due = l.AppendName(due)
+	}
+	return results, due, err
+}
+
+// read is Read, which returns up to about most bytes of items. Unless now is nil, it also returns
+// the queues where something is due by then.
 func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, due []*codec.Layout, err error) {
-	results = make([]Result, len(ops))
-	returned := &state.ItemRoom{Most: most}
-	queues := group(ops, results)
+	t := newReadOps(r, ops, most)
+	t.group()
 	for i := range ops {
 		if ops[i].Kind.Writes() {
-			results[i].Err = errReadOnly
+			t.results[i].Err = errReadOnly
 		}
 	}
-	for _, q := range queues {
-		q.beginLens(r)
-		if q.infos != nil {
-			q.infos.begin(r)
-		}
-		if len(q.configs) > 0 {
-			q.ledger.ReadSettings(r, q.l)
-		}
-		if now != nil && q.looks() {
-			q.due.Entries = r.GetRange(q.l.DueRange(*now), kv.RangeOptions{Limit: 1})
-		}
+
+	t.looks.beginLens()
+	t.configs.beginReads()
+	if now != nil {
+		t.beginDueHeads(*now)
 	}
-	inspected := beginInspections(r, queues, returned)
-	if err := readPeeks(r, queues, returned, results); err != nil {
-		return nil, nil, err
-	}
-	for _, q := range queues {
-		if err := q.finishLens(results); err != nil {
-			return nil, nil, err
-		}
-		if err := q.readConfigs(results); err != nil {
+	t.looks.beginItems()
+
+	for _, finish := range [...]func() error{
+		t.peeks.run,
+		t.looks.finishLens,
+		t.configs.finishReads,
+		t.looks.finishItems,
+	} {
+		if err := finish(); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := runInfos(r, queues, returned, results); err != nil {
+	due, err = t.queuesDue()
+	if err != nil {
 		return nil, nil, err
 	}
-	if err := inspected.run(results); err != nil {
-		return nil, nil, err
+	return t.results, due, nil
+}
+
+// newReadOps returns the operations of a transaction that only reads. It has no time, so nothing
+// expires in it.
+func newReadOps(r kv.Reader, ops []Op, most int) *txOps {
+	t := &txOps{txn: txn{
+		snapshot: r, ops: ops, results: make([]Result, len(ops)), returned: state.ItemRoom{Most: most},
+	}}
+	t.tieFamilies()
+	return t
+}
+
+// beginDueHeads starts to read the first entry that is due in each queue where somebody looks.
+func (t *txOps) beginDueHeads(now time.Time) {
+	for _, q := range t.queues {
+		if q.looked {
+			q.due.Entries = t.snapshot.GetRange(q.l.DueRange(now), kv.RangeOptions{Limit: 1})
+		}
 	}
-	for _, q := range queues {
+}
+
+// queuesDue returns the queues that beginDueHeads has found.
+func (t *txOps) queuesDue() (due []*codec.Layout, err error) {
+	for _, q := range t.queues {
 		if q.due.Entries == nil {
 			continue
 		}
+
 		entries, err := q.due.Entries.Get()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if len(entries) > 0 {
 			due = append(due, q.l)
 		}
 	}
-	return results, due, nil
-}
-
-// readPeeks runs the peeks of the queues. The error is one of the store.
-func readPeeks(r kv.Reader, queues []*queueOps, returned *state.ItemRoom, results []Result) error {
-	return eachSome(queues, returned, results, func(queues []*queueOps, share int) error {
-		for _, q := range queues {
-			q.peeks.begin(r, q.l, share)
-		}
-		for _, q := range queues {
-			if err := q.peeks.find(time.Time{}, &q.due); err != nil {
-				return err
-			}
-		}
-		for _, q := range queues {
-			if err := q.peeks.finish(returned, results); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return due, nil
 }

@@ -6,45 +6,57 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// restores is the restores of one queue. They run before the pops, which get what they put
-// back.
+// restores is the restores. They run before the pops, which get what they put back.
 type restores struct {
-	indexes []int // into txOps.ops
+	*txn
+	queues []*queueRestores
+}
+
+// queueRestores is those of one queue.
+type queueRestores struct {
+	*queueTxn
+	indexes []int // into txn.ops
 	reads   []state.Lookup
 }
 
-// restore runs the restores.
-func (t *txOps) restore() error {
-	for _, q := range t.queues {
-		if q.restores == nil {
-			continue
-		}
-		q.ledger.BeginSettings()
-		for _, i := range q.restores.indexes {
-			q.restores.reads = append(q.restores.reads, state.LookUp(q.l, t.tx, &t.ops[i].Item.ID))
+// run finds out which items are in their queues, and puts the others back.
+func (r *restores) run() error {
+	for _, q := range r.queues {
+		q.beginReads()
+	}
+	for _, q := range r.queues {
+		if err := q.finish(); err != nil {
+			return err
 		}
 	}
-	for _, q := range t.queues {
-		if q.restores == nil {
-			continue
+	return nil
+}
+
+func (q *queueRestores) beginReads() {
+	q.ledger.BeginSettings()
+	for _, i := range q.indexes {
+		q.reads = append(q.reads, state.LookUp(q.l, q.tx, &q.ops[i].Item.ID))
+	}
+}
+
+func (q *queueRestores) finish() error {
+	done := map[ID]bool{} // their reads are stale
+	for n, i := range q.indexes {
+		item, read := q.ops[i].Item, &q.reads[n]
+		if done[item.ID] {
+			*read = state.LookUp(q.l, q.tx, &item.ID)
 		}
-		done := map[ID]bool{} // their reads are stale
-		for n, i := range q.restores.indexes {
-			item, read := t.ops[i].Item, &q.restores.reads[n]
-			if done[item.ID] {
-				*read = state.LookUp(q.l, t.tx, &item.ID)
-			}
-			done[item.ID] = true
-			err := read.WantFree(&item.ID)
-			switch {
-			case errors.Is(err, ErrExists):
-				t.results[i].Err = err
-			case err != nil:
+		done[item.ID] = true
+
+		err := read.WantFree(&item.ID)
+		switch {
+		case errors.Is(err, ErrExists):
+			q.results[i].Err = err
+		case err != nil:
+			return err
+		default:
+			if err := q.failOps(q.ledger.Restore(item), i); err != nil {
 				return err
-			default:
-				if err := failOps(t.results, []int{i}, q.ledger.Restore(item)); err != nil {
-					return err
-				}
 			}
 		}
 	}

@@ -22,7 +22,8 @@ func NewMark() Mark {
 type Retired uint8
 
 const (
-	// InUse: the queue has items, settings or message ids whose window is not over, or a Popper is at work on it. It stays listed.
+	// InUse: the queue has items, settings or message ids whose window is not over, or a Popper is
+	// at work on it. It stays listed.
 	InUse Retired = iota
 	// Marked: the queue is empty and now has the new mark.
 	Marked
@@ -64,6 +65,7 @@ func (r *retiring) run(ctx context.Context, db kv.Database) ([]Retired, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	done := make([]Retired, len(r.queues))
 	var empty []Target
 	var places []int
@@ -77,6 +79,7 @@ func (r *retiring) run(ctx context.Context, db kv.Database) ([]Retired, error) {
 	if len(empty) == 0 {
 		return done, nil
 	}
+
 	again, err := kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) ([]Retired, error) {
 		return r.write(tx, empty)
 	})
@@ -92,12 +95,14 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	done := make([]Retired, len(queues))
 	for i, state := range states {
 		done[i] = state.retired()
 		if done[i] != Marked {
 			continue
 		}
+
 		mark, err := codec.ParseListEntry(state.entry)
 		if err != nil {
 			return nil, err
@@ -107,6 +112,7 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 			tx.Set(l.ListKey(), tuple.Tuple{r.now().UnixMicro(), []byte(r.next)}.Pack())
 			continue
 		}
+
 		if state.leftovers { // clearing an empty range costs the store, too
 			l.ClearBesideSettings(tx) // it has none
 		}
@@ -120,9 +126,9 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 type emptiness struct {
 	entry []byte // nil if it is not in the list
 	used  bool
-	// leftovers is whether there are counters, histories, ("m") keys or unique keys, which a program
-	// that pops with the bare recipe leaves behind, or message ids that are over. Without an item they
-	// mean nothing.
+	// leftovers is whether there are counters, histories, ("m") keys or unique keys, which a
+	// program that pops with the bare recipe leaves behind, or message ids that are over. Without
+	// an item they mean nothing.
 	leftovers bool
 }
 
@@ -137,58 +143,74 @@ func (e emptiness) retired() Retired {
 	}
 }
 
+// emptyReads is what readEmptiness reads of a queue: of each range the first key, or the last.
+type emptyReads struct {
+	entry     kv.Future[[]byte]
+	leftovers [4]kv.Future[[]kv.KeyValue]
+	used      [4]kv.Future[[]kv.KeyValue]
+	lastID    kv.Future[[]kv.KeyValue] // the message id that will be over last
+}
+
 // readEmptiness reads all queues in one round trip.
 func readEmptiness(r kv.Reader, queues []Target, now time.Time) ([]emptiness, error) {
-	type reads struct {
-		entry     kv.Future[[]byte]
-		leftovers [4]kv.Future[[]kv.KeyValue]
-		used      [4]kv.Future[[]kv.KeyValue]
-		lastID    kv.Future[[]kv.KeyValue] // that will be over
-	}
-	begun := make([]reads, len(queues))
-	first := func(begin, end []byte) kv.Future[[]kv.KeyValue] {
-		return r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: 1})
-	}
+	begun := make([]emptyReads, len(queues))
 	for i, queue := range queues {
-		l := queue.Layout()
-		all := codec.Within([]byte(l.Prefix))
-		// Histories come before everything else, unique keys after. ("m") keys and counters are next to
-		// each other, and message ids and their entries almost.
-		histories := append(l.Key(codec.KindHistory, 1), 0xff)
-		ids, entries := l.KindRange(codec.KindMsgID), l.KindRange(codec.KindMsgIDEnd)
-		metas, counters := l.Key(codec.KindMeta, 0), append(l.Key(codec.KindCounter, 1), 0xff)
-		uniques := l.Key(codec.KindUnique, 0)
-		begun[i] = reads{
-			entry: r.Get(l.ListKey()),
-			leftovers: [4]kv.Future[[]kv.KeyValue]{
-				first(all.Begin, histories), first(ids.Begin, ids.End), first(metas, counters), first(uniques, all.End),
-			},
-			used: [4]kv.Future[[]kv.KeyValue]{
-				first(histories, ids.Begin), first(ids.End, entries.Begin), first(entries.End, metas), first(counters, uniques),
-			},
-			lastID: r.GetRange(entries, kv.RangeOptions{Limit: 1, Reverse: true}),
-		}
+		begun[i] = beginEmptiness(r, queue.Layout())
 	}
-	states := make([]emptiness, len(queues))
-	for i, read := range begun {
-		entry, err := read.entry.Get()
-		states[i].entry = entry
-		for n := range read.used {
-			leftovers, leftErr := read.leftovers[n].Get()
-			used, usedErr := read.used[n].Get()
-			states[i].leftovers = states[i].leftovers || len(leftovers) > 0
-			states[i].used = states[i].used || len(used) > 0
-			err = errors.Join(err, leftErr, usedErr)
-		}
-		last, lastErr := read.lastID.Get()
-		if err = errors.Join(err, lastErr); len(last) > 0 {
-			until, _, keyErr := queues[i].Layout().ParseMsgIDEnd(last[0].Key)
-			states[i].used = states[i].used || keyErr == nil && until.After(now)
-			states[i].leftovers = true
-		}
-		if err != nil {
+
+	found := make([]emptiness, len(queues))
+	for i := range begun {
+		var err error
+		if found[i], err = begun[i].finish(queues[i].Layout(), now); err != nil {
 			return nil, err
 		}
 	}
-	return states, nil
+	return found, nil
+}
+
+// beginEmptiness starts the reads of a queue. Its keys are ranges of leftovers and of what is in use,
+// in turns.
+func beginEmptiness(r kv.Reader, l *codec.Layout) emptyReads {
+	first := func(begin, end []byte) kv.Future[[]kv.KeyValue] {
+		return r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: 1})
+	}
+
+	all := codec.Within([]byte(l.Prefix))
+	// Histories come before everything else, unique keys after. ("m") keys and counters are next to
+	// each other, and message ids and their entries almost.
+	histories := append(l.Key(codec.KindHistory, 1), 0xff)
+	ids, entries := l.KindRange(codec.KindMsgID), l.KindRange(codec.KindMsgIDEnd)
+	metas, counters := l.Key(codec.KindMeta, 0), append(l.Key(codec.KindCounter, 1), 0xff)
+	uniques := l.Key(codec.KindUnique, 0)
+
+	return emptyReads{
+		entry: r.Get(l.ListKey()),
+		leftovers: [4]kv.Future[[]kv.KeyValue]{
+			first(all.Begin, histories), first(ids.Begin, ids.End), first(metas, counters), first(uniques, all.End),
+		},
+		used: [4]kv.Future[[]kv.KeyValue]{
+			first(histories, ids.Begin), first(ids.End, entries.Begin), first(entries.End, metas), first(counters, uniques),
+		},
+		lastID: r.GetRange(entries, kv.RangeOptions{Limit: 1, Reverse: true}),
+	}
+}
+
+// finish waits for the reads. Entries of message ids are in use until their window is over.
+func (r *emptyReads) finish(l *codec.Layout, now time.Time) (e emptiness, err error) {
+	e.entry, err = r.entry.Get()
+	for n := range r.used {
+		leftovers, leftErr := r.leftovers[n].Get()
+		used, usedErr := r.used[n].Get()
+		e.leftovers = e.leftovers || len(leftovers) > 0
+		e.used = e.used || len(used) > 0
+		err = errors.Join(err, leftErr, usedErr)
+	}
+
+	last, lastErr := r.lastID.Get()
+	if err = errors.Join(err, lastErr); len(last) > 0 {
+		until, _, keyErr := l.ParseMsgIDEnd(last[0].Key)
+		e.used = e.used || keyErr == nil && until.After(now)
+		e.leftovers = true
+	}
+	return e, err
 }

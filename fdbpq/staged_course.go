@@ -33,9 +33,9 @@ type standing struct {
 	leading bool // a pop of this Popper is under way that does not stand in line
 }
 
-// begin decides about the next pop; random is like rand.IntN. Two pops of one Popper would conflict if
-// both tried to take an item.
-func (s *standing) begin(random func(n int) int) course {
+// chooseCourse decides about the next pop; random is like rand.IntN. Two pops of one Popper would conflict
+// if both tried to take an item.
+func (s *standing) chooseCourse(random func(n int) int) course {
 	if s.leading || s.role == follower {
 		return standInLine
 	}
@@ -59,29 +59,4 @@ func (s *standing) ledTo(answer bool) {
 	if answer {
 		s.role = leader
 	}
-}
-
-func (p *Popper) course() course {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.standing.begin(p.random)
-}
-
-func (p *Popper) maySkip(line int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.standing.maySkip(line)
-}
-
-func (p *Popper) ledTo(answer bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.standing.ledTo(answer)
-}
-
-// lead records that a pop which stood in line has served the line.
-func (p *Popper) lead() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.standing.role = leader
 }

@@ -26,12 +26,12 @@ func TestStanding(t *testing.T) {
 		"follower":                {standing{role: follower}, serves, standInLine},
 		"another pop leads":       {standing{role: leader, leading: true}, serves, standInLine},
 	} {
-		if got := test.standing.begin(test.random); got != test.want {
+		if got := test.standing.chooseCourse(test.random); got != test.want {
 			t.Errorf("%s: course %d, want %d", name, got, test.want)
 		}
 	}
 	var s standing
-	if first, second := s.begin(serves), s.begin(serves); first != popDirectly || second != standInLine {
+	if first, second := s.chooseCourse(serves), s.chooseCourse(serves); first != popDirectly || second != standInLine {
 		t.Errorf("two pops at once: courses %d and %d", first, second)
 	}
 	for role, want := range map[role]bool{newcomer: false, leader: true, follower: false} {
@@ -56,7 +56,7 @@ func TestSkipsOfALine(t *testing.T) {
 		served := 0
 		for range draws {
 			s := standing{role: leader, line: line}
-			if s.begin(random.IntN) == serveLine {
+			if s.chooseCourse(random.IntN) == serveLine {
 				served++
 			}
 		}

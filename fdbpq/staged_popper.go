@@ -24,11 +24,11 @@ import (
 // at once. It leads again when one of them has served the line. So usually one Popper leads,
 // the others follow, and nothing conflicts.
 //
-// A leader that saw n requests in line skips them with 2n pops of 2n+1. With the other one it serves
-// the line, and takes its own item after theirs. It never skips more than 32 requests. So among few
-// processes two pops of three take a single transaction, and the median time of a pop stays near that of
-// plain pops; among many nearly all stand in line, which gives the highest rate. More than 30n+15
-// pops skip a request once in a million times.
+// A leader that saw n requests in line skips them with 2n pops of 2n+1. With the other one it
+// serves the line, and takes its own item after theirs. It never skips more than 32 requests. So
+// among few processes two pops of three take a single transaction, and the median time of a pop
+// stays near that of plain pops; among many nearly all stand in line, which gives the highest rate.
+// More than 30n+15 pops skip a request once in a million times.
 //
 // A pop in line checks for its answer, an item or "empty", until there is one. It serves the
 // line itself if its request is the first and no other Popper has taken an item between two
@@ -64,34 +64,6 @@ type Popper struct {
 	}
 }
 
-// These values come from measurements with BenchmarkContention.
-const (
-	// RequestLife is how long a request waits to be served. After that its owner, if it
-	// is still there, registers it again.
-	RequestLife = 10 * time.Second
-	// AnswerLife is how long an answer waits to be collected.
-	AnswerLife = 30 * time.Second
-	// ClaimLife is how long a pop has to find out that it took an item, for example
-	// because the store cannot be reached.
-	ClaimLife = time.Hour
-	// SweepEvery is how often a Popper handles what is due.
-	SweepEvery = 5 * time.Second
-	// minPatience and MaxPatience bound how long the first in line may stay there before a
-	// request serves the line that would leave it to a leader or to the first, in addition to two
-	// expected waits. Each request draws its own, so that not all lose patience at once.
-	minPatience = 100 * time.Millisecond
-	MaxPatience = time.Second
-	// ServeLimit is the most requests served by one transaction.
-	ServeLimit = 256
-	// ServeBytes is about the most bytes of values served by one transaction.
-	ServeBytes = 1_000_000
-	// minPoll and maxPoll bound the time between two checks for an answer.
-	minPoll = time.Millisecond
-	maxPoll = 200 * time.Millisecond
-	// withdrawTime is how long a pop may take to withdraw after its context has ended.
-	withdrawTime = 2 * time.Second
-)
-
 // NewPopper returns a Popper for the queue q in db.
 func NewPopper(db kv.Database, q Target) *Popper {
 	return &Popper{db: db, q: q, l: q.Layout(), now: time.Now, random: rand.IntN}
@@ -116,6 +88,7 @@ func (p *Popper) pop(ctx context.Context, end End) (Item, error) {
 	if err := p.Settle(ctx); err != nil {
 		return Item{}, err
 	}
+
 	r := p.newRequest(end)
 	began := time.Now()
 	result, err := p.tryAtOnce(ctx, r)
@@ -123,6 +96,7 @@ func (p *Popper) pop(ctx context.Context, end End) (Item, error) {
 		r.slowest = time.Since(began)
 		result, err = p.awaitAnswer(ctx, r, err)
 	}
+
 	p.finish(r, err == nil && result.Err == nil)
 	if err != nil {
 		return Item{}, err
@@ -160,6 +134,7 @@ func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err
 	case serveLine:
 		result, err = p.serve(ctx, r)
 	}
+
 	if course != standInLine {
 		p.ledTo(result != nil)
 	}
@@ -169,10 +144,36 @@ func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err
 	return result, err
 }
 
+func (p *Popper) course() course {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.standing.chooseCourse(p.random)
+}
+
+func (p *Popper) maySkip(line int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.standing.maySkip(line)
+}
+
+func (p *Popper) ledTo(answer bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.standing.ledTo(answer)
+}
+
+// lead records that a pop which stood in line has served the line.
+func (p *Popper) lead() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.standing.role = leader
+}
+
 // errMayNotSkip ends a transaction that has found a line which it may not skip.
 var errMayNotSkip = errors.New("fdbpq: there is a line")
 
-// popDirectly takes an item. Meanwhile it looks for a line, and returns errMayNotSkip if it may not skip it.
+// popDirectly takes an item. Meanwhile it looks for a line, and returns errMayNotSkip if it may not
+// skip it.
 func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
 		line := tx.Snapshot().GetRange(p.l.RequestRange(), kv.RangeOptions{Limit: MaxSkipped + 1})
@@ -180,10 +181,12 @@ func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, e
 		if err := p.sweepIfDue(tx, now); err != nil {
 			return err
 		}
+
 		results, err := Apply(tx, []Op{{Kind: OpPop, End: r.end, Queue: p.q}}, now)
 		if err != nil {
 			return err
 		}
+
 		requests, err := line.Get()
 		if err != nil {
 			return err
@@ -191,6 +194,7 @@ func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, e
 		if !p.maySkip(len(requests)) {
 			return errMayNotSkip
 		}
+
 		result = &results[0]
 		if result.Err == nil {
 			r.claim(tx, state.TakenItem{L: p.l, Item: &result.Item}, now)
@@ -200,6 +204,7 @@ func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, e
 	if err != nil {
 		return nil, err
 	}
+
 	if errors.Is(result.Err, ErrNoRoom) { // it has made some for the next
 		return p.popDirectly(ctx, r)
 	}

@@ -10,6 +10,34 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
+// These values come from measurements with BenchmarkContention.
+const (
+	// RequestLife is how long a request waits to be served. After that its owner, if it
+	// is still there, registers it again.
+	RequestLife = 10 * time.Second
+	// AnswerLife is how long an answer waits to be collected.
+	AnswerLife = 30 * time.Second
+	// ClaimLife is how long a pop has to find out that it took an item, for example
+	// because the store cannot be reached.
+	ClaimLife = time.Hour
+	// SweepEvery is how often a Popper handles what is due.
+	SweepEvery = 5 * time.Second
+	// minPatience and MaxPatience bound how long the first in line may stay there before a
+	// request serves the line that would leave it to a leader or to the first, in addition to two
+	// expected waits. Each request draws its own, so that not all lose patience at once.
+	minPatience = 100 * time.Millisecond
+	MaxPatience = time.Second
+	// ServeLimit is the most requests served by one transaction.
+	ServeLimit = 256
+	// ServeBytes is about the most bytes of values served by one transaction.
+	ServeBytes = 1_000_000
+	// minPoll and maxPoll bound the time between two checks for an answer.
+	minPoll = time.Millisecond
+	maxPoll = 200 * time.Millisecond
+	// withdrawTime is how long a pop may take to withdraw after its context has ended.
+	withdrawTime = 2 * time.Second
+)
+
 // request is one pop, as the Popper that makes it sees it.
 type request struct {
 	l                             *codec.Layout

@@ -29,9 +29,9 @@ func (p *Popper) serveIn(tx kv.Transaction, s *serving) error {
 	return s.serveLine()
 }
 
-// served returns the result of the Popper's own request, if that was among those that a transaction has
-// served. err is the error of the transaction. After one that is retryable, or leaves the outcome
-// unknown, the Popper checks for its answer again.
+// served returns the result of the Popper's own request, if that was among those that a transaction
+// has served. err is the error of the transaction. After one that is retryable, or leaves the
+// outcome unknown, the Popper checks for its answer again.
 func (p *Popper) served(ctx context.Context, s *serving, err error) (*Result, error) {
 	s.own.first = "" // unknown now
 	if err == nil && s.behind {
@@ -40,6 +40,7 @@ func (p *Popper) served(ctx context.Context, s *serving, err error) (*Result, er
 	if err != nil {
 		return nil, err
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.standing.line = 0
@@ -95,6 +96,7 @@ func (s *serving) readLine(limit int) error {
 	if err != nil {
 		return err
 	}
+
 	for _, pair := range pairs {
 		w, err := s.l.ParseRequest(pair)
 		if err != nil {
@@ -106,6 +108,7 @@ func (s *serving) readLine(limit int) error {
 			s.line = append(s.line, w)
 		}
 	}
+
 	if s.joins {
 		s.line = append(s.line, &codec.LineEntry{End: s.own.end, ID: s.own.id})
 	}
@@ -129,6 +132,7 @@ func (s *serving) serveLine() error {
 	if err := s.findItems(); err != nil {
 		return err
 	}
+
 	limits, err := g.Limits()
 	if err != nil {
 		return err
@@ -139,6 +143,7 @@ func (s *serving) serveLine() error {
 		}
 		return nil
 	}
+
 	if s.behind {
 		return nil
 	}
@@ -149,6 +154,7 @@ func (s *serving) serveLine() error {
 		}
 		return nil
 	}
+
 	for _, w := range s.line {
 		item, err := s.items.Next(w.End)
 		if err != nil {
@@ -217,12 +223,14 @@ func (s *serving) give(w *codec.LineEntry, item *state.Stored, g *state.Ledger) 
 	if item.Err != nil {
 		return item.Err
 	}
+
 	s.items.NoteTaken(w.End, item)
 	s.tx.AddReadConflict(kv.SingleKey(item.Pair.Key))
 	s.dequeue(w)
 	g.Detach(item)
 	s.served++
 	s.bytes += len(item.Pair.Value)
+
 	if w.ID == s.own.id {
 		item.BeginRead(s.tx, s.l, 0)
 		past, err := s.history(&item.Item.ID)
@@ -241,6 +249,7 @@ func (s *serving) give(w *codec.LineEntry, item *state.Stored, g *state.Ledger) 
 			return nil
 		}
 	}
+
 	s.answer(w, &item.Item.ID)
 	s.tx.Set(s.l.PartKey(codec.PartValue, w.ID), item.Pair.Value)
 	return nil

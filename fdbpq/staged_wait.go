@@ -19,6 +19,7 @@ func (p *Popper) awaitAnswer(ctx context.Context, r *request, err error) (result
 	waited := time.Duration(0)
 	r.patience += 2 * expected // because it checks only so often
 	var backoff kv.Backoff
+
 	for result == nil {
 		lost := errors.Is(err, kv.ErrConflict) // so another transaction has changed the request
 		switch {
@@ -35,11 +36,13 @@ func (p *Popper) awaitAnswer(ctx context.Context, r *request, err error) (result
 			waited += pause
 			sleep(ctx, pause*3/4+rand.N(pause/2))
 		}
+
 		start := time.Now()
 		result, err = p.checkAnswer(ctx, r)
 		r.slowest = max(r.slowest, time.Since(start))
 	}
-	if !r.collected {
+
+	if !r.collected { // it has served the line itself
 		p.lead()
 	}
 	p.noteWait(p.now().Sub(began))
@@ -71,6 +74,8 @@ func (p *Popper) checkAnswer(ctx context.Context, r *request) (result *Result, e
 		if r.key != nil {
 			registered = tx.Get(r.key)
 		}
+
+		// An attempt of unknown outcome may have taken an item.
 		if len(r.claims) > 0 {
 			taken, err := r.committedClaim(tx.Get(r.claimKey))
 			if err != nil {
@@ -82,6 +87,7 @@ func (p *Popper) checkAnswer(ctx context.Context, r *request) (result *Result, e
 				return nil
 			}
 		}
+
 		value, err := answer.Get()
 		if err != nil {
 			return err
@@ -90,6 +96,8 @@ func (p *Popper) checkAnswer(ctx context.Context, r *request) (result *Result, e
 			result, err = p.collect(tx, r, value)
 			return err
 		}
+
+		// Without an answer, the place in line may have expired.
 		if registered != nil {
 			if value, err = registered.Get(); err != nil {
 				return err
@@ -98,12 +106,14 @@ func (p *Popper) checkAnswer(ctx context.Context, r *request) (result *Result, e
 		if value == nil {
 			return p.register(tx, r, line, claims)
 		}
+
 		if err := p.look(r, line, claims); err != nil || !r.shouldServe(p.now()) {
 			return err
 		}
 		s = &serving{l: p.l, own: r}
 		return p.serveIn(tx, s)
 	})
+
 	if s != nil {
 		result, err = p.served(ctx, s, err)
 	}
@@ -119,15 +129,18 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 	if err != nil {
 		return nil, err
 	}
+
 	r.fence(tx)
 	state.ClearUntil(p.l, tx, a.Deadline, r.answerKey)
 	if a.Item == nil {
 		return &Result{Err: ErrEmpty}, nil
 	}
+
 	now := p.now()
 	g := state.NewLedger(tx, p.l, now, nil)
 	g.BeginSettings() // for MaxBytes
-	read, s, history := tx.Get(r.valueKey), state.BeginItem(p.l, tx, a.Item, 0), state.ReadHistory(p.l, tx, a.Item)
+	read, history := tx.Get(r.valueKey), state.ReadHistory(p.l, tx, a.Item)
+	s := state.BeginItem(p.l, tx, a.Item, 0)
 	value, err := read.Get()
 	if err != nil {
 		return nil, err
@@ -135,11 +148,14 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 	if err := s.Load(tx, p.l, value, false); codec.UnlessCorrupt(err) != nil {
 		return nil, err
 	}
+
+	// An item that cannot be read goes back, as if it had not been given.
 	tx.Clear(r.valueKey)
 	if s.Err != nil {
 		g.Attach(a.Item, value)
 		return &Result{Err: s.Err}, g.Flush()
 	}
+
 	past, err := history.Get()
 	if err != nil {
 		return nil, err
@@ -180,8 +196,8 @@ func (p *Popper) joinLine(tx kv.Transaction, r *request) error {
 	return p.register(tx, r, p.readLine(tx, r), p.lastClaim(tx))
 }
 
-// register puts the request in line: at its old place, because an earlier attempt may still commit, or after
-// the last request if it has none. inLine is what readLine returned.
+// register puts the request in line: at its old place, because an earlier attempt may still commit,
+// or after the last request if it has none. inLine is what readLine returned.
 func (p *Popper) register(tx kv.Transaction, r *request, inLine, claims kv.Future[[]kv.KeyValue]) error {
 	line, err := inLine.Get()
 	if err != nil {
@@ -191,6 +207,7 @@ func (p *Popper) register(tx kv.Transaction, r *request, inLine, claims kv.Futur
 	if err != nil {
 		return err
 	}
+
 	if r.key == nil {
 		count := int64(0)
 		if len(line) > 0 {
@@ -202,6 +219,7 @@ func (p *Popper) register(tx kv.Transaction, r *request, inLine, claims kv.Futur
 		}
 		r.key = p.l.RequestKey(count, r.id)
 	}
+
 	r.fence(tx)
 	tx.Set(r.key, codec.EncodeRequest(r.end, p.now().Add(RequestLife)))
 	r.first, r.soonFirst = "", len(line) == 0

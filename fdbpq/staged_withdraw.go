@@ -53,6 +53,7 @@ func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
 	if !r.attempted() {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ended), withdrawTime)
 	defer cancel()
 	if failed := p.erase(ctx, r); failed != nil {
@@ -75,6 +76,7 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 		if err != nil {
 			return err
 		}
+
 		g := state.NewLedger(tx, p.l, p.now(), nil)
 		if taken != nil {
 			if err := g.Restore(taken.Item); err != nil {
@@ -95,6 +97,8 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 		if err := g.Flush(); err != nil {
 			return err
 		}
+
+		// Also what is not there, so that no attempt on its way commits later.
 		if r.key != nil {
 			tx.Clear(r.key)
 		}

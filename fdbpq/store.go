@@ -32,8 +32,8 @@ type StoreOptions struct {
 // there is none. Any number of programs may call it at the same time; all get the same ID.
 // It retries errors that are [kv.Retryable], and commits of unknown outcome, until ctx ends.
 //
-// Errors: *MismatchError, ErrStoreVersion, ErrUnfinished, ErrCorrupt. After any other error, which is one
-// of the store, it can be called again.
+// Errors: *MismatchError, ErrStoreVersion, ErrUnfinished, ErrCorrupt. After any other error, which
+// is one of the store, it can be called again.
 //
 // Queues without a record, from an earlier version, are assumed to have the settings of
 // the Keyspace. The exception is a Keyspace of TupleValues in a store where some value is
@@ -55,6 +55,7 @@ func OpenStore(ctx context.Context, db kv.Database, k *Keyspace, o StoreOptions)
 // ReadStore returns what OpenStore would, and writes nothing: without an ID if there is no record.
 func (k *Keyspace) ReadStore(r kv.Reader, o StoreOptions) (Store, error) {
 	reads := []kv.Future[[]byte]{r.Get(k.s.StoreKey(k.s.Priority.Root)), r.Get(k.s.StoreKey(k.s.Fifo.Root))}
+
 	var store Store
 	for _, read := range reads {
 		value, err := read.Get()
@@ -73,6 +74,7 @@ func (k *Keyspace) ReadStore(r kv.Reader, o StoreOptions) (Store, error) {
 		}
 		store.ID = record.ID
 	}
+
 	if store.ID == "" && o.Exclusive {
 		return store, k.checkAlone(r)
 	}
@@ -89,6 +91,7 @@ func (k *Keyspace) checkAlone(r kv.Reader) error {
 	next := k.s.Base.Pack(tuple.Tuple{""})[:prefix+1] // where tuples that begin with a string start
 	end := slices.Clone(next)
 	end[prefix]++
+
 	var others []string
 	for range maxRoots {
 		pairs, err := r.GetRange(kv.Range{Begin: next, End: end}, kv.RangeOptions{Limit: 1}).Get()
@@ -98,12 +101,14 @@ func (k *Keyspace) checkAlone(r kv.Reader) error {
 		if len(pairs) == 0 {
 			break
 		}
+
 		first, _, err := tuple.DecodeString(pairs[0].Key[prefix:])
 		if err != nil {
 			next = kv.SingleKey(pairs[0].Key).End // not a key of ours
 			continue
 		}
 		next = codec.Within(k.s.Base.Pack(tuple.Tuple{first})).End
+
 		root, registered := strings.CutSuffix(first, codec.ListSuffix)
 		if registered && root != k.s.Priority.Root && root != k.s.Fifo.Root {
 			others = append(others, root)
@@ -115,6 +120,7 @@ func (k *Keyspace) checkAlone(r kv.Reader) error {
 			others = append(others, root)
 		}
 	}
+
 	if len(others) == 0 {
 		return nil
 	}
@@ -133,6 +139,7 @@ func (k *Keyspace) makeStore(tx kv.Transaction) (Store, error) {
 	if err := k.checkValues(tx, layouts); err != nil {
 		return Store{}, err
 	}
+
 	record := k.s.Record(rand.Text())
 	for _, root := range []string{k.s.Priority.Root, k.s.Fifo.Root} {
 		tx.Set(k.s.StoreKey(root), record.Encode())
@@ -174,6 +181,7 @@ func (k *Keyspace) checkValues(tx kv.Transaction, layouts []*codec.Layout) error
 	for i, l := range layouts {
 		reads[i] = tx.Snapshot().GetRange(l.ItemRange(), kv.RangeOptions{Limit: sampleItems})
 	}
+
 	for i, read := range reads {
 		pairs, err := read.Get()
 		if err != nil {

@@ -34,8 +34,8 @@ type ledger struct {
 func (g *ledger) note(r *Request, ops []fdbpq.Op, results []fdbpq.Result, ended bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ends[r.Number] > 0 {
-		g.t.Errorf("request %d was called after its end", r.Number)
+	if g.ends[numberOf(r)] > 0 {
+		g.t.Errorf("request %d was called after its end", numberOf(r))
 	}
 	if r.Wait != nil {
 		g.seen = append(g.seen, r.Waiting())
@@ -56,9 +56,9 @@ func (g *ledger) note(r *Request, ops []fdbpq.Op, results []fdbpq.Result, ended 
 		}
 	}
 	if ended {
-		g.ends[r.Number]++
-		if late := time.Since(g.latest[r.Number]); late > 0 {
-			g.t.Errorf("request %d ended %v too late", r.Number, late)
+		g.ends[numberOf(r)]++
+		if late := time.Since(g.latest[numberOf(r)]); late > 0 {
+			g.t.Errorf("request %d ended %v too late", numberOf(r), late)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (g *ledger) Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result) {
 }
 
 func (g *ledger) Deliver(r *Request, ops []fdbpq.Op, results []fdbpq.Result) bool {
-	more := r.Number%10 != 0
+	more := numberOf(r)%10 != 0
 	g.note(r, ops, results, !more)
 	return more
 }
@@ -127,8 +127,9 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 	var d *Dispatcher
 	d = New(Options{
 		DB: db, Keyspace: keyspace, Now: clock.now, Lanes: 2, MaxBatch: 20, MaxBatchBytes: 4 << 20, MaxPending: 1 << 20, MaxPendingBytes: 64 << 20,
-		MaxWaiters: 1 << 20, RequestTimeout: 4 * time.Second, Warn: func(string, ...any) {}, BatchDone: func(int) {}, GiveBack: givesBack(&d),
+		MaxWaiters: 1 << 20, RequestTimeout: 4 * time.Second, Warn: func(string, ...any) {}, BatchDone: func(int) {}, RequeueLate: givesBack(&d),
 	})
+	newMoves().watch(t, d)
 	stop := run(t, d)
 	g := &ledger{
 		t: t, latest: map[uint64]time.Time{}, ends: map[uint64]int{}, tokens: map[*Queue][]fdbpq.Token{},
@@ -203,7 +204,7 @@ func (g *ledger) submit(d *Dispatcher, random *rand.Rand, n uint64) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	r := &Request{Queue: q, Replier: g, Number: n, Received: time.Now(), Reply: "reply", Size: 10}
+	r := &Request{Queue: q, Replier: number(g, n), Received: time.Now(), Size: 10}
 	op := fdbpq.Op{Kind: fdbpq.OpPop, Queue: q.Target, End: fdbpq.End(random.IntN(2))}
 	if random.IntN(3) == 0 {
 		op.Kind, op.Lease = fdbpq.OpLease, fdbpq.MinLease+time.Duration(random.Int64N(int64(20*time.Second)))

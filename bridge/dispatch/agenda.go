@@ -26,8 +26,8 @@ type agenda struct {
 	limit   int
 }
 
-// maxTasks limits the tasks, to about 60 MB. Beyond it, the sweeper goes through the list of queues again
-// and again.
+// maxTasks limits the tasks, to about 60 MB. Beyond it, the sweeper goes through the list of queues
+// again and again.
 const maxTasks = 1 << 18
 
 func newAgenda(limit int) agenda {
@@ -56,8 +56,8 @@ func (a *agenda) add(t task) bool {
 	return true
 }
 
-// take takes up to limit tasks that are to be done by now, the earliest first.
-func (a *agenda) take(now time.Time, limit int) (tasks []task) {
+// takeDue takes up to limit tasks that are to be done by now, the earliest first.
+func (a *agenda) takeDue(now time.Time, limit int) (tasks []task) {
 	for len(tasks) < limit && len(a.heap) > 0 && !a.heap[0].at.After(now) {
 		t := heap.Pop(&a.heap).(*task)
 		delete(a.byQueue, t.queue)

@@ -2,200 +2,10 @@ package dispatch
 
 import (
 	"errors"
-	"fmt"
 	"slices"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// queuesUpLocked reports whether the request has to take its place in the line of its queue:
-// it waits, or it pops where others wait.
-func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
-	if !takesItem(ops[len(ops)-1].Kind) {
-		return false
-	}
-	return r.Wait != nil || l.lineLocked(r.Queue) != nil
-}
-
-// queueUpLocked puts a request into the line of its queue. If nobody was there before it, it
-// looks for items with this batch. Otherwise it waits its turn, because the queue is empty or
-// about to be looked at.
-func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
-	w := newWaiter(r, ops)
-	if w.gone && len(w.acks) == 0 {
-		l.joinLocked(w)
-		l.leaveGoneLocked(w) // before it takes anything
-		return
-	}
-	ln := l.lineLocked(r.Queue)
-	first := ln == nil || ln.inFlight == 0 && (!ln.last.parked || len(w.acks) > 0 && ln.atLimit)
-	if len(w.acks) > 0 && !first {
-		// The acknowledgements do not wait. What they end gets its place once that is done.
-		b.addWaiter(w, w.acks, r.Received)
-		return
-	}
-	ln = l.joinLocked(w)
-	if first {
-		ln.unsure = true
-		ln.budget += w.wanted
-		l.reserveLocked(b, ln, w.wanted)
-		b.reserved += len(w.acks)
-		b.bytes += r.Size
-		return
-	}
-	l.parkBehindLocked(w)
-	switch {
-	case !w.waits():
-		l.wakeLineLocked(ln, wakeBudget)
-	case ln.atLimit && !w.leases(): // which keeps others back, but there are items
-		ln.budget, ln.unsure = max(ln.budget, w.wanted), true
-		l.readyLocked(ln)
-	}
-}
-
-// queueBehindLocked puts a request that does not wait into the line of its queue, behind a batch that
-// pops from it. The next batch looks.
-func (l *lane) queueBehindLocked(r *Request, ops []fdbpq.Op) {
-	w := newWaiter(r, ops)
-	ln := l.joinLocked(w)
-	l.parkBehindLocked(w)
-	l.wakeLineLocked(ln, wakeBudget)
-}
-
-// parkBehindLocked parks a waiter that has not looked, but found others before it.
-func (l *lane) parkBehindLocked(w *waiter) {
-	w.tried = true
-	l.parkLocked(w)
-}
-
-// serveLocked has the batch serve a line as well if a request in it makes items of its queue
-// ready. Where pushes are kept apart, the next batch does.
-func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
-	ln := l.lineLocked(r.Queue)
-	if ln == nil {
-		return
-	}
-	if has(ops, fdbpq.OpConfigure) || has(ops, fdbpq.OpPurge) { // it may end a pause, or any number of leases
-		l.wakeLineLocked(ln, wakeBudget)
-	}
-	n := fills(ops)
-	if ended := ends(ops); ended > 0 {
-		ln.freed = true
-		if ln.limited {
-			ln.atLimit = false
-			n = max(n, ended)
-		}
-	}
-	ln.budget += n
-	if n > 0 && !apart && ln.inFlight == 0 && ln.servable() && !l.d.load.keepsTooMuchOf(ln.queue) {
-		l.reserveLocked(b, ln, min(n, max(l.d.options.MaxBatch-len(b.ops)-b.reserved, 1)))
-	}
-	l.readyLocked(ln)
-}
-
-// fills returns how many items the operations can make ready.
-func fills(ops []fdbpq.Op) (n int) {
-	for i := range ops {
-		switch ops[i].Kind {
-		case fdbpq.OpRestore, fdbpq.OpMove:
-			n++
-		case fdbpq.OpPush, fdbpq.OpNak:
-			if ops[i].Delay <= 0 { // with Backoff there may be no delay, nor with Op.At
-				n++
-			}
-		}
-	}
-	return n
-}
-
-// ends returns how many leases the operations can end.
-func ends(ops []fdbpq.Op) (n int) {
-	for i := range ops {
-		switch ops[i].Kind {
-		case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm, fdbpq.OpRemove, fdbpq.OpPurge:
-			n++
-		}
-	}
-	return n
-}
-
-// reserveLocked reserves room in the batch for pops of a line.
-func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
-	if ln.reserved == 0 {
-		b.lines = append(b.lines, ln)
-	}
-	ln.reserved += pops
-	b.reserved += pops
-	b.bytes += pops * l.popCost(ln.queue)
-}
-
-// popCost is about how many bytes a pop adds to a transaction.
-func (l *lane) popCost(q *Queue) int { return l.itemSize(q) + opOverhead }
-
-// takeReadyLocked reserves room for the lines that are to be looked at, and leaves half of the
-// batch to requests.
-func (l *lane) takeReadyLocked(b *batch) {
-	if frees := l.d.load.frees.Load(); frees != l.mu.frees {
-		l.mu.frees = frees
-		l.mu.ready = append(l.mu.waiting, l.mu.ready...)
-		l.mu.waiting = nil
-	}
-	pops, bytes := max(l.d.options.MaxBatch/2, 1), l.d.options.MaxBatchBytes/2
-	n := 0
-	for ; n < len(l.mu.ready) && b.reserved < pops && b.bytes < bytes; n++ {
-		ln := l.mu.ready[n]
-		if l.d.load.keepsTooMuchOf(ln.queue) {
-			l.mu.waiting = append(l.mu.waiting, ln)
-			continue
-		}
-		ln.ready = false
-		// Without a budget, another request had it looked at meanwhile. A line without pops must
-		// not come into a batch, which could end up empty and would never be answered.
-		if ln.budget > 0 && ln.servable() && ln.inFlight == 0 && ln.reserved == 0 {
-			room := max((bytes-b.bytes)/l.popCost(ln.queue), 1)
-			l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved, room))
-		}
-	}
-	clear(l.mu.ready[:n])
-	l.mu.ready = slices.Delete(l.mu.ready, 0, n)
-}
-
-// addPopsLocked adds the operations of those that are first in line.
-func (l *lane) addPopsLocked(b *batch) {
-	now := time.Now()
-	for _, ln := range b.lines {
-		room := ln.reserved
-		ln.attempt = attempt{unsure: ln.unsure}
-		for w := ln.first; w != nil && room > 0; w = w.next {
-			if ln.atLimit && w.parked && w.leases() {
-				continue
-			}
-			n, received := w.wanted, w.request.Received
-			if w.late {
-				received = w.request.Wait.Until // it would leave the others half of their time
-			} else if w.parked && w.waits() {
-				n, received = min(n, room), now // it is in no hurry
-			}
-			l.popBuffer = w.appendPops(append(l.popBuffer[:0], w.acks...), n)
-			b.addWaiter(w, l.popBuffer, received)
-			w.inBatch = true
-			room -= n
-			ln.attempt.pops += n
-		}
-		ln.attempt.left = max(ln.budget-ln.attempt.pops, 0)
-		ln.budget, ln.unsure, ln.reserved, ln.freed = 0, false, 0, false
-		ln.inFlight++
-	}
-	b.reserved = 0
-}
-
-// addWaiter adds operations of a waiter.
-func (b *batch) addWaiter(w *waiter, ops []fdbpq.Op, received time.Time) {
-	r := Request{Queue: w.request.Queue, Received: received, Reply: w.request.Reply, span: len(ops), waiter: w}
-	b.add(&r, ops)
-}
 
 // finishWaiters ends a batch for the lines that had operations in it: it succeeded with these
 // results, or failed. Waiters that have not ended wait on.
@@ -203,125 +13,115 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 	l.mu.Lock()
 	at := slices.Index(l.mu.inFlight, b)
 	l.mu.inFlight = slices.Delete(l.mu.inFlight, at, at+1)
+
 	for i := range b.requests {
 		w := b.requests[i].waiter
 		if w == nil {
 			continue
 		}
-		w.inBatch = false
 		switch {
-		case w.line == nil && w.ended:
-			l.uncount(w)
-			l.d.releaseWaiter(&w.request)
-		case w.line == nil: // its acknowledgements are done
+		case w.state == waiterAcking && w.answered:
+			l.moveWaiter(w, waiterLeft)
+			l.d.release(&w.request)
+		case w.state == waiterAcking:
 			l.wakeLineLocked(l.joinLocked(w), wakeBudget)
 			l.parkLocked(w)
-		case w.ended:
+		case w.answered:
 			l.leaveLocked(w)
 		default:
 			l.parkLocked(w)
 		}
 	}
-	var done []*waiter
-	var why []error // of done
+
+	// A line whose requests the batch was split by is done with the last of them.
+	var ended []ending
 	for _, ln := range b.lines {
 		ln.inFlight--
 		if failed != nil {
 			ln.attempt.failed = failed
 		}
 		if ln.inFlight == 0 {
-			some, err := l.endAttemptLocked(b, ln)
-			for _, w := range some {
-				done, why = append(done, w), append(why, w.waitedFor(err))
-			}
+			ended = l.endAttemptLocked(b, ln, ended)
 		}
 	}
 	if results != nil && len(l.mu.lines) > 0 {
 		l.noteDuesLocked(b, results)
 	}
 	l.mu.Unlock()
-	for i, w := range done {
-		l.end(w, why[i])
+
+	for _, e := range ended {
+		l.endWaiter(e.waiter, e.why)
 	}
 }
 
-// errSettles is for requests whose time is up while a batch of unknown outcome is not settled.
-var errSettles = fmt.Errorf("%w: the store does not answer, and the request got no item: try again", ErrUnavailable)
-
-// endAttemptLocked decides when the line is looked at next. It returns the requests that do not
-// wait for more, and why they end.
-func (l *lane) endAttemptLocked(b *batch, ln *line) (done []*waiter, why error) {
+// endAttemptLocked decides when the line is looked at next. It takes the waiters that do not wait
+// for more out of the line, and appends them to ended.
+func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	f := &ln.attempt
 	if ln.failed = f.failed; errors.Is(f.failed, ErrUnknownOutcome) {
 		ln.failed = errSettles
 	}
-	ln.atLimit = f.full != nil && !ln.freed
-	ln.limited = ln.limited || f.full != nil
+
+	switch {
+	case f.full != nil && ln.state != lineStale:
+		ln.limit = limitInForce
+	case f.full != nil:
+		ln.limit = limitMet
+	default: // no lease has met it again
+		ln.limit = min(ln.limit, limitMet)
+	}
+	l.moveLine(ln, lineQuiet)
+
 	switch {
 	case f.failed != nil:
-		l.lookLocked(ln, l.timers.now()+retryPause)
+		l.lookByLocked(ln, l.timers.now()+retryPause)
 	case f.empty != nil:
-		ln.nothing, why = f.empty, f.empty
+		ln.nothing = f.empty
 		if !f.due.IsZero() {
-			l.dueLocked(ln, f.due)
+			l.lookWhenDueLocked(ln, f.due)
 		}
 		ln.emptied = b.number
-		done = l.removeEndingLocked(ln)
+		ended = l.removeEndingLocked(ln, f.empty, ended)
 	case f.full != nil:
 		ln.nothing = leasedError{f.full}
 		if !f.due.IsZero() {
-			l.dueLocked(ln, f.due)
+			l.lookWhenDueLocked(ln, f.due)
 		}
 		ln.noLease = b.number
-		done = l.removeEndingLocked(ln)
-		why = f.full
+		ended = l.removeEndingLocked(ln, f.full, ended)
 		if ln.budget = 0; ln.servable() { // it has pops without a lease, or a place may be free by now
-			ln.budget, ln.unsure = wakeBudget, true
+			ln.budget, ln.guess = wakeBudget, true
 		}
-	case f.unsure || f.stuck != nil:
+	case f.guess || f.stuck != nil:
 		switch { // it looks again at once, but those whose time is up need not wait for that
 		case errors.Is(f.stuck, fdbpq.ErrEmpty):
 			ln.nothing, ln.emptied = f.stuck, b.number
 		case errors.Is(f.stuck, fdbpq.ErrMaxLeased):
 			ln.nothing, ln.noLease = leasedError{f.stuck}, b.number
 		}
-		ln.unsure = true
+		ln.guess = true
 		ln.budget = max(ln.budget+f.left, 2*f.pops, wakeBudget)
 	default:
 		ln.budget += f.left
 	}
-	l.readyLocked(ln)
+
+	l.makeReadyLocked(ln)
 	l.dropEmptyLocked(ln)
-	return done, why
+	return ended
 }
 
-// leasedError tells a request that has waited, or whose acknowledgements are done, that it got nothing
-// because as many items are leased as max_leased allows.
-type leasedError struct{ error }
-
-// Unwrap returns what it is. To whoever has waited, it is as if the queue were empty; and
-// fdbpq.ErrMaxLeased alone would mean that the request changed nothing.
-func (e leasedError) Unwrap() []error { return []error{fdbpq.ErrEmpty, e.error} }
-
-// withoutPlace returns a leasedError for fdbpq.ErrMaxLeased, and any other error as it is.
-func withoutPlace(err error) error {
-	if errors.Is(err, fdbpq.ErrMaxLeased) && !errors.Is(err, fdbpq.ErrEmpty) {
-		return leasedError{err}
-	}
-	return err
-}
-
-// removeEndingLocked takes requests that wait no longer out of the line if nothing was found for them.
-func (l *lane) removeEndingLocked(ln *line) (done []*waiter) {
+// removeEndingLocked takes requests that wait no longer out of the line if nothing was found for
+// them, because of why, and appends them to ended.
+func (l *lane) removeEndingLocked(ln *line, why error, ended []ending) []ending {
 	for w := ln.last; w != nil && ln.ending > 0; {
 		before := w.prev
-		if w.ends() && w.lookedLocked() {
-			done = append(done, w)
+		if w.endsWhenEmpty() && w.lookedLocked() {
+			ended = append(ended, ending{w, w.waitedFor(why)})
 			l.leaveLocked(w)
 		}
 		w = before
 	}
-	return done
+	return ended
 }
 
 // noteDuesLocked has lines looked at when leases and delays of the batch are over.
@@ -334,116 +134,7 @@ func (l *lane) noteDuesLocked(b *batch, results []fdbpq.Result) {
 			continue
 		}
 		if due := nextDue(ops, own); !due.IsZero() {
-			l.dueLocked(ln, due)
-		}
-	}
-}
-
-// nextDue returns when the first item that the operations hold back falls due; zero if they
-// hold none.
-func nextDue(ops []fdbpq.Op, results []fdbpq.Result) (due time.Time) {
-	for i := range ops {
-		at := results[i].Lease.Until
-		switch {
-		case results[i].Err != nil:
-			continue
-		case ops[i].Kind == fdbpq.OpNak || ops[i].Kind == fdbpq.OpPush:
-			at = results[i].NextDue
-		}
-		if at.IsZero() {
-			continue
-		}
-		if due.IsZero() || at.Before(due) {
-			due = at
-		}
-	}
-	return due
-}
-
-// ring calls Options.Filled for a durable batch, once for each queue.
-func (l *lane) ring(b *batch, results []fdbpq.Result) {
-	filled := l.d.options.Filled
-	if filled == nil {
-		return
-	}
-	l.calls.rings++
-	for r, ops := range b.each() {
-		own := results[:len(ops)]
-		results = results[len(ops):]
-		if r.Queue.rung == l.calls.rings {
-			continue
-		}
-		if fills(ops) > 0 || has(ops, fdbpq.OpConfigure) || freed(own) || !nextDue(ops, own).IsZero() {
-			r.Queue.rung = l.calls.rings
-			filled(r.Queue)
-		}
-	}
-}
-
-// freed reports whether one of the operations has made room for a lease.
-func freed(results []fdbpq.Result) bool {
-	return slices.ContainsFunc(results, func(r fdbpq.Result) bool { return r.Freed })
-}
-
-// wakeFilled wakes those who wait for items of the queues that the batch has filled, here and elsewhere.
-func (l *lane) wakeFilled(b *batch) {
-	for _, q := range l.d.filledQueues(b.pending) {
-		q.lane.wakeUnless(q, b)
-		if filled := l.d.options.Filled; filled != nil {
-			filled(q)
-		}
-	}
-}
-
-// wakeUnless is wakeLine, unless the batch was one of this lane that has itself found all that it brought back.
-func (l *lane) wakeUnless(q *Queue, b *batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ln := l.lineLocked(q)
-	if ln == nil || slices.Contains(b.lines, ln) && ln.emptied == b.number && ln.nothing != nil && !canWait(ln.nothing) {
-		return
-	}
-	l.wakeLineLocked(ln, wakeBudget)
-}
-
-// filledQueues returns the queues that a batch has filled without an operation that does.
-func (d *Dispatcher) filledQueues(p *fdbpq.Pending) (queues []*Queue) {
-	for _, name := range p.Filled() {
-		q, err := d.Queue(kindOf(name), name.Name)
-		if err == nil && !slices.Contains(queues, q) { // else not a name that a request can have
-			queues = append(queues, q)
-		}
-	}
-	return queues
-}
-
-func kindOf(name fdbpq.QueueName) subjects.Kind {
-	if name.FIFO {
-		return subjects.FIFO
-	}
-	return subjects.Priority
-}
-
-// wakeLines has the lines of a batch that failed looked at again at once.
-func (l *lane) wakeLines(b *batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, ln := range b.lines {
-		l.wakeLineLocked(ln, 1)
-	}
-}
-
-// wakeUnsure has the lines looked at whose queues may have got items from batches of unknown
-// outcome, whether those committed or were undone.
-func (l *lane) wakeUnsure() {
-	l.mu.Lock()
-	queues := l.mu.unsure
-	l.mu.unsure = nil
-	l.mu.Unlock()
-	for _, q := range queues {
-		q.lane.wakeLine(q) // a queue of another lane may have got dead letters
-		if filled := l.d.options.Filled; filled != nil {
-			filled(q)
+			l.lookWhenDueLocked(ln, due)
 		}
 	}
 }

@@ -20,26 +20,28 @@ type backlog struct {
 	mixed  bool      // some are to have their turn clearly before others in front of them
 }
 
-// inOrder is how much earlier than one in front of it a request may be to have its turn, as it is when
-// several are submitted at a time.
+// inOrder is how much earlier than one in front of it a request may be to have its turn, as it is
+// when several are submitted at a time.
 const inOrder = 10 * time.Millisecond
 
 // len is the number of requests.
 func (w *backlog) len() int { return w.requests.len() }
 
-// push adds a copy of the request. The original may be one of a batch, which still needs its span, or of
-// a waiter that has ended.
+// push adds a copy of the request. The original may be one of a batch, which still needs its span,
+// or of a waiter that has ended.
 func (w *backlog) push(r *Request, ops []fdbpq.Op) {
 	queued := *r
 	queued.span, queued.waiter = len(ops), nil
 	w.requests.push(queued)
 	w.operations += r.operations(ops)
+
 	if r.turnBy.Add(inOrder).Before(w.latest) {
 		w.mixed = true
 	}
 	if r.turnBy.After(w.latest) {
 		w.latest = r.turnBy
 	}
+
 	for i := range ops {
 		w.ops.push(ops[i])
 		if ops[i].Kind != fdbpq.OpPush {
@@ -85,20 +87,24 @@ func (w *backlog) each() iter.Seq[*Request] {
 	}
 }
 
-// takeLate removes and returns the requests that should have had their turn by now. Unless all is set, it may
-// leave some that have others in front of them.
+// takeLate removes and returns the requests that should have had their turn by now. Unless all is
+// set, it may leave some that have others in front of them.
 func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
 	take := func() {
 		r, ops := w.first()
 		late = append(late, lateRequest{*r, slices.Clone(ops)})
 		w.pop()
 	}
+
 	for w.len() > 0 && !w.requests.items[w.requests.head].turnBy.After(now) {
 		take()
 	}
+
 	if !all || !w.mixed || w.firstTurn().After(now) {
 		return late
 	}
+
+	// Some are behind others that still have time.
 	var left backlog
 	for w.len() > 0 {
 		if r, ops := w.first(); r.turnBy.After(now) {
@@ -118,7 +124,8 @@ type lateRequest struct {
 	ops []fdbpq.Op
 }
 
-// firstTurn returns by when the first of all requests is to have its turn. The backlog must not be empty.
+// firstTurn returns by when the first of all requests is to have its turn. The backlog must not be
+// empty.
 func (w *backlog) firstTurn() time.Time {
 	requests := w.requests.items[w.requests.head:]
 	at := requests[0].turnBy
@@ -130,94 +137,6 @@ func (w *backlog) firstTurn() time.Time {
 		}
 	}
 	return at
-}
-
-// takeableLocked is about how many operations the next batch could have.
-func (l *lane) takeableLocked() int {
-	n := len(l.mu.ready)
-	if l.mu.frees != l.d.load.frees.Load() {
-		n += len(l.mu.waiting)
-	}
-	for _, from := range l.backlogsLocked() {
-		if l.availableLocked(from) {
-			n += from.operations
-		}
-	}
-	return n
-}
-
-// isAlone reports whether a request is to have a batch of its own.
-func isAlone(r *Request, _ []fdbpq.Op) bool { return r != nil && r.alone }
-
-// backlogsLocked returns all backlogs: the one that goes first in the next batch, and then the others.
-func (l *lane) backlogsLocked() [3]*backlog {
-	switch l.mu.batches % 3 {
-	case 1:
-		return [3]*backlog{&l.mu.returns, &l.mu.backlog, &l.mu.aside}
-	case 2:
-		return [3]*backlog{&l.mu.backlog, &l.mu.aside, &l.mu.returns}
-	}
-	return [3]*backlog{&l.mu.aside, &l.mu.backlog, &l.mu.returns}
-}
-
-// nextLocked returns the backlog that has the next request to run, nil if there is none.
-func (l *lane) nextLocked() *backlog {
-	for _, from := range l.backlogsLocked() {
-		if l.availableLocked(from) {
-			return from
-		}
-	}
-	return nil
-}
-
-// availableLocked reports whether the first request of a backlog may run. Not while it takes items and too much
-// is kept.
-func (l *lane) availableLocked(from *backlog) bool {
-	r, ops := from.first()
-	if r == nil || !takesItem(ops[len(ops)-1].Kind) {
-		return r != nil
-	}
-	return l.d.load.mayTake(from == &l.mu.aside)
-}
-
-// setAsideLocked moves the first request of the backlog to aside.
-func (l *lane) setAsideLocked() {
-	r, ops := l.mu.backlog.first()
-	r.Queue.aside.Add(1)
-	l.mu.aside.push(r, ops)
-	l.mu.backlog.pop()
-}
-
-// popLocked removes the first request of a backlog.
-func (l *lane) popLocked(from *backlog) {
-	if from == &l.mu.aside {
-		r, _ := from.first()
-		r.Queue.aside.Add(-1)
-	}
-	from.pop()
-}
-
-// mustWaitLocked reports whether a request has to wait because too much of its queue is kept, or because one in
-// front of it is set aside.
-func (l *lane) mustWaitLocked(r *Request, ops []fdbpq.Op) bool {
-	return r.Queue.aside.Load() > 0 || takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuchOf(r.Queue)
-}
-
-// queueShare is the part of a batch that the requests of a queue may take without those behind them being set
-// aside.
-const queueShare = 4
-
-// exceedsShare reports whether a queue has its part of the batch.
-func (l *lane) exceedsShare(b *batch, q *Queue) bool {
-	return q.batch == b.number && q.batchBytes > l.d.options.MaxBatchBytes/queueShare
-}
-
-// noteShare counts the bytes of a request against the part of its queue.
-func (b *batch) noteShare(q *Queue, bytes int) {
-	if q.batch != b.number {
-		q.batch, q.batchBytes = b.number, 0
-	}
-	q.batchBytes += bytes
 }
 
 // fifo is a slice that grows at the end and shrinks at the front.

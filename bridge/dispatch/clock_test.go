@@ -15,17 +15,12 @@ func TestClock(t *testing.T) {
 	o.Now = func() time.Time { return now }
 	d := New(o)
 	q := getQueue(t, d.queues, subjects.Priority, "jobs")
-	r := newRecorder()
-	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q.Target, Lease: time.Minute}
-	for n, op := range []fdbpq.Op{push(q, "item"), lease} {
-		if err := d.Submit(&Request{Queue: q, Replier: r, Number: uint64(n), Received: time.Now()}, []fdbpq.Op{op}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	run(t, d)
-	<-r.told
-	<-r.told
-	if got := r.answers[1][0].Lease.Until; !got.Equal(now.Add(time.Minute)) {
+	results, err := d.Do(t.Context(), q, []fdbpq.Op{push(q, "item"), {Kind: fdbpq.OpLease, Lease: time.Minute}})
+	if err != nil || results[1].Err != nil {
+		t.Fatal(err, results)
+	}
+	if got := results[1].Lease.Until; !got.Equal(now.Add(time.Minute)) {
 		t.Errorf("a lease of a minute, given at %v, ends at %v", now, got)
 	}
 }

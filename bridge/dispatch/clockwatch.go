@@ -2,9 +2,9 @@ package dispatch
 
 import "time"
 
-// clockWatch notices that the clock by which items fall due was set, or has gone on while this process
-// did not, as when a virtual machine is resumed. Timers go by the monotonic clock, so what they were
-// set for is then wrong. A clockWatch is not safe for concurrent use.
+// clockWatch notices that the clock by which items fall due was set, or has gone on while this
+// process did not, as when a virtual machine is resumed. Timers go by the monotonic clock, so what
+// they were set for is then wrong. A clockWatch is not safe for concurrent use.
 type clockWatch struct {
 	now   func() time.Time
 	epoch time.Time
@@ -37,14 +37,4 @@ func (c *clockWatch) parted() bool {
 	}
 	c.ahead = lead
 	return true
-}
-
-// lookAgainLocked has the lines looked at that wait for the clock.
-func (l *lane) lookAgainLocked() {
-	for _, ln := range l.mu.lines {
-		if ln.alarm.isSet() {
-			l.timers.clear(&ln.alarm)
-			l.wakeLineLocked(ln, wakeBudget)
-		}
-	}
 }

@@ -19,6 +19,9 @@
 // from the queue runs before them. A lane looks at a line when items of its queue become
 // ready, when a lease or delay is over, and after [Dispatcher.Wake].
 //
+// Where a waiter is, and whether its line is looked at, are states with tables of all moves between
+// them: see states.go.
+//
 // # Failures
 //
 // If a batch fails, the Replier of each of its requests gets the error instead. An
@@ -31,135 +34,54 @@
 //
 // The timers of a lane answer what is not answered within Options.RequestTimeout. A request whose
 // batch has not begun has not run. One whose batch does not end has an unknown outcome; what the
-// batch takes for it all the same goes to Options.GiveBack.
+// batch takes for it all the same goes to Options.RequeueLate.
 //
 // Timers go by the monotonic clock. Items fall due by Options.Now, so while somebody waits, or the
 // sweeper has something on its agenda, they compare the two once a second, and look again when they
 // have parted.
+//
+// # Where to read
+//
+// Calls go down this list, with few exceptions:
+//
+//	dispatch, sweeper*, poll, retire   what a bridge sees, and what runs beside its requests
+//	run, take, answer                  a batch from the first of its requests to its replies
+//	alarms, overdue                    what happens at a certain time
+//	attempt, filled, reply, lines      those who wait: what they get, and when they are looked at
+//	intake, deadlines, cost            how a lane accepts requests, and what it allows a batch
+//	lane, batch, line, waiter, states  the data of a lane
+//	shared, registry, backlog, timers  what lanes are made of
+//	request, queue, ops, errors        what goes in and out
 package dispatch
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Errors of requests, besides those of packages fdbpq and kv.
-var (
-	// ErrOverloaded: too many requests are waiting. The request was not run.
-	ErrOverloaded = errors.New("overloaded")
-
-	// ErrUnavailable: the store did not answer in time, or the dispatcher is
-	// closing. The request was not run.
-	ErrUnavailable = errors.New("unavailable")
-
-	// ErrUnknownOutcome: the store did not say whether the batch was committed. A push
-	// may or may not be in the queue; an item that a pop took goes back to its place.
-	ErrUnknownOutcome = errors.New("the outcome is unknown")
-
-	// ErrCancelled: the request was cancelled while it waited.
-	ErrCancelled = fmt.Errorf("%w: nobody received what the request waited for, so it waits no longer: ask again", ErrUnavailable)
-)
-
-// Options configure a Dispatcher. All fields are required, except as stated.
-type Options struct {
-	DB       kv.Database
-	Keyspace *fdbpq.Keyspace
-	// Now is the clock by which leases end and items fall due; nil means time.Now.
-	Now func() time.Time
-
-	// Lanes is the number of lanes, each of which builds batches independently of the
-	// others.
-	Lanes int
-	// MaxBatch limits the operations in one transaction; a single request may exceed
-	// it.
-	MaxBatch int
-	// MaxBatchBytes limits, approximately, the bytes that one batch pushes and those of the
-	// items that it returns. A single push or item may exceed it.
-	MaxBatchBytes int
-	// LeaseRoom is for fdbpq.Batcher.LimitRoom; 0 means its default.
-	LeaseRoom int
-	// MaxPending limits the requests that wait or run at one time.
-	MaxPending int
-	// MaxPendingBytes is the same limit in bytes. The request that crosses it is still
-	// accepted.
-	MaxPendingBytes int
-	// MaxKept is how many bytes Repliers may keep, see Dispatcher.Keep, before pops and leases are set
-	// aside: until it is less again, or their time is up. Queues of which little is kept may exceed it by
-	// as much as the batches in flight may: two of each lane. 0 is no limit.
-	MaxKept int
-	// MaxWaiters limits the requests with a Wait, from Submit until they end.
-	MaxWaiters int
-	// PollEvery is how often queues with waiters are looked at, for items of programs that
-	// call no Wake. 0 never looks, which is right if only this Dispatcher uses the store.
-	PollEvery time.Duration
-	// RequestTimeout is how long a request takes at most that does not wait for items, but for a
-	// twentieth of it or 250 ms, whichever is less. A request whose batch has not begun after three
-	// quarters of the time has not run, so a batch gets at least a quarter.
-	RequestTimeout time.Duration
-
-	// Warn logs problems with the store. It may drop messages.
-	Warn func(message string, args ...any)
-	// BatchDone is called with the number of operations of each batch that
-	// succeeded.
-	BatchDone func(operations int)
-
-	// GiveBack returns an item that a pop or lease took although its request had been answered, because
-	// the batch took longer than RequestTimeout. The result is the callee's, which must be quick. If
-	// GiveBack is nil, such a request is answered when its batch ends, however late.
-	GiveBack func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
-
-	// Owns, unless nil, reports whether this Dispatcher is to sweep a queue, because no other that
-	// uses the store is: see Sweeper. Call Dispatcher.OwnersChanged when that changes.
-	Owns func(kind subjects.Kind, name string) bool
-	// Waiting, unless nil, is called when the first request begins to wait for items of a
-	// queue, and when the last one has ended. Calls for one queue come one at a time. Items
-	// that came before the call are found without help: whoever listens elsewhere for new
-	// ones, in order to call Wake, calls it once more when listening has begun.
-	Waiting func(q *Queue, waiting bool)
-	// Filled, unless nil, is called when a durable batch has made items of a queue available
-	// to pops, or has them fall due later: once for each batch and queue. It may be called
-	// without need, and must be quick.
-	Filled func(q *Queue)
-}
-
 // Dispatcher runs requests. All methods are safe for concurrent use.
 type Dispatcher struct {
-	options Options
-	health  health
-	load    load
-	queues  *registry
+	*shared
+	lanes   []*lane
+	poller  *poller
 	retirer *Retirer
 	sweeper *Sweeper
-	poller  *fdbpq.Batcher // of poll
-	lanes   []*lane
-	holds   atomic.Int64
-	waiters atomic.Int64 // requests with a Wait that have not ended
 }
 
 // New returns a Dispatcher. Requests wait until Run is called.
 func New(o Options) *Dispatcher {
-	d := &Dispatcher{
-		options: o,
-		load:    load{maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes), maxKept: int64(o.MaxKept)},
-	}
-	d.load.maxKeptByAll = d.load.maxKept + int64(2*o.Lanes*o.MaxBatchBytes)
-	d.sweeper = newSweeper(d)
-	d.poller = fdbpq.NewBatcher(o.DB, o.Keyspace)
-	if o.Now != nil {
-		d.poller.SetNow(o.Now)
-	}
+	d := &Dispatcher{shared: newShared(o)}
 	for range o.Lanes {
-		d.lanes = append(d.lanes, newLane(d))
+		d.lanes = append(d.lanes, newLane(d.shared))
 	}
 	d.queues = newRegistry(o.Keyspace, d.lanes)
+	d.sweeper = newSweeper(d.shared)
+	d.noteBatch, d.noteLook = d.sweeper.noteBatch, d.sweeper.noteLook
+	d.poller = newPoller(d.shared, d.lanes)
 	d.retirer = d.NewRetirer(true)
 	return d
 }
@@ -172,11 +94,11 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, l := range d.lanes {
 		running.Go(func() { l.run(ctx) })
-		running.Go(l.answer)
+		running.Go(l.answerBatches)
 		running.Go(func() { l.runTimers(ctx) })
 	}
 	if d.options.PollEvery > 0 {
-		running.Go(func() { d.poll(ctx) })
+		running.Go(func() { d.poller.run(ctx) })
 	}
 	running.Wait()
 }
@@ -186,18 +108,39 @@ func (d *Dispatcher) Run(ctx context.Context) {
 // Close, and then does not call the Replier.
 func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.lane.submit(r, ops) }
 
-// Requeue is like Submit but ignores the load limits and works after Close too, for a
-// request that must not be refused: an item that goes back into its queue. Such requests have every other
-// batch first, and what others leave of the rest, because items that wait to go back take memory. It returns
-// ErrUnavailable only once Run has nothing more to do.
+// Do runs operations on a queue in one transaction and returns their results, for callers that can
+// wait. It sets the Queue of the operations. The error says that none was done or, if it wraps
+// ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown: also if ctx ends first. What a
+// pop or lease takes after that goes to Options.RequeueLate; without it, such operations outlast ctx.
+func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.Result, error) {
+	size := 0
+	for i := range ops {
+		ops[i].Queue = q.Target
+		size += sizeOf(&ops[i].Message)
+	}
+
+	c := newCall()
+	if err := d.Submit(&Request{Queue: q, Replier: c, Received: time.Now(), Size: size}, ops); err != nil {
+		return nil, err
+	}
+	if !q.lane.mayAnswer(ops) {
+		<-c.done
+	}
+	return c.wait(ctx)
+}
+
+// Requeue is like Submit but ignores the load limits and works after Close too, for a request that
+// must not be refused: an item that goes back into its queue. Such requests have one batch in three
+// and have what others leave of the rest, because items that wait to go back take memory. It
+// returns ErrUnavailable only once Run has nothing more to do.
 func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error {
 	l := r.Queue.lane
 	return l.requeueIn(&l.mu.returns, r, ops)
 }
 
-// Keep counts bytes of items of a queue that were popped and may still have to go back, which are held in
-// memory until then; a negative number counts them no longer. q is nil for what belongs to no queue. See
-// Options.MaxKept.
+// Keep counts bytes of items of a queue that were popped and may still have to go back, which are held
+// in memory until then; a negative number counts them no longer. q is nil for what belongs to no queue.
+// See Options.MaxKept.
 func (d *Dispatcher) Keep(q *Queue, bytes int) {
 	if q != nil {
 		q.kept.Add(int64(bytes))
@@ -212,61 +155,13 @@ func (d *Dispatcher) Keep(q *Queue, bytes int) {
 // to nothing if nobody waits.
 func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q) }
 
-// Cancel ends a request that waits, because nobody wants what it waits for. It may be called once Submit has
-// returned. The request's Replier gets a Fail with ErrCancelled, after the items of a batch in flight, unless the
-// request ends in another way before. If it has ended, nothing happens.
+// Cancel ends a request that waits, because nobody wants what it waits for. It may be called once
+// Submit has returned. The request's Replier gets a Fail with ErrCancelled, after the items of a
+// batch in flight, unless the request ends in another way before. If it has ended, nothing happens.
 func (d *Dispatcher) Cancel(w Waiting) {
 	if w.wait != nil {
-		w.queue.lane.cancel(w.wait)
+		w.queue.lane.cancelWait(w.wait)
 	}
-}
-
-// Waiters returns the number of requests with a Wait that have not ended.
-func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
-
-// Sweeper returns the sweeper, which works while its Run does.
-func (d *Dispatcher) Sweeper() *Sweeper { return d.sweeper }
-
-// OwnersChanged says that Options.Owns has changed.
-func (d *Dispatcher) OwnersChanged() { d.sweeper.ownersChanged() }
-
-// Removed returns how many items were removed so far although no request took or removed them.
-func (d *Dispatcher) Removed() fdbpq.Removed {
-	sum := d.poller.Removed()
-	for _, l := range d.lanes {
-		sum.Add(l.batcher.Removed())
-	}
-	return sum
-}
-
-// Conflicts returns how many attempts at batches failed so far because of a conflict.
-func (d *Dispatcher) Conflicts() int64 {
-	sum := int64(0)
-	for _, l := range d.lanes {
-		sum += l.batcher.Conflicts()
-	}
-	return sum
-}
-
-// now is the time by which items fall due.
-func (d *Dispatcher) now() time.Time {
-	if d.options.Now != nil {
-		return d.options.Now()
-	}
-	return time.Now()
-}
-
-// releaseWaiter counts a request that has ended as a waiter no longer, if it was one.
-func (d *Dispatcher) releaseWaiter(r *Request) {
-	if r.Wait != nil {
-		d.waiters.Add(-1)
-	}
-}
-
-// release counts a request that has ended no longer.
-func (d *Dispatcher) release(r *Request) {
-	d.load.release(1, r.Size)
-	d.releaseWaiter(r)
 }
 
 // Hold keeps Run going after Close although all is answered, because there may still be
@@ -282,7 +177,7 @@ func (d *Dispatcher) Release() {
 
 func (d *Dispatcher) wakeLanes() {
 	for _, l := range d.lanes {
-		l.wake()
+		l.wakeRun()
 	}
 }
 
@@ -294,7 +189,62 @@ func (d *Dispatcher) Close() {
 	}
 }
 
+// Queue returns the queue of that name, which it copies. Errors wrap
+// fdbpq.ErrQueueName.
+func (d *Dispatcher) Queue(kind subjects.Kind, name string) (*Queue, error) {
+	return d.queues.get(kind, name)
+}
+
+// Queues returns the number of queues in memory.
+func (d *Dispatcher) Queues() int { return d.queues.len() }
+
 // Pending returns the number and the total size of the requests that wait or run.
 func (d *Dispatcher) Pending() (requests, bytes int64) {
 	return d.load.requests.Load(), d.load.bytes.Load()
+}
+
+// Waiters returns the number of requests with a Wait that have not ended.
+func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
+
+// Removed returns how many items were removed so far although no request took or removed them.
+func (d *Dispatcher) Removed() fdbpq.Removed {
+	sum := d.poller.batcher.Removed()
+	for _, l := range d.lanes {
+		sum.Add(l.batcher.Removed())
+	}
+	return sum
+}
+
+// Conflicts returns how many attempts at batches failed so far because of a conflict.
+func (d *Dispatcher) Conflicts() int64 {
+	sum := int64(0)
+	for _, l := range d.lanes {
+		sum += l.batcher.Conflicts()
+	}
+	return sum
+}
+
+// StoreReady returns nil if the store answers reads and, as far as is known, accepts
+// writes. It does not wait for writers, so a busy store is ready. After a failed write
+// it tries one itself.
+func (d *Dispatcher) StoreReady(ctx context.Context) error {
+	return d.health.check(ctx, d.options.DB, d.options.Keyspace)
+}
+
+// Sweeper returns the sweeper, which works while its Run does.
+func (d *Dispatcher) Sweeper() *Sweeper { return d.sweeper }
+
+// OwnersChanged says that Options.Owns has changed.
+func (d *Dispatcher) OwnersChanged() { d.sweeper.ownersChanged() }
+
+// NewRetirer returns a Retirer that works only when Round is called; Maintain has one
+// of its own. It goes through the list of queues only if lists is true.
+func (d *Dispatcher) NewRetirer(lists bool) *Retirer { return newRetirer(d.shared, lists) }
+
+// Maintain removes what dead processes left in the store and retires unused queues,
+// until ctx ends. It calls next between the two. The store must be open.
+func (d *Dispatcher) Maintain(ctx context.Context, next func()) {
+	d.retirer.sweepReceipts(ctx)
+	next()
+	d.retirer.run(ctx)
 }

@@ -30,23 +30,19 @@ func (r *recorder) Answer(q *Request, ops []fdbpq.Op, results []fdbpq.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(ops) != len(results) || q.Answered.Before(q.Received) {
-		panic(fmt.Sprintf("request %d: %d operations, %d results, answered %v", q.Number, len(ops), len(results), q.Answered))
+		panic(fmt.Sprintf("request %d: %d operations, %d results, answered %v", numberOf(q), len(ops), len(results), q.Answered))
 	}
-	r.answers[q.Number] = append([]fdbpq.Result(nil), results...)
-	r.times[q.Number]++
-	r.told <- q.Number
+	r.answers[numberOf(q)] = append([]fdbpq.Result(nil), results...)
+	r.times[numberOf(q)]++
+	r.told <- numberOf(q)
 }
-
-func (r *recorder) Deliver(*Request, []fdbpq.Op, []fdbpq.Result) bool { return true }
-
-func (r *recorder) Heartbeat(*Request, int) {}
 
 func (r *recorder) Fail(q *Request, _ []fdbpq.Op, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.failures[q.Number] = err
-	r.times[q.Number]++
-	r.told <- q.Number
+	r.failures[numberOf(q)] = err
+	r.times[numberOf(q)]++
+	r.told <- numberOf(q)
 }
 
 // run runs d until the test ends.
@@ -88,7 +84,7 @@ func TestRequestsOwnTheirSpans(t *testing.T) {
 			want[n] = append(want[n], value)
 			ops = append(ops, push(q, value))
 		}
-		if err := d.Submit(&Request{Queue: q, Replier: r, Number: n, Received: time.Now()}, ops); err != nil {
+		if err := d.Submit(&Request{Queue: q, Replier: number(r, n), Silent: true, Received: time.Now()}, ops); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,7 +126,7 @@ func TestEveryRequestIsAnsweredOnce(t *testing.T) {
 	r := newRecorder()
 	taken := 0
 	for n := range uint64(200) {
-		switch err := d.Submit(&Request{Queue: q, Replier: r, Number: n, Received: time.Now()}, []fdbpq.Op{push(q, "x")}); {
+		switch err := d.Submit(&Request{Queue: q, Replier: number(r, n), Silent: true, Received: time.Now()}, []fdbpq.Op{push(q, "x")}); {
 		case err == nil:
 			taken++
 		case !errors.Is(err, ErrOverloaded):
@@ -180,7 +176,7 @@ func TestRequeueEnds(t *testing.T) {
 	q := getQueue(t, d.queues, subjects.Priority, "jobs")
 	r := newRecorder()
 	for n := range uint64(10) {
-		if err := d.Requeue(&Request{Queue: q, Replier: insistent{d, r}, Number: n}, []fdbpq.Op{push(q, "x")}); err != nil {
+		if err := d.Requeue(&Request{Queue: q, Replier: number(insistent{d, r}, n)}, []fdbpq.Op{push(q, "x")}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -116,7 +116,6 @@ func measureDue(b *testing.B, db kv.Database, what string, n int) {
 	b.StartTimer()
 
 	// One pop after the other, until nothing more is due.
-	replier := make(chanReplier, 1)
 	began := time.Now()
 	var first, longest time.Duration
 	pops, failed := 0, 0
@@ -126,14 +125,13 @@ func measureDue(b *testing.B, db kv.Database, what string, n int) {
 		})
 		return err != nil || !due[0].Due.IsZero()
 	}
-	for number := uint64(0); pops%64 != 0 || left(); number++ {
+	for pops%64 != 0 || left() {
 		at := time.Now()
-		r := &Request{Queue: q, Replier: replier, Number: number, Received: at, Reply: "reply"}
-		if err := d.Submit(r, []fdbpq.Op{{Kind: fdbpq.OpPop, Queue: q.Target}}); err != nil {
-			b.Fatal(err)
-		}
-		err := <-replier
+		results, err := d.Do(b.Context(), q, []fdbpq.Op{{Kind: fdbpq.OpPop}})
 		took := time.Since(at)
+		if err == nil {
+			err = results[0].Err
+		}
 		if err != nil {
 			if failed++; failed < 3 {
 				b.Log(err)
@@ -152,14 +150,3 @@ func measureDue(b *testing.B, db kv.Database, what string, n int) {
 	b.ReportMetric(float64(failed), "failed")
 	b.ReportMetric(all.Seconds(), "all-back-s")
 }
-
-// chanReplier sends the error of each request.
-type chanReplier chan error
-
-func (c chanReplier) Answer(_ *Request, _ []fdbpq.Op, results []fdbpq.Result) { c <- results[0].Err }
-
-func (c chanReplier) Deliver(*Request, []fdbpq.Op, []fdbpq.Result) bool { return true }
-
-func (c chanReplier) Heartbeat(*Request, int) {}
-
-func (c chanReplier) Fail(_ *Request, _ []fdbpq.Op, err error) { c <- err }

@@ -22,8 +22,8 @@ type health struct {
 	refusesPushes atomic.Bool // as far as the last batch with pushes showed
 }
 
-// note records the error of a batch with writes.
-func (h *health) note(err error) {
+// noteFailure records the error of a batch with writes.
+func (h *health) noteFailure(err error) {
 	if blamesStore(err) {
 		h.failed.Store(&err)
 	}
@@ -40,14 +40,12 @@ func blamesStore(err error) bool {
 	return false
 }
 
-// StoreReady returns nil if the store answers reads and, as far as is known, accepts
-// writes. It does not wait for writers, so a busy store is ready. After a failed write
-// it tries one itself.
-func (d *Dispatcher) StoreReady(ctx context.Context) error {
-	db, keyspace := d.options.DB, d.options.Keyspace
+// check is Dispatcher.StoreReady.
+func (h *health) check(ctx context.Context, db kv.Database, keyspace *fdbpq.Keyspace) error {
 	if err := db.Check(); errors.Is(err, kv.ErrUnavailable) {
-		d.health.note(err) // the probe may bring it back
+		h.noteFailure(err) // the probe may bring it back
 	}
+
 	err := kv.View(ctx, db, func(r kv.Reader) error {
 		_, err := keyspace.PriorityQueues(r, "", 1).Get()
 		return err
@@ -55,7 +53,8 @@ func (d *Dispatcher) StoreReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.health.probe(ctx, db, keyspace); err != nil {
+
+	if err := h.probe(ctx, db, keyspace); err != nil {
 		return fmt.Errorf("it takes no writes: %w", err)
 	}
 	return db.Check()
@@ -67,10 +66,12 @@ func (h *health) probe(ctx context.Context, db kv.Database, k *fdbpq.Keyspace) e
 	if failed == nil {
 		return nil
 	}
+
 	if !h.probing.TryLock() {
 		return *failed // one probe at a time is enough
 	}
 	defer h.probing.Unlock()
+
 	if err := fdbpq.Probe(ctx, db, k); err != nil {
 		return err
 	}

@@ -27,3 +27,33 @@ func newTest(t testing.TB) *Dispatcher {
 		Warn: func(string, ...any) {}, BatchDone: func(int) {},
 	})
 }
+
+// numbered is a Replier of one request, which has a number.
+type numbered struct {
+	Replier
+	n uint64
+}
+
+// numberedWaiter is a numbered WaitingReplier.
+type numberedWaiter struct {
+	WaitingReplier
+	n uint64
+}
+
+// number returns a Replier of one request, from which numberOf tells its number.
+func number(to Replier, n uint64) Replier {
+	if waits, ok := to.(WaitingReplier); ok {
+		return numberedWaiter{waits, n}
+	}
+	return numbered{to, n}
+}
+
+func numberOf(r *Request) uint64 {
+	switch replier := r.Replier.(type) {
+	case numbered:
+		return replier.n
+	case numberedWaiter:
+		return replier.n
+	}
+	return 0
+}

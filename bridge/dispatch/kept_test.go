@@ -127,14 +127,14 @@ func TestLargeItemsLeaveRoom(t *testing.T) {
 			}
 
 			operations, at := 0, 0 // at is the number of the batch that has the small request
-			for b := l.take(t.Context()); b != nil; b = l.take(t.Context()) {
+			for b := l.takeBatch(t.Context()); b != nil; b = l.takeBatch(t.Context()) {
 				operations += len(b.ops)
 				for i := range b.requests {
 					if b.requests[i].Queue == small {
 						at = int(b.number)
 					}
 				}
-				l.finish(b)
+				l.finishBatch(b)
 			}
 			if operations != n+1 || at == 0 || at > 3 || large.aside.Load() != 0 {
 				t.Errorf("%d operations, the small one in batch %d, %d are aside", operations, at, large.aside.Load())
@@ -155,9 +155,9 @@ func TestReturnsComeFirst(t *testing.T) {
 	if err := d.Requeue(&Request{Queue: q, Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target}}); err != nil {
 		t.Fatal(err)
 	}
-	b := l.take(t.Context())
+	b := l.takeBatch(t.Context())
 	if b.ops[0].Kind != fdbpq.OpRestore || len(b.ops) != 11 {
 		t.Errorf("the first of %d operations is %v", len(b.ops), b.ops[0].Kind)
 	}
-	l.finish(b)
+	l.finishBatch(b)
 }

@@ -1,16 +1,11 @@
 package dispatch
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // lane runs the requests of its queues in batches: whatever arrived while one batch was
@@ -22,10 +17,10 @@ import (
 // engine pipelines, or if it is not serial and both only push. The second starts once
 // it is as large as the first, because many small batches cost more than they gain.
 type lane struct {
-	d       *Dispatcher
+	d       *shared
 	batcher *fdbpq.Batcher
 	started chan *batch  // run to answer; unbuffered, which bounds the batches in flight
-	popSize atomic.Int64 // expected bytes of an item of a queue of which nothing is known, see observe
+	popSize atomic.Int64 // expected bytes of an item of a queue of which nothing is known, see observeSize
 	timers  timers
 	watch   *clockWatch   // of the clock by which items fall due
 	over    chan struct{} // closed when run has returned
@@ -39,7 +34,7 @@ type lane struct {
 
 		returns   backlog // what goes back into queues
 		backlog   backlog // all other requests, but for
-		aside     backlog // those of queues that took much of a batch, or of which too much is kept: see take
+		aside     backlog // those of queues that took much of a batch, or of which too much is kept: see takeBatch
 		closed    bool
 		ended     bool     // run accepts nothing more
 		unsettled bool     // the outcome of a batch is unknown
@@ -47,29 +42,32 @@ type lane struct {
 		newest    *batch   // the batch started last, nil once it is answered
 		inFlight  []*batch // that are taken and not finished
 		overdue   alarm    // for the first of all requests whose time will be up
-		unsure    []*Queue // queues of the batches whose outcome is unknown
+		doubtful  []*Queue // queues of the batches whose outcome is unknown
 
 		lines   map[lineKey]*line
-		ready   []*line // lines that the next batch looks at, but for
-		waiting []*line // those that may not be served while too much is kept
-		frees   int64   // load.frees when ready last got those that wait
-		batches int64   // taken so far
+		ready   lineList // lines that the next batch looks at, but for
+		held    lineList // those that may not be served while too much is kept
+		frees   int64    // load.frees when ready last got those that are held
+		batches int64    // taken so far
+
+		// For runTimers: waiters that were cancelled and are in no line any more, and queues whose
+		// waiting may have changed.
+		cancelled      []*waiter
+		waitingChanged []*Queue
 	}
 	popBuffer []fdbpq.Op // room for addPopsLocked, guarded by mu
 	spare     sync.Pool  // of *batch
+
+	// For tests: called with the lock held. Usually nil.
+	waiterMoved func(from, to waiterState)
+	lineMoved   func(from, to lineState)
 }
-
-// opOverhead is roughly how many bytes an operation adds to a transaction.
-const opOverhead = 256
-
-// sweepBytes is roughly how many bytes a purge or redrive adds to a transaction.
-const sweepBytes = 1 << 20
 
 // firstBatchPops limits the pops in a batch while the size of the items is still
 // unknown.
 const firstBatchPops = 64
 
-func newLane(d *Dispatcher) *lane {
+func newLane(d *shared) *lane {
 	l := &lane{
 		d:       d,
 		batcher: fdbpq.NewBatcher(d.options.DB, d.options.Keyspace),
@@ -78,6 +76,7 @@ func newLane(d *Dispatcher) *lane {
 		over:    make(chan struct{}),
 	}
 	l.mu.lines = map[lineKey]*line{}
+
 	if room := d.options.LeaseRoom; room > 0 {
 		l.batcher.LimitRoom(room)
 	}
@@ -86,55 +85,12 @@ func newLane(d *Dispatcher) *lane {
 		l.batcher.SetNow(now)
 		l.timers.storeNow = now
 	}
+
 	l.watch = newClockWatch(l.timers.storeNow)
 	l.popSize.Store(int64(d.options.MaxBatchBytes / firstBatchPops))
 	l.mu.changed.L = &l.mu
 	l.spare.New = func() any { return &batch{} }
 	return l
-}
-
-var errClosed = fmt.Errorf("%w: the service is shutting down: try again", ErrUnavailable)
-
-// submit is Dispatcher.Submit.
-func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
-	if r.Wait != nil && l.d.waiters.Add(1) > int64(l.d.options.MaxWaiters) {
-		l.d.waiters.Add(-1)
-		return ErrTooManyWaiters
-	}
-	if err := l.d.load.admit(r.Size); err != nil {
-		l.d.releaseWaiter(r)
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.closed {
-		l.d.release(r)
-		return errClosed
-	}
-	l.pushLocked(&l.mu.backlog, r, ops)
-	if l.enoughLocked() {
-		l.mu.changed.Signal()
-	}
-	return nil
-}
-
-// requeue has a request run again, after those that wait now. It ignores the load limits.
-func (l *lane) requeue(r *Request, ops []fdbpq.Op) error { return l.requeueIn(&l.mu.backlog, r, ops) }
-
-// requeueIn adds a request to one of the backlogs, regardless of the load limits.
-func (l *lane) requeueIn(to *backlog, r *Request, ops []fdbpq.Op) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.ended {
-		return errClosed
-	}
-	l.d.load.hold(r.Size)
-	if r.Wait != nil {
-		l.d.waiters.Add(1)
-	}
-	l.pushLocked(to, r, ops)
-	l.mu.changed.Signal()
-	return nil
 }
 
 // close makes run return when nothing is left to do.
@@ -146,99 +102,11 @@ func (l *lane) close() {
 	l.timers.wake()
 }
 
-// wake makes run check again whether there is something to do.
-func (l *lane) wake() {
+// wakeRun makes run check again whether there is something to do.
+func (l *lane) wakeRun() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.changed.Signal()
-}
-
-// run starts batches until close has been called and everything is done. Once ctx has
-// ended, waiting requests fail.
-func (l *lane) run(ctx context.Context) {
-	defer close(l.over)
-	defer close(l.started)
-	defer context.AfterFunc(ctx, l.wake)()
-	for l.wait(ctx) {
-		l.settle(ctx)
-		b := l.take(ctx)
-		if b == nil {
-			continue
-		}
-		l.start(ctx, b)
-		if len(b.requests) > 1 && errors.Is(b.pending.Failed(), kv.ErrCorrupt) {
-			l.startEach(ctx, b)
-			continue
-		}
-		l.started <- b
-	}
-}
-
-func (l *lane) start(ctx context.Context, b *batch) {
-	timeout := l.d.options.RequestTimeout
-	timeout = max(timeout-time.Since(b.oldest), timeout-l.turnTime())
-	batchCtx, cancel := context.WithTimeout(ctx, timeout)
-	b.cancel = cancel
-	b.pending = l.batcher.Start(batchCtx, b.ops)
-}
-
-// startEach retries the requests of a batch that met damaged data one by one, so that
-// only those that need the damaged data fail.
-func (l *lane) startEach(ctx context.Context, b *batch) {
-	b.cancel()
-	for _, single := range l.split(b) {
-		l.mu.Lock()
-		l.beginLocked(single)
-		l.mu.Unlock()
-		l.start(ctx, single)
-		l.started <- single
-	}
-	l.calling.Lock()
-	l.finishWaiters(b, nil, nil)
-	l.calling.Unlock()
-	l.finish(b)
-}
-
-// split moves the requests of a batch into batches of their own.
-func (l *lane) split(b *batch) (singles []*batch) {
-	l.calling.Lock() // the timers may be answering them
-	defer l.calling.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if b.silent { // they are counted again, one by one
-		l.mu.silent--
-		b.silent = false
-	}
-	for r, ops := range b.each() {
-		single := l.spare.Get().(*batch)
-		single.number = b.number
-		single.add(r, ops)
-		if r.waiter != nil && r.waiter.line != nil {
-			r.waiter.line.inFlight++ // one for each, besides that of b
-			single.lines = append(single.lines, r.waiter.line)
-		}
-		l.noteInFlightLocked(single)
-		singles = append(singles, single)
-	}
-	clear(b.requests)
-	b.requests = b.requests[:0]
-	return singles
-}
-
-// wait waits for something to do, and returns false when nothing more will come.
-func (l *lane) wait(ctx context.Context) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	// A batch in flight may leave more to do: an outcome to settle, an item to requeue.
-	expires := func() bool { return ctx.Err() != nil && l.mu.backlog.len()+l.mu.aside.len() > 0 } // even if they may not run
-	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) && !expires() {
-		l.mu.changed.Wait()
-	}
-	l.mu.ended = !l.mu.unsettled && l.doneLocked(ctx)
-	if l.mu.ended {
-		l.timers.clear(&l.mu.overdue)
-	}
-	return !l.mu.ended
 }
 
 // doneLocked reports whether run ends, unless something is to be settled.
@@ -253,204 +121,110 @@ func (l *lane) enoughLocked() bool {
 	if n == 0 || newest == nil {
 		return n > 0
 	}
-	onlyPushes := !newest.nonPushes && l.mu.returns.len() == 0 && l.mu.backlog.nonPushes == 0 && len(l.mu.ready) == 0
+	onlyPushes := !newest.nonPushes && l.mu.returns.len() == 0 && l.mu.backlog.nonPushes+l.mu.aside.nonPushes == 0 &&
+		l.mu.ready.n == 0
 	traits := l.d.options.DB.Traits()
 	return n >= len(newest.ops) && (newest.durable || traits.Pipelines || onlyPushes && !traits.Serial)
 }
 
-// settle puts back the items that a batch of unknown outcome popped, before anything
-// else runs. Until it succeeds, it fails requests that have waited too long, and all of
-// them while the store reports that it is unavailable.
-func (l *lane) settle(ctx context.Context) {
-	var backoff kv.Backoff
-	for l.takeUnsettled() {
-		attempt, cancel := context.WithTimeout(ctx, l.d.options.RequestTimeout/2)
-		err := l.batcher.Settle(attempt)
-		cancel()
-		if err == nil {
-			l.wakeUnsure()
-			continue
-		}
-		l.d.options.Warn("a batch of unknown outcome is not settled yet", "error", err)
-		if ctx.Err() != nil {
-			return
-		}
-		l.setUnsettled(nil)
-		l.expire(ctx, false)
-		if errors.Is(err, kv.ErrUnavailable) && !kv.MaybeCommitted(err) {
-			l.failWaiting(err)
-		}
-		_ = backoff.Wait(ctx) // if ctx ends the next attempt fails and is the last
+// takeableLocked is about how many operations the next batch could have.
+func (l *lane) takeableLocked() int {
+	n := l.mu.ready.n
+	if l.mu.frees != l.d.load.frees.Load() {
+		n += l.mu.held.n
 	}
+	for _, from := range l.backlogsLocked() {
+		if l.availableLocked(from) {
+			n += from.operations
+		}
+	}
+	return n
 }
 
-// takeUnsettled returns the flag and clears it, so that a batch that fails during
-// Settle can set it again.
-func (l *lane) takeUnsettled() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	was := l.mu.unsettled
-	l.mu.unsettled = false
-	return was
+// backlogsLocked returns all backlogs: the one that goes first in the next batch, and then the others.
+func (l *lane) backlogsLocked() [3]*backlog {
+	switch l.mu.batches % 3 {
+	case 1:
+		return [3]*backlog{&l.mu.returns, &l.mu.backlog, &l.mu.aside}
+	case 2:
+		return [3]*backlog{&l.mu.backlog, &l.mu.aside, &l.mu.returns}
+	}
+	return [3]*backlog{&l.mu.aside, &l.mu.backlog, &l.mu.returns}
 }
 
-// setUnsettled records that the outcome of the batch is unknown; nil is one of before.
-func (l *lane) setUnsettled(b *batch) {
-	var filled []*Queue
-	if b != nil {
-		filled = l.d.filledQueues(b.pending)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.unsettled = true
-	if b != nil {
-		for i := range b.requests {
-			l.mu.unsure = append(l.mu.unsure, b.requests[i].Queue)
+// nextLocked returns the backlog that has the next request to run, nil if there is none.
+func (l *lane) nextLocked() *backlog {
+	for _, from := range l.backlogsLocked() {
+		if l.availableLocked(from) {
+			return from
 		}
-		l.mu.unsure = append(l.mu.unsure, filled...)
 	}
-	l.mu.changed.Signal()
+	return nil
 }
 
-// failWaiting fails all waiting requests, because the store is not available.
-func (l *lane) failWaiting(err error) {
-	l.mu.Lock()
-	waiting := [...]backlog{l.mu.returns, l.mu.aside, l.mu.backlog}
-	for r := range l.mu.aside.each() {
+// availableLocked reports whether the first request of a backlog may run. Not while it takes items and
+// too much is kept.
+func (l *lane) availableLocked(from *backlog) bool {
+	r, ops := from.first()
+	if r == nil || !takesItem(ops[len(ops)-1].Kind) {
+		return r != nil
+	}
+	return l.d.load.mayTake(from == &l.mu.aside)
+}
+
+// setAsideLocked moves the first request of the backlog to aside.
+func (l *lane) setAsideLocked() {
+	r, ops := l.mu.backlog.first()
+	r.Queue.aside.Add(1)
+	l.mu.aside.push(r, ops)
+	l.mu.backlog.pop()
+}
+
+// removeFirstLocked removes the first request of a backlog.
+func (l *lane) removeFirstLocked(from *backlog) {
+	if from == &l.mu.aside {
+		r, _ := from.first()
 		r.Queue.aside.Add(-1)
 	}
-	l.mu.returns, l.mu.aside, l.mu.backlog = backlog{}, backlog{}, backlog{}
-	l.mu.Unlock()
-	err = fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err)
-	for i := range waiting {
-		for failed := &waiting[i]; failed.len() > 0; failed.pop() {
-			r, ops := failed.first()
-			l.d.release(r)
-			r.fail(ops, err)
-		}
-	}
+	from.pop()
 }
 
-// take returns the next batch, nil if there is none.
-//
-// A batch reorders its operations (see fdbpq.Batcher), and a batch that only reads sees
-// only durable data. Only a publisher that pushes without asking for a reply and then
-// reads could notice. So a len or info never shares a batch with an earlier push that has no
-// reply, and a batch that only reads waits for such pushes.
-//
-// From a push that the store refused to one that it took, pushes have batches of their own:
-// the store may be full, and take pops.
-//
-// A queue whose requests are large, or return large items, must not keep the others waiting. Once it has had its
-// part of a batch, its further requests are set aside. What was set aside, what goes back into queues and the
-// rest take turns at being first in a batch. While too much of what may go back is in memory, requests that take items of
-// the queues that most of it comes from are set aside and stay there: see Options.MaxKept.
-//
-// Requests that wait, and pops of queues where others wait, take their places in line. What
-// the batch has for lines comes after its other operations. Where several pop many items from one
-// queue, those for which the batch has no room form a line: if the queue turns out to be empty, all
-// of them end together, instead of each filling a batch.
-func (l *lane) take(ctx context.Context) *batch {
-	l.expire(ctx, false)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.takeableLocked() == 0 {
-		return nil
-	}
-	b := l.spare.Get().(*batch)
-	l.mu.batches++
-	b.number = l.mu.batches
-	options, apart := &l.d.options, l.d.health.refusesPushes.Load()
-	if waiting := l.nextLocked(); waiting == nil || !isAlone(waiting.first()) {
-		l.takeReadyLocked(b)
-	}
-	for waiting := l.nextLocked(); waiting != nil; waiting = l.nextLocked() {
-		r, ops := waiting.first()
-		if waiting == &l.mu.backlog && l.mustWaitLocked(r, ops) {
-			l.setAsideLocked()
-			continue
-		}
-		bytes := l.expect(r, ops)
-		full := b.bytes+bytes > options.MaxBatchBytes || len(b.ops)+b.reserved+r.operations(ops) > options.MaxBatch
-		alone := b.alone || r.alone
-		mixes := apart && b.pushes != has(ops, fdbpq.OpPush)
-		if full && b.many == r.Queue && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
-			l.queueBehindLocked(r, ops)
-			l.popLocked(waiting)
-			continue
-		}
-		if waiting == &l.mu.backlog && l.exceedsShare(b, r.Queue) {
-			l.setAsideLocked()
-			continue
-		}
-		if len(b.ops)+b.reserved > 0 && (full || mixes || alone || b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))) {
-			break
-		}
-		if l.queuesUpLocked(r, ops) {
-			l.queueUpLocked(b, r, ops)
-		} else {
-			b.add(r, ops)
-			b.bytes += bytes
-			if r.Pops > 1 {
-				b.many = r.Queue
-			}
-			l.serveLocked(b, r, ops, apart)
-		}
-		b.noteShare(r.Queue, bytes)
-		l.popLocked(waiting)
-	}
-	l.addPopsLocked(b)
-	if len(b.ops) == 0 {
-		l.spare.Put(b)
-		return nil
-	}
-	l.noteInFlightLocked(b)
-	l.beginLocked(b)
-	return b
+// mustWaitLocked reports whether a request has to wait because too much of its queue is kept, or because
+// one in front of it is set aside.
+func (l *lane) mustWaitLocked(r *Request, ops []fdbpq.Op) bool {
+	return r.Queue.aside.Load() > 0 || takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuchOf(r.Queue)
 }
 
-// beginLocked makes b the newest batch, once it may start.
-func (l *lane) beginLocked(b *batch) {
-	for !b.writes && l.mu.silent > 0 {
-		l.mu.changed.Wait()
-	}
-	if b.silent {
-		l.mu.silent++
-	}
-	l.mu.newest = b
+// queueShare is the part of a batch that the requests of a queue may take without those behind them
+// being set aside.
+const queueShare = 4
+
+// exceedsShare reports whether a queue has its part of the batch.
+func (l *lane) exceedsShare(b *batch, q *Queue) bool {
+	return q.batch == b.number && q.batchBytes > l.d.options.MaxBatchBytes/queueShare
 }
 
-// expect estimates the bytes that the request adds to a transaction.
-func (l *lane) expect(r *Request, ops []fdbpq.Op) int {
-	bytes := r.Size + opOverhead*len(ops)
-	if r.Pops > 1 {
-		bytes += (r.Pops - 1) * l.popCost(r.Queue)
+// countShare counts the bytes of a request against the part of its queue.
+func (b *batch) countShare(q *Queue, bytes int) {
+	if q.batch != b.number {
+		q.batch, q.batchBytes = b.number, 0
 	}
-	for i := range ops {
-		switch kind := ops[i].Kind; {
-		case movesItem(kind):
-			bytes += l.itemSize(r.Queue)
-		case kind == fdbpq.OpPurge || kind == fdbpq.OpRedrive:
-			bytes += sweepBytes
-		case kind == fdbpq.OpSweep: // those of a batch share their room
-			bytes += sweepBytes / sweepPage
-		}
-	}
-	return bytes
+	q.batchBytes += bytes
 }
 
-// itemSize is the expected size of an item that is popped or peeked.
-func (l *lane) itemSize(q *Queue) int {
-	return int(cmp.Or(q.itemSize.Load(), l.popSize.Load()))
+// isAlone reports whether a request is to have a batch of its own.
+func isAlone(r *Request, _ []fdbpq.Op) bool { return r != nil && r.alone }
+
+// calls is held by whoever calls Repliers of requests that wait, or of requests that have
+// run. So calls for one queue come one at a time. It has room for arguments.
+type calls struct {
+	ops     []fdbpq.Op
+	results []fdbpq.Result
+	rings   int64 // of ring, so far
 }
 
-// observe adjusts the expected size of an item: up to the largest message at once, down
-// slowly. So a batch has no more pops than there is room for: see fdbpq.Batcher.LimitReturned.
-func observe(size *atomic.Int64, largest int, items bool) {
-	expected := size.Load()
-	if int64(largest) > expected {
-		size.Store(int64(largest))
-	} else if items {
-		size.Store(expected - (expected-int64(largest)+7)/8)
-	}
+// clear frees what the arguments of a call refer to.
+func (c *calls) clear() {
+	clear(c.ops)
+	clear(c.results)
 }

@@ -17,7 +17,7 @@ func TestLaneOutlivesItsLastBatch(t *testing.T) {
 		l.mu.newest = &batch{}
 		l.close()
 		goesOn := make(chan bool, 1)
-		go func() { goesOn <- l.wait(t.Context()) }()
+		go func() { goesOn <- l.awaitWork(t.Context()) }()
 		synctest.Wait()
 		if len(goesOn) > 0 {
 			t.Fatal("the lane ended with a batch in flight")
@@ -27,9 +27,9 @@ func TestLaneOutlivesItsLastBatch(t *testing.T) {
 			t.Error("the lane ended with a batch of unknown outcome")
 		}
 		l.takeUnsettled()
-		go func() { goesOn <- l.wait(t.Context()) }()
+		go func() { goesOn <- l.awaitWork(t.Context()) }()
 		synctest.Wait()
-		l.finish(l.mu.newest)
+		l.finishBatch(l.mu.newest)
 		if <-goesOn {
 			t.Error("the lane still runs with nothing to do")
 		}
@@ -42,7 +42,7 @@ func TestLaneDropsTakenRequests(t *testing.T) {
 	l, q := d.lanes[0], getQueue(t, d.queues, subjects.Priority, "jobs")
 	add := func(n int) {
 		for range n {
-			if err := l.submit(&Request{Queue: q, Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpPush}}); err != nil {
+			if err := l.submit(&Request{Queue: q, Silent: true, Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpPush}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -51,7 +51,7 @@ func TestLaneDropsTakenRequests(t *testing.T) {
 	add(waiting)
 	for range 500 {
 		add(l.d.options.MaxBatch)
-		l.finish(l.take(t.Context()))
+		l.finishBatch(l.takeBatch(t.Context()))
 	}
 	w := &l.mu.backlog
 	if w.len() != waiting || w.operations != waiting || cap(w.requests.items) > 10*waiting || cap(w.ops.items) > 10*waiting {
@@ -72,7 +72,7 @@ func TestExpectedSizeAfterAPushOfSeveral(t *testing.T) {
 		ops[i].Follows = i > 0
 	}
 	d.lanes[0].popSize.Store(0)
-	if err := d.Submit(&Request{Queue: q, Replier: recorder, Number: 1, Received: time.Now(), Size: 1 << 20}, ops); err != nil {
+	if err := d.Submit(&Request{Queue: q, Replier: number(recorder, 1), Silent: true, Received: time.Now(), Size: 1 << 20}, ops); err != nil {
 		t.Fatal(err)
 	}
 	<-recorder.told

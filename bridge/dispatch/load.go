@@ -41,8 +41,8 @@ func (l *load) admit(size int) error {
 	return nil
 }
 
-// hold counts a request regardless of the limits.
-func (l *load) hold(size int) {
+// add counts a request regardless of the limits.
+func (l *load) add(size int) {
 	l.requests.Add(1)
 	l.bytes.Add(int64(size))
 }

@@ -19,8 +19,8 @@ func (w *waiting) submitTogether(requests [][]fdbpq.Op, wait func(i int) *Wait) 
 	for i, ops := range requests {
 		w.n++
 		w.log.submitted(w.n)
-		w.d.load.hold(0)
-		r := &Request{Queue: w.q, Replier: w.log, Number: w.n, Received: time.Now(), Reply: "reply", Wait: wait(i)}
+		w.d.load.add(0)
+		r := &Request{Queue: w.q, Replier: number(w.log, w.n), Received: time.Now(), Wait: wait(i)}
 		if r.Wait != nil {
 			w.d.waiters.Add(1)
 		}

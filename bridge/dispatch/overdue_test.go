@@ -64,7 +64,7 @@ func (t deafTransaction) Commit() kv.Future[struct{}] {
 	return t.Transaction.Commit()
 }
 
-// givesBack is an Options.GiveBack that puts items back, as a bridge does.
+// givesBack is an Options.RequeueLate that puts items back, as a bridge does.
 func givesBack(d **Dispatcher) func(*Queue, fdbpq.OpKind, *fdbpq.Result) {
 	return func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
 		item := result.Item
@@ -91,9 +91,6 @@ func (r requeueUntilDone) Answer(_ *Request, ops []fdbpq.Op, results []fdbpq.Res
 	}
 }
 
-func (r requeueUntilDone) Deliver(*Request, []fdbpq.Op, []fdbpq.Result) bool { return false }
-func (r requeueUntilDone) Heartbeat(*Request, int)                           {}
-
 func (r requeueUntilDone) Fail(again *Request, ops []fdbpq.Op, err error) {
 	if errors.Is(err, ErrUnknownOutcome) { // the dispatcher sees to the item
 		return
@@ -113,7 +110,7 @@ func withDeaf(t *testing.T, test func(w *waiting, db *deafDB)) {
 	var d *Dispatcher
 	inBubble(t, func(o *Options) {
 		db = &deafDB{Database: memkv.New(memkv.Options{})}
-		o.DB, o.GiveBack = db, givesBack(&d)
+		o.DB, o.RequeueLate = db, givesBack(&d)
 	}, func(w *waiting) {
 		d = w.d
 		test(w, db)
@@ -218,11 +215,11 @@ func TestOldRequestsBehindOthers(t *testing.T) {
 		if !at.After(now) {
 			want = append(want, n)
 		}
-		b.push(&Request{Number: n, turnBy: at, Pops: random.IntN(3)}, make([]fdbpq.Op, 1+random.IntN(3)))
+		b.push(&Request{Replier: number(nil, n), turnBy: at, Pops: random.IntN(3)}, make([]fdbpq.Op, 1+random.IntN(3)))
 	}
 	var got []uint64
 	for _, late := range b.takeLate(now, true) {
-		got = append(got, late.Number)
+		got = append(got, numberOf(&late.Request))
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) || b.len() != 200-len(want) {
 		t.Errorf("seed %d: got %d, want %d; %d are left", seed, got, want, b.len())

@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
-
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -68,4 +67,11 @@ func Owner(kind subjects.Kind, name string, bridges []string) (owner string) {
 		}
 	}
 	return owner
+}
+
+func kindOf(name fdbpq.QueueName) subjects.Kind {
+	if name.FIFO {
+		return subjects.FIFO
+	}
+	return subjects.Priority
 }

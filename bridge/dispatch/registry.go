@@ -48,17 +48,11 @@ func newRegistry(k *fdbpq.Keyspace, lanes []*lane) *registry {
 	return g
 }
 
-// Queue returns the queue of that name, which it copies. Errors wrap
-// fdbpq.ErrQueueName.
-func (d *Dispatcher) Queue(kind subjects.Kind, name string) (*Queue, error) {
-	return d.queues.get(kind, name)
-}
-
-// Queues returns the number of queues in memory.
-func (d *Dispatcher) Queues() (n int) {
-	for kind := range d.queues.shards {
-		for i := range d.queues.shards[kind] {
-			s := &d.queues.shards[kind][i]
+// len returns the number of queues.
+func (g *registry) len() (n int) {
+	for kind := range g.shards {
+		for i := range g.shards[kind] {
+			s := &g.shards[kind][i]
 			s.RLock()
 			n += len(s.queues)
 			s.RUnlock()
@@ -67,6 +61,7 @@ func (d *Dispatcher) Queues() (n int) {
 	return n
 }
 
+// get returns the queue of that name, which it copies. Errors wrap fdbpq.ErrQueueName.
 func (g *registry) get(kind subjects.Kind, name string) (*Queue, error) {
 	hash := maphash.String(g.seed, name)
 	s := &g.shards[kind][hash%registryShards]
@@ -92,6 +87,7 @@ func (q *Queue) use(round int64) {
 func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (*Queue, error) {
 	name = strings.Clone(name) // a substring would keep the whole subject in memory
 	q := &Queue{Name: name, Kind: kind, lane: g.lanes[(hash/registryShards+uint64(kind))%uint64(len(g.lanes))]}
+
 	var err error
 	if kind == subjects.FIFO {
 		q.Target, err = g.keyspace.Queue(name)
@@ -101,6 +97,7 @@ func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (
 	if err != nil {
 		return nil, err
 	}
+
 	s.Lock()
 	defer s.Unlock()
 	if other := s.queues[name]; other != nil { // added meanwhile
@@ -151,8 +148,8 @@ func (s *shard) unused(round int64) (found []*Queue) {
 	return found
 }
 
-// forget drops those of the queues that have still not been used since the round began.
-func (s *shard) forget(queues []*Queue, round int64) {
+// evictUnused drops those of the queues that have still not been used since the round began.
+func (s *shard) evictUnused(queues []*Queue, round int64) {
 	s.Lock()
 	defer s.Unlock()
 	for _, q := range queues {

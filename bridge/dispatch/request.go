@@ -11,22 +11,16 @@ import (
 type Request struct {
 	// Queue is the queue whose lane runs the request.
 	Queue *Queue
-	// Replier answers the request.
+	// Replier answers the request: it alone, or all of one source.
 	Replier Replier
 
-	// Reply is the subject for the answer, and Number is how the source knows the request.
-	// Batch is how many items it asked for, if the answer is a message for each and one that
-	// ends them; with Frames, items come in frames, several in a message. They belong to the source and its Replier. The dispatcher only asks whether Reply is
-	// empty, because a push that nobody waits for restricts what may share its batch.
-	Reply  string
-	Number uint64
-	Batch  int
-	Frames bool
-
+	// Silent says that nobody learns the results, which restricts what may share a batch with its
+	// pushes: whoever reads later sees them all the same.
+	Silent bool
 	// Received is when the request arrived.
 	Received time.Time
-	// Answered is when its batch finished. It is set before each call of the Replier, and only to be
-	// read during that call.
+	// Answered is when its batch finished. It is set before each call of the Replier, and only to
+	// be read during that call.
 	Answered time.Time
 	// Size is roughly how many bytes the request takes in memory.
 	Size int
@@ -39,20 +33,18 @@ type Request struct {
 	// a request consists of pops or leases, each but the first following the one before
 	// it; OpAcks that follow each other may come first.
 	Wait *Wait
-	// Sent is how many items were delivered so far. It belongs to the Replier.
-	Sent int
 
-	alone  bool      // it shares its batch with nobody
-	turnBy time.Time // in the backlog: when it fails unless its batch has begun
-	span   int       // number of operations
-	acked  bool      // an earlier batch has done its acknowledgements
-	waiter *waiter   // whose request it is or, in a batch, whose operations; nil for others
-	late   bool      // in a batch: it was answered before the batch ended. Belongs to whoever may call the Replier
+	alone    bool      // it shares its batch with nobody
+	turnBy   time.Time // in the backlog: when it fails unless its batch has begun
+	span     int       // number of operations
+	acked    bool      // an earlier batch has done its acknowledgements
+	waiter   *waiter   // whose request it is or, in a batch, whose operations; nil for others
+	answered bool      // in a batch: before that ended. Belongs to whoever may call the Replier
 }
 
-// Waiting is a handle of a request that waits, or may: see Dispatcher.Cancel. It stays valid when the
-// request has ended, and unlike the Request it may be used at any time. The zero Waiting is that of a
-// request without a Wait.
+// Waiting is a handle of a request that waits, or may: see Dispatcher.Cancel. It stays valid when
+// the request has ended, and unlike the Request it may be used at any time. The zero Waiting is
+// that of a request without a Wait.
 type Waiting struct {
 	queue *Queue
 	wait  *Wait
@@ -64,11 +56,12 @@ func (r *Request) Waiting() Waiting { return Waiting{r.Queue, r.Wait} }
 // operations is how many operations the request will have in a batch.
 func (r *Request) operations(ops []fdbpq.Op) int { return len(ops) + max(r.Pops, 1) - 1 }
 
-// Wait says how a request waits. It belongs to one request, and must not change once that is submitted.
+// Wait says how a request waits. It belongs to one request, and must not change once that is
+// submitted.
 type Wait struct {
 	// Until is when the request is answered at the latest.
 	Until time.Time
-	// Heartbeat is how often Replier.Heartbeat is called while the request waits; 0 is
+	// Heartbeat is how often WaitingReplier.Heartbeat is called while the request waits; 0 is
 	// never.
 	Heartbeat time.Duration
 	// OnlyIfEmpty makes the request wait only if its first attempt finds no item at all.
@@ -81,21 +74,33 @@ type Wait struct {
 	cancelled bool
 }
 
-// Replier answers the requests of one source. The last call for each request is one Answer
-// or one Fail, or a Deliver that returns false. Only a request that waits gets calls before
-// that. Calls for one request come one at a time. Answers of one queue come in order and one
-// at a time. Failures of requests that were not run, and calls for other queues, may come at
-// the same time. The methods must not wait for other requests.
+// Replier answers requests. The last call for each is one Answer or one Fail; for one that waits it
+// may be a Deliver, see WaitingReplier. Calls for one request come one at a time. Answers of one
+// queue come in order and one at a time. Failures of requests that were not run, and calls for
+// other queues, may come at the same time. The methods must not wait for other requests.
 type Replier interface {
-	// Answer delivers the results of the request's operations. A result with an Err
-	// concerns that operation alone. Leases that follow acknowledgements which are done, and that
-	// max_leased leaves no place for, have an error that wraps fdbpq.ErrEmpty as well. The slices are valid until Answer returns; the
-	// items and what they point to belong to the Replier.
+	// Answer delivers the results of the request's operations. A result with an Err concerns that
+	// operation alone. Leases that follow acknowledgements which are done, and that max_leased
+	// leaves no place for, have an error that wraps fdbpq.ErrEmpty as well. The slices are valid
+	// until Answer returns; the items and what they point to belong to the Replier.
 	//
-	// For a request that has waited, ops are pops alone. If there are fewer than the items that were
-	// not delivered before, the last result has an error, ErrEmpty if the time is up, which is that of
-	// the others too.
+	// For a request that has waited, ops are pops alone. If there are fewer than the items that
+	// were not delivered before, the last result has an error, ErrEmpty if the time is up, which is
+	// that of the others too.
 	Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result)
+
+	// Fail reports that no operation of the request was done or, if err wraps ErrUnknownOutcome or
+	// kv.ErrCommitUnknown, that this is unknown. ops is valid until Fail returns; it is nil for a
+	// request that Submit refused. For a request that has waited, err says why it waits no longer,
+	// and what was delivered before stays delivered. One pop stands for all that are left of it, as
+	// in Submit.
+	Fail(r *Request, ops []fdbpq.Op, err error)
+}
+
+// WaitingReplier is a Replier of requests that wait and gets their items as they come. A request
+// with a Wait whose Replier is none ends with the first items that it gets.
+type WaitingReplier interface {
+	Replier
 
 	// Deliver delivers items of a request that goes on waiting for more. All results have
 	// an item; otherwise it is as Answer. If it returns false, nobody is there to receive
@@ -104,11 +109,4 @@ type Replier interface {
 
 	// Heartbeat reports that the request still waits, for the given number of items.
 	Heartbeat(r *Request, wanted int)
-
-	// Fail reports that no operation of the request was done or, if err wraps
-	// ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown. ops is valid
-	// until Fail returns; it is nil for a request that Submit refused. For a request that
-	// has waited, err says why it waits no longer, and what was delivered before stays delivered. One
-	// pop stands for all that are left of it, as in Submit.
-	Fail(r *Request, ops []fdbpq.Op, err error)
 }

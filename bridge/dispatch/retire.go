@@ -20,7 +20,7 @@ import (
 // are found in the list itself. Two rounds go through all of it: the first marks, the
 // second removes. Otherwise an idle bridge does nothing here.
 type Retirer struct {
-	d      *Dispatcher
+	d      *shared
 	ripe   fdbpq.Mark // of the previous round
 	passes int        // how many more rounds go through the whole list
 }
@@ -35,9 +35,7 @@ const (
 	listPasses = 2
 )
 
-// NewRetirer returns a Retirer that works only when Round is called; Maintain has one
-// of its own. It goes through the list of queues only if lists is true.
-func (d *Dispatcher) NewRetirer(lists bool) *Retirer {
+func newRetirer(d *shared, lists bool) *Retirer {
 	r := &Retirer{d: d}
 	if lists {
 		r.passes = listPasses
@@ -48,15 +46,12 @@ func (d *Dispatcher) NewRetirer(lists bool) *Retirer {
 // sweepAge is longer than any batch can take, see fdbpq.SweepReceipts.
 const sweepAge = 24 * time.Hour
 
-// Maintain removes what dead processes left in the store and retires unused queues,
-// until ctx ends. It calls next between the two. The store must be open.
-func (d *Dispatcher) Maintain(ctx context.Context, next func()) {
-	err := fdbpq.SweepReceipts(ctx, d.options.DB, d.options.Keyspace, sweepAge)
+// sweepReceipts removes what dead processes left in the store.
+func (r *Retirer) sweepReceipts(ctx context.Context) {
+	err := fdbpq.SweepReceipts(ctx, r.d.options.DB, r.d.options.Keyspace, sweepAge)
 	if err != nil && ctx.Err() == nil {
-		d.options.Warn("old receipts could not be removed; the next start tries again", "error", err)
+		r.d.options.Warn("old receipts could not be removed; the next start tries again", "error", err)
 	}
-	next()
-	d.retirer.run(ctx)
 }
 
 func (r *Retirer) run(ctx context.Context) {
@@ -89,6 +84,7 @@ func (r *Retirer) Round(ctx context.Context) error {
 	round := queues.beginRound()
 	next, ripe := fdbpq.NewMark(), r.ripe
 	r.ripe = next
+
 	if queues.evicted.Swap(false) {
 		r.passes = listPasses
 	}
@@ -100,6 +96,7 @@ func (r *Retirer) Round(ctx context.Context) error {
 		}
 		r.passes--
 	}
+
 	for kind := range queues.shards {
 		for i := range queues.shards[kind] {
 			if err := r.passShard(ctx, &queues.shards[kind][i], round, next, ripe); err != nil {
@@ -124,6 +121,7 @@ func (r *Retirer) passList(ctx context.Context, kind subjects.Kind, next, ripe f
 		if err != nil {
 			return err
 		}
+
 		var targets []fdbpq.Target
 		for _, name := range names {
 			after = name
@@ -143,6 +141,7 @@ func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ri
 	for len(unused) > 0 {
 		page := unused[:min(len(unused), retirePage)]
 		unused = unused[len(page):]
+
 		targets := make([]fdbpq.Target, len(page))
 		for i, q := range page {
 			targets[i] = q.Target
@@ -151,6 +150,7 @@ func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ri
 		if err != nil {
 			return err
 		}
+
 		var over []*Queue
 		for i, q := range page {
 			if done[i] == fdbpq.Marked && q.marked != round-1 {
@@ -159,7 +159,7 @@ func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ri
 				over = append(over, q)
 			}
 		}
-		s.forget(over, round-1)
+		s.evictUnused(over, round-1)
 	}
 	return nil
 }

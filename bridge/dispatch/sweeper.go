@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // Sweeper does what falls due in queues that nobody asks: it removes items that have expired and
 // message ids whose window is over, brings items back, and takes dead letters where they belong.
-// Whoever asks a queue does a share of that first. Where more is due than that, the Sweeper does the rest.
+// Whoever asks a queue does a share of that first. Where more is due than that, the Sweeper does
+// the rest.
 //
-// What it does is an operation like any other, fdbpq.OpSweep, which it submits to the lane of the queue. A lane does not
-// conflict with itself, so the Sweeper gets in nobody's way.
+// What it does is an operation like any other, fdbpq.OpSweep, which it submits to the lane of the
+// queue. A lane does not conflict with itself, so the Sweeper gets in nobody's way.
 //
 // # When it looks
 //
@@ -28,23 +28,24 @@ import (
 //
 // # Who sweeps
 //
-// The owner of a queue, ownerLag after something falls due, so that whoever asks may do it first; or at once, if
-// a batch has found more due than its share. A
-// process that is not the owner but knows of something, because it has run the request, looks some
-// time later, and does what the owner has not done. Two processes that sweep the same conflict, which costs time
-// and nothing else.
+// The owner of a queue, ownerLag after something falls due, so that whoever asks may do it first;
+// or at once, if a batch has found more due than its share. A process that is not the owner but
+// knows of something, because it has run the request, looks some time later, and does what the
+// owner has not done. Two processes that sweep the same conflict, which costs time and nothing
+// else.
 //
 // # How fast
 //
-// One page of queues at a time, with a pause after each that is as long as it took, so that requests
-// have half of the store at least. Queues take turns.
+// One page of queues at a time, with a pause after each that is as long as it took, so that
+// requests have half of the store at least. Queues take turns.
 //
 // # Damaged queues
 //
-// Several queues share a transaction. If it fails because of what is stored, and not because the store is away,
-// each of them has one of its own, so that only the damaged queue is left alone, for damagedPause.
+// Several queues share a transaction. If it fails because of what is stored, and not because the
+// store is away, each of them has one of its own, so that only the damaged queue is left alone, for
+// damagedPause.
 type Sweeper struct {
-	d      *Dispatcher
+	d      *shared
 	woken  chan struct{} // has an element when the times below may have changed
 	active atomic.Bool   // there were requests since the last pass began
 	sweeps atomic.Int64
@@ -60,19 +61,28 @@ type Sweeper struct {
 	}
 }
 
+// listPass is a pass through the list of queues.
+type listPass struct {
+	at    time.Time // when to go on, or to begin the next; zero if there is no reason for one
+	fifo  bool      // how far it has come
+	after string
+	begun bool      // it has begun
+	found bool      // something is ahead in one of the queues
+	full  bool      // the agenda had no room
+	began time.Time // the last one
+}
+
 const (
 	// sweepEvery is how often the sweeper looks at its agenda at most, so that queues share
 	// transactions.
 	sweepEvery = 5 * time.Second
-	// ownerLag is how long it leaves what is due to those who ask for it, and otherLag how much longer to the owner
-	// of the queue. With sweepEvery they keep dead letters within the 30 s that the protocol
-	// promises.
+	// ownerLag is how long it leaves what is due to those who ask for it, and otherLag how much
+	// longer to the owner of the queue. With sweepEvery they keep dead letters within the 30 s that
+	// the protocol promises.
 	ownerLag = 5 * time.Second
 	otherLag = 8 * time.Second
 	// msgIDLag is the same for message ids. Pushes remove them as well.
 	msgIDLag = time.Minute
-	// sweepPage is how many queues it sweeps at a time.
-	sweepPage = 32
 	// ownersPause is how long it waits after a change of owners, since changes often come together.
 	ownersPause = time.Second
 	// foreignEvery is how often it looks for what other programs have written.
@@ -81,7 +91,7 @@ const (
 	damagedPause = 10 * time.Minute
 )
 
-func newSweeper(d *Dispatcher) *Sweeper {
+func newSweeper(d *shared) *Sweeper {
 	s := &Sweeper{d: d, woken: make(chan struct{}, 1)}
 	s.mu.agenda = newAgenda(maxTasks)
 	return s
@@ -90,89 +100,6 @@ func newSweeper(d *Dispatcher) *Sweeper {
 // Sweeps returns how many times it has swept a queue so far.
 func (s *Sweeper) Sweeps() int64 { return s.sweeps.Load() }
 
-// Run sweeps until ctx ends. The store must be open.
-func (s *Sweeper) Run(ctx context.Context) {
-	s.mu.Lock()
-	s.mu.pass = listPass{at: time.Now()}
-	s.mu.Unlock()
-	s.next = time.Now()
-	watch := newClockWatch(s.d.now)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-s.woken:
-		}
-		timer.Stop()
-		if watch.parted() {
-			s.next = time.Now() // what is on the agenda may be due
-		}
-		if wait, any := s.step(ctx); any {
-			timer.Reset(min(wait, watchEvery))
-		}
-	}
-}
-
-// Round makes a pass through the list and does what is to be done by now, without waiting for the next time at
-// which Run would, or in between. It may be called while Run runs.
-func (s *Sweeper) Round(ctx context.Context) {
-	s.mu.Lock()
-	s.mu.pass = listPass{at: time.Now()}
-	s.mu.Unlock()
-	for ctx.Err() == nil && s.stepPass(ctx, time.Now()) {
-	}
-	for tasks := s.take(); len(tasks) > 0 && ctx.Err() == nil; tasks = s.take() {
-		s.sweep(ctx, tasks)
-	}
-}
-
-// step does a small part of the work, and returns how long to wait before the next; false if there is
-// none until something changes.
-func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
-	began := time.Now()
-	if wait := s.pause.Sub(began); wait > 0 {
-		return wait, true
-	}
-	s.mu.Lock()
-	if s.mu.behind {
-		s.mu.behind, s.next = false, began
-	}
-	s.mu.Unlock()
-	worked := s.stepPass(ctx, began)
-	if !began.Before(s.next) {
-		tasks := s.take()
-		if len(tasks) > 0 {
-			worked = true
-			if !s.sweep(ctx, tasks) {
-				s.next = time.Now().Add(sweepEvery)
-			}
-		} else {
-			s.next = began.Add(sweepEvery)
-		}
-	}
-	if worked {
-		pause := max(retirePause, time.Since(began))
-		s.pause = time.Now().Add(pause)
-		return pause, true
-	}
-	return s.untilNext()
-}
-
-// untilNext returns how long nothing has to be done.
-func (s *Sweeper) untilNext() (wait time.Duration, any bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := s.mu.pass.at
-	// The clock of the agenda may be set, so the next time is not that of its first task.
-	if len(s.mu.agenda.heap) > 0 && (next.IsZero() || s.next.Before(next)) {
-		next = s.next
-	}
-	return max(0, time.Until(next)), !next.IsZero()
-}
-
 func (s *Sweeper) wake() {
 	select {
 	case s.woken <- struct{}{}:
@@ -180,19 +107,26 @@ func (s *Sweeper) wake() {
 	}
 }
 
-// noteBatch notes that there was a batch, and what falls due of what it has written.
-func (s *Sweeper) noteBatch(ahead []fdbpq.QueueAhead) {
-	s.note(ahead)
+// noteBatch notes that there was a batch of requests, and what it says of what falls due.
+func (s *Sweeper) noteBatch(p *fdbpq.Pending) {
+	s.noteAhead(p.Ahead())
 	if !s.active.Load() && s.d.options.DB.Traits().Shared && !s.active.Swap(true) {
 		s.mu.Lock()
 		s.planPassLocked()
 		s.mu.Unlock()
 		s.wake()
 	}
+	s.noteBehind(p.Behind())
 }
 
-// note notes what falls due of what this process has written.
-func (s *Sweeper) note(ahead []fdbpq.QueueAhead) {
+// noteLook notes what a batch of the poller says of what falls due.
+func (s *Sweeper) noteLook(p *fdbpq.Pending) {
+	s.noteAhead(p.Ahead())
+	s.noteBehind(p.Behind())
+}
+
+// noteAhead notes what falls due of what this process has written.
+func (s *Sweeper) noteAhead(ahead []fdbpq.QueueAhead) {
 	if len(ahead) == 0 {
 		return
 	}
@@ -203,13 +137,14 @@ func (s *Sweeper) note(ahead []fdbpq.QueueAhead) {
 	}
 }
 
-// noteBehind notes queues where a batch of this process has found more due than its share, so that their owner goes
-// on at once.
+// noteBehind notes queues where a batch of this process has found more due than its share, so that
+// their owner goes on at once.
 func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
 	if len(queues) == 0 {
 		return
 	}
 	owns, now := s.d.options.Owns, s.d.now()
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, queue := range queues {
@@ -252,12 +187,13 @@ func (s *Sweeper) addTask(t task) {
 	s.addTaskLocked(t)
 }
 
-// take returns the tasks to be done now, and moves those that others are to do first.
-func (s *Sweeper) take() (tasks []task) {
+// takeTasks returns the tasks to be done now, and moves those that others are to do first.
+func (s *Sweeper) takeTasks() (tasks []task) {
 	owns := s.d.options.Owns
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.mu.agenda.take(s.d.now(), sweepPage) {
+	for _, t := range s.mu.agenda.takeDue(s.d.now(), sweepPage) {
 		switch {
 		case owns == nil || t.late || owns(kindOf(t.queue), t.queue.Name):
 			tasks = append(tasks, t)
@@ -267,6 +203,23 @@ func (s *Sweeper) take() (tasks []task) {
 		}
 	}
 	return tasks
+}
+
+// ownersChanged plans a pass through the list.
+func (s *Sweeper) ownersChanged() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.pass = listPass{at: time.Now().Add(ownersPause)}
+	s.wake()
+}
+
+// planPassLocked plans the next pass, if none is planned and there is a reason for one.
+func (s *Sweeper) planPassLocked() {
+	p := &s.mu.pass
+	foreign := s.d.options.DB.Traits().Shared && (p.found || s.active.Load())
+	if p.at.IsZero() && (foreign || p.full) {
+		p.at = p.began.Add(foreignEvery)
+	}
 }
 
 func (s *Sweeper) warn(ctx context.Context, err error) {
@@ -280,30 +233,4 @@ func (s *Sweeper) target(name fdbpq.QueueName) (fdbpq.Target, error) {
 		return s.d.options.Keyspace.Queue(name.Name)
 	}
 	return s.d.options.Keyspace.PriorityQueue(name.Name)
-}
-
-// readAheads calls note with what is ahead of each queue that can be read.
-func (s *Sweeper) readAheads(ctx context.Context, queues []fdbpq.Target, note func(n int, a fdbpq.Ahead)) error {
-	read := func(queues []fdbpq.Target) ([]fdbpq.Ahead, error) {
-		return kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Ahead, error) { return fdbpq.ReadAhead(r, queues) })
-	}
-	aheads, err := read(queues)
-	if err != nil && !isDamage(err) {
-		return err
-	}
-	for n := range queues {
-		if err == nil {
-			note(n, aheads[n])
-			continue
-		}
-		switch a, err := read(queues[n : n+1]); {
-		case err == nil:
-			note(n, a[0])
-		case isDamage(err):
-			s.d.options.Warn("a queue cannot be swept", "error", err)
-		default:
-			return err
-		}
-	}
-	return nil
 }

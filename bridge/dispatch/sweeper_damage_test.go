@@ -87,7 +87,7 @@ func TestSweeperAndDamagedQueues(t *testing.T) {
 				}
 			}
 			if known {
-				a.d.Sweeper().note([]fdbpq.QueueAhead{{Queue: fdbpq.QueueName{Name: "jobs-2"}, Ahead: fdbpq.Ahead{Due: time.Now().Add(time.Minute)}}})
+				a.d.Sweeper().noteAhead([]fdbpq.QueueAhead{{Queue: fdbpq.QueueName{Name: "jobs-2"}, Ahead: fdbpq.Ahead{Due: time.Now().Add(time.Minute)}}})
 			} else {
 				a = w.start(0, o)
 			}

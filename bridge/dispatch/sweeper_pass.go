@@ -9,34 +9,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// listPass is a pass through the list of queues.
-type listPass struct {
-	at    time.Time // when to go on, or to begin the next; zero if there is no reason for one
-	fifo  bool      // how far it has come
-	after string
-	under bool      // it has begun
-	found bool      // something is ahead in one of the queues
-	full  bool      // the agenda had no room
-	began time.Time // the last one
-}
-
-// ownersChanged plans a pass through the list.
-func (s *Sweeper) ownersChanged() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.pass = listPass{at: time.Now().Add(ownersPause)}
-	s.wake()
-}
-
-// planPassLocked plans the next pass, if none is planned and there is a reason for one.
-func (s *Sweeper) planPassLocked() {
-	p := &s.mu.pass
-	foreign := s.d.options.DB.Traits().Shared && (p.found || s.active.Load())
-	if p.at.IsZero() && (foreign || p.full) {
-		p.at = p.began.Add(foreignEvery)
-	}
-}
-
 // stepPass reads the next page of a pass, if it is time, and reports whether it did.
 func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 	s.mu.Lock()
@@ -45,8 +17,8 @@ func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 		s.mu.Unlock()
 		return false
 	}
-	if !p.under {
-		p = listPass{at: p.at, under: true, began: now}
+	if !p.begun {
+		p = listPass{at: p.at, begun: true, began: now}
 		s.active.Store(false)
 	}
 	s.mu.pass = p
@@ -60,7 +32,7 @@ func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.pass.began != p.began || !s.mu.pass.under { // the owners have changed meanwhile
+	if s.mu.pass.began != p.began || !s.mu.pass.begun { // the owners have changed meanwhile
 		return true
 	}
 	if err != nil {
@@ -88,18 +60,19 @@ func (s *Sweeper) notePageLocked(fifo bool, names []string, aheads []fdbpq.Ahead
 			s.addLocked(queue, aheads[i], true)
 		}
 	}
+
 	switch {
 	case len(names) == retirePage:
 	case !fifo:
 		p.fifo, p.after = true, ""
 	default:
-		p.under, p.at = false, time.Time{}
+		p.begun, p.at = false, time.Time{}
 		s.planPassLocked()
 	}
 }
 
-// readPage returns the next names of a list, and what is ahead of their queues: nothing of those that are
-// damaged.
+// readPage returns the next names of a list, and what is ahead of their queues: nothing of those
+// that are damaged.
 func (s *Sweeper) readPage(ctx context.Context, fifo bool, after string) (names []string, aheads []fdbpq.Ahead, err error) {
 	k := s.d.options.Keyspace
 	list := k.PriorityQueues
@@ -126,4 +99,32 @@ func (s *Sweeper) readPage(ctx context.Context, fifo bool, after string) (names 
 	}
 	err = s.readAheads(ctx, queues, func(n int, a fdbpq.Ahead) { aheads[places[n]] = a })
 	return names, aheads, err
+}
+
+// readAheads calls note with what is ahead of each queue that can be read.
+func (s *Sweeper) readAheads(ctx context.Context, queues []fdbpq.Target, note func(n int, a fdbpq.Ahead)) error {
+	read := func(queues []fdbpq.Target) ([]fdbpq.Ahead, error) {
+		return kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Ahead, error) { return fdbpq.ReadAhead(r, queues) })
+	}
+	aheads, err := read(queues)
+	if err != nil && !isDamage(err) {
+		return err
+	}
+
+	// If one of them is damaged, each is read by itself.
+	for n := range queues {
+		if err == nil {
+			note(n, aheads[n])
+			continue
+		}
+		switch a, err := read(queues[n : n+1]); {
+		case err == nil:
+			note(n, a[0])
+		case isDamage(err):
+			s.d.options.Warn("a queue cannot be swept", "error", err)
+		default:
+			return err
+		}
+	}
+	return nil
 }

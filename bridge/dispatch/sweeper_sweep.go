@@ -11,17 +11,19 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// sweep looks at the queues of tasks and sweeps those where something is due. It reports whether there may be
-// more to do at once.
+// sweep looks at the queues of tasks and sweeps those where something is due. It reports whether
+// there may be more to do at once.
 func (s *Sweeper) sweep(outer context.Context, tasks []task) (more bool) {
 	ctx, cancel := context.WithTimeout(outer, s.d.options.RequestTimeout)
 	defer cancel()
-	err := s.look(ctx, &tasks)
+
+	err := s.keepDue(ctx, &tasks)
 	now := s.d.now()
 	if err == nil && len(tasks) > 0 {
-		s.plan(ctx, tasks, s.run(ctx, tasks), now)
+		s.putBack(ctx, tasks, s.runSweeps(ctx, tasks), now)
 		return true
 	}
+
 	switch {
 	case err == nil:
 		s.mu.Lock()
@@ -30,7 +32,7 @@ func (s *Sweeper) sweep(outer context.Context, tasks []task) (more bool) {
 	case isDamage(err) && len(tasks) > 1:
 		return s.sweepSingly(outer, tasks)
 	case isDamage(err):
-		s.planDamaged(tasks[0], err, now)
+		s.putBackDamaged(tasks[0], err, now)
 	default:
 		s.warn(ctx, err)
 		for _, t := range tasks {
@@ -56,85 +58,59 @@ func isDamage(err error) bool {
 	return errors.Is(err, kv.ErrCorrupt) || errors.Is(err, fdbpq.ErrCorrupt) || errors.Is(err, kv.ErrTooLarge)
 }
 
-// planDamaged puts a task back whose queue cannot be swept.
-func (s *Sweeper) planDamaged(t task, err error, now time.Time) {
+// putBackDamaged puts a task back whose queue cannot be swept.
+func (s *Sweeper) putBackDamaged(t task, err error, now time.Time) {
 	s.d.options.Warn("a queue cannot be swept", "queue", t.queue.Name, "error", err)
 	t.at = now.Add(damagedPause)
 	s.addTask(t)
 }
 
-// Sweep sweeps queues once, so that whoever reads then finds what is due there, unless that is very much.
+// Sweep sweeps queues once, so that whoever reads then finds what is due there, unless that is very
+// much.
 func (s *Sweeper) Sweep(ctx context.Context, queues []fdbpq.QueueName) error {
 	tasks := make([]task, len(queues))
 	for i, queue := range queues {
 		tasks[i].queue = queue
 	}
 	var err error
-	for _, r := range s.run(ctx, tasks) {
+	for _, r := range s.runSweeps(ctx, tasks) {
 		err = cmp.Or(err, r.Err)
 	}
 	return err
 }
 
-// run has the lanes sweep the queues of tasks, and returns how that ended.
-func (s *Sweeper) run(ctx context.Context, tasks []task) []fdbpq.Result {
+// runSweeps has the lanes sweep the queues of tasks, and returns how that ended.
+func (s *Sweeper) runSweeps(ctx context.Context, tasks []task) []fdbpq.Result {
 	results := make([]fdbpq.Result, len(tasks))
-	ended := make(sweepReplier, len(tasks))
-	running := 0
+	calls := make([]*call, len(tasks))
 	for i, t := range tasks {
-		q, err := s.d.Queue(kindOf(t.queue), t.queue.Name)
+		q, err := s.d.queue(t.queue)
 		if err == nil {
-			r := &Request{Queue: q, Replier: ended, Number: uint64(i), Received: time.Now(), alone: t.alone}
+			calls[i] = newCall()
+			r := &Request{Queue: q, Replier: calls[i], Received: time.Now(), alone: t.alone}
 			err = q.lane.requeue(r, []fdbpq.Op{{Kind: fdbpq.OpSweep, Queue: q.Target}})
 		}
 		if results[i].Err = err; err == nil {
-			running++
+			s.sweeps.Add(1)
 		}
 	}
-	s.sweeps.Add(int64(running))
 
-	for ; running > 0; running-- {
-		select {
-		case end := <-ended:
-			results[end.number] = end.result
-		case <-ctx.Done():
-			for i := range results {
-				if results[i].Swept == (fdbpq.Swept{}) {
-					results[i].Err = cmp.Or(results[i].Err, ctx.Err())
-				}
-			}
-			return results
+	for i, c := range calls {
+		if results[i].Err != nil {
+			continue
+		}
+		if swept, err := c.wait(ctx); err != nil {
+			results[i].Err = err
+		} else {
+			results[i] = swept[0]
 		}
 	}
 	return results
 }
 
-// sweepReplier receives the results of sweeps. It has room for all of them.
-type sweepReplier chan sweepEnd
-
-type sweepEnd struct {
-	number uint64
-	result fdbpq.Result
-}
-
-// Answer implements Replier.
-func (e sweepReplier) Answer(r *Request, _ []fdbpq.Op, results []fdbpq.Result) {
-	e <- sweepEnd{r.Number, results[0]}
-}
-
-// Deliver implements Replier.
-func (e sweepReplier) Deliver(*Request, []fdbpq.Op, []fdbpq.Result) bool { return true }
-
-// Heartbeat implements Replier.
-func (e sweepReplier) Heartbeat(*Request, int) {}
-
-// Fail implements Replier.
-func (e sweepReplier) Fail(r *Request, _ []fdbpq.Op, err error) {
-	e <- sweepEnd{r.Number, fdbpq.Result{Err: err}}
-}
-
-// look keeps the tasks whose queues have something due. It puts the others back for when something falls due.
-func (s *Sweeper) look(ctx context.Context, tasks *[]task) error {
+// keepDue keeps the tasks whose queues have something due. It puts the others back for when
+// something falls due.
+func (s *Sweeper) keepDue(ctx context.Context, tasks *[]task) error {
 	var queues []fdbpq.Target
 	for _, t := range *tasks {
 		q, err := s.target(t.queue)
@@ -143,12 +119,14 @@ func (s *Sweeper) look(ctx context.Context, tasks *[]task) error {
 		}
 		queues = append(queues, q)
 	}
+
 	aheads, err := kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Ahead, error) {
 		return fdbpq.ReadAhead(r, queues)
 	})
 	if err != nil {
 		return err
 	}
+
 	now := s.d.now()
 	due := func(at time.Time) bool { return !at.IsZero() && !at.After(now) }
 	var left []task
@@ -159,7 +137,7 @@ func (s *Sweeper) look(ctx context.Context, tasks *[]task) error {
 			left = append(left, t)
 		case a == fdbpq.Ahead{}:
 			if t.swept {
-				_, _ = s.d.Queue(kindOf(t.queue), t.queue.Name) // the retirer looks whether it is empty
+				_, _ = s.d.queue(t.queue) // the retirer looks whether it is empty
 			}
 		default:
 			s.mu.Lock()
@@ -171,15 +149,15 @@ func (s *Sweeper) look(ctx context.Context, tasks *[]task) error {
 	return nil
 }
 
-// plan puts tasks back after a sweep.
-func (s *Sweeper) plan(ctx context.Context, tasks []task, swept []fdbpq.Result, now time.Time) {
+// putBack puts tasks back after a sweep.
+func (s *Sweeper) putBack(ctx context.Context, tasks []task, swept []fdbpq.Result, now time.Time) {
 	var failed error
 	for i, t := range tasks {
 		r := &swept[i]
 		t.swept, t.alone = true, false
 		switch {
 		case isDamage(r.Err) && !(errors.Is(r.Err, kv.ErrTooLarge) && !tasks[i].alone):
-			s.planDamaged(t, r.Err, now)
+			s.putBackDamaged(t, r.Err, now)
 			continue
 		case errors.Is(r.Err, kv.ErrTooLarge):
 			t.alone = true
@@ -193,6 +171,7 @@ func (s *Sweeper) plan(ctx context.Context, tasks []task, swept []fdbpq.Result, 
 		default:
 			t.at = now.Add(sweepEvery) // to find out what comes next
 		}
+
 		s.addTask(t)
 	}
 	if failed != nil {

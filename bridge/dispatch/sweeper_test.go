@@ -94,7 +94,7 @@ func (s *sweeps) do(queue string, ops ...fdbpq.Op) {
 		ops[i].Queue = q.Target
 	}
 	s.n++
-	if err := s.d.Submit(&Request{Queue: q, Replier: s.log, Number: s.n, Received: time.Now(), Reply: "reply"}, ops); err != nil {
+	if err := s.d.Submit(&Request{Queue: q, Replier: number(s.log, s.n), Received: time.Now()}, ops); err != nil {
 		s.Fatal(err)
 	}
 	synctest.Wait()
@@ -191,7 +191,7 @@ func TestSweptDeadLetters(t *testing.T) {
 		a.do("now", oneDelivery(), fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("x")}}, leaseFor(time.Minute))
 		wait := &Wait{Until: time.Now().Add(time.Hour)}
 		waits := getQueue(t, a.d.queues, subjects.Priority, "now-dead")
-		if err := a.d.Submit(&Request{Queue: waits, Replier: a.log, Number: 100, Received: time.Now(), Reply: "reply", Wait: wait}, []fdbpq.Op{pop(waits)}); err != nil {
+		if err := a.d.Submit(&Request{Queue: waits, Replier: number(a.log, 100), Received: time.Now(), Wait: wait}, []fdbpq.Op{pop(waits)}); err != nil {
 			w.Fatal(err)
 		}
 		synctest.Wait()
@@ -342,38 +342,65 @@ func TestSweeperAndClocks(t *testing.T) {
 	})
 }
 
-// A queue where very much is due does not keep dead letters of others waiting, and each transaction is
-// followed by a pause.
+// Queues where very much is due, also if that is large, keep neither a dead letter of another queue waiting nor each
+// other, and requests no longer than some transactions of a bounded size take.
 func TestSweepingTakesTurns(t *testing.T) {
+	const takes = 20 * time.Millisecond // a commit
 	inSweeping(t, false, func(w *sweeping) {
-		a := w.start(0, nil)
+		a := w.start(0, func(o *Options) { o.DB = slowDB{o.DB, takes} })
 		w.foreign("dead", oneDelivery())
-		for range 12 {
-			w.foreign("many", repeat(pushFor(time.Minute), 1000)...)
+		left := map[string]int64{"many": 20_000, "more": 20_000, "large": 300}
+		for _, queue := range []string{"many", "more"} {
+			for range 20 {
+				w.foreign(queue, repeat(pushFor(time.Minute), 1000)...)
+			}
 		}
-		for i := range 40 {
-			large := pushFor(time.Minute - time.Microsecond)
-			large.Message.Value = make([]byte, 90_000)
-			w.foreign("large", large)
-			w.foreign(fmt.Sprint("large-", i%2), large)
+		large := pushFor(time.Minute)
+		large.Message.Value = make([]byte, 90_000)
+		for range 6 {
+			w.foreign("large", repeat(large, 50)...)
 		}
 		w.foreign("dead", fdbpq.Op{Kind: fdbpq.OpPush})
-		w.foreign("dead", leaseFor(time.Minute))
+		w.foreign("dead", leaseFor(time.Minute+time.Millisecond)) // after all else
+		w.foreign("other", repeat(fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("live")}}, 2000)...)
 		a.d.OwnersChanged()
-		w.sleep(time.Minute)
-		began := time.Now()
-		for w.stored("dead-dead") == 0 && time.Since(began) < deadline {
-			w.sleep(time.Millisecond)
+		w.sleep(time.Minute + time.Second)
+
+		q := &dueQueue{sweeps: a}
+		began, expired := time.Now(), a.d.Removed().Expired
+		turns := []map[string]int64{left} // what was left whenever something was removed
+		dead := 0                         // how many turns there were before the dead letter had moved
+		for a.d.Removed().Expired < 40_300 && time.Since(began) < deadline {
+			asked := time.Now()
+			if got := q.ask("other", nil, fdbpq.Op{Kind: fdbpq.OpPop}); got != "live" {
+				t.Fatalf("pop of another queue: %s", got)
+			}
+			if took := time.Since(asked); took > 4*takes {
+				t.Errorf("a pop of another queue took %v", took)
+			}
+			if now := a.d.Removed().Expired; now > expired {
+				if now-expired > 4*2048 {
+					t.Errorf("%d items were removed within the time of a pop", now-expired)
+				}
+				expired = now
+				turns = append(turns, map[string]int64{"many": w.stored("many"), "more": w.stored("more"), "large": w.stored("large")})
+			}
+			if dead == 0 && w.stored("dead-dead") > 0 {
+				dead = len(turns)
+			}
 		}
-		if small, large := w.stored("many"), w.stored("large"); small < 6000 {
-			t.Errorf("after the dead letter %d of 12,000 items and %d of 40 large ones are left", small, large)
+
+		if dead == 0 || dead > len(turns)/2 {
+			t.Errorf("the dead letter has moved after %d of %d turns", dead, len(turns))
 		}
-		w.sleep(deadline)
-		w.want("stored", w.stored("many"), 0)
-		w.want("expired", a.d.Removed().Expired, 12_080)
-		if n := a.d.Sweeper().Sweeps(); n < 10 || n > 100 {
-			t.Errorf("%d transactions", n)
+		for i := range len(turns) - 3 {
+			for queue := range left {
+				if before := turns[i][queue]; before > 0 && turns[i+3][queue] == before {
+					t.Errorf("%s has waited for three turns: %v", queue, turns[i:i+4])
+				}
+			}
 		}
+		w.want("expired", a.d.Removed().Expired, 40_300)
 	})
 }
 
@@ -430,7 +457,7 @@ func TestAgenda(t *testing.T) {
 	}
 	last := start
 	for n := range 1000 {
-		for _, task := range a.take(start.Add(time.Duration(n)), 7) {
+		for _, task := range a.takeDue(start.Add(time.Duration(n)), 7) {
 			if task.at.Before(last) || !task.at.Equal(want[task.queue]) {
 				t.Errorf("%v at %v, want %v, after %v", task.queue, task.at, want[task.queue], last)
 			}

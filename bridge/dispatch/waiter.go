@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -21,20 +20,16 @@ type waiter struct {
 	wanted  int        // items that were not delivered yet, at least 1
 
 	// The lane's lock guards these.
-	line       *line // nil before it takes its place there
+	state      waiterState
+	line       *line // nil unless it is in one
 	prev, next *waiter
 	alarm      alarm         // its end or next heartbeat
 	beat       time.Duration // when the next heartbeat is due
 	since      int64         // number of the first batch that looked after it had come
 
-	inBatch bool // in a batch
-	parked  bool // it has looked once, or came to a line
-	late    bool // its time is over, but nobody has looked since it came
-	gone    bool // cancelled, see Dispatcher.Cancel
-	acked   bool // its acknowledgements are done. Belongs to whoever may call the Replier
-	tried   bool // it has looked once, or found others in line. Belongs to whoever may call the Replier
-	counted bool // as pending
-	ended   bool // belongs to whoever may call the Replier, until it has left the line
+	// These belong to whoever may call the Replier.
+	answered    bool // the last call was made
+	onlyIfEmpty bool // Wait.OnlyIfEmpty, until it has looked or found others in line
 }
 
 // popOptions is what a waiter's pops or leases have in common: an fdbpq.Op takes much more memory.
@@ -57,16 +52,18 @@ func (w *waiter) op() fdbpq.Op {
 func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 	last := &ops[len(ops)-1]
 	acks := LeadingAcks(ops)
-	w := &waiter{request: *r, wanted: r.operations(ops) - acks, counted: true, acked: r.acked}
+	w := &waiter{request: *r, wanted: r.operations(ops) - acks}
 	w.pop = popOptions{kind: last.Kind, end: last.End, lease: last.Lease, maxBytes: last.MaxBytes}
+
 	w.request.span, w.request.Pops = 0, 0
 	w.request.waiter = w
 	if acks > 0 {
 		w.acks = slices.Clone(ops[:acks])
 	}
-	w.alarm.waiter = w
+
+	w.alarm.of = w
 	if wait := r.Wait; wait != nil {
-		wait.waiter, w.gone = w, wait.cancelled
+		wait.waiter, w.onlyIfEmpty = w, wait.OnlyIfEmpty
 	}
 	return w
 }
@@ -74,16 +71,29 @@ func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 // waits reports whether the request has a Wait.
 func (w *waiter) waits() bool { return w.request.Wait != nil }
 
-// ends reports whether the request ends as soon as the queue turns out to be empty.
-func (w *waiter) ends() bool { return !w.waits() || w.late }
+// endsWhenEmpty reports whether the request ends as soon as the queue turns out to be empty.
+func (w *waiter) endsWhenEmpty() bool { return !w.waits() || w.state.isLate() }
+
+// cancelled reports whether the request was cancelled, see Dispatcher.Cancel.
+func (w *waiter) cancelled() bool { return w.waits() && w.request.Wait.cancelled }
+
+// pending reports whether a request that has not ended counts as pending: one with a Wait does not
+// while it waits.
+func (w *waiter) pending() bool { return !w.waits() || !w.state.hasParked() }
 
 // leases reports whether the request wants leases.
 func (w *waiter) leases() bool { return w.pop.kind == fdbpq.OpLease }
 
+// takesParts reports whether the request gets its items as they come.
+func (w *waiter) takesParts() bool {
+	_, ok := w.request.Replier.(WaitingReplier)
+	return ok
+}
+
 // waitedFor returns why a request got nothing, as it is to hear it.
 func (w *waiter) waitedFor(err error) error {
-	if w.waits() || w.acked {
-		return withoutPlace(err)
+	if w.waits() || w.request.acked {
+		return asMaxLeased(err)
 	}
 	return err
 }
@@ -99,112 +109,30 @@ func (w *waiter) appendPops(ops []fdbpq.Op, n int) []fdbpq.Op {
 // rest returns all operations that are left to do: the last stands for all pops.
 func (w *waiter) rest() []fdbpq.Op { return w.appendPops(slices.Clone(w.acks), 1) }
 
-// goesOn reports whether the waiter waits for more after an attempt that found n items and
+// waitsOn reports whether the waiter waits for more after an attempt that found n items and
 // then err.
-func (w *waiter) goesOn(n int, err error, now time.Time) bool {
+func (w *waiter) waitsOn(n int, err error, now time.Time) bool {
 	wait := w.request.Wait
 	switch {
-	case n == 0 && canWait(err):
+	case n == 0 && hasNoRoom(err):
 		return true // runTimers ends it in time
 	case wait == nil || !now.Before(wait.Until):
 		return false
-	case n > 0 && wait.OnlyIfEmpty && !w.tried:
+	case n > 0 && (w.onlyIfEmpty || !w.takesParts()):
 		return false
 	}
-	return errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased) || canWait(err)
+	return errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased) || hasNoRoom(err)
 }
 
-// applyResults calls the Replier with the results of an attempt, and sets ended unless the waiter
-// waits on. pops are the last operations, without acknowledgements.
-func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, now time.Time) {
-	w.request.Answered = now
-	pops, found := ops, results
-	if acks := LeadingAcks(ops); acks > 0 {
-		if err := results[0].Err; err != nil {
-			if !w.ended {
-				l.endAll(w, ops, results, err)
-			}
-			return
-		}
-		if w.pop.lease == 0 {
-			w.pop.lease = results[0].LeaseLength()
-		}
-		w.acks, w.acked = nil, true
-		pops, found = ops[acks:], results[acks:]
-		if len(pops) == 0 {
-			return // its pops take their place in line now
-		}
-	}
-	n := 0
-	for n < len(found) && found[n].Err == nil {
-		n++
-	}
-	var err error
-	if n < len(found) {
-		err = found[n].Err
-		w.line.attempt.note(&found[n])
-	}
-	switch {
-	case w.ended: // the timers have answered it
-		l.giveBack(w.request.Queue, pops, found)
-	case n == w.wanted:
-		w.ended = true
-		w.request.Replier.Answer(&w.request, ops, results)
-	case err != nil && !w.goesOn(n, err, now):
-		if n == 0 || w.acked {
-			err = w.waitedFor(err)
-			for i := n; i < len(found); i++ {
-				found[i].Err = w.waitedFor(found[i].Err)
-			}
-		}
-		l.endAll(w, ops, results, err)
-	case n > 0:
-		l.deliver(w, pops[:n], found[:n])
-	}
-	w.tried = true
+// lookedLocked reports whether a batch that looked since the waiter came found nothing for it. What
+// others found before it came may be wrong by now: another program may have pushed.
+func (w *waiter) lookedLocked() bool {
+	return w.since <= w.line.emptied || w.leases() && w.since <= w.line.noLease
 }
 
-// deliver delivers some of the items that the waiter wants.
-func (l *lane) deliver(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
-	if w.pop.maxBytes > 0 {
-		for i := range results {
-			w.pop.maxBytes -= results[i].Item.Message.Size()
-		}
-		if w.pop.maxBytes <= 0 { // which would mean no limit
-			l.endAll(w, ops, results, fdbpq.ErrMaxBytes)
-			return
-		}
-	}
-	w.wanted -= len(results)
-	if !w.request.Replier.Deliver(&w.request, ops, results) {
-		w.ended = true
-	}
-}
-
-// endAll ends the waiter with the results of its last attempt, and with err for the items
-// that it did not try to get.
-func (l *lane) endAll(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, err error) {
-	w.ended = true
-	if w.wanted+LeadingAcks(ops) > len(ops) {
-		l.calls.ops = append(append(l.calls.ops[:0], ops...), w.op())
-		l.calls.results = append(append(l.calls.results[:0], results...), fdbpq.Result{Err: err})
-		ops, results = l.calls.ops, l.calls.results
-		defer l.calls.forget()
-	}
-	w.request.Replier.Answer(&w.request, ops, results)
-}
-
-// end ends a waiter that is not in a batch: with err, or because there is nothing for it, if err is
-// nil or wraps fdbpq.ErrEmpty.
-func (l *lane) end(w *waiter, err error) {
-	w.ended = true
-	w.request.Answered = time.Now()
-	l.calls.ops = w.appendPops(l.calls.ops[:0], 1)
-	defer l.calls.forget()
-	if err = cmp.Or(err, fdbpq.ErrEmpty); !errors.Is(err, fdbpq.ErrEmpty) {
-		w.request.Replier.Fail(&w.request, l.calls.ops, err)
-		return
-	}
-	l.calls.results = append(l.calls.results[:0], fdbpq.Result{Err: err})
-	w.request.Replier.Answer(&w.request, l.calls.ops, l.calls.results)
+// ending is a waiter that has left its line to end, and why: nil, or an error that wraps
+// fdbpq.ErrEmpty, if there is nothing for it.
+type ending struct {
+	waiter *waiter
+	why    error
 }

@@ -37,7 +37,7 @@ type accounts struct {
 func (a *accounts) note(r *Request, ops []fdbpq.Op, results []fdbpq.Result, ended bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ends[r.Number] > 0 {
+	if a.ends[numberOf(r)] > 0 {
 		a.late++
 	}
 	for i := range results {
@@ -57,7 +57,7 @@ func (a *accounts) note(r *Request, ops []fdbpq.Op, results []fdbpq.Result, ende
 		}
 	}
 	if ended {
-		a.ends[r.Number]++
+		a.ends[numberOf(r)]++
 		a.all.Done()
 	}
 }
@@ -139,6 +139,7 @@ func testAccounts(t *testing.T, db kv.Database, seed uint64) {
 		DB: db, Keyspace: keyspace, Lanes: 2, MaxBatch: 20, MaxBatchBytes: 4 << 20, MaxPending: 1 << 20, MaxPendingBytes: 64 << 20,
 		MaxWaiters: 1 << 20, RequestTimeout: time.Second, Warn: func(string, ...any) {}, BatchDone: func(int) {},
 	})
+	newMoves().watch(t, d)
 	stop := run(t, d)
 	a := &accounts{pushed: map[string]error{}, delivered: map[string]int{}, popped: map[string]bool{}, ends: map[uint64]int{}}
 	var submitting sync.WaitGroup
@@ -184,7 +185,7 @@ func (a *accounts) submit(t *testing.T, d *Dispatcher, random *rand.Rand, n uint
 		t.Error(err)
 		return
 	}
-	r := &Request{Queue: q, Replier: a, Number: n, Received: time.Now(), Reply: "reply", Size: 10}
+	r := &Request{Queue: q, Replier: number(a, n), Received: time.Now(), Size: 10}
 	op := fdbpq.Op{Kind: fdbpq.OpPop, Queue: q.Target, End: fdbpq.End(random.IntN(2))}
 	wait := &Wait{Until: time.Now().Add(time.Duration(random.Int64N(int64(300 * time.Millisecond)))), Heartbeat: 20 * time.Millisecond}
 	wait.OnlyIfEmpty = random.IntN(4) == 0

@@ -25,6 +25,7 @@ type waiting struct {
 	store *countkv.DB
 	q     *Queue
 	log   *eventLog
+	moves *moves
 	stop  func() // Close, then wait for Run
 	n     uint64
 }
@@ -53,7 +54,8 @@ func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 				t.Error(err)
 			}
 		})
-		w := &waiting{t: t, d: New(o), store: store, log: &eventLog{}}
+		w := &waiting{t: t, d: New(o), store: store, log: &eventLog{}, moves: newMoves()}
+		w.moves.watch(t, w.d)
 		w.q = getQueue(t, w.d.queues, subjects.Priority, "jobs")
 		w.stop = run(t, w.d)
 		test(w)
@@ -75,7 +77,7 @@ func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 func (w *waiting) submit(wait *Wait, ops ...fdbpq.Op) uint64 {
 	w.t.Helper()
 	w.n++
-	r := &Request{Queue: w.q, Replier: w.log, Number: w.n, Received: time.Now(), Reply: "reply", Size: 100, Wait: wait}
+	r := &Request{Queue: w.q, Replier: number(w.log, w.n), Received: time.Now(), Size: 100, Wait: wait}
 	if err := w.d.Submit(r, ops); err != nil {
 		w.t.Fatal(err)
 	}
@@ -182,15 +184,15 @@ func (e *eventLog) note(r *Request, ended bool, text string, results []fdbpq.Res
 		}
 	}
 	if ended {
-		e.mu.ends[r.Number]++
-	} else if e.mu.ends[r.Number] > 0 {
+		e.mu.ends[numberOf(r)]++
+	} else if e.mu.ends[numberOf(r)] > 0 {
 		text += " after its end"
 	}
 	if text != "" {
-		e.mu.events = append(e.mu.events, fmt.Sprint(r.Number, ": ", text))
+		e.mu.events = append(e.mu.events, fmt.Sprint(numberOf(r), ": ", text))
 	}
 	if e.mu.notify != nil {
-		e.mu.notify(r.Number, ended)
+		e.mu.notify(numberOf(r), ended)
 	}
 }
 
@@ -217,8 +219,7 @@ func (e *eventLog) Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result) {
 }
 
 func (e *eventLog) Deliver(r *Request, ops []fdbpq.Op, results []fdbpq.Result) bool {
-	r.Sent += len(results)
-	refuses := e.mu.refuses == r.Number
+	refuses := e.mu.refuses == numberOf(r)
 	e.note(r, refuses, "part "+outcome(results), results)
 	if e.told != nil {
 		e.told(r)

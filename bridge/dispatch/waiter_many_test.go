@@ -26,7 +26,7 @@ func (c *counting) Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result) {
 		c.others.Done()
 	case results[0].Err == nil:
 		c.mu.Lock()
-		c.order = append(c.order, r.Number)
+		c.order = append(c.order, numberOf(r))
 		c.mu.Unlock()
 		c.items.Done()
 	}
@@ -66,7 +66,7 @@ func TestManyWaiters(t *testing.T) {
 			until := time.Now().Add(time.Hour)
 			for n := range uint64(waiters) {
 				q := list[n%uint64(queues)]
-				r := Request{Queue: q, Replier: c, Number: n, Received: time.Now(), Reply: "reply", Wait: &Wait{Until: until, Heartbeat: time.Minute}}
+				r := Request{Queue: q, Replier: number(c, n), Received: time.Now(), Wait: &Wait{Until: until, Heartbeat: time.Minute}}
 				c.items.Add(1)
 				if err := d.Submit(&r, []fdbpq.Op{pop(q)}); err != nil {
 					t.Fatal(err)
@@ -85,7 +85,7 @@ func TestManyWaiters(t *testing.T) {
 			began = time.Now()
 			for n := range uint64(waiters) {
 				q := list[n%uint64(queues)]
-				r := Request{Queue: q, Replier: c, Received: time.Now(), Reply: "reply"}
+				r := Request{Queue: q, Replier: c, Received: time.Now()}
 				c.others.Add(1)
 				if err := d.Submit(&r, []fdbpq.Op{push(q, "x")}); err != nil {
 					t.Fatal(err)

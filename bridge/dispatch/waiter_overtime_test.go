@@ -89,7 +89,7 @@ func (w *waiting) while(db *heldDB, run func()) {
 	other := getQueue(w.t, w.d.queues, subjects.Priority, "other")
 	w.n++
 	w.log.submitted(w.n)
-	if err := w.d.Submit(&Request{Queue: other, Replier: w.log, Number: w.n, Received: time.Now(), Reply: "reply"}, []fdbpq.Op{push(other, "x")}); err != nil {
+	if err := w.d.Submit(&Request{Queue: other, Replier: number(w.log, w.n), Received: time.Now()}, []fdbpq.Op{push(other, "x")}); err != nil {
 		w.t.Fatal(err)
 	}
 	synctest.Wait()

@@ -169,6 +169,7 @@ func testWaitersRandomly(w *waiting, seed uint64, steps int) {
 			what = "sleep"
 		}
 		synctest.Wait()
+		checkLines(w.t, w.d.lanes[0])
 		if got := w.log.take(); !slices.Equal(got, m.events) {
 			w.t.Errorf("step %d, %s: got %q, want %q", step, what, got, m.events)
 			return

@@ -376,8 +376,8 @@ func TestWaitingAndFilled(t *testing.T) {
 			for _, q := range []*Queue{w.q, other} {
 				w.n++
 				w.log.submitted(w.n)
-				l.d.load.hold(0)
-				l.pushLocked(&l.mu.backlog, &Request{Queue: q, Replier: w.log, Number: w.n, Received: time.Now()}, []fdbpq.Op{push(q, "x")})
+				l.d.load.add(0)
+				l.pushLocked(&l.mu.backlog, &Request{Queue: q, Replier: number(w.log, w.n), Received: time.Now()}, []fdbpq.Op{push(q, "x")})
 			}
 		}
 		l.mu.changed.Signal()
@@ -399,8 +399,8 @@ func TestReadyLineThatWasServed(t *testing.T) {
 		l.wakeLineLocked(l.lineLocked(w.q), wakeBudget)
 		w.n++
 		w.log.submitted(w.n)
-		l.d.load.hold(0)
-		l.pushLocked(&l.mu.backlog, &Request{Queue: w.q, Replier: w.log, Number: w.n, Received: time.Now()},
+		l.d.load.add(0)
+		l.pushLocked(&l.mu.backlog, &Request{Queue: w.q, Replier: number(w.log, w.n), Received: time.Now()},
 			[]fdbpq.Op{{Kind: fdbpq.OpNak, Queue: w.q.Target, Token: fdbpq.Token{Fence: 1}}})
 		l.mu.Unlock()
 		w.want("a token that is no longer valid", "3: lost")

@@ -3,9 +3,31 @@ package outbox
 import (
 	"time"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
+
+// Endpoint counts the requests of one form.
+type Endpoint interface {
+	// Denied counts the error of a request whose reply NATS denied.
+	Denied(subject string)
+}
+
+// Content is what a reply carries, and what is to be done if nobody receives it: items go back into
+// their queue, leases end, and a request that waits ends.
+type Content struct {
+	// Queue has the items; nil if there are none, or they stay in it.
+	Queue *dispatch.Queue
+	// Item was popped, or leased if there is a Lease.
+	Item  fdbpq.Item
+	Lease *fdbpq.Token
+	// Popped and Leased are the items of a parcel, in place of Item.
+	Popped []fdbpq.Item
+	Leased []fdbpq.Lease
+	// Waits is the request, if it may wait on after this reply.
+	Waits dispatch.Waiting
+}
 
 // chunk holds replies that were handed over one after the other.
 type chunk struct {
@@ -29,14 +51,13 @@ type sentReply struct {
 type sentItem struct {
 	sentReply
 	Content
-	random uint64 // in its reply subject; 0 without one: that of a leased item is for its acknowledgements
+	random uint64 // in its reply subject; 0 if that is for acknowledgements
 	bytes  int    // of its items
 }
 
 const (
-	// Replies are deleted if NATS takes longer than maxUnconfirmedAge to confirm
-	// them, or once they exceed Config.MaxBytes. Above hurryBytes, rounds follow
-	// without a pause.
+	// Replies are deleted if NATS takes longer than maxUnconfirmedAge to confirm them, or once they
+	// exceed Config.MaxBytes. Above hurryBytes, rounds follow without a pause.
 	maxUnconfirmedAge = 30 * time.Second
 	hurryBytes        = 2 << 20
 	// chunkBytes is the size at which a chunk is full.
@@ -54,110 +75,7 @@ func (c *chunk) recycle() *chunk {
 	return &chunk{replies: c.replies[:0], items: c.items[:0]}
 }
 
-func (o *Outbox) addItemLocked(sent sentItem) {
-	c := o.openLocked()
-	if c == nil {
-		return
-	}
-
-	if len(c.items) == 0 {
-		c.first = o.mu.numbered
-	}
-	sent.bytes = itemSize(&sent.Item) + len(sent.Leased)*leaseOverhead
-	for i := range sent.Popped {
-		sent.bytes += itemOverhead + itemSize(&sent.Popped[i])
-	}
-	c.items = append(c.items, sent)
-	o.mu.numbered++
-	o.config.Dispatcher.Keep(sent.Queue, sent.bytes)
-	o.grewLocked(c, sent.bytes, itemOverhead+len(sent.subject))
-}
-
 // itemSize estimates the bytes of memory that an item refers to.
 func itemSize(item *fdbpq.Item) int {
 	return len(item.Value) + wire.HeaderSize(item.Headers) + wire.HeaderMemory(item.Headers)
-}
-
-func (o *Outbox) addReplyLocked(sent sentReply) {
-	if c := o.openLocked(); c != nil {
-		c.replies = append(c.replies, sent)
-		o.grewLocked(c, 0, replyOverhead+len(sent.subject))
-	}
-}
-
-// openLocked returns the chunk that replies are added to, nil after End.
-func (o *Outbox) openLocked() *chunk {
-	if o.mu.ended {
-		return nil
-	}
-	if n := len(o.mu.chunks); n > 0 {
-		if c := o.mu.chunks[n-1]; !c.asked && c.bytes < chunkBytes {
-			return c
-		}
-	}
-
-	c := o.mu.spare
-	if o.mu.spare = nil; c == nil {
-		c = &chunk{}
-	}
-	c.began = time.Now()
-	o.mu.chunks = append(o.mu.chunks, c)
-
-	// The dispatcher must be there to take items back.
-	if len(o.mu.chunks) == 1 {
-		o.config.Dispatcher.Hold()
-		signal(o.wake)
-	}
-	return c
-}
-
-// grewLocked counts what was added to a chunk. The bytes of items were counted as kept.
-func (o *Outbox) grewLocked(c *chunk, items, rest int) {
-	c.bytes += items + rest
-	o.mu.bytes += items + rest
-	o.config.Dispatcher.Keep(nil, rest)
-	if o.mu.bytes > o.config.MaxBytes {
-		o.deleteLocked(func(*chunk) bool { return o.mu.bytes > o.config.MaxBytes })
-	}
-	if o.mu.bytes > hurryBytes {
-		signal(o.hurry)
-	}
-}
-
-// deleteLocked deletes the chunks that are over, the oldest first.
-func (o *Outbox) deleteLocked(over func(*chunk) bool) {
-	before, kept := len(o.mu.chunks), o.mu.chunks[:0]
-	for _, c := range o.mu.chunks {
-		if over(c) {
-			for i := range c.items {
-				o.forgetLocked(c, &c.items[i])
-			}
-			o.mu.bytes -= c.bytes
-			o.config.Dispatcher.Keep(nil, -c.bytes)
-			o.mu.spare = c.recycle()
-		} else {
-			kept = append(kept, c)
-		}
-	}
-	clear(o.mu.chunks[len(kept):])
-	o.mu.chunks = kept
-
-	if len(kept) == 0 && before > 0 {
-		o.config.Dispatcher.Release()
-	}
-}
-
-// forgetLocked counts the items of a reply no longer, and frees their memory.
-func (o *Outbox) forgetLocked(c *chunk, s *sentItem) {
-	c.bytes -= s.bytes
-	o.mu.bytes -= s.bytes
-	o.config.Dispatcher.Keep(s.Queue, -s.bytes)
-	s.Content, s.bytes = Content{}, 0
-}
-
-// deleteBefore deletes the replies handed over before a time.
-func (o *Outbox) deleteBefore(t time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.deleteLocked(func(c *chunk) bool { return c.began.Before(t) })
 }

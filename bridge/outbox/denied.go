@@ -10,6 +10,10 @@ import (
 
 // This file finds out which replies the server denied.
 
+// maxUndecided limits the rounds that replies wait while it is unclear whether they are the denied
+// ones.
+const maxUndecided = 4
+
 // NoteDenied records that the server has denied a message to the subject.
 func (o *Outbox) NoteDenied(subject string) {
 	o.mu.Lock()
@@ -19,8 +23,8 @@ func (o *Outbox) NoteDenied(subject string) {
 	}
 }
 
-// Heard records that the bridge has handled an error that NATS reported, and has called NoteDenied if
-// it is a denial.
+// Heard records that the bridge has handled an error that NATS reported, and has called NoteDenied
+// if it is a denial.
 func (o *Outbox) Heard(err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
@@ -47,10 +51,10 @@ type replyCounts struct {
 	all    bool // were denied
 }
 
-// decideLocked attributes the denials to replies, and returns those that were
-// certainly denied; those without an item have no queue. It returns false if that
-// takes another round, because other replies to the same subject were handed over after
-// the PING and may be the denied ones, or because more denials may yet be heard.
+// decideLocked attributes the denials to replies, and returns those that were certainly denied;
+// those without an item have no queue. It returns false if that takes another round, because other
+// replies to the same subject were handed over after the PING and may be the denied ones, or
+// because more denials may yet be heard.
 func (o *Outbox) decideLocked(certain bool) (undelivered []sentItem, decided bool) {
 	if len(o.mu.denials) == 0 {
 		return nil, true
@@ -66,6 +70,7 @@ func (o *Outbox) decideLocked(certain bool) (undelivered []sentItem, decided boo
 		}
 	}
 
+	// What cannot be told apart counts as delivered: an item that goes back must not have arrived.
 	o.mu.undecided = 0
 	clear(o.mu.denials)
 	for subject, t := range counts {
@@ -96,8 +101,8 @@ func (o *Outbox) decideLocked(certain bool) (undelivered []sentItem, decided boo
 	return undelivered, true
 }
 
-// decide reports whether the reply was certainly denied. Once decided, a reply is not
-// counted again.
+// decide reports whether the reply was certainly denied. Once decided, a reply is not counted
+// again.
 func (s *sentReply) decide(counts map[string]*replyCounts) bool {
 	t := counts[s.subject]
 	if t == nil || s.decided {
@@ -112,6 +117,7 @@ func (o *Outbox) countRepliesLocked() map[string]*replyCounts {
 	for subject, n := range o.mu.denials {
 		counts[subject] = &replyCounts{denied: n}
 	}
+
 	for _, c := range o.mu.chunks {
 		count := func(s *sentReply) {
 			t := counts[s.subject]
@@ -123,6 +129,7 @@ func (o *Outbox) countRepliesLocked() map[string]*replyCounts {
 				t.later++
 			}
 		}
+
 		for i := range c.replies {
 			count(&c.replies[i])
 		}

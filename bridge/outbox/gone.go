@@ -12,33 +12,32 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 )
 
-// This file finds out which items nobody received. A reply
-// with a popped item has a reply subject of its own:
+// This file finds out which items nobody received. A reply with a popped item has a reply subject
+// of its own:
 //
 //	_PQ.<bridge>.<number>-<random>
 //
-// The bridge has a plain subscription to these, on the connection that it sends the replies
-// over. If nobody is subscribed to the subject that the client chose, the server answers
-// there with an empty message of status 503, and nothing else does: it does the same for
-// requests. It does so before it answers a PING sent later, so the outbox still has the
-// item. Unlike a denial, the 503 says exactly which one it is.
+// The bridge subscribes to these over the connection that it sends the replies over. If nobody is
+// subscribed to the subject that the client chose, the server answers there with an empty message
+// of status 503, as it does for requests; nothing else does. It does so before it answers a PING
+// sent later, so the outbox still has the item. Unlike a denial, the 503 says exactly which one it
+// is.
 //
-// A message with several items, leased ones too, has such a subject as well, and all of them go back.
+// A message with several items, leased ones too, has such a subject as well, and all of them go
+// back.
 //
-// If the request would wait on, it ends, or it would get the item again and again. Heartbeats
-// have such a subject too: so ends also a request of a client that is gone before there is an
-// item, and one that leases, whose items in messages of their own have the subject of their acknowledgements.
+// A request that waits for more ends, or it would get the item again and again. Heartbeats have
+// such a subject too. So a request also ends if its client goes away before there is an item, or if
+// it leases items in messages of their own, whose reply subjects are for acknowledgements.
 //
-// Clients need no right to publish there. Those that have it can say that they did not
-// receive an item, but not that others did not, because they cannot guess the random part.
-
-// Root is the start of these subjects.
-const Root = "_PQ."
+// Clients need no right to publish there. Those that have it can say that they did not receive an
+// item, but not that others did not, because they cannot guess the random part.
 
 // goneSubjects is how many bytes of subjects are made at a time.
 const goneSubjects = 4096
 
-// Listen subscribes to what NATS says of items that nobody received, in place of an earlier subscription.
+// Listen subscribes to what NATS says of items that nobody received, in place of an earlier
+// subscription.
 func (o *Outbox) Listen(nc *nats.Conn) error {
 	subject := o.inbox + "*"
 	subscription, err := nc.Subscribe(subject, o.hearGone)
@@ -57,6 +56,7 @@ func (o *Outbox) NoteDeaf(err error) bool {
 	if !strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", o.inbox+"*")) {
 		return false
 	}
+
 	o.deaf.Store(true)
 	if !o.told.Swap(true) {
 		o.config.Logger.Warn("NATS does not say which items nobody received: allow this user to subscribe to " +
@@ -118,6 +118,7 @@ func (o *Outbox) hearGone(m *nats.Msg) {
 	if !ok {
 		return
 	}
+
 	o.mu.Lock()
 	_, s := o.sentItemLocked(number)
 	if s == nil || s.random == 0 || s.random != random || s.decided {
@@ -154,8 +155,9 @@ func (o *Outbox) sentItemLocked(number uint64) (*chunk, *sentItem) {
 // awaitGone returns when hearGone has handled all messages that have arrived.
 func (o *Outbox) awaitGone(ctx context.Context) error {
 	if n, _ := o.Backlog(); n == 0 {
-		return nil
+		return nil // as a rule, without a ticker
 	}
+
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
 	for {

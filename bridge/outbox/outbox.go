@@ -1,89 +1,33 @@
-// Package outbox hands the replies of a bridge to NATS, and gives back the items that nobody received.
+// Package outbox hands the replies of a bridge to NATS, and gives back the items that nobody
+// received.
 //
 // Clients choose their reply subjects, so the bridge may lack the permission to publish there. The
 // server reports that a moment later, and names nothing but the subject: denied.go. Or nobody is
 // subscribed to it any more, and the server says so: gone.go. So an Outbox keeps each item that it
 // has sent until the server would have said either, and gives back those whose replies were denied
-// or that nobody received: restore.go and release.go.
+// or that nobody received: giveback.go.
 //
-// The server reports any error about a message before it answers a PING sent later. So while replies
-// are unconfirmed, the outbox works in rounds: it sends a PING, waits for the PONG and for Heard and
-// hearGone to handle all that came before it, and deletes the replies handed over before the PING. A
-// round begins roundPause after the previous one, so that the cost does not grow with the load.
+// The server reports any error about a message before it answers a PING sent later. So while
+// replies are unconfirmed, the outbox works in rounds: it sends a PING, waits for the PONG and for
+// Heard and hearGone to handle all that came before it, and deletes the replies handed over before
+// the PING. A round begins roundPause after the previous one, so that the cost does not grow with
+// the load.
 //
 // No item may be popped twice, so the outbox gives an item back only if its reply was certainly not
-// delivered. That is certain of a denial if as many replies to its subject were denied as were sent.
-// Anything else can happen only to clients that use one reply subject for several requests at once,
-// and only if a permission changes at that moment or covers some of the replies (allow_responses).
-// Their items are lost, as with any reply that nobody receives.
+// delivered. That is certain of a denial if as many replies to its subject were denied as were
+// sent. Anything else can happen only to clients that use one reply subject for several requests at
+// once, and only if a permission changes at that moment or covers some of the replies
+// (allow_responses). Their items are lost, as with any reply that nobody receives.
 package outbox
 
 import (
-	"log/slog"
-	"math"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
-	"github.com/pqbridge/pqbridge/bridge/internal/wire"
-	"github.com/pqbridge/pqbridge/fdbpq"
 )
-
-// Config is what an Outbox needs of its bridge. The functions are called from several goroutines.
-type Config struct {
-	// ID names the bridge in the reply subjects of items.
-	ID string
-	// Conn returns the connection that replies go over.
-	Conn func() *nats.Conn
-	// Dispatcher takes back what nobody received. It does not end while a reply is unconfirmed.
-	Dispatcher *dispatch.Dispatcher
-	// MaxBytes is at how many bytes the oldest replies are deleted, confirmed or not.
-	MaxBytes int
-	// Patience is how long NATS may take for one exchange.
-	Patience time.Duration
-	// Stopping reports whether the bridge is shutting down.
-	Stopping func() bool
-
-	// Failed counts a reply that NATS did not accept, and Stray handles a message that somebody sent
-	// to the reply subject of an item.
-	Failed func(err error)
-	Stray  func(m *nats.Msg)
-	// Returned counts an item that went back or whose lease ended, and Lost those that could not go
-	// back.
-	Returned func(why Reason)
-	Lost     func(items int)
-
-	// Logger logs what comes rarely. Warn and WarnLost log, but no flood; WarnLost is about items
-	// that may be lost.
-	Logger         *slog.Logger
-	Warn, WarnLost func(message string, args ...any)
-}
-
-// Endpoint counts the requests of one form.
-type Endpoint interface {
-	// Denied counts the error of a request whose reply NATS denied.
-	Denied(subject string)
-}
-
-// Content is what a reply carries, and what is to be done if nobody receives it: items go back into
-// their queue, leases end, and a request that waits ends.
-type Content struct {
-	// Queue has the items; nil if there are none, or they stay in it.
-	Queue *dispatch.Queue
-	// Item was popped, or leased if there is a Lease.
-	Item  fdbpq.Item
-	Lease *fdbpq.Token
-	// Popped and Leased are the items of a parcel, in place of Item.
-	Popped []fdbpq.Item
-	Leased []fdbpq.Lease
-	// Waits is the request, if it may wait on after this reply.
-	Waits dispatch.Waiting
-}
 
 // Outbox is safe for concurrent use. Send, SendData and SendItem may be called once Listen was.
 type Outbox struct {
@@ -126,79 +70,6 @@ func New(c Config) *Outbox {
 	return o
 }
 
-// Send sends a reply that is safe to lose. It counts and logs the error itself.
-func (o *Outbox) Send(m *nats.Msg) {
-	o.mu.Lock()
-	err := o.config.Conn().PublishMsg(m)
-	if err == nil {
-		o.addReplyLocked(sentReply{subject: m.Subject})
-	}
-	o.mu.Unlock()
-	if err != nil {
-		o.config.Failed(err)
-	}
-}
-
-// SendData sends a reply with that payload. An error means that NATS did not accept it.
-func (o *Outbox) SendData(to string, data []byte, e Endpoint) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	err := o.config.Conn().Publish(to, data)
-	if err == nil {
-		o.addReplyLocked(sentReply{subject: to, endpoint: e})
-	}
-	return err
-}
-
-// SendItem sends a reply that may carry items, or keep its request waiting. It makes m.Reply unless there is
-// one. e may be nil. An error means that NATS did not accept the reply.
-func (o *Outbox) SendItem(m *nats.Msg, e Endpoint, c Content) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	kept := c.Queue != nil || c.Waits != dispatch.Waiting{}
-
-	// A subject of its own makes NATS say if nobody receives the reply. Clients of other accounts
-	// get items without one.
-	var random uint64
-	if kept && m.Reply == "" && !o.mu.ended && !o.deaf.Load() && !wire.Imported(m.Subject) {
-		random = 1 + rand.Uint64N(math.MaxUint64)
-		m.Reply = o.goneSubjectLocked(random)
-	}
-
-	if err := o.config.Conn().PublishMsg(m); err != nil {
-		return err
-	}
-	sent := sentReply{subject: m.Subject, endpoint: e}
-	if kept {
-		o.addItemLocked(sentItem{sentReply: sent, Content: c, random: random})
-	} else {
-		o.addReplyLocked(sent)
-	}
-	return nil
-}
-
-// End deletes all replies, and makes the outbox keep no more of them.
-func (o *Outbox) End() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.mu.ended {
-		return
-	}
-	o.mu.ended = true
-	for _, c := range o.mu.chunks {
-		o.mu.abandoned += len(c.replies) + len(c.items)
-	}
-	o.deleteLocked(func(*chunk) bool { return true })
-	clear(o.mu.denials)
-}
-
-// Abandoned returns how many replies were still unconfirmed at the end.
-func (o *Outbox) Abandoned() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.mu.abandoned
-}
-
 // Unconfirmed reports whether NATS may still deny replies that were sent.
 func (o *Outbox) Unconfirmed() bool {
 	o.mu.Lock()
@@ -219,3 +90,6 @@ func signal(c chan struct{}) {
 	default:
 	}
 }
+
+// Root is the start of these subjects.
+const Root = "_PQ."

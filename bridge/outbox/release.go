@@ -7,8 +7,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// Release ends the lease of an item that nobody received, and does not count the delivery. It does nothing if the token
-// does not hold any more. It tries once: otherwise the lease runs out.
+// Release ends the lease of an item that nobody received, and does not count the delivery. It does
+// nothing if the token does not hold any more. It tries once: otherwise the lease runs out.
 func (o *Outbox) Release(q *dispatch.Queue, token *fdbpq.Token, why Reason) {
 	r := dispatch.Request{Queue: q, Replier: &releasing{&o.config, why}, Received: time.Now(), Size: itemOverhead}
 	op := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q.Target, Token: *token, Uncounted: true}
@@ -27,12 +27,6 @@ func (r *releasing) Answer(_ *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Re
 		r.config.Returned(r.reason)
 	}
 }
-
-// Deliver is never called: a release does not wait.
-func (r *releasing) Deliver(*dispatch.Request, []fdbpq.Op, []fdbpq.Result) (more bool) { return false }
-
-// Heartbeat is never called.
-func (r *releasing) Heartbeat(*dispatch.Request, int) {}
 
 // Fail leaves it to the lease to end.
 func (r *releasing) Fail(*dispatch.Request, []fdbpq.Op, error) {}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
-	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -34,61 +33,11 @@ type restoring struct {
 	attempts int // that have failed
 }
 
-// Reason is why nobody received an item. It is a label of a metric.
-type Reason string
-
-// The reasons.
-const (
-	Gone       Reason = "no_responders" // nobody was subscribed to the reply subject
-	Denied     Reason = "denied"        // NATS does not permit the reply
-	Unsendable Reason = "unsendable"    // the reply could not be handed to NATS
-	Late       Reason = "late"          // the request had been answered, because the store took too long
-)
-
-// Reasons returns all of them.
-func Reasons() []Reason { return []Reason{Gone, Denied, Unsendable, Late} }
-
 // The pause after the first failure, and the longest.
 const (
 	firstRestorePause = 10 * time.Millisecond
 	maxRestorePause   = time.Second
 )
-
-// Restore returns a popped item that nobody received to its old place in its queue.
-func (o *Outbox) Restore(q *dispatch.Queue, item *fdbpq.Item, why Reason) {
-	i := &restoring{restorer: &o.restorer, item: *item, reason: why, bytes: itemOverhead + itemSize(item)}
-	o.config.Dispatcher.Keep(q, i.bytes)
-	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: len(item.Value) + wire.HeaderSize(item.Headers)}
-	i.submit(&r, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}})
-}
-
-// RequeueLate returns an item that was taken for a request that had been answered.
-func (o *Outbox) RequeueLate(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
-	if kind == fdbpq.OpLease {
-		o.Release(q, &result.Lease.Token, Late)
-		return
-	}
-	o.Restore(q, &result.Item, Late)
-}
-
-// requeue returns the items of a reply that was not received, if it has any. If the request
-// waits for more, it ends, and first: else it would get the item again.
-func (o *Outbox) requeue(c *Content, why Reason) {
-	o.config.Dispatcher.Cancel(c.Waits)
-	switch {
-	case len(c.Popped)+len(c.Leased) > 0:
-		for i := range c.Popped {
-			o.Restore(c.Queue, &c.Popped[i], why)
-		}
-		for i := range c.Leased {
-			o.Release(c.Queue, &c.Leased[i].Token, why)
-		}
-	case c.Lease != nil:
-		o.Release(c.Queue, c.Lease, why)
-	case c.Queue != nil:
-		o.Restore(c.Queue, &c.Item, why)
-	}
-}
 
 // Answer implements dispatch.Replier.
 func (i *restoring) Answer(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Result) {
@@ -104,12 +53,6 @@ func (i *restoring) done(r *dispatch.Request) {
 	i.restorer.config.Returned(i.reason)
 }
 
-// Deliver is never called: an item that goes back does not wait.
-func (i *restoring) Deliver(*dispatch.Request, []fdbpq.Op, []fdbpq.Result) (more bool) { return false }
-
-// Heartbeat is never called.
-func (i *restoring) Heartbeat(*dispatch.Request, int) {}
-
 // Fail tries again after a pause. After an unknown outcome the dispatcher sees to the item.
 func (i *restoring) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 	s := i.restorer
@@ -117,6 +60,7 @@ func (i *restoring) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 		i.done(r)
 		return
 	}
+
 	again, op := *r, ops[0] // ops belongs to the dispatcher
 	pause := min(firstRestorePause<<min(i.attempts, 10), maxRestorePause)
 	i.attempts++
@@ -147,29 +91,10 @@ func (i *restoring) submit(r *dispatch.Request, ops []fdbpq.Op) {
 
 // lost counts an item that is not put back.
 func (i *restoring) lost(r *dispatch.Request, err error) {
-	err = fmt.Errorf("an item of queue %s was popped, nobody received it, and it could not be put back: %w", r.Queue.Name, err)
+	err = fmt.Errorf("an item of queue %s was popped, nobody received it, and it could not be put back: %w",
+		r.Queue.Name, err)
+
 	i.restorer.config.Dispatcher.Keep(r.Queue, -i.bytes)
 	i.restorer.config.Lost(1)
 	i.restorer.config.WarnLost("an item may be lost", "error", err)
-}
-
-// EndRestores abandons the items that wait for their next attempt. The dispatcher must have
-// ended.
-func (o *Outbox) EndRestores() {
-	s := &o.restorer
-	s.mu.Lock()
-	s.mu.ended = true
-	abandoned := 0
-	for _, timer := range s.mu.pauses {
-		if timer.Stop() {
-			abandoned++
-		}
-	}
-	clear(s.mu.pauses)
-	s.mu.Unlock()
-
-	if abandoned > 0 {
-		s.config.Lost(abandoned)
-		s.config.Logger.Error("items that nobody received could not be put back in time and are lost", "count", abandoned)
-	}
 }

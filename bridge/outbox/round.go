@@ -8,13 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-const (
-	// roundPause is the time from the end of a round to the next.
-	roundPause = 10 * time.Millisecond
-	// maxUndecided limits the rounds that replies wait while it is unclear whether they
-	// are the denied ones.
-	maxUndecided = 4
-)
+// roundPause is the time from the end of a round to the next.
+const roundPause = 10 * time.Millisecond
 
 // Run confirms replies until ctx ends.
 func (o *Outbox) Run(ctx context.Context) {
@@ -22,6 +17,7 @@ func (o *Outbox) Run(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
+		// Without replies to confirm there are no rounds.
 		select {
 		case <-o.wake:
 		case <-ctx.Done():
@@ -47,6 +43,7 @@ func (o *Outbox) round(ctx context.Context) {
 	if !o.markAsked() {
 		return
 	}
+
 	stopping := o.config.Stopping()
 	if stopping && !o.config.Conn().IsConnected() {
 		o.End() // nobody would answer
@@ -60,9 +57,8 @@ func (o *Outbox) round(ctx context.Context) {
 	case stopping:
 		o.End()
 	default:
-		// The connection is down, or the server is busy. Errors that a broken
-		// connection did not deliver are lost, and so are the items whose replies the
-		// server denied.
+		// The connection is down, or the server is busy. Errors that a broken connection did
+		// not deliver are lost, and so are the items whose replies the server denied.
 		o.deleteBefore(time.Now().Add(-maxUnconfirmedAge))
 	}
 
@@ -73,8 +69,7 @@ func (o *Outbox) round(ctx context.Context) {
 	}
 }
 
-// markAsked marks the replies that the next PING will confirm, and returns false if there are
-// none.
+// markAsked marks the replies that the next PING will confirm, and returns false if there are none.
 func (o *Outbox) markAsked() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,12 +80,13 @@ func (o *Outbox) markAsked() bool {
 	return len(o.mu.chunks) > 0
 }
 
-// exchange sends a PING, then waits for the PONG and for hearGone and Heard to handle
-// everything that came before it. It is not certain of the latter if it cannot tell the
-// newest error from others.
+// exchange sends a PING, then waits for the PONG and for hearGone and Heard to handle everything
+// that came before it. It is not certain of the latter if it cannot tell the newest error from
+// others.
 func (o *Outbox) exchange(ctx context.Context) (certain bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.config.Patience)
 	defer cancel()
+
 	if err := o.config.Conn().FlushWithContext(ctx); err != nil {
 		return false, err
 	}
@@ -98,8 +94,8 @@ func (o *Outbox) exchange(ctx context.Context) (certain bool, err error) {
 		return false, err
 	}
 
-	// The client sets LastError before it reads on, and reports errors in the same
-	// order from a goroutine of its own.
+	// The client sets LastError before it reads on, and reports errors in the same order from a
+	// goroutine of its own.
 	newest := o.config.Conn().LastError()
 	if !errors.Is(newest, nats.ErrPermissionViolation) {
 		return newest == nil, nil
@@ -114,8 +110,8 @@ func (o *Outbox) exchange(ctx context.Context) (certain bool, err error) {
 	return true, nil
 }
 
-// confirm decides about the replies that markAsked marked, and deletes them. If the server may
-// have reported errors that were not heard, that takes two rounds.
+// confirm decides about the replies that markAsked marked, and deletes them. If the server may have
+// reported errors that were not heard, that takes two rounds.
 func (o *Outbox) confirm(certain bool) {
 	o.mu.Lock()
 	undelivered, decided := o.decideLocked(certain)

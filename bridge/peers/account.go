@@ -3,8 +3,6 @@ package peers
 import (
 	"slices"
 	"sync"
-
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 )
 
 // account says what became of the pops that one peer has forwarded to this bridge. They are
@@ -13,8 +11,6 @@ import (
 type account struct {
 	wake        func() // asks for a report
 	reportAfter int    // the number of answers after which to ask for a report
-
-	repliers map[dispatch.Replier]*forwardedReplier // made on demand; used by the goroutine of receive
 
 	mu struct {
 		sync.Mutex
@@ -34,7 +30,7 @@ const maxLost = 64
 
 // newAccount returns an account that begins with the number first, which has not arrived yet.
 func newAccount(first uint64, reportAfter int, wake func()) *account {
-	a := &account{wake: wake, reportAfter: max(reportAfter, 1), repliers: map[dispatch.Replier]*forwardedReplier{}}
+	a := &account{wake: wake, reportAfter: max(reportAfter, 1)}
 	a.mu.floor, a.mu.high = first, first-1
 	a.mu.pending = map[uint64]struct{}{}
 	return a
@@ -48,6 +44,7 @@ func (a *account) arrive(number uint64) bool {
 	if number <= a.mu.high {
 		return false
 	}
+
 	a.missLocked(number - 1)
 	a.mu.high = number
 	a.mu.pending[number] = struct{}{}
@@ -68,6 +65,7 @@ func (a *account) missLocked(upTo uint64) {
 	if upTo <= a.mu.high {
 		return
 	}
+
 	a.mu.lost = append(a.mu.lost, Span{a.mu.high + 1, upTo})
 	a.mu.high = upTo
 	if len(a.mu.lost) > maxLost {
@@ -98,6 +96,7 @@ func (a *account) answered(number uint64) {
 	a.mu.answers++
 	enough := a.mu.answers == a.reportAfter
 	a.mu.Unlock()
+
 	if enough {
 		a.wake()
 	}
@@ -110,8 +109,8 @@ func (a *account) unanswered() int {
 	return len(a.mu.pending) + a.mu.waiting
 }
 
-// report returns the state of all numbers. due says whether the peer may not know it
-// yet, and idle how many calls in a row were not due.
+// report returns the state of all numbers. due says whether the peer may not know it yet, and idle
+// how many calls in a row were not due.
 func (a *account) report() (r Report, due bool, idle int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,4 +130,29 @@ func (a *account) report() (r Report, due bool, idle int) {
 	slices.Sort(r.Pending)
 	slices.Sort(r.Ended)
 	return r, due, a.mu.idle
+}
+
+// Origin says which pop of which peer a request is. The zero value is a request that NATS delivered
+// to this bridge.
+type Origin struct {
+	account *account
+	number  uint64
+}
+
+// Forwarded reports whether a peer has forwarded the request, and so has checked it.
+func (o Origin) Forwarded() bool { return o.account != nil }
+
+// Waits records that the request waits for items.
+func (o Origin) Waits() {
+	if o.Forwarded() {
+		o.account.waits(o.number)
+	}
+}
+
+// Answered records that the last reply to the request was handed to NATS. The report that says so
+// is published later on the same connection, so the reply arrives before it.
+func (o Origin) Answered() {
+	if o.Forwarded() {
+		o.account.answered(o.number)
+	}
 }

@@ -36,8 +36,8 @@ func (s State) rank() int {
 	return slices.Index([]State{Waiting, Starting, Serving}, s)
 }
 
-// realm is what bridges must have in common to serve the same subjects. If a bridge has
-// an exclusive store, any other bridge with the same store uses a copy of it.
+// realm is what bridges must have in common to serve the same subjects. If a bridge has an
+// exclusive store, any other bridge with the same store uses a copy of it.
 func (a *announcement) realm() string {
 	owner := ""
 	if a.Exclusive {
@@ -46,10 +46,10 @@ func (a *announcement) realm() string {
 	return strings.Join(append(slices.Clone(a.Subjects), a.Store, a.Group, owner), " ")
 }
 
-// outranks reports whether a may serve if only one of the two bridges can. A serving
-// bridge outranks a starting one, and a starting bridge outranks a waiting one, because
-// somebody may just have restarted it. Among equals the older bridge comes first. A
-// realm has the rank of its best bridge.
+// outranks reports whether a may serve if only one of the two bridges can. A serving bridge
+// outranks a starting one, and a starting bridge outranks a waiting one, because somebody may just
+// have restarted it. Among equals the older bridge comes first. A realm has the rank of its best
+// bridge.
 func (a *announcement) outranks(other *announcement) bool {
 	if mine, its := a.State.rank(), other.State.rank(); mine != its {
 		return mine > its
@@ -60,8 +60,7 @@ func (a *announcement) outranks(other *announcement) bool {
 	return a.ID < other.ID
 }
 
-// overlap reports whether any subject matches both lists of wildcards, which have the
-// form "a.b.>".
+// overlap reports whether any subject matches both lists of wildcards, which have the form "a.b.>".
 func overlap(these, those []string) bool {
 	for _, this := range these {
 		for _, that := range those {
@@ -74,25 +73,25 @@ func overlap(these, those []string) bool {
 	return false
 }
 
-// explain says why this bridge cannot serve beside another one, and what to do.
-func (m *Members) explain(rival *announcement) string {
-	self := m.self()
+// explain says why the bridge self cannot serve beside the rival a, and what to do.
+func (a *announcement) explain(self *announcement) string {
 	var wrong, remedy string
 	switch {
-	case rival.Store != self.Store:
+	case a.Store != self.Store:
 		wrong = "it has another store, so each would have only some of the items"
 		remedy = "stop one of them, give them different subject prefixes, or let them share one FoundationDB"
-	case rival.Group != self.Group:
+	case a.Group != self.Group:
 		wrong = "it is in another queue group, so each request would be run twice"
 		remedy = "stop one of them, or give them the same queue group"
-	case !slices.Equal(rival.Subjects, self.Subjects):
+	case !slices.Equal(a.Subjects, self.Subjects):
 		wrong = "it has other subject prefixes, so requests would reach a bridge that cannot parse them"
 		remedy = "stop one of them, or give them the same subject prefixes"
 	default:
 		wrong = "its store is a copy of this one's, so each item is in both"
 		remedy = "stop one of them, or give them different subject prefixes"
 	}
-	return fmt.Sprintf("%s. It is %s. This one is %s. To solve this, %s", wrong, rival.describe(), self.describe(), remedy)
+
+	return fmt.Sprintf("%s. It is %s. This one is %s. To solve this, %s", wrong, a.describe(), self.describe(), remedy)
 }
 
 // describe says which bridge it is and where it runs.

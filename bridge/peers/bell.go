@@ -29,7 +29,7 @@ import (
 // subscription; say "waits"; the peers begin to ring, and say "rings". After each of the two
 // confirmations the pops look once more for what came before it.
 type bell struct {
-	p         *Peers
+	p         *peering
 	root      string // of the subjects; set by Join
 	helloNow  chan struct{}
 	rings     chan *nats.Msg // from all subscriptions, so that none needs a goroutine
@@ -62,18 +62,12 @@ const (
 	maxRings = 1 << 13
 )
 
-func newBell(p *Peers, helloNow chan struct{}) *bell {
+func newBell(p *peering, helloNow chan struct{}) *bell {
 	l := &bell{p: p, helloNow: helloNow, rings: make(chan *nats.Msg, maxRings), work: make(chan struct{}, 1)}
 	l.mu.queues = map[string]*bellQueue{}
 	l.mu.idle = map[string]*bellQueue{}
 	return l
 }
-
-// Waiting says that pops of a queue begin to wait on this bridge, or that none waits any more.
-func (r *Router) Waiting(q *dispatch.Queue, waiting bool) { r.bell.waiting(q, waiting) }
-
-// Filled says that this bridge has made items of a queue available.
-func (r *Router) Filled(q *dispatch.Queue) { r.bell.filled(q) }
 
 func bellSubject(root string, q *dispatch.Queue) string {
 	return root + "bell." + q.Kind.String() + "." + q.Name
@@ -82,9 +76,9 @@ func bellSubject(root string, q *dispatch.Queue) string {
 // waiting is Router.Waiting.
 func (l *bell) waiting(q *dispatch.Queue, waiting bool) {
 	subject := bellSubject(l.root, q)
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
-
 	known := l.mu.queues[subject]
 	switch {
 	case known == nil && waiting:
@@ -132,11 +126,13 @@ func (l *bell) listen(ctx context.Context) {
 	if l.p.muted.Load() {
 		return // until the next connection: see recheck
 	}
+
 	look := l.takeFresh()
 	if len(look) == 0 {
 		return
 	}
 
+	// One round trip confirms all of them.
 	for _, q := range look {
 		l.subscribe(q)
 	}
@@ -172,6 +168,7 @@ func (l *bell) subscribe(q *bellQueue) {
 	if q.subscription.Load() != nil {
 		return
 	}
+
 	s, err := l.p.config.Conn().ChanSubscribe(q.subject, l.rings)
 	if err != nil {
 		return // the connection is closed
@@ -269,9 +266,11 @@ func (l *bell) heard(m *nats.Msg) {
 		return // the dispatcher knows
 	}
 	if err := subjects.ValidateQueueName(from); err != nil {
-		l.p.config.Warn("another bridge rang the bell of a queue without its name", "subject", wire.Shorten(strings.TrimPrefix(m.Subject, l.root)))
+		l.p.config.Warn("another bridge rang the bell of a queue without its name",
+			"subject", wire.Shorten(strings.TrimPrefix(m.Subject, l.root)))
 		return
 	}
+
 	l.mu.Lock()
 	q := l.mu.queues[m.Subject]
 	l.mu.Unlock()

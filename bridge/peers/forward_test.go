@@ -30,7 +30,7 @@ type forwarding struct {
 func forwardedTo(numbers ...uint64) *peer {
 	p := &peer{}
 	for _, n := range numbers {
-		p.forwards = append(p.forwards, forward{Request: dispatch.Request{Number: n}})
+		p.forwards = append(p.forwards, forward{number: n})
 	}
 	return p
 }
@@ -40,7 +40,7 @@ func (f *forwarding) lose(rate int) bool { return f.random.IntN(100) < rate }
 func (f *forwarding) send(lost bool) {
 	n := f.next
 	f.next++
-	f.peer.forwards = append(f.peer.forwards, forward{Request: dispatch.Request{Number: n}})
+	f.peer.forwards = append(f.peer.forwards, forward{number: n})
 	if lost {
 		return
 	}
@@ -73,7 +73,7 @@ func (f *forwarding) report(t *testing.T, limit int) {
 		t.Fatal(err)
 	}
 	for _, l := range f.peer.applyReport(r, 0) {
-		f.failed[l.Number] = l.err
+		f.failed[l.number] = l.err
 	}
 }
 
@@ -203,7 +203,7 @@ func FuzzReport(f *testing.F) {
 			t.Errorf("%+v became %+v, %v", r, again, err)
 		}
 		p := forwardedTo(r.Floor, r.High)
-		p.waiters.add(&dispatch.Request{Number: r.High})
+		p.waiters.add(r.High, &dispatch.Request{})
 		p.applyReport(r, 0)
 	})
 }

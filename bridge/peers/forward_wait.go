@@ -23,12 +23,12 @@ const waiterGrace = 5 * time.Second
 // expireEvery is how many heartbeats pass between two searches for pops whose time is over.
 const expireEvery = 16
 
-func (w *forwardedWaiters) add(r *dispatch.Request) {
+func (w *forwardedWaiters) add(number uint64, r *dispatch.Request) {
 	if w.of == nil {
 		w.of = map[uint64]*dispatch.Request{}
 	}
-	w.of[r.Number] = r
-	w.unconfirmed = append(w.unconfirmed, r.Number)
+	w.of[number] = r
+	w.unconfirmed = append(w.unconfirmed, number)
 }
 
 // overdue reports whether there are pops up to the number that no report has covered.
@@ -51,6 +51,7 @@ func (w *forwardedWaiters) applyReport(r Report) (lost []failedForward) {
 		for len(spans) > 0 && spans[0].Last < number {
 			spans = spans[1:]
 		}
+
 		switch {
 		case number < r.Floor:
 			lost = w.lose(lost, number, errPeerSilent)
@@ -65,7 +66,7 @@ func (w *forwardedWaiters) applyReport(r Report) (lost []failedForward) {
 func (w *forwardedWaiters) lose(lost []failedForward, number uint64, err error) []failedForward {
 	if request := w.of[number]; request != nil {
 		delete(w.of, number)
-		lost = append(lost, failedForward{*request, err})
+		lost = append(lost, failedForward{*request, number, err})
 	}
 	return lost
 }

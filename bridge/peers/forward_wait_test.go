@@ -15,8 +15,8 @@ import (
 )
 
 // waiterAt returns a forwarded pop that waits until then.
-func waiterAt(number uint64, until time.Time) *dispatch.Request {
-	return &dispatch.Request{Number: number, Wait: &dispatch.Wait{Until: until}}
+func waiterAt(until time.Time) *dispatch.Request {
+	return &dispatch.Request{Wait: &dispatch.Wait{Until: until}}
 }
 
 // Every pop that waits is answered by exactly one of the two bridges while both live, whatever
@@ -34,10 +34,10 @@ func TestForwardedWaitersAreAnsweredOnce(t *testing.T) {
 		waiting, answered, failed := map[uint64]bool{}, map[uint64]bool{}, map[uint64]error{}
 		fail := func(lost []failedForward) {
 			for _, l := range lost {
-				if failed[l.Number] != nil {
-					t.Errorf("seed %d: pop %d failed twice", seed, l.Number)
+				if failed[l.number] != nil {
+					t.Errorf("seed %d: pop %d failed twice", seed, l.number)
 				}
-				failed[l.Number] = l.err
+				failed[l.number] = l.err
 			}
 		}
 		report := func(delivered bool, limit int) {
@@ -59,7 +59,7 @@ func TestForwardedWaitersAreAnsweredOnce(t *testing.T) {
 		for range 1000 {
 			switch random.IntN(5) {
 			case 0, 1:
-				w.add(waiterAt(next, until))
+				w.add(next, waiterAt(until))
 				if random.IntN(100) >= losses {
 					if a == nil {
 						a = newAccount(next, 1<<20, func() {})
@@ -108,7 +108,7 @@ func TestForwardedWaitersExpire(t *testing.T) {
 	var w forwardedWaiters
 	until := time.Unix(1000, 0)
 	for n := range uint64(4) {
-		w.add(waiterAt(n+1, until.Add(time.Duration(n)*time.Minute)))
+		w.add(n+1, waiterAt(until.Add(time.Duration(n)*time.Minute)))
 	}
 	if lost := w.applyReport(Report{Floor: 1, High: 2}); lost != nil {
 		t.Errorf("arrived: %v", lost)
@@ -131,7 +131,7 @@ func TestForwardedWaitersExpire(t *testing.T) {
 func failedNumbers(lost []failedForward) []uint64 {
 	numbers := map[uint64]bool{}
 	for _, l := range lost {
-		numbers[l.Number] = true
+		numbers[l.number] = true
 	}
 	return slices.Sorted(maps.Keys(numbers))
 }

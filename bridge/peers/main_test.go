@@ -35,8 +35,8 @@ func newTest(t *testing.T) *Peers {
 		DB: db, Keyspace: keyspace, Lanes: 4, MaxBatch: 1024, MaxBatchBytes: 4 << 20, LeaseRoom: fdbpq.MaxMessageSize,
 		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 100, RequestTimeout: 5 * time.Second,
 		Warn: func(string, ...any) {}, BatchDone: func(int) {},
-		Owns:     func(subjects.Kind, string) bool { return true },
-		GiveBack: func(*dispatch.Queue, fdbpq.OpKind, *fdbpq.Result) {},
+		Owns:        func(subjects.Kind, string) bool { return true },
+		RequeueLate: func(*dispatch.Queue, fdbpq.OpKind, *fdbpq.Result) {},
 	})
 	return New(Config{
 		Self:       Self{ID: "self"},

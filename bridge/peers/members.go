@@ -16,26 +16,25 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// ErrSubjectsTaken is what Join returns if another bridge serves the same
-// subjects from another store, or in another queue group.
+// ErrSubjectsTaken is what Join returns if another bridge serves the same subjects from another
+// store, or in another queue group.
 var ErrSubjectsTaken = errors.New("bridge: another pqbridge serves the same subjects")
 
-// Members tells all bridges on one NATS about each other, whatever their store or
-// queue group. NATS delivers each request to an arbitrary bridge of each queue group.
-// So bridges that serve the same subjects must share a store, or items would seem to be
-// lost, and a queue group, or requests would run twice.
+// Members keeps bridges apart that must not serve the same subjects. NATS delivers each request to
+// an arbitrary bridge of each queue group. So bridges that serve the same subjects must share a
+// store, or items would seem to be lost, and a queue group, or requests would run twice.
 //
-// A starting bridge asks which others there are, and does not serve beside one that it
-// conflicts with. Two bridges may also meet later, because they started at the same
-// moment or because their networks were joined. Then one of them stops serving until
-// the other is gone; both decide from the same facts which one it is, see outranks.
+// A starting bridge asks which others there are, and does not serve beside one that it conflicts
+// with. Two bridges may also meet later, because they started at the same moment or because their
+// networks were joined. Then one of them stops serving until the other is gone; both decide from
+// the same facts which one it is, see outranks.
 //
-// Bridges announce themselves periodically on the subject members. A bridge that asks
-// does so with the reply subject members.<its id>, on which the others answer. It
-// subscribes to members only afterwards, so that NATS reports at once that there are no
-// responders if it is alone: see Join.
+// Bridges announce themselves periodically on the subject members. A bridge that asks does so with
+// the reply subject members.<its id>, on which the others answer. It subscribes to members only
+// afterwards: while nobody is subscribed, NATS answers "no responders" at once, so a bridge that is
+// alone need not wait.
 type Members struct {
-	p      *Peers
+	p      *peering
 	online chan struct{} // has an element when the bridge has connected
 	asked  chan struct{} // has an element when there is no need to wait for more answers
 	news   chan struct{} // has an element when the result of Rival may have changed
@@ -57,14 +56,14 @@ type member struct {
 
 const (
 	membersSubject = Root + "members"
-	// AnnounceEvery is how often a bridge announces itself, by calling Members.Beat. Another bridge that stays
-	// silent for memberLife of these announcements is considered gone.
+	// AnnounceEvery is how often a bridge announces itself, by calling Members.Beat. It considers
+	// another bridge gone that stays silent for memberLife of these announcements.
 	AnnounceEvery = time.Second
 	memberLife    = 5
 	// answerTime is how long a bridge waits for answers to one question.
 	answerTime = 300 * time.Millisecond
-	// Within strangersTime all bridges that are not frozen have announced themselves. A bridge
-	// that is silent for silenceTime is considered gone.
+	// All bridges that are not frozen announce themselves within strangersTime. A bridge that is
+	// silent for silenceTime is considered gone.
 	strangersTime = AnnounceEvery * 3 / 2
 	silenceTime   = (memberLife + 1) * AnnounceEvery
 	// maxMembers and maxAnnouncement, in bytes, limit what is remembered of others.
@@ -74,7 +73,7 @@ const (
 	maxLocation     = 1024
 )
 
-func newMembers(p *Peers) *Members {
+func newMembers(p *peering) *Members {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -82,6 +81,7 @@ func newMembers(p *Peers) *Members {
 
 	m := &Members{p: p, online: make(chan struct{}, 1), asked: make(chan struct{}, 1), news: make(chan struct{}, 1)}
 	m.mu.members = map[string]*member{}
+
 	self := &p.config.Self
 	m.mu.self = announcement{
 		ID:        self.ID,
@@ -120,18 +120,18 @@ func (m *Members) Enter(s State) {
 	m.announce(membersSubject)
 }
 
-// Join asks which bridges there are, and returns ErrSubjectsTaken if this one must not
-// serve. It waits for NATS. store is the identity of the store.
+// Join asks which bridges there are, and returns ErrSubjectsTaken if this one must not serve. It
+// waits for NATS. store is the identity of the store.
 //
-// It returns at once if NATS reports no responders, or if a serving bridge of the same
-// realm answers. Otherwise some bridge may be busy or frozen. Then Join also listens to
-// announcements: for strangersTime if it hears a bridge that may be in the way, for silenceTime if it
-// hears none. Bridges with other subjects do not count: any number of them may be there beside one
-// that is frozen.
+// It returns at once if NATS reports no responders, or if a serving bridge of the same realm
+// answers. Otherwise some bridge may be busy or frozen. Then Join also listens to announcements:
+// for strangersTime if it hears a bridge that may be in the way, for silenceTime if it hears none.
+// Bridges with other subjects do not count: any number of them may be there beside a frozen one.
 func (m *Members) Join(ctx context.Context, store string) error {
 	m.mu.Lock()
 	m.mu.self.Store = store
 	m.mu.Unlock()
+
 	inbox := membersSubject + "." + m.p.config.Self.ID
 	if _, err := m.p.config.Conn().Subscribe(inbox, m.hear); err != nil {
 		return fmt.Errorf("bridge: subscribe to %s: %w", inbox, err)
@@ -139,6 +139,7 @@ func (m *Members) Join(ctx context.Context, store string) error {
 
 	enough, listening := false, false
 	for waited := time.Duration(0); !enough && waited < m.waitTime(); waited += answerTime {
+		// Only time in which others could answer counts.
 		for {
 			var reached bool
 			if reached, enough = m.ask(ctx, inbox); reached {
@@ -153,7 +154,8 @@ func (m *Members) Join(ctx context.Context, store string) error {
 			return fmt.Errorf("%w: %s", ErrSubjectsTaken, rival)
 		}
 
-		if !listening { // only now, or NATS would never report that there are no responders
+		// Only now: while a bridge listens, NATS reports no missing responders.
+		if !listening {
 			if _, err := m.p.config.Conn().Subscribe(membersSubject, m.hear); err != nil {
 				return fmt.Errorf("bridge: subscribe to %s: %w", membersSubject, err)
 			}
@@ -171,8 +173,8 @@ func (m *Members) waitTime() time.Duration {
 	return silenceTime
 }
 
-// ask asks which bridges there are and waits for answers. reached means that the
-// question has reached NATS, and enough that there is no need to ask again.
+// ask asks which bridges there are and waits for answers. reached means that the question has
+// reached NATS, and enough that there is no need to ask again.
 func (m *Members) ask(ctx context.Context, inbox string) (reached, enough bool) {
 	if !m.p.config.Online() {
 		select {
@@ -181,6 +183,7 @@ func (m *Members) ask(ctx context.Context, inbox string) (reached, enough bool) 
 			return false, false
 		}
 	}
+
 	select {
 	case <-m.asked: // an answer to an earlier question
 	default:
@@ -231,6 +234,7 @@ func (m *Members) hear(msg *nats.Msg) {
 		signal(m.asked)
 		return
 	}
+
 	var a announcement
 	if len(msg.Data) > maxAnnouncement || json.Unmarshal(msg.Data, &a) != nil ||
 		subjects.ValidateQueueName(a.ID) != nil || a.ID == m.p.config.Self.ID {
@@ -250,17 +254,17 @@ func (m *Members) hear(msg *nats.Msg) {
 func (m *Members) enroll(a announcement) (unknown bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	related := overlap(a.Subjects, m.mu.self.Subjects)
-	known := m.mu.members[a.ID]
 	if a.State == gone {
 		delete(m.mu.members, a.ID)
 		signal(m.news)
 		return false
 	}
-	if !related {
+	if !overlap(a.Subjects, m.mu.self.Subjects) {
 		return false
 	}
+
 	m.strangers.Store(true)
+	known := m.mu.members[a.ID]
 	if known == nil && len(m.mu.members) >= maxMembers {
 		return false
 	}
@@ -285,6 +289,7 @@ func (m *Members) Leave() {
 // Beat announces this bridge and forgets those that have been silent for too long.
 func (m *Members) Beat() {
 	m.announce(membersSubject)
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for id, other := range m.mu.members {
@@ -296,10 +301,13 @@ func (m *Members) Beat() {
 
 // Rival says which bridge keeps this one from serving, why, and what to do; "" if none does.
 func (m *Members) Rival() string {
-	if rival := m.rival(); rival != nil {
-		return m.explain(rival)
+	rival := m.rival()
+	if rival == nil {
+		return ""
 	}
-	return ""
+
+	self := m.self()
+	return rival.explain(&self)
 }
 
 // rival returns a bridge that keeps this one from serving, nil if there is none.

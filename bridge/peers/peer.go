@@ -2,164 +2,14 @@ package peers
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go"
-
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// peer is another bridge that shares the store.
-type peer struct {
-	silent   int  // own heartbeats since it was last heard
-	leaving  bool // it wants no more pops
-	reported bool // since the last heartbeat
-
-	last     uint64 // number of the pop forwarded last
-	tail     uint64 // last as of the previous heartbeat
-	high     uint64 // the highest number it has reported
-	forwards []forward
-	waiters  forwardedWaiters // not in forwards
-
-	waits bool // for items, so this bridge rings
-	rings bool // because somebody waits
-
-	// subject is that of the pop forwarded last. Its first prefix bytes are the same for
-	// all pops.
-	subject []byte
-	prefix  int
-}
-
-// newPeer returns a peer. Pops forwarded to it get numbers above the given one.
-func newPeer(subject string, number uint64) *peer {
-	return &peer{last: number, tail: number, high: number, subject: []byte(subject), prefix: len(subject)}
-}
-
-// What a heartbeat says between the phase and the id, in this order: see bell.
-const (
-	saidWaits = "waits"
-	saidRings = "rings"
-)
-
-// sendHeartbeat announces this bridge to its peers.
-func (r *Router) sendHeartbeat() {
-	words := []string{string(*r.phase.Load())}
-	if r.bell.waits() {
-		words = append(words, saidWaits)
-	}
-	if r.bell.peersWait.Load() {
-		words = append(words, saidRings)
-	}
-	r.publish("members", []byte(strings.Join(append(words, r.p.config.Self.ID), " ")))
-}
-
-// hearHeartbeat handles the heartbeats of all bridges, including this one.
-func (r *Router) hearHeartbeat(m *nats.Msg) {
-	text, rest, _ := strings.Cut(string(m.Data), " ")
-	rest, waits := strings.CutPrefix(rest, saidWaits+" ")
-	id, rings := strings.CutPrefix(rest, saidRings+" ")
-	said := phase(text)
-	if subjects.ValidateQueueName(id) != nil ||
-		said != phaseHere && said != phaseLeaving && said != phaseLeft {
-		return
-	}
-
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if id == r.p.config.Self.ID {
-		r.mu.echo = true
-		return
-	}
-
-	if said == phaseLeaving {
-		defer r.promiseLocked(id)
-	}
-	leaving := said != phaseHere
-	p, known := r.mu.peers[id]
-	if !known {
-		if leaving {
-			return
-		}
-		// Numbers never start over, even if the peer was forgotten by mistake and
-		// still has an account of this bridge.
-		p = newPeer(r.root+"to."+id+"."+r.p.config.Self.ID+".", r.mu.number)
-		r.mu.peers[id] = p
-		signal(r.helloNow) // it may not know this bridge either
-	}
-
-	p.silent = 0
-	r.noteBellLocked(p, waits, rings)
-	if !known || p.leaving != leaving {
-		p.leaving = leaving
-		r.updateBridgesLocked()
-	}
-}
-
-// noteBellLocked records what a peer says about its bells.
-func (r *Router) noteBellLocked(p *peer, waits, rings bool) {
-	began := rings && !p.rings
-	p.waits, p.rings = waits, rings
-	r.updatePeersWaitLocked()
-	if began {
-		r.bell.recheck()
-	}
-}
-
-// updatePeersWaitLocked rings from now on if a peer waits, or no longer if none does.
-func (r *Router) updatePeersWaitLocked() {
-	waits := false
-	for _, p := range r.mu.peers {
-		waits = waits || p.waits
-	}
-	if r.bell.peersWait.Swap(waits) != waits {
-		signal(r.helloNow)
-	}
-}
-
-// promiseLocked promises a peer that this bridge forwards nothing more to it. The
-// promise travels the same way as forwarded pops, so it arrives after them.
-func (r *Router) promiseLocked(id string) {
-	var number uint64
-	if p := r.mu.peers[id]; p != nil {
-		number = p.last
-	}
-	r.publish(r.markSubject(id, number), []byte(lastOne))
-}
-
-// markSubject returns the subject on which a peer is told that pops up to a number were
-// sent to it.
-func (r *Router) markSubject(id string, number uint64) string {
-	return "to." + id + "." + r.p.config.Self.ID + "." + strconv.FormatUint(number, 10)
-}
-
-// notePromise records that a peer forwards nothing more.
-func (r *Router) notePromise(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.notePromiseLocked(id)
-}
-
-func (r *Router) notePromiseLocked(id string) {
-	delete(r.mu.awaited, id)
-	r.checkPromisedLocked()
-}
-
-// removeLocked forgets a peer that no longer has any pops of this bridge.
-func (r *Router) removeLocked(id string) {
-	delete(r.mu.peers, id)
-	r.updatePeersWaitLocked()
-	r.notePromiseLocked(id)
-	r.updateBridgesLocked()
-}
-
-// agePeers is called once per heartbeat. It forgets peers that have been silent for too
-// long, asks those that should have reported, and returns the pops that no peer will
-// answer.
+// agePeers is called once per heartbeat. It forgets peers that have been silent for too long, asks
+// those that should have reported, and returns the pops that no peer will answer.
 //
-// A bridge that does not even hear its own heartbeats is behind with reading, so the
-// silence of others means nothing.
+// A bridge that does not even hear its own heartbeats is behind with reading, so the silence of
+// others means nothing.
 func (r *Router) agePeers() (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +33,7 @@ func (r *Router) agePeers() (lost []failedForward) {
 		}
 
 		// It should have reported by now, if it got what was forwarded before the last heartbeat.
-		overdue := len(p.forwards) > 0 && p.forwards[0].Number <= p.tail && (!p.reported || p.high < p.tail)
+		overdue := len(p.forwards) > 0 && p.forwards[0].number <= p.tail && (!p.reported || p.high < p.tail)
 		if overdue || p.waiters.overdue(p.tail) {
 			r.publish(r.markSubject(id, p.last), nil)
 		}
@@ -191,6 +41,14 @@ func (r *Router) agePeers() (lost []failedForward) {
 	}
 	r.checkAnsweredLocked()
 	return lost
+}
+
+// removeLocked forgets a peer that no longer has any pops of this bridge.
+func (r *Router) removeLocked(id string) {
+	delete(r.mu.peers, id)
+	r.updatePeersWaitLocked()
+	r.notePromiseLocked(id)
+	r.updateBridgesLocked()
 }
 
 // updateBridgesLocked shares the queues among the present peers.

@@ -7,23 +7,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
-	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
-)
-
-const (
-	// After accountLife heartbeats, the account of a peer that forwards nothing is
-	// dropped.
-	accountLife = 8 * peerLife
-	// lastOne is the payload that promises that no more pops will be forwarded.
-	lastOne = "last"
 )
 
 var errForwarded = errors.New("its subject has no number, or no name of a bridge")
 
-// receive handles messages from peers: pops, and marks that tell up to which number
-// pops were sent.
+// receive handles messages from peers: pops, and marks that tell up to which number pops were sent.
 func (r *Router) receive(m *nats.Msg) {
 	from, rest, _ := strings.Cut(m.Subject[len(r.inbox):], ".")
 	digits, subject, isPop := strings.Cut(rest, ".")
@@ -49,67 +38,6 @@ func (r *Router) receive(m *nats.Msg) {
 	} else {
 		signal(r.reportNow)
 	}
-}
-
-// Origin says which pop of which peer a request is. The zero value is a request that
-// NATS delivered to this bridge. It belongs to the goroutine of Config.Receive.
-type Origin struct {
-	account *account
-	number  uint64
-}
-
-// Forwarded reports whether a peer has forwarded the request, and so has checked it.
-func (o Origin) Forwarded() bool { return o.account != nil }
-
-// Number is that of the request among those of the peer; it must be the Number of its dispatch.Request.
-func (o Origin) Number() uint64 { return o.number }
-
-// Waits records that the request waits for items.
-func (o Origin) Waits() {
-	if o.Forwarded() {
-		o.account.waits(o.number)
-	}
-}
-
-// Replier returns the Replier of the request, which answers by way of the given one.
-func (o Origin) Replier(answers dispatch.Replier) dispatch.Replier {
-	if !o.Forwarded() {
-		return answers
-	}
-	f := o.account.repliers[answers]
-	if f == nil {
-		f = &forwardedReplier{answers, o.account}
-		o.account.repliers[answers] = f
-	}
-	return f
-}
-
-// forwardedReplier answers the clients of pops that a peer has forwarded, and then
-// records that in the account. The report that says so is published later on the same
-// connection, so the reply arrives before it.
-type forwardedReplier struct {
-	dispatch.Replier
-	account *account
-}
-
-// Answer implements dispatch.Replier.
-func (f *forwardedReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
-	f.Replier.Answer(r, ops, results)
-	f.account.answered(r.Number)
-}
-
-// Deliver implements dispatch.Replier.
-func (f *forwardedReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) (more bool) {
-	if more = f.Replier.Deliver(r, ops, results); !more {
-		f.account.answered(r.Number)
-	}
-	return more
-}
-
-// Fail implements dispatch.Replier.
-func (f *forwardedReplier) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
-	f.Replier.Fail(r, ops, err)
-	f.account.answered(r.Number)
 }
 
 // knows reports whether there is an account of the peer.

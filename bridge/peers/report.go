@@ -4,9 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
-	"strings"
-
-	"github.com/nats-io/nats.go"
 )
 
 // Report tells a peer what became of the pops that it forwarded. All numbers from Floor
@@ -24,69 +21,6 @@ type Report struct {
 
 // Span is the numbers from first to last.
 type Span struct{ First, Last uint64 }
-
-// reportBytes is the approximate size of the largest report.
-const reportBytes = 64 << 10
-
-// sendReports reports to each peer what became of the pops it forwarded, if there is
-// anything new. Nothing follows a final report.
-func (r *Router) sendReports(final bool) {
-	type addressed struct {
-		to string
-		Report
-	}
-	var reports []addressed
-	r.accounts.Lock()
-	for id, a := range r.accounts.of {
-		latest, due, idle := a.report()
-		latest.Final = final
-		if due || final {
-			reports = append(reports, addressed{id, latest})
-		}
-		if idle > accountLife {
-			delete(r.accounts.of, id)
-		}
-	}
-	r.accounts.Unlock()
-
-	limit := min(reportBytes, int(r.p.config.Conn().MaxPayload()/2))
-	for _, a := range reports {
-		for _, part := range a.split(limit / binary.MaxVarintLen64) {
-			r.publish("report."+a.to+"."+r.p.config.Self.ID, part.Encode(limit))
-		}
-	}
-}
-
-// hearReport handles the report of a peer on what became of the pops forwarded to it.
-func (r *Router) hearReport(m *nats.Msg) {
-	id := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
-	heard, err := ParseReport(m.Data)
-	if err != nil {
-		r.p.config.Warn("another bridge sent a report that cannot be read", "bridge", id, "error", err)
-		return
-	}
-	r.failLost(r.applyReport(id, heard))
-}
-
-// applyReport forgets the pops that a peer has answered, and returns those that it will
-// not answer.
-func (r *Router) applyReport(id string, heard Report) (lost []failedForward) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p := r.mu.peers[id]
-	if p == nil {
-		return nil
-	}
-
-	p.silent, p.reported = 0, true
-	p.high = max(p.high, heard.High)
-	lost = p.applyReport(heard, r.mu.beats)
-	if heard.Final {
-		r.removeLocked(id)
-	}
-	r.checkAnsweredLocked()
-	return lost
-}
 
 // split returns reports that together say the same, each with at most n numbers that ended.
 func (r Report) split(n int) (parts []Report) {
@@ -108,6 +42,7 @@ const flagFinal = 1
 // Encode returns the report in about limit bytes, not counting the numbers that ended. If the
 // pending numbers need more, the report covers only the lower numbers.
 func (r Report) Encode(limit int) []byte {
+	// The pending numbers first, because they decide how far the report goes.
 	var pending []byte
 	previous := r.Floor
 	count, high := 0, r.High
@@ -135,6 +70,7 @@ func (r Report) Encode(limit int) []byte {
 
 	data = binary.AppendUvarint(data, uint64(count))
 	data = append(data, pending...)
+
 	data = binary.AppendUvarint(data, uint64(len(r.Ended)))
 	previous = r.Floor
 	for _, number := range r.Ended {
@@ -152,6 +88,7 @@ func ParseReport(data []byte) (r Report, err error) {
 		return r, errReport
 	}
 
+	// Each reads on from where the one before ended.
 	r.Final = data[0]&flagFinal != 0
 	d := varints{rest: data[1:]}
 	r.Floor, r.High = d.unsigned(), d.unsigned()
@@ -161,6 +98,7 @@ func ParseReport(data []byte) (r Report, err error) {
 	}
 	r.Pending, r.Ended = d.numbers(r.Floor), d.numbers(r.Floor)
 
+	// applyReport relies on the order.
 	ordered := slices.IsSorted(r.Pending) && slices.IsSorted(r.Ended) && slices.IsSortedFunc(r.Lost, func(a, b Span) int {
 		if a.Last < b.First {
 			return -1

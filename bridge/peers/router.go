@@ -1,15 +1,11 @@
 package peers
 
 import (
-	"context"
-	"fmt"
-	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
@@ -17,61 +13,59 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Router routes the pops of each queue to one bridge. Where several bridges share a
-// store, pops of one queue by two of them conflict, and one of the two transactions is
-// wasted. So the bridges announce themselves to each other over NATS, agree by hashing
-// on an owner for each queue, and forward pops to it.
+// Router routes the pops of each queue to one bridge. Where several bridges share a store, pops of
+// one queue by two of them conflict, and one of the two transactions is wasted. So the bridges
+// announce themselves to each other over NATS, agree by hashing on an owner for each queue, and
+// forward pops to it.
 //
 // # The life of a forwarded pop
 //
-//  1. NATS delivers a client's pop to bridge A, whose handler calls Route. The owner of
-//     the queue is bridge B. A numbers the pop, publishes it to B with the client's
-//     reply subject, and remembers it: forward, in forward.go.
-//  2. B enters the number into its account of A's pops and runs the pop like any
-//     other: receive, in receive.go. The reply goes from B straight to the client, and
-//     then the account notes the number as answered: account.go.
-//  3. B reports the account to A with the next heartbeat, or sooner if there is much
-//     to report: sendReports, in report.go.
-//  4. A forgets the pops that were answered, and itself answers those that were lost:
-//     hearReport, in report.go.
+//  1. NATS delivers a client's pop to bridge A, whose handler calls Route. The owner of the queue is
+//     bridge B. A numbers the pop, publishes it to B with the client's reply subject, and remembers
+//     it: forward, in route.go.
+//  2. B enters the number into its account of A's pops and runs the pop like any other: receive, in
+//     receive.go. The reply goes from B straight to the client, and then the account notes the
+//     number as answered: account.go.
+//  3. B reports the account to A with the next heartbeat, or sooner if there is much to report:
+//     sendReports, in reporting.go.
+//  4. A forgets the pops that were answered, and itself answers those that were lost: hearReport, in
+//     reporting.go.
 //
-// A pop that waits for items takes the same way, but B does not report it until it has ended:
-// see forwardedWaiters.
+// A pop that waits for items takes the same way, but B does not report it until it has ended: see
+// forwardedWaiters.
 //
-// Until step 4 A is responsible for the pop. If it does not hear B for peerLife
-// heartbeats it answers 503 with an unknown outcome. If the pop got lost on its way to
-// B it answers 503, not run.
+// Until step 4 A is responsible for the pop. If it does not hear B for peerLife heartbeats it
+// answers 503 with an unknown outcome. If the pop got lost on its way to B it answers 503, not run.
 //
-// A bridge that stops says so, waits until each peer has promised to forward nothing
-// more, and sends its last report when it has answered everything.
+// A bridge that stops says so, waits until each peer has promised to forward nothing more, and
+// sends its last report when it has answered everything.
 //
-// Correctness never depends on the bridges agreeing on which of them are there. If two
-// of them pop from one queue, their transactions conflict and are retried.
+// Correctness never depends on the bridges agreeing on which of them are there. If two of them pop
+// from one queue, their transactions conflict and are retried.
 //
 // # Two kinds of heartbeats
 //
-// The heartbeats here are not those of Members. Those go to all bridges on one NATS,
-// whatever their store and version, once a second and with all that explains a conflict;
-// they decide who may serve. These go only to bridges that share the queues and speak
-// this version of the protocol. They are four times as frequent, because clients wait
-// for their pops while a dead peer goes unnoticed, and so they are only a few bytes
-// long.
+// The announcements of Members go to all bridges on one NATS, whatever their store and version,
+// once a second and with all that explains a conflict; they decide who may serve. Heartbeats go
+// only to bridges that share the queues and speak this version of the protocol, so that in a
+// rolling upgrade no bridge forwards to one that would not understand it. They are four times as
+// frequent, because the clients of a dead peer wait until it is missed: 1.5 s, as
+// docs/operations.md promises. So they are only a few bytes long.
 //
 // # Subjects
 //
-// All are below a root shared only by bridges with the same store, queue group and
-// prefixes:
+// All are below a root shared only by bridges with the same store, queue group and prefixes:
 //
 //	members                       "<phase> <id>", the heartbeat of a bridge; between the two
 //	                              "waits" and "rings" if it does: see bell
 //	to.<id>.<from>.<n>.<subject>  pop number n from a bridge, as the client sent it
-//	to.<id>.<from>.<n>            pops up to n were sent: what became of them? With
-//	                              the payload "last" it promises that no more follow
-//	report.<id>.<from>            what became of the pops from bridge id: see report
+//	to.<id>.<from>.<n>            pops up to n were sent: what became of them? With the payload
+//	                              "last" it promises that no more follow
+//	report.<id>.<from>            what became of the pops from bridge id: see Report
 //	bell.<kind>.<queue>           the id of a bridge that made items available: see bell
 //	cancel                        a pop that waits on some bridge, and that its client has cancelled
 type Router struct {
-	p    *Peers
+	p    *peering
 	bell *bell
 
 	phase   atomic.Pointer[phase]
@@ -116,20 +110,19 @@ const (
 const (
 	// heartbeat is how often a bridge announces itself to its peers.
 	heartbeat = 250 * time.Millisecond
-	// After peerLife heartbeats, a silent peer is considered gone. They are this
-	// bridge's own heartbeats, not time: a bridge that was frozen first reads what its
-	// peers sent meanwhile.
+	// After peerLife heartbeats, a silent peer is considered gone. They are this bridge's own
+	// heartbeats, not time: a bridge that was frozen first reads what its peers sent meanwhile.
 	peerLife = 5
-	// leaveTime limits the wait for the promises of peers. A peer that forwards later
-	// is itself responsible for those pops.
+	// leaveTime limits the wait for the promises of peers. A peer that forwards later is itself
+	// responsible for those pops.
 	leaveTime = 2 * peerLife * heartbeat
 )
 
-// routerVersion is part of the root, so that bridges with incompatible protocols do
-// not hear each other.
+// routerVersion is part of the root, so that bridges with incompatible protocols do not hear each
+// other.
 const routerVersion = 4
 
-func newRouter(p *Peers) *Router {
+func newRouter(p *peering) *Router {
 	r := &Router{
 		p:         p,
 		helloNow:  make(chan struct{}, 1),
@@ -147,113 +140,55 @@ func (r *Router) enter(p phase) { r.phase.Store(&p) }
 
 func (r *Router) is(p phase) bool { return *r.phase.Load() == p }
 
-// Join begins to share the queues, for the first time or again after Leave, with the
-// bridges that join the same realm. Nothing is shared before, and nothing at all unless the store is.
-func (r *Router) Join(realm string) error {
-	if !r.p.config.Shared {
-		return nil
-	}
-	if r.is(phaseAway) {
-		r.root = fmt.Sprintf("%s%016x.", Root, xxhash.Sum64String(fmt.Sprint(routerVersion, " ", realm)))
-		r.inbox = r.root + "to." + r.p.config.Self.ID + "."
-		r.bell.root = r.root
-		if err := r.subscribe(); err != nil {
-			return fmt.Errorf("bridge: subscribe to the subjects between bridges: %w", err)
-		}
-
-		ctx, cancel := context.WithCancel(context.Background())
-		r.stop = cancel
-		r.running.Go(func() { r.run(ctx) })
-		r.running.Go(func() { r.bell.run(ctx) })
-		r.running.Go(func() { r.bell.hear(ctx) })
-	}
-	r.enter(phaseHere)
-	signal(r.helloNow)
-	return nil
-}
-
-func (r *Router) subscribe() error {
-	var made []*nats.Subscription
-	for subject, handle := range map[string]nats.MsgHandler{
-		r.root + "members": r.hearHeartbeat,
-		r.root + "report." + r.p.config.Self.ID + ".*": r.hearReport,
-		r.root + "cancel": r.hearCancel,
-		r.inbox + ">":     r.receive,
-	} {
-		s, err := r.p.config.Conn().Subscribe(subject, handle)
-		if err != nil {
-			return err
-		}
-		made = append(made, s)
-		subscribed := slices.Clone(made)
-		r.subscriptions.Store(&subscribed)
-	}
-	return nil
-}
-
 // Owns reports whether no other bridge owns the queue.
 func (r *Router) Owns(kind subjects.Kind, name string) bool {
 	return r.activePeers() == 0 || dispatch.Owner(kind, name, *r.bridges.Load()) == r.p.config.Self.ID
 }
 
-// Route forwards a pop to the owner of its queue if that is a peer. If it returns
-// false, this bridge runs the pop. The error says why the pop could not be forwarded;
-// then nobody runs it. A pop that a peer has forwarded is not forwarded again.
-func (r *Router) Route(m *nats.Msg, request *dispatch.Request, o Origin) (forwarded bool, err error) {
-	if r.activePeers() == 0 {
-		return false, nil
+// activePeers returns the number of other bridges that share the queues.
+func (r *Router) activePeers() int {
+	if !r.is(phaseHere) || r.p.muted.Load() {
+		return 0
 	}
-
-	owner := request.Queue.Owner(*r.bridges.Load())
-	switch {
-	case owner == r.p.config.Self.ID || o.Forwarded():
-		return false, nil
-	case wire.Imported(m.Reply): // NATS would not let this bridge publish it
-		return false, nil
-	}
-	return r.forward(m, request, owner)
+	return len(*r.bridges.Load()) - 1
 }
 
-// Leave stops sharing the queues until Join is called again. It returns when ctx ends,
-// or when all pops sent by peers have been delivered. The bridge still answers and reports
-// the pops that it has.
-func (r *Router) Leave(ctx context.Context) {
-	if !r.is(phaseHere) {
+// Bridges returns the ids of the bridges that share the queues, this one included, sorted. The
+// caller must not change them.
+func (r *Router) Bridges() []string { return *r.bridges.Load() }
+
+// Count returns how many bridges share the queues at the moment, this one included.
+func (r *Router) Count() int { return 1 + r.activePeers() }
+
+// publish sends to peers. It does no harm if the NATS client buffers a message while disconnected
+// and it arrives late.
+func (r *Router) publish(subject string, data []byte) {
+	if r.p.silent() {
 		return
 	}
-	r.awaitPromises(ctx)
-	r.enter(phaseLeft)
-	signal(r.helloNow)
+	if err := r.p.config.Conn().Publish(r.root+subject, data); err != nil {
+		r.p.config.Warn("cannot reach the other bridges", "error", err)
+	}
 }
 
-// awaitPromises returns when all peers have promised to forward nothing more, ctx
-// ends, or leaveTime is over.
-func (r *Router) awaitPromises(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, leaveTime)
-	defer cancel()
+// lastOne is the payload that promises that no more pops will be forwarded.
+const lastOne = "last"
 
-	promised := make(chan struct{})
+// markSubject returns the subject that tells a peer that pops up to a number were sent to it.
+func (r *Router) markSubject(id string, number uint64) string {
+	return "to." + id + "." + r.p.config.Self.ID + "." + strconv.FormatUint(number, 10)
+}
+
+// notePromise records that a peer forwards nothing more.
+func (r *Router) notePromise(id string) {
 	r.mu.Lock()
-	r.mu.awaited = map[string]struct{}{}
-	for id, p := range r.mu.peers {
-		if !p.leaving {
-			r.mu.awaited[id] = struct{}{}
-		}
-	}
-	r.mu.promised = promised
-	r.enter(phaseLeaving)
-	r.checkPromisedLocked()
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	r.notePromiseLocked(id)
+}
 
-	// Without a connection nobody would hear the question.
-	signal(r.helloNow)
-	if r.p.muted.Load() || !r.p.config.Online() {
-		return
-	}
-	select {
-	case <-promised:
-	case <-ctx.Done():
-	}
+func (r *Router) notePromiseLocked(id string) {
+	delete(r.mu.awaited, id)
+	r.checkPromisedLocked()
 }
 
 // checkPromisedLocked tells Leave when no promise is missing any more.
@@ -264,84 +199,52 @@ func (r *Router) checkPromisedLocked() {
 	}
 }
 
-// End waits until peers have answered everything forwarded to them, answers the rest
-// itself when ctx ends, and sends the last reports. By then this bridge must have
-// answered everything forwarded to it.
-func (r *Router) End(ctx context.Context) {
-	if r.is(phaseAway) {
+// checkAnsweredLocked tells End when no peer has a pop any more, apart from those that wait.
+func (r *Router) checkAnsweredLocked() {
+	if r.mu.answered == nil {
 		return
 	}
-
-	answered := make(chan struct{})
-	r.mu.Lock()
-	r.mu.answered = answered
-	r.checkAnsweredLocked()
-	r.mu.Unlock()
-
-	if r.p.config.Online() {
-		select {
-		case <-answered:
-		case <-ctx.Done():
-		}
-	}
-
-	r.stop()
-	r.running.Wait()
-	for _, s := range *r.subscriptions.Load() {
-		_ = s.Unsubscribe() // fails if the connection is closed
-	}
-	r.failLost(r.abandonAll())
-	r.sendReports(true)
-}
-
-// run sends heartbeats and reports until ctx ends.
-func (r *Router) run(ctx context.Context) {
-	ticker := time.NewTicker(heartbeat)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
+	for _, p := range r.mu.peers {
+		if len(p.forwards) > 0 {
 			return
-		case <-r.helloNow:
-			r.sendHeartbeat()
-		case <-r.reportNow:
-			r.sendReports(false)
-		case <-ticker.C:
-			r.failLost(r.agePeers())
-			r.bell.beat()
-			r.sendHeartbeat()
-			r.sendReports(false)
 		}
 	}
+
+	close(r.mu.answered)
+	r.mu.answered = nil
 }
 
-// publish sends to peers. It does no harm if the NATS client buffers a message while
-// disconnected and it arrives late.
-func (r *Router) publish(subject string, data []byte) {
-	if r.p.silent() {
-		return
-	}
-	if err := r.p.config.Conn().Publish(r.root+subject, data); err != nil {
-		r.p.config.Warn("cannot reach the other bridges", "error", err)
-	}
-}
+// Waiting says that pops of a queue begin to wait on this bridge, or that none waits any more.
+func (r *Router) Waiting(q *dispatch.Queue, waiting bool) { r.bell.waiting(q, waiting) }
 
-// Cancel tells peers that the client of a request that waits, maybe there, has cancelled it.
-func (r *Router) Cancel(key string) {
-	if r.p.config.Shared && !r.is(phaseAway) {
-		r.publish("cancel", []byte(r.p.config.Self.ID+" "+key))
-	}
-}
+// Filled says that this bridge has made items of a queue available.
+func (r *Router) Filled(q *dispatch.Queue) { r.bell.filled(q) }
 
-// hearCancel handles a cancel that another bridge was asked for.
-func (r *Router) hearCancel(m *nats.Msg) {
-	if from, key, ok := strings.Cut(string(m.Data), " "); ok && from != r.p.config.Self.ID {
-		r.p.config.Cancel(key)
+// noteBellLocked records what a peer says about its bells.
+func (r *Router) noteBellLocked(p *peer, waits, rings bool) {
+	began := rings && !p.rings
+	p.waits, p.rings = waits, rings
+	r.updatePeersWaitLocked()
+
+	// Items may have come before it began.
+	if began {
+		r.bell.recheck()
 	}
 }
 
-// Forwards returns how many pops that this bridge has forwarded wait on peers, as far as it knows, and
-// how many that peers have forwarded it has not answered.
+// updatePeersWaitLocked rings from now on if a peer waits, or no longer if none does.
+func (r *Router) updatePeersWaitLocked() {
+	waits := false
+	for _, p := range r.mu.peers {
+		waits = waits || p.waits
+	}
+	if r.bell.peersWait.Swap(waits) != waits {
+		signal(r.helloNow)
+	}
+}
+
+// Forwards returns how many pops that this bridge has forwarded wait on peers, as far as it knows,
+// and how many pops that peers have forwarded it has not answered.
 func (r *Router) Forwards() (waiting, unanswered int) {
 	r.mu.Lock()
 	for _, p := range r.mu.peers {
@@ -357,21 +260,6 @@ func (r *Router) Forwards() (waiting, unanswered int) {
 	return waiting, unanswered
 }
 
-// activePeers returns the number of other bridges that share the queues.
-func (r *Router) activePeers() int {
-	if !r.is(phaseHere) || r.p.muted.Load() {
-		return 0
-	}
-	return len(*r.bridges.Load()) - 1
-}
-
-// Bridges returns the ids of the bridges that share the queues, this one included, sorted. They must not
-// be changed.
-func (r *Router) Bridges() []string { return *r.bridges.Load() }
-
-// Count returns how many bridges share the queues at the moment, this one included.
-func (r *Router) Count() int { return 1 + r.activePeers() }
-
 // Dropped returns how many messages from peers the NATS client dropped. It never decreases.
 func (r *Router) Dropped() int {
 	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
@@ -380,8 +268,7 @@ func (r *Router) Dropped() int {
 	return 0
 }
 
-// Backlog returns what peers have sent over the main connection and no callback has
-// handled yet.
+// Backlog returns what peers have sent over the main connection and no callback has handled yet.
 func (r *Router) Backlog() (messages, bytes int) {
 	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
 		return wire.Backlog(*subscriptions)

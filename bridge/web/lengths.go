@@ -62,8 +62,9 @@ const (
 	agePriorities = 16
 	// maxLengths limits the lengths read of one kind, from the start of the list.
 	maxLengths = 100_000
-	// readShare limits reading the figures to one part in readShare of the time: they are shown again
-	// until readShare times as long has passed as it took to read them, but not longer than maxShown.
+	// readShare limits reading the figures to one part in readShare of the time: they are shown
+	// again until readShare times as long has passed as it took to read them, but not longer than
+	// maxShown.
 	readShare = 10
 	maxShown  = time.Minute
 )
@@ -83,6 +84,7 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	if c.config.MetricQueues < 0 {
 		return
 	}
+
 	f := c.figures()
 	ch <- prometheus.MustNewConstMetric(queuesReadDesc, prometheus.GaugeValue, oneIf(f.err == nil))
 	for _, l := range f.kinds {
@@ -101,6 +103,8 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 func (c *queueCollector) figures() *figures {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
+	// What was read for other owners may be of queues that are no longer this bridge's.
 	began, owners := time.Now(), c.config.Owners()
 	if last := c.mu.last; last != nil && slices.Equal(last.owners, owners) && began.Before(c.mu.until) {
 		return last
@@ -121,11 +125,13 @@ func (c *queueCollector) figures() *figures {
 func (f *figures) read(c *queueCollector) {
 	ctx, cancel := context.WithTimeout(c.scrapes, c.config.Timeout)
 	defer cancel()
+
 	k := c.config.Keyspace
 	f.kinds = []*lengths{
 		{kind: subjects.Priority, list: k.PriorityQueues, open: func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }},
 		{kind: subjects.FIFO, list: k.Queues, open: func(name string) (fdbpq.Target, error) { return k.Queue(name) }},
 	}
+
 	f.err = c.read(ctx, f.kinds)
 	for _, l := range f.kinds {
 		if f.err == nil {
@@ -186,6 +192,7 @@ func (c *queueCollector) inspect(ctx context.Context, l *lengths) error {
 		if err != nil {
 			return err
 		}
+
 		for i := range page {
 			if err := results[i].Err; err != nil {
 				return fmt.Errorf("queue %s: %w", page[i].name, err)
@@ -206,6 +213,7 @@ func (c *queueCollector) read(ctx context.Context, kinds []*lengths) error {
 		if err != nil {
 			return err
 		}
+
 		for i, l := range kinds {
 			l.add(pages[i], c.config.MetricQueues)
 		}
@@ -213,16 +221,9 @@ func (c *queueCollector) read(ctx context.Context, kinds []*lengths) error {
 	return nil
 }
 
-// oneIf returns 1 if b is true, else 0.
-func oneIf(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // readLengths reads the next page of each kind.
 func (c *queueCollector) readLengths(r kv.Reader, kinds []*lengths) (pages []page, err error) {
+	// Both lists at once, then all lengths at once: two round trips.
 	names := make([]kv.Future[[]string], len(kinds))
 	for i, l := range kinds {
 		if !l.complete {
@@ -240,6 +241,7 @@ func (c *queueCollector) readLengths(r kv.Reader, kinds []*lengths) (pages []pag
 		if err != nil {
 			return nil, err
 		}
+
 		p := &pages[i]
 		p.names = len(list)
 		for _, name := range list {
@@ -292,4 +294,12 @@ func (l *lengths) add(p page, limit int) {
 	if len(l.longest) > limit {
 		l.longest, l.truncated = l.longest[:limit], true
 	}
+}
+
+// oneIf returns 1 if b is true, else 0.
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -8,9 +8,17 @@ import (
 	"time"
 )
 
-// This file limits how many clients there are at a time. Where one is too many, the oldest has to go: most likely
-// it reads or sends nothing, while a probe or a scrape is over within milliseconds. If the newest had to wait
-// instead, a few clients that do nothing could keep the probes of the service waiting until it is killed.
+// This file limits how many clients there are at a time. Where one is too many, the oldest has to
+// go: most likely it reads or sends nothing, while a probe or a scrape is over within milliseconds.
+// If the newest had to wait instead, a few clients that do nothing could keep the probes of the
+// service waiting until it is killed.
+
+const (
+	maxConnections = 64
+	// maxScrapes of /metrics run at a time.
+	maxScrapes    = 4
+	scrapeTimeout = 5 * time.Second
+)
 
 // connections are those of a server, the oldest first.
 type connections struct {
@@ -23,11 +31,12 @@ type connection struct {
 	idle bool // between requests, or before the first
 }
 
-// note is for http.Server.ConnState. If there are too many connections, it closes one: the oldest that is idle,
-// or else the oldest.
+// note is for http.Server.ConnState. If there are too many connections, it closes one: the oldest
+// that is idle, or else the oldest.
 func (c *connections) note(conn net.Conn, state http.ConnState) {
 	c.Lock()
 	defer c.Unlock()
+
 	at := slices.IndexFunc(c.all, func(other connection) bool { return other.Conn == conn })
 	switch {
 	case state == http.StateNew:

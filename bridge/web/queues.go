@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
+
+// queuePages are the pages below /queues.
+type queuePages struct{ config *Config }
 
 // queueLoad is the body of /queues/<kind>/<name>, for autoscalers.
 type queueLoad struct {
@@ -51,20 +55,20 @@ func parsePath(kind, name string) (subjects.Kind, error) {
 	return 0, fmt.Errorf("%w: no kind %+.64q of queue: want pq or q", errBadRequest, kind)
 }
 
-// getQueue answers GET /queues/<kind>/<name>. A queue that was never used has zeros.
-func (s *Server) getQueue(w http.ResponseWriter, r *http.Request) {
+// queue answers GET /queues/<kind>/<name>. A queue that was never used has zeros.
+func (p *queuePages) queue(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	kind, err := parsePath(r.PathValue("kind"), name)
 	if err != nil {
-		s.writeError(w, err)
+		p.writeError(w, err)
 		return
 	}
 
-	ctx, cancel := context.WithTimeout(r.Context(), s.config.Timeout)
+	ctx, cancel := context.WithTimeout(r.Context(), p.config.Timeout)
 	defer cancel()
-	info, at, err := s.config.Info(ctx, kind, name)
+	info, at, err := p.config.Info(ctx, kind, name)
 	if err != nil {
-		s.writeError(w, err)
+		p.writeError(w, err)
 		return
 	}
 
@@ -103,27 +107,27 @@ func parseQuery(query url.Values) (q listQuery, err error) {
 	return q, nil
 }
 
-// getQueues answers GET /queues?after=<kind>/<name>&limit=<n>: the queues with items or settings, those of
-// kind pq before those of kind q.
-func (s *Server) getQueues(w http.ResponseWriter, r *http.Request) {
+// list answers GET /queues?after=<kind>/<name>&limit=<n>: the queues with items or settings, those
+// of kind pq before those of kind q.
+func (p *queuePages) list(w http.ResponseWriter, r *http.Request) {
 	query, err := parseQuery(r.URL.Query())
 	if err != nil {
-		s.writeError(w, err)
+		p.writeError(w, err)
 		return
 	}
 
-	ctx, cancel := context.WithTimeout(r.Context(), s.config.Timeout)
+	ctx, cancel := context.WithTimeout(r.Context(), p.config.Timeout)
 	defer cancel()
-	loads, err := s.list(ctx, query)
+	loads, err := p.read(ctx, query)
 	if err != nil {
-		s.writeError(w, err)
+		p.writeError(w, err)
 		return
 	}
 	writeJSON(w, http.StatusOK, loads)
 }
 
-// list reads one page, which may have queues of both kinds.
-func (s *Server) list(ctx context.Context, query listQuery) (loads queueLoads, err error) {
+// read reads one page, which may have queues of both kinds.
+func (p *queuePages) read(ctx context.Context, query listQuery) (loads queueLoads, err error) {
 	loads.Queues = []namedLoad{}
 	for _, k := range pathKinds {
 		if k.kind < query.kind {
@@ -136,7 +140,7 @@ func (s *Server) list(ctx context.Context, query listQuery) (loads queueLoads, e
 
 		// A page that is full already reads one more, to know whether there is a next one.
 		full := len(loads.Queues) == query.limit
-		page, err := s.config.Queues(ctx, k.kind, subjects.ListOptions{After: after, Limit: max(query.limit-len(loads.Queues), 1)})
+		page, err := p.config.Queues(ctx, k.kind, subjects.ListOptions{After: after, Limit: max(query.limit-len(loads.Queues), 1)})
 		if err != nil {
 			return loads, err
 		}
@@ -164,10 +168,16 @@ func (l *queueLoads) setNext() {
 }
 
 // writeError answers with an error, with the same code and text as a reply over NATS.
-func (s *Server) writeError(w http.ResponseWriter, err error) {
+func (p *queuePages) writeError(w http.ResponseWriter, err error) {
 	code, text := http.StatusBadRequest, err.Error()
 	if !errors.Is(err, errBadRequest) {
-		code, text = s.config.Failure(err)
+		code, text = p.config.Failure(err)
 	}
 	writeJSON(w, code, map[string]string{"error": text})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // fails only if the client is gone
 }

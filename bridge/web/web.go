@@ -2,13 +2,13 @@
 // ready, its metrics, and how many items its queues have.
 //
 // Nobody logs in here, so nothing is written to the store, and what clients can take of the service
-// is limited: by time, by the bytes of their headers, and by how many connections and scrapes there are at a
-// time. The package knows neither NATS nor the bridge, which tells it everything in a Config.
+// is limited: by time, by the bytes of their headers, and by how many connections and scrapes there
+// are at a time. The package knows neither NATS nor the bridge, which tells it everything in a
+// Config.
 package web
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -16,44 +16,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// Config is what a Server shows, and where. All functions are called from several goroutines.
-type Config struct {
-	// Addr is the host:port to listen on; empty serves nothing.
-	Addr string
-	// Timeout limits each time that a page reads the store, or checks whether the bridge is ready.
-	Timeout time.Duration
-	// Ready returns why the bridge is not ready; nothing if it is.
-	Ready func(ctx context.Context) []error
-
-	// Queues returns a page of the list of queues, and Info what there is to know of one queue, and
-	// when that was. Both only read.
-	Queues func(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error)
-	Info   func(ctx context.Context, kind subjects.Kind, name string) (info *fdbpq.Info, at time.Time, err error)
-
-	// Registry has the metrics to show. New adds those of the queues.
-	Registry *prometheus.Registry
-	// DB and Keyspace are where the queues are whose metrics are shown: the MetricQueues longest of
-	// each kind, of those that Owns reports; none if it is negative.
-	DB           kv.Database
-	Keyspace     *fdbpq.Keyspace
-	MetricQueues int
-	Owns         func(kind subjects.Kind, name string) bool
-	// Owners returns the bridges among which the queues are shared out. It must not be changed.
-	Owners func() []string
-
-	// Failure returns the code and the text of an error that is not the client's.
-	Failure func(error) (code int, text string)
-	// Warn logs, but no flood.
-	Warn func(message string, args ...any)
-}
 
 const (
 	// How long a client may take: to send a request, headers and body, to read the answer once it
@@ -61,14 +25,8 @@ const (
 	requestTimeout = 5 * time.Second
 	answerTimeout  = 20 * time.Second
 	idleTimeout    = time.Minute
-
-	// Limits on the memory that HTTP clients can take: connections, bytes of headers, beyond which they get 431, and
-	// scrapes of /metrics at a time. Scrapes that were ended may still be at work, so there may be twice as many
-	// before clients get 503.
-	maxConnections = 64
-	maxHeader      = 16 << 10
-	maxScrapes     = 4
-	scrapeTimeout  = 5 * time.Second
+	// maxHeader is the most bytes of headers; clients that send more get 431.
+	maxHeader = 16 << 10
 )
 
 // Server serves the pages of one bridge.
@@ -127,8 +85,9 @@ func (s *Server) Start(failed chan<- error) {
 		return
 	}
 
+	// Stop waits for the connections, each of which has a goroutine.
 	s.http = newServer(s.routes(), s.config.Timeout)
-	closeOldest := s.http.ConnState
+	closeOldest := s.http.ConnState // newServer has it limit the connections
 	s.http.ConnState = func(conn net.Conn, state http.ConnState) {
 		closeOldest(conn, state)
 		switch state {
@@ -153,13 +112,14 @@ func (s *Server) Stop() {
 	if s.http == nil {
 		return
 	}
+
 	_ = s.http.Close() // fails if the listener is closed already
 	s.serving.Wait()   // so that no connection is added
 	s.connections.Wait()
 }
 
-// newServer returns a server whose clients cannot keep a connection busy by being slow. Its handlers
-// take as long as work at most, each time that they read the store.
+// newServer returns a server whose clients cannot keep a connection busy by being slow. Its
+// handlers take as long as work at most, each time that they read the store.
 func newServer(handler http.Handler, work time.Duration) *http.Server {
 	var all connections
 	return &http.Server{
@@ -179,12 +139,14 @@ func (s *Server) routes() http.Handler {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", s.readyz)
-	mux.HandleFunc("GET /queues", s.getQueues)
-	mux.HandleFunc("GET /queues/{kind}/{name}", s.getQueue)
+	queues := &queuePages{&s.config}
+	mux.HandleFunc("GET /queues", queues.list)
+	mux.HandleFunc("GET /queues/{kind}/{name}", queues.queue)
+
 	scrape := promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{
 		ErrorLog:            promLog{s.config.Warn},
 		ErrorHandling:       promhttp.ContinueOnError,
-		MaxRequestsInFlight: 2 * maxScrapes,
+		MaxRequestsInFlight: 2 * maxScrapes, // those that were ended may still be at work
 	})
 	var underWay scrapes
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
@@ -193,6 +155,7 @@ func (s *Server) routes() http.Handler {
 		defer underWay.remove(own)
 		scrape.ServeHTTP(own, r)
 	})
+
 	return mux
 }
 
@@ -212,17 +175,11 @@ type readiness struct {
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.config.Timeout)
 	defer cancel()
-	answer, status := readiness{Ready: true}, http.StatusOK
 
+	answer, status := readiness{Ready: true}, http.StatusOK
 	for _, err := range s.config.Ready(ctx) {
 		answer.Ready, status = false, http.StatusServiceUnavailable
 		answer.Reasons = append(answer.Reasons, err.Error())
 	}
 	writeJSON(w, status, answer)
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // fails only if the client is gone
 }

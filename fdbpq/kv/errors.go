@@ -2,6 +2,7 @@ package kv
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -93,6 +94,7 @@ func collectCauses(err error, causes *[]string) {
 		*causes = append(*causes, Detail(e.cause))
 		err = e.err // what the cause hides is in its Detail
 	}
+
 	switch wrapping := err.(type) {
 	case interface{ Unwrap() error }:
 		if inner := wrapping.Unwrap(); inner != nil {
@@ -103,4 +105,19 @@ func collectCauses(err error, causes *[]string) {
 			collectCauses(inner, causes)
 		}
 	}
+}
+
+// OptionError says what is wrong with one field of a package's Options. Engines and the
+// packages above return it from Validate, so that a program can name the setting the
+// field came from.
+type OptionError struct {
+	Package string // of the Options
+	Field   string
+	Value   any    // as it was set, without secrets
+	Want    string // what is allowed
+}
+
+// Error implements error.
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("%s: %s is %v: want %s", e.Package, e.Field, e.Value, e.Want)
 }

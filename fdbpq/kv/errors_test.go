@@ -17,6 +17,7 @@ func TestWithCause(t *testing.T) {
 	inner := kv.WithCause(kv.ErrUnavailable, "disk full", cause)
 	outer := kv.WithCause(kv.ErrCommitUnknown, "", fmt.Errorf("/secret/2: %w", inner))
 	err := fmt.Errorf("batch: %w", errors.Join(outer, kv.WithCause(kv.ErrClosed, "ended", errors.New("/secret/3"))))
+
 	for _, want := range []error{kv.ErrUnavailable, kv.ErrCommitUnknown, kv.ErrClosed, syscall.ENOSPC} {
 		if !errors.Is(err, want) {
 			t.Errorf("%v is not %v", err, want)
@@ -26,6 +27,7 @@ func TestWithCause(t *testing.T) {
 	if err.Error() != text {
 		t.Errorf("the text is %q, want %q", err, text)
 	}
+
 	detail := kv.Detail(err)
 	for _, want := range []string{text, "/secret/1", "/secret/2", "/secret/3", "disk full"} {
 		if n := strings.Count(detail, want); n != 1 {

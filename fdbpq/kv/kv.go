@@ -131,10 +131,10 @@ type Reader interface {
 	// nil.
 	Get(key []byte) Future[[]byte]
 
-	// GetRange returns the pairs with r.Begin <= key < r.End in key order,
-	// or from the last to the first if o.Reverse, at most o.Limit of them and, about, o.Bytes.
-	// Its read conflict range covers only the part of r that it had to examine: up to and
-	// including the last key returned if it is o.Full, all of r otherwise.
+	// GetRange returns the pairs with r.Begin <= key < r.End in key order, or from the last
+	// to the first if o.Reverse, at most o.Limit of them and, about, o.Bytes. Its read
+	// conflict range covers only the part of r that it had to examine: up to and including
+	// the last key returned if it is o.Full, all of r otherwise.
 	//
 	// A read with o.Bytes may also see writes made after the call and before the first Get
 	// of its future, and has its conflict range only from then on.
@@ -197,10 +197,10 @@ type Transaction interface {
 	// were made, were not made, or will be made in a moment.
 	Commit() Future[struct{}]
 
-	// Turn says, in a serial engine that is not shared, whether the store is as an earlier transaction
-	// left it: if that has the turn before this one's, all that it wrote is in the state that this one
-	// reads, and nobody else wrote in between. It grows, from 1 on, by more than one after a transaction
-	// that was not committed. In all other engines it is 0.
+	// Turn says, in a serial engine that is not shared, whether the store is as an earlier
+	// transaction left it: if that has the turn before this one's, all that it wrote is in the
+	// state that this one reads, and nobody else wrote in between. It grows, from 1 on, by more
+	// than one after a transaction that was not committed. In all other engines it is 0.
 	Turn() int64
 
 	// Cancel ends the transaction without writing. After Commit, or a second

@@ -55,6 +55,7 @@ func transact[T any](ctx context.Context, db Database, retry func(error) bool, f
 		if err == nil {
 			return value, nil
 		}
+
 		var zero T
 		if !retry(err) || ctx.Err() != nil {
 			return zero, err
@@ -72,6 +73,7 @@ func attempt[T any](ctx context.Context, db Database, fn func(Transaction) (T, e
 		return zero, err
 	}
 	defer tx.Cancel()
+
 	value, err := fn(tx)
 	if err != nil {
 		return zero, err

@@ -104,6 +104,7 @@ func TestTransactRules(t *testing.T) {
 		stored int
 		err    error
 	}
+
 	for _, test := range []struct {
 		name       string
 		faults     []faultkv.Fault
@@ -249,6 +250,7 @@ func TestReadTransactRules(t *testing.T) {
 				}
 				return runs, nil
 			})
+
 			if runs != test.runs {
 				t.Errorf("%v: ran %d times, want %d", test.err, runs, test.runs)
 			}
@@ -288,6 +290,7 @@ func TestBackoffBounds(t *testing.T) {
 				waits[took] = true
 			}
 		}
+
 		for i, bound := range bounds {
 			bound *= time.Millisecond
 			// With 200 draws the longest is nearly the bound.
@@ -295,6 +298,7 @@ func TestBackoffBounds(t *testing.T) {
 				t.Errorf("wait %d took up to %v, want nearly %v", i, longest[i], bound)
 			}
 		}
+
 		if len(waits) < rounds*len(bounds)/2 {
 			t.Errorf("only %d different waits: there is no jitter", len(waits))
 		}
@@ -320,6 +324,7 @@ func TestKindsOfErrors(t *testing.T) {
 	all := []error{kv.ErrConflict, kv.ErrTooOld, kv.ErrThrottled, kv.ErrCommitUnknown, kv.ErrTooLarge,
 		kv.ErrUnavailable, kv.ErrClosed, kv.ErrUsed, context.Canceled}
 	retryable := []error{kv.ErrConflict, kv.ErrTooOld, kv.ErrThrottled}
+
 	for _, err := range all {
 		wrapped := fmt.Errorf("engine: %w", err)
 		if got, want := kv.Retryable(wrapped), slices.Contains(retryable, err); got != want {
@@ -328,6 +333,7 @@ func TestKindsOfErrors(t *testing.T) {
 		if got, want := kv.MaybeCommitted(wrapped), err == kv.ErrCommitUnknown; got != want {
 			t.Errorf("MaybeCommitted(%v) = %t, want %t", wrapped, got, want)
 		}
+
 		unknown := errors.Join(err, kv.ErrCommitUnknown)
 		if kv.Retryable(unknown) || !kv.MaybeCommitted(unknown) {
 			t.Errorf("%v is not taken as unknown", unknown)

@@ -9,9 +9,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
 
-// Update, UpdateIdempotent and View retry as what they stand for, and return the
+// Update and UpdateIdempotent, and View below, retry as what they stand for, and return the
 // same errors.
-func TestWithoutResult(t *testing.T) {
+func TestUpdate(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		update     func(context.Context, kv.Database, func(kv.Transaction) error) error
@@ -42,6 +42,7 @@ func TestWithoutResult(t *testing.T) {
 					t.Errorf("%v: %v after %d runs, want %v after %d", c.fault, err, runs, c.want, c.runs)
 				}
 			}
+
 			db := open(t)
 			if err := test.update(t.Context(), db, func(tx kv.Transaction) error {
 				tx.Set(key, nil)
@@ -60,18 +61,19 @@ func TestWithoutResult(t *testing.T) {
 			}
 		})
 	}
-	t.Run("View", func(t *testing.T) {
-		for failure, want := range map[error]int{kv.ErrTooOld: 2, kv.ErrUnavailable: 1} {
-			runs := 0
-			err := kv.View(t.Context(), open(t), func(kv.Reader) error {
-				if runs++; runs == 1 {
-					return failure
-				}
-				return nil
-			})
-			if runs != want || (err != nil) != (want == 1) {
-				t.Errorf("%v: %v after %d runs, want %d", failure, err, runs, want)
+}
+
+func TestView(t *testing.T) {
+	for failure, want := range map[error]int{kv.ErrTooOld: 2, kv.ErrUnavailable: 1} {
+		runs := 0
+		err := kv.View(t.Context(), open(t), func(kv.Reader) error {
+			if runs++; runs == 1 {
+				return failure
 			}
+			return nil
+		})
+		if runs != want || (err != nil) != (want == 1) {
+			t.Errorf("%v: %v after %d runs, want %d", failure, err, runs, want)
 		}
-	})
+	}
 }

@@ -20,8 +20,8 @@ import (
 // state.Ledger.ReturnStaged.
 //
 // A pop or lease that meets an expired item all the same, because its transaction had no room for
-// all that was due, removes it as well, and goes on to the next, as far as a transaction has room.
-// A peek steps over it.
+// all that was due, removes it as well, and goes on to the next, as far as a transaction has room:
+// see state.Stepped and state.ExpiredSize. A peek steps over it.
 
 // Bounds of the time after which an item expires.
 const (

@@ -111,7 +111,7 @@ func (d *Due) resolve(pair kv.KeyValue, left *leftovers, all *[]*dueHeld) error 
 func ReturnDue(tx kv.Transaction, l *codec.Layout, now time.Time) (*Due, error) {
 	g, dead := state.NewLedger(tx, l, now, nil), NewBurials(tx, now, nil)
 	d := &Due{Ledger: &g, Dead: &dead}
-	if err := BringBack([]*Due{d}, &Room{Bytes: HeldBytes}); err != nil {
+	if err := BringBack([]*Due{d}, &Room{Bytes: HeldBytes, Expired: MostExpiredBytes}); err != nil {
 		return nil, err
 	}
 

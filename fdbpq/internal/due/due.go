@@ -18,6 +18,10 @@ const (
 	// a push of MaxMessageSize, and MostHeldBytes where there is room for that.
 	HeldBytes     = 500_000
 	MostHeldBytes = 1_000_000
+	// ExpiredBytes and MostExpiredBytes are the same for state.ExpiredSize of the expired items that
+	// it removes.
+	ExpiredBytes     = 250_000
+	MostExpiredBytes = 4_000_000
 
 	// firstReturn is how many values a transaction reads first of what it brings back, and each
 	// later step reads returnGrowth times as many: nobody knows how large they are before.
@@ -64,7 +68,8 @@ func (r *dueRecord) remove(tx kv.Transaction) {
 
 // Room is the room that one transaction has for what is due.
 type Room struct {
-	Bytes int // about; what is left of it
+	Bytes   int // about; what is left of it
+	Expired int // the same for expired items, which only have to be removed
 	// Fits, unless nil, reports whether a dead letter that exceeds Bytes has room nevertheless, and
 	// takes it.
 	Fits func(size int) bool

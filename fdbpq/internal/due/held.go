@@ -19,7 +19,7 @@ type dueHeld struct {
 	read   kv.Future[[]byte] // nil for a ready one: see expiries
 	h      *codec.Held       // nil if nothing is due here after all
 	burial *Burial           // if the item has had its last delivery
-	size   int               // of what moves, about
+	size   int               // of what moves, or removing it takes, about
 }
 
 // maxReturn is the most items that a step of returnHeld reads: small items may come before many
@@ -89,6 +89,7 @@ func removeExpired(moves []*dueHeld) error {
 	}
 
 	for _, e := range byQueue {
+		e.Queues = len(byQueue)
 		e.Begin()
 	}
 	for _, e := range byQueue {
@@ -123,7 +124,7 @@ func (d *dueHeld) finishRead() error {
 	if d.ready {
 		expires, err := g.L.DueTime(d.entry)
 		d.h = &codec.Held{ID: d.id, History: codec.History{Lasting: codec.Lasting{Expires: expires, Unique: string(d.says)}}}
-		d.size = state.RestoreOverhead
+		d.size = state.ExpiredSize(g.L, string(d.says))
 		return err
 	}
 
@@ -175,6 +176,13 @@ func (d *dueHeld) takeRoom(room *Room, first bool) (takes bool, err error) {
 	switch {
 	case d.h == nil:
 		return false, nil
+	case d.ready:
+		if room.Expired <= 0 {
+			d.due.More = true
+			return false, nil
+		}
+		room.Expired -= d.size
+		return true, nil
 	case room.Bytes <= 0:
 		d.due.More = true
 		return false, nil

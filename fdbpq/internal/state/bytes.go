@@ -79,6 +79,18 @@ func (g *Ledger) BeginSize(id *codec.ID) {
 	}
 }
 
+// knowSize is BeginSize for an item whose ("m") keys were read.
+func (g *Ledger) knowSize(id *codec.ID, metas []kv.KeyValue) {
+	if !codec.HasMeta(id) || !g.CountsBytes() {
+		return
+	}
+	if g.bytes.sizes == nil {
+		g.bytes.sizes = map[codec.ID]sizeRead{}
+	}
+	n := len(metas)
+	g.bytes.sizes[*id] = sizeRead{kv.Ready(metas[:min(n, 1)], nil), kv.Ready(metas[max(n-1, 0):], nil)}
+}
+
 // SizeOf returns the size of an item, which must still have its ("m") keys unless its message is
 // known. What cannot be read of it does not count. The error is one of the store.
 func (g *Ledger) SizeOf(h *codec.Held) (int, error) {

@@ -17,11 +17,13 @@ type Expiries struct {
 	G      *Ledger
 	Items  []*codec.Held // with id, expires and unique, and value unless they are to be looked for
 	Walked bool          // the transaction has read them; otherwise they are looked for
+	Queues int           // that share what is read at once, if they are looked for
 
 	ready, pasts, metas, entries strip // ready, unless they are few, and pasts and entries need not be read
 
 	single  []kv.Future[[]byte] // by item: read alone; nil if not
 	present []bool              // by item
+	absent  []bool              // by item: the range has shown that it is not there
 	Left    map[string]bool     // entries of items that the next transaction is to look for
 }
 
@@ -41,13 +43,13 @@ func (e *Expiries) Begin() {
 		e.metas.add(l.MetaRange(&h.ID))
 	}
 	r, n := e.G.Tx.Snapshot(), len(e.Items)
-	much, short := kv.RangeOptions{Limit: 2 * n, Bytes: expiredBytes}, kv.RangeOptions{Limit: 2 * n}
+	much, short := kv.RangeOptions{Limit: 2 * n, Bytes: expiredBytes / max(e.Queues, 1)}, kv.RangeOptions{Limit: 2 * n}
 	e.metas.begin(r, much)
 	if n < minRun {
 		return
 	}
-	if e.Walked { // a page of them was read already, and little else can be there now
-		e.ready.begin(r, kv.RangeOptions{Limit: n + minRun})
+	if e.Walked { // they were read already, and little else can be there now
+		e.ready.begin(r, kv.RangeOptions{Limit: n + minRun, Bytes: 2 * maxSteppedBytes})
 	} else {
 		e.ready.begin(r, much)
 	}
@@ -63,32 +65,52 @@ func (e *Expiries) Arrive() error {
 		}
 	}
 
-	e.single, e.present = make([]kv.Future[[]byte], len(e.Items)), make([]bool, len(e.Items))
-	found := e.ready.found
+	e.single = make([]kv.Future[[]byte], len(e.Items))
+	e.present, e.absent = make([]bool, len(e.Items)), make([]bool, len(e.Items))
+	found, metas, singly := e.ready.found, e.metas.found, 0
 	for n, h := range e.Items {
-		switch key := e.ready.spans[n].Begin; {
-		case e.Walked:
-			e.present[n] = true
-		case n >= e.ready.covered && n-e.ready.covered >= expiredSingly: // they may be large
-			if e.Left == nil {
-				e.Left = map[string]bool{}
-			}
-			e.Left[string(e.G.L.DueKey(h.Expires, e.G.L.ExpiryKey(&h.ID)))] = true
-		case n >= e.ready.covered:
-			e.single[n] = e.G.Tx.Get(key)
-		default:
-			for len(found) > 0 && bytes.Compare(found[0].Key, key) < 0 {
-				found = found[1:]
-			}
-			if len(found) > 0 && bytes.Equal(found[0].Key, key) {
-				h.Value, e.present[n] = found[0].Value, true
+		var own, parts []kv.KeyValue
+		_, own, found = splitKeys(found, e.ready.spans[n])
+		_, parts, metas = splitKeys(metas, e.metas.spans[n])
+
+		isRead := n < e.ready.covered
+		if e.absent[n] = !e.Walked && isRead && len(own) == 0; e.absent[n] {
+			continue
+		}
+		if !e.Walked && !(isRead && e.isSized(n)) {
+			if singly++; singly > max(expiredSingly/max(e.Queues, 1), 1) { // they may be large
+				e.leave(h)
+				continue
 			}
 		}
-		if e.present[n] || e.single[n] != nil {
+		switch {
+		case e.Walked:
+			e.present[n] = true
+		case isRead:
+			h.Value, e.present[n] = own[0].Value, true
+		default:
+			e.single[n] = e.G.Tx.Get(e.ready.spans[n].Begin)
+		}
+		if n < e.metas.covered {
+			e.G.knowSize(&h.ID, parts)
+		} else {
 			e.G.BeginSize(&h.ID)
 		}
 	}
 	return nil
+}
+
+// isSized reports whether what was read of an item says how large it is, if that has to be known.
+func (e *Expiries) isSized(n int) bool {
+	return n < e.metas.covered || !codec.HasMeta(&e.Items[n].ID) || !e.G.CountsBytes()
+}
+
+// leave leaves an item to the next transaction.
+func (e *Expiries) leave(h *codec.Held) {
+	if e.Left == nil {
+		e.Left = map[string]bool{}
+	}
+	e.Left[string(e.G.L.DueKey(h.Expires, e.G.L.ExpiryKey(&h.ID)))] = true
 }
 
 // Remove removes the items with all that belongs to them. An entry of the time index whose item is not there goes
@@ -120,7 +142,7 @@ func (e *Expiries) Remove() error {
 			g.Tx.AddReadConflict(run.all)
 		}
 	}
-	e.ready.clear(g.Tx, follows, func(n int) bool { return e.present[n] || n < e.ready.covered })
+	e.ready.clear(g.Tx, follows, func(n int) bool { return e.present[n] || e.absent[n] })
 	e.pasts.clear(g.Tx, follows, owns)
 	e.metas.clear(g.Tx, follows, owns)
 	e.entries.clear(g.Tx, all, func(n int) bool { return !e.Left[string(e.entries.spans[n].Begin)] })

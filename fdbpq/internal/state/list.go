@@ -13,6 +13,12 @@ func AddToList(l *codec.Layout, tx kv.Transaction, now time.Time) {
 	tx.Set(l.ListKey(), tuple.Tuple{now.UnixMicro()}.Pack())
 }
 
+// AddToList lists the queue of the ledger, without a mark.
+func (g *Ledger) AddToList() {
+	AddToList(g.L, g.Tx, g.Now)
+	g.wrote = true
+}
+
 // listPairs starts to read up to limit entries after the given name.
 func listPairs(l *codec.List, r kv.Reader, after string, limit int) kv.Future[[]kv.KeyValue] {
 	span := codec.Within([]byte(l.Prefix))

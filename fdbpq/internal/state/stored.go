@@ -105,10 +105,12 @@ func (s *Stored) ReadUnlessExpired(r kv.Reader, l *codec.Layout, now time.Time, 
 	return s.Err == nil && codec.Expired(s.Item.Expires, now), nil
 }
 
-// ExpiredItem is the item as something that has expired, to be removed.
-func (s *Stored) ExpiredItem() *codec.Held {
-	history := codec.History{Lasting: codec.LastingOf(&s.Item.Message)}
-	return &codec.Held{ID: s.Item.ID, State: codec.Ready, History: history, Value: s.Pair.Value}
+// ExpiredItem is the item as something that has expired, to be removed. It does not keep the value.
+func (s *Stored) ExpiredItem(l *codec.Layout) *codec.Held {
+	return &codec.Held{
+		ID: s.Item.ID, State: codec.Ready, History: codec.History{Lasting: codec.LastingOf(&s.Item.Message)},
+		Dropped: len(codec.DecodeValue(l.Format, s.Pair.Value)),
+	}
 }
 
 // FinishRead waits for what BeginRead started, and completes the item, unless that is cut. The
@@ -207,8 +209,12 @@ func (s *Stored) ReadRest(r kv.Reader, l *codec.Layout, most int) error {
 
 // Read is the number of bytes read of the item so far.
 func (s *Stored) Read() int {
+	parts := s.parts
+	if parts == nil && s.head != nil {
+		parts, _ = s.head.Get() // which are there
+	}
 	n := len(s.Pair.Value)
-	for _, part := range s.parts {
+	for _, part := range parts {
 		n += len(part.Value)
 	}
 	return n

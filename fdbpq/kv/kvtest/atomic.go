@@ -23,6 +23,7 @@ func (f *fixture) wantAdd(old string, delta int64, want string) {
 			tx.Set(f.key("stored"), []byte(old))
 		}
 	})
+
 	f.write(func(tx kv.Transaction) {
 		if old != absent {
 			tx.Set(f.key("own"), []byte(old))
@@ -35,6 +36,7 @@ func (f *fixture) wantAdd(old string, delta int64, want string) {
 		f.wantGet(tx, "stored", want)
 		f.wantGet(tx, "own", want)
 	})
+
 	f.wantStored("stored", want)
 	f.wantStored("own", want)
 }

@@ -21,9 +21,7 @@ func (s *scribbler) span(r kv.Range) kv.Range {
 
 func (s *scribbler) scribble() {
 	for _, b := range *s {
-		for i := range b {
-			b[i] ^= 0xff
-		}
+		overwrite(b)
 	}
 }
 

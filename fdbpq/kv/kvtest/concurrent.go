@@ -15,15 +15,22 @@ const (
 	rounds  = 15 // of each worker
 )
 
-// together runs work once for each worker, at the same time, and fails the
-// test if one of them failed.
+// together runs work for all rounds of each worker, the workers at the same time, and fails
+// the test if one of them failed.
 func (f *fixture) together(work func(worker int) error) {
 	f.Helper()
 	var wg sync.WaitGroup
 	errs := make([]error, workers)
 	for i := range workers {
-		wg.Go(func() { errs[i] = work(i) })
+		wg.Go(func() {
+			for range rounds {
+				if errs[i] = work(i); errs[i] != nil {
+					return
+				}
+			}
+		})
 	}
+
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		f.Fatal(err)
@@ -43,32 +50,23 @@ var concurrentTests = []test{
 	{"Counter", func(f *fixture) {
 		f.put(number(0), "n")
 		f.together(func(int) error {
-			for range rounds {
-				if err := kv.Update(f.ctx, f.db, func(tx kv.Transaction) error {
-					n, err := f.balance(tx, "n")
-					tx.Set(f.key("n"), []byte(number(n+1)))
-					return err
-				}); err != nil {
-					return err
-				}
-			}
-			return nil
+			return kv.Update(f.ctx, f.db, func(tx kv.Transaction) error {
+				n, err := f.balance(tx, "n")
+				tx.Set(f.key("n"), []byte(number(n+1)))
+				return err
+			})
 		})
 		f.wantStored("n", number(workers*rounds))
 	}},
 	{"AddsNeverConflict", func(f *fixture) {
 		f.together(func(int) error {
-			for range rounds {
-				tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
-				if err != nil {
-					return err
-				}
-				tx.Add(f.key("n"), 1)
-				if _, err := tx.Commit().Get(); err != nil {
-					return err
-				}
+			tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
+			if err != nil {
+				return err
 			}
-			return nil
+			tx.Add(f.key("n"), 1)
+			_, err = tx.Commit().Get()
+			return err
 		})
 		f.wantStored("n", number(workers*rounds))
 	}},
@@ -79,23 +77,19 @@ var concurrentTests = []test{
 			f.put(number(each), account(i))
 		}
 		seed := f.seed()
+		var randoms [workers]*rand.Rand
+		for i := range randoms {
+			randoms[i] = rand.New(rand.NewPCG(seed, uint64(i)))
+		}
 		f.together(func(worker int) error {
-			random := rand.New(rand.NewPCG(seed, uint64(worker)))
-			for range rounds {
-				from, to, amount := random.IntN(accounts), random.IntN(accounts), random.Int64N(each)
-				if err := f.transfer(account(from), account(to), amount); err != nil {
-					return err
-				}
-				if err := f.audit(accounts * each); err != nil {
-					return err
-				}
-			}
-			return nil
+			random := randoms[worker]
+			from, to, amount := random.IntN(accounts), random.IntN(accounts), random.Int64N(each)
+			return errors.Join(f.transfer(account(from), account(to), amount), f.audit(accounts*each))
 		})
 	}},
 	{"UniqueTakers", func(f *fixture) {
 		// Each key is taken by exactly one worker, in order: a queue in small.
-		const items = workers * 8
+		const items = workers * rounds / 2
 		f.write(func(tx kv.Transaction) {
 			for i := range items {
 				tx.Set(f.key(fmt.Sprintf("item %04d", i)), nil)
@@ -104,15 +98,14 @@ var concurrentTests = []test{
 		var mu sync.Mutex
 		taken := map[string]int{}
 		f.together(func(int) error {
-			for {
-				name, err := f.takeFirst()
-				if err != nil || name == "" {
-					return err
-				}
-				mu.Lock()
-				taken[name]++
-				mu.Unlock()
+			name, err := f.takeFirst()
+			if err != nil || name == "" {
+				return err
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			taken[name]++
+			return nil
 		})
 		for name, times := range taken {
 			if times != 1 {
@@ -148,6 +141,7 @@ func (f *fixture) audit(want int64) error {
 	if err != nil {
 		return err
 	}
+
 	var sum int64
 	for _, pair := range pairs {
 		sum += int64(binary.LittleEndian.Uint64(pair.Value))

@@ -78,8 +78,10 @@ func (s schedule) runSerial(f *fixture, outer kv.Transaction) {
 			return err
 		})
 	}()
+
 	await(f, outer.Commit())
 	<-done
+
 	if err != nil {
 		f.Fatalf("the transaction that waited failed: %v", err)
 	}

@@ -1,10 +1,6 @@
 package kvtest
 
-import (
-	"errors"
-
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
-)
+import "github.com/pqbridge/pqbridge/fdbpq/kv"
 
 var isolationTests = []test{
 	{"TransactionSeesOneState", func(f *fixture) {
@@ -80,9 +76,7 @@ var isolationTests = []test{
 		f.wantGet(second, "a", "0")
 		f.put("1", "a")
 		second.Set(f.key("b"), []byte("1"))
-		if _, err := second.Commit().Get(); !errors.Is(err, kv.ErrConflict) {
-			f.Fatalf("Commit returned %v, want ErrConflict", err)
-		}
+		f.wantCommitFails(second, kv.ErrConflict)
 		third.Set(f.key("c"), []byte("1"))
 		await(f, third.Commit())
 		f.wantStored("b", "0")
@@ -107,9 +101,7 @@ var isolationTests = []test{
 		f.wantGet(tx, "a", "0")
 		f.put("1", "a")
 		tx.AddWriteConflict(f.span("b", "c"))
-		if _, err := tx.Commit().Get(); !errors.Is(err, kv.ErrConflict) {
-			f.Errorf("Commit returned %v, want ErrConflict", err)
-		}
+		f.wantCommitFails(tx, kv.ErrConflict)
 	}},
 	{"WriteConflictChangesNothing", func(f *fixture) {
 		f.put("0", "a")
@@ -120,16 +112,9 @@ var isolationTests = []test{
 		f.wantAllLimits(f.beginRead(), "a=0")
 	}},
 	{"BlindTransaction", func(f *fixture) {
-		begin := func() kv.Transaction {
-			tx, err := f.db.Begin(f.ctx, kv.BeginOptions{Blind: true})
-			if err != nil {
-				f.Fatalf("Begin of a blind transaction: %v", err)
-			}
-			f.Cleanup(tx.Cancel)
-			return tx
-		}
+		options := kv.BeginOptions{Blind: true}
 		f.put("0", "a", "b")
-		tx := begin()
+		tx := f.beginWith(f.ctx, options)
 		f.wantGet(tx, "a", "0")
 		f.wantAllLimits(tx.Snapshot(), "a=0", "b=0")
 		tx.Set(f.key("a"), []byte("1"))
@@ -141,23 +126,16 @@ var isolationTests = []test{
 		if f.db.Traits().Serial {
 			return
 		}
-		tx = begin()
+		tx = f.beginWith(f.ctx, options)
 		f.wantGet(tx, "a", "1")
 		tx.Set(f.key("b"), []byte("2"))
 		f.put("2", "a")
 		f.wantCommitFails(tx, kv.ErrConflict)
 	}},
 	{"ShrinkingTransaction", func(f *fixture) {
-		begin := func() kv.Transaction {
-			tx, err := f.db.Begin(f.ctx, kv.BeginOptions{Shrinks: true})
-			if err != nil {
-				f.Fatalf("Begin of a shrinking transaction: %v", err)
-			}
-			f.Cleanup(tx.Cancel)
-			return tx
-		}
+		options := kv.BeginOptions{Shrinks: true}
 		f.put("0", "a", "b")
-		tx := begin()
+		tx := f.beginWith(f.ctx, options)
 		tx.Clear(f.key("a"))
 		tx.Set(f.key("c"), []byte("1"))
 		f.wantAllLimits(tx, "b=0", "c=1")
@@ -166,7 +144,7 @@ var isolationTests = []test{
 		if f.db.Traits().Serial {
 			return
 		}
-		tx = begin()
+		tx = f.beginWith(f.ctx, options)
 		f.wantGet(tx, "b", "0")
 		tx.Clear(f.key("c"))
 		f.put("2", "b")

@@ -63,6 +63,7 @@ func Run(t *testing.T, engine Engine) {
 		{"Concurrent", concurrentTests},
 		{"Random", randomTests},
 	}
+
 	for _, topic := range topics {
 		t.Run(topic.name, func(t *testing.T) {
 			for _, test := range topic.tests {
@@ -117,9 +118,7 @@ func (f *fixture) stop() {
 // reopen closes the store and opens it again.
 func (f *fixture) reopen() {
 	f.Helper()
-	if err := f.db.Close(); err != nil {
-		f.Fatalf("Close: %v", err)
-	}
+	f.close()
 	f.db = f.open()
 }
 
@@ -137,12 +136,35 @@ func (f *fixture) all() kv.Range { return f.span("", "\xff") }
 // begin starts a transaction that is cancelled at the end of the test.
 func (f *fixture) begin() kv.Transaction {
 	f.Helper()
-	tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
+	return f.beginWith(f.ctx, kv.BeginOptions{})
+}
+
+// beginWith is begin with a context and options.
+func (f *fixture) beginWith(ctx context.Context, o kv.BeginOptions) kv.Transaction {
+	f.Helper()
+	tx, err := f.db.Begin(ctx, o)
 	if err != nil {
-		f.Fatalf("Begin: %v", err)
+		f.Fatalf("Begin with %+v: %v", o, err)
 	}
 	f.Cleanup(tx.Cancel)
 	return tx
+}
+
+// beginLater calls Begin in another goroutine, and returns its error.
+func (f *fixture) beginLater(ctx context.Context) <-chan error {
+	begun := make(chan error)
+	go func() {
+		_, err := f.db.Begin(ctx, kv.BeginOptions{})
+		begun <- err
+	}()
+	return begun
+}
+
+func (f *fixture) close() {
+	f.Helper()
+	if err := f.db.Close(); err != nil {
+		f.Fatalf("Close: %v", err)
+	}
 }
 
 func (f *fixture) beginRead() kv.ReadTransaction {

@@ -19,6 +19,16 @@ func (f *fixture) wantReadsFail(r kv.Reader, want error) {
 	}
 }
 
+func (f *fixture) wantBeginFails(ctx context.Context, want error) {
+	f.Helper()
+	if tx, err := f.db.Begin(ctx, kv.BeginOptions{}); !errors.Is(err, want) || tx != nil {
+		f.Errorf("Begin returned %v, %v, want nil, %v", tx, err, want)
+	}
+	if tx, err := f.db.BeginRead(ctx); !errors.Is(err, want) || tx != nil {
+		f.Errorf("BeginRead returned %v, %v, want nil, %v", tx, err, want)
+	}
+}
+
 func (f *fixture) wantCommitFails(tx kv.Transaction, want error) {
 	f.Helper()
 	_, err := tx.Commit().Get()
@@ -39,6 +49,7 @@ func (f *fixture) wantEnded(tx kv.Transaction) {
 	tx.CompareAndClear(f.key("a"), []byte("1"))
 	tx.AddReadConflict(f.all())
 	tx.AddWriteConflict(f.all())
+
 	f.wantReadsFail(tx, kv.ErrUsed)
 	f.wantReadsFail(before, kv.ErrUsed)
 	f.wantCommitFails(tx, kv.ErrUsed)
@@ -101,22 +112,13 @@ var lifecycleTests = []test{
 		expired, cancel := context.WithDeadline(f.ctx, time.Now().Add(-time.Second))
 		defer cancel()
 		for ctx, want := range map[context.Context]error{cancelled: context.Canceled, expired: context.DeadlineExceeded} {
-			if tx, err := f.db.Begin(ctx, kv.BeginOptions{}); !errors.Is(err, want) || tx != nil {
-				f.Errorf("Begin returned %v, %v, want nil, %v", tx, err, want)
-			}
-			if tx, err := f.db.BeginRead(ctx); !errors.Is(err, want) || tx != nil {
-				f.Errorf("BeginRead returned %v, %v, want nil, %v", tx, err, want)
-			}
+			f.wantBeginFails(ctx, want)
 		}
 	}},
 	{"ContextEndsDuringTransaction", func(f *fixture) {
 		ctx, cancel := context.WithCancel(f.ctx)
 		defer cancel()
-		tx, err := f.db.Begin(ctx, kv.BeginOptions{})
-		if err != nil {
-			f.Fatalf("Begin: %v", err)
-		}
-		defer tx.Cancel()
+		tx := f.beginWith(ctx, kv.BeginOptions{})
 		f.wantGet(tx, "a", absent)
 		tx.Set(f.key("a"), []byte("1"))
 		cancel()
@@ -142,10 +144,7 @@ var lifecycleTests = []test{
 	{"ContextEndsAfterCommit", func(f *fixture) {
 		ctx, cancel := context.WithCancel(f.ctx)
 		defer cancel()
-		tx, err := f.db.Begin(ctx, kv.BeginOptions{})
-		if err != nil {
-			f.Fatalf("Begin: %v", err)
-		}
+		tx := f.beginWith(ctx, kv.BeginOptions{})
 		tx.Set(f.key("a"), []byte("1"))
 		await(f, tx.Commit())
 		cancel()
@@ -157,11 +156,7 @@ var lifecycleTests = []test{
 		}
 		tx := f.begin()
 		ctx, cancel := context.WithCancel(f.ctx)
-		begun := make(chan error)
-		go func() {
-			_, err := f.db.Begin(ctx, kv.BeginOptions{})
-			begun <- err
-		}()
+		begun := f.beginLater(ctx)
 		cancel()
 		if err := <-begun; !errors.Is(err, context.Canceled) {
 			f.Errorf("Begin returned %v, want context.Canceled", err)
@@ -178,9 +173,7 @@ var lifecycleTests = []test{
 		f.wantGet(reader, "a", "1")
 		tx.Set(f.key("a"), []byte("2"))
 		for range 2 {
-			if err := f.db.Close(); err != nil {
-				f.Fatalf("Close: %v", err)
-			}
+			f.close()
 		}
 		f.wantReadsFail(reader, kv.ErrClosed)
 		f.wantReadsFail(tx, kv.ErrClosed)
@@ -188,12 +181,7 @@ var lifecycleTests = []test{
 		f.wantCommitFails(tx, kv.ErrClosed)
 		reader.Cancel()
 		tx.Cancel()
-		if tx, err := f.db.Begin(f.ctx, kv.BeginOptions{}); !errors.Is(err, kv.ErrClosed) || tx != nil {
-			f.Errorf("Begin returned %v, %v, want nil, ErrClosed", tx, err)
-		}
-		if tx, err := f.db.BeginRead(f.ctx); !errors.Is(err, kv.ErrClosed) || tx != nil {
-			f.Errorf("BeginRead returned %v, %v, want nil, ErrClosed", tx, err)
-		}
+		f.wantBeginFails(f.ctx, kv.ErrClosed)
 		if f.engine.Persistent {
 			f.db = f.open()
 			f.wantStored("a", "1")
@@ -202,9 +190,7 @@ var lifecycleTests = []test{
 	{"CloseEndsReadOnly", func(f *fixture) {
 		tx := f.begin()
 		f.wantGet(tx, "a", absent)
-		if err := f.db.Close(); err != nil {
-			f.Fatalf("Close: %v", err)
-		}
+		f.close()
 		f.wantCommitFails(tx, kv.ErrClosed)
 	}},
 	{"CloseEndsWaitingBegin", func(f *fixture) {
@@ -212,14 +198,8 @@ var lifecycleTests = []test{
 			return
 		}
 		tx := f.begin()
-		begun := make(chan error)
-		go func() {
-			_, err := f.db.Begin(f.ctx, kv.BeginOptions{})
-			begun <- err
-		}()
-		if err := f.db.Close(); err != nil {
-			f.Fatalf("Close: %v", err)
-		}
+		begun := f.beginLater(f.ctx)
+		f.close()
 		if err := <-begun; !errors.Is(err, kv.ErrClosed) {
 			f.Errorf("Begin returned %v, want ErrClosed", err)
 		}

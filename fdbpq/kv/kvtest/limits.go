@@ -2,7 +2,6 @@ package kvtest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -21,9 +20,7 @@ func (f *fixture) wantTooLarge(fn func(tx kv.Transaction)) {
 	tx.Set(f.key("before"), []byte("1"))
 	fn(tx)
 	tx.Set(f.key("after"), []byte("1"))
-	if _, err := tx.Commit().Get(); !errors.Is(err, kv.ErrTooLarge) {
-		f.Errorf("Commit returned %v, want ErrTooLarge", err)
-	}
+	f.wantCommitFails(tx, kv.ErrTooLarge)
 	f.wantRange(f.beginRead(), f.all(), kv.RangeOptions{Limit: 1})
 }
 

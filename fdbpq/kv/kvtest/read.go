@@ -148,8 +148,8 @@ func (f *fixture) wantAllLimits(r kv.Reader, want ...string) {
 	}
 }
 
-// wantBytes checks both directions and every bound in bytes, alone and with a limit, over the keys of
-// the test; want is all of them in key order.
+// wantBytes checks both directions and every bound in bytes, alone and with a limit, over the
+// keys of the test; want is all of them in key order.
 func (f *fixture) wantBytes(r kv.Reader, want ...string) {
 	f.Helper()
 	for _, reverse := range []bool{false, true} {

@@ -12,15 +12,11 @@ var traitTests = []test{
 	{"AlwaysTheSame", func(f *fixture) {
 		want := f.db.Traits()
 		f.put("1", "a")
-		if err := f.db.Close(); err != nil {
-			f.Fatalf("Close: %v", err)
-		}
-		if got := f.db.Traits(); got != want {
-			f.Errorf("after Close Traits returned %+v, before %+v", got, want)
-		}
-		f.db = f.open()
-		if got := f.db.Traits(); got != want {
-			f.Errorf("of the store opened again Traits returned %+v, before %+v", got, want)
+		for _, change := range []func(){f.close, func() { f.db = f.open() }} {
+			change()
+			if got := f.db.Traits(); got != want {
+				f.Errorf("closed, or opened again, Traits returned %+v, before %+v", got, want)
+			}
 		}
 	}},
 	{"Serial", func(f *fixture) {
@@ -77,10 +73,7 @@ var traitTests = []test{
 			{"writes after its context", nil, false},
 		} {
 			ctx, cancel := context.WithCancel(f.ctx)
-			tx, err := f.db.Begin(ctx, kv.BeginOptions{})
-			if err != nil {
-				f.Fatal(err)
-			}
+			tx := f.beginWith(ctx, kv.BeginOptions{})
 			if test.end == nil {
 				cancel()
 				tx.Set([]byte("2"), nil)
@@ -146,9 +139,7 @@ var checkTests = []test{
 		check("after a commit that was refused")
 	}},
 	{"Closed", func(f *fixture) {
-		if err := f.db.Close(); err != nil {
-			f.Fatalf("Close: %v", err)
-		}
+		f.close()
 		if err := f.db.Check(); !errors.Is(err, kv.ErrClosed) {
 			f.Errorf("Check returned %v, want ErrClosed", err)
 		}

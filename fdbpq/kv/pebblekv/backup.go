@@ -14,10 +14,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// unfinished ends the name of the folder in which a backup is made. Open refuses what is in
-// it: a part of a store may look like a store.
-const unfinished = ".unfinished-backup"
-
 // ErrBackupRunning is returned by Backup while another one runs.
 var ErrBackupRunning = errors.New("pebblekv: another backup is being made")
 
@@ -33,15 +29,16 @@ type Backup struct {
 // of a transaction. It is a store of its own, which Open opens.
 //
 // The folder dest appears once the copy is complete and synced, and was opened without an
-// error. Until then the copy is in a folder beside it, whose name ends in .unfinished-backup. Backup removes
-// that folder if it fails, and if it finds one that an earlier process left behind.
+// error. Until then the copy is in a folder beside it, whose name ends in .unfinished-backup.
+// Backup removes that folder if it fails, and if it finds one that an earlier process left
+// behind.
 //
 // Tables are hard links if the file system has them, so they take no space until the store
 // no longer needs them; otherwise they are copied.
 //
 // Errors: dest exists, or its parent does not, or it is inside the store; ErrBackupRunning;
-// too little space; the context's error; kv.ErrClosed, kv.ErrUnavailable; kv.ErrCorrupt if a table is known to be
-// damaged.
+// too little space; the context's error; kv.ErrClosed, kv.ErrUnavailable; kv.ErrCorrupt if a
+// table is known to be damaged.
 func (db *DB) Backup(ctx context.Context, dest string) (Backup, error) {
 	copied, err := db.backup(ctx, dest)
 	if err != nil {
@@ -51,10 +48,10 @@ func (db *DB) Backup(ctx context.Context, dest string) (Backup, error) {
 }
 
 func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
-	if err := db.usable(ctx); err != nil {
+	if err := db.checkOpen(ctx); err != nil {
 		return Backup{}, err
 	}
-	if err := db.present(true); err != nil {
+	if err := db.checkFolder(true); err != nil {
 		return Backup{}, err
 	}
 	if err := db.damage.err(); err != nil {
@@ -64,24 +61,22 @@ func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
 	if err != nil {
 		return Backup{}, err
 	}
-	s, err := db.current()
-	if err == nil {
-		err = s.err()
-	}
+	s, err := db.healthy()
 	if err != nil {
 		return Backup{}, err
 	}
+
 	if !s.backingUp.TryLock() {
 		return Backup{}, ErrBackupRunning
 	}
 	defer s.backingUp.Unlock()
-	b := &backup{db: db, store: s, dest: dest}
+	b := &backupRun{db: db, store: s, dest: dest}
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	defer b.cancel(nil)
-	if err := s.begin(b); err != nil {
+	if err := s.register(b); err != nil {
 		return Backup{}, err
 	}
-	defer s.end(b)
+	defer s.unregister(b)
 	return b.run()
 }
 
@@ -95,22 +90,26 @@ func (db *DB) checkDestination(dest string) (string, error) {
 		}
 		dest = abs
 	}
+
 	if _, err := files.Stat(dest); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
 			err = errors.New("it exists: want a new name, a backup replaces nothing")
 		}
 		return "", err
 	}
+
 	parent := files.PathDir(dest)
 	info, err := files.Stat(parent)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("the folder %s does not exist: want one that does, with the backup as a new folder in it", parent)
+		return "", fmt.Errorf("the folder %s does not exist: "+
+			"want one that does, with the backup as a new folder in it", parent)
 	case err != nil:
 		return "", err
 	case !info.IsDir():
 		return "", fmt.Errorf("%s is not a folder", parent)
 	}
+
 	if db.system && isBelow(parent, db.dir) {
 		return "", fmt.Errorf("it is inside the folder of the store, %s: want one elsewhere", db.dir)
 	}
@@ -128,23 +127,25 @@ func isBelow(folder, top string) bool {
 	return err == nil && relative != ".." && !strings.HasPrefix(relative, ".."+string(filepath.Separator))
 }
 
-// backup is a backup under way. It is open like a transaction, so that the end of the store
+// backupRun is a backup under way. It is open like a transaction, so that the end of the store
 // ends it.
-type backup struct {
+type backupRun struct {
 	db     *DB
-	store  *store
+	store  *openedStore
 	dest   string
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 }
 
-func (b *backup) abort(reason error) { b.cancel(reason) }
+func (b *backupRun) abort(reason error) { b.cancel(reason) }
 
-func (b *backup) run() (Backup, error) {
+func (b *backupRun) run() (Backup, error) {
 	files, staging := b.db.options.FS, b.dest+unfinished
 	if err := b.checkRoom(); err != nil {
 		return Backup{}, err
 	}
+
+	// The lock keeps a backup of another store out.
 	if err := files.MkdirAll(staging, ownerFolder); err != nil {
 		return Backup{}, err
 	}
@@ -156,10 +157,12 @@ func (b *backup) run() (Backup, error) {
 		_ = files.RemoveAll(staging) // What is left is refused by Open, and removed by the next backup.
 		_ = lock.Close()
 	}()
+
 	made := files.PathJoin(staging, "store")
 	if err := files.RemoveAll(made); err != nil { // of a process that ended in the middle
 		return Backup{}, err
 	}
+
 	if err := b.copyTo(made); err != nil {
 		return Backup{}, b.reason(err)
 	}
@@ -170,7 +173,7 @@ func (b *backup) run() (Backup, error) {
 }
 
 // reason prefers the end of the backup to what followed from it.
-func (b *backup) reason(err error) error {
+func (b *backupRun) reason(err error) error {
 	if cause := context.Cause(b.ctx); cause != nil {
 		return cause
 	}
@@ -179,11 +182,12 @@ func (b *backup) reason(err error) error {
 
 // copyTo copies the store to a new folder, and opens it, which reads the logs and turns them
 // into tables.
-func (b *backup) copyTo(made string) error {
+func (b *backupRun) copyTo(made string) error {
 	disk := b.store.disk
 	disk.backup.Store(&backupFS{FS: disk.FS, ctx: b.ctx})
 	err := b.store.pdb.Checkpoint(made)
 	disk.backup.Store(nil)
+
 	if failed := b.store.err(); failed != nil {
 		return failed // Then Pebble copied what it believes to have written.
 	}
@@ -193,13 +197,14 @@ func (b *backup) copyTo(made string) error {
 	if err != nil {
 		return err
 	}
+
 	o := b.db.options
 	if b.db.system {
 		o.FS = nil
 	}
 	o.MinFreeSpace, o.CacheSize = -1, 1
 	o.Logger = slog.New(slog.DiscardHandler)
-	opened, err := open(made, o)
+	opened, err := openDB(made, o)
 	if err != nil {
 		return fmt.Errorf("the copy cannot be opened: %w", err)
 	}
@@ -207,7 +212,7 @@ func (b *backup) copyTo(made string) error {
 }
 
 // publish gives the copy its name.
-func (b *backup) publish(made string) error {
+func (b *backupRun) publish(made string) error {
 	files := b.db.options.FS
 	if err := b.ctx.Err(); err != nil {
 		return err
@@ -215,9 +220,11 @@ func (b *backup) publish(made string) error {
 	if _, err := files.Stat(b.dest); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s was made by somebody else meanwhile", b.dest)
 	}
+
 	if err := files.Rename(made, b.dest); err != nil {
 		return err
 	}
+
 	parent, err := files.OpenDir(files.PathDir(b.dest))
 	if err != nil {
 		return err
@@ -225,13 +232,14 @@ func (b *backup) publish(made string) error {
 	return errors.Join(parent.Sync(), parent.Close())
 }
 
-func (b *backup) describe() (Backup, error) {
+func (b *backupRun) describe() (Backup, error) {
 	files := b.db.options.FS
 	copied := Backup{Dir: b.dest}
 	names, err := files.List(b.dest)
 	if err != nil {
 		return Backup{}, err
 	}
+
 	for _, name := range names {
 		info, err := files.Stat(files.PathJoin(b.dest, name))
 		if err != nil {
@@ -245,12 +253,13 @@ func (b *backup) describe() (Backup, error) {
 
 // checkRoom returns an error if the copy would not fit, or would take the space that the
 // store keeps free for itself.
-func (b *backup) checkRoom() error {
+func (b *backupRun) checkRoom() error {
 	files, dir, parent := b.db.options.FS, b.db.dir, b.db.options.FS.PathDir(b.dest)
 	usage, err := files.GetDiskUsage(parent)
 	if err != nil {
 		return nil // Some file systems do not tell. A full disk will.
 	}
+
 	from, err := files.Stat(dir)
 	if err != nil {
 		return err
@@ -259,6 +268,7 @@ func (b *backup) checkRoom() error {
 	if err != nil {
 		return err
 	}
+
 	metrics := b.store.pdb.Metrics()
 	need := 2 * metrics.WAL.Size // They are copied, and turned into tables.
 	if from.DeviceID() == to.DeviceID() {
@@ -266,18 +276,10 @@ func (b *backup) checkRoom() error {
 	} else {
 		need = max(need, metrics.DiskSpaceUsage()) + metrics.WAL.Size
 	}
-	if usage.AvailBytes < need {
-		return fmt.Errorf("%w: %d bytes free in %s, about %d needed", kv.ErrUnavailable, usage.AvailBytes, parent, need)
-	}
-	return nil
-}
 
-// checkFinished refuses the folder of an unfinished backup, and the store in it.
-func checkFinished(dir string) error {
-	for _, folder := range []string{dir, filepath.Dir(dir)} {
-		if strings.HasSuffix(folder, unfinished) {
-			return fmt.Errorf("pebblekv: folder %s belongs to a backup that did not finish: remove %s, and make another", dir, folder)
-		}
+	if usage.AvailBytes < need {
+		return fmt.Errorf("%w: %d bytes free in %s, about %d needed",
+			kv.ErrUnavailable, usage.AvailBytes, parent, need)
 	}
 	return nil
 }

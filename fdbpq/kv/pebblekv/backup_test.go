@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -20,82 +19,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
-// writers commit to a store until they are stopped. Each counts in keys of its own and says how
-// far its commits are durable.
-type writers struct {
-	durable [4]atomic.Int64
-	stop    atomic.Bool
-	running sync.WaitGroup
-}
-
-// startWriters returns writers that have committed at least min transactions each.
-func startWriters(t *testing.T, db *DB, min int64) *writers {
-	t.Helper()
-	w := &writers{}
-	var ready sync.WaitGroup
-	for n := range w.durable {
-		ready.Add(1)
-		w.running.Go(func() {
-			for i := int64(1); !w.stop.Load(); i++ {
-				if err := w.write(db, n, i); err != nil {
-					t.Error(err)
-				}
-				w.durable[n].Store(i)
-				if i == min {
-					ready.Done()
-				}
-			}
-		})
-	}
-	ready.Wait()
-	return w
-}
-
-// write writes the same number to two keys, and a lot to a third, so that logs and tables
-// come and go.
-func (w *writers) write(db *DB, n int, i int64) error {
-	tx, err := db.Begin(context.Background(), kv.BeginOptions{})
-	if err != nil {
-		return err
-	}
-	number := []byte(fmt.Sprint(i))
-	tx.Set(fmt.Appendf(nil, "first %d", n), number)
-	tx.Set(fmt.Appendf(nil, "bulk %d %d", n, i%1000), make([]byte, 8<<10))
-	tx.Set(fmt.Appendf(nil, "second %d", n), number)
-	_, err = tx.Commit().Get()
-	return err
-}
-
-func (w *writers) end() {
-	w.stop.Store(true)
-	w.running.Wait()
-}
-
-// check checks that a copy has what was durable before it was begun, and only whole
-// transactions.
-func (w *writers) check(t *testing.T, db *DB, before [4]int64) {
-	t.Helper()
-	for n := range w.durable {
-		first, err := get(db, fmt.Sprintf("first %d", n))
-		second, err2 := get(db, fmt.Sprintf("second %d", n))
-		if err := errors.Join(err, err2); err != nil {
-			t.Fatal(err)
-		}
-		var got int64
-		_, _ = fmt.Sscan(first, &got)
-		if first != second || got < before[n] || got > w.durable[n].Load()+1 {
-			t.Errorf("writer %d: the copy has %q and %q, %d was durable before it and %d after", n, first, second, before[n], w.durable[n].Load())
-		}
-	}
-}
-
-func (w *writers) now() (n [4]int64) {
-	for i := range n {
-		n[i] = w.durable[i].Load()
-	}
-	return n
-}
-
 // A copy that is made under load has everything that was durable before, opens, and takes
 // writes of its own, which leave the original alone. Memtables are small, so that logs and
 // tables come and go meanwhile.
@@ -103,49 +26,48 @@ func TestBackupUnderLoad(t *testing.T) {
 	dir := t.TempDir()
 	small := Options{MemTableSize: minMemTableSize, MinFreeSpace: -1}
 	db := openTestDir(t, filepath.Join(dir, "data"), small)
-	w := startWriters(t, db, 100)
-	defer w.end()
+	load := &crashLoad{db: db, steps: make(chan struct{})}
+	end := load.start(t, seeded(t))
+	for range 400 {
+		<-load.steps
+	}
+	go func() {
+		for range load.steps { // until end
+		}
+	}()
+
 	for round := range 3 {
 		dest := filepath.Join(dir, fmt.Sprint("backup", round))
-		before := w.now()
+		least := load.least()
 		made, err := db.Backup(t.Context(), dest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if made.Dir != dest || made.Files < 4 || made.Bytes < 1000 {
 			t.Errorf("%+v", made)
 		}
+
 		wantOnly(t, dir, "backup", round+1)
 		wantMode(t, dest, 0o700)
+
 		copied := openTestDir(t, dest, small)
-		w.check(t, copied, before)
-		if err := set(copied, "only", "here"); err != nil {
-			t.Fatal(err)
-		}
-		if err := copied.Close(); err != nil {
-			t.Fatal(err)
-		}
+		load.check(t, copied, least)
+		mustSet(t, copied, "only", "here")
+		mustClose(t, copied)
 	}
-	if got, err := get(db, "only"); got != "" || err != nil {
-		t.Errorf("a write to a copy reached the original: %q, %v", got, err)
-	}
-	w.end()
-	if err := db.Check(); err != nil {
-		t.Error(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+
+	wantValue(t, db, "only", "")
+	end()
+	noError(t, db.Check())
+
+	mustClose(t, db)
 	openTestDir(t, filepath.Join(dir, "data"), small) // its marks are right
 }
 
-// wantOnly checks that a folder has so many entries with a prefix, none of them of an unfinished backup.
+// wantOnly checks how many entries of a folder have a prefix, none of them of an unfinished
+// backup.
 func wantOnly(t *testing.T, dir, prefix string, want int) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := 0
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), unfinished) {
@@ -155,6 +77,7 @@ func wantOnly(t *testing.T, dir, prefix string, want int) {
 			n++
 		}
 	}
+
 	if n != want {
 		t.Errorf("%v: want %d that begin with %s", entries, want, prefix)
 	}
@@ -166,19 +89,15 @@ func TestBackupIsSynced(t *testing.T) {
 	files := vfs.NewCrashableMem()
 	db := openTest(t, files, Options{})
 	for i := range 10 {
-		if err := set(db, fmt.Sprint(i), "value"); err != nil {
-			t.Fatal(err)
-		}
+		mustSet(t, db, fmt.Sprint(i), "value")
 	}
-	if _, err := db.Backup(t.Context(), "copy"); err != nil {
-		t.Fatal(err)
-	}
+
+	must(t, errOf(db.Backup(t.Context(), "copy")))
 	clone := files.CrashClone(vfs.CrashCloneCfg{})
 	copied, err := Open("copy", Options{FS: clone})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = copied.Close() }()
+
 	for i := range 10 {
 		if got, err := get(copied, fmt.Sprint(i)); got != "value" || err != nil {
 			t.Errorf("%d: %q, %v", i, got, err)
@@ -192,16 +111,11 @@ func TestBackupRefusals(t *testing.T) {
 	data := filepath.Join(dir, "data")
 	db := openTestDir(t, data, Options{})
 	for _, path := range []string{"there", "link"} {
-		if err := os.MkdirAll(filepath.Join(dir, path), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(dir, path), 0o700))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(data, filepath.Join(dir, "link", "data")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o600))
+	must(t, os.Symlink(data, filepath.Join(dir, "link", "data")))
+
 	for dest, want := range map[string]string{
 		"there":            "it exists",
 		"file":             "it exists",
@@ -215,169 +129,117 @@ func TestBackupRefusals(t *testing.T) {
 			t.Errorf("%s: %v, want %q", dest, err, want)
 		}
 	}
+
 	wantOnly(t, dir, "", 4)
-	if err := set(db, "a", "b"); err != nil {
-		t.Error(err)
-	}
+	mustSet(t, db, "a", "b")
 	db.damage.note("table", errBlock)
-	if _, err := db.Backup(t.Context(), filepath.Join(dir, "damaged")); !errors.Is(err, kv.ErrCorrupt) {
-		t.Errorf("of a damaged store: %v", err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := db.Backup(t.Context(), filepath.Join(dir, "late")); !errors.Is(err, kv.ErrClosed) {
-		t.Errorf("of a closed store: %v", err)
-	}
-}
+	wantErr(t, "of a damaged store", errOf(db.Backup(t.Context(), filepath.Join(dir, "damaged"))), kv.ErrCorrupt)
 
-// copyFS fails or stops operations on files whose path has a certain part.
-type copyFS struct {
-	vfs.FS
-	part string
-	link error                                   // of each link
-	hook atomic.Pointer[func(path string) error] // before a file is created; Pebble creates some in the background
-}
-
-func (f *copyFS) Link(oldname, newname string) error {
-	if f.link != nil {
-		return &os.LinkError{Op: "link", Old: oldname, New: newname, Err: f.link}
-	}
-	return f.FS.Link(oldname, newname)
-}
-
-func (f *copyFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if hook := f.hook.Load(); hook != nil && strings.Contains(name, f.part) {
-		if err := (*hook)(name); err != nil {
-			return nil, err
-		}
-	}
-	return f.FS.Create(name, c)
+	mustClose(t, db)
+	wantErr(t, "of a closed store", errOf(db.Backup(t.Context(), filepath.Join(dir, "late"))), kv.ErrClosed)
 }
 
 // Where files cannot be linked they are copied.
 func TestBackupWithoutLinks(t *testing.T) {
 	for _, cause := range []error{syscall.EXDEV, syscall.EPERM, syscall.EMLINK, syscall.ENOTSUP} {
-		files := &copyFS{FS: vfs.NewMem(), link: cause}
+		files := &hookFS{FS: vfs.NewMem(), link: cause}
 		db := openTest(t, files, Options{MemTableSize: minMemTableSize})
 		fill(t, db)
 		if _, err := db.Backup(t.Context(), "copy"); err != nil {
 			t.Fatalf("%v: %v", cause, err)
 		}
 		copied, err := Open("copy", Options{FS: files})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := get(copied, "0"); len(got) != 64<<10 || err != nil {
-			t.Errorf("%v: %d bytes, %v", cause, len(got), err)
-		}
-		if err := copied.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, err)
+		wantFilled(t, copied)
+		mustClose(t, copied)
 	}
 }
 
 // A commit that waits for its sync holds no backup up.
 func TestBackupDuringSync(t *testing.T) {
-	files := &heldFS{FS: vfs.NewMem(), syncing: make(chan struct{}), release: make(chan struct{})}
+	files, syncing, release := newHeldFS()
 	db := openTest(t, files, Options{})
-	if err := set(db, "a", "durable"); err != nil {
-		t.Fatal(err)
-	}
-	files.hold.Store(true)
+	mustSet(t, db, "a", "durable")
+	files.broken.Store(true)
 	tx := begin(t, db)
 	tx.Set([]byte("b"), []byte("written"))
 	commit := tx.Commit()
-	<-files.syncing
+	<-syncing
+
 	_, err := db.Backup(t.Context(), "copy")
-	files.hold.Store(false)
-	close(files.release)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := commit.Get(); err != nil {
-		t.Fatal(err)
-	}
+	files.broken.Store(false)
+	close(release)
+	must(t, err)
+	_, err = commit.Get()
+	must(t, err)
+
 	copied := openTestDir(t, "copy", Options{FS: files})
-	if got, err := get(copied, "a"); got != "durable" || err != nil {
-		t.Errorf("a is %q, %v", got, err)
-	}
+	wantValue(t, copied, "a", "durable")
 }
 
 // The copy of a log ends where the log was written up to when it was opened. What follows
 // may change while it is copied.
 func TestCopyOfGrowingLog(t *testing.T) {
 	files := vfs.NewMem()
-	if err := files.MkdirAll(testDir, ownerFolder); err != nil {
-		t.Fatal(err)
-	}
+	must(t, files.MkdirAll(testDir, ownerFolder))
 	d, err := newDisk(testDir, Options{FS: files}.withDefaults())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer d.release()
+
 	path := files.PathJoin(testDir, "000009.log")
 	log, err := d.Create(path, logCategory)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+
 	for n := range 3 {
 		read, err := d.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := log.Write([]byte("more")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		_, err = log.Write([]byte("more"))
+		must(t, err)
 		if content, err := io.ReadAll(read); err != nil || len(content) != 4*n {
 			t.Errorf("after %d writes %d bytes are read, %v", n, len(content), err)
 		}
-		if err := read.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, read.Close())
 	}
-	if err := log.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, log.Close())
 }
-
-// heldFS holds syncs of the log of the store.
-type heldFS struct {
-	vfs.FS
-	hold             atomic.Bool
-	syncing, release chan struct{} // a sync is held; it goes on once release is closed
-}
-
-func (f *heldFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := f.FS.Create(name, c)
-	if err == nil && filepath.Dir(name) == testDir && filepath.Ext(name) == ".log" {
-		return &heldFile{file, f}, nil
-	}
-	return file, err
-}
-
-type heldFile struct {
-	vfs.File
-	fs *heldFS
-}
-
-func (f *heldFile) wait() {
-	if f.fs.hold.Load() {
-		f.fs.syncing <- struct{}{}
-		<-f.fs.release
-	}
-}
-
-func (f *heldFile) Sync() error     { f.wait(); return f.File.Sync() }
-func (f *heldFile) SyncData() error { f.wait(); return f.File.SyncData() }
 
 // fill writes more than a memtable of the smallest size holds.
 func fill(t *testing.T, db *DB) {
 	t.Helper()
 	for i := range 40 {
-		if err := set(db, fmt.Sprint(i), string(make([]byte, 64<<10))); err != nil {
-			t.Fatal(err)
+		mustSet(t, db, fmt.Sprint(i), string(make([]byte, 64<<10)))
+	}
+}
+
+// onCopy calls hook before a file of a backup to "copy" is made whose path has a part in it.
+func (f *hookFS) onCopy(part string, hook func(path string) error) {
+	f.onCreate(func(name string, _ vfs.DiskWriteCategory) error {
+		if strings.HasPrefix(name, "copy"+unfinished) && strings.Contains(name, part) {
+			return hook(name)
 		}
+		return nil
+	})
+}
+
+// filledStore returns a store with tables, which backups cannot link.
+func filledStore(t *testing.T) (*hookFS, *DB) {
+	t.Helper()
+	files := &hookFS{FS: vfs.NewMem(), link: syscall.EXDEV}
+	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
+	fill(t, db)
+	return files, db
+}
+
+func wantNoCopy(t *testing.T, files vfs.FS) {
+	t.Helper()
+	wantErr(t, "there is a copy", errOf(files.Stat("copy")), fs.ErrNotExist)
+}
+
+// wantFilled checks that a store has what fill writes.
+func wantFilled(t *testing.T, db *DB) {
+	t.Helper()
+	if got, err := get(db, "0"); len(got) != 64<<10 || err != nil {
+		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }
 
@@ -399,26 +261,23 @@ func TestBackupFails(t *testing.T) {
 			if part != ".sst" && (name != "full disk" || race.Enabled && part != ".log") {
 				continue
 			}
-			files := &copyFS{FS: vfs.NewMem(), part: part, link: syscall.EXDEV}
-			db := openTest(t, files, Options{MemTableSize: minMemTableSize})
-			fill(t, db)
+
+			files, db := filledStore(t)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			var failed error
-			hook := func(path string) error {
-				if !strings.HasPrefix(path, "copy"+unfinished) {
-					return nil
-				}
+			files.onCopy(part, func(path string) error {
 				if failed = interrupt(cancel, db); failed != nil {
 					failed = &fs.PathError{Op: "create", Path: path, Err: failed}
 				}
 				return failed
-			}
-			files.hook.Store(&hook)
+			})
+
 			_, err := db.Backup(ctx, "copy")
 			if err == nil || failed == nil && !errors.Is(err, context.Canceled) ||
 				failed != nil && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EROFS) {
 				t.Errorf("%s at %s: %v", name, part, err)
 			}
+
 			cancel(nil)
 			files.hook.Store(nil)
 			names, err := files.List("")
@@ -431,61 +290,37 @@ func TestBackupFails(t *testing.T) {
 			if _, err := db.Backup(t.Context(), "copy"); err != nil {
 				t.Errorf("%s at %s: the next one: %v", name, part, err)
 			}
-			if err := db.Close(); err != nil {
-				t.Error(err)
-			}
+			mustClose(t, db)
 		}
 	}
 }
 
-// A store that fails while it is copied has no copy: Pebble may believe that it has written what is not there.
+// A store that fails while it is copied has no copy: Pebble may believe that it has written
+// what is not there.
 func TestBackupOfStoreThatFails(t *testing.T) {
-	files := &copyFS{FS: vfs.NewMem(), part: "OPTIONS", link: syscall.EXDEV} // the first file of a copy
-	db := openTest(t, files, Options{})
-	hook := func(path string) error {
-		if strings.HasPrefix(path, "copy"+unfinished) {
-			s, err := db.current()
-			if err != nil {
-				return err
-			}
-			s.disk.fail(syscall.EIO)
-		}
+	files, db := filledStore(t)
+	files.onCopy("OPTIONS", func(string) error { // the first file of a copy
+		db.store.disk.fail(syscall.EIO)
 		return nil
-	}
-	files.hook.Store(&hook)
-	if _, err := db.Backup(t.Context(), "copy"); !errors.Is(err, kv.ErrUnavailable) {
-		t.Errorf("the backup returned %v", err)
-	}
-	if _, err := files.Stat("copy"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("there is a copy: %v", err)
-	}
+	})
+	wantErr(t, "the backup", errOf(db.Backup(t.Context(), "copy")), kv.ErrUnavailable)
+	wantNoCopy(t, files)
 }
 
-// Two stores that are copied to the same place do not disturb each other: the second is refused.
+// Two stores that are copied to the same place do not disturb each other: the second is
+// refused.
 func TestBackupsToOnePlace(t *testing.T) {
-	files := &copyFS{FS: vfs.NewMem(), part: ".sst", link: syscall.EXDEV}
-	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
+	files, db := filledStore(t)
 	other := openTestDir(t, "other", Options{FS: files})
-	fill(t, db)
 	var once sync.Once
-	hook := func(path string) error {
-		if strings.HasPrefix(path, "copy"+unfinished) {
-			once.Do(func() {
-				if _, err := other.Backup(t.Context(), "copy"); !errors.Is(err, ErrBackupRunning) {
-					t.Errorf("the second one: %v", err)
-				}
-			})
-		}
+	files.onCopy(".sst", func(string) error {
+		once.Do(func() {
+			wantErr(t, "the second one", errOf(other.Backup(t.Context(), "copy")), ErrBackupRunning)
+		})
 		return nil
-	}
-	files.hook.Store(&hook)
-	if _, err := db.Backup(t.Context(), "copy"); err != nil {
-		t.Error(err)
-	}
-	copied := openTestDir(t, "copy", Options{FS: files})
-	if got, err := get(copied, "0"); len(got) != 64<<10 || err != nil {
-		t.Errorf("%d bytes, %v", len(got), err)
-	}
+	})
+	must(t, errOf(db.Backup(t.Context(), "copy")))
+	wantFilled(t, openTestDir(t, "copy", Options{FS: files}))
 }
 
 // Without its folder a store has nothing to copy, and says so.
@@ -493,9 +328,7 @@ func TestBackupWithoutFolder(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
 	db := openTestDir(t, data, Options{})
-	if err := os.Rename(data, filepath.Join(dir, "away")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(data, filepath.Join(dir, "away")))
 	if _, err := db.Backup(t.Context(), filepath.Join(dir, "copy")); err == nil || !strings.Contains(err.Error(), "deleted or replaced") {
 		t.Errorf("without the folder: %v", err)
 	}
@@ -504,37 +337,23 @@ func TestBackupWithoutFolder(t *testing.T) {
 
 // Close ends a backup that is under way, and waits for it.
 func TestCloseEndsBackup(t *testing.T) {
-	files := &copyFS{FS: vfs.NewMem(), part: ".sst", link: syscall.EXDEV}
-	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
-	fill(t, db)
+	files, db := filledStore(t)
 	var closing sync.WaitGroup
-	hook := func(path string) error {
-		if strings.HasPrefix(path, "copy"+unfinished) {
-			closing.Go(func() {
-				if err := db.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			<-db.closing
-			s, err := db.current()
-			for err == nil && s.endedWith() == nil { // until Close has told all that are open
-			}
+	files.onCopy(".sst", func(string) error {
+		closing.Go(func() { mustClose(t, db) })
+		<-db.closing
+		s, err := db.current()
+		for err == nil && s.endedWith() == nil { // until Close has told all that are open
 		}
 		return nil
-	}
-	files.hook.Store(&hook)
-	_, err := db.Backup(t.Context(), "copy")
-	if !errors.Is(err, kv.ErrClosed) {
-		t.Errorf("the backup returned %v", err)
-	}
+	})
+	wantErr(t, "the backup", errOf(db.Backup(t.Context(), "copy")), kv.ErrClosed)
 	closing.Wait()
-	if _, err := files.Stat("copy"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("there is a copy: %v", err)
-	}
+	wantNoCopy(t, files)
 }
 
 // endedWith returns why nothing can begin any more.
-func (s *store) endedWith() error {
+func (s *openedStore) endedWith() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ended
@@ -545,29 +364,21 @@ func (s *store) endedWith() error {
 func TestUnfinishedBackup(t *testing.T) {
 	dir := t.TempDir()
 	db := openTestDir(t, filepath.Join(dir, "data"), Options{})
-	if err := set(db, "a", "b"); err != nil {
-		t.Fatal(err)
-	}
+	mustSet(t, db, "a", "b")
 	dest := filepath.Join(dir, "backup")
 	made, err := db.Backup(t.Context(), dest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+
 	left := dest + unfinished
-	if err := os.MkdirAll(left, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(made.Dir, filepath.Join(left, "store")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(left, 0o700))
+	must(t, os.Rename(made.Dir, filepath.Join(left, "store")))
 	for _, path := range []string{left, filepath.Join(left, "store")} {
 		if _, err := Open(path, Options{}); err == nil || !strings.Contains(err.Error(), "did not finish") {
 			t.Errorf("%s was opened with %v", path, err)
 		}
 	}
-	if _, err := db.Backup(t.Context(), dest); err != nil {
-		t.Fatal(err)
-	}
+
+	must(t, errOf(db.Backup(t.Context(), dest)))
 	wantOnly(t, dir, "backup", 1)
 }
 
@@ -576,9 +387,7 @@ func TestBackupNeedsRoom(t *testing.T) {
 	files := vfs.NewMem()
 	files.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 30, TotalBytes: 1 << 31})
 	db := openTest(t, files, Options{MinFreeSpace: 1 << 20})
-	if err := set(db, "a", "b"); err != nil {
-		t.Fatal(err)
-	}
+	mustSet(t, db, "a", "b")
 	files.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 20, TotalBytes: 1 << 31})
 	if _, err := db.Backup(t.Context(), "copy"); !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "1048576 bytes free") {
 		t.Errorf("%v", err)

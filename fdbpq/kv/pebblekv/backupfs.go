@@ -2,13 +2,12 @@ package pebblekv
 
 import (
 	"context"
-	"errors"
 	"io"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/wal"
 )
 
 // backupFS is the file system that Pebble writes a copy to. Unlike a failure of the disk of
@@ -17,29 +16,6 @@ type backupFS struct {
 	vfs.FS
 	ctx context.Context
 }
-
-// backupOf returns the file system for a file of a backup, nil for one of the store.
-func (d *disk) backupOf(name string) *backupFS {
-	b := d.backup.Load()
-	if b == nil || filepath.Dir(name) == d.dir {
-		return nil
-	}
-	return b
-}
-
-// Link implements vfs.FS. Only backups link files. Pebble copies a file that cannot be linked,
-// except after some errors that file systems without links also return.
-func (d *disk) Link(oldname, newname string) error {
-	if b := d.backupOf(newname); b != nil && b.ctx.Err() != nil {
-		return errNoLink
-	}
-	if err := d.FS.Link(oldname, newname); err != nil {
-		return errNoLink
-	}
-	return nil
-}
-
-var errNoLink = errors.New("pebblekv: the file cannot be linked")
 
 // Create implements vfs.FS.
 func (b *backupFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
@@ -83,35 +59,39 @@ func (f *writtenPart) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// newLog returns what counts the bytes written to a new log, nil if it is another file.
-func (d *disk) newLog(name string) *atomic.Int64 {
-	log, _, ok := wal.ParseLogFilename(filepath.Base(name))
-	if !ok {
-		return nil
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.mu.logs[log] = new(atomic.Int64)
-	return d.mu.logs[log]
+// logLengths is how many bytes were written to each log that was begun since the folder
+// was opened. It is safe for concurrent use.
+type logLengths struct {
+	mu      sync.Mutex
+	written map[string]*atomic.Int64 // by the name of the log
 }
 
-// log returns how much was written to a log, nil for other files and for logs of earlier
+// add returns what counts the bytes written to a new log, nil if it is another file.
+func (l *logLengths) add(path string) *atomic.Int64 {
+	if !isLog(path) {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.written == nil {
+		l.written = make(map[string]*atomic.Int64)
+	}
+	n := new(atomic.Int64)
+	l.written[filepath.Base(path)] = n
+	return n
+}
+
+// of returns how much was written to a log, nil for other files and for logs of earlier
 // processes.
-func (d *disk) log(name string) *atomic.Int64 {
-	log, _, ok := wal.ParseLogFilename(filepath.Base(name))
-	if !ok || filepath.Dir(name) != d.dir {
-		return nil
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.mu.logs[log]
+func (l *logLengths) of(path string) *atomic.Int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.written[filepath.Base(path)]
 }
 
-// forgetLog is called before a log is removed or reused.
-func (d *disk) forgetLog(name string) {
-	if log, _, ok := wal.ParseLogFilename(filepath.Base(name)); ok {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.mu.logs, log)
-	}
+// forget is called before a log is removed or reused.
+func (l *logLengths) forget(path string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.written, filepath.Base(path))
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"syscall"
 	"testing"
@@ -38,20 +37,24 @@ func newBench(b *testing.B, o Options) *bench {
 	q := openBench(b, b.TempDir(), o)
 	b.Cleanup(func() {
 		q.drain(0)
-		if err := q.db.Close(); err != nil {
-			b.Error(err)
-		}
+		q.close()
 	})
 	return q
 }
 
 func openBench(b *testing.B, dir string, o Options) *bench {
-	o.Logger = slog.New(slog.DiscardHandler)
+	o.Logger = quiet
 	db, err := Open(dir, o)
 	if err != nil {
 		b.Fatal(err)
 	}
 	return &bench{b: b, db: db, rng: rand.New(rand.NewPCG(1, 2))}
+}
+
+func (q *bench) close() {
+	if err := q.db.Close(); err != nil {
+		q.b.Error(err)
+	}
 }
 
 func (q *bench) begin() kv.Transaction {
@@ -117,6 +120,7 @@ func (q *bench) step(pushes, pops int) {
 	if pops > 0 {
 		q.pop(tx, pops)
 	}
+
 	tx.Clear(receiptKey(q.next))
 	q.next++
 	tx.Set(receiptKey(q.next), nil)
@@ -134,6 +138,7 @@ func (q *bench) push(tx kv.Transaction, n int) {
 			counts[p] = binary.BigEndian.Uint64(last[0].Key[len(benchPrefix)+5:]) + 1
 		}
 	}
+
 	for range n {
 		p := q.rng.IntN(benchPriorities)
 		q.clock++
@@ -141,6 +146,7 @@ func (q *bench) push(tx kv.Transaction, n int) {
 		binary.BigEndian.PutUint64(random, q.clock)
 		tx.Set(itemKey(p, counts[p], random), q.random(benchValueSize))
 	}
+
 	for p := range benchPriorities {
 		tx.Add(counterKey(p), int64(n/benchPriorities))
 	}
@@ -214,22 +220,16 @@ func BenchmarkOpen(b *testing.B) {
 	const more = 100_000
 	q := openBench(b, dir, Options{})
 	q.fill(1_000_000 - more)
-	if err := q.db.Close(); err != nil {
-		b.Fatal(err)
-	}
+	q.close()
 	for b.Loop() {
 		b.StopTimer()
 		q := openBench(b, dir, Options{})
 		q.fill(more)
-		if err := q.db.Close(); err != nil {
-			b.Fatal(err)
-		}
+		q.close()
 		b.StartTimer()
 		q = openBench(b, dir, Options{})
 		b.StopTimer()
-		if err := q.db.Close(); err != nil {
-			b.Fatal(err)
-		}
+		q.close()
 		b.StartTimer()
 	}
 }

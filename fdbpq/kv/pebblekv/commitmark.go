@@ -30,8 +30,6 @@ import (
 var commitKey = []byte("\xff\xff/pqbridge/commit")
 
 const (
-	// commitMarkName is a name that Pebble neither uses nor reads.
-	commitMarkName = "SYNCED"
 	// commitMarkMagic is how the file begins; its last byte is the version. Version 1 was a
 	// position in a log.
 	commitMarkMagic = "pqsync\x00\x02"
@@ -39,8 +37,6 @@ const (
 
 	commitMarkCategory vfs.DiskWriteCategory = "pebblekv-mark"
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // commitNumbers are the numbers of two commits, 0 if there is none.
 type commitNumbers struct {
@@ -67,10 +63,12 @@ func readCommitMark(files vfs.FS, dir string) (commitNumbers, error) {
 		return commitNumbers{}, ignoreNotExist(err)
 	}
 	defer func() { _ = f.Close() }()
+
 	var file [commitMarkSize]byte
 	if _, err := f.ReadAt(file[:], 0); err != nil {
 		return commitNumbers{}, nil // It was never written, or was cut off.
 	}
+
 	b := file[len(commitMarkMagic):]
 	n := commitNumbers{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}
 	if n.encode() != file {
@@ -102,6 +100,7 @@ func newestCommit(db *pebble.DB, inTables bool) (number uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	if iter.First() {
 		if value := iter.Value(); len(value) == 8 {
 			number = binary.BigEndian.Uint64(value)
@@ -112,13 +111,13 @@ func newestCommit(db *pebble.DB, inTables bool) (number uint64, err error) {
 
 // checkCommits returns the numbers in the mark of the folder, and an error wrapping
 // errDamaged if one of these commits has vanished.
-func (db *DB) checkCommits() (marked commitNumbers, err error) {
-	files := db.options.FS
-	marked, err = readCommitMark(files, db.dir)
+func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumbers, err error) {
+	marked, err = readCommitMark(o.FS, dir)
 	if err != nil || marked == (commitNumbers{}) {
 		return marked, err
 	}
-	pdb, err := pebble.Open(db.dir, db.options.readOnly(db.lock))
+
+	pdb, err := pebble.Open(dir, o.readOnly(lock))
 	if err != nil {
 		return marked, explainDamage(err)
 	}
@@ -130,20 +129,27 @@ func (db *DB) checkCommits() (marked commitNumbers, err error) {
 	case err != nil:
 		return marked, nil // A table is damaged, which does not keep the rest from being used.
 	}
+	return marked, explainVanished(found, marked, commitMarkPath(o.FS, dir))
+}
 
-	remove := "rm " + quoted(commitMarkPath(files, db.dir))
+// explainVanished returns an error wrapping errDamaged if a commit that the mark knows was
+// not found. It says what to do.
+func explainVanished(found, marked commitNumbers, mark string) error {
+	remove := "rm " + quoted(mark)
+
 	switch {
 	case found.newest < marked.newest:
-		err = fmt.Errorf("%w: the newest commit found is number %d, but commits up to number %d were synced; "+
+		return fmt.Errorf("%w: the newest commit found is number %d, but commits up to number %d were synced; "+
 			"the newest file *.log is damaged, cut off or missing: restore the folder from a backup, "+
 			"or give up the commits that are missing with: %s", errDamaged, found.newest, marked.newest, remove)
 	case found.inTables < marked.inTables:
-		err = fmt.Errorf("%w: the newest commit in the tables is number %d, but tables had all up to number %d; "+
-			"the list of the tables, a file %s, is damaged, cut off or an older one: restore the folder from a backup, "+
-			"all of it and into an empty folder; if there is none, see what is left in a copy of the folder, after: %s",
+		return fmt.Errorf("%w: the newest commit in the tables is number %d, but tables had all up to number %d; "+
+			"the list of the tables, a file %s, is damaged, cut off or an older one: "+
+			"restore the folder from a backup, all of it and into an empty folder; "+
+			"if there is none, see what is left in a copy of the folder, after: %s",
 			errDamaged, found.inTables, marked.inTables, "MANIFEST-*", remove)
 	}
-	return marked, err
+	return nil
 }
 
 // commitMark writes the mark. Without it commits are as safe, but less damage is noticed.
@@ -160,9 +166,10 @@ func openCommitMark(files vfs.FS, dir string, found commitNumbers, logger *slog.
 	m := &commitMark{logger: logger}
 	f, err := files.OpenReadWrite(commitMarkPath(files, dir), commitMarkCategory)
 	if err != nil {
-		m.failed(err)
+		m.giveUp(err)
 		return m
 	}
+
 	m.file = f
 	m.setInTables(found)
 	return m
@@ -179,7 +186,7 @@ func (m *commitMark) setInTables(n commitNumbers) {
 	m.numbers = n
 	if m.write(); m.file != nil {
 		if err := m.file.Sync(); err != nil {
-			m.failed(err)
+			m.giveUp(err)
 		}
 	}
 }
@@ -190,12 +197,12 @@ func (m *commitMark) write() {
 	}
 	m.buffer = m.numbers.encode()
 	if _, err := m.file.WriteAt(m.buffer[:], 0); err != nil {
-		m.failed(err)
+		m.giveUp(err)
 	}
 }
 
-// failed gives up writing the mark. The old one stays, and stays true.
-func (m *commitMark) failed(err error) {
+// giveUp stops writing the mark. The old one stays, and stays true.
+func (m *commitMark) giveUp(err error) {
 	m.logger.Warn("pebblekv: cannot write the file that says which commits are synced; "+
 		"the next start may not notice damage", "file", commitMarkName, "error", err)
 	m.close()

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"log/slog"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -22,17 +22,14 @@ func TestCommitMarkIsExact(t *testing.T) {
 	s := newDamagedStore(t)
 	for life := range 3 {
 		for n := range 20 {
-			if err := set(s.db, "key", "value"); err != nil {
-				t.Fatal(err)
-			}
+			mustSet(t, s.db, "key", "value")
 			mark, err := readCommitMark(s.files, testDir)
 			if want := uint64(20*life + n + 1); err != nil || mark.newest != want || s.db.store.applied != want {
 				t.Fatalf("after commit %d the mark is %+v, %v", want, mark, err)
 			}
 		}
-		if err := s.db.Close(); err != nil {
-			t.Fatal(err)
-		}
+
+		mustClose(t, s.db)
 		s.db = openTest(t, s.files, Options{})
 		mark, err := readCommitMark(s.files, testDir)
 		if n := uint64(20 * (life + 1)); err != nil || mark != (commitNumbers{n, n}) {
@@ -46,9 +43,7 @@ func TestCommitMarkIsDurable(t *testing.T) {
 	s := newDamagedStore(t)
 	s.flushed(3)
 	want, err := readCommitMark(s.files, testDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := s.files.CrashClone(vfs.CrashCloneCfg{})
 	if got, err := readCommitMark(files, testDir); err != nil || got.inTables != want.inTables || got.newest < got.inTables {
 		t.Errorf("after a power cut the mark is %+v, %v, before %+v", got, err, want)
@@ -61,24 +56,29 @@ func TestOtherMarks(t *testing.T) {
 	s := newDamagedStore(t)
 	s.flushed(1)
 	older, err := s.files.UnsafeGetFileDataBuffer(commitMarkPath(s.files, testDir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	older = bytes.Clone(older)
 	s.flushed(3)
+
 	position := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte("pqsync\x00\x01"), 1<<40), 1<<40)
 	position = binary.LittleEndian.AppendUint32(position, crc32.Checksum(position, castagnoli))
+
 	for what, mark := range map[string][]byte{
-		"older": older, "torn": append(bytes.Clone(older[:12]), make([]byte, 16)...), "cut off": older[:5], "empty": nil, "of an earlier version": position,
+		"older": older, "torn": append(bytes.Clone(older[:12]), make([]byte, 16)...),
+		"cut off": older[:5], "empty": nil, "of an earlier version": position,
 	} {
 		files := s.killed()
 		writeFile(t, files, commitMarkPath(files, testDir), mark)
+		manifestSum := commitMarkPath(files, testDir) + ".manifest" // of the version before
+		writeFile(t, files, manifestSum, nil)
 		s.whole(files, what)
+		wantErr(t, manifestSum, errOf(files.Stat(manifestSum)), fs.ErrNotExist)
 		now, err := readCommitMark(files, testDir)
 		if n := uint64(len(s.keys)); err != nil || now != (commitNumbers{n, n}) {
 			t.Errorf("%s: afterwards it is %+v, %v", what, now, err)
 		}
 	}
+
 	files := s.killed()
 	remove(t, files, commitMarkPath(files, testDir))
 	s.whole(files, "none")
@@ -93,19 +93,11 @@ func TestNoMark(t *testing.T) {
 			})
 			db := openTest(t, files, Options{})
 			files.broken.Store(true)
-			if err := set(db, "key", "value"); err != nil {
-				t.Error(err)
-			}
-			if err := db.store.pdb.Flush(); err != nil {
-				t.Error(err)
-			}
-			if err := db.Close(); err != nil {
-				t.Error(err)
-			}
+			mustSet(t, db, "key", "value")
+			noError(t, db.store.pdb.Flush())
+			mustClose(t, db)
 			files.broken.Store(false)
-			if value, err := get(openTest(t, files, Options{}), "key"); err != nil || value != "value" {
-				t.Errorf("read %q, %v", value, err)
-			}
+			wantValue(t, openTest(t, files, Options{}), "key", "value")
 		})
 	}
 }
@@ -119,13 +111,13 @@ func TestNumbersGoOnAfterDamage(t *testing.T) {
 	if err := errors.Join(err, db.Close()); err != nil || mark.newest == 0 {
 		t.Fatal(mark, err)
 	}
+
 	data, err := files.inner.UnsafeGetFileDataBuffer(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range len(data) / 2 {
 		data[i] ^= 0xff
 	}
+
 	db = openTest(t, files, Options{})
 	if err := set(db, "other", "value"); err != nil || db.store.applied != mark.newest+1 {
 		t.Errorf("commit %d after %d: %v", db.store.applied, mark.newest, err)
@@ -140,13 +132,9 @@ func TestVanishedCommits(t *testing.T) {
 	for round := range race.Times(25, 4) {
 		switch s.rng.IntN(8) {
 		case 0:
-			if err := s.db.store.pdb.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.db.store.pdb.Flush())
 		case 1:
-			if err := s.db.Close(); err != nil {
-				t.Fatal(err)
-			}
+			mustClose(t, s.db)
 			s.db = openTest(t, s.files, Options{MemTableSize: minMemTableSize})
 		}
 		s.write(1 + s.rng.IntN(20))
@@ -158,15 +146,13 @@ func TestVanishedCommits(t *testing.T) {
 
 		files := s.killed()
 		what := fmt.Sprintf("round %d: %s", round, s.vanish(files))
-		db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)})
+		db, err := openQuiet(files)
 		if err != nil {
 			wantRefusal(t, err, what)
 			refusals++
 			continue
 		}
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		mustClose(t, db)
 		s.whole(files, what)
 		opened++
 	}
@@ -181,13 +167,12 @@ func (s *damagedStore) vanish(files *crashfs.FS) string {
 		path, _ = manifest(s.t, files)
 	}
 	content, err := files.UnsafeGetFileDataBuffer(path)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	if s.rng.IntN(10) == 0 {
 		remove(s.t, files, path)
 		return path + " removed"
 	}
+
 	length := s.rng.Int64N(int64(len(content)) + 1)
 	cut(s.t, files, path, length)
 	return fmt.Sprintf("%s cut off at %d of %d", path, length, len(content))

@@ -27,6 +27,7 @@ func TestManyCounters(t *testing.T) {
 			}
 		}
 	}
+
 	for i := 0; i < keys; i += race.Times(1, 16) {
 		value, err := get(db, fmt.Sprintf("%06d", i))
 		if err != nil || value != string(binary.LittleEndian.AppendUint64(nil, 2)) {

@@ -42,6 +42,7 @@ func (l *crashLoad) count(stop <-chan struct{}, counter int, filler []byte) erro
 		}
 		return nil
 	}
+
 	for n := uint64(1); ; n++ {
 		select {
 		case <-stop:
@@ -52,6 +53,7 @@ func (l *crashLoad) count(stop <-chan struct{}, counter int, filler []byte) erro
 		if err != nil {
 			return err
 		}
+
 		value := binary.BigEndian.AppendUint64(nil, n)
 		tx.Set(crashKey(counter, 0), value)
 		tx.Set(fmt.Appendf(nil, "filler/%d/%d", counter, n), filler)
@@ -113,31 +115,63 @@ func (l *crashLoad) crash(t *testing.T, rng *rand.Rand) {
 	for range rng.IntN(100) {
 		<-l.steps
 	}
-	// Before the power cut, not after it.
-	var least [crashers]uint64
-	for i := range least {
-		least[i] = max(l.acked[i].Load(), l.shown[i].Load())
-	}
+	least := l.least() // before the power cut, not after it
 	left := l.files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100}[rng.IntN(3)], RNG: rng})
 	db := openTest(t, left, Options{MemTableSize: minMemTableSize})
-	values, err := readCounters(db)
-	if err != nil {
-		t.Error(err)
-	}
-	for i := range values {
-		if values[i] < least[i] {
-			t.Errorf("counter %d is %d after the power cut, was acknowledged or shown as %d", i, values[i], least[i])
-		}
-	}
+	values := l.check(t, db, least)
+
 	// Whatever a reader sees then survives the next one.
 	left = left.CrashClone(vfs.CrashCloneCfg{})
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, db)
 	again, err := readCounters(openTest(t, left, Options{}))
 	if err != nil || again != values {
 		t.Errorf("after a second power cut %v, %v, was shown as %v", again, err, values)
 	}
+}
+
+// least is what was acknowledged or shown so far.
+func (l *crashLoad) least() (values [crashers]uint64) {
+	for i := range values {
+		values[i] = max(l.acked[i].Load(), l.shown[i].Load())
+	}
+	return values
+}
+
+// check checks that a copy of the store has what was acknowledged or shown before, and only
+// whole transactions.
+func (l *crashLoad) check(t *testing.T, db *DB, least [crashers]uint64) (values [crashers]uint64) {
+	t.Helper()
+	values, err := readCounters(db)
+	noError(t, err)
+	for i := range values {
+		if values[i] < least[i] {
+			t.Errorf("counter %d is %d in the copy, was acknowledged or shown as %d", i, values[i], least[i])
+		}
+	}
+	return values
+}
+
+// start counts and reads until end. Somebody must receive the steps.
+func (l *crashLoad) start(t *testing.T, rng *rand.Rand) (end func()) {
+	filler := make([]byte, 10_000) // so that there are flushes and compactions
+	for i := 0; i < len(filler); i += 4 {
+		binary.LittleEndian.PutUint32(filler[i:], rng.Uint32())
+	}
+
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	for i := range crashers {
+		running.Go(func() { noError(t, l.count(stop, i, filler)) })
+	}
+	running.Go(func() { noError(t, l.look(stop)) })
+
+	end = sync.OnceFunc(func() {
+		close(stop)
+		running.Wait()
+		close(l.steps)
+	})
+	t.Cleanup(end)
+	return end
 }
 
 // TestPowerCut cuts the power under load: all that was acknowledged and all that
@@ -146,27 +180,8 @@ func TestPowerCut(t *testing.T) {
 	rng := seeded(t)
 	l := &crashLoad{files: crashfs.New(), steps: make(chan struct{})}
 	l.db = openTest(t, l.files, Options{MemTableSize: minMemTableSize})
-	filler := make([]byte, 10_000) // so that there are flushes and compactions
-	for i := 0; i < len(filler); i += 4 {
-		binary.LittleEndian.PutUint32(filler[i:], rng.Uint32())
-	}
-	stop := make(chan struct{})
-	var running sync.WaitGroup
-	for i := range crashers {
-		running.Go(func() {
-			if err := l.count(stop, i, filler); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	running.Go(func() {
-		if err := l.look(stop); err != nil {
-			t.Error(err)
-		}
-	})
+	l.start(t, rng)
 	for range race.Times(30, 5) {
 		l.crash(t, rng)
 	}
-	close(stop)
-	running.Wait()
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -39,9 +38,17 @@ func newDamagedStoreOf(t *testing.T, memTableSize int64) *damagedStore {
 func (s *damagedStore) write(n int) {
 	s.t.Helper()
 	var pending []kv.Future[struct{}]
+	await := func() {
+		for _, p := range pending {
+			_, err := p.Get()
+			must(s.t, err)
+		}
+		pending = pending[:0]
+	}
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], s.rng.Uint64())
 	filler := rand.NewChaCha8(seed)
+
 	for range n {
 		tx := begin(s.t, s.db)
 		key := fmt.Sprintf("%06d", len(s.keys))
@@ -51,19 +58,10 @@ func (s *damagedStore) write(n int) {
 		s.keys = append(s.keys, key)
 		pending = append(pending, tx.Commit())
 		if s.rng.IntN(3) == 0 {
-			for _, p := range pending {
-				if _, err := p.Get(); err != nil {
-					s.t.Fatal(err)
-				}
-			}
-			pending = pending[:0]
+			await()
 		}
 	}
-	for _, p := range pending {
-		if _, err := p.Get(); err != nil {
-			s.t.Fatal(err)
-		}
-	}
+	await()
 }
 
 // newest returns the path of the newest log, and how much was written to it, all of which
@@ -72,16 +70,13 @@ func (s *damagedStore) newest() (path string, length int64) {
 	s.t.Helper()
 	logs := s.logs()
 	newest := logs[len(logs)-1]
-	return newest, s.db.store.disk.log(newest).Load()
+	return newest, s.db.store.disk.logs.of(newest).Load()
 }
 
 // logs returns the paths of the logs, oldest first.
 func (s *damagedStore) logs() []string {
 	s.t.Helper()
-	names, err := s.files.List(testDir)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	names := list(s.t, s.files)
 	var logs []string
 	for _, name := range names {
 		if _, _, isLog := wal.ParseLogFilename(name); isLog {
@@ -107,9 +102,7 @@ type rawFiles interface {
 func flip(t *testing.T, files rawFiles, path string, offset int64) {
 	t.Helper()
 	data, err := files.UnsafeGetFileDataBuffer(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := offset; i < min(offset+16, int64(len(data))); i++ {
 		data[i] ^= 0xff
 	}
@@ -119,31 +112,26 @@ func flip(t *testing.T, files rawFiles, path string, offset int64) {
 func cut(t *testing.T, files rawFiles, path string, length int64) {
 	t.Helper()
 	old, err := files.UnsafeGetFileDataBuffer(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f, err := files.Create(path, logCategory)
 	if err == nil {
 		_, err = f.Write(old[:length])
 	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, f.Close()))
 }
 
 // refused checks that a store is not opened because it is damaged, and left as it is.
 func refused(t *testing.T, files vfs.FS, what string) {
 	t.Helper()
-	before, err := files.List(testDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)})
+	before := list(t, files)
+
+	db, err := openQuiet(files)
 	if err == nil {
 		_ = db.Close()
 		t.Errorf("%s: the store was opened", what)
 		return
 	}
+
 	wantRefusal(t, err, what)
 	after, err := files.List(testDir)
 	slices.Sort(before)
@@ -184,22 +172,13 @@ func (s *damagedStore) offsets(end int64) []int64 {
 // Wherever the newest log is damaged or cut off, the store is not opened without
 // what was acknowledged. A log whose end was never synced is no damage.
 func TestDamagedLog(t *testing.T) {
-	for _, name := range []string{"first log", "later log", "reused log", "closed log"} {
+	for name, transactions := range map[string]int{"first log": 10, "later log": 100, "reused log": 400, "closed log": 400} {
 		t.Run(name, func(t *testing.T) {
 			s := newDamagedStoreOf(t, minMemTableSize) // each copy has all of its files
-			switch name {
-			case "first log":
-				s.write(10)
-			case "later log":
-				s.write(100)
-			default:
-				s.write(400)
-			}
+			s.write(transactions)
 			path, length := s.newest()
 			if name == "closed log" {
-				if err := s.db.Close(); err != nil {
-					t.Fatal(err)
-				}
+				mustClose(t, s.db)
 			}
 			for i, offset := range s.offsets(length) {
 				files := s.killed()
@@ -231,7 +210,7 @@ func TestDamagedOlderLog(t *testing.T) {
 	}
 	logs := s.logs()
 	for _, path := range logs[:len(logs)-1] {
-		written := s.db.store.disk.log(path)
+		written := s.db.store.disk.logs.of(path)
 		if written == nil {
 			t.Fatalf("%s was not begun by this store", path)
 		}
@@ -251,19 +230,19 @@ func TestGiveUpDamage(t *testing.T) {
 	path, length := s.newest()
 	files := s.killed()
 	cut(t, files, path, length/2)
-	_, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)})
+	_, err := openQuiet(files)
 	if !errors.Is(err, errDamaged) {
 		t.Fatal(err)
 	}
+
 	_, mark, found := strings.Cut(err.Error(), "rm ")
 	if !found {
 		t.Fatal(err)
 	}
+
 	remove(t, files, mark)
 	db := openTest(t, files, Options{})
-	if err := set(db, "key", "value"); err != nil {
-		t.Error(err)
-	}
+	mustSet(t, db, "key", "value")
 }
 
 // Without its marker a folder with tables or logs is not taken for a new one.
@@ -271,18 +250,8 @@ func TestMarkerMissing(t *testing.T) {
 	s := newDamagedStore(t)
 	s.write(200)
 	files := s.killed()
-	names, err := files.List(testDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if strings.HasPrefix(name, "marker.manifest.") {
-			if err := files.Remove(files.PathJoin(testDir, name)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, errDamaged) {
+	remove(t, files, marker(t, files))
+	if db, err := openQuiet(files); !errors.Is(err, errDamaged) {
 		t.Errorf("opened as %v, %v", db, err)
 	}
 }

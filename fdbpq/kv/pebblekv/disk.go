@@ -8,10 +8,9 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/wal"
 )
 
-// disk is the file system Pebble writes to. It makes the first failed write look like
+// diskFS is the file system Pebble writes to. It makes the first failed write look like
 // a power cut: from then on nothing reaches the folder any more.
 //
 // Pebble cannot continue after most failed writes. It exits the process, panics with
@@ -25,13 +24,14 @@ import (
 //
 // After the failure Pebble's results mean nothing: check err after every sync that is
 // waited for.
-type disk struct {
+type diskFS struct {
 	vfs.FS
 	dir     string
 	logger  *slog.Logger
 	reserve *walReserve
 	after   *vfs.MemFS // files created after the failure
 
+	logs   logLengths
 	backup atomic.Pointer[backupFS] // where Pebble writes a copy of the folder, nil if it does not
 
 	once     sync.Once
@@ -39,19 +39,10 @@ type disk struct {
 	failed   chan struct{} // closed by the first failure
 	released chan struct{} // closed by release
 	opened   atomic.Bool   // Pebble has opened the folder
-
-	mu struct {
-		sync.Mutex
-		// logs is how many bytes were written to each log that was begun since the folder was opened.
-		logs map[wal.NumWAL]*atomic.Int64
-	}
 }
 
-// categoryFlush is how Pebble labels the tables it flushes memtables to.
-const categoryFlush vfs.DiskWriteCategory = "pebble-memtable-flush"
-
-func newDisk(dir string, o Options) (*disk, error) {
-	d := &disk{
+func newDisk(dir string, o Options) (*diskFS, error) {
+	d := &diskFS{
 		FS:       tableFS{o.FS},
 		dir:      dir,
 		logger:   o.Logger,
@@ -60,12 +51,11 @@ func newDisk(dir string, o Options) (*disk, error) {
 		failed:   make(chan struct{}),
 		released: make(chan struct{}),
 	}
-	d.mu.logs = make(map[wal.NumWAL]*atomic.Int64)
 	return d, d.after.MkdirAll(dir, 0o755)
 }
 
 // fail declares the disk failed. Only the first call counts.
-func (d *disk) fail(cause error) {
+func (d *diskFS) fail(cause error) {
 	d.once.Do(func() {
 		d.cause = cause
 		close(d.failed)
@@ -75,7 +65,7 @@ func (d *disk) fail(cause error) {
 }
 
 // err returns the first failure, nil if there was none.
-func (d *disk) err() error {
+func (d *diskFS) err() error {
 	select {
 	case <-d.failed:
 		return d.cause
@@ -86,27 +76,38 @@ func (d *disk) err() error {
 
 // release ends the wait of compactions on a failed disk, so that Pebble can be closed,
 // and the work beside Pebble. It is called at most once.
-func (d *disk) release() {
+func (d *diskFS) release() {
 	close(d.released)
 	d.reserve.close()
+}
+
+// backupOf returns the file system for a file of a backup, nil for one of the store.
+func (d *diskFS) backupOf(name string) *backupFS {
+	b := d.backup.Load()
+	if b == nil || filepath.Dir(name) == d.dir {
+		return nil
+	}
+	return b
 }
 
 // Create implements vfs.FS. After the failure a compaction would fill the memory, so
 // it waits until the store is closed; its tables are the only ones that are not part
 // of a flush. While Pebble opens the folder a compaction does not wait, because
 // Pebble waits for it.
-func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if b := d.backupOf(name); b != nil {
 		return b.Create(name, category)
 	}
+
 	table := isTable(name)
 	if d.err() == nil {
 		f, err := d.create(name, category)
 		if err == nil {
-			return &file{File: f, disk: d, table: table, written: d.newLog(name)}, nil
+			return &diskFile{File: f, disk: d, table: table, written: d.logs.add(name)}, nil
 		}
 		d.fail(err)
 	}
+
 	if table && category != categoryFlush {
 		if d.opened.Load() {
 			<-d.released
@@ -118,36 +119,37 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 
 // create creates a file, for a log from the reserve if possible. A second log since
 // the folder was opened means that more will follow, so the next is prepared.
-func (d *disk) create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (d *diskFS) create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if category != logCategory {
 		return d.FS.Create(name, category)
 	}
+
 	if d.opened.Load() {
 		defer d.reserve.prepare()
 	}
-	if f, ok := d.reserve.take(name); ok {
+	if f, ok := d.reserve.useAs(name); ok {
 		return f, nil
 	}
 	return d.FS.Create(name, category)
 }
 
 // ReuseForWrite implements vfs.FS. Pebble reuses old logs with it.
-func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (d *diskFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if d.err() == nil {
 		f, err := d.reuse(oldname, newname, category)
 		if err == nil {
-			return &file{File: f, disk: d, written: d.newLog(newname)}, nil
+			return &diskFile{File: f, disk: d, written: d.logs.add(newname)}, nil
 		}
 		d.fail(err)
 	}
 	return d.after.Create(newname, category)
 }
 
-// reuse turns an old log into a new one, or takes the reserve if that is longer.
-func (d *disk) reuse(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	d.forgetLog(oldname)
-	if d.reserve.beats(oldname) {
-		if f, ok := d.reserve.take(newname); ok {
+// reuse turns an old log into a new one, or uses the reserve if that is longer.
+func (d *diskFS) reuse(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	d.logs.forget(oldname)
+	if d.reserve.isLongerThan(oldname) {
+		if f, ok := d.reserve.useAs(newname); ok {
 			_ = d.FS.Remove(oldname) // A file left behind does no harm.
 			d.reserve.prepare()
 			return f, nil
@@ -157,7 +159,7 @@ func (d *disk) reuse(oldname, newname string, category vfs.DiskWriteCategory) (v
 }
 
 // OpenDir implements vfs.FS.
-func (d *disk) OpenDir(name string) (vfs.File, error) {
+func (d *diskFS) OpenDir(name string) (vfs.File, error) {
 	if b := d.backupOf(name); b != nil && name != d.dir {
 		return b.OpenDir(name)
 	}
@@ -165,28 +167,48 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &file{File: f, disk: d}, nil
+	return &diskFile{File: f, disk: d}, nil
 }
 
 // Open implements vfs.FS.
-func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+func (d *diskFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if d.err() != nil {
 		if f, err := d.after.Open(name); err == nil {
 			return f, nil
 		}
 	}
+
 	f, err := d.FS.Open(name, opts...)
 	if err != nil {
 		return nil, err
 	}
-	if written := d.log(name); written != nil {
+	if filepath.Dir(name) != d.dir {
+		return f, nil
+	}
+
+	// A backup copies the logs, to which Pebble still writes.
+	if written := d.logs.of(name); written != nil {
 		return &writtenPart{File: f, left: written.Load()}, nil
 	}
 	return f, nil
 }
 
+// Link implements vfs.FS. Only backups link files. Pebble copies a file that cannot be
+// linked, except after some errors that file systems without links also return.
+func (d *diskFS) Link(oldname, newname string) error {
+	if b := d.backupOf(newname); b != nil && b.ctx.Err() != nil {
+		return errNoLink
+	}
+	if err := d.FS.Link(oldname, newname); err != nil {
+		return errNoLink
+	}
+	return nil
+}
+
+var errNoLink = errors.New("pebblekv: the file cannot be linked")
+
 // Stat implements vfs.FS.
-func (d *disk) Stat(name string) (vfs.FileInfo, error) {
+func (d *diskFS) Stat(name string) (vfs.FileInfo, error) {
 	if d.err() != nil {
 		if info, err := d.after.Stat(name); err == nil {
 			return info, nil
@@ -196,10 +218,11 @@ func (d *disk) Stat(name string) (vfs.FileInfo, error) {
 }
 
 // Rename implements vfs.FS.
-func (d *disk) Rename(oldname, newname string) error {
+func (d *diskFS) Rename(oldname, newname string) error {
 	if b := d.backupOf(newname); b != nil {
 		return b.Rename(oldname, newname)
 	}
+
 	if d.err() == nil {
 		err := d.FS.Rename(oldname, newname)
 		if err == nil {
@@ -213,11 +236,12 @@ func (d *disk) Rename(oldname, newname string) error {
 
 // Remove implements vfs.FS. A file that cannot be removed does no harm, so that is not
 // a failure of the disk.
-func (d *disk) Remove(name string) error {
+func (d *diskFS) Remove(name string) error {
 	if b := d.backupOf(name); b != nil {
 		return b.Remove(name)
 	}
-	d.forgetLog(name)
+
+	d.logs.forget(name)
 	if d.err() == nil {
 		return d.FS.Remove(name)
 	}
@@ -226,12 +250,12 @@ func (d *disk) Remove(name string) error {
 }
 
 // Unwrap implements vfs.FS.
-func (d *disk) Unwrap() vfs.FS { return d.FS }
+func (d *diskFS) Unwrap() vfs.FS { return d.FS }
 
-// file is a file or folder that was opened before any failure.
-type file struct {
+// diskFile is a file or folder that was opened before any failure.
+type diskFile struct {
 	vfs.File
-	disk *disk
+	disk *diskFS
 	// table: the file is a table, which is read back. Pretending would make a broken
 	// table look good, and Pebble copes with a table that fails.
 	table bool
@@ -239,9 +263,9 @@ type file struct {
 	written *atomic.Int64
 }
 
-// write runs a write operation unless the disk has failed, and returns what Pebble is
+// attempt runs a write operation unless the disk has failed, and returns what Pebble is
 // told.
-func (f *file) write(op func() error) error {
+func (f *diskFile) attempt(op func() error) error {
 	if f.disk.err() == nil {
 		err := op()
 		if err == nil {
@@ -257,38 +281,37 @@ func (f *file) write(op func() error) error {
 
 var errTable = errors.New("pebblekv: the table was not written, because the disk failed")
 
-func (f *file) Write(p []byte) (int, error) {
-	err := f.write(func() error {
+func (f *diskFile) Write(p []byte) (int, error) {
+	err := f.attempt(func() error {
 		_, err := f.File.Write(p)
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
+
 	if f.written != nil {
 		f.written.Add(int64(len(p)))
 	}
 	return len(p), nil
 }
 
-func (f *file) Sync() error { return f.write(f.File.Sync) }
+func (f *diskFile) Sync() error { return f.attempt(f.File.Sync) }
 
-func (f *file) SyncData() error { return f.write(f.File.SyncData) }
+func (f *diskFile) SyncData() error { return f.attempt(f.File.SyncData) }
 
-func (f *file) SyncTo(length int64) (full bool, err error) {
-	err = f.write(func() (err error) {
+func (f *diskFile) SyncTo(length int64) (full bool, err error) {
+	err = f.attempt(func() (err error) {
 		full, err = f.File.SyncTo(length)
 		return err
 	})
 	return full, err
 }
 
-func (f *file) Preallocate(offset, length int64) error {
+func (f *diskFile) Preallocate(offset, length int64) error {
 	if f.disk.err() != nil {
 		return nil
 	}
 	// This is an optimization that some file systems do not support.
 	return f.File.Preallocate(offset, length)
 }
-
-func isTable(name string) bool { return filepath.Ext(name) == ".sst" }

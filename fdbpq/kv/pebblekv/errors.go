@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
+	"strings"
 	"sync"
 	"syscall"
+	"unicode"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -15,6 +18,9 @@ import (
 
 // errDamaged says that something that was synced is gone.
 var errDamaged = errors.New("transactions that were acknowledged are damaged or missing")
+
+// errGone says that the folder, or its lock, is not the one that was opened.
+var errGone = errors.New("pebblekv: the folder was deleted or replaced while it was in use")
 
 const damagedReason = "a file of the store is damaged, missing or unreadable: see the log of the service"
 
@@ -27,8 +33,10 @@ func failure(cause error) error {
 	return kv.WithCause(kv.ErrUnavailable, reason(cause), cause)
 }
 
-// unknown is failure for a commit that had started.
-func unknown(cause error) error { return kv.WithCause(kv.ErrCommitUnknown, reason(cause), cause) }
+// unknownOutcome is failure for a commit that had started.
+func unknownOutcome(cause error) error {
+	return kv.WithCause(kv.ErrCommitUnknown, reason(cause), cause)
+}
 
 // reason says in few words why something failed.
 func reason(cause error) string {
@@ -51,30 +59,30 @@ func passing(err error) bool {
 	return ok && (errno == syscall.EMFILE || errno == syscall.ENFILE || errno == syscall.ENOMEM || errno == syscall.EINTR)
 }
 
-// readError returns the error for the caller of a read that failed with err, or nil.
-func (s *store) readError(err error) error {
-	if err == nil {
+// explainDamage adds to Pebble's error about a damaged folder what to do.
+func explainDamage(err error) error {
+	if pebble.IsCorruptionError(err) || errors.Is(err, pebble.ErrDBDoesNotExist) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w: restore the folder from a backup", errDamaged, err)
+	}
+	return err
+}
+
+// quoted quotes a path for a shell if necessary.
+func quoted(path string) string {
+	special := func(c rune) bool {
+		return !strings.ContainsRune("/._-", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
+	}
+	if !strings.ContainsFunc(path, special) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
+
+func ignoreNotExist(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || os.IsNotExist(err) {
 		return nil
 	}
-	if gone := s.folder.check(true); gone != nil {
-		s.disk.fail(gone)
-	}
-	if failed := s.disk.err(); failed != nil {
-		return failure(errors.Join(failed, err))
-	}
-	if passing(err) {
-		return failure(err)
-	}
-	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
-		err = fmt.Errorf("%s: %w", info.Path, info.Details) // already noted by the event listener
-	} else {
-		what := err.Error()
-		if path, ok := errors.AsType[*fs.PathError](err); ok {
-			what = path.Path
-		}
-		s.damage.note(what, err)
-	}
-	return kv.WithCause(kv.ErrCorrupt, damagedReason, err)
+	return err
 }
 
 // maxNoted bounds how many kinds of damage are logged.
@@ -96,6 +104,7 @@ func (d *damage) note(what string, err error) {
 	if _, known := d.noted[what]; known || len(d.noted) >= maxNoted {
 		return
 	}
+
 	if d.noted == nil {
 		d.noted = make(map[string]struct{})
 	}
@@ -103,8 +112,10 @@ func (d *damage) note(what string, err error) {
 	if d.first == nil {
 		d.first = kv.WithCause(kv.ErrCorrupt, damagedReason, err)
 	}
+
+	// Pebble's errors would be logged with stacks.
 	d.logger.Error("pebblekv: stored data cannot be read: stop the service, save the folder, and restore a backup",
-		"what", what, "error", err.Error()) // Pebble's errors would be logged with stacks.
+		"what", what, "error", err.Error())
 }
 
 // err returns an error wrapping kv.ErrCorrupt if something could not be read.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -70,14 +71,10 @@ func TestWriteFailure(t *testing.T) {
 			if !strings.HasPrefix(name, prefixOrSuffix) && !strings.HasSuffix(name, prefixOrSuffix) {
 				return false
 			}
-			for _, kind := range kinds {
-				if op.Kind == kind {
-					return true
-				}
-			}
-			return false
+			return slices.Contains(kinds, op.Kind)
 		}
 	}
+
 	sync := []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}
 	cases := []struct {
 		name  string
@@ -95,6 +92,7 @@ func TestWriteFailure(t *testing.T) {
 		{"folder sync", of(testDir, sync...)},
 		{"all writes", func(op errorfs.Op) bool { return op.Kind.ReadOrWrite() == errorfs.OpIsWrite }},
 	}
+
 	for _, c := range cases {
 		for _, cause := range []error{syscall.EIO, syscall.ENOSPC, syscall.EROFS}[:race.Times(3, 1)] {
 			t.Run(fmt.Sprintf("%s/%s", c.name, cause), func(t *testing.T) {
@@ -110,19 +108,21 @@ func writeFailure(t *testing.T, cause error, match func(errorfs.Op) bool) {
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize, now: time.now})
 	value := make([]byte, 50_000)
 	rand.NewChaCha8([32]byte{}).Read(value)
+
 	acked := 0
 	write := func() error {
 		err := set(db, fmt.Sprintf("%06d", acked+1), string(value))
+
 		if err == nil {
 			acked++
 		}
 		return err
 	}
+
 	for range 50 { // enough for old logs to reuse
-		if err := write(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, write())
 	}
+
 	db.retry = time.now().Add(retryInterval)
 	files.broken.Store(true)
 	var err error
@@ -140,11 +140,13 @@ func writeFailure(t *testing.T, cause error, match func(errorfs.Op) bool) {
 	if kv.Retryable(err) {
 		t.Errorf("%v says to try again", err)
 	}
+
 	checkAcked(t, db, acked)
 	if err := write(); !errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err) {
 		t.Errorf("the next one failed with %v", err)
 	}
-	last := db.turns
+
+	last := db.writer.turns
 	files.broken.Store(false)
 	time.advance(retryInterval)
 	tx := begin(t, db)
@@ -152,13 +154,12 @@ func writeFailure(t *testing.T, cause error, match func(errorfs.Op) bool) {
 		t.Errorf("a transaction has turn %d, as if what the one with turn %d wrote could not be lost", tx.Turn(), last)
 	}
 	tx.Cancel()
+
 	if err := write(); err != nil {
 		t.Errorf("the disk works again, but %v", err)
 	}
 	checkAcked(t, db, acked)
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, db)
 	checkAcked(t, openTest(t, files, Options{}), acked)
 }
 
@@ -168,9 +169,7 @@ func checkAcked(t *testing.T, db *DB, n int) {
 	tx := beginRead(t, db)
 	defer tx.Cancel()
 	pairs, err := tx.GetRange(kv.Range{Begin: []byte("0"), End: []byte("9")}, kv.RangeOptions{}).Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(pairs) != n && len(pairs) != n+1 {
 		t.Fatalf("%d of %d acknowledged pairs are left", len(pairs), n)
 	}
@@ -182,42 +181,52 @@ func checkAcked(t *testing.T, db *DB, n int) {
 }
 
 // TestStillBroken tries again while the disk is broken, and at a failure of
-// opening again.
+// opening again. Writers reopen the folder, and so do readers: there may be no writers.
 func TestStillBroken(t *testing.T) {
+	for _, who := range []string{"writer", "reader"} {
+		t.Run(who, func(t *testing.T) { stillBroken(t, who) })
+	}
+}
+
+func stillBroken(t *testing.T, who string) {
 	var time clock
-	files := newFaultyFS(syscall.EIO, func(op errorfs.Op) bool {
+	files := newFaultyFS(syscall.ENOSPC, func(op errorfs.Op) bool {
 		return op.Kind.ReadOrWrite() == errorfs.OpIsWrite && filepath.Base(op.Path) != proofName
 	})
 	db := openTest(t, files, Options{now: time.now})
-	if err := set(db, "key", "value"); err != nil {
-		t.Fatal(err)
+	mustSet(t, db, "key", "value")
+	must(t, db.Check())
+	wantFull := func(what string, err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "disk full") {
+			t.Errorf("%s while the disk is broken: %v", what, err)
+		}
 	}
 	files.broken.Store(true)
-	if err := set(db, "key", "lost"); !errors.Is(err, kv.ErrCommitUnknown) {
-		t.Errorf("the commit failed with %v", err)
-	}
+	wantFull("the first commit", set(db, "key", "lost"), kv.ErrCommitUnknown)
+	wantFull("Check", db.Check(), kv.ErrUnavailable)
+
 	old := beginRead(t, db)
 	for range 3 {
 		time.advance(retryInterval)
-		if err := set(db, "key", "never"); !errors.Is(err, kv.ErrUnavailable) || !errors.Is(err, syscall.EIO) {
-			t.Errorf("while the disk is broken: %v", err)
-		}
-		if _, err := get(db, "key"); !errors.Is(err, kv.ErrUnavailable) {
-			t.Errorf("while the folder could not be opened: %v", err)
-		}
+		wantFull("a write", set(db, "key", "never"), kv.ErrUnavailable)
+		wantFull("a read", errOf(get(db, "key")), kv.ErrUnavailable)
+		wantFull("Check", db.Check(), kv.ErrUnavailable)
 	}
-	if _, err := old.Get([]byte("key")).Get(); !errors.Is(err, kv.ErrUnavailable) {
-		t.Errorf("the store of the old reader is closed: %v", err)
-	}
+	wantErr(t, "the store of the old reader is closed", errOf(old.Get([]byte("key")).Get()), kv.ErrUnavailable)
 	old.Cancel()
+
 	files.broken.Store(false)
 	time.advance(retryInterval)
-	if err := set(db, "other", "value"); err != nil {
-		t.Error(err)
+	if who == "writer" {
+		mustSet(t, db, "other", "value")
 	}
 	if got, err := get(db, "key"); err != nil || (got != "value" && got != "lost") {
 		t.Errorf("got %q, %v", got, err)
 	}
+	must(t, db.Check())
+	mustClose(t, db)
+	wantErr(t, "Check of a closed store", db.Check(), kv.ErrClosed)
 }
 
 // TestOpenFails opens a folder that cannot be written to.
@@ -245,72 +254,43 @@ func TestDiskFull(t *testing.T) {
 	}
 	free(100)
 	db := openTest(t, files, Options{MinFreeSpace: 100, now: time.now})
-	for _, key := range []string{"a", "b"} {
-		if err := set(db, key, "value"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	clear := func(key string) error {
-		tx := begin(t, db)
-		tx.Clear([]byte(key))
-		_, err := tx.Commit().Get()
-		return err
-	}
-	free(99)
-	err := set(db, "c", "value")
-	if !errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err) {
-		t.Errorf("set with too little space: %v", err)
-	}
-	const want = "disk full: 99 bytes free, 100 needed"
-	if !strings.Contains(err.Error(), want) {
-		t.Errorf("the error is %q, without %q", err, want)
-	}
-	if err := clear("a"); err != nil {
-		t.Errorf("clear with too little space: %v", err)
-	}
-	// Shrinks counts, and not the sizes of what is written and removed.
-	shrink := func() error {
-		tx, err := db.Begin(t.Context(), kv.BeginOptions{Shrinks: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tx.Set([]byte("the removal of a"), []byte("is noted"))
+	run := func(o kv.BeginOptions, work func(kv.Transaction)) error {
+		tx, err := db.Begin(t.Context(), o)
+		must(t, err)
+		work(tx)
 		_, err = tx.Commit().Get()
 		return err
 	}
-	if err := shrink(); err != nil {
-		t.Errorf("a shrinking transaction with too little space: %v", err)
+	put := func(tx kv.Transaction) { tx.Set([]byte("key"), []byte("value")) }
+	grow := func() error { return run(kv.BeginOptions{}, put) }
+	// Shrinks counts, and not the sizes of what is written and removed.
+	shrink := func() error { return run(kv.BeginOptions{Shrinks: true}, put) }
+	remove := func() error {
+		return run(kv.BeginOptions{}, func(tx kv.Transaction) { tx.Clear([]byte("other")) })
 	}
-	if err := set(db, "c", "value"); !errors.Is(err, kv.ErrUnavailable) {
-		t.Errorf("set after a shrinking transaction: %v", err)
-	}
-	free(20)
-	if err := clear("b"); !errors.Is(err, kv.ErrUnavailable) {
-		t.Errorf("clear with hardly any space: %v", err)
-	}
-	if err := shrink(); !errors.Is(err, kv.ErrUnavailable) {
-		t.Errorf("a shrinking transaction with hardly any space: %v", err)
-	}
-	if value, err := get(db, "b"); value != "value" || err != nil {
-		t.Errorf("read with hardly any space: %q, %v", value, err)
-	}
-	free(200)
-	if err := set(db, "c", "value"); err != nil {
-		t.Errorf("set with enough space: %v", err)
-	}
-}
+	must(t, grow())
 
-// tableGate is a file system on which tables are made only when the gate is open.
-type tableGate struct {
-	vfs.FS
-	gate chan struct{}
-}
-
-func (g *tableGate) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if isTable(name) {
-		<-g.gate
+	for _, step := range []struct {
+		free   uint64
+		grows  bool // transactions that make the store larger are let in
+		others bool
+	}{{99, false, true}, {20, false, false}, {200, true, true}} {
+		free(step.free)
+		for name, c := range map[string]struct {
+			do      func() error
+			allowed bool
+		}{"grow": {grow, step.grows}, "shrink": {shrink, step.others}, "remove": {remove, step.others}} {
+			err := c.do()
+			if (err == nil) != c.allowed || err != nil && (!errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err)) {
+				t.Errorf("%s with %d free: %v", name, step.free, err)
+			}
+			want := fmt.Sprintf("disk full: %d bytes free, 100 needed", step.free)
+			if name == "grow" && err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("the error is %q, without %q", err, want)
+			}
+		}
+		wantValue(t, db, "key", "value")
 	}
-	return g.FS.Create(name, category)
 }
 
 // TestWaitRoom stops flushes until writers have to wait.
@@ -318,33 +298,35 @@ func TestWaitRoom(t *testing.T) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	fill := func(t *testing.T) (*DB, chan struct{}) {
-		files := &tableGate{FS: vfs.NewMem(), gate: make(chan struct{})}
+		gate := make(chan struct{})
+		files := newFaultyFS(nil, func(op errorfs.Op) bool {
+			if op.Kind == errorfs.OpCreate && isTable(op.Path) {
+				<-gate
+			}
+			return false
+		})
+		files.broken.Store(true)
 		db := openTest(t, files, Options{MemTableSize: minMemTableSize})
 		value := strings.Repeat("v", 100_000)
 		for n := 0; db.store.waitRoom(over, db.closing) == nil; n++ {
 			if n > 100*maxMemTables {
 				t.Fatal("writers never wait")
 			}
-			if err := set(db, "key", value); err != nil {
-				t.Fatal(err)
-			}
+			mustSet(t, db, "key", value)
 		}
-		return db, files.gate
+		return db, gate
 	}
+
 	t.Run("flush", func(t *testing.T) {
 		db, gate := fill(t)
-		waiting := make(chan error)
-		go func() { waiting <- set(db, "key", "value") }()
+		waiting := setLater(db)
 		close(gate)
-		if err := <-waiting; err != nil {
-			t.Error(err)
-		}
+		noError(t, <-waiting)
 	})
 	t.Run("failure", func(t *testing.T) {
 		db, gate := fill(t)
 		db.retry = time.Now().Add(time.Hour) // The folder cannot be closed yet.
-		waiting := make(chan error)
-		go func() { waiting <- set(db, "key", "value") }()
+		waiting := setLater(db)
 		db.store.disk.fail(syscall.EIO)
 		if err := <-waiting; !errors.Is(err, kv.ErrUnavailable) {
 			t.Error(err)
@@ -353,14 +335,51 @@ func TestWaitRoom(t *testing.T) {
 	})
 	t.Run("close", func(t *testing.T) {
 		db, gate := fill(t)
-		waiting := make(chan error)
-		go func() { waiting <- set(db, "key", "value") }()
+		waiting := setLater(db)
 		go close(gate)
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		mustClose(t, db)
 		if err := <-waiting; err != nil && !errors.Is(err, kv.ErrClosed) && !kv.MaybeCommitted(err) {
 			t.Error(err)
 		}
 	})
+}
+
+// setLater writes a pair in another goroutine.
+func setLater(db *DB) <-chan error {
+	result := make(chan error)
+	go func() { result <- set(db, "key", "value") }()
+	return result
+}
+
+// A compaction that begins while the folder is being opened, and fails, must not
+// keep it from being opened: Pebble waits there for its end.
+func TestCompactionFailsDuringOpen(t *testing.T) {
+	files := vfs.NewMem()
+	o := Options{Logger: quiet, FS: (&hookFS{FS: files}).onCreate(func(name string, category vfs.DiskWriteCategory) error {
+		if isTable(name) && category != categoryFlush { // a table of a compaction
+			return syscall.EIO
+		}
+		return nil
+	})}
+
+	failed := false
+	for i := 0; !failed; i++ {
+		if i == 100 {
+			t.Fatal("no compaction began during 100 opens")
+		}
+		db, err := Open(testDir, o)
+		if err != nil {
+			failed = true
+			break
+		}
+		// Each log becomes a table when it is opened again, on top of the others.
+		err = set(db, "key", fmt.Sprint(i))
+		failed = err != nil
+		_ = db.Close() // its disk may have failed
+	}
+
+	db := openTest(t, files, Options{})
+	if _, err := get(db, "key"); err != nil {
+		t.Error(err)
+	}
 }

@@ -14,14 +14,11 @@ import (
 // folderInterval is the shortest time between two checks of the folder.
 const folderInterval = 100 * time.Millisecond
 
-// errGone says that the folder, or its lock, is not the one that was opened.
-var errGone = errors.New("pebblekv: the folder was deleted or replaced while it was in use")
-
-// folder notices when the folder of a store was removed, renamed or replaced, for
+// folderGuard notices when the folder of a store was removed, renamed or replaced, for
 // example by another file system mounted over it. Open files continue to work then,
 // and whatever is written to them is lost. It checks the lock file: without that,
 // another process could use the folder too. It is safe for concurrent use.
-type folder struct {
+type folderGuard struct {
 	fs   vfs.FS
 	lock string
 	file fileID // of the lock
@@ -38,9 +35,9 @@ type fileID struct {
 	number uint64
 }
 
-// newFolder returns a folder whose lock is held.
-func newFolder(files vfs.FS, dir string, now func() time.Time) (*folder, error) {
-	f := &folder{fs: files, lock: files.PathJoin(dir, "LOCK"), now: now}
+// newFolderGuard returns a guard of a folder whose lock is held.
+func newFolderGuard(files vfs.FS, dir string, now func() time.Time) (*folderGuard, error) {
+	f := &folderGuard{fs: files, lock: files.PathJoin(dir, "LOCK"), now: now}
 	info, err := files.Stat(f.lock)
 	if err != nil {
 		return nil, fmt.Errorf("pebblekv: the lock of the folder %s: %w", dir, err)
@@ -53,18 +50,20 @@ func identify(info vfs.FileInfo) fileID { return fileID{info.DeviceID(), fileNum
 
 // check returns an error wrapping errGone if the folder is gone. It looks at most once
 // in each folderInterval, unless it must.
-func (f *folder) check(must bool) error {
+func (f *folderGuard) check(must bool) error {
 	now := f.now()
+
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if must || !now.Before(f.next) {
 		f.next = now.Add(folderInterval)
-		f.gone = f.look()
+		f.gone = f.compareLock()
 	}
 	return f.gone
 }
 
-func (f *folder) look() error {
+// compareLock compares the lock with the one that was opened.
+func (f *folderGuard) compareLock() error {
 	info, err := f.fs.Stat(f.lock)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):

@@ -28,6 +28,7 @@ func (x *gapIndex) part(r kv.Range, version uint64, last bool) kv.Range {
 	if x == nil {
 		return r
 	}
+
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if last {
@@ -36,11 +37,12 @@ func (x *gapIndex) part(r kv.Range, version uint64, last bool) kv.Range {
 	return x.gaps.first(r, version)
 }
 
-// wrote is called by the write transaction before key appears in its batch.
-func (x *gapIndex) wrote(key []byte) {
+// noteWrite is called by the write transaction before key appears in its batch.
+func (x *gapIndex) noteWrite(key []byte) {
 	if x == nil {
 		return
 	}
+
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.writing = true
@@ -48,12 +50,13 @@ func (x *gapIndex) wrote(key []byte) {
 	x.gaps.shrink(x.limit)
 }
 
-// committed is called when the write transaction was applied as version, with the
+// publishCommitted is called when the write transaction was applied as version, with the
 // gaps it found, which may be nil.
-func (x *gapIndex) committed(version, durable uint64, found *gapSet) {
+func (x *gapIndex) publishCommitted(version, durable uint64, found *gapSet) {
 	if x == nil {
 		return
 	}
+
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.writing = false
@@ -61,22 +64,24 @@ func (x *gapIndex) committed(version, durable uint64, found *gapSet) {
 	x.publish(found, version, durable)
 }
 
-// cancelled is called when the write transaction was not applied.
-func (x *gapIndex) cancelled() {
+// noteCancel is called when the write transaction was not applied.
+func (x *gapIndex) noteCancel() {
 	if x == nil {
 		return
 	}
+
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.writing = false
 }
 
-// observed is called with the gaps that a read-only transaction at version found,
+// publishRead is called with the gaps that a read-only transaction at version found,
 // which may be nil.
-func (x *gapIndex) observed(version uint64, found *gapSet) {
+func (x *gapIndex) publishRead(version uint64, found *gapSet) {
 	if x == nil || found == nil {
 		return
 	}
+
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if !x.writing && x.applied == version {
@@ -84,6 +89,7 @@ func (x *gapIndex) observed(version uint64, found *gapSet) {
 	}
 }
 
+// publish adds gaps that are empty since a version. The caller holds x.mu.
 func (x *gapIndex) publish(found *gapSet, since, durable uint64) {
 	if found == nil {
 		return
@@ -114,8 +120,8 @@ func (f *gapFinder) step(key []byte) bool {
 
 func (f *gapFinder) restart() { f.seen, f.samples = 0, f.samples[:0] }
 
-// add notes that r holds only dead keys, with some of them as samples.
-func (f *gapFinder) add(r kv.Range, samples ...[]byte) {
+// addGap notes that r holds only dead keys, with some of them as samples.
+func (f *gapFinder) addGap(r kv.Range, samples ...[]byte) {
 	if r.Empty() {
 		return
 	}
@@ -125,8 +131,8 @@ func (f *gapFinder) add(r kv.Range, samples ...[]byte) {
 	f.found.add(gap{begin: bytes.Clone(r.Begin), end: bytes.Clone(r.End)}, samples...)
 }
 
-// wrote notes that key may exist now.
-func (f *gapFinder) wrote(key []byte) {
+// noteWrite notes that key may exist now.
+func (f *gapFinder) noteWrite(key []byte) {
 	if f.found != nil {
 		f.found.trim(key)
 	}

@@ -158,6 +158,7 @@ func (s *gapSet) first(r kv.Range, version uint64) kv.Range {
 		}
 		r.Begin = g.end
 	}
+
 	s.gaps.AscendGreaterOrEqual(gap{begin: r.Begin}, func(g gap) bool {
 		if bytes.Compare(g.begin, r.End) >= 0 {
 			return false
@@ -181,6 +182,7 @@ func (s *gapSet) last(r kv.Range, version uint64) kv.Range {
 		}
 		r.End = g.begin
 	}
+
 	s.gaps.DescendLessOrEqual(gap{begin: r.End}, func(g gap) bool {
 		if bytes.Compare(g.end, r.Begin) <= 0 {
 			return false
@@ -200,8 +202,11 @@ func (s *gapSet) trim(key []byte) {
 	if !ok {
 		return
 	}
+
 	s.remove(g)
 	s.dropSample(key)
+
+	// A part with few samples is not worth it.
 	after := kv.SingleKey(key)
 	for _, part := range []gap{{g.begin, after.Begin, g.since}, {after.End, g.end, g.since}} {
 		if n, _ := s.countSamples(part, minSamples); n == minSamples {
@@ -219,6 +224,7 @@ func (s *gapSet) add(g gap, samples ...[]byte) {
 	if first, ok := s.at(begin); ok {
 		begin = first.end
 	}
+
 	for bytes.Compare(begin, g.end) < 0 {
 		hole := gap{begin, g.end, g.since}
 		next, ok := s.from(begin)
@@ -232,6 +238,7 @@ func (s *gapSet) add(g gap, samples ...[]byte) {
 			s.insert(hole)
 		}
 	}
+
 	for _, key := range samples {
 		if bytes.Compare(g.begin, key) <= 0 && bytes.Compare(key, g.end) < 0 {
 			s.addSample(key)
@@ -246,6 +253,7 @@ func (s *gapSet) join(g gap, durable uint64) {
 	if !ok {
 		g, ok = s.from(g.begin)
 	}
+
 	for ok && bytes.Compare(g.begin, end) <= 0 {
 		var next gap
 		next, ok = s.from(g.end)
@@ -254,6 +262,7 @@ func (s *gapSet) join(g gap, durable uint64) {
 			g = next
 			continue
 		}
+
 		s.remove(g)
 		s.remove(next)
 		g = gap{g.begin, next.end, since}

@@ -91,6 +91,7 @@ func TestGapIndexAgainstHistory(t *testing.T) {
 		case 3:
 			checkPart(t, h, k, rng)
 		}
+
 		checkGaps(t, h, k)
 		if k.gaps.bytes > k.limit {
 			t.Fatalf("%d bytes, limit %d", k.gaps.bytes, k.limit)
@@ -106,8 +107,8 @@ func observeRandomly(h *history, k *gapIndex, rng *rand.Rand, version uint64) {
 	r := h.run(h.keys[rng.IntN(len(h.keys))], version)
 	if h.emptyAt(r, version) {
 		var s gapFinder
-		s.add(r, bytes.Clone(r.Begin))
-		k.observed(version, s.found)
+		s.addGap(r, bytes.Clone(r.Begin))
+		k.publishRead(version, s.found)
 	}
 }
 
@@ -121,25 +122,26 @@ func writeRandomly(h *history, k *gapIndex, rng *rand.Rand) {
 		switch rng.IntN(4) {
 		case 0:
 			next[string(key)] = true
-			k.wrote(key)
-			s.wrote(key)
+			k.noteWrite(key)
+			s.noteWrite(key)
 		case 1:
 			delete(next, string(key))
 		case 2:
 			if r := h.run(key, h.newest()); h.emptyAt(r, h.newest()) {
-				s.add(r, bytes.Clone(r.Begin), bytes.Clone(key))
+				s.addGap(r, bytes.Clone(r.Begin), bytes.Clone(key))
 			}
 		case 3: // Somebody reads meanwhile.
 			observeRandomly(h, k, rng, h.newest()-1)
 		}
 	}
+
 	if rng.IntN(4) == 0 {
 		h.versions = h.versions[:h.newest()]
-		k.cancelled()
+		k.noteCancel()
 		return
 	}
 	lag := min(h.newest(), uint64(rng.IntN(3)))
-	k.committed(h.newest(), h.newest()-lag, s.found)
+	k.publishCommitted(h.newest(), h.newest()-lag, s.found)
 }
 
 func checkPart(t *testing.T, h *history, k *gapIndex, rng *rand.Rand) {
@@ -172,6 +174,7 @@ func checkGaps(t *testing.T, h *history, k *gapIndex) {
 		}
 		return true
 	})
+
 	k.gaps.samples.Ascend(func(key []byte) bool {
 		size += len(key) + sampleOverhead
 		if _, ok := k.gaps.at(key); !ok {
@@ -192,9 +195,10 @@ func TestLaggingReader(t *testing.T) {
 	popped := [][]byte{[]byte("a"), []byte("d"), []byte("g"), []byte("k"), []byte("p")}
 	for i, key := range popped[1:] {
 		var s gapFinder
-		s.add(kv.Range{Begin: popped[0], End: key}, key)
+		s.addGap(kv.Range{Begin: popped[0], End: key}, key)
 		version := uint64(i + 1)
-		k.committed(version, version-1, s.found)
+		k.publishCommitted(version, version-1, s.found)
+
 		if got := k.part(all, version, false); !bytes.Equal(got.Begin, key) {
 			t.Errorf("a reader at version %d begins at %s, not at %s", version, got.Begin, key)
 		}
@@ -202,6 +206,7 @@ func TestLaggingReader(t *testing.T) {
 			t.Errorf("a reader one version behind %d begins at %s, not at %s", version, got.Begin, popped[i])
 		}
 	}
+
 	if n := k.gaps.gaps.Len(); n != 2 {
 		t.Errorf("%d gaps, not one for the durable versions and one for the last", n)
 	}
@@ -220,12 +225,14 @@ func TestReadsWithGaps(t *testing.T) {
 			changeRandomly(tx, mine, rng)
 			compareRandomRange(t, tx, mine, rng)
 		}
+
 		if rng.IntN(4) == 0 {
 			tx.Cancel()
 		} else {
 			mustCommit(t, tx)
 			model = mine
 		}
+
 		read := beginRead(t, db)
 		compareRandomRange(t, read, model, rng)
 		read.Cancel()
@@ -247,6 +254,7 @@ func changeRandomly(tx kv.Transaction, model map[string]string, rng *rand.Rand) 
 	if kind == 0 {
 		to = from + 1
 	}
+
 	for i := from; i < to; i++ {
 		key := manyKey(i)
 		if kind <= 1 {
@@ -270,6 +278,7 @@ func compareRandomRange(t *testing.T, reader kv.Reader, model map[string]string,
 	i, j := rng.IntN(manyKeys), rng.IntN(manyKeys+1)
 	r := kv.Range{Begin: manyKey(min(i, j)), End: manyKey(max(i, j))}
 	o := kv.RangeOptions{Limit: rng.IntN(3) * rng.IntN(100), Reverse: rng.IntN(2) == 0}
+
 	var want []string
 	for _, key := range slices.Sorted(maps.Keys(model)) {
 		if key >= string(r.Begin) && key < string(r.End) {
@@ -282,10 +291,9 @@ func compareRandomRange(t *testing.T, reader kv.Reader, model map[string]string,
 	if o.Limit > 0 && len(want) > o.Limit {
 		want = want[:o.Limit]
 	}
+
 	pairs, err := reader.GetRange(r, o).Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got []string
 	for _, pair := range pairs {
 		got = append(got, string(pair.Key)+"="+string(pair.Value))
@@ -309,9 +317,11 @@ func TestGapsOfRefilledQueue(t *testing.T) {
 			}
 			mustCommit(t, tx)
 		}
+
 		if n := db.store.gapIndex.gaps.gaps.Len(); n > items/20 {
 			t.Fatalf("%d gaps between %d items in round %d", n, items, round)
 		}
+
 		for range items / batch {
 			tx := begin(t, db)
 			pairs, err := tx.GetRange(whole, kv.RangeOptions{Limit: batch}).Get()

@@ -3,7 +3,6 @@ package pebblekv
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -55,22 +54,22 @@ func newPowerCuts(files *crashfs.FS, every int64) *powerCuts {
 // it.
 func (p *powerCuts) life(t *testing.T, steps int64) {
 	t.Helper()
-	db, err := Open(testDir, Options{FS: p.FS, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db, err := openQuiet(p.FS)
+	must(t, err)
 	for range steps {
-		if err := set(db, "count", fmt.Sprintf("%06d", p.acked.Load()+1)); err != nil {
-			t.Fatal(err)
-		}
+		mustSet(t, db, "count", fmt.Sprintf("%06d", p.acked.Load()+1))
 		p.acked.Add(1)
-		if err := db.store.pdb.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.store.pdb.Flush())
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
+}
+
+// pictures is life with pictures.
+func (p *powerCuts) pictures(t *testing.T, steps int64) {
+	t.Helper()
+	p.on.Store(true)
+	defer p.on.Store(false)
+	p.life(t, steps)
 }
 
 // Wherever the power is cut while manifests begin, grow and take each other's place,
@@ -78,19 +77,17 @@ func (p *powerCuts) life(t *testing.T, steps int64) {
 func TestPowerCutOfManifest(t *testing.T) {
 	files := crashfs.New()
 	p := newPowerCuts(files, int64(race.Times(1, 3)))
-	p.on.Store(true)
 	for range 2 {
-		p.life(t, 2)
+		p.pictures(t, 2)
 	}
-	p.on.Store(false)
+
 	second := 0
 	for i, cut := range p.cuts {
 		again := newPowerCuts(cut.files, 30)
 		again.acked.Store(cut.acked)
 		again.ops.Store(int64(i)) // other places each time
-		again.on.Store(true)
-		again.life(t, 0)
-		again.on.Store(false)
+		again.pictures(t, 0)
+
 		wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d", i))
 		for j, cut := range again.cuts {
 			wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d, and again %d", i, j))
@@ -106,17 +103,12 @@ func TestKilledWhileOpening(t *testing.T) {
 	p := newPowerCuts(files, 1)
 	p.kept = 100
 	for range 3 {
-		p.on.Store(true)
-		p.life(t, 0)
-		p.on.Store(false)
+		p.pictures(t, 0)
 		db := openTest(t, files, Options{})
-		if err := set(db, "count", fmt.Sprintf("%06d", p.acked.Add(1))); err != nil { // stays in the log
-			t.Fatal(err)
-		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		mustSet(t, db, "count", fmt.Sprintf("%06d", p.acked.Add(1))) // stays in the log
+		mustClose(t, db)
 	}
+
 	for i, cut := range p.cuts {
 		if cut.acked > 0 {
 			wantCount(t, cut.files, cut.acked, fmt.Sprintf("killed at %d", i))
@@ -135,6 +127,7 @@ func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
 	p := newPowerCuts(files, 1)
 	p.life(t, 2)
 	path, _ := manifest(t, files)
+
 	failing := errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Path != testDir || op.Kind != errorfs.OpFileSync {
 			return nil
@@ -144,17 +137,17 @@ func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
 		}
 		return nil
 	}))
-	if db, err := Open(testDir, Options{FS: failing, Logger: slog.New(slog.DiscardHandler)}); err == nil {
+
+	if db, err := openQuiet(failing); err == nil {
 		_ = db.Close()
 		t.Fatal("it was opened though the folder was not synced")
 	}
 	if now, _ := manifest(t, files); now == path {
 		t.Fatal("the marker still names the old manifest")
 	}
+
 	wantCount(t, files.CrashClone(vfs.CrashCloneCfg{}), p.acked.Load(), "without a start in between")
-	p.on.Store(true)
-	p.life(t, 1)
-	p.on.Store(false)
+	p.pictures(t, 1)
 	for i, cut := range p.cuts {
 		wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d after that", i))
 	}
@@ -162,7 +155,7 @@ func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
 
 func wantCount(t *testing.T, files vfs.FS, least int64, when string) {
 	t.Helper()
-	db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)})
+	db, err := openQuiet(files)
 	if err != nil {
 		t.Errorf("%s: %v", when, err)
 		return

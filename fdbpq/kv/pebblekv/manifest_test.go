@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,11 +23,10 @@ func (s *damagedStore) flushed(tables int) {
 	s.t.Helper()
 	for range tables {
 		s.write(2)
-		if err := s.db.store.pdb.Flush(); err != nil {
-			s.t.Fatal(err)
-		}
+		must(s.t, s.db.store.pdb.Flush())
 	}
-	inTables := s.db.store.synced.Load()
+
+	inTables := s.db.store.syncer.synced.Load()
 	s.write(2)
 	want := commitNumbers{newest: inTables + 2, inTables: inTables}
 	for s.t.Context().Err() == nil {
@@ -46,9 +45,7 @@ func manifest(t *testing.T, files rawFiles) (path string, content []byte) {
 		t.Fatal(store, err)
 	}
 	content, err = files.UnsafeGetFileDataBuffer(store.ManifestFilename)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return store.ManifestFilename, bytes.Clone(content)
 }
 
@@ -64,18 +61,25 @@ func records(t *testing.T, content []byte) (begins []int64) {
 		if err == nil {
 			_, err = io.Copy(io.Discard, next)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		begins = append(begins, at)
 	}
 }
 
+// marker returns the path of the file that names the manifest in force.
+func marker(t *testing.T, files vfs.FS) string {
+	t.Helper()
+	names := list(t, files)
+	i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "marker.manifest.") })
+	if i < 0 {
+		t.Fatal("no marker")
+	}
+	return files.PathJoin(testDir, names[i])
+}
+
 func remove(t *testing.T, files vfs.FS, path string) {
 	t.Helper()
-	if err := files.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, files.Remove(path))
 }
 
 func writeFile(t *testing.T, files vfs.FS, path string, content []byte) {
@@ -85,9 +89,7 @@ func writeFile(t *testing.T, files vfs.FS, path string, content []byte) {
 		_, err = f.Write(bytes.Clone(content)) // which the file system may change
 		err = errors.Join(err, f.Sync(), f.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // Wherever the manifest is damaged or cut off, the store is not opened, unless nothing is
@@ -100,15 +102,13 @@ func TestDamagedManifest(t *testing.T) {
 	spoil := func(content []byte, what string) {
 		files := s.killed()
 		writeFile(t, files, path, content)
-		db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)})
+		db, err := openQuiet(files)
 		if err != nil {
 			wantRefusal(t, err, what)
 			return
 		}
 		opened++
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		mustClose(t, db)
 		s.whole(files, what)
 	}
 	step := race.Times(1, 7)
@@ -155,28 +155,13 @@ func TestOldManifest(t *testing.T) {
 	writeFile(t, files, oldPath, oldContent)
 	refused(t, files, "the same manifest, as it was")
 
-	if err := s.db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, s.db)
 	s.db = openTest(t, s.files, Options{})
 	s.flushed(2)
-	marker := func(files vfs.FS) string {
-		names, err := files.List(testDir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range names {
-			if strings.HasPrefix(name, "marker.manifest.") {
-				return files.PathJoin(testDir, name)
-			}
-		}
-		t.Fatal("no marker")
-		return ""
-	}
 	files = s.killed()
 	path, _ := manifest(t, files)
-	remove(t, files, marker(files))
-	writeFile(t, files, marker(old), nil)
+	remove(t, files, marker(t, files))
+	writeFile(t, files, marker(t, old), nil)
 	writeFile(t, files, oldPath, oldContent)
 	refused(t, files, "the manifest before and its marker")
 

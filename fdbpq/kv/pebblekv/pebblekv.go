@@ -62,7 +62,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -73,25 +72,12 @@ import (
 // DB is a store in a folder. It implements kv.Database and is safe for
 // concurrent use.
 type DB struct {
-	dir     string
-	system  bool // the folder is in the file system of the operating system
-	options Options
-	lock    *pebble.Lock
-	folder  *folder
-	damage  damage
-	space   *space // nil if nothing is kept free
+	opener
+	system bool // the folder is in the file system of the operating system
 
-	writer  chan struct{} // full while there is a write transaction
 	closing chan struct{} // closed by Close
 	close   sync.Once
 	closed  error // what Close returns
-
-	retry time.Time // when to try to reopen the folder; belongs to the writer
-	turns int64     // one for each transaction, and for each whose writes are lost; belongs to the writer
-
-	mu    sync.Mutex
-	store *store // nil while the folder cannot be reopened
-	down  error  // why store is nil
 }
 
 var _ kv.Database = (*DB)(nil)
@@ -100,23 +86,23 @@ var _ kv.Database = (*DB)(nil)
 var ErrInUse = errors.New("is in use by another process")
 
 // Open opens the store in the folder dir, which it creates if necessary. It fails if
-// dir is in use by a DB of this or another process, or holds other files and no store. In the file system of the
-// operating system it revokes the permissions of everybody but the owner on dir and
-// its files, if it may.
+// dir is in use by a DB of this or another process, or holds other files and no store. In
+// the file system of the operating system it revokes the permissions of everybody but the
+// owner on dir and its files, if it may.
 func Open(dir string, o Options) (*DB, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	if abs, err := filepath.Abs(dir); err == nil {
-		if err := checkFinished(abs); err != nil {
+		if err := refuseUnfinished(abs); err != nil {
 			return nil, err
 		}
 	}
-	return open(dir, o)
+	return openDB(dir, o)
 }
 
-// open is Open with valid options, also for a folder in an unfinished backup.
-func open(dir string, o Options) (*DB, error) {
+// openDB is Open with valid options, also for a folder in an unfinished backup.
+func openDB(dir string, o Options) (*DB, error) {
 	system := o.FS == nil
 	if system {
 		// The lock is by name.
@@ -126,8 +112,9 @@ func open(dir string, o Options) (*DB, error) {
 		}
 		dir = abs
 	}
+
 	o = o.withDefaults()
-	if err := checkFolder(o.FS, dir); err != nil {
+	if err := refuseForeign(o.FS, dir); err != nil {
 		return nil, err
 	}
 	lock, err := lockFolder(dir, o.FS)
@@ -137,23 +124,25 @@ func open(dir string, o Options) (*DB, error) {
 	if system {
 		tighten(dir, os.Chmod, o.Logger)
 	}
+
 	db := &DB{
-		dir:     dir,
+		opener: opener{
+			dir:     dir,
+			options: o,
+			lock:    lock,
+			damage:  damage{logger: o.Logger},
+			writer:  newWriterSlot(),
+		},
 		system:  system,
-		options: o,
-		lock:    lock,
-		damage:  damage{logger: o.Logger},
-		writer:  make(chan struct{}, 1),
 		closing: make(chan struct{}),
 	}
-	if db.folder, err = newFolder(o.FS, dir, o.now); err != nil {
+	if o.MinFreeSpace > 0 {
+		db.space = &spaceGuard{fs: o.FS, dir: dir, min: uint64(o.MinFreeSpace), now: o.now}
+	}
+	if db.folder, err = newFolderGuard(o.FS, dir, o.now); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	if o.MinFreeSpace > 0 {
-		db.space = &space{fs: o.FS, dir: dir, min: uint64(o.MinFreeSpace), now: o.now}
-	}
-	db.store, err = db.openStore()
-	if err != nil {
+	if db.store, err = db.opener.openFresh(); err != nil {
 		return nil, errors.Join(fmt.Errorf("pebblekv: open the store in %s: %w", dir, err), lock.Close())
 	}
 	return db, nil
@@ -178,80 +167,77 @@ func (db *DB) Traits() kv.Traits { return kv.Traits{Pipelines: true, Serial: tru
 
 // Begin implements kv.Database. A blind transaction is like any other here.
 func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	if err := db.usable(ctx); err != nil {
+	if err := db.checkOpen(ctx); err != nil {
 		return nil, err
 	}
-	select {
-	case db.writer <- struct{}{}:
-	case <-db.closing:
-		return nil, kv.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := db.writer.acquire(ctx, db.closing); err != nil {
+		return nil, err
 	}
-	tx, err := db.begin(ctx, o)
+	tx, err := db.beginWriter(ctx, o)
 	if err != nil {
-		<-db.writer
+		db.writer.release()
 		return nil, err
 	}
 	return tx, nil
 }
 
-// begin is Begin with db.writer held.
-func (db *DB) begin(ctx context.Context, o kv.BeginOptions) (*transaction, error) {
-	if err := db.usable(ctx); err != nil {
+// beginWriter is Begin with the writer slot held.
+func (db *DB) beginWriter(ctx context.Context, o kv.BeginOptions) (*transaction, error) {
+	if err := db.checkOpen(ctx); err != nil {
 		return nil, err
 	}
-	if err := db.present(false); err != nil {
+	if err := db.checkFolder(false); err != nil {
 		return nil, err
 	}
-	s, err := db.healthy()
+
+	s, err := db.repaired()
 	if err != nil {
 		return nil, err
 	}
 	if err := s.waitRoom(ctx, db.closing); err != nil {
 		return nil, err
 	}
-	return newTransaction(ctx, db, s, o)
+	return newTransaction(ctx, o, s, db.writer, db.space)
 }
 
 // BeginRead implements kv.Database.
 func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
-	if err := db.usable(ctx); err != nil {
+	if err := db.checkOpen(ctx); err != nil {
 		return nil, err
 	}
-	if err := db.present(false); err != nil {
+	if err := db.checkFolder(false); err != nil {
 		return nil, err
 	}
+
 	s, err := db.current()
 	if err != nil {
-		s, err = db.reopen(ctx, err)
+		s, err = db.reopenForReader(ctx, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	tx := &readTransaction{ctx: ctx, store: s}
-	if err := s.beginRead(tx); err != nil {
+	tx, err := newReadTransaction(ctx, s)
+	if err != nil {
 		return nil, err
 	}
 	return tx, nil
 }
 
-// reopen lets a reader try to reopen the folder, which could not be opened because of
-// down. Writers try too, but there may be none.
-func (db *DB) reopen(ctx context.Context, down error) (*store, error) {
-	select {
-	case db.writer <- struct{}{}:
-	default:
+// reopenForReader lets a reader try to reopen the folder, which could not be opened because
+// of down. Writers try too, but there may be none.
+func (db *DB) reopenForReader(ctx context.Context, down error) (*openedStore, error) {
+	if !db.writer.tryAcquire() {
 		return nil, down // a writer is about to try, or the store is being closed
 	}
-	defer func() { <-db.writer }()
-	if err := db.usable(ctx); err != nil {
+	defer db.writer.release()
+	if err := db.checkOpen(ctx); err != nil {
 		return nil, err
 	}
-	return db.healthy()
+	return db.repaired()
 }
 
-func (db *DB) usable(ctx context.Context) error {
+// checkOpen returns kv.ErrClosed once Close was called, and the error of ctx if it ended.
+func (db *DB) checkOpen(ctx context.Context) error {
 	select {
 	case <-db.closing:
 		return kv.ErrClosed
@@ -260,51 +246,18 @@ func (db *DB) usable(ctx context.Context) error {
 	}
 }
 
-// present returns an error wrapping kv.ErrUnavailable if the folder is gone. Then
-// nothing more is written, not even to a folder that took its place.
-func (db *DB) present(must bool) error {
-	gone := db.folder.check(must)
-	if gone == nil {
-		return nil
-	}
-	if s, err := db.current(); err == nil {
-		s.disk.fail(gone)
-	}
-	return failure(gone)
-}
-
 // Check implements kv.Database.
 func (db *DB) Check() error {
-	if err := db.usable(context.Background()); err != nil {
+	if err := db.checkOpen(context.Background()); err != nil {
 		return err
 	}
-	if err := db.present(true); err != nil {
+	if err := db.checkFolder(true); err != nil {
 		return err
 	}
-	s, err := db.current()
-	if err == nil {
-		err = s.err()
-	}
-	if err != nil {
+	if _, err := db.healthy(); err != nil {
 		return err
 	}
 	return db.damage.err()
-}
-
-// current returns the store, whether or not its disk has failed.
-func (db *DB) current() (*store, error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if db.store == nil {
-		return nil, db.down
-	}
-	return db.store, nil
-}
-
-func (db *DB) setCurrent(s *store, down error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	db.store, db.down = s, down
 }
 
 // Close implements kv.Database. It waits until the commits in progress are durable.
@@ -315,17 +268,19 @@ func (db *DB) Close() error {
 		if s, err := db.current(); err == nil {
 			s.abortAll(kv.ErrClosed)
 		}
+
 		// From here on nobody begins one, or reopens the folder.
-		db.writer <- struct{}{}
+		_ = db.writer.acquire(context.Background(), nil) // It waits as long as it takes.
+		defer db.writer.release()
 		var err error
 		if s, down := db.current(); down == nil {
 			err = s.close(kv.ErrClosed)
 		}
 		db.setCurrent(nil, kv.ErrClosed)
+
 		if err = errors.Join(err, db.lock.Close()); err != nil {
 			db.closed = fmt.Errorf("pebblekv: close the store in %s: %w", db.dir, err)
 		}
-		<-db.writer
 	})
 	return db.closed
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 func hold(dir string) error {
-	db, err := Open(dir, Options{Logger: slog.New(slog.DiscardHandler)})
+	db, err := Open(dir, Options{Logger: quiet})
 	if err != nil {
 		return err
 	}
@@ -52,10 +51,8 @@ func TestConformance(t *testing.T) {
 				Store: func(t *testing.T) func() kv.Database {
 					dir := t.TempDir()
 					return func() kv.Database {
-						db, err := Open(dir, Options{Logger: slog.New(slog.DiscardHandler), noGapIndex: noGapIndex})
-						if err != nil {
-							t.Fatal(err)
-						}
+						db, err := Open(dir, Options{Logger: quiet, noGapIndex: noGapIndex})
+						must(t, err)
 						return db
 					}
 				},
@@ -83,11 +80,10 @@ func TestValidate(t *testing.T) {
 // TestExclusive opens a folder twice, in this process and in another.
 func TestExclusive(t *testing.T) {
 	dir := t.TempDir()
-	quiet := Options{Logger: slog.New(slog.DiscardHandler)}
 	inUse := func() {
 		t.Helper()
 		for _, name := range []string{dir, filepath.Join(dir, "..", filepath.Base(dir))} {
-			db, err := Open(name, quiet)
+			db, err := Open(name, Options{Logger: quiet})
 			if err == nil {
 				_ = db.Close()
 				t.Fatal("it was opened twice")
@@ -97,42 +93,24 @@ func TestExclusive(t *testing.T) {
 			}
 		}
 	}
-	db, err := Open(dir, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := openTestDir(t, dir, Options{})
 	inUse()
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
 
 	other := exec.Command(os.Args[0])
 	other.Env = append(os.Environ(), holdEnv+"="+dir)
 	other.Stderr = os.Stderr
 	input, err := other.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	output, err := other.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, other.Start())
 	if line, err := bufio.NewReader(output).ReadString('\n'); line != "held\n" {
 		t.Errorf("the other process said %q, %v", line, err)
 	}
 	inUse()
-	if err := errors.Join(input.Close(), other.Wait()); err != nil {
-		t.Fatal(err)
-	}
-	if db, err = Open(dir, quiet); err != nil {
-		t.Fatalf("when the other process has ended: %v", err)
-	}
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, errors.Join(input.Close(), other.Wait()))
+	openTestDir(t, dir, Options{})
 }
 
 // TestForgottenTransaction lets a transaction end with its context only.
@@ -140,21 +118,16 @@ func TestForgottenTransaction(t *testing.T) {
 	db := openTest(t, vfs.NewMem(), Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	forgotten, err := db.Begin(ctx, kv.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	forgotten.Set([]byte("key"), []byte("value"))
 	cancel()
+
 	begin(t, db).Cancel() // It does not wait forever.
-	if _, err := forgotten.Get([]byte("key")).Get(); !errors.Is(err, context.Canceled) {
-		t.Errorf("Get: %v", err)
-	}
+	wantErr(t, "Get", errOf(forgotten.Get([]byte("key")).Get()), context.Canceled)
 	if _, err := forgotten.Commit().Get(); !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
 		t.Errorf("Commit: %v", err)
 	}
-	if value, err := get(db, "key"); value != "" || err != nil {
-		t.Errorf("it was written: %q, %v", value, err)
-	}
+	wantValue(t, db, "key", "")
 }
 
 // TestUnwaitedCommit does not wait for the future of a commit.
@@ -164,51 +137,22 @@ func TestUnwaitedCommit(t *testing.T) {
 	tx := begin(t, db)
 	tx.Set([]byte("key"), []byte("value"))
 	future := tx.Commit()
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
 	if _, err := future.Get(); err != nil {
 		t.Errorf("its future, after Close: %v", err)
 	}
-	if value, err := get(openTest(t, files, Options{}), "key"); value != "value" || err != nil {
-		t.Errorf("after Close: %q, %v", value, err)
-	}
-}
-
-// syncGate is a file system whose log syncs wait.
-type syncGate struct {
-	vfs.FS
-	gate chan struct{} // a sync takes one element, unless it is closed
-}
-
-func (g *syncGate) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := g.FS.Create(name, category)
-	if err != nil || filepath.Ext(name) != ".log" {
-		return f, err
-	}
-	return &gatedFile{f, g.gate}, nil
-}
-
-type gatedFile struct {
-	vfs.File
-	gate chan struct{}
-}
-
-func (f *gatedFile) SyncData() error {
-	<-f.gate
-	return f.File.SyncData()
+	wantValue(t, openTest(t, files, Options{}), "key", "value")
 }
 
 // TestPipeline holds the syncs back: the next writer sees what was committed,
 // readers do not, and nothing is reported to be durable.
 func TestPipeline(t *testing.T) {
-	files := &syncGate{FS: vfs.NewMem(), gate: make(chan struct{})}
+	files, _, release := newHeldFS()
 	db := openTest(t, files, Options{})
+	files.broken.Store(true)
 	ctx, cancel := context.WithCancel(context.Background())
 	tx, err := db.Begin(ctx, kv.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tx.Set([]byte("key"), []byte("value"))
 	written := tx.Commit()
 
@@ -216,26 +160,22 @@ func TestPipeline(t *testing.T) {
 	if value, err := next.Get([]byte("key")).Get(); string(value) != "value" || err != nil {
 		t.Errorf("the next writer sees %q, %v", value, err)
 	}
-	if value, err := get(db, "key"); value != "" || err != nil {
-		t.Errorf("a reader sees %q, %v", value, err)
-	}
+	wantValue(t, db, "key", "")
 	cancel()
 	if _, err := written.Get(); !kv.MaybeCommitted(err) || !errors.Is(err, context.Canceled) {
 		t.Errorf("whose context ended while it was synced: %v", err)
 	}
-	read := next.Commit().(*commit)
+	read := next.Commit().(*pendingCommit)
 	select {
 	case <-read.done:
 		t.Error("what was read is not durable yet")
 	default:
 	}
-	close(files.gate)
+	close(release)
 	if _, err := read.Get(); err != nil {
 		t.Error(err)
 	}
-	if value, err := get(db, "key"); value != "value" || err != nil {
-		t.Errorf("a reader sees %q, %v", value, err)
-	}
+	wantValue(t, db, "key", "value")
 	if _, err := written.Get(); !kv.MaybeCommitted(err) {
 		t.Errorf("a future changed its mind: %v", err)
 	}

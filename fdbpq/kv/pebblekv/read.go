@@ -13,10 +13,10 @@ import (
 // readTransaction implements kv.ReadTransaction.
 type readTransaction struct {
 	ctx   context.Context
-	store *store
-	view  *view
+	store *openedStore
 
 	mu     sync.Mutex
+	view   *view
 	ended  error            // nil while it is open
 	iter   *pebble.Iterator // nil before the first read
 	copies arena
@@ -24,6 +24,19 @@ type readTransaction struct {
 }
 
 var _ kv.ReadTransaction = (*readTransaction)(nil)
+
+func newReadTransaction(ctx context.Context, s *openedStore) (*readTransaction, error) {
+	tx := &readTransaction{ctx: ctx, store: s}
+	// The store may abort it as soon as it is registered.
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	view, err := s.registerReader(tx)
+	if err != nil {
+		return nil, err
+	}
+	tx.view = view
+	return tx, nil
+}
 
 // Get implements kv.Reader.
 func (tx *readTransaction) Get(key []byte) kv.Future[[]byte] {
@@ -36,8 +49,9 @@ func (tx *readTransaction) get(key []byte) ([]byte, error) {
 	if err := tx.prepare(); err != nil {
 		return nil, err
 	}
-	limit := append(bytes.Clone(key), 0)
+
 	// The limit keeps it from searching for the next key if this one is gone.
+	limit := append(bytes.Clone(key), 0)
 	if tx.iter.SeekGEWithLimit(key, limit) != pebble.IterValid || !bytes.Equal(tx.iter.Key(), key) {
 		return nil, tx.store.readError(tx.iter.Error())
 	}
@@ -75,7 +89,9 @@ func (tx *readTransaction) prepare() error {
 	if tx.iter != nil {
 		return nil
 	}
-	iter, err := tx.view.iter.Clone(pebble.CloneOptions{IterOptions: &pebble.IterOptions{SkipPoint: tx.finder.step}})
+
+	o := pebble.CloneOptions{IterOptions: &pebble.IterOptions{SkipPoint: tx.finder.step}}
+	iter, err := tx.view.iter.Clone(o)
 	if err != nil {
 		return tx.store.readError(err)
 	}
@@ -92,11 +108,12 @@ func (tx *readTransaction) abort(reason error) {
 	if tx.ended != nil {
 		return
 	}
+
 	tx.ended = reason
 	if tx.iter != nil {
 		_ = tx.iter.Close() // Its errors were returned by the reads.
 	}
-	tx.store.gapIndex.observed(tx.view.version, tx.finder.found)
+	tx.store.gapIndex.publishRead(tx.view.version, tx.finder.found)
 	tx.view.unref()
-	tx.store.end(tx)
+	tx.store.unregister(tx)
 }

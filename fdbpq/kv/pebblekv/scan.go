@@ -11,7 +11,7 @@ import (
 // scan is one range read.
 type scan struct {
 	iter    *pebble.Iterator
-	store   *store
+	store   *openedStore
 	version uint64 // for the gap index
 	finder  *gapFinder
 	copies  *arena
@@ -30,6 +30,7 @@ const maxAhead = 64
 func (s *scan) read() ([]kv.KeyValue, error) {
 	s.finder.restart()
 	for r := s.whole; !r.Empty(); {
+		// Read up to the next gap.
 		part := s.store.gapIndex.part(r, s.version, s.options.Reverse)
 		if len(part.Begin) != len(r.Begin) || len(part.End) != len(r.End) {
 			s.crossed = true
@@ -40,12 +41,14 @@ func (s *scan) read() ([]kv.KeyValue, error) {
 		if full, err := s.readPart(part); full || err != nil {
 			return s.pairs, err
 		}
+
 		if s.options.Reverse {
 			r.End = part.Begin
 		} else {
 			r.Begin = part.End
 		}
 	}
+
 	s.noteGap(nil)
 	return s.pairs, nil
 }
@@ -53,21 +56,24 @@ func (s *scan) read() ([]kv.KeyValue, error) {
 // readPart reads r, which is not empty and may contain any number of dead keys. full
 // says that a limit was reached.
 func (s *scan) readPart(r kv.Range) (full bool, err error) {
-	for state := s.seek(r); state == pebble.IterValid && s.inside(r); state = s.step(r) {
+	for state := s.seek(r); state == pebble.IterValid && s.inside(r); state = s.next(r) {
 		value, err := s.iter.ValueAndErr()
 		if err != nil {
 			return false, s.store.readError(err)
 		}
+
 		if s.pairs == nil && s.options.Limit > 0 {
 			s.pairs = make([]kv.KeyValue, 0, min(s.options.Limit, maxAhead))
 		}
 		key := s.copies.clone(s.iter.Key())
 		s.pairs = append(s.pairs, kv.KeyValue{Key: key, Value: s.copies.clone(value)})
+		s.size += len(value)
+
 		s.finder.seen-- // It is alive.
 		s.noteGap(key)
 		s.finder.restart()
 		s.last, s.crossed = key, false
-		s.size += len(value)
+
 		if len(s.pairs) == s.options.Limit || s.options.Bytes > 0 && s.size >= s.options.Bytes {
 			return true, nil
 		}
@@ -81,6 +87,7 @@ func (s *scan) noteGap(key []byte) {
 	if s.store.gapIndex == nil || (len(s.finder.samples) == 0 && (!s.crossed || s.finder.seen <= 0)) {
 		return
 	}
+
 	r := s.whole
 	below, above := s.last, key
 	if s.options.Reverse {
@@ -92,7 +99,7 @@ func (s *scan) noteGap(key []byte) {
 	if above != nil {
 		r.End = above
 	}
-	s.finder.add(r, s.finder.samples...)
+	s.finder.addGap(r, s.finder.samples...)
 }
 
 func (s *scan) seek(r kv.Range) pebble.IterValidityState {
@@ -108,7 +115,7 @@ func (s *scan) seek(r kv.Range) pebble.IterValidityState {
 	return s.iter.SeekGEWithLimit(r.Begin, r.End)
 }
 
-func (s *scan) step(r kv.Range) pebble.IterValidityState {
+func (s *scan) next(r kv.Range) pebble.IterValidityState {
 	if s.options.Reverse {
 		return s.iter.PrevWithLimit(r.Begin)
 	}
@@ -121,33 +128,4 @@ func (s *scan) inside(r kv.Range) bool {
 		return bytes.Compare(s.iter.Key(), r.Begin) >= 0
 	}
 	return bytes.Compare(s.iter.Key(), r.End) < 0
-}
-
-// arena copies many small slices with few allocations. The copies belong to whoever
-// gets them.
-type arena struct{ free []byte }
-
-const (
-	arenaBlock = 4 << 10 // bytes
-	// arenaShare: a slice larger than one arenaShare'th of a block gets its own
-	// memory, so that little is wasted at the end of a block.
-	arenaShare = 8
-)
-
-// clone returns a copy of b, which is never nil.
-func (a *arena) clone(b []byte) []byte {
-	n := len(b)
-	if n == 0 {
-		return []byte{}
-	}
-	if n > arenaBlock/arenaShare {
-		return bytes.Clone(b)
-	}
-	if n > len(a.free) {
-		a.free = make([]byte, arenaBlock)
-	}
-	c := a.free[:n:n]
-	a.free = a.free[n:]
-	copy(c, b)
-	return c
 }

@@ -19,13 +19,14 @@ const (
 	shrinkDivisor = 4
 )
 
-// space keeps part of the disk free, so that the store refuses a write before the
+// spaceGuard keeps part of the disk free, so that the store refuses a write before the
 // disk does. It is safe for concurrent use.
-type space struct {
-	fs   vfs.FS
-	dir  string
-	min  uint64 // bytes to keep free
-	now  func() time.Time
+type spaceGuard struct {
+	fs  vfs.FS
+	dir string
+	min uint64 // bytes to keep free
+	now func() time.Time
+
 	mu   sync.Mutex
 	next time.Time // when to query again
 	free uint64
@@ -34,7 +35,7 @@ type space struct {
 
 // check returns an error wrapping kv.ErrUnavailable if there is too little free space
 // for a transaction that makes the store larger, or for one that does not.
-func (s *space) check(grows bool) error {
+func (s *spaceGuard) check(grows bool) error {
 	if s == nil {
 		return nil
 	}
@@ -42,7 +43,8 @@ func (s *space) check(grows bool) error {
 	if !grows {
 		need /= shrinkDivisor
 	}
-	free, err := s.look()
+
+	free, err := s.query()
 	if err != nil {
 		return nil // Some file systems do not tell. A full disk will.
 	}
@@ -52,7 +54,8 @@ func (s *space) check(grows bool) error {
 	return nil
 }
 
-func (s *space) look() (free uint64, err error) {
+// query returns the free space, as it was up to a spaceInterval ago.
+func (s *spaceGuard) query() (free uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := s.now(); !now.Before(s.next) {

@@ -3,6 +3,8 @@ package pebblekv
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 
@@ -11,28 +13,23 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// store is one opening of the folder. After a disk failure the DB opens the folder
+// openedStore is one opening of the folder. After a disk failure the DB opens the folder
 // again, as a new store.
-type store struct {
-	disk     *disk
+type openedStore struct {
+	disk     *diskFS
 	pdb      *pebble.DB
+	syncer   *syncer // not started until the folder is open
 	gapIndex *gapIndex
 
-	folder *folder // of the DB
+	folder *folderGuard // of the DB
 	damage *damage
 
-	// These belong to whoever holds DB.writer.
+	// These belong to whoever holds the writer slot.
 	applied     uint64 // number of the newest commit, which is the version
 	counters    counterCache
 	spareWrites []write
 
-	synced atomic.Uint64 // version that is durable
-	mark   *commitMark
-
 	backingUp sync.Mutex // held during a backup
-
-	commits chan *commit  // to the syncer, in the order they were applied
-	idle    chan struct{} // closed when the syncer has ended
 
 	// maxMemory is how many bytes of memtables may wait to be flushed. Counting
 	// memtables would not do: Pebble starts with small ones and flushes none of
@@ -41,54 +38,48 @@ type store struct {
 
 	rotated atomic.Bool   // a memtable was started since waitRoom looked
 	room    chan struct{} // has one element after a flush or compaction
-	flushed chan struct{} // has one element after a flush
 
-	mu      sync.Mutex
-	ended   error // why no transaction can begin any more, or nil
-	durable *view
-	open    map[aborter]struct{} // transactions
+	mu    sync.Mutex
+	ended error                // why nothing can begin any more, or nil
+	live  map[aborter]struct{} // transactions and backups
 }
 
-// aborter is a transaction.
+// aborter is a transaction or a backup.
 type aborter interface {
 	// abort ends it unless it has ended. Later calls fail with the error.
 	abort(error)
 }
 
-// commitQueue is how many commits can wait for the syncer.
-const commitQueue = 1024
-
-// openStore opens the folder, whose lock is held.
-func (db *DB) openStore() (*store, error) {
-	dir, o := db.dir, db.options
+// openStore opens the folder dir, whose lock is held.
+func openStore(dir string, o Options, lock *pebble.Lock, folder *folderGuard, damage *damage) (*openedStore, error) {
+	// The folder stays as it is if something that was acknowledged is missing.
 	if err := checkMarker(o.FS, dir); err != nil {
 		return nil, err
 	}
-	marked, err := db.checkCommits()
+	marked, err := checkCommits(dir, o, lock)
 	if err != nil {
 		return nil, err
 	}
+
 	disk, err := newDisk(dir, o)
 	if err != nil {
 		return nil, err
 	}
-	s := &store{
+	s := &openedStore{
 		disk:      disk,
-		folder:    db.folder,
-		damage:    &db.damage,
+		syncer:    newSyncer(disk),
+		folder:    folder,
+		damage:    damage,
 		counters:  make(counterCache),
-		commits:   make(chan *commit, commitQueue),
-		idle:      make(chan struct{}),
 		maxMemory: maxMemTables * uint64(o.MemTableSize),
 		room:      make(chan struct{}, 1),
-		flushed:   make(chan struct{}, 1),
-		open:      make(map[aborter]struct{}),
+		live:      make(map[aborter]struct{}),
 	}
 	if !o.noGapIndex {
 		s.gapIndex = newGapIndex(gapIndexSize)
 	}
-	s.pdb, err = pebble.Open(dir, o.pebbleOptions(s, db.lock))
-	if err != nil {
+
+	if s.pdb, err = pebble.Open(dir, o.tuned(disk, lock, s.events())); err != nil {
 		_ = s.closePebble()
 		if cause := disk.err(); cause != nil {
 			err = cause // The rest follows from it.
@@ -96,6 +87,7 @@ func (db *DB) openStore() (*store, error) {
 		return nil, explainDamage(err)
 	}
 	disk.opened.Store(true)
+
 	// Pebble has flushed what it found in its log, so all of that is durable, even
 	// what was never synced. Unless the flush failed.
 	if err := disk.err(); err != nil {
@@ -107,115 +99,187 @@ func (db *DB) openStore() (*store, error) {
 		return nil, errors.Join(err, s.closePebble())
 	}
 	s.beginAt(marked, iter)
-	go s.sync()
 	return s, nil
 }
 
+// events are what the store learns from Pebble.
+func (s *openedStore) events() *pebble.EventListener {
+	return &pebble.EventListener{
+		BackgroundError: func(err error) {
+			s.disk.logger.Warn("pebblekv: background work failed", "error", err.Error())
+		},
+		DataCorruption: func(i pebble.DataCorruptionInfo) { s.damage.note(i.Path, i.Details) },
+		WALCreated:     func(pebble.WALCreateInfo) { s.rotated.Store(true) },
+		FlushEnd: func(pebble.FlushInfo) {
+			s.syncer.noteFlush()
+			s.noteRoom()
+		},
+		CompactionEnd: func(pebble.CompactionInfo) { s.noteRoom() },
+	}
+}
+
 // beginAt continues the numbers of the commits, after those in the store and in its mark,
-// which may have more if a table cannot be read.
-func (s *store) beginAt(marked commitNumbers, iter *pebble.Iterator) {
+// which may have more if a table cannot be read. It starts the syncer.
+func (s *openedStore) beginAt(marked commitNumbers, iter *pebble.Iterator) {
 	found, err := findCommits(s.pdb)
 	if err != nil {
 		_ = s.readError(err) // which notes the damage
 		found = marked
 	}
 	s.applied = found.newest
-	s.synced.Store(s.applied)
-	s.gapIndex.committed(s.applied, s.applied, nil)
-	s.durable = newView(iter, s.applied)
+	s.gapIndex.publishCommitted(s.applied, s.applied, nil)
 
+	// The mark goes past the disk: if it cannot be written, the disk has not failed.
 	files := s.disk.Unwrap()
-	s.mark = openCommitMark(files, s.disk.dir, found, s.disk.logger)
-	_ = files.Remove(files.PathJoin(s.disk.dir, commitMarkName+".manifest")) // of an earlier version
+	mark := openCommitMark(files, s.disk.dir, found, s.disk.logger)
+	// The version before would compare the manifest with it.
+	_ = files.Remove(files.PathJoin(s.disk.dir, commitMarkName+".manifest"))
+	s.syncer.start(s.pdb, mark, newView(iter, s.applied))
 }
 
 // abortAll ends all transactions with an error, and those that try to begin later.
-func (s *store) abortAll(reason error) {
+func (s *openedStore) abortAll(reason error) {
 	s.mu.Lock()
 	s.ended = reason
-	open := make([]aborter, 0, len(s.open))
-	for tx := range s.open {
-		open = append(open, tx)
+	live := make([]aborter, 0, len(s.live))
+	for tx := range s.live {
+		live = append(live, tx)
 	}
 	s.mu.Unlock()
-	for _, tx := range open {
+
+	// Each of them unregisters itself.
+	for _, tx := range live {
 		tx.abort(reason)
 	}
 }
 
 // close ends all transactions with an error, waits for commits in progress, and
-// closes the folder. It is called once, by a holder of DB.writer.
-func (s *store) close(reason error) error {
+// closes the folder. It is called once, by a holder of the writer slot.
+func (s *openedStore) close(reason error) error {
 	s.abortAll(reason)
-	// No transaction is left to commit.
-	close(s.commits)
-	<-s.idle
+	s.syncer.stop()    // No transaction is left to commit.
 	s.backingUp.Lock() // abortAll has told it to end
-	s.mu.Lock()
-	s.durable.unref()
-	s.mu.Unlock()
 	return s.closePebble()
 }
 
 // closePebble stops everything that writes to the folder.
-func (s *store) closePebble() error {
+func (s *openedStore) closePebble() error {
 	s.disk.release()
-	if s.mark != nil {
-		s.mark.close()
-	}
 	if s.pdb == nil {
 		return nil
 	}
 	return s.pdb.Close()
 }
 
-// begin registers a transaction, so that close can end it.
-func (s *store) begin(tx aborter) error {
+// register lets close end a transaction or backup.
+func (s *openedStore) register(tx aborter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil {
 		return s.ended
 	}
-	s.open[tx] = struct{}{}
+	s.live[tx] = struct{}{}
 	return nil
 }
 
-// beginRead is begin for a read-only transaction, which gets a reference to the
+// registerReader is register for a read-only transaction, which gets a reference to the
 // durable view.
-func (s *store) beginRead(tx *readTransaction) error {
+func (s *openedStore) registerReader(tx aborter) (*view, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil {
-		return s.ended
+		return nil, s.ended
 	}
-	s.open[tx] = struct{}{}
-	tx.view = s.durable
-	tx.view.refs.Add(1)
-	return nil
+	s.live[tx] = struct{}{}
+	return s.syncer.durableView(), nil
 }
 
-func (s *store) end(tx aborter) {
+func (s *openedStore) unregister(tx aborter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.open, tx)
+	delete(s.live, tx)
+}
+
+// apply makes the writes of batch visible to the next write transaction, passes them
+// to the syncer and returns their future. The caller holds the writer slot.
+func (s *openedStore) apply(ctx context.Context, batch *pebble.Batch, found *gapSet) (*pendingCommit, error) {
+	numberCommit(batch, s.applied+1)
+	if err := s.pdb.ApplyNoSyncWait(batch, pebble.Sync); err != nil {
+		s.disk.fail(err)
+		return nil, unknownOutcome(err)
+	}
+	s.applied++
+	s.gapIndex.publishCommitted(s.applied, s.syncer.synced.Load(), found)
+
+	c := &pendingCommit{ctx: ctx, batch: batch, done: make(chan struct{})}
+	iter, err := s.pdb.NewIter(nil)
+	if err != nil {
+		// Later views hold what this one does.
+		s.disk.fail(err)
+	} else {
+		c.view = newView(iter, s.applied)
+	}
+	s.syncer.commits <- c
+	return c, nil
+}
+
+// afterAll returns a future that is ready once everything applied so far is durable.
+// The caller holds the writer slot.
+func (s *openedStore) afterAll(ctx context.Context) kv.Future[struct{}] {
+	if s.syncer.synced.Load() == s.applied {
+		return kv.Ready(struct{}{}, nil)
+	}
+	c := &pendingCommit{ctx: ctx, done: make(chan struct{})}
+	s.syncer.commits <- c
+	return c
 }
 
 // err returns an error wrapping kv.ErrUnavailable if the disk has failed.
-func (s *store) err() error {
+func (s *openedStore) err() error {
 	if err := s.disk.err(); err != nil {
 		return failure(err)
 	}
 	return nil
 }
 
+// readError returns the error for the caller of a read that failed with err, or nil.
+func (s *openedStore) readError(err error) error {
+	if err == nil {
+		return nil
+	}
+
+	// A folder or disk that is gone says nothing of the data.
+	if gone := s.folder.check(true); gone != nil {
+		s.disk.fail(gone)
+	}
+	if failed := s.disk.err(); failed != nil {
+		return failure(errors.Join(failed, err))
+	}
+	if passing(err) {
+		return failure(err)
+	}
+
+	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
+		err = fmt.Errorf("%s: %w", info.Path, info.Details) // already noted by the event listener
+	} else {
+		what := err.Error()
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
+			what = path.Path
+		}
+		s.damage.note(what, err)
+	}
+	return kv.WithCause(kv.ErrCorrupt, damagedReason, err)
+}
+
 // waitRoom waits while flushes and compactions lag too far behind the writers.
 // Pebble would wait in the middle of a commit, where no context can end the wait and
 // a failed disk would block it indefinitely. The metrics are read only once for each
 // memtable, because reading them is slow.
-func (s *store) waitRoom(ctx context.Context, closing <-chan struct{}) error {
+func (s *openedStore) waitRoom(ctx context.Context, closing <-chan struct{}) error {
 	if !s.rotated.CompareAndSwap(true, false) {
 		return nil
 	}
+
 	for {
 		m := s.pdb.Metrics()
 		// Pebble does not compact around damage, so waiting for that would stop the writers.
@@ -223,6 +287,7 @@ func (s *store) waitRoom(ctx context.Context, closing <-chan struct{}) error {
 		if m.MemTable.Size <= s.maxMemory && flat {
 			return nil
 		}
+
 		select {
 		case <-s.room:
 		case <-s.disk.failed:
@@ -230,45 +295,16 @@ func (s *store) waitRoom(ctx context.Context, closing <-chan struct{}) error {
 		case <-closing:
 			return kv.ErrClosed
 		case <-ctx.Done():
-			s.rotated.Store(true)
+			s.rotated.Store(true) // The next writer looks again.
 			return ctx.Err()
 		}
 	}
 }
 
-// noteFlush tells the syncer and a writer that waits.
-func (s *store) noteFlush() {
-	select {
-	case s.flushed <- struct{}{}:
-	default:
-	}
-	s.madeRoom()
-}
-
-func (s *store) madeRoom() {
+// noteRoom wakes a writer that waits for room.
+func (s *openedStore) noteRoom() {
 	select {
 	case s.room <- struct{}{}:
 	default:
-	}
-}
-
-// view is the store at a version, for readers.
-type view struct {
-	// iter is never positioned, only cloned, so it is safe for concurrent use. It
-	// is cheaper than a snapshot: closing one makes Pebble look for compactions.
-	iter    *pebble.Iterator
-	version uint64
-	refs    atomic.Int32
-}
-
-func newView(iter *pebble.Iterator, version uint64) *view {
-	v := &view{iter: iter, version: version}
-	v.refs.Store(1)
-	return v
-}
-
-func (v *view) unref() {
-	if v.refs.Add(-1) == 0 {
-		_ = v.iter.Close() // It reports read errors, and it has read nothing.
 	}
 }

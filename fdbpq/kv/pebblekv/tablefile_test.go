@@ -2,65 +2,19 @@ package pebblekv
 
 import (
 	"encoding/binary"
-	"errors"
 	"hash/crc32"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Reads of a large damaged item fail at once, however many there are. Pebble alone would search for
-// a flipped bit, for seconds with each read, one after the other.
-func TestReadsOfLargeDamagedItem(t *testing.T) {
-	files := vfs.NewMem()
-	db := openTest(t, files, Options{})
-	if err := set(db, "key", strings.Repeat("x", kv.MaxValueSize)); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	db = openTest(t, files, Options{}) // This flushes the log to a table.
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	flip(t, files, tablePath(t, files), kv.MaxValueSize/2)
-	db = openTest(t, files, Options{})
-	var readers sync.WaitGroup
-	for range 8 {
-		readers.Go(func() {
-			_, err := get(db, "key")
-			if !errors.Is(err, kv.ErrCorrupt) {
-				t.Errorf("read: %v", err)
-			}
-		})
-	}
-	tx := begin(t, db)
-	defer tx.Cancel()
-	_, err := tx.Get([]byte("key")).Get()
-	if !errors.Is(err, kv.ErrCorrupt) {
-		t.Errorf("read in a write transaction: %v", err)
-	}
-	readers.Wait()
-}
-
 // tablePath returns the path of the largest table.
-func tablePath(t *testing.T, files rawFiles) (path string) {
+func tablePath(t *testing.T, files vfs.FS) (path string) {
 	t.Helper()
-	names, err := files.List(testDir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	largest := int64(0)
-	for _, name := range names {
+	for _, name := range list(t, files) {
 		info, err := files.Stat(files.PathJoin(testDir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if isTable(name) && info.Size() > largest {
 			path, largest = files.PathJoin(testDir, name), info.Size()
 		}

@@ -1,9 +1,7 @@
 package pebblekv
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"sync"
 
@@ -12,13 +10,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// transaction implements kv.Transaction. It holds DB.writer until it ends. It ends
+// transaction implements kv.Transaction. It holds the writer slot until it ends. It ends
 // with its context at the latest, so a caller who forgets it does not block all
 // others.
 type transaction struct {
 	ctx     context.Context
-	db      *DB
-	store   *store
+	store   *openedStore
+	writer  *writerSlot
+	space   *spaceGuard
 	shrinks bool // see kv.BeginOptions
 	turn    int64
 	stop    func() bool // stops watching ctx
@@ -41,18 +40,24 @@ type transaction struct {
 
 var _ kv.Transaction = (*transaction)(nil)
 
-func newTransaction(ctx context.Context, db *DB, s *store, o kv.BeginOptions) (*transaction, error) {
-	db.turns++
-	tx := &transaction{ctx: ctx, db: db, store: s, shrinks: o.Shrinks, turn: db.turns, writes: writes{list: s.spareWrites}}
+// newTransaction begins a transaction of whoever holds the writer slot, and takes the slot
+// over if it succeeds.
+func newTransaction(ctx context.Context, o kv.BeginOptions, s *openedStore, w *writerSlot, free *spaceGuard) (*transaction, error) {
+	tx := &transaction{ctx: ctx, store: s, writer: w, space: free,
+		shrinks: o.Shrinks, turn: w.nextTurn(), writes: writes{list: s.spareWrites}}
+
 	// The store may abort it as soon as it is registered.
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if err := s.begin(tx); err != nil {
+	if err := s.register(tx); err != nil {
 		return nil, err
 	}
 	tx.stop = context.AfterFunc(ctx, func() { tx.abort(ctx.Err()) })
 	return tx, nil
 }
+
+// Turn implements kv.Transaction.
+func (tx *transaction) Turn() int64 { return tx.turn }
 
 // check returns why tx cannot be used any more, or nil.
 func (tx *transaction) check() error {
@@ -61,6 +66,9 @@ func (tx *transaction) check() error {
 	}
 	return tx.ctx.Err()
 }
+
+// count counts a conflict range.
+func (tx *transaction) count(begin, end []byte) { tx.size += len(begin) + len(end) + 1 }
 
 // Get implements kv.Reader.
 func (tx *transaction) Get(key []byte) kv.Future[[]byte] {
@@ -75,6 +83,7 @@ func (tx *transaction) get(key []byte) ([]byte, error) {
 	if err := tx.check(); err != nil {
 		return nil, err
 	}
+
 	reader, err := tx.writes.reader(tx.store.pdb)
 	if err != nil {
 		return nil, tx.store.readError(err)
@@ -86,6 +95,7 @@ func (tx *transaction) get(key []byte) ([]byte, error) {
 	if err != nil {
 		return nil, tx.store.readError(err)
 	}
+
 	value = tx.copies.clone(value)
 	return value, tx.store.readError(closer.Close())
 }
@@ -95,6 +105,8 @@ func (tx *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.Ke
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	pairs, err := tx.getRange(r, o)
+
+	// The conflict range ends with the last pair if there may be more.
 	if n := len(pairs); n > 0 && o.Full(pairs) {
 		tx.count(r.Begin, pairs[n-1].Key)
 	} else {
@@ -121,6 +133,7 @@ func (tx *transaction) refresh() error {
 	if tx.iter != nil && tx.seen == n {
 		return nil
 	}
+
 	tx.closeIter()
 	reader, err := tx.writes.reader(tx.store.pdb)
 	if err != nil {
@@ -134,8 +147,12 @@ func (tx *transaction) refresh() error {
 	return nil
 }
 
-// Turn implements kv.Transaction.
-func (tx *transaction) Turn() int64 { return tx.turn }
+func (tx *transaction) closeIter() {
+	if tx.iter != nil {
+		_ = tx.iter.Close() // Its errors were returned by the reads.
+		tx.iter = nil
+	}
+}
 
 // Snapshot implements kv.Transaction.
 func (tx *transaction) Snapshot() kv.Reader { return snapshot{tx} }
@@ -154,154 +171,16 @@ func (s snapshot) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValu
 	return kv.Ready(s.tx.getRange(r, o))
 }
 
-// Set implements kv.Transaction.
-func (tx *transaction) Set(key, value []byte) {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.admit(key, len(value)) {
-		tx.growth += len(key) + len(value)
-		tx.counters.wrote(tx.store.counters, key)
-		tx.put(key, value)
-	}
-}
-
-// put writes without counting towards the limits.
-func (tx *transaction) put(key, value []byte) {
-	tx.store.gapIndex.wrote(key)
-	tx.finder.wrote(key)
-	tx.writes.set(key, value)
-}
-
-// Clear implements kv.Transaction.
-func (tx *transaction) Clear(key []byte) {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.admit(key, 0) {
-		tx.growth -= len(key)
-		tx.counters.wrote(tx.store.counters, key)
-		tx.writes.clear(key)
-	}
-}
-
-// ClearRange implements kv.Transaction.
-func (tx *transaction) ClearRange(r kv.Range) {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.check() != nil || r.Empty() {
-		return
-	}
-	tx.count(r.Begin, r.End)
-	tx.count(r.Begin, r.End) // once as a write and once as a conflict range
-	tx.growth -= kv.MaxTransactionSize
-	tx.counters.clearedRange()
-	tx.writes.clearRange(r.Begin, r.End)
-	if tx.store.gapIndex != nil {
-		tx.finder.add(r, bytes.Clone(r.Begin))
-	}
-}
-
-// Add implements kv.Transaction. There is one writer, so it can read.
-func (tx *transaction) Add(key []byte, delta int64) {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	var stored [8]byte
-	if !tx.admit(key, len(stored)) {
-		return
-	}
-	old, err := tx.newest(key)
-	if err != nil {
-		tx.noteError(err)
-		return
-	}
-	copy(stored[:], old)
-	added := binary.LittleEndian.Uint64(stored[:]) + uint64(delta)
-	tx.counters.set(key, counterChange{counter{added, true}, true})
-	binary.LittleEndian.PutUint64(stored[:], added)
-	tx.put(key, stored[:])
-}
-
-// CompareAndClear implements kv.Transaction. There is one writer, so it can read.
-func (tx *transaction) CompareAndClear(key, value []byte) {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if !tx.admit(key, len(value)) {
-		return
-	}
-	old, err := tx.newest(key)
-	if err == nil && old != nil && bytes.Equal(old, value) {
-		tx.counters.set(key, counterChange{known: true})
-		tx.writes.clear(key)
-	}
-	tx.noteError(err)
-}
-
-// newest is get for a key whose value may be cached.
-func (tx *transaction) newest(key []byte) ([]byte, error) {
-	cached, ok := tx.counters.get(tx.store.counters, key)
-	switch {
-	case !ok:
-		return tx.get(key)
-	case !cached.exists:
-		return nil, nil
-	}
-	var stored [8]byte
-	binary.LittleEndian.PutUint64(stored[:], cached.value)
-	return tx.copies.clone(stored[:]), nil
-}
-
-// admit counts a write of key with an operand of n bytes towards the limits and
-// reports whether to do it.
-func (tx *transaction) admit(key []byte, n int) bool {
-	if tx.check() != nil {
-		return false
-	}
-	tx.size += len(key) + n
-	tx.count(key, key)
-	if len(key) > kv.MaxKeySize || n > kv.MaxValueSize || tx.size > kv.MaxTransactionSize {
-		tx.invalid = kv.ErrTooLarge
-	}
-	return tx.invalid == nil
-}
-
-// noteError keeps tx from committing if err is not nil.
-func (tx *transaction) noteError(err error) {
-	if err == nil || tx.invalid != nil {
-		return
-	}
-	if errors.Is(err, kv.ErrCorrupt) || errors.Is(err, kv.ErrUnavailable) {
-		tx.invalid = err // of a read that the write needed
-	} else {
-		tx.invalid = kv.WithCause(kv.ErrUnavailable, "", err)
-	}
-}
-
-// AddReadConflict implements kv.Transaction.
-func (tx *transaction) AddReadConflict(r kv.Range) { tx.addConflict(r) }
-
-// AddWriteConflict implements kv.Transaction.
-func (tx *transaction) AddWriteConflict(r kv.Range) { tx.addConflict(r) }
-
-func (tx *transaction) addConflict(r kv.Range) {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if !r.Empty() {
-		tx.count(r.Begin, r.End)
-	}
-}
-
-// count counts a conflict range.
-func (tx *transaction) count(begin, end []byte) { tx.size += len(begin) + len(end) + 1 }
-
 // Commit implements kv.Transaction.
 func (tx *transaction) Commit() kv.Future[struct{}] {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if err := tx.check(); err != nil {
-		tx.end(kv.ErrUsed)
-		tx.ended = kv.ErrUsed
+	err := tx.check()
+	defer tx.endUsed()
+	if err != nil {
 		return kv.Ready(struct{}{}, err)
 	}
-	defer tx.end(kv.ErrUsed)
+
 	if len(tx.writes.list) == 0 && tx.invalid == nil {
 		tx.committed = true
 		return tx.store.afterAll(tx.ctx)
@@ -309,13 +188,14 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 	if err := tx.admissible(); err != nil {
 		return kv.Ready(struct{}{}, err)
 	}
+
 	tx.closeIter()
 	tx.applied = true
 	c, err := tx.store.apply(tx.ctx, tx.writes.batch(tx.store.pdb), tx.finder.found)
 	if err != nil {
 		return kv.Ready(struct{}{}, err)
 	}
-	tx.store.counters.commit(&tx.counters)
+	tx.store.counters.apply(&tx.counters)
 	tx.committed = true
 	return c
 }
@@ -331,7 +211,8 @@ func (tx *transaction) admissible() error {
 	if err := tx.store.err(); err != nil {
 		return err
 	}
-	err := tx.db.space.check(tx.growth > 0 && !tx.shrinks)
+
+	err := tx.space.check(tx.growth > 0 && !tx.shrinks)
 	if err != nil {
 		tx.store.disk.reserve.drop()
 	}
@@ -342,14 +223,20 @@ func (tx *transaction) admissible() error {
 func (tx *transaction) Cancel() {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	tx.end(kv.ErrUsed)
-	tx.ended = kv.ErrUsed
+	tx.endUsed()
 }
 
 func (tx *transaction) abort(reason error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	tx.end(reason)
+}
+
+// endUsed ends tx for its caller, who is told from now on that it has ended, whatever ended
+// it before.
+func (tx *transaction) endUsed() {
+	tx.end(kv.ErrUsed)
+	tx.ended = kv.ErrUsed
 }
 
 // end frees what tx holds and lets the next writer begin, unless it has ended.
@@ -361,19 +248,13 @@ func (tx *transaction) end(reason error) {
 	tx.stop()
 	tx.closeIter()
 	tx.store.spareWrites = tx.writes.close()
+
 	if !tx.applied {
-		tx.store.gapIndex.cancelled()
+		tx.store.gapIndex.noteCancel()
 	}
 	if !tx.committed {
-		tx.db.turns++ // the next one does not see what it wrote
+		tx.writer.skipTurn() // the next one does not see what it wrote
 	}
-	tx.store.end(tx)
-	<-tx.db.writer
-}
-
-func (tx *transaction) closeIter() {
-	if tx.iter != nil {
-		_ = tx.iter.Close() // Its errors were returned by the reads.
-		tx.iter = nil
-	}
+	tx.store.unregister(tx)
+	tx.writer.release()
 }

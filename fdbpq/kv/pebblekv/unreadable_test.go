@@ -24,26 +24,10 @@ import (
 func newTable(t *testing.T, files vfs.FS) string {
 	t.Helper()
 	db := openTest(t, files, Options{})
-	if err := set(db, "key", strings.Repeat("value", 10_000)); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.store.pdb.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	names, err := files.List(testDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if isTable(name) {
-			return filepath.Join(testDir, name)
-		}
-	}
-	t.Fatal("there is no table")
-	return ""
+	mustSet(t, db, "key", strings.Repeat("x", kv.MaxValueSize))
+	must(t, db.store.pdb.Flush())
+	mustClose(t, db)
+	return tablePath(t, files)
 }
 
 // wantNoPaths checks that the text of an error names no file, and its detail one.
@@ -66,50 +50,42 @@ func wantNoPaths(t *testing.T, err error, path string) {
 // A table that cannot be read fails what needs it, for good; the log names it, and
 // the rest of the store goes on.
 func TestUnreadableTable(t *testing.T) {
-	cases := []struct {
-		name  string
-		spoil func(t *testing.T, files *faultyFS, path string)
-		fault error // of opening and reading tables
-	}{
-		{"damaged", func(t *testing.T, files *faultyFS, path string) { flip(t, files.inner, path, 10) }, nil},
-		{"missing", nil, fs.ErrNotExist},
-		{"read error", nil, syscall.EIO},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
+	for name, fault := range map[string]error{ // of opening and reading tables
+		"damaged": nil, "missing": fs.ErrNotExist, "read error": syscall.EIO,
+	} {
+		t.Run(name, func(t *testing.T) {
 			files := newFaultyFS(nil, nil)
 			files.injector = func(op errorfs.Op) error {
 				if files.broken.Load() && isTable(op.Path) && (op.Kind == errorfs.OpFileReadAt || op.Kind == errorfs.OpOpen) {
-					return &fs.PathError{Op: "read", Path: op.Path, Err: c.fault}
+					return &fs.PathError{Op: "read", Path: op.Path, Err: fault}
 				}
 				return nil
 			}
 			files.FS = errorfs.Wrap(files.inner, files.injector)
+
 			path := newTable(t, files)
-			if c.spoil != nil {
-				c.spoil(t, files, path)
+			if fault == nil {
+				flip(t, files.inner, path, 10)
 			}
-			files.broken.Store(c.fault != nil)
+			files.broken.Store(fault != nil)
+
 			var log bytes.Buffer
 			db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { _ = db.Close() })
+
 			wantUnreadable(t, db, path)
-			if err := set(db, "other", "value"); err != nil {
-				t.Errorf("the rest of the store: %v", err)
+			if fault == nil { // Pebble did not search for a flipped bit, which takes long.
+				wantErr(t, "Get", errOf(get(db, "key")), errBlock)
 			}
+			mustSet(t, db, "other", "value")
 			// Each table holds the number of a commit, behind all other keys.
-			if value, err := get(db, "other"); c.fault == nil && (value != "value" || err != nil) {
+			if value, err := get(db, "other"); fault == nil && (value != "value" || err != nil) {
 				t.Errorf("the rest of the store: %q, %v", value, err)
 			}
-			if err := db.Check(); !errors.Is(err, kv.ErrCorrupt) {
-				t.Errorf("Check returned %v", err)
-			}
-			if err := db.Close(); err != nil {
-				t.Error(err)
-			}
+			wantErr(t, "Check", db.Check(), kv.ErrCorrupt)
+
+			mustClose(t, db)
 			if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), filepath.Base(path)) {
 				t.Errorf("the log does not name %s: %s", path, log.String())
 			}
@@ -130,27 +106,21 @@ func wantUnreadable(t *testing.T, db *DB, path string) {
 		}
 		wantNoPaths(t, err, path)
 	}
+
 	whole := kv.Range{Begin: []byte("a"), End: []byte("z")}
-	r := beginRead(t, db)
-	defer r.Cancel()
-	_, err := r.Get([]byte("key")).Get()
-	check("Get", err)
-	_, err = r.GetRange(whole, kv.RangeOptions{}).Get()
-	check("GetRange", err)
-	_, err = r.GetRange(whole, kv.RangeOptions{Reverse: true, Limit: 1}).Get()
-	check("reverse GetRange", err)
-	tx := begin(t, db)
-	_, err = tx.Get([]byte("key")).Get()
-	check("Get of a transaction", err)
-	_, err = tx.GetRange(whole, kv.RangeOptions{}).Get()
-	check("GetRange of a transaction", err)
+	r, tx := beginRead(t, db), begin(t, db)
+	for way, reader := range map[string]kv.Reader{"": r, " of a transaction": tx} {
+		check("Get"+way, errOf(reader.Get([]byte("key")).Get()))
+		check("GetRange"+way, errOf(reader.GetRange(whole, kv.RangeOptions{}).Get()))
+		check("reverse GetRange"+way, errOf(reader.GetRange(whole, kv.RangeOptions{Reverse: true, Limit: 1}).Get()))
+	}
+	r.Cancel()
+
 	tx.Add([]byte("key"), 1)
-	_, err = tx.Commit().Get()
-	check("Commit after Add", err)
+	check("Commit after Add", errOf(tx.Commit().Get()))
 	tx = begin(t, db)
 	tx.CompareAndClear([]byte("key"), nil)
-	_, err = tx.Commit().Get()
-	check("Commit after CompareAndClear", err)
+	check("Commit after CompareAndClear", errOf(tx.Commit().Get()))
 }
 
 // Too many open files say nothing of the data.
@@ -164,6 +134,7 @@ func TestTableCannotBeReadNow(t *testing.T) {
 	if _, err := get(db, "key"); !errors.Is(err, kv.ErrUnavailable) || errors.Is(err, kv.ErrCorrupt) {
 		t.Errorf("read: %v", err)
 	}
+
 	files.broken.Store(false)
 	// Pebble forgets in the background that a table could not be opened.
 	for err := errInjected; err != nil && t.Context().Err() == nil; runtime.Gosched() {
@@ -183,106 +154,44 @@ func TestFolderGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var time clock
 			dir := filepath.Join(t.TempDir(), "data")
-			away := dir + ".away"
 			lock := filepath.Join(dir, "LOCK")
 			db := openTestDir(t, dir, Options{MemTableSize: minMemTableSize, now: time.now})
-			if err := set(db, "000001", "value"); err != nil {
-				t.Fatal(err)
-			}
-			move := func(from, to string) {
-				t.Helper()
-				if err := os.Rename(from, to); err != nil {
-					t.Fatal(err)
-				}
-			}
-			make := func(path string, folder bool) {
-				t.Helper()
-				var err error
-				if folder {
-					err = os.Mkdir(path, 0o700)
-				} else {
-					err = os.WriteFile(path, nil, 0o600)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
+			mustSet(t, db, "000001", "value")
+
+			taken := dir
 			if name == "lock replaced" {
-				move(lock, away)
-				make(lock, false)
-			} else {
-				move(dir, away)
+				taken = lock
 			}
-			if name == "replaced" {
-				make(dir, true)
-				make(lock, false)
+			must(t, os.Rename(taken, dir+".away"))
+			if name != "renamed" {
+				must(t, os.MkdirAll(dir, 0o700))
+				must(t, os.WriteFile(lock, nil, 0o600))
 			}
-			if err := db.Check(); !errors.Is(err, kv.ErrUnavailable) {
-				t.Errorf("Check: %v", err)
-			}
-			for range 3 {
-				time.advance(retryInterval)
-				_, err := db.Begin(context.Background(), kv.BeginOptions{})
+			wantGone := func(what string, err error) {
+				t.Helper()
 				if !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "deleted or replaced") {
-					t.Errorf("Begin: %v", err)
+					t.Errorf("%s: %v", what, err)
 				}
 				wantNoPaths(t, err, lock)
-				if _, err := get(db, "000001"); !errors.Is(err, kv.ErrUnavailable) {
-					t.Errorf("a read: %v", err)
-				}
 			}
+			wantGone("Check", db.Check())
+			for range 3 {
+				time.advance(retryInterval)
+				wantGone("Begin", errOf(db.Begin(context.Background(), kv.BeginOptions{})))
+				wantGone("a read", errOf(get(db, "000001")))
+			}
+
 			if name == "replaced" {
 				if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 					t.Errorf("in the new folder: %v, %v", entries, err)
 				}
-				if err := os.RemoveAll(dir); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.RemoveAll(dir))
 			}
-			if name == "lock replaced" {
-				move(away, lock)
-			} else {
-				move(away, dir)
-			}
+			must(t, os.Rename(dir+".away", taken))
 			time.advance(retryInterval)
-			if err := set(db, "000002", "value"); err != nil {
-				t.Errorf("when it is back: %v", err)
-			}
-			if err := db.Check(); err != nil {
-				t.Errorf("when it is back: Check: %v", err)
-			}
+			mustSet(t, db, "000002", "value")
+			must(t, db.Check())
 			checkAcked(t, db, 2)
 		})
-	}
-}
-
-// Check says what the next transaction would, without one.
-func TestCheckWhileDiskFails(t *testing.T) {
-	var time clock
-	files := newFaultyFS(syscall.ENOSPC, func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite })
-	db := openTest(t, files, Options{now: time.now})
-	if err := db.Check(); err != nil {
-		t.Error(err)
-	}
-	files.broken.Store(true)
-	if err := set(db, "key", "value"); !errors.Is(err, kv.ErrCommitUnknown) || !strings.Contains(err.Error(), "disk full") {
-		t.Errorf("the commit: %v", err)
-	}
-	if err := db.Check(); !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "disk full") {
-		t.Errorf("Check: %v", err)
-	}
-	files.broken.Store(false)
-	time.advance(retryInterval)
-	if err := set(db, "key", "value"); err != nil {
-		t.Error(err)
-	}
-	if err := db.Check(); err != nil {
-		t.Error(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := db.Check(); !errors.Is(err, kv.ErrClosed) {
-		t.Errorf("Check of a closed store: %v", err)
 	}
 }

@@ -6,17 +6,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-const (
-	// reserveName is a name that Pebble neither uses nor reads. newReserveName is
-	// that of a file still being written.
-	reserveName    = "SPARE"
-	newReserveName = "SPARE.new"
-	// reserveStep is how many bytes are written between two syncs, so that the syncs
-	// of commits do not queue behind the whole file.
-	reserveStep = 1 << 20
-	// logCategory is how Pebble labels writes to its log.
-	logCategory vfs.DiskWriteCategory = "pebble-wal"
-)
+// reserveStep is how many bytes are written between two syncs, so that the syncs
+// of commits do not queue behind the whole file.
+const reserveStep = 1 << 20
 
 // walReserve keeps a preallocated file ready to become the next log. It is as long
 // as a log gets and full of zeros, which Pebble reads as the end of the log.
@@ -38,8 +30,8 @@ type walReserve struct {
 	mu      sync.Mutex
 	ready   bool
 	making  bool
-	closed  bool
-	stopped sync.WaitGroup // make
+	stopped bool
+	maker   sync.WaitGroup // create
 }
 
 // newWALReserve returns the reserve of a folder whose lock is held. A file that an
@@ -47,7 +39,10 @@ type walReserve struct {
 // needed: opening the store takes some.
 func newWALReserve(fs vfs.FS, dir string, size int64, keep uint64) *walReserve {
 	r := &walReserve{fs: fs, dir: dir, path: fs.PathJoin(dir, reserveName), size: size, keep: keep}
-	_ = fs.Remove(fs.PathJoin(dir, newReserveName)) // It exists only if a process ended while writing it.
+
+	// It exists only if a process ended while writing it.
+	_ = fs.Remove(fs.PathJoin(dir, newReserveName))
+
 	info, err := fs.Stat(r.path)
 	r.ready = err == nil && info.Size() == size && r.hasRoom(0)
 	if !r.ready {
@@ -66,13 +61,13 @@ func (r *walReserve) hasRoom(bytes int64) bool {
 func (r *walReserve) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.closed = true
+	r.stopped = true
 }
 
 // close stops and waits until nothing is written any more.
 func (r *walReserve) close() {
 	r.stop()
-	r.stopped.Wait()
+	r.maker.Wait()
 }
 
 // drop frees the space of the file.
@@ -85,14 +80,14 @@ func (r *walReserve) drop() {
 	}
 }
 
-func (r *walReserve) isClosed() bool {
+func (r *walReserve) isStopped() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.closed
+	return r.stopped
 }
 
-// take turns the file into the log of that name. ok is false if there is no file.
-func (r *walReserve) take(name string) (f vfs.File, ok bool) {
+// useAs turns the file into the log of that name. ok is false if there is no file.
+func (r *walReserve) useAs(name string) (f vfs.File, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ready {
@@ -103,9 +98,9 @@ func (r *walReserve) take(name string) (f vfs.File, ok bool) {
 	return f, err == nil
 }
 
-// beats reports whether there is a file, and it is longer than a log that could be
+// isLongerThan reports whether there is a file, and it is longer than a log that could be
 // reused.
-func (r *walReserve) beats(log string) bool {
+func (r *walReserve) isLongerThan(log string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ready {
@@ -119,40 +114,43 @@ func (r *walReserve) beats(log string) bool {
 func (r *walReserve) prepare() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ready || r.making || r.closed {
+	if r.ready || r.making || r.stopped {
 		return
 	}
+
 	r.making = true
-	r.stopped.Go(func() {
-		ready := r.make()
+	r.maker.Go(func() {
+		ready := r.create()
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.making, r.ready = false, ready
 	})
 }
 
-// make makes the file and reports success.
-func (r *walReserve) make() bool {
+// create creates the file and reports success.
+func (r *walReserve) create() bool {
 	if !r.hasRoom(r.size) {
 		return false
 	}
+
 	path := r.fs.PathJoin(r.dir, newReserveName)
-	if r.write(path) && r.fs.Rename(path, r.path) == nil {
+	if r.writeZeros(path) && r.fs.Rename(path, r.path) == nil {
 		return true
 	}
 	_ = r.fs.Remove(path) // It may not exist.
 	return false
 }
 
-// write writes the file and reports whether all of it is durable.
-func (r *walReserve) write(path string) bool {
+// writeZeros writes the file and reports whether all of it is durable.
+func (r *walReserve) writeZeros(path string) bool {
 	f, err := r.fs.Create(path, logCategory)
 	if err != nil {
 		return false
 	}
+
 	zeros := make([]byte, min(reserveStep, r.size))
 	left := r.size
-	for err == nil && left > 0 && !r.isClosed() {
+	for err == nil && left > 0 && !r.isStopped() {
 		n := min(left, int64(len(zeros)))
 		clear(zeros) // Write may have changed them.
 		if _, err = f.Write(zeros[:n]); err == nil {

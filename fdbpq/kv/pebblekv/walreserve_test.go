@@ -1,7 +1,6 @@
 package pebblekv
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -20,10 +19,7 @@ import (
 // logSizes returns the lengths of the logs in the folder, oldest first.
 func logSizes(t *testing.T, files vfs.FS) []int64 {
 	t.Helper()
-	names, err := files.List(testDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := list(t, files)
 	var sizes []int64
 	for _, name := range names {
 		if filepath.Ext(name) != ".log" {
@@ -42,9 +38,7 @@ func writeUntil(t *testing.T, db *DB, done func() bool) int {
 	t.Helper()
 	value := strings.Repeat("x", 50_000)
 	for n := 1; n <= 20_000; n++ {
-		if err := set(db, fmt.Sprintf("%06d", n), value); err != nil {
-			t.Fatal(err)
-		}
+		mustSet(t, db, fmt.Sprintf("%06d", n), value)
 		if done() {
 			return n
 		}
@@ -56,12 +50,7 @@ func writeUntil(t *testing.T, db *DB, done func() bool) int {
 // reserveUsed reports whether a log is as long as a reserved one, and longer than
 // anybody wrote.
 func reserveUsed(t *testing.T, files vfs.FS) bool {
-	for _, size := range logSizes(t, files) {
-		if size == minMemTableSize {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(logSizes(t, files), minMemTableSize)
 }
 
 func hasReserve(files vfs.FS) bool {
@@ -82,17 +71,13 @@ func TestWALReserve(t *testing.T) {
 	checkAcked(t, openTest(t, left, Options{MemTableSize: minMemTableSize}), n)
 
 	// One that was not used is the first log of the next process.
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
 	again := openTest(t, files, Options{MemTableSize: minMemTableSize})
 	if hasReserve(files) || !reserveUsed(t, files) {
 		t.Errorf("the reserve was not used; logs of %d bytes", logSizes(t, files))
 	}
 	checkAcked(t, again, n)
-	if err := set(again, fmt.Sprintf("%06d", n+1), "x"); err != nil {
-		t.Error(err)
-	}
+	mustSet(t, again, fmt.Sprintf("%06d", n+1), "x")
 	left = files.CrashClone(vfs.CrashCloneCfg{})
 	checkAcked(t, openTest(t, left, Options{MemTableSize: minMemTableSize}), n+1)
 }
@@ -100,17 +85,9 @@ func TestWALReserve(t *testing.T) {
 // What an earlier process left behind that is no usable reserve is replaced.
 func TestWALReserveOfOtherSize(t *testing.T) {
 	files := vfs.NewMem()
-	if err := files.MkdirAll(testDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, files.MkdirAll(testDir, 0o755))
 	for _, name := range []string{reserveName, newReserveName} {
-		f, err := files.Create(files.PathJoin(testDir, name), logCategory)
-		if err == nil {
-			_, err = f.Write([]byte("something else"))
-		}
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, files, files.PathJoin(testDir, name), []byte("something else"))
 	}
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
 	for _, name := range []string{reserveName, newReserveName} {
@@ -118,51 +95,37 @@ func TestWALReserveOfOtherSize(t *testing.T) {
 			t.Errorf("%s is still there", name)
 		}
 	}
+
 	n := writeUntil(t, db, func() bool { return reserveUsed(t, files) })
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
 	checkAcked(t, openTest(t, files, Options{}), n)
 }
 
 // Without a reserve everything still works.
 func TestNoWALReserve(t *testing.T) {
-	for name, match := range map[string]func(errorfs.Op) bool{
-		"make":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate },
-		"write": func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite },
-		"sync":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileSync },
-		"name":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpRename },
-		"use":   func(op errorfs.Op) bool { return op.Kind == errorfs.OpReuseForWrite },
+	for name, kind := range map[string]errorfs.OpKind{
+		"make": errorfs.OpCreate, "write": errorfs.OpFileWrite, "sync": errorfs.OpFileSync,
+		"name": errorfs.OpRename, "use": errorfs.OpReuseForWrite,
 	} {
 		t.Run(name, func(t *testing.T) {
-			failed := make(chan struct{}, 1)
+			var failures atomic.Int64
 			files := newFaultyFS(syscall.ENOSPC, func(op errorfs.Op) bool {
-				if !strings.HasPrefix(filepath.Base(op.Path), reserveName) || !match(op) {
-					return false
+				fails := strings.HasPrefix(filepath.Base(op.Path), reserveName) && op.Kind == kind
+				if fails {
+					failures.Add(1)
 				}
-				select {
-				case failed <- struct{}{}:
-				default:
-				}
-				return true
+				return fails
 			})
+
 			files.broken.Store(true)
 			db := openTest(t, files, Options{MemTableSize: minMemTableSize})
-			times := 0
-			n := writeUntil(t, db, func() bool {
-				select {
-				case <-failed:
-					times++
-				default:
-				}
-				return times == 3
-			})
-			if err := db.Close(); err != nil {
-				t.Error(err)
-			}
-			left, err := files.List(testDir)
-			if err != nil || name != "use" && slices.ContainsFunc(left, func(file string) bool { return strings.HasPrefix(file, reserveName) }) {
-				t.Errorf("what failed was left behind: %q, %v", left, err)
+			n := writeUntil(t, db, func() bool { return failures.Load() >= 3 })
+			mustClose(t, db)
+
+			left := list(t, files)
+			isReserve := func(file string) bool { return strings.HasPrefix(file, reserveName) }
+			if name != "use" && slices.ContainsFunc(left, isReserve) {
+				t.Errorf("what failed was left behind: %q", left)
 			}
 			checkAcked(t, openTest(t, files, Options{}), n)
 		})
@@ -172,108 +135,73 @@ func TestNoWALReserve(t *testing.T) {
 // The space that is kept free is not used for the reserve, and what one takes
 // is given back when it is needed.
 func TestWALReserveFreeSpace(t *testing.T) {
-	files := &diskOf{FS: vfs.NewMem()}
-	if err := files.MkdirAll(testDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	files := vfs.NewMem()
+	free := func(n uint64) { files.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: n, TotalBytes: 1 << 41}) }
+	must(t, files.MkdirAll(testDir, 0o755))
 	const keep = 100
 	ready := func(s *walReserve) bool {
 		s.prepare()
-		s.stopped.Wait()
+		s.maker.Wait()
 		s.close()
 		return s.ready
 	}
+
 	open := func() *walReserve { return newWALReserve(files, testDir, minMemTableSize, keep) }
-	files.free.Store(minMemTableSize + keep - 1)
+	free(minMemTableSize + keep - 1)
 	if ready(open()) || hasReserve(files) {
 		t.Error("it was made of the space to keep free")
 	}
-	files.free.Store(minMemTableSize + keep)
+	free(minMemTableSize + keep)
 	if !ready(open()) || !hasReserve(files) {
 		t.Error("it was not made though there was space")
 	}
-	files.free.Store(keep - 1)
+	free(keep - 1)
 	if open().ready || hasReserve(files) {
 		t.Error("it was kept on a disk that was full when the store was opened")
 	}
 
-	files.free.Store(1 << 40)
+	free(1 << 40)
 	var time clock
+
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize, MinFreeSpace: keep, now: time.now})
 	n := writeUntil(t, db, func() bool { return hasReserve(files) })
-	db.store.disk.reserve.stopped.Wait()
-	files.free.Store(keep - 1)
+	db.store.disk.reserve.maker.Wait()
+
+	free(keep - 1)
 	time.advance(spaceInterval)
-	if err := set(db, "key", "value"); !errors.Is(err, kv.ErrUnavailable) {
-		t.Errorf("a push to a full disk: %v", err)
-	}
+	wantErr(t, "a push to a full disk", set(db, "key", "value"), kv.ErrUnavailable)
 	if hasReserve(files) {
 		t.Error("it was kept while pushes are refused")
 	}
-	files.free.Store(1 << 40)
+	free(1 << 40)
 	time.advance(spaceInterval)
-	if err := set(db, fmt.Sprintf("%06d", n+1), "value"); err != nil {
-		t.Error(err)
-	}
-}
-
-// diskOf is a file system with so much free space.
-type diskOf struct {
-	vfs.FS
-	free atomic.Uint64
-}
-
-func (d *diskOf) GetDiskUsage(string) (vfs.DiskUsage, error) {
-	return vfs.DiskUsage{AvailBytes: d.free.Load()}, nil
-}
-
-// reserveGate stops the first write of a reserve until it is opened.
-type reserveGate struct {
-	vfs.FS
-	reached, open chan struct{}
-	writes        atomic.Int64
-}
-
-func (g *reserveGate) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := g.FS.Create(name, category)
-	if err == nil && filepath.Base(name) == newReserveName {
-		f = &gatedReserve{f, g}
-	}
-	return f, err
-}
-
-type gatedReserve struct {
-	vfs.File
-	gate *reserveGate
-}
-
-func (f *gatedReserve) Write(p []byte) (int, error) {
-	if f.gate.writes.Add(1) == 1 {
-		close(f.gate.reached)
-		<-f.gate.open
-	}
-	return f.File.Write(p)
+	mustSet(t, db, fmt.Sprintf("%06d", n+1), "value")
 }
 
 // After a disk failure the reserve is not written any further.
 func TestWALReserveOnFailedDisk(t *testing.T) {
-	gate := &reserveGate{FS: vfs.NewMem(), reached: make(chan struct{}), open: make(chan struct{})}
-	db := openTest(t, gate, Options{MemTableSize: 4 << 20})
-	writeUntil(t, db, func() bool {
-		select {
-		case <-gate.reached:
-			return true
-		default:
-			return false
+	reached, release := make(chan struct{}), make(chan struct{})
+	var writes atomic.Int64
+	files := newFaultyFS(nil, func(op errorfs.Op) bool {
+		if op.Kind == errorfs.OpFileWrite && filepath.Base(op.Path) == newReserveName && writes.Add(1) == 1 {
+			close(reached)
+			<-release
 		}
+		return false
 	})
+
+	files.broken.Store(true)
+	db := openTest(t, files, Options{MemTableSize: 4 << 20})
+	writeUntil(t, db, func() bool { return writes.Load() > 0 })
+	<-reached
+
 	db.store.disk.fail(syscall.EIO)
-	close(gate.open)
-	db.store.disk.reserve.stopped.Wait()
-	if n := gate.writes.Load(); n != 1 {
+	close(release)
+	db.store.disk.reserve.maker.Wait()
+	if n := writes.Load(); n != 1 {
 		t.Errorf("%d writes, of which all but one were after the failure", n)
 	}
-	if names, err := gate.List(testDir); err != nil || slices.Contains(names, reserveName) {
-		t.Errorf("files %q, %v", names, err)
+	if names := list(t, files); slices.Contains(names, reserveName) {
+		t.Errorf("files %q", names)
 	}
 }

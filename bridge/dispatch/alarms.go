@@ -1,0 +1,201 @@
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"time"
+)
+
+// timerWork is what runTimers found to do.
+type timerWork struct {
+	waitingChanged []*Queue
+	beats          []*waiter
+	ended          []ending
+	late           []*waiter // whose time is up while they are in a batch
+	overdue        bool      // the time of others is up, or nearly
+	waiting        bool      // somebody waits
+	next           time.Duration
+	more           bool // there is more to do now
+}
+
+// timerPage is how many waiters runTimers ends at most before it lets others go on.
+const timerPage = 1024
+
+// runTimers is the goroutine of the timers. It returns once the lane has ended.
+func (l *lane) runTimers(ctx context.Context) {
+	defer context.AfterFunc(ctx, l.timers.wake)()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for over := false; !over; {
+		select {
+		case <-timer.C:
+		case <-l.timers.woken:
+		case <-l.over:
+			over = true
+		}
+
+		work := timerWork{more: true}
+		for work.more {
+			work = l.runTimersOnce(ctx)
+		}
+
+		// While somebody waits, the clock by which items fall due is watched too.
+		next := work.next - l.timers.now()
+		if work.waiting && (work.next == 0 || next > watchEvery) {
+			next = watchEvery
+		}
+		if work.waiting || work.next > 0 {
+			timer.Reset(next)
+		}
+	}
+}
+
+// runTimersOnce does what is to be done now, up to a page of it.
+func (l *lane) runTimersOnce(ctx context.Context) timerWork {
+	l.calling.Lock()
+	defer l.calling.Unlock()
+	l.mu.Lock()
+	work := l.findWorkLocked(ctx)
+	l.mu.Unlock()
+
+	for _, q := range work.waitingChanged {
+		if is := q.Waiters() > 0; is != q.toldWaiting {
+			q.toldWaiting = is
+			l.d.options.Waiting(q, is)
+		}
+	}
+	for _, w := range work.beats {
+		if replier, ok := w.request.Replier.(WaitingReplier); ok {
+			replier.Heartbeat(&w.request, w.wanted)
+		}
+	}
+	for _, e := range work.ended {
+		l.endWaiter(e.waiter, e.why)
+	}
+	for _, w := range work.late {
+		l.answerLate(w)
+	}
+
+	if work.overdue {
+		l.endOverdue(ctx)
+		work.more = true // there is another time to wait for
+	}
+	return work
+}
+
+// findWorkLocked collects what is to be done now, and takes those that are to be ended out
+// of their lines.
+func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
+	work.waitingChanged, l.mu.waitingChanged = l.mu.waitingChanged, nil
+	if l.mu.closed || ctx.Err() != nil {
+		l.closeLinesLocked(ctx, &work)
+	}
+
+	for _, w := range l.mu.cancelled {
+		work.ended = append(work.ended, ending{w, ErrCancelled})
+	}
+	l.mu.cancelled = nil
+
+	if work.waiting = len(l.mu.lines) > 0; work.waiting && l.watch.parted() {
+		l.lookAgainLocked()
+	}
+
+	now := l.timers.now()
+	for len(l.timers.alarms) > 0 && !work.more {
+		a := l.timers.alarms[0]
+		if a.at > now {
+			work.next = a.at
+			break
+		}
+		l.timers.clear(a)
+		switch of := a.of.(type) {
+		case *line:
+			l.wakeLineLocked(of, wakeBudget)
+		case *waiter:
+			l.alarmLocked(of, now, &work)
+		default:
+			work.overdue = true
+		}
+		work.more = work.more || len(work.ended)+len(work.beats)+len(work.late) >= timerPage
+	}
+	return work
+}
+
+// alarmLocked handles the alarm of a waiter.
+func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
+	at := l.endOf(w)
+	if w.state.inBatch() {
+		at = l.answerWaiterBy(w)
+	}
+	switch {
+	case at > now:
+	case w.state.inBatch():
+		work.late = append(work.late, w)
+		return // the batch ends it
+	default:
+		switch {
+		case w.endsWhenEmpty() && hasNoRoom(w.line.nothing) && w.lookedLocked():
+			l.leaveToEndLocked(w, work, w.line.nothing)
+			return
+		case w.endsWhenEmpty():
+			l.leaveToEndLocked(w, work, turnError(w.request.Received))
+			return
+		case w.line.failed != nil || w.lookedLocked():
+			l.leaveToEndLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
+			return
+		}
+
+		// Nobody has looked since it came, so it gets one look before it ends.
+		l.moveWaiter(w, waiterLate)
+		w.line.ending++
+		l.wakeLineLocked(w.line, w.wanted)
+	}
+
+	if wait := w.request.Wait; wait != nil && wait.Heartbeat > 0 && w.beat <= now {
+		work.beats = append(work.beats, w)
+		w.beat = now + wait.Heartbeat
+	}
+
+	if w.state.inBatch() { // whose end sets the alarm again
+		if w.waits() && w.request.Wait.Heartbeat > 0 {
+			at = min(at, w.beat)
+		}
+		l.timers.set(&w.alarm, at)
+		return
+	}
+	l.timers.set(&w.alarm, l.nextAlarm(w))
+}
+
+// leaveToEndLocked has a waiter end, with err unless that is nil.
+func (l *lane) leaveToEndLocked(w *waiter, work *timerWork, err error) {
+	work.ended = append(work.ended, ending{w, err})
+	l.leaveLocked(w)
+}
+
+// closeLinesLocked ends what waits in a lane that was closed: requests with a Wait, and
+// once ctx has ended all of them.
+func (l *lane) closeLinesLocked(ctx context.Context, work *timerWork) {
+	for _, ln := range l.mu.lines {
+		for w := ln.first; w != nil; {
+			next := w.next
+			if !w.state.inBatch() && w.state.hasParked() && (w.waits() || ctx.Err() != nil) {
+				l.leaveToEndLocked(w, work, errClosed)
+			}
+			w = next
+			if len(work.ended) >= timerPage {
+				work.more = true
+				return
+			}
+		}
+	}
+}
+
+// lookAgainLocked has the lines looked at that wait for the clock.
+func (l *lane) lookAgainLocked() {
+	for _, ln := range l.mu.lines {
+		if ln.alarm.isSet() {
+			l.timers.clear(&ln.alarm)
+			l.wakeLineLocked(ln, wakeBudget)
+		}
+	}
+}

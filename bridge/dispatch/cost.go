@@ -1,0 +1,87 @@
+package dispatch
+
+import (
+	"cmp"
+	"sync/atomic"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// opOverhead is roughly how many bytes an operation adds to a transaction.
+const opOverhead = 256
+
+// sweepBytes is roughly how many bytes a purge or redrive adds to a transaction.
+const sweepBytes = 1 << 20
+
+// sweepPage is how many queues the Sweeper sweeps at a time.
+const sweepPage = 32
+
+// expectedBytes estimates the bytes that the request adds to a transaction.
+func (l *lane) expectedBytes(r *Request, ops []fdbpq.Op) int {
+	bytes := r.Size + opOverhead*len(ops)
+	if r.Pops > 1 {
+		bytes += (r.Pops - 1) * l.popCost(r.Queue)
+	}
+
+	for i := range ops {
+		switch kind := ops[i].Kind; {
+		case movesItem(kind):
+			bytes += l.itemSize(r.Queue)
+		case kind == fdbpq.OpPurge || kind == fdbpq.OpRedrive:
+			bytes += sweepBytes
+		case kind == fdbpq.OpSweep: // those of a batch share their room
+			bytes += sweepBytes / sweepPage
+		}
+	}
+	return bytes
+}
+
+// popCost is about how many bytes a pop adds to a transaction.
+func (l *lane) popCost(q *Queue) int { return l.itemSize(q) + opOverhead }
+
+// itemSize is the expected size of an item that is popped or peeked.
+func (l *lane) itemSize(q *Queue) int {
+	return int(cmp.Or(q.itemSize.Load(), l.popSize.Load()))
+}
+
+// observeSizes learns from a batch how large items are.
+func (l *lane) observeSizes(b *batch, results []fdbpq.Result) {
+	largest, items := 0, false
+	for r, ops := range b.each() {
+		most, some := largestItem(r, ops, results[:len(ops)])
+		results = results[len(ops):]
+		if some || r.Queue.itemSize.Load() > 0 {
+			observeSize(&r.Queue.itemSize, most, some)
+		}
+		largest, items = max(largest, most), items || some
+	}
+	observeSize(&l.popSize, largest, items)
+}
+
+// largestItem returns the size of the largest item that a request has pushed or got, and whether it
+// got any.
+func largestItem(r *Request, ops []fdbpq.Op, results []fdbpq.Result) (size int, got bool) {
+	if len(ops) == 1 {
+		size = r.Size
+	}
+	for i := range results {
+		if results[i].Err == nil && returnsItem(ops[i].Kind) {
+			got = true
+			size = max(size, sizeOf(&results[i].Item.Message))
+		} else if len(ops) > 1 { // the request is larger than each of its pushes
+			size = max(size, sizeOf(&ops[i].Message))
+		}
+	}
+	return size, got
+}
+
+// observeSize adjusts the expected size of an item: up to the largest message at once, down
+// slowly. So a batch has no more pops than there is room for: see fdbpq.Batcher.LimitReturned.
+func observeSize(expected *atomic.Int64, largest int, items bool) {
+	size := expected.Load()
+	if int64(largest) > size {
+		expected.Store(int64(largest))
+	} else if items {
+		expected.Store(size - (size-int64(largest)+7)/8)
+	}
+}

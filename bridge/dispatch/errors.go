@@ -1,0 +1,95 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// Errors of requests, besides those of packages fdbpq and kv.
+var (
+	// ErrOverloaded: too many requests are waiting. The request was not run.
+	ErrOverloaded = errors.New("overloaded")
+
+	// ErrUnavailable: the store did not answer in time, or the dispatcher is
+	// closing. The request was not run.
+	ErrUnavailable = errors.New("unavailable")
+
+	// ErrUnknownOutcome: the store did not say whether the batch was committed. A push
+	// may or may not be in the queue; an item that a pop took goes back to its place.
+	ErrUnknownOutcome = errors.New("the outcome is unknown")
+
+	// ErrCancelled: the request was cancelled while it waited.
+	ErrCancelled = fmt.Errorf("%w: nobody received what the request waited for, so it waits no longer: ask again", ErrUnavailable)
+)
+
+var errClosed = fmt.Errorf("%w: the service is shutting down: try again", ErrUnavailable)
+
+// errSettles is for requests whose time is up while a batch of unknown outcome is not settled.
+var errSettles = fmt.Errorf("%w: the store does not answer, and the request got no item: try again", ErrUnavailable)
+
+var errTakesLong = fmt.Errorf("%w: there is more than there was time for", ErrUnavailable)
+
+var errLate = fmt.Errorf("%w: the store does not answer; a push may or may not be in the queue, and what a pop took is put back",
+	ErrUnknownOutcome)
+
+// batchError returns the error of a batch as its requests are to hear it.
+func batchError(err error) error {
+	switch {
+	case kv.MaybeCommitted(err):
+		return fmt.Errorf("%w: a push may or may not be in the queue, and what a pop took is put back: %w",
+			ErrUnknownOutcome, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: the store did not answer in time, the request was not run: try again", ErrUnavailable)
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("%w: the service is shutting down, the request was not run: try again", ErrUnavailable)
+	}
+	return err
+}
+
+// turnError is the answer to a request that has waited for its turn since then.
+func turnError(since time.Time) error {
+	return fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
+		ErrUnavailable, time.Since(since).Round(time.Millisecond))
+}
+
+// lateError is the answer to a request in a batch that takes too long.
+func lateError(ops []fdbpq.Op) error {
+	for i := range ops {
+		if ops[i].Kind.Writes() {
+			return errLate
+		}
+	}
+	return fmt.Errorf("%w: the store did not answer in time: try again", ErrUnavailable)
+}
+
+// leasedError tells a request that has waited, or whose acknowledgements are done, that it got
+// nothing because as many items are leased as max_leased allows.
+type leasedError struct{ error }
+
+// Unwrap returns what it is. To whoever has waited, it is as if the queue were empty; and
+// fdbpq.ErrMaxLeased alone would mean that the request changed nothing.
+func (e leasedError) Unwrap() []error { return []error{fdbpq.ErrEmpty, e.error} }
+
+// asMaxLeased returns a leasedError for fdbpq.ErrMaxLeased, and any other error as it is.
+func asMaxLeased(err error) error {
+	if errors.Is(err, fdbpq.ErrMaxLeased) && !errors.Is(err, fdbpq.ErrEmpty) {
+		return leasedError{err}
+	}
+	return err
+}
+
+// withProgress adds to the error of a request how much of it earlier batches have done.
+func withProgress(ops []fdbpq.Op, err error) error {
+	if len(ops) == 0 || ops[0].Progress.Done == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; %d items are done, ask again for the rest", err, ops[0].Progress.Done)
+}
+
+// hasNoRoom reports whether an operation failed with an error that goes away by itself.
+func hasNoRoom(err error) bool { return errors.Is(err, fdbpq.ErrNoRoom) }

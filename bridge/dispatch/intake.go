@@ -1,0 +1,70 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// submit is Dispatcher.Submit.
+func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
+	if r.Wait != nil && l.d.waiters.Add(1) > int64(l.d.options.MaxWaiters) {
+		l.d.waiters.Add(-1)
+		return ErrTooManyWaiters
+	}
+
+	if err := l.d.load.admit(r.Size); err != nil {
+		l.d.releaseWaiter(r)
+		return err
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed {
+		l.d.release(r)
+		return errClosed
+	}
+	l.pushLocked(&l.mu.backlog, r, ops)
+	if l.enoughLocked() {
+		l.mu.changed.Signal()
+	}
+	return nil
+}
+
+// requeue has a request run again, after those that wait now. It ignores the load limits.
+func (l *lane) requeue(r *Request, ops []fdbpq.Op) error { return l.requeueIn(&l.mu.backlog, r, ops) }
+
+// requeueIn adds a request to one of the backlogs, regardless of the load limits.
+func (l *lane) requeueIn(to *backlog, r *Request, ops []fdbpq.Op) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.ended {
+		return errClosed
+	}
+	l.d.load.add(r.Size)
+	if r.Wait != nil {
+		l.d.waiters.Add(1)
+	}
+	l.pushLocked(to, r, ops)
+	l.mu.changed.Signal()
+	return nil
+}
+
+// pushLocked adds a copy of a request to one of the backlogs.
+func (l *lane) pushLocked(to *backlog, r *Request, ops []fdbpq.Op) {
+	queued := *r
+	queued.turnBy = r.Received.Add(l.turnTime())
+	if r.Wait != nil {
+		if last := r.Wait.Until.Add(l.lateTime() - l.pageTime()); last.Before(queued.turnBy) {
+			queued.turnBy = last
+		}
+	}
+	to.push(&queued, ops)
+	l.watchOverdueLocked(l.timers.since(queued.turnBy))
+}
+
+func (l *lane) watchOverdueLocked(at time.Duration) {
+	if a := &l.mu.overdue; !a.isSet() || at < a.at {
+		l.timers.set(a, at)
+	}
+}

@@ -1,0 +1,142 @@
+package dispatch
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// applyResults calls the Replier with the results of an attempt, and sets answered unless the
+// waiter waits on. pops are the last operations, without acknowledgements.
+func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, now time.Time) {
+	w.request.Answered = now
+
+	// The acknowledgements come first: all are done, or nothing is.
+	pops, found := ops, results
+	if acks := LeadingAcks(ops); acks > 0 {
+		if err := results[0].Err; err != nil {
+			if !w.answered {
+				l.endWithResults(w, ops, results, err)
+			}
+			return
+		}
+		if w.pop.lease == 0 {
+			w.pop.lease = results[0].LeaseLength()
+		}
+		w.acks, w.request.acked = nil, true
+		pops, found = ops[acks:], results[acks:]
+		if len(pops) == 0 {
+			return // its pops take their place in line now
+		}
+	}
+
+	n := 0
+	for n < len(found) && found[n].Err == nil {
+		n++
+	}
+	var err error
+	if n < len(found) {
+		err = found[n].Err
+		w.line.attempt.noteResult(&found[n])
+	}
+
+	switch {
+	case w.answered: // by the timers
+		l.requeueLate(w.request.Queue, pops, found)
+	case n == w.wanted:
+		w.answered = true
+		w.request.Replier.Answer(&w.request, ops, results)
+	case err != nil && !w.waitsOn(n, err, now):
+		if n == 0 || w.request.acked {
+			err = w.waitedFor(err)
+			for i := n; i < len(found); i++ {
+				found[i].Err = w.waitedFor(found[i].Err)
+			}
+		}
+		l.endWithResults(w, ops, results, err)
+	case n > 0 && !w.takesParts():
+		l.endWithResults(w, ops, results, fdbpq.ErrEmpty)
+	case n > 0:
+		l.deliverPart(w, pops[:n], found[:n])
+	}
+	w.onlyIfEmpty = false
+}
+
+// deliverPart delivers some of the items that the waiter wants.
+func (l *lane) deliverPart(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
+	if w.pop.maxBytes > 0 {
+		for i := range results {
+			w.pop.maxBytes -= results[i].Item.Message.Size()
+		}
+		if w.pop.maxBytes <= 0 { // which would mean no limit
+			l.endWithResults(w, ops, results, fdbpq.ErrMaxBytes)
+			return
+		}
+	}
+
+	w.wanted -= len(results)
+	if !w.request.Replier.(WaitingReplier).Deliver(&w.request, ops, results) {
+		w.answered = true
+	}
+}
+
+// endWithResults ends the waiter with the results of its last attempt, and with err for the items
+// that it did not try to get.
+func (l *lane) endWithResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, err error) {
+	w.answered = true
+	if w.wanted+LeadingAcks(ops) > len(ops) {
+		l.calls.ops = append(append(l.calls.ops[:0], ops...), w.op())
+		l.calls.results = append(append(l.calls.results[:0], results...), fdbpq.Result{Err: err})
+		ops, results = l.calls.ops, l.calls.results
+		defer l.calls.clear()
+	}
+	w.request.Replier.Answer(&w.request, ops, results)
+}
+
+// endWaiter ends a waiter that is not in a batch: with err, or because there is nothing for it, if
+// err is nil or wraps fdbpq.ErrEmpty.
+func (l *lane) endWaiter(w *waiter, err error) {
+	w.answered = true
+	w.request.Answered = time.Now()
+	l.calls.ops = w.appendPops(l.calls.ops[:0], 1)
+	defer l.calls.clear()
+	if err = cmp.Or(err, fdbpq.ErrEmpty); !errors.Is(err, fdbpq.ErrEmpty) {
+		w.request.Replier.Fail(&w.request, l.calls.ops, err)
+		return
+	}
+	l.calls.results = append(l.calls.results[:0], fdbpq.Result{Err: err})
+	w.request.Replier.Answer(&w.request, l.calls.ops, l.calls.results)
+}
+
+// answerLate ends a waiter that is in a batch: it leaves its line with the batch. The caller may
+// call the Repliers.
+func (l *lane) answerLate(w *waiter) {
+	ops := w.rest()
+	if w.answered || !l.mayAnswer(ops) {
+		return
+	}
+	w.answered = true
+	w.request.fail(ops, lateError(ops))
+}
+
+// mayAnswer reports whether the request may be answered before its batch has ended.
+func (l *lane) mayAnswer(ops []fdbpq.Op) bool {
+	return l.d.options.RequeueLate != nil || !has(ops, fdbpq.OpPop) && !has(ops, fdbpq.OpLease)
+}
+
+// requeueLate returns what a batch took for a request that was answered before.
+func (l *lane) requeueLate(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
+	for i := range ops {
+		if kind := ops[i].Kind; results[i].Err == nil && (kind == fdbpq.OpPop || kind == fdbpq.OpLease) {
+			l.d.options.RequeueLate(q, kind, &results[i])
+		}
+	}
+}
+
+// fail passes the error to the Replier.
+func (r *Request) fail(ops []fdbpq.Op, err error) {
+	r.Answered = time.Now()
+	r.Replier.Fail(r, ops, withProgress(ops, err))
+}

@@ -1,0 +1,54 @@
+package outbox
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+)
+
+// Config is what an Outbox needs of its bridge. The functions are called from several goroutines.
+type Config struct {
+	// ID names the bridge in the reply subjects of items.
+	ID string
+	// Conn returns the connection that replies go over.
+	Conn func() *nats.Conn
+	// Dispatcher takes back what nobody received. It does not end while a reply is unconfirmed.
+	Dispatcher *dispatch.Dispatcher
+	// MaxBytes is at how many bytes the oldest replies are deleted, confirmed or not.
+	MaxBytes int
+	// Patience is how long NATS may take for one exchange.
+	Patience time.Duration
+	// Stopping reports whether the bridge is shutting down.
+	Stopping func() bool
+
+	// Failed counts a reply that NATS did not accept, and Stray handles a message that somebody
+	// sent to the reply subject of an item.
+	Failed func(err error)
+	Stray  func(m *nats.Msg)
+	// Returned counts an item that went back or whose lease ended, and Lost those that could not go
+	// back.
+	Returned func(why Reason)
+	Lost     func(items int)
+
+	// Logger logs what comes rarely. Warn and WarnLost log, but no flood; WarnLost is about items
+	// that may be lost.
+	Logger         *slog.Logger
+	Warn, WarnLost func(message string, args ...any)
+}
+
+// Reason is why nobody received an item. It is a label of a metric.
+type Reason string
+
+// The reasons.
+const (
+	Gone       Reason = "no_responders" // nobody was subscribed to the reply subject
+	Denied     Reason = "denied"        // NATS does not permit the reply
+	Unsendable Reason = "unsendable"    // the reply could not be handed to NATS
+	Late       Reason = "late"          // the request had been answered, because the store took too long
+)
+
+// Reasons returns all of them.
+func Reasons() []Reason { return []Reason{Gone, Denied, Unsendable, Late} }

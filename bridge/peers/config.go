@@ -1,0 +1,74 @@
+package peers
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+)
+
+// Root is the start of the subjects between bridges.
+const Root = "_pqbridge."
+
+// Config is what Peers need of their bridge. The functions are called from several goroutines.
+type Config struct {
+	// Self is the bridge.
+	Self Self
+	// Shared says that other bridges may use the store. Otherwise nothing is forwarded.
+	Shared bool
+	// MaxPending and MaxWaiters limit the pops that are with one peer, and those of them that wait
+	// for items. RequestTimeout is how long the others may take.
+	MaxPending, MaxWaiters int
+	RequestTimeout         time.Duration
+	// Dispatcher runs the pops of this bridge.
+	Dispatcher *dispatch.Dispatcher
+
+	// Conn returns the connection, nil before there is one. Online reports whether it is connected,
+	// and Flush returns when NATS has received everything sent before.
+	Conn   func() *nats.Conn
+	Online func() bool
+	Flush  func(ctx context.Context) error
+
+	// Receive runs and answers a pop that a peer has forwarded. m is as the client sent it.
+	Receive func(m *nats.Msg, o Origin)
+	// Cancel ends a request that waits on this bridge; a peer says that its client has cancelled
+	// it.
+	Cancel func(key string)
+	// Forwarded counts a pop that was forwarded.
+	Forwarded func()
+
+	// Logger logs what comes rarely. Warn logs, but no flood.
+	Logger *slog.Logger
+	Warn   func(message string, args ...any)
+}
+
+// Self is what a bridge tells others about itself.
+type Self struct {
+	ID        string
+	Group     string   // the queue group
+	Subjects  []string // wildcards
+	Exclusive bool     // only one process can use the store
+	Location  string   // of the store, for people
+	Started   time.Time
+}
+
+// peering is what Members, Router and bell share.
+type peering struct {
+	config Config
+	muted  atomic.Bool // NATS does not permit messages between bridges
+}
+
+// silent reports whether messages to other bridges would not be sent.
+func (p *peering) silent() bool { return p.muted.Load() || p.config.Conn().IsClosed() }
+
+// signal wakes the reader of a channel with room for one element.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

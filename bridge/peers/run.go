@@ -1,0 +1,167 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/nats-io/nats.go"
+)
+
+// Join begins to share the queues, for the first time or again after Leave, with the bridges that
+// join the same realm. Nothing is shared before, and nothing at all unless the store is.
+func (r *Router) Join(realm string) error {
+	if !r.p.config.Shared {
+		return nil
+	}
+
+	if r.is(phaseAway) {
+		r.root = fmt.Sprintf("%s%016x.", Root, xxhash.Sum64String(fmt.Sprint(routerVersion, " ", realm)))
+		r.inbox = r.root + "to." + r.p.config.Self.ID + "."
+		r.bell.root = r.root
+		if err := r.subscribe(); err != nil {
+			return fmt.Errorf("bridge: subscribe to the subjects between bridges: %w", err)
+		}
+
+		ctx, cancel := context.WithCancel(context.Background())
+		r.stop = cancel
+		r.running.Go(func() { r.run(ctx) })
+		r.running.Go(func() { r.bell.run(ctx) })
+		r.running.Go(func() { r.bell.hear(ctx) })
+	}
+
+	r.enter(phaseHere)
+	signal(r.helloNow)
+	return nil
+}
+
+func (r *Router) subscribe() error {
+	var made []*nats.Subscription
+	for subject, handle := range map[string]nats.MsgHandler{
+		r.root + "members": r.hearHeartbeat,
+		r.root + "report." + r.p.config.Self.ID + ".*": r.hearReport,
+		r.root + "cancel": r.hearCancel,
+		r.inbox + ">":     r.receive,
+	} {
+		s, err := r.p.config.Conn().Subscribe(subject, handle)
+		if err != nil {
+			return err
+		}
+
+		made = append(made, s)
+		subscribed := slices.Clone(made)
+		r.subscriptions.Store(&subscribed)
+	}
+	return nil
+}
+
+// Leave stops sharing the queues until Join is called again. It returns when ctx ends, or when all
+// pops sent by peers have been delivered. The bridge still answers and reports the pops that it
+// has.
+func (r *Router) Leave(ctx context.Context) {
+	if !r.is(phaseHere) {
+		return
+	}
+	r.awaitPromises(ctx)
+	r.enter(phaseLeft)
+	signal(r.helloNow)
+}
+
+// awaitPromises returns when all peers have promised to forward nothing more, ctx ends, or
+// leaveTime is over.
+func (r *Router) awaitPromises(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+
+	promised := make(chan struct{})
+	r.mu.Lock()
+	r.mu.awaited = map[string]struct{}{}
+	for id, p := range r.mu.peers {
+		if !p.leaving {
+			r.mu.awaited[id] = struct{}{}
+		}
+	}
+	r.mu.promised = promised
+	r.enter(phaseLeaving)
+	r.checkPromisedLocked()
+	r.mu.Unlock()
+
+	// The heartbeat is the question. Without a connection nobody would hear it.
+	signal(r.helloNow)
+	if r.p.muted.Load() || !r.p.config.Online() {
+		return
+	}
+
+	select {
+	case <-promised:
+	case <-ctx.Done():
+	}
+}
+
+// End waits until peers have answered everything forwarded to them, answers the rest itself when
+// ctx ends, and sends the last reports. By then this bridge must have answered everything forwarded
+// to it.
+func (r *Router) End(ctx context.Context) {
+	if r.is(phaseAway) {
+		return
+	}
+
+	answered := make(chan struct{})
+	r.mu.Lock()
+	r.mu.answered = answered
+	r.checkAnsweredLocked()
+	r.mu.Unlock()
+
+	if r.p.config.Online() {
+		select {
+		case <-answered:
+		case <-ctx.Done():
+		}
+	}
+
+	r.stop()
+	r.running.Wait()
+	for _, s := range *r.subscriptions.Load() {
+		_ = s.Unsubscribe() // fails if the connection is closed
+	}
+	failLost(r.abandonAll())
+	r.sendReports(true)
+}
+
+// run sends heartbeats and reports until ctx ends.
+func (r *Router) run(ctx context.Context) {
+	ticker := time.NewTicker(heartbeat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.helloNow:
+			r.sendHeartbeat()
+		case <-r.reportNow:
+			r.sendReports(false)
+		case <-ticker.C:
+			failLost(r.agePeers())
+			r.bell.beat()
+			r.sendHeartbeat()
+			r.sendReports(false)
+		}
+	}
+}
+
+// Cancel tells peers that the client of a request that waits, maybe there, has cancelled it.
+func (r *Router) Cancel(key string) {
+	if r.p.config.Shared && !r.is(phaseAway) {
+		r.publish("cancel", []byte(r.p.config.Self.ID+" "+key))
+	}
+}
+
+// hearCancel handles a cancel that another bridge was asked for.
+func (r *Router) hearCancel(m *nats.Msg) {
+	if from, key, ok := strings.Cut(string(m.Data), " "); ok && from != r.p.config.Self.ID {
+		r.p.config.Cancel(key)
+	}
+}

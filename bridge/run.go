@@ -1,0 +1,153 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/outbox"
+	"github.com/pqbridge/pqbridge/bridge/peers"
+	"github.com/pqbridge/pqbridge/bridge/web"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// New checks the options and opens the HTTP listener. Call Close if Run will not be called. It
+// returns the errors of Options.Validate, or that of the listener.
+func New(o Options) (*Bridge, error) {
+	o = o.withDefaults()
+	o.Logger = withDetails(o.Logger)
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+
+	b := newBridge(o)
+	b.notServing("starting: the store has not answered yet")
+	b.registerGauges()
+
+	// The dispatcher first, because the others give it work. It calls them only once it runs.
+	b.dispatcher = b.newDispatcher()
+	b.inspector = newInspector(&b.options, b.dispatcher)
+	b.waits = newWaits(b.dispatcher)
+	b.outbox = b.newOutbox()
+	b.peers = b.newPeers()
+
+	var err error
+	if b.web, err = b.newWeb(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Close closes the HTTP listener of a bridge that is not run. During Run it ends Run, as any
+// failure of the listener does; after Run it does nothing.
+func (b *Bridge) Close() error { return b.web.Close() }
+
+// Waiters returns the number of pops that wait for items.
+func (b *Bridge) Waiters() int { return b.dispatcher.Waiters() }
+
+// Addr returns the address of the HTTP listener, "" without one.
+func (b *Bridge) Addr() string { return b.web.Addr() }
+
+// Run serves until ctx ends, then finishes the requests that have been delivered. It returns when
+// all its goroutines have ended, within the shutdown timeout unless the store takes longer to
+// cancel a batch. One goroutine may outlive it: an attempt to connect by a CustomDialer that does
+// not return. Call Run once. The error is nil after an orderly shutdown; otherwise it says why the
+// bridge could not start or continue, or what was left undone.
+func (b *Bridge) Run(ctx context.Context) error {
+	// Accepted requests outlive ctx: see shutdown.
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+
+	// There is room for both senders of failed.
+	started := running{failed: make(chan error, 2), stop: stop, stopServing: func() {}}
+	started.dispatcher.Go(func() { b.dispatcher.Run(work) })
+	started.others.Go(func() { b.outbox.Run(work) })
+
+	err := b.connect(ctx)
+	b.web.Start(started.failed) // after connect, because it uses the connection
+	if err == nil {
+		serving, stopServing := context.WithCancel(ctx)
+		started.stopServing = stopServing
+		started.serving.Go(func() {
+			opened := func() {
+				sweep := func() { started.others.Go(func() { b.dispatcher.Sweeper().Run(serving) }) }
+				started.others.Go(func() { b.dispatcher.Maintain(work, sweep) })
+			}
+			if err := b.serve(serving, opened); err != nil {
+				started.failed <- err
+			}
+		})
+
+		select {
+		case <-ctx.Done():
+		case err = <-started.failed:
+		case <-b.closed:
+			err = fmt.Errorf("bridge: the NATS connection was closed: %w", b.nc.LastError())
+		}
+	}
+
+	return b.shutdown(ctx, err, &started)
+}
+
+// newOutbox gives package outbox what it needs of the bridge.
+func (b *Bridge) newOutbox() *outbox.Outbox {
+	return outbox.New(outbox.Config{
+		ID:         b.id,
+		Conn:       func() *nats.Conn { return b.nc },
+		Dispatcher: b.dispatcher,
+		MaxBytes:   b.options.maxUnconfirmed(),
+		Patience:   min(natsPatience, b.options.ShutdownTimeout/4),
+		Stopping:   b.stopping.Load,
+		Failed:     b.replyFailed,
+		Stray:      newHandler(b).refuseAck,
+		Returned:   func(why outbox.Reason) { b.metrics.givenBack[why].Inc() },
+		Lost:       func(items int) { b.metrics.lostItems.Add(float64(items)) },
+		Logger:     b.options.Logger,
+		Warn:       b.quiet.replies.warn,
+		WarnLost:   b.quiet.lost.warn,
+	})
+}
+
+// newPeers gives package peers what it needs of the bridge.
+func (b *Bridge) newPeers() *peers.Peers {
+	o, h := &b.options, newHandler(b)
+	return peers.New(peers.Config{
+		Self: peers.Self{
+			ID: b.id, Group: o.QueueGroup, Subjects: b.grammar.Wildcards(),
+			Exclusive: o.Exclusive, Location: o.Location, Started: b.created,
+		},
+		Shared:     b.db.Traits().Shared,
+		MaxPending: o.MaxPending, MaxWaiters: o.MaxWaiters, RequestTimeout: o.RequestTimeout,
+		Dispatcher: b.dispatcher,
+		Conn:       func() *nats.Conn { return b.nc },
+		Online:     b.online.Load,
+		Flush:      b.flush,
+		Receive:    h.receive,
+		Cancel:     b.waits.end,
+		Forwarded:  b.metrics.forwarded.Inc,
+		Logger:     o.Logger,
+		Warn:       b.quiet.nats.warn,
+	})
+}
+
+// newWeb opens the HTTP listener and says what package web shows.
+func (b *Bridge) newWeb() (*web.Server, error) {
+	o := &b.options
+	server, err := web.New(web.Config{
+		Addr: o.HTTPAddr, Timeout: o.HTTPTimeout,
+		Ready:    b.notReady,
+		Queues:   b.inspector.read,
+		Info:     b.inspectQueue,
+		Registry: b.metrics.registry,
+		DB:       b.db, Keyspace: b.keyspace, MetricQueues: o.MetricQueues,
+		Owns:    b.peers.Router.Owns,
+		Owners:  b.peers.Router.Bridges,
+		Failure: pageFailure,
+		Warn:    b.quiet.store.warn,
+	})
+	if err != nil {
+		return nil, &kv.OptionError{Package: "bridge", Field: "HTTPAddr", Value: o.HTTPAddr, Want: "an address to listen on: " + err.Error()}
+	}
+	return server, nil
+}

@@ -1,0 +1,166 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Delivery is a leased item. Nobody else gets it until the lease is over. End the lease with Ack or
+// Next when the item is done, with Nak or Snooze if it is to come back, and with Term if it never
+// is.
+//
+// These methods, and Extend, return [ErrLeaseLost] once the item is settled or somebody else has
+// it, so a late call does no harm. They still count after Until, as long as nobody else got the
+// item. After [ErrUnknownOutcome] call the method again: ErrLeaseLost then most likely means that
+// the first call counted.
+//
+// Deliveries and Until are zero if the message left no room for them in the reply.
+type Delivery struct {
+	Item
+	subjects.LeaseInfo
+
+	queue      *handle // without a name if it is that of Client.Delivery
+	ackSubject string
+}
+
+// delivery returns the leased item in a reply.
+func (q *handle) delivery(reply *nats.Msg) (*Delivery, error) {
+	if reply.Reply == "" {
+		return nil, badReply(fmt.Errorf("a leased item without a reply subject: %.64q", reply.Data))
+	}
+
+	d := &Delivery{queue: q, ackSubject: reply.Reply}
+	d.LeaseInfo, _ = subjects.ParseLeaseHeaders(reply.Header) // else zero: the lease holds all the same
+	d.Item = *itemOf(reply)
+	return d, nil
+}
+
+// Delivery returns the delivery with this AckSubject, for acknowledgements by another process than
+// the one that has leased the item. It has no item.
+func (c *Client) Delivery(ackSubject string) *Delivery {
+	return &Delivery{queue: &handle{client: c}, ackSubject: ackSubject}
+}
+
+// AckSubject is where acknowledgements of this delivery go, for another process that is to send
+// them. It ends with the token of the lease.
+func (d *Delivery) AckSubject() string { return d.ackSubject }
+
+// ackInfix stands before the token in the subject of acknowledgements.
+const ackInfix = ".ack."
+
+// token returns the token of the lease. Clients of another account than the bridge's may have none.
+func (d *Delivery) token() (token string, ok bool) {
+	i := strings.LastIndex(d.ackSubject, ackInfix)
+	if i < 0 || strings.Contains(d.ackSubject[i+len(ackInfix):], ".") {
+		return "", false
+	}
+	return d.ackSubject[i+len(ackInfix):], true
+}
+
+// ackPrefix returns the subject of acknowledgements up to the token, or all of it without a token.
+func (d *Delivery) ackPrefix() string {
+	token, _ := d.token()
+	return strings.TrimSuffix(d.ackSubject, token)
+}
+
+// Ack removes the item: it is done.
+//
+// Errors: [ErrLeaseLost] and those that every call can return.
+func (d *Delivery) Ack(ctx context.Context) error {
+	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckDone})
+	return err
+}
+
+// Nak gives the item back to its old place, after a delay of up to ten years, or [Backoff]. The
+// lease is over then. If that was the last delivery that the settings of the queue allow, the item
+// moves to the dead-letter queue instead. Its errors are those of Ack, [ErrBadRequest] for the
+// delay, and [ErrTooLarge] if there was no room beside other requests: try again.
+func (d *Delivery) Nak(ctx context.Context, delay time.Duration, options ...NakOption) error {
+	a := subjects.Ack{Kind: subjects.AckNak}
+	if delay != Backoff {
+		a.Delay, a.HasDelay = delay, true
+	}
+	for _, option := range options {
+		option.nak(&a)
+	}
+	_, err := d.settle(ctx, a)
+	return err
+}
+
+// Snooze is Nak, but does not count the delivery: Deliveries will be the same next time.
+func (d *Delivery) Snooze(ctx context.Context, delay time.Duration) error {
+	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckNak, Delay: delay, HasDelay: true, Snooze: true})
+	return err
+}
+
+// Term gives the item up: it moves to the dead-letter queue, with the reason, which may be "" and
+// is cut at 256 bytes. Its errors are those of Nak.
+func (d *Delivery) Term(ctx context.Context, reason string) error {
+	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckTerm, Reason: cut(reason, maxSentReason)})
+	return err
+}
+
+// Extend makes the lease begin anew, with the length that it had, and returns when it is over now.
+// Until keeps its value. Its errors are those of Nak.
+func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
+	reply, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckProgress})
+	if err != nil {
+		return time.Time{}, err
+	}
+
+	info, err := subjects.ParseLeaseHeaders(reply.Header)
+	if err != nil || info.Until.IsZero() {
+		return time.Time{}, badReply(fmt.Errorf("%.64q", reply.Data))
+	}
+	return info.Until, nil
+}
+
+// settle sends an acknowledgement.
+func (d *Delivery) settle(ctx context.Context, a subjects.Ack) (*nats.Msg, error) {
+	if d.ackSubject == "" {
+		return nil, badRequest("no subject of acknowledgements: want one as AckSubject returned it")
+	}
+	return d.queue.client.request(ctx, &nats.Msg{Subject: d.ackSubject, Data: a.Encode()}, true)
+}
+
+// Next is Ack, and leases the next item from the same end of the queue, in one round trip and one
+// transaction. Without options, the lease has the length of the one that Next ends. With [Expires],
+// the item is acknowledged at once, before Next waits.
+//
+// Errors: [ErrEmpty]: acknowledged, and nothing was there, or max_leased leaves no place for it;
+// [ErrTooLarge]: acknowledged, and the next item exceeds MaxBytes, cannot be sent, or found no room
+// beside other requests; [ErrLeaseLost]: nothing was leased; [ErrNoHeartbeat]; and those that every
+// call can return. After [ErrInternal] the item may or may not be acknowledged, and after
+// [ErrOverloaded] from a bridge of an earlier version as well: Ack settles that.
+func (d *Delivery) Next(ctx context.Context, options ...LeaseOption) (next *Delivery, err error) {
+	o := leaseOptions(0, options)
+	o.Lease = false // it is one anyway, and an AckWait of 0 means the length of this one
+	err = d.fetchNext(ctx, subjects.Ack{Kind: subjects.AckNext, Next: o}, func(n *Delivery) { next = n })
+	return next, err
+}
+
+// fetchNext sends an acknowledgement that leases, and calls receive for each item that it gets.
+func (d *Delivery) fetchNext(ctx context.Context, a subjects.Ack, receive func(*Delivery)) error {
+	p := &popRequest{subject: d.ackSubject, acks: d.ackPrefix(), mustLease: true}
+	p.encode = func(o subjects.PopOptions) []byte {
+		a.Next = o
+		return a.Encode()
+	}
+	if d.queue.name != "" {
+		p.cancels, _ = d.queue.subject(d.queue.popVerb()) // it was leased from a queue with that name
+	}
+
+	return d.queue.client.fetch(ctx, p, a.Next, func(reply *nats.Msg) error {
+		next, err := d.queue.delivery(reply)
+		if err == nil {
+			receive(next)
+		}
+		return err
+	})
+}

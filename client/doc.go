@@ -1,0 +1,60 @@
+// Package client is the Go client of pqbridge: durable priority queues and FIFO queues over a NATS
+// connection that the program already has.
+//
+//	jobs := client.New(nc).PriorityQueue("jobs")
+//	_, err := jobs.Push(ctx, 5, []byte("write the report"))
+//	item, err := jobs.PopMin(ctx)
+//
+// # Leases
+//
+// A pop removes the item, so a worker that dies loses it. A lease keeps the item in the queue, out
+// of reach of others, until the worker acknowledges it. If the lease ends first, the item comes
+// back to its old place, so it is delivered at least once:
+//
+//	job, err := jobs.LeaseMin(ctx, client.AckWait(time.Minute))
+//	...
+//	err = job.Ack(ctx)
+//
+// A [Worker] does all of that: it leases, extends, acknowledges and waits.
+//
+// # Many items
+//
+// PopMinBatch and LeaseMinBatch take up to 1,000 items in one request. PushBatch adds up to 4,096
+// items in one transaction, all or none. PushMany adds any number of them, in several batches, and
+// says what became of each. AckAll acknowledges many deliveries with few requests. A [Producer]
+// pushes items as they come, without waiting for each, and bounds how many are under way.
+//
+// # Timeouts
+//
+// Every call waits for its reply until its context ends. If the context has no deadline, the call
+// waits for [DefaultTimeout], or as long as [WithTimeout] says.
+//
+// A pop or lease of an empty queue returns [ErrEmpty] at once, or waits for an item:
+//
+//	item, err := jobs.PopMin(ctx, client.Expires(30*time.Second))
+//
+// # Errors
+//
+// Compare errors with the variables of this package by errors.Is. [ErrNotSent] says that a request
+// was certainly not sent. A request that failed changed nothing, unless the error is
+// [ErrUnknownOutcome]: then a push may or may not be in the queue, a pop whose reply was lost may
+// have taken an item that nobody will get, and an acknowledgement may or may not count. A leased
+// item whose delivery was lost comes back when the lease is over.
+//
+// While the connection is down, calls wait for it and send nothing. Once it is closed, they return
+// nats.ErrConnectionClosed, together with ErrUnknownOutcome if the request may have been sent
+// before.
+//
+// When the context of a pop or lease ends, its wait ends too. An item that still comes goes back to
+// its place, uncounted, because NATS tells the bridge that nobody is there. An item that NATS had
+// already sent cannot go back. So such a call first asks NATS, for half a second at most, whether
+// its reply was on its way, and returns it then. For this, each request under way has a
+// subscription of its own, which later requests reuse.
+//
+// When a context ends, the error wraps both its error and its cause.
+//
+// # Concurrency
+//
+// Everything here is safe for concurrent use. Requests that one goroutine makes one after another
+// are carried out in that order.
+package client

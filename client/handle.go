@@ -1,0 +1,101 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// PriorityQueue is a handle of a priority queue.
+type PriorityQueue struct{ handle }
+
+// Queue is a handle of a FIFO queue.
+type Queue struct{ handle }
+
+// PriorityQueue returns a handle of the priority queue of that name. Calls on a name that is not
+// valid return [ErrBadRequest].
+func (c *Client) PriorityQueue(name string) *PriorityQueue {
+	return &PriorityQueue{handle{c, subjects.Priority, name}}
+}
+
+// Queue returns a handle of the FIFO queue of that name; otherwise it is PriorityQueue.
+func (c *Client) Queue(name string) *Queue {
+	return &Queue{handle{c, subjects.FIFO, name}}
+}
+
+// handle is what handles of both kinds of queues have in common.
+type handle struct {
+	client *Client
+	kind   subjects.Kind
+	name   string
+}
+
+// subject returns the subject of requests with this verb.
+func (q *handle) subject(verb subjects.Verb) (string, error) {
+	subject, err := q.client.grammar.Build(subjects.Request{Kind: q.kind, Verb: verb, Queue: q.name})
+	if err != nil {
+		return "", badRequest("%v", err)
+	}
+	return subject, nil
+}
+
+// popVerb pops the item that is first in the order of the queue.
+func (q *handle) popVerb() subjects.Verb {
+	if q.kind == subjects.FIFO {
+		return subjects.Dequeue
+	}
+	return subjects.PopMin
+}
+
+// pushBatchVerb pushes several items.
+func (q *handle) pushBatchVerb() subjects.Verb {
+	if q.kind == subjects.FIFO {
+		return subjects.EnqueueBatch
+	}
+	return subjects.PushBatch
+}
+
+// request sends one request, and returns the reply if it succeeded.
+func (q *handle) request(ctx context.Context, verb subjects.Verb, headers nats.Header, payload []byte) (*nats.Msg, error) {
+	subject, err := q.subject(verb)
+	if err != nil {
+		return nil, err
+	}
+	m := &nats.Msg{Subject: subject, Header: headers, Data: payload}
+	return q.client.request(ctx, m, canChange(verb, payload))
+}
+
+// query is request for a reply whose payload parse reads.
+func query[T any](
+	ctx context.Context, q *handle, verb subjects.Verb, payload []byte, parse func([]byte) (T, error),
+) (T, error) {
+	var none T
+	reply, err := q.request(ctx, verb, nil, payload)
+	if err != nil {
+		return none, err
+	}
+
+	result, err := parse(reply.Data)
+	switch {
+	case err == nil:
+		return result, nil
+	case canChange(verb, payload):
+		return none, badReply(err)
+	}
+	return none, fmt.Errorf("%w: %w", ErrBadReply, err)
+}
+
+// canChange reports whether a request with this verb and payload can change a queue.
+func canChange(verb subjects.Verb, payload []byte) bool {
+	switch verb {
+	case subjects.PeekMin, subjects.PeekMax, subjects.Peek, subjects.Len, subjects.Info, subjects.Get,
+		subjects.Rank, subjects.List:
+		return false
+	case subjects.Config:
+		return len(payload) > 0 // without, it asks for the settings
+	}
+	return true
+}

@@ -1,0 +1,95 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// newQueue returns a new system, and its queue jobs.
+func newQueue(t *testing.T) (*testenv.Env, *client.PriorityQueue) {
+	t.Helper()
+	e := testenv.New(t, testenv.Options{})
+	return e, client.New(e.Conn).PriorityQueue("jobs")
+}
+
+// ok ends the test if err is not nil.
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// succeeds ends the test if a call that it is given has failed.
+func succeeds(t *testing.T) func(any, error) {
+	return func(_ any, err error) {
+		t.Helper()
+		ok(t, err)
+	}
+}
+
+// failsWith fails the test unless a call that it is given returns this error.
+func failsWith(t *testing.T, what string, want error) func(any, error) {
+	return func(v any, err error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %+v, %v; want %v", what, v, err, want)
+		}
+	}
+}
+
+// listen calls f for each message on a subject that is sent from now on.
+func listen(t testing.TB, nc *nats.Conn, subject string, f nats.MsgHandler) *nats.Subscription {
+	t.Helper()
+	s, err := nc.Subscribe(subject, f)
+	if err == nil {
+		err = nc.Flush() // messages may come from other connections
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// fake answers the requests that match a subject. There is no bridge.
+func fake(t testing.TB, subject string, answer func(nc *nats.Conn, m *nats.Msg)) *nats.Conn {
+	t.Helper()
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	e.NATS.Start()
+	nc := e.Connect()
+	listen(t, nc, subject, func(m *nats.Msg) { answer(nc, m) })
+	return nc
+}
+
+// leaseOne leases the first item of a queue.
+func leaseOne(t *testing.T, q *client.PriorityQueue, options ...client.LeaseOption) *client.Delivery {
+	t.Helper()
+	d, err := q.LeaseMin(t.Context(), options...)
+	ok(t, err)
+	return d
+}
+
+// pushAsync begins to push an item.
+func pushAsync(t *testing.T, p *client.Producer, priority int64, m client.Message, options ...client.PushOption) *client.PushFuture {
+	t.Helper()
+	f, err := p.PushAsync(t.Context(), priority, m, options...)
+	ok(t, err)
+	return f
+}
+
+// doNothing is the Work of jobs that just end.
+func doNothing(context.Context, *client.Job) error { return nil }
+
+// must is for calls that cannot fail.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -1,0 +1,94 @@
+package client
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Message is what a producer pushes. It must not change until the call returns.
+type Message struct {
+	Value []byte
+	// Headers are stored with the value and returned with it. Names that begin with Pq- are
+	// reserved: see With.
+	Headers nats.Header
+}
+
+// PushOption asks for more than a plain push.
+type PushOption func(nats.Header)
+
+// MsgID gives a push an id of 1 to 512 bytes, in one line, without spaces at either end. A later
+// push to the queue with the same id is a duplicate, which changes nothing, for the duplicate
+// window of the queue: two minutes unless its settings say otherwise. So a push whose outcome is
+// unknown can be repeated.
+func MsgID(id string) PushOption { return header(subjects.HeaderMsgID, id) }
+
+// Unique gives an item a key of 1 to 512 bytes, like that of MsgID. As long as the item is in the
+// queue, ready, leased or delayed, other pushes with the key are duplicates, which change nothing.
+func Unique(key string) PushOption { return header(subjects.HeaderUnique, key) }
+
+// Delay holds the item back for a time, up to ten years. Then it takes the place that it would have
+// had without a delay, before items pushed meanwhile.
+func Delay(d time.Duration) PushOption { return header(subjects.HeaderDelay, d.String()) }
+
+// At is Delay until a time, by the clock of the bridge. A time in the past is no delay.
+func At(t time.Time) PushOption { return header(subjects.HeaderSchedule, subjects.FormatSchedule(t)) }
+
+// TTL makes the item expire that long after the push, one second to ten years. 0 means never,
+// whatever the settings of the queue say. The header Nats-TTL comes back with the item.
+func TTL(d time.Duration) PushOption {
+	if d == 0 {
+		return header(subjects.HeaderTTL, subjects.TTLNever)
+	}
+	return header(subjects.HeaderTTL, d.String())
+}
+
+func header(name, value string) PushOption {
+	return func(h nats.Header) { h[name] = []string{value} }
+}
+
+// With returns the message with options, as headers of it. It is for the items of a batch; other
+// pushes take the options themselves.
+func (m Message) With(options ...PushOption) Message {
+	if len(options) == 0 {
+		return m
+	}
+
+	if m.Headers = maps.Clone(m.Headers); m.Headers == nil {
+		m.Headers = nats.Header{}
+	}
+	for _, option := range options {
+		option(m.Headers)
+	}
+	return m
+}
+
+// Item is a message in a queue, with what the bridge says about it. It belongs to the caller. The
+// ItemInfo is empty if the message left no room for it in the reply.
+type Item struct {
+	subjects.ItemInfo
+	Message
+}
+
+// itemOf returns the item in a reply, whose value it takes over.
+func itemOf(reply *nats.Msg) *Item {
+	item := &Item{Message: Message{Value: reply.Data, Headers: nats.Header{}}}
+
+	var err error
+	if item.ItemInfo, err = subjects.ParseItemHeaders(reply.Header); err != nil {
+		// A pop has already removed the item: returning an error would lose it.
+		item.ItemInfo.ID = reply.Header.Get(subjects.HeaderID)
+	}
+
+	for name, values := range reply.Header {
+		if !strings.HasPrefix(name, subjects.Reserved) {
+			item.Headers[name] = slices.Clone(values)
+		}
+	}
+	return item
+}

@@ -1,0 +1,78 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// PushAck acknowledges a push: the item is durable.
+type PushAck struct {
+	// Queue is the name of the queue.
+	Queue string
+	// ID names the item.
+	ID string
+	// Priority is the item's priority, 0 in a FIFO queue.
+	Priority int64
+	// Duplicate says that nothing was pushed, because of MsgID or Unique: the item that was pushed
+	// before has this ID and Priority.
+	Duplicate bool
+}
+
+// Push adds an item and returns once it is durable. PopMin takes the smallest priority first.
+//
+// Errors: [ErrBadRequest], [ErrTooLarge] and those that every call can return; see the variables of
+// this package.
+func (q *PriorityQueue) Push(ctx context.Context, priority int64, value []byte, options ...PushOption) (PushAck, error) {
+	return q.PushMsg(ctx, priority, Message{Value: value}, options...)
+}
+
+// PushMsg is Push of a message with headers. A header Pq-Priority is ignored.
+func (q *PriorityQueue) PushMsg(ctx context.Context, priority int64, m Message, options ...PushOption) (PushAck, error) {
+	headers := maps.Clone(m.With(options...).Headers)
+	delete(headers, subjects.HeaderPriority)
+
+	if priority != 0 { // 0 is the bridge's default
+		if headers == nil {
+			headers = nats.Header{}
+		}
+		headers[subjects.HeaderPriority] = []string{strconv.FormatInt(priority, 10)}
+	}
+	return q.push(ctx, subjects.Push, headers, m.Value)
+}
+
+// Enqueue adds an item at the end and returns once it is durable. Its errors are those of
+// PriorityQueue.Push.
+func (q *Queue) Enqueue(ctx context.Context, value []byte, options ...PushOption) (PushAck, error) {
+	return q.EnqueueMsg(ctx, Message{Value: value}, options...)
+}
+
+// EnqueueMsg is Enqueue of a message with headers.
+func (q *Queue) EnqueueMsg(ctx context.Context, m Message, options ...PushOption) (PushAck, error) {
+	return q.push(ctx, subjects.Enqueue, m.With(options...).Headers, m.Value)
+}
+
+func (q *handle) push(ctx context.Context, verb subjects.Verb, headers nats.Header, value []byte) (PushAck, error) {
+	if err := subjects.CheckHeaders(headers); err != nil {
+		return PushAck{}, badRequest("%v", err)
+	}
+	reply, err := q.request(ctx, verb, headers, value)
+	if err != nil {
+		return PushAck{}, err
+	}
+
+	pushed, err := subjects.ParsePushed(reply.Data)
+	if err != nil || pushed.ID == "" {
+		return PushAck{}, badReply(fmt.Errorf("%.64q", reply.Data))
+	}
+	ack := PushAck{Queue: pushed.Queue, ID: pushed.ID, Duplicate: pushed.Duplicate}
+	if pushed.Priority != nil {
+		ack.Priority = *pushed.Priority
+	}
+	return ack, nil
+}

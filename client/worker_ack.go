@@ -1,0 +1,95 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// acknowledge acknowledges a job that is done by send, which is ackAndLease or ackOnly, maybe
+// together with others. It returns the next job if it has leased one.
+func (w *Worker) acknowledge(h *heldJob, send func([]*turn)) (next *heldJob) {
+	t := &turn{heldJob: h}
+	if _, ok := h.token(); w.o.Concurrency+w.o.Prefetch > 1 && ok {
+		w.acks.share(t, w.queue.client.maxSharedAcks(), send)
+	} else {
+		send([]*turn{t})
+	}
+
+	if t.unacked {
+		w.settle(h, t.unknown, h.Ack)
+	}
+	return t.next
+}
+
+// letGo stops extending the leases, and returns the turns, with their deliveries, whose leases are
+// not known to be lost. Call it as late as possible, since a turn may have waited.
+func (w *Worker) letGo(batch []*turn) (held []*turn, done []*Delivery) {
+	for _, t := range batch {
+		if t.letGo() {
+			w.logLostBefore(t.heldJob, nil)
+			continue
+		}
+		held, done = append(held, t), append(done, t.Delivery)
+	}
+	return held, done
+}
+
+// ackOnly acknowledges the jobs.
+func (w *Worker) ackOnly(batch []*turn) {
+	held, done := w.letGo(batch)
+	ctx, cancel := context.WithTimeout(context.Background(), w.patience())
+	defer cancel()
+
+	for i, err := range w.queue.client.AckAll(ctx, done...) {
+		switch t := held[i]; {
+		case err == nil:
+		case errors.Is(err, ErrLeaseLost):
+			w.logLost(t.heldJob)
+		default:
+			t.unacked, t.unknown = true, errors.Is(err, ErrUnknownOutcome)
+		}
+	}
+}
+
+// ackAndLease makes one request that acknowledges the jobs and leases as many.
+func (w *Worker) ackAndLease(batch []*turn) {
+	if w.stopping.Err() != nil { // no more jobs are wanted
+		w.ackOnly(batch)
+		return
+	}
+	held, done := w.letGo(batch)
+	if len(held) == 0 {
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), w.patience())
+	defer cancel()
+	began := time.Now() // the leases begin later
+	next, err := ackNext(ctx, done)
+	for i, d := range next {
+		held[i].next = w.hold(d, began)
+	}
+
+	switch {
+	case err == nil, len(next) > 0, errors.Is(err, ErrEmpty),
+		errors.Is(err, ErrTooLarge) && !errors.Is(err, nats.ErrMaxPayload): // all are acknowledged
+		return
+	case errors.Is(err, ErrLeaseLost) && len(held) == 1:
+		w.logLost(held[0].heldJob)
+		return
+	case errors.Is(err, ErrBadRequest) && len(held) > 1:
+		w.acks.stopSharing()
+		w.log.Warn("acknowledges each job by itself from now on: a bridge of an earlier version does not take several in one request", "error", err)
+	}
+
+	// Few errors say that nothing was acknowledged. With others the lease of the next job may be all
+	// that failed, also with ErrOverloaded from a bridge of an earlier version, if max_leased was
+	// lowered.
+	unknown := !isAny(err, ErrLeaseLost, ErrBadRequest)
+	for _, t := range held {
+		t.unacked, t.unknown = true, unknown
+	}
+}

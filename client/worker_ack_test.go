@@ -1,0 +1,236 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// relayed returns queue jobs as a client sees it whose requests and replies go through the test. on may answer an
+// acknowledgement in place of the bridge, and is called by one goroutine for each.
+func (s *workshop) relayed(on func(m *nats.Msg) *nats.Msg, options ...client.Option) *client.PriorityQueue {
+	s.Helper()
+	nc := s.e.Connect()
+	relay := func(m *nats.Msg) {
+		if reply := on(m); reply != nil && m.Reply != "" {
+			reply.Subject = m.Reply
+			_ = nc.PublishMsg(reply) // else the test has no reply
+			return
+		}
+		inbox := nats.NewInbox()
+		_, err := nc.Subscribe(inbox, func(r *nats.Msg) {
+			back := &nats.Msg{Subject: m.Reply, Header: r.Header, Data: r.Data}
+			if r.Reply != "" {
+				back.Reply = "far" + strings.TrimPrefix(r.Reply, "pq")
+			}
+			_ = nc.PublishMsg(back)
+		})
+		if err == nil {
+			err = nc.PublishRequest("pq"+strings.TrimPrefix(m.Subject, "far"), inbox, m.Data)
+		}
+		if err != nil {
+			s.Error(err)
+		}
+	}
+	var relaying sync.WaitGroup
+	subscription := listen(s, nc, "far.>", func(m *nats.Msg) { relaying.Go(func() { relay(m) }) })
+	// A worker that stops leaves requests behind. They use the connection, so they end before it does.
+	s.Cleanup(func() {
+		ended := make(chan struct{})
+		subscription.SetClosedHandler(func(string) { close(ended) })
+		if err := subscription.Unsubscribe(); err != nil {
+			s.Error(err)
+		}
+		<-ended
+		relaying.Wait()
+	})
+	options = append(options, client.WithGrammar(must(subjects.New("far", "q"))))
+	return client.New(s.e.Conn, options...).PriorityQueue("jobs")
+}
+
+// acknowledgedOnly has the bridge acknowledge what a shared request names, lease nothing, and answers it with an error.
+func acknowledgedOnly(told subjects.Error) func(*workshop, *nats.Msg) *nats.Msg {
+	return func(s *workshop, m *nats.Msg) *nats.Msg {
+		a, err := subjects.ParseAck(m.Data)
+		a.Kind, a.Next = subjects.AckDone, subjects.PopOptions{}
+		reply := s.e.Request("pq"+strings.TrimPrefix(m.Subject, "far"), nil, a.Encode())
+		if failure := subjects.ErrorFromHeaders(reply.Header); err != nil || failure != nil {
+			s.Errorf("%v, %v", err, failure)
+		}
+		return &nats.Msg{Header: told.Headers()}
+	}
+}
+
+// Jobs that end while two others are acknowledged share the next request, which leases as many without Prefetch. If it is
+// refused, or nobody knows whether it counts, each is acknowledged by itself.
+func TestWorkerSharesRequests(t *testing.T) {
+	for _, prefetch := range []int{0, 4} {
+		t.Run(fmt.Sprint("prefetch ", prefetch), func(t *testing.T) { testWorkerSharesRequests(t, prefetch) })
+	}
+}
+
+func testWorkerSharesRequests(t *testing.T, prefetch int) {
+	const workers, jobs = 6, 40
+	for _, test := range []struct {
+		name   string
+		refuse func(s *workshop, m *nats.Msg) *nats.Msg // of the first shared request
+		always bool                                     // of all of them, which are soon no more
+		late   bool                                     // a job is done too late
+		next   bool                                     // only of requests that lease
+	}{
+		{name: "taken", refuse: func(*workshop, *nats.Msg) *nats.Msg { return nil }},
+		{name: "bridge of an earlier version", always: prefetch == 0,
+			refuse: func(*workshop, *nats.Msg) *nats.Msg { return refusal(subjects.CodeBadRequest) }},
+		{name: "unavailable", refuse: func(*workshop, *nats.Msg) *nats.Msg { return refusal(subjects.CodeUnavailable) }},
+		{name: "unknown, not done", refuse: func(*workshop, *nats.Msg) *nats.Msg {
+			return &nats.Msg{Header: (&subjects.Error{Code: subjects.CodeUnavailable, Unknown: true}).Headers()}
+		}},
+		{name: "unknown, done", refuse: acknowledgedOnly(subjects.Error{Code: subjects.CodeUnavailable, Unknown: true})},
+		{name: "max_leased was lowered", next: true, refuse: acknowledgedOnly(subjects.Error{Code: subjects.CodeOverloaded})},
+		{name: "a lost lease", late: true, refuse: func(s *workshop, m *nats.Msg) *nats.Msg {
+			s.e.Request("pq"+strings.TrimPrefix(m.Subject, "far"), nil, nil)
+			return nil
+		}},
+	} {
+		if test.next && prefetch > 0 {
+			continue
+		}
+		t.Run(test.name, func(t *testing.T) {
+			s := newWorkshop(t)
+			for i := range jobs {
+				s.push(fmt.Sprint("job ", i))
+			}
+			var worker *client.Worker
+			var shared atomic.Int32
+			first := sync.OnceFunc(func() {
+				testenv.Eventually(t, func() error {
+					if n := worker.Waiting(); n < workers-2 {
+						return fmt.Errorf("%d jobs wait for the next request", n)
+					}
+					return nil
+				})
+			})
+			q := s.relayed(func(m *nats.Msg) *nats.Msg {
+				if !strings.HasPrefix(m.Subject, "far.jobs.ack.") {
+					return nil
+				}
+				if a, err := subjects.ParseAck(m.Data); err != nil || len(a.Also) == 0 {
+					first()
+					return nil
+				} else if n := len(a.Also) + 1; prefetch == 0 && a.Next.Batch != n || n > workers+prefetch-1 {
+					t.Errorf("%d jobs are acknowledged, and %d are to be leased", n, a.Next.Batch)
+				} else if requests := shared.Add(1); requests == 1 || test.always {
+					if n < workers-2 || prefetch == 0 && n > workers-2 {
+						t.Errorf("%d jobs share the first request, want %d", n, workers-2)
+					}
+					return test.refuse(s, m)
+				}
+				return nil
+			})
+			var r record
+			var begun sync.WaitGroup
+			begun.Add(workers)
+			var count atomic.Int32
+			said := make(warnings, 100)
+			worker = must(q.NewWorker(func(_ context.Context, job *client.Job) error {
+				r.add(job)
+				if count.Add(1) <= workers {
+					begun.Done()
+					begun.Wait()
+				}
+				return nil
+			}, client.WorkerOptions{Concurrency: workers, Prefetch: prefetch, AckWait: time.Minute, Logger: slog.New(said)}))
+			stop := s.start(worker)
+			s.empty()
+			stop()
+			got := r.all()
+			slices.Sort(got)
+			if len(got) != jobs || len(slices.Compact(got)) != jobs {
+				t.Errorf("%d jobs were done, want %d: %q", len(got), jobs, got)
+			}
+			for _, job := range got {
+				if !strings.HasSuffix(job, " 1") {
+					t.Errorf("not the first delivery: %s", job)
+				}
+			}
+			if n := shared.Load(); n == 0 || test.always && n > 2 { // with frames and without
+				t.Errorf("%d requests were shared", n)
+			}
+			late := 0
+			for close(said); len(said) > 0; {
+				if strings.Contains(<-said, "too late") {
+					late++
+				}
+			}
+			if want := map[bool]int{true: 1}[test.late]; late != want {
+				t.Errorf("%d jobs were done too late, want %d", late, want)
+			}
+		})
+	}
+}
+
+// Jobs that fail do so by themselves, also beside others that are acknowledged together.
+func TestWorkerSharesOnlySuccess(t *testing.T) {
+	s := newWorkshop(t)
+	for i := range 60 {
+		s.push(fmt.Sprint(i))
+	}
+	var failed atomic.Int32
+	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+		if job.Deliveries == 1 && len(job.Value)%2 == 1 {
+			failed.Add(1)
+			return errors.New("no")
+		}
+		return nil
+	}, quiet(client.WorkerOptions{Concurrency: 5}))))
+	s.empty()
+	if n := failed.Load(); n != 10 {
+		t.Errorf("%d jobs failed, want 10", n)
+	}
+}
+
+// Two requests that nobody answers do not hold up all others until they are given up.
+func TestWorkerGoesOnWithoutAnswers(t *testing.T) {
+	for _, prefetch := range []int{0, 4} {
+		s := newWorkshop(t)
+		const jobs = 40
+		for i := range jobs {
+			s.push(fmt.Sprint(i))
+		}
+		end := make(chan struct{})
+		var unanswered, done atomic.Int32
+		q := s.relayed(func(m *nats.Msg) *nats.Msg {
+			if strings.HasPrefix(m.Subject, "far.jobs.ack.") && unanswered.Add(1) <= 2 {
+				<-end
+			}
+			return nil
+		}, client.WithTimeout(time.Hour))
+		worker := must(q.NewWorker(func(context.Context, *client.Job) error {
+			done.Add(1)
+			return nil
+		}, quiet(client.WorkerOptions{Concurrency: 6, Prefetch: prefetch, AckWait: time.Hour})))
+		worker.SetSlow(100 * time.Millisecond)
+		stop := s.start(worker)
+		testenv.Eventually(t, func() error {
+			if n := done.Load(); n < jobs {
+				return fmt.Errorf("%d jobs are done", n)
+			}
+			return nil
+		})
+		close(end)
+		stop()
+	}
+}

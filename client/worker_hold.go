@@ -1,0 +1,101 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// heldJob is a job that a worker has leased. The worker extends the lease until the job is done.
+type heldJob struct {
+	*Delivery
+	ctx    context.Context // of the Work
+	cancel context.CancelCauseFunc
+
+	ackWait       time.Duration // the length of the lease
+	log           *slog.Logger
+	timer         *time.Timer        // starts extending; most jobs are done before
+	stopExtending context.CancelFunc // of the goroutine that the timer starts
+	extended      chan struct{}      // closed when nobody extends the lease any more
+}
+
+var (
+	// errDone is the cause of the context of a job that is done.
+	errDone = errors.New("the job is done")
+
+	// errNotExtended says that nobody knows whether the lease is lost.
+	errNotExtended = errors.New("it could not be extended in time")
+)
+
+// holdJob extends the lease of a job from now on. The lease lasts for ackWait, and began at that
+// time or later.
+func holdJob(jobs context.Context, d *Delivery, began time.Time, ackWait time.Duration, log *slog.Logger) *heldJob {
+	h := &heldJob{Delivery: d, ackWait: ackWait, log: log, extended: make(chan struct{})}
+	h.ctx, h.cancel = context.WithCancelCause(jobs)
+
+	extending, stop := context.WithCancel(context.Background())
+	h.stopExtending = stop
+	h.timer = time.AfterFunc(time.Until(began.Add(h.extendEvery())), func() {
+		defer close(h.extended)
+		h.extend(extending, began)
+	})
+	return h
+}
+
+// extendEvery is how often the lease is extended.
+func (h *heldJob) extendEvery() time.Duration { return h.ackWait / 3 }
+
+// extend extends the lease, at once and then regularly, until ctx ends. It ends the context
+// of the job when the lease is lost, or may be.
+func (h *heldJob) extend(ctx context.Context, began time.Time) {
+	every := h.extendEvery()
+	until := began.Add(h.ackWait)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+
+		sent := time.Now() // the lease begins anew after that
+		attempt, cancel := context.WithTimeout(ctx, max(min(every, time.Until(until)), firstPause))
+		_, err := h.Extend(attempt)
+		cancel()
+
+		switch {
+		case err == nil:
+			until = sent.Add(h.ackWait)
+			timer.Reset(time.Until(sent.Add(every)))
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrLeaseLost):
+			h.cancel(ErrLeaseLost)
+			h.log.Warn("lost the lease of a job that is being done", "id", h.ID)
+			return
+		case !time.Now().Before(until):
+			h.cancel(fmt.Errorf("%w: %w: %w", ErrLeaseLost, errNotExtended, err))
+			h.log.Warn("cannot extend the lease of a job that is being done", "id", h.ID, "error", err)
+			return
+		default:
+			timer.Reset(min(every/10, time.Second))
+		}
+	}
+}
+
+// letGo stops extending the lease, and reports whether the lease is known to be lost.
+func (h *heldJob) letGo() (lost bool) {
+	h.stopExtending()
+	if h.timer.Stop() {
+		close(h.extended) // else the timer's goroutine does that
+	}
+	<-h.extended
+
+	cause := context.Cause(h.ctx)
+	h.cancel(errDone)
+	return errors.Is(cause, ErrLeaseLost) && !errors.Is(cause, errNotExtended)
+}

@@ -1,0 +1,198 @@
+package fdbpq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// Expired items that take the most keys, each alone in its priority, fit into a transaction: of a pop, of a sweep, and
+// beside the largest push.
+func TestRoomOfExpired(t *testing.T) {
+	for _, e := range engines() {
+		t.Run(e.name, func(t *testing.T) {
+			f := newFixture(t, e.open(t), fdbpq.RawValues)
+			clock := newClock(time.Now())
+			f.batcher.SetNow(clock.now)
+			for name, removal := range map[string]fdbpq.Op{"pop": opPopMin, "sweep": {Kind: fdbpq.OpSweep}} {
+				q := f.queue(name + strings.Repeat("\x00", 100))
+				f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 1 << 40 })
+				const n = 1500
+				for done := 0; done < n; done += 500 {
+					f.apply(many(500, func(i int) fdbpq.Op {
+						push := withTTL(opPush(q, int64(done+i)<<40, "expires"), time.Second)
+						push.Message.Unique = fmt.Sprint(done+i, strings.Repeat("\x00", 500))
+						return push
+					})...)
+				}
+				clock.advance(time.Second)
+
+				for _, beside := range []fdbpq.Op{op(opLen, q), opPush(q, 1<<60, strings.Repeat("x", fdbpq.MaxMessageSize))} {
+					before := f.batcher.Removed().Expired
+					for _, r := range f.apply(beside, op(removal, q)) {
+						if r.Err != nil && !errors.Is(r.Err, fdbpq.ErrNoRoom) {
+							f.Error(r.Err)
+						}
+					}
+					if gone := f.batcher.Removed().Expired - before; gone < 20 {
+						f.Errorf("%s beside %v: %d items have gone", name, beside.Kind, gone)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A transaction reads only so many bytes of expired items, whichever part of these is large, and the next ones go on.
+func TestLargeExpired(t *testing.T) {
+	const n, size, most = 300, 89_000, 32 << 20
+	for name, large := range map[string]func(*fdbpq.Message){
+		"value":   func(m *fdbpq.Message) { m.Value = make([]byte, size) },
+		"headers": func(m *fdbpq.Message) { m.Headers = map[string][]string{"Large": {strings.Repeat("x", size)}} },
+	} {
+		for what, removal := range map[string]fdbpq.Op{"pop": opPopMin, "pop.max": opPopMax, "sweep": {Kind: fdbpq.OpSweep}} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				store := &readBytes{Database: memkv.New(memkv.Options{})}
+				f := newFixture(t, store, fdbpq.RawValues)
+				clock := newClock(time.Now())
+				f.batcher.SetNow(clock.now)
+				q := f.queue("large")
+				f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 1 << 40 })
+				for range n / 50 {
+					f.apply(many(50, func(i int) fdbpq.Op {
+						push := withTTL(opPush(q, int64(i%3), ""), time.Second)
+						large(&push.Message)
+						return push
+					})...)
+				}
+				for range 50 {
+					f.push(q, 1, "live")
+				}
+				clock.advance(time.Second)
+
+				for gone := int64(0); gone < n; {
+					store.n.Store(0)
+					r := f.apply(op(removal, q))[0]
+					if read := store.n.Load(); read > most {
+						t.Errorf("a transaction read %d bytes", read)
+					}
+					if r.Err != nil && !errors.Is(r.Err, fdbpq.ErrNoRoom) {
+						t.Fatal(r.Err)
+					}
+					before := gone
+					if gone = f.batcher.Removed().Expired; gone == before {
+						t.Fatalf("a transaction has removed nothing after %d items", gone)
+					}
+				}
+				f.check()
+			})
+		}
+	}
+}
+
+// readBytes counts the bytes of the values that transactions read.
+type readBytes struct {
+	kv.Database
+	n atomic.Int64
+}
+
+func (db *readBytes) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := db.Database.Begin(ctx, o)
+	return &readBytesTx{tx, readBytesReader{tx, db}}, err
+}
+
+type readBytesTx struct {
+	kv.Transaction
+	reader readBytesReader
+}
+
+func (tx *readBytesTx) Get(key []byte) kv.Future[[]byte] { return tx.reader.Get(key) }
+
+func (tx *readBytesTx) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	return tx.reader.GetRange(r, o)
+}
+
+func (tx *readBytesTx) Snapshot() kv.Reader {
+	return readBytesReader{tx.Transaction.Snapshot(), tx.reader.db}
+}
+
+type readBytesReader struct {
+	kv.Reader
+	db *readBytes
+}
+
+func (r readBytesReader) Get(key []byte) kv.Future[[]byte] {
+	value, err := r.Reader.Get(key).Get()
+	r.db.n.Add(int64(len(value)))
+	return kv.Ready(value, err)
+}
+
+func (r readBytesReader) GetRange(keys kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	pairs, err := r.Reader.GetRange(keys, o).Get()
+	for _, pair := range pairs {
+		r.db.n.Add(int64(len(pair.Value)))
+	}
+	return kv.Ready(pairs, err)
+}
+
+// Nobody hears that a queue is empty while there may be live items behind the expired ones of a transaction's share.
+func TestNotEmptyBehindExpired(t *testing.T) {
+	const n = 6000
+	for name, look := range map[string]fdbpq.Op{"pop": opPopMin, "lease": {Kind: fdbpq.OpLease}, "peek": opPeekMin} {
+		t.Run(name, func(t *testing.T) {
+			f := onMem(t)
+			clock := newClock(time.Now())
+			f.batcher.SetNow(clock.now)
+			q := f.queue("jobs")
+			for range n / 1000 {
+				f.apply(many(1000, func(int) fdbpq.Op { return withTTL(opPush(q, 1, "expires"), time.Second) })...)
+			}
+			f.push(q, 2, "live")
+			clock.advance(time.Second)
+			for before := int64(0); ; {
+				r := f.apply(op(look, q))[0]
+				if r.Err == nil {
+					wantEqual(t, "item", string(r.Item.Value), "live")
+					break
+				}
+				gone := f.batcher.Removed().Expired
+				if errors.Is(r.Err, fdbpq.ErrEmpty) || !errors.Is(r.Err, fdbpq.ErrNoRoom) || gone == before {
+					t.Fatalf("after %d items: %v", gone, r.Err)
+				}
+				before = gone
+			}
+		})
+	}
+}
+
+// A peek behind whose expired items nobody can look, because what is due cannot be read either, fails for that reason, and
+// is not to be tried again.
+func TestPeekBehindExpiredAndDamage(t *testing.T) {
+	f := onMem(t)
+	clock := newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	q := f.queue("jobs")
+	for range 3 {
+		f.apply(many(1000, func(int) fdbpq.Op { return withTTL(opPush(q, 1, "expires"), time.Second) })...)
+	}
+	write(f, func(tx kv.Transaction) {
+		for i := range fdbpq.DuePage {
+			tx.Set(tuple.Tuple{f.priority, "jobs", "t", int64(i), "unknown"}.Pack(), nil)
+		}
+	})
+	clock.advance(time.Second)
+	r := f.apply(op(opPeekMin, q))[0]
+	if !errors.Is(r.Err, fdbpq.ErrCorrupt) || errors.Is(r.Err, fdbpq.ErrNoRoom) {
+		t.Error(r.Err)
+	}
+	write(f, func(tx kv.Transaction) { tx.ClearRange(everything(f.priority)) })
+}

@@ -1,0 +1,146 @@
+package pebblekv
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// Set implements kv.Transaction.
+func (tx *transaction) Set(key, value []byte) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.admit(key, len(value)) {
+		tx.growth += len(key) + len(value)
+		tx.counters.noteWrite(tx.store.counters, key)
+		tx.put(key, value)
+	}
+}
+
+// put writes without counting towards the limits.
+func (tx *transaction) put(key, value []byte) {
+	tx.store.gapIndex.noteWrite(key)
+	tx.finder.noteWrite(key)
+	tx.writes.set(key, value)
+}
+
+// Clear implements kv.Transaction.
+func (tx *transaction) Clear(key []byte) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.admit(key, 0) {
+		tx.growth -= len(key)
+		tx.counters.noteWrite(tx.store.counters, key)
+		tx.writes.clear(key)
+	}
+}
+
+// ClearRange implements kv.Transaction.
+func (tx *transaction) ClearRange(r kv.Range) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.check() != nil || r.Empty() {
+		return
+	}
+
+	tx.count(r.Begin, r.End)
+	tx.count(r.Begin, r.End) // once as a write and once as a conflict range
+	tx.growth -= kv.MaxTransactionSize
+	tx.counters.noteClearedRange()
+	tx.writes.clearRange(r.Begin, r.End)
+	if tx.store.gapIndex != nil {
+		tx.finder.addGap(r, bytes.Clone(r.Begin))
+	}
+}
+
+// Add implements kv.Transaction. There is one writer, so it can read.
+func (tx *transaction) Add(key []byte, delta int64) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	var stored [8]byte
+	if !tx.admit(key, len(stored)) {
+		return
+	}
+	old, err := tx.newest(key)
+	if err != nil {
+		tx.invalidate(err)
+		return
+	}
+
+	copy(stored[:], old)
+	sum := binary.LittleEndian.Uint64(stored[:]) + uint64(delta)
+	tx.counters.set(key, counterChange{counter{sum, true}, true})
+	binary.LittleEndian.PutUint64(stored[:], sum)
+	tx.put(key, stored[:])
+}
+
+// CompareAndClear implements kv.Transaction. There is one writer, so it can read.
+func (tx *transaction) CompareAndClear(key, value []byte) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if !tx.admit(key, len(value)) {
+		return
+	}
+	old, err := tx.newest(key)
+	if err != nil {
+		tx.invalidate(err)
+		return
+	}
+
+	if old != nil && bytes.Equal(old, value) {
+		tx.counters.set(key, counterChange{known: true})
+		tx.writes.clear(key)
+	}
+}
+
+// newest is get for a key whose value may be cached.
+func (tx *transaction) newest(key []byte) ([]byte, error) {
+	cached, ok := tx.counters.get(tx.store.counters, key)
+	switch {
+	case !ok:
+		return tx.get(key)
+	case !cached.exists:
+		return nil, nil
+	}
+	var stored [8]byte
+	binary.LittleEndian.PutUint64(stored[:], cached.value)
+	return tx.copies.clone(stored[:]), nil
+}
+
+// AddReadConflict implements kv.Transaction.
+func (tx *transaction) AddReadConflict(r kv.Range) { tx.addConflict(r) }
+
+// AddWriteConflict implements kv.Transaction.
+func (tx *transaction) AddWriteConflict(r kv.Range) { tx.addConflict(r) }
+
+func (tx *transaction) addConflict(r kv.Range) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if !r.Empty() {
+		tx.count(r.Begin, r.End)
+	}
+}
+
+// admit counts a write of key with an operand of n bytes towards the limits and
+// reports whether to do it.
+func (tx *transaction) admit(key []byte, n int) bool {
+	if tx.check() != nil {
+		return false
+	}
+	tx.size += len(key) + n
+	tx.count(key, key)
+	if len(key) > kv.MaxKeySize || n > kv.MaxValueSize || tx.size > kv.MaxTransactionSize {
+		tx.invalid = kv.ErrTooLarge
+	}
+	return tx.invalid == nil
+}
+
+// invalidate keeps tx from committing because a read that a write needed failed.
+func (tx *transaction) invalidate(err error) {
+	if !errors.Is(err, kv.ErrCorrupt) && !errors.Is(err, kv.ErrUnavailable) {
+		err = kv.WithCause(kv.ErrUnavailable, "", err)
+	}
+	tx.invalid = err
+}

@@ -1,0 +1,113 @@
+package fdbpq
+
+import "time"
+
+// Result is the result of one Op.
+type Result struct {
+	// Item is the item of OpPop, OpPeek, OpLease and OpGet. For OpPush and OpMove only its ID and
+	// PushedAt are set.
+	Item Item
+	// Duplicate says that an OpPush changed nothing, because of its MsgID or Unique. Item is that
+	// of the first push, which may have left the queue.
+	Duplicate bool
+	// Lease is that of OpLease and OpExtend.
+	Lease Lease
+	// NextDue is when the next item of the queue falls due, zero if none will, for an operation
+	// with Waits that finds nothing. For OpNak and OpPush it is when the delay of the item is over;
+	// zero without a delay, and for a duplicate.
+	NextDue time.Time
+	// wait is the length of the lease that an OpLease gave or an OpAck ended.
+	wait time.Duration
+	// ended: the OpAck has ended a lease, and an OpLease that follows may have its place.
+	ended bool
+	// place: the OpLease has the place of a lease that was ended before it.
+	place bool
+	// Len is the number of items, for OpLen.
+	Len int64
+	// State is that of the item, for OpGet.
+	State ItemState
+	// Rank is the number of items that would be served before the item of an OpRank. With
+	// RankAtLeast there may be more.
+	Rank        int64
+	RankAtLeast bool
+	// Progress is what OpPurge or OpRedrive has done, and where the next one goes on.
+	Progress Progress
+	// Swept is what OpSweep has done.
+	Swept Swept
+	// Info is the result of OpInfo. Operations on the same queue may share it.
+	Info *Info
+	// Settings is those of the queue, for OpSettings and OpConfigure.
+	Settings *Settings
+	// Freed says that an OpAck, OpTerm, OpRemove or OpPurge ended a lease of a queue with
+	// Settings.MaxLeased, so another may begin.
+	Freed bool
+	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrMaxLeased, ErrFull,
+	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
+	// ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
+	Err error
+}
+
+// Swept is the result of OpSweep. An ErrCorrupt with it says that something cannot be read, and
+// stays as it is.
+type Swept struct {
+	// More says that there may be more to do, for which the transaction had no room.
+	More bool
+	// Done says that something was removed or brought back. Without, others may have taken all the
+	// room.
+	Done bool
+	// MsgIDs is how many message ids were removed.
+	MsgIDs int
+}
+
+// LeaseLength is the length of the lease that an OpLease gave or an OpAck ended. It is what
+// an OpLease without a length has if it follows.
+func (r *Result) LeaseLength() time.Duration { return r.wait }
+
+// Lease is the right to an item for a time.
+type Lease struct {
+	// Token is for OpAck, OpNak, OpExtend and OpTerm.
+	Token Token
+	// Until is when the item goes back to the queue unless the lease ends before, by the clock of
+	// the process that gave the lease.
+	Until time.Time
+	// Deliveries is how many times the item was delivered, this time included.
+	Deliveries int64
+}
+
+// Progress is how far an operation on many items has come that takes several transactions.
+type Progress struct {
+	// Done is how many items it has removed or sent back so far.
+	Done int64
+	// Next is where it goes on, "" once it has come to its end.
+	Next string
+}
+
+// Info is what OpInfo returns about a queue. It does not count items that other programs
+// added with the bare recipe.
+type Info struct {
+	// Ready, Leased and Delayed are the number of items in each state.
+	Ready, Leased, Delayed int64
+	// Priorities is the number of ready items of each priority, in order; nil in a FIFO queue.
+	Priorities []PriorityCount
+	// MorePriorities says that Priorities has only some of the first and of the last.
+	MorePriorities bool
+	// Oldest is the earliest push time among the first items of these priorities; zero if
+	// there are none.
+	Oldest time.Time
+	// NextDue is when the next held item falls due, or the next ready one expires; zero if neither
+	// will.
+	NextDue time.Time
+}
+
+// PriorityCount is the number of ready items of one priority.
+type PriorityCount struct {
+	Priority, Count int64
+}
+
+const (
+	// MaxInfoPriorities is the most priorities that an OpInfo returns.
+	MaxInfoPriorities = 1000
+	// NoPriorities as Op.MaxPriorities makes an OpInfo return only the number of items in each
+	// state, which takes less time.
+	NoPriorities = -1
+)

@@ -1,0 +1,131 @@
+package fdbpq
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// txn is a transaction as all families of operations see it.
+type txn struct {
+	tx       kv.Transaction // nil if it only reads
+	snapshot kv.Reader      // reads without conflict
+	now      time.Time
+	ops      []Op
+	results  []Result    // by place in ops
+	queues   []*queueTxn // in order of first use
+	known    *state.Known
+	blind    bool // see kv.BeginOptions
+
+	moving   moveRoom
+	returned state.ItemRoom
+	dead     due.Burials
+}
+
+// queueTxn is one queue of a transaction as all families of operations see it.
+type queueTxn struct {
+	*txn
+	l      *codec.Layout
+	ledger state.Ledger
+	due    due.Due
+
+	looked bool            // an operation other than a pop depends on which items are ready
+	takes  bool            // there are pops, operations with tokens or edits
+	peeked bool            // one is a peek
+	pushed map[ID]struct{} // ready items of this transaction's own, if peeked
+}
+
+// notePushed records an item of this transaction's own, for peeks.
+func (q *queueTxn) notePushed(id *ID) {
+	if !q.peeked {
+		return
+	}
+	if q.pushed == nil {
+		q.pushed = map[ID]struct{}{}
+	}
+	q.pushed[*id] = struct{}{}
+}
+
+// bringBack handles what is due in queues, as far as there is room beside the operations.
+func (t *txn) bringBack(queues []*due.Due) error {
+	room := due.Room{
+		Bytes:   min(due.HeldBytes+max(t.moving.remaining(), 0), due.MostHeldBytes),
+		Expired: t.moving.forExpired(),
+	}
+	if t.moving.moves == 0 && !slices.ContainsFunc(t.queues, func(q *queueTxn) bool { return q.due.Done }) {
+		room.Fits = t.moving.fits // a large item has room while it is the only one that moves
+	}
+
+	most, mostExpired := room.Bytes, room.Expired
+	err := due.BringBack(queues, &room)
+	t.moving.takeExpired(mostExpired - room.Expired)
+	if over := most - room.Bytes - due.HeldBytes; over > 0 {
+		t.moving.take(over)
+	}
+	return err
+}
+
+// failOps makes an error about one queue the result of the operations at the given indexes. It
+// returns any other error, which ends the whole transaction.
+func (t *txn) failOps(err error, indexes ...int) error {
+	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNoRoom) {
+		return err
+	}
+	t.failAll(indexes, err)
+	return nil
+}
+
+// failAll makes an error the result of the operations at the given indexes.
+func (t *txn) failAll(indexes []int, err error) {
+	for _, i := range indexes {
+		t.results[i].Err = err
+	}
+}
+
+// leadsPops reports whether an operation is the first of pops, or leases, that share MaxBytes.
+func (t *txn) leadsPops(i int) bool {
+	return !t.ops[i].Follows || i == 0 || t.ops[i-1].Kind != t.ops[i].Kind
+}
+
+// messageOf is the message of a push as it is stored.
+func (t *txn) messageOf(i int, settings *Settings) Message {
+	op := &t.ops[i]
+	m := op.Message
+	m.Expires = op.expires(t.now, settings)
+	return m
+}
+
+// groups returns the operations at the given indexes, those together that are done together or not
+// at all: pushes that follow each other, and acknowledgements.
+func groups(ops []Op, indexes []int) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		for rest := indexes; len(rest) > 0; {
+			size := 1
+			for size < len(rest) && rest[size] == rest[size-1]+1 && tied(ops, rest[size]) {
+				size++
+			}
+			if !yield(rest[:size]) {
+				return
+			}
+			rest = rest[size:]
+		}
+	}
+}
+
+// tied reports whether an operation and the one before it are done together or not at all.
+func tied(ops []Op, i int) bool {
+	kind := ops[i].Kind
+	return i > 0 && ops[i].Follows && ops[i-1].Kind == kind && (kind == OpPush || kind == OpAck)
+}
+
+// notYet is for what may be possible in the next transaction.
+func notYet(err error) error { return fmt.Errorf("%w, so far: %w", err, ErrNoRoom) }
+
+func notFound(id *ID) error { return fmt.Errorf("%w: %s", ErrNotFound, id) }

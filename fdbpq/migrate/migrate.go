@@ -10,7 +10,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // Errors of Migrate, besides ErrUnfinished.
@@ -107,43 +106,6 @@ type migration struct {
 	newID    string     // of the target, if this call begins
 	resumed  bool
 	at       copyRecord
-}
-
-// copyRecord is the record of a store that is being filled, in place of the usual record: how
-// far the copy is.
-type copyRecord struct {
-	id, source  string // of the target and its source
-	area        int64  // the area that is being copied, or restart
-	next        []byte // where to go on in it, nil at its beginning
-	keys, bytes int64  // copied so far
-}
-
-// restart says in copyRecord.area that the copy is of no use.
-const restart = -1
-
-// encode begins like the record of a store that is ready.
-func (c *copyRecord) encode(k *codec.Space) []byte {
-	return tuple.Tuple{int64(codec.UnfinishedVersion), c.id, k.Priority.Root, k.Fifo.Root, k.Format.String(),
-		c.source, c.area, c.next, c.keys, c.bytes}.Pack()
-}
-
-func parseCopyRecord(value []byte) (c copyRecord, err error) {
-	t, err := tuple.Unpack(value)
-
-	var ok [6]bool
-	if err == nil && len(t) == 10 {
-		c.id, ok[0] = t[1].(string)
-		c.source, ok[1] = t[5].(string)
-		c.area, ok[2] = t[6].(int64)
-		c.next, ok[3] = t[7].([]byte)
-		c.keys, ok[4] = t[8].(int64)
-		c.bytes, ok[5] = t[9].(int64)
-	}
-
-	if ok != [...]bool{true, true, true, true, true, true} {
-		return c, fmt.Errorf("%w: record of a migration %x", codec.ErrCorrupt, value)
-	}
-	return c, nil
 }
 
 // checkSource returns an error if the source is no store of the Keyspace.

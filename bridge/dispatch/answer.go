@@ -43,7 +43,7 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 	l.calling.Lock()
 	defer l.calling.Unlock()
 	now := time.Now()
-	l.observeSizes(b, results)
+	l.observeResults(b, results)
 	rest := results
 	for r, ops := range b.each() {
 		own := rest[:len(ops)]

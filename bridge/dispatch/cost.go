@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"cmp"
+	"errors"
 	"sync/atomic"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -44,18 +45,30 @@ func (l *lane) itemSize(q *Queue) int {
 	return int(cmp.Or(q.itemSize.Load(), l.popSize.Load()))
 }
 
-// observeSizes learns from a batch how large items are.
-func (l *lane) observeSizes(b *batch, results []fdbpq.Result) {
+// observeResults learns from a batch how large items are, and which queues ran out of them.
+func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
 	largest, items := 0, false
 	for r, ops := range b.each() {
-		most, some := largestItem(r, ops, results[:len(ops)])
+		own := results[:len(ops)]
 		results = results[len(ops):]
+		if last := len(ops) - 1; takesItem(ops[last].Kind) {
+			if out := foundNothing(own[last].Err); out != r.Queue.ranOut.Load() {
+				r.Queue.ranOut.Store(out)
+			}
+		}
+
+		most, some := largestItem(r, ops, own)
 		if some || r.Queue.itemSize.Load() > 0 {
 			observeSize(&r.Queue.itemSize, most, some)
 		}
 		largest, items = max(largest, most), items || some
 	}
 	observeSize(&l.popSize, largest, items)
+}
+
+// foundNothing reports whether a pop or lease failed because there was nothing for it.
+func foundNothing(err error) bool {
+	return err != nil && (errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased))
 }
 
 // largestItem returns the size of the largest item that a request has pushed or got, and whether it

@@ -20,7 +20,7 @@ type lane struct {
 	d       *shared
 	batcher *fdbpq.Batcher
 	started chan *batch  // run to answer; unbuffered, which bounds the batches in flight
-	popSize atomic.Int64 // expected bytes of an item of a queue of which nothing is known, see observeSize
+	popSize atomic.Int64 // expected bytes of an item of a queue of which nothing is known, see observeResults
 	timers  timers
 	watch   *clockWatch   // of the clock by which items fall due
 	over    chan struct{} // closed when run has returned

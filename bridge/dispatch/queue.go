@@ -19,7 +19,8 @@ type Queue struct {
 
 	kept     atomic.Int64 // bytes, see Dispatcher.Keep
 	aside    atomic.Int32 // requests that are set aside; changed with the lane's lock
-	itemSize atomic.Int64 // expected bytes of an item; 0 if no batch has returned one, see lane.observe
+	itemSize atomic.Int64 // expected bytes of an item; 0 if no batch has returned one, see lane.observeResults
+	ranOut   atomic.Bool  // the last request for items found nothing, or less than it wanted
 
 	batch      int64 // the last that noteShare was called for; the lane's lock guards it and batchBytes
 	batchBytes int   // in that batch

@@ -24,9 +24,9 @@ import (
 // there: see Options.MaxKept.
 //
 // Requests that wait, and pops of queues where others wait, take their places in line. What
-// the batch has for lines comes after its other operations. Where several pop many items from one
-// queue, those for which the batch has no room form a line: if the queue turns out to be empty, all
-// of them end together, instead of each filling a batch.
+// the batch has for lines comes after its other operations. Where several pop many items from a
+// queue that ran out of them, those for which the batch has no room form a line: if there is nothing
+// more, all of them end together, instead of each filling a batch.
 func (l *lane) takeBatch(ctx context.Context) *batch {
 	l.failOverdue(ctx, false)
 	l.mu.Lock()
@@ -70,7 +70,7 @@ func (l *lane) takeRequestsLocked(b *batch) {
 		mixes := apart && b.pushes != has(ops, fdbpq.OpPush)
 		reads := b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))
 
-		if full && b.many == r.Queue && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
+		if full && b.many == r.Queue && r.Queue.ranOut.Load() && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
 			l.queueBehindLocked(r, ops)
 			l.removeFirstLocked(waiting)
 			continue

@@ -67,7 +67,7 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readTransaction{tx, reader{tx, db.session()}}, nil
+	return readTransaction{reader{tx, db.session()}, tx}, nil
 }
 
 func (db *DB) session() *session {
@@ -105,12 +105,10 @@ type reader struct {
 	*session
 }
 
-// Get implements kv.Reader.
 func (r reader) Get(key []byte) kv.Future[[]byte] {
 	return future[[]byte]{r.inner.Get(key), r.session, r.begin()}
 }
 
-// GetRange implements kv.Reader.
 func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
 	return future[[]kv.KeyValue]{r.inner.GetRange(span, o), r.session, r.begin()}
 }
@@ -122,7 +120,6 @@ type future[T any] struct {
 	ready int
 }
 
-// Get implements kv.Future.
 func (f future[T]) Get() (T, error) {
 	f.of.wait(f.ready)
 	return f.Future.Get()
@@ -134,29 +131,20 @@ type transaction struct {
 	reader reader
 }
 
-// Get implements kv.Reader.
 func (tx transaction) Get(key []byte) kv.Future[[]byte] { return tx.reader.Get(key) }
 
-// GetRange implements kv.Reader.
 func (tx transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
 	return tx.reader.GetRange(r, o)
 }
 
-// Snapshot implements kv.Transaction.
 func (tx transaction) Snapshot() kv.Reader {
 	return reader{tx.Transaction.Snapshot(), tx.reader.session}
 }
 
 // readTransaction implements kv.ReadTransaction.
 type readTransaction struct {
-	kv.ReadTransaction
-	reader reader
+	reader
+	canceler
 }
 
-// Get implements kv.Reader.
-func (tx readTransaction) Get(key []byte) kv.Future[[]byte] { return tx.reader.Get(key) }
-
-// GetRange implements kv.Reader.
-func (tx readTransaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	return tx.reader.GetRange(r, o)
-}
+type canceler interface{ Cancel() }

@@ -3,6 +3,7 @@
 package fdbkv
 
 import (
+	"bytes"
 	"math"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
@@ -56,6 +57,7 @@ func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 // transaction would conflict with writes anywhere in the last piece, so all of it is read from the
 // snapshot, and the conflict range is that of the pairs returned.
 func (r reader) getBytes(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	span = kv.Range{Begin: bytes.Clone(span.Begin), End: bytes.Clone(span.End)} // read after the call
 	options := fdb.RangeOptions{Limit: o.Limit, Mode: fdb.StreamingModeSerial, Reverse: o.Reverse}
 	pieces := r.from.Snapshot().GetRange(keyRange(span), options).Iterator()
 	return readFuture(r.t, func() ([]kv.KeyValue, error) {

@@ -217,10 +217,6 @@ func (b *backupRun) publish(made string) error {
 	if err := b.ctx.Err(); err != nil {
 		return err
 	}
-	if _, err := files.Stat(b.dest); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s was made by somebody else meanwhile", b.dest)
-	}
-
 	if err := files.Rename(made, b.dest); err != nil {
 		return err
 	}

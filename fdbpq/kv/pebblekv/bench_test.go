@@ -192,25 +192,20 @@ func BenchmarkTransaction(b *testing.B) {
 	}
 }
 
-// BenchmarkPopHead drains a queue from its head in transactions of a few pops,
-// with and without the gap index.
+// BenchmarkPopHead drains a queue from its head in transactions of a few pops.
 func BenchmarkPopHead(b *testing.B) {
 	const queued, pops = 100_000, 10
-	for _, noGapIndex := range []bool{false, true} {
-		b.Run(fmt.Sprintf("gaps=%t", !noGapIndex), func(b *testing.B) {
-			q := newBench(b, Options{noGapIndex: noGapIndex})
-			for b.Loop() {
-				if q.queued < pops {
-					b.StopTimer()
-					q.fill(queued)
-					b.StartTimer()
-				}
-				q.step(0, pops)
-			}
-			q.drain(0)
-			b.ReportMetric(float64(b.N*pops)/b.Elapsed().Seconds(), "pops/s")
-		})
+	q := newBench(b, Options{})
+	for b.Loop() {
+		if q.queued < pops {
+			b.StopTimer()
+			q.fill(queued)
+			b.StartTimer()
+		}
+		q.step(0, pops)
 	}
+	q.drain(0)
+	b.ReportMetric(float64(b.N*pops)/b.Elapsed().Seconds(), "pops/s")
 }
 
 // BenchmarkOpen opens a store with many items, of which some are in the log

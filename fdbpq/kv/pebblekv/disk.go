@@ -59,7 +59,7 @@ func (d *diskFS) fail(cause error) {
 	d.once.Do(func() {
 		d.cause = cause
 		close(d.failed)
-		d.reserve.stop()
+		d.reserve.stopped.Store(true)
 		d.logger.Error("pebblekv: the disk failed, nothing more is written", "error", cause.Error())
 	})
 }
@@ -127,7 +127,7 @@ func (d *diskFS) create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 	if d.opened.Load() {
 		defer d.reserve.prepare()
 	}
-	if f, ok := d.reserve.useAs(name); ok {
+	if f, ok := d.reserve.useAs(name, ""); ok {
 		return f, nil
 	}
 	return d.FS.Create(name, category)
@@ -148,17 +148,14 @@ func (d *diskFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCa
 // reuse turns an old log into a new one, or uses the reserve if that is longer.
 func (d *diskFS) reuse(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	d.logs.forget(oldname)
-	if d.reserve.isLongerThan(oldname) {
-		if f, ok := d.reserve.useAs(newname); ok {
-			_ = d.FS.Remove(oldname) // A file left behind does no harm.
-			d.reserve.prepare()
-			return f, nil
-		}
+	if f, ok := d.reserve.useAs(newname, oldname); ok {
+		_ = d.FS.Remove(oldname) // A file left behind does no harm.
+		d.reserve.prepare()
+		return f, nil
 	}
 	return d.FS.ReuseForWrite(oldname, newname, category)
 }
 
-// OpenDir implements vfs.FS.
 func (d *diskFS) OpenDir(name string) (vfs.File, error) {
 	if b := d.backupOf(name); b != nil && name != d.dir {
 		return b.OpenDir(name)
@@ -170,7 +167,6 @@ func (d *diskFS) OpenDir(name string) (vfs.File, error) {
 	return &diskFile{File: f, disk: d}, nil
 }
 
-// Open implements vfs.FS.
 func (d *diskFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if d.err() != nil {
 		if f, err := d.after.Open(name); err == nil {
@@ -207,7 +203,6 @@ func (d *diskFS) Link(oldname, newname string) error {
 
 var errNoLink = errors.New("pebblekv: the file cannot be linked")
 
-// Stat implements vfs.FS.
 func (d *diskFS) Stat(name string) (vfs.FileInfo, error) {
 	if d.err() != nil {
 		if info, err := d.after.Stat(name); err == nil {
@@ -217,7 +212,6 @@ func (d *diskFS) Stat(name string) (vfs.FileInfo, error) {
 	return d.FS.Stat(name)
 }
 
-// Rename implements vfs.FS.
 func (d *diskFS) Rename(oldname, newname string) error {
 	if b := d.backupOf(newname); b != nil {
 		return b.Rename(oldname, newname)
@@ -249,7 +243,6 @@ func (d *diskFS) Remove(name string) error {
 	return nil
 }
 
-// Unwrap implements vfs.FS.
 func (d *diskFS) Unwrap() vfs.FS { return d.FS }
 
 // diskFile is a file or folder that was opened before any failure.

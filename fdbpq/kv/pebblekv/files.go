@@ -17,9 +17,7 @@ import (
 // Names that Pebble neither uses nor reads.
 const (
 	commitMarkName = "SYNCED"
-	// newReserveName is the name of a reserve that is still being written.
 	reserveName    = "SPARE"
-	newReserveName = "SPARE.new"
 	proofName      = "writable"
 
 	// unfinished ends the name of the folder in which a backup is made. Open refuses what is

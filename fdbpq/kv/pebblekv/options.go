@@ -39,8 +39,6 @@ type Options struct {
 
 	// now replaces time.Now in tests.
 	now func() time.Time
-	// noGapIndex turns the gap index off, to measure what it does.
-	noGapIndex bool
 }
 
 // Defaults of Options, in bytes.

@@ -26,18 +26,13 @@ type ownerFS struct{ vfs.FS }
 // Create creates a file. Like the Create of vfs.FS it removes an existing file
 // instead of overwriting it.
 func (o ownerFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	for {
-		err := makeFile(name, os.O_EXCL)
-		if err == nil {
-			return o.FS.OpenReadWrite(name, category)
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return nil, err
-		}
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
+	if err := makeFile(name, os.O_EXCL); err != nil {
+		return nil, err
+	}
+	return o.FS.OpenReadWrite(name, category)
 }
 
 func (o ownerFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -68,7 +63,6 @@ func (o ownerFS) Lock(name string) (io.Closer, error) {
 	return lock, nil
 }
 
-// Unwrap implements vfs.FS.
 func (o ownerFS) Unwrap() vfs.FS { return o.FS }
 
 // tighten revokes the permissions of everybody but the owner on a folder and the store's

@@ -45,21 +45,17 @@ func hold(dir string) error {
 }
 
 func TestConformance(t *testing.T) {
-	for _, noGapIndex := range []bool{false, true} {
-		t.Run(fmt.Sprintf("gaps=%t", !noGapIndex), func(t *testing.T) {
-			kvtest.Run(t, kvtest.Engine{
-				Store: func(t *testing.T) func() kv.Database {
-					dir := t.TempDir()
-					return func() kv.Database {
-						db, err := Open(dir, Options{Logger: quiet, noGapIndex: noGapIndex})
-						must(t, err)
-						return db
-					}
-				},
-				Persistent: true,
-			})
-		})
-	}
+	kvtest.Run(t, kvtest.Engine{
+		Store: func(t *testing.T) func() kv.Database {
+			dir := t.TempDir()
+			return func() kv.Database {
+				db, err := Open(dir, Options{Logger: quiet})
+				must(t, err)
+				return db
+			}
+		},
+		Persistent: true,
+	})
 }
 
 func TestValidate(t *testing.T) {

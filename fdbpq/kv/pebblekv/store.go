@@ -68,15 +68,13 @@ func openStore(dir string, o Options, lock *pebble.Lock, folder *folderGuard, da
 	s := &openedStore{
 		disk:      disk,
 		syncer:    newSyncer(disk),
+		gapIndex:  newGapIndex(gapIndexSize),
 		folder:    folder,
 		damage:    damage,
 		counters:  make(counterCache),
 		maxMemory: maxMemTables * uint64(o.MemTableSize),
 		room:      make(chan struct{}, 1),
 		live:      make(map[aborter]struct{}),
-	}
-	if !o.noGapIndex {
-		s.gapIndex = newGapIndex(gapIndexSize)
 	}
 
 	if s.pdb, err = pebble.Open(dir, o.tuned(disk, lock, s.events())); err != nil {
@@ -180,18 +178,6 @@ func (s *openedStore) register(tx aborter) error {
 	}
 	s.live[tx] = struct{}{}
 	return nil
-}
-
-// registerReader is register for a read-only transaction, which gets a reference to the
-// durable view.
-func (s *openedStore) registerReader(tx aborter) (*view, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended != nil {
-		return nil, s.ended
-	}
-	s.live[tx] = struct{}{}
-	return s.syncer.durableView(), nil
 }
 
 func (s *openedStore) unregister(tx aborter) {

@@ -55,7 +55,6 @@ func (f *tableFile) ReadAt(p []byte, offset int64) (int, error) {
 // tableFS is a file system whose tables are read as tableFile does.
 type tableFS struct{ vfs.FS }
 
-// Open implements vfs.FS.
 func (t tableFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	f, err := t.FS.Open(name, opts...)
 	if err != nil || !isTable(name) {
@@ -64,7 +63,6 @@ func (t tableFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return &tableFile{File: f, path: name}, nil
 }
 
-// Unwrap implements vfs.FS.
 func (t tableFS) Unwrap() vfs.FS { return t.FS }
 
 // intactBlock reports whether a block matches its checksum.

@@ -56,7 +56,6 @@ func newTransaction(ctx context.Context, o kv.BeginOptions, s *openedStore, w *w
 	return tx, nil
 }
 
-// Turn implements kv.Transaction.
 func (tx *transaction) Turn() int64 { return tx.turn }
 
 // check returns why tx cannot be used any more, or nil.
@@ -70,7 +69,6 @@ func (tx *transaction) check() error {
 // count counts a conflict range.
 func (tx *transaction) count(begin, end []byte) { tx.size += len(begin) + len(end) + 1 }
 
-// Get implements kv.Reader.
 func (tx *transaction) Get(key []byte) kv.Future[[]byte] {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -100,7 +98,6 @@ func (tx *transaction) get(key []byte) ([]byte, error) {
 	return value, tx.store.readError(closer.Close())
 }
 
-// GetRange implements kv.Reader.
 func (tx *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -154,7 +151,6 @@ func (tx *transaction) closeIter() {
 	}
 }
 
-// Snapshot implements kv.Transaction.
 func (tx *transaction) Snapshot() kv.Reader { return snapshot{tx} }
 
 type snapshot struct{ tx *transaction }
@@ -171,7 +167,6 @@ func (s snapshot) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValu
 	return kv.Ready(s.tx.getRange(r, o))
 }
 
-// Commit implements kv.Transaction.
 func (tx *transaction) Commit() kv.Future[struct{}] {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -219,7 +214,6 @@ func (tx *transaction) admissible() error {
 	return err
 }
 
-// Cancel implements kv.Transaction.
 func (tx *transaction) Cancel() {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()

@@ -55,42 +55,6 @@ func (o own) transact(t *testing.T, fn func(fdb.Transaction) error) {
 	}
 }
 
-// TestWrapCommitsWithItsOwner: what was done through Wrap and what was done
-// through the binding commit together.
-func TestWrapCommitsWithItsOwner(t *testing.T) {
-	db := openOwn(t)
-	queue := fdbpq.NewPriorityQueue(db.subspace.Sub("queue"), fdbpq.RawValues)
-	done := fdb.Key(db.subspace.Pack(tuple.Tuple{"done"}))
-
-	db.transact(t, func(tr fdb.Transaction) error {
-		tx := fdbkv.Wrap(tr)
-		defer tx.Cancel() // ends the use of tx only
-		_, err := queue.Push(tx, 7, fdbpq.Message{Value: []byte("job")})
-		tr.Set(done, []byte("no"))
-		return err
-	})
-	db.transact(t, func(tr fdb.Transaction) error {
-		item, err := queue.PopMin(fdbkv.Wrap(tr))
-		if err != nil {
-			return err
-		}
-		if item.ID.Priority != 7 || string(item.Value) != "job" {
-			t.Errorf("popped %+v, want the job with priority 7", item)
-		}
-		tr.Set(done, []byte("yes"))
-		return nil
-	})
-	db.transact(t, func(tr fdb.Transaction) error {
-		if got, err := tr.Get(done).Get(); err != nil || string(got) != "yes" {
-			t.Errorf("read %q, %v, want yes", got, err)
-		}
-		if _, err := queue.PopMin(fdbkv.Wrap(tr)); !errors.Is(err, fdbpq.ErrEmpty) {
-			t.Errorf("PopMin returned %v, want ErrEmpty", err)
-		}
-		return nil
-	})
-}
-
 func TestWrappedIsNotCommittedByUs(t *testing.T) {
 	db := openOwn(t)
 	key := db.subspace.Pack(tuple.Tuple{"key"})

@@ -95,27 +95,29 @@ var randomTests = []test{
 
 // run is a transaction among others in the same goroutine, and what it did.
 type run struct {
-	tx      kv.Transaction
-	options kv.BeginOptions
-	state   model // what it must see
-	began   int   // how many others had committed
-	ops     []op
-	reads   []string // what each of ops returned
-	after   model    // the store after its commit
+	tx              kv.Transaction
+	blind, readOnly bool
+	state           model // what it must see
+	began           int   // how many others had committed
+	ops             []op
+	reads           []string // what each of ops returned
+	after           model    // the store after its commit
 }
 
 func startRun(f *fixture, random *rand.Rand, committed model, version int) *run {
 	o := kv.BeginOptions{Blind: random.IntN(4) == 0, Shrinks: random.IntN(4) == 0}
-	r := &run{tx: f.beginWith(f.ctx, o), options: o, state: maps.Clone(committed), began: version}
+	r := &run{tx: f.beginWith(f.ctx, o), blind: o.Blind, readOnly: random.IntN(4) == 0,
+		state: maps.Clone(committed), began: version}
 	// Fixes the state it sees, even if the store does so with the first read.
 	await(f, r.tx.Snapshot().Get(f.key("")))
 	return r
 }
 
-// step runs an operation, unless it breaks the promise of a blind transaction.
+// step runs an operation, unless it breaks the promise of a blind transaction or writes in one
+// that only reads.
 func (r *run) step(f *fixture, o op) {
 	f.Helper()
-	if r.options.Blind && o.isRead() && r.wrote() {
+	if r.blind && o.isRead() && r.wrote() || r.readOnly && o.isWrite() {
 		return
 	}
 	r.ops, r.reads = append(r.ops, o), append(r.reads, f.run(r.tx, r.state, o))

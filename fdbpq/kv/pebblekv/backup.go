@@ -26,15 +26,12 @@ type Backup struct {
 
 // Backup copies the store to the new folder dest, while it is in use. The copy has every
 // commit whose future was ready when Backup was called, perhaps some later ones, and no part
-// of a transaction. It is a store of its own, which Open opens.
+// of a transaction. It is a store of its own, which Open opens. Tables are hard links if the file
+// system has them, so they take no space until the store no longer needs them.
 //
 // The folder dest appears once the copy is complete and synced, and was opened without an
-// error. Until then the copy is in a folder beside it, whose name ends in .unfinished-backup.
-// Backup removes that folder if it fails, and if it finds one that an earlier process left
-// behind.
-//
-// Tables are hard links if the file system has them, so they take no space until the store
-// no longer needs them; otherwise they are copied.
+// error. Until then the copy is in a folder beside it, whose name ends in .unfinished-backup;
+// Backup removes one that it finds.
 //
 // Errors: dest exists, or its parent does not, or it is inside the store; ErrBackupRunning;
 // too little space; the context's error; kv.ErrClosed, kv.ErrUnavailable; kv.ErrCorrupt if a

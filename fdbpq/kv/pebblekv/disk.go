@@ -10,20 +10,15 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// diskFS is the file system Pebble writes to. It makes the first failed write look like
-// a power cut: from then on nothing reaches the folder any more.
+// diskFS is the file system Pebble writes to. It makes the first failed write look like a power
+// cut: from then on nothing reaches the folder any more.
 //
-// Pebble cannot continue after most failed writes. It exits the process, panics with
-// its locks held, or unlocks a mutex twice, and none of that can be recovered from.
-// It could also delete files that a manifest still needs because the sync of a newer
-// one failed. So Pebble is not told. The failure is recorded before the write returns,
-// and everything after it pretends to succeed: writes to the log and the manifest are
-// dropped, new files are kept in memory, and removals do nothing. Pebble stays
-// consistent in memory, its readers continue, and it can be closed. The folder keeps
-// the state it had at the failure, which Pebble's recovery is made for.
-//
-// After the failure Pebble's results mean nothing: check err after every sync that is
-// waited for.
+// After most failed writes Pebble exits the process, panics with its locks held, or unlocks a
+// mutex twice, and it could delete files that a manifest still needs. So Pebble is not told. The
+// failure is recorded before the write returns, and everything after it pretends to succeed:
+// writes to the log and the manifest are dropped, new files are kept in memory, and removals do
+// nothing. Pebble stays consistent in memory, its readers continue, and it can be closed. Its
+// results mean nothing: check err after every sync that is waited for.
 type diskFS struct {
 	vfs.FS
 	dir     string
@@ -90,10 +85,9 @@ func (d *diskFS) backupOf(name string) *backupFS {
 	return b
 }
 
-// Create implements vfs.FS. After the failure a compaction would fill the memory, so
-// it waits until the store is closed; its tables are the only ones that are not part
-// of a flush. While Pebble opens the folder a compaction does not wait, because
-// Pebble waits for it.
+// Create implements vfs.FS. After the failure a compaction would fill the memory, so it waits
+// until the store is closed, but not while Pebble opens the folder and waits for it. Its tables
+// are the only ones that are not part of a flush.
 func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if b := d.backupOf(name); b != nil {
 		return b.Create(name, category)

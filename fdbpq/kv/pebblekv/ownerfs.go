@@ -2,7 +2,6 @@ package pebblekv
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -23,8 +22,7 @@ const (
 // to fail.
 type ownerFS struct{ vfs.FS }
 
-// Create creates a file. Like the Create of vfs.FS it removes an existing file
-// instead of overwriting it.
+// Create removes an existing file instead of overwriting it, as vfs.FS says.
 func (o ownerFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -48,19 +46,6 @@ func makeFile(name string, flags int) error {
 		return err
 	}
 	return f.Close()
-}
-
-// Lock creates the file and locks it. The file must not be opened a second time:
-// closing it would release the lock.
-func (o ownerFS) Lock(name string) (io.Closer, error) {
-	lock, err := o.FS.Lock(name)
-	if err != nil {
-		return nil, err
-	}
-	if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() { // no link to elsewhere
-		_ = os.Chmod(name, ownerFile)
-	}
-	return lock, nil
 }
 
 func (o ownerFS) Unwrap() vfs.FS { return o.FS }

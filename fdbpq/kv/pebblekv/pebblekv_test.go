@@ -109,23 +109,6 @@ func TestExclusive(t *testing.T) {
 	openTestDir(t, dir, Options{})
 }
 
-// TestForgottenTransaction lets a transaction end with its context only.
-func TestForgottenTransaction(t *testing.T) {
-	db := openTest(t, vfs.NewMem(), Options{})
-	ctx, cancel := context.WithCancel(context.Background())
-	forgotten, err := db.Begin(ctx, kv.BeginOptions{})
-	must(t, err)
-	forgotten.Set([]byte("key"), []byte("value"))
-	cancel()
-
-	begin(t, db).Cancel() // It does not wait forever.
-	wantErr(t, "Get", errOf(forgotten.Get([]byte("key")).Get()), context.Canceled)
-	if _, err := forgotten.Commit().Get(); !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
-		t.Errorf("Commit: %v", err)
-	}
-	wantValue(t, db, "key", "")
-}
-
 // TestUnwaitedCommit does not wait for the future of a commit.
 func TestUnwaitedCommit(t *testing.T) {
 	files := vfs.NewMem()

@@ -23,7 +23,7 @@ type opener struct {
 	dir     string
 	options Options
 	lock    *pebble.Lock
-	folder  *folderGuard
+	folder  *folderGuard // nil if the folder is not one of the operating system
 	damage  damage
 	space   *spaceGuard // nil if nothing is kept free
 

@@ -22,10 +22,9 @@ var errBlock = fmt.Errorf("%w: checksum mismatch", pebble.ErrCorruption)
 // Pebble does.
 //
 // When a checksum does not match, Pebble looks for a single flipped bit, which for a block of
-// 16 KiB takes half a second of processor time, for an item of 1 MB a minute. No context ends
-// it, every read of the block repeats it, and the reads of one block wait for each other. Thus
-// one damaged item would stop the writers of all queues. An error of ReadAt makes Pebble skip
-// the search.
+// 16 KiB takes half a second of processor time, for an item of 1 MB a minute, at every read, and
+// no context ends it. Thus one damaged item would stop the writers of all queues. An error of
+// ReadAt makes Pebble skip the search.
 type tableFile struct {
 	vfs.File
 	path string

@@ -15,11 +15,10 @@ const (
 
 // Transact runs fn in a transaction, commits it and waits until it is durable.
 //
-// If fn or the commit fails with a [Retryable] error, which means that nothing was
-// written, fn runs again in a new transaction, after growing pauses, until ctx ends.
-// All other errors are returned unchanged, above all ErrCommitUnknown, because only
-// the caller knows whether running the work twice does harm. See
-// [TransactIdempotent], and [Update] for work without a result.
+// If fn or the commit fails with a [Retryable] error, which means that nothing was written, fn runs
+// again in a new transaction, after growing pauses, until ctx ends. All other errors are returned
+// unchanged, above all ErrCommitUnknown, because only the caller knows whether running the work
+// twice does harm. See [TransactIdempotent], and [Update] for work without a result.
 //
 // fn may run many times, so it must have no effect outside the transaction, and it
 // must not commit it. If ctx ends between attempts, its error is returned.

@@ -13,12 +13,11 @@
 //
 // # Unknown commits
 //
-// The caller gets ErrCommitUnknown, and the commit was lost, was made, or is made
-// later: before the next transaction begins, or when the next one commits. In the
-// latter case a retry that looked for traces of its first attempt and found none must
-// fail with a conflict. [DB.Land] and Close make the commits still outstanding, even
-// if the contexts of their transactions have ended. They may fail like any other
-// commit.
+// The caller gets ErrCommitUnknown, and the commit was lost, was made, or is made later: before the
+// next transaction begins, or when the next one commits. In the latter case a retry that looked for
+// traces of its first attempt and found none must fail with a conflict. [DB.Land] and Close make
+// the commits still outstanding, even if the contexts of their transactions have ended. They may
+// fail like any other commit.
 //
 // A DB is safe for concurrent use. With one goroutine the same seed and the
 // same calls give the same faults.
@@ -103,9 +102,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Next sets the faults of the next commits of transactions that wrote, one for each,
-// instead of random ones; None lets a commit pass. They come after those set before
-// and not yet used.
+// Next sets the faults of the next commits of transactions that wrote, one for each, instead of
+// random ones; None lets a commit pass. They come after those set before and not yet used.
 func (db *DB) Next(script ...Fault) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

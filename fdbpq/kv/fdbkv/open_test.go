@@ -112,8 +112,7 @@ func TestTimeoutBeforeCommit(t *testing.T) {
 	}
 }
 
-// TestTimeoutDuringCommit: once a commit is under way the time limit leaves its
-// outcome open.
+// TestTimeoutDuringCommit: once a commit is under way the time limit leaves its outcome open.
 func TestTimeoutDuringCommit(t *testing.T) {
 	tx := shortLived(t)
 	if _, err := tx.Commit().Get(); !kv.MaybeCommitted(err) {

@@ -12,9 +12,8 @@ import (
 // Built says whether this program was built with the tag fdb. Without it, Open returns an error.
 const Built = false
 
-// Functions that take the binding's types exist only with the build tag fdb. In other
-// builds a constant has the name of each, and the compiler's error about a call quotes
-// it:
+// Functions that take the binding's types exist only with the build tag fdb. In other builds a
+// constant has the name of each, and the compiler's error about a call quotes it:
 //
 //	cannot call fdbkv.Wrap (untyped string constant "needs FoundationDB's client: go build -tags fdb")
 const (
@@ -32,8 +31,7 @@ const (
 	missing = "needs FoundationDB's client: go build -tags fdb"
 )
 
-// DB is a FoundationDB cluster. There is none in programs built without the
-// tag fdb.
+// DB is a FoundationDB cluster. There is none in programs built without the tag fdb.
 type DB struct{ kv.Database }
 
 // Open returns an error that wraps errors.ErrUnsupported, because this program

@@ -10,8 +10,7 @@ import (
 // outer one runs its part, then the whole inner one runs and commits, then the
 // outer one commits. Each also writes a key of its own.
 //
-// In a serial engine the inner one waits for the outer one and must then see what it
-// wrote.
+// In a serial engine the inner one waits for the outer one and must then see what it wrote.
 type schedule struct {
 	name     string
 	outer    []op

@@ -47,6 +47,21 @@ var futureTests = []test{
 			}
 		}
 	}},
+	{"ConflictedOrCancelledIsNoConflict", func(f *fixture) {
+		if f.db.Traits().Serial {
+			return // there is never a second transaction open
+		}
+		third, second, cancelled := f.begin(), f.begin(), f.begin()
+		f.run(third, model{}, get("b"))
+		f.run(second, model{}, get("a"), set("b", "1"))
+		f.run(cancelled, model{}, set("b", "1"))
+		cancelled.Cancel()
+		f.write(set("a", "1"))
+		f.wantCommitFails(second, kv.ErrConflict)
+		f.run(third, model{}, set("c", "1"))
+		await(f, third.Commit())
+		f.wantPairs(f.beginRead(), model{"a": "1", "c": "1"})
+	}},
 	{"Pipelines", func(f *fixture) {
 		if !f.db.Traits().Pipelines {
 			return

@@ -11,9 +11,8 @@
 //		})
 //	}
 //
-// Every test keeps its keys under a random prefix and removes them when it ends, so
-// the store may be shared with others. Random tests print their seed and the command
-// that repeats the run.
+// Every test keeps its keys under a random prefix and removes them when it ends, so the store may
+// be shared with others. Random tests print their seed and the command that repeats the run.
 package kvtest
 
 import (
@@ -28,11 +27,10 @@ import (
 
 // Engine describes the engine under test.
 type Engine struct {
-	// Store prepares a store for one test and returns the function that opens
-	// it. A store that was closed is opened again with the same function; only
-	// one that keeps its content and is shared, see kv.Traits, is opened twice
-	// at once. The suite closes what it opens. Failures to
-	// prepare or open are for t.Fatal.
+	// Store prepares a store for one test and returns the function that opens it. A store that was
+	// closed is opened again with the same function; only one that keeps its content and is shared,
+	// see kv.Traits, is opened twice at once. The suite closes what it opens. Failures to prepare
+	// or open are for t.Fatal.
 	Store func(t *testing.T) (open func() kv.Database)
 
 	// Persistent says that the content of the store survives Close.

@@ -79,8 +79,7 @@ func (l *logLengths) add(path string) *atomic.Int64 {
 	return n
 }
 
-// of returns how much was written to a log, nil for other files and for logs of earlier
-// processes.
+// of returns how much was written to a log, nil for other files and for logs of earlier processes.
 func (l *logLengths) of(path string) *atomic.Int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -250,8 +250,7 @@ type diskFile struct {
 	written *atomic.Int64
 }
 
-// attempt runs a write operation unless the disk has failed, and returns what Pebble is
-// told.
+// attempt runs a write operation unless the disk has failed, and returns what Pebble is told.
 func (f *diskFile) attempt(op func() error) error {
 	if f.disk.err() == nil {
 		err := op()

@@ -82,8 +82,7 @@ func (x *gapIndex) publish(found *gapSet, since, durable uint64) {
 	x.gaps.shrink(x.limit)
 }
 
-// gapFinder collects the gaps that one transaction finds. Its zero value is ready to
-// use.
+// gapFinder collects the gaps that one transaction finds. Its zero value is ready to use.
 type gapFinder struct {
 	found *gapSet // nil if there are none
 

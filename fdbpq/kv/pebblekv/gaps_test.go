@@ -75,9 +75,8 @@ func (h *history) run(key []byte, version uint64) kv.Range {
 	return kv.Range{Begin: h.keys[lo], End: h.keys[hi]}
 }
 
-// TestGapIndexAgainstHistory does random writes, cancels, reads at old
-// versions and evictions, and checks after each that every gap is empty at its
-// own version and at the newest ones.
+// TestGapIndexAgainstHistory does random writes, cancels, reads at old versions and evictions, and
+// checks after each that every gap is empty at its own version and at the newest ones.
 func TestGapIndexAgainstHistory(t *testing.T) {
 	rng := seeded(t)
 	h := newHistory(60)

@@ -143,8 +143,7 @@ func TestTornManifest(t *testing.T) {
 	}
 }
 
-// A manifest of before, or the marker that names it, is not taken for the one in
-// force.
+// A manifest of before, or the marker that names it, is not taken for the one in force.
 func TestOldManifest(t *testing.T) {
 	s := newDamagedStore(t)
 	s.flushed(2)

@@ -23,10 +23,9 @@ type Options struct {
 	// memtables are in memory. 0 means DefaultMemTableSize.
 	MemTableSize int64
 
-	// MinFreeSpace is how much of the disk to keep free, in bytes, at most 1 PiB. When
-	// less is free, transactions that make the store larger fail with
-	// kv.ErrUnavailable. All others, and those that began with
-	// kv.BeginOptions.Shrinks, may use three quarters of it. 0 means
+	// MinFreeSpace is how much of the disk to keep free, in bytes, at most 1 PiB. When less is
+	// free, transactions that make the store larger fail with kv.ErrUnavailable. All others, and
+	// those that began with kv.BeginOptions.Shrinks, may use three quarters of it. 0 means
 	// DefaultMinFreeSpace, -1 keeps nothing free.
 	MinFreeSpace int64
 

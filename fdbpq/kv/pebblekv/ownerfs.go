@@ -17,9 +17,8 @@ const (
 	others fs.FileMode = 0o077
 )
 
-// ownerFS is the file system of the operating system, but only the owner can read new
-// files. Pebble leaves that to the umask. A file system without owners is no reason
-// to fail.
+// ownerFS is the file system of the operating system, but only the owner can read new files. Pebble
+// leaves that to the umask. A file system without owners is no reason to fail.
 type ownerFS struct{ vfs.FS }
 
 // Create removes an existing file instead of overwriting it, as vfs.FS says.

@@ -59,8 +59,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// DB is a store in a folder. It implements kv.Database and is safe for
-// concurrent use.
+// DB is a store in a folder. It implements kv.Database and is safe for concurrent use.
 type DB struct {
 	opener
 	system bool // the folder is in the file system of the operating system

@@ -19,8 +19,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/kvtest"
 )
 
-// holdEnv makes this program hold the store in the folder it names, until its
-// input ends.
+// holdEnv makes this program hold the store in the folder it names, until its input ends.
 const holdEnv = "PEBBLEKV_TEST_HOLD"
 
 func TestMain(m *testing.M) {

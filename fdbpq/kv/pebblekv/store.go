@@ -31,9 +31,8 @@ type openedStore struct {
 
 	backingUp sync.Mutex // held during a backup
 
-	// maxMemory is how many bytes of memtables may wait to be flushed. Counting
-	// memtables would not do: Pebble starts with small ones and flushes none of
-	// them until they are worth a table.
+	// maxMemory is how many bytes of memtables may wait to be flushed. Counting memtables would not
+	// do: Pebble starts with small ones and flushes none of them until they are worth a table.
 	maxMemory uint64
 
 	rotated atomic.Bool   // a memtable was started since waitRoom looked
@@ -257,10 +256,9 @@ func (s *openedStore) readError(err error) error {
 	return kv.WithCause(kv.ErrCorrupt, damagedReason, err)
 }
 
-// waitRoom waits while flushes and compactions lag too far behind the writers.
-// Pebble would wait in the middle of a commit, where no context can end the wait and
-// a failed disk would block it indefinitely. The metrics are read only once for each
-// memtable, because reading them is slow.
+// waitRoom waits while flushes and compactions lag too far behind the writers. Pebble would wait in
+// the middle of a commit, where no context can end the wait and a failed disk would block it
+// indefinitely. The metrics are read only once for each memtable, because reading them is slow.
 func (s *openedStore) waitRoom(ctx context.Context, closing <-chan struct{}) error {
 	if !s.rotated.CompareAndSwap(true, false) {
 		return nil

@@ -18,8 +18,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errBlock = fmt.Errorf("%w: checksum mismatch", pebble.ErrCorruption)
 
-// tableFile is a table that Pebble reads. It checks the checksum of each block before
-// Pebble does.
+// tableFile is a table that Pebble reads. It checks the checksum of each block before Pebble does.
 //
 // When a checksum does not match, Pebble looks for a single flipped bit, which for a block of
 // 16 KiB takes half a second of processor time, for an item of 1 MB a minute, at every read, and

@@ -10,9 +10,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// transaction implements kv.Transaction. It holds the writer slot until it ends. It ends
-// with its context at the latest, so a caller who forgets it does not block all
-// others.
+// transaction implements kv.Transaction. It holds the writer slot until it ends. It ends with its
+// context at the latest, so a caller who forgets it does not block all others.
 type transaction struct {
 	ctx     context.Context
 	store   *openedStore

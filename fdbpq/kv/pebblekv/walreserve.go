@@ -14,10 +14,9 @@ const reserveStep = 1 << 20
 // walReserve keeps a preallocated file ready to become the next log. It is as long
 // as a log gets and full of zeros, which Pebble reads as the end of the log.
 //
-// Syncing a log that grows also writes its new length and the location of its new
-// blocks: a second write after the data, or a commit of the journal. Pebble reuses
-// old logs for that reason, but at first it has none, then only short ones, and
-// none from an earlier process.
+// Syncing a log that grows also writes its new length and the location of its new blocks: a second
+// write after the data, or a commit of the journal. Pebble reuses old logs for that reason, but at
+// first it has none, then only short ones, and none from an earlier process.
 //
 // Without a preallocated file, syncs are only slower. So a failure here is not a
 // failure of the disk.

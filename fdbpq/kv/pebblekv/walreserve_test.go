@@ -47,8 +47,7 @@ func writeUntil(t *testing.T, db *DB, done func() bool) int {
 	return 0
 }
 
-// reserveUsed reports whether a log is as long as a reserved one, and longer than
-// anybody wrote.
+// reserveUsed reports whether a log is as long as a reserved one, and longer than anybody wrote.
 func reserveUsed(t *testing.T, files vfs.FS) bool {
 	return slices.Contains(logSizes(t, files), minMemTableSize)
 }

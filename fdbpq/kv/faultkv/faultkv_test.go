@@ -42,9 +42,7 @@ func conform(t *testing.T, o faultkv.Options) {
 // store's own, which here refuses reads of a blind transaction that wrote.
 func TestForwards(t *testing.T) {
 	inner, err := pebblekv.Open(t.TempDir(), pebblekv.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	serial := faultkv.New(inner, faultkv.Options{})
 	defer func() { _ = serial.Close() }()
 	if got, want := serial.Traits(), (kv.Traits{Serial: true}); got != want {
@@ -56,9 +54,7 @@ func TestForwards(t *testing.T) {
 	wantErr(t, "Check during an outage", db.Check(), kv.ErrUnavailable)
 	db.SetOutage(false)
 	tx, err := db.Begin(t.Context(), kv.BeginOptions{Blind: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer tx.Cancel()
 	tx.Set(key, nil)
 	if get(tx) == nil {
@@ -87,9 +83,7 @@ func open(t *testing.T, o faultkv.Options) *faultkv.DB {
 func begin(t *testing.T, db kv.Database) kv.Transaction {
 	t.Helper()
 	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(tx.Cancel)
 	return tx
 }
@@ -97,9 +91,7 @@ func begin(t *testing.T, db kv.Database) kv.Transaction {
 func beginRead(t *testing.T, db kv.Database) kv.ReadTransaction {
 	t.Helper()
 	tx, err := db.BeginRead(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(tx.Cancel)
 	return tx
 }
@@ -141,9 +133,7 @@ func setWith(t *testing.T, db *faultkv.DB, fault faultkv.Fault, want error) {
 func wantHas(t *testing.T, when string, db kv.Database, key []byte, want bool) {
 	t.Helper()
 	value, err := beginRead(t, db).Get(key).Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if (value != nil) != want {
 		t.Errorf("%s %s is there: %t, want %t", when, key, value != nil, want)
 	}
@@ -238,9 +228,7 @@ func TestLateCommitsOutliveTheirContext(t *testing.T) {
 			db.Next(fault)
 			ctx, cancel := context.WithCancel(t.Context())
 			tx, err := db.Begin(ctx, kv.BeginOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			tx.Set(key, []byte("1"))
 			wantErr(t, "Commit", commit(tx), kv.ErrCommitUnknown)
 			cancel()
@@ -349,9 +337,7 @@ func TestDelay(t *testing.T) {
 		},
 	})
 	tx, err := db.Begin(ctx, kv.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 2 {
 		wantErr(t, "Get", get(tx), nil)
 	}
@@ -395,5 +381,12 @@ func TestSameSeedSameFaults(t *testing.T) {
 	}
 	if first == history(2) {
 		t.Error("another seed gave the same faults")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

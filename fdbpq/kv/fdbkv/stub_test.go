@@ -31,9 +31,7 @@ func TestCompilerNamesTheTag(t *testing.T) {
 		t.Run(call, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "main.go")
 			program := "package main\n\nimport \"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv\"\n\nvar tr any\n\nfunc main() { " + call + " }\n"
-			if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(file, []byte(program), 0o600))
 			out, err := exec.Command("go", "build", "-o", os.DevNull, file).CombinedOutput()
 			if err == nil || !strings.Contains(string(out), "go build -tags fdb") {
 				t.Errorf("the compiler says: %s (%v)", out, err)

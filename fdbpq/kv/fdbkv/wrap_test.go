@@ -32,9 +32,7 @@ func openOwn(t *testing.T) own {
 	clusterFile := testenv.FDBClusterFile(t)
 	open(t, clusterFile).Close() // chooses the API version
 	db, err := fdb.OpenDatabase(clusterFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o := own{db, tuple.NewSubspace(tuple.Tuple{"fdbkv test", rand.Text()})}
 	t.Cleanup(func() {
 		begin, end := o.subspace.Range()
@@ -50,18 +48,14 @@ func openOwn(t *testing.T) own {
 func (o own) transact(t *testing.T, fn func(fdb.Transaction) error) {
 	t.Helper()
 	_, err := o.Transact(func(tr fdb.Transaction) (any, error) { return nil, fn(tr) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 func TestWrappedIsNotCommittedByUs(t *testing.T) {
 	db := openOwn(t)
 	key := db.subspace.Pack(tuple.Tuple{"key"})
 	tr, err := db.CreateTransaction()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer tr.Cancel()
 	tx := fdbkv.Wrap(tr)
 	tx.Set(key, []byte("1"))
@@ -167,9 +161,7 @@ func TestNewOnAnOpenDatabase(t *testing.T) {
 	db := openOwn(t)
 	key := db.subspace.Pack(tuple.Tuple{"key"})
 	store, err := fdbkv.New(db.Database, fdbkv.Options{TransactionSizeLimit: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	set := func(value []byte) error {
 		_, err := kv.Transact(t.Context(), store, func(tx kv.Transaction) (struct{}, error) {
 			tx.Set(key, value)
@@ -177,15 +169,11 @@ func TestNewOnAnOpenDatabase(t *testing.T) {
 		})
 		return err
 	}
-	if err := set([]byte("1")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, set([]byte("1")))
 	if err := set(make([]byte, 1001)); !errors.Is(err, kv.ErrTooLarge) {
 		t.Errorf("a transaction over the limit returned %v, want ErrTooLarge", err)
 	}
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, store.Close())
 	if err := set(nil); !errors.Is(err, kv.ErrClosed) {
 		t.Errorf("after Close it returned %v, want ErrClosed", err)
 	}

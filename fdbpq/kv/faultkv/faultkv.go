@@ -76,12 +76,9 @@ var _ kv.Database = (*DB)(nil)
 
 // New injects faults in front of inner. Closing the DB closes inner.
 func New(inner kv.Database, o Options) *DB {
-	db := &DB{Database: inner, maxDelay: o.MaxDelay, sleep: o.Sleep}
+	db := &DB{Database: inner, maxDelay: cmp.Or(o.MaxDelay, defaultMaxDelay), sleep: o.Sleep}
 	for fault, rate := range o.Rates {
 		db.rates[fault] = rate
-	}
-	if db.maxDelay == 0 {
-		db.maxDelay = defaultMaxDelay
 	}
 	if db.sleep == nil {
 		db.sleep = sleep

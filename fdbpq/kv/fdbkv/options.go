@@ -1,6 +1,7 @@
 package fdbkv
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -45,15 +46,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.APIVersion == 0 {
-		o.APIVersion = DefaultAPIVersion
-	}
-	if o.TransactionTimeout == 0 {
-		o.TransactionTimeout = DefaultTransactionTimeout
-	}
-	if o.TransactionSizeLimit == 0 {
-		o.TransactionSizeLimit = kv.MaxTransactionSize
-	}
+	o.APIVersion = cmp.Or(o.APIVersion, DefaultAPIVersion)
+	o.TransactionTimeout = cmp.Or(o.TransactionTimeout, DefaultTransactionTimeout)
+	o.TransactionSizeLimit = cmp.Or(o.TransactionSizeLimit, kv.MaxTransactionSize)
 	return o
 }
 

@@ -34,7 +34,7 @@ var randomTests = []test{
 	{"OneAtATime", func(f *fixture) {
 		random := rand.New(rand.NewPCG(f.seed(), 0))
 		committed := model{}
-		for range 60 {
+		for range 100 {
 			r := startRun(f, random, committed, 0)
 			long := random.IntN(4) == 0
 			for range random.IntN(map[bool]int{false: 12, true: 80}[long]) {

@@ -117,7 +117,7 @@ var scripts = []script{
 	{"EverythingCleared", puts("0", "a", "b", "c"), []op{clearRange("", "\xff"), set("b", "1")}},
 	{"WriteConflictChangesNothing", puts("0", "a"), []op{writeConflict("", "z"), readConflict("", "z")}},
 
-	{"AddToAbsent", nil, []op{add("a", 1), add("b", -1), add("c", 0), clearKey("d"), add("d", 1)}},
+	{"AddToAbsent", []op{add("d", 5)}, []op{add("a", 1), add("b", -1), add("c", 0), clearKey("d"), add("d", 1)}},
 	adds(number(40), 2), adds(number(1), -2), adds(number(-1), 1), adds(number(255), 1),
 	adds(number(math.MaxInt64), 1), adds(number(math.MinInt64), -1), adds(number(math.MinInt64), math.MinInt64),
 	adds("", 7), adds("\x05", 2), adds("\xff", 1), adds(strings.Repeat("\xff", 7), 1),

@@ -12,6 +12,7 @@ package memkv
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"sync"
 
@@ -50,10 +51,7 @@ type state = btree.BTreeG[kv.KeyValue]
 
 // New returns an empty store.
 func New(o Options) *DB {
-	db := &DB{history: o.History}
-	if db.history == 0 {
-		db.history = defaultHistory
-	}
+	db := &DB{history: cmp.Or(o.History, defaultHistory)}
 	db.mu.newest = btree.NewG(32, func(a, b kv.KeyValue) bool { return bytes.Compare(a.Key, b.Key) < 0 })
 	return db
 }

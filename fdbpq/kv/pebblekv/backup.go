@@ -45,14 +45,8 @@ func (db *DB) Backup(ctx context.Context, dest string) (Backup, error) {
 }
 
 func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
-	if err := db.checkOpen(ctx); err != nil {
-		return Backup{}, err
-	}
-	if err := db.checkFolder(true); err != nil {
-		return Backup{}, err
-	}
-	if err := db.damage.err(); err != nil {
-		return Backup{}, err // The copy would be damaged, too.
+	if err := errors.Join(db.Check(), ctx.Err()); err != nil {
+		return Backup{}, err // The copy of a damaged store would be damaged, too.
 	}
 	dest, err := db.checkDestination(dest)
 	if err != nil {

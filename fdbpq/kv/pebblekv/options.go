@@ -1,6 +1,7 @@
 package pebblekv
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -73,18 +74,10 @@ func (o Options) Validate() error {
 }
 
 func (o Options) withDefaults() Options {
-	if o.CacheSize == 0 {
-		o.CacheSize = DefaultCacheSize
-	}
-	if o.MemTableSize == 0 {
-		o.MemTableSize = DefaultMemTableSize
-	}
-	if o.MinFreeSpace == 0 {
-		o.MinFreeSpace = DefaultMinFreeSpace
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.CacheSize = cmp.Or(o.CacheSize, DefaultCacheSize)
+	o.MemTableSize = cmp.Or(o.MemTableSize, DefaultMemTableSize)
+	o.MinFreeSpace = cmp.Or(o.MinFreeSpace, DefaultMinFreeSpace)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.FS == nil {
 		o.FS = ownerFS{vfs.Default}
 	}

@@ -129,6 +129,7 @@ var scripts = []script{
 			compareAndClear("empty", ""), compareAndClear("kept", "1"), compareAndClear("absent", ""),
 			set("own", "own"), compareAndClear("own", "own"), set("emptied", ""), compareAndClear("emptied", "1")}},
 	{"AddThenCompareAndClear", puts(number(1), "stored", "other"), []op{add("n", 1), compareAndClear("n", number(1)),
+		add("again", 5), compareAndClear("again", number(5)), add("again", 1),
 		add("stored", -1), compareAndClear("stored", number(0)), add("other", 1), compareAndClear("other", number(1))}},
 
 	{"KeyAtLimit", nil, []op{set(long(0), "1"), get(long(0)), getRange(long(0), long(0)+"\x00", everything),

@@ -14,9 +14,8 @@ var (
 	// was written. FoundationDB's not_committed (1020).
 	ErrConflict = errors.New("kv: conflict with another transaction")
 
-	// ErrTooOld: the transaction was open for too long (about five seconds) to
-	// be checked against others. Nothing was written. FoundationDB's
-	// transaction_too_old (1007).
+	// ErrTooOld: the transaction was open for too long (about five seconds) to be checked against
+	// others. Nothing was written. FoundationDB's transaction_too_old (1007).
 	ErrTooOld = errors.New("kv: transaction is too old")
 
 	// ErrThrottled: the store asks to try again later. Nothing was written.
@@ -27,8 +26,7 @@ var (
 	// stop waiting for a commit that has started.
 	ErrCommitUnknown = errors.New("kv: the commit may or may not have happened")
 
-	// ErrTooLarge: a key, a value or the transaction is over its limit.
-	// Nothing was written.
+	// ErrTooLarge: a key, a value or the transaction is over its limit. Nothing was written.
 	ErrTooLarge = errors.New("kv: key, value or transaction is too large")
 
 	// ErrUnavailable: the store cannot be reached, or cannot write, for
@@ -107,9 +105,8 @@ func collectCauses(err error, causes *[]string) {
 	}
 }
 
-// OptionError says what is wrong with one field of a package's Options. Engines and the
-// packages above return it from Validate, so that a program can name the setting the
-// field came from.
+// OptionError says what is wrong with one field of a package's Options. Engines and the packages
+// above return it from Validate, so that a program can name the setting the field came from.
 type OptionError struct {
 	Package string // of the Options
 	Field   string

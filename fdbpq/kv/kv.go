@@ -1,41 +1,34 @@
-// Package kv is the contract between the queues and their store: an ordered
-// key-value store with strictly serializable transactions. Vocabulary, semantics and
-// limits are FoundationDB's, so FoundationDB itself is a thin engine and every other
-// engine behaves like it.
+// Package kv is the contract between the queues and their store: an ordered key-value store with
+// strictly serializable transactions. Vocabulary, semantics and limits are FoundationDB's, so
+// FoundationDB itself is a thin engine and every other engine behaves like it.
 //
 // # Transactions
 //
-// [Database.Begin] starts a transaction, which sees one consistent state of
-// the store plus its own writes. Commit makes all of its writes visible at once, or
-// none. Everything a transaction reads is added to its read conflict ranges, except
-// through [Transaction.Snapshot]. Commit fails with [ErrConflict] if another
-// transaction that committed in the meantime wrote into one of those ranges. A
-// serial engine, see [Traits], never reports a conflict but must give the same
-// results.
+// [Database.Begin] starts a transaction, which sees one consistent state of the store plus its own
+// writes. Commit makes all of its writes visible at once, or none. Everything a transaction reads
+// is added to its read conflict ranges, except through [Transaction.Snapshot]. Commit fails with
+// [ErrConflict] if another transaction that committed in the meantime wrote into one of those
+// ranges. A serial engine, see [Traits], never reports a conflict but must give the same results.
 //
 // A transaction that wrote nothing commits without conflict, and its Commit reports
 // success only when everything it read is durable.
 //
 // [Database.BeginRead] starts a read-only transaction. It sees only what is
-// durable, includes everything committed before it began, waits for no writer
-// and needs no commit.
+// durable, includes everything committed before it began, waits for no writer and needs no commit.
 //
 // # Durability
 //
-// When the future returned by Commit is ready without error, the writes
-// survive the end of the process and, in engines that write to disk, a power
-// cut.
+// When the future returned by Commit is ready without error, the writes survive the end of the
+// process and, in engines that write to disk, a power cut.
 //
 // # Bytes
 //
-// An engine does not keep or change the slices it is given after the call returns.
-// The slices it returns belong to the caller and stay valid after the transaction
-// has ended.
+// An engine does not keep or change the slices it is given after the call returns. The slices it
+// returns belong to the caller and stay valid after the transaction has ended.
 //
 // # Concurrency
 //
-// A Database is safe for concurrent use. A transaction is used by one
-// goroutine at a time.
+// A Database is safe for concurrent use. A transaction is used by one goroutine at a time.
 package kv
 
 import (
@@ -57,8 +50,7 @@ const (
 // Database is one store. A decorator embeds the Database it wraps, so that it forwards
 // whatever it does not change, Traits and Check above all.
 type Database interface {
-	// Traits says what kind of engine this is. It is cheap and always returns the
-	// same value.
+	// Traits says what kind of engine this is. It is cheap and always returns the same value.
 	Traits() Traits
 
 	// Begin starts a transaction. The context bounds the whole life of the
@@ -68,16 +60,14 @@ type Database interface {
 	// Errors: ErrClosed, ErrUnavailable, ErrCorrupt, the context's error.
 	Begin(ctx context.Context, o BeginOptions) (Transaction, error)
 
-	// BeginRead starts a read-only transaction over the durable state. The
-	// caller must Cancel it.
+	// BeginRead starts a read-only transaction over the durable state. The caller must Cancel it.
 	//
 	// Errors: as Begin.
 	BeginRead(ctx context.Context) (ReadTransaction, error)
 
-	// Check returns nil as long as nothing is known to be wrong with the store.
-	// It reports what a transaction need not notice: files that were removed,
-	// or damage to data the transaction does not read. It costs next to nothing,
-	// so it can be called often.
+	// Check returns nil as long as nothing is known to be wrong with the store. It reports what a
+	// transaction need not notice: files that were removed, or damage to data the transaction does
+	// not read. It costs next to nothing, so it can be called often.
 	//
 	// Errors: ErrClosed; ErrUnavailable while the store cannot write; ErrCorrupt
 	// once some data could not be read, whoever asked for it.
@@ -90,10 +80,9 @@ type Database interface {
 
 // Traits is what sets an engine apart from others under the same contract.
 type Traits struct {
-	// Pipelines: a transaction that begins after Commit of an earlier one has
-	// returned, but before its future is ready, already sees the earlier one's
-	// writes, so the two cannot conflict. Callers use it to overlap work with
-	// the wait for durability.
+	// Pipelines: a transaction that begins after Commit of an earlier one has returned, but before
+	// its future is ready, already sees the earlier one's writes, so the two cannot conflict.
+	// Callers use it to overlap work with the wait for durability.
 	Pipelines bool
 
 	// Serial: one writer runs at a time. Begin waits while another transaction is
@@ -101,17 +90,15 @@ type Traits struct {
 	// transactions may be open, even in one goroutine.
 	Serial bool
 
-	// Shared: others may use the same store at the same time, each through a
-	// Database of its own, for example from other machines. Without it this
-	// Database is the only way into its store.
+	// Shared: others may use the same store at the same time, each through a Database of its own,
+	// for example from other machines. Without it this Database is the only way into its store.
 	Shared bool
 }
 
 // BeginOptions says what a transaction is for. The zero value promises nothing.
 type BeginOptions struct {
-	// Blind promises that the transaction never reads what it may have written
-	// itself: it is undefined whether such reads see the writes. Engines save
-	// work with it.
+	// Blind promises that the transaction never reads what it may have written itself: it is
+	// undefined whether such reads see the writes. Engines save work with it.
 	Blind bool
 
 	// Shrinks says that the transaction removes data, or puts back what was removed,
@@ -127,8 +114,7 @@ type BeginOptions struct {
 // Errors of the futures: ErrTooOld, ErrThrottled, ErrUnavailable, ErrCorrupt,
 // ErrClosed, ErrUsed, the context's error.
 type Reader interface {
-	// Get returns the value of key, or nil if there is none. An empty value is not
-	// nil.
+	// Get returns the value of key, or nil if there is none. An empty value is not nil.
 	Get(key []byte) Future[[]byte]
 
 	// GetRange returns the pairs with r.Begin <= key < r.End in key order, or from the last
@@ -170,10 +156,9 @@ type Transaction interface {
 	// ClearRange removes all keys of r.
 	ClearRange(r Range)
 
-	// Add adds delta to the value of key, a little-endian two's-complement int64
-	// that wraps around; an absent value counts as 0. It adds no read conflict
-	// range, so Adds never conflict with each other. A value of another length is
-	// first truncated to eight bytes or padded with zero bytes.
+	// Add adds delta to the value of key, a little-endian two's-complement int64 that wraps around;
+	// an absent value counts as 0. It adds no read conflict range, so Adds never conflict with each
+	// other. A value of another length is first truncated to eight bytes or padded with zero bytes.
 	Add(key []byte, delta int64)
 
 	// CompareAndClear removes key if its value equals value. Like Add it adds
@@ -190,11 +175,10 @@ type Transaction interface {
 	// Commit ends the transaction and makes its writes visible. The future is ready
 	// when they are durable. The transaction must not be used any more.
 	//
-	// Errors of the future: ErrConflict, ErrTooOld, ErrThrottled, ErrTooLarge,
-	// ErrUnavailable, ErrCorrupt, ErrClosed, ErrUsed, or the error of a context
-	// that had ended before: nothing was written. ErrCommitUnknown, and any error
-	// wrapping it, such as a context that ended during the commit: the writes
-	// were made, were not made, or will be made in a moment.
+	// Errors of the future: ErrConflict, ErrTooOld, ErrThrottled, ErrTooLarge, ErrUnavailable,
+	// ErrCorrupt, ErrClosed, ErrUsed, or the error of a context that had ended before: nothing was
+	// written. ErrCommitUnknown, and any error wrapping it, such as a context that ended during the
+	// commit: the writes were made, were not made, or will be made in a moment.
 	Commit() Future[struct{}]
 
 	// Turn says, in a serial engine that is not shared, whether the store is as an earlier

@@ -18,7 +18,10 @@ func TestRangeEmpty(t *testing.T) {
 			t.Errorf("Empty of %q to %q is %t", test.begin, test.end, got)
 		}
 	}
-	if kv.SingleKey(nil).Empty() {
-		t.Error("the range of one key is empty")
+
+	r := kv.SingleKey(key)
+	_ = append(r.Begin, 'x')
+	if string(r.Begin) != "key" || string(r.End) != "key\x00" {
+		t.Errorf("SingleKey(%q) = %q", key, r)
 	}
 }

@@ -15,16 +15,15 @@ const (
 
 // Transact runs fn in a transaction, commits it and waits until it is durable.
 //
-// If fn or the commit fails with a [Retryable] error, which means that nothing was
-// written, fn runs again in a new transaction, after growing pauses, until ctx ends.
-// All other errors are returned unchanged, above all ErrCommitUnknown, because only
-// the caller knows whether running the work twice does harm. See
-// [TransactIdempotent], and [Update] for work without a result.
+// If fn or the commit fails with a [Retryable] error, which means that nothing was written, fn runs
+// again in a new transaction, after growing pauses, until ctx ends. All other errors are returned
+// unchanged, above all ErrCommitUnknown, because only the caller knows whether running the work
+// twice does harm. See [TransactIdempotent], and [Update] for work without a result.
 //
 // fn may run many times, so it must have no effect outside the transaction, and it
 // must not commit it. If ctx ends between attempts, its error is returned.
 func Transact[T any](ctx context.Context, db Database, fn func(Transaction) (T, error)) (T, error) {
-	return transact(ctx, db, Retryable, fn)
+	return retry(ctx, Retryable, func() (T, error) { return attempt(ctx, db, fn) })
 }
 
 // TransactIdempotent is Transact for work that may run twice without harm: it also
@@ -32,8 +31,8 @@ func Transact[T any](ctx context.Context, db Database, fn func(Transaction) (T, 
 // last, even after TransactIdempotent has returned. Only work that reads what it
 // writes is safe from that, because its attempts conflict with each other.
 func TransactIdempotent[T any](ctx context.Context, db Database, fn func(Transaction) (T, error)) (T, error) {
-	retry := func(err error) bool { return Retryable(err) || MaybeCommitted(err) }
-	return transact(ctx, db, retry, fn)
+	again := func(err error) bool { return Retryable(err) || MaybeCommitted(err) }
+	return retry(ctx, again, func() (T, error) { return attempt(ctx, db, fn) })
 }
 
 // Update is Transact for work without a result.
@@ -48,24 +47,21 @@ func UpdateIdempotent(ctx context.Context, db Database, fn func(Transaction) err
 	return err
 }
 
-func transact[T any](ctx context.Context, db Database, retry func(error) bool, fn func(Transaction) (T, error)) (T, error) {
+// retry repeats attempts whose error allows it, after growing pauses, until ctx ends.
+func retry[T any](ctx context.Context, again func(error) bool, attempt func() (T, error)) (T, error) {
 	var backoff Backoff
 	for {
-		value, err := attempt(ctx, db, fn)
-		if err == nil {
-			return value, nil
-		}
-
-		var zero T
-		if !retry(err) || ctx.Err() != nil {
-			return zero, err
+		value, err := attempt()
+		if err == nil || !again(err) || ctx.Err() != nil {
+			return value, err
 		}
 		if err := backoff.Wait(ctx); err != nil {
-			return zero, err
+			return value, err
 		}
 	}
 }
 
+// attempt returns no value with an error.
 func attempt[T any](ctx context.Context, db Database, fn func(Transaction) (T, error)) (T, error) {
 	var zero T
 	tx, err := db.Begin(ctx, BeginOptions{})
@@ -86,16 +82,7 @@ func attempt[T any](ctx context.Context, db Database, fn func(Transaction) (T, e
 
 // ReadTransact runs fn in a read-only transaction. It retries like Transact.
 func ReadTransact[T any](ctx context.Context, db Database, fn func(Reader) (T, error)) (T, error) {
-	var backoff Backoff
-	for {
-		value, err := readAttempt(ctx, db, fn)
-		if err == nil || !Retryable(err) || ctx.Err() != nil {
-			return value, err
-		}
-		if err := backoff.Wait(ctx); err != nil {
-			return value, err
-		}
-	}
+	return retry(ctx, Retryable, func() (T, error) { return readAttempt(ctx, db, fn) })
 }
 
 // View is ReadTransact for work without a result.

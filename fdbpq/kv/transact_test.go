@@ -128,27 +128,48 @@ func TestTransactRules(t *testing.T) {
 				wantStored(t, db, want.stored)
 			})
 		}
-		t.Run(test.name+"/Transact", func(t *testing.T) { check(t, kv.Transact[int], test.plain) })
-		t.Run(test.name+"/TransactIdempotent", func(t *testing.T) { check(t, kv.TransactIdempotent[int], test.idempotent) })
+		t.Run(test.name, func(t *testing.T) {
+			check(t, kv.Transact[int], test.plain)
+			check(t, updating(kv.Update), test.plain)
+			check(t, kv.TransactIdempotent[int], test.idempotent)
+			check(t, updating(kv.UpdateIdempotent), test.idempotent)
+		})
 	}
 }
 
 type transactFunc func(context.Context, kv.Database, func(kv.Transaction) (int, error)) (int, error)
 
+// updating makes Transact of Update.
+func updating(update func(context.Context, kv.Database, func(kv.Transaction) error) error) transactFunc {
+	return func(ctx context.Context, db kv.Database, fn func(kv.Transaction) (int, error)) (int, error) {
+		var result int
+		err := update(ctx, db, func(tx kv.Transaction) (err error) {
+			result, err = fn(tx)
+			return err
+		})
+		if err != nil {
+			result = 0
+		}
+		return result, err
+	}
+}
+
 func TestTransactReturnsErrorsUntouched(t *testing.T) {
 	cause := errors.New("cause")
-	for _, want := range []error{cause, kv.ErrTooLarge, kv.ErrClosed, fmt.Errorf("%w: %w", kv.ErrCommitUnknown, cause)} {
-		db := open(t)
-		runs := 0
-		value, err := kv.Transact(t.Context(), db, func(tx kv.Transaction) (string, error) {
-			runs++
-			tx.Add(key, 1)
-			return "value", want
-		})
-		if value != "" || err != want || runs != 1 {
-			t.Errorf("returned %q, %v after %d runs, want \"\", %v after one", value, err, runs, want)
+	for _, transact := range []transactFunc{kv.Transact[int], updating(kv.Update)} {
+		for _, want := range []error{cause, kv.ErrTooLarge, kv.ErrClosed, fmt.Errorf("%w: %w", kv.ErrCommitUnknown, cause)} {
+			db := open(t)
+			runs := 0
+			value, err := transact(t.Context(), db, func(tx kv.Transaction) (int, error) {
+				runs++
+				tx.Add(key, 1)
+				return 1, want
+			})
+			if value != 0 || err != want || runs != 1 {
+				t.Errorf("returned %d, %v after %d runs, want 0, %v after one", value, err, runs, want)
+			}
+			wantStored(t, db, 0)
 		}
-		wantStored(t, db, 0)
 	}
 }
 
@@ -257,6 +278,17 @@ func TestReadTransactRules(t *testing.T) {
 			if retried := test.runs > 1; (retried && (err != nil || got != runs)) || (!retried && err != test.err) {
 				t.Errorf("%v: returned %d, %v", test.err, got, err)
 			}
+
+			views := 0
+			err = kv.View(t.Context(), open(t), func(kv.Reader) error {
+				if views++; views == 1 {
+					return test.err
+				}
+				return nil
+			})
+			if views != runs || (err != nil) != (test.runs == 1 && test.err != nil) {
+				t.Errorf("%v: View ran %d times and returned %v", test.err, views, err)
+			}
 		})
 	}
 }
@@ -305,21 +337,6 @@ func TestBackoffBounds(t *testing.T) {
 	})
 }
 
-func TestBackoffEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		var backoff kv.Backoff
-		start := time.Now()
-		if err := backoff.Wait(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("Wait returned %v, want context.Canceled", err)
-		}
-		if took := time.Since(start); took != 0 {
-			t.Errorf("Wait took %v after the end of its context", took)
-		}
-	})
-}
-
 func TestKindsOfErrors(t *testing.T) {
 	all := []error{kv.ErrConflict, kv.ErrTooOld, kv.ErrThrottled, kv.ErrCommitUnknown, kv.ErrTooLarge,
 		kv.ErrUnavailable, kv.ErrClosed, kv.ErrUsed, context.Canceled}
@@ -341,13 +358,5 @@ func TestKindsOfErrors(t *testing.T) {
 	}
 	if kv.Retryable(nil) || kv.MaybeCommitted(nil) {
 		t.Error("no error is taken as one")
-	}
-}
-
-func TestSingleKey(t *testing.T) {
-	r := kv.SingleKey(key)
-	_ = append(r.Begin, 'x')
-	if string(r.Begin) != "key" || string(r.End) != "key\x00" {
-		t.Errorf("SingleKey(%q) = %q", key, r)
 	}
 }

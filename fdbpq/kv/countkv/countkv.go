@@ -1,11 +1,10 @@
 // Package countkv counts, for tests, the reads of each transaction and the round trips
 // they would take if the store were behind a network.
 //
-// Reads started together share a round trip. Each transaction has a clock that counts
-// round trips: a read is ready one round trip after it was started, and waiting for it
-// advances the clock to that time. So starting a hundred reads and then waiting for
-// all of them takes one round trip; waiting for each before starting the next takes a
-// hundred.
+// Reads started together share a round trip. Each transaction has a clock that counts round trips:
+// a read is ready one round trip after it was started, and waiting for it advances the clock to
+// that time. So starting a hundred reads and then waiting for all of them takes one round trip;
+// waiting for each before starting the next takes a hundred.
 package countkv
 
 import (
@@ -39,8 +38,7 @@ var _ kv.Database = (*DB)(nil)
 // New counts the transactions of inner. Closing the DB closes inner.
 func New(inner kv.Database) *DB { return &DB{Database: inner} }
 
-// Take returns the costs of the transactions begun since the last call, in the order
-// they began.
+// Take returns the costs of the transactions begun since the last call, in the order they began.
 func (db *DB) Take() []Cost {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -67,7 +65,7 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readTransaction{tx, reader{tx, db.session()}}, nil
+	return readTransaction{reader{tx, db.session()}, tx}, nil
 }
 
 func (db *DB) session() *session {
@@ -105,12 +103,10 @@ type reader struct {
 	*session
 }
 
-// Get implements kv.Reader.
 func (r reader) Get(key []byte) kv.Future[[]byte] {
 	return future[[]byte]{r.inner.Get(key), r.session, r.begin()}
 }
 
-// GetRange implements kv.Reader.
 func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
 	return future[[]kv.KeyValue]{r.inner.GetRange(span, o), r.session, r.begin()}
 }
@@ -122,7 +118,6 @@ type future[T any] struct {
 	ready int
 }
 
-// Get implements kv.Future.
 func (f future[T]) Get() (T, error) {
 	f.of.wait(f.ready)
 	return f.Future.Get()
@@ -134,29 +129,20 @@ type transaction struct {
 	reader reader
 }
 
-// Get implements kv.Reader.
 func (tx transaction) Get(key []byte) kv.Future[[]byte] { return tx.reader.Get(key) }
 
-// GetRange implements kv.Reader.
 func (tx transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
 	return tx.reader.GetRange(r, o)
 }
 
-// Snapshot implements kv.Transaction.
 func (tx transaction) Snapshot() kv.Reader {
 	return reader{tx.Transaction.Snapshot(), tx.reader.session}
 }
 
 // readTransaction implements kv.ReadTransaction.
 type readTransaction struct {
-	kv.ReadTransaction
-	reader reader
+	reader
+	canceler
 }
 
-// Get implements kv.Reader.
-func (tx readTransaction) Get(key []byte) kv.Future[[]byte] { return tx.reader.Get(key) }
-
-// GetRange implements kv.Reader.
-func (tx readTransaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	return tx.reader.GetRange(r, o)
-}
+type canceler interface{ Cancel() }

@@ -14,38 +14,45 @@ const (
 	None Fault = iota
 	// Delay delays the call by a random time up to Options.MaxDelay.
 	Delay
-	// Outage fails the call with kv.ErrUnavailable.
+	// Outage fails the call.
 	Outage
-	// TooOld fails the transaction with kv.ErrTooOld.
+	// TooOld and Throttled fail the transaction.
 	TooOld
-	// Throttled fails the transaction with kv.ErrThrottled.
 	Throttled
-	// Conflict fails the commit with kv.ErrConflict.
+	// Conflict fails the commit.
 	Conflict
-	// UnknownLost fails the commit with kv.ErrCommitUnknown; it was not made.
+	// UnknownLost fails the commit, which was not made.
 	UnknownLost
-	// UnknownMade fails the commit with kv.ErrCommitUnknown; it was made. If the
-	// store refuses the commit its own error is returned.
+	// UnknownMade fails the commit, which was made. If the store refuses it, the error is the
+	// store's own.
 	UnknownMade
-	// UnknownBeforeNext fails the commit with kv.ErrCommitUnknown; it is made
-	// before the next transaction begins.
+	// UnknownBeforeNext fails the commit, which is made before the next transaction begins.
 	UnknownBeforeNext
-	// UnknownDuringNext fails the commit with kv.ErrCommitUnknown; it is made when the
-	// next transaction that wrote commits. Not for serial stores, where the next
-	// transaction would wait for it indefinitely.
+	// UnknownDuringNext fails the commit, which is made when the next transaction that wrote
+	// commits. Not for serial stores, where that would wait for it indefinitely.
 	UnknownDuringNext
 
 	faults
 )
 
-func (f Fault) String() string {
-	names := [faults]string{"none", "delay", "outage", "too old", "throttled", "conflict", "unknown, lost",
-		"unknown, made", "unknown, made before next", "unknown, made during next"}
-	if f < 0 || f >= faults {
-		return fmt.Sprintf("fault %d", int(f))
-	}
-	return names[f]
+// kinds has the name of each fault, and its error if it fails the call.
+var kinds = [faults]struct {
+	name string
+	err  error
+}{
+	None:              {"none", nil},
+	Delay:             {"delay", nil},
+	Outage:            {"outage", kv.ErrUnavailable},
+	TooOld:            {"too old", kv.ErrTooOld},
+	Throttled:         {"throttled", kv.ErrThrottled},
+	Conflict:          {"conflict", kv.ErrConflict},
+	UnknownLost:       {"unknown, lost", kv.ErrCommitUnknown},
+	UnknownMade:       {"unknown, made", kv.ErrCommitUnknown},
+	UnknownBeforeNext: {"unknown, made before next", kv.ErrCommitUnknown},
+	UnknownDuringNext: {"unknown, made during next", kv.ErrCommitUnknown},
 }
+
+func (f Fault) String() string { return kinds[f].name }
 
 // commitFaults are the faults of the commit of a transaction that wrote.
 var commitFaults = []Fault{Delay, Outage, TooOld, Throttled, Conflict,
@@ -53,20 +60,8 @@ var commitFaults = []Fault{Delay, Outage, TooOld, Throttled, Conflict,
 
 // err returns the error of f, nil for None and Delay.
 func (f Fault) err() error {
-	var err error
-	switch f {
-	case None, Delay:
-		return nil
-	case Outage:
-		err = kv.ErrUnavailable
-	case TooOld:
-		err = kv.ErrTooOld
-	case Throttled:
-		err = kv.ErrThrottled
-	case Conflict:
-		err = kv.ErrConflict
-	default:
-		err = kv.ErrCommitUnknown
+	if err := kinds[f].err; err != nil {
+		return fmt.Errorf("injected fault (%v): %w", f, err)
 	}
-	return fmt.Errorf("injected fault (%v): %w", f, err)
+	return nil
 }

@@ -13,18 +13,18 @@
 //
 // # Unknown commits
 //
-// The caller gets ErrCommitUnknown, and the commit was lost, was made, or is made
-// later: before the next transaction begins, or when the next one commits. In the
-// latter case a retry that looked for traces of its first attempt and found none must
-// fail with a conflict. [DB.Land] and Close make the commits still outstanding, even
-// if the contexts of their transactions have ended. They may fail like any other
-// commit.
+// The caller gets ErrCommitUnknown, and the commit was lost, was made, or is made later: before the
+// next transaction begins, or when the next one commits. In the latter case a retry that looked for
+// traces of its first attempt and found none must fail with a conflict. [DB.Land] and Close make
+// the commits still outstanding, even if the contexts of their transactions have ended. They may
+// fail like any other commit.
 //
 // A DB is safe for concurrent use. With one goroutine the same seed and the
 // same calls give the same faults.
 package faultkv
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math/rand/v2"
@@ -76,12 +76,9 @@ var _ kv.Database = (*DB)(nil)
 
 // New injects faults in front of inner. Closing the DB closes inner.
 func New(inner kv.Database, o Options) *DB {
-	db := &DB{Database: inner, maxDelay: o.MaxDelay, sleep: o.Sleep}
+	db := &DB{Database: inner, maxDelay: cmp.Or(o.MaxDelay, defaultMaxDelay), sleep: o.Sleep}
 	for fault, rate := range o.Rates {
 		db.rates[fault] = rate
-	}
-	if db.maxDelay == 0 {
-		db.maxDelay = defaultMaxDelay
 	}
 	if db.sleep == nil {
 		db.sleep = sleep
@@ -102,9 +99,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Next sets the faults of the next commits of transactions that wrote, one for each,
-// instead of random ones; None lets a commit pass. They come after those set before
-// and not yet used.
+// Next sets the faults of the next commits of transactions that wrote, one for each, instead of
+// random ones; None lets a commit pass. They come after those set before and not yet used.
 func (db *DB) Next(script ...Fault) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -126,17 +122,19 @@ func (db *DB) Counts() map[Fault]int {
 }
 
 // Land makes the commits that were put off.
-func (db *DB) Land() {
-	db.mu.Lock()
-	late := append(db.mu.beforeNext, db.mu.duringNext...)
-	db.mu.beforeNext, db.mu.duringNext = nil, nil
-	db.mu.Unlock()
-	land(late)
-}
+func (db *DB) Land() { db.land(&db.mu.beforeNext, &db.mu.duringNext) }
 
-// land commits transactions whose callers are gone: nobody is left to report an error
-// to.
-func land(late []kv.Transaction) {
+// land makes the commits of some lists, whose callers are gone: nobody is left to report an
+// error to.
+func (db *DB) land(lists ...*[]kv.Transaction) {
+	db.mu.Lock()
+	var late []kv.Transaction
+	for _, list := range lists {
+		late = append(late, *list...)
+		*list = nil
+	}
+	db.mu.Unlock()
+
 	for _, tx := range late {
 		_, _ = tx.Commit().Get()
 	}
@@ -149,13 +147,16 @@ func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, err
 	}
 	db.startBeginning()
 	defer db.stopBeginning()
-	inner := detachable(ctx)
+
+	// A commit that is made later must not end with its caller.
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	detach := context.AfterFunc(ctx, cancel)
 	tx, err := db.Database.Begin(inner, o)
 	if err != nil {
-		inner.detach()
-		return nil, err
+		detach()
+		return nil, cmp.Or(ctx.Err(), err)
 	}
-	return &transaction{reader: reader{&session{db: db, ctx: ctx}, tx}, inner: tx, innerCtx: inner}, nil
+	return &transaction{reader: reader{&session{db: db, ctx: ctx}, tx}, inner: tx, detach: detach}, nil
 }
 
 // BeginRead implements kv.Database.
@@ -200,16 +201,14 @@ func (db *DB) Close() error {
 // that one would wait for it indefinitely.
 func (db *DB) startBeginning() {
 	for {
+		db.land(&db.mu.beforeNext)
 		db.mu.Lock()
-		late := db.mu.beforeNext
-		db.mu.beforeNext = nil
-		if late == nil {
+		if db.mu.beforeNext == nil {
 			db.mu.beginning++
 			db.mu.Unlock()
 			return
 		}
 		db.mu.Unlock()
-		land(late)
 	}
 }
 
@@ -229,17 +228,8 @@ func (db *DB) putOff(tx kv.Transaction, fault Fault) {
 	case db.mu.beginning == 0:
 		db.mu.beforeNext = append(db.mu.beforeNext, tx)
 	default:
-		land([]kv.Transaction{tx})
+		_, _ = tx.Commit().Get()
 	}
-}
-
-// landDuringNext makes the commits put off to the next commit.
-func (db *DB) landDuringNext() {
-	db.mu.Lock()
-	late := db.mu.duringNext
-	db.mu.duringNext = nil
-	db.mu.Unlock()
-	land(late)
 }
 
 // pick picks one of kinds by their rates, or None, and counts it.

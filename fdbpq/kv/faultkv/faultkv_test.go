@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/kvtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,6 +38,36 @@ func conform(t *testing.T, o faultkv.Options) {
 	})
 }
 
+// Nothing is promised about pipelining, and during an outage nothing answers. The rest is the
+// store's own, which here refuses reads of a blind transaction that wrote.
+func TestForwards(t *testing.T) {
+	inner, err := pebblekv.Open(t.TempDir(), pebblekv.Options{})
+	must(t, err)
+	serial := faultkv.New(inner, faultkv.Options{})
+	defer func() { _ = serial.Close() }()
+	if got, want := serial.Traits(), (kv.Traits{Serial: true}); got != want {
+		t.Errorf("Traits returned %+v, want %+v", got, want)
+	}
+
+	db := open(t, faultkv.Options{})
+	db.SetOutage(true)
+	wantErr(t, "Check during an outage", db.Check(), kv.ErrUnavailable)
+	db.SetOutage(false)
+	tx, err := db.Begin(t.Context(), kv.BeginOptions{Blind: true})
+	must(t, err)
+	defer tx.Cancel()
+	tx.Set(key, nil)
+	if get(tx) == nil {
+		t.Error("the store does not know that the transaction is blind")
+	}
+}
+
+// rates has some of every fault.
+var rates = map[faultkv.Fault]float64{
+	faultkv.Delay: 0.02, faultkv.Outage: 0.02, faultkv.TooOld: 0.02, faultkv.Throttled: 0.02, faultkv.Conflict: 0.05,
+	faultkv.UnknownLost: 0.1, faultkv.UnknownMade: 0.1, faultkv.UnknownBeforeNext: 0.1, faultkv.UnknownDuringNext: 0.1,
+}
+
 var (
 	key   = []byte("key")
 	other = []byte("other")
@@ -52,11 +83,34 @@ func open(t *testing.T, o faultkv.Options) *faultkv.DB {
 func begin(t *testing.T, db kv.Database) kv.Transaction {
 	t.Helper()
 	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(tx.Cancel)
 	return tx
+}
+
+func beginRead(t *testing.T, db kv.Database) kv.ReadTransaction {
+	t.Helper()
+	tx, err := db.BeginRead(t.Context())
+	must(t, err)
+	t.Cleanup(tx.Cancel)
+	return tx
+}
+
+func get(r kv.Reader) error {
+	_, err := r.Get(key).Get()
+	return err
+}
+
+func commit(tx kv.Transaction) error {
+	_, err := tx.Commit().Get()
+	return err
+}
+
+func wantErr(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s returned %v, want %v", what, err, want)
+	}
 }
 
 // set writes key in a transaction of its own and returns what Commit said.
@@ -64,24 +118,25 @@ func set(t *testing.T, db kv.Database, key []byte) error {
 	t.Helper()
 	tx := begin(t, db)
 	tx.Set(key, []byte("1"))
-	_, err := tx.Commit().Get()
-	return err
+	return commit(tx)
 }
 
-// has reports whether key is there, without beginning a transaction that could
-// make commits left for later.
-func has(t *testing.T, db kv.Database, key []byte) bool {
+// setWith is set of key with a fault, which must fail the commit.
+func setWith(t *testing.T, db *faultkv.DB, fault faultkv.Fault, want error) {
 	t.Helper()
-	tx, err := db.BeginRead(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	db.Next(fault)
+	wantErr(t, "Commit", set(t, db, key), want)
+}
+
+// wantHas checks whether key is there, without beginning a transaction that could make commits
+// left for later.
+func wantHas(t *testing.T, when string, db kv.Database, key []byte, want bool) {
+	t.Helper()
+	value, err := beginRead(t, db).Get(key).Get()
+	must(t, err)
+	if (value != nil) != want {
+		t.Errorf("%s %s is there: %t, want %t", when, key, value != nil, want)
 	}
-	defer tx.Cancel()
-	value, err := tx.Get(key).Get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value != nil
 }
 
 func wantCounts(t *testing.T, db *faultkv.DB, want map[faultkv.Fault]int) {
@@ -118,24 +173,14 @@ func TestScriptedFaults(t *testing.T) {
 			db.Next(test.fault)
 			tx := begin(t, db)
 			tx.Set(key, []byte("1"))
-			if _, err := tx.Commit().Get(); !errors.Is(err, test.want) {
-				t.Errorf("Commit returned %v, want %v", err, test.want)
-			}
-			if _, err := tx.Get(key).Get(); !errors.Is(err, kv.ErrUsed) {
-				t.Errorf("Get after Commit returned %v, want ErrUsed", err)
-			}
+			wantErr(t, "Commit", commit(tx), test.want)
+			wantErr(t, "Get after Commit", get(tx), kv.ErrUsed)
 			tx.Set(other, []byte("1"))
 			tx.AddReadConflict(kv.SingleKey(other))
-			if has(t, db, key) != test.made {
-				t.Errorf("after Commit the write is there: %t, want %t", !test.made, test.made)
-			}
+			wantHas(t, "after Commit", db, key, test.made)
 			db.Land()
-			if has(t, db, key) != test.late {
-				t.Errorf("after Land the write is there: %t, want %t", !test.late, test.late)
-			}
-			if has(t, db, other) {
-				t.Error("a write after Commit was made")
-			}
+			wantHas(t, "after Land", db, key, test.late)
+			wantHas(t, "after a write behind Commit", db, other, false)
 			if test.fault == faultkv.Delay && slept != 1 {
 				t.Errorf("slept %d times, want once", slept)
 			}
@@ -144,9 +189,7 @@ func TestScriptedFaults(t *testing.T) {
 			} else {
 				wantCounts(t, db, map[faultkv.Fault]int{test.fault: 1})
 			}
-			if err := set(t, db, other); err != nil {
-				t.Errorf("the next Commit returned %v", err)
-			}
+			wantErr(t, "the next Commit", set(t, db, other), nil)
 		})
 	}
 }
@@ -157,33 +200,23 @@ func TestScriptIsForCommitsThatWrote(t *testing.T) {
 	db.Next(faultkv.None, faultkv.Throttled)
 
 	readOnly := begin(t, db)
-	if _, err := readOnly.Get(key).Get(); err != nil {
-		t.Fatal(err)
-	}
+	wantErr(t, "Get", get(readOnly), nil)
 	readOnly.ClearRange(kv.Range{Begin: key, End: key})
 	readOnly.AddWriteConflict(kv.Range{Begin: key, End: key})
-	if _, err := readOnly.Commit().Get(); err != nil {
-		t.Errorf("Commit without writes returned %v", err)
-	}
+	wantErr(t, "Commit without writes", commit(readOnly), nil)
 	for i, want := range []error{kv.ErrConflict, nil, kv.ErrThrottled, nil} {
-		if err := set(t, db, key); !errors.Is(err, want) {
-			t.Errorf("Commit %d returned %v, want %v", i, err, want)
-		}
+		wantErr(t, fmt.Sprint("Commit ", i), set(t, db, key), want)
 	}
 }
 
 func TestMadeReturnsTheStoresOwnError(t *testing.T) {
 	db := open(t, faultkv.Options{})
 	tx := begin(t, db)
-	if _, err := tx.Get(key).Get(); err != nil {
-		t.Fatal(err)
-	}
+	wantErr(t, "Get", get(tx), nil)
 	tx.Set(other, []byte("1"))
-	if err := set(t, db, key); err != nil {
-		t.Fatal(err)
-	}
+	wantErr(t, "another", set(t, db, key), nil)
 	db.Next(faultkv.UnknownMade)
-	if _, err := tx.Commit().Get(); !errors.Is(err, kv.ErrConflict) || kv.MaybeCommitted(err) {
+	if err := commit(tx); !errors.Is(err, kv.ErrConflict) || kv.MaybeCommitted(err) {
 		t.Errorf("Commit returned %v, want ErrConflict alone", err)
 	}
 }
@@ -195,32 +228,21 @@ func TestLateCommitsOutliveTheirContext(t *testing.T) {
 			db.Next(fault)
 			ctx, cancel := context.WithCancel(t.Context())
 			tx, err := db.Begin(ctx, kv.BeginOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			tx.Set(key, []byte("1"))
-			if _, err := tx.Commit().Get(); !errors.Is(err, kv.ErrCommitUnknown) {
-				t.Fatalf("Commit returned %v, want ErrCommitUnknown", err)
-			}
+			wantErr(t, "Commit", commit(tx), kv.ErrCommitUnknown)
 			cancel()
 			tx.Cancel()
 			db.Land()
-			if !has(t, db, key) {
-				t.Error("the commit was never made")
-			}
+			wantHas(t, "after Land", db, key, true)
 		})
 	}
 }
 
 func TestBeforeNext(t *testing.T) {
 	db := open(t, faultkv.Options{})
-	db.Next(faultkv.UnknownBeforeNext)
-	if err := set(t, db, key); !errors.Is(err, kv.ErrCommitUnknown) {
-		t.Fatalf("Commit returned %v, want ErrCommitUnknown", err)
-	}
-	if has(t, db, key) {
-		t.Error("the commit was made before the next transaction began")
-	}
+	setWith(t, db, faultkv.UnknownBeforeNext, kv.ErrCommitUnknown)
+	wantHas(t, "before the next transaction", db, key, false)
 	if value, err := begin(t, db).Get(key).Get(); err != nil || value == nil {
 		t.Errorf("the next transaction read %q, %v, want the write", value, err)
 	}
@@ -228,33 +250,21 @@ func TestBeforeNext(t *testing.T) {
 
 func TestDuringNext(t *testing.T) {
 	db := open(t, faultkv.Options{})
-	db.Next(faultkv.UnknownDuringNext)
-	if err := set(t, db, key); !errors.Is(err, kv.ErrCommitUnknown) {
-		t.Fatalf("Commit returned %v, want ErrCommitUnknown", err)
-	}
+	setWith(t, db, faultkv.UnknownDuringNext, kv.ErrCommitUnknown)
 	retry := begin(t, db)
 	if value, err := retry.Get(key).Get(); err != nil || value != nil {
 		t.Fatalf("the retry read %q, %v, want nothing yet", value, err)
 	}
 	retry.Set(key, []byte("2"))
-	if _, err := retry.Commit().Get(); !errors.Is(err, kv.ErrConflict) {
-		t.Errorf("Commit of the retry returned %v, want ErrConflict with the first attempt", err)
-	}
-	if !has(t, db, key) {
-		t.Error("the commit was not made")
-	}
+	wantErr(t, "Commit of the retry, which meets the first attempt,", commit(retry), kv.ErrConflict)
+	wantHas(t, "in the end", db, key, true)
 }
 
 func TestCloseLands(t *testing.T) {
 	inner := &landed{Database: memkv.New(memkv.Options{})}
 	db := faultkv.New(inner, faultkv.Options{})
-	db.Next(faultkv.UnknownBeforeNext)
-	if err := set(t, db, key); !errors.Is(err, kv.ErrCommitUnknown) {
-		t.Fatalf("Commit returned %v, want ErrCommitUnknown", err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	setWith(t, db, faultkv.UnknownBeforeNext, kv.ErrCommitUnknown)
+	wantErr(t, "Close", db.Close(), nil)
 	if inner.atClose != "1" {
 		t.Errorf("the store held %q when it was closed, want 1", inner.atClose)
 	}
@@ -276,40 +286,24 @@ func (l *landed) Close() error {
 
 func TestOutage(t *testing.T) {
 	db := open(t, faultkv.Options{})
-	writer, doomed := begin(t, db), begin(t, db)
-	reader, err := db.BeginRead(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Cancel()
+	writer, doomed, reader := begin(t, db), begin(t, db), beginRead(t, db)
 	doomed.Set(other, []byte("1"))
 	db.Next(faultkv.Conflict)
 
 	db.SetOutage(true)
 	_, errBegin := db.Begin(t.Context(), kv.BeginOptions{})
 	_, errBeginRead := db.BeginRead(t.Context())
-	_, errGet := writer.Get(key).Get()
 	_, errSnapshot := writer.Snapshot().GetRange(kv.SingleKey(key), kv.RangeOptions{}).Get()
-	_, errRead := reader.Get(key).Get()
-	_, errCommit := doomed.Commit().Get()
-	for i, err := range []error{errBegin, errBeginRead, errGet, errSnapshot, errRead, errCommit} {
-		if !errors.Is(err, kv.ErrUnavailable) {
-			t.Errorf("call %d returned %v, want ErrUnavailable", i, err)
-		}
+	for i, err := range []error{errBegin, errBeginRead, get(writer), errSnapshot, get(reader), commit(doomed)} {
+		wantErr(t, fmt.Sprint("call ", i), err, kv.ErrUnavailable)
 	}
 	wantCounts(t, db, map[faultkv.Fault]int{faultkv.Outage: 6})
 
 	db.SetOutage(false)
-	if has(t, db, other) {
-		t.Error("a commit during the outage was made")
-	}
-	if _, err := reader.Get(key).Get(); err != nil {
-		t.Errorf("Get after the outage returned %v", err)
-	}
+	wantHas(t, "after the outage", db, other, false)
+	wantErr(t, "Get after the outage", get(reader), nil)
 	writer.Set(key, []byte("1"))
-	if _, err := writer.Commit().Get(); !errors.Is(err, kv.ErrConflict) {
-		t.Errorf("Commit returned %v, want the fault set before the outage", err)
-	}
+	wantErr(t, "Commit, whose fault was set before the outage,", commit(writer), kv.ErrConflict)
 }
 
 func TestFaultsOfReadsLast(t *testing.T) {
@@ -318,16 +312,12 @@ func TestFaultsOfReadsLast(t *testing.T) {
 			db := open(t, faultkv.Options{Rates: map[faultkv.Fault]float64{fault: 1}})
 			tx := begin(t, db)
 			snapshot := tx.Snapshot()
-			for i, get := range []func() error{
-				func() error { _, err := snapshot.Get(key).Get(); return err },
-				func() error { _, err := tx.Get(key).Get(); return err },
-				func() error { _, err := tx.GetRange(kv.SingleKey(key), kv.RangeOptions{}).Get(); return err },
-				func() error { tx.Set(key, nil); _, err := tx.Commit().Get(); return err },
-			} {
-				if err := get(); !errors.Is(err, want) {
-					t.Errorf("call %d returned %v, want %v", i, err, want)
-				}
-			}
+			wantErr(t, "Get of the snapshot", get(snapshot), want)
+			wantErr(t, "Get", get(tx), want)
+			_, err := tx.GetRange(kv.SingleKey(key), kv.RangeOptions{}).Get()
+			wantErr(t, "GetRange", err, want)
+			tx.Set(key, nil)
+			wantErr(t, "Commit", commit(tx), want)
 			wantCounts(t, db, map[faultkv.Fault]int{fault: 1})
 		})
 	}
@@ -347,16 +337,12 @@ func TestDelay(t *testing.T) {
 		},
 	})
 	tx, err := db.Begin(ctx, kv.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 2 {
-		if _, err := tx.Get(key).Get(); err != nil {
-			t.Fatal(err)
-		}
+		wantErr(t, "Get", get(tx), nil)
 	}
 	tx.Set(key, []byte("1"))
-	if _, err := tx.Commit().Get(); !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
+	if err := commit(tx); !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
 		t.Errorf("Commit returned %v, want context.Canceled alone", err)
 	}
 	for _, d := range delays {
@@ -364,25 +350,28 @@ func TestDelay(t *testing.T) {
 			t.Errorf("a delay of %v, want less than the longest", d)
 		}
 	}
-	if has(t, db, key) {
-		t.Error("a commit whose context ended before it was made")
-	}
+	wantHas(t, "after the end of the context", db, key, false)
 }
 
 func TestSameSeedSameFaults(t *testing.T) {
 	history := func(seed uint64) string {
 		db := open(t, faultkv.Options{Seed: seed, Rates: rates})
 		var list []error
-		for range 50 {
+		for range 200 {
 			tx, err := db.Begin(t.Context(), kv.BeginOptions{})
 			if err == nil {
-				_, err = tx.Get(key).Get()
+				err = get(tx)
 			}
 			if err == nil {
 				tx.Set(key, nil)
-				_, err = tx.Commit().Get()
+				err = commit(tx)
 			}
 			list = append(list, err)
+		}
+		for fault := range rates {
+			if db.Counts()[fault] == 0 && seed == 1 {
+				t.Errorf("there was no fault %q", fault)
+			}
 		}
 		return fmt.Sprint(list)
 	}
@@ -392,5 +381,12 @@ func TestSameSeedSameFaults(t *testing.T) {
 	}
 	if first == history(2) {
 		t.Error("another seed gave the same faults")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

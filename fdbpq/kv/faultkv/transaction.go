@@ -32,7 +32,6 @@ type reader struct {
 	inner kv.Reader
 }
 
-// Get implements kv.Reader.
 func (r reader) Get(key []byte) kv.Future[[]byte] {
 	if err := r.read(); err != nil {
 		return kv.Ready[[]byte](nil, err)
@@ -40,7 +39,6 @@ func (r reader) Get(key []byte) kv.Future[[]byte] {
 	return r.inner.Get(key)
 }
 
-// GetRange implements kv.Reader.
 func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
 	if err := r.read(); err != nil {
 		return kv.Ready[[]kv.KeyValue](nil, err)
@@ -54,7 +52,6 @@ type readTransaction struct {
 	inner kv.ReadTransaction
 }
 
-// Cancel implements kv.ReadTransaction.
 func (tx *readTransaction) Cancel() {
 	tx.err = kv.ErrUsed
 	tx.inner.Cancel()
@@ -63,50 +60,38 @@ func (tx *readTransaction) Cancel() {
 // transaction implements kv.Transaction.
 type transaction struct {
 	reader
-	inner    kv.Transaction
-	innerCtx *detached
-	ended    bool
-	wrote    bool
+	inner  kv.Transaction
+	detach func() bool // from the context, if that has not ended
+	ended  bool
+	wrote  bool
 }
 
-// Snapshot implements kv.Transaction.
 func (tx *transaction) Snapshot() kv.Reader { return reader{tx.session, tx.inner.Snapshot()} }
 
-// Set implements kv.Transaction.
-func (tx *transaction) Set(key, value []byte) {
-	tx.write(func() { tx.inner.Set(key, value) })
-}
+func (tx *transaction) Set(key, value []byte) { tx.write(func() { tx.inner.Set(key, value) }) }
 
-// Clear implements kv.Transaction.
-func (tx *transaction) Clear(key []byte) {
-	tx.write(func() { tx.inner.Clear(key) })
-}
+func (tx *transaction) Clear(key []byte) { tx.write(func() { tx.inner.Clear(key) }) }
 
-// ClearRange implements kv.Transaction.
 func (tx *transaction) ClearRange(r kv.Range) {
 	if !r.Empty() {
 		tx.write(func() { tx.inner.ClearRange(r) })
 	}
 }
 
-// Add implements kv.Transaction.
 func (tx *transaction) Add(key []byte, delta int64) {
 	tx.write(func() { tx.inner.Add(key, delta) })
 }
 
-// CompareAndClear implements kv.Transaction.
 func (tx *transaction) CompareAndClear(key, value []byte) {
 	tx.write(func() { tx.inner.CompareAndClear(key, value) })
 }
 
-// AddReadConflict implements kv.Transaction.
 func (tx *transaction) AddReadConflict(r kv.Range) {
 	if !tx.ended {
 		tx.inner.AddReadConflict(r)
 	}
 }
 
-// AddWriteConflict implements kv.Transaction.
 func (tx *transaction) AddWriteConflict(r kv.Range) {
 	if !r.Empty() {
 		tx.write(func() { tx.inner.AddWriteConflict(r) })
@@ -122,7 +107,6 @@ func (tx *transaction) write(do func()) {
 	}
 }
 
-// Turn implements kv.Transaction.
 func (tx *transaction) Turn() int64 { return tx.inner.Turn() }
 
 // Commit implements kv.Transaction. Its future is always ready.
@@ -142,7 +126,7 @@ func (tx *transaction) commit() error {
 		}
 		return tx.commitNow()
 	}
-	tx.db.landDuringNext()
+	tx.db.land(&tx.db.mu.duringNext)
 	fault := tx.db.pickForCommit()
 	err := tx.db.strike(tx.ctx, fault)
 	if err == nil {
@@ -157,7 +141,7 @@ func (tx *transaction) commit() error {
 			return err
 		}
 	case UnknownBeforeNext, UnknownDuringNext:
-		if !tx.innerCtx.detach() {
+		if !tx.detach() {
 			return tx.ctx.Err()
 		}
 		tx.ended = true
@@ -171,7 +155,6 @@ func (tx *transaction) commitNow() error {
 	return err
 }
 
-// Cancel implements kv.Transaction.
 func (tx *transaction) Cancel() {
 	tx.err = kv.ErrUsed
 	if tx.ended {
@@ -179,5 +162,5 @@ func (tx *transaction) Cancel() {
 	}
 	tx.ended = true
 	tx.inner.Cancel()
-	tx.innerCtx.detach()
+	tx.detach()
 }

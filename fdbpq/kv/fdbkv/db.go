@@ -28,12 +28,10 @@ var _ kv.Database = (*DB)(nil)
 // Built says whether this program was built with the tag fdb. Without it, Open returns an error.
 const Built = true
 
-// opening guards the binding's process-wide state, which only one goroutine may use at a
-// time.
+// opening guards the binding's process-wide state, which only one goroutine may use at a time.
 var opening sync.Mutex
 
-// Open opens the cluster that o names. It does not wait for the cluster to answer;
-// transactions do.
+// Open opens the cluster that o names. It does not wait for the cluster to answer; transactions do.
 //
 // Errors: those of Options.Validate, a cluster file that cannot be read, an API version that
 // the installed client library lacks, or one other than this process already uses.
@@ -83,8 +81,7 @@ func newDB(handle fdb.Database, o Options) *DB {
 	return db
 }
 
-// validateOpened returns an error for each option that is set but cannot apply to an open
-// database.
+// validateOpened returns an error for each option that is set but cannot apply to an open database.
 func (o Options) validateOpened() error {
 	var problems []error
 	refuse := func(field string, value any) {

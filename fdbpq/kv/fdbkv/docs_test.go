@@ -13,13 +13,9 @@ import (
 func TestPageShowsTheExample(t *testing.T) {
 	const docs = "../../../docs"
 	page, err := os.ReadFile(filepath.Join(docs, "foundationdb.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program, err := os.ReadFile(filepath.Join(docs, "example/foundationdb/main.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 	if len(blocks) == 0 {
 		t.Error("the page has no Go code: does the test still see it?")
@@ -28,5 +24,12 @@ func TestPageShowsTheExample(t *testing.T) {
 		if !strings.Contains(string(program), "\n"+block[1]) {
 			t.Errorf("this is not in the program:\n%s", block[1])
 		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

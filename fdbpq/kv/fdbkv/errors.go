@@ -60,19 +60,16 @@ var meanings = map[int]meaning{
 
 // explain wraps err in its meaning before a commit, when nothing can have been written yet.
 func explain(err error) error {
-	var code fdb.Error
-	if errors.As(err, &code) {
-		if m, ok := meanings[code.Code]; ok {
-			return fmt.Errorf("%w: %w", m.err, err)
-		}
+	code, _ := errors.AsType[fdb.Error](err)
+	if m, ok := meanings[code.Code]; ok {
+		return fmt.Errorf("%w: %w", m.err, err)
 	}
 	return err
 }
 
 // explainCommit is explain for an error of a commit.
 func explainCommit(err error) error {
-	var code fdb.Error
-	if errors.As(err, &code) && notWritten(code.Code) {
+	if code, ok := errors.AsType[fdb.Error](err); ok && notWritten(code.Code) {
 		return explain(err)
 	}
 	if explained := explain(err); errors.Is(explained, kv.ErrCommitUnknown) {
@@ -92,6 +89,6 @@ func notWritten(code int) bool {
 
 // isCancelled reports whether err is transaction_cancelled, which does not say why.
 func isCancelled(err error) bool {
-	var code fdb.Error
-	return errors.As(err, &code) && code.Code == 1025
+	code, _ := errors.AsType[fdb.Error](err)
+	return code.Code == 1025
 }

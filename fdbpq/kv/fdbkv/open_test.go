@@ -22,9 +22,7 @@ import (
 func silentCluster(t *testing.T) (clusterFile string, connected <-chan struct{}) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	accepted, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -44,9 +42,7 @@ func silentCluster(t *testing.T) (clusterFile string, connected <-chan struct{})
 		<-done
 	})
 	clusterFile = filepath.Join(t.TempDir(), "fdb.cluster")
-	if err := os.WriteFile(clusterFile, []byte("silent:silent@"+listener.Addr().String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(clusterFile, []byte("silent:silent@"+listener.Addr().String()), 0o600))
 	return clusterFile, accepted
 }
 
@@ -59,9 +55,7 @@ func TestOpenMissingClusterFile(t *testing.T) {
 
 func TestBrokenClusterFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fdb.cluster")
-	if err := os.WriteFile(file, []byte("nonsense"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("nonsense"), 0o600))
 	db := open(t, file)
 	defer db.Close()
 	_, err := kv.ReadTransact(t.Context(), db, func(r kv.Reader) ([]byte, error) { return r.Get([]byte("a")).Get() })
@@ -87,14 +81,10 @@ func shortLived(t *testing.T) kv.Transaction {
 	t.Helper()
 	clusterFile, _ := silentCluster(t)
 	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: clusterFile, TransactionTimeout: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { db.Close() })
 	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(tx.Cancel)
 	tx.Set([]byte("a"), nil)
 	return tx
@@ -112,8 +102,7 @@ func TestTimeoutBeforeCommit(t *testing.T) {
 	}
 }
 
-// TestTimeoutDuringCommit: once a commit is under way the time limit leaves its
-// outcome open.
+// TestTimeoutDuringCommit: once a commit is under way the time limit leaves its outcome open.
 func TestTimeoutDuringCommit(t *testing.T) {
 	tx := shortLived(t)
 	if _, err := tx.Commit().Get(); !kv.MaybeCommitted(err) {
@@ -141,14 +130,10 @@ func TestEndedWhileWaiting(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			reading, err := db.Begin(ctx, kv.BeginOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer reading.Cancel()
 			committing, err := db.Begin(ctx, kv.BeginOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer committing.Cancel()
 			committing.Set([]byte("a"), nil)
 			get, list := reading.Get([]byte("a")), reading.Snapshot().GetRange(kv.Range{End: []byte("b")}, kv.RangeOptions{})
@@ -177,9 +162,7 @@ func TestCancelEndsReads(t *testing.T) {
 	db := open(t, clusterFile)
 	defer db.Close()
 	tx, err := db.BeginRead(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	read := tx.Get([]byte("a"))
 	tx.Cancel()
 	if _, err := read.Get(); !errors.Is(err, kv.ErrUsed) {
@@ -191,8 +174,6 @@ func TestCancelEndsReads(t *testing.T) {
 func open(t *testing.T, clusterFile string) *fdbkv.DB {
 	t.Helper()
 	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: clusterFile})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return db
 }

@@ -1,6 +1,7 @@
 package fdbkv
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -26,15 +27,13 @@ const minTransactionSizeLimit = 32
 // Options says which cluster to use and how. The zero value is the default
 // cluster with default limits.
 type Options struct {
-	// ClusterFile is the path of the cluster file. The client library rewrites
-	// it when the coordinators change, so it must be writable. Empty means
-	// what FoundationDB's own tools use: $FDB_CLUSTER_FILE, ./fdb.cluster, or
-	// /etc/foundationdb/fdb.cluster.
+	// ClusterFile is the path of the cluster file. The client library rewrites it when the
+	// coordinators change, so it must be writable. Empty means what FoundationDB's own tools use:
+	// $FDB_CLUSTER_FILE, ./fdb.cluster, or /etc/foundationdb/fdb.cluster.
 	ClusterFile string
 
-	// APIVersion is the version of the client library's behaviour, from
-	// MinAPIVersion to what the library supports; 0 means DefaultAPIVersion.
-	// All databases of a process must use the same.
+	// APIVersion is the version of the client library's behaviour, from MinAPIVersion to what the
+	// library supports; 0 means DefaultAPIVersion. All databases of a process must use the same.
 	APIVersion int
 
 	// TransactionTimeout bounds the life of each transaction, in steps of one
@@ -47,20 +46,13 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.APIVersion == 0 {
-		o.APIVersion = DefaultAPIVersion
-	}
-	if o.TransactionTimeout == 0 {
-		o.TransactionTimeout = DefaultTransactionTimeout
-	}
-	if o.TransactionSizeLimit == 0 {
-		o.TransactionSizeLimit = kv.MaxTransactionSize
-	}
+	o.APIVersion = cmp.Or(o.APIVersion, DefaultAPIVersion)
+	o.TransactionTimeout = cmp.Or(o.TransactionTimeout, DefaultTransactionTimeout)
+	o.TransactionSizeLimit = cmp.Or(o.TransactionSizeLimit, kv.MaxTransactionSize)
 	return o
 }
 
-// Validate returns everything that is wrong with o, joined, each a *kv.OptionError, or
-// nil.
+// Validate returns everything that is wrong with o, joined, each a *kv.OptionError, or nil.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var problems []error

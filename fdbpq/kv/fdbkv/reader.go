@@ -3,6 +3,7 @@
 package fdbkv
 
 import (
+	"bytes"
 	"math"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
@@ -31,9 +32,8 @@ func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 	if o.Bytes > 0 {
 		return r.getBytes(span, o)
 	}
-	// In this mode the client library reads the whole range at once, starting now, so
-	// the read does not see later writes. In other modes the binding reads the rest only
-	// when the result is used.
+	// In this mode the client library reads the whole range at once, starting now, so the read does
+	// not see later writes. In other modes the binding reads the rest only when the result is used.
 	options := fdb.RangeOptions{Limit: o.Limit, Mode: fdb.StreamingModeExact, Reverse: o.Reverse}
 	if o.Limit == 0 {
 		options.Limit = math.MaxInt32
@@ -56,6 +56,7 @@ func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 // transaction would conflict with writes anywhere in the last piece, so all of it is read from the
 // snapshot, and the conflict range is that of the pairs returned.
 func (r reader) getBytes(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	span = kv.Range{Begin: bytes.Clone(span.Begin), End: bytes.Clone(span.End)} // read after the call
 	options := fdb.RangeOptions{Limit: o.Limit, Mode: fdb.StreamingModeSerial, Reverse: o.Reverse}
 	pieces := r.from.Snapshot().GetRange(keyRange(span), options).Iterator()
 	return readFuture(r.t, func() ([]kv.KeyValue, error) {
@@ -101,8 +102,7 @@ func (f *future[T]) Get() (T, error) {
 	return f.value, f.err
 }
 
-// keyRange is for ranges that are not empty: FoundationDB refuses one whose begin is
-// above its end.
+// keyRange is for ranges that are not empty: FoundationDB refuses one whose begin is above its end.
 func keyRange(r kv.Range) fdb.KeyRange {
 	return fdb.KeyRange{Begin: fdb.Key(r.Begin), End: fdb.Key(r.End)}
 }

@@ -45,17 +45,13 @@ func TestExamples(t *testing.T) {
 func printed(t *testing.T, f func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Close()
 	stdout := os.Stdout
 	os.Stdout = w
 	f()
 	os.Stdout = stdout
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Close())
 	var out bytes.Buffer
 	if _, err := io.Copy(&out, r); err != nil {
 		t.Fatal(err)

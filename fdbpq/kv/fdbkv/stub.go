@@ -12,42 +12,26 @@ import (
 // Built says whether this program was built with the tag fdb. Without it, Open returns an error.
 const Built = false
 
-// Functions that take the binding's types exist only with the build tag fdb. In other
-// builds a constant has the name of each, and the compiler's error about a call quotes
-// it:
+// Functions that take the binding's types exist only with the build tag fdb. In other builds a
+// constant has the name of each, and the compiler's error about a call quotes it:
 //
 //	cannot call fdbkv.Wrap (untyped string constant "needs FoundationDB's client: go build -tags fdb")
 const (
-	// New is, with -tags fdb,
-	//
-	//	func New(handle fdb.Database, o Options) (*DB, error)
-	//
-	// It returns a DB for a database that the program has opened with the binding, and keeps open. Of the options, only
-	// the limits of transactions apply. Close leaves the database open.
+	// New is, with -tags fdb, func New(handle fdb.Database, o Options) (*DB, error): a DB for a
+	// database that the program has opened with the binding.
 	New = missing
-
-	// Wrap is, with -tags fdb,
-	//
-	//	func Wrap(tr fdb.Transaction) kv.Transaction
-	//
-	// It lets the queues work in a transaction of the binding, which the program commits. Call it inside the function
-	// given to fdb.Database.Transact, once for each attempt, and return the errors of the queues from that function:
-	// Transact then retries what it always retries.
+	// Wrap is, with -tags fdb, func Wrap(tr fdb.Transaction) kv.Transaction: it lets the queues
+	// work in a transaction of the binding, which the program commits.
 	Wrap = missing
-
-	// WrapRead is, with -tags fdb,
-	//
-	//	func WrapRead(rt fdb.ReadTransaction) kv.Reader
-	//
-	// It lets the queues read in what fdb.Database.ReadTransact gives to its function, or in a Snapshot.
+	// WrapRead is, with -tags fdb, func WrapRead(rt fdb.ReadTransaction) kv.Reader: it lets the
+	// queues read in what fdb.Database.ReadTransact gives to its function, or in a Snapshot.
 	WrapRead = missing
 
 	// The compiler cuts constants off after 72 characters.
 	missing = "needs FoundationDB's client: go build -tags fdb"
 )
 
-// DB is a FoundationDB cluster. There is none in programs built without the
-// tag fdb.
+// DB is a FoundationDB cluster. There is none in programs built without the tag fdb.
 type DB struct{ kv.Database }
 
 // Open returns an error that wraps errors.ErrUnsupported, because this program

@@ -30,10 +30,8 @@ func TestCompilerNamesTheTag(t *testing.T) {
 	for _, call := range []string{"fdbkv.Wrap(tr)", "fdbkv.WrapRead(tr)", "fdbkv.New(tr, fdbkv.Options{})"} {
 		t.Run(call, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "main.go")
-			program := "package main\n\nimport \"" + module + "/fdbpq/kv/fdbkv\"\n\nvar tr any\n\nfunc main() { " + call + " }\n"
-			if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			program := "package main\n\nimport \"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv\"\n\nvar tr any\n\nfunc main() { " + call + " }\n"
+			must(t, os.WriteFile(file, []byte(program), 0o600))
 			out, err := exec.Command("go", "build", "-o", os.DevNull, file).CombinedOutput()
 			if err == nil || !strings.Contains(string(out), "go build -tags fdb") {
 				t.Errorf("the compiler says: %s (%v)", out, err)

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// A commit that is refused, because the context has ended, still ends the
-// transaction and frees it.
+// A commit that is refused, because the context has ended, still ends the transaction and frees it.
 func TestRefusedCommitReleases(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fdb.cluster")
 	if err := os.WriteFile(file, []byte("none:none@127.0.0.1:1"), 0o600); err != nil {

@@ -10,16 +10,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Wrap lets the queues work in a transaction of the binding, so that pushes and
-// pops commit together with the program's own reads and writes. The program keeps
-// the transaction: Commit of the result fails with ErrOwnerCommits, and Cancel ends
-// the result but not the transaction.
+// Wrap lets the queues work in a transaction of the binding, so that pushes and pops commit
+// together with the program's own reads and writes. The program keeps the transaction: Commit of
+// the result fails with ErrOwnerCommits, and Cancel ends the result but not the transaction.
 //
-// Call it inside the function given to fdb.Database.Transact, once for each attempt,
-// and return the errors of the queues from that function, wrapped or not: they wrap
-// the binding's fdb.Error, so Transact retries what it always retries. That includes
-// error 1021, after which the first attempt may have committed. As with all work done in
-// Transact, doing it twice should do no harm.
+// Call it inside the function given to fdb.Database.Transact, once for each attempt, and return the
+// errors of the queues from that function, wrapped or not: they wrap the binding's fdb.Error, so
+// Transact retries what it always retries. That includes error 1021, after which the first attempt
+// may have committed. As with all work done in Transact, doing it twice should do no harm.
 func Wrap(tr fdb.Transaction) kv.Transaction { return wrapped{wrap(tr)} }
 
 // WrapRead lets the queues read in a transaction of the binding: peek, or count items.

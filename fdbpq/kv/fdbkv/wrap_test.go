@@ -32,9 +32,7 @@ func openOwn(t *testing.T) own {
 	clusterFile := testenv.FDBClusterFile(t)
 	open(t, clusterFile).Close() // chooses the API version
 	db, err := fdb.OpenDatabase(clusterFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o := own{db, tuple.NewSubspace(tuple.Tuple{"fdbkv test", rand.Text()})}
 	t.Cleanup(func() {
 		begin, end := o.subspace.Range()
@@ -50,54 +48,14 @@ func openOwn(t *testing.T) own {
 func (o own) transact(t *testing.T, fn func(fdb.Transaction) error) {
 	t.Helper()
 	_, err := o.Transact(func(tr fdb.Transaction) (any, error) { return nil, fn(tr) })
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestWrapCommitsWithItsOwner: what was done through Wrap and what was done
-// through the binding commit together.
-func TestWrapCommitsWithItsOwner(t *testing.T) {
-	db := openOwn(t)
-	queue := fdbpq.NewPriorityQueue(db.subspace.Sub("queue"), fdbpq.RawValues)
-	done := fdb.Key(db.subspace.Pack(tuple.Tuple{"done"}))
-
-	db.transact(t, func(tr fdb.Transaction) error {
-		tx := fdbkv.Wrap(tr)
-		defer tx.Cancel() // ends the use of tx only
-		_, err := queue.Push(tx, 7, fdbpq.Message{Value: []byte("job")})
-		tr.Set(done, []byte("no"))
-		return err
-	})
-	db.transact(t, func(tr fdb.Transaction) error {
-		item, err := queue.PopMin(fdbkv.Wrap(tr))
-		if err != nil {
-			return err
-		}
-		if item.ID.Priority != 7 || string(item.Value) != "job" {
-			t.Errorf("popped %+v, want the job with priority 7", item)
-		}
-		tr.Set(done, []byte("yes"))
-		return nil
-	})
-	db.transact(t, func(tr fdb.Transaction) error {
-		if got, err := tr.Get(done).Get(); err != nil || string(got) != "yes" {
-			t.Errorf("read %q, %v, want yes", got, err)
-		}
-		if _, err := queue.PopMin(fdbkv.Wrap(tr)); !errors.Is(err, fdbpq.ErrEmpty) {
-			t.Errorf("PopMin returned %v, want ErrEmpty", err)
-		}
-		return nil
-	})
+	must(t, err)
 }
 
 func TestWrappedIsNotCommittedByUs(t *testing.T) {
 	db := openOwn(t)
 	key := db.subspace.Pack(tuple.Tuple{"key"})
 	tr, err := db.CreateTransaction()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer tr.Cancel()
 	tx := fdbkv.Wrap(tr)
 	tx.Set(key, []byte("1"))
@@ -203,9 +161,7 @@ func TestNewOnAnOpenDatabase(t *testing.T) {
 	db := openOwn(t)
 	key := db.subspace.Pack(tuple.Tuple{"key"})
 	store, err := fdbkv.New(db.Database, fdbkv.Options{TransactionSizeLimit: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	set := func(value []byte) error {
 		_, err := kv.Transact(t.Context(), store, func(tx kv.Transaction) (struct{}, error) {
 			tx.Set(key, value)
@@ -213,15 +169,11 @@ func TestNewOnAnOpenDatabase(t *testing.T) {
 		})
 		return err
 	}
-	if err := set([]byte("1")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, set([]byte("1")))
 	if err := set(make([]byte, 1001)); !errors.Is(err, kv.ErrTooLarge) {
 		t.Errorf("a transaction over the limit returned %v, want ErrTooLarge", err)
 	}
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, store.Close())
 	if err := set(nil); !errors.Is(err, kv.ErrClosed) {
 		t.Errorf("after Close it returned %v, want ErrClosed", err)
 	}

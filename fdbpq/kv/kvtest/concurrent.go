@@ -37,27 +37,7 @@ func (f *fixture) together(work func(worker int) error) {
 	}
 }
 
-// balance reads a number as Add stores it.
-func (f *fixture) balance(r kv.Reader, name string) (int64, error) {
-	value, err := r.Get(f.key(name)).Get()
-	if err != nil || len(value) != 8 {
-		return 0, errors.Join(err, fmt.Errorf("the value of %q is %q", name, value))
-	}
-	return int64(binary.LittleEndian.Uint64(value)), nil
-}
-
 var concurrentTests = []test{
-	{"Counter", func(f *fixture) {
-		f.put(number(0), "n")
-		f.together(func(int) error {
-			return kv.Update(f.ctx, f.db, func(tx kv.Transaction) error {
-				n, err := f.balance(tx, "n")
-				tx.Set(f.key("n"), []byte(number(n+1)))
-				return err
-			})
-		})
-		f.wantStored("n", number(workers*rounds))
-	}},
 	{"AddsNeverConflict", func(f *fixture) {
 		f.together(func(int) error {
 			tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
@@ -68,37 +48,52 @@ var concurrentTests = []test{
 			_, err = tx.Commit().Get()
 			return err
 		})
-		f.wantStored("n", number(workers*rounds))
+		f.wantPairs(f.beginRead(), model{"n": number(workers * rounds)})
 	}},
 	{"Bank", func(f *fixture) {
 		const accounts, each = 5, 100
-		account := func(i int) string { return fmt.Sprintf("account %d", i) }
 		for i := range accounts {
-			f.put(number(each), account(i))
+			f.write(set(fmt.Sprint("account ", i), number(each)))
 		}
 		seed := f.seed()
 		var randoms [workers]*rand.Rand
 		for i := range randoms {
 			randoms[i] = rand.New(rand.NewPCG(seed, uint64(i)))
 		}
+
 		f.together(func(worker int) error {
 			random := randoms[worker]
-			from, to, amount := random.IntN(accounts), random.IntN(accounts), random.Int64N(each)
-			return errors.Join(f.transfer(account(from), account(to), amount), f.audit(accounts*each))
+			account := func() []byte { return f.key(fmt.Sprint("account ", random.IntN(accounts))) }
+			from, to, amount := account(), account(), random.Int64N(each)
+			err := kv.Update(f.ctx, f.db, func(tx kv.Transaction) error {
+				has, err := balance(tx, from)
+				if err != nil || has < amount {
+					return err
+				}
+				tx.Set(from, []byte(number(has-amount)))
+				// Read after the write: it may be the same account.
+				has, err = balance(tx, to)
+				tx.Set(to, []byte(number(has+amount)))
+				return err
+			})
+			return errors.Join(err, f.audit(accounts*each))
 		})
 	}},
 	{"UniqueTakers", func(f *fixture) {
 		// Each key is taken by exactly one worker, in order: a queue in small.
 		const items = workers * rounds / 2
-		f.write(func(tx kv.Transaction) {
-			for i := range items {
-				tx.Set(f.key(fmt.Sprintf("item %04d", i)), nil)
-			}
-		})
+		f.write(manyOps(items, func(i string) op { return set(i, "") })...)
 		var mu sync.Mutex
 		taken := map[string]int{}
 		f.together(func(int) error {
-			name, err := f.takeFirst()
+			name, err := kv.Transact(f.ctx, f.db, func(tx kv.Transaction) (string, error) {
+				pairs, err := tx.GetRange(f.all(), kv.RangeOptions{Limit: 1}).Get()
+				if err != nil || len(pairs) == 0 {
+					return "", err
+				}
+				tx.Clear(pairs[0].Key)
+				return string(pairs[0].Key), nil
+			})
 			if err != nil || name == "" {
 				return err
 			}
@@ -118,48 +113,26 @@ var concurrentTests = []test{
 	}},
 }
 
-// transfer moves amount if there is enough.
-func (f *fixture) transfer(from, to string, amount int64) error {
-	return kv.Update(f.ctx, f.db, func(tx kv.Transaction) error {
-		has, err := f.balance(tx, from)
-		if err != nil || has < amount {
-			return err
-		}
-		tx.Set(f.key(from), []byte(number(has-amount)))
-		// Read after the write: it may be the same account.
-		has, err = f.balance(tx, to)
-		tx.Set(f.key(to), []byte(number(has+amount)))
-		return err
-	})
+// balance reads a number as Add stores it.
+func balance(r kv.Reader, key []byte) (int64, error) {
+	value, err := r.Get(key).Get()
+	if err != nil || len(value) != 8 {
+		return 0, errors.Join(err, fmt.Errorf("the value of %q is %q", key, value))
+	}
+	return int64(binary.LittleEndian.Uint64(value)), nil
 }
 
 // audit checks the sum of all accounts.
 func (f *fixture) audit(want int64) error {
-	pairs, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]kv.KeyValue, error) {
-		return r.GetRange(f.all(), kv.RangeOptions{}).Get()
-	})
-	if err != nil {
-		return err
-	}
-
-	var sum int64
-	for _, pair := range pairs {
-		sum += int64(binary.LittleEndian.Uint64(pair.Value))
-	}
-	if sum != want {
-		return fmt.Errorf("the accounts hold %d, want %d", sum, want)
-	}
-	return nil
-}
-
-// takeFirst removes the first key and returns it, or "" if there is none.
-func (f *fixture) takeFirst() (string, error) {
-	return kv.Transact(f.ctx, f.db, func(tx kv.Transaction) (string, error) {
-		pairs, err := tx.GetRange(f.all(), kv.RangeOptions{Limit: 1}).Get()
-		if err != nil || len(pairs) == 0 {
-			return "", err
+	return kv.View(f.ctx, f.db, func(r kv.Reader) error {
+		pairs, err := r.GetRange(f.all(), kv.RangeOptions{}).Get()
+		var sum int64
+		for _, pair := range pairs {
+			sum += int64(binary.LittleEndian.Uint64(pair.Value))
 		}
-		tx.Clear(pairs[0].Key)
-		return string(pairs[0].Key), nil
+		if err == nil && sum != want {
+			err = fmt.Errorf("the accounts hold %d, want %d", sum, want)
+		}
+		return err
 	})
 }

@@ -11,17 +11,14 @@
 //		})
 //	}
 //
-// Every test keeps its keys under a random prefix and removes them when it ends, so
-// the store may be shared with others. Random tests print their seed and the command
-// that repeats the run.
+// Every test keeps its keys under a random prefix and removes them when it ends, so the store may
+// be shared with others. Random tests print their seed and the command that repeats the run.
 package kvtest
 
 import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -30,16 +27,18 @@ import (
 
 // Engine describes the engine under test.
 type Engine struct {
-	// Store prepares a store for one test and returns the function that opens
-	// it. A store that was closed is opened again with the same function; only
-	// one that keeps its content and is shared, see kv.Traits, is opened twice
-	// at once. The suite closes what it opens. Failures to
-	// prepare or open are for t.Fatal.
+	// Store prepares a store for one test and returns the function that opens it. A store that was
+	// closed is opened again with the same function; only one that keeps its content and is shared,
+	// see kv.Traits, is opened twice at once. The suite closes what it opens. Failures to prepare
+	// or open are for t.Fatal.
 	Store func(t *testing.T) (open func() kv.Database)
 
 	// Persistent says that the content of the store survives Close.
 	Persistent bool
 }
+
+// prefixSize is the length of the prefix of the keys of a test.
+const prefixSize = 18
 
 // patience bounds each test, so that a store that hangs fails in a named test.
 const patience = time.Minute
@@ -51,15 +50,11 @@ func Run(t *testing.T, engine Engine) {
 		tests []test
 	}{
 		{"Traits", traitTests},
-		{"Check", checkTests},
-		{"Read", readTests},
-		{"ReadYourWrites", readYourWritesTests},
-		{"Atomic", atomicTests},
+		{"Script", scriptTests()},
+		{"Limits", limitTests()},
 		{"Conflict", conflictTests()},
-		{"Isolation", isolationTests},
-		{"Limits", limitTests},
+		{"Future", futureTests},
 		{"Lifecycle", lifecycleTests},
-		{"Bytes", byteTests},
 		{"Concurrent", concurrentTests},
 		{"Random", randomTests},
 	}
@@ -91,7 +86,7 @@ type fixture struct {
 func start(t *testing.T, engine Engine) *fixture {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	f := &fixture{T: t, engine: engine, ctx: ctx, prefix: "kvtest/" + rand.Text()[:10] + "/"}
+	f := &fixture{T: t, engine: engine, ctx: ctx, prefix: ("kvtest/" + rand.Text())[:prefixSize-1] + "/"}
 	f.open = engine.Store(t)
 	f.db = f.open()
 	t.Cleanup(f.stop)
@@ -150,14 +145,19 @@ func (f *fixture) beginWith(ctx context.Context, o kv.BeginOptions) kv.Transacti
 	return tx
 }
 
-// beginLater calls Begin in another goroutine, and returns its error.
-func (f *fixture) beginLater(ctx context.Context) <-chan error {
-	begun := make(chan error)
+// begun is what a Begin in another goroutine returned.
+type begun struct {
+	tx  kv.Transaction
+	err error
+}
+
+func (f *fixture) beginLater(ctx context.Context) <-chan begun {
+	result := make(chan begun)
 	go func() {
-		_, err := f.db.Begin(ctx, kv.BeginOptions{})
-		begun <- err
+		tx, err := f.db.Begin(ctx, kv.BeginOptions{})
+		result <- begun{tx, err}
 	}()
-	return begun
+	return result
 }
 
 func (f *fixture) close() {
@@ -177,26 +177,20 @@ func (f *fixture) beginRead() kv.ReadTransaction {
 	return tx
 }
 
-// write runs fn in a transaction of its own.
-func (f *fixture) write(fn func(tx kv.Transaction)) {
+// write runs operations in a transaction of its own.
+func (f *fixture) write(ops ...op) {
 	f.Helper()
 	err := kv.UpdateIdempotent(f.ctx, f.db, func(tx kv.Transaction) error {
-		fn(tx)
+		for _, o := range ops {
+			if _, err := o.do(f, tx); err != nil {
+				return err
+			}
+		}
 		return nil
 	})
 	if err != nil {
 		f.Fatalf("writing: %v", err)
 	}
-}
-
-// put writes the same value under each of names.
-func (f *fixture) put(value string, names ...string) {
-	f.Helper()
-	f.write(func(tx kv.Transaction) {
-		for _, name := range names {
-			tx.Set(f.key(name), []byte(value))
-		}
-	})
 }
 
 // await returns the value of a future that must not fail.
@@ -217,41 +211,4 @@ func text(value []byte) string {
 		return absent
 	}
 	return string(value)
-}
-
-// wantGet checks what r has under name.
-func (f *fixture) wantGet(r kv.Reader, name, want string) {
-	f.Helper()
-	if got := text(await(f, r.Get(f.key(name)))); got != want {
-		f.Errorf("Get(%q) = %q, want %q", name, got, want)
-	}
-}
-
-// wantStored checks what is durable under name.
-func (f *fixture) wantStored(name, want string) {
-	f.Helper()
-	got, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) (string, error) {
-		value, err := r.Get(f.key(name)).Get()
-		return text(value), err
-	})
-	if err != nil || got != want {
-		f.Errorf("%q holds %q (error %v), want %q", name, got, err, want)
-	}
-}
-
-// wantRange checks what r returns for a range; want is "name=value" of each pair.
-func (f *fixture) wantRange(r kv.Reader, span kv.Range, o kv.RangeOptions, want ...string) {
-	f.Helper()
-	got := f.pairs(await(f, r.GetRange(span, o)))
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		f.Errorf("GetRange(%q, %+v) = %q, want %q", span, o, got, want)
-	}
-}
-
-func (f *fixture) pairs(pairs []kv.KeyValue) []string {
-	var list []string
-	for _, pair := range pairs {
-		list = append(list, strings.TrimPrefix(string(pair.Key), f.prefix)+"="+text(pair.Value))
-	}
-	return list
 }

@@ -9,13 +9,15 @@ import (
 )
 
 // wantReadsFail checks that every way to read fails with want.
-func (f *fixture) wantReadsFail(r kv.Reader, want error) {
+func (f *fixture) wantReadsFail(want error, readers ...kv.Reader) {
 	f.Helper()
-	if value, err := r.Get(f.key("a")).Get(); !errors.Is(err, want) || value != nil {
-		f.Errorf("Get returned %q, %v, want %v", value, err, want)
-	}
-	if pairs, err := r.GetRange(f.all(), kv.RangeOptions{}).Get(); !errors.Is(err, want) || pairs != nil {
-		f.Errorf("GetRange returned %v, %v, want %v", pairs, err, want)
+	for _, r := range readers {
+		if value, err := r.Get(f.key("a")).Get(); !errors.Is(err, want) || value != nil {
+			f.Errorf("Get returned %q, %v, want %v", value, err, want)
+		}
+		if pairs, err := r.GetRange(f.all(), kv.RangeOptions{}).Get(); !errors.Is(err, want) || pairs != nil {
+			f.Errorf("GetRange returned %v, %v, want %v", pairs, err, want)
+		}
 	}
 }
 
@@ -37,118 +39,106 @@ func (f *fixture) wantCommitFails(tx kv.Transaction, want error) {
 	}
 }
 
-// wantEnded checks that a transaction cannot be used any more, and that trying to
-// does no harm.
-func (f *fixture) wantEnded(tx kv.Transaction) {
-	f.Helper()
-	before := tx.Snapshot()
-	tx.Set(f.key("late"), []byte("1"))
-	tx.Clear(f.key("a"))
-	tx.ClearRange(f.all())
-	tx.Add(f.key("late"), 1)
-	tx.CompareAndClear(f.key("a"), []byte("1"))
-	tx.AddReadConflict(f.all())
-	tx.AddWriteConflict(f.all())
-
-	f.wantReadsFail(tx, kv.ErrUsed)
-	f.wantReadsFail(before, kv.ErrUsed)
-	f.wantCommitFails(tx, kv.ErrUsed)
-	tx.Cancel()
-	tx.Cancel()
-	f.wantCommitFails(tx, kv.ErrUsed)
-}
-
-var lifecycleTests = []test{
-	{"UseAfterCommit", func(f *fixture) {
-		tx := f.begin()
-		snapshot := tx.Snapshot()
-		tx.Set(f.key("a"), []byte("1"))
-		await(f, tx.Commit())
-		f.wantEnded(tx)
-		f.wantReadsFail(snapshot, kv.ErrUsed)
-		f.wantAllLimits(f.beginRead(), "a=1")
-	}},
-	{"UseAfterReadOnlyCommit", func(f *fixture) {
-		tx := f.begin()
-		f.wantGet(tx, "a", absent)
-		await(f, tx.Commit())
-		f.wantEnded(tx)
-		f.wantAllLimits(f.beginRead())
-	}},
-	{"UseAfterCancel", func(f *fixture) {
-		f.put("1", "a")
-		tx := f.begin()
-		tx.Set(f.key("b"), []byte("1"))
-		tx.Cancel()
-		f.wantEnded(tx)
-		f.wantAllLimits(f.beginRead(), "a=1")
-	}},
-	{"UseAfterFailedCommit", func(f *fixture) {
-		f.put("1", "a")
-		tx := f.begin()
-		tx.Set(f.longKey(kv.MaxKeySize+1), nil)
-		f.wantCommitFails(tx, kv.ErrTooLarge)
-		f.wantEnded(tx)
-		f.wantAllLimits(f.beginRead(), "a=1")
-	}},
-	{"ReadAfterCancel", func(f *fixture) {
-		tx := f.beginRead()
-		f.wantGet(tx, "a", absent)
-		tx.Cancel()
-		tx.Cancel()
-		f.wantReadsFail(tx, kv.ErrUsed)
-	}},
-	{"CancelAfterCommitKeepsTheWrites", func(f *fixture) {
-		tx := f.begin()
-		tx.Set(f.key("a"), []byte("1"))
+// endings are the ways in which the user of a transaction ends it, after it has set "a" to "1".
+var endings = []struct {
+	name  string
+	end   func(f *fixture, tx kv.Transaction)
+	wrote bool
+}{
+	{"Commit", func(f *fixture, tx kv.Transaction) { await(f, tx.Commit()) }, true},
+	{"Cancel", func(_ *fixture, tx kv.Transaction) { tx.Cancel() }, false},
+	{"CommitWithoutWaiting", func(f *fixture, tx kv.Transaction) {
 		commit := tx.Commit()
 		tx.Cancel()
 		await(f, commit)
-		f.wantStored("a", "1")
+	}, true},
+	{"FailedCommit", func(f *fixture, tx kv.Transaction) {
+		_, _ = set(long(1), "").do(f, tx)
+		f.wantCommitFails(tx, kv.ErrTooLarge)
+	}, false},
+}
+
+// endTests check that a transaction that has ended cannot be used any more, and that trying to
+// does no harm.
+func endTests() (tests []test) {
+	for _, ending := range endings {
+		for _, writes := range []bool{true, false} {
+			if !writes && ending.name == "FailedCommit" {
+				continue
+			}
+			tests = append(tests, test{"UseAfter" + ending.name + map[bool]string{false: "ReadOnly"}[writes], func(f *fixture) {
+				m := model{"a": "0"}
+				f.write(set("a", "0"))
+				tx := f.begin()
+				snapshot := tx.Snapshot()
+				f.run(tx, modelOf(set("a", "0")), get("a"))
+				if writes {
+					f.run(tx, model{}, set("a", "1"))
+				}
+				if ending.end(f, tx); writes && ending.wrote {
+					m.apply(set("a", "1"))
+				}
+
+				for _, o := range []op{set("late", "1"), clearKey("a"), clearRange("", "\xff"), add("late", 1),
+					compareAndClear("a", "1"), readConflict("", "\xff"), writeConflict("", "\xff")} {
+					_, _ = o.do(f, tx)
+				}
+				f.wantReadsFail(kv.ErrUsed, tx, snapshot, tx.Snapshot())
+				for range 2 {
+					f.wantCommitFails(tx, kv.ErrUsed)
+					tx.Cancel()
+					tx.Cancel()
+				}
+				f.wantPairs(f.beginRead(), m)
+			}})
+		}
+	}
+	return tests
+}
+
+var lifecycleTests = append(endTests(), []test{
+	{"ReadAfterCancel", func(f *fixture) {
+		tx := f.beginRead()
+		f.wantRead(tx, model{}, get("a"))
+		tx.Cancel()
+		tx.Cancel()
+		f.wantReadsFail(kv.ErrUsed, tx)
 	}},
 	{"BeginWithEndedContext", func(f *fixture) {
 		cancelled, cancel := context.WithCancel(f.ctx)
 		cancel()
 		expired, cancel := context.WithDeadline(f.ctx, time.Now().Add(-time.Second))
 		defer cancel()
-		for ctx, want := range map[context.Context]error{cancelled: context.Canceled, expired: context.DeadlineExceeded} {
-			f.wantBeginFails(ctx, want)
-		}
+		f.wantBeginFails(cancelled, context.Canceled)
+		f.wantBeginFails(expired, context.DeadlineExceeded)
 	}},
 	{"ContextEndsDuringTransaction", func(f *fixture) {
 		ctx, cancel := context.WithCancel(f.ctx)
 		defer cancel()
 		tx := f.beginWith(ctx, kv.BeginOptions{})
-		f.wantGet(tx, "a", absent)
-		tx.Set(f.key("a"), []byte("1"))
-		cancel()
-		f.wantReadsFail(tx, context.Canceled)
-		f.wantReadsFail(tx.Snapshot(), context.Canceled)
-		f.wantCommitFails(tx, context.Canceled)
-		tx.Cancel()
-		f.wantStored("a", absent)
-		f.put("2", "a") // another one can begin
-	}},
-	{"ContextEndsDuringReadTransaction", func(f *fixture) {
-		ctx, cancel := context.WithCancel(f.ctx)
-		defer cancel()
-		tx, err := f.db.BeginRead(ctx)
+		f.run(tx, model{}, get("a"), set("a", "1"))
+		reader, err := f.db.BeginRead(ctx)
 		if err != nil {
 			f.Fatalf("BeginRead: %v", err)
 		}
-		defer tx.Cancel()
-		f.wantGet(tx, "a", absent)
+		defer reader.Cancel()
+		f.wantRead(reader, model{}, get("a"))
+
 		cancel()
-		f.wantReadsFail(tx, context.Canceled)
+		f.write(set("b", "1")) // another one can begin, even if this one was forgotten
+		f.wantReadsFail(context.Canceled, tx, tx.Snapshot(), reader)
+		f.wantCommitFails(tx, context.Canceled)
+		tx.Cancel()
+		f.wantPairs(f.beginRead(), model{"b": "1"})
 	}},
 	{"ContextEndsAfterCommit", func(f *fixture) {
 		ctx, cancel := context.WithCancel(f.ctx)
 		defer cancel()
 		tx := f.beginWith(ctx, kv.BeginOptions{})
-		tx.Set(f.key("a"), []byte("1"))
+		f.run(tx, model{}, set("a", "1"))
 		await(f, tx.Commit())
 		cancel()
-		f.wantStored("a", "1")
+		f.wantPairs(f.beginRead(), model{"a": "1"})
 	}},
 	{"ContextEndsWhileBeginWaits", func(f *fixture) {
 		if !f.db.Traits().Serial {
@@ -158,38 +148,39 @@ var lifecycleTests = []test{
 		ctx, cancel := context.WithCancel(f.ctx)
 		begun := f.beginLater(ctx)
 		cancel()
-		if err := <-begun; !errors.Is(err, context.Canceled) {
+		if err := (<-begun).err; !errors.Is(err, context.Canceled) {
 			f.Errorf("Begin returned %v, want context.Canceled", err)
 		}
 		// The writer before it is not disturbed, nor is the one after it.
-		tx.Set(f.key("a"), []byte("1"))
+		f.run(tx, model{}, set("a", "1"))
 		await(f, tx.Commit())
-		f.put("2", "a")
-		f.wantStored("a", "2")
+		f.write(set("b", "2"))
+		f.wantPairs(f.beginRead(), model{"a": "1", "b": "2"})
 	}},
 	{"Closed", func(f *fixture) {
-		f.put("1", "a")
+		f.write(set("a", "1"))
 		reader, tx := f.beginRead(), f.begin()
-		f.wantGet(reader, "a", "1")
-		tx.Set(f.key("a"), []byte("2"))
+		f.wantRead(reader, model{"a": "1"}, get("a"))
+		f.run(tx, model{}, set("a", "2"))
 		for range 2 {
 			f.close()
 		}
-		f.wantReadsFail(reader, kv.ErrClosed)
-		f.wantReadsFail(tx, kv.ErrClosed)
-		f.wantReadsFail(tx.Snapshot(), kv.ErrClosed)
+		f.wantReadsFail(kv.ErrClosed, reader, tx, tx.Snapshot())
 		f.wantCommitFails(tx, kv.ErrClosed)
 		reader.Cancel()
 		tx.Cancel()
 		f.wantBeginFails(f.ctx, kv.ErrClosed)
+		if err := f.db.Check(); !errors.Is(err, kv.ErrClosed) {
+			f.Errorf("Check returned %v, want ErrClosed", err)
+		}
 		if f.engine.Persistent {
 			f.db = f.open()
-			f.wantStored("a", "1")
+			f.wantPairs(f.beginRead(), model{"a": "1"})
 		}
 	}},
 	{"CloseEndsReadOnly", func(f *fixture) {
 		tx := f.begin()
-		f.wantGet(tx, "a", absent)
+		f.run(tx, model{}, get("a"))
 		f.close()
 		f.wantCommitFails(tx, kv.ErrClosed)
 	}},
@@ -200,7 +191,7 @@ var lifecycleTests = []test{
 		tx := f.begin()
 		begun := f.beginLater(f.ctx)
 		f.close()
-		if err := <-begun; !errors.Is(err, kv.ErrClosed) {
+		if err := (<-begun).err; !errors.Is(err, kv.ErrClosed) {
 			f.Errorf("Begin returned %v, want ErrClosed", err)
 		}
 		f.wantCommitFails(tx, kv.ErrClosed)
@@ -209,23 +200,39 @@ var lifecycleTests = []test{
 		if !f.engine.Persistent {
 			return
 		}
-		f.put("0", "a", "b", "c", "d", "n")
+		before := puts("0", "a", "b", "c", "d", "n")
+		f.write(before...)
 		f.reopen()
-		f.write(func(tx kv.Transaction) {
-			tx.Set(f.key("a"), []byte("1"))
-			tx.Set(f.key("empty"), nil)
-			tx.ClearRange(f.span("b", "d"))
-			tx.CompareAndClear(f.key("d"), []byte("0"))
-			tx.Set(f.key("n"), []byte(number(1)))
-			tx.Add(f.key("n"), 1)
-		})
-		uncommitted := f.begin()
-		uncommitted.Set(f.key("a"), []byte("2"))
+		ops := []op{set("a", "1"), set("empty", ""), clearRange("b", "d"), compareAndClear("d", "0"),
+			set("n", number(1)), add("n", 1)}
+		f.write(ops...)
+		m := modelOf(append(before, ops...)...)
+		f.run(f.begin(), model{}, set("a", "uncommitted"))
 		for range 2 {
 			f.reopen()
-			f.wantAllLimits(f.beginRead(), "a=1", "empty=", "n="+number(2))
+			f.wantModel(f.beginRead(), m)
 		}
-		f.put("3", "a")
-		f.wantAllLimits(f.beginRead(), "a=3", "empty=", "n="+number(2))
+		f.write(set("a", "3"))
+		m.apply(set("a", "3"))
+		f.wantPairs(f.beginRead(), m)
 	}},
-}
+	{"CheckFindsNothing", func(f *fixture) {
+		check := func(when string) {
+			f.Helper()
+			if err := f.db.Check(); err != nil {
+				f.Errorf("%s Check returned %v", when, err)
+			}
+		}
+		check("of an empty store")
+		tx := f.begin()
+		f.run(tx, model{}, set("a", "1"))
+		check("while a transaction is open")
+		await(f, tx.Commit())
+		check("after a commit")
+		// A transaction that fails says nothing about the store.
+		tx = f.begin()
+		f.run(tx, model{}, set(long(1), ""))
+		f.wantCommitFails(tx, kv.ErrTooLarge)
+		check("after a commit that was refused")
+	}},
+}...)

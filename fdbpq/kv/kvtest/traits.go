@@ -11,7 +11,7 @@ import (
 var traitTests = []test{
 	{"AlwaysTheSame", func(f *fixture) {
 		want := f.db.Traits()
-		f.put("1", "a")
+		f.write(set("a", "1"))
 		for _, change := range []func(){f.close, func() { f.db = f.open() }} {
 			change()
 			if got := f.db.Traits(); got != want {
@@ -22,10 +22,10 @@ var traitTests = []test{
 	{"Serial", func(f *fixture) {
 		// A second writer waits for the first exactly if the engine is serial.
 		first := f.begin()
-		first.Set(f.key("a"), []byte("1"))
+		f.run(first, model{}, set("a", "1"))
 		if !f.db.Traits().Serial {
 			second := f.begin()
-			second.Set(f.key("b"), []byte("1"))
+			f.run(second, model{}, set("b", "1"))
 			await(f, second.Commit())
 			await(f, first.Commit())
 			return
@@ -100,48 +100,12 @@ var traitTests = []test{
 				f.Errorf("Close of the other Database: %v", err)
 			}
 		}()
-		f.put("1", "a")
-		err := kv.View(f.ctx, other, func(r kv.Reader) error {
-			f.wantGet(r, "a", "1")
-			return nil
-		})
-		if err != nil {
-			f.Errorf("reading through the other Database: %v", err)
-		}
-		if err := kv.UpdateIdempotent(f.ctx, other, func(tx kv.Transaction) error {
-			tx.Set(f.key("a"), []byte("2"))
-			return nil
-		}); err != nil {
-			f.Errorf("writing through the other Database: %v", err)
-		}
-		f.wantStored("a", "2")
-	}},
-}
-
-var checkTests = []test{
-	{"NothingWrong", func(f *fixture) {
-		check := func(when string) {
-			f.Helper()
-			if err := f.db.Check(); err != nil {
-				f.Errorf("%s Check returned %v", when, err)
-			}
-		}
-		check("of an empty store")
-		tx := f.begin()
-		tx.Set(f.key("a"), []byte("1"))
-		check("while a transaction is open")
-		await(f, tx.Commit())
-		check("after a commit")
-		// A transaction that fails says nothing about the store.
-		tx = f.begin()
-		tx.Set(f.longKey(kv.MaxKeySize+1), nil)
-		f.wantCommitFails(tx, kv.ErrTooLarge)
-		check("after a commit that was refused")
-	}},
-	{"Closed", func(f *fixture) {
-		f.close()
-		if err := f.db.Check(); !errors.Is(err, kv.ErrClosed) {
-			f.Errorf("Check returned %v, want ErrClosed", err)
-		}
+		f.write(set("a", "1"))
+		first := f.db
+		f.db = other
+		f.wantPairs(f.beginRead(), model{"a": "1"})
+		f.write(set("a", "2"))
+		f.db = first
+		f.wantPairs(f.beginRead(), model{"a": "2"})
 	}},
 }

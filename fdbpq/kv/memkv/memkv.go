@@ -2,17 +2,17 @@
 // enough to be obviously right, and optimistic like FoundationDB, so that conflicts,
 // phantoms and retries occur without a cluster.
 //
-// Every transaction works on a copy-on-write clone of the state it began with, and
-// applies its own writes there at once, which is how it reads them. Commit compares
-// what the transaction read with what others committed in the meantime, and applies
-// its writes again to the newest state. All of that happens under one lock; no
-// goroutine is ever started.
+// Every transaction works on a copy-on-write clone of the state it began with, and applies its own
+// writes there at once, which is how it reads them. Commit compares what the transaction read with
+// what others committed in the meantime, and applies its writes again to the newest state. All of
+// that happens under one lock; no goroutine is ever started.
 //
 // Nothing survives the process, so "durable" means committed here.
 package memkv
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"sync"
 
@@ -31,8 +31,7 @@ type Options struct {
 	History int
 }
 
-// DB is a store in memory. It implements kv.Database and is safe for
-// concurrent use.
+// DB is a store in memory. It implements kv.Database and is safe for concurrent use.
 type DB struct {
 	history int
 
@@ -52,10 +51,7 @@ type state = btree.BTreeG[kv.KeyValue]
 
 // New returns an empty store.
 func New(o Options) *DB {
-	db := &DB{history: o.History}
-	if db.history == 0 {
-		db.history = defaultHistory
-	}
+	db := &DB{history: cmp.Or(o.History, defaultHistory)}
 	db.mu.newest = btree.NewG(32, func(a, b kv.KeyValue) bool { return bytes.Compare(a.Key, b.Key) < 0 })
 	return db
 }
@@ -114,8 +110,7 @@ func (db *DB) Close() error {
 	return nil
 }
 
-// check returns why a transaction that began at a version cannot be used any more, or
-// nil.
+// check returns why a transaction that began at a version cannot be used any more, or nil.
 func (db *DB) check(began int) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -51,13 +51,11 @@ func (tx *transaction) check() error {
 	return tx.db.check(tx.began)
 }
 
-// Get implements kv.Reader.
 func (tx *transaction) Get(key []byte) kv.Future[[]byte] {
 	tx.AddReadConflict(kv.SingleKey(key))
 	return tx.get(key)
 }
 
-// GetRange implements kv.Reader.
 func (tx *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
 	pairs, err := tx.getRange(r, o)
 	if err != nil {
@@ -67,7 +65,6 @@ func (tx *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.Ke
 	return kv.Ready(pairs, nil)
 }
 
-// Snapshot implements kv.Transaction.
 func (tx *transaction) Snapshot() kv.Reader { return snapshot{tx} }
 
 type snapshot struct{ tx *transaction }
@@ -113,20 +110,17 @@ func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, e
 	return pairs, nil
 }
 
-// Set implements kv.Transaction.
 func (tx *transaction) Set(key, value []byte) {
 	// A stored value is never nil, which would read as absent.
 	pair := kv.KeyValue{Key: bytes.Clone(key), Value: append([]byte{}, value...)}
 	tx.write(pair.Key, pair.Value, func(s *state) { s.ReplaceOrInsert(pair) })
 }
 
-// Clear implements kv.Transaction.
 func (tx *transaction) Clear(key []byte) {
 	key = bytes.Clone(key)
 	tx.write(key, nil, func(s *state) { s.Delete(kv.KeyValue{Key: key}) })
 }
 
-// Add implements kv.Transaction.
 func (tx *transaction) Add(key []byte, delta int64) {
 	key = bytes.Clone(key)
 	tx.write(key, make([]byte, 8), func(s *state) {
@@ -138,7 +132,6 @@ func (tx *transaction) Add(key []byte, delta int64) {
 	})
 }
 
-// CompareAndClear implements kv.Transaction.
 func (tx *transaction) CompareAndClear(key, value []byte) {
 	key, value = bytes.Clone(key), bytes.Clone(value)
 	tx.write(key, value, func(s *state) {
@@ -148,7 +141,6 @@ func (tx *transaction) CompareAndClear(key, value []byte) {
 	})
 }
 
-// ClearRange implements kv.Transaction.
 func (tx *transaction) ClearRange(r kv.Range) {
 	if tx.ended || r.Empty() {
 		return
@@ -185,10 +177,8 @@ func (tx *transaction) mutate(size int, mutation func(*state)) {
 	mutation(tx.state)
 }
 
-// AddReadConflict implements kv.Transaction.
 func (tx *transaction) AddReadConflict(r kv.Range) { tx.addConflict(&tx.reads, r) }
 
-// AddWriteConflict implements kv.Transaction.
 func (tx *transaction) AddWriteConflict(r kv.Range) { tx.addConflict(&tx.writes, r) }
 
 func (tx *transaction) addConflict(ranges *[]kv.Range, r kv.Range) {
@@ -199,7 +189,6 @@ func (tx *transaction) addConflict(ranges *[]kv.Range, r kv.Range) {
 	*ranges = append(*ranges, clone(r))
 }
 
-// Turn implements kv.Transaction.
 func (tx *transaction) Turn() int64 { return 0 }
 
 // Commit implements kv.Transaction. Its future is always ready.
@@ -214,7 +203,6 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 	return kv.Ready(struct{}{}, tx.db.commit(tx))
 }
 
-// Cancel implements kv.Transaction and kv.ReadTransaction.
 func (tx *transaction) Cancel() {
 	// This releases the state too: a caller may keep an ended transaction.
 	*tx = transaction{ended: true}

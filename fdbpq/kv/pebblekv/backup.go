@@ -26,15 +26,12 @@ type Backup struct {
 
 // Backup copies the store to the new folder dest, while it is in use. The copy has every
 // commit whose future was ready when Backup was called, perhaps some later ones, and no part
-// of a transaction. It is a store of its own, which Open opens.
+// of a transaction. It is a store of its own, which Open opens. Tables are hard links if the file
+// system has them, so they take no space until the store no longer needs them.
 //
 // The folder dest appears once the copy is complete and synced, and was opened without an
-// error. Until then the copy is in a folder beside it, whose name ends in .unfinished-backup.
-// Backup removes that folder if it fails, and if it finds one that an earlier process left
-// behind.
-//
-// Tables are hard links if the file system has them, so they take no space until the store
-// no longer needs them; otherwise they are copied.
+// error. Until then the copy is in a folder beside it, whose name ends in .unfinished-backup;
+// Backup removes one that it finds.
 //
 // Errors: dest exists, or its parent does not, or it is inside the store; ErrBackupRunning;
 // too little space; the context's error; kv.ErrClosed, kv.ErrUnavailable; kv.ErrCorrupt if a
@@ -48,14 +45,8 @@ func (db *DB) Backup(ctx context.Context, dest string) (Backup, error) {
 }
 
 func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
-	if err := db.checkOpen(ctx); err != nil {
-		return Backup{}, err
-	}
-	if err := db.checkFolder(true); err != nil {
-		return Backup{}, err
-	}
-	if err := db.damage.err(); err != nil {
-		return Backup{}, err // The copy would be damaged, too.
+	if err := errors.Join(db.Check(), ctx.Err()); err != nil {
+		return Backup{}, err // The copy of a damaged store would be damaged, too.
 	}
 	dest, err := db.checkDestination(dest)
 	if err != nil {
@@ -217,10 +208,6 @@ func (b *backupRun) publish(made string) error {
 	if err := b.ctx.Err(); err != nil {
 		return err
 	}
-	if _, err := files.Stat(b.dest); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s was made by somebody else meanwhile", b.dest)
-	}
-
 	if err := files.Rename(made, b.dest); err != nil {
 		return err
 	}

@@ -62,8 +62,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	openTestDir(t, filepath.Join(dir, "data"), small) // its marks are right
 }
 
-// wantOnly checks how many entries of a folder have a prefix, none of them of an unfinished
-// backup.
+// wantOnly checks how many entries of a folder have a prefix, none of them of an unfinished backup.
 func wantOnly(t *testing.T, dir, prefix string, want int) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -307,8 +306,7 @@ func TestBackupOfStoreThatFails(t *testing.T) {
 	wantNoCopy(t, files)
 }
 
-// Two stores that are copied to the same place do not disturb each other: the second is
-// refused.
+// Two stores that are copied to the same place do not disturb each other: the second is refused.
 func TestBackupsToOnePlace(t *testing.T) {
 	files, db := filledStore(t)
 	other := openTestDir(t, "other", Options{FS: files})

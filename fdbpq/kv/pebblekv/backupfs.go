@@ -17,7 +17,6 @@ type backupFS struct {
 	ctx context.Context
 }
 
-// Create implements vfs.FS.
 func (b *backupFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if err := b.ctx.Err(); err != nil {
 		return nil, err
@@ -49,7 +48,6 @@ type writtenPart struct {
 	left int64
 }
 
-// Read implements vfs.File.
 func (f *writtenPart) Read(p []byte) (int, error) {
 	if f.left <= 0 {
 		return 0, io.EOF
@@ -81,8 +79,7 @@ func (l *logLengths) add(path string) *atomic.Int64 {
 	return n
 }
 
-// of returns how much was written to a log, nil for other files and for logs of earlier
-// processes.
+// of returns how much was written to a log, nil for other files and for logs of earlier processes.
 func (l *logLengths) of(path string) *atomic.Int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

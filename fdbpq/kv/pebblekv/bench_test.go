@@ -174,8 +174,7 @@ func (q *bench) fill(n int) {
 	q.drain(0)
 }
 
-// BenchmarkTransaction is a transaction of the usual shape: a lane's batch of
-// pushes and pops.
+// BenchmarkTransaction is a transaction of the usual shape: a lane's batch of pushes and pops.
 func BenchmarkTransaction(b *testing.B) {
 	for _, queued := range []int{10_000, 1_000_000} {
 		b.Run(fmt.Sprintf("queued=%d", queued), func(b *testing.B) {
@@ -192,29 +191,23 @@ func BenchmarkTransaction(b *testing.B) {
 	}
 }
 
-// BenchmarkPopHead drains a queue from its head in transactions of a few pops,
-// with and without the gap index.
+// BenchmarkPopHead drains a queue from its head in transactions of a few pops.
 func BenchmarkPopHead(b *testing.B) {
 	const queued, pops = 100_000, 10
-	for _, noGapIndex := range []bool{false, true} {
-		b.Run(fmt.Sprintf("gaps=%t", !noGapIndex), func(b *testing.B) {
-			q := newBench(b, Options{noGapIndex: noGapIndex})
-			for b.Loop() {
-				if q.queued < pops {
-					b.StopTimer()
-					q.fill(queued)
-					b.StartTimer()
-				}
-				q.step(0, pops)
-			}
-			q.drain(0)
-			b.ReportMetric(float64(b.N*pops)/b.Elapsed().Seconds(), "pops/s")
-		})
+	q := newBench(b, Options{})
+	for b.Loop() {
+		if q.queued < pops {
+			b.StopTimer()
+			q.fill(queued)
+			b.StartTimer()
+		}
+		q.step(0, pops)
 	}
+	q.drain(0)
+	b.ReportMetric(float64(b.N*pops)/b.Elapsed().Seconds(), "pops/s")
 }
 
-// BenchmarkOpen opens a store with many items, of which some are in the log
-// only.
+// BenchmarkOpen opens a store with many items, of which some are in the log only.
 func BenchmarkOpen(b *testing.B) {
 	dir := b.TempDir()
 	const more = 100_000
@@ -234,8 +227,7 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// cpuTime is what the process has used so far, flushes and compactions
-// included.
+// cpuTime is what the process has used so far, flushes and compactions included.
 func cpuTime(b *testing.B) time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

@@ -12,19 +12,19 @@ import (
 
 // The commit mark: whether synced commits are still there
 //
-// A crash may cut off the end of Pebble's newest log and of its manifest, the list of the
-// tables. So Pebble takes the first record it cannot read for the end. Damage looks the
-// same, and would silently drop the newest commits, or whole tables.
+// Pebble takes the first record of its newest log, and of its manifest, that it cannot read for
+// the end, because a crash leaves such an end. Damage looks the same, and would silently drop the
+// newest commits, or whole tables.
 //
-// So commits are numbered. Each stores its number under commitKey, and the file SYNCED says
-// up to which number commits are synced, and up to which of them tables have taken them
-// over. Open reads the folder without changing it, and refuses it if one of these commits is
-// not found where the file says it is. The second number is for a manifest that has lost
-// its end: the newest commits are still in the log then, but not the tables before them.
+// So each commit stores its number under commitKey, and the file SYNCED says up to which number
+// commits are synced, and up to which of them tables have taken them over. Open reads the folder
+// without changing it, and refuses it if one of these commits is not found where the file says it
+// is. The second number is for a manifest that has lost its end: the newest commits are still in
+// the log then, but not the tables before them.
 //
 // The first number is written before anybody learns that a commit is synced, and not synced
-// itself. So it is exact however the process ends, and a power cut may leave an older one,
-// which is true as well. The file is synced when the second number changes.
+// itself: a power cut may leave an older one, which is true as well. The file is synced when the
+// second number changes.
 
 // commitKey is behind all keys that the users of the store write or read.
 var commitKey = []byte("\xff\xff/pqbridge/commit")

@@ -40,8 +40,7 @@ type counterChange struct {
 	known bool // false: the key was written by something other than Add
 }
 
-// counterChanges is what one transaction did to counters. Its zero value is ready to
-// use.
+// counterChanges is what one transaction did to counters. Its zero value is ready to use.
 type counterChanges struct {
 	changed map[string]counterChange
 	cleared bool // a range was cleared, so the cache does not apply any more

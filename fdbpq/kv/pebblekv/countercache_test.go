@@ -10,8 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
-// More keys are added to than the store remembers, in small and in large
-// transactions.
+// More keys are added to than the store remembers, in small and in large transactions.
 func TestManyCounters(t *testing.T) {
 	db := openTest(t, vfs.NewMem(), Options{})
 	const keys = maxCounters*3/2 + 1

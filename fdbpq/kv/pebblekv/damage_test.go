@@ -245,17 +245,6 @@ func TestGiveUpDamage(t *testing.T) {
 	mustSet(t, db, "key", "value")
 }
 
-// Without its marker a folder with tables or logs is not taken for a new one.
-func TestMarkerMissing(t *testing.T) {
-	s := newDamagedStore(t)
-	s.write(200)
-	files := s.killed()
-	remove(t, files, marker(t, files))
-	if db, err := openQuiet(files); !errors.Is(err, errDamaged) {
-		t.Errorf("opened as %v, %v", db, err)
-	}
-}
-
 func TestQuoted(t *testing.T) {
 	for path, want := range map[string]string{
 		"/srv/data-1/SYNCED": "/srv/data-1/SYNCED", "/srv/my data": "'/srv/my data'", "it's": `'it'\''s'`,

@@ -10,20 +10,15 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// diskFS is the file system Pebble writes to. It makes the first failed write look like
-// a power cut: from then on nothing reaches the folder any more.
+// diskFS is the file system Pebble writes to. It makes the first failed write look like a power
+// cut: from then on nothing reaches the folder any more.
 //
-// Pebble cannot continue after most failed writes. It exits the process, panics with
-// its locks held, or unlocks a mutex twice, and none of that can be recovered from.
-// It could also delete files that a manifest still needs because the sync of a newer
-// one failed. So Pebble is not told. The failure is recorded before the write returns,
-// and everything after it pretends to succeed: writes to the log and the manifest are
-// dropped, new files are kept in memory, and removals do nothing. Pebble stays
-// consistent in memory, its readers continue, and it can be closed. The folder keeps
-// the state it had at the failure, which Pebble's recovery is made for.
-//
-// After the failure Pebble's results mean nothing: check err after every sync that is
-// waited for.
+// After most failed writes Pebble exits the process, panics with its locks held, or unlocks a
+// mutex twice, and it could delete files that a manifest still needs. So Pebble is not told. The
+// failure is recorded before the write returns, and everything after it pretends to succeed:
+// writes to the log and the manifest are dropped, new files are kept in memory, and removals do
+// nothing. Pebble stays consistent in memory, its readers continue, and it can be closed. Its
+// results mean nothing: check err after every sync that is waited for.
 type diskFS struct {
 	vfs.FS
 	dir     string
@@ -59,7 +54,7 @@ func (d *diskFS) fail(cause error) {
 	d.once.Do(func() {
 		d.cause = cause
 		close(d.failed)
-		d.reserve.stop()
+		d.reserve.stopped.Store(true)
 		d.logger.Error("pebblekv: the disk failed, nothing more is written", "error", cause.Error())
 	})
 }
@@ -90,10 +85,9 @@ func (d *diskFS) backupOf(name string) *backupFS {
 	return b
 }
 
-// Create implements vfs.FS. After the failure a compaction would fill the memory, so
-// it waits until the store is closed; its tables are the only ones that are not part
-// of a flush. While Pebble opens the folder a compaction does not wait, because
-// Pebble waits for it.
+// Create implements vfs.FS. After the failure a compaction would fill the memory, so it waits
+// until the store is closed, but not while Pebble opens the folder and waits for it. Its tables
+// are the only ones that are not part of a flush.
 func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if b := d.backupOf(name); b != nil {
 		return b.Create(name, category)
@@ -127,7 +121,7 @@ func (d *diskFS) create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 	if d.opened.Load() {
 		defer d.reserve.prepare()
 	}
-	if f, ok := d.reserve.useAs(name); ok {
+	if f, ok := d.reserve.useAs(name, ""); ok {
 		return f, nil
 	}
 	return d.FS.Create(name, category)
@@ -148,17 +142,14 @@ func (d *diskFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCa
 // reuse turns an old log into a new one, or uses the reserve if that is longer.
 func (d *diskFS) reuse(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	d.logs.forget(oldname)
-	if d.reserve.isLongerThan(oldname) {
-		if f, ok := d.reserve.useAs(newname); ok {
-			_ = d.FS.Remove(oldname) // A file left behind does no harm.
-			d.reserve.prepare()
-			return f, nil
-		}
+	if f, ok := d.reserve.useAs(newname, oldname); ok {
+		_ = d.FS.Remove(oldname) // A file left behind does no harm.
+		d.reserve.prepare()
+		return f, nil
 	}
 	return d.FS.ReuseForWrite(oldname, newname, category)
 }
 
-// OpenDir implements vfs.FS.
 func (d *diskFS) OpenDir(name string) (vfs.File, error) {
 	if b := d.backupOf(name); b != nil && name != d.dir {
 		return b.OpenDir(name)
@@ -170,7 +161,6 @@ func (d *diskFS) OpenDir(name string) (vfs.File, error) {
 	return &diskFile{File: f, disk: d}, nil
 }
 
-// Open implements vfs.FS.
 func (d *diskFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if d.err() != nil {
 		if f, err := d.after.Open(name); err == nil {
@@ -207,7 +197,6 @@ func (d *diskFS) Link(oldname, newname string) error {
 
 var errNoLink = errors.New("pebblekv: the file cannot be linked")
 
-// Stat implements vfs.FS.
 func (d *diskFS) Stat(name string) (vfs.FileInfo, error) {
 	if d.err() != nil {
 		if info, err := d.after.Stat(name); err == nil {
@@ -217,7 +206,6 @@ func (d *diskFS) Stat(name string) (vfs.FileInfo, error) {
 	return d.FS.Stat(name)
 }
 
-// Rename implements vfs.FS.
 func (d *diskFS) Rename(oldname, newname string) error {
 	if b := d.backupOf(newname); b != nil {
 		return b.Rename(oldname, newname)
@@ -249,7 +237,6 @@ func (d *diskFS) Remove(name string) error {
 	return nil
 }
 
-// Unwrap implements vfs.FS.
 func (d *diskFS) Unwrap() vfs.FS { return d.FS }
 
 // diskFile is a file or folder that was opened before any failure.
@@ -263,8 +250,7 @@ type diskFile struct {
 	written *atomic.Int64
 }
 
-// attempt runs a write operation unless the disk has failed, and returns what Pebble is
-// told.
+// attempt runs a write operation unless the disk has failed, and returns what Pebble is told.
 func (f *diskFile) attempt(op func() error) error {
 	if f.disk.err() == nil {
 		err := op()

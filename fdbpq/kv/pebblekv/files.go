@@ -17,9 +17,7 @@ import (
 // Names that Pebble neither uses nor reads.
 const (
 	commitMarkName = "SYNCED"
-	// newReserveName is the name of a reserve that is still being written.
 	reserveName    = "SPARE"
-	newReserveName = "SPARE.new"
 	proofName      = "writable"
 
 	// unfinished ends the name of the folder in which a backup is made. Open refuses what is
@@ -107,9 +105,8 @@ func refuseUnfinished(dir string) error {
 	return nil
 }
 
-// checkMarker returns an error wrapping errDamaged if the folder has parts of a store
-// but no marker that names its manifest. Pebble would take it for a new folder and
-// delete them.
+// checkMarker returns an error wrapping errDamaged if the folder has parts of a store but no marker
+// that names its manifest. Pebble would take it for a new folder and delete them.
 func checkMarker(files vfs.FS, dir string) error {
 	found, err := pebble.Peek(dir, files)
 	if err != nil {

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // folderInterval is the shortest time between two checks of the folder.
@@ -19,9 +19,8 @@ const folderInterval = 100 * time.Millisecond
 // and whatever is written to them is lost. It checks the lock file: without that,
 // another process could use the folder too. It is safe for concurrent use.
 type folderGuard struct {
-	fs   vfs.FS
 	lock string
-	file fileID // of the lock
+	file fs.FileInfo // of the lock
 	now  func() time.Time
 
 	mu   sync.Mutex
@@ -29,28 +28,23 @@ type folderGuard struct {
 	gone error
 }
 
-// fileID identifies a file. It is zero on systems that have no such thing.
-type fileID struct {
-	device vfs.DeviceID
-	number uint64
-}
-
-// newFolderGuard returns a guard of a folder whose lock is held.
-func newFolderGuard(files vfs.FS, dir string, now func() time.Time) (*folderGuard, error) {
-	f := &folderGuard{fs: files, lock: files.PathJoin(dir, "LOCK"), now: now}
-	info, err := files.Stat(f.lock)
+// newFolderGuard returns a guard of a folder whose lock is held, and none with an error if the
+// folder is not one of the operating system.
+func newFolderGuard(dir string, now func() time.Time) (*folderGuard, error) {
+	lock := filepath.Join(dir, "LOCK")
+	file, err := os.Stat(lock)
 	if err != nil {
 		return nil, fmt.Errorf("pebblekv: the lock of the folder %s: %w", dir, err)
 	}
-	f.file = identify(info)
-	return f, nil
+	return &folderGuard{lock: lock, file: file, now: now}, nil
 }
 
-func identify(info vfs.FileInfo) fileID { return fileID{info.DeviceID(), fileNumber(info)} }
-
 // check returns an error wrapping errGone if the folder is gone. It looks at most once
-// in each folderInterval, unless it must.
+// in each folderInterval, unless it must. A folder without a guard is never gone.
 func (f *folderGuard) check(must bool) error {
+	if f == nil {
+		return nil
+	}
 	now := f.now()
 
 	f.mu.Lock()
@@ -64,13 +58,13 @@ func (f *folderGuard) check(must bool) error {
 
 // compareLock compares the lock with the one that was opened.
 func (f *folderGuard) compareLock() error {
-	info, err := f.fs.Stat(f.lock)
+	file, err := os.Stat(f.lock)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return fmt.Errorf("%w: %w", errGone, err)
 	case err != nil:
 		return nil // That does not mean that it is gone.
-	case identify(info) != f.file:
+	case !os.SameFile(file, f.file):
 		return fmt.Errorf("%w: %s is a different file now", errGone, f.lock)
 	}
 	return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// gapIndex has the gaps that all transactions of a store share, see gaps.go. A nil
-// *gapIndex is empty and stays empty. It is safe for concurrent use.
+// gapIndex has the gaps that all transactions of a store share, see gaps.go. It is safe for
+// concurrent use.
 type gapIndex struct {
 	limit int // bytes
 
@@ -25,10 +25,6 @@ func newGapIndex(limit int) *gapIndex {
 // part returns the first part of r, or the last, outside all gaps at version. It is
 // empty if there is none.
 func (x *gapIndex) part(r kv.Range, version uint64, last bool) kv.Range {
-	if x == nil {
-		return r
-	}
-
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if last {
@@ -39,10 +35,6 @@ func (x *gapIndex) part(r kv.Range, version uint64, last bool) kv.Range {
 
 // noteWrite is called by the write transaction before key appears in its batch.
 func (x *gapIndex) noteWrite(key []byte) {
-	if x == nil {
-		return
-	}
-
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.writing = true
@@ -53,10 +45,6 @@ func (x *gapIndex) noteWrite(key []byte) {
 // publishCommitted is called when the write transaction was applied as version, with the
 // gaps it found, which may be nil.
 func (x *gapIndex) publishCommitted(version, durable uint64, found *gapSet) {
-	if x == nil {
-		return
-	}
-
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.writing = false
@@ -66,10 +54,6 @@ func (x *gapIndex) publishCommitted(version, durable uint64, found *gapSet) {
 
 // noteCancel is called when the write transaction was not applied.
 func (x *gapIndex) noteCancel() {
-	if x == nil {
-		return
-	}
-
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.writing = false
@@ -78,7 +62,7 @@ func (x *gapIndex) noteCancel() {
 // publishRead is called with the gaps that a read-only transaction at version found,
 // which may be nil.
 func (x *gapIndex) publishRead(version uint64, found *gapSet) {
-	if x == nil || found == nil {
+	if found == nil {
 		return
 	}
 
@@ -98,8 +82,7 @@ func (x *gapIndex) publish(found *gapSet, since, durable uint64) {
 	x.gaps.shrink(x.limit)
 }
 
-// gapFinder collects the gaps that one transaction finds. Its zero value is ready to
-// use.
+// gapFinder collects the gaps that one transaction finds. Its zero value is ready to use.
 type gapFinder struct {
 	found *gapSet // nil if there are none
 

@@ -10,36 +10,28 @@ import (
 
 // Gaps: intervals known to be empty
 //
-// A log-structured store does not remove a key, it writes a tombstone over it.
-// Popping a queue at its head leaves one tombstone for each pop, all of them below
-// the next item, and a range read from the head steps over every one of them until
-// a compaction removes them. So the store remembers intervals that hold no key,
-// gaps for short, and range reads skip them.
+// A log-structured store does not remove a key, it writes a tombstone over it. Popping a queue at
+// its head leaves one tombstone for each pop, all of them below the next item, and a range read
+// from the head steps over every one of them until a compaction removes them. So the store
+// remembers intervals that hold no key, gaps for short, and range reads skip them.
 //
-// A gap is found by a range read that steps over many dead keys in a row, or over
-// any between two gaps, and by clearing a range. One in sampleEvery of the dead
-// keys is kept as a sample. Writing a key splits the gap it is in. A part with
-// fewer than minSamples is dropped with its samples: pushes into an emptied queue
-// would otherwise leave a worthless gap between every two items, and seeking past a
-// gap costs as much as stepping over some ten dead keys. One sample is not enough.
-// A priority that was emptied counts from the start again, so its items land where
-// earlier ones were, and samples between them would add up each time.
+// A gap is found by a range read that steps over many dead keys in a row, or over any between two
+// gaps, and by clearing a range. One in sampleEvery of the dead keys is kept as a sample. Writing
+// a key splits the gap it is in. A part with fewer than minSamples is dropped with its samples:
+// seeking past a gap costs as much as stepping over some ten dead keys, and pushes into an emptied
+// queue would leave a worthless gap between every two items. One sample is not enough: a priority
+// that was emptied counts from the start again, so its items land where earlier ones were.
 //
-// Transactions see different versions. The version of the store is the number of
-// the newest commit applied. A gap records the version since which
-// it has been empty, and it stays empty up to now, because writes trim it before
-// they are applied. So it holds at that version and at all later ones. The gaps that
-// a transaction finds are published when it commits, as empty since its own version,
-// because it may have cleared the keys itself; the keys it wrote after reading are
-// trimmed from them first. A cancelled transaction publishes nothing.
+// Transactions see different versions; the version is the number of the newest commit applied. A
+// gap has been empty since a version and up to now, because writes trim it before they are
+// applied. The gaps that a transaction finds are published when it commits, as empty since its own
+// version, because it may have cleared the keys itself; the keys it wrote after reading are trimmed
+// from them first. A cancelled transaction publishes nothing, and a read-only one only if nothing
+// was applied since its version and no write transaction has written a key yet.
 //
-// Readers are at the durable version, which lags behind the applied one by the
-// commits still being synced. Hence neighbours found at different versions are
-// joined only once both are durable, so that a reader one pop behind still profits
-// from all earlier pops.
-//
-// A read-only transaction publishes what it found only if nothing was applied since
-// its version and no write transaction has written a key yet.
+// Readers are at the durable version, which lags behind the applied one. Hence neighbours found at
+// different versions are joined only once both are durable, so that a reader one pop behind still
+// profits from all earlier pops.
 
 const (
 	sampleEvery = 32

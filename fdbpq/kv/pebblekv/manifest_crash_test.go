@@ -50,8 +50,7 @@ func newPowerCuts(files *crashfs.FS, every int64) *powerCuts {
 	return p
 }
 
-// life opens a store, counts from acked on, with a flush now and then, and closes
-// it.
+// life opens a store, counts from acked on, with a flush now and then, and closes it.
 func (p *powerCuts) life(t *testing.T, steps int64) {
 	t.Helper()
 	db, err := openQuiet(p.FS)

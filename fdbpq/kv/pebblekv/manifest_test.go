@@ -125,6 +125,11 @@ func TestDamagedManifest(t *testing.T) {
 	refused(t, killed, "manifest removed")
 	writeFile(t, killed, path, original)
 	s.whole(killed, "not damaged")
+
+	// Without its marker a folder with tables or logs is not taken for a new one.
+	killed = s.killed()
+	remove(t, killed, marker(t, killed))
+	wantErr(t, "without the marker", errOf(openQuiet(killed)), errDamaged)
 }
 
 // What a power cut leaves of a record that was never synced is no damage.
@@ -143,8 +148,7 @@ func TestTornManifest(t *testing.T) {
 	}
 }
 
-// A manifest of before, or the marker that names it, is not taken for the one in
-// force.
+// A manifest of before, or the marker that names it, is not taken for the one in force.
 func TestOldManifest(t *testing.T) {
 	s := newDamagedStore(t)
 	s.flushed(2)

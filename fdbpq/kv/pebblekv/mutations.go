@@ -8,7 +8,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Set implements kv.Transaction.
 func (tx *transaction) Set(key, value []byte) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -26,7 +25,6 @@ func (tx *transaction) put(key, value []byte) {
 	tx.writes.set(key, value)
 }
 
-// Clear implements kv.Transaction.
 func (tx *transaction) Clear(key []byte) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -37,7 +35,6 @@ func (tx *transaction) Clear(key []byte) {
 	}
 }
 
-// ClearRange implements kv.Transaction.
 func (tx *transaction) ClearRange(r kv.Range) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -50,9 +47,7 @@ func (tx *transaction) ClearRange(r kv.Range) {
 	tx.growth -= kv.MaxTransactionSize
 	tx.counters.noteClearedRange()
 	tx.writes.clearRange(r.Begin, r.End)
-	if tx.store.gapIndex != nil {
-		tx.finder.addGap(r, bytes.Clone(r.Begin))
-	}
+	tx.finder.addGap(r, bytes.Clone(r.Begin))
 }
 
 // Add implements kv.Transaction. There is one writer, so it can read.
@@ -109,10 +104,8 @@ func (tx *transaction) newest(key []byte) ([]byte, error) {
 	return tx.copies.clone(stored[:]), nil
 }
 
-// AddReadConflict implements kv.Transaction.
 func (tx *transaction) AddReadConflict(r kv.Range) { tx.addConflict(r) }
 
-// AddWriteConflict implements kv.Transaction.
 func (tx *transaction) AddWriteConflict(r kv.Range) { tx.addConflict(r) }
 
 func (tx *transaction) addConflict(r kv.Range) {

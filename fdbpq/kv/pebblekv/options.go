@@ -1,6 +1,7 @@
 package pebblekv
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,10 +24,9 @@ type Options struct {
 	// memtables are in memory. 0 means DefaultMemTableSize.
 	MemTableSize int64
 
-	// MinFreeSpace is how much of the disk to keep free, in bytes, at most 1 PiB. When
-	// less is free, transactions that make the store larger fail with
-	// kv.ErrUnavailable. All others, and those that began with
-	// kv.BeginOptions.Shrinks, may use three quarters of it. 0 means
+	// MinFreeSpace is how much of the disk to keep free, in bytes, at most 1 PiB. When less is
+	// free, transactions that make the store larger fail with kv.ErrUnavailable. All others, and
+	// those that began with kv.BeginOptions.Shrinks, may use three quarters of it. 0 means
 	// DefaultMinFreeSpace, -1 keeps nothing free.
 	MinFreeSpace int64
 
@@ -39,8 +39,6 @@ type Options struct {
 
 	// now replaces time.Now in tests.
 	now func() time.Time
-	// noGapIndex turns the gap index off, to measure what it does.
-	noGapIndex bool
 }
 
 // Defaults of Options, in bytes.
@@ -76,18 +74,10 @@ func (o Options) Validate() error {
 }
 
 func (o Options) withDefaults() Options {
-	if o.CacheSize == 0 {
-		o.CacheSize = DefaultCacheSize
-	}
-	if o.MemTableSize == 0 {
-		o.MemTableSize = DefaultMemTableSize
-	}
-	if o.MinFreeSpace == 0 {
-		o.MinFreeSpace = DefaultMinFreeSpace
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.CacheSize = cmp.Or(o.CacheSize, DefaultCacheSize)
+	o.MemTableSize = cmp.Or(o.MemTableSize, DefaultMemTableSize)
+	o.MinFreeSpace = cmp.Or(o.MinFreeSpace, DefaultMinFreeSpace)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.FS == nil {
 		o.FS = ownerFS{vfs.Default}
 	}

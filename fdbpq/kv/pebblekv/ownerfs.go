@@ -2,7 +2,6 @@ package pebblekv
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -18,26 +17,19 @@ const (
 	others fs.FileMode = 0o077
 )
 
-// ownerFS is the file system of the operating system, but only the owner can read new
-// files. Pebble leaves that to the umask. A file system without owners is no reason
-// to fail.
+// ownerFS is the file system of the operating system, but only the owner can read new files. Pebble
+// leaves that to the umask. A file system without owners is no reason to fail.
 type ownerFS struct{ vfs.FS }
 
-// Create creates a file. Like the Create of vfs.FS it removes an existing file
-// instead of overwriting it.
+// Create removes an existing file instead of overwriting it, as vfs.FS says.
 func (o ownerFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	for {
-		err := makeFile(name, os.O_EXCL)
-		if err == nil {
-			return o.FS.OpenReadWrite(name, category)
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return nil, err
-		}
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
+	if err := makeFile(name, os.O_EXCL); err != nil {
+		return nil, err
+	}
+	return o.FS.OpenReadWrite(name, category)
 }
 
 func (o ownerFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -55,20 +47,6 @@ func makeFile(name string, flags int) error {
 	return f.Close()
 }
 
-// Lock creates the file and locks it. The file must not be opened a second time:
-// closing it would release the lock.
-func (o ownerFS) Lock(name string) (io.Closer, error) {
-	lock, err := o.FS.Lock(name)
-	if err != nil {
-		return nil, err
-	}
-	if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() { // no link to elsewhere
-		_ = os.Chmod(name, ownerFile)
-	}
-	return lock, nil
-}
-
-// Unwrap implements vfs.FS.
 func (o ownerFS) Unwrap() vfs.FS { return o.FS }
 
 // tighten revokes the permissions of everybody but the owner on a folder and the store's

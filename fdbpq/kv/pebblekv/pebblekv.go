@@ -1,57 +1,47 @@
-// Package pebblekv is the embedded engine: a store in a local folder, kept by Pebble.
+// Package pebblekv is the embedded engine: a store in a local folder, kept by Pebble. Only one
+// DB of one process uses a folder at a time. For bytes and concurrency see package kv; a
+// transaction may also be used by several goroutines, one after the other.
 //
 // # Guarantees
 //
-// There is one write transaction at a time; Begin waits for the one before, in the
-// order of the calls. So there are no conflicts, and conflict ranges only count
-// towards the size of a transaction. The next one may begin when Commit has returned,
-// before its future is ready, and sees what was written. Commits that wait for a sync
-// of the log share it.
+// There is one write transaction at a time; Begin waits for the one before, in the order of the
+// calls. So there are no conflicts, and conflict ranges only count towards the size of a
+// transaction. The next one may begin when Commit has returned, before its future is ready, and
+// sees what was written. Commits that wait for a sync of the log share it.
 //
-// When the future of Commit is ready without error, the writes are in the synced log
-// and survive kill -9 and a power cut. BeginRead shows only synced state, which no
-// power cut takes back. The futures become ready in the order of the commits, whether
-// or not anybody waits for them.
-//
-// Only one DB of one process uses a folder at a time.
+// When the future of Commit is ready without error, the writes are in the synced log and survive
+// kill -9 and a power cut. The futures become ready in the order of the commits, whether or not
+// anybody waits for them. BeginRead shows only synced state, which no power cut takes back.
 //
 // # Failures
 //
-// The disk fills up: transactions that make the store larger fail with
-// kv.ErrUnavailable while less than Options.MinFreeSpace is free, and succeed again
-// when there is more. Those that began with kv.BeginOptions.Shrinks succeed for longer.
+// The disk fills up: transactions that make the store larger fail with kv.ErrUnavailable while
+// less than Options.MinFreeSpace is free. Those that began with kv.BeginOptions.Shrinks succeed
+// for longer.
 //
-// A write or sync fails: every commit in progress fails with kv.ErrCommitUnknown,
-// because its writes may or may not be found later. From then on nothing is written to
-// the folder, as if the power had been cut at that moment. BeginRead continues to show
-// the durable state; everything that writes fails with kv.ErrUnavailable. Begin reopens
-// the folder as soon as a test file can be written to it, which it tries at most four
-// times a second. Then transactions still open fail with kv.ErrUnavailable, and what
-// survived is synced before it is shown. Nothing acknowledged is lost. If the folder
-// cannot be reopened, BeginRead fails too, and also tries again.
+// A write or sync fails: every commit in progress fails with kv.ErrCommitUnknown, because its
+// writes may or may not be found later. From then on nothing is written to the folder, as if the
+// power had been cut. BeginRead continues to show the durable state; everything that writes
+// fails with kv.ErrUnavailable. Begin reopens the folder as soon as a test file can be written
+// to it, which it tries at most four times a second. Then transactions still open fail with
+// kv.ErrUnavailable, and what survived is synced before it is shown. If the folder cannot be
+// reopened, BeginRead fails too, and also tries again.
 //
 // Synced commits have vanished, because a log or the manifest, the list of the tables, is
-// damaged, cut off, missing or an older one: Open fails, its error says what to do, and
-// the folder stays as it is. commitmark.go says how it knows, and docs/operations.md what
-// it cannot know.
+// damaged, cut off, missing or an older one: Open fails, its error says what to do, and the
+// folder stays as it is. docs/operations.md says what it cannot know.
 //
-// A table is damaged, missing or unreadable: reads that need it fail with
-// kv.ErrCorrupt, and so does Check from then on until the store is opened again. The
-// log names the file.
+// A table is damaged, missing or unreadable: reads that need it fail with kv.ErrCorrupt, and so
+// does Check until the store is opened again. The log names the file.
 //
 // The folder was deleted, renamed or replaced: within 100 ms everything fails with
-// kv.ErrUnavailable, and nothing more is written. If the same folder comes back, the
-// store is reopened.
+// kv.ErrUnavailable, and nothing more is written. If the same folder comes back, the store is
+// reopened.
 //
 // # Backups
 //
-// Backup makes a copy of a store in use, which has every commit that was durable before. A
-// copy of the folder of a store in use is not a backup.
-//
-// # Bytes and concurrency
-//
-// As package kv says. A transaction may also be used by several goroutines,
-// one after the other.
+// Backup makes a copy of a store in use, which has every commit that was durable before. A copy
+// of the folder of a store in use is not a backup.
 package pebblekv
 
 import (
@@ -69,8 +59,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// DB is a store in a folder. It implements kv.Database and is safe for
-// concurrent use.
+// DB is a store in a folder. It implements kv.Database and is safe for concurrent use.
 type DB struct {
 	opener
 	system bool // the folder is in the file system of the operating system
@@ -124,12 +113,17 @@ func openDB(dir string, o Options) (*DB, error) {
 	if system {
 		tighten(dir, os.Chmod, o.Logger)
 	}
+	folder, err := newFolderGuard(dir, o.now)
+	if err != nil && system {
+		return nil, errors.Join(err, lock.Close())
+	}
 
 	db := &DB{
 		opener: opener{
 			dir:     dir,
 			options: o,
 			lock:    lock,
+			folder:  folder,
 			damage:  damage{logger: o.Logger},
 			writer:  newWriterSlot(),
 		},
@@ -138,9 +132,6 @@ func openDB(dir string, o Options) (*DB, error) {
 	}
 	if o.MinFreeSpace > 0 {
 		db.space = &spaceGuard{fs: o.FS, dir: dir, min: uint64(o.MinFreeSpace), now: o.now}
-	}
-	if db.folder, err = newFolderGuard(o.FS, dir, o.now); err != nil {
-		return nil, errors.Join(err, lock.Close())
 	}
 	if db.store, err = db.opener.openFresh(); err != nil {
 		return nil, errors.Join(fmt.Errorf("pebblekv: open the store in %s: %w", dir, err), lock.Close())

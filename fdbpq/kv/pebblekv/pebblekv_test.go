@@ -19,8 +19,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/kvtest"
 )
 
-// holdEnv makes this program hold the store in the folder it names, until its
-// input ends.
+// holdEnv makes this program hold the store in the folder it names, until its input ends.
 const holdEnv = "PEBBLEKV_TEST_HOLD"
 
 func TestMain(m *testing.M) {
@@ -45,21 +44,17 @@ func hold(dir string) error {
 }
 
 func TestConformance(t *testing.T) {
-	for _, noGapIndex := range []bool{false, true} {
-		t.Run(fmt.Sprintf("gaps=%t", !noGapIndex), func(t *testing.T) {
-			kvtest.Run(t, kvtest.Engine{
-				Store: func(t *testing.T) func() kv.Database {
-					dir := t.TempDir()
-					return func() kv.Database {
-						db, err := Open(dir, Options{Logger: quiet, noGapIndex: noGapIndex})
-						must(t, err)
-						return db
-					}
-				},
-				Persistent: true,
-			})
-		})
-	}
+	kvtest.Run(t, kvtest.Engine{
+		Store: func(t *testing.T) func() kv.Database {
+			dir := t.TempDir()
+			return func() kv.Database {
+				db, err := Open(dir, Options{Logger: quiet})
+				must(t, err)
+				return db
+			}
+		},
+		Persistent: true,
+	})
 }
 
 func TestValidate(t *testing.T) {
@@ -111,23 +106,6 @@ func TestExclusive(t *testing.T) {
 	inUse()
 	must(t, errors.Join(input.Close(), other.Wait()))
 	openTestDir(t, dir, Options{})
-}
-
-// TestForgottenTransaction lets a transaction end with its context only.
-func TestForgottenTransaction(t *testing.T) {
-	db := openTest(t, vfs.NewMem(), Options{})
-	ctx, cancel := context.WithCancel(context.Background())
-	forgotten, err := db.Begin(ctx, kv.BeginOptions{})
-	must(t, err)
-	forgotten.Set([]byte("key"), []byte("value"))
-	cancel()
-
-	begin(t, db).Cancel() // It does not wait forever.
-	wantErr(t, "Get", errOf(forgotten.Get([]byte("key")).Get()), context.Canceled)
-	if _, err := forgotten.Commit().Get(); !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
-		t.Errorf("Commit: %v", err)
-	}
-	wantValue(t, db, "key", "")
 }
 
 // TestUnwaitedCommit does not wait for the future of a commit.

@@ -27,18 +27,16 @@ var _ kv.ReadTransaction = (*readTransaction)(nil)
 
 func newReadTransaction(ctx context.Context, s *openedStore) (*readTransaction, error) {
 	tx := &readTransaction{ctx: ctx, store: s}
-	// The store may abort it as soon as it is registered.
+	// The store may abort it as soon as it is registered, and keeps its view until that is done.
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	view, err := s.registerReader(tx)
-	if err != nil {
+	if err := s.register(tx); err != nil {
 		return nil, err
 	}
-	tx.view = view
+	tx.view = s.syncer.durableView()
 	return tx, nil
 }
 
-// Get implements kv.Reader.
 func (tx *readTransaction) Get(key []byte) kv.Future[[]byte] {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -62,7 +60,6 @@ func (tx *readTransaction) get(key []byte) ([]byte, error) {
 	return tx.copies.clone(value), nil
 }
 
-// GetRange implements kv.Reader.
 func (tx *readTransaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -99,7 +96,6 @@ func (tx *readTransaction) prepare() error {
 	return nil
 }
 
-// Cancel implements kv.ReadTransaction.
 func (tx *readTransaction) Cancel() { tx.abort(kv.ErrUsed) }
 
 func (tx *readTransaction) abort(reason error) {

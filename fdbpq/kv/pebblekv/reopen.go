@@ -23,7 +23,7 @@ type opener struct {
 	dir     string
 	options Options
 	lock    *pebble.Lock
-	folder  *folderGuard
+	folder  *folderGuard // nil if the folder is not one of the operating system
 	damage  damage
 	space   *spaceGuard // nil if nothing is kept free
 
@@ -82,10 +82,9 @@ func (p *opener) healthy() (*openedStore, error) {
 // repaired is healthy, but if the disk has failed it tries to reopen the folder. The caller
 // holds the writer slot.
 //
-// Going on in the same process is sound, although after a failed sync a file may read
-// differently from what is on the disk: before the store is used, Pebble's recovery
-// writes everything it finds in the log to new tables, and its state to a new
-// manifest, and syncs both.
+// Going on in the same process is sound, although after a failed sync a file may read differently
+// from what is on the disk: before the store is used, Pebble's recovery writes everything it finds
+// in the log to new tables, and its state to a new manifest, and syncs both.
 func (p *opener) repaired() (*openedStore, error) {
 	s, down := p.healthy()
 	if down == nil {

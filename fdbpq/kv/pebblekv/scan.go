@@ -84,7 +84,7 @@ func (s *scan) readPart(r kv.Range) (full bool, err error) {
 // noteGap notes that no key is between the last one and key, or the end of the range
 // if key is nil, if that is worth remembering.
 func (s *scan) noteGap(key []byte) {
-	if s.store.gapIndex == nil || (len(s.finder.samples) == 0 && (!s.crossed || s.finder.seen <= 0)) {
+	if len(s.finder.samples) == 0 && (!s.crossed || s.finder.seen <= 0) {
 		return
 	}
 

@@ -31,9 +31,8 @@ type openedStore struct {
 
 	backingUp sync.Mutex // held during a backup
 
-	// maxMemory is how many bytes of memtables may wait to be flushed. Counting
-	// memtables would not do: Pebble starts with small ones and flushes none of
-	// them until they are worth a table.
+	// maxMemory is how many bytes of memtables may wait to be flushed. Counting memtables would not
+	// do: Pebble starts with small ones and flushes none of them until they are worth a table.
 	maxMemory uint64
 
 	rotated atomic.Bool   // a memtable was started since waitRoom looked
@@ -68,15 +67,13 @@ func openStore(dir string, o Options, lock *pebble.Lock, folder *folderGuard, da
 	s := &openedStore{
 		disk:      disk,
 		syncer:    newSyncer(disk),
+		gapIndex:  newGapIndex(gapIndexSize),
 		folder:    folder,
 		damage:    damage,
 		counters:  make(counterCache),
 		maxMemory: maxMemTables * uint64(o.MemTableSize),
 		room:      make(chan struct{}, 1),
 		live:      make(map[aborter]struct{}),
-	}
-	if !o.noGapIndex {
-		s.gapIndex = newGapIndex(gapIndexSize)
 	}
 
 	if s.pdb, err = pebble.Open(dir, o.tuned(disk, lock, s.events())); err != nil {
@@ -182,18 +179,6 @@ func (s *openedStore) register(tx aborter) error {
 	return nil
 }
 
-// registerReader is register for a read-only transaction, which gets a reference to the
-// durable view.
-func (s *openedStore) registerReader(tx aborter) (*view, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended != nil {
-		return nil, s.ended
-	}
-	s.live[tx] = struct{}{}
-	return s.syncer.durableView(), nil
-}
-
 func (s *openedStore) unregister(tx aborter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,10 +256,9 @@ func (s *openedStore) readError(err error) error {
 	return kv.WithCause(kv.ErrCorrupt, damagedReason, err)
 }
 
-// waitRoom waits while flushes and compactions lag too far behind the writers.
-// Pebble would wait in the middle of a commit, where no context can end the wait and
-// a failed disk would block it indefinitely. The metrics are read only once for each
-// memtable, because reading them is slow.
+// waitRoom waits while flushes and compactions lag too far behind the writers. Pebble would wait in
+// the middle of a commit, where no context can end the wait and a failed disk would block it
+// indefinitely. The metrics are read only once for each memtable, because reading them is slow.
 func (s *openedStore) waitRoom(ctx context.Context, closing <-chan struct{}) error {
 	if !s.rotated.CompareAndSwap(true, false) {
 		return nil

@@ -23,7 +23,6 @@ type pendingCommit struct {
 	gaveUp error // what Get returned when ctx ended
 }
 
-// Get implements kv.Future.
 func (c *pendingCommit) Get() (struct{}, error) {
 	if c.gaveUp != nil {
 		return struct{}{}, c.gaveUp

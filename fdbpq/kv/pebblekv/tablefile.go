@@ -18,14 +18,12 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errBlock = fmt.Errorf("%w: checksum mismatch", pebble.ErrCorruption)
 
-// tableFile is a table that Pebble reads. It checks the checksum of each block before
-// Pebble does.
+// tableFile is a table that Pebble reads. It checks the checksum of each block before Pebble does.
 //
 // When a checksum does not match, Pebble looks for a single flipped bit, which for a block of
-// 16 KiB takes half a second of processor time, for an item of 1 MB a minute. No context ends
-// it, every read of the block repeats it, and the reads of one block wait for each other. Thus
-// one damaged item would stop the writers of all queues. An error of ReadAt makes Pebble skip
-// the search.
+// 16 KiB takes half a second of processor time, for an item of 1 MB a minute, at every read, and
+// no context ends it. Thus one damaged item would stop the writers of all queues. An error of
+// ReadAt makes Pebble skip the search.
 type tableFile struct {
 	vfs.File
 	path string
@@ -55,7 +53,6 @@ func (f *tableFile) ReadAt(p []byte, offset int64) (int, error) {
 // tableFS is a file system whose tables are read as tableFile does.
 type tableFS struct{ vfs.FS }
 
-// Open implements vfs.FS.
 func (t tableFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	f, err := t.FS.Open(name, opts...)
 	if err != nil || !isTable(name) {
@@ -64,7 +61,6 @@ func (t tableFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return &tableFile{File: f, path: name}, nil
 }
 
-// Unwrap implements vfs.FS.
 func (t tableFS) Unwrap() vfs.FS { return t.FS }
 
 // intactBlock reports whether a block matches its checksum.

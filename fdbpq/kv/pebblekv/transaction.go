@@ -10,9 +10,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// transaction implements kv.Transaction. It holds the writer slot until it ends. It ends
-// with its context at the latest, so a caller who forgets it does not block all
-// others.
+// transaction implements kv.Transaction. It holds the writer slot until it ends. It ends with its
+// context at the latest, so a caller who forgets it does not block all others.
 type transaction struct {
 	ctx     context.Context
 	store   *openedStore
@@ -56,7 +55,6 @@ func newTransaction(ctx context.Context, o kv.BeginOptions, s *openedStore, w *w
 	return tx, nil
 }
 
-// Turn implements kv.Transaction.
 func (tx *transaction) Turn() int64 { return tx.turn }
 
 // check returns why tx cannot be used any more, or nil.
@@ -70,7 +68,6 @@ func (tx *transaction) check() error {
 // count counts a conflict range.
 func (tx *transaction) count(begin, end []byte) { tx.size += len(begin) + len(end) + 1 }
 
-// Get implements kv.Reader.
 func (tx *transaction) Get(key []byte) kv.Future[[]byte] {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -100,7 +97,6 @@ func (tx *transaction) get(key []byte) ([]byte, error) {
 	return value, tx.store.readError(closer.Close())
 }
 
-// GetRange implements kv.Reader.
 func (tx *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -154,7 +150,6 @@ func (tx *transaction) closeIter() {
 	}
 }
 
-// Snapshot implements kv.Transaction.
 func (tx *transaction) Snapshot() kv.Reader { return snapshot{tx} }
 
 type snapshot struct{ tx *transaction }
@@ -171,7 +166,6 @@ func (s snapshot) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValu
 	return kv.Ready(s.tx.getRange(r, o))
 }
 
-// Commit implements kv.Transaction.
 func (tx *transaction) Commit() kv.Future[struct{}] {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -219,7 +213,6 @@ func (tx *transaction) admissible() error {
 	return err
 }
 
-// Cancel implements kv.Transaction.
 func (tx *transaction) Cancel() {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()

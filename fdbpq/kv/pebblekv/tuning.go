@@ -18,9 +18,8 @@ const (
 	maxSublevels  = 16
 	baseLevelSize = 256 << 20
 
-	// blockSize is how much of a table is read at once, in bytes. Items are read one
-	// after the other, so Pebble's 4 KiB would be small. The index of a table is one
-	// block.
+	// blockSize is how much of a table is read at once, in bytes. Items are read one after the
+	// other, so Pebble's 4 KiB would be small. The index of a table is one block.
 	blockSize      = 16 << 10
 	indexBlockSize = 256 << 10
 
@@ -79,8 +78,7 @@ func (o Options) readOnly(lock *pebble.Lock) *pebble.Options {
 	}
 }
 
-// pebbleLogger forwards Pebble's log. What Pebble calls fatal ends the store, not the
-// process.
+// pebbleLogger forwards Pebble's log. What Pebble calls fatal ends the store, not the process.
 type pebbleLogger struct {
 	logger *slog.Logger
 	fail   func(error)

@@ -30,6 +30,23 @@ func newTable(t *testing.T, files vfs.FS) string {
 	return tablePath(t, files)
 }
 
+// tablePath returns the path of the largest table.
+func tablePath(t *testing.T, files vfs.FS) (path string) {
+	t.Helper()
+	largest := int64(0)
+	for _, name := range list(t, files) {
+		info, err := files.Stat(files.PathJoin(testDir, name))
+		must(t, err)
+		if isTable(name) && info.Size() > largest {
+			path, largest = files.PathJoin(testDir, name), info.Size()
+		}
+	}
+	if path == "" {
+		t.Fatal("no table")
+	}
+	return path
+}
+
 // wantNoPaths checks that the text of an error names no file, and its detail one.
 func wantNoPaths(t *testing.T, err error, path string) {
 	t.Helper()

@@ -2,6 +2,7 @@ package pebblekv
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -13,25 +14,25 @@ const reserveStep = 1 << 20
 // walReserve keeps a preallocated file ready to become the next log. It is as long
 // as a log gets and full of zeros, which Pebble reads as the end of the log.
 //
-// Syncing a log that grows also writes its new length and the location of its new
-// blocks: a second write after the data, or a commit of the journal. Pebble reuses
-// old logs for that reason, but at first it has none, then only short ones, and
-// none from an earlier process.
+// Syncing a log that grows also writes its new length and the location of its new blocks: a second
+// write after the data, or a commit of the journal. Pebble reuses old logs for that reason, but at
+// first it has none, then only short ones, and none from an earlier process.
 //
 // Without a preallocated file, syncs are only slower. So a failure here is not a
 // failure of the disk.
 type walReserve struct {
 	fs   vfs.FS
 	dir  string
-	path string // of the complete file
+	path string // of the file
 	size int64
 	keep uint64 // bytes of the disk to keep free
 
-	mu      sync.Mutex
-	ready   bool
-	making  bool
-	stopped bool
+	stopped atomic.Bool    // Nothing more is written than the step under way.
 	maker   sync.WaitGroup // create
+
+	mu     sync.Mutex
+	ready  bool
+	making bool
 }
 
 // newWALReserve returns the reserve of a folder whose lock is held. A file that an
@@ -39,13 +40,9 @@ type walReserve struct {
 // needed: opening the store takes some.
 func newWALReserve(fs vfs.FS, dir string, size int64, keep uint64) *walReserve {
 	r := &walReserve{fs: fs, dir: dir, path: fs.PathJoin(dir, reserveName), size: size, keep: keep}
-
-	// It exists only if a process ended while writing it.
-	_ = fs.Remove(fs.PathJoin(dir, newReserveName))
-
+	_ = fs.Remove(r.path + ".new") // The version before may have left it.
 	info, err := fs.Stat(r.path)
-	r.ready = err == nil && info.Size() == size && r.hasRoom(0)
-	if !r.ready {
+	if r.ready = err == nil && info.Size() == size && r.hasRoom(0); !r.ready {
 		_ = fs.Remove(r.path) // It may not exist.
 	}
 	return r
@@ -57,16 +54,9 @@ func (r *walReserve) hasRoom(bytes int64) bool {
 	return err != nil || usage.AvailBytes >= r.keep+uint64(bytes)
 }
 
-// stop forbids further writes. One that is under way ends with its step.
-func (r *walReserve) stop() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stopped = true
-}
-
-// close stops and waits until nothing is written any more.
+// close waits until nothing is written any more.
 func (r *walReserve) close() {
-	r.stop()
+	r.stopped.Store(true)
 	r.maker.Wait()
 }
 
@@ -80,77 +70,52 @@ func (r *walReserve) drop() {
 	}
 }
 
-func (r *walReserve) isStopped() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stopped
-}
-
-// useAs turns the file into the log of that name. ok is false if there is no file.
-func (r *walReserve) useAs(name string) (f vfs.File, ok bool) {
+// useAs turns the file into the log of that name. It reports false if there is no file, or if
+// the old log that could be reused instead is as long.
+func (r *walReserve) useAs(name, old string) (f vfs.File, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ready {
 		return nil, false
+	}
+	if old != "" {
+		if info, err := r.fs.Stat(old); err != nil || info.Size() >= r.size {
+			return nil, false
+		}
 	}
 	r.ready = false
 	f, err := r.fs.ReuseForWrite(r.path, name, logCategory)
 	return f, err == nil
 }
 
-// isLongerThan reports whether there is a file, and it is longer than a log that could be
-// reused.
-func (r *walReserve) isLongerThan(log string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.ready {
-		return false
-	}
-	info, err := r.fs.Stat(log)
-	return err == nil && info.Size() < r.size
-}
-
 // prepare starts making a file, unless there is one.
 func (r *walReserve) prepare() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ready || r.making || r.stopped {
+	if r.ready || r.making || r.stopped.Load() {
 		return
 	}
 
 	r.making = true
 	r.maker.Go(func() {
-		ready := r.create()
+		ready := r.hasRoom(r.size) && r.create()
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.making, r.ready = false, ready
 	})
 }
 
-// create creates the file and reports success.
+// create writes the file and reports whether all of it is durable. One that a process left
+// unfinished is shorter.
 func (r *walReserve) create() bool {
-	if !r.hasRoom(r.size) {
-		return false
-	}
-
-	path := r.fs.PathJoin(r.dir, newReserveName)
-	if r.writeZeros(path) && r.fs.Rename(path, r.path) == nil {
-		return true
-	}
-	_ = r.fs.Remove(path) // It may not exist.
-	return false
-}
-
-// writeZeros writes the file and reports whether all of it is durable.
-func (r *walReserve) writeZeros(path string) bool {
-	f, err := r.fs.Create(path, logCategory)
+	f, err := r.fs.Create(r.path, logCategory)
 	if err != nil {
 		return false
 	}
 
 	zeros := make([]byte, min(reserveStep, r.size))
 	left := r.size
-	for err == nil && left > 0 && !r.isStopped() {
+	for err == nil && left > 0 && !r.stopped.Load() {
 		n := min(left, int64(len(zeros)))
 		clear(zeros) // Write may have changed them.
 		if _, err = f.Write(zeros[:n]); err == nil {
@@ -158,5 +123,9 @@ func (r *walReserve) writeZeros(path string) bool {
 			left -= n
 		}
 	}
-	return f.Close() == nil && err == nil && left == 0
+	if f.Close() == nil && err == nil && left == 0 {
+		return true
+	}
+	_ = r.fs.Remove(r.path)
+	return false
 }

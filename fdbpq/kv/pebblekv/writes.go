@@ -9,11 +9,10 @@ import (
 
 // writes collects what a transaction writes. Its zero value is ready to use.
 //
-// Pebble can read a batch only through an index, which costs more than the rest of the
-// batch. Most transactions read before they write, so the index is made when something is
-// read after a write. And Pebble's memtable, a skip list, inserts a key next to the one
-// before it for a fraction of the usual cost. So the batch that is applied has its writes in
-// the order of their keys.
+// Pebble can read a batch only through an index, which costs more than the rest of the batch. Most
+// transactions read before they write, so the index is made when something is read after a write.
+// And Pebble's memtable, a skip list, inserts a key next to the one before it for a fraction of the
+// usual cost. So the batch that is applied has its writes in the order of their keys.
 type writes struct {
 	list   []write
 	ranges bool // some of them clear a range

@@ -1,0 +1,86 @@
+package kvtest
+
+import "github.com/pqbridge/pqbridge/fdbpq/kv"
+
+var futureTests = []test{
+	{"AnswerTwiceAndIgnoreLaterWrites", func(f *fixture) {
+		f.write(set("a", "1"))
+		tx := f.begin()
+		before, get, getRange := tx.Get(f.key("a")), tx.Get(f.key("a")), tx.GetRange(f.all(), kv.RangeOptions{})
+		check := func() {
+			if got := text(await(f, get)); got != "1" {
+				f.Errorf("Get returned %q, want 1", got)
+			}
+			if got := f.pairs(await(f, getRange)); len(got) != 1 || got[0] != "a=1" {
+				f.Errorf("GetRange returned %q, want a=1", got)
+			}
+		}
+		check()
+		tx.Set(f.key("a"), []byte("2"))
+		if got := text(await(f, before)); got != "1" {
+			f.Errorf("a Get made before the write returned %q, want 1", got)
+		}
+		check()
+		commit := tx.Commit()
+		await(f, commit)
+		await(f, commit)
+		check()
+	}},
+	{"ResultsOutliveTheTransaction", func(f *fixture) {
+		f.write(puts("0", "a", "b")...)
+		tx, reader := f.begin(), f.beginRead()
+		values := [][]byte{await(f, tx.Get(f.key("a"))), await(f, reader.Get(f.key("a")))}
+		for _, r := range []kv.Reader{tx, reader} {
+			for _, pair := range await(f, r.GetRange(f.all(), kv.RangeOptions{})) {
+				values = append(values, pair.Value)
+			}
+		}
+		reader.Cancel()
+		tx.Cancel()
+		f.write(puts("1", "a", "b")...)
+		if f.engine.Persistent {
+			f.reopen()
+		}
+		for i, value := range values {
+			if text(value) != "0" {
+				f.Errorf("result %d became %q, want 0", i, value)
+			}
+		}
+	}},
+	{"ConflictedOrCancelledIsNoConflict", func(f *fixture) {
+		if f.db.Traits().Serial {
+			return // there is never a second transaction open
+		}
+		third, second, cancelled := f.begin(), f.begin(), f.begin()
+		f.run(third, model{}, get("b"))
+		f.run(second, model{}, get("a"), set("b", "1"))
+		f.run(cancelled, model{}, set("b", "1"))
+		cancelled.Cancel()
+		f.write(set("a", "1"))
+		f.wantCommitFails(second, kv.ErrConflict)
+		f.run(third, model{}, set("c", "1"))
+		await(f, third.Commit())
+		f.wantPairs(f.beginRead(), model{"a": "1", "c": "1"})
+	}},
+	{"Pipelines", func(f *fixture) {
+		if !f.db.Traits().Pipelines {
+			return
+		}
+		m := modelOf(set("n", number(0)))
+		f.write(set("n", number(0)))
+		var commits []kv.Future[struct{}]
+		for i := range int64(10) {
+			tx := f.begin()
+			f.run(tx, m, get("n"), set("n", number(i+1)))
+			commits = append(commits, tx.Commit())
+		}
+		reader := f.begin()
+		f.run(reader, m, get("n"))
+		await(f, reader.Commit())
+		// The reader's success said that all it had read is durable.
+		f.wantPairs(f.beginRead(), m)
+		for _, commit := range commits {
+			await(f, commit)
+		}
+	}},
+}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// MaxHeaders is how many header lines a request, or an item in a batch of pushes, may have. Reading and storing
-// a header takes much longer than a byte of a value.
+// MaxHeaders is how many header lines a request, or an item in a batch of pushes, may have. Reading
+// and storing a header takes much longer than a byte of a value.
 const MaxHeaders = 1000
 
 // Headers of requests and replies. NATS compares header names byte by byte.
@@ -44,8 +44,8 @@ const (
 	// HeaderState is the [State] of an item, in the reply to a get.
 	HeaderState = "Pq-State"
 
-	// HeaderLost says, in the reply to an acknowledgement of several leases that failed with CodeConflict, which of
-	// them are lost: see FormatLost.
+	// HeaderLost says, in the reply to an acknowledgement of several leases that failed with
+	// CodeConflict, which of them are lost: see FormatLost.
 	HeaderLost = "Pq-Lost"
 
 	// HeaderBatchCount ends the reply to a pop of several items: the number of items that

@@ -17,7 +17,7 @@ func TestEncodePopOptions(t *testing.T) {
 		`{"cancel":"Q7"}`:              {Cancel: "Q7"},
 		``:                             {},
 		`{"batch":7}`:                  {Batch: 7},
-		`{"ack_wait":0}`:               {Lease: true},
+		`{"ack_wait":"0s"}`:            {Lease: true},
 		`{"ack_wait":"1m30s"}`:         {Lease: true, AckWait: 90 * time.Second},
 		`{"batch":2,"ack_wait":"100ms","max_bytes":9,"no_wait":true}`: {
 			Batch: 2, Lease: true, AckWait: subjects.MinAckWait, MaxBytes: 9, NoWait: true,

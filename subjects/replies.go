@@ -165,50 +165,23 @@ type DeadLetter struct {
 
 // ParseItemHeaders returns what the headers of a reply say about its item: the zero
 // value if the reply had no room for them. Errors about the priority wrap [ErrPriority].
-func ParseItemHeaders(h map[string][]string) (ItemInfo, error) {
-	info := ItemInfo{ID: first(h, HeaderID), Unique: first(h, HeaderUnique)}
-	var err error
+func ParseItemHeaders(h map[string][]string) (info ItemInfo, err error) {
+	r := headerReader{h: h}
+	info = ItemInfo{ID: first(h, HeaderID), Unique: first(h, HeaderUnique)}
 	if text := first(h, HeaderPriority); text != "" {
 		if info.Priority, err = ParsePriority(text); err != nil {
 			return info, fmt.Errorf("header %s: %w", HeaderPriority, err)
 		}
 	}
-	if text := first(h, HeaderPushedAt); text != "" {
-		if info.PushedAt, err = parseHeaderTime(HeaderPushedAt, text); err != nil {
-			return info, err
+
+	info.PushedAt = r.time(HeaderPushedAt)
+	if len(h[HeaderDeadReason]) > 0 {
+		info.DeadLetter = &DeadLetter{
+			Queue: first(h, HeaderDeadQueue), Reason: first(h, HeaderDeadReason), At: r.time(HeaderDeadAt),
+			Deliveries: r.count(HeaderDeadDeliveries), Error: first(h, HeaderDeadError),
 		}
 	}
-	info.DeadLetter, err = parseDeadLetter(h)
-	return info, err
-}
-
-func parseDeadLetter(h map[string][]string) (*DeadLetter, error) {
-	if len(h[HeaderDeadReason]) == 0 {
-		return nil, nil
-	}
-	d := &DeadLetter{Queue: first(h, HeaderDeadQueue), Reason: first(h, HeaderDeadReason), Error: first(h, HeaderDeadError)}
-	var err error
-	if d.At, err = parseHeaderTime(HeaderDeadAt, first(h, HeaderDeadAt)); err != nil {
-		return d, err
-	}
-	d.Deliveries, err = parseHeaderCount(HeaderDeadDeliveries, first(h, HeaderDeadDeliveries))
-	return d, err
-}
-
-func parseHeaderCount(name, text string) (int64, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("header %s: %s: want an integer", name, quote(text))
-	}
-	return n, nil
-}
-
-func parseHeaderTime(name, text string) (time.Time, error) {
-	at, err := time.Parse(time.RFC3339Nano, text) // which is quicker than with TimeLayout
-	if err != nil || len(text) != len(TimeLayout) || text[len(text)-1] != 'Z' {
-		return time.Time{}, fmt.Errorf("header %s: %s: want a time such as %s", name, quote(text), TimeLayout)
-	}
-	return at, nil
+	return info, r.err
 }
 
 // Headers adds the headers of a DeadLetter to those of a reply.

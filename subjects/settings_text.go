@@ -49,8 +49,8 @@ func valueOf(row *settings.Setting, text string) json.RawMessage {
 func SettingTexts(s *Settings) []string {
 	var texts []string
 	for row := range settings.All() {
-		if value := valueJSON(row, s); value != nil {
-			texts = append(texts, row.Name+"="+textOf(value))
+		if row.IsSet(s) {
+			texts = append(texts, row.Name+"="+textOf(memberOf(row, s).json()))
 		}
 	}
 	return texts

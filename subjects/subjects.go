@@ -26,16 +26,8 @@
 //	q.jobs.enqueue.batch     append many items, all or none
 //	q.jobs.dequeue           take its oldest item
 //	q.jobs.peek              look at what dequeue would take
-//	q.jobs.len               count the items that are ready
-//	q.jobs.ack.<token>       end or extend a lease
-//	q.jobs.config            read or change the settings
-//	q.jobs.info              how many items there are in each state, and more
-//	q.jobs.get               return an item by its id
-//	q.jobs.remove            remove an item by its id
-//	q.jobs.rank              how many items would be served before an item
-//	q.jobs.purge             remove all items, or those in one state
-//	q.jobs.redrive           send dead letters home
-//	q.list                   the queues, and how many items they have
+//
+// All others exist for first-in first-out queues too, as q.jobs.len, except move.
 //
 // Errors about a request say what was wrong and what would be right, in one line of
 // printable ASCII whatever bytes the request held, so that they can be sent unchanged.
@@ -265,14 +257,23 @@ func tokenProblem(token string) string {
 	if len(token) > MaxQueueName {
 		return fmt.Sprintf("is %d bytes long: %s", len(token), want)
 	}
-	for i := range len(token) {
-		c := token[i]
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		if !letter && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return fmt.Sprintf("holds %+q: %s", token[i:i+1], want)
-		}
+	if i := strings.IndexFunc(token, notInToken); i >= 0 {
+		return fmt.Sprintf("holds %+q: %s", token[i:i+1], want)
 	}
 	return ""
+}
+
+func notInToken(c rune) bool {
+	letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+	return !letter && (c < '0' || c > '9') && c != '-' && c != '_'
+}
+
+// checkToken returns an error that quotes the token and says what is wrong with it, if anything is.
+func checkToken(token string) error {
+	if problem := tokenProblem(token); problem != "" {
+		return errors.New(quote(token) + " " + problem)
+	}
+	return nil
 }
 
 // ParsePriority parses a decimal int64, with a leading '-' if it is negative and

@@ -71,21 +71,6 @@ func EncodeID(id *ID) []byte {
 	return tuple.AppendBytes(b, id.Random[:])
 }
 
-// decodeID reads what EncodeID wrote, and returns what follows it.
-func decodeID(data []byte) (id ID, rest []byte, err error) {
-	var random []byte
-	if id.Priority, rest, err = tuple.DecodeInt(data); err == nil {
-		if id.Count, rest, err = tuple.DecodeInt(rest); err == nil {
-			random, rest, err = tuple.DecodeBytes(rest)
-		}
-	}
-	if err != nil || len(random) != RandomSize {
-		return id, nil, fmt.Errorf("%w: item id %x", ErrCorrupt, data)
-	}
-	copy(id.Random[:], random)
-	return id, rest, nil
-}
-
 // Seen is a message id that was pushed.
 type Seen struct {
 	ID    ID // of the item
@@ -95,38 +80,34 @@ type Seen struct {
 func (s *Seen) Encode() []byte { return tuple.AppendInt(EncodeID(&s.ID), s.Until.UnixMicro()) }
 
 func ParseSeen(data []byte) (Seen, error) {
-	id, rest, err := decodeID(data)
-	if err != nil {
-		return Seen{}, err
+	d := decoder{rest: data}
+	s := Seen{ID: d.id(), Until: d.time()}
+	if err := d.end(); err != nil {
+		return Seen{}, fmt.Errorf("%w: message id: value %x: %w", ErrCorrupt, data, err)
 	}
-	until, rest, err := tuple.DecodeInt(rest)
-	if err != nil || len(rest) > 0 {
-		return Seen{}, fmt.Errorf("%w: message id: value %x", ErrCorrupt, data)
+	return s, nil
+}
+
+// ParseUnique returns the item of a unique key.
+func ParseUnique(data []byte) (Seen, error) {
+	d := decoder{rest: data}
+	s := Seen{ID: d.id()}
+	if err := d.end(); err != nil {
+		return Seen{}, fmt.Errorf("%w: unique key: value %x: %w", ErrCorrupt, data, err)
 	}
-	return Seen{ID: id, Until: time.UnixMicro(until)}, nil
+	return s, nil
 }
 
 // OverPage is how many ids that are over a push removes for each id that it adds.
 const OverPage = 2
 
-func ParseUnique(data []byte) (Seen, error) {
-	id, rest, err := decodeID(data)
-	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("%w: unique key: value %x", ErrCorrupt, data)
-	}
-	return Seen{ID: id}, err
-}
-
 // OverRange is the range of the entries of message ids that are over.
 func (l *Layout) OverRange(now time.Time) kv.Range { return l.timesUpTo(KindMsgIDEnd, now) }
 
 func (l *Layout) ParseMsgIDEnd(key []byte) (until time.Time, msgID string, err error) {
-	micros, rest, err := tuple.DecodeInt(key[len(l.Prefix)+KindSize:])
-	if err != nil {
-		return until, "", err
-	}
-	id, _, err := tuple.DecodeBytes(rest)
-	return time.UnixMicro(micros), string(id), err
+	d := decoder{rest: l.Place(key)}
+	until, msgID = d.time(), string(d.bytes())
+	return until, msgID, d.err
 }
 
 // WithoutUnique returns the item without its unique key.

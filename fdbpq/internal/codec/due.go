@@ -54,6 +54,7 @@ func (l *Layout) LaterRange(now time.Time) kv.Range {
 
 // DueTime returns when an entry falls due.
 func (l *Layout) DueTime(entry []byte) (time.Time, error) {
-	at, _, err := tuple.DecodeInt(entry[len(l.Prefix)+KindSize:])
-	return time.UnixMicro(at).UTC(), err
+	d := decoder{rest: l.Place(entry)}
+	at := d.time()
+	return at, d.err
 }

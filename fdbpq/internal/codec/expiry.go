@@ -40,14 +40,14 @@ func (l *Layout) ExpiryKey(id *ID) []byte { return l.IDKey(KindExpiry, id) }
 func Expired(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 
 // Expired reports whether the time of an item is over. It may be leased.
-func (h *Held) Expired(now time.Time) bool { return Expired(h.Expires, now) }
+func (h *Record) Expired(now time.Time) bool { return Expired(h.Expires, now) }
 
 // Gone reports whether an item counts as gone: it has expired, and nobody has a lease of it, which
 // may be over.
-func (h *Held) Gone(now time.Time) bool { return h.Expired(now) && h.State != Leased }
+func (h *Record) Gone(now time.Time) bool { return h.Expired(now) && h.State != Leased }
 
 // FallsDue is when something has to be done about a held item.
-func (h *Held) FallsDue() time.Time {
+func (h *Record) FallsDue() time.Time {
 	if h.State == Delayed {
 		return Earliest(h.Due, h.Expires)
 	}

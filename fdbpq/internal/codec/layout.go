@@ -145,30 +145,15 @@ func (l *Layout) FirstCount() int64 {
 }
 
 // ParseItem returns the id in an item's key.
-func (l *Layout) ParseItem(key []byte) (ID, error) {
-	var id ID
-	var err error
-	rest := key[len(l.Prefix)+KindSize:]
+func (l *Layout) ParseItem(key []byte) (id ID, err error) {
+	d := decoder{rest: l.Place(key)}
 	if !l.Fifo {
-		if id.Priority, rest, err = tuple.DecodeInt(rest); err != nil {
-			return id, fmt.Errorf("%w: item key %x: priority: %w", ErrCorrupt, key, err)
-		}
+		id.Priority = d.int()
 	}
-
-	if id.Count, rest, err = tuple.DecodeInt(rest); err != nil {
-		return id, fmt.Errorf("%w: item key %x: count: %w", ErrCorrupt, key, err)
+	id.Count, id.Random = d.int(), d.random()
+	if err := d.end(); err != nil {
+		return id, fmt.Errorf("%w: item key %x: %w", ErrCorrupt, key, err)
 	}
-
-	random, rest, err := tuple.DecodeBytes(rest)
-	if err != nil {
-		return id, fmt.Errorf("%w: item key %x: random part: %w", ErrCorrupt, key, err)
-	}
-	if len(random) != RandomSize || len(rest) != 0 {
-		return id, fmt.Errorf("%w: item key %x: random part has %d bytes, then %d more: want %d, then none",
-			ErrCorrupt, key, len(random), len(rest), RandomSize)
-	}
-
-	copy(id.Random[:], random)
 	return id, nil
 }
 
@@ -222,12 +207,12 @@ func (l *Layout) PurgeRange(s ItemState) kv.Range {
 //
 // An item counts until it is gone: also while a staged pop has yet to collect it.
 
-const KindBytes = "b"
+const kindBytes = "b"
 
-func (l *Layout) BytesKey() []byte { return l.Key(KindBytes, 0) }
+func (l *Layout) BytesKey() []byte { return l.Key(kindBytes, 0) }
 
 func (l *Layout) CountedKey() []byte {
-	return tuple.AppendString(l.Key(KindBytes, 16), "counted")
+	return tuple.AppendString(l.Key(kindBytes, 16), "counted")
 }
 
 // Place is the key of an item, ready or held, without the queue's subspace and the kind.
@@ -301,5 +286,5 @@ func (l *Layout) RecentlyListed(now time.Time) bool {
 		return false
 	}
 	age, byWall := now.Sub(*seen), now.Round(0).Sub(seen.Round(0))
-	return 0 <= age && age < ListedLife && 0 <= byWall && byWall < ListedLife
+	return 0 <= age && age < listedLife && 0 <= byWall && byWall < listedLife
 }

@@ -3,8 +3,6 @@ package codec
 import (
 	"fmt"
 	"time"
-
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // List is the list of the queues of one kind in a Keyspace:
@@ -18,7 +16,7 @@ import (
 //
 // A push must not conflict with other pushes, and should not read the list each time.
 // So it relies on an earlier batch of the same process that has seen the entry, for
-// ListedLife from the start of that batch. Otherwise it reads the entry, without conflict,
+// listedLife from the start of that batch. Otherwise it reads the entry, without conflict,
 // and writes it if it is missing or has a mark.
 //
 // Taking a queue off the list takes two transactions. The first finds the queue empty and
@@ -32,11 +30,11 @@ import (
 //   - If it read the entry, it began after the mark was made, because otherwise it would
 //     have ended by now. So it saw the mark, or no entry, and wrote the entry. Either the
 //     second transaction conflicts with that, or the write restores what it removed.
-//   - If it relied on an earlier batch, that batch began less than ListedLife before, and
+//   - If it relied on an earlier batch, that batch began less than listedLife before, and
 //     so after the mark was made, too. The batch saw the entry without a mark, or wrote it:
 //     the mark was gone, and the second transaction did not find it.
 //
-// This holds as long as a transaction ends within RetireAfter - ListedLife of its start.
+// This holds as long as a transaction ends within RetireAfter - listedLife of its start.
 // All durations are measured by the clock of one process; no two clocks are compared. It
 // does not hold for old versions of this package, which relied on an entry indefinitely: a
 // queue that one of them pushes to may be missing until another process pushes to it.
@@ -46,9 +44,9 @@ type List struct {
 }
 
 const (
-	// ListedLife is how long pushes may rely on a batch that saw their queue in the
+	// listedLife is how long pushes may rely on a batch that saw their queue in the
 	// list.
-	ListedLife = time.Minute
+	listedLife = time.Minute
 
 	// RetireAfter is the least time between the call of Retire that marks a queue and
 	// the call that takes it off the list.
@@ -56,28 +54,23 @@ const (
 )
 
 // ParseListEntry returns the mark of an entry, "" without one.
-func ParseListEntry(value []byte) (Mark, error) {
-	_, rest, err := tuple.DecodeInt(value)
-	var mark []byte
-	if err == nil && len(rest) > 0 {
-		mark, rest, err = tuple.DecodeBytes(rest)
+func ParseListEntry(value []byte) (mark Mark, err error) {
+	d := decoder{rest: value}
+	d.int()
+	if d.more() {
+		mark = Mark(d.bytes())
 	}
-	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("%d bytes more", len(rest))
-	}
-	if err != nil {
+	if err := d.end(); err != nil {
 		return "", fmt.Errorf("%w: list of queues: value %x: %w", ErrCorrupt, value, err)
 	}
-	return Mark(mark), nil
+	return mark, nil
 }
 
 // Name returns the name in the key of an entry.
 func (l *List) Name(key []byte) (string, error) {
-	name, rest, err := tuple.DecodeString(key[len(l.Prefix):])
-	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("%d bytes more", len(rest))
-	}
-	if err != nil {
+	d := decoder{rest: key[len(l.Prefix):]}
+	name := d.text()
+	if err := d.end(); err != nil {
 		return "", fmt.Errorf("%w: list of queues: key %x: %w", ErrCorrupt, key, err)
 	}
 	return name, nil

@@ -55,8 +55,8 @@ func (l *Layout) NeedsMeta(m *Message) bool {
 // rest of the item's value. The tuple is (1, (name, value, value...), ...), or (2, dead letter,
 // (name, value, value...), ...), or (3, (property, its value, ...), (name, value, value...), ...).
 const (
-	MetaVersion      = 1
-	MetaVersionDead  = 2
+	metaVersion      = 1
+	metaVersionDead  = 2
 	metaVersionProps = 3
 )
 
@@ -125,12 +125,12 @@ func (m *Message) decodeProperties(from any) bool {
 
 // EncodeMeta returns what the ("m") keys hold before the rest of the value.
 func EncodeMeta(m *Message) []byte {
-	head := tuple.Tuple{int64(MetaVersion)}
+	head := tuple.Tuple{int64(metaVersion)}
 	switch {
 	case m.needsList():
 		head = tuple.Tuple{int64(metaVersionProps), m.properties()}
 	case m.DeadLetter != nil:
-		head = tuple.Tuple{int64(MetaVersionDead), m.DeadLetter.encode()}
+		head = tuple.Tuple{int64(metaVersionDead), m.DeadLetter.encode()}
 	}
 
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
@@ -168,9 +168,9 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 	}
 
 	switch {
-	case len(head) > 0 && head[0] == int64(MetaVersion):
+	case len(head) > 0 && head[0] == int64(metaVersion):
 		head = head[1:]
-	case len(head) > 1 && head[0] == int64(MetaVersionDead):
+	case len(head) > 1 && head[0] == int64(metaVersionDead):
 		if m.DeadLetter, err = parseDeadLetter(head[1]); err != nil {
 			return m, nil, fmt.Errorf("%w: headers: %w: %v", ErrCorrupt, err, head[1])
 		}
@@ -181,7 +181,7 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 		}
 		head = head[2:]
 	default:
-		return m, nil, fmt.Errorf("%w: headers are not of version %d to %d", ErrCorrupt, MetaVersion, metaVersionProps)
+		return m, nil, fmt.Errorf("%w: headers are not of version %d to %d", ErrCorrupt, metaVersion, metaVersionProps)
 	}
 
 	for _, element := range head {

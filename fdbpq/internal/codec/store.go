@@ -87,28 +87,24 @@ func (s storeRecord) Encode() []byte {
 }
 
 func ParseStoreRecord(value []byte) (s storeRecord, err error) {
-	version, rest, err := tuple.DecodeInt(value)
-	if err == nil && version == UnfinishedVersion {
+	d := decoder{rest: value}
+	version := d.int()
+	switch {
+	case d.err == nil && version == UnfinishedVersion:
 		return s, ErrUnfinished
-	}
-	if err == nil && version > storeVersion {
+	case d.err == nil && version > storeVersion:
 		return s, fmt.Errorf("%w: the store has version %d, this program knows %d", ErrStoreVersion, version, storeVersion)
 	}
 
-	for _, field := range []*string{&s.ID, &s.priority, &s.fifo, &s.format} {
-		if err == nil {
-			*field, rest, err = tuple.DecodeString(rest)
-		}
+	s = storeRecord{ID: d.text(), priority: d.text(), fifo: d.text(), format: d.text()}
+	if d.more() {
+		s.Origin = d.text()
 	}
-	if err == nil && len(rest) > 0 {
-		s.Origin, _, err = tuple.DecodeString(rest)
+	if d.err == nil && s.ID == "" {
+		d.err = errors.New("no id")
 	}
-	if err == nil && s.ID == "" {
-		err = errors.New("no id")
-	}
-
-	if err != nil {
-		return s, fmt.Errorf("%w: record of the store %x: %w", ErrCorrupt, value, err)
+	if d.err != nil {
+		return s, fmt.Errorf("%w: record of the store %x: %w", ErrCorrupt, value, d.err)
 	}
 	return s, nil
 }

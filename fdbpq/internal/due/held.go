@@ -17,7 +17,7 @@ type dueHeld struct {
 	ready bool
 
 	read   kv.Future[[]byte] // nil for a ready one: see expiries
-	h      *codec.Held       // nil if nothing is due here after all
+	h      *codec.Record     // nil if nothing is due here after all
 	burial *Burial           // if the item has had its last delivery
 	size   int               // of what moves, or removing it takes, about
 }
@@ -88,19 +88,8 @@ func removeExpired(moves []*dueHeld) error {
 		d.due.Returned = true
 	}
 
-	for _, e := range byQueue {
-		e.Queues = len(byQueue)
-		e.Begin()
-	}
-	for _, e := range byQueue {
-		if err := e.Arrive(); err != nil {
-			return err
-		}
-	}
-	for _, e := range byQueue {
-		if err := e.Remove(); err != nil {
-			return err
-		}
+	if err := state.RemoveExpired(byQueue...); err != nil {
+		return err
 	}
 	for _, d := range moves {
 		if d.ready && len(d.due.expired.Left) > 0 {
@@ -123,7 +112,7 @@ func (d *dueHeld) finishRead() error {
 	g := d.due.Ledger
 	if d.ready {
 		expires, err := g.L.DueTime(d.entry)
-		d.h = &codec.Held{ID: d.id, History: codec.History{Lasting: codec.Lasting{Expires: expires, Unique: string(d.says)}}}
+		d.h = &codec.Record{ID: d.id, History: codec.History{Lasting: codec.Lasting{Expires: expires, Unique: string(d.says)}}}
 		d.size = state.ExpiredSize(g.L, string(d.says))
 		return err
 	}
@@ -138,7 +127,7 @@ func (d *dueHeld) finishRead() error {
 	}
 
 	d.size = len(encoded) + state.RestoreOverhead
-	h, err := codec.ParseHeld(&d.id, encoded)
+	h, err := codec.ParseRecord(&d.id, encoded)
 	if err != nil {
 		d.due.Err = err
 		return nil

@@ -7,40 +7,41 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// nextCount is the last item of a priority that is ready, and the last that is held, being read. A
-// held item returns to its old place, so nothing new may be pushed before it.
-type nextCount struct {
-	l           *codec.Layout
-	ready, held kv.Future[[]kv.KeyValue]
-}
-
-// ReadNextCount starts to read the count of the next item that is pushed at a priority.
-func ReadNextCount(l *codec.Layout, snapshot kv.Reader, priority int64) kv.Future[int64] {
-	last := kv.RangeOptions{Limit: 1, Reverse: true}
-	return nextCount{l, snapshot.GetRange(l.PriorityRange(priority), last), snapshot.GetRange(l.HeldRange(priority), last)}
-}
+// later is a future that Get computes.
+type later[T any] func() (T, error)
 
 // Get implements kv.Future.
-func (n nextCount) Get() (int64, error) {
-	count, empty := n.l.FirstCount(), true
-	for _, last := range []kv.Future[[]kv.KeyValue]{n.ready, n.held} {
-		pairs, err := last.Get()
-		if err != nil {
-			return 0, err
-		}
-		if len(pairs) == 0 {
-			continue
-		}
+func (f later[T]) Get() (T, error) { return f() }
 
-		id, err := n.l.ParseItem(pairs[0].Key)
-		if err != nil {
-			return 0, err
-		}
-		if next := codec.Following(id.Count); empty || next > count {
-			count, empty = next, false
-		}
+// ReadNextCount starts to read the count of the next item that is pushed at a priority: the last
+// item there that is ready, and the last that is held. A held item returns to its old place, so
+// nothing new may be pushed before it.
+func ReadNextCount(l *codec.Layout, snapshot kv.Reader, priority int64) kv.Future[int64] {
+	last := kv.RangeOptions{Limit: 1, Reverse: true}
+	reads := [...]kv.Future[[]kv.KeyValue]{
+		snapshot.GetRange(l.PriorityRange(priority), last), snapshot.GetRange(l.HeldRange(priority), last),
 	}
-	return count, nil
+	return later[int64](func() (int64, error) {
+		count, empty := l.FirstCount(), true
+		for _, read := range reads {
+			pairs, err := read.Get()
+			if err != nil {
+				return 0, err
+			}
+			if len(pairs) == 0 {
+				continue
+			}
+
+			id, err := l.ParseItem(pairs[0].Key)
+			if err != nil {
+				return 0, err
+			}
+			if next := codec.Following(id.Count); empty || next > count {
+				count, empty = next, false
+			}
+		}
+		return count, nil
+	})
 }
 
 // CountsByQueue holds a count for each priority of each queue, by the queue's prefix.

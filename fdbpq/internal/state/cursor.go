@@ -186,7 +186,7 @@ func (c *Cursor) beginReads() {
 // BeginRead starts to read the rest of an item that Next returned, unless that has begun.
 func (c *Cursor) BeginRead(s *Stored) { s.BeginRead(c.r, c.l, c.asked.Bytes) }
 
-// Whole returns an item that Next returned, as Stored.Whole does.
+// Whole returns an item that Next returned, as Stored.whole does.
 func (c *Cursor) Whole(s *Stored, returned *ItemRoom) (codec.Item, error) {
 	return s.whole(c.r, c.l, returned)
 }

@@ -82,7 +82,7 @@ func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
 	if codec.Expired(lasts.Expires, g.Now) {
 		g.Tx.Clear(g.L.HistoryKey(id))
 		g.ClearExpiry(id, lasts.Expires)
-		g.DeleteExpired(&codec.Held{ID: *id, History: codec.History{Lasting: lasts}, Value: value})
+		g.DeleteExpired(&codec.Record{ID: *id, History: codec.History{Lasting: lasts}, Value: value})
 		return nil
 	}
 
@@ -116,7 +116,7 @@ func (g *Ledger) returnWithoutUnique(s *Stored, value []byte) error {
 	}
 
 	// Both its ("m") keys and its history name the unique key, so they are written anew.
-	g.countRemoved(&codec.Held{ID: *id, Message: m, Value: value})
+	g.countRemoved(&codec.Record{ID: *id, Message: m, Value: value})
 	m.Unique, h.Unique = "", ""
 	g.Tx.ClearRange(g.L.MetaRange(id))
 	g.Attach(id, g.AddRest(id, m))

@@ -26,7 +26,6 @@ const frameStart = 8 + 4 + 4
 var (
 	// ErrFrame: a batch of pushes cannot be split into its items.
 	ErrFrame = errors.New("bad batch")
-
 	// ErrTooManyFrames: a batch of pushes has more than MaxFrames items.
 	ErrTooManyFrames = errors.New("the batch is too large")
 )

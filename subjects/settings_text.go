@@ -35,8 +35,7 @@ func valueOf(row *settings.Setting, text string) json.RawMessage {
 
 	switch row.Field(&Settings{}).(type) {
 	case *[]time.Duration:
-		list, _ := json.Marshal(strings.Split(text, ",")) // texts always marshal
-		return list
+		return arrayJSON(strings.Split(text, ","), func(text string) string { return text })
 	case *int64:
 		if isNumber(text) && json.Valid([]byte(text)) {
 			return json.RawMessage(text)

@@ -53,23 +53,15 @@ const (
 const MaxQueueName = 128
 
 var (
-	// ErrPrefix: a subject is not under a prefix of the grammar, or a prefix
-	// cannot be used.
+	// ErrPrefix: a subject is not under a prefix of the grammar, or a prefix cannot be used.
 	ErrPrefix = errors.New("bad prefix")
-
-	// ErrQueueName: a queue name is empty, too long, or contains a character that is
-	// not allowed.
+	// ErrQueueName: a queue name is empty, too long, or contains a character that is not allowed.
 	ErrQueueName = errors.New("bad queue name")
-
-	// ErrVerb: a subject ends before the verb, or the verb does not exist for
-	// that kind of queue.
+	// ErrVerb: a subject ends before the verb, or the kind of queue has no such verb.
 	ErrVerb = errors.New("unknown verb")
-
 	// ErrToken: what should be the token of a lease cannot be one.
 	ErrToken = errors.New("bad lease token")
-
-	// ErrPriority: a priority is not a decimal int64, or is given where none is
-	// allowed.
+	// ErrPriority: a priority is not a decimal int64, or is given where none is allowed.
 	ErrPriority = errors.New("bad priority")
 )
 
@@ -79,10 +71,10 @@ type Grammar struct {
 	priority, fifo string // with the dot that ends them
 }
 
-// New returns the grammar with these prefixes. A prefix is one or more tokens separated
-// by dots, each in the form of a queue name. The first token must not begin with '_',
-// because such subjects, _INBOX above all, belong to NATS itself. Neither prefix may
-// equal or begin the other. The error joins all problems, each wrapping [ErrPrefix].
+// New returns the grammar with these prefixes. A prefix is one or more tokens separated by dots, each
+// in the form of a queue name. It must not begin with '_', because such subjects, _INBOX above all,
+// belong to NATS itself. Neither prefix may equal or begin the other. The error joins all problems,
+// each wrapping [ErrPrefix].
 func New(priorityPrefix, fifoPrefix string) (Grammar, error) {
 	g := Grammar{priority: priorityPrefix + ".", fifo: fifoPrefix + "."}
 	err := errors.Join(validatePrefix(priorityPrefix), validatePrefix(fifoPrefix))
@@ -151,15 +143,13 @@ func (g Grammar) Parse(subject string) (Request, error) {
 	switch {
 	case !hasTail:
 	case row.token:
-		if problem := tokenProblem(tail); problem != "" {
-			return Request{}, fmt.Errorf("%w %s: it %s", ErrToken, quoteStart(tail, maxQuotedToken), problem)
-		}
-		r.Token = tail
+		r.Token, err = tail, validateToken(tail)
 	default:
 		r.HasPriority = true
-		if r.Priority, err = ParsePriority(tail); err != nil {
-			return Request{}, err
-		}
+		r.Priority, err = ParsePriority(tail)
+	}
+	if err != nil {
+		return Request{}, err
 	}
 	return r, nil
 }
@@ -177,9 +167,8 @@ func (g Grammar) cutPrefix(subject string) (Kind, string, error) {
 
 // Build returns the subject that Parse turns into r.
 //
-// Errors: [ErrQueueName]; [ErrVerb] if the kind of queue has no such verb;
-// [ErrPriority] if there is a priority without HasPriority, or with another
-// verb than push.
+// Errors: [ErrQueueName]; [ErrVerb] if the kind of queue has no such verb; [ErrToken]; [ErrPriority]
+// if there is a priority without HasPriority, or with another verb than push.
 func (g Grammar) Build(r Request) (string, error) {
 	row := rowOf(r.Kind, r.Verb)
 	if row != nil && row.queueless {
@@ -195,22 +184,27 @@ func (g Grammar) Build(r Request) (string, error) {
 		return "", fmt.Errorf("%w %s for a queue of kind %s: want one of %s", ErrVerb, r.Verb, r.Kind, verbList(r.Kind))
 	}
 	subject := g.prefix(r.Kind) + r.Queue + "." + row.name
-	if row.token {
-		if problem := tokenProblem(r.Token); problem != "" {
-			return "", fmt.Errorf("%w %s: it %s", ErrToken, quoteStart(r.Token, maxQuotedToken), problem)
+	switch {
+	case row.token:
+		if err := validateToken(r.Token); err != nil {
+			return "", err
 		}
 		return subject + "." + r.Token, nil
-	}
-	if !r.HasPriority {
-		if r.Priority != 0 {
-			return "", fmt.Errorf("%w: %d without HasPriority", ErrPriority, r.Priority)
-		}
-		return subject, nil
-	}
-	if !row.priority {
+	case r.HasPriority && row.priority:
+		return subject + "." + strconv.FormatInt(r.Priority, 10), nil
+	case r.HasPriority:
 		return "", fmt.Errorf("%w: the verb %s takes none", ErrPriority, r.Verb)
+	case r.Priority != 0:
+		return "", fmt.Errorf("%w: %d without HasPriority", ErrPriority, r.Priority)
 	}
-	return subject + "." + strconv.FormatInt(r.Priority, 10), nil
+	return subject, nil
+}
+
+func validateToken(token string) error {
+	if problem := tokenProblem(token); problem != "" {
+		return fmt.Errorf("%w %s: it %s", ErrToken, quoteStart(token, maxQuotedToken), problem)
+	}
+	return nil
 }
 
 // Ack returns the subject of acknowledgements of a lease, whose token must be one that Build

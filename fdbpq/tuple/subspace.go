@@ -52,9 +52,6 @@ func (s Subspace) Unpack(key []byte) (Tuple, error) {
 	return Unpack(packed)
 }
 
-// Contains reports whether key begins with the prefix.
-func (s Subspace) Contains(key []byte) bool { return bytes.HasPrefix(key, s.prefix) }
-
 // Range returns the range begin <= key < end of all keys that Pack can return
 // for a tuple with elements. Both belong to the caller.
 func (s Subspace) Range() (begin, end []byte) {

@@ -60,9 +60,7 @@ const (
 	codeString   = 0x02
 	codeNested   = 0x05
 	codeBigMinus = 0x0b
-	codeMinInt   = 0x0c
 	codeZero     = 0x14
-	codeMaxInt   = 0x1c
 	codeBigPlus  = 0x1d
 	codeFalse    = 0x26
 	codeTrue     = 0x27
@@ -83,15 +81,13 @@ type Tuple []any
 // Pack returns the encoding of t. It panics if an element, at any depth, has a type
 // that [Tuple] does not list, or is nested deeper than [MaxDepth]: both are bugs in the
 // program, not bad data.
-func (t Tuple) Pack() []byte {
-	return t.appendTo(nil, 0)
-}
+func (t Tuple) Pack() []byte { return t.appendTo(nil, 0) }
 
 func (t Tuple) appendTo(dst []byte, depth int) []byte {
 	for i, element := range t {
 		switch v := element.(type) {
 		case nil:
-			dst = AppendNil(dst)
+			dst = append(dst, codeNil)
 			if depth > 0 {
 				dst = append(dst, escape)
 			}
@@ -104,7 +100,11 @@ func (t Tuple) appendTo(dst []byte, depth int) []byte {
 		case int:
 			dst = AppendInt(dst, int64(v))
 		case bool:
-			dst = AppendBool(dst, v)
+			code := byte(codeFalse)
+			if v {
+				code = codeTrue
+			}
+			dst = append(dst, code)
 		case Tuple:
 			if depth == MaxDepth {
 				panic(fmt.Sprintf("tuple: nested deeper than %d", MaxDepth))
@@ -116,11 +116,6 @@ func (t Tuple) appendTo(dst []byte, depth int) []byte {
 		}
 	}
 	return dst
-}
-
-// AppendNil appends nil to dst, as an element of a tuple that is not nested.
-func AppendNil(dst []byte) []byte {
-	return append(dst, codeNil)
 }
 
 // AppendBytes appends b as one element to dst.
@@ -148,27 +143,17 @@ func appendEscaped[T []byte | string](dst []byte, v T) []byte {
 
 // AppendInt appends v as one element to dst; at most nine bytes.
 func AppendInt(dst []byte, v int64) []byte {
-	code, magnitude := codeZero, uint64(v)
+	magnitude, sign := uint64(v), 1
 	if v < 0 {
-		magnitude = -magnitude
+		magnitude, sign = -magnitude, -1
 	}
 	size := (bits.Len64(magnitude) + 7) / 8
 	if v < 0 {
-		code -= size
 		magnitude = ^magnitude
-	} else {
-		code += size
 	}
+
 	var raw [8]byte
 	binary.BigEndian.PutUint64(raw[:], magnitude)
-	dst = append(dst, byte(code))
+	dst = append(dst, byte(codeZero+sign*size))
 	return append(dst, raw[8-size:]...)
-}
-
-// AppendBool appends v as one element to dst.
-func AppendBool(dst []byte, v bool) []byte {
-	if v {
-		return append(dst, codeTrue)
-	}
-	return append(dst, codeFalse)
 }

@@ -18,8 +18,8 @@ const (
 	// HeaderUnique is a key of a push, which no other item has as long as this one is in the queue.
 	HeaderUnique = "Pq-Unique"
 
-	// Headers of replies to pop, peek and get: the id of the item, when it was pushed, in TimeLayout,
-	// and its [State], in the reply to a get.
+	// Headers of replies to pop, peek and get: the id of the item, when it was pushed, in
+	// TimeLayout, and its [State], in the reply to a get.
 	HeaderID       = "Pq-Id"
 	HeaderPushedAt = "Pq-Pushed-At"
 	HeaderState    = "Pq-State"
@@ -55,8 +55,8 @@ const (
 	// right, and HeaderErrorCode is its [Code]. The names come from NATS's service protocol.
 	HeaderError     = "Nats-Service-Error"
 	HeaderErrorCode = "Nats-Service-Error-Code"
-	// HeaderOutcome tells the two kinds of 503 apart: with the value [OutcomeUnknown] the request may
-	// have been carried out, without it a request that failed did nothing.
+	// HeaderOutcome tells the two kinds of 503 apart: with the value [OutcomeUnknown] the request
+	// may have been carried out, without it a request that failed did nothing.
 	HeaderOutcome = "Pq-Outcome"
 
 	// HeaderMsgID is where NATS clients send the id of a message that should be stored only once
@@ -65,7 +65,8 @@ const (
 	// HeaderExpectedStream is where JetStream publishers say which stream they expect to store a
 	// message. For a push that is the name of the queue.
 	HeaderExpectedStream = "Nats-Expected-Stream"
-	// HeaderSchedule is where NATS clients say when a message is to be delivered: see ParseSchedule.
+	// HeaderSchedule is where NATS clients say when a message is to be delivered: see
+	// ParseSchedule.
 	HeaderSchedule = "Nats-Schedule"
 	// HeaderTTL is where NATS clients say when a message expires: see ParseTTL.
 	HeaderTTL = "Nats-TTL"
@@ -84,9 +85,9 @@ func IsReserved(name string) bool { return hasPrefixFold(name, Reserved) }
 func IsNATS(name string) bool { return hasPrefixFold(name, "Nats-") }
 
 // RequestHeaderKnown reports whether a request may carry a header of that name. Of those that begin
-// with "Pq-", in any case, only [PushHeaders] are known, and only in that spelling, because a request
-// that relies on a header we do not support must fail, not half work. All other names belong to the
-// client, but see [HeaderFate].
+// with "Pq-", in any case, only [PushHeaders] are known, and only in that spelling, because a
+// request that relies on a header we do not support must fail, not half work. All other names
+// belong to the client, but see [HeaderFate].
 func RequestHeaderKnown(name string) bool {
 	return !IsReserved(name) || slices.Contains(PushHeaders[:], name)
 }
@@ -97,11 +98,11 @@ var PushHeaders = [...]string{HeaderPriority, HeaderDelay, HeaderUnique}
 
 // Headers of NATS's message tracing.
 const (
-	// HeaderTraceParent is the header of W3C trace contexts. A NATS server ignores its case and, if the
-	// account has a destination for traces, reports each message that has one to there.
+	// HeaderTraceParent is the header of W3C trace contexts. A NATS server ignores its case and, if
+	// the account has a destination for traces, reports each message that has one to there.
 	HeaderTraceParent = "traceparent"
-	// HeaderTraceDest asks a NATS server to report what becomes of the message to the subject in its
-	// value.
+	// HeaderTraceDest asks a NATS server to report what becomes of the message to the subject in
+	// its value.
 	HeaderTraceDest = "Nats-Trace-Dest"
 	// TraceDisabled as the value of HeaderTraceDest makes a server report nothing, whatever other
 	// headers the message has. Servers set it themselves on messages that they do not sample.
@@ -123,10 +124,10 @@ const (
 )
 
 // HeaderFate returns what becomes of a header. The reply that carries an item is published with the
-// bridge's permissions and the item's headers. So none of them may make a NATS server act: trace the
-// reply to another subject or, if the reply subject belongs to a stream, delete or overwrite what is
-// in the stream. All such headers begin with "Nats-", and later servers will have more. So of these
-// names only those known to be harmless are kept, in upper or lower case.
+// bridge's permissions and the item's headers. So none of them may make a NATS server act: trace
+// the reply to another subject or, if the reply subject belongs to a stream, delete or overwrite
+// what is in the stream. All such headers begin with "Nats-", and later servers will have more. So
+// of these names only those known to be harmless are kept, in upper or lower case.
 func HeaderFate(name string, values []string) Fate {
 	switch {
 	case hasPrefixFold(name, "Nmqtt-"): // the server's notes on what an MQTT client published
@@ -144,8 +145,7 @@ func HeaderFate(name string, values []string) Fate {
 	return Refused
 }
 
-// WhyRefused says why a push must not have a header that is Refused, as the end of a
-// sentence.
+// WhyRefused says why a push must not have a header that is Refused, as the end of a sentence.
 func WhyRefused(name string) string {
 	switch {
 	case hasPrefixFold(name, "Nats-Expected-"):
@@ -186,8 +186,7 @@ var natsHeaders = [...]struct {
 	{"Nats-Last-Sequence", Kept},
 	{"Nats-Num-Pending", Kept},
 	{"Nats-Msg-Size", Kept},
-	// A server's notes on a request that came from another account, or that
-	// the server traces.
+	// A server's notes on a request that came from another account, or that the server traces.
 	{headerRequestInfo, Dropped},
 	{headerTraceHop, Dropped},
 }
@@ -206,8 +205,7 @@ func setByServer(values []string) bool {
 	return true
 }
 
-// AddedByServer reports whether a NATS server may have added the header to a request on
-// its way.
+// AddedByServer reports whether a NATS server may have added the header to a request on its way.
 func AddedByServer(name string) bool {
 	return hasPrefixFold(name, "Nmqtt-") || strings.EqualFold(name, headerRequestInfo) ||
 		strings.EqualFold(name, headerTraceHop) || strings.EqualFold(name, HeaderTraceDest)

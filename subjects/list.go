@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 )
 
-// MaxList is the most queues that a list returns, and how many it does unless it is asked for fewer.
+// MaxList is the most queues that a list returns, and how many it does unless it is asked for
+// fewer.
 const MaxList = 1000
 
 // ListOptions is the payload of a list, a JSON object: {"after":"jobs","limit":100}.

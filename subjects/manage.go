@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// MaxRedrive is the most items that one redrive may ask for, and DefaultRedrive how many it means if it
-// does not say.
+// MaxRedrive is the most items that one redrive may ask for, and DefaultRedrive how many it means
+// if it does not say.
 const (
 	MaxRedrive     = 1_000_000
 	DefaultRedrive = 1000
@@ -84,8 +84,8 @@ const (
 	StateLeased  State = "leased"
 )
 
-// ParsePurge reads the payload of a purge, {"state":"ready"}: the state of the items to be removed, ""
-// if all are. Errors wrap ErrOptions.
+// ParsePurge reads the payload of a purge, {"state":"ready"}: the state of the items to be removed,
+// "" if all are. Errors wrap ErrOptions.
 func ParsePurge(payload []byte) (s State, err error) {
 	if len(payload) > 0 {
 		err = s.members().parse(payload)

@@ -17,13 +17,13 @@ import (
 // member is a member of an object: where its value is, and which values it may have.
 type member struct {
 	name string
-	// to is a pointer to an int, int64, bool, isMax, string, time.Duration or time.Time, or to a slice
-	// of string or time.Duration; or a func(json.RawMessage) error, which does all by itself.
+	// to is a pointer to an int, int64, bool, isMax, string, time.Duration or time.Time, or to a
+	// slice of string or time.Duration; or a func(json.RawMessage) error, which does all by itself.
 	to any
 	// given is set if the member is there, and says so where its zero value would be left out.
 	given *bool
-	// least and most bound a number, the year of a time, and a duration, in nanoseconds, that is not
-	// 0. Those of a slice bound its elements.
+	// least and most bound a number, the year of a time, and a duration, in nanoseconds, that is
+	// not 0. Those of a slice bound its elements.
 	least, most int64
 	// length is the most elements of a slice.
 	length int

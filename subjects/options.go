@@ -50,8 +50,7 @@ type PopOptions struct {
 	AckWait time.Duration
 	// MaxBytes is the most bytes of values and headers to return; 0 means no limit.
 	MaxBytes int
-	// Expires is how long the pop waits for items, MinExpires to MaxExpires; 0 means not at
-	// all.
+	// Expires is how long the pop waits for items, MinExpires to MaxExpires; 0 means not at all.
 	Expires time.Duration
 	// IdleHeartbeat is the time between the heartbeats of a pop that waits, MinIdleHeartbeat to
 	// MaxExpires; 0 means none.

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// TimeLayout is how replies write times: RFC 3339 with microseconds. The time
-// is in UTC.
+// TimeLayout is how replies write times: RFC 3339 with microseconds. The time is in UTC.
 const TimeLayout = "2006-01-02T15:04:05.000000Z"
 
 // Members of the metadata of a bridge in service discovery.
@@ -25,14 +24,13 @@ type Pushed struct {
 	ID    string `json:"id"`
 	// Priority is nil in a FIFO queue.
 	Priority *int64 `json:"priority,omitempty"`
-	// Duplicate says that the push changed nothing: ID, Priority and Seq are those of the item that was
-	// pushed before.
+	// Duplicate says that the push changed nothing: ID, Priority and Seq are those of the item that
+	// was pushed before.
 	Duplicate bool `json:"duplicate,omitempty"`
 	Stored
 }
 
-// Stored makes the reply to a push what JetStream calls a PubAck, so that its publishers
-// can push.
+// Stored makes the reply to a push what JetStream calls a PubAck, so that its publishers can push.
 type Stored struct {
 	// Stream is the name of the queue.
 	Stream string `json:"stream"`
@@ -110,8 +108,7 @@ func AppendPushedBatch(b []byte, queue string, n int, appendID func(b []byte, i 
 	return appendStored(b, queue, at)
 }
 
-// ParsePushedBatch reads what AppendPushedBatch wrote. It ignores members that it does not
-// know.
+// ParsePushedBatch reads what AppendPushedBatch wrote. It ignores members that it does not know.
 func ParsePushedBatch(payload []byte) (PushedBatch, error) {
 	return parseReply[PushedBatch](payload)
 }

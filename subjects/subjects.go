@@ -71,10 +71,10 @@ type Grammar struct {
 	priority, fifo string // with the dot that ends them
 }
 
-// New returns the grammar with these prefixes. A prefix is one or more tokens separated by dots, each
-// in the form of a queue name. It must not begin with '_', because such subjects, _INBOX above all,
-// belong to NATS itself. Neither prefix may equal or begin the other. The error joins all problems,
-// each wrapping [ErrPrefix].
+// New returns the grammar with these prefixes. A prefix is one or more tokens separated by dots,
+// each in the form of a queue name. It must not begin with '_', because such subjects, _INBOX above
+// all, belong to NATS itself. Neither prefix may equal or begin the other. The error joins all
+// problems, each wrapping [ErrPrefix].
 func New(priorityPrefix, fifoPrefix string) (Grammar, error) {
 	g := Grammar{priority: priorityPrefix + ".", fifo: fifoPrefix + "."}
 	err := errors.Join(validatePrefix(priorityPrefix), validatePrefix(fifoPrefix))
@@ -167,8 +167,8 @@ func (g Grammar) cutPrefix(subject string) (Kind, string, error) {
 
 // Build returns the subject that Parse turns into r.
 //
-// Errors: [ErrQueueName]; [ErrVerb] if the kind of queue has no such verb; [ErrToken]; [ErrPriority]
-// if there is a priority without HasPriority, or with another verb than push.
+// Errors: [ErrQueueName]; [ErrVerb] if the kind of queue has no such verb; [ErrToken];
+// [ErrPriority] if there is a priority without HasPriority, or with another verb than push.
 func (g Grammar) Build(r Request) (string, error) {
 	row := rowOf(r.Kind, r.Verb)
 	if row != nil && row.queueless {
@@ -241,8 +241,7 @@ func ValidateQueueName(name string) error {
 	return nil
 }
 
-// tokenProblem says what is wrong with a token, as the end of a sentence, or
-// returns "".
+// tokenProblem says what is wrong with a token, as the end of a sentence, or returns "".
 func tokenProblem(token string) string {
 	const want = "want 1 to 128 letters, digits, '-' and '_'"
 	if token == "" {
@@ -284,8 +283,8 @@ func ParsePriority(text string) (int64, error) {
 	return priority, nil
 }
 
-// How many bytes of client input an error repeats. Whoever reads the token of a lease in a log could acknowledge the
-// item, so of tokens, and of what may end with one, it is less.
+// How many bytes of client input an error repeats. Whoever reads the token of a lease in a log
+// could acknowledge the item, so of tokens, and of what may end with one, it is less.
 const (
 	maxQuoted      = 64
 	maxQuotedVerb  = 16
@@ -294,7 +293,8 @@ const (
 	longestPriority = len("-9223372036854775808")
 )
 
-// quotePriority quotes what may be a token in place of a priority, if it is longer than any priority.
+// quotePriority quotes what may be a token in place of a priority, if it is longer than any
+// priority.
 func quotePriority(text string) string {
 	if len(text) > longestPriority {
 		return quoteStart(text, maxQuotedToken)

@@ -49,8 +49,8 @@ const MinTTL = settings.MinTTL
 // TTLNever is the value of [HeaderTTL] for an item that does not expire.
 const TTLNever = "never"
 
-// ParseTTL reads the value of [HeaderTTL]: a duration with a unit or an integer of seconds, MinTTL to
-// MaxDelay. 0 is [TTLNever]. Errors wrap ErrTiming.
+// ParseTTL reads the value of [HeaderTTL]: a duration with a unit or an integer of seconds, MinTTL
+// to MaxDelay. 0 is [TTLNever]. Errors wrap ErrTiming.
 func ParseTTL(text string) (time.Duration, error) {
 	if strings.EqualFold(text, TTLNever) {
 		return 0, nil

@@ -306,8 +306,7 @@ func (m *migration) write(pairs []kv.KeyValue, size int, end bool) error {
 	return nil
 }
 
-// update runs fn in a transaction of the target, once, and replaces its record by what fn
-// returns.
+// update runs fn in a transaction of the target, once, and replaces its record by what fn returns.
 func (m *migration) update(fn func(tx kv.Transaction) []byte) error {
 	before := m.at.encode(m.k)
 

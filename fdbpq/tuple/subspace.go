@@ -16,8 +16,7 @@ type Subspace struct {
 	prefix []byte
 }
 
-// NewSubspace returns the subspace whose prefix is t packed. It panics as
-// [Tuple.Pack] does.
+// NewSubspace returns the subspace whose prefix is t packed. It panics as [Tuple.Pack] does.
 func NewSubspace(t Tuple) Subspace {
 	return Subspace{}.Sub(t...)
 }
@@ -33,8 +32,7 @@ func (s Subspace) Sub(elements ...any) Subspace {
 	return Subspace{prefix: slices.Clip(s.Pack(elements))}
 }
 
-// Bytes returns the prefix. It belongs to s and must not be changed; appending
-// to it makes a copy.
+// Bytes returns the prefix. It belongs to s and must not be changed; appending to it makes a copy.
 func (s Subspace) Bytes() []byte { return s.prefix }
 
 // Pack returns the key of t in s. It panics as [Tuple.Pack] does.

@@ -1,7 +1,6 @@
-// Package tuple is FoundationDB's tuple encoding in pure Go: it turns lists of values
-// into byte strings that sort like the lists. It writes and reads the same bytes as
-// FoundationDB's own bindings, for the types the queues need: nil, bytes, strings,
-// int64, bool and nested tuples.
+// Package tuple is FoundationDB's tuple encoding in pure Go: it turns lists of values into byte
+// strings that sort like the lists. It writes and reads the same bytes as FoundationDB's own
+// bindings, for the types the queues need: nil, bytes, strings, int64, bool and nested tuples.
 //
 // [Tuple.Pack] and [Unpack] take any mix of them. The Append and Decode functions
 // handle single elements without boxing, for code that runs for every item of a queue.
@@ -9,17 +8,15 @@
 //
 // # Order
 //
-// bytes.Compare of two packed tuples orders them element by element: by
-// type, in the order of the type codes below, then by value. A tuple
-// sorts before every longer one that begins with it. Integers sort by value
-// whatever their size, false before true, strings by their bytes.
+// bytes.Compare of two packed tuples orders them element by element: by type, in the order of the
+// type codes below, then by value. A tuple sorts before every longer one that begins with it.
+// Integers sort by value whatever their size, false before true, strings by their bytes.
 //
 // # Canonical form
 //
-// Every tuple has exactly one encoding, and decoding refuses any other: an integer
-// with leading zero bytes, which other bindings accept but never write, is malformed
-// here. So packing a decoded key gives the same key again, and a decoded tuple can be
-// used to find or to clear it.
+// Every tuple has exactly one encoding, and decoding refuses any other: an integer with leading
+// zero bytes, which other bindings accept but never write, is malformed here. So packing a decoded
+// key gives the same key again, and a decoded tuple can be used to find or to clear it.
 //
 // As in the official Go binding, strings need not be valid UTF-8.
 //
@@ -51,9 +48,8 @@ import (
 //	0x26   bool          false, nothing follows
 //	0x27   bool          true, nothing follows
 //
-// No element begins with 0xff, so a terminating 0x00 cannot be mistaken for an escaped
-// one. The other codes of the format (floating point numbers, UUIDs, versionstamps) are
-// refused.
+// No element begins with 0xff, so a terminating 0x00 cannot be mistaken for an escaped one. The
+// other codes of the format (floating point numbers, UUIDs, versionstamps) are refused.
 const (
 	codeNil      = 0x00
 	codeBytes    = 0x01
@@ -78,9 +74,8 @@ const MaxDepth = 100
 // A nil []byte is packed as empty bytes, a nil Tuple as an empty one.
 type Tuple []any
 
-// Pack returns the encoding of t. It panics if an element, at any depth, has a type
-// that [Tuple] does not list, or is nested deeper than [MaxDepth]: both are bugs in the
-// program, not bad data.
+// Pack returns the encoding of t. It panics if an element, at any depth, has a type that [Tuple]
+// does not list, or is nested deeper than [MaxDepth]: both are bugs in the program, not bad data.
 func (t Tuple) Pack() []byte { return t.appendTo(nil, 0) }
 
 func (t Tuple) appendTo(dst []byte, depth int) []byte {
@@ -143,17 +138,20 @@ func appendEscaped[T []byte | string](dst []byte, v T) []byte {
 
 // AppendInt appends v as one element to dst; at most nine bytes.
 func AppendInt(dst []byte, v int64) []byte {
-	magnitude, sign := uint64(v), 1
+	code, magnitude := codeZero, uint64(v)
 	if v < 0 {
-		magnitude, sign = -magnitude, -1
+		magnitude = -magnitude
 	}
 	size := (bits.Len64(magnitude) + 7) / 8
 	if v < 0 {
+		code -= size
 		magnitude = ^magnitude
+	} else {
+		code += size
 	}
 
 	var raw [8]byte
 	binary.BigEndian.PutUint64(raw[:], magnitude)
-	dst = append(dst, byte(codeZero+sign*size))
+	dst = append(dst, byte(code))
 	return append(dst, raw[8-size:]...)
 }

@@ -14,10 +14,10 @@ import (
 // end of its priority: with a new id, but the same push time, value and headers, and a DeadLetter.
 // It has no message id and no unique key any more.
 //
-// In a Keyspace the dead-letter queue is the one that Settings.DeadLetter names. If that is not
-// set, it is the queue with "-dead" appended to its name. A queue outside a Keyspace has no name
-// that another could be derived from, so its dead-letter queue is inside its own subspace, in
-// ("dead"). Both have their settings and dead-letter queues as any other queue.
+// In a Keyspace the dead-letter queue is the one that Settings.DeadLetter names, or else the queue
+// with "-dead" appended to its name. A queue outside a Keyspace has no name, so its dead-letter
+// queue is inside its own subspace, in ("dead"). Both have settings and dead-letter queues of their
+// own.
 
 // deadSuffix makes the name of a dead-letter queue from that of its queue.
 const deadSuffix = "-dead"

@@ -16,31 +16,24 @@ import (
 //	("e", until, msg id) = the same: the ids in the order in which they are over
 //	("u", unique key)    = (priority, count, random)
 //
-// with until in microseconds since 1970, and priority 0 in a FIFO queue. The numbers are the id of
-// the item.
+// with until in microseconds since 1970, and the id of the item, with priority 0 in a FIFO queue.
 //
 // A push reads the keys of its own ids with conflict, so of concurrent pushes with the same one
 // only one commits, through whichever bridges they come, and others do not conflict. It decides by
 // until, never by whether something has been removed.
 //
-// # Message ids
+// Message ids that are over are removed by later pushes with ids, a few at a time, by Sweep, and by
+// Retire. They are not in the time index, because nothing changes then that a pop could see. Each
+// entry has the value of its key, and the key is removed if it still has that value, which takes no
+// read and no conflict. A later push of the same id has a later until.
 //
-// What is over is removed by later pushes with ids, a few at a time, by Sweep, and by Retire. It is
-// not in the time index, because nothing changes at that time that a pop could see. Each entry has
-// the value of its key, so that removing both takes no read of the key and no conflict: the key is
-// removed if it still has that value. A later push of the same id has a later until.
+// The ledger writes the unique key with its item, and when the item leaves the queue removes it, if
+// it still names that item, without a read. So records of held items contain it, and so do the
+// entries of items that expire. Programs that pop with the bare recipe leave keys behind, so a key
+// without an item means nothing. A popped item that nobody received gets its key back, unless
+// another item has it by then.
 //
-// # Unique keys
-//
-// The ledger writes the key with its item, and removes it when the item leaves the queue. It
-// removes it without a read, if it still names that item. Records of held items contain their key,
-// because an acknowledgement does not read the item, and so do the entries of items that expire.
-// Programs that pop with the bare recipe leave keys behind, so a key without an item means nothing.
-//
-// An item that moves to another priority, with another id, takes its unique key and its message id
-// along.
-//
-// A popped item that nobody received gets its key back, unless another item has it by then.
+// An item that moves to another priority, with another id, takes both along.
 
 const (
 	KindMsgID    = "d"

@@ -8,20 +8,19 @@ import (
 )
 
 // An item may expire: Message.Expires, in its ("m") keys, says when. While it is in ("i"), it has
-// an entry in the time index,
+// an entry in the time index, written and removed together with its key in ("i"):
 //
 //	("t", expires) + ("x", priority, count, random) = unique key
 //
-// written and removed together with its key in ("i"). Whoever finds the entry due removes the item,
-// and frees its unique key, if it has one, without reading the ("m") keys. While it is held, its
-// record says when it expires; a delayed item falls due then, at the latest. A leased one expires
-// when its lease ends: whoever holds it may still acknowledge it. Staged pops, which need not know
-// what they move, leave the entry where it is, and write it again if the item comes back: see
-// state.Ledger.ReturnStaged.
+// Whoever finds the entry due removes the item, and frees its unique key, without reading the ("m")
+// keys. While it is held, its record says when it expires; a delayed item falls due then, at the
+// latest. A leased one expires when its lease ends: whoever holds it may still acknowledge it.
+// Staged pops, which need not know what they move, leave the entry where it is, and write it again
+// if the item comes back: see state.Ledger.ReturnStaged.
 //
 // A pop or lease that meets an expired item all the same, because its transaction had no room for
-// all that was due, removes it as well, and goes on to the next, as far as a transaction has room:
-// see state.Stepped and state.ExpiredSize. A peek steps over it.
+// all that was due, removes it and goes on, as far as there is room: see state.Stepped. A peek
+// steps over it.
 
 // Bounds of the time after which an item expires.
 const (

@@ -14,10 +14,8 @@ import (
 //
 //	("h", priority, count, random) = record, then the value as it was stored
 //
-// and returns to its old key. While it is held, its ("m") keys stay, and the counter
-// ("n", "leased") or ("n", "delayed") counts it. It falls due: see due.go.
-//
-// An item that is back in ("i") keeps its history in
+// and returns to its old key. Its ("m") keys stay, and the counter ("n", "leased") or ("n",
+// "delayed") counts it. It falls due: see due.go. Once back in ("i"), it keeps its history in
 //
 //	("a", priority, count, random) = (deliveries, fence, wait), with (..., reason)
 //	                                 or (..., reason, expires, unique key)
@@ -29,11 +27,11 @@ import (
 //
 // # Why a late acknowledgement never touches a later delivery
 //
-// Each lease of an item has a higher fence than all before it, and a token holds the
-// fence of its lease. Deliveries cannot serve for that, because some are not counted. An
-// operation with a token reads the key of the held item and, unless that is there, the two of
-// the item in the queue. So it conflicts with whoever moves the item, and does nothing unless
-// the item is there with the fence of the token, and was leased.
+// Each lease of an item has a higher fence than all before it, and a token holds the fence of its
+// lease. Deliveries cannot serve for that, because some are not counted. An operation with a token
+// reads the key of the held item and, unless that is there, the two of the item in the queue. So it
+// conflicts with whoever moves the item, and does nothing unless the item is there with the fence
+// of the token, and was leased.
 
 // Record is an item that is held, or one in ("i") of which only its own keys were read.
 type Record struct {

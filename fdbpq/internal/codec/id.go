@@ -76,8 +76,7 @@ const (
 	uniqueAt   = 11
 )
 
-// Pushes of this package have times from FirstTime to before LastTime: the years 2020 to
-// 2200.
+// Pushes of this package have times from FirstTime to before LastTime: the years 2020 to 2200.
 const (
 	FirstTime = 1577836800_000000
 	LastTime  = 7258118400_000000

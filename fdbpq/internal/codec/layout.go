@@ -70,9 +70,8 @@ type Layout struct {
 	Fifo   bool
 	Format ValueFormat
 
-	// ListedSince is when the newest durable batch began that saw the queue in the
-	// list, or put it there; nil if none has. list.go says for how long pushes may rely
-	// on it.
+	// ListedSince is when the newest durable batch began that saw the queue in the list, or put it
+	// there; nil if none has. list.go says for how long pushes may rely on it.
 	ListedSince atomic.Pointer[time.Time]
 }
 
@@ -86,9 +85,9 @@ func (l *Layout) Key(kind string, room int) []byte {
 	return tuple.AppendString(append(key, l.Prefix...), kind)
 }
 
-// Within returns the range of all tuples that extend prefix. It owns prefix from then
-// on, including the spare capacity behind it, which has room for both ends if prefix is from
-// KindRange or priorityKey.
+// Within returns the range of all tuples that extend prefix. It owns prefix from then on, and the
+// spare capacity behind it, which has room for both ends if prefix is from KindRange or
+// priorityKey.
 func Within(prefix []byte) kv.Range {
 	n := len(prefix) + 1
 	both := append(append(prefix, 0x00), prefix...)
@@ -165,9 +164,7 @@ func (l *Layout) ClearBesideSettings(tx kv.Transaction) {
 	tx.ClearRange(kv.Range{Begin: settings.End, End: all.End})
 }
 
-func Clear(l *Layout, tx kv.Transaction) {
-	tx.ClearRange(Within([]byte(l.Prefix)))
-}
+func Clear(l *Layout, tx kv.Transaction) { tx.ClearRange(Within([]byte(l.Prefix))) }
 
 // Before returns the range of key and of all keys that come before it from that end.
 func (l *Layout) Before(key []byte, end End) kv.Range {
@@ -192,7 +189,8 @@ func (l *Layout) PurgeRange(s ItemState) kv.Range {
 	}
 }
 
-// A queue with Settings.MaxBytes, and only such a queue, counts the bytes of its items:
+// A queue with Settings.MaxBytes, and only such a queue, counts the bytes of its items, until they
+// are gone, also while a staged pop has yet to collect them:
 //
 //	("b")            = int64         counter: Message.Size of all items
 //	("b", "counted") = byte, bytes   which items count
@@ -204,8 +202,6 @@ func (l *Layout) PurgeRange(s ItemState) kv.Range {
 // are more, pushes first count the rest, a transaction at a time. Meanwhile, whoever adds or
 // removes an item that counts keeps the counter right, and conflicts with those transactions, and
 // they with it. Resetting MaxBytes removes both keys.
-//
-// An item counts until it is gone: also while a staged pop has yet to collect it.
 
 const kindBytes = "b"
 
@@ -232,9 +228,8 @@ const (
 )
 
 // Subspace is the keys that begin with one prefix: a subspace.Subspace or
-// directory.DirectorySubspace of FoundationDB's Go binding, or a tuple.Subspace of this
-// project. (A directory partition cannot hold keys, and its Bytes panics. Create a directory
-// inside.)
+// directory.DirectorySubspace of FoundationDB's Go binding, or a tuple.Subspace of this project.
+// (The Bytes of a directory partition panics: it cannot hold keys. Create a directory inside.)
 type Subspace interface {
 	// Bytes returns the prefix.
 	Bytes() []byte
@@ -277,9 +272,8 @@ func (l *Layout) ListKey() []byte {
 	return append(append(make([]byte, 0, len(l.List.Prefix)+len(name)), l.List.Prefix...), name...)
 }
 
-// RecentlyListed reports whether a push may rely on the queue being in the list. It
-// compares both the monotonic and the wall clock, because either may have been stopped or
-// set meanwhile.
+// RecentlyListed reports whether a push may rely on the queue being in the list. It compares both
+// the monotonic and the wall clock, because either may have been stopped or set meanwhile.
 func (l *Layout) RecentlyListed(now time.Time) bool {
 	seen := l.ListedSince.Load()
 	if seen == nil {

@@ -51,9 +51,12 @@ func (l *Layout) NeedsMeta(m *Message) bool {
 	return len(m.Headers) > 0 || m.hasProperties() || len(m.Value) > ChunkOf(l.Format)
 }
 
-// The values of the ("m") keys, put together, are a varint, a tuple of that length, and the
-// rest of the item's value. The tuple is (1, (name, value, value...), ...), or (2, dead letter,
-// (name, value, value...), ...), or (3, (property, its value, ...), (name, value, value...), ...).
+// The values of the ("m") keys, put together, are a varint, a tuple of that length, and the rest of
+// the item's value. The tuple is one of
+//
+//	(1, (name, value, value...), ...)
+//	(2, dead letter, (name, value, value...), ...)
+//	(3, (property, its value, ...), (name, value, value...), ...)
 const (
 	metaVersion      = 1
 	metaVersionDead  = 2
@@ -97,28 +100,26 @@ func (m *Message) properties() (list tuple.Tuple) {
 // decodeProperties sets the properties, and reports whether it knows all of them.
 func (m *Message) decodeProperties(from any) bool {
 	list, ok := from.(tuple.Tuple)
-	for ok && len(list) > 1 {
-		var key []byte
+	for ; ok && len(list) > 1; list = list[2:] {
+		var text []byte
+		var micros int64
+		var err error
 		switch list[0] {
 		case propMsgID:
-			ok = element(list[1], &key)
-			m.MsgID = string(key)
+			ok = element(list[1], &text)
+			m.MsgID = string(text)
 		case propUnique:
-			ok = element(list[1], &key)
-			m.Unique = string(key)
+			ok = element(list[1], &text)
+			m.Unique = string(text)
 		case propExpires:
-			var micros int64
 			ok = element(list[1], &micros)
 			m.Expires = time.UnixMicro(micros).UTC()
 		case propDead:
-			var err error
 			m.DeadLetter, err = parseDeadLetter(list[1])
 			ok = err == nil
 		default:
-			ok = false
+			return false
 		}
-
-		list = list[2:]
 	}
 	return ok && len(list) == 0
 }
@@ -197,16 +198,16 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 	return m, blob[used+int(n):], nil
 }
 
-func decodeHeader(element any) (name string, values []string, ok bool) {
-	header, ok := element.(tuple.Tuple)
+func decodeHeader(from any) (name string, values []string, ok bool) {
+	header, ok := from.(tuple.Tuple)
 	if !ok || len(header) == 0 {
 		return "", nil, false
 	}
 
 	texts := make([]string, len(header))
-	for i, part := range header {
-		text, ok := part.([]byte)
-		if !ok {
+	for i := range header {
+		var text []byte
+		if !element(header[i], &text) {
 			return "", nil, false
 		}
 		texts[i] = string(text)

@@ -20,30 +20,26 @@ import (
 //	("f", 2, request)     = (deadline, n)      claim: the owner's n'th attempt to take
 //	                                           an item has committed
 //
-// request is 20 random bytes that begin with a time, as those of items, so that the oldest
-// come first. deadline is in microseconds since 1970. Answers and claims fall due then, and
-// have entries in the time index, except those left by versions of this package without the
-// index: see due.Adopt.
+// request is 20 random bytes that begin with a time, as those of items, so that the oldest come
+// first. deadline is in microseconds since 1970. Answers and claims fall due then, and have entries
+// in the time index, except those of versions without the index: see due.Adopt.
 //
 // # Why no item is lost or taken twice
 //
-// The owner of a request makes four kinds of attempts: to take an item (at once, while
-// serving, or from the answer), to register, to learn that the queue is empty, to withdraw.
-// Each of them reads and writes the key of the answer, or acts as if it did. So attempts of
-// one request conflict: among those of unknown outcome, no earlier one can commit once a
-// later one has. The item is taken if and only if the claim is there, and the claim says by
-// which attempt, so a pop that finds its claim knows its item.
+// The owner of a request makes four kinds of attempts: to take an item (at once, while serving, or
+// from the answer), to register, to learn that the queue is empty, to withdraw. Each of them reads
+// and writes the key of the answer, or acts as if it did. So attempts of one request conflict:
+// among those of unknown outcome, no earlier one can commit once a later one has. The item is taken
+// if and only if the claim is there, and the claim says by which attempt, so a pop that finds its
+// claim knows its item.
 //
-// A request keeps the place where its owner first tried to register it, so it is in line at
-// most once: an earlier attempt that did commit has left the very key that the next one
-// reads.
+// A request keeps the place where its owner first tried to register it, so it is in line at most
+// once: an earlier attempt that did commit has left the very key that the next one reads.
 //
-// Whoever serves the line reads and removes the requests it answers and their items, so
-// each request gets one answer and each item goes to one request. It conflicts with the
-// withdrawal, and with another serving, of the same requests.
-//
-// Whoever returns an uncollected item reads and removes the answer, and so conflicts with
-// whoever collects it.
+// Whoever serves the line reads and removes the requests it answers and their items, so each
+// request gets one answer and each item goes to one request. It conflicts with the withdrawal, and
+// with another serving, of the same requests. Whoever returns an uncollected item reads and removes
+// the answer, and so conflicts with whoever collects it.
 const (
 	PartAnswer = iota
 	PartValue

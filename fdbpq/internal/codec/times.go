@@ -30,8 +30,7 @@ const (
 // Micros is t as it is stored.
 func Micros(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
 
-// CheckLease returns an error if the duration cannot be the length of a lease. 0 means the
-// default.
+// CheckLease returns an error if the duration cannot be the length of a lease. 0 means the default.
 func CheckLease(d time.Duration) error {
 	if err := settings.CheckBounds(d, MinLease, MaxLease); err != nil {
 		return fmt.Errorf("%w: a lease of %w", ErrOp, err)

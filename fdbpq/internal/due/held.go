@@ -106,8 +106,8 @@ func (d *dueHeld) beginRead() {
 	}
 }
 
-// finishRead waits for the item, if its record says that it is due, and starts to read what it takes to
-// bury it, if it has to be. The error is one of the store.
+// finishRead waits for the item, if its record says that it is due, and starts to read what it
+// takes to bury it, if it has to be. The error is one of the store.
 func (d *dueHeld) finishRead() error {
 	g := d.due.Ledger
 	if d.ready {

@@ -83,7 +83,8 @@ const (
 	// expiredPage is the most items that a page has while a walk steps over those that have
 	// expired.
 	expiredPage = 1024
-	// expiredSingly is the most of these whose ("m") keys are read one by one: each may have two of 90 KB.
+	// expiredSingly is the most of these whose ("m") keys are read one by one: each may have two of
+	// 90 KB.
 	expiredSingly = 64
 )
 

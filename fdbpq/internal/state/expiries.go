@@ -26,8 +26,8 @@ type Expiries struct {
 	absent  []bool              // by item: the range has shown that it is not there
 }
 
-// RemoveExpired removes the items of some queues with all that belongs to them. An entry of the time
-// index whose item is not there goes alone. The error is one of the store.
+// RemoveExpired removes the items of some queues with all that belongs to them. An entry of the
+// time index whose item is not there goes alone. The error is one of the store.
 func RemoveExpired(queues ...*Expiries) error {
 	for _, e := range queues {
 		e.begin(len(queues))

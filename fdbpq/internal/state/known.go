@@ -24,8 +24,8 @@ const (
 	maxKnownLeased = 4 << 20
 )
 
-// BeginTransaction is called at the beginning of each transaction. Unless that follows on the last one, whose
-// writes are in the store then, all is forgotten.
+// BeginTransaction is called at the beginning of each transaction. Unless that follows on the last
+// one, whose writes are in the store then, all is forgotten.
 func (k *Known) BeginTransaction(tx kv.Transaction) {
 	if k == nil {
 		return

@@ -39,8 +39,7 @@ func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 	return codec.EncodeValue(g.L.Format, m.Value[:first])
 }
 
-// Detach removes an item from the queue and leaves its ("m") keys. The caller keeps its
-// value.
+// Detach removes an item from the queue and leaves its ("m") keys. The caller keeps its value.
 func (g *Ledger) Detach(s *Stored) {
 	g.Tx.Clear(s.Pair.Key)
 	g.countReady(&s.Item.ID, -1)

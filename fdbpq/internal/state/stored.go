@@ -163,7 +163,8 @@ func (s *Stored) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) err
 	return cmp.Or(err, s.Err)
 }
 
-// Present returns what whole does, for an item that BeginItem reads, given the value in its own key, as stored.
+// Present returns what whole does, for an item that BeginItem reads, given the value in its own
+// key, as stored.
 func (s *Stored) Present(r kv.Reader, l *codec.Layout, value []byte, returned *ItemRoom) (codec.Item, error) {
 	s.setOwn(l, value)
 	return s.whole(r, l, returned)

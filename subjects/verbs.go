@@ -83,33 +83,34 @@ const batchEnd = ".batch"
 
 // verbTable is every request there is, in the order in which they are listed.
 var verbTable = withBoth([]verbRow{
-	{verb: Push, name: "push", endpoint: "push", priority: true},
-	{verb: PushBatch, name: "push" + batchEnd, endpoint: "push-batch"},
-	{verb: PopMin, name: "pop.min", endpoint: "pop-min"},
-	{verb: PopMax, name: "pop.max", endpoint: "pop-max"},
-	{verb: PeekMin, name: "peek.min", endpoint: "peek-min"},
-	{verb: PeekMax, name: "peek.max", endpoint: "peek-max"},
-	{verb: Len, name: "len", endpoint: "len", both: true},
-	{verb: AckLease, name: ackName, endpoint: "ack", token: true, both: true},
-	{verb: Config, name: "config", endpoint: "config", both: true},
-	{verb: Info, name: "info", endpoint: "info", both: true},
-	{verb: Get, name: "get", endpoint: "get", both: true},
-	{verb: Remove, name: "remove", endpoint: "remove", both: true},
-	{verb: Rank, name: "rank", endpoint: "rank", both: true},
-	{verb: Move, name: "move", endpoint: "move"},
-	{verb: Purge, name: "purge", endpoint: "purge", both: true},
-	{verb: Redrive, name: "redrive", endpoint: "redrive", both: true},
-	{verb: List, name: listName, endpoint: "list", queueless: true, both: true},
-	{kind: FIFO, verb: Enqueue, name: "enqueue", endpoint: "enqueue"},
-	{kind: FIFO, verb: EnqueueBatch, name: "enqueue" + batchEnd, endpoint: "enqueue-batch"},
-	{kind: FIFO, verb: Dequeue, name: "dequeue", endpoint: "dequeue"},
-	{kind: FIFO, verb: Peek, name: "peek", endpoint: "peek"},
+	{verb: Push, name: "push", priority: true},
+	{verb: PushBatch, name: "push" + batchEnd},
+	{verb: PopMin, name: "pop.min"},
+	{verb: PopMax, name: "pop.max"},
+	{verb: PeekMin, name: "peek.min"},
+	{verb: PeekMax, name: "peek.max"},
+	{verb: Len, name: "len", both: true},
+	{verb: AckLease, name: ackName, token: true, both: true},
+	{verb: Config, name: "config", both: true},
+	{verb: Info, name: "info", both: true},
+	{verb: Get, name: "get", both: true},
+	{verb: Remove, name: "remove", both: true},
+	{verb: Rank, name: "rank", both: true},
+	{verb: Move, name: "move"},
+	{verb: Purge, name: "purge", both: true},
+	{verb: Redrive, name: "redrive", both: true},
+	{verb: List, name: listName, queueless: true, both: true},
+	{kind: FIFO, verb: Enqueue, name: "enqueue"},
+	{kind: FIFO, verb: EnqueueBatch, name: "enqueue" + batchEnd},
+	{kind: FIFO, verb: Dequeue, name: "dequeue"},
+	{kind: FIFO, verb: Peek, name: "peek"},
 })
 
-// withBoth appends the rows that FIFO queues have as well.
+// withBoth names the endpoints of rows, and appends the rows that FIFO queues have as well.
 func withBoth(rows []verbRow) []verbRow {
-	for _, row := range rows {
-		if row.both {
+	for i := range rows {
+		rows[i].endpoint = strings.ReplaceAll(rows[i].name, ".", "-")
+		if row := rows[i]; row.both {
 			row.kind, row.endpoint = FIFO, "fifo-"+row.endpoint
 			rows = append(rows, row)
 		}

@@ -48,7 +48,7 @@ func DecodeValue(f ValueFormat, stored []byte) []byte {
 
 // NeedsMeta reports whether the message needs ("m") keys.
 func (l *Layout) NeedsMeta(m *Message) bool {
-	return len(m.Headers) > 0 || m.hasProperties() || len(m.Value) > ChunkOf(l.Format)
+	return len(m.Headers) > 0 || m.DeadLetter != nil || m.needsList() || len(m.Value) > ChunkOf(l.Format)
 }
 
 // The values of the ("m") keys, put together, are a varint, a tuple of that length, and the rest of
@@ -71,9 +71,6 @@ const (
 	propExpires = "expires" // in microseconds since 1970
 	propDead    = "dead"
 )
-
-// hasProperties reports whether the message has more than headers and a value.
-func (m *Message) hasProperties() bool { return m.DeadLetter != nil || m.needsList() }
 
 // needsList reports whether the message has properties that only version 3 has.
 func (m *Message) needsList() bool {

@@ -65,30 +65,27 @@ func (g *Ledger) countRemoved(h *codec.Record) {
 
 // BeginSize starts to read what it takes to know the size of an item, if the queue counts bytes.
 func (g *Ledger) BeginSize(id *codec.ID) {
-	if !codec.HasMeta(id) || !g.CountsBytes() {
+	if !codec.HasMeta(id) || !g.CountsBytes() || g.bytes.sizes[*id].first != nil {
 		return
 	}
-	if g.bytes.sizes == nil {
-		g.bytes.sizes = map[codec.ID]sizeRead{}
-	}
-	if _, begun := g.bytes.sizes[*id]; !begun {
-		r, metas := g.Tx.Snapshot(), g.L.MetaRange(id)
-		g.bytes.sizes[*id] = sizeRead{
-			r.GetRange(metas, kv.RangeOptions{Limit: 1}), r.GetRange(metas, kv.RangeOptions{Limit: 1, Reverse: true}),
-		}
-	}
+	r, metas := g.Tx.Snapshot(), g.L.MetaRange(id)
+	g.noteSize(id, sizeRead{
+		r.GetRange(metas, kv.RangeOptions{Limit: 1}), r.GetRange(metas, kv.RangeOptions{Limit: 1, Reverse: true}),
+	})
 }
 
 // knowSize is BeginSize for an item whose ("m") keys were read.
 func (g *Ledger) knowSize(id *codec.ID, metas []kv.KeyValue) {
-	if !codec.HasMeta(id) || !g.CountsBytes() {
-		return
+	if n := len(metas); codec.HasMeta(id) && g.CountsBytes() {
+		g.noteSize(id, sizeRead{kv.Ready(metas[:min(n, 1)], nil), kv.Ready(metas[max(n-1, 0):], nil)})
 	}
+}
+
+func (g *Ledger) noteSize(id *codec.ID, read sizeRead) {
 	if g.bytes.sizes == nil {
 		g.bytes.sizes = map[codec.ID]sizeRead{}
 	}
-	n := len(metas)
-	g.bytes.sizes[*id] = sizeRead{kv.Ready(metas[:min(n, 1)], nil), kv.Ready(metas[max(n-1, 0):], nil)}
+	g.bytes.sizes[*id] = read
 }
 
 // SizeOf returns the size of an item, which must still have its ("m") keys unless its message is

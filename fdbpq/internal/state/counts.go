@@ -1,8 +1,6 @@
 package state
 
 import (
-	"maps"
-
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -46,33 +44,3 @@ func ReadNextCount(l *codec.Layout, snapshot kv.Reader, priority int64) kv.Futur
 
 // CountsByQueue holds a count for each priority of each queue, by the queue's prefix.
 type CountsByQueue map[string]map[int64]int64
-
-// knownCounts is what a Batcher knows of the next counts, so that its pushes need not read the last
-// items of their priorities, twice each. Counts that are too high do no harm: the order stays the
-// same. So nothing has to be forgotten when items are taken.
-type knownCounts struct {
-	counts CountsByQueue
-	size   int // at least the number of counts
-}
-
-// maxKnownCounts bounds knownCounts: some use each priority once.
-const maxKnownCounts = 4096
-
-// learn takes the counts after the pushes of a transaction.
-func (k *knownCounts) learn(after CountsByQueue) {
-	if k.size > maxKnownCounts {
-		*k = knownCounts{}
-	}
-	if k.counts == nil {
-		k.counts = CountsByQueue{}
-	}
-
-	for queue, next := range after {
-		k.size += len(next)
-		if known := k.counts[queue]; known != nil {
-			maps.Copy(known, next)
-		} else {
-			k.counts[queue] = next
-		}
-	}
-}

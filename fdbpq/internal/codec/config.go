@@ -27,14 +27,6 @@ import (
 // a caller's own transaction get ErrNoRoom until it is counted.
 type Settings = settings.Settings
 
-// Values of settings.
-const (
-	DiscardNew             = settings.DiscardNew
-	DiscardOld             = settings.DiscardOld
-	DefaultDuplicateWindow = settings.DefaultDuplicateWindow
-	NoDuplicateWindow      = settings.NoDuplicateWindow
-)
-
 // StoredSettings are the settings of a queue as its key has them.
 type StoredSettings struct {
 	Settings

@@ -3,8 +3,6 @@ package codec
 import (
 	"math"
 	"time"
-
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // An item may expire: Message.Expires, in its ("m") keys, says when. While it is in ("i"), it has
@@ -21,12 +19,6 @@ import (
 // A pop or lease that meets an expired item all the same, because its transaction had no room for
 // all that was due, removes it and goes on, as far as there is room: see state.Stepped. A peek
 // steps over it.
-
-// Bounds of the time after which an item expires.
-const (
-	MinTTL = settings.MinTTL
-	MaxTTL = MaxDelay
-)
 
 // Never as Op.TTL is no expiry, whatever Settings.TTL says.
 const Never = time.Duration(math.MinInt64)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -219,7 +220,7 @@ func ParseHistory(id *ID, data []byte) (h History, err error) {
 
 // isWait reports whether a lease may last that many microseconds. Other versions may have
 // another MaxLease.
-func isWait(micros int64) bool { return micros > 0 && micros <= MaxDelay.Microseconds() }
+func isWait(micros int64) bool { return micros > 0 && micros <= settings.MaxDelay.Microseconds() }
 
 // NoteReason keeps the reason of a negative acknowledgement, if it has given one, unless the value
 // of another program leaves no room for it.
@@ -242,7 +243,7 @@ func NewDelayed(id *ID, m *Message, until time.Time, value []byte) *Record {
 	// Versions of this package without delayed pushes need a wait.
 	return &Record{
 		ID: *id, State: Delayed, Due: until, Value: value,
-		History: History{Fence: firstFence, Wait: DefaultLease, Lasting: LastingOf(m)},
+		History: History{Fence: firstFence, Wait: settings.DefaultLease, Lasting: LastingOf(m)},
 	}
 }
 

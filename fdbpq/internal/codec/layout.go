@@ -135,14 +135,6 @@ func (l *Layout) TotalKey() []byte { return l.Key(KindCounter, 0) }
 
 func (l *Layout) CounterKey(priority int64) []byte { return l.priorityKey(KindCounter, priority) }
 
-// FirstCount is the count of the first item in an empty queue, as in the recipes.
-func (l *Layout) FirstCount() int64 {
-	if l.Fifo {
-		return 1
-	}
-	return 0
-}
-
 // ParseItem returns the id in an item's key.
 func (l *Layout) ParseItem(key []byte) (id ID, err error) {
 	d := decoder{rest: l.Place(key)}

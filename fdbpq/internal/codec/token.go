@@ -33,13 +33,6 @@ func (t Token) String() string {
 	return base64.RawURLEncoding.EncodeToString(packed)
 }
 
-// Possible reports whether a lease in the queue can have the token. Programs may make up
-// others: with the fence 0 of an item that was never leased, or, since the keys of a FIFO
-// queue have no priority, with another id for the same item.
-func Possible(t *Token, l *Layout) bool {
-	return t.Fence > 0 && (!l.Fifo || t.ID.Priority == 0)
-}
-
 // ParseToken reads a token as String writes it. Errors wrap ErrToken.
 func ParseToken(text string) (Token, error) {
 	malformed := func() (Token, error) {

@@ -20,7 +20,10 @@ func ReadNextCount(l *codec.Layout, snapshot kv.Reader, priority int64) kv.Futur
 		snapshot.GetRange(l.PriorityRange(priority), last), snapshot.GetRange(l.HeldRange(priority), last),
 	}
 	return later[int64](func() (int64, error) {
-		count, empty := l.FirstCount(), true
+		count, empty := int64(0), true
+		if l.Fifo { // the recipe of FIFO queues counts from 1
+			count = 1
+		}
 		for _, read := range reads {
 			pairs, err := read.Get()
 			if err != nil {

@@ -69,9 +69,11 @@ func (k *Lookup) Shrink(l *codec.Layout, id *codec.ID) error {
 	return err
 }
 
-// Find returns the item if the token still holds, nil otherwise.
+// Find returns the item if the token still holds, nil otherwise. Programs may make up tokens: with
+// the fence 0 of an item that was never leased or, since the keys of a FIFO queue have no priority,
+// with another id for the same item.
 func (k *Lookup) Find(l *codec.Layout, token *codec.Token) (*codec.Record, error) {
-	if !codec.Possible(token, l) {
+	if token.Fence <= 0 || l.Fifo && token.ID.Priority != 0 {
 		return nil, nil
 	}
 	h, err := k.Anywhere(&token.ID)

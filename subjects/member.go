@@ -107,9 +107,13 @@ func (m *member) json() []byte {
 	case *time.Time:
 		return textJSON(to.UTC().Format(TimeLayout))
 	case *[]string:
-		return arrayJSON(*to, func(text string) string { return text })
+		return textsJSON(*to)
 	default:
-		return arrayJSON(*to.(*[]time.Duration), durationText)
+		var texts []string
+		for _, d := range *to.(*[]time.Duration) {
+			texts = append(texts, durationText(d))
+		}
+		return textsJSON(texts)
 	}
 }
 
@@ -266,14 +270,14 @@ func textJSON(text string) []byte {
 // durationText is ASCII.
 func durationText(d time.Duration) string { return strings.Replace(d.String(), "µ", "u", 1) }
 
-// arrayJSON returns an array of the texts of the elements.
-func arrayJSON[E any](list []E, text func(E) string) []byte {
+// textsJSON returns an array.
+func textsJSON(list []string) []byte {
 	b := []byte{'['}
-	for i, element := range list {
+	for i, text := range list {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, textJSON(text(element))...)
+		b = append(b, textJSON(text)...)
 	}
 	return append(b, ']')
 }

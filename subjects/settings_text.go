@@ -35,7 +35,7 @@ func valueOf(row *settings.Setting, text string) json.RawMessage {
 
 	switch row.Field(&Settings{}).(type) {
 	case *[]time.Duration:
-		return arrayJSON(strings.Split(text, ","), func(text string) string { return text })
+		return textsJSON(strings.Split(text, ","))
 	case *int64:
 		if isNumber(text) && json.Valid([]byte(text)) {
 			return json.RawMessage(text)

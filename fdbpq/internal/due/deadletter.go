@@ -86,10 +86,7 @@ func (to *DeadQueue) Limits() (*codec.Settings, error) { return to.ledger.Limits
 // lists the queue.
 func (to *DeadQueue) Push(priority int64, m *codec.Message, at time.Time) {
 	g := &to.ledger
-	if g.L.List != nil {
-		state.AddToList(g.L, g.Tx, g.Now)
-	}
-
+	g.AddToList()
 	id := codec.NewID(priority, to.next[priority], at, codec.UniqueBytes(1), g.L.NeedsMeta(m))
 	to.next[priority] = codec.Following(to.next[priority])
 	g.Add(&id, m)

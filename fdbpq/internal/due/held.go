@@ -185,8 +185,7 @@ func (d *dueHeld) takeRoom(room *Room, first bool) (takes bool, err error) {
 		return false, d.noteUnreadable(err)
 	}
 	size := d.burial.Size() + d.size
-	switch {
-	case d.burial.Large && !alone, size > room.Bytes && !(alone && room.Fits(size)):
+	if d.burial.Large && !alone || size > room.Bytes && !(alone && room.Fits(size)) {
 		d.due.More = true
 		if !d.burial.Large { // nor do those that come after it overtake it
 			room.Bytes = 0
@@ -200,19 +199,17 @@ func (d *dueHeld) takeRoom(room *Room, first bool) (takes bool, err error) {
 // settle moves an item that is due. The error is one of the store.
 func (d *dueHeld) settle() error {
 	g, h := d.due.Ledger, d.h
+	g.Unhold(h)
 	switch {
 	case h.Expired(g.Now):
-		g.Unhold(h)
 		g.DeleteExpired(h)
 		return nil
 	case d.burial != nil:
-		g.Unhold(h)
 		g.Delete(h)
 		d.due.Dead.Bury(d.burial, h, codec.ReasonMaxDeliver)
 		return nil
 	}
 
-	g.Unhold(h)
 	if h.State == codec.Leased {
 		settings, err := g.Settings()
 		if err != nil {

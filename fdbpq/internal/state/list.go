@@ -1,22 +1,17 @@
 package state
 
 import (
-	"time"
-
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// AddToList lists the queue, without a mark.
-func AddToList(l *codec.Layout, tx kv.Transaction, now time.Time) {
-	tx.Set(l.ListKey(), tuple.Tuple{now.UnixMicro()}.Pack())
-}
-
-// AddToList lists the queue of the ledger, without a mark.
+// AddToList lists the queue, without a mark, if it is in a Keyspace.
 func (g *Ledger) AddToList() {
-	AddToList(g.L, g.Tx, g.Now)
-	g.wrote = true
+	if g.L.List != nil {
+		g.Tx.Set(g.L.ListKey(), tuple.AppendInt(nil, g.Now.UnixMicro()))
+		g.wrote = true
+	}
 }
 
 // ListNames starts to read up to limit names after the given one.

@@ -43,17 +43,13 @@ func (g *Ledger) Restore(item *codec.Item) error {
 		}
 	}
 
-	if g.L.List != nil {
-		AddToList(g.L, g.Tx, g.Now)
-	}
-
+	g.AddToList()
 	k := codec.KeptOf(item)
 	if k != nil && !codec.Ours(&item.ID) {
 		g.Attach(&item.ID, k.Value)
 	} else {
 		g.Add(&item.ID, &item.Message)
 	}
-
 	if k != nil && k.Past != nil {
 		g.SetHistory(&item.ID, k.Past)
 	}

@@ -1,8 +1,7 @@
 package fdbpq
 
-import (
-	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-)
+import "time"
 
-// ListedLife is how long pushes rely on an earlier batch that saw their queue listed.
-const ListedLife = codec.ListedLife
+// ListedLife is how long pushes rely on an earlier batch that saw their queue listed: see
+// internal/codec/list.go.
+const ListedLife = time.Minute

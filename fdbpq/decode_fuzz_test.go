@@ -38,15 +38,15 @@ func FuzzDecodeMeta(f *testing.F) {
 	f.Add([]byte{}, uint16(0))
 	f.Add(append(codec.EncodeMeta(&Message{}), "rest of a long value"...), uint16(3))
 	f.Add(codec.EncodeMeta(&Message{Headers: map[string][]string{"Trace": {"a", "b"}, "": {}, "\x00": {"\x00\xff", ""}}}), uint16(1))
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, uint16(2))                             // a length of 2^64-1
-	f.Add(append([]byte{6}, tuple.Tuple{int64(codec.MetaVersion), "text", int64(1)}.Pack()...), uint16(9))           // no headers
-	f.Add(append([]byte{6}, tuple.Tuple{int64(codec.MetaVersion), tuple.Tuple{nil}}.Pack()...), uint16(1000))        // no name
-	f.Add(append([]byte{9}, tuple.Tuple{int64(codec.MetaVersionDead + 1), tuple.Tuple{}}.Pack()...), uint16(0xffff)) // from the future
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, uint16(2))      // a length of 2^64-1
+	f.Add(append([]byte{6}, tuple.Tuple{int64(1), "text", int64(1)}.Pack()...), uint16(9))    // no headers
+	f.Add(append([]byte{6}, tuple.Tuple{int64(1), tuple.Tuple{nil}}.Pack()...), uint16(1000)) // no name
+	f.Add(append([]byte{9}, tuple.Tuple{int64(3), tuple.Tuple{}}.Pack()...), uint16(0xffff))  // from the future
 	dead := Message{DeadLetter: &DeadLetter{Queue: "jobs", Reason: "no", At: time.UnixMicro(5), Deliveries: 3, Error: "late"}}
 	f.Add(codec.EncodeMeta(&dead), uint16(5))
 	dead.Headers = map[string][]string{"A": {"b"}}
 	f.Add(append(codec.EncodeMeta(&dead), "rest"...), uint16(5))
-	f.Add(append([]byte{6}, tuple.Tuple{int64(codec.MetaVersionDead), tuple.Tuple{}}.Pack()...), uint16(0))
+	f.Add(append([]byte{6}, tuple.Tuple{int64(2), tuple.Tuple{}}.Pack()...), uint16(0))
 	f.Fuzz(func(t *testing.T, blob []byte, chunk uint16) {
 		m, rest, err := codec.DecodeMeta(cut(blob, int(chunk)))
 		if refused(t, err) {
@@ -177,7 +177,7 @@ func FuzzStaged(f *testing.F) {
 func FuzzHeld(f *testing.F) {
 	now := time.UnixMicro(1_790_000_000_000_000)
 	id := codec.NewID(-3, 9, now, make([]byte, codec.UniqueSize), true)
-	h := codec.Held{ID: id, State: codec.Leased, Due: now, End: Back, Value: []byte("value"), History: codec.History{Deliveries: 2, Fence: 3, Wait: time.Second}}
+	h := codec.Record{ID: id, State: codec.Leased, Due: now, End: Back, Value: []byte("value"), History: codec.History{Deliveries: 2, Fence: 3, Wait: time.Second}}
 	f.Add(h.Encode())
 	h.State = codec.Delayed
 	f.Add(h.Encode())
@@ -194,12 +194,12 @@ func FuzzHeld(f *testing.F) {
 		}
 	}
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}) // a length of 2^64-1
-	record := tuple.Tuple{int64(codec.HeldVersion), int64(0), int64(1), int64(1), now.UnixMicro(), int64(1e6), int64(256)}.Pack()
+	record := tuple.Tuple{int64(1), int64(0), int64(1), int64(1), now.UnixMicro(), int64(1e6), int64(256)}.Pack()
 	f.Add(append([]byte{byte(len(record))}, record...)) // an end that is no byte
 	f.Fuzz(func(t *testing.T, stored []byte) {
-		h, err := codec.ParseHeld(&id, stored)
+		h, err := codec.ParseRecord(&id, stored)
 		if !refused(t, err) {
-			again, err := codec.ParseHeld(&id, h.Encode())
+			again, err := codec.ParseRecord(&id, h.Encode())
 			if err != nil || !reflect.DeepEqual(again, h) {
 				t.Fatalf("%x is read as %+v, written as %x, then read as %+v, %v", stored, h, h.Encode(), again, err)
 			}
@@ -223,8 +223,8 @@ func FuzzSettings(f *testing.F) {
 	s.Unknown = []any{"later", tuple.Tuple{int64(1), "x"}}
 	f.Add(s.Encode())
 	f.Add(tuple.Tuple{int64(2)}.Pack())
-	f.Add(tuple.Tuple{int64(codec.SettingsVersion), "ack_wait", "soon"}.Pack())
-	f.Add(tuple.Tuple{int64(codec.SettingsVersion), tuple.Tuple{}, nil, "ack_wait", int64(5), "ack_wait", int64(6)}.Pack())
+	f.Add(tuple.Tuple{int64(1), "ack_wait", "soon"}.Pack())
+	f.Add(tuple.Tuple{int64(1), tuple.Tuple{}, nil, "ack_wait", int64(5), "ack_wait", int64(6)}.Pack())
 	f.Fuzz(func(t *testing.T, stored []byte) {
 		s, err := codec.ParseSettings(stored)
 		if refused(t, err) {
@@ -293,7 +293,7 @@ func FuzzStore(f *testing.F) {
 	f.Add(uint8(4), answered, (&codec.Answer{Deadline: now, Item: &id}).Encode(), uint8(5), due, []byte{}, uint8(1), meta, []byte{}, false)
 	f.Add(uint8(5), due, []byte{}, uint8(5), due[:len(due)-5], []byte("?"), uint8(2), []byte{}, make([]byte, 8), true)
 	heldKey, past := suffix(l.HeldKey(&id)), suffix(l.HistoryKey(&id))
-	record := (&codec.Held{ID: id, Due: now, Value: []byte("value"), History: codec.History{Deliveries: 1, Fence: 1, Wait: time.Second}}).Encode()
+	record := (&codec.Record{ID: id, Due: now, Value: []byte("value"), History: codec.History{Deliveries: 1, Fence: 1, Wait: time.Second}}).Encode()
 	dueHeld := suffix(l.DueKey(now, l.HeldKey(&id)))
 	f.Add(uint8(6), heldKey, record, uint8(5), dueHeld, []byte{}, uint8(1), meta, codec.EncodeMeta(&Message{Headers: map[string][]string{"A": {"b"}}}), false)
 	f.Add(uint8(6), heldKey, record[:4], uint8(5), dueHeld, []byte{}, uint8(6), heldKey[:4], record, false)
@@ -313,13 +313,13 @@ func FuzzStore(f *testing.F) {
 	f.Add(uint8(9), msgID, []byte("?"), uint8(10), msgID, []byte("?"), uint8(11), unique, []byte("?"), true)
 	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, codec.EncodeMeta(&Message{MsgID: "id", Unique: "key"}), uint8(11), unique, codec.EncodeID(&id), false)
 	limited := (&codec.StoredSettings{Settings: Settings{MaxBytes: 5, MaxItems: 2, Discard: DiscardOld}}).Encode()
-	f.Add(uint8(0), item, []byte("value"), uint8(8), []byte{}, limited, uint8(12), suffix(l.CountedKey()), []byte{state.CountedTo, 0x15}, false)
+	f.Add(uint8(0), item, []byte("value"), uint8(8), []byte{}, limited, uint8(12), suffix(l.CountedKey()), []byte{1, 0x15}, false)
 	f.Add(uint8(1), meta, []byte("?"), uint8(8), []byte{}, limited, uint8(12), []byte{}, []byte("?"), true)
 	f.Fuzz(func(t *testing.T, where1 uint8, key1, value1 []byte, where2 uint8, key2, value2 []byte, where3 uint8, key3, value3 []byte, fifo bool) {
 		tx := beginFuzz(t)
 		l := fuzzLayout(fifo, RawValues)
 		places := []string{codec.KindItem, codec.KindMeta, codec.KindCounter, codec.KindRequest, codec.KindAnswer, codec.KindDue, codec.KindHeld, codec.KindHistory, codec.KindConfig,
-			codec.KindMsgID, codec.KindMsgIDEnd, codec.KindUnique, codec.KindBytes,
+			codec.KindMsgID, codec.KindMsgIDEnd, codec.KindUnique, "b",
 		}
 		for _, pair := range []struct {
 			where      uint8

@@ -107,7 +107,7 @@ func (q *queueEdits) run(i int) error {
 }
 
 // find returns the item of an OpRemove or OpMove. If there is none, that is in the result.
-func (q *queueEdits) find(i int) (*codec.Held, error) {
+func (q *queueEdits) find(i int) (*codec.Record, error) {
 	op := &q.ops[i]
 	if q.stale[op.ID] {
 		q.readItem(i)
@@ -135,7 +135,7 @@ func (q *queueEdits) find(i int) (*codec.Held, error) {
 }
 
 // remove removes an item, wherever it is.
-func (q *queueEdits) remove(i int, h *codec.Held) (err error) {
+func (q *queueEdits) remove(i int, h *codec.Record) (err error) {
 	q.stale[h.ID] = true
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h)
@@ -146,7 +146,7 @@ func (q *queueEdits) remove(i int, h *codec.Held) (err error) {
 }
 
 // move moves an item to the end of another priority, or of its own.
-func (q *queueEdits) move(i int, h *codec.Held) error {
+func (q *queueEdits) move(i int, h *codec.Record) error {
 	op, result, read := &q.ops[i], &q.results[i], q.reads[i]
 	if h.State == Leased {
 		result.Err = ErrLeased
@@ -193,7 +193,7 @@ func (q *queueEdits) move(i int, h *codec.Held) error {
 }
 
 // addAs adds an item that was removed as another one, in the same state.
-func (q *queueEdits) addAs(id *ID, h *codec.Held, past []byte) {
+func (q *queueEdits) addAs(id *ID, h *codec.Record, past []byte) {
 	g := &q.ledger
 	value := g.AddRest(id, h.Message)
 	if h.State != Ready {

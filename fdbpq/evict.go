@@ -28,7 +28,7 @@ type victims struct {
 
 // victim is an item that may be evicted.
 type victim struct {
-	item  *codec.Held
+	item  *codec.Record
 	place []byte     // see Layout.Place
 	load  state.Load // what goes with it
 	own   bool       // this transaction pushed it
@@ -64,7 +64,7 @@ func (v *victims) before(a, b []byte) bool { return (bytes.Compare(a, b) > 0) !=
 // notePushed adds an item of this transaction's own, which later pushes may evict. The time is
 // until when it is delayed.
 func (v *victims) notePushed(g *state.Ledger, id ID, m Message, until time.Time) {
-	h := &codec.Held{ID: id, State: Ready, History: codec.History{Lasting: codec.LastingOf(&m)}}
+	h := &codec.Record{ID: id, State: Ready, History: codec.History{Lasting: codec.LastingOf(&m)}}
 	if !until.IsZero() {
 		h = codec.NewDelayed(&id, &m, until, nil)
 	}
@@ -74,7 +74,7 @@ func (v *victims) notePushed(g *state.Ledger, id ID, m Message, until time.Time)
 }
 
 // insert adds an item of this transaction's own at its place.
-func (v *victims) insert(h *codec.Held) {
+func (v *victims) insert(h *codec.Record) {
 	g := v.g
 	own := &victim{item: h, place: g.L.Place(g.L.ItemKey(&h.ID)), load: state.Load{Items: 1}, own: true}
 	if g.CountsBytes() {
@@ -170,21 +170,21 @@ func (v *victims) load() (*victim, error) {
 }
 
 // parse returns the item of a pair, nil if it must not be evicted.
-func (v *victims) parse(pair *kv.KeyValue, ready bool, rest state.Stored) (*codec.Held, error) {
+func (v *victims) parse(pair *kv.KeyValue, ready bool, rest state.Stored) (*codec.Record, error) {
 	id, err := v.g.L.ParseItem(pair.Key)
 	if err != nil || !codec.Ours(&id) || v.own[id] {
 		return nil, err
 	}
 
 	if !ready {
-		h, err := codec.ParseHeld(&id, pair.Value)
+		h, err := codec.ParseRecord(&id, pair.Value)
 		if err != nil || h.State == Leased {
 			return nil, err
 		}
 		return h, nil
 	}
 
-	h := &codec.Held{ID: id, State: Ready, Value: pair.Value}
+	h := &codec.Record{ID: id, State: Ready, Value: pair.Value}
 	if h.Lasting, err = rest.Lasting(); err != nil {
 		return nil, err
 	}

@@ -34,10 +34,5 @@ func (q *queuePops) removeExpired() error {
 		return nil
 	}
 	q.due.Done = true
-	e := state.Expiries{G: &q.ledger, Items: q.expired, Walked: true}
-	e.Begin()
-	if err := e.Arrive(); err != nil {
-		return err
-	}
-	return e.Remove()
+	return state.RemoveExpired(&state.Expiries{G: &q.ledger, Items: q.expired, Walked: true})
 }

@@ -41,7 +41,7 @@ func (q *queuePops) leaseItem(i int, s *state.Stored, encoded []byte, length tim
 		return q.damage(op.End, err)
 	}
 
-	h := &codec.Held{
+	h := &codec.Record{
 		ID: s.Item.ID, State: Leased, Due: q.now.Add(length), End: op.End, Value: s.Pair.Value,
 		History: codec.History{
 			Deliveries: past.Deliveries + 1, Fence: codec.NextFence(past.Fence), Wait: length, Reason: past.Reason,

@@ -208,8 +208,8 @@ const (
 	// DefaultLease is for a lease whose length nothing says, not even Settings.AckWait.
 	DefaultLease = settings.DefaultLease
 	// MinTTL and MaxTTL bound the time after which an item expires.
-	MinTTL = codec.MinTTL
-	MaxTTL = codec.MaxTTL
+	MinTTL = settings.MinTTL
+	MaxTTL = settings.MaxDelay
 	// Never as Op.TTL is no expiry, whatever Settings.TTL says.
 	Never = codec.Never
 	// Backoff as Op.Delay is what the queue's settings say, no delay if they say nothing.

@@ -38,7 +38,7 @@ type queuePops struct {
 	later           kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
 	nextDue         time.Time                // of later, and of the leases that were given
 	limits          popLimits
-	expired         []*codec.Held // items that the walks have stepped over, to be removed
+	expired         []*codec.Record // items that the walks have stepped over, to be removed
 }
 
 // include counts an operation that was added to indexes.

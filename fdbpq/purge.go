@@ -48,9 +48,9 @@ func (p *purging) visit(pair kv.KeyValue) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var h *codec.Held
+	var h *codec.Record
 	if bytes.HasPrefix(pair.Key, p.l.Key(codec.KindHeld, 0)) {
-		if h, err = codec.ParseHeld(&id, pair.Value); err != nil {
+		if h, err = codec.ParseRecord(&id, pair.Value); err != nil {
 			return false, err
 		}
 		if asked := p.ops[p.index].State; asked != AnyState && asked != h.State {
@@ -69,7 +69,7 @@ func (p *purging) visit(pair kv.KeyValue) (bool, error) {
 			return false, err
 		}
 	} else {
-		h = &codec.Held{ID: id, State: Ready, Value: pair.Value}
+		h = &codec.Record{ID: id, State: Ready, Value: pair.Value}
 		if h.Lasting, err = rest.Lasting(); err != nil {
 			return false, err
 		}

@@ -74,7 +74,7 @@ func (r *redriving) visit(pair kv.KeyValue) (bool, error) {
 	r.walk.noteDone(pair.Key)
 	r.stale[id] = true
 	r.detach(id, pair, r.anyPast)
-	r.ledger.Delete(&codec.Held{ID: id, History: codec.History{Lasting: codec.LastingOf(&item.Message)}, Message: &item.Message})
+	r.ledger.Delete(&codec.Record{ID: id, History: codec.History{Lasting: codec.LastingOf(&item.Message)}, Message: &item.Message})
 	return true, r.sendHome(to, id.Priority, r.op.kept(&item.Message))
 }
 

@@ -23,9 +23,9 @@ type queueSettlements struct {
 	reads   []state.Lookup
 	burials []*due.Burial // by place in indexes; nil unless the item seems to die
 
-	from, to int           // places in indexes: the span
-	done     map[ID]int    // items that were found, by the last place in indexes, counted from 1
-	found    []*codec.Held // of one group
+	from, to int             // places in indexes: the span
+	done     map[ID]int      // items that were found, by the last place in indexes, counted from 1
+	found    []*codec.Record // of one group
 }
 
 // run reads and settles the items of a few operations at a time.
@@ -77,13 +77,13 @@ func runSpans(queues []*queueSettlements) error {
 
 // endsItem reports whether the operation ends not only a lease, but sends the item to its
 // dead-letter queue.
-func (op *Op) endsItem(h *codec.Held, s *Settings, now time.Time) bool {
+func (op *Op) endsItem(h *codec.Record, s *Settings, now time.Time) bool {
 	return op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted && s.Exhausted(h.Deliveries) && !h.Expired(now)
 }
 
 // settle moves an item whose token holds. p is nil unless begun for it. If there is an error,
 // nothing has changed; it is ErrCorrupt or one of the store.
-func (q *queueSettlements) settle(i int, h *codec.Held, p *due.Burial) error {
+func (q *queueSettlements) settle(i int, h *codec.Record, p *due.Burial) error {
 	op, result := &q.ops[i], &q.results[i]
 	settings := &Settings{}
 	if op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted {
@@ -116,7 +116,7 @@ func (q *queueSettlements) settle(i int, h *codec.Held, p *due.Burial) error {
 }
 
 // ack removes an item.
-func (q *queueSettlements) ack(h *codec.Held, result *Result) (err error) {
+func (q *queueSettlements) ack(h *codec.Record, result *Result) (err error) {
 	if result.Freed, err = q.ledger.LimitsLeased(); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (q *queueSettlements) ack(h *codec.Held, result *Result) (err error) {
 }
 
 // giveBack returns a detached item to its queue, at once or after the delay, unless it has expired.
-func (q *queueSettlements) giveBack(op *Op, h *codec.Held, settings *Settings, result *Result) {
+func (q *queueSettlements) giveBack(op *Op, h *codec.Record, settings *Settings, result *Result) {
 	if h.Expired(q.now) {
 		q.ledger.DeleteExpired(h)
 		return
@@ -153,7 +153,7 @@ func (q *queueSettlements) giveBack(op *Op, h *codec.Held, settings *Settings, r
 }
 
 // extend leases a detached item to its holder for a further time.
-func (q *queueSettlements) extend(op *Op, h *codec.Held, result *Result) {
+func (q *queueSettlements) extend(op *Op, h *codec.Record, result *Result) {
 	if op.Lease > 0 {
 		h.Wait = op.Lease
 	}
@@ -171,7 +171,7 @@ func (op *Op) nakReason() string {
 }
 
 // bury moves an item whose token holds to its dead-letter queue.
-func (q *queueSettlements) bury(i int, h *codec.Held, p *due.Burial) error {
+func (q *queueSettlements) bury(i int, h *codec.Record, p *due.Burial) error {
 	op, result := &q.ops[i], &q.results[i]
 	h.NoteReason(op.nakReason())
 	// Once there is no room, no large item is read only to find that it does not fit.

@@ -94,7 +94,7 @@ func (q *queueSettlements) findGroup(n int, group []int) (failed, err error) {
 // find returns the item of the operation with place n in indexes, which is in a group that begins
 // with the place first: nil if its token does not hold. The error is that of the operation,
 // ErrCorrupt, or one of the store.
-func (q *queueSettlements) find(first, n int) (*codec.Held, error) {
+func (q *queueSettlements) find(first, n int) (*codec.Record, error) {
 	i := q.indexes[n]
 	if err := q.results[i].Err; err != nil {
 		return nil, err

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// The payload of PushBatch and EnqueueBatch, and that of a reply with HeaderFrames, is one frame after the other. A frame is
+// The payload of PushBatch and EnqueueBatch, and that of a reply with HeaderFrames, is one frame
+// after the other. A frame is
 //
 //	priority            int64, big-endian; 0 in a FIFO queue
 //	length of headers   uint32, big-endian
@@ -26,7 +27,6 @@ const frameStart = 8 + 4 + 4
 var (
 	// ErrFrame: a batch of pushes cannot be split into its items.
 	ErrFrame = errors.New("bad batch")
-
 	// ErrTooManyFrames: a batch of pushes has more than MaxFrames items.
 	ErrTooManyFrames = errors.New("the batch is too large")
 )
@@ -66,7 +66,8 @@ func AppendHeaders(b []byte, h map[string][]string) ([]byte, error) {
 	return append(b, "\r\n"...), nil
 }
 
-// AppendHeaderLines appends the lines of such a block for these headers, without its beginning and end.
+// AppendHeaderLines appends the lines of such a block for these headers, without its beginning and
+// end.
 func AppendHeaderLines(b []byte, h map[string][]string) ([]byte, error) {
 	if err := CheckHeaders(h); err != nil {
 		return nil, err
@@ -79,7 +80,8 @@ func AppendHeaderLines(b []byte, h map[string][]string) ([]byte, error) {
 	return b, nil
 }
 
-// AppendHeaderLine appends one line of such a block. It does not check the value, which is a line, or the name.
+// AppendHeaderLine appends one line of such a block. It does not check the value, which is a line,
+// or the name.
 func AppendHeaderLine(b []byte, name, value string) []byte {
 	b = append(b, name...)
 	b = append(b, ": "...)
@@ -87,8 +89,8 @@ func AppendHeaderLine(b []byte, name, value string) []byte {
 	return append(b, "\r\n"...)
 }
 
-// CheckHeaders returns an error that names a header that NATS cannot carry, or a message id or unique key that it
-// would not carry as it is: those that differ could become the same on the way.
+// CheckHeaders returns an error that names a header that NATS cannot carry, or a message id or
+// unique key that it would not carry as it is: those that differ could become the same on the way.
 func CheckHeaders(h map[string][]string) error {
 	for name := range h {
 		if !ValidHeaderName(name) {
@@ -113,9 +115,8 @@ type Frames struct {
 	n       int
 }
 
-// ParseFrames splits a payload into its frames, which share its memory. Errors wrap
-// [ErrFrame] or [ErrTooManyFrames]. They number the frames from 0, as the ids of the reply
-// are numbered.
+// ParseFrames splits a payload into its frames, which share its memory. Errors wrap [ErrFrame] or
+// [ErrTooManyFrames]. They number the frames from 0, as the ids of the reply are numbered.
 func ParseFrames(payload []byte) (Frames, error) {
 	n := 0
 	for rest := payload; len(rest) > 0; n++ {

@@ -219,14 +219,3 @@ func TestErrorPayload(t *testing.T) {
 		t.Errorf("%s: got %+v, %v", payload, got, err)
 	}
 }
-
-func TestWhyRefused(t *testing.T) {
-	for name, want := range map[string]string{
-		"Nats-Expected-Last-Sequence": "condition", "nats-expected-x": "condition", "Nats-Batch-Id": "push.batch",
-		"NATS-ROLLUP": "never removes", "Nats-Schedule-Target": "Nats-Schedule alone", "Nats-Rollup-2": "act on it",
-	} {
-		if got := WhyRefused(name); !strings.Contains(got, want) {
-			t.Errorf("%s: got %q, want it to say %q", name, got, want)
-		}
-	}
-}

@@ -5,31 +5,27 @@ import (
 	"strings"
 )
 
-// MaxHeaders is how many header lines a request, or an item in a batch of pushes, may have. Reading and storing
-// a header takes much longer than a byte of a value.
+// MaxHeaders is how many header lines a request, or an item in a batch of pushes, may have. Reading
+// and storing a header takes much longer than a byte of a value.
 const MaxHeaders = 1000
 
 // Headers of requests and replies. NATS compares header names byte by byte.
 const (
-	// HeaderPriority is the priority of a push, a decimal int64, and that of
-	// the item in replies to pop and peek.
+	// HeaderPriority is the priority of a push, a decimal int64, and that of the item in replies.
 	HeaderPriority = "Pq-Priority"
-
 	// HeaderDelay is for how long a pushed item is held back: see ParseDelay.
 	HeaderDelay = "Pq-Delay"
 	// HeaderUnique is a key of a push, which no other item has as long as this one is in the queue.
 	HeaderUnique = "Pq-Unique"
 
-	// HeaderID is the id of the item, in replies to pop and peek.
-	HeaderID = "Pq-Id"
-
-	// HeaderPushedAt is when the item was pushed, in replies to pop and peek.
+	// Headers of replies to pop, peek and get: the id of the item, when it was pushed, in
+	// TimeLayout, and its [State], in the reply to a get.
+	HeaderID       = "Pq-Id"
 	HeaderPushedAt = "Pq-Pushed-At"
-
-	// HeaderDeliveries is how many times a leased item was delivered, this time included.
+	HeaderState    = "Pq-State"
+	// Headers of a leased item: how many times it was delivered, this time included, and when the
+	// lease is over, in TimeLayout.
 	HeaderDeliveries = "Pq-Deliveries"
-
-	// HeaderLeaseUntil is when a lease is over, in TimeLayout.
 	HeaderLeaseUntil = "Pq-Lease-Until"
 
 	// Headers of an item in a dead-letter queue: the queue that it was in, why it was moved, when,
@@ -41,50 +37,38 @@ const (
 	HeaderDeadDeliveries = "Pq-Dead-Deliveries"
 	HeaderDeadError      = "Pq-Dead-Error"
 
-	// HeaderState is the [State] of an item, in the reply to a get.
-	HeaderState = "Pq-State"
-
-	// HeaderLost says, in the reply to an acknowledgement of several leases that failed with CodeConflict, which of
-	// them are lost: see FormatLost.
+	// HeaderLost says, in the reply to an acknowledgement of several leases that failed with
+	// CodeConflict, which of them are lost: see FormatLost.
 	HeaderLost = "Pq-Lost"
-
-	// HeaderBatchCount ends the reply to a pop of several items: the number of items that
-	// were sent.
+	// HeaderBatchCount ends the reply to a pop of several items: how many were sent.
 	HeaderBatchCount = "Pq-Batch-Count"
-
 	// HeaderFrames marks a message that carries items in frames: how many. See AppendFrame.
 	HeaderFrames = "Pq-Frames"
-
-	// HeaderToken is the token of a leased item in a frame, with which the subject of its acknowledgements ends.
+	// HeaderToken is the token of a leased item in a frame, with which the subject of its
+	// acknowledgements ends.
 	HeaderToken = "Pq-Token"
-
-	// HeaderHeartbeat marks a message that is neither an item nor the end of a reply: the pop
-	// still waits for that many items.
+	// HeaderHeartbeat marks a message that is neither an item nor the end of a reply: the pop still
+	// waits for that many items.
 	HeaderHeartbeat = "Pq-Heartbeat"
 
-	// HeaderError says, in the reply to a request that failed, what was wrong and what
-	// would be right. The name comes from NATS's service protocol.
-	HeaderError = "Nats-Service-Error"
-
-	// HeaderErrorCode is the [Code] that goes with HeaderError.
+	// HeaderError says, in the reply to a request that failed, what was wrong and what would be
+	// right, and HeaderErrorCode is its [Code]. The names come from NATS's service protocol.
+	HeaderError     = "Nats-Service-Error"
 	HeaderErrorCode = "Nats-Service-Error-Code"
-
-	// HeaderOutcome tells the two kinds of 503 apart: with the value
-	// [OutcomeUnknown] the request may have been carried out, without it a
-	// request that failed did nothing.
+	// HeaderOutcome tells the two kinds of 503 apart: with the value [OutcomeUnknown] the request
+	// may have been carried out, without it a request that failed did nothing.
 	HeaderOutcome = "Pq-Outcome"
 
-	// HeaderMsgID is the header in which NATS clients send the id of a message that
-	// should be stored only once within a time.
+	// HeaderMsgID is where NATS clients send the id of a message that should be stored only once
+	// within a time.
 	HeaderMsgID = "Nats-Msg-Id"
-
-	// HeaderExpectedStream is the header in which JetStream publishers say which stream
-	// they expect to store a message. For a push that is the name of the queue.
+	// HeaderExpectedStream is where JetStream publishers say which stream they expect to store a
+	// message. For a push that is the name of the queue.
 	HeaderExpectedStream = "Nats-Expected-Stream"
-	// HeaderSchedule is the header in which NATS clients say when a message is to be delivered:
-	// see ParseSchedule.
+	// HeaderSchedule is where NATS clients say when a message is to be delivered: see
+	// ParseSchedule.
 	HeaderSchedule = "Nats-Schedule"
-	// HeaderTTL is the header in which NATS clients say when a message expires.
+	// HeaderTTL is where NATS clients say when a message expires: see ParseTTL.
 	HeaderTTL = "Nats-TTL"
 )
 
@@ -100,10 +84,10 @@ func IsReserved(name string) bool { return hasPrefixFold(name, Reserved) }
 // IsNATS reports whether the header is NATS's, in upper or lower case.
 func IsNATS(name string) bool { return hasPrefixFold(name, "Nats-") }
 
-// RequestHeaderKnown reports whether a request may carry a header of that name. Names
-// that begin with "Pq-", in any case, are ours. Only [PushHeaders] are known, and
-// only in that spelling, because a request that relies on a header we do not support
-// must fail, not half work. All other names belong to the client, but see [HeaderFate].
+// RequestHeaderKnown reports whether a request may carry a header of that name. Of those that begin
+// with "Pq-", in any case, only [PushHeaders] are known, and only in that spelling, because a
+// request that relies on a header we do not support must fail, not half work. All other names
+// belong to the client, but see [HeaderFate].
 func RequestHeaderKnown(name string) bool {
 	return !IsReserved(name) || slices.Contains(PushHeaders[:], name)
 }
@@ -114,18 +98,14 @@ var PushHeaders = [...]string{HeaderPriority, HeaderDelay, HeaderUnique}
 
 // Headers of NATS's message tracing.
 const (
-	// HeaderTraceParent is the header of W3C trace contexts. A NATS server ignores its
-	// case and, if the account has a destination for traces, reports each message that
-	// has one to there.
+	// HeaderTraceParent is the header of W3C trace contexts. A NATS server ignores its case and, if
+	// the account has a destination for traces, reports each message that has one to there.
 	HeaderTraceParent = "traceparent"
-
-	// HeaderTraceDest asks a NATS server to report what becomes of the message to the
-	// subject in its value.
+	// HeaderTraceDest asks a NATS server to report what becomes of the message to the subject in
+	// its value.
 	HeaderTraceDest = "Nats-Trace-Dest"
-
-	// TraceDisabled is the value of HeaderTraceDest that makes a server report nothing,
-	// whatever other headers the message has. Servers set it themselves on messages
-	// that they do not sample.
+	// TraceDisabled as the value of HeaderTraceDest makes a server report nothing, whatever other
+	// headers the message has. Servers set it themselves on messages that they do not sample.
 	TraceDisabled = "trace disabled"
 
 	headerTraceHop = "Nats-Trace-Hop"
@@ -143,13 +123,11 @@ const (
 	Refused              // the push is refused; a header that is stored already is not sent
 )
 
-// HeaderFate returns what becomes of a header. The reply that carries an item is
-// published with the bridge's permissions and the item's headers. So none of them may
-// make a NATS server act: trace the reply to another subject or, if the reply subject
-// belongs to a stream, delete or overwrite what is in the stream. All such headers
-// begin with "Nats-", and later servers will have more. So of these names only those
-// known to be harmless are kept. The comparison ignores case, though that of servers
-// mostly does not.
+// HeaderFate returns what becomes of a header. The reply that carries an item is published with the
+// bridge's permissions and the item's headers. So none of them may make a NATS server act: trace
+// the reply to another subject or, if the reply subject belongs to a stream, delete or overwrite
+// what is in the stream. All such headers begin with "Nats-", and later servers will have more. So
+// of these names only those known to be harmless are kept, in upper or lower case.
 func HeaderFate(name string, values []string) Fate {
 	switch {
 	case hasPrefixFold(name, "Nmqtt-"): // the server's notes on what an MQTT client published
@@ -159,16 +137,15 @@ func HeaderFate(name string, values []string) Fate {
 	case strings.EqualFold(name, HeaderTraceDest) && setByServer(values):
 		return Dropped
 	}
-	for i := range natsHeaders {
-		if strings.EqualFold(name, natsHeaders[i].name) {
-			return natsHeaders[i].fate
+	for _, known := range natsHeaders {
+		if strings.EqualFold(name, known.name) {
+			return known.fate
 		}
 	}
 	return Refused
 }
 
-// WhyRefused says why a push must not have a header that is Refused, as the end of a
-// sentence.
+// WhyRefused says why a push must not have a header that is Refused, as the end of a sentence.
 func WhyRefused(name string) string {
 	switch {
 	case hasPrefixFold(name, "Nats-Expected-"):
@@ -209,8 +186,7 @@ var natsHeaders = [...]struct {
 	{"Nats-Last-Sequence", Kept},
 	{"Nats-Num-Pending", Kept},
 	{"Nats-Msg-Size", Kept},
-	// A server's notes on a request that came from another account, or that
-	// the server traces.
+	// A server's notes on a request that came from another account, or that the server traces.
 	{headerRequestInfo, Dropped},
 	{headerTraceHop, Dropped},
 }
@@ -229,8 +205,7 @@ func setByServer(values []string) bool {
 	return true
 }
 
-// AddedByServer reports whether a NATS server may have added the header to a request on
-// its way.
+// AddedByServer reports whether a NATS server may have added the header to a request on its way.
 func AddedByServer(name string) bool {
 	return hasPrefixFold(name, "Nmqtt-") || strings.EqualFold(name, headerRequestInfo) ||
 		strings.EqualFold(name, headerTraceHop) || strings.EqualFold(name, HeaderTraceDest)

@@ -1,83 +1,63 @@
 package subjects
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestRequestHeaderKnown(t *testing.T) {
-	for name, want := range map[string]bool{
-		HeaderPriority:  true,
-		HeaderDelay:     true,
-		"pq-delay":      false,
-		HeaderMsgID:     true,
-		"Content-Type":  true,
-		"":              true,
-		"Pq":            true,
-		"Pqueue":        true,
-		HeaderID:        false,
-		HeaderPushedAt:  false,
-		"Pq-":           false,
-		"Pq-Lease":      false,
-		"PQ-Wait":       false,
-		"pq-priority":   false,
-		"Pq-Priority-2": false,
+	for want, names := range map[bool][]string{
+		true:  {HeaderPriority, HeaderDelay, HeaderMsgID, "Content-Type", "", "Pq", "Pqueue"},
+		false: {"pq-delay", HeaderID, HeaderPushedAt, "Pq-", "Pq-Lease", "PQ-Wait", "pq-priority", "Pq-Priority-2"},
 	} {
-		if got := RequestHeaderKnown(name); got != want {
-			t.Errorf("%q: got %v, want %v", name, got, want)
+		for _, name := range names {
+			if got := RequestHeaderKnown(name); got != want {
+				t.Errorf("%q: got %v, want %v", name, got, want)
+			}
 		}
 	}
 }
 
 func TestHeaderFate(t *testing.T) {
-	x := []string{"x"}
 	for _, test := range []struct {
-		name   string
-		values []string
 		want   Fate
+		names  string
+		values []string
 	}{
-		{"", x, Kept},
-		{"Content-Type", x, Kept},
-		{"traceparent", x, Kept},
-		{"Nats", x, Kept},
-		{"Natsuki-Id", x, Kept},
-		{"KV-Operation", []string{"PURGE"}, Kept},
-		{HeaderMsgID, x, Kept},
-		{"nats-msg-id", x, Kept},
-		{"Nats-TTL", []string{"1h"}, Kept},
-		{"Nats-Stream", x, Kept},
-		{"Nats-Last-Sequence", []string{"1"}, Kept},
-
-		{HeaderTraceDest, x, Refused},
-		{"nats-trace-dest", x, Refused},
-		{"NATS-TRACE-DEST", x, Refused},
-		{HeaderTraceDest, []string{TraceDisabled, "x"}, Refused},
-		{HeaderTraceDest, []string{"trace disabled "}, Refused},
-		{"Nats-Trace-Only", []string{"false"}, Refused},
-		{"Nats-Stream-Source", x, Refused},
-		{"Nats-Rollup", []string{"all"}, Refused},
-		{"nats-rollup", []string{"sub"}, Refused},
-		{"Nats-Expected-Last-Sequence", x, Refused},
-		{"Nats-Expected-Stream-2", x, Refused},
-		{"Nats-Schedule-Target", x, Refused},
-		{"Nats-Batch-Id", x, Refused},
-		{HeaderError, x, Refused},
-		{"Nats-", x, Refused},
-		{"Nats-Msg-Id-2", x, Refused},
-		{"Nats-Unheard-Of", nil, Refused},
-
-		{HeaderExpectedStream, x, Checked},
-		{"nats-expected-stream", x, Checked},
-		{HeaderSchedule, []string{"@at 2026-01-01T00:00:00Z"}, Followed},
-		{"nats-schedule", x, Followed},
-
-		{HeaderTraceDest, []string{TraceDisabled}, Dropped},
-		{HeaderTraceDest, []string{"_R_.abc.def"}, Dropped},
-		{"Nats-Trace-Hop", []string{"1.2"}, Dropped},
-		{"Nats-Request-Info", []string{"{}"}, Dropped},
-		{"nats-request-info", []string{"{}"}, Dropped},
-		{"Nmqtt-Pub", []string{"1"}, Dropped},
-		{"nmqtt-anything", x, Dropped},
+		{Kept, "Content-Type traceparent Nats Natsuki-Id Nats-Msg-Id nats-msg-id Nats-Stream", []string{"x"}},
+		{Kept, "KV-Operation", []string{"PURGE"}},
+		{Kept, "Nats-TTL Nats-Last-Sequence", []string{"1"}},
+		{Refused, "Nats-Trace-Dest nats-trace-dest NATS-TRACE-DEST Nats-Trace-Only Nats-Stream-Source", []string{"x"}},
+		{Refused, "Nats-Trace-Dest", []string{TraceDisabled, "x"}},
+		{Refused, "Nats-Trace-Dest", []string{"trace disabled "}},
+		{Refused, "Nats-Rollup nats-rollup", []string{"all"}},
+		{Refused, "Nats-Expected-Last-Sequence Nats-Expected-Stream-2 Nats-Schedule-Target Nats-Batch-Id", []string{"x"}},
+		{Refused, HeaderError + " Nats- Nats-Msg-Id-2", []string{"x"}},
+		{Refused, "Nats-Unheard-Of", nil},
+		{Checked, "Nats-Expected-Stream nats-expected-stream", []string{"x"}},
+		{Followed, "Nats-Schedule nats-schedule", []string{"@at 2026-01-01T00:00:00Z"}},
+		{Dropped, "Nats-Trace-Dest", []string{TraceDisabled}},
+		{Dropped, "Nats-Trace-Dest", []string{"_R_.abc.def"}},
+		{Dropped, "Nats-Trace-Hop Nats-Request-Info nats-request-info Nmqtt-Pub nmqtt-anything", []string{"1.2"}},
 	} {
-		if got := HeaderFate(test.name, test.values); got != test.want {
-			t.Errorf("%s %q: got %d, want %d", test.name, test.values, got, test.want)
+		for name := range strings.FieldsSeq(test.names) {
+			if got := HeaderFate(name, test.values); got != test.want {
+				t.Errorf("%s %q: got %d, want %d", name, test.values, got, test.want)
+			}
+		}
+	}
+	if got := HeaderFate("", nil); got != Kept {
+		t.Errorf("no name: got %d", got)
+	}
+}
+
+func TestWhyRefused(t *testing.T) {
+	for name, want := range map[string]string{
+		"Nats-Expected-Last-Sequence": "condition", "nats-expected-x": "condition", "Nats-Batch-Id": "push.batch",
+		"NATS-ROLLUP": "never removes", "Nats-Schedule-Target": "Nats-Schedule alone", "Nats-Rollup-2": "act on it",
+	} {
+		if got := WhyRefused(name); !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want it to say %q", name, got, want)
 		}
 	}
 }

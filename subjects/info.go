@@ -18,8 +18,7 @@ type QueueInfo struct {
 	Queue string
 	// Ready, Leased and Delayed are the number of items in each state.
 	Ready, Leased, Delayed int64
-	// Priorities is the number of ready items of each priority, in order; nil in a FIFO
-	// queue.
+	// Priorities is the number of ready items of each priority, in order; nil in a FIFO queue.
 	Priorities []PriorityCount
 	// PrioritiesMore says that Priorities has only some of the smallest and of the largest.
 	PrioritiesMore bool

@@ -13,8 +13,8 @@ const MaxKey = 512
 // ErrKey: a push has a message id or unique key that is not one.
 var ErrKey = errors.New("bad key")
 
-// KeysOfPush returns what the headers of a push say in HeaderMsgID and HeaderUnique, "" for none. Errors
-// wrap [ErrKey].
+// KeysOfPush returns what the headers of a push say in HeaderMsgID and HeaderUnique, "" for none.
+// Errors wrap [ErrKey].
 func KeysOfPush(h map[string][]string) (msgID, unique string, err error) {
 	if msgID, err = key(h, HeaderMsgID); err == nil {
 		unique, err = key(h, HeaderUnique)
@@ -44,24 +44,29 @@ func key(h map[string][]string, name string) (string, error) {
 	return values[0], nil
 }
 
-// AppendDuplicate makes the reply to a push, with which b ends, that to a duplicate: it gets the member
-// "duplicate":true.
+// AppendDuplicate makes the reply to a push, with which b ends, that to a duplicate: it gets the
+// member "duplicate":true.
 func AppendDuplicate(b []byte) []byte { return append(b[:len(b)-1], `,"duplicate":true}`...) }
 
-// AppendDuplicates adds the indexes of the items that were not pushed to the reply to a batch of pushes, with
-// which b ends.
+// AppendDuplicates adds the indexes of the items that were not pushed to the reply to a batch of
+// pushes, with which b ends.
 func AppendDuplicates(b []byte, indexes []int) []byte {
 	if len(indexes) == 0 {
 		return b
 	}
 	b = append(b[:len(b)-1], `,"duplicates":[`...)
-	for i, index := range indexes {
+	return append(appendList(b, indexes), "]}"...)
+}
+
+// appendList appends numbers with commas in between.
+func appendList(b []byte, list []int) []byte {
+	for i, n := range list {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = strconv.AppendInt(b, int64(index), 10)
+		b = strconv.AppendInt(b, int64(n), 10)
 	}
-	return append(b, "]}"...)
+	return b
 }
 
 // MaxDuplicates is how much AppendDuplicates adds at most for a batch of n pushes.

@@ -7,108 +7,35 @@ import (
 	"time"
 )
 
-// Encode returns the payload that ParsePopOptions reads, nil if o asks for nothing. It does
-// not check the bounds.
-func (o PopOptions) Encode() []byte {
-	if b := o.object(); b != nil {
-		return b.end()
-	}
-	return nil
+// headerReader reads the headers of a reply. err is the first problem; what is not there, is zero.
+type headerReader struct {
+	h   map[string][]string
+	err error
 }
 
-// object returns the members, nil if there are none.
-func (o PopOptions) object() (b object) {
-	count := func(name string, n int) {
-		if n != 0 {
-			b.add(name, countJSON(n))
-		}
+func (r *headerReader) count(name string) (n int64) {
+	text := first(r.h, name)
+	if text == "" || r.err != nil {
+		return 0
 	}
-	duration := func(name string, d time.Duration) {
-		if d != 0 {
-			b.add(name, durationJSON(d))
-		}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		r.err = fmt.Errorf("header %s: %s: want an integer", name, quote(text))
 	}
-	count("batch", o.Batch)
-	if o.Lease && o.AckWait == 0 {
-		b.add("ack_wait", countJSON(0))
-	}
-	duration("ack_wait", o.AckWait)
-	count("max_bytes", o.MaxBytes)
-	duration("expires", o.Expires)
-	duration("idle_heartbeat", o.IdleHeartbeat)
-	if o.NoWait {
-		b.add("no_wait", []byte("true"))
-	}
-	if o.Frames {
-		b.add("frames", []byte("true"))
-	}
-	text := func(name, value string) {
-		if value != "" {
-			b.add(name, textJSON(value))
-		}
-	}
-	text("id", o.ID)
-	text("cancel", o.Cancel)
-	return b
+	return n
 }
 
-// Encode returns the payload that ParseAck reads. It does not check the bounds.
-func (a Ack) Encode() []byte {
-	switch a.Kind {
-	case AckNak:
-		return a.encodeNak()
-	case AckTerm:
-		if a.Reason != "" {
-			return []byte("+TERM " + a.Reason)
-		}
-		return []byte("+TERM")
-	case AckProgress:
-		return []byte("+WPI")
-	case AckNext:
-		return a.encodeDone("+NXT", a.Next.object())
-	default:
-		return a.encodeDone("+ACK", nil)
+func (r *headerReader) time(name string) time.Time {
+	text := first(r.h, name)
+	if text == "" || r.err != nil {
+		return time.Time{}
 	}
-}
-
-// encodeDone returns an acknowledgement that an item is done, with the members of an object that it has so far.
-func (a Ack) encodeDone(verb string, o object) []byte {
-	if len(a.Also) > 0 {
-		o.add("also", textsJSON(a.Also))
+	at, err := time.Parse(time.RFC3339Nano, text) // which is quicker than with TimeLayout
+	if err != nil || len(text) != len(TimeLayout) || text[len(text)-1] != 'Z' {
+		r.err = fmt.Errorf("header %s: %s: want a time such as %s", name, quote(text), TimeLayout)
+		return time.Time{}
 	}
-	if o == nil {
-		return []byte(verb)
-	}
-	return append(append([]byte(verb), ' '), o.end()...)
-}
-
-// textsJSON returns an array of texts.
-func textsJSON(list []string) []byte {
-	b := []byte{'['}
-	for i, text := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, textJSON(text)...)
-	}
-	return append(b, ']')
-}
-
-func (a Ack) encodeNak() []byte {
-	var o object
-	if a.HasDelay {
-		o.add("delay", durationJSON(a.Delay))
-	}
-	if a.Snooze {
-		o.add("snooze", []byte("true"))
-	}
-	if a.Reason != "" {
-		o.add("reason", textJSON(a.Reason))
-	}
-	if o == nil {
-		return []byte("-NAK")
-	}
-	return append([]byte("-NAK "), o.end()...)
+	return at
 }
 
 // LeaseInfo is what the headers of a reply say about the lease of its item.
@@ -122,63 +49,39 @@ type LeaseInfo struct {
 // ParseLeaseHeaders returns what the headers of a reply say about a lease: the zero value if
 // the reply had no room for them.
 func ParseLeaseHeaders(h map[string][]string) (LeaseInfo, error) {
-	var info LeaseInfo
-	var err error
-	if text := first(h, HeaderDeliveries); text != "" {
-		if info.Deliveries, err = parseHeaderCount(HeaderDeliveries, text); err != nil {
-			return info, err
-		}
-	}
-	if text := first(h, HeaderLeaseUntil); text != "" {
-		if info.Until, err = parseHeaderTime(HeaderLeaseUntil, text); err != nil {
-			return info, err
-		}
-	}
-	return info, nil
+	r := headerReader{h: h}
+	info := LeaseInfo{Deliveries: r.count(HeaderDeliveries), Until: r.time(HeaderLeaseUntil)}
+	return info, r.err
 }
 
 // ParseBatchEnd reports whether a message with these headers ends the reply to a pop of
 // several items, and how many items were sent.
 func ParseBatchEnd(h map[string][]string) (sent int, ends bool, err error) {
-	text := first(h, HeaderBatchCount)
-	if text == "" {
-		return 0, false, nil
-	}
-	n, err := parseHeaderCount(HeaderBatchCount, text)
-	return int(n), true, err
+	r := headerReader{h: h}
+	sent = int(r.count(HeaderBatchCount))
+	return sent, first(h, HeaderBatchCount) != "", r.err
 }
 
-// FramesOf returns how many items a message with these headers carries in frames, 0 if it carries none in frames.
+// FramesOf returns how many items a message with these headers carries in frames, 0 if it carries
+// none in frames.
 func FramesOf(h map[string][]string) (int, error) {
-	text := first(h, HeaderFrames)
-	if text == "" {
-		return 0, nil
+	r := headerReader{h: h}
+	n := r.count(HeaderFrames)
+	if r.err == nil && first(h, HeaderFrames) != "" && (n < 1 || n > MaxFrames) {
+		r.err = fmt.Errorf("header %s: %d: want 1 to %d", HeaderFrames, n, MaxFrames)
 	}
-	n, err := parseHeaderCount(HeaderFrames, text)
-	if err == nil && (n < 1 || n > MaxFrames) {
-		err = fmt.Errorf("header %s: %d: want 1 to %d", HeaderFrames, n, MaxFrames)
-	}
-	return int(n), err
+	return int(n), r.err
 }
 
 // IsHeartbeat reports whether a message with these headers only says that a pop still waits.
 func IsHeartbeat(h map[string][]string) bool { return len(h[HeaderHeartbeat]) > 0 }
 
-// FormatLost returns the value of HeaderLost: numbers of leases, such as "0,3". 0 is the lease of the subject, and
-// 1 the first of Ack.Also.
-func FormatLost(lost []int) string {
-	var b []byte
-	for i, n := range lost {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, int64(n), 10)
-	}
-	return string(b)
-}
+// FormatLost returns the value of HeaderLost: numbers of leases, such as "0,3". 0 is the lease of
+// the subject, and 1 the first of Ack.Also.
+func FormatLost(lost []int) string { return string(appendList(nil, lost)) }
 
-// ParseLost returns what HeaderLost says about an acknowledgement of that many leases: ascending numbers, nil
-// without a header.
+// ParseLost returns what HeaderLost says about an acknowledgement of that many leases: ascending
+// numbers, nil without a header.
 func ParseLost(h map[string][]string, leases int) (lost []int, err error) {
 	text := first(h, HeaderLost)
 	if text == "" {

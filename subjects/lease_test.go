@@ -1,8 +1,8 @@
 package subjects_test
 
 import (
+	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -11,113 +11,78 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-func TestEncodePopOptions(t *testing.T) {
-	for want, o := range map[string]subjects.PopOptions{
-		`{"expires":"5m0s","id":"Q7"}`: {Expires: 5 * time.Minute, ID: "Q7"},
-		`{"cancel":"Q7"}`:              {Cancel: "Q7"},
-		``:                             {},
-		`{"batch":7}`:                  {Batch: 7},
-		`{"ack_wait":0}`:               {Lease: true},
-		`{"ack_wait":"1m30s"}`:         {Lease: true, AckWait: 90 * time.Second},
-		`{"batch":2,"ack_wait":"100ms","max_bytes":9,"no_wait":true}`: {
-			Batch: 2, Lease: true, AckWait: subjects.MinAckWait, MaxBytes: 9, NoWait: true,
+// What Encode writes is what a client sends; FuzzOptions reads it again for all that can be parsed.
+func TestEncodeOptions(t *testing.T) {
+	for want, o := range map[string]interface{ Encode() []byte }{
+		``:                  subjects.PopOptions{},
+		`{"ack_wait":"0s"}`: subjects.PopOptions{Lease: true},
+		`{"cancel":"Q7"}`:   subjects.PopOptions{Cancel: "Q7"},
+		`{"batch":2,"ack_wait":"1m30s","max_bytes":9,"expires":"1ms","idle_heartbeat":"100ms","no_wait":true,"frames":true,"id":"Q7"}`: subjects.PopOptions{
+			Batch: 2, Lease: true, AckWait: 90 * time.Second, MaxBytes: 9, Expires: subjects.MinExpires,
+			IdleHeartbeat: subjects.MinIdleHeartbeat, NoWait: true, Frames: true, ID: "Q7",
 		},
-		`{"batch":2,"expires":"1ms","idle_heartbeat":"100ms","no_wait":true}`: {
-			Batch: 2, Expires: subjects.MinExpires, IdleHeartbeat: subjects.MinIdleHeartbeat, NoWait: true,
-		},
-		`{"batch":2,"frames":true}`: {Batch: 2, Frames: true},
+		`+ACK`:                              subjects.Ack{},
+		`+ACK {"also":["a","b"]}`:           subjects.Ack{Also: []string{"a", "b"}},
+		`-NAK`:                              subjects.Ack{Kind: subjects.AckNak},
+		`-NAK {"reason":"\"no\""}`:          subjects.Ack{Kind: subjects.AckNak, Reason: `"no"`},
+		`-NAK {"delay":"0s","snooze":true}`: subjects.Ack{Kind: subjects.AckNak, HasDelay: true, Snooze: true},
+		`-NAK {"delay":"1ns"}`:              subjects.Ack{Kind: subjects.AckNak, HasDelay: true, Delay: 1},
+		`+TERM`:                             subjects.Ack{Kind: subjects.AckTerm},
+		`+TERM no`:                          subjects.Ack{Kind: subjects.AckTerm, Reason: "no"},
+		`+WPI`:                              subjects.Ack{Kind: subjects.AckProgress},
+		`+NXT`:                              subjects.Ack{Kind: subjects.AckNext},
+		`+NXT {"expires":"1h0m0s"}`:         subjects.Ack{Kind: subjects.AckNext, Next: subjects.PopOptions{Expires: subjects.MaxExpires}},
+		`+NXT {"batch":3,"frames":true,"also":["a"]}`: subjects.Ack{Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3, Frames: true}, Also: []string{"a"}},
 	} {
 		if got := string(o.Encode()); got != want {
 			t.Errorf("%+v: encoded to %s, want %s", o, got, want)
 		}
-		if got, err := subjects.ParsePopOptions([]byte(want)); err != nil || got != o {
-			t.Errorf("%s: parsed to %+v, %v, want %+v", want, got, err, o)
-		}
 	}
 }
 
-func TestEncodeAck(t *testing.T) {
-	for want, a := range map[string]subjects.Ack{
-		`+ACK`:                               {},
-		`-NAK`:                               {Kind: subjects.AckNak},
-		`-NAK {"delay":"5ms"}`:               {Kind: subjects.AckNak, Delay: 5 * time.Millisecond, HasDelay: true},
-		`-NAK {"delay":"0s","snooze":true}`:  {Kind: subjects.AckNak, HasDelay: true, Snooze: true},
-		`-NAK {"reason":"\"no\""}`:           {Kind: subjects.AckNak, Reason: `"no"`},
-		`+TERM`:                              {Kind: subjects.AckTerm},
-		`+TERM no`:                           {Kind: subjects.AckTerm, Reason: "no"},
-		`-NAK {"delay":"1ns","snooze":true}`: {Kind: subjects.AckNak, Delay: 1, HasDelay: true, Snooze: true},
-		`+WPI`:                               {Kind: subjects.AckProgress},
-		`+NXT`:                               {Kind: subjects.AckNext},
-		`+NXT {"batch":3,"max_bytes":100}`:   {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3, MaxBytes: 100}},
-		`+NXT {"expires":"1h0m0s"}`:          {Kind: subjects.AckNext, Next: subjects.PopOptions{Expires: subjects.MaxExpires}},
-		`+ACK {"also":["a","b"]}`:            {Also: []string{"a", "b"}},
-		`+NXT {"batch":3,"frames":true,"also":["a"]}`: {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3, Frames: true}, Also: []string{"a"}},
-		`+NXT {"batch":3,"also":["a"]}`:               {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3}, Also: []string{"a"}},
-	} {
-		if got := string(a.Encode()); got != want {
-			t.Errorf("%+v: encoded to %s, want %s", a, got, want)
-		}
-		if got, err := subjects.ParseAck([]byte(want)); err != nil || !reflect.DeepEqual(got, a) {
-			t.Errorf("%s: parsed to %+v, %v, want %+v", want, got, err, a)
-		}
-	}
-}
-
-func TestLeaseHeaders(t *testing.T) {
+// Headers of replies are read, absent ones are nothing, and bad ones errors that name them.
+func TestReplyHeaders(t *testing.T) {
 	until := time.Date(2026, 11, 21, 8, 30, 0, 1000, time.UTC)
 	h := map[string][]string{
-		subjects.HeaderDeliveries: {"3"},
-		subjects.HeaderLeaseUntil: {until.Format(subjects.TimeLayout)},
+		subjects.HeaderDeliveries: {"3"}, subjects.HeaderLeaseUntil: {until.Format(subjects.TimeLayout)},
+		subjects.HeaderBatchCount: {"12"}, subjects.HeaderHeartbeat: {"3"},
 	}
-	if got, err := subjects.ParseLeaseHeaders(h); err != nil || got != (subjects.LeaseInfo{Deliveries: 3, Until: until}) {
-		t.Errorf("%v: %+v, %v", h, got, err)
+	lease, err := subjects.ParseLeaseHeaders(h)
+	if err != nil || lease != (subjects.LeaseInfo{Deliveries: 3, Until: until}) {
+		t.Errorf("%v: %+v, %v", h, lease, err)
 	}
-	if got, err := subjects.ParseLeaseHeaders(nil); err != nil || got != (subjects.LeaseInfo{}) {
-		t.Errorf("no headers: %+v, %v", got, err)
-	}
-	for _, name := range []string{subjects.HeaderDeliveries, subjects.HeaderLeaseUntil} {
-		if got, err := subjects.ParseLeaseHeaders(map[string][]string{name: {"soon"}}); err == nil {
-			t.Errorf("a bad %s: %+v", name, got)
-		}
-	}
-}
-
-func TestBatchEnd(t *testing.T) {
-	if n, ends, err := subjects.ParseBatchEnd(nil); n != 0 || ends || err != nil {
-		t.Errorf("an item: %d, %t, %v", n, ends, err)
-	}
-	if n, ends, err := subjects.ParseBatchEnd(map[string][]string{subjects.HeaderBatchCount: {"12"}}); n != 12 || !ends || err != nil {
+	if n, ends, err := subjects.ParseBatchEnd(h); n != 12 || !ends || err != nil {
 		t.Errorf("the end: %d, %t, %v", n, ends, err)
 	}
-	if n, ends, err := subjects.ParseBatchEnd(map[string][]string{subjects.HeaderBatchCount: {"x"}}); !ends || err == nil {
-		t.Errorf("a bad end: %d, %t, %v", n, ends, err)
-	}
-}
-
-func TestFramesOf(t *testing.T) {
-	header := func(text string) map[string][]string { return map[string][]string{subjects.HeaderFrames: {text}} }
-	if n, err := subjects.FramesOf(nil); n != 0 || err != nil {
-		t.Errorf("an item: %d, %v", n, err)
-	}
-	for _, want := range []int{1, 12, subjects.MaxFrames} {
-		if n, err := subjects.FramesOf(header(fmt.Sprint(want))); n != want || err != nil {
-			t.Errorf("%d frames: %d, %v", want, n, err)
+	for _, frames := range []int{1, 12, subjects.MaxFrames} {
+		h[subjects.HeaderFrames] = []string{fmt.Sprint(frames)}
+		if n, err := subjects.FramesOf(h); n != frames || err != nil {
+			t.Errorf("%d frames: %d, %v", frames, n, err)
 		}
 	}
+
+	lease, err = subjects.ParseLeaseHeaders(nil)
+	n, ends, endErr := subjects.ParseBatchEnd(nil)
+	frames, framesErr := subjects.FramesOf(nil)
+	if err := errors.Join(err, endErr, framesErr); err != nil || lease != (subjects.LeaseInfo{}) || n != 0 || ends || frames != 0 {
+		t.Errorf("no headers: %+v, %d, %t, %d, %v", lease, n, ends, frames, err)
+	}
+	if subjects.IsHeartbeat(nil) || !subjects.IsHeartbeat(h) {
+		t.Error("a heartbeat has its header")
+	}
+
 	for _, text := range []string{"0", "-1", "4097", "x", " 1", "1.5", "0x1", "99999999999999999999"} {
-		if n, err := subjects.FramesOf(header(text)); err == nil || !strings.Contains(err.Error(), subjects.HeaderFrames) {
+		h[subjects.HeaderFrames] = []string{text}
+		if n, err := subjects.FramesOf(h); err == nil || !strings.Contains(err.Error(), subjects.HeaderFrames) {
 			t.Errorf("%q: %d, %v", text, n, err)
 		}
 	}
-}
-
-func TestIsHeartbeat(t *testing.T) {
-	for want, h := range map[bool]map[string][]string{
-		true:  {subjects.HeaderHeartbeat: {"3"}},
-		false: {subjects.HeaderBatchCount: {"3"}},
-	} {
-		if got := subjects.IsHeartbeat(h); got != want {
-			t.Errorf("%v: %t", h, got)
+	for _, name := range []string{subjects.HeaderDeliveries, subjects.HeaderLeaseUntil, subjects.HeaderBatchCount} {
+		bad := map[string][]string{name: {"soon"}}
+		_, leaseErr := subjects.ParseLeaseHeaders(bad)
+		_, _, endErr := subjects.ParseBatchEnd(bad)
+		if err := errors.Join(leaseErr, endErr); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("a bad %s: %v", name, err)
 		}
 	}
 }

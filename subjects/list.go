@@ -1,12 +1,12 @@
 package subjects
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
-	"strconv"
 )
 
-// MaxList is the most queues that a list returns, and how many it does unless it is asked for fewer.
+// MaxList is the most queues that a list returns, and how many it does unless it is asked for
+// fewer.
 const MaxList = 1000
 
 // ListOptions is the payload of a list, a JSON object: {"after":"jobs","limit":100}.
@@ -19,42 +19,31 @@ type ListOptions struct {
 
 // ParseListOptions reads the payload of a list. The Limit is never 0. Errors wrap ErrOptions.
 func ParseListOptions(payload []byte) (o ListOptions, err error) {
-	o.Limit = MaxList
-	if len(payload) == 0 {
-		return o, nil
+	if len(payload) > 0 {
+		err = o.members().parse(payload)
 	}
-	members := memberList{
-		{"after", func(v json.RawMessage) (err error) {
-			if o.After, err = parseText(v); err == nil && o.After != "" {
-				if problem := tokenProblem(o.After); problem != "" {
-					err = errors.New(quote(o.After) + " " + problem)
-				}
-			}
-			return err
-		}},
-		{"limit", func(v json.RawMessage) (err error) {
-			if o.Limit, err = parseCount(v, 0, MaxList); o.Limit == 0 {
-				o.Limit = MaxList
-			}
-			return err
-		}},
-	}
-	if err := members.parse(payload); err != nil {
+	if err != nil {
 		return ListOptions{}, err
 	}
+	o.Limit = cmp.Or(o.Limit, MaxList)
 	return o, nil
 }
 
 // Encode returns the payload that ParseListOptions reads.
-func (o ListOptions) Encode() []byte {
-	var b object
-	if o.After != "" {
-		b.add("after", textJSON(o.After))
+func (o ListOptions) Encode() []byte { return o.members().encode() }
+
+func (o *ListOptions) members() members {
+	return members{
+		{name: "after", to: &o.After, check: checkAfter},
+		{name: "limit", to: &o.Limit, most: MaxList},
 	}
-	if o.Limit != 0 {
-		b.add("limit", strconv.AppendInt(nil, int64(o.Limit), 10))
+}
+
+func checkAfter(name string) error {
+	if name == "" {
+		return nil
 	}
-	return b.end()
+	return checkToken(name)
 }
 
 // QueueList is the payload of the reply to a list.

@@ -1,14 +1,16 @@
 package subjects
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
+	"math"
+	"slices"
 )
 
-// MaxRedrive is the most items that one redrive may ask for, and DefaultRedrive how many it means if it
-// does not say.
+// MaxRedrive is the most items that one redrive may ask for, and DefaultRedrive how many it means
+// if it does not say.
 const (
 	MaxRedrive     = 1_000_000
 	DefaultRedrive = 1000
@@ -36,63 +38,40 @@ var (
 // ParseItemOptions reads the payload of a get, remove, rank or move. Errors wrap ErrOptions.
 func ParseItemOptions(v Verb, payload []byte) (o ItemOptions, err error) {
 	var hasID, hasPriority bool
-	members := memberList{{"id", func(v json.RawMessage) (err error) {
-		hasID = true
-		o.ID, err = parseText(v)
-		return err
-	}}}
-	switch v {
-	case Rank:
-		members = append(members, member{"end", func(v json.RawMessage) (err error) {
-			o.Max, err = parseEnd(v)
-			return err
-		}})
-	case Move:
-		members = append(members, member{"priority", func(v json.RawMessage) (err error) {
-			hasPriority = true
-			if o.Priority, err = strconv.ParseInt(string(v), 10, 64); err != nil {
-				return fmt.Errorf("%s: want an integer, such as 5 or -5", shown(v))
-			}
-			return nil
-		}})
-	}
-	if err := members.parse(payload); err != nil {
+	if err := o.members(v, &hasID, &hasPriority).parse(payload); err != nil {
 		return ItemOptions{}, err
 	}
+
 	switch {
 	case !hasID:
 		err = errNoID
 	case v == Move && !hasPriority:
 		err = errNoPriority
-	}
-	if err != nil {
-		return ItemOptions{}, fmt.Errorf("%w: %s: %w", ErrOptions, shown(payload), err)
-	}
-	return o, nil
-}
-
-func parseEnd(v json.RawMessage) (isMax bool, err error) {
-	switch string(v) {
-	case `"min"`:
-		return false, nil
-	case `"max"`:
-		return true, nil
 	default:
-		return false, fmt.Errorf(`%s: want "min" or "max"`, shown(v))
+		return o, nil
 	}
+	return ItemOptions{}, fmt.Errorf("%w: %s: %w", ErrOptions, shown(payload), err)
 }
 
 // Encode returns the payload that ParseItemOptions reads.
 func (o ItemOptions) Encode(v Verb) []byte {
-	var b object
-	b.add("id", textJSON(o.ID))
-	if v == Rank && o.Max {
-		b.add("end", textJSON("max"))
+	given := true
+	return o.members(v, &given, &given).encode()
+}
+
+// members returns those of the object for a verb.
+func (o *ItemOptions) members(v Verb, hasID, hasPriority *bool) members {
+	list := members{{name: "id", to: &o.ID, given: hasID}}
+	switch v {
+	case Rank:
+		list = append(list, member{name: "end", to: (*isMax)(&o.Max)})
+	case Move:
+		list = append(list, member{
+			name: "priority", to: &o.Priority, given: hasPriority,
+			least: math.MinInt64, most: math.MaxInt64, want: "an integer, such as 5 or -5",
+		})
 	}
-	if v == Move {
-		b.add("priority", strconv.AppendInt(nil, o.Priority, 10))
-	}
-	return b.end()
+	return list
 }
 
 // State is a state of items.
@@ -105,62 +84,47 @@ const (
 	StateLeased  State = "leased"
 )
 
-// ParsePurge reads the payload of a purge, {"state":"ready"}: the state of the items to be removed, ""
-// if all are. Errors wrap ErrOptions.
-func ParsePurge(payload []byte) (state State, err error) {
-	if len(payload) == 0 {
-		return "", nil
+// ParsePurge reads the payload of a purge, {"state":"ready"}: the state of the items to be removed,
+// "" if all are. Errors wrap ErrOptions.
+func ParsePurge(payload []byte) (s State, err error) {
+	if len(payload) > 0 {
+		err = s.members().parse(payload)
 	}
-	members := memberList{{"state", func(v json.RawMessage) error {
-		text, err := parseText(v)
-		switch state = State(text); state {
-		case StateReady, StateDelayed, StateLeased:
-			return err
-		default:
-			return fmt.Errorf(`%s: want "ready", "delayed" or "leased"`, shown(v))
-		}
-	}}}
-	if err := members.parse(payload); err != nil {
+	if err != nil {
 		return "", err
 	}
-	return state, nil
+	return s, nil
 }
 
 // EncodePurge returns the payload that ParsePurge reads.
-func EncodePurge(s State) []byte {
-	if s == "" {
+func EncodePurge(s State) []byte { return s.members().encode() }
+
+func (s *State) members() members {
+	known := func(text string) error {
+		if !slices.Contains([]State{StateReady, StateDelayed, StateLeased}, State(text)) {
+			return ErrOptions
+		}
 		return nil
 	}
-	var b object
-	b.add("state", textJSON(string(s)))
-	return b.end()
+	return members{{name: "state", to: (*string)(s), check: known, want: `"ready", "delayed" or "leased"`}}
 }
 
 // ParseRedrive reads the payload of a redrive, {"max":50}: the most items to send home. Errors wrap
 // ErrOptions.
 func ParseRedrive(payload []byte) (most int, err error) {
-	if len(payload) == 0 {
-		return DefaultRedrive, nil
+	if len(payload) > 0 {
+		err = redriveMembers(&most).parse(payload)
 	}
-	members := memberList{{"max", func(v json.RawMessage) (err error) {
-		most, err = parseCount(v, 0, MaxRedrive)
-		return err
-	}}}
-	if err := members.parse(payload); err != nil {
+	if err != nil {
 		return 0, err
 	}
-	if most == 0 {
-		most = DefaultRedrive
-	}
-	return most, nil
+	return cmp.Or(most, DefaultRedrive), nil
 }
 
 // EncodeRedrive returns the payload that ParseRedrive reads.
-func EncodeRedrive(most int) []byte {
-	var b object
-	b.add("max", countJSON(most))
-	return b.end()
-}
+func EncodeRedrive(most int) []byte { return redriveMembers(&most).encode() }
+
+func redriveMembers(most *int) members { return members{{name: "max", to: most, most: MaxRedrive}} }
 
 // Removed is the payload of the reply to a remove.
 type Removed struct {

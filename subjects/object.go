@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -70,13 +73,57 @@ func malformed(err error) error {
 	return errNotJSON
 }
 
-// unquote returns the text of a JSON value, or an error if it is not a string.
-func unquote(v json.RawMessage) (text string, err error) {
-	if len(v) == 0 || v[0] != '"' {
-		return "", errNotJSON
+// members is all that an object may have.
+type members []member
+
+// parse reads an object strictly: names as they are spelled here, each at most once, and nothing
+// after the object. Errors wrap ErrOptions.
+func (list members) parse(payload []byte) error {
+	var wrong error // in the value of a member
+	err := eachMember(payload, func(name string, value json.RawMessage) error {
+		i := slices.IndexFunc(list, func(m member) bool { return m.name == name })
+		if i < 0 {
+			return fmt.Errorf("unknown member %s", quote(name))
+		}
+		if wrong = list[i].parse(value); wrong != nil {
+			wrong = fmt.Errorf("%w: %s: %w", ErrOptions, name, wrong)
+		}
+		return wrong
+	})
+	if err == nil || wrong != nil {
+		return wrong
 	}
-	decoded, _ := jsontext.AppendUnquote(nil, v) // complains only of invalid UTF-8, which it replaces
-	return string(decoded), nil
+
+	names := make([]string, len(list))
+	for i, m := range list {
+		names[i] = m.name
+	}
+	return fmt.Errorf("%w: %s: %w: want a JSON object with members of %s",
+		ErrOptions, shown(payload), err, strings.Join(names, ", "))
+}
+
+// encode returns an object of the members that are set, nil if none is. It does not check them.
+func (list members) encode() []byte {
+	var o object
+	for i := range list {
+		if m := &list[i]; m.isSet() {
+			o.add(m.name, m.json())
+		}
+	}
+	if o == nil {
+		return nil
+	}
+	return o.end()
+}
+
+// shown returns a JSON value as an error shows it: as it is written, unless that could not be sent
+// in a header.
+func shown(v json.RawMessage) string {
+	unprintable := func(c rune) bool { return c < ' ' || c > '~' }
+	if len(v) == 0 || len(v) > maxQuoted || strings.ContainsFunc(string(v), unprintable) {
+		return quote(string(v))
+	}
+	return string(v)
 }
 
 // object is a JSON object being written.

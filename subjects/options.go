@@ -1,16 +1,11 @@
 package subjects
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
@@ -39,11 +34,12 @@ const (
 
 // PopOptions is what the payload of a pop asks for, a JSON object:
 //
-//	{"batch": 10, "expires": "30s", "ack_wait": "30s", "max_bytes": 1048576, "idle_heartbeat": "5s", "no_wait": true, "frames": true, "id": "Q7..."}
+//	{"batch": 10, "expires": "30s", "ack_wait": "30s", "max_bytes": 1048576, "idle_heartbeat": "5s",
+//	 "no_wait": true, "frames": true, "id": "Q7..."}
 //	{"cancel": "Q7..."}
 //
-// The names are those of JetStream's pull requests, and ack_wait, frames, id and cancel. Durations are integers in
-// nanoseconds, as there, or texts such as "30s".
+// The names are those of JetStream's pull requests, and ack_wait, frames, id and cancel. Durations
+// are integers in nanoseconds, as there, or texts such as "30s".
 type PopOptions struct {
 	// Batch is the most items to return, 1 to MaxPopBatch; 0 if it was not given.
 	Batch int
@@ -54,8 +50,7 @@ type PopOptions struct {
 	AckWait time.Duration
 	// MaxBytes is the most bytes of values and headers to return; 0 means no limit.
 	MaxBytes int
-	// Expires is how long the pop waits for items, MinExpires to MaxExpires; 0 means not at
-	// all.
+	// Expires is how long the pop waits for items, MinExpires to MaxExpires; 0 means not at all.
 	Expires time.Duration
 	// IdleHeartbeat is the time between the heartbeats of a pop that waits, MinIdleHeartbeat to
 	// MaxExpires; 0 means none.
@@ -65,7 +60,8 @@ type PopOptions struct {
 	NoWait bool
 	// Frames allows several items in one message, if Batch is more than 1: see HeaderFrames.
 	Frames bool
-	// ID names a pop with Expires, so that Cancel can end it: a text that nobody else can guess, as CheckRequestID wants it.
+	// ID names a pop with Expires, so that Cancel can end it: a text that nobody else can guess, as
+	// CheckRequestID wants it.
 	ID string
 	// Cancel is the ID of the pop that is to wait no longer. Nothing else goes with it.
 	Cancel string
@@ -76,10 +72,7 @@ const maxRequestID = 64
 
 // CheckRequestID returns an error unless id has 1 to 64 letters, digits, '-' and '_'.
 func CheckRequestID(id string) error {
-	bad := func(c rune) bool {
-		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_')
-	}
-	if id == "" || len(id) > maxRequestID || strings.ContainsFunc(id, bad) {
+	if id == "" || len(id) > maxRequestID || strings.ContainsFunc(id, notInToken) {
 		return fmt.Errorf("%w: %s: want 1 to %d letters, digits, '-' and '_'", ErrOptions, quote(id), maxRequestID)
 	}
 	return nil
@@ -88,43 +81,52 @@ func CheckRequestID(id string) error {
 // ParsePopOptions reads the payload of a pop; an empty one asks for nothing. Errors wrap
 // ErrOptions.
 func ParsePopOptions(payload []byte) (o PopOptions, err error) {
-	if len(payload) == 0 {
-		return o, nil
+	if len(payload) > 0 {
+		err = o.parse(payload)
 	}
-	err = o.parse(payload)
 	return o, err
 }
 
-// parse reads the object of a pop, which may have more members than those of o.
-func (o *PopOptions) parse(payload []byte, more ...member) (err error) {
-	members := memberList{
-		{"batch", func(v json.RawMessage) (err error) { o.Batch, err = parseCount(v, 1, MaxPopBatch); return err }},
-		{"ack_wait", func(v json.RawMessage) (err error) {
-			o.Lease = true
-			o.AckWait, err = parseDuration(v, MinAckWait, MaxAckWait)
-			return err
-		}},
-		{"max_bytes", func(v json.RawMessage) (err error) { o.MaxBytes, err = parseCount(v, 0, 1<<40); return err }},
-		{"expires", func(v json.RawMessage) (err error) {
-			o.Expires, err = parseDuration(v, MinExpires, MaxExpires)
-			return err
-		}},
-		{"idle_heartbeat", func(v json.RawMessage) (err error) {
-			o.IdleHeartbeat, err = parseDuration(v, MinIdleHeartbeat, MaxExpires)
-			return err
-		}},
-		{"no_wait", func(v json.RawMessage) (err error) { o.NoWait, err = parseBool(v); return err }},
-		{"frames", func(v json.RawMessage) (err error) { o.Frames, err = parseBool(v); return err }},
-		{"id", func(v json.RawMessage) (err error) { o.ID, err = parseRequestID(v); return err }},
-		{"cancel", func(v json.RawMessage) (err error) { o.Cancel, err = parseRequestID(v); return err }},
-	}
-	if err = append(members, more...).parse(payload); err == nil {
+// Encode returns the payload that ParsePopOptions reads, nil if o asks for nothing. It does not
+// check the bounds.
+func (o PopOptions) Encode() []byte { return o.encode() }
+
+// encode adds another member.
+func (o *PopOptions) encode(more ...member) []byte {
+	list := o.members()
+	return members(list[:popMembers+copy(list[popMembers:], more)]).encode()
+}
+
+// parse reads the object of a pop, which may have another member.
+func (o *PopOptions) parse(payload []byte, more ...member) error {
+	list := o.members()
+	err := members(list[:popMembers+copy(list[popMembers:], more)]).parse(payload)
+	if err == nil {
 		err = o.check()
 	}
 	if err != nil {
 		*o = PopOptions{}
 	}
 	return err
+}
+
+// popMembers is the number of members of PopOptions.
+const popMembers = 9
+
+// members has room for one more. It is an array because requests with options are frequent.
+func (o *PopOptions) members() [popMembers + 1]member {
+	return [...]member{
+		{name: "batch", to: &o.Batch, least: 1, most: MaxPopBatch},
+		{name: "ack_wait", to: &o.AckWait, given: &o.Lease, least: int64(MinAckWait), most: int64(MaxAckWait)},
+		{name: "max_bytes", to: &o.MaxBytes, most: 1 << 40},
+		{name: "expires", to: &o.Expires, least: int64(MinExpires), most: int64(MaxExpires)},
+		{name: "idle_heartbeat", to: &o.IdleHeartbeat, least: int64(MinIdleHeartbeat), most: int64(MaxExpires)},
+		{name: "no_wait", to: &o.NoWait},
+		{name: "frames", to: &o.Frames},
+		{name: "id", to: &o.ID, check: CheckRequestID},
+		{name: "cancel", to: &o.Cancel, check: CheckRequestID},
+		{},
+	}
 }
 
 // check returns an error if members do not go together.
@@ -165,51 +167,35 @@ type Ack struct {
 	Reason string
 	// Next is for AckNext.
 	Next PopOptions
-	// Also is the tokens of further leases of the queue that AckDone or AckNext acknowledges, up to MaxAlso
-	// texts of any form.
+	// Also is the tokens of further leases of the queue that AckDone or AckNext acknowledges, up to
+	// MaxAlso texts of any form.
 	Also []string
 }
 
 // ParseAck reads the payload of an acknowledgement. Errors wrap ErrOptions.
 func ParseAck(payload []byte) (a Ack, err error) {
-	verb, rest, _ := strings.Cut(string(payload), " ")
-	if verb == "" {
-		verb, rest = string(payload), "" // a blank is not nothing
-	}
+	verb, rest, more := strings.Cut(string(payload), " ")
 	rest = strings.TrimSpace(rest)
-	switch verb {
-	case "", "+ACK":
-		a.Kind = AckDone
-		if strings.HasPrefix(rest, "{") {
-			return a, memberList{a.also()}.parse([]byte(rest))
-		}
-	case "-NAK":
+
+	switch {
+	case verb == "-NAK":
 		a.Kind = AckNak
 		return a, a.parseNak(rest)
-	case "+TERM":
+	case verb == "+TERM":
 		a.Kind, a.Reason = AckTerm, rest
 		return a, nil
-	case "+WPI":
-		a.Kind = AckProgress
-	case "+NXT":
+	case verb == "+NXT":
 		a.Kind = AckNext
-		if rest == "" {
-			return a, nil
-		}
-		if a.Next.Batch, err = strconv.Atoi(rest); err == nil { // as JetStream has it
-			if a.Next.Batch < 1 || a.Next.Batch > MaxPopBatch {
-				err = fmt.Errorf("%w: +NXT %s: want 1 to %d items", ErrOptions, quote(rest), MaxPopBatch)
-			}
-			return a, err
-		}
-		if err = a.Next.parse([]byte(rest), a.also()); err == nil && a.Next.Cancel != "" {
-			err = fmt.Errorf("%w: +NXT with cancel, which the subject of a pop takes: want something else", ErrOptions)
-		}
-		return a, err
-	default:
+		return a, a.parseNext(rest)
+	case verb == "+ACK" && strings.HasPrefix(rest, "{"):
+		return a, members{a.also()}.parse([]byte(rest))
+	case verb == "+WPI":
+		a.Kind = AckProgress
+	case verb != "+ACK" && len(payload) > 0:
 		return a, fmt.Errorf("%w: %s: want nothing, +ACK, -NAK, +WPI, +NXT or +TERM", ErrOptions, quote(string(payload)))
 	}
-	if rest != "" || strings.HasSuffix(string(payload), " ") {
+
+	if more {
 		want := "want nothing after " + verb
 		if verb == "+ACK" {
 			want += `, or a JSON object such as {"also":["token"]}`
@@ -220,8 +206,25 @@ func ParseAck(payload []byte) (a Ack, err error) {
 }
 
 // also is the member that names further leases.
-func (a *Ack) also() member {
-	return member{"also", func(v json.RawMessage) (err error) { a.Also, err = parseTexts(v, MaxAlso); return err }}
+func (a *Ack) also() member { return member{name: "also", to: &a.Also, length: MaxAlso} }
+
+// parseNext reads what follows +NXT: nothing, a number, as JetStream has it, or an object.
+func (a *Ack) parseNext(text string) (err error) {
+	if text == "" {
+		return nil
+	}
+
+	if a.Next.Batch, err = strconv.Atoi(text); err == nil {
+		if a.Next.Batch < 1 || a.Next.Batch > MaxPopBatch {
+			err = fmt.Errorf("%w: +NXT %s: want 1 to %d items", ErrOptions, quote(text), MaxPopBatch)
+		}
+		return err
+	}
+
+	if err = a.Next.parse([]byte(text), a.also()); err == nil && a.Next.Cancel != "" {
+		err = fmt.Errorf("%w: +NXT with cancel, which the subject of a pop takes: want something else", ErrOptions)
+	}
+	return err
 }
 
 // parseNak reads what follows -NAK: nothing, a duration, or an object.
@@ -229,170 +232,45 @@ func (a *Ack) parseNak(text string) (err error) {
 	switch {
 	case text == "":
 		return nil
-	case text[0] != '{':
-		a.HasDelay = true
-		if a.Delay, err = parseDurationText(text); err != nil || a.Delay < 0 || a.Delay > MaxDelay {
-			return fmt.Errorf("%w: -NAK %s: want a duration with a unit, such as 30s, from 0s to %v, or a JSON object",
-				ErrOptions, quote(text), MaxDelay)
-		}
-		return nil
+	case text[0] == '{':
+		err = a.nak().parse([]byte(text))
+		a.Reason = strings.TrimSpace(a.Reason)
+		return err
 	}
-	members := memberList{
-		{"delay", func(v json.RawMessage) (err error) {
-			a.HasDelay = true
-			a.Delay, err = parseDuration(v, 0, MaxDelay)
-			return err
-		}},
-		{"snooze", func(v json.RawMessage) (err error) { a.Snooze, err = parseBool(v); return err }},
-		{"reason", func(v json.RawMessage) (err error) {
-			a.Reason, err = parseText(v)
-			a.Reason = strings.TrimSpace(a.Reason)
-			return err
-		}},
+
+	a.HasDelay = true
+	if a.Delay, err = parseDurationText(text); err != nil || a.Delay < 0 || a.Delay > MaxDelay {
+		return fmt.Errorf("%w: -NAK %s: want a duration with a unit, such as 30s, from 0s to %v, or a JSON object",
+			ErrOptions, quote(text), MaxDelay)
 	}
-	return members.parse([]byte(text))
+	return nil
 }
 
-// member is a member that an object may have.
-type member struct {
-	name string
-	set  func(json.RawMessage) error
-}
-
-type memberList []member
-
-// parse reads an object strictly: names as they are spelled here, each at most once, and
-// nothing after the object.
-func (list memberList) parse(payload []byte) error {
-	var wrong error // in the value of a member
-	err := eachMember(payload, func(name string, value json.RawMessage) error {
-		i := slices.IndexFunc(list, func(m member) bool { return m.name == name })
-		if i < 0 {
-			return fmt.Errorf("unknown member %s", quote(name))
-		}
-		wrong = list[i].set(value)
-		if wrong != nil {
-			wrong = fmt.Errorf("%w: %s: %w", ErrOptions, name, wrong)
-		}
-		return wrong
-	})
-	if err == nil || wrong != nil {
-		return wrong
-	}
-
-	names := make([]string, len(list))
-	for i, m := range list {
-		names[i] = m.name
-	}
-	return fmt.Errorf("%w: %s: %w: want a JSON object with members of %s",
-		ErrOptions, shown(payload), err, strings.Join(names, ", "))
-}
-
-// shown returns a JSON value as an error shows it: as it is written, unless that could not be sent in a header.
-func shown(v json.RawMessage) string {
-	if len(v) == 0 || len(v) > maxQuoted || strings.ContainsFunc(string(v), func(c rune) bool { return c < ' ' || c > '~' }) {
-		return quote(string(v))
-	}
-	return string(v)
-}
-
-// parseCount reads an integer between the bounds.
-func parseCount(v json.RawMessage, least, most int64) (int, error) {
-	n, err := strconv.ParseInt(string(v), 10, 64)
-	if err != nil || n < least || n > most {
-		return 0, fmt.Errorf("%s: want an integer from %d to %d", shown(v), least, most)
-	}
-	return int(n), nil
-}
-
-func parseBool(v json.RawMessage) (bool, error) {
-	switch string(v) {
-	case "true":
-		return true, nil
-	case "false":
-		return false, nil
-	default:
-		return false, fmt.Errorf("%s: want true or false", shown(v))
+// nak is the members of the object of a -NAK.
+func (a *Ack) nak() members {
+	return members{
+		{name: "delay", to: &a.Delay, given: &a.HasDelay, most: int64(MaxDelay)},
+		{name: "snooze", to: &a.Snooze},
+		{name: "reason", to: &a.Reason},
 	}
 }
 
-func parseText(v json.RawMessage) (text string, err error) {
-	if text, err = unquote(v); err != nil {
-		return "", fmt.Errorf("%s: want a text in quotes", shown(v))
+// Encode returns the payload that ParseAck reads. It does not check the bounds.
+func (a Ack) Encode() []byte {
+	verb, rest := "+ACK", members{a.also()}.encode()
+	switch a.Kind {
+	case AckNak:
+		verb, rest = "-NAK", a.nak().encode()
+	case AckTerm:
+		verb, rest = "+TERM", []byte(a.Reason)
+	case AckProgress:
+		verb, rest = "+WPI", nil
+	case AckNext:
+		verb, rest = "+NXT", a.Next.encode(a.also())
 	}
-	return text, nil
+
+	if len(rest) == 0 {
+		return []byte(verb)
+	}
+	return append([]byte(verb+" "), rest...)
 }
-
-func parseRequestID(v json.RawMessage) (id string, err error) {
-	if id, err = parseText(v); err == nil {
-		err = CheckRequestID(id)
-	}
-	return id, err
-}
-
-// parseTexts reads an array of up to n texts. v is JSON.
-func parseTexts(v json.RawMessage, n int) (list []string, err error) {
-	if len(v) == 0 || v[0] != '[' {
-		return nil, fmt.Errorf("%s: want an array of texts", shown(v))
-	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(v), jsonOptions...)
-	_, _ = d.ReadToken() // the bracket
-
-	list = []string{}
-	count := 0
-	for ; d.PeekKind() != jsontext.KindEndArray; count++ {
-		value, bad := d.ReadValue()
-		if bad != nil {
-			return nil, errNotJSON
-		}
-		if count >= n || err != nil {
-			continue
-		}
-		text, bad := parseText(json.RawMessage(value))
-		if list = append(list, text); bad != nil {
-			err = fmt.Errorf("element %d: %w", count, bad)
-		}
-	}
-
-	if count > n {
-		return nil, fmt.Errorf("an array of %d elements: want at most %d", count, n)
-	}
-	return list, err
-}
-
-// parseDuration reads a duration that is 0 or between the bounds: an integer in nanoseconds
-// or a text with a unit.
-func parseDuration(v json.RawMessage, least, most time.Duration) (d time.Duration, err error) {
-	var text string
-	var n int64
-	if len(v) == 0 || v[0] != '"' {
-		n, err = strconv.ParseInt(string(v), 10, 64)
-		d = time.Duration(n)
-	} else if text, err = unquote(v); err == nil {
-		d, err = parseDurationText(text)
-	}
-	switch {
-	case err != nil && text != "":
-		return 0, fmt.Errorf("%s: want a duration with a unit, such as 30s or 1h30m", quote(text))
-	case err != nil:
-		return 0, fmt.Errorf("%s: want nanoseconds, or a text such as \"30s\"", shown(v))
-	}
-	if d != 0 && (d < least || d > most) {
-		given := shown(v)
-		if text == "" {
-			given = fmt.Sprintf("%s nanoseconds, which are %s", given, durationText(d))
-		}
-		return 0, fmt.Errorf("%s: want %v to %v", given, least, most)
-	}
-	return d, nil
-}
-
-// parseDurationText reads a duration that has a unit or is 0.
-func parseDurationText(text string) (time.Duration, error) {
-	if text != "0" && isNumber(text) {
-		return 0, errNoUnit
-	}
-	return time.ParseDuration(text)
-}
-
-var errNoUnit = errors.New("no unit")

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// TimeLayout is how replies write times: RFC 3339 with microseconds. The time
-// is in UTC.
+// TimeLayout is how replies write times: RFC 3339 with microseconds. The time is in UTC.
 const TimeLayout = "2006-01-02T15:04:05.000000Z"
 
 // Members of the metadata of a bridge in service discovery.
@@ -25,14 +24,13 @@ type Pushed struct {
 	ID    string `json:"id"`
 	// Priority is nil in a FIFO queue.
 	Priority *int64 `json:"priority,omitempty"`
-	// Duplicate says that the push changed nothing: ID, Priority and Seq are those of the item that was
-	// pushed before.
+	// Duplicate says that the push changed nothing: ID, Priority and Seq are those of the item that
+	// was pushed before.
 	Duplicate bool `json:"duplicate,omitempty"`
 	Stored
 }
 
-// Stored makes the reply to a push what JetStream calls a PubAck, so that its publishers
-// can push.
+// Stored makes the reply to a push what JetStream calls a PubAck, so that its publishers can push.
 type Stored struct {
 	// Stream is the name of the queue.
 	Stream string `json:"stream"`
@@ -110,8 +108,7 @@ func AppendPushedBatch(b []byte, queue string, n int, appendID func(b []byte, i 
 	return appendStored(b, queue, at)
 }
 
-// ParsePushedBatch reads what AppendPushedBatch wrote. It ignores members that it does not
-// know.
+// ParsePushedBatch reads what AppendPushedBatch wrote. It ignores members that it does not know.
 func ParsePushedBatch(payload []byte) (PushedBatch, error) {
 	return parseReply[PushedBatch](payload)
 }
@@ -165,50 +162,23 @@ type DeadLetter struct {
 
 // ParseItemHeaders returns what the headers of a reply say about its item: the zero
 // value if the reply had no room for them. Errors about the priority wrap [ErrPriority].
-func ParseItemHeaders(h map[string][]string) (ItemInfo, error) {
-	info := ItemInfo{ID: first(h, HeaderID), Unique: first(h, HeaderUnique)}
-	var err error
+func ParseItemHeaders(h map[string][]string) (info ItemInfo, err error) {
+	r := headerReader{h: h}
+	info = ItemInfo{ID: first(h, HeaderID), Unique: first(h, HeaderUnique)}
 	if text := first(h, HeaderPriority); text != "" {
 		if info.Priority, err = ParsePriority(text); err != nil {
 			return info, fmt.Errorf("header %s: %w", HeaderPriority, err)
 		}
 	}
-	if text := first(h, HeaderPushedAt); text != "" {
-		if info.PushedAt, err = parseHeaderTime(HeaderPushedAt, text); err != nil {
-			return info, err
+
+	info.PushedAt = r.time(HeaderPushedAt)
+	if len(h[HeaderDeadReason]) > 0 {
+		info.DeadLetter = &DeadLetter{
+			Queue: first(h, HeaderDeadQueue), Reason: first(h, HeaderDeadReason), At: r.time(HeaderDeadAt),
+			Deliveries: r.count(HeaderDeadDeliveries), Error: first(h, HeaderDeadError),
 		}
 	}
-	info.DeadLetter, err = parseDeadLetter(h)
-	return info, err
-}
-
-func parseDeadLetter(h map[string][]string) (*DeadLetter, error) {
-	if len(h[HeaderDeadReason]) == 0 {
-		return nil, nil
-	}
-	d := &DeadLetter{Queue: first(h, HeaderDeadQueue), Reason: first(h, HeaderDeadReason), Error: first(h, HeaderDeadError)}
-	var err error
-	if d.At, err = parseHeaderTime(HeaderDeadAt, first(h, HeaderDeadAt)); err != nil {
-		return d, err
-	}
-	d.Deliveries, err = parseHeaderCount(HeaderDeadDeliveries, first(h, HeaderDeadDeliveries))
-	return d, err
-}
-
-func parseHeaderCount(name, text string) (int64, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("header %s: %s: want an integer", name, quote(text))
-	}
-	return n, nil
-}
-
-func parseHeaderTime(name, text string) (time.Time, error) {
-	at, err := time.Parse(time.RFC3339Nano, text) // which is quicker than with TimeLayout
-	if err != nil || len(text) != len(TimeLayout) || text[len(text)-1] != 'Z' {
-		return time.Time{}, fmt.Errorf("header %s: %s: want a time such as %s", name, quote(text), TimeLayout)
-	}
-	return at, nil
+	return info, r.err
 }
 
 // Headers adds the headers of a DeadLetter to those of a reply.

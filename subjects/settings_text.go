@@ -35,8 +35,7 @@ func valueOf(row *settings.Setting, text string) json.RawMessage {
 
 	switch row.Field(&Settings{}).(type) {
 	case *[]time.Duration:
-		list, _ := json.Marshal(strings.Split(text, ",")) // texts always marshal
-		return list
+		return textsJSON(strings.Split(text, ","))
 	case *int64:
 		if isNumber(text) && json.Valid([]byte(text)) {
 			return json.RawMessage(text)
@@ -49,8 +48,8 @@ func valueOf(row *settings.Setting, text string) json.RawMessage {
 func SettingTexts(s *Settings) []string {
 	var texts []string
 	for row := range settings.All() {
-		if value := valueJSON(row, s); value != nil {
-			texts = append(texts, row.Name+"="+textOf(value))
+		if row.IsSet(s) {
+			texts = append(texts, row.Name+"="+textOf(memberOf(row, s).json()))
 		}
 	}
 	return texts

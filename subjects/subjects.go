@@ -26,16 +26,8 @@
 //	q.jobs.enqueue.batch     append many items, all or none
 //	q.jobs.dequeue           take its oldest item
 //	q.jobs.peek              look at what dequeue would take
-//	q.jobs.len               count the items that are ready
-//	q.jobs.ack.<token>       end or extend a lease
-//	q.jobs.config            read or change the settings
-//	q.jobs.info              how many items there are in each state, and more
-//	q.jobs.get               return an item by its id
-//	q.jobs.remove            remove an item by its id
-//	q.jobs.rank              how many items would be served before an item
-//	q.jobs.purge             remove all items, or those in one state
-//	q.jobs.redrive           send dead letters home
-//	q.list                   the queues, and how many items they have
+//
+// All others exist for first-in first-out queues too, as q.jobs.len, except move.
 //
 // Errors about a request say what was wrong and what would be right, in one line of
 // printable ASCII whatever bytes the request held, so that they can be sent unchanged.
@@ -61,23 +53,15 @@ const (
 const MaxQueueName = 128
 
 var (
-	// ErrPrefix: a subject is not under a prefix of the grammar, or a prefix
-	// cannot be used.
+	// ErrPrefix: a subject is not under a prefix of the grammar, or a prefix cannot be used.
 	ErrPrefix = errors.New("bad prefix")
-
-	// ErrQueueName: a queue name is empty, too long, or contains a character that is
-	// not allowed.
+	// ErrQueueName: a queue name is empty, too long, or contains a character that is not allowed.
 	ErrQueueName = errors.New("bad queue name")
-
-	// ErrVerb: a subject ends before the verb, or the verb does not exist for
-	// that kind of queue.
+	// ErrVerb: a subject ends before the verb, or the kind of queue has no such verb.
 	ErrVerb = errors.New("unknown verb")
-
 	// ErrToken: what should be the token of a lease cannot be one.
 	ErrToken = errors.New("bad lease token")
-
-	// ErrPriority: a priority is not a decimal int64, or is given where none is
-	// allowed.
+	// ErrPriority: a priority is not a decimal int64, or is given where none is allowed.
 	ErrPriority = errors.New("bad priority")
 )
 
@@ -87,10 +71,10 @@ type Grammar struct {
 	priority, fifo string // with the dot that ends them
 }
 
-// New returns the grammar with these prefixes. A prefix is one or more tokens separated
-// by dots, each in the form of a queue name. The first token must not begin with '_',
-// because such subjects, _INBOX above all, belong to NATS itself. Neither prefix may
-// equal or begin the other. The error joins all problems, each wrapping [ErrPrefix].
+// New returns the grammar with these prefixes. A prefix is one or more tokens separated by dots,
+// each in the form of a queue name. It must not begin with '_', because such subjects, _INBOX above
+// all, belong to NATS itself. Neither prefix may equal or begin the other. The error joins all
+// problems, each wrapping [ErrPrefix].
 func New(priorityPrefix, fifoPrefix string) (Grammar, error) {
 	g := Grammar{priority: priorityPrefix + ".", fifo: fifoPrefix + "."}
 	err := errors.Join(validatePrefix(priorityPrefix), validatePrefix(fifoPrefix))
@@ -159,15 +143,13 @@ func (g Grammar) Parse(subject string) (Request, error) {
 	switch {
 	case !hasTail:
 	case row.token:
-		if problem := tokenProblem(tail); problem != "" {
-			return Request{}, fmt.Errorf("%w %s: it %s", ErrToken, quoteStart(tail, maxQuotedToken), problem)
-		}
-		r.Token = tail
+		r.Token, err = tail, validateToken(tail)
 	default:
 		r.HasPriority = true
-		if r.Priority, err = ParsePriority(tail); err != nil {
-			return Request{}, err
-		}
+		r.Priority, err = ParsePriority(tail)
+	}
+	if err != nil {
+		return Request{}, err
 	}
 	return r, nil
 }
@@ -185,9 +167,8 @@ func (g Grammar) cutPrefix(subject string) (Kind, string, error) {
 
 // Build returns the subject that Parse turns into r.
 //
-// Errors: [ErrQueueName]; [ErrVerb] if the kind of queue has no such verb;
-// [ErrPriority] if there is a priority without HasPriority, or with another
-// verb than push.
+// Errors: [ErrQueueName]; [ErrVerb] if the kind of queue has no such verb; [ErrToken];
+// [ErrPriority] if there is a priority without HasPriority, or with another verb than push.
 func (g Grammar) Build(r Request) (string, error) {
 	row := rowOf(r.Kind, r.Verb)
 	if row != nil && row.queueless {
@@ -203,22 +184,27 @@ func (g Grammar) Build(r Request) (string, error) {
 		return "", fmt.Errorf("%w %s for a queue of kind %s: want one of %s", ErrVerb, r.Verb, r.Kind, verbList(r.Kind))
 	}
 	subject := g.prefix(r.Kind) + r.Queue + "." + row.name
-	if row.token {
-		if problem := tokenProblem(r.Token); problem != "" {
-			return "", fmt.Errorf("%w %s: it %s", ErrToken, quoteStart(r.Token, maxQuotedToken), problem)
+	switch {
+	case row.token:
+		if err := validateToken(r.Token); err != nil {
+			return "", err
 		}
 		return subject + "." + r.Token, nil
-	}
-	if !r.HasPriority {
-		if r.Priority != 0 {
-			return "", fmt.Errorf("%w: %d without HasPriority", ErrPriority, r.Priority)
-		}
-		return subject, nil
-	}
-	if !row.priority {
+	case r.HasPriority && row.priority:
+		return subject + "." + strconv.FormatInt(r.Priority, 10), nil
+	case r.HasPriority:
 		return "", fmt.Errorf("%w: the verb %s takes none", ErrPriority, r.Verb)
+	case r.Priority != 0:
+		return "", fmt.Errorf("%w: %d without HasPriority", ErrPriority, r.Priority)
 	}
-	return subject + "." + strconv.FormatInt(r.Priority, 10), nil
+	return subject, nil
+}
+
+func validateToken(token string) error {
+	if problem := tokenProblem(token); problem != "" {
+		return fmt.Errorf("%w %s: it %s", ErrToken, quoteStart(token, maxQuotedToken), problem)
+	}
+	return nil
 }
 
 // Ack returns the subject of acknowledgements of a lease, whose token must be one that Build
@@ -255,8 +241,7 @@ func ValidateQueueName(name string) error {
 	return nil
 }
 
-// tokenProblem says what is wrong with a token, as the end of a sentence, or
-// returns "".
+// tokenProblem says what is wrong with a token, as the end of a sentence, or returns "".
 func tokenProblem(token string) string {
 	const want = "want 1 to 128 letters, digits, '-' and '_'"
 	if token == "" {
@@ -265,14 +250,23 @@ func tokenProblem(token string) string {
 	if len(token) > MaxQueueName {
 		return fmt.Sprintf("is %d bytes long: %s", len(token), want)
 	}
-	for i := range len(token) {
-		c := token[i]
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		if !letter && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return fmt.Sprintf("holds %+q: %s", token[i:i+1], want)
-		}
+	if i := strings.IndexFunc(token, notInToken); i >= 0 {
+		return fmt.Sprintf("holds %+q: %s", token[i:i+1], want)
 	}
 	return ""
+}
+
+func notInToken(c rune) bool {
+	letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+	return !letter && (c < '0' || c > '9') && c != '-' && c != '_'
+}
+
+// checkToken returns an error that quotes the token and says what is wrong with it, if anything is.
+func checkToken(token string) error {
+	if problem := tokenProblem(token); problem != "" {
+		return errors.New(quote(token) + " " + problem)
+	}
+	return nil
 }
 
 // ParsePriority parses a decimal int64, with a leading '-' if it is negative and
@@ -289,8 +283,8 @@ func ParsePriority(text string) (int64, error) {
 	return priority, nil
 }
 
-// How many bytes of client input an error repeats. Whoever reads the token of a lease in a log could acknowledge the
-// item, so of tokens, and of what may end with one, it is less.
+// How many bytes of client input an error repeats. Whoever reads the token of a lease in a log
+// could acknowledge the item, so of tokens, and of what may end with one, it is less.
 const (
 	maxQuoted      = 64
 	maxQuotedVerb  = 16
@@ -299,7 +293,8 @@ const (
 	longestPriority = len("-9223372036854775808")
 )
 
-// quotePriority quotes what may be a token in place of a priority, if it is longer than any priority.
+// quotePriority quotes what may be a token in place of a priority, if it is longer than any
+// priority.
 func quotePriority(text string) string {
 	if len(text) > longestPriority {
 		return quoteStart(text, maxQuotedToken)

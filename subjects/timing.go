@@ -15,15 +15,12 @@ var ErrTiming = errors.New("bad time")
 
 // ParseDelay reads the value of [HeaderDelay], 0 to MaxDelay. Errors wrap ErrTiming.
 func ParseDelay(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 || d > MaxDelay || text != "0" && isNumber(text) {
+	d, err := parseDurationText(text)
+	if err != nil || d < 0 || d > MaxDelay {
 		return 0, fmt.Errorf("%w: %s: want a duration with a unit, such as 10s or 1h30m, from 0s to %v", ErrTiming, quote(text), MaxDelay)
 	}
 	return d, nil
 }
-
-// isNumber reports whether a text has no unit.
-func isNumber(text string) bool { return strings.Trim(text, "0123456789.+-") == "" }
 
 // scheduleAt begins a schedule of one time.
 const scheduleAt = "@at "
@@ -52,8 +49,8 @@ const MinTTL = settings.MinTTL
 // TTLNever is the value of [HeaderTTL] for an item that does not expire.
 const TTLNever = "never"
 
-// ParseTTL reads the value of [HeaderTTL]: a duration with a unit or an integer of seconds, MinTTL to
-// MaxDelay. 0 is [TTLNever]. Errors wrap ErrTiming.
+// ParseTTL reads the value of [HeaderTTL]: a duration with a unit or an integer of seconds, MinTTL
+// to MaxDelay. 0 is [TTLNever]. Errors wrap ErrTiming.
 func ParseTTL(text string) (time.Duration, error) {
 	if strings.EqualFold(text, TTLNever) {
 		return 0, nil

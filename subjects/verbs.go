@@ -67,6 +67,8 @@ type verbRow struct {
 	priority, token bool
 	// queueless says that the subject names no queue.
 	queueless bool
+	// both says that the other kind of queues has the verb, too.
+	both bool
 }
 
 // ackName is the name of AckLease, which Grammar.Ack builds subjects with as well.
@@ -80,38 +82,40 @@ const listName = "list"
 const batchEnd = ".batch"
 
 // verbTable is every request there is, in the order in which they are listed.
-var verbTable = []verbRow{
-	{kind: Priority, verb: Push, name: "push", endpoint: "push", priority: true},
-	{kind: Priority, verb: PushBatch, name: "push" + batchEnd, endpoint: "push-batch"},
-	{kind: Priority, verb: PopMin, name: "pop.min", endpoint: "pop-min"},
-	{kind: Priority, verb: PopMax, name: "pop.max", endpoint: "pop-max"},
-	{kind: Priority, verb: PeekMin, name: "peek.min", endpoint: "peek-min"},
-	{kind: Priority, verb: PeekMax, name: "peek.max", endpoint: "peek-max"},
-	{kind: Priority, verb: Len, name: "len", endpoint: "len"},
-	{kind: Priority, verb: AckLease, name: ackName, endpoint: "ack", token: true},
-	{kind: Priority, verb: Config, name: "config", endpoint: "config"},
-	{kind: Priority, verb: Info, name: "info", endpoint: "info"},
-	{kind: Priority, verb: Get, name: "get", endpoint: "get"},
-	{kind: Priority, verb: Remove, name: "remove", endpoint: "remove"},
-	{kind: Priority, verb: Rank, name: "rank", endpoint: "rank"},
-	{kind: Priority, verb: Move, name: "move", endpoint: "move"},
-	{kind: Priority, verb: Purge, name: "purge", endpoint: "purge"},
-	{kind: Priority, verb: Redrive, name: "redrive", endpoint: "redrive"},
-	{kind: Priority, verb: List, name: listName, endpoint: "list", queueless: true},
-	{kind: FIFO, verb: Enqueue, name: "enqueue", endpoint: "enqueue"},
-	{kind: FIFO, verb: EnqueueBatch, name: "enqueue" + batchEnd, endpoint: "enqueue-batch"},
-	{kind: FIFO, verb: Dequeue, name: "dequeue", endpoint: "dequeue"},
-	{kind: FIFO, verb: Peek, name: "peek", endpoint: "peek"},
-	{kind: FIFO, verb: Len, name: "len", endpoint: "fifo-len"},
-	{kind: FIFO, verb: AckLease, name: ackName, endpoint: "fifo-ack", token: true},
-	{kind: FIFO, verb: Config, name: "config", endpoint: "fifo-config"},
-	{kind: FIFO, verb: Info, name: "info", endpoint: "fifo-info"},
-	{kind: FIFO, verb: Get, name: "get", endpoint: "fifo-get"},
-	{kind: FIFO, verb: Remove, name: "remove", endpoint: "fifo-remove"},
-	{kind: FIFO, verb: Rank, name: "rank", endpoint: "fifo-rank"},
-	{kind: FIFO, verb: Purge, name: "purge", endpoint: "fifo-purge"},
-	{kind: FIFO, verb: Redrive, name: "redrive", endpoint: "fifo-redrive"},
-	{kind: FIFO, verb: List, name: listName, endpoint: "fifo-list", queueless: true},
+var verbTable = withBoth([]verbRow{
+	{verb: Push, name: "push", priority: true},
+	{verb: PushBatch, name: "push" + batchEnd},
+	{verb: PopMin, name: "pop.min"},
+	{verb: PopMax, name: "pop.max"},
+	{verb: PeekMin, name: "peek.min"},
+	{verb: PeekMax, name: "peek.max"},
+	{verb: Len, name: "len", both: true},
+	{verb: AckLease, name: ackName, token: true, both: true},
+	{verb: Config, name: "config", both: true},
+	{verb: Info, name: "info", both: true},
+	{verb: Get, name: "get", both: true},
+	{verb: Remove, name: "remove", both: true},
+	{verb: Rank, name: "rank", both: true},
+	{verb: Move, name: "move"},
+	{verb: Purge, name: "purge", both: true},
+	{verb: Redrive, name: "redrive", both: true},
+	{verb: List, name: listName, queueless: true, both: true},
+	{kind: FIFO, verb: Enqueue, name: "enqueue"},
+	{kind: FIFO, verb: EnqueueBatch, name: "enqueue" + batchEnd},
+	{kind: FIFO, verb: Dequeue, name: "dequeue"},
+	{kind: FIFO, verb: Peek, name: "peek"},
+})
+
+// withBoth names the endpoints of rows, and appends the rows that FIFO queues have as well.
+func withBoth(rows []verbRow) []verbRow {
+	for i := range rows {
+		rows[i].endpoint = strings.ReplaceAll(rows[i].name, ".", "-")
+		if row := rows[i]; row.both {
+			row.kind, row.endpoint = FIFO, "fifo-"+row.endpoint
+			rows = append(rows, row)
+		}
+	}
+	return rows
 }
 
 // String returns the end of the subject, such as "pop.min".

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -33,9 +34,8 @@ func digest(ctx context.Context, db kv.Database, k *codec.Space, areas []kv.Rang
 	sum := sha256.New()
 	queues := []string{string(k.Base.Pack(tuple.Tuple{k.Priority.Root})), string(k.Base.Pack(tuple.Tuple{k.Fifo.Root}))}
 	name := ""
-
-	for i := len(areas) - 1; i >= 0; i-- {
-		err := scan(ctx, db, areas[i], func(pairs []kv.KeyValue) error {
+	for _, area := range slices.Backward(areas) {
+		err := scan(ctx, db, area, func(pairs []kv.KeyValue) error {
 			var lengths [8]byte
 			for _, pair := range pairs {
 				binary.BigEndian.PutUint32(lengths[:], uint32(len(pair.Key)))
@@ -52,7 +52,6 @@ func digest(ctx context.Context, db kv.Database, k *codec.Space, areas []kv.Rang
 			progress(d.Keys, d.Bytes)
 			return nil
 		})
-
 		if err != nil {
 			return Digest{}, err
 		}
@@ -69,7 +68,6 @@ func (d *Digest) count(key, root string, prefix *string) {
 	if !inside {
 		return
 	}
-
 	_, kind, err := tuple.DecodeString([]byte(rest))
 	if err != nil {
 		return

@@ -6,6 +6,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -75,9 +78,8 @@ func Run(ctx context.Context, from, to kv.Database, k *fdbpq.Keyspace, o Options
 	}
 
 	if err := kv.UpdateIdempotent(ctx, to, m.startOrResume); err != nil {
-		return Result{}, fmt.Errorf("target: %w", err)
+		return Result{}, in("target", err)
 	}
-
 	if err := m.copyAreas(); err != nil {
 		return Result{}, err
 	}
@@ -120,39 +122,27 @@ func (m *migration) checkSource() error {
 		}
 		return store, err
 	})
-	if err != nil {
-		return fmt.Errorf("source: %w", err)
-	}
-
 	m.source = store.ID
-	return nil
+	return in("source", err)
 }
 
 // checkForeign returns an error if a store that belongs to the Keyspace alone has other keys,
 // which would not be copied.
 func (m *migration) checkForeign(r kv.Reader) error {
 	owned := m.k.DataAreas()
-	for _, root := range []string{m.k.Priority.Root, m.k.Fifo.Root} {
-		owned = append(owned, kv.SingleKey(m.k.StoreKey(root)))
+	for _, key := range m.recordKeys() {
+		owned = append(owned, kv.SingleKey(key))
 	}
+	slices.SortFunc(owned, func(a, b kv.Range) int { return bytes.Compare(a.Begin, b.Begin) })
 
 	next := []byte{}
-	for len(owned) > 0 {
-		first := 0
-		for i := range owned {
-			if bytes.Compare(owned[i].Begin, owned[first].Begin) < 0 {
-				first = i
-			}
-		}
-
-		if err := wantNoKey(r, kv.Range{Begin: next, End: owned[first].Begin}, ErrForeignKeys); err != nil {
+	for _, keys := range append(owned, kv.Range{Begin: lastKey}) {
+		if err := wantNoKey(r, kv.Range{Begin: next, End: keys.Begin}, ErrForeignKeys); err != nil {
 			return err
 		}
-
-		next = owned[first].End
-		owned = append(owned[:first], owned[first+1:]...)
+		next = keys.End
 	}
-	return wantNoKey(r, kv.Range{Begin: next, End: lastKey}, ErrForeignKeys)
+	return nil
 }
 
 // lastKey is behind the keys of programs, in every store.
@@ -169,8 +159,7 @@ func wantNoKey(r kv.Reader, keys kv.Range, problem error) error {
 
 // startOrResume writes the first record, or reads that of an earlier call.
 func (m *migration) startOrResume(tx kv.Transaction) error {
-	keys := [][]byte{m.k.StoreKey(m.k.Priority.Root), m.k.StoreKey(m.k.Fifo.Root)}
-	for _, key := range keys {
+	for _, key := range m.recordKeys() {
 		value, err := tx.Get(key).Get()
 		if err != nil {
 			return err
@@ -184,7 +173,6 @@ func (m *migration) startOrResume(tx kv.Transaction) error {
 	if !m.to.Traits().Shared {
 		empty = []kv.Range{{Begin: []byte{}, End: lastKey}}
 	}
-
 	for _, area := range empty {
 		if err := wantNoKey(tx, area, ErrNotEmpty); err != nil {
 			return err
@@ -202,9 +190,14 @@ func (m *migration) beginCopy(tx kv.Transaction, id string) {
 }
 
 func (m *migration) setRecord(tx kv.Transaction, record []byte) {
-	for _, root := range []string{m.k.Priority.Root, m.k.Fifo.Root} {
-		tx.Set(m.k.StoreKey(root), record)
+	for _, key := range m.recordKeys() {
+		tx.Set(key, record)
 	}
+}
+
+// recordKeys is where the record of a store is.
+func (m *migration) recordKeys() [2][]byte {
+	return [...][]byte{m.k.StoreKey(m.k.Priority.Root), m.k.StoreKey(m.k.Fifo.Root)}
 }
 
 // resume goes on where the record of the target says.
@@ -220,19 +213,17 @@ func (m *migration) resume(tx kv.Transaction, value []byte) error {
 	}
 
 	at, err := parseCopyRecord(value)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if at.source != m.source {
-		return fmt.Errorf("%w: it has an unfinished copy of the store %s, and this source is the store %s", ErrNotEmpty, at.source, m.source)
-	}
-
-	if !bytes.Equal(at.encode(m.k), value) {
+	case at.source != m.source:
+		return fmt.Errorf("%w: it has an unfinished copy of the store %s, and this source is the store %s",
+			ErrNotEmpty, at.source, m.source)
+	case !bytes.Equal(at.encode(m.k), value):
 		return fmt.Errorf("%w: it has an unfinished copy that was begun with other settings", ErrNotEmpty)
 	}
 
 	m.at, m.resumed = at, at.id != m.newID
-
 	if at.area == restart {
 		for _, area := range m.areas {
 			tx.ClearRange(area)
@@ -252,7 +243,6 @@ func (m *migration) copyAreas() error {
 
 		var batch []kv.KeyValue
 		size := 0
-
 		err := scan(m.ctx, m.from, area, func(pairs []kv.KeyValue) error {
 			for _, pair := range pairs {
 				add := len(pair.Key) + len(pair.Value)
@@ -266,11 +256,10 @@ func (m *migration) copyAreas() error {
 			}
 			return nil
 		})
-
-		if err != nil {
-			return err
+		if err == nil {
+			err = m.write(batch, size, true)
 		}
-		if err := m.write(batch, size, true); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -296,7 +285,6 @@ func (m *migration) write(pairs []kv.KeyValue, size int, end bool) error {
 		}
 		return next.encode(m.k)
 	})
-
 	if err != nil {
 		return err
 	}
@@ -306,13 +294,12 @@ func (m *migration) write(pairs []kv.KeyValue, size int, end bool) error {
 	return nil
 }
 
-// update runs fn in a transaction of the target, once, and replaces its record by what fn
-// returns.
+// update runs fn in a transaction of the target, once, and replaces its record by what fn returns.
 func (m *migration) update(fn func(tx kv.Transaction) []byte) error {
 	before := m.at.encode(m.k)
 
 	err := kv.UpdateIdempotent(m.ctx, m.to, func(tx kv.Transaction) error {
-		found, err := tx.Get(m.k.StoreKey(m.k.Priority.Root)).Get()
+		found, err := tx.Get(m.recordKeys()[0]).Get()
 		if err != nil {
 			return err
 		}
@@ -328,11 +315,15 @@ func (m *migration) update(fn func(tx kv.Transaction) []byte) error {
 		m.setRecord(tx, record)
 		return nil
 	})
+	return in("target", err)
+}
 
-	if err != nil {
-		return fmt.Errorf("target: %w", err)
+// in says which store an error is about.
+func in(store string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s: %w", store, err)
 }
 
 func (m *migration) progress(p Progress) {
@@ -342,37 +333,21 @@ func (m *migration) progress(p Progress) {
 }
 
 // compare reads both stores.
-func (m *migration) compare() (Digest, error) {
-	ctx, cancel := context.WithCancel(m.ctx)
-	defer cancel()
-
-	type result struct {
-		digest Digest
-		err    error
-	}
-	target := make(chan result, 1)
-
-	go func() {
-		d, err := digest(ctx, m.to, m.k, m.areas, func(keys, bytes int64) {
+func (m *migration) compare() (source Digest, err error) {
+	var target Digest
+	both, ctx := errgroup.WithContext(m.ctx)
+	both.Go(func() (err error) {
+		target, err = digest(ctx, m.to, m.k, m.areas, func(keys, bytes int64) {
 			m.progress(Progress{Checking: true, Keys: keys, Bytes: bytes})
 		})
-		target <- result{d, err}
-	}()
-
-	source, err := digest(ctx, m.from, m.k, m.areas, func(int64, int64) {})
-	if err != nil {
-		cancel()
-		<-target
-		return Digest{}, fmt.Errorf("source: %w", err)
-	}
-
-	copied := <-target
-	if copied.err != nil {
-		return Digest{}, fmt.Errorf("target: %w", copied.err)
-	}
-
-	if copied.digest == source {
-		return source, nil
+		return in("target", err)
+	})
+	both.Go(func() (err error) {
+		source, err = digest(ctx, m.from, m.k, m.areas, func(int64, int64) {})
+		return in("source", err)
+	})
+	if err := both.Wait(); err != nil || target == source {
+		return source, err
 	}
 
 	err = m.update(func(kv.Transaction) []byte {
@@ -380,5 +355,5 @@ func (m *migration) compare() (Digest, error) {
 		again.area = restart
 		return again.encode(m.k)
 	})
-	return Digest{}, errors.Join(fmt.Errorf("%w: the copy has %v, the source %v", ErrDiffers, copied.digest, source), err)
+	return Digest{}, errors.Join(fmt.Errorf("%w: the copy has %v, the source %v", ErrDiffers, target, source), err)
 }

@@ -27,19 +27,18 @@ func (c *copyRecord) encode(k *codec.Space) []byte {
 
 func parseCopyRecord(value []byte) (c copyRecord, err error) {
 	t, err := tuple.Unpack(value)
-
-	var ok [6]bool
-	if err == nil && len(t) == 10 {
-		c.id, ok[0] = t[1].(string)
-		c.source, ok[1] = t[5].(string)
-		c.area, ok[2] = t[6].(int64)
-		c.next, ok[3] = t[7].([]byte)
-		c.keys, ok[4] = t[8].(int64)
-		c.bytes, ok[5] = t[9].(int64)
+	ok := err == nil && len(t) == 10
+	if ok {
+		ok = element(t[1], &c.id) && element(t[5], &c.source) && element(t[6], &c.area) &&
+			element(t[7], &c.next) && element(t[8], &c.keys) && element(t[9], &c.bytes)
 	}
-
-	if ok != [...]bool{true, true, true, true, true, true} {
+	if !ok {
 		return c, fmt.Errorf("%w: record of a migration %x", codec.ErrCorrupt, value)
 	}
 	return c, nil
+}
+
+func element[T any](from any, to *T) (ok bool) {
+	*to, ok = from.(T)
+	return ok
 }

@@ -16,7 +16,8 @@ type Setting struct {
 	// time.Duration, []time.Duration, int64, string or time.Time.
 	Field func(*Settings) any
 	// Least and Most are the bounds of a number, of a duration or each one in a list, in
-	// nanoseconds, or of the year of a time. 0 is within the bounds of a duration, whatever they are.
+	// nanoseconds, or of the year of a time. 0 is within the bounds of a duration, whatever they
+	// are.
 	Least, Most int64
 	// Length is the most elements of a list.
 	Length int

@@ -35,10 +35,7 @@ func Unpack(b []byte) (Tuple, error) {
 // Errors wrap [ErrMalformed].
 func DecodeInt(b []byte) (v int64, rest []byte, err error) {
 	v, next, err := decodeInt(b, 0)
-	if err != nil {
-		return 0, nil, err
-	}
-	return v, b[next:], nil
+	return v, b[next:], err
 }
 
 // DecodeBytes decodes the bytes element at the start of b; rest is what follows it. v
@@ -46,20 +43,14 @@ func DecodeInt(b []byte) (v int64, rest []byte, err error) {
 // b. Errors wrap [ErrMalformed].
 func DecodeBytes(b []byte) (v, rest []byte, err error) {
 	v, next, err := decodeEscaped(b, 0, codeBytes)
-	if err != nil {
-		return nil, nil, err
-	}
-	return v, b[next:], nil
+	return v, b[next:], err
 }
 
 // DecodeString decodes the string at the start of b; rest is what follows it.
 // Errors wrap [ErrMalformed].
 func DecodeString(b []byte) (v string, rest []byte, err error) {
 	raw, next, err := decodeEscaped(b, 0, codeString)
-	if err != nil {
-		return "", nil, err
-	}
-	return string(raw), b[next:], nil
+	return string(raw), b[next:], err
 }
 
 // decodeElement decodes the element at b[at], which must exist. next is where the one

@@ -16,8 +16,7 @@ type Subspace struct {
 	prefix []byte
 }
 
-// NewSubspace returns the subspace whose prefix is t packed. It panics as
-// [Tuple.Pack] does.
+// NewSubspace returns the subspace whose prefix is t packed. It panics as [Tuple.Pack] does.
 func NewSubspace(t Tuple) Subspace {
 	return Subspace{}.Sub(t...)
 }
@@ -33,8 +32,7 @@ func (s Subspace) Sub(elements ...any) Subspace {
 	return Subspace{prefix: slices.Clip(s.Pack(elements))}
 }
 
-// Bytes returns the prefix. It belongs to s and must not be changed; appending
-// to it makes a copy.
+// Bytes returns the prefix. It belongs to s and must not be changed; appending to it makes a copy.
 func (s Subspace) Bytes() []byte { return s.prefix }
 
 // Pack returns the key of t in s. It panics as [Tuple.Pack] does.
@@ -51,9 +49,6 @@ func (s Subspace) Unpack(key []byte) (Tuple, error) {
 	}
 	return Unpack(packed)
 }
-
-// Contains reports whether key begins with the prefix.
-func (s Subspace) Contains(key []byte) bool { return bytes.HasPrefix(key, s.prefix) }
 
 // Range returns the range begin <= key < end of all keys that Pack can return
 // for a tuple with elements. Both belong to the caller.

@@ -1,7 +1,6 @@
-// Package tuple is FoundationDB's tuple encoding in pure Go: it turns lists of values
-// into byte strings that sort like the lists. It writes and reads the same bytes as
-// FoundationDB's own bindings, for the types the queues need: nil, bytes, strings,
-// int64, bool and nested tuples.
+// Package tuple is FoundationDB's tuple encoding in pure Go: it turns lists of values into byte
+// strings that sort like the lists. It writes and reads the same bytes as FoundationDB's own
+// bindings, for the types the queues need: nil, bytes, strings, int64, bool and nested tuples.
 //
 // [Tuple.Pack] and [Unpack] take any mix of them. The Append and Decode functions
 // handle single elements without boxing, for code that runs for every item of a queue.
@@ -9,17 +8,15 @@
 //
 // # Order
 //
-// bytes.Compare of two packed tuples orders them element by element: by
-// type, in the order of the type codes below, then by value. A tuple
-// sorts before every longer one that begins with it. Integers sort by value
-// whatever their size, false before true, strings by their bytes.
+// bytes.Compare of two packed tuples orders them element by element: by type, in the order of the
+// type codes below, then by value. A tuple sorts before every longer one that begins with it.
+// Integers sort by value whatever their size, false before true, strings by their bytes.
 //
 // # Canonical form
 //
-// Every tuple has exactly one encoding, and decoding refuses any other: an integer
-// with leading zero bytes, which other bindings accept but never write, is malformed
-// here. So packing a decoded key gives the same key again, and a decoded tuple can be
-// used to find or to clear it.
+// Every tuple has exactly one encoding, and decoding refuses any other: an integer with leading
+// zero bytes, which other bindings accept but never write, is malformed here. So packing a decoded
+// key gives the same key again, and a decoded tuple can be used to find or to clear it.
 //
 // As in the official Go binding, strings need not be valid UTF-8.
 //
@@ -51,18 +48,15 @@ import (
 //	0x26   bool          false, nothing follows
 //	0x27   bool          true, nothing follows
 //
-// No element begins with 0xff, so a terminating 0x00 cannot be mistaken for an escaped
-// one. The other codes of the format (floating point numbers, UUIDs, versionstamps) are
-// refused.
+// No element begins with 0xff, so a terminating 0x00 cannot be mistaken for an escaped one. The
+// other codes of the format (floating point numbers, UUIDs, versionstamps) are refused.
 const (
 	codeNil      = 0x00
 	codeBytes    = 0x01
 	codeString   = 0x02
 	codeNested   = 0x05
 	codeBigMinus = 0x0b
-	codeMinInt   = 0x0c
 	codeZero     = 0x14
-	codeMaxInt   = 0x1c
 	codeBigPlus  = 0x1d
 	codeFalse    = 0x26
 	codeTrue     = 0x27
@@ -80,18 +74,15 @@ const MaxDepth = 100
 // A nil []byte is packed as empty bytes, a nil Tuple as an empty one.
 type Tuple []any
 
-// Pack returns the encoding of t. It panics if an element, at any depth, has a type
-// that [Tuple] does not list, or is nested deeper than [MaxDepth]: both are bugs in the
-// program, not bad data.
-func (t Tuple) Pack() []byte {
-	return t.appendTo(nil, 0)
-}
+// Pack returns the encoding of t. It panics if an element, at any depth, has a type that [Tuple]
+// does not list, or is nested deeper than [MaxDepth]: both are bugs in the program, not bad data.
+func (t Tuple) Pack() []byte { return t.appendTo(nil, 0) }
 
 func (t Tuple) appendTo(dst []byte, depth int) []byte {
 	for i, element := range t {
 		switch v := element.(type) {
 		case nil:
-			dst = AppendNil(dst)
+			dst = append(dst, codeNil)
 			if depth > 0 {
 				dst = append(dst, escape)
 			}
@@ -104,7 +95,11 @@ func (t Tuple) appendTo(dst []byte, depth int) []byte {
 		case int:
 			dst = AppendInt(dst, int64(v))
 		case bool:
-			dst = AppendBool(dst, v)
+			code := byte(codeFalse)
+			if v {
+				code = codeTrue
+			}
+			dst = append(dst, code)
 		case Tuple:
 			if depth == MaxDepth {
 				panic(fmt.Sprintf("tuple: nested deeper than %d", MaxDepth))
@@ -116,11 +111,6 @@ func (t Tuple) appendTo(dst []byte, depth int) []byte {
 		}
 	}
 	return dst
-}
-
-// AppendNil appends nil to dst, as an element of a tuple that is not nested.
-func AppendNil(dst []byte) []byte {
-	return append(dst, codeNil)
 }
 
 // AppendBytes appends b as one element to dst.
@@ -159,16 +149,9 @@ func AppendInt(dst []byte, v int64) []byte {
 	} else {
 		code += size
 	}
+
 	var raw [8]byte
 	binary.BigEndian.PutUint64(raw[:], magnitude)
 	dst = append(dst, byte(code))
 	return append(dst, raw[8-size:]...)
-}
-
-// AppendBool appends v as one element to dst.
-func AppendBool(dst []byte, v bool) []byte {
-	if v {
-		return append(dst, codeTrue)
-	}
-	return append(dst, codeFalse)
 }

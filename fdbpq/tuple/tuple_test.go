@@ -138,7 +138,7 @@ func TestNoAllocations(t *testing.T) {
 	random := []byte("0123456789abcdefghij")
 	buffer := make([]byte, 0, 512)
 	allocs := testing.AllocsPerRun(100, func() {
-		key := AppendBool(AppendNil(AppendString(buffer[:0], long)), true)
+		key := AppendString(buffer[:0], long)
 		item := key[len(key):]
 		item = AppendBytes(AppendInt(AppendInt(item, -5), 1<<40), random)
 		_, rest, err1 := DecodeInt(item)

@@ -27,22 +27,14 @@ import (
 // a caller's own transaction get ErrNoRoom until it is counted.
 type Settings = settings.Settings
 
-// Values of settings.
-const (
-	DiscardNew             = settings.DiscardNew
-	DiscardOld             = settings.DiscardOld
-	DefaultDuplicateWindow = settings.DefaultDuplicateWindow
-	NoDuplicateWindow      = settings.NoDuplicateWindow
-)
-
 // StoredSettings are the settings of a queue as its key has them.
 type StoredSettings struct {
 	Settings
 	Unknown []any // names and values of a newer version
 }
 
-// SettingsVersion is the first element of the stored settings.
-const SettingsVersion = 1
+// settingsVersion is the first element of the stored settings.
+const settingsVersion = 1
 
 // CheckChange returns an error if the queue cannot have the settings, as far as they differ from
 // those before. Other versions may have other bounds.
@@ -65,7 +57,7 @@ func (l *Layout) CheckChange(s, before *Settings) error {
 
 // Encode returns the value of the settings' key, nil if nothing is set.
 func (s *StoredSettings) Encode() []byte {
-	stored := tuple.Tuple{int64(SettingsVersion)}
+	stored := tuple.Tuple{int64(settingsVersion)}
 	for row := range settings.All() {
 		if v := toElement(row, &s.Settings); v != nil {
 			stored = append(stored, row.Name, v)
@@ -88,8 +80,8 @@ func ParseSettings(value []byte) (*StoredSettings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: settings: %w", ErrCorrupt, err)
 	}
-	if len(stored)%2 == 0 || stored[0] != int64(SettingsVersion) {
-		return nil, fmt.Errorf("%w: settings %x are not of version %d", ErrCorrupt, value, SettingsVersion)
+	if len(stored)%2 == 0 || stored[0] != int64(settingsVersion) {
+		return nil, fmt.Errorf("%w: settings %x are not of version %d", ErrCorrupt, value, settingsVersion)
 	}
 
 	for i := 1; i < len(stored); i += 2 {

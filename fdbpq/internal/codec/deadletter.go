@@ -14,10 +14,10 @@ import (
 // end of its priority: with a new id, but the same push time, value and headers, and a DeadLetter.
 // It has no message id and no unique key any more.
 //
-// In a Keyspace the dead-letter queue is the one that Settings.DeadLetter names. If that is not
-// set, it is the queue with "-dead" appended to its name. A queue outside a Keyspace has no name
-// that another could be derived from, so its dead-letter queue is inside its own subspace, in
-// ("dead"). Both have their settings and dead-letter queues as any other queue.
+// In a Keyspace the dead-letter queue is the one that Settings.DeadLetter names, or else the queue
+// with "-dead" appended to its name. A queue outside a Keyspace has no name, so its dead-letter
+// queue is inside its own subspace, in ("dead"). Both have settings and dead-letter queues of their
+// own.
 
 // deadSuffix makes the name of a dead-letter queue from that of its queue.
 const deadSuffix = "-dead"
@@ -35,16 +35,39 @@ func deadLetterName(name string) string {
 
 // DeadLetters returns the dead-letter queue; named is what settings say.
 func (l *Layout) DeadLetters(named string) *Layout {
-	dead := &Layout{List: l.List, Fifo: l.Fifo, Format: l.Format}
 	if l.List == nil {
-		dead.Prefix = string(l.Key(kindDead, 0))
-		return dead
+		return l.sibling(string(l.Key(kindDead, 0)))
 	}
 	if named == "" || named == l.Name() {
 		named = deadLetterName(l.Name())
 	}
-	dead.Prefix = string(tuple.AppendString([]byte(l.List.root), named))
-	return dead
+	return l.named(named)
+}
+
+// Home returns the queue of a dead letter in this dead-letter queue, nil if there cannot be one.
+func (l *Layout) Home(d *DeadLetter) *Layout {
+	if l.List == nil {
+		prefix, found := strings.CutSuffix(l.Prefix, string(tuple.AppendString(nil, kindDead)))
+		if !found || d.Queue != "" {
+			return nil
+		}
+		return l.sibling(prefix)
+	}
+
+	if d.Queue == "" || len(d.Queue) > MaxQueueName || d.Queue == l.Name() {
+		return nil
+	}
+	return l.named(d.Queue)
+}
+
+// named returns another queue of the Keyspace.
+func (l *Layout) named(name string) *Layout {
+	return l.sibling(string(tuple.AppendString([]byte(l.List.root), name)))
+}
+
+// sibling returns a queue of the same kind with another prefix.
+func (l *Layout) sibling(prefix string) *Layout {
+	return &Layout{Prefix: prefix, List: l.List, Fifo: l.Fifo, Format: l.Format}
 }
 
 // checkDeadLetter returns what is wrong with the name of a dead-letter queue, "" if it is not set.
@@ -74,36 +97,14 @@ var errDeadLetter = errors.New("dead letter")
 
 // parseDeadLetter reads what encode wrote.
 func parseDeadLetter(from any) (*DeadLetter, error) {
-	t, ok := from.(tuple.Tuple)
-	if !ok || len(t) < 5 {
-		return nil, errDeadLetter
-	}
+	d := &DeadLetter{}
 	var queue, reason, text []byte
 	var at int64
-	d := &DeadLetter{}
-	if !element(t[0], &queue) || !element(t[1], &reason) || !element(t[2], &at) || !element(t[3], &d.Deliveries) || !element(t[4], &text) {
+	t, ok := from.(tuple.Tuple)
+	if !ok || len(t) < 5 || !element(t[0], &queue) || !element(t[1], &reason) || !element(t[2], &at) ||
+		!element(t[3], &d.Deliveries) || !element(t[4], &text) {
 		return nil, errDeadLetter
 	}
 	d.Queue, d.Reason, d.At, d.Error = string(queue), string(reason), time.UnixMicro(at).UTC(), string(text)
 	return d, nil
-}
-
-// Home returns the queue of a dead letter in this dead-letter queue, nil if there cannot be one.
-func (l *Layout) Home(d *DeadLetter) *Layout {
-	home := &Layout{List: l.List, Fifo: l.Fifo, Format: l.Format}
-	if l.List == nil {
-		prefix, found := strings.CutSuffix(l.Prefix, string(tuple.AppendString(nil, kindDead)))
-		if !found || d.Queue != "" {
-			return nil
-		}
-		home.Prefix = prefix
-		return home
-	}
-
-	if d.Queue == "" || len(d.Queue) > MaxQueueName || d.Queue == l.Name() {
-		return nil
-	}
-
-	home.Prefix = string(tuple.AppendString([]byte(l.List.root), d.Queue))
-	return home
 }

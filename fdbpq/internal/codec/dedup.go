@@ -16,31 +16,24 @@ import (
 //	("e", until, msg id) = the same: the ids in the order in which they are over
 //	("u", unique key)    = (priority, count, random)
 //
-// with until in microseconds since 1970, and priority 0 in a FIFO queue. The numbers are the id of
-// the item.
+// with until in microseconds since 1970, and the id of the item, with priority 0 in a FIFO queue.
 //
 // A push reads the keys of its own ids with conflict, so of concurrent pushes with the same one
 // only one commits, through whichever bridges they come, and others do not conflict. It decides by
 // until, never by whether something has been removed.
 //
-// # Message ids
+// Message ids that are over are removed by later pushes with ids, a few at a time, by Sweep, and by
+// Retire. They are not in the time index, because nothing changes then that a pop could see. Each
+// entry has the value of its key, and the key is removed if it still has that value, which takes no
+// read and no conflict. A later push of the same id has a later until.
 //
-// What is over is removed by later pushes with ids, a few at a time, by Sweep, and by Retire. It is
-// not in the time index, because nothing changes at that time that a pop could see. Each entry has
-// the value of its key, so that removing both takes no read of the key and no conflict: the key is
-// removed if it still has that value. A later push of the same id has a later until.
+// The ledger writes the unique key with its item, and when the item leaves the queue removes it, if
+// it still names that item, without a read. So records of held items contain it, and so do the
+// entries of items that expire. Programs that pop with the bare recipe leave keys behind, so a key
+// without an item means nothing. A popped item that nobody received gets its key back, unless
+// another item has it by then.
 //
-// # Unique keys
-//
-// The ledger writes the key with its item, and removes it when the item leaves the queue. It
-// removes it without a read, if it still names that item. Records of held items contain their key,
-// because an acknowledgement does not read the item, and so do the entries of items that expire.
-// Programs that pop with the bare recipe leave keys behind, so a key without an item means nothing.
-//
-// An item that moves to another priority, with another id, takes its unique key and its message id
-// along.
-//
-// A popped item that nobody received gets its key back, unless another item has it by then.
+// An item that moves to another priority, with another id, takes both along.
 
 const (
 	KindMsgID    = "d"
@@ -71,21 +64,6 @@ func EncodeID(id *ID) []byte {
 	return tuple.AppendBytes(b, id.Random[:])
 }
 
-// decodeID reads what EncodeID wrote, and returns what follows it.
-func decodeID(data []byte) (id ID, rest []byte, err error) {
-	var random []byte
-	if id.Priority, rest, err = tuple.DecodeInt(data); err == nil {
-		if id.Count, rest, err = tuple.DecodeInt(rest); err == nil {
-			random, rest, err = tuple.DecodeBytes(rest)
-		}
-	}
-	if err != nil || len(random) != RandomSize {
-		return id, nil, fmt.Errorf("%w: item id %x", ErrCorrupt, data)
-	}
-	copy(id.Random[:], random)
-	return id, rest, nil
-}
-
 // Seen is a message id that was pushed.
 type Seen struct {
 	ID    ID // of the item
@@ -95,38 +73,34 @@ type Seen struct {
 func (s *Seen) Encode() []byte { return tuple.AppendInt(EncodeID(&s.ID), s.Until.UnixMicro()) }
 
 func ParseSeen(data []byte) (Seen, error) {
-	id, rest, err := decodeID(data)
-	if err != nil {
-		return Seen{}, err
+	d := decoder{rest: data}
+	s := Seen{ID: d.id(), Until: d.time()}
+	if err := d.end(); err != nil {
+		return Seen{}, fmt.Errorf("%w: message id: value %x: %w", ErrCorrupt, data, err)
 	}
-	until, rest, err := tuple.DecodeInt(rest)
-	if err != nil || len(rest) > 0 {
-		return Seen{}, fmt.Errorf("%w: message id: value %x", ErrCorrupt, data)
+	return s, nil
+}
+
+// ParseUnique returns the item of a unique key.
+func ParseUnique(data []byte) (Seen, error) {
+	d := decoder{rest: data}
+	s := Seen{ID: d.id()}
+	if err := d.end(); err != nil {
+		return Seen{}, fmt.Errorf("%w: unique key: value %x: %w", ErrCorrupt, data, err)
 	}
-	return Seen{ID: id, Until: time.UnixMicro(until)}, nil
+	return s, nil
 }
 
 // OverPage is how many ids that are over a push removes for each id that it adds.
 const OverPage = 2
 
-func ParseUnique(data []byte) (Seen, error) {
-	id, rest, err := decodeID(data)
-	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("%w: unique key: value %x", ErrCorrupt, data)
-	}
-	return Seen{ID: id}, err
-}
-
 // OverRange is the range of the entries of message ids that are over.
 func (l *Layout) OverRange(now time.Time) kv.Range { return l.timesUpTo(KindMsgIDEnd, now) }
 
 func (l *Layout) ParseMsgIDEnd(key []byte) (until time.Time, msgID string, err error) {
-	micros, rest, err := tuple.DecodeInt(key[len(l.Prefix)+KindSize:])
-	if err != nil {
-		return until, "", err
-	}
-	id, _, err := tuple.DecodeBytes(rest)
-	return time.UnixMicro(micros), string(id), err
+	d := decoder{rest: l.Place(key)}
+	until, msgID = d.time(), string(d.bytes())
+	return until, msgID, d.err
 }
 
 // WithoutUnique returns the item without its unique key.

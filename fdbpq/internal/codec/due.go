@@ -7,31 +7,27 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// The time index says what falls due in a queue, and when. Each key that falls due has an
-// entry, written and removed together with the key:
+// The time index says what falls due in a queue, and when. Each key that falls due has an entry,
+// written and removed together with the key:
 //
 //	("t", due) + (kind, ...) = ""
 //
-// due is in microseconds since 1970, and (kind, ...) is the key that falls due, without the
-// queue's subspace. These are held items, ("h", priority, count, random), and the answers and
-// claims of staged pops, ("f", 0, request) and ("f", 2, request). ("x", priority, count, random)
+// due is in microseconds since 1970, and (kind, ...) is the key that falls due, without the queue's
+// subspace: a held item, or an answer or claim of staged pops. ("x", priority, count, random)
 // stands for an item in ("i") that expires, with its unique key as the value: see expiry.go.
 //
-// Nothing runs at the due time itself. A transaction that depends on the state of the
-// queue reads the index up to now and first handles what is due. Earlier versions of this
-// package, which do not know the index, leave entries without keys; these are removed when
-// they fall due.
+// Nothing runs at the due time itself. There is one way back: each transaction that looks at a
+// queue reads the index up to now and first handles what is due there, at most due.Page entries, in
+// the order in which they fell due. What is left counts as what it was, leased or delayed, and is
+// served once it is back; Pending.Behind names its queue, so that a sweeper can go on with OpSweep,
+// which takes more at a time. An item that has expired is never served, whether it is removed yet
+// or not. An operation that cannot tell yet what its result is, such as a pop that has met nothing
+// but expired items, fails with an error that wraps ErrNoRoom: the next transaction goes on where
+// this one has ended.
 //
-// There is one way back. Each transaction that looks at a queue handles what is due there, at most
-// due.Page entries, in the order in which they fell due. What is left counts as what it was, leased
-// or delayed, and is served once it is back; Pending.Behind names its queue, so that a sweeper can
-// go on with OpSweep, which takes more at a time. An item that has expired is never served, whether
-// it is removed yet or not: see expiry.go. An operation that cannot tell yet what its result is,
-// such as a pop that has met nothing but expired items, fails with an error that wraps ErrNoRoom:
-// the next transaction goes on where this one has ended.
-//
-// An entry is removed together with its key, or by a transaction that has read that the
-// key is gone and conflicts with whoever writes it.
+// An entry is removed together with its key, or by a transaction that has read that the key is gone
+// and conflicts with whoever writes it. Versions of this package before the index leave such
+// entries.
 
 // DueKey returns the entry for a key that falls due at the given time.
 func (l *Layout) DueKey(at time.Time, key []byte) []byte {
@@ -54,6 +50,7 @@ func (l *Layout) LaterRange(now time.Time) kv.Range {
 
 // DueTime returns when an entry falls due.
 func (l *Layout) DueTime(entry []byte) (time.Time, error) {
-	at, _, err := tuple.DecodeInt(entry[len(l.Prefix)+KindSize:])
-	return time.UnixMicro(at).UTC(), err
+	d := decoder{rest: l.Place(entry)}
+	at := d.time()
+	return at, d.err
 }

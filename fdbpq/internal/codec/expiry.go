@@ -3,31 +3,22 @@ package codec
 import (
 	"math"
 	"time"
-
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // An item may expire: Message.Expires, in its ("m") keys, says when. While it is in ("i"), it has
-// an entry in the time index,
+// an entry in the time index, written and removed together with its key in ("i"):
 //
 //	("t", expires) + ("x", priority, count, random) = unique key
 //
-// written and removed together with its key in ("i"). Whoever finds the entry due removes the item,
-// and frees its unique key, if it has one, without reading the ("m") keys. While it is held, its
-// record says when it expires; a delayed item falls due then, at the latest. A leased one expires
-// when its lease ends: whoever holds it may still acknowledge it. Staged pops, which need not know
-// what they move, leave the entry where it is, and write it again if the item comes back: see
-// state.Ledger.ReturnStaged.
+// Whoever finds the entry due removes the item, and frees its unique key, without reading the ("m")
+// keys. While it is held, its record says when it expires; a delayed item falls due then, at the
+// latest. A leased one expires when its lease ends: whoever holds it may still acknowledge it.
+// Staged pops, which need not know what they move, leave the entry where it is, and write it again
+// if the item comes back: see state.Ledger.ReturnStaged.
 //
 // A pop or lease that meets an expired item all the same, because its transaction had no room for
-// all that was due, removes it as well, and goes on to the next, as far as a transaction has room:
-// see state.Stepped and state.ExpiredSize. A peek steps over it.
-
-// Bounds of the time after which an item expires.
-const (
-	MinTTL = settings.MinTTL
-	MaxTTL = MaxDelay
-)
+// all that was due, removes it and goes on, as far as there is room: see state.Stepped. A peek
+// steps over it.
 
 // Never as Op.TTL is no expiry, whatever Settings.TTL says.
 const Never = time.Duration(math.MinInt64)
@@ -40,14 +31,14 @@ func (l *Layout) ExpiryKey(id *ID) []byte { return l.IDKey(KindExpiry, id) }
 func Expired(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 
 // Expired reports whether the time of an item is over. It may be leased.
-func (h *Held) Expired(now time.Time) bool { return Expired(h.Expires, now) }
+func (h *Record) Expired(now time.Time) bool { return Expired(h.Expires, now) }
 
 // Gone reports whether an item counts as gone: it has expired, and nobody has a lease of it, which
 // may be over.
-func (h *Held) Gone(now time.Time) bool { return h.Expired(now) && h.State != Leased }
+func (h *Record) Gone(now time.Time) bool { return h.Expired(now) && h.State != Leased }
 
 // FallsDue is when something has to be done about a held item.
-func (h *Held) FallsDue() time.Time {
+func (h *Record) FallsDue() time.Time {
 	if h.State == Delayed {
 		return Earliest(h.Due, h.Expires)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -14,10 +15,8 @@ import (
 //
 //	("h", priority, count, random) = record, then the value as it was stored
 //
-// and returns to its old key. While it is held, its ("m") keys stay, and the counter
-// ("n", "leased") or ("n", "delayed") counts it. It falls due: see due.go.
-//
-// An item that is back in ("i") keeps its history in
+// and returns to its old key. Its ("m") keys stay, and the counter ("n", "leased") or ("n",
+// "delayed") counts it. It falls due: see due.go. Once back in ("i"), it keeps its history in
 //
 //	("a", priority, count, random) = (deliveries, fence, wait), with (..., reason)
 //	                                 or (..., reason, expires, unique key)
@@ -29,14 +28,14 @@ import (
 //
 // # Why a late acknowledgement never touches a later delivery
 //
-// Each lease of an item has a higher fence than all before it, and a token holds the
-// fence of its lease. Deliveries cannot serve for that, because some are not counted. An
-// operation with a token reads the key of the held item and, unless that is there, the two of
-// the item in the queue. So it conflicts with whoever moves the item, and does nothing unless
-// the item is there with the fence of the token, and was leased.
+// Each lease of an item has a higher fence than all before it, and a token holds the fence of its
+// lease. Deliveries cannot serve for that, because some are not counted. An operation with a token
+// reads the key of the held item and, unless that is there, the two of the item in the queue. So it
+// conflicts with whoever moves the item, and does nothing unless the item is there with the fence
+// of the token, and was leased.
 
-// Held is an item that is held, or one in ("i") of which only its own keys were read.
-type Held struct {
+// Record is an item that is held, or one in ("i") of which only its own keys were read.
+type Record struct {
 	ID ID
 	History
 	State   ItemState // Leased or Delayed; Ready in ("i")
@@ -84,7 +83,7 @@ var HeldStates = [...]ItemState{Leased, Delayed}
 // The first element of a record. Versions of this package that know neither reasons nor what else
 // an item may have read records without.
 const (
-	HeldVersion       = 1
+	heldVersion       = 1
 	heldVersionReason = 2
 	heldVersionEnd    = 3
 )
@@ -104,8 +103,8 @@ func (l *Layout) StateCounterKey(s ItemState) []byte {
 }
 
 // Encode returns the value of a held item's key.
-func (h *Held) Encode() []byte {
-	version := int64(HeldVersion)
+func (h *Record) Encode() []byte {
+	version := int64(heldVersion)
 	switch {
 	case !h.Lasting.none():
 		version = heldVersionEnd
@@ -126,41 +125,35 @@ func (h *Held) Encode() []byte {
 	return append(append(b, record...), h.Value...)
 }
 
-// ParseHeld reads what Encode wrote.
-func ParseHeld(id *ID, data []byte) (*Held, error) {
+// ParseRecord reads what Encode wrote.
+func ParseRecord(id *ID, data []byte) (*Record, error) {
 	n, used := binary.Uvarint(data)
 	if used <= 0 || n > uint64(len(data)-used) {
 		return nil, fmt.Errorf("%w: held item %s: length of its record", ErrCorrupt, id)
 	}
 	record, value := data[used:used+int(n)], data[used+int(n):]
-	var fields [7]int64
-	rest, err := decodeInts(record, fields[:])
-	var reason []byte
-	if err == nil && fields[0] >= heldVersionReason {
-		reason, rest, err = tuple.DecodeBytes(rest)
+
+	d := decoder{rest: record}
+	version, state := d.int(), d.int()
+	h := &Record{ID: *id, Value: value}
+	h.Deliveries, h.Fence, h.Due = d.int(), d.int(), time.UnixMicro(d.int())
+	wait, end := d.int(), d.int()
+	h.Wait, h.End = time.Duration(wait)*time.Microsecond, End(end)
+	if version >= heldVersionReason {
+		h.Reason = string(d.bytes())
 	}
-	var lasts Lasting
-	if err == nil && fields[0] == heldVersionEnd {
-		lasts, rest, err = decodeLasting(rest)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
-	}
-	if fields[1] < 0 || fields[1] >= int64(len(HeldStates)) {
-		return nil, fmt.Errorf("%w: held item %s: record %x", ErrCorrupt, id, record)
+	if version == heldVersionEnd {
+		h.Lasting = d.lasting()
 	}
 
-	h := &Held{
-		ID: *id, State: HeldStates[fields[1]], Due: time.UnixMicro(fields[4]), End: End(fields[6]), Value: value,
-		History: History{
-			Deliveries: fields[2], Fence: fields[3], Wait: time.Duration(fields[5]) * time.Microsecond,
-			Reason: string(reason), Lasting: lasts,
-		},
+	if err := d.end(); err != nil {
+		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
 	}
-	if len(rest) > 0 || fields[0] < HeldVersion || fields[0] > heldVersionEnd ||
-		int64(h.End) != fields[6] || h.End > Back || h.Deliveries < 0 || h.Fence < 1 || !isWait(fields[5]) {
+	if version < heldVersion || version > heldVersionEnd || state < 0 || state >= int64(len(HeldStates)) ||
+		end < int64(Front) || end > int64(Back) || h.Deliveries < 0 || h.Fence < 1 || !isWait(wait) {
 		return nil, fmt.Errorf("%w: held item %s: record %x", ErrCorrupt, id, record)
 	}
+	h.State = HeldStates[state]
 	return h, nil
 }
 
@@ -173,22 +166,17 @@ func (l *Lasting) appendTo(b []byte) []byte {
 	return tuple.AppendBytes(tuple.AppendInt(b, micros), []byte(l.Unique))
 }
 
-// decodeLasting reads what appendTo wrote, and returns what follows.
-func decodeLasting(b []byte) (l Lasting, rest []byte, err error) {
-	micros, b, err := tuple.DecodeInt(b)
-	if err != nil {
-		return l, nil, err
-	}
-	if micros != 0 {
+// lasting reads what appendTo wrote.
+func (d *decoder) lasting() (l Lasting) {
+	if micros := d.int(); micros != 0 {
 		l.Expires = time.UnixMicro(micros).UTC()
 	}
-	key, rest, err := tuple.DecodeBytes(b)
-	l.Unique = string(key)
-	return l, rest, err
+	l.Unique = string(d.bytes())
+	return l
 }
 
 // Past is its history as it is stored, nil if it was never leased.
-func (h *Held) Past() []byte {
+func (h *Record) Past() []byte {
 	if h.NeverLeased() {
 		return nil
 	}
@@ -197,11 +185,11 @@ func (h *Held) Past() []byte {
 
 func (h History) Encode() []byte {
 	b := appendInts(nil, h.Deliveries, h.Fence, h.Wait.Microseconds())
-	last := !h.Lasting.none()
-	if h.Reason != "" || last {
+	lasts := !h.Lasting.none()
+	if h.Reason != "" || lasts {
 		b = tuple.AppendBytes(b, []byte(h.Reason))
 	}
-	if last {
+	if lasts {
 		b = h.Lasting.appendTo(b)
 	}
 	return b
@@ -213,30 +201,30 @@ func ParseHistory(id *ID, data []byte) (h History, err error) {
 		return h, nil
 	}
 
-	var fields [3]int64
-	rest, err := decodeInts(data, fields[:])
-	var reason []byte
-	if err == nil && len(rest) > 0 {
-		reason, rest, err = tuple.DecodeBytes(rest)
+	d := decoder{rest: data}
+	h.Deliveries, h.Fence = d.int(), d.int()
+	wait := d.int()
+	h.Wait = time.Duration(wait) * time.Microsecond
+	if d.more() {
+		h.Reason = string(d.bytes())
 	}
-	if err == nil && len(rest) > 0 {
-		h.Lasting, rest, err = decodeLasting(rest)
-	}
-	if err != nil || len(rest) > 0 || fields[0] < 0 || fields[1] < 1 || !isWait(fields[2]) {
-		return History{}, fmt.Errorf("%w: history of item %s: %x", ErrCorrupt, id, data)
+	if d.more() {
+		h.Lasting = d.lasting()
 	}
 
-	h.Deliveries, h.Fence, h.Wait, h.Reason = fields[0], fields[1], time.Duration(fields[2])*time.Microsecond, string(reason)
+	if d.end() != nil || h.Deliveries < 0 || h.Fence < 1 || !isWait(wait) {
+		return History{}, fmt.Errorf("%w: history of item %s: %x", ErrCorrupt, id, data)
+	}
 	return h, nil
 }
 
 // isWait reports whether a lease may last that many microseconds. Other versions may have
 // another MaxLease.
-func isWait(micros int64) bool { return micros > 0 && micros <= MaxDelay.Microseconds() }
+func isWait(micros int64) bool { return micros > 0 && micros <= settings.MaxDelay.Microseconds() }
 
 // NoteReason keeps the reason of a negative acknowledgement, if it has given one, unless the value
 // of another program leaves no room for it.
-func (h *Held) NoteReason(reason string) {
+func (h *Record) NoteReason(reason string) {
 	if reason != "" && len(h.Value) <= MaxHeldValue-MaxNakReason {
 		h.Reason = CleanText(reason, MaxNakReason)
 	}
@@ -251,15 +239,15 @@ func (h *Held) NoteReason(reason string) {
 const firstFence = 1
 
 // NewDelayed returns the held item for a push with a delay.
-func NewDelayed(id *ID, m *Message, until time.Time, value []byte) *Held {
+func NewDelayed(id *ID, m *Message, until time.Time, value []byte) *Record {
 	// Versions of this package without delayed pushes need a wait.
-	return &Held{
+	return &Record{
 		ID: *id, State: Delayed, Due: until, Value: value,
-		History: History{Fence: firstFence, Wait: DefaultLease, Lasting: LastingOf(m)},
+		History: History{Fence: firstFence, Wait: settings.DefaultLease, Lasting: LastingOf(m)},
 	}
 }
 
 // NeverLeased reports whether a held item was pushed with a delay and not leased since.
-func (h *Held) NeverLeased() bool {
+func (h *Record) NeverLeased() bool {
 	return h.State == Delayed && h.Deliveries == 0 && h.Fence == firstFence
 }

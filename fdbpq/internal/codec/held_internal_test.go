@@ -12,7 +12,7 @@ import (
 // dead letter are as earlier versions write and read them.
 func TestStoredFormsOfLeases(t *testing.T) {
 	id := ID{Priority: 3, Count: 4}
-	h := Held{
+	h := Record{
 		ID: id, State: Delayed, Due: time.UnixMicro(1_790_000_000_000_000), End: Back, Value: []byte("value"),
 		History: History{Deliveries: 2, Fence: 5, Wait: time.Second},
 	}
@@ -43,7 +43,7 @@ func TestStoredFormsOfLeases(t *testing.T) {
 	check("all properties", EncodeMeta(&all),
 		"4d"+"1503"+"05"+"026d73675f696400"+"016d00"+"02756e6971756500"+"016b00"+"026578706972657300"+"1b065bfeda25e000"+"026465616400"+"05"+"016a6f627300"+"016e6f00"+"1b065bfeda25e000"+"1502"+"016c61746500"+"00"+"00")
 
-	again, err := ParseHeld(&id, h.Encode())
+	again, err := ParseRecord(&id, h.Encode())
 	if err != nil || !reflect.DeepEqual(*again, h) {
 		t.Errorf("read %+v, %v: want %+v", again, err, h)
 	}

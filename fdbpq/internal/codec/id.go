@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // ID identifies an item and its place in its queue. Two items have the same id only if
@@ -34,9 +32,7 @@ func (id ID) String() string {
 // AppendTo appends what String returns.
 func (id *ID) AppendTo(b []byte) []byte {
 	var p [64]byte
-	packed := tuple.AppendInt(p[:0], id.Priority)
-	packed = tuple.AppendInt(packed, id.Count)
-	packed = append(packed, id.Random[:]...)
+	packed := append(appendInts(p[:0], id.Priority, id.Count), id.Random[:]...)
 	return base64.RawURLEncoding.AppendEncode(b, packed)
 }
 
@@ -51,15 +47,13 @@ func ParseID(text string) (ID, error) {
 		return malformed()
 	}
 
-	priority, rest, err := tuple.DecodeInt(packed)
-	if err != nil {
+	d := decoder{rest: packed}
+	id := ID{Priority: d.int(), Count: d.int()}
+	if d.err != nil || len(d.rest) != RandomSize {
 		return malformed()
 	}
-	count, rest, err := tuple.DecodeInt(rest)
-	if err != nil || len(rest) != RandomSize {
-		return malformed()
-	}
-	return ID{Priority: priority, Count: count, Random: [RandomSize]byte(rest)}, nil
+	id.Random = [RandomSize]byte(d.rest)
+	return id, nil
 }
 
 // The random part of an id is 20 bytes:
@@ -82,8 +76,7 @@ const (
 	uniqueAt   = 11
 )
 
-// Pushes of this package have times from FirstTime to before LastTime: the years 2020 to
-// 2200.
+// Pushes of this package have times from FirstTime to before LastTime: the years 2020 to 2200.
 const (
 	FirstTime = 1577836800_000000
 	LastTime  = 7258118400_000000

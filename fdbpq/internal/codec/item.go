@@ -30,12 +30,11 @@ type Message struct {
 // about what it takes in a transaction.
 func (m Message) Size() int {
 	n := len(m.Value) + m.DeadLetter.size()
-	for _, key := range []string{m.MsgID, m.Unique} {
+	for _, key := range [...]string{m.MsgID, m.Unique} {
 		if key != "" {
 			n += textSize(key)
 		}
 	}
-
 	if !m.Expires.IsZero() {
 		n += 9
 	}
@@ -53,9 +52,8 @@ func (m Message) Size() int {
 type Item struct {
 	ID ID
 	Message
-	// PushedAt is when the item was pushed, to the microsecond, by the clock of the
-	// process that pushed it. It is the zero time for items that another program wrote
-	// with the bare recipe.
+	// PushedAt is when the item was pushed, to the microsecond, by the clock of the process that
+	// pushed it. It is the zero time for items that another program wrote with the bare recipe.
 	PushedAt time.Time
 
 	kept *Kept // usually nil

@@ -22,8 +22,7 @@ type Branch struct {
 	List *List
 }
 
-// Records about the queues have roots of their own: a queue root with one of these
-// appended.
+// Records about the queues have roots of their own: a queue root with one of these appended.
 const (
 	ListSuffix    = "-queues"
 	ReceiptSuffix = "-x"

@@ -70,9 +70,8 @@ type Layout struct {
 	Fifo   bool
 	Format ValueFormat
 
-	// ListedSince is when the newest durable batch began that saw the queue in the
-	// list, or put it there; nil if none has. list.go says for how long pushes may rely
-	// on it.
+	// ListedSince is when the newest durable batch began that saw the queue in the list, or put it
+	// there; nil if none has. list.go says for how long pushes may rely on it.
 	ListedSince atomic.Pointer[time.Time]
 }
 
@@ -86,9 +85,9 @@ func (l *Layout) Key(kind string, room int) []byte {
 	return tuple.AppendString(append(key, l.Prefix...), kind)
 }
 
-// Within returns the range of all tuples that extend prefix. It owns prefix from then
-// on, including the spare capacity behind it, which has room for both ends if prefix is from
-// KindRange or priorityKey.
+// Within returns the range of all tuples that extend prefix. It owns prefix from then on, and the
+// spare capacity behind it, which has room for both ends if prefix is from KindRange or
+// priorityKey.
 func Within(prefix []byte) kv.Range {
 	n := len(prefix) + 1
 	both := append(append(prefix, 0x00), prefix...)
@@ -136,39 +135,16 @@ func (l *Layout) TotalKey() []byte { return l.Key(KindCounter, 0) }
 
 func (l *Layout) CounterKey(priority int64) []byte { return l.priorityKey(KindCounter, priority) }
 
-// FirstCount is the count of the first item in an empty queue, as in the recipes.
-func (l *Layout) FirstCount() int64 {
-	if l.Fifo {
-		return 1
-	}
-	return 0
-}
-
 // ParseItem returns the id in an item's key.
-func (l *Layout) ParseItem(key []byte) (ID, error) {
-	var id ID
-	var err error
-	rest := key[len(l.Prefix)+KindSize:]
+func (l *Layout) ParseItem(key []byte) (id ID, err error) {
+	d := decoder{rest: l.Place(key)}
 	if !l.Fifo {
-		if id.Priority, rest, err = tuple.DecodeInt(rest); err != nil {
-			return id, fmt.Errorf("%w: item key %x: priority: %w", ErrCorrupt, key, err)
-		}
+		id.Priority = d.int()
 	}
-
-	if id.Count, rest, err = tuple.DecodeInt(rest); err != nil {
-		return id, fmt.Errorf("%w: item key %x: count: %w", ErrCorrupt, key, err)
+	id.Count, id.Random = d.int(), d.random()
+	if err := d.end(); err != nil {
+		return id, fmt.Errorf("%w: item key %x: %w", ErrCorrupt, key, err)
 	}
-
-	random, rest, err := tuple.DecodeBytes(rest)
-	if err != nil {
-		return id, fmt.Errorf("%w: item key %x: random part: %w", ErrCorrupt, key, err)
-	}
-	if len(random) != RandomSize || len(rest) != 0 {
-		return id, fmt.Errorf("%w: item key %x: random part has %d bytes, then %d more: want %d, then none",
-			ErrCorrupt, key, len(random), len(rest), RandomSize)
-	}
-
-	copy(id.Random[:], random)
 	return id, nil
 }
 
@@ -180,9 +156,7 @@ func (l *Layout) ClearBesideSettings(tx kv.Transaction) {
 	tx.ClearRange(kv.Range{Begin: settings.End, End: all.End})
 }
 
-func Clear(l *Layout, tx kv.Transaction) {
-	tx.ClearRange(Within([]byte(l.Prefix)))
-}
+func Clear(l *Layout, tx kv.Transaction) { tx.ClearRange(Within([]byte(l.Prefix))) }
 
 // Before returns the range of key and of all keys that come before it from that end.
 func (l *Layout) Before(key []byte, end End) kv.Range {
@@ -207,7 +181,8 @@ func (l *Layout) PurgeRange(s ItemState) kv.Range {
 	}
 }
 
-// A queue with Settings.MaxBytes, and only such a queue, counts the bytes of its items:
+// A queue with Settings.MaxBytes, and only such a queue, counts the bytes of its items, until they
+// are gone, also while a staged pop has yet to collect them:
 //
 //	("b")            = int64         counter: Message.Size of all items
 //	("b", "counted") = byte, bytes   which items count
@@ -219,15 +194,13 @@ func (l *Layout) PurgeRange(s ItemState) kv.Range {
 // are more, pushes first count the rest, a transaction at a time. Meanwhile, whoever adds or
 // removes an item that counts keeps the counter right, and conflicts with those transactions, and
 // they with it. Resetting MaxBytes removes both keys.
-//
-// An item counts until it is gone: also while a staged pop has yet to collect it.
 
-const KindBytes = "b"
+const kindBytes = "b"
 
-func (l *Layout) BytesKey() []byte { return l.Key(KindBytes, 0) }
+func (l *Layout) BytesKey() []byte { return l.Key(kindBytes, 0) }
 
 func (l *Layout) CountedKey() []byte {
-	return tuple.AppendString(l.Key(KindBytes, 16), "counted")
+	return tuple.AppendString(l.Key(kindBytes, 16), "counted")
 }
 
 // Place is the key of an item, ready or held, without the queue's subspace and the kind.
@@ -247,9 +220,8 @@ const (
 )
 
 // Subspace is the keys that begin with one prefix: a subspace.Subspace or
-// directory.DirectorySubspace of FoundationDB's Go binding, or a tuple.Subspace of this
-// project. (A directory partition cannot hold keys, and its Bytes panics. Create a directory
-// inside.)
+// directory.DirectorySubspace of FoundationDB's Go binding, or a tuple.Subspace of this project.
+// (The Bytes of a directory partition panics: it cannot hold keys. Create a directory inside.)
 type Subspace interface {
 	// Bytes returns the prefix.
 	Bytes() []byte
@@ -292,14 +264,13 @@ func (l *Layout) ListKey() []byte {
 	return append(append(make([]byte, 0, len(l.List.Prefix)+len(name)), l.List.Prefix...), name...)
 }
 
-// RecentlyListed reports whether a push may rely on the queue being in the list. It
-// compares both the monotonic and the wall clock, because either may have been stopped or
-// set meanwhile.
+// RecentlyListed reports whether a push may rely on the queue being in the list. It compares both
+// the monotonic and the wall clock, because either may have been stopped or set meanwhile.
 func (l *Layout) RecentlyListed(now time.Time) bool {
 	seen := l.ListedSince.Load()
 	if seen == nil {
 		return false
 	}
 	age, byWall := now.Sub(*seen), now.Round(0).Sub(seen.Round(0))
-	return 0 <= age && age < ListedLife && 0 <= byWall && byWall < ListedLife
+	return 0 <= age && age < listedLife && 0 <= byWall && byWall < listedLife
 }

@@ -48,15 +48,18 @@ func DecodeValue(f ValueFormat, stored []byte) []byte {
 
 // NeedsMeta reports whether the message needs ("m") keys.
 func (l *Layout) NeedsMeta(m *Message) bool {
-	return len(m.Headers) > 0 || m.hasProperties() || len(m.Value) > ChunkOf(l.Format)
+	return len(m.Headers) > 0 || m.DeadLetter != nil || m.needsList() || len(m.Value) > ChunkOf(l.Format)
 }
 
-// The values of the ("m") keys, put together, are a varint, a tuple of that length, and the
-// rest of the item's value. The tuple is (1, (name, value, value...), ...), or (2, dead letter,
-// (name, value, value...), ...), or (3, (property, its value, ...), (name, value, value...), ...).
+// The values of the ("m") keys, put together, are a varint, a tuple of that length, and the rest of
+// the item's value. The tuple is one of
+//
+//	(1, (name, value, value...), ...)
+//	(2, dead letter, (name, value, value...), ...)
+//	(3, (property, its value, ...), (name, value, value...), ...)
 const (
-	MetaVersion      = 1
-	MetaVersionDead  = 2
+	metaVersion      = 1
+	metaVersionDead  = 2
 	metaVersionProps = 3
 )
 
@@ -68,9 +71,6 @@ const (
 	propExpires = "expires" // in microseconds since 1970
 	propDead    = "dead"
 )
-
-// hasProperties reports whether the message has more than headers and a value.
-func (m *Message) hasProperties() bool { return m.DeadLetter != nil || m.needsList() }
 
 // needsList reports whether the message has properties that only version 3 has.
 func (m *Message) needsList() bool {
@@ -97,40 +97,38 @@ func (m *Message) properties() (list tuple.Tuple) {
 // decodeProperties sets the properties, and reports whether it knows all of them.
 func (m *Message) decodeProperties(from any) bool {
 	list, ok := from.(tuple.Tuple)
-	for ok && len(list) > 1 {
-		var key []byte
+	for ; ok && len(list) > 1; list = list[2:] {
+		var text []byte
+		var micros int64
+		var err error
 		switch list[0] {
 		case propMsgID:
-			ok = element(list[1], &key)
-			m.MsgID = string(key)
+			ok = element(list[1], &text)
+			m.MsgID = string(text)
 		case propUnique:
-			ok = element(list[1], &key)
-			m.Unique = string(key)
+			ok = element(list[1], &text)
+			m.Unique = string(text)
 		case propExpires:
-			var micros int64
 			ok = element(list[1], &micros)
 			m.Expires = time.UnixMicro(micros).UTC()
 		case propDead:
-			var err error
 			m.DeadLetter, err = parseDeadLetter(list[1])
 			ok = err == nil
 		default:
-			ok = false
+			return false
 		}
-
-		list = list[2:]
 	}
 	return ok && len(list) == 0
 }
 
 // EncodeMeta returns what the ("m") keys hold before the rest of the value.
 func EncodeMeta(m *Message) []byte {
-	head := tuple.Tuple{int64(MetaVersion)}
+	head := tuple.Tuple{int64(metaVersion)}
 	switch {
 	case m.needsList():
 		head = tuple.Tuple{int64(metaVersionProps), m.properties()}
 	case m.DeadLetter != nil:
-		head = tuple.Tuple{int64(MetaVersionDead), m.DeadLetter.encode()}
+		head = tuple.Tuple{int64(metaVersionDead), m.DeadLetter.encode()}
 	}
 
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
@@ -168,9 +166,9 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 	}
 
 	switch {
-	case len(head) > 0 && head[0] == int64(MetaVersion):
+	case len(head) > 0 && head[0] == int64(metaVersion):
 		head = head[1:]
-	case len(head) > 1 && head[0] == int64(MetaVersionDead):
+	case len(head) > 1 && head[0] == int64(metaVersionDead):
 		if m.DeadLetter, err = parseDeadLetter(head[1]); err != nil {
 			return m, nil, fmt.Errorf("%w: headers: %w: %v", ErrCorrupt, err, head[1])
 		}
@@ -181,7 +179,7 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 		}
 		head = head[2:]
 	default:
-		return m, nil, fmt.Errorf("%w: headers are not of version %d to %d", ErrCorrupt, MetaVersion, metaVersionProps)
+		return m, nil, fmt.Errorf("%w: headers are not of version %d to %d", ErrCorrupt, metaVersion, metaVersionProps)
 	}
 
 	for _, element := range head {
@@ -197,16 +195,16 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 	return m, blob[used+int(n):], nil
 }
 
-func decodeHeader(element any) (name string, values []string, ok bool) {
-	header, ok := element.(tuple.Tuple)
+func decodeHeader(from any) (name string, values []string, ok bool) {
+	header, ok := from.(tuple.Tuple)
 	if !ok || len(header) == 0 {
 		return "", nil, false
 	}
 
 	texts := make([]string, len(header))
-	for i, part := range header {
-		text, ok := part.([]byte)
-		if !ok {
+	for i := range header {
+		var text []byte
+		if !element(header[i], &text) {
 			return "", nil, false
 		}
 		texts[i] = string(text)

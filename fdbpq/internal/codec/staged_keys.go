@@ -1,6 +1,8 @@
 package codec
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,30 +20,26 @@ import (
 //	("f", 2, request)     = (deadline, n)      claim: the owner's n'th attempt to take
 //	                                           an item has committed
 //
-// request is 20 random bytes that begin with a time, as those of items, so that the oldest
-// come first. deadline is in microseconds since 1970. Answers and claims fall due then, and
-// have entries in the time index, except those left by versions of this package without the
-// index: see due.Adopt.
+// request is 20 random bytes that begin with a time, as those of items, so that the oldest come
+// first. deadline is in microseconds since 1970. Answers and claims fall due then, and have entries
+// in the time index, except those of versions without the index: see due.Adopt.
 //
 // # Why no item is lost or taken twice
 //
-// The owner of a request makes four kinds of attempts: to take an item (at once, while
-// serving, or from the answer), to register, to learn that the queue is empty, to withdraw.
-// Each of them reads and writes the key of the answer, or acts as if it did. So attempts of
-// one request conflict: among those of unknown outcome, no earlier one can commit once a
-// later one has. The item is taken if and only if the claim is there, and the claim says by
-// which attempt, so a pop that finds its claim knows its item.
+// The owner of a request makes four kinds of attempts: to take an item (at once, while serving, or
+// from the answer), to register, to learn that the queue is empty, to withdraw. Each of them reads
+// and writes the key of the answer, or acts as if it did. So attempts of one request conflict:
+// among those of unknown outcome, no earlier one can commit once a later one has. The item is taken
+// if and only if the claim is there, and the claim says by which attempt, so a pop that finds its
+// claim knows its item.
 //
-// A request keeps the place where its owner first tried to register it, so it is in line at
-// most once: an earlier attempt that did commit has left the very key that the next one
-// reads.
+// A request keeps the place where its owner first tried to register it, so it is in line at most
+// once: an earlier attempt that did commit has left the very key that the next one reads.
 //
-// Whoever serves the line reads and removes the requests it answers and their items, so
-// each request gets one answer and each item goes to one request. It conflicts with the
-// withdrawal, and with another serving, of the same requests.
-//
-// Whoever returns an uncollected item reads and removes the answer, and so conflicts with
-// whoever collects it.
+// Whoever serves the line reads and removes the requests it answers and their items, so each
+// request gets one answer and each item goes to one request. It conflicts with the withdrawal, and
+// with another serving, of the same requests. Whoever returns an uncollected item reads and removes
+// the answer, and so conflicts with whoever collects it.
 const (
 	PartAnswer = iota
 	PartValue
@@ -75,33 +73,25 @@ type LineEntry struct {
 var requestKinds = [...]int64{Front: 2, Back: 3}
 
 func EncodeRequest(end End, deadline time.Time) []byte {
-	return tuple.Tuple{requestKinds[end], deadline.UnixMicro()}.Pack()
+	return appendInts(nil, requestKinds[end], deadline.UnixMicro())
 }
 
 func (l *Layout) ParseRequest(pair kv.KeyValue) (*LineEntry, error) {
-	key, err := tuple.Unpack(pair.Key[len(l.Prefix)+KindSize:])
-	if err != nil {
-		return nil, fmt.Errorf("%w: request %x: %w", ErrCorrupt, pair.Key, err)
-	}
-	value, err := tuple.Unpack(pair.Value)
-	if err != nil {
-		return nil, fmt.Errorf("%w: request %x: %w", ErrCorrupt, pair.Key, err)
-	}
-
-	w := &LineEntry{Key: pair.Key}
-	var id []byte
-	var kind, micros int64
-	if len(key) != 2 || !element(key[0], &w.Count) || !element(key[1], &id) || len(id) != RandomSize ||
-		len(value) != 2 || !element(value[0], &kind) || !element(value[1], &micros) ||
-		kind != requestKinds[Front] && kind != requestKinds[Back] {
-		return nil, fmt.Errorf("%w: request %x = %x", ErrCorrupt, pair.Key, pair.Value)
-	}
-
-	copy(w.ID[:], id)
+	key, value := decoder{rest: l.Place(pair.Key)}, decoder{rest: pair.Value}
+	w := &LineEntry{Key: pair.Key, Count: key.int(), ID: key.random()}
+	kind := value.int()
+	w.Deadline = value.time()
 	if kind == requestKinds[Back] {
 		w.End = Back
 	}
-	w.Deadline = time.UnixMicro(micros)
+
+	err := cmp.Or(key.end(), value.end())
+	if err == nil && kind != requestKinds[w.End] {
+		err = errors.New("unknown kind")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: request %x = %x: %w", ErrCorrupt, pair.Key, pair.Value, err)
+	}
 	return w, nil
 }
 
@@ -112,57 +102,45 @@ type Answer struct {
 }
 
 func (a *Answer) Encode() []byte {
-	if a.Item == nil {
-		return tuple.Tuple{a.Deadline.UnixMicro()}.Pack()
+	b := tuple.AppendInt(nil, a.Deadline.UnixMicro())
+	if a.Item != nil {
+		b = append(b, EncodeID(a.Item)...)
 	}
-	return tuple.Tuple{a.Deadline.UnixMicro(), a.Item.Priority, a.Item.Count, a.Item.Random[:]}.Pack()
+	return b
 }
 
 func ParseAnswer(value []byte) (*Answer, error) {
-	t, err := tuple.Unpack(value)
-	if err != nil {
-		return nil, fmt.Errorf("%w: answer %.100x: %w", ErrCorrupt, value, err)
-	}
-
-	var micros int64
-	var random []byte
-	var id ID
-	ok := len(t) > 0 && element(t[0], &micros)
-
-	a := &Answer{Deadline: time.UnixMicro(micros)}
-	if ok && len(t) > 1 {
-		ok = len(t) == 4 && element(t[1], &id.Priority) && element(t[2], &id.Count) &&
-			element(t[3], &random) && len(random) == RandomSize
-		copy(id.Random[:], random)
+	d := decoder{rest: value}
+	a := &Answer{Deadline: d.time()}
+	if d.more() {
+		id := d.id()
 		a.Item = &id
 	}
-
-	if !ok {
-		return nil, fmt.Errorf("%w: answer %.100x", ErrCorrupt, value)
+	if err := d.end(); err != nil {
+		return nil, fmt.Errorf("%w: answer %.100x: %w", ErrCorrupt, value, err)
 	}
 	return a, nil
 }
 
 func EncodeClaim(deadline time.Time, n int) []byte {
-	return tuple.Tuple{deadline.UnixMicro(), int64(n)}.Pack()
+	return appendInts(nil, deadline.UnixMicro(), int64(n))
 }
 
 func ParseClaim(value []byte) (deadline time.Time, n int64, err error) {
-	micros, rest, err := tuple.DecodeInt(value)
-	if err == nil {
-		n, _, err = tuple.DecodeInt(rest)
+	d := decoder{rest: value}
+	deadline, n = d.time(), d.int()
+	if d.err != nil {
+		return deadline, 0, fmt.Errorf("%w: claim %x: %w", ErrCorrupt, value, d.err)
 	}
-	if err != nil {
-		return deadline, 0, fmt.Errorf("%w: claim %x: %w", ErrCorrupt, value, err)
-	}
-	return time.UnixMicro(micros), n, nil
+	return deadline, n, nil
 }
 
 // ParseDeadline reads the deadline that answers and claims begin with.
 func ParseDeadline(value []byte) (time.Time, error) {
-	micros, _, err := tuple.DecodeInt(value)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%w: deadline of %.100x: %w", ErrCorrupt, value, err)
+	d := decoder{rest: value}
+	deadline := d.time()
+	if d.err != nil {
+		return time.Time{}, fmt.Errorf("%w: deadline of %.100x: %w", ErrCorrupt, value, d.err)
 	}
-	return time.UnixMicro(micros), nil
+	return deadline, nil
 }

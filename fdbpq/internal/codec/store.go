@@ -16,8 +16,8 @@ import (
 // The second form is that of a store that Migrate filled; origin is the id of its source. Until
 // Migrate has ended, a record of its own is there instead.
 //
-// Both are written in one transaction. There are two so that OpenStore notices a root that
-// is reused with another one, or for the other kind of queues.
+// Both are written in one transaction. There are two so that OpenStore notices a root that is
+// reused with another one, or for the other kind of queues.
 
 // storeVersion is the version of the record and of the layout of all keys. It changes when
 // older programs would misread what newer ones write.
@@ -31,8 +31,7 @@ const UnfinishedVersion = 1 << 20
 // serve it.
 var ErrUnfinished = errors.New("fdbpq: the store is the target of a migration that has not ended")
 
-// ErrStoreVersion is returned by OpenStore for a store that a newer version of this package
-// made.
+// ErrStoreVersion is returned by OpenStore for a store that a newer version of this package made.
 var ErrStoreVersion = errors.New("fdbpq: the store needs a newer version of this program")
 
 // Setting is a setting that a store keeps for its whole life.
@@ -87,28 +86,24 @@ func (s storeRecord) Encode() []byte {
 }
 
 func ParseStoreRecord(value []byte) (s storeRecord, err error) {
-	version, rest, err := tuple.DecodeInt(value)
-	if err == nil && version == UnfinishedVersion {
+	d := decoder{rest: value}
+	version := d.int()
+	switch {
+	case d.err == nil && version == UnfinishedVersion:
 		return s, ErrUnfinished
-	}
-	if err == nil && version > storeVersion {
+	case d.err == nil && version > storeVersion:
 		return s, fmt.Errorf("%w: the store has version %d, this program knows %d", ErrStoreVersion, version, storeVersion)
 	}
 
-	for _, field := range []*string{&s.ID, &s.priority, &s.fifo, &s.format} {
-		if err == nil {
-			*field, rest, err = tuple.DecodeString(rest)
-		}
+	s = storeRecord{ID: d.text(), priority: d.text(), fifo: d.text(), format: d.text()}
+	if d.more() {
+		s.Origin = d.text()
 	}
-	if err == nil && len(rest) > 0 {
-		s.Origin, _, err = tuple.DecodeString(rest)
+	if d.err == nil && s.ID == "" {
+		d.err = errors.New("no id")
 	}
-	if err == nil && s.ID == "" {
-		err = errors.New("no id")
-	}
-
-	if err != nil {
-		return s, fmt.Errorf("%w: record of the store %x: %w", ErrCorrupt, value, err)
+	if d.err != nil {
+		return s, fmt.Errorf("%w: record of the store %x: %w", ErrCorrupt, value, d.err)
 	}
 	return s, nil
 }
@@ -121,16 +116,18 @@ func (k *Space) Compare(record storeRecord) error {
 		return nil
 	}
 
-	var mismatches []Mismatch
+	var differ []Mismatch
 	if record.priority != asked.priority || record.fifo != asked.fifo {
-		mismatches = append(mismatches, Mismatch{Setting: SettingRoots, Stored: Roots(record.priority, record.fifo), Asked: Roots(asked.priority, asked.fifo)})
+		stored, wanted := Roots(record.priority, record.fifo), Roots(asked.priority, asked.fifo)
+		differ = append(differ, Mismatch{Setting: SettingRoots, Stored: stored, Asked: wanted})
 	}
 	if record.format != asked.format {
-		mismatches = append(mismatches, Mismatch{Setting: SettingValueFormat, Stored: record.format, Asked: asked.format})
+		differ = append(differ, Mismatch{Setting: SettingValueFormat, Stored: record.format, Asked: asked.format})
 	}
-	return &MismatchError{Mismatches: mismatches}
+	return &MismatchError{Mismatches: differ}
 }
 
+// Roots returns names as errors show them.
 func Roots(names ...string) string {
 	quoted := make([]string, len(names))
 	for i, name := range names {

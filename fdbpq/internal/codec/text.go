@@ -37,6 +37,5 @@ func cutText(text string, n int) string {
 	return text[:n] // not UTF-8
 }
 
-// textSize is the length of a header name or value in a tuple, where a zero byte takes
-// two.
+// textSize is the length of a header name or value in a tuple, where a zero byte takes two.
 func textSize(text string) int { return len(text) + strings.Count(text, "\x00") + 2 }

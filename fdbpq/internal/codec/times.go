@@ -18,22 +18,12 @@ func Earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// Bounds of the length of a lease and of a delay.
-const (
-	MinLease = settings.MinLease
-	MaxLease = settings.MaxLease
-	MaxDelay = settings.MaxDelay
-	// DefaultLease is for a lease whose length nothing says, not even Settings.AckWait.
-	DefaultLease = settings.DefaultLease
-)
-
 // Micros is t as it is stored.
 func Micros(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
 
-// CheckLease returns an error if the duration cannot be the length of a lease. 0 means the
-// default.
+// CheckLease returns an error if the duration cannot be the length of a lease. 0 means the default.
 func CheckLease(d time.Duration) error {
-	if err := settings.CheckBounds(d, MinLease, MaxLease); err != nil {
+	if err := settings.CheckBounds(d, settings.MinLease, settings.MaxLease); err != nil {
 		return fmt.Errorf("%w: a lease of %w", ErrOp, err)
 	}
 	return nil

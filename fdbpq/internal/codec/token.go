@@ -33,13 +33,6 @@ func (t Token) String() string {
 	return base64.RawURLEncoding.EncodeToString(packed)
 }
 
-// Possible reports whether a lease in the queue can have the token. Programs may make up
-// others: with the fence 0 of an item that was never leased, or, since the keys of a FIFO
-// queue have no priority, with another id for the same item.
-func Possible(t *Token, l *Layout) bool {
-	return t.Fence > 0 && (!l.Fifo || t.ID.Priority == 0)
-}
-
 // ParseToken reads a token as String writes it. Errors wrap ErrToken.
 func ParseToken(text string) (Token, error) {
 	malformed := func() (Token, error) {
@@ -52,16 +45,14 @@ func ParseToken(text string) (Token, error) {
 		return malformed()
 	}
 
-	var fields [5]int64
-	if packed, err = decodeInts(packed, fields[:]); err != nil {
+	d := decoder{rest: packed}
+	version, end := d.int(), d.int()
+	t := Token{Fence: d.int(), ID: ID{Priority: d.int(), Count: d.int()}, End: End(end)}
+	if d.err != nil || version != tokenVersion || end < int64(Front) || end > int64(Back) || t.Fence < 1 ||
+		len(d.rest) != RandomSize {
 		return malformed()
 	}
-	if fields[0] != tokenVersion || fields[1] < int64(Front) || fields[1] > int64(Back) || fields[2] < 1 || len(packed) != RandomSize {
-		return malformed()
-	}
-
-	t := Token{ID: ID{Priority: fields[3], Count: fields[4]}, Fence: fields[2], End: End(fields[1])}
-	copy(t.ID.Random[:], packed)
+	t.ID.Random = [RandomSize]byte(d.rest)
 	return t, nil
 }
 

@@ -86,10 +86,7 @@ func (to *DeadQueue) Limits() (*codec.Settings, error) { return to.ledger.Limits
 // lists the queue.
 func (to *DeadQueue) Push(priority int64, m *codec.Message, at time.Time) {
 	g := &to.ledger
-	if g.L.List != nil {
-		state.AddToList(g.L, g.Tx, g.Now)
-	}
-
+	g.AddToList()
 	id := codec.NewID(priority, to.next[priority], at, codec.UniqueBytes(1), g.L.NeedsMeta(m))
 	to.next[priority] = codec.Following(to.next[priority])
 	g.Add(&id, m)
@@ -99,7 +96,7 @@ func (to *DeadQueue) Push(priority int64, m *codec.Message, at time.Time) {
 // Load waits for what BeginBurial started, and for the count that the item gets. With rest it also
 // reads the rest of a large item; without, the caller must not bury one. The error wraps
 // ErrCorrupt if the item cannot be buried, or is one of the store.
-func (p *Burial) Load(h *codec.Held, rest bool) error {
+func (p *Burial) Load(h *codec.Record, rest bool) error {
 	err := p.item.Load(p.from.Tx, p.from.L, h.Value, false)
 	p.Large = p.Large || p.item.Cut
 	if err == nil && rest && p.item.Cut {
@@ -115,7 +112,7 @@ func (p *Burial) Load(h *codec.Held, rest bool) error {
 func (p *Burial) Size() int { return p.item.Item.Message.Size() + codec.DeadLetterSize }
 
 // Bury adds a loaded item to its dead-letter queue. The caller has removed it from its own.
-func (b *Burials) Bury(p *Burial, h *codec.Held, reason string) {
+func (b *Burials) Bury(p *Burial, h *codec.Record, reason string) {
 	pushed := codec.PushedAt(&h.ID)
 	if pushed.IsZero() { // another program wrote it
 		pushed = b.now

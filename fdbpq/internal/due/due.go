@@ -18,8 +18,8 @@ const (
 	// a push of MaxMessageSize, and MostHeldBytes where there is room for that.
 	HeldBytes     = 500_000
 	MostHeldBytes = 1_000_000
-	// ExpiredBytes and MostExpiredBytes are the same for state.ExpiredSize of the expired items that
-	// it removes.
+	// ExpiredBytes and MostExpiredBytes are the same for state.ExpiredSize of the expired items
+	// that it removes.
 	ExpiredBytes     = 250_000
 	MostExpiredBytes = 4_000_000
 

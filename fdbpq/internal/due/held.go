@@ -17,7 +17,7 @@ type dueHeld struct {
 	ready bool
 
 	read   kv.Future[[]byte] // nil for a ready one: see expiries
-	h      *codec.Held       // nil if nothing is due here after all
+	h      *codec.Record     // nil if nothing is due here after all
 	burial *Burial           // if the item has had its last delivery
 	size   int               // of what moves, or removing it takes, about
 }
@@ -88,19 +88,8 @@ func removeExpired(moves []*dueHeld) error {
 		d.due.Returned = true
 	}
 
-	for _, e := range byQueue {
-		e.Queues = len(byQueue)
-		e.Begin()
-	}
-	for _, e := range byQueue {
-		if err := e.Arrive(); err != nil {
-			return err
-		}
-	}
-	for _, e := range byQueue {
-		if err := e.Remove(); err != nil {
-			return err
-		}
+	if err := state.RemoveExpired(byQueue...); err != nil {
+		return err
 	}
 	for _, d := range moves {
 		if d.ready && len(d.due.expired.Left) > 0 {
@@ -117,13 +106,13 @@ func (d *dueHeld) beginRead() {
 	}
 }
 
-// finishRead waits for the item, if its record says that it is due, and starts to read what it takes to
-// bury it, if it has to be. The error is one of the store.
+// finishRead waits for the item, if its record says that it is due, and starts to read what it
+// takes to bury it, if it has to be. The error is one of the store.
 func (d *dueHeld) finishRead() error {
 	g := d.due.Ledger
 	if d.ready {
 		expires, err := g.L.DueTime(d.entry)
-		d.h = &codec.Held{ID: d.id, History: codec.History{Lasting: codec.Lasting{Expires: expires, Unique: string(d.says)}}}
+		d.h = &codec.Record{ID: d.id, History: codec.History{Lasting: codec.Lasting{Expires: expires, Unique: string(d.says)}}}
 		d.size = state.ExpiredSize(g.L, string(d.says))
 		return err
 	}
@@ -138,7 +127,7 @@ func (d *dueHeld) finishRead() error {
 	}
 
 	d.size = len(encoded) + state.RestoreOverhead
-	h, err := codec.ParseHeld(&d.id, encoded)
+	h, err := codec.ParseRecord(&d.id, encoded)
 	if err != nil {
 		d.due.Err = err
 		return nil
@@ -196,8 +185,7 @@ func (d *dueHeld) takeRoom(room *Room, first bool) (takes bool, err error) {
 		return false, d.noteUnreadable(err)
 	}
 	size := d.burial.Size() + d.size
-	switch {
-	case d.burial.Large && !alone, size > room.Bytes && !(alone && room.Fits(size)):
+	if d.burial.Large && !alone || size > room.Bytes && !(alone && room.Fits(size)) {
 		d.due.More = true
 		if !d.burial.Large { // nor do those that come after it overtake it
 			room.Bytes = 0
@@ -211,19 +199,17 @@ func (d *dueHeld) takeRoom(room *Room, first bool) (takes bool, err error) {
 // settle moves an item that is due. The error is one of the store.
 func (d *dueHeld) settle() error {
 	g, h := d.due.Ledger, d.h
+	g.Unhold(h)
 	switch {
 	case h.Expired(g.Now):
-		g.Unhold(h)
 		g.DeleteExpired(h)
 		return nil
 	case d.burial != nil:
-		g.Unhold(h)
 		g.Delete(h)
 		d.due.Dead.Bury(d.burial, h, codec.ReasonMaxDeliver)
 		return nil
 	}
 
-	g.Unhold(h)
 	if h.State == codec.Leased {
 		settings, err := g.Settings()
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 // The first byte of the key that says which items count: see the table of keys in package codec.
 const (
 	countedAll byte = iota
-	CountedTo
+	countedTo
 )
 
 // CountsBytes reports whether the queue counts bytes. An error makes Flush fail.
@@ -55,7 +55,7 @@ func (g *Ledger) countAdded(id *codec.ID, m *codec.Message) {
 }
 
 // countRemoved counts an item that goes, whose ("m") keys need not have been read.
-func (g *Ledger) countRemoved(h *codec.Held) {
+func (g *Ledger) countRemoved(h *codec.Record) {
 	if g.CountsBytes() {
 		size, err := g.SizeOf(h)
 		g.fail(err)
@@ -65,35 +65,32 @@ func (g *Ledger) countRemoved(h *codec.Held) {
 
 // BeginSize starts to read what it takes to know the size of an item, if the queue counts bytes.
 func (g *Ledger) BeginSize(id *codec.ID) {
-	if !codec.HasMeta(id) || !g.CountsBytes() {
+	if !codec.HasMeta(id) || !g.CountsBytes() || g.bytes.sizes[*id].first != nil {
 		return
 	}
-	if g.bytes.sizes == nil {
-		g.bytes.sizes = map[codec.ID]sizeRead{}
-	}
-	if _, begun := g.bytes.sizes[*id]; !begun {
-		r, metas := g.Tx.Snapshot(), g.L.MetaRange(id)
-		g.bytes.sizes[*id] = sizeRead{
-			r.GetRange(metas, kv.RangeOptions{Limit: 1}), r.GetRange(metas, kv.RangeOptions{Limit: 1, Reverse: true}),
-		}
-	}
+	r, metas := g.Tx.Snapshot(), g.L.MetaRange(id)
+	g.noteSize(id, sizeRead{
+		r.GetRange(metas, kv.RangeOptions{Limit: 1}), r.GetRange(metas, kv.RangeOptions{Limit: 1, Reverse: true}),
+	})
 }
 
 // knowSize is BeginSize for an item whose ("m") keys were read.
 func (g *Ledger) knowSize(id *codec.ID, metas []kv.KeyValue) {
-	if !codec.HasMeta(id) || !g.CountsBytes() {
-		return
+	if n := len(metas); codec.HasMeta(id) && g.CountsBytes() {
+		g.noteSize(id, sizeRead{kv.Ready(metas[:min(n, 1)], nil), kv.Ready(metas[max(n-1, 0):], nil)})
 	}
+}
+
+func (g *Ledger) noteSize(id *codec.ID, read sizeRead) {
 	if g.bytes.sizes == nil {
 		g.bytes.sizes = map[codec.ID]sizeRead{}
 	}
-	n := len(metas)
-	g.bytes.sizes[*id] = sizeRead{kv.Ready(metas[:min(n, 1)], nil), kv.Ready(metas[max(n-1, 0):], nil)}
+	g.bytes.sizes[*id] = read
 }
 
 // SizeOf returns the size of an item, which must still have its ("m") keys unless its message is
 // known. What cannot be read of it does not count. The error is one of the store.
-func (g *Ledger) SizeOf(h *codec.Held) (int, error) {
+func (g *Ledger) SizeOf(h *codec.Record) (int, error) {
 	if h.Message != nil {
 		return h.Message.Size(), nil
 	}
@@ -179,7 +176,7 @@ func (g *Ledger) CountPage() (all bool, err error) {
 
 	counted := []byte{countedAll}
 	if !b.all {
-		counted = append([]byte{CountedTo}, b.to...)
+		counted = append([]byte{countedTo}, b.to...)
 	}
 	g.Tx.Set(g.L.CountedKey(), counted)
 	g.wrote = true
@@ -188,7 +185,7 @@ func (g *Ledger) CountPage() (all bool, err error) {
 
 // uncounted returns the next items that do not count yet, about limit of them, and the place of the
 // last one; nil if these are all. It conflicts with whoever adds, moves or removes one of them.
-func (g *Ledger) uncounted(limit int) (found []*codec.Held, end []byte, err error) {
+func (g *Ledger) uncounted(limit int) (found []*codec.Record, end []byte, err error) {
 	kinds := [...]string{codec.KindItem, codec.KindHeld}
 	var pages [len(kinds)]kv.Future[[]kv.KeyValue]
 	o := kv.RangeOptions{Limit: limit, Bytes: SweepBytes}
@@ -230,9 +227,9 @@ func (g *Ledger) uncounted(limit int) (found []*codec.Held, end []byte, err erro
 			continue // another program's
 		}
 
-		h := &codec.Held{ID: id, Value: pair.Value}
+		h := &codec.Record{ID: id, Value: pair.Value}
 		if bytes.HasPrefix(pair.Key, heldPrefix) {
-			if h, err = codec.ParseHeld(&id, pair.Value); err != nil {
+			if h, err = codec.ParseRecord(&id, pair.Value); err != nil {
 				continue
 			}
 		}

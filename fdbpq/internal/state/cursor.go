@@ -83,7 +83,8 @@ const (
 	// expiredPage is the most items that a page has while a walk steps over those that have
 	// expired.
 	expiredPage = 1024
-	// expiredSingly is the most of these whose ("m") keys are read one by one: each may have two of 90 KB.
+	// expiredSingly is the most of these whose ("m") keys are read one by one: each may have two of
+	// 90 KB.
 	expiredSingly = 64
 )
 
@@ -186,7 +187,7 @@ func (c *Cursor) beginReads() {
 // BeginRead starts to read the rest of an item that Next returned, unless that has begun.
 func (c *Cursor) BeginRead(s *Stored) { s.BeginRead(c.r, c.l, c.asked.Bytes) }
 
-// Whole returns an item that Next returned, as Stored.Whole does.
+// Whole returns an item that Next returned, as Stored.whole does.
 func (c *Cursor) Whole(s *Stored, returned *ItemRoom) (codec.Item, error) {
 	return s.whole(c.r, c.l, returned)
 }

@@ -72,11 +72,10 @@ func (d *Dedup) First(m *codec.Message) *codec.ID {
 	if d == nil {
 		return nil
 	}
-	if r := d.MsgIDs[m.MsgID]; r != nil && r.Found {
-		return &r.Seen.ID
-	}
-	if r := d.Uniques[m.Unique]; r != nil && r.Found {
-		return &r.Seen.ID
+	for _, r := range [...]*DedupRead{d.MsgIDs[m.MsgID], d.Uniques[m.Unique]} {
+		if r != nil && r.Found {
+			return &r.Seen.ID
+		}
 	}
 	return nil
 }

@@ -8,57 +8,77 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Expiries is items in ("i") of one queue that have expired, to be removed together. Those that expire together mostly
-// lie next to each other, in the queue as in the time index. So a few range reads find their keys, and what lies between
-// those, and runs of keys are cleared as ranges. To a store, that is a small part of the work of single keys.
-//
-// Call begin, arrive and remove, each for all queues before the next.
+// Expiries is items in ("i") of one queue that have expired, to be removed together. Those that
+// expire together mostly lie next to each other, in the queue as in the time index. So a few range
+// reads find their keys, and what lies between those, and runs of keys are cleared as ranges. To a
+// store, that is a small part of the work of single keys.
 type Expiries struct {
 	G      *Ledger
-	Items  []*codec.Held // with id, expires and unique, and value unless they are to be looked for
-	Walked bool          // the transaction has read them; otherwise they are looked for
-	Queues int           // that share what is read at once, if they are looked for
+	Items  []*codec.Record // with id, expires and unique, and value unless they are to be looked for
+	Walked bool            // the transaction has read them; otherwise they are looked for
+	Left   map[string]bool // entries of items that the next transaction is to look for
 
-	ready, pasts, metas, entries strip // ready, unless they are few, and pasts and entries need not be read
+	// ready, unless they are few, and pasts and entries need not be read
+	ready, pasts, metas, entries strip
 
 	single  []kv.Future[[]byte] // by item: read alone; nil if not
 	present []bool              // by item
 	absent  []bool              // by item: the range has shown that it is not there
-	Left    map[string]bool     // entries of items that the next transaction is to look for
 }
 
-// Begin starts to read the ranges.
-func (e *Expiries) Begin() {
+// RemoveExpired removes the items of some queues with all that belongs to them. An entry of the
+// time index whose item is not there goes alone. The error is one of the store.
+func RemoveExpired(queues ...*Expiries) error {
+	for _, e := range queues {
+		e.begin(len(queues))
+	}
+	for _, e := range queues {
+		if err := e.arrive(len(queues)); err != nil {
+			return err
+		}
+	}
+	for _, e := range queues {
+		if err := e.remove(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin starts to read the ranges, for one of so many queues.
+func (e *Expiries) begin(queues int) {
 	l := e.G.L
-	slices.SortFunc(e.Items, func(a, b *codec.Held) int { return codec.CompareIDs(&a.ID, &b.ID) })
+	slices.SortFunc(e.Items, func(a, b *codec.Record) int { return codec.CompareIDs(&a.ID, &b.ID) })
 	for _, h := range e.Items {
 		e.entries.add(kv.SingleKey(l.DueKey(h.Expires, l.ExpiryKey(&h.ID))))
 	}
 	slices.SortFunc(e.entries.spans, func(a, b kv.Range) int { return bytes.Compare(a.Begin, b.Begin) })
 
-	e.Items = slices.CompactFunc(e.Items, func(a, b *codec.Held) bool { return a.ID == b.ID })
+	e.Items = slices.CompactFunc(e.Items, func(a, b *codec.Record) bool { return a.ID == b.ID })
 	for _, h := range e.Items {
 		e.ready.add(kv.SingleKey(l.ItemKey(&h.ID)))
 		e.pasts.add(kv.SingleKey(l.HistoryKey(&h.ID)))
 		e.metas.add(l.MetaRange(&h.ID))
 	}
+
 	r, n := e.G.Tx.Snapshot(), len(e.Items)
-	much, short := kv.RangeOptions{Limit: 2 * n, Bytes: expiredBytes / max(e.Queues, 1)}, kv.RangeOptions{Limit: 2 * n}
+	much, short := kv.RangeOptions{Limit: 2 * n, Bytes: expiredBytes / queues}, kv.RangeOptions{Limit: 2 * n}
 	e.metas.begin(r, much)
 	if n < minRun {
 		return
 	}
+
 	if e.Walked { // they were read already, and little else can be there now
-		e.ready.begin(r, kv.RangeOptions{Limit: n + minRun, Bytes: 2 * maxSteppedBytes})
-	} else {
-		e.ready.begin(r, much)
+		much = kv.RangeOptions{Limit: n + minRun, Bytes: 2 * maxSteppedBytes}
 	}
+	e.ready.begin(r, much)
 	e.pasts.begin(r, short)
 	e.entries.begin(r, short)
 }
 
-// Arrive waits for the ranges, and starts to read what they leave open. The error is one of the store.
-func (e *Expiries) Arrive() error {
+// arrive waits for the ranges, and starts to read what they leave open. The error is one of the
+// store.
+func (e *Expiries) arrive(queues int) error {
 	for _, s := range []*strip{&e.ready, &e.pasts, &e.metas, &e.entries} {
 		if err := s.arrive(); err != nil {
 			return err
@@ -77,12 +97,13 @@ func (e *Expiries) Arrive() error {
 		if e.absent[n] = !e.Walked && isRead && len(own) == 0; e.absent[n] {
 			continue
 		}
-		if !e.Walked && !(isRead && e.isSized(n)) {
-			if singly++; singly > max(expiredSingly/max(e.Queues, 1), 1) { // they may be large
+		if !e.Walked && !(isRead && e.isSized(n)) { // it may be large
+			if singly++; singly > max(expiredSingly/queues, 1) {
 				e.leave(h)
 				continue
 			}
 		}
+
 		switch {
 		case e.Walked:
 			e.present[n] = true
@@ -106,16 +127,15 @@ func (e *Expiries) isSized(n int) bool {
 }
 
 // leave leaves an item to the next transaction.
-func (e *Expiries) leave(h *codec.Held) {
+func (e *Expiries) leave(h *codec.Record) {
 	if e.Left == nil {
 		e.Left = map[string]bool{}
 	}
 	e.Left[string(e.G.L.DueKey(h.Expires, e.G.L.ExpiryKey(&h.ID)))] = true
 }
 
-// Remove removes the items with all that belongs to them. An entry of the time index whose item is not there goes
-// alone. The error is one of the store.
-func (e *Expiries) Remove() error {
+// remove removes what is there. The error is one of the store.
+func (e *Expiries) remove() error {
 	g := e.G
 	for n, h := range e.Items {
 		if read := e.single[n]; read != nil {
@@ -125,6 +145,7 @@ func (e *Expiries) Remove() error {
 			}
 			h.Value, e.present[n] = value, value != nil
 		}
+
 		if e.present[n] {
 			g.countRemoved(h)
 			g.freeUnique(&h.ID, h.Unique)
@@ -133,7 +154,8 @@ func (e *Expiries) Remove() error {
 		}
 	}
 
-	// Pushes add at the end of a priority, so they do not conflict with runs within one. A walk conflicts anyway.
+	// Pushes add at the end of a priority, so they do not conflict with runs within one. A walk
+	// conflicts anyway.
 	follows := func(n int) bool { return e.Walked || e.Items[n].ID.Priority == e.Items[n-1].ID.Priority }
 	owns := func(n int) bool { return e.present[n] } // a staged pop may hold the others
 	all := func(int) bool { return true }
@@ -142,6 +164,7 @@ func (e *Expiries) Remove() error {
 			g.Tx.AddReadConflict(run.all)
 		}
 	}
+
 	e.ready.clear(g.Tx, follows, func(n int) bool { return e.present[n] || e.absent[n] })
 	e.pasts.clear(g.Tx, follows, owns)
 	e.metas.clear(g.Tx, follows, owns)

@@ -7,11 +7,12 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 )
 
-// ErrNotYet is for pops and peeks that have found nothing so far. What comes back next may be theirs.
+// ErrNotYet is for pops and peeks that have found nothing so far. What comes back next may be
+// theirs.
 var ErrNotYet = fmt.Errorf("%w so far: %w", codec.ErrEmpty, codec.ErrNoRoom)
 
-// ErrMoreExpired is for pops and peeks that have met more expired items than a transaction steps over.
-// Behind those there may be live ones, so nobody knows whether the queue is empty.
+// ErrMoreExpired is for pops and peeks that have met more expired items than a transaction steps
+// over. Behind those there may be live ones, so nobody knows whether the queue is empty.
 var ErrMoreExpired = fmt.Errorf("%w: more items come first that have expired", codec.ErrNoRoom)
 
 // Stepped counts the expired items that the pops of a transaction step over, or a peek.
@@ -53,8 +54,8 @@ func (c *Cursor) NextLive(now time.Time) (*Stored, error) {
 	}
 }
 
-// ExpiredSize is about the most bytes that removing an expired item takes in a transaction: mutations and conflict
-// ranges of all of its keys. In a run it takes less.
+// ExpiredSize is about the most bytes that removing an expired item takes in a transaction:
+// mutations and conflict ranges of all of its keys. In a run it takes less.
 func ExpiredSize(l *codec.Layout, unique string) int {
 	const (
 		keys = 24 // written, or in conflict ranges

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"maps"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -11,29 +12,35 @@ import (
 // read it again. That is only so in a store where nobody else can have written in the meantime, see
 // kv.Transaction.Turn. It is nil if the engine has no turns; then nothing is known.
 type Known struct {
-	turn   int64 // of the last transaction
-	counts knownCounts
+	turn   int64             // of the last transaction
 	queues map[string]*facts // by prefix
 	leased int               // about the bytes of all facts.leased
+
+	// counts has next counts, so that pushes need not read the last items of their priorities, twice
+	// each. Counts that are too high do no harm: the order stays the same. So nothing has to be
+	// forgotten when items are taken.
+	counts CountsByQueue
+	size   int // at least the number of counts
 }
 
-// maxKnownQueues bounds Known.queues: names may be disposable. maxKnownLeased is about the bound of
-// Known.leased; one transaction may exceed it.
 const (
+	// maxKnownQueues bounds Known.queues: names may be disposable.
 	maxKnownQueues = 4096
+	// maxKnownLeased is about the bound of Known.leased; one transaction may exceed it.
 	maxKnownLeased = 4 << 20
+	// maxKnownCounts bounds Known.counts: some use each priority once.
+	maxKnownCounts = 4096
 )
 
-// BeginTransaction is called at the beginning of each transaction. Unless that follows on the last one, whose
-// writes are in the store then, all is forgotten.
+// BeginTransaction is called at the beginning of each transaction. Unless that follows on the last
+// one, whose writes are in the store then, all is forgotten.
 func (k *Known) BeginTransaction(tx kv.Transaction) {
 	if k == nil {
 		return
 	}
-
 	turn := tx.Turn()
 	if turn == 0 || turn != k.turn+1 {
-		k.counts, k.queues, k.leased = knownCounts{}, nil, 0
+		k.counts, k.size, k.queues, k.leased = nil, 0, nil, 0
 	}
 
 	// Not later, because all ledgers of a queue must have the same facts.
@@ -52,7 +59,7 @@ func (k *Known) Counts(l *codec.Layout) map[int64]int64 {
 	if !k.Any() {
 		return nil
 	}
-	return k.counts.counts[l.Prefix]
+	return k.counts[l.Prefix]
 }
 
 // LearnCounts takes the counts after the pushes of a transaction. If other items may have got
@@ -60,10 +67,21 @@ func (k *Known) Counts(l *codec.Layout) map[int64]int64 {
 func (k *Known) LearnCounts(after CountsByQueue, onlyPushes bool) {
 	switch {
 	case !k.Any():
-	case onlyPushes:
-		k.counts.learn(after)
-	default:
-		k.counts = knownCounts{}
+		return
+	case !onlyPushes:
+		k.counts, k.size = nil, 0
+		return
+	case k.counts == nil || k.size > maxKnownCounts:
+		k.counts, k.size = CountsByQueue{}, 0
+	}
+
+	for queue, next := range after {
+		k.size += len(next)
+		if known := k.counts[queue]; known != nil {
+			maps.Copy(known, next)
+		} else {
+			k.counts[queue] = next
+		}
 	}
 }
 
@@ -72,16 +90,14 @@ func (k *Known) queue(l *codec.Layout) *facts {
 	if !k.Any() {
 		return nil
 	}
-	f := k.queues[l.Prefix]
-	if f != nil {
-		return f
-	}
-
 	if k.queues == nil {
 		k.queues = map[string]*facts{}
 	}
-	f = &facts{known: k}
-	k.queues[l.Prefix] = f
+	f := k.queues[l.Prefix]
+	if f == nil {
+		f = &facts{known: k}
+		k.queues[l.Prefix] = f
+	}
 	return f
 }
 

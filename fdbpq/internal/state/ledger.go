@@ -97,7 +97,7 @@ func (g *Ledger) countReady(id *codec.ID, delta int64) {
 }
 
 // countHeld adds to the counter of a held item's state.
-func (g *Ledger) countHeld(h *codec.Held, delta int64) {
+func (g *Ledger) countHeld(h *codec.Record, delta int64) {
 	g.wrote = true
 	if codec.Ours(&h.ID) {
 		g.held[h.State] += delta

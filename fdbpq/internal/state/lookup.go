@@ -53,7 +53,7 @@ func (k *Lookup) Shrink(l *codec.Layout, id *codec.ID) error {
 	if err != nil {
 		return err
 	}
-	if h, err := codec.ParseHeld(id, record); record != nil && err == nil {
+	if h, err := codec.ParseRecord(id, record); record != nil && err == nil {
 		k.dropped = len(codec.DecodeValue(l.Format, h.Value))
 		k.held = kv.Ready(slices.Clone(record[:len(record)-len(h.Value)]), nil)
 	}
@@ -69,9 +69,11 @@ func (k *Lookup) Shrink(l *codec.Layout, id *codec.ID) error {
 	return err
 }
 
-// Find returns the item if the token still holds, nil otherwise.
-func (k *Lookup) Find(l *codec.Layout, token *codec.Token) (*codec.Held, error) {
-	if !codec.Possible(token, l) {
+// Find returns the item if the token still holds, nil otherwise. Programs may make up tokens: with
+// the fence 0 of an item that was never leased or, since the keys of a FIFO queue have no priority,
+// with another id for the same item.
+func (k *Lookup) Find(l *codec.Layout, token *codec.Token) (*codec.Record, error) {
+	if token.Fence <= 0 || l.Fifo && token.ID.Priority != 0 {
 		return nil, nil
 	}
 	h, err := k.Anywhere(&token.ID)
@@ -98,20 +100,20 @@ func (k *Lookup) Find(l *codec.Layout, token *codec.Token) (*codec.Held, error) 
 
 // Anywhere returns the item in whichever state it is, nil if it is not in the queue. One that is
 // ready has neither history nor expiry.
-func (k *Lookup) Anywhere(id *codec.ID) (*codec.Held, error) {
+func (k *Lookup) Anywhere(id *codec.ID) (*codec.Record, error) {
 	record, err := k.held.Get()
 	if err != nil {
 		return nil, err
 	}
 	if record != nil {
-		return codec.ParseHeld(id, record)
+		return codec.ParseRecord(id, record)
 	}
 
 	value, err := k.item.Get()
 	if value == nil || err != nil {
 		return nil, err
 	}
-	return &codec.Held{ID: *id, State: codec.Ready, Value: value}, nil
+	return &codec.Record{ID: *id, State: codec.Ready, Value: value}, nil
 }
 
 // Past returns the history of an item in ("i"), as stored, nil if it has none.

@@ -39,8 +39,7 @@ func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 	return codec.EncodeValue(g.L.Format, m.Value[:first])
 }
 
-// Detach removes an item from the queue and leaves its ("m") keys. The caller keeps its
-// value.
+// Detach removes an item from the queue and leaves its ("m") keys. The caller keeps its value.
 func (g *Ledger) Detach(s *Stored) {
 	g.Tx.Clear(s.Pair.Key)
 	g.countReady(&s.Item.ID, -1)
@@ -53,7 +52,7 @@ func (g *Ledger) Attach(id *codec.ID, value []byte) {
 }
 
 // Hold writes a detached item to ("h").
-func (g *Ledger) Hold(h *codec.Held) {
+func (g *Ledger) Hold(h *codec.Record) {
 	key, value := g.L.HeldKey(&h.ID), h.Encode()
 	SetUntil(g.L, g.Tx, h.FallsDue(), key, value)
 	if h.State == codec.Leased {
@@ -64,7 +63,7 @@ func (g *Ledger) Hold(h *codec.Held) {
 }
 
 // Unhold removes a held item from ("h").
-func (g *Ledger) Unhold(h *codec.Held) {
+func (g *Ledger) Unhold(h *codec.Record) {
 	key := g.L.HeldKey(&h.ID)
 	ClearUntil(g.L, g.Tx, h.FallsDue(), key)
 	g.facts.forgetLeased(key)
@@ -72,7 +71,7 @@ func (g *Ledger) Unhold(h *codec.Held) {
 }
 
 // Requeue returns a detached item to its old place, with its history if it was ever leased.
-func (g *Ledger) Requeue(h *codec.Held) {
+func (g *Ledger) Requeue(h *codec.Record) {
 	g.Attach(&h.ID, h.Value)
 	g.SetExpiry(&h.ID, h.Lasting)
 	if past := h.Past(); past != nil {
@@ -96,7 +95,7 @@ func (g *Ledger) ClearHistory(id *codec.ID, past []byte) {
 }
 
 // DetachAnywhere detaches an item that is ready or held.
-func (g *Ledger) DetachAnywhere(h *codec.Held) {
+func (g *Ledger) DetachAnywhere(h *codec.Record) {
 	if h.State != codec.Ready {
 		g.Unhold(h)
 		return
@@ -110,7 +109,7 @@ func (g *Ledger) DetachAnywhere(h *codec.Held) {
 
 // Delete removes the rest of a detached item, of which only h need have been read, and frees its
 // unique key.
-func (g *Ledger) Delete(h *codec.Held) {
+func (g *Ledger) Delete(h *codec.Record) {
 	g.countRemoved(h)
 	if codec.HasMeta(&h.ID) {
 		g.Tx.ClearRange(g.L.MetaRange(&h.ID))
@@ -120,13 +119,13 @@ func (g *Ledger) Delete(h *codec.Held) {
 }
 
 // DeleteExpired removes the rest of a detached item that has expired.
-func (g *Ledger) DeleteExpired(h *codec.Held) {
+func (g *Ledger) DeleteExpired(h *codec.Record) {
 	g.Delete(h)
 	g.removed.Expired++
 }
 
 // Discard removes an item to make room for others.
-func (g *Ledger) Discard(h *codec.Held) {
+func (g *Ledger) Discard(h *codec.Record) {
 	g.DetachAnywhere(h)
 	g.Delete(h)
 	g.removed.Discarded++

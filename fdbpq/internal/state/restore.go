@@ -43,17 +43,13 @@ func (g *Ledger) Restore(item *codec.Item) error {
 		}
 	}
 
-	if g.L.List != nil {
-		AddToList(g.L, g.Tx, g.Now)
-	}
-
+	g.AddToList()
 	k := codec.KeptOf(item)
 	if k != nil && !codec.Ours(&item.ID) {
 		g.Attach(&item.ID, k.Value)
 	} else {
 		g.Add(&item.ID, &item.Message)
 	}
-
 	if k != nil && k.Past != nil {
 		g.SetHistory(&item.ID, k.Past)
 	}
@@ -82,7 +78,7 @@ func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
 	if codec.Expired(lasts.Expires, g.Now) {
 		g.Tx.Clear(g.L.HistoryKey(id))
 		g.ClearExpiry(id, lasts.Expires)
-		g.DeleteExpired(&codec.Held{ID: *id, History: codec.History{Lasting: lasts}, Value: value})
+		g.DeleteExpired(&codec.Record{ID: *id, History: codec.History{Lasting: lasts}, Value: value})
 		return nil
 	}
 
@@ -116,7 +112,7 @@ func (g *Ledger) returnWithoutUnique(s *Stored, value []byte) error {
 	}
 
 	// Both its ("m") keys and its history name the unique key, so they are written anew.
-	g.countRemoved(&codec.Held{ID: *id, Message: m, Value: value})
+	g.countRemoved(&codec.Record{ID: *id, Message: m, Value: value})
 	m.Unique, h.Unique = "", ""
 	g.Tx.ClearRange(g.L.MetaRange(id))
 	g.Attach(id, g.AddRest(id, m))

@@ -20,7 +20,7 @@ type ItemRoom struct {
 	Refused bool // there was an item without room; nothing more is read to see whether another one has some
 }
 
-// maxPage bounds ItemRoom.page.
+// maxPage bounds ItemRoom.Page.
 const maxPage = 4 << 20
 
 // NoBound is more bytes than there are.

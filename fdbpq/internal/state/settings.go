@@ -30,14 +30,13 @@ func (g *Ledger) Settings() (*codec.Settings, error) {
 	g.BeginSettings()
 	if g.config.settings == nil {
 		value, err := g.config.value.Get()
+		if err == nil {
+			g.config.settings, err = codec.ParseSettings(value)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if g.config.settings, err = codec.ParseSettings(value); err != nil {
-			return nil, err
-		}
 	}
-
 	g.facts.noteSettings(g.config.settings)
 	return &g.config.settings.Settings, nil
 }
@@ -50,17 +49,13 @@ func (g *Ledger) SetSettings(set *codec.Settings) {
 	g.facts.noteSettings(s)
 	g.wrote = true
 
-	key := g.L.Key(codec.KindConfig, 0)
-	value := s.Encode()
+	key, value := g.L.Key(codec.KindConfig, 0), s.Encode()
 	if value == nil {
 		g.Tx.Clear(key)
 		return
 	}
-
 	g.Tx.Set(key, value)
-	if g.L.List != nil {
-		AddToList(g.L, g.Tx, g.Now)
-	}
+	g.AddToList()
 }
 
 // Limits returns the settings that limit the queue. If they cannot be read, nothing does: the items
@@ -77,8 +72,5 @@ func (g *Ledger) Limits() (*codec.Settings, error) {
 // for the end of another.
 func (g *Ledger) LimitsLeased() (bool, error) {
 	settings, err := g.Limits()
-	if err != nil {
-		return false, err
-	}
-	return settings.MaxLeased > 0, nil
+	return err == nil && settings.MaxLeased > 0, err
 }

@@ -106,8 +106,8 @@ func (s *Stored) ReadUnlessExpired(r kv.Reader, l *codec.Layout, now time.Time, 
 }
 
 // ExpiredItem is the item as something that has expired, to be removed. It does not keep the value.
-func (s *Stored) ExpiredItem(l *codec.Layout) *codec.Held {
-	return &codec.Held{
+func (s *Stored) ExpiredItem(l *codec.Layout) *codec.Record {
+	return &codec.Record{
 		ID: s.Item.ID, State: codec.Ready, History: codec.History{Lasting: codec.LastingOf(&s.Item.Message)},
 		Dropped: len(codec.DecodeValue(l.Format, s.Pair.Value)),
 	}
@@ -163,7 +163,8 @@ func (s *Stored) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) err
 	return cmp.Or(err, s.Err)
 }
 
-// Present is Whole for an item that BeginItem reads, given the value in its own key, as stored.
+// Present returns what whole does, for an item that BeginItem reads, given the value in its own
+// key, as stored.
 func (s *Stored) Present(r kv.Reader, l *codec.Layout, value []byte, returned *ItemRoom) (codec.Item, error) {
 	s.setOwn(l, value)
 	return s.whole(r, l, returned)
@@ -225,7 +226,7 @@ func (s *Stored) Release() {
 	s.metas, s.parts, s.Pair.Value = nil, nil, nil
 }
 
-// Whole returns an item whose read has begun, to be returned by an operation that leaves it where
+// whole returns an item whose read has begun, to be returned by an operation that leaves it where
 // it is. The error is ErrNoRoom, ErrCorrupt or one of the store.
 func (s *Stored) whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (codec.Item, error) {
 	if err := s.FinishRead(); err != nil {

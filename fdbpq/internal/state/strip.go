@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// minRun is the least number of keys that are cleared as a range, and of items that are looked for with
-	// one: other ways are cheaper for few.
+	// minRun is the least number of keys that are cleared as a range, and of items that are looked
+	// for with one: other ways are cheaper for few.
 	minRun = 8
 	// expiredBytes is about how many bytes of items, and of what belongs to them, are read at once.
 	expiredBytes = 1 << 20
 )
 
-// strip is keys of one kind that are to be removed, and what a range read says of them: which there are, and what
-// others lie between. It is read without conflict.
+// strip is keys of one kind that are to be removed, and what a range read says of them: which there
+// are, and what others lie between. It is read without conflict.
 type strip struct {
 	spans   []kv.Range // what is to be removed, in the order of the keys
 	read    kv.Future[[]kv.KeyValue]
@@ -41,6 +41,7 @@ func (s *strip) arrive() error {
 	if err != nil {
 		return err
 	}
+
 	s.found, s.covered = found, len(s.spans)
 	if s.asked.Full(found) {
 		last := kv.SingleKey(found[len(found)-1].Key).End
@@ -53,14 +54,14 @@ func (s *strip) arrive() error {
 
 // splitKeys returns the keys before a span, those in it, and those after it.
 func splitKeys(keys []kv.KeyValue, span kv.Range) (before, in, after []kv.KeyValue) {
-	n := 0
-	for n < len(keys) && bytes.Compare(keys[n].Key, span.Begin) < 0 {
-		n++
+	below := func(n int, end []byte) int {
+		for n < len(keys) && bytes.Compare(keys[n].Key, end) < 0 {
+			n++
+		}
+		return n
 	}
-	m := n
-	for m < len(keys) && bytes.Compare(keys[m].Key, span.End) < 0 {
-		m++
-	}
+	n := below(0, span.Begin)
+	m := below(n, span.End)
 	return keys[:n], keys[n:m], keys[m:]
 }
 
@@ -70,8 +71,8 @@ type run struct {
 	found []kv.KeyValue
 }
 
-// runs returns the spans that are covered as runs. A span follows the one before it in a run if follows says so;
-// owns says which spans are to be removed after all.
+// runs returns the spans that are covered as runs. A span follows the one before it in a run if
+// follows says so; owns says which spans are to be removed after all.
 func (s *strip) runs(follows, owns func(n int) bool) (runs []run) {
 	last := -2 // span in the last run
 	rest := s.found
@@ -81,6 +82,7 @@ func (s *strip) runs(follows, owns func(n int) bool) (runs []run) {
 		if !owns(n) {
 			continue
 		}
+
 		if last == n-1 && len(strangers) == 0 && follows(n) {
 			r := &runs[len(runs)-1]
 			r.all.End, r.found = span.End, r.found[:len(r.found)+len(own)] // which lie behind those
@@ -92,7 +94,8 @@ func (s *strip) runs(follows, owns func(n int) bool) (runs []run) {
 	return runs
 }
 
-// clear removes the spans that owns names. Removing a run as a range conflicts with whoever writes to it.
+// clear removes the spans that owns names. Removing a run as a range conflicts with whoever writes
+// to it.
 func (s *strip) clear(tx kv.Transaction, follows, owns func(n int) bool) {
 	for _, r := range s.runs(follows, owns) {
 		if len(r.found) < minRun {
@@ -104,6 +107,7 @@ func (s *strip) clear(tx kv.Transaction, follows, owns func(n int) bool) {
 		tx.AddReadConflict(r.all)
 		tx.ClearRange(r.all)
 	}
+
 	for n := s.covered; n < len(s.spans); n++ {
 		switch span := s.spans[n]; {
 		case !owns(n):

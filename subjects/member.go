@@ -1,0 +1,283 @@
+package subjects
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// member is a member of an object: where its value is, and which values it may have.
+type member struct {
+	name string
+	// to is a pointer to an int, int64, bool, isMax, string, time.Duration or time.Time, or to a
+	// slice of string or time.Duration; or a func(json.RawMessage) error, which does all by itself.
+	to any
+	// given is set if the member is there, and says so where its zero value would be left out.
+	given *bool
+	// least and most bound a number, the year of a time, and a duration, in nanoseconds, that is
+	// not 0. Those of a slice bound its elements.
+	least, most int64
+	// length is the most elements of a slice.
+	length int
+	// off is the duration for which people write 0, if there is one.
+	off time.Duration
+	// check returns what is wrong with a text, unless it is nil.
+	check func(string) error
+	// want says in errors what a number or a text is to be, in place of its bounds or that error.
+	want string
+}
+
+// isMax is the end of a queue: "min" or "max".
+type isMax bool
+
+// isSet reports whether the object is to have the member.
+func (m *member) isSet() bool {
+	v := reflect.ValueOf(m.to).Elem()
+	if v.Kind() == reflect.Slice {
+		return v.Len() > 0
+	}
+	return m.given != nil && *m.given || !v.IsZero()
+}
+
+// parse sets the value. The error says what it would have to be.
+func (m *member) parse(v json.RawMessage) (err error) {
+	if m.given != nil {
+		*m.given = true
+	}
+
+	switch to := m.to.(type) {
+	case func(json.RawMessage) error:
+		return to(v)
+	case *int:
+		var n int64
+		n, err = m.parseCount(v)
+		*to = int(n)
+	case *int64:
+		*to, err = m.parseCount(v)
+	case *bool:
+		if *to = string(v) == "true"; !*to && string(v) != "false" {
+			err = fmt.Errorf("%s: want true or false", shown(v))
+		}
+	case *isMax:
+		if *to = string(v) == `"max"`; !*to && string(v) != `"min"` {
+			err = fmt.Errorf(`%s: want "min" or "max"`, shown(v))
+		}
+	case *string:
+		*to, err = m.parseText(v)
+	case *time.Duration:
+		if *to, err = m.parseDuration(v); err == nil && *to == 0 {
+			*to = m.off
+		}
+	case *time.Time:
+		*to, err = m.parseTime(v)
+	case *[]string:
+		*to, err = parseTexts(v, m.length)
+	case *[]time.Duration:
+		*to, err = m.parseDurations(v)
+	}
+	return err
+}
+
+// json returns the value.
+func (m *member) json() []byte {
+	switch to := m.to.(type) {
+	case *int:
+		return strconv.AppendInt(nil, int64(*to), 10)
+	case *int64:
+		return strconv.AppendInt(nil, *to, 10)
+	case *bool:
+		return strconv.AppendBool(nil, *to)
+	case *isMax:
+		return []byte(`"max"`) // "min" is left out
+	case *string:
+		return textJSON(*to)
+	case *time.Duration:
+		if *to == m.off {
+			return textJSON(durationText(0))
+		}
+		return textJSON(durationText(*to))
+	case *time.Time:
+		return textJSON(to.UTC().Format(TimeLayout))
+	case *[]string:
+		return textsJSON(*to)
+	default:
+		var texts []string
+		for _, d := range *to.(*[]time.Duration) {
+			texts = append(texts, durationText(d))
+		}
+		return textsJSON(texts)
+	}
+}
+
+func (m *member) parseCount(v json.RawMessage) (int64, error) {
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil || n < m.least || n > m.most {
+		return 0, fmt.Errorf("%s: want %s", shown(v), cmp.Or(m.want, fmt.Sprintf("an integer from %d to %d", m.least, m.most)))
+	}
+	return n, nil
+}
+
+func (m *member) parseText(v json.RawMessage) (string, error) {
+	text, err := parseText(v)
+	if err == nil && m.check != nil {
+		err = m.check(text)
+	}
+	switch {
+	case err == nil:
+		return text, nil
+	case m.want != "":
+		err = fmt.Errorf("%s: want %s", shown(v), m.want)
+	}
+	return "", err
+}
+
+func parseText(v json.RawMessage) (string, error) {
+	text, err := unquote(v)
+	if err != nil {
+		return "", fmt.Errorf("%s: want a text in quotes", shown(v))
+	}
+	return text, nil
+}
+
+// unquote returns the text of a JSON value, or an error if it is not a string.
+func unquote(v json.RawMessage) (text string, err error) {
+	if len(v) == 0 || v[0] != '"' {
+		return "", errNotJSON
+	}
+	decoded, _ := jsontext.AppendUnquote(nil, v) // complains only of invalid UTF-8, which it replaces
+	return string(decoded), nil
+}
+
+// parseTexts reads an array of up to n texts. v is JSON.
+func parseTexts(v json.RawMessage, n int) (list []string, err error) {
+	if len(v) == 0 || v[0] != '[' {
+		return nil, fmt.Errorf("%s: want an array of texts", shown(v))
+	}
+	d := jsontext.NewDecoder(bytes.NewBuffer(v), jsonOptions...)
+	_, _ = d.ReadToken() // the bracket
+
+	list = []string{}
+	count := 0
+	for ; d.PeekKind() != jsontext.KindEndArray; count++ {
+		value, bad := d.ReadValue()
+		if bad != nil {
+			return nil, errNotJSON
+		}
+		if count >= n || err != nil {
+			continue
+		}
+		text, bad := parseText(json.RawMessage(value))
+		if list = append(list, text); bad != nil {
+			err = fmt.Errorf("element %d: %w", count, bad)
+		}
+	}
+
+	if count > n {
+		return nil, fmt.Errorf("an array of %d elements: want at most %d", count, n)
+	}
+	return list, err
+}
+
+// parseDuration reads an integer in nanoseconds or a text with a unit.
+func (m *member) parseDuration(v json.RawMessage) (d time.Duration, err error) {
+	var text string
+	var n int64
+	if len(v) == 0 || v[0] != '"' {
+		n, err = strconv.ParseInt(string(v), 10, 64)
+		d = time.Duration(n)
+	} else if text, err = unquote(v); err == nil {
+		d, err = parseDurationText(text)
+	}
+	switch {
+	case err != nil && text != "":
+		return 0, fmt.Errorf("%s: want a duration with a unit, such as 30s or 1h30m", quote(text))
+	case err != nil:
+		return 0, fmt.Errorf("%s: want nanoseconds, or a text such as \"30s\"", shown(v))
+	}
+
+	least, most := time.Duration(m.least), time.Duration(m.most)
+	if d != 0 && (d < least || d > most) {
+		given := shown(v)
+		if text == "" {
+			given = fmt.Sprintf("%s nanoseconds, which are %s", given, durationText(d))
+		}
+		return 0, fmt.Errorf("%s: want %v to %v", given, least, most)
+	}
+	return d, nil
+}
+
+var errNoUnit = errors.New("no unit")
+
+// parseDurationText reads a duration that has a unit or is 0.
+func parseDurationText(text string) (time.Duration, error) {
+	if text != "0" && isNumber(text) {
+		return 0, errNoUnit
+	}
+	return time.ParseDuration(text)
+}
+
+// isNumber reports whether a text has no unit.
+func isNumber(text string) bool { return strings.Trim(text, "0123456789.+-") == "" }
+
+func (m *member) parseDurations(v json.RawMessage) ([]time.Duration, error) {
+	var values []json.RawMessage
+	if err := json.Unmarshal(v, &values); err != nil || len(values) > m.length {
+		return nil, fmt.Errorf("%s: want an array of up to %d durations", shown(v), m.length)
+	}
+
+	list := make([]time.Duration, len(values))
+	for i, value := range values {
+		d, err := m.parseDuration(value)
+		if err != nil {
+			return nil, fmt.Errorf("element %d: %w", i, err)
+		}
+		list[i] = d
+	}
+	return list, nil
+}
+
+// parseTime reads a time, and rounds it up to the next microsecond.
+func (m *member) parseTime(v json.RawMessage) (time.Time, error) {
+	text, err := parseText(v)
+	if err != nil {
+		return time.Time{}, err
+	}
+
+	at, err := time.Parse(time.RFC3339, text)
+	if err == nil {
+		at = at.Add(time.Microsecond - 1).Truncate(time.Microsecond).UTC()
+	}
+	if year := int64(at.Year()); err != nil || year < m.least || year > m.most {
+		return time.Time{}, fmt.Errorf("%s: want a time such as \"2030-01-31T12:00:00Z\", with a year from %d to %d",
+			quote(text), m.least, m.most)
+	}
+	return at, nil
+}
+
+func textJSON(text string) []byte {
+	b, _ := jsontext.AppendQuote(nil, text) // complains only of invalid UTF-8, which it replaces
+	return b
+}
+
+// durationText is ASCII.
+func durationText(d time.Duration) string { return strings.Replace(d.String(), "µ", "u", 1) }
+
+// textsJSON returns an array.
+func textsJSON(list []string) []byte {
+	b := []byte{'['}
+	for i, text := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, textJSON(text)...)
+	}
+	return append(b, ']')
+}

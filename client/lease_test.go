@@ -41,9 +41,7 @@ func leasers(e *testenv.Env) []leaser {
 func (q *leaser) fill(t *testing.T, values ...string) {
 	t.Helper()
 	for _, v := range values {
-		if _, err := q.push(t.Context(), client.Message{Value: []byte(v), Headers: nats.Header{"Trace": {"x"}}}); err != nil {
-			t.Fatalf("%s: push %q: %v", q.name, v, err)
-		}
+		succeeds(t)(q.push(t.Context(), client.Message{Value: []byte(v), Headers: nats.Header{"Trace": {"x"}}}))
 	}
 }
 
@@ -84,23 +82,15 @@ func TestLease(t *testing.T) {
 			t.Errorf("%s: len %d, %v, with one item ready", q.name, n, err)
 		}
 		// What is given back is at its old place, and its token is worth nothing.
-		if err := a.Nak(ctx, 0); err != nil {
-			t.Errorf("%s: nak: %v", q.name, err)
-		}
+		ok(t, a.Nak(ctx, 0))
 		if err := a.Ack(ctx); !errors.Is(err, client.ErrLeaseLost) || errors.Is(err, client.ErrUnknownOutcome) {
 			t.Errorf("%s: ack after nak: %v", q.name, err)
 		}
 		a = leased(t, "a", 2)(q.lease(ctx))
-		if err := a.Snooze(ctx, 0); err != nil {
-			t.Errorf("%s: snooze: %v", q.name, err)
-		}
+		ok(t, a.Snooze(ctx, 0))
 		a = leased(t, "a", 2)(q.lease(ctx))
-		if err := a.Ack(ctx); err != nil {
-			t.Errorf("%s: ack: %v", q.name, err)
-		}
-		if err := a.Ack(ctx); !errors.Is(err, client.ErrLeaseLost) {
-			t.Errorf("%s: a second ack: %v", q.name, err)
-		}
+		ok(t, a.Ack(ctx))
+		failsWith(t, q.name+": a second ack", client.ErrLeaseLost)(nil, a.Ack(ctx))
 		// Next: done with b, and c, for as long as b.
 		c := leased(t, "c", 1)(b.Next(ctx))
 		if left := c.Until.Sub(began); left < 59*time.Minute {
@@ -112,9 +102,7 @@ func TestLease(t *testing.T) {
 		if d, err := c.Next(ctx); d != nil || !errors.Is(err, client.ErrEmpty) {
 			t.Errorf("%s: next of an empty queue: %v, %v", q.name, d, err)
 		}
-		if err := c.Ack(ctx); !errors.Is(err, client.ErrLeaseLost) {
-			t.Errorf("%s: ack after next: %v", q.name, err)
-		}
+		failsWith(t, q.name+": ack after next", client.ErrLeaseLost)(nil, c.Ack(ctx))
 	}
 	succeeds(t)(fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"))
 }
@@ -152,17 +140,13 @@ func TestLeaseLost(t *testing.T) {
 			t.Errorf("%s: extended from %v to %v, %v", q.name, again.Until, until, err)
 		}
 		b := leased(t, "b", 1)(again.Next(ctx))
-		if err := b.Nak(ctx, 200*time.Millisecond); err != nil {
-			t.Errorf("%s: nak: %v", q.name, err)
-		}
+		ok(t, b.Nak(ctx, 200*time.Millisecond))
 		began := time.Now()
 		if _, err := q.lease(ctx); !errors.Is(err, client.ErrEmpty) && time.Since(began) < 200*time.Millisecond {
 			t.Errorf("%s: given back before its delay is over: %v", q.name, err)
 		}
 		testenv.Eventually(t, func() (err error) { b, err = q.lease(ctx); return err })
-		if err := leased(t, "b", 2)(b, nil).Ack(ctx); err != nil {
-			t.Errorf("%s: ack: %v", q.name, err)
-		}
+		ok(t, leased(t, "b", 2)(b, nil).Ack(ctx))
 	}
 }
 
@@ -259,11 +243,7 @@ func TestDeliveryOfAnotherProcess(t *testing.T) {
 		if until, err := elsewhere.Extend(t.Context()); err != nil || time.Until(until) < time.Minute {
 			t.Errorf("%s: extended to %v, %v", q.name, until, err)
 		}
-		if err := elsewhere.Ack(t.Context()); err != nil {
-			t.Errorf("%s: %v", q.name, err)
-		}
-		if err := d.Ack(t.Context()); !errors.Is(err, client.ErrLeaseLost) {
-			t.Errorf("%s: acknowledged twice: %v", q.name, err)
-		}
+		ok(t, elsewhere.Ack(t.Context()))
+		failsWith(t, q.name+": acknowledged twice", client.ErrLeaseLost)(nil, d.Ack(t.Context()))
 	}
 }

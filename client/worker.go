@@ -21,8 +21,7 @@ import (
 // Without Prefetch, a worker that has work to do makes one request for each job: it acknowledges
 // the one that is done and leases the next. With Concurrency, jobs that end while two such requests
 // are under way share the next one: it acknowledges them together and leases as many. With
-// Prefetch, such jobs share an acknowledgement. If a bridge of an earlier version refuses that,
-// each is acknowledged by itself.
+// Prefetch, such jobs share an acknowledgement.
 type Worker struct {
 	queue *handle
 	verb  subjects.Verb // that leases

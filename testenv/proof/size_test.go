@@ -10,42 +10,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
-// limited makes a request for items of up to 100 bytes.
-func (p *page) limited(op proof.Operation) {
-	op.MaxBytes = 100
-	p.enter(op)
-}
-
-// Books know what becomes of items that are too large.
-func TestBooksOfSizes(t *testing.T) {
-	const done, tooLarge = proof.Done, proof.TooLarge
-	next := proof.Operation{Kind: proof.NextMin, Value: "0", ID: "id", Fence: 1, Outcome: tooLarge}
-	some := proof.Operation{Kind: proof.PopMin, Batch: 2, Items: []proof.Item{{Value: "0", ID: "id", Size: 100}}}
-	for name, test := range map[string]bookTest{
-		"stays": {"", func(p *page) {
-			p.push(done)
-			p.limited(proof.Operation{Kind: proof.PopMin, Outcome: tooLarge})
-			p.pop(done)
-		}},
-		"acknowledged": {"", func(p *page) { p.push(done); p.lease(1, 1, 9); p.limited(next) }},
-		"waited, and the next is too large": {"", func(p *page) {
-			p.push(done)
-			some.Expires, some.Cut = int64(time.Minute), true
-			p.limited(some)
-		}},
-
-		"not acknowledged": {"came back", func(p *page) { p.push(done); p.lease(1, 1, 0); p.limited(next); p.lease(2, 2, 0) }},
-		"gone":             {"lost: 0", func(p *page) { p.push(done); p.limited(proof.Operation{Kind: proof.PopMin, Outcome: tooLarge}) }},
-		"not limited":      {"not limited", func(p *page) { p.push(done); p.pop(tooLarge); p.pop(done) }},
-		"too much": {"more bytes than asked for", func(p *page) {
-			p.push(done)
-			p.limited(proof.Operation{Kind: proof.PopMin, Value: "0", ID: "id", Size: 101})
-		}},
-	} {
-		t.Run(name, test.run)
-	}
-}
-
 // sizes is a history of a queue with items 0, of 100 bytes, and 1, of 10,000.
 type sizes struct{ proof.History }
 

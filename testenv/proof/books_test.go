@@ -4,7 +4,7 @@ import "testing"
 
 // Books accept what may happen and find each kind of fault.
 func TestBooks(t *testing.T) {
-	testBooks(t, map[string]bookTest{
+	testBooks(t, map[string]pageTest{
 		"popped":                        {"", "push; pop"},
 		"acknowledged":                  {"", "push; lease 1 1 9; ack 1"},
 		"lease over, delivered again":   {"", "push; lease 1 1 0; lease 2 2 9; ack 2"},
@@ -91,7 +91,7 @@ func TestBooksOfManagedItems(t *testing.T) {
 		brief     = "push 0 id=first unique=k ttl=1m; "
 		buried    = "push; lease 1 1 0; term 1; dead 1; "
 	)
-	testBooks(t, map[string]bookTest{
+	testBooks(t, map[string]pageTest{
 		"delayed":                      {"", "push delay=1m; later 2m; pop"},
 		"expired":                      {"", "push ttl=1m; later 2m"},
 		"did not expire":               {"", "push ttl=1m; pop"},
@@ -149,7 +149,7 @@ func TestMortalBooks(t *testing.T) {
 		twice  = once + "lease 2 2 0; later 1s; "
 		thrice = twice + "lease 3 3 0; later 1s"
 	)
-	testBooks(t, map[string]bookTest{
+	testBooks(t, map[string]pageTest{
 		"all leases run out":     {"", thrice + "; dead 1; popdead"},
 		"given back three times": {"", push + "lease 1 1 9; nak 1; lease 3 2 9; nak 3; lease 5 3 9; nak 5; left queue=jobs-dead"},
 		"two replies lost":       {"", once + "fetch lost queue=d-jobs; fetch lost queue=fifo-d-jobs; left queue=jobs-dead"},
@@ -174,7 +174,7 @@ func TestBooksOfSeveralAcks(t *testing.T) {
 		again   = short + "lease 2 2 1 of=1; "
 		unheard = "ack 1 with=1 lost; "
 	)
-	testBooks(t, map[string]bookTest{
+	testBooks(t, map[string]pageTest{
 		"acknowledged":                             {"", long + "ack 1 with=1"},
 		"acknowledged, nothing there":              {"", long + "next 1 with=1 empty"},
 		"one is lost":                              {"", again + "ack 1 with=1 stale lost=[1]; ack 1; ack 2 of=1"},
@@ -202,7 +202,7 @@ func TestBooksOfSeveralAcks(t *testing.T) {
 
 // Books know what becomes of items that are too large.
 func TestBooksOfSizes(t *testing.T) {
-	testBooks(t, map[string]bookTest{
+	testBooks(t, map[string]pageTest{
 		"stays":                             {"", "push; pop too-large max_bytes=100; pop"},
 		"acknowledged":                      {"", "push; lease 1 1 9; next 1 too-large max_bytes=100"},
 		"waited, and the next is too large": {"", "batch 1; wait 1 expires=1m cut=true size=100 max_bytes=100"},

@@ -13,24 +13,33 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
-// page writes a script into books: operations, one after the other, a second each. They are separated by semicolons:
-// a word, numbers, an outcome other than "done", and fields, named as in the JSON of an operation.
+// page writes a script into books, or a history: operations, one after the other, a second each. They are separated by
+// semicolons: a word, numbers, an outcome other than "done", and fields, named as in the JSON of an operation.
 //
 //	push [item]                             left [items]           finds them in the end
 //	batch counts of the ids                 later duration
-//	pop [item], popdead, wait [items]       fetch                  a lease that gets nothing
-//	lease fence deliveries seconds          dead fence             the same of a dead letter
+//	pop, peek [item], popdead               wait [items]           a pop of two
+//	take, hold [items]                      len number             take and hold: a pop, or a lease, of three
+//	lease fence deliveries seconds          fetch                  a lease that gets nothing
+//	dead fence                              a lease of a dead letter
 //	ack, nak, snooze, extend, term, next fence
 //	remove, move [item]                     purge, redrive number
 //
-// of=1 is about that item instead of item 0, with=1 acknowledges it too, got=2 leases it, and while=popdead happens
-// between a request and its answer.
+// of=1 is about that item instead of item 0, with=1 acknowledges it too, got=2 leases it, at=3 is the count in its id,
+// begin=2s and end=2s are how much earlier the request is sent, and how much later it is answered, and while=popdead
+// happens in between.
 type page struct {
 	*testing.T
-	books *proof.Books
-	now   int64
-	ids   map[string]string // by value; "id" unless said otherwise
-	keys  map[string]string // unique keys by value
+	books   *proof.Books
+	history *proof.History // if there are no books
+	now     int64
+	ids     map[string]string // by value; in books "id" unless said otherwise
+	keys    map[string]string // unique keys by value
+	sizes   map[string]int64  // by value
+}
+
+func newPage(t *testing.T) *page {
+	return &page{T: t, ids: map[string]string{}, keys: map[string]string{}, sizes: map[string]int64{}}
 }
 
 // write writes a script.
@@ -91,14 +100,28 @@ func (p *page) step(words []string) {
 		return
 
 	case "push":
-		p.books.New()
-		e.Kind, e.Value, e.ID = proof.Push, item, "id"
-		defer func() { p.ids[e.Value], p.keys[e.Value] = e.ID, e.Unique }()
+		if p.books != nil {
+			p.books.New()
+		}
+		e.Kind, e.Value, e.ID = proof.Push, item, p.newID(e, item)
+		defer func() { p.ids[e.Value], p.keys[e.Value], p.sizes[e.Value] = e.ID, e.Unique, e.Size }()
 	case "batch":
 		p.batch(e)
-	case "pop":
-		if e.Kind = proof.PopMin; e.Outcome == proof.Done {
-			e.Value, e.ID, e.Unique = item, p.id(item), p.keys[item]
+	case "pop", "peek":
+		if e.Kind = proof.Kind(words[0] + ".min"); e.Outcome == proof.Done {
+			e.Value, e.ID, e.Unique, e.Size = item, p.newID(e, item), p.keys[item], p.sizes[item]
+		}
+	case "len":
+		e.Kind, e.Len = proof.Len, e.number(0)
+	case "take", "hold":
+		e.Kind, e.Batch = proof.PopMin, 3
+		for _, n := range e.numbers {
+			got := proof.Item{Value: fmt.Sprint(n), ID: p.id(fmt.Sprint(n))}
+			if words[0] == "hold" {
+				e.Kind, e.Wait = proof.LeaseMin, int64(time.Minute)
+				got = p.lease(got.Value, 1, 1, 60)
+			}
+			e.Items = append(e.Items, got)
 		}
 	case "popdead":
 		e.Kind, e.Queue, e.Value, e.ID = proof.PopMin, "jobs-dead", "0", "letter"
@@ -113,7 +136,8 @@ func (p *page) step(words []string) {
 	case "lease":
 		value := cmp.Or(e.settings["of"], "0")
 		p.ids[value] = cmp.Or(e.settings["as"], p.id(value))
-		e.Kind, e.Items = proof.LeaseMin, []proof.Item{p.lease(value, e.number(0), e.number(1), e.number(2))}
+		e.Kind, e.Wait = proof.LeaseMin, e.number(2)*int64(time.Second)
+		e.Items = []proof.Item{p.lease(value, e.number(0), e.number(1), e.number(2))}
 	case "leaseboth":
 		e.Kind, e.Batch = proof.LeaseMin, 2
 		e.Items = []proof.Item{p.lease("0", 1, 1, e.number(0)), p.lease("1", 1, 1, e.number(0))}
@@ -151,7 +175,10 @@ func (p *page) use(e *entry, word string) {
 		e.Also = []proof.Item{{Value: with, ID: p.id(with), Fence: e.Fence}}
 	}
 	if got := e.settings["got"]; got != "" {
-		e.Items = []proof.Item{p.lease(got, 1, 1, -1)}
+		e.Items = []proof.Item{p.lease(got, 1, 1, 0)}
+	}
+	if d, err := time.ParseDuration(e.settings["wait"]); err == nil {
+		e.Until = p.now + int64(time.Second+d)
 	}
 }
 
@@ -167,6 +194,20 @@ func (p *page) batch(e *entry) {
 }
 
 func (p *page) id(value string) string { return cmp.Or(p.ids[value], "id") }
+
+// newID returns the id that an operation gives an item, or finds it with.
+func (p *page) newID(e *entry, value string) string {
+	count, err := strconv.ParseInt(e.settings["at"], 10, 64)
+	switch {
+	case err == nil:
+	case p.books != nil, p.ids[value] != "":
+		return p.id(value)
+	default:
+		count = e.number(0) + 1
+	}
+	priority, _ := strconv.ParseInt(e.settings["priority"], 10, 64) // else 0
+	return fdbpq.ID{Priority: priority, Count: count}.String()
+}
 
 // lease returns an item that the next operation leases for some seconds.
 func (p *page) lease(value string, fence, deliveries, seconds int64) proof.Item {
@@ -197,12 +238,21 @@ func (p *page) enter(e *entry) {
 		must(p.T, json.Unmarshal(fmt.Appendf(nil, `{%q:%s}`, name, value), &e.Operation))
 	}
 	if e.Kind != proof.Push {
-		for i := range e.Items {
-			e.Items[i].Size = e.Size
+		for i, item := range e.Items {
+			e.Items[i].Size = cmp.Or(e.Size, p.sizes[item.Value])
 		}
 	}
 
 	op := &e.Operation
+	begin, _ := time.ParseDuration(e.settings["begin"]) // else 0
+	end, _ := time.ParseDuration(e.settings["end"])
+	if p.history != nil {
+		p.now += int64(time.Second)
+		op.Call, op.Return = p.now-1000-int64(begin), p.now+int64(end)
+		p.history.Operations = append(p.history.Operations, *op)
+		return
+	}
+
 	intent := p.books.Begin(op)
 	p.now += int64(time.Second)
 	op.Call = p.now - 1000
@@ -213,21 +263,29 @@ func (p *page) enter(e *entry) {
 	p.books.End(op, intent)
 }
 
-// bookTest is a script, and what is wrong with it.
-type bookTest struct {
+// pageTest is a script, and what is wrong with it.
+type pageTest struct {
 	want   string // in the error; none if all is well
 	script string
 }
 
-func testBooks(t *testing.T, tests map[string]bookTest) {
+func testPages(t *testing.T, tests map[string]pageTest, check func(t *testing.T, script string) error) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := &page{T: t, books: proof.NewBooks(0), ids: map[string]string{}, keys: map[string]string{}}
-			p.write(test.script)
-			_, err := p.books.Close(p.now / 1e6)
+			err := check(t, test.script)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("found: %v; want %q", err, test.want)
 			}
 		})
 	}
+}
+
+func testBooks(t *testing.T, tests map[string]pageTest) {
+	testPages(t, tests, func(t *testing.T, script string) error {
+		p := newPage(t)
+		p.books = proof.NewBooks(0)
+		p.write(script)
+		_, err := p.books.Close(p.now / 1e6)
+		return err
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
-	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -186,50 +184,6 @@ func TestLeaseMaxAndOptions(t *testing.T) {
 	failsWith(t, "ack after next", client.ErrLeaseLost)(nil, next.Ack(t.Context()))
 	if got := value(t)(q.PopMin(t.Context())); got != "low" {
 		t.Errorf("left in the queue: %q", got)
-	}
-}
-
-// Leases and acknowledgements that may have counted are told from those that did not.
-func TestLeaseOutcomes(t *testing.T) {
-	var reply atomic.Pointer[nats.Msg] // nil means none
-	nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
-		if r := reply.Load(); r != nil {
-			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Reply: r.Reply, Header: r.Header, Data: r.Data}) // else the test has no reply
-		}
-	})
-	q := client.New(nc).PriorityQueue("jobs")
-	reply.Store(&nats.Msg{Reply: "pq.jobs.ack.token", Data: []byte("a")})
-	d, err := q.LeaseMin(t.Context())
-	if err != nil || string(d.Value) != "a" || d.Deliveries != 0 || !d.Until.IsZero() || d.ID != "" {
-		t.Fatalf("an item that left no room for headers: %+v, %v", d, err)
-	}
-	calls := map[string]func(context.Context) error{
-		"lease":  func(ctx context.Context) error { _, err := q.LeaseMin(ctx); return err },
-		"ack":    d.Ack,
-		"nak":    func(ctx context.Context) error { return d.Nak(ctx, 0) },
-		"extend": func(ctx context.Context) error { _, err := d.Extend(ctx); return err },
-		"next":   func(ctx context.Context) error { _, err := d.Next(ctx); return err },
-	}
-	reply.Store(nil)
-	for what, call := range calls {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		if err := call(ctx); !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s without a reply: %v", what, err)
-		}
-		cancel()
-	}
-	told := &subjects.Error{Code: subjects.CodeUnavailable, Unknown: true, Text: "the store did not say"}
-	reply.Store(&nats.Msg{Header: told.Headers()})
-	for what, call := range calls {
-		if err := call(t.Context()); !errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, client.ErrLeaseLost) {
-			t.Errorf("%s of unknown outcome: %v", what, err)
-		}
-	}
-	reply.Store(&nats.Msg{Data: []byte(`{"stream":"ALL","seq":1}`)})
-	for _, what := range []string{"lease", "extend", "next"} {
-		if err := calls[what](t.Context()); !errors.Is(err, client.ErrBadReply) || !errors.Is(err, client.ErrUnknownOutcome) {
-			t.Errorf("%s, answered by a stream: %v", what, err)
-		}
 	}
 }
 

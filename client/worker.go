@@ -113,8 +113,3 @@ func (w *Worker) fail(err error) {
 func (w *Worker) patience() time.Duration {
 	return min(max(w.o.AckWait/3, lateReply), w.queue.client.timeout)
 }
-
-// hold extends the lease of a job from now on. The lease began at that time or later.
-func (w *Worker) hold(d *Delivery, began time.Time) *heldJob {
-	return holdJob(w.jobs, d, began, w.o.AckWait, w.log)
-}

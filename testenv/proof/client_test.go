@@ -40,9 +40,7 @@ func newLine(t *testing.T, url string) *line {
 		nats.SyncQueueLen(1024), // by default each pop of several items allocates half a megabyte
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // cut connections leave broken messages
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l.nc = nc
 	t.Cleanup(l.close)
 	return l

@@ -69,7 +69,7 @@ func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int, err
 		return true
 	}
 
-	// If the bridge refused the request, each goes by itself; an earlier version knows no other way.
+	// If the bridge refused the request, as for a token that is none, each goes by itself.
 	// Without a reply the error may be the cause of a context, which says nothing about the leases.
 	single := reply != nil && len(group) > 1 && isAny(err, ErrLeaseLost, ErrBadRequest, ErrInternal)
 	for n, i := range indexes {

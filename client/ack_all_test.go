@@ -16,15 +16,15 @@ import (
 
 // AckAll acknowledges the deliveries that hold, whichever else are lost, and whatever the bridge knows.
 func TestAckAll(t *testing.T) {
-	for _, old := range []bool{false, true} {
-		t.Run(fmt.Sprintf("old=%t", old), func(t *testing.T) {
+	for _, refuses := range []bool{false, true} {
+		t.Run(fmt.Sprintf("refuses=%t", refuses), func(t *testing.T) {
 			s := newWorkshop(t)
 			requests := 0
 			q := s.relayed(func(m *nats.Msg) *nats.Msg {
 				if strings.Contains(m.Subject, ".ack.") {
 					requests++ // one at a time
 				}
-				if a, err := subjects.ParseAck(m.Data); old && err == nil && len(a.Also) > 0 {
+				if a, err := subjects.ParseAck(m.Data); refuses && err == nil && len(a.Also) > 0 {
 					return refusal(subjects.CodeBadRequest)
 				}
 				return nil
@@ -38,7 +38,7 @@ func TestAckAll(t *testing.T) {
 			if errs := c.AckAll(t.Context(), list[:3]...); errs != nil {
 				t.Errorf("three that hold: %v", errs)
 			}
-			if want := map[bool]int{false: 1, true: 4}[old]; requests != want {
+			if want := map[bool]int{false: 1, true: 4}[refuses]; requests != want {
 				t.Errorf("%d requests, want %d", requests, want)
 			}
 			// One is lost, one is in another queue, and one is there twice.

@@ -79,7 +79,5 @@ func TestBadRequestsAreReadable(t *testing.T) {
 			t.Errorf("%v: want %s", err, test.want)
 		}
 	}
-	if err := d.Ack(context.WithoutCancel(ctx)); err != nil {
-		t.Errorf("after that, the lease: %v", err)
-	}
+	ok(t, d.Ack(context.WithoutCancel(ctx)))
 }

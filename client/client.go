@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,10 +19,6 @@ type Client struct {
 	connection
 	grammar subjects.Grammar
 	timeout time.Duration
-
-	// modernAfter is from when on bridges are asked again for what earlier versions refuse, in
-	// nanoseconds since 1970.
-	modernAfter atomic.Int64
 }
 
 // Option changes a Client.

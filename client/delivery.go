@@ -136,8 +136,7 @@ func (d *Delivery) settle(ctx context.Context, a subjects.Ack) (*nats.Msg, error
 // Errors: [ErrEmpty]: acknowledged, and nothing was there, or max_leased leaves no place for it;
 // [ErrTooLarge]: acknowledged, and the next item exceeds MaxBytes, cannot be sent, or found no room
 // beside other requests; [ErrLeaseLost]: nothing was leased; [ErrNoHeartbeat]; and those that every
-// call can return. After [ErrInternal] the item may or may not be acknowledged, and after
-// [ErrOverloaded] from a bridge of an earlier version as well: Ack settles that.
+// call can return. After [ErrInternal] the item may or may not be acknowledged: Ack settles that.
 func (d *Delivery) Next(ctx context.Context, options ...LeaseOption) (next *Delivery, err error) {
 	o := leaseOptions(0, options)
 	o.Lease = false // it is one anyway, and an AckWait of 0 means the length of this one

@@ -42,16 +42,13 @@
 // item whose delivery was lost comes back when the lease is over.
 //
 // While the connection is down, calls wait for it and send nothing. Once it is closed, they return
-// nats.ErrConnectionClosed, together with ErrUnknownOutcome if the request may have been sent
-// before.
+// nats.ErrConnectionClosed, together with ErrUnknownOutcome if the request may have been sent.
 //
-// When the context of a pop or lease ends, its wait ends too. An item that still comes goes back to
-// its place, uncounted, because NATS tells the bridge that nobody is there. An item that NATS had
-// already sent cannot go back. So such a call first asks NATS, for half a second at most, whether
-// its reply was on its way, and returns it then. For this, each request under way has a
-// subscription of its own, which later requests reuse.
-//
-// When a context ends, the error wraps both its error and its cause.
+// When the context of a pop or lease ends, so does its wait, and an item that still comes goes back
+// to its place, uncounted. One that NATS had already sent cannot, so the call first asks NATS, for
+// half a second at most, whether its reply was on its way, and returns that. For this, each request
+// under way has a subscription of its own, which later requests reuse. When a context ends, the
+// error wraps both its error and its cause.
 //
 // # Concurrency
 //

@@ -92,49 +92,6 @@ func TestBatchesInFrames(t *testing.T) {
 	}
 }
 
-// A bridge of an earlier version refuses frames. It is asked without, and so it is the next time. Who asks for something bad
-// goes on asking for frames.
-func TestBridgeWithoutFrames(t *testing.T) {
-	var requests, framed atomic.Int64
-	var refuses atomic.Bool // everything
-	nc := fake(t, "*.jobs.>", func(nc *nats.Conn, m *nats.Msg) {
-		requests.Add(1)
-		asked := strings.Contains(string(m.Data), "frames")
-		if asked {
-			framed.Add(1)
-		}
-		if asked || refuses.Load() {
-			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: refusal(subjects.CodeBadRequest).Header}) // else the test has no reply
-			return
-		}
-		for i := range 2 {
-			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Reply: "pq.jobs.ack.token", Data: fmt.Append(nil, i)})
-		}
-	})
-	c, ctx := client.New(nc), t.Context()
-	q := c.PriorityQueue("jobs")
-	counts := func(what string, wantRequests, wantFramed int64) {
-		t.Helper()
-		if r, f := requests.Swap(0), framed.Swap(0); r != wantRequests || f != wantFramed {
-			t.Errorf("%s: %d requests, %d of them with frames: want %d and %d", what, r, f, wantRequests, wantFramed)
-		}
-	}
-	is(t, "a batch of one", values(t, nil)(q.PopMinBatch(ctx, 1)), "0")
-	counts("a batch of one", 1, 0)
-	refuses.Store(true)
-	for range 2 {
-		is(t, "something bad", values(t, client.ErrBadRequest)(q.PopMinBatch(ctx, 2)), "")
-		counts("something bad", 2, 1)
-	}
-	refuses.Store(false)
-	is(t, "the first batch", values(t, nil)(q.PopMinBatch(ctx, 2)), "0 1")
-	counts("the first batch", 2, 1)
-	is(t, "the second", leasedValues(t, nil)(c.Queue("jobs").LeaseBatch(ctx, 2)), "0 1")
-	counts("the second", 1, 0)
-	is(t, "another client", values(t, nil)(client.New(nc).PriorityQueue("jobs").PopMaxBatch(ctx, 2)), "0 1")
-	counts("another client", 2, 1)
-}
-
 // framesOf returns the payload of a message with frames: of leased items with these tokens.
 func framesOf(t testing.TB, tokens ...string) (payload []byte) {
 	t.Helper()

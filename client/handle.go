@@ -42,20 +42,17 @@ func (q *handle) subject(verb subjects.Verb) (string, error) {
 	return subject, nil
 }
 
-// popVerb pops the item that is first in the order of the queue.
-func (q *handle) popVerb() subjects.Verb {
+// verb returns what a verb of priority queues is for this queue.
+func (q *handle) verb(priority, fifo subjects.Verb) subjects.Verb {
 	if q.kind == subjects.FIFO {
-		return subjects.Dequeue
+		return fifo
 	}
-	return subjects.PopMin
+	return priority
 }
 
-// pushBatchVerb pushes several items.
+func (q *handle) popVerb() subjects.Verb { return q.verb(subjects.PopMin, subjects.Dequeue) }
 func (q *handle) pushBatchVerb() subjects.Verb {
-	if q.kind == subjects.FIFO {
-		return subjects.EnqueueBatch
-	}
-	return subjects.PushBatch
+	return q.verb(subjects.PushBatch, subjects.EnqueueBatch)
 }
 
 // request sends one request, and returns the reply if it succeeded.

@@ -194,7 +194,12 @@ func (i *inbox) next(ctx context.Context, heartbeat time.Duration, on interrupts
 		silence = timer.C
 	}
 
-	for i.givenUp == nil {
+	done, closed := ctx.Done(), (<-chan struct{})(i.closed)
+	for i.givenUp == nil || len(i.messages) > 0 {
+		if i.givenUp != nil { // only what has arrived
+			done, closed, silence, on = nil, nil, nil, interrupts{}
+		}
+
 		select {
 		case m := <-i.messages:
 			if m.Subject == i.subject {
@@ -204,30 +209,15 @@ func (i *inbox) next(ctx context.Context, heartbeat time.Duration, on interrupts
 			return nil, errInterrupted
 		case <-on.reconnected:
 			return nil, errInterrupted
-		case <-ctx.Done():
+		case <-done:
 			i.giveUp(ctx.Err())
 		case <-silence:
 			i.giveUp(fmt.Errorf("%w for %v", ErrNoHeartbeat, 2*heartbeat))
-		case <-i.closed:
+		case <-closed:
 			i.giveUp(nats.ErrConnectionClosed)
 		}
 	}
-	return i.nextArrived()
-}
-
-// nextArrived returns the next message that has arrived, and why the request was given up if there
-// is none.
-func (i *inbox) nextArrived() (*nats.Msg, error) {
-	for {
-		select {
-		case m := <-i.messages:
-			if m.Subject == i.subject {
-				return m, noResponders(m)
-			}
-		default:
-			return nil, i.givenUp
-		}
-	}
+	return nil, i.givenUp
 }
 
 // giveUp ends the subscription because of err, and returns once all that NATS had sent by then has

@@ -7,7 +7,6 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -61,20 +60,6 @@ func (l *slowLink) end() { l.endOnce.Do(func() { close(l.gone) }) }
 
 // An item that is on its way from NATS when its pop is given up cannot go back, so the pop returns it.
 func TestItemUnderWayAsItsPopIsGivenUp(t *testing.T) {
-	pops := map[string]func(context.Context, *client.PriorityQueue) (string, error){
-		"pop": func(ctx context.Context, q *client.PriorityQueue) (string, error) { return one(q.PopMin(ctx)) },
-		"wait": func(ctx context.Context, q *client.PriorityQueue) (string, error) {
-			return one(q.PopMin(ctx, client.Expires(time.Hour), client.IdleHeartbeat(rarely)))
-		},
-		"lease": func(ctx context.Context, q *client.PriorityQueue) (string, error) { return oneLeased(q.LeaseMin(ctx)) },
-		"batch": func(ctx context.Context, q *client.PriorityQueue) (string, error) {
-			items, err := q.PopMinBatch(ctx, 9)
-			if len(items) != 1 {
-				return "", err
-			}
-			return string(items[0].Value), err
-		},
-	}
 	for name, pop := range pops {
 		t.Run(name, func(t *testing.T) {
 			e := testenv.New(t, testenv.Options{})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
-	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -41,9 +39,7 @@ func leasers(e *testenv.Env) []leaser {
 func (q *leaser) fill(t *testing.T, values ...string) {
 	t.Helper()
 	for _, v := range values {
-		if _, err := q.push(t.Context(), client.Message{Value: []byte(v), Headers: nats.Header{"Trace": {"x"}}}); err != nil {
-			t.Fatalf("%s: push %q: %v", q.name, v, err)
-		}
+		succeeds(t)(q.push(t.Context(), client.Message{Value: []byte(v), Headers: nats.Header{"Trace": {"x"}}}))
 	}
 }
 
@@ -84,23 +80,15 @@ func TestLease(t *testing.T) {
 			t.Errorf("%s: len %d, %v, with one item ready", q.name, n, err)
 		}
 		// What is given back is at its old place, and its token is worth nothing.
-		if err := a.Nak(ctx, 0); err != nil {
-			t.Errorf("%s: nak: %v", q.name, err)
-		}
+		ok(t, a.Nak(ctx, 0))
 		if err := a.Ack(ctx); !errors.Is(err, client.ErrLeaseLost) || errors.Is(err, client.ErrUnknownOutcome) {
 			t.Errorf("%s: ack after nak: %v", q.name, err)
 		}
 		a = leased(t, "a", 2)(q.lease(ctx))
-		if err := a.Snooze(ctx, 0); err != nil {
-			t.Errorf("%s: snooze: %v", q.name, err)
-		}
+		ok(t, a.Snooze(ctx, 0))
 		a = leased(t, "a", 2)(q.lease(ctx))
-		if err := a.Ack(ctx); err != nil {
-			t.Errorf("%s: ack: %v", q.name, err)
-		}
-		if err := a.Ack(ctx); !errors.Is(err, client.ErrLeaseLost) {
-			t.Errorf("%s: a second ack: %v", q.name, err)
-		}
+		ok(t, a.Ack(ctx))
+		failsWith(t, q.name+": a second ack", client.ErrLeaseLost)(nil, a.Ack(ctx))
 		// Next: done with b, and c, for as long as b.
 		c := leased(t, "c", 1)(b.Next(ctx))
 		if left := c.Until.Sub(began); left < 59*time.Minute {
@@ -112,9 +100,7 @@ func TestLease(t *testing.T) {
 		if d, err := c.Next(ctx); d != nil || !errors.Is(err, client.ErrEmpty) {
 			t.Errorf("%s: next of an empty queue: %v, %v", q.name, d, err)
 		}
-		if err := c.Ack(ctx); !errors.Is(err, client.ErrLeaseLost) {
-			t.Errorf("%s: ack after next: %v", q.name, err)
-		}
+		failsWith(t, q.name+": ack after next", client.ErrLeaseLost)(nil, c.Ack(ctx))
 	}
 	succeeds(t)(fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"))
 }
@@ -152,17 +138,13 @@ func TestLeaseLost(t *testing.T) {
 			t.Errorf("%s: extended from %v to %v, %v", q.name, again.Until, until, err)
 		}
 		b := leased(t, "b", 1)(again.Next(ctx))
-		if err := b.Nak(ctx, 200*time.Millisecond); err != nil {
-			t.Errorf("%s: nak: %v", q.name, err)
-		}
+		ok(t, b.Nak(ctx, 200*time.Millisecond))
 		began := time.Now()
 		if _, err := q.lease(ctx); !errors.Is(err, client.ErrEmpty) && time.Since(began) < 200*time.Millisecond {
 			t.Errorf("%s: given back before its delay is over: %v", q.name, err)
 		}
 		testenv.Eventually(t, func() (err error) { b, err = q.lease(ctx); return err })
-		if err := leased(t, "b", 2)(b, nil).Ack(ctx); err != nil {
-			t.Errorf("%s: ack: %v", q.name, err)
-		}
+		ok(t, leased(t, "b", 2)(b, nil).Ack(ctx))
 	}
 }
 
@@ -205,50 +187,6 @@ func TestLeaseMaxAndOptions(t *testing.T) {
 	}
 }
 
-// Leases and acknowledgements that may have counted are told from those that did not.
-func TestLeaseOutcomes(t *testing.T) {
-	var reply atomic.Pointer[nats.Msg] // nil means none
-	nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
-		if r := reply.Load(); r != nil {
-			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Reply: r.Reply, Header: r.Header, Data: r.Data}) // else the test has no reply
-		}
-	})
-	q := client.New(nc).PriorityQueue("jobs")
-	reply.Store(&nats.Msg{Reply: "pq.jobs.ack.token", Data: []byte("a")})
-	d, err := q.LeaseMin(t.Context())
-	if err != nil || string(d.Value) != "a" || d.Deliveries != 0 || !d.Until.IsZero() || d.ID != "" {
-		t.Fatalf("an item that left no room for headers: %+v, %v", d, err)
-	}
-	calls := map[string]func(context.Context) error{
-		"lease":  func(ctx context.Context) error { _, err := q.LeaseMin(ctx); return err },
-		"ack":    d.Ack,
-		"nak":    func(ctx context.Context) error { return d.Nak(ctx, 0) },
-		"extend": func(ctx context.Context) error { _, err := d.Extend(ctx); return err },
-		"next":   func(ctx context.Context) error { _, err := d.Next(ctx); return err },
-	}
-	reply.Store(nil)
-	for what, call := range calls {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		if err := call(ctx); !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s without a reply: %v", what, err)
-		}
-		cancel()
-	}
-	told := &subjects.Error{Code: subjects.CodeUnavailable, Unknown: true, Text: "the store did not say"}
-	reply.Store(&nats.Msg{Header: told.Headers()})
-	for what, call := range calls {
-		if err := call(t.Context()); !errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, client.ErrLeaseLost) {
-			t.Errorf("%s of unknown outcome: %v", what, err)
-		}
-	}
-	reply.Store(&nats.Msg{Data: []byte(`{"stream":"ALL","seq":1}`)})
-	for _, what := range []string{"lease", "extend", "next"} {
-		if err := calls[what](t.Context()); !errors.Is(err, client.ErrBadReply) || !errors.Is(err, client.ErrUnknownOutcome) {
-			t.Errorf("%s, answered by a stream: %v", what, err)
-		}
-	}
-}
-
 // Another process, which knows only the subject, can end a lease too.
 func TestDeliveryOfAnotherProcess(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
@@ -259,11 +197,7 @@ func TestDeliveryOfAnotherProcess(t *testing.T) {
 		if until, err := elsewhere.Extend(t.Context()); err != nil || time.Until(until) < time.Minute {
 			t.Errorf("%s: extended to %v, %v", q.name, until, err)
 		}
-		if err := elsewhere.Ack(t.Context()); err != nil {
-			t.Errorf("%s: %v", q.name, err)
-		}
-		if err := d.Ack(t.Context()); !errors.Is(err, client.ErrLeaseLost) {
-			t.Errorf("%s: acknowledged twice: %v", q.name, err)
-		}
+		ok(t, elsewhere.Ack(t.Context()))
+		failsWith(t, q.name+": acknowledged twice", client.ErrLeaseLost)(nil, d.Ack(t.Context()))
 	}
 }

@@ -10,8 +10,6 @@ import (
 
 // Len returns the number of ready items, so without those that are leased or delayed. Items written
 // by other programs than bridges and package fdbpq do not count.
-//
-// Errors: those that every call can return.
 func (q *handle) Len(ctx context.Context) (int64, error) {
 	return query(ctx, q, subjects.Len, nil, func(data []byte) (int64, error) {
 		length, err := subjects.ParseLength(data)
@@ -27,8 +25,6 @@ type QueueInfo = subjects.QueueInfo
 
 // Info returns how many items of the queue are in each state, and more. Items that other programs
 // wrote with the bare recipe are not counted.
-//
-// Errors: those that every call can return.
 func (q *handle) Info(ctx context.Context) (*QueueInfo, error) {
 	return query(ctx, q, subjects.Info, nil, subjects.ParseQueueInfo)
 }
@@ -37,8 +33,6 @@ func (q *handle) Info(ctx context.Context) (*QueueInfo, error) {
 type Settings = settings.Settings
 
 // Settings returns the settings of the queue.
-//
-// Errors: those that every call can return.
 func (q *handle) Settings(ctx context.Context) (Settings, error) { return q.config(ctx, nil) }
 
 // Configure sets those settings of the queue that change has, resets those that are only named, and

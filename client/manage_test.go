@@ -37,9 +37,7 @@ func TestInfo(t *testing.T) {
 			t.Errorf("%+v", info)
 		}
 	}
-	if info, err := c.Queue("a b").Info(t.Context()); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("of a queue without a valid name: %+v, %v", info, err)
-	}
+	failsWith(t, "of a queue without a valid name", client.ErrBadRequest)(c.Queue("a b").Info(t.Context()))
 }
 
 // managed is what both kinds of queues have.

@@ -19,16 +19,12 @@ const (
 
 	// cancelTime is how long a pop that was cancelled may take to end.
 	cancelTime = 2 * time.Second
-
-	// modernPause is for how long a client does without what a bridge of an earlier version has
-	// refused.
-	modernPause = time.Minute
 )
 
 // errEndless is why a pop ends that takes longer than cancelTime.
 var errEndless = fmt.Errorf("the bridge does not end the wait within %v", cancelTime)
 
-// popRequest is a request that pops. It may be sent several times, with other options.
+// popRequest is a request that pops.
 type popRequest struct {
 	subject   string
 	cancels   string // subject that cancels it; "" if that is not known
@@ -39,7 +35,6 @@ type popRequest struct {
 	// For a Worker. The bridge ends the wait when stop ends, or when the connection is back.
 	stop        context.Context
 	reconnected <-chan nats.Status
-	forOlder    func(subjects.PopOptions) subjects.PopOptions // for a bridge that cannot cancel
 	onHeartbeat func()
 }
 
@@ -84,37 +79,14 @@ func (q *handle) fetchBatch(ctx context.Context, verb subjects.Verb, o subjects.
 }
 
 // fetch sends a request that pops with the options, and calls receive for each item of the reply.
-// It lets the bridge put several items into a message, and makes the request cancellable. A bridge
-// of an earlier version refuses that, and is asked again without.
+// It lets the bridge put several items into a message, and makes the request cancellable.
 func (c *Client) fetch(ctx context.Context, p *popRequest, o subjects.PopOptions, receive func(*nats.Msg) error) error {
-	plain := o
-	if p.forOlder != nil {
-		plain = p.forOlder(o)
-	}
-	if time.Now().UnixNano() < c.modernAfter.Load() {
-		return c.fetchOnce(ctx, p, plain, receive)
-	}
-
 	// In frames, a lease that nobody receives ends at once.
 	o.Frames = o.Batch > 1 || o.Lease || p.mustLease
 	if o.Expires > 0 && p.cancels != "" {
 		o.ID = rand.Text()
 	}
-	err := c.fetchOnce(ctx, p, o, receive)
-	if !o.Frames && o.ID == "" || !errors.Is(err, ErrBadRequest) {
-		return err
-	}
 
-	// A bad request has changed nothing. If it is good without frames and id, the bridge is older.
-	if err = c.fetchOnce(ctx, p, plain, receive); !errors.Is(err, ErrBadRequest) {
-		c.modernAfter.Store(time.Now().Add(modernPause).UnixNano())
-	}
-	return err
-}
-
-// fetchOnce sends a request that pops with exactly these options, and calls receive for each item
-// of the reply.
-func (c *Client) fetchOnce(ctx context.Context, p *popRequest, o subjects.PopOptions, receive func(*nats.Msg) error) error {
 	m := &nats.Msg{Subject: p.subject, Data: p.encode(o)}
 	if err := c.checkUsable(ctx, m.Subject); err != nil {
 		return err

@@ -29,12 +29,11 @@ var ErrProducerClosed = errors.New("the producer is closed")
 // Each push ends with an acknowledgement or an error, at most RetryFor and the timeout of the
 // client after PushAsync, plus the time that those before it take:
 //
-//   - An error that says that nothing was done and that it may pass ([ErrOverloaded],
-//     [ErrUnavailable], [ErrNoBridge], no connection) is tried again for RetryFor. A full queue is
-//     filled with smaller and smaller batches.
-//   - After [ErrUnknownOutcome], as when a connection is lost while a batch is under way, only
-//     items with a [MsgID] are tried again: that is safe, the first one counts. The others end with
-//     ErrUnknownOutcome. So does an item whose last attempt failed but an earlier one may have
+//   - What was not done and may pass ([ErrOverloaded], [ErrUnavailable], [ErrNoBridge], no
+//     connection) is tried again for RetryFor. A full queue is filled with smaller and smaller
+//     batches.
+//   - After [ErrUnknownOutcome] only items with a [MsgID] are tried again: that is safe, the first
+//     one counts. The others end with it, and so does an item of which an earlier attempt may have
 //     counted.
 //   - If the bridge refuses a batch because of an item, the batch is split until the item fails
 //     alone, with [ErrBadRequest] or [ErrTooLarge].
@@ -336,7 +335,12 @@ func (p *Producer) failAll(list []*PushFuture, err error) {
 
 // end ends a push.
 func (p *Producer) end(f *PushFuture, ack PushAck, err error) {
-	f.setOutcome(ack, err)
+	if err != nil && f.unknown && !errors.Is(err, ErrUnknownOutcome) {
+		err = fmt.Errorf("%w of an earlier attempt; the last one: %w", ErrUnknownOutcome, err)
+	}
+	f.ack, f.err = ack, err
+	close(f.done)
+
 	p.releaseRoom(f.room)
 	if p.o.Done != nil {
 		p.o.Done(f)

@@ -49,9 +49,7 @@ func TestProducer(t *testing.T) {
 			t.Fatalf("dequeued %+v, %v", item, err)
 		}
 	}
-	if err := errors.Join(p.Flush(t.Context()), m.Flush(t.Context()), p.Close(t.Context()), p.Close(t.Context())); err != nil {
-		t.Errorf("nothing is under way: %v", err)
-	}
+	ok(t, errors.Join(p.Flush(t.Context()), m.Flush(t.Context()), p.Close(t.Context()), p.Close(t.Context())))
 }
 
 // Options out of bounds are refused, with what would be right.
@@ -121,15 +119,9 @@ func TestProducerRoom(t *testing.T) {
 		}
 		<-arrived
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		if _, err := waits.PushAsync(ctx, 1, m); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: a third one: %v", name, err)
-		}
-		if _, err := futures[0].Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: waited for the first: %v", name, err)
-		}
-		if err := waits.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: flushed: %v", name, err)
-		}
+		failsWith(t, name+": a third one", context.DeadlineExceeded)(waits.PushAsync(ctx, 1, m))
+		failsWith(t, name+": waited for the first", context.DeadlineExceeded)(futures[0].Wait(ctx))
+		failsWith(t, name+": flushed", context.DeadlineExceeded)(nil, waits.Flush(ctx))
 		cancel()
 		third := make(chan error, 1)
 		go func() {
@@ -137,9 +129,7 @@ func TestProducerRoom(t *testing.T) {
 			third <- err
 		}()
 		close(pass)
-		if err := errors.Join(<-third, waits.Close(t.Context())); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		ok(t, errors.Join(<-third, waits.Close(t.Context())))
 		if got := contents(t, e); len(got) != 3 {
 			t.Errorf("%s: %d items in the queue", name, len(got))
 		}
@@ -157,14 +147,10 @@ func TestProducerNoWait(t *testing.T) {
 		if _, err := p.PushAsync(t.Context(), 1, client.Message{}); err != nil { // larger than MaxBytes, and alone
 			t.Errorf("%s: the first: %v", name, err)
 		}
-		if _, err := p.PushAsync(t.Context(), 1, client.Message{}); !errors.Is(err, client.ErrOverloaded) {
-			t.Errorf("%s: the second: %v", name, err)
-		}
+		failsWith(t, name+": the second", client.ErrOverloaded)(p.PushAsync(t.Context(), 1, client.Message{}))
 		close(pass)
 		ok(t, p.Flush(t.Context()))
-		if _, err := p.PushAsync(t.Context(), 1, client.Message{}); err != nil {
-			t.Errorf("%s: the third: %v", name, err)
-		}
+		succeeds(t)(p.PushAsync(t.Context(), 1, client.Message{}))
 		ok(t, p.Close(t.Context()))
 	}
 }
@@ -373,9 +359,7 @@ func TestProducerNoBridge(t *testing.T) {
 	failsWith(t, "at once", client.ErrNoBridge)(f.Wait(t.Context()))
 	f = pushAsync(t, must(q.NewProducer(client.ProducerOptions{})), 1, client.Message{})
 	e.Bridge = e.StartBridge()
-	if _, err := f.Wait(t.Context()); err != nil {
-		t.Errorf("with a bridge in the end: %v", err)
-	}
+	succeeds(t)(f.Wait(t.Context()))
 }
 
 // Many goroutines share a producer.

@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 )
 
@@ -50,12 +48,3 @@ func (f *PushFuture) Priority() int64 { return f.priority }
 
 // Value returns the value of the item. It must not be changed.
 func (f *PushFuture) Value() []byte { return f.value }
-
-// setOutcome ends the push.
-func (f *PushFuture) setOutcome(ack PushAck, err error) {
-	if err != nil && f.unknown && !errors.Is(err, ErrUnknownOutcome) {
-		err = fmt.Errorf("%w of an earlier attempt; the last one: %w", ErrUnknownOutcome, err)
-	}
-	f.ack, f.err = ack, err
-	close(f.done)
-}

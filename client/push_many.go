@@ -22,22 +22,20 @@ type PushResult struct {
 // allow, one after the other, and returns once all are durable or one has failed. Items of one
 // priority are served in the order of the slice.
 //
-// There is a result for each item, in the same order, whatever the error. If a batch fails, none of
-// its items is in the queue unless its outcome is unknown: then all of them are, or none. The items
-// before it are in the queue, and those after it are not sent. So with an error, the results are in
-// up to three stretches: pushed, failed or unknown, and [ErrNotSent]. To go on, call PushMany with
-// the items that are not in the queue. Those of unknown outcome can be among them if they have a
-// [MsgID] (see Message.With), and the call is within the duplicate window of the queue.
+// There is a result for each item, in the same order: up to three stretches of items that are in
+// the queue, that have failed (with [ErrUnknownOutcome] all or none of them are in the queue), and
+// of [ErrNotSent]. To go on, call PushMany with those that are not in the queue. Those of unknown
+// outcome can be among them if they have a [MsgID] (see Message.With), within the duplicate window
+// of the queue. Of a duplicate, the result has the ID of the item that was pushed before, and the
+// priority of this one.
 //
 // PushMany repeats nothing by itself, except that it splits batches that the bridge refuses as too
 // large or because of a bad item. So such an item fails alone, and the text of the error has its
-// index. Of a duplicate, the result has the ID of the item that was pushed before, and the priority
-// of this one.
+// index.
 //
-// The error is that of the batch that failed; its text says how many items are in the queue, how
-// many are not, and how many may be. It is one of the errors of PushBatch. Without items there is
-// nothing to do: nil. The context bounds the whole call; if it has no deadline, the timeout of the
-// client bounds each batch.
+// The error is that of the batch that failed, one of those of PushBatch; its text says how many
+// items are in the queue, how many are not, and how many may be. The context bounds the whole call;
+// if it has no deadline, the timeout of the client bounds each batch.
 func (q *PriorityQueue) PushMany(ctx context.Context, items []PushItem) ([]PushResult, error) {
 	return q.pushMany(ctx, len(items), withPriorities(items))
 }

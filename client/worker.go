@@ -21,8 +21,7 @@ import (
 // Without Prefetch, a worker that has work to do makes one request for each job: it acknowledges
 // the one that is done and leases the next. With Concurrency, jobs that end while two such requests
 // are under way share the next one: it acknowledges them together and leases as many. With
-// Prefetch, such jobs share an acknowledgement. If a bridge of an earlier version refuses that,
-// each is acknowledged by itself.
+// Prefetch, such jobs share an acknowledgement.
 type Worker struct {
 	queue *handle
 	verb  subjects.Verb // that leases
@@ -113,9 +112,4 @@ func (w *Worker) fail(err error) {
 // that comes with it would then be leased to nobody, and that delivery counts.
 func (w *Worker) patience() time.Duration {
 	return min(max(w.o.AckWait/3, lateReply), w.queue.client.timeout)
-}
-
-// hold extends the lease of a job from now on. The lease began at that time or later.
-func (w *Worker) hold(d *Delivery, began time.Time) *heldJob {
-	return holdJob(w.jobs, d, began, w.o.AckWait, w.log)
 }

@@ -80,14 +80,10 @@ func (w *Worker) ackAndLease(batch []*turn) {
 	case errors.Is(err, ErrLeaseLost) && len(held) == 1:
 		w.logLost(held[0].heldJob)
 		return
-	case errors.Is(err, ErrBadRequest) && len(held) > 1:
-		w.acks.stopSharing()
-		w.log.Warn("acknowledges each job by itself from now on: a bridge of an earlier version does not take several in one request", "error", err)
 	}
 
 	// Few errors say that nothing was acknowledged. With others the lease of the next job may be all
-	// that failed, also with ErrOverloaded from a bridge of an earlier version, if max_leased was
-	// lowered.
+	// that failed.
 	unknown := !isAny(err, ErrLeaseLost, ErrBadRequest)
 	for _, t := range held {
 		t.unacked, t.unknown = true, unknown

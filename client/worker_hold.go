@@ -29,28 +29,24 @@ var (
 	errNotExtended = errors.New("it could not be extended in time")
 )
 
-// holdJob extends the lease of a job from now on. The lease lasts for ackWait, and began at that
-// time or later.
-func holdJob(jobs context.Context, d *Delivery, began time.Time, ackWait time.Duration, log *slog.Logger) *heldJob {
-	h := &heldJob{Delivery: d, ackWait: ackWait, log: log, extended: make(chan struct{})}
-	h.ctx, h.cancel = context.WithCancelCause(jobs)
+// hold extends the lease of a job from now on. The lease began at that time or later.
+func (w *Worker) hold(d *Delivery, began time.Time) *heldJob {
+	h := &heldJob{Delivery: d, ackWait: w.o.AckWait, log: w.log, extended: make(chan struct{})}
+	h.ctx, h.cancel = context.WithCancelCause(w.jobs)
 
 	extending, stop := context.WithCancel(context.Background())
 	h.stopExtending = stop
-	h.timer = time.AfterFunc(time.Until(began.Add(h.extendEvery())), func() {
+	h.timer = time.AfterFunc(time.Until(began.Add(h.ackWait/3)), func() {
 		defer close(h.extended)
 		h.extend(extending, began)
 	})
 	return h
 }
 
-// extendEvery is how often the lease is extended.
-func (h *heldJob) extendEvery() time.Duration { return h.ackWait / 3 }
-
 // extend extends the lease, at once and then regularly, until ctx ends. It ends the context
 // of the job when the lease is lost, or may be.
 func (h *heldJob) extend(ctx context.Context, began time.Time) {
-	every := h.extendEvery()
+	every := h.ackWait / 3
 	until := began.Add(h.ackWait)
 	timer := time.NewTimer(0)
 	defer timer.Stop()

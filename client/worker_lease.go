@@ -10,15 +10,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-const (
-	// idleWait is how long a request waits for a job.
-	idleWait = 5 * time.Minute
-
-	// A bridge of an earlier version cannot end a wait. So its waits are short: Stop takes as long
-	// as one, since the job that comes would otherwise be leased to nobody.
-	olderWait      = 2 * time.Second
-	olderHeartbeat = time.Second
-)
+// idleWait is how long a request waits for a job.
+const idleWait = 5 * time.Minute
 
 // lease leases up to n jobs, and waits for the first. It returns none if the worker stops.
 func (w *Worker) lease(n int) []*heldJob {
@@ -87,12 +80,6 @@ func (w *Worker) fetch(o subjects.PopOptions) (list []*heldJob, err error) {
 	defer nc.RemoveStatusListener(reconnected)
 
 	p.stop, p.reconnected = w.stopping, reconnected
-	p.forOlder = func(o subjects.PopOptions) subjects.PopOptions {
-		if o.Expires > 0 {
-			o.Expires, o.IdleHeartbeat = olderWait, olderHeartbeat
-		}
-		return o
-	}
 	heard := time.Now() // leases begin after the bridge was last heard
 	p.onHeartbeat = func() { heard = time.Now() }
 

@@ -24,7 +24,6 @@ type sharedAcks struct {
 	mu      sync.Mutex
 	busy    int     // requests under way that are not slow, up to maxUnderWay
 	waiting []*turn // for the next request
-	refused bool    // a bridge does not know such requests
 
 	slow time.Duration // after which a request is slow
 }
@@ -39,21 +38,14 @@ const maxUnderWay = 2
 func (a *sharedAcks) share(t *turn, limit int, send func([]*turn)) {
 	batch := []*turn{t}
 	a.mu.Lock()
-	switch {
-	case a.refused:
-		a.mu.Unlock()
-		send(batch)
-		return
-
-	case a.busy >= maxUnderWay:
+	if a.busy >= maxUnderWay {
 		t.batch = make(chan []*turn, 1)
 		a.waiting = append(a.waiting, t)
 		a.mu.Unlock()
 		if batch = <-t.batch; batch == nil {
 			return // another turn has sent this one
 		}
-
-	default:
+	} else {
 		a.busy++
 		a.mu.Unlock()
 	}
@@ -79,20 +71,10 @@ func (a *sharedAcks) startNext(n int) {
 	defer a.mu.Unlock()
 
 	n = min(n, len(a.waiting))
-	if a.refused { // each goes by itself
-		n = min(n, 1)
-	}
 	if n == 0 {
 		a.busy--
 		return
 	}
 	a.waiting[0].batch <- a.waiting[:n:n]
 	a.waiting = a.waiting[n:]
-}
-
-// stopSharing makes each job go by itself from now on.
-func (a *sharedAcks) stopSharing() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.refused = true
 }

@@ -16,6 +16,44 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
+// Stop waits for the jobs under way, and no other is begun; a second Stop ends them, and then they
+// are back, and not counted.
+func TestWorkerStops(t *testing.T) {
+	for _, prefetch := range []int{0, 2} {
+		s := newWorkshop(t)
+		s.push("a", "b", "c", "d", "e", "f")
+		begun, finish := make(chan string, 10), make(chan struct{})
+		w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+			begun <- string(job.Value)
+			if string(job.Value) == "a" {
+				<-finish
+				return nil
+			}
+			<-ctx.Done()
+			if context.Cause(ctx) != client.ErrStopped {
+				t.Errorf("the cause is %v", context.Cause(ctx))
+			}
+			return ctx.Err()
+		}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch})))
+		done := run(w)
+		<-begun
+		<-begun
+		w.Stop()
+		close(finish)
+		s.untilLeased(1)
+		w.Stop()
+		if err := <-done; err != nil || len(begun) > 0 {
+			t.Errorf("Run: %v, and %d more jobs were begun", err, len(begun))
+		}
+		for _, value := range []string{"b", "c", "d", "e", "f"} {
+			d, err := s.jobs.LeaseMin(t.Context())
+			if err != nil || string(d.Value) != value || d.Deliveries != 1 {
+				t.Fatalf("leased %+v, %v; want %s", d, err, value)
+			}
+		}
+	}
+}
+
 // A second Stop gives a job back, and not to the worker's own wait for another one.
 func TestSecondStopWithFreeSlots(t *testing.T) {
 	for _, o := range []client.WorkerOptions{{Concurrency: 2}, {Concurrency: 4}, {Concurrency: 2, Prefetch: 2}} {
@@ -71,41 +109,95 @@ func TestIdleWorkerStops(t *testing.T) {
 	}
 }
 
-// A bridge that knows no cancel is asked again and again, for no longer than Stop may take.
-func TestWorkerWithAnOlderBridge(t *testing.T) {
+// The end of Run's context is a Stop.
+func TestWorkerContext(t *testing.T) {
 	s := newWorkshop(t)
-	asked := make(chan subjects.PopOptions, 100)
-	q := s.relayed(func(m *nats.Msg) *nats.Msg {
-		o, err := subjects.ParsePopOptions(m.Data)
-		if err != nil {
-			return nil // an acknowledgement
-		}
-		if o.Expires > 0 {
-			asked <- o
-		}
-		if o.ID != "" || o.Cancel != "" {
-			return refusal(subjects.CodeBadRequest)
-		}
-		return nil
-	})
-	begun := make(chan struct{})
-	w := must(q.NewWorker(func(context.Context, *client.Job) error {
-		close(begun)
-		return nil
-	}, quiet(client.WorkerOptions{AckWait: time.Hour})))
-	done := run(w)
-	for _, want := range []time.Duration{5 * time.Minute, 2 * time.Second} {
-		if o := <-asked; o.Expires != want || (o.ID != "") != (want > time.Minute) {
-			t.Errorf("asked with %+v, want a wait of %v", o, want)
-		}
-	}
 	s.push("a")
-	<-begun
+	type key struct{}
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+	w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+		cancel()
+		if ctx.Err() != nil || ctx.Value(key{}) != "value" {
+			t.Errorf("the context of a job: %v, %v", ctx.Err(), ctx.Value(key{}))
+		}
+		return nil
+	}, client.WorkerOptions{}))
+	ok(t, w.Run(ctx))
 	s.empty()
+}
+
+// A worker whose context has ended leases nothing.
+func TestWorkerContextHasEnded(t *testing.T) {
+	s := newWorkshop(t)
+	s.push("a")
+	heard := s.overhear()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		w := must(s.jobs.NewWorker(doNothing, quiet(client.WorkerOptions{AckWait: time.Second, Concurrency: 10})))
+		ok(t, w.Run(ctx))
+	}
+	if n, _, err := heard.Pending(); n > 0 || err != nil {
+		t.Errorf("%d requests, %v", n, err)
+	}
+}
+
+// Jobs that were leased ahead go back together when the worker stops, however long NATS takes for each.
+func TestWorkerStopsWithoutNATS(t *testing.T) {
+	s := newWorkshop(t)
+	succeeds(t)(s.jobs.PushBatch(t.Context(), make([]client.PushItem, 101)))
+	begun, finish := make(chan struct{}, 1), make(chan struct{})
+	jobs := client.New(s.e.Conn, client.WithTimeout(100*time.Millisecond)).PriorityQueue("jobs")
+	w := must(jobs.NewWorker(func(context.Context, *client.Job) error {
+		begun <- struct{}{}
+		<-finish
+		return nil
+	}, quiet(client.WorkerOptions{Prefetch: 100, AckWait: time.Minute})))
+	done := run(w)
+	<-begun
+	s.untilLeased(101)
+	s.e.NATS.Stop()
 	w.Stop()
+	w.Stop()
+	close(finish)
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second): // one after the other they would take 10 s
+		t.Error("the worker takes too long to stop")
+	}
+	s.e.NATS.Start()
+}
+
+// Stop while the connection is away does not wait for it.
+func TestStopWithoutAConnection(t *testing.T) {
+	o := newOutage(t, client.WithTimeout(time.Hour))
+	w := must(o.jobs.NewWorker(func(context.Context, *client.Job) error { return errors.New("no job was pushed") },
+		quiet(client.WorkerOptions{AckWait: 12 * time.Hour})))
+	o.begin()
+	done := run(w)
 	w.Stop()
 	ok(t, <-done)
-	waiting(t, s.e, 0)
+}
+
+// A closed connection does not come back, so Run ends, also while a job is being done.
+func TestWorkerConnectionClosed(t *testing.T) {
+	for name, end := range map[string]func(*nats.Conn) error{
+		"closed":  func(nc *nats.Conn) error { nc.Close(); return nil },
+		"drained": (*nats.Conn).Drain,
+	} {
+		s := newWorkshop(t)
+		s.push("a")
+		nc := s.e.Connect()
+		w := must(client.New(nc).PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return end(nc) },
+			quiet(client.WorkerOptions{})))
+		if err := w.Run(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrConnectionDraining) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := must(client.New(nc).PriorityQueue("jobs").NewWorker(doNothing,
+			quiet(client.WorkerOptions{}))).Run(t.Context()); err == nil {
+			t.Errorf("%s: a worker ran without a connection", name)
+		}
+	}
 }
 
 // A worker whose bridge does not confirm any more that it waits asks again. It says so.
@@ -160,15 +252,4 @@ func TestIdleWorkersAreCheap(t *testing.T) {
 	if took := time.Since(since); took < 3*time.Second {
 		t.Errorf("%d messages to %d idle workers within %v", workers, workers, took)
 	}
-}
-
-// Stop while the connection is away does not wait for it.
-func TestStopWithoutAConnection(t *testing.T) {
-	o := newOutage(t, client.WithTimeout(time.Hour))
-	w := must(o.jobs.NewWorker(func(context.Context, *client.Job) error { return errors.New("no job was pushed") },
-		quiet(client.WorkerOptions{AckWait: 12 * time.Hour})))
-	o.begin()
-	done := run(w)
-	w.Stop()
-	ok(t, <-done)
 }

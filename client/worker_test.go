@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -12,19 +13,27 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// A worker does the jobs in their order, those that come later too, and acknowledges each.
+// A worker does the jobs in their order, also those that come later, and acknowledges each. Without Prefetch it leases one
+// at a time, so what is more urgent comes next, even if it is pushed at the last moment.
 func TestWorker(t *testing.T) {
 	s := newWorkshop(t)
 	s.push("a", "b", "c")
 	var r record
 	w := must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 		r.add(job)
-		if job.Queue != "jobs" || job.ID == "" {
-			t.Errorf("job %+v", job)
+		if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased != 1 || job.Queue != "jobs" || job.ID == "" {
+			t.Errorf("job %+v: %d jobs are leased, %v", job, info.Leased, err)
+		}
+		if string(job.Value) == "b" {
+			_, err := s.jobs.Push(t.Context(), -1, []byte("urgent"))
+			return err
 		}
 		return nil
 	}, client.WorkerOptions{}))
@@ -33,7 +42,7 @@ func TestWorker(t *testing.T) {
 	s.push("d")
 	s.empty()
 	stop()
-	if got, want := r.all(), []string{"a 1", "b 1", "c 1", "d 1"}; !slices.Equal(got, want) {
+	if got, want := r.all(), []string{"a 1", "b 1", "urgent 1", "c 1", "d 1"}; !slices.Equal(got, want) {
 		t.Errorf("done: %q, want %q", got, want)
 	}
 	if err := w.Run(t.Context()); err == nil {
@@ -41,160 +50,57 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// Errors are negative acknowledgements, by the queue's backoff.
-func TestWorkerErrors(t *testing.T) {
+// A worker that has work to do makes one request for each job, and one that has not waits.
+func TestWorkerRequests(t *testing.T) {
 	s := newWorkshop(t)
-	s.configure(client.Settings{MaxDeliver: 2, Backoff: []time.Duration{time.Millisecond}})
-	s.push("fails", "panics", "snoozes", "drops")
-	var r record
-	snoozed := false
-	w := must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
-		r.add(job)
-		switch string(job.Value) {
-		case "fails":
-			return errors.New("no paper")
-		case "panics":
-			panic("on fire")
-		case "snoozes":
-			if !snoozed {
-				snoozed = true
-				return fmt.Errorf("not yet: %w", client.Snooze(time.Millisecond))
-			}
-			return nil
-		}
-		return fmt.Errorf("what is this: %w", client.Drop("nonsense"))
-	}, quiet(client.WorkerOptions{})))
-	s.start(w)
-	s.empty()
-	done := r.all()
-	slices.Sort(done)
-	if want := []string{"drops 1", "fails 1", "fails 2", "panics 1", "panics 2", "snoozes 1", "snoozes 1"}; !slices.Equal(done, want) {
-		t.Errorf("done: %q, want %q", done, want)
+	s.push("a", "b", "c")
+	heard := s.overhear()
+	stop := s.start(must(s.jobs.NewWorker(doNothing,
+		client.WorkerOptions{AckWait: 10 * time.Second})))
+	var got []string
+	for range 5 {
+		m, err := heard.NextMsg(testenv.Patience)
+		ok(t, err)
+		verb := strings.Split(m.Subject, ".")[2]
+		got = append(got, fmt.Sprintf("%s, next %t, waits %t", verb, strings.HasPrefix(string(m.Data), "+NXT"), strings.Contains(string(m.Data), "expires")))
 	}
-	want := map[string]struct{ reason, text string }{
-		"fails":  {"max_deliver", "no paper"},
-		"panics": {"max_deliver", "worker_test.go"},
-		"drops":  {"nonsense", ""},
-	}
-	for range want {
-		item, err := s.dead.PopMin(t.Context())
-		if err != nil || item.DeadLetter == nil {
-			t.Fatalf("%+v, %v", item, err)
-		}
-		w := want[string(item.Value)]
-		if item.DeadLetter.Reason != w.reason || !strings.Contains(item.DeadLetter.Error, w.text) {
-			t.Errorf("%s: %+v, want %+v", item.Value, item.DeadLetter, w)
-		}
+	stop()
+	pop, next := "pop, next false, waits true", "ack, next true, waits false"
+	if want := []string{pop, next, next, next, pop}; !slices.Equal(got, want) {
+		t.Errorf("requests %q, want %q", got, want)
 	}
 }
 
-// A job may take longer than its lease: nobody else gets it.
-func TestWorkerExtends(t *testing.T) {
-	for _, o := range []client.WorkerOptions{
-		{AckWait: 600 * time.Millisecond},
-		{AckWait: 600 * time.Millisecond, Prefetch: 3},
-		{}, // as the settings of the queue say
-	} {
-		s := newWorkshop(t)
-		s.configure(client.Settings{AckWait: 600 * time.Millisecond})
-		s.push("long", "short")
-		var r record
-		work := func(ctx context.Context, job *client.Job) error {
-			r.add(job)
-			if string(job.Value) == "long" {
-				select {
-				case <-time.After(1500 * time.Millisecond):
-				case <-ctx.Done():
-					t.Errorf("the context ended: %v", context.Cause(ctx))
-				}
-			}
-			return nil
-		}
-		s.start(must(s.jobs.NewWorker(work, o)))
-		s.start(must(s.jobs.NewWorker(work, client.WorkerOptions{})))
-		s.empty()
-		done := r.all()
-		slices.Sort(done)
-		if want := []string{"long 1", "short 1"}; !slices.Equal(done, want) {
-			t.Errorf("%+v: done %q, want %q", o, done, want)
-		}
-	}
-}
-
-// The context of a job ends when somebody takes the job away.
-func TestWorkerLosesLease(t *testing.T) {
+// A worker takes no more than the queue allows, and waits for that without complaint.
+func TestWorkerMaxLeased(t *testing.T) {
 	s := newWorkshop(t)
-	s.push("a", "b")
-	lost := make(chan error, 1)
-	s.start(must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
-		if string(job.Value) == "a" {
-			if err := s.jobs.Remove(t.Context(), job.ID); err != nil {
-				t.Error(err)
-			}
-			<-ctx.Done()
-			lost <- context.Cause(ctx)
+	s.configure(client.Settings{MaxLeased: 2})
+	s.push("a", "b", "c", "d", "e", "f")
+	complaints := make(warnings, 100)
+	s.start(must(s.jobs.NewWorker(doNothing,
+		client.WorkerOptions{Concurrency: 2, Prefetch: 4, Logger: slog.New(complaints)})))
+	begun, finish := make(chan struct{}), make(chan struct{})
+	s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
+		select {
+		case begun <- struct{}{}:
+		case <-finish:
 		}
-		return ctx.Err()
-	}, quiet(client.WorkerOptions{AckWait: 100 * time.Millisecond}))))
-	if err := <-lost; !errors.Is(err, client.ErrLeaseLost) {
-		t.Errorf("the cause is %v", err)
-	}
-	s.empty()
-}
-
-// Stop waits for the jobs under way, and no other is begun; a second Stop ends them, and then they
-// are back, and not counted.
-func TestWorkerStops(t *testing.T) {
-	for _, prefetch := range []int{0, 2} {
-		s := newWorkshop(t)
-		s.push("a", "b", "c", "d", "e", "f")
-		begun, finish := make(chan string, 10), make(chan struct{})
-		w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
-			begun <- string(job.Value)
-			if string(job.Value) == "a" {
-				<-finish
-				return nil
-			}
-			<-ctx.Done()
-			if context.Cause(ctx) != client.ErrStopped {
-				t.Errorf("the cause is %v", context.Cause(ctx))
-			}
-			return ctx.Err()
-		}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch})))
-		done := run(w)
-		<-begun
-		<-begun
-		w.Stop()
-		close(finish)
-		s.untilLeased(1)
-		w.Stop()
-		if err := <-done; err != nil || len(begun) > 0 {
-			t.Errorf("Run: %v, and %d more jobs were begun", err, len(begun))
-		}
-		for _, value := range []string{"b", "c", "d", "e", "f"} {
-			d, err := s.jobs.LeaseMin(t.Context())
-			if err != nil || string(d.Value) != value || d.Deliveries != 1 {
-				t.Fatalf("leased %+v, %v; want %s", d, err, value)
-			}
-		}
-	}
-}
-
-// The end of Run's context is a Stop.
-func TestWorkerContext(t *testing.T) {
-	s := newWorkshop(t)
-	s.push("a")
-	type key struct{}
-	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
-	w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
-		cancel()
-		if ctx.Err() != nil || ctx.Value(key{}) != "value" {
-			t.Errorf("the context of a job: %v, %v", ctx.Err(), ctx.Value(key{}))
-		}
+		<-finish
 		return nil
-	}, client.WorkerOptions{}))
-	ok(t, w.Run(ctx))
+	}, client.WorkerOptions{Concurrency: 3, Prefetch: 2, Logger: slog.New(complaints)})))
+	for waits := true; waits; { // the other one may be faster
+		select {
+		case <-begun:
+			waits = false
+		default:
+			s.push("g", "h", "i", "j", "k", "l")
+		}
+	}
+	close(finish)
 	s.empty()
+	if len(complaints) > 0 {
+		t.Errorf("a worker said %q", <-complaints)
+	}
 }
 
 // With Prefetch all jobs are done once, by as many as there are at a time.
@@ -280,6 +186,23 @@ func TestWorkerMiddleware(t *testing.T) {
 	if want := []string{"outer", "inner", "work"}; !slices.Equal(order, want) {
 		t.Errorf("called %q, want %q", order, want)
 	}
+}
+
+// A worker needs no permission but to pop and to acknowledge.
+func TestWorkerPermissions(t *testing.T) {
+	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
+		o.Users = []*server.User{{Username: "all", Password: "all"}, {Username: "worker", Password: "worker", Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: []string{"pq.*.pop.*", "pq.*.ack.*"}},
+			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+		}}}
+		o.NoAuthUser = "all"
+	}})
+	s := &workshop{T: t, e: e, jobs: client.New(e.Conn).PriorityQueue("jobs")}
+	s.push("a", "b")
+	c := client.New(e.Connect(nats.UserInfo("worker", "worker"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})),
+		client.WithTimeout(100*time.Millisecond))
+	s.start(must(c.PriorityQueue("jobs").NewWorker(doNothing, quiet(client.WorkerOptions{}))))
+	s.empty()
 }
 
 // Options that can never work are refused, each with what would be right.

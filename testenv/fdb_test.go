@@ -35,9 +35,7 @@ func keys(t *testing.T, db kv.Database) []string {
 	pairs, err := kv.ReadTransact(t.Context(), db, func(r kv.Reader) ([]kv.KeyValue, error) {
 		return r.GetRange(kv.Range{End: []byte("\xff")}, kv.RangeOptions{}).Get()
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var keys []string
 	for _, pair := range pairs {
 		keys = append(keys, string(pair.Key))
@@ -48,9 +46,7 @@ func keys(t *testing.T, db kv.Database) []string {
 func openFDB(t *testing.T, o fdbkv.Options) kv.Database {
 	t.Helper()
 	db, err := fdbkv.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { db.Close() })
 	return db
 }
@@ -61,9 +57,7 @@ func TestFDBDatabasesAreApart(t *testing.T) {
 	key := rand.Text()
 	t.Run("Use", func(t *testing.T) {
 		a, b := testenv.FDB(t), testenv.FDB(t)
-		if err := set(t.Context(), a, key); err != nil {
-			t.Fatal(err)
-		}
+		must(t, set(t.Context(), a, key))
 		if got := keys(t, a); len(got) != 1 || got[0] != key {
 			t.Errorf("it holds %q, want %q", got, key)
 		}
@@ -83,12 +77,8 @@ func TestFDBDatabasesAreApart(t *testing.T) {
 func TestFDBServerKilled(t *testing.T) {
 	server := testenv.StartFDB(t, testenv.FDBSSD)
 	db := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: 100 * time.Millisecond})
-	if err := set(t.Context(), db, "before"); err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, set(t.Context(), db, "before"))
+	must(t, server.Kill())
 	if server.Running() {
 		t.Error("Running returned true for a killed server")
 	}
@@ -99,13 +89,9 @@ func TestFDBServerKilled(t *testing.T) {
 	if !errors.Is(err, kv.ErrUnavailable) {
 		t.Errorf("while it is down a read returned %v, want ErrUnavailable", err)
 	}
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Restart())
 	patient := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile()})
-	if err := set(t.Context(), patient, "later"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, set(t.Context(), patient, "later"))
 	if got := fmt.Sprint(keys(t, patient)); got != "[before later]" {
 		t.Errorf("after the restart it holds %s, want [before later]", got)
 	}
@@ -114,28 +100,18 @@ func TestFDBServerKilled(t *testing.T) {
 func TestFDBServerPaused(t *testing.T) {
 	server := testenv.StartFDB(t, testenv.FDBMemory)
 	db := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: 100 * time.Millisecond})
-	if err := set(t.Context(), db, "before"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, set(t.Context(), db, "before"))
 	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer tx.Cancel()
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Pause())
 	tx.Set([]byte("open"), nil)
 	if _, err := tx.Commit().Get(); !kv.MaybeCommitted(err) {
 		t.Errorf("while it is paused Commit returned %v, want ErrCommitUnknown", err)
 	}
-	if err := server.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Resume())
 	patient := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile()})
-	if err := set(t.Context(), patient, "later"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, set(t.Context(), patient, "later"))
 }
 
 // childVariable makes TestFDBServerChild start a server and print its cluster
@@ -157,19 +133,13 @@ func TestFDBServerEndsWithItsProcess(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run", "^TestFDBServerChild$")
 	child.Env = append(os.Environ(), childVariable+"=1")
 	in, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer in.Close()
 	var stderr bytes.Buffer
 	child.Stderr = &stderr
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, child.Start())
 	var clusterFile string
 	_, scanErr := fmt.Fscanf(out, "cluster file: %s\n", &clusterFile)
 	content, readErr := os.ReadFile(clusterFile)
@@ -189,4 +159,11 @@ func TestFDBServerEndsWithItsProcess(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -96,15 +96,14 @@ func credsLogin(t testing.TB) Login {
 }
 
 func tlsLogin(t testing.TB, name string, verify bool) Login {
-	ca := newAuthority(t)
-	cert, key := ca.issue(t, "nats-server")
-	l := Login{
-		Name: name, CAFile: ca.file,
-		Config: fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: %t }", cert, key, ca.file, verify),
-	}
+	cert, key := selfSigned(t, "nats-server")
+	l := Login{Name: name, CAFile: cert}
+	clients := cert // the authority of clients
 	if verify {
-		l.CertFile, l.KeyFile = ca.issue(t, "bridge")
+		l.CertFile, l.KeyFile = selfSigned(t, "bridge")
+		clients = l.CertFile
 	}
+	l.Config = fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: %t }", cert, key, clients, verify)
 	return l
 }
 

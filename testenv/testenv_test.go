@@ -1,14 +1,8 @@
 package testenv_test
 
 import (
-	"errors"
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
-
-	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -44,22 +38,4 @@ func TestEnv(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestOptions(t *testing.T) {
-	wrapped := false
-	e := testenv.New(t, testenv.Options{
-		NATS:   func(o *server.Options) { o.MaxPayload = 5000 },
-		Bridge: func(o *bridge.Options) { o.Version = "3.2.1"; o.RequestTimeout = time.Second },
-		Wrap: func(db kv.Database) kv.Database {
-			wrapped = true
-			return db
-		},
-	})
-	if e.Conn.MaxPayload() != 5000 || !wrapped {
-		t.Errorf("max payload %d, wrapped %t", e.Conn.MaxPayload(), wrapped)
-	}
-	if _, err := e.Conn.Request("pq.jobs.push", make([]byte, 5001), testenv.Patience); !errors.Is(err, nats.ErrMaxPayload) {
-		t.Errorf("error %v", err)
-	}
 }

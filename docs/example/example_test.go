@@ -66,6 +66,16 @@ func TestPython(t *testing.T) {
 	story(t, dir, []string{"python3", "producer.py"}, []string{"python3", "worker.py"})
 }
 
+// TestGo runs the program in docs/example/natsgo.
+func TestGo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if out, err := command("natsgo", nil, "go", "build", "-o", filepath.Join(dir, "natsgo")).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	story(t, dir, []string{"./natsgo", "push"}, []string{"./natsgo", "work"})
+}
+
 // TestRust parses the program in docs/example/rust. Compiling it would take minutes, and its crates.
 func TestRust(t *testing.T) {
 	t.Parallel()

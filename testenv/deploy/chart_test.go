@@ -73,13 +73,9 @@ topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, wh
 func render(t *testing.T, values string) (string, error) {
 	t.Helper()
 	chart, err := loader.Load(chartPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var given map[string]any
-	if err := yaml.UnmarshalStrict([]byte(values), &given); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict([]byte(values), &given))
 	all, err := chartutil.ToRenderValues(chart, given, chartutil.ReleaseOptions{Name: "pqbridge", Namespace: "queues"}, nil)
 	if err != nil {
 		return "", err
@@ -101,9 +97,7 @@ func TestChartRenders(t *testing.T) {
 	for name, values := range charts {
 		t.Run(name, func(t *testing.T) {
 			text, err := render(t, values)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			golden(t, name+".yaml", text)
 			checkObjects(t, text)
 		})
@@ -113,9 +107,7 @@ func TestChartRenders(t *testing.T) {
 func TestChartLints(t *testing.T) {
 	for name, values := range charts {
 		var given map[string]any
-		if err := yaml.UnmarshalStrict([]byte(values), &given); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.UnmarshalStrict([]byte(values), &given))
 		for _, m := range lint.All(chartPath, given, "queues", true).Messages {
 			if m.Severity > support.InfoSev {
 				t.Errorf("%s: %v", name, m)

@@ -15,9 +15,7 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 func read(t *testing.T, elements ...string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(elements...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return text
 }
 
@@ -26,11 +24,16 @@ func golden(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	if want := string(read(t, path)); text != want {
 		t.Errorf("%s has changed; if that is right, run go test -update in testenv/deploy. It is now:\n%s", path, text)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

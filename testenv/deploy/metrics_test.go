@@ -120,9 +120,7 @@ func TestDashboard(t *testing.T) {
 			List []struct{ Name, Query string }
 		}
 	}
-	if err := json.Unmarshal(read(t, root, "deploy", "grafana", "pqbridge.json"), &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(read(t, root, "deploy", "grafana", "pqbridge.json"), &dashboard))
 	if dashboard.UID == "" || dashboard.Title == "" || len(dashboard.Panels) == 0 {
 		t.Fatalf("no dashboard: %+v", dashboard)
 	}

@@ -47,27 +47,15 @@ func decode(t *testing.T, text string) objects {
 		if err := yaml.Unmarshal([]byte(object), &kind); err != nil {
 			t.Fatalf("%v in\n%s", err, object)
 		}
-		var into any
-		switch kind.APIVersion + " " + kind.Kind {
-		case "apps/v1 StatefulSet":
-			all.stateful = new(apps.StatefulSet)
-			into = all.stateful
-		case "apps/v1 Deployment":
-			all.deployed = new(apps.Deployment)
-			into = all.deployed
-		case "v1 Service":
-			all.service = new(core.Service)
-			into = all.service
-		case "policy/v1 PodDisruptionBudget":
-			all.budget = new(policy.PodDisruptionBudget)
-			into = all.budget
-		case "networking.k8s.io/v1 NetworkPolicy":
-			all.network = new(networking.NetworkPolicy)
-			into = all.network
-		case "monitoring.coreos.com/v1 ServiceMonitor":
-			all.monitor = new(serviceMonitor)
-			into = all.monitor
-		default:
+		into := map[string]any{
+			"apps/v1 StatefulSet":                     &all.stateful,
+			"apps/v1 Deployment":                      &all.deployed,
+			"v1 Service":                              &all.service,
+			"policy/v1 PodDisruptionBudget":           &all.budget,
+			"networking.k8s.io/v1 NetworkPolicy":      &all.network,
+			"monitoring.coreos.com/v1 ServiceMonitor": &all.monitor,
+		}[kind.APIVersion+" "+kind.Kind]
+		if into == nil {
 			t.Fatalf("%v: want a kind that this test knows", kind)
 		}
 		if err := yaml.UnmarshalStrict([]byte(object), into); err != nil {

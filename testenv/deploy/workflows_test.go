@@ -24,13 +24,9 @@ func workflows(t *testing.T) []string {
 func TestWorkflowsLint(t *testing.T) {
 	// Without shellcheck and pyflakes, which not every machine has.
 	linter, err := actionlint.NewLinter(os.Stderr, &actionlint.LinterOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	problems, err := linter.LintFiles(workflows(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, problem := range problems {
 		t.Error(problem)
 	}
@@ -69,9 +65,7 @@ func TestWorkflowsMayLittle(t *testing.T) {
 				Timeout int `json:"timeout-minutes"`
 			}
 		}
-		if err := yaml.Unmarshal(read(t, path), &workflow); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal(read(t, path), &workflow))
 		if len(workflow.Permissions) != 1 || workflow.Permissions["contents"] != "read" {
 			t.Errorf("%s: permissions %v: want contents: read", path, workflow.Permissions)
 		}

@@ -167,10 +167,7 @@ func (b *bank) configure() {
 	c.await()
 	set := func(queues []string, s client.Settings) {
 		for _, name := range queues {
-			q := configurable(c.client.PriorityQueue(name))
-			if isFIFO(name) {
-				q = c.client.Queue(name)
-			}
+			q := queueOf(c.client, name).managed()
 			c.insist(fmt.Sprint("setting ", name), func(ctx context.Context) error {
 				_, err := q.Configure(ctx, s)
 				return err
@@ -179,10 +176,6 @@ func (b *bank) configure() {
 	}
 	set(b.mortal, client.Settings{MaxDeliver: proof.MaxDeliver, Backoff: proof.Backoff()})
 	set(b.limited, client.Settings{MaxItems: maxItems})
-}
-
-type configurable interface {
-	Configure(context.Context, client.Settings, ...string) (client.Settings, error)
 }
 
 // living returns all queues but the dead-letter queues.

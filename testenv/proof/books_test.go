@@ -1,336 +1,215 @@
 package proof_test
 
-import (
-	"cmp"
-	"strconv"
-	"strings"
-	"testing"
-	"time"
-
-	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/testenv/proof"
-)
-
-// page writes operations into books, one after the other, a second each unless said
-// otherwise.
-type page struct {
-	*testing.T
-	books *proof.Books
-	now   int64
-
-	ids  map[string]string // by value; "id" unless said otherwise
-	keys map[string]string // unique keys by value
-}
-
-func (p *page) enter(op proof.Operation) {
-	op.Queue = cmp.Or(op.Queue, "jobs")
-	if op.Outcome == "" {
-		op.Outcome = proof.Done
-	}
-	intent := p.books.Begin(&op)
-	p.now += int64(time.Second)
-	op.Call, op.Return = p.now-1000, p.now
-	p.books.End(&op, intent)
-}
-
-func (p *page) push(outcome proof.Outcome) (value string) {
-	op := proof.Operation{Kind: proof.Push, Value: "0", ID: "id", Outcome: outcome}
-	p.books.New()
-	p.enter(op)
-	return op.Value
-}
-
-// lease leases item 0 for some seconds.
-func (p *page) lease(fence, deliveries, seconds int64) { p.leaseAs("id", fence, deliveries, seconds) }
-
-func (p *page) leaseAs(id string, fence, deliveries, seconds int64) {
-	until := p.now + (1+seconds)*int64(time.Second)
-	p.ids["0"] = id
-	p.enter(proof.Operation{Kind: proof.LeaseMin, Items: []proof.Item{{Value: "0", ID: id, Fence: fence, Deliveries: deliveries, Until: until}}})
-}
-
-func (p *page) use(kind proof.Kind, fence int64, outcome proof.Outcome) {
-	p.enter(proof.Operation{Kind: kind, Value: "0", ID: "id", Fence: fence, Outcome: outcome})
-}
-
-func (p *page) snooze(fence int64) {
-	p.enter(proof.Operation{Kind: proof.Nak, Value: "0", ID: "id", Fence: fence, Snooze: true})
-}
-
-func (p *page) pop(outcome proof.Outcome) {
-	op := proof.Operation{Kind: proof.PopMin, Outcome: outcome}
-	if outcome == proof.Done {
-		op.Value, op.ID = "0", "id"
-	}
-	p.enter(op)
-}
-
-// dead leases item 0 from the dead-letter queue.
-func (p *page) dead(fence int64) {
-	until := p.now + int64(time.Second)
-	p.enter(proof.Operation{Queue: "jobs-dead", Kind: proof.LeaseMin, Items: []proof.Item{{Value: "0", ID: "letter", Fence: fence, Deliveries: fence, Until: until}}})
-}
-
-// left finds an item in the end, with the id that it has in that queue.
-func (p *page) left(queue, value string) {
-	id := cmp.Or(p.ids[value], "id")
-	if strings.HasSuffix(queue, "-dead") {
-		id = "letter"
-	}
-	p.books.Left(queue, value, id)
-}
-
-// popDead pops item 0 from the dead-letter queue.
-func (p *page) popDead() {
-	p.enter(proof.Operation{Queue: "jobs-dead", Kind: proof.PopMin, Value: "0", ID: "letter"})
-}
-
-// batch pushes items 0 and up, with these counts in their ids.
-func (p *page) batch(outcome proof.Outcome, counts ...int64) {
-	op := proof.Operation{Kind: proof.Push, Batch: len(counts), Outcome: outcome}
-	for i, count := range counts {
-		p.books.New()
-		id := fdbpq.ID{Count: count}.String()
-		p.ids[strconv.Itoa(i)] = id
-		op.Items = append(op.Items, proof.Item{Value: strconv.Itoa(i), ID: id})
-	}
-	p.enter(op)
-}
-
-// wait makes a request that is to wait, for two items, and gets n after a microsecond.
-func (p *page) wait(outcome proof.Outcome, expires time.Duration, n int) {
-	op := proof.Operation{Kind: proof.PopMin, Batch: 2, Expires: int64(expires), Outcome: outcome}
-	for i := range n {
-		op.Items = append(op.Items, proof.Item{Value: strconv.Itoa(i), ID: fdbpq.ID{Count: int64(i) + 1}.String()})
-	}
-	p.enter(op)
-}
-
-// bookTest is operations, and what is wrong with them.
-type bookTest struct {
-	want  string // in the error; none if all is well
-	write func(p *page)
-}
-
-func (test *bookTest) run(t *testing.T) {
-	p := &page{T: t, books: proof.NewBooks(0), ids: map[string]string{}, keys: map[string]string{}}
-	test.write(p)
-	_, err := p.books.Close(p.now / 1e6)
-	if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-		t.Errorf("found: %v; want %q", err, test.want)
-	}
-}
+import "testing"
 
 // Books accept what may happen and find each kind of fault.
 func TestBooks(t *testing.T) {
-	const done, lost, stale = proof.Done, proof.Lost, proof.Stale
-	for name, test := range map[string]bookTest{
-		"popped":                      {"", func(p *page) { p.push(done); p.pop(done) }},
-		"acknowledged":                {"", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Ack, 1, done) }},
-		"lease over, delivered again": {"", func(p *page) { p.push(done); p.lease(1, 1, 0); p.lease(2, 2, 9); p.use(proof.Ack, 2, done) }},
-		"given back": {"", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 9)
-			p.use(proof.Nak, 1, done)
-			p.lease(3, 2, 9)
-			p.use(proof.Ack, 3, done)
-		}},
-		"snoozed": {"", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 9)
-			p.snooze(1)
-			p.lease(3, 1, 9)
-			p.pop(lost)
-			p.use(proof.Ack, 3, done)
-		}},
-		"old token": {"", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 0)
-			p.lease(2, 2, 0)
-			p.use(proof.Ack, 1, stale)
-			p.pop(done)
-		}},
-		"late acknowledgement":          {"", func(p *page) { p.push(done); p.lease(1, 1, 0); p.pop(proof.Empty); p.use(proof.Ack, 1, done) }},
-		"push without answer":           {"", func(p *page) { p.push(lost); p.pop(done) }},
-		"push without answer or effect": {"", func(p *page) { p.push(lost); p.pop(proof.Empty) }},
-		"acknowledged without answer":   {"", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Ack, 1, lost) }},
-		"given back without answer": {"", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 9)
-			p.use(proof.Nak, 1, lost)
-			p.lease(3, 2, 9)
-			p.use(proof.Ack, 3, done)
-		}},
-		"leased without answer": {"", func(p *page) {
-			p.push(done)
-			p.enter(proof.Operation{Kind: proof.LeaseMin, Outcome: lost})
-			p.lease(2, 2, 0)
-			p.pop(done)
-		}},
-		"frames without receiver": {"", func(p *page) {
-			p.push(done)
-			p.enter(proof.Operation{Kind: proof.LeaseMin, Outcome: proof.Gone, Batch: 2})
-			p.lease(5, 1, 0)
-			p.pop(done)
-		}},
-		"popped without answer": {"", func(p *page) { p.push(done); p.pop(lost) }},
-		"stored again":          {"", func(p *page) { p.push(done); p.pop(lost); p.leaseAs("other", 1, 1, 0); p.left("jobs", "0") }},
-		"left":                  {"", func(p *page) { p.push(done); p.lease(1, 1, 0); p.left("jobs", "0") }},
-		"waited":                {"", func(p *page) { p.batch(done, 1, 2); p.wait(done, time.Minute, 2) }},
-		"waited until the end":  {"", func(p *page) { p.wait(proof.Empty, time.Microsecond, 0) }},
-		"no receiver, back":     {"", func(p *page) { p.push(done); p.pop(proof.Gone); p.pop(done) }},
-		"lease without receiver": {"", func(p *page) {
-			p.push(done)
-			p.enter(proof.Operation{Kind: proof.LeaseMin, Outcome: proof.Gone})
-			p.lease(2, 2, 0)
-			p.pop(done)
-		}},
-		"batch":                {"", func(p *page) { p.batch(done, 1, 2); p.left("jobs", "0"); p.left("jobs", "1") }},
-		"batch without answer": {"", func(p *page) { p.batch(lost, 1, 2); p.left("jobs", "0"); p.left("jobs", "1") }},
-		"batch without effect": {"", func(p *page) { p.batch(lost, 1, 2) }},
-		"given up":             {"", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Term, 1, done); p.dead(1); p.popDead() }},
-		"given up and left": {"", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 9)
-			p.use(proof.Term, 1, done)
-			p.left("jobs-dead", "0")
-		}},
-		"given up without answer": {"", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Term, 1, lost); p.popDead() }},
-		"not given up after all": {"", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 0)
-			p.use(proof.Term, 1, lost)
-			p.lease(2, 2, 0)
-			p.pop(done)
-		}},
-		"given up, too late": {"", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 0)
-			p.lease(2, 2, 0)
-			p.use(proof.Term, 1, stale)
-			p.pop(done)
-		}},
-		"given up, answered later": {"", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 9)
-			op := proof.Operation{Queue: "jobs", Kind: proof.Term, Value: "0", ID: "id", Fence: 1, Outcome: done, Call: p.now}
-			intent := p.books.Begin(&op)
-			p.popDead()
-			op.Return = p.now
-			p.books.End(&op, intent)
-		}},
+	testBooks(t, map[string]pageTest{
+		"popped":                        {"", "push; pop"},
+		"acknowledged":                  {"", "push; lease 1 1 9; ack 1"},
+		"lease over, delivered again":   {"", "push; lease 1 1 0; lease 2 2 9; ack 2"},
+		"given back":                    {"", "push; lease 1 1 9; nak 1; lease 3 2 9; ack 3"},
+		"snoozed":                       {"", "push; lease 1 1 9; snooze 1; lease 3 1 9; pop lost; ack 3"},
+		"old token":                     {"", "push; lease 1 1 0; lease 2 2 0; ack 1 stale; pop"},
+		"late acknowledgement":          {"", "push; lease 1 1 0; pop empty; ack 1"},
+		"push without answer":           {"", "push lost; pop"},
+		"push without answer or effect": {"", "push lost; pop empty"},
+		"acknowledged without answer":   {"", "push; lease 1 1 9; ack 1 lost"},
+		"given back without answer":     {"", "push; lease 1 1 9; nak 1 lost; lease 3 2 9; ack 3"},
+		"leased without answer":         {"", "push; fetch lost; lease 2 2 0; pop"},
+		"frames without receiver":       {"", "push; fetch gone batch=2; lease 5 1 0; pop"},
+		"popped without answer":         {"", "push; pop lost"},
+		"stored again":                  {"", "push; pop lost; lease 1 1 0 as=other; left"},
+		"left":                          {"", "push; lease 1 1 0; left"},
+		"waited":                        {"", "batch 1 2; wait 2 expires=1m"},
+		"waited until the end":          {"", "wait 0 empty expires=1us"},
+		"no receiver, back":             {"", "push; pop gone; pop"},
+		"lease without receiver":        {"", "push; fetch gone; lease 2 2 0; pop"},
+		"batch":                         {"", "batch 1 2; left 0 1"},
+		"batch without answer":          {"", "batch lost 1 2; left 0 1"},
+		"batch without effect":          {"", "batch lost 1 2"},
+		"given up":                      {"", "push; lease 1 1 9; term 1; dead 1; popdead"},
+		"given up and left":             {"", "push; lease 1 1 9; term 1; left queue=jobs-dead"},
+		"given up without answer":       {"", "push; lease 1 1 9; term 1 lost; popdead"},
+		"not given up after all":        {"", "push; lease 1 1 0; term 1 lost; lease 2 2 0; pop"},
+		"given up, too late":            {"", "push; lease 1 1 0; lease 2 2 0; term 1 stale; pop"},
+		"given up, answered later":      {"", "push; lease 1 1 9; term 1 while=popdead"},
 
-		"told too early":      {"gave up early", func(p *page) { p.wait(proof.Empty, time.Minute, 0) }},
-		"too few too early":   {"gave up early", func(p *page) { p.batch(done, 1); p.wait(done, time.Minute, 1) }},
-		"waiter served twice": {"lost: 1", func(p *page) { p.batch(done, 1, 2); p.wait(done, 0, 1) }},
-		"no receiver, lost":   {"lost: 0", func(p *page) { p.push(done); p.pop(proof.Gone) }},
-		"restored twice":      {"settled twice", func(p *page) { p.push(done); p.pop(proof.Gone); p.pop(done); p.pop(done) }},
-		"restored elsewhere": {"stored again", func(p *page) {
-			p.push(done)
-			p.pop(proof.Gone)
-			p.leaseAs("other", 1, 1, 0)
-			p.left("jobs", "0")
-		}},
-		"half a batch":              {"lost: 1", func(p *page) { p.batch(lost, 1, 2); p.left("jobs", "0") }},
-		"refused batch, half of it": {"refused, but left", func(p *page) { p.batch(proof.Refused, 1, 2); p.left("jobs", "1") }},
-		"batch in the wrong order":  {"wrong order", func(p *page) { p.batch(done, 2, 1); p.left("jobs", "0"); p.left("jobs", "1") }},
-		"dead letter lost":          {"lost: 0", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Term, 1, done) }},
-		"dead letter in both": {"given up and left", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 9)
-			p.use(proof.Term, 1, done)
-			p.left("jobs", "0")
-			p.popDead()
-		}},
-		"dead letter in both, popped": {"came back", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Term, 1, done); p.pop(done) }},
-		"dead letter in both, leased": {"came back", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 0)
-			p.use(proof.Term, 1, done)
-			p.lease(2, 2, 0)
-			p.popDead()
-		}},
-		"dead and then popped": {"in two queues", func(p *page) { p.push(done); p.lease(1, 1, 0); p.use(proof.Term, 1, lost); p.dead(1); p.pop(done) }},
-		"dead and then leased": {"in two queues", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 0)
-			p.use(proof.Term, 1, done)
-			p.dead(1)
-			p.lease(2, 2, 0)
-			p.popDead()
-		}},
-		"dead and then acknowledged": {"a lost token counts", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 0)
-			p.use(proof.Term, 1, lost)
-			p.dead(1)
-			p.use(proof.Ack, 1, done)
-		}},
-		"given up twice": {"a lost token counts", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 9)
-			p.use(proof.Term, 1, done)
-			p.use(proof.Term, 1, done)
-			p.popDead()
-		}},
-		"two dead letters":   {"settled twice", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Term, 1, done); p.popDead(); p.popDead() }},
-		"given up by nobody": {"given up by nobody", func(p *page) { p.push(done); p.lease(1, 1, 0); p.popDead() }},
-		"acknowledged, and dead": {"settled twice", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 9)
-			p.use(proof.Term, 1, lost)
-			p.use(proof.Ack, 1, done)
-			p.popDead()
-		}},
-		"dead letter with a history": {"of no known lease", func(p *page) { p.push(done); p.lease(1, 1, 0); p.use(proof.Term, 1, done); p.dead(3); p.popDead() }},
+		"told too early":              {"gave up early", "wait 0 empty expires=1m"},
+		"too few too early":           {"gave up early", "batch 1; wait 1 expires=1m"},
+		"waiter served twice":         {"lost: 1", "batch 1 2; wait 1"},
+		"no receiver, lost":           {"lost: 0", "push; pop gone"},
+		"restored twice":              {"settled twice", "push; pop gone; pop; pop"},
+		"restored elsewhere":          {"stored again", "push; pop gone; lease 1 1 0 as=other; left"},
+		"half a batch":                {"lost: 1", "batch lost 1 2; left"},
+		"refused batch, half of it":   {"refused, but left", "batch refused 1 2; left 1"},
+		"batch in the wrong order":    {"wrong order", "batch 2 1; left 0 1"},
+		"dead letter lost":            {"lost: 0", "push; lease 1 1 9; term 1"},
+		"dead letter in both":         {"given up and left", "push; lease 1 1 9; term 1; left; popdead"},
+		"dead letter in both, popped": {"came back", "push; lease 1 1 9; term 1; pop"},
+		"dead letter in both, leased": {"came back", "push; lease 1 1 0; term 1; lease 2 2 0; popdead"},
+		"dead and then popped":        {"in two queues", "push; lease 1 1 0; term 1 lost; dead 1; pop"},
+		"dead and then leased":        {"in two queues", "push; lease 1 1 0; term 1; dead 1; lease 2 2 0; popdead"},
+		"dead and then acknowledged":  {"a lost token counts", "push; lease 1 1 0; term 1 lost; dead 1; ack 1"},
+		"given up twice":              {"a lost token counts", "push; lease 1 1 9; term 1; term 1; popdead"},
+		"two dead letters":            {"settled twice", "push; lease 1 1 9; term 1; popdead; popdead"},
+		"given up by nobody":          {"given up by nobody", "push; lease 1 1 0; popdead"},
+		"acknowledged, and dead":      {"settled twice", "push; lease 1 1 9; term 1 lost; ack 1; popdead"},
+		"dead letter with a history":  {"of no known lease", "push; lease 1 1 0; term 1; dead 3; popdead"},
 
-		"lost":                {"lost: 0", func(p *page) { p.push(done) }},
-		"lease not put back":  {"lost: 0", func(p *page) { p.push(done); p.lease(1, 1, 0); p.use(proof.Ack, 1, stale) }},
-		"invented":            {"invented", func(p *page) { p.pop(done) }},
-		"refused, but done":   {"refused, but done", func(p *page) { p.push(proof.Refused); p.pop(done) }},
-		"refused, but left":   {"refused, but left", func(p *page) { p.push(proof.Refused); p.left("jobs", "0") }},
-		"popped twice":        {"settled twice", func(p *page) { p.push(done); p.pop(done); p.pop(done) }},
-		"acknowledged twice":  {"a lost token counts", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Ack, 1, done); p.use(proof.Ack, 1, done) }},
-		"popped and left":     {"settled and left", func(p *page) { p.push(done); p.pop(done); p.left("jobs", "0") }},
-		"ack removes nothing": {"came back", func(p *page) { p.push(done); p.lease(1, 1, 0); p.use(proof.Ack, 1, done); p.lease(2, 2, 0) }},
-		"popped and leased":   {"came back", func(p *page) { p.push(done); p.pop(done); p.lease(1, 1, 0) }},
-		"fencing off":         {"a lost token counts", func(p *page) { p.push(done); p.lease(1, 1, 0); p.lease(2, 2, 9); p.use(proof.Ack, 1, done) }},
-		"token after nak": {"a lost token counts", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 9)
-			p.use(proof.Nak, 1, done)
-			p.use(proof.Extend, 1, done)
-			p.pop(done)
-		}},
-		"two holders":         {"held by two", func(p *page) { p.push(done); p.lease(1, 1, 9); p.lease(2, 2, 9); p.use(proof.Ack, 2, done) }},
-		"popped while leased": {"held by two", func(p *page) { p.push(done); p.lease(1, 1, 9); p.pop(done) }},
-		"delay forgotten": {"too early", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 9)
-			p.enter(proof.Operation{Kind: proof.Nak, Value: "0", ID: "id", Fence: 1, Delay: int64(time.Minute)})
-			p.pop(done)
-		}},
-		"one fence for two": {"with one fence", func(p *page) { p.push(done); p.lease(1, 1, 0); p.lease(1, 1, 0); p.pop(done) }},
-		"given back twice": {"with one fence", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 9)
-			p.use(proof.Nak, 1, done)
-			p.lease(3, 2, 9)
-			p.lease(3, 2, 9)
-			p.pop(done)
-		}},
-		"old place wrong":     {"stored again", func(p *page) { p.push(done); p.lease(1, 1, 0); p.leaseAs("other", 2, 2, 0); p.left("jobs", "0") }},
-		"history lost":        {"2 leases", func(p *page) { p.push(done); p.lease(1, 1, 0); p.lease(2, 1, 0); p.pop(done) }},
-		"snooze counts":       {"1 snoozes", func(p *page) { p.push(done); p.lease(1, 1, 0); p.snooze(1); p.lease(3, 2, 0); p.pop(done) }},
-		"a fence of no lease": {"of no known lease", func(p *page) { p.push(done); p.lease(1, 1, 0); p.lease(3, 3, 0); p.pop(done) }},
-		"a negative one ignored": {"item 0: fence 2", func(p *page) {
-			p.push(done)
-			p.lease(1, 1, 0)
-			p.use(proof.Nak, 1, done)
-			p.lease(2, 2, 0)
-			p.pop(done)
-		}},
-	} {
-		t.Run(name, test.run)
-	}
+		"lost":                   {"lost: 0", "push"},
+		"lease not put back":     {"lost: 0", "push; lease 1 1 0; ack 1 stale"},
+		"invented":               {"invented", "pop"},
+		"refused, but done":      {"refused, but done", "push refused; pop"},
+		"refused, but left":      {"refused, but left", "push refused; left"},
+		"popped twice":           {"settled twice", "push; pop; pop"},
+		"acknowledged twice":     {"a lost token counts", "push; lease 1 1 9; ack 1; ack 1"},
+		"popped and left":        {"settled and left", "push; pop; left"},
+		"ack removes nothing":    {"came back", "push; lease 1 1 0; ack 1; lease 2 2 0"},
+		"popped and leased":      {"came back", "push; pop; lease 1 1 0"},
+		"fencing off":            {"a lost token counts", "push; lease 1 1 0; lease 2 2 9; ack 1"},
+		"token after nak":        {"a lost token counts", "push; lease 1 1 9; nak 1; extend 1; pop"},
+		"two holders":            {"held by two", "push; lease 1 1 9; lease 2 2 9; ack 2"},
+		"popped while leased":    {"held by two", "push; lease 1 1 9; pop"},
+		"delay forgotten":        {"too early", "push; lease 1 1 9; nak 1 delay=1m; pop"},
+		"one fence for two":      {"with one fence", "push; lease 1 1 0; lease 1 1 0; pop"},
+		"given back twice":       {"with one fence", "push; lease 1 1 9; nak 1; lease 3 2 9; lease 3 2 9; pop"},
+		"old place wrong":        {"stored again", "push; lease 1 1 0; lease 2 2 0 as=other; left"},
+		"history lost":           {"2 leases", "push; lease 1 1 0; lease 2 1 0; pop"},
+		"snooze counts":          {"1 snoozes", "push; lease 1 1 0; snooze 1; lease 3 2 0; pop"},
+		"a fence of no lease":    {"of no known lease", "push; lease 1 1 0; lease 3 3 0; pop"},
+		"a negative one ignored": {"item 0: fence 2", "push; lease 1 1 0; nak 1; lease 2 2 0; pop"},
+	})
+}
+
+// Books know pushes with a delay, an expiry or a unique key, and requests that manage items and queues.
+func TestBooksOfManagedItems(t *testing.T) {
+	const (
+		first     = "push 0 id=first unique=k; "
+		second    = "push 1 id=second unique=k"
+		duplicate = "push 1 id=first unique=k duplicate"
+		brief     = "push 0 id=first unique=k ttl=1m; "
+		buried    = "push; lease 1 1 0; term 1; dead 1; "
+	)
+	testBooks(t, map[string]pageTest{
+		"delayed":                      {"", "push delay=1m; later 2m; pop"},
+		"expired":                      {"", "push ttl=1m; later 2m"},
+		"did not expire":               {"", "push ttl=1m; pop"},
+		"removed":                      {"", "push; remove"},
+		"removed by nobody":            {"", "push; pop; remove empty"},
+		"removed unanswered":           {"", "push; remove lost"},
+		"removed while leased":         {"", "push; lease 1 1 9; remove; ack 1 stale"},
+		"moved":                        {"", "push; move; lease 1 1 0 as=moved; left"},
+		"moved unanswered":             {"", "push; move lost; lease 1 1 0 as=moved; left"},
+		"not moved":                    {"", "push; move stale; pop"},
+		"purged":                       {"", "push queue=jobs-purged; purge 1"},
+		"purged unanswered":            {"", "push queue=jobs-purged; purge lost"},
+		"redriven":                     {"", buried + "redrive 1; pop id=back"},
+		"redriven unanswered":          {"", buried + "redrive lost; pop id=back"},
+		"key used again":               {"", first + "pop; " + second + "; pop 1"},
+		"duplicate":                    {"", first + duplicate + "; pop"},
+		"popped unanswered with a key": {"", first + "pop lost; " + second + "; pop; pop 1"},
+		"expired, and perhaps leased":  {"", brief + "fetch lost; later 2m; " + duplicate},
+
+		"delayed, served at once":           {"too early", "push delay=1m; pop"},
+		"delayed, leased at once":           {"too early", "push delay=1m; lease 1 1 0; left"},
+		"delayed, lost":                     {"lost: 0", "push delay=1m; later 2m"},
+		"expired and served":                {"expired, and served", "push ttl=1m; later 2m; pop"},
+		"expired early":                     {"lost: 0", "push ttl=1m"},
+		"dead letter expired":               {"lost: 0", "push ttl=1m; lease 1 1 9; term 1; later 2m"},
+		"removed and there":                 {"settled twice", "push; remove; pop"},
+		"removed and leased":                {"came back", "push; remove; lease 1 1 0"},
+		"removed twice":                     {"gone, and found", "push; remove; remove"},
+		"removed, token":                    {"a lost token counts", "push; lease 1 1 9; remove; extend 1"},
+		"remove is in doubt, but not that":  {"lost: 0", "push; remove empty"},
+		"moved, old place":                  {"stored again", "push; move; pop"},
+		"moved and both":                    {"settled twice", "push; move lost; pop; lease 1 1 0 as=moved; pop"},
+		"moved and lost":                    {"lost: 0", "push; move"},
+		"moved, popped before":              {"gone, and found", "push; pop; move"},
+		"moved, old token":                  {"a lost token counts", "push; lease 1 1 0; move; ack 1"},
+		"purged too many":                   {"only 0 can be gone", "push queue=jobs-purged; pop; purge 1"},
+		"purged more":                       {"lost: 2", "push queue=jobs-purged; push 1 queue=jobs-purged; purge 1"},
+		"redriven twice":                    {"settled twice", buried + "redrive 1; pop id=back; pop id=back"},
+		"redriven and left":                 {"in two queues", buried + "redrive 1; pop id=back; popdead"},
+		"redriven by nobody":                {"only 0 were redriven", buried + "redrive; pop id=back"},
+		"two with one key":                  {"two items with one unique key", first + second + "; pop; pop 1"},
+		"a key lost":                        {"without its key", first + "pop unique="},
+		"a key of a dead letter":            {"has a unique key", "push; lease 1 1 9; term 1; popdead unique=k"},
+		"a key that is not freed":           {"not there", first + "pop; " + duplicate},
+		"a key that is not freed by expiry": {"not there", brief + "later 2m; " + duplicate},
+		"duplicate, but pushed":             {"refused, but done", first + duplicate + "; pop; pop 1"},
+	})
+}
+
+// Books keep the accounts of items that have a limited number of deliveries, which is 3.
+func TestMortalBooks(t *testing.T) {
+	const (
+		push   = "push queue=d-jobs; "
+		once   = push + "lease 1 1 0; later 1s; "
+		twice  = once + "lease 2 2 0; later 1s; "
+		thrice = twice + "lease 3 3 0; later 1s"
+	)
+	testBooks(t, map[string]pageTest{
+		"all leases run out":     {"", thrice + "; dead 1; popdead"},
+		"given back three times": {"", push + "lease 1 1 9; nak 1; lease 3 2 9; nak 3; lease 5 3 9; nak 5; left queue=jobs-dead"},
+		"two replies lost":       {"", once + "fetch lost queue=d-jobs; fetch lost queue=fifo-d-jobs; left queue=jobs-dead"},
+		"done after all":         {"", thrice + "; ack 3"},
+
+		"dead after two deliveries":   {"died too early", twice + "fetch lost; left queue=jobs-dead"}, // of another queue
+		"dead after a snooze":         {"of no known lease", twice + "lease 3 3 9; snooze 3; dead 1; popdead"},
+		"dead during the last lease":  {"dead too early", twice + "lease 3 3 9; dead 1; popdead"},
+		"one delivery more":           {"delivered too often", thrice + "; lease 4 4 0; later 1s; pop"},
+		"given back, and there":       {"came back", twice + "lease 3 3 9; nak 3; pop"},
+		"gone":                        {"lost: 0", thrice},
+		"dead in a queue without end": {"given up by nobody", "push; dead 1; popdead"},
+		"back before the backoff":     {"held by two", once + "lease 2 2 0; later -999ms; lease 3 3 0; pop"},
+	})
+}
+
+// Acknowledgements of several leases count for all of them or for none.
+func TestBooksOfSeveralAcks(t *testing.T) {
+	const (
+		long    = "batch 1 2; leaseboth 9; "
+		short   = "batch 1 2; leaseboth 0; "
+		again   = short + "lease 2 2 1 of=1; "
+		unheard = "ack 1 with=1 lost; "
+	)
+	testBooks(t, map[string]pageTest{
+		"acknowledged":                             {"", long + "ack 1 with=1"},
+		"acknowledged, nothing there":              {"", long + "next 1 with=1 empty"},
+		"one is lost":                              {"", again + "ack 1 with=1 stale lost=[1]; ack 1; ack 2 of=1"},
+		"without answer":                           {"", long + "ack 1 with=1 lost"},
+		"without answer or effect":                 {"", short + unheard + "left 0 1"},
+		"without answer, and each again":           {"", long + unheard + "ack 1 stale; ack 1 of=1 stale"},
+		"without answer or effect, then one alone": {"", short + unheard + "ack 1 lost; left 1"},
+		"twice without answer":                     {"", long + unheard + "ack 1 with=1 stale lost=[0,1]"},
+		"next without end":                         {"", long + "push 2 id=third; next 1 with=1 got=2 batch=2 lost; ack 1 of=2"},
+		"lost, and removed":                        {"", "push; lease 1 1 9; ack 1 stale; remove"},
+
+		"half without answer":                  {"lost: 1", short + unheard + "left"},
+		"half without answer, twice":           {"lost: 1", short + unheard + "ack 1 with=1 unknown; left"},
+		"half without answer, delivered again": {"lost: 0", short + unheard + "lease 2 2 1 of=1; ack 2 of=1"},
+		"refused, and acknowledged":            {"lost: 0", again + "ack 1 with=1 stale lost=[1]; ack 2 of=1"},
+		"the lost one counts":                  {"a lost token counts", again + "ack 1 with=1"},
+		"the lost one is not named":            {"not said to be lost", again + "ack 1 with=1 stale lost=[0]; left 0 1"},
+		"none is named":                        {"none of the leases", short + "ack 1 with=1 stale; left 0 1"},
+		"another one is named":                 {"said to be lost, and not", long + "ack 1 with=1 stale lost=[0]; ack 1; ack 1 of=1"},
+		"named, and left":                      {"said to be lost, and not", long + "ack 1 with=1 stale lost=[0]; left 0 1"},
+		"half counts, the other is refused":    {"lost: 0", long + "ack 1 with=1 refused; left 1"},
+		"leased though refused":                {"of no known lease", again + "next 1 with=1 stale lost=[1]; lease 3 3 -1; left 0 1"},
+	})
+}
+
+// Books know what becomes of items that are too large.
+func TestBooksOfSizes(t *testing.T) {
+	testBooks(t, map[string]pageTest{
+		"stays":                             {"", "push; pop too-large max_bytes=100; pop"},
+		"acknowledged":                      {"", "push; lease 1 1 9; next 1 too-large max_bytes=100"},
+		"waited, and the next is too large": {"", "batch 1; wait 1 expires=1m cut=true size=100 max_bytes=100"},
+
+		"not acknowledged": {"came back", "push; lease 1 1 0; next 1 too-large max_bytes=100; lease 2 2 0"},
+		"gone":             {"lost: 0", "push; pop too-large max_bytes=100"},
+		"not limited":      {"not limited", "push; pop too-large; pop"},
+		"too much":         {"more bytes than asked for", "push; pop size=101 max_bytes=100"},
+	})
 }

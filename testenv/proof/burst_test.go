@@ -124,7 +124,8 @@ func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 		}
 		return &nats.Msg{Subject: r.token}
 	case proof.NextMin, proof.NextMax:
-		ack := subjects.Ack{Kind: subjects.AckNext, Also: r.also, Next: subjects.PopOptions{Batch: op.Batch, MaxBytes: int(op.MaxBytes)}}
+		next := subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires), MaxBytes: int(op.MaxBytes)}
+		ack := subjects.Ack{Kind: subjects.AckNext, Also: r.also, Next: next}
 		return &nats.Msg{Subject: r.token, Data: ack.Encode()}
 	default:
 		return b.encodePop(op, false)

@@ -1,349 +1,169 @@
 package proof_test
 
 import (
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
-const (
-	// checkTime is how long the check of one queue may take.
-	checkTime = time.Minute
-	// searchTime is how long to look for a bug among overlapping operations. Finding
-	// out that there is no order at all can take very long.
-	searchTime = 500 * time.Millisecond
-)
+// checkTime is how long the check of one queue may take.
+const checkTime = time.Minute
 
-// simulation makes histories of a working queue in which operations overlap, and adds
-// bugs at random.
-type simulation struct {
-	random *rand.Rand
-	bug    string // "" for none
-	bugs   int    // how often it was added
-	// clear: operations do not overlap and all have an outcome, so that nothing can
-	// explain a bug away.
-	clear bool
-	// overlap is how many units before it takes place an operation may begin, and after it end.
-	overlap int64
-
-	items      []fdbpq.ID // in order
-	values     map[fdbpq.ID]string
-	counts     int64
-	held       []fdbpq.ID // taken by pops of unknown outcome, which can put it back
-	unanswered int        // leases
-	last       *proof.Operation
-	h          proof.History
-	leases
-	expiring
+// historyOf returns the history of a script, which ends with a pop of the empty queue.
+func historyOf(t *testing.T, script string) *proof.History {
+	p := newPage(t)
+	p.history = &proof.History{Name: "script", OneByOne: true}
+	p.write(script + "; later 1h; pop empty")
+	return p.history
 }
 
-// simulate makes a history of n operations, and what is left then.
-func simulate(seed uint64, bug string, clear bool, n int) *simulation {
-	s := &simulation{
-		random: rand.New(rand.NewPCG(seed, 0)), bug: bug, clear: clear,
-		values: map[fdbpq.ID]string{},
-		leases: leases{of: map[fdbpq.ID]*leased{}}, expiring: expiring{at: map[fdbpq.ID]int64{}},
-		h: proof.History{Name: "simulation", OneByOne: true},
-	}
-	s.overlap = 25
-	if clear {
-		s.overlap = 5
-	}
-	for i := range n {
-		// Operation i takes place at 10 i; its request comes before that, and its
-		// answer after.
-		op := proof.Operation{Queue: "jobs", Client: i % 5, Outcome: proof.Done}
-		s.now = int64(10 * i)
-		op.Call, op.Return = unit*(s.now-s.random.Int64N(s.overlap)), unit*(s.now+s.random.Int64N(s.overlap))
-		s.bringBack()
-		s.do(i, &op)
-		s.h.Operations = append(s.h.Operations, op)
-	}
-	s.ended = true
-	for i := n; ; i++ {
-		s.now = int64(1000 * i)
-		op := proof.Operation{Queue: "jobs", Kind: proof.PopMin, Outcome: proof.Done, Call: unit * s.now, Return: unit*s.now + 1}
-		s.bringBack()
-		s.pop(&op)
-		s.h.Operations = append(s.h.Operations, op)
-		if op.Outcome == proof.Empty {
-			return s
-		}
-	}
+func testHistories(t *testing.T, tests map[string]pageTest) {
+	testPages(t, tests, func(t *testing.T, script string) error { return historyOf(t, script).Check(checkTime) })
 }
 
-// strikes says whether to add the bug here.
-func (s *simulation) strikes(bug string) bool {
-	often := 10
-	if slices.Contains(leaseBugs(), bug) || slices.Contains(expiryBugs(), bug) { // there are fewer occasions
-		often = 3
-	}
-	if s.bug != bug || s.random.IntN(often) > 0 {
-		return false
-	}
-	s.bugs++
-	return true
-}
+// A working queue passes, whatever became of requests without an answer.
+func TestCheckerAccepts(t *testing.T) {
+	const half = "push; push 1; lease 1 1 9; lease 1 1 99 of=1; later 20s; lease 2 2 9; "
+	testHistories(t, map[string]pageTest{
+		"in order":                      {"", "push; push 1; push 2 priority=-1; peek 2; len 3; pop 2; pop 1 kind=pop.max; pop"},
+		"delayed":                       {"", "push delay=5s; len 0; pop empty; later 9s; pop"},
+		"delayed, and in its place":     {"", "push delay=5s; push 1; later 9s; pop; pop 1"},
+		"expired":                       {"", "push ttl=5s; peek; len 1; later 9s; len 0"},
+		"leased, expired, acknowledged": {"", "push ttl=5s; lease 1 1 60; later 9s; ack 1"},
+		"leased, expired, lost":         {"", "push ttl=5s; lease 1 1 2; later 9s; ack 1 stale"},
+		"leased":                        {"", "push; push 1; lease 1 1 9; len 1; peek 1; ack 1; pop 1"},
+		"lease over":                    {"", "push; push 1; lease 1 1 2; later 5s; lease 2 2 9; ack 1 stale; ack 2; pop 1"},
+		"late acknowledgement":          {"", "push; lease 1 1 2; later 5s; ack 1; pop empty"},
+		"given back":                    {"", "push; push 1; lease 1 1 9; nak 1; lease 3 2 9; ack 3; pop 1"},
+		"given back for later":          {"", "push; lease 1 1 9; nak 1 delay=5s; pop empty; later 9s; lease 3 2 9; ack 3"},
+		"snoozed":                       {"", "push; lease 1 1 9; snooze 1; lease 3 1 9; ack 3"},
+		"extended":                      {"", "push; lease 1 1 2; extend 1 wait=20s; later 9s; pop empty; later 20s; pop"},
+		"next":                          {"", "push; push 1; lease 1 1 9; next 1 got=1; ack 1 of=1"},
+		"several acknowledged":          {"", "push; push 1; hold 0 1; ack 1 with=1"},
+		"one of several lost":           {"", half + "ack 1 with=1 stale lost=[0]; ack 2; ack 1 of=1"},
 
-func (s *simulation) do(i int, op *proof.Operation) {
-	switch x := s.random.IntN(100); {
-	case x < 34:
-		op.Kind, op.Priority, op.Value = proof.Push, s.random.Int64N(3), fmt.Sprint("v", i)
-		if s.random.IntN(5) == 0 {
-			op.Delay = 40 * unit
-		}
-		// That something has expired would explain most other bugs.
-		if s.random.IntN(4) == 0 && (s.bug == "" || slices.Contains(expiryBugs(), s.bug)) {
-			op.TTL = (50 + s.random.Int64N(100)) * unit
-		}
-		s.push(op)
-	case x < 44:
-		op.Kind = proof.PopMin
-		s.pop(op)
-	case x < 51:
-		op.Kind = proof.PopMax
-		s.pop(op)
-	case x < 61:
-		op.Kind = []proof.Kind{proof.LeaseMin, proof.LeaseMax}[s.random.IntN(2)]
-		s.lease(op)
-	case x < 75:
-		s.use(op)
-	case x < 82:
-		op.Kind = proof.PeekMin
-		s.peek(op)
-	case x < 90:
-		op.Kind = proof.PeekMax
-		s.peek(op)
-	case x < 96:
-		op.Kind, op.Len = proof.Len, int64(len(s.items))
-		if len(s.away) > 0 && s.strikes("leased and counted") {
-			op.Len += int64(len(s.away))
-		}
-		if s.strikes("wrong len") {
-			op.Len += 20
-		}
-	default:
-		s.putBack()
-		op.Kind = proof.PopMin
-		s.pop(op)
-	}
-}
-
-func (s *simulation) push(op *proof.Operation) {
-	id := s.newID(op.Priority)
-	// Without another item of its priority, no place would be wrong.
-	same := func(other fdbpq.ID) bool { return other.Priority == op.Priority }
-	if slices.ContainsFunc(s.items, same) && s.strikes("wrong place") {
-		id.Count = -s.counts
-	}
-	op.ID = id.String()
-	s.values[id] = op.Value
-	if s.strikes("refused, but done") {
-		op.Outcome, op.ID = proof.Refused, ""
-	}
-	if s.strikes("lost push") {
-		return
-	}
-	if op.TTL > 0 {
-		s.at[id] = s.now + op.TTL/unit
-	}
-	if op.Delay > 0 {
-		s.of[id] = &leased{until: s.now + op.Delay/unit, delayed: true}
-		s.away = append(s.away, id)
-	} else {
-		s.insert(id)
-	}
-	if !s.clear && s.random.IntN(30) == 0 {
-		op.Outcome, op.ID = proof.Lost, ""
-	}
-}
-
-// newID returns an id that comes after all others of its priority.
-func (s *simulation) newID(priority int64) fdbpq.ID {
-	s.counts++
-	id := fdbpq.ID{Priority: priority, Count: s.counts}
-	binary.BigEndian.PutUint64(id.Random[:], uint64(s.counts))
-	return id
-}
-
-func (s *simulation) insert(id fdbpq.ID) {
-	s.items = append(s.items, id)
-	slices.SortFunc(s.items, func(a, b fdbpq.ID) int {
-		return slices.Compare([]int64{a.Priority, a.Count}, []int64{b.Priority, b.Count})
+		"overlapping pushes":          {"", "push 1 end=9s; push; pop; pop 1"},
+		"overlapping pops":            {"", "push; push 1; pop 1 end=9s; pop"},
+		"overlapping push and pop":    {"", "pop begin=9s end=9s empty; push end=9s; len 0; pop"},
+		"push without answer":         {"", "push lost; pop empty; pop"},
+		"push without effect":         {"", "push lost; pop empty"},
+		"pop without answer":          {"", "push; pop unknown; pop empty"},
+		"pop without answer, back":    {"", "push; push 1; pop unknown; pop 1; pop"},
+		"pop without answer, again":   {"", "push; push 1; pop unknown; push 2; pop 1; pop 2; pop at=9"},
+		"lease without answer":        {"", "push; fetch lost; pop empty; later 1m; lease 2 2 9; ack 2"},
+		"ack without answer":          {"", "push; lease 1 1 9; ack 1 lost; later 1m; pop empty"},
+		"ack without effect":          {"", "push; lease 1 1 9; ack 1 lost; later 1m; pop"},
+		"nak without answer":          {"", "push; lease 1 1 9; nak 1 unknown; lease 3 2 9; ack 3"},
+		"nak without effect":          {"", "push; lease 1 1 2; nak 1 unknown; later 9s; lease 2 2 9; ack 2"},
+		"snooze without answer":       {"", "push; lease 1 1 9; snooze 1 unknown; lease 3 1 9; ack 3"},
+		"extended without answer":     {"", "push; lease 1 1 2; extend 1 wait=9s lost; later 5s; pop empty; later 9s; pop"},
+		"extended without effect":     {"", "push; lease 1 1 2; extend 1 wait=9s lost; later 5s; pop"},
+		"several acks without answer": {"", "push; push 1; hold 0 1; ack 1 with=1 lost"},
+		"several acks without effect": {"", "push; push 1; hold 0 1; ack 1 with=1 lost; later 2m; pop; pop 1"},
 	})
 }
 
-// end returns the index of the item at the end that op is about.
-func (s *simulation) end(op *proof.Operation) int {
-	if op.Kind == proof.PopMax || op.Kind == proof.PeekMax {
-		return len(s.items) - 1
-	}
-	return 0
-}
-
-// seen reports whether every pop sees the item at its end. One that has come back from somewhere may have
-// done so only after the pop.
-func (s *simulation) seen(op *proof.Operation) bool { return s.of[s.items[s.end(op)]] == nil }
-
-func (s *simulation) show(op *proof.Operation, id fdbpq.ID) {
-	op.ID, op.Value = id.String(), s.values[id]
-}
-
-func (s *simulation) peek(op *proof.Operation) {
-	if len(s.items) == 0 {
-		op.Outcome = proof.Empty
-		return
-	}
-	s.show(op, s.items[s.end(op)])
-	if s.last != nil && s.last.Value != op.Value && s.last.Return < op.Call && s.strikes("stale peek") {
-		op.ID, op.Value = s.last.ID, s.last.Value
-	}
-}
-
-func (s *simulation) pop(op *proof.Operation) {
-	if s.missesExpiry(op); op.ID != "" {
-		return
-	}
-	if len(s.items) == 0 || s.seen(op) && s.strikes("false empty") {
-		op.Outcome = proof.Empty
-		return
-	}
-	i := s.end(op)
-	s.passLate(op, i)
-	if len(s.items) > 2 && s.seen(op) && s.strikes("swapped pops") {
-		i = 1
-	}
-	s.show(op, s.items[i])
-	if s.strikes("doubled pop") {
-		return
-	}
-	if !s.clear && len(s.held) < 3 && s.random.IntN(20) == 0 {
-		op.Outcome, op.ID, op.Value = proof.Unknown, "", ""
-		s.held = append(s.held, s.items[i])
-	} else {
-		s.last = &proof.Operation{ID: op.ID, Value: op.Value, Return: op.Return}
-	}
-	s.items = slices.Delete(s.items, i, i+1)
-}
-
-// putBack puts back what a pop of unknown outcome took, at its old place or behind the
-// others of its priority.
-func (s *simulation) putBack() {
-	if len(s.held) == 0 {
-		return
-	}
-	id := s.held[0]
-	s.held = s.held[1:]
-	if s.random.IntN(2) == 0 { // pushed again
-		again := s.newID(id.Priority)
-		s.values[again], s.at[again] = s.values[id], s.at[id]
-		id = again
-	}
-	s.insert(id)
-	s.expire()
-}
-
-// A working queue passes: always if the order is clear, and nearly always if operations
-// overlap. The search for an order can then take very long, about once in 7,500 of
-// these histories, but never finds a fault.
-func TestCheckerAccepts(t *testing.T) {
-	first := flags.firstSeed(t)
-	undecided := 0
-	for seed := first; seed < first+50; seed++ {
-		clear := seed%2 == 0
-		err := simulate(seed, "", clear, 200).h.Check(10 * searchTime)
-		switch {
-		case err == nil:
-		case errors.Is(err, proof.ErrUndecided) && !clear:
-			undecided++
-			t.Logf("-seed %d: %v", seed, err)
-		default:
-			t.Errorf("-seed %d: %v", seed, err)
-		}
-	}
-	if undecided > 2 {
-		t.Errorf("undecided: %d of 50 histories", undecided)
-	}
-}
-
-// leaseBugs are those that overlapping operations often explain: clients that got no answer
-// may have moved items.
-func leaseBugs() []string {
-	return []string{
-		"fence ignored", "new place", "history lost", "leased and counted", "ack removes nothing", "lease not put back",
-		"given back twice", "lease over early", "delay over early", "lease over late", "token after nak", "false stale",
-		"one fence twice", "wrong end of the lease",
-		"wrong ones said to be lost", "some acknowledged", "some acknowledged, refused", "half acknowledged",
-	}
-}
-
-func expiryBugs() []string { return []string{"expired and served", "expired early"} }
-
-// Each kind of bug is found: always if nothing else can explain what was seen, and
-// mostly if operations overlap.
+// Each kind of fault is found.
 func TestCheckerFinds(t *testing.T) {
-	bugs := []string{
-		"swapped pops", "lost push", "doubled pop", "stale peek", "wrong len",
-		"wrong place", "false empty", "refused, but done",
-	}
-	for _, bug := range slices.Concat(bugs, leaseBugs(), expiryBugs()) {
-		t.Run(bug, func(t *testing.T) {
-			first := flags.firstSeed(t)
-			for _, clear := range []bool{true, false} {
-				if !clear && !slices.Contains(bugs, bug) {
-					continue // other operations may explain it
-				}
-				struck, found, timeout := 0, 0, searchTime
-				if clear {
-					timeout = checkTime
-				}
-				for seed := first; seed < first+20; seed++ {
-					s := simulate(seed, bug, clear, 200)
-					if s.bugs == 0 {
-						continue
-					}
-					struck++
-					err := s.h.Check(timeout)
-					if err != nil && !errors.Is(err, proof.ErrUndecided) {
-						found++
-					} else if clear {
-						t.Errorf("-seed %d: added %d times, not found: %v", seed, s.bugs, err)
-					}
-				}
-				t.Logf("clear %t: found in %d of %d histories", clear, found, struck)
-				if struck == 0 || found*2 < struck {
-					t.Error("not found")
-				}
-			}
-		})
-	}
+	const (
+		half  = "push; push 1; lease 1 1 9; lease 1 1 99 of=1; later 20s; lease 2 2 9; "
+		wrong = "not linearizable"
+	)
+	testHistories(t, map[string]pageTest{
+		"swapped pops":           {wrong, "push; push 1; pop 1; pop"},
+		"swapped pops, from max": {wrong, "push; push 1; pop kind=pop.max; pop 1"},
+		"wrong priority":         {"has priority 0", "push; pop 1; push 1 priority=1"},
+		"lost push":              {"lost:", "push"},
+		"doubled pop":            {"settled twice", "push; pop; pop"},
+		"invented":               {"invented", "pop"},
+		"stale peek":             {"came back", "push; push 1; pop; peek; pop 1"},
+		"wrong peek":             {wrong, "push; push 1; peek 1; pop; pop 1"},
+		"wrong len":              {wrong, "push; len 2; pop"},
+		"nothing counted":        {wrong, "push; len 0; pop"},
+		"wrong place":            {wrong, "push at=5; push 1 at=3; pop 1; pop"},
+		"false empty":            {wrong, "push; pop empty; pop"},
+		"refused, but done":      {"refused, but done", "push refused; pop"},
+		"told too early":         {"gave up early", "pop empty expires=1m"},
+		"overlapping in part":    {wrong, "push; push 1; pop 1; pop begin=100ms"},
+		"overlapping, and lost":  {wrong, "push; pop empty begin=1ms end=9s; pop 0 end=9s begin=1ms; pop empty end=9s; push 1; pop empty; pop 1"},
+
+		"fence ignored":          {"delivered again", "push; lease 1 1 0; lease 2 2 9; ack 1"},
+		"new place":              {"stored twice", "push; push 1; lease 1 1 0; pop 0 at=9; pop 1"},
+		"new place, unanswered":  {"stored again", "push; push 1; pop lost; pop at=8; pop 1 at=9"},
+		"history lost":           {"delivery 1 of", "push; lease 1 1 0; lease 2 1 0; pop"},
+		"snooze counts":          {"delivery 2 of", "push; lease 1 1 9; snooze 1; lease 3 2 9; ack 3"},
+		"a fence of no lease":    {"of no known lease", "push; lease 1 1 0; lease 3 3 0; pop"},
+		"leased and counted":     {wrong, "push; lease 1 1 9; len 1; ack 1"},
+		"ack removes nothing":    {"came back", "push; lease 1 1 0; ack 1; lease 2 2 0"},
+		"lease not put back":     {"lost:", "push; lease 1 1 0"},
+		"given back twice":       {"settled twice", "push; lease 1 1 9; nak 1; pop; pop"},
+		"lease over early":       {wrong, "push; lease 1 1 9; lease 2 2 9; ack 2"},
+		"popped while leased":    {wrong, "push; lease 1 1 9; pop"},
+		"delay over early":       {wrong, "push delay=9s; pop"},
+		"nak over early":         {wrong, "push; lease 1 1 9; nak 1 delay=9s; pop"},
+		"delay over late":        {wrong, "push delay=2s; later 9s; pop empty; pop"},
+		"lease over late":        {wrong, "push; push 1; lease 1 1 2; later 9s; pop 1; pop"},
+		"extended, over early":   {wrong, "push; lease 1 1 2; extend 1 wait=20s; later 5s; pop"},
+		"token after nak":        {"used twice", "push; lease 1 1 9; nak 1; nak 1; pop"},
+		"ack after nak":          {wrong, "push; lease 1 1 9; nak 1; ack 1"},
+		"false stale":            {wrong, "push; lease 1 1 9; ack 1 stale; later 1m; pop"},
+		"one fence twice":        {"two deliveries", "push; lease 1 1 0; lease 1 2 0; pop"},
+		"wrong end of the lease": {"is over at", "push; lease 1 1 9 wait=1m; ack 1"},
+		"wrong end, extended":    {"is over at", "push; lease 1 1 9; extend 1 wait=9s until=1; later 1m; pop"},
+
+		"wrong ones said to be lost":   {wrong, half + "ack 1 with=1 stale lost=[1]; ack 2; ack 1 of=1"},
+		"some acknowledged":            {"delivered again", half + "ack 1 with=1"},
+		"some acknowledged, refused":   {"lost:", half + "ack 1 with=1 stale lost=[0]; ack 2"},
+		"half acknowledged":            {"settled twice", "push; push 1; hold 0 1; ack 1 with=1; later 2m; pop 1"},
+		"half acknowledged unanswered": {wrong, "push; push 1; hold 0 1; ack 1 with=1 lost; later 2m; pop 1"},
+
+		"expired and served": {wrong, "push ttl=5s; later 9s; pop"},
+		"expired early":      {wrong, "push ttl=9s; pop empty"},
+		"expired and peeked": {wrong, "push ttl=5s; later 9s; peek"},
+	})
+}
+
+// The checker knows which items are too large, and that there is a next one where a batch was cut off.
+func TestCheckerOfSizes(t *testing.T) {
+	const (
+		two   = "push size=100; push 1 size=10000; "
+		held  = two + "hold 0 max_bytes=500 cut=true; "
+		wrong = "not linearizable"
+	)
+	testHistories(t, map[string]pageTest{
+		"the next is too large":     {"", two + "take 0 max_bytes=500 cut=true; take 1"},
+		"the largest is too large":  {"", two + "pop too-large kind=pop.max max_bytes=500; take 0 1"},
+		"a pop finds no room":       {"", two + "take 0 cut=true; take 1"},
+		"a lease finds no room":     {"", two + "hold 0 cut=true; later 1h; take 0 1"},
+		"all":                       {"", two + "take 0 1 max_bytes=20000"},
+		"+NXT, and it is too large": {"", held + "next 1 too-large max_bytes=500; take 1"},
+
+		"it is not":                            {wrong, two + "pop too-large max_bytes=5000; take 0 1"},
+		"nothing is":                           {wrong, two + "take 0 1 max_bytes=20000 cut=true"},
+		"a large one is skipped":               {wrong, two + "pop kind=pop.max max_bytes=500; take 1"},
+		"there is no next":                     {wrong, two + "take 0; hold 1 cut=true; later 1h; take 1"},
+		"no room, and it does not say so":      {wrong, two + "hold 0; later 1h; take 0 1"},
+		"too large, without a limit":           {"not limited", two + "fetch too-large; take 0 1"},
+		"more than asked for":                  {"more bytes", two + "take 0 1 max_bytes=5000"},
+		"+NXT, and it is not acknowledged":     {"settled twice", held + "next 1 too-large max_bytes=500; later 1h; take 0 1"},
+		"+NXT says empty, and it is not":       {wrong, held + "next 1 empty max_bytes=500; take 1"},
+		"an item with another number of bytes": {"with 7 bytes", two + "pop size=7; take 1"},
+	})
 }
 
 // A history can be written and read again, and what is wrong with it can be looked at.
 func TestHistoryFile(t *testing.T) {
-	s := simulate(flags.firstSeed(t), "wrong len", true, 100)
 	path := filepath.Join(t.TempDir(), "history.json")
-	if err := s.h.Write(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, historyOf(t, "push; len 2; pop").Write(path))
 	h, err := proof.Read(path)
-	if err != nil {
-		t.Fatal(err)
+	must(t, err)
+	if h.Check(checkTime) == nil {
+		t.Error("what is wrong is not found")
 	}
-	if err := h.Check(checkTime); (err == nil) != (s.bugs == 0) {
-		t.Errorf("%d bugs were added; found: %v", s.bugs, err)
-	}
-	pages, err := h.Visualize(path, checkTime)
-	if err != nil || (len(pages) == 0) != (s.bugs == 0) {
-		t.Errorf("%d bugs were added; pages: %q, %v", s.bugs, pages, err)
+	if pages, err := h.Visualize(path, checkTime); err != nil || len(pages) != 1 {
+		t.Errorf("pages: %q, %v", pages, err)
 	}
 }
 
@@ -353,10 +173,6 @@ func TestFile(t *testing.T) {
 		t.Skip("checks a file: -history <path>")
 	}
 	h, err := proof.Read(flags.history)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Check(10 * checkTime); err != nil {
-		t.Error(err)
-	}
+	must(t, err)
+	must(t, h.Check(10*checkTime))
 }

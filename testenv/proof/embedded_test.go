@@ -36,9 +36,7 @@ func startLocal(t *testing.T, o bridge.Options) *local {
 	t.Helper()
 	o.Logger = quiet()
 	b, err := bridge.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &local{t: t, cancel: cancel, done: make(chan error, 1)}
 	go func() { l.done <- b.Run(ctx) }()
@@ -135,9 +133,7 @@ func startKill(r *rig) {
 func openFolder(t *testing.T, folder string, fs vfs.FS) *pebblekv.DB {
 	t.Helper()
 	db, err := pebblekv.Open(folder, pebblekv.Options{FS: fs, Logger: quiet(), CacheSize: 8 << 20, MemTableSize: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return db
 }
 

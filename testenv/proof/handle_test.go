@@ -4,82 +4,54 @@ import (
 	"context"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
 // handle is a queue of either kind. A FIFO queue has no priorities and no back.
 type handle struct {
-	*client.PriorityQueue
-	fifo *client.Queue // nil in a priority queue
+	name string
+	jobs *client.PriorityQueue
+	fifo *client.Queue
 }
 
-func (c *caller) queue(name string) handle {
-	if isFIFO(name) {
-		return handle{fifo: c.client.Queue(name)}
-	}
-	return handle{PriorityQueue: c.client.PriorityQueue(name)}
+func queueOf(c *client.Client, name string) handle {
+	return handle{name, c.PriorityQueue(name), c.Queue(name)}
 }
 
-// Len returns the number of items.
-func (h handle) Len(ctx context.Context) (int64, error) {
-	if h.fifo != nil {
-		return h.fifo.Len(ctx)
+// managed is what both kinds of queues have in common.
+type managed interface {
+	Len(context.Context) (int64, error)
+	Info(context.Context) (*client.QueueInfo, error)
+	Configure(context.Context, client.Settings, ...string) (client.Settings, error)
+	NewProducer(client.ProducerOptions) (*client.Producer, error)
+	NewWorker(client.Work, client.WorkerOptions) (*client.Worker, error)
+}
+
+func (h handle) managed() managed {
+	if isFIFO(h.name) {
+		return h.fifo
 	}
-	return h.PriorityQueue.Len(ctx)
+	return h.jobs
+}
+
+// choose returns what an operation calls: that of a FIFO queue, or that of one end of a priority queue.
+func choose[T any](h handle, k proof.Kind, fifo, front, end T) T {
+	switch {
+	case isFIFO(h.name):
+		return fifo
+	case back(k):
+		return end
+	}
+	return front
 }
 
 func (h handle) push(ctx context.Context, priority int64, m client.Message) (client.PushAck, error) {
-	if h.fifo != nil {
+	if isFIFO(h.name) {
 		return h.fifo.EnqueueMsg(ctx, m)
 	}
-	return h.PushMsg(ctx, priority, m)
+	return h.jobs.PushMsg(ctx, priority, m)
 }
 
-func (h handle) peek(ctx context.Context, back bool) (*client.Item, error) {
-	switch {
-	case h.fifo != nil:
-		return h.fifo.Peek(ctx)
-	case back:
-		return h.PeekMax(ctx)
-	}
-	return h.PeekMin(ctx)
-}
-
-func (h handle) pop(ctx context.Context, back bool, options ...client.PopOption) (*client.Item, error) {
-	switch {
-	case h.fifo != nil:
-		return h.fifo.Dequeue(ctx, options...)
-	case back:
-		return h.PopMax(ctx, options...)
-	}
-	return h.PopMin(ctx, options...)
-}
-
-func (h handle) popBatch(ctx context.Context, back bool, n int, options ...client.PopOption) ([]*client.Item, error) {
-	switch {
-	case h.fifo != nil:
-		return h.fifo.DequeueBatch(ctx, n, options...)
-	case back:
-		return h.PopMaxBatch(ctx, n, options...)
-	}
-	return h.PopMinBatch(ctx, n, options...)
-}
-
-func (h handle) lease(ctx context.Context, back bool, options ...client.LeaseOption) (*client.Delivery, error) {
-	switch {
-	case h.fifo != nil:
-		return h.fifo.Lease(ctx, options...)
-	case back:
-		return h.LeaseMax(ctx, options...)
-	}
-	return h.LeaseMin(ctx, options...)
-}
-
-func (h handle) leaseBatch(ctx context.Context, back bool, n int, options ...client.LeaseOption) ([]*client.Delivery, error) {
-	switch {
-	case h.fifo != nil:
-		return h.fifo.LeaseBatch(ctx, n, options...)
-	case back:
-		return h.LeaseMaxBatch(ctx, n, options...)
-	}
-	return h.LeaseMinBatch(ctx, n, options...)
+func (h handle) popBatch(ctx context.Context, k proof.Kind, n int, options ...client.PopOption) ([]*client.Item, error) {
+	return choose(h, k, h.fifo.DequeueBatch, h.jobs.PopMinBatch, h.jobs.PopMaxBatch)(ctx, n, options...)
 }

@@ -143,25 +143,21 @@ func (g *grip) of(op *proof.Operation) bool { return g.item.ID == op.ID && g.ite
 func (c *caller) lease(ctx context.Context, q handle, op *proof.Operation) error {
 	wait, expires := client.AckWait(op.Wait), client.Expires(op.Expires)
 	if op.Batch == 0 {
-		d, err := q.lease(ctx, back(op.Kind), wait, expires, client.MaxBytes(op.MaxBytes))
+		lease := choose(q, op.Kind, q.fifo.Lease, q.jobs.LeaseMin, q.jobs.LeaseMax)
+		d, err := lease(ctx, wait, expires, client.MaxBytes(op.MaxBytes))
 		if err != nil {
 			return err
 		}
 		return c.got(op, d)
 	}
-	if c.mayBeCut(op) {
-		return c.receive(ctx, op, c.encodePop(op, false))
-	}
-	list, err := q.leaseBatch(ctx, back(op.Kind), op.Batch, wait, expires)
+	lease := choose(q, op.Kind, q.fifo.LeaseBatch, q.jobs.LeaseMinBatch, q.jobs.LeaseMaxBatch)
+	list, err := lease(ctx, op.Batch, wait, expires)
 	return errors.Join(c.got(op, list...), err)
 }
 
 // popBatch pops several items.
 func (c *caller) popBatch(ctx context.Context, q handle, op *proof.Operation) error {
-	if c.mayBeCut(op) {
-		return c.receive(ctx, op, c.encodePop(op, false))
-	}
-	items, err := q.popBatch(ctx, back(op.Kind), op.Batch, client.Expires(op.Expires))
+	items, err := q.popBatch(ctx, op.Kind, op.Batch, client.Expires(op.Expires))
 	for _, item := range items {
 		err = errors.Join(popped(op, item), err)
 	}
@@ -198,9 +194,6 @@ func (c *caller) since(t time.Time) int64 { return t.Sub(c.zero).Nanoseconds() }
 
 // settle uses the token of an operation.
 func (c *caller) settle(ctx context.Context, op *proof.Operation) error {
-	if len(op.Also) > 0 {
-		return c.together(ctx, op)
-	}
 	g := c.grip(op)
 	switch op.Kind {
 	case proof.Ack:

@@ -108,9 +108,7 @@ func (r *rig) run(random *rand.Rand, begin time.Time) {
 func serviceResources(t *testing.T, s *service) resources {
 	t.Helper()
 	reply, err := http.Get("http://" + s.http + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() {
 		_ = reply.Body.Close()
 		http.DefaultClient.CloseIdleConnections()

@@ -35,13 +35,9 @@ func (l *link) close() {
 // newProxy makes a proxy in front of the server at a NATS URL.
 func newProxy(t *testing.T, target string) *proxy {
 	u, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := &proxy{listener: listener, target: u.Host}
 	p.mu.links = map[*link]struct{}{}
 	p.all.Go(p.accept)

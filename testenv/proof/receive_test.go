@@ -1,7 +1,6 @@
 package proof_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -13,12 +12,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
-// Package client does not say why a batch has fewer items than were asked for, so requests that need to know receive their
-// replies here.
-
-// mayBeCut reports whether a batch may end because the next item is too large.
-func (c *caller) mayBeCut(op *proof.Operation) bool { return c.tight || op.MaxBytes > 0 }
-
 // encodePop returns the message of a pop or lease.
 func (c *caller) encodePop(op *proof.Operation, frames bool) *nats.Msg {
 	verb, options := subjects.PopMin, subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires), MaxBytes: int(op.MaxBytes), Frames: frames}
@@ -29,29 +22,6 @@ func (c *caller) encodePop(op *proof.Operation, frames bool) *nats.Msg {
 		options.Lease, options.AckWait = true, time.Duration(op.Wait)
 	}
 	return &nats.Msg{Subject: c.subject(op.Queue, verb, subjects.Dequeue), Data: options.Encode()}
-}
-
-// receive sends a request and records the replies.
-func (c *caller) receive(ctx context.Context, op *proof.Operation, m *nats.Msg) error {
-	m.Reply = c.line.nc.NewInbox()
-	replies, err := c.line.nc.SubscribeSync(m.Reply)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = replies.Unsubscribe() }()
-	if err := c.line.nc.PublishMsg(m); err != nil {
-		return err
-	}
-	for len(op.Items) < max(1, op.Batch) {
-		reply, err := replies.NextMsgWithContext(ctx)
-		if err != nil {
-			return fmt.Errorf("%w: %w", client.ErrUnknownOutcome, err)
-		}
-		if ended, err := c.readOne(op, reply); ended || err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // readOne reads one of the replies. It reports whether there are no more.

@@ -296,9 +296,7 @@ func (r *rig) finish() {
 	r.scan(ctx, db, -1)
 	<-time.After(maxWait + dueTime) // for what leases of unknown outcome hold
 	left, err := drainStore(ctx, db)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	r.scan(ctx, db, 0)
 	for _, h := range r.kept {
 		if err := h.CheckLeft(left); err != nil {

@@ -168,23 +168,16 @@ func (s *service) start() {
 	s.t.Helper()
 	s.config.WrongBy = s.clock()
 	config, err := json.Marshal(s.config)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	s.cmd = exec.Command(os.Args[0])
 	s.cmd.Env = append(os.Environ(), serviceVariable+"="+string(config))
 	s.stderr.Reset()
 	s.cmd.Stderr = &s.stderr
 	stdout, err := s.cmd.StdoutPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
+	s.stdin, err = s.cmd.StdinPipe()
+	must(s.t, err)
+	must(s.t, s.cmd.Start())
 	lines := bufio.NewScanner(stdout)
 	if !lines.Scan() {
 		err := s.cmd.Wait()

@@ -1,11 +1,9 @@
 package proof_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -38,17 +36,15 @@ func (w *workload) addOthers(c *caller, op *proof.Operation, most int) {
 	}
 }
 
-// together sends an operation that names several leases.
-func (c *caller) together(ctx context.Context, op *proof.Operation) error {
-	a := subjects.Ack{Kind: subjects.AckDone}
-	if takes(op.Kind) {
-		a.Kind, a.Next = subjects.AckNext, subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires), MaxBytes: int(op.MaxBytes)}
+// useOfGrips returns the request of an operation, with the tokens of the leases that it uses.
+func (c *caller) useOfGrips(op proof.Operation) (r pending) {
+	if r.op = op; op.Fence > 0 {
+		r.token = c.grip(&op).AckSubject()
 	}
 	for _, item := range op.Also {
-		g := c.grip(&proof.Operation{ID: item.ID, Fence: item.Fence})
-		a.Also = append(a.Also, tokenOf(g.AckSubject()))
+		r.also = append(r.also, tokenOf(c.grip(&proof.Operation{ID: item.ID, Fence: item.Fence}).AckSubject()))
 	}
-	return c.receive(ctx, op, &nats.Msg{Subject: c.grip(op).AckSubject(), Data: a.Encode()})
+	return r
 }
 
 // refused is the error of an operation that was refused. That of several leases says which are lost.

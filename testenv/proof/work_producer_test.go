@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
 // producer pushes jobs, and repeats pushes until it knows that they count. The message ids make that safe.
@@ -21,14 +22,14 @@ type producer struct {
 // together is how many jobs are pushed at once, at most.
 const together = 40
 
-func (p *producer) run(produce func(p *producer, fifo bool, jobs []int)) {
+func (p *producer) run(produce func(p *producer, queue handle, jobs []int)) {
 	p.queues = client.New(p.line.nc, client.WithTimeout(p.patience()))
-	for fifo := false; !p.over(); fifo = !fifo {
+	for n := 0; !p.over(); n++ {
 		var jobs []int
 		for range 1 + p.random.IntN(together) {
 			jobs = append(jobs, p.add())
 		}
-		produce(p, fifo, jobs)
+		produce(p, queueOf(p.queues, workQueues[n%2]), jobs)
 	}
 }
 
@@ -46,7 +47,14 @@ func jobMessage(n int) client.Message {
 	return client.Message{Value: strconv.AppendInt(nil, int64(n), 10)}.With(client.MsgID(fmt.Sprint("job-", n)))
 }
 
-func priorityOf(n int) int64 { return int64(n*7919) % 5 }
+// itemOf is a job for one of the queues.
+func itemOf(queue handle, n int) client.PushItem {
+	item := client.PushItem{Message: jobMessage(n)}
+	if !isFIFO(queue.name) {
+		item.Priority = int64(n*7919) % 5
+	}
+	return item
+}
 
 // again notes that pushes are repeated, waits a little, and reports whether to do so.
 func (p *producer) again(err error) bool {
@@ -58,16 +66,11 @@ func (p *producer) again(err error) bool {
 }
 
 // one pushes one after the other.
-func (p *producer) one(fifo bool, jobs []int) {
+func (p *producer) one(queue handle, jobs []int) {
 	for _, n := range jobs {
 		for {
-			var ack client.PushAck
-			var err error
-			if fifo {
-				ack, err = p.queues.Queue(workQueues[1]).EnqueueMsg(context.Background(), jobMessage(n))
-			} else {
-				ack, err = p.queues.PriorityQueue(workQueues[0]).PushMsg(context.Background(), priorityOf(n), jobMessage(n))
-			}
+			item := itemOf(queue, n)
+			ack, err := queue.push(context.Background(), item.Priority, item.Message)
 			if err == nil {
 				p.pushed(n, ack)
 				break
@@ -80,23 +83,22 @@ func (p *producer) one(fifo bool, jobs []int) {
 }
 
 // many pushes batches.
-func (p *producer) many(fifo bool, jobs []int) {
+func (p *producer) many(queue handle, jobs []int) {
 	for {
+		var items []client.PushItem
+		var messages []client.Message
+		for _, n := range jobs {
+			items, messages = append(items, itemOf(queue, n)), append(messages, jobMessage(n))
+		}
+
 		var results []client.PushResult
 		var err error
-		if fifo {
-			var items []client.Message
-			for _, n := range jobs {
-				items = append(items, jobMessage(n))
-			}
-			results, err = p.queues.Queue(workQueues[1]).EnqueueMany(context.Background(), items)
+		if isFIFO(queue.name) {
+			results, err = queue.fifo.EnqueueMany(context.Background(), messages)
 		} else {
-			var items []client.PushItem
-			for _, n := range jobs {
-				items = append(items, client.PushItem{Priority: priorityOf(n), Message: jobMessage(n)})
-			}
-			results, err = p.queues.PriorityQueue(workQueues[0]).PushMany(context.Background(), items)
+			results, err = queue.jobs.PushMany(context.Background(), items)
 		}
+
 		var left []int
 		for i, r := range results {
 			if r.Err == nil {
@@ -112,29 +114,21 @@ func (p *producer) many(fifo bool, jobs []int) {
 }
 
 // async pushes with a Producer.
-func (p *producer) async(fifo bool, jobs []int) {
-	var q *client.Producer
-	var err error
-	if fifo {
-		q, err = p.queues.Queue(workQueues[1]).NewProducer(client.ProducerOptions{MaxItems: together / 2})
-	} else {
-		q, err = p.queues.PriorityQueue(workQueues[0]).NewProducer(client.ProducerOptions{})
-	}
+func (p *producer) async(queue handle, jobs []int) {
+	q, err := queue.managed().NewProducer(client.ProducerOptions{MaxItems: choose(queue, proof.Push, together/2, 0, 0)})
 	must(p.t, err)
 	for len(jobs) > 0 {
 		var futures []*client.PushFuture
 		for _, n := range jobs {
-			priority := priorityOf(n)
-			if fifo {
-				priority = 0
-			}
-			f, err := q.PushAsync(context.Background(), priority, jobMessage(n))
+			item := itemOf(queue, n)
+			f, err := q.PushAsync(context.Background(), item.Priority, item.Message)
 			if err != nil {
 				p.t.Error(err)
 				return
 			}
 			futures = append(futures, f)
 		}
+
 		var left []int
 		for i, f := range futures {
 			ack, err := f.Wait(context.Background())

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
 // The load of TestWork.
@@ -106,11 +107,9 @@ func (s *shop) run() {
 		DuplicateWindow: 24 * time.Hour, // producers repeat pushes until they count, even if they were suspended meanwhile
 	}
 	c := s.clients[0]
-	_, err := c.client.PriorityQueue(workQueues[0]).Configure(ctx, change)
-	must(s.t, err)
-	_, err = c.client.Queue(workQueues[1]).Configure(ctx, change)
-	must(s.t, err)
 	for _, queue := range workQueues {
+		_, err := queueOf(c.client, queue).managed().Configure(ctx, change)
+		must(s.t, err)
 		for _, o := range []client.WorkerOptions{
 			{Concurrency: 4, AckWait: workLease},
 			{Concurrency: 2, Prefetch: 4, AckWait: workLease + workLease/2},
@@ -122,7 +121,7 @@ func (s *shop) run() {
 			s.crews = append(s.crews, newCrew(s, queue, o))
 		}
 	}
-	for _, produce := range []func(*producer, bool, []int){(*producer).one, (*producer).many, (*producer).async} {
+	for _, produce := range []func(*producer, handle, []int){(*producer).one, (*producer).many, (*producer).async} {
 		p := &producer{shop: s, line: newLine(s.t, s.toNATS.url()), random: rand.New(rand.NewPCG(s.random.Uint64(), 7))}
 		s.running.Go(func() { p.run(produce) })
 	}
@@ -209,7 +208,7 @@ func (s *shop) drained() bool {
 func (s *shop) left() (n int64, err error) {
 	for _, queue := range workQueues {
 		ctx, cancel := context.WithTimeout(context.Background(), answerTime)
-		info, err := s.clients[0].info(ctx, queue)
+		info, err := queueOf(s.clients[0].client, queue).managed().Info(ctx)
 		cancel()
 		if err != nil {
 			return n, err
@@ -219,19 +218,12 @@ func (s *shop) left() (n int64, err error) {
 	return n, nil
 }
 
-func (c *caller) info(ctx context.Context, queue string) (*client.QueueInfo, error) {
-	if isFIFO(queue) {
-		return c.client.Queue(queue).Info(ctx)
-	}
-	return c.client.PriorityQueue(queue).Info(ctx)
-}
-
 // checkDead takes all dead letters, and enters them.
 func (s *shop) checkDead() {
 	for _, queue := range workQueues {
-		h := s.clients[0].queue(queue + "-dead")
+		h := queueOf(s.clients[0].client, queue+"-dead")
 		for {
-			items, err := h.popBatch(context.Background(), false, 100)
+			items, err := h.popBatch(context.Background(), proof.PopMin, 100)
 			for _, item := range items {
 				s.dead(item)
 			}
@@ -293,11 +285,7 @@ func (c *crew) start() {
 	}
 	queues := client.New(c.nc, client.WithTimeout(c.shop.patience()))
 	var err error
-	if isFIFO(c.queue) {
-		c.worker, err = queues.Queue(c.queue).NewWorker(c.shop.work, c.o)
-	} else {
-		c.worker, err = queues.PriorityQueue(c.queue).NewWorker(c.shop.work, c.o)
-	}
+	c.worker, err = queueOf(queues, c.queue).managed().NewWorker(c.shop.work, c.o)
 	must(c.shop.t, err)
 	c.done = make(chan error, 1)
 	go func(w *client.Worker, done chan error) { done <- w.Run(context.Background()) }(c.worker, c.done)

@@ -1,0 +1,48 @@
+package testenv
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+)
+
+// selfSigned returns the files of a certificate for the loopback interface, which is its own
+// authority, and of its key.
+func selfSigned(t testing.TB, name string) (certFile, keyFile string) {
+	t.Helper()
+	certificate := &x509.Certificate{
+		SerialNumber:          big.NewInt(time.Now().UnixNano()),
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+
+	var signed, encoded []byte
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err == nil {
+		signed, err = x509.CreateCertificate(rand.Reader, certificate, certificate, key.Public(), key)
+	}
+	if err == nil {
+		encoded, err = x509.MarshalPKCS8PrivateKey(key)
+	}
+	if err != nil {
+		t.Fatalf("testenv: certificate: %v", err)
+	}
+	return writePEM(t, "cert.pem", "CERTIFICATE", signed), writePEM(t, "key.pem", "PRIVATE KEY", encoded)
+}
+
+func writePEM(t testing.TB, name, kind string, der []byte) string {
+	t.Helper()
+	return writeFile(t, name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+}

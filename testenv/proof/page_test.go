@@ -1,0 +1,291 @@
+package proof_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/testenv/proof"
+)
+
+// page writes a script into books, or a history: operations, one after the other, a second each. They are separated by
+// semicolons: a word, numbers, an outcome other than "done", and fields, named as in the JSON of an operation.
+//
+//	push [item]                             left [items]           finds them in the end
+//	batch counts of the ids                 later duration
+//	pop, peek [item], popdead               wait [items]           a pop of two
+//	take, hold [items]                      len number             take and hold: a pop, or a lease, of three
+//	lease fence deliveries seconds          fetch                  a lease that gets nothing
+//	dead fence                              a lease of a dead letter
+//	ack, nak, snooze, extend, term, next fence
+//	remove, move [item]                     purge, redrive number
+//
+// of=1 is about that item instead of item 0, with=1 acknowledges it too, got=2 leases it, at=3 is the count in its id,
+// begin=2s and end=2s are how much earlier the request is sent, and how much later it is answered, and while=popdead
+// happens in between.
+type page struct {
+	*testing.T
+	books   *proof.Books
+	history *proof.History // if there are no books
+	now     int64
+	ids     map[string]string // by value; in books "id" unless said otherwise
+	keys    map[string]string // unique keys by value
+	sizes   map[string]int64  // by value
+}
+
+func newPage(t *testing.T) *page {
+	return &page{T: t, ids: map[string]string{}, keys: map[string]string{}, sizes: map[string]int64{}}
+}
+
+// write writes a script.
+func (p *page) write(script string) {
+	p.Helper()
+	for step := range strings.SplitSeq(script, ";") {
+		p.step(strings.Fields(step))
+	}
+}
+
+// entry is one step of a script.
+type entry struct {
+	proof.Operation
+	numbers  []int64
+	settings map[string]string
+}
+
+func (p *page) parse(words []string) *entry {
+	e := &entry{Operation: proof.Operation{Queue: "jobs", Outcome: proof.Done}, settings: map[string]string{}}
+	for _, word := range words {
+		n, err := strconv.ParseInt(word, 10, 64)
+		key, value, isSetting := strings.Cut(word, "=")
+		switch {
+		case err == nil:
+			e.numbers = append(e.numbers, n)
+		case isSetting:
+			e.settings[key] = value
+		default:
+			e.Outcome = proof.Outcome(strings.ReplaceAll(word, "-", " "))
+		}
+	}
+	return e
+}
+
+// number returns one of the numbers, 0 if there are fewer.
+func (e *entry) number(i int) int64 {
+	if i < len(e.numbers) {
+		return e.numbers[i]
+	}
+	return 0
+}
+
+// step writes one operation.
+func (p *page) step(words []string) {
+	p.Helper()
+	e := p.parse(words[1:])
+	item := cmp.Or(e.settings["of"], fmt.Sprint(e.number(0)))
+	switch words[0] {
+	case "later":
+		d, err := time.ParseDuration(words[1])
+		must(p.T, err)
+		p.now += int64(d)
+		return
+	case "left":
+		for _, n := range append(e.numbers, 0)[:max(1, len(e.numbers))] {
+			p.left(cmp.Or(e.settings["queue"], "jobs"), fmt.Sprint(n))
+		}
+		return
+
+	case "push":
+		if p.books != nil {
+			p.books.New()
+		}
+		e.Kind, e.Value, e.ID = proof.Push, item, p.newID(e, item)
+		defer func() { p.ids[e.Value], p.keys[e.Value], p.sizes[e.Value] = e.ID, e.Unique, e.Size }()
+	case "batch":
+		p.batch(e)
+	case "pop", "peek":
+		if e.Kind = proof.Kind(words[0] + ".min"); e.Outcome == proof.Done {
+			e.Value, e.ID, e.Unique, e.Size = item, p.newID(e, item), p.keys[item], p.sizes[item]
+		}
+	case "len":
+		e.Kind, e.Len = proof.Len, e.number(0)
+	case "take", "hold":
+		e.Kind, e.Batch = proof.PopMin, 3
+		for _, n := range e.numbers {
+			got := proof.Item{Value: fmt.Sprint(n), ID: p.id(fmt.Sprint(n))}
+			if words[0] == "hold" {
+				e.Kind, e.Wait = proof.LeaseMin, int64(time.Minute)
+				got = p.lease(got.Value, 1, 1, 60)
+			}
+			e.Items = append(e.Items, got)
+		}
+	case "popdead":
+		e.Kind, e.Queue, e.Value, e.ID = proof.PopMin, "jobs-dead", "0", "letter"
+	case "wait":
+		e.Kind, e.Batch = proof.PopMin, 2
+		for i := range e.number(0) {
+			e.Items = append(e.Items, proof.Item{Value: fmt.Sprint(i), ID: fdbpq.ID{Count: i + 1}.String()})
+		}
+
+	case "fetch":
+		e.Kind = proof.LeaseMin
+	case "lease":
+		value := cmp.Or(e.settings["of"], "0")
+		p.ids[value] = cmp.Or(e.settings["as"], p.id(value))
+		e.Kind, e.Wait = proof.LeaseMin, e.number(2)*int64(time.Second)
+		e.Items = []proof.Item{p.lease(value, e.number(0), e.number(1), e.number(2))}
+	case "leaseboth":
+		e.Kind, e.Batch = proof.LeaseMin, 2
+		e.Items = []proof.Item{p.lease("0", 1, 1, e.number(0)), p.lease("1", 1, 1, e.number(0))}
+	case "dead":
+		letter := p.lease("0", e.number(0), e.number(0), 0)
+		letter.ID = "letter"
+		e.Kind, e.Queue, e.Items = proof.LeaseMin, "jobs-dead", []proof.Item{letter}
+
+	case "remove", "move":
+		if e.Kind, e.Value, e.ID = proof.Kind(words[0]), item, p.id(item); e.Kind == proof.Move {
+			e.Moved = "moved"
+		}
+	case "purge", "redrive":
+		e.Kind, e.Queue, e.Len, e.Batch = proof.Kind(words[0]), "jobs-dead", e.number(0), 100
+	default:
+		p.use(e, words[0])
+	}
+	p.enter(e)
+}
+
+// use fills in an operation with a token.
+func (p *page) use(e *entry, word string) {
+	e.Value, e.Fence = cmp.Or(e.settings["of"], "0"), e.number(0)
+	e.ID = p.id(e.Value)
+	switch e.Kind = proof.Kind(word); word {
+	case "snooze":
+		e.Kind, e.Snooze = proof.Nak, true
+	case "next":
+		e.Kind = proof.NextMin
+	case "ack", "nak", "extend", "term":
+	default:
+		p.Fatalf("unknown step %q", word)
+	}
+	if with := e.settings["with"]; with != "" {
+		e.Also = []proof.Item{{Value: with, ID: p.id(with), Fence: e.Fence}}
+	}
+	if got := e.settings["got"]; got != "" {
+		e.Items = []proof.Item{p.lease(got, 1, 1, 0)}
+	}
+	if d, err := time.ParseDuration(e.settings["wait"]); err == nil {
+		e.Until = p.now + int64(time.Second+d)
+	}
+}
+
+// batch pushes items 0 and up, with these counts in their ids.
+func (p *page) batch(e *entry) {
+	e.Kind, e.Batch = proof.Push, len(e.numbers)
+	for i, count := range e.numbers {
+		p.books.New()
+		value := fmt.Sprint(i)
+		p.ids[value] = fdbpq.ID{Count: count}.String()
+		e.Items = append(e.Items, proof.Item{Value: value, ID: p.ids[value]})
+	}
+}
+
+func (p *page) id(value string) string { return cmp.Or(p.ids[value], "id") }
+
+// newID returns the id that an operation gives an item, or finds it with.
+func (p *page) newID(e *entry, value string) string {
+	count, err := strconv.ParseInt(e.settings["at"], 10, 64)
+	switch {
+	case err == nil:
+	case p.books != nil, p.ids[value] != "":
+		return p.id(value)
+	default:
+		count = e.number(0) + 1
+	}
+	priority, _ := strconv.ParseInt(e.settings["priority"], 10, 64) // else 0
+	return fdbpq.ID{Priority: priority, Count: count}.String()
+}
+
+// lease returns an item that the next operation leases for some seconds.
+func (p *page) lease(value string, fence, deliveries, seconds int64) proof.Item {
+	until := p.now + (1+seconds)*int64(time.Second)
+	return proof.Item{Value: value, ID: p.id(value), Fence: fence, Deliveries: deliveries, Until: until}
+}
+
+// left finds an item in the end, with the id that it has in that queue.
+func (p *page) left(queue, value string) {
+	id := p.id(value)
+	if strings.HasSuffix(queue, "-dead") {
+		id = "letter"
+	}
+	p.books.Left(queue, value, id)
+}
+
+// enter makes an operation, with the fields that were set.
+func (p *page) enter(e *entry) {
+	p.Helper()
+	for name, value := range e.settings {
+		d, err := time.ParseDuration(value)
+		switch {
+		case err == nil:
+			value = strconv.FormatInt(int64(d), 10)
+		case !json.Valid([]byte(value)):
+			value = strconv.Quote(value)
+		}
+		must(p.T, json.Unmarshal(fmt.Appendf(nil, `{%q:%s}`, name, value), &e.Operation))
+	}
+	if e.Kind != proof.Push {
+		for i, item := range e.Items {
+			e.Items[i].Size = cmp.Or(e.Size, p.sizes[item.Value])
+		}
+	}
+
+	op := &e.Operation
+	begin, _ := time.ParseDuration(e.settings["begin"]) // else 0
+	end, _ := time.ParseDuration(e.settings["end"])
+	if p.history != nil {
+		p.now += int64(time.Second)
+		op.Call, op.Return = p.now-1000-int64(begin), p.now+int64(end)
+		p.history.Operations = append(p.history.Operations, *op)
+		return
+	}
+
+	intent := p.books.Begin(op)
+	p.now += int64(time.Second)
+	op.Call = p.now - 1000
+	if step := e.settings["while"]; step != "" {
+		p.write(step)
+	}
+	op.Return = p.now
+	p.books.End(op, intent)
+}
+
+// pageTest is a script, and what is wrong with it.
+type pageTest struct {
+	want   string // in the error; none if all is well
+	script string
+}
+
+func testPages(t *testing.T, tests map[string]pageTest, check func(t *testing.T, script string) error) {
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := check(t, test.script)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("found: %v; want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func testBooks(t *testing.T, tests map[string]pageTest) {
+	testPages(t, tests, func(t *testing.T, script string) error {
+		p := newPage(t)
+		p.books = proof.NewBooks(0)
+		p.write(script)
+		_, err := p.books.Close(p.now / 1e6)
+		return err
+	})
+}

@@ -5,13 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -181,13 +178,14 @@ const queueName = "pq-bench"
 type service struct {
 	*process.Process
 	grammar subjects.Grammar
+	prefix  string // of the subjects of priority queues
 	env     []string
 	url     string // of its HTTP server
 }
 
 // startService starts a pqbridge with a store of its own. The tag keeps apart the subjects and
-// keys of those that run at the same time; env is more of its environment.
-func (r *rig) startService(ctx context.Context, tag string, env ...string) (*service, error) {
+// keys of those that run at the same time.
+func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
 	priorities, fifo := subjects.DefaultPriorityPrefix+tag, subjects.DefaultFIFOPrefix+tag
 	grammar, err := subjects.New(priorities, fifo)
 	if err != nil {
@@ -204,7 +202,7 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 
 	keys, fifoKeys := queueName+tag, "q-bench"+tag
 	r.prefixes = append(r.prefixes, keys, fifoKeys)
-	s := &service{grammar: grammar, url: "http://" + address}
+	s := &service{grammar: grammar, prefix: priorities, url: "http://" + address}
 	s.env = []string{
 		"PQ_NATS_URL=" + r.url,
 		"PQ_HTTP_ADDR=" + address,
@@ -221,7 +219,6 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 	if r.cluster != nil {
 		s.env = append(s.env, "PQ_FDB_CLUSTER_FILE="+r.cluster.file())
 	}
-	s.env = append(s.env, env...)
 	return s, r.launch(ctx, s)
 }
 
@@ -232,44 +229,20 @@ func (r *rig) launch(ctx context.Context, s *service) error {
 		return err
 	}
 	s.Process = p
-	client := &http.Client{Timeout: httpTimeout}
+
+	client := &http.Client{Timeout: 5 * time.Second}
 	defer client.CloseIdleConnections()
 	return p.Await(ctx, func() error {
-		_, err := get(client, s.url+"/readyz")
-		return err
-	})
-}
-
-const httpTimeout = 5 * time.Second
-
-// get returns the body of a page.
-func get(client *http.Client, url string) ([]byte, error) {
-	response, err := client.Get(url)
-	if err != nil {
-		return nil, err
-	}
-	body, err := io.ReadAll(response.Body)
-	_ = response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s says %s", url, response.Status)
-	}
-	return body, err
-}
-
-// metric returns the value of one of the service's metrics, which has no labels.
-func (s *service) metric(name string) (float64, error) {
-	client := &http.Client{Timeout: httpTimeout}
-	defer client.CloseIdleConnections()
-	page, err := get(client, s.url+"/metrics")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(page)) {
-		if value, found := strings.CutPrefix(line, name+" "); found {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		response, err := client.Get(s.url + "/readyz")
+		if err != nil {
+			return err
 		}
-	}
-	return 0, fmt.Errorf("%s: no metric %s", s.url, name)
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return errors.New(response.Status)
+		}
+		return nil
+	})
 }
 
 // restart kills the process, starts it again on the same data, and returns the time until
@@ -292,7 +265,5 @@ func (s *service) end(err *error) {
 	}
 }
 
-// subject returns the subject of a request without priority.
-func (s *service) subject(queue string, verb subjects.Verb) (string, error) {
-	return s.grammar.Build(subjects.Request{Kind: subjects.Priority, Verb: verb, Queue: queue})
-}
+// subject returns the subject of a queue's requests with a verb.
+func (s *service) subject(queue, verb string) string { return s.prefix + "." + queue + "." + verb }

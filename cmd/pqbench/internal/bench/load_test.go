@@ -95,11 +95,11 @@ type leaser struct {
 	acked        atomic.Int64
 }
 
-// newLeaser serves pops of the queue q, and ack.*.
+// newLeaser serves leases.pop.min, and ack.*.
 func newLeaser(t *testing.T, r *rig, items int64) *leaser {
 	l := &leaser{nc: r.conn}
 	l.left.Store(items)
-	r.serve(t, "q.pop.min", l.lease)
+	r.serve(t, "leases.pop.min", l.lease)
 	r.serve(t, "ack.*", func(m *nats.Msg) {
 		l.acked.Add(1)
 		if string(m.Data) == payloadNext {
@@ -135,7 +135,7 @@ func TestRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := testRig(t)
 			service := newLeaser(t, r, items)
-			l := c.load(&queue{rig: r, prefix: "q."})
+			l := c.load(&queue{rig: r, prefix: "leases."})
 
 			out, err := runLoad(t.Context(), l, limit{steps: 10})
 			if leased := service.leased.Load(); err != nil || out.items != leased || out.dry {

@@ -57,7 +57,7 @@ it is the queue that is asked for something.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				d.queue.name = args[0]
-				if err := d.queue.check(false); err != nil {
+				if err := d.queue.check(); err != nil {
 					return err
 				}
 			} else if d.queue.fifo {
@@ -154,9 +154,4 @@ func (d *doctor) lines(r result, check, what, toDo string) string {
 		mark = map[result]text.Color{fine: text.FgGreen, notable: text.FgYellow, failed: text.FgRed}[r].EscapeSeq() + mark + text.Reset.EscapeSeq()
 	}
 	return fmt.Sprintf("%s%-12s%s\n", mark, check, strings.Join(lines, "\n"+strings.Repeat(" ", indent)))
-}
-
-// plural says how many things there are.
-func plural(n int, thing string) string {
-	return terminal.Counts(int64(n), thing, thing+"s")
 }

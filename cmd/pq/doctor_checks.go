@@ -11,7 +11,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -70,7 +70,7 @@ func (d *doctor) checkBridges(s *session) {
 	}
 
 	versions := distinct(all, func(b discovery.Bridge) string { return b.Version })
-	d.report(fine, "bridges", fmt.Sprintf("%s found, version %s", plural(len(all), "bridge"), strings.Join(versions, ", ")), "")
+	d.report(fine, "bridges", fmt.Sprintf("%s found, version %s", terminal.Plural(len(all), "bridge"), strings.Join(versions, ", ")), "")
 	if len(versions) > 1 {
 		d.report(notable, "versions", "they differ", "upgrade all bridges before you use what is new")
 	}
@@ -157,7 +157,7 @@ func (d *doctor) checkTogether(all []discovery.Bridge) {
 
 	switch {
 	case unknown > 0:
-		d.report(notable, "stores", plural(unknown, "bridge")+" of an earlier version: the store is unknown", "upgrade all bridges")
+		d.report(notable, "stores", terminal.Plural(unknown, "bridge")+" of an earlier version: the store is unknown", "upgrade all bridges")
 	case len(stores) > 1:
 		d.report(failed, "stores", fmt.Sprintf("%d stores: each bridge has only some of the items", len(stores)),
 			"let the bridges share one FoundationDB, or give them different subject prefixes")
@@ -225,12 +225,12 @@ func (d *doctor) checkStore(s *session) {
 // checkQueue asks a queue what nobody minds. Who may only push to it may ask nothing.
 func (d *doctor) checkQueue(s *session) {
 	q := &d.queue
-	s.queue = target.New(s.client, q.fifo, q.name)
+	s.use(q)
 	began := time.Now()
 	n, err := s.queue.Len(s.usable)
 	if err == nil {
 		d.report(fine, "queue", fmt.Sprintf("%s answers in %s: %s", q.name, roundTrip(began), items(n, "ready")), "")
-		if text := s.suggest(s.usable, q); text != "" {
+		if text := s.suggest(s.usable); text != "" {
 			d.report(notable, "queue", text, "push something, if the name is right")
 		}
 		return

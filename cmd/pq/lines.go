@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"github.com/nats-io/nats.go"
-	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -16,7 +15,8 @@ import (
 // pushLines pushes each line of standard input, without its line end, and stops at
 // the first failure or when a signal comes. Then it waits for the pushes under way,
 // and its error says which lines are in the queue.
-func (p *push) pushLines(cmd *cobra.Command, s *session, header nats.Header) error {
+func (p *push) pushLines(s *session, header nats.Header) error {
+	cmd := p.cmd
 	in := cmd.InOrStdin()
 	lines := input.NewLines(in, int(s.nc.MaxPayload()))
 	r := p.newReceipts(cmd, in)

@@ -36,7 +36,7 @@ type push struct {
 
 func newPush(a *app) *cobra.Command {
 	p := &push{queue: queue{app: a}, parallel: 1}
-	cmd := &cobra.Command{
+	cmd := p.command(&cobra.Command{
 		Use:   "push QUEUE [VALUE|-]",
 		Short: "Add an item, or one for each line of input",
 		Long: `Add an item to a queue, and print its id once it is on disk. Without VALUE, or
@@ -44,14 +44,8 @@ with -, the value is all of standard input. If a push of --lines fails, standard
 error says which are in the queue, and prints a sed command for the others.`,
 		Example: `  pq push jobs "do this first" --priority -5 --header Trace:abc
   sed -n '42p;46,$p' tasks.txt | pq push jobs --lines`,
-		Args: arguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p.name = args[0]
-			return p.run(cmd, args[1:])
-		},
-	}
+	}, func(values []string) error { return p.run(values) })
 
-	p.addFlags(cmd)
 	set := cmd.Flags()
 	set.VarP(&p.priority, "priority", "p", "decimal `priority`; pop takes the smallest first")
 	set.StringArrayVarP(&p.headers, "header", "H", nil, "`NAME:VALUE` to store with the item; repeat for more")
@@ -66,11 +60,8 @@ error says which are in the queue, and prints a sed command for the others.`,
 	return cmd
 }
 
-func (p *push) run(cmd *cobra.Command, values []string) error {
-	if err := p.check(false); err != nil {
-		return err
-	}
-
+func (p *push) run(values []string) error {
+	cmd := p.cmd
 	header, err := p.header(cmd, values)
 	if err != nil {
 		return exit.UsageError{Err: err}
@@ -90,7 +81,7 @@ func (p *push) run(cmd *cobra.Command, values []string) error {
 	}
 	defer s.close()
 	if p.lines {
-		return p.pushLines(cmd, s, header)
+		return p.pushLines(s, header)
 	}
 
 	defer interrupt.Say(cmd, pushInterrupted)()
@@ -108,7 +99,7 @@ func (p *push) run(cmd *cobra.Command, values []string) error {
 	if err != nil {
 		return err
 	}
-	return p.print(cmd.OutOrStdout(), 0, ack)
+	return p.printPushed(cmd.OutOrStdout(), 0, ack)
 }
 
 // pushInterrupted is what a second signal costs.
@@ -207,8 +198,8 @@ type pushed struct {
 	Duplicate bool   `json:"duplicate,omitempty"`
 }
 
-// print prints an acknowledged push; line is 0 without --lines.
-func (p *push) print(out io.Writer, line int, ack client.PushAck) error {
+// printPushed prints an acknowledged push; line is 0 without --lines.
+func (p *push) printPushed(out io.Writer, line int, ack client.PushAck) error {
 	var err error
 	if p.json {
 		stored := pushed{Line: line, Queue: ack.Queue, ID: ack.ID, Duplicate: ack.Duplicate}

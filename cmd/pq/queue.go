@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,18 +14,77 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// queue is the queue that a command works on: its first argument and --fifo.
+// queue is the queue that a command works on: its first argument and its flags.
 type queue struct {
 	*app
-	fifo bool
-	name string
-	verb subjects.Verb // of its requests
+	cmd       *cobra.Command
+	verb      subjects.Verb // of its requests
+	maxHelp   string        // of --max; without it there is no such flag
+	name      string
+	fifo, max bool
+}
+
+// command makes cmd work on a queue. run gets the arguments that follow the name.
+func (q *queue) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
+	q.addFlags(cmd)
+	if cmd.Args == nil {
+		cmd.Args = arguments
+	}
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		q.name = args[0]
+		if err := q.check(); err != nil {
+			return err
+		}
+		return run(args[1:])
+	}
+	return cmd
 }
 
 func (q *queue) addFlags(cmd *cobra.Command) {
-	cmd.Flags().SortFlags = false
-	cmd.Flags().BoolVarP(&q.fifo, "fifo", "q", false, "QUEUE is a FIFO queue, which has no priorities")
+	q.cmd = cmd
 	cmd.ValidArgsFunction = q.complete
+	set := cmd.Flags()
+	set.SortFlags = false
+	if q.verb != subjects.Move { // which FIFO queues do not have
+		set.BoolVarP(&q.fifo, "fifo", "q", false, "QUEUE is a FIFO queue, which has no priorities")
+	}
+	if q.maxHelp != "" {
+		set.BoolVar(&q.max, "max", false, q.maxHelp)
+	}
+}
+
+// reply is what a command prints: a text for people, or with --json a value or bytes of JSON.
+type reply struct {
+	text string
+	json any
+}
+
+// request makes cmd a command of one request, whose reply it prints. If the request changes
+// something, unknown says what an unknown outcome may mean.
+func (q *queue) request(cmd *cobra.Command, unknown string, do func(context.Context, *session, []string) (reply, error)) *cobra.Command {
+	var asJSON bool
+	q.command(cmd, func(args []string) error {
+		answer, err := ask(q, unknown, func(ctx context.Context, s *session) (reply, error) { return do(ctx, s, args) })
+		if err != nil {
+			return err
+		}
+		return q.print(answer, asJSON)
+	})
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
+	return cmd
+}
+
+func (q *queue) print(r reply, asJSON bool) error {
+	out := q.cmd.OutOrStdout()
+	if !asJSON {
+		_, err := io.WriteString(out, r.text)
+		return err
+	}
+	if encoded, ok := r.json.([]byte); ok {
+		_, err := fmt.Fprintf(out, "%s\n", encoded)
+		return err
+	}
+	return json.NewEncoder(out).Encode(r.json)
 }
 
 // kind is the kind of the queue.
@@ -34,8 +96,8 @@ func (q *queue) kind() subjects.Kind {
 }
 
 // check returns the mistakes in the command line that concern the queue.
-func (q *queue) check(max bool) error {
-	if max && q.fifo {
+func (q *queue) check() error {
+	if q.max && q.fifo {
 		return exit.UsageError{Err: errors.New("a FIFO queue has one end to read from: leave out --max or --fifo")}
 	}
 	g, err := q.grammar()

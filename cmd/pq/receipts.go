@@ -44,7 +44,7 @@ func (r *receipts) add(line, size int, ack client.PushAck) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.summary {
-		return r.push.print(r.out, line, ack)
+		return r.push.printPushed(r.out, line, ack)
 	}
 	r.items++
 	r.bytes += int64(size) + 1 // its line end
@@ -58,11 +58,7 @@ func (r *receipts) finish() error {
 	if !r.summary {
 		return nil
 	}
-	noun := "items"
-	if r.items == 1 {
-		noun = "item"
-	}
-	_, err := fmt.Fprintf(r.out, "%s %s pushed to %s in %s\n", terminal.Grouped(r.items), noun, r.push.name, terminal.InWords(time.Since(r.begun)))
+	_, err := fmt.Fprintf(r.out, "%s pushed to %s in %s\n", items(r.items, ""), r.push.name, terminal.InWords(time.Since(r.begun)))
 	return err
 }
 

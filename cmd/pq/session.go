@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
@@ -26,6 +25,7 @@ type session struct {
 	client  *client.Client
 	grammar subjects.Grammar
 	queue   target.Queue // of the command, nil if it works on none
+	of      *queue       // the same, as the command line has it
 	// usable ends, with the reason, once the server has refused something.
 	usable context.Context
 
@@ -76,10 +76,13 @@ func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
 func (q *queue) open(ctx context.Context, more ...nats.Option) (*session, error) {
 	s, err := q.app.open(ctx, more...)
 	if err == nil {
-		s.queue = target.New(s.client, q.fifo, q.name)
+		s.use(q)
 	}
 	return s, err
 }
+
+// use makes the session's requests go to q.
+func (s *session) use(q *queue) { s.queue, s.of = target.New(s.client, q.fifo, q.name), q }
 
 // close ends the connection and everything that waits on it.
 func (s *session) close() {
@@ -176,9 +179,9 @@ func (s *session) endpoint(verb subjects.Verb, kind subjects.Kind) string {
 
 // ask connects and makes the one request of a command. A signal ends it at once, unless it changes
 // something: then unknown says what an unknown outcome may mean.
-func ask[T any](cmd *cobra.Command, q *queue, unknown string, request func(context.Context, *session) (T, error)) (T, error) {
+func ask[T any](q *queue, unknown string, request func(context.Context, *session) (T, error)) (T, error) {
 	var none T
-	ctx := cmd.Context()
+	ctx := q.cmd.Context()
 	s, err := q.open(ctx)
 	if err != nil {
 		return none, err
@@ -188,7 +191,7 @@ func ask[T any](cmd *cobra.Command, q *queue, unknown string, request func(conte
 	if unknown == "" {
 		defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
 	} else {
-		defer interrupt.Say(cmd, unknown)()
+		defer interrupt.Say(q.cmd, unknown)()
 	}
 
 	answer, err := request(s.usable, s)

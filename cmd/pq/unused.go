@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/internal/spelling"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
@@ -21,7 +19,8 @@ func isUnused(i *client.QueueInfo) bool {
 
 // suggest returns what may be wrong with the name of a queue that is not used, and "" for one that
 // is, or if that cannot be found out.
-func (s *session) suggest(ctx context.Context, q *queue) string {
+func (s *session) suggest(ctx context.Context) string {
+	q := s.of
 	if info, err := s.queue.Info(ctx); err != nil || !isUnused(info) {
 		return ""
 	}
@@ -62,21 +61,21 @@ func (s *session) list(ctx context.Context, fifo bool, after string) (client.Que
 
 // noteUnused tells people that the queue they named is not in use, and reports whether that is so.
 // That is no error: queues need no creation.
-func (s *session) noteUnused(ctx context.Context, cmd *cobra.Command, q *queue) bool {
-	text := s.suggest(ctx, q)
+func (s *session) noteUnused(ctx context.Context) bool {
+	text := s.suggest(ctx)
 	if text != "" {
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "pq:", text) // there is nowhere to report a failure
+		_, _ = fmt.Fprintln(s.of.cmd.ErrOrStderr(), "pq:", text) // there is nowhere to report a failure
 	}
 	return text != ""
 }
 
 // explainEmpty adds to the error of a queue without items what may be wrong with its name. It does
 // so only for people, because it takes more requests.
-func (s *session) explainEmpty(cmd *cobra.Command, q *queue, err error) error {
-	if err != client.ErrEmpty || !terminal.Is(cmd.ErrOrStderr()) {
+func (s *session) explainEmpty(err error) error {
+	if err != client.ErrEmpty || !terminal.Is(s.of.cmd.ErrOrStderr()) {
 		return err
 	}
-	if text := s.suggest(s.usable, q); text != "" {
+	if text := s.suggest(s.usable); text != "" {
 		return fmt.Errorf("%w: %s", err, text)
 	}
 	return err

@@ -75,7 +75,7 @@ func (w *watch) run(cmd *cobra.Command) error {
 	}
 
 	for _, name := range w.names {
-		if err := (&queue{app: w.app, name: name}).check(false); err != nil {
+		if err := (&queue{app: w.app, name: name}).check(); err != nil {
 			return err
 		}
 	}

@@ -24,16 +24,15 @@ type work struct {
 	jobs    flags.Count
 	dropOn  []int
 	ackWait time.Duration
-	max     bool
 	retry   retryDelay
-	command []string
+	program []string // with its arguments
 
 	stopped chan struct{} // closed when no more items are taken
 }
 
 func newWork(a *app) *cobra.Command {
 	w := &work{queue: queue{app: a, verb: subjects.AckLease}, jobs: 1, stopped: make(chan struct{})}
-	cmd := &cobra.Command{
+	cmd := w.command(&cobra.Command{
 		Use:                   "work QUEUE [flags] -- COMMAND [ARG...]",
 		DisableFlagsInUseLine: true,
 		Short:                 "Run a command for each item",
@@ -52,13 +51,8 @@ exits with 0. A later one ends them, and their items go back.`,
 			}
 			return errors.New("want a queue and a command: pq work QUEUE -- COMMAND")
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			w.name, w.command = args[0], args[1:]
-			return w.run(cmd)
-		},
-	}
+	}, func(command []string) error { return w.run(command) })
 
-	w.queue.addFlags(cmd)
 	set := cmd.Flags()
 	set.VarP(&w.jobs, "jobs", "j", "run up to this `many` commands at once, else one")
 	set.IntSliceVar(&w.dropOn, "drop-on", nil, "exit `codes` for which the item becomes a dead letter")
@@ -69,7 +63,9 @@ exits with 0. A later one ends them, and their items go back.`,
 	return cmd
 }
 
-func (w *work) run(cmd *cobra.Command) error {
+func (w *work) run(command []string) error {
+	cmd := w.cmd
+	w.program = command
 	switch {
 	case w.jobs < 1:
 		return exit.UsageError{Err: fmt.Errorf("--jobs is %d: want at least 1", w.jobs)}
@@ -77,17 +73,14 @@ func (w *work) run(cmd *cobra.Command) error {
 		return exit.UsageError{Err: errors.New("--drop-on: want exit codes from 1 to 255")}
 	}
 
-	if err := w.check(w.max); err != nil {
-		return err
-	}
 	if err := flags.CheckAckWait(w.ackWait); err != nil {
 		return err
 	}
 	if err := flags.InBounds("retry-delay", w.retry.first, 0, subjects.MaxDelay); err != nil {
 		return err
 	}
-	if _, err := exec.LookPath(w.command[0]); err != nil {
-		return exit.UsageError{Err: fmt.Errorf("cannot run the command %s: %w", w.command[0], errors.Unwrap(err))}
+	if _, err := exec.LookPath(w.program[0]); err != nil {
+		return exit.UsageError{Err: fmt.Errorf("cannot run the command %s: %w", w.program[0], errors.Unwrap(err))}
 	}
 
 	refused := make(chan error, 1)

@@ -27,12 +27,12 @@ const endCommand = 5 * time.Second
 
 // do returns what is done with each job.
 func (w *work) do(cmd *cobra.Command, s *session) client.Work {
-	name := filepath.Base(w.command[0])
+	name := filepath.Base(w.program[0])
 	return func(ctx context.Context, job *client.Job) error {
 		runtime.LockOSThread() // Linux kills the command when the thread ends that has started it
 		defer runtime.UnlockOSThread()
 
-		c := exec.CommandContext(ctx, w.command[0], w.command[1:]...)
+		c := exec.CommandContext(ctx, w.program[0], w.program[1:]...)
 		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(job.Value), cmd.OutOrStdout(), cmd.ErrOrStderr()
 		c.Env = append(inherited(os.Environ()), w.environment(job)...)
 		c.WaitDelay = endCommand

@@ -14,11 +14,12 @@ import (
 // config is the configuration of the service, all of it from environment variables.
 //
 // Each field names its variable and describes it: meaning, unit and special values, as
-// -help prints them. The first field of a group has the group's heading. Variables are
+// -help prints them, and the option of a package below that has its value, if there is one. The
+// first field of a group has the group's heading. Variables are
 // spelled out because envconfig would otherwise also read them without the prefix PQ_.
 // Defaults are in defaultConfig, the checks in validate.
 type config struct {
-	NATSURL          string `envconfig:"PQ_NATS_URL" group:"NATS connection" desc:"NATS servers of one cluster, separated by commas"`
+	NATSURL          string `envconfig:"PQ_NATS_URL" option:"bridge.NATSURL" group:"NATS connection" desc:"NATS servers of one cluster, separated by commas"`
 	NATSCreds        string `envconfig:"PQ_NATS_CREDS" desc:"path of a NATS credentials file"`
 	NATSNkey         string `envconfig:"PQ_NATS_NKEY" desc:"path of a file with an nkey seed"`
 	NATSUser         string `envconfig:"PQ_NATS_USER" desc:"NATS user name"`
@@ -32,7 +33,7 @@ type config struct {
 
 	SubjectPrefix string `envconfig:"PQ_SUBJECT_PREFIX" group:"Subjects" desc:"first tokens of the subjects of priority queues"`
 	FIFOPrefix    string `envconfig:"PQ_FIFO_PREFIX" desc:"first tokens of the subjects of FIFO queues"`
-	QueueGroup    string `envconfig:"PQ_QUEUE_GROUP" desc:"NATS queue group shared by all bridges of one store"`
+	QueueGroup    string `envconfig:"PQ_QUEUE_GROUP" option:"bridge.QueueGroup" desc:"NATS queue group shared by all bridges of one store"`
 
 	Store         string `envconfig:"PQ_STORE" group:"Store" desc:"where the queues are: embedded (files in PQ_DATA_DIR) or fdb (a FoundationDB cluster)"`
 	KeyPrefix     string `envconfig:"PQ_KEY_PREFIX" desc:"first element of priority queue keys; fixed at the first start"`
@@ -40,26 +41,26 @@ type config struct {
 	ValueFormat   string `envconfig:"PQ_VALUE_FORMAT" desc:"how values are stored: raw (bytes, as Python recipes do) or tuple (packed, as Java recipes do); fixed at the first start"`
 
 	DataDir              string `envconfig:"PQ_DATA_DIR" group:"Embedded store" desc:"folder of the embedded store, created if missing; used by one process at a time"`
-	EmbeddedCacheSize    int64  `envconfig:"PQ_EMBEDDED_CACHE" desc:"bytes of the embedded store's files to cache in memory"`
-	EmbeddedMemTableSize int64  `envconfig:"PQ_EMBEDDED_MEMTABLE" desc:"bytes the embedded store collects in memory before it writes a table, 1048576 to 1073741824"`
-	EmbeddedMinFreeSpace int64  `envconfig:"PQ_EMBEDDED_MIN_FREE" desc:"bytes of disk to keep free; with less free, pushes get 503; -1 keeps none"`
+	EmbeddedCacheSize    int64  `envconfig:"PQ_EMBEDDED_CACHE" option:"pebblekv.CacheSize" desc:"bytes of the embedded store's files to cache in memory"`
+	EmbeddedMemTableSize int64  `envconfig:"PQ_EMBEDDED_MEMTABLE" option:"pebblekv.MemTableSize" desc:"bytes the embedded store collects in memory before it writes a table, 1048576 to 1073741824"`
+	EmbeddedMinFreeSpace int64  `envconfig:"PQ_EMBEDDED_MIN_FREE" option:"pebblekv.MinFreeSpace" desc:"bytes of disk to keep free; with less free, pushes get 503; -1 keeps none"`
 
 	FDBClusterFile        string        `envconfig:"PQ_FDB_CLUSTER_FILE" group:"FoundationDB" desc:"path of the FoundationDB cluster file, writable; if unset, $FDB_CLUSTER_FILE, ./fdb.cluster or /etc/foundationdb/fdb.cluster"`
-	FDBAPIVersion         int           `envconfig:"PQ_FDB_API_VERSION" desc:"FoundationDB API version, 620 to 730"`
-	FDBTransactionTimeout time.Duration `envconfig:"PQ_FDB_TRANSACTION_TIMEOUT" desc:"time limit of one FoundationDB transaction"`
+	FDBAPIVersion         int           `envconfig:"PQ_FDB_API_VERSION" option:"fdbkv.APIVersion" desc:"FoundationDB API version, 620 to 730"`
+	FDBTransactionTimeout time.Duration `envconfig:"PQ_FDB_TRANSACTION_TIMEOUT" option:"fdbkv.TransactionTimeout" desc:"time limit of one FoundationDB transaction"`
 
-	HTTPAddr     string        `envconfig:"PQ_HTTP_ADDR" group:"Health and metrics" desc:"host:port that serves /healthz, /readyz, /metrics and /queues; off serves none"`
-	HTTPTimeout  time.Duration `envconfig:"PQ_HTTP_TIMEOUT" desc:"time limit of a /readyz check, and of reading the queue lengths for /metrics"`
-	MetricQueues int           `envconfig:"PQ_METRIC_QUEUES" desc:"how many queues of each kind /metrics shows, longest first, of those that the bridge owns; -1 shows none"`
+	HTTPAddr     string        `envconfig:"PQ_HTTP_ADDR" option:"bridge.HTTPAddr" group:"Health and metrics" desc:"host:port that serves /healthz, /readyz, /metrics and /queues; off serves none"`
+	HTTPTimeout  time.Duration `envconfig:"PQ_HTTP_TIMEOUT" option:"bridge.HTTPTimeout" desc:"time limit of a /readyz check, and of reading the queue lengths for /metrics"`
+	MetricQueues int           `envconfig:"PQ_METRIC_QUEUES" option:"bridge.MetricQueues" desc:"how many queues of each kind /metrics shows, longest first, of those that the bridge owns; -1 shows none"`
 
-	Lanes           int           `envconfig:"PQ_LANES" group:"Batches and limits" desc:"batches built at the same time; 0 means 1 with the embedded store and 4 with fdb"`
-	MaxBatch        int           `envconfig:"PQ_MAX_BATCH" desc:"maximum number of requests in one transaction"`
-	MaxBatchBytes   int           `envconfig:"PQ_MAX_BATCH_BYTES" desc:"maximum bytes of payload in one transaction, approximately; one larger message still fits"`
-	MaxPending      int           `envconfig:"PQ_MAX_PENDING" desc:"maximum number of requests waiting or running; more get 429"`
-	MaxPendingBytes int           `envconfig:"PQ_MAX_PENDING_BYTES" desc:"maximum bytes of requests waiting or running; more get 429"`
-	MaxWaiters      int           `envconfig:"PQ_MAX_WAITERS" desc:"maximum number of pops that wait for items; more get 429"`
-	RequestTimeout  time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" desc:"how long a request may take that does not wait for items, before it gets 503"`
-	ShutdownTimeout time.Duration `envconfig:"PQ_SHUTDOWN_TIMEOUT" desc:"time limit of a shutdown, which finishes the requests that have arrived; keep it below the 10s that docker stop waits"`
+	Lanes           int           `envconfig:"PQ_LANES" option:"bridge.Lanes" group:"Batches and limits" desc:"batches built at the same time; 0 means 1 with the embedded store and 4 with fdb"`
+	MaxBatch        int           `envconfig:"PQ_MAX_BATCH" option:"bridge.MaxBatch" desc:"maximum number of requests in one transaction"`
+	MaxBatchBytes   int           `envconfig:"PQ_MAX_BATCH_BYTES" option:"bridge.MaxBatchBytes" desc:"maximum bytes of payload in one transaction, approximately; one larger message still fits"`
+	MaxPending      int           `envconfig:"PQ_MAX_PENDING" option:"bridge.MaxPending" desc:"maximum number of requests waiting or running; more get 429"`
+	MaxPendingBytes int           `envconfig:"PQ_MAX_PENDING_BYTES" option:"bridge.MaxPendingBytes" desc:"maximum bytes of requests waiting or running; more get 429"`
+	MaxWaiters      int           `envconfig:"PQ_MAX_WAITERS" option:"bridge.MaxWaiters" desc:"maximum number of pops that wait for items; more get 429"`
+	RequestTimeout  time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" option:"bridge.RequestTimeout" desc:"how long a request may take that does not wait for items, before it gets 503"`
+	ShutdownTimeout time.Duration `envconfig:"PQ_SHUTDOWN_TIMEOUT" option:"bridge.ShutdownTimeout" desc:"time limit of a shutdown, which finishes the requests that have arrived; keep it below the 10s that docker stop waits"`
 
 	LogLevel  logLevel `envconfig:"PQ_LOG_LEVEL" group:"Log" desc:"lowest level to log: debug, info, warn or error"`
 	LogFormat string   `envconfig:"PQ_LOG_FORMAT" desc:"text or json"`

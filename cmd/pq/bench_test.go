@@ -25,9 +25,7 @@ func TestBench(t *testing.T) {
 	if len(report.Operations) != 1 || report.Operations[0].Count != 50 {
 		t.Errorf("%+v", report)
 	}
-	if got := c.ok("", "len", "try"); got != "50\n" {
-		t.Errorf("%s items", got)
-	}
+	c.prints("50\n", "len", "try")
 	decode(t, c.ok("", "bench", "try", "pop", "--json"), &report)
 	if !report.RanDry || report.Operations[0].Count != 50 {
 		t.Errorf("%+v", report)
@@ -45,6 +43,9 @@ func TestBenchMistakes(t *testing.T) {
 		{"--size", "bench try --size big"},
 		{"size is 1 to 1", "bench try --size 1"},
 		{"at least one client each", "bench try --clients 1 --connections 2"},
+		{"priorities is 0", "bench try --priorities 0"},
+		{"rate is -1", "bench try --rate -1"},
+		{"one of them above 0", "bench try --duration 0"},
 		{"nothing to compare", "bench try pop --verify"},
 	} {
 		c.fails(exitUsage, m.words, strings.Fields(m.args)...)

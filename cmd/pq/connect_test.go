@@ -24,14 +24,8 @@ func TestServersThatRefuse(t *testing.T) {
 			continue
 		}
 		secure = true
-		env := testenv.New(t, testenv.Options{Stopped: true})
-		env.NATS.Start()
-		plain := &cli{t: t, server: env.NATS.URL()}
-		plain.fails(exitError, "the server has no TLS: leave out --tlsca", "len", "jobs", "--tlsca", login.CAFile)
-		env = testenv.New(t, testenv.Options{Stopped: true, NATS: testenv.ServerOptions(t, login.Config)})
-		env.NATS.Start()
-		encrypted := &cli{t: t, server: env.NATS.URL()}
-		encrypted.fails(exitError, "name the authority of the server's certificate with --tlsca", "len", "jobs")
+		newNATS(t, nil).fails(exitError, "the server has no TLS: leave out --tlsca", "len", "jobs", "--tlsca", login.CAFile)
+		newNATS(t, testenv.ServerOptions(t, login.Config)).fails(exitError, "name the authority of the server's certificate with --tlsca", "len", "jobs")
 		break
 	}
 	if !secure {

@@ -71,55 +71,38 @@ func TestDoctorOfAHealthySystem(t *testing.T) {
 func TestDoctorWithoutNATSOrBridges(t *testing.T) {
 	away := &cli{t: t, server: "nats://127.0.0.1:1"}
 	away.findings(exitError)["nats"].is(t, failed, "no server answers there: start one with")
-	env := testenv.New(t, testenv.Options{Stopped: true})
-	env.NATS.Start()
-	all := (&cli{t: t, server: env.NATS.URL()}).findings(exitError)
+	all := newNATS(t, nil).findings(exitError)
 	all["nats"].is(t, fine)
 	all["bridges"].is(t, failed, "no bridge is there", "start pqbridge")
 	all["store"].is(t, failed, "no bridge takes requests")
 }
 
 func TestDoctorSeesPermissions(t *testing.T) {
-	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
-		o.Users = []*server.User{
-			{Username: "bridge", Password: "b"},
-			{Username: "worker", Password: "w", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.>", discovery.UserSubject}, Deny: []string{"pq.jobs.purge"}},
-			}},
-			{Username: "peeker", Password: "p", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.peek.*"}},
-			}},
-			{Username: "blind", Password: "b", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.>"}},
-			}},
-			{Username: "short-sighted", Password: "s", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Deny: []string{"$SYS.>", "$SRV.>"}},
-			}},
-			{Username: "deaf", Password: "d", Permissions: &server.Permissions{
-				Subscribe: &server.SubjectPermission{Allow: []string{"nothing"}},
-			}},
-		}
-		o.NoAuthUser = "bridge"
-	}})
-	c := &cli{t: t, server: env.NATS.URL()}
+	c := newCLIWith(t, map[string]*server.Permissions{
+		"worker":        publish([]string{"pq.jobs.>", discovery.UserSubject}, []string{"pq.jobs.purge"}),
+		"peeker":        publish([]string{"pq.jobs.peek.*"}, nil),
+		"blind":         publish([]string{"pq.jobs.>"}, nil),
+		"short-sighted": publish(nil, []string{"$SYS.>", "$SRV.>"}),
+		"deaf":          {Subscribe: &server.SubjectPermission{Allow: []string{"nothing"}}},
+	})
 	c.ok("", "push", "jobs", "x")
-	all := c.findings(exitOK, "jobs", "--user", "worker", "--password", "w")
+	all := c.findings(exitOK, "jobs", "--user", "worker", "--password", "worker")
 	all["permissions"].is(t, notable, "user worker of account $G may not publish to pq.jobs.purge")
 	if strings.Contains(all["permissions"].Text, "q.jobs.enqueue") || strings.Contains(all["permissions"].Text, "pq.list") {
 		t.Errorf("%+v", all["permissions"])
 	}
 	all["queue"].is(t, fine, "jobs answers in ", ": 1 ready item")
-	c.findings(exitOK, "jobs", "--user", "peeker", "--password", "p")["queue"].is(t, fine, "to a peek")
-	c.findings(exitOK, "other", "--user", "worker", "--password", "w")["queue"].is(t, notable, "it cannot be tried", "allow pq.other.len")
-	c.findings(exitOK, "jobs", "--fifo", "--user", "worker", "--password", "w")["permissions"].is(t, notable, "q.jobs.enqueue")
+	c.findings(exitOK, "jobs", "--user", "peeker", "--password", "peeker")["queue"].is(t, fine, "to a peek")
+	c.findings(exitOK, "other", "--user", "worker", "--password", "worker")["queue"].is(t, notable, "it cannot be tried", "allow pq.other.len")
+	c.findings(exitOK, "jobs", "--fifo", "--user", "worker", "--password", "worker")["permissions"].is(t, notable, "q.jobs.enqueue")
 	all["bridges"].is(t, notable, "allow $SRV.INFO.pqbridge")
 	if strings.Contains(all["permissions"].Text, "pq.jobs.push") {
 		t.Errorf("%+v", all["permissions"])
 	}
-	c.findings(exitOK, "--user", "blind", "--password", "b")["permissions"].is(t, notable, "allow "+discovery.UserSubject)
+	c.findings(exitOK, "--user", "blind", "--password", "blind")["permissions"].is(t, notable, "allow "+discovery.UserSubject)
 	// What is refused to one check does not end the next.
-	c.findings(exitOK, "--user", "short-sighted", "--password", "s")["store"].is(t, fine)
-	c.findings(exitError, "--user", "deaf", "--password", "d")["nats"].is(t, failed, "cannot receive replies")
+	c.findings(exitOK, "--user", "short-sighted", "--password", "short-sighted")["store"].is(t, fine)
+	c.findings(exitError, "--user", "deaf", "--password", "deaf")["nats"].is(t, failed, "cannot receive replies")
 	c.findings(exitError, "--user", "worker", "--password", "wrong")["nats"].is(t, failed, "uthorization")
 }
 

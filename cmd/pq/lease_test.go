@@ -44,16 +44,12 @@ func TestLeaseAndSettle(t *testing.T) {
 	c.fails(exitEmpty, "the queue is empty", "lease", "jobs")
 	c.fails(exitEmpty, "the queue is empty", "lease", "jobs", "--wait", "20ms")
 	c.ok("", "ack", receipt)
-	if got := c.ok("", "ls"); got != "" {
-		t.Errorf("left: %q", got)
-	}
+	c.prints("", "ls")
 
 	c.ok("", "push", "--fifo", "mail", "x")
 	receipt, _ = c.lease("--fifo", "mail")
 	c.ok("", "term", receipt, "no such user")
-	if got := c.ok("", "peek", "--fifo", "mail-dead"); got != "x" {
-		t.Errorf("given up: %q", got)
-	}
+	c.prints("x", "peek", "--fifo", "mail-dead")
 }
 
 // A receipt is where a message goes, so nothing else is taken for one.
@@ -95,9 +91,7 @@ func TestPushOptions(t *testing.T) {
 	if again := c.ok("", "push", "jobs", "d", "--unique", "key"); again != id {
 		t.Errorf("pushed %q and %q", id, again)
 	}
-	if got := c.ok("", "ls"); got != "pq\tjobs\t1\t0\t1\n" {
-		t.Errorf("there are %q", got)
-	}
+	c.prints("pq\tjobs\t1\t0\t1\n", "ls")
 	var it item
 	decode(t, c.ok("", "pop", "jobs", "--json"), &it)
 	if it.Headers.Get(subjects.HeaderTTL) != "never" {

@@ -42,6 +42,14 @@ func request(t *testing.T, nc *nats.Conn, subject, payload string) *nats.Msg {
 	return reply
 }
 
+// pops checks the value that a request returns.
+func pops(t *testing.T, nc *nats.Conn, subject, want string) {
+	t.Helper()
+	if got := request(t, nc, subject, ""); string(got.Data) != want {
+		t.Errorf("%s returned %q, want %q", subject, got.Data, want)
+	}
+}
+
 // TestKill9DuringLoad kills the process while many clients push, each to a queue of its
 // own. After a restart every acknowledged item is there once and in order, and nothing
 // else but the push each client was waiting for.
@@ -143,9 +151,7 @@ func TestOrderlyEnd(t *testing.T) {
 			}
 
 			c = startDev(t, data)
-			if got := request(t, connect(t, c.nats), "pq.jobs.pop.min", ""); string(got.Data) != "kept" {
-				t.Errorf("popped %q", got.Data)
-			}
+			pops(t, connect(t, c.nats), "pq.jobs.pop.min", "kept")
 			c.stop(signal)
 		})
 	}

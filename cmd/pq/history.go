@@ -8,6 +8,20 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
+// seen is a queue at one look.
+type seen struct {
+	counted
+	oldest *time.Duration // since the push of the oldest ready item, if there is one
+}
+
+// look is what was seen at one time.
+type look struct {
+	at           time.Time
+	queues       []seen
+	bridges      int
+	pushes, pops int // in all, on all bridges
+}
+
 // history is what pq watch has seen so far.
 type history struct {
 	last, before *look

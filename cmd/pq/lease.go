@@ -17,15 +17,15 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// lease is the command line of pq lease.
-type lease struct {
+// leasing is the command line of pq lease.
+type leasing struct {
 	queue
 	printer
 	wait, ackWait time.Duration
 }
 
 func newLease(a *app) *cobra.Command {
-	l := &lease{queue: queue{app: a, verb: subjects.AckLease, maxHelp: "lease the last item: largest priority, newest"}}
+	l := &leasing{queue: queue{app: a, verb: subjects.AckLease, maxHelp: "lease the last item: largest priority, newest"}}
 	cmd := l.command(&cobra.Command{
 		Use:   "lease QUEUE",
 		Short: "Take the first item for a time, and print it with a receipt",
@@ -44,7 +44,7 @@ over; then it comes back, unless it was acknowledged. pq work does all of it.`,
 	return cmd
 }
 
-func (l *lease) run() error {
+func (l *leasing) run() error {
 	cmd := l.cmd
 	if l.wait < 0 {
 		return exit.UsageError{Err: fmt.Errorf("--wait is %v: want a duration, such as 30s", l.wait)}

@@ -70,7 +70,7 @@ func TestLeaseThatCannotBePrinted(t *testing.T) {
 	c.ok("", "push", "jobs", "precious")
 	args := []string{"--server", c.server, "lease", "jobs"}
 	var problems strings.Builder
-	if code := exitCode(run(t.Context(), args, strings.NewReader(""), &fullDisk{}, &problems)); code != exitError ||
+	if code := exitCode(execute(t.Context(), args, strings.NewReader(""), &fullDisk{}, &problems)); code != exitError ||
 		!strings.Contains(problems.String(), "cannot print the leased item (the disk is full): it was given back") {
 		t.Errorf("exit code %d, %q", code, problems.String())
 	}

@@ -116,7 +116,7 @@ func TestInputThatIsTooLarge(t *testing.T) {
 		endless := &countingReader{end: 64 * max}
 		var stdout, stderr bytes.Buffer
 		args := append([]string{"--server", c.server}, strings.Fields(s.args)...)
-		err := run(t.Context(), args, io.MultiReader(strings.NewReader("a\nb\n"), endless), &stdout, &stderr)
+		err := execute(t.Context(), args, io.MultiReader(strings.NewReader("a\nb\n"), endless), &stdout, &stderr)
 		if exitCode(err) != exitError || !strings.Contains(stderr.String(), s.words) {
 			t.Errorf("pq %s: %s, want words %q", s.args, stderr.String(), s.words)
 		}
@@ -140,7 +140,7 @@ func TestInputThatBreaks(t *testing.T) {
 	c, _ := newCLI(t)
 	in := io.MultiReader(strings.NewReader("whole\nhal"), iotest.ErrReader(errors.New("bad disk")))
 	var stdout, stderr bytes.Buffer
-	err := run(t.Context(), []string{"--server", c.server, "push", "jobs", "--lines"}, in, &stdout, &stderr)
+	err := execute(t.Context(), []string{"--server", c.server, "push", "jobs", "--lines"}, in, &stdout, &stderr)
 	if exitCode(err) != exitError || !strings.Contains(stderr.String(), "standard input, after line 1: bad disk") {
 		t.Errorf("%v, %s", err, stderr.String())
 	}

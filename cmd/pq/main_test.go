@@ -72,7 +72,7 @@ func (c *cli) run(stdin string, args ...string) (stdout, stderr string, code int
 	c.t.Helper()
 	var out, problems bytes.Buffer
 	args = append([]string{"--server", c.server}, args...)
-	err := run(context.Background(), args, strings.NewReader(stdin), &out, &problems)
+	err := execute(context.Background(), args, strings.NewReader(stdin), &out, &problems)
 	return out.String(), problems.String(), exitCode(err)
 }
 

@@ -49,7 +49,7 @@ func (c *contexts) save(name string, fields map[string]any) {
 func withoutServer(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, problems strings.Builder
-	err := run(t.Context(), args, strings.NewReader(""), &out, &problems)
+	err := execute(t.Context(), args, strings.NewReader(""), &out, &problems)
 	return out.String(), problems.String(), exitCode(err)
 }
 

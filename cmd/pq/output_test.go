@@ -100,7 +100,7 @@ func (c *cli) popTo(items int, args ...string) string {
 	c.t.Helper()
 	var problems bytes.Buffer
 	args = append([]string{"--server", c.server, "pop", "jobs"}, args...)
-	if code := exitCode(run(c.t.Context(), args, strings.NewReader(""), &fullDisk{items}, &problems)); code != exitError {
+	if code := exitCode(execute(c.t.Context(), args, strings.NewReader(""), &fullDisk{items}, &problems)); code != exitError {
 		c.t.Errorf("exit code %d, %s", code, problems.String())
 	}
 	return problems.String()

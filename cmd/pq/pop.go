@@ -18,8 +18,8 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
-// pop is the command line of pq pop.
-type pop struct {
+// popping is the command line of pq pop.
+type popping struct {
 	queue
 	printer
 	all   bool
@@ -28,7 +28,7 @@ type pop struct {
 }
 
 func newPop(a *app) *cobra.Command {
-	p := &pop{queue: queue{app: a, maxHelp: "take the last item: largest priority, newest"}, count: 1}
+	p := &popping{queue: queue{app: a, maxHelp: "take the last item: largest priority, newest"}, count: 1}
 	cmd := p.command(&cobra.Command{
 		Use:   "pop QUEUE",
 		Short: "Take the first item, or several, and print the values",
@@ -52,7 +52,7 @@ the connection breaks while it is on its way.`,
 	return cmd
 }
 
-func (p *pop) run() error {
+func (p *popping) run() error {
 	cmd := p.cmd
 	switch {
 	case p.count < 1:
@@ -102,7 +102,7 @@ func (p *pop) run() error {
 
 // putBack pushes a popped item that cannot be printed, and returns the error of
 // printing it with what became of the item.
-func (p *pop) putBack(s *session, item *client.Item, printErr error, stderr io.Writer) error {
+func (p *popping) putBack(s *session, item *client.Item, printErr error, stderr io.Writer) error {
 	place := "behind the others of its priority"
 	if p.fifo {
 		place = "at the end of the queue"

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,10 +8,36 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/subjects"
 )
+
+// app is what all commands share: the global flags.
+type app struct {
+	login.Connection
+	priorityPrefix, fifoPrefix string
+}
+
+func (a *app) addFlags(set *pflag.FlagSet) {
+	set.SortFlags = false
+	a.Connection.AddFlags(set)
+	set.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "subject `prefix` of priority queues, pq by default")
+	set.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "subject `prefix` of FIFO queues, q by default")
+	flags.WithoutDefault(set, "prefix", "fifo-prefix")
+}
+
+// grammar returns the subjects of the bridge.
+func (a *app) grammar() (subjects.Grammar, error) {
+	g, err := subjects.New(a.priorityPrefix, a.fifoPrefix)
+	if err != nil {
+		return g, exit.UsageError{Err: err}
+	}
+	return g, nil
+}
 
 // queue is the queue that a command works on: its first argument and its flags.
 type queue struct {
@@ -24,54 +49,10 @@ type queue struct {
 	fifo, max bool
 }
 
-// command makes cmd work on a queue. run gets the arguments that follow the name.
-func (q *queue) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
-	q.addFlags(cmd)
-	if cmd.Args == nil {
-		cmd.Args = arguments
-	}
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		q.name = args[0]
-		if err := q.check(); err != nil {
-			return err
-		}
-		return run(args[1:])
-	}
-	return cmd
-}
-
-func (q *queue) addFlags(cmd *cobra.Command) {
-	q.cmd = cmd
-	cmd.ValidArgsFunction = q.complete
-	set := cmd.Flags()
-	set.SortFlags = false
-	if q.verb != subjects.Move { // which FIFO queues do not have
-		set.BoolVarP(&q.fifo, "fifo", "q", false, "QUEUE is a FIFO queue, which has no priorities")
-	}
-	if q.maxHelp != "" {
-		set.BoolVar(&q.max, "max", false, q.maxHelp)
-	}
-}
-
 // reply is what a command prints: a text for people, or with --json a value or bytes of JSON.
 type reply struct {
 	text string
 	json any
-}
-
-// request makes cmd a command of one request, whose reply it prints. If the request changes
-// something, unknown says what an unknown outcome may mean.
-func (q *queue) request(cmd *cobra.Command, unknown string, do func(context.Context, *session, []string) (reply, error)) *cobra.Command {
-	var asJSON bool
-	q.command(cmd, func(args []string) error {
-		answer, err := ask(q, unknown, func(ctx context.Context, s *session) (reply, error) { return do(ctx, s, args) })
-		if err != nil {
-			return err
-		}
-		return q.print(answer, asJSON)
-	})
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
-	return cmd
 }
 
 func (q *queue) print(r reply, asJSON bool) error {

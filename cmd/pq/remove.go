@@ -19,8 +19,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// many is the command line of pq purge or pq redrive, which do something with many items.
-type many struct {
+// bulk is the command line of pq purge or pq redrive, which do something with many items.
+type bulk struct {
 	queue
 	yes, json bool
 
@@ -32,7 +32,7 @@ type many struct {
 	do       func(context.Context, *session) (int64, error)
 }
 
-func (m *many) command(cmd *cobra.Command) *cobra.Command {
+func (m *bulk) command(cmd *cobra.Command) *cobra.Command {
 	m.queue.command(cmd, func([]string) error { return m.run() })
 	cmd.Flags().BoolVar(&m.yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&m.json, "json", false, "print JSON, as the protocol defines it")
@@ -41,7 +41,7 @@ func (m *many) command(cmd *cobra.Command) *cobra.Command {
 
 func newPurge(a *app) *cobra.Command {
 	var state client.State
-	m := &many{
+	m := &bulk{
 		queue:  queue{app: a, verb: subjects.Purge},
 		member: "purged", done: "removed from", unknown: "some items may have been removed",
 		do: func(ctx context.Context, s *session) (int64, error) { return s.queue.Purge(ctx, state) },
@@ -73,7 +73,7 @@ were. Settings stay. On a terminal it asks first; elsewhere it needs --yes.`,
 
 func newRedrive(a *app) *cobra.Command {
 	most := flags.Count(1000)
-	m := &many{
+	m := &bulk{
 		queue:  queue{app: a, verb: subjects.Redrive},
 		member: "redriven", done: "sent back from", unknown: "some items may have been sent back",
 		do: func(ctx context.Context, s *session) (int64, error) { return s.queue.Redrive(ctx, int(most)) },
@@ -104,7 +104,7 @@ elsewhere it needs --yes.`,
 }
 
 // run asks the question, if there is somebody to ask and anything to do, and does it.
-func (m *many) run() error {
+func (m *bulk) run() error {
 	interactive := terminal.Is(m.cmd.InOrStdin()) && terminal.Is(m.cmd.ErrOrStderr())
 	if !m.yes && !interactive {
 		return exit.UsageError{Err: errors.New("nobody can be asked, because this is no terminal: add --yes")}
@@ -137,7 +137,7 @@ func (m *many) run() error {
 var errDeclined = errors.New("nothing was done, because the answer was not yes")
 
 // confirm asks the question, if there is anything to do.
-func (m *many) confirm() error {
+func (m *bulk) confirm() error {
 	q := m.queue
 	q.verb = subjects.Info
 	info, err := ask(&q, "", func(ctx context.Context, s *session) (*client.QueueInfo, error) { return s.queue.Info(ctx) })
@@ -161,7 +161,7 @@ func (m *many) confirm() error {
 // findDeadLetter returns an error if there is no dead letter at either end of the queue. Items that
 // were pushed to a dead-letter queue may hide those between them, so it is not said to whoever
 // wants no question.
-func (m *many) findDeadLetter() error {
+func (m *bulk) findDeadLetter() error {
 	q := m.queue
 	q.verb = subjects.PeekMin
 	found, err := ask(&q, "", func(ctx context.Context, s *session) (bool, error) {

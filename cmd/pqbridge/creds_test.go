@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-
 	"github.com/pqbridge/pqbridge/testenv"
 )
 

@@ -42,7 +42,7 @@ func postgreSQL() bench.Peer {
 
 			if _, err := os.Stat(data); err != nil {
 				args := []string{initdb, "-D", data, "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale"}
-				p, err := process.Start(ctx, filepath.Dir(dir), "initdb", args, nil, nil, as)
+				p, err := process.Start(ctx, filepath.Dir(dir), "initdb", args, nil, as)
 				if err != nil {
 					return nil, err
 				}

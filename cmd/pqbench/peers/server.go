@@ -39,7 +39,7 @@ func startServer(ctx context.Context, dir, name string, signal os.Signal, args f
 		return nil, err
 	}
 	s := &server{address: address, signal: signal}
-	s.Process, err = process.Start(ctx, filepath.Dir(dir), name, args(host, port), nil, nil, setup...)
+	s.Process, err = process.Start(ctx, filepath.Dir(dir), name, args(host, port), nil, setup...)
 	return s, err
 }
 

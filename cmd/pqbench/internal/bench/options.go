@@ -19,9 +19,8 @@ import (
 type Options struct {
 	// Pqbridge and NATSServer are the programs to start and measure. Required.
 	Pqbridge, NATSServer string
-	// Echo is the command line of the echo service. The program reads NATS_URL,
-	// answers requests on EchoSubject with their own payload, and prints a line
-	// when it is ready. Required.
+	// Echo is the command line of the echo service. The program reads NATS_URL
+	// and answers requests on EchoSubject with their own payload. Required.
 	Echo []string
 
 	// Dir is the folder for the temporary folder with the data.

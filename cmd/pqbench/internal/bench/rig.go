@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -51,10 +50,10 @@ func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 		err = r.startNATS(ctx)
 	}
 	if err == nil {
-		err = r.startEcho(ctx)
+		r.conn, err = r.connect(ctx)
 	}
 	if err == nil {
-		r.conn, err = r.connect(ctx)
+		err = r.startEcho(ctx)
 	}
 	if err == nil {
 		r.conns, err = r.connectAll(ctx)
@@ -139,7 +138,7 @@ func (r *rig) startNATS(ctx context.Context) error {
 	}
 
 	args := []string{r.NATSServer, "--addr", host, "--port", port}
-	if r.nats, err = process.Start(ctx, r.dir, "nats-server", args, nil, nil); err != nil {
+	if r.nats, err = process.Start(ctx, r.dir, "nats-server", args, nil); err != nil {
 		return err
 	}
 
@@ -150,25 +149,19 @@ func (r *rig) startNATS(ctx context.Context) error {
 	return err
 }
 
-func (r *rig) startEcho(ctx context.Context) error {
-	output, input, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer output.Close()
-
-	r.echo, err = process.Start(ctx, r.dir, "echo", r.Echo, []string{"NATS_URL=" + r.url}, input)
-	_ = input.Close() // the child has its own handle
-	if err != nil {
+func (r *rig) startEcho(ctx context.Context) (err error) {
+	if r.echo, err = process.Start(ctx, r.dir, "echo", r.Echo, []string{"NATS_URL=" + r.url}); err != nil {
 		return err
 	}
 
-	if _, err := bufio.NewReader(output).ReadString('\n'); err != nil {
-		<-r.echo.Exited // nobody else writes to the pipe
-		return r.echo.Failure()
+	err = r.echo.Await(ctx, func() error {
+		_, err := r.conn.Request(EchoSubject, nil, time.Second) // at once there is nobody
+		return err
+	})
+	if err == nil {
+		r.watch(ctx, r.echo)
 	}
-	r.watch(ctx, r.echo)
-	return nil
+	return err
 }
 
 // queueName is the name of most queues, or begins it, and the key prefixes of services.
@@ -224,7 +217,7 @@ func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
 
 // launch starts the process of s and waits until it is ready.
 func (r *rig) launch(ctx context.Context, s *service) error {
-	p, err := process.Start(ctx, r.dir, "pqbridge", []string{r.Pqbridge}, s.env, nil)
+	p, err := process.Start(ctx, r.dir, "pqbridge", []string{r.Pqbridge}, s.env)
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func (l *Line) echo() *cobra.Command {
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.started = true
-			return bench.Echo(cmd.Context(), os.Getenv("NATS_URL"), cmd.OutOrStdout())
+			return bench.Echo(cmd.Context(), os.Getenv("NATS_URL"))
 		},
 	}
 }

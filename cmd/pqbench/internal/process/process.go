@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -32,7 +31,7 @@ type Process struct {
 // Start runs a program with extra environment variables and its output in a file in dir. When ctx
 // ends the child gets SIGTERM, and is killed if it does not exit. Each setup changes the command
 // before it starts.
-func Start(ctx context.Context, dir, name string, args, env []string, stdout io.Writer, setup ...func(*exec.Cmd)) (*Process, error) {
+func Start(ctx context.Context, dir, name string, args, env []string, setup ...func(*exec.Cmd)) (*Process, error) {
 	p := &Process{name: name, Exited: make(chan struct{})}
 	log, err := os.CreateTemp(dir, name+"-*.log")
 	if err != nil {
@@ -44,9 +43,6 @@ func Start(ctx context.Context, dir, name string, args, env []string, stdout io.
 	p.cmd = exec.CommandContext(ctx, args[0], args[1:]...)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if stdout != nil {
-		p.cmd.Stdout = stdout
-	}
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = stopTime
 	for _, change := range setup {

@@ -89,7 +89,7 @@ func (l *leasing) run() error {
 	return nil
 }
 
-// settle makes a command that acknowledges an item in some way.
+// newSettle makes a command that acknowledges an item in some way.
 func newSettle(a *app, cmd *cobra.Command, settle func(context.Context, *client.Delivery, []string) error) *cobra.Command {
 	cmd.Args = arguments
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -174,16 +174,11 @@ place, or after its last delivery into the dead-letter queue.`,
 	set.BoolVar(&snooze, "snooze", false, "do not count the delivery; at once without --delay")
 	flags.WithoutDefault(set, "delay")
 
-	// The flags are checked before anything is sent.
-	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if snooze && reason != "" {
 			return exit.UsageError{Err: errors.New("--reason is for failures, --snooze for what is none: leave out one")}
 		}
-		if err := flags.InBounds("delay", delay, 0, subjects.MaxDelay); err != nil {
-			return err
-		}
-		return run(cmd, args)
+		return flags.InBounds("delay", delay, 0, subjects.MaxDelay)
 	}
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,12 +85,7 @@ func unknownVariables(environ []string) (problems []error) {
 }
 
 func nearestVariable(name string) string {
-	var nearest string
-	least := -1
-	for _, v := range variables() {
-		if d := spelling.Distance(name, v.name); least < 0 || d < least {
-			nearest, least = v.name, d
-		}
-	}
-	return nearest
+	return slices.MinFunc(variables(), func(a, b variable) int {
+		return spelling.Distance(name, a.name) - spelling.Distance(name, b.name)
+	}).name
 }

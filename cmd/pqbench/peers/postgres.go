@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -126,7 +127,7 @@ func (s *postgresServer) Connect(ctx context.Context, clients, _, priorities int
 			return nil, err
 		}
 	}
-	return repeat(postgresClient(pool, table), clients), nil
+	return slices.Repeat([]*bench.PeerClient{postgresClient(pool, table)}, clients), nil
 }
 
 func postgresClient(pool *pgxpool.Pool, table string) *bench.PeerClient {

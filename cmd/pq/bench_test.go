@@ -33,22 +33,3 @@ func TestBench(t *testing.T) {
 	c.ok("", "push", "try", "precious")
 	c.fails(exitError, "did not push", "bench", "try")
 }
-
-func TestBenchMistakes(t *testing.T) {
-	c := &cli{t: t, server: "nats://127.0.0.1:1"}
-	for _, m := range []struct{ words, args string }{
-		{"QUEUE is missing", "bench"},
-		{`mode "pull"`, "bench try pull"},
-		{"bad queue name", "bench a.b"},
-		{"--size", "bench try --size big"},
-		{"size is 1 to 1", "bench try --size 1"},
-		{"at least one client each", "bench try --clients 1 --connections 2"},
-		{"priorities is 0", "bench try --priorities 0"},
-		{"rate is -1", "bench try --rate -1"},
-		{"one of them above 0", "bench try --duration 0"},
-		{"nothing to compare", "bench try pop --verify"},
-	} {
-		c.fails(exitUsage, m.words, strings.Fields(m.args)...)
-	}
-	c.fails(exitError, "127.0.0.1:1", "bench", "try")
-}

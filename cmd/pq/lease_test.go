@@ -61,7 +61,6 @@ func TestReceiptsThatAreNone(t *testing.T) {
 		}
 	}
 	c.fails(exitError, "(4", "ack", receiptExample)
-	c.fails(exitUsage, "leave out one", "nak", receiptExample, "--snooze", "--reason", "x")
 }
 
 // An item whose lease cannot be printed is nobody's, so it goes back, uncounted.

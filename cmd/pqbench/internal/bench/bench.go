@@ -16,11 +16,11 @@ import (
 // replies of the service, and the context's error.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	// The others compare with echo and push, which operations measures first.
-	return run(ctx, o, (*rig).operations, (*rig).backlogs, (*rig).bridges, (*rig).manyQueues)
+	return measure(ctx, o, (*rig).operations, (*rig).backlogs, (*rig).bridges, (*rig).manyQueues)
 }
 
-// run starts the rig and a report with the time of a sync, to which each part adds rows.
-func run(ctx context.Context, o Options, parts ...func(*rig, context.Context, *Report) error) (*Report, error) {
+// measure starts the rig and a report with the time of a sync, to which each part adds rows.
+func measure(ctx context.Context, o Options, parts ...func(*rig, context.Context, *Report) error) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}

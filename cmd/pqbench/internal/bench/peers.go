@@ -11,28 +11,6 @@ import (
 	"time"
 )
 
-// Rows of a comparison with peers, in the order of their turns.
-const (
-	rowPushEach = "push, a request each" // the service's only, as the next three
-	rowPopEach  = "pop, a request each"
-	rowWorkEach = "work, two requests each"
-	rowWorkNext = "work, a request each"
-	rowPop      = "pop"
-	rowWork     = "work"
-	rowPushMany = "push 100"
-	rowPopMany  = "pop 100"
-	rowWorkMany = "work 100"
-	rowOrder    = "order" // what was found out about the queue besides
-)
-
-var peerRows = []string{
-	rowPush, rowPushEach, rowPushMany, rowPop, rowPopEach,
-	rowWork, rowWorkNext, rowWorkEach, rowPopMany, rowWorkMany,
-}
-
-// pushes reports whether a row adds items.
-func pushes(row string) bool { return row == rowPush || row == rowPushEach || row == rowPushMany }
-
 // The service among its peers.
 const (
 	serviceName   = "pqbridge"
@@ -44,7 +22,7 @@ const (
 // popped, and again with each of Backlogs, all servers running and taking turns. Errors are
 // those of Run.
 func RunPeers(ctx context.Context, o Options, peers []Peer) (*Report, error) {
-	return run(ctx, o, func(r *rig, ctx context.Context, report *Report) error {
+	return measure(ctx, o, func(r *rig, ctx context.Context, report *Report) error {
 		report.Notes = []string{serviceName + ": " + serviceChoice + "."}
 		var installed []Peer
 		var missing []string

@@ -41,7 +41,7 @@ var rules = []struct {
 	// The benchmark compares with the bare recipe on a server of its own.
 	{module + "/testenv", []string{"testenv", "cmd/pqbench/internal/bench"}, "no test code in the programs"},
 	{module + "/fdbpq", []string{"bridge", "cmd/pqbridge", "cmd/pqbench/internal/bench", "testenv", "fdbpq", "docs/example/foundationdb"}, "the client needs no store"},
-	{"github.com/prometheus", []string{"bridge"}, "metrics belong to the service"},
+	{"github.com/prometheus", []string{"bridge", "cmd/pqbench/internal/process"}, "metrics belong to the service"},
 }
 
 // room is a package below bridge. None knows the bridge, nor a room that it does not use.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ type benchmark struct {
 
 func newBench(a *app) *cobra.Command {
 	b := &benchmark{queue: queue{app: a}}
-	cmd := &cobra.Command{
+	cmd := b.command(&cobra.Command{
 		Use:   "bench QUEUE [push|pop|mixed]",
 		Short: "Put load on a queue and print rates and latencies",
 		Long: `Put load on a queue and print how many requests the service answers, how fast.
@@ -36,17 +37,11 @@ mixed, the default, pushes and pops in turn; only items of pq bench are popped.
 --verify needs an empty queue and empties it; the exit code is 1 if it fails.`,
 		Example: `  pq bench try --rate 2000 --duration 1m --verify
   pq bench try push --count 100000 --size 100-10000`,
-		Args: arguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			b.name, b.Mode = args[0], load.Mixed
-			if len(args) == 2 {
-				b.Mode = load.Mode(args[1])
-			}
-			return b.run(cmd)
-		},
-	}
+	}, func(mode []string) error {
+		b.Mode = load.Mode(cmp.Or(strings.Join(mode, ""), string(load.Mixed)))
+		return b.run()
+	})
 
-	b.queue.addFlags(cmd)
 	set := cmd.Flags()
 	set.IntVar(&b.Clients, "clients", 64, "`number` of clients, one request each")
 	set.IntVar(&b.Connections, "connections", 4, "`number` of connections they share")
@@ -60,12 +55,8 @@ mixed, the default, pushes and pops in turn; only items of pq bench are popped.
 	return cmd
 }
 
-func (b *benchmark) run(cmd *cobra.Command) error {
-	if err := b.check(false); err != nil {
-		return err
-	}
-
-	o := b.Options
+func (b *benchmark) run() error {
+	cmd, o := b.cmd, b.Options
 	o.Queue, o.FIFO = b.name, b.fifo
 	var err error
 	if o.Grammar, err = b.grammar(); err != nil {

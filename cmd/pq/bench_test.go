@@ -25,29 +25,11 @@ func TestBench(t *testing.T) {
 	if len(report.Operations) != 1 || report.Operations[0].Count != 50 {
 		t.Errorf("%+v", report)
 	}
-	if got := c.ok("", "len", "try"); got != "50\n" {
-		t.Errorf("%s items", got)
-	}
+	c.prints("50\n", "len", "try")
 	decode(t, c.ok("", "bench", "try", "pop", "--json"), &report)
 	if !report.RanDry || report.Operations[0].Count != 50 {
 		t.Errorf("%+v", report)
 	}
 	c.ok("", "push", "try", "precious")
 	c.fails(exitError, "did not push", "bench", "try")
-}
-
-func TestBenchMistakes(t *testing.T) {
-	c := &cli{t: t, server: "nats://127.0.0.1:1"}
-	for _, m := range []struct{ words, args string }{
-		{"QUEUE is missing", "bench"},
-		{`mode "pull"`, "bench try pull"},
-		{"bad queue name", "bench a.b"},
-		{"--size", "bench try --size big"},
-		{"size is 1 to 1", "bench try --size 1"},
-		{"at least one client each", "bench try --clients 1 --connections 2"},
-		{"nothing to compare", "bench try pop --verify"},
-	} {
-		c.fails(exitUsage, m.words, strings.Fields(m.args)...)
-	}
-	c.fails(exitError, "127.0.0.1:1", "bench", "try")
 }

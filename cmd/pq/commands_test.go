@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -32,9 +30,7 @@ func TestPriorityQueue(t *testing.T) {
 		{"0\n", "len jobs"},
 	}
 	for _, s := range steps {
-		if got := c.ok("", strings.Fields(s.args)...); got != s.want {
-			t.Errorf("pq %s printed %q, want %q", s.args, got, s.want)
-		}
+		c.prints(s.want, strings.Fields(s.args)...)
 	}
 }
 
@@ -47,9 +43,7 @@ func TestFIFOQueue(t *testing.T) {
 		{"a\nb\n", "pop -q mail -n 2"},
 		{"c\n", "pop -q mail -n 2"},
 	} {
-		if got := c.ok("", strings.Fields(s.args)...); got != s.want {
-			t.Errorf("pq %s printed %q, want %q", s.args, got, s.want)
-		}
+		c.prints(s.want, strings.Fields(s.args)...)
 	}
 	c.fails(exitEmpty, "empty", "pop", "-q", "mail")
 }
@@ -58,9 +52,7 @@ func TestValuesAreKeptByteForByte(t *testing.T) {
 	c, _ := newCLI(t)
 	for _, value := range []string{"", "\n", "no newline", "\x00\xff\r\n"} {
 		c.ok(value, "push", "bytes")
-		if got := c.ok("", "pop", "bytes"); got != value {
-			t.Errorf("popped %q, want %q", got, value)
-		}
+		c.prints(value, "pop", "bytes")
 	}
 }
 
@@ -188,6 +180,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"what begins with - and is no flag comes after --", "push jobs -1"},
 		{"what begins with - and is no flag comes after --", "mv jobs id -1 -2"},
 		{"--ack-wait is 1ms: want 100ms to 12h0m0s", "lease jobs --ack-wait 1ms"},
+		{"--ack-wait is 1ms: want 100ms to 12h0m0s", "work jobs --ack-wait 1ms -- true"},
 		{"--delay is -1s: want 0s to", "push jobs x --delay -1s"},
 		{"--ttl is 1ms: want 1s to", "push jobs x --ttl 1ms"},
 		{"--unique has 0 bytes: want 1 to 512", "push jobs x --unique="},
@@ -195,7 +188,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"--delay is -1s: want 0s to", "nak " + receiptExample + " --delay -1s"},
 		{"leave out one", "nak " + receiptExample + " --snooze --reason x"},
 		{"--max is 2000000: want at least 1, and at most 1000000", "redrive jobs --max 2000000 --yes"},
-		{"cannot run the command no-such-command", "work jobs -- no-such-command"},
+		{"cannot run the command no-such-command: executable file not found", "work jobs -- no-such-command"},
 		{"name one, or leave it out", "doctor --fifo"},
 		{"the file with the nkey", "len jobs --nkey /no/such/file"},
 		{"the login: nats: open /no/such/file: no such file", "len jobs --creds /no/such/file"},
@@ -206,6 +199,16 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"begins with http://: want the URL of a NATS server", "len jobs --server http://127.0.0.1:1"},
 		{`the address "nats://127.0.0.1:70000": want the URL`, "len jobs --server nats://127.0.0.1:1,nats://127.0.0.1:70000"},
 		{"together", "len jobs --tlscert file"},
+		{"QUEUE is missing", "bench"},
+		{`mode "pull"`, "bench try pull"},
+		{"bad queue name", "bench a.b"},
+		{"--size", "bench try --size big"},
+		{"size is 1 to 1", "bench try --size 1"},
+		{"at least one client each", "bench try --clients 1 --connections 2"},
+		{"priorities is 0", "bench try --priorities 0"},
+		{"rate is -1", "bench try --rate -1"},
+		{"one of them above 0", "bench try --duration 0"},
+		{"nothing to compare", "bench try pop --verify"},
 	} {
 		c.fails(exitUsage, m.words, strings.Fields(m.args)...)
 		_, stderr, _ := c.run("", strings.Fields(m.args)...)
@@ -268,25 +271,6 @@ func TestErrors(t *testing.T) {
 		"start one with pqbridge -dev, or name another with --server\n", "len", "jobs")
 	silent := &cli{t: t, server: newSilentServer(t).url}
 	silent.fails(exitError, "it accepts the connection, but does not speak as a NATS server within 50ms", "len", "jobs", "--timeout", "50ms")
-}
-
-func TestRefusedByNATS(t *testing.T) {
-	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
-		o.Users = []*server.User{
-			{Username: "bridge", Password: "b"},
-			{Username: "reader", Password: "r", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Deny: []string{"pq.*.push"}},
-			}},
-		}
-		o.NoAuthUser = "bridge"
-	}})
-	c := &cli{t: t, server: env.NATS.URL()}
-	c.fails(exitError, "ermissions", "--user", "reader", "--password", "r", "push", "jobs", "x")
-	t.Setenv("NATS_USER", "reader")
-	t.Setenv("NATS_PASSWORD", "wrong")
-	c.fails(exitError, "uthorization", "len", "jobs")
-	t.Setenv("NATS_PASSWORD", "r")
-	c.ok("", "len", "jobs")
 }
 
 func decode(t *testing.T, text string, v any) {

@@ -20,7 +20,7 @@ import (
 func newConfig(a *app) *cobra.Command {
 	q := &queue{app: a, verb: subjects.Config}
 	var asJSON bool
-	cmd := &cobra.Command{
+	cmd := q.command(&cobra.Command{
 		Use:   "config QUEUE [NAME=VALUE...]",
 		Short: "Print or change the settings of a queue",
 		Long: `Print the settings of a queue, after changing those that are named. NAME= resets
@@ -30,14 +30,7 @@ one to its default. Durations have a unit, such as 90s or 1h30m.
 		Example: `  pq config jobs
   pq config jobs ack_wait=1m backoff=1s,10s,1m max_deliver=5
   pq config jobs max_deliver=`,
-		Args: arguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			q.name = args[0]
-			return q.configure(cmd, args[1:], asJSON)
-		},
-	}
-
-	q.addFlags(cmd)
+	}, func(changes []string) error { return q.configure(changes, asJSON) })
 	cmd.ValidArgsFunction = q.completeSettings
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
 	return cmd
@@ -59,11 +52,7 @@ func listSettings() string {
 	return strings.Join(lines, "\n")
 }
 
-func (q *queue) configure(cmd *cobra.Command, changes []string, asJSON bool) error {
-	if err := q.check(false); err != nil {
-		return err
-	}
-
+func (q *queue) configure(changes []string, asJSON bool) error {
 	var change subjects.Change
 	for _, text := range changes {
 		name, value, ok := strings.Cut(text, "=")
@@ -75,48 +64,48 @@ func (q *queue) configure(cmd *cobra.Command, changes []string, asJSON bool) err
 		}
 	}
 
-	now, err := q.applySettings(cmd, &change, len(changes) > 0)
+	if len(changes) > 0 {
+		now, err := q.applySettings(&change)
+		if err != nil {
+			return err
+		}
+		if !asJSON && len(subjects.SettingTexts(&now)) == 0 {
+			q.noteDefaults()
+		}
+		return q.print(settingsReply(&now), asJSON)
+	}
+
+	now, err := ask(q, "", func(ctx context.Context, s *session) (client.Settings, error) {
+		now, err := s.queue.Settings(ctx)
+		if err == nil && len(subjects.SettingTexts(&now)) == 0 && !s.noteUnused(ctx) {
+			q.noteDefaults()
+		}
+		return now, err
+	})
 	if err != nil {
 		return err
 	}
-
-	if asJSON {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", subjects.EncodeSettings(&now))
-		return err
-	}
-
-	texts := subjects.SettingTexts(&now)
-	if len(texts) == 0 && len(changes) > 0 {
-		q.noteDefaults(cmd)
-	}
-	for _, text := range texts {
-		if _, err := fmt.Fprintln(cmd.OutOrStdout(), text); err != nil {
-			return err
-		}
-	}
-	return nil
+	return q.print(settingsReply(&now), asJSON)
 }
 
-// applySettings changes settings, if there is anything to change, and returns all that are set.
-func (q *queue) applySettings(cmd *cobra.Command, change *subjects.Change, changes bool) (client.Settings, error) {
-	if changes {
-		return ask(cmd, q, "the settings may have changed", func(ctx context.Context, s *session) (client.Settings, error) {
-			return s.queue.Configure(ctx, change.Settings, change.Reset...)
-		})
+func settingsReply(now *client.Settings) reply {
+	text := ""
+	for _, line := range subjects.SettingTexts(now) {
+		text += line + "\n"
 	}
+	return reply{text, subjects.EncodeSettings(now)}
+}
 
-	return ask(cmd, q, "", func(ctx context.Context, s *session) (client.Settings, error) {
-		now, err := s.queue.Settings(ctx)
-		if err == nil && len(subjects.SettingTexts(&now)) == 0 && !s.noteUnused(ctx, cmd, q) {
-			q.noteDefaults(cmd)
-		}
-		return now, err
+// applySettings changes settings and returns all that are set.
+func (q *queue) applySettings(change *subjects.Change) (client.Settings, error) {
+	return ask(q, "the settings may have changed", func(ctx context.Context, s *session) (client.Settings, error) {
+		return s.queue.Configure(ctx, change.Settings, change.Reset...)
 	})
 }
 
 // noteDefaults says that there is nothing to print.
-func (q *queue) noteDefaults(cmd *cobra.Command) {
-	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %s has no settings: the defaults are in force\n", q.name)
+func (q *queue) noteDefaults() {
+	_, _ = fmt.Fprintf(q.cmd.ErrOrStderr(), "pq: %s has no settings: the defaults are in force\n", q.name)
 }
 
 // forever is until when a queue is paused that has to be resumed.
@@ -126,7 +115,7 @@ func newPause(a *app) *cobra.Command {
 	q := &queue{app: a, verb: subjects.Config}
 	var during time.Duration
 	var until string
-	cmd := &cobra.Command{
+	cmd := q.command(&cobra.Command{
 		Use:   "pause QUEUE",
 		Short: "Let pops and leases find nothing",
 		Long: `Let pops and leases of a queue find nothing until pq resume, or for a time.
@@ -134,23 +123,17 @@ Those that wait go on waiting; pushes and acknowledgements go on too.`,
 		Example: `  pq pause jobs
   pq pause jobs --for 10m
   pq pause --fifo mail --until 2030-01-31T12:00:00Z`,
-		Args: arguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			q.name = args[0]
-			return q.pause(cmd, during, until)
-		},
-	}
+	}, func([]string) error { return q.pause(during, until) })
 
-	q.addFlags(cmd)
 	cmd.Flags().DurationVar(&during, "for", 0, "`time` after which pops go on")
 	cmd.Flags().StringVar(&until, "until", "", "`time` at which pops go on, as in RFC 3339")
 	flags.WithoutDefault(cmd.Flags(), "for")
 	return cmd
 }
 
-func (q *queue) pause(cmd *cobra.Command, during time.Duration, until string) error {
+func (q *queue) pause(during time.Duration, until string) error {
 	change := subjects.Change{Settings: client.Settings{PauseUntil: forever}}
-	given := cmd.Flags().Changed("for")
+	given := q.cmd.Flags().Changed("for")
 	switch {
 	case given && until != "":
 		return exit.UsageError{Err: errors.New("--for and --until exclude each other: leave out one")}
@@ -164,31 +147,19 @@ func (q *queue) pause(cmd *cobra.Command, during time.Duration, until string) er
 		}
 	}
 
-	if err := q.check(false); err != nil {
-		return err
-	}
-	_, err := q.applySettings(cmd, &change, true)
+	_, err := q.applySettings(&change)
 	return err
 }
 
 func newResume(a *app) *cobra.Command {
 	q := &queue{app: a, verb: subjects.Config}
-	cmd := &cobra.Command{
+	return q.command(&cobra.Command{
 		Use:     "resume QUEUE",
 		Short:   "End a pause",
 		Long:    "Let pops and leases of a queue that is paused go on.",
 		Example: "  pq resume jobs",
-		Args:    arguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			q.name = args[0]
-			if err := q.check(false); err != nil {
-				return err
-			}
-			_, err := q.applySettings(cmd, &subjects.Change{Reset: []string{"pause_until"}}, true)
-			return err
-		},
-	}
-
-	q.addFlags(cmd)
-	return cmd
+	}, func([]string) error {
+		_, err := q.applySettings(&subjects.Change{Reset: []string{"pause_until"}})
+		return err
+	})
 }

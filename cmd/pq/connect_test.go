@@ -3,6 +3,7 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,25 +19,10 @@ func TestServersThatRefuse(t *testing.T) {
 	if _, stderr, _ := c.run("", "len", "jobs", "--timeout", "1s"); strings.Contains(stderr, "no server answers") {
 		t.Errorf("of a web server: %s", stderr)
 	}
-	secure := false
-	for _, login := range testenv.Logins(t) {
-		if login.CAFile == "" {
-			continue
-		}
-		secure = true
-		env := testenv.New(t, testenv.Options{Stopped: true})
-		env.NATS.Start()
-		plain := &cli{t: t, server: env.NATS.URL()}
-		plain.fails(exitError, "the server has no TLS: leave out --tlsca", "len", "jobs", "--tlsca", login.CAFile)
-		env = testenv.New(t, testenv.Options{Stopped: true, NATS: testenv.ServerOptions(t, login.Config)})
-		env.NATS.Start()
-		encrypted := &cli{t: t, server: env.NATS.URL()}
-		encrypted.fails(exitError, "name the authority of the server's certificate with --tlsca", "len", "jobs")
-		break
-	}
-	if !secure {
-		t.Error("no login has TLS: does the test still see them?")
-	}
+	logins := testenv.Logins(t)
+	secure := logins[slices.IndexFunc(logins, func(l testenv.Login) bool { return l.CAFile != "" })]
+	newNATS(t, nil).fails(exitError, "the server has no TLS: leave out --tlsca", "len", "jobs", "--tlsca", secure.CAFile)
+	newNATS(t, testenv.ServerOptions(t, secure.Config)).fails(exitError, "name the authority of the server's certificate with --tlsca", "len", "jobs")
 }
 
 // Passwords in addresses are not repeated.

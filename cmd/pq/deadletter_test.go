@@ -47,9 +47,7 @@ func TestDeadLetterOnATerminal(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("", "push", "jobs", "x")
 	c.bury("the disk is full")
-	if got := c.ok("", "peek", "jobs-dead"); got != "x" {
-		t.Errorf("printed %q", got)
-	}
+	c.prints("x", "peek", "jobs-dead")
 	term := newTerminal(t, 80)
 	term.start(c, nil, "pop", "jobs-dead").ends(exitOK)
 	term.sees("x\r\n")

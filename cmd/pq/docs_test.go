@@ -179,13 +179,3 @@ func TestGoExample(t *testing.T) {
 		t.Errorf("printed %q, %v", out, err)
 	}
 }
-
-// TestReadmeSteps does what the README shows first.
-func TestReadmeSteps(t *testing.T) {
-	c, _ := newCLI(t)
-	c.ok("", "push", "jobs", "write the report", "--priority", "5")
-	c.ok("", "push", "jobs", "put out the fire", "--priority", "1")
-	if got := c.ok("", "pop", "jobs"); got != "put out the fire" {
-		t.Errorf("popped %q", got)
-	}
-}

@@ -2,47 +2,31 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
+	"time"
 
-	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// doctor is the command line of pq doctor, and what it has found.
-type doctor struct {
+// diagnosis is the command line of pq doctor, and what it has found.
+type diagnosis struct {
 	*app
-	json   bool
-	queue  queue // its name is "" unless one is named
-	out    io.Writer
-	failed int
-	err    error // of printing
+	findings
+	queue queue // its name is "" unless one is named
 }
-
-// finding is the result of a check.
-type finding struct {
-	Result result `json:"result"`
-	Check  string `json:"check"`
-	Text   string `json:"text"`
-	ToDo   string `json:"to_do,omitempty"`
-}
-
-type result string
-
-const (
-	fine    result = "ok"
-	notable result = "note" // it may be meant so
-	failed  result = "FAIL"
-)
 
 func newDoctor(a *app) *cobra.Command {
-	d := &doctor{app: a, queue: queue{app: a}}
+	d := &diagnosis{app: a, queue: queue{app: a}}
 	cmd := &cobra.Command{
 		Use:   "doctor [QUEUE]",
 		Short: "Look for what is wrong, and say what to do",
@@ -57,7 +41,7 @@ it is the queue that is asked for something.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				d.queue.name = args[0]
-				if err := d.queue.check(false); err != nil {
+				if err := d.queue.check(); err != nil {
 					return err
 				}
 			} else if d.queue.fifo {
@@ -73,7 +57,7 @@ it is the queue that is asked for something.`,
 	return cmd
 }
 
-func (d *doctor) run(ctx context.Context) error {
+func (d *diagnosis) run(ctx context.Context) error {
 	if _, err := d.grammar(); err != nil {
 		return err
 	}
@@ -83,7 +67,7 @@ func (d *doctor) run(ctx context.Context) error {
 		if ctx.Err() != nil || errors.As(err, new(exit.InputError)) {
 			return err
 		}
-		d.report(failed, "nats", err.Error(), "")
+		d.report(wrong, "nats", err.Error(), "")
 		return d.verdict()
 	}
 	defer s.close()
@@ -105,58 +89,266 @@ func (d *doctor) run(ctx context.Context) error {
 	return d.verdict()
 }
 
-// verdict is the error of the command.
-func (d *doctor) verdict() error {
-	switch {
-	case d.err != nil:
-		return d.err
-	case d.failed == 1:
-		return errors.New("one check failed")
-	case d.failed > 1:
-		return fmt.Errorf("%d checks failed", d.failed)
+func (d *diagnosis) checkServer(s *session) {
+	took, err := s.nc.RTT()
+	if err != nil {
+		d.report(wrong, "nats", "the server does not answer: "+err.Error(), "look at the network between here and "+d.Server)
+		return
 	}
-	return nil
+	d.report(fine, "nats", fmt.Sprintf("NATS %s at %s answers in %v", s.nc.ConnectedServerVersion(), s.nc.ConnectedUrlRedacted(), took.Round(time.Microsecond)), "")
 }
 
-// report prints a finding.
-func (d *doctor) report(r result, check, what, toDo string) {
-	if r == failed {
-		d.failed++
+// checkPermissions finds out what the server would refuse. A user with few permissions may be meant
+// to have few.
+func (d *diagnosis) checkPermissions(s *session) {
+	user, err := discovery.LoggedIn(s.usable, s.nc)
+	if err != nil {
+		d.report(notable, "permissions", "they cannot be looked up: "+err.Error(), "allow "+discovery.UserSubject+" to see them here")
+		return
 	}
-	var err error
-	if d.json {
-		err = json.NewEncoder(d.out).Encode(finding{r, check, what, toDo})
-	} else {
-		_, err = io.WriteString(d.out, d.lines(r, check, what, toDo))
-	}
-	if d.err == nil {
-		d.err = err
-	}
-}
 
-// lines writes a finding for people.
-func (d *doctor) lines(r result, check, what, toDo string) string {
-	const indent, width = 18, 80
-	if toDo != "" {
-		if !strings.HasSuffix(what, "?") {
-			what += "."
+	var refused []string
+	for _, e := range s.grammar.Endpoints() {
+		subject := e.Subject
+		if d.queue.name != "" {
+			if e.Kind != d.queue.kind() || e.Verb == subjects.List { // which who works on one queue does not need
+				continue
+			}
+			subject = strings.Replace(subject, "*", d.queue.name, 1)
 		}
-		what += " To do: " + toDo
+		if !user.Permissions.Publish.Allows(subject) {
+			refused = append(refused, subject)
+		}
 	}
 
-	lines := strings.Split(text.WrapSoft(what, width-indent), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimRight(line, " ")
+	who := strings.Join(strings.Fields(fmt.Sprintf("user %s of account %s", user.User, user.Account)), " ") // without a login it has no name
+	if len(refused) > 0 {
+		d.report(notable, "permissions", who+" may not publish to "+strings.Join(refused, ", "), "allow those that are needed")
+		return
 	}
-
-	mark := fmt.Sprintf("%-6s", r)
-	if terminal.Coloured(d.out) {
-		mark = map[result]text.Color{fine: text.FgGreen, notable: text.FgYellow, failed: text.FgRed}[r].EscapeSeq() + mark + text.Reset.EscapeSeq()
-	}
-	return fmt.Sprintf("%s%-12s%s\n", mark, check, strings.Join(lines, "\n"+strings.Repeat(" ", indent)))
+	d.report(fine, "permissions", who+" may make all requests", "")
 }
 
-// plural says how many things there are.
-func plural(n int, thing string) string {
-	return terminal.Counts(int64(n), thing, thing+"s")
+func (d *diagnosis) checkBridges(s *session) {
+	all, err := discovery.Bridges(s.usable, s.nc)
+	switch {
+	case errors.Is(err, client.ErrNoBridge):
+		d.report(wrong, "bridges", "no bridge is there", "start pqbridge, or log in to the account that it uses (pq help connection)")
+		return
+	case errors.Is(err, nats.ErrPermissionViolation):
+		d.report(notable, "bridges", "they cannot be looked for: "+err.Error(), "allow $SRV.INFO.pqbridge to see them here")
+		return
+	case err != nil:
+		d.report(wrong, "bridges", "they cannot be looked for: "+err.Error(), "look at the log of pqbridge")
+		return
+	}
+
+	versions := distinct(all, func(b discovery.Bridge) string { return b.Version })
+	d.report(fine, "bridges", fmt.Sprintf("%s found, version %s", terminal.Plural(len(all), "bridge"), strings.Join(versions, ", ")), "")
+	if len(versions) > 1 {
+		d.report(notable, "versions", "they differ", "upgrade all bridges before you use what is new")
+	}
+
+	for i := range all {
+		d.checkSubjects(s, &all[i])
+	}
+	d.checkTogether(all)
+	d.checkClocks(all)
+}
+
+// checkSubjects checks that a bridge knows all requests of this pq, for the kind of the queue or
+// for both kinds.
+func (d *diagnosis) checkSubjects(s *session, b *discovery.Bridge) {
+	var unknown []string
+	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
+		if d.queue.name != "" && kind != d.queue.kind() {
+			continue
+		}
+
+		var missing []string
+		known := false
+		for _, e := range s.grammar.Endpoints() {
+			switch {
+			case e.Kind != kind:
+			case b.Serves(e.Subject):
+				known = true
+			default:
+				missing = append(missing, e.Subject)
+			}
+		}
+
+		if known {
+			unknown = append(unknown, missing...)
+		} else {
+			d.reportPrefix(s, kind, b)
+		}
+	}
+
+	if len(unknown) > 0 {
+		d.report(wrong, "versions", fmt.Sprintf("bridge %s, version %s, does not know %s", b.ID, b.Version, strings.Join(unknown, ", ")), "upgrade it")
+	}
+}
+
+// reportPrefix says that a bridge has another prefix for the subjects of a kind.
+func (d *diagnosis) reportPrefix(s *session, kind subjects.Kind, b *discovery.Bridge) {
+	wanted, flag, queues, first := d.priorityPrefix, "--prefix", "priority queues", subjects.Push
+	if kind == subjects.FIFO {
+		wanted, flag, queues, first = d.fifoPrefix, "--fifo-prefix", "FIFO queues", subjects.Enqueue
+	}
+	text, toDo := fmt.Sprintf("bridge %s does not serve %s below %s.>", b.ID, queues, wanted), "name its prefix with "+flag
+	rest := strings.TrimPrefix(s.endpoint(first, kind), wanted)
+
+	for _, e := range b.Endpoints {
+		if served, found := strings.CutSuffix(e.Subject, rest); found && !strings.Contains(served, "*") {
+			text += fmt.Sprintf(", but below %s.>", served)
+			toDo = fmt.Sprintf("%s %s", flag, served)
+			if served == subjects.DefaultPriorityPrefix || served == subjects.DefaultFIFOPrefix {
+				toDo = "leave out " + flag
+			}
+			break
+		}
+	}
+
+	d.report(wrong, "subjects", text, toDo)
+}
+
+// checkTogether checks that the bridges can serve the same subjects.
+func (d *diagnosis) checkTogether(all []discovery.Bridge) {
+	unknown := 0
+	stores := distinct(all, func(b discovery.Bridge) string {
+		if b.Metadata[subjects.MetadataStore] == "" {
+			unknown++
+		}
+		return b.Metadata[subjects.MetadataStore]
+	})
+
+	groups := distinct(all, func(b discovery.Bridge) string {
+		if len(b.Endpoints) == 0 {
+			return ""
+		}
+		return b.Endpoints[0].QueueGroup
+	})
+
+	switch {
+	case unknown > 0:
+		d.report(notable, "stores", terminal.Plural(unknown, "bridge")+" of an earlier version: the store is unknown", "upgrade all bridges")
+	case len(stores) > 1:
+		d.report(wrong, "stores", fmt.Sprintf("%d stores: each bridge has only some of the items", len(stores)),
+			"let the bridges share one FoundationDB, or give them different subject prefixes")
+	default:
+		d.report(fine, "stores", "one store", "")
+	}
+
+	if len(groups) > 1 {
+		d.report(wrong, "groups", "queue groups "+strings.Join(groups, ", ")+": each request would be run more than once", "set the same PQ_QUEUE_GROUP everywhere")
+	}
+}
+
+// maxSkew is how far clocks may be apart.
+const maxSkew = time.Second
+
+// checkClocks compares the clocks of the bridges with the one here, and so with each other.
+func (d *diagnosis) checkClocks(all []discovery.Bridge) {
+	var least, most time.Duration
+	known := 0
+	for _, b := range all {
+		at, err := time.Parse(subjects.TimeLayout, b.Metadata[subjects.MetadataTime])
+		if err != nil {
+			continue
+		}
+		ahead := skew(at, b.Asked, b.Arrived)
+		if known++; known == 1 {
+			least, most = ahead, ahead
+		}
+		least, most = min(least, ahead), max(most, ahead)
+	}
+
+	const toDo = "let NTP set the clocks: leases, delays and expiry go by those of the bridges"
+	switch {
+	case known == 0:
+		d.report(notable, "clocks", "no bridge says what its clock says", "upgrade the bridges")
+	case most-least > maxSkew:
+		d.report(wrong, "clocks", fmt.Sprintf("those of the bridges are %v apart", (most-least).Round(time.Millisecond)), toDo)
+	case max(most, -least) > maxSkew:
+		d.report(notable, "clocks", fmt.Sprintf("the bridges are %v ahead of the clock here", most.Round(time.Millisecond)), toDo)
+	default:
+		d.report(fine, "clocks", "less than a second apart", "")
+	}
+}
+
+// skew returns how far a clock is ahead, at least: it was read at some time between two others.
+func skew(at, asked, arrived time.Time) time.Duration {
+	switch {
+	case at.After(arrived):
+		return at.Sub(arrived)
+	case at.Before(asked):
+		return at.Sub(asked)
+	}
+	return 0
+}
+
+func (d *diagnosis) checkStore(s *session) {
+	began := time.Now()
+	if _, err := s.list(s.usable, false, ""); err != nil {
+		d.reportUnanswered(s, "store", s.endpoint(subjects.List, subjects.Priority), err)
+		return
+	}
+	d.report(fine, "store", "it answers in "+roundTrip(began), "")
+}
+
+// checkQueue asks a queue what nobody minds. Who may only push to it may ask nothing.
+func (d *diagnosis) checkQueue(s *session) {
+	q := &d.queue
+	s.use(q)
+	began := time.Now()
+	n, err := s.queue.Len(s.usable)
+	if err == nil {
+		d.report(fine, "queue", fmt.Sprintf("%s answers in %s: %s", q.name, roundTrip(began), items(n, "ready")), "")
+		if text := s.suggest(s.usable); text != "" {
+			d.report(notable, "queue", text, "push something, if the name is right")
+		}
+		return
+	}
+
+	// Who may not ask for the length may still be allowed to peek.
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		s.renew()
+		began = time.Now()
+		if _, peeked := s.queue.PeekItem(s.usable, false); peeked == nil || errors.Is(peeked, client.ErrEmpty) {
+			d.report(fine, "queue", fmt.Sprintf("%s answers in %s, to a peek", q.name, roundTrip(began)), "")
+			return
+		}
+	}
+
+	subject := strings.Replace(s.endpoint(subjects.Len, q.kind()), "*", q.name, 1)
+	d.reportUnanswered(s, "queue", subject, err)
+}
+
+// roundTrip is the time since then.
+func roundTrip(began time.Time) string {
+	return time.Since(began).Round(10 * time.Microsecond).String()
+}
+
+// reportUnanswered reports that a request on a subject failed.
+func (d *diagnosis) reportUnanswered(s *session, check, subject string, err error) {
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		d.report(notable, check, "it cannot be tried: "+err.Error(), "allow "+subject+" to see it here")
+	case errors.Is(err, client.ErrNoBridge):
+		d.report(wrong, check, "no bridge takes requests on "+subject, "see above; one that waits for its store or for another bridge says so in its log and at /readyz")
+	case errors.Is(err, client.ErrUnavailable):
+		d.report(wrong, check, err.Error(), "look at the log of pqbridge, and at /readyz")
+	default:
+		d.report(wrong, check, err.Error(), "look at the log of pqbridge")
+	}
+}
+
+// distinct returns the different values, sorted.
+func distinct(all []discovery.Bridge, value func(discovery.Bridge) string) []string {
+	var values []string
+	for _, b := range all {
+		values = append(values, value(b))
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
 }

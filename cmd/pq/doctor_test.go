@@ -70,57 +70,40 @@ func TestDoctorOfAHealthySystem(t *testing.T) {
 
 func TestDoctorWithoutNATSOrBridges(t *testing.T) {
 	away := &cli{t: t, server: "nats://127.0.0.1:1"}
-	away.findings(exitError)["nats"].is(t, failed, "no server answers there: start one with")
-	env := testenv.New(t, testenv.Options{Stopped: true})
-	env.NATS.Start()
-	all := (&cli{t: t, server: env.NATS.URL()}).findings(exitError)
+	away.findings(exitError)["nats"].is(t, wrong, "no server answers there: start one with")
+	all := newNATS(t, nil).findings(exitError)
 	all["nats"].is(t, fine)
-	all["bridges"].is(t, failed, "no bridge is there", "start pqbridge")
-	all["store"].is(t, failed, "no bridge takes requests")
+	all["bridges"].is(t, wrong, "no bridge is there", "start pqbridge")
+	all["store"].is(t, wrong, "no bridge takes requests")
 }
 
 func TestDoctorSeesPermissions(t *testing.T) {
-	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
-		o.Users = []*server.User{
-			{Username: "bridge", Password: "b"},
-			{Username: "worker", Password: "w", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.>", discovery.UserSubject}, Deny: []string{"pq.jobs.purge"}},
-			}},
-			{Username: "peeker", Password: "p", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.peek.*"}},
-			}},
-			{Username: "blind", Password: "b", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.>"}},
-			}},
-			{Username: "short-sighted", Password: "s", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Deny: []string{"$SYS.>", "$SRV.>"}},
-			}},
-			{Username: "deaf", Password: "d", Permissions: &server.Permissions{
-				Subscribe: &server.SubjectPermission{Allow: []string{"nothing"}},
-			}},
-		}
-		o.NoAuthUser = "bridge"
-	}})
-	c := &cli{t: t, server: env.NATS.URL()}
+	c := newCLIWith(t, map[string]*server.Permissions{
+		"worker":        publish([]string{"pq.jobs.>", discovery.UserSubject}, []string{"pq.jobs.purge"}),
+		"peeker":        publish([]string{"pq.jobs.peek.*"}, nil),
+		"blind":         publish([]string{"pq.jobs.>"}, nil),
+		"short-sighted": publish(nil, []string{"$SYS.>", "$SRV.>"}),
+		"deaf":          {Subscribe: &server.SubjectPermission{Allow: []string{"nothing"}}},
+	})
 	c.ok("", "push", "jobs", "x")
-	all := c.findings(exitOK, "jobs", "--user", "worker", "--password", "w")
+	all := c.findings(exitOK, "jobs", "--user", "worker", "--password", "worker")
 	all["permissions"].is(t, notable, "user worker of account $G may not publish to pq.jobs.purge")
 	if strings.Contains(all["permissions"].Text, "q.jobs.enqueue") || strings.Contains(all["permissions"].Text, "pq.list") {
 		t.Errorf("%+v", all["permissions"])
 	}
 	all["queue"].is(t, fine, "jobs answers in ", ": 1 ready item")
-	c.findings(exitOK, "jobs", "--user", "peeker", "--password", "p")["queue"].is(t, fine, "to a peek")
-	c.findings(exitOK, "other", "--user", "worker", "--password", "w")["queue"].is(t, notable, "it cannot be tried", "allow pq.other.len")
-	c.findings(exitOK, "jobs", "--fifo", "--user", "worker", "--password", "w")["permissions"].is(t, notable, "q.jobs.enqueue")
+	c.findings(exitOK, "jobs", "--user", "peeker", "--password", "peeker")["queue"].is(t, fine, "to a peek")
+	c.findings(exitOK, "other", "--user", "worker", "--password", "worker")["queue"].is(t, notable, "it cannot be tried", "allow pq.other.len")
+	c.findings(exitOK, "jobs", "--fifo", "--user", "worker", "--password", "worker")["permissions"].is(t, notable, "q.jobs.enqueue")
 	all["bridges"].is(t, notable, "allow $SRV.INFO.pqbridge")
 	if strings.Contains(all["permissions"].Text, "pq.jobs.push") {
 		t.Errorf("%+v", all["permissions"])
 	}
-	c.findings(exitOK, "--user", "blind", "--password", "b")["permissions"].is(t, notable, "allow "+discovery.UserSubject)
+	c.findings(exitOK, "--user", "blind", "--password", "blind")["permissions"].is(t, notable, "allow "+discovery.UserSubject)
 	// What is refused to one check does not end the next.
-	c.findings(exitOK, "--user", "short-sighted", "--password", "s")["store"].is(t, fine)
-	c.findings(exitError, "--user", "deaf", "--password", "d")["nats"].is(t, failed, "cannot receive replies")
-	c.findings(exitError, "--user", "worker", "--password", "wrong")["nats"].is(t, failed, "uthorization")
+	c.findings(exitOK, "--user", "short-sighted", "--password", "short-sighted")["store"].is(t, fine)
+	c.findings(exitError, "--user", "deaf", "--password", "deaf")["nats"].is(t, wrong, "cannot receive replies")
+	c.findings(exitError, "--user", "worker", "--password", "wrong")["nats"].is(t, wrong, "uthorization")
 }
 
 func TestDoctorSeesSubjectsVersionsAndClocks(t *testing.T) {
@@ -132,16 +115,16 @@ func TestDoctorSeesSubjectsVersionsAndClocks(t *testing.T) {
 		hours++
 	}})
 	c := &cli{t: t, server: env.NATS.URL()}
-	c.findings(exitError, "--prefix", "jobs", "--fifo-prefix", "mail")["subjects"].is(t, failed, "does not serve FIFO queues below mail.>, but below q.>", "leave out --fifo-prefix")
-	wrong := c.findings(exitError, "--prefix", "other")
-	wrong["subjects"].is(t, failed, "does not serve priority queues below other.>, but below pq.>", "leave out --prefix")
-	wrong["store"].is(t, failed, "no bridge takes requests on other.list", "see above")
-	if _, found := wrong["versions"]; found {
-		t.Errorf("an older bridge: %+v", wrong["versions"])
+	c.findings(exitError, "--prefix", "jobs", "--fifo-prefix", "mail")["subjects"].is(t, wrong, "does not serve FIFO queues below mail.>, but below q.>", "leave out --fifo-prefix")
+	other := c.findings(exitError, "--prefix", "other")
+	other["subjects"].is(t, wrong, "does not serve priority queues below other.>, but below pq.>", "leave out --prefix")
+	other["store"].is(t, wrong, "no bridge takes requests on other.list", "see above")
+	if _, found := other["versions"]; found {
+		t.Errorf("an older bridge: %+v", other["versions"])
 	}
 	env.StartBridge().WaitReady()
 	all := c.findings(exitError)
-	all["clocks"].is(t, failed, "those of the bridges are ", "m", "NTP")
+	all["clocks"].is(t, wrong, "those of the bridges are ", "m", "NTP")
 	all["versions"].is(t, notable, "they differ")
 	all["bridges"].is(t, fine, "version 1.0.0, 1.0.1")
 }
@@ -150,7 +133,7 @@ func TestDoctorSeesSubjectsVersionsAndClocks(t *testing.T) {
 func TestDoctorSeesAnOlderBridge(t *testing.T) {
 	c := newOlderBridge(t, "purge", "fifo-list")
 	all := c.findings(exitError)
-	all["versions"].is(t, failed, "bridge OLD, version 0.1.0, does not know pq.*.purge, q.list", "upgrade it")
+	all["versions"].is(t, wrong, "bridge OLD, version 0.1.0, does not know pq.*.purge, q.list", "upgrade it")
 	all["stores"].is(t, notable, "the store is unknown")
 	all["clocks"].is(t, notable, "upgrade the bridges")
 }
@@ -166,7 +149,7 @@ func TestDoctorSeesAStoreThatIsAway(t *testing.T) {
 	})
 	store.SetOutage(true)
 	c := &cli{t: t, server: env.NATS.URL()}
-	c.findings(exitError)["store"].is(t, failed, "(503)", "log of pqbridge")
+	c.findings(exitError)["store"].is(t, wrong, "(503)", "log of pqbridge")
 }
 
 func TestSkew(t *testing.T) {

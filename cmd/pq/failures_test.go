@@ -99,36 +99,22 @@ func TestEveryCommandWithoutNATS(t *testing.T) {
 }
 
 func TestEveryCommandWithWrongCredentials(t *testing.T) {
-	env := testenv.New(t, testenv.Options{Stopped: true, NATS: func(o *server.Options) { o.Username, o.Password = "me", "secret" }})
-	env.NATS.Start()
-	c := &cli{t: t, server: env.NATS.URL()}
+	c := newNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
 	c.failsEverywhere("Authorization Violation: look at the login (pq help connection)", "--user", "me", "--password", "wrong")
 }
 
 func TestEveryCommandWithoutABridge(t *testing.T) {
-	env := testenv.New(t, testenv.Options{Stopped: true})
-	env.NATS.Start()
-	c := &cli{t: t, server: env.NATS.URL()}
-	c.failsEverywhere("is pqbridge running? pq doctor looks for the reason")
+	newNATS(t, nil).failsEverywhere("is pqbridge running? pq doctor looks for the reason")
 }
 
 func TestEveryCommandWithoutPermission(t *testing.T) {
-	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
-		o.Users = []*server.User{
-			{Username: "bridge", Password: "b"},
-			{Username: "me", Password: "secret", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Deny: []string{"pq.>"}},
-			}},
-		}
-		o.NoAuthUser = "bridge"
-	}})
-	c := &cli{t: t, server: env.NATS.URL()}
+	c := newCLIWith(t, map[string]*server.Permissions{"me": publish(nil, []string{"pq.>"})})
 	for _, command := range everyCommand {
 		args := strings.Fields(command.args)
 		if args[0] == "doctor" || args[0] == "bench" { // TestDoctorSeesPermissions; pq bench counts what fails
 			continue
 		}
-		args = append(append(args[:1:1], "--user", "me", "--password", "secret", "--timeout", "30s"), args[1:]...)
+		args = append(append(args[:1:1], "--user", "me", "--password", "me", "--timeout", "30s"), args[1:]...)
 		_, stderr, code := c.run("x\n", args...)
 		if code != exitError || !strings.Contains(stderr, "ermissions") || !strings.Contains(stderr, "give this user the permission, or log in as another") {
 			t.Errorf("pq %s: exit code %d, %q", command.args, code, stderr)

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -136,4 +137,15 @@ queues.
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return shells[args[0]](cmd) },
 	}
+}
+
+// version is set by the linker in releases.
+var version string
+
+// moduleVersion returns the module's version if go build recorded it.
+func moduleVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
 }

@@ -2,10 +2,25 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
+
+// seen is a queue at one look.
+type seen struct {
+	counted
+	oldest *time.Duration // since the push of the oldest ready item, if there is one
+}
+
+// look is what was seen at one time.
+type look struct {
+	at           time.Time
+	queues       []seen
+	bridges      int
+	pushes, pops int // in all, on all bridges
+}
 
 // history is what pq watch has seen so far.
 type history struct {
@@ -64,14 +79,12 @@ func (h *history) frame(width, height int, unicode bool) string {
 	more := ""
 	if room := max(height-around, 1); len(queues) > room {
 		queues = queues[:max(room-1, 0)]
-		more = terminal.Clip(fmt.Sprintf("and %s: name those that matter", plural(len(h.last.queues)-len(queues), "more queue")), width) + "\n"
+		more = terminal.Clip(fmt.Sprintf("and %s: name those that matter", terminal.Plural(len(h.last.queues)-len(queues), "more queue")), width) + "\n"
 	}
 
-	t := terminal.NewFrame(width,
-		terminal.Column{Title: "KIND"}, terminal.Column{Title: "QUEUE", Align: terminal.Snipped},
-		terminal.Column{Title: "READY", Align: terminal.Right}, terminal.Column{Title: "LEASED", Align: terminal.Right},
-		terminal.Column{Title: "DELAYED", Align: terminal.Right}, terminal.Column{Title: "CHANGE/S", Align: terminal.Right},
-		terminal.Column{Title: "OLDEST", Align: terminal.Right}, terminal.Column{Title: "READY LATELY"})
+	t := terminal.NewFrame(width, slices.Concat(countColumns, []terminal.Column{
+		{Title: "CHANGE/S", Align: terminal.Right}, {Title: "OLDEST", Align: terminal.Right}, {Title: "READY LATELY"},
+	})...)
 
 	for _, q := range queues {
 		change, oldest := "", ""
@@ -98,9 +111,9 @@ func (h *history) title() string {
 		return fmt.Sprintf("%s, since then: %v", at, h.err)
 	}
 
-	title := fmt.Sprintf("%s   %s", at, plural(len(h.last.queues), "queue"))
+	title := fmt.Sprintf("%s   %s", at, terminal.Plural(len(h.last.queues), "queue"))
 	if h.last.bridges > 0 {
-		title += "   " + plural(h.last.bridges, "bridge")
+		title += "   " + terminal.Plural(h.last.bridges, "bridge")
 	}
 
 	if h.elapsed() > 0 && h.last.bridges > 0 && h.before.bridges == h.last.bridges {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -14,79 +13,70 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
+func newLen(a *app) *cobra.Command {
+	q := &queue{app: a, verb: subjects.Len}
+	cmd := q.request(&cobra.Command{
+		Use:   "len QUEUE",
+		Short: "Print the number of items",
+		Long:  "Print the number of items in a queue.",
+		Example: `  pq len jobs
+  pq len --fifo mail --json`,
+	}, "", func(ctx context.Context, s *session, _ []string) (reply, error) {
+		n, err := s.queue.Len(ctx)
+		if err == nil && n == 0 && terminal.Is(q.cmd.ErrOrStderr()) {
+			s.noteUnused(ctx)
+		}
+		return reply{fmt.Sprintln(n), subjects.Length{Queue: q.name, Len: n}}, err
+	})
+	cmd.Flag("json").Usage = "print a line of JSON with queue and len"
+	return cmd
+}
+
 func newInfo(a *app) *cobra.Command {
 	q := &queue{app: a, verb: subjects.Info}
-	var asJSON bool
-	cmd := &cobra.Command{
+	return q.request(&cobra.Command{
 		Use:   "info QUEUE",
 		Short: "Print what is known about a queue",
 		Long: `Print how many items of a queue are ready, leased and delayed, how old the
 oldest is, when something falls due next, and the settings.`,
 		Example: `  pq info jobs
   pq info --fifo mail --json`,
-		Args: arguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			q.name = args[0]
-			return q.printInfo(cmd, asJSON)
-		},
-	}
-
-	q.addFlags(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
-	return cmd
-}
-
-func (q *queue) printInfo(cmd *cobra.Command, asJSON bool) error {
-	if err := q.check(false); err != nil {
-		return err
-	}
-
-	info, err := ask(cmd, q, "", func(ctx context.Context, s *session) (*client.QueueInfo, error) {
+	}, "", func(ctx context.Context, s *session, _ []string) (reply, error) {
 		info, err := s.queue.Info(ctx)
-		if err == nil && isUnused(info) {
-			s.noteUnused(ctx, cmd, q)
+		if err != nil {
+			return reply{}, err
 		}
-		return info, err
+		if isUnused(info) {
+			s.noteUnused(ctx)
+		}
+		return reply{infoText(info, time.Now()), info.Encode()}, nil
 	})
-	if err != nil {
-		return err
-	}
-
-	if asJSON {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", info.Encode())
-		return err
-	}
-	return writeInfo(cmd.OutOrStdout(), info, time.Now())
 }
 
-// writeInfo writes what is known about a queue for people.
-func writeInfo(out io.Writer, i *client.QueueInfo, now time.Time) error {
+// infoText writes what is known about a queue for people.
+func infoText(i *client.QueueInfo, now time.Time) string {
 	var b strings.Builder
-	line := func(name, format string, values ...any) {
-		fmt.Fprintf(&b, "%-12s%s\n", name, fmt.Sprintf(format, values...))
-	}
+	line := func(name, text string) { fmt.Fprintf(&b, "%-12s%s\n", name, text) }
 
-	line("ready", "%s", terminal.Grouped(i.Ready))
-	line("leased", "%s", terminal.Grouped(i.Leased))
-	line("delayed", "%s", terminal.Grouped(i.Delayed))
+	line("ready", terminal.Grouped(i.Ready))
+	line("leased", terminal.Grouped(i.Leased))
+	line("delayed", terminal.Grouped(i.Delayed))
 	if i.OldestAge != nil {
-		line("oldest", "%s", terminal.InWords(*i.OldestAge))
+		line("oldest", terminal.InWords(*i.OldestAge))
 	}
 	if i.NextDue != nil {
-		line("next due", "in %s", terminal.InWords(max(i.NextDue.Sub(now), 0)))
+		line("next due", "in "+terminal.InWords(max(i.NextDue.Sub(now), 0)))
 	}
 	if len(i.Priorities) > 0 {
-		line("priorities", "%s", priorityLine(i, 80-12))
+		line("priorities", priorityLine(i, 80-12))
 	}
 
 	name := "settings"
 	for _, text := range subjects.SettingTexts(&i.Settings) {
-		line(name, "%s", text)
+		line(name, text)
 		name = ""
 	}
-
-	_, err := io.WriteString(out, b.String())
-	return err
+	return b.String()
 }
 
 // priorityLine lists how many items there are of the first priorities, in up to width columns.

@@ -14,8 +14,7 @@ const finishing = "finishing what is under way"
 func TestSignalDoesNotLoseTheItemInFlight(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(s.String(), func(t *testing.T) {
-			c, env := newCLI(t)
-			r := newRelay(t, env)
+			c, r := newRelay(t)
 			c.ok("a\nb\nc\n", "push", "jobs", "--lines")
 
 			p := c.start(nil, "pop", "jobs", "--all", "--prefix", "relay")
@@ -32,9 +31,7 @@ func TestSignalDoesNotLoseTheItemInFlight(t *testing.T) {
 			if len(r.requests) > 0 {
 				t.Error("pq went on popping")
 			}
-			if got := c.ok("", "len", "jobs"); got != "1\n" {
-				t.Errorf("%s items are left, want 1", got)
-			}
+			c.prints("1\n", "len", "jobs")
 		})
 	}
 }
@@ -42,8 +39,7 @@ func TestSignalDoesNotLoseTheItemInFlight(t *testing.T) {
 // A command that finishes its work in spite of a signal succeeds: a script that saw
 // a failure would discard the item.
 func TestSignalDuringTheOnlyPop(t *testing.T) {
-	c, env := newCLI(t)
-	r := newRelay(t, env)
+	c, r := newRelay(t)
 	c.ok("", "push", "jobs", "a")
 	p := c.start(nil, "pop", "jobs", "--prefix", "relay")
 	m := r.next()
@@ -57,8 +53,7 @@ func TestSignalDuringTheOnlyPop(t *testing.T) {
 }
 
 func TestAnotherSignalEndsAtOnce(t *testing.T) {
-	c, env := newCLI(t)
-	r := newRelay(t, env)
+	c, r := newRelay(t)
 	p := c.start(nil, "pop", "jobs", "--prefix", "relay")
 	r.next()
 	p.signal(syscall.SIGINT)
@@ -71,8 +66,7 @@ func TestAnotherSignalEndsAtOnce(t *testing.T) {
 
 func TestSignalEndsReadsAtOnce(t *testing.T) {
 	for _, command := range []string{"peek", "len"} {
-		c, env := newCLI(t)
-		r := newRelay(t, env)
+		c, r := newRelay(t)
 		p := c.start(nil, command, "jobs", "--prefix", "relay")
 		r.next()
 		p.signal(syscall.SIGTERM)
@@ -82,8 +76,7 @@ func TestSignalEndsReadsAtOnce(t *testing.T) {
 }
 
 func TestNohup(t *testing.T) {
-	c, env := newCLI(t)
-	r := newRelay(t, env)
+	c, r := newRelay(t)
 	c.ok("a\nb\n", "push", "jobs", "--lines")
 	p := c.start(shell("trap '' HUP; ", ""), "pop", "jobs", "--all", "--prefix", "relay")
 	first := r.next()
@@ -138,8 +131,7 @@ func TestSignalWhileConnecting(t *testing.T) {
 }
 
 func TestPopWithoutReply(t *testing.T) {
-	c, env := newCLI(t)
-	r := newRelay(t, env)
+	c, r := newRelay(t)
 	p := c.start(nil, "pop", "jobs", "--prefix", "relay", "--timeout", "2s")
 	r.next()
 	p.ends(exitError)

@@ -17,17 +17,16 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// lease is the command line of pq lease.
-type lease struct {
+// leasing is the command line of pq lease.
+type leasing struct {
 	queue
 	printer
-	max           bool
 	wait, ackWait time.Duration
 }
 
 func newLease(a *app) *cobra.Command {
-	l := &lease{queue: queue{app: a, verb: subjects.AckLease}}
-	cmd := &cobra.Command{
+	l := &leasing{queue: queue{app: a, verb: subjects.AckLease, maxHelp: "lease the last item: largest priority, newest"}}
+	cmd := l.command(&cobra.Command{
 		Use:   "lease QUEUE",
 		Short: "Take the first item for a time, and print it with a receipt",
 		Long: `Lease the first item of a queue. Print a line with a receipt, for pq ack and the
@@ -35,16 +34,9 @@ like, and then the value as it is. Nobody else gets the item until the lease is
 over; then it comes back, unless it was acknowledged. pq work does all of it.`,
 		Example: `  pq lease jobs --ack-wait 5m
   pq lease jobs --wait 1m --json`,
-		Args: arguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			l.name = args[0]
-			return l.run(cmd)
-		},
-	}
+	}, func([]string) error { return l.run() })
 
-	l.queue.addFlags(cmd)
 	set := cmd.Flags()
-	set.BoolVar(&l.max, "max", false, "lease the last item: largest priority, newest")
 	set.DurationVar(&l.ackWait, "ack-wait", 0, "`time` of the lease; else as pq config says, or 30s")
 	set.DurationVar(&l.wait, "wait", 0, "wait this long for an item; else not at all")
 	flags.WithoutDefault(set, "ack-wait", "wait")
@@ -52,14 +44,12 @@ over; then it comes back, unless it was acknowledged. pq work does all of it.`,
 	return cmd
 }
 
-func (l *lease) run(cmd *cobra.Command) error {
+func (l *leasing) run() error {
+	cmd := l.cmd
 	if l.wait < 0 {
 		return exit.UsageError{Err: fmt.Errorf("--wait is %v: want a duration, such as 30s", l.wait)}
 	}
 	if err := flags.CheckAckWait(l.ackWait); err != nil {
-		return err
-	}
-	if err := l.check(l.max); err != nil {
 		return err
 	}
 	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
@@ -84,12 +74,12 @@ func (l *lease) run(cmd *cobra.Command) error {
 		return d, s.explain(err, unknown)
 	})
 	if err != nil {
-		return s.outdated(l.verb, l.kind(), s.explainEmpty(cmd, &l.queue, err))
+		return s.outdated(l.verb, l.kind(), s.explainEmpty(err))
 	}
 
 	it := newItem(&l.queue, &d.Item)
 	it.Receipt, it.Deliveries, it.LeaseUntil = d.AckSubject(), d.Deliveries, timeText(d.Until)
-	if err := l.write(cmd, it, true); err != nil {
+	if err := l.printer.print(cmd, it, true); err != nil {
 		became := "it was given back"
 		if failed := d.Snooze(s.usable, 0); failed != nil {
 			became = "it comes back when the lease is over"
@@ -99,7 +89,7 @@ func (l *lease) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// settle makes a command that acknowledges an item in some way.
+// newSettle makes a command that acknowledges an item in some way.
 func newSettle(a *app, cmd *cobra.Command, settle func(context.Context, *client.Delivery, []string) error) *cobra.Command {
 	cmd.Args = arguments
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -110,8 +100,8 @@ func newSettle(a *app, cmd *cobra.Command, settle func(context.Context, *client.
 			return err
 		}
 
-		q := &queue{app: a, fifo: kind == subjects.FIFO, verb: subjects.AckLease}
-		_, err = ask(cmd, q, "it may count: try again", func(ctx context.Context, s *session) (struct{}, error) {
+		q := &queue{app: a, cmd: cmd, fifo: kind == subjects.FIFO, verb: subjects.AckLease}
+		_, err = ask(q, "it may count: try again", func(ctx context.Context, s *session) (struct{}, error) {
 			err := settle(ctx, s.client.Delivery(args[0]), args[1:])
 			if errors.Is(err, client.ErrLeaseLost) {
 				err = fmt.Errorf("%w: it was done, given back or given up before, or somebody else has it now", err)
@@ -184,16 +174,11 @@ place, or after its last delivery into the dead-letter queue.`,
 	set.BoolVar(&snooze, "snooze", false, "do not count the delivery; at once without --delay")
 	flags.WithoutDefault(set, "delay")
 
-	// The flags are checked before anything is sent.
-	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if snooze && reason != "" {
 			return exit.UsageError{Err: errors.New("--reason is for failures, --snooze for what is none: leave out one")}
 		}
-		if err := flags.InBounds("delay", delay, 0, subjects.MaxDelay); err != nil {
-			return err
-		}
-		return run(cmd, args)
+		return flags.InBounds("delay", delay, 0, subjects.MaxDelay)
 	}
 	return cmd
 }

@@ -15,8 +15,7 @@ import (
 
 // TestWhichLinesAreIn makes pushes fail in every way, several at once.
 func TestWhichLinesAreIn(t *testing.T) {
-	c, env := newCLI(t)
-	r := newRelay(t, env)
+	c, r := newRelay(t)
 	p := c.start(nil, "push", "jobs", "--lines", "--parallel", "3", "--prefix", "relay", "--json")
 	p.write("1\n2\n3\n4\n5\n")
 	held := map[string]*nats.Msg{}
@@ -64,8 +63,7 @@ func TestWhichLinesAreIn(t *testing.T) {
 
 // TestSignalDuringLines: standard input stays open, with nobody writing to it.
 func TestSignalDuringLines(t *testing.T) {
-	c, env := newCLI(t)
-	r := newRelay(t, env)
+	c, r := newRelay(t)
 	p := c.start(nil, "push", "jobs", "--lines", "--prefix", "relay")
 	p.write("1\n2\n3\n")
 	r.forward(r.next())
@@ -75,9 +73,7 @@ func TestSignalDuringLines(t *testing.T) {
 	r.forward(second)
 	p.ends(exitSignal + int(syscall.SIGINT))
 	p.says("stopped by a signal", "\npq: lines in the queue: 1-2\n", "\npq: lines not in the queue: sed -n '3,$p'\n")
-	if got := c.ok("", "pop", "jobs", "--all"); got != "1\n2\n" {
-		t.Errorf("popped %q", got)
-	}
+	c.prints("1\n2\n", "pop", "jobs", "--all")
 	if got := len(strings.Fields(p.stdout.String())); got != 2 {
 		t.Errorf("printed %d ids", got)
 	}
@@ -85,8 +81,7 @@ func TestSignalDuringLines(t *testing.T) {
 
 // TestNoLineAfterTheFirstThatFails: without --parallel, a failure is the last push.
 func TestNoLineAfterTheFirstThatFails(t *testing.T) {
-	c, env := newCLI(t)
-	r := newRelay(t, env)
+	c, r := newRelay(t)
 	p := c.start(nil, "push", "jobs", "--lines", "--prefix", "relay")
 	p.write("1\n2\n3\n4\n")
 	r.forward(r.next())
@@ -121,7 +116,7 @@ func TestInputThatIsTooLarge(t *testing.T) {
 		endless := &countingReader{end: 64 * max}
 		var stdout, stderr bytes.Buffer
 		args := append([]string{"--server", c.server}, strings.Fields(s.args)...)
-		err := run(t.Context(), args, io.MultiReader(strings.NewReader("a\nb\n"), endless), &stdout, &stderr)
+		err := execute(t.Context(), args, io.MultiReader(strings.NewReader("a\nb\n"), endless), &stdout, &stderr)
 		if exitCode(err) != exitError || !strings.Contains(stderr.String(), s.words) {
 			t.Errorf("pq %s: %s, want words %q", s.args, stderr.String(), s.words)
 		}
@@ -132,16 +127,12 @@ func TestInputThatIsTooLarge(t *testing.T) {
 			t.Errorf("pq %s: %s", s.args, stderr.String())
 		}
 	}
-	if got := c.ok("", "pop", "jobs", "--all"); got != "a\nb\n" {
-		t.Errorf("popped %d bytes", len(got))
-	}
+	c.prints("a\nb\n", "pop", "jobs", "--all")
 	// The largest values that fit.
 	largest := strings.Repeat("x", max)
 	c.ok(largest, "push", "jobs")
 	c.ok(largest+"\r\n"+largest, "push", "jobs", "--lines")
-	if got := c.ok("", "len", "jobs"); got != "3\n" {
-		t.Errorf("%s items, want 3", got)
-	}
+	c.prints("3\n", "len", "jobs")
 }
 
 // TestInputThatBreaks: part of a line is not pushed.
@@ -149,13 +140,11 @@ func TestInputThatBreaks(t *testing.T) {
 	c, _ := newCLI(t)
 	in := io.MultiReader(strings.NewReader("whole\nhal"), iotest.ErrReader(errors.New("bad disk")))
 	var stdout, stderr bytes.Buffer
-	err := run(t.Context(), []string{"--server", c.server, "push", "jobs", "--lines"}, in, &stdout, &stderr)
+	err := execute(t.Context(), []string{"--server", c.server, "push", "jobs", "--lines"}, in, &stdout, &stderr)
 	if exitCode(err) != exitError || !strings.Contains(stderr.String(), "standard input, after line 1: bad disk") {
 		t.Errorf("%v, %s", err, stderr.String())
 	}
-	if got := c.ok("", "pop", "jobs", "--all"); got != "whole\n" {
-		t.Errorf("popped %q", got)
-	}
+	c.prints("whole\n", "pop", "jobs", "--all")
 }
 
 func TestNumbersAreDecimal(t *testing.T) {
@@ -173,9 +162,7 @@ func TestNumbersAreDecimal(t *testing.T) {
 		c.fails(exitUsage, "number", "push", "jobs", "--lines", "--parallel", "1_0"+text)
 	}
 	c.ok(strings.Repeat("x\n", 20), "push", "many", "--lines", "--parallel", "010")
-	if got := c.ok("", "pop", "many", "-n", "010"); got != strings.Repeat("x\n", 10) {
-		t.Errorf("-n 010 popped %q", got)
-	}
+	c.prints(strings.Repeat("x\n", 10), "pop", "many", "-n", "010")
 }
 
 func TestHeadersThatWouldChange(t *testing.T) {
@@ -202,8 +189,7 @@ func TestPriorityHeader(t *testing.T) {
 
 // TestRepliesOfOthers: a stream that captures the requests replies to them too.
 func TestRepliesOfOthers(t *testing.T) {
-	c, env := newCLI(t)
-	r := newRelay(t, env)
+	c, r := newRelay(t)
 	for _, args := range []string{"push jobs x", "len jobs"} {
 		p := c.start(nil, append(strings.Fields(args), "--prefix", "relay")...)
 		r.respond(r.next(), &nats.Msg{Data: []byte(`{"stream":"ALL","seq":1}`)})

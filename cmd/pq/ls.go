@@ -21,6 +21,12 @@ type counted struct {
 	subjects.QueueCounts
 }
 
+// countColumns are the columns of a table of what was counted.
+var countColumns = []terminal.Column{
+	{Title: "KIND"}, {Title: "QUEUE", Align: terminal.Snipped},
+	{Title: "READY", Align: terminal.Right}, {Title: "LEASED", Align: terminal.Right}, {Title: "DELAYED", Align: terminal.Right},
+}
+
 func newLs(a *app) *cobra.Command {
 	var asJSON, fifoOnly bool
 	cmd := &cobra.Command{
@@ -67,7 +73,7 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 		return nil
 	}
 
-	t := terminal.NewTable(out, terminal.Column{Title: "KIND", Align: terminal.Left}, terminal.Column{Title: "QUEUE", Align: terminal.Snipped}, terminal.Column{Title: "READY", Align: terminal.Right}, terminal.Column{Title: "LEASED", Align: terminal.Right}, terminal.Column{Title: "DELAYED", Align: terminal.Right})
+	t := terminal.NewTable(out, countColumns...)
 	for _, q := range queues {
 		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed)
 	}
@@ -85,29 +91,16 @@ func (s *session) queues(ctx context.Context, fifoOnly bool) ([]counted, error) 
 		if fifoOnly && kind == subjects.Priority {
 			continue
 		}
-		err := s.eachPage(ctx, kind, func(page []subjects.QueueCounts) {
-			for _, q := range page {
+		for after := new(string); after != nil; {
+			page, err := s.list(ctx, kind == subjects.FIFO, *after)
+			if err != nil {
+				return nil, s.outdated(subjects.List, kind, s.explain(err, ""))
+			}
+			for _, q := range page.Queues {
 				all = append(all, counted{kindNames[kind], q})
 			}
-		})
-		if err != nil {
-			return nil, s.outdated(subjects.List, kind, s.explain(err, ""))
+			after = page.Next
 		}
 	}
 	return all, nil
-}
-
-// eachPage calls use with all queues of a kind.
-func (s *session) eachPage(ctx context.Context, kind subjects.Kind, use func([]subjects.QueueCounts)) error {
-	for after := ""; ; {
-		page, err := s.list(ctx, kind == subjects.FIFO, after)
-		if err != nil {
-			return err
-		}
-		use(page.Queues)
-		if page.Next == nil {
-			return nil
-		}
-		after = *page.Next
-	}
 }

@@ -33,11 +33,11 @@ const (
 func main() {
 	// With SIGPIPE handled, a write to a closed pipe fails instead of killing pq.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	os.Exit(exitCode(run(interrupt.Context(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
+	os.Exit(exitCode(execute(interrupt.Context(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
 }
 
-// run executes one command line and prints its error to stderr.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+// execute runs one command line and prints its error to stderr.
+func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	root, started := newRoot()
 	root.SetArgs(flags.NegativeLast(root, args))
 	root.SetIn(stdin)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
@@ -40,12 +41,38 @@ func newCLI(t *testing.T) (*cli, *testenv.Env) {
 	return &cli{t: t, server: env.NATS.URL()}, env
 }
 
+// newCLIWith has a NATS server with users whose passwords are their names. Who does not log in may do
+// everything.
+func newCLIWith(t *testing.T, users map[string]*server.Permissions) *cli {
+	t.Helper()
+	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
+		o.Users, o.NoAuthUser = []*server.User{{Username: "all", Password: "all"}}, "all"
+		for name, permissions := range users {
+			o.Users = append(o.Users, &server.User{Username: name, Password: name, Permissions: permissions})
+		}
+	}})
+	return &cli{t: t, server: env.NATS.URL()}
+}
+
+// publish allows and denies a user to publish to subjects.
+func publish(allow, deny []string) *server.Permissions {
+	return &server.Permissions{Publish: &server.SubjectPermission{Allow: allow, Deny: deny}}
+}
+
+// newNATS has a NATS server without a bridge. change, if not nil, changes its options.
+func newNATS(t *testing.T, change func(*server.Options)) *cli {
+	t.Helper()
+	env := testenv.New(t, testenv.Options{Stopped: true, NATS: change})
+	env.NATS.Start()
+	return &cli{t: t, server: env.NATS.URL()}
+}
+
 // run returns what the command printed and its exit code.
 func (c *cli) run(stdin string, args ...string) (stdout, stderr string, code int) {
 	c.t.Helper()
 	var out, problems bytes.Buffer
 	args = append([]string{"--server", c.server}, args...)
-	err := run(context.Background(), args, strings.NewReader(stdin), &out, &problems)
+	err := execute(context.Background(), args, strings.NewReader(stdin), &out, &problems)
 	return out.String(), problems.String(), exitCode(err)
 }
 
@@ -57,6 +84,14 @@ func (c *cli) ok(stdin string, args ...string) string {
 		c.t.Fatalf("pq %s: exit code %d, %s", strings.Join(args, " "), code, stderr)
 	}
 	return stdout
+}
+
+// prints checks what a command prints that must succeed.
+func (c *cli) prints(want string, args ...string) {
+	c.t.Helper()
+	if got := c.ok("", args...); got != want {
+		c.t.Errorf("pq %s printed %.300q, want %.300q", strings.Join(args, " "), got, want)
+	}
 }
 
 // fails checks a command's exit code and for words of its error.

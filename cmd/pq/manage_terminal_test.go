@@ -32,9 +32,7 @@ func TestPurgeAsksOnATerminal(t *testing.T) {
 		}
 		p.ends(step.code)
 		term.sees(step.says)
-		if got := c.ok("", "len", "jobs"); got != step.left {
-			t.Errorf("%q: %s items are left", step.answer, got)
-		}
+		c.prints(step.left, "len", "jobs")
 	}
 }
 
@@ -57,9 +55,7 @@ func TestInterruptAtTheQuestion(t *testing.T) {
 		const said = "pq: stopped by a signal (interrupt): nothing was changed"
 		term.sees(said + "\r\n")
 		term.shows(question+"^C", said)
-		if got := c.ok("", "len", "jobs"); got != "2\n" {
-			t.Errorf("%s items are left", got)
-		}
+		c.prints("2\n", "len", "jobs")
 	}
 }
 
@@ -76,9 +72,7 @@ func TestRedriveWithoutDeadLetters(t *testing.T) {
 		term.sees(said + "\r\n")
 		term.shows(said)
 	}
-	if got := c.ok("", "redrive", "jobs", "--yes"); got != "0\n" {
-		t.Errorf("with --yes: %q", got)
-	}
+	c.prints("0\n", "redrive", "jobs", "--yes")
 }
 
 func TestLsOnATerminal(t *testing.T) {

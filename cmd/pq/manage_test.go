@@ -23,19 +23,13 @@ func (c *cli) leased(queue string) *client.Delivery {
 
 func TestLs(t *testing.T) {
 	c, _ := newCLI(t)
-	if got := c.ok("", "ls"); got != "" {
-		t.Errorf("without queues: %q", got)
-	}
+	c.prints("", "ls")
 	c.ok("a\nb\n", "push", "jobs", "--lines")
 	c.ok("", "push", "jobs", "later", "-H", "Pq-Delay:1h")
 	c.leased("jobs")
 	c.ok("", "push", "--fifo", "mail", "x")
-	if got, want := c.ok("", "ls"), "pq\tjobs\t1\t1\t1\nq\tmail\t1\t0\t0\n"; got != want {
-		t.Errorf("printed %q, want %q", got, want)
-	}
-	if got, want := c.ok("", "ls", "--fifo", "--json"), `{"kind":"q","queue":"mail","ready":1,"leased":0,"delayed":0}`+"\n"; got != want {
-		t.Errorf("printed %q, want %q", got, want)
-	}
+	c.prints("pq\tjobs\t1\t1\t1\nq\tmail\t1\t0\t0\n", "ls")
+	c.prints(`{"kind":"q","queue":"mail","ready":1,"leased":0,"delayed":0}`+"\n", "ls", "--fifo", "--json")
 }
 
 // A list longer than a page of the protocol is complete.
@@ -50,9 +44,7 @@ func TestLsOfManyQueues(t *testing.T) {
 		}
 		fmt.Fprintf(&want, "pq\t%s\t1\t0\t0\n", name)
 	}
-	if got := c.ok("", "ls"); got != want.String() {
-		t.Errorf("%d lines, want %d", strings.Count(got, "\n"), subjects.MaxList+1)
-	}
+	c.prints(want.String(), "ls")
 }
 
 func TestInfo(t *testing.T) {
@@ -78,11 +70,11 @@ func TestInfo(t *testing.T) {
 	for p := range int64(100) {
 		many.Priorities = append(many.Priorities, subjects.PriorityCount{Priority: p, Count: 1000})
 	}
-	var b strings.Builder
-	if err := writeInfo(&b, many, time.Now()); err != nil || !strings.Contains(b.String(), "0: 1,000, 1: 1,000") {
-		t.Errorf("%q, %v", b.String(), err)
+	text := infoText(many, time.Now())
+	if !strings.Contains(text, "0: 1,000, 1: 1,000") {
+		t.Errorf("%q", text)
 	}
-	for line := range strings.Lines(b.String()) {
+	for line := range strings.Lines(text) {
 		if len(line) > 81 || strings.HasPrefix(line, "priorities") && !strings.HasSuffix(line, " more\n") {
 			t.Errorf("%q", line)
 		}
@@ -91,15 +83,9 @@ func TestInfo(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	c, _ := newCLI(t)
-	if got, want := c.ok("", "config", "jobs", "backoff=1s,10s", "max_deliver=5"), "backoff=1s,10s\nmax_deliver=5\n"; got != want {
-		t.Errorf("printed %q, want %q", got, want)
-	}
-	if got, want := c.ok("", "config", "jobs", "max_deliver=", "--json"), `{"backoff":["1s","10s"]}`+"\n"; got != want {
-		t.Errorf("printed %q, want %q", got, want)
-	}
-	if got, want := c.ok("", "config", "jobs"), "backoff=1s,10s\n"; got != want {
-		t.Errorf("printed %q, want %q", got, want)
-	}
+	c.prints("backoff=1s,10s\nmax_deliver=5\n", "config", "jobs", "backoff=1s,10s", "max_deliver=5")
+	c.prints(`{"backoff":["1s","10s"]}`+"\n", "config", "jobs", "max_deliver=", "--json")
+	c.prints("backoff=1s,10s\n", "config", "jobs")
 	c.ok("", "config", "--fifo", "jobs", "ttl=1h")
 	c.ok("", "push", "used", "x")
 	for _, args := range []string{"config jobs backoff=", "config jobs max_deliver=", "config used"} {
@@ -117,12 +103,8 @@ func TestPauseAndResume(t *testing.T) {
 		c.fails(exitEmpty, "the queue is paused until", "pop", "jobs")
 		c.ok("", "resume", "jobs")
 	}
-	if got := c.ok("", "pop", "jobs"); got != "a" {
-		t.Errorf("popped %q", got)
-	}
-	if got := c.ok("", "config", "jobs", "ttl=1h"); got != "ttl=1h0m0s\n" {
-		t.Errorf("settings %q are left", got)
-	}
+	c.prints("a", "pop", "jobs")
+	c.prints("ttl=1h0m0s\n", "config", "jobs", "ttl=1h")
 }
 
 func TestItemsByID(t *testing.T) {
@@ -131,25 +113,17 @@ func TestItemsByID(t *testing.T) {
 		return strings.TrimSpace(c.ok("", append([]string{"push", "jobs"}, args...)...))
 	}
 	first, second := push("first", "-p", "1"), push("second", "-p", "2", "-H", "Pq-Delay:1h")
-	if got := c.ok("", "get", "jobs", first); got != "first" {
-		t.Errorf("printed %q", got)
-	}
+	c.prints("first", "get", "jobs", first)
 	var it item
 	decode(t, c.ok("", "get", "jobs", second, "--json"), &it)
 	if it.ID != second || it.State != client.Delayed || *it.Value != "second" || *it.Priority != 2 {
 		t.Errorf("printed %+v", it)
 	}
 	third := push("third", "-p", "3")
-	if got := c.ok("", "rank", "jobs", third); got != "1\n" {
-		t.Errorf("rank %q", got)
-	}
-	if got := c.ok("", "rank", "jobs", third, "--max", "--json"); got != `{"rank":0,"at_least":false}`+"\n" {
-		t.Errorf("rank %q", got)
-	}
+	c.prints("1\n", "rank", "jobs", third)
+	c.prints(`{"rank":0,"at_least":false}`+"\n", "rank", "jobs", third, "--max", "--json")
 	moved := strings.TrimSpace(c.ok("", "mv", "jobs", third, "-3"))
-	if got := c.ok("", "rank", "jobs", moved); got != "0\n" {
-		t.Errorf("rank %q", got)
-	}
+	c.prints("0\n", "rank", "jobs", moved)
 	var reply map[string]any
 	decode(t, c.ok("", "mv", "jobs", moved, "4", "--json"), &reply)
 	if reply["priority"] != 4.0 {
@@ -165,9 +139,9 @@ func TestItemsByID(t *testing.T) {
 	d := c.leased("jobs")
 	c.fails(exitError, "the item is leased: try again when it is back", "mv", "jobs", d.ID, "3")
 	id := strings.TrimSpace(c.ok("", "push", "--fifo", "mail", "x"))
-	if got := c.ok("", "rank", "--fifo", "mail", id) + c.ok("", "get", "--fifo", "mail", id) + c.ok("", "rm", "--fifo", "mail", id); got != "0\nx" {
-		t.Errorf("of a FIFO queue: %q", got)
-	}
+	c.prints("0\n", "rank", "--fifo", "mail", id)
+	c.prints("x", "get", "--fifo", "mail", id)
+	c.prints("", "rm", "--fifo", "mail", id)
 }
 
 func TestPurgeAndRedrive(t *testing.T) {
@@ -180,19 +154,11 @@ func TestPurgeAndRedrive(t *testing.T) {
 	}
 	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "redrive", "jobs-dead")
 	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "purge", "jobs")
-	if got := c.ok("", "redrive", "jobs-dead", "--max", "1", "--yes"); got != "1\n" {
-		t.Errorf("redriven %q", got)
-	}
-	if got := c.ok("", "redrive", "jobs-dead", "--yes", "--json"); got != `{"redriven":1}`+"\n" {
-		t.Errorf("redriven %q", got)
-	}
+	c.prints("1\n", "redrive", "jobs-dead", "--max", "1", "--yes")
+	c.prints(`{"redriven":1}`+"\n", "redrive", "jobs-dead", "--yes", "--json")
 	c.ok("", "push", "jobs", "later", "-H", "Pq-Delay:1h")
-	if got := c.ok("", "purge", "jobs", "--state", "delayed", "--yes"); got != "1\n" {
-		t.Errorf("purged %q", got)
-	}
-	if got := c.ok("", "purge", "jobs", "--yes", "--json"); got != `{"purged":3}`+"\n" {
-		t.Errorf("purged %q", got)
-	}
+	c.prints("1\n", "purge", "jobs", "--state", "delayed", "--yes")
+	c.prints(`{"purged":3}`+"\n", "purge", "jobs", "--yes", "--json")
 }
 
 // A queue that is not in use may be a misspelt one, see TestEveryCommandWithAMisspeltName, or one

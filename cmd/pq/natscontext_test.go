@@ -49,7 +49,7 @@ func (c *contexts) save(name string, fields map[string]any) {
 func withoutServer(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, problems strings.Builder
-	err := run(t.Context(), args, strings.NewReader(""), &out, &problems)
+	err := execute(t.Context(), args, strings.NewReader(""), &out, &problems)
 	return out.String(), problems.String(), exitCode(err)
 }
 
@@ -57,11 +57,10 @@ func withoutServer(t *testing.T, args ...string) (stdout, stderr string, code in
 func TestLoginsOfContexts(t *testing.T) {
 	for _, login := range testenv.Logins(t) {
 		t.Run(login.Name, func(t *testing.T) {
-			server := testenv.New(t, testenv.Options{Stopped: true, NATS: testenv.ServerOptions(t, login.Config)}).NATS
-			server.Start()
+			url := newNATS(t, testenv.ServerOptions(t, login.Config)).server
 			c := newContexts(t)
 			c.save("queues", map[string]any{
-				"url": server.URL(), "user": login.User, "password": login.Password, "token": login.Token,
+				"url": url, "user": login.User, "password": login.Password, "token": login.Token,
 				"creds": login.CredsFile, "nkey": login.NkeyFile, "ca": login.CAFile, "cert": login.CertFile, "key": login.KeyFile,
 			})
 			logsIn := func(args ...string) {
@@ -164,9 +163,7 @@ func TestDeletedContext(t *testing.T) {
 
 // A user without a password is a token, as the nats tool has it.
 func TestUserAsToken(t *testing.T) {
-	env := testenv.New(t, testenv.Options{Stopped: true, NATS: func(o *server.Options) { o.Authorization = "secret" }})
-	env.NATS.Start()
-	c := &cli{t: t, server: env.NATS.URL()}
+	c := newNATS(t, func(o *server.Options) { o.Authorization = "secret" })
 	c.fails(exitError, "no bridge is listening", "len", "jobs", "--user", "secret")
 	c.fails(exitError, "uthorization", "len", "jobs", "--user", "wrong")
 }

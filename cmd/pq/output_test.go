@@ -13,8 +13,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
-
-	"github.com/pqbridge/pqbridge/testenv"
 )
 
 // TestOutputThatCannotBeWritten: pq pops nothing if it knows that it cannot print.
@@ -54,9 +52,7 @@ func TestInputThatIsClosed(t *testing.T) {
 	}
 	c.start(shell("", "<&-"), "push", "jobs", "no input needed").ends(exitOK)
 	c.start(shell("", "</dev/null"), "push", "jobs").ends(exitOK)
-	if got := c.ok("", "len", "jobs"); got != "2\n" {
-		t.Errorf("%s items, want 2", got)
-	}
+	c.prints("2\n", "len", "jobs")
 }
 
 // TestReaderGoes is pq pop --all | head -1, with items larger than the pipe's
@@ -84,9 +80,7 @@ func TestReaderGoes(t *testing.T) {
 	}
 	p.ends(exitError)
 	p.says("broken pipe", "it was put back with the id ", "behind the others of its priority")
-	if got := c.ok("", "pop", "jobs", "--all"); got != want["c"]+"\n"+want["b"]+"\n" {
-		t.Errorf("%d bytes are left, want the third item and the second behind it", len(got))
-	}
+	c.prints(want["c"]+"\n"+want["b"]+"\n", "pop", "jobs", "--all")
 }
 
 // fullDisk fails after some writes.
@@ -106,7 +100,7 @@ func (c *cli) popTo(items int, args ...string) string {
 	c.t.Helper()
 	var problems bytes.Buffer
 	args = append([]string{"--server", c.server, "pop", "jobs"}, args...)
-	if code := exitCode(run(c.t.Context(), args, strings.NewReader(""), &fullDisk{items}, &problems)); code != exitError {
+	if code := exitCode(execute(c.t.Context(), args, strings.NewReader(""), &fullDisk{items}, &problems)); code != exitError {
 		c.t.Errorf("exit code %d, %s", code, problems.String())
 	}
 	return problems.String()
@@ -124,9 +118,7 @@ func TestItemThatCannotBePrintedIsPutBack(t *testing.T) {
 	if !strings.Contains(problems, "the disk is full") {
 		t.Errorf("standard error %q", problems)
 	}
-	if got := c.ok("", "pop", "jobs", "-n", "2"); got != "x\ny\n" {
-		t.Errorf("popped %q, want those the item was put behind", got)
-	}
+	c.prints("x\ny\n", "pop", "jobs", "-n", "2")
 	var again item
 	decode(t, c.ok("", "pop", "jobs", "--json"), &again)
 	id := idPutBack.FindStringSubmatch(problems)
@@ -143,9 +135,7 @@ func TestFIFOItemThatCannotBePrintedIsPutBack(t *testing.T) {
 	if problems := c.popTo(1, "--fifo", "--all"); !strings.Contains(problems, "at the end of the queue") {
 		t.Errorf("standard error %q", problems)
 	}
-	if got := c.ok("", "pop", "--fifo", "jobs", "-n", "1"); got != "c" {
-		t.Errorf("popped %q", got)
-	}
+	c.prints("c", "pop", "--fifo", "jobs", "-n", "1")
 	var again item
 	decode(t, c.ok("", "pop", "--fifo", "jobs", "--json"), &again)
 	if *again.Value != "b" || again.Headers.Get("Trace") != "abc" {
@@ -159,8 +149,7 @@ func TestItemThatCannotBePutBack(t *testing.T) {
 		false: "it could not be put back (made up (503)): it is printed above",
 		true:  "it may or may not have been put back",
 	} {
-		c, env := newCLI(t)
-		r := newRelay(t, env)
+		c, r := newRelay(t)
 		c.ok("", "push", "jobs", "precious", "-p", "3")
 		problems := make(chan string)
 		go func() { problems <- c.popTo(0, "--prefix", "relay") }()
@@ -178,27 +167,18 @@ func TestItemThatCannotBePutBack(t *testing.T) {
 
 // TestRepliesThatCannotBeReceived: pq pops nothing if it cannot receive replies.
 func TestRepliesThatCannotBeReceived(t *testing.T) {
-	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
-		o.Users = []*server.User{
-			{Username: "bridge", Password: "b"},
-			{Username: "deaf", Password: "d", Permissions: &server.Permissions{
-				Subscribe: &server.SubjectPermission{Allow: []string{"nothing", "_INBOX.*", "_INBOX_deaf.>"}},
-			}},
-		}
-		o.NoAuthUser = "bridge"
-	}})
-	c := &cli{t: t, server: env.NATS.URL()}
+	c := newCLIWith(t, map[string]*server.Permissions{
+		"deaf": {Subscribe: &server.SubjectPermission{Allow: []string{"nothing", "_INBOX.*", "_INBOX_deaf.>"}}},
+	})
 	c.ok("", "push", "jobs", "precious")
-	c.fails(exitError, "cannot receive replies", "--user", "deaf", "--password", "d", "pop", "jobs")
-	c.fails(exitError, "with --inbox-prefix", "--user", "deaf", "--password", "d", "pop", "jobs")
+	c.fails(exitError, "cannot receive replies", "--user", "deaf", "--password", "deaf", "pop", "jobs")
+	c.fails(exitError, "with --inbox-prefix", "--user", "deaf", "--password", "deaf", "pop", "jobs")
 	for _, bad := range []string{"_INBOX_deaf.", "_INBOX_deaf.>", "a b", "*", "."} {
 		c.fails(exitUsage, "without wildcards, such as", "--inbox-prefix", bad, "pop", "jobs")
 	}
-	if got := c.ok("", "--inbox-prefix", "_INBOX_deaf", "--user", "deaf", "--password", "d", "pop", "jobs"); got != "precious" {
-		t.Errorf("popped %q", got)
-	}
+	c.prints("precious", "--inbox-prefix", "_INBOX_deaf", "--user", "deaf", "--password", "deaf", "pop", "jobs")
 	contexts := newContexts(t)
-	contexts.save("deaf", map[string]any{"url": env.NATS.URL(), "user": "deaf", "password": "d", "inbox_prefix": "_INBOX_deaf"})
+	contexts.save("deaf", map[string]any{"url": c.server, "user": "deaf", "password": "deaf", "inbox_prefix": "_INBOX_deaf"})
 	if _, stderr, code := withoutServer(t, "len", "jobs"); code != exitOK {
 		t.Errorf("with the prefix of a context: exit code %d, %s", code, stderr)
 	}

@@ -18,18 +18,18 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
-// pop is the command line of pq pop.
-type pop struct {
+// popping is the command line of pq pop.
+type popping struct {
 	queue
 	printer
-	max, all bool
-	count    flags.Count
-	wait     time.Duration
+	all   bool
+	count flags.Count
+	wait  time.Duration
 }
 
 func newPop(a *app) *cobra.Command {
-	p := &pop{queue: queue{app: a}, count: 1}
-	cmd := &cobra.Command{
+	p := &popping{queue: queue{app: a, maxHelp: "take the last item: largest priority, newest"}, count: 1}
+	cmd := p.command(&cobra.Command{
 		Use:   "pop QUEUE",
 		Short: "Take the first item, or several, and print the values",
 		Long: `Take the item with the smallest priority out of a queue, the oldest if several
@@ -41,26 +41,19 @@ the connection breaks while it is on its way.`,
 		Example: `  pq pop jobs
   pq pop jobs -n 10 --json --wait 1m
   pq pop --fifo mail --all`,
-		Args: arguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p.name = args[0]
-			return p.run(cmd)
-		},
-	}
+	}, func([]string) error { return p.run() })
 
-	p.queue.addFlags(cmd)
 	set := cmd.Flags()
-	set.BoolVar(&p.max, "max", false, "take the last item: largest priority, newest")
 	set.VarP(&p.count, "number", "n", "pop up to this `number` of items, one by default")
-	flags.WithoutDefault(set, "number")
 	set.BoolVar(&p.all, "all", false, "pop until the queue is empty")
 	set.DurationVar(&p.wait, "wait", 0, "wait this long for each item; else not at all")
-	flags.WithoutDefault(set, "wait")
+	flags.WithoutDefault(set, "number", "wait")
 	p.printer.addFlags(cmd)
 	return cmd
 }
 
-func (p *pop) run(cmd *cobra.Command) error {
+func (p *popping) run() error {
+	cmd := p.cmd
 	switch {
 	case p.count < 1:
 		return exit.UsageError{Err: fmt.Errorf("-n is %d: want at least 1", p.count)}
@@ -68,9 +61,6 @@ func (p *pop) run(cmd *cobra.Command) error {
 		return exit.UsageError{Err: errors.New("-n and --all exclude each other: leave out one")}
 	case p.wait < 0:
 		return exit.UsageError{Err: fmt.Errorf("--wait is %v: want a duration, such as 30s", p.wait)}
-	}
-	if err := p.check(p.max); err != nil {
-		return err
 	}
 
 	count := int(p.count)
@@ -101,9 +91,9 @@ func (p *pop) run(cmd *cobra.Command) error {
 		case errors.Is(err, client.ErrEmpty) && n > 0:
 			return nil
 		case err != nil:
-			return s.explainEmpty(cmd, &p.queue, err)
+			return s.explainEmpty(err)
 		}
-		if err := p.print(cmd, &p.queue, item, count == 1); err != nil {
+		if err := p.printer.print(cmd, newItem(&p.queue, item), count == 1); err != nil {
 			return p.putBack(s, item, err, cmd.ErrOrStderr())
 		}
 	}
@@ -112,7 +102,7 @@ func (p *pop) run(cmd *cobra.Command) error {
 
 // putBack pushes a popped item that cannot be printed, and returns the error of
 // printing it with what became of the item.
-func (p *pop) putBack(s *session, item *client.Item, printErr error, stderr io.Writer) error {
+func (p *popping) putBack(s *session, item *client.Item, printErr error, stderr io.Writer) error {
 	place := "behind the others of its priority"
 	if p.fifo {
 		place = "at the end of the queue"

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -54,20 +55,20 @@ type deadLetter struct {
 
 // String says it for people.
 func (d *deadLetter) String() string {
-	text := fmt.Sprintf("a dead letter of %s: %s after %s", d.Queue, d.Reason, terminal.Counts(d.Deliveries, "delivery", "deliveries"))
+	deliveries := "1 delivery"
+	if d.Deliveries != 1 {
+		deliveries = terminal.Grouped(d.Deliveries) + " deliveries"
+	}
+	text := fmt.Sprintf("a dead letter of %s: %s after %s", d.Queue, d.Reason, deliveries)
 	if d.Error != "" {
 		text += ": " + d.Error
 	}
 	return text
 }
 
-// print prints an item of q in a single write. A newline follows a value unless
-// it is the only one and is not printed on a terminal.
-func (p *printer) print(cmd *cobra.Command, q *queue, it *client.Item, only bool) error {
-	return p.write(cmd, newItem(q, it), only)
-}
-
-func (p *printer) write(cmd *cobra.Command, it *item, only bool) error {
+// print prints an item in a single write. A newline follows a value unless it is the only one and
+// is not printed on a terminal.
+func (p *printer) print(cmd *cobra.Command, it *item, only bool) error {
 	out := cmd.OutOrStdout()
 	if p.json {
 		return json.NewEncoder(out).Encode(it)
@@ -120,3 +121,8 @@ func timeText(t time.Time) string {
 // hasPriority reports whether the item's priority is known. The reply to the pop of
 // a very large item has no room for it.
 func hasPriority(q *queue, it *client.Item) bool { return !q.fifo && it.ID != "" }
+
+// items names a number of items, of which all may be in a state: 1 item, 1,000 leased items.
+func items(n int64, state string) string {
+	return terminal.Plural(n, strings.TrimSpace(state+" item"))
+}

@@ -159,16 +159,17 @@ func (t *transcript) String() string {
 	return t.text.String()
 }
 
-// relay stands between pq --prefix relay and the bridge: the test decides what
-// becomes of each request.
+// relay stands between pq --prefix relay and a bridge: the test decides what becomes of each
+// request.
 type relay struct {
 	t        *testing.T
 	env      *testenv.Env
 	requests chan *nats.Msg
 }
 
-func newRelay(t *testing.T, env *testenv.Env) *relay {
+func newRelay(t *testing.T) (*cli, *relay) {
 	t.Helper()
+	c, env := newCLI(t)
 	r := &relay{t: t, env: env, requests: make(chan *nats.Msg, 100)}
 	if _, err := env.Conn.ChanSubscribe("relay.>", r.requests); err != nil {
 		t.Fatal(err)
@@ -176,7 +177,7 @@ func newRelay(t *testing.T, env *testenv.Env) *relay {
 	if err := env.Conn.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return c, r
 }
 
 // next waits for a request.

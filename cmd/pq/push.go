@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
@@ -20,8 +20,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// push is the command line of pq push.
-type push struct {
+// pushing is the command line of pq push.
+type pushing struct {
 	queue
 	priority flags.Priority
 	headers  []string
@@ -35,8 +35,8 @@ type push struct {
 }
 
 func newPush(a *app) *cobra.Command {
-	p := &push{queue: queue{app: a}, parallel: 1}
-	cmd := &cobra.Command{
+	p := &pushing{queue: queue{app: a}, parallel: 1}
+	cmd := p.command(&cobra.Command{
 		Use:   "push QUEUE [VALUE|-]",
 		Short: "Add an item, or one for each line of input",
 		Long: `Add an item to a queue, and print its id once it is on disk. Without VALUE, or
@@ -44,14 +44,8 @@ with -, the value is all of standard input. If a push of --lines fails, standard
 error says which are in the queue, and prints a sed command for the others.`,
 		Example: `  pq push jobs "do this first" --priority -5 --header Trace:abc
   sed -n '42p;46,$p' tasks.txt | pq push jobs --lines`,
-		Args: arguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p.name = args[0]
-			return p.run(cmd, args[1:])
-		},
-	}
+	}, func(values []string) error { return p.run(values) })
 
-	p.addFlags(cmd)
 	set := cmd.Flags()
 	set.VarP(&p.priority, "priority", "p", "decimal `priority`; pop takes the smallest first")
 	set.StringArrayVarP(&p.headers, "header", "H", nil, "`NAME:VALUE` to store with the item; repeat for more")
@@ -66,11 +60,8 @@ error says which are in the queue, and prints a sed command for the others.`,
 	return cmd
 }
 
-func (p *push) run(cmd *cobra.Command, values []string) error {
-	if err := p.check(false); err != nil {
-		return err
-	}
-
+func (p *pushing) run(values []string) error {
+	cmd := p.cmd
 	header, err := p.header(cmd, values)
 	if err != nil {
 		return exit.UsageError{Err: err}
@@ -90,7 +81,7 @@ func (p *push) run(cmd *cobra.Command, values []string) error {
 	}
 	defer s.close()
 	if p.lines {
-		return p.pushLines(cmd, s, header)
+		return p.pushLines(s, header)
 	}
 
 	defer interrupt.Say(cmd, pushInterrupted)()
@@ -108,14 +99,14 @@ func (p *push) run(cmd *cobra.Command, values []string) error {
 	if err != nil {
 		return err
 	}
-	return p.print(cmd.OutOrStdout(), 0, ack)
+	return printPushed(cmd.OutOrStdout(), 0, ack, p.fifo, p.json)
 }
 
 // pushInterrupted is what a second signal costs.
 const pushInterrupted = "pq will not know what is in the queue"
 
 // header returns the headers of the items, or the mistake in the flags.
-func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) {
+func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, error) {
 	header := nats.Header{}
 	for _, h := range p.headers {
 		name, value, ok := strings.Cut(h, ":")
@@ -146,7 +137,7 @@ func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) 
 }
 
 // addOptions adds the headers that other flags stand for.
-func (p *push) addOptions(cmd *cobra.Command, header nats.Header) error {
+func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 	if err := flags.InBounds("delay", p.delay, 0, subjects.MaxDelay); err != nil {
 		return err
 	}
@@ -183,7 +174,7 @@ func (p *push) addOptions(cmd *cobra.Command, header nats.Header) error {
 
 // takePriority takes the priority from a header, because the client ignores it there. The
 // bridge refuses the header for a FIFO queue.
-func (p *push) takePriority(cmd *cobra.Command, texts []string) error {
+func (p *pushing) takePriority(cmd *cobra.Command, texts []string) error {
 	switch {
 	case len(texts) == 0 || p.fifo:
 		return nil
@@ -198,30 +189,54 @@ func (p *push) takePriority(cmd *cobra.Command, texts []string) error {
 	return nil
 }
 
-// pushed is an item in the queue, as --json prints it.
-type pushed struct {
-	Line      int    `json:"line,omitempty"` // with --lines, from 1
-	Queue     string `json:"queue"`
-	ID        string `json:"id"`
-	Priority  *int64 `json:"priority,omitempty"` // nil in a FIFO queue
-	Duplicate bool   `json:"duplicate,omitempty"`
-}
+// pushLines pushes each line of standard input, without its line end, and stops at
+// the first failure or when a signal comes. Then it waits for the pushes under way,
+// and its error says which lines are in the queue.
+func (p *pushing) pushLines(s *session, header nats.Header) error {
+	cmd := p.cmd
+	in := cmd.InOrStdin()
+	lines := input.NewLines(in, int(s.nc.MaxPayload()))
+	r := newReceipts(&p.queue, p.json, in)
+	defer r.close()
+	defer interrupt.Say(cmd, pushInterrupted)()
 
-// print prints an acknowledged push; line is 0 without --lines.
-func (p *push) print(out io.Writer, line int, ack client.PushAck) error {
-	var err error
-	if p.json {
-		stored := pushed{Line: line, Queue: ack.Queue, ID: ack.ID, Duplicate: ack.Duplicate}
-		if !p.fifo {
-			stored.Priority = &ack.Priority
+	var o input.Outcomes
+	group, going := errgroup.WithContext(cmd.Context())
+	group.SetLimit(int(p.parallel))
+
+	for {
+		value, err := interrupt.Await(going, lines.Next)
+		if err != nil {
+			o.Ended = err
+			break
 		}
-		err = json.NewEncoder(out).Encode(stored)
-	} else {
-		_, err = fmt.Fprintln(out, ack.ID)
+		o.Read++
+		number := o.Read
+		group.Go(func() error {
+			if going.Err() != nil { // while this line waited for its turn
+				o.Failed(number, going.Err())
+				return nil
+			}
+			ack, err := s.push(int64(p.priority), client.Message{Value: value, Headers: header})
+			if err != nil {
+				o.Failed(number, err)
+			} else {
+				err = r.add(number, len(value), ack)
+			}
+			if err != nil {
+				return fmt.Errorf("line %d: %w", number, err)
+			}
+			return nil
+		})
+	}
+
+	err := group.Wait()
+	if err == nil && o.Ended != io.EOF {
+		err = o.Ended
 	}
 
 	if err != nil {
-		return fmt.Errorf("the item is in the queue as %s, but its id cannot be printed: %w", ack.ID, err)
+		return fmt.Errorf("%w%s", err, o.Report())
 	}
-	return nil
+	return r.finish()
 }

@@ -1,28 +1,71 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// queue is the queue that a command works on: its first argument and --fifo.
-type queue struct {
-	*app
-	fifo bool
-	name string
-	verb subjects.Verb // of its requests
+// app is what all commands share: the global flags.
+type app struct {
+	login.Connection
+	priorityPrefix, fifoPrefix string
 }
 
-func (q *queue) addFlags(cmd *cobra.Command) {
-	cmd.Flags().SortFlags = false
-	cmd.Flags().BoolVarP(&q.fifo, "fifo", "q", false, "QUEUE is a FIFO queue, which has no priorities")
-	cmd.ValidArgsFunction = q.complete
+func (a *app) addFlags(set *pflag.FlagSet) {
+	set.SortFlags = false
+	a.Connection.AddFlags(set)
+	set.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "subject `prefix` of priority queues, pq by default")
+	set.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "subject `prefix` of FIFO queues, q by default")
+	flags.WithoutDefault(set, "prefix", "fifo-prefix")
+}
+
+// grammar returns the subjects of the bridge.
+func (a *app) grammar() (subjects.Grammar, error) {
+	g, err := subjects.New(a.priorityPrefix, a.fifoPrefix)
+	if err != nil {
+		return g, exit.UsageError{Err: err}
+	}
+	return g, nil
+}
+
+// queue is the queue that a command works on: its first argument and its flags.
+type queue struct {
+	*app
+	cmd       *cobra.Command
+	verb      subjects.Verb // of its requests
+	maxHelp   string        // of --max; without it there is no such flag
+	name      string
+	fifo, max bool
+}
+
+// reply is what a command prints: a text for people, or with --json a value or bytes of JSON.
+type reply struct {
+	text string
+	json any
+}
+
+func (q *queue) print(r reply, asJSON bool) error {
+	out := q.cmd.OutOrStdout()
+	if !asJSON {
+		_, err := io.WriteString(out, r.text)
+		return err
+	}
+	if encoded, ok := r.json.([]byte); ok {
+		_, err := fmt.Fprintf(out, "%s\n", encoded)
+		return err
+	}
+	return json.NewEncoder(out).Encode(r.json)
 }
 
 // kind is the kind of the queue.
@@ -34,8 +77,8 @@ func (q *queue) kind() subjects.Kind {
 }
 
 // check returns the mistakes in the command line that concern the queue.
-func (q *queue) check(max bool) error {
-	if max && q.fifo {
+func (q *queue) check() error {
+	if q.max && q.fifo {
 		return exit.UsageError{Err: errors.New("a FIFO queue has one end to read from: leave out --max or --fifo")}
 	}
 	g, err := q.grammar()

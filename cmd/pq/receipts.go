@@ -1,13 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"sync"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
@@ -16,7 +15,8 @@ import (
 // receipts is what pq push --lines prints about the items in the queue: each id,
 // or on a terminal only their number, after a progress bar.
 type receipts struct {
-	push    *push
+	queue   *queue
+	json    bool
 	out     io.Writer
 	summary bool
 	bar     *terminal.Progress // nil if none is shown
@@ -29,9 +29,10 @@ type receipts struct {
 
 // newReceipts decides what to print. Lines typed at the terminal are few, and each
 // deserves an answer.
-func (p *push) newReceipts(cmd *cobra.Command, in io.Reader) *receipts {
-	r := &receipts{push: p, out: cmd.OutOrStdout(), begun: time.Now()}
-	r.summary = !p.json && terminal.Is(r.out) && !terminal.Is(in)
+func newReceipts(q *queue, asJSON bool, in io.Reader) *receipts {
+	cmd := q.cmd
+	r := &receipts{queue: q, json: asJSON, out: cmd.OutOrStdout(), begun: time.Now()}
+	r.summary = !asJSON && terminal.Is(r.out) && !terminal.Is(in)
 	if stderr := cmd.ErrOrStderr(); r.summary && terminal.Is(stderr) {
 		r.bar = terminal.NewProgress(stderr, remaining(in))
 		cmd.SetErr(r.bar)
@@ -44,7 +45,7 @@ func (r *receipts) add(line, size int, ack client.PushAck) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.summary {
-		return r.push.print(r.out, line, ack)
+		return printPushed(r.out, line, ack, r.queue.fifo, r.json)
 	}
 	r.items++
 	r.bytes += int64(size) + 1 // its line end
@@ -58,11 +59,7 @@ func (r *receipts) finish() error {
 	if !r.summary {
 		return nil
 	}
-	noun := "items"
-	if r.items == 1 {
-		noun = "item"
-	}
-	_, err := fmt.Fprintf(r.out, "%s %s pushed to %s in %s\n", terminal.Grouped(r.items), noun, r.push.name, terminal.InWords(time.Since(r.begun)))
+	_, err := fmt.Fprintf(r.out, "%s pushed to %s in %s\n", items(r.items, ""), r.queue.name, terminal.InWords(time.Since(r.begun)))
 	return err
 }
 
@@ -85,4 +82,32 @@ func remaining(in io.Reader) int64 {
 		return -1
 	}
 	return info.Size() - read
+}
+
+// pushed is an item in the queue, as --json prints it.
+type pushed struct {
+	Line      int    `json:"line,omitempty"` // with --lines, from 1
+	Queue     string `json:"queue"`
+	ID        string `json:"id"`
+	Priority  *int64 `json:"priority,omitempty"` // nil in a FIFO queue
+	Duplicate bool   `json:"duplicate,omitempty"`
+}
+
+// printPushed prints an acknowledged push; line is 0 without --lines.
+func printPushed(out io.Writer, line int, ack client.PushAck, fifo, asJSON bool) error {
+	var err error
+	if asJSON {
+		stored := pushed{Line: line, Queue: ack.Queue, ID: ack.ID, Duplicate: ack.Duplicate}
+		if !fifo {
+			stored.Priority = &ack.Priority
+		}
+		err = json.NewEncoder(out).Encode(stored)
+	} else {
+		_, err = fmt.Fprintln(out, ack.ID)
+	}
+
+	if err != nil {
+		return fmt.Errorf("the item is in the queue as %s, but its id cannot be printed: %w", ack.ID, err)
+	}
+	return nil
 }

@@ -2,33 +2,12 @@ package main
 
 import (
 	"cmp"
-	"runtime/debug"
 	"slices"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
-	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// version is set by the linker in releases.
-var version string
-
-// moduleVersion returns the module's version if go build recorded it.
-func moduleVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
-}
-
-// app is what all commands share: the global flags.
-type app struct {
-	login.Connection
-	priorityPrefix, fifoPrefix string
-}
 
 // newRoot returns the command tree. The flag that comes with it is set just before
 // a command's own code runs: its flags and arguments have been accepted.
@@ -77,12 +56,4 @@ func newRoot() (root *cobra.Command, started *bool) {
 // wrong. The completion of a queue's name reads the environment itself.
 func offline(cmd *cobra.Command) bool {
 	return slices.Contains([]string{"completion", "help", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, cmd.Name())
-}
-
-func (a *app) addFlags(set *pflag.FlagSet) {
-	set.SortFlags = false
-	a.Connection.AddFlags(set)
-	set.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "subject `prefix` of priority queues, pq by default")
-	set.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "subject `prefix` of FIFO queues, q by default")
-	flags.WithoutDefault(set, "prefix", "fifo-prefix")
 }

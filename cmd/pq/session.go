@@ -4,18 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/internal/spelling"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -26,6 +27,7 @@ type session struct {
 	client  *client.Client
 	grammar subjects.Grammar
 	queue   target.Queue // of the command, nil if it works on none
+	of      *queue       // the same, as the command line has it
 	// usable ends, with the reason, once the server has refused something.
 	usable context.Context
 
@@ -76,10 +78,13 @@ func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
 func (q *queue) open(ctx context.Context, more ...nats.Option) (*session, error) {
 	s, err := q.app.open(ctx, more...)
 	if err == nil {
-		s.queue = target.New(s.client, q.fifo, q.name)
+		s.use(q)
 	}
 	return s, err
 }
+
+// use makes the session's requests go to q.
+func (s *session) use(q *queue) { s.queue, s.of = target.New(s.client, q.fifo, q.name), q }
 
 // close ends the connection and everything that waits on it.
 func (s *session) close() {
@@ -176,9 +181,9 @@ func (s *session) endpoint(verb subjects.Verb, kind subjects.Kind) string {
 
 // ask connects and makes the one request of a command. A signal ends it at once, unless it changes
 // something: then unknown says what an unknown outcome may mean.
-func ask[T any](cmd *cobra.Command, q *queue, unknown string, request func(context.Context, *session) (T, error)) (T, error) {
+func ask[T any](q *queue, unknown string, request func(context.Context, *session) (T, error)) (T, error) {
 	var none T
-	ctx := cmd.Context()
+	ctx := q.cmd.Context()
 	s, err := q.open(ctx)
 	if err != nil {
 		return none, err
@@ -188,18 +193,79 @@ func ask[T any](cmd *cobra.Command, q *queue, unknown string, request func(conte
 	if unknown == "" {
 		defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
 	} else {
-		defer interrupt.Say(cmd, unknown)()
+		defer interrupt.Say(q.cmd, unknown)()
 	}
 
 	answer, err := request(s.usable, s)
 	return answer, s.outdated(q.verb, q.kind(), s.explain(err, unknown))
 }
 
-// grammar returns the subjects of the bridge.
-func (a *app) grammar() (subjects.Grammar, error) {
-	g, err := subjects.New(a.priorityPrefix, a.fifoPrefix)
-	if err != nil {
-		return g, exit.UsageError{Err: err}
+// isUnused reports whether a queue has no items and no settings. Nothing else tells a queue from a
+// misspelt name.
+func isUnused(i *client.QueueInfo) bool {
+	return i.Ready+i.Leased+i.Delayed == 0 && reflect.ValueOf(i.Settings).IsZero()
+}
+
+// suggest returns what may be wrong with the name of a queue that is not used, and "" for one that
+// is, or if that cannot be found out.
+func (s *session) suggest(ctx context.Context) string {
+	q := s.of
+	if info, err := s.queue.Info(ctx); err != nil || !isUnused(info) {
+		return ""
 	}
-	return g, nil
+
+	other := target.New(s.client, !q.fifo, q.name)
+	if info, err := other.Info(ctx); err == nil && !isUnused(info) {
+		if q.fifo {
+			return fmt.Sprintf("%s is a priority queue: leave out --fifo", q.name)
+		}
+		return fmt.Sprintf("%s is a FIFO queue: add --fifo", q.name)
+	}
+
+	list, err := s.list(ctx, q.fifo, "")
+	if err != nil {
+		return ""
+	}
+
+	best, least := "", len(q.name)/3+1 // more changes make another word
+	for _, used := range list.Queues {
+		if d := spelling.Distance(q.name, used.Queue); d <= least {
+			best, least = used.Queue, d-1
+		}
+	}
+
+	if best != "" {
+		return fmt.Sprintf("no queue %s is in use: did you mean %s?", q.name, best)
+	}
+	return fmt.Sprintf("no queue %s is in use: pq ls lists those that are", q.name)
+}
+
+// list returns a page of the queues of a kind.
+func (s *session) list(ctx context.Context, fifo bool, after string) (client.QueueList, error) {
+	if fifo {
+		return s.client.ListQueues(ctx, after, 0)
+	}
+	return s.client.ListPriorityQueues(ctx, after, 0)
+}
+
+// noteUnused tells people that the queue they named is not in use, and reports whether that is so.
+// That is no error: queues need no creation.
+func (s *session) noteUnused(ctx context.Context) bool {
+	text := s.suggest(ctx)
+	if text != "" {
+		_, _ = fmt.Fprintln(s.of.cmd.ErrOrStderr(), "pq:", text) // there is nowhere to report a failure
+	}
+	return text != ""
+}
+
+// explainEmpty adds to the error of a queue without items what may be wrong with its name. It does
+// so only for people, because it takes more requests.
+func (s *session) explainEmpty(err error) error {
+	if err != client.ErrEmpty || !terminal.Is(s.of.cmd.ErrOrStderr()) {
+		return err
+	}
+	if text := s.suggest(s.usable); text != "" {
+		return fmt.Errorf("%w: %s", err, text)
+	}
+	return err
 }

@@ -125,8 +125,7 @@ var summary = regexp.MustCompile(`^([0-9,]+) items? pushed to jobs in [0-9.]+ s$
 
 // startLines pushes n lines, until a terminal shows a progress bar.
 func startLines(t *testing.T) (p *process, r *relay, term *fakeTerminal, n int) {
-	c, env := newCLI(t)
-	r = newRelay(t, env)
+	c, r := newRelay(t)
 	term = newTerminal(t, 80)
 	p = term.start(c, nil, "push", "jobs", "--lines", "--prefix", "relay")
 	n = term.pushUntilBar(p, r, true)
@@ -182,8 +181,7 @@ func TestInterruptOnATerminal(t *testing.T) {
 // The lines of a file fill the bar, which stays within the terminal.
 func TestFileOnANarrowTerminal(t *testing.T) {
 	const columns, lines = 20, 100_000
-	c, env := newCLI(t)
-	r := newRelay(t, env)
+	c, r := newRelay(t)
 	file := filepath.Join(t.TempDir(), "lines")
 	if err := os.WriteFile(file, []byte(strings.Repeat("x\n", lines)), 0o600); err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func (w *watch) run(cmd *cobra.Command) error {
 	}
 
 	for _, name := range w.names {
-		if err := (&queue{app: w.app, name: name}).check(false); err != nil {
+		if err := (&queue{app: w.app, name: name}).check(); err != nil {
 			return err
 		}
 	}
@@ -128,20 +128,6 @@ func (w *watch) look(cmd *cobra.Command, s *session, show func(io.Writer, *histo
 			return s.explain(context.Cause(s.usable), "")
 		}
 	}
-}
-
-// seen is a queue at one look.
-type seen struct {
-	counted
-	oldest *time.Duration // since the push of the oldest ready item, if there is one
-}
-
-// look is what was seen at one time.
-type look struct {
-	at           time.Time
-	queues       []seen
-	bridges      int
-	pushes, pops int // in all, on all bridges
 }
 
 // take takes a look at the queues and the bridges.
@@ -236,7 +222,7 @@ func (w *watch) printLines(out io.Writer, h *history) error {
 				counted
 				Change *float64 `json:"change_per_s,omitempty"`
 				Oldest float64  `json:"oldest_age_s"`
-			}{Time: timeText(h.last.at.UTC()), counted: q.counted, Oldest: seconds(q.oldest)}
+			}{Time: timeText(h.last.at.UTC()), counted: q.counted, Oldest: ageSeconds(q.oldest)}
 			if known {
 				line.Change = &change
 			}
@@ -249,7 +235,7 @@ func (w *watch) printLines(out io.Writer, h *history) error {
 		if known {
 			text = fmt.Sprintf("%.1f", change)
 		}
-		t.Row(timeText(h.last.at.UTC()), q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, text, fmt.Sprintf("%.1f", seconds(q.oldest)))
+		t.Row(timeText(h.last.at.UTC()), q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, text, fmt.Sprintf("%.1f", ageSeconds(q.oldest)))
 	}
 
 	if w.json {
@@ -258,7 +244,7 @@ func (w *watch) printLines(out io.Writer, h *history) error {
 	return t.Print()
 }
 
-func seconds(d *time.Duration) float64 {
+func ageSeconds(d *time.Duration) float64 {
 	if d == nil {
 		return 0
 	}

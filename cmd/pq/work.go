@@ -1,20 +1,31 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/child"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -24,16 +35,15 @@ type work struct {
 	jobs    flags.Count
 	dropOn  []int
 	ackWait time.Duration
-	max     bool
 	retry   retryDelay
-	command []string
+	program []string // with its arguments
 
 	stopped chan struct{} // closed when no more items are taken
 }
 
 func newWork(a *app) *cobra.Command {
 	w := &work{queue: queue{app: a, verb: subjects.AckLease}, jobs: 1, stopped: make(chan struct{})}
-	cmd := &cobra.Command{
+	cmd := w.command(&cobra.Command{
 		Use:                   "work QUEUE [flags] -- COMMAND [ARG...]",
 		DisableFlagsInUseLine: true,
 		Short:                 "Run a command for each item",
@@ -52,13 +62,8 @@ exits with 0. A later one ends them, and their items go back.`,
 			}
 			return errors.New("want a queue and a command: pq work QUEUE -- COMMAND")
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			w.name, w.command = args[0], args[1:]
-			return w.run(cmd)
-		},
-	}
+	}, func(command []string) error { return w.run(command) })
 
-	w.queue.addFlags(cmd)
 	set := cmd.Flags()
 	set.VarP(&w.jobs, "jobs", "j", "run up to this `many` commands at once, else one")
 	set.IntSliceVar(&w.dropOn, "drop-on", nil, "exit `codes` for which the item becomes a dead letter")
@@ -69,7 +74,9 @@ exits with 0. A later one ends them, and their items go back.`,
 	return cmd
 }
 
-func (w *work) run(cmd *cobra.Command) error {
+func (w *work) run(command []string) error {
+	cmd := w.cmd
+	w.program = command
 	switch {
 	case w.jobs < 1:
 		return exit.UsageError{Err: fmt.Errorf("--jobs is %d: want at least 1", w.jobs)}
@@ -77,17 +84,14 @@ func (w *work) run(cmd *cobra.Command) error {
 		return exit.UsageError{Err: errors.New("--drop-on: want exit codes from 1 to 255")}
 	}
 
-	if err := w.check(w.max); err != nil {
-		return err
-	}
 	if err := flags.CheckAckWait(w.ackWait); err != nil {
 		return err
 	}
 	if err := flags.InBounds("retry-delay", w.retry.first, 0, subjects.MaxDelay); err != nil {
 		return err
 	}
-	if _, err := exec.LookPath(w.command[0]); err != nil {
-		return exit.UsageError{Err: fmt.Errorf("cannot run the command %s: %w", w.command[0], errors.Unwrap(err))}
+	if _, err := exec.LookPath(w.program[0]); err != nil {
+		return exit.UsageError{Err: fmt.Errorf("cannot run the command %s: %w", w.program[0], errors.Unwrap(err))}
 	}
 
 	refused := make(chan error, 1)
@@ -147,4 +151,198 @@ func (w *work) prepare(ctx context.Context, s *session, refused chan error) erro
 
 	w.ackWait = settings.LeaseWait()
 	return nil
+}
+
+// endCommand is how long a command has to end after a signal.
+const endCommand = 5 * time.Second
+
+// do returns what is done with each job.
+func (w *work) do(cmd *cobra.Command, s *session) client.Work {
+	name := filepath.Base(w.program[0])
+	return func(ctx context.Context, job *client.Job) error {
+		runtime.LockOSThread() // Linux kills the command when the thread ends that has started it
+		defer runtime.UnlockOSThread()
+
+		c := exec.CommandContext(ctx, w.program[0], w.program[1:]...)
+		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(job.Value), cmd.OutOrStdout(), cmd.ErrOrStderr()
+		c.Env = append(inherited(os.Environ()), w.environment(job)...)
+		c.WaitDelay = endCommand
+		killRest := child.Isolate(c)
+
+		err := c.Start()
+		if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.E2BIG) { // too long are the headers of this item
+			return w.notStarted(ctx, cmd, err)
+		}
+		if err == nil {
+			err = c.Wait()
+		}
+
+		killRest()
+		var exit *exec.ExitError
+		switch {
+		case err == nil, errors.Is(err, exec.ErrWaitDelay): // it has ended well, but left a process behind
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case terminal.NoReader(cmd.OutOrStdout(), false): // which is not the item's fault
+			<-w.stopped
+			return client.Snooze(0)
+		case errors.As(err, &exit) && slices.Contains(w.dropOn, exit.ExitCode()):
+			return client.Drop(fmt.Sprintf("%s: %v", name, err))
+		default:
+			return w.retry.of(fmt.Errorf("%s: %w", name, err), s, job)
+		}
+	}
+}
+
+// startAgain is the pause after a command could not be started.
+const startAgain = time.Second
+
+// notStarted gives an item back, later and uncounted, because it is not the item's fault that the
+// command cannot be started: somebody may be replacing it.
+func (w *work) notStarted(ctx context.Context, cmd *cobra.Command, err error) error {
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: cannot start the command, trying again in %v: %v\n", startAgain, err)
+	select {
+	case <-ctx.Done():
+	case <-time.After(startAgain):
+	}
+	return client.Snooze(0)
+}
+
+// environment returns what a command is told about its item.
+func (w *work) environment(job *client.Job) []string {
+	values := []string{"PQ_QUEUE=" + job.Queue, "PQ_ID=" + job.ID, "PQ_DELIVERIES=" + strconv.FormatInt(job.Deliveries, 10),
+		"PQ_PUSHED_AT=" + timeText(job.PushedAt)}
+
+	if hasPriority(&w.queue, &job.Item) {
+		values = append(values, "PQ_PRIORITY="+strconv.FormatInt(job.Priority, 10))
+	}
+	if d := job.DeadLetter; d != nil {
+		values = append(values, "PQ_DEAD_QUEUE="+d.Queue, "PQ_DEAD_REASON="+d.Reason, "PQ_DEAD_ERROR="+d.Error,
+			"PQ_DEAD_DELIVERIES="+strconv.FormatInt(d.Deliveries, 10), "PQ_DEAD_AT="+timeText(d.At))
+	}
+
+	for name, texts := range job.Headers {
+		text := strings.ReplaceAll(strings.Join(texts, "\n"), "\x00", "") // which no environment can have
+		values = append(values, "PQ_HEADER_"+variableName(name)+"="+text)
+	}
+	return values
+}
+
+// inherited returns the environment without what another pq work, which runs this one, has said
+// about its own item.
+func inherited(environment []string) []string {
+	return slices.DeleteFunc(environment, func(variable string) bool {
+		return strings.HasPrefix(variable, "PQ_HEADER_") || strings.HasPrefix(variable, "PQ_DEAD_") || strings.HasPrefix(variable, "PQ_PRIORITY=")
+	})
+}
+
+// variableName returns a header's name as it stands in the environment.
+func variableName(header string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		default:
+			return '_'
+		}
+	}, header)
+}
+
+// errNoReader ends pq work whose output nobody reads, as it would end other tools.
+var errNoReader = errors.New("standard output: the reader has gone (broken pipe)")
+
+// finish runs the worker until a signal comes, NATS refuses something, or nobody reads the output
+// any more.
+func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, refused chan error) error {
+	signals := make(chan os.Signal, 1)
+	interrupt.Notify(signals)
+	release := func() { signal.Stop(signals) }
+	defer func() { release() }()
+
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(context.WithoutCancel(cmd.Context())) }()
+	stop := func() {
+		worker.Stop()
+		close(w.stopped)
+	}
+
+	say := func(why error, another string) {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+			"pq: %v: finishing what is under way; %s signal ends the commands\n", why, another)
+	}
+	select {
+	case err := <-ended:
+		return s.explain(err, "")
+	case err := <-refused:
+		s.end(err)
+		stop()
+		w.kill(s, worker, ended) // nothing can be acknowledged any more
+		return s.explain(err, "")
+	case <-terminal.ReaderGone(cmd.OutOrStdout()):
+		say(errNoReader, "a")
+	case <-cmd.Context().Done():
+		say(context.Cause(cmd.Context()), "another")
+	}
+	stop()
+
+	finished := func(err error) error {
+		if err == nil && cmd.Context().Err() == nil { // Ctrl-C may have ended the reader as well
+			return errors.New("ended, because nobody reads standard output any more")
+		}
+		return err
+	}
+	select {
+	case err := <-ended:
+		return finished(err)
+	case <-time.After(interrupt.Once):
+	}
+	another, err := anotherSignal(signals, ended)
+	if another == nil {
+		return finished(err)
+	}
+	time.AfterFunc(interrupt.Once, release) // then the next one kills
+	release = func() {}
+	w.kill(s, worker, ended)
+	if number, ok := another.(syscall.Signal); ok {
+		return interrupt.Error{Signal: number}
+	}
+	return nil
+}
+
+// anotherSignal waits for a signal after the first, or until the work has ended.
+func anotherSignal(signals <-chan os.Signal, ended <-chan error) (os.Signal, error) {
+	// What came until now was the same interruption.
+	select {
+	case <-signals:
+	default:
+	}
+
+	select {
+	case err := <-ended:
+		return nil, err
+	case another := <-signals:
+		return another, nil
+	}
+}
+
+// lastRequests is how long pq waits, once the commands should have ended, for the answers to the
+// requests that give their items back.
+const lastRequests = time.Second
+
+// kill ends the commands, and waits for that. Items that it cannot give back come back when their
+// leases are over.
+func (w *work) kill(s *session, worker *client.Worker, ended <-chan error) {
+	worker.Stop()
+	if !s.nc.IsConnected() {
+		s.nc.Close() // so that no request waits
+	}
+	select {
+	case <-ended:
+	case <-time.After(endCommand + lastRequests):
+		s.nc.Close()
+		<-ended
+	}
 }

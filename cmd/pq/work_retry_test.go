@@ -48,17 +48,8 @@ func (c *cli) dueIn() time.Duration {
 
 // An item whose command fails stays back for a time, so that it does not fail without end at once.
 func TestFailuresPause(t *testing.T) {
-	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
-		o.Users = []*server.User{
-			{Username: "all", Password: "a"},
-			{Username: "worker", Password: "w", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.pop.*", "pq.jobs.ack.*"}},
-			}},
-		}
-		o.NoAuthUser = "all"
-	}})
-	c := &cli{t: t, server: env.NATS.URL()}
-	c.fails(exitError, `; with --ack-wait pq work needs no settings`, "work", "jobs", "--user", "worker", "--password", "w", "--", "true")
+	c := newCLIWith(t, map[string]*server.Permissions{"worker": publish([]string{"pq.jobs.pop.*", "pq.jobs.ack.*"}, nil)})
+	c.fails(exitError, `; with --ack-wait pq work needs no settings`, "work", "jobs", "--user", "worker", "--password", "worker", "--", "true")
 	for _, m := range []struct {
 		backoff, flags string
 		want           time.Duration
@@ -67,7 +58,7 @@ func TestFailuresPause(t *testing.T) {
 		{"2h", "--retry-delay 1h", 2 * time.Hour},
 		{"2h", "", 2 * time.Hour},
 		// Who may not read the settings cannot know of the backoff.
-		{"2h", "--user worker --password w --ack-wait 1m --retry-delay 1h", time.Hour},
+		{"2h", "--user worker --password worker --ack-wait 1m --retry-delay 1h", time.Hour},
 	} {
 		c.ok("", "config", "jobs", "backoff="+m.backoff, "max_deliver=9")
 		c.ok("", "push", "jobs", "x")

@@ -136,9 +136,7 @@ func TestWorkThatCannotBegin(t *testing.T) {
 	}
 	c.fails(exitUsage, "exit codes from 1 to 255", "work", "jobs", "--drop-on", "0", "--", "true")
 	c.fails(exitUsage, "at least 1", "work", "jobs", "--jobs", "0", "--", "true")
-	c.fails(exitUsage, "cannot run the command no-such-command: executable file not found", "work", "jobs", "--", "no-such-command")
 	c.fails(exitError, "no bridge is listening on other.jobs.config: is pqbridge running?", "work", "jobs", "--prefix", "other", "--", "true")
-	c.fails(exitUsage, "--ack-wait is 1ms: want 100ms to 12h0m0s", "work", "jobs", "--ack-wait", "1ms", "--", "true")
 }
 
 func TestVariableNames(t *testing.T) {

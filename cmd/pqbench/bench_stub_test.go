@@ -2,10 +2,14 @@
 
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/command"
+)
 
 const buildTags = ""
 
 func TestBenchWithoutFoundationDB(t *testing.T) {
-	fails(t, exitError, "build it with -tags fdb", "--dir", t.TempDir(), "--store", "fdb", "--pqbridge", "pqbridge", "--nats-server", "nats-server")
+	fails(t, command.ExitError, "build it with -tags fdb", "--dir", t.TempDir(), "--store", "fdb", "--pqbridge", "pqbridge", "--nats-server", "nats-server")
 }

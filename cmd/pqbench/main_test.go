@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/command"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -31,15 +32,15 @@ func measure(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, problems bytes.Buffer
 	args = append([]string{"--seconds", "0.05", "--clients", "8", "--connections", "2", "--priorities", "3"}, args...)
-	err := run(context.Background(), args, &out, &problems)
-	return out.String(), problems.String(), exitCode(err)
+	code = run(context.Background(), args, &out, &problems)
+	return out.String(), problems.String(), code
 }
 
 // ok returns the output of a benchmark that must succeed.
 func ok(t *testing.T, args ...string) string {
 	t.Helper()
 	stdout, stderr, code := measure(t, args...)
-	if code != exitOK || stderr != "" {
+	if code != command.ExitOK || stderr != "" {
 		t.Fatalf("pqbench %s: exit code %d, %s", strings.Join(args, " "), code, stderr)
 	}
 	return stdout

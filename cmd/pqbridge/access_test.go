@@ -131,9 +131,7 @@ func TestBridgesThatMayNotTalk(t *testing.T) {
 		for i := range 50 {
 			value := fmt.Sprint(i)
 			admin.request(t, "pq.jobs.push", value)
-			if got := request(t, admin.Conn, "pq.jobs.pop.min", ""); string(got.Data) != value {
-				t.Fatalf("popped %q, want %q", got.Data, value)
-			}
+			pops(t, admin.Conn, "pq.jobs.pop.min", value)
 		}
 		bridges = append(bridges, e.StartBridge(quiet))
 	}
@@ -165,9 +163,7 @@ func TestReceiversThatAreGone(t *testing.T) {
 				}
 				return nil
 			})
-			if got := request(t, worker.Conn, "pq.jobs.pop.min", ""); string(got.Data) != want {
-				t.Errorf("popped %q, want %q", got.Data, want)
-			}
+			pops(t, worker.Conn, "pq.jobs.pop.min", want)
 			if said := strings.Contains(log.String(), "allow this user to subscribe to _PQ.>"); said != (want == "b") {
 				t.Errorf("the log:\n%s", log.String())
 			}

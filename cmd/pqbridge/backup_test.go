@@ -67,9 +67,7 @@ func TestBackupOfRunningService(t *testing.T) {
 	request(t, connect(t, copied.nats), "pq.jobs.push", "copy")
 	request(t, connect(t, c.nats), "pq.jobs.push", "original")
 	for from, want := range map[*command]string{copied: "copy", c: "original"} {
-		if got := request(t, connect(t, from.nats), "pq.jobs.pop.min", ""); string(got.Data) != want {
-			t.Errorf("popped %q, want %q", got.Data, want)
-		}
+		pops(t, connect(t, from.nats), "pq.jobs.pop.min", want)
 	}
 	c.stop(syscall.SIGTERM)
 	if _, err := os.Lstat(filepath.Join(dir, "data", socketName)); !errors.Is(err, os.ErrNotExist) {
@@ -135,9 +133,7 @@ func TestBackupOfStoppedService(t *testing.T) {
 			}
 			for _, copied := range []string{"1", "2"} {
 				c := startDev(t, "PQ_DATA_DIR="+filepath.Join(dir, copied))
-				if got := request(t, connect(t, c.nats), "pq.jobs.pop.min", ""); string(got.Data) != "kept" {
-					t.Errorf("%s: popped %q", copied, got.Data)
-				}
+				pops(t, connect(t, c.nats), "pq.jobs.pop.min", "kept")
 				c.stop(syscall.SIGTERM)
 			}
 		})

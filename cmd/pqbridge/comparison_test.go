@@ -15,11 +15,8 @@ var markdownLinks = regexp.MustCompile(`\[([^\]]*)\](?:\(([^) ]+)(?: "([^"]*)")?
 // comparison returns the rows of the tables in docs/comparison.md that are not heads, as cells.
 func comparison(t *testing.T) (text string, rows [][]string) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(root, "docs", "comparison.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(b)) {
+	b := readFile(t, "docs", "comparison.md")
+	for line := range strings.Lines(b) {
 		if cells, ok := strings.CutPrefix(strings.TrimSpace(line), "| "); ok && !strings.HasPrefix(cells, "|") {
 			rows = append(rows, strings.Split(strings.TrimSuffix(cells, " |"), " | "))
 		}
@@ -27,7 +24,7 @@ func comparison(t *testing.T) (text string, rows [][]string) {
 	if len(rows) < 30 {
 		t.Fatalf("the tables have %d rows only: does the test still see them?", len(rows))
 	}
-	return string(b), rows
+	return b, rows
 }
 
 // TestComparisonHasProof checks that what docs/comparison.md says of pqbridge links to a test that

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -90,12 +87,8 @@ func forEachCompose(t *testing.T, test func(t *testing.T, file composeFile, foun
 
 func readCompose(t *testing.T, name string) composeFile {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var file composeFile
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder := yaml.NewDecoder(strings.NewReader(readFile(t, name)))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&file); err != nil {
 		t.Fatal(err)
@@ -110,13 +103,9 @@ func readCompose(t *testing.T, name string) composeFile {
 
 // bridges returns the services that are pqbridge.
 func (f composeFile) bridges() map[string]composeService {
-	return maps.Collect(func(yield func(string, composeService) bool) {
-		for name, s := range f.Services {
-			if strings.HasPrefix(s.Image, "pqbridge:") && !yield(name, s) {
-				return
-			}
-		}
-	})
+	bridges := maps.Clone(f.Services)
+	maps.DeleteFunc(bridges, func(_ string, s composeService) bool { return !strings.HasPrefix(s.Image, "pqbridge:") })
+	return bridges
 }
 
 // waitedFor returns the condition on which others wait for each service.

@@ -3,9 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -13,16 +11,6 @@ import (
 	"strings"
 	"testing"
 )
-
-func TestDefaultsAreValid(t *testing.T) {
-	c, err := loadConfig(true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.Store != storeEmbedded || c.DataDir != "data" || c.NATSURL != "nats://127.0.0.1:4222" {
-		t.Errorf("defaults %+v", c)
-	}
-}
 
 // TestEveryProblem checks that all mistakes are reported at once. TestHostileValues makes them one by
 // one.
@@ -224,29 +212,6 @@ func TestEveryVariableHasEffect(t *testing.T) {
 	}
 }
 
-func TestNATSOptions(t *testing.T) {
-	dir := t.TempDir()
-	count := func(c config) int {
-		t.Helper()
-		options, err := c.natsOptions()
-		if err != nil {
-			t.Error(err)
-		}
-		return len(options)
-	}
-	c := config{NATSUser: "b", NATSToken: "c"}
-	if got := count(c); got != 2 {
-		t.Errorf("%d options, want 2", got)
-	}
-	if got := count(config{}); got != 0 {
-		t.Errorf("%d options, want none", got)
-	}
-	c = config{NATSNkey: filepath.Join(dir, "absent")}
-	if _, err := c.natsOptions(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("seed file that is not there: %v", err)
-	}
-}
-
 func TestHelp(t *testing.T) {
 	for _, flag := range []string{"-help", "-h", "--help"} {
 		var out bytes.Buffer
@@ -293,11 +258,5 @@ func TestArguments(t *testing.T) {
 		if err := run(t.Context(), args, &out, &out); err == nil || !strings.Contains(err.Error(), "-help") {
 			t.Errorf("%v: %v", args, err)
 		}
-	}
-}
-
-func TestUnknownStore(t *testing.T) {
-	if _, err := openStore(&config{Store: "redis"}, nil); err == nil {
-		t.Error("no error")
 	}
 }

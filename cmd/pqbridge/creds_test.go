@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -128,14 +126,11 @@ func roundTrip(t *testing.T, e *testenv.Env) {
 		t.Fatal(err)
 	}
 	nc := e.Connect(options...)
-	var push *nats.Msg
 	testenv.Eventually(t, func() error { // the service may be connected and not yet subscribed
-		push, err = nc.Request("pq.jobs.push", []byte("secret"), testenv.Patience)
+		_, err := nc.Request("pq.jobs.push", []byte("secret"), testenv.Patience)
 		return err
 	})
-	if got := request(t, nc, "pq.jobs.pop.min", ""); string(got.Data) != "secret" {
-		t.Errorf("pushed with reply %q, popped %q", push.Data, got.Data)
-	}
+	pops(t, nc, "pq.jobs.pop.min", "secret")
 	nc.Close()
 }
 

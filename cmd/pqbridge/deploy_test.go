@@ -95,10 +95,7 @@ func workloads(t *testing.T) map[string]workload {
 // TestChartKnowsTheVariables: values.schema.json lists those of pqbridge -help, in that order, so
 // that the chart refuses others.
 func TestChartKnowsTheVariables(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "deploy", "helm", "pqbridge", "values.schema.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, "deploy", "helm", "pqbridge", "values.schema.json")
 	var schema struct {
 		Properties struct {
 			Config struct {
@@ -106,7 +103,7 @@ func TestChartKnowsTheVariables(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(text, &schema); err != nil {
+	if err := json.Unmarshal([]byte(text), &schema); err != nil {
 		t.Fatal(err)
 	}
 	var want []string
@@ -225,16 +222,13 @@ func TestDeployedAgainstABridge(t *testing.T) {
 // kedaTrigger returns the parameters of the scaler that asks a bridge.
 func kedaTrigger(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "deploy", "keda", "metrics-api.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, "deploy", "keda", "metrics-api.yaml")
 	var object struct {
 		Spec struct {
 			Triggers []struct{ Metadata map[string]string }
 		}
 	}
-	if err := yaml.Unmarshal(text, &object); err != nil || len(object.Spec.Triggers) != 1 {
+	if err := yaml.Unmarshal([]byte(text), &object); err != nil || len(object.Spec.Triggers) != 1 {
 		t.Fatalf("%+v: %v", object, err)
 	}
 	return object.Spec.Triggers[0].Metadata
@@ -242,13 +236,10 @@ func kedaTrigger(t *testing.T) map[string]string {
 
 // TestOperationsExplainsTheAlerts: the document says what to do at each alert, and names no others.
 func TestOperationsExplainsTheAlerts(t *testing.T) {
-	rules, err := os.ReadFile(filepath.Join(root, "deploy", "prometheus", "rules.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := readFile(t, "deploy", "prometheus", "rules.yaml")
 
 	var alerts []string
-	for _, m := range regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(rules, -1) {
 		alerts = append(alerts, m[1])
 	}
 
@@ -266,11 +257,7 @@ func TestOperationsExplainsTheAlerts(t *testing.T) {
 
 func readUnit(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "deploy", "systemd", "pqbridge.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return readFile(t, "deploy", "systemd", "pqbridge.service")
 }
 
 // TestUnitConfigures starts with the variables that the unit sets, as far as reading them.

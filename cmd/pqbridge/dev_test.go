@@ -67,9 +67,8 @@ func TestGreetingInAContainer(t *testing.T) {
 func TestDocumentedContainerKeepsItems(t *testing.T) {
 	const want = "docker run --rm -p 127.0.0.1:4222:4222 -p 127.0.0.1:8422:8422 -v pq-data:/data pqbridge -dev"
 	for _, name := range []string{"README.md", "docs/operations.md"} {
-		text, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s does not have %q: %v", name, want, err)
+		if !strings.Contains(readFile(t, name), want) {
+			t.Errorf("%s does not have %q", name, want)
 		}
 	}
 }

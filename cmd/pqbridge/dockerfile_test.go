@@ -18,12 +18,9 @@ type instruction struct{ name, rest string }
 
 func readDockerfile(t *testing.T) dockerfile {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, "Dockerfile")
 	var d dockerfile
-	joined := regexp.MustCompile(`(?m)^\s*#.*\n`).ReplaceAllString(string(text), "")
+	joined := regexp.MustCompile(`(?m)^\s*#.*\n`).ReplaceAllString(text, "")
 	joined = strings.ReplaceAll(joined, "\\\n", " ")
 	for line := range strings.Lines(joined) {
 		if name, rest, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
@@ -124,16 +121,13 @@ func TestDockerfileNamesTheMirror(t *testing.T) {
 // and with pinned ones of the server.
 func TestWorkflowTestsWhatTheImageHas(t *testing.T) {
 	d := readDockerfile(t)
-	text, err := os.ReadFile(filepath.Join(root, ".github", "workflows", "ci.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, ".github", "workflows", "ci.yml")
 	for _, want := range []string{
 		`FDB_VERSION: ` + regexp.QuoteMeta(d.argument("FDB_VERSION")) + `\n`,
 		`arch: amd64\n +client: ` + d.argument("FDB_CLIENT_SHA256_AMD64") + `\n +server: [0-9a-f]{64}\n`,
 		`arch: aarch64\n +client: ` + d.argument("FDB_CLIENT_SHA256_ARM64") + `\n +server: [0-9a-f]{64}\n`,
 	} {
-		if !regexp.MustCompile(want).Match(text) {
+		if !regexp.MustCompile(want).MatchString(text) {
 			t.Errorf("no %q in ci.yml", want)
 		}
 	}
@@ -199,11 +193,8 @@ func TestDockerfileConfigures(t *testing.T) {
 // TestDockerfileCopiesWhatIsThere checks that the sources of COPY exist, and that
 // .dockerignore lets through everything the build needs.
 func TestDockerfileCopiesWhatIsThere(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, ".dockerignore"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(string(text), "\n")
+	text := readFile(t, ".dockerignore")
+	lines := strings.Split(text, "\n")
 	needed := []string{"LICENSE"}
 	for _, c := range readDockerfile(t).all("COPY") {
 		words := strings.Fields(c)

@@ -13,13 +13,20 @@ import (
 
 const root = "../.."
 
-// TestDocumentsListTheConfiguration compares the table in docs/configuration.md with the
-// variables, row by row.
-func TestDocumentsListTheConfiguration(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "configuration.md"))
+// readFile returns the text of a file below root.
+func readFile(t *testing.T, path ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(text)
+}
+
+// TestDocumentsListTheConfiguration compares the table in docs/configuration.md with the
+// variables, row by row.
+func TestDocumentsListTheConfiguration(t *testing.T) {
+	text := readFile(t, "docs", "configuration.md")
 	var want []string
 	for _, v := range variables() {
 		byDefault := v.byDefault
@@ -28,7 +35,7 @@ func TestDocumentsListTheConfiguration(t *testing.T) {
 		}
 		want = append(want, fmt.Sprintf("| `%s` | %s | %s |", v.name, byDefault, v.description))
 	}
-	rows := regexp.MustCompile("(?m)^\\| `PQ_.*$").FindAllString(string(text), -1)
+	rows := regexp.MustCompile("(?m)^\\| `PQ_.*$").FindAllString(text, -1)
 	if !slices.Equal(rows, want) {
 		t.Errorf("the table in docs/configuration.md should be:\n%s", strings.Join(want, "\n"))
 	}

@@ -21,11 +21,8 @@ import (
 // A comment <!-- test: ... --> before a block of the guide says what it is, unless it is a command
 // or what that printed.
 func TestGuide(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "guide.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)(?:<!-- test: ([^\n]*) -->\n)?```([a-z]+)\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	text := readFile(t, "docs", "guide.md")
+	blocks := regexp.MustCompile("(?s)(?:<!-- test: ([^\n]*) -->\n)?```([a-z]+)\n(.*?)```").FindAllStringSubmatch(text, -1)
 	if len(blocks) < 20 {
 		t.Fatalf("the guide has %d blocks only: does the test still see them?", len(blocks))
 	}

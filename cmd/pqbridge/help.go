@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"reflect"
@@ -84,6 +85,7 @@ type variable struct {
 	name, description string
 	byDefault         string // "" if there is none
 	group             string // heading of the group that begins here, or ""
+	option            string // package and field of the option with its value, or ""
 }
 
 // variables describes the fields of config, in order.
@@ -92,10 +94,11 @@ func variables() []variable {
 	defaults := reflect.ValueOf(*defaultConfig())
 	for i, field := range reflect.VisibleFields(defaults.Type()) {
 		all = append(all, variable{
-			name:        field.Tag.Get("envconfig"),
+			name:        field.Tag.Get("env"),
 			description: field.Tag.Get("desc"),
 			byDefault:   fmt.Sprint(defaults.Field(i)),
 			group:       field.Tag.Get("group"),
+			option:      field.Tag.Get("option"),
 		})
 	}
 	return all
@@ -112,14 +115,10 @@ func semanticVersion() string { return strings.TrimPrefix(version, "v") }
 func describeVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return orDevel(version)
-	}
-	name := version
-	if name == "" && info.Main.Version != "" {
-		name = info.Main.Version
+		return cmp.Or(version, "(devel)")
 	}
 
-	parts := []string{orDevel(name)}
+	parts := []string{cmp.Or(version, info.Main.Version, "(devel)")}
 	for _, s := range info.Settings {
 		switch {
 		case s.Key == "vcs.revision":
@@ -131,11 +130,4 @@ func describeVersion() string {
 		}
 	}
 	return strings.Join(append(parts, info.GoVersion), " ")
-}
-
-func orDevel(version string) string {
-	if version == "" {
-		return "(devel)"
-	}
-	return version
 }

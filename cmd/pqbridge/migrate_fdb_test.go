@@ -53,9 +53,7 @@ func TestMigrateCommand(t *testing.T) {
 	c := startDev(t, variables(last)...)
 	for _, subject := range []string{"pq.jobs.pop.min", "q.line.dequeue"} {
 		for _, want := range []string{"1", "2", "3"} {
-			if got := request(t, connect(t, c.nats), subject, ""); string(got.Data) != want {
-				t.Errorf("%s: %q, want %q", subject, got.Data, want)
-			}
+			pops(t, connect(t, c.nats), subject, want)
 		}
 	}
 	c.stop(syscall.SIGTERM)

@@ -42,6 +42,14 @@ func request(t *testing.T, nc *nats.Conn, subject, payload string) *nats.Msg {
 	return reply
 }
 
+// pops checks the value that a request returns.
+func pops(t *testing.T, nc *nats.Conn, subject, want string) {
+	t.Helper()
+	if got := request(t, nc, subject, ""); string(got.Data) != want {
+		t.Errorf("%s returned %q, want %q", subject, got.Data, want)
+	}
+}
+
 // TestKill9DuringLoad kills the process while many clients push, each to a queue of its
 // own. After a restart every acknowledged item is there once and in order, and nothing
 // else but the push each client was waiting for.
@@ -143,9 +151,7 @@ func TestOrderlyEnd(t *testing.T) {
 			}
 
 			c = startDev(t, data)
-			if got := request(t, connect(t, c.nats), "pq.jobs.pop.min", ""); string(got.Data) != "kept" {
-				t.Errorf("popped %q", got.Data)
-			}
+			pops(t, connect(t, c.nats), "pq.jobs.pop.min", "kept")
 			c.stop(signal)
 		})
 	}
@@ -188,34 +194,24 @@ func TestHealthcheck(t *testing.T) {
 // TestStartsWithoutNATS: the service starts, is alive but not ready, and says why.
 func TestStartsWithoutNATS(t *testing.T) {
 	server := testenv.New(t, testenv.Options{Stopped: true}).NATS
-	t.Setenv("PQ_DATA_DIR", t.TempDir())
-	t.Setenv("PQ_NATS_URL", server.URL())
-	t.Setenv("PQ_HTTP_ADDR", "127.0.0.1:0")
 	t.Setenv("PQ_LOG_FORMAT", "json")
-	ctx, stop := context.WithCancel(context.Background())
-	var log lockedBuffer
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, nil, &log, &log) }()
-
+	s := startService(t, server.URL())
 	var first struct{ Level, Msg, HTTP string }
 	testenv.Eventually(t, func() error {
-		line, _, _ := strings.Cut(log.String(), "\n")
+		line, _, _ := strings.Cut(s.log.String(), "\n")
 		return json.Unmarshal([]byte(line), &first)
 	})
 	if first.Level != "INFO" || first.Msg != "pqbridge starts" {
 		t.Errorf("first line of the log: %+v", first)
 	}
 	testenv.Eventually(t, func() error {
-		err := checkReady(ctx, first.HTTP)
+		err := checkReady(t.Context(), first.HTTP)
 		if err == nil || !strings.Contains(err.Error(), "nats: not connected") {
 			return fmt.Errorf("not ready yet, or for another reason: %w", err)
 		}
 		return nil
 	})
 	server.Start()
-	testenv.Eventually(t, func() error { return checkReady(ctx, first.HTTP) })
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	testenv.Eventually(t, func() error { return checkReady(t.Context(), first.HTTP) })
+	s.end()
 }

@@ -93,7 +93,7 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 
 	memory := idleMemory{limit: heapLimit(c, dev), room: room, waiters: b.Waiters}
 	others.Go(func() { memory.run(ctx) })
-	others.Go(func() { newThroughput(logger).run(ctx) })
+	others.Go(func() { chooseClass(ctx, logger) })
 
 	err = b.Run(ctx)
 	stop(err)

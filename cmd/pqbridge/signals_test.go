@@ -184,21 +184,6 @@ func TestLogPipeIsFull(t *testing.T) {
 	}
 }
 
-// TestSecondSignal: after it the process does not wait for the shutdown.
-func TestSecondSignal(t *testing.T) {
-	signals := make(chan os.Signal, 2)
-	ctx, stop := context.WithCancelCause(t.Context())
-	signals <- syscall.SIGTERM
-	signals <- os.Interrupt
-	err := superviseRun(nil, signals, stop)
-	if err == nil || !strings.Contains(err.Error(), "SIGINT") {
-		t.Errorf("error %v: want one that names SIGINT", err)
-	}
-	if cause := context.Cause(ctx); cause == nil || cause.Error() != "SIGTERM" {
-		t.Errorf("stopped because of %v", cause)
-	}
-}
-
 // TestShutdownThatHangs: a store that cannot be closed does not keep the process from exiting.
 func TestShutdownThatHangs(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())

@@ -15,22 +15,19 @@ import (
 
 // openStore opens the configured store. This is the only place that chooses an engine.
 func openStore(c *config, logger *slog.Logger) (kv.Database, error) {
-	switch c.Store {
-	case storeEmbedded:
-		db, err := pebblekv.Open(c.DataDir, c.pebbleOptions(logger))
-		if err != nil {
-			return nil, explainPermission(err, c.DataDir)
-		}
-		return db, nil
-	case storeFDB:
+	if c.Store == storeFDB {
 		db, err := fdbkv.Open(c.fdbOptions())
 		if err != nil {
 			return nil, err
 		}
 		return db, nil
-	default:
-		return nil, fmt.Errorf("unknown store %q", c.Store)
 	}
+
+	db, err := pebblekv.Open(c.DataDir, c.pebbleOptions(logger))
+	if err != nil {
+		return nil, explainPermission(err, c.DataDir)
+	}
+	return db, nil
 }
 
 // storeLocation tells people where the store is. Other bridges show it too.

@@ -35,9 +35,7 @@ func TestChangedSettingsOfTheStore(t *testing.T) {
 		})
 	}
 	c = startDev(t, data)
-	if got := request(t, connect(t, c.nats), "pq.jobs.pop.min", ""); string(got.Data) != "kept" {
-		t.Errorf("popped %q", got.Data)
-	}
+	pops(t, connect(t, c.nats), "pq.jobs.pop.min", "kept")
 }
 
 // TestSecondFolderOnOneNATS: a second service on the same NATS does not start with another

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"time"
@@ -10,32 +12,81 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadsDir lists the threads of this process.
-const threadsDir = "/proc/self/task"
+const (
+	// throughputInterval is the time between two looks at how busy the process is.
+	throughputInterval = 250 * time.Millisecond
+	// busyShare is the part of one processor from which on the process is busy.
+	busyShare = 0.25
+	// calmTime is how long it has not been busy when the threads go back to their class.
+	calmTime = 5 * time.Second
 
-func processorTime() (time.Duration, error) {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		return 0, fmt.Errorf("read the processor time: %w", err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
-}
+	// threadsDir lists the threads of this process.
+	threadsDir = "/proc/self/task"
+)
 
-// normalClass reports whether this thread has the class that threads have unless somebody chose
-// another.
-func normalClass() bool {
+// chooseClass gives the process's threads SCHED_BATCH, the class of the scheduler that is meant for
+// throughput, while the process has much to do. A thread of that class interrupts nobody when it
+// wakes up: the NATS server and the clients on the same machine come further first, so that more
+// requests share each wake-up. With little to do that would only add latency if other programs keep
+// the processors busy.
+//
+// It returns when ctx ends, or at once if the operator has chosen a class.
+func chooseClass(ctx context.Context, logger *slog.Logger) {
 	attr, err := unix.SchedGetAttr(0, 0)
-	return err == nil && attr.Policy == unix.SCHED_NORMAL
-}
-
-// setBatchClass gives all threads the class SCHED_BATCH, or SCHED_NORMAL again. New threads have
-// the class of the one that starts them, so it goes over them until it finds none left to change.
-func setBatchClass(batch bool) error {
-	want := uint32(unix.SCHED_NORMAL)
-	if batch {
-		want = unix.SCHED_BATCH
+	if err != nil || attr.Policy != unix.SCHED_NORMAL {
+		return
 	}
 
+	ticker := time.NewTicker(throughputInterval)
+	defer ticker.Stop()
+	var busy busyness
+	for class := uint32(unix.SCHED_NORMAL); ; {
+		var now time.Time
+		select {
+		case <-ctx.Done():
+			return
+		case now = <-ticker.C:
+		}
+
+		want := uint32(unix.SCHED_NORMAL)
+		if busy.look(now, processorTime()) {
+			want = unix.SCHED_BATCH
+		}
+		if want == class {
+			continue
+		}
+		if err := setClass(want); err != nil {
+			logger.Debug("cannot choose a class of the scheduler", "error", err)
+			return
+		}
+		class = want
+	}
+}
+
+// processorTime is what the process has used so far.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // always works
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// busyness knows whether the process is busy, or was a short time ago.
+type busyness struct {
+	at, lastBusy time.Time
+	used         time.Duration // at that time
+}
+
+func (b *busyness) look(now time.Time, used time.Duration) bool {
+	if !b.at.IsZero() && float64(used-b.used) >= busyShare*float64(now.Sub(b.at)) {
+		b.lastBusy = now
+	}
+	b.at, b.used = now, used
+	return !b.lastBusy.IsZero() && now.Sub(b.lastBusy) < calmTime
+}
+
+// setClass gives all threads a class. New threads have the class of the one that starts them, so it
+// goes over them until it finds none left to change.
+func setClass(class uint32) error {
 	for changed := true; changed; {
 		changed = false
 		threads, err := os.ReadDir(threadsDir)
@@ -47,32 +98,17 @@ func setBatchClass(batch bool) error {
 			if err != nil {
 				return err
 			}
-			did, err := setClass(id, want)
-			if err != nil {
-				return err
+
+			attr, err := unix.SchedGetAttr(id, 0)
+			if err == nil && attr.Policy != class {
+				attr.Policy = class
+				err = unix.SchedSetAttr(id, attr, 0)
+				changed = true
 			}
-			changed = changed || did
+			if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
+				return fmt.Errorf("set the class of the scheduler: %w", err)
+			}
 		}
 	}
 	return nil
-}
-
-// setClass reports whether the thread had another class.
-func setClass(thread int, want uint32) (bool, error) {
-	attr, err := unix.SchedGetAttr(thread, 0)
-	if err == nil && attr.Policy != want {
-		attr.Policy = want
-		err = unix.SchedSetAttr(thread, attr, 0)
-		if err == nil {
-			return true, nil
-		}
-	}
-
-	if errors.Is(err, unix.ESRCH) { // it has ended
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("set the class of the scheduler: %w", err)
-	}
-	return false, nil
 }

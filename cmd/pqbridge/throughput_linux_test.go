@@ -5,30 +5,28 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-func TestSetBatchClass(t *testing.T) {
-	if !normalClass() {
+func TestSetClass(t *testing.T) {
+	if attr, err := unix.SchedGetAttr(0, 0); err != nil || attr.Policy != unix.SCHED_NORMAL {
 		t.Skip("skipped: somebody has chosen a class of the scheduler for this test")
 	}
 	defer func() {
-		if err := setBatchClass(false); err != nil {
+		if err := setClass(unix.SCHED_NORMAL); err != nil {
 			t.Error(err)
 		}
 		expectClass(t, unix.SCHED_NORMAL)
 	}()
 	end := startThreads(4)
 	defer end()
-	if err := setBatchClass(true); err != nil {
+	if err := setClass(unix.SCHED_BATCH); err != nil {
 		t.Fatal(err)
 	}
 	defer startThreads(4)() // new ones have it, too
 	expectClass(t, unix.SCHED_BATCH)
-	if normalClass() {
-		t.Error("normalClass says yes of a thread with another class")
-	}
 }
 
 // startThreads starts goroutines that have a thread each, until the function that it returns is
@@ -81,18 +79,30 @@ func expectClass(t *testing.T, want uint32) {
 	}
 }
 
-func TestProcessorTime(t *testing.T) {
-	before, err := processorTime()
-	if err != nil {
-		t.Fatal(err)
+func TestBusyness(t *testing.T) {
+	now, used := time.Unix(1000, 0), time.Hour // of before
+	var b busyness
+	// look goes on by that much time, of which the process computed a share.
+	look := func(what string, passed time.Duration, share float64, want bool) {
+		t.Helper()
+		now = now.Add(passed)
+		used += time.Duration(share * float64(passed))
+		if got := b.look(now, used); got != want {
+			t.Errorf("%s: busy %v, want %v", what, got, want)
+		}
 	}
-	for {
-		after, err := processorTime()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if after > before {
-			return
-		}
+
+	look("the first look knows nothing", throughputInterval, 0, false)
+	look("not busy", throughputInterval, 0.2, false)
+	look("busy", throughputInterval, 0.3, true)
+	look("still busy", throughputInterval, 1.9, true)
+	for range int(calmTime/throughputInterval) - 1 {
+		look("calm, but not for long", throughputInterval, 0.1, true)
+	}
+	look("calm", throughputInterval, 0.1, false)
+	look("calm for an hour", time.Hour, 0.24, false)
+	look("busy again", throughputInterval, 0.25, true)
+
+	for before := processorTime(); processorTime() == before; { // it goes on
 	}
 }

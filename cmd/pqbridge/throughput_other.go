@@ -2,12 +2,10 @@
 
 package main
 
-import "time"
+import (
+	"context"
+	"log/slog"
+)
 
-// Only Linux has classes of the scheduler.
-
-func processorTime() (time.Duration, error) { return 0, nil }
-
-func normalClass() bool { return false }
-
-func setBatchClass(bool) error { return nil }
+// chooseClass does nothing: only Linux has classes of the scheduler.
+func chooseClass(context.Context, *slog.Logger) {}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"reflect"
 	"strings"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -86,27 +87,10 @@ func isHostPort(addr string) bool {
 // that for their default, but nobody who sets it means that.
 func (c *config) validateZeros() error {
 	var problems []error
-	for _, number := range []struct {
-		name  string
-		value int64
-	}{
-		{"PQ_EMBEDDED_CACHE", c.EmbeddedCacheSize},
-		{"PQ_EMBEDDED_MEMTABLE", c.EmbeddedMemTableSize},
-		{"PQ_EMBEDDED_MIN_FREE", c.EmbeddedMinFreeSpace},
-		{"PQ_FDB_API_VERSION", int64(c.FDBAPIVersion)},
-		{"PQ_FDB_TRANSACTION_TIMEOUT", int64(c.FDBTransactionTimeout)},
-		{"PQ_HTTP_TIMEOUT", int64(c.HTTPTimeout)},
-		{"PQ_METRIC_QUEUES", int64(c.MetricQueues)},
-		{"PQ_MAX_BATCH", int64(c.MaxBatch)},
-		{"PQ_MAX_BATCH_BYTES", int64(c.MaxBatchBytes)},
-		{"PQ_MAX_PENDING", int64(c.MaxPending)},
-		{"PQ_MAX_PENDING_BYTES", int64(c.MaxPendingBytes)},
-		{"PQ_MAX_WAITERS", int64(c.MaxWaiters)},
-		{"PQ_REQUEST_TIMEOUT", int64(c.RequestTimeout)},
-		{"PQ_SHUTDOWN_TIMEOUT", int64(c.ShutdownTimeout)},
-	} {
-		if number.value == 0 {
-			problems = append(problems, fmt.Errorf("%s is 0: leave it unset for the default", number.name))
+	values, defaults := reflect.ValueOf(*c), reflect.ValueOf(*defaultConfig())
+	for i, v := range variables() {
+		if value := values.Field(i); v.option != "" && value.CanInt() && value.IsZero() && !defaults.Field(i).IsZero() {
+			problems = append(problems, fmt.Errorf("%s is 0: leave it unset for the default", v.name))
 		}
 	}
 	return errors.Join(problems...)
@@ -128,37 +112,18 @@ func (c *config) validateOptions() error {
 // notConfigured are the required options that serve fills in later.
 var notConfigured = map[string]bool{"bridge.DB": true, "bridge.Keyspace": true, "bridge.Grammar": true}
 
-// optionVariables are the variables behind the options of the packages below.
-var optionVariables = map[string]string{
-	"bridge.NATSURL":           "PQ_NATS_URL",
-	"bridge.QueueGroup":        "PQ_QUEUE_GROUP",
-	"bridge.HTTPAddr":          "PQ_HTTP_ADDR",
-	"bridge.HTTPTimeout":       "PQ_HTTP_TIMEOUT",
-	"bridge.MetricQueues":      "PQ_METRIC_QUEUES",
-	"bridge.Lanes":             "PQ_LANES",
-	"bridge.MaxBatch":          "PQ_MAX_BATCH",
-	"bridge.MaxBatchBytes":     "PQ_MAX_BATCH_BYTES",
-	"bridge.MaxPending":        "PQ_MAX_PENDING",
-	"bridge.MaxPendingBytes":   "PQ_MAX_PENDING_BYTES",
-	"bridge.MaxWaiters":        "PQ_MAX_WAITERS",
-	"bridge.RequestTimeout":    "PQ_REQUEST_TIMEOUT",
-	"bridge.ShutdownTimeout":   "PQ_SHUTDOWN_TIMEOUT",
-	"pebblekv.CacheSize":       "PQ_EMBEDDED_CACHE",
-	"pebblekv.MemTableSize":    "PQ_EMBEDDED_MEMTABLE",
-	"pebblekv.MinFreeSpace":    "PQ_EMBEDDED_MIN_FREE",
-	"fdbkv.APIVersion":         "PQ_FDB_API_VERSION",
-	"fdbkv.TransactionTimeout": "PQ_FDB_TRANSACTION_TIMEOUT",
-}
-
 func optionOf(err *kv.OptionError) string { return err.Package + "." + err.Field }
 
 // inVariables returns err with the names of variables in place of those of options.
 func inVariables(err error) error {
 	var all []error
 	for _, err := range unjoined(err) {
-		wrong, ok := errors.AsType[*kv.OptionError](err)
-		if ok && optionVariables[optionOf(wrong)] != "" {
-			err = fmt.Errorf("%s is %v: want %s", optionVariables[optionOf(wrong)], wrong.Value, wrong.Want)
+		if wrong, ok := errors.AsType[*kv.OptionError](err); ok {
+			for _, v := range variables() {
+				if v.option == optionOf(wrong) {
+					err = fmt.Errorf("%s is %v: want %s", v.name, wrong.Value, wrong.Want)
+				}
+			}
 		}
 		all = append(all, err)
 	}

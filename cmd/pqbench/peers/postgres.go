@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -42,7 +43,7 @@ func postgreSQL() bench.Peer {
 
 			if _, err := os.Stat(data); err != nil {
 				args := []string{initdb, "-D", data, "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale"}
-				p, err := process.Start(ctx, filepath.Dir(dir), "initdb", args, nil, nil, as)
+				p, err := process.Start(ctx, filepath.Dir(dir), "initdb", args, nil, as)
 				if err != nil {
 					return nil, err
 				}
@@ -126,7 +127,7 @@ func (s *postgresServer) Connect(ctx context.Context, clients, _, priorities int
 			return nil, err
 		}
 	}
-	return repeat(postgresClient(pool, table), clients), nil
+	return slices.Repeat([]*bench.PeerClient{postgresClient(pool, table)}, clients), nil
 }
 
 func postgresClient(pool *pgxpool.Pool, table string) *bench.PeerClient {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -143,5 +144,5 @@ func (s *redisServer) Connect(ctx context.Context, clients, connections, priorit
 			return values(items)
 		},
 	}
-	return repeat(c, clients), nil
+	return slices.Repeat([]*bench.PeerClient{c}, clients), nil
 }

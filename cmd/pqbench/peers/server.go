@@ -8,8 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
-	"sync"
 
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
@@ -23,9 +23,7 @@ type server struct {
 	*process.Process
 	address, version string
 	signal           os.Signal // that stops it
-
-	mu    sync.Mutex
-	stops []func() // in the order they were added
+	stops            []func()  // in the order they were added
 }
 
 // startServer starts a server that listens on a free port. Setup changes the command before.
@@ -39,7 +37,7 @@ func startServer(ctx context.Context, dir, name string, signal os.Signal, args f
 		return nil, err
 	}
 	s := &server{address: address, signal: signal}
-	s.Process, err = process.Start(ctx, filepath.Dir(dir), name, args(host, port), nil, nil, setup...)
+	s.Process, err = process.Start(ctx, filepath.Dir(dir), name, args(host, port), nil, setup...)
 	return s, err
 }
 
@@ -58,21 +56,14 @@ func (s *server) awaitVersion(ctx context.Context, ask func() (string, error)) e
 func (s *server) Version() string { return s.version }
 
 // onStop adds a function that Stop calls before it stops the process; the last first.
-func (s *server) onStop(stop func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stops = append(s.stops, stop)
-}
+func (s *server) onStop(stop func()) { s.stops = append(s.stops, stop) }
 
 // Stop disconnects the clients and stops the process. It may be called again.
 func (s *server) Stop() {
-	s.mu.Lock()
-	stops := s.stops
-	s.stops = nil
-	s.mu.Unlock()
-	for i := len(stops) - 1; i >= 0; i-- {
-		stops[i]()
+	for _, stop := range slices.Backward(s.stops) {
+		stop()
 	}
+	s.stops = nil
 	s.Process.Stop(s.signal)
 }
 
@@ -114,13 +105,4 @@ func line(text, prefix string) string {
 		}
 	}
 	return ""
-}
-
-// repeat returns the same client n times, for libraries whose clients share everything.
-func repeat(c *bench.PeerClient, n int) []*bench.PeerClient {
-	all := make([]*bench.PeerClient, n)
-	for i := range all {
-		all[i] = c
-	}
-	return all
 }

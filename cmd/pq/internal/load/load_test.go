@@ -182,13 +182,3 @@ func TestVerifyFinds(t *testing.T) {
 		}
 	}
 }
-
-func TestOptionsThatDoNotFit(t *testing.T) {
-	o := Options{Mode: "pull", Clients: 1, Connections: 2, MinSize: 1, MaxSize: 1, Rate: -1}
-	err := o.Validate()
-	for _, want := range []string{`mode "pull"`, "1 clients cannot share 2", "size is 1 to 1", "priorities is 0", "rate is -1", "one of them above 0"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: want %q", err, want)
-		}
-	}
-}

@@ -15,12 +15,12 @@ func Grouped(n int64) string {
 	return text
 }
 
-// Counts says how many things there are.
-func Counts(n int64, one, several string) string {
+// Plural says how many things there are.
+func Plural[T int | int64](n T, thing string) string {
 	if n == 1 {
-		return "1 " + one
+		return "1 " + thing
 	}
-	return Grouped(n) + " " + several
+	return Grouped(int64(n)) + " " + thing + "s"
 }
 
 // Rate says how many things were done in a time, and how many per second.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
@@ -14,45 +15,45 @@ import (
 // Errors: those of Options.Validate, processes that fail to start or exit early, error
 // replies of the service, and the context's error.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	r, ctx, report, err := begin(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	defer r.close()
-
 	// The others compare with echo and push, which operations measures first.
-	parts := []func(context.Context, *Report) error{
-		r.operations, r.backlogs, r.bridges, r.manyQueues, r.waiters, r.delayed,
-	}
-	for _, part := range parts {
-		if err := part(ctx, report); err != nil {
-			return nil, err
-		}
-	}
-	return report, nil
+	return measure(ctx, o, (*rig).operations, (*rig).backlogs, (*rig).bridges, (*rig).manyQueues)
 }
 
-// begin starts the rig, and a report with the time of a sync.
-func begin(ctx context.Context, o Options) (*rig, context.Context, *Report, error) {
+// measure starts the rig and a report with the time of a sync, to which each part adds rows.
+func measure(ctx context.Context, o Options, parts ...func(*rig, context.Context, *Report) error) (*Report, error) {
 	if err := o.Validate(); err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	if o.Progress == nil {
 		o.Progress = func(int, int, string) {}
 	}
 	r, ctx, err := newRig(ctx, o)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
+	defer r.close()
 
 	report := newReport(o)
 	sync, err := syncTime(r.dir)
 	if err != nil {
-		r.close()
-		return nil, nil, nil, err
+		return nil, err
 	}
 	report.Sync = float64(sync) / float64(time.Microsecond)
-	return r, ctx, report, nil
+
+	for _, part := range parts {
+		if err := part(r, ctx, report); err != nil {
+			return nil, err
+		}
+	}
+	return report, nil
+}
+
+// operation is a row of the operations on one queue.
+type operation struct {
+	name string
+	load load
+	pops bool // the queue must have enough items
+	many bool // a step is batchItems
 }
 
 // operations measures the operations on one queue and the echo service. They take turns,
@@ -63,32 +64,40 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 		return err
 	}
 	defer s.end(&err)
-
-	var queues []*queue
-	for _, suffix := range []string{"", "-limited", "-once"} {
-		q, err := r.newQueue(s, queueName+suffix)
-		if err != nil {
-			return err
-		}
-		queues = append(queues, q)
-	}
-	limited := queues[1]
-	if err := limited.limitItems(ctx, settings.MaxCount); err != nil {
-		return err
-	}
-	library, err := r.newLibraryClients(ctx, s, queueName)
+	loads, stop, err := r.serviceLoads(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer library.close()
-	workers, err := r.newWorkers(ctx, s, queueName)
-	if err != nil {
+	defer stop()
+
+	q, limited, once := r.newQueue(s, queueName), r.newQueue(s, queueName+"-limited"), r.newQueue(s, queueName+"-once")
+	if _, err := limited.Configure(ctx, client.Settings{MaxItems: settings.MaxCount}); err != nil {
 		return err
 	}
+	var naivePush, naivePop load
+	if r.cluster != nil {
+		naivePush, naivePop = r.cluster.naive(r.Clients, r.Priorities, q.value)
+	}
 
-	producer := peerLoads(library.clients, r.Payload, r.Priorities)[rowPush]
-	rows := slices.DeleteFunc(r.operationRows(s, queues, producer, workers), func(w *row) bool {
-		return r.Only != nil && w.name != rowEcho && w.name != rowPush && !r.Only.MatchString(w.name)
+	// In the order of their turns, those to be compared next to each other.
+	rows := r.operationRows(s, q, []operation{
+		{name: rowEcho, load: r.asking(q.value, EchoSubject)},
+		{name: rowPush, load: loads[rowPushEach]},
+		{name: rowNaivePush, load: naivePush},
+		{name: "push max_items", load: limited.pushing()},
+		{name: "push Nats-Msg-Id", load: once.pushingOnce()},
+		{name: "producer", load: loads[rowPush]},
+		{name: "push.batch 100", load: loads[rowPushMany], many: true},
+		{name: "peek.min", load: r.asking(nil, q.subject("peek.min"))},
+		{name: rowPopMin, load: loads[rowPopEach], pops: true},
+		{name: rowNaivePop, load: naivePop},
+		{name: "pop.max", load: r.asking(nil, q.subject("pop.max")), pops: true},
+		{name: "mixed", load: q.mixed()},
+		{name: "lease+ack", load: loads[rowWorkEach], pops: true},
+		{name: "next", load: loads[rowWorkNext], pops: true},
+		{name: "worker", load: loads[rowWork], pops: true},
+		{name: "pop.min 100", load: loads[rowPopMany], pops: true, many: true},
+		{name: "lease+ack 100", load: loads[rowWorkMany], pops: true, many: true},
 	})
 	if err := r.takeTurns(ctx, rows, r.rounds); err != nil {
 		return err
@@ -97,60 +106,35 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	return nil
 }
 
-// operationRows returns the operations in the order of their turns: echo and push first, and
-// operations to be compared next to each other.
-func (r *rig) operationRows(s *service, queues []*queue, producer, workers load) []*row {
-	q, limited, once := queues[0], queues[1], queues[2]
-	echo := &row{name: rowEcho, load: r.asking(q.value, EchoSubject), who: r.echo, prepare: r.part}
-	push := &row{name: rowPush, load: q.pushing(), who: s.Process, prepare: r.part}
-	rows := []*row{echo, push}
+// operationRows returns the rows of the operations that are there and chosen. The first two are
+// echo and push.
+func (r *rig) operationRows(s *service, q *queue, all []operation) []*row {
+	all = slices.DeleteFunc(all, func(o operation) bool {
+		always := o.name == rowEcho || o.name == rowPush
+		return o.load == nil || !always && r.Only != nil && !r.Only.MatchString(o.name)
+	})
 
-	add := func(name string, l load) *row {
-		w := &row{name: name, load: l, who: s.Process, prepare: r.part}
-		rows = append(rows, w)
-		return w
-	}
-	// Batches are so fast that their turns also end after a number of items.
-	batch := func(w *row) *row {
-		w.prepare = func(ctx context.Context) (limit, error) {
-			lim, err := r.part(ctx)
-			lim.steps = max(r.enough(lim.duration, echo, push)/batchItems, 1)
-			return lim, err
-		}
-		return w
-	}
-	pops := func(w *row) {
-		prepare := w.prepare
-		w.prepare = func(ctx context.Context) (limit, error) {
-			lim, err := prepare(ctx)
-			if err == nil {
-				err = q.fill(ctx, r.enough(lim.duration, echo, push))
+	rows := make([]*row, len(all))
+	for i, o := range all {
+		rows[i] = &row{name: o.name, load: o.load, who: s.Process}
+		rows[i].prepare = func(ctx context.Context) (limit, error) {
+			lim := r.part()
+			enough := r.enough(lim.duration, rows[0], rows[1])
+			if o.many { // so fast that its turns also end after a number of items
+				lim.steps = max(enough/batchItems, 1)
 			}
-			return lim, err
+			if !o.pops {
+				return lim, nil
+			}
+			return lim, q.fill(ctx, enough)
+		}
+		switch o.name {
+		case rowEcho:
+			rows[i].who = r.echo
+		case rowNaivePush, rowNaivePop:
+			rows[i].who = nil
 		}
 	}
-	var naivePush, naivePop load
-	if r.cluster != nil {
-		naivePush, naivePop = r.cluster.naive(r.Clients, r.Priorities, q.value)
-		add(rowNaivePush, naivePush).who = nil
-	}
-
-	add("push max_items", limited.pushing())
-	add("push Nats-Msg-Id", once.pushingOnce())
-	add("producer", producer)
-	batch(add("push.batch 100", q.pushingBatches()))
-	add("peek.min", r.asking(nil, q.peekMin))
-	pops(add(rowPopMin, r.asking(nil, q.popMin)))
-	if naivePop != nil {
-		add(rowNaivePop, naivePop).who = nil
-	}
-	pops(add("pop.max", r.asking(nil, q.popMax)))
-	add("mixed", q.mixed())
-	pops(add("lease+ack", q.leasing()))
-	pops(add("next", q.chaining()))
-	pops(add("worker", workers))
-	pops(batch(add("pop.min 100", q.poppingBatches())))
-	pops(batch(add("lease+ack 100", q.leasingBatches())))
 	return rows
 }
 

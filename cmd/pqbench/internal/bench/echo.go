@@ -2,15 +2,13 @@ package bench
 
 import (
 	"context"
-	"fmt"
-	"io"
 
 	"github.com/nats-io/nats.go"
 )
 
 // Echo is the echo service: it answers requests on EchoSubject with their own payload until
-// ctx ends, and prints a line when it is ready. The error says why it had to end before.
-func Echo(ctx context.Context, url string, ready io.Writer) error {
+// ctx ends. The error says why it had to end before.
+func Echo(ctx context.Context, url string) error {
 	usable, broken := context.WithCancelCause(ctx)
 	defer broken(nil)
 
@@ -26,14 +24,7 @@ func Echo(ctx context.Context, url string, ready io.Writer) error {
 			broken(err)
 		}
 	})
-	if err == nil {
-		err = nc.Flush()
-	}
 	if err != nil {
-		return err
-	}
-
-	if _, err := fmt.Fprintln(ready, "ready"); err != nil {
 		return err
 	}
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func testRig(t *testing.T) *rig {
 	t.Helper()
 	env := testenv.New(t, testenv.Options{})
-	r := &rig{url: env.NATS.URL(), conn: env.Conn, Options: Options{Clients: 7, Connections: 3}}
+	r := &rig{url: env.NATS.URL(), conn: env.Conn, Options: Options{Clients: 7, Connections: 3, Priorities: 1}}
 	var err error
 	if r.conns, err = r.connectAll(t.Context()); err != nil {
 		t.Fatal(err)
@@ -96,16 +95,16 @@ type leaser struct {
 	acked        atomic.Int64
 }
 
-// newLeaser serves lease, and ack.>. A pop of several items is sent at most 30.
+// newLeaser serves leases.pop.min, and ack.*.
 func newLeaser(t *testing.T, r *rig, items int64) *leaser {
 	l := &leaser{nc: r.conn}
 	l.left.Store(items)
-	r.serve(t, "lease", func(m *nats.Msg) { l.lease(m, strings.Contains(string(m.Data), "batch")) })
+	r.serve(t, "leases.pop.min", l.lease)
 	r.serve(t, "ack.*", func(m *nats.Msg) {
 		l.acked.Add(1)
 		if string(m.Data) == payloadNext {
-			l.lease(m, false)
-		} else if m.Reply != "" {
+			l.lease(m)
+		} else {
 			_ = m.Respond(nil)
 		}
 	})
@@ -113,24 +112,12 @@ func newLeaser(t *testing.T, r *rig, items int64) *leaser {
 }
 
 // lease answers a pop.
-func (l *leaser) lease(m *nats.Msg, batch bool) {
-	wanted, header := 1, nats.Header{}
-	if batch {
-		wanted = 30
+func (l *leaser) lease(m *nats.Msg) {
+	if l.left.Add(-1) < 0 {
+		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{"Nats-Service-Error-Code": {"404"}}})
+		return
 	}
-	sent := 0
-	for ; sent < wanted && l.left.Add(-1) >= 0; sent++ {
-		_ = l.nc.PublishRequest(m.Reply, fmt.Sprintf("ack.%d", l.leased.Add(1)), []byte("item"))
-	}
-	if sent == 0 {
-		header.Set("Nats-Service-Error-Code", "404")
-	}
-	if batch {
-		header.Set("Pq-Batch-Count", strconv.Itoa(sent))
-	}
-	if batch || sent == 0 {
-		_ = m.RespondMsg(&nats.Msg{Header: header})
-	}
+	_ = l.nc.PublishRequest(m.Reply, fmt.Sprintf("ack.%d", l.leased.Add(1)), []byte("item"))
 }
 
 // Each kind of request gets all items, acknowledges those that are leased, and gives back at the
@@ -141,16 +128,14 @@ func TestRequests(t *testing.T) {
 		load  func(q *queue) load
 		acked int64 // in the end
 	}{
-		"single":      {func(q *queue) load { return q.rig.asking(nil, q.popMin) }, 0},
-		"acked":       {(*queue).leasing, items},
-		"chained":     {(*queue).chaining, items},
-		"batch":       {(*queue).poppingBatches, 0},
-		"batch acked": {(*queue).leasingBatches, items},
+		"single":  {func(q *queue) load { return q.rig.asking(nil, q.subject("pop.min")) }, 0},
+		"acked":   {(*queue).leasing, items},
+		"chained": {(*queue).chaining, items},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := testRig(t)
 			service := newLeaser(t, r, items)
-			l := c.load(&queue{rig: r, popMin: "lease"})
+			l := c.load(&queue{rig: r, prefix: "leases."})
 
 			out, err := runLoad(t.Context(), l, limit{steps: 10})
 			if leased := service.leased.Load(); err != nil || out.items != leased || out.dry {
@@ -186,20 +171,16 @@ func TestRequestsEndWithBadReplies(t *testing.T) {
 	}{
 		{"has no reply subject", (*queue).leasing, nats.Msg{}},
 		{"has no reply subject", (*queue).chaining, nats.Msg{}},
-		{"has no reply subject", (*queue).leasingBatches, nats.Msg{Data: []byte("item")}},
-		{"0 of 3 items arrived", (*queue).leasingBatches, nats.Msg{Header: nats.Header{"Pq-Batch-Count": {"3"}}}},
-		{"Pq-Batch-Count", (*queue).leasingBatches, nats.Msg{Header: nats.Header{"Pq-Batch-Count": {"x"}}}},
-		{"the store is away", (*queue).leasingBatches, nats.Msg{Header: away}},
 		{"the store is away (503)", (*queue).mixed, nats.Msg{Header: away}},
 		{"the store is away (503)", (*queue).pushingOnce, nats.Msg{Header: away}},
 		{nats.ErrNoResponders.Error(), func(q *queue) load { return q.rig.asking(nil, "nobody") }, nats.Msg{}},
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			r := testRig(t)
-			r.serve(t, "bad", func(m *nats.Msg) {
+			r.serve(t, "bad.>", func(m *nats.Msg) {
 				_ = m.RespondMsg(&nats.Msg{Header: c.reply.Header, Data: c.reply.Data})
 			})
-			q := &queue{rig: r, popMin: "bad", push: []string{"bad"}}
+			q := &queue{rig: r, prefix: "bad."}
 			_, err := runLoad(t.Context(), c.load(q), limit{duration: time.Minute})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want words %q", err, c.want)

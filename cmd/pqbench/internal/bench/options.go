@@ -19,9 +19,8 @@ import (
 type Options struct {
 	// Pqbridge and NATSServer are the programs to start and measure. Required.
 	Pqbridge, NATSServer string
-	// Echo is the command line of the echo service. The program reads NATS_URL,
-	// answers requests on EchoSubject with their own payload, and prints a line
-	// when it is ready. Required.
+	// Echo is the command line of the echo service. The program reads NATS_URL
+	// and answers requests on EchoSubject with their own payload. Required.
 	Echo []string
 
 	// Dir is the folder for the temporary folder with the data.
@@ -59,12 +58,6 @@ type Options struct {
 	// Bridges are the numbers of bridges to compare on one queue; none skips this.
 	Bridges []int
 
-	// Waiters are the numbers of waiting pops in a service at rest; none skips this.
-	Waiters []int
-	// Delayed is the number of items in DelayedQueues queues that fall due in the same second; 0
-	// skips this.
-	Delayed, DelayedQueues int
-
 	// Progress, if not nil, is called before each step.
 	Progress func(done, all int, what string)
 	// Log receives problems with cleaning up. Required.
@@ -92,14 +85,6 @@ func (o *Options) Validate() error {
 	atLeast("priorities", o.Priorities, 1)
 	atLeast("rounds", o.Rounds, 1)
 	atLeast("queues", o.Queues, 0)
-	atLeast("delayed items", o.Delayed, 0)
-	if o.Delayed > 0 {
-		atLeast("queues of delayed items", o.DelayedQueues, 1)
-	}
-
-	for _, n := range o.Waiters {
-		atLeast("waiters", n, 1)
-	}
 	for _, n := range o.Backlogs {
 		atLeast("backlog", n, 2)
 	}

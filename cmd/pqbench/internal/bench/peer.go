@@ -65,6 +65,28 @@ type PeerClient struct {
 	Rest func() error
 }
 
+// Rows of a comparison with peers, in the order of their turns.
+const (
+	rowPushEach = "push, a request each" // the service's only, as the next three
+	rowPopEach  = "pop, a request each"
+	rowWorkEach = "work, two requests each"
+	rowWorkNext = "work, a request each"
+	rowPop      = "pop"
+	rowWork     = "work"
+	rowPushMany = "push 100"
+	rowPopMany  = "pop 100"
+	rowWorkMany = "work 100"
+	rowOrder    = "order" // what was found out about the queue besides
+)
+
+var peerRows = []string{
+	rowPush, rowPushEach, rowPushMany, rowPop, rowPopEach,
+	rowWork, rowWorkNext, rowWorkEach, rowPopMany, rowWorkMany,
+}
+
+// pushes reports whether a row adds items.
+func pushes(row string) bool { return row == rowPush || row == rowPushEach || row == rowPushMany }
+
 // peerLoads returns the operations of the clients by the names of their rows. Pushes cycle
 // through the priorities.
 func peerLoads(clients []*PeerClient, payload, priorities int) map[string]load {

@@ -11,65 +11,40 @@ import (
 	"time"
 )
 
-// Rows of a comparison with peers, in the order of their turns.
-const (
-	rowPushEach = "push, a request each" // the service's only, as the next three
-	rowPopEach  = "pop, a request each"
-	rowWorkEach = "work, two requests each"
-	rowWorkNext = "work, a request each"
-	rowPop      = "pop"
-	rowWork     = "work"
-	rowPushMany = "push 100"
-	rowPopMany  = "pop 100"
-	rowWorkMany = "work 100"
-	rowOrder    = "order" // what was found out about the queue besides
-)
-
-var peerRows = []string{
-	rowPush, rowPushEach, rowPushMany, rowPop, rowPopEach,
-	rowWork, rowWorkNext, rowWorkEach, rowPopMany, rowWorkMany,
-}
-
-// pushes reports whether a row adds items.
-func pushes(row string) bool { return row == rowPush || row == rowPushEach || row == rowPushMany }
-
 // The service among its peers.
 const (
 	serviceName   = "pqbridge"
-	serviceChoice = "nats.go; for push, pop and work the Producer, PopMin and Worker of package client, " +
-		"one for each connection, otherwise a request for each step"
+	serviceChoice = "package client; for push, pop and work the Producer, PopMin and Worker, " +
+		"one for each connection, batches with PushBatch, PopMinBatch, LeaseMinBatch and AckAll"
 )
 
 // RunPeers compares the service with its peers: with queues that are empty but for what is
 // popped, and again with each of Backlogs, all servers running and taking turns. Errors are
 // those of Run.
 func RunPeers(ctx context.Context, o Options, peers []Peer) (*Report, error) {
-	r, ctx, report, err := begin(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	defer r.close()
+	return measure(ctx, o, func(r *rig, ctx context.Context, report *Report) error {
+		report.Notes = []string{serviceName + ": " + serviceChoice + "."}
+		var installed []Peer
+		var missing []string
+		for _, p := range peers {
+			if p.Missing == "" {
+				installed = append(installed, p)
+			} else {
+				missing = append(missing, fmt.Sprintf("%s (%s)", p.Name, p.Missing))
+			}
+		}
 
-	report.Notes = []string{serviceName + ": " + serviceChoice + "."}
-	var installed []Peer
-	var missing []string
-	for _, p := range peers {
-		if p.Missing == "" {
-			installed = append(installed, p)
-		} else {
-			missing = append(missing, fmt.Sprintf("%s (%s)", p.Name, p.Missing))
+		for _, backlog := range append([]int{0}, o.Backlogs...) {
+			if err := r.comparePeers(ctx, installed, backlog, report); err != nil {
+				return err
+			}
 		}
-	}
-	for _, backlog := range append([]int{0}, o.Backlogs...) {
-		if err := r.comparePeers(ctx, installed, backlog, report); err != nil {
-			return nil, err
+		if len(missing) > 0 {
+			report.Notes = append(report.Notes,
+				"Not measured, because they are not installed: "+strings.Join(missing, ", "))
 		}
-	}
-	if len(missing) > 0 {
-		report.Notes = append(report.Notes,
-			"Not measured, because they are not installed: "+strings.Join(missing, ", "))
-	}
-	return report, nil
+		return nil
+	})
 }
 
 // comparePeers measures all rows with a backlog.
@@ -124,7 +99,8 @@ func (r *rig) comparePeers(ctx context.Context, peers []Peer, backlog int, repor
 // peerTurns returns the echo and the rows to measure, each with those of its peers.
 func (r *rig) peerTurns(all []*contender, backlog int) []*row {
 	rows := []*row{{
-		name: rowEcho, load: r.asking(newValue(r.Payload), EchoSubject), who: r.echo, prepare: r.part,
+		name: rowEcho, load: r.asking(newValue(r.Payload), EchoSubject), who: r.echo,
+		prepare: func(context.Context) (limit, error) { return r.part(), nil },
 	}}
 	for _, name := range peerRows {
 		for _, c := range all {
@@ -133,10 +109,8 @@ func (r *rig) peerTurns(all []*contender, backlog int) []*row {
 				continue
 			}
 			w.prepare = func(ctx context.Context) (limit, error) {
-				lim, err := r.part(ctx)
-				if err != nil {
-					return lim, err
-				}
+				lim := r.part()
+				var err error
 				if backlog == 0 {
 					lim.steps, err = r.supply(ctx, c, name, lim.duration)
 				} else if c.queued() < backlog*9/10 {
@@ -256,37 +230,20 @@ func (r *rig) connectPeer(ctx context.Context, p Peer, dir string, relaxed bool)
 	return c, nil
 }
 
-// newServiceContender has package client's Producer and Worker for the rows of single items, and
-// the service's own requests for the others.
 func (r *rig) newServiceContender(ctx context.Context, s *service) (*contender, error) {
-	q, err := r.newQueue(s, queueName)
+	loads, stop, err := r.serviceLoads(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	library, err := r.newLibraryClients(ctx, s, queueName)
-	if err != nil {
-		return nil, err
-	}
-	workers, err := r.newWorkers(ctx, s, queueName)
-	if err != nil {
-		library.close()
-		return nil, err
-	}
-
-	loads := peerLoads(library.clients, r.Payload, r.Priorities)
-	loads[rowWork] = workers
-	loads[rowPushEach], loads[rowPopEach] = q.pushing(), r.asking(nil, q.popMin)
-	loads[rowWorkEach], loads[rowWorkNext] = q.leasing(), q.chaining()
-	loads[rowPopMany] = q.poppingBatches()
 	c := newContender(serviceName, loads, s.Process)
-	c.stop = library.close
+	c.stop = stop
 	c.single = func(ctx context.Context) (*PeerClient, error) {
-		one, err := r.newLibraryClients(ctx, s, queueName+"-order")
+		one, stopOne, err := r.libraryClients(ctx, s, queueName+"-order")
 		if err != nil {
 			return nil, err
 		}
-		c.stop = func() { library.close(); one.close() }
-		return one.clients[0], nil
+		c.stop = func() { stop(); stopOne() }
+		return one[0], nil
 	}
 	return c, nil
 }
@@ -305,14 +262,10 @@ type contender struct {
 
 func newContender(name string, loads map[string]load, who user) *contender {
 	c := &contender{name: name, loads: loads, rows: map[string]*row{}}
-	for row := range loads {
-		c.rows[row] = newPeerRow(row, c, who)
+	for operation, l := range loads {
+		c.rows[operation] = &row{name: operation, queue: name, load: l, who: who, out: newOutcome()}
 	}
 	return c
-}
-
-func newPeerRow(name string, c *contender, who user) *row {
-	return &row{name: name, queue: c.name, load: c.loads[name], who: who, out: newOutcome()}
 }
 
 // queued is how many items the queue has.

@@ -26,43 +26,18 @@ const (
 // queue is one queue of a service, with the requests to it that are measured.
 type queue struct {
 	*client.PriorityQueue
-	rig   *rig
-	value []byte
-
-	push            []string // subjects, for each priority
-	popMin, popMax  string
-	peekMin, pushes string
+	rig    *rig
+	prefix string // of its subjects
+	value  []byte
 }
 
-// newQueue builds the requests.
-func (r *rig) newQueue(s *service, name string) (*queue, error) {
-	q := &queue{
+func (r *rig) newQueue(s *service, name string) *queue {
+	return &queue{
 		PriorityQueue: client.New(r.conn, client.WithGrammar(s.grammar)).PriorityQueue(name),
 		rig:           r,
+		prefix:        s.subject(name, ""),
 		value:         newValue(r.Payload),
-		push:          make([]string, r.Priorities),
 	}
-	for priority := range q.push {
-		var err error
-		q.push[priority], err = s.grammar.Build(subjects.Request{
-			Kind: subjects.Priority, Verb: subjects.Push, Queue: name,
-			Priority: int64(priority), HasPriority: true,
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-
-	for verb, subject := range map[subjects.Verb]*string{
-		subjects.PopMin: &q.popMin, subjects.PopMax: &q.popMax, subjects.PeekMin: &q.peekMin,
-		subjects.PushBatch: &q.pushes,
-	} {
-		var err error
-		if *subject, err = s.subject(name, verb); err != nil {
-			return nil, err
-		}
-	}
-	return q, nil
 }
 
 // newValue returns a value of that many bytes.
@@ -72,6 +47,18 @@ func newValue(payload int) []byte {
 		value[i] = byte('a' + i%26)
 	}
 	return value
+}
+
+// subject returns that of requests with a verb.
+func (q *queue) subject(verb string) string { return q.prefix + verb }
+
+// pushes returns the subjects of pushes, one for each priority.
+func (q *queue) pushes() []string {
+	all := make([]string, q.rig.Priorities)
+	for priority := range all {
+		all[priority] = q.subject("push." + strconv.Itoa(priority))
+	}
+	return all
 }
 
 // fill pushes until the queue has n items. It measures nothing.
@@ -88,12 +75,6 @@ func (q *queue) fill(ctx context.Context, n int) error {
 	return nil
 }
 
-// limitItems sets max_items.
-func (q *queue) limitItems(ctx context.Context, most int64) error {
-	_, err := q.Configure(ctx, client.Settings{MaxItems: most})
-	return err
-}
-
 // clients returns a load whose clients share the connections.
 func (r *rig) clients(newActor func(nc *nats.Conn) actor) actors {
 	all := make(actors, r.Clients)
@@ -103,29 +84,33 @@ func (r *rig) clients(newActor func(nc *nats.Conn) actor) actors {
 	return all
 }
 
-// asking is a load of requests with one reply, which go to the subjects in turn.
-func (r *rig) asking(payload []byte, to ...string) load {
+// requests is a load of clients that keep nothing from one step to the next.
+func (r *rig) requests(do func(nc *nats.Conn, n int) error) load {
 	return r.clients(func(nc *nats.Conn) actor {
-		return actor{do: func(_ context.Context, n int) (int, error) {
-			_, err := ask(nc, to[n%len(to)], payload)
-			return 1, err
-		}}
+		return actor{do: func(_ context.Context, n int) (int, error) { return 1, do(nc, n) }}
 	})
 }
 
-func (q *queue) pushing() load { return q.rig.asking(q.value, q.push...) }
+// asking is a load of requests with one reply, which go to the subjects in turn.
+func (r *rig) asking(payload []byte, to ...string) load {
+	return r.requests(func(nc *nats.Conn, n int) error {
+		_, err := ask(nc, to[n%len(to)], payload)
+		return err
+	})
+}
+
+func (q *queue) pushing() load { return q.rig.asking(q.value, q.pushes()...) }
 
 // mixed pushes and pops in turn.
 func (q *queue) mixed() load {
-	return q.rig.clients(func(nc *nats.Conn) actor {
-		return actor{do: func(_ context.Context, n int) (int, error) {
-			subject, payload := q.popMin, []byte(nil)
-			if n%2 == 0 {
-				subject, payload = q.push[n/2%len(q.push)], q.value
-			}
-			_, err := ask(nc, subject, payload)
-			return 1, err
-		}}
+	push, pop := q.pushes(), q.subject("pop.min")
+	return q.rig.requests(func(nc *nats.Conn, n int) error {
+		subject, payload := pop, []byte(nil)
+		if n%2 == 0 {
+			subject, payload = push[n/2%len(push)], q.value
+		}
+		_, err := ask(nc, subject, payload)
+		return err
 	})
 }
 
@@ -137,73 +122,48 @@ var (
 
 // pushingOnce pushes with message ids.
 func (q *queue) pushingOnce() load {
-	return q.rig.clients(func(nc *nats.Conn) actor {
-		return actor{do: func(_ context.Context, n int) (int, error) {
-			id := msgIDPrefix + strconv.FormatInt(lastMsgID.Add(1), 10)
-			m := &nats.Msg{
-				Subject: q.push[n%len(q.push)], Data: q.value,
-				Header: nats.Header{subjects.HeaderMsgID: {id}},
-			}
-			reply, err := nc.RequestMsg(m, grace)
-			if err == nil {
-				err = replyError(reply)
-			}
-			return 1, err
-		}}
+	push := q.pushes()
+	return q.rig.requests(func(nc *nats.Conn, n int) error {
+		id := msgIDPrefix + strconv.FormatInt(lastMsgID.Add(1), 10)
+		m := &nats.Msg{
+			Subject: push[n%len(push)], Data: q.value,
+			Header: nats.Header{subjects.HeaderMsgID: {id}},
+		}
+		reply, err := nc.RequestMsg(m, grace)
+		if err == nil {
+			err = replyError(reply)
+		}
+		return err
 	})
 }
 
-// pushingBatches pushes many items with each request.
-func (q *queue) pushingBatches() load {
-	var frames []byte
-	for i := range batchItems {
-		item := subjects.Frame{Priority: int64(i % len(q.push)), Value: q.value}
-		frames = subjects.AppendFrame(frames, item)
-	}
-	return q.rig.clients(func(nc *nats.Conn) actor {
-		return actor{do: func(context.Context, int) (int, error) {
-			_, err := ask(nc, q.pushes, frames)
-			return batchItems, err
-		}}
-	})
-}
+// leased is the payload of a pop that leases.
+var leased = subjects.PopOptions{Lease: true, AckWait: leaseTime}.Encode()
 
 // leasing leases an item and acknowledges it with another request.
 func (q *queue) leasing() load {
-	options := subjects.PopOptions{Lease: true, AckWait: leaseTime}.Encode()
-	return q.rig.clients(func(nc *nats.Conn) actor {
-		return actor{do: func(context.Context, int) (int, error) {
-			item, err := ask(nc, q.popMin, options)
-			if err == nil {
-				err = checkLeased(item)
-			}
-			if err == nil {
-				_, err = ask(nc, item.Reply, []byte(payloadAck))
-			}
-			return 1, err
-		}}
+	pop := q.subject("pop.min")
+	return q.rig.requests(func(nc *nats.Conn, _ int) error {
+		lease, err := askLease(nc, pop, leased)
+		if err == nil {
+			_, err = ask(nc, lease, []byte(payloadAck))
+		}
+		return err
 	})
 }
 
 // chaining acknowledges an item and leases the next in one request.
 func (q *queue) chaining() load {
-	options := subjects.PopOptions{Lease: true, AckWait: leaseTime}.Encode()
+	pop := q.subject("pop.min")
 	return q.rig.clients(func(nc *nats.Conn) actor {
 		var lease string // of the item that the client has
 		return actor{
-			do: func(context.Context, int) (int, error) {
-				subject, payload := q.popMin, options
+			do: func(context.Context, int) (_ int, err error) {
+				subject, payload := pop, leased
 				if lease != "" {
 					subject, payload = lease, []byte(payloadNext)
 				}
-				lease = ""
-				item, err := ask(nc, subject, payload)
-				if err == nil {
-					err = checkLeased(item)
-				}
-				if err == nil {
-					lease = item.Reply
-				}
+				lease, err = askLease(nc, subject, payload)
 				return 1, err
 			},
 			end: func(context.Context) (err error) {
@@ -217,99 +177,6 @@ func (q *queue) chaining() load {
 	})
 }
 
-// poppingBatches pops many items with each request, in frames if the service likes.
-func (q *queue) poppingBatches() load {
-	return q.receiving(subjects.PopOptions{Batch: batchItems, Frames: true})
-}
-
-// leasingBatches is sent a message for each item, and acknowledges each with a message.
-func (q *queue) leasingBatches() load {
-	return q.receiving(subjects.PopOptions{Batch: batchItems, Lease: true, AckWait: leaseTime})
-}
-
-// receiving is a load of requests with several replies.
-func (q *queue) receiving(o subjects.PopOptions) load {
-	return q.rig.clients(func(nc *nats.Conn) actor {
-		b := &batchClient{nc: nc, subject: q.popMin, payload: o.Encode(), acks: o.Lease}
-		return actor{do: b.do, end: b.end}
-	})
-}
-
-// batchClient has a subscription for the replies to its requests.
-type batchClient struct {
-	nc      *nats.Conn
-	subject string
-	payload []byte
-	acks    bool               // each item
-	inbox   *nats.Subscription // nil before the first request of a turn
-}
-
-func (b *batchClient) do(context.Context, int) (items int, err error) {
-	if b.inbox == nil {
-		if b.inbox, err = b.nc.SubscribeSync(b.nc.NewInbox()); err != nil {
-			return 0, err
-		}
-	}
-	if err := b.nc.PublishRequest(b.subject, b.inbox.Subject, b.payload); err != nil {
-		return 0, err
-	}
-
-	for received := 0; ; {
-		m, err := b.inbox.NextMsg(grace)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", b.subject, err)
-		}
-		items, ends, err := b.receive(m)
-		if err != nil {
-			return 0, err
-		}
-		received += items
-		if !ends {
-			continue
-		}
-		if sent, _, err := subjects.ParseBatchEnd(m.Header); err != nil || sent != received {
-			return 0, fmt.Errorf("%s: %d of %d items arrived (%v)", b.subject, received, sent, err)
-		}
-		return received, nil
-	}
-}
-
-// receive takes a reply, and returns how many items it has and whether it is the last.
-func (b *batchClient) receive(m *nats.Msg) (items int, ends bool, err error) {
-	framed, err := subjects.FramesOf(m.Header)
-	if err != nil {
-		return 0, false, err
-	}
-	sent, ends, err := subjects.ParseBatchEnd(m.Header)
-	if err != nil {
-		return 0, false, err
-	}
-	if ends && sent > 0 || framed > 0 { // with some items, why there are not more does not matter
-		return framed, ends, nil
-	}
-
-	if err := replyError(m); err != nil || ends {
-		return 0, ends, err
-	}
-	if b.acks {
-		if err := checkLeased(m); err != nil {
-			return 0, false, err
-		}
-		err = b.nc.Publish(m.Reply, []byte(payloadAck))
-	}
-	return 1, false, err
-}
-
-// end unsubscribes, so that a late reply is nobody's.
-func (b *batchClient) end(context.Context) error {
-	if b.inbox == nil {
-		return nil
-	}
-	err := b.inbox.Unsubscribe()
-	b.inbox = nil
-	return err
-}
-
 // ask sends a request and returns its reply, unless that is an error.
 func ask(nc *nats.Conn, subject string, payload []byte) (*nats.Msg, error) {
 	reply, err := nc.Request(subject, payload, grace)
@@ -319,23 +186,22 @@ func ask(nc *nats.Conn, subject string, payload []byte) (*nats.Msg, error) {
 	return reply, replyError(reply)
 }
 
-func checkLeased(item *nats.Msg) error {
-	if item.Reply == "" {
-		return fmt.Errorf("%s: a leased item has no reply subject", item.Subject)
+// askLease returns the subject that acknowledges the item it is sent.
+func askLease(nc *nats.Conn, subject string, payload []byte) (string, error) {
+	item, err := ask(nc, subject, payload)
+	if err != nil {
+		return "", err
 	}
-	return nil
+	if item.Reply == "" {
+		return "", fmt.Errorf("%s: a leased item has no reply subject", item.Subject)
+	}
+	return item.Reply, nil
 }
 
 // replyError returns the error that a reply carries, or nil.
 func replyError(m *nats.Msg) error {
-	if len(m.Header) == 0 {
-		return nil
-	}
 	switch failure := subjects.ErrorFromHeaders(m.Header); {
 	case failure == nil:
-		if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-			return nats.ErrNoResponders
-		}
 		return nil
 	case failure.Code == subjects.CodeNotFound:
 		return ErrEmpty

@@ -1,17 +1,13 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -54,10 +50,10 @@ func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 		err = r.startNATS(ctx)
 	}
 	if err == nil {
-		err = r.startEcho(ctx)
+		r.conn, err = r.connect(ctx)
 	}
 	if err == nil {
-		r.conn, err = r.connect(ctx)
+		err = r.startEcho(ctx)
 	}
 	if err == nil {
 		r.conns, err = r.connectAll(ctx)
@@ -142,7 +138,7 @@ func (r *rig) startNATS(ctx context.Context) error {
 	}
 
 	args := []string{r.NATSServer, "--addr", host, "--port", port}
-	if r.nats, err = process.Start(ctx, r.dir, "nats-server", args, nil, nil); err != nil {
+	if r.nats, err = process.Start(ctx, r.dir, "nats-server", args, nil); err != nil {
 		return err
 	}
 
@@ -153,25 +149,19 @@ func (r *rig) startNATS(ctx context.Context) error {
 	return err
 }
 
-func (r *rig) startEcho(ctx context.Context) error {
-	output, input, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer output.Close()
-
-	r.echo, err = process.Start(ctx, r.dir, "echo", r.Echo, []string{"NATS_URL=" + r.url}, input)
-	_ = input.Close() // the child has its own handle
-	if err != nil {
+func (r *rig) startEcho(ctx context.Context) (err error) {
+	if r.echo, err = process.Start(ctx, r.dir, "echo", r.Echo, []string{"NATS_URL=" + r.url}); err != nil {
 		return err
 	}
 
-	if _, err := bufio.NewReader(output).ReadString('\n'); err != nil {
-		<-r.echo.Exited // nobody else writes to the pipe
-		return r.echo.Failure()
+	err = r.echo.Await(ctx, func() error {
+		_, err := r.conn.Request(EchoSubject, nil, time.Second) // at once there is nobody
+		return err
+	})
+	if err == nil {
+		r.watch(ctx, r.echo)
 	}
-	r.watch(ctx, r.echo)
-	return nil
+	return err
 }
 
 // queueName is the name of most queues, or begins it, and the key prefixes of services.
@@ -181,13 +171,14 @@ const queueName = "pq-bench"
 type service struct {
 	*process.Process
 	grammar subjects.Grammar
+	prefix  string // of the subjects of priority queues
 	env     []string
 	url     string // of its HTTP server
 }
 
 // startService starts a pqbridge with a store of its own. The tag keeps apart the subjects and
-// keys of those that run at the same time; env is more of its environment.
-func (r *rig) startService(ctx context.Context, tag string, env ...string) (*service, error) {
+// keys of those that run at the same time.
+func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
 	priorities, fifo := subjects.DefaultPriorityPrefix+tag, subjects.DefaultFIFOPrefix+tag
 	grammar, err := subjects.New(priorities, fifo)
 	if err != nil {
@@ -204,7 +195,7 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 
 	keys, fifoKeys := queueName+tag, "q-bench"+tag
 	r.prefixes = append(r.prefixes, keys, fifoKeys)
-	s := &service{grammar: grammar, url: "http://" + address}
+	s := &service{grammar: grammar, prefix: priorities, url: "http://" + address}
 	s.env = []string{
 		"PQ_NATS_URL=" + r.url,
 		"PQ_HTTP_ADDR=" + address,
@@ -221,55 +212,30 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 	if r.cluster != nil {
 		s.env = append(s.env, "PQ_FDB_CLUSTER_FILE="+r.cluster.file())
 	}
-	s.env = append(s.env, env...)
 	return s, r.launch(ctx, s)
 }
 
 // launch starts the process of s and waits until it is ready.
 func (r *rig) launch(ctx context.Context, s *service) error {
-	p, err := process.Start(ctx, r.dir, "pqbridge", []string{r.Pqbridge}, s.env, nil)
+	p, err := process.Start(ctx, r.dir, "pqbridge", []string{r.Pqbridge}, s.env)
 	if err != nil {
 		return err
 	}
 	s.Process = p
-	client := &http.Client{Timeout: httpTimeout}
+
+	client := &http.Client{Timeout: 5 * time.Second}
 	defer client.CloseIdleConnections()
 	return p.Await(ctx, func() error {
-		_, err := get(client, s.url+"/readyz")
-		return err
-	})
-}
-
-const httpTimeout = 5 * time.Second
-
-// get returns the body of a page.
-func get(client *http.Client, url string) ([]byte, error) {
-	response, err := client.Get(url)
-	if err != nil {
-		return nil, err
-	}
-	body, err := io.ReadAll(response.Body)
-	_ = response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s says %s", url, response.Status)
-	}
-	return body, err
-}
-
-// metric returns the value of one of the service's metrics, which has no labels.
-func (s *service) metric(name string) (float64, error) {
-	client := &http.Client{Timeout: httpTimeout}
-	defer client.CloseIdleConnections()
-	page, err := get(client, s.url+"/metrics")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(page)) {
-		if value, found := strings.CutPrefix(line, name+" "); found {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		response, err := client.Get(s.url + "/readyz")
+		if err != nil {
+			return err
 		}
-	}
-	return 0, fmt.Errorf("%s: no metric %s", s.url, name)
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return errors.New(response.Status)
+		}
+		return nil
+	})
 }
 
 // restart kills the process, starts it again on the same data, and returns the time until
@@ -292,7 +258,5 @@ func (s *service) end(err *error) {
 	}
 }
 
-// subject returns the subject of a request without priority.
-func (s *service) subject(queue string, verb subjects.Verb) (string, error) {
-	return s.grammar.Build(subjects.Request{Kind: subjects.Priority, Verb: verb, Queue: queue})
-}
+// subject returns the subject of a queue's requests with a verb.
+func (s *service) subject(queue, verb string) string { return s.prefix + "." + queue + "." + verb }

@@ -117,9 +117,7 @@ func (r *rig) takeTurns(ctx context.Context, rows []*row, more func(round int) b
 func (r *rig) rounds(round int) bool { return round < r.Rounds }
 
 // part is the turn of a row that only needs time.
-func (r *rig) part(context.Context) (limit, error) {
-	return limit{duration: r.Duration / time.Duration(r.Rounds)}, nil
-}
+func (r *rig) part() limit { return limit{duration: r.Duration / time.Duration(r.Rounds)} }
 
 // result returns the row for the report.
 func (w *row) result(echo float64) Row {

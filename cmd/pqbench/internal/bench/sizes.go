@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // untilDone is for rows whose turns are a number of steps: until each has run for Duration.
@@ -35,11 +33,8 @@ func (r *rig) backlogs(ctx context.Context, report *Report) (err error) {
 			return err
 		}
 		defer s.end(&err)
-		q, err := r.newQueue(s, queueName)
-		if err != nil {
-			return err
-		}
-		w := &row{name: fmt.Sprintf("pop.min of %d", n), load: r.asking(nil, q.popMin), who: s.Process}
+		q := r.newQueue(s, queueName)
+		w := &row{name: fmt.Sprintf("pop.min of %d", n), load: r.asking(nil, q.subject("pop.min")), who: s.Process}
 		w.prepare = func(ctx context.Context) (limit, error) { return limit{steps: steps}, q.fill(ctx, n) }
 		services, rows = append(services, s), append(rows, w)
 	}
@@ -74,19 +69,11 @@ func (r *rig) manyQueues(ctx context.Context, report *Report) (err error) {
 		return err
 	}
 	defer s.end(&err)
-	single, err := r.newQueue(s, queueName)
-	if err != nil {
-		return err
-	}
+	single := r.newQueue(s, queueName)
 	var pushes, pops []string
 	for i := range r.Queues {
 		name := fmt.Sprintf("%s-%d", queueName, i)
-		push, err1 := s.subject(name, subjects.Push)
-		pop, err2 := s.subject(name, subjects.PopMin)
-		if err := errors.Join(err1, err2); err != nil {
-			return err
-		}
-		pushes, pops = append(pushes, push), append(pops, pop)
+		pushes, pops = append(pushes, s.subject(name, "push")), append(pops, s.subject(name, "pop.min"))
 	}
 
 	one := func(name string, l load) *row {
@@ -96,7 +83,7 @@ func (r *rig) manyQueues(ctx context.Context, report *Report) (err error) {
 	}
 	rows := []*row{
 		one("push, one queue", single.pushing()),
-		one("pop.min, one queue", r.asking(nil, single.popMin)),
+		one("pop.min, one queue", r.asking(nil, single.subject("pop.min"))),
 		one(fmt.Sprintf("push, %d queues", r.Queues), r.asking(single.value, pushes...)),
 		one(fmt.Sprintf("pop.min, %d queues", r.Queues), r.asking(nil, pops...)),
 	}
@@ -152,10 +139,7 @@ func (r *rig) bridgesRows(ctx context.Context, i, n int, report *Report) (push, 
 		defer s.end(&err)
 		g = append(g, s.Process)
 	}
-	q, err := r.newQueue(s, fmt.Sprintf("%s-%d", queueName, i))
-	if err != nil {
-		return nil, nil, err
-	}
+	q := r.newQueue(s, fmt.Sprintf("%s-%d", queueName, i))
 
 	push = &row{name: fmt.Sprintf("push, bridges: %d", n), load: q.pushing(), who: g}
 	if err := r.run(ctx, push, limit{duration: r.Duration}); err != nil {
@@ -170,7 +154,7 @@ func (r *rig) bridgesRows(ctx context.Context, i, n int, report *Report) (push, 
 	if err != nil {
 		return nil, nil, err
 	}
-	pop = &row{name: fmt.Sprintf("pop.min, bridges: %d", n), load: r.asking(nil, q.popMin), who: g}
+	pop = &row{name: fmt.Sprintf("pop.min, bridges: %d", n), load: r.asking(nil, q.subject("pop.min")), who: g}
 	if err := r.run(ctx, pop, limit{duration: r.Duration}); err != nil {
 		return nil, nil, err
 	}

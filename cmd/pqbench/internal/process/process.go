@@ -6,15 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // stopTime is how long a process may take to exit after a signal.
@@ -32,7 +31,7 @@ type Process struct {
 // Start runs a program with extra environment variables and its output in a file in dir. When ctx
 // ends the child gets SIGTERM, and is killed if it does not exit. Each setup changes the command
 // before it starts.
-func Start(ctx context.Context, dir, name string, args, env []string, stdout io.Writer, setup ...func(*exec.Cmd)) (*Process, error) {
+func Start(ctx context.Context, dir, name string, args, env []string, setup ...func(*exec.Cmd)) (*Process, error) {
 	p := &Process{name: name, Exited: make(chan struct{})}
 	log, err := os.CreateTemp(dir, name+"-*.log")
 	if err != nil {
@@ -44,9 +43,6 @@ func Start(ctx context.Context, dir, name string, args, env []string, stdout io.
 	p.cmd = exec.CommandContext(ctx, args[0], args[1:]...)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if stdout != nil {
-		p.cmd.Stdout = stdout
-	}
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = stopTime
 	for _, change := range setup {
@@ -129,10 +125,9 @@ func (p *Process) AwaitListening(ctx context.Context, address string) error {
 
 // Usage is what a process has used so far. Without /proc it is unknown.
 type Usage struct {
-	Known    bool
-	CPU      time.Duration
-	Peak     int64 // most bytes of memory at any time
-	Resident int64 // bytes of memory now
+	Known bool
+	CPU   time.Duration
+	Peak  int64 // most bytes of memory at any time
 }
 
 // Add adds what was used between before and after.
@@ -152,106 +147,43 @@ func (p *Process) Used() Usage {
 
 // UsedBy returns the usage of the process pid.
 func UsedBy(pid int) Usage {
-	proc := filepath.Join("/proc", strconv.Itoa(pid))
-	cpu, err := cpuTime(filepath.Join(proc, "stat"))
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return Usage{}
 	}
-	peak, resident, err := memory(filepath.Join(proc, "status"))
-	if err != nil {
+	stat, err1 := p.Stat()
+	status, err2 := p.NewStatus()
+	if errors.Join(err1, err2) != nil {
 		return Usage{}
 	}
-	return Usage{Known: true, CPU: cpu, Peak: peak, Resident: resident}
+	return Usage{Known: true, CPU: seconds(stat.CPUTime()), Peak: int64(status.VmHWM)}
 }
 
-// tick is the unit of processor times in /proc: Linux reports 100 a second on every machine.
-const tick = time.Second / 100
-
-// cpuTime reads user and system time, fields 14 and 15 of /proc/PID/stat. The second field is the
-// program's name in parentheses, which may contain spaces.
-func cpuTime(file string) (time.Duration, error) {
-	stat, err := os.ReadFile(file)
-	if err != nil {
-		return 0, err
-	}
-
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("%s has %d fields after the name: want 13", file, len(fields))
-	}
-
-	user, err := strconv.ParseInt(fields[11], 10, 64)
-	if err != nil {
-		return 0, err
-	}
-	system, err := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * tick, err
-}
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // Machine is the processor time of all processors of this machine since it started, and how much of
 // that the host of a virtual machine gave to others. Both are 0 where that is not known.
 type Machine struct{ All, Stolen time.Duration }
 
-// MachineTime reads the first line of /proc/stat: ticks for each use of the processors, of which
-// the eighth is stolen. What follows that is part of the first two.
-func MachineTime() (m Machine) {
-	const stolen = 7
-	stat, err := os.ReadFile("/proc/stat")
+// MachineTime reads it from /proc/stat.
+func MachineTime() Machine {
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return Machine{}
 	}
-
-	line, _, _ := strings.Cut(string(stat), "\n")
-	fields := strings.Fields(line)
-	if len(fields) <= 1+stolen || fields[0] != "cpu" {
+	stat, err := fs.Stat()
+	if err != nil {
 		return Machine{}
 	}
-
-	for i, field := range fields[1 : 2+stolen] {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return Machine{}
-		}
-		m.All += time.Duration(n) * tick
-		if i == stolen {
-			m.Stolen = time.Duration(n) * tick
-		}
-	}
-	return m
+	c := stat.CPUTotal // whose time of guests is part of the user's
+	all := c.User + c.Nice + c.System + c.Idle + c.Iowait + c.IRQ + c.SoftIRQ + c.Steal
+	return Machine{All: seconds(all), Stolen: seconds(c.Steal)}
 }
 
 // Add adds what passed between two readings.
 func (m *Machine) Add(before, after Machine) {
 	m.All += after.All - before.All
 	m.Stolen += after.Stolen - before.Stolen
-}
-
-// memory reads VmHWM and VmRSS, in kB, from /proc/PID/status.
-func memory(file string) (peak, resident int64, err error) {
-	status, err := os.ReadFile(file)
-	if err != nil {
-		return 0, 0, err
-	}
-
-	found := 0
-	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(line, ":")
-		bytes := map[string]*int64{"VmHWM": &peak, "VmRSS": &resident}[name]
-		if bytes == nil {
-			continue
-		}
-		kB, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-		if err != nil {
-			return 0, 0, fmt.Errorf("%s: %w", file, err)
-		}
-		*bytes = kB * 1024
-		found++
-	}
-
-	if found != 2 {
-		return 0, 0, fmt.Errorf("%s: want lines VmHWM and VmRSS", file)
-	}
-	return peak, resident, nil
 }
 
 // FreeAddress returns a loopback address with a port that nothing listens on.

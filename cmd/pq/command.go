@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// command makes cmd work on a queue. run gets the arguments that follow the name.
+func (q *queue) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
+	q.addFlags(cmd)
+	if cmd.Args == nil {
+		cmd.Args = arguments
+	}
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		q.name = args[0]
+		if err := q.check(); err != nil {
+			return err
+		}
+		return run(args[1:])
+	}
+	return cmd
+}
+
+func (q *queue) addFlags(cmd *cobra.Command) {
+	q.cmd = cmd
+	cmd.ValidArgsFunction = q.complete
+	set := cmd.Flags()
+	set.SortFlags = false
+	if q.verb != subjects.Move { // which FIFO queues do not have
+		set.BoolVarP(&q.fifo, "fifo", "q", false, "QUEUE is a FIFO queue, which has no priorities")
+	}
+	if q.maxHelp != "" {
+		set.BoolVar(&q.max, "max", false, q.maxHelp)
+	}
+}
+
+// request makes cmd a command of one request, whose reply it prints. If the request changes
+// something, unknown says what an unknown outcome may mean.
+func (q *queue) request(cmd *cobra.Command, unknown string, do func(context.Context, *session, []string) (reply, error)) *cobra.Command {
+	var asJSON bool
+	q.command(cmd, func(args []string) error {
+		answer, err := ask(q, unknown, func(ctx context.Context, s *session) (reply, error) { return do(ctx, s, args) })
+		if err != nil {
+			return err
+		}
+		return q.print(answer, asJSON)
+	})
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
+	return cmd
+}

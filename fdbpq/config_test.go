@@ -154,20 +154,8 @@ func TestConfigureConflicts(t *testing.T) {
 			q := f.queue("jobs")
 			f.push(q, 1, "a")
 			f.push(q, 2, "b")
-			token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0].Lease.Token
-			tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			test.op.Queue, test.op.Token = q, token
-			results, err := fdbpq.Apply(tx, []fdbpq.Op{test.op}, time.Now())
-			if err != nil || results[0].Err != nil {
-				t.Fatal(err, results)
-			}
-			f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
-			if _, err = tx.Commit().Get(); errors.Is(err, kv.ErrConflict) != test.want || err != nil && !test.want {
-				t.Errorf("commit: %v, want a conflict: %t", err, test.want)
-			}
+			test.op.Queue, test.op.Token = q, f.leaseSome(q, 1, time.Hour)[0]
+			f.wantConflict(test.want, func() { f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 }) }, test.op)
 		})
 	}
 }

@@ -1,7 +1,9 @@
 package fdbpq_test
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -145,4 +147,20 @@ func TestBatchesOfPushesDoNotConflict(t *testing.T) {
 	}
 	wantEqual(t, "commits of ten batches", commits, 10)
 	wantEqual(t, "items", f.length(q)+f.length(fifo), 40)
+}
+
+// wantConflict applies operations in a transaction that others get ahead of before its commit, which then conflicts or
+// does not.
+func (f *fixture) wantConflict(want bool, meanwhile func(), ops ...fdbpq.Op) []fdbpq.Result {
+	f.Helper()
+	tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
+	results := must(fdbpq.Apply(tx, ops, time.Now()))
+	for _, r := range results {
+		wantError(f.T, r.Err, nil)
+	}
+	meanwhile()
+	if _, err := tx.Commit().Get(); errors.Is(err, kv.ErrConflict) != want || err != nil && !want {
+		f.Errorf("commit: %v, want a conflict: %t", err, want)
+	}
+	return results
 }

@@ -1,7 +1,6 @@
 package fdbpq_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -18,49 +17,6 @@ func (f *fixture) infoOf(q fdbpq.Target, limit int) fdbpq.Info {
 		f.Fatal(r.Err)
 	}
 	return *r.Info
-}
-
-func TestInfo(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q, fifo := f.queue("q"), f.fifoQueue("fifo")
-		if got := f.infoOf(q, 0); got.Ready != 0 || got.Priorities != nil || !got.Oldest.IsZero() || !got.NextDue.IsZero() {
-			t.Errorf("of a queue without items: %+v", got)
-		}
-		begin := time.Now().Truncate(time.Microsecond)
-		at := func(n int) time.Time { return begin.Add(time.Duration(n) * time.Second) }
-		for n, priority := range []int64{5, -1, 5, 5, 1 << 60} {
-			f.applyAt(at(n), fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: priority}, fdbpq.Op{Kind: fdbpq.OpPush, Queue: fifo})
-		}
-		lease := f.applyAt(at(10), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0] // the -1
-		first := f.applyAt(at(10), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0]
-		f.applyAt(at(10), fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: first.Lease.Token, Delay: time.Minute})
-		f.applyAt(at(10), fdbpq.Op{Kind: fdbpq.OpPop, Queue: fifo})
-
-		got := f.infoOf(q, 0)
-		want := []fdbpq.PriorityCount{{Priority: 5, Count: 2}, {Priority: 1 << 60, Count: 1}}
-		if got.Ready != 3 || got.Leased != 1 || got.Delayed != 1 || !slices.Equal(got.Priorities, want) || got.MorePriorities {
-			t.Errorf("priority queue: %+v", got)
-		}
-		if !got.Oldest.Equal(at(2)) || !got.NextDue.Equal(at(10).Add(time.Minute)) {
-			t.Errorf("oldest %v, next due %v: want %v, %v", got.Oldest, got.NextDue, at(2), at(10).Add(time.Minute))
-		}
-		got = f.infoOf(fifo, 0)
-		if got.Ready != 4 || got.Priorities != nil || got.MorePriorities || !got.Oldest.Equal(at(1)) {
-			t.Errorf("FIFO queue: %+v", got)
-		}
-		// What is due counts as ready, and beside pushes an info comes first.
-		results := f.applyAt(at(10).Add(2*time.Minute), fdbpq.Op{Kind: fdbpq.OpPush, Queue: q}, fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q})
-		if info := results[1].Info; info.Ready != 4 || info.Delayed != 0 || !info.Oldest.Equal(at(0)) || !info.NextDue.Equal(lease.Lease.Until) {
-			t.Errorf("once the delay is over: %+v", info)
-		}
-		inCallersTransaction := must(do(f, func(tx kv.Transaction) (fdbpq.Info, error) { return q.Info(tx) }))
-		if inCallersTransaction.Ready != 5 {
-			t.Errorf("Info: %+v", inCallersTransaction)
-		}
-		if info := must(do(f, func(tx kv.Transaction) (fdbpq.Info, error) { return fifo.Info(tx) })); info.Ready != 4 {
-			t.Errorf("Info: %+v", info)
-		}
-	})
 }
 
 func TestInfoOfManyPriorities(t *testing.T) {

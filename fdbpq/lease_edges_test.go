@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -111,29 +110,6 @@ func TestSettleKeepsFences(t *testing.T) {
 	wantError(t, f.applyAt(time.Now(), fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: old})[0].Err, fdbpq.ErrLeaseLost)
 }
 
-// Tokens that nobody was given hold nothing.
-func TestMadeUpTokens(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q, fifo := f.queue("jobs"), f.fifoQueue("jobs")
-		id := f.push(q, 1, "never leased")
-		f.apply(opPush(fifo, 0, "leased"), opPush(fifo, 0, "other"))
-		token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: fifo})[0].Lease.Token
-		other := token
-		other.ID.Priority = 7
-		for _, kind := range []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpExtend} {
-			for fence := int64(-1); fence < 2; fence++ {
-				r := f.apply(fdbpq.Op{Kind: kind, Queue: q, Token: fdbpq.Token{ID: id, Fence: fence}})[0]
-				wantError(f.T, r.Err, fdbpq.ErrLeaseLost)
-			}
-			r := f.apply(fdbpq.Op{Kind: kind, Queue: fifo, Token: other}, fdbpq.Op{Kind: fdbpq.OpExtend, Queue: fifo, Token: token})
-			wantError(f.T, r[0].Err, fdbpq.ErrLeaseLost)
-			if r[1].Err != nil {
-				f.Error(r[1].Err)
-			}
-		}
-	})
-}
-
 // A program with the bare recipe that pops an item leaves its history behind, which does not
 // keep the queue in the list.
 func TestRetireRemovesHistories(t *testing.T) {
@@ -224,41 +200,6 @@ func TestLeasesOfRecipeItems(t *testing.T) {
 			if left := f.stored(root); len(left) > 0 {
 				f.Errorf("left: %q", left)
 			}
-		}
-	})
-}
-
-// Items with headers and long values come back as they were.
-func TestLeasesOfLongItems(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("long")
-		m := fdbpq.Message{Value: bytes.Repeat([]byte("\x00long"), 60_000), Headers: map[string][]string{"A": {"1", "2"}, "B": {""}}}
-		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: m})
-		before := f.stored(f.priority)
-		now := time.Now()
-		for n := range 4 {
-			r := f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0]
-			if r.Err != nil || !bytes.Equal(r.Item.Value, m.Value) || fmt.Sprint(r.Item.Headers) != fmt.Sprint(m.Headers) {
-				f.Fatalf("%d bytes with %v, %v", len(r.Item.Value), r.Item.Headers, r.Err)
-			}
-			f.check()
-			end := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: r.Lease.Token, Delay: time.Duration(n%2) * time.Second}
-			if n == 3 {
-				end.Kind = fdbpq.OpAck
-			}
-			if n > 0 {
-				f.applyAt(now, end)
-			}
-			now = now.Add(time.Hour)
-			f.applyAt(now, op(opPeekMin, q))
-			f.check()
-			if n < 3 {
-				after := slices.DeleteFunc(f.stored(f.priority), func(p kv.KeyValue) bool { return bytes.Contains(p.Key, []byte("\x02a\x00")) })
-				wantEqual(f.T, "keys", after, before)
-			}
-		}
-		if left := f.stored(f.priority); len(left) > 0 {
-			f.Errorf("left: %q", left)
 		}
 	})
 }

@@ -1,8 +1,6 @@
 package fdbpq_test
 
 import (
-	"bytes"
-	"cmp"
 	"errors"
 	"slices"
 	"sync"
@@ -22,10 +20,6 @@ var sequentialQueue = porcupine.Model{
 		return stepQueue(state.([]fdbpq.ID), input.(fdbpq.Op), output.(fdbpq.Result))
 	},
 	Equal: func(a, b any) bool { return slices.Equal(a.([]fdbpq.ID), b.([]fdbpq.ID)) },
-}
-
-func compareIDs(a, b fdbpq.ID) int {
-	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Count, b.Count), bytes.Compare(a.Random[:], b.Random[:]))
 }
 
 func stepQueue(items []fdbpq.ID, o fdbpq.Op, r fdbpq.Result) (bool, []fdbpq.ID) {

@@ -18,87 +18,6 @@ func maxItems(n int64) func(*fdbpq.Settings) {
 	return func(s *fdbpq.Settings) { s.MaxItems = n }
 }
 
-// Pushes beyond max_items are refused, and those that still fit are not: in order, and groups as one.
-// Ready, leased and delayed items count. Lowering the limit removes nothing.
-func TestMaxItems(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		now := time.Now()
-		for _, q := range []fdbpq.Target{f.queue("jobs"), f.fifoQueue("jobs")} {
-			outcomes := func(what, want string, ops ...fdbpq.Op) {
-				f.Helper()
-				got := ""
-				for _, r := range f.apply(ops...) {
-					if errors.Is(r.Err, fdbpq.ErrFull) {
-						got += "-"
-					} else if r.Err == nil {
-						got += "+"
-					} else {
-						f.Error(r.Err)
-					}
-				}
-				wantEqual(f.T, what, got, want)
-			}
-			push := opPush(q, 1, "a")
-			follow := push
-			follow.Follows = true
-			f.configure(q, maxItems(4))
-			outcomes("pushes", "+++", push, push, push)
-			outcomes("one fits", "+-", push, push)
-			f.apply(op(opPopMin, q))
-			r := f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour}, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})
-			f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: r[0].Lease.Token, Delay: time.Hour})
-			outcomes("one leased, one delayed", "+-", push, push)
-			outcomes("full", "-", push)
-			f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: r[1].Lease.Token})
-			outcomes("a group that does not fit, a push, a group", "--+--", push, follow, push, push, follow)
-			f.configure(q, maxItems(2))
-			outcomes("lowered", "-", push)
-			wantEqual(f.T, "ready", f.apply(op(opLen, q))[0].Len, int64(3))
-			f.configure(q, maxItems(6))
-			outcomes("a group that fits, and one more", "++-", push, follow, push)
-			text := f.apply(push)[0].Err.Error()
-			if !strings.Contains(text, "has 6 items") || !strings.Contains(text, "max_items is 6") {
-				f.Error(text)
-			}
-			f.configure(q, maxItems(0))
-			outcomes("no limit", "+", push)
-		}
-	})
-}
-
-// Items that leave the queue when they are due make room first, in batches and in transactions of
-// a caller's own. Those that only come back do not.
-func TestMaxItemsAndWhatIsDue(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("jobs")
-		clock := newClock(time.Now())
-		f.batcher.SetNow(clock.now)
-		f.configure(q, func(s *fdbpq.Settings) { s.MaxItems, s.MaxDeliver = 2, 1 })
-		push := opPush(q, 1, "a")
-		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second}
-		for _, caller := range []bool{false, true} {
-			f.apply(push, push)
-			f.apply(lease, lease)
-			wantError(f.T, f.apply(push)[0].Err, fdbpq.ErrFull)
-			clock.advance(time.Second)
-			if caller {
-				wantError(f.T, f.applyAt(clock.now(), push)[0].Err, nil)
-			} else {
-				wantError(f.T, f.apply(push)[0].Err, nil)
-			}
-			wantEqual(f.T, "ready", f.apply(op(opLen, q))[0].Len, int64(1))
-			f.apply(op(opPopMin, q))
-		}
-		wantEqual(f.T, "dead", f.length(q.DeadLetters()), int64(4))
-
-		f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 0 })
-		f.apply(push, push)
-		f.apply(lease, lease)
-		clock.advance(time.Second)
-		wantError(f.T, f.apply(push)[0].Err, fdbpq.ErrFull)
-	})
-}
-
 // What is due and cannot be read does not keep pushes from an answer.
 func TestMaxItemsBesideCorruptItem(t *testing.T) {
 	f := onMem(t)
@@ -127,17 +46,7 @@ func TestMaxItemsConflicts(t *testing.T) {
 		q := f.queue("jobs")
 		f.configure(q, func(s *fdbpq.Settings) { s.MaxItems, s.AckWait = limit, time.Minute })
 		f.push(q, 1, "a")
-		tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := q.Push(tx, 1, message("b")); err != nil {
-			t.Fatal(err)
-		}
-		f.push(q, 1, "c")
-		if _, err = tx.Commit().Get(); errors.Is(err, kv.ErrConflict) != (limit > 0) {
-			t.Errorf("limit %d: %v", limit, err)
-		}
+		f.wantConflict(limit > 0, func() { f.push(q, 1, "c") }, opPush(q, 1, "b"))
 	}
 }
 
@@ -149,17 +58,9 @@ func TestRetireBesidePush(t *testing.T) {
 	write(f, func(tx kv.Transaction) { q.ClearItems(tx) })
 	mark := fdbpq.NewMark()
 	f.retire("empty", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
-	tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.Push(tx, 1, message("b")); err != nil {
-		t.Fatal(err)
-	}
-	f.retire("again", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
-	if _, err := tx.Commit().Get(); err != nil {
-		t.Error(err)
-	}
+	f.wantConflict(false, func() {
+		f.retire("again", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
+	}, opPush(q, 1, "b"))
 }
 
 // Many push, pop, lease and acknowledge at the same time: there are never more items than the limit, as

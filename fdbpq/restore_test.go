@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -108,43 +107,6 @@ func TestRestore(t *testing.T) {
 		if r := results[1]; string(r.Item.Value) != "snoozed" || r.Lease.Deliveries != 1 {
 			f.Errorf("leased %+v", r)
 		}
-	})
-}
-
-// In the transaction of a batch, what is restored can be popped, peeked at and pushed behind.
-func TestRestoreBesideOthers(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("a")
-		f.apply(opPush(q, 1, "first"), opPush(q, 1, "second"), opPush(q, 1, "third"))
-		first := f.apply(op(opPopMin, q))[0].Item
-		ops := []fdbpq.Op{op(opPeekMin, q), op(opPopMin, q), op(opLen, q), opPush(q, 1, "fourth"), opRestore(q, first)}
-		wantList(f.T, "results", summary(ops, f.apply(ops...)), "second", "first", "2", "", "")
-		wantList(f.T, "left", f.values(q.PopMin), "second", "third", "fourth")
-	})
-}
-
-// What is in the queue, ready or held, is not overwritten.
-func TestRestoreOverwritesNothing(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q, fifo := f.queue("a"), f.fifoQueue("a")
-		f.apply(opPush(q, 1, "first"), opPush(q, 1, "second"), opPush(fifo, 0, "f"))
-		results := f.apply(op(opPopMin, q), op(opPopMin, fifo))
-		first, f1 := results[0].Item, results[1].Item
-		other := first
-		other.Value = []byte("other")
-		results = f.apply(opRestore(q, first), opRestore(q, other), opRestore(fifo, f1), opRestore(fifo, f1))
-		for i, want := range []error{nil, fdbpq.ErrExists, nil, fdbpq.ErrExists} {
-			wantError(f.T, results[i].Err, want)
-		}
-		wantError(f.T, f.apply(opRestore(q, other))[0].Err, fdbpq.ErrExists)
-		_, err := do(f, func(tx kv.Transaction) (struct{}, error) { return struct{}{}, q.Restore(tx, &other) })
-		wantError(f.T, err, fdbpq.ErrExists)
-		f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})
-		wantError(f.T, f.apply(opRestore(q, other))[0].Err, fdbpq.ErrExists)
-		wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q})[0].Err, fdbpq.ErrOp)
-		wantError(f.T, f.apply(opRestore(fifo, first))[0].Err, fdbpq.ErrOp) // has a priority
-		wantList(f.T, "left", f.values(q.PopMin), "second")
-		wantList(f.T, "left in fifo", f.values(fifo.Dequeue), "f")
 	})
 }
 

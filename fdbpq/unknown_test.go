@@ -103,36 +103,6 @@ func onScripts(t *testing.T, run func(f *unsure, q *fdbpq.PriorityQueue, fifo *f
 	}
 }
 
-func TestUnknownPush(t *testing.T) {
-	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
-		ready()
-		results := f.apply(opPush(q, 1, "new"), opPush(fifo, 0, "new"))
-		f.calm()
-		want := []string{"0", "1", "2", "3", "new", "4"}
-		for _, w := range want {
-			item, err := f.take(q.PopMin)
-			if err != nil || string(item.Value) != w || w == "new" && item.ID != results[0].Item.ID {
-				f.Errorf("popped %+v (error %v), want %q, id of the push %v", item, err, w, results[0].Item.ID)
-			}
-		}
-		wantEqual(f.T, "left", len(f.values(q.PopMin)), 0)
-		wantList(f.T, "fifo", f.values(fifo.Dequeue), "f0", "f1", "f2", "f3", "f4", "new")
-	})
-}
-
-func TestUnknownPop(t *testing.T) {
-	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
-		ready()
-		ops := []fdbpq.Op{op(opPopMin, q), op(opPopMax, q), op(opPopMin, fifo)}
-		results := f.apply(ops...)
-		wantList(f.T, "popped", summary(ops, results), "0", "4", "f0")
-		wantEqual(f.T, "headers", results[1].Item.Headers["I"], []string{"4"})
-		f.calm()
-		wantList(f.T, "left", f.values(q.PopMin), "1", "2", "3")
-		wantList(f.T, "left in fifo", f.values(fifo.Dequeue), "f1", "f2", "f3", "f4")
-	})
-}
-
 func TestUnknownMixedBatch(t *testing.T) {
 	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
 		ready()
@@ -141,8 +111,11 @@ func TestUnknownMixedBatch(t *testing.T) {
 			op(opPeekMax, q), op(opPopMin, fifo), opPush(fifo, 0, "last"), op(opPopMin, f.queue("none")),
 		}
 		want := []string{"first", "", "", "0", "5", "4", "f0", "", fdbpq.ErrEmpty.Error()}
-		wantList(f.T, "results", summary(ops, f.apply(ops...)), want...)
+		results := f.apply(ops...)
+		wantList(f.T, "results", summary(ops, results), want...)
+		wantEqual(f.T, "headers", results[5].Item.Headers["I"], []string{"4"})
 		f.calm()
+		wantEqual(f.T, "id of the push", f.order(q)[2], results[2].Item.ID)
 		wantList(f.T, "left", f.values(q.PopMin), "0", "1", "third", "2", "3", "4")
 		wantList(f.T, "left in fifo", f.values(fifo.Dequeue), "f1", "f2", "f3", "f4", "last")
 	})

@@ -206,7 +206,7 @@ func TestPushesAfterAbandonedOnes(t *testing.T) {
 	})
 }
 
-// Batches that may read more than counts, and all batches of a serial engine, begin after the
+// Batches that may read more than counts, empty ones, and all batches of a serial engine, begin after the
 // previous batch has ended.
 func TestOtherBatchesWait(t *testing.T) {
 	for _, c := range []struct {
@@ -219,6 +219,7 @@ func TestOtherBatchesWait(t *testing.T) {
 		{opPopMin, opNoItem, false},
 		{opPopMax, opPopMin, false},
 		{opNoItem, opNoItem, true},
+		{first: opNoItem}, // the second is empty
 	} {
 		onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
 			s.serial = c.serial
@@ -227,15 +228,19 @@ func TestOtherBatchesWait(t *testing.T) {
 				t.Error(err)
 			}
 			first := b.Start(t.Context(), []fdbpq.Op{op(c.first, q)})
+			var second []fdbpq.Op
+			if c.second.Kind != 0 {
+				second = []fdbpq.Op{op(c.second, q), op(c.second, q)}
+			}
 			done := make(chan error)
 			go func() {
-				_, err := b.Apply(t.Context(), []fdbpq.Op{op(c.second, q), op(c.second, q)})
+				_, err := b.Apply(t.Context(), second)
 				done <- err
 			}()
 			what := fmt.Sprint(c)
 			wantList(t, what, s.waiting(), "begin", "commit")
 			s.release <- nil
-			if c.second.Kind == fdbpq.OpLen || c.second.Kind == fdbpq.OpPeek { // which commit nothing
+			if !c.second.Kind.Writes() || second == nil { // which commit nothing
 				wantEqual(t, what, <-done, nil)
 				wantList(t, what, s.waiting(), "committed")
 			} else {
@@ -248,25 +253,6 @@ func TestOtherBatchesWait(t *testing.T) {
 			}
 		})
 	}
-}
-
-// An empty batch, which only reads, does not begin a transaction early that nobody would end.
-func TestEmptyBatchAfterPushes(t *testing.T) {
-	onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
-		b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
-		first := b.Start(t.Context(), []fdbpq.Op{opPush(q, 1, "a")})
-		done := make(chan error)
-		go func() {
-			_, err := b.Apply(t.Context(), nil)
-			done <- err
-		}()
-		wantList(t, "meanwhile", s.waiting(), "begin", "commit")
-		s.release <- nil
-		wantEqual(t, "error", <-done, nil)
-		if _, err := first.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // All pushes of several Batchers, some started before the previous batch has ended, are there

@@ -97,36 +97,6 @@ func TestLargeExpired(t *testing.T) {
 	}
 }
 
-// Nobody hears that a queue is empty while there may be live items behind the expired ones of a transaction's share.
-func TestNotEmptyBehindExpired(t *testing.T) {
-	const n = 6000
-	for name, look := range map[string]fdbpq.Op{"pop": opPopMin, "lease": {Kind: fdbpq.OpLease}, "peek": opPeekMin} {
-		t.Run(name, func(t *testing.T) {
-			f := onMem(t)
-			clock := newClock(time.Now())
-			f.batcher.SetNow(clock.now)
-			q := f.queue("jobs")
-			for range n / 1000 {
-				f.apply(many(1000, func(int) fdbpq.Op { return withTTL(opPush(q, 1, "expires"), time.Second) })...)
-			}
-			f.push(q, 2, "live")
-			clock.advance(time.Second)
-			for before := int64(0); ; {
-				r := f.apply(op(look, q))[0]
-				if r.Err == nil {
-					wantEqual(t, "item", string(r.Item.Value), "live")
-					break
-				}
-				gone := f.batcher.Removed().Expired
-				if errors.Is(r.Err, fdbpq.ErrEmpty) || !errors.Is(r.Err, fdbpq.ErrNoRoom) || gone == before {
-					t.Fatalf("after %d items: %v", gone, r.Err)
-				}
-				before = gone
-			}
-		})
-	}
-}
-
 // A peek behind whose expired items nobody can look, because what is due cannot be read either, fails for that reason, and
 // is not to be tried again.
 func TestPeekBehindExpiredAndDamage(t *testing.T) {

@@ -110,23 +110,6 @@ func TestSettleKeepsFences(t *testing.T) {
 	wantError(t, f.applyAt(time.Now(), fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: old})[0].Err, fdbpq.ErrLeaseLost)
 }
 
-// A program with the bare recipe that pops an item leaves its history behind, which does not
-// keep the queue in the list.
-func TestRetireRemovesHistories(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("jobs")
-		f.push(q, 1, "v")
-		f.leaseOver(q, time.Now)
-		write(f, func(tx kv.Transaction) { tx.ClearRange(itemRange(f.priority, "jobs")) })
-		mark := fdbpq.NewMark()
-		f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
-		f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
-		if left := f.stored(f.priority); len(left) > 0 {
-			f.Errorf("left behind: %q", left)
-		}
-	})
-}
-
 // A queue whose items are all held is in use. Clear removes them, and their tokens with them.
 func TestRetireAndClearHeldItems(t *testing.T) {
 	onEngines(t, func(f *fixture) {
@@ -273,37 +256,30 @@ func (f *fixture) value(key []byte) []byte {
 	return value
 }
 
-// Pops beyond what is there fail if something due cannot be read, those before do not; and
-// such an entry keeps nothing else from coming back.
-func TestUnreadableEntryBesideOthers(t *testing.T) {
-	f := onMem(t)
-	f.corrupt = true
-	q := f.queue("jobs")
-	f.push(q, 1, "a")
-	f.push(q, 2, "b")
-	now := time.Now()
-	f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
-	write(f, func(tx kv.Transaction) { tx.Set(tuple.Tuple{f.priority, "jobs", "t", 7, "later", 1}.Pack(), []byte{}) })
-	results := f.applyAt(now.Add(time.Hour), op(opPopMin, q), op(opPopMin, q), op(opPopMin, q))
-	wantEqual(t, "popped", []string{string(results[0].Item.Value), string(results[1].Item.Value)}, []string{"a", "b"})
-	wantError(t, results[2].Err, fdbpq.ErrCorrupt)
-}
-
-// A batch that only reads goes on, and ends, while something that is due cannot be read.
-func TestManyUnreadableEntries(t *testing.T) {
-	f := onMem(t)
-	f.corrupt = true
-	q := f.queue("jobs")
-	f.push(q, 1, "a")
-	write(f, func(tx kv.Transaction) {
-		for i := range 2 * fdbpq.DuePage {
-			tx.Set(tuple.Tuple{f.priority, "jobs", "t", 7, "later", i}.Pack(), []byte{})
+// Something that is due and cannot be read fails pops beyond what is there, and nothing else: other items come back, and a
+// batch that only reads ends.
+func TestUnreadableEntries(t *testing.T) {
+	for _, n := range []int{1, 2 * fdbpq.DuePage} {
+		f := onMem(t)
+		f.corrupt = true
+		q := f.queue("jobs")
+		f.fill(q, "a", "b")
+		now := time.Now()
+		if n == 1 {
+			f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
 		}
-	})
-	results := f.apply(op(opPeekMin, q), op(opLen, q))
-	wantEqual(t, "peeked", string(results[0].Item.Value), "a")
-	wantEqual(t, "length", results[1].Len, int64(1))
-	wantError(t, f.apply(op(opPopMin, q), op(opPopMin, q))[1].Err, fdbpq.ErrCorrupt)
+		write(f, func(tx kv.Transaction) {
+			for i := range n {
+				tx.Set(tuple.Tuple{f.priority, "jobs", "t", 7, "later", i}.Pack(), []byte{})
+			}
+		})
+		f.batcher.SetNow(func() time.Time { return now.Add(time.Hour) })
+		r := f.apply(op(opPeekMin, q), op(opLen, q))
+		wantEqual(t, "peeked", fmt.Sprint(string(r[0].Item.Value), r[1].Len), "a2")
+		r = f.apply(op(opPopMin, q), op(opPopMin, q), op(opPopMin, q))
+		wantEqual(t, "popped", string(r[0].Item.Value)+string(r[1].Item.Value), "ab")
+		wantError(t, r[2].Err, fdbpq.ErrCorrupt)
+	}
 }
 
 // A batch whose earlier attempt turns out to have committed waits until that is durable.

@@ -27,12 +27,20 @@ func TestPopperOfPausedQueue(t *testing.T) {
 	wantEqual(t, "popped", string(item.Value), "a")
 }
 
-// Settings that cannot be read limit nothing.
-func TestLimitsThatCannotBeRead(t *testing.T) {
+// Settings that cannot be read limit nothing, and fail only the operations that need them.
+func TestCorruptSettingsAndPops(t *testing.T) {
 	f := onMem(t)
 	f.corrupt = true
 	q := f.queue("jobs")
 	write(f, func(tx kv.Transaction) { tx.Set(f.configKey("jobs"), []byte("x")) })
-	f.push(q, 1, "a")
-	wantList(t, "popped", f.values(q.PopMin), "a")
+	f.fill(q, "a", "b", "c")
+	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}
+	long := lease
+	long.Lease = time.Minute
+	r := f.apply(lease, op(opPopMin, q), long, lease, op(opPopMin, q))
+	for i, want := range []string{"", "a", "b", "", "c"} {
+		if wantEqual(t, "value", string(r[i].Item.Value), want); want == "" {
+			wantError(t, r[i].Err, fdbpq.ErrCorrupt)
+		}
+	}
 }

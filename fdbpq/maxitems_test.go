@@ -14,6 +14,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
 
+func maxLeased(n int64) func(*fdbpq.Settings) {
+	return func(s *fdbpq.Settings) { s.MaxLeased = n }
+}
+
 func maxItems(n int64) func(*fdbpq.Settings) {
 	return func(s *fdbpq.Settings) { s.MaxItems = n }
 }
@@ -63,69 +67,130 @@ func TestRetireBesidePush(t *testing.T) {
 	}, opPush(q, 1, "b"))
 }
 
-// Many push, pop, lease and acknowledge at the same time: there are never more items than the limit, as
-// the store has it after each push, and in the end exactly that many fit.
-func TestMaxItemsRaces(t *testing.T) {
+// Many push, pop, lease, settle, remove and configure at the same time: there are never more items or leases than the
+// limits allow, as the store has it before each batch, every item ends once, and no change of settings is lost.
+func TestRaces(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		for _, set := range []func(*fdbpq.Settings){
-			maxItems(7), func(s *fdbpq.Settings) { s.MaxItems, s.MaxBytes = 0, 7*4 }, discardOld(7, 0), discardOld(0, 7*4),
+			maxItems(7), func(s *fdbpq.Settings) { s.MaxBytes = 7 * 4 }, discardOld(7, 0), discardOld(0, 7*4), maxLeased(2),
 		} {
-			f.raceLimit(set)
+			r := &limitRace{fixture: f, q: f.queue("jobs"), ends: map[fdbpq.ID]int{}}
+			f.configure(r.q, func(s *fdbpq.Settings) { *s = fdbpq.Settings{} })
+			r.run(f.configure(r.q, set))
+			f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: r.q}, fdbpq.Op{Kind: fdbpq.OpPurge, Queue: r.q.DeadLetters()})
 		}
 	})
 }
 
-// raceLimit does that with a limit of 7 items of 4 bytes.
-func (f *fixture) raceLimit(set func(*fdbpq.Settings)) {
-	q := f.queue("jobs")
-	const limit, workers, each = 7, 4, 15
-	old := f.configure(q, set).Discard == fdbpq.DiscardOld
+// limitRace is a race for the items of a queue, 7 of 4 bytes if there is a limit.
+type limitRace struct {
+	*fixture
+	q *fdbpq.PriorityQueue
+
+	mu           sync.Mutex
+	pushed, dead int64
+	discarded    int64
+	ends         map[fdbpq.ID]int // how often items were popped or settled
+}
+
+func (r *limitRace) run(s fdbpq.Settings) {
+	const limit, workers, each = 7, 4, 24
 	var wg sync.WaitGroup
 	for w := range workers {
-		wg.Go(func() {
-			b := fdbpq.NewBatcher(f.db, f.Keyspace)
-			var tokens []fdbpq.Token
-			for n := range each {
-				ops := []fdbpq.Op{opPush(q, int64(n%3), fmt.Sprintf("%d-%02d", w, n))}
-				switch n % 4 {
-				case 1:
-					ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})
-				case 2:
-					ops = append(ops, op(opPopMin, q))
-				case 3:
-					if len(tokens) > 0 {
-						ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: tokens[0]})
-						tokens = tokens[1:]
-					}
-				}
-				ops = append(ops, fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q})
-				results, err := b.Apply(f.ctx, ops)
-				if err != nil {
-					f.Error(err)
-					return
-				}
-				for i := range results {
-					if results[i].Err == nil && ops[i].Kind == fdbpq.OpLease {
-						tokens = append(tokens, results[i].Lease.Token)
-					}
-				}
-				if i := results[len(results)-1].Info; i.Ready+i.Leased+i.Delayed > limit {
-					f.Errorf("there are %+v: want at most %d", i, limit)
-				}
-			}
-		})
+		wg.Go(func() { r.work(w, each, limit, &s) })
 	}
 	wg.Wait()
-	info := f.infoOf(q, 0)
+
+	got, info := r.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: r.q})[0].Settings, r.infoOf(r.q, 0)
+	wantEqual(r.T, "ack_wait", got.AckWait, workers*each/6*time.Second)
+	wantEqual(r.T, "items", int64(len(r.ends))+r.discarded+info.Ready+info.Leased, r.pushed)
+	wantEqual(r.T, "dead letters", r.length(r.q.DeadLetters()), r.dead)
+	for id, n := range r.ends {
+		if n != 1 {
+			r.Errorf("%v ended %d times", id, n)
+		}
+	}
+	if s.MaxLeased > 0 {
+		return
+	}
 	for n := info.Ready + info.Leased; n < limit; n++ {
-		wantError(f.T, f.apply(opPush(q, 1, "fill"))[0].Err, nil)
+		wantError(r.T, r.apply(opPush(r.q, 1, "fill"))[0].Err, nil)
 	}
-	wantError(f.T, f.apply(opPush(q, 9, "full"))[0].Err, fdbpq.ErrFull)
-	if old && info.Leased < limit {
-		wantError(f.T, f.apply(opPush(q, -1, "more"))[0].Err, nil)
+	wantError(r.T, r.apply(opPush(r.q, 9, "full"))[0].Err, fdbpq.ErrFull)
+	if s.Discard == fdbpq.DiscardOld && info.Leased < limit {
+		wantError(r.T, r.apply(opPush(r.q, -1, "more"))[0].Err, nil)
 	}
-	f.check()
-	f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
+	r.check()
+}
+
+// work is what one of them does.
+func (r *limitRace) work(w, each int, limit int64, s *fdbpq.Settings) {
+	b := fdbpq.NewBatcher(r.db, r.Keyspace)
+	var tokens []fdbpq.Token
+	var last fdbpq.ID
+	for n := range each {
+		ops := []fdbpq.Op{op(fdbpq.Op{Kind: fdbpq.OpInfo}, r.q), opPush(r.q, int64(n%3), fmt.Sprintf("%d-%02d", w, n))}
+		switch more := (fdbpq.Op{Queue: r.q, Lease: time.Hour, ID: last}); n % 6 {
+		case 0:
+			more.Kind, more.Configure = fdbpq.OpConfigure, func(s *fdbpq.Settings) { s.AckWait += time.Second }
+			ops = append(ops, more)
+		case 1, 2:
+			more.Kind, more.End = fdbpq.OpLease, fdbpq.End(w%2)
+			ops = append(ops, more)
+		case 3:
+			ops = append(ops, op(opPopMin, r.q))
+		case 4:
+			more.Kind = fdbpq.OpRemove
+			ops = append(ops, more)
+		default:
+			for i, token := range tokens {
+				ops = append(ops, fdbpq.Op{Kind: []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpTerm}[i%2], Queue: r.q, Token: token})
+			}
+			tokens = nil
+		}
+		results, err := b.Apply(r.ctx, ops)
+		if err != nil {
+			r.Error(err)
+			return
+		}
+		if i := results[0].Info; s.MaxLeased == 0 && i.Ready+i.Leased > limit || s.MaxLeased > 0 && i.Leased > s.MaxLeased {
+			r.Errorf("there are %+v", i)
+		}
+		for i := range ops {
+			if results[i].Err != nil {
+				continue
+			}
+			switch ops[i].Kind {
+			case fdbpq.OpPush:
+				last = results[i].Item.ID
+			case fdbpq.OpLease:
+				tokens = append(tokens, results[i].Lease.Token)
+			}
+			r.note(&ops[i], &results[i])
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.discarded += b.Removed().Discarded
+}
+
+// note enters what an operation has done.
+func (r *limitRace) note(o *fdbpq.Op, result *fdbpq.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch o.Kind {
+	case fdbpq.OpPush:
+		r.pushed++
+	case fdbpq.OpPop:
+		r.ends[result.Item.ID]++
+	case fdbpq.OpRemove:
+		r.ends[o.ID]++
+	case fdbpq.OpTerm:
+		r.dead++
+		r.ends[o.Token.ID]++
+	case fdbpq.OpAck:
+		r.ends[o.Token.ID]++
+	}
 }
 
 // Whatever becomes of commits, there are never more items than the limit, and a push that was done

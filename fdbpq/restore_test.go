@@ -135,30 +135,21 @@ func TestRestoreInTransactions(t *testing.T) {
 	})
 }
 
-// Items are restored exactly once, whatever becomes of the commits.
-func TestUnknownRestore(t *testing.T) {
-	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
-		popped := f.apply(op(opPopMin, q), op(opPopMin, q), op(opPopMin, fifo))
-		ready()
-		ops := []fdbpq.Op{opRestore(q, popped[1].Item), opRestore(fifo, popped[2].Item), opRestore(q, popped[0].Item), op(opPopMin, q), op(opPopMax, q)}
-		wantList(f.T, "results", summary(ops, f.apply(ops...)), "", "", "", "0", "4")
-		f.calm()
-		wantList(f.T, "left", f.values(q.PopMin), "1", "2", "3")
-		wantList(f.T, "left in fifo", f.values(fifo.Dequeue), "f0", "f1", "f2", "f3", "f4")
-	})
-}
-
-// A batch that is given up without knowing whether it committed restores its items all the
-// same, exactly once.
-func TestSettleRestores(t *testing.T) {
+// A batch that is given up without knowing whether it committed restores its items all the same, and its pops are undone,
+// exactly once, even if the commits that do that have unknown outcomes, too.
+func TestSettle(t *testing.T) {
 	for _, abandoned := range unanswered {
 		onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
 			before := f.itemsStored()
 			popped := f.apply(op(opPopMin, q), op(opPopMax, q), op(opPopMin, fifo))
-			ops := []fdbpq.Op{opRestore(q, popped[0].Item), opRestore(q, popped[1].Item), opRestore(fifo, popped[2].Item), op(opPopMin, q)}
+			ops := []fdbpq.Op{opRestore(q, popped[0].Item), opRestore(q, popped[1].Item), opRestore(fifo, popped[2].Item), op(opPopMin, q), op(opPopMin, q),
+				op(opPopMax, q), op(opPopMin, fifo)}
 			f.abandon(abandoned, ops...)
-			for i := range ops[:3] {
-				*ops[i].Item, ops[i] = fdbpq.Item{}, fdbpq.Op{} // the caller's again
+			for i := range ops {
+				ops[i] = fdbpq.Op{} // the caller's again
+			}
+			for i := range popped {
+				popped[i].Item = fdbpq.Item{}
 			}
 			ready()
 			if err := f.batcher.Settle(f.ctx); err != nil {
@@ -168,9 +159,11 @@ func TestSettleRestores(t *testing.T) {
 			if after := f.itemsStored(); after != before {
 				f.Errorf("after %v: stored\n%s\nwant\n%s", abandoned, after, before)
 			}
+			wantError(f.T, f.batcher.Settle(f.ctx), nil)
 			f.check()
 			f.apply(opPush(q, 9, "next")) // removes the receipts
 			wantList(f.T, fmt.Sprint("after ", abandoned), f.values(q.PopMin), "0", "1", "2", "3", "4", "next")
+			wantList(f.T, fmt.Sprint("after ", abandoned), f.values(fifo.Dequeue), "f0", "f1", "f2", "f3", "f4")
 		})
 	}
 }

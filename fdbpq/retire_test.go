@@ -67,6 +67,7 @@ func TestRetireRemovesLeftovers(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
+		f.leaseOver(q, time.Now) // it has a history
 		write(f, func(tx kv.Transaction) { tx.ClearRange(itemRange(f.priority, "jobs")) })
 		mark := fdbpq.NewMark()
 		f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)

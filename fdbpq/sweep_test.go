@@ -1,11 +1,8 @@
 package fdbpq_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -116,77 +113,6 @@ func TestUnknownEdits(t *testing.T) {
 		wantEqual(f.T, "purged", f.length(fifo), 0)
 		wantList(f.T, "home", f.values(f.queue("b").PopMin), "x", "y")
 		wantList(f.T, "dead", f.values(f.queue("b-dead").PopMin), "z")
-	})
-}
-
-// Of a pop and a remove of the same item exactly one gets it; the same for a move, whose new id is
-// the one that counts then.
-func TestRemoveRacesPop(t *testing.T) {
-	bothKinds(t, func(f *fixture, q fdbpq.Target) {
-		const n = 60
-		ids := map[fdbpq.ID]bool{}
-		for range n {
-			ids[f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: fdbpq.Message{Headers: map[string][]string{"Name": {"value"}}}})[0].Item.ID] = true
-		}
-		var mu sync.Mutex
-		got := map[fdbpq.ID]int{}
-		run := func(next func(b *fdbpq.Batcher) (fdbpq.ID, bool, error)) func() {
-			b := fdbpq.NewBatcher(f.db, f.Keyspace)
-			return func() {
-				for {
-					id, more, err := next(b)
-					if err == nil {
-						mu.Lock()
-						got[id]++
-						mu.Unlock()
-					} else if !errors.Is(err, fdbpq.ErrNotFound) && !errors.Is(err, fdbpq.ErrEmpty) {
-						t := fmt.Sprint(err)
-						mu.Lock()
-						f.Errorf("%s", t)
-						mu.Unlock()
-					}
-					if !more {
-						return
-					}
-				}
-			}
-		}
-		apply := func(b *fdbpq.Batcher, op fdbpq.Op) fdbpq.Result {
-			results, err := b.Apply(context.WithoutCancel(f.ctx), []fdbpq.Op{op})
-			if err != nil {
-				return fdbpq.Result{Err: err}
-			}
-			return results[0]
-		}
-		todo := make(chan fdbpq.ID, n)
-		for id := range ids {
-			todo <- id
-		}
-		close(todo)
-		pop := func(b *fdbpq.Batcher) (fdbpq.ID, bool, error) {
-			r := apply(b, fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})
-			return r.Item.ID, r.Err == nil, r.Err
-		}
-		remove := func(b *fdbpq.Batcher) (fdbpq.ID, bool, error) {
-			id, more := <-todo
-			if !more {
-				return id, false, fdbpq.ErrEmpty
-			}
-			return id, true, apply(b, fdbpq.Op{Kind: fdbpq.OpRemove, Queue: q, ID: id}).Err
-		}
-		var running sync.WaitGroup
-		for _, work := range []func(){run(pop), run(remove), run(pop), run(remove)} {
-			running.Go(work)
-		}
-		running.Wait()
-		if len(got) != n {
-			f.Errorf("%d items were popped or removed: want %d", len(got), n)
-		}
-		for id, times := range got {
-			if times != 1 || !ids[id] {
-				f.Errorf("%v was popped or removed %d times", id, times)
-			}
-		}
 	})
 }
 

@@ -105,12 +105,14 @@ func onScripts(t *testing.T, run func(f *unsure, q *fdbpq.PriorityQueue, fifo *f
 
 func TestUnknownMixedBatch(t *testing.T) {
 	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
+		popped := f.apply(op(opPopMin, q), op(opPopMin, fifo))
 		ready()
 		ops := []fdbpq.Op{
 			op(opPopMin, q), opPush(q, -1, "first"), opPush(q, 0, "third"), op(opPeekMin, q), op(opLen, q),
 			op(opPeekMax, q), op(opPopMin, fifo), opPush(fifo, 0, "last"), op(opPopMin, f.queue("none")),
+			opRestore(fifo, popped[1].Item), opRestore(q, popped[0].Item),
 		}
-		want := []string{"first", "", "", "0", "5", "4", "f0", "", fdbpq.ErrEmpty.Error()}
+		want := []string{"first", "", "", "0", "4", "4", "f0", "", fdbpq.ErrEmpty.Error(), "", ""}
 		results := f.apply(ops...)
 		wantList(f.T, "results", summary(ops, results), want...)
 		wantEqual(f.T, "headers", results[5].Item.Headers["I"], []string{"4"})

@@ -3,13 +3,16 @@ package fdbpq_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 )
 
 // Pops and leases of a queue that the Batcher knows read nothing but its items.
@@ -92,4 +95,128 @@ func TestKnownDueWithinMicrosecond(t *testing.T) {
 	now = f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0].Lease.Until
 	// It could not learn of a NextDue either: that is of entries that are not due.
 	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q, Waits: true})[0].Err, nil)
+}
+
+// onlyWay returns a store that only its Database can change, and counts its reads.
+func onlyWay(t *testing.T) (*fixture, *countkv.DB) {
+	store := countkv.New(openPebble(t, vfs.NewMem()))
+	return newFixture(t, store, fdbpq.RawValues), store
+}
+
+// Batches that push to a priority again do not read its last items again.
+func TestKnownCounts(t *testing.T) {
+	f, store := onlyWay(t)
+	q := f.queue("a")
+	pop := fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}
+	push := func() int {
+		store.Take()
+		f.apply(opPush(q, 1, "x"), opPush(q, 2, "y"))
+		return store.Take()[0].Reads
+	}
+	f.apply(opPush(q, 3, ""))
+	first := push()
+	wantEqual(t, "reads saved by the second", first-push(), 4)
+	f.apply(pop)
+	wantEqual(t, "reads saved after a pop", first-push(), 4)
+	write(f, func(kv.Transaction) {})
+	// Its settings, which the first knew, are one more read.
+	wantEqual(t, "reads saved after a transaction of somebody else", first-push(), -1)
+}
+
+// wantLast pops everything, and checks what comes last.
+func (f *fixture) wantLast(q *fdbpq.PriorityQueue, want string) {
+	f.Helper()
+	var order []string
+	for {
+		r := f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})[0]
+		if r.Err != nil {
+			break
+		}
+		order = append(order, fmt.Sprint(string(r.Item.Value), "@", r.Item.ID.Count))
+	}
+	last, _, _ := strings.Cut(order[len(order)-1], "@")
+	wantEqual(f.T, fmt.Sprint("last of ", order), last, want)
+}
+
+// Items of staged pops that nobody collected come back with counts that nobody knows.
+func TestKnownCountsAndStagedItems(t *testing.T) {
+	f, _ := onlyWay(t)
+	q, clock := f.queue("a"), newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	p := fdbpq.NewPopper(f.db, q)
+	p.SetNow(clock.now)
+	f.apply(slices.Repeat([]fdbpq.Op{opPush(q, 1, "staged")}, 5)...)
+	f.line(p, slices.Repeat([]fdbpq.End{fdbpq.Front}, 5)...)
+	f.serve(p)
+	f.apply(opPush(q, 1, "between"))
+	clock.advance(time.Hour)
+	f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}) // brings them back
+	f.apply(opPush(q, 1, "new"))
+	clock.advance(time.Hour)
+	f.wantLast(q, "new")
+}
+
+// Settings are read only by operations that depend on them, and together with what these read
+// anyway. Items of many queues are buried together.
+func TestRoundsOfSettings(t *testing.T) {
+	lease := fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}
+	for _, test := range []struct {
+		name          string
+		max           int64 // max_deliver
+		headers       bool
+		leased        bool
+		late          time.Duration
+		op            fdbpq.Op
+		reads, rounds int
+		many          int // rounds for 100 queues, if others
+	}{
+		{name: "lease with a length", op: lease, reads: 4, rounds: 1},
+		{name: "lease without", op: fdbpq.Op{Kind: fdbpq.OpLease}, reads: 4, rounds: 1},
+		{name: "config", op: fdbpq.Op{Kind: fdbpq.OpSettings}, reads: 1, rounds: 1},
+		{name: "ack", leased: true, op: fdbpq.Op{Kind: fdbpq.OpAck}, reads: 2, rounds: 1},
+		{name: "snooze", leased: true, op: fdbpq.Op{Kind: fdbpq.OpNak, Uncounted: true}, reads: 1, rounds: 1},
+		{name: "nak", leased: true, op: fdbpq.Op{Kind: fdbpq.OpNak}, reads: 2, rounds: 1},
+		{name: "last nak", max: 1, leased: true, op: fdbpq.Op{Kind: fdbpq.OpNak}, reads: 5, rounds: 2},
+		{name: "term", leased: true, op: fdbpq.Op{Kind: fdbpq.OpTerm}, reads: 5, rounds: 2},
+		{name: "term of an item with headers", headers: true, leased: true, op: fdbpq.Op{Kind: fdbpq.OpTerm}, reads: 6, rounds: 2},
+		{name: "pop beside a lease", leased: true, op: opPopMin, reads: 4, rounds: 1},
+		{name: "pop when a lease is over", leased: true, late: time.Hour, op: opPopMin, reads: 8, rounds: 4,
+			many: 105}, // a pop reads the history of its item when it gets there
+		{name: "pop when the last lease is over", max: 1, headers: true, leased: true, late: time.Hour, op: opPopMin, reads: 9, rounds: 3,
+			many: 7}, // in steps of growing size
+	} {
+		for _, queues := range []int{1, 100} {
+			t.Run(fmt.Sprint(test.name, "/", queues), func(t *testing.T) {
+				f := newRoundsFixture(t, queues, false)
+				clock := newClock(time.Now())
+				f.batcher.SetNow(clock.now)
+				if test.max > 0 {
+					f.batch([]fdbpq.Op{{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.MaxDeliver = test.max }}})
+				}
+				f.batch(pushOp(1, test.headers))
+				f.batch(pushOp(2, false))
+				var ops []fdbpq.Op
+				if test.leased {
+					for i, r := range f.batch([]fdbpq.Op{lease}) {
+						test.op.Queue, test.op.Token = f.queues[i], r.Lease.Token
+						ops = append(ops, test.op)
+					}
+				} else {
+					for _, q := range f.queues {
+						ops = append(ops, op(test.op, q))
+					}
+				}
+				clock.advance(test.late)
+				f.store.Take()
+				for _, r := range f.apply(ops...) {
+					wantError(t, r.Err, nil)
+				}
+				rounds := test.rounds
+				if queues > 1 && test.many > 0 {
+					rounds = test.many
+				}
+				wantEqual(t, "costs", f.store.Take(), []countkv.Cost{{Reads: test.reads * queues, Rounds: rounds}})
+			})
+		}
+	}
 }

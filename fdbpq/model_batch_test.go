@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -172,7 +173,7 @@ func (b *modelBatch) push() {
 	}
 	delete(uniques, "")
 	b.each(func(o *fdbpq.Op, _ *fdbpq.Result) { all = append(all, b.pushed(o)) }, fdbpq.OpPush)
-	if len(all) > 0 && b.exceeded(b.load(all)) {
+	if len(all) > 0 && b.exceeded(b.load(b.items, all)) != "" {
 		b.bringBackOnce()
 	}
 
@@ -232,12 +233,17 @@ func (b *modelBatch) pushGroup(ops []fdbpq.Op, results []fdbpq.Result, uniques m
 			added = append(added, b.pushed(&ops[i]))
 		}
 	}
-	if len(added) > 0 && !b.makeRoom(added) {
-		b.counts["refused"]++
-		for i := range ops {
-			b.wantErr(&ops[i], &results[i], fdbpq.ErrFull)
+	if len(added) > 0 {
+		if refused := b.makeRoom(added); refused != nil {
+			b.counts["refused"]++
+			for i := range ops {
+				b.wantErr(&ops[i], &results[i], fdbpq.ErrFull)
+				if text := results[i].Err.Error(); slices.ContainsFunc(refused, func(part string) bool { return !strings.Contains(text, part) }) {
+					b.fail(&ops[i], &results[i], refused)
+				}
+			}
+			return
 		}
-		return
 	}
 
 	for i := range ops {

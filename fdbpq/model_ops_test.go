@@ -12,20 +12,20 @@ import (
 // ops draws operations on a queue.
 func (r *modelRun) ops(q *modelQueue) (ops []fdbpq.Op) {
 	for range 1 + r.random.IntN(4) {
-		switch r.random.IntN(20) {
+		switch r.random.IntN(21) {
 		case 0, 1, 2, 3, 4:
 			ops = append(ops, r.pushes(q)...)
 		case 5, 6, 7, 8:
 			ops = append(ops, r.pops(q)...)
 		case 9, 10, 11, 12:
 			ops = append(ops, r.settlements(q)...)
-		case 13:
+		case 13, 14:
 			if n := len(q.popped); n > 0 {
 				ops = append(ops, fdbpq.Op{Kind: fdbpq.OpRestore, Item: q.popped[max(0, n-1-r.random.IntN(5))].item})
 			}
-		case 14, 15:
+		case 15, 16:
 			ops = append(ops, r.edit(q))
-		case 16:
+		case 17:
 			ops = append(ops, r.configure(q))
 		default:
 			looks := []fdbpq.OpKind{fdbpq.OpLen, fdbpq.OpInfo, fdbpq.OpPeek, fdbpq.OpSettings, fdbpq.OpGet, fdbpq.OpRank, fdbpq.OpSweep}
@@ -66,6 +66,15 @@ func (r *modelRun) priority() int64 {
 
 // pushes draws some pushes that follow each other.
 func (r *modelRun) pushes(q *modelQueue) (ops []fdbpq.Op) {
+	if len(q.items) < 50 && r.random.IntN(30) == 0 { // a stretch of items that expire together
+		ttl := time.Second + r.millis(2000)
+		for range 40 {
+			push := withTTL(r.push(q), ttl)
+			push.Message.Headers = nil
+			ops = append(ops, push)
+		}
+		return ops
+	}
 	for range 1 + r.random.IntN(3) {
 		ops = append(ops, r.push(q))
 	}

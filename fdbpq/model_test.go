@@ -3,6 +3,7 @@ package fdbpq_test
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -212,27 +213,36 @@ func (q *modelQueue) add(i *modelItem) {
 }
 
 // load is what counts for the limits.
-func (q *modelQueue) load(more []*modelItem) (items, bytes int64) {
-	for _, i := range slices.AppendSeq(slices.Clone(more), maps.Values(q.items)) {
+func (q *modelQueue) load(there map[fdbpq.ID]*modelItem, more []*modelItem) (items, bytes int64) {
+	for _, i := range slices.AppendSeq(slices.Clone(more), maps.Values(there)) {
 		items, bytes = items+1, bytes+int64(i.Size())
 	}
 	return items, bytes
 }
 
-// exceeded reports whether the queue would have more than its limits allow.
-func (q *modelQueue) exceeded(items, bytes int64) bool {
-	s := &q.settings
-	return s.MaxItems > 0 && items > s.MaxItems || s.MaxBytes > 0 && bytes > s.MaxBytes
+// exceeded says how the queue would have more than its limits allow, "" if it would not.
+func (q *modelQueue) exceeded(items, bytes int64) string {
+	switch s := &q.settings; {
+	case s.MaxItems > 0 && items > s.MaxItems:
+		return fmt.Sprint("max_items is ", s.MaxItems)
+	case s.MaxBytes > 0 && bytes > s.MaxBytes:
+		return fmt.Sprint("max_bytes is ", s.MaxBytes)
+	}
+	return ""
 }
 
-// makeRoom reports whether a group of pushes fits into the queue, and discards what has to go for it.
-func (q *modelQueue) makeRoom(group []*modelItem) bool {
-	items, bytes := q.load(group)
-	if !q.exceeded(items, bytes) {
-		return true
+// makeRoom discards what has to go for a group of pushes. It returns why there is no room for it, as errors say it.
+func (q *modelQueue) makeRoom(group []*modelItem) (refused []string) {
+	items, bytes := q.load(q.items, group)
+	full := q.exceeded(items, bytes)
+	if full == "" {
+		return nil
 	}
 	if q.settings.Discard != fdbpq.DiscardOld {
-		return false
+		return []string{full}
+	}
+	if q.exceeded(q.load(nil, group)) != "" {
+		return []string{full, "nothing that could be discarded makes room for this"}
 	}
 
 	victims := q.inOrder(func(i *modelItem) bool { return i.state != fdbpq.Leased })
@@ -240,9 +250,9 @@ func (q *modelQueue) makeRoom(group []*modelItem) bool {
 		slices.Reverse(victims)
 	}
 	n := 0
-	for ; q.exceeded(items, bytes); n++ {
+	for ; q.exceeded(items, bytes) != ""; n++ {
 		if n == len(victims) || !q.fifo && slices.ContainsFunc(group, func(i *modelItem) bool { return i.ID.Priority >= victims[n].ID.Priority }) {
-			return false // it would discard what is served before it
+			return []string{full, "nothing would be discarded before it but what is leased"}
 		}
 		items, bytes = items-1, bytes-int64(victims[n].Size())
 	}
@@ -250,5 +260,5 @@ func (q *modelQueue) makeRoom(group []*modelItem) bool {
 		q.lose(i, "discarded")
 		q.removed.Discarded++
 	}
-	return true
+	return nil
 }

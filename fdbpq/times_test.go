@@ -1,8 +1,10 @@
 package fdbpq_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,4 +99,97 @@ func TestPushAfterAndAt(t *testing.T) {
 		got := f.apply(op(opPopMin, target), op(opPopMin, target))
 		wantList(t, "after an hour", summary(make([]fdbpq.Op, 2), got), "a", "b")
 	}
+}
+
+// withTTL is a push of an item that expires.
+func withTTL(push fdbpq.Op, ttl time.Duration) fdbpq.Op {
+	push.TTL = ttl
+	return push
+}
+
+// Items that expire neither make pushes conflict with each other, nor are both popped and expired.
+func TestExpiryConflicts(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
+	now := time.Now()
+	begin := func() kv.Transaction { return must(f.db.Begin(f.ctx, kv.BeginOptions{})) }
+	at := func(tx kv.Transaction, now time.Time, ops ...fdbpq.Op) []fdbpq.Result {
+		return must(fdbpq.Apply(tx, ops, now))
+	}
+	first, second := begin(), begin()
+	for _, tx := range []kv.Transaction{first, second} {
+		at(tx, now, withTTL(opPush(q, 1, "x"), time.Second))
+	}
+	for _, tx := range []kv.Transaction{first, second} {
+		if _, err := tx.Commit().Get(); err != nil {
+			t.Errorf("pushes: %v", err)
+		}
+	}
+	// The clock of the second is ahead.
+	first, second = begin(), begin()
+	if r := at(first, now, op(opPopMin, q))[0]; string(r.Item.Value) != "x" {
+		t.Errorf("popped %q, %v", r.Item.Value, r.Err)
+	}
+	wantError(t, at(second, now.Add(time.Second), op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
+	must(first.Commit().Get())
+	if _, err := second.Commit().Get(); !kv.Retryable(err) {
+		t.Errorf("the item was popped and expired: %v", err)
+	}
+}
+
+// An entry of the time index whose item another program has taken is removed when it is due.
+func TestExpiryOfATakenItem(t *testing.T) {
+	f := onMem(t)
+	f.corrupt = true // that program leaves the rest behind
+	clock := newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	q := f.queue("jobs")
+	f.apply(withTTL(opPush(q, 1, "x"), time.Second))
+	write(f, func(tx kv.Transaction) { tx.ClearRange(everythingIn(f, "jobs", "i")) })
+	clock.advance(time.Second)
+	wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
+	for _, pair := range f.stored(f.priority) {
+		if strings.Contains(string(pair.Key), "\x02t\x00") {
+			t.Errorf("left in the time index: %x", pair.Key)
+		}
+	}
+}
+
+// Items that have expired together take a few reads, however many they are: in the pops that meet them, in sweeps, and
+// in peeks that step over them.
+func TestReadsOfExpired(t *testing.T) {
+	for _, test := range []struct {
+		op    fdbpq.Op
+		n     int // items that expire, in as many transactions as the operation takes
+		reads int // of each of them
+	}{
+		{opPopMin, 2000, 40}, {opPopMax, 2000, 40}, {fdbpq.Op{Kind: fdbpq.OpSweep}, 1500, 10}, {opPeekMin, 2000, 40},
+	} {
+		f := newRoundsFixture(t, 1, false)
+		clock := newClock(time.Now())
+		f.batcher.SetNow(clock.now)
+		for done := 0; done < test.n; done += 500 {
+			f.batch(many(500, func(i int) fdbpq.Op { return withTTL(opPush(nil, int64(i/300), "expires"), time.Second) }))
+		}
+		clock.advance(time.Second)
+		f.store.Take()
+		left := f.batch([]fdbpq.Op{test.op})[0].Err
+		for _, cost := range f.store.Take() {
+			if cost.Reads > test.reads {
+				t.Errorf("%v took %d reads in %d rounds: want at most %d reads", test.op.Kind, cost.Reads, cost.Rounds, test.reads)
+			}
+		}
+		if left != nil && !errors.Is(left, fdbpq.ErrEmpty) {
+			t.Errorf("%v: %v", test.op.Kind, left)
+		}
+	}
+}
+
+// many returns n operations.
+func many(n int, op func(i int) fdbpq.Op) []fdbpq.Op {
+	list := make([]fdbpq.Op, n)
+	for i := range list {
+		list[i] = op(i)
+	}
+	return list
 }

@@ -5,13 +5,127 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
+
+// infoOf returns what a Batcher says about a queue.
+func (f *fixture) infoOf(q fdbpq.Target, limit int) fdbpq.Info {
+	f.Helper()
+	r := f.apply(fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q, MaxPriorities: limit})[0]
+	if r.Err != nil {
+		f.Fatal(r.Err)
+	}
+	return *r.Info
+}
+
+func TestInfoOfManyPriorities(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("q")
+		var pushes []fdbpq.Op
+		for p := range int64(30) {
+			pushes = append(pushes, fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: p})
+		}
+		f.apply(pushes...)
+		f.wantPriorities(q, 0, fdbpq.Info{Ready: 30}) // without the counters of other states
+		leases := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
+		f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: leases[1].Lease.Token, Delay: time.Hour})
+		f.wantPriorities(q, 2, fdbpq.Info{Ready: 28, Leased: 1, Delayed: 1})
+	})
+}
+
+// wantPriorities compares the infos of a queue that has one item of each priority from first to 29.
+func (f *fixture) wantPriorities(q *fdbpq.PriorityQueue, first int64, want fdbpq.Info) {
+	f.Helper()
+	all := int(want.Ready)
+	for limit := range 40 {
+		got := f.infoOf(q, limit)
+		n := all
+		if limit > 0 {
+			n = min(2*max(limit/2, 1), all)
+		}
+		if len(got.Priorities) != n {
+			f.Errorf("limit %d: %d priorities: want %d", limit, len(got.Priorities), n)
+		}
+		if got.Ready != want.Ready || got.Leased != want.Leased || got.Delayed != want.Delayed || got.MorePriorities != (n < all) {
+			f.Errorf("limit %d: %+v", limit, got)
+		}
+		for i, p := range got.Priorities {
+			if p.Count != 1 || i > 0 && p.Priority <= got.Priorities[i-1].Priority {
+				f.Errorf("limit %d: %+v", limit, got.Priorities)
+			}
+		}
+		if last := got.Priorities[len(got.Priorities)-1]; got.Priorities[0].Priority != first || last.Priority != 29 {
+			f.Errorf("limit %d: from %v to %v", limit, got.Priorities[0], last)
+		}
+	}
+}
+
+// A damaged counter fails the info, and nothing else of the batch.
+func TestInfoOfDamagedQueue(t *testing.T) {
+	f := onMem(t)
+	f.corrupt = true
+	q := f.queue("q")
+	f.push(q, 0, "a")
+	write(f, func(tx kv.Transaction) { tx.Set(tuple.Tuple{f.priority, "q", "n"}.Pack(), []byte("no")) })
+	results := f.apply(fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q}, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q})
+	wantError(t, results[0].Err, fdbpq.ErrCorrupt)
+	if results[0].Info != nil || results[1].Err != nil {
+		t.Errorf("info %+v, peek %v", results[0].Info, results[1].Err)
+	}
+}
+
+// one applies one operation at a time.
+func (f *fixture) one(at time.Time, op fdbpq.Op) fdbpq.Result {
+	f.Helper()
+	return f.applyAt(at, op)[0]
+}
+
+// order returns the ids of the ready items, in order.
+func (f *fixture) order(q fdbpq.Target) (ids []fdbpq.ID) {
+	f.Helper()
+	var popped []fdbpq.Result
+	for {
+		r := f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})[0]
+		if r.Err != nil {
+			break
+		}
+		ids, popped = append(ids, r.Item.ID), append(popped, r)
+	}
+	for i := range popped {
+		f.apply(fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &popped[i].Item})
+	}
+	return ids
+}
+
+// A long way from either end a rank is exact as far as counters say it, and a lower bound within a priority.
+func TestRankOfMany(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("q")
+	push := func(n int, priority int64) (last fdbpq.ID) {
+		ops := make([]fdbpq.Op, n)
+		for i := range ops {
+			ops[i] = fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: priority}
+		}
+		results := f.apply(ops...)
+		return results[n-1].Item.ID
+	}
+	rank := func(id fdbpq.ID, want int64, atLeast bool) {
+		t.Helper()
+		if r := f.apply(fdbpq.Op{Kind: fdbpq.OpRank, Queue: q, ID: id})[0]; r.Err != nil || r.Rank != want || r.RankAtLeast != atLeast {
+			t.Errorf("rank %d, %v, %v: want %d, %v", r.Rank, r.RankAtLeast, r.Err, want, atLeast)
+		}
+	}
+	rank(push(fdbpq.MaxRank+1, 1), fdbpq.MaxRank, false)
+	rank(push(1, 1), fdbpq.MaxRank, true)
+	rank(push(3, 2), fdbpq.MaxRank+2+2, false)
+}
 
 // When a process starts on a nearly full disk, its first pop succeeds, however short the
 // keys of the item are, and so do later ones. Pushes do not, not even those that remove the

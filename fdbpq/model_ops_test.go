@@ -66,7 +66,7 @@ func (r *modelRun) priority() int64 {
 
 // pushes draws some pushes that follow each other.
 func (r *modelRun) pushes(q *modelQueue) (ops []fdbpq.Op) {
-	if len(q.items) < 50 && r.random.IntN(30) == 0 { // a stretch of items that expire together
+	if !r.large && len(q.items) < 50 && r.random.IntN(30) == 0 { // a stretch of items that expire together
 		ttl := time.Second + r.millis(2000)
 		for range 40 {
 			push := withTTL(r.push(q), ttl)
@@ -213,7 +213,9 @@ func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
 		case 5:
 			s.DeadLetter = dead
 		case 6:
-			s.TTL = time.Duration(n) * time.Second
+			if !r.large { // see push
+				s.TTL = time.Duration(n) * time.Second
+			}
 		case 7:
 			s.PauseUntil = until
 		case 8:

@@ -43,7 +43,7 @@ type modelPart struct {
 func TestModel(t *testing.T) {
 	counts := map[string]int{}
 	onEngines(t, func(f *fixture) {
-		steps := f.steps(600)
+		steps := f.steps(500)
 		for _, large := range []bool{false, true} {
 			random, _ := newRandom(f.T)
 			r := newModelRun(f, random, large, counts)

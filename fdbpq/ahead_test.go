@@ -38,10 +38,7 @@ func (f *fixture) sweepDue(now time.Time, queues ...fdbpq.Target) (all allSwept)
 	b.SetNow(func() time.Time { return now })
 	for more := true; more; {
 		p := b.Start(f.ctx, sweeps(queues))
-		results, err := p.Wait()
-		if err != nil {
-			f.Fatal(err)
-		}
+		results := must(p.Wait())
 		more = slices.ContainsFunc(results, func(r fdbpq.Result) bool { return r.Swept.More })
 		for i := range results {
 			all.msgIDs += results[i].Swept.MsgIDs
@@ -113,9 +110,7 @@ func TestAheadOfABatch(t *testing.T) {
 	ahead := func(ops ...fdbpq.Op) string {
 		t.Helper()
 		p := f.batcher.Start(f.ctx, ops)
-		if _, err := p.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(p.Wait())
 		var texts []string
 		for _, a := range p.Ahead() {
 			text := fmt.Sprint(a.Queue.FIFO, a.Queue.Name)

@@ -158,9 +158,7 @@ func TestQueueIsListedAfterLostPushes(t *testing.T) {
 	after := openPebble(t, lost)
 	defer after.Close()
 	for range 2 { // the second does not look any more
-		if _, err := fdbpq.NewBatcher(after, f.Keyspace).Apply(f.ctx, push); err != nil {
-			t.Fatal(err)
-		}
+		must(fdbpq.NewBatcher(after, f.Keyspace).Apply(f.ctx, push))
 	}
 	names, err := kv.ReadTransact(f.ctx, after, func(r kv.Reader) ([]string, error) {
 		return f.PriorityQueues(r, "", 10).Get()
@@ -168,8 +166,6 @@ func TestQueueIsListedAfterLostPushes(t *testing.T) {
 	wantEqual(t, "error", err, nil)
 	wantList(t, "queues", names, "jobs")
 	for _, p := range pending {
-		if _, err := p.Wait(); err != nil {
-			t.Error(err)
-		}
+		must(p.Wait())
 	}
 }

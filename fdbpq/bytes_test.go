@@ -61,9 +61,7 @@ func TestBytesOfStagedPops(t *testing.T) {
 		wg.Go(func() {
 			p := fdbpq.NewPopper(f.db, q)
 			for range each {
-				if _, err := p.PopMin(f.ctx); err != nil {
-					f.Error(err)
-				}
+				must(p.PopMin(f.ctx))
 			}
 		})
 	}

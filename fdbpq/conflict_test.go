@@ -105,15 +105,9 @@ func TestConflicts(t *testing.T) {
 			defer first.Cancel()
 			defer second.Cancel()
 			// The second reads before the first commits.
-			if err := test.second(second); err != nil {
-				t.Fatal(err)
-			}
-			if err := test.first(first); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := first.Commit().Get(); err != nil {
-				t.Fatal(err)
-			}
+			wantError(t, test.second(second), nil)
+			wantError(t, test.first(first), nil)
+			must(first.Commit().Get())
 			var want error
 			if test.conflict {
 				want = kv.ErrConflict
@@ -134,16 +128,12 @@ func TestBatchesOfPushesDoNotConflict(t *testing.T) {
 	commits := 0
 	between := &hooked{Database: inner, beforeCommit: func() {
 		commits++
-		if _, err := other.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "other"), opPush(fifo, 0, "other")}); err != nil {
-			t.Error(err)
-		}
+		must(other.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "other"), opPush(fifo, 0, "other")}))
 	}}
 	b := fdbpq.NewBatcher(between, f.Keyspace)
 	for range 10 {
 		ops := []fdbpq.Op{opPush(q, 1, "v"), opPush(fifo, 0, "v"), op(opLen, q)}
-		if _, err := b.Apply(f.ctx, ops); err != nil {
-			t.Fatal(err)
-		}
+		must(b.Apply(f.ctx, ops))
 	}
 	wantEqual(t, "commits of ten batches", commits, 10)
 	wantEqual(t, "items", f.length(q)+f.length(fifo), 40)

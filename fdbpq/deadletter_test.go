@@ -117,9 +117,7 @@ func TestDeadLettersOutsideAKeyspace(t *testing.T) {
 	f.corrupt = true // there are no receipts there
 	q := fdbpq.NewQueue(space, fdbpq.RawValues)
 	for _, value := range []string{"a", "b"} {
-		if _, err := do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Enqueue(tx, message(value)) }); err != nil {
-			t.Fatal(err)
-		}
+		must(do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Enqueue(tx, message(value)) }))
 	}
 	lease, err := do(f, func(tx kv.Transaction) (fdbpq.Lease, error) {
 		_, lease, err := q.Lease(tx, 0)
@@ -183,9 +181,7 @@ func TestBuryWithFaults(t *testing.T) {
 					} else {
 						p = f.batcher.Start(f.ctx, []fdbpq.Op{{Kind: fdbpq.OpNak, Queue: q, Token: r.Lease.Token}})
 					}
-					if _, err := p.Wait(); err != nil {
-						t.Fatal(err)
-					}
+					must(p.Wait())
 					f.calm()
 					if names := p.Filled(); !slices.Contains(names, fdbpq.QueueName{Name: "jobs-dead"}) {
 						t.Errorf("dead letters went to %v", names)

@@ -154,9 +154,7 @@ func TestKeyspacesInSubspaces(t *testing.T) {
 		if err != nil || results[2].Len != 0 {
 			t.Fatalf("%s: %+v, %v", name, results, err)
 		}
-		if err := fdbpq.Probe(f.ctx, f.db, k); err != nil {
-			t.Fatal(err)
-		}
+		wantError(t, fdbpq.Probe(f.ctx, f.db, k), nil)
 		after := allKeys(f)
 		if len(after)-len(before) != 11 {
 			t.Errorf("%s: %d keys were added, want 11", name, len(after)-len(before))
@@ -168,9 +166,7 @@ func TestKeyspacesInSubspaces(t *testing.T) {
 		}
 	}
 	for name, k := range keyspaces {
-		if err := fdbpq.SweepReceipts(f.ctx, f.db, k, -time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		wantError(t, fdbpq.SweepReceipts(f.ctx, f.db, k, -time.Hour), nil)
 		listed, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) {
 			return k.PriorityQueues(r, "", 10).Get()
 		})
@@ -183,9 +179,7 @@ func TestKeyspacesInSubspaces(t *testing.T) {
 		queues := []fdbpq.Target{must(k.PriorityQueue("jobs")), must(k.Queue("mail"))}
 		mark := fdbpq.NewMark()
 		for range 2 {
-			if _, err := fdbpq.Retire(f.ctx, f.db, queues, mark, mark); err != nil {
-				t.Fatal(err)
-			}
+			must(fdbpq.Retire(f.ctx, f.db, queues, mark, mark))
 		}
 	}
 	if left := allKeys(f); len(left) != 2*len(prefixes) { // the records of the stores

@@ -100,9 +100,7 @@ func TestSettleKeepsFences(t *testing.T) {
 	old := f.leaseOver(q, time.Now)
 	f.abandon(faultkv.UnknownMade, op(opPopMin, q))
 	f.calm()
-	if err := f.batcher.Settle(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	wantError(t, f.batcher.Settle(context.Background()), nil)
 	r := f.applyAt(time.Now(), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0]
 	if r.Err != nil || r.Lease.Token.Fence <= old.Fence {
 		t.Errorf("leased %+v, %v, after %+v", r.Lease, r.Err, old)
@@ -118,9 +116,7 @@ func TestRetireAndClearHeldItems(t *testing.T) {
 		f.push(q, 2, "delayed")
 		leases := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
 		nak := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: leases[1].Lease.Token, Delay: time.Hour}
-		if r := f.apply(nak)[0]; r.Err != nil {
-			f.Fatal(r.Err)
-		}
+		wantError(f.T, f.apply(nak)[0].Err, nil)
 		mark := fdbpq.NewMark()
 		f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.InUse)
 		write(f, func(tx kv.Transaction) { q.Clear(tx) })
@@ -160,9 +156,7 @@ func TestLeasesOfRecipeItems(t *testing.T) {
 				}
 				f.check()
 				for _, r := range f.applyAt(now, naks...) {
-					if r.Err != nil {
-						f.Fatal(r.Err)
-					}
+					wantError(f.T, r.Err, nil)
 				}
 				now = now.Add(time.Hour)
 				wantEqual(f.T, "length", f.applyAt(now, op(opLen, q))[0].Len, int64(0))
@@ -288,9 +282,7 @@ func TestFoundReceiptIsDurable(t *testing.T) {
 	commits := 0
 	b := fdbpq.NewBatcher(&hooked{Database: f.faults, beforeCommit: func() { commits++ }}, f.Keyspace)
 	f.faults.Next(faultkv.UnknownMade)
-	if _, err := b.Apply(f.ctx, []fdbpq.Op{opPush(f.queue("jobs"), 1, "a")}); err != nil {
-		t.Fatal(err)
-	}
+	must(b.Apply(f.ctx, []fdbpq.Op{opPush(f.queue("jobs"), 1, "a")}))
 	wantEqual(t, "transactions committed", commits, 2)
 	f.calm()
 }

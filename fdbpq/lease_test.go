@@ -58,9 +58,7 @@ func acks(q fdbpq.Target, tokens ...fdbpq.Token) (ops []fdbpq.Op) {
 func (f *fixture) leaseSome(q fdbpq.Target, n int, wait time.Duration) (tokens []fdbpq.Token) {
 	f.Helper()
 	for _, r := range f.apply(slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpLease, Queue: q, Lease: wait}}, n)...) {
-		if r.Err != nil {
-			f.Fatal(r.Err)
-		}
+		wantError(f.T, r.Err, nil)
 		tokens = append(tokens, r.Lease.Token)
 	}
 	return tokens

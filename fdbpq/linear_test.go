@@ -90,10 +90,7 @@ func TestPeeksInBatchesAreLinearizable(t *testing.T) {
 					theirs = append(theirs, f.apply(c.rival[len(theirs)])...)
 				}
 			}}, must(fdbpq.NewKeyspace("unused", "unused-too", fdbpq.RawValues)))
-			results, err := b.Apply(f.ctx, c.batch)
-			if err != nil {
-				t.Fatal(err)
-			}
+			results := must(b.Apply(f.ctx, c.batch))
 			got := list(append(summary(c.batch, results), summary(c.rival, theirs)...)...)
 			for _, want := range c.allowed {
 				if got == want {

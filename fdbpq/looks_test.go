@@ -19,9 +19,7 @@ import (
 func (f *fixture) infoOf(q fdbpq.Target, limit int) fdbpq.Info {
 	f.Helper()
 	r := f.apply(fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q, MaxPriorities: limit})[0]
-	if r.Err != nil {
-		f.Fatal(r.Err)
-	}
+	wantError(f.T, r.Err, nil)
 	return *r.Info
 }
 
@@ -145,13 +143,9 @@ func TestPopsOnNearlyFullDisk(t *testing.T) {
 				q, fifo := must(k.PriorityQueue(name)), must(k.Queue(name))
 				b := fdbpq.NewBatcher(roomy, k)
 				for _, value := range []string{"1", "2", "3"} {
-					if _, err := b.Apply(t.Context(), []fdbpq.Op{opPush(q, 0, value), opPush(fifo, 0, value)}); err != nil {
-						t.Fatal(err)
-					}
+					must(b.Apply(t.Context(), []fdbpq.Op{opPush(q, 0, value), opPush(fifo, 0, value)}))
 				}
-				if err := roomy.Close(); err != nil {
-					t.Fatal(err)
-				}
+				wantError(t, roomy.Close(), nil)
 
 				f := newFixtureIn(t, open(keep/2), "p", "f", fdbpq.RawValues)
 				if staged {

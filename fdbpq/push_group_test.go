@@ -119,10 +119,7 @@ func TestTooLargeGroupReadsNothing(t *testing.T) {
 		}
 		alone := opPush(q, 1, "alone")
 		alone.Message.MsgID, alone.Message.Unique = "id0", "key0"
-		results, err := b.Apply(f.ctx, append(group, alone))
-		if err != nil {
-			f.Fatal(err)
-		}
+		results := must(b.Apply(f.ctx, append(group, alone)))
 		for i, r := range results[:len(group)] {
 			wantError(f.T, r.Err, fdbpq.ErrMessageTooLarge)
 			if text := r.Err.Error(); !strings.HasPrefix(text, fdbpq.ErrMessageTooLarge.Error()+": 16384 items") {

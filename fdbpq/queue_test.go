@@ -128,9 +128,7 @@ func TestInCallersTransaction(t *testing.T) {
 			f.Errorf("an aborted transaction left %s, before it was %s", after, before)
 		}
 		wantEqual(f.T, "keys of the other queue", len(f.stored(f.fifo)), 0)
-		if err := run(nil); err != nil {
-			f.Fatal(err)
-		}
+		wantError(f.T, run(nil), nil)
 		f.wantStored(own, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 		write(f, func(tx kv.Transaction) { tx.Clear(own) })
 		wantList(f.T, "moved", f.values(fifo.Dequeue), "first")

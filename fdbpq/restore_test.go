@@ -296,10 +296,7 @@ func TestUnknownPopLosesToAnother(t *testing.T) {
 				b = other
 			}
 			ops := []fdbpq.Op{op(opPopMin, q)}
-			results, err := b.Apply(f.ctx, ops)
-			if err != nil {
-				f.Fatal(err)
-			}
+			results := must(b.Apply(f.ctx, ops))
 			got[summary(ops, results)[0]]++
 		}
 		f.calm()

@@ -61,9 +61,7 @@ func TestFirstAttemptLandsAfterTheAnswer(t *testing.T) {
 				t.Errorf("Settle: %v", err)
 			}
 			for range later {
-				if _, err := b.Apply(f.ctx, []fdbpq.Op{opPush(q, 9, "later")}); err != nil {
-					t.Error(err)
-				}
+				must(b.Apply(f.ctx, []fdbpq.Op{opPush(q, 9, "later")}))
 			}
 			_, err = held.first.Commit().Get()
 			wantError(t, err, kv.ErrConflict)
@@ -130,9 +128,7 @@ func TestSettleOfMuchData(t *testing.T) {
 		before := f.stored(f.priority)
 		f.abandon(faultkv.UnknownMade, ops...)
 		f.faults.Next(script...)
-		if err := f.batcher.Settle(f.ctx); err != nil {
-			t.Fatal(err)
-		}
+		wantError(t, f.batcher.Settle(f.ctx), nil)
 		f.calm()
 		after := f.stored(f.priority)
 		if len(after) != len(before) {
@@ -218,13 +214,9 @@ func TestSweepReceipts(t *testing.T) {
 				}
 			})
 		}
-		if err := fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 2*time.Hour); err != nil {
-			f.Fatal(err)
-		}
+		wantError(f.T, fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 2*time.Hour), nil)
 		wantEqual(f.T, "receipts", len(f.stored(f.priority+"-x")), 1250)
-		if err := fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 4*time.Hour); err != nil {
-			f.Fatal(err)
-		}
+		wantError(f.T, fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 4*time.Hour), nil)
 		wantEqual(f.T, "receipts", len(f.stored(f.priority+"-x")), 1250)
 		ended, cancel := context.WithCancel(f.ctx)
 		cancel()
@@ -241,9 +233,7 @@ func TestSettleKeepsTheStoredBytes(t *testing.T) {
 	key := items(f.priority, "a").Pack(tuple.Tuple{int64(1), int64(0), make([]byte, 20)})
 	write(f.fixture, func(tx kv.Transaction) { tx.Set(key, []byte("no tuple")) })
 	f.abandon(faultkv.UnknownMade, op(opPopMin, q))
-	if err := f.batcher.Settle(f.ctx); err != nil {
-		t.Error(err)
-	}
+	wantError(t, f.batcher.Settle(f.ctx), nil)
 	f.wantStored(key, []byte("no tuple"))
 
 	ctx, cancel := context.WithCancel(f.ctx)

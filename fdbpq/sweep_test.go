@@ -16,9 +16,7 @@ func (f *fixture) sweep(at time.Time, op fdbpq.Op) (done int64, transactions int
 	f.Helper()
 	for {
 		r := f.one(at, op)
-		if r.Err != nil {
-			f.Fatal(r.Err)
-		}
+		wantError(f.T, r.Err, nil)
 		transactions++
 		if op.Progress = r.Progress; op.Progress.Next == "" {
 			return op.Progress.Done, transactions
@@ -66,9 +64,7 @@ func (f *fixture) bury(at time.Time, q fdbpq.Target, values ...string) {
 		m := fdbpq.Message{Value: []byte(value), Headers: map[string][]string{"Name": {value[:1]}, "Drop": {"x"}}}
 		f.one(at, fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: 3, Message: m})
 		lease := f.one(at, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
-		if r := f.one(at, fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: lease.Lease.Token}); r.Err != nil {
-			f.Fatal(r.Err)
-		}
+		wantError(f.T, f.one(at, fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: lease.Lease.Token}).Err, nil)
 	}
 }
 

@@ -69,9 +69,7 @@ func TestDelayedPushesDoNotConflict(t *testing.T) {
 		}
 		if !f.db.Traits().Serial {
 			for _, tx := range slices.Backward(open) {
-				if _, err := tx.Commit().Get(); err != nil {
-					f.Error(err)
-				}
+				must(tx.Commit().Get())
 			}
 		}
 		wantEqual(f.T, "ready", f.length(q), 3)

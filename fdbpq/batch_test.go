@@ -12,119 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv/crashfs"
-	"github.com/pqbridge/pqbridge/testenv/race"
 )
-
-// The order of a batch: lens, pushes, pops, peeks, whatever the order of the ops.
-func TestBatchOrder(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("order")
-		f.apply(opPush(q, 5, "old"))
-		ops := []fdbpq.Op{
-			op(opPeekMax, q), op(opPeekMin, q), op(opPopMax, q), op(opPopMin, q),
-			opPush(q, 1, "a"), op(opLen, q), opPush(q, 9, "z"), opPush(q, 9, "zz"), op(opLen, q),
-		}
-		results := f.apply(ops...)
-		wantList(f.T, "results", summary(ops, results), "z", "old", "zz", "a", "", "1", "", "", "1")
-		if results[4].Item.ID == results[6].Item.ID || results[4].Item.PushedAt.IsZero() {
-			f.Errorf("results of the pushes are %+v and %+v", results[4], results[6])
-		}
-		if results[2].Item.ID != results[7].Item.ID || !results[2].Item.PushedAt.Equal(results[7].Item.PushedAt) {
-			f.Errorf("pushed %+v, popped %+v", results[7].Item, results[2].Item)
-		}
-		wantEqual(f.T, "Len", f.length(q), 2)
-	})
-}
-
-// If pops from both ends want more items than there are, those that come first in the batch
-// are served, and the rest find the queue empty.
-func TestBatchPopsOverlap(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("overlap")
-		for have := range 5 {
-			for pops := range race.Times(6, 4) {
-				for order := range 1 << pops { // which of them are from the back
-					var ops []fdbpq.Op
-					var model, want []string
-					for i := range have {
-						op := opPush(q, int64(i/2), fmt.Sprint(i))
-						if i%2 == 1 {
-							op.Message.Headers = map[string][]string{"A": {fmt.Sprint(i)}}
-						}
-						f.apply(op)
-						model = append(model, fmt.Sprint(i))
-					}
-					for i := range pops {
-						last := len(model) - 1
-						switch {
-						case order>>i&1 == 0:
-							ops = append(ops, op(opPopMin, q))
-						default:
-							ops = append(ops, op(opPopMax, q))
-						}
-						switch {
-						case last < 0:
-							want = append(want, fdbpq.ErrEmpty.Error())
-						case order>>i&1 == 0:
-							want, model = append(want, model[0]), model[1:]
-						default:
-							want, model = append(want, model[last]), model[:last]
-						}
-					}
-					if pops > 0 {
-						what := fmt.Sprintf("%d items, %d pops in order %b", have, pops, order)
-						wantList(f.T, what, summary(ops, f.apply(ops...)), want...)
-					}
-					wantEqual(f.T, "Len", f.length(q), int64(len(model)))
-					wantList(f.T, "left", f.values(q.PopMin), model...)
-				}
-			}
-		}
-	})
-}
-
-// Queues with the same name but of different kinds are different queues, and the queues of
-// one batch do not affect each other.
-func TestBatchOfManyQueues(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		var ops []fdbpq.Op
-		var want []string
-		for i := range 40 {
-			name := fmt.Sprint("q", i)
-			q, fifo := f.queue(name), f.fifoQueue(name)
-			ops = append(ops,
-				opPush(q, int64(-i), "p"+name), opPush(fifo, 99, "f1"+name), opPush(fifo, -99, "f2"+name),
-				op(opPopMax, q), op(opPopMin, fifo), op(opPeekMin, fifo), op(opLen, fifo))
-			want = append(want, "", "", "", "p"+name, "f1"+name, "f2"+name, "0")
-		}
-		wantList(f.T, "results", summary(ops, f.apply(ops...)), want...)
-		wantEqual(f.T, "items left", f.check().Items, 40)
-	})
-}
-
-// Each operation that a queue does not support gets its own error.
-func TestBatchInvalidOps(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q, fifo := f.queue("a"), f.fifoQueue("a")
-		for _, reading := range []bool{true, false} {
-			ops := []fdbpq.Op{op(opPeekMax, fifo), op(fdbpq.Op{Kind: 77}, q), op(fdbpq.Op{Kind: 0}, fifo), op(opLen, q)}
-			if !reading {
-				ops = append(ops, op(opPopMax, fifo), opPush(fifo, 0, "v"), op(opPopMin, fifo),
-					op(fdbpq.Op{Kind: fdbpq.OpPop, End: 2}, q))
-			}
-			results := f.apply(ops...)
-			for _, i := range []int{0, 1, 2, 4, 7} {
-				if i < len(results) {
-					wantError(f.T, results[i].Err, fdbpq.ErrOp)
-				}
-			}
-			if !reading && string(results[6].Item.Value) != "v" {
-				f.Errorf("the valid pop gave %+v", results[6])
-			}
-		}
-		wantEqual(f.T, "results of no ops", len(f.apply()), 0)
-	})
-}
 
 // A batch of only reads writes nothing, not even a receipt.
 func TestReadOnlyBatch(t *testing.T) {
@@ -270,9 +158,7 @@ func TestQueueIsListedAfterLostPushes(t *testing.T) {
 	after := openPebble(t, lost)
 	defer after.Close()
 	for range 2 { // the second does not look any more
-		if _, err := fdbpq.NewBatcher(after, f.Keyspace).Apply(f.ctx, push); err != nil {
-			t.Fatal(err)
-		}
+		must(fdbpq.NewBatcher(after, f.Keyspace).Apply(f.ctx, push))
 	}
 	names, err := kv.ReadTransact(f.ctx, after, func(r kv.Reader) ([]string, error) {
 		return f.PriorityQueues(r, "", 10).Get()
@@ -280,8 +166,6 @@ func TestQueueIsListedAfterLostPushes(t *testing.T) {
 	wantEqual(t, "error", err, nil)
 	wantList(t, "queues", names, "jobs")
 	for _, p := range pending {
-		if _, err := p.Wait(); err != nil {
-			t.Error(err)
-		}
+		must(p.Wait())
 	}
 }

@@ -2,10 +2,8 @@ package fdbpq_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -154,77 +152,10 @@ func TestConfigureConflicts(t *testing.T) {
 			q := f.queue("jobs")
 			f.push(q, 1, "a")
 			f.push(q, 2, "b")
-			token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0].Lease.Token
-			tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			test.op.Queue, test.op.Token = q, token
-			results, err := fdbpq.Apply(tx, []fdbpq.Op{test.op}, time.Now())
-			if err != nil || results[0].Err != nil {
-				t.Fatal(err, results)
-			}
-			f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
-			if _, err = tx.Commit().Get(); errors.Is(err, kv.ErrConflict) != test.want || err != nil && !test.want {
-				t.Errorf("commit: %v, want a conflict: %t", err, test.want)
-			}
+			test.op.Queue, test.op.Token = q, f.leaseSome(q, 1, time.Hour)[0]
+			f.wantConflict(test.want, func() { f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 }) }, test.op)
 		})
 	}
-}
-
-// Settings that are configured by many at the same time, beside acknowledgements, are not lost, and
-// every item ends up in one place.
-func TestConfigureRaces(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("jobs")
-		const workers, each = 4, 15
-		for n := range int64(workers * each) {
-			f.push(q, n, fmt.Sprint(n))
-		}
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		acked := 0
-		for w := range workers {
-			wg.Go(func() {
-				b := fdbpq.NewBatcher(f.db, f.Keyspace)
-				for n := range each {
-					run := func(op fdbpq.Op) fdbpq.Result {
-						op.Queue = q
-						results, err := b.Apply(f.ctx, []fdbpq.Op{op})
-						if err != nil || results[0].Err != nil {
-							f.Errorf("worker %d: %v, %v", w, err, results)
-							return fdbpq.Result{}
-						}
-						return results[0]
-					}
-					token := run(fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Hour}).Lease.Token
-					run(fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) {
-						s.AckWait += time.Second
-						s.MaxDeliver = 1
-					}})
-					switch n % 3 {
-					case 0:
-						run(fdbpq.Op{Kind: fdbpq.OpNak, Token: token})
-					case 1:
-						run(fdbpq.Op{Kind: fdbpq.OpTerm, Token: token})
-					default:
-						run(fdbpq.Op{Kind: fdbpq.OpAck, Token: token})
-						mu.Lock()
-						acked++
-						mu.Unlock()
-					}
-				}
-			})
-		}
-		wg.Wait()
-		got, err := kv.ReadTransact(f.ctx, f.db, q.Settings)
-		if err != nil || got.AckWait != workers*each*time.Second {
-			f.Errorf("ack_wait is %v, %v: want %v", got.AckWait, err, workers*each*time.Second)
-		}
-		dead := f.values(q.DeadLetters().PopMin)
-		wantEqual(f.T, "left and dead", int(f.length(q))+len(dead)+acked, workers*each)
-		wantEqual(f.T, "left", f.length(q), int64(0))
-	})
 }
 
 // A change of settings of unknown outcome is made once, whatever became of the commit.
@@ -268,28 +199,6 @@ func TestCorruptSettings(t *testing.T) {
 			f.wantStored(key, bad)
 		}
 	})
-}
-
-// Settings that cannot be read fail only the operations that need them.
-func TestCorruptSettingsAndPops(t *testing.T) {
-	f := onMem(t)
-	f.corrupt = true
-	q := f.queue("jobs")
-	for _, value := range []string{"a", "b", "c"} {
-		f.push(q, 1, value)
-	}
-	write(f, func(tx kv.Transaction) { tx.Set(tuple.Tuple{f.priority, "jobs", "c"}.Pack(), []byte("x")) })
-	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}
-	long := lease
-	long.Lease = time.Minute
-	r := f.apply(lease, op(opPopMin, q), long, lease, op(opPopMin, q))
-	for i, want := range []string{"", "a", "b", "", "c"} {
-		if want == "" {
-			wantError(t, r[i].Err, fdbpq.ErrCorrupt)
-		} else if r[i].Err != nil || string(r[i].Item.Value) != want {
-			t.Errorf("operation %d: %q, %v, want %q", i, r[i].Item.Value, r[i].Err, want)
-		}
-	}
 }
 
 // configKey is the key of the settings of a priority queue.

@@ -1,7 +1,9 @@
 package fdbpq_test
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -103,15 +105,9 @@ func TestConflicts(t *testing.T) {
 			defer first.Cancel()
 			defer second.Cancel()
 			// The second reads before the first commits.
-			if err := test.second(second); err != nil {
-				t.Fatal(err)
-			}
-			if err := test.first(first); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := first.Commit().Get(); err != nil {
-				t.Fatal(err)
-			}
+			wantError(t, test.second(second), nil)
+			wantError(t, test.first(first), nil)
+			must(first.Commit().Get())
 			var want error
 			if test.conflict {
 				want = kv.ErrConflict
@@ -132,17 +128,29 @@ func TestBatchesOfPushesDoNotConflict(t *testing.T) {
 	commits := 0
 	between := &hooked{Database: inner, beforeCommit: func() {
 		commits++
-		if _, err := other.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "other"), opPush(fifo, 0, "other")}); err != nil {
-			t.Error(err)
-		}
+		must(other.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "other"), opPush(fifo, 0, "other")}))
 	}}
 	b := fdbpq.NewBatcher(between, f.Keyspace)
 	for range 10 {
 		ops := []fdbpq.Op{opPush(q, 1, "v"), opPush(fifo, 0, "v"), op(opLen, q)}
-		if _, err := b.Apply(f.ctx, ops); err != nil {
-			t.Fatal(err)
-		}
+		must(b.Apply(f.ctx, ops))
 	}
 	wantEqual(t, "commits of ten batches", commits, 10)
 	wantEqual(t, "items", f.length(q)+f.length(fifo), 40)
+}
+
+// wantConflict applies operations in a transaction that others get ahead of before its commit, which then conflicts or
+// does not.
+func (f *fixture) wantConflict(want bool, meanwhile func(), ops ...fdbpq.Op) []fdbpq.Result {
+	f.Helper()
+	tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
+	results := must(fdbpq.Apply(tx, ops, time.Now()))
+	for _, r := range results {
+		wantError(f.T, r.Err, nil)
+	}
+	meanwhile()
+	if _, err := tx.Commit().Get(); errors.Is(err, kv.ErrConflict) != want || err != nil && !want {
+		f.Errorf("commit: %v, want a conflict: %t", err, want)
+	}
+	return results
 }

@@ -83,9 +83,7 @@ func (c *contest) fill(n int) {
 		if len(ops) < cap(ops) && i < n-1 {
 			continue
 		}
-		if _, err := batcher.Apply(c.Context(), ops); err != nil {
-			c.Fatal(err)
-		}
+		must(batcher.Apply(c.Context(), ops))
 		ops = ops[:0]
 	}
 }

@@ -65,13 +65,9 @@ func TestLargeDeadLetters(t *testing.T) {
 			}
 			m := largeMessage(size)
 			for _, end := range []fdbpq.Op{{Kind: fdbpq.OpTerm, Reason: "no"}, {Kind: fdbpq.OpNak, Reason: "no"}, {}} {
-				if r := f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: 7, Message: m})[0]; r.Err != nil {
-					f.Fatal(r.Err)
-				}
+				wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: 7, Message: m})[0].Err, nil)
 				r := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second})[0]
-				if r.Err != nil {
-					f.Fatal(r.Err)
-				}
+				wantError(f.T, r.Err, nil)
 				want := fdbpq.DeadLetter{Queue: "jobs", Reason: "max_deliver", Deliveries: 1}
 				switch end.Kind {
 				case fdbpq.OpTerm:
@@ -107,10 +103,7 @@ func TestManyDie(t *testing.T) {
 	m.clock.advance(time.Hour)
 	large := fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.queue("other"), Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}}
 	p := m.batcher.Start(m.ctx, []fdbpq.Op{op(opPopMin, m.q), large, op(opLen, m.q)})
-	results, err := p.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := must(p.Wait())
 	wantError(t, results[0].Err, fdbpq.ErrEmpty)
 	if got := p.Filled(); !slices.Contains(got, fdbpq.QueueName{Name: "much-dead"}) {
 		t.Errorf("dead letters went to %v", got)

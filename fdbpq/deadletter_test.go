@@ -89,69 +89,6 @@ func (f *fixture) wantDead(q *fdbpq.PriorityQueue, m fdbpq.Message, want fdbpq.D
 	wantEqual(f.T, "dead letter", got, want)
 }
 
-// A dead letter that is popped in the transaction that buried it leaves no counter behind.
-func TestPopOfWhatIsBuried(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q, dead := f.queue("jobs"), f.queue("jobs-dead")
-		f.push(q, 1, "a")
-		token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease.Token
-		results := f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: token}, op(opPopMin, dead))
-		wantError(f.T, results[0].Err, nil)
-		wantError(f.T, results[1].Err, nil)
-		f.check()
-	})
-}
-
-// A dead letter is a push at the end of its priority, also beside pushes, pops and peeks of its
-// queue in the same transaction, and may die again.
-func TestDeadLetterQueueIsAQueue(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q, dead := f.queue("jobs"), f.queue("jobs-dead")
-		other := f.queue("other")
-		for _, from := range []*fdbpq.PriorityQueue{q, other} {
-			f.configure(from, func(s *fdbpq.Settings) { s.DeadLetter = "jobs-dead" })
-			f.push(from, 2, "late")
-		}
-		f.configure(q, func(s *fdbpq.Settings) { s.DeadLetter = "" })
-		f.push(dead, 2, "first")
-		f.push(dead, 3, "other priority")
-		var terms []fdbpq.Op
-		for _, from := range []*fdbpq.PriorityQueue{q, other} {
-			token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: from})[0].Lease.Token
-			terms = append(terms, fdbpq.Op{Kind: fdbpq.OpTerm, Queue: from, Token: token, Reason: "bad\x00 input\n" + strings.Repeat("x", 300)})
-		}
-		p := f.batcher.Start(f.ctx, append(terms, opPush(dead, 1, "urgent"), op(opLen, dead), op(opPeekMax, dead), op(opPeekMin, f.queue("unused"))))
-		results, err := p.Wait()
-		if err != nil || results[0].Err != nil || results[1].Err != nil {
-			f.Fatal(err, results)
-		}
-		wantEqual(f.T, "reached", p.Filled(), []fdbpq.QueueName{{Name: "jobs-dead"}})
-		wantEqual(f.T, "len", results[3].Len, int64(2))
-		f.check()
-		var got []string
-		for range 2 {
-			got = append(got, string(f.apply(op(opPopMin, dead))[0].Item.Value))
-		}
-		wantList(f.T, "served first", got, "urgent", "first")
-		reason := "bad  input " + strings.Repeat("x", 256-len("bad  input "))
-		queues := []string{}
-		for range 2 {
-			r := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: dead})[0]
-			if r.Err != nil || r.Item.DeadLetter == nil || r.Item.DeadLetter.Reason != reason || r.Lease.Deliveries != 1 {
-				f.Fatalf("%+v with %+v, %v", r.Item, r.Item.DeadLetter, r.Err)
-			}
-			queues = append(queues, r.Item.DeadLetter.Queue)
-			f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: dead, Token: r.Lease.Token, Reason: "again"})
-			r = f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: dead})[0]
-			f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: dead, Token: r.Lease.Token})
-			f.wantDead(dead.DeadLetters(), message("late"),
-				fdbpq.DeadLetter{Queue: "jobs-dead", Reason: "terminated", Deliveries: 2, Error: "again"})
-		}
-		slices.Sort(queues)
-		wantList(f.T, "from", queues, "jobs", "other")
-	})
-}
-
 // Items that fall due together with their dead-letter queue's go there, and can be popped there.
 func TestDeadLettersBesideWhatIsDue(t *testing.T) {
 	f := onMem(t)
@@ -180,9 +117,7 @@ func TestDeadLettersOutsideAKeyspace(t *testing.T) {
 	f.corrupt = true // there are no receipts there
 	q := fdbpq.NewQueue(space, fdbpq.RawValues)
 	for _, value := range []string{"a", "b"} {
-		if _, err := do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Enqueue(tx, message(value)) }); err != nil {
-			t.Fatal(err)
-		}
+		must(do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Enqueue(tx, message(value)) }))
 	}
 	lease, err := do(f, func(tx kv.Transaction) (fdbpq.Lease, error) {
 		_, lease, err := q.Lease(tx, 0)
@@ -246,9 +181,7 @@ func TestBuryWithFaults(t *testing.T) {
 					} else {
 						p = f.batcher.Start(f.ctx, []fdbpq.Op{{Kind: fdbpq.OpNak, Queue: q, Token: r.Lease.Token}})
 					}
-					if _, err := p.Wait(); err != nil {
-						t.Fatal(err)
-					}
+					must(p.Wait())
 					f.calm()
 					if names := p.Filled(); !slices.Contains(names, fdbpq.QueueName{Name: "jobs-dead"}) {
 						t.Errorf("dead letters went to %v", names)
@@ -262,42 +195,27 @@ func TestBuryWithFaults(t *testing.T) {
 
 // A burial conflicts with whoever settles the item, and not with pushes to the dead-letter queue.
 func TestBurialConflicts(t *testing.T) {
-	for name, test := range map[string]struct {
-		op   func(q fdbpq.Target, token fdbpq.Token) fdbpq.Op
+	for _, test := range []struct {
+		op   fdbpq.Op
+		dead bool // it is for the dead-letter queue
 		want bool
 	}{
-		"ack": {func(q fdbpq.Target, token fdbpq.Token) fdbpq.Op {
-			return fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token}
-		}, true},
-		"term": {func(q fdbpq.Target, token fdbpq.Token) fdbpq.Op {
-			return fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: token}
-		}, true},
-		"push to the dead": {func(q fdbpq.Target, _ fdbpq.Token) fdbpq.Op {
-			return opPush(q.(*fdbpq.PriorityQueue).DeadLetters(), 1, "x")
-		}, false},
-		"push": {func(q fdbpq.Target, _ fdbpq.Token) fdbpq.Op { return opPush(q, 1, "x") }, false},
-		"pop of the dead": {func(q fdbpq.Target, _ fdbpq.Token) fdbpq.Op {
-			return op(opPopMin, q.(*fdbpq.PriorityQueue).DeadLetters())
-		}, false},
+		{fdbpq.Op{Kind: fdbpq.OpAck}, false, true},
+		{fdbpq.Op{Kind: fdbpq.OpTerm}, false, true},
+		{fdbpq.Op{Kind: fdbpq.OpPush}, false, false},
+		{fdbpq.Op{Kind: fdbpq.OpPush}, true, false},
+		{fdbpq.Op{Kind: fdbpq.OpPop}, true, false},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(fmt.Sprint(test), func(t *testing.T) {
 			f := onMem(t)
 			q := f.queue("jobs")
 			f.push(q, 1, "a")
 			f.push(q.DeadLetters(), 1, "b")
-			token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0].Lease.Token
-			tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
-			if err != nil {
-				t.Fatal(err)
+			test.op.Queue, test.op.Token = q, f.leaseSome(q, 1, time.Hour)[0]
+			if test.dead {
+				test.op.Queue = q.DeadLetters()
 			}
-			results, err := fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpTerm, Queue: q, Token: token}}, time.Now())
-			if err != nil || results[0].Err != nil {
-				t.Fatal(err, results)
-			}
-			f.apply(test.op(q, token))
-			if _, err = tx.Commit().Get(); (err != nil) != test.want {
-				t.Errorf("commit: %v, want a conflict: %t", err, test.want)
-			}
+			f.wantConflict(test.want, func() { f.apply(test.op) }, fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: test.op.Token})
 		})
 	}
 }
@@ -310,22 +228,11 @@ func TestOwnDeadLetterConflicts(t *testing.T) {
 			t.Run(fmt.Sprint(second.Kind, second.End, priority), func(t *testing.T) {
 				f := onMem(t)
 				q := f.queue("jobs")
-				dead := q.DeadLetters()
 				f.push(q, 5, "a")
-				token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0].Lease.Token
-				tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				results, err := fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpTerm, Queue: q, Token: token}, op(second, dead)}, time.Now())
-				if err != nil || string(results[1].Item.Value) != "a" {
-					t.Fatal(err, results)
-				}
-				f.push(dead, priority, "b")
-				_, err = tx.Commit().Get()
-				if want := (priority == 1) == (second.End == fdbpq.Front); (err != nil) != want {
-					t.Errorf("commit: %v, want a conflict: %t", err, want)
-				}
+				term := fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: f.leaseSome(q, 1, time.Hour)[0]}
+				want := (priority == 1) == (second.End == fdbpq.Front)
+				r := f.wantConflict(want, func() { f.push(q.DeadLetters(), priority, "b") }, term, op(second, q.DeadLetters()))
+				wantEqual(t, "dead letter", string(r[1].Item.Value), "a")
 			})
 		}
 	}

@@ -1,7 +1,6 @@
 package fdbpq_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,40 +24,6 @@ func (f *fixture) wantDuplicate(what string, result fdbpq.Result, of *fdbpq.ID) 
 	if result.Err != nil || result.Duplicate != (of != nil) || of != nil && result.Item.ID != *of {
 		f.Errorf("%s: %+v, %v; want a duplicate of %v", what, result.Item.ID, result.Err, of)
 	}
-}
-
-// A message id counts for the window that was in force when it was pushed first, whatever becomes of the
-// item, and in its own queue.
-func TestMsgID(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		clock := newClock(time.Now())
-		f.batcher.SetNow(clock.now)
-		for _, q := range []fdbpq.Target{f.queue("jobs"), f.fifoQueue("jobs")} {
-			push := func(msgID string) fdbpq.Result { f.Helper(); return f.apply(opPushOnce(q, msgID, ""))[0] }
-			first := push("a")
-			f.wantDuplicate("first", first, nil)
-			f.wantDuplicate("again", push("a"), &first.Item.ID)
-			f.wantDuplicate("other id", push("b"), nil)
-			f.wantDuplicate("other queue", f.apply(opPushOnce(f.queue("other"), "a"+fmt.Sprintf("%T", q), ""))[0], nil)
-			item := f.apply(op(opPopMin, q))[0].Item
-			wantEqual(f.T, "message id of the item", item.MsgID, "a")
-			clock.advance(fdbpq.DefaultDuplicateWindow - time.Microsecond)
-			again := push("a")
-			f.wantDuplicate("after the pop, at the end of the window", again, &first.Item.ID)
-			wantEqual(f.T, "time of the first push", again.Item.PushedAt, first.Item.PushedAt)
-			clock.advance(time.Microsecond)
-			f.wantDuplicate("after the window", push("a"), nil)
-
-			f.configure(q, func(s *fdbpq.Settings) { s.DuplicateWindow = time.Second })
-			c := push("c")
-			f.configure(q, func(s *fdbpq.Settings) { s.DuplicateWindow = fdbpq.NoDuplicateWindow })
-			f.wantDuplicate("window changed", push("c"), &c.Item.ID)
-			clock.advance(time.Second)
-			f.wantDuplicate("after the first's window", push("c"), nil)
-			f.wantDuplicate("without a window", push("c"), nil)
-			f.check()
-		}
-	})
 }
 
 // Of pushes in one transaction the later is a duplicate of the earlier, unless that failed.
@@ -101,93 +66,10 @@ func TestLongKeys(t *testing.T) {
 	f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
 }
 
-// A unique key is taken while its item is in the queue, and free afterwards, however it left.
-func TestUnique(t *testing.T) {
-	lease := fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}
-	token := func(kind fdbpq.OpKind) fdbpq.Op { return fdbpq.Op{Kind: kind} }
-	delayed := fdbpq.Op{Kind: fdbpq.OpNak, Delay: time.Minute}
-	const hour = fdbpq.OpKind(255) // passes
-	past := fdbpq.Op{Kind: hour}
-	for name, test := range map[string]struct {
-		steps []fdbpq.Op
-		free  bool
-	}{
-		"ready":                     {nil, false},
-		"popped":                    {[]fdbpq.Op{opPopMin}, true},
-		"leased":                    {[]fdbpq.Op{lease}, false},
-		"acknowledged":              {[]fdbpq.Op{lease, token(fdbpq.OpAck)}, true},
-		"extended":                  {[]fdbpq.Op{lease, token(fdbpq.OpExtend)}, false},
-		"given back":                {[]fdbpq.Op{lease, token(fdbpq.OpNak)}, false},
-		"delayed":                   {[]fdbpq.Op{lease, delayed}, false},
-		"given back and popped":     {[]fdbpq.Op{lease, token(fdbpq.OpNak), opPopMin}, true},
-		"delayed and acknowledged":  {[]fdbpq.Op{lease, delayed, past, opPeekMin, lease, token(fdbpq.OpAck)}, true},
-		"lease over":                {[]fdbpq.Op{lease, past}, false},
-		"lease over, brought back":  {[]fdbpq.Op{lease, past, opPeekMin}, false},
-		"lease over, acknowledged":  {[]fdbpq.Op{lease, past, opPeekMin, token(fdbpq.OpAck)}, true},
-		"lease over, then extended": {[]fdbpq.Op{lease, past, opPeekMin, token(fdbpq.OpExtend), token(fdbpq.OpAck)}, true},
-		"given up":                  {[]fdbpq.Op{lease, token(fdbpq.OpTerm)}, true},
-		"died":                      {[]fdbpq.Op{lease, past, lease, past}, true},
-		"died of a nak":             {[]fdbpq.Op{lease, past, lease, delayed}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onMemAndPebble(t, func(f *fixture) {
-				for _, q := range []fdbpq.Target{f.queue("jobs"), f.fifoQueue("jobs")} {
-					f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 2 })
-					clock := newClock(time.Now())
-					f.batcher.SetNow(clock.now)
-					first := f.apply(opPushOnce(q, "", "k"))[0]
-					var held fdbpq.Token
-					for i, step := range test.steps {
-						if step.Kind == hour {
-							clock.advance(time.Hour)
-							continue
-						}
-						step.Queue, step.Token = q, held
-						r := f.apply(step)[0]
-						if r.Err != nil {
-							f.Fatalf("step %d: %v", i, r.Err)
-						}
-						if r.Lease.Token != (fdbpq.Token{}) {
-							held = r.Lease.Token
-						}
-					}
-					if test.free {
-						f.apply(op(opPeekMin, q)) // brings back what is due
-						f.check()                 // finds a key that was left
-					}
-					again := f.apply(opPushOnce(q, "", "k"))[0]
-					if test.free {
-						f.wantDuplicate("free", again, nil)
-						f.wantDuplicate("taken again", f.apply(opPushOnce(q, "", "k"))[0], &again.Item.ID)
-					} else {
-						f.wantDuplicate("taken", again, &first.Item.ID)
-					}
-					f.check()
-				}
-			})
-		})
-	}
-}
-
 func onMemAndPebble(t *testing.T, run func(f *fixture)) {
 	for _, e := range engines()[:2] {
 		run(newFixture(t, e.open(t), fdbpq.RawValues))
 	}
-}
-
-// Dead letters have neither message id nor unique key.
-func TestDeadLettersHaveNoKeys(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("jobs")
-		f.apply(opPushOnce(q, "id", "key"))
-		token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease.Token
-		f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: token})
-		f.wantDuplicate("in the dead-letter queue", f.apply(opPushOnce(q.DeadLetters(), "id", "key"))[0], nil)
-		item, err := f.take(q.DeadLetters().PopMin)
-		if err != nil || item.DeadLetter == nil || item.MsgID+item.Unique != "" {
-			f.Errorf("%+v, %v", item, err)
-		}
-	})
 }
 
 // A program with the bare recipe takes items and leaves their keys, which then mean nothing.
@@ -200,30 +82,6 @@ func TestUniqueKeyWithoutItem(t *testing.T) {
 		again := f.apply(opPushOnce(q, "", "k"))[0]
 		f.wantDuplicate("after the recipe's pop", again, nil)
 		f.wantDuplicate("again", f.apply(opPushOnce(q, "", "k"))[0], &again.Item.ID)
-	})
-}
-
-// An item that nobody received gets its key back, unless another item has it by then.
-func TestRestoreOfUnique(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("jobs")
-		first := f.apply(opPushOnce(q, "", "k"))[0]
-		token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease.Token
-		f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: token}) // it has a history
-		a := f.apply(op(opPopMin, q))[0].Item
-		wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &a})[0].Err, nil)
-		f.wantDuplicate("restored", f.apply(opPushOnce(q, "", "k"))[0], &first.Item.ID)
-		a = f.apply(op(opPopMin, q))[0].Item
-		b := f.apply(opPushOnce(q, "", "k"), op(opPopMin, q))[1].Item
-		results := f.apply(fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &b}, fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &a})
-		wantError(f.T, errors.Join(results[0].Err, results[1].Err), nil)
-		f.wantDuplicate("both restored", f.apply(opPushOnce(q, "", "k"))[0], &b.ID)
-		r := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0]
-		if r.Item.ID != a.ID || r.Item.Unique != "" || r.Lease.Deliveries != 2 {
-			f.Errorf("leased %+v, want %v without its key", r, a.ID)
-		}
-		f.apply(fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: r.Lease.Token})
-		f.wantDuplicate("the other is there", f.apply(opPushOnce(q, "", "k"))[0], &b.ID)
 	})
 }
 
@@ -277,17 +135,8 @@ func TestDuplicateConflicts(t *testing.T) {
 			for i := range 10 { // that both remove
 				f.applyAt(old, opPushOnce(q, fmt.Sprint("old", i), ""))
 			}
-			tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpPush, Queue: q, Message: test.first}}, time.Now()); err != nil {
-				t.Fatal(err)
-			}
-			f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: test.second})
-			if _, err := tx.Commit().Get(); (err != nil) != test.want {
-				t.Errorf("commit: %v, want a conflict: %t", err, test.want)
-			}
+			push := func(m fdbpq.Message) fdbpq.Op { return fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: m} }
+			f.wantConflict(test.want, func() { f.apply(push(test.second)) }, push(test.first))
 		})
 	}
 }

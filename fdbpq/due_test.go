@@ -10,15 +10,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// newLateFixture is a queue where so much falls due that each batch brings back a part of it: 40 items,
-// of which the first is the last to fall due.
-func newLateFixture(f *fixture) *muchFixture {
-	m := newMuchFixture(f)
-	m.leaseAll(40, 90_000)
-	m.clock.advance(time.Hour)
-	return m
-}
-
 // Leases that are over count for max_leased until they are back, and then no more.
 func TestLateLeasesAndMaxLeased(t *testing.T) {
 	m := newMuchFixture(onMem(t))
@@ -173,26 +164,6 @@ func TestLateItemsByID(t *testing.T) {
 	for _, o := range []fdbpq.Op{{Kind: fdbpq.OpGet}, {Kind: fdbpq.OpMove, Priority: 5}} {
 		o.Queue, o.ID = m.q, last
 		wantError(t, m.applyAt(m.clock.now(), o)[0].Err, fdbpq.ErrNotFound)
-	}
-	m.check()
-}
-
-// What came back and was popped goes back to its place if nobody received it.
-func TestLatePopGoesBack(t *testing.T) {
-	m := newLateFixture(onMem(t))
-	r := m.apply(op(opPopMin, m.q))[0]
-	wantError(t, r.Err, nil)
-	wantError(t, m.apply(fdbpq.Op{Kind: fdbpq.OpRestore, Queue: m.q, Item: &r.Item})[0].Err, nil)
-	for more := true; more; {
-		more = m.apply(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: m.q})[0].Swept.More
-	}
-	for i := range int64(40) {
-		again := m.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: m.q})[0]
-		wantEqual(t, "priority", again.Item.ID.Priority, i)
-		wantEqual(t, "deliveries", again.Lease.Deliveries, 2)
-		if i == r.Item.ID.Priority {
-			wantEqual(t, "id", again.Item.ID, r.Item.ID)
-		}
 	}
 	m.check()
 }

@@ -80,9 +80,7 @@ func onSlow(t *testing.T, test func(t *testing.T, s *slow, k *fdbpq.Keyspace)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{Database: memkv.New(memkv.Options{}), release: make(chan error)}
 		test(t, s, must(fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)))
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		wantError(t, s.Close(), nil)
 	})
 }
 
@@ -164,18 +162,14 @@ func TestPushesAfterOnesTriedAgain(t *testing.T) {
 			go func() { started <- b.Start(t.Context(), []fdbpq.Op{opPush(q, 1, "second")}) }()
 			synctest.Wait()
 			for i := range 3 {
-				if _, err := fdbpq.NewBatcher(s.Database, k).Apply(t.Context(), []fdbpq.Op{opPush(q, 1, fmt.Sprint("other ", i))}); err != nil {
-					t.Error(err)
-				}
+				must(fdbpq.NewBatcher(s.Database, k).Apply(t.Context(), []fdbpq.Op{opPush(q, 1, fmt.Sprint("other ", i))}))
 			}
 			s.release <- lost
 			s.release <- nil
 			second := <-started
 			go func() { s.release <- nil }()
 			for _, p := range []*fdbpq.Pending{first, second} {
-				if _, err := p.Wait(); err != nil {
-					t.Error(err)
-				}
+				must(p.Wait())
 			}
 			wantList(t, fmt.Sprint("items after ", lost), pushed(t, s, q), "other 0", "other 1", "other 2", "first", "second")
 		})
@@ -196,9 +190,7 @@ func TestPushesAfterAbandonedOnes(t *testing.T) {
 		s.release <- nil // settles the first
 		second := <-started
 		go func() { s.release <- nil }()
-		if _, err := second.Wait(); err != nil {
-			t.Error(err)
-		}
+		must(second.Wait())
 		_, err := first.Wait()
 		wantError(t, err, kv.ErrCommitUnknown)
 		wantListed(t, s, "jobs") // though the first was to list it
@@ -206,7 +198,7 @@ func TestPushesAfterAbandonedOnes(t *testing.T) {
 	})
 }
 
-// Batches that may read more than counts, and all batches of a serial engine, begin after the
+// Batches that may read more than counts, empty ones, and all batches of a serial engine, begin after the
 // previous batch has ended.
 func TestOtherBatchesWait(t *testing.T) {
 	for _, c := range []struct {
@@ -219,23 +211,26 @@ func TestOtherBatchesWait(t *testing.T) {
 		{opPopMin, opNoItem, false},
 		{opPopMax, opPopMin, false},
 		{opNoItem, opNoItem, true},
+		{first: opNoItem}, // the second is empty
 	} {
 		onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
 			s.serial = c.serial
 			b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
-			if _, err := fdbpq.NewBatcher(s.Database, k).Apply(t.Context(), []fdbpq.Op{opPush(q, 1, "a"), opPush(q, 1, "b")}); err != nil {
-				t.Error(err)
-			}
+			must(fdbpq.NewBatcher(s.Database, k).Apply(t.Context(), []fdbpq.Op{opPush(q, 1, "a"), opPush(q, 1, "b")}))
 			first := b.Start(t.Context(), []fdbpq.Op{op(c.first, q)})
+			var second []fdbpq.Op
+			if c.second.Kind != 0 {
+				second = []fdbpq.Op{op(c.second, q), op(c.second, q)}
+			}
 			done := make(chan error)
 			go func() {
-				_, err := b.Apply(t.Context(), []fdbpq.Op{op(c.second, q), op(c.second, q)})
+				_, err := b.Apply(t.Context(), second)
 				done <- err
 			}()
 			what := fmt.Sprint(c)
 			wantList(t, what, s.waiting(), "begin", "commit")
 			s.release <- nil
-			if c.second.Kind == fdbpq.OpLen || c.second.Kind == fdbpq.OpPeek { // which commit nothing
+			if !c.second.Kind.Writes() || second == nil { // which commit nothing
 				wantEqual(t, what, <-done, nil)
 				wantList(t, what, s.waiting(), "committed")
 			} else {
@@ -243,30 +238,9 @@ func TestOtherBatchesWait(t *testing.T) {
 				s.release <- nil
 				wantEqual(t, what, <-done, nil)
 			}
-			if _, err := first.Wait(); err != nil {
-				t.Error(err)
-			}
+			must(first.Wait())
 		})
 	}
-}
-
-// An empty batch, which only reads, does not begin a transaction early that nobody would end.
-func TestEmptyBatchAfterPushes(t *testing.T) {
-	onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
-		b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
-		first := b.Start(t.Context(), []fdbpq.Op{opPush(q, 1, "a")})
-		done := make(chan error)
-		go func() {
-			_, err := b.Apply(t.Context(), nil)
-			done <- err
-		}()
-		wantList(t, "meanwhile", s.waiting(), "begin", "commit")
-		s.release <- nil
-		wantEqual(t, "error", <-done, nil)
-		if _, err := first.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // All pushes of several Batchers, some started before the previous batch has ended, are there
@@ -313,9 +287,7 @@ func TestPushesStayInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		var number, n int
-		if _, err := fmt.Sscan(string(item.Value), &number, &n); err != nil {
-			t.Fatal(err)
-		}
+		must(fmt.Sscan(string(item.Value), &number, &n))
 		key := [2]int64{int64(number), item.ID.Priority}
 		if n <= last[key] {
 			t.Errorf("priority %d: push %d of Batcher %d comes after its push %d", item.ID.Priority, n, number, last[key])

@@ -86,12 +86,12 @@ func onEngines(t *testing.T, run func(f *fixture)) {
 	}
 }
 
-// steps is how many steps a random test makes, and whether these are so few that not everything happens.
-func (f *fixture) steps(n int) (steps int, few bool) {
+// steps is how many steps a random test makes.
+func (f *fixture) steps(n int) int {
 	if f.slow {
-		return n / 4, true
+		return n / 4
 	}
-	return n, false
+	return n
 }
 
 // onMem is a fixture in a new memkv store.

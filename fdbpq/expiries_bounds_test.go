@@ -1,11 +1,9 @@
 package fdbpq_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,7 +59,7 @@ func TestLargeExpired(t *testing.T) {
 	} {
 		for what, removal := range map[string]fdbpq.Op{"pop": opPopMin, "pop.max": opPopMax, "sweep": {Kind: fdbpq.OpSweep}} {
 			t.Run(name+"/"+what, func(t *testing.T) {
-				store := &readBytes{Database: memkv.New(memkv.Options{})}
+				store := &sizeStore{Database: memkv.New(memkv.Options{})}
 				f := newFixture(t, store, fdbpq.RawValues)
 				clock := newClock(time.Now())
 				f.batcher.SetNow(clock.now)
@@ -80,9 +78,9 @@ func TestLargeExpired(t *testing.T) {
 				clock.advance(time.Second)
 
 				for gone := int64(0); gone < n; {
-					store.n.Store(0)
+					store.bytes.Store(0)
 					r := f.apply(op(removal, q))[0]
-					if read := store.n.Load(); read > most {
+					if read := store.bytes.Load(); read > most {
 						t.Errorf("a transaction read %d bytes", read)
 					}
 					if r.Err != nil && !errors.Is(r.Err, fdbpq.ErrNoRoom) {
@@ -96,81 +94,6 @@ func TestLargeExpired(t *testing.T) {
 				f.check()
 			})
 		}
-	}
-}
-
-// readBytes counts the bytes of the values that transactions read.
-type readBytes struct {
-	kv.Database
-	n atomic.Int64
-}
-
-func (db *readBytes) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := db.Database.Begin(ctx, o)
-	return &readBytesTx{tx, readBytesReader{tx, db}}, err
-}
-
-type readBytesTx struct {
-	kv.Transaction
-	reader readBytesReader
-}
-
-func (tx *readBytesTx) Get(key []byte) kv.Future[[]byte] { return tx.reader.Get(key) }
-
-func (tx *readBytesTx) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	return tx.reader.GetRange(r, o)
-}
-
-func (tx *readBytesTx) Snapshot() kv.Reader {
-	return readBytesReader{tx.Transaction.Snapshot(), tx.reader.db}
-}
-
-type readBytesReader struct {
-	kv.Reader
-	db *readBytes
-}
-
-func (r readBytesReader) Get(key []byte) kv.Future[[]byte] {
-	value, err := r.Reader.Get(key).Get()
-	r.db.n.Add(int64(len(value)))
-	return kv.Ready(value, err)
-}
-
-func (r readBytesReader) GetRange(keys kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	pairs, err := r.Reader.GetRange(keys, o).Get()
-	for _, pair := range pairs {
-		r.db.n.Add(int64(len(pair.Value)))
-	}
-	return kv.Ready(pairs, err)
-}
-
-// Nobody hears that a queue is empty while there may be live items behind the expired ones of a transaction's share.
-func TestNotEmptyBehindExpired(t *testing.T) {
-	const n = 6000
-	for name, look := range map[string]fdbpq.Op{"pop": opPopMin, "lease": {Kind: fdbpq.OpLease}, "peek": opPeekMin} {
-		t.Run(name, func(t *testing.T) {
-			f := onMem(t)
-			clock := newClock(time.Now())
-			f.batcher.SetNow(clock.now)
-			q := f.queue("jobs")
-			for range n / 1000 {
-				f.apply(many(1000, func(int) fdbpq.Op { return withTTL(opPush(q, 1, "expires"), time.Second) })...)
-			}
-			f.push(q, 2, "live")
-			clock.advance(time.Second)
-			for before := int64(0); ; {
-				r := f.apply(op(look, q))[0]
-				if r.Err == nil {
-					wantEqual(t, "item", string(r.Item.Value), "live")
-					break
-				}
-				gone := f.batcher.Removed().Expired
-				if errors.Is(r.Err, fdbpq.ErrEmpty) || !errors.Is(r.Err, fdbpq.ErrNoRoom) || gone == before {
-					t.Fatalf("after %d items: %v", gone, r.Err)
-				}
-				before = gone
-			}
-		})
 	}
 }
 

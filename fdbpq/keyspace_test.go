@@ -1,7 +1,13 @@
 package fdbpq_test
 
 import (
+	"bytes"
+	"encoding/base64"
+	"errors"
 	"fmt"
+	"math"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // The error says which areas would overlap, where, and what to do.
@@ -72,4 +79,203 @@ func TestPrefixesThatAreAlike(t *testing.T) {
 			}
 		})
 	}
+}
+
+// directory is a directory of FoundationDB's Go binding, as far as fdbpq uses it.
+type directory []byte
+
+func (d directory) Bytes() []byte { return d }
+
+// prefixes are like those that the directory layer and programs choose.
+var prefixes = map[string]directory{
+	"none":           {},
+	"directory":      {0x15, 0x2a},
+	"not a tuple":    {0xfe, 0xff},
+	"begins as text": []byte("\x02pq"),
+}
+
+// In any subspace, items are where the recipe looks for them.
+func TestQueuesInAnySubspace(t *testing.T) {
+	for name, prefix := range prefixes {
+		t.Run(name, func(t *testing.T) {
+			f := onMem(t)
+			inPrefix := tuple.FromBytes(prefix)
+			jobs := fdbpq.NewPriorityQueue(directory(inPrefix.Sub("jobs").Bytes()), fdbpq.RawValues)
+			mail := fdbpq.NewQueue(directory(inPrefix.Sub("mail").Bytes()), fdbpq.RawValues)
+			job := f.push(jobs, -3, "job")
+			letter, err := do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return mail.Enqueue(tx, message("letter")) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.wantStored(inPrefix.Pack(tuple.Tuple{"jobs", "i", -3, job.Count, job.Random[:]}), []byte("job"))
+			f.wantStored(inPrefix.Pack(tuple.Tuple{"mail", "i", letter.Count, letter.Random[:]}), []byte("letter"))
+			wantList(t, "jobs", f.values(jobs.PopMin), "job")
+			wantList(t, "mail", f.values(mail.Dequeue), "letter")
+		})
+	}
+}
+
+// A caller who changes the bytes of a prefix later does not change the queue.
+func TestSubspaceIsCopied(t *testing.T) {
+	f := onMem(t)
+	prefix := directory("a/")
+	jobs := fdbpq.NewPriorityQueue(prefix, fdbpq.RawValues)
+	k := must(fdbpq.NewKeyspaceIn(prefix, "pq", "q", fdbpq.RawValues))
+	copy(prefix, "b/")
+	f.push(jobs, 0, "job")
+	f.push(must(k.PriorityQueue("named")), 0, "job")
+	for _, key := range allKeys(f) {
+		if !bytes.HasPrefix(key, []byte("a/")) {
+			t.Errorf("key %q is outside of the subspace", key)
+		}
+	}
+}
+
+// All keys of a Keyspace are inside its subspace, and Keyspaces with the same roots in
+// different subspaces do not see each other.
+func TestKeyspacesInSubspaces(t *testing.T) {
+	f := newFixture(t, memkv.New(memkv.Options{}), fdbpq.RawValues)
+	keyspaces := map[string]*fdbpq.Keyspace{}
+	ids := map[string]bool{}
+	for name, prefix := range prefixes {
+		k := must(fdbpq.NewKeyspaceIn(prefix, "pq", "q", fdbpq.RawValues))
+		keyspaces[name] = k
+		before := allKeys(f)
+		store, err := fdbpq.OpenStore(f.ctx, f.db, k, fdbpq.StoreOptions{})
+		if err != nil || !store.New || ids[store.ID] {
+			t.Fatalf("%s: OpenStore: %+v, %v", name, store, err)
+		}
+		ids[store.ID] = true
+		results, err := fdbpq.NewBatcher(f.db, k).Apply(f.ctx, []fdbpq.Op{
+			opPush(must(k.PriorityQueue("jobs")), 1, name),
+			opPush(must(k.Queue("mail")), 0, name),
+			op(opLen, must(k.PriorityQueue("jobs"))),
+		})
+		if err != nil || results[2].Len != 0 {
+			t.Fatalf("%s: %+v, %v", name, results, err)
+		}
+		wantError(t, fdbpq.Probe(f.ctx, f.db, k), nil)
+		after := allKeys(f)
+		if len(after)-len(before) != 11 {
+			t.Errorf("%s: %d keys were added, want 11", name, len(after)-len(before))
+		}
+		for _, key := range after {
+			if !bytes.HasPrefix(key, prefix) && !slices.ContainsFunc(before, func(k []byte) bool { return bytes.Equal(k, key) }) {
+				t.Errorf("%s: key %q is outside of the subspace", name, key)
+			}
+		}
+	}
+	for name, k := range keyspaces {
+		wantError(t, fdbpq.SweepReceipts(f.ctx, f.db, k, -time.Hour), nil)
+		listed, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) {
+			return k.PriorityQueues(r, "", 10).Get()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantList(t, name+": list", listed, "jobs")
+		wantList(t, name+": jobs", f.values(must(k.PriorityQueue("jobs")).PopMin), name)
+		wantList(t, name+": mail", f.values(must(k.Queue("mail")).Dequeue), name)
+		queues := []fdbpq.Target{must(k.PriorityQueue("jobs")), must(k.Queue("mail"))}
+		mark := fdbpq.NewMark()
+		for range 2 {
+			must(fdbpq.Retire(f.ctx, f.db, queues, mark, mark))
+		}
+	}
+	if left := allKeys(f); len(left) != 2*len(prefixes) { // the records of the stores
+		t.Errorf("%d keys are left: %q", len(left), left)
+	}
+}
+
+// An exclusive Keyspace is alone in its subspace, not in the store.
+func TestExclusiveInSubspace(t *testing.T) {
+	f := onMem(t)
+	open := func(prefix directory, priority, fifo string) error {
+		k := must(fdbpq.NewKeyspaceIn(prefix, priority, fifo, fdbpq.RawValues))
+		_, err := fdbpq.OpenStore(f.ctx, f.db, k, fdbpq.StoreOptions{Exclusive: true})
+		return err
+	}
+	for _, prefix := range []directory{{0x15, 0x01}, {0x15, 0x02}} {
+		if err := open(prefix, "pq", "q"); err != nil {
+			t.Errorf("the first one in %x: %v", prefix, err)
+		}
+	}
+	var mismatch *fdbpq.MismatchError
+	if err := open(directory{0x15, 0x02}, "a", "b"); !errors.As(err, &mismatch) {
+		t.Errorf("another one beside it: %v, want a MismatchError", err)
+	}
+}
+
+func allKeys(f *fixture) [][]byte {
+	f.Helper()
+	pairs, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]kv.KeyValue, error) {
+		return r.GetRange(kv.Range{End: []byte{0xff, 0xff}}, kv.RangeOptions{}).Get()
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	keys := make([][]byte, len(pairs))
+	for i, pair := range pairs {
+		keys[i] = pair.Key
+	}
+	return keys
+}
+
+func TestIDTextRoundTrip(t *testing.T) {
+	token := regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+	for _, priority := range extremes {
+		for _, count := range extremes {
+			id := fdbpq.ID{Priority: priority, Count: count}
+			for i := range id.Random {
+				id.Random[i] = byte(255 - i)
+			}
+			got, err := fdbpq.ParseID(id.String())
+			if err != nil || got != id || !token.MatchString(id.String()) {
+				t.Errorf("%+v is %q, which is read as %+v (error %v)", id, id, got, err)
+			}
+		}
+	}
+}
+
+var extremes = []int64{math.MinInt64, math.MinInt64 + 1, -1 << 32, -256, -255, -1, 0, 1, 255, 256, 1 << 40, math.MaxInt64 - 1, math.MaxInt64}
+
+func TestParseIDRefuses(t *testing.T) {
+	good := fdbpq.ID{Priority: 5, Count: 7}.String()
+	encode := base64.RawURLEncoding.EncodeToString
+	for name, text := range map[string]string{
+		"empty":               "",
+		"cut":                 good[:len(good)-4],
+		"longer":              good + "AAAA",
+		"a line end":          good[:8] + "\n" + good[8:],
+		"a line end behind":   good + "\r\n",
+		"a blank":             good + " ",
+		"padding":             good + "=",
+		"the other alphabet":  "+" + good[1:],
+		"a long integer":      encode(append([]byte{0x16, 0, 5, 0x14}, make([]byte, 20)...)),
+		"an integer too long": encode(append([]byte{0x1d, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0x14}, make([]byte, 20)...)),
+		"no integers":         encode(make([]byte, 22)),
+	} {
+		if id, err := fdbpq.ParseID(text); err == nil {
+			t.Errorf("%s: %q is read as %+v", name, text, id)
+		} else {
+			wantError(t, err, fdbpq.ErrID)
+		}
+	}
+}
+
+func FuzzParseID(f *testing.F) {
+	for _, n := range extremes {
+		f.Add(fdbpq.ID{Priority: n, Count: n, Random: [20]byte{1, 2, 255}}.String())
+	}
+	f.Add("not an id")
+	f.Fuzz(func(t *testing.T, text string) {
+		id, err := fdbpq.ParseID(text)
+		if err != nil {
+			wantError(t, err, fdbpq.ErrID)
+			return
+		}
+		if again := id.String(); again != text {
+			t.Errorf("%q is read as %+v, which is written as %q", text, id, again)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package fdbpq_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 )
 
 // Pops and leases of a queue that the Batcher knows read nothing but its items.
@@ -35,102 +37,6 @@ func TestKnownFacts(t *testing.T) {
 	wantEqual(t, "reads of a pop after a transaction of somebody else", reads(pop), 5)
 }
 
-// What falls due does so in time, whatever it is and whoever wrote it, after batches that knew that
-// nothing would. After an hour two items are ready in each of these cases, or none where they expire.
-func TestKnownDue(t *testing.T) {
-	lease := func(f *fixture, q *fdbpq.PriorityQueue) fdbpq.Token {
-		return f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0].Lease.Token
-	}
-	push := func(q *fdbpq.PriorityQueue, ttl time.Duration) fdbpq.Op {
-		op := opPush(q, 1, "x")
-		op.TTL = ttl
-		return op
-	}
-	for name, test := range map[string]struct {
-		do    func(f *fixture, q *fdbpq.PriorityQueue)
-		ready int64
-	}{
-		"leases": {func(f *fixture, q *fdbpq.PriorityQueue) { lease(f, q); lease(f, q) }, 2},
-		"extended": {func(f *fixture, q *fdbpq.PriorityQueue) {
-			for range 2 {
-				f.apply(fdbpq.Op{Kind: fdbpq.OpExtend, Queue: q, Token: lease(f, q), Lease: 2 * time.Minute})
-			}
-		}, 2},
-		"given back late": {func(f *fixture, q *fdbpq.PriorityQueue) {
-			for range 2 {
-				f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: lease(f, q), Delay: time.Minute})
-			}
-		}, 2},
-		"delayed": {func(f *fixture, q *fdbpq.PriorityQueue) {
-			op := opPush(q, 1, "late")
-			op.Delay = time.Minute
-			f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}, fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}, op, op)
-		}, 2},
-		"expire": {func(f *fixture, q *fdbpq.PriorityQueue) {
-			f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}, fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}, push(q, time.Minute), push(q, time.Minute))
-		}, 0},
-		"expire by the settings": {func(f *fixture, q *fdbpq.PriorityQueue) {
-			f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}, fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})
-			f.configure(q, func(s *fdbpq.Settings) { s.TTL = time.Minute })
-			f.apply(push(q, 0), push(q, 0))
-		}, 0},
-		"restored and expire": {func(f *fixture, q *fdbpq.PriorityQueue) {
-			f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
-			pop := fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}
-			popped := f.apply(push(q, time.Minute), push(q, time.Minute), pop, pop)
-			f.apply(pop)
-			f.apply(opRestore(q, popped[2].Item), opRestore(q, popped[3].Item))
-		}, 0},
-		"redriven and expire": {func(f *fixture, q *fdbpq.PriorityQueue) {
-			for range 2 {
-				long := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: 2 * time.Hour})[0].Lease.Token
-				f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: long})
-			}
-			f.configure(q, func(s *fdbpq.Settings) { s.TTL = time.Minute })
-			f.apply(fdbpq.Op{Kind: fdbpq.OpRedrive, Queue: q.DeadLetters()})
-		}, 0},
-		"leased by somebody else": {func(f *fixture, q *fdbpq.PriorityQueue) {
-			for range 2 {
-				f.applyAt(time.Now(), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})
-			}
-		}, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f, _ := onlyWay(t)
-			clock := newClock(time.Now())
-			f.batcher.SetNow(clock.now)
-			q, pop := f.queue("a"), fdbpq.Op{Kind: fdbpq.OpPop, Queue: f.queue("a")}
-			f.apply(opPush(q, 1, "1"), opPush(q, 1, "2"), opPush(q, 1, "3"))
-			f.apply(pop)
-			test.do(f, q)
-			clock.advance(time.Hour)
-			// A len: pops would skip what has expired. The other pop makes a transaction that writes of it.
-			r := f.apply(fdbpq.Op{Kind: fdbpq.OpLen, Queue: q}, fdbpq.Op{Kind: fdbpq.OpPop, Queue: f.queue("b")})
-			wantEqual(t, "ready items", r[0].Len, test.ready)
-		})
-	}
-}
-
-// An item that comes back with its history is known to have been delivered.
-func TestKnownHistories(t *testing.T) {
-	f, _ := onlyWay(t)
-	q := f.queue("a")
-	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}
-	f.apply(opPush(q, 1, "x"))
-	for want := range int64(4) {
-		r := f.apply(lease)[0]
-		wantEqual(t, "deliveries", r.Lease.Deliveries, want+1)
-		f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: r.Lease.Token})
-		if want == 2 { // it moves with its history
-			f.apply(fdbpq.Op{Kind: fdbpq.OpMove, Queue: q, ID: r.Item.ID, Priority: 5})
-		}
-	}
-	popped := f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})[0].Item
-	f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})
-	f.apply(opRestore(q, popped))
-	wantEqual(t, "deliveries after it was restored", f.apply(lease)[0].Lease.Deliveries, 5)
-}
-
 // Leases are acknowledged, each once, whether there was room to remember them or not.
 func TestKnownLeases(t *testing.T) {
 	f, _ := onlyWay(t)
@@ -147,55 +53,6 @@ func TestKnownLeases(t *testing.T) {
 		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token})[0].Err, nil)
 		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token})[0].Err, fdbpq.ErrLeaseLost)
 	}
-}
-
-// Settings are in force with the next batch, also those that were known before.
-func TestKnownSettings(t *testing.T) {
-	f, _ := onlyWay(t)
-	q, pop := f.queue("a"), fdbpq.Op{Kind: fdbpq.OpPop, Queue: f.queue("a")}
-	f.apply(opPush(q, 1, "x"))
-	f.apply(opPush(q, 1, "y"))
-	f.configure(q, func(s *fdbpq.Settings) { s.PauseUntil = time.Now().Add(time.Hour) })
-	wantError(t, f.apply(pop)[0].Err, fdbpq.ErrPaused)
-	f.configure(q, func(s *fdbpq.Settings) { s.PauseUntil = time.Time{} })
-	wantError(t, f.apply(pop)[0].Err, nil)
-	write(f, func(tx kv.Transaction) {
-		must(q.Configure(tx, func(s *fdbpq.Settings) { s.MaxItems = 1 }))
-	})
-	wantError(t, f.apply(opPush(q, 1, "z"))[0].Err, fdbpq.ErrFull)
-}
-
-// What a batch that was not committed would have written is not known to the next.
-func TestKnownForgottenWithBatch(t *testing.T) {
-	f, q, failing := failingCommits(t)
-	pop := fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}
-	fail := func(ops ...fdbpq.Op) {
-		t.Helper()
-		failing.next = true
-		if _, err := f.batcher.Apply(f.ctx, ops); err == nil {
-			t.Fatal("the batch was committed")
-		}
-	}
-	f.apply(opPush(q, 1, "x"), opPush(q, 1, "y"))
-	f.apply(fdbpq.Op{Kind: fdbpq.OpLen, Queue: q}, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q})
-
-	fail(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.PauseUntil = time.Now().Add(time.Hour) }})
-	wantError(t, f.apply(pop)[0].Err, nil)
-
-	clock := newClock(time.Now())
-	f.batcher.SetNow(clock.now)
-	lease := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0].Lease
-	// It would leave nothing that falls due, and reads that.
-	fail(fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: lease.Token}, pop)
-	clock.advance(time.Hour)
-	wantError(t, f.apply(pop)[0].Err, nil)
-}
-
-// failingCommits is a store whose commits fail on demand, without an effect.
-func failingCommits(t *testing.T) (*fixture, *fdbpq.PriorityQueue, *commitFailer) {
-	db := &commitFailer{Database: openPebble(t, vfs.NewMem())}
-	f := newFixture(t, db, fdbpq.RawValues)
-	return f, f.queue("a"), db
 }
 
 type commitFailer struct {
@@ -238,4 +95,128 @@ func TestKnownDueWithinMicrosecond(t *testing.T) {
 	now = f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0].Lease.Until
 	// It could not learn of a NextDue either: that is of entries that are not due.
 	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q, Waits: true})[0].Err, nil)
+}
+
+// onlyWay returns a store that only its Database can change, and counts its reads.
+func onlyWay(t *testing.T) (*fixture, *countkv.DB) {
+	store := countkv.New(openPebble(t, vfs.NewMem()))
+	return newFixture(t, store, fdbpq.RawValues), store
+}
+
+// Batches that push to a priority again do not read its last items again.
+func TestKnownCounts(t *testing.T) {
+	f, store := onlyWay(t)
+	q := f.queue("a")
+	pop := fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}
+	push := func() int {
+		store.Take()
+		f.apply(opPush(q, 1, "x"), opPush(q, 2, "y"))
+		return store.Take()[0].Reads
+	}
+	f.apply(opPush(q, 3, ""))
+	first := push()
+	wantEqual(t, "reads saved by the second", first-push(), 4)
+	f.apply(pop)
+	wantEqual(t, "reads saved after a pop", first-push(), 4)
+	write(f, func(kv.Transaction) {})
+	// Its settings, which the first knew, are one more read.
+	wantEqual(t, "reads saved after a transaction of somebody else", first-push(), -1)
+}
+
+// wantLast pops everything, and checks what comes last.
+func (f *fixture) wantLast(q *fdbpq.PriorityQueue, want string) {
+	f.Helper()
+	var order []string
+	for {
+		r := f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})[0]
+		if r.Err != nil {
+			break
+		}
+		order = append(order, fmt.Sprint(string(r.Item.Value), "@", r.Item.ID.Count))
+	}
+	last, _, _ := strings.Cut(order[len(order)-1], "@")
+	wantEqual(f.T, fmt.Sprint("last of ", order), last, want)
+}
+
+// Items of staged pops that nobody collected come back with counts that nobody knows.
+func TestKnownCountsAndStagedItems(t *testing.T) {
+	f, _ := onlyWay(t)
+	q, clock := f.queue("a"), newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	p := fdbpq.NewPopper(f.db, q)
+	p.SetNow(clock.now)
+	f.apply(slices.Repeat([]fdbpq.Op{opPush(q, 1, "staged")}, 5)...)
+	f.line(p, slices.Repeat([]fdbpq.End{fdbpq.Front}, 5)...)
+	f.serve(p)
+	f.apply(opPush(q, 1, "between"))
+	clock.advance(time.Hour)
+	f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}) // brings them back
+	f.apply(opPush(q, 1, "new"))
+	clock.advance(time.Hour)
+	f.wantLast(q, "new")
+}
+
+// Settings are read only by operations that depend on them, and together with what these read
+// anyway. Items of many queues are buried together.
+func TestRoundsOfSettings(t *testing.T) {
+	lease := fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}
+	for _, test := range []struct {
+		name          string
+		max           int64 // max_deliver
+		headers       bool
+		leased        bool
+		late          time.Duration
+		op            fdbpq.Op
+		reads, rounds int
+		many          int // rounds for 100 queues, if others
+	}{
+		{name: "lease with a length", op: lease, reads: 4, rounds: 1},
+		{name: "lease without", op: fdbpq.Op{Kind: fdbpq.OpLease}, reads: 4, rounds: 1},
+		{name: "config", op: fdbpq.Op{Kind: fdbpq.OpSettings}, reads: 1, rounds: 1},
+		{name: "ack", leased: true, op: fdbpq.Op{Kind: fdbpq.OpAck}, reads: 2, rounds: 1},
+		{name: "snooze", leased: true, op: fdbpq.Op{Kind: fdbpq.OpNak, Uncounted: true}, reads: 1, rounds: 1},
+		{name: "nak", leased: true, op: fdbpq.Op{Kind: fdbpq.OpNak}, reads: 2, rounds: 1},
+		{name: "last nak", max: 1, leased: true, op: fdbpq.Op{Kind: fdbpq.OpNak}, reads: 5, rounds: 2},
+		{name: "term", leased: true, op: fdbpq.Op{Kind: fdbpq.OpTerm}, reads: 5, rounds: 2},
+		{name: "term of an item with headers", headers: true, leased: true, op: fdbpq.Op{Kind: fdbpq.OpTerm}, reads: 6, rounds: 2},
+		{name: "pop beside a lease", leased: true, op: opPopMin, reads: 4, rounds: 1},
+		{name: "pop when a lease is over", leased: true, late: time.Hour, op: opPopMin, reads: 8, rounds: 4,
+			many: 105}, // a pop reads the history of its item when it gets there
+		{name: "pop when the last lease is over", max: 1, headers: true, leased: true, late: time.Hour, op: opPopMin, reads: 9, rounds: 3,
+			many: 7}, // in steps of growing size
+	} {
+		for _, queues := range []int{1, 100} {
+			t.Run(fmt.Sprint(test.name, "/", queues), func(t *testing.T) {
+				f := newRoundsFixture(t, queues, false)
+				clock := newClock(time.Now())
+				f.batcher.SetNow(clock.now)
+				if test.max > 0 {
+					f.batch([]fdbpq.Op{{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.MaxDeliver = test.max }}})
+				}
+				f.batch(pushOp(1, test.headers))
+				f.batch(pushOp(2, false))
+				var ops []fdbpq.Op
+				if test.leased {
+					for i, r := range f.batch([]fdbpq.Op{lease}) {
+						test.op.Queue, test.op.Token = f.queues[i], r.Lease.Token
+						ops = append(ops, test.op)
+					}
+				} else {
+					for _, q := range f.queues {
+						ops = append(ops, op(test.op, q))
+					}
+				}
+				clock.advance(test.late)
+				f.store.Take()
+				for _, r := range f.apply(ops...) {
+					wantError(t, r.Err, nil)
+				}
+				rounds := test.rounds
+				if queues > 1 && test.many > 0 {
+					rounds = test.many
+				}
+				wantEqual(t, "costs", f.store.Take(), []countkv.Cost{{Reads: test.reads * queues, Rounds: rounds}})
+			})
+		}
+	}
 }

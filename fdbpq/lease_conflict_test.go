@@ -150,9 +150,7 @@ func newLeaseConflict(t *testing.T, fifo, headers, ready bool) *leaseConflict {
 
 func (c *leaseConflict) close() {
 	c.check()
-	if err := c.db.Close(); err != nil {
-		c.Error(err)
-	}
+	wantError(c.T, c.db.Close(), nil)
 }
 
 // in runs steps in tx.
@@ -182,9 +180,7 @@ func (c *leaseConflict) run(first, second leaseSteps) string {
 	defer after.Cancel()
 	secondResults := must(c.in(after, second))
 	firstResults := must(c.in(before, first))
-	if _, err := before.Commit().Get(); err != nil {
-		c.Fatal(err)
-	}
+	must(before.Commit().Get())
 	_, err := after.Commit().Get()
 	if errors.Is(err, kv.ErrConflict) && second.ops[0].Kind == fdbpq.OpPush {
 		c.Error("the push conflicts")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -101,54 +100,12 @@ func TestSettleKeepsFences(t *testing.T) {
 	old := f.leaseOver(q, time.Now)
 	f.abandon(faultkv.UnknownMade, op(opPopMin, q))
 	f.calm()
-	if err := f.batcher.Settle(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	wantError(t, f.batcher.Settle(context.Background()), nil)
 	r := f.applyAt(time.Now(), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0]
 	if r.Err != nil || r.Lease.Token.Fence <= old.Fence {
 		t.Errorf("leased %+v, %v, after %+v", r.Lease, r.Err, old)
 	}
 	wantError(t, f.applyAt(time.Now(), fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: old})[0].Err, fdbpq.ErrLeaseLost)
-}
-
-// Tokens that nobody was given hold nothing.
-func TestMadeUpTokens(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q, fifo := f.queue("jobs"), f.fifoQueue("jobs")
-		id := f.push(q, 1, "never leased")
-		f.apply(opPush(fifo, 0, "leased"), opPush(fifo, 0, "other"))
-		token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: fifo})[0].Lease.Token
-		other := token
-		other.ID.Priority = 7
-		for _, kind := range []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpExtend} {
-			for fence := int64(-1); fence < 2; fence++ {
-				r := f.apply(fdbpq.Op{Kind: kind, Queue: q, Token: fdbpq.Token{ID: id, Fence: fence}})[0]
-				wantError(f.T, r.Err, fdbpq.ErrLeaseLost)
-			}
-			r := f.apply(fdbpq.Op{Kind: kind, Queue: fifo, Token: other}, fdbpq.Op{Kind: fdbpq.OpExtend, Queue: fifo, Token: token})
-			wantError(f.T, r[0].Err, fdbpq.ErrLeaseLost)
-			if r[1].Err != nil {
-				f.Error(r[1].Err)
-			}
-		}
-	})
-}
-
-// A program with the bare recipe that pops an item leaves its history behind, which does not
-// keep the queue in the list.
-func TestRetireRemovesHistories(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("jobs")
-		f.push(q, 1, "v")
-		f.leaseOver(q, time.Now)
-		write(f, func(tx kv.Transaction) { tx.ClearRange(itemRange(f.priority, "jobs")) })
-		mark := fdbpq.NewMark()
-		f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
-		f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
-		if left := f.stored(f.priority); len(left) > 0 {
-			f.Errorf("left behind: %q", left)
-		}
-	})
 }
 
 // A queue whose items are all held is in use. Clear removes them, and their tokens with them.
@@ -159,9 +116,7 @@ func TestRetireAndClearHeldItems(t *testing.T) {
 		f.push(q, 2, "delayed")
 		leases := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
 		nak := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: leases[1].Lease.Token, Delay: time.Hour}
-		if r := f.apply(nak)[0]; r.Err != nil {
-			f.Fatal(r.Err)
-		}
+		wantError(f.T, f.apply(nak)[0].Err, nil)
 		mark := fdbpq.NewMark()
 		f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.InUse)
 		write(f, func(tx kv.Transaction) { q.Clear(tx) })
@@ -201,9 +156,7 @@ func TestLeasesOfRecipeItems(t *testing.T) {
 				}
 				f.check()
 				for _, r := range f.applyAt(now, naks...) {
-					if r.Err != nil {
-						f.Fatal(r.Err)
-					}
+					wantError(f.T, r.Err, nil)
 				}
 				now = now.Add(time.Hour)
 				wantEqual(f.T, "length", f.applyAt(now, op(opLen, q))[0].Len, int64(0))
@@ -224,41 +177,6 @@ func TestLeasesOfRecipeItems(t *testing.T) {
 			if left := f.stored(root); len(left) > 0 {
 				f.Errorf("left: %q", left)
 			}
-		}
-	})
-}
-
-// Items with headers and long values come back as they were.
-func TestLeasesOfLongItems(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("long")
-		m := fdbpq.Message{Value: bytes.Repeat([]byte("\x00long"), 60_000), Headers: map[string][]string{"A": {"1", "2"}, "B": {""}}}
-		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: m})
-		before := f.stored(f.priority)
-		now := time.Now()
-		for n := range 4 {
-			r := f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0]
-			if r.Err != nil || !bytes.Equal(r.Item.Value, m.Value) || fmt.Sprint(r.Item.Headers) != fmt.Sprint(m.Headers) {
-				f.Fatalf("%d bytes with %v, %v", len(r.Item.Value), r.Item.Headers, r.Err)
-			}
-			f.check()
-			end := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: r.Lease.Token, Delay: time.Duration(n%2) * time.Second}
-			if n == 3 {
-				end.Kind = fdbpq.OpAck
-			}
-			if n > 0 {
-				f.applyAt(now, end)
-			}
-			now = now.Add(time.Hour)
-			f.applyAt(now, op(opPeekMin, q))
-			f.check()
-			if n < 3 {
-				after := slices.DeleteFunc(f.stored(f.priority), func(p kv.KeyValue) bool { return bytes.Contains(p.Key, []byte("\x02a\x00")) })
-				wantEqual(f.T, "keys", after, before)
-			}
-		}
-		if left := f.stored(f.priority); len(left) > 0 {
-			f.Errorf("left: %q", left)
 		}
 	})
 }
@@ -332,37 +250,30 @@ func (f *fixture) value(key []byte) []byte {
 	return value
 }
 
-// Pops beyond what is there fail if something due cannot be read, those before do not; and
-// such an entry keeps nothing else from coming back.
-func TestUnreadableEntryBesideOthers(t *testing.T) {
-	f := onMem(t)
-	f.corrupt = true
-	q := f.queue("jobs")
-	f.push(q, 1, "a")
-	f.push(q, 2, "b")
-	now := time.Now()
-	f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
-	write(f, func(tx kv.Transaction) { tx.Set(tuple.Tuple{f.priority, "jobs", "t", 7, "later", 1}.Pack(), []byte{}) })
-	results := f.applyAt(now.Add(time.Hour), op(opPopMin, q), op(opPopMin, q), op(opPopMin, q))
-	wantEqual(t, "popped", []string{string(results[0].Item.Value), string(results[1].Item.Value)}, []string{"a", "b"})
-	wantError(t, results[2].Err, fdbpq.ErrCorrupt)
-}
-
-// A batch that only reads goes on, and ends, while something that is due cannot be read.
-func TestManyUnreadableEntries(t *testing.T) {
-	f := onMem(t)
-	f.corrupt = true
-	q := f.queue("jobs")
-	f.push(q, 1, "a")
-	write(f, func(tx kv.Transaction) {
-		for i := range 2 * fdbpq.DuePage {
-			tx.Set(tuple.Tuple{f.priority, "jobs", "t", 7, "later", i}.Pack(), []byte{})
+// Something that is due and cannot be read fails pops beyond what is there, and nothing else: other items come back, and a
+// batch that only reads ends.
+func TestUnreadableEntries(t *testing.T) {
+	for _, n := range []int{1, 2 * fdbpq.DuePage} {
+		f := onMem(t)
+		f.corrupt = true
+		q := f.queue("jobs")
+		f.fill(q, "a", "b")
+		now := time.Now()
+		if n == 1 {
+			f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
 		}
-	})
-	results := f.apply(op(opPeekMin, q), op(opLen, q))
-	wantEqual(t, "peeked", string(results[0].Item.Value), "a")
-	wantEqual(t, "length", results[1].Len, int64(1))
-	wantError(t, f.apply(op(opPopMin, q), op(opPopMin, q))[1].Err, fdbpq.ErrCorrupt)
+		write(f, func(tx kv.Transaction) {
+			for i := range n {
+				tx.Set(tuple.Tuple{f.priority, "jobs", "t", 7, "later", i}.Pack(), []byte{})
+			}
+		})
+		f.batcher.SetNow(func() time.Time { return now.Add(time.Hour) })
+		r := f.apply(op(opPeekMin, q), op(opLen, q))
+		wantEqual(t, "peeked", fmt.Sprint(string(r[0].Item.Value), r[1].Len), "a2")
+		r = f.apply(op(opPopMin, q), op(opPopMin, q), op(opPopMin, q))
+		wantEqual(t, "popped", string(r[0].Item.Value)+string(r[1].Item.Value), "ab")
+		wantError(t, r[2].Err, fdbpq.ErrCorrupt)
+	}
 }
 
 // A batch whose earlier attempt turns out to have committed waits until that is durable.
@@ -371,9 +282,7 @@ func TestFoundReceiptIsDurable(t *testing.T) {
 	commits := 0
 	b := fdbpq.NewBatcher(&hooked{Database: f.faults, beforeCommit: func() { commits++ }}, f.Keyspace)
 	f.faults.Next(faultkv.UnknownMade)
-	if _, err := b.Apply(f.ctx, []fdbpq.Op{opPush(f.queue("jobs"), 1, "a")}); err != nil {
-		t.Fatal(err)
-	}
+	must(b.Apply(f.ctx, []fdbpq.Op{opPush(f.queue("jobs"), 1, "a")}))
 	wantEqual(t, "transactions committed", commits, 2)
 	f.calm()
 }

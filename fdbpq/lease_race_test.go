@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -50,11 +49,7 @@ var leaseRates = map[faultkv.Fault]float64{
 // Whatever clients do at the same time, each item is settled once, a token works for one
 // delivery, nothing settled comes back, and what comes back is at its old place.
 func TestLeasesRace(t *testing.T) {
-	seed := rand.Uint64()
-	if fixed := os.Getenv("FDBPQ_SEED"); fixed != "" {
-		seed, _ = strconv.ParseUint(fixed, 10, 64)
-	}
-	t.Logf("to run it again: FDBPQ_SEED=%d go test -count=1 -run '^%s$' ./fdbpq", seed, t.Name())
+	_, seed := newRandom(t)
 	for _, e := range engines() {
 		for _, faults := range []bool{false, true} {
 			for _, fifo := range []bool{false, true} {
@@ -62,9 +57,9 @@ func TestLeasesRace(t *testing.T) {
 					f := newFixture(t, e.open(t), fdbpq.ValueFormat(seed%2))
 					lr := &leaseRace{fixture: f, fallible: f.db, seed: seed, fifo: fifo, clock: newClock(time.Now())}
 					if faults {
-						rates := leaseRates
+						rates := maps.Clone(leaseRates)
 						if f.db.Traits().Serial {
-							rates = withoutDuringNext()
+							delete(rates, faultkv.UnknownDuringNext)
 						}
 						store := faultkv.New(f.db, faultkv.Options{Seed: seed, Rates: rates, MaxDelay: time.Millisecond})
 						defer store.Land()
@@ -79,16 +74,6 @@ func TestLeasesRace(t *testing.T) {
 			}
 		}
 	}
-}
-
-func withoutDuringNext() map[faultkv.Fault]float64 {
-	rates := map[faultkv.Fault]float64{}
-	for fault, rate := range leaseRates {
-		if fault != faultkv.UnknownDuringNext {
-			rates[fault] = rate
-		}
-	}
-	return rates
 }
 
 // raceSkew is how much the clocks of the clients differ in a store with faults.
@@ -138,16 +123,6 @@ func (r *leaseRace) run(faults bool) {
 		skew = raceSkew
 	}
 	r.accounts.check(r.T, skew, !faults)
-	r.logCounts()
-}
-
-func (r *leaseRace) logCounts() {
-	counts := map[fdbpq.OpKind]int{}
-	for _, e := range r.accounts.events {
-		counts[e.kind]++
-	}
-	r.Logf("pushed %d, popped %d, leased %d, acknowledged %d, given back %d, extended %d", counts[fdbpq.OpPush],
-		counts[fdbpq.OpPop], counts[fdbpq.OpLease], counts[fdbpq.OpAck], counts[fdbpq.OpNak], counts[fdbpq.OpExtend])
 }
 
 // drain pops what is left, which is all there and in order once everything is due.

@@ -2,53 +2,17 @@ package fdbpq_test
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
-
-// While a queue is paused, pops and leases find nothing, and say until when. All else goes on. It ends
-// at its time, to the microsecond, or when the setting does.
-func TestPause(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		now := time.UnixMicro(time.Now().UnixMicro()).UTC()
-		until := now.Add(time.Hour)
-		for _, q := range []fdbpq.Target{f.queue("jobs"), f.fifoQueue("jobs")} {
-			f.apply(opPush(q, 1, "a"), opPush(q, 1, "b"), opPush(q, 1, "c"))
-			lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}
-			token := f.applyAt(now, lease)[0].Lease.Token
-			f.configure(q, func(s *fdbpq.Settings) { s.PauseUntil = until.Add(999) })
-
-			paused := func(r fdbpq.Result) {
-				f.Helper()
-				if !errors.Is(r.Err, fdbpq.ErrPaused) || !errors.Is(r.Err, fdbpq.ErrEmpty) ||
-					!strings.Contains(r.Err.Error(), "paused until "+until.Format(time.RFC3339Nano)) {
-					f.Errorf("%v: want a pause until %v", r.Err, until)
-				}
-			}
-			last := until.Add(-time.Microsecond)
-			next := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Follows: true}
-			r := f.applyAt(now, op(opPopMin, q), lease, op(waiting(opPopMin), q), op(opPeekMin, q), opPush(q, 1, "d"), op(opLen, q),
-				fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token}, next)
-			for _, i := range []int{0, 1, 2, 7} {
-				paused(r[i])
-			}
-			if !r[2].NextDue.Equal(until) {
-				f.Errorf("a pop that waits is told of %v, want %v", r[2].NextDue, until)
-			}
-			for _, i := range []int{3, 4, 5, 6} {
-				wantError(f.T, r[i].Err, nil)
-			}
-			paused(f.applyAt(last, op(opPopMin, q))[0])
-			wantList(f.T, "at its end", summary([]fdbpq.Op{opPopMin}, f.applyAt(until, op(opPopMin, q))), "b")
-			f.configure(q, func(s *fdbpq.Settings) { s.PauseUntil = time.Time{} })
-			wantList(f.T, "lifted", summary([]fdbpq.Op{opPopMin}, f.applyAt(now, op(opPopMin, q))), "c")
-		}
-	})
-}
 
 // A paused queue gives nothing to staged pops.
 func TestPopperOfPausedQueue(t *testing.T) {
@@ -69,12 +33,306 @@ func TestPopperOfPausedQueue(t *testing.T) {
 	wantEqual(t, "popped", string(item.Value), "a")
 }
 
-// Settings that cannot be read limit nothing.
-func TestLimitsThatCannotBeRead(t *testing.T) {
+// Settings that cannot be read limit nothing, and fail only the operations that need them.
+func TestCorruptSettingsAndPops(t *testing.T) {
 	f := onMem(t)
 	f.corrupt = true
 	q := f.queue("jobs")
 	write(f, func(tx kv.Transaction) { tx.Set(f.configKey("jobs"), []byte("x")) })
+	f.fill(q, "a", "b", "c")
+	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}
+	long := lease
+	long.Lease = time.Minute
+	r := f.apply(lease, op(opPopMin, q), long, lease, op(opPopMin, q))
+	for i, want := range []string{"", "a", "b", "", "c"} {
+		if wantEqual(t, "value", string(r[i].Item.Value), want); want == "" {
+			wantError(t, r[i].Err, fdbpq.ErrCorrupt)
+		}
+	}
+}
+
+func maxLeased(n int64) func(*fdbpq.Settings) {
+	return func(s *fdbpq.Settings) { s.MaxLeased = n }
+}
+
+func maxItems(n int64) func(*fdbpq.Settings) {
+	return func(s *fdbpq.Settings) { s.MaxItems = n }
+}
+
+// What is due and cannot be read does not keep pushes from an answer.
+func TestMaxItemsBesideCorruptItem(t *testing.T) {
+	f := onMem(t)
+	f.corrupt = true
+	q := f.queue("jobs")
+	f.configure(q, maxItems(1))
+	clock := newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	push := opPush(q, 1, "a")
+	f.apply(push)
+	f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second})
+	for _, pair := range f.stored(f.priority) {
+		if strings.Contains(string(pair.Key), "\x02h\x00") && len(pair.Value) > 0 {
+			write(f, func(tx kv.Transaction) { tx.Set(pair.Key, []byte("x")) })
+		}
+	}
+	clock.advance(time.Hour)
+	wantError(t, f.apply(push)[0].Err, fdbpq.ErrFull)
+}
+
+// A queue without a limit is not read more than its settings, and its pushes do not conflict; those to
+// a queue with one conflict with what changes the number of items.
+func TestMaxItemsConflicts(t *testing.T) {
+	for _, limit := range []int64{0, 1000} {
+		f := onMem(t)
+		q := f.queue("jobs")
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxItems, s.AckWait = limit, time.Minute })
+		f.push(q, 1, "a")
+		f.wantConflict(limit > 0, func() { f.push(q, 1, "c") }, opPush(q, 1, "b"))
+	}
+}
+
+// Retiring a queue whose items a program has removed with the recipe does not conflict with a push.
+func TestRetireBesidePush(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
 	f.push(q, 1, "a")
-	wantList(t, "popped", f.values(q.PopMin), "a")
+	write(f, func(tx kv.Transaction) { q.ClearItems(tx) })
+	mark := fdbpq.NewMark()
+	f.retire("empty", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+	f.wantConflict(false, func() {
+		f.retire("again", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
+	}, opPush(q, 1, "b"))
+}
+
+// Many push, pop, lease, settle, remove and configure at the same time: there are never more items or leases than the
+// limits allow, as the store has it before each batch, every item ends once, and no change of settings is lost.
+func TestRaces(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		for _, set := range []func(*fdbpq.Settings){
+			maxItems(7), func(s *fdbpq.Settings) { s.MaxBytes = 7 * 4 }, discardOld(7, 0), discardOld(0, 7*4), maxLeased(2),
+		} {
+			r := &limitRace{fixture: f, q: f.queue("jobs"), ends: map[fdbpq.ID]int{}}
+			f.configure(r.q, func(s *fdbpq.Settings) { *s = fdbpq.Settings{} })
+			r.run(f.configure(r.q, set))
+			f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: r.q}, fdbpq.Op{Kind: fdbpq.OpPurge, Queue: r.q.DeadLetters()})
+		}
+	})
+}
+
+// limitRace is a race for the items of a queue, 7 of 4 bytes if there is a limit.
+type limitRace struct {
+	*fixture
+	q *fdbpq.PriorityQueue
+
+	mu           sync.Mutex
+	pushed, dead int64
+	discarded    int64
+	ends         map[fdbpq.ID]int // how often items were popped or settled
+}
+
+func (r *limitRace) run(s fdbpq.Settings) {
+	const limit, workers, each = 7, 4, 24
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() { r.work(w, each, limit, &s) })
+	}
+	wg.Wait()
+
+	got, info := r.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: r.q})[0].Settings, r.infoOf(r.q, 0)
+	wantEqual(r.T, "ack_wait", got.AckWait, workers*each/6*time.Second)
+	wantEqual(r.T, "items", int64(len(r.ends))+r.discarded+info.Ready+info.Leased, r.pushed)
+	wantEqual(r.T, "dead letters", r.length(r.q.DeadLetters()), r.dead)
+	for id, n := range r.ends {
+		if n != 1 {
+			r.Errorf("%v ended %d times", id, n)
+		}
+	}
+	if s.MaxLeased > 0 {
+		return
+	}
+	for n := info.Ready + info.Leased; n < limit; n++ {
+		wantError(r.T, r.apply(opPush(r.q, 1, "fill"))[0].Err, nil)
+	}
+	wantError(r.T, r.apply(opPush(r.q, 9, "full"))[0].Err, fdbpq.ErrFull)
+	if s.Discard == fdbpq.DiscardOld && info.Leased < limit {
+		wantError(r.T, r.apply(opPush(r.q, -1, "more"))[0].Err, nil)
+	}
+	r.check()
+}
+
+// work is what one of them does.
+func (r *limitRace) work(w, each int, limit int64, s *fdbpq.Settings) {
+	b := fdbpq.NewBatcher(r.db, r.Keyspace)
+	var tokens []fdbpq.Token
+	var last fdbpq.ID
+	for n := range each {
+		ops := []fdbpq.Op{op(fdbpq.Op{Kind: fdbpq.OpInfo}, r.q), opPush(r.q, int64(n%3), fmt.Sprintf("%d-%02d", w, n))}
+		switch more := (fdbpq.Op{Queue: r.q, Lease: time.Hour, ID: last}); n % 6 {
+		case 0:
+			more.Kind, more.Configure = fdbpq.OpConfigure, func(s *fdbpq.Settings) { s.AckWait += time.Second }
+			ops = append(ops, more)
+		case 1, 2:
+			more.Kind, more.End = fdbpq.OpLease, fdbpq.End(w%2)
+			ops = append(ops, more)
+		case 3:
+			ops = append(ops, op(opPopMin, r.q))
+		case 4:
+			more.Kind = fdbpq.OpRemove
+			ops = append(ops, more)
+		default:
+			for i, token := range tokens {
+				ops = append(ops, fdbpq.Op{Kind: []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpTerm}[i%2], Queue: r.q, Token: token})
+			}
+			tokens = nil
+		}
+		results, err := b.Apply(r.ctx, ops)
+		if err != nil {
+			r.Error(err)
+			return
+		}
+		if i := results[0].Info; s.MaxLeased == 0 && i.Ready+i.Leased > limit || s.MaxLeased > 0 && i.Leased > s.MaxLeased {
+			r.Errorf("there are %+v", i)
+		}
+		for i := range ops {
+			if results[i].Err != nil {
+				continue
+			}
+			switch ops[i].Kind {
+			case fdbpq.OpPush:
+				last = results[i].Item.ID
+			case fdbpq.OpLease:
+				tokens = append(tokens, results[i].Lease.Token)
+			}
+			r.note(&ops[i], &results[i])
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.discarded += b.Removed().Discarded
+}
+
+// note enters what an operation has done.
+func (r *limitRace) note(o *fdbpq.Op, result *fdbpq.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch o.Kind {
+	case fdbpq.OpPush:
+		r.pushed++
+	case fdbpq.OpPop:
+		r.ends[result.Item.ID]++
+	case fdbpq.OpRemove:
+		r.ends[o.ID]++
+	case fdbpq.OpTerm:
+		r.dead++
+		r.ends[o.Token.ID]++
+	case fdbpq.OpAck:
+		r.ends[o.Token.ID]++
+	}
+}
+
+// Whatever becomes of commits, there are never more items than the limit, and a push that was done
+// counts.
+func TestMaxItemsWithFaults(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	f, faults := onFaults(t, faultkv.Options{})
+	q := f.queue("jobs")
+	f.configure(q, maxItems(20))
+	kinds := append([]faultkv.Fault{faultkv.Conflict}, unanswered...)
+	for range 60 {
+		for range random.IntN(3) {
+			faults.Next(kinds[random.IntN(len(kinds))])
+		}
+		results, err := f.batcher.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "a"), opPush(q, 1, "b")})
+		if err != nil && !kv.MaybeCommitted(err) {
+			t.Fatal(err)
+		}
+		full := err == nil && errors.Is(results[1].Err, fdbpq.ErrFull)
+		if n := f.length(q); n > 20 || full && n < 20 {
+			t.Fatalf("%d items; refused: %v", n, full)
+		}
+		if random.IntN(4) == 0 {
+			if _, err := f.take(q.PopMin); err != nil && !errors.Is(err, fdbpq.ErrEmpty) && !kv.MaybeCommitted(err) {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func discardOld(items, bytes int64) func(*fdbpq.Settings) {
+	return func(s *fdbpq.Settings) { s.MaxItems, s.MaxBytes, s.Discard = items, bytes, fdbpq.DiscardOld }
+}
+
+// A queue that has more items than one transaction counts is counted by the pushes after max_bytes is set, and is
+// right while that goes on. In a caller's transaction, pushes have to be tried again.
+func TestMaxBytesOfLargeQueue(t *testing.T) {
+	const many = 5000
+	for _, end := range []fdbpq.End{fdbpq.Front, fdbpq.Back} {
+		f := onMem(t)
+		q := fdbpq.Target(f.fifoQueue("jobs"))
+		if end == fdbpq.Back {
+			q = f.queue("jobs")
+		}
+		var ops []fdbpq.Op
+		for i := range many {
+			op := opPush(q, int64(i%7), "12345")
+			if i%50 == 0 {
+				op.Message.Headers = map[string][]string{"A": {"b"}}
+			}
+			ops = append(ops, op)
+		}
+		f.apply(ops...)
+		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, End: end, Lease: time.Hour}
+		early := f.apply(lease, lease, lease)
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 1 << 20 })
+		f.check()
+		leased := f.apply(lease, lease)
+		f.apply(op(opPopMin, q), fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: early[0].Lease.Token},
+			fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: leased[0].Lease.Token})
+		f.check()
+		wantError(t, f.applyAt(time.Now(), opPush(q, 1, "x"))[0].Err, fdbpq.ErrNoRoom)
+		f.check()
+		last, _ := f.until(opPush(q, 1, "x"))
+		wantError(t, last.Err, nil)
+		f.check()
+		// Set together with a push, it has to be counted first.
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 0 })
+		set := fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.MaxBytes = 1 << 20 }}
+		r := f.apply(set, opPush(q, 1, "x"))
+		wantError(t, r[0].Err, nil)
+		wantError(t, r[1].Err, fdbpq.ErrNoRoom)
+		f.check()
+		// Lowered, with more than one transaction discards.
+		f.configure(q, discardOld(10, 0))
+		before := f.batcher.Removed().Discarded
+		f.batcher.LimitRoom(1_000_000)
+		var tries int
+		r[0], tries = f.until(opPush(q, -1, "x"))
+		wantError(t, r[0].Err, nil)
+		wantEqual(t, "discarded", f.batcher.Removed().Discarded-before > many-20, true)
+		wantEqual(t, "several transactions discard", tries > 1, true)
+		info := f.infoOf(q, 0)
+		wantEqual(t, "left", info.Ready+info.Leased+info.Delayed, int64(10))
+		f.check()
+	}
+}
+
+// An item that cannot be read is not discarded.
+func TestDiscardCorrupt(t *testing.T) {
+	f := onMem(t)
+	f.corrupt = true
+	q := f.queue("jobs")
+	f.configure(q, discardOld(1, 0))
+	late := opPush(q, 9, "a")
+	late.Delay = time.Hour
+	f.apply(late)
+	for _, pair := range f.stored(f.priority) {
+		if strings.Contains(string(pair.Key), "\x02h\x00") && len(pair.Value) > 0 {
+			write(f, func(tx kv.Transaction) { tx.Set(pair.Key, []byte("x")) })
+		}
+	}
+	if err := f.apply(opPush(q, 1, "b"))[0].Err; !errors.Is(err, fdbpq.ErrCorrupt) {
+		t.Error(err)
+	}
 }

@@ -92,9 +92,7 @@ func TestHeaders(t *testing.T) {
 		} {
 			for _, value := range []string{"", "v", strings.Repeat("\x00\x01", 50_000)} {
 				m := fdbpq.Message{Value: []byte(value), Headers: headers}
-				if _, err := do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Push(tx, 1, m) }); err != nil {
-					f.Fatal(err)
-				}
+				must(do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Push(tx, 1, m) }))
 				item, err := f.look(q.PeekMin)
 				wantMessage(f.T, fmt.Sprintf("headers %d: PeekMin", i), item, err, m)
 				item, err = f.take(q.PopMax)
@@ -159,13 +157,9 @@ func TestBytesAreTheCallers(t *testing.T) {
 			f.Fatal(err)
 		}
 		defer tx.Cancel()
-		if _, err := q.Push(tx, 1, fdbpq.Message{Value: value}); err != nil {
-			f.Fatal(err)
-		}
+		must(q.Push(tx, 1, fdbpq.Message{Value: value}))
 		copy(value, "AFTER!")
-		if _, err := tx.Commit().Get(); err != nil {
-			f.Fatal(err)
-		}
+		must(tx.Commit().Get())
 		f.apply(opPush(q, 2, "second"), opPush(q, 3, "third"))
 		ops := []fdbpq.Op{op(opPopMin, q), op(opPopMin, q), op(opPopMin, q)}
 		results := f.apply(ops...)

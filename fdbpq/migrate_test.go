@@ -24,9 +24,7 @@ import (
 // opened returns a fixture whose store was opened.
 func opened(t *testing.T, db kv.Database) *fixture {
 	f := newFixture(t, db, fdbpq.RawValues)
-	if _, err := f.open(f.Keyspace, fdbpq.StoreOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must(f.open(f.Keyspace, fdbpq.StoreOptions{}))
 	return f
 }
 
@@ -108,10 +106,7 @@ func TestMigrateBothWays(t *testing.T) {
 			before := first.data()
 
 			second := first.target(path[1](t))
-			result, err := runMigration(first, second)
-			if err != nil {
-				t.Fatal(err)
-			}
+			result := must(runMigration(first, second))
 			wantMigrated(t, first, second, before, result)
 			if result.Digest.Queues != 4 || result.Digest.Items != 30+30+3+12+250 {
 				t.Errorf("%v", result.Digest)
@@ -124,9 +119,7 @@ func TestMigrateBothWays(t *testing.T) {
 
 			third := second.target(path[2](t))
 			before = second.data()
-			if result, err = runMigration(second, third); err != nil {
-				t.Fatal(err)
-			}
+			result = must(runMigration(second, third))
 			wantMigrated(t, second, third, before, result)
 			third.pushMore("third")
 			third.wantOrder()
@@ -361,9 +354,7 @@ func TestMigrateTwice(t *testing.T) {
 				return
 			}
 			if steps++; steps == stop {
-				if _, err := runMigration(f, to); err != nil {
-					t.Error(err)
-				}
+				must(runMigration(f, to))
 				to.values(to.queue("large").PopMin)
 			}
 		}})
@@ -436,9 +427,7 @@ func TestMigrateRefusals(t *testing.T) {
 		"foreign key behind":      {embedded: true, source: set(tuple.Tuple{"z"}, nil), want: migrate.ErrForeignKeys},
 		"target with items":       {target: func(_, to *fixture) { to.push(to.queue("jobs"), 0, "x") }, want: migrate.ErrNotEmpty},
 		"target with a store": {target: func(_, to *fixture) {
-			if _, err := to.open(to.Keyspace, fdbpq.StoreOptions{}); err != nil {
-				to.Fatal(err)
-			}
+			must(to.open(to.Keyspace, fdbpq.StoreOptions{}))
 		}, want: migrate.ErrNotEmpty},
 		"embedded target with other keys": {embedded: true, target: func(_, to *fixture) { set(tuple.Tuple{"z"}, nil)(to) }, want: migrate.ErrNotEmpty},
 		"target of another migration": {target: func(from, to *fixture) {
@@ -468,9 +457,7 @@ func TestMigrateRefusals(t *testing.T) {
 				open = openEmbedded
 			}
 			from := newFixtureIn(t, open(t), "pq-r", "q-r", fdbpq.RawValues)
-			if _, err := from.open(from.Keyspace, fdbpq.StoreOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must(from.open(from.Keyspace, fdbpq.StoreOptions{}))
 			from.push(from.queue("jobs"), 0, "item")
 			to := from.target(open(t))
 			if test.source != nil {
@@ -505,9 +492,7 @@ func (f *fixture) everything() []kv.KeyValue {
 // like returns a fixture with a store in f's database and the roots of another.
 func (f *fixture) like(other *fixture) *fixture {
 	like := newFixtureIn(f.T, memkv.New(memkv.Options{}), other.priority, other.fifo, other.format)
-	if _, err := like.open(like.Keyspace, fdbpq.StoreOptions{}); err != nil {
-		f.Fatal(err)
-	}
+	must(like.open(like.Keyspace, fdbpq.StoreOptions{}))
 	return like
 }
 

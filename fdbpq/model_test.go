@@ -1,226 +1,264 @@
 package fdbpq_test
 
 import (
+	"bytes"
 	"cmp"
-	crand "crypto/rand"
-	"flag"
 	"fmt"
-	"math/rand/v2"
+	"maps"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 picks one")
-
-// newRandom prints the seed, and the command that repeats the test with it.
-func newRandom(t *testing.T) (random *rand.Rand, seed uint64) {
-	seed = *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("again: go test ./fdbpq -run '^%s$' -seed %d", t.Name(), seed)
-	return rand.New(rand.NewPCG(seed, 0)), seed
+// model is what queues are expected to have, as plain as it can be. It runs the operations of a batch in the order
+// that Batcher.Start documents, and compares each result with its own.
+type model struct {
+	*testing.T
+	now     time.Time
+	queues  map[fdbpq.Target]*modelQueue
+	named   func(name string, fifo bool) fdbpq.Target
+	removed fdbpq.Removed
+	counts  map[string]int // what has happened
 }
 
-// modelQueue is a queue as a sorted list.
+// modelQueue is one queue.
 type modelQueue struct {
-	fifo  bool
-	items []modelItem
+	*model
+	target   fdbpq.Target
+	name     string
+	fifo     bool
+	settings fdbpq.Settings
+	items    map[fdbpq.ID]*modelItem
+	arrived  []*modelItem // dead letters and those redriven, in order, whose ids nobody has told yet
+	popped   []modelPop
+	tokens   []fdbpq.Token // that were ever given
+	msgIDs   map[string]modelMsgID
 }
 
+type modelMsgID struct {
+	id    fdbpq.ID
+	until time.Time
+}
+
+// modelPop is what a pop returned, and what the item was.
+type modelPop struct {
+	item *fdbpq.Item
+	was  *modelItem
+}
+
+// modelItem is an item, as a pop would return it, and where it is.
 type modelItem struct {
-	priority int64
-	message  fdbpq.Message
-	foreign  bool // written by another program: not counted
+	fdbpq.Item
+	state      fdbpq.ItemState
+	due        time.Time // of a lease or delay
+	wait       time.Duration
+	deliveries int64
+	token      fdbpq.Token // zero if no token holds
+	reason     string      // of the last nak with one
 }
 
-// push adds an item after the last of its priority.
-func (m *modelQueue) push(item modelItem) {
-	if m.fifo {
-		item.priority = 0
+// queue returns a queue, which may be new.
+func (m *model) queue(name string, fifo bool) *modelQueue {
+	target := m.named(name, fifo)
+	q := m.queues[target]
+	if q == nil {
+		q = &modelQueue{model: m, target: target, name: name, fifo: fifo, items: map[fdbpq.ID]*modelItem{}, msgIDs: map[string]modelMsgID{}}
+		m.queues[target] = q
 	}
-	m.items = append(m.items, item)
-	slices.SortStableFunc(m.items, func(a, b modelItem) int { return cmp.Compare(a.priority, b.priority) })
+	return q
 }
 
-// end returns the first or last item, nil if there is none, and removes it if remove is
-// true.
-func (m *modelQueue) end(last, remove bool) *modelItem {
-	if len(m.items) == 0 {
+func compareIDs(a, b fdbpq.ID) int {
+	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Count, b.Count), bytes.Compare(a.Random[:], b.Random[:]))
+}
+
+func (m *model) expired(i *modelItem) bool { return !i.Expires.IsZero() && !i.Expires.After(m.now) }
+
+// fallsDue is when something has to be done about an item; the zero time if nothing has.
+func (i *modelItem) fallsDue() time.Time {
+	if i.state == fdbpq.Leased || i.state == fdbpq.Delayed && (i.Expires.IsZero() || i.due.Before(i.Expires)) {
+		return i.due
+	}
+	return i.Expires
+}
+
+// nextDue is when something falls due after now; the zero time if nothing does.
+func (q *modelQueue) nextDue() (next time.Time) {
+	for _, i := range q.items {
+		if at := i.fallsDue(); at.After(q.now) {
+			next = earlier(next, at)
+		}
+	}
+	return next
+}
+
+// earlier returns the earlier of two times; zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// inOrder returns items in the order in which they are served.
+func (q *modelQueue) inOrder(which func(*modelItem) bool) (list []*modelItem) {
+	for _, id := range slices.SortedFunc(maps.Keys(q.items), compareIDs) {
+		if which(q.items[id]) {
+			list = append(list, q.items[id])
+		}
+	}
+	return list
+}
+
+func isReady(i *modelItem) bool { return i.state == fdbpq.Ready }
+
+// inState returns how many items are in a state.
+func (q *modelQueue) inState(s fdbpq.ItemState) int64 {
+	return int64(len(q.inOrder(func(i *modelItem) bool { return s == fdbpq.AnyState || i.state == s })))
+}
+
+// bringBack does as much of what is due as a transaction that handles limit entries, 0 for all, in the order in which
+// it fell due. It reports whether there is more.
+func (q *modelQueue) bringBack(limit int) (more bool) {
+	due := q.inOrder(func(i *modelItem) bool { at := i.fallsDue(); return !at.IsZero() && !at.After(q.now) })
+	slices.SortStableFunc(due, func(a, b *modelItem) int {
+		if order := a.fallsDue().Compare(b.fallsDue()); order != 0 || isReady(a) == isReady(b) {
+			return order
+		}
+		if isReady(b) { // held items come first
+			return -1
+		}
+		return 1
+	})
+	if more = limit > 0 && len(due) > limit; more {
+		due = due[:limit]
+	}
+
+	for _, i := range due {
+		switch {
+		case q.expired(i):
+			q.expire(i)
+		case i.state == fdbpq.Leased && q.exhausted(i):
+			q.die(i, fdbpq.ReasonMaxDeliver)
+		default:
+			if i.state == fdbpq.Leased {
+				i.due = i.due.Add(q.backoff(i))
+			}
+			if i.state = fdbpq.Delayed; !i.due.After(q.now) {
+				i.state = fdbpq.Ready
+			}
+			q.counts["came back"]++
+		}
+	}
+	return more
+}
+
+func (q *modelQueue) exhausted(i *modelItem) bool {
+	return q.settings.MaxDeliver > 0 && i.deliveries >= q.settings.MaxDeliver
+}
+
+// backoff is how long an item stays back after its last delivery.
+func (q *modelQueue) backoff(i *modelItem) time.Duration {
+	list := q.settings.Backoff
+	if len(list) == 0 || i.deliveries == 0 {
+		return 0
+	}
+	return list[min(int(i.deliveries), len(list))-1]
+}
+
+// lose removes an item.
+func (q *modelQueue) lose(i *modelItem, why string) {
+	delete(q.items, i.ID)
+	q.counts[why]++
+}
+
+func (q *modelQueue) expire(i *modelItem) {
+	q.lose(i, "expired")
+	q.removed.Expired++
+}
+
+// die moves an item to the dead-letter queue.
+func (q *modelQueue) die(i *modelItem, reason string) {
+	q.lose(i, "died")
+	q.removed.Dead++
+	letter := &modelItem{Item: i.Item, state: fdbpq.Ready}
+	letter.MsgID, letter.Unique, letter.Expires = "", "", time.Time{}
+	letter.DeadLetter = &fdbpq.DeadLetter{Queue: q.name, Reason: reason, At: q.now.UTC(), Deliveries: i.deliveries, Error: i.reason}
+	to := q.queue(cmp.Or(q.settings.DeadLetter, q.name+"-dead"), q.fifo)
+	to.arrived = append(to.arrived, letter)
+}
+
+// end returns the item at an end, of those that can be, nil if there is none.
+func (q *modelQueue) end(end fdbpq.End, which func(*modelItem) bool) *modelItem {
+	list := q.inOrder(which)
+	switch {
+	case len(list) == 0:
+		return nil
+	case end == fdbpq.Back:
+		return list[len(list)-1]
+	}
+	return list[0]
+}
+
+// add checks that a new item comes after all others of its priority, and adds it.
+func (q *modelQueue) add(i *modelItem) {
+	for _, other := range q.items {
+		if i.ID.Priority == other.ID.Priority && compareIDs(i.ID, other.ID) <= 0 {
+			q.Fatalf("%s: %q at %v comes before %q at %v", q.name, short(i.Value), i.ID, short(other.Value), other.ID)
+		}
+	}
+	q.items[i.ID] = i
+}
+
+// load is what counts for the limits.
+func (q *modelQueue) load(there map[fdbpq.ID]*modelItem, more []*modelItem) (items, bytes int64) {
+	for _, i := range slices.AppendSeq(slices.Clone(more), maps.Values(there)) {
+		items, bytes = items+1, bytes+int64(i.Size())
+	}
+	return items, bytes
+}
+
+// exceeded says how the queue would have more than its limits allow, "" if it would not.
+func (q *modelQueue) exceeded(items, bytes int64) string {
+	switch s := &q.settings; {
+	case s.MaxItems > 0 && items > s.MaxItems:
+		return fmt.Sprint("max_items is ", s.MaxItems)
+	case s.MaxBytes > 0 && bytes > s.MaxBytes:
+		return fmt.Sprint("max_bytes is ", s.MaxBytes)
+	}
+	return ""
+}
+
+// makeRoom discards what has to go for a group of pushes. It returns why there is no room for it, as errors say it.
+func (q *modelQueue) makeRoom(group []*modelItem) (refused []string) {
+	items, bytes := q.load(q.items, group)
+	full := q.exceeded(items, bytes)
+	if full == "" {
 		return nil
 	}
-	i := 0
-	if last {
-		i = len(m.items) - 1
+	if q.settings.Discard != fdbpq.DiscardOld {
+		return []string{full}
 	}
-	item := m.items[i]
-	if remove {
-		m.items = slices.Delete(m.items, i, i+1)
+	if q.exceeded(q.load(nil, group)) != "" {
+		return []string{full, "nothing that could be discarded makes room for this"}
 	}
-	return &item
-}
 
-func (m *modelQueue) len() (n int64) {
-	for _, item := range m.items {
-		if !item.foreign {
-			n++
-		}
-	}
-	return n
-}
-
-// model is the expected state of a few queues.
-type model struct {
-	*fixture
-	random  *rand.Rand
-	targets []fdbpq.Target
-	names   []string
-	queues  map[fdbpq.Target]*modelQueue
-	pushed  int
-}
-
-// want is the expected result of one operation.
-type want struct {
-	item *modelItem
-	n    int64
-	err  error
-}
-
-// expect runs ops on the model, in the order that Batcher.Start documents.
-func (m *model) expect(ops []fdbpq.Op) []want {
-	wants := make([]want, len(ops))
-	stage := func(kind fdbpq.OpKind, run func(q *modelQueue, i int)) {
-		for i, op := range ops {
-			if op.Kind == kind {
-				run(m.queues[op.Queue], i)
-			}
-		}
-	}
-	take := func(remove bool) func(q *modelQueue, i int) {
-		return func(q *modelQueue, i int) {
-			last := ops[i].End == fdbpq.Back
-			if last && q.fifo {
-				wants[i].err = fdbpq.ErrOp
-			} else if wants[i].item = q.end(last, remove); wants[i].item == nil {
-				wants[i].err = fdbpq.ErrEmpty
-			}
-		}
-	}
-	stage(fdbpq.OpLen, func(q *modelQueue, i int) { wants[i].n = q.len() })
-	stage(fdbpq.OpPush, func(q *modelQueue, i int) {
-		q.push(modelItem{priority: ops[i].Priority, message: ops[i].Message})
-	})
-	stage(fdbpq.OpPop, take(true))
-	stage(fdbpq.OpPeek, take(false))
-	return wants
-}
-
-// check compares the results of a batch with the expected ones.
-func (m *model) check(ops []fdbpq.Op, results []fdbpq.Result, wants []want) {
-	m.Helper()
-	for i, w := range wants {
-		what := fmt.Sprintf("op %d, kind %d, end %d", i, ops[i].Kind, ops[i].End)
-		got := results[i]
-		wantError(m.T, got.Err, w.err)
-		if got.Len != w.n {
-			m.Errorf("%s: Len is %d, want %d", what, got.Len, w.n)
-		}
-		if w.item == nil {
-			continue
-		}
-		wantMessage(m.T, what, got.Item, nil, w.item.message)
-		if got.Item.ID.Priority != w.item.priority || got.Item.PushedAt.IsZero() != w.item.foreign {
-			m.Errorf("%s: item %+v, want one of priority %d, foreign %v", what, got.Item, w.item.priority, w.item.foreign)
-		}
-	}
-}
-
-// randomOp returns an operation; bias is the share of pushes, in percent.
-func (m *model) randomOp(bias int) fdbpq.Op {
-	whats := []fdbpq.Op{opPopMin, opPopMax, opPopMin, opPopMax, opPeekMin, opPeekMax, opLen}
-	o := op(whats[m.random.IntN(len(whats))], m.targets[m.random.IntN(len(m.targets))])
-	if m.random.IntN(100) >= bias {
-		return o
-	}
-	o.Kind = fdbpq.OpPush
-	o.Priority = []int64{-1, 0, 0, 1, 300, extremes[m.random.IntN(len(extremes))]}[m.random.IntN(6)]
-	m.pushed++
-	o.Message = message(fmt.Sprint("value ", m.pushed))
-	switch m.random.IntN(20) {
-	case 0:
-		o.Message.Value = pattern(44_000+m.random.IntN(150_000), m.pushed)
-	case 1, 2:
-		o.Message.Headers = map[string][]string{"N": {fmt.Sprint(m.pushed), "x"}}
-	}
-	return o
-}
-
-// foreignPush adds an item as the recipe does.
-func (m *model) foreignPush() {
-	n := m.random.IntN(len(m.targets))
-	q := m.queues[m.targets[n]]
-	root := m.priority
-	if q.fifo {
-		root = m.fifo
-	}
-	priority := int64(m.random.IntN(3) - 1)
-	m.pushed++
-	item := modelItem{priority: priority, message: message(fmt.Sprint("foreign ", m.pushed)), foreign: true}
-	q.push(item)
-	space := items(root, m.names[n])
+	victims := q.inOrder(func(i *modelItem) bool { return i.state != fdbpq.Leased })
 	if !q.fifo {
-		space = space.Sub(priority)
+		slices.Reverse(victims)
 	}
-	write(m.fixture, func(tx kv.Transaction) {
-		id := tuple.Tuple{int64(0)}
-		begin, end := space.Range()
-		last, err := tx.Snapshot().GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: 1, Reverse: true}).Get()
-		if err == nil && len(last) > 0 {
-			key, _ := space.Unpack(last[0].Key)
-			id[0] = key[0].(int64) + 1
+	n := 0
+	for ; q.exceeded(items, bytes) != ""; n++ {
+		if n == len(victims) || !q.fifo && slices.ContainsFunc(group, func(i *modelItem) bool { return i.ID.Priority >= victims[n].ID.Priority }) {
+			return []string{full, "nothing would be discarded before it but what is leased"}
 		}
-		value := item.message.Value
-		if m.format == fdbpq.TupleValues {
-			value = tuple.Tuple{value}.Pack()
-		}
-		random := make([]byte, 20)
-		_, _ = crand.Read(random)
-		random[8] = 0 // not the signature
-		tx.Set(space.Pack(append(id, random)), value)
-	})
-}
-
-// Random batches on a few queues have the same results as on plain lists, and keep the
-// invariants of the store.
-func TestModel(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		random, _ := newRandom(f.T)
-		m := &model{fixture: f, random: random, queues: map[fdbpq.Target]*modelQueue{}, names: []string{"a", "b", "a", "b"}}
-		m.targets = []fdbpq.Target{f.queue("a"), f.queue("b"), f.fifoQueue("a"), f.fifoQueue("b")}
-		for i, target := range m.targets {
-			m.queues[target] = &modelQueue{fifo: i >= 2}
-		}
-		for round := range 250 {
-			bias := []int{65, 30, 10}[round/20%3] // fill, drain, empty
-			ops := make([]fdbpq.Op, 1+random.IntN([]int{1, 6, 40}[random.IntN(3)]))
-			for i := range ops {
-				ops[i] = m.randomOp(bias)
-			}
-			m.check(ops, f.apply(ops...), m.expect(ops))
-			if random.IntN(4) == 0 {
-				m.foreignPush()
-			}
-			if round%25 == 0 {
-				f.check()
-			}
-			if f.Failed() {
-				f.Fatalf("round %d", round)
-			}
-		}
-	})
+		items, bytes = items-1, bytes-int64(victims[n].Size())
+	}
+	for _, i := range victims[:n] {
+		q.lose(i, "discarded")
+		q.removed.Discarded++
+	}
+	return nil
 }

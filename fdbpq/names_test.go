@@ -68,26 +68,19 @@ func membersOf(of reflect.Type) (names []string) {
 				names = append(names, f.Name)
 			}
 			if f.Anonymous {
-				for _, method := range methodsOf(f.Type) {
-					embedded[method] = true
+				for method := range reflect.PointerTo(f.Type).Methods() {
+					embedded[method.Name] = true
 				}
 			}
 		}
 	}
-	for _, method := range methodsOf(of) {
-		if !embedded[method] {
-			names = append(names, method)
-		}
-	}
-	return names
-}
-
-func methodsOf(of reflect.Type) (names []string) {
 	if of.Kind() != reflect.Interface {
 		of = reflect.PointerTo(of)
 	}
-	for i := range of.NumMethod() {
-		names = append(names, of.Method(i).Name)
+	for method := range of.Methods() {
+		if !embedded[method.Name] {
+			names = append(names, method.Name)
+		}
 	}
 	return names
 }

@@ -1,15 +1,13 @@
 package fdbpq_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -19,23 +17,6 @@ func grouped(ops ...fdbpq.Op) []fdbpq.Op {
 		ops[i].Follows = i > 0
 	}
 	return ops
-}
-
-// Pushes that follow each other keep their order within each priority, beside other
-// operations in the same batch.
-func TestPushGroup(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q, fifo := f.queue("a"), f.fifoQueue("a")
-		f.apply(opPush(q, 2, "old"), opPush(fifo, 0, "f-old"))
-		group := grouped(opPush(q, 3, "d"), opPush(q, 2, "b"), opPush(q, 1, "a"), opPush(q, 2, "c"), opPush(q, 0, "first"))
-		ops := append([]fdbpq.Op{op(opPopMin, q), op(opLen, q), opPush(q, 9, "alone")}, group...)
-		ops = append(ops, op(opPopMax, q), op(opPeekMin, q))
-		ops = append(ops, grouped(opPush(fifo, 0, "f1"), opPush(fifo, 0, "f2"))...)
-		results := f.apply(ops...)
-		wantList(f.T, "results", summary(ops, results), "first", "1", "", "", "", "", "", "", "alone", "a", "", "")
-		wantList(f.T, "left", f.values(q.PopMin), "a", "old", "b", "c", "d")
-		wantList(f.T, "FIFO", f.values(fifo.Dequeue), "f-old", "f1", "f2")
-	})
 }
 
 // If one of a group fails, nothing of the group is pushed, and all else of the batch is.
@@ -124,91 +105,11 @@ func TestLargePushGroup(t *testing.T) {
 	}
 }
 
-// Whatever becomes of its commits, a group is in the queue as a whole, once, or not at all.
-func TestPushGroupOfUnknownOutcome(t *testing.T) {
-	for _, fault := range unanswered {
-		for _, answered := range []bool{true, false} {
-			f := newUnsure(t, faultkv.Options{})
-			q := f.queue("a")
-			f.apply(opPush(q, 1, "old"))
-			ops := append(grouped(opPush(q, 2, "x"), opPush(q, 1, "y"), opPush(q, 2, "z")), op(opPopMin, q))
-			wantLeft := []string{"y", "x", "z"}
-			if answered {
-				f.faults.Next(fault)
-				results := f.apply(ops...)
-				wantEqual(t, "popped", string(results[3].Item.Value), "old")
-			} else {
-				f.abandon(fault, ops...)
-				if err := f.batcher.Settle(f.ctx); err != nil {
-					t.Fatal(err)
-				}
-				wantLeft = []string{"old", "y", "x", "z"}
-			}
-			f.calm()
-			f.check()
-			got := f.values(q.PopMin)
-			if !answered && len(got) == 1 {
-				wantLeft = []string{"old"} // the batch was not done
-			}
-			wantList(t, fmt.Sprintf("after %v, answered: %t", fault, answered), got, wantLeft...)
-		}
-	}
-}
-
-// Groups of several Batchers race with pops under faults: at any moment an item is there only
-// if its whole group has been.
-func TestPushGroupsRace(t *testing.T) {
-	_, seed := newRandom(t)
-	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
-	q := f.queue("a")
-	const workers, rounds, size = 4, 40, 5
-	popped := make([]map[string]int, workers)
-	f.run(seed, workers, func(w *worker) {
-		seen := map[string]int{}
-		popped[w.number] = seen
-		for round := range rounds {
-			var ops []fdbpq.Op
-			for i := range size {
-				ops = append(ops, opPush(q, int64(w.random.IntN(3)), fmt.Sprintf("%d-%d-%d", w.number, round, i)))
-			}
-			ops = append(grouped(ops...), op(opPopMin, q), op(opPopMax, q))
-			results, err := w.batcher.Apply(f.ctx, ops)
-			if err != nil {
-				f.Errorf("Apply: %v", err)
-				return
-			}
-			for _, r := range results[size:] {
-				if r.Err == nil {
-					seen[string(r.Item.Value)]++
-				}
-			}
-		}
-	})
-	f.calm()
-	all := map[string]int{}
-	for _, value := range f.values(q.PopMin) {
-		all[value]++
-	}
-	for _, seen := range popped {
-		for value, n := range seen {
-			all[value] += n
-		}
-	}
-	if len(all) != workers*rounds*size {
-		t.Errorf("%d different items: want %d", len(all), workers*rounds*size)
-	}
-	for value, n := range all {
-		if n != 1 {
-			t.Errorf("%s came out %d times", value, n)
-		}
-	}
-}
-
 // A group that is too large is refused before its message ids and unique keys are looked for. The reads would
 // take more memory than its items.
 func TestTooLargeGroupReadsNothing(t *testing.T) {
 	onEngines(t, func(f *fixture) {
-		reads := &getStore{Database: f.db}
+		reads := countkv.New(f.db)
 		b := fdbpq.NewBatcher(reads, f.Keyspace)
 		q := f.queue("jobs")
 		group := make([]fdbpq.Op, 16384)
@@ -218,10 +119,7 @@ func TestTooLargeGroupReadsNothing(t *testing.T) {
 		}
 		alone := opPush(q, 1, "alone")
 		alone.Message.MsgID, alone.Message.Unique = "id0", "key0"
-		results, err := b.Apply(f.ctx, append(group, alone))
-		if err != nil {
-			f.Fatal(err)
-		}
+		results := must(b.Apply(f.ctx, append(group, alone)))
 		for i, r := range results[:len(group)] {
 			wantError(f.T, r.Err, fdbpq.ErrMessageTooLarge)
 			if text := r.Err.Error(); !strings.HasPrefix(text, fdbpq.ErrMessageTooLarge.Error()+": 16384 items") {
@@ -229,30 +127,11 @@ func TestTooLargeGroupReadsNothing(t *testing.T) {
 			}
 		}
 		wantError(f.T, results[len(group)].Err, nil)
-		if n := reads.gets.Load(); n > 100 {
-			f.Errorf("%d reads: want those of the push that was done", n)
+		for _, cost := range reads.Take() {
+			if cost.Reads > 100 {
+				f.Errorf("%d reads: want those of the push that was done", cost.Reads)
+			}
 		}
 		wantEqual(f.T, "length", f.length(q), 1)
 	})
-}
-
-// getStore counts the keys that transactions read one by one.
-type getStore struct {
-	kv.Database
-	gets atomic.Int64
-}
-
-func (s *getStore) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := s.Database.Begin(ctx, o)
-	return getTransaction{tx, s}, err
-}
-
-type getTransaction struct {
-	kv.Transaction
-	store *getStore
-}
-
-func (tx getTransaction) Get(key []byte) kv.Future[[]byte] {
-	tx.store.gets.Add(1)
-	return tx.Transaction.Get(key)
 }

@@ -12,101 +12,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-func TestPriorityOrder(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("order")
-		fill := func() {
-			for round := range 3 {
-				for i := range extremes {
-					p := extremes[(i*5)%len(extremes)]
-					f.push(q, p, fmt.Sprint(p, "/", round))
-				}
-			}
-		}
-		var want []string
-		for _, p := range extremes {
-			for round := range 3 {
-				want = append(want, fmt.Sprint(p, "/", round))
-			}
-		}
-		fill()
-		wantList(f.T, "PopMin", f.values(q.PopMin), want...)
-		fill()
-		for i := range want[:len(want)/2] {
-			want[i], want[len(want)-1-i] = want[len(want)-1-i], want[i]
-		}
-		wantList(f.T, "PopMax, newest of equals first", f.values(q.PopMax), want...)
-	})
-}
-
-// Items of equal priority come out in the order of their pushes, also when there were pops
-// between these, and within one transaction.
-func TestEqualPriorities(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("equal")
-		n := 0
-		push := func(count int) {
-			for range count {
-				f.push(q, 7, fmt.Sprint(n))
-				n++
-			}
-		}
-		pop := func(method func(kv.Transaction) (fdbpq.Item, error), want string) {
-			f.Helper()
-			item, err := f.take(method)
-			if err != nil || string(item.Value) != want || item.ID.Priority != 7 {
-				f.Errorf("popped %q at %d (error %v), want %q", item.Value, item.ID.Priority, err, want)
-			}
-		}
-		push(4) // 0 1 2 3
-		pop(q.PopMax, "3")
-		push(1) // 0 1 2 4
-		pop(q.PopMin, "0")
-		pop(q.PopMax, "4")
-		pop(q.PopMax, "2")
-		pop(q.PopMax, "1")
-		push(2) // 5 6
-		pop(q.PopMin, "5")
-		push(1) // 6 7
-		pop(q.PopMin, "6")
-		pop(q.PopMin, "7")
-		_, err := do(f, func(tx kv.Transaction) (struct{}, error) {
-			for i := range 300 {
-				if _, err := q.Push(tx, 7, message(fmt.Sprint(i))); err != nil {
-					return struct{}{}, err
-				}
-			}
-			return struct{}{}, nil
-		})
-		if err != nil {
-			f.Fatal(err)
-		}
-		for i, v := range f.values(q.PopMin) {
-			if v != fmt.Sprint(i) {
-				f.Fatalf("item %d is %q", i, v)
-			}
-		}
-	})
-}
-
-func TestFIFOOrder(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.fifoQueue("order")
-		var want []string
-		for i := range 260 { // indexes of one byte and of two
-			want = append(want, fmt.Sprint(i))
-			f.apply(opPush(q, int64(-i), want[i])) // the priority is ignored
-		}
-		item, err := f.look(q.Peek)
-		if err != nil || string(item.Value) != "0" || item.ID.Priority != 0 {
-			f.Errorf("Peek gives %+v, error %v", item, err)
-		}
-		wantEqual(f.T, "Len", f.length(q), 260)
-		wantList(f.T, "values", f.values(q.Dequeue), want...)
-		wantEqual(f.T, "Len", f.length(q), 0)
-	})
-}
-
 func TestEmptyQueue(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, fifo := f.queue("empty"), f.fifoQueue("empty")
@@ -126,39 +31,6 @@ func TestEmptyQueue(t *testing.T) {
 					f.Errorf("an empty value comes back as %#v, error %v", r.Item.Value, r.Err)
 				}
 			}
-		}
-	})
-}
-
-// Len is exact after every operation, and a queue that is empty again has no keys.
-func TestLen(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("len")
-		for i := range 20 {
-			f.push(q, int64(i%4), "v")
-			wantEqual(f.T, "Len", f.length(q), int64(i+1))
-		}
-		f.apply(op(opPopMin, q), op(opPopMax, q), opPush(q, 2, "v"), op(opPopMin, q))
-		wantEqual(f.T, "Len", f.length(q), 18)
-		f.check()
-		_, err := do(f, func(tx kv.Transaction) (int64, error) {
-			for i := range 3 {
-				if _, err := q.PopMin(tx); err != nil {
-					return 0, err
-				}
-				n, err := q.Len(tx) // sees what the transaction did
-				if err != nil || n != int64(17-i) {
-					f.Errorf("Len in the transaction is %d (error %v), want %d", n, err, 17-i)
-				}
-			}
-			return 0, nil
-		})
-		if err != nil {
-			f.Error(err)
-		}
-		wantEqual(f.T, "values", len(f.values(q.PopMax)), 15)
-		if left := f.stored(f.priority); len(left) > 0 {
-			f.Errorf("%d keys are left, the first %x", len(left), left[0].Key)
 		}
 	})
 }
@@ -256,9 +128,7 @@ func TestInCallersTransaction(t *testing.T) {
 			f.Errorf("an aborted transaction left %s, before it was %s", after, before)
 		}
 		wantEqual(f.T, "keys of the other queue", len(f.stored(f.fifo)), 0)
-		if err := run(nil); err != nil {
-			f.Fatal(err)
-		}
+		wantError(f.T, run(nil), nil)
 		f.wantStored(own, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 		write(f, func(tx kv.Transaction) { tx.Clear(own) })
 		wantList(f.T, "moved", f.values(fifo.Dequeue), "first")

@@ -1,17 +1,30 @@
 package fdbpq_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
+
+var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 picks one")
+
+// newRandom prints the seed, and the command that repeats the test with it.
+func newRandom(t *testing.T) (random *rand.Rand, seed uint64) {
+	seed = cmp.Or(*seedFlag, uint64(time.Now().UnixNano()))
+	t.Logf("again: go test ./fdbpq -run '^%s$' -seed %d", t.Name(), seed)
+	return rand.New(rand.NewPCG(seed, 0)), seed
+}
 
 // rates are those of a store on a very bad day.
 var rates = map[faultkv.Fault]float64{
@@ -62,26 +75,30 @@ type tally struct {
 	sync.Mutex
 	surely, perhaps map[string]bool // pushed
 	popped          map[string]int
+	batches         [][]string // pushes of those of unknown outcome
 }
 
 func (ta *tally) add(ops []fdbpq.Op, results []fdbpq.Result, err error) {
 	ta.Lock()
 	defer ta.Unlock()
+	var unsure []string
 	for i, o := range ops {
 		switch {
 		case o.Kind == fdbpq.OpPush && kv.MaybeCommitted(err):
 			ta.perhaps[string(o.Message.Value)] = true
+			unsure = append(unsure, string(o.Message.Value))
 		case o.Kind == fdbpq.OpPush && err == nil:
 			ta.surely[string(o.Message.Value)] = true
 		case err == nil && results[i].Err == nil:
 			ta.popped[string(results[i].Item.Value)]++
 		}
 	}
+	ta.batches = append(ta.batches, unsure)
 }
 
 // Every acknowledged item is popped exactly once, those of unknown outcome at most once, and
 // nothing else is: with many Batchers on two queues, commits of unknown outcome, and contexts
-// that end at any point.
+// that end at any point. A batch happens as a whole or not at all.
 func TestEveryItemOnce(t *testing.T) {
 	_, seed := newRandom(t)
 	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
@@ -90,8 +107,10 @@ func TestEveryItemOnce(t *testing.T) {
 	f.run(seed, 6, func(w *worker) {
 		for range 120 {
 			var ops []fdbpq.Op
-			for range 1 + w.random.IntN(5) {
-				ops = append(ops, w.nextOp(q, fifo, opNoItem, opNoItem, opPopMin, opPopMin, opPopMax))
+			for n := range 1 + w.random.IntN(5) {
+				o := w.nextOp(q, fifo, opNoItem, opNoItem, opPopMin, opPopMin, opPopMax)
+				o.Follows = n > 0 && o.Kind == fdbpq.OpPush && ops[n-1].Kind == fdbpq.OpPush && o.Queue == ops[n-1].Queue
+				ops = append(ops, o)
 			}
 			ctx, cancel := context.WithCancel(f.ctx)
 			w.batcher = w.batcherWithEnd(cancel)
@@ -119,6 +138,12 @@ func TestEveryItemOnce(t *testing.T) {
 	for v := range ta.surely {
 		if ta.popped[v] == 0 {
 			t.Errorf("%s is lost", v)
+		}
+	}
+	for _, values := range ta.batches {
+		there := slices.DeleteFunc(slices.Clone(values), func(v string) bool { return ta.popped[v] == 0 })
+		if len(there) > 0 && len(there) < len(values) {
+			t.Errorf("of a batch that pushed %q, only %q are there", values, there)
 		}
 	}
 	t.Logf("%d pushed, %d perhaps, %d popped, %d of them left; faults %v", len(ta.surely), len(ta.perhaps), len(ta.popped), len(left), f.faults.Counts())

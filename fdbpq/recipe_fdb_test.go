@@ -69,9 +69,7 @@ func TestStagedPopsOfRecipeItems(t *testing.T) {
 			for _, value := range []string{"-2 a", "-1 b", "0 c", "7 d", "8 e"} {
 				var priority int64
 				_, _ = fmt.Sscan(value, &priority)
-				if err := theirs.push(priority, value); err != nil {
-					t.Fatal(err)
-				}
+				wantError(t, theirs.push(priority, value), nil)
 			}
 			p := fdbpq.NewPopper(db, q)
 			f.line(p, fdbpq.Front, fdbpq.Back)
@@ -161,9 +159,7 @@ func TestRecipeAndPoppersAtOnce(t *testing.T) {
 		}()
 	}
 	for range 4 * workers {
-		if err := <-errs; err != nil {
-			t.Error(err)
-		}
+		wantError(t, <-errs, nil)
 	}
 	close(values)
 	seen := map[string]bool{}

@@ -67,6 +67,7 @@ func TestRetireRemovesLeftovers(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
+		f.leaseOver(q, time.Now) // it has a history
 		write(f, func(tx kv.Transaction) { tx.ClearRange(itemRange(f.priority, "jobs")) })
 		mark := fdbpq.NewMark()
 		f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
@@ -153,9 +154,7 @@ func TestKnowledgeIsAsOldAsTheTransaction(t *testing.T) {
 	}}}, f.Keyspace)
 	b.SetNow(clock.now)
 	for range 2 {
-		if _, err := b.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "v"), op(opPopMin, q)}); err != nil {
-			t.Fatal(err)
-		}
+		must(b.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "v"), op(opPopMin, q)}))
 	}
 	f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.Marked)
 }
@@ -175,14 +174,10 @@ func TestRetireMeetsPush(t *testing.T) {
 					f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
 				}
 				retire := func(db kv.Database) {
-					if _, err := fdbpq.Retire(f.ctx, db, []fdbpq.Target{q}, fdbpq.NewMark(), mark); err != nil {
-						t.Error(err)
-					}
+					must(fdbpq.Retire(f.ctx, db, []fdbpq.Target{q}, fdbpq.NewMark(), mark))
 				}
 				push := func(db kv.Database) {
-					if _, err := kv.Transact(f.ctx, db, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Push(tx, 1, message("v")) }); err != nil {
-						t.Error(err)
-					}
+					must(kv.Transact(f.ctx, db, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Push(tx, 1, message("v")) }))
 				}
 				inner, outer := push, retire
 				if first == "retire" {
@@ -219,9 +214,7 @@ func TestRetireMeetsUnsettledPop(t *testing.T) {
 	mark := fdbpq.NewMark()
 	f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
 	f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
-	if err := b.Settle(f.ctx); err != nil {
-		t.Fatal(err)
-	}
+	wantError(t, b.Settle(f.ctx), nil)
 	f.wantListed("afterwards", "jobs")
 	wantEqual(t, "items", f.length(q), 1)
 }

@@ -105,7 +105,7 @@ func TestManyAcknowledgementsKeepOtherValues(t *testing.T) {
 	})
 }
 
-// sizeStore counts the bytes of values that range reads return.
+// sizeStore counts the bytes of values that are read.
 type sizeStore struct {
 	kv.Database
 	bytes atomic.Int64
@@ -113,43 +113,36 @@ type sizeStore struct {
 
 func (s *sizeStore) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	tx, err := s.Database.Begin(ctx, o)
-	return sizedTransaction{tx, s}, err
+	return sizedTransaction{tx, sizedReader{tx, s}}, err
 }
 
 func (s *sizeStore) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	tx, err := s.Database.BeginRead(ctx)
-	return sizedReads{tx, s}, err
-}
-
-// sized returns a future whose pairs have been counted.
-func (s *sizeStore) sized(future kv.Future[[]kv.KeyValue]) kv.Future[[]kv.KeyValue] {
-	pairs, err := future.Get()
-	for _, pair := range pairs {
-		s.bytes.Add(int64(len(pair.Value)))
-	}
-	return kv.Ready(pairs, err)
+	return sizedReads{tx, sizedReader{tx, s}}, err
 }
 
 type sizedTransaction struct {
 	kv.Transaction
-	store *sizeStore
+	sized sizedReader
 }
 
+func (tx sizedTransaction) Get(key []byte) kv.Future[[]byte] { return tx.sized.Get(key) }
+
 func (tx sizedTransaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	return tx.store.sized(tx.Transaction.GetRange(r, o))
+	return tx.sized.GetRange(r, o)
 }
 
 func (tx sizedTransaction) Snapshot() kv.Reader {
-	return sizedReader{tx.Transaction.Snapshot(), tx.store}
+	return sizedReader{tx.Transaction.Snapshot(), tx.sized.store}
 }
 
 type sizedReads struct {
 	kv.ReadTransaction
-	store *sizeStore
+	sized sizedReader
 }
 
 func (tx sizedReads) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	return tx.store.sized(tx.ReadTransaction.GetRange(r, o))
+	return tx.sized.GetRange(r, o)
 }
 
 type sizedReader struct {
@@ -157,8 +150,18 @@ type sizedReader struct {
 	store *sizeStore
 }
 
+func (r sizedReader) Get(key []byte) kv.Future[[]byte] {
+	value, err := r.Reader.Get(key).Get()
+	r.store.bytes.Add(int64(len(value)))
+	return kv.Ready(value, err)
+}
+
 func (r sizedReader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	return r.store.sized(r.Reader.GetRange(span, o))
+	pairs, err := r.Reader.GetRange(span, o).Get()
+	for _, pair := range pairs {
+		r.store.bytes.Add(int64(len(pair.Value)))
+	}
+	return kv.Ready(pairs, err)
 }
 
 // TestReadsAreBounded: whatever a batch asks for, it reads a few times what it may return, of items in one queue and in

@@ -172,8 +172,8 @@ func TestRoundsOfBatches(t *testing.T) {
 					for _, r := range f.batch(test.ops) {
 						if errors.Is(r.Err, fdbpq.ErrEmpty) {
 							empty++
-						} else if r.Err != nil {
-							t.Error(r.Err)
+						} else {
+							wantError(t, r.Err, nil)
 						}
 					}
 					want := []countkv.Cost{{Reads: test.reads * queues, Rounds: test.rounds}}

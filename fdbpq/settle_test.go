@@ -37,36 +37,6 @@ func (f *unsure) abandon(fault faultkv.Fault, ops ...fdbpq.Op) {
 	}
 }
 
-// After a batch of unknown outcome, its pops are undone exactly once, even if the commits
-// that undo them have unknown outcomes, too. Its pushes happened or did not.
-func TestSettle(t *testing.T) {
-	for _, abandoned := range unanswered {
-		onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
-			before := fmt.Sprintf("%q", f.stored(f.priority))
-			ops := []fdbpq.Op{op(opPopMin, q), op(opPopMin, q), op(opPopMax, q), op(opPopMin, fifo)}
-			f.abandon(abandoned, ops...)
-			for i := range ops {
-				ops[i] = fdbpq.Op{} // the caller's again
-			}
-			ready()
-			if err := f.batcher.Settle(f.ctx); err != nil {
-				f.Fatalf("after %v: Settle: %v", abandoned, err)
-			}
-			f.calm()
-			if after := fmt.Sprintf("%q", f.stored(f.priority)); after != before {
-				f.Errorf("after %v: stored\n%s\nwant\n%s", abandoned, after, before)
-			}
-			if err := f.batcher.Settle(f.ctx); err != nil {
-				f.Fatalf("second Settle: %v", err)
-			}
-			f.check()
-			f.apply(opPush(q, 9, "next"))
-			wantList(f.T, fmt.Sprint("after ", abandoned), f.values(q.PopMin), "0", "1", "2", "3", "4", "next")
-			wantList(f.T, fmt.Sprint("after ", abandoned), f.values(fifo.Dequeue), "f0", "f1", "f2", "f3", "f4")
-		})
-	}
-}
-
 // An attempt of unknown outcome can no longer commit once the batch has its results, not even
 // after its receipt was removed.
 func TestFirstAttemptLandsAfterTheAnswer(t *testing.T) {
@@ -91,9 +61,7 @@ func TestFirstAttemptLandsAfterTheAnswer(t *testing.T) {
 				t.Errorf("Settle: %v", err)
 			}
 			for range later {
-				if _, err := b.Apply(f.ctx, []fdbpq.Op{opPush(q, 9, "later")}); err != nil {
-					t.Error(err)
-				}
+				must(b.Apply(f.ctx, []fdbpq.Op{opPush(q, 9, "later")}))
 			}
 			_, err = held.first.Commit().Get()
 			wantError(t, err, kv.ErrConflict)
@@ -142,25 +110,6 @@ func (tx heldTransaction) Cancel() {
 	}
 }
 
-// Pushes of an abandoned batch happened once or not at all, and that does not change.
-func TestSettleKeepsPushes(t *testing.T) {
-	for _, fault := range unanswered {
-		t.Run(fault.String(), func(t *testing.T) {
-			f := newUnsure(t, faultkv.Options{})
-			q := f.queue("a")
-			f.abandon(fault, opPush(q, 1, "maybe"), op(opPopMin, f.queue("none")))
-			f.apply(opPush(q, 2, "sure"))
-			f.calm()
-			got := f.values(q.PopMin)
-			if fault == faultkv.UnknownLost {
-				wantList(t, "values", got, "sure")
-			} else { // settling waited for it, or found it done
-				wantList(t, "values", got, "maybe", "sure")
-			}
-		})
-	}
-}
-
 // Popped items that do not fit into one transaction return in parts.
 func TestSettleOfMuchData(t *testing.T) {
 	for _, script := range [][]faultkv.Fault{
@@ -179,9 +128,7 @@ func TestSettleOfMuchData(t *testing.T) {
 		before := f.stored(f.priority)
 		f.abandon(faultkv.UnknownMade, ops...)
 		f.faults.Next(script...)
-		if err := f.batcher.Settle(f.ctx); err != nil {
-			t.Fatal(err)
-		}
+		wantError(t, f.batcher.Settle(f.ctx), nil)
 		f.calm()
 		after := f.stored(f.priority)
 		if len(after) != len(before) {
@@ -267,13 +214,9 @@ func TestSweepReceipts(t *testing.T) {
 				}
 			})
 		}
-		if err := fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 2*time.Hour); err != nil {
-			f.Fatal(err)
-		}
+		wantError(f.T, fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 2*time.Hour), nil)
 		wantEqual(f.T, "receipts", len(f.stored(f.priority+"-x")), 1250)
-		if err := fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 4*time.Hour); err != nil {
-			f.Fatal(err)
-		}
+		wantError(f.T, fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 4*time.Hour), nil)
 		wantEqual(f.T, "receipts", len(f.stored(f.priority+"-x")), 1250)
 		ended, cancel := context.WithCancel(f.ctx)
 		cancel()
@@ -290,9 +233,7 @@ func TestSettleKeepsTheStoredBytes(t *testing.T) {
 	key := items(f.priority, "a").Pack(tuple.Tuple{int64(1), int64(0), make([]byte, 20)})
 	write(f.fixture, func(tx kv.Transaction) { tx.Set(key, []byte("no tuple")) })
 	f.abandon(faultkv.UnknownMade, op(opPopMin, q))
-	if err := f.batcher.Settle(f.ctx); err != nil {
-		t.Error(err)
-	}
+	wantError(t, f.batcher.Settle(f.ctx), nil)
 	f.wantStored(key, []byte("no tuple"))
 
 	ctx, cancel := context.WithCancel(f.ctx)

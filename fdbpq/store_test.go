@@ -76,9 +76,7 @@ func TestStoreOpenedByMany(t *testing.T) {
 
 func TestStoreRefusesOtherSettings(t *testing.T) {
 	onEngines(t, func(f *fixture) {
-		if _, err := f.open(f.Keyspace, fdbpq.StoreOptions{}); err != nil {
-			f.Fatal(err)
-		}
+		must(f.open(f.Keyspace, fdbpq.StoreOptions{}))
 		for name, c := range map[string]struct {
 			k    *fdbpq.Keyspace
 			want []fdbpq.Setting

@@ -52,6 +52,7 @@ func CheckInvariants(ctx context.Context, db kv.Database, priority, fifo string)
 			return Contents{}, err
 		}
 		for _, q := range c.queues {
+			c.contents.Items += len(q.all)
 			c.checkQueue(q)
 		}
 		return c.contents, errors.Join(c.problems...)
@@ -180,40 +181,21 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 		return
 	}
 	q, rest := c.queue(root, fifo, name), key[2:]
-	var err error
-	switch kind {
-	case "i":
-		err = c.item(q, rest, value)
-	case "h":
-		err = q.heldItem(rest, value)
-	case "a":
-		err = q.history(rest, value)
-	case "b":
-		err = q.countKey(rest, value)
-	case "c":
-		err = q.settings(rest, value)
-	case "m":
-		err = q.part(rest, value)
-	case "n":
-		err = q.count(rest, value)
-	case "r":
-		err = request(rest, value)
-	case "f":
-		err = q.answer(rest, value)
-	case "t":
-		err = q.dueKey(rest, value)
-	case "d":
-		err = q.msgID(rest, value)
-	case "e":
-		err = q.msgIDEnd(rest, value)
-	case "u":
-		err = q.unique(rest, value)
-	default:
-		err = errors.New("unknown kind of key")
+	take := kinds[kind]
+	if take == nil {
+		c.problem("queue %s: key %v: unknown kind of key", q.name, key[1:])
+		return
 	}
-	if err != nil {
+	if err := take(q, rest, value); err != nil {
 		c.problem("queue %s: key %v: %w", q.name, key[1:], err)
 	}
+}
+
+// kinds is what takes the keys of each kind.
+var kinds = map[string]func(q *queue, key tuple.Tuple, value []byte) error{
+	"i": (*queue).item, "h": (*queue).heldItem, "a": (*queue).history, "m": (*queue).part, "n": (*queue).count, "b": (*queue).countKey,
+	"c": (*queue).settings, "t": (*queue).dueKey, "d": (*queue).msgID, "e": (*queue).msgIDEnd, "u": (*queue).unique,
+	"r": (*queue).request, "f": (*queue).answer,
 }
 
 func (c *checker) receipt(key tuple.Tuple, value []byte) {

@@ -10,7 +10,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-func (c *checker) item(q *queue, key tuple.Tuple, value []byte) error {
+// item takes the key of a ready item.
+func (q *queue) item(key tuple.Tuple, value []byte) error {
 	id, err := parseID(key, q.fifo)
 	if err != nil {
 		return err
@@ -18,7 +19,6 @@ func (c *checker) item(q *queue, key tuple.Tuple, value []byte) error {
 	if len(key) != idLength(q.fifo) {
 		return errors.New("too long for an item")
 	}
-	c.contents.Items++
 	q.all[string(key.Pack())] = true
 	if micros := binary.BigEndian.Uint64(id.Random[:]); isOwn(id, micros) {
 		q.items[string(key.Pack())] = id.Priority
@@ -154,7 +154,7 @@ func (q *queue) count(key tuple.Tuple, value []byte) error {
 }
 
 // request takes the key of a staged pop that is in line.
-func request(key tuple.Tuple, value []byte) error {
+func (q *queue) request(key tuple.Tuple, value []byte) error {
 	_, isCount := elementAt[int64](key, 0)
 	id, _ := elementAt[[]byte](key, 1)
 	content, err := tuple.Unpack(value)

@@ -1,0 +1,223 @@
+package fdbpq_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// infoOf returns what a Batcher says about a queue.
+func (f *fixture) infoOf(q fdbpq.Target, limit int) fdbpq.Info {
+	f.Helper()
+	r := f.apply(fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q, MaxPriorities: limit})[0]
+	wantError(f.T, r.Err, nil)
+	return *r.Info
+}
+
+func TestInfoOfManyPriorities(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("q")
+		var pushes []fdbpq.Op
+		for p := range int64(30) {
+			pushes = append(pushes, fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: p})
+		}
+		f.apply(pushes...)
+		f.wantPriorities(q, 0, fdbpq.Info{Ready: 30}) // without the counters of other states
+		leases := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
+		f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: leases[1].Lease.Token, Delay: time.Hour})
+		f.wantPriorities(q, 2, fdbpq.Info{Ready: 28, Leased: 1, Delayed: 1})
+	})
+}
+
+// wantPriorities compares the infos of a queue that has one item of each priority from first to 29.
+func (f *fixture) wantPriorities(q *fdbpq.PriorityQueue, first int64, want fdbpq.Info) {
+	f.Helper()
+	all := int(want.Ready)
+	for limit := range 40 {
+		got := f.infoOf(q, limit)
+		n := all
+		if limit > 0 {
+			n = min(2*max(limit/2, 1), all)
+		}
+		if len(got.Priorities) != n {
+			f.Errorf("limit %d: %d priorities: want %d", limit, len(got.Priorities), n)
+		}
+		if got.Ready != want.Ready || got.Leased != want.Leased || got.Delayed != want.Delayed || got.MorePriorities != (n < all) {
+			f.Errorf("limit %d: %+v", limit, got)
+		}
+		for i, p := range got.Priorities {
+			if p.Count != 1 || i > 0 && p.Priority <= got.Priorities[i-1].Priority {
+				f.Errorf("limit %d: %+v", limit, got.Priorities)
+			}
+		}
+		if last := got.Priorities[len(got.Priorities)-1]; got.Priorities[0].Priority != first || last.Priority != 29 {
+			f.Errorf("limit %d: from %v to %v", limit, got.Priorities[0], last)
+		}
+	}
+}
+
+// A damaged counter fails the info, and nothing else of the batch.
+func TestInfoOfDamagedQueue(t *testing.T) {
+	f := onMem(t)
+	f.corrupt = true
+	q := f.queue("q")
+	f.push(q, 0, "a")
+	write(f, func(tx kv.Transaction) { tx.Set(tuple.Tuple{f.priority, "q", "n"}.Pack(), []byte("no")) })
+	results := f.apply(fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q}, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q})
+	wantError(t, results[0].Err, fdbpq.ErrCorrupt)
+	if results[0].Info != nil || results[1].Err != nil {
+		t.Errorf("info %+v, peek %v", results[0].Info, results[1].Err)
+	}
+}
+
+// one applies one operation at a time.
+func (f *fixture) one(at time.Time, op fdbpq.Op) fdbpq.Result {
+	f.Helper()
+	return f.applyAt(at, op)[0]
+}
+
+// order returns the ids of the ready items, in order.
+func (f *fixture) order(q fdbpq.Target) (ids []fdbpq.ID) {
+	f.Helper()
+	var popped []fdbpq.Result
+	for {
+		r := f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})[0]
+		if r.Err != nil {
+			break
+		}
+		ids, popped = append(ids, r.Item.ID), append(popped, r)
+	}
+	for i := range popped {
+		f.apply(fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &popped[i].Item})
+	}
+	return ids
+}
+
+// A long way from either end a rank is exact as far as counters say it, and a lower bound within a priority.
+func TestRankOfMany(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("q")
+	push := func(n int, priority int64) (last fdbpq.ID) {
+		ops := make([]fdbpq.Op, n)
+		for i := range ops {
+			ops[i] = fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: priority}
+		}
+		results := f.apply(ops...)
+		return results[n-1].Item.ID
+	}
+	rank := func(id fdbpq.ID, want int64, atLeast bool) {
+		t.Helper()
+		if r := f.apply(fdbpq.Op{Kind: fdbpq.OpRank, Queue: q, ID: id})[0]; r.Err != nil || r.Rank != want || r.RankAtLeast != atLeast {
+			t.Errorf("rank %d, %v, %v: want %d, %v", r.Rank, r.RankAtLeast, r.Err, want, atLeast)
+		}
+	}
+	rank(push(fdbpq.MaxRank+1, 1), fdbpq.MaxRank, false)
+	rank(push(1, 1), fdbpq.MaxRank, true)
+	rank(push(3, 2), fdbpq.MaxRank+2+2, false)
+}
+
+// When a process starts on a nearly full disk, its first pop succeeds, however short the
+// keys of the item are, and so do later ones. Pushes do not, not even those that remove the
+// receipt of a pop.
+func TestPopsOnNearlyFullDisk(t *testing.T) {
+	const keep = 1 << 20 // MinFreeSpace
+	for _, name := range []string{"a", "a-queue-with-a-longer-name"} {
+		for _, staged := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/staged=%t", name, staged), func(t *testing.T) {
+				disk := vfs.NewMem()
+				open := func(free uint64) kv.Database {
+					disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: free})
+					return must(pebblekv.Open("db", pebblekv.Options{FS: disk, MinFreeSpace: keep, Logger: slog.New(slog.DiscardHandler)}))
+				}
+				roomy := open(1 << 40)
+				k := must(fdbpq.NewKeyspace("p", "f", fdbpq.RawValues))
+				q, fifo := must(k.PriorityQueue(name)), must(k.Queue(name))
+				b := fdbpq.NewBatcher(roomy, k)
+				for _, value := range []string{"1", "2", "3"} {
+					must(b.Apply(t.Context(), []fdbpq.Op{opPush(q, 0, value), opPush(fifo, 0, value)}))
+				}
+				wantError(t, roomy.Close(), nil)
+
+				f := newFixtureIn(t, open(keep/2), "p", "f", fdbpq.RawValues)
+				if staged {
+					f.wantPop(fdbpq.NewPopper(f.db, f.queue(name)).PopMin, "1")
+					f.wantPop(fdbpq.NewPopper(f.db, f.queue(name)).PopMax, "3")
+					return
+				}
+				for _, want := range []string{"1", "2"} {
+					for _, target := range []fdbpq.Target{f.queue(name), f.fifoQueue(name)} {
+						results, err := f.batcher.Apply(f.ctx, []fdbpq.Op{op(opPopMin, target)})
+						if err != nil || string(results[0].Item.Value) != want {
+							t.Errorf("a pop of %q: %+v, error %v", want, results, err)
+						}
+					}
+					_, err := f.batcher.Apply(f.ctx, []fdbpq.Op{opPush(f.queue(name), 0, "")})
+					wantError(t, err, kv.ErrUnavailable)
+				}
+			})
+		}
+	}
+}
+
+// full is a store that begins only transactions that shrink it.
+type full struct{ kv.Database }
+
+func (f full) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	if !o.Shrinks {
+		return nil, kv.ErrUnavailable
+	}
+	return f.Database.Begin(ctx, o)
+}
+
+// Everything that removes items or puts them back says so, and nothing that pushes does.
+func TestShrinks(t *testing.T) {
+	f := newUnsure(t, faultkv.Options{})
+	q, fifo := f.queue("a"), f.fifoQueue("a")
+	f.apply(opPush(q, 1, "1"), opPush(q, 2, "2"), opPush(q, 3, "3"), opPush(fifo, 0, "f"))
+	nearlyFull := full{f.watched}
+	f.batcher = fdbpq.NewBatcher(nearlyFull, f.Keyspace)
+
+	// Items that come back may be larger than anything that is removed with them.
+	f.abandon(faultkv.UnknownMade, op(opPopMin, q), op(opPopMin, fifo))
+	wantEqual(t, "items before Settle", f.length(q), 2)
+	if err := f.batcher.Settle(f.ctx); err != nil {
+		t.Errorf("Settle: %v", err)
+	}
+	ops := []fdbpq.Op{op(opPopMin, q), op(opPopMin, fifo), op(opPeekMax, q), op(opLen, q)}
+	wantList(t, "a batch with pops", summary(ops, f.apply(ops...)), "1", "f", "3", "3")
+
+	for _, ops := range [][]fdbpq.Op{
+		{opPush(q, 0, "")},
+		{opPush(q, 0, ""), op(opPopMin, q)},
+		{op(opPopMin, q), op(opPopMax, q), opPush(fifo, 0, "")},
+	} {
+		_, err := f.batcher.Apply(f.ctx, ops)
+		wantError(t, err, kv.ErrUnavailable)
+	}
+	if err := fdbpq.SweepReceipts(f.ctx, nearlyFull, f.Keyspace, 0); err != nil {
+		t.Errorf("SweepReceipts: %v", err)
+	}
+	wantEqual(t, "receipts", len(f.stored(f.priority+"-x")), 0)
+
+	p := fdbpq.NewPopper(nearlyFull, q)
+	f.wantPop(p.PopMax, "3")
+	ctx, cancel := context.WithCancel(f.ctx)
+	defer cancel()
+	f.watched.unknown = cancel
+	f.faults.Next(faultkv.UnknownMade)
+	_, err := p.PopMin(ctx)
+	wantError(t, err, context.Canceled)
+	if kv.MaybeCommitted(err) {
+		t.Errorf("the pop was not withdrawn: %v", err)
+	}
+	f.wantPop(p.PopMin, "2")
+}

@@ -1,0 +1,350 @@
+package fdbpq_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// modelBatch is the operations of a batch on one queue, and what the queue says.
+type modelBatch struct {
+	*modelQueue
+	ops     []fdbpq.Op
+	results []fdbpq.Result
+	page    int // entries of the time index that the transaction handles, 0 for all
+
+	handled bool      // what is due
+	behind  bool      // and there is more
+	least   time.Time // when something falls due once that is handled
+	place   map[int]bool
+	waits   map[int]time.Duration // the lengths of leases that were given or ended
+}
+
+// run runs a batch on the model.
+func (q *modelQueue) run(ops []fdbpq.Op, results []fdbpq.Result, page int) {
+	q.Helper()
+	b := &modelBatch{modelQueue: q, ops: ops, results: results, page: page, place: map[int]bool{}, waits: map[int]time.Duration{}}
+	b.each(b.configure, fdbpq.OpConfigure, fdbpq.OpSettings)
+
+	looks := []fdbpq.OpKind{fdbpq.OpLen, fdbpq.OpInfo, fdbpq.OpGet, fdbpq.OpRank, fdbpq.OpSweep}
+	edits := []fdbpq.OpKind{fdbpq.OpRemove, fdbpq.OpMove, fdbpq.OpPurge, fdbpq.OpRedrive}
+	if slices.ContainsFunc(ops, func(o fdbpq.Op) bool {
+		return o.Kind == fdbpq.OpPeek || o.Message.Unique != "" || slices.Contains(looks, o.Kind) || slices.Contains(edits, o.Kind)
+	}) {
+		b.bringBackOnce()
+	}
+	b.each(b.look, looks...)
+	b.push()
+	b.each(b.restore, fdbpq.OpRestore)
+	b.settle()
+	b.each(b.edit, edits...)
+	b.pop()
+	b.each(b.peek, fdbpq.OpPeek)
+}
+
+// each runs the operations of some kinds, in their order.
+func (b *modelBatch) each(run func(o *fdbpq.Op, r *fdbpq.Result), kinds ...fdbpq.OpKind) {
+	for i := range b.ops {
+		if slices.Contains(kinds, b.ops[i].Kind) {
+			run(&b.ops[i], &b.results[i])
+		}
+	}
+}
+
+func (b *modelBatch) bringBackOnce() {
+	if !b.handled {
+		b.handled, b.behind = true, b.bringBack(b.page)
+		b.least = b.nextDue()
+	}
+}
+
+// fail ends the test with what an operation did.
+func (b *modelBatch) fail(o *fdbpq.Op, r *fdbpq.Result, want any) {
+	b.Helper()
+	b.Fatalf("%s: operation %d at %d, follows %t:\ngot %q, %+v, %v, next due %v\nwant %.300v", b.name, o.Kind, o.End, o.Follows, short(r.Item.Value), r.Lease, r.Err, r.NextDue, fmt.Sprintf("%+v", want))
+}
+
+// wantErr checks the error of an operation, and reports whether there is none.
+func (b *modelBatch) wantErr(o *fdbpq.Op, r *fdbpq.Result, want error) bool {
+	b.Helper()
+	if !errors.Is(r.Err, want) {
+		b.fail(o, r, want)
+	}
+	return want == nil
+}
+
+// wantItem checks that an operation has returned an item, or found none.
+func (b *modelBatch) wantItem(o *fdbpq.Op, r *fdbpq.Result, want *modelItem) bool {
+	b.Helper()
+	if want == nil {
+		if b.behind { // something may come back next
+			b.wantErr(o, r, fdbpq.ErrNoRoom)
+		}
+		return b.wantErr(o, r, fdbpq.ErrEmpty)
+	}
+	b.wantErr(o, r, nil)
+	got, w := &r.Item, &want.Item
+	if got.ID != w.ID || string(got.Value) != string(w.Value) || !reflect.DeepEqual(got.Headers, w.Headers) || got.MsgID != w.MsgID || got.Unique != w.Unique ||
+		!got.Expires.Equal(w.Expires) || !got.PushedAt.Equal(w.PushedAt) || !reflect.DeepEqual(got.DeadLetter, w.DeadLetter) {
+		b.fail(o, r, want)
+	}
+	return true
+}
+
+func (b *modelBatch) configure(o *fdbpq.Op, r *fdbpq.Result) {
+	if o.Kind == fdbpq.OpConfigure {
+		changed := *b.settings.Clone()
+		if o.Configure(&changed); changed.DeadLetter == b.name {
+			b.wantErr(o, r, fdbpq.ErrSettings)
+			return
+		}
+		changed.PauseUntil = changed.PauseUntil.Truncate(time.Microsecond)
+		b.settings = changed
+	}
+	if b.wantErr(o, r, nil); !reflect.DeepEqual(*r.Settings, b.settings) {
+		b.fail(o, r, b.settings)
+	}
+}
+
+func (b *modelBatch) look(o *fdbpq.Op, r *fdbpq.Result) {
+	item := b.items[o.ID]
+	switch {
+	case o.Kind == fdbpq.OpLen:
+		if b.wantErr(o, r, nil); r.Len != b.inState(fdbpq.Ready) {
+			b.fail(o, r, b.inState(fdbpq.Ready))
+		}
+	case o.Kind == fdbpq.OpInfo:
+		want := b.info()
+		if b.wantErr(o, r, nil); !slices.Equal(r.Info.Priorities, want.Priorities) || r.Info.Ready != want.Ready || r.Info.Leased != want.Leased ||
+			r.Info.Delayed != want.Delayed || !r.Info.NextDue.Equal(want.NextDue) || !r.Info.Oldest.Equal(want.Oldest) {
+			b.Logf("info %+v, want %+v", r.Info, want)
+			b.fail(o, r, want)
+		}
+	case o.Kind == fdbpq.OpSweep:
+		b.wantErr(o, r, nil)
+	case item == nil:
+		b.wantErr(o, r, fdbpq.ErrNotFound)
+	case o.Kind == fdbpq.OpGet:
+		if b.wantItem(o, r, item); r.State != item.state {
+			b.fail(o, r, item)
+		}
+	default:
+		before := b.inOrder(func(i *modelItem) bool {
+			return isReady(i) && i != item && (compareIDs(i.ID, item.ID) < 0) == (o.End == fdbpq.Front)
+		})
+		if b.wantErr(o, r, nil); r.Rank != int64(len(before)) {
+			b.fail(o, r, len(before))
+		}
+	}
+}
+
+// info is what an OpInfo says.
+func (q *modelQueue) info() (info fdbpq.Info) {
+	info.Ready, info.Leased, info.Delayed = q.inState(fdbpq.Ready), q.inState(fdbpq.Leased), q.inState(fdbpq.Delayed)
+	info.NextDue = q.nextDue()
+	for n, i := range q.inOrder(isReady) {
+		last := len(info.Priorities) - 1
+		switch {
+		case last >= 0 && info.Priorities[last].Priority == i.ID.Priority:
+			info.Priorities[last].Count++
+			continue
+		case !q.fifo:
+			info.Priorities = append(info.Priorities, fdbpq.PriorityCount{Priority: i.ID.Priority, Count: 1})
+		case n > 0:
+			continue
+		}
+		info.Oldest = earlier(info.Oldest, i.PushedAt)
+	}
+	return info
+}
+
+// push runs the pushes.
+func (b *modelBatch) push() {
+	var all []*modelItem
+	uniques := map[string]fdbpq.ID{} // by whom they are taken
+	for _, i := range b.items {
+		uniques[i.Unique] = i.ID
+	}
+	delete(uniques, "")
+	b.each(func(o *fdbpq.Op, _ *fdbpq.Result) { all = append(all, b.pushed(o)) }, fdbpq.OpPush)
+	if len(all) > 0 && b.exceeded(b.load(b.items, all)) != "" {
+		b.bringBackOnce()
+	}
+
+	for i := 0; i < len(b.ops); {
+		n := 1
+		for i+n < len(b.ops) && b.ops[i+n].Follows && b.ops[i].Kind == fdbpq.OpPush {
+			n++
+		}
+		if b.ops[i].Kind == fdbpq.OpPush {
+			b.pushGroup(b.ops[i:i+n], b.results[i:i+n], uniques)
+		}
+		i += n
+	}
+}
+
+// pushed is the item of a push, which has no id yet.
+func (b *modelBatch) pushed(o *fdbpq.Op) *modelItem {
+	i := &modelItem{Item: fdbpq.Item{Message: o.Message}, state: fdbpq.Ready, due: o.At}
+	if !b.fifo {
+		i.ID.Priority = o.Priority
+	}
+	if o.Delay > 0 {
+		i.due = b.now.Add(o.Delay)
+	}
+	if i.due.After(b.now) {
+		i.state = fdbpq.Delayed
+	}
+	switch {
+	case o.TTL == fdbpq.Never:
+		i.Expires = time.Time{}
+	case o.TTL > 0:
+		i.Expires = b.now.Add(o.TTL)
+	case i.Expires.IsZero() && b.settings.TTL > 0:
+		i.Expires = b.now.Add(b.settings.TTL)
+	}
+	return i
+}
+
+// pushGroup runs pushes that are done together or not at all.
+func (b *modelBatch) pushGroup(ops []fdbpq.Op, results []fdbpq.Result, uniques map[string]fdbpq.ID) {
+	first := func(m *fdbpq.Message) (id fdbpq.ID, found bool) {
+		if seen, ok := b.msgIDs[m.MsgID]; ok && seen.until.After(b.now) {
+			return seen.id, true
+		}
+		id, found = uniques[m.Unique]
+		return id, found
+	}
+	window := cmp.Or(b.settings.DuplicateWindow, fdbpq.DefaultDuplicateWindow)
+
+	var added []*modelItem // but for duplicates, of each other as well
+	for i := range ops {
+		m := &ops[i].Message
+		_, duplicate := first(m)
+		if !duplicate && !slices.ContainsFunc(added, func(a *modelItem) bool {
+			return m.MsgID != "" && a.MsgID == m.MsgID && window > 0 || m.Unique != "" && a.Unique == m.Unique
+		}) {
+			added = append(added, b.pushed(&ops[i]))
+		}
+	}
+	if len(added) > 0 {
+		if refused := b.makeRoom(added); refused != nil {
+			b.counts["refused"]++
+			for i := range ops {
+				b.wantErr(&ops[i], &results[i], fdbpq.ErrFull)
+				if text := results[i].Err.Error(); slices.ContainsFunc(refused, func(part string) bool { return !strings.Contains(text, part) }) {
+					b.fail(&ops[i], &results[i], refused)
+				}
+			}
+			return
+		}
+	}
+
+	for i := range ops {
+		o, r := &ops[i], &results[i]
+		id, duplicate := first(&o.Message)
+		if b.wantErr(o, r, nil); r.Duplicate != duplicate || duplicate && r.Item.ID != id || r.Item.PushedAt.IsZero() {
+			b.fail(o, r, id)
+		}
+		if duplicate {
+			b.counts["duplicate"]++
+			continue
+		}
+		item := b.pushed(o)
+		if ready := isReady(item); r.NextDue.IsZero() != ready || !ready && !r.NextDue.Equal(item.due) || r.Item.ID.Priority != item.ID.Priority {
+			b.fail(o, r, item)
+		}
+		item.ID, item.PushedAt = r.Item.ID, r.Item.PushedAt
+		b.add(item)
+		if item.MsgID != "" && window > 0 {
+			b.msgIDs[item.MsgID] = modelMsgID{item.ID, b.now.Add(window)}
+		}
+		if item.Unique != "" {
+			uniques[item.Unique] = item.ID
+		}
+	}
+}
+
+// restore puts an item back that nobody received.
+func (b *modelBatch) restore(o *fdbpq.Op, r *fdbpq.Result) {
+	if b.items[o.Item.ID] != nil {
+		b.wantErr(o, r, fdbpq.ErrExists)
+		return
+	}
+	b.wantErr(o, r, nil)
+	i := *b.popped[slices.IndexFunc(b.popped, func(p modelPop) bool { return p.item == o.Item })].was
+	if b.expired(&i) {
+		b.removed.Expired++
+		return
+	}
+	for _, other := range b.items {
+		if i.Unique != "" && other.Unique == i.Unique {
+			i.Unique = ""
+			b.counts["lost its key"]++
+		}
+	}
+	b.items[i.ID] = &i
+	b.counts["restored"]++
+}
+
+// edit runs an operation on an item by its id, or on many items.
+func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
+	i := b.items[o.ID]
+	switch {
+	case o.Kind == fdbpq.OpPurge:
+		gone := b.inOrder(func(i *modelItem) bool { return o.State == fdbpq.AnyState || i.state == o.State })
+		b.wantProgress(o, r, len(gone))
+		for _, i := range gone {
+			b.lose(i, "purged")
+		}
+	case o.Kind == fdbpq.OpRedrive:
+		b.redrive(o, r)
+	case i == nil || i.state != fdbpq.Leased && b.expired(i):
+		b.wantErr(o, r, fdbpq.ErrNotFound)
+	case o.Kind == fdbpq.OpRemove:
+		b.wantErr(o, r, nil)
+		b.lose(i, "removed")
+	case i.state == fdbpq.Leased:
+		b.wantErr(o, r, fdbpq.ErrLeased)
+	case b.wantErr(o, r, nil):
+		b.lose(i, "moved")
+		if seen, ok := b.msgIDs[i.MsgID]; ok && seen.id == i.ID {
+			seen.id = r.Item.ID
+			b.msgIDs[i.MsgID] = seen
+		}
+		i.ID, i.token = r.Item.ID, fdbpq.Token{}
+		b.add(i)
+	}
+}
+
+func (b *modelBatch) wantProgress(o *fdbpq.Op, r *fdbpq.Result, done int) {
+	b.Helper()
+	if b.wantErr(o, r, nil); r.Progress.Done != int64(done) || r.Progress.Next != "" {
+		b.Logf("%+v", r.Progress)
+		b.fail(o, r, done)
+	}
+}
+
+// redrive sends dead letters back to the queues that they were in, as new pushes.
+func (b *modelBatch) redrive(o *fdbpq.Op, r *fdbpq.Result) {
+	letters := b.inOrder(func(i *modelItem) bool { return isReady(i) && i.DeadLetter != nil })
+	if o.Limit > 0 {
+		letters = letters[:min(len(letters), int(o.Limit))]
+	}
+	b.wantProgress(o, r, len(letters))
+	for _, i := range letters {
+		home := b.queue(i.DeadLetter.Queue, b.fifo)
+		b.lose(i, "redriven")
+		back := &modelItem{Item: fdbpq.Item{ID: i.ID, Message: fdbpq.Message{Value: i.Value, Headers: i.Headers}, PushedAt: b.now}, state: fdbpq.Ready}
+		if home.settings.TTL > 0 {
+			back.Expires = b.now.Add(home.settings.TTL)
+		}
+		home.arrived = append(home.arrived, back)
+	}
+}

@@ -1,0 +1,232 @@
+package fdbpq_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// settle runs the operations with tokens.
+func (b *modelBatch) settle() {
+	for i := 0; i < len(b.ops); i++ {
+		switch b.ops[i].Kind {
+		case fdbpq.OpAck:
+			group := i + 1
+			for group < len(b.ops) && b.ops[group].Follows && b.ops[group].Kind == fdbpq.OpAck {
+				group++
+			}
+			b.ack(i, group)
+			i = group - 1
+		case fdbpq.OpNak, fdbpq.OpExtend, fdbpq.OpTerm:
+			b.useToken(&b.ops[i], &b.results[i])
+		}
+	}
+}
+
+// holder returns the item that a token holds, nil if it is lost.
+func (q *modelQueue) holder(token fdbpq.Token) *modelItem {
+	if i := q.items[token.ID]; i != nil && i.token == token && token != (fdbpq.Token{}) {
+		return i
+	}
+	return nil
+}
+
+// ack runs acknowledgements that are done together or not at all, and keeps the places of the leases that follow.
+func (b *modelBatch) ack(from, to int) {
+	var held []*modelItem
+	var lost []int
+	for n := from; n < to; n++ {
+		if item := b.holder(b.ops[n].Token); item == nil || slices.Contains(held, item) {
+			lost = append(lost, n-from)
+		} else {
+			held = append(held, item)
+		}
+	}
+	if lost != nil {
+		b.counts["lost"]++
+		for n := from; n < to; n++ {
+			var all *fdbpq.LostLeases
+			b.wantErr(&b.ops[n], &b.results[n], fdbpq.ErrLeaseLost)
+			if to > from+1 && (!errors.As(b.results[n].Err, &all) || !slices.Equal(all.Lost, lost) || all.Of != to-from) {
+				b.fail(&b.ops[n], &b.results[n], lost)
+			}
+		}
+		return
+	}
+
+	ended := 0
+	b.waits[from] = held[0].wait
+	for n, item := range held {
+		if b.wantErr(&b.ops[from+n], &b.results[from+n], nil); b.results[from+n].Freed != (b.settings.MaxLeased > 0) {
+			b.fail(&b.ops[from+n], &b.results[from+n], "a place")
+		}
+		if item.state == fdbpq.Leased {
+			ended++
+		}
+		b.lose(item, "acknowledged")
+	}
+	for n := to; n < len(b.ops) && ended > 0 && b.ops[n].Kind == fdbpq.OpLease && b.ops[n].Follows; n++ {
+		b.place[n] = true
+		ended--
+	}
+}
+
+// useToken runs any other operation with a token.
+func (b *modelBatch) useToken(o *fdbpq.Op, r *fdbpq.Result) {
+	i := b.holder(o.Token)
+	if i == nil {
+		b.counts["lost"]++
+		b.wantErr(o, r, fdbpq.ErrLeaseLost)
+		return
+	}
+
+	b.wantErr(o, r, nil)
+	switch {
+	case o.Kind == fdbpq.OpExtend:
+		i.wait = cmp.Or(o.Lease, i.wait)
+		i.state, i.due = fdbpq.Leased, b.now.Add(i.wait)
+		if !r.Lease.Until.Equal(i.due) {
+			b.fail(o, r, i)
+		}
+	case o.Kind == fdbpq.OpTerm:
+		reason := strings.NewReplacer("\n", " ", "\x00", " ").Replace(o.Reason)
+		b.die(i, cmp.Or(reason[:min(len(reason), fdbpq.MaxTermReason)], fdbpq.ReasonTerminated))
+	case b.expired(i):
+		b.expire(i)
+	default:
+		i.reason = cmp.Or(o.Reason, i.reason)
+		if !o.Uncounted && b.exhausted(i) {
+			b.die(i, fdbpq.ReasonMaxDeliver)
+			return
+		}
+		b.giveBack(o, r, i)
+	}
+}
+
+// giveBack ends a lease with a nak.
+func (b *modelBatch) giveBack(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
+	delay := o.Delay
+	switch {
+	case o.Uncounted:
+		i.deliveries--
+		delay = max(delay, 0)
+	case delay == fdbpq.Backoff:
+		delay = b.backoff(i)
+	}
+	i.token, i.state, i.due = fdbpq.Token{}, fdbpq.Ready, time.Time{}
+	if delay > 0 {
+		i.state, i.due = fdbpq.Delayed, b.now.Add(delay)
+	}
+	if !r.NextDue.Equal(i.due) {
+		b.fail(o, r, i)
+	}
+}
+
+// pop runs the pops and leases.
+func (b *modelBatch) pop() {
+	takes := func(o fdbpq.Op) bool { return o.Kind == fdbpq.OpPop || o.Kind == fdbpq.OpLease }
+	if !slices.ContainsFunc(b.ops, takes) {
+		return
+	}
+	before := b.nextDue()
+	b.bringBackOnce()
+	for i := range b.ops {
+		if takes(b.ops[i]) {
+			b.take(i)
+		}
+	}
+
+	// A pop that waits may be told of what others of its batch have popped or settled.
+	next := time.Time{}
+	for _, i := range b.items {
+		if at := i.fallsDue(); i.state != fdbpq.Ready && at.After(b.now) {
+			next = earlier(next, at)
+		}
+	}
+	least := earlier(earlier(before, next), b.least)
+	if b.settings.PauseUntil.After(b.now) {
+		next, least = b.settings.PauseUntil, b.settings.PauseUntil
+	}
+	for i := range b.ops {
+		o, r := &b.ops[i], &b.results[i]
+		if !o.Waits || b.behind || !errors.Is(r.Err, fdbpq.ErrEmpty) && !errors.Is(r.Err, fdbpq.ErrMaxLeased) {
+			continue
+		}
+		if late := !next.IsZero() && (r.NextDue.IsZero() || r.NextDue.After(next)); late || !r.NextDue.IsZero() && (least.IsZero() || r.NextDue.Before(least)) {
+			b.fail(o, r, fmt.Sprint(least, " to ", next))
+		}
+	}
+}
+
+// take runs one pop or lease.
+func (b *modelBatch) take(n int) {
+	o, r := &b.ops[n], &b.results[n]
+	if o.Follows && b.results[n-1].Err != nil {
+		b.wantErr(o, r, b.results[n-1].Err)
+		return
+	}
+	if !o.Follows || b.ops[n-1].Kind != o.Kind {
+		for i := n; b.place[i]; i++ {
+			delete(b.place, i)
+		}
+	}
+	if b.settings.PauseUntil.After(b.now) {
+		b.counts["paused"]++
+		b.wantErr(o, r, fdbpq.ErrPaused)
+		if text := "paused until " + b.settings.PauseUntil.Format(time.RFC3339Nano); !strings.Contains(r.Err.Error(), text) {
+			b.fail(o, r, text)
+		}
+		return
+	}
+
+	i := b.end(o.End, func(i *modelItem) bool { return isReady(i) && !b.expired(i) })
+	for _, gone := range b.inOrder(func(gone *modelItem) bool {
+		return isReady(gone) && b.expired(gone) && (i == nil || (compareIDs(gone.ID, i.ID) < 0) == (o.End == fdbpq.Front))
+	}) {
+		b.expire(gone) // it was on the way
+	}
+	if most := b.settings.MaxLeased; i != nil && o.Kind == fdbpq.OpLease && most > 0 && b.inState(fdbpq.Leased)+int64(len(b.place)) >= most {
+		b.counts["max_leased"]++
+		b.wantErr(o, r, fdbpq.ErrMaxLeased)
+		return
+	}
+	if !b.wantItem(o, r, i) {
+		return
+	}
+
+	if o.Kind == fdbpq.OpPop {
+		b.lose(i, "popped")
+		b.popped = append(b.popped, modelPop{&r.Item, i})
+		return
+	}
+	i.wait = o.Lease
+	if o.Lease == 0 && o.Follows {
+		before := n - 1
+		for b.ops[before].Follows && b.ops[before].Kind == fdbpq.OpAck {
+			before--
+		}
+		i.wait = b.waits[before]
+	}
+	i.wait = cmp.Or(max(i.wait, 0), b.settings.AckWait, fdbpq.DefaultLease)
+	b.waits[n] = i.wait
+	i.state, i.due, i.token = fdbpq.Leased, b.now.Add(i.wait), r.Lease.Token
+	i.deliveries++
+	b.tokens = append(b.tokens, i.token)
+	b.counts["leased"]++
+	if r.Lease.Deliveries != i.deliveries || !r.Lease.Until.Equal(i.due) || i.token.ID != i.ID || i.token.End != o.End {
+		b.fail(o, r, i)
+	}
+	if again, err := fdbpq.ParseToken(i.token.String()); err != nil || again != i.token || len(i.token.String()) > 80 {
+		b.fail(o, r, again)
+	}
+}
+
+func (b *modelBatch) peek(o *fdbpq.Op, r *fdbpq.Result) {
+	// Unless there is more that is due, only what this batch has pushed can have expired.
+	b.wantItem(o, r, b.end(o.End, func(i *modelItem) bool { return isReady(i) && (!b.behind || !b.expired(i)) }))
+}

@@ -1,0 +1,326 @@
+package fdbpq_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/testenv/race"
+)
+
+// modelRun drives a priority queue, a FIFO queue, and the queues of their dead letters, and the model of them.
+type modelRun struct {
+	f       *fixture
+	m       *model
+	random  *rand.Rand
+	large   bool // some items are large; then none die of max_deliver, for which there might be no room
+	failing *commitFailer
+	main    *fdbpq.Batcher // usually knows what it need not read
+	other   *fdbpq.Batcher
+	homes   []*modelQueue
+	pushed  int
+}
+
+// modelPart is the operations of a batch on one queue.
+type modelPart struct {
+	q   *modelQueue
+	ops []fdbpq.Op
+}
+
+// Queues do what their model does: every operation in batches of any mix, at any time, with any settings, made by a
+// Batcher that knows what it need not read, by others, and in transactions of the caller's, some of which are not
+// committed.
+func TestModel(t *testing.T) {
+	counts := map[string]int{}
+	onEngines(t, func(f *fixture) {
+		steps := f.steps(500)
+		for _, large := range []bool{false, true} {
+			random, _ := newRandom(f.T)
+			r := newModelRun(f, random, large, counts)
+			for n := range steps {
+				r.step()
+				if n%25 == 0 {
+					f.check()
+				}
+			}
+			r.finish()
+		}
+	})
+	for _, what := range []string{
+		"came back", "expired", "died", "discarded", "refused", "duplicate", "restored", "lost its key", "purged", "removed", "moved",
+		"redriven", "acknowledged", "lost", "leased", "popped", "paused", "max_leased",
+	} {
+		if counts[what] == 0 && !race.Enabled {
+			t.Errorf("nothing was %s: %v", what, counts)
+		}
+	}
+}
+
+func newModelRun(f *fixture, random *rand.Rand, large bool, counts map[string]int) *modelRun {
+	failing := &commitFailer{Database: f.db}
+	r := &modelRun{f: f, random: random, large: large, failing: failing, main: fdbpq.NewBatcher(failing, f.Keyspace), other: fdbpq.NewBatcher(f.db, f.Keyspace)}
+	r.m = &model{T: f.T, now: time.UnixMicro(time.Now().UnixMicro()).UTC(), queues: map[fdbpq.Target]*modelQueue{}, counts: counts}
+	targets := map[string]fdbpq.Target{}
+	r.m.named = func(name string, fifo bool) fdbpq.Target {
+		key := fmt.Sprint(name, fifo)
+		if targets[key] == nil && fifo {
+			targets[key] = f.fifoQueue(name)
+		} else if targets[key] == nil {
+			targets[key] = f.queue(name)
+		}
+		return targets[key]
+	}
+	for _, b := range []*fdbpq.Batcher{r.main, r.other} {
+		b.SetNow(func() time.Time { return r.m.now })
+	}
+	for _, fifo := range []bool{false, true} {
+		r.homes = append(r.homes, r.m.queue(fmt.Sprint("jobs", large), fifo))
+	}
+	return r
+}
+
+// step lets time pass and makes one or two batches.
+func (r *modelRun) step() {
+	r.pass()
+	defer r.findAllArrived()
+	switch r.random.IntN(14) {
+	case 0:
+		r.applyFailed(r.batch(true))
+	case 1, 2:
+		a, b := r.batch(false), r.batch(false)
+		b[0].ops = append(b[0].ops, r.on(b[0].q, r.push(b[0].q))...) // if it only read, it could be before the first
+		r.applyTogether(a, b)
+	case 3, 4:
+		r.applyBehind()
+	case 5:
+		r.applyBy(r.other, r.batch(true))
+	case 6:
+		r.applyAlone(r.batch(true), 0)
+	default:
+		r.applyBy(r.main, r.batch(true))
+	}
+}
+
+// pass lets time pass: nothing, a little, until something falls due or just before, or the clock is set back.
+func (r *modelRun) pass() {
+	now := r.m.now
+	switch r.random.IntN(12) {
+	case 0, 1, 2:
+		now = now.Add(r.millis(2500))
+	case 3, 4, 5:
+		q := r.homes[r.random.IntN(2)]
+		next := q.nextDue()
+		for _, seen := range q.msgIDs {
+			if seen.until.After(now) {
+				next = earlier(next, seen.until)
+			}
+		}
+		if !next.IsZero() {
+			now = next.Add(-time.Duration(r.random.IntN(2)) * time.Microsecond)
+		}
+	case 6:
+		if r.random.IntN(4) == 0 && !slices.ContainsFunc(r.homes, (*modelQueue).forgetsMsgIDs) {
+			now = now.Add(-r.millis(3000))
+		}
+	}
+	r.m.now = now
+}
+
+// forgetsMsgIDs reports whether message ids are over, so that pushes may have removed them.
+func (q *modelQueue) forgetsMsgIDs() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(q.msgIDs)), func(seen modelMsgID) bool { return !seen.until.After(q.now) })
+}
+
+func (r *modelRun) millis(n int) time.Duration {
+	return time.Duration(r.random.IntN(n)) * time.Millisecond
+}
+
+// batch returns operations on one queue, or on one of either kind. With dead it may be one of dead letters.
+func (r *modelRun) batch(dead bool) (parts []modelPart) {
+	for n, home := range r.homes {
+		if r.random.IntN(4) == 0 || n == 1 && len(parts) == 0 {
+			q := home
+			if dead && r.random.IntN(5) == 0 {
+				q = r.m.queue(home.name+"-dead", home.fifo)
+			}
+			parts = append(parts, modelPart{q, r.on(q, r.ops(q)...)})
+		} else if n == 0 && r.random.IntN(2) == 0 {
+			parts = append(parts, modelPart{home, r.on(home, r.ops(home)...)})
+		}
+	}
+	return parts
+}
+
+// on returns operations of a queue.
+func (r *modelRun) on(q *modelQueue, ops ...fdbpq.Op) []fdbpq.Op {
+	for i := range ops {
+		ops[i].Queue = q.target
+	}
+	return ops
+}
+
+func flat(parts []modelPart) (ops []fdbpq.Op) {
+	for _, part := range parts {
+		ops = append(ops, part.ops...)
+	}
+	return ops
+}
+
+func (r *modelRun) applyBy(b *fdbpq.Batcher, parts []modelPart) {
+	before, model := b.Removed(), r.m.removed
+	results, err := b.Apply(r.f.ctx, flat(parts))
+	r.compare(parts, results, err, 0)
+	want := r.m.removed
+	want.Add(fdbpq.Removed{Expired: before.Expired - model.Expired, Discarded: before.Discarded - model.Discarded, Dead: before.Dead - model.Dead})
+	if got := b.Removed(); got != want {
+		r.f.Fatalf("removed are %+v, want %+v", got, want)
+	}
+}
+
+// applyAlone applies a batch in a transaction that no Batcher has made.
+func (r *modelRun) applyAlone(parts []modelPart, page int) {
+	results, err := do(r.f, func(tx kv.Transaction) ([]fdbpq.Result, error) {
+		return fdbpq.ApplyBehindAt(tx, flat(parts), r.m.now, page)
+	})
+	r.compare(parts, results, err, page)
+}
+
+// applyBehind applies pops, leases or a peek as if very much were due: more than a transaction handles.
+func (r *modelRun) applyBehind() {
+	q := r.homes[r.random.IntN(2)]
+	ops := r.pops(q)
+	if r.random.IntN(3) == 0 {
+		ops = []fdbpq.Op{{Kind: fdbpq.OpPeek, End: ops[0].End}}
+	}
+	r.applyAlone([]modelPart{{q, r.on(q, ops...)}}, 2)
+	r.applyAlone([]modelPart{{q, r.on(q, opLen)}}, 0)
+}
+
+// applyTogether starts the second of two batches before it waits for the first.
+func (r *modelRun) applyTogether(parts ...[]modelPart) {
+	var pending []*fdbpq.Pending
+	for _, some := range parts {
+		pending = append(pending, r.main.Start(r.f.ctx, flat(some)))
+	}
+	for n, p := range pending {
+		results, err := p.Wait()
+		r.compare(parts[n], results, err, 0)
+	}
+}
+
+// applyFailed applies a batch that is not committed, unless it only reads.
+func (r *modelRun) applyFailed(parts []modelPart) {
+	ctx, cancel := context.WithCancel(r.f.ctx)
+	defer cancel()
+	r.failing.next = true
+	if r.f.db.Traits().Serial && r.random.IntN(2) == 0 {
+		r.failing.cancel = cancel
+	}
+	_, err := r.main.Apply(ctx, flat(parts))
+	if err == nil && !r.failing.next || err != nil && !errors.Is(err, errCommit) && !errors.Is(err, context.Canceled) {
+		r.f.Fatalf("a batch whose commit fails: %v", err)
+	}
+	r.failing.next, r.failing.cancel = false, nil
+}
+
+// compare compares the results of a batch with the model.
+func (r *modelRun) compare(parts []modelPart, results []fdbpq.Result, err error, page int) {
+	r.f.Helper()
+	if err != nil {
+		r.f.Fatal(err)
+	}
+	for _, part := range parts {
+		n := len(part.ops)
+		part.q.run(part.ops, results[:n:n], page)
+		results = results[n:]
+	}
+}
+
+// findAllArrived finds out the ids of items that no result has told.
+func (r *modelRun) findAllArrived() {
+	for _, q := range r.m.queues {
+		if len(q.arrived) > 0 {
+			r.findArrived(q)
+		}
+	}
+}
+
+func (r *modelRun) findArrived(q *modelQueue) {
+	root := r.f.priority
+	if q.fifo {
+		root = r.f.fifo
+	}
+	for _, pair := range r.f.stored(root) {
+		key := must(tuple.Unpack(pair.Key))
+		if key[1] != q.name || key[2] != "i" {
+			continue
+		}
+		var id fdbpq.ID
+		if !q.fifo {
+			id.Priority = key[3].(int64)
+		}
+		id.Count = key[len(key)-2].(int64)
+		copy(id.Random[:], key[len(key)-1].([]byte))
+		if q.items[id] != nil {
+			continue
+		}
+		at := slices.IndexFunc(q.arrived, func(i *modelItem) bool { return i.ID.Priority == id.Priority })
+		if at < 0 || !bytes.Contains(pair.Value, q.arrived[at].Value[:12]) {
+			r.f.Fatalf("%s: %d %d has arrived out of order: %.100q", q.name, id.Priority, id.Count, pair.Value)
+		}
+		i := q.arrived[at]
+		q.arrived = slices.Delete(q.arrived, at, at+1)
+		i.ID = id
+		q.add(i)
+	}
+	if len(q.arrived) > 0 {
+		r.f.Fatalf("%s: %d items have not arrived", q.name, len(q.arrived))
+	}
+}
+
+// finish compares what is left.
+func (r *modelRun) finish() {
+	r.f.check()
+	r.m.now = r.m.now.Add(24 * time.Hour)
+	for _, q := range r.homes { // each push removes some message ids that are over
+		for range 10 {
+			push := r.on(q, fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{MsgID: "last", Value: fmt.Append(nil, q.name, r.m.now)}})
+			r.applyBy(r.main, []modelPart{{q, r.on(q, fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { *s = fdbpq.Settings{} }})}})
+			r.applyBy(r.main, []modelPart{{q, push}})
+			r.findAllArrived()
+			r.m.now = r.m.now.Add(time.Hour)
+		}
+	}
+	for more := true; more; { // what is due may move dead letters to others
+		more = false
+		for _, target := range slices.SortedFunc(maps.Keys(r.m.queues), func(a, b fdbpq.Target) int {
+			return cmp.Compare(r.m.queues[a].name, r.m.queues[b].name)
+		}) {
+			for q := r.m.queues[target]; len(q.items) > 0; more = true {
+				r.applyBy(r.main, []modelPart{{q, r.on(q, opPopMin)}})
+				r.findAllArrived()
+				r.m.now = r.m.now.Add(time.Minute)
+			}
+		}
+	}
+	if contents := r.f.check(); contents.Items > 0 {
+		r.f.Errorf("%d items are left", contents.Items)
+	}
+	left := slices.DeleteFunc(append(r.f.stored(r.f.priority), r.f.stored(r.f.fifo)...), func(pair kv.KeyValue) bool {
+		key := must(tuple.Unpack(pair.Key))
+		return key[1] != r.homes[0].name || key[2] != "d"
+	})
+	if len(left) > 2 { // the last message id of each queue
+		r.f.Errorf("%d keys are left", len(left))
+	}
+}

@@ -1,0 +1,193 @@
+package fdbpq_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// withDelay is a push with a delay.
+func withDelay(push fdbpq.Op, delay time.Duration) fdbpq.Op {
+	push.Delay = delay
+	return push
+}
+
+// A version without delayed pushes that brings the item back leaves a history that this one
+// understands.
+func TestDelayedPushBroughtBackByAnotherVersion(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
+	id := f.push(q, 1, "x")
+	write(f, func(tx kv.Transaction) {
+		key := tuple.Tuple{f.priority, "jobs", "a", id.Priority, id.Count, id.Random[:]}
+		tx.Set(key.Pack(), tuple.Tuple{int64(0), int64(1), int64(30_000_000)}.Pack())
+	})
+	if r := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0]; r.Err != nil || r.Lease.Deliveries != 1 {
+		f.Errorf("leased: %+v", r)
+	}
+}
+
+// The bounds, and times in the past, however far.
+func TestDelayBounds(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		now := time.Now().Truncate(time.Microsecond) // a nanosecond later is none later
+		f.batcher.SetNow(func() time.Time { return now })
+		past, future := opPush(q, 1, "past"), opPush(q, 3, "future")
+		past.At, future.At = time.Unix(-1<<40, 0), time.Date(2199, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
+		results := f.apply(past, withDelay(opPush(q, 1, "ns"), 1), withDelay(opPush(q, 2, "long"), fdbpq.MaxDelay), future)
+		for i, r := range results {
+			wantError(f.T, r.Err, nil)
+			wantEqual(f.T, fmt.Sprint("delayed, push ", i), !r.NextDue.IsZero(), i > 1)
+		}
+		now = now.Add(fdbpq.MaxDelay)
+		wantEqual(f.T, "ready after ten years", f.apply(op(opLen, q))[0].Len, 3)
+	})
+}
+
+// Delayed pushes neither conflict with each other nor with pushes.
+func TestDelayedPushesDoNotConflict(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		f.push(q, 1, "old")
+		var open []kv.Transaction
+		for i := range 4 {
+			tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
+			delay := time.Duration(i%2) * time.Hour
+			must(q.PushAfter(tx, 1, message(fmt.Sprint(i)), delay))
+			open = append(open, tx)
+			if f.db.Traits().Serial { // one at a time
+				must(tx.Commit().Get())
+			}
+		}
+		if !f.db.Traits().Serial {
+			for _, tx := range slices.Backward(open) {
+				must(tx.Commit().Get())
+			}
+		}
+		wantEqual(f.T, "ready", f.length(q), 3)
+	})
+}
+
+// The methods of the two kinds of queues.
+func TestPushAfterAndAt(t *testing.T) {
+	f := onMem(t)
+	q, fifo := f.queue("jobs"), f.fifoQueue("jobs")
+	hour := time.Now().Add(time.Hour)
+	write(f, func(tx kv.Transaction) {
+		must(q.PushAfter(tx, 1, message("a"), time.Hour))
+		must(q.PushAt(tx, 1, message("b"), hour))
+		must(q.PushAt(tx, 1, message("c"), time.Now().Add(-time.Hour)))
+		must(fifo.EnqueueAfter(tx, message("a"), time.Hour))
+		must(fifo.EnqueueAt(tx, message("b"), hour))
+		must(fifo.EnqueueAfter(tx, message("c"), 0))
+	})
+	wantList(t, "ready", f.values(q.PopMin), "c")
+	wantList(t, "ready, FIFO", f.values(fifo.Dequeue), "c")
+	now := hour.Add(time.Minute)
+	f.batcher.SetNow(func() time.Time { return now })
+	for _, target := range []fdbpq.Target{q, fifo} {
+		got := f.apply(op(opPopMin, target), op(opPopMin, target))
+		wantList(t, "after an hour", summary(make([]fdbpq.Op, 2), got), "a", "b")
+	}
+}
+
+// withTTL is a push of an item that expires.
+func withTTL(push fdbpq.Op, ttl time.Duration) fdbpq.Op {
+	push.TTL = ttl
+	return push
+}
+
+// Items that expire neither make pushes conflict with each other, nor are both popped and expired.
+func TestExpiryConflicts(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
+	now := time.Now()
+	begin := func() kv.Transaction { return must(f.db.Begin(f.ctx, kv.BeginOptions{})) }
+	at := func(tx kv.Transaction, now time.Time, ops ...fdbpq.Op) []fdbpq.Result {
+		return must(fdbpq.Apply(tx, ops, now))
+	}
+	first, second := begin(), begin()
+	for _, tx := range []kv.Transaction{first, second} {
+		at(tx, now, withTTL(opPush(q, 1, "x"), time.Second))
+	}
+	for _, tx := range []kv.Transaction{first, second} {
+		if _, err := tx.Commit().Get(); err != nil {
+			t.Errorf("pushes: %v", err)
+		}
+	}
+	// The clock of the second is ahead.
+	first, second = begin(), begin()
+	if r := at(first, now, op(opPopMin, q))[0]; string(r.Item.Value) != "x" {
+		t.Errorf("popped %q, %v", r.Item.Value, r.Err)
+	}
+	wantError(t, at(second, now.Add(time.Second), op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
+	must(first.Commit().Get())
+	if _, err := second.Commit().Get(); !kv.Retryable(err) {
+		t.Errorf("the item was popped and expired: %v", err)
+	}
+}
+
+// An entry of the time index whose item another program has taken is removed when it is due.
+func TestExpiryOfATakenItem(t *testing.T) {
+	f := onMem(t)
+	f.corrupt = true // that program leaves the rest behind
+	clock := newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	q := f.queue("jobs")
+	f.apply(withTTL(opPush(q, 1, "x"), time.Second))
+	write(f, func(tx kv.Transaction) { tx.ClearRange(everythingIn(f, "jobs", "i")) })
+	clock.advance(time.Second)
+	wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
+	for _, pair := range f.stored(f.priority) {
+		if strings.Contains(string(pair.Key), "\x02t\x00") {
+			t.Errorf("left in the time index: %x", pair.Key)
+		}
+	}
+}
+
+// Items that have expired together take a few reads, however many they are: in the pops that meet them, in sweeps, and
+// in peeks that step over them.
+func TestReadsOfExpired(t *testing.T) {
+	for _, test := range []struct {
+		op    fdbpq.Op
+		n     int // items that expire, in as many transactions as the operation takes
+		reads int // of each of them
+	}{
+		{opPopMin, 2000, 40}, {opPopMax, 2000, 40}, {fdbpq.Op{Kind: fdbpq.OpSweep}, 1500, 10}, {opPeekMin, 2000, 40},
+	} {
+		f := newRoundsFixture(t, 1, false)
+		clock := newClock(time.Now())
+		f.batcher.SetNow(clock.now)
+		for done := 0; done < test.n; done += 500 {
+			f.batch(many(500, func(i int) fdbpq.Op { return withTTL(opPush(nil, int64(i/300), "expires"), time.Second) }))
+		}
+		clock.advance(time.Second)
+		f.store.Take()
+		left := f.batch([]fdbpq.Op{test.op})[0].Err
+		for _, cost := range f.store.Take() {
+			if cost.Reads > test.reads {
+				t.Errorf("%v took %d reads in %d rounds: want at most %d reads", test.op.Kind, cost.Reads, cost.Rounds, test.reads)
+			}
+		}
+		if left != nil && !errors.Is(left, fdbpq.ErrEmpty) {
+			t.Errorf("%v: %v", test.op.Kind, left)
+		}
+	}
+}
+
+// many returns n operations.
+func many(n int, op func(i int) fdbpq.Op) []fdbpq.Op {
+	list := make([]fdbpq.Op, n)
+	for i := range list {
+		list[i] = op(i)
+	}
+	return list
+}

@@ -27,12 +27,12 @@ import (
 //     receive.go. The reply goes from B straight to the client, and then the account notes the
 //     number as answered: account.go.
 //  3. B reports the account to A with the next heartbeat, or sooner if there is much to report:
-//     sendReports, in reporting.go.
+//     sendReports, in receive.go.
 //  4. A forgets the pops that were answered, and itself answers those that were lost: hearReport, in
-//     reporting.go.
+//     receive.go.
 //
 // A pop that waits for items takes the same way, but B does not report it until it has ended: see
-// forwardedWaiters.
+// peer.waiting.
 //
 // Until step 4 A is responsible for the pop. If it does not hear B for peerLife heartbeats it
 // answers 503 with an unknown outcome. If the pop got lost on its way to B it answers 503, not run.
@@ -77,19 +77,18 @@ type Router struct {
 	stop      func()         // ends run
 	helloNow  chan struct{}  // has an element when a heartbeat is wanted at once
 	reportNow chan struct{}  // has an element when reports are wanted at once
+	changed   chan struct{}  // has an element when what Leave or End awaits may have come
 
 	// subscriptions can be read without mu, which may be held while NATS blocks.
 	subscriptions atomic.Pointer[[]*nats.Subscription]
 
 	mu struct {
 		sync.Mutex
-		peers    map[string]*peer
-		number   uint64              // the highest that a pop was forwarded with
-		beats    int                 // own heartbeats so far
-		echo     bool                // this bridge has heard its own latest heartbeat
-		awaited  map[string]struct{} // peers whose promises Leave still waits for
-		promised chan struct{}       // closed when awaited is empty; nil unless Leave waits
-		answered chan struct{}       // closed when no pop is with a peer; nil unless End waits
+		peers   map[string]*peer
+		number  uint64              // the highest that a pop was forwarded with
+		beats   int                 // own heartbeats so far
+		echo    bool                // this bridge has heard its own latest heartbeat
+		awaited map[string]struct{} // peers whose promises Leave still waits for
 	}
 	accounts struct {
 		sync.Mutex
@@ -127,6 +126,7 @@ func newRouter(p *peering) *Router {
 		p:         p,
 		helloNow:  make(chan struct{}, 1),
 		reportNow: make(chan struct{}, 1),
+		changed:   make(chan struct{}, 1),
 	}
 	r.bell = newBell(p, r.helloNow)
 	r.mu.peers = map[string]*peer{}
@@ -183,35 +183,8 @@ func (r *Router) markSubject(id string, number uint64) string {
 func (r *Router) notePromise(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.notePromiseLocked(id)
-}
-
-func (r *Router) notePromiseLocked(id string) {
 	delete(r.mu.awaited, id)
-	r.checkPromisedLocked()
-}
-
-// checkPromisedLocked tells Leave when no promise is missing any more.
-func (r *Router) checkPromisedLocked() {
-	if r.mu.promised != nil && len(r.mu.awaited) == 0 {
-		close(r.mu.promised)
-		r.mu.promised = nil
-	}
-}
-
-// checkAnsweredLocked tells End when no peer has a pop any more, apart from those that wait.
-func (r *Router) checkAnsweredLocked() {
-	if r.mu.answered == nil {
-		return
-	}
-	for _, p := range r.mu.peers {
-		if len(p.forwards) > 0 {
-			return
-		}
-	}
-
-	close(r.mu.answered)
-	r.mu.answered = nil
+	signal(r.changed)
 }
 
 // Waiting says that pops of a queue begin to wait on this bridge, or that none waits any more.
@@ -248,7 +221,7 @@ func (r *Router) updatePeersWaitLocked() {
 func (r *Router) Forwards() (waiting, unanswered int) {
 	r.mu.Lock()
 	for _, p := range r.mu.peers {
-		waiting += len(p.waiters.of)
+		waiting += len(p.waiting) + p.newWaits
 	}
 	r.mu.Unlock()
 

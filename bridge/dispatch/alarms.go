@@ -3,6 +3,7 @@ package dispatch
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 )
 
@@ -12,7 +13,7 @@ type timerWork struct {
 	beats          []*waiter
 	ended          []ending
 	late           []*waiter // whose time is up while they are in a batch
-	overdue        bool      // the time of others is up, or nearly
+	overdue        bool      // the time of others may be up
 	waiting        bool      // somebody waits
 	next           time.Duration
 	more           bool // there is more to do now
@@ -176,7 +177,7 @@ func (l *lane) leaveToEndLocked(w *waiter, work *timerWork, err error) {
 // once ctx has ended all of them.
 func (l *lane) closeLinesLocked(ctx context.Context, work *timerWork) {
 	for _, ln := range l.mu.lines {
-		for w := ln.first; w != nil; {
+		for w := ln.waiters.first; w != nil; {
 			next := w.next
 			if !w.state.inBatch() && w.state.hasParked() && (w.waits() || ctx.Err() != nil) {
 				l.leaveToEndLocked(w, work, errClosed)
@@ -197,5 +198,88 @@ func (l *lane) lookAgainLocked() {
 			l.timers.clear(&ln.alarm)
 			l.wakeLineLocked(ln, wakeBudget)
 		}
+	}
+}
+
+// endOverdue answers the requests whose time is up, and has the timers look again as long as there
+// are others. The caller may call the Repliers.
+func (l *lane) endOverdue(ctx context.Context) {
+	l.failOverdue(ctx, true)
+	l.mu.Lock()
+	batches := slices.Clone(l.mu.inFlight) // they end only when calling is free
+	l.mu.Unlock()
+
+	// Those that are in batches may have been taken; their batches say so when they end.
+	now := l.timers.now()
+	for _, b := range batches {
+		for r, ops := range b.each() {
+			w := r.waiter
+			switch {
+			case w != nil && w.state.hasParked(): // it has an alarm of its own
+			case w != nil:
+				if l.answerWaiterBy(w) <= now {
+					l.answerLate(w)
+				}
+			case !r.answered && l.answerBy(r) <= now && l.mayAnswer(ops):
+				r.answered = true
+				r.fail(ops, lateError(ops))
+			}
+		}
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	waiting := l.mu.returns.len() + l.mu.backlog.len() + l.mu.aside.len() + len(l.mu.inFlight)
+	if waiting > 0 && !l.mu.ended {
+		l.watchOverdueLocked(now + l.pageTime())
+	}
+}
+
+// failOverdue fails the requests that have waited too long, and all of them once ctx has ended.
+// Unless all is set, it leaves some that are not first.
+func (l *lane) failOverdue(ctx context.Context, all bool) {
+	l.mu.Lock()
+	over := ctx.Err() != nil
+	if over {
+		l.mu.ended = l.mu.closed // else a Replier could requeue endlessly
+	}
+	late := l.takeLateLocked(over, all)
+	l.mu.Unlock()
+	l.failLate(late, nil)
+}
+
+// takeLateLocked takes the requests that have waited too long out of the backlogs, or whatever is
+// there.
+func (l *lane) takeLateLocked(whatever, all bool) (late []lateRequest) {
+	now := time.Now()
+	for _, waiting := range l.backlogsLocked() {
+		by := now
+		if whatever {
+			by = waiting.latest
+		}
+		some := waiting.takeLate(by, whatever || all)
+		if waiting == &l.mu.aside {
+			for i := range some {
+				some[i].Queue.aside.Add(-1)
+			}
+		}
+		late = append(late, some...)
+	}
+	if len(late) > 0 {
+		l.mu.changed.Signal()
+	}
+	return late
+}
+
+// failLate fails requests that are in no backlog any more; a nil err says that they have waited too
+// long.
+func (l *lane) failLate(late []lateRequest, err error) {
+	for i := range late {
+		r, why := &late[i].Request, err
+		if why == nil {
+			why = turnError(r.Received)
+		}
+		l.d.release(r)
+		r.fail(late[i].ops, why)
 	}
 }

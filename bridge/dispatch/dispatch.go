@@ -97,10 +97,15 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		running.Go(l.answerBatches)
 		running.Go(func() { l.runTimers(ctx) })
 	}
+
+	polls, stop := context.WithCancel(ctx)
+	var polling sync.WaitGroup
 	if d.options.PollEvery > 0 {
-		running.Go(func() { d.poller.run(ctx) })
+		polling.Go(func() { d.poller.run(polls) })
 	}
 	running.Wait()
+	stop()
+	polling.Wait()
 }
 
 // Submit queues a request and copies its operations; what they point to must not change
@@ -235,7 +240,7 @@ func (d *Dispatcher) StoreReady(ctx context.Context) error {
 func (d *Dispatcher) Sweeper() *Sweeper { return d.sweeper }
 
 // OwnersChanged says that Options.Owns has changed.
-func (d *Dispatcher) OwnersChanged() { d.sweeper.ownersChanged() }
+func (d *Dispatcher) OwnersChanged() { d.sweeper.planPass(time.Now().Add(ownersPause)) }
 
 // NewRetirer returns a Retirer that works only when Round is called; Maintain has one
 // of its own. It goes through the list of queues only if lists is true.

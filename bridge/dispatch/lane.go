@@ -45,10 +45,10 @@ type lane struct {
 		doubtful  []*Queue // queues of the batches whose outcome is unknown
 
 		lines   map[lineKey]*line
-		ready   lineList // lines that the next batch looks at, but for
-		held    lineList // those that may not be served while too much is kept
-		frees   int64    // load.frees when ready last got those that are held
-		batches int64    // taken so far
+		ready   chain[line, *line] // lines that the next batch looks at, but for
+		held    chain[line, *line] // those that may not be served while too much is kept
+		frees   int64              // load.frees when ready last got those that are held
+		batches int64              // taken so far
 
 		// For runTimers: waiters that were cancelled and are in no line any more, and queues whose
 		// waiting may have changed.

@@ -2,11 +2,10 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Retirer forgets queues that are no longer used, and removes the empty ones from the
@@ -26,8 +25,6 @@ type Retirer struct {
 }
 
 const (
-	// retirePage is how many queues one transaction checks.
-	retirePage = 200
 	// retirePause is the pause between two transactions, which leaves room for
 	// requests.
 	retirePause = 10 * time.Millisecond
@@ -89,8 +86,8 @@ func (r *Retirer) Round(ctx context.Context) error {
 		r.passes = listPasses
 	}
 	if r.passes > 0 {
-		for kind := range queues.shards {
-			if err := r.passList(ctx, subjects.Kind(kind), next, ripe); err != nil {
+		for _, fifo := range []bool{false, true} {
+			if err := r.passList(ctx, fifo, next, ripe); err != nil {
 				return err
 			}
 		}
@@ -108,28 +105,21 @@ func (r *Retirer) Round(ctx context.Context) error {
 }
 
 // passList retires queues of the whole list.
-func (r *Retirer) passList(ctx context.Context, kind subjects.Kind, next, ripe fdbpq.Mark) error {
-	k := r.d.options.Keyspace
-	list, open := k.PriorityQueues, func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }
-	if kind == subjects.FIFO {
-		list, open = k.Queues, func(name string) (fdbpq.Target, error) { return k.Queue(name) }
-	}
+func (r *Retirer) passList(ctx context.Context, fifo bool, next, ripe fdbpq.Mark) error {
 	for after := ""; ; {
-		names, err := kv.ReadTransact(ctx, r.d.options.DB, func(reader kv.Reader) ([]string, error) {
-			return list(reader, after, retirePage).Get()
-		})
+		queues, err := r.d.list(ctx, fifo, after)
 		if err != nil {
 			return err
 		}
 
 		var targets []fdbpq.Target
-		for _, name := range names {
-			after = name
-			if target, err := open(name); err == nil { // else no bridge can serve it
+		for _, name := range queues {
+			after = name.Name
+			if target, err := r.d.target(name); err == nil { // else no bridge can serve it
 				targets = append(targets, target)
 			}
 		}
-		if _, err := r.retire(ctx, targets, next, ripe); err != nil || len(names) < retirePage {
+		if _, err := r.retire(ctx, targets, next, ripe); err != nil || len(queues) < listPage {
 			return err
 		}
 	}
@@ -137,10 +127,7 @@ func (r *Retirer) passList(ctx context.Context, kind subjects.Kind, next, ripe f
 
 // passShard retires queues that were not used in the previous round.
 func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ripe fdbpq.Mark) error {
-	unused := s.unused(round - 1)
-	for len(unused) > 0 {
-		page := unused[:min(len(unused), retirePage)]
-		unused = unused[len(page):]
+	for page := range slices.Chunk(s.unused(round-1), listPage) {
 
 		targets := make([]fdbpq.Target, len(page))
 		for i, q := range page {

@@ -80,7 +80,7 @@ func checkLines(t testing.TB, l *lane) {
 			t.Errorf("a line is %v, with %d batches and %d pops to come; listed as ready: %v", ln.state, ln.inFlight, ln.reserved, ready[ln])
 		}
 		waiters, ending, leases := 0, 0, 0
-		for w := ln.first; w != nil; w = w.next {
+		for w := ln.waiters.first; w != nil; w = w.next {
 			waiters++
 			if w.endsWhenEmpty() {
 				ending++
@@ -95,8 +95,8 @@ func checkLines(t testing.TB, l *lane) {
 				t.Errorf("a waiter is %v in a line that is %v", w.state, ln.state)
 			}
 		}
-		if waiters != ln.waiters || ending != ln.ending || leases != ln.leases {
-			t.Errorf("of %d waiters %d end and %d lease; counted are %d, %d and %d", waiters, ending, leases, ln.waiters, ln.ending, ln.leases)
+		if waiters != ln.waiters.n || ending != ln.ending || leases != ln.leases {
+			t.Errorf("of %d waiters %d end and %d lease; counted are %d, %d and %d", waiters, ending, leases, ln.waiters.n, ln.ending, ln.leases)
 		}
 	}
 }
@@ -201,13 +201,13 @@ func TestEveryMove(t *testing.T) {
 		ln := l.lineLocked(w.q)
 		ln.limit, ln.budget = limitInForce, 1
 		l.makeReadyLocked(ln)
-		l.leaveCancelledLocked(ln.last) // those left want leases: to quiet
+		l.leaveCancelledLocked(ln.waiters.last) // those left want leases: to quiet
 		l.mu.Unlock()
 		synctest.Wait()
 
 		l.mu.Lock()
 		l.wakeLineLocked(ln, 1)
-		l.leaveCancelledLocked(ln.first) // to gone
+		l.leaveCancelledLocked(ln.waiters.first) // to gone
 		l.mu.Unlock()
 		synctest.Wait()
 	})
@@ -236,7 +236,7 @@ func TestEveryMove(t *testing.T) {
 		hold()
 		l := w.d.lanes[0]
 		l.mu.Lock()
-		l.leaveCancelledLocked(l.lineLocked(w.q).first) // from held to gone
+		l.leaveCancelledLocked(l.lineLocked(w.q).waiters.first) // from held to gone
 		l.mu.Unlock()
 		synctest.Wait()
 	})

@@ -100,6 +100,7 @@ func newSweeper(d *shared) *Sweeper {
 // Sweeps returns how many times it has swept a queue so far.
 func (s *Sweeper) Sweeps() int64 { return s.sweeps.Load() }
 
+// wake makes Run look for something to do.
 func (s *Sweeper) wake() {
 	select {
 	case s.woken <- struct{}{}:
@@ -109,14 +110,13 @@ func (s *Sweeper) wake() {
 
 // noteBatch notes that there was a batch of requests, and what it says of what falls due.
 func (s *Sweeper) noteBatch(p *fdbpq.Pending) {
-	s.noteAhead(p.Ahead())
 	if !s.active.Load() && s.d.options.DB.Traits().Shared && !s.active.Swap(true) {
 		s.mu.Lock()
 		s.planPassLocked()
 		s.mu.Unlock()
 		s.wake()
 	}
-	s.noteBehind(p.Behind())
+	s.noteLook(p)
 }
 
 // noteLook notes what a batch of the poller says of what falls due.
@@ -205,11 +205,11 @@ func (s *Sweeper) takeTasks() (tasks []task) {
 	return tasks
 }
 
-// ownersChanged plans a pass through the list.
-func (s *Sweeper) ownersChanged() {
+// planPass plans a pass through the list from its beginning, as when the owners have changed.
+func (s *Sweeper) planPass(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.pass = listPass{at: time.Now().Add(ownersPause)}
+	s.mu.pass = listPass{at: at}
 	s.wake()
 }
 
@@ -228,9 +228,140 @@ func (s *Sweeper) warn(ctx context.Context, err error) {
 	}
 }
 
-func (s *Sweeper) target(name fdbpq.QueueName) (fdbpq.Target, error) {
-	if name.FIFO {
-		return s.d.options.Keyspace.Queue(name.Name)
+// Run sweeps until ctx ends. The store must be open.
+func (s *Sweeper) Run(ctx context.Context) {
+	s.planPass(time.Now())
+	s.next = time.Now()
+
+	watch := newClockWatch(s.d.now)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-s.woken:
+		}
+
+		timer.Stop()
+		if watch.parted() {
+			s.next = time.Now() // what is on the agenda may be due
+		}
+		if wait, any := s.step(ctx); any {
+			timer.Reset(min(wait, watchEvery))
+		}
 	}
-	return s.d.options.Keyspace.PriorityQueue(name.Name)
+}
+
+// step does a small part of the work, and returns how long to wait before the next; false if there
+// is none until something changes.
+func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
+	began := time.Now()
+	if wait := s.pause.Sub(began); wait > 0 {
+		return wait, true
+	}
+	s.mu.Lock()
+	if s.mu.behind {
+		s.mu.behind, s.next = false, began
+	}
+	s.mu.Unlock()
+
+	worked := s.stepPass(ctx, began)
+	if !began.Before(s.next) {
+		tasks := s.takeTasks()
+		if len(tasks) > 0 {
+			worked = true
+			if !s.sweep(ctx, tasks) {
+				s.next = time.Now().Add(sweepEvery)
+			}
+		} else {
+			s.next = began.Add(sweepEvery)
+		}
+	}
+
+	if worked {
+		pause := max(retirePause, time.Since(began))
+		s.pause = time.Now().Add(pause)
+		return pause, true
+	}
+	return s.untilNext()
+}
+
+// untilNext returns how long nothing has to be done.
+func (s *Sweeper) untilNext() (wait time.Duration, any bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.mu.pass.at
+	// The clock of the agenda may be set, so the next time is not that of its first task.
+	if len(s.mu.agenda.heap) > 0 && (next.IsZero() || s.next.Before(next)) {
+		next = s.next
+	}
+	return max(0, time.Until(next)), !next.IsZero()
+}
+
+// task is a queue that the sweeper looks at, at a certain time.
+type task struct {
+	queue fdbpq.QueueName
+	at    time.Time // by the clock by which items fall due
+	found bool      // in the list of queues, so its owner knows of it; else by a batch of this process
+	late  bool      // its owner has had its time
+	alone bool      // in a batch of its own, because beside others there was no room
+	alarm alarm
+}
+
+// agenda is the tasks, at most one for each queue.
+type agenda struct {
+	byQueue map[fdbpq.QueueName]*task
+	heap    alarms
+	limit   int
+}
+
+// maxTasks limits the tasks, to about 70 MB. Beyond it, the sweeper goes through the list of queues
+// again and again.
+const maxTasks = 1 << 18
+
+func newAgenda(limit int) agenda {
+	return agenda{byQueue: map[fdbpq.QueueName]*task{}, limit: limit}
+}
+
+// add adds a task, unless the agenda has one for the queue that is no later. It returns false if
+// there is no room.
+func (a *agenda) add(t task) bool {
+	known := a.byQueue[t.queue]
+	if known == nil && len(a.heap) >= a.limit {
+		return false
+	}
+
+	if known == nil {
+		added := t
+		known = &added
+		known.alarm = alarm{of: known}
+		a.byQueue[t.queue] = known
+	}
+	if t.at.Before(known.at) {
+		known.at, known.late = t.at, t.late
+	}
+	known.found, known.alone = known.found && t.found, known.alone || t.alone
+	a.heap.set(&known.alarm, time.Duration(known.at.UnixMicro()))
+	return true
+}
+
+// takeDue takes up to limit tasks that are to be done by now, the earliest first.
+func (a *agenda) takeDue(now time.Time, limit int) (tasks []task) {
+	for len(tasks) < limit && a.isDue(now) {
+		t := a.heap[0].of.(*task)
+		a.heap.clear(&t.alarm)
+		delete(a.byQueue, t.queue)
+		tasks = append(tasks, *t)
+	}
+	if len(a.heap) == 0 {
+		*a = newAgenda(a.limit) // neither shrinks
+	}
+	return tasks
+}
+
+// isDue reports whether there is a task to be done by now.
+func (a *agenda) isDue(now time.Time) bool {
+	return len(a.heap) > 0 && !a.heap[0].of.(*task).at.After(now)
 }

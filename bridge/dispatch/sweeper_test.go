@@ -51,23 +51,16 @@ type sweeps struct {
 
 func inSweeping(t *testing.T, shared bool, test func(w *sweeping)) {
 	synctest.Test(t, func(t *testing.T) {
-		keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-		if err != nil {
-			t.Fatal(err)
-		}
 		store := countkv.New(sharedDB{memkv.New(memkv.Options{}), shared})
+		keyspace := testOptions(t, store).Keyspace
 		test(&sweeping{T: t, db: store, store: store, keyspace: keyspace, batcher: fdbpq.NewBatcher(store, keyspace)})
 	})
 }
 
 // start starts the nth bridge. configure may change the options.
 func (w *sweeping) start(n int64, configure func(*Options)) *sweeps {
-	o := Options{
-		DB: w.db, Keyspace: w.keyspace, Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
-		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 1000, RequestTimeout: 5 * time.Second,
-		Warn: func(string, ...any) {}, BatchDone: func(int) {},
-		Owns: func(subjects.Kind, string) bool { return w.owner.Load() == n },
-	}
+	o := testOptions(w, w.db)
+	o.Owns = func(subjects.Kind, string) bool { return w.owner.Load() == n }
 	if configure != nil {
 		configure(&o)
 	}
@@ -442,12 +435,12 @@ func TestSweeperAndFaults(t *testing.T) {
 
 // The agenda keeps the earliest time of each queue.
 func TestAgenda(t *testing.T) {
-	a, start := newAgenda(200), time.Now()
+	a, start := newAgenda(200), time.Now().Truncate(time.Microsecond)
 	name := func(i int) fdbpq.QueueName { return fdbpq.QueueName{Name: fmt.Sprint(i)} }
 	random := rand.New(rand.NewPCG(1, 2))
 	want := map[fdbpq.QueueName]time.Time{}
 	for range 1000 {
-		q, at := name(random.IntN(100)), start.Add(time.Duration(random.IntN(1000)))
+		q, at := name(random.IntN(100)), start.Add(time.Duration(random.IntN(1000))*time.Microsecond)
 		if known, ok := want[q]; !ok || at.Before(known) {
 			want[q] = at
 		}
@@ -457,7 +450,7 @@ func TestAgenda(t *testing.T) {
 	}
 	last := start
 	for n := range 1000 {
-		for _, task := range a.takeDue(start.Add(time.Duration(n)), 7) {
+		for _, task := range a.takeDue(start.Add(time.Duration(n)*time.Microsecond), 7) {
 			if task.at.Before(last) || !task.at.Equal(want[task.queue]) {
 				t.Errorf("%v at %v, want %v, after %v", task.queue, task.at, want[task.queue], last)
 			}

@@ -49,7 +49,7 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 		l.spare.Put(b)
 		return nil
 	}
-	l.noteInFlightLocked(b)
+	l.mu.inFlight = append(l.mu.inFlight, b)
 	l.makeNewestLocked(b)
 	return b
 }
@@ -130,7 +130,7 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 	}
 
 	ln := l.lineLocked(r.Queue)
-	first := ln == nil || ln.inFlight == 0 && (!ln.last.state.hasParked() || len(w.acks) > 0 && !ln.servable())
+	first := ln == nil || ln.inFlight == 0 && (!ln.waiters.last.state.hasParked() || len(w.acks) > 0 && !ln.servable())
 	if len(w.acks) > 0 && !first {
 		// The acknowledgements do not wait. What they end gets its place once that is done.
 		l.moveWaiter(w, waiterAcking)
@@ -239,7 +239,8 @@ func (l *lane) takeReadyLocked(b *batch) {
 	}
 }
 
-// readyHeldLocked puts the lines that are held before those that are ready, if less is kept since they were.
+// readyHeldLocked puts the lines that are held behind those that are ready, if less is kept since
+// they were.
 func (l *lane) readyHeldLocked() {
 	frees := l.d.load.frees.Load()
 	if frees == l.mu.frees {
@@ -247,10 +248,10 @@ func (l *lane) readyHeldLocked() {
 	}
 
 	l.mu.frees = frees
-	for ln := l.mu.held.last; ln != nil; ln = l.mu.held.last {
+	for ln := l.mu.held.first; ln != nil; ln = l.mu.held.first {
 		l.mu.held.remove(ln)
 		l.moveLine(ln, lineReady)
-		l.mu.ready.pushFront(ln)
+		l.mu.ready.push(ln)
 	}
 }
 
@@ -260,7 +261,7 @@ func (l *lane) addPopsLocked(b *batch) {
 	for _, ln := range b.lines {
 		room := ln.reserved
 		ln.attempt = attempt{guess: ln.guess}
-		for w := ln.first; w != nil && room > 0; w = w.next {
+		for w := ln.waiters.first; w != nil && room > 0; w = w.next {
 			if ln.limit == limitInForce && w.state.hasParked() && w.leases() {
 				continue
 			}

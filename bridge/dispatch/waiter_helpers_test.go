@@ -35,25 +35,13 @@ type waiting struct {
 func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := Options{
-			DB: memkv.New(memkv.Options{}), Keyspace: keyspace, Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
-			MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 1000, RequestTimeout: 5 * time.Second,
-			Warn: func(string, ...any) {}, BatchDone: func(int) {},
-		}
+		o := testOptions(t, memkv.New(memkv.Options{}))
 		if configure != nil {
 			configure(&o)
 		}
 		store := countkv.New(o.DB)
 		o.DB = store
-		t.Cleanup(func() {
-			if err := store.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { closeDB(t, store) })
 		w := &waiting{t: t, d: New(o), store: store, log: &eventLog{}, moves: newMoves()}
 		w.moves.watch(t, w.d)
 		w.q = getQueue(t, w.d.queues, subjects.Priority, "jobs")

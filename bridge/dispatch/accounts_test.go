@@ -45,7 +45,9 @@ type ledger struct {
 // newLedger returns the ledger of a Dispatcher with two lanes that runs until stop is called.
 func newLedger(t *testing.T, o Options) (g *ledger, stop func()) {
 	o.Lanes, o.MaxBatch, o.MaxPending, o.MaxWaiters = 2, 20, 1<<20, 1<<20
-	d := New(o)
+	var d *Dispatcher
+	o.RequeueLate = givesBack(&d)
+	d = New(o)
 	newMoves().watch(t, d)
 	return &ledger{
 		t: t, d: d, latest: map[uint64]time.Time{}, ends: map[uint64]int{}, tokens: map[*Queue][]fdbpq.Token{},
@@ -230,10 +232,8 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 	defer closeDB(t, faults)
 	clock := &steppedClock{}
 	o := testOptions(t, db)
-	var d *Dispatcher
-	o.Now, o.RequestTimeout, o.RequeueLate = clock.now, 4*time.Second, givesBack(&d)
+	o.Now, o.RequestTimeout = clock.now, 4*time.Second
 	g, stop := newLedger(t, o)
-	d = g.d
 	g.waits, g.leases, g.delays, g.pops, g.inTime = 30*time.Second, 20*time.Second, 5*time.Second, 30, true
 
 	// Cancels come at any time, also while the Repliers are called.
@@ -242,7 +242,7 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 	cancelling.Go(func() {
 		random := rand.New(rand.NewPCG(seed, 1))
 		for ctx.Err() == nil {
-			d.Cancel(g.random(random))
+			g.d.Cancel(g.random(random))
 			time.Sleep(time.Duration(random.Int64N(int64(100 * time.Millisecond))))
 		}
 	})

@@ -220,7 +220,7 @@ func (l *lane) endOverdue(ctx context.Context) {
 				if l.answerWaiterBy(w) <= now {
 					l.answerLate(w)
 				}
-			case !r.answered && l.answerBy(r) <= now && l.mayAnswer(ops):
+			case !r.answered && l.answerBy(r) <= now:
 				r.answered = true
 				r.fail(ops, lateError(ops))
 			}

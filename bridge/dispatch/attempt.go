@@ -160,27 +160,19 @@ func (l *lane) ringQueues(b *batch, results []fdbpq.Result) {
 	}
 }
 
-// wakeFilled wakes those who wait for items of the queues that the batch has filled, here and
-// elsewhere.
-func (l *lane) wakeFilled(b *batch) {
-	for _, q := range l.d.filledQueues(b.pending) {
-		q.lane.wakeUnless(q, b)
-		if filled := l.d.options.Filled; filled != nil {
-			filled(q)
-		}
-	}
-}
-
 // wakeUnless is wakeLine, unless the batch was one of this lane that has itself found all that it
 // brought back.
 func (l *lane) wakeUnless(q *Queue, b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ln := l.lineLocked(q)
-	if ln == nil || slices.Contains(b.lines, ln) && ln.emptied == b.number && ln.nothing != nil && !hasNoRoom(ln.nothing) {
+	if ln == nil {
 		return
 	}
-	l.wakeLineLocked(ln, wakeBudget)
+	looked := b != nil && slices.Contains(b.lines, ln) && ln.emptied == b.number
+	if !looked || ln.nothing == nil || hasNoRoom(ln.nothing) {
+		l.wakeLineLocked(ln, wakeBudget)
+	}
 }
 
 // wakeLines has the lines of a batch that failed looked at again at once.
@@ -199,13 +191,14 @@ func (l *lane) wakeDoubtful() {
 	queues := l.mu.doubtful
 	l.mu.doubtful = nil
 	l.mu.Unlock()
-	wakeQueues(l.d, queues) // those of other lanes may have got dead letters
+	wakeQueues(l.d, queues, nil) // those of other lanes may have got dead letters
 }
 
-// wakeQueues wakes those who wait for items of queues, of whichever lane, here and elsewhere.
-func wakeQueues(d *shared, queues []*Queue) {
+// wakeQueues wakes those who wait for items of queues that b has filled, here and elsewhere. b is nil
+// for what was no batch of a lane, or is not known to be done.
+func wakeQueues(d *shared, queues []*Queue, b *batch) {
 	for _, q := range queues {
-		q.lane.wakeLine(q)
+		q.lane.wakeUnless(q, b)
 		if filled := d.options.Filled; filled != nil {
 			filled(q)
 		}

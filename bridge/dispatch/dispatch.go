@@ -80,7 +80,7 @@ func New(o Options) *Dispatcher {
 	}
 	d.queues = newRegistry(o.Keyspace, d.lanes)
 	d.sweeper = newSweeper(d.shared)
-	d.noteBatch, d.noteLook = d.sweeper.noteBatch, d.sweeper.noteLook
+	d.noteBatch = d.sweeper.noteBatch
 	d.poller = newPoller(d.shared, d.lanes)
 	d.retirer = d.NewRetirer(true)
 	return d
@@ -116,7 +116,7 @@ func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.l
 // Do runs operations on a queue in one transaction and returns their results, for callers that can
 // wait. It sets the Queue of the operations. The error says that none was done or, if it wraps
 // ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown: also if ctx ends first. What a
-// pop or lease takes after that goes to Options.RequeueLate; without it, such operations outlast ctx.
+// pop or lease takes after that goes to Options.RequeueLate.
 func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.Result, error) {
 	size := 0
 	for i := range ops {
@@ -127,9 +127,6 @@ func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.
 	c := newCall()
 	if err := d.Submit(&Request{Queue: q, Replier: c, Received: time.Now(), Size: size}, ops); err != nil {
 		return nil, err
-	}
-	if !q.lane.mayAnswer(ops) {
-		<-c.done
 	}
 	return c.wait(ctx)
 }

@@ -163,8 +163,8 @@ func TestLiveItemsBehindExpired(t *testing.T) {
 	}
 }
 
-// A pop that meets only expired items until its time is over hears that it was not run, and not that the queue is empty:
-// there are live items behind. Others that try again get those.
+// A pop that meets only expired items until its time is over hears that the store takes too long, and not that the queue
+// is empty: there are live items behind. Others that try again get those.
 func TestPopsNeverMissLiveItemsBehindExpired(t *testing.T) {
 	n := race.Times(20_000, 10_000)
 	for _, waits := range []bool{false, true} {
@@ -180,7 +180,7 @@ func TestPopsNeverMissLiveItemsBehindExpired(t *testing.T) {
 				if got == "live" {
 					break
 				}
-				if failed++; failed > 10 || !strings.Contains(got, "unavailable") {
+				if failed++; failed > 10 || !strings.Contains(got, "unavailable") && !strings.Contains(got, "unknown") {
 					q.Fatalf("pop %d: %s", failed, got)
 				}
 			}

@@ -72,7 +72,7 @@ func newLane(d *shared) *lane {
 		d:       d,
 		batcher: fdbpq.NewBatcher(d.options.DB, d.options.Keyspace),
 		started: make(chan *batch),
-		timers:  newTimers(),
+		timers:  newTimers(d.options.Now),
 		over:    make(chan struct{}),
 	}
 	l.mu.lines = map[lineKey]*line{}
@@ -81,12 +81,8 @@ func newLane(d *shared) *lane {
 		l.batcher.LimitRoom(room)
 	}
 	l.batcher.LimitReturned(min(d.options.MaxBatchBytes, fdbpq.MaxMessageSize))
-	if now := d.options.Now; now != nil {
-		l.batcher.SetNow(now)
-		l.timers.storeNow = now
-	}
-
-	l.watch = newClockWatch(l.timers.storeNow)
+	l.batcher.SetNow(d.options.Now)
+	l.watch = newClockWatch(d.options.Now)
 	l.popSize.Store(int64(d.options.MaxBatchBytes / firstBatchPops))
 	l.mu.changed.L = &l.mu
 	l.spare.New = func() any { return &batch{} }

@@ -18,9 +18,7 @@ type poller struct {
 
 func newPoller(d *shared, lanes []*lane) *poller {
 	p := &poller{d, lanes, fdbpq.NewBatcher(d.options.DB, d.options.Keyspace)}
-	if d.options.Now != nil {
-		p.batcher.SetNow(d.options.Now)
-	}
+	p.batcher.SetNow(d.options.Now)
 	return p
 }
 
@@ -45,8 +43,8 @@ func (p *poller) pollLane(ctx context.Context, l *lane) {
 		pending := p.batcher.Start(attempt, ops)
 		results, err := pending.Wait()
 		cancel()
-		p.d.noteLook(pending)
-		wakeQueues(p.d, p.d.filledQueues(pending))
+		p.d.noteBatch(pending)
+		wakeQueues(p.d, p.d.filledQueues(pending), nil)
 		if err != nil {
 			return
 		}

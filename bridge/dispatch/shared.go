@@ -16,7 +16,7 @@ import (
 type Options struct {
 	DB       kv.Database
 	Keyspace *fdbpq.Keyspace
-	// Now is the clock by which leases end and items fall due; nil means time.Now.
+	// Now is the clock by which leases end and items fall due; nil is time.Now.
 	Now func() time.Time
 
 	// Lanes is the number of lanes, each of which builds batches independently of the
@@ -57,11 +57,11 @@ type Options struct {
 
 	// RequeueLate returns an item that a pop or lease took although its request had been answered,
 	// because the batch took longer than RequestTimeout. The result is the callee's, which must be
-	// quick. If RequeueLate is nil, such a request is answered when its batch ends, however late.
+	// quick.
 	RequeueLate func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
 
-	// Owns, unless nil, reports whether this Dispatcher is to sweep a queue, because no other that
-	// uses the store is: see Sweeper. Call Dispatcher.OwnersChanged when that changes.
+	// Owns reports whether this Dispatcher is to sweep a queue, because no other that
+	// uses the store is: see Sweeper. nil sweeps all. Call Dispatcher.OwnersChanged when that changes.
 	Owns func(kind subjects.Kind, name string) bool
 	// Waiting, unless nil, is called when the first request begins to wait for items of a
 	// queue, and when the last one has ended. Calls for one queue come one at a time. Items
@@ -82,9 +82,8 @@ type shared struct {
 	load    load
 	queues  *registry
 
-	// The Sweeper notes what batches say of what falls due: those of requests, and those of the
-	// poller.
-	noteBatch, noteLook func(p *fdbpq.Pending)
+	// The Sweeper notes what batches say of what falls due.
+	noteBatch func(p *fdbpq.Pending)
 
 	holds   atomic.Int64 // see Dispatcher.Hold
 	waiters atomic.Int64 // requests with a Wait that have not ended
@@ -92,6 +91,12 @@ type shared struct {
 
 // newShared returns a shared without queues.
 func newShared(o Options) *shared {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Owns == nil {
+		o.Owns = func(subjects.Kind, string) bool { return true }
+	}
 	return &shared{
 		options: o,
 		load: load{
@@ -99,14 +104,6 @@ func newShared(o Options) *shared {
 			maxKept: int64(o.MaxKept), maxKeptByAll: int64(o.MaxKept) + int64(2*o.Lanes*o.MaxBatchBytes),
 		},
 	}
-}
-
-// now is the time by which items fall due.
-func (d *shared) now() time.Time {
-	if d.options.Now != nil {
-		return d.options.Now()
-	}
-	return time.Now()
 }
 
 // releaseWaiter counts a request that has ended as a waiter no longer, if it was one.

@@ -13,61 +13,56 @@ import (
 // stepPass reads the next page of a pass, if it is time, and reports whether it did.
 func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 	s.mu.Lock()
-	p := s.mu.pass
+	p := &s.mu.pass
 	if p.at.IsZero() || now.Before(p.at) {
 		s.mu.Unlock()
 		return false
 	}
-	if !p.begun {
-		p = listPass{at: p.at, begun: true, began: now}
-		s.active.Store(false)
+	if p.began.IsZero() {
+		p.began, p.full = now, false
 	}
-	s.mu.pass = p
+	began, fifo, after := p.began, p.fifo, p.after
 	s.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, s.d.options.RequestTimeout)
 	defer cancel()
-	queues, aheads, err := s.readPage(ctx, p.fifo, p.after)
+	queues, aheads, err := s.readPage(ctx, fifo, after)
 	if err != nil {
 		s.warn(ctx, err)
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.pass.began != p.began || !s.mu.pass.begun { // the owners have changed meanwhile
-		return true
+	switch {
+	case p.began != began: // the owners have changed meanwhile
+	case errors.Is(err, fdbpq.ErrCorrupt):
+		p.at = time.Now().Add(damagedPause)
+	case err != nil:
+		p.at = time.Now().Add(sweepEvery)
+	default:
+		s.notePageLocked(queues, aheads)
 	}
-	if err != nil {
-		s.mu.pass.at = time.Now().Add(sweepEvery)
-		if errors.Is(err, fdbpq.ErrCorrupt) {
-			s.mu.pass.at = time.Now().Add(damagedPause)
-		}
-		return true
-	}
-	s.notePageLocked(p.fifo, queues, aheads)
 	return true
 }
 
 // notePageLocked adds tasks for a page of the list.
-func (s *Sweeper) notePageLocked(fifo bool, queues []fdbpq.QueueName, aheads []fdbpq.Ahead) {
-	p, owns := &s.mu.pass, s.d.options.Owns
+func (s *Sweeper) notePageLocked(queues []fdbpq.QueueName, aheads []fdbpq.Ahead) {
+	p := &s.mu.pass
 	for i, queue := range queues {
 		p.after = queue.Name
-		if (aheads[i] == fdbpq.Ahead{}) {
-			continue
-		}
-		p.found = true
-		if owns == nil || owns(kindOf(queue), queue.Name) {
+		if s.owns(queue) {
 			s.addLocked(queue, aheads[i], true)
 		}
 	}
 
 	switch {
 	case len(queues) == listPage:
-	case !fifo:
+	case !p.fifo:
 		p.fifo, p.after = true, ""
+	case s.d.options.DB.Traits().Shared || p.full:
+		*p = listPass{at: p.began.Add(passEvery)}
 	default:
-		p.begun, p.at = false, time.Time{}
-		s.planPassLocked()
+		*p = listPass{}
 	}
 }
 
@@ -132,7 +127,7 @@ func (s *Sweeper) sweep(ctx context.Context, tasks []task) (more bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.d.options.RequestTimeout)
 	defer cancel()
 
-	now := s.d.now()
+	now := s.d.options.Now()
 	due, err := s.keepDue(ctx, tasks, now)
 	switch {
 	case err != nil:

@@ -12,42 +12,32 @@ import (
 // Sweeper does what falls due in queues that nobody asks: it removes items that have expired and
 // message ids whose window is over, brings items back, and takes dead letters where they belong.
 // Whoever asks a queue does a share of that first. Where more is due than that, the Sweeper does
-// the rest.
-//
-// What it does is an operation like any other, fdbpq.OpSweep, which it submits to the lane of the
-// queue. A lane does not conflict with itself, so the Sweeper gets in nobody's way.
+// the rest. What it does is an operation like any other, fdbpq.OpSweep, in the lane of the queue.
 //
 // # When it looks
 //
-// It keeps an agenda of queues with the time at which to look at each, and begins no transaction
-// before that. It learns the times from the batches of this process, from its own looks, and from
-// passes through the list of queues: one at the start, and one whenever the owners of queues
-// change, because what a dead process knew is nowhere else. In a store that other programs use, it
-// also makes a pass every foreignEvery, as long as there are requests or the last pass has found
-// something ahead. So it settles: with nothing ahead, nothing runs.
+// It keeps an agenda of queues with the time at which to look at each. It learns the times from the
+// batches of this process, from its own looks, and from passes through the list of queues: one at
+// the start, and one whenever the owners of queues change, because what a dead process knew is
+// nowhere else. In a store that other programs may use, it makes a pass every passEvery. Otherwise,
+// with nothing due, nothing runs.
 //
 // # Who sweeps
 //
 // The owner of a queue, ownerLag after something falls due, so that whoever asks may do it first;
 // or at once, if a batch has found more due than its share. A process that is not the owner but
-// knows of something, because it has run the request, looks some time later, and does what the
-// owner has not done. Two processes that sweep the same conflict, which costs time and nothing
-// else.
+// has run the request looks some time later, and does what the owner has not done. Two that sweep
+// the same conflict, which costs time and nothing else.
 //
 // # How fast
 //
 // One page of queues at a time, with a pause after each that is as long as it took, so that
-// requests have half of the store at least. Queues take turns.
-//
-// # Damaged queues
-//
-// Several queues share a transaction. If it fails because of what is stored, and not because the
-// store is away, each of them has one of its own, so that only the damaged queue is left alone, for
-// damagedPause.
+// requests have half of the store at least. Queues take turns. Several share a transaction; if it
+// fails because of what is stored, and not because the store is away, each has one of its own, so
+// that only the damaged queue is left alone, for damagedPause.
 type Sweeper struct {
 	d      *shared
 	woken  chan struct{} // has an element when the times below may have changed
-	active atomic.Bool   // there were requests since the last pass began
 	sweeps atomic.Int64
 
 	next  time.Time // when to look at the agenda again; only Run uses it
@@ -66,10 +56,8 @@ type listPass struct {
 	at    time.Time // when to go on, or to begin the next; zero if there is no reason for one
 	fifo  bool      // how far it has come
 	after string
-	begun bool      // it has begun
-	found bool      // something is ahead in one of the queues
+	began time.Time // zero if it has not
 	full  bool      // the agenda had no room
-	began time.Time // the last one
 }
 
 const (
@@ -85,8 +73,9 @@ const (
 	msgIDLag = time.Minute
 	// ownersPause is how long it waits after a change of owners, since changes often come together.
 	ownersPause = time.Second
-	// foreignEvery is how often it looks for what other programs have written.
-	foreignEvery = 10 * time.Minute
+	// passEvery is how often it goes through the list for what other programs have written, or for
+	// what the agenda has no room for.
+	passEvery = 10 * time.Minute
 	// damagedPause is how long it leaves a queue alone whose data it cannot read.
 	damagedPause = 10 * time.Minute
 )
@@ -108,21 +97,14 @@ func (s *Sweeper) wake() {
 	}
 }
 
-// noteBatch notes that there was a batch of requests, and what it says of what falls due.
+// noteBatch notes what a batch of this process says of what falls due.
 func (s *Sweeper) noteBatch(p *fdbpq.Pending) {
-	if !s.active.Load() && s.d.options.DB.Traits().Shared && !s.active.Swap(true) {
-		s.mu.Lock()
-		s.planPassLocked()
-		s.mu.Unlock()
-		s.wake()
-	}
-	s.noteLook(p)
-}
-
-// noteLook notes what a batch of the poller says of what falls due.
-func (s *Sweeper) noteLook(p *fdbpq.Pending) {
 	s.noteAhead(p.Ahead())
 	s.noteBehind(p.Behind())
+}
+
+func (s *Sweeper) owns(queue fdbpq.QueueName) bool {
+	return s.d.options.Owns(kindOf(queue), queue.Name)
 }
 
 // noteAhead notes what falls due of what this process has written.
@@ -143,13 +125,11 @@ func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
 	if len(queues) == 0 {
 		return
 	}
-	owns, now := s.d.options.Owns, s.d.now()
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, queue := range queues {
-		s.addTaskLocked(task{queue: queue, at: now})
-		s.mu.behind = s.mu.behind || owns == nil || owns(kindOf(queue), queue.Name)
+		s.addTaskLocked(task{queue: queue, at: s.d.options.Now()})
+		s.mu.behind = s.mu.behind || s.owns(queue)
 	}
 	if s.mu.behind {
 		s.wake()
@@ -172,9 +152,11 @@ func (s *Sweeper) addLocked(queue fdbpq.QueueName, a fdbpq.Ahead, found bool) {
 
 func (s *Sweeper) addTaskLocked(t task) {
 	first := len(s.mu.agenda.heap) == 0
-	if !s.mu.agenda.add(t) {
-		s.mu.pass.full = true
-		s.planPassLocked()
+	if p := &s.mu.pass; !s.mu.agenda.add(t) {
+		p.full = true
+		if p.at.IsZero() {
+			p.at = time.Now().Add(passEvery)
+		}
 	}
 	if first {
 		s.wake()
@@ -189,13 +171,11 @@ func (s *Sweeper) addTask(t task) {
 
 // takeTasks returns the tasks to be done now, and moves those that others are to do first.
 func (s *Sweeper) takeTasks() (tasks []task) {
-	owns := s.d.options.Owns
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.mu.agenda.takeDue(s.d.now(), sweepPage) {
+	for _, t := range s.mu.agenda.takeDue(s.d.options.Now(), sweepPage) {
 		switch {
-		case owns == nil || t.late || owns(kindOf(t.queue), t.queue.Name):
+		case t.late || s.owns(t.queue):
 			tasks = append(tasks, t)
 		case !t.found:
 			t.late, t.at = true, t.at.Add(otherLag)
@@ -213,15 +193,6 @@ func (s *Sweeper) planPass(at time.Time) {
 	s.wake()
 }
 
-// planPassLocked plans the next pass, if none is planned and there is a reason for one.
-func (s *Sweeper) planPassLocked() {
-	p := &s.mu.pass
-	foreign := s.d.options.DB.Traits().Shared && (p.found || s.active.Load())
-	if p.at.IsZero() && (foreign || p.full) {
-		p.at = p.began.Add(foreignEvery)
-	}
-}
-
 func (s *Sweeper) warn(ctx context.Context, err error) {
 	if ctx.Err() == nil || ctx.Err() == context.DeadlineExceeded {
 		s.d.options.Warn("what has fallen due could not be swept; trying again", "error", err)
@@ -233,7 +204,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 	s.planPass(time.Now())
 	s.next = time.Now()
 
-	watch := newClockWatch(s.d.now)
+	watch := newClockWatch(s.d.options.Now)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

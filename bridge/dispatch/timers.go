@@ -16,8 +16,8 @@ type timers struct {
 	alarms // guarded by the lane's lock
 }
 
-func newTimers() timers {
-	return timers{epoch: time.Now(), woken: make(chan struct{}, 1), storeNow: time.Now}
+func newTimers(storeNow func() time.Time) timers {
+	return timers{epoch: time.Now(), woken: make(chan struct{}, 1), storeNow: storeNow}
 }
 
 // now returns the time since the timers were made.

@@ -1,15 +1,13 @@
-// Package dispatch runs requests on queues in batches. It keeps a registry of the
-// queues in use, limits the pending requests, groups requests into transactions and
-// passes the results on to be answered. It knows nothing of NATS: each [Request]
+// Package dispatch runs requests on queues in batches, and knows nothing of NATS: each [Request]
 // carries its own [Replier].
 //
 // # The life of a request
 //
-// [Dispatcher.Submit] counts a request against the load limits and appends it to the
-// lane of its queue. A queue always belongs to the same lane, so requests to one queue
-// run in the order in which they were submitted. Whatever arrived while the previous
-// batch was in flight forms the next one, which the lane starts as one transaction (see
-// fdbpq.Batcher). Once that is durable, the lane calls the Replier of each request.
+// [Dispatcher.Submit] counts a request against the load limits and appends it to the lane of its
+// queue, which is always the same, so requests to one queue run in the order in which they were
+// submitted. Whatever arrived while the previous batch was in flight forms the next one, which the
+// lane starts as one transaction (see fdbpq.Batcher). Once that is durable, the lane calls the
+// Replier of each request.
 //
 // # Waiting
 //
@@ -17,10 +15,8 @@
 // counts as pending no longer. Those in line are served in the order in which they came, by
 // the transaction that makes items ready if they meet in the lane. Nothing else that pops
 // from the queue runs before them. A lane looks at a line when items of its queue become
-// ready, when a lease or delay is over, and after [Dispatcher.Wake].
-//
-// Where a waiter is, and whether its line is looked at, are states with tables of all moves between
-// them: see states.go.
+// ready, when a lease or delay is over, and after [Dispatcher.Wake]. The tables in states.go have
+// all moves of lines and of those who wait.
 //
 // # Failures
 //
@@ -32,26 +28,22 @@
 //
 // # Time
 //
-// The timers of a lane answer what is not answered within Options.RequestTimeout. A request whose
-// batch has not begun has not run. One whose batch does not end has an unknown outcome; what the
-// batch takes for it all the same goes to Options.RequeueLate.
-//
-// Timers go by the monotonic clock. Items fall due by Options.Now, so while somebody waits, or the
-// sweeper has something on its agenda, they compare the two once a second, and look again when they
-// have parted.
+// The timers of a lane answer what is not answered within Options.RequestTimeout. Timers go by the
+// monotonic clock. Items fall due by Options.Now, so while somebody waits, or the sweeper has
+// something on its agenda, they compare the two once a second, and look again when they have parted.
 //
 // # Where to read
 //
 // Calls go down this list, with few exceptions:
 //
-//	dispatch, sweeper*, poll, retire   what a bridge sees, and what runs beside its requests
-//	run, take, answer                  a batch from the first of its requests to its replies
-//	alarms, overdue                    what happens at a certain time
-//	attempt, filled, reply, lines      those who wait: what they get, and when they are looked at
-//	intake, deadlines, cost            how a lane accepts requests, and what it allows a batch
-//	lane, batch, line, waiter, states  the data of a lane
-//	shared, registry, backlog, timers  what lanes are made of
-//	request, queue, ops, errors        what goes in and out
+//	dispatch, sweeper, sweep, poll, retire  what a bridge sees, and what runs beside its requests
+//	run, take, answer                       a batch from the first of its requests to its replies
+//	alarms                                  what happens at a certain time
+//	attempt, reply                          those who wait: what they get
+//	intake, cost                            how a lane accepts requests, and what it allows a batch
+//	lane, batch, line, waiter, states       the data of a lane, and when lines are looked at
+//	shared, queue, timers, chain            what lanes are made of
+//	request, ops, errors                    what goes in and out
 package dispatch
 
 import (

@@ -69,14 +69,11 @@ func (l *lane) watchOverdueLocked(at time.Duration) {
 	}
 }
 
-// A lane answers each request within Options.RequestTimeout, whatever the store does: its timers
-// answer what nothing else answers in time.
-//
-// A request whose batch has not begun by turnTime is answered without having run, which leaves the
-// batches that do begin the rest of the time. A batch whose time is over ends with its context, and
-// says exactly what became of it. A store may overlook that the context has ended; so within
-// graceTime the requests in the batch are answered all the same, and nobody knows what becomes of
-// them. What the batch has taken for them then goes back to its place once it ends.
+// A lane answers each request within Options.RequestTimeout, whatever the store does. A request whose
+// batch has not begun by turnTime has not run, which leaves the batches that do begin the rest of the
+// time. A batch whose time is over ends with its context, and says exactly what became of it. A store
+// may overlook that; so within graceTime the timers answer all the same, and nobody knows what becomes
+// of the requests. What the batch has taken for them then goes back to its place once it ends.
 
 // maxGrace is the longest graceTime.
 const maxGrace = 250 * time.Millisecond

@@ -12,10 +12,10 @@ import (
 // in flight forms the next. So an idle lane adds no delay, and a busy one shares each
 // sync to disk among hundreds of requests.
 //
-// Two goroutines do the work: run builds batches and starts them, answer waits until
-// they are durable and calls the Repliers. Two batches may be in flight at once if the
-// engine pipelines, or if it is not serial and both only push. The second starts once
-// it is as large as the first, because many small batches cost more than they gain.
+// run builds batches and starts them, answerBatches waits until they are durable and calls the
+// Repliers. Two may be in flight at once if the engine pipelines, or if it is not serial and both
+// only push. The second starts once it is as large as the first, because many small batches cost
+// more than they gain.
 type lane struct {
 	d       *shared
 	batcher *fdbpq.Batcher

@@ -8,13 +8,10 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// line is the requests that wait for items of one queue, at either end. They are served in
-// the order in which they came.
-//
-// While there is a line, the queue was empty when it was last looked at, or the line has a
-// budget, which says that it is to be looked at again. A batch has operations of the
-// first waiters only, and as long as it is in flight no other batch pops from the queue, so
-// nobody is overtaken.
+// line is the requests that wait for items of one queue, at either end, in the order in which they
+// came. While there is a line, the queue was empty when it was last looked at, or the line has a
+// budget, which says that it is to be looked at again. As long as a batch has operations of the first
+// waiters, no other pops from the queue, so nobody is overtaken.
 //
 // The lane's lock guards a line, except as stated.
 type line struct {

@@ -86,10 +86,8 @@ func targetOf(k *fdbpq.Keyspace, kind subjects.Kind, name string) (fdbpq.Target,
 	return k.PriorityQueue(name)
 }
 
-// registry holds one object for each queue in use. It is safe for concurrent use.
-//
-// It counts time in rounds, which the retirer begins. The retirer forgets queues that
-// have not been used for a while.
+// registry holds one object for each queue in use. It is safe for concurrent use. It counts time in
+// rounds, which the Retirer begins.
 type registry struct {
 	keyspace *fdbpq.Keyspace
 	lanes    []*lane

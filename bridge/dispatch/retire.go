@@ -8,16 +8,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// Retirer forgets queues that are no longer used, and removes the empty ones from the
-// list of queues, so that a name used once ends up costing nothing. It works in rounds,
-// fdbpq.RetireAfter apart. A round checks each queue that was not used during the
-// previous one: it marks the queue if it is empty and, if that queue is still empty in
-// the next round, removes it from the list. The queue is then forgotten, as is one that
-// was not empty.
+// Retirer forgets queues that are no longer used, and removes the empty ones from the list of queues,
+// so that a name used once ends up costing nothing. Rounds are fdbpq.RetireAfter apart. A round
+// checks each queue that was not used during the one before: it marks the queue if it is empty and,
+// if it still is in the next round, removes it from the list. The queue is then forgotten, as is one
+// that was not empty.
 //
-// Names that no bridge remembers, because their bridge ended or had no room for them,
-// are found in the list itself. Two rounds go through all of it: the first marks, the
-// second removes. Otherwise an idle bridge does nothing here.
+// Names that no bridge remembers, because their bridge ended or had no room for them, are found in
+// the list itself, in two rounds: the first marks, the second removes.
 type Retirer struct {
 	d      *shared
 	ripe   fdbpq.Mark // of the previous round
@@ -25,8 +23,7 @@ type Retirer struct {
 }
 
 const (
-	// retirePause is the pause between two transactions, which leaves room for
-	// requests.
+	// retirePause, between two transactions, leaves room for requests.
 	retirePause = 10 * time.Millisecond
 	// listPasses is how many rounds go through the list: one marks, one removes.
 	listPasses = 2

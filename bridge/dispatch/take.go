@@ -9,19 +9,17 @@ import (
 
 // takeBatch returns the next batch, nil if there is none.
 //
-// A batch reorders its operations (see fdbpq.Batcher), and a batch that only reads sees
-// only durable data. Only a publisher that pushes without asking for a reply and then
-// reads could notice. So a len or info never shares a batch with an earlier push that has no
-// reply, and a batch that only reads waits for such pushes.
+// A batch reorders its operations, and one that only reads sees only durable data. Whoever pushes
+// without asking for a reply and then reads could notice. So a len or info never shares a batch with
+// an earlier push that has no reply, and a batch that only reads waits for such pushes.
 //
 // From a push that the store refused to one that it took, pushes have batches of their own:
 // the store may be full, and take pops.
 //
 // A queue whose requests are large, or return large items, must not keep the others waiting. Once it
 // has had its part of a batch, its further requests are set aside. What was set aside, what goes back
-// into queues and the rest take turns at being first in a batch. While too much of what may go back is
-// in memory, requests that take items of the queues that most of it comes from are set aside and stay
-// there: see Options.MaxKept.
+// into queues and the rest take turns at being first. While too much of what may go back is in
+// memory, requests that take items are set aside and stay there: see Options.MaxKept.
 //
 // Requests that wait, and pops of queues where others wait, take their places in line. What
 // the batch has for lines comes after its other operations. Where several pop many items from one

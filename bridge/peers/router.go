@@ -14,43 +14,31 @@ import (
 )
 
 // Router routes the pops of each queue to one bridge. Where several bridges share a store, pops of
-// one queue by two of them conflict, and one of the two transactions is wasted. So the bridges
-// announce themselves to each other over NATS, agree by hashing on an owner for each queue, and
-// forward pops to it.
+// one queue by two of them conflict, and one of the two transactions is wasted. So the bridges agree
+// by hashing on an owner for each queue, and forward pops to it. Correctness never depends on it: if
+// two pop from one queue, their transactions conflict and are retried.
 //
 // # The life of a forwarded pop
 //
-//  1. NATS delivers a client's pop to bridge A, whose handler calls Route. The owner of the queue is
-//     bridge B. A numbers the pop, publishes it to B with the client's reply subject, and remembers
-//     it: forward, in route.go.
-//  2. B enters the number into its account of A's pops and runs the pop like any other: receive, in
-//     receive.go. The reply goes from B straight to the client, and then the account notes the
-//     number as answered: account.go.
-//  3. B reports the account to A with the next heartbeat, or sooner if there is much to report:
-//     sendReports, in receive.go.
-//  4. A forgets the pops that were answered, and itself answers those that were lost: hearReport, in
-//     receive.go.
-//
-// A pop that waits for items takes the same way, but B does not report it until it has ended: see
-// peer.waiting.
+//  1. NATS delivers a client's pop to bridge A, whose handler calls Route; bridge B owns the queue. A
+//     numbers the pop, publishes it to B with the client's reply subject, and remembers it: route.go.
+//  2. B enters the number into its account of A's pops and runs the pop like any other: receive.go.
+//     The reply goes straight to the client, and the account notes the number as answered.
+//  3. B reports the account to A with the next heartbeat, or sooner if there is much to report.
+//  4. A forgets the pops that were answered, and answers 503, not run, to those that were lost. A pop
+//     that waits for items stays with B until a report says that it has ended.
 //
 // Until step 4 A is responsible for the pop. If it does not hear B for peerLife heartbeats it
-// answers 503 with an unknown outcome. If the pop got lost on its way to B it answers 503, not run.
-//
-// A bridge that stops says so, waits until each peer has promised to forward nothing more, and
-// sends its last report when it has answered everything.
-//
-// Correctness never depends on the bridges agreeing on which of them are there. If two of them pop
-// from one queue, their transactions conflict and are retried.
+// answers 503 with an unknown outcome. A bridge that stops says so, waits until each peer has promised
+// to forward nothing more, and sends its last report when it has answered everything.
 //
 // # Two kinds of heartbeats
 //
-// The announcements of Members go to all bridges on one NATS, whatever their store and version,
-// once a second and with all that explains a conflict; they decide who may serve. Heartbeats go
-// only to bridges that share the queues and speak this version of the protocol, so that in a
-// rolling upgrade no bridge forwards to one that would not understand it. They are four times as
-// frequent, because the clients of a dead peer wait until it is missed: 1.5 s, as
-// docs/operations.md promises. So they are only a few bytes long.
+// The announcements of Members go to all bridges on one NATS, once a second and with all that
+// explains a conflict. Heartbeats go only to bridges that share the queues and speak this version of
+// the protocol, so that in a rolling upgrade no bridge forwards to one that would not understand it.
+// They are a few bytes four times as often, because the clients of a dead peer wait until it is
+// missed: 1.5 s, as docs/operations.md promises.
 //
 // # Subjects
 //

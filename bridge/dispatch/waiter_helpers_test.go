@@ -73,6 +73,28 @@ func (w *waiting) submit(wait *Wait, ops ...fdbpq.Op) uint64 {
 	return w.n
 }
 
+// together runs what adds requests that all come into the next batch.
+func (w *waiting) together(run func()) {
+	l := w.d.lanes[0]
+	l.mu.Lock()
+	run()
+	l.mu.changed.Signal()
+	l.mu.Unlock()
+	synctest.Wait()
+}
+
+// add is submit within together.
+func (w *waiting) add(q *Queue, wait *Wait, ops ...fdbpq.Op) {
+	w.n++
+	w.log.submitted(w.n)
+	w.d.load.add(0)
+	if wait != nil {
+		w.d.waiters.Add(1)
+	}
+	l := w.d.lanes[0]
+	l.pushLocked(&l.mu.backlog, &Request{Queue: q, Replier: number(w.log, w.n), Received: time.Now(), Wait: wait}, ops)
+}
+
 // park submits a pop that waits for a minute, and waits until it has found nothing.
 func (w *waiting) park(ops ...fdbpq.Op) uint64 {
 	w.t.Helper()

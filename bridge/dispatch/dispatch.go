@@ -59,7 +59,7 @@ import (
 type Dispatcher struct {
 	*shared
 	lanes   []*lane
-	poller  *poller
+	poller  *fdbpq.Batcher // reads what poll looks at
 	retirer *Retirer
 	sweeper *Sweeper
 }
@@ -73,7 +73,8 @@ func New(o Options) *Dispatcher {
 	d.queues = newRegistry(o.Keyspace, d.lanes)
 	d.sweeper = newSweeper(d.shared)
 	d.noteBatch = d.sweeper.noteBatch
-	d.poller = newPoller(d.shared, d.lanes)
+	d.poller = fdbpq.NewBatcher(o.DB, o.Keyspace)
+	d.poller.SetNow(d.options.Now)
 	d.retirer = d.NewRetirer(true)
 	return d
 }
@@ -93,7 +94,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	polls, stop := context.WithCancel(ctx)
 	var polling sync.WaitGroup
 	if d.options.PollEvery > 0 {
-		polling.Go(func() { d.poller.run(polls) })
+		polling.Go(func() { d.poll(polls) })
 	}
 	running.Wait()
 	stop()
@@ -202,7 +203,7 @@ func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
 
 // Removed returns how many items were removed so far although no request took or removed them.
 func (d *Dispatcher) Removed() fdbpq.Removed {
-	sum := d.poller.batcher.Removed()
+	sum := d.poller.Removed()
 	for _, l := range d.lanes {
 		sum.Add(l.batcher.Removed())
 	}

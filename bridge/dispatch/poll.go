@@ -8,43 +8,30 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// poller looks at queues where requests wait, for the sake of programs that write to the store and
-// call no Wake.
-type poller struct {
-	d       *shared
-	lanes   []*lane
-	batcher *fdbpq.Batcher
-}
-
-func newPoller(d *shared, lanes []*lane) *poller {
-	p := &poller{d, lanes, fdbpq.NewBatcher(d.options.DB, d.options.Keyspace)}
-	p.batcher.SetNow(d.options.Now)
-	return p
-}
-
-// run looks whether there are items every PollEvery, until ctx ends.
-func (p *poller) run(ctx context.Context) {
-	for pause(ctx, p.d.options.PollEvery) {
-		for _, l := range p.lanes {
-			p.pollLane(ctx, l)
+// poll looks every PollEvery at queues where requests wait, until ctx ends, for the sake of programs
+// that write to the store and call no Wake.
+func (d *Dispatcher) poll(ctx context.Context) {
+	for pause(ctx, d.options.PollEvery) {
+		for _, l := range d.lanes {
+			d.pollLane(ctx, l)
 		}
 	}
 }
 
 // pollLane looks at the queues of one lane. Errors do not matter: the next round comes soon.
-func (p *poller) pollLane(ctx context.Context, l *lane) {
-	for page := range slices.Chunk(l.takeQuiet(), p.d.options.MaxBatch) {
+func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
+	for page := range slices.Chunk(l.takeQuiet(), d.options.MaxBatch) {
 		ops := make([]fdbpq.Op, len(page))
 		for i, q := range page {
 			ops[i] = fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q.Target}
 		}
 
-		attempt, cancel := context.WithTimeout(ctx, p.d.options.RequestTimeout)
-		pending := p.batcher.Start(attempt, ops)
+		attempt, cancel := context.WithTimeout(ctx, d.options.RequestTimeout)
+		pending := d.poller.Start(attempt, ops)
 		results, err := pending.Wait()
 		cancel()
-		p.d.noteBatch(pending)
-		wakeQueues(p.d, p.d.filledQueues(pending), nil)
+		d.noteBatch(pending)
+		wakeQueues(d.shared, d.filledQueues(pending), nil)
 		if err != nil {
 			return
 		}

@@ -95,7 +95,7 @@ type registry struct {
 	round    atomic.Int64
 	evicted  atomic.Bool // a queue was forgotten for lack of room
 
-	shards [2][registryShards]shard // by kind and hash of the name
+	shards [2 * registryShards]shard // by kind and hash of the name
 }
 
 const (
@@ -114,23 +114,19 @@ type shard struct {
 
 func newRegistry(k *fdbpq.Keyspace, lanes []*lane) *registry {
 	g := &registry{keyspace: k, lanes: lanes, seed: maphash.MakeSeed()}
-	for kind := range g.shards {
-		for i := range g.shards[kind] {
-			g.shards[kind][i].queues = map[string]*Queue{}
-		}
+	for i := range g.shards {
+		g.shards[i].queues = map[string]*Queue{}
 	}
 	return g
 }
 
 // len returns the number of queues.
 func (g *registry) len() (n int) {
-	for kind := range g.shards {
-		for i := range g.shards[kind] {
-			s := &g.shards[kind][i]
-			s.RLock()
-			n += len(s.queues)
-			s.RUnlock()
-		}
+	for i := range g.shards {
+		s := &g.shards[i]
+		s.RLock()
+		n += len(s.queues)
+		s.RUnlock()
 	}
 	return n
 }
@@ -138,7 +134,7 @@ func (g *registry) len() (n int) {
 // get returns the queue of that name, which it copies. Errors wrap fdbpq.ErrQueueName.
 func (g *registry) get(kind subjects.Kind, name string) (*Queue, error) {
 	hash := maphash.String(g.seed, name)
-	s := &g.shards[kind][hash%registryShards]
+	s := &g.shards[uint64(kind)*registryShards+hash%registryShards]
 	s.RLock()
 	q := s.queues[name]
 	if q != nil {

@@ -91,11 +91,9 @@ func (r *Retirer) Round(ctx context.Context) error {
 		r.passes--
 	}
 
-	for kind := range queues.shards {
-		for i := range queues.shards[kind] {
-			if err := r.passShard(ctx, &queues.shards[kind][i], round, next, ripe); err != nil {
-				return err
-			}
+	for i := range queues.shards {
+		if err := r.passShard(ctx, &queues.shards[i], round, next, ripe); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,46 +22,37 @@ type moves struct {
 	lines   map[[2]lineState]int
 }
 
-// watch counts the moves of a Dispatcher that does not run yet.
-func (m *moves) watch(t testing.TB, d *Dispatcher) {
-	for _, l := range d.lanes {
-		l.waiterMoved = func(from, to waiterState) {
-			m.Lock()
-			defer m.Unlock()
-			if m.waiters[[2]waiterState{from, to}]++; !waiterMayMove(from, to) {
-				t.Errorf("a waiter has moved from %v to %v", from, to)
-			}
-		}
-		l.lineMoved = func(from, to lineState) {
-			m.Lock()
-			defer m.Unlock()
-			if m.lines[[2]lineState{from, to}]++; !lineMayMove(from, to) {
-				t.Errorf("a line has moved from %v to %v", from, to)
-			}
-		}
-	}
-}
-
 func newMoves() *moves {
 	return &moves{waiters: map[[2]waiterState]int{}, lines: map[[2]lineState]int{}}
 }
 
-func waiterMayMove(from, to waiterState) bool {
-	for _, row := range waiterMoves {
-		if row.from == from && row.to == to {
-			return true
-		}
+// watch counts the moves of a Dispatcher that does not run yet.
+func (m *moves) watch(t testing.TB, d *Dispatcher) {
+	for _, l := range d.lanes {
+		l.waiterMoved = watchMoves(t, m, m.waiters, waiterMoves[:])
+		l.lineMoved = watchMoves(t, m, m.lines, lineMoves[:])
 	}
-	return false
 }
 
-func lineMayMove(from, to lineState) bool {
-	for _, row := range lineMoves {
-		if row.from == from && row.to == to {
-			return true
+func watchMoves[State comparable](t testing.TB, m *moves, seen map[[2]State]int, table []move[State]) func(from, to State) {
+	return func(from, to State) {
+		m.Lock()
+		defer m.Unlock()
+		seen[[2]State{from, to}]++
+		if !slices.ContainsFunc(table, func(row move[State]) bool { return row.from == from && row.to == to }) {
+			t.Errorf("%T: there is no move from %v to %v", from, from, to)
 		}
 	}
-	return false
+}
+
+// wantMoves checks that each move of a table has happened.
+func wantMoves[State comparable](t *testing.T, seen map[[2]State]int, table []move[State]) {
+	t.Helper()
+	for _, row := range table {
+		if seen[[2]State{row.from, row.to}] == 0 {
+			t.Errorf("%T: nothing has moved from %v to %v: %s", row.from, row.from, row.to, row.when)
+		}
+	}
 }
 
 // checkLines checks what the states of lines and waiters say against the rest of what is known of them.
@@ -112,12 +105,8 @@ func TestEveryMove(t *testing.T) {
 				w.log.take()
 				w.moves.Lock()
 				defer w.moves.Unlock()
-				for move, n := range w.moves.waiters {
-					seen.waiters[move] += n
-				}
-				for move, n := range w.moves.lines {
-					seen.lines[move] += n
-				}
+				maps.Copy(seen.waiters, w.moves.waiters)
+				maps.Copy(seen.lines, w.moves.lines)
 			})
 		})
 	}
@@ -241,14 +230,6 @@ func TestEveryMove(t *testing.T) {
 		synctest.Wait()
 	})
 
-	for _, row := range waiterMoves {
-		if seen.waiters[[2]waiterState{row.from, row.to}] == 0 {
-			t.Errorf("no waiter has moved from %v to %v: %s", row.from, row.to, row.when)
-		}
-	}
-	for _, row := range lineMoves {
-		if seen.lines[[2]lineState{row.from, row.to}] == 0 {
-			t.Errorf("no line has moved from %v to %v: %s", row.from, row.to, row.when)
-		}
-	}
+	wantMoves(t, seen.waiters, waiterMoves[:])
+	wantMoves(t, seen.lines, lineMoves[:])
 }

@@ -69,7 +69,7 @@ func (l *lane) takeRequestsLocked(b *batch) {
 		reads := b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))
 
 		if full && b.many == r.Queue && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
-			l.queueBehindLocked(r, ops)
+			l.queueUpLocked(b, r, ops, true)
 			l.removeFirstLocked(waiting)
 			continue
 		}
@@ -82,7 +82,7 @@ func (l *lane) takeRequestsLocked(b *batch) {
 		}
 
 		if l.queuesUpLocked(r, ops) {
-			l.queueUpLocked(b, r, ops)
+			l.queueUpLocked(b, r, ops, false)
 		} else {
 			b.add(r, ops)
 			b.bytes += bytes
@@ -117,9 +117,9 @@ func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
 }
 
 // queueUpLocked puts a request into the line of its queue. If nobody was there before it, it
-// looks for items with this batch. Otherwise it waits its turn, because the queue is empty or
-// about to be looked at.
-func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
+// looks for items with this batch, unless that has no room for it. Otherwise it waits its turn,
+// because the queue is empty or about to be looked at.
+func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op, full bool) {
 	w := newWaiter(r, ops)
 	if w.cancelled() && len(w.acks) == 0 {
 		l.joinLocked(w)
@@ -128,7 +128,8 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 	}
 
 	ln := l.lineLocked(r.Queue)
-	first := ln == nil || ln.inFlight == 0 && (!ln.waiters.last.state.hasParked() || len(w.acks) > 0 && !ln.servable())
+	first := !full &&
+		(ln == nil || ln.inFlight == 0 && (!ln.waiters.last.state.hasParked() || len(w.acks) > 0 && !ln.servable()))
 	if len(w.acks) > 0 && !first {
 		// The acknowledgements do not wait. What they end gets its place once that is done.
 		l.moveWaiter(w, waiterAcking)
@@ -147,7 +148,8 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 		return
 	}
 
-	l.parkBehindLocked(w)
+	w.onlyIfEmpty = false // it has not looked, but found others before it
+	l.parkLocked(w)
 	switch {
 	case !w.waits():
 		l.wakeLineLocked(ln, wakeBudget)
@@ -155,21 +157,6 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 		ln.budget, ln.guess = max(ln.budget, w.wanted), true
 		l.makeReadyLocked(ln)
 	}
-}
-
-// queueBehindLocked puts a request that does not wait into the line of its queue, behind a batch
-// that pops from it. The next batch looks.
-func (l *lane) queueBehindLocked(r *Request, ops []fdbpq.Op) {
-	w := newWaiter(r, ops)
-	ln := l.joinLocked(w)
-	l.parkBehindLocked(w)
-	l.wakeLineLocked(ln, wakeBudget)
-}
-
-// parkBehindLocked parks a waiter that has not looked, but found others before it.
-func (l *lane) parkBehindLocked(w *waiter) {
-	w.onlyIfEmpty = false
-	l.parkLocked(w)
 }
 
 // serveLocked has the batch serve a line as well if a request in it makes items of its queue

@@ -159,8 +159,6 @@ type eventLog struct {
 		tokens  []fdbpq.Token
 		refuses uint64                     // whose Deliver returns false
 		notify  func(n uint64, ended bool) // called with the lock held
-		values  map[string]int             // delivered
-		busy    map[uint64]bool            // being called
 	}
 	told func(r *Request) // called by Deliver and Heartbeat; nil does nothing
 }
@@ -186,7 +184,7 @@ func (e *eventLog) note(r *Request, ended bool, text string, results []fdbpq.Res
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.mu.ends == nil {
-		e.mu.ends, e.mu.values = map[uint64]int{}, map[string]int{}
+		e.mu.ends = map[uint64]int{}
 	}
 	for i := range results {
 		if results[i].Err == nil && results[i].Lease.Token.Fence > 0 {

@@ -119,6 +119,7 @@ func newRouter(p *peering) *Router {
 	r.bell = newBell(p, r.helloNow)
 	r.mu.peers = map[string]*peer{}
 	r.accounts.of = map[string]*account{}
+	r.subscriptions.Store(&[]*nats.Subscription{})
 	r.bridges.Store(&[]string{p.config.Self.ID})
 	r.enter(phaseAway)
 	return r
@@ -223,16 +224,10 @@ func (r *Router) Forwards() (waiting, unanswered int) {
 
 // Dropped returns how many messages from peers the NATS client dropped. It never decreases.
 func (r *Router) Dropped() int {
-	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
-		return wire.Dropped(*subscriptions)
-	}
-	return 0
+	return wire.Dropped(*r.subscriptions.Load())
 }
 
 // Backlog returns what peers have sent over the main connection and no callback has handled yet.
 func (r *Router) Backlog() (messages, bytes int) {
-	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
-		return wire.Backlog(*subscriptions)
-	}
-	return 0, 0
+	return wire.Backlog(*r.subscriptions.Load())
 }

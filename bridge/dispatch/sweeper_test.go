@@ -44,9 +44,7 @@ type sweeping struct {
 type sweeps struct {
 	*sweeping
 	d    *Dispatcher
-	log  *eventLog
 	stop func()
-	n    uint64
 }
 
 func inSweeping(t *testing.T, shared bool, test func(w *sweeping)) {
@@ -64,7 +62,7 @@ func (w *sweeping) start(n int64, configure func(*Options)) *sweeps {
 	if configure != nil {
 		configure(&o)
 	}
-	s := &sweeps{sweeping: w, d: New(o), log: &eventLog{}}
+	s := &sweeps{sweeping: w, d: New(o)}
 	ctx, cancel := context.WithCancel(w.Context())
 	var running sync.WaitGroup
 	running.Go(func() { s.d.Sweeper().Run(ctx) })
@@ -82,15 +80,20 @@ func (w *sweeping) start(n int64, configure func(*Options)) *sweeps {
 // do runs operations through the bridge.
 func (s *sweeps) do(queue string, ops ...fdbpq.Op) {
 	s.Helper()
-	q := getQueue(s.T, s.d.queues, subjects.Priority, queue)
-	for i := range ops {
-		ops[i].Queue = q.Target
+	if _, err := s.d.Do(s.Context(), getQueue(s.T, s.d.queues, subjects.Priority, queue), ops); err != nil {
+		s.Error(err)
 	}
-	s.n++
-	if err := s.d.Submit(&Request{Queue: q, Replier: number(s.log, s.n), Received: time.Now()}, ops); err != nil {
+}
+
+// submit submits an operation through the bridge.
+func (s *sweeps) submit(queue string, wait *Wait, op fdbpq.Op) *call {
+	s.Helper()
+	q, c := getQueue(s.T, s.d.queues, subjects.Priority, queue), newCall()
+	op.Queue = q.Target
+	if err := s.d.Submit(&Request{Queue: q, Replier: c, Received: time.Now(), Wait: wait}, []fdbpq.Op{op}); err != nil {
 		s.Fatal(err)
 	}
-	synctest.Wait()
+	return c
 }
 
 // foreign runs operations as a program that is no bridge.
@@ -182,16 +185,11 @@ func TestSweptDeadLetters(t *testing.T) {
 		w.foreign("before", leaseFor(time.Minute))
 		a := w.start(0, nil)
 		a.do("now", oneDelivery(), fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("x")}}, leaseFor(time.Minute))
-		wait := &Wait{Until: time.Now().Add(time.Hour)}
-		waits := getQueue(t, a.d.queues, subjects.Priority, "now-dead")
-		if err := a.d.Submit(&Request{Queue: waits, Replier: number(a.log, 100), Received: time.Now(), Wait: wait}, []fdbpq.Op{pop(waits)}); err != nil {
-			w.Fatal(err)
-		}
-		synctest.Wait()
-		a.log.take()
+		waits := a.submit("now-dead", until(time.Hour), fdbpq.Op{Kind: fdbpq.OpPop})
 		w.sleep(time.Minute + deadline)
 		w.want("stored", fmt.Sprint(w.stored("before"), w.stored("before-dead"), w.stored("now")), "0 1 0")
-		w.want("a pop that waits for it", fmt.Sprint(a.log.take()), "[100: x]")
+		synctest.Wait()
+		w.want("a pop that waits for it", outcome(waits.results), "x")
 	})
 }
 

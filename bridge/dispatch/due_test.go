@@ -237,7 +237,8 @@ func TestSweepOfALargeDeadLetterAlone(t *testing.T) {
 				}
 			}()
 		}
-		time.Sleep(21 * time.Second)
+		time.Sleep(19 * time.Second)
 		w.want("dead", w.stored("large-dead"), 1)
+		time.Sleep(2 * time.Second) // until the others have ended
 	})
 }

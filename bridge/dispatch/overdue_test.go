@@ -146,7 +146,7 @@ func TestAnswersOfAStoreThatDoesNotAnswer(t *testing.T) {
 		}
 		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Hour}
 		db.stop()
-		submit(timeout+grace, "unknown", nil, pop(w.q)) // in a batch
+		submit(timeout+grace, "unknown", until(time.Hour), pop(w.q)) // in a batch
 		synctest.Wait()
 		submit(timeout, "unavailable", nil, push(w.q, "x")) // in the backlog
 		submit(timeout, "unavailable", nil, pops(lease, 3)...)

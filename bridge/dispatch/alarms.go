@@ -124,29 +124,21 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 
 // alarmLocked handles the alarm of a waiter.
 func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
-	at := l.endOf(w)
-	if w.state.inBatch() {
-		at = l.answerWaiterBy(w)
-	}
 	switch {
-	case at > now:
+	case l.endOf(w) > now:
 	case w.state.inBatch():
 		work.late = append(work.late, w)
 		return // the batch ends it
-	default:
-		switch {
-		case w.endsWhenEmpty() && hasNoRoom(w.line.nothing) && w.lookedLocked():
-			l.leaveToEndLocked(w, work, w.line.nothing)
-			return
-		case w.endsWhenEmpty():
-			l.leaveToEndLocked(w, work, turnError(w.request.Received))
-			return
-		case w.line.failed != nil || w.lookedLocked():
-			l.leaveToEndLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
-			return
-		}
-
-		// Nobody has looked since it came, so it gets one look before it ends.
+	case w.endsWhenEmpty() && hasNoRoom(w.line.nothing) && w.lookedLocked():
+		l.leaveToEndLocked(w, work, w.line.nothing)
+		return
+	case w.endsWhenEmpty():
+		l.leaveToEndLocked(w, work, turnError(w.request.Received))
+		return
+	case w.line.failed != nil || w.lookedLocked():
+		l.leaveToEndLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
+		return
+	default: // nobody has looked since it came, so it gets one look before it ends
 		l.moveWaiter(w, waiterLate)
 		w.line.ending++
 		l.wakeLineLocked(w.line, w.wanted)
@@ -155,14 +147,6 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 	if wait := w.request.Wait; wait != nil && wait.Heartbeat > 0 && w.beat <= now {
 		work.beats = append(work.beats, w)
 		w.beat = now + wait.Heartbeat
-	}
-
-	if w.state.inBatch() { // whose end sets the alarm again
-		if w.waits() && w.request.Wait.Heartbeat > 0 {
-			at = min(at, w.beat)
-		}
-		l.timers.set(&w.alarm, at)
-		return
 	}
 	l.timers.set(&w.alarm, l.nextAlarm(w))
 }

@@ -113,9 +113,11 @@ func (l *lane) answerWaiterBy(w *waiter) time.Duration {
 	return min(l.answerBy(&w.request), last-l.pageTime())
 }
 
-// endOf is when the time of a waiter is over.
+// endOf is when the time of a waiter is over, or of the batch that it is in.
 func (l *lane) endOf(w *waiter) time.Duration {
 	switch wait := w.request.Wait; {
+	case w.state.inBatch():
+		return l.answerWaiterBy(w)
 	case wait == nil:
 		return l.timers.since(w.request.Received) + l.turnTime()
 	case w.state.isLate():
@@ -125,7 +127,7 @@ func (l *lane) endOf(w *waiter) time.Duration {
 	}
 }
 
-// nextAlarm is when runTimers has something to do for a parked waiter.
+// nextAlarm is when runTimers has something to do for a waiter.
 func (l *lane) nextAlarm(w *waiter) time.Duration {
 	at := l.endOf(w)
 	if w.waits() && w.request.Wait.Heartbeat > 0 {

@@ -136,17 +136,12 @@ func (m *Members) Join(ctx context.Context, store string) error {
 
 	enough, listening := false, false
 	for waited := time.Duration(0); !enough && waited < m.waitTime(); waited += answerTime {
-		// Only time in which others could answer counts.
-		for {
-			var reached bool
-			if reached, enough = m.ask(ctx, inbox); reached {
-				break
-			}
-			if err := ctx.Err(); err != nil {
+		for reached := false; !reached; { // only time in which others could answer counts
+			reached, enough = m.ask(ctx, inbox)
+			if err := ctx.Err(); err != nil && !reached {
 				return err
 			}
 		}
-
 		if rival := m.Rival(); rival != "" {
 			return fmt.Errorf("%w: %s", ErrSubjectsTaken, rival)
 		}
@@ -180,7 +175,6 @@ func (m *Members) ask(ctx context.Context, inbox string) (reached, enough bool) 
 			return false, false
 		}
 	}
-
 	select {
 	case <-m.asked: // an answer to an earlier question
 	default:
@@ -298,17 +292,6 @@ func (m *Members) Beat() {
 
 // Rival says which bridge keeps this one from serving, why, and what to do; "" if none does.
 func (m *Members) Rival() string {
-	rival := m.rival()
-	if rival == nil {
-		return ""
-	}
-
-	self := m.self()
-	return rival.explain(&self)
-}
-
-// rival returns a bridge that keeps this one from serving, nil if there is none.
-func (m *Members) rival() *announcement {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
@@ -327,8 +310,7 @@ func (m *Members) rival() *announcement {
 		}
 	}
 	if rival == nil {
-		return nil
+		return ""
 	}
-	found := *rival
-	return &found
+	return rival.explain(&m.mu.self)
 }

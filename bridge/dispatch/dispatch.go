@@ -234,7 +234,13 @@ func (d *Dispatcher) OwnersChanged() { d.sweeper.planPass(time.Now().Add(ownersP
 
 // NewRetirer returns a Retirer that works only when Round is called; Maintain has one
 // of its own. It goes through the list of queues only if lists is true.
-func (d *Dispatcher) NewRetirer(lists bool) *Retirer { return newRetirer(d.shared, lists) }
+func (d *Dispatcher) NewRetirer(lists bool) *Retirer {
+	r := &Retirer{d: d.shared}
+	if lists {
+		r.passes = listPasses
+	}
+	return r
+}
 
 // Maintain removes what dead processes left in the store and retires unused queues,
 // until ctx ends. It calls next between the two. The store must be open.

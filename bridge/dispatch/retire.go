@@ -29,14 +29,6 @@ const (
 	listPasses = 2
 )
 
-func newRetirer(d *shared, lists bool) *Retirer {
-	r := &Retirer{d: d}
-	if lists {
-		r.passes = listPasses
-	}
-	return r
-}
-
 // sweepAge is longer than any batch can take, see fdbpq.SweepReceipts.
 const sweepAge = 24 * time.Hour
 

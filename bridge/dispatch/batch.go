@@ -86,16 +86,10 @@ type backlog struct {
 	requests fifo[Request]
 	ops      fifo[fdbpq.Op]
 
-	nonPushes  int // of ops
-	operations int // that the requests will have in their batches
-
-	latest time.Time // the latest turnBy of the requests
-	mixed  bool      // some are to have their turn clearly before others in front of them
+	nonPushes  int       // of ops
+	operations int       // that the requests will have in their batches
+	latest     time.Time // the latest turnBy of the requests
 }
-
-// inOrder is how much earlier than one in front of it a request may be to have its turn, as it is
-// when several are submitted at a time.
-const inOrder = 10 * time.Millisecond
 
 // len is the number of requests.
 func (w *backlog) len() int { return w.requests.len() }
@@ -108,9 +102,6 @@ func (w *backlog) push(r *Request, ops []fdbpq.Op) {
 	w.requests.push(queued)
 	w.operations += r.operations(ops)
 
-	if r.turnBy.Add(inOrder).Before(w.latest) {
-		w.mixed = true
-	}
 	if r.turnBy.After(w.latest) {
 		w.latest = r.turnBy
 	}
@@ -145,7 +136,7 @@ func (w *backlog) pop() {
 	w.ops.drop(r.span)
 	w.requests.drop(1)
 	if w.len() == 0 {
-		w.latest, w.mixed = time.Time{}, false
+		w.latest = time.Time{}
 	}
 }
 
@@ -164,7 +155,7 @@ func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
 	}
 
 	left := w.requests.items[w.requests.head:]
-	if !all || !w.mixed || !slices.ContainsFunc(left, func(r Request) bool { return isLate(&r) }) {
+	if !all || !slices.ContainsFunc(left, func(r Request) bool { return !r.turnBy.After(now) }) {
 		return late
 	}
 

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -27,6 +28,10 @@ func TestExpiredOnTwoBridges(t *testing.T) {
 		other := e.StartBridge()
 		other.WaitReady()
 		const queues, each = 20, 2
+		var names []fdbpq.QueueName
+		for i := range queues {
+			names = append(names, fdbpq.QueueName{Name: fmt.Sprintf("jobs-%d", i)})
+		}
 		expire := func() {
 			for i := range queues {
 				for range each {
@@ -46,7 +51,9 @@ func TestExpiredOnTwoBridges(t *testing.T) {
 		}
 		first := float64(e.Bridge.Dispatcher().Removed().Expired) // its sweeper may have begun with the second half
 		testenv.Eventually(t, func() error {
-			other.Dispatcher().Sweeper().Round(t.Context()) // it may not know yet that all queues are its own
+			if err := other.Dispatcher().Sweeper().Sweep(t.Context(), names); err != nil {
+				return err
+			}
 			for i := range queues {
 				if left := storedItems(t, e, fmt.Sprintf("jobs-%d", i)); left != 0 {
 					return fmt.Errorf("jobs-%d has %d items", i, left)

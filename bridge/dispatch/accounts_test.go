@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
@@ -21,14 +26,33 @@ import (
 // when it has to end.
 type ledger struct {
 	t *testing.T
+	d *Dispatcher
+
+	waits, leases, delays time.Duration // the longest of the requests
+	pops                  int           // the most that one wants
+	inTime                bool          // they have to end in time
 
 	mu     sync.Mutex
 	latest map[uint64]time.Time // by when each is to end
 	ends   map[uint64]int
+	left   sync.WaitGroup
 	seen   []Waiting
 	tokens map[*Queue][]fdbpq.Token
 	pushed map[string]error // by value; nil is durable
 	popped map[string]int
+}
+
+// newLedger returns the ledger of a Dispatcher with two lanes that runs until stop is called.
+func newLedger(t *testing.T, o Options) (g *ledger, stop func()) {
+	o.Lanes, o.MaxBatch, o.MaxPending, o.MaxWaiters = 2, 20, 1<<20, 1<<20
+	var d *Dispatcher
+	o.RequeueLate = givesBack(&d)
+	d = New(o)
+	newMoves().watch(t, d)
+	return &ledger{
+		t: t, d: d, latest: map[uint64]time.Time{}, ends: map[uint64]int{}, tokens: map[*Queue][]fdbpq.Token{},
+		pushed: map[string]error{}, popped: map[string]int{},
+	}, run(t, d)
 }
 
 func (g *ledger) note(r *Request, ops []fdbpq.Op, results []fdbpq.Result, ended bool) {
@@ -57,7 +81,8 @@ func (g *ledger) note(r *Request, ops []fdbpq.Op, results []fdbpq.Result, ended 
 	}
 	if ended {
 		g.ends[numberOf(r)]++
-		if late := time.Since(g.latest[numberOf(r)]); late > 0 {
+		g.left.Done()
+		if late := time.Since(g.latest[numberOf(r)]); g.inTime && late > 0 {
 			g.t.Errorf("request %d ended %v too late", numberOf(r), late)
 		}
 	}
@@ -96,6 +121,96 @@ func (g *ledger) random(random *rand.Rand) (w Waiting) {
 	return w
 }
 
+const ledgerQueues = 4
+
+// submit submits a random request.
+func (g *ledger) submit(random *rand.Rand, n uint64) {
+	upTo := func(most time.Duration) time.Duration { return time.Duration(random.Int64N(int64(most) + 1)) }
+	q, err := g.d.Queue(subjects.Priority, fmt.Sprint("jobs-", random.IntN(ledgerQueues)))
+	if err != nil {
+		g.t.Error(err)
+		return
+	}
+	if random.IntN(50) == 0 {
+		g.d.Wake(q)
+	}
+
+	r := &Request{Queue: q, Replier: number(g, n), Received: time.Now(), Size: 10}
+	op := fdbpq.Op{Kind: fdbpq.OpPop, Queue: q.Target, End: fdbpq.End(random.IntN(2))}
+	if random.IntN(3) == 0 {
+		op.Kind, op.Lease = fdbpq.OpLease, fdbpq.MinLease+upTo(g.leases)
+	}
+	ops := []fdbpq.Op{op}
+	latest := r.Received.Add(g.d.options.RequestTimeout + g.d.lanes[0].graceTime())
+	switch k := random.IntN(10); {
+	case k < 4:
+		ops = nil
+		for i := range 1 + random.IntN(3) {
+			ops = append(ops, push(q, fmt.Sprint(n, ".", i)))
+			ops[i].Delay = max(0, upTo(2*g.delays)-g.delays)
+		}
+	case k < 8:
+		r.Pops = 1 + random.IntN(g.pops)
+		r.Wait = &Wait{Until: r.Received.Add(upTo(g.waits)), OnlyIfEmpty: random.IntN(4) == 0, Heartbeat: g.waits / 30}
+		latest = r.Wait.Until.Add(g.d.lanes[0].lateTime())
+	case k < 9:
+		r.Pops = 1 + random.IntN(g.pops)
+	default:
+		g.mu.Lock()
+		if tokens := g.tokens[q]; len(tokens) > 0 { // an acknowledgement would lose the item
+			ops[0] = fdbpq.Op{Kind: fdbpq.OpNak, Queue: q.Target, Token: tokens[random.IntN(len(tokens))]}
+		}
+		g.mu.Unlock()
+	}
+
+	g.mu.Lock()
+	g.latest[n] = latest
+	g.mu.Unlock()
+	g.left.Add(1)
+	if err := g.d.Submit(r, ops); err != nil {
+		g.t.Error(err)
+		g.left.Done()
+	}
+}
+
+// check checks, once the Dispatcher has ended, that each request has ended once and each item comes out
+// once. db is the store, without faults, and by now all leases are over.
+func (g *ledger) check(requests uint64, db kv.Database, now func() time.Time) {
+	for n := range requests {
+		if g.ends[n] != 1 {
+			g.t.Errorf("request %d ended %d times", n, g.ends[n])
+		}
+	}
+	if n, _ := g.d.Pending(); n != 0 || g.d.Waiters() != 0 {
+		g.t.Errorf("%d requests and %d waiters are left", n, g.d.Waiters())
+	}
+	for _, w := range g.seen {
+		g.d.Cancel(w) // nothing happens
+	}
+
+	batcher := fdbpq.NewBatcher(db, g.d.options.Keyspace)
+	batcher.SetNow(now)
+	for i := range ledgerQueues {
+		q := getQueue(g.t, g.d.queues, subjects.Priority, fmt.Sprint("jobs-", i))
+		for {
+			results, err := batcher.Apply(g.t.Context(), []fdbpq.Op{pop(q)})
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			if results[0].Err != nil {
+				break
+			}
+			g.popped[string(results[0].Item.Value)]++
+		}
+	}
+	for value, err := range g.pushed {
+		unknown := errors.Is(err, ErrUnknownOutcome)
+		if got := g.popped[value]; got > 1 || got == 0 && err == nil || got > 0 && err != nil && !unknown {
+			g.t.Errorf("%s came out %d times, its push ended with %v", value, got, err)
+		}
+	}
+}
+
 // Whatever becomes of the store and the clock, and whoever is cancelled, however late: each request ends
 // once and in time, and each item comes out once.
 func TestAccountsWithCancels(t *testing.T) {
@@ -110,31 +225,16 @@ func TestAccountsWithCancels(t *testing.T) {
 
 func testAccountsWithCancels(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-	if err != nil {
-		t.Fatal(err)
-	}
 	faults := faultkv.New(memkv.New(memkv.Options{}), faultkv.Options{Seed: seed, Rates: map[faultkv.Fault]float64{
 		faultkv.Conflict: 0.02, faultkv.UnknownLost: 0.02, faultkv.UnknownMade: 0.02, faultkv.UnknownBeforeNext: 0.02, faultkv.Delay: 0.01,
 	}})
 	db := &deafDB{Database: faults}
-	defer func() {
-		if err := faults.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer closeDB(t, faults)
 	clock := &steppedClock{}
-	var d *Dispatcher
-	d = New(Options{
-		DB: db, Keyspace: keyspace, Now: clock.now, Lanes: 2, MaxBatch: 20, MaxBatchBytes: 4 << 20, MaxPending: 1 << 20, MaxPendingBytes: 64 << 20,
-		MaxWaiters: 1 << 20, RequestTimeout: 4 * time.Second, Warn: func(string, ...any) {}, BatchDone: func(int) {}, RequeueLate: givesBack(&d),
-	})
-	newMoves().watch(t, d)
-	stop := run(t, d)
-	g := &ledger{
-		t: t, latest: map[uint64]time.Time{}, ends: map[uint64]int{}, tokens: map[*Queue][]fdbpq.Token{},
-		pushed: map[string]error{}, popped: map[string]int{},
-	}
+	o := testOptions(t, db)
+	o.Now, o.RequestTimeout = clock.now, 4*time.Second
+	g, stop := newLedger(t, o)
+	g.waits, g.leases, g.delays, g.pops, g.inTime = 30*time.Second, 20*time.Second, 5*time.Second, 30, true
 
 	// Cancels come at any time, also while the Repliers are called.
 	ctx, cancel := context.WithCancel(t.Context())
@@ -142,7 +242,7 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 	cancelling.Go(func() {
 		random := rand.New(rand.NewPCG(seed, 1))
 		for ctx.Err() == nil {
-			d.Cancel(g.random(random))
+			g.d.Cancel(g.random(random))
 			time.Sleep(time.Duration(random.Int64N(int64(100 * time.Millisecond))))
 		}
 	})
@@ -150,7 +250,7 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 	const requests = 1500
 	outage, deaf := false, false
 	for n := range uint64(requests) {
-		g.submit(d, random, n)
+		g.submit(random, n)
 		switch k := random.IntN(200); {
 		case k == 0 && !deaf:
 			outage = !outage
@@ -176,93 +276,65 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 	cancel()
 	cancelling.Wait()
 	stop()
-	for n := range uint64(requests) {
-		if g.ends[n] != 1 {
-			t.Errorf("request %d ended %d times", n, g.ends[n])
-		}
-	}
-	if n, _ := d.Pending(); n != 0 || d.Waiters() != 0 {
-		t.Errorf("%d requests and %d waiters are left", n, d.Waiters())
-	}
-	for _, w := range g.seen {
-		d.Cancel(w) // nothing happens
-	}
 	faults.Land()
 	clock.step(24 * time.Hour) // all leases are over
-	g.drain(d, clock, faults)
-	for value, err := range g.pushed {
-		unknown := errors.Is(err, ErrUnknownOutcome)
-		if got := g.popped[value]; got > 1 || got == 0 && err == nil || got > 0 && err != nil && !unknown {
-			t.Errorf("%s came out %d times, its push ended with %v", value, got, err)
-		}
-	}
+	g.check(requests, faults.Database, clock.now)
 }
 
-// submit submits a random request.
-func (g *ledger) submit(d *Dispatcher, random *rand.Rand, n uint64) {
-	q, err := d.Queue(subjects.Priority, fmt.Sprint("jobs-", random.IntN(3)))
-	if err != nil {
-		g.t.Fatal(err)
+// Whatever the store does, each request ends once, and each item comes out once.
+func TestAccountsOfWaiters(t *testing.T) {
+	rates := map[faultkv.Fault]float64{
+		faultkv.Conflict: 0.05, faultkv.TooOld: 0.01, faultkv.Outage: 0.01, faultkv.UnknownLost: 0.02,
+		faultkv.UnknownMade: 0.02, faultkv.UnknownBeforeNext: 0.02, faultkv.Delay: 0.01,
 	}
-	r := &Request{Queue: q, Replier: number(g, n), Received: time.Now(), Size: 10}
-	op := fdbpq.Op{Kind: fdbpq.OpPop, Queue: q.Target, End: fdbpq.End(random.IntN(2))}
-	if random.IntN(3) == 0 {
-		op.Kind, op.Lease = fdbpq.OpLease, fdbpq.MinLease+time.Duration(random.Int64N(int64(20*time.Second)))
-	}
-	l := d.lanes[0]
-	latest := r.Received.Add(d.options.RequestTimeout + l.graceTime())
-	var ops []fdbpq.Op
-	switch k := random.IntN(10); {
-	case k < 4:
-		for i := range 1 + random.IntN(3) {
-			ops = append(ops, push(q, fmt.Sprint(n, ".", i)))
-			ops[i].Delay = time.Duration(max(0, random.Int64N(int64(10*time.Second))-int64(5*time.Second)))
-		}
-	case k < 8:
-		ops, r.Pops = []fdbpq.Op{op}, 1+random.IntN(30)
-		r.Wait = &Wait{
-			Until: r.Received.Add(time.Duration(random.Int64N(int64(30 * time.Second)))), OnlyIfEmpty: random.IntN(4) == 0,
-			Heartbeat: time.Second,
-		}
-		latest = r.Wait.Until.Add(l.lateTime())
-	case k < 9:
-		ops, r.Pops = []fdbpq.Op{op}, 1+random.IntN(30)
-	default:
-		g.mu.Lock()
-		tokens := g.tokens[q]
-		g.mu.Unlock()
-		if len(tokens) == 0 {
-			ops = []fdbpq.Op{op}
-			break
-		}
-		ops = []fdbpq.Op{{Kind: fdbpq.OpNak, Queue: q.Target, Token: tokens[random.IntN(len(tokens))]}}
-	}
-	g.mu.Lock()
-	g.latest[n] = latest
-	g.mu.Unlock()
-	if err := d.Submit(r, ops); err != nil {
-		g.t.Error(err)
-	}
-}
-
-// drain takes what is left.
-func (g *ledger) drain(d *Dispatcher, clock *steppedClock, faults *faultkv.DB) {
-	batcher := fdbpq.NewBatcher(faults.Database, d.options.Keyspace)
-	batcher.SetNow(clock.now)
-	for i := range 3 {
-		q, err := d.Queue(subjects.Priority, fmt.Sprint("jobs-", i))
-		if err != nil {
-			g.t.Fatal(err)
-		}
-		for {
-			results, err := batcher.Apply(g.t.Context(), []fdbpq.Op{pop(q)})
+	seed := rand.Uint64()
+	for name, open := range map[string]func() kv.Database{
+		"mem": func() kv.Database { return memkv.New(memkv.Options{}) },
+		"pebble": func() kv.Database {
+			disk := vfs.NewMem()
+			race.FillDisk(disk, 0)
+			db, err := pebblekv.Open("db", pebblekv.Options{FS: disk, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
-				g.t.Fatal(err)
+				t.Fatal(err)
 			}
-			if results[0].Err != nil {
-				break
-			}
-			g.popped[string(results[0].Item.Value)]++
+			return db
+		},
+	} {
+		for _, faulty := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, faults %t", name, faulty), func(t *testing.T) {
+				db := open()
+				defer closeDB(t, db)
+				o, land := testOptions(t, db), func() {}
+				if faulty {
+					faults := faultkv.New(db, faultkv.Options{Seed: seed, Rates: rates})
+					o.DB, land = faults, faults.Land
+				}
+				o.RequestTimeout = time.Second
+				g, stop := newLedger(t, o)
+				g.waits, g.pops = 300*time.Millisecond, 3
+
+				var submitting sync.WaitGroup
+				const sources, each = 4, 1500
+				for s := range uint64(sources) {
+					random := rand.New(rand.NewPCG(seed, s))
+					submitting.Go(func() {
+						for n := range uint64(each) {
+							g.submit(random, s*each+n)
+							if random.IntN(20) == 0 {
+								time.Sleep(time.Millisecond) // so that some requests come to an idle lane
+							}
+						}
+					})
+				}
+				submitting.Wait()
+				g.left.Wait()
+				stop()
+				land()
+				<-time.After(2 * fdbpq.MinLease)
+				if g.check(sources*each, db, time.Now); t.Failed() {
+					t.Logf("the seed is %d", seed)
+				}
+			})
 		}
 	}
 }

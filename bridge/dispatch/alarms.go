@@ -3,6 +3,7 @@ package dispatch
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 )
 
@@ -12,7 +13,7 @@ type timerWork struct {
 	beats          []*waiter
 	ended          []ending
 	late           []*waiter // whose time is up while they are in a batch
-	overdue        bool      // the time of others is up, or nearly
+	overdue        bool      // the time of others may be up
 	waiting        bool      // somebody waits
 	next           time.Duration
 	more           bool // there is more to do now
@@ -123,29 +124,21 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 
 // alarmLocked handles the alarm of a waiter.
 func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
-	at := l.endOf(w)
-	if w.state.inBatch() {
-		at = l.answerWaiterBy(w)
-	}
 	switch {
-	case at > now:
+	case l.endOf(w) > now:
 	case w.state.inBatch():
 		work.late = append(work.late, w)
 		return // the batch ends it
-	default:
-		switch {
-		case w.endsWhenEmpty() && hasNoRoom(w.line.nothing) && w.lookedLocked():
-			l.leaveToEndLocked(w, work, w.line.nothing)
-			return
-		case w.endsWhenEmpty():
-			l.leaveToEndLocked(w, work, turnError(w.request.Received))
-			return
-		case w.line.failed != nil || w.lookedLocked():
-			l.leaveToEndLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
-			return
-		}
-
-		// Nobody has looked since it came, so it gets one look before it ends.
+	case w.endsWhenEmpty() && hasNoRoom(w.line.nothing) && w.lookedLocked():
+		l.leaveToEndLocked(w, work, w.line.nothing)
+		return
+	case w.endsWhenEmpty():
+		l.leaveToEndLocked(w, work, turnError(w.request.Received))
+		return
+	case w.line.failed != nil || w.lookedLocked():
+		l.leaveToEndLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
+		return
+	default: // nobody has looked since it came, so it gets one look before it ends
 		l.moveWaiter(w, waiterLate)
 		w.line.ending++
 		l.wakeLineLocked(w.line, w.wanted)
@@ -154,14 +147,6 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 	if wait := w.request.Wait; wait != nil && wait.Heartbeat > 0 && w.beat <= now {
 		work.beats = append(work.beats, w)
 		w.beat = now + wait.Heartbeat
-	}
-
-	if w.state.inBatch() { // whose end sets the alarm again
-		if w.waits() && w.request.Wait.Heartbeat > 0 {
-			at = min(at, w.beat)
-		}
-		l.timers.set(&w.alarm, at)
-		return
 	}
 	l.timers.set(&w.alarm, l.nextAlarm(w))
 }
@@ -176,7 +161,7 @@ func (l *lane) leaveToEndLocked(w *waiter, work *timerWork, err error) {
 // once ctx has ended all of them.
 func (l *lane) closeLinesLocked(ctx context.Context, work *timerWork) {
 	for _, ln := range l.mu.lines {
-		for w := ln.first; w != nil; {
+		for w := ln.waiters.first; w != nil; {
 			next := w.next
 			if !w.state.inBatch() && w.state.hasParked() && (w.waits() || ctx.Err() != nil) {
 				l.leaveToEndLocked(w, work, errClosed)
@@ -197,5 +182,88 @@ func (l *lane) lookAgainLocked() {
 			l.timers.clear(&ln.alarm)
 			l.wakeLineLocked(ln, wakeBudget)
 		}
+	}
+}
+
+// endOverdue answers the requests whose time is up, and has the timers look again as long as there
+// are others. The caller may call the Repliers.
+func (l *lane) endOverdue(ctx context.Context) {
+	l.failOverdue(ctx, true)
+	l.mu.Lock()
+	batches := slices.Clone(l.mu.inFlight) // they end only when calling is free
+	l.mu.Unlock()
+
+	// Those that are in batches may have been taken; their batches say so when they end.
+	now := l.timers.now()
+	for _, b := range batches {
+		for r, ops := range b.each() {
+			w := r.waiter
+			switch {
+			case w != nil && w.state.hasParked(): // it has an alarm of its own
+			case w != nil:
+				if l.answerWaiterBy(w) <= now {
+					l.answerLate(w)
+				}
+			case !r.answered && l.answerBy(r) <= now:
+				r.answered = true
+				r.fail(ops, lateError(ops))
+			}
+		}
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	waiting := l.mu.returns.len() + l.mu.backlog.len() + l.mu.aside.len() + len(l.mu.inFlight)
+	if waiting > 0 && !l.mu.ended {
+		l.watchOverdueLocked(now + l.pageTime())
+	}
+}
+
+// failOverdue fails the requests that have waited too long, and all of them once ctx has ended.
+// Unless all is set, it leaves some that are not first.
+func (l *lane) failOverdue(ctx context.Context, all bool) {
+	l.mu.Lock()
+	over := ctx.Err() != nil
+	if over {
+		l.mu.ended = l.mu.closed // else a Replier could requeue endlessly
+	}
+	late := l.takeLateLocked(over, all)
+	l.mu.Unlock()
+	l.failLate(late, nil)
+}
+
+// takeLateLocked takes the requests that have waited too long out of the backlogs, or whatever is
+// there.
+func (l *lane) takeLateLocked(whatever, all bool) (late []lateRequest) {
+	now := time.Now()
+	for _, waiting := range l.backlogsLocked() {
+		by := now
+		if whatever {
+			by = waiting.latest
+		}
+		some := waiting.takeLate(by, whatever || all)
+		if waiting == &l.mu.aside {
+			for i := range some {
+				some[i].Queue.aside.Add(-1)
+			}
+		}
+		late = append(late, some...)
+	}
+	if len(late) > 0 {
+		l.mu.changed.Signal()
+	}
+	return late
+}
+
+// failLate fails requests that are in no backlog any more; a nil err says that they have waited too
+// long.
+func (l *lane) failLate(late []lateRequest, err error) {
+	for i := range late {
+		r, why := &late[i].Request, err
+		if why == nil {
+			why = turnError(r.Received)
+		}
+		l.d.release(r)
+		r.fail(late[i].ops, why)
 	}
 }

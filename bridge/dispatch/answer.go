@@ -62,7 +62,7 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 	// The lines come last: what the batch found for them says when they are looked at again.
 	l.finishWaiters(b, results, nil)
 	l.ringQueues(b, results)
-	l.wakeFilled(b)
+	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
 }
 
 // answerRequest answers a request that does not wait, unless a later batch goes on with it.
@@ -160,7 +160,7 @@ func (l *lane) failBatch(b *batch, err error) {
 	if apart {
 		l.wakeLines(b)
 	}
-	l.wakeFilled(b)
+	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
 }
 
 // setUnsettled records that the outcome of the batch is unknown; nil is one of before.

@@ -113,7 +113,7 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 // removeEndingLocked takes requests that wait no longer out of the line if nothing was found for
 // them, because of why, and appends them to ended.
 func (l *lane) removeEndingLocked(ln *line, why error, ended []ending) []ending {
-	for w := ln.last; w != nil && ln.ending > 0; {
+	for w := ln.waiters.last; w != nil && ln.ending > 0; {
 		before := w.prev
 		if w.endsWhenEmpty() && w.lookedLocked() {
 			ended = append(ended, ending{w, w.waitedFor(why)})
@@ -135,6 +135,72 @@ func (l *lane) noteDuesLocked(b *batch, results []fdbpq.Result) {
 		}
 		if due := nextDue(ops, own); !due.IsZero() {
 			l.lookWhenDueLocked(ln, due)
+		}
+	}
+}
+
+// ringQueues calls Options.Filled for a durable batch, once for each queue.
+func (l *lane) ringQueues(b *batch, results []fdbpq.Result) {
+	filled := l.d.options.Filled
+	if filled == nil {
+		return
+	}
+
+	l.calls.rings++
+	for r, ops := range b.each() {
+		own := results[:len(ops)]
+		results = results[len(ops):]
+		if r.Queue.rung == l.calls.rings {
+			continue
+		}
+		if itemsFilled(ops) > 0 || has(ops, fdbpq.OpConfigure) || freesPlace(own) || !nextDue(ops, own).IsZero() {
+			r.Queue.rung = l.calls.rings
+			filled(r.Queue)
+		}
+	}
+}
+
+// wakeUnless is wakeLine, unless the batch was one of this lane that has itself found all that it
+// brought back.
+func (l *lane) wakeUnless(q *Queue, b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln := l.lineLocked(q)
+	if ln == nil {
+		return
+	}
+	looked := b != nil && slices.Contains(b.lines, ln) && ln.emptied == b.number
+	if !looked || ln.nothing == nil || hasNoRoom(ln.nothing) {
+		l.wakeLineLocked(ln, wakeBudget)
+	}
+}
+
+// wakeLines has the lines of a batch that failed looked at again at once.
+func (l *lane) wakeLines(b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, ln := range b.lines {
+		l.wakeLineLocked(ln, 1)
+	}
+}
+
+// wakeDoubtful has the lines looked at whose queues may have got items from batches of unknown
+// outcome, whether those committed or were undone.
+func (l *lane) wakeDoubtful() {
+	l.mu.Lock()
+	queues := l.mu.doubtful
+	l.mu.doubtful = nil
+	l.mu.Unlock()
+	wakeQueues(l.d, queues, nil) // those of other lanes may have got dead letters
+}
+
+// wakeQueues wakes those who wait for items of queues that b has filled, here and elsewhere. b is nil
+// for what was no batch of a lane, or is not known to be done.
+func wakeQueues(d *shared, queues []*Queue, b *batch) {
+	for _, q := range queues {
+		q.lane.wakeUnless(q, b)
+		if filled := d.options.Filled; filled != nil {
+			filled(q)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -14,13 +15,12 @@ type batch struct {
 	requests []Request
 	ops      []fdbpq.Op
 
-	number   int64         // of the batches of its lane
-	oldest   time.Time     // when the first of the requests arrived
-	overdue  time.Duration // when the timers answer the first of them, since their epoch
-	lines    []*line       // that have operations in it
-	reserved int           // operations to come for lines
-	bytes    int           // roughly, also of those
-	many     *Queue        // of the last request for several items
+	number   int64     // of the batches of its lane
+	oldest   time.Time // when the first of the requests arrived
+	lines    []*line   // that have operations in it
+	reserved int       // operations to come for lines
+	bytes    int       // roughly, also of those
+	many     *Queue    // of the last request for several items
 
 	alone     bool // no request may join it
 	silent    bool // has a push without a reply
@@ -79,4 +79,129 @@ func (b *batch) empty() {
 	clear(b.ops)
 	clear(b.lines)
 	b.requests, b.ops, b.lines = b.requests[:0], b.ops[:0], b.lines[:0]
+}
+
+// backlog is a queue of requests and, in the same order, of their operations.
+type backlog struct {
+	requests fifo[Request]
+	ops      fifo[fdbpq.Op]
+
+	nonPushes  int       // of ops
+	operations int       // that the requests will have in their batches
+	latest     time.Time // the latest turnBy of the requests
+}
+
+// len is the number of requests.
+func (w *backlog) len() int { return w.requests.len() }
+
+// push adds a copy of the request. The original may be one of a batch, which still needs its span,
+// or of a waiter that has ended.
+func (w *backlog) push(r *Request, ops []fdbpq.Op) {
+	queued := *r
+	queued.span, queued.waiter = len(ops), nil
+	w.requests.push(queued)
+	w.operations += r.operations(ops)
+
+	if r.turnBy.After(w.latest) {
+		w.latest = r.turnBy
+	}
+
+	for i := range ops {
+		w.ops.push(ops[i])
+		if ops[i].Kind != fdbpq.OpPush {
+			w.nonPushes++
+		}
+	}
+}
+
+// first returns the request that has waited longest and its operations, or nil if there
+// is none. They are valid until the next push or pop.
+func (w *backlog) first() (*Request, []fdbpq.Op) {
+	if w.requests.len() == 0 {
+		return nil, nil
+	}
+	r := &w.requests.items[w.requests.head]
+	return r, w.ops.items[w.ops.head : w.ops.head+r.span]
+}
+
+// pop removes the request that first returns.
+func (w *backlog) pop() {
+	r, ops := w.first()
+	for i := range ops {
+		if ops[i].Kind != fdbpq.OpPush {
+			w.nonPushes--
+		}
+	}
+	w.operations -= r.operations(ops)
+	w.ops.drop(r.span)
+	w.requests.drop(1)
+	if w.len() == 0 {
+		w.latest = time.Time{}
+	}
+}
+
+// takeLate removes and returns the requests that should have had their turn by now. Unless all is
+// set, it may leave some that have others in front of them.
+func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
+	take := func() {
+		r, ops := w.first()
+		late = append(late, lateRequest{*r, slices.Clone(ops)})
+		w.pop()
+	}
+
+	isLate := func(r *Request) bool { return r != nil && !r.turnBy.After(now) }
+	for r, _ := w.first(); isLate(r); r, _ = w.first() {
+		take()
+	}
+
+	left := w.requests.items[w.requests.head:]
+	if !all || !slices.ContainsFunc(left, func(r Request) bool { return !r.turnBy.After(now) }) {
+		return late
+	}
+
+	// Some are behind others that still have time.
+	var others backlog
+	for r, ops := w.first(); r != nil; r, ops = w.first() {
+		if isLate(r) {
+			take()
+		} else {
+			others.push(r, ops)
+			w.pop()
+		}
+	}
+	*w = others
+	return late
+}
+
+// lateRequest is a request that was removed, with its operations.
+type lateRequest struct {
+	Request
+	ops []fdbpq.Op
+}
+
+// fifo is a slice that grows at the end and shrinks at the front.
+type fifo[T any] struct {
+	items []T
+	head  int // index of the first item left
+}
+
+func (f *fifo[T]) len() int { return len(f.items) - f.head }
+
+// push appends an item. It drops the consumed front once that exceeds half of the
+// slice, so that a queue that is never empty does not grow without bound.
+func (f *fifo[T]) push(item T) {
+	if n := len(f.items); n == cap(f.items) && f.head > n/2 {
+		f.items = slices.Delete(f.items, 0, f.head)
+		f.head = 0
+	}
+	f.items = append(f.items, item)
+}
+
+// drop removes n items from the front, and clears them to free what they refer to.
+func (f *fifo[T]) drop(n int) {
+	clear(f.items[f.head : f.head+n])
+	f.head += n
+	if f.head == len(f.items) {
+		f.items, f.head = f.items[:0], 0
+	}
 }

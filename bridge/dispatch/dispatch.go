@@ -1,15 +1,13 @@
-// Package dispatch runs requests on queues in batches. It keeps a registry of the
-// queues in use, limits the pending requests, groups requests into transactions and
-// passes the results on to be answered. It knows nothing of NATS: each [Request]
+// Package dispatch runs requests on queues in batches, and knows nothing of NATS: each [Request]
 // carries its own [Replier].
 //
 // # The life of a request
 //
-// [Dispatcher.Submit] counts a request against the load limits and appends it to the
-// lane of its queue. A queue always belongs to the same lane, so requests to one queue
-// run in the order in which they were submitted. Whatever arrived while the previous
-// batch was in flight forms the next one, which the lane starts as one transaction (see
-// fdbpq.Batcher). Once that is durable, the lane calls the Replier of each request.
+// [Dispatcher.Submit] counts a request against the load limits and appends it to the lane of its
+// queue, which is always the same, so requests to one queue run in the order in which they were
+// submitted. Whatever arrived while the previous batch was in flight forms the next one, which the
+// lane starts as one transaction (see fdbpq.Batcher). Once that is durable, the lane calls the
+// Replier of each request.
 //
 // # Waiting
 //
@@ -17,10 +15,8 @@
 // counts as pending no longer. Those in line are served in the order in which they came, by
 // the transaction that makes items ready if they meet in the lane. Nothing else that pops
 // from the queue runs before them. A lane looks at a line when items of its queue become
-// ready, when a lease or delay is over, and after [Dispatcher.Wake].
-//
-// Where a waiter is, and whether its line is looked at, are states with tables of all moves between
-// them: see states.go.
+// ready, when a lease or delay is over, and after [Dispatcher.Wake]. The tables in states.go have
+// all moves of lines and of those who wait.
 //
 // # Failures
 //
@@ -32,26 +28,22 @@
 //
 // # Time
 //
-// The timers of a lane answer what is not answered within Options.RequestTimeout. A request whose
-// batch has not begun has not run. One whose batch does not end has an unknown outcome; what the
-// batch takes for it all the same goes to Options.RequeueLate.
-//
-// Timers go by the monotonic clock. Items fall due by Options.Now, so while somebody waits, or the
-// sweeper has something on its agenda, they compare the two once a second, and look again when they
-// have parted.
+// The timers of a lane answer what is not answered within Options.RequestTimeout. Timers go by the
+// monotonic clock. Items fall due by Options.Now, so while somebody waits, or the sweeper has
+// something on its agenda, they compare the two once a second, and look again when they have parted.
 //
 // # Where to read
 //
 // Calls go down this list, with few exceptions:
 //
-//	dispatch, sweeper*, poll, retire   what a bridge sees, and what runs beside its requests
-//	run, take, answer                  a batch from the first of its requests to its replies
-//	alarms, overdue                    what happens at a certain time
-//	attempt, filled, reply, lines      those who wait: what they get, and when they are looked at
-//	intake, deadlines, cost            how a lane accepts requests, and what it allows a batch
-//	lane, batch, line, waiter, states  the data of a lane
-//	shared, registry, backlog, timers  what lanes are made of
-//	request, queue, ops, errors        what goes in and out
+//	dispatch, sweeper, sweep, poll, retire  what a bridge sees, and what runs beside its requests
+//	run, take, answer                       a batch from the first of its requests to its replies
+//	alarms                                  what happens at a certain time
+//	attempt, reply                          those who wait: what they get
+//	intake, cost                            how a lane accepts requests, and what it allows a batch
+//	lane, batch, line, waiter, states       the data of a lane, and when lines are looked at
+//	shared, queue, timers, chain            what lanes are made of
+//	request, ops, errors                    what goes in and out
 package dispatch
 
 import (
@@ -67,7 +59,7 @@ import (
 type Dispatcher struct {
 	*shared
 	lanes   []*lane
-	poller  *poller
+	poller  *fdbpq.Batcher // reads what poll looks at
 	retirer *Retirer
 	sweeper *Sweeper
 }
@@ -80,8 +72,9 @@ func New(o Options) *Dispatcher {
 	}
 	d.queues = newRegistry(o.Keyspace, d.lanes)
 	d.sweeper = newSweeper(d.shared)
-	d.noteBatch, d.noteLook = d.sweeper.noteBatch, d.sweeper.noteLook
-	d.poller = newPoller(d.shared, d.lanes)
+	d.noteBatch = d.sweeper.noteBatch
+	d.poller = fdbpq.NewBatcher(o.DB, o.Keyspace)
+	d.poller.SetNow(d.options.Now)
 	d.retirer = d.NewRetirer(true)
 	return d
 }
@@ -97,10 +90,15 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		running.Go(l.answerBatches)
 		running.Go(func() { l.runTimers(ctx) })
 	}
+
+	polls, stop := context.WithCancel(ctx)
+	var polling sync.WaitGroup
 	if d.options.PollEvery > 0 {
-		running.Go(func() { d.poller.run(ctx) })
+		polling.Go(func() { d.poll(polls) })
 	}
 	running.Wait()
+	stop()
+	polling.Wait()
 }
 
 // Submit queues a request and copies its operations; what they point to must not change
@@ -111,7 +109,7 @@ func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.l
 // Do runs operations on a queue in one transaction and returns their results, for callers that can
 // wait. It sets the Queue of the operations. The error says that none was done or, if it wraps
 // ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown: also if ctx ends first. What a
-// pop or lease takes after that goes to Options.RequeueLate; without it, such operations outlast ctx.
+// pop or lease takes after that goes to Options.RequeueLate.
 func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.Result, error) {
 	size := 0
 	for i := range ops {
@@ -122,9 +120,6 @@ func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.
 	c := newCall()
 	if err := d.Submit(&Request{Queue: q, Replier: c, Received: time.Now(), Size: size}, ops); err != nil {
 		return nil, err
-	}
-	if !q.lane.mayAnswer(ops) {
-		<-c.done
 	}
 	return c.wait(ctx)
 }
@@ -208,7 +203,7 @@ func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
 
 // Removed returns how many items were removed so far although no request took or removed them.
 func (d *Dispatcher) Removed() fdbpq.Removed {
-	sum := d.poller.batcher.Removed()
+	sum := d.poller.Removed()
 	for _, l := range d.lanes {
 		sum.Add(l.batcher.Removed())
 	}
@@ -235,11 +230,17 @@ func (d *Dispatcher) StoreReady(ctx context.Context) error {
 func (d *Dispatcher) Sweeper() *Sweeper { return d.sweeper }
 
 // OwnersChanged says that Options.Owns has changed.
-func (d *Dispatcher) OwnersChanged() { d.sweeper.ownersChanged() }
+func (d *Dispatcher) OwnersChanged() { d.sweeper.planPass(time.Now().Add(ownersPause)) }
 
 // NewRetirer returns a Retirer that works only when Round is called; Maintain has one
 // of its own. It goes through the list of queues only if lists is true.
-func (d *Dispatcher) NewRetirer(lists bool) *Retirer { return newRetirer(d.shared, lists) }
+func (d *Dispatcher) NewRetirer(lists bool) *Retirer {
+	r := &Retirer{d: d.shared}
+	if lists {
+		r.passes = listPasses
+	}
+	return r
+}
 
 // Maintain removes what dead processes left in the store and retires unused queues,
 // until ctx ends. It calls next between the two. The store must be open.

@@ -19,11 +19,10 @@ type recorder struct {
 	answers  map[uint64][]fdbpq.Result
 	failures map[uint64]error
 	times    map[uint64]int
-	told     chan uint64
 }
 
 func newRecorder() *recorder {
-	return &recorder{answers: map[uint64][]fdbpq.Result{}, failures: map[uint64]error{}, times: map[uint64]int{}, told: make(chan uint64, 1<<16)}
+	return &recorder{answers: map[uint64][]fdbpq.Result{}, failures: map[uint64]error{}, times: map[uint64]int{}}
 }
 
 func (r *recorder) Answer(q *Request, ops []fdbpq.Op, results []fdbpq.Result) {
@@ -34,7 +33,6 @@ func (r *recorder) Answer(q *Request, ops []fdbpq.Op, results []fdbpq.Result) {
 	}
 	r.answers[numberOf(q)] = append([]fdbpq.Result(nil), results...)
 	r.times[numberOf(q)]++
-	r.told <- numberOf(q)
 }
 
 func (r *recorder) Fail(q *Request, _ []fdbpq.Op, err error) {
@@ -42,7 +40,6 @@ func (r *recorder) Fail(q *Request, _ []fdbpq.Op, err error) {
 	defer r.mu.Unlock()
 	r.failures[numberOf(q)] = err
 	r.times[numberOf(q)]++
-	r.told <- numberOf(q)
 }
 
 // run runs d until the test ends.

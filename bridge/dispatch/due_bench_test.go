@@ -46,22 +46,15 @@ var dueStores = map[string]func(*testing.B) (kv.Database, error){
 func measureDue(b *testing.B, db kv.Database, what string, n int) {
 	b.StopTimer()
 	defer db.Close()
-	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-	if err != nil {
-		b.Fatal(err)
-	}
 	var ahead atomic.Int64
-	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-	d := New(Options{
-		DB: db, Keyspace: keyspace, Now: now, Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
-		MaxPending: 16384, MaxPendingBytes: 64 << 20, RequestTimeout: 5 * time.Second,
-		Warn: func(string, ...any) {}, BatchDone: func(int) {},
-	})
+	o := testOptions(b, db)
+	o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	d := New(o)
 	q, err := d.Queue(subjects.Priority, "jobs")
 	if err != nil {
 		b.Fatal(err)
 	}
-	batcher := fdbpq.NewBatcher(db, keyspace)
+	batcher := fdbpq.NewBatcher(db, o.Keyspace)
 	apply := func(ops ...fdbpq.Op) {
 		results, err := batcher.Apply(b.Context(), ops)
 		if err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
@@ -85,21 +84,12 @@ func (q *dueQueue) now() time.Time { return time.Now().Add(time.Duration(q.ahead
 // ask submits an operation and waits for its result, as long as that takes.
 func (q *dueQueue) ask(queue string, wait *Wait, op fdbpq.Op) string {
 	q.Helper()
-	of := getQueue(q.T, q.d.queues, subjects.Priority, queue)
-	op.Queue = of.Target
-	q.n++
-	q.log.take()
-	if err := q.d.Submit(&Request{Queue: of, Replier: number(q.log, q.n), Received: time.Now(), Wait: wait}, []fdbpq.Op{op}); err != nil {
-		q.Fatal(err)
+	c := q.submit(queue, wait, op)
+	results, err := c.wait(q.Context())
+	if err != nil {
+		return short(err)
 	}
-	for {
-		if got := q.log.take(); len(got) > 0 {
-			_, result, _ := strings.Cut(got[0], ": ")
-			return result
-		}
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
-	}
+	return outcome(results)
 }
 
 // info returns what is stored of the queue, without bringing anything back.
@@ -141,9 +131,13 @@ func TestSweeperAndPopsDoNotFight(t *testing.T) {
 	})
 }
 
-// Live items behind very many that have expired are served, by pops that wait and others, as are other queues.
+// Live items behind very many that have expired are served, by pops that wait and others, as are other queues. A peek,
+// which cannot remove what has expired, goes on as that is removed.
 func TestLiveItemsBehindExpired(t *testing.T) {
 	n := race.Times(20_000, 5_000)
+	inDueQueue(t, n, false, nil, func(q *dueQueue) {
+		q.want("peeked", q.ask("jobs", nil, fdbpq.Op{Kind: fdbpq.OpPeek}), "live")
+	})
 	for _, waits := range []bool{false, true} {
 		inDueQueue(t, n, false, nil, func(q *dueQueue) {
 			var wait *Wait
@@ -163,8 +157,8 @@ func TestLiveItemsBehindExpired(t *testing.T) {
 	}
 }
 
-// A pop that meets only expired items until its time is over hears that it was not run, and not that the queue is empty:
-// there are live items behind. Others that try again get those.
+// A pop that meets only expired items until its time is over hears that the store takes too long, and not that the queue
+// is empty: there are live items behind. Others that try again get those.
 func TestPopsNeverMissLiveItemsBehindExpired(t *testing.T) {
 	n := race.Times(20_000, 10_000)
 	for _, waits := range []bool{false, true} {
@@ -180,7 +174,7 @@ func TestPopsNeverMissLiveItemsBehindExpired(t *testing.T) {
 				if got == "live" {
 					break
 				}
-				if failed++; failed > 10 || !strings.Contains(got, "unavailable") {
+				if failed++; failed > 10 || !strings.Contains(got, "unavailable") && !strings.Contains(got, "unknown") {
 					q.Fatalf("pop %d: %s", failed, got)
 				}
 			}
@@ -189,13 +183,6 @@ func TestPopsNeverMissLiveItemsBehindExpired(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A peek behind very many expired items, which it cannot remove, goes on as what is due is removed.
-func TestPeekBehindExpired(t *testing.T) {
-	inDueQueue(t, race.Times(20_000, 5_000), false, nil, func(q *dueQueue) {
-		q.want("peeked", q.ask("jobs", nil, fdbpq.Op{Kind: fdbpq.OpPeek}), "live")
-	})
 }
 
 // Whatever brings something back wakes who waits for it, and rings for other bridges: here an info.
@@ -240,38 +227,18 @@ func TestSweepOfALargeDeadLetterAlone(t *testing.T) {
 		w.foreign("large", oneDelivery())
 		w.foreign("large", fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}})
 		w.foreign("large", leaseFor(time.Minute))
-		var a *sweeps
-		busy := &busyReplier{}
-		a = w.start(0, func(o *Options) { o.DB = slowDB{o.DB, 100 * time.Millisecond} })
-		busy.submit = func() {
-			q := getQueue(w.T, a.d.queues, subjects.Priority, "busy")
-			op := fdbpq.Op{Kind: fdbpq.OpPush, Queue: q.Target, Message: fdbpq.Message{Value: make([]byte, 30_000)}}
-			if err := a.d.Submit(&Request{Queue: q, Replier: busy, Received: time.Now()}, []fdbpq.Op{op}); err != nil {
-				w.Error(err)
-			}
-		}
+		a := w.start(0, func(o *Options) { o.DB = slowDB{o.DB, 100 * time.Millisecond} })
 		time.Sleep(55 * time.Second)
+		ends := time.Now().Add(20 * time.Second)
 		for range 8 {
-			busy.submit()
+			go func() {
+				for time.Now().Before(ends) {
+					a.do("busy", fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: make([]byte, 30_000)}})
+				}
+			}()
 		}
-		time.Sleep(20 * time.Second)
-		busy.ends.Store(true)
-		synctest.Wait()
+		time.Sleep(19 * time.Second)
 		w.want("dead", w.stored("large-dead"), 1)
+		time.Sleep(2 * time.Second) // until the others have ended
 	})
 }
-
-// busyReplier keeps a lane busy.
-type busyReplier struct {
-	submit func()
-	ends   atomic.Bool
-	n      int
-}
-
-func (b *busyReplier) Answer(*Request, []fdbpq.Op, []fdbpq.Result) {
-	if b.n++; !b.ends.Load() && b.n < 2000 {
-		b.submit()
-	}
-}
-
-func (b *busyReplier) Fail(*Request, []fdbpq.Op, error) {}

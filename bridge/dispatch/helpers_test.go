@@ -5,27 +5,41 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
-// newTest returns a Dispatcher with one lane, on an empty store.
-func newTest(t testing.TB) *Dispatcher {
+// testOptions are those of a Dispatcher with one lane.
+func testOptions(t testing.TB, db kv.Database) Options {
 	t.Helper()
 	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := memkv.New(memkv.Options{})
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return New(Options{
+	return Options{
 		DB: db, Keyspace: keyspace, Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
-		MaxPending: 16384, MaxPendingBytes: 64 << 20, RequestTimeout: time.Minute,
+		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 1000, RequestTimeout: 5 * time.Second,
 		Warn: func(string, ...any) {}, BatchDone: func(int) {},
-	})
+		RequeueLate: func(*Queue, fdbpq.OpKind, *fdbpq.Result) {
+			t.Error("a request was answered before its batch had ended")
+		},
+	}
+}
+
+func closeDB(t testing.TB, db kv.Database) {
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// newTest returns a Dispatcher with one lane, on an empty store.
+func newTest(t testing.TB) *Dispatcher {
+	t.Helper()
+	db := memkv.New(memkv.Options{})
+	t.Cleanup(func() { closeDB(t, db) })
+	o := testOptions(t, db)
+	o.RequestTimeout = time.Minute
+	return New(o)
 }
 
 // numbered is a Replier of one request, which has a number.

@@ -12,10 +12,10 @@ import (
 // in flight forms the next. So an idle lane adds no delay, and a busy one shares each
 // sync to disk among hundreds of requests.
 //
-// Two goroutines do the work: run builds batches and starts them, answer waits until
-// they are durable and calls the Repliers. Two batches may be in flight at once if the
-// engine pipelines, or if it is not serial and both only push. The second starts once
-// it is as large as the first, because many small batches cost more than they gain.
+// run builds batches and starts them, answerBatches waits until they are durable and calls the
+// Repliers. Two may be in flight at once if the engine pipelines, or if it is not serial and both
+// only push. The second starts once it is as large as the first, because many small batches cost
+// more than they gain.
 type lane struct {
 	d       *shared
 	batcher *fdbpq.Batcher
@@ -45,10 +45,10 @@ type lane struct {
 		doubtful  []*Queue // queues of the batches whose outcome is unknown
 
 		lines   map[lineKey]*line
-		ready   lineList // lines that the next batch looks at, but for
-		held    lineList // those that may not be served while too much is kept
-		frees   int64    // load.frees when ready last got those that are held
-		batches int64    // taken so far
+		ready   chain[line, *line] // lines that the next batch looks at, but for
+		held    chain[line, *line] // those that may not be served while too much is kept
+		frees   int64              // load.frees when ready last got those that are held
+		batches int64              // taken so far
 
 		// For runTimers: waiters that were cancelled and are in no line any more, and queues whose
 		// waiting may have changed.
@@ -72,7 +72,7 @@ func newLane(d *shared) *lane {
 		d:       d,
 		batcher: fdbpq.NewBatcher(d.options.DB, d.options.Keyspace),
 		started: make(chan *batch),
-		timers:  newTimers(),
+		timers:  newTimers(d.options.Now),
 		over:    make(chan struct{}),
 	}
 	l.mu.lines = map[lineKey]*line{}
@@ -81,12 +81,8 @@ func newLane(d *shared) *lane {
 		l.batcher.LimitRoom(room)
 	}
 	l.batcher.LimitReturned(min(d.options.MaxBatchBytes, fdbpq.MaxMessageSize))
-	if now := d.options.Now; now != nil {
-		l.batcher.SetNow(now)
-		l.timers.storeNow = now
-	}
-
-	l.watch = newClockWatch(l.timers.storeNow)
+	l.batcher.SetNow(d.options.Now)
+	l.watch = newClockWatch(d.options.Now)
 	l.popSize.Store(int64(d.options.MaxBatchBytes / firstBatchPops))
 	l.mu.changed.L = &l.mu
 	l.spare.New = func() any { return &batch{} }

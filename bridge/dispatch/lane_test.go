@@ -63,7 +63,6 @@ func TestLaneDropsTakenRequests(t *testing.T) {
 // whole batch: otherwise the next pops would get transactions of their own.
 func TestExpectedSizeAfterAPushOfSeveral(t *testing.T) {
 	d := newTest(t)
-	recorder := newRecorder()
 	q := getQueue(t, d.queues, subjects.Priority, "jobs")
 	stop := run(t, d)
 	ops := make([]fdbpq.Op, 100)
@@ -72,10 +71,9 @@ func TestExpectedSizeAfterAPushOfSeveral(t *testing.T) {
 		ops[i].Follows = i > 0
 	}
 	d.lanes[0].popSize.Store(0)
-	if err := d.Submit(&Request{Queue: q, Replier: number(recorder, 1), Silent: true, Received: time.Now(), Size: 1 << 20}, ops); err != nil {
+	if _, err := d.Do(t.Context(), q, ops); err != nil {
 		t.Fatal(err)
 	}
-	<-recorder.told
 	stop()
 	if size := d.lanes[0].popSize.Load(); size != int64(len("small")) {
 		t.Errorf("items of %d bytes are expected", size)

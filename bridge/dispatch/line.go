@@ -8,25 +8,21 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// line is the requests that wait for items of one queue, at either end. They are served in
-// the order in which they came.
-//
-// While there is a line, the queue was empty when it was last looked at, or the line has a
-// budget, which says that it is to be looked at again. A batch has operations of the
-// first waiters only, and as long as it is in flight no other batch pops from the queue, so
-// nobody is overtaken.
+// line is the requests that wait for items of one queue, at either end, in the order in which they
+// came. While there is a line, the queue was empty when it was last looked at, or the line has a
+// budget, which says that it is to be looked at again. As long as a batch has operations of the first
+// waiters, no other pops from the queue, so nobody is overtaken.
 //
 // The lane's lock guards a line, except as stated.
 type line struct {
-	queue       *Queue
-	first, last *waiter
-	waiters     int
-	ending      int // of them: see waiter.ends
-	leases      int // of them
+	links[line] // in lane.mu.ready or lane.mu.held
 
-	state      lineState
-	prev, next *line // in lane.mu.ready or lane.mu.held
-	limit      leaseLimit
+	queue   *Queue
+	waiters chain[waiter, *waiter]
+	ending  int // of them: see waiter.endsWhenEmpty
+	leases  int // of them
+	state   lineState
+	limit   leaseLimit
 
 	// budget is how many pops the next batch should have: as many as items may be there. With guess
 	// there may be more.
@@ -45,49 +41,6 @@ type line struct {
 	// failed is why the last attempt failed, nil if it did not. nothing is why the last that did
 	// not found nothing: fdbpq.ErrEmpty or an error that wraps it; nil if none has.
 	failed, nothing error
-}
-
-// lineList is lines in the order in which batches are to look at them.
-type lineList struct {
-	first, last *line
-	n           int
-}
-
-func (s *lineList) push(ln *line) {
-	ln.prev, ln.next = s.last, nil
-	if s.last == nil {
-		s.first = ln
-	} else {
-		s.last.next = ln
-	}
-	s.last = ln
-	s.n++
-}
-
-func (s *lineList) pushFront(ln *line) {
-	ln.prev, ln.next = nil, s.first
-	if s.first == nil {
-		s.last = ln
-	} else {
-		s.first.prev = ln
-	}
-	s.first = ln
-	s.n++
-}
-
-func (s *lineList) remove(ln *line) {
-	if ln.prev == nil {
-		s.first = ln.next
-	} else {
-		ln.prev.next = ln.next
-	}
-	if ln.next == nil {
-		s.last = ln.prev
-	} else {
-		ln.next.prev = ln.prev
-	}
-	ln.prev, ln.next = nil, nil
-	s.n--
 }
 
 // attempt is what the batches in flight have found out for a line. It belongs to whoever may
@@ -136,5 +89,215 @@ const (
 
 // servable reports whether a batch can have pops of the line.
 func (ln *line) servable() bool {
-	return ln.waiters > 0 && !(ln.limit == limitInForce && ln.leases == ln.waiters)
+	return ln.waiters.n > ln.leases || ln.limit != limitInForce && ln.leases > 0
+}
+
+// lineLocked returns the line of a queue, nil if there is none. It is cheap while nobody
+// waits in the lane.
+func (l *lane) lineLocked(q *Queue) *line {
+	if len(l.mu.lines) == 0 {
+		return nil
+	}
+	return l.mu.lines[q.lineKey()]
+}
+
+// joinLocked puts a waiter at the end of the line of its queue.
+func (l *lane) joinLocked(w *waiter) *line {
+	q := w.request.Queue
+	ln := l.lineLocked(q)
+	if ln == nil {
+		ln = &line{queue: q}
+		ln.alarm.of = ln
+		l.mu.lines[q.lineKey()] = ln
+		if len(l.mu.lines) == 1 {
+			l.timers.wake() // from now on it looks at the clock
+		}
+	}
+
+	w.line = ln
+	ln.waiters.push(w)
+	if w.leases() {
+		ln.leases++
+	}
+	w.since = l.mu.batches
+	if w.endsWhenEmpty() {
+		ln.ending++
+	}
+	return ln
+}
+
+// leaveLocked removes a waiter from its line, and the line if it was the last.
+func (l *lane) leaveLocked(w *waiter) {
+	ln := w.line
+	ln.waiters.remove(w)
+	w.line = nil
+	if w.leases() {
+		ln.leases--
+	}
+	if w.endsWhenEmpty() {
+		ln.ending--
+	}
+
+	if w.pending() {
+		l.d.load.release(1, w.request.Size)
+	}
+	if w.waits() {
+		l.d.waiters.Add(-1)
+		if w.state.hasParked() && ln.queue.waiters.Add(-1) == 0 {
+			l.noteWaitingLocked(ln.queue)
+		}
+	}
+
+	l.timers.clear(&w.alarm)
+	l.moveWaiter(w, waiterLeft)
+	l.dropEmptyLocked(ln)
+}
+
+// cancelWait is Dispatcher.Cancel.
+func (l *lane) cancelWait(wait *Wait) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wait.cancelled = true
+	// One that has no waiter yet, or is in a batch, leaves when it would park.
+	if w := wait.waiter; w != nil && w.line != nil && !w.state.inBatch() {
+		l.leaveCancelledLocked(w)
+	}
+}
+
+// leaveCancelledLocked removes a waiter that was cancelled from its line, so that no batch takes
+// more items for it, and has runTimers end it.
+func (l *lane) leaveCancelledLocked(w *waiter) {
+	l.leaveLocked(w)
+	l.mu.cancelled = append(l.mu.cancelled, w)
+	l.timers.wake()
+}
+
+// dropEmptyLocked removes a line without waiters, once no batch refers to it.
+func (l *lane) dropEmptyLocked(ln *line) {
+	if ln.waiters.n > 0 || ln.state != lineQuiet && ln.state != lineReady && ln.state != lineHeld {
+		return
+	}
+	l.unlistLocked(ln)
+	l.moveLine(ln, lineGone)
+	delete(l.mu.lines, ln.queue.lineKey())
+	l.timers.clear(&ln.alarm)
+	if len(l.mu.lines) == 0 {
+		l.mu.changed.Signal() // run may be waiting to end
+	}
+}
+
+// parkLocked has a waiter in its line wait until an event or its end. One that was cancelled leaves
+// instead.
+func (l *lane) parkLocked(w *waiter) {
+	if w.cancelled() {
+		l.leaveCancelledLocked(w)
+		return
+	}
+
+	begins := w.waits() && !w.state.hasParked()
+	if w.state == waiterLateTrying {
+		l.moveWaiter(w, waiterLate)
+	} else {
+		l.moveWaiter(w, waiterParked)
+	}
+	if begins {
+		l.beginWaitLocked(w)
+	}
+
+	l.timers.set(&w.alarm, l.nextAlarm(w))
+	if l.mu.closed {
+		l.timers.wake()
+	}
+}
+
+// beginWaitLocked counts a request with a Wait as one that waits for items, and as pending no
+// longer.
+func (l *lane) beginWaitLocked(w *waiter) {
+	l.d.load.release(1, w.request.Size)
+	if w.line.queue.waiters.Add(1) == 1 {
+		l.noteWaitingLocked(w.line.queue)
+	}
+	if every := w.request.Wait.Heartbeat; every > 0 {
+		w.beat = l.timers.now() + every
+	}
+}
+
+// noteWaitingLocked has Options.Waiting called if the first waiter of the queue has come, or
+// the last one has left.
+func (l *lane) noteWaitingLocked(q *Queue) {
+	if l.d.options.Waiting != nil {
+		l.mu.waitingChanged = append(l.mu.waitingChanged, q)
+		l.timers.wake()
+	}
+}
+
+// wakeLineLocked has a line looked at again, because there may be an unknown number of items.
+func (l *lane) wakeLineLocked(ln *line, pops int) {
+	ln.budget, ln.guess = max(ln.budget, pops), true
+	ln.limit = min(ln.limit, limitMet)
+	l.noteChangeLocked(ln)
+	l.makeReadyLocked(ln)
+}
+
+// noteChangeLocked records that what the batches in flight find out about a line may be out of
+// date.
+func (l *lane) noteChangeLocked(ln *line) {
+	if ln.state == lineTrying {
+		l.moveLine(ln, lineStale)
+	}
+}
+
+// makeReadyLocked has the next batch look at a quiet line if it has a budget.
+func (l *lane) makeReadyLocked(ln *line) {
+	if ln.state == lineQuiet && ln.budget > 0 && ln.servable() {
+		l.moveLine(ln, lineReady)
+		l.mu.ready.push(ln)
+		l.mu.changed.Signal()
+	}
+}
+
+// unlistLocked takes a line out of the list that it is in, if it is in one. Its state is to change.
+func (l *lane) unlistLocked(ln *line) {
+	switch ln.state {
+	case lineReady:
+		l.mu.ready.remove(ln)
+	case lineHeld:
+		l.mu.held.remove(ln)
+	}
+}
+
+// wakeLine is Dispatcher.Wake.
+func (l *lane) wakeLine(q *Queue) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ln := l.lineLocked(q); ln != nil {
+		l.wakeLineLocked(ln, wakeBudget)
+	}
+}
+
+// lookWhenDueLocked has the line looked at again when an item falls due, or before.
+func (l *lane) lookWhenDueLocked(ln *line, due time.Time) { l.lookByLocked(ln, l.timers.due(due)) }
+
+// lookByLocked has the line looked at again at the given time since the epoch of the timers, or
+// before.
+func (l *lane) lookByLocked(ln *line, at time.Duration) {
+	if !ln.alarm.isSet() || at < ln.alarm.at {
+		l.timers.set(&ln.alarm, at)
+	}
+}
+
+// moveWaiter changes the state of a waiter. The lane's lock is held.
+func (l *lane) moveWaiter(w *waiter, to waiterState) {
+	if l.waiterMoved != nil {
+		l.waiterMoved(w.state, to)
+	}
+	w.state = to
+}
+
+// moveLine changes the state of a line. The lane's lock is held.
+func (l *lane) moveLine(ln *line, to lineState) {
+	if l.lineMoved != nil {
+		l.lineMoved(ln.state, to)
+	}
+	ln.state = to
 }

@@ -269,18 +269,11 @@ func TestPollLeavesLimitedQueues(t *testing.T) {
 func TestNextBehindPopAtMaxLeased(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
 		w.atMaxLeased("a", "b")
-		l := w.d.lanes[0]
-		l.mu.Lock() // so that all are in one batch: the lease meets max_leased, and the second pop nothing
-		for _, op := range []fdbpq.Op{w.lease(), pop(w.q), pop(w.q)} {
-			w.n++
-			w.log.submitted(w.n)
-			w.d.waiters.Add(1)
-			l.d.load.add(0)
-			r := &Request{Queue: w.q, Replier: number(w.log, w.n), Received: time.Now(), Wait: w.minute()}
-			l.pushLocked(&l.mu.backlog, r, []fdbpq.Op{op})
-		}
-		l.mu.changed.Signal()
-		l.mu.Unlock()
+		w.together(func() { // the lease meets max_leased, and the second pop nothing
+			for _, op := range []fdbpq.Op{w.lease(), pop(w.q), pop(w.q)} {
+				w.add(w.q, w.minute(), op)
+			}
+		})
 		w.want("a pop gets the other item", "102: b")
 		next := w.lease()
 		next.Follows = true

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -13,22 +12,12 @@ import (
 // submitTogether submits requests that all come into the next batch.
 func (w *waiting) submitTogether(requests [][]fdbpq.Op, wait func(i int) *Wait) {
 	w.t.Helper()
-	l := w.d.lanes[0]
-	l.popSize.Store(100) // as after small items
-	l.mu.Lock()
-	for i, ops := range requests {
-		w.n++
-		w.log.submitted(w.n)
-		w.d.load.add(0)
-		r := &Request{Queue: w.q, Replier: number(w.log, w.n), Received: time.Now(), Wait: wait(i)}
-		if r.Wait != nil {
-			w.d.waiters.Add(1)
+	w.d.lanes[0].popSize.Store(100) // as after small items
+	w.together(func() {
+		for i, ops := range requests {
+			w.add(w.q, wait(i), ops...)
 		}
-		l.pushLocked(&l.mu.backlog, r, ops)
-	}
-	l.mu.changed.Signal()
-	l.mu.Unlock()
-	synctest.Wait()
+	})
 }
 
 // singly is a request for each operation.

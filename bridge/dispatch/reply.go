@@ -113,17 +113,11 @@ func (l *lane) endWaiter(w *waiter, err error) {
 // answerLate ends a waiter that is in a batch: it leaves its line with the batch. The caller may
 // call the Repliers.
 func (l *lane) answerLate(w *waiter) {
-	ops := w.rest()
-	if w.answered || !l.mayAnswer(ops) {
-		return
+	if !w.answered {
+		w.answered = true
+		ops := w.rest()
+		w.request.fail(ops, lateError(ops))
 	}
-	w.answered = true
-	w.request.fail(ops, lateError(ops))
-}
-
-// mayAnswer reports whether the request may be answered before its batch has ended.
-func (l *lane) mayAnswer(ops []fdbpq.Op) bool {
-	return l.d.options.RequeueLate != nil || !has(ops, fdbpq.OpPop) && !has(ops, fdbpq.OpLease)
 }
 
 // requeueLate returns what a batch took for a request that was answered before.

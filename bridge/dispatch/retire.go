@@ -2,23 +2,20 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Retirer forgets queues that are no longer used, and removes the empty ones from the
-// list of queues, so that a name used once ends up costing nothing. It works in rounds,
-// fdbpq.RetireAfter apart. A round checks each queue that was not used during the
-// previous one: it marks the queue if it is empty and, if that queue is still empty in
-// the next round, removes it from the list. The queue is then forgotten, as is one that
-// was not empty.
+// Retirer forgets queues that are no longer used, and removes the empty ones from the list of queues,
+// so that a name used once ends up costing nothing. Rounds are fdbpq.RetireAfter apart. A round
+// checks each queue that was not used during the one before: it marks the queue if it is empty and,
+// if it still is in the next round, removes it from the list. The queue is then forgotten, as is one
+// that was not empty.
 //
-// Names that no bridge remembers, because their bridge ended or had no room for them,
-// are found in the list itself. Two rounds go through all of it: the first marks, the
-// second removes. Otherwise an idle bridge does nothing here.
+// Names that no bridge remembers, because their bridge ended or had no room for them, are found in
+// the list itself, in two rounds: the first marks, the second removes.
 type Retirer struct {
 	d      *shared
 	ripe   fdbpq.Mark // of the previous round
@@ -26,22 +23,11 @@ type Retirer struct {
 }
 
 const (
-	// retirePage is how many queues one transaction checks.
-	retirePage = 200
-	// retirePause is the pause between two transactions, which leaves room for
-	// requests.
+	// retirePause, between two transactions, leaves room for requests.
 	retirePause = 10 * time.Millisecond
 	// listPasses is how many rounds go through the list: one marks, one removes.
 	listPasses = 2
 )
-
-func newRetirer(d *shared, lists bool) *Retirer {
-	r := &Retirer{d: d}
-	if lists {
-		r.passes = listPasses
-	}
-	return r
-}
 
 // sweepAge is longer than any batch can take, see fdbpq.SweepReceipts.
 const sweepAge = 24 * time.Hour
@@ -89,47 +75,38 @@ func (r *Retirer) Round(ctx context.Context) error {
 		r.passes = listPasses
 	}
 	if r.passes > 0 {
-		for kind := range queues.shards {
-			if err := r.passList(ctx, subjects.Kind(kind), next, ripe); err != nil {
+		for _, fifo := range []bool{false, true} {
+			if err := r.passList(ctx, fifo, next, ripe); err != nil {
 				return err
 			}
 		}
 		r.passes--
 	}
 
-	for kind := range queues.shards {
-		for i := range queues.shards[kind] {
-			if err := r.passShard(ctx, &queues.shards[kind][i], round, next, ripe); err != nil {
-				return err
-			}
+	for i := range queues.shards {
+		if err := r.passShard(ctx, &queues.shards[i], round, next, ripe); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // passList retires queues of the whole list.
-func (r *Retirer) passList(ctx context.Context, kind subjects.Kind, next, ripe fdbpq.Mark) error {
-	k := r.d.options.Keyspace
-	list, open := k.PriorityQueues, func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }
-	if kind == subjects.FIFO {
-		list, open = k.Queues, func(name string) (fdbpq.Target, error) { return k.Queue(name) }
-	}
+func (r *Retirer) passList(ctx context.Context, fifo bool, next, ripe fdbpq.Mark) error {
 	for after := ""; ; {
-		names, err := kv.ReadTransact(ctx, r.d.options.DB, func(reader kv.Reader) ([]string, error) {
-			return list(reader, after, retirePage).Get()
-		})
+		queues, err := r.d.list(ctx, fifo, after)
 		if err != nil {
 			return err
 		}
 
 		var targets []fdbpq.Target
-		for _, name := range names {
-			after = name
-			if target, err := open(name); err == nil { // else no bridge can serve it
+		for _, name := range queues {
+			after = name.Name
+			if target, err := r.d.target(name); err == nil { // else no bridge can serve it
 				targets = append(targets, target)
 			}
 		}
-		if _, err := r.retire(ctx, targets, next, ripe); err != nil || len(names) < retirePage {
+		if _, err := r.retire(ctx, targets, next, ripe); err != nil || len(queues) < listPage {
 			return err
 		}
 	}
@@ -137,10 +114,7 @@ func (r *Retirer) passList(ctx context.Context, kind subjects.Kind, next, ripe f
 
 // passShard retires queues that were not used in the previous round.
 func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ripe fdbpq.Mark) error {
-	unused := s.unused(round - 1)
-	for len(unused) > 0 {
-		page := unused[:min(len(unused), retirePage)]
-		unused = unused[len(page):]
+	for page := range slices.Chunk(s.unused(round-1), listPage) {
 
 		targets := make([]fdbpq.Target, len(page))
 		for i, q := range page {

@@ -33,10 +33,8 @@ func TestRetirerFindsEvictedNames(t *testing.T) {
 			}
 		}
 	}
-	for kind := range d.queues.shards {
-		for i := range d.queues.shards[kind] {
-			clear(d.queues.shards[kind][i].queues)
-		}
+	for i := range d.queues.shards {
+		clear(d.queues.shards[i].queues)
 	}
 	rounds := func(n int) {
 		t.Helper()

@@ -97,7 +97,7 @@ func (l *lane) splitBatch(b *batch) (singles []*batch) {
 			r.waiter.line.inFlight++ // one for each, besides that of b
 			single.lines = append(single.lines, r.waiter.line)
 		}
-		l.noteInFlightLocked(single)
+		l.mu.inFlight = append(l.mu.inFlight, single)
 		singles = append(singles, single)
 	}
 
@@ -127,7 +127,10 @@ func (l *lane) settleBatches(ctx context.Context) {
 		l.setUnsettled(nil)
 		l.failOverdue(ctx, false)
 		if errors.Is(err, kv.ErrUnavailable) && !kv.MaybeCommitted(err) {
-			l.failWaiting(err)
+			l.mu.Lock()
+			all := l.takeLateLocked(true, true)
+			l.mu.Unlock()
+			l.failLate(all, fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err))
 		}
 		_ = backoff.Wait(ctx) // if ctx ends the next attempt fails and is the last
 	}
@@ -141,24 +144,4 @@ func (l *lane) takeUnsettled() bool {
 	was := l.mu.unsettled
 	l.mu.unsettled = false
 	return was
-}
-
-// failWaiting fails all waiting requests, because the store is not available.
-func (l *lane) failWaiting(err error) {
-	l.mu.Lock()
-	waiting := [...]backlog{l.mu.returns, l.mu.aside, l.mu.backlog}
-	for r := range l.mu.aside.each() {
-		r.Queue.aside.Add(-1)
-	}
-	l.mu.returns, l.mu.aside, l.mu.backlog = backlog{}, backlog{}, backlog{}
-	l.mu.Unlock()
-
-	err = fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err)
-	for i := range waiting {
-		for failed := &waiting[i]; failed.len() > 0; failed.pop() {
-			r, ops := failed.first()
-			l.d.release(r)
-			r.fail(ops, err)
-		}
-	}
 }

@@ -1,12 +1,78 @@
 package dispatch
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
 )
+
+// Options configure a Dispatcher. All fields are required, except as stated.
+type Options struct {
+	DB       kv.Database
+	Keyspace *fdbpq.Keyspace
+	// Now is the clock by which leases end and items fall due; nil is time.Now.
+	Now func() time.Time
+
+	// Lanes is the number of lanes, each of which builds batches independently of the
+	// others.
+	Lanes int
+	// MaxBatch limits the operations in one transaction; a single request may exceed
+	// it.
+	MaxBatch int
+	// MaxBatchBytes limits, approximately, the bytes that one batch pushes and those of the
+	// items that it returns. A single push or item may exceed it.
+	MaxBatchBytes int
+	// LeaseRoom is for fdbpq.Batcher.LimitRoom; 0 means its default.
+	LeaseRoom int
+	// MaxPending limits the requests that wait or run at one time.
+	MaxPending int
+	// MaxPendingBytes is the same limit in bytes. The request that crosses it is still
+	// accepted.
+	MaxPendingBytes int
+	// MaxKept is how many bytes Repliers may keep, see Dispatcher.Keep, before pops and leases are
+	// set aside: until it is less again, or their time is up. Queues of which little is kept may
+	// exceed it by as much as the batches in flight may: two of each lane. 0 is no limit.
+	MaxKept int
+	// MaxWaiters limits the requests with a Wait, from Submit until they end.
+	MaxWaiters int
+	// PollEvery is how often queues with waiters are looked at, for items of programs that
+	// call no Wake. 0 never looks, which is right if only this Dispatcher uses the store.
+	PollEvery time.Duration
+	// RequestTimeout is how long a request takes at most that does not wait for items, but for a
+	// twentieth of it or 250 ms, whichever is less. A request whose batch has not begun after three
+	// quarters of the time has not run, so a batch gets at least a quarter.
+	RequestTimeout time.Duration
+
+	// Warn logs problems with the store. It may drop messages.
+	Warn func(message string, args ...any)
+	// BatchDone is called with the number of operations of each batch that
+	// succeeded.
+	BatchDone func(operations int)
+
+	// RequeueLate returns an item that a pop or lease took although its request had been answered,
+	// because the batch took longer than RequestTimeout. The result is the callee's, which must be
+	// quick.
+	RequeueLate func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
+
+	// Owns reports whether this Dispatcher is to sweep a queue, because no other that
+	// uses the store is: see Sweeper. nil sweeps all. Call Dispatcher.OwnersChanged when that changes.
+	Owns func(kind subjects.Kind, name string) bool
+	// Waiting, unless nil, is called when the first request begins to wait for items of a
+	// queue, and when the last one has ended. Calls for one queue come one at a time. Items
+	// that came before the call are found without help: whoever listens elsewhere for new
+	// ones, in order to call Wake, calls it once more when listening has begun.
+	Waiting func(q *Queue, waiting bool)
+	// Filled, unless nil, is called when a durable batch has made items of a queue available
+	// to pops, or has them fall due later: once for each batch and queue. It may be called
+	// without need, and must be quick.
+	Filled func(q *Queue)
+}
 
 // shared is what the lanes of a Dispatcher have in common with each other and with those that use
 // them.
@@ -16,9 +82,8 @@ type shared struct {
 	load    load
 	queues  *registry
 
-	// The Sweeper notes what batches say of what falls due: those of requests, and those of the
-	// poller.
-	noteBatch, noteLook func(p *fdbpq.Pending)
+	// The Sweeper notes what batches say of what falls due.
+	noteBatch func(p *fdbpq.Pending)
 
 	holds   atomic.Int64 // see Dispatcher.Hold
 	waiters atomic.Int64 // requests with a Wait that have not ended
@@ -26,6 +91,12 @@ type shared struct {
 
 // newShared returns a shared without queues.
 func newShared(o Options) *shared {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Owns == nil {
+		o.Owns = func(subjects.Kind, string) bool { return true }
+	}
 	return &shared{
 		options: o,
 		load: load{
@@ -33,14 +104,6 @@ func newShared(o Options) *shared {
 			maxKept: int64(o.MaxKept), maxKeptByAll: int64(o.MaxKept) + int64(2*o.Lanes*o.MaxBatchBytes),
 		},
 	}
-}
-
-// now is the time by which items fall due.
-func (d *shared) now() time.Time {
-	if d.options.Now != nil {
-		return d.options.Now()
-	}
-	return time.Now()
 }
 
 // releaseWaiter counts a request that has ended as a waiter no longer, if it was one.
@@ -61,6 +124,29 @@ func (d *shared) queue(name fdbpq.QueueName) (*Queue, error) {
 	return d.queues.get(kindOf(name), name.Name)
 }
 
+// target is queue without the object of the queue.
+func (d *shared) target(name fdbpq.QueueName) (fdbpq.Target, error) {
+	return targetOf(d.options.Keyspace, kindOf(name), name.Name)
+}
+
+// listPage is how many names of a list one transaction reads.
+const listPage = 200
+
+// list returns the next queues of a list in the store.
+func (d *shared) list(ctx context.Context, fifo bool, after string) (queues []fdbpq.QueueName, err error) {
+	read := d.options.Keyspace.PriorityQueues
+	if fifo {
+		read = d.options.Keyspace.Queues
+	}
+	names, err := kv.ReadTransact(ctx, d.options.DB, func(r kv.Reader) ([]string, error) {
+		return read(r, after, listPage).Get()
+	})
+	for _, name := range names {
+		queues = append(queues, fdbpq.QueueName{FIFO: fifo, Name: name})
+	}
+	return queues, err
+}
+
 // filledQueues returns the queues that a batch has filled without an operation that does.
 func (d *shared) filledQueues(p *fdbpq.Pending) (queues []*Queue) {
 	for _, name := range p.Filled() {
@@ -70,4 +156,77 @@ func (d *shared) filledQueues(p *fdbpq.Pending) (queues []*Queue) {
 		}
 	}
 	return queues
+}
+
+// load counts the requests that wait or run in all lanes.
+type load struct {
+	requests, bytes       atomic.Int64
+	maxRequests, maxBytes int64
+
+	kept         atomic.Int64 // bytes, see Dispatcher.Keep
+	maxKept      int64        // 0 is no limit
+	maxKeptByAll int64        // above which no queue gives items away
+	frees        atomic.Int64 // how often kept fell to one of the limits
+}
+
+// smallShare is the part of MaxKept that a queue may have kept and still give items away when all queues
+// together exceed it.
+const smallShare = 16
+
+// Errors of Submit when a limit is reached. They are variables so that callers can
+// prepare the replies: in a flood, refusing a request must cost less than receiving it.
+var (
+	ErrTooManyRequests = fmt.Errorf("%w: too many requests are waiting: try again later", ErrOverloaded)
+	ErrTooManyBytes    = fmt.Errorf("%w: too many bytes of requests are waiting: try again later", ErrOverloaded)
+	ErrTooManyWaiters  = fmt.Errorf("%w: too many pops wait for items: try again later, or without waiting", ErrOverloaded)
+)
+
+// admit counts a request, or returns ErrTooManyRequests or ErrTooManyBytes.
+func (l *load) admit(size int) error {
+	if l.requests.Add(1) > l.maxRequests {
+		l.requests.Add(-1)
+		return ErrTooManyRequests
+	}
+	if l.bytes.Add(int64(size))-int64(size) > l.maxBytes {
+		l.release(1, size)
+		return ErrTooManyBytes
+	}
+	return nil
+}
+
+// add counts a request regardless of the limits.
+func (l *load) add(size int) {
+	l.requests.Add(1)
+	l.bytes.Add(int64(size))
+}
+
+func (l *load) release(requests, bytes int) {
+	l.requests.Add(int64(-requests))
+	l.bytes.Add(int64(-bytes))
+}
+
+// keep is Dispatcher.Keep. It reports whether something that had to wait may be able to run now.
+func (l *load) keep(bytes int) (freed bool) {
+	now := l.kept.Add(int64(bytes))
+	falls := func(to int64) bool { return now <= to && now-int64(bytes) > to }
+	freed = l.maxKept > 0 && (falls(l.maxKept) || falls(l.maxKeptByAll))
+	if freed {
+		l.frees.Add(1)
+	}
+	return freed
+}
+
+// keepsTooMuchOf reports whether lanes are to take no more items of a queue for now.
+func (l *load) keepsTooMuchOf(q *Queue) bool {
+	kept := l.kept.Load()
+	return l.maxKept > 0 && kept > l.maxKept && (kept > l.maxKeptByAll || q.kept.Load() > l.maxKept/smallShare)
+}
+
+// mayTake reports whether lanes may take items for requests that were set aside, or for others.
+func (l *load) mayTake(aside bool) bool {
+	most := l.maxKeptByAll
+	if aside {
+		most = l.maxKept
+	}
+	return l.maxKept == 0 || l.kept.Load() <= most
 }

@@ -15,14 +15,14 @@ const (
 	waiterLeft                          // in no line any more
 )
 
-// waiterMove is a row of waiterMoves.
-type waiterMove struct {
-	from, to waiterState
+// move is a row of waiterMoves or lineMoves.
+type move[State any] struct {
+	from, to State
 	when     string
 }
 
 // waiterMoves lists all moves of waiters. Tests check that there are no others.
-var waiterMoves = [...]waiterMove{
+var waiterMoves = [...]move[waiterState]{
 	{waiterNew, waiterFirst, "nobody waits, so the batch that is being made looks for it"},
 	{waiterNew, waiterAcking, "others wait, and its acknowledgements do not"},
 	{waiterNew, waiterParked, "others wait, or the batch that is being made has no room"},
@@ -72,14 +72,8 @@ const (
 	lineGone                      // nobody waits; a new line takes its place if somebody does
 )
 
-// lineMove is a row of lineMoves.
-type lineMove struct {
-	from, to lineState
-	when     string
-}
-
 // lineMoves lists all moves of lines. Tests check that there are no others.
-var lineMoves = [...]lineMove{
+var lineMoves = [...]move[lineState]{
 	{lineQuiet, lineReady, "it was woken, or has a budget"},
 	{lineQuiet, lineReserved, "a request in the batch that is being made fills the queue, or is the first in line"},
 	{lineQuiet, lineGone, "the last waiter has left"},

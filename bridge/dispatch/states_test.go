@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,46 +22,37 @@ type moves struct {
 	lines   map[[2]lineState]int
 }
 
-// watch counts the moves of a Dispatcher that does not run yet.
-func (m *moves) watch(t testing.TB, d *Dispatcher) {
-	for _, l := range d.lanes {
-		l.waiterMoved = func(from, to waiterState) {
-			m.Lock()
-			defer m.Unlock()
-			if m.waiters[[2]waiterState{from, to}]++; !waiterMayMove(from, to) {
-				t.Errorf("a waiter has moved from %v to %v", from, to)
-			}
-		}
-		l.lineMoved = func(from, to lineState) {
-			m.Lock()
-			defer m.Unlock()
-			if m.lines[[2]lineState{from, to}]++; !lineMayMove(from, to) {
-				t.Errorf("a line has moved from %v to %v", from, to)
-			}
-		}
-	}
-}
-
 func newMoves() *moves {
 	return &moves{waiters: map[[2]waiterState]int{}, lines: map[[2]lineState]int{}}
 }
 
-func waiterMayMove(from, to waiterState) bool {
-	for _, row := range waiterMoves {
-		if row.from == from && row.to == to {
-			return true
-		}
+// watch counts the moves of a Dispatcher that does not run yet.
+func (m *moves) watch(t testing.TB, d *Dispatcher) {
+	for _, l := range d.lanes {
+		l.waiterMoved = watchMoves(t, m, m.waiters, waiterMoves[:])
+		l.lineMoved = watchMoves(t, m, m.lines, lineMoves[:])
 	}
-	return false
 }
 
-func lineMayMove(from, to lineState) bool {
-	for _, row := range lineMoves {
-		if row.from == from && row.to == to {
-			return true
+func watchMoves[State comparable](t testing.TB, m *moves, seen map[[2]State]int, table []move[State]) func(from, to State) {
+	return func(from, to State) {
+		m.Lock()
+		defer m.Unlock()
+		seen[[2]State{from, to}]++
+		if !slices.ContainsFunc(table, func(row move[State]) bool { return row.from == from && row.to == to }) {
+			t.Errorf("%T: there is no move from %v to %v", from, from, to)
 		}
 	}
-	return false
+}
+
+// wantMoves checks that each move of a table has happened.
+func wantMoves[State comparable](t *testing.T, seen map[[2]State]int, table []move[State]) {
+	t.Helper()
+	for _, row := range table {
+		if seen[[2]State{row.from, row.to}] == 0 {
+			t.Errorf("%T: nothing has moved from %v to %v: %s", row.from, row.from, row.to, row.when)
+		}
+	}
 }
 
 // checkLines checks what the states of lines and waiters say against the rest of what is known of them.
@@ -80,7 +73,7 @@ func checkLines(t testing.TB, l *lane) {
 			t.Errorf("a line is %v, with %d batches and %d pops to come; listed as ready: %v", ln.state, ln.inFlight, ln.reserved, ready[ln])
 		}
 		waiters, ending, leases := 0, 0, 0
-		for w := ln.first; w != nil; w = w.next {
+		for w := ln.waiters.first; w != nil; w = w.next {
 			waiters++
 			if w.endsWhenEmpty() {
 				ending++
@@ -95,8 +88,8 @@ func checkLines(t testing.TB, l *lane) {
 				t.Errorf("a waiter is %v in a line that is %v", w.state, ln.state)
 			}
 		}
-		if waiters != ln.waiters || ending != ln.ending || leases != ln.leases {
-			t.Errorf("of %d waiters %d end and %d lease; counted are %d, %d and %d", waiters, ending, leases, ln.waiters, ln.ending, ln.leases)
+		if waiters != ln.waiters.n || ending != ln.ending || leases != ln.leases {
+			t.Errorf("of %d waiters %d end and %d lease; counted are %d, %d and %d", waiters, ending, leases, ln.waiters.n, ln.ending, ln.leases)
 		}
 	}
 }
@@ -112,12 +105,8 @@ func TestEveryMove(t *testing.T) {
 				w.log.take()
 				w.moves.Lock()
 				defer w.moves.Unlock()
-				for move, n := range w.moves.waiters {
-					seen.waiters[move] += n
-				}
-				for move, n := range w.moves.lines {
-					seen.lines[move] += n
-				}
+				maps.Copy(seen.waiters, w.moves.waiters)
+				maps.Copy(seen.lines, w.moves.lines)
 			})
 		})
 	}
@@ -201,13 +190,13 @@ func TestEveryMove(t *testing.T) {
 		ln := l.lineLocked(w.q)
 		ln.limit, ln.budget = limitInForce, 1
 		l.makeReadyLocked(ln)
-		l.leaveCancelledLocked(ln.last) // those left want leases: to quiet
+		l.leaveCancelledLocked(ln.waiters.last) // those left want leases: to quiet
 		l.mu.Unlock()
 		synctest.Wait()
 
 		l.mu.Lock()
 		l.wakeLineLocked(ln, 1)
-		l.leaveCancelledLocked(ln.first) // to gone
+		l.leaveCancelledLocked(ln.waiters.first) // to gone
 		l.mu.Unlock()
 		synctest.Wait()
 	})
@@ -236,19 +225,11 @@ func TestEveryMove(t *testing.T) {
 		hold()
 		l := w.d.lanes[0]
 		l.mu.Lock()
-		l.leaveCancelledLocked(l.lineLocked(w.q).first) // from held to gone
+		l.leaveCancelledLocked(l.lineLocked(w.q).waiters.first) // from held to gone
 		l.mu.Unlock()
 		synctest.Wait()
 	})
 
-	for _, row := range waiterMoves {
-		if seen.waiters[[2]waiterState{row.from, row.to}] == 0 {
-			t.Errorf("no waiter has moved from %v to %v: %s", row.from, row.to, row.when)
-		}
-	}
-	for _, row := range lineMoves {
-		if seen.lines[[2]lineState{row.from, row.to}] == 0 {
-			t.Errorf("no line has moved from %v to %v: %s", row.from, row.to, row.when)
-		}
-	}
+	wantMoves(t, seen.waiters, waiterMoves[:])
+	wantMoves(t, seen.lines, lineMoves[:])
 }

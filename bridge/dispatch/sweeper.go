@@ -12,42 +12,32 @@ import (
 // Sweeper does what falls due in queues that nobody asks: it removes items that have expired and
 // message ids whose window is over, brings items back, and takes dead letters where they belong.
 // Whoever asks a queue does a share of that first. Where more is due than that, the Sweeper does
-// the rest.
-//
-// What it does is an operation like any other, fdbpq.OpSweep, which it submits to the lane of the
-// queue. A lane does not conflict with itself, so the Sweeper gets in nobody's way.
+// the rest. What it does is an operation like any other, fdbpq.OpSweep, in the lane of the queue.
 //
 // # When it looks
 //
-// It keeps an agenda of queues with the time at which to look at each, and begins no transaction
-// before that. It learns the times from the batches of this process, from its own looks, and from
-// passes through the list of queues: one at the start, and one whenever the owners of queues
-// change, because what a dead process knew is nowhere else. In a store that other programs use, it
-// also makes a pass every foreignEvery, as long as there are requests or the last pass has found
-// something ahead. So it settles: with nothing ahead, nothing runs.
+// It keeps an agenda of queues with the time at which to look at each. It learns the times from the
+// batches of this process, from its own looks, and from passes through the list of queues: one at
+// the start, and one whenever the owners of queues change, because what a dead process knew is
+// nowhere else. In a store that other programs may use, it makes a pass every passEvery. Otherwise,
+// with nothing due, nothing runs.
 //
 // # Who sweeps
 //
 // The owner of a queue, ownerLag after something falls due, so that whoever asks may do it first;
 // or at once, if a batch has found more due than its share. A process that is not the owner but
-// knows of something, because it has run the request, looks some time later, and does what the
-// owner has not done. Two processes that sweep the same conflict, which costs time and nothing
-// else.
+// has run the request looks some time later, and does what the owner has not done. Two that sweep
+// the same conflict, which costs time and nothing else.
 //
 // # How fast
 //
 // One page of queues at a time, with a pause after each that is as long as it took, so that
-// requests have half of the store at least. Queues take turns.
-//
-// # Damaged queues
-//
-// Several queues share a transaction. If it fails because of what is stored, and not because the
-// store is away, each of them has one of its own, so that only the damaged queue is left alone, for
-// damagedPause.
+// requests have half of the store at least. Queues take turns. Several share a transaction; if it
+// fails because of what is stored, and not because the store is away, each has one of its own, so
+// that only the damaged queue is left alone, for damagedPause.
 type Sweeper struct {
 	d      *shared
 	woken  chan struct{} // has an element when the times below may have changed
-	active atomic.Bool   // there were requests since the last pass began
 	sweeps atomic.Int64
 
 	next  time.Time // when to look at the agenda again; only Run uses it
@@ -66,10 +56,8 @@ type listPass struct {
 	at    time.Time // when to go on, or to begin the next; zero if there is no reason for one
 	fifo  bool      // how far it has come
 	after string
-	begun bool      // it has begun
-	found bool      // something is ahead in one of the queues
+	began time.Time // zero if it has not
 	full  bool      // the agenda had no room
-	began time.Time // the last one
 }
 
 const (
@@ -85,8 +73,9 @@ const (
 	msgIDLag = time.Minute
 	// ownersPause is how long it waits after a change of owners, since changes often come together.
 	ownersPause = time.Second
-	// foreignEvery is how often it looks for what other programs have written.
-	foreignEvery = 10 * time.Minute
+	// passEvery is how often it goes through the list for what other programs have written, or for
+	// what the agenda has no room for.
+	passEvery = 10 * time.Minute
 	// damagedPause is how long it leaves a queue alone whose data it cannot read.
 	damagedPause = 10 * time.Minute
 )
@@ -100,6 +89,7 @@ func newSweeper(d *shared) *Sweeper {
 // Sweeps returns how many times it has swept a queue so far.
 func (s *Sweeper) Sweeps() int64 { return s.sweeps.Load() }
 
+// wake makes Run look for something to do.
 func (s *Sweeper) wake() {
 	select {
 	case s.woken <- struct{}{}:
@@ -107,22 +97,14 @@ func (s *Sweeper) wake() {
 	}
 }
 
-// noteBatch notes that there was a batch of requests, and what it says of what falls due.
+// noteBatch notes what a batch of this process says of what falls due.
 func (s *Sweeper) noteBatch(p *fdbpq.Pending) {
 	s.noteAhead(p.Ahead())
-	if !s.active.Load() && s.d.options.DB.Traits().Shared && !s.active.Swap(true) {
-		s.mu.Lock()
-		s.planPassLocked()
-		s.mu.Unlock()
-		s.wake()
-	}
 	s.noteBehind(p.Behind())
 }
 
-// noteLook notes what a batch of the poller says of what falls due.
-func (s *Sweeper) noteLook(p *fdbpq.Pending) {
-	s.noteAhead(p.Ahead())
-	s.noteBehind(p.Behind())
+func (s *Sweeper) owns(queue fdbpq.QueueName) bool {
+	return s.d.options.Owns(kindOf(queue), queue.Name)
 }
 
 // noteAhead notes what falls due of what this process has written.
@@ -143,13 +125,11 @@ func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
 	if len(queues) == 0 {
 		return
 	}
-	owns, now := s.d.options.Owns, s.d.now()
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, queue := range queues {
-		s.addTaskLocked(task{queue: queue, at: now})
-		s.mu.behind = s.mu.behind || owns == nil || owns(kindOf(queue), queue.Name)
+		s.addTaskLocked(task{queue: queue, at: s.d.options.Now()})
+		s.mu.behind = s.mu.behind || s.owns(queue)
 	}
 	if s.mu.behind {
 		s.wake()
@@ -172,9 +152,11 @@ func (s *Sweeper) addLocked(queue fdbpq.QueueName, a fdbpq.Ahead, found bool) {
 
 func (s *Sweeper) addTaskLocked(t task) {
 	first := len(s.mu.agenda.heap) == 0
-	if !s.mu.agenda.add(t) {
-		s.mu.pass.full = true
-		s.planPassLocked()
+	if p := &s.mu.pass; !s.mu.agenda.add(t) {
+		p.full = true
+		if p.at.IsZero() {
+			p.at = time.Now().Add(passEvery)
+		}
 	}
 	if first {
 		s.wake()
@@ -189,13 +171,11 @@ func (s *Sweeper) addTask(t task) {
 
 // takeTasks returns the tasks to be done now, and moves those that others are to do first.
 func (s *Sweeper) takeTasks() (tasks []task) {
-	owns := s.d.options.Owns
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.mu.agenda.takeDue(s.d.now(), sweepPage) {
+	for _, t := range s.mu.agenda.takeDue(s.d.options.Now(), sweepPage) {
 		switch {
-		case owns == nil || t.late || owns(kindOf(t.queue), t.queue.Name):
+		case t.late || s.owns(t.queue):
 			tasks = append(tasks, t)
 		case !t.found:
 			t.late, t.at = true, t.at.Add(otherLag)
@@ -205,21 +185,12 @@ func (s *Sweeper) takeTasks() (tasks []task) {
 	return tasks
 }
 
-// ownersChanged plans a pass through the list.
-func (s *Sweeper) ownersChanged() {
+// planPass plans a pass through the list from its beginning, as when the owners have changed.
+func (s *Sweeper) planPass(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.pass = listPass{at: time.Now().Add(ownersPause)}
+	s.mu.pass = listPass{at: at}
 	s.wake()
-}
-
-// planPassLocked plans the next pass, if none is planned and there is a reason for one.
-func (s *Sweeper) planPassLocked() {
-	p := &s.mu.pass
-	foreign := s.d.options.DB.Traits().Shared && (p.found || s.active.Load())
-	if p.at.IsZero() && (foreign || p.full) {
-		p.at = p.began.Add(foreignEvery)
-	}
 }
 
 func (s *Sweeper) warn(ctx context.Context, err error) {
@@ -228,9 +199,140 @@ func (s *Sweeper) warn(ctx context.Context, err error) {
 	}
 }
 
-func (s *Sweeper) target(name fdbpq.QueueName) (fdbpq.Target, error) {
-	if name.FIFO {
-		return s.d.options.Keyspace.Queue(name.Name)
+// Run sweeps until ctx ends. The store must be open.
+func (s *Sweeper) Run(ctx context.Context) {
+	s.planPass(time.Now())
+	s.next = time.Now()
+
+	watch := newClockWatch(s.d.options.Now)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-s.woken:
+		}
+
+		timer.Stop()
+		if watch.parted() {
+			s.next = time.Now() // what is on the agenda may be due
+		}
+		if wait, any := s.step(ctx); any {
+			timer.Reset(min(wait, watchEvery))
+		}
 	}
-	return s.d.options.Keyspace.PriorityQueue(name.Name)
+}
+
+// step does a small part of the work, and returns how long to wait before the next; false if there
+// is none until something changes.
+func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
+	began := time.Now()
+	if wait := s.pause.Sub(began); wait > 0 {
+		return wait, true
+	}
+	s.mu.Lock()
+	if s.mu.behind {
+		s.mu.behind, s.next = false, began
+	}
+	s.mu.Unlock()
+
+	worked := s.stepPass(ctx, began)
+	if !began.Before(s.next) {
+		tasks := s.takeTasks()
+		if len(tasks) > 0 {
+			worked = true
+			if !s.sweep(ctx, tasks) {
+				s.next = time.Now().Add(sweepEvery)
+			}
+		} else {
+			s.next = began.Add(sweepEvery)
+		}
+	}
+
+	if worked {
+		pause := max(retirePause, time.Since(began))
+		s.pause = time.Now().Add(pause)
+		return pause, true
+	}
+	return s.untilNext()
+}
+
+// untilNext returns how long nothing has to be done.
+func (s *Sweeper) untilNext() (wait time.Duration, any bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.mu.pass.at
+	// The clock of the agenda may be set, so the next time is not that of its first task.
+	if len(s.mu.agenda.heap) > 0 && (next.IsZero() || s.next.Before(next)) {
+		next = s.next
+	}
+	return max(0, time.Until(next)), !next.IsZero()
+}
+
+// task is a queue that the sweeper looks at, at a certain time.
+type task struct {
+	queue fdbpq.QueueName
+	at    time.Time // by the clock by which items fall due
+	found bool      // in the list of queues, so its owner knows of it; else by a batch of this process
+	late  bool      // its owner has had its time
+	alone bool      // in a batch of its own, because beside others there was no room
+	alarm alarm
+}
+
+// agenda is the tasks, at most one for each queue.
+type agenda struct {
+	byQueue map[fdbpq.QueueName]*task
+	heap    alarms
+	limit   int
+}
+
+// maxTasks limits the tasks, to about 70 MB. Beyond it, the sweeper goes through the list of queues
+// again and again.
+const maxTasks = 1 << 18
+
+func newAgenda(limit int) agenda {
+	return agenda{byQueue: map[fdbpq.QueueName]*task{}, limit: limit}
+}
+
+// add adds a task, unless the agenda has one for the queue that is no later. It returns false if
+// there is no room.
+func (a *agenda) add(t task) bool {
+	known := a.byQueue[t.queue]
+	if known == nil && len(a.heap) >= a.limit {
+		return false
+	}
+
+	if known == nil {
+		added := t
+		known = &added
+		known.alarm = alarm{of: known}
+		a.byQueue[t.queue] = known
+	}
+	if t.at.Before(known.at) {
+		known.at, known.late = t.at, t.late
+	}
+	known.found, known.alone = known.found && t.found, known.alone || t.alone
+	a.heap.set(&known.alarm, time.Duration(known.at.UnixMicro()))
+	return true
+}
+
+// takeDue takes up to limit tasks that are to be done by now, the earliest first.
+func (a *agenda) takeDue(now time.Time, limit int) (tasks []task) {
+	for len(tasks) < limit && a.isDue(now) {
+		t := a.heap[0].of.(*task)
+		a.heap.clear(&t.alarm)
+		delete(a.byQueue, t.queue)
+		tasks = append(tasks, *t)
+	}
+	if len(a.heap) == 0 {
+		*a = newAgenda(a.limit) // neither shrinks
+	}
+	return tasks
+}
+
+// isDue reports whether there is a task to be done by now.
+func (a *agenda) isDue(now time.Time) bool {
+	return len(a.heap) > 0 && !a.heap[0].of.(*task).at.After(now)
 }

@@ -9,19 +9,17 @@ import (
 
 // takeBatch returns the next batch, nil if there is none.
 //
-// A batch reorders its operations (see fdbpq.Batcher), and a batch that only reads sees
-// only durable data. Only a publisher that pushes without asking for a reply and then
-// reads could notice. So a len or info never shares a batch with an earlier push that has no
-// reply, and a batch that only reads waits for such pushes.
+// A batch reorders its operations, and one that only reads sees only durable data. Whoever pushes
+// without asking for a reply and then reads could notice. So a len or info never shares a batch with
+// an earlier push that has no reply, and a batch that only reads waits for such pushes.
 //
 // From a push that the store refused to one that it took, pushes have batches of their own:
 // the store may be full, and take pops.
 //
 // A queue whose requests are large, or return large items, must not keep the others waiting. Once it
 // has had its part of a batch, its further requests are set aside. What was set aside, what goes back
-// into queues and the rest take turns at being first in a batch. While too much of what may go back is
-// in memory, requests that take items of the queues that most of it comes from are set aside and stay
-// there: see Options.MaxKept.
+// into queues and the rest take turns at being first. While too much of what may go back is in
+// memory, requests that take items are set aside and stay there: see Options.MaxKept.
 //
 // Requests that wait, and pops of queues where others wait, take their places in line. What
 // the batch has for lines comes after its other operations. Where several pop many items from a
@@ -49,7 +47,7 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 		l.spare.Put(b)
 		return nil
 	}
-	l.noteInFlightLocked(b)
+	l.mu.inFlight = append(l.mu.inFlight, b)
 	l.makeNewestLocked(b)
 	return b
 }
@@ -71,7 +69,7 @@ func (l *lane) takeRequestsLocked(b *batch) {
 		reads := b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))
 
 		if full && b.many == r.Queue && r.Queue.ranOut.Load() && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
-			l.queueBehindLocked(r, ops)
+			l.queueUpLocked(b, r, ops, true)
 			l.removeFirstLocked(waiting)
 			continue
 		}
@@ -84,7 +82,7 @@ func (l *lane) takeRequestsLocked(b *batch) {
 		}
 
 		if l.queuesUpLocked(r, ops) {
-			l.queueUpLocked(b, r, ops)
+			l.queueUpLocked(b, r, ops, false)
 		} else {
 			b.add(r, ops)
 			b.bytes += bytes
@@ -119,9 +117,9 @@ func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
 }
 
 // queueUpLocked puts a request into the line of its queue. If nobody was there before it, it
-// looks for items with this batch. Otherwise it waits its turn, because the queue is empty or
-// about to be looked at.
-func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
+// looks for items with this batch, unless that has no room for it. Otherwise it waits its turn,
+// because the queue is empty or about to be looked at.
+func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op, full bool) {
 	w := newWaiter(r, ops)
 	if w.cancelled() && len(w.acks) == 0 {
 		l.joinLocked(w)
@@ -130,7 +128,8 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 	}
 
 	ln := l.lineLocked(r.Queue)
-	first := ln == nil || ln.inFlight == 0 && (!ln.last.state.hasParked() || len(w.acks) > 0 && !ln.servable())
+	first := !full &&
+		(ln == nil || ln.inFlight == 0 && (!ln.waiters.last.state.hasParked() || len(w.acks) > 0 && !ln.servable()))
 	if len(w.acks) > 0 && !first {
 		// The acknowledgements do not wait. What they end gets its place once that is done.
 		l.moveWaiter(w, waiterAcking)
@@ -149,7 +148,8 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 		return
 	}
 
-	l.parkBehindLocked(w)
+	w.onlyIfEmpty = false // it has not looked, but found others before it
+	l.parkLocked(w)
 	switch {
 	case !w.waits():
 		l.wakeLineLocked(ln, wakeBudget)
@@ -157,21 +157,6 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 		ln.budget, ln.guess = max(ln.budget, w.wanted), true
 		l.makeReadyLocked(ln)
 	}
-}
-
-// queueBehindLocked puts a request that does not wait into the line of its queue, behind a batch
-// that pops from it. The next batch looks.
-func (l *lane) queueBehindLocked(r *Request, ops []fdbpq.Op) {
-	w := newWaiter(r, ops)
-	ln := l.joinLocked(w)
-	l.parkBehindLocked(w)
-	l.wakeLineLocked(ln, wakeBudget)
-}
-
-// parkBehindLocked parks a waiter that has not looked, but found others before it.
-func (l *lane) parkBehindLocked(w *waiter) {
-	w.onlyIfEmpty = false
-	l.parkLocked(w)
 }
 
 // serveLocked has the batch serve a line as well if a request in it makes items of its queue
@@ -239,7 +224,8 @@ func (l *lane) takeReadyLocked(b *batch) {
 	}
 }
 
-// readyHeldLocked puts the lines that are held before those that are ready, if less is kept since they were.
+// readyHeldLocked puts the lines that are held behind those that are ready, if less is kept since
+// they were.
 func (l *lane) readyHeldLocked() {
 	frees := l.d.load.frees.Load()
 	if frees == l.mu.frees {
@@ -247,10 +233,10 @@ func (l *lane) readyHeldLocked() {
 	}
 
 	l.mu.frees = frees
-	for ln := l.mu.held.last; ln != nil; ln = l.mu.held.last {
+	for ln := l.mu.held.first; ln != nil; ln = l.mu.held.first {
 		l.mu.held.remove(ln)
 		l.moveLine(ln, lineReady)
-		l.mu.ready.pushFront(ln)
+		l.mu.ready.push(ln)
 	}
 }
 
@@ -260,7 +246,7 @@ func (l *lane) addPopsLocked(b *batch) {
 	for _, ln := range b.lines {
 		room := ln.reserved
 		ln.attempt = attempt{guess: ln.guess}
-		for w := ln.first; w != nil && room > 0; w = w.next {
+		for w := ln.waiters.first; w != nil && room > 0; w = w.next {
 			if ln.limit == limitInForce && w.state.hasParked() && w.leases() {
 				continue
 			}

@@ -13,11 +13,11 @@ type timers struct {
 	woken    chan struct{}
 	storeNow func() time.Time // the clock by which items fall due
 
-	alarms alarms // guarded by the lane's lock
+	alarms // guarded by the lane's lock
 }
 
-func newTimers() timers {
-	return timers{epoch: time.Now(), woken: make(chan struct{}, 1), storeNow: time.Now}
+func newTimers(storeNow func() time.Time) timers {
+	return timers{epoch: time.Now(), woken: make(chan struct{}, 1), storeNow: storeNow}
 }
 
 // now returns the time since the timers were made.
@@ -42,35 +42,41 @@ func (s *timers) wake() {
 
 // set sets an alarm, or sets it to another time.
 func (s *timers) set(a *alarm, at time.Duration) {
-	a.at = at
-	if a.isSet() {
-		heap.Fix(&s.alarms, a.index-1)
-	} else {
-		heap.Push(&s.alarms, a)
-	}
+	s.alarms.set(a, at)
 	if a.index == 1 {
 		s.wake()
 	}
 }
 
-// clear clears an alarm, if it is set.
-func (s *timers) clear(a *alarm) {
-	if a.isSet() {
-		heap.Remove(&s.alarms, a.index-1)
-	}
-}
-
-// alarm is a time at which runTimers looks at a waiter or a line, or at what is in flight.
+// alarm is a time at which to look at something: runTimers at a waiter, a line, or requests that
+// nothing else may answer in time, and the Sweeper at a queue.
 type alarm struct {
-	at    time.Duration // since the epoch of the timers
+	at    time.Duration // since the epoch of the timers, or the Unix epoch
 	index int           // in alarms, from 1; 0 if it is not set
-	of    any           // *waiter or *line; nil for what is in flight
+	of    any           // *waiter, *line, *task; nil for what is in flight
 }
 
 func (a *alarm) isSet() bool { return a.index > 0 }
 
 // alarms is a heap of those that are set, the first to go off in front.
 type alarms []*alarm
+
+// set sets an alarm, or sets it to another time.
+func (s *alarms) set(a *alarm, at time.Duration) {
+	a.at = at
+	if a.isSet() {
+		heap.Fix(s, a.index-1)
+	} else {
+		heap.Push(s, a)
+	}
+}
+
+// clear clears an alarm, if it is set.
+func (s *alarms) clear(a *alarm) {
+	if a.isSet() {
+		heap.Remove(s, a.index-1)
+	}
+}
 
 // Len implements heap.Interface.
 func (s alarms) Len() int { return len(s) }
@@ -98,4 +104,41 @@ func (s *alarms) Pop() any {
 	*s = (*s)[:last]
 	a.index = 0
 	return a
+}
+
+// clockWatch notices that the clock by which items fall due was set, or has gone on while this
+// process did not, as when a virtual machine is resumed. Timers go by the monotonic clock, so what
+// they were set for is then wrong. A clockWatch is not safe for concurrent use.
+type clockWatch struct {
+	now   func() time.Time
+	epoch time.Time
+	ahead time.Duration // of the monotonic clock, when it was looked at last
+}
+
+const (
+	// watchEvery is how often somebody who waits for the clock looks at it.
+	watchEvery = time.Second
+	// watchTolerance is how far the clocks may part before timers are set again.
+	watchTolerance = 50 * time.Millisecond
+)
+
+func newClockWatch(now func() time.Time) *clockWatch {
+	c := &clockWatch{now: now, epoch: time.Now()}
+	c.ahead = c.lead()
+	return c
+}
+
+// lead returns how far the clock is ahead of the monotonic one.
+func (c *clockWatch) lead() time.Duration {
+	return c.now().Round(0).Sub(c.epoch.Round(0)) - time.Since(c.epoch)
+}
+
+// parted reports whether the clocks have parted since the last call that returned true.
+func (c *clockWatch) parted() bool {
+	lead := c.lead()
+	if moved := lead - c.ahead; -watchTolerance < moved && moved < watchTolerance {
+		return false
+	}
+	c.ahead = lead
+	return true
 }

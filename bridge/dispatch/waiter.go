@@ -20,12 +20,12 @@ type waiter struct {
 	wanted  int        // items that were not delivered yet, at least 1
 
 	// The lane's lock guards these.
-	state      waiterState
-	line       *line // nil unless it is in one
-	prev, next *waiter
-	alarm      alarm         // its end or next heartbeat
-	beat       time.Duration // when the next heartbeat is due
-	since      int64         // number of the first batch that looked after it had come
+	links[waiter]
+	state waiterState
+	line  *line         // nil unless it is in one
+	alarm alarm         // its end or next heartbeat
+	beat  time.Duration // when the next heartbeat is due
+	since int64         // number of the first batch that looked after it had come
 
 	// These belong to whoever may call the Replier.
 	answered    bool // the last call was made

@@ -9,25 +9,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
 
-// A waiter that is cancelled while it is in its line ends at once, and gets no more items.
-func TestCancelParked(t *testing.T) {
-	inBubble(t, nil, func(w *waiting) {
-		var first Waiting
-		w.log.told = func(r *Request) { first = r.Waiting() }
-		w.park(w.pops(fdbpq.Front, 3)...) // 1
-		w.park(pop(w.q))                  // 2
-		w.push("a")
-		w.want("the first gets it", "1: part a")
-		w.d.Cancel(first)
-		w.d.Cancel(first)
-		w.want("it is cancelled", "1: failed 1, unavailable")
-		w.push("b")
-		w.want("the next", "2: b")
-		w.d.Cancel(first)
-		w.want("it has ended")
-	})
-}
-
 // One that is cancelled while it is in a batch ends with that batch. What it got is delivered,
 // so its Replier can say once more that nobody received it.
 func TestCancelInABatch(t *testing.T) {

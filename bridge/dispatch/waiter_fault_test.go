@@ -198,7 +198,7 @@ func TestWaitersWithTwoBatchesInFlight(t *testing.T) {
 		}
 		w.submit(nil, push(w.q, "c"))
 		synctest.Wait()
-		time.Sleep(time.Hour)
+		time.Sleep(time.Minute + maxLate/2)
 		w.want("its time is up while its batch is in flight")
 		next()
 		w.want("its batch decides", "6: c")

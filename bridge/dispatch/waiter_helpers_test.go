@@ -35,25 +35,13 @@ type waiting struct {
 func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := Options{
-			DB: memkv.New(memkv.Options{}), Keyspace: keyspace, Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
-			MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 1000, RequestTimeout: 5 * time.Second,
-			Warn: func(string, ...any) {}, BatchDone: func(int) {},
-		}
+		o := testOptions(t, memkv.New(memkv.Options{}))
 		if configure != nil {
 			configure(&o)
 		}
 		store := countkv.New(o.DB)
 		o.DB = store
-		t.Cleanup(func() {
-			if err := store.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { closeDB(t, store) })
 		w := &waiting{t: t, d: New(o), store: store, log: &eventLog{}, moves: newMoves()}
 		w.moves.watch(t, w.d)
 		w.q = getQueue(t, w.d.queues, subjects.Priority, "jobs")
@@ -83,6 +71,28 @@ func (w *waiting) submit(wait *Wait, ops ...fdbpq.Op) uint64 {
 	}
 	w.log.submitted(w.n)
 	return w.n
+}
+
+// together runs what adds requests that all come into the next batch.
+func (w *waiting) together(run func()) {
+	l := w.d.lanes[0]
+	l.mu.Lock()
+	run()
+	l.mu.changed.Signal()
+	l.mu.Unlock()
+	synctest.Wait()
+}
+
+// add is submit within together.
+func (w *waiting) add(q *Queue, wait *Wait, ops ...fdbpq.Op) {
+	w.n++
+	w.log.submitted(w.n)
+	w.d.load.add(0)
+	if wait != nil {
+		w.d.waiters.Add(1)
+	}
+	l := w.d.lanes[0]
+	l.pushLocked(&l.mu.backlog, &Request{Queue: q, Replier: number(w.log, w.n), Received: time.Now(), Wait: wait}, ops)
 }
 
 // park submits a pop that waits for a minute, and waits until it has found nothing.
@@ -149,8 +159,6 @@ type eventLog struct {
 		tokens  []fdbpq.Token
 		refuses uint64                     // whose Deliver returns false
 		notify  func(n uint64, ended bool) // called with the lock held
-		values  map[string]int             // delivered
-		busy    map[uint64]bool            // being called
 	}
 	told func(r *Request) // called by Deliver and Heartbeat; nil does nothing
 }
@@ -176,7 +184,7 @@ func (e *eventLog) note(r *Request, ended bool, text string, results []fdbpq.Res
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.mu.ends == nil {
-		e.mu.ends, e.mu.values = map[uint64]int{}, map[string]int{}
+		e.mu.ends = map[uint64]int{}
 	}
 	for i := range results {
 		if results[i].Err == nil && results[i].Lease.Token.Fence > 0 {

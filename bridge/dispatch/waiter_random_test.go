@@ -18,6 +18,7 @@ type lineModel struct {
 	items   []modelItem
 	held    []modelItem // by due
 	waiters []modelWaiter
+	refuses uint64 // the waiter whose Deliver returns false
 	events  []string
 }
 
@@ -33,7 +34,8 @@ type modelWaiter struct {
 	end    fdbpq.End
 	lease  time.Duration
 	wanted int
-	until  time.Time
+	wait   *Wait
+	beat   time.Time // when its next heartbeat is due
 }
 
 func (m *lineModel) add(items ...modelItem) {
@@ -41,6 +43,11 @@ func (m *lineModel) add(items ...modelItem) {
 	slices.SortFunc(m.items, func(a, b modelItem) int {
 		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.count, b.count))
 	})
+}
+
+func (m *lineModel) hold(item modelItem) {
+	m.held = append(m.held, item)
+	slices.SortFunc(m.held, func(a, b modelItem) int { return a.due.Compare(b.due) })
 }
 
 // take gives the waiter what it can get, as one call.
@@ -56,16 +63,21 @@ func (m *lineModel) take(w *modelWaiter, now time.Time) {
 		got = append(got, item.value)
 		if w.lease > 0 {
 			item.due = now.Add(w.lease).Truncate(time.Microsecond)
-			m.held = append(m.held, item)
-			slices.SortFunc(m.held, func(a, b modelItem) int { return a.due.Compare(b.due) })
+			m.hold(item)
 		}
 	}
 	switch {
 	case len(got) == 0:
 	case w.wanted == 0:
 		m.note(w.n, got...)
+	case w.wait == nil || w.wait.OnlyIfEmpty && w.beat.IsZero() && len(m.waiters) == 1:
+		m.note(w.n, append(got, "empty")...)
+		w.wanted = 0
 	default:
 		m.note(w.n, append([]string{"part"}, got...)...)
+		if w.n == m.refuses {
+			w.wanted = 0
+		}
 	}
 }
 
@@ -83,10 +95,14 @@ func (m *lineModel) serve(now time.Time) {
 // advance lets time pass.
 func (m *lineModel) advance(to time.Time) {
 	for {
-		at := to
+		at, next := to, -1
 		for i := range m.waiters {
-			if m.waiters[i].until.Before(at) {
-				at = m.waiters[i].until
+			w := &m.waiters[i]
+			if w.wait.Until.Before(at) {
+				at, next = w.wait.Until, i
+			}
+			if w.beat.Before(at) {
+				at, next = w.beat, i
 			}
 		}
 		switch {
@@ -98,13 +114,15 @@ func (m *lineModel) advance(to time.Time) {
 				m.held = m.held[1:]
 			}
 			m.serve(at)
-		case at.Before(to):
-			i := slices.IndexFunc(m.waiters, func(w modelWaiter) bool { return w.until.Equal(at) })
-			w := m.waiters[i]
-			m.waiters = slices.Delete(m.waiters, i, i+1)
-			m.note(w.n, "empty")
-		default:
+		case next < 0:
 			return
+		case at.Equal(m.waiters[next].beat):
+			w := &m.waiters[next]
+			m.note(w.n, "heartbeat", fmt.Sprint(w.wanted))
+			w.beat = at.Add(w.wait.Heartbeat)
+		default:
+			m.note(m.waiters[next].n, "empty")
+			m.waiters = slices.Delete(m.waiters, next, next+1)
 		}
 	}
 }
@@ -132,36 +150,52 @@ func testWaitersRandomly(w *waiting, seed uint64, steps int) {
 			op.Kind, op.Lease = fdbpq.OpLease, time.Second+time.Duration(random.Int64N(int64(20*time.Second)))
 			waiter.lease = op.Lease
 		}
-		switch k := random.IntN(10); {
+		switch k := random.IntN(12); {
 		case k < 4:
 			var ops []fdbpq.Op
 			for range 1 + random.IntN(3) {
 				item := modelItem{priority: random.Int64N(3), count: step*10 + len(ops), value: fmt.Sprint("v", step, ".", len(ops))}
-				m.add(item)
 				o := push(w.q, item.value)
 				o.Priority = item.priority
-				ops = append(ops, o)
+				if ops = append(ops, o); random.IntN(4) > 0 {
+					m.add(item)
+					continue
+				}
+				delay := 1 + time.Duration(random.Int64N(int64(10*time.Second)))
+				ops[len(ops)-1].Delay = delay
+				item.due = time.Now().Add(delay).Truncate(time.Microsecond)
+				m.hold(item)
 			}
 			w.submit(nil, ops...)
 			m.serve(time.Now())
 			what = "push"
-		case k < 7:
-			waiter.until = time.Now().Add(1 + time.Duration(random.Int64N(int64(30*time.Second))))
-			waiter.n = w.submit(&Wait{Until: waiter.until}, pops(op, waiter.wanted)...)
+		case k < 8:
+			wait := &Wait{Until: time.Now().Add(1 + time.Duration(random.Int64N(int64(30*time.Second))))}
+			wait.OnlyIfEmpty = random.IntN(3) == 0
+			wait.Heartbeat = time.Second + time.Duration(random.Int64N(int64(20*time.Second)))
+			waiter.wait, waiter.n = wait, w.n+1
+			if random.IntN(5) == 0 {
+				m.refuses, w.log.mu.refuses = waiter.n, waiter.n
+			}
+			w.submit(wait, pops(op, waiter.wanted)...)
 			m.waiters = append(m.waiters, waiter)
 			m.serve(time.Now())
+			if n := len(m.waiters); n > 0 && m.waiters[n-1].n == waiter.n {
+				m.waiters[n-1].beat = time.Now().Add(wait.Heartbeat)
+			}
 			what = "wait"
-		case k < 8:
-			wanted := waiter.wanted
-			waiter.n = w.submit(nil, pops(op, wanted)...)
-			before := len(m.events)
-			m.take(&waiter, time.Now())
-			if waiter.wanted == wanted {
+		case k < 9:
+			waiter.n = w.submit(nil, pops(op, waiter.wanted)...)
+			if m.take(&waiter, time.Now()); len(m.events) == 0 {
 				m.note(waiter.n, "empty")
-			} else if waiter.wanted > 0 {
-				m.events[before] = strings.Replace(m.events[before], "part ", "", 1) + " empty"
 			}
 			what = "pop"
+		case k < 10 && len(m.waiters) > 0:
+			i := random.IntN(len(m.waiters))
+			w.d.Cancel(Waiting{w.q, m.waiters[i].wait})
+			m.note(m.waiters[i].n, "failed 1, unavailable")
+			m.waiters = slices.Delete(m.waiters, i, i+1)
+			what = "cancel"
 		default:
 			d := time.Duration(random.Int64N(int64(10 * time.Second)))
 			m.advance(time.Now().Add(d))

@@ -54,52 +54,6 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	})
 }
 
-// A request for several items gets them as they come, at its place in line.
-func TestWaiterForSeveral(t *testing.T) {
-	inBubble(t, nil, func(w *waiting) {
-		w.push("a")
-		w.park(w.pops(fdbpq.Front, 4)...) // 2
-		w.want("the first", "2: part a")
-		w.park(pop(w.q)) // 3
-		w.push("b")
-		w.want("the second", "2: part b")
-		w.submit(nil, push(w.q, "c"), push(w.q, "d"), push(w.q, "e"), push(w.q, "f"))
-		w.want("more than enough", "2: c d", "3: e")
-		w.submit(nil, pop(w.q))
-		w.want("one is left", "6: f")
-		first := w.park(w.pops(fdbpq.Front, 3)...)
-		w.push("g")
-		time.Sleep(time.Hour)
-		w.want("time is up", "7: part g", "7: empty")
-		if first != 7 {
-			t.Fatal(first)
-		}
-	})
-}
-
-// OnlyIfEmpty waits only if nothing is there at first.
-func TestOnlyIfEmpty(t *testing.T) {
-	inBubble(t, nil, func(w *waiting) {
-		wait := w.minute()
-		wait.OnlyIfEmpty = true
-		w.push("a")
-		w.submit(wait, w.pops(fdbpq.Front, 2)...)
-		w.want("something is there", "2: a empty")
-		w.submit(wait, w.pops(fdbpq.Front, 2)...)
-		synctest.Wait()
-		w.push("b")
-		w.push("c")
-		w.want("nothing is there", "3: part b", "3: c")
-		w.submit(wait, w.pops(fdbpq.Front, 2)...)
-		synctest.Wait()
-		w.pushElsewhere("d")
-		w.d.Wake(w.q)
-		w.want("it looks for more than there is", "6: part d")
-		w.push("e")
-		w.want("it has waited before", "6: e")
-	})
-}
-
 // A limit of bytes is for the whole request.
 func TestWaiterWithMaxBytes(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
@@ -118,40 +72,6 @@ func TestWaiterWithMaxBytes(t *testing.T) {
 		w.submit(nil, push(w.q, "too long for it"))
 		w.submit(nil, pop(w.q))
 		w.want("it does not fit alone", "7: too large", "10: too long for it")
-	})
-}
-
-// Expiry and heartbeats keep their time.
-func TestExpiryAndHeartbeats(t *testing.T) {
-	inBubble(t, nil, func(w *waiting) {
-		began := time.Now()
-		w.submit(&Wait{Until: began.Add(10 * time.Second), Heartbeat: 4 * time.Second}, w.pops(fdbpq.Front, 3)...)
-		synctest.Wait()
-		w.submit(&Wait{Until: began.Add(5 * time.Second)}, pop(w.q))
-		w.want("at first")
-		w.transactions()
-		at := func(d time.Duration) { time.Sleep(time.Until(began.Add(d))) }
-		at(4*time.Second - 1)
-		w.want("just before")
-		at(4 * time.Second)
-		w.want("heartbeat", "1: heartbeat 3")
-		at(5*time.Second - 1)
-		w.want("just before")
-		at(5 * time.Second)
-		w.want("expiry", "2: empty")
-		w.push("x")
-		w.want("an item", "1: part x")
-		at(8 * time.Second)
-		w.want("heartbeat", "1: heartbeat 2")
-		at(10*time.Second - 1)
-		w.want("just before")
-		at(10 * time.Second)
-		w.want("expiry", "1: empty")
-		at(time.Hour)
-		w.want("nothing more")
-		if n := w.transactions(); n != 2 {
-			t.Errorf("%d transactions, want a last look for the second, and that of the push", n)
-		}
 	})
 }
 
@@ -278,17 +198,6 @@ func TestAckThatWaitsForTheNext(t *testing.T) {
 	}
 }
 
-// Nobody is there to receive more: the request ends.
-func TestWaiterIsGone(t *testing.T) {
-	inBubble(t, nil, func(w *waiting) {
-		w.log.mu.refuses = w.park(w.pops(fdbpq.Front, 3)...)
-		w.park(pop(w.q))
-		w.push("a")
-		w.push("b")
-		w.want("the first is gone", "1: part a", "2: b")
-	})
-}
-
 // Close ends what waits, at once, and runs what does not.
 func TestCloseEndsWaiters(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
@@ -370,18 +279,12 @@ func TestWaitingAndFilled(t *testing.T) {
 		w.submit(nil, pop(w.q))
 		want("a pop")
 		other := getQueue(t, w.d.queues, subjects.Priority, "mail")
-		l := w.d.lanes[0]
-		l.mu.Lock() // so that all are in one batch
-		for range 3 {
-			for _, q := range []*Queue{w.q, other} {
-				w.n++
-				w.log.submitted(w.n)
-				l.d.load.add(0)
-				l.pushLocked(&l.mu.backlog, &Request{Queue: q, Replier: number(w.log, w.n), Received: time.Now()}, []fdbpq.Op{push(q, "x")})
+		w.together(func() {
+			for range 3 {
+				w.add(w.q, nil, push(w.q, "x"))
+				w.add(other, nil, push(other, "x"))
 			}
-		}
-		l.mu.changed.Signal()
-		l.mu.Unlock()
+		})
 		want("pushes to two queues in turn", "filled jobs", "filled mail")
 	})
 }
@@ -394,15 +297,11 @@ func TestReadyLineThatWasServed(t *testing.T) {
 		w.q, other = other, w.q
 		w.park(pop(w.q)) // 2
 		l := w.d.lanes[0]
-		l.mu.Lock() // so that all of this is for one batch, which has room to look at one line
-		l.wakeLineLocked(l.lineLocked(other), wakeBudget)
-		l.wakeLineLocked(l.lineLocked(w.q), wakeBudget)
-		w.n++
-		w.log.submitted(w.n)
-		l.d.load.add(0)
-		l.pushLocked(&l.mu.backlog, &Request{Queue: w.q, Replier: number(w.log, w.n), Received: time.Now()},
-			[]fdbpq.Op{{Kind: fdbpq.OpNak, Queue: w.q.Target, Token: fdbpq.Token{Fence: 1}}})
-		l.mu.Unlock()
+		w.together(func() { // for one batch, which has room to look at one line
+			l.wakeLineLocked(l.lineLocked(other), wakeBudget)
+			l.wakeLineLocked(l.lineLocked(w.q), wakeBudget)
+			w.add(w.q, nil, fdbpq.Op{Kind: fdbpq.OpNak, Queue: w.q.Target, Token: fdbpq.Token{Fence: 1}})
+		})
 		w.want("a token that is no longer valid", "3: lost")
 		w.push("a")
 		w.want("a push", "2: a")

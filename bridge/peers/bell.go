@@ -19,11 +19,9 @@ import (
 //
 // Each queue has a subject. A bridge subscribes to it while pops of that queue wait there, and
 // a little longer, because the next pop often follows soon. Whoever makes items available
-// publishes there once they are durable, but only while a peer waits for anything at all:
-// otherwise a push costs nothing. Peers say so in their heartbeats.
-//
-// A ring may get lost, for example while NATS is away. Then the dispatcher finds the items when
-// it next looks for those of programs that do not ring: see dispatch.Options.PollEvery.
+// publishes there once they are durable, but only while a peer says in its heartbeats that it waits
+// for anything at all: otherwise a push costs nothing. If a ring gets lost, the dispatcher finds the
+// items when it next looks for those of programs that do not ring: see dispatch.Options.PollEvery.
 //
 // Nothing is missed when waiting begins. The order is: subscribe; wait until NATS has the
 // subscription; say "waits"; the peers begin to ring, and say "rings". After each of the two

@@ -1,9 +1,11 @@
 package peers
 
 import (
-	"slices"
+	"fmt"
+	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // forward is a pop that was forwarded to a peer.
@@ -13,17 +15,47 @@ type forward struct {
 	seen   int    // own heartbeat at which the peer was last known to have it
 }
 
+// failedForward is one that no peer will answer, and what to tell its client.
+type failedForward struct {
+	forward
+	err error
+}
+
+var (
+	errPeerGone = fmt.Errorf("%w: the bridge that pops from this queue is gone, the pop may or may not have been done",
+		kv.ErrCommitUnknown)
+	errPeerSilent = fmt.Errorf("%w: the bridge that pops from this queue does not say what became of the pop, which may or may not have been done",
+		kv.ErrCommitUnknown)
+	errForwardLost = fmt.Errorf("%w: the pop did not reach the bridge that pops from this queue and was not run: try again",
+		dispatch.ErrUnavailable)
+)
+
+// failLost answers the pops that no peer will answer.
+func failLost(lost []failedForward) {
+	for i := range lost {
+		l := &lost[i]
+		l.Answered = time.Now()
+		l.Replier.Fail(&l.Request, nil, l.err)
+	}
+}
+
 // peer is another bridge that shares the store.
 type peer struct {
 	silent   int  // own heartbeats since it was last heard
 	leaving  bool // it wants no more pops
 	reported bool // since the last heartbeat
 
-	last     uint64 // number of the pop forwarded last
-	tail     uint64 // last as of the previous heartbeat
-	high     uint64 // the highest number it has reported
-	forwards []forward
-	waiters  forwardedWaiters // not in forwards
+	last     uint64    // number of the pop forwarded last
+	tail     uint64    // last as of the previous heartbeat
+	high     uint64    // the highest number it has reported
+	forwards []forward // in order
+	newWaits int       // of them have a Wait
+
+	// waiting are those that wait there for items, as far as is known. There may be many of them, for
+	// long. So the peer does not list them in each report; it only names those that have ended, once.
+	// If that report is lost, they are forgotten when their time is over: as long as the peer lives,
+	// it answers them.
+	waiting map[uint64]*forward
 
 	waits bool // for items, so this bridge rings
 	rings bool // because somebody waits
@@ -34,18 +66,44 @@ type peer struct {
 	prefix  int
 }
 
+// waiterGrace is how much later than promised the peer may answer a pop that waits.
+const waiterGrace = 5 * time.Second
+
 // newPeer returns a peer. Pops forwarded to it get numbers above the given one.
 func newPeer(subject string, number uint64) *peer {
-	return &peer{last: number, tail: number, high: number, subject: []byte(subject), prefix: len(subject)}
+	return &peer{
+		last: number, tail: number, high: number, waiting: map[uint64]*forward{},
+		subject: []byte(subject), prefix: len(subject),
+	}
+}
+
+// add remembers a pop that was forwarded just now.
+func (p *peer) add(f forward) {
+	p.last = f.number
+	p.forwards = append(p.forwards, f)
+	if f.Wait != nil {
+		p.newWaits++
+	}
+}
+
+// keep replaces the forwards by what is left of them, in the same memory.
+func (p *peer) keep(left []forward) {
+	clear(p.forwards[len(left):])
+	p.forwards, p.newWaits = left, 0
+	for i := range left {
+		if left[i].Wait != nil {
+			p.newWaits++
+		}
+	}
 }
 
 // applyReport removes the pops that the report says were answered, and removes and
 // returns those that will not be.
 func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
 	kept := p.forwards[:0]
-	pending, spans := r.Pending, r.Lost
+	pending, spans, ended := r.Pending, r.Lost, r.Ended
 
-	// The forwards and both lists are ordered by number, so one pass is enough.
+	// The forwards and all lists are ordered by number, so one pass is enough.
 	for i := range p.forwards {
 		f := &p.forwards[i]
 		for len(pending) > 0 && pending[0] < f.number {
@@ -54,26 +112,33 @@ func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
 		for len(spans) > 0 && spans[0].Last < f.number {
 			spans = spans[1:]
 		}
+		for len(ended) > 0 && ended[0] < f.number {
+			ended = ended[1:]
+		}
 
 		switch {
+		case len(ended) > 0 && ended[0] == f.number:
 		case len(pending) > 0 && pending[0] == f.number:
 			f.seen = now
 			kept = append(kept, *f)
 		case f.number > r.High:
 			kept = append(kept, *f)
 		case f.number < r.Floor:
-			lost = append(lost, failedForward{f.Request, f.number, errPeerSilent})
+			lost = append(lost, failedForward{*f, errPeerSilent})
 		case len(spans) > 0 && spans[0].First <= f.number:
-			lost = append(lost, failedForward{f.Request, f.number, errForwardLost})
+			lost = append(lost, failedForward{*f, errForwardLost})
+		case f.Wait != nil:
+			waits := *f
+			p.waiting[f.number] = &waits
 		}
 	}
+	p.keep(kept)
 
-	clear(p.forwards[len(kept):])
-	p.forwards = kept
-
-	lost = append(lost, p.waiters.applyReport(r)...)
+	for _, number := range r.Ended {
+		delete(p.waiting, number)
+	}
 	if r.Final {
-		lost = append(lost, p.abandonGone()...)
+		lost = append(lost, p.abandonAll(errPeerGone)...)
 	}
 	return lost
 }
@@ -81,26 +146,43 @@ func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
 // expire removes and returns the pops that the peer was last known to have before the
 // given heartbeat.
 func (p *peer) expire(before int) (lost []failedForward) {
-	p.forwards = slices.DeleteFunc(p.forwards, func(f forward) bool {
-		if f.seen < before {
-			lost = append(lost, failedForward{f.Request, f.number, errPeerSilent})
+	kept := p.forwards[:0]
+	for i := range p.forwards {
+		if f := &p.forwards[i]; f.seen < before {
+			lost = append(lost, failedForward{*f, errPeerSilent})
+		} else {
+			kept = append(kept, *f)
 		}
-		return f.seen < before
-	})
+	}
+	p.keep(kept)
 	return lost
 }
 
-// abandonGone removes and returns all pops that are with a peer that is gone.
-func (p *peer) abandonGone() (lost []failedForward) {
-	return append(p.abandon(errPeerGone), p.waiters.abandon(errPeerGone)...)
+// expireWaiting forgets the pops that wait and whose time is over.
+func (p *peer) expireWaiting(now time.Time) {
+	for number, f := range p.waiting {
+		if !now.Before(f.Wait.Until.Add(waiterGrace)) {
+			delete(p.waiting, number)
+		}
+	}
 }
 
 // abandon removes and returns all pops that are with the peer, without those that wait there:
 // as long as it lives, it answers them itself.
 func (p *peer) abandon(err error) (lost []failedForward) {
-	for i := range p.forwards {
-		lost = append(lost, failedForward{p.forwards[i].Request, p.forwards[i].number, err})
+	for _, f := range p.forwards {
+		lost = append(lost, failedForward{f, err})
 	}
-	p.forwards = nil
+	p.keep(p.forwards[:0])
+	return lost
+}
+
+// abandonAll is abandon for those that wait too, because the peer is gone.
+func (p *peer) abandonAll(err error) (lost []failedForward) {
+	lost = p.abandon(err)
+	for _, f := range p.waiting {
+		lost = append(lost, failedForward{*f, err})
+	}
+	clear(p.waiting)
 	return lost
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -19,7 +21,7 @@ import (
 type forwarding struct {
 	random   *rand.Rand
 	account  *account
-	peer     peer
+	peer     *peer
 	next     uint64
 	running  map[uint64]bool // with the receiver, not answered yet
 	answered map[uint64]bool // by the receiver
@@ -28,27 +30,39 @@ type forwarding struct {
 
 // forwardedTo returns a peer to which the pops with those numbers were forwarded.
 func forwardedTo(numbers ...uint64) *peer {
-	p := &peer{}
+	p := newPeer("", 0)
 	for _, n := range numbers {
-		p.forwards = append(p.forwards, forward{number: n})
+		p.add(forward{number: n})
 	}
 	return p
 }
 
-func (f *forwarding) lose(rate int) bool { return f.random.IntN(100) < rate }
+// waiterAt returns a forwarded pop that waits until then.
+func waiterAt(number uint64, until time.Time) forward {
+	return forward{Request: dispatch.Request{Wait: &dispatch.Wait{Until: until}}, number: number}
+}
 
 func (f *forwarding) send(lost bool) {
 	n := f.next
 	f.next++
-	f.peer.forwards = append(f.peer.forwards, forward{number: n})
+	waits := f.random.IntN(2) == 0
+	if waits {
+		f.peer.add(waiterAt(n, time.Unix(1000, 0)))
+	} else {
+		f.peer.add(forward{number: n})
+	}
 	if lost {
 		return
 	}
+
 	if f.account == nil {
 		f.account = newAccount(n, 1<<20, func() {})
 	}
 	if !f.account.arrive(n) {
 		panic("a pop that arrived in order was refused")
+	}
+	if waits && f.random.IntN(10) > 0 { // else the next report still calls it pending
+		f.account.waits(n)
 	}
 	f.running[n] = true
 }
@@ -63,58 +77,83 @@ func (f *forwarding) answer() {
 }
 
 // report sends a report that covers only what the limit allows.
-func (f *forwarding) report(t *testing.T, limit int) {
+func (f *forwarding) report(t *testing.T, delivered bool, limit int) {
 	if f.account == nil {
 		return
 	}
-	r, _, _ := f.account.report()
-	r, err := ParseReport(r.Encode(limit))
-	if err != nil {
-		t.Fatal(err)
+	whole, _, _ := f.account.report()
+	for _, part := range whole.split(3) {
+		part, err := ParseReport(part.Encode(limit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if delivered {
+			f.fail(t, f.peer.applyReport(part, 0))
+		}
 	}
-	for _, l := range f.peer.applyReport(r, 0) {
+}
+
+func (f *forwarding) fail(t *testing.T, lost []failedForward) {
+	for _, l := range lost {
+		if f.failed[l.number] != nil {
+			t.Errorf("pop %d failed twice", l.number)
+		}
 		f.failed[l.number] = l.err
 	}
 }
 
-// Every pop is answered by exactly one of the two bridges, whatever is lost. A pop that
-// is answered as not run has not been run.
+// Every pop, whether it waits or not, is answered by exactly one of the two bridges while both live,
+// whatever is lost. A pop that is answered as not run has not been run. Once the other bridge is
+// gone, this one answers all those that the other had not.
 func TestForwardsAreAnsweredOnce(t *testing.T) {
-	for range race.Times(200, 50) {
+	for range race.Times(300, 100) {
 		seed := rand.Uint64()
 		f := &forwarding{
-			random: rand.New(rand.NewPCG(seed, 0)), next: 1 + rand.Uint64N(1000),
+			random: rand.New(rand.NewPCG(seed, 0)), peer: newPeer("", 0),
 			running: map[uint64]bool{}, answered: map[uint64]bool{}, failed: map[uint64]error{},
 		}
-		first := f.next
+		first := 1 + f.random.Uint64N(1000)
+		f.next = first
 		losses := f.random.IntN(90)
 		for range 2000 {
 			switch f.random.IntN(5) {
 			case 0, 1:
-				f.send(f.lose(losses))
+				f.send(f.random.IntN(100) < losses)
 			case 2, 3:
 				f.answer()
 			default:
-				if !f.lose(50) {
-					f.report(t, f.random.IntN(40))
-				}
+				f.report(t, f.random.IntN(2) == 0, f.random.IntN(40))
 			}
 		}
-		if f.account != nil {
-			f.account.sentUpTo(f.next - 1) // the last may have been lost
+		if f.account == nil {
+			continue
 		}
-		for len(f.running) > 0 {
-			f.answer()
-		}
-		f.report(t, 1<<20)
-		for n := first; n < f.next && f.account != nil; n++ {
-			err := f.failed[n]
-			if f.answered[n] == (err != nil) && !errors.Is(err, kv.ErrCommitUnknown) {
-				t.Errorf("seed %d: pop %d: answered: %t, failed: %v", seed, n, f.answered[n], err)
+
+		f.account.sentUpTo(f.next - 1) // the last may have been lost
+		f.report(t, true, 1<<20)
+		for n := first; n < f.next; n++ {
+			unknown := errors.Is(f.failed[n], kv.ErrCommitUnknown)
+			if got := f.answered[n] || f.running[n]; got == (f.failed[n] != nil) && !unknown {
+				t.Errorf("pop %d: arrived: %t, failed: %v", n, got, f.failed[n])
 			}
 		}
-		if f.account != nil && len(f.peer.forwards) > 0 {
-			t.Errorf("seed %d: %d pops are still with the other bridge", seed, len(f.peer.forwards))
+		for _, pop := range f.peer.forwards {
+			if !f.running[pop.number] {
+				t.Errorf("pop %d is still with the other bridge", pop.number)
+			}
+		}
+
+		f.fail(t, f.peer.abandonAll(errPeerGone))
+		for n := range f.running {
+			if f.failed[n] == nil {
+				t.Errorf("pop %d is with a bridge that is gone, and nobody answers it", n)
+			}
+		}
+		if len(f.peer.forwards)+len(f.peer.waiting)+f.peer.newWaits > 0 {
+			t.Error("some pops are with a bridge that is gone")
+		}
+		if t.Failed() {
+			t.Fatalf("the seed is %d", seed)
 		}
 	}
 }
@@ -203,9 +242,61 @@ func FuzzReport(f *testing.F) {
 			t.Errorf("%+v became %+v, %v", r, again, err)
 		}
 		p := forwardedTo(r.Floor, r.High)
-		p.waiters.add(r.High, &dispatch.Request{})
+		p.add(waiterAt(r.High+1, time.Time{}))
 		p.applyReport(r, 0)
 	})
+}
+
+// A pop that has ended without a report is forgotten some time after its end. If the other
+// bridge may not have got it, it is answered.
+func TestForwardedWaitersExpire(t *testing.T) {
+	p := newPeer("", 0)
+	until := time.Unix(1000, 0)
+	for n := range uint64(4) {
+		p.add(waiterAt(n+1, until.Add(time.Duration(n)*time.Minute)))
+	}
+	if lost := p.applyReport(Report{Floor: 1, High: 2}, 0); lost != nil || p.newWaits != 2 {
+		t.Errorf("arrived: %v, %d not known of", lost, p.newWaits)
+	}
+	for i, after := range []time.Duration{waiterGrace - 1, waiterGrace, time.Hour} {
+		if p.expireWaiting(until.Add(after)); len(p.waiting) != 2-i {
+			t.Errorf("after %v: %d left", after, len(p.waiting))
+		}
+	}
+	lost := p.expire(1)
+	if len(lost) != 2 || lost[0].number != 3 || lost[1].number != 4 || lost[0].err != errPeerSilent {
+		t.Errorf("not known to the other: %v", lost)
+	}
+	if lost := p.applyReport(Report{Floor: 1, High: 4, Lost: []Span{{3, 4}}}, 0); lost != nil {
+		t.Errorf("answered twice: %v", lost)
+	}
+}
+
+// An account does not list the pops that wait, and is kept while there are some.
+func TestAccountOfPopsThatWait(t *testing.T) {
+	a := newAccount(1, 100, func() {})
+	for n := range uint64(3) {
+		a.arrive(n + 1)
+		a.waits(n + 1)
+	}
+	a.answered(2)
+	r, due, _ := a.report()
+	if want := (Report{Floor: 1, High: 3, Ended: []uint64{2}}); !due || !reflect.DeepEqual(r, want) {
+		t.Errorf("due: %t, %+v, want %+v", due, r, want)
+	}
+	for range 2 * accountLife {
+		if r, due, idle := a.report(); due || idle > 0 || r.Ended != nil {
+			t.Fatalf("nothing new: due: %t, idle for %d, %+v", due, idle, r)
+		}
+	}
+	a.answered(1)
+	a.answered(3)
+	if r, due, _ := a.report(); !due || !slices.Equal(r.Ended, []uint64{1, 3}) {
+		t.Errorf("due: %t, %+v", due, r)
+	}
+	if _, _, idle := a.report(); idle != 1 {
+		t.Errorf("idle for %d", idle)
+	}
 }
 
 // Silent peers are considered gone after a number of this bridge's own heartbeats,

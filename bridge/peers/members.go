@@ -22,12 +22,10 @@ var ErrSubjectsTaken = errors.New("bridge: another pqbridge serves the same subj
 
 // Members keeps bridges apart that must not serve the same subjects. NATS delivers each request to
 // an arbitrary bridge of each queue group. So bridges that serve the same subjects must share a
-// store, or items would seem to be lost, and a queue group, or requests would run twice.
-//
-// A starting bridge asks which others there are, and does not serve beside one that it conflicts
-// with. Two bridges may also meet later, because they started at the same moment or because their
-// networks were joined. Then one of them stops serving until the other is gone; both decide from
-// the same facts which one it is, see outranks.
+// store, or items would seem to be lost, and a queue group, or requests would run twice. A starting
+// bridge asks which others there are, and does not serve beside one that it conflicts with. Two that
+// meet later decide from the same facts which of them stops serving until the other is gone: see
+// outranks.
 //
 // Bridges announce themselves periodically on the subject members. A bridge that asks does so with
 // the reply subject members.<its id>, on which the others answer. It subscribes to members only
@@ -125,8 +123,7 @@ func (m *Members) Enter(s State) {
 //
 // It returns at once if NATS reports no responders, or if a serving bridge of the same realm
 // answers. Otherwise some bridge may be busy or frozen. Then Join also listens to announcements:
-// for strangersTime if it hears a bridge that may be in the way, for silenceTime if it hears none.
-// Bridges with other subjects do not count: any number of them may be there beside a frozen one.
+// for strangersTime if it hears a bridge whose subjects overlap, for silenceTime if it hears none.
 func (m *Members) Join(ctx context.Context, store string) error {
 	m.mu.Lock()
 	m.mu.self.Store = store
@@ -139,17 +136,12 @@ func (m *Members) Join(ctx context.Context, store string) error {
 
 	enough, listening := false, false
 	for waited := time.Duration(0); !enough && waited < m.waitTime(); waited += answerTime {
-		// Only time in which others could answer counts.
-		for {
-			var reached bool
-			if reached, enough = m.ask(ctx, inbox); reached {
-				break
-			}
-			if err := ctx.Err(); err != nil {
+		for reached := false; !reached; { // only time in which others could answer counts
+			reached, enough = m.ask(ctx, inbox)
+			if err := ctx.Err(); err != nil && !reached {
 				return err
 			}
 		}
-
 		if rival := m.Rival(); rival != "" {
 			return fmt.Errorf("%w: %s", ErrSubjectsTaken, rival)
 		}
@@ -183,7 +175,6 @@ func (m *Members) ask(ctx context.Context, inbox string) (reached, enough bool) 
 			return false, false
 		}
 	}
-
 	select {
 	case <-m.asked: // an answer to an earlier question
 	default:
@@ -301,17 +292,6 @@ func (m *Members) Beat() {
 
 // Rival says which bridge keeps this one from serving, why, and what to do; "" if none does.
 func (m *Members) Rival() string {
-	rival := m.rival()
-	if rival == nil {
-		return ""
-	}
-
-	self := m.self()
-	return rival.explain(&self)
-}
-
-// rival returns a bridge that keeps this one from serving, nil if there is none.
-func (m *Members) rival() *announcement {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
@@ -330,8 +310,7 @@ func (m *Members) rival() *announcement {
 		}
 	}
 	if rival == nil {
-		return nil
+		return ""
 	}
-	found := *rival
-	return &found
+	return rival.explain(&m.mu.self)
 }

@@ -39,10 +39,10 @@ func (r *Router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 	}
 
 	if request.Wait != nil {
-		if len(p.waiters.of) >= r.p.config.MaxWaiters {
+		if len(p.waiting)+p.newWaits >= r.p.config.MaxWaiters {
 			return false, dispatch.ErrTooManyWaiters
 		}
-	} else if n := len(p.forwards); n >= r.p.config.MaxPending {
+	} else if n := len(p.forwards) - p.newWaits; n >= r.p.config.MaxPending {
 		return false, fmt.Errorf("%w: %d pops are with the bridge that pops from this queue: try again later", dispatch.ErrOverloaded, n)
 	}
 
@@ -57,16 +57,9 @@ func (r *Router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 		return false, fmt.Errorf("%w: the bridge that pops from this queue cannot be reached: %w", dispatch.ErrUnavailable, err)
 	}
 
-	p.last = number
+	p.add(forward{*request, number, r.mu.beats})
 	r.mu.number = max(r.mu.number, number)
 	r.p.config.Forwarded()
-
-	if request.Wait != nil {
-		waiter := *request
-		p.waiters.add(number, &waiter)
-		return true, nil
-	}
-	p.forwards = append(p.forwards, forward{*request, number, r.mu.beats})
 	return true, nil
 }
 

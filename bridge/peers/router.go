@@ -14,43 +14,31 @@ import (
 )
 
 // Router routes the pops of each queue to one bridge. Where several bridges share a store, pops of
-// one queue by two of them conflict, and one of the two transactions is wasted. So the bridges
-// announce themselves to each other over NATS, agree by hashing on an owner for each queue, and
-// forward pops to it.
+// one queue by two of them conflict, and one of the two transactions is wasted. So the bridges agree
+// by hashing on an owner for each queue, and forward pops to it. Correctness never depends on it: if
+// two pop from one queue, their transactions conflict and are retried.
 //
 // # The life of a forwarded pop
 //
-//  1. NATS delivers a client's pop to bridge A, whose handler calls Route. The owner of the queue is
-//     bridge B. A numbers the pop, publishes it to B with the client's reply subject, and remembers
-//     it: forward, in route.go.
-//  2. B enters the number into its account of A's pops and runs the pop like any other: receive, in
-//     receive.go. The reply goes from B straight to the client, and then the account notes the
-//     number as answered: account.go.
-//  3. B reports the account to A with the next heartbeat, or sooner if there is much to report:
-//     sendReports, in reporting.go.
-//  4. A forgets the pops that were answered, and itself answers those that were lost: hearReport, in
-//     reporting.go.
-//
-// A pop that waits for items takes the same way, but B does not report it until it has ended: see
-// forwardedWaiters.
+//  1. NATS delivers a client's pop to bridge A, whose handler calls Route; bridge B owns the queue. A
+//     numbers the pop, publishes it to B with the client's reply subject, and remembers it: route.go.
+//  2. B enters the number into its account of A's pops and runs the pop like any other: receive.go.
+//     The reply goes straight to the client, and the account notes the number as answered.
+//  3. B reports the account to A with the next heartbeat, or sooner if there is much to report.
+//  4. A forgets the pops that were answered, and answers 503, not run, to those that were lost. A pop
+//     that waits for items stays with B until a report says that it has ended.
 //
 // Until step 4 A is responsible for the pop. If it does not hear B for peerLife heartbeats it
-// answers 503 with an unknown outcome. If the pop got lost on its way to B it answers 503, not run.
-//
-// A bridge that stops says so, waits until each peer has promised to forward nothing more, and
-// sends its last report when it has answered everything.
-//
-// Correctness never depends on the bridges agreeing on which of them are there. If two of them pop
-// from one queue, their transactions conflict and are retried.
+// answers 503 with an unknown outcome. A bridge that stops says so, waits until each peer has promised
+// to forward nothing more, and sends its last report when it has answered everything.
 //
 // # Two kinds of heartbeats
 //
-// The announcements of Members go to all bridges on one NATS, whatever their store and version,
-// once a second and with all that explains a conflict; they decide who may serve. Heartbeats go
-// only to bridges that share the queues and speak this version of the protocol, so that in a
-// rolling upgrade no bridge forwards to one that would not understand it. They are four times as
-// frequent, because the clients of a dead peer wait until it is missed: 1.5 s, as
-// docs/operations.md promises. So they are only a few bytes long.
+// The announcements of Members go to all bridges on one NATS, once a second and with all that
+// explains a conflict. Heartbeats go only to bridges that share the queues and speak this version of
+// the protocol, so that in a rolling upgrade no bridge forwards to one that would not understand it.
+// They are a few bytes four times as often, because the clients of a dead peer wait until it is
+// missed: 1.5 s, as docs/operations.md promises.
 //
 // # Subjects
 //
@@ -77,19 +65,18 @@ type Router struct {
 	stop      func()         // ends run
 	helloNow  chan struct{}  // has an element when a heartbeat is wanted at once
 	reportNow chan struct{}  // has an element when reports are wanted at once
+	changed   chan struct{}  // has an element when what Leave or End awaits may have come
 
 	// subscriptions can be read without mu, which may be held while NATS blocks.
 	subscriptions atomic.Pointer[[]*nats.Subscription]
 
 	mu struct {
 		sync.Mutex
-		peers    map[string]*peer
-		number   uint64              // the highest that a pop was forwarded with
-		beats    int                 // own heartbeats so far
-		echo     bool                // this bridge has heard its own latest heartbeat
-		awaited  map[string]struct{} // peers whose promises Leave still waits for
-		promised chan struct{}       // closed when awaited is empty; nil unless Leave waits
-		answered chan struct{}       // closed when no pop is with a peer; nil unless End waits
+		peers   map[string]*peer
+		number  uint64              // the highest that a pop was forwarded with
+		beats   int                 // own heartbeats so far
+		echo    bool                // this bridge has heard its own latest heartbeat
+		awaited map[string]struct{} // peers whose promises Leave still waits for
 	}
 	accounts struct {
 		sync.Mutex
@@ -127,10 +114,12 @@ func newRouter(p *peering) *Router {
 		p:         p,
 		helloNow:  make(chan struct{}, 1),
 		reportNow: make(chan struct{}, 1),
+		changed:   make(chan struct{}, 1),
 	}
 	r.bell = newBell(p, r.helloNow)
 	r.mu.peers = map[string]*peer{}
 	r.accounts.of = map[string]*account{}
+	r.subscriptions.Store(&[]*nats.Subscription{})
 	r.bridges.Store(&[]string{p.config.Self.ID})
 	r.enter(phaseAway)
 	return r
@@ -183,35 +172,8 @@ func (r *Router) markSubject(id string, number uint64) string {
 func (r *Router) notePromise(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.notePromiseLocked(id)
-}
-
-func (r *Router) notePromiseLocked(id string) {
 	delete(r.mu.awaited, id)
-	r.checkPromisedLocked()
-}
-
-// checkPromisedLocked tells Leave when no promise is missing any more.
-func (r *Router) checkPromisedLocked() {
-	if r.mu.promised != nil && len(r.mu.awaited) == 0 {
-		close(r.mu.promised)
-		r.mu.promised = nil
-	}
-}
-
-// checkAnsweredLocked tells End when no peer has a pop any more, apart from those that wait.
-func (r *Router) checkAnsweredLocked() {
-	if r.mu.answered == nil {
-		return
-	}
-	for _, p := range r.mu.peers {
-		if len(p.forwards) > 0 {
-			return
-		}
-	}
-
-	close(r.mu.answered)
-	r.mu.answered = nil
+	signal(r.changed)
 }
 
 // Waiting says that pops of a queue begin to wait on this bridge, or that none waits any more.
@@ -248,7 +210,7 @@ func (r *Router) updatePeersWaitLocked() {
 func (r *Router) Forwards() (waiting, unanswered int) {
 	r.mu.Lock()
 	for _, p := range r.mu.peers {
-		waiting += len(p.waiters.of)
+		waiting += len(p.waiting) + p.newWaits
 	}
 	r.mu.Unlock()
 
@@ -262,16 +224,10 @@ func (r *Router) Forwards() (waiting, unanswered int) {
 
 // Dropped returns how many messages from peers the NATS client dropped. It never decreases.
 func (r *Router) Dropped() int {
-	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
-		return wire.Dropped(*subscriptions)
-	}
-	return 0
+	return wire.Dropped(*r.subscriptions.Load())
 }
 
 // Backlog returns what peers have sent over the main connection and no callback has handled yet.
 func (r *Router) Backlog() (messages, bytes int) {
-	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
-		return wire.Backlog(*subscriptions)
-	}
-	return 0, 0
+	return wire.Backlog(*r.subscriptions.Load())
 }

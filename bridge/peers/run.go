@@ -76,7 +76,6 @@ func (r *Router) awaitPromises(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
 
-	promised := make(chan struct{})
 	r.mu.Lock()
 	r.mu.awaited = map[string]struct{}{}
 	for id, p := range r.mu.peers {
@@ -84,20 +83,32 @@ func (r *Router) awaitPromises(ctx context.Context) {
 			r.mu.awaited[id] = struct{}{}
 		}
 	}
-	r.mu.promised = promised
 	r.enter(phaseLeaving)
-	r.checkPromisedLocked()
 	r.mu.Unlock()
 
 	// The heartbeat is the question. Without a connection nobody would hear it.
 	signal(r.helloNow)
-	if r.p.muted.Load() || !r.p.config.Online() {
-		return
+	if !r.p.muted.Load() {
+		r.await(ctx, func() bool { return len(r.mu.awaited) == 0 })
 	}
+}
 
-	select {
-	case <-promised:
-	case <-ctx.Done():
+// await returns when done, which is called with the lock, returns true, or ctx ends. Without a
+// connection nothing will come.
+func (r *Router) await(ctx context.Context, done func() bool) {
+	for online := r.p.config.Online(); online; {
+		r.mu.Lock()
+		over := done()
+		r.mu.Unlock()
+		if over {
+			return
+		}
+
+		select {
+		case <-r.changed:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -109,18 +120,14 @@ func (r *Router) End(ctx context.Context) {
 		return
 	}
 
-	answered := make(chan struct{})
-	r.mu.Lock()
-	r.mu.answered = answered
-	r.checkAnsweredLocked()
-	r.mu.Unlock()
-
-	if r.p.config.Online() {
-		select {
-		case <-answered:
-		case <-ctx.Done():
+	r.await(ctx, func() bool {
+		for _, p := range r.mu.peers {
+			if len(p.forwards) > 0 {
+				return false
+			}
 		}
-	}
+		return true
+	})
 
 	r.stop()
 	r.running.Wait()

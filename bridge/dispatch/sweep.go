@@ -1,0 +1,258 @@
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// stepPass reads the next page of a pass, if it is time, and reports whether it did.
+func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
+	s.mu.Lock()
+	p := &s.mu.pass
+	if p.at.IsZero() || now.Before(p.at) {
+		s.mu.Unlock()
+		return false
+	}
+	if p.began.IsZero() {
+		p.began, p.full = now, false
+	}
+	began, fifo, after := p.began, p.fifo, p.after
+	s.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, s.d.options.RequestTimeout)
+	defer cancel()
+	queues, aheads, err := s.readPage(ctx, fifo, after)
+	if err != nil {
+		s.warn(ctx, err)
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case p.began != began: // the owners have changed meanwhile
+	case errors.Is(err, fdbpq.ErrCorrupt):
+		p.at = time.Now().Add(damagedPause)
+	case err != nil:
+		p.at = time.Now().Add(sweepEvery)
+	default:
+		s.notePageLocked(queues, aheads)
+	}
+	return true
+}
+
+// notePageLocked adds tasks for a page of the list.
+func (s *Sweeper) notePageLocked(queues []fdbpq.QueueName, aheads []fdbpq.Ahead) {
+	p := &s.mu.pass
+	for i, queue := range queues {
+		p.after = queue.Name
+		if s.owns(queue) {
+			s.addLocked(queue, aheads[i], true)
+		}
+	}
+
+	switch {
+	case len(queues) == listPage:
+	case !p.fifo:
+		p.fifo, p.after = true, ""
+	case s.d.options.DB.Traits().Shared || p.full:
+		*p = listPass{at: p.began.Add(passEvery)}
+	default:
+		*p = listPass{}
+	}
+}
+
+// readPage returns the next queues of a list, and what is ahead of them: nothing of those that are
+// damaged.
+func (s *Sweeper) readPage(ctx context.Context, fifo bool, after string) ([]fdbpq.QueueName, []fdbpq.Ahead, error) {
+	queues, err := s.d.list(ctx, fifo, after)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	aheads := make([]fdbpq.Ahead, len(queues))
+	err = s.readAheads(ctx, queues, func(i int, a fdbpq.Ahead, err error) {
+		if aheads[i] = a; err != nil {
+			s.d.options.Warn("a queue cannot be swept", "queue", queues[i].Name, "error", err)
+		}
+	})
+	return queues, aheads, err
+}
+
+// readAheads calls note with what is ahead of each queue, or why the queue cannot be read.
+func (s *Sweeper) readAheads(ctx context.Context, queues []fdbpq.QueueName, note func(i int, a fdbpq.Ahead, err error)) error {
+	var targets []fdbpq.Target
+	var places []int // in queues
+	for i, name := range queues {
+		target, err := s.d.target(name)
+		if err != nil { // whoever writes through this package cannot use that name
+			note(i, fdbpq.Ahead{}, err)
+			continue
+		}
+		targets, places = append(targets, target), append(places, i)
+	}
+
+	read := func(targets []fdbpq.Target) ([]fdbpq.Ahead, error) {
+		return kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Ahead, error) {
+			return fdbpq.ReadAhead(r, targets)
+		})
+	}
+	aheads, err := read(targets)
+	if err != nil && !isDamage(err) {
+		return err
+	}
+
+	// If one of them is damaged, each is read by itself.
+	for n, i := range places {
+		a, damage := fdbpq.Ahead{}, err
+		if err == nil {
+			a = aheads[n]
+		} else if alone, err := read(targets[n : n+1]); err == nil {
+			a, damage = alone[0], nil
+		} else if damage = err; !isDamage(err) {
+			return err
+		}
+		note(i, a, damage)
+	}
+	return nil
+}
+
+// sweep looks at the queues of tasks and sweeps those where something is due. It reports whether
+// there may be more to do at once.
+func (s *Sweeper) sweep(ctx context.Context, tasks []task) (more bool) {
+	ctx, cancel := context.WithTimeout(ctx, s.d.options.RequestTimeout)
+	defer cancel()
+
+	now := s.d.options.Now()
+	due, err := s.keepDue(ctx, tasks, now)
+	switch {
+	case err != nil:
+		s.warn(ctx, err)
+		for _, t := range tasks {
+			t.at = now.Add(sweepEvery)
+			s.addTask(t)
+		}
+		return false
+
+	case len(due) > 0:
+		s.putBack(ctx, due, s.runSweeps(ctx, due), now)
+		return true
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.agenda.isDue(now)
+}
+
+// isDamage reports whether an error is about what is stored, which others need not share.
+func isDamage(err error) bool {
+	return errors.Is(err, kv.ErrCorrupt) || errors.Is(err, fdbpq.ErrCorrupt) || errors.Is(err, kv.ErrTooLarge)
+}
+
+// putBackDamaged puts a task back whose queue cannot be swept.
+func (s *Sweeper) putBackDamaged(t task, err error, now time.Time) {
+	s.d.options.Warn("a queue cannot be swept", "queue", t.queue.Name, "error", err)
+	t.at = now.Add(damagedPause)
+	s.addTask(t)
+}
+
+// Sweep sweeps queues once, so that whoever reads then finds what is due there, unless that is very
+// much.
+func (s *Sweeper) Sweep(ctx context.Context, queues []fdbpq.QueueName) error {
+	tasks := make([]task, len(queues))
+	for i, queue := range queues {
+		tasks[i].queue = queue
+	}
+	var err error
+	for _, r := range s.runSweeps(ctx, tasks) {
+		err = cmp.Or(err, r.Err)
+	}
+	return err
+}
+
+// runSweeps has the lanes sweep the queues of tasks, and returns how that ended.
+func (s *Sweeper) runSweeps(ctx context.Context, tasks []task) []fdbpq.Result {
+	results := make([]fdbpq.Result, len(tasks))
+	calls := make([]*call, len(tasks))
+	for i, t := range tasks {
+		q, err := s.d.queue(t.queue)
+		if err == nil {
+			calls[i] = newCall()
+			r := &Request{Queue: q, Replier: calls[i], Received: time.Now(), alone: t.alone}
+			err = q.lane.requeue(r, []fdbpq.Op{{Kind: fdbpq.OpSweep, Queue: q.Target}})
+		}
+		if results[i].Err = err; err == nil {
+			s.sweeps.Add(1)
+		}
+	}
+
+	for i, c := range calls {
+		if results[i].Err != nil {
+			continue
+		}
+		if swept, err := c.wait(ctx); err != nil {
+			results[i].Err = err
+		} else {
+			results[i] = swept[0]
+		}
+	}
+	return results
+}
+
+// keepDue returns the tasks whose queues have something due by now. It puts the others back for when
+// something falls due.
+func (s *Sweeper) keepDue(ctx context.Context, tasks []task, now time.Time) (kept []task, err error) {
+	queues := make([]fdbpq.QueueName, len(tasks))
+	for i, t := range tasks {
+		queues[i] = t.queue
+	}
+
+	due := func(at time.Time) bool { return !at.IsZero() && !at.After(now) }
+	err = s.readAheads(ctx, queues, func(i int, a fdbpq.Ahead, err error) {
+		switch t := tasks[i]; {
+		case err != nil:
+			s.putBackDamaged(t, err, now)
+		case due(a.Due) || due(a.Over):
+			kept = append(kept, t)
+		default:
+			s.mu.Lock()
+			s.addLocked(t.queue, a, t.found)
+			s.mu.Unlock()
+		}
+	})
+	return kept, err
+}
+
+// putBack puts tasks back after a sweep.
+func (s *Sweeper) putBack(ctx context.Context, tasks []task, swept []fdbpq.Result, now time.Time) {
+	var failed error
+	for i, t := range tasks {
+		r := &swept[i]
+		t.alone = false
+		switch {
+		case isDamage(r.Err) && !(errors.Is(r.Err, kv.ErrTooLarge) && !tasks[i].alone):
+			s.putBackDamaged(t, r.Err, now)
+			continue
+		case errors.Is(r.Err, kv.ErrTooLarge):
+			t.alone = true
+		case r.Err != nil:
+			failed = cmp.Or(failed, r.Err)
+			t.at = now.Add(sweepEvery)
+		case r.Swept.More && r.Swept.Done:
+			t.at = now // behind those that have been due for longer
+		case r.Swept.More: // there was no room beside others
+			t.alone = true
+		default:
+			t.at = now.Add(sweepEvery) // to find out what comes next
+		}
+
+		s.addTask(t)
+	}
+	if failed != nil {
+		s.warn(ctx, failed)
+	}
+}

@@ -2,8 +2,6 @@ package bridge_test
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -89,16 +87,6 @@ func TestBadInput(t *testing.T) {
 	wantLen(t, e, "pq", "jobs", 0)
 	wantLen(t, e, "q", "jobs", 0)
 	wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="enqueue"}`, 3)
-}
-
-// Other clients can send headers that Go's client would refuse to send.
-func TestUnsendableHeaderNames(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	reply := rawRequest(t, e, "pq.jobs.push", "NATS/1.0\r\nno name: x\r\n\r\n", "payload")
-	if !strings.Contains(reply, "Nats-Service-Error-Code: 400") || !strings.Contains(reply, "no name") {
-		t.Errorf("reply %q", reply)
-	}
-	wantLen(t, e, "pq", "jobs", 0)
 }
 
 // Requests whose answer nobody could receive are counted, and do nothing.
@@ -201,9 +189,7 @@ func TestMaxPayloadLowered(t *testing.T) {
 	e.NATS.Change(func(o *server.Options) { o.MaxPayload = 4096 })
 	e.NATS.Restart()
 	e.Bridge.WaitReady()
-	if err := e.Conn.FlushTimeout(testenv.Patience); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Conn.FlushTimeout(testenv.Patience))
 	for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.min"} {
 		if err := refused(t, e, 413, subject, nil, nil); !strings.Contains(err.Text, "larger messages") {
 			t.Errorf("%v", err)
@@ -216,61 +202,8 @@ func TestMaxPayloadLowered(t *testing.T) {
 	e.NATS.Change(func(o *server.Options) { o.MaxPayload = 1 << 20 })
 	e.NATS.Restart()
 	e.Bridge.WaitReady()
-	if err := e.Conn.FlushTimeout(testenv.Patience); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Conn.FlushTimeout(testenv.Patience))
 	if got := ok(t, e, "pq.jobs.pop.min", nil, ""); len(got.Data) != 10_000 || got.Header.Get(subjects.HeaderPriority) != "3" {
 		t.Errorf("%d bytes with %v came back", len(got.Data), got.Header)
 	}
-}
-
-func TestPermissions(t *testing.T) {
-	t.Run("subscribe denied", func(t *testing.T) {
-		p := &server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"q.>"}}}
-		e := testenv.New(t, restricted(p, testenv.Options{Stopped: true}))
-		e.NATS.Start()
-		b := e.StartBridge()
-		testenv.Eventually(t, func() error {
-			ready, reasons, err := b.Ready()
-			if err != nil {
-				return err
-			}
-			if ready || !slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(r, "q.>") }) {
-				return fmt.Errorf("ready: %t, reasons %v", ready, reasons)
-			}
-			return nil
-		})
-		// Permitted subjects work.
-		e.Conn = e.Connect()
-		push(t, e, "pq.jobs.push", nil, "x")
-		// Now permitted.
-		e.NATS.Change(func(o *server.Options) { o.Users[0].Permissions = nil })
-		e.NATS.Restart()
-		b.WaitReady()
-		push(t, e, "q.jobs.enqueue", nil, "x")
-	})
-	t.Run("reply denied", func(t *testing.T) {
-		p := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"secret.>"}}}
-		e := testenv.New(t, restricted(p, testenv.Options{}))
-		publish(t, e, "pq.jobs.push", "secret.inbox", "x")
-		testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_nats_errors_total", 1) })
-		wantLen(t, e, "pq", "jobs", 1)
-	})
-}
-
-// A client that leaves before its reply arrives disturbs nobody.
-func TestClientGone(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	nc := e.Connect()
-	for range 100 {
-		if err := nc.PublishRequest("pq.jobs.push", nats.NewInbox(), []byte("x")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	nc.Close()
-	wantQueued(t, e, 100)
-	wantMetric(t, e.Bridge, "pq_reply_failures_total", 0)
 }

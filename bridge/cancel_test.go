@@ -110,15 +110,3 @@ func TestCancelAtAnotherBridge(t *testing.T) {
 		}
 	})
 }
-
-// A client of another account, whose inbox the bridge does not know, cancels in the same way.
-func TestCancelFromAnotherAccount(t *testing.T) {
-	e := withAccounts(t, `
-		accounts {
-			QUEUES { users = [ { user: bridge, password: p, permissions: { publish: ["_R_.>", "_pqbridge.>"] } } ], exports = [ { service: "pq.>" } ] }
-			CLIENTS { users = [ { user: client, password: p } ], imports = [ { service: { account: QUEUES, subject: "pq.>" } } ] }
-		}`)
-	replies := asked(t, e, "jobs", "pop.min", `{"expires":"1h","id":"far"}`)
-	cancel(t, e, "pq.jobs.pop.min", "far")
-	isError(t, 404, "a cancelled pop", next(t, replies))
-}

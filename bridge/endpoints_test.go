@@ -13,8 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -151,10 +149,7 @@ func TestFIFOQueue(t *testing.T) {
 // replies.
 func TestOrderOfOnePublisher(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
-		replies, err := e.Conn.SubscribeSync("replies")
-		if err != nil {
-			t.Fatal(err)
-		}
+		replies := subscribe(t, e.Conn, "replies")
 		const rounds = 200
 		var want []string
 		for i := range rounds {
@@ -167,9 +162,7 @@ func TestOrderOfOnePublisher(t *testing.T) {
 		var got []string
 		for range want {
 			m, err := replies.NextMsg(testenv.Patience)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got = append(got, string(m.Data))
 		}
 		// Requests of one batch may be answered in any order.
@@ -183,9 +176,7 @@ func TestOrderOfOnePublisher(t *testing.T) {
 
 func publish(t *testing.T, e *testenv.Env, subject, reply, payload string) {
 	t.Helper()
-	if err := e.Conn.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: []byte(payload)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Conn.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: []byte(payload)}))
 }
 
 func TestHeadersPassThrough(t *testing.T) {
@@ -251,45 +242,6 @@ func TestPayloads(t *testing.T) {
 		push(t, e, "pq.big.push", h, strings.Repeat("x", limit-1100))
 		if got := ok(t, e, "pq.big.pop.min", nil, ""); len(got.Data) != limit-1100 || got.Header.Get("A") != h.Get("A") {
 			t.Errorf("%d bytes with headers %v", len(got.Data), got.Header)
-		}
-	})
-}
-
-// Items of other programs that use the recipe are served, without the headers that only
-// our items have.
-func TestForeignItem(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		writeForeign(t, e.DB, "jobs", 3, "theirs")
-		reply := ok(t, e, "pq.jobs.pop.min", nil, "")
-		if string(reply.Data) != "theirs" || reply.Header.Get(subjects.HeaderPriority) != "3" {
-			t.Errorf("%q with %v", reply.Data, reply.Header)
-		}
-		if _, has := reply.Header[subjects.HeaderPushedAt]; has {
-			t.Errorf("has %s: %v", subjects.HeaderPushedAt, reply.Header)
-		}
-	})
-}
-
-// Both sides of the bridge see the same queues.
-func TestBehindTheBridge(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		q, err := e.Keyspace.PriorityQueue("shared")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) {
-			return q.Push(tx, 5, fdbpq.Message{Value: []byte("direct")})
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := ok(t, e, "pq.shared.pop.min", nil, ""); string(got.Data) != "direct" {
-			t.Errorf("popped %q", got.Data)
-		}
-		pushed := push(t, e, "pq.shared.push", nil, "bridged")
-		item, err := kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.Item, error) { return q.PopMin(tx) })
-		if err != nil || string(item.Value) != "bridged" || item.ID.String() != pushed.ID {
-			t.Errorf("popped %+v, %v", item, err)
 		}
 	})
 }

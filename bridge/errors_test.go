@@ -77,15 +77,13 @@ func TestErrorsOverTheWire(t *testing.T) {
 }
 
 func TestErrorFromHeaders(t *testing.T) {
-	if err := bridge.ErrorFromHeaders(nil); err != nil {
-		t.Errorf("no headers: %v", err)
-	}
-	if err := bridge.ErrorFromHeaders(nats.Header{"Pq-Id": {"x"}}); err != nil {
-		t.Errorf("headers of an item: %v", err)
+	for _, h := range []nats.Header{nil, {"Pq-Id": {"x"}}} {
+		if err := bridge.ErrorFromHeaders(h); err != nil {
+			t.Errorf("%v: %v", h, err)
+		}
 	}
 	err := bridge.ErrorFromHeaders(nats.Header{"Nats-Service-Error": {"odd"}, "Nats-Service-Error-Code": {"many"}})
-	var wire *bridge.Error
-	if !errors.As(err, &wire) || wire.Code != 0 || wire.Text != "odd" || errors.Is(err, fdbpq.ErrEmpty) {
+	if wire := err.(*bridge.Error); wire.Code != 0 || wire.Text != "odd" || errors.Is(err, fdbpq.ErrEmpty) {
 		t.Errorf("no number: %#v", err)
 	}
 }

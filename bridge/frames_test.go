@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -157,6 +159,9 @@ func TestBadPushBatch(t *testing.T) {
 		{"after the end", "pq.jobs.push.batch", "", frames(frame(0, "a: b\r\n\r\nc: d\r\n", "x")), bridge.ErrBadRequest, "more than one way"},
 		{"LF alone", "pq.jobs.push.batch", "", frames(frame(0, "a: b\nc: d\r\n", "x")), bridge.ErrBadRequest, "more than one way"},
 		{"CR in a value", "pq.jobs.push.batch", "", frames(frame(0, "a: b\rc\r\n", "x")), bridge.ErrBadRequest, "has a CR in it"},
+		{"delay", "pq.jobs.push.batch", "", frames(good, frame(0, "Pq-Delay: 5\r\n", "x")), subjects.ErrTiming, "item 1: header Pq-Delay"},
+		{"schedule", "pq.jobs.push.batch", "", frames(good, frame(0, "Nats-Schedule: @every 1s\r\n", "x")), subjects.ErrTiming, "item 1: header Nats-Schedule"},
+		{"two delays", "pq.jobs.push.batch", "", frames(good, frame(0, "Pq-Delay: 1s\r\nPq-Delay: 2s\r\n", "x")), bridge.ErrBadRequest, "item 1: "},
 		{"Pq- header of the batch", "pq.jobs.push.batch", "Pq-Priority: 0\r\n", frames(good), bridge.ErrBadRequest, "header Pq-Priority with push.batch"},
 		{"unknown Pq- header of the batch", "q.jobs.enqueue.batch", "pq-x: 0\r\n", frames(good), bridge.ErrBadRequest, "unknown header"},
 		{"Nats- header of the batch", "pq.jobs.push.batch", "Nats-Msg-Id: 1\r\n", frames(good), bridge.ErrBadRequest, "give them to the items in it"},
@@ -266,4 +271,96 @@ func TestPushBatchTooLargeForATransaction(t *testing.T) {
 		ok(t, e, "pq.jobs.push.batch", nil, frames(slices.Repeat([]subjects.Frame{item}, 9)...))
 		wantLen(t, e, "pq", "jobs", 10)
 	})
+}
+
+// Batches through two bridges, whole and in order, among pops.
+func TestPushBatchesOfTwoBridges(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	second := newBridge(e)
+	const workers, each, size = 4, 25, 8
+	var clients sync.WaitGroup
+	var mu sync.Mutex
+	got := map[string]int{}
+	for w := range workers {
+		clients.Go(func() {
+			nc := e.Conn
+			for n := range each {
+				var list []subjects.Frame
+				for i := range size {
+					list = append(list, frame(int64(size-i), "", fmt.Sprintf("%d-%d-%d", w, n, i)))
+				}
+				reply, err := nc.Request("pq.jobs.push.batch", []byte(frames(list...)), testenv.Patience)
+				if err == nil {
+					err = bridge.ErrorFromHeaders(reply.Header)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for range size {
+					reply, err := nc.Request("pq.jobs.pop.min", nil, testenv.Patience)
+					if err == nil {
+						err = bridge.ErrorFromHeaders(reply.Header)
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					got[string(reply.Data)]++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	clients.Wait()
+	if len(got) != workers*each*size {
+		t.Errorf("%d different items: want %d", len(got), workers*each*size)
+	}
+	wantQueued(t, e, 0)
+	for _, b := range []*testenv.Bridge{e.Bridge, second} {
+		if n, err := metric(b, `pq_requests_total{operation="push-batch"}`); err != nil || n == 0 {
+			t.Errorf("a bridge had %v batches: %v", n, err)
+		}
+	}
+}
+
+// A batch without a reply subject is pushed, and a len behind it counts it. If it fails, that
+// is counted.
+func TestPushBatchWithoutReply(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	for n := range 20 {
+		publish(t, e, "pq.jobs.push.batch", "", frames(frame(1, "", "a"), frame(2, "", "b")))
+		wantLen(t, e, "pq", "jobs", 2*(n+1))
+	}
+	publish(t, e, "pq.jobs.push.batch", "", "bad")
+	publish(t, e, "q.jobs.enqueue.batch", "pq.jobs.push", frames(frame(0, "", "x")))
+	wantMetric(t, e.Bridge, "pq_unanswered_total", 2)
+	wantLen(t, e, "q", "jobs", 0)
+}
+
+// Damage at the priority of one item fails the whole batch, and only that.
+func TestPushBatchBesideDamage(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	id := store(t, e, 5, fdbpq.Message{Value: []byte("v")})
+	must(t, kv.Update(t.Context(), e.DB, func(tx kv.Transaction) error { return damage(tx, id) }))
+	refusal := refused(t, e, 500, "pq.jobs.push.batch", nil, []byte(frames(frame(1, "", "a"), frame(5, "", "b"), frame(9, "", "c"))))
+	if !strings.Contains(refusal.Text, "item 1: ") {
+		t.Errorf("%v", refusal)
+	}
+	wantLen(t, e, "pq", "jobs", 1)
+	ok(t, e, "pq.jobs.push.batch", nil, frames(frame(1, "", "a"), frame(9, "", "c")))
+	wantLen(t, e, "pq", "jobs", 3)
+}
+
+// damage writes a key behind that of an item that no item can have.
+func damage(tx kv.Transaction, id fdbpq.ID) error {
+	pairs, err := tx.GetRange(kv.Range{Begin: []byte{0}, End: []byte{0xff}}, kv.RangeOptions{}).Get()
+	for _, pair := range pairs {
+		if strings.Contains(string(pair.Key), string(id.Random[8:10])) {
+			tx.Set(append(slices.Clone(pair.Key), 0x15, 1), []byte("x"))
+			return nil
+		}
+	}
+	return errors.Join(err, errors.New("no such item"))
 }

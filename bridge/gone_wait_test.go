@@ -2,13 +2,11 @@ package bridge_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -16,9 +14,7 @@ import (
 // leave ends a subscription, once the server knows.
 func leave(t *testing.T, e *testenv.Env, s *nats.Subscription) {
 	t.Helper()
-	if err := errors.Join(s.Unsubscribe(), e.Conn.Flush()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(s.Unsubscribe(), e.Conn.Flush()))
 }
 
 // An item that a waiting pop did not receive goes to the next in line at once: as it was, and
@@ -48,33 +44,6 @@ func TestGoneWaiterMakesRoomForTheNext(t *testing.T) {
 		}
 		wantMetric(t, e.Bridge, "pq_lost_items_total", 0)
 		consistent(t, e)
-	})
-}
-
-// A pop of several items keeps those that arrived, and what comes after its end goes to others.
-func TestGoneWaiterAfterSomeItems(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		gone := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":9}`)
-		push(t, e, "pq.jobs.push", nil, "a")
-		got(t, gone, "a")
-		leave(t, e, gone)
-		push(t, e, "pq.jobs.push", nil, "b")
-		wantMetric(t, e.Bridge, noResponders, 1)
-		wantMetric(t, e.Bridge, "pq_waiters", 0)
-		push(t, e, "pq.jobs.push", nil, "c")
-		wantPopped(t, e, "pq.jobs.pop.min", "b", "c")
-	})
-}
-
-// A pop of several items that nobody receives leaves the queue as it was, with nobody in line.
-func TestGoneWaiterAlone(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		pushAll(t, e, "pq.jobs.push", "a", "b")
-		publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"expires":"1h","batch":5}`)
-		wantMetric(t, e.Bridge, noResponders, 2)
-		wantMetric(t, e.Bridge, "pq_waiters", 0)
-		wantPopped(t, e, "pq.jobs.pop.min", "a", "b")
-		wantMetric(t, e.Bridge, noResponders, 2)
 	})
 }
 
@@ -156,37 +125,39 @@ func TestWaitForDeadLetters(t *testing.T) {
 	})
 }
 
-// An item that is given back without a delay comes to those who wait when its backoff is over, at
-// once if there is none.
-func TestWaitForABackoff(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		push(t, e, "pq.jobs.push", nil, "a")
-		ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
-		deliveries := 1
-		for _, c := range []struct {
-			settings, nak string
-			least, most   time.Duration
-		}{
-			{`{"backoff":null}`, "-NAK", 0, 5 * time.Second},
-			{`{"backoff":["300ms"]}`, "-NAK", 300 * time.Millisecond, 5 * time.Second},
-			{`{"backoff":["300ms"]}`, `-NAK {"reason":"busy"}`, 300 * time.Millisecond, 5 * time.Second},
-			{`{"backoff":["1h"]}`, `-NAK {"delay":0}`, 0, 5 * time.Second},
-		} {
-			if m := e.Request("pq.jobs.config", nil, []byte(c.settings)); bridge.ErrorFromHeaders(m.Header) != nil {
-				t.Fatalf("%s: %v", c.settings, m.Header)
+// A lease whose reply NATS refuses ends at once, and the delivery does not count: the item does not die of it.
+func TestDeniedLeases(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{Engine: engine}))
+		configured(t, e, "pq.jobs", `{"max_deliver":1,"backoff":["1h"]}`, `{"backoff":["1h0m0s"],"max_deliver":1}`)
+		lease := func(value string) (ack string) {
+			t.Helper()
+			m := e.Request("pq.jobs.pop.min", nil, []byte(`{"ack_wait":"1h"}`))
+			if string(m.Data) != value || m.Header.Get(subjects.HeaderDeliveries) != "1" {
+				t.Fatalf("leased %q, %v: want %s, for the first time", m.Data, m.Header, value)
 			}
-			replies := asked(t, e, "jobs", "pop.min", `{"expires":"1h","ack_wait":"1h"}`)
-			began := time.Now()
-			acked(t, e, ack, c.nak)
-			m := got(t, replies, "a")
-			if took := time.Since(began); took < c.least || took > c.most {
-				t.Errorf("%s with %s: it came back after %v", c.nak, c.settings, took)
-			}
-			deliveries++
-			if m.Header.Get(subjects.HeaderDeliveries) != fmt.Sprint(deliveries) {
-				t.Errorf("%s with %s: %v, want delivery %d", c.nak, c.settings, m.Header, deliveries)
-			}
-			ack = m.Reply
+			return m.Reply
 		}
+		pushAll(t, e, "pq.jobs.push", "a", "b", "c")
+		back := func(n float64) {
+			t.Helper()
+			wantMetric(t, e.Bridge, `pq_given_back_total{reason="denied"}`, n)
+		}
+		publish(t, e, "pq.jobs.pop.min", "one", `{"ack_wait":"1h"}`)
+		back(1)
+		publish(t, e, "pq.jobs.pop.max", "several", `{"ack_wait":"1h","batch":2}`)
+		back(3)
+		ack := lease("a")
+		publish(t, e, ack, "next", "+NXT")
+		back(4)
+		acked(t, e, lease("b"), "")
+		acked(t, e, lease("c"), "")
+		publish(t, e, "pq.jobs.pop.min", "waits", `{"ack_wait":"1h","expires":"1h","batch":2}`)
+		waiters(t, e.Bridge, "jobs", 1)
+		push(t, e, "pq.jobs.push", nil, "d")
+		back(5)
+		waiters(t, e.Bridge, "jobs", 0)
+		acked(t, e, lease("d"), "")
+		consistent(t, e)
 	})
 }

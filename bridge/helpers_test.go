@@ -10,12 +10,52 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv"
 )
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func subscribe(t testing.TB, nc *nats.Conn, subject string) *nats.Subscription {
+	t.Helper()
+	s, err := nc.SubscribeSync(subject)
+	must(t, err)
+	return s
+}
+
+// newBridge starts another bridge, and returns once it serves.
+func newBridge(e *testenv.Env, changes ...func(*bridge.Options)) *testenv.Bridge {
+	b := e.StartBridge(changes...)
+	b.WaitReady()
+	return b
+}
+
+// jobsOf returns the priority queue "jobs", for what goes past the bridge.
+func jobsOf(t testing.TB, e *testenv.Env) *fdbpq.PriorityQueue {
+	t.Helper()
+	q, err := e.Keyspace.PriorityQueue("jobs")
+	must(t, err)
+	return q
+}
+
+// store pushes to the queue "jobs" past the bridge.
+func store(t testing.TB, e *testenv.Env, priority int64, m fdbpq.Message) fdbpq.ID {
+	t.Helper()
+	id, err := kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) { return jobsOf(t, e).Push(tx, priority, m) })
+	must(t, err)
+	return id
+}
 
 // metricIs returns an error unless the series has the value.
 func metricIs(b *testenv.Bridge, series string, want float64) error {
@@ -37,6 +77,13 @@ func metric(b *testenv.Bridge, series string) (float64, error) {
 		}
 	}
 	return 0, fmt.Errorf("no series %s", series)
+}
+
+func count(t testing.TB, b *testenv.Bridge, series string) float64 {
+	t.Helper()
+	value, err := metric(b, series)
+	must(t, err)
+	return value
 }
 
 func wantMetric(t *testing.T, b *testenv.Bridge, series string, want float64) {
@@ -65,8 +112,7 @@ func withAccounts(t *testing.T, accounts string) *testenv.Env {
 		Bridge:  func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },
 	})
 	e.NATS.Start()
-	e.Bridge = e.StartBridge()
-	e.Bridge.WaitReady()
+	e.Bridge = newBridge(e)
 	e.Conn = e.Connect()
 	return e
 }
@@ -74,11 +120,8 @@ func withAccounts(t *testing.T, accounts string) *testenv.Env {
 // restart stops the bridge, which then has done and confirmed everything, and starts another.
 func restart(t *testing.T, e *testenv.Env) {
 	t.Helper()
-	if err := e.Bridge.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	e.Bridge = e.StartBridge()
-	e.Bridge.WaitReady()
+	must(t, e.Bridge.Stop())
+	e.Bridge = newBridge(e)
 }
 
 // together waits until these bridges share the queues.
@@ -108,9 +151,7 @@ func consistent(t *testing.T, e *testenv.Env) {
 func newKeyspace(t testing.TB, priority, fifo string) *fdbpq.Keyspace {
 	t.Helper()
 	k, err := fdbpq.NewKeyspace(priority, fifo, fdbpq.RawValues)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return k
 }
 
@@ -140,4 +181,20 @@ func (l *syncLog) says(words string) error {
 		return fmt.Errorf("%q is not in the log:\n%s", words, text)
 	}
 	return nil
+}
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
+}
+
+// writeForeign adds an item as the recipe's own client does: the key is
+// ("pq", queue, "i", priority, count, 20 random bytes).
+func writeForeign(t *testing.T, db kv.Database, queue string, priority int64, value string) {
+	t.Helper()
+	key := tuple.Tuple{"pq", queue, "i", priority, int64(0), []byte("01234567890123456789")}.Pack()
+	err := kv.Update(t.Context(), db, func(tx kv.Transaction) error {
+		tx.Set(key, []byte(value))
+		return nil
+	})
+	must(t, err)
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -218,16 +217,7 @@ func TestEveryByteInNames(t *testing.T) {
 // is told, and the item goes back to its place, where it is in the way of those behind it.
 func TestUnsendableStoredHeaders(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	q, err := e.Keyspace.PriorityQueue("jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) {
-		return q.Push(tx, 0, fdbpq.Message{Value: []byte("x"), Headers: map[string][]string{"no name": {"x"}}})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store(t, e, 0, fdbpq.Message{Value: []byte("x"), Headers: map[string][]string{"no name": {"x"}}})
 	push(t, e, "pq.jobs.push", nil, "good")
 	for _, c := range [][2]string{{"pq.jobs.peek.min", "stays in"}, {"pq.jobs.pop.min", "goes back into"}, {"pq.jobs.pop.min", "goes back into"}} {
 		want := "headers that it cannot carry; it " + c[1] + " the queue"

@@ -14,20 +14,21 @@ type pipeDialer struct{ conn net.Conn }
 
 func (d pipeDialer) Dial(string, string) (net.Conn, error) { return d.conn, nil }
 
-// pipe returns a connection behind an intake, and its other end.
+// pipe returns a connection over a cable, and its other end.
 func pipe(t *testing.T, full *atomic.Bool) (conn, other net.Conn) {
 	t.Helper()
 	near, far := net.Pipe()
-	i := &intake{backlog: func() (messages, bytes int) {
+	l := newCable(func() (messages, bytes int) {
 		if full.Load() {
 			return intakeMessages, 0
 		}
 		return intakeMessages - 1, intakeBytes - 1
-	}}
-	if err := i.option(&nats.Options{CustomDialer: pipeDialer{near}}); err != nil {
+	})
+	o := nats.Options{CustomDialer: pipeDialer{near}}
+	if err := l.option(&o); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := i.Dial("tcp", "localhost")
+	conn, err := o.CustomDialer.Dial("tcp", "localhost")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -46,10 +45,7 @@ func acked(t *testing.T, e *testenv.Env, ack, payload string) *nats.Msg {
 // A worker's day: leases, acknowledgements of all kinds, redelivery at the old place.
 func TestLeases(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
-		for _, kind := range []struct{ push, pop, length string }{
-			{"pq.jobs.push", "pq.jobs.pop.min", "pq.jobs.len"},
-			{"q.jobs.enqueue", "q.jobs.dequeue", "q.jobs.len"},
-		} {
+		for _, kind := range kinds {
 			pushAll(t, e, kind.push, "a", "b", "c")
 			a := leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "a")
 			if m := acked(t, e, a, "+WPI"); m.Header.Get(subjects.HeaderLeaseUntil) == "" {
@@ -68,9 +64,7 @@ func TestLeases(t *testing.T) {
 			isError(t, 409, m.Reply, e.Request(m.Reply, nil, []byte("+ACK")))
 			// Published acknowledgements count as well.
 			c := leased(t, e, kind.pop, `{"ack_wait":0}`, "c")
-			if err := e.Conn.Publish(c, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, e.Conn.Publish(c, nil))
 			testenv.Eventually(t, func() error {
 				if err := bridge.ErrorFromHeaders(e.Request(c, nil, []byte("+WPI")).Header); err == nil {
 					return errors.New("the lease still holds")
@@ -120,15 +114,10 @@ func TestPopsOfSeveral(t *testing.T) {
 			push(t, e, "pq.jobs.push", nil, fmt.Sprint("item-", i))
 		}
 		r := e.Conn.NewRespInbox()
-		s, err := e.Conn.SubscribeSync(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := subscribe(t, e.Conn, r)
 		pop := func(subject, options string) (items []string, end *nats.Msg) {
 			t.Helper()
-			if err := e.Conn.PublishRequest(subject, r, []byte(options)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, e.Conn.PublishRequest(subject, r, []byte(options)))
 			for {
 				m := next(t, s)
 				if m.Header.Get(subjects.HeaderBatchCount) != "" {
@@ -191,20 +180,9 @@ func TestBadLeaseRequests(t *testing.T) {
 // the end of a batch.
 func TestReservedHeadersOfStoredItems(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	q, err := newKeyspace(t, "pq", "q").PriorityQueue("jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	message := fdbpq.Message{Value: []byte("x"), Headers: map[string][]string{
+	store(t, e, 1, fdbpq.Message{Value: []byte("x"), Headers: map[string][]string{
 		"Pq-Batch-Count": {"1"}, "pq-deliveries": {"7"}, "Kept": {"yes"},
-	}}
-	err = kv.Update(t.Context(), e.DB, func(tx kv.Transaction) error {
-		_, err := q.Push(tx, 1, message)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}})
 	m := e.Request("pq.jobs.pop.min", nil, nil)
 	if string(m.Data) != "x" || m.Header.Get(subjects.HeaderBatchCount) != "" || len(m.Header["pq-deliveries"]) > 0 || m.Header.Get("Kept") != "yes" {
 		t.Errorf("got %q, %v", m.Data, m.Header)

@@ -42,9 +42,7 @@ func TestStartsBeforeNATS(t *testing.T) {
 	e.Conn = e.Connect()
 	push(t, e, "pq.jobs.push", nil, "x")
 	wantMetric(t, b, "pq_nats_connected", 1)
-	if err := b.Stop(); err != nil {
-		t.Error(err)
-	}
+	must(t, b.Stop())
 }
 
 // A bridge that stops serving again and again forgets the subscriptions that have ended.
@@ -53,9 +51,7 @@ func TestSubscriptionsAreForgotten(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	for range 3 {
-		if err := e.Bridge.RestartServing(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Bridge.RestartServing(ctx))
 		testenv.Eventually(t, func() error {
 			_, ending := e.Bridge.Subscriptions()
 			for _, s := range ending {
@@ -90,9 +86,7 @@ func TestStopsWithoutNATS(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	e.NATS.Stop()
 	notReady(t, e.Bridge, "nats")
-	if err := e.Bridge.Stop(); err != nil {
-		t.Errorf("Run: %v", err)
-	}
+	must(t, e.Bridge.Stop())
 }
 
 // While the store is away, requests are answered 503; everything works again when it is
@@ -178,14 +172,9 @@ func TestRequestTimeout(t *testing.T) {
 func async(t *testing.T, e *testenv.Env, subject, payload string) *nats.Subscription {
 	t.Helper()
 	inbox := nats.NewInbox()
-	replies, err := e.Conn.SubscribeSync(inbox)
-	if err != nil {
-		t.Fatal(err)
-	}
+	replies := subscribe(t, e.Conn, inbox)
 	publish(t, e, subject, inbox, payload)
-	if err := e.Conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Conn.Flush())
 	return replies
 }
 
@@ -216,11 +205,8 @@ func TestShutdownFinishes(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := e.Bridge.Stop(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		e.Bridge = e.StartBridge()
-		e.Bridge.WaitReady()
+		must(t, e.Bridge.Stop())
+		e.Bridge = newBridge(e)
 		wantLen(t, e, "pq", "jobs", 50)
 	})
 }
@@ -266,11 +252,8 @@ func TestShutdownUnderLoad(t *testing.T) {
 			}()
 		}
 		for range 5 {
-			next := e.StartBridge()
-			next.WaitReady()
-			if err := e.Bridge.Stop(); err != nil {
-				t.Errorf("Run: %v", err)
-			}
+			next := newBridge(e)
+			must(t, e.Bridge.Stop())
 			e.Bridge = next
 		}
 		close(stop)

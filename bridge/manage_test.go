@@ -234,9 +234,7 @@ func TestRedrive(t *testing.T) {
 			waits := make(chan *nats.Msg, 1)
 			inbox := nats.NewInbox()
 			sub, err := e.Conn.Subscribe(inbox, func(m *nats.Msg) { waits <- m })
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ok(t, e, kind.pop, nil, "") // the newer one
 			publish(t, e, kind.pop, inbox, `{"expires":"30s"}`)
 			wantLen(t, e, kind.queue[:len(kind.queue)-len(".jobs")], "jobs", 0) // so that the pop has found nothing by now

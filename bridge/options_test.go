@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"math"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -11,9 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 func TestOptionsListAllProblems(t *testing.T) {
@@ -76,28 +72,5 @@ func TestBadNATSOptions(t *testing.T) {
 	good := bridge.Options{NATSOptions: []nats.Option{nil, nats.Name("x")}}.Validate()
 	if good == nil || strings.Contains(good.Error(), "NATSOptions") {
 		t.Errorf("valid options are refused: %v", good)
-	}
-}
-
-func TestBadHTTPAddress(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = taken.Close() }()
-	grammar, err := subjects.New("pq", "q")
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = bridge.New(bridge.Options{
-		DB: memkv.New(memkv.Options{}), Keyspace: keyspace, Grammar: grammar,
-		HTTPAddr: taken.Addr().String(),
-	})
-	if err == nil || !strings.Contains(err.Error(), taken.Addr().String()) {
-		t.Errorf("error %v does not name %s", err, taken.Addr())
 	}
 }

@@ -29,9 +29,7 @@ type rawMsg struct{ subject, headers, payload string }
 func dialRaw(t testing.TB, e *testenv.Env) *rawConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(e.NATS.URL(), "nats://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	c := &rawConn{Conn: conn, t: t, in: bufio.NewReader(conn)}
 	c.write("CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true}\r\nSUB raw.> 1\r\n")

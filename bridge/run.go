@@ -3,13 +3,16 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
 
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/bridge/web"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // New checks the options and opens the HTTP listener. Call Close if Run will not be called. It
@@ -21,7 +24,15 @@ func New(o Options) (*Bridge, error) {
 		return nil, err
 	}
 
-	b := newBridge(o)
+	b := &Bridge{
+		options: o, grammar: o.Grammar, quiet: newQuietLogs(o.Logger),
+		id: nuid.Next(), created: time.Now().UTC(),
+		metrics: newMetrics(), closed: make(chan struct{}),
+	}
+	b.encoders.New = func() any { return new(encoder) }
+	b.repliers.New = func() any { return new(clientReplier) }
+	b.cable = newCable(b.backlog)
+	b.endpoints = newEndpoints(b.metrics, o.Grammar)
 	b.notServing("starting: the store has not answered yet")
 	b.registerGauges()
 
@@ -117,7 +128,7 @@ func (b *Bridge) newPeers() *peers.Peers {
 			ID: b.id, Group: o.QueueGroup, Subjects: b.grammar.Wildcards(),
 			Exclusive: o.Exclusive, Location: o.Location, Started: b.created,
 		},
-		Shared:     b.db.Traits().Shared,
+		Shared:     o.DB.Traits().Shared,
 		MaxPending: o.MaxPending, MaxWaiters: o.MaxWaiters, RequestTimeout: o.RequestTimeout,
 		Dispatcher: b.dispatcher,
 		Conn:       func() *nats.Conn { return b.nc },
@@ -136,11 +147,13 @@ func (b *Bridge) newWeb() (*web.Server, error) {
 	o := &b.options
 	server, err := web.New(web.Config{
 		Addr: o.HTTPAddr, Timeout: o.HTTPTimeout,
-		Ready:    b.notReady,
-		Queues:   b.inspector.read,
-		Info:     b.inspectQueue,
+		Ready: b.notReady,
+		Queues: func(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
+			return b.inspector.list(ctx, kind, o, false)
+		},
+		Info:     b.inspector.info,
 		Registry: b.metrics.registry,
-		DB:       b.db, Keyspace: b.keyspace, MetricQueues: o.MetricQueues,
+		DB:       o.DB, Keyspace: o.Keyspace, MetricQueues: o.MetricQueues,
 		Owns:    b.peers.Router.Owns,
 		Owners:  b.peers.Router.Bridges,
 		Failure: pageFailure,

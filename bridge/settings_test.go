@@ -151,9 +151,7 @@ func TestDeadLetters(t *testing.T) {
 
 			// Without a reason, and published.
 			push(t, e, kind.push, nil, "b")
-			if err := e.Conn.Publish(leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "b"), []byte("+TERM")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, e.Conn.Publish(leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "b"), []byte("+TERM")))
 			testenv.Eventually(t, func() error {
 				if m := e.Request(kind.queue+"-dead.len", nil, nil); !strings.Contains(string(m.Data), `"len":1`) {
 					return fmt.Errorf("%s", m.Data)

@@ -209,19 +209,7 @@ func (b *Bridge) awaitHandlers(ctx context.Context) (unseen int) {
 	b.serving.mu.Lock()
 	ending := b.serving.ending
 	b.serving.mu.Unlock()
-
-	again := time.NewTicker(time.Millisecond)
-	defer again.Stop()
-	for {
-		if unseen, _ = wire.Backlog(ending); unseen == 0 {
-			return 0
-		}
-		select {
-		case <-ctx.Done():
-			return unseen
-		case <-again.C:
-		}
-	}
+	return wire.Await(ctx, ending)
 }
 
 // disconnect flushes what was written and closes the connection.

@@ -1,8 +1,7 @@
 package bridge_test
 
 import (
-	"fmt"
-	"sync/atomic"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,16 +16,13 @@ import (
 // The header does not come back with them.
 func TestDelayedPushes(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
-		for _, q := range []struct{ push, batch, pop, length string }{
-			{"pq.jobs.push", "pq.jobs.push.batch", "pq.jobs.pop.min", "pq"},
-			{"q.jobs.enqueue", "q.jobs.enqueue.batch", "q.jobs.dequeue", "q"},
-		} {
+		for _, q := range kinds {
 			soon := time.Now().Add(300 * time.Millisecond)
 			at := subjects.FormatSchedule(soon)
 			push(t, e, q.push, nats.Header{"Pq-Delay": {"1h"}}, "in an hour")
 			push(t, e, q.push, nats.Header{"Nats-Schedule": {at}, "Other": {"x"}}, "a")
 			push(t, e, q.push, nats.Header{"nats-schedule": {"@at 1999-12-31T23:59:59+01:00"}}, "now")
-			ok(t, e, q.batch, nil, frames(frame(0, "", "too"), frame(0, "Pq-Delay: 87600h\r\n", "in ten years"), frame(0, "Nats-Schedule: "+at+"\r\n", "b")))
+			ok(t, e, q.push+".batch", nil, frames(frame(0, "", "too"), frame(0, "Pq-Delay: 87600h\r\n", "in ten years"), frame(0, "Nats-Schedule: "+at+"\r\n", "b")))
 			push(t, e, q.push, nats.Header{"Pq-Delay": {"0s"}}, "also")
 			for _, want := range []string{"now", "too", "also"} {
 				if m := ok(t, e, q.pop, nil, ""); string(m.Data) != want {
@@ -43,7 +39,7 @@ func TestDelayedPushes(t *testing.T) {
 			wantHeaders(t, m, nats.Header{"Other": {"x"}})
 			got(t, replies, "b")
 			ended(t, replies, 2, "")
-			wantLen(t, e, q.length, "jobs", 0)
+			wantLen(t, e, strings.TrimSuffix(q.queue, ".jobs"), "jobs", 0)
 		}
 		if n := delayedItems(t, e); n != 2 {
 			t.Errorf("%d items of pq.jobs are delayed, want 2", n)
@@ -51,39 +47,12 @@ func TestDelayedPushes(t *testing.T) {
 	})
 }
 
-// A bad delay in a batch is refused with the number of the item, and nothing is pushed.
-func TestBadDelayInABatch(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	for _, lines := range []string{"Pq-Delay: 5\r\n", "Nats-Schedule: @every 1s\r\n", "Pq-Delay: 1s\r\nPq-Delay: 2s\r\n"} {
-		payload := frames(frame(0, "", "a"), frame(0, lines, "b"))
-		if err := refused(t, e, 400, "pq.jobs.push.batch", nil, []byte(payload)); len(err.Text) < 8 || err.Text[:8] != "item 1: " {
-			t.Errorf("%q: %v", lines, err)
-		}
-	}
-	wantLen(t, e, "pq", "jobs", 0)
-}
-
-// A leased item that was delayed before has its first delivery, and its acknowledgement counts.
-func TestLeaseOfADelayedPush(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	push(t, e, "pq.jobs.push", nats.Header{"Pq-Delay": {"100ms"}}, "a")
-	m := got(t, ask(t, e.Conn, "pq.jobs.pop.min", `{"expires":"10s","ack_wait":"1m"}`), "a")
-	if n := m.Header.Get(subjects.HeaderDeliveries); n != fmt.Sprint(1) {
-		t.Errorf("delivery %s, want 1", n)
-	}
-	acked(t, e, m.Reply, "+ACK")
-	wantLen(t, e, "pq", "jobs", 0)
-}
-
 // Items expire as their headers or the settings say, delayed ones too, and not while they are leased. The
 // header comes back with them.
 func TestExpiringPushes(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		now := time.Now
-		var ahead atomic.Int64
-		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) {
-			o.Now = func() time.Time { return now().Add(time.Duration(ahead.Load())) }
-		}})
+		var clock skewed
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.Now = clock.now }})
 		configured(t, e, "pq.jobs", `{"ttl":"1h"}`, `{"ttl":"1h0m0s"}`)
 		push(t, e, "pq.jobs.push", nats.Header{"Nats-TTL": {"30s"}}, "leased")
 		ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"90m"}`, "leased")
@@ -92,13 +61,13 @@ func TestExpiringPushes(t *testing.T) {
 		push(t, e, "pq.jobs.push", nil, "an hour")
 		push(t, e, "pq.jobs.push", nats.Header{"Nats-TTL": {"1m30s"}, "Pq-Delay": {"80m"}}, "never seen")
 		ok(t, e, "pq.jobs.push.batch", nil, frames(frame(0, "Nats-TTL: 2h\r\n", "two hours"), frame(0, "", "in a batch")))
-		ahead.Store(int64(time.Minute))
+		clock.ahead.Store(int64(time.Minute))
 		wantLen(t, e, "pq", "jobs", 5)
-		ahead.Store(int64(2 * time.Minute))
+		clock.ahead.Store(int64(2 * time.Minute))
 		wantLen(t, e, "pq", "jobs", 4)
 		wantMetric(t, e.Bridge, "pq_expired_total", 2)
 		acked(t, e, ack, "+ACK")
-		ahead.Store(int64(time.Hour + time.Minute))
+		clock.ahead.Store(int64(time.Hour + time.Minute))
 		for want, header := range map[string]nats.Header{"never": {"nats-ttl": {"Never"}}} {
 			wantHeaders(t, ok(t, e, "pq.jobs.peek.min", nil, ""), header)
 			if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != want {
@@ -116,22 +85,34 @@ func TestExpiringPushes(t *testing.T) {
 // An item whose lease runs out after it has expired is neither delivered again nor a dead letter; +TERM
 // makes it one, which does not expire and comes without the header.
 func TestExpiryAndDeadLetters(t *testing.T) {
-	var ahead atomic.Int64
-	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) {
-		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-	}})
+	var clock skewed
+	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Now = clock.now }})
 	configured(t, e, "pq.jobs", `{"max_deliver":1}`, `{"max_deliver":1}`)
 	for _, value := range []string{"a", "b"} {
 		push(t, e, "pq.jobs.push", nats.Header{"Nats-TTL": {"1m"}}, value)
 	}
 	leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"2m"}`, "a")
 	ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"2m"}`, "b")
-	ahead.Store(int64(3 * time.Minute))
+	clock.ahead.Store(int64(3 * time.Minute))
 	acked(t, e, ack, "+TERM")
 	wantLen(t, e, "pq", "jobs", 0)
-	ahead.Store(int64(time.Hour))
+	clock.ahead.Store(int64(time.Hour))
 	wantLen(t, e, "pq", "jobs-dead", 1)
 	if m := ok(t, e, "pq.jobs-dead.pop.min", nil, ""); string(m.Data) != "b" || m.Header.Get("Nats-TTL") != "" {
 		t.Errorf("the dead letter is %q %v", m.Data, m.Header)
 	}
+}
+
+// The clock of a bridge is stepped forward while pops wait: they get what is due by the clock at once, and
+// not when the monotonic clock has come as far.
+func TestWaitingWhileTheClockIsStepped(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		clock := &steppedClock{}
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options})
+		push(t, e, "pq.jobs.push", nil, "a")
+		got(t, ask(t, e.Conn, "pq.jobs.pop.min", `{"ack_wait":"1h"}`), "a")
+		waiting := asked(t, e, "jobs", "pop.min", `{"expires":"1h"}`)
+		clock.step(time.Hour)
+		got(t, waiting, "a")
+	})
 }

@@ -82,7 +82,7 @@ func (w *waits) add(r *dispatch.Request, parsed *subjects.Request) (*cancellable
 		return nil, cancelled{}
 	}
 	if w.mu.of[c.key] != nil {
-		return nil, fmt.Errorf("%w: another request waits with this id: want one that is used once", ErrBadRequest)
+		return nil, fmt.Errorf("%w: another request waits with this id: want one that is used once", errBadRequest)
 	}
 
 	w.mu.of[c.key] = c

@@ -145,5 +145,5 @@ func (o *Outbox) denied(s *sentItem) {
 	if s.endpoint != nil {
 		s.endpoint.Denied(s.subject)
 	}
-	o.requeue(&s.Content, Denied)
+	o.Requeue(&s.Content, Denied)
 }

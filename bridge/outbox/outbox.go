@@ -36,8 +36,6 @@ type Outbox struct {
 	hurry  chan struct{} // has an element when a lot is unconfirmed
 	news   chan struct{} // has an element when mu.heard has changed
 
-	restorer restorer
-
 	inbox string                            // start of the reply subjects of items
 	gone  atomic.Pointer[nats.Subscription] // to these subjects, set by Listen
 	deaf  atomic.Bool                       // NATS does not permit that subscription
@@ -56,6 +54,8 @@ type Outbox struct {
 		abandoned int             // replies that were unconfirmed at the end
 		numbered  uint64          // items so far; the number of the next
 		subjects  strings.Builder // reply subjects of items, the newest at the end
+
+		pauses map[*restoring]*time.Timer // items that go back and wait to try again; nil after EndRestores
 	}
 }
 
@@ -65,8 +65,7 @@ func New(c Config) *Outbox {
 	o.inbox = Root + c.ID + "."
 	o.mu.denials = map[string]int{}
 	o.mu.hearings = map[error]struct{}{}
-	o.restorer.config = &o.config
-	o.restorer.mu.pauses = map[*restoring]*time.Timer{}
+	o.mu.pauses = map[*restoring]*time.Timer{}
 	return o
 }
 

@@ -126,9 +126,12 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 		return
 	}
 
-	// The opening quote excludes reply subjects of clients that contain peers.Root further on.
+	// Until the next reconnect this bridge acts as if it were alone. The opening quote excludes reply
+	// subjects of clients that contain peers.Root further on.
 	if strings.Contains(err.Error(), `to "`+peers.Root) {
-		b.mute()
+		b.peers.Mute()
+		b.quiet.nats.warn("NATS does not permit messages between bridges: allow this user to publish and subscribe to " +
+			peers.Root + ">; otherwise a bridge that serves the same subjects from another store goes unnoticed, and bridges that pop from the same queue conflict")
 	}
 	for _, wildcard := range b.grammar.Wildcards() {
 		// The subscription is nil, so the server's text must tell which one it was.
@@ -136,14 +139,6 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 			b.denials.note(wildcard, err.Error())
 		}
 	}
-}
-
-// mute records that NATS does not permit messages between bridges. Until the next
-// reconnect this bridge acts as if it were alone.
-func (b *Bridge) mute() {
-	b.peers.Mute()
-	b.quiet.nats.warn("NATS does not permit messages between bridges: allow this user to publish and subscribe to " +
-		peers.Root + ">; otherwise a bridge that serves the same subjects from another store goes unnoticed, and bridges that pop from the same queue conflict")
 }
 
 // deniedSubject returns the subject of a publish that the server denied, if that is

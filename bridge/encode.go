@@ -48,12 +48,6 @@ func (e *encoder) pushed(q *dispatch.Queue, results []fdbpq.Result, batch bool) 
 	return e.buf
 }
 
-// length returns the payload of the reply to a len.
-func (e *encoder) length(q *dispatch.Queue, n int64) []byte {
-	e.buf = subjects.AppendLength(e.buf[:0], q.Name, n)
-	return e.buf
-}
-
 // item sets the headers of a reply that carries an item: the pusher's and our own. It omits
 // pushers' headers that a NATS server would act on; an item that another program or an earlier
 // version wrote may have them.

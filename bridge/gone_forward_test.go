@@ -168,28 +168,6 @@ func TestGoneForwardedWaitersOfABridgeThatLeaves(t *testing.T) {
 	})
 }
 
-// The owner is cut off. The bridge that forwarded the pops forgets them, and so does the owner,
-// whose shutdown keeps its bound.
-func TestGoneForwardedWaitersOfABridgeThatDies(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		w := newWire()
-		e, second := pair(t, engine, w.use)
-		names, replies := waitOn(t, e, second, e.Bridge, 8, `{"expires":"1h"}`)
-		heartbeats(t, e.Conn, 2, 2) // the first bridge knows that they arrived
-		for _, r := range replies[1:] {
-			leave(t, e, r)
-		}
-		w.kill()
-		unknown(t, replies[0])
-		began := time.Now()
-		_ = second.Stop() // it reports the requests that it could not answer
-		if took := time.Since(began); took > bridge.DefaultShutdownTimeout {
-			t.Errorf("the shutdown took %v", took)
-		}
-		takesItsPlace(t, e, names)
-	})
-}
-
 // takesItsPlace checks that after the second bridge is gone the first remembers nothing of it, and
 // that pops wait on the two of them again when another takes its place.
 func takesItsPlace(t *testing.T, e *testenv.Env, names []string) {

@@ -143,7 +143,8 @@ func TestTraceContext(t *testing.T) {
 	}
 }
 
-// Header blocks that a NATS server may parse differently from the client are refused.
+// Header blocks that the client cannot parse, which NATS delivers as if there were none, or that a NATS server may parse
+// differently, are refused.
 func TestHeaderBlocks(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c := dialRaw(t, e)
@@ -159,21 +160,26 @@ func TestHeaderBlocks(t *testing.T) {
 		begin + "a:b\r\nNats-Request-Info: {}\r\n" + end: true, // the server writes a space
 		begin + "Nmqtt-Pub:1\r\nNmqtt-Subject:x\r\nNats-Request-Info: {}\r\n" + end: true,
 
-		begin + "a: b\nc: d\r\n" + end:                                   false,
-		begin + "a: b\r\nc: d\n" + end:                                   false,
-		begin + "a: b\nc: d\n\n":                                         false,
-		"NATS/1.0\na: b\r\nc: d\r\n" + end:                               false,
-		begin + "a: b\r\nc: d\r\n" + "\n":                                false,
-		"NATS/1.0\n\n":                                                   false,
-		begin + ": b\r\n" + end:                                          false,
-		begin + "no name: b\r\n" + end:                                   false,
-		begin + "a: b\r\n: c\r\n" + end:                                  false,
-		begin + ":\r\n" + end:                                            false,
-		begin + "a:  b\r\n" + end:                                        false,
-		begin + "a: b\r\n c: d\r\n" + end:                                false,
-		begin + "a : b\r\n" + end:                                        false,
-		begin + "a: b\rc\r\n" + end:                                      false,
-		begin + "a: b\r\r\n" + end:                                       false,
+		begin + "a: b\nc: d\r\n" + end:                 false,
+		begin + "a: b\r\nc: d\n" + end:                 false,
+		begin + "a: b\nc: d\n\n":                       false,
+		"NATS/1.0\na: b\r\nc: d\r\n" + end:             false,
+		begin + "a: b\r\nc: d\r\n" + "\n":              false,
+		"NATS/1.0\n\n":                                 false,
+		begin + ": b\r\n" + end:                        false,
+		begin + "no name: b\r\n" + end:                 false,
+		begin + "Pq-Priority: 5\r\nno colon\r\n" + end: false,
+		begin:                             false,
+		"NATS/1.0 5\r\n" + end:            false,
+		"HTTP/1.1\r\n" + end:              false,
+		end:                               false,
+		begin + "a: b\r\n: c\r\n" + end:   false,
+		begin + ":\r\n" + end:             false,
+		begin + "a:  b\r\n" + end:         false,
+		begin + "a: b\r\n c: d\r\n" + end: false,
+		begin + "a : b\r\n" + end:         false,
+		begin + "a: b\rc\r\n" + end:       false,
+		begin + "a: b\r\r\n" + end:        false,
 		begin + "a: b\r\n" + end + "Nats-Trace-Dest: x\r\n" + end:        false,
 		"NATS/1.0 503\r\n" + end:                                         false,
 		"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 1\r\n" + end: false,

@@ -82,13 +82,6 @@ func TestNATSRestarts(t *testing.T) {
 	})
 }
 
-func TestStopsWithoutNATS(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	e.NATS.Stop()
-	notReady(t, e.Bridge, "nats")
-	must(t, e.Bridge.Stop())
-}
-
 // While the store is away, requests are answered 503; everything works again when it is
 // back.
 func TestStoreOutage(t *testing.T) {

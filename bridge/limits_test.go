@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -213,37 +211,6 @@ func TestBellForFreedPlaces(t *testing.T) {
 		t.Logf("median %v, all within %v", took[len(took)/2], took[len(took)-1])
 		if took[len(took)/2] > 200*time.Millisecond { // without a bell, half a second
 			t.Errorf("the median is %v", took[len(took)/2])
-		}
-	})
-}
-
-// Pushes through several bridges never exceed the limit, and fill it.
-func TestLimitsOnSeveralBridges(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
-		e.StartBridge()
-		wantMetric(t, e.Bridge, "pq_bridges", 2)
-		const limit, pushers, each = 50, 8, 20
-		for queue, setting := range map[string]string{"pq.items": `{"max_items":50}`, "pq.bytes": `{"max_bytes":50}`} {
-			configured(t, e, queue, setting, setting)
-			var wg sync.WaitGroup
-			var pushed atomic.Int64
-			for range pushers {
-				wg.Go(func() {
-					for range each {
-						switch err := subjects.ErrorFromHeaders(e.Request(queue+".push", nil, []byte("x")).Header); {
-						case err == nil:
-							pushed.Add(1)
-						case err.Code != subjects.CodeOverloaded:
-							t.Error(err)
-						}
-					}
-				})
-			}
-			wg.Wait()
-			if m := ok(t, e, queue+".len", nil, ""); pushed.Load() != limit || !strings.Contains(string(m.Data), `"len":50}`) {
-				t.Errorf("%s: %d pushes were done, %s: want %d", setting, pushed.Load(), m.Data, limit)
-			}
 		}
 	})
 }

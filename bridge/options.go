@@ -209,7 +209,12 @@ func (o Options) Validate() error {
 	}
 
 	check(validURLs(o.NATSURL), "NATSURL", redacted(o.NATSURL), "nats://host:port, or several separated by commas")
-	client := o.natsClient()
+	client := nats.GetDefaultOptions()
+	for _, option := range o.NATSOptions {
+		if option != nil {
+			_ = option(&client) // Run returns the error
+		}
+	}
 	check(!client.NoEcho, "NATSOptions", "nats.NoEcho", "options without it: a bridge must hear its own heartbeats")
 	check(!client.NoCallbacksAfterClientClose, "NATSOptions", "nats.NoCallbacksAfterClientClose",
 		"options without it: shutdown waits for a callback")
@@ -231,18 +236,6 @@ func (o Options) Validate() error {
 	timeout("ShutdownTimeout", o.ShutdownTimeout, 1, "more than 0, at most 24h")
 	check(semver.MatchString(o.Version), "Version", strconv.Quote(o.Version), "a semantic version such as 1.2.3")
 	return errors.Join(problems...)
-}
-
-// natsClient returns the client options that NATSOptions set. It ignores errors, which
-// Run will return.
-func (o Options) natsClient() nats.Options {
-	client := nats.GetDefaultOptions()
-	for _, option := range o.NATSOptions {
-		if option != nil {
-			_ = option(&client)
-		}
-	}
-	return client
 }
 
 // validURLs reports whether the NATS client can parse the list of URLs. The client's

@@ -113,11 +113,11 @@ func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Resul
 		case result.Err != nil:
 			failed = cmp.Or(failed, result.Err)
 		case failed != nil:
-			c.unsent(p.r, op, result)
+			c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Unsendable)
 		case p.add(op, result):
 		default: // there is no room left
 			if failed = p.send(false); failed != nil {
-				c.unsent(p.r, op, result)
+				c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Unsendable)
 			} else if !p.add(op, result) { // it needs a message of its own
 				if failed = c.send(p.r, op, results[i:i+1]); failed == nil {
 					p.c.sent++
@@ -126,11 +126,6 @@ func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Resul
 		}
 	}
 	return failed
-}
-
-// unsent returns an item to the queue, or ends its lease, because it cannot be sent.
-func (c *clientReplier) unsent(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) {
-	c.b.outbox.Return(r.Queue, op.Kind, result, outbox.Unsendable)
 }
 
 // end sends the message that ends the items of a pop of several, which may be the parcel. err says
@@ -227,7 +222,7 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.
 	}
 	if err != nil {
 		c.b.replyFailed(err)
-		c.unsent(r, op, result)
+		c.b.outbox.Return(r.Queue, op.Kind, result, outbox.Unsendable)
 	}
 	return err
 }

@@ -25,7 +25,8 @@ func (c *clientReplier) sendPayload(r *dispatch.Request, op *fdbpq.Op, results [
 	case fdbpq.OpPush:
 		payload = e.pushed(q, results, c.endpoint.verb.several)
 	case fdbpq.OpLen:
-		payload = e.length(q, result.Len)
+		e.buf = subjects.AppendLength(e.buf[:0], q.Name, result.Len)
+		payload = e.buf
 	case fdbpq.OpSettings, fdbpq.OpConfigure:
 		payload = subjects.EncodeSettings(result.Settings)
 	case fdbpq.OpInfo: // and OpSettings

@@ -179,47 +179,6 @@ func TestReportsOfPopsThatWait(t *testing.T) {
 	g.reported(reports, peers.Report{Floor: 7, High: 9, Lost: lost, Ended: []uint64{9}, Final: true})
 }
 
-// What a bridge does with pops that wait on a peer: it forgets those that have ended, answers
-// those that were lost, and all of them when the peer is gone.
-func TestPopsThatWaitOnAPeer(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	g := newGhost(t, e)
-	inbox := g.hears("to.ghost.*.*.pq.>")
-	g.stays()
-	g.appear(e)
-	var from string
-	var all []forwarded
-	replies := map[string]*nats.Subscription{}
-	for i := 0; len(all) < 4; i++ {
-		r := ask(t, e.Conn, fmt.Sprintf("pq.jobs-%d.pop.min", i), `{"expires":"1h"}`)
-		before := e.Bridge.Dispatcher().Waiters()
-		testenv.Eventually(t, func() error {
-			n, _, err := inbox.Pending()
-			if e.Bridge.Dispatcher().Waiters() == before && n == 0 && waitersOf(t, e.Bridge, fmt.Sprintf("jobs-%d", i)) == 0 {
-				return fmt.Errorf("it is nowhere, %v", err)
-			}
-			return nil
-		})
-		if n, _, _ := inbox.Pending(); n > 0 {
-			id, pops := g.receive(inbox, 1)
-			from, all = id, append(all, pops...)
-			replies[pops[0].reply] = r
-		}
-	}
-	first, last := all[0].number, all[3].number
-	g.says("report."+from+".ghost", encoded(peers.Report{Floor: first, High: last, Lost: []peers.Span{{First: all[1].number, Last: all[1].number}}}))
-	if err := isError(t, 503, "lost", next(t, replies[all[1].reply])); err.Unknown {
-		t.Error(err)
-	}
-	g.says("report."+from+".ghost", encoded(peers.Report{Floor: first, High: last, Ended: []uint64{all[0].number}}))
-	g.says("report."+from+".ghost", "\x00nonsense")
-	g.says("report."+from+".ghost", encoded(peers.Report{Floor: first, High: last, Final: true}))
-	unknown(t, replies[all[2].reply])
-	unknown(t, replies[all[3].reply])
-	silent(t, e, replies[all[0].reply])
-	silent(t, e, replies[all[1].reply])
-}
-
 // Bridges on different servers of a NATS cluster wake each other's pops.
 func TestBellAcrossAClusterOfServers(t *testing.T) {
 	one, two, join := cluster(t)

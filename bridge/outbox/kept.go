@@ -53,6 +53,16 @@ func (c *chunk) recycle() *chunk {
 	return &chunk{replies: c.replies[:0], items: c.items[:0]}
 }
 
+// each calls f for all replies; those without an item have no sentItem.
+func (c *chunk) each(f func(*sentReply, *sentItem)) {
+	for i := range c.replies {
+		f(&c.replies[i], nil)
+	}
+	for i := range c.items {
+		f(&c.items[i].sentReply, &c.items[i])
+	}
+}
+
 // itemSize estimates the bytes of memory that an item refers to.
 func itemSize(item *fdbpq.Item) int {
 	return len(item.Value) + wire.HeaderSize(item.Headers) + wire.HeaderMemory(item.Headers)

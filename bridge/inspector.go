@@ -29,7 +29,7 @@ type inspector struct {
 		lists int // over NATS, that wait or run
 		ended bool
 	}
-	running sync.WaitGroup // these
+	answering sync.WaitGroup // these
 }
 
 const (
@@ -57,7 +57,7 @@ func (i *inspector) end(ctx context.Context) {
 	i.mu.Unlock()
 
 	defer context.AfterFunc(ctx, i.cancel)()
-	i.running.Wait()
+	i.answering.Wait()
 	i.cancel()
 }
 
@@ -74,7 +74,7 @@ func (i *inspector) start(answer func(ctx context.Context)) error {
 	}
 
 	i.mu.lists++
-	i.running.Go(func() {
+	i.answering.Go(func() {
 		ctx, cancel := context.WithTimeout(i.ctx, i.options.RequestTimeout)
 		defer cancel()
 		answer(ctx)

@@ -246,9 +246,6 @@ func TestFramesOfLeases(t *testing.T) {
 				t.Errorf("got %q with %v", one.Data, one.Header)
 			}
 			acked(t, e, alone[0].ack, "-NAK")
-			for _, options := range []string{`{"batch":2,"frames":1}`, `{"batch":2,"frames":null}`, `{"batch":2,"frames":true,"frames":true}`, `{"batch":2,"Frames":true}`} {
-				refused(t, e, 400, c.pop, nil, []byte(options))
-			}
 			wantPopped(t, e, c.pop, "one")
 		}
 		wantMetric(t, e.Bridge, "pq_deliveries_total", 2*(5+3+4+2))
@@ -388,36 +385,4 @@ func TestFramesThatCannotBeSent(t *testing.T) {
 		t.Errorf("from the other end: %q", valuesOf(list))
 	}
 	wantMetric(t, e.Bridge, "pq_lost_items_total", 0)
-}
-
-// The ends of batches say what they say without frames, in a message of their own if it is an error.
-func TestEndsOfFrames(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		popFramed(t, e, "pq.jobs.pop.min", 5, "", "404")
-		pushAll(t, e, "pq.jobs.push", "aaa", "bbb", "ccccc", "d")
-		check := func(n int, options, code, want string, wantItems ...int) (list []sentItem) {
-			t.Helper()
-			list, sizes := popFramed(t, e, "pq.jobs.pop.min", n, options, code)
-			wantSizes(t, sizes, wantItems...)
-			if valuesOf(list) != want {
-				t.Errorf("%d %s: got %q, want %q", n, options, valuesOf(list), want)
-			}
-			return list
-		}
-		check(2, `,"max_bytes":2`, "413", "")
-		check(4, `,"max_bytes":8`, "413", "aaa bbb", 2)
-		configured(t, e, "pq.jobs", `{"max_leased":1}`, `{"max_leased":1}`)
-		list := check(4, `,"ack_wait":"1h"`, "429", "ccccc", 1)
-		check(4, `,"ack_wait":"1h"`, "429", "")
-		acked(t, e, list[0].ack, "-NAK")
-		until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-		e.Request("pq.jobs.config", nil, fmt.Appendf(nil, `{"pause_until":%q,"max_leased":null}`, until))
-		check(4, "", "404", "")
-		check(4, `,"ack_wait":"1h","expires":"20ms"`, "404", "")
-		e.Request("pq.jobs.config", nil, []byte(`{"pause_until":null}`))
-		check(3, "", "", "ccccc d", 2)
-		wantMetric(t, e.Bridge, `pq_request_items_count{operation="pop-min"}`, 8)
-		wantMetric(t, e.Bridge, `pq_request_items_sum{operation="pop-min"}`, 5)
-		wantMetric(t, e.Bridge, `pq_errors_total{code="404",operation="pop-min"}`, 3)
-	})
 }

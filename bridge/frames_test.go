@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -263,58 +262,6 @@ func TestPushBatchTooLargeForATransaction(t *testing.T) {
 		ok(t, e, "pq.jobs.push.batch", nil, frames(slices.Repeat([]subjects.Frame{item}, 9)...))
 		wantLen(t, e, "pq", "jobs", 10)
 	})
-}
-
-// Batches through two bridges, whole and in order, among pops.
-func TestPushBatchesOfTwoBridges(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	second := newBridge(e)
-	const workers, each, size = 4, 25, 8
-	var clients sync.WaitGroup
-	var mu sync.Mutex
-	got := map[string]int{}
-	for w := range workers {
-		clients.Go(func() {
-			nc := e.Conn
-			for n := range each {
-				var list []subjects.Frame
-				for i := range size {
-					list = append(list, frame(int64(size-i), "", fmt.Sprintf("%d-%d-%d", w, n, i)))
-				}
-				reply, err := nc.Request("pq.jobs.push.batch", []byte(frames(list...)), testenv.Patience)
-				if err == nil {
-					err = bridge.ErrorFromHeaders(reply.Header)
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				for range size {
-					reply, err := nc.Request("pq.jobs.pop.min", nil, testenv.Patience)
-					if err == nil {
-						err = bridge.ErrorFromHeaders(reply.Header)
-					}
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					mu.Lock()
-					got[string(reply.Data)]++
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	clients.Wait()
-	if len(got) != workers*each*size {
-		t.Errorf("%d different items: want %d", len(got), workers*each*size)
-	}
-	wantQueued(t, e, 0)
-	for _, b := range []*testenv.Bridge{e.Bridge, second} {
-		if n, err := metric(b, `pq_requests_total{operation="push-batch"}`); err != nil || n == 0 {
-			t.Errorf("a bridge had %v batches: %v", n, err)
-		}
-	}
 }
 
 // A batch without a reply subject is pushed, and a len behind it counts it. If it fails, that

@@ -143,11 +143,7 @@ func TestRepliesToOurselves(t *testing.T) {
 	}
 	wantLen(t, e, "pq", "loop", 0)
 	wantLen(t, e, "pq", "jobs", 2)
-	for _, want := range said {
-		if got := ok(t, e, "pq.jobs.pop.min", nil, ""); string(got.Data) != want {
-			t.Errorf("popped %q, want %q", got.Data, want)
-		}
-	}
+	wantPopped(t, e, "pq.jobs.pop.min", said...)
 }
 
 // Headers that another program stored and that NATS cannot carry: the client that pops

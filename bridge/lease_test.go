@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -105,53 +104,6 @@ func TestLeaseEnds(t *testing.T) {
 	if took := time.Since(began); took < 150*time.Millisecond || again.Header.Get(subjects.HeaderDeliveries) != "2" {
 		t.Errorf("after %v: headers %v", took, again.Header)
 	}
-}
-
-// A pop of several items sends each, and a message that ends them.
-func TestPopsOfSeveral(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		for i := range 7 {
-			push(t, e, "pq.jobs.push", nil, fmt.Sprint("item-", i))
-		}
-		r := e.Conn.NewRespInbox()
-		s := subscribe(t, e.Conn, r)
-		pop := func(subject, options string) (items []string, end *nats.Msg) {
-			t.Helper()
-			must(t, e.Conn.PublishRequest(subject, r, []byte(options)))
-			for {
-				m := next(t, s)
-				if m.Header.Get(subjects.HeaderBatchCount) != "" {
-					return items, m
-				}
-				items = append(items, string(m.Data))
-				if strings.Contains(m.Reply, ".ack.") {
-					acked(t, e, m.Reply, "")
-				}
-			}
-		}
-		check := func(what string, items []string, end *nats.Msg, want, code string) {
-			t.Helper()
-			if got := strings.Join(items, " "); got != want || end.Header.Get(subjects.HeaderErrorCode) != code ||
-				end.Header.Get(subjects.HeaderBatchCount) != fmt.Sprint(len(items)) || len(end.Data) > 0 {
-				t.Errorf("%s: got %q, end %v %q: want %q and code %q", what, got, end.Header, end.Data, want, code)
-			}
-		}
-		items, end := pop("pq.jobs.pop.min", `{"batch":2}`)
-		check("two", items, end, "item-0 item-1", "")
-		items, end = pop("pq.jobs.pop.max", `{"batch":2,"ack_wait":"1m"}`)
-		check("two leased", items, end, "item-6 item-5", "")
-		items, end = pop("pq.jobs.pop.min", `{"batch":9,"max_bytes":12}`)
-		check("two of few bytes", items, end, "item-2 item-3", "413")
-		items, end = pop("pq.jobs.pop.min", `{"batch":9,"max_bytes":2}`)
-		check("none of too few bytes", items, end, "", "413")
-		items, end = pop("pq.jobs.pop.min", `{"batch":9}`)
-		check("the rest", items, end, "item-4", "")
-		items, end = pop("pq.jobs.pop.min", `{"batch":9}`)
-		check("nothing", items, end, "", "404")
-		if m := e.Request("pq.jobs.pop.min", nil, []byte(`{"batch":1}`)); m.Header.Get(subjects.HeaderBatchCount) != "" {
-			t.Errorf("a batch of one: %v", m.Header)
-		}
-	})
 }
 
 // Options and acknowledgements that are wrong change nothing, and say what would be right.

@@ -75,11 +75,7 @@ func TestMaxItems(t *testing.T) {
 			refused(t, e, 429, kind.push, nil, []byte("d"))
 			acked(t, e, token, "")
 			push(t, e, kind.push, nil, "d")
-			for _, value := range []string{"b", "c", "d"} {
-				if m := ok(t, e, kind.pop, nil, ""); string(m.Data) != value {
-					t.Errorf("popped %q, want %q", m.Data, value)
-				}
-			}
+			wantPopped(t, e, kind.pop, "b", "c", "d")
 			ok(t, e, kind.push+".batch", nil, batch)
 			for _, bad := range []string{`{"max_items":-1}`, `{"max_items":1000000001}`, `{"max_items":"5"}`, `{"max_leased":0.5}`} {
 				refused(t, e, 400, kind.queue+".config", nil, []byte(bad))

@@ -140,11 +140,7 @@ func TestMove(t *testing.T) {
 		}
 		acked(t, e, m.Reply, "")
 		refused(t, e, 400, "pq.jobs.move", nil, []byte(itemOf(moved.ID, "")))
-		for _, want := range []string{"third", "first"} {
-			if got := string(ok(t, e, "pq.jobs.pop.min", nil, "").Data); got != want {
-				t.Errorf("popped %s, want %s", got, want)
-			}
-		}
+		wantPopped(t, e, "pq.jobs.pop.min", "third", "first")
 	})
 }
 

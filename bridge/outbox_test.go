@@ -91,11 +91,8 @@ func TestRefusedReplies(t *testing.T) {
 // them to.
 func TestRefusedRepliesOfForwardedPops(t *testing.T) {
 	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
-	both := []*testenv.Bridge{e.Bridge, e.StartBridge()}
-	for _, b := range both {
-		b.WaitReady()
-		wantMetric(t, b, "pq_bridges", 2)
-	}
+	both := []*testenv.Bridge{e.Bridge, newBridge(e)}
+	together(t, both...)
 	const queues = 32
 	for i := range queues {
 		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "x")
@@ -104,15 +101,8 @@ func TestRefusedRepliesOfForwardedPops(t *testing.T) {
 	testenv.Eventually(t, func() error {
 		var sum, forwarded float64
 		for _, b := range both {
-			failures, err := metric(b, "pq_reply_failures_total")
-			if err != nil {
-				return err
-			}
-			n, err := metric(b, "pq_passed_total")
-			if err != nil {
-				return err
-			}
-			sum, forwarded = sum+failures, forwarded+n
+			sum += count(t, b, "pq_reply_failures_total")
+			forwarded += count(t, b, "pq_passed_total")
 		}
 		if sum != queues || forwarded == 0 {
 			return fmt.Errorf("%v failures, %v forwarded pops", sum, forwarded)

@@ -276,34 +276,43 @@ func TestFramesOfFewItemsAreSmall(t *testing.T) {
 	}
 }
 
-// The ends of batches say what they say without frames, in a message of their own if it is an error.
-func TestEndsOfFrames(t *testing.T) {
+// A pop of several items sends each, or frames, and a message that ends them and says why there are not more. The last
+// message with frames is the end, unless there is an error.
+func TestEndsOfBatches(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
-		popFramed(t, e, "pq.jobs.pop.min", 5, "", "404")
-		pushAll(t, e, "pq.jobs.push", "aaa", "bbb", "ccccc", "d")
-		check := func(n int, options, code, want string, wantItems ...int) (list []sentItem) {
-			t.Helper()
-			list, sizes := popFramed(t, e, "pq.jobs.pop.min", n, options, code)
-			wantSizes(t, sizes, wantItems...)
-			if valuesOf(list) != want {
-				t.Errorf("%d %s: got %q, want %q", n, options, valuesOf(list), want)
+		for _, frames := range []bool{false, true} {
+			check := func(n int, options, code, want string) (list []sentItem) {
+				t.Helper()
+				replies := ask(t, e.Conn, "pq.jobs.pop.min", fmt.Sprintf(`{"batch":%d,"frames":%t%s}`, n, frames, options))
+				list, sizes := inFrames(t, "pq.jobs", replies, code)
+				if frames && len(list) > 0 {
+					wantSizes(t, sizes, len(list))
+				}
+				if valuesOf(list) != want {
+					t.Errorf("%d %s: got %q, want %q", n, options, valuesOf(list), want)
+				}
+				return list
 			}
-			return list
+			check(5, "", "404", "")
+			pushAll(t, e, "pq.jobs.push", "aaa", "bbb", "ccccc", "d")
+			check(2, `,"max_bytes":2`, "413", "")
+			check(4, `,"max_bytes":8`, "413", "aaa bbb")
+			configured(t, e, "pq.jobs", `{"max_leased":1}`, `{"max_leased":1}`)
+			list := check(4, `,"ack_wait":"1h"`, "429", "ccccc")
+			check(4, `,"ack_wait":"1h"`, "429", "")
+			acked(t, e, list[0].ack, "-NAK")
+			until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+			e.Request("pq.jobs.config", nil, fmt.Appendf(nil, `{"pause_until":%q,"max_leased":null}`, until))
+			check(4, "", "404", "")
+			check(4, `,"ack_wait":"1h","expires":"20ms"`, "404", "")
+			e.Request("pq.jobs.config", nil, []byte(`{"pause_until":null}`))
+			check(3, "", "", "ccccc d")
+			if m := e.Request("pq.jobs.pop.min", nil, []byte(`{"batch":1}`)); m.Header.Get(subjects.HeaderBatchCount) != "" {
+				t.Errorf("a batch of one: %v", m.Header)
+			}
 		}
-		check(2, `,"max_bytes":2`, "413", "")
-		check(4, `,"max_bytes":8`, "413", "aaa bbb", 2)
-		configured(t, e, "pq.jobs", `{"max_leased":1}`, `{"max_leased":1}`)
-		list := check(4, `,"ack_wait":"1h"`, "429", "ccccc", 1)
-		check(4, `,"ack_wait":"1h"`, "429", "")
-		acked(t, e, list[0].ack, "-NAK")
-		until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-		e.Request("pq.jobs.config", nil, fmt.Appendf(nil, `{"pause_until":%q,"max_leased":null}`, until))
-		check(4, "", "404", "")
-		check(4, `,"ack_wait":"1h","expires":"20ms"`, "404", "")
-		e.Request("pq.jobs.config", nil, []byte(`{"pause_until":null}`))
-		check(3, "", "", "ccccc d", 2)
-		wantMetric(t, e.Bridge, `pq_request_items_count{operation="pop-min"}`, 8)
-		wantMetric(t, e.Bridge, `pq_request_items_sum{operation="pop-min"}`, 5)
-		wantMetric(t, e.Bridge, `pq_errors_total{code="404",operation="pop-min"}`, 3)
+		wantMetric(t, e.Bridge, `pq_request_items_count{operation="pop-min"}`, 2*8)
+		wantMetric(t, e.Bridge, `pq_request_items_sum{operation="pop-min"}`, 2*5)
+		wantMetric(t, e.Bridge, `pq_errors_total{code="404",operation="pop-min"}`, 2*4)
 	})
 }

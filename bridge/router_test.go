@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -52,15 +53,24 @@ func (g *ghost) hears(subject string) *nats.Subscription {
 	return s
 }
 
-// Pops of one queue go to one of two bridges, whichever NATS delivers them to. When
-// that bridge shuts down, the other takes over, and every pop is answered.
+// Pops of one queue go to one of two bridges, whichever NATS delivers them to, and batches of pushes to both. When
+// one shuts down, the other takes over, and every pop is answered.
 func TestPopsOfOneQueueGoToOneBridge(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	both := []*testenv.Bridge{e.Bridge, e.StartBridge()}
 	both[1].WaitReady()
-	const n = 400
-	for i := range n {
-		push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
+	const n, size = 400, 8
+	for i := range n / size {
+		var batch []subjects.Frame
+		for j := range size {
+			batch = append(batch, frame(int64(size-j), "", fmt.Sprint(i, " ", j)))
+		}
+		ok(t, e, "pq.jobs.push.batch", nil, frames(batch...))
+	}
+	for _, b := range both {
+		if count(t, b, `pq_requests_total{operation="push-batch"}`) == 0 {
+			t.Error("a bridge had no batch")
+		}
 	}
 	// Each owns some queues, so each forwards the pops of others.
 	var forwarded [2]float64

@@ -127,8 +127,9 @@ func (h *handler) cancel(c *clientReplier, r *dispatch.Request, parsed *subjects
 	h.b.waits.end(key)
 	h.b.peers.Router.Cancel(key)
 
-	r.Wait, r.Answered = nil, time.Now()
-	c.answerData(r, nil, nil)
+	answered := *r // so that r itself stays off the heap
+	answered.Wait, answered.Answered = nil, time.Now()
+	c.answerData(&answered, nil, nil)
 }
 
 // list answers a request for a list of queues, later.

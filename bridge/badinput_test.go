@@ -58,6 +58,7 @@ func TestBadInput(t *testing.T) {
 		{"schedule of a batch", "pq.jobs.push.batch", nats.Header{"Nats-Schedule": {"@at 2026-11-21T12:00:10Z"}}, payload, "items in it", bridge.ErrBadRequest},
 		{"TTL that is no duration", "pq.jobs.push", nats.Header{"Nats-TTL": {"soon"}}, payload, "never", subjects.ErrTiming},
 		{"short TTL", "pq.jobs.push", nats.Header{"nats-ttl": {"999ms"}}, payload, "from 1s", subjects.ErrTiming},
+		{"two TTLs", "pq.jobs.push", nats.Header{"Nats-TTL": {"1s"}, "nats-ttl": {"1s"}}, payload, "once", bridge.ErrBadRequest},
 		{"a TTL twice", "pq.jobs.push", nats.Header{"Nats-TTL": {"1s", "2s"}}, payload, "once", bridge.ErrBadRequest},
 		{"another schedule", "pq.jobs.push", nats.Header{"Nats-Schedule": {"@every 5s"}}, payload, "only \"@at \"", subjects.ErrTiming},
 		{"two schedules", "pq.jobs.push", nats.Header{"Nats-Schedule": {"@at 2026-11-21T12:00:10Z"}, "NATS-SCHEDULE": {"@at 2026-11-21T12:00:10Z"}}, payload, "once", bridge.ErrBadRequest},

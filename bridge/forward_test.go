@@ -252,6 +252,7 @@ func TestReportsOfForwardedPops(t *testing.T) {
 	if codes := collect(t, answers, 1); codes[503] != 1 {
 		t.Errorf("a lost pop is answered by code: %v, want 503, not run", codes)
 	}
+	g.says("report."+from+".ghost", "\x00nonsense")
 	report(peers.Report{Pending: pending[1:]})
 	report(peers.Report{Pending: pending[1:], Final: true})
 	if codes := collect(t, answers, len(pending)-1); codes[1503] != len(pending)-1 {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -105,9 +104,7 @@ func TestAckVeryMany(t *testing.T) {
 	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxBatch = 10 }})
 	push := func(n int) {
 		payload := frames(slices.Repeat([]subjects.Frame{frame(1, "", "x")}, n)...)
-		if err := bridge.ErrorFromHeaders(e.Request("pq.jobs.push.batch", nil, []byte(payload)).Header); err != nil {
-			t.Fatal(err)
-		}
+		must(t, bridge.ErrorFromHeaders(e.Request("pq.jobs.push.batch", nil, []byte(payload)).Header))
 	}
 	push(2000)
 	receive := func(subject, options string) (acks []string) {
@@ -154,46 +151,13 @@ func TestBadAlso(t *testing.T) {
 	acked(t, e, acks[0], also("+ACK", acks[1:]))
 }
 
-// If the outcome is unknown, all leases are acknowledged or none is.
-func TestAckSeveralOfUnknownOutcome(t *testing.T) {
-	for _, fault := range []faultkv.Fault{faultkv.UnknownMade, faultkv.UnknownLost} {
-		t.Run(fault.String(), func(t *testing.T) {
-			e, faults, gate := newUnsureEnv(t)
-			acks := leasedMany(t, e, "jobs", 3)
-			gate.arm()
-			faults.Next(fault)
-			if err := isError(t, 503, acks[0], e.Request(acks[0], nil, []byte(also("+ACK", acks[1:])))); !err.Unknown {
-				t.Errorf("%v: not unknown", err)
-			}
-			gate.disarm()
-			want := ""
-			if fault == faultkv.UnknownMade {
-				want = "0,1,2"
-			}
-			testenv.Eventually(t, func() error {
-				m := e.Request(acks[0], nil, []byte(also("+ACK", acks[1:])))
-				if m.Header.Get(subjects.HeaderErrorCode) == "503" {
-					return fmt.Errorf("not settled: %v", m.Header)
-				}
-				if got := m.Header.Get(subjects.HeaderLost); got != want {
-					t.Errorf("lost are %q, want %q", got, want)
-				}
-				return nil
-			})
-		})
-	}
-}
-
 // Whichever bridge gets it, an acknowledgement of several leases that wants the next ones runs once.
 func TestAckSeveralIsForwarded(t *testing.T) {
 	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		queues, replies := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h"}`)
 		push(t, e, "pq."+queues[0]+".push", nil, "first")
 		got(t, replies[0], "first")
-		before, err := metric(e.Bridge, "pq_passed_total")
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := count(t, e.Bridge, "pq_passed_total")
 		acks := leasedMany(t, e, queues[0], 3)
 		push(t, e, "pq."+queues[0]+".push", nil, "next")
 		if m := acked(t, e, acks[0], also("+NXT", acks[1:])); string(m.Data) != "next" {

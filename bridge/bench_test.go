@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -14,11 +15,38 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
+// parallel runs clients that share four connections. Each calls client with a function that makes a request, which may
+// find the queue empty.
+func parallel(b *testing.B, e *testenv.Env, clients int, client func(pb *testing.PB, request func(subject string, data []byte) *nats.Msg)) {
+	var conns []*nats.Conn
+	for range 4 {
+		conns = append(conns, e.Connect())
+	}
+	var number atomic.Int64
+	b.SetParallelism(clients / 2)
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		nc := conns[number.Add(1)%int64(len(conns))]
+		client(pb, func(subject string, data []byte) *nats.Msg {
+			reply, err := nc.Request(subject, data, testenv.Patience)
+			if err != nil {
+				b.Error(err)
+				return &nats.Msg{}
+			}
+			if err := bridge.ErrorFromHeaders(reply.Header); err != nil && err.(*bridge.Error).Code != 404 {
+				b.Error(err)
+			}
+			return reply
+		})
+	})
+	b.StopTimer()
+}
+
 // BenchmarkRequests runs the whole system in one process, clients and NATS included:
 // 128 clients over 4 connections, 128 bytes, 10 priorities. Use it with -cpuprofile;
 // for comparable figures there is make bench.
 func BenchmarkRequests(b *testing.B) {
-	const clients, connections = 128, 4
 	payload := make([]byte, 128)
 	push := func(i int64) (string, []byte) { return "pq.jobs.push." + strconv.Itoa(int(i%10)), payload }
 	pop := func(int64) (string, []byte) { return "pq.jobs.pop.min", nil }
@@ -38,65 +66,31 @@ func BenchmarkRequests(b *testing.B) {
 			if bench.filled {
 				fill(b, e, b.N)
 			}
-			var conns []*nats.Conn
-			for range connections {
-				conns = append(conns, e.Connect())
-			}
-			var client, number atomic.Int64
-			b.SetParallelism(clients / 2)
-			batches, requests := batchesOf(b, e)
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				nc := conns[client.Add(1)%connections]
-				for pb.Next() {
-					subject, data := bench.next(number.Add(1))
-					reply, err := nc.Request(subject, data, testenv.Patience)
-					if err != nil {
-						b.Error(err)
-						return
-					}
-					if err := bridge.ErrorFromHeaders(reply.Header); err != nil && err.(*bridge.Error).Code != 404 {
-						b.Error(err)
-						return
-					}
+			var number atomic.Int64
+			const batches, requests = "pq_batch_requests_count", "pq_batch_requests_sum"
+			batchesBefore, requestsBefore := count(b, e.Bridge, batches), count(b, e.Bridge, requests)
+			parallel(b, e, 128, func(pb *testing.PB, request func(string, []byte) *nats.Msg) {
+				for pb.Next() && !b.Failed() {
+					request(bench.next(number.Add(1)))
 				}
 			})
-			b.StopTimer()
-			batchesNow, requestsNow := batchesOf(b, e)
-			b.ReportMetric((requestsNow-requests)/(batchesNow-batches), "requests/batch")
+			n := count(b, e.Bridge, requests) - requestsBefore
+			b.ReportMetric(n/(count(b, e.Bridge, batches)-batchesBefore), "requests/batch")
 		})
 	}
 }
 
-// batchesOf returns how many batches the bridge has done, and how many requests were in
-// them.
-func batchesOf(b *testing.B, e *testenv.Env) (batches, requests float64) {
-	batches, err := metric(e.Bridge, "pq_batch_requests_count")
-	if err != nil {
-		b.Fatal(err)
-	}
-	requests, err = metric(e.Bridge, "pq_batch_requests_sum")
-	if err != nil {
-		b.Fatal(err)
-	}
-	return batches, requests
-}
-
 // fill queues n items behind the bridge's back.
 func fill(b *testing.B, e *testenv.Env, n int) {
-	q, err := e.Keyspace.PriorityQueue("jobs")
-	if err != nil {
-		b.Fatal(err)
-	}
+	push := fdbpq.Op{Kind: fdbpq.OpPush, Queue: jobsOf(b, e), Message: fdbpq.Message{Value: make([]byte, 128)}}
 	batcher := fdbpq.NewBatcher(e.DB, e.Keyspace)
 	for n > 0 {
-		ops := make([]fdbpq.Op, min(n, 1000))
+		ops := slices.Repeat([]fdbpq.Op{push}, min(n, 1000))
 		for i := range ops {
-			ops[i] = fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: int64(i % 10), Message: fdbpq.Message{Value: make([]byte, 128)}}
+			ops[i].Priority = int64(i % 10)
 		}
-		if _, err := batcher.Apply(b.Context(), ops); err != nil {
-			b.Fatal(err)
-		}
+		_, err := batcher.Apply(b.Context(), ops)
+		must(b, err)
 		n -= len(ops)
 	}
 }
@@ -104,33 +98,16 @@ func fill(b *testing.B, e *testenv.Env, n int) {
 // BenchmarkPushBatch pushes batches of 100 items of 128 bytes. It reports the time of an
 // item.
 func BenchmarkPushBatch(b *testing.B) {
-	const clients, connections, items = 32, 4, 100
+	const items = 100
 	var payload []byte
 	for i := range items {
 		payload = subjects.AppendFrame(payload, subjects.Frame{Priority: int64(i % 10), Value: make([]byte, 128)})
 	}
 	e := testenv.New(b, testenv.Options{Engine: testenv.Pebble()})
-	var conns []*nats.Conn
-	for range connections {
-		conns = append(conns, e.Connect())
-	}
-	var client atomic.Int64
-	b.SetParallelism(clients / 2)
-	b.ReportAllocs()
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		nc := conns[client.Add(1)%connections]
-		for n := 0; pb.Next(); n++ {
-			if n%items != 0 {
-				continue // an iteration is one item
-			}
-			reply, err := nc.Request("pq.jobs.push.batch", payload, testenv.Patience)
-			if err == nil {
-				err = bridge.ErrorFromHeaders(reply.Header)
-			}
-			if err != nil {
-				b.Error(err)
-				return
+	parallel(b, e, 32, func(pb *testing.PB, request func(string, []byte) *nats.Msg) {
+		for n := 0; pb.Next() && !b.Failed(); n++ {
+			if n%items == 0 { // an iteration is one item
+				request("pq.jobs.push.batch", payload)
 			}
 		}
 	})
@@ -139,43 +116,23 @@ func BenchmarkPushBatch(b *testing.B) {
 // BenchmarkAcks leases and acknowledges items as BenchmarkRequests pushes them: each lease
 // followed by an acknowledgement, and acknowledgements that each ask for another item.
 func BenchmarkAcks(b *testing.B) {
-	const clients, connections = 128, 4
+	const clients = 128
 	options := subjects.PopOptions{Lease: true, AckWait: time.Minute}.Encode()
 	for _, name := range []string{"ack", "next"} {
 		b.Run(name, func(b *testing.B) {
 			e := testenv.New(b, testenv.Options{Engine: testenv.Pebble()})
 			fill(b, e, b.N+clients)
-			var conns []*nats.Conn
-			for range connections {
-				conns = append(conns, e.Connect())
-			}
-			var client atomic.Int64
-			b.SetParallelism(clients / 2)
-			b.ReportAllocs()
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				nc := conns[client.Add(1)%connections]
-				request := func(subject string, data []byte) string {
-					reply, err := nc.Request(subject, data, testenv.Patience)
-					if err == nil {
-						err = bridge.ErrorFromHeaders(reply.Header)
-					}
-					if err != nil {
-						b.Error(err)
-						return ""
-					}
-					return reply.Reply
-				}
+			parallel(b, e, clients, func(pb *testing.PB, request func(string, []byte) *nats.Msg) {
 				token := ""
 				for pb.Next() && !b.Failed() {
 					if token == "" {
-						token = request("pq.jobs.pop.min", options)
+						token = request("pq.jobs.pop.min", options).Reply
 					}
 					if name == "ack" {
 						request(token, nil)
 						token = ""
 					} else {
-						token = request(token, []byte("+NXT"))
+						token = request(token, []byte("+NXT")).Reply
 					}
 				}
 			})

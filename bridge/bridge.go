@@ -44,30 +44,26 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/bridge/web"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Bridge serves one store. Make it with New and call Run once.
 type Bridge struct {
-	options  Options
-	db       kv.Database
-	keyspace *fdbpq.Keyspace
-	grammar  subjects.Grammar
-	quiet    quietLogs
+	options Options
+	grammar subjects.Grammar
+	quiet   quietLogs
 
 	dispatcher *dispatch.Dispatcher
 	endpoints  *endpoints
 	metrics    *metrics
 	outbox     *outbox.Outbox
-	encoders   encoders
+	encoders   sync.Pool // of *encoder
 	repliers   sync.Pool // of *clientReplier
 	inspector  *inspector
 	waits      *waits
@@ -94,25 +90,6 @@ type Bridge struct {
 	}
 }
 
-// newBridge returns a bridge without the parts that need it; New adds those.
-func newBridge(o Options) *Bridge {
-	b := &Bridge{
-		options:  o,
-		db:       o.DB,
-		keyspace: o.Keyspace,
-		grammar:  o.Grammar,
-		quiet:    newQuietLogs(o.Logger),
-		id:       nuid.Next(),
-		created:  time.Now().UTC(),
-		cable:    newCable(),
-		closed:   make(chan struct{}),
-	}
-
-	b.metrics = newMetrics()
-	b.endpoints = newEndpoints(b.metrics, o.Grammar)
-	return b
-}
-
 // newDispatcher says what package dispatch needs of the bridge.
 func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 	o := &b.options
@@ -127,7 +104,7 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
 		Owns:           func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
 		RequeueLate: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
-			b.outbox.RequeueLate(q, kind, result)
+			b.outbox.Return(q, kind, result, outbox.Late)
 		},
 	}
 

@@ -9,22 +9,43 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// cable is what connections to NATS run over. The NATS client dials, logs in and writes
-// while it holds its lock. So while a server does not respond, every other call on the
-// connection waits too, Close included, for as long as the client's own timeouts allow:
-// two seconds per server for dialing, a minute for a write. cut ends all of that at once.
+// cable is what connections to NATS run over.
+//
+// The NATS client dials, logs in and writes while it holds its lock. So while a server does not
+// respond, every other call on the connection waits too, Close included, for as long as the
+// client's own timeouts allow: two seconds per server for dialing, a minute for a write. cut ends
+// all of that at once.
+//
+// And the client reads as fast as it can and queues messages for the callbacks. In a flood it would
+// hold everything in memory, each message at many times its size on the wire, or drop what exceeds
+// a limit without an answer. So while the backlog is too large, connections are not read. The NATS
+// server then buffers the rest, up to max_pending of its configuration, and slows down the senders.
+// Messages from peers and answers to pings wait too, but not for long, because the callbacks accept
+// or refuse requests without waiting for the store, unless NATS does not accept the replies.
 type cable struct {
 	whole context.Context // ends when the cable is cut
 	cut   context.CancelFunc
+	// backlog returns what has been read but not yet handled by a callback.
+	backlog func() (messages, bytes int)
 }
 
-func newCable() *cable {
+const (
+	// A backlog of intakeMessages or intakeBytes stops the reading.
+	intakeMessages = 1 << 14
+	intakeBytes    = 8 << 20
+	// intakeStep is how many bytes are read between two checks of the backlog.
+	intakeStep = 64 << 10
+	// intakePause is the time between two checks while reading is stopped.
+	intakePause = time.Millisecond
+)
+
+func newCable(backlog func() (messages, bytes int)) *cable {
 	whole, cut := context.WithCancel(context.Background())
-	return &cable{whole, cut}
+	return &cable{whole, cut, backlog}
 }
 
-// option is a nats.Option that makes a connection run over the cable. It must come after
-// the options about dialing, which it reads.
+// option is a nats.Option that makes a connection run over the cable. It must come after the
+// options about dialing, which it reads. An in-process connection is not dialed and has no cable.
 func (l *cable) option(o *nats.Options) error {
 	d := &dialer{cable: l, custom: o.CustomDialer, single: net.Dialer{Timeout: o.Timeout}}
 	if o.Dialer != nil {
@@ -33,6 +54,11 @@ func (l *cable) option(o *nats.Options) error {
 	o.CustomDialer = d
 	o.SkipHostLookup = true // the client's lookup cannot be interrupted; dialer does its own
 	return nil
+}
+
+func (l *cable) full() bool {
+	messages, bytes := l.backlog()
+	return messages >= intakeMessages || bytes >= intakeBytes
 }
 
 // dialer implements nats.CustomDialer.
@@ -51,8 +77,10 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	hangUp := func() { _ = conn.Close() } // an error means that it is closed already
-	return &cableConn{conn, context.AfterFunc(d.cable.whole, hangUp)}, nil
+
+	open, closed := context.WithCancel(d.cable.whole)
+	release := context.AfterFunc(d.cable.whole, func() { _ = conn.Close() }) // or it is closed already
+	return &cableConn{Conn: conn, cable: d.cable, open: open, leave: func() { release(); closed() }}, nil
 }
 
 // dial tries all addresses of a host in random order, as the NATS client does.
@@ -86,11 +114,30 @@ func (d *dialer) dial(network, address string) (conn net.Conn, err error) {
 // cableConn is a connection over a cable, which it leaves when it is closed.
 type cableConn struct {
 	net.Conn
-	release func() bool
+	cable *cable
+	open  context.Context // ends when it is closed, or the cable is cut
+	leave func()
+	read  int // bytes since the last check of the backlog; used by the reader alone
+}
+
+// Read implements net.Conn. It waits until the backlog is small enough.
+func (c *cableConn) Read(p []byte) (int, error) {
+	if c.read >= intakeStep {
+		c.read = 0
+		for c.cable.full() && c.open.Err() == nil {
+			select {
+			case <-c.open.Done():
+			case <-time.After(intakePause):
+			}
+		}
+	}
+	n, err := c.Conn.Read(p)
+	c.read += n
+	return n, err
 }
 
 // Close implements net.Conn.
 func (c *cableConn) Close() error {
-	c.release()
+	c.leave()
 	return c.Conn.Close()
 }

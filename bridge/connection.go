@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -37,7 +40,7 @@ func (b *Bridge) connect(ctx context.Context) error {
 		nats.IgnoreAuthErrorAbort(), // an operator may correct the server's accounts
 	}, b.options.NATSOptions...)
 
-	// After the others: the last two take over what those say about dialing.
+	// After the others: the cable takes over what those say about dialing.
 	options = append(options,
 		nats.ConnectHandler(b.connected),
 		nats.ReconnectHandler(b.connected),
@@ -46,7 +49,6 @@ func (b *Bridge) connect(ctx context.Context) error {
 		nats.ErrorHandler(b.asyncError),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
 		b.cable.option,
-		(&intake{backlog: b.backlog}).option,
 	)
 
 	release := context.AfterFunc(ctx, b.cable.cut)
@@ -124,9 +126,12 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 		return
 	}
 
-	// The opening quote excludes reply subjects of clients that contain peers.Root further on.
+	// Until the next reconnect this bridge acts as if it were alone. The opening quote excludes reply
+	// subjects of clients that contain peers.Root further on.
 	if strings.Contains(err.Error(), `to "`+peers.Root) {
-		b.mute()
+		b.peers.Mute()
+		b.quiet.nats.warn("NATS does not permit messages between bridges: allow this user to publish and subscribe to " +
+			peers.Root + ">; otherwise a bridge that serves the same subjects from another store goes unnoticed, and bridges that pop from the same queue conflict")
 	}
 	for _, wildcard := range b.grammar.Wildcards() {
 		// The subscription is nil, so the server's text must tell which one it was.
@@ -134,14 +139,6 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 			b.denials.note(wildcard, err.Error())
 		}
 	}
-}
-
-// mute records that NATS does not permit messages between bridges. Until the next
-// reconnect this bridge acts as if it were alone.
-func (b *Bridge) mute() {
-	b.peers.Mute()
-	b.quiet.nats.warn("NATS does not permit messages between bridges: allow this user to publish and subscribe to " +
-		peers.Root + ">; otherwise a bridge that serves the same subjects from another store goes unnoticed, and bridges that pop from the same queue conflict")
 }
 
 // deniedSubject returns the subject of a publish that the server denied, if that is
@@ -177,4 +174,47 @@ func (b *Bridge) dropped() float64 {
 	total := b.serving.dropped + wire.Dropped(b.serving.subscriptions)
 	b.serving.mu.Unlock()
 	return float64(total + b.peers.Router.Dropped())
+}
+
+// denials are the subjects of requests that NATS does not let this bridge subscribe to, with what
+// it says.
+//
+// NATS ends a subscription when an operator takes the permission away, and does not make it again
+// when the permission comes back. So the bridge asks again from time to time. On a new connection
+// it subscribes to everything anyway.
+type denials struct {
+	mu sync.Mutex
+	of map[string]string
+}
+
+// deniedRetry is the time between two attempts.
+const deniedRetry = 10 * time.Second
+
+func (d *denials) note(subject, text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.of == nil {
+		d.of = map[string]string{}
+	}
+	d.of[subject] = text
+}
+
+// take returns the subjects, and forgets them.
+func (d *denials) take() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	subjects := slices.Sorted(maps.Keys(d.of))
+	d.of = nil
+	return subjects
+}
+
+// err returns an error that says what NATS denied, nil if nothing.
+func (d *denials) err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, subject := range slices.Sorted(maps.Keys(d.of)) {
+		errs = append(errs, fmt.Errorf("nats: %s", d.of[subject]))
+	}
+	return errors.Join(errs...)
 }

@@ -14,22 +14,21 @@ import (
 
 // decode completes a request, its replier and its operations, the first of which has its kind and
 // end, from a message whose subject was parsed. It may append operations. Errors wrap
-// ErrBadRequest, or are those of package subjects and of fdbpq.ParseToken.
+// errBadRequest, or are those of package subjects and of fdbpq.ParseToken and fdbpq.ParseID.
 //
 // It is a switch and no function in the table of verbs, so that its arguments stay on the
 // stack.
-func decode(p payload, m *nats.Msg, r *subjects.Request, c *clientReplier, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
-	if p == payloadMessage {
+func decode(v *verb, m *nats.Msg, r *subjects.Request, c *clientReplier, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+	if v.op == fdbpq.OpPush && !v.several {
 		return ops, decodePush(m, r, &ops[0])
 	}
-
 	if err := checkNames(m.Header, r); err != nil {
 		return nil, err
 	}
-	if p == payloadFrames {
+	if v.op == fdbpq.OpPush {
 		return decodeFrames(m, r, &ops[0])
 	}
-	if p == payloadAck {
+	if v.op == fdbpq.OpAck {
 		if err := checkStatus(m.Header); err != nil {
 			return nil, err
 		}
@@ -38,30 +37,33 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, c *clientReplier, reque
 	// The headers were for NATS. Forwarded to another bridge they would act once more, with the
 	// permissions of this one.
 	m.Header = nil
-	switch p {
-	case payloadOptions:
+	op := &ops[0]
+	switch v.op {
+	case fdbpq.OpPop:
 		return decodePop(m, c, request, ops)
-	case payloadAck:
+	case fdbpq.OpAck:
 		return decodeAck(m, r, c, request, ops)
-	case payloadSettings:
-		return ops, decodeSettings(m, &ops[0])
-	case payloadList:
-		return ops, nil
-	case payloadItem:
-		return ops, decodeItem(m, r, &ops[0])
-	case payloadPurge:
-		return ops, decodePurge(m, &ops[0])
-	case payloadRedrive:
-		most, err := subjects.ParseRedrive(m.Data)
-		ops[0].Limit, ops[0].DropHeader = int64(most), subjects.OfPushAlone
+	case fdbpq.OpSettings:
+		return ops, decodeSettings(m, op)
+	case fdbpq.OpGet, fdbpq.OpRemove, fdbpq.OpRank, fdbpq.OpMove:
+		return ops, decodeItem(m, r, op)
+	case fdbpq.OpPurge:
+		state, err := subjects.ParsePurge(m.Data)
+		op.State = states[state]
 		return ops, err
+	case fdbpq.OpRedrive:
+		most, err := subjects.ParseRedrive(m.Data)
+		op.Limit, op.DropHeader = int64(most), subjects.OfPushAlone
+		return ops, err
+	case fdbpq.OpInfo:
+		if v.several { // the inspector reads the options
+			return ops, nil
+		}
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpSettings})
 	}
 
 	if len(m.Data) > 0 {
-		return nil, fmt.Errorf("%w: %s with a payload of %d bytes: want none", ErrBadRequest, r.Verb, len(m.Data))
-	}
-	if p == payloadInfo {
-		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpSettings})
+		return nil, fmt.Errorf("%w: %s with a payload of %d bytes: want none", errBadRequest, r.Verb, len(m.Data))
 	}
 	return ops, nil
 }
@@ -159,9 +161,9 @@ func appendAlso(ops []fdbpq.Op, also []string) ([]fdbpq.Op, error) {
 			return nil, fmt.Errorf("also: element %d: %w", i, err)
 		}
 		if other, again := numbers[token]; again && other < 0 {
-			return nil, fmt.Errorf("%w: also: element %d is the token of the subject: want other leases", ErrBadRequest, i)
+			return nil, fmt.Errorf("%w: also: element %d is the token of the subject: want other leases", errBadRequest, i)
 		} else if again {
-			return nil, fmt.Errorf("%w: also: elements %d and %d are the same token: want each lease once", ErrBadRequest, other, i)
+			return nil, fmt.Errorf("%w: also: elements %d and %d are the same token: want each lease once", errBadRequest, other, i)
 		}
 
 		numbers[token] = i
@@ -184,12 +186,36 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 	return nil
 }
 
+// decodeItem reads the payload of an operation on one item.
+func decodeItem(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
+	o, err := subjects.ParseItemOptions(r.Verb, m.Data)
+	if err != nil {
+		return err
+	}
+	if op.ID, err = fdbpq.ParseID(o.ID); err != nil {
+		return err
+	}
+	op.Priority = o.Priority
+	if o.Max {
+		op.End = fdbpq.Back
+	}
+	return nil
+}
+
+// states has the state that each name stands for.
+var states = map[subjects.State]fdbpq.ItemState{
+	"":                    fdbpq.AnyState,
+	subjects.StateReady:   fdbpq.Ready,
+	subjects.StateDelayed: fdbpq.Delayed,
+	subjects.StateLeased:  fdbpq.Leased,
+}
+
 // checkStatus refuses what NATS itself sends, such as "no responders": it does not say that
 // an item is done.
 func checkStatus(h nats.Header) error {
 	for name := range h {
 		if strings.EqualFold(name, "Status") {
-			return fmt.Errorf("%w: header %s: NATS sends messages with a status, and they acknowledge nothing", ErrBadRequest, name)
+			return fmt.Errorf("%w: header %s: NATS sends messages with a status, and they acknowledge nothing", errBadRequest, name)
 		}
 	}
 	return nil

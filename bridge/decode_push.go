@@ -1,9 +1,11 @@
 package bridge
 
 import (
+	"bytes"
 	"fmt"
 	"net/textproto"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -13,7 +15,7 @@ import (
 )
 
 // decodePush takes ownership of the message: op refers to its memory. Errors wrap
-// ErrBadRequest or subjects.ErrPriority.
+// errBadRequest or subjects.ErrPriority.
 func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 	op.Priority = r.Priority
 	op.Message.Value = m.Data
@@ -53,14 +55,14 @@ func checkNames(h nats.Header, r *subjects.Request) error {
 	for name := range h {
 		if !subjects.RequestHeaderKnown(name) {
 			return fmt.Errorf("%w: unknown header %.64q: of the names that begin with Pq- only these are known, spelled like this: %s",
-				ErrBadRequest, name, strings.Join(subjects.PushHeaders[:], ", "))
+				errBadRequest, name, strings.Join(subjects.PushHeaders[:], ", "))
 		}
 		if subjects.IsReserved(name) && name != subjects.HeaderPriority && r.Verb != subjects.Push && r.Verb != subjects.Enqueue {
-			return fmt.Errorf("%w: header %s with %s: only a push has one", ErrBadRequest, name, r.Verb)
+			return fmt.Errorf("%w: header %s with %s: only a push has one", errBadRequest, name, r.Verb)
 		}
 		if name == subjects.HeaderPriority && r.Verb != subjects.Push {
 			return fmt.Errorf("%w: header %s with %s: only a push to a priority queue has one",
-				ErrBadRequest, subjects.HeaderPriority, r.Verb)
+				errBadRequest, subjects.HeaderPriority, r.Verb)
 		}
 	}
 	return nil
@@ -72,20 +74,20 @@ func checkNames(h nats.Header, r *subjects.Request) error {
 func checkPushed(m *nats.Msg, queue string) error {
 	for name, values := range m.Header {
 		if len(name) >= len(subjects.HeaderError) && strings.EqualFold(name[:len(subjects.HeaderError)], subjects.HeaderError) {
-			return fmt.Errorf("%w: header %.64q: whoever pops the item would take it for an error", ErrBadRequest, name)
+			return fmt.Errorf("%w: header %.64q: whoever pops the item would take it for an error", errBadRequest, name)
 		}
 		if !subjects.ValidHeaderName(name) {
-			return fmt.Errorf("%w: header %.64q: want a name of letters, digits and any of !#$%%&'*+-.^_`|~", ErrBadRequest, name)
+			return fmt.Errorf("%w: header %.64q: want a name of letters, digits and any of !#$%%&'*+-.^_`|~", errBadRequest, name)
 		}
 
 		switch subjects.HeaderFate(name, values) {
 		case subjects.Refused:
-			return fmt.Errorf("%w: header %.64q: %s", ErrBadRequest, name, subjects.WhyRefused(name))
+			return fmt.Errorf("%w: header %.64q: %s", errBadRequest, name, subjects.WhyRefused(name))
 		case subjects.Checked:
 			for _, value := range values {
 				if value != queue {
 					return fmt.Errorf("%w: header %.64q: the stream %.128q is expected, and the queue is %s: want that name",
-						ErrBadRequest, name, value, queue)
+						errBadRequest, name, value, queue)
 				}
 			}
 			delete(m.Header, name)
@@ -96,7 +98,7 @@ func checkPushed(m *nats.Msg, queue string) error {
 
 	// NATS trims the spaces around the value on the way back.
 	if len(m.Data) == 0 && textproto.TrimString(m.Header.Get("Status")) == "503" {
-		return fmt.Errorf("%w: header Status 503 without a payload: whoever pops the item would take it for \"no responders\"", ErrBadRequest)
+		return fmt.Errorf("%w: header Status 503 without a payload: whoever pops the item would take it for \"no responders\"", errBadRequest)
 	}
 	return nil
 }
@@ -112,7 +114,7 @@ func checkPushed(m *nats.Msg, queue string) error {
 func checkBlock(h nats.Header, size int) error {
 	if h == nil {
 		if size > 0 {
-			return fmt.Errorf("%w: the headers cannot be read: want a line \"name: value\" for each", ErrBadRequest)
+			return fmt.Errorf("%w: the headers cannot be read: want a line \"name: value\" for each", errBadRequest)
 		}
 		return nil
 	}
@@ -131,7 +133,7 @@ func checkBlock(h nats.Header, size int) error {
 		}
 		for _, value := range values {
 			if strings.IndexByte(value, '\r') >= 0 {
-				return fmt.Errorf("%w: header %.64q: its value has a CR in it", ErrBadRequest, name)
+				return fmt.Errorf("%w: header %.64q: its value has a CR in it", errBadRequest, name)
 			}
 		}
 	}
@@ -144,11 +146,81 @@ func checkBlock(h nats.Header, size int) error {
 		return nil
 	}
 	return fmt.Errorf("%w: the headers can be read in more than one way: want lines \"name: value\" or lines \"name:value\" that end in CR LF, and no status",
-		ErrBadRequest)
+		errBadRequest)
 }
 
 func errTooManyHeaders(n int) error {
-	return fmt.Errorf("%w: %d header lines: want at most %d", ErrTooLarge, n, subjects.MaxHeaders)
+	return fmt.Errorf("%w: %d header lines: want at most %d", errTooLarge, n, subjects.MaxHeaders)
+}
+
+// takeKeys moves the message id and the unique key from the headers of a push to its message.
+// Errors wrap subjects.ErrKey.
+func takeKeys(h nats.Header, m *fdbpq.Message) (err error) {
+	if m.MsgID, m.Unique, err = subjects.KeysOfPush(h); err != nil {
+		return err
+	}
+	delete(h, subjects.HeaderMsgID)
+	delete(h, subjects.HeaderUnique)
+	return nil
+}
+
+// takeTimes reads the delay and the expiry of a push from its headers, and takes the delay out of
+// them. Errors wrap errBadRequest or subjects.ErrTiming.
+func takeTimes(h nats.Header, op *fdbpq.Op) error {
+	delayed, scheduled, expires := false, false, false
+	for name, values := range h {
+		var err error
+		switch {
+		case name == subjects.HeaderDelay:
+			delayed = true
+			op.Delay, err = single(name, values, subjects.ParseDelay)
+		case strings.EqualFold(name, subjects.HeaderSchedule):
+			if scheduled {
+				return errTwice(name)
+			}
+			scheduled = true
+			op.At, err = single(name, values, func(text string) (time.Time, error) { return subjects.ParseSchedule(text, time.Now()) })
+		case strings.EqualFold(name, subjects.HeaderTTL):
+			if expires {
+				return errTwice(name)
+			}
+			expires = true
+			if op.TTL, err = single(name, values, subjects.ParseTTL); err != nil {
+				return err
+			}
+			if op.TTL == 0 {
+				op.TTL = fdbpq.Never
+			}
+			continue // it comes back with the item
+		default:
+			continue
+		}
+
+		if err != nil {
+			return err
+		}
+		delete(h, name)
+	}
+
+	if delayed && scheduled {
+		return fmt.Errorf("%w: headers %s and %s: want one of them", errBadRequest, subjects.HeaderDelay, subjects.HeaderSchedule)
+	}
+	return nil
+}
+
+// single parses a header that has one value.
+func single[T any](name string, values []string, parse func(string) (T, error)) (value T, err error) {
+	if len(values) != 1 {
+		return value, errTwice(name)
+	}
+	if value, err = parse(values[0]); err != nil {
+		return value, fmt.Errorf("header %s: %w", name, err)
+	}
+	return value, nil
+}
+
+func errTwice(name string) error {
+	return fmt.Errorf("%w: header %s given twice: want it once", errBadRequest, name)
 }
 
 // priority returns the priority from the header and the subject, which must agree.
@@ -165,4 +237,64 @@ func priority(r *subjects.Request, texts []string) (int64, error) {
 		value, have = p, true
 	}
 	return value, nil
+}
+
+// decodeFrames returns the operations of a batch of pushes, which are like first. They refer
+// to the memory of the message, and follow each other, so all of them succeed or none does.
+// Errors are those of decodePush and of subjects.ParseFrames.
+func decodeFrames(m *nats.Msg, r *subjects.Request, first *fdbpq.Op) ([]fdbpq.Op, error) {
+	if err := checkBatchHeaders(m.Header); err != nil {
+		return nil, err
+	}
+	frames, err := subjects.ParseFrames(m.Data)
+	if err != nil {
+		return nil, err
+	}
+
+	single := subjects.Request{Kind: r.Kind, Verb: subjects.Enqueue, Queue: r.Queue}
+	if r.Kind == subjects.Priority {
+		single.Verb, single.HasPriority = subjects.Push, true
+	}
+
+	ops := make([]fdbpq.Op, frames.Len())
+	for i, frame := range frames.All() {
+		ops[i] = *first
+		ops[i].Follows = i > 0
+		single.Priority = frame.Priority
+		if err := decodeFrame(&frame, &single, &ops[i]); err != nil {
+			return nil, fmt.Errorf("item %d: %w", i, err)
+		}
+	}
+	return ops, nil
+}
+
+// decodeFrame reads one item of a batch as decode and the handler read a push of its own.
+func decodeFrame(frame *subjects.Frame, r *subjects.Request, op *fdbpq.Op) error {
+	if !r.HasPriority && frame.Priority != 0 {
+		return fmt.Errorf("%w: %d in a FIFO queue: want 0", subjects.ErrPriority, frame.Priority)
+	}
+
+	m := nats.Msg{Data: frame.Value}
+	if n := bytes.Count(frame.Headers, []byte("\n")) - 2; n > subjects.MaxHeaders { // but for the first and the last
+		return errTooManyHeaders(n)
+	}
+	if len(frame.Headers) > 0 {
+		m.Header, _ = nats.DecodeHeadersMsg(frame.Headers) // nil if they cannot be read
+		if err := checkBlock(m.Header, len(frame.Headers)); err != nil {
+			return err
+		}
+	}
+
+	return decodePush(&m, r, op)
+}
+
+// checkBatchHeaders refuses headers of a batch that could be meant for its items. Those
+// that remain are for NATS.
+func checkBatchHeaders(h nats.Header) error {
+	for name, values := range h {
+		if subjects.IsNATS(name) && subjects.HeaderFate(name, values) != subjects.Dropped {
+			return fmt.Errorf("%w: header %.64q: a batch has none that begin with Nats-: give them to the items in it", errBadRequest, name)
+		}
+	}
+	return nil
 }

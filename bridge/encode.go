@@ -3,7 +3,6 @@ package bridge
 import (
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -31,41 +30,21 @@ type timeText struct {
 	text   [len(subjects.TimeLayout)]byte
 }
 
-// encoders is a pool of encoders.
-type encoders struct{ pool sync.Pool }
-
-// get returns an encoder; the caller passes it to put when done.
-func (p *encoders) get() *encoder {
-	if e, ok := p.pool.Get().(*encoder); ok {
-		return e
+// pushed returns the payload of the reply to a push, or to a batch of them.
+func (e *encoder) pushed(q *dispatch.Queue, results []fdbpq.Result, batch bool) []byte {
+	if batch {
+		appendID := func(b []byte, i int) []byte { return results[i].Item.ID.AppendTo(b) }
+		at, duplicates := duplicatesOf(results)
+		e.buf = subjects.AppendPushedBatch(e.buf[:0], q.Name, len(results), appendID, at)
+		e.buf = subjects.AppendDuplicates(e.buf, duplicates)
+		return e.buf
 	}
-	return &encoder{}
-}
 
-func (p *encoders) put(e *encoder) { p.pool.Put(e) }
-
-// pushed returns the payload of the reply to a push.
-func (e *encoder) pushed(q *dispatch.Queue, result *fdbpq.Result) []byte {
-	item := &result.Item
+	item := &results[0].Item
 	e.buf = subjects.AppendPushed(e.buf[:0], q.Kind, q.Name, item.ID.String(), item.ID.Priority, item.PushedAt)
-	if result.Duplicate {
+	if results[0].Duplicate {
 		e.buf = subjects.AppendDuplicate(e.buf)
 	}
-	return e.buf
-}
-
-// pushedBatch returns the payload of the reply to a batch of pushes.
-func (e *encoder) pushedBatch(q *dispatch.Queue, results []fdbpq.Result) []byte {
-	appendID := func(b []byte, i int) []byte { return results[i].Item.ID.AppendTo(b) }
-	at, duplicates := duplicatesOf(results)
-	e.buf = subjects.AppendPushedBatch(e.buf[:0], q.Name, len(results), appendID, at)
-	e.buf = subjects.AppendDuplicates(e.buf, duplicates)
-	return e.buf
-}
-
-// length returns the payload of the reply to a len.
-func (e *encoder) length(q *dispatch.Queue, n int64) []byte {
-	e.buf = subjects.AppendLength(e.buf[:0], q.Name, n)
 	return e.buf
 }
 
@@ -76,7 +55,7 @@ func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) {
 	e.pushers(item)
 	for name := range e.header {
 		if strings.EqualFold(name, subjects.HeaderTraceParent) {
-			e.header[subjects.HeaderTraceDest] = traceDisabled
+			e.header[subjects.HeaderTraceDest] = traceDisabled // a server must not trace the reply
 			break
 		}
 	}
@@ -126,8 +105,6 @@ func (e *encoder) headerBlock() (block []byte, err error) {
 	return e.block, nil
 }
 
-// traceDisabled keeps the server from tracing a reply because the pushed item has a
-// trace context.
 var traceDisabled = []string{subjects.TraceDisabled}
 
 // itemAlone is like item without our own headers, for which there is no room. It
@@ -178,4 +155,28 @@ func (f *timeText) format(t time.Time) string {
 		us /= 10
 	}
 	return string(f.text[:])
+}
+
+// setKeys is the reverse of takeKeys. They were the pusher's headers.
+func setKeys(h nats.Header, m *fdbpq.Message) {
+	if m.MsgID != "" {
+		h[subjects.HeaderMsgID] = []string{m.MsgID}
+	}
+	if m.Unique != "" {
+		h[subjects.HeaderUnique] = []string{m.Unique}
+	}
+}
+
+// duplicatesOf returns which pushes of a batch changed nothing, and the time of one that did if
+// there is one.
+func duplicatesOf(results []fdbpq.Result) (at time.Time, duplicates []int) {
+	at = results[0].Item.PushedAt
+	for i := range results {
+		if results[i].Duplicate {
+			duplicates = append(duplicates, i)
+		} else {
+			at = results[i].Item.PushedAt
+		}
+	}
+	return at, duplicates
 }

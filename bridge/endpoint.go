@@ -54,7 +54,7 @@ func (e *endpoint) failedLate(f *failure) {
 // Denied implements outbox.Endpoint.
 func (e *endpoint) Denied(subject string) {
 	e.failedLate(failureOf(fmt.Errorf("%w: NATS does not let this service publish to the reply subject %.64q: want an inbox",
-		ErrBadRequest, wire.WithoutToken(subject))))
+		errBadRequest, wire.WithoutToken(subject))))
 }
 
 // endpoints finds the endpoint of a request.

@@ -11,10 +11,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -151,10 +150,7 @@ func TestFIFOQueue(t *testing.T) {
 // replies.
 func TestOrderOfOnePublisher(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
-		replies, err := e.Conn.SubscribeSync("replies")
-		if err != nil {
-			t.Fatal(err)
-		}
+		replies := subscribe(t, e.Conn, "replies")
 		const rounds = 200
 		var want []string
 		for i := range rounds {
@@ -167,9 +163,7 @@ func TestOrderOfOnePublisher(t *testing.T) {
 		var got []string
 		for range want {
 			m, err := replies.NextMsg(testenv.Patience)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got = append(got, string(m.Data))
 		}
 		// Requests of one batch may be answered in any order.
@@ -183,9 +177,7 @@ func TestOrderOfOnePublisher(t *testing.T) {
 
 func publish(t *testing.T, e *testenv.Env, subject, reply, payload string) {
 	t.Helper()
-	if err := e.Conn.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: []byte(payload)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Conn.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: []byte(payload)}))
 }
 
 func TestHeadersPassThrough(t *testing.T) {
@@ -255,41 +247,74 @@ func TestPayloads(t *testing.T) {
 	})
 }
 
-// Items of other programs that use the recipe are served, without the headers that only
-// our items have.
-func TestForeignItem(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		writeForeign(t, e.DB, "jobs", 3, "theirs")
-		reply := ok(t, e, "pq.jobs.pop.min", nil, "")
-		if string(reply.Data) != "theirs" || reply.Header.Get(subjects.HeaderPriority) != "3" {
-			t.Errorf("%q with %v", reply.Data, reply.Header)
+func TestDiscovery(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Version = "1.2.3" }})
+	var ping micro.Ping
+	discover(t, e, "$SRV.PING", &ping)
+	if ping.Type != micro.PingResponseType || ping.Name != "pqbridge" || ping.Version != "1.2.3" || ping.ID == "" || ping.Metadata == nil {
+		t.Errorf("ping %+v", ping)
+	}
+	push(t, e, "pq.jobs.push", nil, "x")
+	ok(t, e, "pq.jobs.pop.min", nil, "")
+	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
+
+	for _, scope := range []string{"", ".pqbridge", ".pqbridge." + ping.ID} {
+		var again micro.Ping
+		discover(t, e, "$SRV.PING"+scope, &again)
+		if again.ID != ping.ID {
+			t.Errorf("ping%s from %s, want %s", scope, again.ID, ping.ID)
 		}
-		if _, has := reply.Header[subjects.HeaderPushedAt]; has {
-			t.Errorf("has %s: %v", subjects.HeaderPushedAt, reply.Header)
+		var info micro.Info
+		discover(t, e, "$SRV.INFO"+scope, &info)
+		if info.Type != micro.InfoResponseType || info.ID != ping.ID || len(info.Endpoints) != len(e.Grammar.Endpoints()) {
+			t.Errorf("info%s %+v", scope, info)
 		}
-	})
+		if at, err := time.Parse(subjects.TimeLayout, info.Metadata[subjects.MetadataTime]); err != nil || time.Since(at).Abs() > testenv.Patience {
+			t.Errorf("info%s: the time is %v, %v", scope, at, err)
+		}
+		if store := info.Metadata[subjects.MetadataStore]; store == "" || store != ping.Metadata[subjects.MetadataStore] {
+			t.Errorf("info%s: the store is %q", scope, store)
+		}
+		var stats micro.Stats
+		discover(t, e, "$SRV.STATS"+scope, &stats)
+		if stats.Type != micro.StatsResponseType || stats.ID != ping.ID || stats.Started.IsZero() {
+			t.Errorf("stats%s %+v", scope, stats)
+		}
+		checkStats(t, stats)
+	}
 }
 
-// Both sides of the bridge see the same queues.
-func TestBehindTheBridge(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		q, err := e.Keyspace.PriorityQueue("shared")
-		if err != nil {
-			t.Fatal(err)
+func checkStats(t *testing.T, stats micro.Stats) {
+	t.Helper()
+	seen := 0
+	for _, s := range stats.Endpoints {
+		requests, errors := 0, 0
+		switch s.Name {
+		case "push":
+			requests = 1
+		case "pop-min":
+			requests, errors = 2, 1
+			if s.Subject != "pq.*.pop.min" || !strings.Contains(s.LastError, "empty") {
+				t.Errorf("%+v", s)
+			}
+		default:
+			continue
 		}
-		_, err = kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) {
-			return q.Push(tx, 5, fdbpq.Message{Value: []byte("direct")})
-		})
-		if err != nil {
-			t.Fatal(err)
+		seen++
+		if s.NumRequests != requests || s.NumErrors != errors || s.QueueGroup != "pq" ||
+			s.ProcessingTime <= 0 || s.AverageProcessingTime > s.ProcessingTime {
+			t.Errorf("%+v: want %d requests and %d errors", s, requests, errors)
 		}
-		if got := ok(t, e, "pq.shared.pop.min", nil, ""); string(got.Data) != "direct" {
-			t.Errorf("popped %q", got.Data)
-		}
-		pushed := push(t, e, "pq.shared.push", nil, "bridged")
-		item, err := kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.Item, error) { return q.PopMin(tx) })
-		if err != nil || string(item.Value) != "bridged" || item.ID.String() != pushed.ID {
-			t.Errorf("popped %+v, %v", item, err)
-		}
-	})
+	}
+	if seen != 2 {
+		t.Errorf("the statistics have %d of the endpoints used", seen)
+	}
+}
+
+func discover(t *testing.T, e *testenv.Env, subject string, into any) {
+	t.Helper()
+	reply := e.Request(subject, nil, nil)
+	if err := json.Unmarshal(reply.Data, into); err != nil {
+		t.Fatalf("%s: %q: %v", subject, reply.Data, err)
+	}
 }

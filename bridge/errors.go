@@ -14,27 +14,14 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Errors that replies carry, besides those of packages fdbpq, kv and subjects.
+// Errors that replies carry, besides those of packages dispatch, fdbpq, kv and subjects.
 var (
-	// ErrBadRequest: the request is wrong and would be wrong every time.
-	ErrBadRequest = errors.New("bad request")
-
-	// ErrTooLarge: the message could be stored, but not sent in one reply.
-	ErrTooLarge = errors.New("the message is too large")
-
-	// ErrOverloaded: too many requests are waiting. The request was not run.
-	ErrOverloaded = dispatch.ErrOverloaded
-
-	// ErrInternal: a fault of the service or of the stored data.
-	ErrInternal = errors.New("internal error")
-
-	// ErrUnavailable: the store did not answer in time, or the service is
-	// shutting down. The request was not run.
-	ErrUnavailable = dispatch.ErrUnavailable
-
-	// ErrUnknownOutcome: the store did not say whether the batch was committed. A push
-	// may or may not be in the queue; an item that a pop took goes back to its place.
-	ErrUnknownOutcome = dispatch.ErrUnknownOutcome
+	// errBadRequest: the request is wrong and would be wrong every time.
+	errBadRequest = errors.New("bad request")
+	// errTooLarge: the message could be stored, but not sent in one reply.
+	errTooLarge = errors.New("the message is too large")
+	// errInternal: a fault of the service or of the stored data.
+	errInternal = errors.New("internal error")
 )
 
 // ErrSubjectsTaken is what Run returns if another bridge serves the same
@@ -43,79 +30,48 @@ var ErrSubjectsTaken = peers.ErrSubjectsTaken
 
 // wireError is a row of the table between errors and codes.
 type wireError struct {
-	err     error
 	code    subjects.Code
 	unknown bool // the reply says that the outcome is unknown
+	errs    []error
 }
 
 // wireErrors is the table. The first row that matches an error counts, so errors that
 // can wrap others come first.
 var wireErrors = []wireError{
-	{err: fdbpq.ErrEmpty, code: subjects.CodeNotFound},
-	{err: fdbpq.ErrNotFound, code: subjects.CodeNotFound},
-	{err: fdbpq.ErrPaused, code: subjects.CodeNotFound},
-	{err: fdbpq.ErrLeaseLost, code: subjects.CodeConflict},
-	{err: fdbpq.ErrLeased, code: subjects.CodeConflict},
-	{err: kv.ErrCommitUnknown, code: subjects.CodeUnavailable, unknown: true},
-	{err: ErrUnknownOutcome, code: subjects.CodeUnavailable, unknown: true},
-
-	{err: ErrBadRequest, code: subjects.CodeBadRequest},
-	{err: subjects.ErrPrefix, code: subjects.CodeBadRequest},
-	{err: subjects.ErrQueueName, code: subjects.CodeBadRequest},
-	{err: subjects.ErrVerb, code: subjects.CodeBadRequest},
-	{err: subjects.ErrPriority, code: subjects.CodeBadRequest},
-	{err: subjects.ErrKey, code: subjects.CodeBadRequest},
-	{err: fdbpq.ErrQueueName, code: subjects.CodeBadRequest},
-	{err: fdbpq.ErrID, code: subjects.CodeBadRequest},
-	{err: fdbpq.ErrOp, code: subjects.CodeBadRequest},
-	{err: fdbpq.ErrSettings, code: subjects.CodeBadRequest},
-	{err: subjects.ErrTiming, code: subjects.CodeBadRequest},
-	{err: subjects.ErrOptions, code: subjects.CodeBadRequest},
-	{err: subjects.ErrToken, code: subjects.CodeBadRequest},
-	{err: subjects.ErrFrame, code: subjects.CodeBadRequest},
-	{err: fdbpq.ErrToken, code: subjects.CodeBadRequest},
-
-	{err: ErrTooLarge, code: subjects.CodeTooLarge},
-	{err: subjects.ErrTooManyFrames, code: subjects.CodeTooLarge},
-	{err: fdbpq.ErrMessageTooLarge, code: subjects.CodeTooLarge},
-	{err: kv.ErrTooLarge, code: subjects.CodeTooLarge},
-	{err: fdbpq.ErrItemTooLarge, code: subjects.CodeTooLarge},
-
-	{err: ErrOverloaded, code: subjects.CodeOverloaded},
-	{err: fdbpq.ErrMaxLeased, code: subjects.CodeOverloaded},
-	{err: fdbpq.ErrFull, code: subjects.CodeOverloaded},
-
-	{err: ErrInternal, code: subjects.CodeInternal},
-	{err: fdbpq.ErrCorrupt, code: subjects.CodeInternal},
-	{err: kv.ErrCorrupt, code: subjects.CodeInternal},
-
-	{err: ErrUnavailable, code: subjects.CodeUnavailable},
-	{err: fdbpq.ErrNoRoom, code: subjects.CodeUnavailable},
-	{err: kv.ErrUnavailable, code: subjects.CodeUnavailable},
-	{err: kv.ErrClosed, code: subjects.CodeUnavailable},
-	{err: kv.ErrConflict, code: subjects.CodeUnavailable},
-	{err: kv.ErrTooOld, code: subjects.CodeUnavailable},
-	{err: kv.ErrThrottled, code: subjects.CodeUnavailable},
+	{subjects.CodeNotFound, false, []error{fdbpq.ErrEmpty, fdbpq.ErrNotFound, fdbpq.ErrPaused}},
+	{subjects.CodeConflict, false, []error{fdbpq.ErrLeaseLost, fdbpq.ErrLeased}},
+	{subjects.CodeUnavailable, true, []error{kv.ErrCommitUnknown, dispatch.ErrUnknownOutcome}},
+	{subjects.CodeBadRequest, false, []error{
+		errBadRequest, subjects.ErrPrefix, subjects.ErrQueueName, subjects.ErrVerb, subjects.ErrPriority, subjects.ErrKey,
+		subjects.ErrTiming, subjects.ErrOptions, subjects.ErrToken, subjects.ErrFrame,
+		fdbpq.ErrQueueName, fdbpq.ErrID, fdbpq.ErrOp, fdbpq.ErrSettings, fdbpq.ErrToken,
+	}},
+	{subjects.CodeTooLarge, false, []error{
+		errTooLarge, subjects.ErrTooManyFrames, fdbpq.ErrMessageTooLarge, kv.ErrTooLarge, fdbpq.ErrItemTooLarge,
+	}},
+	{subjects.CodeOverloaded, false, []error{dispatch.ErrOverloaded, fdbpq.ErrMaxLeased, fdbpq.ErrFull}},
+	{subjects.CodeInternal, false, []error{errInternal, fdbpq.ErrCorrupt, kv.ErrCorrupt}},
+	{subjects.CodeUnavailable, false, []error{
+		dispatch.ErrUnavailable, fdbpq.ErrNoRoom, kv.ErrUnavailable, kv.ErrClosed, kv.ErrConflict, kv.ErrTooOld, kv.ErrThrottled,
+	}},
 }
 
-// internal is the row for errors that match no other.
-var internal = wireError{err: ErrInternal, code: subjects.CodeInternal}
-
-// classify returns the row of an error.
+// classify returns the row of an error, with code 500 for one that matches none.
 func classify(err error) wireError {
 	for _, row := range wireErrors {
-		if errors.Is(err, row.err) {
+		if slices.ContainsFunc(row.errs, func(known error) bool { return errors.Is(err, known) }) {
 			return row
 		}
 	}
-	return internal
+	return wireError{code: subjects.CodeInternal}
 }
 
 // failure is an error with the headers of the reply that reports it.
 type failure struct {
 	subjects.Error
 	header nats.Header // not to be changed
-	toPush []byte      // the payload for a push, if it is prepared
+	of     error       // if it is prepared
+	toPush []byte      // the payload for a push, likewise
 }
 
 // payload returns the payload of the reply to a failed push. It is not to be changed.
@@ -128,15 +84,13 @@ func (f *failure) payload() []byte {
 
 // prepared holds the failures of errors that come in floods, because refusing a request
 // must cost less than receiving it.
-var prepared = map[error]*failure{
-	dispatch.ErrTooManyRequests: prepare(dispatch.ErrTooManyRequests),
-	dispatch.ErrTooManyBytes:    prepare(dispatch.ErrTooManyBytes),
-	dispatch.ErrTooManyWaiters:  prepare(dispatch.ErrTooManyWaiters),
+var prepared = [...]*failure{
+	prepare(dispatch.ErrTooManyRequests), prepare(dispatch.ErrTooManyBytes), prepare(dispatch.ErrTooManyWaiters),
 }
 
 func prepare(err error) *failure {
 	f := newFailure(err)
-	f.toPush = f.Payload()
+	f.of, f.toPush = err, f.Payload()
 	return f
 }
 
@@ -145,8 +99,10 @@ func failureOf(err error) *failure {
 	if err == nil {
 		return nil
 	}
-	if err == dispatch.ErrTooManyRequests || err == dispatch.ErrTooManyBytes || err == dispatch.ErrTooManyWaiters {
-		return prepared[err]
+	for _, f := range prepared {
+		if f.of == err {
+			return f
+		}
 	}
 	return newFailure(err)
 }
@@ -164,9 +120,14 @@ func newFailure(err error) *failure {
 	text := withoutPackages(err.Error())
 	told := subjects.Error{Code: row.code, Unknown: row.unknown, Text: text}
 	f := &failure{Error: told, header: told.Headers()}
-	var lost *fdbpq.LostLeases
-	if errors.As(err, &lost) {
+	if lost, ok := errors.AsType[*fdbpq.LostLeases](err); ok {
 		f.header[subjects.HeaderLost] = []string{subjects.FormatLost(lost.Lost)}
 	}
 	return f
+}
+
+// pageFailure returns the code and the text of an error, the same as those of a reply over NATS.
+func pageFailure(err error) (code int, text string) {
+	f := newFailure(err)
+	return int(f.Code), f.Text
 }

@@ -2,11 +2,19 @@ package bridge
 
 import (
 	"context"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/subjects"
+)
+
+var (
+	ErrBadRequest  = errBadRequest
+	ErrTooLarge    = errTooLarge
+	ErrOverloaded  = dispatch.ErrOverloaded
+	ErrUnavailable = dispatch.ErrUnavailable
 )
 
 // Error is the error of a reply. It is, in the sense of errors.Is, every error in the
@@ -22,12 +30,9 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Is(target error) bool {
-	for _, row := range wireErrors {
-		if row.err == target {
-			return int(row.code) == e.Code && row.unknown == e.Unknown
-		}
-	}
-	return false
+	return slices.ContainsFunc(WireErrors(), func(row WireError) bool {
+		return row.Err == target && row.Code == e.Code && row.Unknown == e.Unknown
+	})
 }
 
 // ErrorFromHeaders returns the *Error that the headers of a reply carry, nil if the
@@ -51,7 +56,9 @@ type WireError struct {
 func WireErrors() []WireError {
 	var rows []WireError
 	for _, row := range wireErrors {
-		rows = append(rows, WireError{row.err, int(row.code), row.unknown})
+		for _, err := range row.errs {
+			rows = append(rows, WireError{err, int(row.code), row.unknown})
+		}
 	}
 	return rows
 }

@@ -3,14 +3,11 @@ package bridge_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
@@ -21,116 +18,10 @@ import (
 // encoded returns a report as bridges send it.
 func encoded(r peers.Report) string { return string(r.Encode(64 << 10)) }
 
-// wire is the network of a bridge. Its connections can be cut for good, or frozen for a
-// while.
-type wire struct {
-	mu      sync.Mutex
-	reading sync.Cond
-	conns   []net.Conn
-	gone    bool
-	reads   int // reads left, of a few messages each; negative if unlimited
-	frozen  bool
-}
-
-func newWire() *wire {
-	w := &wire{reads: -1}
-	w.reading.L = &w.mu
-	return w
-}
-
-// Dial implements nats.CustomDialer.
-func (w *wire) Dial(network, address string) (net.Conn, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.gone {
-		return nil, errors.New("the bridge is dead")
-	}
-	c, err := net.Dial(network, address)
-	if err == nil {
-		w.conns = append(w.conns, c)
-		c = &wireConn{c, w}
-	}
-	return c, err
-}
-
-type wireConn struct {
-	net.Conn
-	w *wire
-}
-
-func (c *wireConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b[:min(len(b), 512)])
-	c.w.mu.Lock()
-	defer c.w.mu.Unlock()
-	for (c.w.reads == 0 || c.w.frozen) && !c.w.gone {
-		c.w.reading.Wait()
-	}
-	c.w.reads--
-	return n, err
-}
-
-func (c *wireConn) Write(b []byte) (int, error) {
-	c.w.mu.Lock()
-	for c.w.frozen && !c.w.gone {
-		c.w.reading.Wait()
-	}
-	c.w.mu.Unlock()
-	return c.Conn.Write(b)
-}
-
-// freeze stops all traffic in both directions, or resumes it.
-func (w *wire) freeze(frozen bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.frozen = frozen
-	w.reading.Broadcast()
-}
-
-// hear lets the bridge read from the server the given number of times.
-func (w *wire) hear(reads int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.reads = reads
-	w.reading.Broadcast()
-}
-
-// kill has the effect of killing the process.
-func (w *wire) kill() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.gone = true
-	w.reading.Broadcast()
-	for _, c := range w.conns {
-		_ = c.Close()
-	}
-}
-
-func (w *wire) use(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.SetCustomDialer(w)) }
-
-// forwardedOnly makes a bridge get only pops that others forward, none that NATS would
-// deliver to it.
-func forwardedOnly(o *bridge.Options) {
-	o.NATSOptions = append(o.NATSOptions, nats.UserInfo("forwarded-only", "p"))
-}
-
-// withForwardedOnly adds the user of forwardedOnly to the server.
-func withForwardedOnly(o *server.Options) {
-	o.Users = []*server.User{
-		{Username: "all", Password: "p"},
-		{Username: "forwarded-only", Password: "p", Permissions: &server.Permissions{
-			Subscribe: &server.SubjectPermission{Deny: []string{"pq.>", "q.>"}},
-		}},
-	}
-	o.NoAuthUser = "all"
-}
-
 // heartbeats waits until each bridge has sent that many more heartbeats.
 func heartbeats(t *testing.T, nc *nats.Conn, bridges, times int) {
 	t.Helper()
-	said, err := nc.SubscribeSync("_pqbridge.>")
-	if err != nil {
-		t.Fatal(err)
-	}
+	said := subscribe(t, nc, "_pqbridge.>")
 	defer func() { _ = said.Unsubscribe() }()
 	counts, enough := map[string]int{}, 0
 	for enough < bridges {
@@ -145,21 +36,17 @@ func heartbeats(t *testing.T, nc *nats.Conn, bridges, times int) {
 	}
 }
 
-// pops requests one pop from each of n queues and returns the subscription to the
+// pops requests one pop from each of n queues, with a header, and returns the subscription to the
 // answers.
 func pops(t *testing.T, e *testenv.Env, n int) *nats.Subscription {
 	t.Helper()
 	inbox := nats.NewInbox()
-	answers, err := e.Conn.SubscribeSync(inbox + ".*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	answers := subscribe(t, e.Conn, inbox+".*")
 	for i := range n {
-		publish(t, e, fmt.Sprintf("pq.jobs-%d.pop.min", i), inbox+"."+strconv.Itoa(i), "")
+		m := nats.Msg{Subject: fmt.Sprintf("pq.jobs-%d.pop.min", i), Reply: inbox + "." + strconv.Itoa(i), Header: nats.Header{"Other": {"x"}}}
+		must(t, e.Conn.PublishMsg(&m))
 	}
-	if err := e.Conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Conn.Flush())
 	return answers
 }
 
@@ -195,8 +82,7 @@ func collect(t *testing.T, answers *nats.Subscription, n int) map[int]int {
 func TestPopsOfABridgeThatDies(t *testing.T) {
 	const n, enough = 120, 12
 	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly})
-	second := e.StartBridge()
-	second.WaitReady()
+	second := newBridge(e)
 	slow := stuck{Database: e.DB, entered: make(chan struct{}, n), free: make(chan struct{})}
 	w := newWire()
 	third := e.StartBridge(w.use, forwardedOnly, func(o *bridge.Options) { o.DB = slow })
@@ -214,6 +100,10 @@ func TestPopsOfABridgeThatDies(t *testing.T) {
 	if codes[1503] < enough || codes[404]+codes[1503] != n {
 		t.Errorf("answers by code: %v", codes)
 	}
+	together(t, e.Bridge, second)
+	if codes := collect(t, pops(t, e, n), n); codes[404] != n {
+		t.Errorf("answers by code when it is gone: %v", codes)
+	}
 	close(slow.free)
 	_ = third.Stop() // it is dead, and reports the requests that it could not answer
 }
@@ -223,8 +113,7 @@ func TestPopsOfABridgeThatDies(t *testing.T) {
 func TestPopsOfABridgeThatFreezes(t *testing.T) {
 	const n = 120
 	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly})
-	second := e.StartBridge()
-	second.WaitReady()
+	second := newBridge(e)
 	w := newWire()
 	third := e.StartBridge(w.use, forwardedOnly)
 	bridges := func(n float64, which ...*testenv.Bridge) {
@@ -262,8 +151,7 @@ func TestPopsForwardedToABridgeThatEnds(t *testing.T) {
 	e.NATS.Start()
 	e.Conn = e.Connect()
 	w := newWire()
-	first := e.StartBridge(w.use)
-	first.WaitReady()
+	first := newBridge(e, w.use)
 	second := e.StartBridge(forwardedOnly)
 	together(t, first, second)
 	w.hear(0)
@@ -364,6 +252,7 @@ func TestReportsOfForwardedPops(t *testing.T) {
 	if codes := collect(t, answers, 1); codes[503] != 1 {
 		t.Errorf("a lost pop is answered by code: %v, want 503, not run", codes)
 	}
+	g.says("report."+from+".ghost", "\x00nonsense")
 	report(peers.Report{Pending: pending[1:]})
 	report(peers.Report{Pending: pending[1:], Final: true})
 	if codes := collect(t, answers, len(pending)-1); codes[1503] != len(pending)-1 {
@@ -383,9 +272,7 @@ func (g *ghost) stays() {
 			_ = g.nc.Publish(g.root+"members", []byte("here ghost"))
 		}
 	})
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 }
 
 // The sender asks about pops that are not reported, on the way that they took, and does
@@ -406,6 +293,25 @@ func TestPopsThatAreNeverReported(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_bridges", 2)
 }
 
+// forward forwards a pop to a bridge, and has it answered on answers.<number>.
+func (g *ghost) forward(id string, number int, subject, payload string) {
+	g.t.Helper()
+	to := fmt.Sprintf("%sto.%s.ghost.%d.%s", g.root, id, number, subject)
+	must(g.t, g.nc.PublishRequest(to, fmt.Sprint("answers.", number), []byte(payload)))
+}
+
+// reported waits until the bridge sends that report.
+func (g *ghost) reported(reports *nats.Subscription, want peers.Report) {
+	g.t.Helper()
+	testenv.Eventually(g.t, func() error {
+		last, err := peers.ParseReport(next(g.t, reports).Data)
+		if err != nil || fmt.Sprint(last) != fmt.Sprint(want) {
+			return fmt.Errorf("report %+v, want %+v, %w", last, want, err)
+		}
+		return nil
+	})
+}
+
 // A receiver reports what it has answered, what it still has and what did not arrive,
 // and does not run a pop that arrives after it was reported lost.
 func TestReportsOfAReceiver(t *testing.T) {
@@ -413,37 +319,17 @@ func TestReportsOfAReceiver(t *testing.T) {
 	g := newGhost(t, e)
 	reports, beats := g.hears("report.ghost.*"), g.hears("members")
 	_, id, _ := strings.Cut(string(next(t, beats).Data), " ")
-	answers, err := g.nc.SubscribeSync("answers.*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := func(number int, subject string) {
-		t.Helper()
-		to := fmt.Sprintf("%sto.%s.ghost.%d.%s", g.root, id, number, subject)
-		if err := g.nc.PublishRequest(to, fmt.Sprint("answers.", number), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually := func(want peers.Report) {
-		t.Helper()
-		var last peers.Report
-		testenv.Eventually(t, func() error {
-			if last, err = peers.ParseReport(next(t, reports).Data); err != nil || fmt.Sprint(last) != fmt.Sprint(want) {
-				return fmt.Errorf("report %+v, want %+v, %w", last, want, err)
-			}
-			return nil
-		})
-	}
-	forward(11, "pq.jobs.pop.min")
+	answers := subscribe(t, g.nc, "answers.*")
+	g.forward(id, 11, "pq.jobs.pop.min", "")
 	<-s.entered
-	forward(13, "pq.jobs.pop.nonsense")
-	forward(14, "pq.jobs.pop.min")
-	forward(12, "pq.jobs.pop.min") // late
+	g.forward(id, 13, "pq.jobs.pop.nonsense", "")
+	g.forward(id, 14, "pq.jobs.pop.min", "")
+	g.forward(id, 12, "pq.jobs.pop.min", "") // late
 	g.says("to."+id+".ghost.16", "")
 	lost := []peers.Span{{First: 12, Last: 12}, {First: 15, Last: 16}}
-	eventually(peers.Report{Floor: 11, High: 16, Lost: lost, Pending: []uint64{11, 14}})
+	g.reported(reports, peers.Report{Floor: 11, High: 16, Lost: lost, Pending: []uint64{11, 14}})
 	close(s.free)
-	eventually(peers.Report{Floor: 11, High: 16, Lost: lost})
+	g.reported(reports, peers.Report{Floor: 11, High: 16, Lost: lost})
 	seen := map[string]bool{}
 	for range 3 {
 		seen[next(t, answers).Subject] = true
@@ -452,7 +338,7 @@ func TestReportsOfAReceiver(t *testing.T) {
 		t.Errorf("answers %v and %d more, %v", seen, n, err)
 	}
 	e.Bridge.BeginStop()
-	eventually(peers.Report{Floor: 11, High: 16, Lost: lost, Final: true})
+	g.reported(reports, peers.Report{Floor: 11, High: 16, Lost: lost, Final: true})
 }
 
 // A bridge that shuts down waits until each peer has promised to forward nothing more,
@@ -467,13 +353,8 @@ func TestBridgeEndsWithPeers(t *testing.T) {
 	for string(next(t, beats).Data) != "leaving "+from {
 		g.says("members", "here ghost")
 	}
-	last, err := g.nc.SubscribeSync("last")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := g.nc.PublishRequest(fmt.Sprintf("%sto.%s.ghost.1.pq.jobs.pop.min", g.root, from), "last", nil); err != nil {
-		t.Fatal(err)
-	}
+	last := subscribe(t, g.nc, "last")
+	must(t, g.nc.PublishRequest(fmt.Sprintf("%sto.%s.ghost.1.pq.jobs.pop.min", g.root, from), "last", nil))
 	if err := isError(t, 404, "pop", next(t, last)); err.Unknown {
 		t.Error(err)
 	}
@@ -488,7 +369,5 @@ func TestBridgeEndsWithPeers(t *testing.T) {
 	if codes := collect(t, answers, len(all)); codes[1503] != len(all) {
 		t.Errorf("answers by code: %v", codes)
 	}
-	if err := e.Bridge.Stop(); err != nil {
-		t.Error(err)
-	}
+	must(t, e.Bridge.Stop())
 }

@@ -48,13 +48,7 @@ func TestPopsGoOnAmongRefusedPushes(t *testing.T) {
 		})
 		poppers.Go(func() {
 			for range each {
-				reply, err := e.Conn.Request("pq.jobs.pop.min", nil, testenv.Patience)
-				if err == nil {
-					err = bridge.ErrorFromHeaders(reply.Header)
-				}
-				if err != nil {
-					t.Errorf("pop: %v", err)
-				}
+				request(t, e.Conn, "pq.jobs.pop.min", "")
 			}
 		})
 	}

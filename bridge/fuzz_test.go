@@ -79,7 +79,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		r := requests[int(verb)%len(requests)]
 		op := fdbpq.Op{Kind: verbs[r.Verb].op, End: verbs[r.Verb].end}
-		if err := decodeOne(verbs[r.Verb].payload, &nats.Msg{Header: h, Data: payload}, &r, &op); err != nil {
+		if err := decodeOne(&nats.Msg{Header: h, Data: payload}, &r, &op); err != nil {
 			got := ErrorFromHeaders(sent(t, failureOf(err).header))
 			var wire *Error
 			if !errors.As(got, &wire) || wire.Code != 400 || wire.Text == "" || len(wire.Text) > 1000 {
@@ -113,7 +113,7 @@ func FuzzDecodeFrames(f *testing.F) {
 		}
 		payload := subjects.AppendFrame(nil, subjects.Frame{Value: []byte("first")})
 		payload = subjects.AppendFrame(payload, subjects.Frame{Priority: priority, Headers: headers, Value: value})
-		ops, err := decode(verbs[r.Verb].payload, &nats.Msg{Data: append(payload, rest...)}, &r, new(clientReplier), new(dispatch.Request), []fdbpq.Op{{Kind: fdbpq.OpPush}})
+		ops, err := decode(&verbs[r.Verb], &nats.Msg{Data: append(payload, rest...)}, &r, new(clientReplier), new(dispatch.Request), []fdbpq.Op{{Kind: fdbpq.OpPush}})
 		if err != nil {
 			if f := failureOf(err); f.Code != 400 || len(f.Text) > 1000 || ErrorFromHeaders(sent(t, f.header)) == nil {
 				t.Fatalf("%v is sent as %v", err, f)
@@ -130,7 +130,7 @@ func FuzzDecodeFrames(f *testing.F) {
 		if err := checkBlock(h, len(headers)); err != nil {
 			t.Fatalf("%q: %v", headers, err)
 		}
-		if err := decodeOne(payloadMessage, &nats.Msg{Header: h, Data: value}, &alone, &want); err != nil {
+		if err := decodeOne(&nats.Msg{Header: h, Data: value}, &alone, &want); err != nil {
 			t.Fatalf("%q: %v", headers, err)
 		}
 		want.Follows = true
@@ -144,8 +144,8 @@ func FuzzDecodeFrames(f *testing.F) {
 }
 
 // decodeOne decodes a request with one operation.
-func decodeOne(p payload, m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
-	ops, err := decode(p, m, r, &clientReplier{}, &dispatch.Request{}, []fdbpq.Op{*op})
+func decodeOne(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
+	ops, err := decode(&verbs[r.Verb], m, r, &clientReplier{}, &dispatch.Request{}, []fdbpq.Op{*op})
 	if err == nil {
 		*op = ops[0]
 	}
@@ -314,9 +314,9 @@ func FuzzErrorFromHeaders(f *testing.F) {
 				_ = errors.Is(err, kv.ErrCommitUnknown)
 			}
 		}
-		for _, row := range wireErrors {
-			err := fmt.Errorf("%w: %s", row.err, text)
-			if got := ErrorFromHeaders(sent(t, failureOf(err).header)); !errors.Is(got, row.err) {
+		for _, row := range WireErrors() {
+			err := fmt.Errorf("%w: %s", row.Err, text)
+			if got := ErrorFromHeaders(sent(t, failureOf(err).header)); !errors.Is(got, row.Err) {
 				t.Fatalf("%q is sent as %v", err, got)
 			}
 		}

@@ -112,68 +112,6 @@ func TestGoneForwardedWaiter(t *testing.T) {
 	})
 }
 
-// The next in line gets the item at once.
-func TestGoneForwardedWaiterMakesRoomForTheNext(t *testing.T) {
-	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
-		name := ownedBy(t, e, second, e.Bridge)
-		for i, options := range []string{`{"expires":"1h"}`, `{"expires":"1h","batch":5}`} {
-			gone := forwardedTo(t, e, second, name, "pop.min", options)
-			following := forwardedTo(t, e, second, name, "pop.max", `{"expires":"1h"}`)
-			leave(t, e, gone)
-			pushed := push(t, e, "pq."+name+".push.3", nil, "a")
-			if m := got(t, following, "a"); m.Header.Get(subjects.HeaderID) != pushed.ID || m.Header.Get(subjects.HeaderPriority) != "3" {
-				t.Errorf("%s: got %v, pushed %v", options, m.Header, pushed)
-			}
-			wantMetric(t, second, noResponders, float64(i+1))
-			settled(t, e, second)
-		}
-	})
-}
-
-// A heartbeat that nobody hears ends a forwarded pop before there is an item.
-func TestGoneForwardedWaiterMissesItsHeartbeat(t *testing.T) {
-	e, second := pair(t, testenv.Mem())
-	name := ownedBy(t, e, second, e.Bridge)
-	for _, options := range []string{
-		`{"expires":"1h","idle_heartbeat":"100ms"}`,
-		`{"expires":"1h","idle_heartbeat":"100ms","batch":3}`,
-		`{"expires":"1h","idle_heartbeat":"100ms","ack_wait":"1m"}`,
-	} {
-		leave(t, e, forwardedTo(t, e, second, name, "pop.min", options))
-		settled(t, e, second)
-		ids := pushTogether(t, e, name, "a", "b")
-		wantInPlace(t, e, name, ids, "a", "b")
-	}
-	wantMetric(t, second, noResponders, 0)
-}
-
-// An item leased for a forwarded pop that nobody receives comes back when its lease is over. A pop of
-// several then waits until a heartbeat ends it.
-func TestGoneForwardedWaiterThatLeases(t *testing.T) {
-	e, second := pair(t, testenv.Mem())
-	name := ownedBy(t, e, second, e.Bridge)
-	for _, options := range []string{
-		`{"expires":"1h","ack_wait":"500ms"}`,
-		`{"expires":"1h","ack_wait":"500ms","batch":3,"idle_heartbeat":"100ms"}`,
-	} {
-		leave(t, e, forwardedTo(t, e, second, name, "pop.min", options))
-		pushed := push(t, e, "pq."+name+".push", nil, "a")
-		settled(t, e, second)
-		m := got(t, forwardedOrServed(t, e, name), "a")
-		if m.Header.Get(subjects.HeaderID) != pushed.ID {
-			t.Errorf("%s: got %v, pushed %v", options, m.Header, pushed)
-		}
-		acked(t, e, m.Reply, "")
-		settled(t, e, second)
-	}
-}
-
-// forwardedOrServed asks for a lease of an item that may be there already.
-func forwardedOrServed(t *testing.T, e *testenv.Env, queue string) *nats.Subscription {
-	t.Helper()
-	return ask(t, e.Conn, "pq."+queue+".pop.min", `{"expires":"1h","ack_wait":"1m"}`)
-}
-
 // Pops whose receivers are gone keep no place of those that may wait, however often.
 func TestGoneForwardedWaitersFreeTheirPlaces(t *testing.T) {
 	const most = 3
@@ -216,9 +154,7 @@ func TestGoneForwardedWaitersOfABridgeThatLeaves(t *testing.T) {
 			ids[name] = pushTogether(t, e, name, "a", "b")
 		}
 		began := time.Now()
-		if err := second.Stop(); err != nil {
-			t.Error(err)
-		}
+		must(t, second.Stop())
 		if took := time.Since(began); took > bridge.DefaultShutdownTimeout/2 {
 			t.Errorf("the shutdown took %v", took)
 		}
@@ -229,28 +165,6 @@ func TestGoneForwardedWaitersOfABridgeThatLeaves(t *testing.T) {
 		for name, pushed := range ids {
 			wantInPlace(t, e, name, pushed, "a", "b")
 		}
-	})
-}
-
-// The owner is cut off. The bridge that forwarded the pops forgets them, and so does the owner,
-// whose shutdown keeps its bound.
-func TestGoneForwardedWaitersOfABridgeThatDies(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		w := newWire()
-		e, second := pair(t, engine, w.use)
-		names, replies := waitOn(t, e, second, e.Bridge, 8, `{"expires":"1h"}`)
-		heartbeats(t, e.Conn, 2, 2) // the first bridge knows that they arrived
-		for _, r := range replies[1:] {
-			leave(t, e, r)
-		}
-		w.kill()
-		unknown(t, replies[0])
-		began := time.Now()
-		_ = second.Stop() // it reports the requests that it could not answer
-		if took := time.Since(began); took > bridge.DefaultShutdownTimeout {
-			t.Errorf("the shutdown took %v", took)
-		}
-		takesItsPlace(t, e, names)
 	})
 }
 

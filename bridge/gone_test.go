@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,9 +42,7 @@ func wantPopped(t *testing.T, e *testenv.Env, subject string, want ...string) {
 func TestGoneReceiver(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		back := 0
-		for _, kind := range []struct{ push, pop string }{
-			{"pq.jobs.push", "pq.jobs.pop.min"}, {"q.jobs.enqueue", "q.jobs.dequeue"},
-		} {
+		for _, kind := range kinds {
 			var pushed []receipt
 			for _, value := range []string{"a", "b", "c", "d"} {
 				pushed = append(pushed, push(t, e, kind.push, nats.Header{"Own": {value, "x"}}, value))
@@ -83,9 +80,7 @@ func subscribeFor(t *testing.T, e *testenv.Env, messages int) *nats.Subscription
 	if err == nil {
 		err = s.AutoUnsubscribe(messages)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -96,24 +91,6 @@ func received(t *testing.T, s *nats.Subscription, want string) *nats.Msg {
 		t.Fatalf("received %v, %v: want %q", m, err, want)
 	}
 	return m
-}
-
-// Of several items to one subject exactly those come back that nobody received.
-func TestGoneInTheMiddle(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		pushAll(t, e, "pq.jobs.push", "a", "b", "c", "d", "e", "f")
-		batch := subscribeFor(t, e, 2)
-		publish(t, e, "pq.jobs.pop.min", batch.Subject, `{"batch":5}`)
-		received(t, batch, "a")
-		received(t, batch, "b")
-		wantMetric(t, e.Bridge, noResponders, 3)
-		single := subscribeFor(t, e, 1)
-		publish(t, e, "pq.jobs.pop.min", single.Subject, "")
-		publish(t, e, "pq.jobs.pop.min", single.Subject, "")
-		received(t, single, "c")
-		wantMetric(t, e.Bridge, noResponders, 4)
-		wantPopped(t, e, "pq.jobs.pop.min", "d", "e", "f")
-	})
 }
 
 // A client that holds a wildcard inbox and does not want the reply any more loses the item:
@@ -176,9 +153,7 @@ func TestGoneReceiverOfAFramedLease(t *testing.T) {
 	back(1)
 	first := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
 	gone := asked(t, e, "jobs", "pop.min", `{"ack_wait":"1h","frames":true,"expires":"1h"}`)
-	if err := gone.Unsubscribe(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, gone.Unsubscribe())
 	push(t, e, "pq.jobs.push", nil, "b")
 	back(2)
 	publish(t, e, first, nats.NewInbox(), `+NXT {"frames":true}`)
@@ -236,22 +211,15 @@ func TestGoneInACluster(t *testing.T) {
 	far.Knows("pq.jobs.pop.min", true)
 	pushAll(t, e, "pq.jobs.push", "a", "b", "c")
 	inbox := nats.NewInbox()
-	s, err := client.SubscribeSync(inbox)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := subscribe(t, client, inbox)
 	e.NATS.Knows(inbox, true)
 	pop := func(options string) {
 		t.Helper()
-		if err := client.PublishMsg(&nats.Msg{Subject: "pq.jobs.pop.min", Reply: inbox, Data: []byte(options)}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, client.PublishMsg(&nats.Msg{Subject: "pq.jobs.pop.min", Reply: inbox, Data: []byte(options)}))
 	}
 	pop("")
 	received(t, s, "a")
-	if err := s.Unsubscribe(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Unsubscribe())
 	e.NATS.Knows(inbox, false)
 	pop("")
 	wantMetric(t, e.Bridge, noResponders, 1)
@@ -276,43 +244,6 @@ func TestGoneInACluster(t *testing.T) {
 	}
 	if err := e.Bridge.Stop(); err != nil { // before its server does
 		t.Error(err)
-	}
-}
-
-// Pops that another bridge forwarded are answered over the owner's connection, and come
-// back there.
-func TestGoneReceiverOfForwardedPops(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	both := []*testenv.Bridge{e.Bridge, e.StartBridge()}
-	for _, b := range both {
-		b.WaitReady()
-		wantMetric(t, b, "pq_bridges", 2)
-	}
-	sum := func(series string) (total float64, err error) {
-		for _, b := range both {
-			n, metricErr := metric(b, series)
-			total, err = total+n, errors.Join(err, metricErr)
-		}
-		return total, err
-	}
-	const queues = 32
-	for i := range queues {
-		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "first")
-		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "second")
-		publish(t, e, fmt.Sprintf("pq.jobs-%d.pop.min", i), nats.NewInbox(), "")
-	}
-	testenv.Eventually(t, func() error {
-		back, err := sum(noResponders)
-		if err == nil && back != queues {
-			err = fmt.Errorf("%v items are back", back)
-		}
-		return err
-	})
-	if forwarded, err := sum("pq_passed_total"); err != nil || forwarded == 0 {
-		t.Errorf("%v pops were forwarded, %v", forwarded, err)
-	}
-	for i := range queues {
-		wantPopped(t, e, fmt.Sprintf("pq.jobs-%d.pop.min", i), "first", "second")
 	}
 }
 

@@ -3,6 +3,8 @@ package bridge_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,14 +13,13 @@ import (
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // leave ends a subscription, once the server knows.
 func leave(t *testing.T, e *testenv.Env, s *nats.Subscription) {
 	t.Helper()
-	if err := errors.Join(s.Unsubscribe(), e.Conn.Flush()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(s.Unsubscribe(), e.Conn.Flush()))
 }
 
 // An item that a waiting pop did not receive goes to the next in line at once: as it was, and
@@ -48,33 +49,6 @@ func TestGoneWaiterMakesRoomForTheNext(t *testing.T) {
 		}
 		wantMetric(t, e.Bridge, "pq_lost_items_total", 0)
 		consistent(t, e)
-	})
-}
-
-// A pop of several items keeps those that arrived, and what comes after its end goes to others.
-func TestGoneWaiterAfterSomeItems(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		gone := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":9}`)
-		push(t, e, "pq.jobs.push", nil, "a")
-		got(t, gone, "a")
-		leave(t, e, gone)
-		push(t, e, "pq.jobs.push", nil, "b")
-		wantMetric(t, e.Bridge, noResponders, 1)
-		wantMetric(t, e.Bridge, "pq_waiters", 0)
-		push(t, e, "pq.jobs.push", nil, "c")
-		wantPopped(t, e, "pq.jobs.pop.min", "b", "c")
-	})
-}
-
-// A pop of several items that nobody receives leaves the queue as it was, with nobody in line.
-func TestGoneWaiterAlone(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		pushAll(t, e, "pq.jobs.push", "a", "b")
-		publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"expires":"1h","batch":5}`)
-		wantMetric(t, e.Bridge, noResponders, 2)
-		wantMetric(t, e.Bridge, "pq_waiters", 0)
-		wantPopped(t, e, "pq.jobs.pop.min", "a", "b")
-		wantMetric(t, e.Bridge, noResponders, 2)
 	})
 }
 
@@ -156,37 +130,207 @@ func TestWaitForDeadLetters(t *testing.T) {
 	})
 }
 
-// An item that is given back without a delay comes to those who wait when its backoff is over, at
-// once if there is none.
-func TestWaitForABackoff(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		push(t, e, "pq.jobs.push", nil, "a")
-		ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
-		deliveries := 1
-		for _, c := range []struct {
-			settings, nak string
-			least, most   time.Duration
-		}{
-			{`{"backoff":null}`, "-NAK", 0, 5 * time.Second},
-			{`{"backoff":["300ms"]}`, "-NAK", 300 * time.Millisecond, 5 * time.Second},
-			{`{"backoff":["300ms"]}`, `-NAK {"reason":"busy"}`, 300 * time.Millisecond, 5 * time.Second},
-			{`{"backoff":["1h"]}`, `-NAK {"delay":0}`, 0, 5 * time.Second},
-		} {
-			if m := e.Request("pq.jobs.config", nil, []byte(c.settings)); bridge.ErrorFromHeaders(m.Header) != nil {
-				t.Fatalf("%s: %v", c.settings, m.Header)
+// A lease whose reply NATS refuses ends at once, and the delivery does not count: the item does not die of it.
+func TestDeniedLeases(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{Engine: engine}))
+		configured(t, e, "pq.jobs", `{"max_deliver":1,"backoff":["1h"]}`, `{"backoff":["1h0m0s"],"max_deliver":1}`)
+		lease := func(value string) (ack string) {
+			t.Helper()
+			m := e.Request("pq.jobs.pop.min", nil, []byte(`{"ack_wait":"1h"}`))
+			if string(m.Data) != value || m.Header.Get(subjects.HeaderDeliveries) != "1" {
+				t.Fatalf("leased %q, %v: want %s, for the first time", m.Data, m.Header, value)
 			}
-			replies := asked(t, e, "jobs", "pop.min", `{"expires":"1h","ack_wait":"1h"}`)
-			began := time.Now()
-			acked(t, e, ack, c.nak)
-			m := got(t, replies, "a")
-			if took := time.Since(began); took < c.least || took > c.most {
-				t.Errorf("%s with %s: it came back after %v", c.nak, c.settings, took)
-			}
-			deliveries++
-			if m.Header.Get(subjects.HeaderDeliveries) != fmt.Sprint(deliveries) {
-				t.Errorf("%s with %s: %v, want delivery %d", c.nak, c.settings, m.Header, deliveries)
-			}
-			ack = m.Reply
+			return m.Reply
 		}
+		pushAll(t, e, "pq.jobs.push", "a", "b", "c")
+		back := func(n float64) {
+			t.Helper()
+			wantMetric(t, e.Bridge, `pq_given_back_total{reason="denied"}`, n)
+		}
+		publish(t, e, "pq.jobs.pop.min", "one", `{"ack_wait":"1h"}`)
+		back(1)
+		publish(t, e, "pq.jobs.pop.max", "several", `{"ack_wait":"1h","batch":2}`)
+		back(3)
+		ack := lease("a")
+		publish(t, e, ack, "next", "+NXT")
+		back(4)
+		acked(t, e, lease("b"), "")
+		acked(t, e, lease("c"), "")
+		publish(t, e, "pq.jobs.pop.min", "waits", `{"ack_wait":"1h","expires":"1h","batch":2}`)
+		waiters(t, e.Bridge, "jobs", 1)
+		push(t, e, "pq.jobs.push", nil, "d")
+		back(5)
+		waiters(t, e.Bridge, "jobs", 0)
+		acked(t, e, lease("d"), "")
+		consistent(t, e)
 	})
+}
+
+// vanishing is a client whose receivers are often gone when their items come. What its
+// connection gets, it has received.
+type vanishing struct {
+	*rawConn
+	client   uint64
+	random   *rand.Rand
+	sent     int
+	received []string
+}
+
+func newVanishing(t *testing.T, e *testenv.Env, seed, client uint64) *vanishing {
+	return &vanishing{rawConn: dialRaw(t, e), client: client, random: rand.New(rand.NewPCG(seed, client))}
+}
+
+// pop sends a pop, with a receiver that is there, was there, or never was.
+func (v *vanishing) pop() {
+	v.t.Helper()
+	v.sent++
+	inbox, sid := v.inbox(), strconv.Itoa(v.sent+1)
+	sub, pop := fmt.Sprintf("SUB %s %s\r\n", inbox, sid), message("pq.jobs.pop.min", inbox, "", "")
+	switch v.random.IntN(6) {
+	case 0:
+		v.write(sub + pop)
+	case 1:
+		v.write(sub + pop + "UNSUB " + sid + "\r\n") // while the pop runs
+	case 2:
+		v.write(sub)
+		v.write(pop)
+		v.write("UNSUB " + sid + "\r\n")
+	case 3:
+		options := []string{`{"batch":4}`, `{"batch":4,"frames":true}`}[v.random.IntN(2)]
+		v.write(sub + "UNSUB " + sid + fmt.Sprintf(" %d\r\n", 1+v.random.IntN(2)) + message("pq.jobs.pop.min", inbox, "", options))
+	case 4:
+		v.write(message("pq.jobs.pop.min", inbox, "", `{"batch":4,"frames":true}`))
+	default:
+		v.write(pop)
+	}
+}
+
+// inbox is of a client's own, and not what dialRaw subscribes to.
+func (v *vanishing) inbox() string {
+	return fmt.Sprintf("gone.%d.%d", v.client, v.sent)
+}
+
+// collect receives everything that was sent to this client until now.
+func (v *vanishing) collect() {
+	v.t.Helper()
+	v.replies++
+	end := "raw." + strconv.Itoa(v.replies)
+	v.write(message("pq.jobs.len", end, "", "")) // is answered after the pops
+	for m := v.next(); m.subject != end; m = v.next() {
+		if m.payload == "" { // it is the end of several, or an error
+			continue
+		}
+		t := v.t.(*testing.T)
+		for _, item := range unpacked(t, "pq.jobs", &nats.Msg{Header: decoded(t, m.headers), Data: []byte(m.payload)}) {
+			v.received = append(v.received, item.value)
+		}
+	}
+}
+
+// Of 10,000 pops by clients that vanish, every item was either received or is back, and
+// none comes twice. Where whole connections vanish, some items are lost in them.
+func TestGoneAccounts(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	e := testenv.New(t, testenv.Options{})
+	const clients = 10
+	items, pops := race.Times(20_000, 5_000), race.Times(10_000, 3_000)
+	for i := range items {
+		if publish(t, e, "pq.jobs.push", "", fmt.Sprint(i)); i%1000 == 0 {
+			ok(t, e, "pq.jobs.len", nil, "") // the bridge refuses too many at once
+		}
+	}
+	wantQueued(t, e, int64(items))
+	seen := map[string]int{}
+	for n := range uint64(clients) {
+		v := newVanishing(t, e, seed, n)
+		for i := range pops / clients {
+			if v.pop(); i%100 == 99 {
+				v.collect()
+			}
+		}
+		// Pops for which a batch has no room are run with the next one, and requests behind them may come first.
+		wantMetric(t, e.Bridge, "pq_pending_requests", 0)
+		v.collect()
+		for _, value := range v.received {
+			seen[value]++
+		}
+	}
+	received := len(seen)
+	wantQueued(t, e, int64(items-received)) // nothing is lost so far
+	for n := range uint64(100) {
+		v := newVanishing(t, e, seed, clients+n)
+		for range 5 {
+			v.pop()
+		}
+		must(t, v.Close())
+	}
+	back := count(t, e.Bridge, noResponders)
+	restart(t, e) // what is to come back is back then
+	left := popAll(t, e, "pq.jobs.pop.min")
+	for i, value := range left {
+		seen[value]++
+		if this, next := atoi(t, value), 0; i+1 < len(left) {
+			if next = atoi(t, left[i+1]); this >= next {
+				t.Errorf("%d comes before %d", this, next)
+			}
+		}
+	}
+	for value, times := range seen {
+		if times != 1 {
+			t.Errorf("%q came %d times", value, times)
+		}
+	}
+	t.Logf("of %d items %d were received, %d are left, %d were lost in connections; items came back %v times", items, received, len(left), items-len(seen), back)
+}
+
+func atoi(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	must(t, err)
+	return n
+}
+
+// While large items are popped again and again for clients that are gone, other queues of the lane are served.
+// No item is lost.
+func TestFloodOfPopsForNobody(t *testing.T) {
+	const items, size = 30, 1_000_000
+	pops := race.Times(150, 50)
+	e := testenv.New(t, testenv.Options{Engine: testenv.Pebble(), Bridge: func(o *bridge.Options) {
+		o.Lanes = 1
+		o.RequestTimeout = testenv.Patience // the machine may be slow
+	}})
+	value := make([]byte, size)
+	for i := range items {
+		push(t, e, fmt.Sprintf("pq.large.push.%d", i), nil, string(value))
+	}
+
+	flood := e.Connect()
+	for range pops {
+		must(t, flood.PublishRequest("pq.large.pop.min", nats.NewInbox(), nil))
+	}
+	must(t, flood.Flush())
+	began := time.Now()
+	b := startBystander(t, e)
+	var took time.Duration
+	testenv.Eventually(t, func() error {
+		pending, err := metric(e.Bridge, `pq_requests_total{operation="pop-min"}`)
+		back, backErr := metric(e.Bridge, noResponders)
+		if err = errors.Join(err, backErr); err == nil && back < float64(pops) {
+			err = fmt.Errorf("%v of %d items are back, %v pops", back, pops, pending)
+		}
+		took = time.Since(began)
+		return err
+	})
+	b.end(fmt.Sprintf("%d pops for nobody in %v", pops, took), true)
+
+	// Behind the flood, a request would take as long as all of it.
+	if longest := b.took[len(b.took)-1]; longest > took/2 || b.refused > 0 {
+		t.Errorf("a request of another queue took %v of %v, %d were refused", longest, took, b.refused)
+	}
+	wantMetric(t, e.Bridge, "pq_lost_items_total", 0)
+	if got, want := string(e.Request("pq.large.len", nil, nil).Data), fmt.Sprintf(`{"queue":"large","len":%d}`, items); got != want {
+		t.Errorf("in the end: %s, want %s", got, want)
+	}
 }

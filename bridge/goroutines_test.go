@@ -99,8 +99,7 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 	}
 	for name, run := range map[string]func(*testing.T, *testenv.Env){
 		"orderly": func(t *testing.T, e *testenv.Env) {
-			b := e.StartBridge(slow)
-			b.WaitReady()
+			b := newBridge(e, slow)
 			e.Conn = e.Connect()
 			push(t, e, "pq.jobs.push", nil, "x")
 			e.Conn.Close()
@@ -114,8 +113,7 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			ends(t, b)
 		},
 		"NATS goes away": func(t *testing.T, e *testenv.Env) {
-			b := e.StartBridge(slow)
-			b.WaitReady()
+			b := newBridge(e, slow)
 			e.NATS.Stop()
 			notReady(t, b, "nats")
 			ends(t, b)
@@ -138,17 +136,13 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			fails(t, e.StartBridge(slow, func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, bad) }), "bad option")
 		},
 		"the HTTP listener fails": func(t *testing.T, e *testenv.Env) {
-			b := e.StartBridge(slow)
-			b.WaitReady()
-			if err := b.Close(); err != nil {
-				t.Error(err)
-			}
+			b := newBridge(e, slow)
+			must(t, b.Close())
 			fails(t, b, "HTTP")
 		},
 		"HTTP requests are being answered": func(t *testing.T, e *testenv.Env) {
 			u := unreadable{Database: e.DB, broken: new(atomic.Bool), reading: make(chan struct{}, 64)}
-			b := e.StartBridge(slow, func(o *bridge.Options) { o.DB, o.HTTPTimeout = u, time.Hour })
-			b.WaitReady()
+			b := newBridge(e, slow, func(o *bridge.Options) { o.DB, o.HTTPTimeout = u, time.Hour })
 			u.broken.Store(true)
 			for _, page := range []string{"/readyz", "/metrics"} {
 				cut := make(chan error, 1)
@@ -178,8 +172,7 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 		"the subjects are taken": func(t *testing.T, e *testenv.Env) {
 			other := memkv.New(memkv.Options{})
 			t.Cleanup(func() { _ = other.Close() })
-			b := e.StartBridge(slow)
-			b.WaitReady()
+			b := newBridge(e, slow)
 			fails(t, e.StartBridge(slow, on(other, "")), "serves the same subjects")
 			ends(t, b)
 		},
@@ -201,21 +194,18 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 	}
 }
 
-// A bridge that is not run keeps its address until it is closed.
+// A bridge that is not run keeps its address until it is closed. Another one that is to have it says so.
 func TestCloseWithoutRun(t *testing.T) {
 	e := testenv.New(t, testenv.Options{Stopped: true})
 	b, err := bridge.New(bridge.Options{DB: e.DB, Keyspace: e.Keyspace, Grammar: e.Grammar, HTTPAddr: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	address := b.Addr()
-	if _, err := net.Listen("tcp", address); err == nil {
-		t.Error("the address is free")
+	_, err = bridge.New(bridge.Options{DB: e.DB, Keyspace: e.Keyspace, Grammar: e.Grammar, HTTPAddr: address})
+	if err == nil || !strings.Contains(err.Error(), address) {
+		t.Errorf("a second one: %v, want an error with %s", err, address)
 	}
 	for range 2 {
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, b.Close())
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,7 +55,7 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 
 	verb := c.endpoint.verb
 	ops := [1]fdbpq.Op{{Kind: verb.op, End: verb.end}}
-	span, err := decode(verb.payload, m, &parsed, c, r, ops[:])
+	span, err := decode(verb, m, &parsed, c, r, ops[:])
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 		h.cancel(c, r, &parsed)
 		return nil
 	}
-	if verb.payload == payloadList {
+	if parsed.Verb == subjects.List {
 		return h.list(m, c, r, parsed.Kind)
 	}
 
@@ -79,8 +80,8 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 		span[i].Queue = r.Queue.Target
 	}
 
-	// Also pops that come with acknowledgements.
-	if verb.routed || span[len(span)-1].Kind == fdbpq.OpLease {
+	// Pops run on the bridge that owns the queue, also those that come with acknowledgements.
+	if verb.op == fdbpq.OpPop || span[len(span)-1].Kind == fdbpq.OpLease {
 		if forwarded, err := h.b.peers.Router.Route(m, r, c.from); forwarded || err != nil {
 			return err
 		}
@@ -113,8 +114,8 @@ func (h *handler) check(m *nats.Msg, c *clientReplier) (parsed subjects.Request,
 		return parsed, err
 	}
 	c.endpoint = h.b.endpoints.of(&parsed)
-	if m.Reply == "" && c.endpoint.verb.needsReply {
-		return parsed, fmt.Errorf("%w: %s without a reply subject: nobody would receive what it returns", ErrBadRequest, parsed.Verb)
+	if m.Reply == "" && c.endpoint.verb.needsReply() {
+		return parsed, fmt.Errorf("%w: %s without a reply subject: nobody would receive what it returns", errBadRequest, parsed.Verb)
 	}
 	return parsed, nil
 }
@@ -126,8 +127,9 @@ func (h *handler) cancel(c *clientReplier, r *dispatch.Request, parsed *subjects
 	h.b.waits.end(key)
 	h.b.peers.Router.Cancel(key)
 
-	r.Wait, r.Answered = nil, time.Now()
-	c.acknowledge(r)
+	answered := *r // so that r itself stays off the heap
+	answered.Wait, answered.Answered = nil, time.Now()
+	c.answerData(&answered, nil, nil)
 }
 
 // list answers a request for a list of queues, later.
@@ -139,23 +141,23 @@ func (h *handler) list(m *nats.Msg, c *clientReplier, r *dispatch.Request, kind 
 
 	request := *r
 	return h.b.inspector.start(func(ctx context.Context) {
-		list, err := h.b.inspector.list(ctx, kind, o)
+		list, err := h.b.inspector.list(ctx, kind, o, true)
 		request.Answered = time.Now()
-		c.answerList(&request, &list, err)
+		c.answerData(&request, list.Encode(), err)
 	})
 }
 
 // measure sets the size of a request, and refuses one whose reply, or whose items, the server could
 // not carry.
 func (h *handler) measure(c *clientReplier, r *dispatch.Request, ops []fdbpq.Op) error {
-	if c.endpoint.verb.payload != payloadFrames {
+	if !c.endpoint.verb.several {
 		r.Size += opMemory * (len(ops) - 1)
 		return h.measurePushed(r, &ops[0].Message) // nothing else has headers
 	}
 
 	if size, most := maxPushedReply(ops), h.b.nc.MaxPayload(); c.reply != "" && int64(size) > most {
 		return fmt.Errorf("%w: a reply with %d ids can have %d bytes, and the server carries at most %d: send fewer items at once",
-			ErrTooLarge, len(ops), size, most)
+			errTooLarge, len(ops), size, most)
 	}
 	for i := range ops {
 		if err := h.measurePushed(r, &ops[i].Message); err != nil {
@@ -178,23 +180,56 @@ func (h *handler) measurePushed(r *dispatch.Request, pushed *fdbpq.Message) erro
 
 	headers := wire.HeaderSize(pushed.Headers) + keysSize(pushed)
 	if size, most := len(pushed.Value)+headers, h.b.nc.MaxPayload(); int64(size) > most {
-		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", ErrTooLarge, size, most)
+		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", errTooLarge, size, most)
 	}
 	r.Size += headers + wire.HeaderMemory(pushed.Headers) + keysMemory(pushed)
 	return nil
+}
+
+// keysSize is how many bytes setKeys adds to the message of an item.
+func keysSize(m *fdbpq.Message) int {
+	keys := nats.Header{}
+	if setKeys(keys, m); len(keys) == 0 {
+		return 0
+	}
+	if len(m.Headers) > 0 {
+		return wire.LinesSize(keys)
+	}
+	return wire.HeaderSize(keys)
+}
+
+// keysMemory is about how many bytes more than their own keys take in a transaction, which writes
+// the keys of the store several times: with conflict ranges, and to remove what is over.
+func keysMemory(m *fdbpq.Message) (n int) {
+	const writes, rest = 20, 64
+	for _, key := range []string{m.MsgID, m.Unique} {
+		if key != "" {
+			n += writes * (len(key) + rest)
+		}
+	}
+	return n
+}
+
+// maxPushedReply is the largest size of the reply to a batch of pushes.
+func maxPushedReply(ops []fdbpq.Op) int {
+	size := subjects.MaxPushedBatch(len(ops))
+	if slices.ContainsFunc(ops, func(op fdbpq.Op) bool { return op.Message.MsgID != "" || op.Message.Unique != "" }) {
+		size += subjects.MaxDuplicates(len(ops))
+	}
+	return size
 }
 
 // checkReply refuses a request whose reply subject cannot be used.
 func (h *handler) checkReply(m *nats.Msg, c *clientReplier) error {
 	if why := h.b.unanswerable(m.Reply); why != "" {
 		c.reply = ""
-		return fmt.Errorf("%w: reply subject %.64q %s: want an inbox", ErrBadRequest, wire.WithoutToken(m.Reply), why)
+		return fmt.Errorf("%w: reply subject %.64q %s: want an inbox", errBadRequest, wire.WithoutToken(m.Reply), why)
 	}
 	if len(m.Reply) > maxReply {
 		if len(m.Reply) > maxSendable {
 			c.reply = ""
 		}
-		return fmt.Errorf("%w: the reply subject has %d bytes: want at most %d", ErrBadRequest, len(m.Reply), maxReply)
+		return fmt.Errorf("%w: the reply subject has %d bytes: want at most %d", errBadRequest, len(m.Reply), maxReply)
 	}
 	return nil
 }
@@ -211,7 +246,7 @@ func (h *handler) refuseAck(m *nats.Msg) {
 
 	err := h.checkReply(m, c)
 	if err == nil {
-		err = fmt.Errorf("%w: the item was popped, not leased, so it is not acknowledged: want nothing here", ErrBadRequest)
+		err = fmt.Errorf("%w: the item was popped, not leased, so it is not acknowledged: want nothing here", errBadRequest)
 	}
 	r.Answered = time.Now()
 	c.Fail(&r, nil, err)

@@ -1,21 +1,65 @@
 package bridge_test
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv"
 )
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func subscribe(t testing.TB, nc *nats.Conn, subject string) *nats.Subscription {
+	t.Helper()
+	s, err := nc.SubscribeSync(subject)
+	must(t, err)
+	return s
+}
+
+// newBridge starts another bridge, and returns once it serves.
+func newBridge(e *testenv.Env, changes ...func(*bridge.Options)) *testenv.Bridge {
+	b := e.StartBridge(changes...)
+	b.WaitReady()
+	return b
+}
+
+// jobsOf returns the priority queue "jobs", for what goes past the bridge.
+func jobsOf(t testing.TB, e *testenv.Env) *fdbpq.PriorityQueue {
+	t.Helper()
+	q, err := e.Keyspace.PriorityQueue("jobs")
+	must(t, err)
+	return q
+}
+
+// store pushes to the queue "jobs" past the bridge.
+func store(t testing.TB, e *testenv.Env, priority int64, m fdbpq.Message) fdbpq.ID {
+	t.Helper()
+	id, err := kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) { return jobsOf(t, e).Push(tx, priority, m) })
+	must(t, err)
+	return id
+}
 
 // metricIs returns an error unless the series has the value.
 func metricIs(b *testenv.Bridge, series string, want float64) error {
@@ -37,6 +81,13 @@ func metric(b *testenv.Bridge, series string) (float64, error) {
 		}
 	}
 	return 0, fmt.Errorf("no series %s", series)
+}
+
+func count(t testing.TB, b *testenv.Bridge, series string) float64 {
+	t.Helper()
+	value, err := metric(b, series)
+	must(t, err)
+	return value
 }
 
 func wantMetric(t *testing.T, b *testenv.Bridge, series string, want float64) {
@@ -65,8 +116,7 @@ func withAccounts(t *testing.T, accounts string) *testenv.Env {
 		Bridge:  func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },
 	})
 	e.NATS.Start()
-	e.Bridge = e.StartBridge()
-	e.Bridge.WaitReady()
+	e.Bridge = newBridge(e)
 	e.Conn = e.Connect()
 	return e
 }
@@ -74,11 +124,8 @@ func withAccounts(t *testing.T, accounts string) *testenv.Env {
 // restart stops the bridge, which then has done and confirmed everything, and starts another.
 func restart(t *testing.T, e *testenv.Env) {
 	t.Helper()
-	if err := e.Bridge.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	e.Bridge = e.StartBridge()
-	e.Bridge.WaitReady()
+	must(t, e.Bridge.Stop())
+	e.Bridge = newBridge(e)
 }
 
 // together waits until these bridges share the queues.
@@ -108,9 +155,7 @@ func consistent(t *testing.T, e *testenv.Env) {
 func newKeyspace(t testing.TB, priority, fifo string) *fdbpq.Keyspace {
 	t.Helper()
 	k, err := fdbpq.NewKeyspace(priority, fifo, fdbpq.RawValues)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return k
 }
 
@@ -140,4 +185,124 @@ func (l *syncLog) says(words string) error {
 		return fmt.Errorf("%q is not in the log:\n%s", words, text)
 	}
 	return nil
+}
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
+}
+
+// writeForeign adds an item as the recipe's own client does: the key is
+// ("pq", queue, "i", priority, count, 20 random bytes).
+func writeForeign(t *testing.T, db kv.Database, queue string, priority int64, value string) {
+	t.Helper()
+	key := tuple.Tuple{"pq", queue, "i", priority, int64(0), []byte("01234567890123456789")}.Pack()
+	err := kv.Update(t.Context(), db, func(tx kv.Transaction) error {
+		tx.Set(key, []byte(value))
+		return nil
+	})
+	must(t, err)
+}
+
+// rawConn is a client without a client library, which can send what libraries would
+// not.
+type rawConn struct {
+	net.Conn
+	t       testing.TB
+	in      *bufio.Reader
+	replies int // numbers the reply subjects
+}
+
+// rawMsg is a message as received.
+type rawMsg struct{ subject, headers, payload string }
+
+// dialRaw connects and subscribes to raw.>.
+func dialRaw(t testing.TB, e *testenv.Env) *rawConn {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(e.NATS.URL(), "nats://"))
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	c := &rawConn{Conn: conn, t: t, in: bufio.NewReader(conn)}
+	c.write("CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true}\r\nSUB raw.> 1\r\n")
+	return c
+}
+
+// write sends bytes of the protocol; a failure fails the test.
+func (c *rawConn) write(text string) {
+	c.t.Helper()
+	if err := c.SetDeadline(time.Now().Add(testenv.Patience)); err != nil {
+		c.t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, text); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// message returns the protocol for one message. Headers are a whole block with its
+// first line and its end, or empty for none.
+func message(subject, reply, headers, payload string) string {
+	if headers == "" {
+		return fmt.Sprintf("PUB %s %s %d\r\n%s\r\n", subject, reply, len(payload), payload)
+	}
+	return fmt.Sprintf("HPUB %s %s %d %d\r\n%s%s\r\n", subject, reply, len(headers), len(headers)+len(payload), headers, payload)
+}
+
+// request sends a request and returns the reply. It skips other messages that come
+// first.
+func (c *rawConn) request(subject, headers, payload string) rawMsg {
+	c.t.Helper()
+	c.replies++
+	reply := "raw." + strconv.Itoa(c.replies)
+	c.write(message(subject, reply, headers, payload))
+	for {
+		if m := c.next(); m.subject == reply {
+			return m
+		}
+	}
+}
+
+// next returns the next message.
+func (c *rawConn) next() rawMsg {
+	c.t.Helper()
+	for {
+		line, err := c.in.ReadString('\n')
+		if err != nil {
+			c.t.Fatalf("no message: %v", err)
+		}
+		fields := strings.Fields(line)
+		switch fields[0] {
+		case "-ERR":
+			c.t.Fatalf("NATS says %s", line)
+		case "PING":
+			c.write("PONG\r\n")
+		case "MSG", "HMSG":
+			return c.body(fields)
+		}
+	}
+}
+
+func (c *rawConn) body(fields []string) rawMsg {
+	c.t.Helper()
+	size, err := strconv.Atoi(fields[len(fields)-1])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	headers := 0
+	if fields[0] == "HMSG" {
+		if headers, err = strconv.Atoi(fields[len(fields)-2]); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	body := make([]byte, size+len("\r\n"))
+	if _, err := io.ReadFull(c.in, body); err != nil {
+		c.t.Fatal(err)
+	}
+	return rawMsg{fields[1], string(body[:headers]), string(body[headers:size])}
+}
+
+// rawRequest makes one request without a client library, and returns the headers and
+// the payload of the reply as received.
+func rawRequest(t *testing.T, e *testenv.Env, subject, headers, payload string) string {
+	t.Helper()
+	m := dialRaw(t, e).request(subject, headers, payload)
+	return m.headers + m.payload
 }

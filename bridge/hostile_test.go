@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -109,29 +107,6 @@ func decoded(t *testing.T, block string) nats.Header {
 	return h
 }
 
-// NATS delivers a message whose headers it cannot parse as if it had none. Stored like
-// that, the item would lose its priority.
-func TestUnreadableHeaders(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	c := dialRaw(t, e)
-	for _, block := range []string{
-		"NATS/1.0\r\nPq-Priority: 5\r\nno colon\r\n\r\n", "NATS/1.0\r\n", "NATS/1.0 5\r\n\r\n", "HTTP/1.1\r\n\r\n", "\r\n",
-	} {
-		for _, subject := range []string{"pq.jobs.push", "q.jobs.enqueue", "pq.jobs.pop.min"} {
-			m := c.request(subject, block, "")
-			if err := bridge.ErrorFromHeaders(decoded(t, m.headers)); !errors.Is(err, bridge.ErrBadRequest) {
-				t.Errorf("%s with headers %q: %v", subject, block, err)
-			}
-		}
-	}
-	wantLen(t, e, "pq", "jobs", 0)
-	wantLen(t, e, "q", "jobs", 0)
-	// An empty block can be read.
-	if m := c.request("pq.jobs.push", "NATS/1.0\r\n\r\n", "x"); !strings.Contains(m.payload, `"queue"`) {
-		t.Errorf("reply %+v", m)
-	}
-}
-
 // A reply that a bridge would read is not sent: it would be a request, or a message
 // between bridges, made with permissions that its author need not have.
 func TestRepliesToOurselves(t *testing.T) {
@@ -168,66 +143,14 @@ func TestRepliesToOurselves(t *testing.T) {
 	}
 	wantLen(t, e, "pq", "loop", 0)
 	wantLen(t, e, "pq", "jobs", 2)
-	for _, want := range said {
-		if got := ok(t, e, "pq.jobs.pop.min", nil, ""); string(got.Data) != want {
-			t.Errorf("popped %q, want %q", got.Data, want)
-		}
-	}
-}
-
-// Subjects with every byte, and with wildcards, which NATS delivers like any other:
-// anything that is not a queue name is refused.
-func TestEveryByteInNames(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	c := dialRaw(t, e)
-	valid := 0
-	for b := range 256 {
-		if strings.IndexByte(" \t\r\n", byte(b)) >= 0 {
-			continue // ends a subject in the protocol
-		}
-		for _, name := range []string{string([]byte{byte(b)}), string([]byte{'a', byte(b), 'b'})} {
-			m := c.request("pq."+name+".push", "", "x")
-			stored := strings.HasPrefix(m.payload, `{"queue":"`+name+`","id":"`) && json.Valid([]byte(m.payload))
-			if want := subjects.ValidateQueueName(name) == nil; stored != want {
-				t.Errorf("name %q: reply %+v", name, m)
-			}
-			if stored {
-				valid++
-			} else if code := decoded(t, m.headers).Get(subjects.HeaderErrorCode); code != "400" && !strings.Contains(m.headers, " 503") {
-				t.Errorf("name %q: reply %+v", name, m)
-			}
-		}
-	}
-	if want := 2 * (26 + 26 + 10 + 2); valid != want {
-		t.Errorf("%d names were accepted, want %d", valid, want)
-	}
-	for _, subject := range []string{"pq.>", "pq.*", "pq.*.push", "pq.jobs.*", "pq.jobs.push.>", "pq.jobs.pop.*", "q.*.dequeue", "q.>"} {
-		if m := c.request(subject, "", ""); decoded(t, m.headers).Get(subjects.HeaderErrorCode) != "400" {
-			t.Errorf("%s: reply %+v", subject, m)
-		}
-	}
-	for _, subject := range []string{">", "*", "*.jobs.push", "*.*.*", "*.>"} {
-		if m := c.request(subject, "", "x"); !strings.Contains(m.headers, " 503") {
-			t.Errorf("%s: reply %+v", subject, m) // nobody subscribes to these words
-		}
-	}
-	wantLen(t, e, "pq", "jobs", 0)
+	wantPopped(t, e, "pq.jobs.pop.min", said...)
 }
 
 // Headers that another program stored and that NATS cannot carry: the client that pops
 // is told, and the item goes back to its place, where it is in the way of those behind it.
 func TestUnsendableStoredHeaders(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	q, err := e.Keyspace.PriorityQueue("jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) {
-		return q.Push(tx, 0, fdbpq.Message{Value: []byte("x"), Headers: map[string][]string{"no name": {"x"}}})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store(t, e, 0, fdbpq.Message{Value: []byte("x"), Headers: map[string][]string{"no name": {"x"}}})
 	push(t, e, "pq.jobs.push", nil, "good")
 	for _, c := range [][2]string{{"pq.jobs.peek.min", "stays in"}, {"pq.jobs.pop.min", "goes back into"}, {"pq.jobs.pop.min", "goes back into"}} {
 		want := "headers that it cannot carry; it " + c[1] + " the queue"

@@ -29,7 +29,7 @@ type inspector struct {
 		lists int // over NATS, that wait or run
 		ended bool
 	}
-	running sync.WaitGroup // these
+	answering sync.WaitGroup // these
 }
 
 const (
@@ -46,8 +46,8 @@ func newInspector(o *Options, d *dispatch.Dispatcher) *inspector {
 }
 
 var (
-	errTooManyLists = fmt.Errorf("%w: %d lists wait: try again", ErrOverloaded, maxLists)
-	errEnded        = fmt.Errorf("%w: the service is shutting down: try again", ErrUnavailable)
+	errTooManyLists = fmt.Errorf("%w: %d lists wait: try again", dispatch.ErrOverloaded, maxLists)
+	errEnded        = fmt.Errorf("%w: the service is shutting down: try again", dispatch.ErrUnavailable)
 )
 
 // end ends the lists: they have until ctx ends.
@@ -57,7 +57,7 @@ func (i *inspector) end(ctx context.Context) {
 	i.mu.Unlock()
 
 	defer context.AfterFunc(ctx, i.cancel)()
-	i.running.Wait()
+	i.answering.Wait()
 	i.cancel()
 }
 
@@ -74,7 +74,7 @@ func (i *inspector) start(answer func(ctx context.Context)) error {
 	}
 
 	i.mu.lists++
-	i.running.Go(func() {
+	i.answering.Go(func() {
 		ctx, cancel := context.WithTimeout(i.ctx, i.options.RequestTimeout)
 		defer cancel()
 		answer(ctx)
@@ -86,18 +86,8 @@ func (i *inspector) start(answer func(ctx context.Context)) error {
 	return nil
 }
 
-// list returns a page of the list of queues, after bringing back what is due in them.
-func (i *inspector) list(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
-	return i.page(ctx, kind, o, true)
-}
-
-// read is list as the queues are stored.
-func (i *inspector) read(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
-	return i.page(ctx, kind, o, false)
-}
-
-// page returns a page of a list of queues, after what is due in them was swept, or as it is.
-func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.ListOptions, sweeps bool) (list subjects.QueueList, err error) {
+// list returns a page of a list of queues, after what is due in them was swept, or as it is.
+func (i *inspector) list(ctx context.Context, kind subjects.Kind, o subjects.ListOptions, sweeps bool) (list subjects.QueueList, err error) {
 	of := i.options.Keyspace.ListPriorityQueues
 	if kind == subjects.FIFO {
 		of = i.options.Keyspace.ListQueues
@@ -120,8 +110,19 @@ func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.Lis
 	return list, err
 }
 
-// info returns what there is to know of a queue as it is stored, and when that was.
-func (i *inspector) info(ctx context.Context, q fdbpq.Target) (info *fdbpq.Info, at time.Time, err error) {
+// info returns what there is to know of a queue as it is stored, without adding it to those in use,
+// and when that was.
+func (i *inspector) info(ctx context.Context, kind subjects.Kind, name string) (info *fdbpq.Info, at time.Time, err error) {
+	var q fdbpq.Target
+	if kind == subjects.FIFO {
+		q, err = i.options.Keyspace.Queue(name)
+	} else {
+		q, err = i.options.Keyspace.PriorityQueue(name)
+	}
+	if err != nil {
+		return nil, at, err
+	}
+
 	err = i.run(ctx, func() error {
 		at = i.options.Now()
 		results, err := kv.ReadTransact(ctx, i.options.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
@@ -154,6 +155,6 @@ func (i *inspector) ended(ctx context.Context, err error) error {
 	case i.ctx.Err() != nil:
 		return errEnded
 	default:
-		return fmt.Errorf("%w: the store did not answer in time: try again", ErrUnavailable)
+		return fmt.Errorf("%w: the store did not answer in time: try again", dispatch.ErrUnavailable)
 	}
 }

@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -46,10 +44,7 @@ func acked(t *testing.T, e *testenv.Env, ack, payload string) *nats.Msg {
 // A worker's day: leases, acknowledgements of all kinds, redelivery at the old place.
 func TestLeases(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
-		for _, kind := range []struct{ push, pop, length string }{
-			{"pq.jobs.push", "pq.jobs.pop.min", "pq.jobs.len"},
-			{"q.jobs.enqueue", "q.jobs.dequeue", "q.jobs.len"},
-		} {
+		for _, kind := range kinds {
 			pushAll(t, e, kind.push, "a", "b", "c")
 			a := leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "a")
 			if m := acked(t, e, a, "+WPI"); m.Header.Get(subjects.HeaderLeaseUntil) == "" {
@@ -68,9 +63,7 @@ func TestLeases(t *testing.T) {
 			isError(t, 409, m.Reply, e.Request(m.Reply, nil, []byte("+ACK")))
 			// Published acknowledgements count as well.
 			c := leased(t, e, kind.pop, `{"ack_wait":0}`, "c")
-			if err := e.Conn.Publish(c, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, e.Conn.Publish(c, nil))
 			testenv.Eventually(t, func() error {
 				if err := bridge.ErrorFromHeaders(e.Request(c, nil, []byte("+WPI")).Header); err == nil {
 					return errors.New("the lease still holds")
@@ -113,58 +106,6 @@ func TestLeaseEnds(t *testing.T) {
 	}
 }
 
-// A pop of several items sends each, and a message that ends them.
-func TestPopsOfSeveral(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		for i := range 7 {
-			push(t, e, "pq.jobs.push", nil, fmt.Sprint("item-", i))
-		}
-		r := e.Conn.NewRespInbox()
-		s, err := e.Conn.SubscribeSync(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pop := func(subject, options string) (items []string, end *nats.Msg) {
-			t.Helper()
-			if err := e.Conn.PublishRequest(subject, r, []byte(options)); err != nil {
-				t.Fatal(err)
-			}
-			for {
-				m := next(t, s)
-				if m.Header.Get(subjects.HeaderBatchCount) != "" {
-					return items, m
-				}
-				items = append(items, string(m.Data))
-				if strings.Contains(m.Reply, ".ack.") {
-					acked(t, e, m.Reply, "")
-				}
-			}
-		}
-		check := func(what string, items []string, end *nats.Msg, want, code string) {
-			t.Helper()
-			if got := strings.Join(items, " "); got != want || end.Header.Get(subjects.HeaderErrorCode) != code ||
-				end.Header.Get(subjects.HeaderBatchCount) != fmt.Sprint(len(items)) || len(end.Data) > 0 {
-				t.Errorf("%s: got %q, end %v %q: want %q and code %q", what, got, end.Header, end.Data, want, code)
-			}
-		}
-		items, end := pop("pq.jobs.pop.min", `{"batch":2}`)
-		check("two", items, end, "item-0 item-1", "")
-		items, end = pop("pq.jobs.pop.max", `{"batch":2,"ack_wait":"1m"}`)
-		check("two leased", items, end, "item-6 item-5", "")
-		items, end = pop("pq.jobs.pop.min", `{"batch":9,"max_bytes":12}`)
-		check("two of few bytes", items, end, "item-2 item-3", "413")
-		items, end = pop("pq.jobs.pop.min", `{"batch":9,"max_bytes":2}`)
-		check("none of too few bytes", items, end, "", "413")
-		items, end = pop("pq.jobs.pop.min", `{"batch":9}`)
-		check("the rest", items, end, "item-4", "")
-		items, end = pop("pq.jobs.pop.min", `{"batch":9}`)
-		check("nothing", items, end, "", "404")
-		if m := e.Request("pq.jobs.pop.min", nil, []byte(`{"batch":1}`)); m.Header.Get(subjects.HeaderBatchCount) != "" {
-			t.Errorf("a batch of one: %v", m.Header)
-		}
-	})
-}
-
 // Options and acknowledgements that are wrong change nothing, and say what would be right.
 func TestBadLeaseRequests(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
@@ -191,22 +132,116 @@ func TestBadLeaseRequests(t *testing.T) {
 // the end of a batch.
 func TestReservedHeadersOfStoredItems(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	q, err := newKeyspace(t, "pq", "q").PriorityQueue("jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	message := fdbpq.Message{Value: []byte("x"), Headers: map[string][]string{
+	store(t, e, 1, fdbpq.Message{Value: []byte("x"), Headers: map[string][]string{
 		"Pq-Batch-Count": {"1"}, "pq-deliveries": {"7"}, "Kept": {"yes"},
-	}}
-	err = kv.Update(t.Context(), e.DB, func(tx kv.Transaction) error {
-		_, err := q.Push(tx, 1, message)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}})
 	m := e.Request("pq.jobs.pop.min", nil, nil)
 	if string(m.Data) != "x" || m.Header.Get(subjects.HeaderBatchCount) != "" || len(m.Header["pq-deliveries"]) > 0 || m.Header.Get("Kept") != "yes" {
 		t.Errorf("got %q, %v", m.Data, m.Header)
 	}
+}
+
+// Items that are pushed with a delay are held back, alone and in batches, in both kinds of queues.
+// The header does not come back with them.
+func TestDelayedPushes(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		for _, q := range kinds {
+			soon := time.Now().Add(300 * time.Millisecond)
+			at := subjects.FormatSchedule(soon)
+			push(t, e, q.push, nats.Header{"Pq-Delay": {"1h"}}, "in an hour")
+			push(t, e, q.push, nats.Header{"Nats-Schedule": {at}, "Other": {"x"}}, "a")
+			push(t, e, q.push, nats.Header{"nats-schedule": {"@at 1999-12-31T23:59:59+01:00"}}, "now")
+			ok(t, e, q.push+".batch", nil, frames(frame(0, "", "too"), frame(0, "Pq-Delay: 87600h\r\n", "in ten years"), frame(0, "Nats-Schedule: "+at+"\r\n", "b")))
+			push(t, e, q.push, nats.Header{"Pq-Delay": {"0s"}}, "also")
+			for _, want := range []string{"now", "too", "also"} {
+				if m := ok(t, e, q.pop, nil, ""); string(m.Data) != want {
+					t.Errorf("popped %q, want %q", m.Data, want)
+				} else {
+					wantHeaders(t, m, nats.Header{})
+				}
+			}
+			replies := ask(t, e.Conn, q.pop, `{"batch":2,"expires":"10s"}`)
+			m := got(t, replies, "a")
+			if time.Now().Before(soon) {
+				t.Errorf("it came before %v", soon)
+			}
+			wantHeaders(t, m, nats.Header{"Other": {"x"}})
+			got(t, replies, "b")
+			ended(t, replies, 2, "")
+			wantLen(t, e, strings.TrimSuffix(q.queue, ".jobs"), "jobs", 0)
+		}
+		if n := delayedItems(t, e); n != 2 {
+			t.Errorf("%d items of pq.jobs are delayed, want 2", n)
+		}
+	})
+}
+
+// Items expire as their headers or the settings say, delayed ones too, and not while they are leased. The
+// header comes back with them.
+func TestExpiringPushes(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		var clock skewed
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.Now = clock.now }})
+		configured(t, e, "pq.jobs", `{"ttl":"1h"}`, `{"ttl":"1h0m0s"}`)
+		push(t, e, "pq.jobs.push", nats.Header{"Nats-TTL": {"30s"}}, "leased")
+		ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"90m"}`, "leased")
+		push(t, e, "pq.jobs.push", nats.Header{"Nats-TTL": {"120"}}, "two minutes")
+		push(t, e, "pq.jobs.push", nats.Header{"nats-ttl": {"Never"}}, "never")
+		push(t, e, "pq.jobs.push", nil, "an hour")
+		push(t, e, "pq.jobs.push", nats.Header{"Nats-TTL": {"1m30s"}, "Pq-Delay": {"80m"}}, "never seen")
+		ok(t, e, "pq.jobs.push.batch", nil, frames(frame(0, "Nats-TTL: 2h\r\n", "two hours"), frame(0, "", "in a batch")))
+		clock.ahead.Store(int64(time.Minute))
+		wantLen(t, e, "pq", "jobs", 5)
+		clock.ahead.Store(int64(2 * time.Minute))
+		wantLen(t, e, "pq", "jobs", 4)
+		wantMetric(t, e.Bridge, "pq_expired_total", 2)
+		acked(t, e, ack, "+ACK")
+		clock.ahead.Store(int64(time.Hour + time.Minute))
+		for want, header := range map[string]nats.Header{"never": {"nats-ttl": {"Never"}}} {
+			wantHeaders(t, ok(t, e, "pq.jobs.peek.min", nil, ""), header)
+			if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != want {
+				t.Errorf("popped %q, want %q", m.Data, want)
+			}
+		}
+		if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != "two hours" || m.Header.Get("Nats-TTL") != "2h" {
+			t.Errorf("popped %q %v", m.Data, m.Header)
+		}
+		wantLen(t, e, "pq", "jobs", 0)
+		wantMetric(t, e.Bridge, "pq_expired_total", 4)
+	})
+}
+
+// An item whose lease runs out after it has expired is neither delivered again nor a dead letter; +TERM
+// makes it one, which does not expire and comes without the header.
+func TestExpiryAndDeadLetters(t *testing.T) {
+	var clock skewed
+	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Now = clock.now }})
+	configured(t, e, "pq.jobs", `{"max_deliver":1}`, `{"max_deliver":1}`)
+	for _, value := range []string{"a", "b"} {
+		push(t, e, "pq.jobs.push", nats.Header{"Nats-TTL": {"1m"}}, value)
+	}
+	leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"2m"}`, "a")
+	ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"2m"}`, "b")
+	clock.ahead.Store(int64(3 * time.Minute))
+	acked(t, e, ack, "+TERM")
+	wantLen(t, e, "pq", "jobs", 0)
+	clock.ahead.Store(int64(time.Hour))
+	wantLen(t, e, "pq", "jobs-dead", 1)
+	if m := ok(t, e, "pq.jobs-dead.pop.min", nil, ""); string(m.Data) != "b" || m.Header.Get("Nats-TTL") != "" {
+		t.Errorf("the dead letter is %q %v", m.Data, m.Header)
+	}
+}
+
+// The clock of a bridge is stepped forward while pops wait: they get what is due by the clock at once, and
+// not when the monotonic clock has come as far.
+func TestWaitingWhileTheClockIsStepped(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		clock := &steppedClock{}
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options})
+		push(t, e, "pq.jobs.push", nil, "a")
+		got(t, ask(t, e.Conn, "pq.jobs.pop.min", `{"ack_wait":"1h"}`), "a")
+		waiting := asked(t, e, "jobs", "pop.min", `{"expires":"1h"}`)
+		clock.step(time.Hour)
+		got(t, waiting, "a")
+	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,9 +44,7 @@ func TestStartsBeforeNATS(t *testing.T) {
 	e.Conn = e.Connect()
 	push(t, e, "pq.jobs.push", nil, "x")
 	wantMetric(t, b, "pq_nats_connected", 1)
-	if err := b.Stop(); err != nil {
-		t.Error(err)
-	}
+	must(t, b.Stop())
 }
 
 // A bridge that stops serving again and again forgets the subscriptions that have ended.
@@ -53,9 +53,7 @@ func TestSubscriptionsAreForgotten(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	for range 3 {
-		if err := e.Bridge.RestartServing(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Bridge.RestartServing(ctx))
 		testenv.Eventually(t, func() error {
 			_, ending := e.Bridge.Subscriptions()
 			for _, s := range ending {
@@ -84,15 +82,6 @@ func TestNATSRestarts(t *testing.T) {
 			wantLen(t, e, "pq", "jobs", i+1)
 		}
 	})
-}
-
-func TestStopsWithoutNATS(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	e.NATS.Stop()
-	notReady(t, e.Bridge, "nats")
-	if err := e.Bridge.Stop(); err != nil {
-		t.Errorf("Run: %v", err)
-	}
 }
 
 // While the store is away, requests are answered 503; everything works again when it is
@@ -178,14 +167,9 @@ func TestRequestTimeout(t *testing.T) {
 func async(t *testing.T, e *testenv.Env, subject, payload string) *nats.Subscription {
 	t.Helper()
 	inbox := nats.NewInbox()
-	replies, err := e.Conn.SubscribeSync(inbox)
-	if err != nil {
-		t.Fatal(err)
-	}
+	replies := subscribe(t, e.Conn, inbox)
 	publish(t, e, subject, inbox, payload)
-	if err := e.Conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Conn.Flush())
 	return replies
 }
 
@@ -216,11 +200,8 @@ func TestShutdownFinishes(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := e.Bridge.Stop(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		e.Bridge = e.StartBridge()
-		e.Bridge.WaitReady()
+		must(t, e.Bridge.Stop())
+		e.Bridge = newBridge(e)
 		wantLen(t, e, "pq", "jobs", 50)
 	})
 }
@@ -266,11 +247,8 @@ func TestShutdownUnderLoad(t *testing.T) {
 			}()
 		}
 		for range 5 {
-			next := e.StartBridge()
-			next.WaitReady()
-			if err := e.Bridge.Stop(); err != nil {
-				t.Errorf("Run: %v", err)
-			}
+			next := newBridge(e)
+			must(t, e.Bridge.Stop())
 			e.Bridge = next
 		}
 		close(stop)
@@ -280,4 +258,67 @@ func TestShutdownUnderLoad(t *testing.T) {
 		}
 		wantLen(t, e, "pq", "jobs", total)
 	})
+}
+
+func TestOptionsListAllProblems(t *testing.T) {
+	err := bridge.Options{
+		QueueGroup: "a b", HTTPTimeout: -1, MetricQueues: -2, Lanes: -1, MaxBatch: -1, MaxBatchBytes: 1 << 30,
+		MaxPending: -1, MaxPendingBytes: -1, MaxWaiters: -1, RequestTimeout: -time.Second, ShutdownTimeout: -time.Second, Version: "one",
+	}.Validate()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"DB", "Keyspace", "Grammar", `QueueGroup is "a b"`, "HTTPTimeout", "MetricQueues", "Lanes",
+		"MaxBatch is -1", "MaxBatchBytes", "MaxPending is -1", "MaxPendingBytes", "MaxWaiters is -1", "RequestTimeout", "ShutdownTimeout", `Version is "one"`} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in:\n%v", want, err)
+		}
+	}
+}
+
+func TestOptionsBounds(t *testing.T) {
+	for name, o := range map[string]bridge.Options{
+		"NATSURL":         {NATSURL: "nats://host:99999"},
+		"HTTPTimeout":     {HTTPTimeout: 24*time.Hour + 1},
+		"MetricQueues":    {MetricQueues: 1_000_001},
+		"Lanes":           {Lanes: 1025},
+		"MaxBatch":        {MaxBatch: 1<<16 + 1},
+		"MaxBatchBytes":   {MaxBatchBytes: 8_000_001},
+		"LeaseRoom":       {LeaseRoom: 9_000_001},
+		"MaxPending":      {MaxPending: 1<<30 + 1},
+		"MaxPendingBytes": {MaxPendingBytes: math.MinInt},
+		"MaxWaiters":      {MaxWaiters: 1<<30 + 1},
+		"RequestTimeout":  {RequestTimeout: time.Millisecond - 1},
+		"ShutdownTimeout": {ShutdownTimeout: math.MaxInt64},
+	} {
+		if err := o.Validate(); !strings.Contains(err.Error(), "bridge: "+name+" is ") {
+			t.Errorf("%s is not in:\n%v", name, err)
+		}
+	}
+	least := bridge.Options{
+		NATSURL: "host:1", HTTPTimeout: time.Millisecond, MetricQueues: -1, Lanes: 1, MaxBatch: 1, MaxBatchBytes: 1,
+		LeaseRoom: 1, MaxPending: 1, MaxPendingBytes: 1, MaxWaiters: 1, RequestTimeout: time.Millisecond, ShutdownTimeout: 1,
+	}
+	for _, line := range strings.Split(least.Validate().Error(), "\n") {
+		if required := []string{"bridge: DB ", "bridge: Keyspace ", "bridge: Grammar "}; !slices.ContainsFunc(required, func(s string) bool { return strings.HasPrefix(line, s) }) {
+			t.Errorf("the smallest values are refused: %s", line)
+		}
+	}
+}
+
+// Options of the NATS client that the bridge cannot work with are refused.
+func TestBadNATSOptions(t *testing.T) {
+	for word, option := range map[string]nats.Option{
+		"nats.NoEcho":                      nats.NoEcho(),
+		"nats.NoCallbacksAfterClientClose": nats.NoCallbacksAfterClientClose(),
+	} {
+		err := bridge.Options{NATSOptions: []nats.Option{nil, nats.Name("x"), option}}.Validate()
+		if err == nil || !strings.Contains(err.Error(), "NATSOptions is "+word) {
+			t.Errorf("%q is not in:\n%v", word, err)
+		}
+	}
+	good := bridge.Options{NATSOptions: []nats.Option{nil, nats.Name("x")}}.Validate()
+	if good == nil || strings.Contains(good.Error(), "NATSOptions") {
+		t.Errorf("valid options are refused: %v", good)
+	}
 }

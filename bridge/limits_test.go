@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,11 +75,7 @@ func TestMaxItems(t *testing.T) {
 			refused(t, e, 429, kind.push, nil, []byte("d"))
 			acked(t, e, token, "")
 			push(t, e, kind.push, nil, "d")
-			for _, value := range []string{"b", "c", "d"} {
-				if m := ok(t, e, kind.pop, nil, ""); string(m.Data) != value {
-					t.Errorf("popped %q, want %q", m.Data, value)
-				}
-			}
+			wantPopped(t, e, kind.pop, "b", "c", "d")
 			ok(t, e, kind.push+".batch", nil, batch)
 			for _, bad := range []string{`{"max_items":-1}`, `{"max_items":1000000001}`, `{"max_items":"5"}`, `{"max_leased":0.5}`} {
 				refused(t, e, 400, kind.queue+".config", nil, []byte(bad))
@@ -162,30 +156,6 @@ func TestMaxLeased(t *testing.T) {
 	})
 }
 
-// +NXT that finds no place for its lease has acknowledged all the same, so it gets 404 and not 429.
-func TestNextWithoutAPlace(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	for _, kind := range kinds {
-		configured(t, e, kind.queue, `{"max_leased":3}`, `{"max_leased":3}`)
-		pushAll(t, e, kind.push, "a", "b", "c", "d")
-		var leases []string
-		several := ask(t, e.Conn, kind.pop, `{"batch":3,"ack_wait":"1m"}`)
-		for _, value := range []string{"a", "b", "c"} {
-			leases = append(leases, got(t, several, value).Reply)
-		}
-		configured(t, e, kind.queue, `{"max_leased":1}`, `{"max_leased":1}`)
-
-		err := refused(t, e, 404, leases[0], nil, []byte("+NXT"))
-		if !strings.Contains(err.Text, "as many items are leased") {
-			t.Error(err)
-		}
-		refused(t, e, 409, leases[0], nil, nil)
-
-		ended(t, ask(t, e.Conn, leases[1], "+NXT 2"), 0, "404")
-		refused(t, e, 409, leases[1], nil, nil)
-	}
-}
-
 // A purge ends any number of leases, and all that wait for their places get them.
 func TestPurgeFreesPlaces(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
@@ -241,33 +211,36 @@ func TestBellForFreedPlaces(t *testing.T) {
 	})
 }
 
-// Pushes through several bridges never exceed the limit, and fill it.
-func TestLimitsOnSeveralBridges(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
-		e.StartBridge()
-		wantMetric(t, e.Bridge, "pq_bridges", 2)
-		const limit, pushers, each = 50, 8, 20
-		for queue, setting := range map[string]string{"pq.items": `{"max_items":50}`, "pq.bytes": `{"max_bytes":50}`} {
-			configured(t, e, queue, setting, setting)
-			var wg sync.WaitGroup
-			var pushed atomic.Int64
-			for range pushers {
-				wg.Go(func() {
-					for range each {
-						switch err := subjects.ErrorFromHeaders(e.Request(queue+".push", nil, []byte("x")).Header); {
-						case err == nil:
-							pushed.Add(1)
-						case err.Code != subjects.CodeOverloaded:
-							t.Error(err)
-						}
-					}
-				})
-			}
-			wg.Wait()
-			if m := ok(t, e, queue+".len", nil, ""); pushed.Load() != limit || !strings.Contains(string(m.Data), `"len":50}`) {
-				t.Errorf("%s: %d pushes were done, %s: want %d", setting, pushed.Load(), m.Data, limit)
-			}
-		}
-	})
+// An item counts towards max_bytes as docs/protocol.md says, and one that exceeds it is refused with that reason.
+func TestBytesOfAnItem(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	for _, test := range []struct {
+		what    string
+		headers nats.Header
+		want    int
+	}{
+		{"a value", nil, len("value")},
+		{"two headers", nats.Header{"A": {"bc"}, "Name": {""}}, len("value") + len("Abc") + 4 + len("Name") + 4},
+		{"a message id and a key", nats.Header{"Nats-Msg-Id": {"number-1"}, "Pq-Unique": {"k"}}, len("value") + len("number-1") + 2 + len("k") + 2},
+		{"an expiry", nats.Header{"Nats-TTL": {"1h"}}, len("value") + len("Nats-TTL1h") + 4 + 9},
+	} {
+		push(t, e, "pq.jobs.push", test.headers, "value")
+		popsWith(t, e, test.what, "pq.jobs.pop.min", test.want)
+	}
+
+	push(t, e, "pq.jobs.push", nil, "value")
+	acked(t, e, ok(t, e, "pq.jobs.pop.min", nil, `{"ack_wait":"1m"}`).Reply, "+TERM why")
+	popsWith(t, e, "a dead letter", "pq.jobs-dead.pop.min", len("value")+len("jobs")+len("why")+38)
+}
+
+// popsWith pops an item with that many bytes, after a pop with one byte less was refused.
+func popsWith(t *testing.T, e *testenv.Env, what, subject string, bytes int) {
+	t.Helper()
+	options := func(n int) string { return fmt.Sprintf(`{"max_bytes":%d}`, n) }
+
+	refusal := refused(t, e, 413, subject, nil, []byte(options(bytes-1)))
+	if !strings.Contains(refusal.Text, "exceeds max_bytes") {
+		t.Errorf("%s: the reason is %q", what, refusal.Text)
+	}
+	ok(t, e, subject, nil, options(bytes))
 }

@@ -8,19 +8,20 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/crashfs"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
@@ -29,14 +30,9 @@ import (
 func flood(t *testing.T, e *testenv.Env, n int, subject, payload string) map[int]int {
 	t.Helper()
 	inbox := nats.NewInbox()
-	replies, err := e.Conn.SubscribeSync(inbox + ".*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	replies := subscribe(t, e.Conn, inbox+".*")
 	defer func() { _ = replies.Unsubscribe() }()
-	if err := replies.SetPendingLimits(-1, -1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, replies.SetPendingLimits(-1, -1))
 	for i := range n {
 		publish(t, e, subject, inbox+"."+strconv.Itoa(i), payload)
 	}
@@ -123,42 +119,11 @@ func TestPopsOfLargeItems(t *testing.T) {
 		}
 		e.Bridge.BeginStop() // the next one does not know the size of the items
 		<-e.Bridge.Done()
-		e.Bridge = e.StartBridge()
-		e.Bridge.WaitReady()
+		e.Bridge = newBridge(e)
 		if popped := flood(t, e, 2*n, "pq.big.pop.min", ""); popped[0] != n || popped[404] != n {
 			t.Errorf("pops: %v", popped)
 		}
 	}, func(o *bridge.Options) { o.RequestTimeout = testenv.Patience })
-}
-
-// Two bridges on one store deliver every item once.
-func TestTwoBridges(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	e.StartBridge().WaitReady()
-	const n, clients = 2000, 8
-	var mu sync.Mutex
-	seen := map[string]int{}
-	var all sync.WaitGroup
-	for c := range clients {
-		nc := e.Connect()
-		all.Go(func() {
-			for i := range n / clients {
-				value := fmt.Sprintf("%d-%d", c, i)
-				request(t, nc, "pq.jobs.push."+strconv.Itoa(i%3), value)
-			}
-			for range n / clients {
-				value := request(t, nc, "pq.jobs.pop.min", "")
-				mu.Lock()
-				seen[value]++
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
-	if len(seen) != n {
-		t.Errorf("%d different items of %d came back", len(seen), n)
-	}
-	wantLen(t, e, "pq", "jobs", 0)
 }
 
 // request makes a request from any goroutine.
@@ -174,27 +139,43 @@ func request(t *testing.T, nc *nats.Conn, subject, payload string) string {
 	return string(reply.Data)
 }
 
-// A batch of unknown outcome is answered as such, and the items that it popped return
-// to their old places.
-func TestCommitUnknown(t *testing.T) {
+// A request of unknown outcome is answered as such. What it popped returns to its old place, without a further request,
+// and a batch of pushes or acknowledgements is done as a whole or not at all.
+func TestUnknownOutcome(t *testing.T) {
 	for _, fault := range []faultkv.Fault{faultkv.UnknownMade, faultkv.UnknownLost} {
+		made := fault == faultkv.UnknownMade
 		t.Run(fault.String(), func(t *testing.T) {
 			e, faults, gate := newUnsureEnv(t)
+			unsure := func(subject, payload string) {
+				t.Helper()
+				// The commit gets no answer, and the store cannot be asked for a while.
+				gate.arm()
+				faults.Next(fault)
+				if err := refused(t, e, 503, subject, nil, []byte(payload)); !err.Unknown {
+					t.Errorf("%v: not unknown", err)
+				}
+				gate.disarm()
+			}
+
 			first := push(t, e, "pq.jobs.push", nil, "first")
 			push(t, e, "pq.jobs.push", nil, "second")
-
-			// The commit gets no answer, and the store cannot be asked for a while.
-			gate.arm()
-			faults.Next(fault)
-			err := refused(t, e, 503, "pq.jobs.pop.min", nil, nil)
-			if !err.Unknown {
-				t.Errorf("%v: not unknown", err)
-			}
-			gate.disarm()
-			// No further request is needed for the item to come back.
+			unsure("pq.jobs.pop.min", "")
 			wantQueued(t, e, 2)
 			wantSettled(t, e)
 			wantItem(t, e, "pq.jobs.pop.min", "first", first)
+
+			unsure("pq.jobs.push.batch", frames(frame(1, "", "a"), frame(2, "", "b"), frame(3, "", "c")))
+			wantQueued(t, e, map[bool]int64{true: 4, false: 1}[made])
+			wantSettled(t, e)
+
+			acks := leasedMany(t, e, "more", 3)
+			unsure(acks[0], also("+ACK", acks[1:]))
+			wantSettled(t, e)
+			m := e.Request(acks[0], nil, []byte(also("+ACK", acks[1:])))
+			if lost, want := m.Header.Get(subjects.HeaderLost), map[bool]string{true: "0,1,2"}[made]; lost != want {
+				t.Errorf("lost are %q, want %q", lost, want)
+			}
+			consistent(t, e)
 		})
 	}
 }
@@ -259,10 +240,7 @@ func (o *outageAfterUnknown) Begin(ctx context.Context, options kv.BeginOptions)
 
 func wantQueued(t *testing.T, e *testenv.Env, n int64) {
 	t.Helper()
-	q, err := e.Keyspace.PriorityQueue("jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := jobsOf(t, e)
 	testenv.Eventually(t, func() error {
 		got, err := kv.ReadTransact(t.Context(), e.DB, q.Len)
 		if err == nil && got != n {
@@ -272,117 +250,133 @@ func wantQueued(t *testing.T, e *testenv.Env, n int64) {
 	})
 }
 
-// Power cuts under load: acknowledged items are there, once, and in order; any other
-// item is there once or not at all.
-func TestPowerCut(t *testing.T) {
-	disk := crashfs.New()
-	race.FillDisk(disk, pebblekv.DefaultMinFreeSpace)
-	db, err := pebblekv.Open("store", pebblekv.Options{FS: disk})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	e := testenv.New(t, testenv.Options{Engine: testenv.Opened(db)})
-	const n = 2000
-	acked := make(chan string, n)
-	var pushers sync.WaitGroup
-	for c := range 8 {
-		pushers.Go(func() {
-			for i := range n / 8 {
-				value := fmt.Sprintf("%d-%d", c, i)
-				request(t, e.Conn, "pq.jobs.push."+strconv.Itoa(i%7), value)
-				acked <- value
-			}
-		})
-	}
-	var before []string
-	for len(before) < n/2 {
-		before = append(before, <-acked)
-	}
-	after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0})
-	pushers.Wait()
-
-	race.FillDisk(after, pebblekv.DefaultMinFreeSpace)
-	again, err := pebblekv.Open("store", pebblekv.Options{FS: after})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = again.Close() })
-	e = testenv.New(t, testenv.Options{Engine: testenv.Opened(again)})
-	there := map[string]int{}
-	last := int64(-1)
-	for {
-		reply := e.Request("pq.jobs.pop.min", nil, nil)
-		if err := bridge.ErrorFromHeaders(reply.Header); err != nil {
-			isError(t, 404, "pop.min", reply)
-			break
-		}
-		p, err := subjects.ParsePriority(reply.Header.Get(subjects.HeaderPriority))
-		if err != nil || p < last {
-			t.Errorf("priority %d after %d: %v", p, last, err)
-		}
-		last = p
-		there[string(reply.Data)]++
-	}
-	for _, value := range before {
-		if there[value] != 1 {
-			t.Errorf("%s was acknowledged and is there %d times", value, there[value])
-		}
-	}
-	for value, times := range there {
-		if times != 1 {
-			t.Errorf("%s is there %d times", value, times)
-		}
-	}
-}
-
+// /metrics has all series from the start, counts repeated attempts at batches, and shows the longest queues: those whose
+// names sort first do not displace others.
 func TestMetrics(t *testing.T) {
-	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MetricQueues = 2 }})
+	var faults *faultkv.DB
+	e := testenv.New(t, testenv.Options{
+		Bridge: func(o *bridge.Options) { o.MetricQueues = 2 },
+		Wrap: func(db kv.Database) kv.Database {
+			faults = faultkv.New(db, faultkv.Options{})
+			return faults
+		},
+	})
 	for _, endpoint := range e.Grammar.Endpoints() {
 		wantMetric(t, e.Bridge, fmt.Sprintf("pq_requests_total{operation=%q}", endpoint.Name), 0)
 		wantMetric(t, e.Bridge, fmt.Sprintf(`pq_errors_total{code="503",operation=%q}`, endpoint.Name), 0)
 		wantMetric(t, e.Bridge, fmt.Sprintf("pq_request_seconds_count{operation=%q}", endpoint.Name), 0)
 	}
-	for _, queue := range []string{"a", "b", "c"} {
+	for _, queue := range []string{"a", "b", "c", "c"} {
 		push(t, e, "pq."+queue+".push", nil, "x")
 	}
 	push(t, e, "q.a.enqueue", nil, "x")
-	wantMetric(t, e.Bridge, `pq_requests_total{operation="push"}`, 3)
-	wantMetric(t, e.Bridge, `pq_request_seconds_count{operation="enqueue"}`, 1)
-	wantMetric(t, e.Bridge, `pq_queue_length{kind="priority",queue="a"}`, 1)
-	wantMetric(t, e.Bridge, `pq_queue_length{kind="fifo",queue="a"}`, 1)
-	wantMetric(t, e.Bridge, `pq_queue_length_truncated{kind="priority"}`, 1)
-	wantMetric(t, e.Bridge, `pq_queue_length_truncated{kind="fifo"}`, 0)
-	wantMetric(t, e.Bridge, "pq_queue_length_up", 1)
-	wantMetric(t, e.Bridge, "pq_batch_requests_count", 4)
+	for series, want := range map[string]float64{
+		`pq_requests_total{operation="push"}`:           4,
+		`pq_request_seconds_count{operation="enqueue"}`: 1,
+		`pq_queue_length{kind="priority",queue="c"}`:    2,
+		`pq_queue_length{kind="priority",queue="a"}`:    1,
+		`pq_queue_length{kind="fifo",queue="a"}`:        1,
+		`pq_queue_length_truncated{kind="priority"}`:    1,
+		`pq_queue_length_truncated{kind="fifo"}`:        0,
+		"pq_queue_length_up":                            1,
+		"pq_batch_requests_count":                       5,
+		"pq_conflicts_total":                            0,
+	} {
+		wantMetric(t, e.Bridge, series, want)
+	}
 	_, body, err := e.Bridge.Get("/metrics")
-	if err != nil || bytes.Contains(body, []byte(`queue="c"`)) || !bytes.Contains(body, []byte("process_cpu_seconds_total")) {
+	if err != nil || bytes.Contains(body, []byte(`queue="b"`)) || !bytes.Contains(body, []byte("process_cpu_seconds_total")) {
 		t.Errorf("%v\n%s", err, body)
+	}
+
+	faults.Next(faultkv.Conflict, faultkv.Conflict, faultkv.TooOld) // which fails for another reason
+	e.Request("pq.jobs.push", nil, nil)
+	wantMetric(t, e.Bridge, "pq_conflicts_total", 2)
+}
+
+// Very many pops of many items from an empty queue hold up no other queue, neither those that wait, and
+// then end together, nor those that do not.
+func TestManyPopsOfManyItems(t *testing.T) {
+	t.Run("waiting", func(t *testing.T) { testCrowd(t, `{"batch":1000,"expires":1000000000}`) })
+	t.Run("not waiting", func(t *testing.T) { testCrowd(t, `{"batch":1000}`) })
+}
+
+func testCrowd(t *testing.T, options string) {
+	crowd, most := race.Times(8000, 2000), 2*time.Second
+	each(t, func(t *testing.T, e *testenv.Env) {
+		waiting, inbox := e.Connect(), nats.NewInbox()
+		var answered atomic.Int64
+		if _, err := waiting.Subscribe(inbox, func(*nats.Msg) { answered.Add(1) }); err != nil {
+			t.Fatal(err)
+		}
+		published := make(chan error, 1)
+		go func() {
+			var failed error
+			for range crowd {
+				failed = errors.Join(failed, waiting.PublishRequest("pq.empty.pop.min", inbox, []byte(options)))
+			}
+			published <- failed
+		}()
+		var slowest time.Duration
+		for pushes := 0; answered.Load() < int64(crowd); pushes++ {
+			asked := time.Now()
+			push(t, e, "pq.other.push", nil, fmt.Sprint(pushes))
+			slowest = max(slowest, time.Since(asked))
+		}
+		must(t, <-published)
+		t.Logf("the slowest push to another queue took %v", slowest)
+		if slowest > most {
+			t.Errorf("a push to another queue took %v, want at most %v", slowest, most)
+		}
+	}, func(o *bridge.Options) { o.Lanes, o.MaxWaiters = 1, crowd })
+}
+
+// rounds is how many rounds it takes to retire a queue that is no longer used: the one
+// in which it was last used, one without use, and two checks.
+const rounds = 4
+
+func retireRounds(t *testing.T, r *dispatch.Retirer, n int) {
+	t.Helper()
+	for range n {
+		must(t, r.Round(t.Context()))
 	}
 }
 
-// /metrics shows the longest queues: queues that were emptied, or whose names sort
-// first, do not displace others.
-func TestMetricsShowTheLongestQueues(t *testing.T) {
+// wantQueues checks how many queues the lists have, and the invariants of everything
+// stored.
+func wantQueues(t *testing.T, e *testenv.Env, want int) {
+	t.Helper()
+	contents, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q")
+	if err != nil || contents.Queues != want {
+		t.Errorf("%d queues are listed, want %d; error %v", contents.Queues, want, err)
+	}
+}
+
+// Names that were used once cost nothing in the end; a queue with items stays.
+func TestDisposableNames(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
-		for i, queue := range []string{"a", "b", "c", "d", "e"} {
-			for range 1 + i%4 { // 1, 2, 3, 4, 1
-				push(t, e, "pq."+queue+".push", nil, "x")
-				push(t, e, "q."+queue+".enqueue", nil, "x")
-			}
+		const names = 500 // more than a page
+		for i := range names {
+			push(t, e, fmt.Sprintf("pq.once-%d.push", i), nil, "x")
+			e.Request(fmt.Sprintf("pq.once-%d.pop.min", i), nil, nil)
 		}
-		for range 2 {
-			e.Request("pq.b.pop.min", nil, nil)
-			e.Request("q.b.dequeue", nil, nil)
+		push(t, e, "q.once.enqueue", nil, "x")
+		e.Request("q.once.dequeue", nil, nil)
+		e.Request("pq.never.pop.min", nil, nil)
+		kept := push(t, e, "pq.kept.push", nil, "kept")
+		wantQueues(t, e, names+2)
+
+		retireRounds(t, e.Bridge.Dispatcher().NewRetirer(false), rounds)
+		wantQueues(t, e, 1)
+		if n := e.Bridge.Dispatcher().Queues(); n != 0 {
+			t.Errorf("%d queues are still in memory", n)
 		}
 		_, body, err := e.Bridge.Get("/metrics")
-		if err != nil || bytes.Count(body, []byte("pq_queue_length{")) != 4 {
-			t.Errorf("%v\n%s", err, body)
+		if err != nil || strings.Count(string(body), "pq_queue_length{") != 1 {
+			t.Errorf("%v, metrics:\n%s", err, body)
 		}
-		for _, kind := range []string{"priority", "fifo"} {
-			wantMetric(t, e.Bridge, fmt.Sprintf(`pq_queue_length{kind=%q,queue="d"}`, kind), 4)
-			wantMetric(t, e.Bridge, fmt.Sprintf(`pq_queue_length{kind=%q,queue="c"}`, kind), 3)
-			wantMetric(t, e.Bridge, fmt.Sprintf(`pq_queue_length_truncated{kind=%q}`, kind), 1)
-		}
-	}, func(o *bridge.Options) { o.MetricQueues = 2 })
+		wantItem(t, e, "pq.kept.pop.min", "kept", kept)
+		push(t, e, "pq.once-1.push", nil, "again")
+		wantQueues(t, e, 2)
+	})
 }

@@ -19,10 +19,6 @@ type quietLog struct {
 	suppressed atomic.Int64
 }
 
-func newQuietLog(logger *slog.Logger) *quietLog {
-	return &quietLog{logger: logger, limiter: rate.NewLimiter(1, 10)}
-}
-
 func (q *quietLog) warn(message string, args ...any) {
 	if !q.limiter.Allow() {
 		q.suppressed.Add(1)
@@ -40,13 +36,8 @@ type quietLogs struct {
 }
 
 func newQuietLogs(logger *slog.Logger) quietLogs {
-	return quietLogs{
-		unanswered: newQuietLog(logger),
-		replies:    newQuietLog(logger),
-		lost:       newQuietLog(logger),
-		store:      newQuietLog(logger),
-		nats:       newQuietLog(logger),
-	}
+	one := func() *quietLog { return &quietLog{logger: logger, limiter: rate.NewLimiter(1, 10)} }
+	return quietLogs{one(), one(), one(), one(), one()}
 }
 
 // withDetails returns a logger that logs errors in full detail, which is more than

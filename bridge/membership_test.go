@@ -31,9 +31,7 @@ func inGroup(group string) func(*bridge.Options) {
 func withPrefixes(t *testing.T, priority, fifo string) func(*bridge.Options) {
 	t.Helper()
 	grammar, err := subjects.New(priority, fifo)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return func(o *bridge.Options) { o.Grammar = grammar }
 }
 
@@ -134,9 +132,7 @@ func TestFrozenBridgeBesideUnrelated(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Conn.Flush())
 	b := e.StartBridge()
 	testenv.Eventually(t, func() error {
 		select {
@@ -161,8 +157,7 @@ func TestGhostDoesNotConflict(t *testing.T) {
 	e.NATS.Start()
 	e.Conn = e.Connect()
 	w := newWire()
-	killed := e.StartBridge(w.use)
-	killed.WaitReady()
+	killed := newBridge(e, w.use)
 	w.kill()
 	e.StartBridge(inGroup("pq2")).WaitReady()
 	_ = killed.Stop() // its connection was never closed in an orderly way
@@ -176,9 +171,7 @@ func cluster(t *testing.T) (one, two *server.Server, join func()) {
 			ServerName: name, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, Routes: routes,
 			Cluster: server.ClusterOpts{Name: "joined", Host: "127.0.0.1", Port: server.RANDOM_PORT},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.Start()
 		t.Cleanup(func() {
 			s.Shutdown()
@@ -224,9 +217,7 @@ func TestNetworksAreJoined(t *testing.T) {
 			older[1].WaitReady()
 
 			nc, err := nats.Connect(two.ClientURL())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(nc.Close)
 			e.Conn = nc
 			const kept = 3
@@ -266,9 +257,7 @@ func TestNetworksAreJoined(t *testing.T) {
 				}
 			}
 			for _, b := range older {
-				if err := b.Stop(); err != nil {
-					t.Error(err)
-				}
+				must(t, b.Stop())
 			}
 			for _, b := range younger {
 				b.WaitReady()
@@ -341,17 +330,4 @@ func TestStoreAwayAtTheStart(t *testing.T) {
 	faults.SetOutage(false)
 	b.WaitReady()
 	push(t, e, "pq.jobs.push", nil, "x")
-}
-
-// The settings that a store was created with cannot be changed.
-func TestStoreWithOtherSettings(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	if err := e.Bridge.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	b := e.StartBridge(func(o *bridge.Options) { o.Keyspace = newKeyspace(t, "q", "pq") })
-	<-b.Done()
-	if err := b.Stop(); err == nil || !strings.Contains(err.Error(), "root prefixes") {
-		t.Errorf("Run: %v", err)
-	}
 }

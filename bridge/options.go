@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/url"
 	"regexp"
 	"runtime/debug"
@@ -37,40 +38,17 @@ const (
 	DefaultLanes = 4
 )
 
-// foreignEvery is the time after which a pop that waits finds what a program wrote that tells
-// no bridge.
-const foreignEvery = time.Second
-
-// Bounds of Options. Most only refuse values that must be mistakes.
-const (
-	minTimeout      = time.Millisecond
-	maxTimeout      = 24 * time.Hour
-	maxLanes        = 1024
-	maxMetricQueues = 1_000_000
-	// With more requests the keys alone could exceed the largest transaction.
-	maxBatch = 1 << 16
-	// Leaves a fifth of the largest transaction for keys.
-	maxBatchBytes         = kv.MaxTransactionSize / 5 * 4
-	maxPending            = 1 << 30
-	maxPendingBytes int64 = 1 << 40
-	maxWaiters            = 1 << 30
-)
-
-// maxKeptBytes is the most that Options.maxKept returns.
-const maxKeptBytes = 16 << 20
-
 // Options configure a Bridge. DB, Keyspace and Grammar are required; everywhere
 // else the zero value means the default.
 type Options struct {
 	// NATSURL is the URL of a NATS server, or of several servers of one cluster
 	// separated by commas. Default DefaultNATSURL.
 	NATSURL string
-	// NATSOptions are applied to the connection after the bridge's own:
-	// credentials, TLS, a name. They must not set the connection's handlers
-	// (error, disconnect, reconnect, close), which the bridge needs itself,
-	// nor NoEcho or NoCallbacksAfterClientClose.
-	// The bridge resolves and dials the servers unless a CustomDialer is set;
-	// shutdown waits for a custom dialer that blocks.
+	// NATSOptions are applied to the connection after the bridge's own: credentials,
+	// TLS, a name. They must not set the connection's handlers (error, disconnect,
+	// reconnect, close), nor NoEcho or NoCallbacksAfterClientClose. The bridge resolves
+	// and dials the servers unless a CustomDialer is set; shutdown waits for one that
+	// blocks.
 	NATSOptions []nats.Option
 	// QueueGroup is the NATS queue group of all bridges that share one store, so
 	// that each request goes to one of them. Default DefaultQueueGroup.
@@ -86,10 +64,10 @@ type Options struct {
 	Now func() time.Time
 	// Exclusive promises that only this process uses DB, and only for this Keyspace.
 	// Run then refuses a store that holds other queues, or of which another process
-	// serves a copy. Default false.
+	// serves a copy.
 	Exclusive bool
 	// Location describes for people where the store is. Other bridges show it if they
-	// serve the same subjects from another store. Default "".
+	// serve the same subjects from another store.
 	Location string
 
 	// HTTPAddr is the host:port that serves /healthz, /readyz, /metrics and /queues.
@@ -103,18 +81,17 @@ type Options struct {
 	// DefaultMetricQueues.
 	MetricQueues int
 
-	// Lanes is how many batches are built independently of each other, at most
-	// 1024. A queue always belongs to the same lane. More than one is of no use
-	// on an engine with a single writer. Default 1 if the engine pipelines (see
-	// kv.Database), else DefaultLanes.
+	// Lanes is how many batches are built independently of each other, at most 1024. A
+	// queue always belongs to the same lane. More than one is of no use on an engine with
+	// a single writer. Default 1 if the engine pipelines (see kv.Traits), else
+	// DefaultLanes.
 	Lanes int
 	// MaxBatch limits the requests in one transaction, 1 to 65536. Default
 	// DefaultMaxBatch.
 	MaxBatch int
 	// MaxBatchBytes limits the bytes that one batch pushes, pops and peeks,
-	// approximately; a single request may exceed it. At most 8,000,000, which
-	// leaves room for keys in a transaction of 10,000,000 bytes. Default
-	// DefaultMaxBatchBytes.
+	// approximately; a single request may exceed it. At most 8,000,000, which leaves room
+	// for keys in a transaction of 10,000,000 bytes. Default DefaultMaxBatchBytes.
 	MaxBatchBytes int
 	// LeaseRoom limits the bytes that the leases of one transaction move. Tests lower it, see
 	// fdbpq.Batcher.LimitRoom. Default, and most, fdbpq.MaxMessageSize.
@@ -122,9 +99,8 @@ type Options struct {
 	// MaxPending limits the requests waiting or running, at most 2^30. Further
 	// ones get 429 at once. Default DefaultMaxPending.
 	MaxPending int
-	// MaxPendingBytes is the same limit in bytes of payloads and headers, at
-	// most 1 TiB. The request that crosses it is still accepted. Default
-	// DefaultMaxPendingBytes.
+	// MaxPendingBytes is the same limit in bytes of payloads and headers, at most 1 TiB.
+	// The request that crosses it is still accepted. Default DefaultMaxPendingBytes.
 	MaxPendingBytes int
 	// MaxWaiters limits the pops that wait for items, at most 2^30; they are not
 	// pending. Those beyond it get 429. Default DefaultMaxWaiters.
@@ -132,13 +108,12 @@ type Options struct {
 
 	// RequestTimeout is how long a request that does not wait for items may take, 1ms to 24h, but
 	// for a twentieth of it or 250 ms, whichever is less. After three quarters of it without a
-	// batch it gets 503 without having run, so a batch has at least a quarter.
-	// Default DefaultRequestTimeout.
+	// batch it gets 503 without having run. Default DefaultRequestTimeout.
 	RequestTimeout time.Duration
-	// ShutdownTimeout is how long Run may take to return once its context has
-	// ended, at most 24h. Run works on requests that have already arrived until
-	// the last quarter of that time, or the last two seconds if that is less;
-	// the rest get 503. Default DefaultShutdownTimeout.
+	// ShutdownTimeout is how long Run may take to return once its context has ended, at
+	// most 24h. Run works on requests that have already arrived until the last quarter of
+	// that time, or the last two seconds if that is less; the rest get 503. Default
+	// DefaultShutdownTimeout.
 	ShutdownTimeout time.Duration
 
 	// Logger receives the log. Default slog.Default().
@@ -148,39 +123,56 @@ type Options struct {
 	Version string
 }
 
+// bounded is an option that is a number, with its default and bounds. Most bounds only refuse values
+// that must be mistakes.
+type bounded struct {
+	field       string
+	value       *int
+	normal      int
+	least, most int
+}
+
+func (o *Options) numbers() []bounded {
+	lanes := DefaultLanes
+	if o.DB != nil && o.DB.Traits().Pipelines {
+		lanes = 1
+	}
+	return []bounded{
+		{"MetricQueues", &o.MetricQueues, DefaultMetricQueues, -1, 1_000_000},
+		{"Lanes", &o.Lanes, lanes, 1, 1024},
+		// With more requests the keys alone could exceed the largest transaction.
+		{"MaxBatch", &o.MaxBatch, DefaultMaxBatch, 1, 1 << 16},
+		// Leaves a fifth of the largest transaction for keys.
+		{"MaxBatchBytes", &o.MaxBatchBytes, DefaultMaxBatchBytes, 1, kv.MaxTransactionSize / 5 * 4},
+		{"LeaseRoom", &o.LeaseRoom, fdbpq.MaxMessageSize, 1, fdbpq.MaxMessageSize},
+		{"MaxPending", &o.MaxPending, DefaultMaxPending, 1, 1 << 30},
+		{"MaxPendingBytes", &o.MaxPendingBytes, DefaultMaxPendingBytes, 1, min(1<<40, math.MaxInt)},
+		{"MaxWaiters", &o.MaxWaiters, DefaultMaxWaiters, 1, 1 << 30},
+	}
+}
+
 func (o Options) withDefaults() Options {
+	for _, n := range o.numbers() {
+		*n.value = cmp.Or(*n.value, n.normal)
+	}
 	o.NATSURL = cmp.Or(o.NATSURL, DefaultNATSURL)
 	o.QueueGroup = cmp.Or(o.QueueGroup, DefaultQueueGroup)
 	o.HTTPTimeout = cmp.Or(o.HTTPTimeout, DefaultHTTPTimeout)
-	o.MetricQueues = cmp.Or(o.MetricQueues, DefaultMetricQueues)
-	o.MaxBatch = cmp.Or(o.MaxBatch, DefaultMaxBatch)
-	o.MaxBatchBytes = cmp.Or(o.MaxBatchBytes, DefaultMaxBatchBytes)
-	o.LeaseRoom = cmp.Or(o.LeaseRoom, fdbpq.MaxMessageSize)
-	o.MaxPending = cmp.Or(o.MaxPending, DefaultMaxPending)
-	o.MaxPendingBytes = cmp.Or(o.MaxPendingBytes, DefaultMaxPendingBytes)
-	o.MaxWaiters = cmp.Or(o.MaxWaiters, DefaultMaxWaiters)
 	o.RequestTimeout = cmp.Or(o.RequestTimeout, DefaultRequestTimeout)
 	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, DefaultShutdownTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Version = cmp.Or(o.Version, moduleVersion())
-
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.Lanes == 0 {
-		o.Lanes = DefaultLanes
-		if o.DB != nil && o.DB.Traits().Pipelines {
-			o.Lanes = 1
-		}
 	}
 	return o
 }
 
-// pollEvery returns how often queues that somebody waits for are looked at, for items that
-// other programs wrote. Nobody else writes to a store that is not shared.
+// pollEvery returns how often queues that somebody waits for are looked at, for items of programs
+// that tell no bridge. Nobody else writes to a store that is not shared.
 func (o Options) pollEvery() time.Duration {
 	if o.DB.Traits().Shared {
-		return foreignEvery
+		return time.Second
 	}
 	return 0
 }
@@ -188,7 +180,7 @@ func (o Options) pollEvery() time.Duration {
 // maxKept returns how many bytes of popped items may be in memory, because nobody has confirmed
 // that they were received or because they go back, before pops are set aside. It shrinks with
 // MaxPendingBytes, which a program with little memory lowers.
-func (o Options) maxKept() int { return min(maxKeptBytes, max(o.MaxPendingBytes/4, 1)) }
+func (o Options) maxKept() int { return min(16<<20, max(o.MaxPendingBytes/4, 1)) }
 
 // maxUnconfirmed returns at how many bytes the outbox forgets replies. It has room for what queues
 // may keep of which little is kept, and then for what the batches in flight take: see
@@ -207,17 +199,22 @@ func moduleVersion() string {
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var problems []error
-	check := func(ok bool, field string, value any, format string, args ...any) {
+	check := func(ok bool, field string, value any, want string) {
 		if !ok {
-			problems = append(problems, &kv.OptionError{Package: "bridge", Field: field, Value: value, Want: fmt.Sprintf(format, args...)})
+			problems = append(problems, &kv.OptionError{Package: "bridge", Field: field, Value: value, Want: want})
 		}
 	}
-	between := func(field string, value, least, most int) {
-		check(value >= least && value <= most, field, value, "%d to %d", least, most)
+	timeout := func(field string, value, least time.Duration, want string) {
+		check(value >= least && value <= 24*time.Hour, field, value, want)
 	}
 
 	check(validURLs(o.NATSURL), "NATSURL", redacted(o.NATSURL), "nats://host:port, or several separated by commas")
-	client := o.natsClient()
+	client := nats.GetDefaultOptions()
+	for _, option := range o.NATSOptions {
+		if option != nil {
+			_ = option(&client) // Run returns the error
+		}
+	}
 	check(!client.NoEcho, "NATSOptions", "nats.NoEcho", "options without it: a bridge must hear its own heartbeats")
 	check(!client.NoCallbacksAfterClientClose, "NATSOptions", "nats.NoCallbacksAfterClientClose",
 		"options without it: shutdown waits for a callback")
@@ -227,33 +224,18 @@ func (o Options) Validate() error {
 	check(o.Grammar != subjects.Grammar{}, "Grammar", "empty", "a grammar")
 	check(subjects.ValidateQueueName(o.QueueGroup) == nil, "QueueGroup", strconv.Quote(o.QueueGroup), "1 to 128 letters, digits, '-' and '_'")
 
-	check(o.HTTPTimeout >= minTimeout && o.HTTPTimeout <= maxTimeout, "HTTPTimeout", o.HTTPTimeout, "1ms to 24h")
-	between("MetricQueues", o.MetricQueues, -1, maxMetricQueues)
-
-	check(o.Lanes >= 1 && o.Lanes <= maxLanes, "Lanes", o.Lanes, "1 to %d, or 0 for the default", maxLanes)
-	between("MaxBatch", o.MaxBatch, 1, maxBatch)
-	between("MaxBatchBytes", o.MaxBatchBytes, 1, maxBatchBytes)
-	between("LeaseRoom", o.LeaseRoom, 1, fdbpq.MaxMessageSize)
-	between("MaxPending", o.MaxPending, 1, maxPending)
-	check(o.MaxPendingBytes >= 1 && int64(o.MaxPendingBytes) <= maxPendingBytes, "MaxPendingBytes", o.MaxPendingBytes, "1 to %d", maxPendingBytes)
-	between("MaxWaiters", o.MaxWaiters, 1, maxWaiters)
-
-	check(o.RequestTimeout >= minTimeout && o.RequestTimeout <= maxTimeout, "RequestTimeout", o.RequestTimeout, "1ms to 24h")
-	check(o.ShutdownTimeout > 0 && o.ShutdownTimeout <= maxTimeout, "ShutdownTimeout", o.ShutdownTimeout, "more than 0, at most 24h")
+	for _, n := range o.numbers() {
+		want := fmt.Sprintf("%d to %d", n.least, n.most)
+		if n.value == &o.Lanes {
+			want += ", or 0 for the default"
+		}
+		check(*n.value >= n.least && *n.value <= n.most, n.field, *n.value, want)
+	}
+	timeout("HTTPTimeout", o.HTTPTimeout, time.Millisecond, "1ms to 24h")
+	timeout("RequestTimeout", o.RequestTimeout, time.Millisecond, "1ms to 24h")
+	timeout("ShutdownTimeout", o.ShutdownTimeout, 1, "more than 0, at most 24h")
 	check(semver.MatchString(o.Version), "Version", strconv.Quote(o.Version), "a semantic version such as 1.2.3")
 	return errors.Join(problems...)
-}
-
-// natsClient returns the client options that NATSOptions set. It ignores errors, which
-// Run will return.
-func (o Options) natsClient() nats.Options {
-	client := nats.GetDefaultOptions()
-	for _, option := range o.NATSOptions {
-		if option != nil {
-			_ = option(&client)
-		}
-	}
-	return client
 }
 
 // validURLs reports whether the NATS client can parse the list of URLs. The client's

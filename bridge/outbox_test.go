@@ -91,11 +91,8 @@ func TestRefusedReplies(t *testing.T) {
 // them to.
 func TestRefusedRepliesOfForwardedPops(t *testing.T) {
 	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
-	both := []*testenv.Bridge{e.Bridge, e.StartBridge()}
-	for _, b := range both {
-		b.WaitReady()
-		wantMetric(t, b, "pq_bridges", 2)
-	}
+	both := []*testenv.Bridge{e.Bridge, newBridge(e)}
+	together(t, both...)
 	const queues = 32
 	for i := range queues {
 		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "x")
@@ -104,15 +101,8 @@ func TestRefusedRepliesOfForwardedPops(t *testing.T) {
 	testenv.Eventually(t, func() error {
 		var sum, forwarded float64
 		for _, b := range both {
-			failures, err := metric(b, "pq_reply_failures_total")
-			if err != nil {
-				return err
-			}
-			n, err := metric(b, "pq_passed_total")
-			if err != nil {
-				return err
-			}
-			sum, forwarded = sum+failures, forwarded+n
+			sum += count(t, b, "pq_reply_failures_total")
+			forwarded += count(t, b, "pq_passed_total")
 		}
 		if sum != queues || forwarded == 0 {
 			return fmt.Errorf("%v failures, %v forwarded pops", sum, forwarded)
@@ -134,12 +124,9 @@ func TestRefusedReplyAtTheEnd(t *testing.T) {
 	for range 20 {
 		publish(t, e, "pq.jobs.pop.min", "elsewhere", "")
 		ok(t, e, "pq.jobs.len", nil, "") // the bridge has it
-		if err := e.Bridge.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Bridge.Stop())
 		wantQueued(t, e, 1)
-		e.Bridge = e.StartBridge()
-		e.Bridge.WaitReady()
+		e.Bridge = newBridge(e)
 	}
 }
 
@@ -240,16 +227,11 @@ func TestUnconfirmedWhenNATSGoes(t *testing.T) {
 		push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
 	}
 	inbox := nats.NewInbox()
-	replies, err := e.Conn.SubscribeSync(inbox)
-	if err != nil {
-		t.Fatal(err)
-	}
+	replies := subscribe(t, e.Conn, inbox)
 	for range n / 2 {
 		publish(t, e, "pq.jobs.pop.min", inbox, "")
 	}
-	if err := e.Conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Conn.Flush())
 	e.NATS.Restart()
 	e.Bridge.WaitReady()
 	ok(t, e, "pq.jobs.len", nil, "")
@@ -259,9 +241,7 @@ func TestUnconfirmedWhenNATSGoes(t *testing.T) {
 		if errors.Is(err, nats.ErrTimeout) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		seen[string(m.Data)]++
 	}
 	for m := e.Request("pq.jobs.pop.min", nil, nil); len(m.Data) > 0; m = e.Request("pq.jobs.pop.min", nil, nil) {
@@ -271,5 +251,47 @@ func TestUnconfirmedWhenNATSGoes(t *testing.T) {
 		if times > 1 {
 			t.Errorf("%q came %d times", value, times)
 		}
+	}
+}
+
+// An operator takes permissions away, before the bridge starts or while it runs, and gives them back. NATS does not make
+// the subscriptions again that it has ended, but on a new connection. What is permitted works meanwhile.
+func TestPermissionsComeBack(t *testing.T) {
+	less := inboxesOnly()
+	less.Subscribe = &server.SubjectPermission{Deny: []string{"pq.>", "_PQ.>"}}
+	change := func(e *testenv.Env, p *server.Permissions) {
+		e.NATS.Change(func(o *server.Options) { restricted(p, testenv.Options{}).NATS(o) })
+	}
+	o := restricted(less, testenv.Options{Stopped: true})
+	e := testenv.New(t, o)
+	e.NATS.Start()
+	e.Bridge = e.StartBridge()
+	notReady(t, e.Bridge, "pq.>")
+	e.Conn = e.Connect()
+	push(t, e, "q.jobs.enqueue", nil, "permitted")
+	change(e, inboxesOnly())
+	e.NATS.Restart()
+	e.Bridge.WaitReady()
+	push(t, e, "pq.jobs.push", nil, "a")
+
+	change(e, less)
+	e.NATS.Reload()
+	notReady(t, e.Bridge, "pq.>")
+	push(t, e, "q.jobs.enqueue", nil, "served as ever")
+	e.Bridge.AskAgain() // before it is permitted
+	notReady(t, e.Bridge, "pq.>")
+
+	change(e, inboxesOnly())
+	e.NATS.Reload()
+	e.Bridge.AskAgain()
+	e.Bridge.WaitReady()
+	wantPopped(t, e, "pq.jobs.pop.min", "a")
+	push(t, e, "pq.jobs.push", nil, "b")
+	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), "")
+	wantMetric(t, e.Bridge, noResponders, 1)
+	wantPopped(t, e, "pq.jobs.pop.min", "b")
+	serving, _ := e.Bridge.Subscriptions()
+	if slices.ContainsFunc(serving, func(s *nats.Subscription) bool { return !s.IsValid() }) {
+		t.Error("the bridge still counts on subscriptions that have ended")
 	}
 }

@@ -44,7 +44,7 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 		return false
 	}
 	if p.e == nil {
-		p.e = p.c.b.encoders.get()
+		p.e = p.c.b.encoders.Get().(*encoder)
 		p.payload = p.e.buf[:0]
 	}
 
@@ -100,12 +100,8 @@ func (p *parcel) send(last bool) error {
 		}
 	} else {
 		p.c.b.replyFailed(err)
-		for i := range p.popped {
-			p.c.b.outbox.Restore(p.r.Queue, &p.popped[i], outbox.Unsendable)
-		}
-		for i := range p.leased {
-			p.c.b.outbox.Release(p.r.Queue, &p.leased[i].Token, outbox.Unsendable)
-		}
+		content.Waits = dispatch.Waiting{} // whoever sends the parcel ends the request
+		p.c.b.outbox.Requeue(&content, outbox.Unsendable)
 	}
 
 	p.payload, p.n, p.popped, p.leased = p.payload[:0], 0, nil, nil
@@ -116,6 +112,6 @@ func (p *parcel) send(last bool) error {
 func (p *parcel) close() {
 	if p.e != nil {
 		p.e.buf = p.payload[:0]
-		p.c.b.encoders.put(p.e)
+		p.c.b.encoders.Put(p.e)
 	}
 }

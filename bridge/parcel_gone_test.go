@@ -5,11 +5,10 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -44,10 +43,7 @@ func TestGoneReceiverOfFrames(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		for name, values := range map[string][]string{"one": {"a", "b", "c", "d", "e", "f"}, "several": inSeveral(6)} {
 			ids := pushTogether(t, e, name, values...)
-			back, err := metric(e.Bridge, noResponders)
-			if err != nil {
-				t.Fatal(err)
-			}
+			back := count(t, e.Bridge, noResponders)
 			for _, options := range []string{
 				`{"batch":5,"frames":true}`, `{"batch":5,"frames":true,"ack_wait":"1h"}`,
 				`{"batch":5,"frames":true,"expires":"1h"}`, `{"batch":9,"frames":true,"expires":"1h"}`, `{"batch":9,"frames":true,"expires":"1h","ack_wait":"1h"}`,
@@ -144,50 +140,6 @@ func TestDeniedFrames(t *testing.T) {
 		wantMetric(t, e.Bridge, noResponders, 0)
 		consistent(t, e)
 	})
-}
-
-// Without the permission to hear of receivers that are gone, leases of frames run out.
-func TestGoneFramesWithoutPermission(t *testing.T) {
-	p := inboxesOnly()
-	p.Subscribe = &server.SubjectPermission{Deny: []string{"_PQ.>"}}
-	var log syncLog
-	e := testenv.New(t, restricted(p, testenv.Options{Bridge: func(o *bridge.Options) { o.Logger = log.logger() }}))
-	testenv.Eventually(t, func() error { return log.says("allow this user to subscribe to _PQ.>") })
-	pushTogether(t, e, "jobs", "a", "b")
-	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"batch":2,"frames":true,"ack_wait":"100ms"}`)
-	list, _ := popFramed(t, e, "pq.jobs.pop.min", 2, `,"ack_wait":"1h","expires":"1h"`, "")
-	if valuesOf(list) != "a b" || list[0].header.Get(subjects.HeaderDeliveries) != "2" {
-		t.Errorf("leased %v", list)
-	}
-	wantMetric(t, e.Bridge, noResponders, 0)
-}
-
-// A message with frames has a reply subject that nobody can guess, and what is sent there, other than by NATS or by whoever
-// received it, does nothing.
-func TestGoneFramesAreNotForged(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	pushTogether(t, e, "jobs", "a", "b", "c", "d")
-	const status = "NATS/1.0 503\r\n\r\n"
-	m := next(t, ask(t, e.Conn, "pq.jobs.pop.min", `{"batch":2,"frames":true,"ack_wait":"1h"}`))
-	root, token, _ := strings.Cut(m.Reply, "-")
-	if !strings.HasPrefix(root, "_PQ.") || len(token) < 8 {
-		t.Fatalf("the reply subject is %q", m.Reply)
-	}
-	c := dialRaw(t, e)
-	for _, subject := range []string{root + "-0", root + "-", root + "-1", root + "-" + token + "0", root} {
-		c.write(message(subject, "", status, ""))
-	}
-	c.request("pq.jobs.len", "", "")
-	for _, payload := range []string{"", "+ACK", "-NAK", "+NXT"} { // as if it were the subject of acknowledgements
-		if err := refused(t, e, 400, m.Reply, nil, []byte(payload)); !strings.Contains(err.Text, "not leased") {
-			t.Error(err)
-		}
-	}
-	list := unpacked(t, "pq.jobs", m)
-	acked(t, e, list[0].ack, also("+ACK", acksOf(list[1:])))
-	wantMetric(t, e.Bridge, noResponders, 0)
-	acked(t, e, leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "c"), "")
-	wantPopped(t, e, "pq.jobs.pop.min", "d")
 }
 
 // Clients of another account get popped items in frames, but leased ones with a reply subject each: they may know no
@@ -292,26 +244,6 @@ func TestGoneForwardedFrames(t *testing.T) {
 	})
 }
 
-// The bridge on which a pop with frames waits is killed after some items: another one ends it.
-func TestFramesOfABridgeThatDies(t *testing.T) {
-	w := newWire()
-	e, second := pair(t, testenv.Mem(), w.use)
-	names, _ := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h"}`)
-	replies := ask(t, e.Conn, "pq."+names[0]+".pop.max", `{"expires":"1h","batch":9,"frames":true,"ack_wait":"1h"}`)
-	waiters(t, second, names[0], 2)
-	pushTogether(t, e, names[0], "a", "b", "c") // one of them for the first
-	list := unpacked(t, "pq."+names[0], next(t, replies))
-	if len(list) != 2 {
-		t.Errorf("got %v", list)
-	}
-	heartbeats(t, e.Conn, 2, 2)
-	w.kill()
-	ended(t, replies, 0, "503")
-	wantMetric(t, e.Bridge, "pq_bridges", 1)
-	acked(t, e, list[0].ack, also("+ACK", acksOf(list[1:])))
-	_ = second.Stop() // it is dead, and reports the requests that it could not answer
-}
-
 // allocated returns how many bytes a call allocates, also in other goroutines.
 func allocated(call func()) uint64 {
 	var before, after runtime.MemStats
@@ -342,4 +274,45 @@ func TestFramesOfFewItemsAreSmall(t *testing.T) {
 	if more := int64(bytes[`,"frames":true`]-bytes[""]) / n; more > 20_000 {
 		t.Errorf("%d bytes more for an item in a frame", more)
 	}
+}
+
+// A pop of several items sends each, or frames, and a message that ends them and says why there are not more. The last
+// message with frames is the end, unless there is an error.
+func TestEndsOfBatches(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		for _, frames := range []bool{false, true} {
+			check := func(n int, options, code, want string) (list []sentItem) {
+				t.Helper()
+				replies := ask(t, e.Conn, "pq.jobs.pop.min", fmt.Sprintf(`{"batch":%d,"frames":%t%s}`, n, frames, options))
+				list, sizes := inFrames(t, "pq.jobs", replies, code)
+				if frames && len(list) > 0 {
+					wantSizes(t, sizes, len(list))
+				}
+				if valuesOf(list) != want {
+					t.Errorf("%d %s: got %q, want %q", n, options, valuesOf(list), want)
+				}
+				return list
+			}
+			check(5, "", "404", "")
+			pushAll(t, e, "pq.jobs.push", "aaa", "bbb", "ccccc", "d")
+			check(2, `,"max_bytes":2`, "413", "")
+			check(4, `,"max_bytes":8`, "413", "aaa bbb")
+			configured(t, e, "pq.jobs", `{"max_leased":1}`, `{"max_leased":1}`)
+			list := check(4, `,"ack_wait":"1h"`, "429", "ccccc")
+			check(4, `,"ack_wait":"1h"`, "429", "")
+			acked(t, e, list[0].ack, "-NAK")
+			until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+			e.Request("pq.jobs.config", nil, fmt.Appendf(nil, `{"pause_until":%q,"max_leased":null}`, until))
+			check(4, "", "404", "")
+			check(4, `,"ack_wait":"1h","expires":"20ms"`, "404", "")
+			e.Request("pq.jobs.config", nil, []byte(`{"pause_until":null}`))
+			check(3, "", "", "ccccc d")
+			if m := e.Request("pq.jobs.pop.min", nil, []byte(`{"batch":1}`)); m.Header.Get(subjects.HeaderBatchCount) != "" {
+				t.Errorf("a batch of one: %v", m.Header)
+			}
+		}
+		wantMetric(t, e.Bridge, `pq_request_items_count{operation="pop-min"}`, 2*8)
+		wantMetric(t, e.Bridge, `pq_request_items_sum{operation="pop-min"}`, 2*5)
+		wantMetric(t, e.Bridge, `pq_errors_total{code="404",operation="pop-min"}`, 2*4)
+	})
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -32,9 +31,7 @@ type sentItem struct {
 func unpacked(t *testing.T, queue string, m *nats.Msg) (items []sentItem) {
 	t.Helper()
 	n, err := subjects.FramesOf(m.Header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n == 0 {
 		if m.Header.Get(subjects.HeaderBatchCount) != "" {
 			return nil
@@ -202,11 +199,11 @@ func wantSame(t *testing.T, got, want sentItem) {
 // The tokens of frames are as good as those of other leases, and +NXT may ask for frames.
 func TestFramesOfLeases(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
-		for _, c := range []struct{ queue, push, pop string }{{"pq.jobs", "push", "pop.min"}, {"q.jobs", "enqueue", "dequeue"}} {
+		for _, c := range kinds {
 			for i := range 12 {
-				push(t, e, c.queue+"."+c.push, nil, fmt.Sprint(i))
+				push(t, e, c.push, nil, fmt.Sprint(i))
 			}
-			list, _ := popFramed(t, e, c.queue+"."+c.pop, 5, `,"ack_wait":0`, "")
+			list, _ := popFramed(t, e, c.pop, 5, `,"ack_wait":0`, "")
 			acks := acksOf(list)
 			acked(t, e, acks[0], "")
 			isError(t, 409, acks[0], e.Request(acks[0], nil, nil))
@@ -229,30 +226,27 @@ func TestFramesOfLeases(t *testing.T) {
 				t.Errorf("lost is %v", m.Header)
 			}
 			acked(t, e, list[0].ack, also("+ACK", acksOf(list[1:])))
-			inFrames(t, c.queue, ask(t, e.Conn, c.queue+"."+c.pop, `{"batch":2,"frames":true,"ack_wait":0}`), "404")
+			inFrames(t, c.queue, ask(t, e.Conn, c.pop, `{"batch":2,"frames":true,"ack_wait":0}`), "404")
 			// One plain item has no frames, nor has a pop that does not allow them.
-			push(t, e, c.queue+"."+c.push, nil, "one")
+			push(t, e, c.push, nil, "one")
 			for _, options := range []string{`{"frames":true}`, `{"batch":1,"frames":true}`, `{"batch":2,"frames":false,"ack_wait":"1m"}`} {
-				m := next(t, ask(t, e.Conn, c.queue+"."+c.pop, options))
+				m := next(t, ask(t, e.Conn, c.pop, options))
 				if string(m.Data) != "one" || m.Header.Get(subjects.HeaderFrames) != "" || m.Header.Get(subjects.HeaderToken) != "" {
 					t.Errorf("%s: got %q with %v", options, m.Data, m.Header)
 				}
 				if strings.Contains(options, "ack_wait") {
 					acked(t, e, m.Reply, "-NAK")
 				} else {
-					push(t, e, c.queue+"."+c.push, nil, "one")
+					push(t, e, c.push, nil, "one")
 				}
 			}
-			one := next(t, ask(t, e.Conn, c.queue+"."+c.pop, `{"frames":true,"ack_wait":"1m"}`)) // and no end
+			one := next(t, ask(t, e.Conn, c.pop, `{"frames":true,"ack_wait":"1m"}`)) // and no end
 			alone := unpacked(t, c.queue, one)
 			if len(alone) != 1 || alone[0].value != "one" || one.Header.Get(subjects.HeaderBatchCount) != "" {
 				t.Errorf("got %q with %v", one.Data, one.Header)
 			}
 			acked(t, e, alone[0].ack, "-NAK")
-			for _, options := range []string{`{"batch":2,"frames":1}`, `{"batch":2,"frames":null}`, `{"batch":2,"frames":true,"frames":true}`, `{"batch":2,"Frames":true}`} {
-				refused(t, e, 400, c.queue+"."+c.pop, nil, []byte(options))
-			}
-			wantPopped(t, e, c.queue+"."+c.pop, "one")
+			wantPopped(t, e, c.pop, "one")
 		}
 		wantMetric(t, e.Bridge, "pq_deliveries_total", 2*(5+3+4+2))
 		wantMetric(t, e.Bridge, noResponders, 0)
@@ -362,19 +356,9 @@ func TestFramesAroundALargeItem(t *testing.T) {
 // What NATS cannot carry, or not any more, ends the reply; it and what comes behind it stays.
 func TestFramesThatCannotBeSent(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	q, err := e.Keyspace.PriorityQueue("jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
 	stored := func(priority int64, headers map[string][]string, value string) {
 		t.Helper()
-		err := kv.Update(t.Context(), e.DB, func(tx kv.Transaction) error {
-			_, err := q.Push(tx, priority, fdbpq.Message{Value: []byte(value), Headers: headers})
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store(t, e, priority, fdbpq.Message{Value: []byte(value), Headers: headers})
 	}
 	stored(1, map[string][]string{"Pq-Batch-Count": {"1"}, "Pq-Frames": {"7"}, "pq-token": {"x"}, "Kept": {" a\nb "}}, "a")
 	writeForeign(t, e.DB, "jobs", 2, "b")
@@ -401,36 +385,4 @@ func TestFramesThatCannotBeSent(t *testing.T) {
 		t.Errorf("from the other end: %q", valuesOf(list))
 	}
 	wantMetric(t, e.Bridge, "pq_lost_items_total", 0)
-}
-
-// The ends of batches say what they say without frames, in a message of their own if it is an error.
-func TestEndsOfFrames(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		popFramed(t, e, "pq.jobs.pop.min", 5, "", "404")
-		pushAll(t, e, "pq.jobs.push", "aaa", "bbb", "ccccc", "d")
-		check := func(n int, options, code, want string, wantItems ...int) (list []sentItem) {
-			t.Helper()
-			list, sizes := popFramed(t, e, "pq.jobs.pop.min", n, options, code)
-			wantSizes(t, sizes, wantItems...)
-			if valuesOf(list) != want {
-				t.Errorf("%d %s: got %q, want %q", n, options, valuesOf(list), want)
-			}
-			return list
-		}
-		check(2, `,"max_bytes":2`, "413", "")
-		check(4, `,"max_bytes":8`, "413", "aaa bbb", 2)
-		configured(t, e, "pq.jobs", `{"max_leased":1}`, `{"max_leased":1}`)
-		list := check(4, `,"ack_wait":"1h"`, "429", "ccccc", 1)
-		check(4, `,"ack_wait":"1h"`, "429", "")
-		acked(t, e, list[0].ack, "-NAK")
-		until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-		e.Request("pq.jobs.config", nil, fmt.Appendf(nil, `{"pause_until":%q,"max_leased":null}`, until))
-		check(4, "", "404", "")
-		check(4, `,"ack_wait":"1h","expires":"20ms"`, "404", "")
-		e.Request("pq.jobs.config", nil, []byte(`{"pause_until":null}`))
-		check(3, "", "", "ccccc d", 2)
-		wantMetric(t, e.Bridge, `pq_request_items_count{operation="pop-min"}`, 8)
-		wantMetric(t, e.Bridge, `pq_request_items_sum{operation="pop-min"}`, 5)
-		wantMetric(t, e.Bridge, `pq_errors_total{code="404",operation="pop-min"}`, 3)
-	})
 }

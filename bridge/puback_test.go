@@ -2,8 +2,10 @@ package bridge_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,9 +21,7 @@ import (
 func newJetStream(t *testing.T, e *testenv.Env) (jetstream.JetStream, context.Context) {
 	t.Helper()
 	js, err := jetstream.New(e.Conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	t.Cleanup(cancel)
 	return js, ctx
@@ -44,14 +44,15 @@ func TestJetStreamPublish(t *testing.T) {
 	m := &nats.Msg{Subject: "pq.jobs.push", Header: nats.Header{subjects.HeaderPriority: {"7"}, "a": {"b"}}, Data: []byte("d")}
 	ack, err = js.PublishMsg(ctx, m, jetstream.WithMsgID("id"), jetstream.WithExpectStream("jobs"))
 	check("PublishMsg", "jobs", ack, err)
+	if again, err := js.PublishMsg(ctx, m); err != nil || !again.Duplicate || again.Sequence != ack.Sequence {
+		t.Errorf("a duplicate: %+v, %v", again, err)
+	}
 	ack, err = js.Publish(ctx, "q.mail.enqueue", []byte("a"), jetstream.WithExpectStream("mail"))
 	check("FIFO", "mail", ack, err)
 	ack, err = js.Publish(ctx, "pq.jobs.push.batch", []byte(frames(frame(1, "", "b"), frame(9, "", "e"))))
 	check("batch", "jobs", ack, err)
 	future, err := js.PublishAsync("pq.jobs.push.10", []byte("f"), jetstream.WithExpectStream("jobs"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	select {
 	case ack := <-future.Ok():
 		check("PublishAsync", "jobs", ack, nil)
@@ -86,53 +87,23 @@ func TestPushSequence(t *testing.T) {
 func TestJetStreamPublishRefused(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	js, ctx := newJetStream(t, e)
-	header := func(name, value string) nats.Header { return nats.Header{name: {value}} }
 	for _, test := range []struct {
-		name    string
 		subject string
-		header  nats.Header
 		option  jetstream.PublishOpt
 		text    string
 	}{
-		{"other stream", "pq.jobs.push", nil, jetstream.WithExpectStream("orders"), `the stream "orders" is expected, and the queue is jobs: want that name`},
-		{"other case", "pq.jobs.push", nil, jetstream.WithExpectStream("JOBS"), `the stream "JOBS" is expected`},
-		{"other stream of FIFO", "q.jobs.enqueue", nil, jetstream.WithExpectStream("orders"), `the stream "orders" is expected`},
-		{"two streams", "pq.jobs.push", nats.Header{"Nats-Expected-Stream": {"jobs", "orders"}}, nil, `the stream "orders" is expected`},
-		{"last sequence", "pq.jobs.push", nil, jetstream.WithExpectLastSequence(5), "it is a condition that only a stream can check"},
-		{"last sequence per subject", "pq.jobs.push", nil, jetstream.WithExpectLastSequencePerSubject(5), "it is a condition"},
-		{"last id", "pq.jobs.push", nil, jetstream.WithExpectLastMsgID("x"), "it is a condition"},
-		{"rollup", "pq.jobs.push", header("Nats-Rollup", "sub"), nil, "a push never removes other items"},
-		{"batch", "pq.jobs.push", header("Nats-Batch-Id", "x"), nil, "push many items with push.batch"},
-		{"priority", "pq.jobs.push.high", nil, nil, "decimal"},
-		{"verb", "pq.jobs.psuh", nil, nil, "unknown verb"},
-		{"frames", "pq.jobs.push.batch", nil, nil, "bad batch"},
+		{"pq.jobs.push", jetstream.WithExpectStream("orders"), `the stream "orders" is expected, and the queue is jobs: want that name`},
+		{"pq.jobs.push", jetstream.WithExpectStream("JOBS"), `the stream "JOBS" is expected`},
+		{"q.jobs.enqueue", jetstream.WithExpectStream("orders"), `the stream "orders" is expected`},
+		{"pq.jobs.push", jetstream.WithExpectLastSequence(5), "it is a condition that only a stream can check"},
+		{"pq.jobs.psuh", jetstream.WithMsgID("x"), "unknown verb"},
+		{"pq.jobs.push.batch", jetstream.WithExpectStream("jobs"), "items in it"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			var options []jetstream.PublishOpt
-			if test.option != nil {
-				options = append(options, test.option)
-			}
-			m := func() *nats.Msg { return &nats.Msg{Subject: test.subject, Header: test.header, Data: []byte("x")} }
-			_, err := js.PublishMsg(ctx, m(), options...)
-			var told *jetstream.APIError
-			if !errors.As(err, &told) || told.Code != 400 || !strings.Contains(told.Description, test.text) {
-				t.Errorf("%v: want it to say %q", err, test.text)
-			}
-			future, err := js.PublishMsgAsync(m(), options...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			select {
-			case ack := <-future.Ok():
-				t.Errorf("PublishMsgAsync: %+v", ack)
-			case err := <-future.Err():
-				if !errors.As(err, &told) || told.Code != 400 || !strings.Contains(told.Description, test.text) {
-					t.Errorf("PublishMsgAsync: %v", err)
-				}
-			case <-ctx.Done():
-				t.Error("PublishMsgAsync: no reply")
-			}
-		})
+		_, err := js.Publish(ctx, test.subject, []byte("x"), test.option)
+		var told *jetstream.APIError
+		if !errors.As(err, &told) || told.Code != 400 || !strings.Contains(told.Description, test.text) {
+			t.Errorf("%s: %v: want it to say %q", test.subject, err, test.text)
+		}
 	}
 	wantLen(t, e, "pq", "jobs", 0)
 	wantLen(t, e, "q", "jobs", 0)
@@ -160,4 +131,56 @@ func TestErrorPayloads(t *testing.T) {
 			t.Errorf("%s: payload %q", subject, m.Data)
 		}
 	}
+}
+
+// pushOnce pushes and returns the reply.
+func pushOnce(t *testing.T, e *testenv.Env, subject string, h nats.Header) (p subjects.Pushed) {
+	t.Helper()
+	must(t, json.Unmarshal(ok(t, e, subject, h, "v").Data, &p))
+	return p
+}
+
+// The second push with a message id or unique key says so, with what the first one's reply said, and
+// the headers come back as they were pushed.
+func TestDuplicates(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		for _, kind := range kinds {
+			both := nats.Header{"Nats-Msg-Id": {"1"}, "Pq-Unique": {"k"}, "Other": {"x"}}
+			first := pushOnce(t, e, kind.push, both)
+			want := first
+			want.Duplicate = true
+			for _, h := range []nats.Header{both, {"Nats-Msg-Id": {"1"}}, {"Pq-Unique": {"k"}}, {"Nats-Msg-Id": {"2"}, "Pq-Unique": {"k"}}} {
+				if got := pushOnce(t, e, kind.push, h); first.Duplicate || fmt.Sprintf("%+v", deref(got)) != fmt.Sprintf("%+v", deref(want)) {
+					t.Errorf("%s: %v: %+v, want %+v", kind.push, h, got, want)
+				}
+			}
+			for _, subject := range []string{kind.peek, kind.pop} {
+				wantHeaders(t, ok(t, e, subject, nil, ""), both)
+			}
+			batch := frames(frame(0, "Nats-Msg-Id: 1\r\n", "v"), frame(0, "Pq-Unique: k\r\n", "v"), frame(0, "", ""), frame(0, "Pq-Unique: k\r\nNats-Msg-Id: 3\r\n", "v"))
+			reply, err := subjects.ParsePushedBatch(ok(t, e, kind.push+".batch", nil, batch).Data)
+			if err != nil || !slices.Equal(reply.Duplicates, []int{0, 3}) || reply.IDs[0] != first.ID || reply.IDs[3] != reply.IDs[1] || reply.Seq == first.Seq {
+				t.Errorf("%s: %+v, %v", kind.push, reply, err)
+			}
+			configured(t, e, kind.queue, `{"duplicate_window":"0"}`, `{"duplicate_window":"0s"}`)
+			ok(t, e, kind.push, nats.Header{"Nats-Msg-Id": {"4"}}, "")
+			if got := pushOnce(t, e, kind.push, nats.Header{"Nats-Msg-Id": {"4"}}); got.Duplicate {
+				t.Errorf("a duplicate without a window: %+v", got)
+			}
+			configured(t, e, kind.queue, `{"duplicate_window":"100ms"}`, `{"duplicate_window":"100ms"}`)
+			configured(t, e, kind.queue, `{"duplicate_window":null}`, `{}`)
+		}
+		wantMetric(t, e.Bridge, "pq_duplicates_total", 12)
+	})
+}
+
+// deref makes the replies comparable as text.
+func deref(p subjects.Pushed) (flat struct {
+	subjects.Pushed
+	priority int64
+}) {
+	if flat.Pushed = p; p.Priority != nil {
+		flat.priority, flat.Pushed.Priority = *p.Priority, nil
+	}
+	return flat
 }

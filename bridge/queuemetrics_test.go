@@ -3,11 +3,13 @@ package bridge_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -43,9 +45,7 @@ func TestMetricsOfLeases(t *testing.T) {
 	wantMetric(t, e.Bridge, `pq_queue_oldest_seconds{kind="priority",queue="jobs"}`, 0)
 
 	wantMetric(t, e.Bridge, `pq_request_items_count{operation="dequeue"}`, 0)
-	if err := e.Conn.PublishRequest("q.jobs.dequeue", e.Conn.NewRespInbox(), []byte(`{"batch":3}`)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Conn.PublishRequest("q.jobs.dequeue", e.Conn.NewRespInbox(), []byte(`{"batch":3}`)))
 	wantMetric(t, e.Bridge, `pq_request_items_count{operation="dequeue"}`, 1)
 	wantMetric(t, e.Bridge, `pq_request_items_sum{operation="dequeue"}`, 3)
 }
@@ -66,9 +66,7 @@ func TestOwnersShowQueues(t *testing.T) {
 			times = map[string]int{}
 			for n, b := range []*testenv.Bridge{e.Bridge, second} {
 				_, body, err := b.Get("/metrics")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for line := range strings.Lines(string(body)) {
 					if strings.HasPrefix(line, "pq_queue_length{") {
 						times[line]++
@@ -91,9 +89,7 @@ func TestOwnersShowQueues(t *testing.T) {
 			return nil
 		})
 
-		if err := e.Bridge.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Bridge.Stop())
 		for i := range queues {
 			wantMetric(t, second, fmt.Sprintf(`pq_queue_length{kind="priority",queue="jobs-%d"}`, i), 1)
 		}
@@ -135,11 +131,41 @@ func TestScrapesShareFigures(t *testing.T) {
 	wg.Wait()
 	reads := 0
 	for _, cost := range store.Take() {
-		if cost.Reads == 2+queues { // the names of both kinds, and the lengths
+		if cost.Reads == 1+queues { // the names, and the lengths
 			reads++
 		}
 	}
 	if reads != 1 {
 		t.Errorf("the lengths were read %d times for 3 scrapes", reads)
+	}
+}
+
+// The lengths of all queues of a kind are read in two round trips to the store: the names, then all
+// lengths. Read one by one, they would take too long.
+func TestLengthsAreReadTogether(t *testing.T) {
+	const queues = 100
+	var store *countkv.DB
+	e := testenv.New(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
+		store = countkv.New(db)
+		return store
+	}})
+	var pushes []fdbpq.Op
+	for i := range queues {
+		name := fmt.Sprintf("queue-%d", i)
+		priority, err := e.Keyspace.PriorityQueue(name)
+		must(t, err)
+		fifo, err := e.Keyspace.Queue(name)
+		must(t, err)
+		pushes = append(pushes, fdbpq.Op{Kind: fdbpq.OpPush, Queue: priority}, fdbpq.Op{Kind: fdbpq.OpPush, Queue: fifo})
+	}
+	if _, err := fdbpq.NewBatcher(e.DB, e.Keyspace).Apply(t.Context(), pushes); err != nil {
+		t.Fatal(err)
+	}
+	store.Take()
+	wantMetric(t, e.Bridge, `pq_queue_length{kind="fifo",queue="queue-7"}`, 1)
+	want := countkv.Cost{Reads: 1 + queues, Rounds: 2}
+	costs := store.Take()
+	if n := len(slices.DeleteFunc(slices.Clone(costs), func(c countkv.Cost) bool { return c != want })); n != 2 {
+		t.Errorf("costs %+v: want two of them to be %+v", costs, want)
 	}
 }

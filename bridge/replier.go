@@ -34,10 +34,7 @@ type clientReplier struct {
 
 // newReplier returns the replier of a request whose endpoint is not known yet.
 func (b *Bridge) newReplier(reply string, from peers.Origin) *clientReplier {
-	c, ok := b.repliers.Get().(*clientReplier)
-	if !ok {
-		c = new(clientReplier)
-	}
+	c := b.repliers.Get().(*clientReplier)
 	*c = clientReplier{b: b, endpoint: b.endpoints.unknown, reply: reply, from: from}
 	return c
 }
@@ -69,52 +66,42 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 		c.end(p, c.deliver(p, ops, results))
 		return
 	}
-	if err := results[0].Err; err != nil { // operations that share a reply fail together
-		c.fail(r, err)
-		return
+	for i := range results { // operations that share a reply fail together
+		if err := results[i].Err; err != nil {
+			c.fail(r, err)
+			return
+		}
 	}
 
 	c.b.metrics.noteDuplicates(results)
-	var err error
-	if sendAll := c.endpoint.verb.sendAll; sendAll != nil {
-		err = sendAll(c, r, results)
-	} else {
-		err = c.send(r, &ops[0], &results[0])
-	}
-
-	// The client can be told what is wrong with the item or the reply, but not that NATS takes
-	// none.
-	switch {
-	case err == nil:
-		c.endpoint.done(r, nil)
-	case errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInternal) || errors.Is(err, ErrUnknownOutcome):
-		c.fail(r, err)
-	default:
-		c.endpoint.done(r, failureOf(fmt.Errorf("%w: the reply could not be sent: %w", ErrUnavailable, err)))
-	}
+	c.replied(r, c.send(r, &ops[0], results))
 }
 
-// answerList sends a list of queues, or the error if there is one.
-func (c *clientReplier) answerList(r *dispatch.Request, list *subjects.QueueList, err error) {
-	if err == nil {
-		err = c.sendObject(r, list.Encode())
-	}
+// answerData answers a request that has no lane.
+func (c *clientReplier) answerData(r *dispatch.Request, data []byte, err error) {
 	if err != nil {
 		c.Fail(r, nil, err)
 		return
 	}
 
-	c.endpoint.done(r, nil)
+	if err = c.sendData(data); err != nil {
+		c.b.replyFailed(err)
+	}
+	c.replied(r, err)
 	c.free()
 }
 
-// acknowledge answers a request that has no lane.
-func (c *clientReplier) acknowledge(r *dispatch.Request) {
-	if err := c.b.outbox.SendData(c.reply, nil, c.endpoint); err != nil {
-		c.b.replyFailed(err)
+// replied counts a request whose reply was sent or, with an error, could not be. The client can be
+// told what is wrong with the item or the reply, but not that NATS takes none.
+func (c *clientReplier) replied(r *dispatch.Request, err error) {
+	switch {
+	case err == nil:
+		c.endpoint.done(r, nil)
+	case errors.Is(err, errTooLarge) || errors.Is(err, errInternal) || errors.Is(err, dispatch.ErrUnknownOutcome):
+		c.fail(r, err)
+	default:
+		c.endpoint.done(r, failureOf(fmt.Errorf("%w: the reply could not be sent: %w", dispatch.ErrUnavailable, err)))
 	}
-	c.endpoint.done(r, nil)
-	c.free()
 }
 
 // deliver sends the items of a pop of several, but leaves in the parcel what still fits there. It
@@ -126,29 +113,19 @@ func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Resul
 		case result.Err != nil:
 			failed = cmp.Or(failed, result.Err)
 		case failed != nil:
-			c.unsent(p.r, op, result)
+			c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Unsendable)
 		case p.add(op, result):
 		default: // there is no room left
 			if failed = p.send(false); failed != nil {
-				c.unsent(p.r, op, result)
+				c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Unsendable)
 			} else if !p.add(op, result) { // it needs a message of its own
-				if failed = c.send(p.r, op, result); failed == nil {
+				if failed = c.send(p.r, op, results[i:i+1]); failed == nil {
 					p.c.sent++
 				}
 			}
 		}
 	}
 	return failed
-}
-
-// unsent returns an item to the queue, or ends its lease, because it cannot be sent.
-func (c *clientReplier) unsent(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) {
-	switch op.Kind {
-	case fdbpq.OpPop:
-		c.b.outbox.Restore(r.Queue, &result.Item, outbox.Unsendable)
-	case fdbpq.OpLease:
-		c.b.outbox.Release(r.Queue, &result.Lease.Token, outbox.Unsendable)
-	}
 }
 
 // end sends the message that ends the items of a pop of several, which may be the parcel. err says
@@ -214,12 +191,14 @@ func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
 	}
 }
 
-// send sends the result of one operation. If that fails, a popped item goes back, and a lease ends.
-func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
+// send sends the result of one operation, or of several that share a reply. If that fails, a popped
+// item goes back, and a lease ends.
+func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.Result) error {
 	if c.reply == "" {
 		return nil
 	}
 
+	result := &results[0]
 	if op.Kind == fdbpq.OpLease {
 		p := c.newParcel(r, 1)
 		defer p.close()
@@ -228,15 +207,22 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Re
 		}
 	}
 
-	send := c.endpoint.verb.send
-	if op.Kind == fdbpq.OpLease {
-		send = (*clientReplier).sendItem // also for +NXT
+	var err error
+	switch op.Kind {
+	case fdbpq.OpPop, fdbpq.OpLease, fdbpq.OpPeek, fdbpq.OpGet:
+		err = c.sendItem(r, op, result)
+	case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm:
+		err = c.sendData(nil)
+	case fdbpq.OpExtend:
+		until := result.Lease.Until.Format(subjects.TimeLayout)
+		m := nats.Msg{Subject: c.reply, Header: nats.Header{subjects.HeaderLeaseUntil: {until}}}
+		err = c.b.outbox.SendItem(&m, c.endpoint, outbox.Content{})
+	default:
+		err = c.sendPayload(r, op, results)
 	}
-
-	err := send(c, r, op, result)
 	if err != nil {
 		c.b.replyFailed(err)
-		c.unsent(r, op, result)
+		c.b.outbox.Return(r.Queue, op.Kind, result, outbox.Unsendable)
 	}
 	return err
 }

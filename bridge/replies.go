@@ -3,6 +3,7 @@ package bridge
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -12,95 +13,28 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// sendPushed answers a push.
-func (c *clientReplier) sendPushed(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
-	return c.b.outbox.SendData(c.reply, e.pushed(r.Queue, result), c.endpoint)
-}
+// sendPayload answers all but items and acknowledgements. The results are those of operations that
+// share the reply.
+func (c *clientReplier) sendPayload(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.Result) error {
+	e := c.b.encoders.Get().(*encoder)
+	defer c.b.encoders.Put(e)
 
-// sendPushedBatch answers a batch of pushes.
-func (c *clientReplier) sendPushedBatch(r *dispatch.Request, results []fdbpq.Result) error {
-	if c.reply == "" {
-		return nil
-	}
-
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
-	err := c.b.outbox.SendData(c.reply, e.pushedBatch(r.Queue, results), c.endpoint)
-	if err != nil {
-		c.b.replyFailed(err)
-	}
-
-	// measure has refused what does not fit, but the server may carry less by now.
-	if errors.Is(err, nats.ErrMaxPayload) {
-		err = fmt.Errorf("%w: the items are in the queue, but their ids do not fit into a reply: %w", ErrUnknownOutcome, err)
-	}
-	return err
-}
-
-// sendLength answers a len.
-func (c *clientReplier) sendLength(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
-	return c.b.outbox.SendData(c.reply, e.length(r.Queue, result.Len), c.endpoint)
-}
-
-// sendSettings answers a config.
-func (c *clientReplier) sendSettings(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	return c.b.outbox.SendData(c.reply, subjects.EncodeSettings(result.Settings), c.endpoint)
-}
-
-// sendInfo answers an info: the results are those of an OpInfo and an OpSettings.
-func (c *clientReplier) sendInfo(r *dispatch.Request, results []fdbpq.Result) error {
-	if err := results[1].Err; err != nil {
-		return fmt.Errorf("%w: %w", ErrInternal, err)
-	}
-
-	info := results[0].Info
-	reply := subjects.QueueInfo{
-		Queue: r.Queue.Name, Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed,
-		PrioritiesMore: info.MorePriorities, Settings: *results[1].Settings,
-	}
-
-	if r.Queue.Kind == subjects.Priority {
-		reply.Priorities = make([]subjects.PriorityCount, len(info.Priorities))
-		for i, p := range info.Priorities {
-			reply.Priorities[i] = subjects.PriorityCount(p)
-		}
-	}
-
-	if !info.Oldest.IsZero() {
-		age := max(0, c.b.options.Now().Sub(info.Oldest))
-		reply.OldestAge = &age
-	}
-	if !info.NextDue.IsZero() {
-		reply.NextDue = &info.NextDue
-	}
-	return c.sendObject(r, reply.Encode())
-}
-
-// sendObject answers with an object, which may be too large for a message.
-func (c *clientReplier) sendObject(r *dispatch.Request, payload []byte) error {
-	err := c.b.outbox.SendData(c.reply, payload, c.endpoint)
-	if errors.Is(err, nats.ErrMaxPayload) {
-		err = fmt.Errorf("%w: the reply has %d bytes: %w", ErrTooLarge, len(payload), err)
-	}
-	if err != nil {
-		c.b.replyFailed(err)
-	}
-	return err
-}
-
-// sendManaged answers what changes items other than with a push, pop or acknowledgement, and a
-// rank.
-func (c *clientReplier) sendManaged(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
+	q, result := r.Queue, &results[0]
 	var payload []byte
 	switch op.Kind {
+	case fdbpq.OpPush:
+		payload = e.pushed(q, results, c.endpoint.verb.several)
+	case fdbpq.OpLen:
+		e.buf = subjects.AppendLength(e.buf[:0], q.Name, result.Len)
+		payload = e.buf
+	case fdbpq.OpSettings, fdbpq.OpConfigure:
+		payload = subjects.EncodeSettings(result.Settings)
+	case fdbpq.OpInfo: // and OpSettings
+		payload = infoReply(q, result.Info, results[1].Settings, c.b.options.Now()).Encode()
 	case fdbpq.OpRemove:
-		payload = subjects.EncodeReply(subjects.Removed{Queue: r.Queue.Name, ID: op.ID.String()})
+		payload = subjects.EncodeReply(subjects.Removed{Queue: q.Name, ID: op.ID.String()})
 	case fdbpq.OpMove:
-		payload = subjects.EncodeReply(subjects.Moved{Queue: r.Queue.Name, ID: result.Item.ID.String(), Priority: op.Priority})
+		payload = subjects.EncodeReply(subjects.Moved{Queue: q.Name, ID: result.Item.ID.String(), Priority: op.Priority})
 	case fdbpq.OpRank:
 		payload = subjects.EncodeReply(subjects.Ranked{Rank: result.Rank, AtLeast: result.RankAtLeast})
 	case fdbpq.OpPurge:
@@ -108,15 +42,54 @@ func (c *clientReplier) sendManaged(r *dispatch.Request, op *fdbpq.Op, result *f
 	case fdbpq.OpRedrive:
 		payload = subjects.EncodeReply(subjects.Redriven{Redriven: result.Progress.Done})
 	}
-	return c.b.outbox.SendData(c.reply, payload, c.endpoint)
+
+	err := c.sendData(payload)
+	// measure has refused what does not fit, but the server may carry less by now.
+	if op.Kind == fdbpq.OpPush && errors.Is(err, errTooLarge) {
+		err = fmt.Errorf("%w: the items are in the queue, but their ids do not fit into a reply: %w",
+			dispatch.ErrUnknownOutcome, err)
+	}
+	return err
+}
+
+// sendData answers with a payload, which may be too large for a message.
+func (c *clientReplier) sendData(payload []byte) error {
+	err := c.b.outbox.SendData(c.reply, payload, c.endpoint)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		err = fmt.Errorf("%w: the reply has %d bytes: %w", errTooLarge, len(payload), err)
+	}
+	return err
+}
+
+// infoReply is the reply to an info.
+func infoReply(q *dispatch.Queue, info *fdbpq.Info, settings *subjects.Settings, now time.Time) *subjects.QueueInfo {
+	reply := &subjects.QueueInfo{
+		Queue: q.Name, Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed,
+		PrioritiesMore: info.MorePriorities, Settings: *settings,
+	}
+
+	if q.Kind == subjects.Priority {
+		reply.Priorities = make([]subjects.PriorityCount, len(info.Priorities))
+		for i, p := range info.Priorities {
+			reply.Priorities[i] = subjects.PriorityCount(p)
+		}
+	}
+	if !info.Oldest.IsZero() {
+		age := max(0, now.Sub(info.Oldest))
+		reply.OldestAge = &age
+	}
+	if !info.NextDue.IsZero() {
+		reply.NextDue = &info.NextDue
+	}
+	return reply
 }
 
 // sendItem answers a pop, peek or get. An item that leaves no room for our headers is sent without
-// them. The error wraps ErrTooLarge or ErrInternal if the item cannot be sent because of what it
+// them. The error wraps errTooLarge or errInternal if the item cannot be sent because of what it
 // is.
 func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
+	e := c.b.encoders.Get().(*encoder)
+	defer c.b.encoders.Put(e)
 
 	// What the outbox does if nobody receives the item.
 	item := &result.Item
@@ -157,20 +130,10 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		err = fmt.Errorf("%w: item %s of queue %s is from when the server carried larger messages; %s: %w",
-			ErrTooLarge, item.ID, r.Queue.Name, fate, err)
+			errTooLarge, item.ID, r.Queue.Name, fate, err)
 	case errors.Is(err, nats.ErrBadHeaderMsg):
 		err = fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that it cannot carry; %s: %w",
-			ErrInternal, item.ID, r.Queue.Name, fate, err)
+			errInternal, item.ID, r.Queue.Name, fate, err)
 	}
 	return err
-}
-
-// sendAcked answers an acknowledgement.
-func (c *clientReplier) sendAcked(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
-	if op.Kind != fdbpq.OpExtend {
-		return c.b.outbox.SendData(c.reply, nil, c.endpoint)
-	}
-	until := result.Lease.Until.Format(subjects.TimeLayout)
-	m := nats.Msg{Subject: c.reply, Header: nats.Header{subjects.HeaderLeaseUntil: {until}}}
-	return c.b.outbox.SendItem(&m, c.endpoint, outbox.Content{})
 }

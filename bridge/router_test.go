@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -18,10 +20,7 @@ import (
 // heard.
 func rootOf(t *testing.T, nc *nats.Conn) string {
 	t.Helper()
-	members, err := nc.SubscribeSync("_pqbridge.*.members")
-	if err != nil {
-		t.Fatal(err)
-	}
+	members := subscribe(t, nc, "_pqbridge.*.members")
 	defer func() { _ = members.Unsubscribe() }()
 	return strings.TrimSuffix(next(t, members).Subject, "members")
 }
@@ -49,25 +48,29 @@ func (g *ghost) says(subject, text string) {
 // hears subscribes to a subject below the root.
 func (g *ghost) hears(subject string) *nats.Subscription {
 	g.t.Helper()
-	s, err := g.nc.SubscribeSync(g.root + subject)
-	if err == nil {
-		err = g.nc.Flush()
-	}
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	s := subscribe(g.t, g.nc, g.root+subject)
+	must(g.t, g.nc.Flush())
 	return s
 }
 
-// Pops of one queue go to one of two bridges, whichever NATS delivers them to. When
-// that bridge shuts down, the other takes over, and every pop is answered.
+// Pops of one queue go to one of two bridges, whichever NATS delivers them to, and batches of pushes to both. When
+// one shuts down, the other takes over, and every pop is answered.
 func TestPopsOfOneQueueGoToOneBridge(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	both := []*testenv.Bridge{e.Bridge, e.StartBridge()}
 	both[1].WaitReady()
-	const n = 400
-	for i := range n {
-		push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
+	const n, size = 400, 8
+	for i := range n / size {
+		var batch []subjects.Frame
+		for j := range size {
+			batch = append(batch, frame(int64(size-j), "", fmt.Sprint(i, " ", j)))
+		}
+		ok(t, e, "pq.jobs.push.batch", nil, frames(batch...))
+	}
+	for _, b := range both {
+		if count(t, b, `pq_requests_total{operation="push-batch"}`) == 0 {
+			t.Error("a bridge had no batch")
+		}
 	}
 	// Each owns some queues, so each forwards the pops of others.
 	var forwarded [2]float64
@@ -117,69 +120,15 @@ func (g *ghost) appear(e *testenv.Env) {
 	wantMetric(g.t, e.Bridge, "pq_bridges", 2)
 }
 
-// Pops forwarded to a bridge that is gone are answered by the one that forwarded them,
-// which then runs later pops itself.
-func TestPopsForwardedToABridgeThatIsGone(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	const queues = 32
-	for i := range queues {
-		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "item")
-	}
-	ghost := newGhost(t, e)
-	swallowed := ghost.hears("to.ghost.*.*.pq.>")
-	ghost.appear(e)
-	unknown, popped := 0, 0
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	for i := range queues {
-		all.Go(func() {
-			reply, err := e.Conn.Request(fmt.Sprintf("pq.jobs-%d.pop.min", i), nil, testenv.Patience)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			var refused *bridge.Error
-			switch err := bridge.ErrorFromHeaders(reply.Header); {
-			case err == nil:
-				popped++
-			case errors.As(err, &refused) && refused.Code == 503 && refused.Unknown:
-				unknown++
-			default:
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	if n, _, err := swallowed.Pending(); err != nil || unknown != n || unknown == 0 || popped != queues-unknown {
-		t.Errorf("%d unknown, %d popped, %d forwarded to a bridge that is gone, %v", unknown, popped, n, err)
-	}
-	again := 0
-	for i := range queues {
-		reply := e.Request(fmt.Sprintf("pq.jobs-%d.pop.min", i), nil, nil)
-		if bridge.ErrorFromHeaders(reply.Header) == nil {
-			again++
-		}
-	}
-	if again != unknown {
-		t.Errorf("%d items are left, want %d", again, unknown)
-	}
-}
-
 // A client cannot make a bridge believe that NATS does not let it talk to its peers.
 func TestReplySubjectLikeABridges(t *testing.T) {
 	p := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"secret.>"}}}
 	e := testenv.New(t, restricted(p, testenv.Options{}))
-	second := e.StartBridge()
-	second.WaitReady()
+	second := newBridge(e)
 	wantMetric(t, e.Bridge, "pq_bridges", 2)
 	for range 2 { // once the second error is counted, the first has been handled
 		for _, b := range []*testenv.Bridge{e.Bridge, second} {
-			before, err := metric(b, "pq_nats_errors_total")
-			if err != nil {
-				t.Fatal(err)
-			}
+			before := count(t, b, "pq_nats_errors_total")
 			testenv.Eventually(t, func() error {
 				publish(t, e, "pq.jobs.peek.min", "secret._pqbridge.to", "")
 				if n, err := metric(b, "pq_nats_errors_total"); err != nil || n > before {
@@ -215,13 +164,8 @@ func TestLongReplySubjects(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	push(t, e, "pq.jobs.push", nil, "item")
 	for _, size := range []int{2048, 2049, 4000} {
-		reply, err := e.Conn.SubscribeSync("r." + strings.Repeat("x", size-2))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Conn.PublishRequest("pq.jobs.peek.min", reply.Subject, nil); err != nil {
-			t.Fatal(err)
-		}
+		reply := subscribe(t, e.Conn, "r."+strings.Repeat("x", size-2))
+		must(t, e.Conn.PublishRequest("pq.jobs.peek.min", reply.Subject, nil))
 		m, err := reply.NextMsg(testenv.Patience)
 		if err != nil {
 			t.Fatalf("%d bytes: %v", size, err)
@@ -230,9 +174,7 @@ func TestLongReplySubjects(t *testing.T) {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
-	if err := e.Conn.PublishRequest("pq.jobs.pop.min", strings.Repeat("x", 4060), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Conn.PublishRequest("pq.jobs.pop.min", strings.Repeat("x", 4060), nil))
 	wantMetric(t, e.Bridge, "pq_unanswered_total", 1)
 	wantMetric(t, e.Bridge, "pq_nats_errors_total", 0)
 	wantQueued(t, e, 1)
@@ -246,8 +188,7 @@ func TestPopsFromAnotherAccount(t *testing.T) {
 			QUEUES { users = [ { user: bridge, password: p, permissions: { publish: ["_R_.>", "_pqbridge.>"] } } ], exports = [ { service: "pq.>", response: singleton } ] }
 			CLIENTS { users = [ { user: client, password: p } ], imports = [ { service: { account: QUEUES, subject: "pq.>" }, share: true } ] }
 		}`)
-	second := e.StartBridge()
-	second.WaitReady()
+	second := newBridge(e)
 	together(t, e.Bridge, second)
 	for i := range 64 {
 		queue := fmt.Sprintf("pq.jobs-%d", i)
@@ -258,4 +199,110 @@ func TestPopsFromAnotherAccount(t *testing.T) {
 			t.Errorf("popped %q with %v, reply subject %q", m.Data, m.Header, m.Reply)
 		}
 	}
+	waits := ask(t, e.Conn, "pq.jobs.pop.min", `{"expires":"1h","id":"far"}`)
+	cancel(t, e, "pq.jobs.pop.min", "far")
+	isError(t, 404, "a cancelled pop", next(t, waits))
+}
+
+// wire is the network of a bridge. Its connections can be cut for good, or frozen for a
+// while.
+type wire struct {
+	mu      sync.Mutex
+	reading sync.Cond
+	conns   []net.Conn
+	gone    bool
+	reads   int // reads left, of a few messages each; negative if unlimited
+	frozen  bool
+}
+
+func newWire() *wire {
+	w := &wire{reads: -1}
+	w.reading.L = &w.mu
+	return w
+}
+
+// Dial implements nats.CustomDialer.
+func (w *wire) Dial(network, address string) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gone {
+		return nil, errors.New("the bridge is dead")
+	}
+	c, err := net.Dial(network, address)
+	if err == nil {
+		w.conns = append(w.conns, c)
+		c = &wireConn{c, w}
+	}
+	return c, err
+}
+
+type wireConn struct {
+	net.Conn
+	w *wire
+}
+
+func (c *wireConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b[:min(len(b), 512)])
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	for (c.w.reads == 0 || c.w.frozen) && !c.w.gone {
+		c.w.reading.Wait()
+	}
+	c.w.reads--
+	return n, err
+}
+
+func (c *wireConn) Write(b []byte) (int, error) {
+	c.w.mu.Lock()
+	for c.w.frozen && !c.w.gone {
+		c.w.reading.Wait()
+	}
+	c.w.mu.Unlock()
+	return c.Conn.Write(b)
+}
+
+// freeze stops all traffic in both directions, or resumes it.
+func (w *wire) freeze(frozen bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.frozen = frozen
+	w.reading.Broadcast()
+}
+
+// hear lets the bridge read from the server the given number of times.
+func (w *wire) hear(reads int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reads = reads
+	w.reading.Broadcast()
+}
+
+// kill has the effect of killing the process.
+func (w *wire) kill() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone = true
+	w.reading.Broadcast()
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+}
+
+func (w *wire) use(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.SetCustomDialer(w)) }
+
+// forwardedOnly makes a bridge get only pops that others forward, none that NATS would
+// deliver to it.
+func forwardedOnly(o *bridge.Options) {
+	o.NATSOptions = append(o.NATSOptions, nats.UserInfo("forwarded-only", "p"))
+}
+
+// withForwardedOnly adds the user of forwardedOnly to the server.
+func withForwardedOnly(o *server.Options) {
+	o.Users = []*server.User{
+		{Username: "all", Password: "p"},
+		{Username: "forwarded-only", Password: "p", Permissions: &server.Permissions{
+			Subscribe: &server.SubjectPermission{Deny: []string{"pq.>", "q.>"}},
+		}},
+	}
+	o.NoAuthUser = "all"
 }

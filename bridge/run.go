@@ -3,13 +3,18 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/bridge/web"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // New checks the options and opens the HTTP listener. Call Close if Run will not be called. It
@@ -21,7 +26,15 @@ func New(o Options) (*Bridge, error) {
 		return nil, err
 	}
 
-	b := newBridge(o)
+	b := &Bridge{
+		options: o, grammar: o.Grammar, quiet: newQuietLogs(o.Logger),
+		id: nuid.Next(), created: time.Now().UTC(),
+		metrics: newMetrics(), closed: make(chan struct{}),
+	}
+	b.encoders.New = func() any { return new(encoder) }
+	b.repliers.New = func() any { return new(clientReplier) }
+	b.cable = newCable(b.backlog)
+	b.endpoints = newEndpoints(b.metrics, o.Grammar)
 	b.notServing("starting: the store has not answered yet")
 	b.registerGauges()
 
@@ -117,7 +130,7 @@ func (b *Bridge) newPeers() *peers.Peers {
 			ID: b.id, Group: o.QueueGroup, Subjects: b.grammar.Wildcards(),
 			Exclusive: o.Exclusive, Location: o.Location, Started: b.created,
 		},
-		Shared:     b.db.Traits().Shared,
+		Shared:     o.DB.Traits().Shared,
 		MaxPending: o.MaxPending, MaxWaiters: o.MaxWaiters, RequestTimeout: o.RequestTimeout,
 		Dispatcher: b.dispatcher,
 		Conn:       func() *nats.Conn { return b.nc },
@@ -136,11 +149,13 @@ func (b *Bridge) newWeb() (*web.Server, error) {
 	o := &b.options
 	server, err := web.New(web.Config{
 		Addr: o.HTTPAddr, Timeout: o.HTTPTimeout,
-		Ready:    b.notReady,
-		Queues:   b.inspector.read,
-		Info:     b.inspectQueue,
+		Ready: b.notReady,
+		Queues: func(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
+			return b.inspector.list(ctx, kind, o, false)
+		},
+		Info:     b.inspector.info,
 		Registry: b.metrics.registry,
-		DB:       b.db, Keyspace: b.keyspace, MetricQueues: o.MetricQueues,
+		DB:       o.DB, Keyspace: o.Keyspace, MetricQueues: o.MetricQueues,
 		Owns:    b.peers.Router.Owns,
 		Owners:  b.peers.Router.Bridges,
 		Failure: pageFailure,
@@ -150,4 +165,43 @@ func (b *Bridge) newWeb() (*web.Server, error) {
 		return nil, &kv.OptionError{Package: "bridge", Field: "HTTPAddr", Value: o.HTTPAddr, Want: "an address to listen on: " + err.Error()}
 	}
 	return server, nil
+}
+
+// registerGauges adds to /metrics what the parts of the bridge count themselves.
+func (b *Bridge) registerGauges() {
+	auto := promauto.With(b.metrics.registry)
+	type row struct {
+		name, help string
+		value      func() float64
+	}
+
+	for _, g := range []row{
+		{"pq_pending_requests", "Requests that wait or run.",
+			func() float64 { n, _ := b.dispatcher.Pending(); return float64(n) }},
+		{"pq_pending_bytes", "Bytes of the requests that wait or run.",
+			func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }},
+		{"pq_waiters", "Pops that wait for items.", func() float64 { return float64(b.dispatcher.Waiters()) }},
+		{"pq_bridges", "Bridges that share the queues as far as this one knows, itself included.",
+			func() float64 { return float64(b.peers.Router.Count()) }},
+		{"pq_nats_connected", "1 if connected to NATS.", func() float64 { return float64(oneIf(b.online.Load())) }},
+		{"pq_serving", "1 if subscribed to requests.", func() float64 { return float64(oneIf(b.servingReady() == nil)) }},
+	} {
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, g.value)
+	}
+
+	for _, c := range []row{
+		{"pq_sweeps_total", "Transactions that did what had fallen due in queues that nobody asked.",
+			func() float64 { return float64(b.dispatcher.Sweeper().Sweeps()) }},
+		{"pq_conflicts_total", "Attempts at batches that failed because another transaction changed what they read, and were repeated.",
+			func() float64 { return float64(b.dispatcher.Conflicts()) }},
+		{"pq_dropped_total", "Messages dropped by the NATS client because the bridge fell behind.", b.dropped},
+		{"pq_expired_total", "Items that were removed because they had expired.",
+			func() float64 { return float64(b.dispatcher.Removed().Expired) }},
+		{"pq_dead_total", "Items that moved to a dead-letter queue.",
+			func() float64 { return float64(b.dispatcher.Removed().Dead) }},
+		{"pq_discarded_total", "Items that were discarded to make room for others, because of a limit of their queue.",
+			func() float64 { return float64(b.dispatcher.Removed().Discarded) }},
+	} {
+		auto.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help}, c.value)
+	}
 }

@@ -88,6 +88,39 @@ func (b *Bridge) servingReady() error {
 	return nil
 }
 
+// notReady returns why this bridge is not ready. It asks NATS and the store at once.
+func (b *Bridge) notReady(ctx context.Context) (reasons []error) {
+	store := make(chan error, 1)
+	go func() {
+		err := b.dispatcher.StoreReady(ctx)
+		if err != nil {
+			err = fmt.Errorf("store: %w", err)
+		}
+		store <- err
+	}()
+
+	for _, err := range []error{b.natsReady(ctx), <-store, b.servingReady()} {
+		if err != nil {
+			reasons = append(reasons, err)
+		}
+	}
+	if b.stopping.Load() {
+		reasons = append(reasons, errors.New("shutting down"))
+	}
+	return reasons
+}
+
+// natsReady makes a round trip to the server.
+func (b *Bridge) natsReady(ctx context.Context) error {
+	if !b.online.Load() {
+		return errors.New("nats: not connected")
+	}
+	if err := b.nc.FlushWithContext(ctx); err != nil {
+		return fmt.Errorf("nats: no answer: %w", err)
+	}
+	return b.denials.err()
+}
+
 // openTimeout bounds one attempt to open the store.
 const openTimeout = 5 * time.Second
 
@@ -96,7 +129,7 @@ func (b *Bridge) openStore(ctx context.Context) (fdbpq.Store, error) {
 	var backoff kv.Backoff
 	for {
 		attempt, cancel := context.WithTimeout(ctx, openTimeout)
-		store, err := fdbpq.OpenStore(attempt, b.db, b.keyspace, fdbpq.StoreOptions{Exclusive: b.options.Exclusive})
+		store, err := fdbpq.OpenStore(attempt, b.options.DB, b.options.Keyspace, fdbpq.StoreOptions{Exclusive: b.options.Exclusive})
 		cancel()
 
 		if err == nil {

@@ -151,9 +151,7 @@ func TestDeadLetters(t *testing.T) {
 
 			// Without a reason, and published.
 			push(t, e, kind.push, nil, "b")
-			if err := e.Conn.Publish(leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "b"), []byte("+TERM")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, e.Conn.Publish(leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "b"), []byte("+TERM")))
 			testenv.Eventually(t, func() error {
 				if m := e.Request(kind.queue+"-dead.len", nil, nil); !strings.Contains(string(m.Data), `"len":1`) {
 					return fmt.Errorf("%s", m.Data)
@@ -204,23 +202,6 @@ func TestBackoff(t *testing.T) {
 	acked(t, e, last, "-NAK")
 	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
 	isError(t, 409, last, e.Request(last, nil, nil))
-
-	// A lease that runs out: late acknowledgements still count.
-	configured(t, e, "pq.jobs", `{"backoff":["1h"]}`, `{"backoff":["1h0m0s"]}`)
-	pushAll(t, e, "pq.jobs.push", "b", "c")
-	b := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"100ms"}`, "b")
-	testenv.Eventually(t, func() error {
-		e.Request("pq.jobs.len", nil, nil)
-		if n := delayedItems(t, e); n != 2 {
-			return fmt.Errorf("%d items wait out a backoff", n)
-		}
-		return nil
-	})
-	if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != "c" {
-		t.Errorf("popped %q", m.Data)
-	}
-	acked(t, e, b, "+WPI")
-	acked(t, e, b, "+ACK")
 }
 
 // delayedItems returns how many items of pq.jobs wait out a delay.

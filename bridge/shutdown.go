@@ -24,11 +24,17 @@ const natsPatience = 2 * time.Second
 func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) error {
 	// From here on /readyz answers 503, so that no more traffic is sent here.
 	b.stopping.Store(true)
-	summary := b.beginSummary(ctx, cause)
+	summary := &shutdownSummary{b: b, cause: cause, began: time.Now(), before: b.endpoints.answered()}
+	timeout := b.options.ShutdownTimeout
+	reason := cause
+	if reason == nil {
+		reason = context.Cause(ctx)
+	}
+	pending, _ := b.dispatcher.Pending()
+	b.options.Logger.Info("shutting down", "reason", reason, "pending", pending, "timeout", timeout)
 
 	// Once the timeout is over, nothing waits for NATS. Requests have all of that time except for
 	// what the last exchange with NATS may take.
-	timeout := b.options.ShutdownTimeout
 	total, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	defer context.AfterFunc(total, b.cable.cut)()
@@ -76,7 +82,10 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 // endDelivery returns when no more requests arrive. The error says why that is unknown: if NATS
 // does not answer, nobody can know whether more are on their way.
 func (b *Bridge) endDelivery(requests context.Context, toNATS *patience, summary *shutdownSummary) (silence error) {
-	silence = b.stopDelivery(toNATS)
+	// Peers first: until they know, they forward pops that NATS delivers to them.
+	_ = toNATS.call(func(ctx context.Context) error { b.peers.Router.Leave(ctx); return nil })
+	silence = toNATS.call(b.unsubscribe)
+
 	summary.unseen = b.awaitHandlers(requests)
 	if errors.Is(silence, nats.ErrDisconnected) {
 		b.goOffline()
@@ -172,14 +181,6 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 	}
 }
 
-// stopDelivery makes peers and NATS stop sending. When it returns nil, everything they have sent
-// has been delivered.
-func (b *Bridge) stopDelivery(p *patience) error {
-	// Peers first: until they know, they forward pops that NATS delivers to them.
-	_ = p.call(func(ctx context.Context) error { b.peers.Router.Leave(ctx); return nil })
-	return p.call(b.unsubscribe)
-}
-
 // unsubscribe ends the subscriptions to requests. When it returns nil, NATS has delivered
 // everything that it ever will.
 func (b *Bridge) unsubscribe(ctx context.Context) error {
@@ -209,19 +210,7 @@ func (b *Bridge) awaitHandlers(ctx context.Context) (unseen int) {
 	b.serving.mu.Lock()
 	ending := b.serving.ending
 	b.serving.mu.Unlock()
-
-	again := time.NewTicker(time.Millisecond)
-	defer again.Stop()
-	for {
-		if unseen, _ = wire.Backlog(ending); unseen == 0 {
-			return 0
-		}
-		select {
-		case <-ctx.Done():
-			return unseen
-		case <-again.C:
-		}
-	}
+	return wire.Await(ctx, ending)
 }
 
 // disconnect flushes what was written and closes the connection.
@@ -234,11 +223,10 @@ func (b *Bridge) disconnect() {
 
 // shutdownSummary describes a shutdown.
 type shutdownSummary struct {
-	b     *Bridge
-	cause error
-	began time.Time
-	// At the beginning.
-	answeredBefore, unsentBefore int64
+	b      *Bridge
+	cause  error
+	began  time.Time
+	before int64 // requests answered until then
 
 	unseen      int   // messages that did not reach a lane
 	undone      int64 // requests that the lanes did not finish in time
@@ -246,31 +234,15 @@ type shutdownSummary struct {
 	unconfirmed error // why it is unknown whether the replies have arrived
 }
 
-func (b *Bridge) beginSummary(ctx context.Context, cause error) *shutdownSummary {
-	reason := cause
-	if reason == nil {
-		reason = context.Cause(ctx)
-	}
-	pending, _ := b.dispatcher.Pending()
-	b.options.Logger.Info("shutting down", "reason", reason, "pending", pending, "timeout", b.options.ShutdownTimeout)
-
-	return &shutdownSummary{
-		b: b, cause: cause, began: time.Now(),
-		answeredBefore: b.endpoints.answered(), unsentBefore: b.unsent.Load(),
-	}
-}
-
-// answered returns the number of requests answered since the beginning.
-func (s *shutdownSummary) answered() int64 { return s.b.endpoints.answered() - s.answeredBefore }
-
-// sent returns how many of their replies were handed to NATS.
+// sent returns how many requests were answered since the beginning, with replies that were handed to
+// NATS.
 func (s *shutdownSummary) sent() int64 {
-	return max(0, s.answered()-s.undone-(s.b.unsent.Load()-s.unsentBefore))
+	return max(0, s.b.endpoints.answered()-s.before-s.undone-s.b.unsent.Load())
 }
 
 // end logs the summary, and returns the cause and what was left undone.
 func (s *shutdownSummary) end() error {
-	unsent := s.b.unsent.Load() - s.unsentBefore
+	unsent := s.b.unsent.Load()
 	left := int64(s.unseen) + s.undone + unsent
 	answered := s.sent()
 

@@ -30,9 +30,7 @@ type freezer struct {
 func newFreezer(t *testing.T, server string) *freezer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f := &freezer{Listener: l, dialed: make(chan struct{}, 64),
 		toServer: make(chan struct{}), toBridge: make(chan struct{}), over: make(chan struct{})}
 	f.running.Go(func() {
@@ -155,9 +153,7 @@ func TestShutdownNATSFrozenWithRequests(t *testing.T) {
 	const timeout = 4 * time.Second
 	e, s := stick(t, testenv.Options{})
 	f := newFreezer(t, e.NATS.URL())
-	if err := e.Bridge.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Bridge.Stop())
 	var log syncLog
 	e.Bridge = startBehind(t, e, f, timeout, func(o *bridge.Options) { o.Logger = log.logger() })
 	<-s.entered // the sweep of old receipts
@@ -173,8 +169,7 @@ func TestShutdownNATSFrozenWithRequests(t *testing.T) {
 		t.Errorf("Run: %v", err)
 	}
 	f.end() // else the server delivers requests to the bridge that has ended
-	e.Bridge = e.StartBridge()
-	e.Bridge.WaitReady()
+	e.Bridge = newBridge(e)
 	wantLen(t, e, "pq", "jobs", 1)
 }
 
@@ -218,9 +213,7 @@ func TestShutdownNATSReadsNothing(t *testing.T) {
 	for range 200 { // 100 MiB, more than the network buffers hold
 		publish(t, e, "pq.jobs.peek.min", nats.NewInbox(), "")
 	}
-	if err := e.Conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Conn.Flush())
 	if err := stopsWithin(t, e.Bridge, testenv.Patience); err == nil {
 		t.Error("Run: no error, although nobody has the replies")
 	}
@@ -248,8 +241,7 @@ func TestShutdownPutsBackPops(t *testing.T) {
 	}
 	_ = pushed.Unsubscribe()
 	e.NATS.Start()
-	e.Bridge = e.StartBridge()
-	e.Bridge.WaitReady()
+	e.Bridge = newBridge(e)
 	testenv.Eventually(t, e.Conn.Flush)
 	wantLen(t, e, "pq", "jobs", 1)
 }

@@ -197,16 +197,12 @@ func TestFolderTakenAway(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "thefolder")
 	e := newEmbedded(t, dir, nil)
 	push(t, e.Env, "pq.jobs.push", nil, "x")
-	if err := os.Rename(dir, dir+".away"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(dir, dir+".away"))
 	notReady(t, e.Bridge, "deleted or replaced") // before any request
 	for _, subject := range []string{"pq.jobs.push", "pq.jobs.pop.min", "pq.jobs.peek.min"} {
 		e.wantTrouble(t, 503, subject, "deleted or replaced", dir)
 	}
-	if err := os.Rename(dir+".away", dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(dir+".away", dir))
 	e.wantWell(t)
 	wantLen(t, e.Env, "pq", "jobs", 2)
 }
@@ -219,21 +215,15 @@ func tables(t *testing.T, dir string) []string {
 	for range 20 { // The list of queues, which /readyz reads, is in another block.
 		push(t, e.Env, "pq.jobs.push", nil, strings.Repeat("x", 50_000))
 	}
-	if err := e.Bridge.Stop(); err != nil {
-		t.Error(err)
-	}
+	must(t, e.Bridge.Stop())
 	for range 2 { // What is in the log goes to a table when it is opened again.
-		if err := e.db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.db.Close())
 		var err error
 		if e.db, err = pebblekv.Open(dir, pebblekv.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := e.db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.db.Close())
 	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
 	if err != nil || len(tables) == 0 {
 		t.Fatal("no table", err)
@@ -298,9 +288,7 @@ func TestDamageOfOneQueue(t *testing.T) {
 func spoil(t *testing.T, table string) {
 	t.Helper()
 	data, err := os.ReadFile(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range len(data) / 2 {
 		data[i] ^= 0xff
 	}
@@ -309,9 +297,7 @@ func spoil(t *testing.T, table string) {
 		_, err = f.Write(data)
 		err = errors.Join(err, f.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // counting counts the transactions that may write.

@@ -51,9 +51,7 @@ func TestWaitersOfABridgeThatLeaves(t *testing.T) {
 	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		names, replies := waitOn(t, e, second, e.Bridge, 8, `{"expires":"1h"}`)
 		began := time.Now()
-		if err := second.Stop(); err != nil {
-			t.Error(err)
-		}
+		must(t, second.Stop())
 		for _, r := range replies {
 			if err := isError(t, 503, "a pop that waits", next(t, r)); err.Unknown {
 				t.Error(err)
@@ -74,13 +72,10 @@ func TestWaitersOfABridgeThatLeaves(t *testing.T) {
 func TestWaitersOfABridgeThatForwarded(t *testing.T) {
 	e, second := pair(t, testenv.Mem())
 	names, replies := waitOn(t, e, second, e.Bridge, 4, `{"expires":"1h"}`)
-	third := e.StartBridge()
-	third.WaitReady()
+	newBridge(e)
 	wantMetric(t, second, "pq_bridges", 3)
 	began := time.Now()
-	if err := e.Bridge.Stop(); err != nil {
-		t.Error(err)
-	}
+	must(t, e.Bridge.Stop())
 	if took := time.Since(began); took > bridge.DefaultShutdownTimeout/2 {
 		t.Errorf("it took %v", took)
 	}
@@ -101,8 +96,7 @@ func TestWaitersWhenABridgeJoins(t *testing.T) {
 		for i := range n {
 			replies = append(replies, asked(t, e, name(i), "pop.min", `{"expires":"1h"}`))
 		}
-		second := e.StartBridge()
-		second.WaitReady()
+		second := newBridge(e)
 		together(t, e.Bridge, second)
 		for i := range n { // by either bridge
 			push(t, e, "pq."+name(i)+".push", nil, name(i))
@@ -166,84 +160,23 @@ func TestReportsOfPopsThatWait(t *testing.T) {
 	g := newGhost(t, e)
 	reports, beats := g.hears("report.ghost.*"), g.hears("members")
 	_, id, _ := strings.Cut(string(next(t, beats).Data), " ")
-	answers, err := g.nc.SubscribeSync("answers.*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := func(number int, options string) {
-		t.Helper()
-		to := fmt.Sprintf("%sto.%s.ghost.%d.pq.jobs.pop.min", g.root, id, number)
-		if err := g.nc.PublishRequest(to, fmt.Sprint("answers.", number), []byte(options)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually := func(want peers.Report) {
-		t.Helper()
-		var last peers.Report
-		testenv.Eventually(t, func() error {
-			if last, err = peers.ParseReport(next(t, reports).Data); err != nil || fmt.Sprint(last) != fmt.Sprint(want) {
-				return fmt.Errorf("report %+v, want %+v, %w", last, want, err)
-			}
-			return nil
-		})
-	}
-	forward(7, `{"expires":"1h"}`)
+	answers := subscribe(t, g.nc, "answers.*")
+	g.forward(id, 7, "pq.jobs.pop.min", `{"expires":"1h"}`)
 	waiters(t, e.Bridge, "jobs", 1)
-	eventually(peers.Report{Floor: 7, High: 7})
-	forward(9, `{"expires":"1h"}`)
+	g.reported(reports, peers.Report{Floor: 7, High: 7})
+	g.forward(id, 9, "pq.jobs.pop.min", `{"expires":"1h"}`)
 	waiters(t, e.Bridge, "jobs", 2)
 	lost := []peers.Span{{First: 8, Last: 8}}
-	eventually(peers.Report{Floor: 7, High: 9, Lost: lost})
+	g.reported(reports, peers.Report{Floor: 7, High: 9, Lost: lost})
 	push(t, e, "pq.jobs.push", nil, "a")
 	if m := got(t, answers, "a"); m.Subject != "answers.7" {
 		t.Errorf("answered on %s", m.Subject)
 	}
-	eventually(peers.Report{Floor: 7, High: 9, Lost: lost, Ended: []uint64{7}})
+	g.reported(reports, peers.Report{Floor: 7, High: 9, Lost: lost, Ended: []uint64{7}})
 	e.Bridge.BeginStop()
 	isError(t, 503, "at the end", next(t, answers))
 	g.says("to."+id+".ghost.9", "last")
-	eventually(peers.Report{Floor: 7, High: 9, Lost: lost, Ended: []uint64{9}, Final: true})
-}
-
-// What a bridge does with pops that wait on a peer: it forgets those that have ended, answers
-// those that were lost, and all of them when the peer is gone.
-func TestPopsThatWaitOnAPeer(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	g := newGhost(t, e)
-	inbox := g.hears("to.ghost.*.*.pq.>")
-	g.stays()
-	g.appear(e)
-	var from string
-	var all []forwarded
-	replies := map[string]*nats.Subscription{}
-	for i := 0; len(all) < 4; i++ {
-		r := ask(t, e.Conn, fmt.Sprintf("pq.jobs-%d.pop.min", i), `{"expires":"1h"}`)
-		before := e.Bridge.Dispatcher().Waiters()
-		testenv.Eventually(t, func() error {
-			n, _, err := inbox.Pending()
-			if e.Bridge.Dispatcher().Waiters() == before && n == 0 && waitersOf(t, e.Bridge, fmt.Sprintf("jobs-%d", i)) == 0 {
-				return fmt.Errorf("it is nowhere, %v", err)
-			}
-			return nil
-		})
-		if n, _, _ := inbox.Pending(); n > 0 {
-			id, pops := g.receive(inbox, 1)
-			from, all = id, append(all, pops...)
-			replies[pops[0].reply] = r
-		}
-	}
-	first, last := all[0].number, all[3].number
-	g.says("report."+from+".ghost", encoded(peers.Report{Floor: first, High: last, Lost: []peers.Span{{First: all[1].number, Last: all[1].number}}}))
-	if err := isError(t, 503, "lost", next(t, replies[all[1].reply])); err.Unknown {
-		t.Error(err)
-	}
-	g.says("report."+from+".ghost", encoded(peers.Report{Floor: first, High: last, Ended: []uint64{all[0].number}}))
-	g.says("report."+from+".ghost", "\x00nonsense")
-	g.says("report."+from+".ghost", encoded(peers.Report{Floor: first, High: last, Final: true}))
-	unknown(t, replies[all[2].reply])
-	unknown(t, replies[all[3].reply])
-	silent(t, e, replies[all[0].reply])
-	silent(t, e, replies[all[1].reply])
+	g.reported(reports, peers.Report{Floor: 7, High: 9, Lost: lost, Ended: []uint64{9}, Final: true})
 }
 
 // Bridges on different servers of a NATS cluster wake each other's pops.
@@ -256,9 +189,7 @@ func TestBellAcrossAClusterOfServers(t *testing.T) {
 	for _, s := range []*server.Server{one, two} {
 		bridges = append(bridges, e.StartBridge(func(o *bridge.Options) { o.NATSURL = s.ClientURL() }))
 		nc, err := nats.Connect(s.ClientURL())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(nc.Close)
 		clients = append(clients, nc)
 	}
@@ -274,23 +205,7 @@ func TestBellAcrossAClusterOfServers(t *testing.T) {
 			}
 			return nil
 		})
-		if err := clients[1-i%2].Publish("pq."+name+".push", []byte(name)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, clients[1-i%2].Publish("pq."+name+".push", []byte(name)))
 		got(t, replies, name)
-	}
-}
-
-// A client that is gone does not keep others from their items.
-func TestWaitOfAClientThatIsGone(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	gone := e.Connect()
-	ask(t, gone, "pq.jobs.pop.min", `{"expires":"1h","ack_wait":"200ms"}`)
-	waiters(t, e.Bridge, "jobs", 1)
-	gone.Close()
-	replies := asked(t, e, "jobs", "pop.min", `{"expires":"1h","ack_wait":"1m"}`)
-	push(t, e, "pq.jobs.push", nil, "a")
-	if m := got(t, replies, "a"); m.Header.Get("Pq-Deliveries") == "" { // at once, or when the first lease is over
-		t.Errorf("%v", m.Header)
 	}
 }

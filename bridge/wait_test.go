@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -22,9 +21,7 @@ func ask(t *testing.T, nc *nats.Conn, subject, options string) *nats.Subscriptio
 	if err == nil {
 		err = errors.Join(nc.PublishRequest(subject, inbox, []byte(options)), nc.Flush())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return replies
 }
 
@@ -45,9 +42,7 @@ func waiters(t *testing.T, b *testenv.Bridge, queue string, n int) {
 func asked(t *testing.T, e *testenv.Env, queue, verb, options string) *nats.Subscription {
 	t.Helper()
 	q, err := e.Bridge.Dispatcher().Queue(subjects.Priority, queue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// Its lane answers this once it has done with all that it answered before, so pops that have
 	// got their items do not count.
 	e.Request("pq."+queue+".len", nil, nil)
@@ -95,9 +90,7 @@ func TestWaitForAPush(t *testing.T) {
 		wantMetric(t, e.Bridge, "pq_waiters", 2)
 		other := e.Connect()
 		for _, value := range []string{"a", "b"} {
-			if err := other.Publish("pq.jobs.push.7", []byte(value)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, other.Publish("pq.jobs.push.7", []byte(value)))
 		}
 		if m := got(t, first, "a"); !strings.HasPrefix(m.Reply, "_PQ.") || m.Header.Get(subjects.HeaderPriority) != "7" {
 			t.Errorf("%v, reply subject %q", m.Header, m.Reply)
@@ -113,208 +106,6 @@ func TestWaitForAPush(t *testing.T) {
 		}
 		consistent(t, e)
 	})
-}
-
-// A pop that waits does so until its time is over, neither shorter nor much longer.
-func TestWaitExpires(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	const wait = 300 * time.Millisecond
-	began := time.Now()
-	one := ask(t, e.Conn, "pq.jobs.pop.min", `{"expires":"300ms"}`)
-	several := ask(t, e.Conn, "pq.jobs.pop.max", `{"expires":300000000,"batch":3}`)
-	some := ask(t, e.Conn, "pq.other.pop.max", `{"expires":"300ms","batch":3,"ack_wait":"1m"}`)
-	push(t, e, "pq.other.push", nil, "a")
-	isError(t, 404, "one", next(t, one))
-	ended(t, several, 0, "404")
-	got(t, some, "a")
-	ended(t, some, 1, "")
-	if took := time.Since(began); took < wait || took > wait+testenv.Patience/2 {
-		t.Errorf("the answer came after %v, want %v", took, wait)
-	}
-	for _, replies := range []*nats.Subscription{one, several, some} {
-		silent(t, e, replies)
-	}
-	push(t, e, "pq.jobs.push", nil, "b") // nobody waits any more
-	if m := e.Request("pq.jobs.pop.min", nil, []byte(`{"expires":"1h"}`)); string(m.Data) != "b" {
-		t.Errorf("an item that is there: %q, %v", m.Data, m.Header)
-	}
-}
-
-// A pop of several items sends them as they come, and ends when it has them all.
-func TestWaitForSeveral(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		push(t, e, "pq.jobs.push", nil, "a")
-		replies := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":4}`)
-		got(t, replies, "a")
-		push(t, e, "pq.jobs.push", nil, "b")
-		got(t, replies, "b")
-		refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
-		for _, value := range []string{"c", "d", "e"} {
-			publish(t, e, "pq.jobs.push", "", value)
-		}
-		got(t, replies, "c")
-		got(t, replies, "d")
-		ended(t, replies, 4, "")
-		got(t, ask(t, e.Conn, "pq.jobs.pop.min", ""), "e")
-		// max_bytes counts all of the batch: what exceeds it stays.
-		replies = asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":4,"max_bytes":5}`)
-		push(t, e, "pq.jobs.push", nil, "four")
-		got(t, replies, "four")
-		push(t, e, "pq.jobs.push", nil, "two")
-		ended(t, replies, 1, "413")
-		got(t, ask(t, e.Conn, "pq.jobs.pop.min", ""), "two")
-		silent(t, e, replies)
-	})
-}
-
-// With no_wait a pop waits only if there is nothing at first.
-func TestWaitOnlyIfEmpty(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	const options = `{"expires":"1h","batch":2,"no_wait":true}`
-	push(t, e, "pq.jobs.push", nil, "a")
-	replies := ask(t, e.Conn, "pq.jobs.pop.min", options)
-	got(t, replies, "a")
-	ended(t, replies, 1, "")
-	replies = asked(t, e, "jobs", "pop.min", options)
-	push(t, e, "pq.jobs.push", nil, "b")
-	got(t, replies, "b")
-	waiters(t, e.Bridge, "jobs", 1)
-	push(t, e, "pq.jobs.push", nil, "c")
-	got(t, replies, "c")
-	ended(t, replies, 2, "")
-	replies = ask(t, e.Conn, "pq.jobs.pop.min", `{"batch":2,"no_wait":true}`)
-	ended(t, replies, 0, "404")
-	refused(t, e, 404, "pq.jobs.pop.min", nil, []byte(`{"no_wait":true}`))
-	refused(t, e, 404, "pq.jobs.pop.min", nil, []byte(`{"expires":0,"idle_heartbeat":0}`))
-}
-
-// While a pop waits, its heartbeats say for how many items.
-func TestWaitHeartbeats(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	began := time.Now()
-	replies := ask(t, e.Conn, "pq.jobs.pop.min", `{"expires":"1h","idle_heartbeat":"100ms","batch":3}`)
-	beat := func(wanted string) {
-		t.Helper()
-		m := next(t, replies)
-		for len(m.Data) == 0 && m.Header.Get(subjects.HeaderHeartbeat) == "3" && wanted != "3" {
-			m = next(t, replies) // from before the push
-		}
-		if m.Header.Get(subjects.HeaderHeartbeat) != wanted || len(m.Data) > 0 || len(m.Header) != 1 {
-			t.Fatalf("got %q %v, want a heartbeat for %s items", m.Data, m.Header, wanted)
-		}
-	}
-	beat("3")
-	beat("3")
-	if took := time.Since(began); took < 200*time.Millisecond {
-		t.Errorf("two heartbeats in %v", took)
-	}
-	push(t, e, "pq.jobs.push", nil, "a")
-	m := next(t, replies)
-	for m.Header.Get(subjects.HeaderHeartbeat) == "3" {
-		m = next(t, replies)
-	}
-	if string(m.Data) != "a" || m.Header.Get(subjects.HeaderHeartbeat) != "" {
-		t.Fatalf("got %q %v, want the item", m.Data, m.Header)
-	}
-	beat("2")
-	beat("2")
-}
-
-// Whatever makes an item available wakes those that wait for it: the end of a lease or of a
-// delay, an item given back.
-func TestWaitForWhatComesBack(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		push(t, e, "pq.jobs.push", nil, "a")
-		began := time.Now()
-		leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"200ms"}`, "a")
-		m := got(t, asked(t, e, "jobs", "pop.min", `{"expires":"1h","ack_wait":"1h"}`), "a")
-		if took := time.Since(began); took < 200*time.Millisecond {
-			t.Errorf("the lease was over after %v", took)
-		}
-		for _, nak := range []struct {
-			payload string
-			least   time.Duration
-		}{{"-NAK", 0}, {"-NAK 150ms", 150 * time.Millisecond}, {`-NAK {"snooze":true,"delay":"150ms"}`, 150 * time.Millisecond}} {
-			replies := asked(t, e, "jobs", "pop.max", `{"expires":"1h","ack_wait":"1h"}`)
-			began := time.Now()
-			acked(t, e, m.Reply, nak.payload)
-			m = got(t, replies, "a")
-			if took := time.Since(began); took < nak.least {
-				t.Errorf("%s: it came back after %v", nak.payload, took)
-			}
-		}
-		if deliveries := m.Header.Get(subjects.HeaderDeliveries); deliveries != "4" {
-			t.Errorf("%s deliveries, want 4, one of the five was snoozed", deliveries)
-		}
-	})
-}
-
-// +NXT with expires acknowledges at once, and then waits.
-func TestWaitForTheNext(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	push(t, e, "pq.jobs.push", nil, "a")
-	ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1m"}`, "a")
-	replies := ask(t, e.Conn, ack, `+NXT {"expires":"1h"}`)
-	waiters(t, e.Bridge, "jobs", 1)
-	isError(t, 409, ack, e.Request(ack, nil, nil))
-	push(t, e, "pq.jobs.push", nil, "b")
-	ack = got(t, replies, "b").Reply
-	replies = ask(t, e.Conn, ack, `+NXT {"expires":"1h","batch":2}`)
-	waiters(t, e.Bridge, "jobs", 1)
-	push(t, e, "pq.jobs.push", nil, "c")
-	again := got(t, replies, "c").Reply
-	push(t, e, "pq.jobs.push", nil, "d")
-	got(t, replies, "d")
-	ended(t, replies, 2, "")
-	// A token that is worth nothing does not wait.
-	isError(t, 409, ack, e.Request(ack, nil, []byte(`+NXT {"expires":"1h"}`)))
-	ended(t, ask(t, e.Conn, ack, `+NXT {"expires":"1h","batch":2}`), 0, "409")
-	isError(t, 404, again, e.Request(again, nil, []byte(`+NXT {"expires":"1ms"}`)))
-	isError(t, 409, again, e.Request(again, nil, nil))
-}
-
-// Bad options of waiting are refused and change nothing.
-func TestBadWaits(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	push(t, e, "pq.jobs.push", nil, "a")
-	push(t, e, "q.jobs.enqueue", nil, "a")
-	for options, words := range map[string]string{
-		`{"expires":"61m"}`:                         "1ms to 1h",
-		`{"expires":-1}`:                            "1ms to 1h",
-		`{"expires":1}`:                             "1ms to 1h",
-		`{"expires":"30"}`:                          "such as 30s",
-		`{"expires":null}`:                          "nanoseconds",
-		`{"expires":"1s","expires":"1s"}`:           "given twice",
-		`{"expires":"1s","idle_heartbeat":"99ms"}`:  "100ms to 1h",
-		`{"expires":"1s","idle_heartbeat":"often"}`: "such as 30s",
-		`{"idle_heartbeat":"1s"}`:                   "without expires",
-		`{"expires":"1s","no_wait":"yes"}`:          "true or false",
-	} {
-		for _, subject := range []string{"pq.jobs.pop.min", "pq.jobs.pop.max", "q.jobs.dequeue"} {
-			if err := refused(t, e, 400, subject, nil, []byte(options)); !strings.Contains(err.Text, words) {
-				t.Errorf("%s: %v, want %q", options, err, words)
-			}
-		}
-	}
-	wantMetric(t, e.Bridge, "pq_waiters", 0)
-	ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
-	isError(t, 400, ack, e.Request(ack, nil, []byte(`+NXT {"expires":"2h"}`)))
-	acked(t, e, ack, "")
-	got(t, ask(t, e.Conn, "q.jobs.dequeue", ""), "a")
-}
-
-// More pops than may wait are refused, and so do not take an item.
-func TestTooManyWaiters(t *testing.T) {
-	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxWaiters = 2 }})
-	first := asked(t, e, "jobs", "pop.min", `{"expires":"1h"}`)
-	asked(t, e, "other", "pop.min", `{"expires":"1h"}`)
-	refused(t, e, 429, "pq.jobs.pop.min", nil, []byte(`{"expires":"1h"}`))
-	ended(t, ask(t, e.Conn, "pq.third.pop.min", `{"expires":"1h","batch":2}`), 0, "429")
-	push(t, e, "pq.third.push", nil, "x")
-	got(t, ask(t, e.Conn, "pq.third.pop.min", ""), "x") // without waiting there is room
-	push(t, e, "pq.jobs.push", nil, "a")
-	got(t, first, "a")
-	asked(t, e, "jobs", "pop.min", `{"expires":"1h"}`)
 }
 
 // Pops wait on while NATS is away, and what they get reaches clients that come back.
@@ -339,27 +130,6 @@ func TestWaitWhileNATSRestarts(t *testing.T) {
 	got(t, several, "b")
 }
 
-// A bridge that shuts down tells those that wait, and does not wait for them.
-func TestShutdownEndsWaits(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		one := asked(t, e, "jobs", "pop.min", `{"expires":"1h"}`)
-		several := asked(t, e, "other", "pop.max", `{"expires":"1h","batch":3}`)
-		push(t, e, "pq.other.push", nil, "a")
-		got(t, several, "a")
-		began := time.Now()
-		if err := e.Bridge.Stop(); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took > bridge.DefaultShutdownTimeout/2 {
-			t.Errorf("the shutdown took %v", took)
-		}
-		if err := isError(t, 503, "one", next(t, one)); err.Unknown {
-			t.Error(err)
-		}
-		ended(t, several, 1, "503")
-	})
-}
-
 // A pop of several items that was not run has an end like any other.
 func TestBatchThatIsNotRunEnds(t *testing.T) {
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Lanes, o.MaxPending = 1, 1 }})
@@ -372,4 +142,106 @@ func TestBatchThatIsNotRunEnds(t *testing.T) {
 	if m := e.Request("pq.jobs.pop.min", nil, []byte(`{"batch":2,"x":1}`)); m.Header.Get(subjects.HeaderBatchCount) != "" {
 		t.Errorf("%v", m.Header)
 	}
+}
+
+// cancel cancels the pop of that id. The answer says nothing.
+func cancel(t *testing.T, e *testenv.Env, subject, id string) {
+	t.Helper()
+	if m := e.Request(subject, nil, []byte(`{"cancel":"`+id+`"}`)); len(m.Data) > 0 || len(m.Header) > 0 {
+		t.Errorf("a cancel is answered with %q %v", m.Data, m.Header)
+	}
+}
+
+// A client ends a pop that waits, which is answered as if its time were over. Nothing is taken for it any more.
+func TestCancel(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		plain := asked(t, e, "jobs", "pop.max", `{"expires":"1h","id":"plain"}`)
+		leased := asked(t, e, "jobs", "pop.min", `{"expires":"1h","ack_wait":"1h","id":"leased","idle_heartbeat":"1h"}`)
+		batch := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":3,"id":"batch"}`)
+		wantMetric(t, e.Bridge, "pq_waiters", 3)
+
+		cancel(t, e, "pq.others.pop.min", "plain") // of another queue
+		cancel(t, e, "q.jobs.dequeue", "plain")
+		wantMetric(t, e.Bridge, "pq_waiters", 3)
+
+		cancel(t, e, "pq.jobs.pop.min", "plain") // whichever end it pops from
+		isError(t, 404, "a cancelled pop", next(t, plain))
+		cancel(t, e, "pq.jobs.pop.min", "leased")
+		isError(t, 404, "a cancelled lease", next(t, leased))
+		push(t, e, "pq.jobs.push", nil, "a")
+		got(t, batch, "a")
+		cancel(t, e, "pq.jobs.pop.min", "batch")
+		cancel(t, e, "pq.jobs.pop.min", "batch")
+		ended(t, batch, 1, "")
+		empty := ask(t, e.Conn, "pq.jobs.pop.min", `{"expires":"1h","batch":3,"id":"again"}`)
+		cancel(t, e, "pq.jobs.pop.min", "again") // it may wait already, or not
+		ended(t, empty, 0, "404")
+
+		wantMetric(t, e.Bridge, "pq_waiters", 0)
+		push(t, e, "pq.jobs.push", nil, "b")
+		wantPopped(t, e, "pq.jobs.pop.min", "b")
+		for _, replies := range []*nats.Subscription{plain, leased, batch, empty} {
+			silent(t, e, replies)
+		}
+	})
+}
+
+// What an acknowledgement asks for can be cancelled, too. The acknowledgement counts.
+func TestCancelNext(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	acks := leasedMany(t, e, "jobs", 1)
+	replies := ask(t, e.Conn, acks[0], `+NXT {"expires":"1h","id":"next"}`)
+	waiters(t, e.Bridge, "jobs", 1)
+	cancel(t, e, "pq.jobs.pop.min", "next")
+	isError(t, 404, "a cancelled +NXT", next(t, replies))
+	isError(t, 409, "an acknowledgement", e.Request(acks[0], nil, nil))
+}
+
+// A cancel may come before what it cancels. The same id twice at a time is an error.
+func TestCancelTooEarly(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	push(t, e, "pq.jobs.push", nil, "a")
+	cancel(t, e, "pq.jobs.pop.min", "early")
+	isError(t, 404, "a pop that was cancelled before", e.Request("pq.jobs.pop.min", nil, []byte(`{"expires":"1h","id":"early"}`)))
+	wantPopped(t, e, "pq.jobs.pop.min", "a")
+
+	first := asked(t, e, "jobs", "pop.min", `{"expires":"1h","id":"once"}`)
+	isError(t, 400, "a pop with the id of another", e.Request("pq.jobs.pop.min", nil, []byte(`{"expires":"1h","id":"once"}`)))
+	push(t, e, "pq.jobs.push", nil, "b")
+	got(t, first, "b")
+	again := asked(t, e, "jobs", "pop.min", `{"expires":"1h","id":"once"}`)
+	cancel(t, e, "pq.jobs.pop.min", "once")
+	isError(t, 404, "a cancelled pop", next(t, again))
+}
+
+// A flood of cancels of nothing takes little memory, and keeps out none that comes later.
+func TestCancelsOfNothing(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	for i := range 10_000 {
+		publish(t, e, "pq.jobs.pop.min", "nobody.there", fmt.Sprintf(`{"cancel":"nothing-%d"}`, i))
+	}
+	cancel(t, e, "pq.jobs.pop.min", "last")
+	if n := e.Bridge.EarlyCancels(); n > 4096 {
+		t.Errorf("the bridge remembers %d cancels", n)
+	}
+	isError(t, 404, "a pop that was cancelled before", e.Request("pq.jobs.pop.min", nil, []byte(`{"expires":"1h","id":"last"}`)))
+}
+
+// A pop that waits at one bridge ends, whichever bridge is asked to cancel it.
+func TestCancelAtAnotherBridge(t *testing.T) {
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
+		names, replies := waitOn(t, e, second, e.Bridge, 8, `{"expires":"1h","ack_wait":"1h","id":"secret"}`)
+		for i, name := range names {
+			cancel(t, e, "pq."+name+".pop.min", "secret")
+			isError(t, 404, "a cancelled pop", next(t, replies[i]))
+		}
+
+		// Without waiting until the pop has arrived: on the way to its bridge the cancel may overtake it.
+		for i := range 100 {
+			id := fmt.Sprint("secret-", i)
+			pop := ask(t, e.Conn, "pq."+names[0]+".pop.min", `{"expires":"1h","id":"`+id+`"}`)
+			cancel(t, e, "pq."+names[0]+".pop.min", id)
+			isError(t, 404, "a cancelled pop", next(t, pop))
+		}
+	})
 }

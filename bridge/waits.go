@@ -22,16 +22,9 @@ type waits struct {
 
 	mu struct {
 		sync.Mutex
-		of    map[string]*cancellable // by waitKey
-		early map[string]struct{}     // the same
-		order []earlyCancel           // those of early, oldest first
+		of    map[string]*cancellable // by key
+		early []*cancellable          // those that are not here, oldest first
 	}
-}
-
-// earlyCancel is a cancel whose request is not here.
-type earlyCancel struct {
-	key   string
-	until time.Time
 }
 
 const (
@@ -53,7 +46,6 @@ func (cancelled) Unwrap() error { return fdbpq.ErrEmpty }
 func newWaits(d *dispatch.Dispatcher) *waits {
 	w := &waits{dispatcher: d}
 	w.mu.of = map[string]*cancellable{}
-	w.mu.early = map[string]struct{}{}
 	return w
 }
 
@@ -67,6 +59,7 @@ type cancellable struct {
 	waits   *waits
 	key     string
 	waiting dispatch.Waiting
+	until   time.Time // how long it is remembered, if it was cancelled before it came
 
 	cancelled atomic.Bool
 }
@@ -77,12 +70,11 @@ func (w *waits) add(r *dispatch.Request, parsed *subjects.Request) (*cancellable
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.forgetEarlyLocked(time.Now())
-	if _, early := w.mu.early[c.key]; early {
+	w.forgetEarlyLocked()
+	if other := w.mu.of[c.key]; other != nil && !other.until.IsZero() {
 		return nil, cancelled{}
-	}
-	if w.mu.of[c.key] != nil {
-		return nil, fmt.Errorf("%w: another request waits with this id: want one that is used once", ErrBadRequest)
+	} else if other != nil {
+		return nil, fmt.Errorf("%w: another request waits with this id: want one that is used once", errBadRequest)
 	}
 
 	w.mu.of[c.key] = c
@@ -95,26 +87,22 @@ func (w *waits) end(key string) {
 	w.mu.Lock()
 	c := w.mu.of[key]
 	if c == nil {
-		now := time.Now()
-		w.forgetEarlyLocked(now)
-		if _, again := w.mu.early[key]; !again {
-			w.mu.early[key] = struct{}{}
-			w.mu.order = append(w.mu.order, earlyCancel{key, now.Add(earlyLife)})
-		}
+		w.forgetEarlyLocked()
+		c = &cancellable{key: key, until: time.Now().Add(earlyLife)}
+		w.mu.of[key] = c
+		w.mu.early = append(w.mu.early, c)
 	}
 	w.mu.Unlock()
 
-	if c != nil {
-		c.cancelled.Store(true)
-		w.dispatcher.Cancel(c.waiting)
-	}
+	c.cancelled.Store(true)
+	w.dispatcher.Cancel(c.waiting)
 }
 
 // forgetEarlyLocked forgets cancels that are old, or too many.
-func (w *waits) forgetEarlyLocked(now time.Time) {
-	for len(w.mu.order) > 0 && (len(w.mu.order) >= maxEarly || now.After(w.mu.order[0].until)) {
-		delete(w.mu.early, w.mu.order[0].key)
-		w.mu.order = w.mu.order[1:]
+func (w *waits) forgetEarlyLocked() {
+	for len(w.mu.early) > 0 && (len(w.mu.early) >= maxEarly || time.Now().After(w.mu.early[0].until)) {
+		delete(w.mu.of, w.mu.early[0].key)
+		w.mu.early = w.mu.early[1:]
 	}
 }
 

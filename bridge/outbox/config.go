@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
 // Config is what an Outbox needs of its bridge. The functions are called from several goroutines.
@@ -52,3 +53,24 @@ const (
 
 // Reasons returns all of them.
 func Reasons() []Reason { return []Reason{Gone, Denied, Unsendable, Late} }
+
+// Endpoint counts the requests of one form.
+type Endpoint interface {
+	// Denied counts the error of a request whose reply NATS denied.
+	Denied(subject string)
+}
+
+// Content is what a reply carries, and what is to be done if nobody receives it: items go back into
+// their queue, leases end, and a request that waits ends.
+type Content struct {
+	// Queue has the items; nil if there are none, or they stay in it.
+	Queue *dispatch.Queue
+	// Item was popped, or leased if there is a Lease.
+	Item  fdbpq.Item
+	Lease *fdbpq.Token
+	// Popped and Leased are the items of a parcel, in place of Item.
+	Popped []fdbpq.Item
+	Leased []fdbpq.Lease
+	// Waits is the request, if it may wait on after this reply.
+	Waits dispatch.Waiting
+}

@@ -87,16 +87,14 @@ func (o *Outbox) decideLocked(certain bool) (undelivered []sentItem, decided boo
 		if !c.asked {
 			continue
 		}
-		for i := range c.replies {
-			if c.replies[i].decide(counts) {
-				undelivered = append(undelivered, sentItem{sentReply: c.replies[i]})
+		c.each(func(s *sentReply, item *sentItem) {
+			switch denied := s.decide(counts); {
+			case denied && item != nil:
+				undelivered = append(undelivered, *item)
+			case denied:
+				undelivered = append(undelivered, sentItem{sentReply: *s})
 			}
-		}
-		for i := range c.items {
-			if c.items[i].decide(counts) {
-				undelivered = append(undelivered, c.items[i])
-			}
-		}
+		})
 	}
 	return undelivered, true
 }
@@ -119,7 +117,7 @@ func (o *Outbox) countRepliesLocked() map[string]*replyCounts {
 	}
 
 	for _, c := range o.mu.chunks {
-		count := func(s *sentReply) {
+		c.each(func(s *sentReply, _ *sentItem) {
 			t := counts[s.subject]
 			switch {
 			case t == nil || s.decided:
@@ -128,14 +126,7 @@ func (o *Outbox) countRepliesLocked() map[string]*replyCounts {
 			default:
 				t.later++
 			}
-		}
-
-		for i := range c.replies {
-			count(&c.replies[i])
-		}
-		for i := range c.items {
-			count(&c.items[i].sentReply)
-		}
+		})
 	}
 	return counts
 }
@@ -145,5 +136,5 @@ func (o *Outbox) denied(s *sentItem) {
 	if s.endpoint != nil {
 		s.endpoint.Denied(s.subject)
 	}
-	o.requeue(&s.Content, Denied)
+	o.Requeue(&s.Content, Denied)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -132,7 +131,7 @@ func (o *Outbox) hearGone(m *nats.Msg) {
 	o.mu.Unlock()
 
 	defer o.config.Dispatcher.Release()
-	o.requeue(&lost.Content, Gone)
+	o.Requeue(&lost.Content, Gone)
 
 	// On their way back the items are counted, and should not be twice.
 	o.mu.Lock()
@@ -154,28 +153,19 @@ func (o *Outbox) sentItemLocked(number uint64) (*chunk, *sentItem) {
 
 // awaitGone returns when hearGone has handled all messages that have arrived.
 func (o *Outbox) awaitGone(ctx context.Context) error {
-	if n, _ := o.Backlog(); n == 0 {
-		return nil // as a rule, without a ticker
+	if wire.Await(ctx, o.listening()) > 0 {
+		return ctx.Err()
 	}
-
-	again := time.NewTicker(time.Millisecond)
-	defer again.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-again.C:
-		}
-		if n, _ := o.Backlog(); n == 0 {
-			return nil
-		}
-	}
+	return nil
 }
 
 // Backlog returns what has arrived and hearGone has not handled yet.
-func (o *Outbox) Backlog() (messages, bytes int) {
+func (o *Outbox) Backlog() (messages, bytes int) { return wire.Backlog(o.listening()) }
+
+// listening returns the subscription of Listen, if there is one.
+func (o *Outbox) listening() []*nats.Subscription {
 	if s := o.gone.Load(); s != nil {
-		return wire.Backlog([]*nats.Subscription{s})
+		return []*nats.Subscription{s}
 	}
-	return 0, 0
+	return nil
 }

@@ -27,6 +27,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
 // Outbox is safe for concurrent use. Send, SendData and SendItem may be called once Listen was.
@@ -35,8 +39,6 @@ type Outbox struct {
 	wake   chan struct{} // has an element when something is unconfirmed
 	hurry  chan struct{} // has an element when a lot is unconfirmed
 	news   chan struct{} // has an element when mu.heard has changed
-
-	restorer restorer
 
 	inbox string                            // start of the reply subjects of items
 	gone  atomic.Pointer[nats.Subscription] // to these subjects, set by Listen
@@ -56,6 +58,8 @@ type Outbox struct {
 		abandoned int             // replies that were unconfirmed at the end
 		numbered  uint64          // items so far; the number of the next
 		subjects  strings.Builder // reply subjects of items, the newest at the end
+
+		pauses map[dispatch.Replier]*time.Timer // of items that go back and wait to try again; nil after EndRestores
 	}
 }
 
@@ -65,8 +69,7 @@ func New(c Config) *Outbox {
 	o.inbox = Root + c.ID + "."
 	o.mu.denials = map[string]int{}
 	o.mu.hearings = map[error]struct{}{}
-	o.restorer.config = &o.config
-	o.restorer.mu.pauses = map[*restoring]*time.Timer{}
+	o.mu.pauses = map[dispatch.Replier]*time.Timer{}
 	return o
 }
 
@@ -93,3 +96,64 @@ func signal(c chan struct{}) {
 
 // Root is the start of these subjects.
 const Root = "_PQ."
+
+// chunk holds replies that were handed over one after the other.
+type chunk struct {
+	replies []sentReply
+	items   []sentItem
+	first   uint64 // number of the first item
+	bytes   int
+	began   time.Time // when the first was handed over
+	asked   bool      // a PING was sent after the last
+	rounds  int       // rounds that confirmed it without certainty
+}
+
+// sentReply is a reply without an item, or with one that stayed in its queue.
+type sentReply struct {
+	subject  string
+	endpoint Endpoint // nil if the request has failed anyway
+	decided  bool     // whether it was delivered
+}
+
+// sentItem is a reply that carries items, or after which its request waits.
+type sentItem struct {
+	sentReply
+	Content
+	random uint64 // in its reply subject; 0 if that is for acknowledgements
+	bytes  int    // of its items
+}
+
+const (
+	// Replies are deleted if NATS takes longer than maxUnconfirmedAge to confirm them, or once they
+	// exceed Config.MaxBytes. Above hurryBytes, rounds follow without a pause.
+	maxUnconfirmedAge = 30 * time.Second
+	hurryBytes        = 2 << 20
+	// chunkBytes is the size at which a chunk is full.
+	chunkBytes = 1 << 20
+	// What a reply takes in memory besides the bytes of its item.
+	replyOverhead = 96
+	itemOverhead  = 400
+	leaseOverhead = 80
+)
+
+// recycle returns an empty chunk that reuses the memory of c.
+func (c *chunk) recycle() *chunk {
+	clear(c.replies)
+	clear(c.items)
+	return &chunk{replies: c.replies[:0], items: c.items[:0]}
+}
+
+// each calls f for all replies; those without an item have no sentItem.
+func (c *chunk) each(f func(*sentReply, *sentItem)) {
+	for i := range c.replies {
+		f(&c.replies[i], nil)
+	}
+	for i := range c.items {
+		f(&c.items[i].sentReply, &c.items[i])
+	}
+}
+
+// itemSize estimates the bytes of memory that an item refers to.
+func itemSize(item *fdbpq.Item) int {
+	return len(item.Value) + wire.HeaderSize(item.Headers) + wire.HeaderMemory(item.Headers)
+}

@@ -171,7 +171,7 @@ func TestLostItemsAreCounted(t *testing.T) {
 	q := o.queue
 	fail := func(err error) {
 		// After so many attempts the next one comes late enough for this test.
-		i := &restoring{restorer: &o.restorer, reason: Denied, attempts: 10}
+		i := &restoring{o: o.Outbox, reason: Denied, attempts: 10}
 		i.Fail(&dispatch.Request{Queue: q}, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}}, err)
 	}
 	fail(dispatch.ErrUnknownOutcome)
@@ -190,6 +190,6 @@ func TestRestoreAfterTheEnd(t *testing.T) {
 	q := o.queue
 	o.dispatcher.Close()
 	o.dispatcher.Run(t.Context())
-	o.Restore(q, &fdbpq.Item{Message: fdbpq.Message{Value: []byte("x")}}, Gone)
+	o.restore(q, &fdbpq.Item{Message: fdbpq.Message{Value: []byte("x")}}, Gone)
 	o.wantLost(t, "after the dispatcher ended", 1)
 }

@@ -16,21 +16,27 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
+// perQueue describes a figure of a queue.
+func perQueue(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, []string{"kind", "queue"}, nil)
+}
+
 var (
-	queueLengthDesc = prometheus.NewDesc("pq_queue_length",
-		"Ready items of a queue, without those that other programs added with the bare recipe.", []string{"kind", "queue"}, nil)
+	queueLengthDesc = perQueue("pq_queue_length",
+		"Ready items of a queue, without those that other programs added with the bare recipe.")
 	queuesTruncatedDesc = prometheus.NewDesc("pq_queue_length_truncated",
 		"1 if there are more queues of the kind than pq_queue_length shows.", []string{"kind"}, nil)
 	queuesReadDesc = prometheus.NewDesc("pq_queue_length_up",
 		"1 if the queue lengths could be read from the store.", nil, nil)
 
-	queueLeasedDesc = prometheus.NewDesc("pq_queue_leased",
-		"Items of a queue that are leased.", []string{"kind", "queue"}, nil)
-	queueDelayedDesc = prometheus.NewDesc("pq_queue_delayed",
-		"Items of a queue that wait out a delay.", []string{"kind", "queue"}, nil)
-	queueOldestDesc = prometheus.NewDesc("pq_queue_oldest_seconds",
-		"Age of the oldest item of a queue that is ready, since its push; 0 without one. With many priorities, that of the smallest and largest ones.",
-		[]string{"kind", "queue"}, nil)
+	queueLeasedDesc  = perQueue("pq_queue_leased", "Items of a queue that are leased.")
+	queueDelayedDesc = perQueue("pq_queue_delayed", "Items of a queue that wait out a delay.")
+	queueOldestDesc  = perQueue("pq_queue_oldest_seconds",
+		"Age of the oldest item of a queue that is ready, since its push; 0 without one. With many priorities, that of the smallest and largest ones.")
+
+	queueDescs = []*prometheus.Desc{
+		queueLengthDesc, queuesTruncatedDesc, queuesReadDesc, queueLeasedDesc, queueDelayedDesc, queueOldestDesc,
+	}
 )
 
 // queueCollector reads the figures of the queues that this bridge owns. Scrapes share what it has
@@ -71,12 +77,9 @@ const (
 
 // Describe implements prometheus.Collector.
 func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- queueLengthDesc
-	ch <- queuesTruncatedDesc
-	ch <- queuesReadDesc
-	ch <- queueLeasedDesc
-	ch <- queueDelayedDesc
-	ch <- queueOldestDesc
+	for _, desc := range queueDescs {
+		ch <- desc
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -84,17 +87,28 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	if c.config.MetricQueues < 0 {
 		return
 	}
+	show := func(desc *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
 
 	f := c.figures()
-	ch <- prometheus.MustNewConstMetric(queuesReadDesc, prometheus.GaugeValue, oneIf(f.err == nil))
+	show(queuesReadDesc, oneIf(f.err == nil))
 	for _, l := range f.kinds {
-		truncated := l.truncated || !l.complete
-		ch <- prometheus.MustNewConstMetric(queuesTruncatedDesc, prometheus.GaugeValue, oneIf(truncated), l.kind.String())
+		kind := l.kind.String()
+		show(queuesTruncatedDesc, oneIf(l.truncated || !l.complete), kind)
 		for _, q := range l.longest {
-			ch <- prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(q.length), l.kind.String(), q.name)
-			if q.info != nil {
-				q.collect(ch, l.kind.String())
+			show(queueLengthDesc, float64(q.length), kind, q.name)
+			if q.info == nil {
+				continue
 			}
+
+			age := 0.0
+			if !q.info.Oldest.IsZero() {
+				age = max(0, time.Since(q.info.Oldest).Seconds())
+			}
+			show(queueLeasedDesc, float64(q.info.Leased), kind, q.name)
+			show(queueDelayedDesc, float64(q.info.Delayed), kind, q.name)
+			show(queueOldestDesc, age, kind, q.name)
 		}
 	}
 }
@@ -110,9 +124,12 @@ func (c *queueCollector) figures() *figures {
 		return last
 	}
 
-	f := &figures{owners: owners}
-	f.read(c)
-	if f.err != nil {
+	k := c.config.Keyspace
+	f := &figures{owners: owners, kinds: []*lengths{
+		{kind: subjects.Priority, list: k.PriorityQueues, open: func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }},
+		{kind: subjects.FIFO, list: k.Queues, open: func(name string) (fdbpq.Target, error) { return k.Queue(name) }},
+	}}
+	if f.err = c.read(f.kinds); f.err != nil {
 		c.config.Warn("the queue lengths could not be read", "error", f.err)
 	}
 
@@ -121,23 +138,27 @@ func (c *queueCollector) figures() *figures {
 	return f
 }
 
-// read reads everything. After an error, there is what was read before it.
-func (f *figures) read(c *queueCollector) {
+// read reads the lengths of all queues page by page, and then what else is shown of the longest.
+// After an error, kinds have what was read before it.
+func (c *queueCollector) read(kinds []*lengths) error {
 	ctx, cancel := context.WithTimeout(c.scrapes, c.config.Timeout)
 	defer cancel()
 
-	k := c.config.Keyspace
-	f.kinds = []*lengths{
-		{kind: subjects.Priority, list: k.PriorityQueues, open: func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }},
-		{kind: subjects.FIFO, list: k.Queues, open: func(name string) (fdbpq.Target, error) { return k.Queue(name) }},
-	}
-
-	f.err = c.read(ctx, f.kinds)
-	for _, l := range f.kinds {
-		if f.err == nil {
-			f.err = c.inspect(ctx, l)
+	for _, l := range kinds {
+		for read := 0; read < maxLengths && !l.complete; read += lengthsPage {
+			p, err := kv.ReadTransact(ctx, c.config.DB, func(r kv.Reader) (page, error) { return c.readPage(r, l) })
+			if err != nil {
+				return err
+			}
+			l.add(p, c.config.MetricQueues)
 		}
 	}
+	for _, l := range kinds {
+		if err := c.inspect(ctx, l); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lengths collects the lengths of the queues of one kind.
@@ -154,8 +175,7 @@ type lengths struct {
 
 // page is a part of the list of queues.
 type page struct {
-	names int    // in the list
-	last  string // of them
+	names []string
 	owned []queueLength
 }
 
@@ -166,19 +186,26 @@ type queueLength struct {
 	info   *fdbpq.Info // nil if it could not be read
 }
 
-// collect sends what is known besides the length.
-func (q *queueLength) collect(ch chan<- prometheus.Metric, kind string) {
-	age := 0.0
-	if !q.info.Oldest.IsZero() {
-		age = max(0, time.Since(q.info.Oldest).Seconds())
+// readPage reads the next names, and then the lengths of all of these queues at once: two round
+// trips.
+func (c *queueCollector) readPage(r kv.Reader, l *lengths) (p page, err error) {
+	if p.names, err = l.list(r, l.after, lengthsPage).Get(); err != nil {
+		return p, err
 	}
-	for desc, value := range map[*prometheus.Desc]float64{
-		queueLeasedDesc:  float64(q.info.Leased),
-		queueDelayedDesc: float64(q.info.Delayed),
-		queueOldestDesc:  age,
-	} {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, kind, q.name)
+
+	var lens []fdbpq.Op
+	for _, name := range p.names {
+		if !c.config.Owns(l.kind, name) {
+			continue
+		}
+		q, err := l.open(name)
+		if err != nil {
+			return p, err
+		}
+		p.owned = append(p.owned, queueLength{name: name, target: q})
+		lens = append(lens, fdbpq.Op{Kind: fdbpq.OpLen, Queue: q})
 	}
+	return p, readAll(r, p.owned, lens, func(q *queueLength, result *fdbpq.Result) { q.length = result.Len })
 }
 
 // inspect reads what else is shown of the queues that are shown, page by page.
@@ -188,100 +215,37 @@ func (c *queueCollector) inspect(ctx context.Context, l *lengths) error {
 		for i := range page {
 			ops[i] = fdbpq.Op{Kind: fdbpq.OpInfo, Queue: page[i].target, MaxPriorities: agePriorities}
 		}
-		results, err := kv.ReadTransact(ctx, c.config.DB, func(r kv.Reader) ([]fdbpq.Result, error) { return fdbpq.Read(r, ops) })
-		if err != nil {
-			return err
-		}
-
-		for i := range page {
-			if err := results[i].Err; err != nil {
-				return fmt.Errorf("queue %s: %w", page[i].name, err)
-			}
-			page[i].info = results[i].Info
-		}
-	}
-	return nil
-}
-
-// read reads the lengths of both kinds page by page; of each page first the names, then
-// the lengths. After an error, kinds have what was read before it.
-func (c *queueCollector) read(ctx context.Context, kinds []*lengths) error {
-	for read := 0; read < maxLengths && slices.ContainsFunc(kinds, func(l *lengths) bool { return !l.complete }); read += lengthsPage {
-		pages, err := kv.ReadTransact(ctx, c.config.DB, func(r kv.Reader) ([]page, error) {
-			return c.readLengths(r, kinds)
+		_, err := kv.ReadTransact(ctx, c.config.DB, func(r kv.Reader) (struct{}, error) {
+			return struct{}{}, readAll(r, page, ops, func(q *queueLength, result *fdbpq.Result) { q.info = result.Info })
 		})
 		if err != nil {
 			return err
 		}
-
-		for i, l := range kinds {
-			l.add(pages[i], c.config.MetricQueues)
-		}
 	}
 	return nil
 }
 
-// readLengths reads the next page of each kind.
-func (c *queueCollector) readLengths(r kv.Reader, kinds []*lengths) (pages []page, err error) {
-	// Both lists at once, then all lengths at once: two round trips.
-	names := make([]kv.Future[[]string], len(kinds))
-	for i, l := range kinds {
-		if !l.complete {
-			names[i] = l.list(r, l.after, lengthsPage)
-		}
-	}
-
-	pages = make([]page, len(kinds))
-	var lens []fdbpq.Op
-	for i, l := range kinds {
-		if names[i] == nil {
-			continue
-		}
-		list, err := names[i].Get()
-		if err != nil {
-			return nil, err
-		}
-
-		p := &pages[i]
-		p.names = len(list)
-		for _, name := range list {
-			p.last = name
-			if !c.config.Owns(l.kind, name) {
-				continue
-			}
-			q, err := l.open(name)
-			if err != nil {
-				return nil, err
-			}
-			p.owned = append(p.owned, queueLength{name: name, target: q})
-			lens = append(lens, fdbpq.Op{Kind: fdbpq.OpLen, Queue: q})
-		}
-	}
-
-	results, err := fdbpq.Read(r, lens)
+// readAll runs an operation on each queue, and notes the results.
+func readAll(r kv.Reader, queues []queueLength, ops []fdbpq.Op, note func(*queueLength, *fdbpq.Result)) error {
+	results, err := fdbpq.Read(r, ops)
 	if err != nil {
-		return nil, err
+		return err
 	}
-
-	// The results are those of the queues of all pages, one page after the other.
-	for _, p := range pages {
-		for i := range p.owned {
-			if err := results[i].Err; err != nil {
-				return nil, fmt.Errorf("queue %s: %w", p.owned[i].name, err)
-			}
-			p.owned[i].length = results[i].Len
+	for i := range results {
+		if err := results[i].Err; err != nil {
+			return fmt.Errorf("queue %s: %w", queues[i].name, err)
 		}
-		results = results[len(p.owned):]
+		note(&queues[i], &results[i])
 	}
-	return pages, nil
+	return nil
 }
 
 // add merges a page and keeps the longest queues; of queues of the same length, those
 // whose names sort first.
 func (l *lengths) add(p page, limit int) {
-	l.complete = l.complete || p.names < lengthsPage
-	if p.names > 0 {
-		l.after = p.last
+	l.complete = len(p.names) < lengthsPage
+	if len(p.names) > 0 {
+		l.after = p.names[len(p.names)-1]
 	}
 	if len(p.owned) == 0 {
 		return

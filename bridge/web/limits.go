@@ -23,7 +23,8 @@ const (
 // connections are those of a server, the oldest first.
 type connections struct {
 	sync.Mutex
-	all []connection
+	all        []connection
+	goroutines sync.WaitGroup // one for each connection, also for those that note has closed
 }
 
 type connection struct {
@@ -36,6 +37,13 @@ type connection struct {
 func (c *connections) note(conn net.Conn, state http.ConnState) {
 	c.Lock()
 	defer c.Unlock()
+
+	switch state {
+	case http.StateNew:
+		c.goroutines.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		defer c.goroutines.Done()
+	}
 
 	at := slices.IndexFunc(c.all, func(other connection) bool { return other.Conn == conn })
 	switch {

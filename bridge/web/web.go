@@ -40,7 +40,7 @@ type Server struct {
 	endScrapes context.CancelFunc
 
 	serving     sync.WaitGroup
-	connections sync.WaitGroup // one for each goroutine of http
+	connections connections
 }
 
 // New adds the metrics of the queues to the registry and opens the listener. The error is that of
@@ -85,19 +85,7 @@ func (s *Server) Start(failed chan<- error) {
 		return
 	}
 
-	// Stop waits for the connections, each of which has a goroutine.
-	s.http = newServer(s.routes(), s.config.Timeout)
-	closeOldest := s.http.ConnState // newServer has it limit the connections
-	s.http.ConnState = func(conn net.Conn, state http.ConnState) {
-		closeOldest(conn, state)
-		switch state {
-		case http.StateNew:
-			s.connections.Add(1)
-		case http.StateClosed, http.StateHijacked:
-			s.connections.Done()
-		}
-	}
-
+	s.http = newServer(s.routes(), s.config.Timeout, &s.connections)
 	s.serving.Go(func() {
 		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			failed <- fmt.Errorf("bridge: HTTP: %w", err)
@@ -115,13 +103,12 @@ func (s *Server) Stop() {
 
 	_ = s.http.Close() // fails if the listener is closed already
 	s.serving.Wait()   // so that no connection is added
-	s.connections.Wait()
+	s.connections.goroutines.Wait()
 }
 
 // newServer returns a server whose clients cannot keep a connection busy by being slow. Its
 // handlers take as long as work at most, each time that they read the store.
-func newServer(handler http.Handler, work time.Duration) *http.Server {
-	var all connections
+func newServer(handler http.Handler, work time.Duration, all *connections) *http.Server {
 	return &http.Server{
 		ConnState:         all.note,
 		Handler:           handler,

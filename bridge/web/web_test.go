@@ -80,7 +80,7 @@ func TestSlowHTTPClients(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write(bytes.Repeat([]byte("a"), 100_000))
-				}), time.Second)
+				}), time.Second, new(connections))
 				listener := &pipes{accepted: make(chan net.Conn)}
 				served := make(chan error, 1)
 				go func() { served <- server.Serve(listener) }()
@@ -123,7 +123,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 			registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: fmt.Sprintf("gauge_%d", i)}))
 		}
 		s := &Server{config: Config{Registry: registry}}
-		server := newServer(s.routes(), time.Second)
+		server := newServer(s.routes(), time.Second, &s.connections)
 		listener := &pipes{accepted: make(chan net.Conn)}
 		served := make(chan error, 1)
 		var open atomic.Int32 // as the server sees it

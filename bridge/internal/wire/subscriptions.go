@@ -1,6 +1,11 @@
 package wire
 
-import "github.com/nats-io/nats.go"
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
 
 // Backlog returns what was delivered to subscriptions but not yet handled by a callback.
 func Backlog(subscriptions []*nats.Subscription) (messages, bytes int) {
@@ -11,6 +16,20 @@ func Backlog(subscriptions []*nats.Subscription) (messages, bytes int) {
 		}
 	}
 	return messages, bytes
+}
+
+// Await returns when callbacks have handled everything that was delivered. If ctx ends first, it
+// returns how many messages are left.
+func Await(ctx context.Context, subscriptions []*nats.Subscription) (left int) {
+	for {
+		if left, _ = Backlog(subscriptions); left == 0 || ctx.Err() != nil {
+			return left
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // Dropped returns how many messages the subscriptions have dropped.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/staged"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
@@ -23,9 +24,7 @@ func TestBytesRandom(t *testing.T) {
 		f.batcher.SetNow(clock.now)
 		q := f.queue("jobs")
 		dead := q.DeadLetters()
-		popper := fdbpq.NewPopper(f.db, q)
-		staged := random.IntN(2) == 0 // staged pops leave entries of what expires, and lose unique keys
-		clock.give(popper)
+		uncollected := random.IntN(2) == 0 // staged pops leave entries of what expires, and lose unique keys
 		var tokens []fdbpq.Token
 		var ids []fdbpq.ID
 		var popped []fdbpq.Item
@@ -43,7 +42,7 @@ func TestBytesRandom(t *testing.T) {
 			case 1:
 				m.Headers = map[string][]string{"A": {"\x00b", ""}}
 			case 2:
-				if !staged {
+				if !uncollected {
 					m.Unique = "key"
 				}
 			case 3:
@@ -56,7 +55,7 @@ func TestBytesRandom(t *testing.T) {
 			switch random.IntN(16) {
 			case 0, 1, 2, 3, 4:
 				op.Kind, op.Priority, op.Message = fdbpq.OpPush, random.Int64N(3), message()
-				if !staged && random.IntN(3) == 0 {
+				if !uncollected && random.IntN(3) == 0 {
 					op.TTL = time.Duration(1+random.IntN(20)) * time.Second
 				}
 				if random.IntN(4) == 0 {
@@ -102,11 +101,10 @@ func TestBytesRandom(t *testing.T) {
 			case 1:
 				set(dead)
 			case 2, 3: // staged pops that nobody collects
-				if !staged {
+				if !uncollected {
 					break
 				}
-				f.line(popper, fdbpq.Front)
-				f.serve(popper)
+				f.leave(q, clock.now(), fdbpq.Front)
 			default:
 				list := []fdbpq.Op{ops(), ops()}
 				for i, r := range f.apply(list...) {
@@ -145,7 +143,7 @@ func TestBytesOfStagedPops(t *testing.T) {
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
-			p := fdbpq.NewPopper(f.db, q)
+			p := staged.New(f.db, q)
 			for range each {
 				if _, err := p.PopMin(f.ctx); err != nil {
 					f.Error(err)

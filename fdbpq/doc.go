@@ -16,8 +16,6 @@
 //
 //   - [PriorityQueue] and [Queue] push and pop in a transaction of the caller.
 //   - [Keyspace] gives queues names, and lists them. pqbridge serves a Keyspace.
-//   - [Popper] pops where many processes pop from one queue: the recipe's extension
-//     for high contention.
 //   - [Batcher] runs the operations of many callers in one transaction, and finds out
 //     what became of a commit of unknown outcome.
 //
@@ -61,7 +59,6 @@
 //
 // Each file knows mostly those below it:
 //
-//	staged_*.go                       Popper
 //	handle.go, priority_queue.go, queue.go, keyspace.go
 //	                                  handles of queues, and their names
 //	store.go, retire.go, queuelist.go the store of a Keyspace; leaving the list of queues; the list with counts
@@ -91,7 +88,8 @@
 //	internal/state    the states of items: all writes of their keys and counters
 //	internal/due      the time index, the one way back, dead letters
 //
-// Package settings is the table of settings; package migrate copies a Keyspace to another store.
+// Package settings is the table of settings. Package staged pops where many processes pop from one
+// queue; package migrate copies a Keyspace to another store.
 //
 // # Bytes
 //
@@ -100,6 +98,6 @@
 //
 // # Concurrency
 //
-// PriorityQueue, Queue, Keyspace and Popper are safe for concurrent use. A Batcher, and
+// PriorityQueue, Queue and Keyspace are safe for concurrent use. A Batcher, and
 // a transaction, is used by one goroutine at a time.
 package fdbpq

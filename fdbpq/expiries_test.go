@@ -62,8 +62,6 @@ func TestExpiredAmongOthers(t *testing.T) {
 			if random.IntN(2) == 0 {
 				f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 1 << 30 })
 			}
-			p := fdbpq.NewPopper(f.db, q)
-			clock.give(p)
 
 			// The third of them expires, in stretches.
 			stretch, ttl := 0, time.Duration(0)
@@ -94,8 +92,7 @@ func TestExpiredAmongOthers(t *testing.T) {
 			}
 
 			// A staged pop has some, others are leased, and others have been.
-			f.line(p, fdbpq.Front, fdbpq.Back, fdbpq.Back)
-			f.serve(p)
+			f.leave(q, clock.now(), fdbpq.Front, fdbpq.Back, fdbpq.Back)
 			for range 100 {
 				r := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour, End: fdbpq.End(random.IntN(2))})[0]
 				if random.IntN(3) == 0 {
@@ -122,7 +119,7 @@ func TestExpiredAmongOthers(t *testing.T) {
 			}
 			f.check()
 
-			clock.advance(fdbpq.AnswerLife + time.Second) // what the staged pop has comes back, or expires
+			clock.advance(answerLife + time.Second) // what the staged pop has comes back, or expires
 			f.apply(op(opLen, q))
 			f.check()
 			for id, value := range kept {

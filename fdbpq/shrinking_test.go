@@ -11,6 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+	"github.com/pqbridge/pqbridge/fdbpq/staged"
 )
 
 // When a process starts on a nearly full disk, its first pop succeeds, however short the
@@ -19,8 +20,8 @@ import (
 func TestPopsOnNearlyFullDisk(t *testing.T) {
 	const keep = 1 << 20 // MinFreeSpace
 	for _, name := range []string{"a", "a-queue-with-a-longer-name"} {
-		for _, staged := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/staged=%t", name, staged), func(t *testing.T) {
+		for _, popper := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/staged=%t", name, popper), func(t *testing.T) {
 				disk := vfs.NewMem()
 				open := func(free uint64) kv.Database {
 					disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: free})
@@ -40,9 +41,9 @@ func TestPopsOnNearlyFullDisk(t *testing.T) {
 				}
 
 				f := newFixtureIn(t, open(keep/2), "p", "f", fdbpq.RawValues)
-				if staged {
-					f.wantPop(fdbpq.NewPopper(f.db, f.queue(name)).PopMin, "1")
-					f.wantPop(fdbpq.NewPopper(f.db, f.queue(name)).PopMax, "3")
+				if popper {
+					wantPop(f, staged.New(f.db, f.queue(name)).PopMin, "1")
+					wantPop(f, staged.New(f.db, f.queue(name)).PopMax, "3")
 					return
 				}
 				for _, want := range []string{"1", "2"} {
@@ -57,6 +58,15 @@ func TestPopsOnNearlyFullDisk(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// wantPop pops with a Popper.
+func wantPop(f *fixture, pop func(context.Context) (fdbpq.Item, error), want string) {
+	f.Helper()
+	item, err := pop(f.ctx)
+	if err != nil || string(item.Value) != want {
+		f.Errorf("popped %q (error %v), want %q", item.Value, err, want)
 	}
 }
 
@@ -100,8 +110,8 @@ func TestShrinks(t *testing.T) {
 	}
 	wantEqual(t, "receipts", len(f.stored(f.priority+"-x")), 0)
 
-	p := fdbpq.NewPopper(nearlyFull, q)
-	f.wantPop(p.PopMax, "3")
+	p := staged.New(nearlyFull, q)
+	wantPop(f.fixture, p.PopMax, "3")
 	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
 	f.watched.unknown = cancel
@@ -111,5 +121,5 @@ func TestShrinks(t *testing.T) {
 	if kv.MaybeCommitted(err) {
 		t.Errorf("the pop was not withdrawn: %v", err)
 	}
-	f.wantPop(p.PopMin, "2")
+	wantPop(f.fixture, p.PopMin, "2")
 }

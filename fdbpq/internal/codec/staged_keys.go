@@ -20,8 +20,7 @@ import (
 //
 // request is 20 random bytes that begin with a time, as those of items, so that the oldest
 // come first. deadline is in microseconds since 1970. Answers and claims fall due then, and
-// have entries in the time index, except those left by versions of this package without the
-// index: see due.Adopt.
+// have entries in the time index.
 //
 // # Why no item is lost or taken twice
 //
@@ -79,20 +78,13 @@ func EncodeRequest(end End, deadline time.Time) []byte {
 }
 
 func (l *Layout) ParseRequest(pair kv.KeyValue) (*LineEntry, error) {
-	key, err := tuple.Unpack(pair.Key[len(l.Prefix)+KindSize:])
-	if err != nil {
-		return nil, fmt.Errorf("%w: request %x: %w", ErrCorrupt, pair.Key, err)
-	}
-	value, err := tuple.Unpack(pair.Value)
-	if err != nil {
-		return nil, fmt.Errorf("%w: request %x: %w", ErrCorrupt, pair.Key, err)
-	}
-
+	key, keyErr := tuple.Unpack(pair.Key[len(l.Prefix)+KindSize:])
+	value, valueErr := tuple.Unpack(pair.Value)
 	w := &LineEntry{Key: pair.Key}
 	var id []byte
 	var kind, micros int64
-	if len(key) != 2 || !element(key[0], &w.Count) || !element(key[1], &id) || len(id) != RandomSize ||
-		len(value) != 2 || !element(value[0], &kind) || !element(value[1], &micros) ||
+	if keyErr != nil || len(key) != 2 || !element(key[0], &w.Count) || !element(key[1], &id) || len(id) != RandomSize ||
+		valueErr != nil || len(value) != 2 || !element(value[0], &kind) || !element(value[1], &micros) ||
 		kind != requestKinds[Front] && kind != requestKinds[Back] {
 		return nil, fmt.Errorf("%w: request %x = %x", ErrCorrupt, pair.Key, pair.Value)
 	}
@@ -120,23 +112,16 @@ func (a *Answer) Encode() []byte {
 
 func ParseAnswer(value []byte) (*Answer, error) {
 	t, err := tuple.Unpack(value)
-	if err != nil {
-		return nil, fmt.Errorf("%w: answer %.100x: %w", ErrCorrupt, value, err)
-	}
-
 	var micros int64
-	var random []byte
-	var id ID
-	ok := len(t) > 0 && element(t[0], &micros)
-
+	ok := err == nil && len(t) > 0 && element(t[0], &micros)
 	a := &Answer{Deadline: time.UnixMicro(micros)}
 	if ok && len(t) > 1 {
-		ok = len(t) == 4 && element(t[1], &id.Priority) && element(t[2], &id.Count) &&
+		a.Item = &ID{}
+		var random []byte
+		ok = len(t) == 4 && element(t[1], &a.Item.Priority) && element(t[2], &a.Item.Count) &&
 			element(t[3], &random) && len(random) == RandomSize
-		copy(id.Random[:], random)
-		a.Item = &id
+		copy(a.Item.Random[:], random)
 	}
-
 	if !ok {
 		return nil, fmt.Errorf("%w: answer %.100x", ErrCorrupt, value)
 	}
@@ -156,13 +141,4 @@ func ParseClaim(value []byte) (deadline time.Time, n int64, err error) {
 		return deadline, 0, fmt.Errorf("%w: claim %x: %w", ErrCorrupt, value, err)
 	}
 	return time.UnixMicro(micros), n, nil
-}
-
-// ParseDeadline reads the deadline that answers and claims begin with.
-func ParseDeadline(value []byte) (time.Time, error) {
-	micros, _, err := tuple.DecodeInt(value)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%w: deadline of %.100x: %w", ErrCorrupt, value, err)
-	}
-	return time.UnixMicro(micros), nil
 }

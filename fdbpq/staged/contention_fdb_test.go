@@ -1,6 +1,6 @@
 //go:build fdb
 
-package fdbpq_test
+package staged
 
 import (
 	"context"
@@ -27,7 +27,7 @@ import (
 // pop, the ratios of the rates and of the medians, and the transactions and conflicts of a pop
 // of a Popper.
 //
-//	go test -tags fdb -run '^$' -bench Contention -benchtime 3x ./fdbpq
+//	go test -tags fdb -run '^$' -bench Contention -benchtime 3x ./fdbpq/staged
 //
 // An iteration is a turn of each.
 func BenchmarkContention(b *testing.B) {
@@ -103,7 +103,7 @@ type contestant struct {
 func (c *contest) recipeClients(n int) *contestant {
 	r := openRecipe(c, c.file, c.space, false)
 	pop := func() error {
-		value, _, err := r.pop(false)
+		value, err := r.pop(false)
 		if err == nil && value == "" {
 			err = fdbpq.ErrEmpty
 		}
@@ -116,7 +116,7 @@ func (c *contest) recipeClients(n int) *contestant {
 func (c *contest) stagedClients(n int) *contestant {
 	s := &contestant{name: "staged"}
 	for range n {
-		p := fdbpq.NewPopper(c.db, c.queue)
+		p := New(c.db, c.queue)
 		s.clients = append(s.clients, func() error {
 			_, err := p.PopMin(c.Context())
 			return err

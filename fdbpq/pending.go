@@ -138,7 +138,7 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *openAttempt, err err
 	applied.moving.most, applied.returned.Most = p.batcher.room, p.batcher.returned
 	applied.blind = p.blind()
 	p.batcher.known.BeginTransaction(tx)
-	applied.useKnown(p.batcher.known)
+	applied.known = p.batcher.known
 
 	if err := applied.apply(); errors.Is(err, errBlind) {
 		tx.Cancel()

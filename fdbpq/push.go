@@ -14,7 +14,6 @@ import (
 // pushes is the pushes. Their reads do not conflict, because pushes must not conflict with pushes,
 // unless there is a limit, a message id or a unique key.
 type pushes struct {
-	*txn
 	queues []*queuePushes
 
 	minCounts  state.CountsByQueue // the lowest counts that pushed items may get; nil is none
@@ -35,13 +34,6 @@ type queuePushes struct {
 	dedup     *state.Dedup               // nil without message ids and unique keys
 	refused   map[int]bool               // groups, by their first, that are too large whatever the settings are
 	limits    pushLimits
-}
-
-// beginSettings starts to read the settings, which may limit the pushes.
-func (p *pushes) beginSettings() {
-	for _, q := range p.queues {
-		q.ledger.BeginSettings()
-	}
 }
 
 // beginReads starts the reads that need no settings. Pushes with unique keys depend on which items
@@ -82,14 +74,7 @@ func (p *pushes) beginLimits() error {
 }
 
 // run waits for the reads and adds the items, queue by queue.
-func (p *pushes) run() error {
-	for _, q := range p.queues {
-		if err := q.run(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (p *pushes) run() error { return each(p.queues, (*queuePushes).run) }
 
 // unique reports whether a push has a unique key.
 func (q *queuePushes) unique() bool { return q.dedup != nil && len(q.dedup.Uniques) > 0 }

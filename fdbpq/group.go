@@ -108,7 +108,7 @@ func (t *txOps) addLook(q *queueOps, i int) {
 		q.looks.queueTxn = &q.queueTxn
 		t.looks.queues = append(t.looks.queues, &q.looks)
 	}
-	q.looks.add(i)
+	t.looks.add(&q.looks, i)
 	q.looked = true
 }
 

@@ -232,7 +232,7 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 		result.NextDue = until
 	}
 	if q.limits.evicts() {
-		q.limits.victims.notePushed(&q.ledger, id, m, until)
+		q.limits.victims.notePushed(id, m, until)
 	}
 }
 

@@ -68,8 +68,7 @@
 //	peek.go                           peeks
 //	pop.go, expiry.go, lease.go, limits.go
 //	                                  pops: past what has expired, as leases, and what keeps them from it
-//	edit.go, bulk.go, purge.go, redrive.go
-//	                                  items by id, and many at once: removes, moves, purges, dead letters sent home
+//	edit.go, bulk.go                  items by id, and many at once: removes, moves, purges, dead letters sent home
 //	settle.go, settle_read.go, settle_group.go
 //	                                  operations with tokens
 //	restore.go                        popped items that nobody received, on their way back

@@ -84,11 +84,8 @@ func (q *queueEdits) readItem(i int) {
 // store.
 func (q *queueEdits) run(i int) error {
 	defer delete(q.reads, i)
-	switch q.ops[i].Kind {
-	case OpPurge:
-		return q.purge(i)
-	case OpRedrive:
-		return q.redrive(i)
+	if kind := q.ops[i].Kind; kind == OpPurge || kind == OpRedrive {
+		return q.bulk(i)
 	}
 
 	h, err := q.find(i)

@@ -41,21 +41,16 @@
 //
 // # How it works
 //
-// Every operation goes through apply.go, alone or with others of its transaction. group.go
-// sorts them by family, such as pushes or pops, and by queue. apply runs one family after
-// the other; each owns what it reads, and how it begins and finishes. It starts the reads of
-// all queues before it waits for the first, so many queues cost no more round trips than
-// one. txn.go is what families see of the transaction and of a queue.
+// group.go sorts the operations of a transaction by family, such as pushes or pops, and by queue.
+// apply.go runs one family after the other; each owns what it reads, and how it begins and
+// finishes. It starts the reads of all queues before it waits for the first, so many queues cost
+// no more round trips than one.
 //
-// A push (push.go) reads the last item of its priority, without conflict, to find the
-// next count; then the ledger adds the item. In a Keyspace it also makes sure that the
-// queue is in the list of queues.
-//
-// A pop (pop.go) walks the queue with a cursor that reads as many items as there are pops.
-// If anything is due, a share of it comes back first, and the pop reads again. Then it reads
-// the rest of each item, and the ledger removes it, or holds it if it is leased (lease.go).
-// Pops of one transaction are served in their order, from whichever ends. One that waits for
-// items (Op.Waits) and finds none learns when the next item falls due.
+// A push reads the last item of its priority, without conflict, to find the next count; then the
+// ledger adds the item. In a Keyspace it also makes sure that the queue is in the list of queues. A
+// pop walks the queue with a cursor that reads as many items as there are pops. If anything is due,
+// a share of it comes back first, and the pop reads again. Then it reads the rest of each item, and
+// the ledger removes it, or holds it if it is leased.
 //
 // Each file knows mostly those below it:
 //
@@ -81,14 +76,10 @@
 //	op.go, op_check.go, result.go     operations and results
 //	names.go, errors.go               public names of what internal packages have
 //
-// Below it, each package knows those above it in this list:
-//
-//	internal/codec    keys, ids, stored records: no transaction
-//	internal/state    the states of items: all writes of their keys and counters
-//	internal/due      the time index, the one way back, dead letters
-//
-// Package settings is the table of settings. Package staged pops where many processes pop from one
-// queue; package migrate copies a Keyspace to another store.
+// Below it are internal/due (the time index, the one way back, dead letters), internal/state (the
+// states of items: all writes of their keys and counters) and internal/codec (keys, ids, stored
+// records: no transaction). Package settings is the table of settings. Package staged pops where
+// many processes pop from one queue; package migrate copies a Keyspace to another store.
 //
 // # Bytes
 //

@@ -32,7 +32,6 @@ type queuePushes struct {
 	last      map[int64]kv.Future[int64] // by priority; what is not in next
 	next      map[int64]int64            // the next counts, by priority
 	dedup     *state.Dedup               // nil without message ids and unique keys
-	refused   map[int]bool               // groups, by their first, that are too large whatever the settings are
 	limits    pushLimits
 }
 
@@ -240,10 +239,6 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 // of a group of which one fails. A group is pushes that follow each other.
 func (q *queuePushes) failGroups(corrupt map[int64]error, settings *Settings) {
 	for group := range q.groups() {
-		if q.refused[group[0]] {
-			continue
-		}
-
 		var failed error
 		for n, i := range group {
 			err := cmp.Or(q.results[i].Err, corrupt[q.priorityOf(&q.ops[i])])
@@ -252,7 +247,7 @@ func (q *queuePushes) failGroups(corrupt map[int64]error, settings *Settings) {
 			}
 			failed = cmp.Or(failed, err)
 		}
-		if failed == nil && len(group) > 1 {
+		if failed == nil {
 			failed = q.checkGroup(group, settings)
 		}
 		if failed != nil {
@@ -264,25 +259,22 @@ func (q *queuePushes) failGroups(corrupt map[int64]error, settings *Settings) {
 // refuseGroups fails groups that are too large whatever the settings are, before anything is read
 // for them: FoundationDB's client takes more memory for thousands of reads than for the items.
 func (q *queuePushes) refuseGroups() {
+	kept := q.indexes[:0]
 	for group := range q.groups() {
-		if len(group) == 1 {
-			continue
+		if err := q.checkGroup(group, &Settings{}); err != nil {
+			q.failAll(group, err)
+		} else {
+			kept = append(kept, group...)
 		}
-		err := q.checkGroup(group, &Settings{})
-		if err == nil {
-			continue
-		}
-
-		if q.refused == nil {
-			q.refused = map[int]bool{}
-		}
-		q.refused[group[0]] = true
-		q.failAll(group, err)
 	}
+	q.indexes = kept
 }
 
-// checkGroup returns an error if pushes cannot be done in one transaction.
+// checkGroup returns an error if several pushes cannot be done in one transaction.
 func (q *queuePushes) checkGroup(group []int, settings *Settings) error {
+	if len(group) == 1 {
+		return nil
+	}
 	size := 0
 	for _, i := range group {
 		m := q.messageOf(i, settings)

@@ -20,12 +20,13 @@ var popFaults = []faultkv.Fault{faultkv.None, faultkv.Conflict, faultkv.UnknownL
 // popUnknowns are those that leave the outcome unknown.
 var popUnknowns = popFaults[2:]
 
-// faulty is a queue of three items in a store that has faults for the Popper p, but not for the
+// faulty is a queue of three items, the first of which has a history, in a store that has faults for the Popper p, but not for the
 // fixture.
 type faulty struct {
 	*fixture
 	store *faultkv.DB
 	p     *Popper
+	old   fdbpq.Token // of a lease of "a" that is over
 	// served: another process serves the line after two commits of p, once it has registered.
 	served bool
 }
@@ -37,6 +38,8 @@ func newFaulty(t *testing.T, served bool) *faulty {
 	b := push(1, "b")
 	b.Message.Headers = map[string][]string{"H": {"b"}}
 	f.apply(push(0, "a"), b, push(2, "c"))
+	s.old = f.apply(fdbpq.Op{Kind: fdbpq.OpLease})[0].Lease.Token
+	f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Token: s.old})
 	return s
 }
 
@@ -72,6 +75,19 @@ func (s *faulty) wantLeft(what string, want ...string) {
 		all := must(tx.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{}).Get())
 		wantEqual(s.T, what+": keys of an empty queue", len(all), left.claims+left.due)
 	})
+}
+
+// wantHistory checks that no token of before holds the first item when it is leased again.
+func (s *faulty) wantHistory(what string) {
+	s.Helper()
+	s.store.Land()
+	s.ctx = context.Background()
+	r := s.apply(fdbpq.Op{Kind: fdbpq.OpLease})[0]
+	if r.Err != nil || string(r.Item.Value) != "a" || r.Lease.Token.Fence <= s.old.Fence || r.Lease.Deliveries != 2 {
+		s.Errorf("%s: leased %q, %+v, %v, after the token %+v", what, r.Item.Value, r.Lease, r.Err, s.old)
+	}
+	wantError(s.T, s.apply(fdbpq.Op{Kind: fdbpq.OpAck, Token: s.old})[0].Err, fdbpq.ErrLeaseLost)
+	s.apply(fdbpq.Op{Kind: fdbpq.OpNak, Token: r.Lease.Token})
 }
 
 // Whatever happens to the commits of a pop, it pops one item and no other.
@@ -169,7 +185,8 @@ func (s *faulty) endAt(at ending, end func()) {
 	})
 }
 
-// A pop whose context ends at any point is withdrawn, and has no effect.
+// A pop whose context ends at any point is withdrawn, and has no effect. Its item returns with its
+// history.
 func TestContextEndsAnywhere(t *testing.T) {
 	inParallel(endings(), func(at ending) {
 		s := newFaulty(t, at.served)
@@ -186,6 +203,7 @@ func TestContextEndsAnywhere(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
 			t.Errorf("%s: error %v, want context.Canceled alone", what, err)
 		}
+		s.wantHistory(what)
 		s.wantLeft(what, "a", "b", "c")
 	})
 }
@@ -250,64 +268,4 @@ func TestWithdrawnItemKeepsItsBytes(t *testing.T) {
 	f.write(func(tx kv.Transaction) {
 		wantEqual(t, "stored", string(must(tx.Get(key).Get())), "no tuple")
 	})
-}
-
-// leaseOver leases the first item, and has the lease end.
-func (f *fixture) leaseOver() fdbpq.Token {
-	r := f.apply(fdbpq.Op{Kind: fdbpq.OpLease})[0]
-	f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Token: r.Lease.Token})
-	return r.Lease.Token
-}
-
-// A staged pop that is withdrawn, whatever it has done by then, returns its item with the history
-// of its leases: no token of before holds the item when it is leased again.
-func TestWithdrawnPopKeepsFences(t *testing.T) {
-	for _, served := range []bool{false, true} {
-		for first := range 2 {
-			for at := 1; at <= 4; at++ {
-				t.Run(fmt.Sprintf("served=%t/first=%d/at=%d", served, first, at), func(t *testing.T) {
-					s := newFaulty(t, served)
-					old := s.leaseOver()
-					ctx, cancel := context.WithCancel(s.ctx)
-					defer cancel()
-					s.meddle(nil, func(n int, tx *meddledTransaction) error {
-						if n == 1 && first == 1 {
-							return kv.ErrConflict
-						}
-						err := s.commit(n, tx)
-						if n == at {
-							cancel()
-							err = kv.ErrCommitUnknown
-						}
-						return err
-					})
-					if _, err := s.p.PopMin(ctx); err == nil {
-						return // it needed fewer commits
-					}
-
-					r := s.apply(fdbpq.Op{Kind: fdbpq.OpLease})[0]
-					if r.Err != nil || string(r.Item.Value) != "a" || r.Lease.Token.Fence <= old.Fence || r.Lease.Deliveries != 2 {
-						t.Errorf("leased %q, %+v, %v, after the token %+v", r.Item.Value, r.Lease, r.Err, old)
-					}
-					wantError(t, s.apply(fdbpq.Op{Kind: fdbpq.OpAck, Token: old})[0].Err, fdbpq.ErrLeaseLost)
-				})
-			}
-		}
-	}
-}
-
-// While an item is with the answer to a staged pop its history stays, and goes with the item.
-func TestStagedPopOfLeasedItem(t *testing.T) {
-	s := newFaulty(t, false)
-	ack := fdbpq.Op{Kind: fdbpq.OpAck, Token: s.leaseOver()}
-	s.line(fdbpq.Front)
-	s.serve()
-	s.check()
-	wantError(t, s.apply(ack)[0].Err, fdbpq.ErrLeaseLost)
-	s.clock.advance(answerLife)
-	again := s.apply(fdbpq.Op{Kind: fdbpq.OpLease})[0]
-	wantEqual(t, "deliveries", again.Lease.Deliveries, 2)
-	wantError(t, s.apply(ack)[0].Err, fdbpq.ErrLeaseLost)
-	s.apply(fdbpq.Op{Kind: fdbpq.OpNak, Token: again.Lease.Token})
-	s.wantLeft("in the end", "a", "b", "c")
 }

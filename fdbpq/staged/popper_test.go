@@ -2,10 +2,8 @@ package staged
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -84,24 +82,6 @@ func TestLongItems(t *testing.T) {
 			f.wantStored(0, 0, 0, 1)
 		}
 	})
-}
-
-// A newcomer waits behind those registered before it, and each gets an item from the end it asked
-// for.
-func TestNewcomersDoNotOvertake(t *testing.T) {
-	f := onMem(t)
-	f.fill("a", "b", "c", "d")
-	f.line(fdbpq.Front, fdbpq.Back)
-	var wg sync.WaitGroup
-	wg.Go(func() { f.wantPop(f.popper().PopMin, "b") })
-	for f.stored().requests < 3 {
-		runtime.Gosched()
-	}
-	wantEqual(t, "ends", f.stored().ends, []fdbpq.End{fdbpq.Front, fdbpq.Back, fdbpq.Front})
-	f.serve()
-	wg.Wait()
-	f.wantStored(0, 2, 2, 1)
-	wantEqual(t, "length", f.length(), 1)
 }
 
 // A paused queue gives nothing to staged pops.

@@ -150,16 +150,18 @@ func TestInterference(t *testing.T) {
 		name   string
 		at     int // before that commit
 		served bool
+		random func(int) int // nil unless it leads
 	}
 	var list []interference
 	for name := range interferences {
 		for at := 1; at <= 4; at++ {
-			list = append(list, interference{name, at, false}, interference{name, at, true})
+			list = append(list, interference{name, at, false, nil}, interference{name, at, true, nil})
 		}
+		list = append(list, interference{name, 1, false, never}, interference{name, 1, false, always})
 	}
 	inParallel(list, func(i interference) {
 		s := newFaulty(t, i.served)
-		what := fmt.Sprintf("%+v", i)
+		what := fmt.Sprintf("%s at %d, served=%t, leads=%t", i.name, i.at, i.served, i.random != nil)
 		s.clock.stepping(maxPatience / 4)
 		var got []string
 		note := func(item fdbpq.Item, err error) {
@@ -179,40 +181,13 @@ func TestInterference(t *testing.T) {
 			}
 			return s.commit(n, tx)
 		})
+		if i.random != nil {
+			s.p.leads(1, i.random)
+			s.line(fdbpq.Front)
+		}
 		note(s.p.PopMin(s.ctx))
 		s.wantOnce(what, got...)
 	})
-}
-
-// A pop that skips the line takes the item that is the first when it commits, and one that serves
-// takes no item that is gone by then.
-func TestLeaderMeetsOthers(t *testing.T) {
-	for name, test := range map[string]struct {
-		random func(int) int
-		other  func(f *fixture)
-		want   string // after that of the line
-	}{
-		"skips, and meets a push": {never, func(f *fixture) { f.push(-1, "urgent") }, "a"},
-		"serves, and meets a pop": {always, func(f *fixture) { _, _ = f.popPlain() }, "c"}, // that has "a"
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := onMem(t)
-			f.fill("a", "b", "c")
-			p := f.popperOf(&meddled{Database: f.db, write: func(n int, tx *meddledTransaction) error {
-				if n > 1 {
-					return tx.commitNow()
-				}
-				test.other(f)
-				err := tx.commitNow()
-				wantError(t, err, kv.ErrConflict)
-				return err
-			}}).leads(1, test.random)
-			f.clock.stepping(maxPatience / 4)
-			f.line(fdbpq.Front)
-			f.wantPop(p.PopMin, test.want)
-			f.wantStored(0, 1, 1, 1)
-		})
-	}
 }
 
 // Nobody is told "empty" if there is a push meanwhile, and a request that is withdrawn meanwhile

@@ -154,15 +154,17 @@ func TestFindsWhatIsDueLate(t *testing.T) {
 }
 
 // taken is an item with a unique key, which a staged pop has been given that nobody collects.
-func (f *fixture) taken(value string, ttl time.Duration) (pushed fdbpq.Op, id fdbpq.ID) {
+func (f *fixture) taken(value string, ttl time.Duration) (pushed fdbpq.Op, old fdbpq.Token) {
 	pushed = push(0, value)
 	pushed.Message.Unique, pushed.TTL = "k", ttl
-	id = f.apply(pushed)[0].Item.ID
-	lease := f.apply(fdbpq.Op{Kind: fdbpq.OpLease})[0].Lease
-	f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Token: lease.Token}) // so that it has a history
+	f.apply(pushed)
+	old = f.apply(fdbpq.Op{Kind: fdbpq.OpLease})[0].Lease.Token
+	f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Token: old}) // so that it has a history
 	f.line(fdbpq.Front)
 	f.serve()
-	return pushed, id
+	f.check()
+	wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpAck, Token: old})[0].Err, fdbpq.ErrLeaseLost)
+	return pushed, old
 }
 
 // An item that expires while a staged pop has taken it, and that nobody collects, is gone when it
@@ -211,14 +213,14 @@ func TestItemExpiresLater(t *testing.T) {
 	})
 }
 
-// An item that comes back from a staged pop keeps its unique key, unless another item has it by
-// then.
+// An item that comes back from a staged pop keeps its history, and its unique key unless another
+// item has it by then.
 func TestItemWithUniqueKey(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		t.Run(fmt.Sprint("again=", again), func(t *testing.T) {
 			onEngines(t, func(f *fixture) {
-				pushed, first := f.taken(strings.Repeat("v", 300_000), 0)
-				holder := first
+				pushed, old := f.taken(strings.Repeat("v", 300_000), 0)
+				holder := old.ID
 				if again {
 					second := f.apply(pushed)[0]
 					wantEqual(f.T, "duplicate while it is out", second.Duplicate, false)
@@ -231,10 +233,17 @@ func TestItemWithUniqueKey(t *testing.T) {
 				third := f.apply(pushed)[0]
 				wantEqual(f.T, "duplicate", third.Duplicate, true)
 				wantEqual(f.T, "of", third.Item.ID, holder)
-				got := f.apply(fdbpq.Op{Kind: fdbpq.OpGet, ID: first})[0]
+				got := f.apply(fdbpq.Op{Kind: fdbpq.OpGet, ID: old.ID})[0]
 				if got.State != fdbpq.Ready || len(got.Item.Value) != 300_000 || (got.Item.Unique == "") != again {
 					f.Errorf("it came back %v with the key %q and %d bytes", got.State, got.Item.Unique, len(got.Item.Value))
 				}
+				leased := 0
+				for _, r := range f.apply(fdbpq.Op{Kind: fdbpq.OpLease}, fdbpq.Op{Kind: fdbpq.OpLease}) {
+					if r.Lease.Token.ID == old.ID && r.Lease.Token.Fence > old.Fence && r.Lease.Deliveries == 2 {
+						leased++
+					}
+				}
+				wantEqual(f.T, "leases with the history", leased, 1)
 			})
 		})
 	}

@@ -200,39 +200,3 @@ func TestLeadersAndFollowers(t *testing.T) {
 	f.wantPop(p.PopMin, "f")
 	role(leader)
 }
-
-// While a leader pops and pops, those in line get their items, from it and not from each other.
-func TestLineIsNotStarved(t *testing.T) {
-	f := onMem(t)
-	const waiting = 3
-	var wg sync.WaitGroup
-	var popped sync.Map
-	f.line(fdbpq.Front, fdbpq.Front, fdbpq.Front) // are gone
-	for range waiting {
-		wg.Go(func() {
-			item, err := f.popper().PopMin(f.ctx)
-			wantError(t, err, nil)
-			popped.Store(string(item.Value), true)
-		})
-	}
-	p := f.popper().leads(0, rand.New(rand.NewPCG(1, 2)).IntN)
-	for f.stored().requests < 2*waiting {
-		runtime.Gosched()
-	}
-
-	const most = 30*6 + 15
-	skips := 0
-	for ; f.stored().requests > 0 && skips <= most; skips++ {
-		f.push(0, fmt.Sprint(skips))
-		f.push(0, fmt.Sprint(skips, "+"))
-		_, err := p.PopMin(f.ctx)
-		wantError(t, err, nil)
-	}
-	if skips > most {
-		t.Errorf("%d pops skipped a line of %d", skips, 2*waiting)
-	}
-	wg.Wait()
-	n := 0
-	popped.Range(func(_, _ any) bool { n++; return true })
-	wantEqual(t, "items of the line", n, waiting)
-}

@@ -100,7 +100,7 @@ peers-test: ## vet and test that comparison, with the peers that are installed
 	cd cmd/pqbench/peers && go vet ./... && go test -timeout $(TIMEOUT) ./...
 
 bench-contention: ## measure staged pops against the published recipe on a real FoundationDB
-	go test -tags fdb -run '^$$' -bench Contention -benchtime 3x -timeout 30m ./fdbpq
+	go test -tags fdb -run '^$$' -bench Contention -benchtime 3x -timeout 30m ./fdbpq/staged
 
 prove: ## break systems under load for a short time, with the race detector; SEED=<n> to reproduce a run
 	go test $(TAG_FLAGS) -race -count=1 -v -timeout 10m ./testenv/proof -rounds 4 -ops 5000 $(if $(SEED),-seed $(SEED))

@@ -5,15 +5,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Behind returns the queues of the Keyspace where more is due than the batch has handled. All other
-// operations still run, so one queue with a large backlog of due items does not block the rest. Call
-// it after Wait.
-func (p *Pending) Behind() []QueueName { return p.behind }
-
-// Ahead returns when what the batch has written, or may have written, falls due. Queues may be named
-// more than once. Call it after Wait, also after an error.
-func (p *Pending) Ahead() []QueueAhead { return p.ahead }
-
 // ReadAhead returns what is ahead of each of the queues. All queues take one round trip. An entry
 // that cannot be read counts as none.
 func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {

@@ -37,34 +37,31 @@ func newTxOps(tx kv.Transaction, ops []Op, now time.Time) *txOps {
 		moving:   moveRoom{most: MaxMessageSize},
 		returned: state.ItemRoom{Most: MaxMessageSize},
 	}}
+	t.looks.txn, t.pops.txn = &t.txn, &t.txn
 	t.pushes.nextCounts = state.CountsByQueue{}
-	t.tieFamilies()
+	t.group()
 	return t
 }
-
-// tieFamilies gives all families the transaction.
-func (t *txOps) tieFamilies() {
-	t.configs.txn, t.sweeps.txn, t.looks.txn, t.pushes.txn, t.restores.txn = &t.txn, &t.txn, &t.txn, &t.txn, &t.txn
-	t.settlements.txn, t.edits.txn, t.pops.txn, t.peeks.txn = &t.txn, &t.txn, &t.txn, &t.txn
-}
-
-// useKnown has the operations leave out reads of what is known.
-func (t *txOps) useKnown(k *state.Known) { t.known = k }
 
 // apply runs the operations. Errors of single operations are in their results; the error is one of
 // the store.
 func (t *txOps) apply() error {
-	t.group()
 	t.moving.beside = bytesOf(t.ops)
 	t.dead = due.NewBurials(t.tx, t.now, t.known)
 	for _, q := range t.queues {
 		q.ledger = state.NewLedger(t.tx, q.l, t.now, t.known)
 		q.due.Ledger, q.due.Dead, q.due.Page = &q.ledger, &t.dead, t.duePage
 	}
-	t.pushes.beginSettings()
-	t.pops.beginSettings()
 
-	for _, stage := range [...]func() error{
+	// They may limit the pushes, pause the queues and limit the leases.
+	for _, q := range t.pushes.queues {
+		q.ledger.BeginSettings()
+	}
+	for _, q := range t.pops.queues {
+		q.ledger.BeginSettings()
+	}
+
+	return inOrder(
 		t.configs.run,
 		t.lookAndPush,
 		t.restores.run,
@@ -73,8 +70,13 @@ func (t *txOps) apply() error {
 		t.pops.run,
 		t.peeks.run,
 		t.flush,
-	} {
-		if err := stage(); err != nil {
+	)
+}
+
+// inOrder runs steps until one fails.
+func inOrder(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
 			return err
 		}
 	}
@@ -87,41 +89,24 @@ func (t *txOps) apply() error {
 func (t *txOps) lookAndPush() error {
 	t.pushes.beginReads()
 	t.sweeps.beginReads()
-	due := t.beginDue()
-	t.looks.beginLens()
-
-	if err := t.bringBack(due); err != nil {
-		return err
-	}
-	if err := t.sweeps.finish(); err != nil {
-		return err
-	}
-	if err := t.reread(); err != nil {
-		return err
-	}
-
-	if err := t.looks.readItems(); err != nil {
-		return err
-	}
-	// What the limits need takes the same round trip as the lens.
-	if err := t.pushes.beginLimits(); err != nil {
-		return err
-	}
-	if err := t.looks.finishLens(); err != nil {
-		return err
-	}
-	return t.pushes.run()
-}
-
-// beginDue starts to read what is due in queues where somebody looks.
-func (t *txOps) beginDue() (looked []*due.Due) {
+	var looked []*due.Due
 	for _, q := range t.queues {
 		if q.looked {
 			q.due.ReadIndex()
 			looked = append(looked, &q.due)
 		}
 	}
-	return looked
+	t.looks.beginLens()
+
+	return inOrder(
+		func() error { return t.bringBack(looked) },
+		t.sweeps.finish,
+		t.reread,
+		t.looks.readItems,
+		t.pushes.beginLimits, // what they need takes the same round trip as the lens
+		t.looks.finishLens,
+		t.pushes.run,
+	)
 }
 
 // reread writes the counters of what has come back, and starts to read again what that has changed.
@@ -160,6 +145,30 @@ func (t *txOps) flush() error {
 	}
 	t.removed.Dead += t.dead.Count()
 	return nil
+}
+
+// learnCounts takes the counts after the operations of a transaction.
+func (t *txOps) learnCounts() {
+	if t.known.Any() {
+		t.known.LearnCounts(t.pushes.nextCounts, t.onlyPushesAdd())
+	}
+}
+
+// onlyPushesAdd reports whether every count that came into use, or into use again, is below those
+// in pushes.nextCounts, or below those that were known before.
+func (t *txOps) onlyPushesAdd() bool {
+	for i := range t.ops {
+		switch t.ops[i].Kind {
+		case OpRestore, OpMove, OpRedrive:
+			return false
+		}
+	}
+	for _, q := range t.queues {
+		if q.ledger.Strays() {
+			return false
+		}
+	}
+	return !t.dead.Any()
 }
 
 // behind returns the queues of the Keyspace where more is due than this transaction has handled.

@@ -71,6 +71,11 @@ func (b *Batcher) SetNow(now func() time.Time) { b.now = now }
 // any time.
 func (b *Batcher) Conflicts() int64 { return b.conflicts.Load() }
 
+// Removed returns how many items batches have removed so far although no operation took or removed
+// them. It counts each item once, also if the store did not say whether a batch committed, as soon
+// as that is settled. It may be called at any time.
+func (b *Batcher) Removed() Removed { return b.removed.Sum() }
+
 // LimitRoom lowers the bytes that the leases of a batch may move; the default, and the most, is
 // MaxMessageSize. An operation that finds no room results in ErrNoRoom, and leaves its item to the
 // next batch. One item may always move. Call it before the first Start.
@@ -162,7 +167,7 @@ func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
 	if before.pushes && p.pushes && !b.db.Traits().Serial {
 		early, _ = p.runOps(b.nextCounts) // the regular attempt reports an error
 	}
-	if _, err := before.Wait(); early != nil && (err != nil || before.attempts > 1 || early.pushes.limited) {
+	if _, err := before.Wait(); early != nil && (err != nil || before.number > 1 || early.pushes.limited) {
 		// Its counts are not those in b.nextCounts, or it would conflict with the earlier batch.
 		early.tx.Cancel()
 		return nil

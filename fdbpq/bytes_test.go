@@ -9,6 +9,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/staged"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
@@ -20,8 +21,6 @@ func TestBytesOfUncollectedPops(t *testing.T) {
 		clock := newClock(time.Now())
 		f.batcher.SetNow(clock.now)
 		q := f.queue("jobs")
-		popper := fdbpq.NewPopper(f.db, q)
-		clock.give(popper)
 		for n := range race.Times(120, 40) {
 			clock.advance(time.Duration(random.IntN(2000)) * time.Millisecond)
 			switch random.IntN(8) {
@@ -29,8 +28,7 @@ func TestBytesOfUncollectedPops(t *testing.T) {
 				most := []int64{0, 1 << 40, 1_000}[random.IntN(3)]
 				f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes, s.Discard = most, fdbpq.DiscardOld })
 			case 1, 2:
-				f.line(popper, fdbpq.Front)
-				f.serve(popper)
+				f.leave(q, clock.now(), fdbpq.Front)
 			case 3:
 				f.apply(op(opPopMin, q), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second})
 			default:
@@ -59,7 +57,7 @@ func TestBytesOfStagedPops(t *testing.T) {
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
-			p := fdbpq.NewPopper(f.db, q)
+			p := staged.New(f.db, q)
 			for range each {
 				must(p.PopMin(f.ctx))
 			}

@@ -4,32 +4,25 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 )
 
-// configs is the operations on settings. They run before all others.
-type configs struct {
-	*txn
-	queues []*queueConfigs
-}
-
-// queueConfigs is those of one queue.
+// queueConfigs is the operations on the settings of one queue, which run before all others.
 type queueConfigs struct {
 	*queueTxn
 	indexes []int // into txn.ops
 }
 
-// run reads the settings of all queues, and changes them.
-func (c *configs) run() error {
-	for _, q := range c.queues {
+// configs is those of all queues.
+type configs []*queueConfigs
+
+// run reads the settings, and changes them.
+func (c configs) run() error {
+	for _, q := range c {
 		q.ledger.BeginSettings()
 	}
-	for _, q := range c.queues {
-		if err := q.configure(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(c, (*queueConfigs).configure)
 }
 
-// configure runs the operations of a queue in their order.
+// configure runs the operations of a queue in their order. A transaction that only reads has failed
+// those that change something.
 func (q *queueConfigs) configure() error {
 	present, err := q.ledger.Settings()
 	if err != nil {
@@ -37,7 +30,7 @@ func (q *queueConfigs) configure() error {
 	}
 
 	for _, i := range q.indexes {
-		if q.ops[i].Kind == OpConfigure {
+		if q.ops[i].Kind == OpConfigure && q.tx != nil {
 			changed := present.Clone()
 			q.ops[i].Configure(changed)
 			if err := q.l.CheckChange(changed, present); err != nil {
@@ -59,31 +52,6 @@ func (q *queueConfigs) configure() error {
 			}
 		}
 		q.results[i].Settings = present.Clone()
-	}
-	return nil
-}
-
-// beginReads starts to read the settings in a transaction that only reads.
-func (c *configs) beginReads() {
-	for _, q := range c.queues {
-		q.ledger.ReadSettings(q.snapshot, q.l)
-	}
-}
-
-// finishReads sets the results in a transaction that only reads.
-func (c *configs) finishReads() error {
-	for _, q := range c.queues {
-		stored, err := q.ledger.Settings()
-		if err != nil {
-			if err := q.failOps(err, q.indexes...); err != nil {
-				return err
-			}
-			continue
-		}
-
-		for _, i := range q.indexes {
-			q.results[i].Settings = stored.Clone()
-		}
 	}
 	return nil
 }

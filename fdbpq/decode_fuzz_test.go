@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
@@ -343,17 +342,9 @@ func exercise(t *testing.T, tx kv.Transaction, l *codec.Layout, now time.Time, t
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	s := serving{tx: tx, l: l, now: now, own: newRequest(l, Front, now)}
-	err := s.readLine(ServeLimit)
-	if err == nil && len(s.line) > 0 {
-		err = s.serveLine()
-	}
-	allowed("serve the line", err)
-	_, err = due.ReturnDue(tx, l, now)
-	allowed("sweep", err)
 	for range 3 {
 		for _, op := range []Op{
-			{Kind: OpExtend}, {Kind: OpPush}, {Kind: OpLease}, {Kind: OpNak}, {Kind: OpPop}, {Kind: OpPop, End: Back},
+			{Kind: OpSweep}, {Kind: OpExtend}, {Kind: OpPush}, {Kind: OpLease}, {Kind: OpNak}, {Kind: OpPop}, {Kind: OpPop, End: Back},
 			{Kind: OpPeek}, {Kind: OpPeek, End: Back}, {Kind: OpLen}, {Kind: OpLease, End: Back}, {Kind: OpAck},
 			{Kind: OpSettings}, {Kind: OpNak, Delay: Backoff, Reason: "no"}, {Kind: OpLease}, {Kind: OpTerm},
 			{Kind: OpConfigure, Configure: func(s *Settings) { s.MaxDeliver++; s.MaxBytes = 15 - min(s.MaxBytes, 15); s.Discard = DiscardOld }},

@@ -16,8 +16,6 @@
 //
 //   - [PriorityQueue] and [Queue] push and pop in a transaction of the caller.
 //   - [Keyspace] gives queues names, and lists them. pqbridge serves a Keyspace.
-//   - [Popper] pops where many processes pop from one queue: the recipe's extension
-//     for high contention.
 //   - [Batcher] runs the operations of many callers in one transaction, and finds out
 //     what became of a commit of unknown outcome.
 //
@@ -43,25 +41,19 @@
 //
 // # How it works
 //
-// Every operation goes through apply.go, alone or with others of its transaction. group.go
-// sorts them by family, such as pushes or pops, and by queue. apply runs one family after
-// the other; each owns what it reads, and how it begins and finishes. It starts the reads of
-// all queues before it waits for the first, so many queues cost no more round trips than
-// one. txn.go is what families see of the transaction and of a queue.
+// group.go sorts the operations of a transaction by family, such as pushes or pops, and by queue.
+// apply.go runs one family after the other; each owns what it reads, and how it begins and
+// finishes. It starts the reads of all queues before it waits for the first, so many queues cost
+// no more round trips than one.
 //
-// A push (push.go) reads the last item of its priority, without conflict, to find the
-// next count; then the ledger adds the item. In a Keyspace it also makes sure that the
-// queue is in the list of queues.
-//
-// A pop (pop.go) walks the queue with a cursor that reads as many items as there are pops.
-// If anything is due, a share of it comes back first, and the pop reads again. Then it reads
-// the rest of each item, and the ledger removes it, or holds it if it is leased (lease.go).
-// Pops of one transaction are served in their order, from whichever ends. One that waits for
-// items (Op.Waits) and finds none learns when the next item falls due.
+// A push reads the last item of its priority, without conflict, to find the next count; then the
+// ledger adds the item. In a Keyspace it also makes sure that the queue is in the list of queues. A
+// pop walks the queue with a cursor that reads as many items as there are pops. If anything is due,
+// a share of it comes back first, and the pop reads again. Then it reads the rest of each item, and
+// the ledger removes it, or holds it if it is leased.
 //
 // Each file knows mostly those below it:
 //
-//	staged_*.go                       Popper
 //	handle.go, priority_queue.go, queue.go, keyspace.go
 //	                                  handles of queues, and their names
 //	store.go, retire.go, queuelist.go the store of a Keyspace; leaving the list of queues; the list with counts
@@ -71,8 +63,7 @@
 //	peek.go                           peeks
 //	pop.go, expiry.go, lease.go, limits.go
 //	                                  pops: past what has expired, as leases, and what keeps them from it
-//	edit.go, bulk.go, purge.go, redrive.go
-//	                                  items by id, and many at once: removes, moves, purges, dead letters sent home
+//	edit.go, bulk.go                  items by id, and many at once: removes, moves, purges, dead letters sent home
 //	settle.go, settle_read.go, settle_group.go
 //	                                  operations with tokens
 //	restore.go                        popped items that nobody received, on their way back
@@ -85,13 +76,10 @@
 //	op.go, op_check.go, result.go     operations and results
 //	names.go, errors.go               public names of what internal packages have
 //
-// Below it, each package knows those above it in this list:
-//
-//	internal/codec    keys, ids, stored records: no transaction
-//	internal/state    the states of items: all writes of their keys and counters
-//	internal/due      the time index, the one way back, dead letters
-//
-// Package settings is the table of settings; package migrate copies a Keyspace to another store.
+// Below it are internal/due (the time index, the one way back, dead letters), internal/state (the
+// states of items: all writes of their keys and counters) and internal/codec (keys, ids, stored
+// records: no transaction). Package settings is the table of settings. Package staged pops where
+// many processes pop from one queue; package migrate copies a Keyspace to another store.
 //
 // # Bytes
 //
@@ -100,6 +88,6 @@
 //
 // # Concurrency
 //
-// PriorityQueue, Queue, Keyspace and Popper are safe for concurrent use. A Batcher, and
+// PriorityQueue, Queue and Keyspace are safe for concurrent use. A Batcher, and
 // a transaction, is used by one goroutine at a time.
 package fdbpq

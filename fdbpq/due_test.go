@@ -50,7 +50,7 @@ func TestUniquePushToLateQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMuchFixture(onMem(t))
 			var pushes []fdbpq.Op
-			for range 2 * fdbpq.DuePage {
+			for range 2 * duePage {
 				pushes = append(pushes, withTTL(opPush(m.q, 1, "x"), time.Minute))
 			}
 			m.apply(pushes...)
@@ -69,7 +69,7 @@ func TestUniquePushToLateQueue(t *testing.T) {
 
 // A queue with a limit takes pushes as long as there is room. Whether it is full is known once all is back.
 func TestLimitedPushToLateQueue(t *testing.T) {
-	const n = 3 * fdbpq.DuePage
+	const n = 3 * duePage
 	for name, set := range map[string]func(*fdbpq.Settings){
 		"max_items": func(s *fdbpq.Settings) { s.MaxItems = n },
 		"max_bytes": func(s *fdbpq.Settings) { s.MaxBytes = 10 * n },
@@ -87,7 +87,7 @@ func TestLimitedPushToLateQueue(t *testing.T) {
 			wantEqual(t, "to be tried again", errors.Is(refused, fdbpq.ErrNoRoom), false)
 			m.clock.advance(time.Hour)
 			// What has expired makes room, here for fewer than are pushed.
-			pushes = slices.Repeat([]fdbpq.Op{opPush(m.q, 1, "yyyyyyyyyy")}, fdbpq.DuePage+1)
+			pushes = slices.Repeat([]fdbpq.Op{opPush(m.q, 1, "yyyyyyyyyy")}, duePage+1)
 			for i := range pushes {
 				pushes[i].Follows = i > 0
 			}
@@ -155,7 +155,7 @@ func TestLateExpired(t *testing.T) {
 func TestLateItemsByID(t *testing.T) {
 	m := newMuchFixture(onMem(t))
 	var pushes []fdbpq.Op
-	for i := range 2 * fdbpq.DuePage {
+	for i := range 2 * duePage {
 		pushes = append(pushes, withTTL(opPush(m.q, 1, "x"), time.Minute+time.Duration(i)*time.Second))
 	}
 	results := m.apply(pushes...)

@@ -1,21 +1,13 @@
 package fdbpq
 
 import (
-	"slices"
-
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// edits is the removes, moves, purges and redrives. They see what the operations with tokens have
-// done, and run before the pops.
-type edits struct {
-	*txn
-	queues []*queueEdits
-}
-
-// queueEdits is those of one queue, which run in their order.
+// queueEdits is the removes, moves, purges and redrives of one queue, which run in their order. They
+// see what the operations with tokens have done, and run before the pops.
 type queueEdits struct {
 	*queueTxn
 	indexes []int // into txn.ops
@@ -39,28 +31,31 @@ func newQueueEdits(q *queueTxn) *queueEdits {
 	}
 }
 
+// edits is those of all queues.
+type edits []*queueEdits
+
 // run reads what is about one item for a few of them at a time.
-func (e *edits) run() error {
+func (e edits) run() error {
 	type edit struct {
-		q     *queueEdits
+		*queueEdits
 		index int
 	}
 	var all []edit
-	for _, q := range e.queues {
+	for _, q := range e {
 		for _, i := range q.indexes {
 			all = append(all, edit{q, i})
 		}
 	}
 
-	// Each reads up to three values.
-	for some := range slices.Chunk(all, (e.returned.AtOnce()+2)/3) {
+	for len(all) > 0 {
+		some := all[:min(len(all), (e[0].returned.AtOnce()+2)/3)] // each reads up to three values
+		all = all[len(some):]
 		for _, one := range some {
-			one.q.beginReads(one.index)
+			one.beginReads(one.index)
 		}
-		for _, one := range some {
-			if err := one.q.failOps(one.q.run(one.index), one.index); err != nil {
-				return err
-			}
+		err := each(some, func(one edit) error { return one.failOps(one.run(one.index), one.index) })
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -89,11 +84,8 @@ func (q *queueEdits) readItem(i int) {
 // store.
 func (q *queueEdits) run(i int) error {
 	defer delete(q.reads, i)
-	switch q.ops[i].Kind {
-	case OpPurge:
-		return q.purge(i)
-	case OpRedrive:
-		return q.redrive(i)
+	if kind := q.ops[i].Kind; kind == OpPurge || kind == OpRedrive {
+		return q.bulk(i)
 	}
 
 	h, err := q.find(i)

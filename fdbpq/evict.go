@@ -16,12 +16,13 @@ const victimBytes = 16 << 20
 
 // victims is the items that a queue with DiscardOld may evict, in the order in which they go: from
 // the back, in a FIFO queue from the front. It has those that are ready or delayed, and none that
-// other programs pushed, which do not count either. The zero value has none.
+// other programs pushed, which do not count either.
 type victims struct {
-	g           *state.Ledger // nil before prepare
+	g           *state.Ledger
 	ready, held victimWalk
-	stored      []*victim // read, and not gone
-	pushed      []*victim // by this transaction, and not gone
+	order       []*victim // this transaction's own, and the others as far as they are loaded
+	loaded      []byte    // the place of the last of these; nil before the first
+	ended       bool      // all are loaded
 	own         map[ID]bool
 	read        int // bytes
 }
@@ -31,30 +32,12 @@ type victim struct {
 	item  *codec.Record
 	place []byte     // see Layout.Place
 	load  state.Load // what goes with it
-	own   bool       // this transaction pushed it
 }
 
-// victimPlan is the first items to go.
-type victimPlan struct {
-	stored, pushed int // how many of either
-}
-
-func (p *victimPlan) any() bool { return p.stored+p.pushed > 0 }
-
-// include adds the item that next has returned.
-func (p *victimPlan) include(v *victim) {
-	if v.own {
-		p.pushed++
-	} else {
-		p.stored++
-	}
-}
-
-// prepare prepares the victims for next. It does nothing the second time.
-func (v *victims) prepare(g *state.Ledger) {
-	if v.g == nil {
-		v.g = g
-		v.ready, v.held = victimWalk{g: g, rest: g.L.ItemRange()}, victimWalk{g: g, rest: g.L.KindRange(codec.KindHeld)}
+func newVictims(g *state.Ledger) victims {
+	return victims{
+		g: g, own: map[ID]bool{},
+		ready: victimWalk{g: g, rest: g.L.ItemRange()}, held: victimWalk{g: g, rest: g.L.KindRange(codec.KindHeld)},
 	}
 }
 
@@ -63,110 +46,93 @@ func (v *victims) before(a, b []byte) bool { return (bytes.Compare(a, b) > 0) !=
 
 // notePushed adds an item of this transaction's own, which later pushes may evict. The time is
 // until when it is delayed.
-func (v *victims) notePushed(g *state.Ledger, id ID, m Message, until time.Time) {
+func (v *victims) notePushed(id ID, m Message, until time.Time) {
 	h := &codec.Record{ID: id, State: Ready, History: codec.History{Lasting: codec.LastingOf(&m)}}
 	if !until.IsZero() {
 		h = codec.NewDelayed(&id, &m, until, nil)
 	}
 	h.Message = &m
-	v.prepare(g)
-	v.insert(h)
+	v.own[id] = true
+	v.insert(h, m.Size())
 }
 
-// insert adds an item of this transaction's own at its place.
-func (v *victims) insert(h *codec.Record) {
-	g := v.g
-	own := &victim{item: h, place: g.L.Place(g.L.ItemKey(&h.ID)), load: state.Load{Items: 1}, own: true}
-	if g.CountsBytes() {
-		own.load.Bytes = int64(h.Message.Size())
+// insert adds an item at its place.
+func (v *victims) insert(h *codec.Record, size int) {
+	one := &victim{item: h, place: v.g.L.Place(v.g.L.ItemKey(&h.ID)), load: state.Load{Items: 1}}
+	if v.g.CountsBytes() {
+		one.load.Bytes = int64(size)
 	}
-
-	at, _ := slices.BinarySearchFunc(v.pushed, own, func(a, b *victim) int {
+	at, _ := slices.BinarySearchFunc(v.order, one, func(a, b *victim) int {
 		if v.before(a.place, b.place) {
 			return -1
 		}
 		return 1
 	})
-	v.pushed = slices.Insert(v.pushed, at, own)
-
-	if v.own == nil {
-		v.own = map[ID]bool{}
-	}
-	v.own[h.ID] = true
+	v.order = slices.Insert(v.order, at, one)
 }
 
-// next returns the next item to go after those of the plan, nil if there is none. The error is
-// ErrCorrupt or one of the store.
-func (v *victims) next(after *victimPlan) (*victim, error) {
-	if after.stored == len(v.stored) {
-		more, err := v.load()
-		if err != nil {
+// next returns the item to go after the first n, nil if there is none. The error is ErrCorrupt or
+// one of the store.
+func (v *victims) next(n int) (*victim, error) {
+	for !v.ended && (n >= len(v.order) || v.loaded == nil || v.before(v.loaded, v.order[n].place)) {
+		if err := v.load(); err != nil {
 			return nil, err
 		}
-		if more != nil {
-			v.stored = append(v.stored, more)
-		}
 	}
-
-	var next *victim
-	if after.stored < len(v.stored) {
-		next = v.stored[after.stored]
+	if n >= len(v.order) {
+		return nil, nil
 	}
-	if after.pushed < len(v.pushed) && (next == nil || v.before(v.pushed[after.pushed].place, next.place)) {
-		next = v.pushed[after.pushed]
-	}
-	return next, nil
+	return v.order[n], nil
 }
 
-// evict removes the items of the plan. The error is one of the store.
-func (v *victims) evict(p *victimPlan) error {
-	for _, gone := range slices.Concat(v.stored[:p.stored], v.pushed[:p.pushed]) {
+// evict removes the first n items. The error is one of the store.
+func (v *victims) evict(n int) error {
+	for _, gone := range v.order[:n] {
 		v.g.Discard(gone.item)
 	}
-	v.stored, v.pushed = v.stored[p.stored:], v.pushed[p.pushed:]
+	v.order = v.order[n:]
 	return v.g.Err()
 }
 
-// load reads the next item, nil if there is none.
-func (v *victims) load() (*victim, error) {
-	for {
-		first, err := v.ready.first()
-		if err != nil {
-			return nil, err
-		}
-		second, err := v.held.first()
-		if err != nil {
-			return nil, err
-		}
-
-		walk, pair := &v.ready, first
-		if first == nil || second != nil && v.before(v.g.L.Place(second.Key), v.g.L.Place(first.Key)) {
-			walk, pair = &v.held, second
-		}
-		if pair == nil {
-			return nil, nil
-		}
-
-		h, err := v.parse(pair, walk == &v.ready, walk.rests[0])
-		if err != nil {
-			return nil, err
-		}
-		walk.skip()
-		v.read += len(pair.Value)
-		if h == nil {
-			continue
-		}
-
-		found := &victim{item: h, place: v.g.L.Place(pair.Key), load: state.Load{Items: 1}}
-		if v.g.CountsBytes() {
-			size, err := v.g.SizeOf(h)
-			if err != nil {
-				return nil, err
-			}
-			found.load.Bytes = int64(size)
-		}
-		return found, nil
+// load reads the next item of the store that may be evicted.
+func (v *victims) load() error {
+	first, err := v.ready.first()
+	if err != nil {
+		return err
 	}
+	second, err := v.held.first()
+	if err != nil {
+		return err
+	}
+
+	walk, pair := &v.ready, first
+	if first == nil || second != nil && v.before(v.g.L.Place(second.Key), v.g.L.Place(first.Key)) {
+		walk, pair = &v.held, second
+	}
+	if pair == nil {
+		v.ended = true
+		return nil
+	}
+
+	h, err := v.parse(pair, walk == &v.ready, walk.rests[0])
+	if err != nil {
+		return err
+	}
+	walk.skip()
+	v.loaded = v.g.L.Place(pair.Key)
+	v.read += len(pair.Value)
+	if h == nil {
+		return nil
+	}
+
+	size := 0
+	if v.g.CountsBytes() {
+		if size, err = v.g.SizeOf(h); err != nil {
+			return err
+		}
+	}
+	v.insert(h, size)
+	return nil
 }
 
 // parse returns the item of a pair, nil if it must not be evicted.

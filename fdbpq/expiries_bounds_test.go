@@ -108,7 +108,7 @@ func TestPeekBehindExpiredAndDamage(t *testing.T) {
 		f.apply(many(1000, func(int) fdbpq.Op { return withTTL(opPush(q, 1, "expires"), time.Second) })...)
 	}
 	write(f, func(tx kv.Transaction) {
-		for i := range fdbpq.DuePage {
+		for i := range duePage {
 			tx.Set(tuple.Tuple{f.priority, "jobs", "t", int64(i), "unknown"}.Pack(), nil)
 		}
 	})

@@ -62,6 +62,16 @@ func (q *queueOps) expect(indexes []int, i int) []int {
 	return append(indexes, i)
 }
 
+// join returns the part of a family that is about one queue, and adds it to the family the first
+// time.
+func join[Q any, F ~[]*Q](part **Q, family *F, make func() *Q) *Q {
+	if *part == nil {
+		*part = make()
+		*family = append(*family, *part)
+	}
+	return *part
+}
+
 func (t *txOps) addPush(q *queueOps, i int) {
 	p := &q.pushes
 	if p.indexes == nil {
@@ -72,31 +82,24 @@ func (t *txOps) addPush(q *queueOps, i int) {
 }
 
 func (t *txOps) addPop(q *queueOps, i int) {
-	if q.pops == nil {
-		q.pops = &queuePops{queueTxn: &q.queueTxn, all: &t.pops, limits: popLimits{queueTxn: &q.queueTxn}}
-		t.pops.queues = append(t.pops.queues, q.pops)
-	}
-	q.pops.indexes = q.expect(q.pops.indexes, i)
-	q.pops.include(i)
+	p := join(&q.pops, &t.pops.queues, func() *queuePops {
+		return &queuePops{queueTxn: &q.queueTxn, all: &t.pops, limits: popLimits{queueTxn: &q.queueTxn}}
+	})
+	p.indexes = q.expect(p.indexes, i)
+	p.include(i)
 	q.takes = true
 }
 
 func (t *txOps) addSettlement(q *queueOps, i int) {
-	if q.settlements == nil {
-		q.settlements = &queueSettlements{queueTxn: &q.queueTxn}
-		t.settlements.queues = append(t.settlements.queues, q.settlements)
-	}
-	q.settlements.indexes = q.expect(q.settlements.indexes, i)
+	s := join(&q.settlements, &t.settlements, func() *queueSettlements { return &queueSettlements{queueTxn: &q.queueTxn} })
+	s.indexes = q.expect(s.indexes, i)
 	q.takes = true
 }
 
 func (t *txOps) addPeek(q *queueOps, i int) {
-	if q.peeks == nil {
-		q.peeks = &queuePeeks{queueTxn: &q.queueTxn}
-		t.peeks.queues = append(t.peeks.queues, q.peeks)
-	}
+	p := join(&q.peeks, &t.peeks, func() *queuePeeks { return &queuePeeks{queueTxn: &q.queueTxn} })
 	end := t.ops[i].End
-	q.peeks.indexes[end] = append(q.peeks.indexes[end], i)
+	p.indexes[end] = append(p.indexes[end], i)
 	q.looked, q.peeked = true, true
 }
 
@@ -105,7 +108,7 @@ func (t *txOps) addLook(q *queueOps, i int) {
 		q.looks.queueTxn = &q.queueTxn
 		t.looks.queues = append(t.looks.queues, &q.looks)
 	}
-	q.looks.add(i)
+	t.looks.add(&q.looks, i)
 	q.looked = true
 }
 
@@ -113,31 +116,18 @@ func (t *txOps) addLook(q *queueOps, i int) {
 func (t *txOps) addRare(q *queueOps, i int) {
 	switch t.ops[i].Kind {
 	case OpSettings, OpConfigure:
-		if q.configs == nil {
-			q.configs = &queueConfigs{queueTxn: &q.queueTxn}
-			t.configs.queues = append(t.configs.queues, q.configs)
-		}
-		q.configs.indexes = append(q.configs.indexes, i)
+		c := join(&q.configs, &t.configs, func() *queueConfigs { return &queueConfigs{queueTxn: &q.queueTxn} })
+		c.indexes = append(c.indexes, i)
 	case OpSweep:
-		if q.sweeps == nil {
-			q.sweeps = &queueSweeps{queueTxn: &q.queueTxn}
-			t.sweeps.queues = append(t.sweeps.queues, q.sweeps)
-		}
-		q.sweeps.indexes = append(q.sweeps.indexes, i)
+		s := join(&q.sweeps, &t.sweeps, func() *queueSweeps { return &queueSweeps{queueTxn: &q.queueTxn} })
+		s.indexes = append(s.indexes, i)
 		q.looked = true
 	case OpRestore:
-		if q.restores == nil {
-			q.restores = &queueRestores{queueTxn: &q.queueTxn}
-			t.restores.queues = append(t.restores.queues, q.restores)
-		}
-		q.restores.indexes = append(q.restores.indexes, i)
+		r := join(&q.restores, &t.restores, func() *queueRestores { return &queueRestores{queueTxn: &q.queueTxn} })
+		r.indexes = append(r.indexes, i)
 	case OpRemove, OpMove, OpPurge, OpRedrive:
-		if q.edits == nil {
-			q.edits = newQueueEdits(&q.queueTxn)
-			t.edits.queues = append(t.edits.queues, q.edits)
-		}
-		q.edits.indexes = append(q.edits.indexes, i)
-		q.looked = true
-		q.takes = true
+		e := join(&q.edits, &t.edits, func() *queueEdits { return newQueueEdits(&q.queueTxn) })
+		e.indexes = append(e.indexes, i)
+		q.looked, q.takes = true, true
 	}
 }

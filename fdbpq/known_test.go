@@ -143,11 +143,8 @@ func TestKnownCountsAndStagedItems(t *testing.T) {
 	f, _ := onlyWay(t)
 	q, clock := f.queue("a"), newClock(time.Now())
 	f.batcher.SetNow(clock.now)
-	p := fdbpq.NewPopper(f.db, q)
-	p.SetNow(clock.now)
 	f.apply(slices.Repeat([]fdbpq.Op{opPush(q, 1, "staged")}, 5)...)
-	f.line(p, slices.Repeat([]fdbpq.End{fdbpq.Front}, 5)...)
-	f.serve(p)
+	f.leave(q, clock.now(), slices.Repeat([]fdbpq.End{fdbpq.Front}, 5)...)
 	f.apply(opPush(q, 1, "between"))
 	clock.advance(time.Hour)
 	f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}) // brings them back

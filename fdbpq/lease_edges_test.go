@@ -32,66 +32,6 @@ func (f *fixture) applyAt(now time.Time, ops ...fdbpq.Op) []fdbpq.Result {
 	return results
 }
 
-// A staged pop that is withdrawn, whatever it has done by then, returns its item with the
-// history of its leases: no token of before holds the item when it is leased again.
-func TestWithdrawnPopKeepsFences(t *testing.T) {
-	for _, served := range []bool{false, true} {
-		for first := range 2 {
-			for at := 1; at <= 4; at++ {
-				t.Run(fmt.Sprintf("served=%t/first=%d/at=%d", served, first, at), func(t *testing.T) {
-					s := newStagedFixture(t)
-					s.served = served
-					old := s.leaseOver(s.q, s.clock.now)
-					ctx, cancel := context.WithCancel(s.ctx)
-					defer cancel()
-					s.popper(nil, func(n int, tx kv.Transaction) error {
-						if n == 1 && first == 1 {
-							return kv.ErrConflict
-						}
-						err := s.commit(n, tx)
-						if n == at {
-							cancel()
-							err = kv.ErrCommitUnknown
-						}
-						return err
-					})
-					if _, err := s.p.PopMin(ctx); err == nil {
-						return // it needed fewer commits
-					}
-					r := s.applyAt(s.clock.now(), fdbpq.Op{Kind: fdbpq.OpLease, Queue: s.q})[0]
-					if r.Err != nil || string(r.Item.Value) != "a" || r.Lease.Token.Fence <= old.Fence || r.Lease.Deliveries != 2 {
-						t.Errorf("leased %q, %+v, %v, after the token %+v", r.Item.Value, r.Lease, r.Err, old)
-					}
-					late := s.applyAt(s.clock.now(), fdbpq.Op{Kind: fdbpq.OpAck, Queue: s.q, Token: old})[0]
-					wantError(t, late.Err, fdbpq.ErrLeaseLost)
-				})
-			}
-		}
-	}
-}
-
-// While an item is with the answer to a staged pop its history stays, and goes with the item.
-func TestStagedPopOfLeasedItem(t *testing.T) {
-	s := newStagedFixture(t)
-	token := s.leaseOver(s.q, s.clock.now)
-	dead := fdbpq.NewPopper(s.db, s.q)
-	s.clock.give(dead)
-	s.line(dead, fdbpq.Front)
-	s.serve(dead)
-	s.check()
-	ack := fdbpq.Op{Kind: fdbpq.OpAck, Queue: s.q, Token: token}
-	wantError(t, s.applyAt(s.clock.now(), ack)[0].Err, fdbpq.ErrLeaseLost)
-	s.clock.advance(fdbpq.AnswerLife)
-	s.applyAt(s.clock.now(), op(opPeekMin, s.q))
-	s.check()
-	again := s.applyAt(s.clock.now(), fdbpq.Op{Kind: fdbpq.OpLease, Queue: s.q})[0]
-	wantEqual(t, "deliveries", again.Lease.Deliveries, int64(2))
-	wantError(t, s.applyAt(s.clock.now(), ack)[0].Err, fdbpq.ErrLeaseLost)
-	s.clock.advance(time.Hour)
-	s.applyAt(s.clock.now(), op(opPeekMin, s.q))
-	s.wantLeft("in the end", "a", "b", "c")
-}
-
 // A batch of unknown outcome puts a popped item back with its history.
 func TestSettleKeepsFences(t *testing.T) {
 	f := newUnsure(t, faultkv.Options{})
@@ -253,7 +193,7 @@ func (f *fixture) value(key []byte) []byte {
 // Something that is due and cannot be read fails pops beyond what is there, and nothing else: other items come back, and a
 // batch that only reads ends.
 func TestUnreadableEntries(t *testing.T) {
-	for _, n := range []int{1, 2 * fdbpq.DuePage} {
+	for _, n := range []int{1, 2 * duePage} {
 		f := onMem(t)
 		f.corrupt = true
 		q := f.queue("jobs")

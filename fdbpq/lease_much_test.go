@@ -65,7 +65,7 @@ func (f *fixture) until(op fdbpq.Op) (r fdbpq.Result, tries int) {
 // in the order in which they fell due, and serves the first of those that are back.
 func TestMuchFallsDue(t *testing.T) {
 	for name, first := range map[string]fdbpq.Op{"pop": opPopMin, "lease": {Kind: fdbpq.OpLease}, "peek": opPeekMin, "len": opLen, "info": {Kind: fdbpq.OpInfo}} {
-		for _, shape := range []struct{ n, size, share int }{{race.Times(1000, 300), 90_000, 11}, {100, 65_000, 15}, {3 * fdbpq.DuePage, 10, fdbpq.DuePage}} {
+		for _, shape := range []struct{ n, size, share int }{{race.Times(1000, 300), 90_000, 11}, {100, 65_000, 15}, {3 * duePage, 10, duePage}} {
 			t.Run(fmt.Sprint(name, "/", shape.n), func(t *testing.T) {
 				m := newMuchFixture(onMem(t))
 				m.leaseAll(shape.n, shape.size)

@@ -15,6 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/staged"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
@@ -348,7 +349,7 @@ func (c *leaseClient) workPlainly() {
 
 // popStaged pops with a Popper.
 func (c *leaseClient) popStaged() {
-	p := fdbpq.NewPopper(c.fallible, c.q)
+	p := staged.New(c.fallible, c.q)
 	p.SetNow(c.now)
 	for range 15 {
 		e := c.accounts.begin(c.now)

@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
@@ -18,14 +17,6 @@ type popLimits struct {
 	kept      int64 // places for leases that follow the acknowledgements that freed them
 }
 
-// pauseAt returns the error of pops and leases at the given time, nil if they are not paused.
-func pauseAt(s *Settings, now time.Time) *codec.PausedError {
-	if !s.PauseUntil.After(now) {
-		return nil
-	}
-	return &codec.PausedError{Until: s.PauseUntil}
-}
-
 // beginLeased finds out what limits the pops and leases with the given indexes, and starts to read
 // how many items are leased if that matters.
 func (p *popLimits) beginLeased(indexes []int, leases bool) error {
@@ -34,7 +25,7 @@ func (p *popLimits) beginLeased(indexes []int, leases bool) error {
 		return err
 	}
 
-	p.paused, p.maxLeased = pauseAt(settings, p.now), settings.MaxLeased
+	p.paused, p.maxLeased = codec.PausedAt(settings, p.now), settings.MaxLeased
 	if p.maxLeased > 0 && leases {
 		p.leased = p.tx.Get(p.l.StateCounterKey(Leased))
 		for _, i := range indexes {

@@ -29,6 +29,9 @@ func (p *pushLimits) beginLoad(settings *Settings) error {
 		return errBlind
 	}
 	p.settings = settings
+	if p.evicts() {
+		p.victims = newVictims(&p.ledger)
+	}
 	if err := p.countBytes(); err != nil || p.counting {
 		return err
 	}
@@ -158,23 +161,22 @@ func (p *pushLimits) evict(group []int, more state.Load, refused error) (error, 
 	before := p.moving
 	all := p.have.Plus(more)
 	v := &p.victims
-	v.prepare(&p.ledger)
-	for planned := (victimPlan{}); ; {
-		next, err := v.next(&planned)
+	for planned := 0; ; {
+		next, err := v.next(planned)
 		switch {
 		case err != nil:
 			return nil, err
 		case next == nil || !p.l.Fifo && next.item.ID.Priority <= last:
 			p.moving = before
 			return fmt.Errorf("%w: nothing would be discarded before it but what is leased", refused), nil
-		case v.read > victimBytes && planned.any() || !p.moving.fits(state.SweptKeys*len(p.l.ItemKey(&next.item.ID))):
-			return p.tooMany(refused, &planned, all.Minus(more), before.moves == 0)
+		case v.read > victimBytes && planned > 0 || !p.moving.fits(state.SweptKeys*len(p.l.ItemKey(&next.item.ID))):
+			return p.tooMany(refused, planned, all.Minus(more), before.moves == 0)
 		}
 
-		planned.include(next)
+		planned++
 		if all = all.Minus(next.load); all.Exceeds(p.settings) == nil {
 			p.have = all
-			return nil, v.evict(&planned)
+			return nil, v.evict(planned)
 		}
 	}
 }
@@ -182,9 +184,9 @@ func (p *pushLimits) evict(group []int, more state.Load, refused error) (error, 
 // tooMany is for a group of pushes for which more would have to go than the transaction has room
 // for. If that is because the limits are exceeded already, it evicts what it can, and left is what
 // the queue has then.
-func (p *pushLimits) tooMany(refused error, planned *victimPlan, left state.Load, alone bool) (error, error) {
+func (p *pushLimits) tooMany(refused error, planned int, left state.Load, alone bool) (error, error) {
 	switch {
-	case planned.any() && p.have.Exceeds(p.settings) != nil:
+	case planned > 0 && p.have.Exceeds(p.settings) != nil:
 		p.have = left
 		return notYet(refused), p.victims.evict(planned)
 	case !alone:

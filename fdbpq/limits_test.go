@@ -14,25 +14,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
 
-// A paused queue gives nothing to staged pops.
-func TestPopperOfPausedQueue(t *testing.T) {
-	f := onMem(t)
-	q := f.queue("jobs")
-	f.fill(q, "a", "b")
-	pause := func(until time.Time) { f.configure(q, func(s *fdbpq.Settings) { s.PauseUntil = until }) }
-	pause(time.Now().Add(time.Hour))
-	p := fdbpq.NewPopper(f.db, q)
-	_, err := p.PopMin(f.ctx)
-	wantError(t, err, fdbpq.ErrPaused)
-	f.line(p, fdbpq.Front)
-	f.serve(p)
-	wantEqual(t, "length", f.length(q), int64(2))
-	pause(time.Time{})
-	item, err := p.PopMin(f.ctx)
-	wantError(t, err, nil)
-	wantEqual(t, "popped", string(item.Value), "a")
-}
-
 // Settings that cannot be read limit nothing, and fail only the operations that need them.
 func TestCorruptSettingsAndPops(t *testing.T) {
 	f := onMem(t)

@@ -9,6 +9,7 @@ import (
 type looks struct {
 	*txn
 	queues []*queueLooks
+	infos  []*infos
 
 	unread []inspection // OpGets and OpRanks, in order
 	begun  int          // of unread: they are being read
@@ -17,10 +18,9 @@ type looks struct {
 // queueLooks is those of one queue.
 type queueLooks struct {
 	*queueTxn
-	lens        []int // into txn.ops
-	length      kv.Future[[]byte]
-	infos       *infos // nil without infos
-	inspections []inspection
+	lens   []int // into txn.ops
+	length kv.Future[[]byte]
+	infos  *infos // nil without infos
 }
 
 // inspection is an OpGet or OpRank.
@@ -31,20 +31,17 @@ type inspection interface {
 	finish() error
 }
 
-// add adds an operation.
-func (q *queueLooks) add(i int) {
+// add adds an operation on a queue.
+func (k *looks) add(q *queueLooks, i int) {
 	switch op := &q.ops[i]; op.Kind {
 	case OpLen:
 		q.lens = append(q.lens, i)
 	case OpInfo:
-		if q.infos == nil {
-			q.infos = &infos{queueTxn: q.queueTxn}
-		}
-		q.infos.add(i, op.MaxPriorities)
+		join(&q.infos, &k.infos, func() *infos { return &infos{queueTxn: q.queueTxn} }).add(i, op.MaxPriorities)
 	case OpGet:
-		q.inspections = append(q.inspections, &get{queueTxn: q.queueTxn, index: i, id: op.ID})
+		k.unread = append(k.unread, &get{queueTxn: q.queueTxn, index: i, id: op.ID})
 	case OpRank:
-		q.inspections = append(q.inspections, &rank{queueTxn: q.queueTxn, index: i, id: op.ID, end: op.End})
+		k.unread = append(k.unread, &rank{queueTxn: q.queueTxn, index: i, id: op.ID, end: op.End})
 	}
 }
 
@@ -65,27 +62,24 @@ func (k *looks) rereadLens() {
 	}
 }
 
-// finishLens sets the results of the lens.
-func (k *looks) finishLens() error {
-	for _, q := range k.queues {
-		if len(q.lens) == 0 {
-			continue
-		}
-		value, err := q.length.Get()
-		if err != nil {
-			return err
-		}
+func (k *looks) finishLens() error { return each(k.queues, (*queueLooks).finishLens) }
 
-		n, err := state.ParseLength(value)
-		if err != nil {
-			if err := q.failOps(err, q.lens...); err != nil {
-				return err
-			}
-			continue
-		}
-		for _, i := range q.lens {
-			q.results[i].Len = n
-		}
+// finishLens sets the results of the lens.
+func (q *queueLooks) finishLens() error {
+	if len(q.lens) == 0 {
+		return nil
+	}
+	value, err := q.length.Get()
+	if err != nil {
+		return err
+	}
+
+	n, err := state.ParseLength(value)
+	if err != nil {
+		return q.failOps(err, q.lens...)
+	}
+	for _, i := range q.lens {
+		q.results[i].Len = n
 	}
 	return nil
 }
@@ -98,18 +92,23 @@ func (k *looks) readItems() error {
 
 // beginItems starts the first reads of the infos, OpGets and OpRanks.
 func (k *looks) beginItems() {
-	for _, q := range k.queues {
-		if q.infos != nil {
-			q.infos.beginCounters()
-		}
-		k.unread = append(k.unread, q.inspections...)
+	for _, n := range k.infos {
+		n.beginCounters()
 	}
 	k.inspectNext()
 }
 
 // finishItems sets the results of the infos, OpGets and OpRanks. The error is one of the store.
 func (k *looks) finishItems() error {
-	if err := k.finishInfos(); err != nil {
+	if err := each(k.infos, (*infos).finishCounters); err != nil {
+		return err
+	}
+	// The first items of priorities are values, so those of all queues share the room.
+	most := k.returned.AtOnce()
+	for _, n := range k.infos {
+		most -= n.beginFirsts(most)
+	}
+	if err := each(k.infos, (*infos).finish); err != nil {
 		return err
 	}
 
@@ -133,31 +132,4 @@ func (k *looks) inspectNext() {
 	for _, one := range k.unread[:k.begun] {
 		one.beginReads(share)
 	}
-}
-
-// finishInfos sets the results of the infos, whose counters are being read.
-func (k *looks) finishInfos() error {
-	for _, q := range k.queues {
-		if q.infos != nil {
-			if err := q.infos.finishCounters(); err != nil {
-				return err
-			}
-		}
-	}
-
-	// The first items of priorities are values, so those of all queues share the room.
-	most := k.returned.AtOnce()
-	for _, q := range k.queues {
-		if q.infos != nil {
-			most -= q.infos.beginFirsts(most)
-		}
-	}
-	for _, q := range k.queues {
-		if q.infos != nil {
-			if err := q.infos.finish(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

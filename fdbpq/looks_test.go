@@ -12,6 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+	"github.com/pqbridge/pqbridge/fdbpq/staged"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -131,8 +132,8 @@ func TestRankOfMany(t *testing.T) {
 func TestPopsOnNearlyFullDisk(t *testing.T) {
 	const keep = 1 << 20 // MinFreeSpace
 	for _, name := range []string{"a", "a-queue-with-a-longer-name"} {
-		for _, staged := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/staged=%t", name, staged), func(t *testing.T) {
+		for _, popper := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/staged=%t", name, popper), func(t *testing.T) {
 				disk := vfs.NewMem()
 				open := func(free uint64) kv.Database {
 					disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: free})
@@ -148,9 +149,9 @@ func TestPopsOnNearlyFullDisk(t *testing.T) {
 				wantError(t, roomy.Close(), nil)
 
 				f := newFixtureIn(t, open(keep/2), "p", "f", fdbpq.RawValues)
-				if staged {
-					f.wantPop(fdbpq.NewPopper(f.db, f.queue(name)).PopMin, "1")
-					f.wantPop(fdbpq.NewPopper(f.db, f.queue(name)).PopMax, "3")
+				if popper {
+					f.wantPop(staged.New(f.db, f.queue(name)).PopMin, "1")
+					f.wantPop(staged.New(f.db, f.queue(name)).PopMax, "3")
 					return
 				}
 				for _, want := range []string{"1", "2"} {
@@ -208,7 +209,7 @@ func TestShrinks(t *testing.T) {
 	}
 	wantEqual(t, "receipts", len(f.stored(f.priority+"-x")), 0)
 
-	p := fdbpq.NewPopper(nearlyFull, q)
+	p := staged.New(nearlyFull, q)
 	f.wantPop(p.PopMax, "3")
 	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
@@ -220,4 +221,13 @@ func TestShrinks(t *testing.T) {
 		t.Errorf("the pop was not withdrawn: %v", err)
 	}
 	f.wantPop(p.PopMin, "2")
+}
+
+// wantPop pops with a Popper.
+func (f *fixture) wantPop(pop func(context.Context) (fdbpq.Item, error), want string) {
+	f.Helper()
+	item, err := pop(f.ctx)
+	if err != nil || string(item.Value) != want {
+		f.Errorf("popped %q (error %v), want %q", item.Value, err, want)
+	}
 }

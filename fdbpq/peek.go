@@ -3,21 +3,14 @@ package fdbpq
 import (
 	"cmp"
 	"errors"
-	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// peeks is the peeks. They run after all else, so they see what the transaction has pushed and
-// popped.
-type peeks struct {
-	*txn
-	queues []*queuePeeks
-}
-
-// queuePeeks is those of one queue. Those at the same end share one result.
+// queuePeeks is the peeks of one queue. Those at the same end share one result. They run after all
+// else, so they see what the transaction has pushed and popped.
 type queuePeeks struct {
 	*queueTxn
 	indexes [2][]int // into txn.ops, by End
@@ -26,10 +19,16 @@ type queuePeeks struct {
 	errs    [2]error         // by End: why it is not known which item is the first
 }
 
+// peeks is those of all queues.
+type peeks []*queuePeeks
+
 // run reads the first items of a few queues at a time.
-func (p *peeks) run() error {
-	for some := range slices.Chunk(p.queues, p.returned.AtOnce()) {
-		if p.returned.Refused {
+func (p peeks) run() error {
+	for len(p) > 0 {
+		returned := &p[0].returned
+		some := p[:min(len(p), returned.AtOnce())]
+		p = p[len(some):]
+		if returned.Refused {
 			for _, q := range some {
 				q.failAll(q.indexes[Front], state.ErrNoRoom)
 				q.failAll(q.indexes[Back], state.ErrNoRoom)
@@ -37,28 +36,14 @@ func (p *peeks) run() error {
 			continue
 		}
 
-		if err := runPeeks(some, p.returned.Share(1, len(some))); err != nil {
+		share := returned.Share(1, len(some))
+		for _, q := range some {
+			q.beginWalks(share)
+		}
+		if err := each(some, (*queuePeeks).findItems); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// runPeeks reads the first items of some queues, of each up to about that many bytes at once.
-func runPeeks(queues []*queuePeeks, bytes int) error {
-	for _, q := range queues {
-		q.beginWalks(bytes)
-	}
-
-	for _, q := range queues {
-		if err := q.findItems(); err != nil {
-			return err
-		}
-	}
-
-	for _, q := range queues {
-		q.guard()
-		if err := q.finish(); err != nil {
+		if err := each(some, (*queuePeeks).finish); err != nil {
 			return err
 		}
 	}
@@ -129,6 +114,7 @@ func (q *queuePeeks) findItems() error {
 
 // finish waits for the rest of the items and sets the results.
 func (q *queuePeeks) finish() error {
+	q.guard()
 	for end, indexes := range q.indexes {
 		if len(indexes) == 0 {
 			continue

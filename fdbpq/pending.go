@@ -24,21 +24,18 @@ type Pending struct {
 	// obsolete are receipts of earlier batches, which this one removes.
 	obsolete [][]byte
 
-	backoff  kv.Backoff
-	attempts int64            // whose commit has started
-	unknown  []unknownAttempt // those whose outcome is unknown
+	backoff kv.Backoff
+	attempt           // the last one, or the one that has committed
+	unknown []attempt // those whose outcome is unknown
 
 	wrote    bool                // the attempt being committed wrote something
 	commit   kv.Future[struct{}] // nil once the batch has ended
 	waited   sync.Once
-	results  []Result
-	popped   []state.TakenItem // by the attempt that gave results
-	removed  Removed           // the same
-	ahead    []QueueAhead      // of all attempts
-	filled   []QueueName       // the same
-	behind   []QueueName       // by the last attempt
-	listed   []*codec.Layout   // queues that it found in the list of queues, or added
-	readFrom time.Time         // when it began to read, at the latest
+	ahead    []QueueAhead    // of all attempts
+	filled   []QueueName     // the same
+	behind   []QueueName     // by the last attempt
+	listed   []*codec.Layout // queues that it found in the list of queues, or added
+	readFrom time.Time       // when it began to read, at the latest
 	err      error
 }
 
@@ -61,7 +58,7 @@ func (p *Pending) finish() {
 		_, err := p.commit.Get()
 		p.commit = nil
 		if kv.MaybeCommitted(err) {
-			p.remember()
+			p.unknown = append(p.unknown, p.attempt)
 		}
 
 		if err == nil || p.batcher.db.Traits().Pipelines {
@@ -138,7 +135,7 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *openAttempt, err err
 	applied.moving.most, applied.returned.Most = p.batcher.room, p.batcher.returned
 	applied.blind = p.blind()
 	p.batcher.known.BeginTransaction(tx)
-	applied.useKnown(p.batcher.known)
+	applied.known = p.batcher.known
 
 	if err := applied.apply(); errors.Is(err, errBlind) {
 		tx.Cancel()
@@ -162,8 +159,7 @@ func (p *Pending) endAsBefore(tx kv.Transaction) (ended bool, err error) {
 	if _, err := tx.Commit().Get(); err != nil {
 		return false, err
 	}
-	p.results, p.wrote, p.listed = committed.results, true, nil
-	p.removed = committed.removed
+	p.attempt, p.wrote, p.listed = *committed, true, nil
 	p.complete(nil)
 	return true, nil
 }
@@ -174,17 +170,16 @@ func (p *Pending) blind() bool { return p.pushes && !p.sighted }
 
 // startCommit starts to commit the attempt, and returns the counts after its own.
 func (p *Pending) startCommit(a *openAttempt) state.CountsByQueue {
-	p.results, p.popped, p.wrote, p.removed = a.results, a.pops.popped, a.wrote, a.removed
-	p.listed, p.readFrom = a.pushes.listed, a.readFrom
+	p.attempt = attempt{p.number + 1, a.results, a.pops.popped, a.removed}
+	p.wrote, p.listed, p.readFrom = a.wrote, a.pushes.listed, a.readFrom
 	p.filled, p.behind = append(p.filled, a.filled()...), a.behind()
 	for _, q := range a.queues {
 		p.ahead = q.ledger.AppendAhead(p.ahead)
 	}
 
-	p.attempts++
 	if p.wrote || len(p.unknown) > 0 {
 		p.wrote = true
-		writeReceipt(a.tx, p.receipt, p.batcher.now(), p.attempts, 0)
+		writeReceipt(a.tx, p.receipt, p.batcher.now(), p.number, 0)
 		for _, key := range p.obsolete {
 			a.tx.Clear(key)
 		}
@@ -193,11 +188,6 @@ func (p *Pending) startCommit(a *openAttempt) state.CountsByQueue {
 	a.learnCounts()
 	p.commit = a.tx.Commit()
 	return a.pushes.nextCounts
-}
-
-// remember keeps the results of an attempt of unknown outcome.
-func (p *Pending) remember() {
-	p.unknown = append(p.unknown, unknownAttempt{p.attempts, p.results, p.popped, p.removed})
 }
 
 // complete ends the batch with err, and updates the Batcher.
@@ -246,6 +236,15 @@ func (p *Pending) complete(err error) {
 // Settings.MaxLeased ran out, dead letters arrived. Some may be named twice or, after faults of the
 // store, without need. Call it after Wait, also after an error.
 func (p *Pending) Filled() []QueueName { return p.filled }
+
+// Behind returns the queues of the Keyspace where more is due than the batch has handled. All other
+// operations still run, so one queue with a large backlog of due items does not block the rest. Call
+// it after Wait.
+func (p *Pending) Behind() []QueueName { return p.behind }
+
+// Ahead returns when what the batch has written, or may have written, falls due. Queues may be named
+// more than once. Call it after Wait, also after an error.
+func (p *Pending) Ahead() []QueueAhead { return p.ahead }
 
 // noteListed records which queues are in the list of queues, now that the batch that found or put
 // them there is durable.

@@ -55,13 +55,6 @@ func (q *queuePops) include(i int) {
 	q.leases = q.leases || op.Kind == OpLease
 }
 
-// beginSettings starts to read the settings, which may pause the queues or limit the leases.
-func (p *pops) beginSettings() {
-	for _, q := range p.queues {
-		q.ledger.BeginSettings()
-	}
-}
-
 // run takes items from a few queues at a time.
 func (p *pops) run() error {
 	for some := range slices.Chunk(p.queues, p.returned.AtOnce()) {
@@ -88,35 +81,26 @@ func (p *pops) runSome(queues []*queuePops) error {
 	for _, q := range queues {
 		q.beginReads(all)
 	}
-	for _, q := range queues {
-		if err := q.ends.Arrive(); err != nil {
-			return err
-		}
-	}
-
 	if err := p.refill(queues); err != nil {
 		return err
 	}
+
 	for _, q := range queues {
 		if err := q.limits.beginLeased(q.indexes, q.leases); err != nil {
 			return err
 		}
 		q.ends.BeginReads()
 	}
-
-	for _, q := range queues {
-		if err := q.takeItems(); err != nil {
-			return err
-		}
-		if err := q.findNextDue(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(queues, (*queuePops).takeItems)
 }
 
 // refill brings back what is due in the queues, and reads the items again where some came back.
 func (p *pops) refill(queues []*queuePops) error {
+	arrive := func(q *queuePops) error { return q.ends.Arrive() }
+	if err := each(queues, arrive); err != nil {
+		return err
+	}
+
 	dues := make([]*due.Due, len(queues))
 	for i, q := range queues {
 		dues[i] = &q.due
@@ -130,12 +114,7 @@ func (p *pops) refill(queues []*queuePops) error {
 			q.beginWalks()
 		}
 	}
-	for _, q := range queues {
-		if err := q.ends.Arrive(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(queues, arrive)
 }
 
 // want is how many items the pops want.
@@ -159,7 +138,7 @@ func (q *queuePops) beginWalks() {
 	q.ends = state.WalkEnds(q.l, q.tx, q.wants, q.share, q.together)
 }
 
-// takeItems gives each pop and lease an item.
+// takeItems gives each pop and lease an item, or says why not.
 func (q *queuePops) takeItems() error {
 	pasts, err := q.past.Get()
 	if err != nil {
@@ -184,7 +163,10 @@ func (q *queuePops) takeItems() error {
 		}
 	}
 	q.ends.Release()
-	return q.removeExpired()
+	if err := q.removeExpired(); err != nil {
+		return err
+	}
+	return q.findNextDue()
 }
 
 // takeItem gives a pop or lease an item, or an error in its result. room is what is left of

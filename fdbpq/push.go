@@ -14,7 +14,6 @@ import (
 // pushes is the pushes. Their reads do not conflict, because pushes must not conflict with pushes,
 // unless there is a limit, a message id or a unique key.
 type pushes struct {
-	*txn
 	queues []*queuePushes
 
 	minCounts  state.CountsByQueue // the lowest counts that pushed items may get; nil is none
@@ -33,15 +32,7 @@ type queuePushes struct {
 	last      map[int64]kv.Future[int64] // by priority; what is not in next
 	next      map[int64]int64            // the next counts, by priority
 	dedup     *state.Dedup               // nil without message ids and unique keys
-	refused   map[int]bool               // groups, by their first, that are too large whatever the settings are
 	limits    pushLimits
-}
-
-// beginSettings starts to read the settings, which may limit the pushes.
-func (p *pushes) beginSettings() {
-	for _, q := range p.queues {
-		q.ledger.BeginSettings()
-	}
 }
 
 // beginReads starts the reads that need no settings. Pushes with unique keys depend on which items
@@ -82,14 +73,7 @@ func (p *pushes) beginLimits() error {
 }
 
 // run waits for the reads and adds the items, queue by queue.
-func (p *pushes) run() error {
-	for _, q := range p.queues {
-		if err := q.run(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (p *pushes) run() error { return each(p.queues, (*queuePushes).run) }
 
 // unique reports whether a push has a unique key.
 func (q *queuePushes) unique() bool { return q.dedup != nil && len(q.dedup.Uniques) > 0 }
@@ -247,7 +231,7 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 		result.NextDue = until
 	}
 	if q.limits.evicts() {
-		q.limits.victims.notePushed(&q.ledger, id, m, until)
+		q.limits.victims.notePushed(id, m, until)
 	}
 }
 
@@ -255,10 +239,6 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 // of a group of which one fails. A group is pushes that follow each other.
 func (q *queuePushes) failGroups(corrupt map[int64]error, settings *Settings) {
 	for group := range q.groups() {
-		if q.refused[group[0]] {
-			continue
-		}
-
 		var failed error
 		for n, i := range group {
 			err := cmp.Or(q.results[i].Err, corrupt[q.priorityOf(&q.ops[i])])
@@ -267,7 +247,7 @@ func (q *queuePushes) failGroups(corrupt map[int64]error, settings *Settings) {
 			}
 			failed = cmp.Or(failed, err)
 		}
-		if failed == nil && len(group) > 1 {
+		if failed == nil {
 			failed = q.checkGroup(group, settings)
 		}
 		if failed != nil {
@@ -279,25 +259,22 @@ func (q *queuePushes) failGroups(corrupt map[int64]error, settings *Settings) {
 // refuseGroups fails groups that are too large whatever the settings are, before anything is read
 // for them: FoundationDB's client takes more memory for thousands of reads than for the items.
 func (q *queuePushes) refuseGroups() {
+	kept := q.indexes[:0]
 	for group := range q.groups() {
-		if len(group) == 1 {
-			continue
+		if err := q.checkGroup(group, &Settings{}); err != nil {
+			q.failAll(group, err)
+		} else {
+			kept = append(kept, group...)
 		}
-		err := q.checkGroup(group, &Settings{})
-		if err == nil {
-			continue
-		}
-
-		if q.refused == nil {
-			q.refused = map[int]bool{}
-		}
-		q.refused[group[0]] = true
-		q.failAll(group, err)
 	}
+	q.indexes = kept
 }
 
-// checkGroup returns an error if pushes cannot be done in one transaction.
+// checkGroup returns an error if several pushes cannot be done in one transaction.
 func (q *queuePushes) checkGroup(group []int, settings *Settings) error {
+	if len(group) == 1 {
+		return nil
+	}
 	size := 0
 	for _, i := range group {
 		m := q.messageOf(i, settings)

@@ -35,9 +35,12 @@ func ReadDue(r kv.Reader, ops []Op, now time.Time) (results []Result, due []Queu
 }
 
 // read is Read, which returns up to about most bytes of items. Unless now is nil, it also returns
-// the queues where something is due by then.
+// the queues where something is due by then. It has no other use for the time, so nothing expires.
 func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, due []*codec.Layout, err error) {
-	t := newReadOps(r, ops, most)
+	t := &txOps{txn: txn{
+		snapshot: r, ops: ops, results: make([]Result, len(ops)), returned: state.ItemRoom{Most: most},
+	}}
+	t.looks.txn = &t.txn
 	t.group()
 	for i := range ops {
 		if ops[i].Kind.Writes() {
@@ -45,63 +48,34 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, du
 		}
 	}
 
+	// All reads begin before the first ends.
 	t.looks.beginLens()
-	t.configs.beginReads()
-	if now != nil {
-		t.beginDueHeads(*now)
+	for _, q := range t.configs {
+		q.ledger.ReadSettings(r, q.l)
+	}
+	for _, q := range t.queues {
+		if now != nil && q.looked {
+			q.due.Entries = r.GetRange(q.l.DueRange(*now), kv.RangeOptions{Limit: 1})
+		}
 	}
 	t.looks.beginItems()
 
-	for _, finish := range [...]func() error{
+	err = inOrder(
 		t.peeks.run,
 		t.looks.finishLens,
-		t.configs.finishReads,
+		func() error { return each(t.configs, (*queueConfigs).configure) },
 		t.looks.finishItems,
-	} {
-		if err := finish(); err != nil {
-			return nil, nil, err
+	)
+	for _, q := range t.queues {
+		if err == nil && q.due.Entries != nil {
+			var entries []kv.KeyValue
+			if entries, err = q.due.Entries.Get(); len(entries) > 0 {
+				due = append(due, q.l)
+			}
 		}
 	}
-	due, err = t.queuesDue()
 	if err != nil {
 		return nil, nil, err
 	}
 	return t.results, due, nil
-}
-
-// newReadOps returns the operations of a transaction that only reads. It has no time, so nothing
-// expires in it.
-func newReadOps(r kv.Reader, ops []Op, most int) *txOps {
-	t := &txOps{txn: txn{
-		snapshot: r, ops: ops, results: make([]Result, len(ops)), returned: state.ItemRoom{Most: most},
-	}}
-	t.tieFamilies()
-	return t
-}
-
-// beginDueHeads starts to read the first entry that is due in each queue where somebody looks.
-func (t *txOps) beginDueHeads(now time.Time) {
-	for _, q := range t.queues {
-		if q.looked {
-			q.due.Entries = t.snapshot.GetRange(q.l.DueRange(now), kv.RangeOptions{Limit: 1})
-		}
-	}
-}
-
-// queuesDue returns the queues that beginDueHeads has found.
-func (t *txOps) queuesDue() (due []*codec.Layout, err error) {
-	for _, q := range t.queues {
-		if q.due.Entries == nil {
-			continue
-		}
-
-		entries, err := q.due.Entries.Get()
-		if err != nil {
-			return nil, err
-		}
-		if len(entries) > 0 {
-			due = append(due, q.l)
-		}
-	}
-	return due, nil
 }

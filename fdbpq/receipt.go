@@ -28,8 +28,8 @@ func writeReceipt(tx kv.Transaction, receipt []byte, now time.Time, attempt int6
 	tx.Set(receipt, tuple.Tuple{now.UnixMicro(), attempt, restored}.Pack())
 }
 
-// unknownAttempt is an attempt of unknown outcome, with its results.
-type unknownAttempt struct {
+// attempt is an attempt at a batch whose commit has started.
+type attempt struct {
 	number  int64
 	results []Result
 	popped  []state.TakenItem
@@ -38,7 +38,7 @@ type unknownAttempt struct {
 
 // committedAttempt returns the attempt that has committed according to the receipt, nil if none
 // has.
-func committedAttempt(r kv.Reader, receipt []byte, attempts []unknownAttempt) (*unknownAttempt, error) {
+func committedAttempt(r kv.Reader, receipt []byte, attempts []attempt) (*attempt, error) {
 	value, err := r.Get(receipt).Get()
 	if err != nil || value == nil {
 		return nil, err
@@ -119,4 +119,16 @@ func sweepReceipts(tx kv.Transaction, todo kv.Range, limit time.Time) (last []by
 		return nil, nil
 	}
 	return pairs[len(pairs)-1].Key, nil
+}
+
+// Probe tests whether the store accepts writes that make it larger, as pushes do. It writes
+// a receipt without a batch, always the same one, which SweepReceipts removes.
+//
+// Errors: those of the store, and the context's error.
+func Probe(ctx context.Context, db kv.Database, k *Keyspace) error {
+	key := k.s.Receipts.Pack(tuple.Tuple{"probe"})
+	return kv.UpdateIdempotent(ctx, db, func(tx kv.Transaction) error {
+		tx.Set(key, tuple.Tuple{time.Now().UnixMicro(), settledAttempt, 0}.Pack())
+		return nil
+	})
 }

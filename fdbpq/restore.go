@@ -6,37 +6,26 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// restores is the restores. They run before the pops, which get what they put back.
-type restores struct {
-	*txn
-	queues []*queueRestores
-}
-
-// queueRestores is those of one queue.
+// queueRestores is the restores of one queue. They run before the pops, which get what they put
+// back.
 type queueRestores struct {
 	*queueTxn
 	indexes []int // into txn.ops
 	reads   []state.Lookup
 }
 
+// restores is those of all queues.
+type restores []*queueRestores
+
 // run finds out which items are in their queues, and puts the others back.
-func (r *restores) run() error {
-	for _, q := range r.queues {
-		q.beginReads()
-	}
-	for _, q := range r.queues {
-		if err := q.finish(); err != nil {
-			return err
+func (r restores) run() error {
+	for _, q := range r {
+		q.ledger.BeginSettings()
+		for _, i := range q.indexes {
+			q.reads = append(q.reads, state.LookUp(q.l, q.tx, &q.ops[i].Item.ID))
 		}
 	}
-	return nil
-}
-
-func (q *queueRestores) beginReads() {
-	q.ledger.BeginSettings()
-	for _, i := range q.indexes {
-		q.reads = append(q.reads, state.LookUp(q.l, q.tx, &q.ops[i].Item.ID))
-	}
+	return each(r, (*queueRestores).finish)
 }
 
 func (q *queueRestores) finish() error {

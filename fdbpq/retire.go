@@ -47,33 +47,21 @@ const (
 // Errors: ErrCorrupt, those of the store, and the context's error. Retire retries until
 // ctx ends, and may be called again with the same marks after an error.
 func Retire(ctx context.Context, db kv.Database, queues []Target, next, ripe Mark) ([]Retired, error) {
-	return (&retiring{queues, next, ripe, time.Now}).run(ctx, db)
-}
-
-// retiring is one call of Retire.
-type retiring struct {
-	queues     []Target
-	next, ripe Mark
-	now        func() time.Time
-}
-
-func (r *retiring) run(ctx context.Context, db kv.Database) ([]Retired, error) {
 	// Most queues are in use, and finding that out needs no writer.
-	states, err := kv.ReadTransact(ctx, db, func(reader kv.Reader) ([]emptiness, error) {
-		return readEmptiness(reader, r.queues, r.now())
+	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) {
+		return readEmptiness(r, queues, time.Now())
 	})
 	if err != nil {
 		return nil, err
 	}
 
-	done := make([]Retired, len(r.queues))
+	done := make([]Retired, len(queues))
 	var empty []Target
 	var places []int
 	for i, state := range states {
 		done[i] = state.retired()
 		if done[i] == Marked {
-			empty = append(empty, r.queues[i])
-			places = append(places, i)
+			empty, places = append(empty, queues[i]), append(places, i)
 		}
 	}
 	if len(empty) == 0 {
@@ -81,7 +69,7 @@ func (r *retiring) run(ctx context.Context, db kv.Database) ([]Retired, error) {
 	}
 
 	again, err := kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) ([]Retired, error) {
-		return r.write(tx, empty)
+		return retireEmpty(tx, empty, next, ripe)
 	})
 	for i, what := range again {
 		done[places[i]] = what
@@ -89,9 +77,10 @@ func (r *retiring) run(ctx context.Context, db kv.Database) ([]Retired, error) {
 	return done, err
 }
 
-// write marks the empty queues, or takes them off the list.
-func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) {
-	states, err := readEmptiness(tx, queues, r.now())
+// retireEmpty marks the queues that are empty, or takes them off the list.
+func retireEmpty(tx kv.Transaction, queues []Target, next, ripe Mark) ([]Retired, error) {
+	now := time.Now()
+	states, err := readEmptiness(tx, queues, now)
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +97,8 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 			return nil, err
 		}
 		l := queues[i].Layout()
-		if mark == "" || mark != r.ripe {
-			tx.Set(l.ListKey(), tuple.Tuple{r.now().UnixMicro(), []byte(r.next)}.Pack())
+		if mark == "" || mark != ripe {
+			tx.Set(l.ListKey(), tuple.Tuple{now.UnixMicro(), []byte(next)}.Pack())
 			continue
 		}
 

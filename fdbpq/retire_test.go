@@ -88,9 +88,7 @@ func TestRetireLeavesStagedPops(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
 	f.push(q, 1, "v")
-	p := fdbpq.NewPopper(f.db, q)
-	f.line(p, fdbpq.Front)
-	f.serve(p) // the item is with the answer
+	f.leave(q, time.Now(), fdbpq.Front)
 	f.retire("look", []fdbpq.Target{q}, fdbpq.NewMark(), "", fdbpq.InUse)
 }
 

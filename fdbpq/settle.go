@@ -9,14 +9,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// settlements is the operations with tokens. They run before the pops, so that what they end is
-// settled, and what they give back can be popped.
-type settlements struct {
-	*txn
-	queues []*queueSettlements
-}
-
-// queueSettlements is those of one queue. Spans of them are read and run after each other.
+// queueSettlements is the operations with tokens of one queue. Spans of them are read and run after
+// each other. They run before the pops, so that what they end is settled, and what they give back
+// can be popped.
 type queueSettlements struct {
 	*queueTxn
 	indexes []int // into txn.ops
@@ -28,12 +23,15 @@ type queueSettlements struct {
 	found    []*codec.Record // of one group
 }
 
+// settlements is those of all queues.
+type settlements []*queueSettlements
+
 // run reads and settles the items of a few operations at a time.
-func (s *settlements) run() error {
-	for {
-		var queues []*queueSettlements // with operations that are next
-		left := s.returned.AtOnce()
-		for _, q := range s.queues {
+func (s settlements) run() error {
+	for len(s) > 0 {
+		var queues settlements // with operations that are next
+		left := s[0].returned.AtOnce()
+		for _, q := range s {
 			if left > 0 && q.to < len(q.indexes) {
 				left -= q.nextSpan(left)
 				queues = append(queues, q)
@@ -42,37 +40,26 @@ func (s *settlements) run() error {
 		if len(queues) == 0 {
 			return nil
 		}
-
-		if err := runSpans(queues); err != nil {
-			return err
-		}
-	}
-}
-
-// runSpans runs the operations of the spans of some queues.
-func runSpans(queues []*queueSettlements) error {
-	for _, q := range queues {
-		if err := q.beginReads(); err != nil {
-			return err
-		}
-	}
-
-	// A token may be of an item that is ready again, because its lease has run out.
-	for _, q := range queues {
-		q.readReady(q.from, q.to)
-	}
-	for _, q := range queues {
-		if err := q.beginBurials(); err != nil {
-			return err
-		}
-	}
-
-	for _, q := range queues {
-		if err := q.runSpan(); err != nil {
+		if err := queues.runSpans(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// runSpans runs the operations of the spans.
+func (s settlements) runSpans() error {
+	if err := each(s, (*queueSettlements).beginReads); err != nil {
+		return err
+	}
+	// A token may be of an item that is ready again, because its lease has run out.
+	for _, q := range s {
+		q.readReady(q.from, q.to)
+	}
+	if err := each(s, (*queueSettlements).beginBurials); err != nil {
+		return err
+	}
+	return each(s, (*queueSettlements).runSpan)
 }
 
 // endsItem reports whether the operation ends not only a lease, but sends the item to its

@@ -235,16 +235,4 @@ func TestSettleKeepsTheStoredBytes(t *testing.T) {
 	f.abandon(faultkv.UnknownMade, op(opPopMin, q))
 	wantError(t, f.batcher.Settle(f.ctx), nil)
 	f.wantStored(key, []byte("no tuple"))
-
-	ctx, cancel := context.WithCancel(f.ctx)
-	p := fdbpq.NewPopper(&meddled{Database: f.inner, write: func(n int, tx kv.Transaction) error {
-		defer cancel()
-		if err := commitNow(tx); err != nil || n > 1 {
-			return err
-		}
-		return kv.ErrCommitUnknown
-	}}, q)
-	_, err := p.PopMin(ctx)
-	wantError(t, err, context.Canceled)
-	f.wantStored(key, []byte("no tuple"))
 }

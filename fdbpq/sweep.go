@@ -5,14 +5,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// sweeps is the OpSweeps. Besides what is due, of which they have more handled than others, they
-// remove message ids that are over.
-type sweeps struct {
-	*txn
-	queues []*queueSweeps
-}
-
-// queueSweeps is those of one queue, which share one result.
+// queueSweeps is the OpSweeps of one queue, which share one result. Besides what is due, of which
+// they have more handled than others, they remove message ids that are over.
 type queueSweeps struct {
 	*queueTxn
 	indexes []int                    // into txn.ops
@@ -23,26 +17,22 @@ type queueSweeps struct {
 // sweptMsgIDs is the most message ids that all OpSweeps of a transaction remove.
 const sweptMsgIDs = 512
 
+// sweeps is those of all queues.
+type sweeps []*queueSweeps
+
 // beginReads divides what one transaction may remove among the queues, and starts to read it. It
-// comes before Due.Begin.
-func (s *sweeps) beginReads() {
-	for _, q := range s.queues {
-		q.due.Page = max(due.SweepPage/len(s.queues), due.Page)
-		q.page = max(sweptMsgIDs/len(s.queues), 1)
+// comes before Due.ReadIndex.
+func (s sweeps) beginReads() {
+	for _, q := range s {
+		q.due.Page = max(due.SweepPage/len(s), due.Page)
+		q.page = max(sweptMsgIDs/len(s), 1)
 		q.over = q.snapshot.GetRange(q.l.OverRange(q.now), kv.RangeOptions{Limit: q.page})
 	}
 }
 
-// finish sets the results, once what is due was handled. The error is one of the store.
-func (s *sweeps) finish() error {
-	for _, q := range s.queues {
-		if err := q.finish(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (s sweeps) finish() error { return each(s, (*queueSweeps).finish) }
 
+// finish sets the results, once what is due was handled. The error is one of the store.
 func (q *queueSweeps) finish() error {
 	entries, err := q.over.Get()
 	if err != nil {

@@ -102,6 +102,16 @@ func (t *txn) messageOf(i int, settings *Settings) Message {
 	return m
 }
 
+// each runs a step for each queue, or part, of a family, until one fails.
+func each[Q any](family []Q, step func(Q) error) error {
+	for _, q := range family {
+		if err := step(q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // groups returns the operations at the given indexes, those together that are done together or not
 // at all: pushes that follow each other, and acknowledgements.
 func groups(ops []Op, indexes []int) iter.Seq[[]int] {

@@ -66,6 +66,7 @@ var queueRooms = map[string][]string{
 	"fdbpq/internal/state": {"fdbpq/internal/codec"},
 	"fdbpq/internal/due":   {"fdbpq/internal/codec", "fdbpq/internal/state"},
 	"fdbpq":                {"fdbpq/internal/codec", "fdbpq/internal/state", "fdbpq/internal/due"},
+	"fdbpq/staged":         {"fdbpq", "fdbpq/internal/codec", "fdbpq/internal/state", "fdbpq/internal/due"},
 	"fdbpq/migrate":        {"fdbpq", "fdbpq/internal/codec"},
 }
 

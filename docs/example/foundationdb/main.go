@@ -18,6 +18,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+	"github.com/pqbridge/pqbridge/fdbpq/staged"
 )
 
 func main() {
@@ -102,7 +103,7 @@ func (s *shop) dispatch(ctx context.Context) (fdbpq.Item, error) {
 		return fdbpq.Item{}, err
 	}
 	defer store.Close() // s.db stays open
-	return fdbpq.NewPopper(store, s.jobs).PopMin(ctx)
+	return staged.New(store, s.jobs).PopMin(ctx)
 }
 
 func run(db fdb.Database, path []string, out io.Writer) error {

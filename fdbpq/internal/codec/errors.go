@@ -51,6 +51,14 @@ func (e *LostLeases) Unwrap() error { return ErrLeaseLost }
 // PausedError is the error of pops and leases of a paused queue.
 type PausedError struct{ Until time.Time }
 
+// PausedAt returns the error of pops and leases at the given time, nil if they are not paused.
+func PausedAt(s *Settings, now time.Time) *PausedError {
+	if !s.PauseUntil.After(now) {
+		return nil
+	}
+	return &PausedError{s.PauseUntil}
+}
+
 // Error implements error.
 func (e *PausedError) Error() string {
 	return fmt.Sprintf("%v until %s", ErrPaused, e.Until.UTC().Format(time.RFC3339Nano))

@@ -20,9 +20,9 @@ import (
 //	("f", 2, request)     = (deadline, n)      claim: the owner's n'th attempt to take
 //	                                           an item has committed
 //
-// request is 20 random bytes that begin with a time, as those of items, so that the oldest come
-// first. deadline is in microseconds since 1970. Answers and claims fall due then, and have entries
-// in the time index, except those of versions without the index: see due.Adopt.
+// request is 20 random bytes that begin with a time, as those of items, so that the oldest
+// come first. deadline is in microseconds since 1970. Answers and claims fall due then, and
+// have entries in the time index.
 //
 // # Why no item is lost or taken twice
 //
@@ -133,14 +133,4 @@ func ParseClaim(value []byte) (deadline time.Time, n int64, err error) {
 		return deadline, 0, fmt.Errorf("%w: claim %x: %w", ErrCorrupt, value, d.err)
 	}
 	return deadline, n, nil
-}
-
-// ParseDeadline reads the deadline that answers and claims begin with.
-func ParseDeadline(value []byte) (time.Time, error) {
-	d := decoder{rest: value}
-	deadline := d.time()
-	if d.err != nil {
-		return time.Time{}, fmt.Errorf("%w: deadline of %.100x: %w", ErrCorrupt, value, d.err)
-	}
-	return deadline, nil
 }

@@ -1,12 +1,9 @@
 package due
 
 import (
-	"cmp"
 	"fmt"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
@@ -19,7 +16,7 @@ func BringBack(queues []*Due, room *Room) error {
 		d.ReadIndex()
 	}
 
-	var staged []*leftovers
+	var staged []*uncollected
 	var byQueue [][]*dueHeld
 	for _, d := range queues {
 		if d.Handled {
@@ -34,11 +31,9 @@ func BringBack(queues []*Due, room *Room) error {
 			continue
 		}
 		d.More = len(entries) == d.limit()
-		left := &leftovers{due: d}
-		staged = append(staged, left)
 		var items []*dueHeld
 		for _, entry := range entries {
-			if err := d.resolve(entry, left, &items); err != nil {
+			if err := d.resolve(entry, &staged, &items); err != nil {
 				d.Err = err
 			}
 		}
@@ -71,8 +66,8 @@ func inTurns(lists [][]*dueHeld) (all []*dueHeld) {
 	}
 }
 
-// resolve adds what an entry stands for to left or to all.
-func (d *Due) resolve(pair kv.KeyValue, left *leftovers, all *[]*dueHeld) error {
+// resolve adds what an entry stands for to staged or to all.
+func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, all *[]*dueHeld) error {
 	l, entry := d.Ledger.L, pair.Key
 	_, rest, err := tuple.DecodeInt(entry[len(l.Prefix)+codec.KindSize:])
 	var kind string
@@ -86,7 +81,7 @@ func (d *Due) resolve(pair kv.KeyValue, left *leftovers, all *[]*dueHeld) error 
 	}
 
 	record := dueRecord{key: append([]byte(l.Prefix), rest...), entry: entry, says: pair.Value}
-	if kind == codec.KindAnswer && left.add(record, what) {
+	if kind == codec.KindAnswer && d.resolveStaged(record, what, staged) {
 		return nil
 	}
 	if kind == codec.KindHeld || kind == codec.KindExpiry {
@@ -104,19 +99,4 @@ func (d *Due) resolve(pair kv.KeyValue, left *leftovers, all *[]*dueHeld) error 
 	}
 
 	return fmt.Errorf("%w: time index: key %x: this version cannot handle it", codec.ErrCorrupt, entry)
-}
-
-// ReturnDue handles what is due in a queue, in a transaction that has no other use for its
-// ledger yet.
-func ReturnDue(tx kv.Transaction, l *codec.Layout, now time.Time) (*Due, error) {
-	g, dead := state.NewLedger(tx, l, now, nil), NewBurials(tx, now, nil)
-	d := &Due{Ledger: &g, Dead: &dead}
-	if err := BringBack([]*Due{d}, &Room{Bytes: HeldBytes, Expired: MostExpiredBytes}); err != nil {
-		return nil, err
-	}
-
-	if err := cmp.Or(g.Flush(), dead.Flush()); err != nil {
-		return nil, err
-	}
-	return d, d.Err
 }

@@ -1,9 +1,6 @@
 package due
 
 import (
-	"errors"
-	"time"
-
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -13,14 +10,7 @@ import (
 // returnBytes is about the most bytes of values that one transaction returns to all of its queues.
 const returnBytes = 250_000
 
-// leftovers is what staged pops have left in one queue and has fallen due.
-type leftovers struct {
-	due     *Due
-	claims  []dueRecord
-	answers []uncollected
-}
-
-// uncollected is an answer that was not collected in time.
+// uncollected is the answer to a staged pop that was not collected in time.
 type uncollected struct {
 	dueRecord
 	due      *Due
@@ -29,21 +19,19 @@ type uncollected struct {
 	item     *codec.ID // nil if it has none
 }
 
-// add adds the key with the given rest of its tuple after ("f"), and starts to read it. It
-// reports whether such keys fall due.
-func (left *leftovers) add(record dueRecord, rest []byte) bool {
+// resolveStaged removes a claim, and adds an answer to all. The rest of the tuple after ("f") says
+// which of them the key is. It reports whether such keys fall due.
+func (d *Due) resolveStaged(record dueRecord, rest []byte, all *[]*uncollected) bool {
+	g := d.Ledger
 	part, request, err := tuple.DecodeInt(rest)
 	switch {
-	case err != nil:
-		return false
-	case part == codec.PartClaim:
-		left.claims = append(left.claims, record)
+	case err == nil && part == codec.PartClaim:
+		record.remove(g.Tx)
 		return true
-	case part == codec.PartAnswer:
-		g := left.due.Ledger
-		left.answers = append(left.answers, uncollected{
+	case err == nil && part == codec.PartAnswer:
+		*all = append(*all, &uncollected{
 			dueRecord: record,
-			due:       left.due,
+			due:       d,
 			encoded:   g.Tx.Snapshot().Get(record.key),
 			valueKey:  append(g.L.PartPrefix(codec.PartValue), request...),
 		})
@@ -52,72 +40,42 @@ func (left *leftovers) add(record dueRecord, rest []byte) bool {
 	return false
 }
 
-// returnStaged returns the items of uncollected answers to their queues, and removes all
-// other answers and the claims.
-func returnStaged(all []*leftovers) error {
-	var answers []*uncollected
-	for _, left := range all {
-		withItem, err := left.removeItemless()
-		switch {
-		case errors.Is(err, codec.ErrCorrupt):
-			left.due.Err = err
-		case err != nil:
-			return err
-		}
-		answers = append(answers, withItem...)
-	}
-	return returnItems(answers)
-}
-
-// removeItemless removes everything but the answers with items, which it returns. If something
-// cannot be read, it removes nothing.
-func (left *leftovers) removeItemless() (withItem []*uncollected, err error) {
-	if left.due.Err != nil {
-		return nil, nil
-	}
-
-	var without []*uncollected
-	for i := range left.answers {
-		a := &left.answers[i]
+// returnStaged returns the items of uncollected answers to their queues, and removes the other
+// answers. One that cannot be read stays.
+func returnStaged(answers []*uncollected) error {
+	var withItem []*uncollected
+	for _, a := range answers {
 		encoded, err := a.encoded.Get()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if encoded != nil {
 			decoded, err := codec.ParseAnswer(encoded)
 			if err != nil {
-				return nil, err
+				a.due.Err = err
+				continue
 			}
 			a.item = decoded.Item
 		}
-		if a.item == nil {
-			without = append(without, a)
-		} else {
-			withItem = append(withItem, a)
-		}
-	}
 
-	tx := left.due.Ledger.Tx
-	for _, a := range without {
+		if a.item != nil {
+			withItem = append(withItem, a)
+			continue
+		}
+		tx := a.due.Ledger.Tx
 		tx.AddReadConflict(kv.SingleKey(a.key)) // with whoever collects it
 		a.remove(tx)
 	}
-
-	for i := range left.claims {
-		left.claims[i].remove(tx)
-	}
-	return withItem, nil
+	return returnItems(withItem)
 }
 
-// returnItems returns items to their queues, up to returnBytes. The size of a value is
-// unknown until it is read, so returnItems reads few values first, to read little more than
-// it returns, and more in each step, to take few steps.
+// returnItems returns items to their queues, up to returnBytes. The size of a value is unknown
+// until it is read, so returnItems reads few values first, to read little more than it returns, and
+// more in each step, to take few steps.
 func returnItems(answers []*uncollected) error {
 	bytes := 0
 	for next := firstReturn; len(answers) > 0 && bytes <= returnBytes; next *= returnGrowth {
 		some := answers[:min(next, len(answers))]
-		answers = answers[len(some):]
-
 		values, returns := make([]kv.Future[[]byte], len(some)), make([]*state.Stored, len(some))
 		for i, a := range some {
 			values[i], returns[i] = a.due.Ledger.Tx.Get(a.valueKey), a.due.Ledger.BeginReturn(a.item)
@@ -132,12 +90,10 @@ func returnItems(answers []*uncollected) error {
 				return err
 			}
 			bytes += len(value)
-			some[i].due.Done = true
-		}
-		for _, a := range some {
-			a.due.More = a.due.More || bytes > returnBytes
+			answers = answers[1:]
 		}
 	}
+
 	for _, a := range answers {
 		a.due.More = true
 	}
@@ -150,35 +106,6 @@ func (a *uncollected) settle(read *state.Stored, value []byte) error {
 	g.Tx.AddReadConflict(kv.SingleKey(a.key))
 	a.remove(g.Tx)
 	g.Tx.Clear(a.valueKey)
-	a.due.Returned = true
+	a.due.Done, a.due.Returned = true, true
 	return g.ReturnStaged(read, value)
-}
-
-// Adopt adds the oldest answers and claims that are due to the time index. Versions of this
-// package without the index left them out. Poppers call Adopt from time to time; plain pops
-// do not.
-func Adopt(tx kv.Transaction, l *codec.Layout, now time.Time) error {
-	var parts [2]kv.Future[[]kv.KeyValue]
-	for i, part := range []int64{codec.PartAnswer, codec.PartClaim} {
-		parts[i] = tx.Snapshot().GetRange(codec.Within(l.PartPrefix(part)), kv.RangeOptions{Limit: Page})
-	}
-
-	for _, part := range parts {
-		pairs, err := part.Get()
-		if err != nil {
-			return err
-		}
-
-		for _, pair := range pairs {
-			deadline, err := codec.ParseDeadline(pair.Value)
-			if err != nil {
-				return err
-			}
-			if !deadline.After(now) {
-				tx.AddReadConflict(kv.SingleKey(pair.Key)) // with whoever removes it
-				tx.Set(l.DueKey(deadline, pair.Key), []byte{})
-			}
-		}
-	}
-	return nil
 }

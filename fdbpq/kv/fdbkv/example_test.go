@@ -13,6 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+	"github.com/pqbridge/pqbridge/fdbpq/staged"
 )
 
 // path is the directory that the examples use.
@@ -90,7 +91,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err) // if it wraps kv.ErrCommitUnknown, the job may be queued
 	}
-	job, err := fdbpq.NewPopper(store, jobs).PopMin(ctx)
+	job, err := staged.New(store, jobs).PopMin(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}

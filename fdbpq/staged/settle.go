@@ -1,4 +1,4 @@
-package fdbpq
+package staged
 
 import (
 	"context"
@@ -9,64 +9,48 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Settle withdraws the pops that ended with kv.ErrCommitUnknown. If one of them has taken an
-// item, Settle returns it to its old place, since nobody received it. Pops settle before
-// they do anything else, so call Settle only to have items back before the next pop. Items
-// that are not settled within an hour are lost. Settle does nothing if there is nothing to
-// settle.
+// Settle withdraws the pops that ended with kv.ErrCommitUnknown. If one of them has taken an item,
+// Settle returns it to its old place, since nobody received it. Pops settle before they do anything
+// else, so call Settle only to have items back before the next pop. Items that are not settled
+// within an hour are lost. Settle does nothing if there is nothing to settle.
 //
 // Errors: those of the store, and the context's error.
 func (p *Popper) Settle(ctx context.Context) error {
 	for {
-		r := p.takeUnsettled()
-		if r == nil {
+		p.mu.Lock()
+		n := len(p.mu.unsettled)
+		if n == 0 {
+			p.mu.Unlock()
 			return nil
 		}
+		r := p.mu.unsettled[n-1]
+		p.mu.unsettled = p.mu.unsettled[:n-1]
+		p.mu.Unlock()
+
 		if err := p.erase(ctx, r); err != nil {
-			p.leaveToSettle(r)
 			return err
 		}
 	}
 }
 
-func (p *Popper) takeUnsettled() *request {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := len(p.mu.unsettled)
-	if n == 0 {
-		return nil
-	}
-	r := p.mu.unsettled[n-1]
-	p.mu.unsettled = p.mu.unsettled[:n-1]
-	return r
-}
-
-// leaveToSettle leaves a request to Settle.
-func (p *Popper) leaveToSettle(r *request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.unsettled = append(p.mu.unsettled, r)
-}
-
 // withdraw withdraws a request that ended with err, and returns err.
 func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
-	if !r.attempted() {
+	if r.key == nil && len(r.claims) == 0 { // nothing can have been written
 		return err
 	}
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ended), withdrawTime)
 	defer cancel()
 	if failed := p.erase(ctx, r); failed != nil {
-		p.leaveToSettle(r)
 		return fmt.Errorf("%w: %w: cannot withdraw the pop: %w", kv.ErrCommitUnknown, err, failed)
 	}
 	return err
 }
 
-// erase removes all traces of a request. If it was given an item, or has taken one, the item
-// returns to its old place.
+// erase removes all traces of a request, or leaves it to Settle. If it was given an item, or has
+// taken one, the item returns to its old place.
 func (p *Popper) erase(ctx context.Context, r *request) error {
-	return kv.UpdateIdempotent(ctx, state.Shrinking{Database: p.db}, func(tx kv.Transaction) error {
+	err := kv.UpdateIdempotent(ctx, state.Shrinking{Database: p.db}, func(tx kv.Transaction) error {
 		readAnswer, readClaim := tx.Get(r.answerKey), tx.Get(r.claimKey)
 		encoded, err := readAnswer.Get()
 		if err != nil {
@@ -85,14 +69,9 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 			state.ClearUntil(p.l, tx, taken.marker.deadline, r.claimKey)
 		}
 		if encoded != nil {
-			a, err := codec.ParseAnswer(encoded)
-			if err != nil {
+			if err := r.returnAnswer(&g, encoded); err != nil {
 				return err
 			}
-			if err := p.returnAnswer(&g, r, a.Item); err != nil {
-				return err
-			}
-			state.ClearUntil(p.l, tx, a.Deadline, r.answerKey)
 		}
 		if err := g.Flush(); err != nil {
 			return err
@@ -107,14 +86,27 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 		tx.Clear(r.claimKey)
 		return nil
 	})
+
+	if err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.mu.unsettled = append(p.mu.unsettled, r)
+	}
+	return err
 }
 
-// returnAnswer returns the item of an answer that is not collected, nil if it has none.
-func (p *Popper) returnAnswer(g *state.Ledger, r *request, item *ID) error {
-	if item == nil {
+// returnAnswer returns the item of an answer that is not collected, if it has one.
+func (r *request) returnAnswer(g *state.Ledger, encoded []byte) error {
+	a, err := codec.ParseAnswer(encoded)
+	if err != nil {
+		return err
+	}
+	state.ClearUntil(r.l, g.Tx, a.Deadline, r.answerKey)
+	if a.Item == nil {
 		return nil
 	}
-	read, back := g.Tx.Get(r.valueKey), g.BeginReturn(item)
+
+	read, back := g.Tx.Get(r.valueKey), g.BeginReturn(a.Item)
 	value, err := read.Get()
 	if err != nil {
 		return err

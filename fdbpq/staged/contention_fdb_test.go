@@ -1,10 +1,8 @@
 //go:build fdb
 
-package fdbpq_test
+package staged
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,10 +22,9 @@ import (
 // private FoundationDB server.
 //
 // It reports for both the pops per second and the median and 99th percentile of the time of a
-// pop, the ratios of the rates and of the medians, and the transactions and conflicts of a pop
-// of a Popper.
+// pop, and the ratios of the rates and of the medians.
 //
-//	go test -tags fdb -run '^$' -bench Contention -benchtime 3x ./fdbpq
+//	go test -tags fdb -run '^$' -bench Contention -benchtime 3x ./fdbpq/staged
 //
 // An iteration is a turn of each.
 func BenchmarkContention(b *testing.B) {
@@ -52,7 +49,7 @@ const (
 type contest struct {
 	*testing.B
 	file  string
-	db    *counted
+	db    kv.Database
 	space tuple.Subspace
 	queue *fdbpq.PriorityQueue
 }
@@ -64,27 +61,27 @@ func newContest(b *testing.B, file string) *contest {
 	}
 	b.Cleanup(func() { _ = db.Close() })
 	space := tuple.NewSubspace(tuple.Tuple{"contest"})
-	return &contest{B: b, file: file, db: &counted{Database: db}, space: space,
+	return &contest{B: b, file: file, db: db, space: space,
 		queue: fdbpq.NewPriorityQueue(space, fdbpq.RawValues)}
 }
 
-// fill makes a queue of n items of 128 bytes.
+// fill makes a queue of n items of 128 bytes, n a multiple of 1000.
 func (c *contest) fill(n int) {
-	batcher := fdbpq.NewBatcher(c.db.Database, must(fdbpq.NewKeyspace("contest-pq", "contest-q", fdbpq.RawValues)))
-	if err := kv.UpdateIdempotent(c.Context(), c.db.Database, func(tx kv.Transaction) error {
-		c.queue.Clear(tx)
-		return nil
-	}); err != nil {
-		c.Fatal(err)
-	}
-	ops := make([]fdbpq.Op, 0, 1000)
-	for i := range n {
-		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPush, Queue: c.queue, Priority: int64(i % 10), Message: fdbpq.Message{Value: make([]byte, 128)}})
-		if len(ops) < cap(ops) && i < n-1 {
-			continue
+	for first := 0; first < n; first += 1000 {
+		err := kv.UpdateIdempotent(c.Context(), c.db, func(tx kv.Transaction) error {
+			if first == 0 {
+				c.queue.Clear(tx)
+			}
+			ops := make([]fdbpq.Op, 1000)
+			for i := range ops {
+				ops[i] = fdbpq.Op{Kind: fdbpq.OpPush, Queue: c.queue, Priority: int64(i % 10), Message: fdbpq.Message{Value: make([]byte, 128)}}
+			}
+			_, err := fdbpq.Apply(tx, ops, time.Now())
+			return err
+		})
+		if err != nil {
+			c.Fatal(err)
 		}
-		must(batcher.Apply(c.Context(), ops))
-		ops = ops[:0]
 	}
 }
 
@@ -101,7 +98,7 @@ type contestant struct {
 func (c *contest) recipeClients(n int) *contestant {
 	r := openRecipe(c, c.file, c.space, false)
 	pop := func() error {
-		value, _, err := r.pop(false)
+		value, err := r.pop(false)
 		if err == nil && value == "" {
 			err = fdbpq.ErrEmpty
 		}
@@ -114,7 +111,7 @@ func (c *contest) recipeClients(n int) *contestant {
 func (c *contest) stagedClients(n int) *contestant {
 	s := &contestant{name: "staged"}
 	for range n {
-		p := fdbpq.NewPopper(c.db, c.queue)
+		p := New(c.db, c.queue)
 		s.clients = append(s.clients, func() error {
 			_, err := p.PopMin(c.Context())
 			return err
@@ -175,33 +172,5 @@ func (c *contest) run(clients int) {
 	}
 	c.ReportMetric(staged.rate()/recipe.rate(), "rate-ratio")
 	c.ReportMetric(staged.percentile(50)/recipe.percentile(50), "p50-ratio")
-	pops := float64(len(staged.times))
-	c.ReportMetric(float64(c.db.begins.Load())/pops, "transactions/pop")
-	c.ReportMetric(float64(c.db.conflicts.Load())/pops, "conflicts/pop")
 	c.ReportMetric(0, "ns/op")
-}
-
-// counted counts what happens in a store.
-type counted struct {
-	kv.Database
-	begins, conflicts atomic.Int64
-}
-
-func (c *counted) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	c.begins.Add(1)
-	tx, err := c.Database.Begin(ctx, o)
-	return countedTransaction{tx, c}, err
-}
-
-type countedTransaction struct {
-	kv.Transaction
-	c *counted
-}
-
-func (tx countedTransaction) Commit() kv.Future[struct{}] {
-	_, err := tx.Transaction.Commit().Get()
-	if errors.Is(err, kv.ErrConflict) {
-		tx.c.conflicts.Add(1)
-	}
-	return kv.Ready(struct{}{}, err)
 }

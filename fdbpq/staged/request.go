@@ -1,10 +1,11 @@
-package fdbpq
+package staged
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -12,25 +13,23 @@ import (
 
 // These values come from measurements with BenchmarkContention.
 const (
-	// RequestLife is how long a request waits to be served. After that its owner, if it
-	// is still there, registers it again.
-	RequestLife = 10 * time.Second
-	// AnswerLife is how long an answer waits to be collected.
-	AnswerLife = 30 * time.Second
-	// ClaimLife is how long a pop has to find out that it took an item, for example
-	// because the store cannot be reached.
-	ClaimLife = time.Hour
-	// SweepEvery is how often a Popper handles what is due.
-	SweepEvery = 5 * time.Second
-	// minPatience and MaxPatience bound how long the first in line may stay there before a
-	// request serves the line that would leave it to a leader or to the first, in addition to two
-	// expected waits. Each request draws its own, so that not all lose patience at once.
+	// requestLife is how long a request waits to be served. After that its owner, if it is still
+	// there, registers it again.
+	requestLife = 10 * time.Second
+	// answerLife is how long an answer waits to be collected.
+	answerLife = 30 * time.Second
+	// claimLife is how long a pop has to find out that it took an item, for example because the
+	// store cannot be reached.
+	claimLife = time.Hour
+	// minPatience and maxPatience bound how long the first in line may stay there before a request
+	// serves the line that would leave it to a leader or to the first, in addition to two expected
+	// waits. Each request draws its own, so that not all lose patience at once.
 	minPatience = 100 * time.Millisecond
-	MaxPatience = time.Second
-	// ServeLimit is the most requests served by one transaction.
-	ServeLimit = 256
-	// ServeBytes is about the most bytes of values served by one transaction.
-	ServeBytes = 1_000_000
+	maxPatience = time.Second
+	// serveLimit is the most requests, and serveBytes about the most bytes of values, that one
+	// transaction serves.
+	serveLimit = 256
+	serveBytes = 1_000_000
 	// minPoll and maxPoll bound the time between two checks for an answer.
 	minPoll = time.Millisecond
 	maxPoll = 200 * time.Millisecond
@@ -41,7 +40,7 @@ const (
 // request is one pop, as the Popper that makes it sees it.
 type request struct {
 	l                             *codec.Layout
-	end                           End
+	end                           fdbpq.End
 	id                            [codec.RandomSize]byte
 	answerKey, valueKey, claimKey []byte
 	oldClaims                     []expiringKey // of earlier pops, to be removed
@@ -54,7 +53,7 @@ type request struct {
 	collected bool          // another pop has answered it
 
 	soonFirst  bool          // the line was empty, so it is probably first
-	first      string        // key of the first in line, when last seen
+	first      string        // key of the first in line, when last seen; "" if unknown
 	firstSince time.Time     // when that was first seen
 	lastClaim  string        // key of the newest claim, when last seen
 	led        bool          // another Popper took an item between the last two looks
@@ -63,7 +62,7 @@ type request struct {
 
 // claim is an attempt to take an item.
 type claim struct {
-	state.TakenItem
+	*fdbpq.Item
 	marker expiringKey // written if it commits
 }
 
@@ -73,7 +72,7 @@ type expiringKey struct {
 	deadline time.Time
 }
 
-func newRequest(l *codec.Layout, end End, now time.Time) *request {
+func newRequest(l *codec.Layout, end fdbpq.End, now time.Time) *request {
 	id := codec.NewID(0, 0, now, codec.UniqueBytes(1), false).Random
 	return &request{
 		l:         l,
@@ -82,30 +81,40 @@ func newRequest(l *codec.Layout, end End, now time.Time) *request {
 		answerKey: l.PartKey(codec.PartAnswer, id),
 		valueKey:  l.PartKey(codec.PartValue, id),
 		claimKey:  l.PartKey(codec.PartClaim, id),
-		patience:  minPatience + rand.N(MaxPatience-minPatience),
+		patience:  minPatience + rand.N(maxPatience-minPatience),
 	}
 }
 
-// attempted reports whether anything may have been written for the request.
-func (r *request) attempted() bool { return r.key != nil || len(r.claims) > 0 }
-
-// fence makes all attempts of a request conflict with each other. The read conflict must
-// come first: FoundationDB ignores it for keys that the transaction has written.
+// fence makes all attempts of a request conflict with each other. The read conflict must come
+// first: FoundationDB ignores it for keys that the transaction has written.
 func (r *request) fence(tx kv.Transaction) {
 	tx.AddReadConflict(kv.SingleKey(r.answerKey))
 	tx.AddWriteConflict(kv.SingleKey(r.answerKey))
 }
 
 // claim records in tx that this request takes the item.
-func (r *request) claim(tx kv.Transaction, item state.TakenItem, now time.Time) {
+func (r *request) claim(tx kv.Transaction, item *fdbpq.Item, now time.Time) {
 	r.fence(tx)
-	c := claim{TakenItem: item, marker: expiringKey{key: r.claimKey, deadline: now.Add(ClaimLife)}}
+	c := claim{item, expiringKey{r.claimKey, now.Add(claimLife)}}
 	state.SetUntil(r.l, tx, c.marker.deadline, c.marker.key, codec.EncodeClaim(c.marker.deadline, len(r.claims)))
 	for _, old := range r.oldClaims {
 		state.ClearUntil(r.l, tx, old.deadline, old.key)
 	}
 	r.claims = append(r.claims, c)
 	r.claimed = &c
+}
+
+// take takes a detached item, which has been read in full, and whose history is being read.
+func (r *request) take(g *state.Ledger, item *state.Stored, history kv.Future[[]byte]) (*fdbpq.Result, error) {
+	past, err := history.Get()
+	if err != nil {
+		return nil, err
+	}
+	g.DeleteRest(item)
+	g.ClearHistory(&item.Item.ID, past)
+	taken := item.Taken(r.l, past)
+	r.claim(g.Tx, taken.Item, g.Now)
+	return &fdbpq.Result{Item: *taken.Item}, nil
 }
 
 // committedClaim returns the claim that has committed, nil if none has.
@@ -116,12 +125,47 @@ func (r *request) committedClaim(read kv.Future[[]byte]) (*claim, error) {
 	}
 	_, n, err := codec.ParseClaim(value)
 	if err == nil && (n < 0 || n >= int64(len(r.claims))) {
-		err = fmt.Errorf("%w: claim %d of a request that made %d", ErrCorrupt, n, len(r.claims))
+		err = fmt.Errorf("%w: claim %d of a request that made %d", fdbpq.ErrCorrupt, n, len(r.claims))
 	}
 	if err != nil {
 		return nil, err
 	}
 	return &r.claims[n], nil
+}
+
+// beginLook starts to read the first request in line, or the last if r has no place yet, and the
+// newest claim. It returns how to wait for them.
+func (r *request) beginLook(tx kv.Transaction) (wait func() (line, claims []kv.KeyValue, err error)) {
+	inLine := tx.Snapshot().GetRange(r.l.RequestRange(), kv.RangeOptions{Limit: 1, Reverse: r.key == nil})
+	claimed := tx.Snapshot().GetRange(codec.Within(r.l.PartPrefix(codec.PartClaim)), kv.RangeOptions{Limit: 1, Reverse: true})
+	return func() (line, claims []kv.KeyValue, err error) {
+		if line, err = inLine.Get(); err == nil {
+			claims, err = claimed.Get()
+		}
+		return line, claims, err
+	}
+}
+
+// register puts the request in line: at its old place, because an earlier attempt may still commit,
+// or after the last request if it has none. line and claims are what beginLook has read.
+func (r *request) register(tx kv.Transaction, line, claims []kv.KeyValue, now time.Time) error {
+	if r.key == nil {
+		count := int64(0)
+		if len(line) > 0 {
+			last, err := r.l.ParseRequest(line[0])
+			if err != nil {
+				return err
+			}
+			count = codec.Following(last.Count)
+		}
+		r.key = r.l.RequestKey(count, r.id)
+	}
+
+	r.fence(tx)
+	tx.Set(r.key, codec.EncodeRequest(r.end, now.Add(requestLife)))
+	r.first, r.soonFirst = "", len(line) == 0
+	r.seeClaim(claims)
+	return nil
 }
 
 // see records who is first in line, and the newest claim.
@@ -145,8 +189,8 @@ func firstKey(pairs []kv.KeyValue) string {
 	return string(pairs[0].Key)
 }
 
-// shouldServe reports whether this request should serve the line. If a leader is taking items,
-// even the first leaves that to the leader, which would conflict with it.
+// shouldServe reports whether this request should serve the line. If a leader is taking items, even
+// the first leaves that to the leader, which would conflict with it.
 func (r *request) shouldServe(now time.Time) bool {
 	if r.key == nil || r.first == "" {
 		return false

@@ -1,0 +1,99 @@
+package fdbpq_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// duePage is how many entries of the time index a transaction handles.
+const duePage = due.Page
+
+// answerLife is how long staged pops may take to collect their items.
+const answerLife = 30 * time.Second
+
+// leave gives an item from each of the ends, if there is one, to a staged pop that never collects
+// it.
+func (f *fixture) leave(q fdbpq.Target, now time.Time, ends ...fdbpq.End) {
+	f.Helper()
+	l := q.Layout()
+	write(f, func(tx kv.Transaction) {
+		g := state.NewLedger(tx, l, now, nil)
+		for _, end := range ends {
+			for _, pair := range must(tx.GetRange(l.ItemRange(), kv.RangeOptions{Limit: 1, Reverse: end == fdbpq.Back}).Get()) {
+				id := must(l.ParseItem(pair.Key))
+				g.Detach(&state.Stored{Item: fdbpq.Item{ID: id}, Pair: pair})
+				request := codec.NewID(0, 0, now, codec.UniqueBytes(1), false).Random
+				a := codec.Answer{Deadline: now.Add(answerLife), Item: &id}
+				state.SetUntil(l, tx, a.Deadline, l.PartKey(codec.PartAnswer, request), a.Encode())
+				tx.Set(l.PartKey(codec.PartValue, request), pair.Value)
+			}
+		}
+		wantError(f.T, g.Flush(), nil)
+	})
+}
+
+// clock is a clock that moves when told to, and by step each time it is read.
+type clock struct {
+	micros, step atomic.Int64
+}
+
+func newClock(at time.Time) *clock {
+	c := &clock{}
+	c.micros.Store(at.UnixMicro())
+	return c
+}
+
+func (c *clock) now() time.Time           { return time.UnixMicro(c.micros.Add(c.step.Load())) }
+func (c *clock) advance(d time.Duration)  { c.micros.Add(d.Microseconds()) }
+func (c *clock) stepping(d time.Duration) { c.step.Store(d.Microseconds()) }
+
+// onFaults is a fixture in a store that fails when told to.
+func onFaults(t *testing.T, o faultkv.Options) (*fixture, *faultkv.DB) {
+	db := faultkv.New(memkv.New(memkv.Options{}), o)
+	return newFixture(t, db, fdbpq.RawValues), db
+}
+
+// fill pushes values with priorities 0, 1, 2...
+func (f *fixture) fill(q *fdbpq.PriorityQueue, values ...string) {
+	f.Helper()
+	for i, value := range values {
+		f.push(q, int64(i), value)
+	}
+}
+
+// An entry of the time index that this version does not know affects only its own queue, and only
+// when that has too few items.
+func TestUnknownThingsFallDue(t *testing.T) {
+	for what, key := range map[string]tuple.Tuple{
+		"another kind": {"later", 1},
+		"another part": {"f", 1, make([]byte, 20)},
+		"no part":      {"f"},
+		"no kind":      {},
+		"no text":      {5},
+	} {
+		t.Run(what, func(t *testing.T) {
+			f := onMem(t)
+			f.corrupt = true
+			q := f.queue("new")
+			entry := append(tuple.Tuple{f.priority, "new", "t", 7}, key...).Pack()
+			f.push(q, 1, "a")
+			write(f, func(tx kv.Transaction) { tx.Set(entry, []byte{}) })
+			ops := []fdbpq.Op{op(opPopMin, q), op(opPopMin, f.queue("other"))}
+			wantList(t, "results", summary(ops, f.apply(ops...)), "a", fdbpq.ErrEmpty.Error())
+			results := f.apply(ops...)
+			wantError(t, results[0].Err, fdbpq.ErrCorrupt)
+			wantError(t, results[1].Err, fdbpq.ErrEmpty)
+			f.wantStored(entry, []byte{})
+		})
+	}
+}

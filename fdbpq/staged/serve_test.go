@@ -1,0 +1,281 @@
+package staged
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// Requests are served in order, each from its own end. Those without an item stay in line until the
+// queue is empty.
+func TestServeInOrder(t *testing.T) {
+	f := onMem(t)
+	f.fill("a", "b", "c")
+	f.line(fdbpq.Back, fdbpq.Front, fdbpq.Back, fdbpq.Back, fdbpq.Front)
+	f.serve()
+	f.wantStored(2, 3, 3, 0)
+	wantEqual(t, "ends", f.stored().ends, []fdbpq.End{fdbpq.Back, fdbpq.Front})
+	f.push(7, "d")
+	f.serve()
+	f.wantStored(1, 4, 4, 0)
+	f.serve()
+	f.wantStored(0, 5, 4, 0)
+	f.serve() // nobody is there
+	f.wantStored(0, 5, 4, 0)
+	wantEqual(t, "length", f.length(), 0)
+}
+
+// A long line is served in pieces, and so is one for values too long for one transaction, whatever
+// their bytes.
+func TestServeInPieces(t *testing.T) {
+	for name, test := range map[string]struct {
+		value  string
+		line   int
+		served int // at once
+	}{
+		"many": {"short", serveLimit + 10, serveLimit},
+		"long": {strings.Repeat("\x00", 100_000), 20, serveBytes/90_000 + 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := onMem(t)
+			for range test.line {
+				f.push(0, test.value)
+				f.line(fdbpq.Front)
+			}
+			f.serve()
+			f.wantStored(test.line-test.served, test.served, test.served, 0)
+			for range 2 {
+				f.serve()
+			}
+			f.wantStored(0, test.line, test.line, 0)
+			f.clock.advance(answerLife)
+			p := f.popper()
+			for range test.line {
+				f.wantPop(p.PopMin, test.value)
+			}
+			f.wantEmpty(p)
+			f.wantStored(0, 0, 0, 1)
+		})
+	}
+}
+
+// Any pop removes what those of dead Poppers left behind, even if it is more than one transaction
+// handles.
+func TestLeftoversAreRemoved(t *testing.T) {
+	f := onMem(t)
+	const n = due.Page + 50
+	for i := range n {
+		f.push(0, fmt.Sprint(i))
+		f.wantPop(f.popper().PopMin, fmt.Sprint(i))
+	}
+	for range n {
+		f.line(fdbpq.Back)
+	}
+	f.serve()
+	f.serve() // all of them are told "empty"
+	f.wantStored(0, n, 0, n)
+	f.clock.advance(claimLife + time.Microsecond)
+	f.wantEmpty(f.popper())
+	f.wantStored(0, 0, 0, 0)
+}
+
+// An item given to a pop whose owner is gone returns to its old place, and is counted once.
+func TestItemsOfTheDeadComeBack(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		p := f.popper()
+		f.fill("a", "b", "c", "d")
+		f.line(fdbpq.Front, fdbpq.Back)
+		f.serve()
+		f.wantStored(0, 2, 2, 0)
+		wantEqual(f.T, "length", f.length(), 2)
+		f.wantPop(p.PopMin, "b")
+		f.clock.advance(answerLife - 1)
+		f.wantPop(p.PopMin, "c")
+		f.wantEmpty(p)
+		f.clock.advance(time.Microsecond)
+		f.wantPop(p.PopMin, "a")
+		f.wantStored(0, 0, 0, 1)
+		f.wantValues("without a Popper", "d")
+	})
+}
+
+// Expired requests are removed, and get nothing.
+func TestExpiredRequests(t *testing.T) {
+	f := onMem(t)
+	f.fill("a", "b", "c")
+	f.line(fdbpq.Front, fdbpq.Front)
+	f.clock.advance(requestLife + time.Microsecond)
+	f.line(fdbpq.Back)
+	f.serve()
+	f.wantStored(0, 1, 1, 0)
+	f.wantValues("what is left", "a", "b")
+}
+
+// More falls due than one transaction handles, and the first of it stays back for longer. The rest
+// is found nevertheless, in line and without.
+func TestFindsWhatIsDueLate(t *testing.T) {
+	for _, inLine := range []bool{false, true} {
+		t.Run(fmt.Sprint("line=", inLine), func(t *testing.T) {
+			f := onMem(t)
+			f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.Backoff = []time.Duration{time.Hour} }})
+			lease := fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}
+			var pushes, leases []fdbpq.Op
+			for range 3 * due.Page {
+				pushes, leases = append(pushes, push(1, "stays")), append(leases, lease)
+			}
+			f.apply(pushes...)
+			f.apply(leases...)
+			f.push(1, "late")
+			token := f.apply(lease)[0].Lease.Token
+			f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Token: token, Delay: time.Minute})
+			f.clock.advance(2 * time.Minute)
+
+			if inLine {
+				f.line(fdbpq.Front)
+				for range 4 {
+					f.serve()
+				}
+				f.wantStored(0, 1, 1, 0)
+				return
+			}
+			p := f.popper()
+			f.wantPop(p.PopMin, "late")
+			f.wantEmpty(p)
+		})
+	}
+}
+
+// taken is an item with a unique key, which a staged pop has been given that nobody collects.
+func (f *fixture) taken(value string, ttl time.Duration) (pushed fdbpq.Op, old fdbpq.Token) {
+	pushed = push(0, value)
+	pushed.Message.Unique, pushed.TTL = "k", ttl
+	f.apply(pushed)
+	old = f.apply(fdbpq.Op{Kind: fdbpq.OpLease})[0].Lease.Token
+	f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Token: old}) // so that it has a history
+	f.line(fdbpq.Front)
+	f.serve()
+	f.check()
+	wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpAck, Token: old})[0].Err, fdbpq.ErrLeaseLost)
+	return pushed, old
+}
+
+// An item that expires while a staged pop has taken it, and that nobody collects, is gone when it
+// comes back, with its unique key, whoever has found its entry of the time index without it
+// meanwhile.
+func TestItemExpires(t *testing.T) {
+	for name, looks := range map[string][]time.Duration{
+		"both at once": {claimLife},
+		"one by one":   {time.Second, claimLife},
+		"early":        {0, claimLife, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEngines(t, func(f *fixture) {
+				pushed, _ := f.taken("v", time.Second)
+				for _, d := range looks {
+					f.clock.advance(d)
+					wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpPeek})[0].Err, fdbpq.ErrEmpty)
+					f.check()
+				}
+				wantEqual(f.T, "duplicate", f.apply(pushed)[0].Duplicate, false)
+			})
+		})
+	}
+}
+
+// An item that comes back from a staged pop before it expires does so at its time, even if a bridge
+// whose clock is ahead has removed its entry of the time index.
+func TestItemExpiresLater(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		f.taken("v", 2*claimLife)
+		f.write(func(tx kv.Transaction) {
+			entries := must(tx.GetRange(f.q.Layout().KindRange("t"), kv.RangeOptions{}).Get())
+			for _, pair := range entries {
+				if bytes.Contains(pair.Key, []byte("\x02x\x00")) {
+					tx.Clear(pair.Key)
+				}
+			}
+			wantEqual(f.T, "entries", len(entries), 2)
+		})
+		length := fdbpq.Op{Kind: fdbpq.OpLen}
+		f.clock.advance(claimLife)
+		wantEqual(f.T, "length", f.apply(length)[0].Len, 1)
+		f.check()
+		f.clock.advance(claimLife)
+		wantEqual(f.T, "length", f.apply(length)[0].Len, 0)
+	})
+}
+
+// An item that comes back from a staged pop keeps its history, and its unique key unless another
+// item has it by then.
+func TestItemWithUniqueKey(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprint("again=", again), func(t *testing.T) {
+			onEngines(t, func(f *fixture) {
+				pushed, old := f.taken(strings.Repeat("v", 300_000), 0)
+				holder := old.ID
+				if again {
+					second := f.apply(pushed)[0]
+					wantEqual(f.T, "duplicate while it is out", second.Duplicate, false)
+					holder = second.Item.ID
+				}
+				f.clock.advance(claimLife)
+				f.apply(fdbpq.Op{Kind: fdbpq.OpLen})
+				f.check()
+
+				third := f.apply(pushed)[0]
+				wantEqual(f.T, "duplicate", third.Duplicate, true)
+				wantEqual(f.T, "of", third.Item.ID, holder)
+				got := f.apply(fdbpq.Op{Kind: fdbpq.OpGet, ID: old.ID})[0]
+				if got.State != fdbpq.Ready || len(got.Item.Value) != 300_000 || (got.Item.Unique == "") != again {
+					f.Errorf("it came back %v with the key %q and %d bytes", got.State, got.Item.Unique, len(got.Item.Value))
+				}
+				leased := 0
+				for _, r := range f.apply(fdbpq.Op{Kind: fdbpq.OpLease}, fdbpq.Op{Kind: fdbpq.OpLease}) {
+					if r.Lease.Token.ID == old.ID && r.Lease.Token.Fence > old.Fence && r.Lease.Deliveries == 2 {
+						leased++
+					}
+				}
+				wantEqual(f.T, "leases with the history", leased, 1)
+			})
+		})
+	}
+}
+
+// Whatever the keys of staged pops hold, serving the line and collecting an answer succeed, or
+// return ErrEmpty or ErrCorrupt.
+func FuzzServe(f *testing.F) {
+	q := fdbpq.NewPriorityQueue(tuple.NewSubspace(tuple.Tuple{"q"}), fdbpq.RawValues)
+	l, now := q.Layout(), time.Unix(1_790_000_000, 0)
+	own := newRequest(l, fdbpq.Front, now)
+	id := codec.NewID(1, 0, now, codec.UniqueBytes(1), false)
+	suffix := func(key []byte) []byte { return key[len(l.Key("i", 0)):] }
+	request := codec.EncodeRequest(fdbpq.Back, now)
+	answer := (&codec.Answer{Deadline: now, Item: &id}).Encode()
+	f.Add(suffix(l.ItemKey(&id)), []byte("value"), suffix(l.RequestKey(1, own.id)), request, answer)
+	f.Add([]byte("?"), []byte("value"), suffix(l.RequestKey(1, own.id)), request[:3], answer[:9])
+	f.Add(suffix(l.ItemKey(&id)), []byte("value"), []byte("?"), request, []byte{})
+	f.Fuzz(func(t *testing.T, item, value, place, request, answer []byte) {
+		db := openMem(t)
+		tx := must(db.Begin(t.Context(), kv.BeginOptions{}))
+		defer db.Close()
+		defer tx.Cancel()
+		for kind, pair := range map[string][2][]byte{codec.KindItem: {item, value}, codec.KindRequest: {place, request}} {
+			if key := append(l.Key(kind, 0), pair[0]...); len(key) <= kv.MaxKeySize && len(pair[1]) <= kv.MaxValueSize {
+				tx.Set(key, pair[1])
+			}
+		}
+		own := newRequest(l, fdbpq.Front, now)
+		_, err := serve(tx, own, true, now)
+		wantError(t, codec.UnlessCorrupt(err), nil)
+		_, err = own.collect(tx, answer, now)
+		wantError(t, codec.UnlessCorrupt(err), nil)
+	})
+}

@@ -19,7 +19,8 @@ func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 		return false
 	}
 	if p.began.IsZero() {
-		p.began, p.full = now, false
+		p.began, p.found, p.full = now, false, false
+		s.active.Store(false)
 	}
 	began, fifo, after := p.began, p.fifo, p.after
 	s.mu.Unlock()
@@ -50,6 +51,7 @@ func (s *Sweeper) notePageLocked(queues []fdbpq.QueueName, aheads []fdbpq.Ahead)
 	p := &s.mu.pass
 	for i, queue := range queues {
 		p.after = queue.Name
+		p.found = p.found || aheads[i] != fdbpq.Ahead{}
 		if s.owns(queue) {
 			s.addLocked(queue, aheads[i], true)
 		}
@@ -59,10 +61,9 @@ func (s *Sweeper) notePageLocked(queues []fdbpq.QueueName, aheads []fdbpq.Ahead)
 	case len(queues) == listPage:
 	case !p.fifo:
 		p.fifo, p.after = true, ""
-	case s.d.options.DB.Traits().Shared || p.full:
-		*p = listPass{at: p.began.Add(passEvery)}
 	default:
-		*p = listPass{}
+		*p = listPass{last: p.began, found: p.found, full: p.full}
+		s.planNextLocked()
 	}
 }
 

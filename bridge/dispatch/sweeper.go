@@ -19,8 +19,9 @@ import (
 // It keeps an agenda of queues with the time at which to look at each. It learns the times from the
 // batches of this process, from its own looks, and from passes through the list of queues: one at
 // the start, and one whenever the owners of queues change, because what a dead process knew is
-// nowhere else. In a store that other programs may use, it makes a pass every passEvery. Otherwise,
-// with nothing due, nothing runs.
+// nowhere else. In a store that other programs may use, it also makes a pass every passEvery, as long
+// as there are requests or the last pass has found something ahead. So it settles: with nothing
+// ahead, nothing runs.
 //
 // # Who sweeps
 //
@@ -38,6 +39,7 @@ import (
 type Sweeper struct {
 	d      *shared
 	woken  chan struct{} // has an element when the times below may have changed
+	active atomic.Bool   // there were requests since the last pass began
 	sweeps atomic.Int64
 
 	next  time.Time // when to look at the agenda again; only Run uses it
@@ -57,6 +59,8 @@ type listPass struct {
 	fifo  bool      // how far it has come
 	after string
 	began time.Time // zero if it has not
+	last  time.Time // when the one before it began
+	found bool      // something is ahead in one of the queues
 	full  bool      // the agenda had no room
 }
 
@@ -97,8 +101,15 @@ func (s *Sweeper) wake() {
 	}
 }
 
-// noteBatch notes what a batch of this process says of what falls due.
+// noteBatch notes that there was a batch, and what it says of what falls due.
 func (s *Sweeper) noteBatch(p *fdbpq.Pending) {
+	if s.d.options.DB.Traits().Shared && !s.active.Load() && !s.active.Swap(true) {
+		s.mu.Lock()
+		s.planNextLocked()
+		s.mu.Unlock()
+		s.wake()
+	}
+
 	s.noteAhead(p.Ahead())
 	s.noteBehind(p.Behind())
 }
@@ -152,11 +163,9 @@ func (s *Sweeper) addLocked(queue fdbpq.QueueName, a fdbpq.Ahead, found bool) {
 
 func (s *Sweeper) addTaskLocked(t task) {
 	first := len(s.mu.agenda.heap) == 0
-	if p := &s.mu.pass; !s.mu.agenda.add(t) {
-		p.full = true
-		if p.at.IsZero() {
-			p.at = time.Now().Add(passEvery)
-		}
+	if !s.mu.agenda.add(t) {
+		s.mu.pass.full = true
+		s.planNextLocked()
 	}
 	if first {
 		s.wake()
@@ -191,6 +200,15 @@ func (s *Sweeper) planPass(at time.Time) {
 	defer s.mu.Unlock()
 	s.mu.pass = listPass{at: at}
 	s.wake()
+}
+
+// planNextLocked plans the next pass, if none is planned and there is a reason for one.
+func (s *Sweeper) planNextLocked() {
+	p := &s.mu.pass
+	foreign := s.d.options.DB.Traits().Shared && (p.found || s.active.Load())
+	if p.at.IsZero() && (foreign || p.full) {
+		p.at = p.last.Add(passEvery)
+	}
 }
 
 func (s *Sweeper) warn(ctx context.Context, err error) {

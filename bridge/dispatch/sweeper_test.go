@@ -235,21 +235,34 @@ func TestOtherBridgesSweepLater(t *testing.T) {
 	}
 }
 
-// What programs write that are no bridges is found, whether anybody asks this one or not.
+// What programs write that are no bridges is found while there are requests or anything is ahead.
+// Otherwise nothing runs.
 func TestSweeperFindsForeignItems(t *testing.T) {
 	inSweeping(t, true, func(w *sweeping) {
 		a := w.start(0, nil)
 		w.sleep(time.Second)
+		w.want("transactions without queues", w.sleep(24*time.Hour), 0)
 		a.do("other", fdbpq.Op{Kind: fdbpq.OpPush})
-		for i := range 3 {
-			queue := fmt.Sprint("jobs-", i)
-			w.foreign(queue, pushFor(time.Second))
-			w.sleep(passEvery + deadline)
-			w.want("stored", w.stored(queue), 0)
-		}
+		w.sleep(time.Hour)
+		w.want("transactions without anything ahead", w.sleep(24*time.Hour), 0)
+		w.foreign("jobs", pushFor(time.Second))
+		w.want("transactions while nobody asks", w.sleep(24*time.Hour), 0)
+		a.do("other", fdbpq.Op{Kind: fdbpq.OpPush})
+		w.sleep(deadline)
+		w.want("stored", w.stored("jobs"), 0)
+
+		w.foreign("jobs", pushFor(48*time.Hour))
+		a.do("other", fdbpq.Op{Kind: fdbpq.OpPush})
+		w.sleep(passEvery)
+		w.foreign("late", pushFor(time.Second))
+		w.sleep(passEvery + deadline)
+		w.want("stored", w.stored("late"), 0)
 		if n := w.sleep(10 * passEvery); n == 0 || n > 40 {
 			t.Errorf("%d transactions in ten rounds", n)
 		}
+		w.sleep(48 * time.Hour)
+		w.want("stored", w.stored("jobs"), 0)
+		w.want("transactions in the end", w.sleep(1000*time.Hour), 0)
 	})
 }
 

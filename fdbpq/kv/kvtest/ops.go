@@ -1,6 +1,7 @@
 package kvtest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -123,6 +124,11 @@ func overwrite(all ...[]byte) {
 
 func rangeText(pairs []string, full bool) string { return fmt.Sprintf("%q, full: %t", pairs, full) }
 
+// number returns n as Add stores it.
+func number(n int64) string {
+	return string(binary.LittleEndian.AppendUint64(nil, uint64(n)))
+}
+
 // model is the obviously right store: the pairs, by name.
 type model map[string]string
 
@@ -216,6 +222,22 @@ func (f *fixture) run(tx kv.Transaction, m model, ops ...op) (got string) {
 		}
 	}
 	return got
+}
+
+// write runs operations in a transaction of its own.
+func (f *fixture) write(ops ...op) {
+	f.Helper()
+	err := kv.UpdateIdempotent(f.ctx, f.db, func(tx kv.Transaction) error {
+		for _, o := range ops {
+			if _, err := o.do(f, tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		f.Fatalf("writing: %v", err)
+	}
 }
 
 // wantModel checks what r reads, in both directions, with every limit and with bounds in bytes,

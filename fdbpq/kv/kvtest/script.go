@@ -1,7 +1,6 @@
 package kvtest
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -44,11 +43,6 @@ func puts(value string, names ...string) (ops []op) {
 		ops = append(ops, set(name, value))
 	}
 	return ops
-}
-
-// number returns n as Add stores it.
-func number(n int64) string {
-	return string(binary.LittleEndian.AppendUint64(nil, uint64(n)))
 }
 
 // adds adds to a value that is stored, and to one that the transaction itself has set.

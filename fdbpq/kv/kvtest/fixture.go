@@ -1,0 +1,158 @@
+package kvtest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// Engine describes the engine under test.
+type Engine struct {
+	// Store prepares a store for one test and returns the function that opens it. A store that was
+	// closed is opened again with the same function; only one that keeps its content and is shared,
+	// see kv.Traits, is opened twice at once. The suite closes what it opens. Failures to prepare
+	// or open are for t.Fatal.
+	Store func(t *testing.T) (open func() kv.Database)
+
+	// Persistent says that the content of the store survives Close.
+	Persistent bool
+}
+
+// prefixSize is the length of the prefix of the keys of a test.
+const prefixSize = 18
+
+// patience bounds each test, so that a store that hangs fails in a named test.
+const patience = time.Minute
+
+type test struct {
+	name string
+	run  func(*fixture)
+}
+
+// fixture is the environment of one test.
+type fixture struct {
+	*testing.T
+	engine Engine
+	open   func() kv.Database
+	db     kv.Database
+	ctx    context.Context
+	prefix string
+}
+
+func start(t *testing.T, engine Engine) *fixture {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	f := &fixture{T: t, engine: engine, ctx: ctx, prefix: ("kvtest/" + rand.Text())[:prefixSize-1] + "/"}
+	f.open = engine.Store(t)
+	f.db = f.open()
+	t.Cleanup(f.stop)
+	return f
+}
+
+// stop removes what the test wrote, which a store shared with others would
+// keep, and closes the store. A test may have closed it before.
+func (f *fixture) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := kv.UpdateIdempotent(ctx, f.db, func(tx kv.Transaction) error {
+		tx.ClearRange(f.all())
+		return nil
+	})
+	if err != nil && !errors.Is(err, kv.ErrClosed) {
+		f.Errorf("removing the keys of the test: %v", err)
+	}
+	if err := f.db.Close(); err != nil {
+		f.Errorf("Close: %v", err)
+	}
+}
+
+// reopen closes the store and opens it again.
+func (f *fixture) reopen() {
+	f.Helper()
+	f.close()
+	f.db = f.open()
+}
+
+// key returns name under the prefix of the test.
+func (f *fixture) key(name string) []byte { return []byte(f.prefix + name) }
+
+// span returns the keys from begin to before end under the prefix of the test.
+func (f *fixture) span(begin, end string) kv.Range {
+	return kv.Range{Begin: f.key(begin), End: f.key(end)}
+}
+
+// all returns the range of every key a test uses.
+func (f *fixture) all() kv.Range { return f.span("", "\xff") }
+
+// begin starts a transaction that is cancelled at the end of the test.
+func (f *fixture) begin() kv.Transaction {
+	f.Helper()
+	return f.beginWith(f.ctx, kv.BeginOptions{})
+}
+
+// beginWith is begin with a context and options.
+func (f *fixture) beginWith(ctx context.Context, o kv.BeginOptions) kv.Transaction {
+	f.Helper()
+	tx, err := f.db.Begin(ctx, o)
+	if err != nil {
+		f.Fatalf("Begin with %+v: %v", o, err)
+	}
+	f.Cleanup(tx.Cancel)
+	return tx
+}
+
+// begun is what a Begin in another goroutine returned.
+type begun struct {
+	tx  kv.Transaction
+	err error
+}
+
+func (f *fixture) beginLater(ctx context.Context) <-chan begun {
+	result := make(chan begun)
+	go func() {
+		tx, err := f.db.Begin(ctx, kv.BeginOptions{})
+		result <- begun{tx, err}
+	}()
+	return result
+}
+
+func (f *fixture) close() {
+	f.Helper()
+	if err := f.db.Close(); err != nil {
+		f.Fatalf("Close: %v", err)
+	}
+}
+
+func (f *fixture) beginRead() kv.ReadTransaction {
+	f.Helper()
+	tx, err := f.db.BeginRead(f.ctx)
+	if err != nil {
+		f.Fatalf("BeginRead: %v", err)
+	}
+	f.Cleanup(tx.Cancel)
+	return tx
+}
+
+// await returns the value of a future that must not fail.
+func await[T any](f *fixture, future kv.Future[T]) T {
+	f.Helper()
+	value, err := future.Get()
+	if err != nil {
+		f.Fatalf("unexpected error: %v", err)
+	}
+	return value
+}
+
+// absent is how a key without a value is written in expectations.
+const absent = "<absent>"
+
+func text(value []byte) string {
+	if value == nil {
+		return absent
+	}
+	return string(value)
+}

@@ -7,37 +7,6 @@ import (
 	"time"
 )
 
-// headerReader reads the headers of a reply. err is the first problem; what is not there, is zero.
-type headerReader struct {
-	h   map[string][]string
-	err error
-}
-
-func (r *headerReader) count(name string) (n int64) {
-	text := first(r.h, name)
-	if text == "" || r.err != nil {
-		return 0
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		r.err = fmt.Errorf("header %s: %s: want an integer", name, quote(text))
-	}
-	return n
-}
-
-func (r *headerReader) time(name string) time.Time {
-	text := first(r.h, name)
-	if text == "" || r.err != nil {
-		return time.Time{}
-	}
-	at, err := time.Parse(time.RFC3339Nano, text) // which is quicker than with TimeLayout
-	if err != nil || len(text) != len(TimeLayout) || text[len(text)-1] != 'Z' {
-		r.err = fmt.Errorf("header %s: %s: want a time such as %s", name, quote(text), TimeLayout)
-		return time.Time{}
-	}
-	return at
-}
-
 // LeaseInfo is what the headers of a reply say about the lease of its item.
 type LeaseInfo struct {
 	// Deliveries is how many times the item was delivered, this time included.

@@ -7,12 +7,56 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
+
+// members is all that an object may have.
+type members []member
+
+// parse reads an object strictly: names as they are spelled here, each at most once, and nothing
+// after the object. Errors wrap ErrOptions.
+func (list members) parse(payload []byte) error {
+	var wrong error // in the value of a member
+	err := eachMember(payload, func(name string, value json.RawMessage) error {
+		i := slices.IndexFunc(list, func(m member) bool { return m.name == name })
+		if i < 0 {
+			return fmt.Errorf("unknown member %s", quote(name))
+		}
+		if wrong = list[i].parse(value); wrong != nil {
+			wrong = fmt.Errorf("%w: %s: %w", ErrOptions, name, wrong)
+		}
+		return wrong
+	})
+	if err == nil || wrong != nil {
+		return wrong
+	}
+
+	names := make([]string, len(list))
+	for i, m := range list {
+		names[i] = m.name
+	}
+	return fmt.Errorf("%w: %s: %w: want a JSON object with members of %s",
+		ErrOptions, shown(payload), err, strings.Join(names, ", "))
+}
+
+// encode returns an object of the members that are set, nil if none is. It does not check them.
+func (list members) encode() []byte {
+	var o object
+	for i := range list {
+		if m := &list[i]; m.isSet() {
+			o.add(m.name, m.json())
+		}
+	}
+	if o == nil {
+		return nil
+	}
+	return o.end()
+}
 
 // member is a member of an object: where its value is, and which values it may have.
 type member struct {

@@ -160,6 +160,37 @@ type DeadLetter struct {
 	Error      string    // reason of the last negative acknowledgement that gave one
 }
 
+// headerReader reads the headers of a reply. err is the first problem; what is not there, is zero.
+type headerReader struct {
+	h   map[string][]string
+	err error
+}
+
+func (r *headerReader) count(name string) (n int64) {
+	text := first(r.h, name)
+	if text == "" || r.err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		r.err = fmt.Errorf("header %s: %s: want an integer", name, quote(text))
+	}
+	return n
+}
+
+func (r *headerReader) time(name string) time.Time {
+	text := first(r.h, name)
+	if text == "" || r.err != nil {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339Nano, text) // which is quicker than with TimeLayout
+	if err != nil || len(text) != len(TimeLayout) || text[len(text)-1] != 'Z' {
+		r.err = fmt.Errorf("header %s: %s: want a time such as %s", name, quote(text), TimeLayout)
+		return time.Time{}
+	}
+	return at
+}
+
 // ParseItemHeaders returns what the headers of a reply say about its item: the zero
 // value if the reply had no room for them. Errors about the priority wrap [ErrPriority].
 func ParseItemHeaders(h map[string][]string) (info ItemInfo, err error) {

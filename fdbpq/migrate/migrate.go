@@ -78,7 +78,7 @@ func Run(ctx context.Context, from, to kv.Database, k *fdbpq.Keyspace, o Options
 	}
 
 	if err := kv.UpdateIdempotent(ctx, to, m.startOrResume); err != nil {
-		return Result{}, in("target", err)
+		return Result{}, storeError("target", err)
 	}
 	if err := m.copyAreas(); err != nil {
 		return Result{}, err
@@ -123,7 +123,7 @@ func (m *migration) checkSource() error {
 		return store, err
 	})
 	m.source = store.ID
-	return in("source", err)
+	return storeError("source", err)
 }
 
 // checkForeign returns an error if a store that belongs to the Keyspace alone has other keys,
@@ -315,11 +315,11 @@ func (m *migration) update(fn func(tx kv.Transaction) []byte) error {
 		m.setRecord(tx, record)
 		return nil
 	})
-	return in("target", err)
+	return storeError("target", err)
 }
 
-// in says which store an error is about.
-func in(store string, err error) error {
+// storeError says which store an error is about.
+func storeError(store string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -340,11 +340,11 @@ func (m *migration) compare() (source Digest, err error) {
 		target, err = digest(ctx, m.to, m.k, m.areas, func(keys, bytes int64) {
 			m.progress(Progress{Checking: true, Keys: keys, Bytes: bytes})
 		})
-		return in("target", err)
+		return storeError("target", err)
 	})
 	both.Go(func() (err error) {
 		source, err = digest(ctx, m.from, m.k, m.areas, func(int64, int64) {})
-		return in("source", err)
+		return storeError("source", err)
 	})
 	if err := both.Wait(); err != nil || target == source {
 		return source, err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"regexp"
@@ -37,16 +36,11 @@ func clusterFile(configured string) (path, chosenBy string) {
 // readClusterFile returns the description and id of the cluster in a cluster file. The
 // error wraps errNoClusterFile unless the file cannot be read.
 func readClusterFile(path string) (name string, err error) {
-	file, err := os.Open(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxClusterFile))
-	if err != nil {
-		return "", err
-	}
-	return parseClusterFile(string(text))
+	return parseClusterFile(string(text[:min(len(text), maxClusterFile)]))
 }
 
 // checkClusterFile returns why FoundationDB's client cannot use the cluster file. The

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -73,11 +72,16 @@ func (l natsLog) Errorf(format string, args ...any)  { l.log(slog.LevelError, fo
 func (l natsLog) Debugf(format string, args ...any)  { l.log(slog.LevelDebug, format, args) }
 func (l natsLog) Tracef(format string, args ...any)  { l.log(slog.LevelDebug, format, args) }
 
-// greet waits until the service is ready and prints what to try.
+// greet waits until the service is ready, if it serves HTTP, and prints what to try.
 func greet(ctx context.Context, w io.Writer, c *config, httpAddr string) {
-	if err := awaitReady(ctx, httpAddr); err != nil {
-		return // the service ended first, and says why itself
+	for httpAddr != "" && checkReady(ctx, httpAddr) != nil {
+		select {
+		case <-ctx.Done():
+			return // the service ended first, and says why itself
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
+
 	path := ""
 	if self, err := os.Executable(); err == nil {
 		path = pathToPQ(filepath.Dir(self))
@@ -167,26 +171,4 @@ func reachable(addr string) string {
 		return net.JoinHostPort("127.0.0.1", port)
 	}
 	return addr
-}
-
-// awaitReady polls until the service is ready or ctx ends. Without HTTP there is nothing
-// to poll.
-func awaitReady(ctx context.Context, httpAddr string) error {
-	if httpAddr == "" {
-		return nil
-	}
-
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := checkReady(ctx, httpAddr)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-ticker.C:
-		}
-	}
 }

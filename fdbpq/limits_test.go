@@ -60,15 +60,19 @@ func TestMaxItemsBesideCorruptItem(t *testing.T) {
 	wantError(t, f.apply(push)[0].Err, fdbpq.ErrFull)
 }
 
-// A queue without a limit is not read more than its settings, and its pushes do not conflict; those to
-// a queue with one conflict with what changes the number of items.
-func TestMaxItemsConflicts(t *testing.T) {
+// A queue without limits is not read more than its settings, and its pushes do not conflict, nor do leases from both ends;
+// with a limit they conflict with what changes the number that it is about.
+func TestLimitConflicts(t *testing.T) {
 	for _, limit := range []int64{0, 1000} {
 		f := onMem(t)
 		q := f.queue("jobs")
-		f.configure(q, func(s *fdbpq.Settings) { s.MaxItems, s.AckWait = limit, time.Minute })
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxItems, s.MaxLeased, s.AckWait = limit, limit, time.Minute })
 		f.push(q, 1, "a")
 		f.wantConflict(limit > 0, func() { f.push(q, 1, "c") }, opPush(q, 1, "b"))
+		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}
+		back := lease
+		back.End = fdbpq.Back
+		f.wantConflict(limit > 0, func() { f.apply(lease) }, back)
 	}
 }
 

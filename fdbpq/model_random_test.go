@@ -125,6 +125,9 @@ func (r *modelRun) pass() {
 				next = earlier(next, seen.until)
 			}
 		}
+		if q.settings.PauseUntil.After(now) {
+			next = earlier(next, q.settings.PauseUntil)
+		}
 		if !next.IsZero() {
 			now = next.Add(-time.Duration(r.random.IntN(2)) * time.Microsecond)
 		}

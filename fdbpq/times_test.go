@@ -76,7 +76,7 @@ func TestDelayedPushesDoNotConflict(t *testing.T) {
 	})
 }
 
-// The methods of the two kinds of queues.
+// The methods of the two kinds of queues, and what they say of themselves in a caller's transaction.
 func TestPushAfterAndAt(t *testing.T) {
 	f := onMem(t)
 	q, fifo := f.queue("jobs"), f.fifoQueue("jobs")
@@ -89,6 +89,10 @@ func TestPushAfterAndAt(t *testing.T) {
 		must(fifo.EnqueueAt(tx, message("b"), hour))
 		must(fifo.EnqueueAfter(tx, message("c"), 0))
 	})
+	for _, info := range []func(kv.Reader) (fdbpq.Info, error){q.Info, fifo.Info} {
+		got := must(do(f, func(tx kv.Transaction) (fdbpq.Info, error) { return info(tx) }))
+		wantEqual(t, "ready and delayed", fmt.Sprint(got.Ready, got.Delayed), "1 2")
+	}
 	wantList(t, "ready", f.values(q.PopMin), "c")
 	wantList(t, "ready, FIFO", f.values(fifo.Dequeue), "c")
 	now := hour.Add(time.Minute)
@@ -135,17 +139,24 @@ func TestExpiryConflicts(t *testing.T) {
 	}
 }
 
-// An entry of the time index whose item another program has taken is removed when it is due.
+// An entry of the time index whose item another program has taken is removed when it is due, beside others.
 func TestExpiryOfATakenItem(t *testing.T) {
 	f := onMem(t)
 	f.corrupt = true // that program leaves the rest behind
 	clock := newClock(time.Now())
 	f.batcher.SetNow(clock.now)
 	q := f.queue("jobs")
-	f.apply(withTTL(opPush(q, 1, "x"), time.Second))
-	write(f, func(tx kv.Transaction) { tx.ClearRange(everythingIn(f, "jobs", "i")) })
+	f.apply(many(40, func(int) fdbpq.Op { return withTTL(opPush(q, 1, "x"), time.Second) })...)
+	write(f, func(tx kv.Transaction) {
+		for n, pair := range must(tx.GetRange(everythingIn(f, "jobs", "i"), kv.RangeOptions{}).Get()) {
+			if n%4 == 0 {
+				tx.Clear(pair.Key)
+			}
+		}
+	})
 	clock.advance(time.Second)
 	wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
+	wantEqual(t, "expired", f.batcher.Removed().Expired, 30)
 	for _, pair := range f.stored(f.priority) {
 		if strings.Contains(string(pair.Key), "\x02t\x00") {
 			t.Errorf("left in the time index: %x", pair.Key)

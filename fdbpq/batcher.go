@@ -23,12 +23,11 @@ import (
 //
 // # Receipts
 //
-// Each batch that writes also reads and writes a key of its own, its receipt. After a commit of
-// unknown outcome (kv.ErrCommitUnknown), the Batcher makes another attempt with the same receipt.
-// If the receipt is in the store, an earlier attempt has committed; it says which one, and the
-// batch ends with the results of that attempt. If it is not, none has committed yet. Since every
-// attempt reads and writes the receipt, attempts conflict: once one commits, no earlier one can.
-// The next batch removes the receipt.
+// Each batch that writes also reads and writes a key of its own, its receipt, so its attempts
+// conflict: once one commits, no earlier one can. After a commit of unknown outcome
+// (kv.ErrCommitUnknown), the Batcher makes another attempt. If the receipt is in the store, it says
+// which earlier attempt has committed, and the batch ends with the results of that one. The next
+// batch removes the receipt.
 type Batcher struct {
 	db       kv.Database
 	receipts tuple.Subspace // of this Batcher
@@ -77,14 +76,13 @@ func (b *Batcher) Conflicts() int64 { return b.conflicts.Load() }
 func (b *Batcher) Removed() Removed { return b.removed.Sum() }
 
 // LimitRoom lowers the bytes that the leases of a batch may move; the default, and the most, is
-// MaxMessageSize. An operation that finds no room results in ErrNoRoom, and leaves its item to the
-// next batch. One item may always move. Call it before the first Start.
+// MaxMessageSize. One item may always move. An operation that finds no room results in ErrNoRoom.
+// Call it before the first Start.
 func (b *Batcher) LimitRoom(bytes int) { b.room = bytes }
 
 // LimitReturned lowers the bytes of items that the pops, leases, peeks and OpGets of a batch may
-// return together; the default, and the most, is MaxMessageSize. One item may always be larger. An
-// operation that finds no room results in ErrNoRoom. It also bounds what a batch has in memory: a
-// few times as much. Call it before the first Start.
+// return together, as LimitRoom does. It also bounds what a batch has in memory: a few times as
+// much.
 func (b *Batcher) LimitReturned(bytes int) { b.returned = bytes }
 
 // Start runs ops in one transaction. It returns once this batch is ordered before any later one, so

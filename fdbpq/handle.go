@@ -17,14 +17,14 @@ func (q *handle) Layout() *codec.Layout { return q.l }
 //
 // Errors: ErrLeaseLost, ErrCorrupt and errors of the store.
 func (q *handle) Ack(tx kv.Transaction, token Token) error {
-	return applyOne(tx, Op{Kind: OpAck, Queue: q, Token: token}).err
+	return applyOne(tx, Op{Kind: OpAck, Queue: q, Token: token}).Err
 }
 
 // Nak gives a leased item back to its old place, after a delay of 0 to MaxDelay, or Backoff. The
 // token is invalid from then on. After the last delivery that Settings.MaxDeliver allows, the item
 // moves to the dead-letter queue instead. Errors: ErrOp for the delay, and as Ack.
 func (q *handle) Nak(tx kv.Transaction, token Token, delay time.Duration) error {
-	return applyOne(tx, Op{Kind: OpNak, Queue: q, Token: token, Delay: delay}).err
+	return applyOne(tx, Op{Kind: OpNak, Queue: q, Token: token, Delay: delay}).Err
 }
 
 // Restore puts an item that a pop took back to its old place, with its history, as
@@ -32,14 +32,14 @@ func (q *handle) Nak(tx kv.Transaction, token Token, delay time.Duration) error 
 //
 // Errors: ErrExists if the item is in the queue, and errors of the store.
 func (q *handle) Restore(tx kv.Transaction, item *Item) error {
-	return applyOne(tx, Op{Kind: OpRestore, Queue: q, Item: item}).err
+	return applyOne(tx, Op{Kind: OpRestore, Queue: q, Item: item}).Err
 }
 
 // Term gives up a leased item: it moves to the dead-letter queue, with the reason, or
 // ReasonTerminated if that is "". Errors: as Ack, and ErrNoRoom for a large item that the
 // transaction has no room for.
 func (q *handle) Term(tx kv.Transaction, token Token, reason string) error {
-	return applyOne(tx, Op{Kind: OpTerm, Queue: q, Token: token, Reason: reason}).err
+	return applyOne(tx, Op{Kind: OpTerm, Queue: q, Token: token, Reason: reason}).Err
 }
 
 // Extend renews a lease, with the length that it had. Errors: as Ack.
@@ -51,20 +51,23 @@ func (q *handle) Extend(tx kv.Transaction, token Token) (Lease, error) {
 // Len returns the number of items that are ready. It does not count those that other programs added
 // with the bare recipe.
 func (q *handle) Len(r kv.Reader) (int64, error) {
-	return readOne(r, Op{Kind: OpLen, Queue: q}).length()
+	result := readOne(r, Op{Kind: OpLen, Queue: q})
+	return result.Len, result.Err
 }
 
 // Info returns the number of items in each state, and more. Errors: ErrCorrupt and errors of
 // the store.
 func (q *handle) Info(r kv.Reader) (Info, error) {
-	return readOne(r, Op{Kind: OpInfo, Queue: q}).info()
+	result := readOne(r, Op{Kind: OpInfo, Queue: q})
+	return orZero(result.Info, result.Err)
 }
 
 // Settings returns the settings of the queue.
 //
 // Errors: ErrCorrupt and errors of the store.
 func (q *handle) Settings(r kv.Reader) (Settings, error) {
-	return readOne(r, Op{Kind: OpSettings, Queue: q}).settings()
+	result := readOne(r, Op{Kind: OpSettings, Queue: q})
+	return orZero(result.Settings, result.Err)
 }
 
 // Configure changes the settings of the queue, and returns what they are then. They count for all
@@ -73,7 +76,8 @@ func (q *handle) Settings(r kv.Reader) (Settings, error) {
 //
 // Errors: ErrSettings, ErrCorrupt and errors of the store.
 func (q *handle) Configure(tx kv.Transaction, change func(*Settings)) (Settings, error) {
-	return applyOne(tx, Op{Kind: OpConfigure, Queue: q, Configure: change}).settings()
+	result := applyOne(tx, Op{Kind: OpConfigure, Queue: q, Configure: change})
+	return orZero(result.Settings, result.Err)
 }
 
 // Clear removes everything in the queue, also its settings.
@@ -90,7 +94,7 @@ func (q *handle) Get(r kv.Reader, id ID) (Item, ItemState, error) {
 //
 // Errors: as Get.
 func (q *handle) Remove(tx kv.Transaction, id ID) error {
-	return applyOne(tx, Op{Kind: OpRemove, Queue: q, ID: id}).err
+	return applyOne(tx, Op{Kind: OpRemove, Queue: q, ID: id}).Err
 }
 
 // Purge removes items in a state, or in AnyState, as many as fit into a transaction; begin with the
@@ -100,7 +104,8 @@ func (q *handle) Remove(tx kv.Transaction, id ID) error {
 //
 // Errors: ErrCorrupt and errors of the store.
 func (q *handle) Purge(tx kv.Transaction, s ItemState, from Progress) (Progress, error) {
-	return applyOne(tx, Op{Kind: OpPurge, Queue: q, State: s, Progress: from}).progress()
+	result := applyOne(tx, Op{Kind: OpPurge, Queue: q, State: s, Progress: from})
+	return result.Progress, result.Err
 }
 
 // Redrive pushes ready items of a dead-letter queue again to the queues that DeadLetter.Queue
@@ -110,5 +115,6 @@ func (q *handle) Purge(tx kv.Transaction, s ItemState, from Progress) (Progress,
 //
 // Errors: as Purge.
 func (q *handle) Redrive(tx kv.Transaction, limit int64, from Progress) (Progress, error) {
-	return applyOne(tx, Op{Kind: OpRedrive, Queue: q, Limit: limit, Progress: from}).progress()
+	result := applyOne(tx, Op{Kind: OpRedrive, Queue: q, Limit: limit, Progress: from})
+	return result.Progress, result.Err
 }

@@ -6,10 +6,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
-// The types below belong to internal packages, so their documentation lists fields and methods
-// here.
-
-// What an item is, and how it is named.
+// What an item is, and how it is named. These types, and those below, belong to internal packages,
+// so their documentation lists fields and methods here.
 type (
 	// Item is a message in a queue: an embedded Message, and
 	//

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"iter"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
@@ -140,7 +139,7 @@ func (q *queuePushes) run() error {
 // addItems adds the items of the groups that nothing stands against, as far as there is room.
 func (q *queuePushes) addItems(settings *Settings) error {
 	random := codec.UniqueBytes(len(q.indexes)) // for all ids at once
-	for group := range q.groups() {
+	for group := range groups(q.ops, q.indexes) {
 		if q.results[group[0]].Err != nil {
 			continue // and so the others
 		}
@@ -178,9 +177,6 @@ func (q *queuePushes) admit(group []int) (bool, error) {
 	}
 	return refused == nil, err
 }
-
-// groups returns the pushes, those together that follow each other.
-func (q *queuePushes) groups() iter.Seq[[]int] { return groups(q.ops, q.indexes) }
 
 // findCounts completes q.next, and returns an error for each priority whose items are corrupt:
 // pushes at other priorities go on.
@@ -238,7 +234,7 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 // failGroups fails the pushes at priorities with corrupt items, groups that are too large, and all
 // of a group of which one fails. A group is pushes that follow each other.
 func (q *queuePushes) failGroups(corrupt map[int64]error, settings *Settings) {
-	for group := range q.groups() {
+	for group := range groups(q.ops, q.indexes) {
 		var failed error
 		for n, i := range group {
 			err := cmp.Or(q.results[i].Err, corrupt[q.priorityOf(&q.ops[i])])
@@ -260,7 +256,7 @@ func (q *queuePushes) failGroups(corrupt map[int64]error, settings *Settings) {
 // for them: FoundationDB's client takes more memory for thousands of reads than for the items.
 func (q *queuePushes) refuseGroups() {
 	kept := q.indexes[:0]
-	for group := range q.groups() {
+	for group := range groups(q.ops, q.indexes) {
 		if err := q.checkGroup(group, &Settings{}); err != nil {
 			q.failAll(group, err)
 		} else {

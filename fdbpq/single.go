@@ -6,51 +6,30 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// single is the result of a single operation.
-type single struct {
-	result Result
-	err    error
-}
+// applyOne runs a single operation in the caller's transaction. Result.Err is any error.
+func applyOne(tx kv.Transaction, op Op) Result { return first(Apply(tx, []Op{op}, time.Now())) }
 
-// applyOne runs a single operation in the caller's transaction.
-func applyOne(tx kv.Transaction, op Op) single {
-	results, err := Apply(tx, []Op{op}, time.Now())
+// readOne is applyOne for operations that only read.
+func readOne(r kv.Reader, op Op) Result { return first(Read(r, []Op{op})) }
+
+func first(results []Result, err error) Result {
 	if err != nil {
-		return single{err: err}
+		return Result{Err: err}
 	}
-	return single{results[0], results[0].Err}
+	return results[0]
 }
 
-// readOne runs a single peek or len.
-func readOne(r kv.Reader, op Op) single {
-	results, err := Read(r, []Op{op})
-	if err != nil {
-		return single{err: err}
-	}
-	return single{results[0], results[0].Err}
-}
+func (r Result) id() (ID, error)                     { return r.Item.ID, r.Err }
+func (r Result) pushed() (ID, bool, error)           { return r.Item.ID, r.Duplicate, r.Err }
+func (r Result) item() (Item, error)                 { return r.Item, r.Err }
+func (r Result) itemState() (Item, ItemState, error) { return r.Item, r.State, r.Err }
+func (r Result) lease() (Item, Lease, error)         { return r.Item, r.Lease, r.Err }
+func (r Result) rank() (int64, bool, error)          { return r.Rank, r.RankAtLeast, r.Err }
 
-func (o single) id() (ID, error) { return o.result.Item.ID, o.err }
-func (o single) pushed() (ID, bool, error) {
-	return o.result.Item.ID, o.result.Duplicate, o.err
-}
-func (o single) item() (Item, error) { return o.result.Item, o.err }
-func (o single) lease() (Item, Lease, error) {
-	return o.result.Item, o.result.Lease, o.err
-}
-func (o single) settings() (Settings, error) {
-	if o.err != nil {
-		return Settings{}, o.err
+// orZero returns what p points to, if there is no error.
+func orZero[V any](p *V, err error) (v V, _ error) {
+	if err == nil {
+		v = *p
 	}
-	return *o.result.Settings, nil
+	return v, err
 }
-func (o single) length() (int64, error) { return o.result.Len, o.err }
-func (o single) info() (Info, error) {
-	if o.err != nil {
-		return Info{}, o.err
-	}
-	return *o.result.Info, nil
-}
-func (o single) itemState() (Item, ItemState, error) { return o.result.Item, o.result.State, o.err }
-func (o single) rank() (int64, bool, error)          { return o.result.Rank, o.result.RankAtLeast, o.err }
-func (o single) progress() (Progress, error)         { return o.result.Progress, o.err }

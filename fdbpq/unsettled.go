@@ -113,19 +113,18 @@ func restoreSome(tx kv.Transaction, items []state.TakenItem, next, budget int, n
 	ledgers := make(map[*codec.Layout]*state.Ledger)
 	for n := range reads {
 		i := &items[next+n]
-		if err := reads[n].WantFree(&i.ID); errors.Is(err, ErrExists) {
-			continue
-		} else if err != nil {
-			return next, removed, err
-		}
-
 		g := ledgers[i.L]
 		if g == nil {
 			ledger := state.NewLedger(tx, i.L, now, nil)
 			g = &ledger
 			ledgers[i.L] = g
 		}
-		if err := g.Restore(i.Item); err != nil {
+
+		err := reads[n].WantFree(&i.ID)
+		if err == nil {
+			err = g.Restore(i.Item)
+		}
+		if err != nil && !errors.Is(err, ErrExists) {
 			return next, removed, err
 		}
 	}

@@ -20,8 +20,8 @@ var popFaults = []faultkv.Fault{faultkv.None, faultkv.Conflict, faultkv.UnknownL
 // popUnknowns are those that leave the outcome unknown.
 var popUnknowns = popFaults[2:]
 
-// faulty is a queue of three items, the first of which has a history, in a store that has faults for the Popper p, but not for the
-// fixture.
+// faulty is a queue of three items, the first of which has a history, in a store that has faults for
+// the Popper p, but not for the fixture.
 type faulty struct {
 	*fixture
 	store *faultkv.DB

@@ -15,57 +15,58 @@ import (
 //
 // Each field names its variable and describes it: meaning, unit and special values, as
 // -help prints them, and the option of a package below that has its value, if there is one. The
-// first field of a group has the group's heading. Defaults are in defaultConfig, the checks in
-// validate.
+// first field of a group has the group's heading. Variables are
+// spelled out because envconfig would otherwise also read them without the prefix PQ_.
+// Defaults are in defaultConfig, the checks in validate.
 type config struct {
-	NATSURL          string `env:"PQ_NATS_URL" option:"bridge.NATSURL" group:"NATS connection" desc:"NATS servers of one cluster, separated by commas"`
-	NATSCreds        string `env:"PQ_NATS_CREDS" desc:"path of a NATS credentials file"`
-	NATSNkey         string `env:"PQ_NATS_NKEY" desc:"path of a file with an nkey seed"`
-	NATSUser         string `env:"PQ_NATS_USER" desc:"NATS user name"`
-	NATSPassword     string `env:"PQ_NATS_PASSWORD" desc:"NATS password"`
-	NATSPasswordFile string `env:"PQ_NATS_PASSWORD_FILE" desc:"path of a file with the NATS password, in place of PQ_NATS_PASSWORD"`
-	NATSToken        string `env:"PQ_NATS_TOKEN" desc:"NATS token"`
-	NATSTokenFile    string `env:"PQ_NATS_TOKEN_FILE" desc:"path of a file with the NATS token, in place of PQ_NATS_TOKEN"`
-	NATSTLSCA        string `env:"PQ_NATS_TLS_CA" desc:"path of the CA certificates to trust, PEM; if unset, the system's"`
-	NATSTLSCert      string `env:"PQ_NATS_TLS_CERT" desc:"path of the TLS client certificate, PEM"`
-	NATSTLSKey       string `env:"PQ_NATS_TLS_KEY" desc:"path of that certificate's private key, PEM"`
+	NATSURL          string `envconfig:"PQ_NATS_URL" option:"bridge.NATSURL" group:"NATS connection" desc:"NATS servers of one cluster, separated by commas"`
+	NATSCreds        string `envconfig:"PQ_NATS_CREDS" desc:"path of a NATS credentials file"`
+	NATSNkey         string `envconfig:"PQ_NATS_NKEY" desc:"path of a file with an nkey seed"`
+	NATSUser         string `envconfig:"PQ_NATS_USER" desc:"NATS user name"`
+	NATSPassword     string `envconfig:"PQ_NATS_PASSWORD" desc:"NATS password"`
+	NATSPasswordFile string `envconfig:"PQ_NATS_PASSWORD_FILE" desc:"path of a file with the NATS password, in place of PQ_NATS_PASSWORD"`
+	NATSToken        string `envconfig:"PQ_NATS_TOKEN" desc:"NATS token"`
+	NATSTokenFile    string `envconfig:"PQ_NATS_TOKEN_FILE" desc:"path of a file with the NATS token, in place of PQ_NATS_TOKEN"`
+	NATSTLSCA        string `envconfig:"PQ_NATS_TLS_CA" desc:"path of the CA certificates to trust, PEM; if unset, the system's"`
+	NATSTLSCert      string `envconfig:"PQ_NATS_TLS_CERT" desc:"path of the TLS client certificate, PEM"`
+	NATSTLSKey       string `envconfig:"PQ_NATS_TLS_KEY" desc:"path of that certificate's private key, PEM"`
 
-	SubjectPrefix string `env:"PQ_SUBJECT_PREFIX" group:"Subjects" desc:"first tokens of the subjects of priority queues"`
-	FIFOPrefix    string `env:"PQ_FIFO_PREFIX" desc:"first tokens of the subjects of FIFO queues"`
-	QueueGroup    string `env:"PQ_QUEUE_GROUP" option:"bridge.QueueGroup" desc:"NATS queue group shared by all bridges of one store"`
+	SubjectPrefix string `envconfig:"PQ_SUBJECT_PREFIX" group:"Subjects" desc:"first tokens of the subjects of priority queues"`
+	FIFOPrefix    string `envconfig:"PQ_FIFO_PREFIX" desc:"first tokens of the subjects of FIFO queues"`
+	QueueGroup    string `envconfig:"PQ_QUEUE_GROUP" option:"bridge.QueueGroup" desc:"NATS queue group shared by all bridges of one store"`
 
-	Store         string `env:"PQ_STORE" group:"Store" desc:"where the queues are: embedded (files in PQ_DATA_DIR) or fdb (a FoundationDB cluster)"`
-	KeyPrefix     string `env:"PQ_KEY_PREFIX" desc:"first element of priority queue keys; fixed at the first start"`
-	FIFOKeyPrefix string `env:"PQ_FIFO_KEY_PREFIX" desc:"first element of FIFO queue keys; fixed at the first start; must differ from PQ_KEY_PREFIX, even with -queues, -x or -store appended to either"`
-	ValueFormat   string `env:"PQ_VALUE_FORMAT" desc:"how values are stored: raw (bytes, as Python recipes do) or tuple (packed, as Java recipes do); fixed at the first start"`
+	Store         string `envconfig:"PQ_STORE" group:"Store" desc:"where the queues are: embedded (files in PQ_DATA_DIR) or fdb (a FoundationDB cluster)"`
+	KeyPrefix     string `envconfig:"PQ_KEY_PREFIX" desc:"first element of priority queue keys; fixed at the first start"`
+	FIFOKeyPrefix string `envconfig:"PQ_FIFO_KEY_PREFIX" desc:"first element of FIFO queue keys; fixed at the first start; must differ from PQ_KEY_PREFIX, even with -queues, -x or -store appended to either"`
+	ValueFormat   string `envconfig:"PQ_VALUE_FORMAT" desc:"how values are stored: raw (bytes, as Python recipes do) or tuple (packed, as Java recipes do); fixed at the first start"`
 
-	DataDir              string `env:"PQ_DATA_DIR" group:"Embedded store" desc:"folder of the embedded store, created if missing; used by one process at a time"`
-	EmbeddedCacheSize    int64  `env:"PQ_EMBEDDED_CACHE" option:"pebblekv.CacheSize" desc:"bytes of the embedded store's files to cache in memory"`
-	EmbeddedMemTableSize int64  `env:"PQ_EMBEDDED_MEMTABLE" option:"pebblekv.MemTableSize" desc:"bytes the embedded store collects in memory before it writes a table, 1048576 to 1073741824"`
-	EmbeddedMinFreeSpace int64  `env:"PQ_EMBEDDED_MIN_FREE" option:"pebblekv.MinFreeSpace" desc:"bytes of disk to keep free; with less free, pushes get 503; -1 keeps none"`
+	DataDir              string `envconfig:"PQ_DATA_DIR" group:"Embedded store" desc:"folder of the embedded store, created if missing; used by one process at a time"`
+	EmbeddedCacheSize    int64  `envconfig:"PQ_EMBEDDED_CACHE" option:"pebblekv.CacheSize" desc:"bytes of the embedded store's files to cache in memory"`
+	EmbeddedMemTableSize int64  `envconfig:"PQ_EMBEDDED_MEMTABLE" option:"pebblekv.MemTableSize" desc:"bytes the embedded store collects in memory before it writes a table, 1048576 to 1073741824"`
+	EmbeddedMinFreeSpace int64  `envconfig:"PQ_EMBEDDED_MIN_FREE" option:"pebblekv.MinFreeSpace" desc:"bytes of disk to keep free; with less free, pushes get 503; -1 keeps none"`
 
-	FDBClusterFile        string        `env:"PQ_FDB_CLUSTER_FILE" group:"FoundationDB" desc:"path of the FoundationDB cluster file, writable; if unset, $FDB_CLUSTER_FILE, ./fdb.cluster or /etc/foundationdb/fdb.cluster"`
-	FDBAPIVersion         int           `env:"PQ_FDB_API_VERSION" option:"fdbkv.APIVersion" desc:"FoundationDB API version, 620 to 730"`
-	FDBTransactionTimeout time.Duration `env:"PQ_FDB_TRANSACTION_TIMEOUT" option:"fdbkv.TransactionTimeout" desc:"time limit of one FoundationDB transaction"`
+	FDBClusterFile        string        `envconfig:"PQ_FDB_CLUSTER_FILE" group:"FoundationDB" desc:"path of the FoundationDB cluster file, writable; if unset, $FDB_CLUSTER_FILE, ./fdb.cluster or /etc/foundationdb/fdb.cluster"`
+	FDBAPIVersion         int           `envconfig:"PQ_FDB_API_VERSION" option:"fdbkv.APIVersion" desc:"FoundationDB API version, 620 to 730"`
+	FDBTransactionTimeout time.Duration `envconfig:"PQ_FDB_TRANSACTION_TIMEOUT" option:"fdbkv.TransactionTimeout" desc:"time limit of one FoundationDB transaction"`
 
-	HTTPAddr     string        `env:"PQ_HTTP_ADDR" option:"bridge.HTTPAddr" group:"Health and metrics" desc:"host:port that serves /healthz, /readyz, /metrics and /queues; off serves none"`
-	HTTPTimeout  time.Duration `env:"PQ_HTTP_TIMEOUT" option:"bridge.HTTPTimeout" desc:"time limit of a /readyz check, and of reading the queue lengths for /metrics"`
-	MetricQueues int           `env:"PQ_METRIC_QUEUES" option:"bridge.MetricQueues" desc:"how many queues of each kind /metrics shows, longest first, of those that the bridge owns; -1 shows none"`
+	HTTPAddr     string        `envconfig:"PQ_HTTP_ADDR" option:"bridge.HTTPAddr" group:"Health and metrics" desc:"host:port that serves /healthz, /readyz, /metrics and /queues; off serves none"`
+	HTTPTimeout  time.Duration `envconfig:"PQ_HTTP_TIMEOUT" option:"bridge.HTTPTimeout" desc:"time limit of a /readyz check, and of reading the queue lengths for /metrics"`
+	MetricQueues int           `envconfig:"PQ_METRIC_QUEUES" option:"bridge.MetricQueues" desc:"how many queues of each kind /metrics shows, longest first, of those that the bridge owns; -1 shows none"`
 
-	Lanes           int           `env:"PQ_LANES" option:"bridge.Lanes" group:"Batches and limits" desc:"batches built at the same time; 0 means 1 with the embedded store and 4 with fdb"`
-	MaxBatch        int           `env:"PQ_MAX_BATCH" option:"bridge.MaxBatch" desc:"maximum number of requests in one transaction"`
-	MaxBatchBytes   int           `env:"PQ_MAX_BATCH_BYTES" option:"bridge.MaxBatchBytes" desc:"maximum bytes of payload in one transaction, approximately; one larger message still fits"`
-	MaxPending      int           `env:"PQ_MAX_PENDING" option:"bridge.MaxPending" desc:"maximum number of requests waiting or running; more get 429"`
-	MaxPendingBytes int           `env:"PQ_MAX_PENDING_BYTES" option:"bridge.MaxPendingBytes" desc:"maximum bytes of requests waiting or running; more get 429"`
-	MaxWaiters      int           `env:"PQ_MAX_WAITERS" option:"bridge.MaxWaiters" desc:"maximum number of pops that wait for items; more get 429"`
-	RequestTimeout  time.Duration `env:"PQ_REQUEST_TIMEOUT" option:"bridge.RequestTimeout" desc:"how long a request may take that does not wait for items, before it gets 503"`
-	ShutdownTimeout time.Duration `env:"PQ_SHUTDOWN_TIMEOUT" option:"bridge.ShutdownTimeout" desc:"time limit of a shutdown, which finishes the requests that have arrived; keep it below the 10s that docker stop waits"`
+	Lanes           int           `envconfig:"PQ_LANES" option:"bridge.Lanes" group:"Batches and limits" desc:"batches built at the same time; 0 means 1 with the embedded store and 4 with fdb"`
+	MaxBatch        int           `envconfig:"PQ_MAX_BATCH" option:"bridge.MaxBatch" desc:"maximum number of requests in one transaction"`
+	MaxBatchBytes   int           `envconfig:"PQ_MAX_BATCH_BYTES" option:"bridge.MaxBatchBytes" desc:"maximum bytes of payload in one transaction, approximately; one larger message still fits"`
+	MaxPending      int           `envconfig:"PQ_MAX_PENDING" option:"bridge.MaxPending" desc:"maximum number of requests waiting or running; more get 429"`
+	MaxPendingBytes int           `envconfig:"PQ_MAX_PENDING_BYTES" option:"bridge.MaxPendingBytes" desc:"maximum bytes of requests waiting or running; more get 429"`
+	MaxWaiters      int           `envconfig:"PQ_MAX_WAITERS" option:"bridge.MaxWaiters" desc:"maximum number of pops that wait for items; more get 429"`
+	RequestTimeout  time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" option:"bridge.RequestTimeout" desc:"how long a request may take that does not wait for items, before it gets 503"`
+	ShutdownTimeout time.Duration `envconfig:"PQ_SHUTDOWN_TIMEOUT" option:"bridge.ShutdownTimeout" desc:"time limit of a shutdown, which finishes the requests that have arrived; keep it below the 10s that docker stop waits"`
 
-	LogLevel  logLevel `env:"PQ_LOG_LEVEL" group:"Log" desc:"lowest level to log: debug, info, warn or error"`
-	LogFormat string   `env:"PQ_LOG_FORMAT" desc:"text or json"`
+	LogLevel  logLevel `envconfig:"PQ_LOG_LEVEL" group:"Log" desc:"lowest level to log: debug, info, warn or error"`
+	LogFormat string   `envconfig:"PQ_LOG_FORMAT" desc:"text or json"`
 
-	DevNATSHost string `env:"PQ_DEV_NATS_HOST" group:"With -dev" desc:"IP address on which the NATS server of -dev listens; 0.0.0.0 lets in everybody who can reach this machine"`
-	DevNATSPort int    `env:"PQ_DEV_NATS_PORT" desc:"port of that NATS server; 0 picks a free one"`
+	DevNATSHost string `envconfig:"PQ_DEV_NATS_HOST" group:"With -dev" desc:"IP address on which the NATS server of -dev listens; 0.0.0.0 lets in everybody who can reach this machine"`
+	DevNATSPort int    `envconfig:"PQ_DEV_NATS_PORT" desc:"port of that NATS server; 0 picks a free one"`
 }
 
 // Values of PQ_STORE.
@@ -122,6 +123,9 @@ func defaultConfig() *config {
 
 // logLevel is a slog.Level that prints the way PQ_LOG_LEVEL is written.
 type logLevel slog.Level
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (l *logLevel) UnmarshalText(text []byte) error { return (*slog.Level)(l).UnmarshalText(text) }
 
 // String implements fmt.Stringer.
 func (l logLevel) String() string { return strings.ToLower(slog.Level(l).String()) }

@@ -12,6 +12,16 @@ import (
 	"testing"
 )
 
+func TestDefaultsAreValid(t *testing.T) {
+	c, err := loadConfig(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Store != storeEmbedded || c.DataDir != "data" || c.NATSURL != "nats://127.0.0.1:4222" {
+		t.Errorf("defaults %+v", c)
+	}
+}
+
 // TestEveryProblem checks that all mistakes are reported at once. TestHostileValues makes them one by
 // one.
 func TestEveryProblem(t *testing.T) {

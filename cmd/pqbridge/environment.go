@@ -3,14 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/kelseyhightower/envconfig"
 
 	"github.com/pqbridge/pqbridge/cmd/internal/spelling"
 )
@@ -19,51 +18,61 @@ import (
 // unknown variables, values that cannot be parsed, and what validate finds.
 func loadConfig(dev bool) (*config, error) {
 	problems := unknownVariables(os.Environ())
+	for _, name := range serviceLinks(os.Environ()) {
+		defer hide(name)()
+	}
 	c := defaultConfig()
-	fields := reflect.ValueOf(c).Elem()
-	for i, v := range variables() {
-		text, set := os.LookupEnv(v.name)
-		if !set || isServiceLink(v.name, text) {
-			continue
+
+	for {
+		err := envconfig.Process("", c)
+		var wrong *envconfig.ParseError
+		if !errors.As(err, &wrong) {
+			problems = append(problems, err)
+			break
 		}
-		if err := parse(fields.Field(i), text); err != nil {
-			problems = append(problems, fmt.Errorf("%s is %q: want %w", v.name, text, err))
-		}
+		problems = append(problems, fmt.Errorf("%s is %q: want %s", wrong.KeyName, wrong.Value, wanted(wrong.TypeName)))
+		// envconfig stops at the first value that it cannot parse. Without that
+		// variable it gets on to the others, and validate checks its default.
+		defer hide(wrong.KeyName)()
 	}
 
-	problems = append(problems, c.validate(), validateDev(dev))
+	problems = append(problems, leadingZeros(), c.validate(), validateDev(dev))
 	return c, errors.Join(problems...)
 }
 
-// leadingZero matches a number that Go takes for an octal one: port 04222 would be 2194.
+// hide takes a variable out of the environment until restore is called.
+func hide(name string) (restore func()) {
+	value := os.Getenv(name)
+	_ = os.Unsetenv(name) // fails only for names that no variable can have
+	return func() { _ = os.Setenv(name, value) }
+}
+
+// wanted says how to write a value of a field's type. Any text is a string.
+func wanted(typeName string) string {
+	switch typeName {
+	case "time.Duration":
+		return "a time such as 500ms, 5s or 1m"
+	case "main.logLevel":
+		return "debug, info, warn or error"
+	default:
+		return "a whole number without a unit, at most 9223372036854775807"
+	}
+}
+
+// leadingZero matches a number that Go takes for an octal one.
 var leadingZero = regexp.MustCompile(`^[+-]?0[0-9_]+$`)
 
-// parse sets a field to the value that a text stands for. The error says how to write one.
-func parse(field reflect.Value, text string) error {
-	switch to := field.Addr().Interface().(type) {
-	case *string:
-		*to = text
-	case *logLevel:
-		if (*slog.Level)(to).UnmarshalText([]byte(text)) != nil {
-			return errors.New("debug, info, warn or error")
+// leadingZeros returns an error for each number with a leading zero: envconfig would take
+// port 04222 for 2194.
+func leadingZeros() error {
+	var problems []error
+	for _, v := range variables() {
+		_, err := strconv.Atoi(v.byDefault)
+		if text := os.Getenv(v.name); err == nil && leadingZero.MatchString(text) {
+			problems = append(problems, fmt.Errorf("%s is %q: want a whole number without a leading zero", v.name, text))
 		}
-	case *time.Duration:
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			return errors.New("a time such as 500ms, 5s or 1m")
-		}
-		*to = d
-	default: // an integer
-		n, err := strconv.ParseInt(text, 0, field.Type().Bits())
-		switch {
-		case leadingZero.MatchString(text):
-			return errors.New("a whole number without a leading zero")
-		case err != nil:
-			return errors.New("a whole number without a unit, at most 9223372036854775807")
-		}
-		field.SetInt(n)
 	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // testVariables is the prefix of variables that only this project's tests read.

@@ -94,7 +94,7 @@ func variables() []variable {
 	defaults := reflect.ValueOf(*defaultConfig())
 	for i, field := range reflect.VisibleFields(defaults.Type()) {
 		all = append(all, variable{
-			name:        field.Tag.Get("env"),
+			name:        field.Tag.Get("envconfig"),
 			description: field.Tag.Get("desc"),
 			byDefault:   fmt.Sprint(defaults.Field(i)),
 			group:       field.Tag.Get("group"),

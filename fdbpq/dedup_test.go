@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -137,60 +136,6 @@ func TestDuplicateConflicts(t *testing.T) {
 			}
 			push := func(m fdbpq.Message) fdbpq.Op { return fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: m} }
 			f.wantConflict(test.want, func() { f.apply(push(test.second)) }, push(test.first))
-		})
-	}
-}
-
-// Of concurrent pushes of one id or key through several Batchers, exactly one is done, and all others have
-// its id.
-func TestConcurrentDuplicates(t *testing.T) {
-	for _, e := range engines() {
-		t.Run(e.name, func(t *testing.T) {
-			f := newFixture(t, e.open(t), fdbpq.RawValues)
-			q, fifo := f.queue("jobs"), f.fifoQueue("jobs")
-			const batchers, rounds = 6, 25
-			type answer struct {
-				what string
-				fdbpq.Result
-			}
-			answers := make([][]answer, batchers)
-			var done sync.WaitGroup
-			for b := range batchers {
-				done.Go(func() {
-					batcher := fdbpq.NewBatcher(f.db, f.Keyspace)
-					for n := range rounds {
-						id := fmt.Sprint(n)
-						ops := []fdbpq.Op{opPushOnce(q, id, ""), opPushOnce(q, "", id), opPushOnce(fifo, id, "k"+id), opPushOnce(q, "", "")}
-						results, err := batcher.Apply(f.ctx, ops)
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						for i, r := range results[:3] {
-							answers[b] = append(answers[b], answer{fmt.Sprint(i, "/", n), r})
-						}
-					}
-				})
-			}
-			done.Wait()
-			first, pushed := map[string]fdbpq.ID{}, map[string]int{}
-			for _, a := range slices.Concat(answers...) {
-				if id, seen := first[a.what]; seen && id != a.Item.ID || a.Err != nil {
-					t.Errorf("%s: pushed %v and %v, %v", a.what, id, a.Item.ID, a.Err)
-				}
-				first[a.what] = a.Item.ID
-				if !a.Duplicate {
-					pushed[a.what]++
-				}
-			}
-			for what, n := range pushed {
-				if n != 1 {
-					t.Errorf("%s was pushed %d times", what, n)
-				}
-			}
-			wantEqual(t, "pushed", len(pushed), 3*rounds)
-			wantEqual(t, "priority items", f.length(q), (2+batchers)*rounds)
-			wantEqual(t, "FIFO items", f.length(fifo), rounds)
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -219,22 +218,6 @@ func allKeys(f *fixture) [][]byte {
 		keys[i] = pair.Key
 	}
 	return keys
-}
-
-func TestIDTextRoundTrip(t *testing.T) {
-	token := regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-	for _, priority := range extremes {
-		for _, count := range extremes {
-			id := fdbpq.ID{Priority: priority, Count: count}
-			for i := range id.Random {
-				id.Random[i] = byte(255 - i)
-			}
-			got, err := fdbpq.ParseID(id.String())
-			if err != nil || got != id || !token.MatchString(id.String()) {
-				t.Errorf("%+v is %q, which is read as %+v (error %v)", id, id, got, err)
-			}
-		}
-	}
 }
 
 var extremes = []int64{math.MinInt64, math.MinInt64 + 1, -1 << 32, -256, -255, -1, 0, 1, 255, 256, 1 << 40, math.MaxInt64 - 1, math.MaxInt64}

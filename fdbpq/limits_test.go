@@ -3,7 +3,6 @@ package fdbpq_test
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
 
 // Settings that cannot be read limit nothing, and fail only the operations that need them.
@@ -212,36 +210,6 @@ func (r *limitRace) note(o *fdbpq.Op, result *fdbpq.Result) {
 		r.ends[o.Token.ID]++
 	case fdbpq.OpAck:
 		r.ends[o.Token.ID]++
-	}
-}
-
-// Whatever becomes of commits, there are never more items than the limit, and a push that was done
-// counts.
-func TestMaxItemsWithFaults(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	f, faults := onFaults(t, faultkv.Options{})
-	q := f.queue("jobs")
-	f.configure(q, maxItems(20))
-	kinds := append([]faultkv.Fault{faultkv.Conflict}, unanswered...)
-	for range 60 {
-		for range random.IntN(3) {
-			faults.Next(kinds[random.IntN(len(kinds))])
-		}
-		results, err := f.batcher.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "a"), opPush(q, 1, "b")})
-		if err != nil && !kv.MaybeCommitted(err) {
-			t.Fatal(err)
-		}
-		full := err == nil && errors.Is(results[1].Err, fdbpq.ErrFull)
-		if n := f.length(q); n > 20 || full && n < 20 {
-			t.Fatalf("%d items; refused: %v", n, full)
-		}
-		if random.IntN(4) == 0 {
-			if _, err := f.take(q.PopMin); err != nil && !errors.Is(err, fdbpq.ErrEmpty) && !kv.MaybeCommitted(err) {
-				t.Fatal(err)
-			}
-		}
 	}
 }
 

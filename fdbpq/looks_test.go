@@ -169,22 +169,17 @@ func TestPopsOnNearlyFullDisk(t *testing.T) {
 	}
 }
 
-// full is a store that begins only transactions that shrink it.
-type full struct{ kv.Database }
-
-func (f full) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	if !o.Shrinks {
-		return nil, kv.ErrUnavailable
-	}
-	return f.Database.Begin(ctx, o)
-}
-
 // Everything that removes items or puts them back says so, and nothing that pushes does.
 func TestShrinks(t *testing.T) {
 	f := newUnsure(t, faultkv.Options{})
 	q, fifo := f.queue("a"), f.fifoQueue("a")
 	f.apply(opPush(q, 1, "1"), opPush(q, 2, "2"), opPush(q, 3, "3"), opPush(fifo, 0, "f"))
-	nearlyFull := full{f.watched}
+	nearlyFull := &hooked{Database: f.watched, begin: func(o kv.BeginOptions) error {
+		if !o.Shrinks {
+			return kv.ErrUnavailable
+		}
+		return nil
+	}}
 	f.batcher = fdbpq.NewBatcher(nearlyFull, f.Keyspace)
 
 	// Items that come back may be larger than anything that is removed with them.

@@ -155,7 +155,7 @@ func (w *worker) batcherWithEnd(cancel func()) *fdbpq.Batcher {
 	if w.random.IntN(3) > 0 {
 		return fdbpq.NewBatcher(w.faults, w.Keyspace)
 	}
-	return fdbpq.NewBatcher(&watched{Database: w.faults, unknown: cancel}, w.Keyspace)
+	return fdbpq.NewBatcher(&hooked{Database: w.faults, unknown: cancel}, w.Keyspace)
 }
 
 // What nobody receives is restored, and comes once: with many Batchers on two queues, commits

@@ -144,12 +144,13 @@ func TestKnowledgeIsAsOldAsTheTransaction(t *testing.T) {
 	f.values(q.PopMin)
 	clock, mark := newClock(time.Now()), fdbpq.NewMark()
 	begun := 0
-	b := fdbpq.NewBatcher(&interfered{hooked{f.db, func() {
+	interfere := func() {
 		if begun++; begun == 1 {
 			f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
 			clock.advance(fdbpq.RetireAfter - fdbpq.ListedLife)
 		}
-	}}}, f.Keyspace)
+	}
+	b := fdbpq.NewBatcher(&hooked{Database: f.db, begun: interfere, beforeCommit: interfere}, f.Keyspace)
 	b.SetNow(clock.now)
 	for range 2 {
 		must(b.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "v"), op(opPopMin, q)}))
@@ -182,7 +183,7 @@ func TestRetireMeetsPush(t *testing.T) {
 					inner, outer = retire, push
 				}
 				commits := 0
-				outer(&hooked{f.db, func() {
+				outer(&hooked{Database: f.db, beforeCommit: func() {
 					if commits++; commits == 1 {
 						inner(f.db)
 					}
@@ -204,7 +205,7 @@ func TestRetireMeetsUnsettledPop(t *testing.T) {
 	q := f.queue("jobs")
 	f.push(q, 1, "v")
 	ctx, cancel := context.WithCancel(f.ctx)
-	b := fdbpq.NewBatcher(&watched{Database: faults, unknown: cancel}, f.Keyspace)
+	b := fdbpq.NewBatcher(&hooked{Database: faults, unknown: cancel}, f.Keyspace)
 	faults.Next(faultkv.UnknownMade)
 	if _, err := b.Apply(ctx, []fdbpq.Op{op(opPopMin, q)}); !kv.MaybeCommitted(err) {
 		t.Fatalf("the pop ended with %v", err)
@@ -225,7 +226,7 @@ func TestRetireFails(t *testing.T) {
 	f.values(q.PopMin)
 	mark := fdbpq.NewMark()
 	ctx, cancel := context.WithCancel(f.ctx)
-	db := &watched{Database: faults, unknown: cancel}
+	db := &hooked{Database: faults, unknown: cancel}
 	faults.Next(faultkv.UnknownMade)
 	if _, err := fdbpq.Retire(ctx, db, []fdbpq.Target{q}, mark, ""); !errors.Is(err, kv.ErrCommitUnknown) {
 		t.Errorf("error %v", err)

@@ -74,17 +74,20 @@ func TestLimitConflicts(t *testing.T) {
 	}
 }
 
-// Retiring a queue whose items a program has removed with the recipe does not conflict with a push.
+// Neither marking nor retiring a queue whose items a program has removed with the recipe conflicts with a push.
 func TestRetireBesidePush(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
 	f.push(q, 1, "a")
 	write(f, func(tx kv.Transaction) { q.ClearItems(tx) })
 	mark := fdbpq.NewMark()
-	f.retire("empty", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+	f.wantConflict(false, func() { f.retire("empty", []fdbpq.Target{q}, mark, "", fdbpq.Marked) }, opPush(q, 1, "b"))
+	write(f, func(tx kv.Transaction) { q.ClearItems(tx) })
+	f.retire("empty again", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
 	f.wantConflict(false, func() {
-		f.retire("again", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
-	}, opPush(q, 1, "b"))
+		f.retire("last look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
+	}, opPush(q, 1, "c"))
+	f.wantListed("afterwards", "jobs")
 }
 
 // Many push, pop, lease, settle, remove and configure at the same time: there are never more items or leases than the

@@ -158,46 +158,6 @@ func TestKnowledgeIsAsOldAsTheTransaction(t *testing.T) {
 	f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.Marked)
 }
 
-// However a push and a call of Retire interleave, the push never conflicts, and the queue is
-// listed.
-func TestRetireMeetsPush(t *testing.T) {
-	for _, step := range []string{"mark", "drop"} {
-		for _, first := range []string{"push", "retire"} {
-			t.Run(first+" before "+step, func(t *testing.T) {
-				f := onMem(t)
-				q := f.queue("jobs")
-				f.push(q, 1, "v")
-				f.values(q.PopMin)
-				mark := fdbpq.NewMark()
-				if step == "drop" {
-					f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
-				}
-				retire := func(db kv.Database) {
-					must(fdbpq.Retire(f.ctx, db, []fdbpq.Target{q}, fdbpq.NewMark(), mark))
-				}
-				push := func(db kv.Database) {
-					must(kv.Transact(f.ctx, db, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Push(tx, 1, message("v")) }))
-				}
-				inner, outer := push, retire
-				if first == "retire" {
-					inner, outer = retire, push
-				}
-				commits := 0
-				outer(&hooked{Database: f.db, beforeCommit: func() {
-					if commits++; commits == 1 {
-						inner(f.db)
-					}
-				}})
-				f.wantListed("afterwards", "jobs")
-				wantEqual(t, "items", f.length(q), 1)
-				if first == "retire" {
-					wantEqual(t, "attempts to push", commits, 1)
-				}
-			})
-		}
-	}
-}
-
 // If the items of a pop of unknown outcome return to a queue that has left the list meanwhile,
 // the queue is listed again.
 func TestRetireMeetsUnsettledPop(t *testing.T) {

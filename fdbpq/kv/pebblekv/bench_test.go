@@ -191,42 +191,6 @@ func BenchmarkTransaction(b *testing.B) {
 	}
 }
 
-// BenchmarkPopHead drains a queue from its head in transactions of a few pops.
-func BenchmarkPopHead(b *testing.B) {
-	const queued, pops = 100_000, 10
-	q := newBench(b, Options{})
-	for b.Loop() {
-		if q.queued < pops {
-			b.StopTimer()
-			q.fill(queued)
-			b.StartTimer()
-		}
-		q.step(0, pops)
-	}
-	q.drain(0)
-	b.ReportMetric(float64(b.N*pops)/b.Elapsed().Seconds(), "pops/s")
-}
-
-// BenchmarkOpen opens a store with many items, of which some are in the log only.
-func BenchmarkOpen(b *testing.B) {
-	dir := b.TempDir()
-	const more = 100_000
-	q := openBench(b, dir, Options{})
-	q.fill(1_000_000 - more)
-	q.close()
-	for b.Loop() {
-		b.StopTimer()
-		q := openBench(b, dir, Options{})
-		q.fill(more)
-		q.close()
-		b.StartTimer()
-		q = openBench(b, dir, Options{})
-		b.StopTimer()
-		q.close()
-		b.StartTimer()
-	}
-}
-
 // cpuTime is what the process has used so far, flushes and compactions included.
 func cpuTime(b *testing.B) time.Duration {
 	var usage syscall.Rusage

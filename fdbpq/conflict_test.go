@@ -124,8 +124,7 @@ func TestConflicts(t *testing.T) {
 			if test.conflict {
 				want = kv.ErrConflict
 			}
-			_, err := second.Commit().Get()
-			wantError(t, err, want)
+			wantError(t, errOf(second.Commit().Get()), want)
 		})
 	}
 }

@@ -33,10 +33,7 @@ func TestUniquePushToLateQueue(t *testing.T) {
 	for name, delay := range map[string]time.Duration{"ready": 0, "delayed": 3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			m := newMuchFixture(onMem(t))
-			var pushes []fdbpq.Op
-			for range 2 * duePage {
-				pushes = append(pushes, withTTL(opPush(m.q, 1, "x"), time.Minute))
-			}
+			pushes := slices.Repeat([]fdbpq.Op{withTTL(opPush(m.q, 1, "x"), time.Minute)}, 2*duePage)
 			m.apply(pushes...)
 			unique := fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: 2, Message: fdbpq.Message{Unique: "key"}, TTL: 2 * time.Minute, Delay: delay}
 			first := m.apply(unique)[0]
@@ -60,10 +57,7 @@ func TestLimitedPushToLateQueue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMuchFixture(onMem(t))
-			var pushes []fdbpq.Op
-			for range n {
-				pushes = append(pushes, withTTL(opPush(m.q, 1, "x"), time.Minute))
-			}
+			pushes := slices.Repeat([]fdbpq.Op{withTTL(opPush(m.q, 1, "x"), time.Minute)}, n)
 			m.apply(pushes...)
 			m.configure(m.q, set)
 			refused := m.apply(opPush(m.q, 1, "yyyyyyyyyy"))[0].Err

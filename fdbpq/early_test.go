@@ -191,8 +191,7 @@ func TestPushesAfterAbandonedOnes(t *testing.T) {
 		second := <-started
 		go func() { s.release <- nil }()
 		must(second.Wait())
-		_, err := first.Wait()
-		wantError(t, err, kv.ErrCommitUnknown)
+		wantError(t, errOf(first.Wait()), kv.ErrCommitUnknown)
 		wantListed(t, s, "jobs") // though the first was to list it
 		wantList(t, "items", pushed(t, s, q), "second")
 	})

@@ -42,11 +42,7 @@ func engines() []engine {
 
 func openPebble(t *testing.T, fs vfs.FS) kv.Database {
 	race.FillDisk(fs, 0)
-	db, err := pebblekv.Open("db", pebblekv.Options{FS: fs, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return db
+	return must(pebblekv.Open("db", pebblekv.Options{FS: fs, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)}))
 }
 
 // patience bounds each test, so that a test that hangs fails under its own name.

@@ -102,10 +102,7 @@ func TestQueuesInAnySubspace(t *testing.T) {
 			jobs := fdbpq.NewPriorityQueue(directory(inPrefix.Sub("jobs").Bytes()), fdbpq.RawValues)
 			mail := fdbpq.NewQueue(directory(inPrefix.Sub("mail").Bytes()), fdbpq.RawValues)
 			job := f.push(jobs, -3, "job")
-			letter, err := do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return mail.Enqueue(tx, message("letter")) })
-			if err != nil {
-				t.Fatal(err)
-			}
+			letter := must(do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return mail.Enqueue(tx, message("letter")) }))
 			f.wantStored(inPrefix.Pack(tuple.Tuple{"jobs", "i", -3, job.Count, job.Random[:]}), []byte("job"))
 			f.wantStored(inPrefix.Pack(tuple.Tuple{"mail", "i", letter.Count, letter.Random[:]}), []byte("letter"))
 			wantList(t, "jobs", f.values(jobs.PopMin), "job")
@@ -166,12 +163,9 @@ func TestKeyspacesInSubspaces(t *testing.T) {
 	}
 	for name, k := range keyspaces {
 		wantError(t, fdbpq.SweepReceipts(f.ctx, f.db, k, -time.Hour), nil)
-		listed, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) {
+		listed := must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) {
 			return k.PriorityQueues(r, "", 10).Get()
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		wantList(t, name+": list", listed, "jobs")
 		wantList(t, name+": jobs", f.values(must(k.PriorityQueue("jobs")).PopMin), name)
 		wantList(t, name+": mail", f.values(must(k.Queue("mail")).Dequeue), name)
@@ -207,12 +201,9 @@ func TestExclusiveInSubspace(t *testing.T) {
 
 func allKeys(f *fixture) [][]byte {
 	f.Helper()
-	pairs, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]kv.KeyValue, error) {
+	pairs := must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]kv.KeyValue, error) {
 		return r.GetRange(kv.Range{End: []byte{0xff, 0xff}}, kv.RangeOptions{}).Get()
-	})
-	if err != nil {
-		f.Fatal(err)
-	}
+	}))
 	keys := make([][]byte, len(pairs))
 	for i, pair := range pairs {
 		keys[i] = pair.Key

@@ -63,8 +63,7 @@ func TestMigrateRefusals(t *testing.T) {
 				test.target(from, to)
 			}
 			before := []string{from.everything(), to.everything()}
-			_, err := runMigration(from, to)
-			wantError(t, err, test.want)
+			wantError(t, errOf(runMigration(from, to)), test.want)
 			wantList(t, "stores", []string{from.everything(), to.everything()}, before...)
 			to.corrupt, from.corrupt = true, true // some are half full
 		})

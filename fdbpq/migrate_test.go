@@ -80,10 +80,7 @@ func (f *fixture) populate() fdbpq.Token {
 	for i := range 12 {
 		f.apply(opPush(f.queue("large"), int64(i), strings.Repeat(fmt.Sprintf("%08d", i), 15_000)))
 	}
-	ops = nil
-	for range 250 { // more than are read at once
-		ops = append(ops, opPush(f.queue("many"), 0, ""))
-	}
+	ops = slices.Repeat([]fdbpq.Op{opPush(f.queue("many"), 0, "")}, 250) // more than are read at once
 	f.apply(ops...)
 	results := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: jobs, End: fdbpq.Front, Lease: time.Hour})
 	return results[0].Lease.Token
@@ -277,8 +274,7 @@ func TestMigrateNoticesChanges(t *testing.T) {
 			if !errors.Is(err, migrate.ErrDiffers) {
 				t.Fatalf("changed %s: %v", what, err)
 			}
-			_, err = to.open(f.Keyspace, fdbpq.StoreOptions{})
-			wantError(t, err, fdbpq.ErrUnfinished)
+			wantError(t, errOf(to.open(f.Keyspace, fdbpq.StoreOptions{})), fdbpq.ErrUnfinished)
 			if result, err := runMigration(f, to); err != nil || !slices.Equal(to.data(), f.data()) || !result.Resumed {
 				t.Errorf("changed %s: the second call: %+v, %v", what, result, err)
 			}
@@ -301,8 +297,7 @@ func TestMigrateNoticesChangeAtTheEnd(t *testing.T) {
 		}
 	}}
 	to := f.target(openMem(t))
-	_, err := migrate.Run(f.ctx, source, to.db, f.Keyspace, migrate.Options{})
-	wantError(t, err, migrate.ErrDiffers)
+	wantError(t, errOf(migrate.Run(f.ctx, source, to.db, f.Keyspace, migrate.Options{})), migrate.ErrDiffers)
 	to.corrupt = true
 }
 

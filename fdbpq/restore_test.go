@@ -72,10 +72,7 @@ func TestRestore(t *testing.T) {
 		q, fifo, want, wantFIFO := f.filled()
 		before := f.itemsStored()
 		for range race.Times(5, 2) {
-			var ops []fdbpq.Op
-			for range want {
-				ops = append(ops, op(opPopMin, q))
-			}
+			ops := slices.Repeat([]fdbpq.Op{op(opPopMin, q)}, len(want))
 			for range wantFIFO {
 				ops = append(ops, op(opPopMin, fifo))
 			}

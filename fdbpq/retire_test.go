@@ -101,12 +101,9 @@ func TestPushesListAgain(t *testing.T) {
 	f.batcher.SetNow(clock.now)
 	pushAndPop := func() { f.apply(opPush(q, 1, "v"), op(opPopMin, q)) }
 	entry := func() string {
-		value, err := do(f, func(tx kv.Transaction) ([]byte, error) {
+		value := must(do(f, func(tx kv.Transaction) ([]byte, error) {
 			return tx.Get(tuple.Tuple{f.priority + "-queues", "jobs"}.Pack()).Get()
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		return string(value)
 	}
 	pushAndPop()

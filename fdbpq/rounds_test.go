@@ -287,10 +287,7 @@ func TestRead(t *testing.T) {
 		op(opLen, f.queues[0]), op(opPeekMin, f.queues[1]), op(opNoItem, f.queues[0]),
 		op(opPopMin, f.queues[1]), op(opPeekMax, f.queues[0]), op(fdbpq.Op{Kind: 99}, f.queues[0]),
 	}
-	results, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) { return fdbpq.Read(r, list) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) { return fdbpq.Read(r, list) }))
 	for _, i := range []int{2, 3, 5} {
 		wantError(t, results[i].Err, fdbpq.ErrOp)
 		results[i].Err = nil

@@ -256,9 +256,7 @@ func TestPushesStayInOrder(t *testing.T) {
 		var under []*fdbpq.Pending
 		wait := func(n int) {
 			for len(under) > n {
-				if _, err := under[0].Wait(); err != nil {
-					f.Errorf("Wait: %v", err)
-				}
+				wantError(f.T, errOf(under[0].Wait()), nil)
 				under = under[1:]
 			}
 		}

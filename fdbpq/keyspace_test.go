@@ -62,9 +62,7 @@ func TestPrefixesThatAreAlike(t *testing.T) {
 			}
 			f.apply(pushes...)
 			f.check()
-			if err := fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, -time.Hour); err != nil {
-				t.Errorf("SweepReceipts: %v", err)
-			}
+			wantError(t, fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, -time.Hour), nil)
 			wantEqual(t, "receipts", len(f.check().Receipts), 0)
 			for _, list := range []func(kv.Reader, string, int) kv.Future[[]string]{f.PriorityQueues, f.Queues} {
 				got, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) { return list(r, "", 100).Get() })

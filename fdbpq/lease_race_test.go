@@ -153,9 +153,7 @@ func (r *leaseRace) drain() {
 		e.kind, e.id, e.value = fdbpq.OpPop, item.ID, short(item.Value)
 		r.accounts.end(e, now)
 	}
-	if _, err := fdbpqtest.CheckInvariants(r.ctx, r.db, r.priority, r.fixture.fifo); err != nil {
-		r.Errorf("when all is popped: %v", err)
-	}
+	wantError(r.T, errOf(fdbpqtest.CheckInvariants(r.ctx, r.db, r.priority, r.fixture.fifo)), nil)
 	for _, root := range []string{r.priority, r.fixture.fifo} {
 		for _, pair := range r.stored(root) {
 			if kind := string(pair.Key); strings.Contains(kind, "\x02h\x00") || strings.Contains(kind, "\x02a\x00") {

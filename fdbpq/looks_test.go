@@ -185,9 +185,7 @@ func TestShrinks(t *testing.T) {
 	// Items that come back may be larger than anything that is removed with them.
 	f.abandon(faultkv.UnknownMade, op(opPopMin, q), op(opPopMin, fifo))
 	wantEqual(t, "items before Settle", f.length(q), 2)
-	if err := f.batcher.Settle(f.ctx); err != nil {
-		t.Errorf("Settle: %v", err)
-	}
+	wantError(t, f.batcher.Settle(f.ctx), nil)
 	ops := []fdbpq.Op{op(opPopMin, q), op(opPopMin, fifo), op(opPeekMax, q), op(opLen, q)}
 	wantList(t, "a batch with pops", summary(ops, f.apply(ops...)), "1", "f", "3", "3")
 
@@ -199,9 +197,7 @@ func TestShrinks(t *testing.T) {
 		_, err := f.batcher.Apply(f.ctx, ops)
 		wantError(t, err, kv.ErrUnavailable)
 	}
-	if err := fdbpq.SweepReceipts(f.ctx, nearlyFull, f.Keyspace, 0); err != nil {
-		t.Errorf("SweepReceipts: %v", err)
-	}
+	wantError(t, fdbpq.SweepReceipts(f.ctx, nearlyFull, f.Keyspace, 0), nil)
 	wantEqual(t, "receipts", len(f.stored(f.priority+"-x")), 0)
 
 	p := staged.New(nearlyFull, q)

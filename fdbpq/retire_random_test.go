@@ -120,9 +120,7 @@ func (m *retirement) act() {
 		m.pushed++
 		ops = append(ops, opPush(q, int64(m.random.IntN(2)), fmt.Sprint(m.pushed)))
 	}
-	if _, err := b.batcher.Apply(m.ctx, ops); err != nil {
-		m.Errorf("Apply: %v", err)
-	}
+	wantError(m.T, errOf(b.batcher.Apply(m.ctx, ops)), nil)
 }
 
 // retire is one round in which a process retires queues.
@@ -136,9 +134,7 @@ func (m *retirement) retire(b *retiringBridge) {
 		if m.random.IntN(8) == 0 {
 			continue
 		}
-		if _, err := fdbpq.Retire(m.ctx, b.db, []fdbpq.Target{q}, next, ripe); err != nil {
-			m.Errorf("Retire: %v", err)
-		}
+		wantError(m.T, errOf(fdbpq.Retire(m.ctx, b.db, []fdbpq.Target{q}, next, ripe)), nil)
 	}
 	b.ripe, b.ripeMarked = next, m.time
 }

@@ -64,13 +64,10 @@ func TestSweep(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		clock := newClock(time.Now())
 		f.batcher.SetNow(clock.now)
-		many, dead, ids, later := f.queue("many"), f.queue("dead"), f.fifoQueue("ids"), f.queue("later")
+		full, dead, ids, later := f.queue("many"), f.queue("dead"), f.fifoQueue("ids"), f.queue("later")
 		const n = 700 // more than a page of one transaction
-		var ops []fdbpq.Op
-		for i := range n {
-			ops = append(ops, withTTL(opPush(many, 1, fmt.Sprint(i)), time.Second))
-		}
-		f.apply(append(ops, withDelay(opPush(many, 2, "delayed"), time.Second), opPush(many, 3, "stays"))...)
+		ops := many(n, func(i int) fdbpq.Op { return withTTL(opPush(full, 1, fmt.Sprint(i)), time.Second) })
+		f.apply(append(ops, withDelay(opPush(full, 2, "delayed"), time.Second), opPush(full, 3, "stays"))...)
 		f.configure(dead, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
 		f.apply(opPush(dead, 1, "x"))
 		f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: dead, Lease: time.Second})
@@ -81,10 +78,10 @@ func TestSweep(t *testing.T) {
 		}
 		f.apply(ops...)
 		f.apply(withTTL(opPush(later, 1, "x"), time.Hour))
-		all := []fdbpq.Target{many, dead, ids, later}
+		all := []fdbpq.Target{full, dead, ids, later}
 
 		at := clock.now().Truncate(time.Microsecond)
-		wantEqual(f.T, "ahead", fmt.Sprint(f.ahead(many).Due.Equal(at.Add(time.Second)), f.ahead(ids).Over.Equal(at.Add(time.Second)), f.ahead(later).Due.Equal(at.Add(time.Hour))), "true true true")
+		wantEqual(f.T, "ahead", fmt.Sprint(f.ahead(full).Due.Equal(at.Add(time.Second)), f.ahead(ids).Over.Equal(at.Add(time.Second)), f.ahead(later).Due.Equal(at.Add(time.Hour))), "true true true")
 		before := f.sweepDue(clock.now(), all...)
 		wantEqual(f.T, "early", fmt.Sprint(before.expired, before.msgIDs, before.filled), "0 0 []")
 		clock.advance(time.Second)
@@ -96,7 +93,7 @@ func TestSweep(t *testing.T) {
 		again := f.sweepDue(clock.now(), all...)
 		wantEqual(f.T, "again", fmt.Sprint(again.expired, again.msgIDs, again.filled), "0 0 []")
 		f.check()
-		infos := f.apply(op(opLen, many), op(opLen, dead), op(opLen, dead.DeadLetters()), op(opLen, ids), op(opLen, later))
+		infos := f.apply(op(opLen, full), op(opLen, dead), op(opLen, dead.DeadLetters()), op(opLen, ids), op(opLen, later))
 		wantList(f.T, "left", summary([]fdbpq.Op{opLen, opLen, opLen, opLen, opLen}, infos), "2", "0", "1", "700", "1")
 	})
 }
@@ -207,10 +204,7 @@ func TestSweepOfALargeDeadLetter(t *testing.T) {
 		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: large, Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}})
 		f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: large, Lease: time.Minute})
 		const n = 400
-		var ops []fdbpq.Op
-		for i := range n {
-			ops = append(ops, opPushOnce(ids, fmt.Sprintf("%0512d", i), ""))
-		}
+		ops := many(n, func(i int) fdbpq.Op { return opPushOnce(ids, fmt.Sprintf("%0512d", i), "") })
 		f.apply(ops...)
 		clock.advance(time.Hour)
 		swept := f.sweepDue(clock.now(), large, ids)

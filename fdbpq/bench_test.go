@@ -1,6 +1,7 @@
 package fdbpq_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -59,10 +60,7 @@ func BenchmarkLeases(b *testing.B) {
 	for i := range size {
 		pushes = append(pushes, fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: int64(i % 10), Message: fdbpq.Message{Value: value}})
 	}
-	var leases []fdbpq.Op
-	for range size {
-		leases = append(leases, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})
-	}
+	leases := slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}}, size)
 	for _, name := range []string{"lease", "ack", "next"} {
 		b.Run(name, func(b *testing.B) {
 			batcher := fdbpq.NewBatcher(memkv.New(memkv.Options{History: 100}), keyspace)

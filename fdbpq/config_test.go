@@ -33,12 +33,9 @@ func TestSettings(t *testing.T) {
 			AckWait: time.Minute, Backoff: []time.Duration{time.Second, 0}, MaxDeliver: 3, DeadLetter: "failed", TTL: time.Hour,
 			PauseUntil: time.UnixMicro(5).UTC(), MaxLeased: 6, MaxItems: 7, MaxBytes: 8, Discard: "old", DuplicateWindow: fdbpq.NoDuplicateWindow,
 		}
-		got, err := do(f, func(tx kv.Transaction) (fdbpq.Settings, error) {
+		got := must(do(f, func(tx kv.Transaction) (fdbpq.Settings, error) {
 			return q.Configure(tx, func(s *fdbpq.Settings) { *s = want })
-		})
-		if err != nil {
-			f.Fatal(err)
-		}
+		}))
 		wantEqual(f.T, "configured", got, want)
 		golden := tuple.Tuple{
 			int64(1), "ack_wait", int64(60e9), "backoff", tuple.Tuple{int64(1e9), int64(0)}, "max_deliver", int64(3), "dead_letter", "failed",
@@ -47,10 +44,7 @@ func TestSettings(t *testing.T) {
 		}
 		f.wantStored(key, golden.Pack())
 		f.wantListed("with settings", "jobs")
-		got, err = kv.ReadTransact(f.ctx, f.db, q.Settings)
-		if err != nil {
-			f.Fatal(err)
-		}
+		got = must(kv.ReadTransact(f.ctx, f.db, q.Settings))
 		wantEqual(f.T, "read", got, want)
 
 		write(f, func(tx kv.Transaction) {
@@ -90,12 +84,9 @@ func TestBadSettings(t *testing.T) {
 	}
 	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q})[0].Err, fdbpq.ErrOp)
 	wantEqual(t, "settings", *f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Settings, fdbpq.Settings{MaxDeliver: 5})
-	results, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) {
+	results := must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) {
 		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(*fdbpq.Settings) {}}})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	wantError(t, results[0].Err, fdbpq.ErrOp)
 }
 

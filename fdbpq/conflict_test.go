@@ -19,6 +19,14 @@ func pushStep(q *fdbpq.PriorityQueue, priority int64) step {
 	}
 }
 
+// laterStep pushes an item that expires, after a delay or at once.
+func laterStep(q *fdbpq.PriorityQueue, delay time.Duration) step {
+	return func(tx kv.Transaction) error {
+		_, err := fdbpq.Apply(tx, []fdbpq.Op{withTTL(withDelay(opPush(q, 10, "pushed"), delay), time.Hour)}, time.Now())
+		return err
+	}
+}
+
 func enqueueStep(q *fdbpq.Queue) step {
 	return func(tx kv.Transaction) error {
 		_, err := q.Enqueue(tx, message("pushed"))
@@ -54,6 +62,10 @@ func TestConflicts(t *testing.T) {
 	}{
 		{"push, push at the same priority", pushStep(q, 10), pushStep(q, 10), false},
 		{"push, push at a new priority", pushStep(q, 11), pushStep(q, 11), false},
+		{"push of what expires, twice", laterStep(q, 0), laterStep(q, 0), false},
+		{"delayed push, twice", laterStep(q, time.Minute), laterStep(q, time.Minute), false},
+		{"delayed push, push", laterStep(q, time.Minute), pushStep(q, 10), false},
+		{"push, delayed push", pushStep(q, 10), laterStep(q, time.Minute), false},
 		{"first push of a queue, twice", pushStep(f.queue("new"), 1), pushStep(f.queue("new"), 1), false},
 		{"enqueue, enqueue", enqueueStep(fifo), enqueueStep(fifo), false},
 		{"pop, push", popStep(q.PopMin), pushStep(q, 1), false},
@@ -112,8 +124,7 @@ func TestConflicts(t *testing.T) {
 			if test.conflict {
 				want = kv.ErrConflict
 			}
-			_, err := second.Commit().Get()
-			wantError(t, err, want)
+			wantError(t, errOf(second.Commit().Get()), want)
 		})
 	}
 }

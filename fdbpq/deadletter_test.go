@@ -1,7 +1,6 @@
 package fdbpq_test
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,18 +58,6 @@ func TestDeadLetterChain(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A dead letter can be popped in the transaction that buries it, and leaves nothing behind.
-func TestPopOfDeadLetterAtOnce(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("jobs")
-		f.push(q, 1, "a")
-		token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease.Token
-		r := f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: token}, op(opPopMin, q.DeadLetters()))
-		wantError(f.T, cmp.Or(r[0].Err, r[1].Err), nil)
-		f.check()
-	})
 }
 
 // wantDead pops from a dead-letter queue and compares.

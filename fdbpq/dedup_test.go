@@ -141,6 +141,27 @@ func TestDuplicateConflicts(t *testing.T) {
 	}
 }
 
+// Whatever becomes of the commit of a push, the item is in the queue once, and both this push and a repeated
+// one say so.
+func TestUnknownPushOnce(t *testing.T) {
+	for _, fault := range append(slices.Clone(unanswered), faultkv.Conflict) {
+		t.Run(fmt.Sprint(fault), func(t *testing.T) {
+			f := newUnsure(t, faultkv.Options{})
+			q := f.queue("jobs")
+			f.faults.Next(fault, faultkv.None, fault)
+			results := f.apply(opPushOnce(q, "a", "b"), opPushOnce(q, "a", ""), opPushOnce(q, "", "b"))
+			first := &results[0].Item.ID
+			f.wantDuplicate("first", results[0], nil)
+			f.wantDuplicate("message id", results[1], first)
+			f.wantDuplicate("unique key", results[2], first)
+			f.calm()
+			f.wantDuplicate("again", f.apply(opPushOnce(q, "a", ""))[0], first)
+			f.wantDuplicate("again", f.apply(opPushOnce(q, "", "b"))[0], first)
+			wantEqual(t, "items", f.length(q), 1)
+		})
+	}
+}
+
 // Of concurrent pushes of one id or key through several Batchers, exactly one is done, and all others have
 // its id.
 func TestConcurrentDuplicates(t *testing.T) {
@@ -191,27 +212,6 @@ func TestConcurrentDuplicates(t *testing.T) {
 			wantEqual(t, "pushed", len(pushed), 3*rounds)
 			wantEqual(t, "priority items", f.length(q), (2+batchers)*rounds)
 			wantEqual(t, "FIFO items", f.length(fifo), rounds)
-		})
-	}
-}
-
-// Whatever becomes of the commit of a push, the item is in the queue once, and both this push and a repeated
-// one say so.
-func TestUnknownPushOnce(t *testing.T) {
-	for _, fault := range append(slices.Clone(unanswered), faultkv.Conflict) {
-		t.Run(fmt.Sprint(fault), func(t *testing.T) {
-			f := newUnsure(t, faultkv.Options{})
-			q := f.queue("jobs")
-			f.faults.Next(fault, faultkv.None, fault)
-			results := f.apply(opPushOnce(q, "a", "b"), opPushOnce(q, "a", ""), opPushOnce(q, "", "b"))
-			first := &results[0].Item.ID
-			f.wantDuplicate("first", results[0], nil)
-			f.wantDuplicate("message id", results[1], first)
-			f.wantDuplicate("unique key", results[2], first)
-			f.calm()
-			f.wantDuplicate("again", f.apply(opPushOnce(q, "a", ""))[0], first)
-			f.wantDuplicate("again", f.apply(opPushOnce(q, "", "b"))[0], first)
-			wantEqual(t, "items", f.length(q), 1)
 		})
 	}
 }

@@ -27,32 +27,13 @@ func TestLateLeasesAndMaxLeased(t *testing.T) {
 	m.check()
 }
 
-// Leases that are over and wait out a backoff are known to whoever waits, before it is said that there is nothing.
-func TestLateLeasesAndBackoff(t *testing.T) {
-	m := newMuchFixture(onMem(t))
-	m.leaseAll(40, 90_000)
-	m.configure(m.q, func(s *fdbpq.Settings) { s.Backoff = []time.Duration{2 * time.Hour} })
-	m.clock.advance(time.Hour)
-	r, tries := m.until(fdbpq.Op{Kind: fdbpq.OpPop, Waits: true, Queue: m.q})
-	wantError(t, r.Err, fdbpq.ErrEmpty)
-	if wait := r.NextDue.Sub(m.clock.now()); wait < time.Hour || wait > 2*time.Hour {
-		t.Errorf("the next item is due in %v", wait)
-	}
-	if tries < 2 {
-		t.Error("all was handled in one transaction, so this proves nothing")
-	}
-}
-
 // A push with a unique key need not wait for what is due, unless the key is that of something which expires with it; and
 // that frees it.
 func TestUniquePushToLateQueue(t *testing.T) {
 	for name, delay := range map[string]time.Duration{"ready": 0, "delayed": 3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			m := newMuchFixture(onMem(t))
-			var pushes []fdbpq.Op
-			for range 2 * duePage {
-				pushes = append(pushes, withTTL(opPush(m.q, 1, "x"), time.Minute))
-			}
+			pushes := slices.Repeat([]fdbpq.Op{withTTL(opPush(m.q, 1, "x"), time.Minute)}, 2*duePage)
 			m.apply(pushes...)
 			unique := fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: 2, Message: fdbpq.Message{Unique: "key"}, TTL: 2 * time.Minute, Delay: delay}
 			first := m.apply(unique)[0]
@@ -76,10 +57,7 @@ func TestLimitedPushToLateQueue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMuchFixture(onMem(t))
-			var pushes []fdbpq.Op
-			for range n {
-				pushes = append(pushes, withTTL(opPush(m.q, 1, "x"), time.Minute))
-			}
+			pushes := slices.Repeat([]fdbpq.Op{withTTL(opPush(m.q, 1, "x"), time.Minute)}, n)
 			m.apply(pushes...)
 			m.configure(m.q, set)
 			refused := m.apply(opPush(m.q, 1, "yyyyyyyyyy"))[0].Err

@@ -191,8 +191,7 @@ func TestPushesAfterAbandonedOnes(t *testing.T) {
 		second := <-started
 		go func() { s.release <- nil }()
 		must(second.Wait())
-		_, err := first.Wait()
-		wantError(t, err, kv.ErrCommitUnknown)
+		wantError(t, errOf(first.Wait()), kv.ErrCommitUnknown)
 		wantListed(t, s, "jobs") // though the first was to list it
 		wantList(t, "items", pushed(t, s, q), "second")
 	})
@@ -257,9 +256,7 @@ func TestPushesStayInOrder(t *testing.T) {
 		var under []*fdbpq.Pending
 		wait := func(n int) {
 			for len(under) > n {
-				if _, err := under[0].Wait(); err != nil {
-					f.Errorf("Wait: %v", err)
-				}
+				wantError(f.T, errOf(under[0].Wait()), nil)
 				under = under[1:]
 			}
 		}

@@ -42,11 +42,7 @@ func engines() []engine {
 
 func openPebble(t *testing.T, fs vfs.FS) kv.Database {
 	race.FillDisk(fs, 0)
-	db, err := pebblekv.Open("db", pebblekv.Options{FS: fs, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return db
+	return must(pebblekv.Open("db", pebblekv.Options{FS: fs, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)}))
 }
 
 // patience bounds each test, so that a test that hangs fails under its own name.
@@ -130,9 +126,7 @@ func (f *fixture) stop() {
 			tx.Clear(key)
 		}
 	})
-	if err := f.db.Close(); err != nil {
-		f.Errorf("Close: %v", err)
-	}
+	wantError(f.T, f.db.Close(), nil)
 }
 
 // everything is the range of all keys below a root.
@@ -183,23 +177,16 @@ func write(f *fixture, fn func(tx kv.Transaction)) {
 // stored returns all pairs below a root.
 func (f *fixture) stored(root string) []kv.KeyValue {
 	f.Helper()
-	pairs, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]kv.KeyValue, error) {
+	pairs := must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]kv.KeyValue, error) {
 		return r.GetRange(everything(root), kv.RangeOptions{}).Get()
-	})
-	if err != nil {
-		f.Fatalf("reading: %v", err)
-	}
+	}))
 	return pairs
 }
 
 // push pushes one value in a transaction of its own.
 func (f *fixture) push(q *fdbpq.PriorityQueue, priority int64, value string) fdbpq.ID {
 	f.Helper()
-	id, err := do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Push(tx, priority, message(value)) })
-	if err != nil {
-		f.Fatalf("Push: %v", err)
-	}
-	return id
+	return must(do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Push(tx, priority, message(value)) }))
 }
 
 // take runs a method that returns an item, such as q.PopMin, in a transaction
@@ -234,11 +221,7 @@ func (f *fixture) length(q interface {
 	Len(kv.Reader) (int64, error)
 }) int64 {
 	f.Helper()
-	n, err := kv.ReadTransact(f.ctx, f.db, q.Len)
-	if err != nil {
-		f.Fatalf("Len: %v", err)
-	}
-	return n
+	return must(kv.ReadTransact(f.ctx, f.db, q.Len))
 }
 
 // apply runs a batch that must succeed.

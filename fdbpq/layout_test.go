@@ -122,8 +122,7 @@ func TestRecipeItemsArePoppedFromBothEnds(t *testing.T) {
 					f.Errorf("items of the recipe are counted: Len is %d", n)
 				}
 			}
-			_, err := f.take(pop)
-			wantError(f.T, err, fdbpq.ErrEmpty)
+			wantError(f.T, errOf(f.take(pop)), fdbpq.ErrEmpty)
 		}
 		if left := f.stored(f.priority); len(left) > 0 {
 			f.Errorf("%d keys are left, the first %x", len(left), left[0].Key)
@@ -140,8 +139,7 @@ func TestRecipeItemsAreDequeued(t *testing.T) {
 			got, err = f.take(q.Dequeue)
 			wantForeign(f.T, got, err, want)
 		}
-		_, err := f.take(q.Dequeue)
-		wantError(f.T, err, fdbpq.ErrEmpty)
+		wantError(f.T, errOf(f.take(q.Dequeue)), fdbpq.ErrEmpty)
 	})
 }
 
@@ -229,12 +227,9 @@ func TestCorruptKeys(t *testing.T) {
 			{int64(1), int64(2), "20 bytes of string.."},
 		} {
 			write(f, func(tx kv.Transaction) { tx.Set(space.Pack(key), []byte("v")) })
-			_, err := f.look(q.PeekMax)
-			wantError(f.T, err, fdbpq.ErrCorrupt)
-			_, err = f.take(q.PopMin)
-			wantError(f.T, err, fdbpq.ErrCorrupt)
-			_, err = f.take(q.PopMax)
-			wantError(f.T, err, fdbpq.ErrCorrupt)
+			wantError(f.T, errOf(f.look(q.PeekMax)), fdbpq.ErrCorrupt)
+			wantError(f.T, errOf(f.take(q.PopMin)), fdbpq.ErrCorrupt)
+			wantError(f.T, errOf(f.take(q.PopMax)), fdbpq.ErrCorrupt)
 			f.wantStored(space.Pack(key), []byte("v"))
 			write(f, func(tx kv.Transaction) { q.Clear(tx) })
 		}

@@ -75,9 +75,8 @@ func (a *leaseAccounts) end(e leaseEvent, now func() time.Time) {
 }
 
 // check checks all that must be true of every item, whatever happened at the same time. The
-// clocks of the clients differ by skew at most. strict is whether no item can have been away
-// without being held.
-func (a *leaseAccounts) check(t *testing.T, skew time.Duration, strict bool) {
+// clocks of the clients differ by skew at most.
+func (a *leaseAccounts) check(t *testing.T, skew time.Duration) {
 	t.Helper()
 	byID := map[fdbpq.ID][]leaseEvent{}
 	for _, e := range a.events {
@@ -89,40 +88,6 @@ func (a *leaseAccounts) check(t *testing.T, skew time.Duration, strict bool) {
 		i.checkSettled()
 		i.checkFences()
 		i.checkUntil(skew)
-	}
-	if strict {
-		a.checkPushOrder(t, byID)
-	}
-}
-
-// checkPushOrder checks that no push came before an item pushed earlier that was still there,
-// ready or held.
-func (a *leaseAccounts) checkPushOrder(t *testing.T, byID map[fdbpq.ID][]leaseEvent) {
-	t.Helper()
-	type life struct {
-		push    leaseEvent
-		settled int64 // when that began
-	}
-	byPriority := map[int64][]life{}
-	for id, events := range byID {
-		l := life{settled: a.order.Load() + 1}
-		for _, e := range events {
-			if e.kind == fdbpq.OpPush {
-				l.push = e
-			} else if e.settles() {
-				l.settled = e.began
-			}
-		}
-		byPriority[id.Priority] = append(byPriority[id.Priority], l)
-	}
-	for _, lives := range byPriority {
-		for _, first := range lives {
-			for _, second := range lives {
-				if first.push.ended < second.push.began && second.push.ended < first.settled && compareIDs(first.push.id, second.push.id) > 0 {
-					t.Errorf("%q was pushed before %q, which got a place before it", first.push.value, second.push.value)
-				}
-			}
-		}
 	}
 }
 

@@ -166,11 +166,7 @@ func (c *leaseConflict) in(tx kv.Transaction, s leaseSteps) ([]fdbpq.Result, err
 // apply runs steps in a transaction of their own.
 func (c *leaseConflict) apply(s leaseSteps) []fdbpq.Result {
 	c.Helper()
-	results, err := do(c.fixture, func(tx kv.Transaction) ([]fdbpq.Result, error) { return c.in(tx, s) })
-	if err != nil {
-		c.Fatal(err)
-	}
-	return results
+	return must(do(c.fixture, func(tx kv.Transaction) ([]fdbpq.Result, error) { return c.in(tx, s) }))
 }
 
 // run runs both and drains the queue.

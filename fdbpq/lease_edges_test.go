@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,11 +26,7 @@ func (f *fixture) leaseOver(q fdbpq.Target, now func() time.Time) fdbpq.Token {
 // applyAt runs operations at a time, in a transaction of their own.
 func (f *fixture) applyAt(now time.Time, ops ...fdbpq.Op) []fdbpq.Result {
 	f.Helper()
-	results, err := do(f, func(tx kv.Transaction) ([]fdbpq.Result, error) { return fdbpq.Apply(tx, ops, now) })
-	if err != nil {
-		f.Fatal(err)
-	}
-	return results
+	return must(do(f, func(tx kv.Transaction) ([]fdbpq.Result, error) { return fdbpq.Apply(tx, ops, now) }))
 }
 
 // A batch of unknown outcome puts a popped item back with its history.
@@ -83,10 +80,7 @@ func TestLeasesOfRecipeItems(t *testing.T) {
 			now := time.Now()
 			before := f.stored(root)
 			for range 3 {
-				var leases []fdbpq.Op
-				for range list {
-					leases = append(leases, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
-				}
+				leases := slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpLease, Queue: q}}, len(list))
 				var naks []fdbpq.Op
 				for i, r := range f.applyAt(now, leases...) {
 					wantForeign(f.T, r.Item, r.Err, list[i])
@@ -183,11 +177,7 @@ func TestCorruptLeases(t *testing.T) {
 // value returns what is stored at a key.
 func (f *fixture) value(key []byte) []byte {
 	f.Helper()
-	value, err := do(f, func(tx kv.Transaction) ([]byte, error) { return tx.Get(key).Get() })
-	if err != nil {
-		f.Fatal(err)
-	}
-	return value
+	return must(do(f, func(tx kv.Transaction) ([]byte, error) { return tx.Get(key).Get() }))
 }
 
 // Something that is due and cannot be read fails pops beyond what is there, and nothing else: other items come back, and a

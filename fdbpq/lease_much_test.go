@@ -3,6 +3,7 @@ package fdbpq_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -194,8 +195,7 @@ func TestMuchFallsDuePlainly(t *testing.T) {
 		}
 		got[item.ID.Priority] = true
 	}
-	_, err := m.take(m.q.PopMin)
-	wantError(t, err, fdbpq.ErrEmpty)
+	wantError(t, errOf(m.take(m.q.PopMin)), fdbpq.ErrEmpty)
 }
 
 // A transaction has no room to lease, extend or give back very many large items. Those that
@@ -233,10 +233,7 @@ func TestMuchIsLeased(t *testing.T) {
 			ops = ops[fit:]
 		}
 	}
-	var ops []fdbpq.Op
-	for range n {
-		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, Queue: m.q})
-	}
+	ops := slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpLease, Queue: m.q}}, n)
 	each("lease", ops)
 	for _, kind := range []fdbpq.OpKind{fdbpq.OpExtend, fdbpq.OpNak} {
 		ops = nil

@@ -17,16 +17,10 @@ func TestMaxBytes(t *testing.T) {
 	q := f.queue("bytes")
 	f.fill(q, "aaaa", "bbbb", "cccc")
 	pops := func(n, most int) (got []string, last error) {
-		var ops []fdbpq.Op
-		for i := range n {
-			ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPop, Queue: q, MaxBytes: most, Follows: i > 0})
-		}
-		results, err := kv.Transact(f.ctx, f.db, func(tx kv.Transaction) ([]fdbpq.Result, error) {
+		ops := many(n, func(i int) fdbpq.Op { return fdbpq.Op{Kind: fdbpq.OpPop, Queue: q, MaxBytes: most, Follows: i > 0} })
+		results := must(kv.Transact(f.ctx, f.db, func(tx kv.Transaction) ([]fdbpq.Result, error) {
 			return fdbpq.Apply(tx, ops, time.Now())
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		for _, r := range results {
 			if r.Err != nil {
 				return got, r.Err
@@ -74,12 +68,9 @@ func TestAckGroupOfDamaged(t *testing.T) {
 		write(f, func(tx kv.Transaction) {
 			tx.Set(fdbpq.HeldKey(q, &held[1].ID), []byte("damaged"))
 		})
-		results, err := do(f, func(tx kv.Transaction) ([]fdbpq.Result, error) {
+		results := must(do(f, func(tx kv.Transaction) ([]fdbpq.Result, error) {
 			return fdbpq.Apply(tx, append(acks(q, held[0], held[1]), acks(q, held[2])...), time.Now())
-		})
-		if err != nil {
-			f.Fatal(err)
-		}
+		}))
 		for i, r := range results[:2] {
 			if !errors.Is(r.Err, fdbpq.ErrCorrupt) || !strings.Contains(r.Err.Error(), "lease 1") {
 				f.Errorf("result %d: %v", i, r.Err)

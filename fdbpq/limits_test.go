@@ -76,17 +76,20 @@ func TestLimitConflicts(t *testing.T) {
 	}
 }
 
-// Retiring a queue whose items a program has removed with the recipe does not conflict with a push.
+// Neither marking nor retiring a queue whose items a program has removed with the recipe conflicts with a push.
 func TestRetireBesidePush(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
 	f.push(q, 1, "a")
 	write(f, func(tx kv.Transaction) { q.ClearItems(tx) })
 	mark := fdbpq.NewMark()
-	f.retire("empty", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+	f.wantConflict(false, func() { f.retire("empty", []fdbpq.Target{q}, mark, "", fdbpq.Marked) }, opPush(q, 1, "b"))
+	write(f, func(tx kv.Transaction) { q.ClearItems(tx) })
+	f.retire("empty again", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
 	f.wantConflict(false, func() {
-		f.retire("again", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
-	}, opPush(q, 1, "b"))
+		f.retire("last look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
+	}, opPush(q, 1, "c"))
+	f.wantListed("afterwards", "jobs")
 }
 
 // Many push, pop, lease, settle, remove and configure at the same time: there are never more items or leases than the
@@ -215,36 +218,6 @@ func (r *limitRace) note(o *fdbpq.Op, result *fdbpq.Result) {
 	}
 }
 
-// Whatever becomes of commits, there are never more items than the limit, and a push that was done
-// counts.
-func TestMaxItemsWithFaults(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	f, faults := onFaults(t, faultkv.Options{})
-	q := f.queue("jobs")
-	f.configure(q, maxItems(20))
-	kinds := append([]faultkv.Fault{faultkv.Conflict}, unanswered...)
-	for range 60 {
-		for range random.IntN(3) {
-			faults.Next(kinds[random.IntN(len(kinds))])
-		}
-		results, err := f.batcher.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "a"), opPush(q, 1, "b")})
-		if err != nil && !kv.MaybeCommitted(err) {
-			t.Fatal(err)
-		}
-		full := err == nil && errors.Is(results[1].Err, fdbpq.ErrFull)
-		if n := f.length(q); n > 20 || full && n < 20 {
-			t.Fatalf("%d items; refused: %v", n, full)
-		}
-		if random.IntN(4) == 0 {
-			if _, err := f.take(q.PopMin); err != nil && !errors.Is(err, fdbpq.ErrEmpty) && !kv.MaybeCommitted(err) {
-				t.Fatal(err)
-			}
-		}
-	}
-}
-
 func discardOld(items, bytes int64) func(*fdbpq.Settings) {
 	return func(s *fdbpq.Settings) { s.MaxItems, s.MaxBytes, s.Discard = items, bytes, fdbpq.DiscardOld }
 }
@@ -319,5 +292,35 @@ func TestDiscardCorrupt(t *testing.T) {
 	}
 	if err := f.apply(opPush(q, 1, "b"))[0].Err; !errors.Is(err, fdbpq.ErrCorrupt) {
 		t.Error(err)
+	}
+}
+
+// Whatever becomes of commits, there are never more items than the limit, and a push that was done
+// counts.
+func TestMaxItemsWithFaults(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	f, faults := onFaults(t, faultkv.Options{})
+	q := f.queue("jobs")
+	f.configure(q, maxItems(20))
+	kinds := append([]faultkv.Fault{faultkv.Conflict}, unanswered...)
+	for range 60 {
+		for range random.IntN(3) {
+			faults.Next(kinds[random.IntN(len(kinds))])
+		}
+		results, err := f.batcher.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "a"), opPush(q, 1, "b")})
+		if err != nil && !kv.MaybeCommitted(err) {
+			t.Fatal(err)
+		}
+		full := err == nil && errors.Is(results[1].Err, fdbpq.ErrFull)
+		if n := f.length(q); n > 20 || full && n < 20 {
+			t.Fatalf("%d items; refused: %v", n, full)
+		}
+		if random.IntN(4) == 0 {
+			if _, err := f.take(q.PopMin); err != nil && !errors.Is(err, fdbpq.ErrEmpty) && !kv.MaybeCommitted(err) {
+				t.Fatal(err)
+			}
+		}
 	}
 }

@@ -15,14 +15,26 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
 
-// hooked calls a function before each commit, after all reads of the transaction.
+// hooked is a store that calls functions of a test, unless they are nil.
 type hooked struct {
 	kv.Database
-	beforeCommit func()
+	begin        func(kv.BeginOptions) error // before a transaction, which an error prevents
+	begun        func()                      // before it reads
+	beforeCommit func()                      // after all its reads
+	fail         func() error                // before its commit, which an error prevents
+	unknown      func()                      // after a commit of unknown outcome
 }
 
 func (h *hooked) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	if h.begin != nil {
+		if err := h.begin(o); err != nil {
+			return nil, err
+		}
+	}
 	tx, err := h.Database.Begin(ctx, o)
+	if h.begun != nil {
+		h.begun()
+	}
 	return hookedTransaction{tx, h}, err
 }
 
@@ -32,8 +44,23 @@ type hookedTransaction struct {
 }
 
 func (tx hookedTransaction) Commit() kv.Future[struct{}] {
-	tx.hooked.beforeCommit()
-	return tx.Transaction.Commit()
+	h := tx.hooked
+	if h.beforeCommit != nil {
+		h.beforeCommit()
+	}
+	if h.fail != nil {
+		if err := h.fail(); err != nil {
+			tx.Cancel()
+			return kv.Ready(struct{}{}, err)
+		}
+	}
+	future := tx.Transaction.Commit()
+	if h.unknown != nil {
+		if _, err := future.Get(); kv.MaybeCommitted(err) {
+			h.unknown()
+		}
+	}
+	return future
 }
 
 // rival is a batch, and what another client does after the batch has read and before it

@@ -169,30 +169,23 @@ func TestPopsOnNearlyFullDisk(t *testing.T) {
 	}
 }
 
-// full is a store that begins only transactions that shrink it.
-type full struct{ kv.Database }
-
-func (f full) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	if !o.Shrinks {
-		return nil, kv.ErrUnavailable
-	}
-	return f.Database.Begin(ctx, o)
-}
-
 // Everything that removes items or puts them back says so, and nothing that pushes does.
 func TestShrinks(t *testing.T) {
 	f := newUnsure(t, faultkv.Options{})
 	q, fifo := f.queue("a"), f.fifoQueue("a")
 	f.apply(opPush(q, 1, "1"), opPush(q, 2, "2"), opPush(q, 3, "3"), opPush(fifo, 0, "f"))
-	nearlyFull := full{f.watched}
+	nearlyFull := &hooked{Database: f.watched, begin: func(o kv.BeginOptions) error {
+		if !o.Shrinks {
+			return kv.ErrUnavailable
+		}
+		return nil
+	}}
 	f.batcher = fdbpq.NewBatcher(nearlyFull, f.Keyspace)
 
 	// Items that come back may be larger than anything that is removed with them.
 	f.abandon(faultkv.UnknownMade, op(opPopMin, q), op(opPopMin, fifo))
 	wantEqual(t, "items before Settle", f.length(q), 2)
-	if err := f.batcher.Settle(f.ctx); err != nil {
-		t.Errorf("Settle: %v", err)
-	}
+	wantError(t, f.batcher.Settle(f.ctx), nil)
 	ops := []fdbpq.Op{op(opPopMin, q), op(opPopMin, fifo), op(opPeekMax, q), op(opLen, q)}
 	wantList(t, "a batch with pops", summary(ops, f.apply(ops...)), "1", "f", "3", "3")
 
@@ -204,9 +197,7 @@ func TestShrinks(t *testing.T) {
 		_, err := f.batcher.Apply(f.ctx, ops)
 		wantError(t, err, kv.ErrUnavailable)
 	}
-	if err := fdbpq.SweepReceipts(f.ctx, nearlyFull, f.Keyspace, 0); err != nil {
-		t.Errorf("SweepReceipts: %v", err)
-	}
+	wantError(t, fdbpq.SweepReceipts(f.ctx, nearlyFull, f.Keyspace, 0), nil)
 	wantEqual(t, "receipts", len(f.stored(f.priority+"-x")), 0)
 
 	p := staged.New(nearlyFull, q)

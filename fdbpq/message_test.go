@@ -152,10 +152,7 @@ func TestBytesAreTheCallers(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("bytes")
 		value := []byte("before")
-		tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
-		if err != nil {
-			f.Fatal(err)
-		}
+		tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
 		defer tx.Cancel()
 		must(q.Push(tx, 1, fdbpq.Message{Value: value}))
 		copy(value, "AFTER!")

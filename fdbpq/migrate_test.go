@@ -17,7 +17,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/migrate"
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -81,10 +80,7 @@ func (f *fixture) populate() fdbpq.Token {
 	for i := range 12 {
 		f.apply(opPush(f.queue("large"), int64(i), strings.Repeat(fmt.Sprintf("%08d", i), 15_000)))
 	}
-	ops = nil
-	for range 250 { // more than are read at once
-		ops = append(ops, opPush(f.queue("many"), 0, ""))
-	}
+	ops = slices.Repeat([]fdbpq.Op{opPush(f.queue("many"), 0, "")}, 250) // more than are read at once
 	f.apply(ops...)
 	results := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: jobs, End: fdbpq.Front, Lease: time.Hour})
 	return results[0].Lease.Token
@@ -248,35 +244,41 @@ func TestMigrateResumes(t *testing.T) {
 	}
 }
 
+// atEachStep migrates to new stores, one for each step of copying, with something that happens at that step.
+func atEachStep(t *testing.T, do func(f, to *fixture), after func(what string, f, to *fixture, err error)) {
+	for stop, steps := 1, 1; stop <= steps; stop++ {
+		f := opened(t, openMem(t))
+		f.populate()
+		to := f.target(openMem(t))
+		steps = 0
+		_, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, migrate.Options{Progress: func(p migrate.Progress) {
+			if p.Checking {
+				return // the two are read at the same time
+			}
+			if steps++; steps == stop {
+				do(f, to)
+			}
+		}})
+		after(fmt.Sprint("at step ", stop), f, to, err)
+	}
+}
+
 // What a bridge does with the source meanwhile is noticed, at any step. Then the target stays
 // unusable, and the next call starts over.
 func TestMigrateNoticesChanges(t *testing.T) {
-	for _, change := range []func(f *fixture){
-		func(f *fixture) { f.apply(opPush(f.queue("jobs"), 0, "new")) },
-		func(f *fixture) { f.apply(op(opPopMin, f.queue("large"))) },
+	for _, change := range []func(f, to *fixture){
+		func(f, _ *fixture) { f.apply(opPush(f.queue("jobs"), 0, "new")) },
+		func(f, _ *fixture) { f.apply(op(opPopMin, f.queue("large"))) },
 	} {
-		for stop, steps := 1, 1; stop <= steps; stop++ {
-			f := opened(t, openMem(t))
-			f.populate()
-			to := f.target(openMem(t))
-			steps = 0
-			_, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, migrate.Options{Progress: func(p migrate.Progress) {
-				if p.Checking {
-					return // the two are read at the same time
-				}
-				if steps++; steps == stop {
-					change(f)
-				}
-			}})
+		atEachStep(t, change, func(what string, f, to *fixture, err error) {
 			if !errors.Is(err, migrate.ErrDiffers) {
-				t.Fatalf("changed at step %d: %v", stop, err)
+				t.Fatalf("changed %s: %v", what, err)
 			}
-			_, err = to.open(f.Keyspace, fdbpq.StoreOptions{})
-			wantError(t, err, fdbpq.ErrUnfinished)
+			wantError(t, errOf(to.open(f.Keyspace, fdbpq.StoreOptions{})), fdbpq.ErrUnfinished)
 			if result, err := runMigration(f, to); err != nil || !slices.Equal(to.data(), f.data()) || !result.Resumed {
-				t.Errorf("changed at step %d: the second call: %+v, %v", stop, result, err)
+				t.Errorf("changed %s: the second call: %+v, %v", what, result, err)
 			}
-		}
+		})
 	}
 }
 
@@ -295,8 +297,7 @@ func TestMigrateNoticesChangeAtTheEnd(t *testing.T) {
 		}
 	}}
 	to := f.target(openMem(t))
-	_, err := migrate.Run(f.ctx, source, to.db, f.Keyspace, migrate.Options{})
-	wantError(t, err, migrate.ErrDiffers)
+	wantError(t, errOf(migrate.Run(f.ctx, source, to.db, f.Keyspace, migrate.Options{})), migrate.ErrDiffers)
 	to.corrupt = true
 }
 
@@ -320,16 +321,12 @@ func TestMigrateNoticesDamage(t *testing.T) {
 		to := f.target(openMem(t))
 		damaged := false
 		_, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, migrate.Options{Progress: func(migrate.Progress) {
-			items := everythingIn(to, "jobs", "i")
-			stored := slices.DeleteFunc(to.stored(f.priority), func(pair kv.KeyValue) bool {
-				return bytes.Compare(pair.Key, items.Begin) < 0 || bytes.Compare(pair.Key, items.End) >= 0
-			})
-			if damaged || len(stored) == 0 {
-				return
-			}
-			damaged = true
 			write(to, func(tx kv.Transaction) {
-				damage(tx, kv.KeyValue{Key: bytes.Clone(stored[0].Key), Value: bytes.Clone(stored[0].Value)})
+				items := must(tx.GetRange(everythingIn(to, "jobs", "i"), kv.RangeOptions{Limit: 1}).Get())
+				if !damaged && len(items) > 0 {
+					damaged = true
+					damage(tx, kv.KeyValue{Key: bytes.Clone(items[0].Key), Value: bytes.Clone(items[0].Value)})
+				}
 			})
 		}})
 		if !errors.Is(err, migrate.ErrDiffers) {
@@ -344,30 +341,21 @@ func TestMigrateNoticesDamage(t *testing.T) {
 // A migration stops at its next step if another one to the same target was faster: by then the target may be
 // in service, and what is copied once more would bring back items that were popped.
 func TestMigrateTwice(t *testing.T) {
-	f := opened(t, openMem(t))
-	f.populate()
-	for stop, steps := 1, 1; stop <= steps; stop++ {
-		to := f.target(openMem(t))
-		steps = 0
-		_, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, migrate.Options{Progress: func(p migrate.Progress) {
-			if p.Checking {
-				return
-			}
-			if steps++; steps == stop {
-				must(runMigration(f, to))
-				to.values(to.queue("large").PopMin)
-			}
-		}})
+	overtake := func(f, to *fixture) {
+		must(runMigration(f, to))
+		to.values(to.queue("large").PopMin)
+	}
+	atEachStep(t, overtake, func(what string, _, to *fixture, err error) {
 		if err == nil || !strings.Contains(err.Error(), "another process migrates to the same target") {
-			t.Errorf("overtaken at step %d: %v", stop, err)
+			t.Errorf("overtaken %s: %v", what, err)
 		}
 		if _, err := to.open(to.Keyspace, fdbpq.StoreOptions{}); err != nil {
-			t.Errorf("overtaken at step %d: the target: %v", stop, err)
+			t.Errorf("overtaken %s: the target: %v", what, err)
 		}
 		if left := to.values(to.queue("large").PopMin); len(left) > 0 {
-			t.Errorf("overtaken at step %d: all items were popped, and there are %d again", stop, len(left))
+			t.Errorf("overtaken %s: all items were popped, and there are %d again", what, len(left))
 		}
-	}
+	})
 }
 
 // rangeWatch is a store that says which ranges are read of it, before they are.
@@ -398,127 +386,4 @@ func (r *rangeWatchRead) GetRange(keys kv.Range, o kv.RangeOptions) kv.Future[[]
 	}
 	defer tx.Cancel()
 	return kv.Ready(tx.GetRange(keys, o).Get())
-}
-
-// What cannot be migrated is refused, and neither store is changed.
-func TestMigrateRefusals(t *testing.T) {
-	set := func(key tuple.Tuple, value []byte) func(f *fixture) {
-		return func(f *fixture) { write(f, func(tx kv.Transaction) { tx.Set(key.Pack(), value) }) }
-	}
-	for name, test := range map[string]struct {
-		embedded bool
-		source   func(f *fixture)
-		target   func(from, to *fixture)
-		want     error
-	}{
-		"source without a store": {source: func(f *fixture) {
-			write(f, func(tx kv.Transaction) {
-				for _, key := range f.recordKeys() {
-					tx.Clear(key)
-				}
-			})
-		}, want: migrate.ErrNoStore},
-		"source of a newer version": {source: func(f *fixture) {
-			write(f, func(tx kv.Transaction) { tx.Set(f.recordKeys()[1], tuple.Tuple{int64(2)}.Pack()) })
-		}, want: fdbpq.ErrStoreVersion},
-		"source that is a target": {source: func(f *fixture) { stopAtFirstStep(opened(f.T, openMem(f.T)).like(f), f) }, want: fdbpq.ErrUnfinished},
-		"foreign key before":      {embedded: true, source: set(tuple.Tuple{"a"}, nil), want: migrate.ErrForeignKeys},
-		"foreign key between":     {embedded: true, source: set(tuple.Tuple{"pq-unknown"}, nil), want: migrate.ErrForeignKeys},
-		"foreign key behind":      {embedded: true, source: set(tuple.Tuple{"z"}, nil), want: migrate.ErrForeignKeys},
-		"target with items":       {target: func(_, to *fixture) { to.push(to.queue("jobs"), 0, "x") }, want: migrate.ErrNotEmpty},
-		"target with a store": {target: func(_, to *fixture) {
-			must(to.open(to.Keyspace, fdbpq.StoreOptions{}))
-		}, want: migrate.ErrNotEmpty},
-		"embedded target with other keys": {embedded: true, target: func(_, to *fixture) { set(tuple.Tuple{"z"}, nil)(to) }, want: migrate.ErrNotEmpty},
-		"target of another migration": {target: func(from, to *fixture) {
-			other := from.target(openMem(to.T))
-			_, err := other.open(other.Keyspace, fdbpq.StoreOptions{})
-			wantError(to.T, err, nil)
-			stopAtFirstStep(other, to)
-		}, want: migrate.ErrNotEmpty},
-		"target of other settings": {target: func(from, to *fixture) {
-			stopAtFirstStep(from, to)
-			write(to, func(tx kv.Transaction) {
-				for _, key := range to.recordKeys() {
-					record := must(tuple.Unpack(must(tx.Get(key).Get())))
-					record[4] = fdbpq.TupleValues.String()
-					tx.Set(key, record.Pack())
-				}
-			})
-		}, want: migrate.ErrNotEmpty},
-		"target that is complete": {target: func(from, to *fixture) {
-			_, err := runMigration(from, to)
-			wantError(to.T, err, nil)
-		}, want: migrate.ErrMigrated},
-	} {
-		t.Run(name, func(t *testing.T) {
-			open := openMem
-			if test.embedded {
-				open = openEmbedded
-			}
-			from := newFixtureIn(t, open(t), "pq-r", "q-r", fdbpq.RawValues)
-			must(from.open(from.Keyspace, fdbpq.StoreOptions{}))
-			from.push(from.queue("jobs"), 0, "item")
-			to := from.target(open(t))
-			if test.source != nil {
-				test.source(from)
-			}
-			if test.target != nil {
-				test.target(from, to)
-			}
-			before := [2][]kv.KeyValue{from.everything(), to.everything()}
-			_, err := runMigration(from, to)
-			wantError(t, err, test.want)
-			for i, f := range []*fixture{from, to} {
-				if !slices.EqualFunc(f.everything(), before[i], func(a, b kv.KeyValue) bool {
-					return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
-				}) {
-					t.Errorf("store %d was changed", i)
-				}
-			}
-			to.corrupt, from.corrupt = true, true // some are half full
-		})
-	}
-}
-
-// everything returns all that is in the store.
-func (f *fixture) everything() []kv.KeyValue {
-	f.Helper()
-	return must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]kv.KeyValue, error) {
-		return r.GetRange(kv.Range{Begin: []byte{}, End: []byte{0xff}}, kv.RangeOptions{}).Get()
-	}))
-}
-
-// like returns a fixture with a store in f's database and the roots of another.
-func (f *fixture) like(other *fixture) *fixture {
-	like := newFixtureIn(f.T, memkv.New(memkv.Options{}), other.priority, other.fifo, other.format)
-	must(like.open(like.Keyspace, fdbpq.StoreOptions{}))
-	return like
-}
-
-// stopAtFirstStep begins a migration to a store, whatever it has, and does not end it.
-func stopAtFirstStep(from, to *fixture) {
-	write(to, func(tx kv.Transaction) {
-		for _, key := range to.recordKeys() {
-			tx.Clear(key)
-		}
-		tx.ClearRange(kv.Range{Begin: []byte{}, End: []byte{0xff}})
-	})
-	ctx, cancel := context.WithCancel(from.ctx)
-	_, err := migrate.Run(ctx, from.db, to.db, from.Keyspace, migrate.Options{Progress: func(migrate.Progress) { cancel() }})
-	wantError(to.T, err, context.Canceled)
-}
-
-// Other settings than those of the source are refused.
-func TestMigrateOtherSettings(t *testing.T) {
-	f := opened(t, openMem(t))
-	for _, k := range []*fdbpq.Keyspace{
-		must(fdbpq.NewKeyspace(f.priority, f.fifo, fdbpq.TupleValues)),
-		must(fdbpq.NewKeyspace(f.priority, f.fifo+"x", fdbpq.RawValues)),
-	} {
-		_, err := migrate.Run(f.ctx, f.db, openMem(t), k, migrate.Options{})
-		if mismatch, ok := errors.AsType[*fdbpq.MismatchError](err); !ok {
-			t.Errorf("%v, %v", err, mismatch)
-		}
-	}
 }

@@ -24,7 +24,7 @@ type modelRun struct {
 	m       *model
 	random  *rand.Rand
 	large   bool // some items are large; then none die of max_deliver, for which there might be no room
-	failing *commitFailer
+	failing *hooked
 	main    *fdbpq.Batcher // usually knows what it need not read
 	other   *fdbpq.Batcher
 	homes   []*modelQueue
@@ -67,7 +67,7 @@ func TestModel(t *testing.T) {
 }
 
 func newModelRun(f *fixture, random *rand.Rand, large bool, counts map[string]int) *modelRun {
-	failing := &commitFailer{Database: f.db}
+	failing := &hooked{Database: f.db}
 	r := &modelRun{f: f, random: random, large: large, failing: failing, main: fdbpq.NewBatcher(failing, f.Keyspace), other: fdbpq.NewBatcher(f.db, f.Keyspace)}
 	r.m = &model{T: f.T, now: time.UnixMicro(time.Now().UnixMicro()).UTC(), queues: map[fdbpq.Target]*modelQueue{}, counts: counts}
 	targets := map[string]fdbpq.Target{}
@@ -221,19 +221,26 @@ func (r *modelRun) applyTogether(parts ...[]modelPart) {
 	}
 }
 
+var errCommit = errors.New("this commit fails")
+
 // applyFailed applies a batch that is not committed, unless it only reads.
 func (r *modelRun) applyFailed(parts []modelPart) {
 	ctx, cancel := context.WithCancel(r.f.ctx)
 	defer cancel()
-	r.failing.next = true
-	if r.f.db.Traits().Serial && r.random.IntN(2) == 0 {
-		r.failing.cancel = cancel
+	canceled, tried := r.f.db.Traits().Serial && r.random.IntN(2) == 0, false
+	r.failing.fail = func() error {
+		tried, r.failing.fail = true, nil
+		if canceled {
+			cancel()
+			return nil
+		}
+		return errCommit
 	}
 	_, err := r.main.Apply(ctx, flat(parts))
-	if err == nil && !r.failing.next || err != nil && !errors.Is(err, errCommit) && !errors.Is(err, context.Canceled) {
+	if err == nil && tried || err != nil && !errors.Is(err, errCommit) && !errors.Is(err, context.Canceled) {
 		r.f.Fatalf("a batch whose commit fails: %v", err)
 	}
-	r.failing.next, r.failing.cancel = false, nil
+	r.failing.fail = nil
 }
 
 // compare compares the results of a batch with the model.

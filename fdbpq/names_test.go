@@ -25,10 +25,7 @@ func TestNamesDocumentFieldsAndMethods(t *testing.T) {
 		"Setting": reflect.TypeFor[fdbpq.Setting](), "Mismatch": reflect.TypeFor[fdbpq.Mismatch](),
 		"MismatchError": reflect.TypeFor[fdbpq.MismatchError](), "LostLeases": reflect.TypeFor[fdbpq.LostLeases](),
 	}
-	file, err := parser.ParseFile(token.NewFileSet(), "names.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must(parser.ParseFile(token.NewFileSet(), "names.go", nil, parser.ParseComments))
 	for _, decl := range file.Decls {
 		group, ok := decl.(*ast.GenDecl)
 		if !ok || group.Tok != token.TYPE {

@@ -17,12 +17,10 @@ func TestEmptyQueue(t *testing.T) {
 		q, fifo := f.queue("empty"), f.fifoQueue("empty")
 		for range 2 { // before the first push, and after the last pop
 			for _, method := range []func(kv.Transaction) (fdbpq.Item, error){q.PopMin, q.PopMax, fifo.Dequeue} {
-				_, err := f.take(method)
-				wantError(f.T, err, fdbpq.ErrEmpty)
+				wantError(f.T, errOf(f.take(method)), fdbpq.ErrEmpty)
 			}
 			for _, method := range []func(kv.Reader) (fdbpq.Item, error){q.PeekMin, q.PeekMax, fifo.Peek} {
-				_, err := f.look(method)
-				wantError(f.T, err, fdbpq.ErrEmpty)
+				wantError(f.T, errOf(f.look(method)), fdbpq.ErrEmpty)
 			}
 			wantEqual(f.T, "Len", f.length(q)+f.length(fifo), 0)
 			f.apply(opPush(q, 1, ""), opPush(fifo, 1, ""))
@@ -45,8 +43,7 @@ func TestClear(t *testing.T) {
 		}
 		write(f, func(tx kv.Transaction) { q.Clear(tx) })
 		wantEqual(f.T, "lengths", []int64{f.length(q), f.length(other), f.length(fifo)}, []int64{0, 10, 10})
-		_, err := f.take(q.PopMin)
-		wantError(f.T, err, fdbpq.ErrEmpty)
+		wantError(f.T, errOf(f.take(q.PopMin)), fdbpq.ErrEmpty)
 		f.push(q, 3, "again")
 		wantList(f.T, "values", f.values(q.PopMin), "again")
 		write(f, func(tx kv.Transaction) { fifo.Clear(tx) })
@@ -58,10 +55,8 @@ func TestNames(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		long := strings.Repeat("n", fdbpq.MaxQueueName)
 		for _, name := range []string{"", long + "n"} {
-			_, err := f.PriorityQueue(name)
-			wantError(f.T, err, fdbpq.ErrQueueName)
-			_, err = f.Queue(name)
-			wantError(f.T, err, fdbpq.ErrQueueName)
+			wantError(f.T, errOf(f.PriorityQueue(name)), fdbpq.ErrQueueName)
+			wantError(f.T, errOf(f.Queue(name)), fdbpq.ErrQueueName)
 		}
 		names := []string{"\x00", "a", "a\x00", "a\x00b", "ab", "b", long, "\xff"}
 		for _, name := range names {
@@ -69,12 +64,9 @@ func TestNames(t *testing.T) {
 		}
 		f.apply(op(opPopMin, f.queue("never pushed to")), op(opPopMin, f.queue("a")))
 		list := func(after string, limit int) []string {
-			got, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) {
+			got := must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) {
 				return f.PriorityQueues(r, after, limit).Get()
-			})
-			if err != nil {
-				f.Fatal(err)
-			}
+			}))
 			return got
 		}
 		for limit := 1; limit <= len(names)+1; limit++ {
@@ -140,19 +132,12 @@ func TestInCallersTransaction(t *testing.T) {
 func TestStoreErrorsPassThrough(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("a")
-		tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
-		if err != nil {
-			f.Fatal(err)
-		}
+		tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
 		tx.Cancel()
-		_, err = q.Push(tx, 1, message("v"))
-		wantError(f.T, err, kv.ErrUsed)
-		_, err = q.PopMin(tx)
-		wantError(f.T, err, kv.ErrUsed)
-		_, err = q.PeekMax(tx)
-		wantError(f.T, err, kv.ErrUsed)
-		_, err = q.Len(tx)
-		wantError(f.T, err, kv.ErrUsed)
+		wantError(f.T, errOf(q.Push(tx, 1, message("v"))), kv.ErrUsed)
+		wantError(f.T, errOf(q.PopMin(tx)), kv.ErrUsed)
+		wantError(f.T, errOf(q.PeekMax(tx)), kv.ErrUsed)
+		wantError(f.T, errOf(q.Len(tx)), kv.ErrUsed)
 		ended, cancel := context.WithCancel(f.ctx)
 		cancel()
 		for _, what := range []fdbpq.Op{opNoItem, opPopMin, opPeekMin, opLen} {

@@ -74,8 +74,8 @@ func (w *worker) nextOp(q, fifo fdbpq.Target, whats ...fdbpq.Op) fdbpq.Op {
 type tally struct {
 	sync.Mutex
 	surely, perhaps map[string]bool // pushed
-	popped          map[string]int
-	batches         [][]string // pushes of those of unknown outcome
+	popped          map[string]int  // and not restored
+	batches         [][]string      // pushes of those of unknown outcome
 }
 
 func (ta *tally) add(ops []fdbpq.Op, results []fdbpq.Result, err error) {
@@ -89,7 +89,9 @@ func (ta *tally) add(ops []fdbpq.Op, results []fdbpq.Result, err error) {
 			unsure = append(unsure, string(o.Message.Value))
 		case o.Kind == fdbpq.OpPush && err == nil:
 			ta.surely[string(o.Message.Value)] = true
-		case err == nil && results[i].Err == nil:
+		case o.Kind == fdbpq.OpRestore && (err == nil || kv.MaybeCommitted(err)): // which undoes pops, and no restores
+			ta.popped[string(o.Item.Value)]--
+		case o.Kind == fdbpq.OpPop && err == nil && results[i].Err == nil:
 			ta.popped[string(results[i].Item.Value)]++
 		}
 	}
@@ -98,18 +100,30 @@ func (ta *tally) add(ops []fdbpq.Op, results []fdbpq.Result, err error) {
 
 // Every acknowledged item is popped exactly once, those of unknown outcome at most once, and
 // nothing else is: with many Batchers on two queues, commits of unknown outcome, and contexts
-// that end at any point. A batch happens as a whole or not at all.
+// that end at any point. What nobody receives is restored. A batch happens as a whole or not at all.
 func TestEveryItemOnce(t *testing.T) {
 	_, seed := newRandom(t)
 	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
 	q, fifo := f.queue("a"), f.fifoQueue("a")
 	ta := &tally{surely: map[string]bool{}, perhaps: map[string]bool{}, popped: map[string]int{}}
+	for i := range 100 {
+		values := []string{fmt.Sprint("q", i), fmt.Sprint("f", i)}
+		f.apply(opPush(q, int64(i%3), values[0]), opPush(fifo, 0, values[1]))
+		ta.surely[values[0]], ta.surely[values[1]] = true, true
+	}
 	f.run(seed, 6, func(w *worker) {
-		for range 120 {
-			var ops []fdbpq.Op
-			for n := range 1 + w.random.IntN(5) {
+		var back []fdbpq.Op // what this worker has to restore
+		for round := range 140 {
+			ops := slices.Clone(back)
+			for n := range w.random.IntN(6) {
+				if round >= 120 {
+					break
+				}
 				o := w.nextOp(q, fifo, opNoItem, opNoItem, opPopMin, opPopMin, opPopMax)
-				o.Follows = n > 0 && o.Kind == fdbpq.OpPush && ops[n-1].Kind == fdbpq.OpPush && o.Queue == ops[n-1].Queue
+				if n > 0 {
+					last := ops[len(ops)-1]
+					o.Follows = o.Kind == fdbpq.OpPush && last.Kind == fdbpq.OpPush && o.Queue == last.Queue
+				}
 				ops = append(ops, o)
 			}
 			ctx, cancel := context.WithCancel(f.ctx)
@@ -123,7 +137,20 @@ func TestEveryItemOnce(t *testing.T) {
 			for kv.MaybeCommitted(err) && w.batcher.Settle(f.ctx) != nil {
 				f.Error("Settle failed")
 			}
+			if err != nil && !kv.MaybeCommitted(err) {
+				continue // nothing is done
+			}
+			back = nil
+			for i, r := range results {
+				switch {
+				case ops[i].Kind == fdbpq.OpRestore:
+					wantError(f.T, r.Err, nil)
+				case ops[i].Kind == fdbpq.OpPop && r.Err == nil && w.random.IntN(2) == 0:
+					back = append(back, opRestore(ops[i].Queue, r.Item))
+				}
+			}
 		}
+		wantEqual(f.T, "items to restore", len(back), 0)
 	})
 	f.calm()
 	left := append(f.values(q.PopMin), f.values(fifo.Dequeue)...)
@@ -155,80 +182,5 @@ func (w *worker) batcherWithEnd(cancel func()) *fdbpq.Batcher {
 	if w.random.IntN(3) > 0 {
 		return fdbpq.NewBatcher(w.faults, w.Keyspace)
 	}
-	return fdbpq.NewBatcher(&watched{Database: w.faults, unknown: cancel}, w.Keyspace)
-}
-
-// What nobody receives is restored, and comes once: with many Batchers on two queues, commits
-// of unknown outcome, and contexts that end at any point.
-func TestRestoredItemsOnce(t *testing.T) {
-	_, seed := newRandom(t)
-	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
-	q, fifo := f.queue("a"), f.fifoQueue("a")
-	const items = 200
-	for i := range items {
-		f.apply(opPush(q, int64(i%3), fmt.Sprint("q", i)), opPush(fifo, 0, fmt.Sprint("f", i)))
-	}
-	var mu sync.Mutex
-	received, restored := map[string]int{}, 0
-	f.run(seed, 6, func(w *worker) {
-		var back []fdbpq.Op // what this worker has to restore
-		for round := range 100 {
-			ops := back
-			for range w.random.IntN(4) {
-				if round < 80 {
-					ops = append(ops, w.nextOp(q, fifo, opPopMin, opPopMax))
-				}
-			}
-			ctx, cancel := context.WithCancel(f.ctx)
-			w.batcher = w.batcherWithEnd(cancel)
-			results, err := w.batcher.Apply(ctx, ops)
-			cancel()
-			for kv.MaybeCommitted(err) && w.batcher.Settle(f.ctx) != nil {
-				f.Error("Settle failed")
-			}
-			switch {
-			case kv.MaybeCommitted(err): // the pops are undone, the restores are done
-				back = nil
-			case err != nil:
-				back = ops[:len(back):len(back)] // nothing is done
-			default:
-				taken := ops[len(back):]
-				for i, r := range results[:len(back)] {
-					if r.Err != nil {
-						f.Errorf("restoring %s: %v", ops[i].Item.ID, r.Err)
-					}
-				}
-				results, back = results[len(back):], nil
-				mu.Lock()
-				for i, r := range results {
-					switch {
-					case r.Err != nil:
-					case w.random.IntN(4) == 0:
-						received[string(r.Item.Value)]++
-					default:
-						restored++
-						back = append(back, opRestore(taken[i].Queue, r.Item))
-					}
-				}
-				mu.Unlock()
-			}
-		}
-		for _, o := range back {
-			f.Errorf("%s is not restored", o.Item.ID)
-		}
-	})
-	f.calm()
-	got := len(received)
-	for _, v := range append(f.values(q.PopMin), f.values(fifo.Dequeue)...) {
-		received[v]++
-	}
-	for v, n := range received {
-		if n != 1 {
-			t.Errorf("%s came %d times", v, n)
-		}
-	}
-	if len(received) != 2*items {
-		t.Errorf("%d of %d items are left", len(received), 2*items)
-	}
-	t.Logf("%d received, %d restored; faults %v", got, restored, f.faults.Counts())
+	return fdbpq.NewBatcher(&hooked{Database: w.faults, unknown: cancel}, w.Keyspace)
 }

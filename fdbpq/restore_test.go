@@ -1,7 +1,6 @@
 package fdbpq_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -73,10 +72,7 @@ func TestRestore(t *testing.T) {
 		q, fifo, want, wantFIFO := f.filled()
 		before := f.itemsStored()
 		for range race.Times(5, 2) {
-			var ops []fdbpq.Op
-			for range want {
-				ops = append(ops, op(opPopMin, q))
-			}
+			ops := slices.Repeat([]fdbpq.Op{op(opPopMin, q)}, len(want))
 			for range wantFIFO {
 				ops = append(ops, op(opPopMin, fifo))
 			}
@@ -181,7 +177,7 @@ type unsure struct {
 	*fixture
 	inner   kv.Database
 	faults  *faultkv.DB
-	watched *watched
+	watched *hooked
 }
 
 // calm makes the commits that were delayed. From then on the fixture, but not the Batchers,
@@ -198,32 +194,8 @@ func newUnsure(t *testing.T, o faultkv.Options) *unsure {
 func newUnsureWith(t *testing.T, o faultkv.Options, format fdbpq.ValueFormat) *unsure {
 	inner := memkv.New(memkv.Options{})
 	faults := faultkv.New(inner, o)
-	watched := &watched{Database: faults}
+	watched := &hooked{Database: faults}
 	return &unsure{newFixture(t, watched, format), inner, faults, watched}
-}
-
-// watched reports when a commit has had an unknown outcome.
-type watched struct {
-	kv.Database
-	unknown func() // nil if nobody wants to know
-}
-
-func (w *watched) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := w.Database.Begin(ctx, o)
-	return watchedTransaction{tx, w}, err
-}
-
-type watchedTransaction struct {
-	kv.Transaction
-	watched *watched
-}
-
-func (tx watchedTransaction) Commit() kv.Future[struct{}] {
-	future := tx.Transaction.Commit()
-	if _, err := future.Get(); kv.MaybeCommitted(err) && tx.watched.unknown != nil {
-		tx.watched.unknown()
-	}
-	return future
 }
 
 // scripts are all sequences of one to three faults followed by a good commit.
@@ -280,27 +252,5 @@ func TestUnknownMixedBatch(t *testing.T) {
 		wantEqual(f.T, "id of the push", f.order(q)[2], results[2].Item.ID)
 		wantList(f.T, "left", f.values(q.PopMin), "0", "1", "third", "2", "3", "4")
 		wantList(f.T, "left in fifo", f.values(fifo.Dequeue), "f1", "f2", "f3", "f4", "last")
-	})
-}
-
-// If an attempt of unknown outcome did not commit, another client may take the item that it
-// popped. Then the retry pops the next one.
-func TestUnknownPopLosesToAnother(t *testing.T) {
-	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
-		other := fdbpq.NewBatcher(f.db, f.Keyspace)
-		ready()
-		got := map[string]int{}
-		for i := range 5 {
-			b := f.batcher
-			if i%2 == 1 {
-				b = other
-			}
-			ops := []fdbpq.Op{op(opPopMin, q)}
-			results := must(b.Apply(f.ctx, ops))
-			got[summary(ops, results)[0]]++
-		}
-		f.calm()
-		wantEqual(f.T, "popped", got, map[string]int{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1})
-		wantEqual(f.T, "left", len(f.values(q.PopMin)), 0)
 	})
 }

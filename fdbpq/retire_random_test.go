@@ -1,7 +1,6 @@
 package fdbpq_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -72,22 +71,12 @@ func runRetirement(t *testing.T, seed uint64) {
 
 func (m *retirement) addBridge(n int, db kv.Database) {
 	b := &retiringBridge{number: n, skew: time.Duration(n-1) * 24 * time.Hour}
-	b.db = &interfered{hooked{db, m.interfere}}
+	b.db = &hooked{Database: db, begun: m.interfere, beforeCommit: m.interfere}
 	b.batcher = fdbpq.NewBatcher(b.db, m.Keyspace)
 	start := time.Now().Round(0)
 	b.batcher.SetNow(func() time.Time { return start.Add(m.time + b.skew) })
 	b.queues = []fdbpq.Target{m.queue("a"), m.fifoQueue("a")}
 	m.bridges = append(m.bridges, b)
-}
-
-// interfered is a store in which others act between the begin of a transaction and its first
-// read, and before its commit.
-type interfered struct{ hooked }
-
-func (i *interfered) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := i.hooked.Begin(ctx, o)
-	i.beforeCommit()
-	return tx, err
 }
 
 // interfere lets others act in the middle of a transaction.
@@ -131,9 +120,7 @@ func (m *retirement) act() {
 		m.pushed++
 		ops = append(ops, opPush(q, int64(m.random.IntN(2)), fmt.Sprint(m.pushed)))
 	}
-	if _, err := b.batcher.Apply(m.ctx, ops); err != nil {
-		m.Errorf("Apply: %v", err)
-	}
+	wantError(m.T, errOf(b.batcher.Apply(m.ctx, ops)), nil)
 }
 
 // retire is one round in which a process retires queues.
@@ -147,9 +134,7 @@ func (m *retirement) retire(b *retiringBridge) {
 		if m.random.IntN(8) == 0 {
 			continue
 		}
-		if _, err := fdbpq.Retire(m.ctx, b.db, []fdbpq.Target{q}, next, ripe); err != nil {
-			m.Errorf("Retire: %v", err)
-		}
+		wantError(m.T, errOf(fdbpq.Retire(m.ctx, b.db, []fdbpq.Target{q}, next, ripe)), nil)
 	}
 	b.ripe, b.ripeMarked = next, m.time
 }

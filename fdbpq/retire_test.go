@@ -101,12 +101,9 @@ func TestPushesListAgain(t *testing.T) {
 	f.batcher.SetNow(clock.now)
 	pushAndPop := func() { f.apply(opPush(q, 1, "v"), op(opPopMin, q)) }
 	entry := func() string {
-		value, err := do(f, func(tx kv.Transaction) ([]byte, error) {
+		value := must(do(f, func(tx kv.Transaction) ([]byte, error) {
 			return tx.Get(tuple.Tuple{f.priority + "-queues", "jobs"}.Pack()).Get()
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		return string(value)
 	}
 	pushAndPop()
@@ -144,57 +141,18 @@ func TestKnowledgeIsAsOldAsTheTransaction(t *testing.T) {
 	f.values(q.PopMin)
 	clock, mark := newClock(time.Now()), fdbpq.NewMark()
 	begun := 0
-	b := fdbpq.NewBatcher(&interfered{hooked{f.db, func() {
+	interfere := func() {
 		if begun++; begun == 1 {
 			f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
 			clock.advance(fdbpq.RetireAfter - fdbpq.ListedLife)
 		}
-	}}}, f.Keyspace)
+	}
+	b := fdbpq.NewBatcher(&hooked{Database: f.db, begun: interfere, beforeCommit: interfere}, f.Keyspace)
 	b.SetNow(clock.now)
 	for range 2 {
 		must(b.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "v"), op(opPopMin, q)}))
 	}
 	f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.Marked)
-}
-
-// However a push and a call of Retire interleave, the push never conflicts, and the queue is
-// listed.
-func TestRetireMeetsPush(t *testing.T) {
-	for _, step := range []string{"mark", "drop"} {
-		for _, first := range []string{"push", "retire"} {
-			t.Run(first+" before "+step, func(t *testing.T) {
-				f := onMem(t)
-				q := f.queue("jobs")
-				f.push(q, 1, "v")
-				f.values(q.PopMin)
-				mark := fdbpq.NewMark()
-				if step == "drop" {
-					f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
-				}
-				retire := func(db kv.Database) {
-					must(fdbpq.Retire(f.ctx, db, []fdbpq.Target{q}, fdbpq.NewMark(), mark))
-				}
-				push := func(db kv.Database) {
-					must(kv.Transact(f.ctx, db, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Push(tx, 1, message("v")) }))
-				}
-				inner, outer := push, retire
-				if first == "retire" {
-					inner, outer = retire, push
-				}
-				commits := 0
-				outer(&hooked{f.db, func() {
-					if commits++; commits == 1 {
-						inner(f.db)
-					}
-				}})
-				f.wantListed("afterwards", "jobs")
-				wantEqual(t, "items", f.length(q), 1)
-				if first == "retire" {
-					wantEqual(t, "attempts to push", commits, 1)
-				}
-			})
-		}
-	}
 }
 
 // If the items of a pop of unknown outcome return to a queue that has left the list meanwhile,
@@ -204,7 +162,7 @@ func TestRetireMeetsUnsettledPop(t *testing.T) {
 	q := f.queue("jobs")
 	f.push(q, 1, "v")
 	ctx, cancel := context.WithCancel(f.ctx)
-	b := fdbpq.NewBatcher(&watched{Database: faults, unknown: cancel}, f.Keyspace)
+	b := fdbpq.NewBatcher(&hooked{Database: faults, unknown: cancel}, f.Keyspace)
 	faults.Next(faultkv.UnknownMade)
 	if _, err := b.Apply(ctx, []fdbpq.Op{op(opPopMin, q)}); !kv.MaybeCommitted(err) {
 		t.Fatalf("the pop ended with %v", err)
@@ -225,7 +183,7 @@ func TestRetireFails(t *testing.T) {
 	f.values(q.PopMin)
 	mark := fdbpq.NewMark()
 	ctx, cancel := context.WithCancel(f.ctx)
-	db := &watched{Database: faults, unknown: cancel}
+	db := &hooked{Database: faults, unknown: cancel}
 	faults.Next(faultkv.UnknownMade)
 	if _, err := fdbpq.Retire(ctx, db, []fdbpq.Target{q}, mark, ""); !errors.Is(err, kv.ErrCommitUnknown) {
 		t.Errorf("error %v", err)

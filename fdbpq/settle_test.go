@@ -57,9 +57,7 @@ func TestFirstAttemptLandsAfterTheAnswer(t *testing.T) {
 			if settled != kv.MaybeCommitted(err) {
 				t.Errorf("Apply: %v", err)
 			}
-			if err := b.Settle(f.ctx); err != nil {
-				t.Errorf("Settle: %v", err)
-			}
+			wantError(t, b.Settle(f.ctx), nil)
 			for range later {
 				must(b.Apply(f.ctx, []fdbpq.Op{opPush(q, 9, "later")}))
 			}
@@ -170,9 +168,7 @@ func TestSettleOfMuchMoreThanTheValues(t *testing.T) {
 				f.apply(slices.Repeat([]fdbpq.Op{push}, 100)...)
 			}
 			f.abandon(faultkv.UnknownMade, slices.Repeat([]fdbpq.Op{op(opPopMin, q)}, c.n)...)
-			if err := f.batcher.Settle(f.ctx); err != nil {
-				t.Errorf("Settle: %v", err)
-			}
+			wantError(t, f.batcher.Settle(f.ctx), nil)
 			wantEqual(t, "Len", f.length(q), int64(c.n))
 		})
 	}

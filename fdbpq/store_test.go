@@ -168,18 +168,14 @@ func TestStoreRecordThatCannotBeRead(t *testing.T) {
 		string(tuple.Tuple{int64(99), int64(0), int64(0), "later"}.Pack()): fdbpq.ErrStoreVersion,
 	} {
 		write(f, func(tx kv.Transaction) { tx.Set(f.recordKeys()[1], []byte(value)) })
-		_, err := f.open(f.Keyspace, fdbpq.StoreOptions{})
-		wantError(t, err, want)
+		wantError(t, errOf(f.open(f.Keyspace, fdbpq.StoreOptions{})), want)
 	}
 }
 
 // Programs in other languages, and older and newer versions, rely on the bytes of the record.
 func TestStoreRecordBytes(t *testing.T) {
 	f := onMem(t)
-	s, err := f.open(f.Keyspace, fdbpq.StoreOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(f.open(f.Keyspace, fdbpq.StoreOptions{}))
 	for _, key := range f.recordKeys() {
 		stored, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]byte, error) { return r.Get(key).Get() })
 		want := tuple.Tuple{int64(1), s.ID, f.priority, f.fifo, "raw"}.Pack()
@@ -194,14 +190,10 @@ func TestStoreAway(t *testing.T) {
 	faults := faultkv.New(memkv.New(memkv.Options{}), faultkv.Options{})
 	f := newFixture(t, faults, fdbpq.RawValues)
 	faults.SetOutage(true)
-	_, err := f.open(f.Keyspace, fdbpq.StoreOptions{})
-	wantError(t, err, kv.ErrUnavailable)
+	wantError(t, errOf(f.open(f.Keyspace, fdbpq.StoreOptions{})), kv.ErrUnavailable)
 	faults.SetOutage(false)
 	ended, cancel := context.WithCancel(f.ctx)
 	cancel()
-	_, err = fdbpq.OpenStore(ended, f.db, f.Keyspace, fdbpq.StoreOptions{})
-	wantError(t, err, context.Canceled)
-	if _, err = f.open(f.Keyspace, fdbpq.StoreOptions{}); err != nil {
-		t.Error(err)
-	}
+	wantError(t, errOf(fdbpq.OpenStore(ended, f.db, f.Keyspace, fdbpq.StoreOptions{})), context.Canceled)
+	must(f.open(f.Keyspace, fdbpq.StoreOptions{}))
 }

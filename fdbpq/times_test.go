@@ -3,7 +3,6 @@ package fdbpq_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,30 +51,6 @@ func TestDelayBounds(t *testing.T) {
 	})
 }
 
-// Delayed pushes neither conflict with each other nor with pushes.
-func TestDelayedPushesDoNotConflict(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("jobs")
-		f.push(q, 1, "old")
-		var open []kv.Transaction
-		for i := range 4 {
-			tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
-			delay := time.Duration(i%2) * time.Hour
-			must(q.PushAfter(tx, 1, message(fmt.Sprint(i)), delay))
-			open = append(open, tx)
-			if f.db.Traits().Serial { // one at a time
-				must(tx.Commit().Get())
-			}
-		}
-		if !f.db.Traits().Serial {
-			for _, tx := range slices.Backward(open) {
-				must(tx.Commit().Get())
-			}
-		}
-		wantEqual(f.T, "ready", f.length(q), 3)
-	})
-}
-
 // The methods of the two kinds of queues, and what they say of themselves in a caller's transaction.
 func TestPushAfterAndAt(t *testing.T) {
 	f := onMem(t)
@@ -109,35 +84,19 @@ func withTTL(push fdbpq.Op, ttl time.Duration) fdbpq.Op {
 	return push
 }
 
-// Items that expire neither make pushes conflict with each other, nor are both popped and expired.
+// An item is not both popped and expired, if the clock of one who pops is ahead.
 func TestExpiryConflicts(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
-	now := time.Now()
-	begin := func() kv.Transaction { return must(f.db.Begin(f.ctx, kv.BeginOptions{})) }
-	at := func(tx kv.Transaction, now time.Time, ops ...fdbpq.Op) []fdbpq.Result {
-		return must(fdbpq.Apply(tx, ops, now))
-	}
-	first, second := begin(), begin()
-	for _, tx := range []kv.Transaction{first, second} {
-		at(tx, now, withTTL(opPush(q, 1, "x"), time.Second))
-	}
-	for _, tx := range []kv.Transaction{first, second} {
-		if _, err := tx.Commit().Get(); err != nil {
-			t.Errorf("pushes: %v", err)
-		}
-	}
-	// The clock of the second is ahead.
-	first, second = begin(), begin()
-	if r := at(first, now, op(opPopMin, q))[0]; string(r.Item.Value) != "x" {
-		t.Errorf("popped %q, %v", r.Item.Value, r.Err)
-	}
-	wantError(t, at(second, now.Add(time.Second), op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
-	must(first.Commit().Get())
-	if _, err := second.Commit().Get(); !kv.Retryable(err) {
-		t.Errorf("the item was popped and expired: %v", err)
-	}
+	f.apply(withTTL(opPush(q, 1, "x"), time.Hour))
+	tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
+	wantError(t, must(fdbpq.Apply(tx, []fdbpq.Op{op(opPopMin, q)}, time.Now().Add(time.Hour)))[0].Err, fdbpq.ErrEmpty)
+	wantError(t, f.apply(op(opPopMin, q))[0].Err, nil)
+	wantError(t, errOf(tx.Commit().Get()), kv.ErrConflict)
 }
+
+// errOf is the error of a function with another result.
+func errOf[V any](_ V, err error) error { return err }
 
 // An entry of the time index whose item another program has taken is removed when it is due, beside others.
 func TestExpiryOfATakenItem(t *testing.T) {

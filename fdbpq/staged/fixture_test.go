@@ -99,9 +99,7 @@ func newFixture(t *testing.T, db kv.Database, format fdbpq.ValueFormat) *fixture
 				}
 			}
 		})
-		if err := db.Close(); err != nil {
-			f.Errorf("Close: %v", err)
-		}
+		wantError(f.T, db.Close(), nil)
 	})
 	return f
 }

@@ -152,20 +152,3 @@ func TestNoAllocations(t *testing.T) {
 		t.Errorf("%v allocations, want none", allocs)
 	}
 }
-
-func BenchmarkItemKey(b *testing.B) {
-	random := []byte("0123456789abcdefghij")
-	prefix := NewSubspace(Tuple{"pq", "jobs", "i"}).Bytes()
-	buffer := make([]byte, 0, 128)
-	b.ReportAllocs()
-	for b.Loop() {
-		key := append(buffer[:0], prefix...)
-		key = AppendBytes(AppendInt(AppendInt(key, 5), 123_456), random)
-		_, rest, err1 := DecodeInt(key[len(prefix):])
-		_, rest, err2 := DecodeInt(rest)
-		_, _, err3 := DecodeBytes(rest)
-		if err1 != nil || err2 != nil || err3 != nil {
-			b.Fatal(err1, err2, err3)
-		}
-	}
-}

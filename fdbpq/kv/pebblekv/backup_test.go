@@ -169,8 +169,7 @@ func TestBackupDuringSync(t *testing.T) {
 	files.broken.Store(false)
 	close(release)
 	must(t, err)
-	_, err = commit.Get()
-	must(t, err)
+	must(t, errOf(commit.Get()))
 
 	copied := openTestDir(t, "copy", Options{FS: files})
 	wantValue(t, copied, "a", "durable")
@@ -192,8 +191,7 @@ func TestCopyOfGrowingLog(t *testing.T) {
 	for n := range 3 {
 		read, err := d.Open(path)
 		must(t, err)
-		_, err = log.Write([]byte("more"))
-		must(t, err)
+		must(t, errOf(log.Write([]byte("more"))))
 		if content, err := io.ReadAll(read); err != nil || len(content) != 4*n {
 			t.Errorf("after %d writes %d bytes are read, %v", n, len(content), err)
 		}

@@ -33,28 +33,19 @@ type bench struct {
 }
 
 // newBench opens a new store that is closed at the end.
-func newBench(b *testing.B, o Options) *bench {
-	q := openBench(b, b.TempDir(), o)
-	b.Cleanup(func() {
-		q.drain(0)
-		q.close()
-	})
-	return q
-}
-
-func openBench(b *testing.B, dir string, o Options) *bench {
-	o.Logger = quiet
-	db, err := Open(dir, o)
+func newBench(b *testing.B) *bench {
+	db, err := Open(b.TempDir(), Options{Logger: quiet})
 	if err != nil {
 		b.Fatal(err)
 	}
-	return &bench{b: b, db: db, rng: rand.New(rand.NewPCG(1, 2))}
-}
-
-func (q *bench) close() {
-	if err := q.db.Close(); err != nil {
-		q.b.Error(err)
-	}
+	q := &bench{b: b, db: db, rng: rand.New(rand.NewPCG(1, 2))}
+	b.Cleanup(func() {
+		q.drain(0)
+		if err := db.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return q
 }
 
 func (q *bench) begin() kv.Transaction {
@@ -178,7 +169,7 @@ func (q *bench) fill(n int) {
 func BenchmarkTransaction(b *testing.B) {
 	for _, queued := range []int{10_000, 1_000_000} {
 		b.Run(fmt.Sprintf("queued=%d", queued), func(b *testing.B) {
-			q := newBench(b, Options{})
+			q := newBench(b)
 			q.fill(queued)
 			b.ReportAllocs()
 			used := cpuTime(b)
@@ -188,42 +179,6 @@ func BenchmarkTransaction(b *testing.B) {
 			q.drain(0)
 			b.ReportMetric(float64((cpuTime(b)-used).Microseconds())/float64(b.N), "cpu-µs/op")
 		})
-	}
-}
-
-// BenchmarkPopHead drains a queue from its head in transactions of a few pops.
-func BenchmarkPopHead(b *testing.B) {
-	const queued, pops = 100_000, 10
-	q := newBench(b, Options{})
-	for b.Loop() {
-		if q.queued < pops {
-			b.StopTimer()
-			q.fill(queued)
-			b.StartTimer()
-		}
-		q.step(0, pops)
-	}
-	q.drain(0)
-	b.ReportMetric(float64(b.N*pops)/b.Elapsed().Seconds(), "pops/s")
-}
-
-// BenchmarkOpen opens a store with many items, of which some are in the log only.
-func BenchmarkOpen(b *testing.B) {
-	dir := b.TempDir()
-	const more = 100_000
-	q := openBench(b, dir, Options{})
-	q.fill(1_000_000 - more)
-	q.close()
-	for b.Loop() {
-		b.StopTimer()
-		q := openBench(b, dir, Options{})
-		q.fill(more)
-		q.close()
-		b.StartTimer()
-		q = openBench(b, dir, Options{})
-		b.StopTimer()
-		q.close()
-		b.StartTimer()
 	}
 }
 

@@ -155,9 +155,7 @@ func writeFailure(t *testing.T, cause error, match func(errorfs.Op) bool) {
 	}
 	tx.Cancel()
 
-	if err := write(); err != nil {
-		t.Errorf("the disk works again, but %v", err)
-	}
+	noError(t, write())
 	checkAcked(t, db, acked)
 	mustClose(t, db)
 	checkAcked(t, openTest(t, files, Options{}), acked)
@@ -379,7 +377,5 @@ func TestCompactionFailsDuringOpen(t *testing.T) {
 	}
 
 	db := openTest(t, files, Options{})
-	if _, err := get(db, "key"); err != nil {
-		t.Error(err)
-	}
+	noError(t, errOf(get(db, "key")))
 }

@@ -116,9 +116,7 @@ func TestUnwaitedCommit(t *testing.T) {
 	tx.Set([]byte("key"), []byte("value"))
 	future := tx.Commit()
 	mustClose(t, db)
-	if _, err := future.Get(); err != nil {
-		t.Errorf("its future, after Close: %v", err)
-	}
+	noError(t, errOf(future.Get()))
 	wantValue(t, openTest(t, files, Options{}), "key", "value")
 }
 
@@ -150,9 +148,7 @@ func TestPipeline(t *testing.T) {
 	default:
 	}
 	close(release)
-	if _, err := read.Get(); err != nil {
-		t.Error(err)
-	}
+	noError(t, errOf(read.Get()))
 	wantValue(t, db, "key", "value")
 	if _, err := written.Get(); !kv.MaybeCommitted(err) {
 		t.Errorf("a future changed its mind: %v", err)

@@ -159,9 +159,7 @@ func TestTableCannotBeReadNow(t *testing.T) {
 			t.Fatalf("read: %v", err)
 		}
 	}
-	if err := db.Check(); err != nil {
-		t.Errorf("Check: %v", err)
-	}
+	noError(t, db.Check())
 }
 
 // A folder that is taken away fails everything at once and is not written to by

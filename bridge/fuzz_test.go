@@ -189,17 +189,13 @@ func pushAndPop(t *testing.T, r subjects.Request, op fdbpq.Op) fdbpq.Item {
 	t.Helper()
 	db := memkv.New(memkv.Options{})
 	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if r.Kind == subjects.FIFO {
 		op.Queue, err = keyspace.Queue(r.Queue)
 	} else {
 		op.Queue, err = keyspace.PriorityQueue(r.Queue)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pop := fdbpq.Op{Kind: fdbpq.OpPop, Queue: op.Queue}
 	results, err := fdbpq.NewBatcher(db, keyspace).Start(t.Context(), []fdbpq.Op{op, pop}).Wait()
 	if err == nil {

@@ -229,9 +229,7 @@ func dialRaw(t testing.TB, e *testenv.Env) *rawConn {
 // write sends bytes of the protocol; a failure fails the test.
 func (c *rawConn) write(text string) {
 	c.t.Helper()
-	if err := c.SetDeadline(time.Now().Add(testenv.Patience)); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, c.SetDeadline(time.Now().Add(testenv.Patience)))
 	if _, err := io.WriteString(c, text); err != nil {
 		c.t.Fatal(err)
 	}
@@ -283,14 +281,11 @@ func (c *rawConn) next() rawMsg {
 func (c *rawConn) body(fields []string) rawMsg {
 	c.t.Helper()
 	size, err := strconv.Atoi(fields[len(fields)-1])
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	headers := 0
 	if fields[0] == "HMSG" {
-		if headers, err = strconv.Atoi(fields[len(fields)-2]); err != nil {
-			c.t.Fatal(err)
-		}
+		headers, err = strconv.Atoi(fields[len(fields)-2])
+		must(c.t, err)
 	}
 	body := make([]byte, size+len("\r\n"))
 	if _, err := io.ReadFull(c.in, body); err != nil {

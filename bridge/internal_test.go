@@ -25,13 +25,9 @@ import (
 func newTestBridge(t testing.TB) *Bridge {
 	t.Helper()
 	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	db := memkv.New(memkv.Options{})
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
@@ -39,9 +35,7 @@ func newTestBridge(t testing.TB) *Bridge {
 		}
 	})
 	b, err := New(Options{DB: db, Keyspace: keyspace, Grammar: grammar, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
@@ -165,13 +159,9 @@ func pipe(t *testing.T, full *atomic.Bool) (conn, other net.Conn) {
 		return intakeMessages - 1, intakeBytes - 1
 	})
 	o := nats.Options{CustomDialer: pipeDialer{near}}
-	if err := l.option(&o); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.option(&o))
 	conn, err := o.CustomDialer.Dial("tcp", "localhost")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		_ = conn.Close() // again, in some tests
 		_ = far.Close()

@@ -62,9 +62,8 @@ func newEmbeddedWith(t *testing.T, dir string, o testenv.Options) *embedded {
 		return nil
 	})), &e.free}
 	var err error
-	if e.db, err = pebblekv.Open(dir, pebblekv.Options{FS: files, Logger: logger, MinFreeSpace: 1 << 20}); err != nil {
-		t.Fatal(err)
-	}
+	e.db, err = pebblekv.Open(dir, pebblekv.Options{FS: files, Logger: logger, MinFreeSpace: 1 << 20})
+	must(t, err)
 	t.Cleanup(func() { _ = e.db.Close() }) // Its files may be gone.
 	o.Engine = testenv.Opened(e.db)
 	change := o.Bridge
@@ -219,9 +218,8 @@ func tables(t *testing.T, dir string) []string {
 	for range 2 { // What is in the log goes to a table when it is opened again.
 		must(t, e.db.Close())
 		var err error
-		if e.db, err = pebblekv.Open(dir, pebblekv.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
-			t.Fatal(err)
-		}
+		e.db, err = pebblekv.Open(dir, pebblekv.Options{Logger: slog.New(slog.DiscardHandler)})
+		must(t, err)
 	}
 	must(t, e.db.Close())
 	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))

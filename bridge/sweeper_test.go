@@ -46,9 +46,7 @@ func TestExpiredOnTwoBridges(t *testing.T) {
 		e.Request("pq.list", nil, nil)
 		expire()
 
-		if err := e.Bridge.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Bridge.Stop())
 		first := float64(e.Bridge.Dispatcher().Removed().Expired) // its sweeper may have begun with the second half
 		testenv.Eventually(t, func() error {
 			if err := other.Dispatcher().Sweeper().Sweep(t.Context(), names); err != nil {
@@ -75,12 +73,8 @@ func TestExpiredOnTwoBridges(t *testing.T) {
 func storedItems(t *testing.T, e *testenv.Env, queue string) int64 {
 	t.Helper()
 	q, err := e.Keyspace.PriorityQueue(queue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n, err := kv.ReadTransact(t.Context(), e.DB, q.Len)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }

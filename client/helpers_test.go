@@ -19,7 +19,7 @@ func newQueue(t *testing.T) (*testenv.Env, *client.PriorityQueue) {
 }
 
 // ok ends the test if err is not nil.
-func ok(t *testing.T, err error) {
+func ok(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -51,9 +51,7 @@ func listen(t testing.TB, nc *nats.Conn, subject string, f nats.MsgHandler) *nat
 	if err == nil {
 		err = nc.Flush() // messages may come from other connections
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return s
 }
 

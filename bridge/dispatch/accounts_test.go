@@ -194,9 +194,7 @@ func (g *ledger) check(requests uint64, db kv.Database, now func() time.Time) {
 		q := getQueue(g.t, g.d.queues, subjects.Priority, fmt.Sprint("jobs-", i))
 		for {
 			results, err := batcher.Apply(g.t.Context(), []fdbpq.Op{pop(q)})
-			if err != nil {
-				g.t.Fatal(err)
-			}
+			must(g.t, err)
 			if results[0].Err != nil {
 				break
 			}
@@ -294,9 +292,7 @@ func TestAccountsOfWaiters(t *testing.T) {
 			disk := vfs.NewMem()
 			race.FillDisk(disk, 0)
 			db, err := pebblekv.Open("db", pebblekv.Options{FS: disk, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return db
 		},
 	} {

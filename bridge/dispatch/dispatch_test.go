@@ -81,9 +81,7 @@ func TestRequestsOwnTheirSpans(t *testing.T) {
 			want[n] = append(want[n], value)
 			ops = append(ops, push(q, value))
 		}
-		if err := d.Submit(&Request{Queue: q, Replier: number(r, n), Silent: true, Received: time.Now()}, ops); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Submit(&Request{Queue: q, Replier: number(r, n), Silent: true, Received: time.Now()}, ops))
 	}
 	run(t, d)()
 	batcher := fdbpq.NewBatcher(d.options.DB, d.options.Keyspace)
@@ -94,9 +92,7 @@ func TestRequestsOwnTheirSpans(t *testing.T) {
 		}
 		for i, value := range want[n] {
 			results, err := batcher.Apply(t.Context(), []fdbpq.Op{pop(q)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			item, err := results[0].Item, results[0].Err
 			if err != nil || string(item.Value) != value || item.ID != r.answers[n][i].Item.ID {
 				t.Fatalf("seed %d: item %d is %q with id %s, %v: want %q with %s", seed, popped, item.Value, item.ID, err, value, r.answers[n][i].Item.ID)
@@ -173,9 +169,7 @@ func TestRequeueEnds(t *testing.T) {
 	q := getQueue(t, d.queues, subjects.Priority, "jobs")
 	r := newRecorder()
 	for n := range uint64(10) {
-		if err := d.Requeue(&Request{Queue: q, Replier: number(insistent{d, r}, n)}, []fdbpq.Op{push(q, "x")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Requeue(&Request{Queue: q, Replier: number(insistent{d, r}, n)}, []fdbpq.Op{push(q, "x")}))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -68,9 +68,7 @@ func TestWaitWithoutParts(t *testing.T) {
 		c := newCall()
 		wait := &Wait{Until: time.Now().Add(time.Minute), Heartbeat: time.Second}
 		r := &Request{Queue: w.q, Replier: c, Received: time.Now(), Wait: wait}
-		if err := w.d.Submit(r, w.pops(fdbpq.Front, 2)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.d.Submit(r, w.pops(fdbpq.Front, 2)))
 		time.Sleep(10 * time.Second)
 		w.push("a")
 		if results, err := c.wait(w.t.Context()); err != nil || outcome(results) != "a empty" {

@@ -98,9 +98,7 @@ func (q *dueQueue) info() *fdbpq.Info {
 	results, err := kv.ReadTransact(q.Context(), q.db, func(r kv.Reader) ([]fdbpq.Result, error) {
 		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q.target("jobs")}})
 	})
-	if err != nil {
-		q.Fatal(err)
-	}
+	must(q, err)
 	return results[0].Info
 }
 

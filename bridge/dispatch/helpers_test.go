@@ -9,13 +9,18 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // testOptions are those of a Dispatcher with one lane.
 func testOptions(t testing.TB, db kv.Database) Options {
 	t.Helper()
 	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return Options{
 		DB: db, Keyspace: keyspace, Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
 		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 1000, RequestTimeout: 5 * time.Second,

@@ -42,9 +42,7 @@ func TestLaneDropsTakenRequests(t *testing.T) {
 	l, q := d.lanes[0], getQueue(t, d.queues, subjects.Priority, "jobs")
 	add := func(n int) {
 		for range n {
-			if err := l.submit(&Request{Queue: q, Silent: true, Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpPush}}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.submit(&Request{Queue: q, Silent: true, Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpPush}}))
 		}
 	}
 	const waiting = 2000

@@ -11,9 +11,7 @@ import (
 
 func getQueue(t testing.TB, g *registry, kind subjects.Kind, name string) *Queue {
 	q, err := g.get(kind, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return q
 }
 

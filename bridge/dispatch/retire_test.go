@@ -19,9 +19,7 @@ func TestRetirerFindsEvictedNames(t *testing.T) {
 		names, err := kv.ReadTransact(t.Context(), d.options.DB, func(reader kv.Reader) ([]string, error) {
 			return d.options.Keyspace.PriorityQueues(reader, "", 0).Get()
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return len(names)
 	}
 	batcher := fdbpq.NewBatcher(d.options.DB, d.options.Keyspace)
@@ -39,9 +37,7 @@ func TestRetirerFindsEvictedNames(t *testing.T) {
 	rounds := func(n int) {
 		t.Helper()
 		for range n {
-			if err := r.Round(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Round(t.Context()))
 		}
 	}
 	if rounds(4); listed() != 3 {
@@ -60,9 +56,7 @@ func TestQueuesWithWaitersStay(t *testing.T) {
 		w.park(pop(w.q))
 		r := w.d.NewRetirer(false)
 		for range 4 {
-			if err := r.Round(w.t.Context()); err != nil {
-				w.t.Fatal(err)
-			}
+			must(w.t, r.Round(w.t.Context()))
 		}
 		for i := range 2 * maxQueues {
 			getQueue(w.t, w.d.queues, subjects.Priority, fmt.Sprint(i))

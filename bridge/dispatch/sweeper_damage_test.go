@@ -67,12 +67,10 @@ func TestSweeperAndDamagedQueues(t *testing.T) {
 	for _, known := range []bool{false, true} { // by batches of this process, or by the list alone
 		inSweeping(t, false, func(w *sweeping) {
 			begin := tuple.Tuple{"pq-queues", "a b"}.Pack()
-			if err := kv.Update(w.Context(), w.db, func(tx kv.Transaction) error {
+			must(t, kv.Update(w.Context(), w.db, func(tx kv.Transaction) error {
 				tx.Set(begin, tuple.Tuple{int64(1)}.Pack())
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			w.foreign("jobs-2", fdbpq.Op{Kind: fdbpq.OpPush})
 			o := func(o *Options) { o.DB = damagedDB{w.db, tuple.Tuple{"pq", "jobs-2", "t"}.Pack()} }
 			var a *sweeps

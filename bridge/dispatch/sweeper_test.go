@@ -90,9 +90,7 @@ func (s *sweeps) submit(queue string, wait *Wait, op fdbpq.Op) *call {
 	s.Helper()
 	q, c := getQueue(s.T, s.d.queues, subjects.Priority, queue), newCall()
 	op.Queue = q.Target
-	if err := s.d.Submit(&Request{Queue: q, Replier: c, Received: time.Now(), Wait: wait}, []fdbpq.Op{op}); err != nil {
-		s.Fatal(err)
-	}
+	must(s, s.d.Submit(&Request{Queue: q, Replier: c, Received: time.Now(), Wait: wait}, []fdbpq.Op{op}))
 	return c
 }
 
@@ -110,9 +108,7 @@ func (w *sweeping) foreign(queue string, ops ...fdbpq.Op) {
 
 func (w *sweeping) target(queue string) fdbpq.Target {
 	q, err := w.keyspace.PriorityQueue(queue)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	return q
 }
 
@@ -286,9 +282,7 @@ func TestSweptQueuesLeaveTheList(t *testing.T) {
 			names, err := kv.ReadTransact(w.Context(), w.db, func(r kv.Reader) ([]string, error) {
 				return w.keyspace.PriorityQueues(r, "", 10).Get()
 			})
-			if err != nil {
-				w.Fatal(err)
-			}
+			must(w, err)
 			return len(names)
 		}
 		w.sleep(4*time.Hour + 50*time.Minute)

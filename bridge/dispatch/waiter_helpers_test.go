@@ -66,9 +66,7 @@ func (w *waiting) submit(wait *Wait, ops ...fdbpq.Op) uint64 {
 	w.t.Helper()
 	w.n++
 	r := &Request{Queue: w.q, Replier: number(w.log, w.n), Received: time.Now(), Size: 100, Wait: wait}
-	if err := w.d.Submit(r, ops); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, w.d.Submit(r, ops))
 	w.log.submitted(w.n)
 	return w.n
 }

@@ -89,9 +89,7 @@ func (w *waiting) while(db *heldDB, run func()) {
 	other := getQueue(w.t, w.d.queues, subjects.Priority, "other")
 	w.n++
 	w.log.submitted(w.n)
-	if err := w.d.Submit(&Request{Queue: other, Replier: number(w.log, w.n), Received: time.Now()}, []fdbpq.Op{push(other, "x")}); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, w.d.Submit(&Request{Queue: other, Replier: number(w.log, w.n), Received: time.Now()}, []fdbpq.Op{push(other, "x")}))
 	synctest.Wait()
 	run()
 	synctest.Wait()

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
@@ -76,3 +78,8 @@ func numberOf(r *Request) uint64 {
 	}
 	return 0
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, lasting...) }
+
+// lasting says which goroutines last as long as the process: those of FoundationDB, if it is built in.
+var lasting []goleak.Option

@@ -1,12 +1,19 @@
 package dispatch
 
 import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // until is a Wait that ends after d.
@@ -87,5 +94,143 @@ func TestLastLookDuringAnOutage(t *testing.T) {
 		faults.SetOutage(false)
 		w.push("a")
 		w.want("the store is back", "1: a")
+	})
+}
+
+// A lease whose time is over behind others that wait for max_leased hears that it waited for nothing, as
+// they do, and not what a lease hears that does not wait.
+func TestLastLookAtMaxLeased(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.atMaxLeased("a", "b")
+		w.park(w.lease())                       // 101
+		w.submit(until(time.Second), w.lease()) // 102
+		time.Sleep(2 * time.Second)
+		w.want("its time is over", "102: waited")
+		w.submit(nil, w.lease()) // 103
+		w.want("without waiting", "103: leased")
+	})
+}
+
+// heldDB is a store whose commits wait while the test says so, and that takes no large values once it is full.
+// It knows how much time the transaction had that had least.
+type heldDB struct {
+	kv.Database
+	held  chan struct{}
+	full  atomic.Bool
+	least atomic.Int64
+}
+
+type heldTransaction struct {
+	kv.Transaction
+	db    *heldDB
+	large bool
+}
+
+const tooLarge = 1000
+
+func (d *heldDB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := d.Database.Begin(ctx, o)
+	if deadline, ok := ctx.Deadline(); ok {
+		d.least.Store(min(d.least.Load(), int64(time.Until(deadline))))
+	}
+	return &heldTransaction{Transaction: tx, db: d}, err
+}
+
+func (t *heldTransaction) Set(key, value []byte) {
+	t.large = t.large || len(value) > tooLarge
+	t.Transaction.Set(key, value)
+}
+
+func (t *heldTransaction) Commit() kv.Future[struct{}] {
+	if held := t.db.held; held != nil {
+		<-held
+	}
+	if t.large && t.db.full.Load() {
+		t.Transaction.Cancel()
+		return kv.Ready(struct{}{}, fmt.Errorf("%w: the disk is full", kv.ErrUnavailable))
+	}
+	return t.Transaction.Commit()
+}
+
+// withHeld is inBubble with a store that the test holds up.
+func withHeld(t *testing.T, configure func(*Options), test func(w *waiting, db *heldDB)) {
+	var db *heldDB
+	inBubble(t, func(o *Options) {
+		db = &heldDB{Database: memkv.New(memkv.Options{})}
+		o.DB = db
+		if configure != nil {
+			configure(o)
+		}
+	}, func(w *waiting) { test(w, db) })
+}
+
+// while runs what comes while the lane is busy with another queue, so all of it comes into one batch.
+func (w *waiting) while(db *heldDB, run func()) {
+	held := make(chan struct{})
+	db.held = held
+	other := getQueue(w.t, w.d.queues, subjects.Priority, "other")
+	w.n++
+	w.log.submitted(w.n)
+	must(w.t, w.d.Submit(&Request{Queue: other, Replier: number(w.log, w.n), Received: time.Now()}, []fdbpq.Op{push(other, "x")}))
+	synctest.Wait()
+	run()
+	synctest.Wait()
+	db.held = nil
+	close(held)
+	synctest.Wait()
+}
+
+// A store that refuses pushes takes the last look of a pop, though both came into one batch.
+func TestLastLookBesideAPushThatIsRefused(t *testing.T) {
+	for _, items := range []int{2, 1} {
+		withHeld(t, nil, func(w *waiting, db *heldDB) {
+			w.park(pop(w.q))                          // 1
+			w.submit(until(20*time.Second), pop(w.q)) // 2
+			synctest.Wait()
+			w.pushElsewhere([]string{"a", "b"}[:items]...)
+			time.Sleep(19 * time.Second)
+			db.full.Store(true)
+			w.while(db, func() { // 3
+				time.Sleep(time.Second)
+				w.submit(nil, push(w.q, strings.Repeat("x", tooLarge+1))) // 4
+			})
+			want := []string{"4: failed 1, unavailable", "1: a", "2: b"}
+			if items == 1 {
+				want[2] = "2: empty"
+			}
+			w.want("the disk is full", want...)
+		})
+	}
+}
+
+// A pop that has waited for long leaves others in the batch of its last look as much time as ever.
+func TestLastLookLeavesTime(t *testing.T) {
+	withHeld(t, nil, func(w *waiting, db *heldDB) {
+		w.park(pop(w.q))                          // 1
+		w.submit(until(40*time.Second), pop(w.q)) // 2
+		synctest.Wait()
+		w.pushElsewhere("a")
+		db.least.Store(int64(time.Hour))
+		time.Sleep(time.Minute - time.Second)
+		w.want("a last look", "1: a", "2: empty")
+		if got := time.Duration(db.least.Load()); got != w.d.options.RequestTimeout {
+			t.Errorf("a batch had %v", got)
+		}
+	})
+}
+
+// However long requests may take, a pop that waits ends before its client gives up.
+func TestLastLookIsNotTooLate(t *testing.T) {
+	configure := func(o *Options) { o.RequestTimeout = time.Hour }
+	withHeld(t, configure, func(w *waiting, db *heldDB) {
+		w.park(pop(w.q))                       // 1
+		w.submit(until(time.Second), pop(w.q)) // 2
+		synctest.Wait()
+		w.while(db, func() { // 3
+			time.Sleep(time.Second + maxLate - 1)
+			w.want("just before")
+			time.Sleep(time.Nanosecond)
+			w.want("it has not looked", "2: failed 1, unavailable")
+		})
 	})
 }

@@ -226,7 +226,7 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 	faults := faultkv.New(memkv.New(memkv.Options{}), faultkv.Options{Seed: seed, Rates: map[faultkv.Fault]float64{
 		faultkv.Conflict: 0.02, faultkv.UnknownLost: 0.02, faultkv.UnknownMade: 0.02, faultkv.UnknownBeforeNext: 0.02, faultkv.Delay: 0.01,
 	}})
-	db := &deafDB{Database: faults}
+	db := newDeafDB(faults)
 	defer closeDB(t, faults)
 	clock := &steppedClock{}
 	o := testOptions(t, db)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -276,19 +275,15 @@ func TestDo(t *testing.T) {
 
 // A caller of Do that leaves loses no item: it goes back.
 func TestDoWithoutItsCaller(t *testing.T) {
-	var db *laterDB
 	var d *Dispatcher
-	inBubble(t, func(o *Options) {
-		db = &laterDB{memkv.New(memkv.Options{}), make(chan struct{})}
-		o.DB, o.RequeueLate = db, givesBack(&d)
-	}, func(w *waiting) {
+	withLater(t, func(o *Options) { o.RequeueLate = givesBack(&d) }, func(w *waiting, durable chan struct{}) {
 		d = w.d
 		w.submit(nil, push(w.q, "a"))
 		synctest.Wait()
-		db.durable <- struct{}{}
+		durable <- struct{}{}
 		ctx, cancel := context.WithTimeout(w.t.Context(), time.Millisecond)
 		defer cancel()
-		time.AfterFunc(time.Second, func() { close(db.durable) })
+		time.AfterFunc(time.Second, func() { close(durable) })
 
 		began := time.Now()
 		_, err := w.d.Do(ctx, w.q, []fdbpq.Op{pop(w.q)})

@@ -1,68 +1,16 @@
 package dispatch
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
-
-// deafDB is a store that stops answering while the test says so, and does not notice that contexts end.
-type deafDB struct {
-	kv.Database
-
-	mu    sync.Mutex
-	stuck chan struct{} // nil unless it is
-}
-
-func (d *deafDB) stop() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.stuck = make(chan struct{})
-}
-
-func (d *deafDB) goOn() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	close(d.stuck)
-	d.stuck = nil
-}
-
-func (d *deafDB) answer() {
-	d.mu.Lock()
-	stuck := d.stuck
-	d.mu.Unlock()
-	if stuck != nil {
-		<-stuck
-	}
-}
-
-// Traits keeps a batch from waiting for the one before it with a sync.Once, during which the time of a bubble
-// would stand still.
-func (d *deafDB) Traits() kv.Traits { return kv.Traits{Serial: true, Shared: true} }
-
-func (d *deafDB) Begin(_ context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := d.Database.Begin(context.Background(), o)
-	return deafTransaction{tx, d}, err
-}
-
-type deafTransaction struct {
-	kv.Transaction
-	db *deafDB
-}
-
-func (t deafTransaction) Commit() kv.Future[struct{}] {
-	t.db.answer()
-	return t.Transaction.Commit()
-}
 
 // givesBack is an Options.RequeueLate that puts items back, as a bridge does.
 func givesBack(d **Dispatcher) func(*Queue, fdbpq.OpKind, *fdbpq.Result) {
@@ -109,7 +57,7 @@ func withDeaf(t *testing.T, test func(w *waiting, db *deafDB)) {
 	var db *deafDB
 	var d *Dispatcher
 	inBubble(t, func(o *Options) {
-		db = &deafDB{Database: memkv.New(memkv.Options{})}
+		db = newDeafDB(memkv.New(memkv.Options{}))
 		o.DB, o.RequeueLate = db, givesBack(&d)
 	}, func(w *waiting) {
 		d = w.d

@@ -1,17 +1,11 @@
 package dispatch
 
 import (
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -25,6 +19,9 @@ type moves struct {
 func newMoves() *moves {
 	return &moves{waiters: map[[2]waiterState]int{}, lines: map[[2]lineState]int{}}
 }
+
+// everyMove has the moves of all tests that TestEveryMove runs.
+var everyMove *moves
 
 // watch counts the moves of a Dispatcher that does not run yet.
 func (m *moves) watch(t testing.TB, d *Dispatcher) {
@@ -94,94 +91,9 @@ func checkLines(t testing.TB, l *lane) {
 	}
 }
 
-// Each move in the tables happens, for the reason that it gives.
-func TestEveryMove(t *testing.T) {
-	seen := newMoves()
-	scenario := func(name string, configure func(*Options), test func(w *waiting)) {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, configure, func(w *waiting) {
-				test(w)
-				w.stop()
-				w.log.take()
-				w.moves.Lock()
-				defer w.moves.Unlock()
-				maps.Copy(seen.waiters, w.moves.waiters)
-				maps.Copy(seen.lines, w.moves.lines)
-			})
-		})
-	}
-
-	scenario("items come", nil, func(w *waiting) {
-		w.park(pop(w.q))                  // from new to first and parked
-		w.park(w.pops(fdbpq.Front, 2)...) // from new to parked
-		w.d.Wake(w.q)                     // from parked to trying and back
-		synctest.Wait()
-		w.push("a") // to left
-		w.push("b")
-		w.push("c")
-		w.push("d")
-		w.park(pop(w.q)) // from first to left
-		w.want("all", "1: a", "2: part b", "2: c", "7: d")
-	})
-	scenario("acknowledgements beside a line", nil, func(w *waiting) {
-		w.push("a")
-		w.submit(nil, w.lease())
-		w.park(pop(w.q))
-		next := w.lease()
-		next.Follows = true
-		w.submit(w.minute(), w.settle(fdbpq.OpAck, 0), next) // from new to acking and parked
-		synctest.Wait()
-		w.submit(w.minute(), w.settle(fdbpq.OpAck, 0), next) // from acking to left
-		w.want("all", "2: a", "5: lost")
-	})
-	scenario("cancelled before its turn", nil, func(w *waiting) {
-		wait := w.minute()
-		wait.cancelled = true
-		w.submit(wait, pop(w.q)) // from new to left
-		w.want("all", "1: failed 1, unavailable")
-	})
-	scenario("time is over", nil, func(w *waiting) {
-		w.submit(until(time.Second), pop(w.q)) // from parked to left
-		w.park(pop(w.q))
-		w.submit(until(2*time.Second), pop(w.q)) // to late, late and trying, left
-		time.Sleep(3 * time.Second)
-		w.want("all", "1: empty", "3: empty")
-	})
-	var faults *faultkv.DB
-	outage := func(o *Options) {
-		faults = faultkv.New(memkv.New(memkv.Options{}), faultkv.Options{})
-		o.DB = faults
-	}
-	scenario("time is over during an outage", outage, func(w *waiting) {
-		w.park(pop(w.q))
-		w.submit(until(time.Second), pop(w.q))
-		faults.SetOutage(true)
-		time.Sleep(time.Second + w.d.options.RequestTimeout/2) // from late to left
-		faults.SetOutage(false)
-		w.want("all", "2: failed 1, unavailable")
-	})
-	small := func(o *Options) { o.MaxBatchBytes = 4000 }
-	scenario("time is over, and a batch has no room", small, func(w *waiting) {
-		w.park(pop(w.q))
-		large := strings.Repeat("x", 3000)
-		w.pushElsewhere(large, large)
-		w.submit(until(time.Second), w.pops(fdbpq.Front, 2)...) // from late and trying to late
-		time.Sleep(time.Second)
-		w.want("all", "1: "+large, "2: "+large+" empty")
-	})
-	var slow *laterDB
-	later := func(o *Options) {
-		slow = &laterDB{memkv.New(memkv.Options{}), make(chan struct{})}
-		o.DB = slow
-	}
-	scenario("woken while a batch looks", later, func(w *waiting) {
-		w.submit(w.minute(), pop(w.q))
-		synctest.Wait()
-		w.d.Wake(w.q) // from trying to stale
-		close(slow.durable)
-		w.want("all")
-	})
-	scenario("ready lines that nobody needs", nil, func(w *waiting) {
+// A line that is ready, and that nobody needs any more, is quiet or gone.
+func TestReadyLinesThatNobodyNeeds(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
 		w.park(w.lease())
 		w.park(pop(w.q))
 		l := w.d.lanes[0]
@@ -200,8 +112,11 @@ func TestEveryMove(t *testing.T) {
 		l.mu.Unlock()
 		synctest.Wait()
 	})
+}
 
-	scenario("too much is kept", func(o *Options) { o.MaxKept = 1000 }, func(w *waiting) {
+// Lines that are held because too much is kept become ready, reserved or gone.
+func TestHeldLines(t *testing.T) {
+	inBubble(t, func(o *Options) { o.MaxKept = 1000 }, func(w *waiting) {
 		other := getQueue(t, w.d.queues, subjects.Priority, "other")
 		w.park(pop(w.q))
 		hold := func() {
@@ -229,7 +144,18 @@ func TestEveryMove(t *testing.T) {
 		l.mu.Unlock()
 		synctest.Wait()
 	})
+}
 
-	wantMoves(t, seen.waiters, waiterMoves[:])
-	wantMoves(t, seen.lines, lineMoves[:])
+// Each move in the tables happens, for the reason that it gives.
+func TestEveryMove(t *testing.T) {
+	everyMove = newMoves()
+	defer func() { everyMove = nil }()
+	for _, test := range []func(*testing.T){
+		TestReadyLinesThatNobodyNeeds, TestHeldLines, TestCancelSubmitted, TestAckThatWaitsForTheNext,
+		TestWaiterWhoseTimeIsOverBeforeItsTurn, TestLastLookAtMaxLeased, TestLastLookBesideAPushThatIsRefused,
+	} {
+		test(t)
+	}
+	wantMoves(t, everyMove.waiters, waiterMoves[:])
+	wantMoves(t, everyMove.lines, lineMoves[:])
 }

@@ -1,8 +1,6 @@
 package dispatch
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -11,56 +9,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
-
-// damagedDB is a store that cannot read the keys with a prefix.
-type damagedDB struct {
-	kv.Database
-	prefix []byte
-}
-
-func (db damagedDB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := db.Database.Begin(ctx, o)
-	return damagedTx{tx, damagedReader{tx, db.prefix}}, err
-}
-
-func (db damagedDB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
-	tx, err := db.Database.BeginRead(ctx)
-	return damagedReadTx{tx, damagedReader{tx, db.prefix}}, err
-}
-
-type damagedReader struct {
-	kv.Reader
-	prefix []byte
-}
-
-func (r damagedReader) GetRange(keys kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	if bytes.HasPrefix(keys.Begin, r.prefix) {
-		return kv.Ready[[]kv.KeyValue](nil, fmt.Errorf("%w: a block", kv.ErrCorrupt))
-	}
-	return r.Reader.GetRange(keys, o)
-}
-
-type damagedTx struct {
-	kv.Transaction
-	reader damagedReader
-}
-
-func (tx damagedTx) GetRange(keys kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	return tx.reader.GetRange(keys, o)
-}
-
-func (tx damagedTx) Snapshot() kv.Reader {
-	return damagedReader{tx.Transaction.Snapshot(), tx.reader.prefix}
-}
-
-type damagedReadTx struct {
-	kv.ReadTransaction
-	reader damagedReader
-}
-
-func (tx damagedReadTx) GetRange(keys kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	return tx.reader.GetRange(keys, o)
-}
 
 // A queue that cannot be read, and a name in the list that no queue can have, keep the sweeper from no other queue.
 func TestSweeperAndDamagedQueues(t *testing.T) {
@@ -72,7 +20,7 @@ func TestSweeperAndDamagedQueues(t *testing.T) {
 				return nil
 			}))
 			w.foreign("jobs-2", fdbpq.Op{Kind: fdbpq.OpPush})
-			o := func(o *Options) { o.DB = damagedDB{w.db, tuple.Tuple{"pq", "jobs-2", "t"}.Pack()} }
+			o := func(o *Options) { o.DB = &hookedDB{Database: w.db, damage: tuple.Tuple{"pq", "jobs-2", "t"}.Pack()} }
 			var a *sweeps
 			if known {
 				a = w.start(0, o)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
@@ -202,54 +201,16 @@ func TestCancelledWaiters(t *testing.T) {
 	})
 }
 
-// laterDB is a store that pipelines, whose commits are durable once the test says so.
-type laterDB struct {
-	kv.Database
-	durable chan struct{}
-}
-
-type laterTransaction struct {
-	kv.Transaction
-	db *laterDB
-}
-
-type laterFuture struct {
-	kv.Future[struct{}]
-	durable chan struct{}
-}
-
-func (l *laterDB) Traits() kv.Traits { return kv.Traits{Pipelines: true} }
-
-func (l *laterDB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := l.Database.Begin(ctx, o)
-	return laterTransaction{tx, l}, err
-}
-
-func (t laterTransaction) Commit() kv.Future[struct{}] {
-	return laterFuture{t.Transaction.Commit(), t.db.durable}
-}
-
-func (f laterFuture) Get() (struct{}, error) {
-	<-f.durable
-	return f.Future.Get()
-}
-
 // With two batches in flight, nobody overtakes a waiter of the first, and what comes with
 // the second is not forgotten.
 func TestWaitersWithTwoBatchesInFlight(t *testing.T) {
 	// What is submitted without a synctest.Wait between comes into one batch: the lane does not run meanwhile.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	var db *laterDB
-	configure := func(o *Options) {
-		o.RequestTimeout = 3 * time.Hour
-		db = &laterDB{memkv.New(memkv.Options{}), make(chan struct{})}
-		o.DB = db
-	}
-	inBubble(t, configure, func(w *waiting) {
+	withLater(t, func(o *Options) { o.RequestTimeout = 3 * time.Hour }, func(w *waiting, durable chan struct{}) {
 		next := func() {
 			t.Helper()
 			synctest.Wait()
-			db.durable <- struct{}{}
+			durable <- struct{}{}
 			synctest.Wait()
 		}
 		w.submit(w.minute(), pop(w.q)) // 1, alone in its batch
@@ -279,6 +240,6 @@ func TestWaitersWithTwoBatchesInFlight(t *testing.T) {
 		w.want("its time is up while its batch is in flight")
 		next()
 		w.want("its batch decides", "6: c")
-		close(db.durable)
+		close(durable)
 	})
 }

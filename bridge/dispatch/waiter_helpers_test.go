@@ -3,6 +3,7 @@ package dispatch
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -58,6 +59,10 @@ func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 			}
 		}
 		w.log.checkEnds(t)
+		if everyMove != nil {
+			maps.Copy(everyMove.waiters, w.moves.waiters)
+			maps.Copy(everyMove.lines, w.moves.lines)
+		}
 	})
 }
 

@@ -1,18 +1,13 @@
 package dispatch
 
 import (
-	"context"
-	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -22,15 +17,10 @@ func until(d time.Duration) *Wait { return &Wait{Until: time.Now().Add(d)} }
 // A pop whose time is over while the pops before it are in flight is not told that the queue is
 // empty: nobody has looked for it.
 func TestWaiterWhoseTimeIsOverBeforeItsTurn(t *testing.T) {
-	var db *laterDB
-	configure := func(o *Options) {
-		db = &laterDB{memkv.New(memkv.Options{}), make(chan struct{})}
-		o.DB = db
-	}
-	inBubble(t, configure, func(w *waiting) {
+	withLater(t, func(*Options) {}, func(w *waiting, commits chan struct{}) {
 		durable := func() {
 			synctest.Wait()
-			db.durable <- struct{}{}
+			commits <- struct{}{}
 		}
 		w.submit(nil, push(w.q, "a"), push(w.q, "b"))
 		durable()
@@ -43,7 +33,7 @@ func TestWaiterWhoseTimeIsOverBeforeItsTurn(t *testing.T) {
 		w.want("the first", "2: a")
 		durable()
 		w.want("the second", "3: b")
-		close(db.durable)
+		close(commits)
 	})
 }
 
@@ -109,59 +99,6 @@ func TestLastLookAtMaxLeased(t *testing.T) {
 		w.submit(nil, w.lease()) // 103
 		w.want("without waiting", "103: leased")
 	})
-}
-
-// heldDB is a store whose commits wait while the test says so, and that takes no large values once it is full.
-// It knows how much time the transaction had that had least.
-type heldDB struct {
-	kv.Database
-	held  chan struct{}
-	full  atomic.Bool
-	least atomic.Int64
-}
-
-type heldTransaction struct {
-	kv.Transaction
-	db    *heldDB
-	large bool
-}
-
-const tooLarge = 1000
-
-func (d *heldDB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := d.Database.Begin(ctx, o)
-	if deadline, ok := ctx.Deadline(); ok {
-		d.least.Store(min(d.least.Load(), int64(time.Until(deadline))))
-	}
-	return &heldTransaction{Transaction: tx, db: d}, err
-}
-
-func (t *heldTransaction) Set(key, value []byte) {
-	t.large = t.large || len(value) > tooLarge
-	t.Transaction.Set(key, value)
-}
-
-func (t *heldTransaction) Commit() kv.Future[struct{}] {
-	if held := t.db.held; held != nil {
-		<-held
-	}
-	if t.large && t.db.full.Load() {
-		t.Transaction.Cancel()
-		return kv.Ready(struct{}{}, fmt.Errorf("%w: the disk is full", kv.ErrUnavailable))
-	}
-	return t.Transaction.Commit()
-}
-
-// withHeld is inBubble with a store that the test holds up.
-func withHeld(t *testing.T, configure func(*Options), test func(w *waiting, db *heldDB)) {
-	var db *heldDB
-	inBubble(t, func(o *Options) {
-		db = &heldDB{Database: memkv.New(memkv.Options{})}
-		o.DB = db
-		if configure != nil {
-			configure(o)
-		}
-	}, func(w *waiting) { test(w, db) })
 }
 
 // while runs what comes while the lane is busy with another queue, so all of it comes into one batch.

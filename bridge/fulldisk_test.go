@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -58,24 +57,12 @@ func TestPopsGoOnAmongRefusedPushes(t *testing.T) {
 	e.free.Store(1 << 40)
 }
 
-// begins is a store that counts transactions.
-type begins struct {
-	kv.Database
-	n *atomic.Int64
-}
-
-func (b begins) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	b.n.Add(1)
-	return b.Database.Begin(ctx, o)
-}
-
 // An item that cannot be put back for now neither keeps the store busy nor disturbs others,
 // and is put back once the disk has room.
 func TestItemsThatWaitForTheDisk(t *testing.T) {
 	var n atomic.Int64
-	e := newEmbeddedWith(t, t.TempDir(), restricted(inboxesOnly(), testenv.Options{
-		Wrap: func(db kv.Database) kv.Database { return begins{db, &n} },
-	}))
+	counts := hooked{begin: func(context.Context) error { n.Add(1); return nil }}
+	e := newEmbeddedWith(t, t.TempDir(), restricted(inboxesOnly(), testenv.Options{Wrap: counts.wrap}))
 	push(t, e.Env, "pq.victim.push", nil, strings.Repeat("x", 1000))
 	for i := range 200 {
 		push(t, e.Env, "pq.jobs.push", nil, fmt.Sprint(i))

@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -157,6 +158,50 @@ func newKeyspace(t testing.TB, priority, fifo string) *fdbpq.Keyspace {
 	k, err := fdbpq.NewKeyspace(priority, fifo, fdbpq.RawValues)
 	must(t, err)
 	return k
+}
+
+// hooked is a store that calls a test before transactions begin and commit, unless a function is nil.
+type hooked struct {
+	kv.Database
+	begin, read func(context.Context) error // of those that may write, and of those that only read
+	commit      func()
+}
+
+func (h *hooked) wrap(db kv.Database) kv.Database {
+	h.Database = db
+	return h
+}
+
+func (h *hooked) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	if h.begin != nil {
+		if err := h.begin(ctx); err != nil {
+			return nil, err
+		}
+	}
+	tx, err := h.Database.Begin(ctx, o)
+	if h.commit != nil && err == nil {
+		tx = hookedTransaction{tx, h.commit}
+	}
+	return tx, err
+}
+
+func (h *hooked) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+	if h.read != nil {
+		if err := h.read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return h.Database.BeginRead(ctx)
+}
+
+type hookedTransaction struct {
+	kv.Transaction
+	commit func()
+}
+
+func (tx hookedTransaction) Commit() kv.Future[struct{}] {
+	tx.commit()
+	return tx.Transaction.Commit()
 }
 
 // syncLog is a log that the test reads while it is written.

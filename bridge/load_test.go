@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -145,16 +144,29 @@ func TestUnknownOutcome(t *testing.T) {
 	for _, fault := range []faultkv.Fault{faultkv.UnknownMade, faultkv.UnknownLost} {
 		made := fault == faultkv.UnknownMade
 		t.Run(fault.String(), func(t *testing.T) {
-			e, faults, gate := newUnsureEnv(t)
+			const many = 1 << 60
+			var faults *faultkv.DB
+			var left atomic.Int64 // how many transactions may begin
+			left.Store(many)
+			gate := hooked{begin: func(context.Context) error {
+				if left.Add(-1) < 0 {
+					return kv.ErrUnavailable
+				}
+				return nil
+			}}
+			e := testenv.New(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
+				faults = faultkv.New(db, faultkv.Options{})
+				return gate.wrap(faults)
+			}})
 			unsure := func(subject, payload string) {
 				t.Helper()
 				// The commit gets no answer, and the store cannot be asked for a while.
-				gate.arm()
+				left.Store(1)
 				faults.Next(fault)
 				if err := refused(t, e, 503, subject, nil, []byte(payload)); !err.Unknown {
 					t.Errorf("%v: not unknown", err)
 				}
-				gate.disarm()
+				left.Store(many)
 			}
 
 			first := push(t, e, "pq.jobs.push", nil, "first")
@@ -190,52 +202,6 @@ func wantSettled(t *testing.T, e *testenv.Env) {
 		}
 		return err
 	})
-}
-
-// newUnsureEnv starts a bridge on a store whose commits can have an unknown
-// outcome, and which can be away after that.
-func newUnsureEnv(t *testing.T) (e *testenv.Env, faults *faultkv.DB, gate *outageAfterUnknown) {
-	gate = &outageAfterUnknown{}
-	e = testenv.New(t, testenv.Options{
-		Wrap: func(db kv.Database) kv.Database {
-			faults = faultkv.New(db, faultkv.Options{})
-			gate.Database = faults
-			return gate
-		},
-	})
-	return e, faults, gate
-}
-
-// outageAfterUnknown is a store that, once armed, lets one transaction begin and then
-// none.
-type outageAfterUnknown struct {
-	kv.Database
-	mu    sync.Mutex
-	armed bool
-	begun int
-}
-
-func (o *outageAfterUnknown) arm() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.armed, o.begun = true, 0
-}
-
-func (o *outageAfterUnknown) disarm() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.armed = false
-}
-
-func (o *outageAfterUnknown) Begin(ctx context.Context, options kv.BeginOptions) (kv.Transaction, error) {
-	o.mu.Lock()
-	out := o.armed && o.begun > 0
-	o.begun++
-	o.mu.Unlock()
-	if out {
-		return nil, kv.ErrUnavailable
-	}
-	return o.Database.Begin(ctx, options)
 }
 
 func wantQueued(t *testing.T, e *testenv.Env, n int64) {

@@ -96,25 +96,20 @@ func TestOwnersShowQueues(t *testing.T) {
 	})
 }
 
-// slowReads is a store far away.
-type slowReads struct{ kv.Database }
-
-func (s slowReads) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
-	select {
-	case <-time.After(100 * time.Millisecond):
-		return s.Database.BeginRead(ctx)
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // Scrapes that come together, or soon after one that took long, read the lengths once.
 func TestScrapesShareFigures(t *testing.T) {
 	const queues = 20
+	far := hooked{read: func(ctx context.Context) error {
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}}
 	var store *countkv.DB
 	e := testenv.New(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
 		store = countkv.New(db)
-		return slowReads{store}
+		return far.wrap(store)
 	}})
 	for i := range queues {
 		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "a")

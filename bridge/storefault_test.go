@@ -298,28 +298,20 @@ func spoil(t *testing.T, table string) {
 	must(t, err)
 }
 
-// counting counts the transactions that may write.
-type counting struct {
-	kv.Database
-	begun *atomic.Int64
-	err   *atomic.Pointer[error]
-}
-
-func (c counting) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	c.begun.Add(1)
-	if err := c.err.Load(); err != nil {
-		return nil, *err
-	}
-	return c.Database.Begin(ctx, o)
-}
-
 // /readyz writes nothing unless the last write failed because of the store; a conflict
 // does not count.
 func TestReadyWritesNothing(t *testing.T) {
 	var begun atomic.Int64
 	var current atomic.Pointer[error]
+	counts := hooked{begin: func(context.Context) error {
+		begun.Add(1)
+		if err := current.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}}
 	e := testenv.New(t, testenv.Options{
-		Wrap:   func(db kv.Database) kv.Database { return counting{db, &begun, &current} },
+		Wrap:   counts.wrap,
 		Bridge: func(o *bridge.Options) { o.RequestTimeout = time.Second },
 	})
 	push(t, e, "pq.jobs.push", nil, "x")

@@ -28,9 +28,7 @@ func TestTooMuchIsKept(t *testing.T) {
 		w.submit(&Wait{Until: time.Now().Add(time.Second)}, fdbpq.Op{Kind: fdbpq.OpPop, Queue: w.q.Target}) // 9
 		w.transactions()
 		w.want("too much is kept")
-		if n := w.transactions(); n != 0 {
-			t.Errorf("%d transactions while too much is kept", n)
-		}
+		w.wantTransactions(0, "while too much is kept")
 
 		// An item goes back past all of them.
 		item := fdbpq.Item{ID: fdbpq.ID{}, Message: fdbpq.Message{Value: []byte("back")}}

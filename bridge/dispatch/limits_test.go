@@ -48,9 +48,7 @@ func TestFreedPlacesServeWaiters(t *testing.T) {
 		w.transactions()
 		time.Sleep(time.Second)
 		w.want("nothing happens")
-		if n := w.transactions(); n != 0 {
-			t.Errorf("%d transactions while nothing happens", n)
-		}
+		w.wantTransactions(0, "while nothing happens")
 		w.submit(nil, w.settle(fdbpq.OpAck, 0))
 		w.want("ack", "101: b")
 		nak := w.settle(fdbpq.OpNak, 1)
@@ -143,10 +141,7 @@ func TestFreedPlacesArePolled(t *testing.T) {
 	inBubble(t, func(o *Options) { o.PollEvery = time.Second }, func(w *waiting) {
 		w.atMaxLeased("a", "b")
 		w.park(w.lease())
-		b := fdbpq.NewBatcher(w.d.options.DB, w.d.options.Keyspace)
-		if _, err := b.Apply(t.Context(), []fdbpq.Op{w.settle(fdbpq.OpAck, 0)}); err != nil {
-			t.Fatal(err)
-		}
+		w.elsewhere(w.settle(fdbpq.OpAck, 0))
 		w.want("nobody knows")
 		time.Sleep(time.Second)
 		w.want("a second later", "101: b")
@@ -220,10 +215,7 @@ func TestPollLeavesLimitedQueues(t *testing.T) {
 	inBubble(t, func(o *Options) { o.PollEvery = time.Second }, func(w *waiting) {
 		elsewhere := func(change func(*fdbpq.Settings)) {
 			t.Helper()
-			b := fdbpq.NewBatcher(w.d.options.DB, w.d.options.Keyspace)
-			if _, err := b.Apply(t.Context(), []fdbpq.Op{{Kind: fdbpq.OpConfigure, Queue: w.q.Target, Configure: change}}); err != nil {
-				t.Fatal(err)
-			}
+			w.elsewhere(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: w.q.Target, Configure: change})
 		}
 		quiet := func(what string) {
 			t.Helper()
@@ -307,9 +299,7 @@ func TestWaitersAndPause(t *testing.T) {
 		w.transactions()
 		time.Sleep(9999 * time.Millisecond)
 		w.want("just before its end")
-		if n := w.transactions(); n != 0 {
-			t.Errorf("%d transactions during a pause", n)
-		}
+		w.wantTransactions(0, "during a pause")
 		time.Sleep(time.Millisecond)
 		w.want("its end", "2: a")
 

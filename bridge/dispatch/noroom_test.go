@@ -137,9 +137,7 @@ func TestAcknowledgementsThatOverlap(t *testing.T) {
 					w.submit(wait, w.nextOf(1, 2, 3)...)
 				})
 				w.want("in one transaction", "9:   e", "10: lost", "11: lost", "12:   f")
-				if n := w.transactions(); n != 2 {
-					t.Errorf("%d transactions, want one of another queue and one", n)
-				}
+				w.wantTransactions(2, "one of another queue and one")
 				w.submit(nil, w.nextOf(1, 4, 5)...)
 				w.want("the end", "13:   empty")
 			})

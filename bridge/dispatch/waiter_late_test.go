@@ -58,9 +58,7 @@ func TestLastLook(t *testing.T) {
 		time.Sleep(28*time.Second + time.Second/2)
 		synctest.Wait()
 		w.log.take()
-		if n := w.transactions(); n != 0 {
-			t.Errorf("%d transactions for those that came before the look", n)
-		}
+		w.wantTransactions(0, "for those that came before the look")
 		w.pushElsewhere("b")
 		w.submit(until(2*time.Second), pop(w.q)) // 32
 		time.Sleep(time.Second)

@@ -87,12 +87,7 @@ func TestAckSeveral(t *testing.T) {
 		ended(t, third, 2, "")
 		// Published, it only acknowledges.
 		publish(t, e, more[4], "", also("+NXT", nil))
-		testenv.Eventually(t, func() error {
-			if bridge.ErrorFromHeaders(e.Request(more[4], nil, []byte("+WPI")).Header) == nil {
-				return fmt.Errorf("the lease still holds")
-			}
-			return nil
-		})
+		comes(t, "the end of the lease", func() bool { return bridge.ErrorFromHeaders(e.Request(more[4], nil, []byte("+WPI")).Header) != nil })
 		if info := e.Request("pq.jobs.info", nil, nil); !strings.Contains(string(info.Data), `"leased":3`) {
 			t.Errorf("left: %s", info.Data)
 		}

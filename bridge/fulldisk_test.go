@@ -17,12 +17,7 @@ import (
 func (e *embedded) fillDisk(t *testing.T) {
 	t.Helper()
 	e.free.Store(1<<20 - 1)
-	testenv.Eventually(t, func() error {
-		if bridge.ErrorFromHeaders(e.Request("pq.filler.push", nil, nil).Header) == nil {
-			return fmt.Errorf("pushed to a full disk")
-		}
-		return nil
-	})
+	comes(t, "a full disk", func() bool { return bridge.ErrorFromHeaders(e.Request("pq.filler.push", nil, nil).Header) != nil })
 }
 
 // On a full disk pops go on, however many pushes are refused meanwhile.

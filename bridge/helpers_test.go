@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -37,6 +38,17 @@ func subscribe(t testing.TB, nc *nats.Conn, subject string) *nats.Subscription {
 	s, err := nc.SubscribeSync(subject)
 	must(t, err)
 	return s
+}
+
+// comes waits until something is so.
+func comes(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	testenv.Eventually(t, func() error {
+		if !is() {
+			return errors.New("still missing: " + what)
+		}
+		return nil
+	})
 }
 
 // newBridge starts another bridge, and returns once it serves.

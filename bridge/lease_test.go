@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -64,12 +63,7 @@ func TestLeases(t *testing.T) {
 			// Published acknowledgements count as well.
 			c := leased(t, e, kind.pop, `{"ack_wait":0}`, "c")
 			must(t, e.Conn.Publish(c, nil))
-			testenv.Eventually(t, func() error {
-				if err := bridge.ErrorFromHeaders(e.Request(c, nil, []byte("+WPI")).Header); err == nil {
-					return errors.New("the lease still holds")
-				}
-				return nil
-			})
+			comes(t, "the end of the lease", func() bool { return bridge.ErrorFromHeaders(e.Request(c, nil, []byte("+WPI")).Header) != nil })
 			refused(t, e, 404, kind.pop, nil, []byte(`{"ack_wait":"1s"}`))
 			consistent(t, e)
 		}

@@ -153,11 +153,8 @@ func TestDeadLetters(t *testing.T) {
 			// Without a reason, and published.
 			push(t, e, kind.push, nil, "b")
 			must(t, e.Conn.Publish(leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "b"), []byte("+TERM")))
-			testenv.Eventually(t, func() error {
-				if m := e.Request(kind.queue+"-dead.len", nil, nil); !strings.Contains(string(m.Data), `"len":1`) {
-					return fmt.Errorf("%s", m.Data)
-				}
-				return nil
+			comes(t, "the dead letter", func() bool {
+				return strings.Contains(string(e.Request(kind.queue+"-dead.len", nil, nil).Data), `"len":1`)
 			})
 			wantDead(t, e, kind.dead, "b", subjects.DeadLetter{Queue: "jobs", Reason: "terminated", Deliveries: 1})
 
@@ -171,12 +168,9 @@ func TestDeadLetters(t *testing.T) {
 				ack := leased(t, e, kind.pop, `{"ack_wait":"100ms"}`, "c")
 				acked(t, e, ack, last)
 				if last == "+WPI" { // and then nothing more
-					testenv.Eventually(t, func() error {
+					comes(t, "the dead letter", func() bool {
 						e.Request(kind.pop, nil, nil)
-						if m := e.Request(strings.Replace(kind.queue, "jobs", "failed", 1)+".len", nil, nil); !strings.Contains(string(m.Data), `"len":1`) {
-							return fmt.Errorf("%s", m.Data)
-						}
-						return nil
+						return strings.Contains(string(e.Request(strings.Replace(kind.queue, "jobs", "failed", 1)+".len", nil, nil).Data), `"len":1`)
 					})
 				}
 				isError(t, 409, ack, e.Request(ack, nil, nil))

@@ -324,12 +324,7 @@ func TestReadyWritesNothing(t *testing.T) {
 		return begun.Load() - before
 	}
 	// Only the sweep of old receipts begins by itself.
-	testenv.Eventually(t, func() error {
-		if begun.Load() < 2 {
-			return errors.New("no sweep yet")
-		}
-		return nil
-	})
+	comes(t, "a sweep", func() bool { return begun.Load() >= 2 })
 	if n := ask(true); n != 0 {
 		t.Errorf("%d transactions of a healthy bridge", n)
 	}

@@ -201,12 +201,7 @@ func TestBellAcrossAClusterOfServers(t *testing.T) {
 	for i := range 8 { // NATS prefers the bridges of the client's own server
 		name := fmt.Sprintf("jobs-%d", i)
 		replies := ask(t, clients[i%2], "pq."+name+".pop.min", `{"expires":"1h"}`)
-		testenv.Eventually(t, func() error {
-			if waitersOf(t, bridges[0], name)+waitersOf(t, bridges[1], name) != 1 {
-				return fmt.Errorf("nothing waits for %s", name)
-			}
-			return nil
-		})
+		comes(t, "a pop that waits", func() bool { return waitersOf(t, bridges[0], name)+waitersOf(t, bridges[1], name) == 1 })
 		must(t, clients[1-i%2].Publish("pq."+name+".push", []byte(name)))
 		got(t, replies, name)
 	}
@@ -258,12 +253,7 @@ func wantInPlace(t *testing.T, e *testenv.Env, queue string, ids []string, value
 // forgotten checks that a bridge remembers no pop that it forwarded and that waits.
 func forgotten(t *testing.T, b *testenv.Bridge) {
 	t.Helper()
-	testenv.Eventually(t, func() error {
-		if n := b.ForwardedWaiters(); n > 0 {
-			return fmt.Errorf("%d forwarded pops seem to wait", n)
-		}
-		return nil
-	})
+	comes(t, "the end of forwarded pops", func() bool { return b.ForwardedWaiters() == 0 })
 }
 
 // settled checks that neither bridge has a pop that waits or remembers one, and that the store
@@ -274,12 +264,7 @@ func settled(t *testing.T, e *testenv.Env, owner *testenv.Bridge) {
 		wantMetric(t, b, "pq_waiters", 0)
 		wantMetric(t, b, "pq_lost_items_total", 0)
 	}
-	testenv.Eventually(t, func() error {
-		if n := owner.UnansweredForwards(); n > 0 {
-			return fmt.Errorf("%d pops were not answered", n)
-		}
-		return nil
-	})
+	comes(t, "the answers to forwarded pops", func() bool { return owner.UnansweredForwards() == 0 })
 	forgotten(t, e.Bridge)
 	consistent(t, e)
 }

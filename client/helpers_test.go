@@ -45,6 +45,17 @@ func failsWith(t *testing.T, what string, want error) func(any, error) {
 	}
 }
 
+// comes waits until something is so.
+func comes(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	testenv.Eventually(t, func() error {
+		if !is() {
+			return errors.New("still missing: " + what)
+		}
+		return nil
+	})
+}
+
 // listen calls f for each message on a subject that is sent from now on.
 func listen(t testing.TB, nc *nats.Conn, subject string, f nats.MsgHandler) *nats.Subscription {
 	t.Helper()

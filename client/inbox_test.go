@@ -58,13 +58,8 @@ func TestWaitOnAConnectionThatCloses(t *testing.T) {
 		items, err := q.PopMinBatch(t.Context(), 2, client.Expires(time.Hour))
 		return fmt.Sprint(len(items)), err
 	})
-	testenv.Eventually(t, func() error { // a pop counts as waiting before it has its first item
-		if nc.Stats().InMsgs == 0 {
-			return errors.New("no item has arrived")
-		}
-		return nil
-	})
-	if err := nc.Flush(); err != nil { // so the pop has it as well
+	comes(t, "an item", func() bool { return nc.Stats().InMsgs > 0 }) // a pop counts as waiting before it has its first item
+	if err := nc.Flush(); err != nil {                                // so the pop has it as well
 		t.Fatal(err)
 	}
 	nc.Close()

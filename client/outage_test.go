@@ -158,12 +158,7 @@ func TestIdleWorkerThroughAnOutage(t *testing.T) {
 		return nil
 	})
 	o.end(func() { o.push(5) })
-	testenv.Eventually(t, func() error {
-		if n := len(r.all()); n < 5 {
-			return fmt.Errorf("%d jobs are done", n)
-		}
-		return nil
-	})
+	comes(t, "five jobs", func() bool { return len(r.all()) >= 5 })
 	stop()
 	if got := r.all(); !slices.Equal(got, []string{"0 1", "1 1", "2 1", "3 1", "4 1"}) {
 		t.Errorf("jobs and deliveries: %q", got)

@@ -360,12 +360,7 @@ func TestWorkerLosesPrefetched(t *testing.T) {
 		s.push("d")
 		return nil
 	}, client.WorkerOptions{Prefetch: 2, AckWait: time.Second, Logger: slog.New(lost)})))
-	testenv.Eventually(t, func() error {
-		if got := r.all(); !slices.Contains(got, "d 1") {
-			return fmt.Errorf("done: %q", got)
-		}
-		return nil
-	})
+	comes(t, "the last job", func() bool { return slices.Contains(r.all(), "d 1") })
 	if got, want := r.all(), []string{"a 1", "d 1"}; !slices.Equal(got, want) {
 		t.Errorf("done: %q, want %q", got, want)
 	}

@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -175,38 +174,6 @@ func TestPurgeFreesPlaces(t *testing.T) {
 		ok(t, e, "pq.jobs.purge", nil, `{"state":"leased"}`)
 		for i, w := range waits {
 			got(t, w, fmt.Sprint(places+i))
-		}
-	})
-}
-
-// Acknowledgements on one bridge wake leases that wait on another, and fast.
-func TestBellForFreedPlaces(t *testing.T) {
-	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
-		names, replies := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h","ack_wait":"1h"}`)
-		subject := "pq." + names[0]
-		configured(t, e, subject, `{"max_leased":1}`, `{"max_leased":1}`)
-		const rounds = 41
-		for i := range rounds + 1 {
-			push(t, e, subject+".push", nil, fmt.Sprint(i))
-		}
-		var took []time.Duration
-		held := got(t, replies[0], "0").Reply
-		for i := range rounds {
-			waits := ask(t, e.Conn, subject+".pop.min", `{"expires":"1h","ack_wait":"1h"}`)
-			waiters(t, second, names[0], 1)
-			began := time.Now()
-			if i < rounds-1 {
-				acked(t, e, held, []string{"", "+TERM"}[i%2])
-			} else {
-				configured(t, e, subject, `{"max_leased":2}`, `{"max_leased":2}`)
-			}
-			held = got(t, waits, fmt.Sprint(i+1)).Reply
-			took = append(took, time.Since(began))
-		}
-		slices.Sort(took)
-		t.Logf("median %v, all within %v", took[len(took)/2], took[len(took)-1])
-		if took[len(took)/2] > 200*time.Millisecond { // without a bell, half a second
-			t.Errorf("the median is %v", took[len(took)/2])
 		}
 	})
 }

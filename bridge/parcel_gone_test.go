@@ -224,26 +224,6 @@ func TestFramesOfWaiters(t *testing.T) {
 	})
 }
 
-// What another bridge sends to a client that is gone is back at once, leased or not, and the bridge that forwarded the pop
-// learns that it has ended.
-func TestGoneForwardedFrames(t *testing.T) {
-	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
-		name := ownedBy(t, e, second, e.Bridge)
-		values := inSeveral(5)
-		back := 0
-		for _, options := range []string{`{"expires":"1h","batch":9,"frames":true}`, `{"expires":"1h","batch":5,"frames":true,"ack_wait":"1h"}`} {
-			leave(t, e, forwardedTo(t, e, second, name, "pop.min", options))
-			ids := pushTogether(t, e, name, values...)
-			back += len(values)
-			wantMetric(t, second, noResponders, float64(back))
-			settled(t, e, second)
-			firsts(t, e, name, ids, values)
-			wantInPlace(t, e, name, ids, values...)
-		}
-		settled(t, e, second)
-	})
-}
-
 // allocated returns how many bytes a call allocates, also in other goroutines.
 func allocated(call func()) uint64 {
 	var before, after runtime.MemStats

@@ -269,19 +269,26 @@ func settled(t *testing.T, e *testenv.Env, owner *testenv.Bridge) {
 	consistent(t, e)
 }
 
-// A pop that was forwarded, waits, and has no receiver any more ends with its first item, and
+// A pop that was forwarded, waits, and has no receiver any more ends with its first item, or frames, and
 // the bridge that forwarded it learns that. The items are back at their places.
 func TestGoneForwardedWaiter(t *testing.T) {
 	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		name := ownedBy(t, e, second, e.Bridge)
 		back := 0.0
-		for _, options := range []string{`{"expires":"1h"}`, `{"expires":"1h","no_wait":true}`} {
+		for options, n := range map[string]float64{
+			`{"expires":"1h"}`:                                         1,
+			`{"expires":"1h","no_wait":true}`:                          1,
+			`{"expires":"1h","batch":9,"frames":true}`:                 5,
+			`{"expires":"1h","batch":5,"frames":true,"ack_wait":"1h"}`: 5,
+		} {
+			values := inSeveral(5)
 			leave(t, e, forwardedTo(t, e, second, name, "pop.min", options))
-			ids := pushTogether(t, e, name, "a", "b", "c")
-			back++
+			ids := pushTogether(t, e, name, values...)
+			back += n
 			wantMetric(t, second, noResponders, back)
 			settled(t, e, second)
-			wantInPlace(t, e, name, ids, "a", "b", "c")
+			firsts(t, e, name, ids, values)
+			wantInPlace(t, e, name, ids, values...)
 		}
 		// One that has received an item keeps that. What comes later goes back.
 		gone := forwardedTo(t, e, second, name, "pop.min", `{"expires":"1h","batch":9}`)

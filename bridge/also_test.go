@@ -140,9 +140,7 @@ func TestBadAlso(t *testing.T) {
 	// Tokens of another queue are lost here.
 	m := e.Request(strings.Replace(acks[0], "pq.jobs.", "pq.other.", 1), nil, []byte(also("+ACK", acks[1:])))
 	isError(t, 409, acks[0], m)
-	if got := m.Header.Get(subjects.HeaderLost); got != "0,1,2" {
-		t.Errorf("lost are %s", got)
-	}
+	same(t, "lost", m.Header.Get(subjects.HeaderLost), "0,1,2")
 	acked(t, e, acks[0], also("+ACK", acks[1:]))
 }
 
@@ -155,14 +153,10 @@ func TestAckSeveralIsForwarded(t *testing.T) {
 		before := count(t, e.Bridge, "pq_passed_total")
 		acks := leasedMany(t, e, queues[0], 3)
 		push(t, e, "pq."+queues[0]+".push", nil, "next")
-		if m := acked(t, e, acks[0], also("+NXT", acks[1:])); string(m.Data) != "next" {
-			t.Errorf("the next is %q", m.Data)
-		}
+		wantData(t, acked(t, e, acks[0], also("+NXT", acks[1:])), "next")
 		m := e.Request(acks[0], nil, []byte(also("+NXT", acks[1:])))
 		isError(t, 409, acks[0], m)
-		if got := m.Header.Get(subjects.HeaderLost); got != "0,1,2" {
-			t.Errorf("lost are %s", got)
-		}
+		same(t, "lost", m.Header.Get(subjects.HeaderLost), "0,1,2")
 		wantMetric(t, e.Bridge, "pq_passed_total", before+3)
 	})
 }

@@ -51,6 +51,22 @@ func comes(t testing.TB, what string, is func() bool) {
 	})
 }
 
+// same compares what a call returned.
+func same[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// wantData compares the data of a message.
+func wantData(t testing.TB, m *nats.Msg, want string) {
+	t.Helper()
+	if string(m.Data) != want {
+		t.Errorf("got %q with %v, want %q", m.Data, m.Header, want)
+	}
+}
+
 // newBridge starts another bridge, and returns once it serves.
 func newBridge(e *testenv.Env, changes ...func(*bridge.Options)) *testenv.Bridge {
 	b := e.StartBridge(changes...)

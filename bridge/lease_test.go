@@ -164,9 +164,7 @@ func TestDelayedPushes(t *testing.T) {
 			ended(t, replies, 2, "")
 			wantLen(t, e, strings.TrimSuffix(q.queue, ".jobs"), "jobs", 0)
 		}
-		if n := delayedItems(t, e); n != 2 {
-			t.Errorf("%d items of pq.jobs are delayed, want 2", n)
-		}
+		same(t, "delayed items of pq.jobs", delayedItems(t, e), 2)
 	})
 }
 
@@ -193,9 +191,7 @@ func TestExpiringPushes(t *testing.T) {
 		clock.ahead.Store(int64(time.Hour + time.Minute))
 		for want, header := range map[string]nats.Header{"never": {"nats-ttl": {"Never"}}} {
 			wantHeaders(t, ok(t, e, "pq.jobs.peek.min", nil, ""), header)
-			if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != want {
-				t.Errorf("popped %q, want %q", m.Data, want)
-			}
+			wantData(t, ok(t, e, "pq.jobs.pop.min", nil, ""), want)
 		}
 		if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != "two hours" || m.Header.Get("Nats-TTL") != "2h" {
 			t.Errorf("popped %q %v", m.Data, m.Header)

@@ -29,9 +29,7 @@ func TestPause(t *testing.T) {
 					t.Errorf("%s %s: %v", kind.pop, payload, err)
 				}
 			}
-			if m := ok(t, e, kind.peek, nil, ""); string(m.Data) != "b" {
-				t.Errorf("peeked %q", m.Data)
-			}
+			wantData(t, ok(t, e, kind.peek, nil, ""), "b")
 			isError(t, 404, token, e.Request(token, nil, []byte("+NXT")))
 			isError(t, 409, token, e.Request(token, nil, []byte("+ACK")))
 
@@ -42,9 +40,7 @@ func TestPause(t *testing.T) {
 			}
 			lifted := waits()
 			configured(t, e, kind.queue, `{"pause_until":null}`, `{}`)
-			if m := <-lifted; string(m.Data) != "b" {
-				t.Errorf("a pop that waited got %q, %v", m.Data, m.Header)
-			}
+			wantData(t, <-lifted, "b")
 			soon := time.Now().Add(200 * time.Millisecond)
 			ok(t, e, kind.queue+".config", nil, fmt.Sprintf(`{"pause_until":%q}`, soon.Format(time.RFC3339Nano)))
 			over := waits()
@@ -107,15 +103,11 @@ func TestMaxBytesAndDiscard(t *testing.T) {
 			} else {
 				push(t, e, kind.push, nil, "def")
 			}
-			if m := ok(t, e, kind.pop, nil, ""); string(m.Data) != "def" {
-				t.Errorf("%s: popped %q", kind.queue, m.Data)
-			}
+			wantData(t, ok(t, e, kind.pop, nil, ""), "def")
 			over := make(chan *nats.Msg, 1)
 			go func() { over <- e.Request(kind.pop, nil, []byte(`{"expires":"1m"}`)) }()
 			push(t, e, kind.push, nil, "wake")
-			if m := <-over; string(m.Data) != "wake" {
-				t.Errorf("a pop that waited got %q, %v", m.Data, m.Header)
-			}
+			wantData(t, <-over, "wake")
 			for _, bad := range []string{`{"max_bytes":-1}`, `{"max_bytes":0.5}`, `{"discard":"oldest"}`, `{"discard":1}`} {
 				refused(t, e, 400, kind.queue+".config", nil, []byte(bad))
 			}
@@ -141,13 +133,9 @@ func TestMaxLeased(t *testing.T) {
 				t.Error(err)
 			}
 			waits := ask(t, e.Conn, kind.pop, `{"ack_wait":"1m","expires":"1m"}`)
-			if m := ok(t, e, kind.pop, nil, ""); string(m.Data) != "c" {
-				t.Errorf("a plain pop got %q", m.Data)
-			}
+			wantData(t, ok(t, e, kind.pop, nil, ""), "c")
 			ok(t, e, kind.queue+".len", nil, "") // its batch has ended, so the line waits for places again
-			if m := acked(t, e, a, "+NXT"); string(m.Data) != "d" {
-				t.Errorf("+NXT got %q", m.Data)
-			}
+			wantData(t, acked(t, e, a, "+NXT"), "d")
 			acked(t, e, b, "")
 			got(t, waits, "e")
 		}

@@ -334,9 +334,7 @@ func TestDisposableNames(t *testing.T) {
 
 		retireRounds(t, e.Bridge.Dispatcher().NewRetirer(false), rounds)
 		wantQueues(t, e, 1)
-		if n := e.Bridge.Dispatcher().Queues(); n != 0 {
-			t.Errorf("%d queues are still in memory", n)
-		}
+		same(t, "queues in memory", e.Bridge.Dispatcher().Queues(), 0)
 		_, body, err := e.Bridge.Get("/metrics")
 		if err != nil || strings.Count(string(body), "pq_queue_length{") != 1 {
 			t.Errorf("%v, metrics:\n%s", err, body)

@@ -36,9 +36,7 @@ func (c *steppedClock) after(d time.Duration) (text string) {
 // answers sends a request and compares the reply.
 func answers(t *testing.T, e *testenv.Env, subject, payload, want string) {
 	t.Helper()
-	if got := string(ok(t, e, subject, nil, payload).Data); got != want {
-		t.Errorf("%s %s: %s, want %s", subject, payload, got, want)
-	}
+	same(t, subject+" "+payload, string(ok(t, e, subject, nil, payload).Data), want)
 }
 
 func TestInfo(t *testing.T) {
@@ -225,9 +223,7 @@ func TestRedrive(t *testing.T) {
 				}
 				acked(t, e, m.Reply, "")
 			}
-			if got := string(ok(t, e, kind.dead, nil, "").Data); got != "no dead letter" {
-				t.Errorf("%q stayed", got)
-			}
+			same(t, "what stayed", string(ok(t, e, kind.dead, nil, "").Data), "no dead letter")
 			refused(t, e, 400, dead+".redrive", nil, []byte(`{"max":-1}`))
 		}
 		consistent(t, e)

@@ -252,9 +252,7 @@ func TestNetworksAreJoined(t *testing.T) {
 				push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
 			}
 			for i := range n {
-				if got := request(t, nc, "pq.jobs.pop.min", ""); got != fmt.Sprint(i) {
-					t.Errorf("popped %q, want %d", got, i)
-				}
+				same(t, "popped", request(t, nc, "pq.jobs.pop.min", ""), fmt.Sprint(i))
 			}
 			for _, b := range older {
 				must(t, b.Stop())

@@ -160,7 +160,5 @@ func TestLengthsAreReadTogether(t *testing.T) {
 	wantMetric(t, e.Bridge, `pq_queue_length{kind="fifo",queue="queue-7"}`, 1)
 	want := countkv.Cost{Reads: 1 + queues, Rounds: 2}
 	costs := store.Take()
-	if n := len(slices.DeleteFunc(slices.Clone(costs), func(c countkv.Cost) bool { return c != want })); n != 2 {
-		t.Errorf("costs %+v: want two of them to be %+v", costs, want)
-	}
+	same(t, fmt.Sprintf("how many of the costs %+v are %+v", costs, want), len(slices.DeleteFunc(slices.Clone(costs), func(c countkv.Cost) bool { return c != want })), 2)
 }

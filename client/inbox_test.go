@@ -136,9 +136,7 @@ func TestItemUnderWayAsItsPopIsGivenUp(t *testing.T) {
 			done := async(func() (string, error) { return pop(ctx, client.New(nc).PriorityQueue("jobs")) })
 			<-link.held
 			cancel()
-			if got := <-done; got.err != nil || got.values != "a" {
-				t.Errorf("got %q, %v", got.values, got.err)
-			}
+			ends(t, "a pop", <-done, nil, "a")
 		})
 	}
 }

@@ -130,9 +130,7 @@ func TestLeaseLost(t *testing.T) {
 			"extend": func() error { _, err := late.Extend(ctx); return err },
 			"next":   func() error { _, err := late.Next(ctx); return err },
 		} {
-			if err := call(); !errors.Is(err, client.ErrLeaseLost) {
-				t.Errorf("%s: a late %s: %v", q.name, what, err)
-			}
+			failsWith(t, q.name+": a late "+what, client.ErrLeaseLost)(nil, call())
 		}
 		testenv.Eventually(t, back)
 		// Nobody else has got it.

@@ -82,15 +82,11 @@ func TestManage(t *testing.T) {
 				t.Errorf("%T: removed: %v", q, err)
 			}
 		}
-		if err := q.Remove(t.Context(), "x"); !errors.Is(err, client.ErrBadRequest) {
-			t.Errorf("%T: remove x: %v", q, err)
-		}
+		failsWith(t, fmt.Sprintf("%T: remove x", q), client.ErrBadRequest)(nil, q.Remove(t.Context(), "x"))
 		if n, err := q.Purge(t.Context(), client.Leased); n != 1 || err != nil {
 			t.Errorf("%T: purged %d, %v", q, n, err)
 		}
-		if n, err := q.Purge(t.Context(), "lost"); !errors.Is(err, client.ErrBadRequest) {
-			t.Errorf("%T: purged %d, %v", q, n, err)
-		}
+		failsWith(t, fmt.Sprintf("%T: purge of a state that is none", q), client.ErrBadRequest)(q.Purge(t.Context(), "lost"))
 		if n, err := q.Redrive(t.Context(), 0); n != 0 || err != nil {
 			t.Errorf("%T: redriven %d, %v", q, n, err)
 		}
@@ -127,9 +123,7 @@ func TestList(t *testing.T) {
 	if page, err = c.ListQueues(t.Context(), "", 0); err != nil || len(page.Queues) != 1 || page.Queues[0].Queue != "mail" {
 		t.Errorf("%+v, %v", page, err)
 	}
-	if page, err = c.ListQueues(t.Context(), "a b", 0); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("%+v, %v", page, err)
-	}
+	failsWith(t, "a list from a name that is none", client.ErrBadRequest)(c.ListQueues(t.Context(), "a b", 0))
 }
 
 // text is settings as JSON.
@@ -161,9 +155,7 @@ func TestSettings(t *testing.T) {
 			AckWait: time.Minute, Backoff: []time.Duration{time.Second}, MaxDeliver: 3, DeadLetter: "failed",
 		}))(`{"ack_wait":"1m0s","backoff":["1s"],"max_deliver":3,"dead_letter":"failed"}`)
 		check(q.Configure(t.Context(), client.Settings{}, "ack_wait", "backoff"))(`{"max_deliver":3,"dead_letter":"failed"}`)
-		if s, err := q.Configure(t.Context(), client.Settings{}, "later"); !errors.Is(err, client.ErrBadRequest) {
-			t.Errorf("%T: reset what no bridge knows: %s", q, text(s, err))
-		}
+		failsWith(t, fmt.Sprintf("%T: reset what no bridge knows", q), client.ErrBadRequest)(q.Configure(t.Context(), client.Settings{}, "later"))
 		for words, bad := range map[string]client.Settings{
 			"ack_wait":    {AckWait: time.Millisecond},
 			"dead_letter": {DeadLetter: "jobs"},
@@ -174,9 +166,7 @@ func TestSettings(t *testing.T) {
 		}
 		check(q.Settings(t.Context()))(`{"max_deliver":3,"dead_letter":"failed"}`)
 	}
-	if s, err := c.Queue("a b").Settings(t.Context()); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("settings of a queue without a valid name: %s", text(s, err))
-	}
+	failsWith(t, "settings of a queue without a valid name", client.ErrBadRequest)(c.Queue("a b").Settings(t.Context()))
 }
 
 // Term, Reason and Backoff, and what the dead letter says afterwards.

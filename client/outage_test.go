@@ -127,9 +127,7 @@ func TestRequestsWaitForTheConnection(t *testing.T) {
 		return "", err
 	})
 	o.end(func() {})
-	if got := <-popped; got.values != "0" || got.err != nil {
-		t.Errorf("popped %q, %v", got.values, got.err)
-	}
+	ends(t, "a pop", <-popped, nil, "0")
 	if got := <-pushed; got.err != nil {
 		t.Error(got.err)
 	}

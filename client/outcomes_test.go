@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -168,9 +169,7 @@ func TestClosedAfterSending(t *testing.T) {
 				t.Fatal(name, restart, err)
 			}
 			nc.Close()
-			if err := <-failed; !errors.Is(err, client.ErrUnknownOutcome) {
-				t.Errorf("%s, sent before the connection was closed: %v", name, err)
-			}
+			failsWith(t, name+", sent before the connection was closed", client.ErrUnknownOutcome)(nil, <-failed)
 		}
 	}
 }
@@ -183,9 +182,7 @@ func TestUnusableClients(t *testing.T) {
 			t.Errorf("%s without a connection: %v", name, err)
 		}
 		for _, d := range []time.Duration{0, -time.Second} {
-			if err := change(t.Context(), client.New(nc, client.WithTimeout(d))); !errors.Is(err, client.ErrBadRequest) {
-				t.Errorf("%s with a timeout of %v: %v", name, d, err)
-			}
+			failsWith(t, fmt.Sprintf("%s with a timeout of %v", name, d), client.ErrBadRequest)(nil, change(t.Context(), client.New(nc, client.WithTimeout(d))))
 		}
 	}
 	p := must(client.New(nil).Queue("mail").NewProducer(client.ProducerOptions{}))

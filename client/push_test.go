@@ -297,9 +297,7 @@ func TestPushDelay(t *testing.T) {
 				t.Errorf("popped %+v, %v", item, err)
 			}
 		}
-		if item, err := pop(ctx); !errors.Is(err, client.ErrEmpty) {
-			t.Errorf("popped %+v, %v: want nothing", item, err)
-		}
+		failsWith(t, "a pop of nothing", client.ErrEmpty)(pop(ctx))
 	}
 	if len(headers) != 1 {
 		t.Errorf("the caller's headers are %v", headers)

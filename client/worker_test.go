@@ -286,9 +286,7 @@ func TestWorkerExtendsWhenStopped(t *testing.T) {
 	<-begun
 	w.Stop()
 	w.Stop()
-	if d, err := s.jobs.LeaseMin(t.Context(), client.Expires(2500*time.Millisecond)); !errors.Is(err, client.ErrEmpty) {
-		t.Errorf("leased %+v, %v", d, err)
-	}
+	failsWith(t, "leased", client.ErrEmpty)(s.jobs.LeaseMin(t.Context(), client.Expires(2500*time.Millisecond)))
 	close(finish)
 	ok(t, <-done)
 	s.empty()
@@ -311,9 +309,7 @@ func TestWorkerCannotExtend(t *testing.T) {
 	}, quiet(client.WorkerOptions{AckWait: 300 * time.Millisecond}))))
 	<-begun
 	ok(t, s.e.Bridge.Stop())
-	if err := <-cause; !errors.Is(err, client.ErrLeaseLost) {
-		t.Errorf("the cause is %v", err)
-	}
+	failsWith(t, "the cause", client.ErrLeaseLost)(nil, <-cause)
 	s.e.StartBridge().WaitReady()
 	s.empty()
 }
@@ -333,9 +329,7 @@ func TestWorkerLosesLease(t *testing.T) {
 		}
 		return ctx.Err()
 	}, quiet(client.WorkerOptions{AckWait: 100 * time.Millisecond}))))
-	if err := <-lost; !errors.Is(err, client.ErrLeaseLost) {
-		t.Errorf("the cause is %v", err)
-	}
+	failsWith(t, "the cause", client.ErrLeaseLost)(nil, <-lost)
 	s.empty()
 }
 

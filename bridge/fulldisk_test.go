@@ -24,9 +24,7 @@ func (e *embedded) fillDisk(t *testing.T) {
 func TestPopsGoOnAmongRefusedPushes(t *testing.T) {
 	e := newEmbedded(t, t.TempDir(), nil)
 	const workers, each = 8, 40
-	for i := range workers * each {
-		push(t, e.Env, "pq.jobs.push", nil, fmt.Sprint(i))
-	}
+	pushNumbers(t, e.Env, "pq.jobs.push", workers*each)
 	e.fillDisk(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var pushers, poppers sync.WaitGroup
@@ -59,9 +57,7 @@ func TestItemsThatWaitForTheDisk(t *testing.T) {
 	counts := hooked{begin: func(context.Context) error { n.Add(1); return nil }}
 	e := newEmbeddedWith(t, t.TempDir(), restricted(inboxesOnly(), testenv.Options{Wrap: counts.wrap}))
 	push(t, e.Env, "pq.victim.push", nil, strings.Repeat("x", 1000))
-	for i := range 200 {
-		push(t, e.Env, "pq.jobs.push", nil, fmt.Sprint(i))
-	}
+	pushNumbers(t, e.Env, "pq.jobs.push", 200)
 	e.fillDisk(t)
 	publish(t, e.Env, "pq.victim.pop.min", "elsewhere", "")
 	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_reply_failures_total", 1) })

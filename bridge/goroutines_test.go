@@ -174,9 +174,7 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			e.NATS.Start()
 			known := goroutines()
 			run(t, e)
-			if err := onlyKnown(known, "/pqbridge/bridge."); err != nil {
-				t.Error(err)
-			}
+			must(t, onlyKnown(known, "/pqbridge/bridge."))
 			// Libraries do not wait for their goroutines, which have nothing more to
 			// do.
 			testenv.Eventually(t, func() error {

@@ -173,6 +173,14 @@ func pushAll(t *testing.T, e *testenv.Env, subject string, values ...string) {
 	}
 }
 
+// pushNumbers pushes items with the values 0 to n-1.
+func pushNumbers(t *testing.T, e *testenv.Env, subject string, n int) {
+	t.Helper()
+	for i := range n {
+		push(t, e, subject, nil, strconv.Itoa(i))
+	}
+}
+
 // consistent checks every key of the store against the layout.
 func consistent(t *testing.T, e *testenv.Env) {
 	t.Helper()

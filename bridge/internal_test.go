@@ -30,9 +30,7 @@ func newTestBridge(t testing.TB) *Bridge {
 	must(t, err)
 	db := memkv.New(memkv.Options{})
 	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, db.Close())
 	})
 	b, err := New(Options{DB: db, Keyspace: keyspace, Grammar: grammar, Logger: slog.New(slog.DiscardHandler)})
 	must(t, err)
@@ -190,9 +188,7 @@ func TestIntakeWaitsForRoom(t *testing.T) {
 			t.Error("the connection was read in spite of the backlog")
 		}
 		full.Store(false)
-		if err := <-read; err != nil {
-			t.Error(err)
-		}
+		must(t, <-read)
 	})
 }
 
@@ -212,9 +208,7 @@ func TestIntakeEndsWhenClosed(t *testing.T) {
 			read <- err
 		}()
 		synctest.Wait()
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, conn.Close())
 		if err := <-read; err == nil {
 			t.Error("a closed connection was read")
 		}

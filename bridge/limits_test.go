@@ -148,9 +148,7 @@ func TestPurgeFreesPlaces(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		const places = 20
 		configured(t, e, "pq.jobs", `{"max_leased":20}`, `{"max_leased":20}`)
-		for i := range 2 * places {
-			push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
-		}
+		pushNumbers(t, e, "pq.jobs.push", 2*places)
 		leased := ask(t, e.Conn, "pq.jobs.pop.min", `{"batch":20,"ack_wait":"1h"}`)
 		for i := range places {
 			got(t, leased, fmt.Sprint(i))

@@ -99,9 +99,7 @@ func overload(t *testing.T, e *testenv.Env, s stuck, payload string) {
 	}
 	close(s.free)
 	for _, r := range waiting {
-		if err := bridge.ErrorFromHeaders(next(t, r).Header); err != nil {
-			t.Error(err)
-		}
+		must(t, bridge.ErrorFromHeaders(next(t, r).Header))
 	}
 	wantLen(t, e, "pq", "jobs", 5)
 	wantMetric(t, e.Bridge, `pq_errors_total{code="429",operation="push"}`, 3)

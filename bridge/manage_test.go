@@ -210,9 +210,7 @@ func TestRedrive(t *testing.T) {
 			case <-time.After(testenv.Patience):
 				t.Fatal("the pop still waits")
 			}
-			if err := sub.Unsubscribe(); err != nil {
-				t.Error(err)
-			}
+			must(t, sub.Unsubscribe())
 			push(t, e, kind.push, nil, "before")
 			answers(t, e, dead+".redrive", "", `{"redriven":3}`)
 			answers(t, e, dead+".redrive", "", `{"redriven":0}`)

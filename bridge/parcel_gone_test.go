@@ -150,9 +150,7 @@ func TestFramesForAnotherAccount(t *testing.T) {
 			QUEUES { users = [ { user: bridge, password: p, permissions: { publish: ["_R_.>", "_pqbridge.>"] } } ], exports = [ { service: "pq.*.>", response: stream } ] }
 			CLIENTS { users = [ { user: client, password: p } ], imports = [ { service: { account: QUEUES, subject: "pq.*.>" }, to: "far.*.>" } ] }
 		}`)
-	for i := range 6 {
-		push(t, e, "far.jobs.push", nil, fmt.Sprint(i))
-	}
+	pushNumbers(t, e, "far.jobs.push", 6)
 	leases, sizes := popFramed(t, e, "far.jobs.pop.min", 2, `,"ack_wait":"1h"`, "")
 	wantSizes(t, sizes, 1, 1)
 	leases, sizes = inFrames(t, "far.jobs", ask(t, e.Conn, leases[0].ack, `+NXT {"batch":2,"frames":true}`), "")

@@ -139,9 +139,7 @@ func (e *embedded) wantTrouble(t *testing.T, code int, subject, reason, logged s
 	}
 	e.noPaths(t, strings.Join(reasons, "; "))
 	e.noPaths(t, string(e.Request("$SRV.STATS.pqbridge", nil, nil).Data))
-	if err := e.log.says(logged); err != nil {
-		t.Error(err)
-	}
+	must(t, e.log.says(logged))
 }
 
 // wantWell checks that everything works again.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/race"
@@ -209,32 +208,18 @@ func TestMaxPayloadLowered(t *testing.T) {
 	}
 }
 
-// failing is a store that fails with an error if one is set.
-type failing struct {
-	kv.Database
-	err *atomic.Pointer[error]
-}
-
-func (f failing) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	if err := f.err.Load(); err != nil {
-		return nil, fmt.Errorf("made to fail: %w", *err)
-	}
-	return f.Database.Begin(ctx, o)
-}
-
-func (f failing) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
-	if err := f.err.Load(); err != nil {
-		return nil, fmt.Errorf("made to fail: %w", *err)
-	}
-	return f.Database.BeginRead(ctx)
-}
-
 // Each error that a batch can end with reaches the client with its code, and
 // comes back as the same error.
 func TestErrorsOverTheWire(t *testing.T) {
 	var current atomic.Pointer[error]
+	fail := func(context.Context) error {
+		if err := current.Load(); err != nil {
+			return fmt.Errorf("made to fail: %w", *err)
+		}
+		return nil
+	}
 	e := testenv.New(t, testenv.Options{
-		Wrap:   func(db kv.Database) kv.Database { return failing{db, &current} },
+		Wrap:   (&hooked{begin: fail, read: fail}).wrap,
 		Bridge: func(o *bridge.Options) { o.RequestTimeout = 500 * time.Millisecond },
 	})
 	internal := bridge.WireError{Err: io.ErrUnexpectedEOF, Code: 500}

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"slices"
+	"testing"
 
 	"github.com/nats-io/nats.go"
 
@@ -16,6 +17,13 @@ var (
 	ErrOverloaded  = dispatch.ErrOverloaded
 	ErrUnavailable = dispatch.ErrUnavailable
 )
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // Error is the error of a reply. It is, in the sense of errors.Is, every error in the
 // table with its code and outcome.

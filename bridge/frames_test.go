@@ -250,9 +250,7 @@ func TestPushBatchTooLargeForATransaction(t *testing.T) {
 		if !strings.Contains(err.Text, "10 items take") || !strings.Contains(err.Text, "at most 9900000") {
 			t.Errorf("%v", err)
 		}
-		if err := bridge.ErrorFromHeaders(next(t, others).Header); err != nil {
-			t.Error(err)
-		}
+		must(t, bridge.ErrorFromHeaders(next(t, others).Header))
 		wantLen(t, e, "pq", "jobs", 1)
 		large := frames(frame(0, "", "y"), frame(0, "", strings.Repeat("x", fdbpq.MaxMessageSize+1)))
 		if err := refused(t, e, 413, "pq.jobs.push.batch", nil, []byte(large)); !strings.Contains(err.Text, "item 1: ") {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -18,21 +17,14 @@ import (
 func (e *embedded) fillDisk(t *testing.T) {
 	t.Helper()
 	e.free.Store(1<<20 - 1)
-	testenv.Eventually(t, func() error {
-		if bridge.ErrorFromHeaders(e.Request("pq.filler.push", nil, nil).Header) == nil {
-			return fmt.Errorf("pushed to a full disk")
-		}
-		return nil
-	})
+	comes(t, "a full disk", func() bool { return bridge.ErrorFromHeaders(e.Request("pq.filler.push", nil, nil).Header) != nil })
 }
 
 // On a full disk pops go on, however many pushes are refused meanwhile.
 func TestPopsGoOnAmongRefusedPushes(t *testing.T) {
 	e := newEmbedded(t, t.TempDir(), nil)
 	const workers, each = 8, 40
-	for i := range workers * each {
-		push(t, e.Env, "pq.jobs.push", nil, fmt.Sprint(i))
-	}
+	pushNumbers(t, e.Env, "pq.jobs.push", workers*each)
 	e.fillDisk(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var pushers, poppers sync.WaitGroup
@@ -58,28 +50,14 @@ func TestPopsGoOnAmongRefusedPushes(t *testing.T) {
 	e.free.Store(1 << 40)
 }
 
-// begins is a store that counts transactions.
-type begins struct {
-	kv.Database
-	n *atomic.Int64
-}
-
-func (b begins) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	b.n.Add(1)
-	return b.Database.Begin(ctx, o)
-}
-
 // An item that cannot be put back for now neither keeps the store busy nor disturbs others,
 // and is put back once the disk has room.
 func TestItemsThatWaitForTheDisk(t *testing.T) {
 	var n atomic.Int64
-	e := newEmbeddedWith(t, t.TempDir(), restricted(inboxesOnly(), testenv.Options{
-		Wrap: func(db kv.Database) kv.Database { return begins{db, &n} },
-	}))
+	counts := hooked{begin: func(context.Context) error { n.Add(1); return nil }}
+	e := newEmbeddedWith(t, t.TempDir(), restricted(inboxesOnly(), testenv.Options{Wrap: counts.wrap}))
 	push(t, e.Env, "pq.victim.push", nil, strings.Repeat("x", 1000))
-	for i := range 200 {
-		push(t, e.Env, "pq.jobs.push", nil, fmt.Sprint(i))
-	}
+	pushNumbers(t, e.Env, "pq.jobs.push", 200)
 	e.fillDisk(t)
 	publish(t, e.Env, "pq.victim.pop.min", "elsewhere", "")
 	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_reply_failures_total", 1) })

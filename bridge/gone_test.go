@@ -266,9 +266,7 @@ func TestGoneWithoutPermission(t *testing.T) {
 	publish(t, e, "pq.jobs.pop.min", "elsewhere", "")
 	wantMetric(t, e.Bridge, `pq_given_back_total{reason="denied"}`, 1)
 	wantPopped(t, e, "pq.jobs.pop.min", "c")
-	if n := strings.Count(log.String(), "_PQ."); n != 1 {
-		t.Errorf("%d lines about it in the log:\n%s", n, log.String())
-	}
+	same(t, "lines about it in the log:\n"+log.String(), strings.Count(log.String(), "_PQ."), 1)
 	wantMetric(t, e.Bridge, noResponders, 0)
 
 	// A new connection may have it.

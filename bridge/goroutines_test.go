@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -57,22 +56,6 @@ func onlyKnown(known map[string]string, functions ...string) error {
 		}
 	}
 	return nil
-}
-
-// unreadable is a store whose reads, once it is broken, take until their contexts end.
-type unreadable struct {
-	kv.Database
-	broken  *atomic.Bool
-	reading chan struct{} // an element for each read that has begun since
-}
-
-func (u unreadable) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
-	if !u.broken.Load() {
-		return u.Database.BeginRead(ctx)
-	}
-	u.reading <- struct{}{}
-	<-ctx.Done()
-	return nil, ctx.Err()
 }
 
 // slow makes everything that could time out during a shutdown take longer than any
@@ -141,16 +124,25 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			fails(t, b, "HTTP")
 		},
 		"HTTP requests are being answered": func(t *testing.T, e *testenv.Env) {
-			u := unreadable{Database: e.DB, broken: new(atomic.Bool), reading: make(chan struct{}, 64)}
+			var broken atomic.Bool
+			reading := make(chan struct{}, 64) // an element for each read that has begun since
+			u := &hooked{Database: e.DB, read: func(ctx context.Context) error {
+				if !broken.Load() {
+					return nil
+				}
+				reading <- struct{}{}
+				<-ctx.Done()
+				return ctx.Err()
+			}}
 			b := newBridge(e, slow, func(o *bridge.Options) { o.DB, o.HTTPTimeout = u, time.Hour })
-			u.broken.Store(true)
+			broken.Store(true)
 			for _, page := range []string{"/readyz", "/metrics"} {
 				cut := make(chan error, 1)
 				go func() {
 					_, _, err := b.Get(page)
 					cut <- err
 				}()
-				<-u.reading
+				<-reading
 				defer func() {
 					if err := <-cut; err == nil {
 						t.Errorf("%s was answered", page)
@@ -182,9 +174,7 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			e.NATS.Start()
 			known := goroutines()
 			run(t, e)
-			if err := onlyKnown(known, "/pqbridge/bridge."); err != nil {
-				t.Error(err)
-			}
+			must(t, onlyKnown(known, "/pqbridge/bridge."))
 			// Libraries do not wait for their goroutines, which have nothing more to
 			// do.
 			testenv.Eventually(t, func() error {

@@ -14,30 +14,9 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// actedOn are headers that nats-server 2.15 acts on when a message that has one is
-// published, or when a stream takes it in.
-var actedOn = nats.Header{
-	"Nats-Trace-Dest": {"pq.other.push"}, "Nats-Trace-Only": {"true"}, "Nats-Trace-Origin-Account": {"A"},
-	"Nats-Rollup": {"all"}, "Nats-Incr": {"+1"}, "Nats-Counter-Sources": {"{}"}, "Nats-Marker-Reason": {"Purge"},
-	"Nats-Expected-Stream": {"S"}, "Nats-Expected-Last-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence": {"0"},
-	"Nats-Expected-Last-Subject-Sequence-Subject": {"x"}, "Nats-Expected-Last-Msg-Id": {"x"},
-	"Nats-Batch-Id": {"x"}, "Nats-Batch-Sequence": {"1"}, "Nats-Batch-Commit": {"1"},
-	"Nats-Schedule": {"@every 1s"}, "Nats-Schedule-Target": {"x"}, "Nats-Schedule-Source": {"x"}, "Nats-Schedule-TTL": {"1s"},
-	"Nats-Schedule-Rollup": {"sub"}, "Nats-Schedule-Time-Zone": {"UTC"}, "Nats-Schedule-Next": {"purge"}, "Nats-Scheduler": {"x"},
-	"Nats-Stream-Source": {"S 1 > > x"}, "Nats-Stream-Identity": {"x"}, "Nats-Required-Api-Level": {"1"}, "Nats-Response-Type": {"x"},
-	"Nats-Pin-Id": {"x"}, "Nats-Last-Consumer": {"1"}, "Nats-Last-Stream": {"1"}, "Nats-Consumer-Stalled": {"pq.other.push"},
-	"Nats-Of-A-Later-Version": {"x"},
-}
-
-// noted are headers that servers themselves add to requests on the way.
-var noted = nats.Header{
-	"Nats-Request-Info": {`{"acc":"A"}`}, "Nats-Trace-Hop": {"1"}, "Nats-Trace-Dest": {subjects.TraceDisabled},
-	"Nmqtt-Pub": {"1"}, "Nmqtt-Subject": {"pq.other.push"}, "Nmqtt-Mapped": {"pq.other.push"}, "Nmqtt-PubRel": {"1"},
-}
-
 func TestHeadersThatNATSActsOn(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	for name, values := range actedOn {
+	for name, values := range bridge.ActedOn {
 		for _, name := range []string{name, strings.ToLower(name), strings.ToUpper(name)} {
 			for _, subject := range []string{"pq.jobs.push", "q.jobs.enqueue"} {
 				h := nats.Header{name: values, "Other": {"x"}}
@@ -49,14 +28,14 @@ func TestHeadersThatNATSActsOn(t *testing.T) {
 	}
 	wantLen(t, e, "pq", "jobs", 0)
 	wantLen(t, e, "q", "jobs", 0)
-	for name, values := range noted {
+	for name, values := range bridge.Noted {
 		for _, name := range []string{name, strings.ToLower(name)} {
 			push(t, e, "pq.jobs.push", nats.Header{name: values, "Other": {"x"}}, "x")
 			wantHeaders(t, ok(t, e, "pq.jobs.pop.min", nil, ""), nats.Header{"Other": {"x"}})
 		}
 	}
 	// Requests that store nothing may have them: they concern the request alone.
-	for name, values := range actedOn {
+	for name, values := range bridge.ActedOn {
 		if !strings.HasPrefix(name, "Nats-Trace") {
 			ok(t, e, "pq.jobs.len", nats.Header{name: values}, "")
 		}
@@ -79,7 +58,7 @@ func wantHeaders(t *testing.T, m *nats.Msg, want nats.Header) {
 func TestStoredHeadersThatNATSActsOn(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	seen := subscribe(t, e.Conn, "pq.other.>")
-	for _, headers := range []nats.Header{actedOn, noted} {
+	for _, headers := range []nats.Header{bridge.ActedOn, bridge.Noted} {
 		for name, values := range headers {
 			h := map[string][]string{name: values, strings.ToLower(name): values, "Other": {"x"}, "Nats-Msg-Id": {"7"}}
 			h["Nats-Trace-Dest"] = []string{"pq.other.push"}

@@ -3,6 +3,8 @@ package bridge_test
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -36,6 +38,33 @@ func subscribe(t testing.TB, nc *nats.Conn, subject string) *nats.Subscription {
 	s, err := nc.SubscribeSync(subject)
 	must(t, err)
 	return s
+}
+
+// comes waits until something is so.
+func comes(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	testenv.Eventually(t, func() error {
+		if !is() {
+			return errors.New("still missing: " + what)
+		}
+		return nil
+	})
+}
+
+// same compares what a call returned.
+func same[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// wantData compares the data of a message.
+func wantData(t testing.TB, m *nats.Msg, want string) {
+	t.Helper()
+	if string(m.Data) != want {
+		t.Errorf("got %q with %v, want %q", m.Data, m.Header, want)
+	}
 }
 
 // newBridge starts another bridge, and returns once it serves.
@@ -144,6 +173,14 @@ func pushAll(t *testing.T, e *testenv.Env, subject string, values ...string) {
 	}
 }
 
+// pushNumbers pushes items with the values 0 to n-1.
+func pushNumbers(t *testing.T, e *testenv.Env, subject string, n int) {
+	t.Helper()
+	for i := range n {
+		push(t, e, subject, nil, strconv.Itoa(i))
+	}
+}
+
 // consistent checks every key of the store against the layout.
 func consistent(t *testing.T, e *testenv.Env) {
 	t.Helper()
@@ -157,6 +194,50 @@ func newKeyspace(t testing.TB, priority, fifo string) *fdbpq.Keyspace {
 	k, err := fdbpq.NewKeyspace(priority, fifo, fdbpq.RawValues)
 	must(t, err)
 	return k
+}
+
+// hooked is a store that calls a test before transactions begin and commit, unless a function is nil.
+type hooked struct {
+	kv.Database
+	begin, read func(context.Context) error // of those that may write, and of those that only read
+	commit      func()
+}
+
+func (h *hooked) wrap(db kv.Database) kv.Database {
+	h.Database = db
+	return h
+}
+
+func (h *hooked) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	if h.begin != nil {
+		if err := h.begin(ctx); err != nil {
+			return nil, err
+		}
+	}
+	tx, err := h.Database.Begin(ctx, o)
+	if h.commit != nil && err == nil {
+		tx = hookedTransaction{tx, h.commit}
+	}
+	return tx, err
+}
+
+func (h *hooked) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+	if h.read != nil {
+		if err := h.read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return h.Database.BeginRead(ctx)
+}
+
+type hookedTransaction struct {
+	kv.Transaction
+	commit func()
+}
+
+func (tx hookedTransaction) Commit() kv.Future[struct{}] {
+	tx.commit()
+	return tx.Transaction.Commit()
 }
 
 // syncLog is a log that the test reads while it is written.
@@ -229,9 +310,7 @@ func dialRaw(t testing.TB, e *testenv.Env) *rawConn {
 // write sends bytes of the protocol; a failure fails the test.
 func (c *rawConn) write(text string) {
 	c.t.Helper()
-	if err := c.SetDeadline(time.Now().Add(testenv.Patience)); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, c.SetDeadline(time.Now().Add(testenv.Patience)))
 	if _, err := io.WriteString(c, text); err != nil {
 		c.t.Fatal(err)
 	}
@@ -283,14 +362,11 @@ func (c *rawConn) next() rawMsg {
 func (c *rawConn) body(fields []string) rawMsg {
 	c.t.Helper()
 	size, err := strconv.Atoi(fields[len(fields)-1])
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	headers := 0
 	if fields[0] == "HMSG" {
-		if headers, err = strconv.Atoi(fields[len(fields)-2]); err != nil {
-			c.t.Fatal(err)
-		}
+		headers, err = strconv.Atoi(fields[len(fields)-2])
+		must(c.t, err)
 	}
 	body := make([]byte, size+len("\r\n"))
 	if _, err := io.ReadFull(c.in, body); err != nil {

@@ -171,9 +171,7 @@ func TestUnsendableStoredHeaders(t *testing.T) {
 		}
 	}
 	wantMetric(t, e.Bridge, `pq_given_back_total{reason="unsendable"}`, 7) // each batch had both items
-	if got := ok(t, e, "pq.jobs.pop.max", nil, ""); string(got.Data) != "good" {
-		t.Errorf("popped %q", got.Data)
-	}
+	wantData(t, ok(t, e, "pq.jobs.pop.max", nil, ""), "good")
 }
 
 // The largest headers that NATS lets through, of several kinds, come back or are

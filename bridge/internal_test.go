@@ -25,23 +25,15 @@ import (
 func newTestBridge(t testing.TB) *Bridge {
 	t.Helper()
 	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	db := memkv.New(memkv.Options{})
 	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, db.Close())
 	})
 	b, err := New(Options{DB: db, Keyspace: keyspace, Grammar: grammar, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
@@ -165,13 +157,9 @@ func pipe(t *testing.T, full *atomic.Bool) (conn, other net.Conn) {
 		return intakeMessages - 1, intakeBytes - 1
 	})
 	o := nats.Options{CustomDialer: pipeDialer{near}}
-	if err := l.option(&o); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.option(&o))
 	conn, err := o.CustomDialer.Dial("tcp", "localhost")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		_ = conn.Close() // again, in some tests
 		_ = far.Close()
@@ -200,9 +188,7 @@ func TestIntakeWaitsForRoom(t *testing.T) {
 			t.Error("the connection was read in spite of the backlog")
 		}
 		full.Store(false)
-		if err := <-read; err != nil {
-			t.Error(err)
-		}
+		must(t, <-read)
 	})
 }
 
@@ -222,9 +208,7 @@ func TestIntakeEndsWhenClosed(t *testing.T) {
 			read <- err
 		}()
 		synctest.Wait()
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, conn.Close())
 		if err := <-read; err == nil {
 			t.Error("a closed connection was read")
 		}

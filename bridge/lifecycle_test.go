@@ -196,9 +196,7 @@ func TestShutdownFinishes(t *testing.T) {
 		notReady(t, e.Bridge, "shutting down")
 		close(s.free)
 		for _, r := range replies {
-			if err := bridge.ErrorFromHeaders(next(t, r).Header); err != nil {
-				t.Error(err)
-			}
+			must(t, bridge.ErrorFromHeaders(next(t, r).Header))
 		}
 		must(t, e.Bridge.Stop())
 		e.Bridge = newBridge(e)

@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,9 +29,7 @@ func TestPause(t *testing.T) {
 					t.Errorf("%s %s: %v", kind.pop, payload, err)
 				}
 			}
-			if m := ok(t, e, kind.peek, nil, ""); string(m.Data) != "b" {
-				t.Errorf("peeked %q", m.Data)
-			}
+			wantData(t, ok(t, e, kind.peek, nil, ""), "b")
 			isError(t, 404, token, e.Request(token, nil, []byte("+NXT")))
 			isError(t, 409, token, e.Request(token, nil, []byte("+ACK")))
 
@@ -43,9 +40,7 @@ func TestPause(t *testing.T) {
 			}
 			lifted := waits()
 			configured(t, e, kind.queue, `{"pause_until":null}`, `{}`)
-			if m := <-lifted; string(m.Data) != "b" {
-				t.Errorf("a pop that waited got %q, %v", m.Data, m.Header)
-			}
+			wantData(t, <-lifted, "b")
 			soon := time.Now().Add(200 * time.Millisecond)
 			ok(t, e, kind.queue+".config", nil, fmt.Sprintf(`{"pause_until":%q}`, soon.Format(time.RFC3339Nano)))
 			over := waits()
@@ -108,15 +103,11 @@ func TestMaxBytesAndDiscard(t *testing.T) {
 			} else {
 				push(t, e, kind.push, nil, "def")
 			}
-			if m := ok(t, e, kind.pop, nil, ""); string(m.Data) != "def" {
-				t.Errorf("%s: popped %q", kind.queue, m.Data)
-			}
+			wantData(t, ok(t, e, kind.pop, nil, ""), "def")
 			over := make(chan *nats.Msg, 1)
 			go func() { over <- e.Request(kind.pop, nil, []byte(`{"expires":"1m"}`)) }()
 			push(t, e, kind.push, nil, "wake")
-			if m := <-over; string(m.Data) != "wake" {
-				t.Errorf("a pop that waited got %q, %v", m.Data, m.Header)
-			}
+			wantData(t, <-over, "wake")
 			for _, bad := range []string{`{"max_bytes":-1}`, `{"max_bytes":0.5}`, `{"discard":"oldest"}`, `{"discard":1}`} {
 				refused(t, e, 400, kind.queue+".config", nil, []byte(bad))
 			}
@@ -142,13 +133,9 @@ func TestMaxLeased(t *testing.T) {
 				t.Error(err)
 			}
 			waits := ask(t, e.Conn, kind.pop, `{"ack_wait":"1m","expires":"1m"}`)
-			if m := ok(t, e, kind.pop, nil, ""); string(m.Data) != "c" {
-				t.Errorf("a plain pop got %q", m.Data)
-			}
+			wantData(t, ok(t, e, kind.pop, nil, ""), "c")
 			ok(t, e, kind.queue+".len", nil, "") // its batch has ended, so the line waits for places again
-			if m := acked(t, e, a, "+NXT"); string(m.Data) != "d" {
-				t.Errorf("+NXT got %q", m.Data)
-			}
+			wantData(t, acked(t, e, a, "+NXT"), "d")
 			acked(t, e, b, "")
 			got(t, waits, "e")
 		}
@@ -161,9 +148,7 @@ func TestPurgeFreesPlaces(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		const places = 20
 		configured(t, e, "pq.jobs", `{"max_leased":20}`, `{"max_leased":20}`)
-		for i := range 2 * places {
-			push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
-		}
+		pushNumbers(t, e, "pq.jobs.push", 2*places)
 		leased := ask(t, e.Conn, "pq.jobs.pop.min", `{"batch":20,"ack_wait":"1h"}`)
 		for i := range places {
 			got(t, leased, fmt.Sprint(i))
@@ -175,38 +160,6 @@ func TestPurgeFreesPlaces(t *testing.T) {
 		ok(t, e, "pq.jobs.purge", nil, `{"state":"leased"}`)
 		for i, w := range waits {
 			got(t, w, fmt.Sprint(places+i))
-		}
-	})
-}
-
-// Acknowledgements on one bridge wake leases that wait on another, and fast.
-func TestBellForFreedPlaces(t *testing.T) {
-	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
-		names, replies := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h","ack_wait":"1h"}`)
-		subject := "pq." + names[0]
-		configured(t, e, subject, `{"max_leased":1}`, `{"max_leased":1}`)
-		const rounds = 41
-		for i := range rounds + 1 {
-			push(t, e, subject+".push", nil, fmt.Sprint(i))
-		}
-		var took []time.Duration
-		held := got(t, replies[0], "0").Reply
-		for i := range rounds {
-			waits := ask(t, e.Conn, subject+".pop.min", `{"expires":"1h","ack_wait":"1h"}`)
-			waiters(t, second, names[0], 1)
-			began := time.Now()
-			if i < rounds-1 {
-				acked(t, e, held, []string{"", "+TERM"}[i%2])
-			} else {
-				configured(t, e, subject, `{"max_leased":2}`, `{"max_leased":2}`)
-			}
-			held = got(t, waits, fmt.Sprint(i+1)).Reply
-			took = append(took, time.Since(began))
-		}
-		slices.Sort(took)
-		t.Logf("median %v, all within %v", took[len(took)/2], took[len(took)-1])
-		if took[len(took)/2] > 200*time.Millisecond { // without a bell, half a second
-			t.Errorf("the median is %v", took[len(took)/2])
 		}
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -100,9 +99,7 @@ func overload(t *testing.T, e *testenv.Env, s stuck, payload string) {
 	}
 	close(s.free)
 	for _, r := range waiting {
-		if err := bridge.ErrorFromHeaders(next(t, r).Header); err != nil {
-			t.Error(err)
-		}
+		must(t, bridge.ErrorFromHeaders(next(t, r).Header))
 	}
 	wantLen(t, e, "pq", "jobs", 5)
 	wantMetric(t, e.Bridge, `pq_errors_total{code="429",operation="push"}`, 3)
@@ -145,16 +142,29 @@ func TestUnknownOutcome(t *testing.T) {
 	for _, fault := range []faultkv.Fault{faultkv.UnknownMade, faultkv.UnknownLost} {
 		made := fault == faultkv.UnknownMade
 		t.Run(fault.String(), func(t *testing.T) {
-			e, faults, gate := newUnsureEnv(t)
+			const many = 1 << 60
+			var faults *faultkv.DB
+			var left atomic.Int64 // how many transactions may begin
+			left.Store(many)
+			gate := hooked{begin: func(context.Context) error {
+				if left.Add(-1) < 0 {
+					return kv.ErrUnavailable
+				}
+				return nil
+			}}
+			e := testenv.New(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
+				faults = faultkv.New(db, faultkv.Options{})
+				return gate.wrap(faults)
+			}})
 			unsure := func(subject, payload string) {
 				t.Helper()
 				// The commit gets no answer, and the store cannot be asked for a while.
-				gate.arm()
+				left.Store(1)
 				faults.Next(fault)
 				if err := refused(t, e, 503, subject, nil, []byte(payload)); !err.Unknown {
 					t.Errorf("%v: not unknown", err)
 				}
-				gate.disarm()
+				left.Store(many)
 			}
 
 			first := push(t, e, "pq.jobs.push", nil, "first")
@@ -190,52 +200,6 @@ func wantSettled(t *testing.T, e *testenv.Env) {
 		}
 		return err
 	})
-}
-
-// newUnsureEnv starts a bridge on a store whose commits can have an unknown
-// outcome, and which can be away after that.
-func newUnsureEnv(t *testing.T) (e *testenv.Env, faults *faultkv.DB, gate *outageAfterUnknown) {
-	gate = &outageAfterUnknown{}
-	e = testenv.New(t, testenv.Options{
-		Wrap: func(db kv.Database) kv.Database {
-			faults = faultkv.New(db, faultkv.Options{})
-			gate.Database = faults
-			return gate
-		},
-	})
-	return e, faults, gate
-}
-
-// outageAfterUnknown is a store that, once armed, lets one transaction begin and then
-// none.
-type outageAfterUnknown struct {
-	kv.Database
-	mu    sync.Mutex
-	armed bool
-	begun int
-}
-
-func (o *outageAfterUnknown) arm() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.armed, o.begun = true, 0
-}
-
-func (o *outageAfterUnknown) disarm() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.armed = false
-}
-
-func (o *outageAfterUnknown) Begin(ctx context.Context, options kv.BeginOptions) (kv.Transaction, error) {
-	o.mu.Lock()
-	out := o.armed && o.begun > 0
-	o.begun++
-	o.mu.Unlock()
-	if out {
-		return nil, kv.ErrUnavailable
-	}
-	return o.Database.Begin(ctx, options)
 }
 
 func wantQueued(t *testing.T, e *testenv.Env, n int64) {
@@ -368,9 +332,7 @@ func TestDisposableNames(t *testing.T) {
 
 		retireRounds(t, e.Bridge.Dispatcher().NewRetirer(false), rounds)
 		wantQueues(t, e, 1)
-		if n := e.Bridge.Dispatcher().Queues(); n != 0 {
-			t.Errorf("%d queues are still in memory", n)
-		}
+		same(t, "queues in memory", e.Bridge.Dispatcher().Queues(), 0)
 		_, body, err := e.Bridge.Get("/metrics")
 		if err != nil || strings.Count(string(body), "pq_queue_length{") != 1 {
 			t.Errorf("%v, metrics:\n%s", err, body)

@@ -36,9 +36,7 @@ func (c *steppedClock) after(d time.Duration) (text string) {
 // answers sends a request and compares the reply.
 func answers(t *testing.T, e *testenv.Env, subject, payload, want string) {
 	t.Helper()
-	if got := string(ok(t, e, subject, nil, payload).Data); got != want {
-		t.Errorf("%s %s: %s, want %s", subject, payload, got, want)
-	}
+	same(t, subject+" "+payload, string(ok(t, e, subject, nil, payload).Data), want)
 }
 
 func TestInfo(t *testing.T) {
@@ -212,9 +210,7 @@ func TestRedrive(t *testing.T) {
 			case <-time.After(testenv.Patience):
 				t.Fatal("the pop still waits")
 			}
-			if err := sub.Unsubscribe(); err != nil {
-				t.Error(err)
-			}
+			must(t, sub.Unsubscribe())
 			push(t, e, kind.push, nil, "before")
 			answers(t, e, dead+".redrive", "", `{"redriven":3}`)
 			answers(t, e, dead+".redrive", "", `{"redriven":0}`)
@@ -225,9 +221,7 @@ func TestRedrive(t *testing.T) {
 				}
 				acked(t, e, m.Reply, "")
 			}
-			if got := string(ok(t, e, kind.dead, nil, "").Data); got != "no dead letter" {
-				t.Errorf("%q stayed", got)
-			}
+			same(t, "what stayed", string(ok(t, e, kind.dead, nil, "").Data), "no dead letter")
 			refused(t, e, 400, dead+".redrive", nil, []byte(`{"max":-1}`))
 		}
 		consistent(t, e)

@@ -78,9 +78,7 @@ func TestConflictingBridge(t *testing.T) {
 				wantRefused(t, e.StartBridge(c.changes...), c.words...)
 			})
 		}
-		for i := range n {
-			push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
-		}
+		pushNumbers(t, e, "pq.jobs.push", n)
 		wantLen(t, e, "pq", "jobs", n)
 		if ready, reasons, err := e.Bridge.Ready(); !ready {
 			t.Errorf("the first bridge: %v, %v", reasons, err)
@@ -248,13 +246,9 @@ func TestNetworksAreJoined(t *testing.T) {
 				}
 				return nil
 			})
+			pushNumbers(t, e, "pq.jobs.push", n)
 			for i := range n {
-				push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
-			}
-			for i := range n {
-				if got := request(t, nc, "pq.jobs.pop.min", ""); got != fmt.Sprint(i) {
-					t.Errorf("popped %q, want %d", got, i)
-				}
+				same(t, "popped", request(t, nc, "pq.jobs.pop.min", ""), fmt.Sprint(i))
 			}
 			for _, b := range older {
 				must(t, b.Stop())

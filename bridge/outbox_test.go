@@ -223,9 +223,7 @@ func TestRefusalsAmongOtherErrors(t *testing.T) {
 func TestUnconfirmedWhenNATSGoes(t *testing.T) {
 	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
 	const n = 200
-	for i := range n {
-		push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
-	}
+	pushNumbers(t, e, "pq.jobs.push", n)
 	inbox := nats.NewInbox()
 	replies := subscribe(t, e.Conn, inbox)
 	for range n / 2 {

@@ -150,9 +150,7 @@ func TestFramesForAnotherAccount(t *testing.T) {
 			QUEUES { users = [ { user: bridge, password: p, permissions: { publish: ["_R_.>", "_pqbridge.>"] } } ], exports = [ { service: "pq.*.>", response: stream } ] }
 			CLIENTS { users = [ { user: client, password: p } ], imports = [ { service: { account: QUEUES, subject: "pq.*.>" }, to: "far.*.>" } ] }
 		}`)
-	for i := range 6 {
-		push(t, e, "far.jobs.push", nil, fmt.Sprint(i))
-	}
+	pushNumbers(t, e, "far.jobs.push", 6)
 	leases, sizes := popFramed(t, e, "far.jobs.pop.min", 2, `,"ack_wait":"1h"`, "")
 	wantSizes(t, sizes, 1, 1)
 	leases, sizes = inFrames(t, "far.jobs", ask(t, e.Conn, leases[0].ack, `+NXT {"batch":2,"frames":true}`), "")
@@ -219,26 +217,6 @@ func TestFramesOfWaiters(t *testing.T) {
 					t.Errorf("%s: got %q", queue, valuesOf(list))
 				}
 			}
-		}
-		settled(t, e, second)
-	})
-}
-
-// What another bridge sends to a client that is gone is back at once, leased or not, and the bridge that forwarded the pop
-// learns that it has ended.
-func TestGoneForwardedFrames(t *testing.T) {
-	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
-		name := ownedBy(t, e, second, e.Bridge)
-		values := inSeveral(5)
-		back := 0
-		for _, options := range []string{`{"expires":"1h","batch":9,"frames":true}`, `{"expires":"1h","batch":5,"frames":true,"ack_wait":"1h"}`} {
-			leave(t, e, forwardedTo(t, e, second, name, "pop.min", options))
-			ids := pushTogether(t, e, name, values...)
-			back += len(values)
-			wantMetric(t, second, noResponders, float64(back))
-			settled(t, e, second)
-			firsts(t, e, name, ids, values)
-			wantInPlace(t, e, name, ids, values...)
 		}
 		settled(t, e, second)
 	})

@@ -200,9 +200,7 @@ func wantSame(t *testing.T, got, want sentItem) {
 func TestFramesOfLeases(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, c := range kinds {
-			for i := range 12 {
-				push(t, e, c.push, nil, fmt.Sprint(i))
-			}
+			pushNumbers(t, e, c.push, 12)
 			list, _ := popFramed(t, e, c.pop, 5, `,"ack_wait":0`, "")
 			acks := acksOf(list)
 			acked(t, e, acks[0], "")

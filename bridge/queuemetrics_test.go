@@ -96,25 +96,20 @@ func TestOwnersShowQueues(t *testing.T) {
 	})
 }
 
-// slowReads is a store far away.
-type slowReads struct{ kv.Database }
-
-func (s slowReads) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
-	select {
-	case <-time.After(100 * time.Millisecond):
-		return s.Database.BeginRead(ctx)
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // Scrapes that come together, or soon after one that took long, read the lengths once.
 func TestScrapesShareFigures(t *testing.T) {
 	const queues = 20
+	far := hooked{read: func(ctx context.Context) error {
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}}
 	var store *countkv.DB
 	e := testenv.New(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
 		store = countkv.New(db)
-		return slowReads{store}
+		return far.wrap(store)
 	}})
 	for i := range queues {
 		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "a")
@@ -165,7 +160,5 @@ func TestLengthsAreReadTogether(t *testing.T) {
 	wantMetric(t, e.Bridge, `pq_queue_length{kind="fifo",queue="queue-7"}`, 1)
 	want := countkv.Cost{Reads: 1 + queues, Rounds: 2}
 	costs := store.Take()
-	if n := len(slices.DeleteFunc(slices.Clone(costs), func(c countkv.Cost) bool { return c != want })); n != 2 {
-		t.Errorf("costs %+v: want two of them to be %+v", costs, want)
-	}
+	same(t, fmt.Sprintf("how many of the costs %+v are %+v", costs, want), len(slices.DeleteFunc(slices.Clone(costs), func(c countkv.Cost) bool { return c != want })), 2)
 }

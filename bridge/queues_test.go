@@ -135,30 +135,18 @@ func getPage(t *testing.T, b *testenv.Bridge, method, path string) (status int, 
 	return reply.StatusCode, strings.TrimSpace(string(data))
 }
 
-// noWrites is a store that refuses to begin transactions that may write, while the test wants that.
-type noWrites struct {
-	kv.Database
-	refuse atomic.Bool
-}
-
-func (w *noWrites) wrap(db kv.Database) kv.Database {
-	w.Database = db
-	return w
-}
-
-func (w *noWrites) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	if w.refuse.Load() {
-		return nil, kv.ErrUnavailable
-	}
-	return w.Database.Begin(ctx, o)
-}
-
 // Whoever asks over HTTP has logged in nowhere, so that only reads: what is due counts once somebody else has
 // brought it back.
 func TestHTTPQueues(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		clock := newSteppedClock()
-		writes := &noWrites{}
+		var refuse atomic.Bool
+		writes := hooked{begin: func(context.Context) error {
+			if refuse.Load() {
+				return kv.ErrUnavailable
+			}
+			return nil
+		}}
 		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options, Wrap: writes.wrap})
 		is := func(path string, status int, want string) {
 			t.Helper()
@@ -178,12 +166,12 @@ func TestHTTPQueues(t *testing.T) {
 			e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
 			path := "/queues/" + strings.Replace(kind.queue, ".", "/", 1)
 			is(path, 200, `{"ready":1,"leased":1,"delayed":1,"oldest_age_s":1,"work":2}`)
-			writes.refuse.Store(true)
+			refuse.Store(true)
 			clock.step(time.Minute) // the delay is over
 			is(path, 200, `{"ready":1,"leased":1,"delayed":1,"oldest_age_s":61,"work":2}`)
 			is("/queues?limit=1&after="+path[len("/queues/"):len(path)-1], 200,
 				`{"queues":[{"kind":"`+kind.queue[:strings.Index(kind.queue, ".")]+`","queue":"jobs","ready":1,"leased":1,"delayed":1,"work":2}],"next":null}`)
-			writes.refuse.Store(false)
+			refuse.Store(false)
 			ok(t, e, kind.queue+".len", nil, "")
 			is(path, 200, `{"ready":2,"leased":1,"delayed":0,"oldest_age_s":63,"work":3}`)
 		}
@@ -220,32 +208,12 @@ func TestHTTPQueues(t *testing.T) {
 	})
 }
 
-// slowCommits is a store whose commits take a while, once it is told so.
-type slowCommits struct {
-	kv.Database
-	delay atomic.Int64
-}
-
-func (s *slowCommits) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := s.Database.Begin(ctx, o)
-	return slowTransaction{tx, s}, err
-}
-
-type slowTransaction struct {
-	kv.Transaction
-	s *slowCommits
-}
-
-func (tx slowTransaction) Commit() kv.Future[struct{}] {
-	<-time.After(time.Duration(tx.s.delay.Load()))
-	return tx.Transaction.Commit()
-}
-
 // A purge that takes longer than a request may says how much is done, and goes on when it is asked again.
 func TestPurgeTakesLong(t *testing.T) {
-	store := &slowCommits{}
+	var delay atomic.Int64
+	store := hooked{commit: func() { <-time.After(time.Duration(delay.Load())) }}
 	e := testenv.New(t, testenv.Options{
-		Wrap:   func(db kv.Database) kv.Database { store.Database = db; return store },
+		Wrap:   store.wrap,
 		Bridge: func(o *bridge.Options) { o.RequestTimeout = time.Second },
 	})
 	const n = 10_000
@@ -257,7 +225,7 @@ func TestPurgeTakesLong(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	store.delay.Store(int64(350 * time.Millisecond))
+	delay.Store(int64(350 * time.Millisecond))
 	purged := 0
 	for refusals := 0; ; refusals++ {
 		reply := e.Request("pq.jobs.purge", nil, nil)

@@ -40,9 +40,7 @@ func newGhost(t *testing.T, e *testenv.Env) *ghost {
 // says publishes on a subject below the root.
 func (g *ghost) says(subject, text string) {
 	g.t.Helper()
-	if err := errors.Join(g.nc.Publish(g.root+subject, []byte(text)), g.nc.Flush()); err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, errors.Join(g.nc.Publish(g.root+subject, []byte(text)), g.nc.Flush()))
 }
 
 // hears subscribes to a subject below the root.

@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"bytes"
-	"errors"
 	"net"
 	"strings"
 	"sync"
@@ -135,12 +134,7 @@ func TestShutdownNATSFrozen(t *testing.T) {
 	const timeout = 4 * time.Second
 	e, f := behindFreezer(t, timeout)
 	push(t, e, "pq.jobs.push", nil, "x")
-	testenv.Eventually(t, func() error {
-		if e.Bridge.Unconfirmed() {
-			return errors.New("the reply is not confirmed")
-		}
-		return nil
-	})
+	comes(t, "a confirmed reply", func() bool { return !e.Bridge.Unconfirmed() })
 	f.freeze()
 	if err := stopsWithin(t, e.Bridge, timeout); err != nil {
 		t.Errorf("Run: %v", err)

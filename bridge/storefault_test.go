@@ -62,9 +62,8 @@ func newEmbeddedWith(t *testing.T, dir string, o testenv.Options) *embedded {
 		return nil
 	})), &e.free}
 	var err error
-	if e.db, err = pebblekv.Open(dir, pebblekv.Options{FS: files, Logger: logger, MinFreeSpace: 1 << 20}); err != nil {
-		t.Fatal(err)
-	}
+	e.db, err = pebblekv.Open(dir, pebblekv.Options{FS: files, Logger: logger, MinFreeSpace: 1 << 20})
+	must(t, err)
 	t.Cleanup(func() { _ = e.db.Close() }) // Its files may be gone.
 	o.Engine = testenv.Opened(e.db)
 	change := o.Bridge
@@ -140,9 +139,7 @@ func (e *embedded) wantTrouble(t *testing.T, code int, subject, reason, logged s
 	}
 	e.noPaths(t, strings.Join(reasons, "; "))
 	e.noPaths(t, string(e.Request("$SRV.STATS.pqbridge", nil, nil).Data))
-	if err := e.log.says(logged); err != nil {
-		t.Error(err)
-	}
+	must(t, e.log.says(logged))
 }
 
 // wantWell checks that everything works again.
@@ -219,9 +216,8 @@ func tables(t *testing.T, dir string) []string {
 	for range 2 { // What is in the log goes to a table when it is opened again.
 		must(t, e.db.Close())
 		var err error
-		if e.db, err = pebblekv.Open(dir, pebblekv.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
-			t.Fatal(err)
-		}
+		e.db, err = pebblekv.Open(dir, pebblekv.Options{Logger: slog.New(slog.DiscardHandler)})
+		must(t, err)
 	}
 	must(t, e.db.Close())
 	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
@@ -300,28 +296,20 @@ func spoil(t *testing.T, table string) {
 	must(t, err)
 }
 
-// counting counts the transactions that may write.
-type counting struct {
-	kv.Database
-	begun *atomic.Int64
-	err   *atomic.Pointer[error]
-}
-
-func (c counting) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	c.begun.Add(1)
-	if err := c.err.Load(); err != nil {
-		return nil, *err
-	}
-	return c.Database.Begin(ctx, o)
-}
-
 // /readyz writes nothing unless the last write failed because of the store; a conflict
 // does not count.
 func TestReadyWritesNothing(t *testing.T) {
 	var begun atomic.Int64
 	var current atomic.Pointer[error]
+	counts := hooked{begin: func(context.Context) error {
+		begun.Add(1)
+		if err := current.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}}
 	e := testenv.New(t, testenv.Options{
-		Wrap:   func(db kv.Database) kv.Database { return counting{db, &begun, &current} },
+		Wrap:   counts.wrap,
 		Bridge: func(o *bridge.Options) { o.RequestTimeout = time.Second },
 	})
 	push(t, e, "pq.jobs.push", nil, "x")
@@ -334,15 +322,8 @@ func TestReadyWritesNothing(t *testing.T) {
 		return begun.Load() - before
 	}
 	// Only the sweep of old receipts begins by itself.
-	testenv.Eventually(t, func() error {
-		if begun.Load() < 2 {
-			return errors.New("no sweep yet")
-		}
-		return nil
-	})
-	if n := ask(true); n != 0 {
-		t.Errorf("%d transactions of a healthy bridge", n)
-	}
+	comes(t, "a sweep", func() bool { return begun.Load() >= 2 })
+	same(t, "transactions of a healthy bridge", ask(true), 0)
 	fail := func(err error) {
 		t.Helper()
 		current.Store(&err)
@@ -351,9 +332,7 @@ func TestReadyWritesNothing(t *testing.T) {
 	fail(kv.ErrThrottled) // until the time is over
 	current.Store(nil)
 	ask(true)
-	if n := ask(true); n != 0 {
-		t.Errorf("%d transactions after the probe", n)
-	}
+	same(t, "transactions after the probe", ask(true), 0)
 	fail(kv.ErrUnavailable)
 	if n := ask(false); n == 0 {
 		t.Error("no write was tried")
@@ -362,7 +341,5 @@ func TestReadyWritesNothing(t *testing.T) {
 	if n := ask(true); n == 0 {
 		t.Error("/readyz says ready although nothing was written since the failure")
 	}
-	if n := ask(true); n != 0 {
-		t.Errorf("%d transactions after the probe", n)
-	}
+	same(t, "transactions after the probe", ask(true), 0)
 }

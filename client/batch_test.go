@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -174,4 +175,174 @@ func TestBatchOutcomes(t *testing.T) {
 		leases, err := q.LeaseMinBatch(t.Context(), 3)
 		is(t, c.what+", leased", leasedValues(t, c.err)(leases, err), c.want)
 	}
+}
+
+// Batches come in few messages, and their items are those of many. None shares memory with another.
+func TestBatchesInFrames(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	nc := e.Connect()
+	c, ctx := client.New(nc), t.Context()
+	q := c.PriorityQueue("jobs")
+	const n = 100
+	var pushes []client.PushItem
+	for i := range n {
+		pushes = append(pushes, client.PushItem{
+			Priority: int64(i - 5), Message: client.Message{Value: fmt.Appendf(nil, "value %d", i), Headers: nats.Header{"Own": {fmt.Sprint(i), "x"}}},
+		})
+	}
+	ids, err := q.PushBatch(ctx, pushes)
+	ok(t, err)
+	check := func(what string, items []*client.Item) {
+		t.Helper()
+		for i, item := range items {
+			if item.ID != ids[i] || item.Priority != int64(i-5) || string(item.Value) != fmt.Sprint("value ", i) || time.Since(item.PushedAt).Abs() > time.Minute ||
+				len(item.Headers) != 1 || !slices.Equal(item.Headers["Own"], []string{fmt.Sprint(i), "x"}) {
+				t.Fatalf("%s: item %d is %+v", what, i, item)
+			}
+			spoil := item.Value[:cap(item.Value)]
+			for j := range spoil {
+				spoil[j] = '!'
+			}
+			item.Headers["Own"][0], item.Headers["More"] = "!", nil
+		}
+	}
+	before := nc.Stats().InMsgs
+	deliveries, err := q.LeaseMinBatch(ctx, n, client.AckWait(time.Hour))
+	if err != nil || len(deliveries) != n {
+		t.Fatalf("leased %d items, %v", len(deliveries), err)
+	}
+	if messages := nc.Stats().InMsgs - before; messages > 3 {
+		t.Errorf("%d items came in %d messages", n, messages)
+	}
+	var leased []*client.Item
+	for _, d := range deliveries {
+		leased = append(leased, &d.Item)
+		if left := time.Until(d.Until); d.Deliveries != 1 || left < 59*time.Minute || left > time.Hour {
+			t.Errorf("leased %+v", d.LeaseInfo)
+		}
+	}
+	check("leased", leased)
+	if !strings.HasPrefix(deliveries[3].AckSubject(), "pq.jobs.ack.") {
+		t.Errorf("acknowledgements go to %s", deliveries[3].AckSubject())
+	}
+	for i, settle := range []error{
+		deliveries[n-1].Nak(ctx, 0), deliveries[n-2].Ack(ctx), deliveries[n-3].Term(ctx, "broken"), c.Delivery(deliveries[n-4].AckSubject()).Ack(ctx),
+	} {
+		if settle != nil {
+			t.Errorf("acknowledgement %d: %v", i, settle)
+		}
+	}
+	next, err := deliveries[n-5].Next(ctx)
+	if err != nil || string(next.Value) != fmt.Sprint("value ", n-1) || next.Deliveries != 2 {
+		t.Fatalf("the next is %v, %v", next, err)
+	}
+	if errs := c.AckAll(ctx, append(deliveries[50:n-5], next)...); errs != nil {
+		t.Errorf("acknowledged together: %v", errs)
+	}
+	for _, d := range deliveries[:50] {
+		ok(t, d.Nak(ctx, 0))
+	}
+	before = nc.Stats().InMsgs
+	items, err := q.PopMinBatch(ctx, n, client.Expires(50*time.Millisecond))
+	if err != nil || len(items) != 50 {
+		t.Fatalf("popped %d items, %v", len(items), err)
+	}
+	check("popped", items)
+	if messages := nc.Stats().InMsgs - before; messages > 3 {
+		t.Errorf("%d items came in %d messages", len(items), messages)
+	}
+}
+
+// framesOf returns the payload of a message with frames: of leased items with these tokens.
+func framesOf(t testing.TB, tokens ...string) (payload []byte) {
+	t.Helper()
+	for i, token := range tokens {
+		h := map[string][]string{subjects.HeaderID: {fmt.Sprint("id-", i)}, "Own": {"x"}}
+		if token != "" {
+			h[subjects.HeaderToken] = []string{token}
+		}
+		payload = subjects.AppendFrame(payload, subjects.Frame{
+			Priority: int64(i), Headers: must(subjects.AppendHeaders(nil, h)), Value: fmt.Append(nil, i),
+		})
+	}
+	return payload
+}
+
+// Frames that are not as they should be are an error, which says that items may be lost.
+func TestBadFrames(t *testing.T) {
+	var reply atomic.Pointer[nats.Msg]
+	nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
+		_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: reply.Load().Header, Data: reply.Load().Data}) // else the test has no reply
+	})
+	q, ctx := client.New(nc).PriorityQueue("jobs"), t.Context()
+	good := framesOf(t, "a", "b")
+	noHeaders := subjects.AppendFrame(nil, subjects.Frame{Value: []byte("0")})
+	badHeaders := subjects.AppendFrame(nil, subjects.Frame{Headers: []byte("NATS/1.0\r\nno colon\r\n\r\n"), Value: []byte("0")})
+	for _, c := range []struct {
+		what       string
+		count, end string
+		payload    []byte
+		pops       string // what a pop and a lease get before the error
+		leases     string
+		noLease    bool // only the lease is wrong
+	}{
+		{"one frame is missing", "3", "3", good, "", "", false},
+		{"one too many", "1", "1", good, "", "", false},
+		{"more than were asked for", "3", "3", framesOf(t, "a", "b", "c"), "", "", false},
+		{"none", "1", "1", nil, "", "", false},
+		{"none, by its count", "0", "0", good, "", "", false},
+		{"a count that is no number", "two", "2", good, "", "", false},
+		{"a negative count", "-2", "2", good, "", "", false},
+		{"a huge count", "99999999999999999999", "2", good, "", "", false},
+		{"cut", "2", "2", good[:len(good)-1], "", "", false},
+		{"cut in the lengths", "2", "2", good[:5], "", "", false},
+		{"something behind them", "2", "2", append(slices.Clip(good), 0), "", "", false},
+		{"headers that cannot be read", "1", "1", badHeaders, "", "", false},
+		{"more sent than arrived", "2", "3", good, "0 1", "0 1", false},
+		{"more arrived than were sent", "2", "1", good, "0 1", "0 1", false},
+		{"an end that is no number", "2", "x", good, "0 1", "0 1", false},
+		{"no token", "2", "2", framesOf(t, "a", ""), "0 1", "0", true},
+		{"no headers", "1", "1", noHeaders, "0", "", true},
+		{"an empty token", "1", "1", subjects.AppendFrame(nil, subjects.Frame{Headers: []byte("NATS/1.0\r\nPq-Token: \r\n\r\n"), Value: []byte("0")}), "0", "", true},
+	} {
+		reply.Store(&nats.Msg{Header: nats.Header{subjects.HeaderFrames: {c.count}, subjects.HeaderBatchCount: {c.end}}, Data: c.payload})
+		want := client.ErrUnknownOutcome
+		if c.what == "more arrived than were sent" || c.what == "an end that is no number" {
+			want = client.ErrBadReply
+		}
+		var popErr error
+		if !c.noLease {
+			popErr = want
+		}
+		items, err := q.PopMinBatch(ctx, 2)
+		is(t, c.what+", popped", values(t, popErr)(items, err), c.pops)
+		deliveries, err := q.LeaseMinBatch(ctx, 2)
+		is(t, c.what+", leased", leasedValues(t, want)(deliveries, err), c.leases)
+	}
+}
+
+// FuzzBatchReply: whatever answers a batch, it returns at most as many items as it asked for, or an error.
+func FuzzBatchReply(f *testing.F) {
+	good := framesOf(f, "a", "b")
+	f.Add(uint16(2), uint16(2), uint8(2), good)
+	f.Add(uint16(1), uint16(1), uint8(3), good[:len(good)/2])
+	f.Add(uint16(0), uint16(7), uint8(0), []byte{})
+	f.Add(uint16(2), uint16(2), uint8(2), subjects.AppendFrame(subjects.AppendFrame(nil, subjects.Frame{Headers: []byte("NATS/1.0 503\r\n\r\n")}), subjects.Frame{}))
+	var reply atomic.Pointer[nats.Msg]
+	nc := fake(f, "pq.>", func(_ *nats.Conn, m *nats.Msg) {
+		_ = m.RespondMsg(&nats.Msg{Header: reply.Load().Header, Data: reply.Load().Data}) // else the test has no reply
+	})
+	q := client.New(nc).PriorityQueue("jobs")
+	f.Fuzz(func(t *testing.T, count, sent uint16, asked uint8, payload []byte) {
+		n := int(asked)%5 + 2
+		reply.Store(&nats.Msg{Header: nats.Header{subjects.HeaderFrames: {fmt.Sprint(count)}, subjects.HeaderBatchCount: {fmt.Sprint(sent)}}, Data: payload})
+		items, err := q.PopMinBatch(t.Context(), n)
+		if len(items) > n || len(items) > int(count) || err == nil && len(items) != int(sent) || err != nil && !errors.Is(err, client.ErrBadReply) && !errors.Is(err, client.ErrUnknownOutcome) {
+			t.Fatalf("%d items, %v", len(items), err)
+		}
+		deliveries, err := q.LeaseMinBatch(t.Context(), n)
+		if len(deliveries) > len(items) || err == nil && len(deliveries) != len(items) {
+			t.Fatalf("%d leases of %d items, %v", len(deliveries), len(items), err)
+		}
+	})
 }

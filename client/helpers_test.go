@@ -3,11 +3,17 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -19,7 +25,7 @@ func newQueue(t *testing.T) (*testenv.Env, *client.PriorityQueue) {
 }
 
 // ok ends the test if err is not nil.
-func ok(t *testing.T, err error) {
+func ok(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -44,6 +50,17 @@ func failsWith(t *testing.T, what string, want error) func(any, error) {
 	}
 }
 
+// comes waits until something is so.
+func comes(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	testenv.Eventually(t, func() error {
+		if !is() {
+			return errors.New("still missing: " + what)
+		}
+		return nil
+	})
+}
+
 // listen calls f for each message on a subject that is sent from now on.
 func listen(t testing.TB, nc *nats.Conn, subject string, f nats.MsgHandler) *nats.Subscription {
 	t.Helper()
@@ -51,9 +68,7 @@ func listen(t testing.TB, nc *nats.Conn, subject string, f nats.MsgHandler) *nat
 	if err == nil {
 		err = nc.Flush() // messages may come from other connections
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return s
 }
 
@@ -93,3 +108,177 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// between returns a client of queue jobs whose batches of pushes go through a function, which may pass them on to the
+// bridge and then has the reply, and which returns what the client is told, nil for nothing. They are numbered from 0.
+func between(t *testing.T, e *testenv.Env, on func(n int, pass func() *nats.Msg) *nats.Msg, options ...client.Option) *client.PriorityQueue {
+	t.Helper()
+	nc, n := e.Connect(), 0
+	listen(t, nc, "far.jobs.push.batch", func(m *nats.Msg) {
+		reply := on(n, func() *nats.Msg { return e.Request("pq.jobs.push.batch", nil, m.Data) })
+		n++
+		if reply != nil {
+			_ = m.RespondMsg(&nats.Msg{Header: reply.Header, Data: reply.Data}) // else the test has no reply
+		}
+	})
+	return client.New(e.Conn, append(options, client.WithGrammar(must(subjects.New("far", "q"))))...).PriorityQueue("jobs")
+}
+
+// refusal is a reply with an error.
+func refusal(code subjects.Code) *nats.Msg {
+	return &nats.Msg{Header: (&subjects.Error{Code: code, Text: "not now"}).Headers()}
+}
+
+// contents removes all items of queue jobs, and returns their values.
+func contents(t *testing.T, e *testenv.Env) (values []string) {
+	t.Helper()
+	q := client.New(e.Conn).PriorityQueue("jobs")
+	for {
+		items, err := q.PopMinBatch(t.Context(), 1000)
+		if err != nil {
+			return values
+		}
+		for _, item := range items {
+			values = append(values, string(item.Value))
+		}
+	}
+}
+
+// workshop is a queue and the workers of a test.
+type workshop struct {
+	*testing.T
+	e    *testenv.Env
+	jobs *client.PriorityQueue
+	dead *client.PriorityQueue
+}
+
+func newWorkshop(t *testing.T) *workshop {
+	e := testenv.New(t, testenv.Options{})
+	c := client.New(e.Conn, client.WithTimeout(2*time.Second)) // for replies that are lost
+	return &workshop{t, e, c.PriorityQueue("jobs"), c.PriorityQueue("jobs-dead")}
+}
+
+func (s *workshop) push(values ...string) {
+	s.Helper()
+	for i, v := range values {
+		succeeds(s.T)(s.jobs.Push(s.Context(), int64(i), []byte(v)))
+	}
+}
+
+func (s *workshop) configure(change client.Settings) {
+	s.Helper()
+	succeeds(s.T)(s.jobs.Configure(s.Context(), change))
+}
+
+// start runs a worker until the test ends, or stop is called, which waits for its end. The jobs have to be
+// done by then.
+func (s *workshop) start(w *client.Worker) (stop func()) {
+	s.Helper()
+	done := make(chan error, 1)
+	go func() { done <- w.Run(s.Context()) }()
+	stop = sync.OnceFunc(func() {
+		w.Stop()
+		w.Stop() // without waiting for more jobs
+		select {
+		case err := <-done:
+			if err != nil {
+				s.Errorf("Run: %v", err)
+			}
+		case <-time.After(testenv.Patience):
+			s.Error("the worker does not stop")
+		}
+	})
+	s.Cleanup(stop)
+	return stop
+}
+
+// quiet are options of a worker that logs nothing.
+func quiet(o client.WorkerOptions) client.WorkerOptions {
+	o.Logger = slog.New(slog.DiscardHandler)
+	return o
+}
+
+// empty waits until all items are gone.
+func (s *workshop) empty() {
+	s.Helper()
+	testenv.Eventually(s.T, func() error {
+		info, err := s.jobs.Info(s.Context())
+		if err == nil && info.Ready+info.Leased+info.Delayed > 0 {
+			err = fmt.Errorf("%d ready, %d leased, %d delayed", info.Ready, info.Leased, info.Delayed)
+		}
+		return err
+	})
+}
+
+// untilLeased waits until that many items are leased.
+func (s *workshop) untilLeased(n int64) {
+	s.Helper()
+	testenv.Eventually(s.T, func() error {
+		if info, err := s.jobs.Info(s.Context()); err != nil || info.Leased != n {
+			return fmt.Errorf("%+v, %v", info, err)
+		}
+		return nil
+	})
+}
+
+// record notes the jobs that were begun.
+type record struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (r *record) add(job *client.Job) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, fmt.Sprint(string(job.Value), " ", job.Deliveries))
+}
+
+func (r *record) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.list)
+}
+
+// overhear returns the requests to priority queues that arrive from now on.
+func (s *workshop) overhear() *nats.Subscription {
+	s.Helper()
+	nc := s.e.Connect()
+	all := must(nc.SubscribeSync("pq.>"))
+	ok(s.T, nc.Flush())
+	return all
+}
+
+// run starts a worker, and returns what says that Run has returned.
+func run(w *client.Worker) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- w.Run(context.Background()) }()
+	return done
+}
+
+// warnings are those of a worker.
+type warnings chan string
+
+func (c warnings) Enabled(context.Context, slog.Level) bool { return true }
+func (c warnings) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c warnings) WithGroup(string) slog.Handler            { return c }
+func (c warnings) Handle(_ context.Context, r slog.Record) error {
+	c <- r.Message
+	return nil
+}
+
+// countLog counts messages.
+type countLog struct {
+	slog.Handler
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (l *countLog) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n[r.Message]++
+	return nil
+}
+
+func (l *countLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *countLog) Enabled(context.Context, slog.Level) bool { return true }

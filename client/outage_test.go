@@ -127,9 +127,7 @@ func TestRequestsWaitForTheConnection(t *testing.T) {
 		return "", err
 	})
 	o.end(func() {})
-	if got := <-popped; got.values != "0" || got.err != nil {
-		t.Errorf("popped %q, %v", got.values, got.err)
-	}
+	ends(t, "a pop", <-popped, nil, "0")
 	if got := <-pushed; got.err != nil {
 		t.Error(got.err)
 	}
@@ -158,12 +156,7 @@ func TestIdleWorkerThroughAnOutage(t *testing.T) {
 		return nil
 	})
 	o.end(func() { o.push(5) })
-	testenv.Eventually(t, func() error {
-		if n := len(r.all()); n < 5 {
-			return fmt.Errorf("%d jobs are done", n)
-		}
-		return nil
-	})
+	comes(t, "five jobs", func() bool { return len(r.all()) >= 5 })
 	stop()
 	if got := r.all(); !slices.Equal(got, []string{"0 1", "1 1", "2 1", "3 1", "4 1"}) {
 		t.Errorf("jobs and deliveries: %q", got)

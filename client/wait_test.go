@@ -32,6 +32,14 @@ func async(f func() (string, error)) <-chan outcome {
 	return done
 }
 
+// ends compares what a call returned.
+func ends(t *testing.T, what string, got outcome, err error, values string) {
+	t.Helper()
+	if !errors.Is(got.err, err) || got.values != values {
+		t.Errorf("%s: got %q, %v; want %q, %v", what, got.values, got.err, values, err)
+	}
+}
+
 // rarely is a time between heartbeats that a slow machine keeps, too: a call ends when they stay away for twice as long.
 const rarely = testenv.Patience
 
@@ -92,9 +100,7 @@ func TestWaits(t *testing.T) {
 		done := async(test.call)
 		waiting(t, e, 1)
 		test.push(what)
-		if got := <-done; got.err != nil || got.values != what {
-			t.Errorf("%s: got %q, %v", what, got.values, got.err)
-		}
+		ends(t, what, <-done, nil, what)
 		waiting(t, e, 0)
 	}
 }
@@ -118,20 +124,12 @@ func TestWaitForBatches(t *testing.T) {
 		waiting(t, e, 1)
 		pushed(t, q, 1, value)
 	}
-	if got := <-done; got.err != nil || got.values != "a b c" {
-		t.Errorf("all: got %q, %v", got.values, got.err)
-	}
+	ends(t, "all", <-done, nil, "a b c")
 	pushed(t, q, 1, "d")
-	if got := <-batch(3, client.Expires(50*time.Millisecond)); got.err != nil || got.values != "d" {
-		t.Errorf("some: got %q, %v", got.values, got.err)
-	}
-	if got := <-batch(3, client.Expires(50*time.Millisecond)); !errors.Is(got.err, client.ErrEmpty) || got.values != "" {
-		t.Errorf("none: got %q, %v", got.values, got.err)
-	}
+	ends(t, "some", <-batch(3, client.Expires(50*time.Millisecond)), nil, "d")
+	ends(t, "none", <-batch(3, client.Expires(50*time.Millisecond)), client.ErrEmpty, "")
 	pushed(t, q, 1, "e")
-	if got := <-batch(3, client.Expires(time.Hour), client.NoWait()); got.err != nil || got.values != "e" {
-		t.Errorf("what is there: got %q, %v", got.values, got.err)
-	}
+	ends(t, "what is there", <-batch(3, client.Expires(time.Hour), client.NoWait()), nil, "e")
 	began := time.Now()
 	if _, err := q.PopMin(ctx, client.Expires(50*time.Millisecond)); !errors.Is(err, client.ErrEmpty) || time.Since(began) < 50*time.Millisecond {
 		t.Errorf("one: %v after %v", err, time.Since(began))
@@ -142,9 +140,7 @@ func TestWaitForBatches(t *testing.T) {
 	pushed(t, q, 1, "f")
 	waiting(t, e, 1)
 	e.Bridge.BeginStop()
-	if got := <-done; !errors.Is(got.err, client.ErrUnavailable) || got.values != "f" {
-		t.Errorf("a shutdown: got %q, %v", got.values, got.err)
-	}
+	ends(t, "a shutdown", <-done, client.ErrUnavailable, "f")
 }
 
 // Next acknowledges at once and then waits.

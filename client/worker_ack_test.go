@@ -16,7 +16,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv"
 )
 
 // relayed returns queue jobs as a client sees it whose requests and replies go through the test. on may answer an
@@ -114,12 +113,7 @@ func testWorkerSharesRequests(t *testing.T, prefetch int) {
 			var worker *client.Worker
 			var shared atomic.Int32
 			first := sync.OnceFunc(func() {
-				testenv.Eventually(t, func() error {
-					if n := worker.Waiting(); n < workers-2 {
-						return fmt.Errorf("%d jobs wait for the next request", n)
-					}
-					return nil
-				})
+				comes(t, "jobs that wait for the next request", func() bool { return worker.Waiting() >= workers-2 })
 			})
 			q := s.relayed(func(m *nats.Msg) *nats.Msg {
 				if !strings.HasPrefix(m.Subject, "far.jobs.ack.") {
@@ -222,12 +216,7 @@ func TestWorkerGoesOnWithoutAnswers(t *testing.T) {
 		}, quiet(client.WorkerOptions{Concurrency: 6, Prefetch: prefetch, AckWait: time.Hour})))
 		worker.SetSlow(100 * time.Millisecond)
 		stop := s.start(worker)
-		testenv.Eventually(t, func() error {
-			if n := done.Load(); n < jobs {
-				return fmt.Errorf("%d jobs are done", n)
-			}
-			return nil
-		})
+		comes(t, "the end of all jobs", func() bool { return done.Load() >= jobs })
 		close(end)
 		stop()
 	}

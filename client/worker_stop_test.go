@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv"
 )
 
 // Stop waits for the jobs under way, and no other is begun; a second Stop ends them, and then they
@@ -243,12 +241,7 @@ func TestIdleWorkersAreCheap(t *testing.T) {
 	if begun > 3*workers {
 		t.Errorf("%d messages until %d workers waited", begun, workers)
 	}
-	testenv.Eventually(t, func() error {
-		if n := messages() - begun; n < workers {
-			return fmt.Errorf("%d heartbeats, want %d", n, workers)
-		}
-		return nil
-	})
+	comes(t, "a heartbeat for each", func() bool { return messages()-begun >= workers })
 	if took := time.Since(since); took < 3*time.Second {
 		t.Errorf("%d messages to %d idle workers within %v", workers, workers, took)
 	}

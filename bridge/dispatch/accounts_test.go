@@ -194,9 +194,7 @@ func (g *ledger) check(requests uint64, db kv.Database, now func() time.Time) {
 		q := getQueue(g.t, g.d.queues, subjects.Priority, fmt.Sprint("jobs-", i))
 		for {
 			results, err := batcher.Apply(g.t.Context(), []fdbpq.Op{pop(q)})
-			if err != nil {
-				g.t.Fatal(err)
-			}
+			must(g.t, err)
 			if results[0].Err != nil {
 				break
 			}
@@ -228,7 +226,7 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 	faults := faultkv.New(memkv.New(memkv.Options{}), faultkv.Options{Seed: seed, Rates: map[faultkv.Fault]float64{
 		faultkv.Conflict: 0.02, faultkv.UnknownLost: 0.02, faultkv.UnknownMade: 0.02, faultkv.UnknownBeforeNext: 0.02, faultkv.Delay: 0.01,
 	}})
-	db := &deafDB{Database: faults}
+	db := newDeafDB(faults)
 	defer closeDB(t, faults)
 	clock := &steppedClock{}
 	o := testOptions(t, db)
@@ -294,9 +292,7 @@ func TestAccountsOfWaiters(t *testing.T) {
 			disk := vfs.NewMem()
 			race.FillDisk(disk, 0)
 			db, err := pebblekv.Open("db", pebblekv.Options{FS: disk, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return db
 		},
 	} {

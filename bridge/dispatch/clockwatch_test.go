@@ -95,9 +95,7 @@ func TestClockThatIsRight(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		w.want("it waits")
-		if n := w.transactions(); n != 0 {
-			t.Errorf("%d transactions", n)
-		}
+		w.wantTransactions(0, "")
 	})
 }
 

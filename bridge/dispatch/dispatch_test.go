@@ -7,9 +7,11 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -81,9 +83,7 @@ func TestRequestsOwnTheirSpans(t *testing.T) {
 			want[n] = append(want[n], value)
 			ops = append(ops, push(q, value))
 		}
-		if err := d.Submit(&Request{Queue: q, Replier: number(r, n), Silent: true, Received: time.Now()}, ops); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Submit(&Request{Queue: q, Replier: number(r, n), Silent: true, Received: time.Now()}, ops))
 	}
 	run(t, d)()
 	batcher := fdbpq.NewBatcher(d.options.DB, d.options.Keyspace)
@@ -94,9 +94,7 @@ func TestRequestsOwnTheirSpans(t *testing.T) {
 		}
 		for i, value := range want[n] {
 			results, err := batcher.Apply(t.Context(), []fdbpq.Op{pop(q)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			item, err := results[0].Item, results[0].Err
 			if err != nil || string(item.Value) != value || item.ID != r.answers[n][i].Item.ID {
 				t.Fatalf("seed %d: item %d is %q with id %s, %v: want %q with %s", seed, popped, item.Value, item.ID, err, value, r.answers[n][i].Item.ID)
@@ -173,9 +171,7 @@ func TestRequeueEnds(t *testing.T) {
 	q := getQueue(t, d.queues, subjects.Priority, "jobs")
 	r := newRecorder()
 	for n := range uint64(10) {
-		if err := d.Requeue(&Request{Queue: q, Replier: number(insistent{d, r}, n)}, []fdbpq.Op{push(q, "x")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Requeue(&Request{Queue: q, Replier: number(insistent{d, r}, n)}, []fdbpq.Op{push(q, "x")}))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -184,4 +180,134 @@ func TestRequeueEnds(t *testing.T) {
 	if len(r.failures) != 10 {
 		t.Errorf("%d requests failed, want 10", len(r.failures))
 	}
+}
+
+// A closed lane continues until its last batch is answered, because that may have an
+// unknown outcome, which only run settles.
+func TestLaneOutlivesItsLastBatch(t *testing.T) {
+	l := newTest(t).lanes[0]
+	synctest.Test(t, func(t *testing.T) {
+		l.mu.newest = &batch{}
+		l.close()
+		goesOn := make(chan bool, 1)
+		go func() { goesOn <- l.awaitWork(t.Context()) }()
+		synctest.Wait()
+		if len(goesOn) > 0 {
+			t.Fatal("the lane ended with a batch in flight")
+		}
+		l.setUnsettled(nil)
+		if !<-goesOn {
+			t.Error("the lane ended with a batch of unknown outcome")
+		}
+		l.takeUnsettled()
+		go func() { goesOn <- l.awaitWork(t.Context()) }()
+		synctest.Wait()
+		l.finishBatch(l.mu.newest)
+		if <-goesOn {
+			t.Error("the lane still runs with nothing to do")
+		}
+	})
+}
+
+// A lane that is never empty does not keep memory for every request that ever waited.
+func TestLaneDropsTakenRequests(t *testing.T) {
+	d := newTest(t)
+	l, q := d.lanes[0], getQueue(t, d.queues, subjects.Priority, "jobs")
+	add := func(n int) {
+		for range n {
+			must(t, l.submit(&Request{Queue: q, Silent: true, Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpPush}}))
+		}
+	}
+	const waiting = 2000
+	add(waiting)
+	for range 500 {
+		add(l.d.options.MaxBatch)
+		l.finishBatch(l.takeBatch(t.Context()))
+	}
+	w := &l.mu.backlog
+	if w.len() != waiting || w.operations != waiting || cap(w.requests.items) > 10*waiting || cap(w.ops.items) > 10*waiting {
+		t.Errorf("%d requests wait, want %d, in room for %d", w.len(), waiting, cap(w.requests.items))
+	}
+}
+
+// After a batch of pushes, a lane expects items of the size of its largest item, not of the
+// whole batch: otherwise the next pops would get transactions of their own.
+func TestExpectedSizeAfterAPushOfSeveral(t *testing.T) {
+	d := newTest(t)
+	q := getQueue(t, d.queues, subjects.Priority, "jobs")
+	stop := run(t, d)
+	ops := make([]fdbpq.Op, 100)
+	for i := range ops {
+		ops[i] = push(q, "small")
+		ops[i].Follows = i > 0
+	}
+	d.lanes[0].popSize.Store(0)
+	if _, err := d.Do(t.Context(), q, ops); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if size := d.lanes[0].popSize.Load(); size != int64(len("small")) {
+		t.Errorf("items of %d bytes are expected", size)
+	}
+}
+
+// Do returns the results of its operations, or why none was done.
+func TestDo(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		results, err := w.d.Do(w.t.Context(), w.q, []fdbpq.Op{push(w.q, "a"), {Kind: fdbpq.OpPop}, {Kind: fdbpq.OpPop}})
+		if err != nil || outcome(results[1:2]) != "a" || !errors.Is(results[2].Err, fdbpq.ErrEmpty) {
+			t.Errorf("a push and two pops: %v, %v", results, err)
+		}
+	})
+
+	withFaults(t, func(w *waiting, faults *faultkv.DB) {
+		faults.SetOutage(true)
+		if results, err := w.d.Do(w.t.Context(), w.q, []fdbpq.Op{push(w.q, "a")}); short(err) != "unavailable" || results != nil {
+			t.Errorf("during an outage: %v, %v", results, err)
+		}
+		faults.SetOutage(false)
+		w.stop()
+		if _, err := w.d.Do(w.t.Context(), w.q, []fdbpq.Op{push(w.q, "a")}); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// A caller of Do that leaves loses no item: it goes back.
+func TestDoWithoutItsCaller(t *testing.T) {
+	var d *Dispatcher
+	withLater(t, func(o *Options) { o.RequeueLate = givesBack(&d) }, func(w *waiting, durable chan struct{}) {
+		d = w.d
+		w.submit(nil, push(w.q, "a"))
+		synctest.Wait()
+		durable <- struct{}{}
+		ctx, cancel := context.WithTimeout(w.t.Context(), time.Millisecond)
+		defer cancel()
+		time.AfterFunc(time.Second, func() { close(durable) })
+
+		began := time.Now()
+		_, err := w.d.Do(ctx, w.q, []fdbpq.Op{pop(w.q)})
+		took := time.Since(began)
+		if !errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) || took > time.Millisecond {
+			t.Errorf("%v after %v, want an unknown outcome after a millisecond", err, took)
+		}
+		time.Sleep(2 * time.Second)
+		w.submit(nil, pop(w.q))
+		w.want("afterwards", "2: a")
+	})
+}
+
+// A request that waits and whose Replier takes no parts ends with what it gets first.
+func TestWaitWithoutParts(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		c := newCall()
+		wait := &Wait{Until: time.Now().Add(time.Minute), Heartbeat: time.Second}
+		r := &Request{Queue: w.q, Replier: c, Received: time.Now(), Wait: wait}
+		must(t, w.d.Submit(r, w.pops(fdbpq.Front, 2)))
+		time.Sleep(10 * time.Second)
+		w.push("a")
+		if results, err := c.wait(w.t.Context()); err != nil || outcome(results) != "a empty" {
+			t.Errorf("%v, %v", results, err)
+		}
+	})
 }

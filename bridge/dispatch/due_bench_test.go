@@ -27,9 +27,7 @@ func BenchmarkMuchFallsDue(b *testing.B) {
 			b.Run(store+"/"+what, func(b *testing.B) {
 				for b.Loop() {
 					db, err := dueStores[store](b)
-					if err != nil {
-						b.Fatal(err)
-					}
+					must(b, err)
 					measureDue(b, db, what, *dueItems)
 				}
 			})
@@ -51,15 +49,11 @@ func measureDue(b *testing.B, db kv.Database, what string, n int) {
 	o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	d := New(o)
 	q, err := d.Queue(subjects.Priority, "jobs")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	batcher := fdbpq.NewBatcher(db, o.Keyspace)
 	apply := func(ops ...fdbpq.Op) {
 		results, err := batcher.Apply(b.Context(), ops)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		for i := range results {
 			if results[i].Err != nil {
 				b.Fatal(results[i].Err)

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -13,27 +12,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
-
-// slowDB is a store whose transactions take time, so that they overlap.
-type slowDB struct {
-	kv.Database
-	takes time.Duration
-}
-
-func (db slowDB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := db.Database.Begin(ctx, o)
-	return slowTransaction{tx, db.takes}, err
-}
-
-type slowTransaction struct {
-	kv.Transaction
-	takes time.Duration
-}
-
-func (tx slowTransaction) Commit() kv.Future[struct{}] {
-	time.Sleep(tx.takes)
-	return tx.Transaction.Commit()
-}
 
 // dueQueue is a bridge with a queue where very much falls due at once.
 type dueQueue struct {
@@ -67,7 +45,7 @@ func inDueQueue(t *testing.T, n int, leased bool, configure func(*Options), test
 		w.foreign("other", repeat(live, 1000)...)
 		q.sweeps = w.start(0, func(o *Options) {
 			o.Now = q.now
-			o.DB = slowDB{o.DB, time.Millisecond}
+			o.DB = slowDB(o.DB, time.Millisecond)
 			o.Filled = func(q2 *Queue) { q.rings = append(q.rings, q2.Name) }
 			if configure != nil {
 				configure(o)
@@ -98,9 +76,7 @@ func (q *dueQueue) info() *fdbpq.Info {
 	results, err := kv.ReadTransact(q.Context(), q.db, func(r kv.Reader) ([]fdbpq.Result, error) {
 		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q.target("jobs")}})
 	})
-	if err != nil {
-		q.Fatal(err)
-	}
+	must(q, err)
 	return results[0].Info
 }
 
@@ -162,7 +138,7 @@ func TestLiveItemsBehindExpired(t *testing.T) {
 func TestPopsNeverMissLiveItemsBehindExpired(t *testing.T) {
 	n := race.Times(20_000, 10_000)
 	for _, waits := range []bool{false, true} {
-		slow := func(o *Options) { o.DB, o.RequestTimeout = slowDB{o.DB, 700 * time.Millisecond}, 2*time.Second }
+		slow := func(o *Options) { o.DB, o.RequestTimeout = slowDB(o.DB, 700*time.Millisecond), 2*time.Second }
 		inDueQueue(t, n, false, slow, func(q *dueQueue) {
 			failed := 0
 			for {
@@ -227,7 +203,7 @@ func TestSweepOfALargeDeadLetterAlone(t *testing.T) {
 		w.foreign("large", oneDelivery())
 		w.foreign("large", fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}})
 		w.foreign("large", leaseFor(time.Minute))
-		a := w.start(0, func(o *Options) { o.DB = slowDB{o.DB, 100 * time.Millisecond} })
+		a := w.start(0, func(o *Options) { o.DB = slowDB(o.DB, 100*time.Millisecond) })
 		time.Sleep(55 * time.Second)
 		ends := time.Now().Add(20 * time.Second)
 		for range 8 {
@@ -241,4 +217,73 @@ func TestSweepOfALargeDeadLetterAlone(t *testing.T) {
 		w.want("dead", w.stored("large-dead"), 1)
 		time.Sleep(2 * time.Second) // until the others have ended
 	})
+}
+
+// Queues where very much is due, also if that is large, keep neither a dead letter of another queue waiting nor each
+// other, and requests no longer than some transactions of a bounded size take.
+func TestSweepingTakesTurns(t *testing.T) {
+	const takes = 20 * time.Millisecond // a commit
+	inSweeping(t, false, func(w *sweeping) {
+		a := w.start(0, func(o *Options) { o.DB = slowDB(o.DB, takes) })
+		w.foreign("dead", oneDelivery())
+		left := map[string]int64{"many": 20_000, "more": 20_000, "large": 300}
+		for _, queue := range []string{"many", "more"} {
+			for range 20 {
+				w.foreign(queue, repeat(pushFor(time.Minute), 1000)...)
+			}
+		}
+		large := pushFor(time.Minute)
+		large.Message.Value = make([]byte, 90_000)
+		for range 6 {
+			w.foreign("large", repeat(large, 50)...)
+		}
+		w.foreign("dead", fdbpq.Op{Kind: fdbpq.OpPush})
+		w.foreign("dead", leaseFor(time.Minute+time.Millisecond)) // after all else
+		w.foreign("other", repeat(fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("live")}}, 2000)...)
+		a.d.OwnersChanged()
+		w.sleep(time.Minute + time.Second)
+
+		q := &dueQueue{sweeps: a}
+		began, expired := time.Now(), a.d.Removed().Expired
+		turns := []map[string]int64{left} // what was left whenever something was removed
+		dead := 0                         // how many turns there were before the dead letter had moved
+		for a.d.Removed().Expired < 40_300 && time.Since(began) < deadline {
+			asked := time.Now()
+			if got := q.ask("other", nil, fdbpq.Op{Kind: fdbpq.OpPop}); got != "live" {
+				t.Fatalf("pop of another queue: %s", got)
+			}
+			if took := time.Since(asked); took > 4*takes {
+				t.Errorf("a pop of another queue took %v", took)
+			}
+			if now := a.d.Removed().Expired; now > expired {
+				if now-expired > 4*2048 {
+					t.Errorf("%d items were removed within the time of a pop", now-expired)
+				}
+				expired = now
+				turns = append(turns, map[string]int64{"many": w.stored("many"), "more": w.stored("more"), "large": w.stored("large")})
+			}
+			if dead == 0 && w.stored("dead-dead") > 0 {
+				dead = len(turns)
+			}
+		}
+
+		if dead == 0 || dead > len(turns)/2 {
+			t.Errorf("the dead letter has moved after %d of %d turns", dead, len(turns))
+		}
+		for i := range len(turns) - 3 {
+			for queue := range left {
+				if before := turns[i][queue]; before > 0 && turns[i+3][queue] == before {
+					t.Errorf("%s has waited for three turns: %v", queue, turns[i:i+4])
+				}
+			}
+		}
+		w.want("expired", a.d.Removed().Expired, 40_300)
+	})
+}
+
+func repeat(op fdbpq.Op, n int) (ops []fdbpq.Op) {
+	for range n {
+		ops = append(ops, op)
+	}
+	return ops
 }

@@ -4,18 +4,25 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // testOptions are those of a Dispatcher with one lane.
 func testOptions(t testing.TB, db kv.Database) Options {
 	t.Helper()
 	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return Options{
 		DB: db, Keyspace: keyspace, Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
 		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 1000, RequestTimeout: 5 * time.Second,
@@ -71,3 +78,8 @@ func numberOf(r *Request) uint64 {
 	}
 	return 0
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, lasting...) }
+
+// lasting says which goroutines last as long as the process: those of FoundationDB, if it is built in.
+var lasting []goleak.Option

@@ -28,9 +28,7 @@ func TestTooMuchIsKept(t *testing.T) {
 		w.submit(&Wait{Until: time.Now().Add(time.Second)}, fdbpq.Op{Kind: fdbpq.OpPop, Queue: w.q.Target}) // 9
 		w.transactions()
 		w.want("too much is kept")
-		if n := w.transactions(); n != 0 {
-			t.Errorf("%d transactions while too much is kept", n)
-		}
+		w.wantTransactions(0, "while too much is kept")
 
 		// An item goes back past all of them.
 		item := fdbpq.Item{ID: fdbpq.ID{}, Message: fdbpq.Message{Value: []byte("back")}}
@@ -118,13 +116,9 @@ func TestLargeItemsLeaveRoom(t *testing.T) {
 			large.itemSize.Store(size)
 			small.itemSize.Store(1)
 			for range n {
-				if err := add(d, large); err != nil {
-					t.Fatal(err)
-				}
+				must(t, add(d, large))
 			}
-			if err := l.submit(&Request{Queue: small, Received: time.Now()}, []fdbpq.Op{pop(small)}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.submit(&Request{Queue: small, Received: time.Now()}, []fdbpq.Op{pop(small)}))
 
 			operations, at := 0, 0 // at is the number of the batch that has the small request
 			for b := l.takeBatch(t.Context()); b != nil; b = l.takeBatch(t.Context()) {
@@ -148,13 +142,9 @@ func TestReturnsComeFirst(t *testing.T) {
 	d := newTest(t)
 	l, q := d.lanes[0], getQueue(t, d.queues, subjects.Priority, "jobs")
 	for range 10 {
-		if err := l.submit(&Request{Queue: q, Received: time.Now()}, []fdbpq.Op{pop(q)}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.submit(&Request{Queue: q, Received: time.Now()}, []fdbpq.Op{pop(q)}))
 	}
-	if err := d.Requeue(&Request{Queue: q, Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Requeue(&Request{Queue: q, Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target}}))
 	b := l.takeBatch(t.Context())
 	if b.ops[0].Kind != fdbpq.OpRestore || len(b.ops) != 11 {
 		t.Errorf("the first of %d operations is %v", len(b.ops), b.ops[0].Kind)

@@ -15,20 +15,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// sharedDB is a store that says whether other programs use it.
-type sharedDB struct {
-	kv.Database
-	shared bool
-}
-
-func (db sharedDB) Traits() kv.Traits {
-	traits := db.Database.Traits()
-	traits.Shared = db.shared
-	return traits
-}
 
 // sweeping is some bridges on one store that counts transactions, in a bubble with a clock of its own.
 type sweeping struct {
@@ -49,7 +38,7 @@ type sweeps struct {
 
 func inSweeping(t *testing.T, shared bool, test func(w *sweeping)) {
 	synctest.Test(t, func(t *testing.T) {
-		store := countkv.New(sharedDB{memkv.New(memkv.Options{}), shared})
+		store := countkv.New(&hookedDB{Database: memkv.New(memkv.Options{}), traits: &kv.Traits{Shared: shared}})
 		keyspace := testOptions(t, store).Keyspace
 		test(&sweeping{T: t, db: store, store: store, keyspace: keyspace, batcher: fdbpq.NewBatcher(store, keyspace)})
 	})
@@ -90,9 +79,7 @@ func (s *sweeps) submit(queue string, wait *Wait, op fdbpq.Op) *call {
 	s.Helper()
 	q, c := getQueue(s.T, s.d.queues, subjects.Priority, queue), newCall()
 	op.Queue = q.Target
-	if err := s.d.Submit(&Request{Queue: q, Replier: c, Received: time.Now(), Wait: wait}, []fdbpq.Op{op}); err != nil {
-		s.Fatal(err)
-	}
+	must(s, s.d.Submit(&Request{Queue: q, Replier: c, Received: time.Now(), Wait: wait}, []fdbpq.Op{op}))
 	return c
 }
 
@@ -110,9 +97,7 @@ func (w *sweeping) foreign(queue string, ops ...fdbpq.Op) {
 
 func (w *sweeping) target(queue string) fdbpq.Target {
 	q, err := w.keyspace.PriorityQueue(queue)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	return q
 }
 
@@ -286,9 +271,7 @@ func TestSweptQueuesLeaveTheList(t *testing.T) {
 			names, err := kv.ReadTransact(w.Context(), w.db, func(r kv.Reader) ([]string, error) {
 				return w.keyspace.PriorityQueues(r, "", 10).Get()
 			})
-			if err != nil {
-				w.Fatal(err)
-			}
+			must(w, err)
 			return len(names)
 		}
 		w.sleep(4*time.Hour + 50*time.Minute)
@@ -331,75 +314,6 @@ func TestSweeperAndClocks(t *testing.T) {
 		w.want("stored", w.stored("jobs"), 0)
 		w.want("expired", fmt.Sprint(a.d.Removed().Expired, b.d.Removed().Expired), "2 1")
 	})
-}
-
-// Queues where very much is due, also if that is large, keep neither a dead letter of another queue waiting nor each
-// other, and requests no longer than some transactions of a bounded size take.
-func TestSweepingTakesTurns(t *testing.T) {
-	const takes = 20 * time.Millisecond // a commit
-	inSweeping(t, false, func(w *sweeping) {
-		a := w.start(0, func(o *Options) { o.DB = slowDB{o.DB, takes} })
-		w.foreign("dead", oneDelivery())
-		left := map[string]int64{"many": 20_000, "more": 20_000, "large": 300}
-		for _, queue := range []string{"many", "more"} {
-			for range 20 {
-				w.foreign(queue, repeat(pushFor(time.Minute), 1000)...)
-			}
-		}
-		large := pushFor(time.Minute)
-		large.Message.Value = make([]byte, 90_000)
-		for range 6 {
-			w.foreign("large", repeat(large, 50)...)
-		}
-		w.foreign("dead", fdbpq.Op{Kind: fdbpq.OpPush})
-		w.foreign("dead", leaseFor(time.Minute+time.Millisecond)) // after all else
-		w.foreign("other", repeat(fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("live")}}, 2000)...)
-		a.d.OwnersChanged()
-		w.sleep(time.Minute + time.Second)
-
-		q := &dueQueue{sweeps: a}
-		began, expired := time.Now(), a.d.Removed().Expired
-		turns := []map[string]int64{left} // what was left whenever something was removed
-		dead := 0                         // how many turns there were before the dead letter had moved
-		for a.d.Removed().Expired < 40_300 && time.Since(began) < deadline {
-			asked := time.Now()
-			if got := q.ask("other", nil, fdbpq.Op{Kind: fdbpq.OpPop}); got != "live" {
-				t.Fatalf("pop of another queue: %s", got)
-			}
-			if took := time.Since(asked); took > 4*takes {
-				t.Errorf("a pop of another queue took %v", took)
-			}
-			if now := a.d.Removed().Expired; now > expired {
-				if now-expired > 4*2048 {
-					t.Errorf("%d items were removed within the time of a pop", now-expired)
-				}
-				expired = now
-				turns = append(turns, map[string]int64{"many": w.stored("many"), "more": w.stored("more"), "large": w.stored("large")})
-			}
-			if dead == 0 && w.stored("dead-dead") > 0 {
-				dead = len(turns)
-			}
-		}
-
-		if dead == 0 || dead > len(turns)/2 {
-			t.Errorf("the dead letter has moved after %d of %d turns", dead, len(turns))
-		}
-		for i := range len(turns) - 3 {
-			for queue := range left {
-				if before := turns[i][queue]; before > 0 && turns[i+3][queue] == before {
-					t.Errorf("%s has waited for three turns: %v", queue, turns[i:i+4])
-				}
-			}
-		}
-		w.want("expired", a.d.Removed().Expired, 40_300)
-	})
-}
-
-func repeat(op fdbpq.Op, n int) (ops []fdbpq.Op) {
-	for range n {
-		ops = append(ops, op)
-	}
-	return ops
 }
 
 // A store that fails is asked again, at leisure, until all is done.
@@ -464,5 +378,45 @@ func TestAgenda(t *testing.T) {
 	}
 	if a.add(task{queue: name(-1), at: start}) || !a.add(task{queue: name(0), at: start}) {
 		t.Error("the limit does not hold")
+	}
+}
+
+// A queue that cannot be read, and a name in the list that no queue can have, keep the sweeper from no other queue.
+func TestSweeperAndDamagedQueues(t *testing.T) {
+	for _, known := range []bool{false, true} { // by batches of this process, or by the list alone
+		inSweeping(t, false, func(w *sweeping) {
+			begin := tuple.Tuple{"pq-queues", "a b"}.Pack()
+			must(t, kv.Update(w.Context(), w.db, func(tx kv.Transaction) error {
+				tx.Set(begin, tuple.Tuple{int64(1)}.Pack())
+				return nil
+			}))
+			w.foreign("jobs-2", fdbpq.Op{Kind: fdbpq.OpPush})
+			o := func(o *Options) { o.DB = &hookedDB{Database: w.db, damage: tuple.Tuple{"pq", "jobs-2", "t"}.Pack()} }
+			var a *sweeps
+			if known {
+				a = w.start(0, o)
+			}
+			for i := range 5 {
+				if name := fmt.Sprint("jobs-", i); known && i != 2 {
+					a.do(name, pushFor(time.Minute))
+				} else {
+					w.foreign(name, pushFor(time.Minute))
+				}
+			}
+			if known {
+				a.d.Sweeper().noteAhead([]fdbpq.QueueAhead{{Queue: fdbpq.QueueName{Name: "jobs-2"}, Ahead: fdbpq.Ahead{Due: time.Now().Add(time.Minute)}}})
+			} else {
+				a = w.start(0, o)
+			}
+
+			w.sleep(time.Minute + deadline)
+			for i, want := range []int{0, 0, 2, 0, 0} {
+				w.want(fmt.Sprint("stored in jobs-", i), w.stored(fmt.Sprint("jobs-", i)), want)
+			}
+			w.want("expired", a.d.Removed().Expired, 4)
+			if n := w.sleep(time.Hour); n > 50 {
+				t.Errorf("%d transactions in an hour for a damaged queue", n)
+			}
+		})
 	}
 }

@@ -7,10 +7,86 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
+
+// One that is cancelled while it is in a batch ends with that batch. What it got is delivered,
+// so its Replier can say once more that nobody received it.
+func TestCancelInABatch(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.log.told = func(r *Request) { w.d.Cancel(r.Waiting()) }
+		w.park(w.pops(fdbpq.Front, 3)...) // 1
+		w.park(pop(w.q))                  // 2
+		w.push("a")
+		w.want("both calls", "1: part a", "1: failed 1, unavailable")
+		w.push("b")
+		w.want("the next", "2: b")
+		w.push("c")
+		w.submit(w.minute(), w.pops(fdbpq.Front, 2)...)
+		w.want("it was never parked", "6: part c", "6: failed 1, unavailable")
+		w.submit(nil, push(w.q, "d"), push(w.q, "e"))
+		w.submit(w.minute(), w.pops(fdbpq.Front, 2)...)
+		w.want("it has all that it wants", "8: d e")
+	})
+}
+
+// A request that only gets heartbeats can be cancelled too.
+func TestCancelByHeartbeat(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.log.told = func(r *Request) { w.d.Cancel(r.Waiting()) }
+		wait := w.minute()
+		wait.Heartbeat = 10 * time.Second
+		w.submit(wait, pops(fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Minute}, 1)...)
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		w.want("one heartbeat", "1: heartbeat 1", "1: failed 1, unavailable")
+	})
+}
+
+// The store fails while a request has its last look, so it ends. Somebody who was told of it before
+// finds out only then that nobody is there to receive more, and cancels it.
+func TestCancelAfterAFailure(t *testing.T) {
+	withFaults(t, func(w *waiting, faults *faultkv.DB) {
+		var told Waiting
+		w.log.told = func(r *Request) { told = r.Waiting() }
+		w.park(pop(w.q)) // 1
+		w.submit(&Wait{Until: time.Now().Add(15 * time.Second), Heartbeat: 10 * time.Second}, pop(w.q))
+		time.Sleep(14 * time.Second)
+		w.want("a heartbeat", "2: heartbeat 1")
+		faults.SetOutage(true)
+		time.Sleep(5 * time.Second)
+		w.want("an outage", "2: failed 1, unavailable")
+		w.d.Cancel(told)
+		w.want("it has ended")
+		faults.SetOutage(false)
+		w.push("a")
+		w.want("the other waits on", "1: a")
+	})
+}
+
+// A copy of a submitted request will do, also before it has its place in the line: it takes nothing then.
+func TestCancelSubmitted(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		wait := w.minute()
+		w.submit(wait, pop(w.q)) // 1
+		w.d.Cancel(Waiting{w.q, wait})
+		w.want("it never waited, or no longer", "1: failed 1, unavailable")
+		if n := w.d.Waiters(); n != 0 {
+			t.Errorf("%d waiters", n)
+		}
+		w.d.Cancel(Waiting{w.q, wait})
+
+		early := w.minute()
+		early.cancelled = true
+		w.submit(nil, push(w.q, "a"))
+		w.submit(early, pop(w.q))
+		w.want("it was cancelled before its turn", "3: failed 1, unavailable")
+		w.submit(nil, pop(w.q))
+		w.want("it took nothing", "4: a")
+	})
+}
 
 // withFaults is inBubble with a store whose faults the test controls.
 func withFaults(t *testing.T, test func(w *waiting, faults *faultkv.DB)) {
@@ -125,54 +201,16 @@ func TestCancelledWaiters(t *testing.T) {
 	})
 }
 
-// laterDB is a store that pipelines, whose commits are durable once the test says so.
-type laterDB struct {
-	kv.Database
-	durable chan struct{}
-}
-
-type laterTransaction struct {
-	kv.Transaction
-	db *laterDB
-}
-
-type laterFuture struct {
-	kv.Future[struct{}]
-	durable chan struct{}
-}
-
-func (l *laterDB) Traits() kv.Traits { return kv.Traits{Pipelines: true} }
-
-func (l *laterDB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := l.Database.Begin(ctx, o)
-	return laterTransaction{tx, l}, err
-}
-
-func (t laterTransaction) Commit() kv.Future[struct{}] {
-	return laterFuture{t.Transaction.Commit(), t.db.durable}
-}
-
-func (f laterFuture) Get() (struct{}, error) {
-	<-f.durable
-	return f.Future.Get()
-}
-
 // With two batches in flight, nobody overtakes a waiter of the first, and what comes with
 // the second is not forgotten.
 func TestWaitersWithTwoBatchesInFlight(t *testing.T) {
 	// What is submitted without a synctest.Wait between comes into one batch: the lane does not run meanwhile.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	var db *laterDB
-	configure := func(o *Options) {
-		o.RequestTimeout = 3 * time.Hour
-		db = &laterDB{memkv.New(memkv.Options{}), make(chan struct{})}
-		o.DB = db
-	}
-	inBubble(t, configure, func(w *waiting) {
+	withLater(t, func(o *Options) { o.RequestTimeout = 3 * time.Hour }, func(w *waiting, durable chan struct{}) {
 		next := func() {
 			t.Helper()
 			synctest.Wait()
-			db.durable <- struct{}{}
+			durable <- struct{}{}
 			synctest.Wait()
 		}
 		w.submit(w.minute(), pop(w.q)) // 1, alone in its batch
@@ -202,6 +240,6 @@ func TestWaitersWithTwoBatchesInFlight(t *testing.T) {
 		w.want("its time is up while its batch is in flight")
 		next()
 		w.want("its batch decides", "6: c")
-		close(db.durable)
+		close(durable)
 	})
 }

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -58,6 +59,10 @@ func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 			}
 		}
 		w.log.checkEnds(t)
+		if everyMove != nil {
+			maps.Copy(everyMove.waiters, w.moves.waiters)
+			maps.Copy(everyMove.lines, w.moves.lines)
+		}
 	})
 }
 
@@ -66,9 +71,7 @@ func (w *waiting) submit(wait *Wait, ops ...fdbpq.Op) uint64 {
 	w.t.Helper()
 	w.n++
 	r := &Request{Queue: w.q, Replier: number(w.log, w.n), Received: time.Now(), Size: 100, Wait: wait}
-	if err := w.d.Submit(r, ops); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, w.d.Submit(r, ops))
 	w.log.submitted(w.n)
 	return w.n
 }
@@ -118,9 +121,14 @@ func (w *waiting) pushElsewhere(values ...string) {
 	for _, value := range values {
 		ops = append(ops, push(w.q, value))
 	}
-	if _, err := fdbpq.NewBatcher(w.d.options.DB, w.d.options.Keyspace).Apply(w.t.Context(), ops); err != nil {
-		w.t.Fatal(err)
-	}
+	w.elsewhere(ops...)
+}
+
+// elsewhere runs operations as another program does.
+func (w *waiting) elsewhere(ops ...fdbpq.Op) {
+	w.t.Helper()
+	_, err := fdbpq.NewBatcher(w.d.options.DB, w.d.options.Keyspace).Apply(w.t.Context(), ops)
+	must(w.t, err)
 }
 
 // pops is a request for n items from an end.
@@ -148,6 +156,13 @@ func (w *waiting) want(what string, events ...string) {
 
 // transactions returns how many transactions began since the last call.
 func (w *waiting) transactions() int { return len(w.store.Take()) }
+
+func (w *waiting) wantTransactions(want int, when string) {
+	w.t.Helper()
+	if n := w.transactions(); n != want {
+		w.t.Errorf("%d transactions, want %d %s", n, want, when)
+	}
+}
 
 // eventLog is a Replier that records calls in order.
 type eventLog struct {

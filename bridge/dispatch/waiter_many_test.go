@@ -68,9 +68,7 @@ func TestManyWaiters(t *testing.T) {
 				q := list[n%uint64(queues)]
 				r := Request{Queue: q, Replier: number(c, n), Received: time.Now(), Wait: &Wait{Until: until, Heartbeat: time.Minute}}
 				c.items.Add(1)
-				if err := d.Submit(&r, []fdbpq.Op{pop(q)}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.Submit(&r, []fdbpq.Op{pop(q)}))
 				if n%1000 == 999 {
 					awaitIdle(d)
 				}
@@ -87,9 +85,7 @@ func TestManyWaiters(t *testing.T) {
 				q := list[n%uint64(queues)]
 				r := Request{Queue: q, Replier: c, Received: time.Now()}
 				c.others.Add(1)
-				if err := d.Submit(&r, []fdbpq.Op{push(q, "x")}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.Submit(&r, []fdbpq.Op{push(q, "x")}))
 				if n%1000 == 999 {
 					awaitIdle(d)
 				}

@@ -25,9 +25,7 @@ func TestWaiterIsServedByThePush(t *testing.T) {
 		w.transactions()
 		w.push("y")
 		w.want("a push", "3: y")
-		if n := w.transactions(); n != 1 {
-			t.Errorf("%d transactions, want one for both", n)
-		}
+		w.wantTransactions(1, "for both")
 	})
 }
 
@@ -89,9 +87,7 @@ func TestWaiterGetsWhatFallsDue(t *testing.T) {
 		w.transactions()
 		time.Sleep(10*time.Second - time.Millisecond)
 		w.want("just before")
-		if n := w.transactions(); n != 0 {
-			t.Errorf("%d transactions while nothing happens", n)
-		}
+		w.wantTransactions(0, "while nothing happens")
 		time.Sleep(time.Millisecond)
 		w.want("the lease is over", "4: a")
 
@@ -112,9 +108,7 @@ func TestWaiterGetsWhatFallsDue(t *testing.T) {
 		w.transactions()
 		w.submit(nil, nak)
 		w.want("a nak without delay", "10: c")
-		if n := w.transactions(); n != 1 {
-			t.Errorf("%d transactions, want one for both", n)
-		}
+		w.wantTransactions(1, "for both")
 	})
 }
 
@@ -135,9 +129,7 @@ func TestWaiterForADelayedPush(t *testing.T) {
 		w.transactions()
 		time.Sleep(3*time.Second - time.Millisecond)
 		w.want("just before")
-		if n := w.transactions(); n != 0 {
-			t.Errorf("%d transactions while nothing happens", n)
-		}
+		w.wantTransactions(0, "while nothing happens")
 		time.Sleep(time.Millisecond)
 		w.want("the first delay is over", "1: a")
 		w.park(pop(w.q)) // 4

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
@@ -329,4 +330,51 @@ func TestPeersAreForgottenByHeartbeats(t *testing.T) {
 	r.hearHeartbeat(&nats.Msg{Data: []byte("left c")})
 	r.hearHeartbeat(&nats.Msg{Data: []byte("nonsense a")})
 	want("nothing new", 2)
+}
+
+// A bridge that starts waits for one that is frozen. Only others that may be in the way make that shorter: not those
+// with other subjects, and not those that leave.
+func TestWhoIsAStranger(t *testing.T) {
+	m := newTest(t).Members
+	m.mu.self.Subjects = []string{subjects.DefaultPriorityPrefix + ".>"}
+	for _, step := range []struct {
+		id, subjects string
+		state        State
+		want         time.Duration
+	}{
+		{"unrelated", "other.>", Serving, silenceTime},
+		{"leaving", subjects.DefaultPriorityPrefix + ".>", gone, silenceTime},
+		{"there", subjects.DefaultPriorityPrefix + ".>", Starting, strangersTime},
+	} {
+		m.enroll(announcement{ID: step.id, Subjects: []string{step.subjects}, State: step.state})
+		if got := m.waitTime(); got != step.want {
+			t.Errorf("%s: it waits %v, want %v", step.id, got, step.want)
+		}
+	}
+}
+
+// A bridge that is too far behind with reading to hear even itself does not consider
+// its peers gone.
+func TestRouterWaitsToHearItself(t *testing.T) {
+	r := newTest(t).Router
+	r.enter(phaseHere)
+	r.p.config.Online = func() bool { return true }
+	hear := func(id string) { r.hearHeartbeat(&nats.Msg{Data: []byte(string(phaseHere) + " " + id)}) }
+	look := func(want int, when string) {
+		t.Helper()
+		if n := r.Count(); n != want {
+			t.Errorf("%s: %d bridges, want %d", when, n, want)
+		}
+	}
+	hear("other")
+	look(2, "at first")
+	for range 10 * peerLife {
+		r.agePeers()
+	}
+	look(2, "after a time without hearing anything")
+	for range peerLife + 1 {
+		hear(r.p.config.Self.ID)
+		r.agePeers()
+	}
+	look(1, "when only the other is not heard")
 }

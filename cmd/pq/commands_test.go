@@ -261,9 +261,7 @@ func TestErrors(t *testing.T) {
 	if _, err := env.Conn.SubscribeSync("silent.>"); err != nil {
 		t.Fatal(err)
 	}
-	if err := env.Conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, env.Conn.Flush())
 	c.fails(exitError, "no reply on silent.jobs.pop.min: waited 2s", "pop", "jobs", "--prefix", "silent", "--timeout", "2s")
 
 	away := &cli{t: t, server: "nats://127.0.0.1:1"}

@@ -16,9 +16,7 @@ import (
 func (c *cli) bury(reason string) {
 	c.t.Helper()
 	c.ok("", "config", "jobs", "max_deliver=1")
-	if err := c.leased("jobs").Nak(context.Background(), 0, client.Reason(reason)); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, c.leased("jobs").Nak(context.Background(), 0, client.Reason(reason)))
 }
 
 // Whatever prints an item says why it is a dead letter.

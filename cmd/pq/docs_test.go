@@ -98,9 +98,7 @@ func documents(t *testing.T) map[string]string {
 		texts[path] = string(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return texts
 }
 
@@ -114,9 +112,7 @@ var words = map[any]string{
 func TestProtocolIsComplete(t *testing.T) {
 	text := documents(t)[filepath.Join(root, "docs/protocol.md")]
 	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, e := range grammar.Endpoints() {
 		if !strings.Contains(text, fmt.Sprintf("| `%s` | `%s` |", e.Name, e.Subject)) {
 			t.Errorf("endpoint %s with subject %s is missing", e.Name, e.Subject)
@@ -153,9 +149,7 @@ func TestProtocolIsComplete(t *testing.T) {
 // docs/example, and runs that.
 func TestGoExample(t *testing.T) {
 	program, err := os.ReadFile(filepath.Join(root, "docs/example/main.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	readme := documents(t)[filepath.Join(root, "README.md")]
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme, -1)
 	for _, block := range blocks {
@@ -171,9 +165,7 @@ func TestGoExample(t *testing.T) {
 	dir := t.TempDir()
 	elsewhere := strings.Replace(string(program), "nats.DefaultURL", fmt.Sprintf("%q", env.NATS.URL()), 1)
 	file := filepath.Join(dir, "main.go")
-	if err := os.WriteFile(file, []byte(elsewhere), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(elsewhere), 0o600))
 	out, err := exec.Command("go", "run", file).CombinedOutput()
 	if err != nil || string(out) != "put out the fire (priority 1)\nwrite the report (delivery 1)\n" {
 		t.Errorf("printed %q, %v", out, err)

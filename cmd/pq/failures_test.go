@@ -135,9 +135,7 @@ func newOlderBridge(t *testing.T, missing ...string) *cli {
 		}
 	}
 	answer, err := json.Marshal(info)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nc := env.Connect()
 	refusal := &subjects.Error{Code: subjects.CodeBadRequest, Text: "unknown verb"}
 	for subject, reply := range map[string]*nats.Msg{
@@ -148,9 +146,7 @@ func newOlderBridge(t *testing.T, missing ...string) *cli {
 			t.Fatal(err)
 		}
 	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nc.Flush())
 	return &cli{t: t, server: env.NATS.URL()}
 }
 
@@ -163,9 +159,7 @@ func TestEveryCommandWithAnOlderBridge(t *testing.T) {
 			t.Parallel()
 			c := newOlderBridge(t, command.since)
 			grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			subject := ""
 			for _, e := range grammar.Endpoints() {
 				if e.Name == command.since {

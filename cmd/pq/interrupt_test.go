@@ -99,9 +99,7 @@ type silentServer struct {
 func newSilentServer(t *testing.T) *silentServer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &silentServer{url: "nats://" + l.Addr().String(), connected: make(chan struct{})}
 	done := make(chan struct{})
 	go func() {

@@ -108,9 +108,15 @@ func (c *cli) fails(code int, words string, args ...string) {
 func (c *cli) conn() *nats.Conn {
 	c.t.Helper()
 	nc, err := nats.Connect(c.server)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	c.t.Cleanup(nc.Close)
 	return nc
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -15,9 +15,7 @@ import (
 func (c *cli) leased(queue string) *client.Delivery {
 	c.t.Helper()
 	d, err := client.New(c.conn()).PriorityQueue(queue).LeaseMin(context.Background())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	return d
 }
 
@@ -148,9 +146,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("a\nb\nc\n", "push", "jobs", "--lines")
 	for range 2 {
-		if err := c.leased("jobs").Term(context.Background(), ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.leased("jobs").Term(context.Background(), ""))
 	}
 	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "redrive", "jobs-dead")
 	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "purge", "jobs")

@@ -40,9 +40,7 @@ func (c *contexts) save(name string, fields map[string]any) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(c.dir, "context.txt"), []byte(name), 0o600)
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 }
 
 // withoutServer runs a command without the flag --server.
@@ -86,9 +84,7 @@ func TestSecretsOfContexts(t *testing.T) {
 	}})
 	c := newContexts(t)
 	file := filepath.Join(os.Getenv("HOME"), "secret")
-	if err := os.WriteFile(file, []byte("pass/word\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("pass/word\n"), 0o600))
 	t.Setenv("SECRET", "pass/word")
 	for reference, works := range map[string]bool{
 		"pass/word": true, "file://~/secret": true, "file://" + file: true, "env://SECRET": true, "data:,pass%2Fword": true,
@@ -128,13 +124,9 @@ func TestBadContexts(t *testing.T) {
 		c.save("bad", map[string]any{field: "x"})
 		refused("context bad: " + words)
 	}
-	if err := os.WriteFile(filepath.Join(c.dir, "context", "bad.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(c.dir, "context", "bad.json"), []byte("{"), 0o600))
 	refused("is no JSON object of texts: save the context again")
-	if err := os.WriteFile(filepath.Join(c.dir, "context.txt"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(c.dir, "context.txt"), nil, 0o600))
 	if _, stderr, code := withoutServer(t, "len", "jobs", "--server", "nats://127.0.0.1:1"); code != exitError {
 		t.Errorf("without a context: %d, %s", code, stderr)
 	}
@@ -145,9 +137,7 @@ func TestBadContexts(t *testing.T) {
 func TestDeletedContext(t *testing.T) {
 	c := newContexts(t)
 	c.save("queues", map[string]any{"url": "nats://127.0.0.1:1"})
-	if err := os.Remove(filepath.Join(c.dir, "context", "queues.json")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(c.dir, "context", "queues.json")))
 	for _, args := range []string{"completion bash", "help", "help pop", "pop --help", "--version", "__complete po", "__complete pop --ma", "__complete pop x"} {
 		if stdout, _, code := withoutServer(t, strings.Fields(args)...); code != exitOK || stdout == "" {
 			t.Errorf("pq %s: exit code %d, %q", args, code, stdout)

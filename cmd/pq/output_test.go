@@ -66,9 +66,7 @@ func TestReaderGoes(t *testing.T) {
 		c.ok(want[name], "push", "jobs")
 	}
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, "pop", "jobs", "--all")
 	_ = w.Close() // the child has its own
 	first := make([]byte, size+1)

@@ -37,9 +37,7 @@ func (c *cli) start(change func(*exec.Cmd), args ...string) *process {
 	p.cmd.Env = append(os.Environ(), mainVariable+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	stdin, err := p.cmd.StdinPipe()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	p.stdin = stdin
 	if change != nil {
 		change(p.cmd)
@@ -48,9 +46,7 @@ func (c *cli) start(change func(*exec.Cmd), args ...string) *process {
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(heard)
-	if err := p.cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, p.cmd.Start())
 	go func() {
 		defer close(p.ended)
 		_ = p.cmd.Wait() // the tests look at ProcessState
@@ -174,9 +170,7 @@ func newRelay(t *testing.T) (*cli, *relay) {
 	if _, err := env.Conn.ChanSubscribe("relay.>", r.requests); err != nil {
 		t.Fatal(err)
 	}
-	if err := env.Conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, env.Conn.Flush())
 	return c, r
 }
 
@@ -209,10 +203,6 @@ func (r *relay) fail(m *nats.Msg, unknown bool) {
 
 func (r *relay) respond(m, reply *nats.Msg) {
 	r.t.Helper()
-	if err := m.RespondMsg(reply); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := r.env.Conn.Flush(); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, m.RespondMsg(reply))
+	must(r.t, r.env.Conn.Flush())
 }

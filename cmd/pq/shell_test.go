@@ -13,9 +13,7 @@ import (
 // inShell has shells find pq, which is this program, and the server.
 func (c *cli) inShell() func(*exec.Cmd) {
 	dir := c.t.TempDir()
-	if err := os.Symlink(os.Args[0], filepath.Join(dir, "pq")); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, os.Symlink(os.Args[0], filepath.Join(dir, "pq")))
 	return func(cmd *exec.Cmd) {
 		cmd.Env = append(os.Environ(), mainVariable+"=1", "NATS_URL="+c.server, "PATH="+dir+":"+os.Getenv("PATH"))
 	}

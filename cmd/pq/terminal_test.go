@@ -32,12 +32,8 @@ type fakeTerminal struct {
 func newTerminal(t *testing.T, columns uint16) *fakeTerminal {
 	t.Helper()
 	keys, device, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := pty.Setsize(device, &pty.Winsize{Rows: 24, Cols: columns}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, pty.Setsize(device, &pty.Winsize{Rows: 24, Cols: columns}))
 	term := &fakeTerminal{t: t, keys: keys, device: device}
 	read := make(chan struct{})
 	go func() {
@@ -134,9 +130,7 @@ func startLines(t *testing.T) (p *process, r *relay, term *fakeTerminal, n int) 
 
 func TestLinesOnATerminal(t *testing.T) {
 	p, _, term, n := startLines(t)
-	if err := p.stdin.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.stdin.Close())
 	p.ends(exitOK)
 	term.sees("pushed")
 	lines := term.screen()
@@ -183,9 +177,7 @@ func TestFileOnANarrowTerminal(t *testing.T) {
 	const columns, lines = 20, 100_000
 	c, r := newRelay(t)
 	file := filepath.Join(t.TempDir(), "lines")
-	if err := os.WriteFile(file, []byte(strings.Repeat("x\n", lines)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(strings.Repeat("x\n", lines)), 0o600))
 	term := newTerminal(t, columns)
 	p := term.start(c, shell("", "<"+file), "push", "jobs", "--lines", "--prefix", "relay")
 	term.pushUntilBar(p, r, false)

@@ -90,9 +90,7 @@ func TestReaderOfWorkGoes(t *testing.T) {
 			c.ok("", "config", "jobs", "max_deliver=1")
 			c.ok("", "push", "jobs", "a")
 			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, "work", "jobs", "--", "sh", "-c", script)
 			_ = w.Close() // the child has its own
 			if _, err := r.Read(make([]byte, len("begun\n"))); err != nil {

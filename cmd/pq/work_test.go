@@ -59,13 +59,9 @@ func TestSignalLetsWorkFinish(t *testing.T) {
 	p := c.start(group, "work", "--fifo", "jobs", "--jobs", "2", "--", "sh", "-c",
 		`echo begun; while ! test -e `+filepath.Join(dir, "go")+`; do sleep 0.01; done; echo ended`)
 	p.sees(&p.stdout, "begun\nbegun\n")
-	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT))
 	p.sees(&p.stderr, finishing)
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
 	p.ends(exitOK)
 	if got := p.stdout.String(); got != "begun\nbegun\nended\nended\n" {
 		t.Errorf("the commands printed %q", got)
@@ -110,19 +106,13 @@ func TestAnotherSignalWithoutNATS(t *testing.T) {
 func TestCommandThatCannotStart(t *testing.T) {
 	c, _ := newCLI(t)
 	script := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(script, []byte("no program\x00"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(script, []byte("no program\x00"), 0o700))
 	c.ok("", "config", "jobs", "max_deliver=1")
 	c.ok("", "push", "jobs", "a")
 	p := c.start(nil, "work", "jobs", "--", script)
 	p.sees(&p.stderr, "cannot start the command, trying again in 1s")
-	if err := os.WriteFile(script+".new", []byte("#!/bin/sh\necho done $PQ_DELIVERIES\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(script+".new", script); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(script+".new", []byte("#!/bin/sh\necho done $PQ_DELIVERIES\n"), 0o700))
+	must(t, os.Rename(script+".new", script))
 	p.sees(&p.stdout, "done 1\n")
 	p.signal(syscall.SIGTERM)
 	p.ends(exitOK)

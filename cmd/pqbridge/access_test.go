@@ -108,9 +108,7 @@ func TestRepliesCarryNoRights(t *testing.T) {
 	before := lengths(t, admin)
 	worker := connectAs(t, e, "worker", "_INBOX_worker")
 	for _, reply := range []string{"pq.other.push", "q.other.enqueue", "_pqbridge.members", "_PQ.bridge.1", "$SRV.PING"} {
-		if err := worker.PublishRequest("pq.jobs.peek.min", reply, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, worker.PublishRequest("pq.jobs.peek.min", reply, nil))
 	}
 	worker.request(t, "pq.jobs.len", "") // by now the bridge has handled the others
 	if after := lengths(t, admin); after != before {
@@ -153,9 +151,7 @@ func TestReceiversThatAreGone(t *testing.T) {
 			admin.request(t, "pq.jobs.push", "a")
 			admin.request(t, "pq.jobs.push", "b")
 			worker := connectAs(t, e, "worker", "_INBOX_worker")
-			if err := worker.PublishRequest("pq.jobs.pop.min", worker.NewInbox(), nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, worker.PublishRequest("pq.jobs.pop.min", worker.NewInbox(), nil))
 			worker.request(t, "pq.jobs.len", "")
 			testenv.Eventually(t, func() error {
 				if back := !strings.Contains(metricsOf(t, b), "\npq_given_back_total{reason=\"no_responders\"} 0\n"); back != (want == "a") {
@@ -192,9 +188,7 @@ func TestBridgeNeedsItsPermissions(t *testing.T) {
 			b := e.StartBridge()
 			b.WaitReady()
 			admin := connectAdmin(t, e)
-			if err := admin.PublishRequest("pq.jobs.len", admin.NewInbox(), nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, admin.PublishRequest("pq.jobs.len", admin.NewInbox(), nil))
 			testenv.Eventually(t, func() error {
 				if strings.Contains(metricsOf(t, b), "\npq_nats_errors_total 0\n") {
 					return fmt.Errorf("NATS refused nothing without %s", missing)

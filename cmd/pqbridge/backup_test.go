@@ -87,9 +87,7 @@ func wantPrefix(t *testing.T, q *client.PriorityQueue, least, most int64) {
 			}
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if string(item.Value) != fmt.Sprint(i) {
 			t.Fatalf("item %d is %q", i, item.Value)
 		}
@@ -100,9 +98,7 @@ func wantPrefix(t *testing.T, q *client.PriorityQueue, least, most int64) {
 func wantInvariants(t *testing.T, dir string) {
 	t.Helper()
 	db, err := pebblekv.Open(dir, pebblekv.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
 	if _, err := fdbpqtest.CheckInvariants(t.Context(), db, "pq", "q"); err != nil {
 		t.Error(err)
@@ -113,9 +109,7 @@ func wantInvariants(t *testing.T, dir string) {
 // leaves the socket behind, and with a folder whose path is too long for a socket.
 func TestBackupOfStoppedService(t *testing.T) {
 	long := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
-	if err := os.Mkdir(long, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(long, 0o700))
 	for name, dir := range map[string]string{"short": t.TempDir(), "long": long} {
 		t.Run(name, func(t *testing.T) {
 			data := "PQ_DATA_DIR=" + filepath.Join(dir, "data")
@@ -175,9 +169,7 @@ func TestBackupErrors(t *testing.T) {
 	// Something else listens: the store is still in use.
 	c.kill()
 	c = startDev(t, "PQ_DATA_DIR="+data)
-	if err := os.Remove(filepath.Join(data, socketName)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(data, socketName)))
 	_, stderr, err := runCommand(t, []string{"-backup", filepath.Join(dir, "b")}, []string{"PQ_DATA_DIR=" + data})
 	if err == nil || !strings.Contains(stderr, "in use by another process") {
 		t.Errorf("without a socket: %v\n%s", err, stderr)
@@ -188,9 +180,7 @@ func TestBackupErrors(t *testing.T) {
 func socketMode(t *testing.T, data string) os.FileMode {
 	t.Helper()
 	info, err := os.Lstat(filepath.Join(data, socketName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info.Mode().Perm()
 }
 
@@ -198,9 +188,7 @@ func socketMode(t *testing.T, data string) os.FileMode {
 func TestServiceEndsDuringBackup(t *testing.T) {
 	dir := t.TempDir()
 	l, err := net.Listen("unix", filepath.Join(dir, socketName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	asked := make(chan struct{})
 	go func() {

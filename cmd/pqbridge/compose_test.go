@@ -90,9 +90,7 @@ func readCompose(t *testing.T, name string) composeFile {
 	var file composeFile
 	decoder := yaml.NewDecoder(strings.NewReader(readFile(t, name)))
 	decoder.KnownFields(true)
-	if err := decoder.Decode(&file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, decoder.Decode(&file))
 	for key := range file.Extensions {
 		if !strings.HasPrefix(key, "x-") {
 			t.Errorf("%q is not part of the format", key)
@@ -138,9 +136,7 @@ func testComposeBridge(t *testing.T, file composeFile, s composeService) {
 		t.Setenv(variable, value)
 	}
 	c, err := loadConfig(false) // refuses unknown variables
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if c.Store != storeFDB || !isMounted(s.Volumes, c.FDBClusterFile) {
 		t.Errorf("store %s with cluster file %q: want it in one of the volumes %v", c.Store, c.FDBClusterFile, s.Volumes)
 	}

@@ -14,9 +14,7 @@ import (
 
 func TestDefaultsAreValid(t *testing.T) {
 	c, err := loadConfig(true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if c.Store != storeEmbedded || c.DataDir != "data" || c.NATSURL != "nats://127.0.0.1:4222" {
 		t.Errorf("defaults %+v", c)
 	}
@@ -187,9 +185,7 @@ func TestKeyPrefixesThatMeet(t *testing.T) {
 // option changes with it.
 func TestEveryVariableHasEffect(t *testing.T) {
 	c, err := loadConfig(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	options := func() []any {
 		return []any{c.bridgeOptions(), c.pebbleOptions(nil), c.fdbOptions()}
 	}
@@ -225,9 +221,7 @@ func TestEveryVariableHasEffect(t *testing.T) {
 func TestHelp(t *testing.T) {
 	for _, flag := range []string{"-help", "-h", "--help"} {
 		var out bytes.Buffer
-		if err := run(t.Context(), []string{flag}, &out, &out); err != nil {
-			t.Fatal(err)
-		}
+		must(t, run(t.Context(), []string{flag}, &out, &out))
 		text := out.String()
 		for _, want := range []string{"-dev", "-version", "-healthcheck", "-backup", "-migrate"} {
 			if !strings.Contains(text, want) {
@@ -254,9 +248,7 @@ func TestHelp(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"-version"}, &out, &out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, run(t.Context(), []string{"-version"}, &out, &out))
 	if !strings.HasPrefix(out.String(), "pqbridge ") || !strings.Contains(out.String(), runtime.Version()) {
 		t.Errorf("printed %q", out.String())
 	}

@@ -118,13 +118,9 @@ func TestLogins(t *testing.T) {
 func roundTrip(t *testing.T, e *testenv.Env) {
 	t.Helper()
 	c, err := loadConfig(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	options, err := c.natsOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nc := e.Connect(options...)
 	testenv.Eventually(t, func() error { // the service may be connected and not yet subscribed
 		_, err := nc.Request("pq.jobs.push", []byte("secret"), testenv.Patience)
@@ -159,9 +155,7 @@ func TestMissingClientCertificate(t *testing.T) {
 // wrong contents, and names them.
 func TestUnusableFiles(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(text, []byte("no secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(text, []byte("no secret"), 0o600))
 	server := testenv.New(t, testenv.Options{Stopped: true}).NATS
 	server.Start()
 	for _, name := range []string{"PQ_NATS_CREDS", "PQ_NATS_NKEY", "PQ_NATS_TLS_CA", "PQ_NATS_TLS_CERT"} {

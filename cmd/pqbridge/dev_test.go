@@ -30,9 +30,7 @@ func TestGreetingFindsPQ(t *testing.T) {
 	if got := pathToPQ(folder); got != "" {
 		t.Errorf("without a pq there: %q", got)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "pq"), nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(folder, "pq"), nil, 0o755))
 	if got, want := pathToPQ(folder), "  export PATH=\""+folder+":$PATH\"\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -100,9 +100,7 @@ func TestDockerfileNamesTheMirror(t *testing.T) {
 	}
 	folder := t.TempDir()
 	for name, script := range map[string]string{"curl": "exit 6", "dpkg": "echo amd64", "sha256sum": "echo checked", "ldconfig": "exit 0"} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 	}
 	cmd := exec.Command(shell, "-c", readDockerfile(t).run(t, "foundationdb-clients_"))
 	cmd.Env = []string{"PATH=" + folder, "FDB_WEBSITE=https://mirror.invalid/fdb", "FDB_VERSION=1.2.3", "FDB_CLIENT_SHA256_AMD64=0"}
@@ -179,9 +177,7 @@ func TestDockerfileConfigures(t *testing.T) {
 		t.Setenv(pair[1], pair[2])
 	}
 	c, err := loadConfig(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if volumes := d.all("VOLUME"); !slices.Contains(volumes, c.DataDir) {
 		t.Errorf("VOLUME %v: want PQ_DATA_DIR %s", volumes, c.DataDir)
 	}

@@ -17,9 +17,7 @@ const root = "../.."
 func readFile(t *testing.T, path ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -50,9 +48,7 @@ func documents(t *testing.T) map[string]string {
 			continue
 		}
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		texts[path] = string(text)
 	}
 	return texts
@@ -70,9 +66,7 @@ func filesOf(t *testing.T) (files []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return files
 }
 

@@ -81,9 +81,7 @@ type guide struct {
 
 func newGuide(t *testing.T) *guide {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	_ = l.Close()
 	g := &guide{T: t, bin: t.TempDir(), variables: []string{"PQ_DATA_DIR=" + t.TempDir(), "PQ_DEV_NATS_PORT=" + port}}
@@ -106,9 +104,7 @@ func (g *guide) bash(code string) *exec.Cmd {
 func (g *guide) sh(code string) string {
 	g.Helper()
 	out, err := g.try(code)
-	if err != nil {
-		g.Fatal(err)
-	}
+	must(g, err)
 	return out
 }
 
@@ -151,9 +147,7 @@ func (g *guide) start(code string) {
 	if err == nil {
 		err = g.terminal.Start()
 	}
-	if err != nil {
-		g.Fatal(err)
-	}
+	must(g, err)
 	g.printed = make(chan string, 10_000)
 	go func() {
 		defer close(g.printed)
@@ -214,14 +208,10 @@ func (g *guide) isInProgram(code string) {
 	g.Helper()
 	flat := func(text string) string { return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(text, "") }
 	programs, err := filepath.Glob(filepath.Join(root, "docs", "example", "*", "main.go"))
-	if err != nil {
-		g.Fatal(err)
-	}
+	must(g, err)
 	for _, name := range programs {
 		program, err := os.ReadFile(name)
-		if err != nil {
-			g.Fatal(err)
-		}
+		must(g, err)
 		if strings.Contains(flat(string(program)), flat(code)) {
 			return
 		}

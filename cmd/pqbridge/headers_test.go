@@ -34,9 +34,7 @@ func TestHeadersCarryNoRights(t *testing.T) {
 	b.WaitReady()
 	admin := connectAdmin(t, e)
 	all, err := admin.SubscribeSync(">")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	producer := connectAs(t, e, "producer", "_INBOX_producer")
 	worker := connectAs(t, e, "worker", "_INBOX_worker")
 	destinations := []string{"pq.jobs.push", "pq.other.push", "_pqbridge.pq.members.pq", "_INBOX_worker.x", "x"}
@@ -67,16 +65,12 @@ func TestHeadersCarryNoRights(t *testing.T) {
 	raw.waitFor("PONG")
 	// Items like these may be in the store already.
 	q, err := e.Keyspace.PriorityQueue("jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, dest := range destinations {
 		_, err := kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) {
 			return q.Push(tx, 0, fdbpq.Message{Value: []byte("poison"), Headers: map[string][]string{"Nats-Trace-Dest": {dest}}})
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	producer.request(t, "pq.jobs.push.9", "the last")
 
@@ -105,13 +99,9 @@ func TestHeadersCarryNoRights(t *testing.T) {
 func wantNoTracesOfBridge(t *testing.T, all *nats.Subscription) {
 	t.Helper()
 	for n, _, err := all.Pending(); n > 0 || err != nil; n, _, err = all.Pending() {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		m, err := all.NextMsg(testenv.Patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var trace server.MsgTraceEvent
 		if json.Unmarshal(m.Data, &trace) != nil || len(trace.Events) == 0 {
 			continue
@@ -133,9 +123,7 @@ func TestRefusedReplyKeepsTheItem(t *testing.T) {
 	before := lengths(t, admin)
 	worker := connectAs(t, e, "worker", "_INBOX_worker")
 	for i, reply := range []string{"elsewhere", "_INBOX_Worker.x", "pq", "_INBOX_other.x"} {
-		if err := worker.PublishRequest("pq.jobs.pop.min", reply, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, worker.PublishRequest("pq.jobs.pop.min", reply, nil))
 		testenv.Eventually(t, func() error {
 			if want := fmt.Sprintf("\npq_reply_failures_total %d\n", i+1); !strings.Contains(metricsOf(t, b), want) {
 				return fmt.Errorf("not %q", want)
@@ -159,9 +147,7 @@ type rawClient struct {
 func dialAs(t *testing.T, e *testenv.Env, user string) rawClient {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(e.NATS.URL(), "nats://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	c := rawClient{t, conn, bufio.NewReader(conn)}
 	c.write("CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\"user\":%q,\"pass\":%q}\r\n", user, user)
@@ -170,9 +156,7 @@ func dialAs(t *testing.T, e *testenv.Env, user string) rawClient {
 
 func (c rawClient) write(format string, args ...any) {
 	c.t.Helper()
-	if err := c.conn.SetDeadline(time.Now().Add(testenv.Patience)); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, c.conn.SetDeadline(time.Now().Add(testenv.Patience)))
 	if _, err := fmt.Fprintf(c.conn, format, args...); err != nil {
 		c.t.Fatal(err)
 	}
@@ -183,9 +167,7 @@ func (c rawClient) waitFor(word string) {
 	c.t.Helper()
 	for {
 		line, err := c.in.ReadString('\n')
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		must(c.t, err)
 		if strings.HasPrefix(line, word) {
 			return
 		}

@@ -180,9 +180,7 @@ func TestClusterFile(t *testing.T) {
 // FoundationDB's client can use, and says what one looks like.
 func TestUnusableClusterFile(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "garbage.cluster")
-	if err := os.WriteFile(garbage, []byte("garbage\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(garbage, []byte("garbage\n"), 0o600))
 	for _, test := range []struct{ variable, path, problem string }{
 		{"PQ_FDB_CLUSTER_FILE", garbage, "not a FoundationDB cluster file"},
 		{"FDB_CLUSTER_FILE", garbage, "not a FoundationDB cluster file"},

@@ -176,9 +176,7 @@ func TestImageWithLittleMemory(t *testing.T) {
 	c.awaitLog("there is little memory")
 	c.awaitLog("taking requests")
 	grammar, err := subjects.New("small", "small-fifo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	q := client.New(nc, client.WithGrammar(grammar), client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
 	ctx, cancel := context.WithTimeout(t.Context(), 4*testenv.Patience)
 	defer cancel()
@@ -208,9 +206,7 @@ func TestImageWithLittleMemory(t *testing.T) {
 		if errors.Is(err, client.ErrEmpty) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(item.Value) != size {
 			t.Errorf("a value of %d bytes", len(item.Value))
 		}

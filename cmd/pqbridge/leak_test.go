@@ -54,18 +54,12 @@ func runHere(t *testing.T, ctx context.Context, stderr io.Writer, args []string,
 // steps before it had started is stopped.
 func TestFailedStartLeavesNoGoroutine(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer taken.Close()
 	_, takenPort, err := net.SplitHostPort(taken.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	noFolder := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(noFolder, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(noFolder, nil, 0o600))
 	dev := []string{"-dev"}
 	for name, test := range map[string]struct {
 		args      []string
@@ -93,9 +87,7 @@ func TestFailedStartLeavesNoGoroutine(t *testing.T) {
 // TestSilentHealthLeavesNoGoroutine: what is at PQ_HTTP_ADDR accepts and does not answer.
 func TestSilentHealthLeavesNoGoroutine(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	accepted := make(chan struct{})
 	go func() {

@@ -64,12 +64,8 @@ func startDev(t *testing.T, variables ...string) *command {
 	c.cmd.Env = environment(variables...)
 	c.cmd.Stderr = &c.stderr
 	stdout, err := c.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, c.cmd.Start())
 	t.Cleanup(func() {
 		if c.cmd.ProcessState == nil {
 			c.kill()
@@ -102,9 +98,7 @@ func (c *command) kill() {
 // stop sends a signal; the process must exit with code 0.
 func (c *command) stop(signal syscall.Signal) {
 	c.t.Helper()
-	if err := c.cmd.Process.Signal(signal); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, c.cmd.Process.Signal(signal))
 	if err := c.cmd.Wait(); err != nil {
 		c.t.Errorf("after %v: %v\n%s", signal, err, c.stderr.String())
 	}
@@ -141,4 +135,12 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -17,9 +17,7 @@ func TestMakeNamesWhatItSkipsAfterAFailure(t *testing.T) {
 	}
 	folder := t.TempDir()
 	const fails = "#!/bin/sh\nif [ \"$1\" = env ]; then echo 0; else echo \"go $*\"; exit 1; fi\n"
-	if err := os.WriteFile(filepath.Join(folder, "go"), []byte(fails), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(folder, "go"), []byte(fails), 0o700))
 	cmd := exec.Command(makes, "-C", root, "test")
 	cmd.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"), "MAKEFLAGS=")
 	out, err := cmd.CombinedOutput()

@@ -49,9 +49,7 @@ func TestMigrateErrors(t *testing.T) {
 // has not ended.
 func TestUnfinishedMigrationIsNotServed(t *testing.T) {
 	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	source := memkv.New(memkv.Options{})
 	defer source.Close()
 	if _, err := fdbpq.OpenStore(t.Context(), source, keyspace, fdbpq.StoreOptions{}); err != nil {
@@ -59,9 +57,7 @@ func TestUnfinishedMigrationIsNotServed(t *testing.T) {
 	}
 	dir := t.TempDir()
 	target, err := pebblekv.Open(dir, pebblekv.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err = migrate.Run(ctx, source, target, keyspace, migrate.Options{Progress: func(migrate.Progress) { cancel() }})
 	if err = errors.Join(err, target.Close()); !errors.Is(err, context.Canceled) {

@@ -39,13 +39,9 @@ func usersOfRecipe(t *testing.T) []*server.User {
 		t.Setenv(strings.ToUpper(user)+"_PASSWORD", user)
 	}
 	path := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(path, []byte(fenced(t, readOperations(t), "conf")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(fenced(t, readOperations(t), "conf")), 0o600))
 	o, err := server.ProcessConfigFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return o.Users
 }
 
@@ -111,9 +107,7 @@ func (c natsUser) request(t *testing.T, subject, payload string) {
 // denied fails the test unless NATS refuses what try does.
 func (c natsUser) denied(t *testing.T, try func(*nats.Conn) error) {
 	t.Helper()
-	if err := try(c.Conn); err != nil {
-		t.Fatal(err)
-	}
+	must(t, try(c.Conn))
 	select {
 	case err := <-c.errors:
 		if !errors.Is(err, nats.ErrPermissionViolation) {
@@ -127,9 +121,7 @@ func (c natsUser) denied(t *testing.T, try func(*nats.Conn) error) {
 func metricsOf(t *testing.T, b *testenv.Bridge) string {
 	t.Helper()
 	_, body, err := b.Get("/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(body)
 }
 

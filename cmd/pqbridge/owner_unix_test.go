@@ -15,9 +15,7 @@ import (
 // Whoever may not use the folder of the store learns whose it is, and what to do.
 func TestFolderOfSomebodyElse(t *testing.T) {
 	closed := filepath.Join(t.TempDir(), "closed")
-	if err := os.Mkdir(closed, 0o500); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(closed, 0o500))
 	c := defaultConfig()
 	c.DataDir = filepath.Join(closed, "data")
 	var err error

@@ -100,13 +100,9 @@ var peakTokens sync.Mutex
 func (p *peak) receive(subject, payload string, tokens *[]string) (n int) {
 	inbox := p.nc.NewInbox()
 	replies, err := p.nc.SubscribeSync(inbox)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	defer func() { _ = replies.Unsubscribe() }()
-	if err := p.nc.PublishRequest(subject, inbox, []byte(payload)); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, p.nc.PublishRequest(subject, inbox, []byte(payload)))
 	for {
 		m, err := replies.NextMsg(testenv.Patience)
 		if err != nil {
@@ -218,9 +214,7 @@ func (p *peak) pages() (n int) {
 func (p *peak) popForNobody() int {
 	back := regexp.MustCompile(`(?m)^pq_given_back_total{reason="no_responders"} (\d+)$`)
 	for range p.items {
-		if err := p.nc.PublishRequest("pq.jobs.pop.min", p.nc.NewInbox(), nil); err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, p.nc.PublishRequest("pq.jobs.pop.min", p.nc.NewInbox(), nil))
 	}
 
 	n := 0

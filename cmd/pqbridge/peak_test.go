@@ -145,9 +145,7 @@ type peak struct {
 func startPeak(t *testing.T, items, memory int, more ...string) *peak {
 	t.Helper()
 	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, MaxPayload: 8 << 20, MaxPending: 256 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ns.Start()
 	t.Cleanup(func() {
 		ns.Shutdown()
@@ -164,9 +162,7 @@ func startPeak(t *testing.T, items, memory int, more ...string) *peak {
 		c.cmd.Env = append(c.cmd.Env, fmt.Sprintf("GOMEMLIMIT=%d", memory))
 	}
 	c.cmd.Stderr = &c.stderr
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.cmd.Start())
 	t.Cleanup(func() { c.stop(syscall.SIGTERM) })
 	c.says("taking requests")
 	c.http = regexp.MustCompile(`http=(\S+)`).FindStringSubmatch(c.stderr.String())[1]
@@ -213,9 +209,7 @@ func (p *peak) row(name string, do func() int) time.Duration {
 func (p *peak) highWater() int {
 	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	_, after, _ := strings.Cut(string(status), "VmHWM:")
 	var kb int
 	if _, err := fmt.Sscan(after, &kb); err != nil {

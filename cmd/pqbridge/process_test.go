@@ -23,9 +23,7 @@ import (
 func connect(t *testing.T, url string) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url, nats.NoReconnect())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(nc.Close)
 	return nc
 }
@@ -110,9 +108,7 @@ func popAll(t *testing.T, q *client.PriorityQueue, want []string, maybe string) 
 			}
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := string(item.Value)
 		switch {
 		case i < len(want) && got != want[i]:
@@ -173,9 +169,7 @@ func TestHealthcheck(t *testing.T) {
 	}
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 200, "/": 404} {
 		response, err := http.Get("http://" + c.http + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_ = response.Body.Close()
 		if response.StatusCode != want {
 			t.Errorf("GET %s: %s, want %d", path, response.Status, want)

@@ -43,9 +43,7 @@ func (c *command) launch(output io.Writer) {
 	c.cmd = exec.Command(os.Args[0])
 	c.cmd.Env = environment("PQ_NATS_URL="+c.nats, "PQ_DATA_DIR="+c.t.TempDir(), "PQ_SUBJECT_PREFIX=other", "PQ_FIFO_PREFIX=others")
 	c.cmd.Stdout, c.cmd.Stderr = output, output
-	if err := c.cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, c.cmd.Start())
 	c.t.Cleanup(func() {
 		if c.cmd.ProcessState == nil {
 			c.kill()
@@ -82,9 +80,7 @@ func TestStopWithoutAnswerFromNATS(t *testing.T) {
 // freeze stops the process with SIGSTOP and waits until it has stopped.
 func (c *command) freeze() {
 	c.t.Helper()
-	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, c.cmd.Process.Signal(syscall.SIGSTOP))
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
 		c.t.Fatalf("not stopped: %v, status %v", err, status)
@@ -100,9 +96,7 @@ func TestHangup(t *testing.T) {
 	defer signal.Stop(hangups)
 	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir())
 	c := startOn(t, dev)
-	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.cmd.Process.Signal(syscall.SIGHUP))
 	c.says("SIGHUP changes nothing")
 	nc := connect(t, c.nats)
 	request(t, nc, "other.jobs.push", "x")
@@ -117,9 +111,7 @@ func TestHangup(t *testing.T) {
 // TestLogPipeIsClosed: the service goes on when nobody reads its log and output any more.
 func TestLogPipeIsClosed(t *testing.T) {
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir())
 	c := &command{t: t, nats: dev.nats}
 	c.launch(writer)
@@ -147,13 +139,9 @@ func TestLogPipeIsClosed(t *testing.T) {
 // its shutdown.
 func TestLogPipeIsFull(t *testing.T) {
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer reader.Close()
-	if err := writer.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, writer.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
 	for err == nil {
 		_, err = writer.Write(make([]byte, 512))
 	}
@@ -163,9 +151,7 @@ func TestLogPipeIsFull(t *testing.T) {
 	cmd.Stderr = writer
 	err = cmd.Start()
 	_ = writer.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	testenv.Eventually(t, func() error { _, err := os.Stat(data); return err }) // the signal handlers are installed
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()

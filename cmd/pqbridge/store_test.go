@@ -45,14 +45,10 @@ func TestSecondFolderOnOneNATS(t *testing.T) {
 	c := startDev(t, "PQ_DATA_DIR="+first)
 	request(t, connect(t, c.nats), "pq.jobs.push", "x")
 	c.stop(syscall.SIGTERM)
-	if err := os.CopyFS(filepath.Join(copied, "data"), os.DirFS(first)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(filepath.Join(copied, "data"), os.DirFS(first)))
 	c = startDev(t, "PQ_DATA_DIR="+first)
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for folder, word := range map[string]string{second: "another store", filepath.Join(copied, "data"): "copy"} {
 		_, stderr, err := runCommand(t, nil, []string{"PQ_NATS_URL=" + c.nats, "PQ_DATA_DIR=" + folder})
 		if err == nil {
@@ -72,9 +68,7 @@ func TestClusterName(t *testing.T) {
 	if got := clusterName(file); got != file {
 		t.Errorf("without a file: %q", got)
 	}
-	if err := os.WriteFile(file, []byte("# DO NOT EDIT@all\n\n docker:Ab12@10.0.0.1:4500,10.0.0.2:4500\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("# DO NOT EDIT@all\n\n docker:Ab12@10.0.0.1:4500,10.0.0.2:4500\n"), 0o600))
 	if got := clusterName(file); got != "docker:Ab12" {
 		t.Errorf("%q", got)
 	}

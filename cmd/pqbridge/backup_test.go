@@ -115,16 +115,18 @@ func TestBackupOfStoppedService(t *testing.T) {
 			data := "PQ_DATA_DIR=" + filepath.Join(dir, "data")
 			c := startDev(t, data)
 			request(t, connect(t, c.nats), "pq.jobs.push", "kept")
-			if _, stderr, err := runCommand(t, []string{"-backup", filepath.Join(dir, "1")}, []string{data}); err != nil {
-				t.Errorf("while it runs: %v\n%s", err, stderr)
+			backUp := func(to string) {
+				t.Helper()
+				if _, stderr, err := runCommand(t, []string{"-backup", filepath.Join(dir, to)}, []string{data}); err != nil {
+					t.Errorf("%v\n%s", err, stderr)
+				}
 			}
+			backUp("1")
 			c.kill()
 			if _, err := os.Lstat(filepath.Join(dir, "data", socketName)); err != nil {
 				t.Error(err)
 			}
-			if _, stderr, err := runCommand(t, []string{"-backup", filepath.Join(dir, "2")}, []string{data}); err != nil {
-				t.Errorf("after a kill: %v\n%s", err, stderr)
-			}
+			backUp("2")
 			for _, copied := range []string{"1", "2"} {
 				c := startDev(t, "PQ_DATA_DIR="+filepath.Join(dir, copied))
 				pops(t, connect(t, c.nats), "pq.jobs.pop.min", "kept")
@@ -152,36 +154,23 @@ func TestBackupErrors(t *testing.T) {
 		"two actions":      {[]string{"-backup", filepath.Join(dir, "b"), "-dev"}, nil, "only one"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, stderr, err := runCommand(t, test.args, append([]string{"PQ_DATA_DIR=" + data}, test.variables...))
-			if err == nil || !strings.Contains(stderr, test.want) {
-				t.Errorf("%v, want %q in\n%s", err, test.want, stderr)
-			}
+			refuses(t, test.args, append([]string{"PQ_DATA_DIR=" + data}, test.variables...), test.want)
 		})
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("%v, %v: want only the store", entries, err)
 	}
-	if mode := socketMode(t, data); mode != 0o600 {
-		t.Errorf("the socket has mode %v", mode)
+	if info, err := os.Lstat(filepath.Join(data, socketName)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket: %v, %v", info, err)
 	}
 	request(t, connect(t, c.nats), "pq.jobs.push", "x")
 	// Something else listens: the store is still in use.
 	c.kill()
 	c = startDev(t, "PQ_DATA_DIR="+data)
 	must(t, os.Remove(filepath.Join(data, socketName)))
-	_, stderr, err := runCommand(t, []string{"-backup", filepath.Join(dir, "b")}, []string{"PQ_DATA_DIR=" + data})
-	if err == nil || !strings.Contains(stderr, "in use by another process") {
-		t.Errorf("without a socket: %v\n%s", err, stderr)
-	}
+	refuses(t, []string{"-backup", filepath.Join(dir, "b")}, []string{"PQ_DATA_DIR=" + data}, "in use by another process")
 	c.stop(syscall.SIGTERM)
-}
-
-func socketMode(t *testing.T, data string) os.FileMode {
-	t.Helper()
-	info, err := os.Lstat(filepath.Join(data, socketName))
-	must(t, err)
-	return info.Mode().Perm()
 }
 
 // TestServiceEndsDuringBackup: the command says so if the service dies before it has answered.

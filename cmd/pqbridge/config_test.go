@@ -23,10 +23,11 @@ func TestDefaultsAreValid(t *testing.T) {
 // TestEveryProblem checks that all mistakes are reported at once. TestHostileValues makes them one by
 // one.
 func TestEveryProblem(t *testing.T) {
-	mistakes := []struct {
+	type mistake struct {
 		variable, value string
 		want            []string // in the error
-	}{
+	}
+	mistakes := []mistake{
 		{"PQ_STORE", "redis", []string{"PQ_STORE", `"redis"`, "embedded", "fdb"}},
 		{"PQ_VALUE_FORMAT", "json", []string{"PQ_VALUE_FORMAT", "raw", "tuple"}},
 		{"PQ_LOG_FORMAT", "xml", []string{"PQ_LOG_FORMAT", "text", "json"}},
@@ -59,28 +60,22 @@ func TestEveryProblem(t *testing.T) {
 		{"PQ_DATADIR", "x", []string{"PQ_DATADIR is not a variable", "did you mean PQ_DATA_DIR?"}},
 		{"PQ_NATS_CREDENTIALS", "x", []string{"PQ_NATS_CREDENTIALS", "did you mean PQ_NATS_CREDS?"}},
 	}
-	t.Run("all at once", func(t *testing.T) {
-		var want []string
-		for _, m := range mistakes {
-			t.Setenv(m.variable, m.value)
-			want = append(want, m.want...)
-		}
-		checkProblems(t, want)
-	})
-	unreadable := []struct{ variable, value, want string }{
-		{"PQ_LANES", "many", `PQ_LANES is "many": want a whole number`},
-		{"PQ_REQUEST_TIMEOUT", "5", `PQ_REQUEST_TIMEOUT is "5": want a time such as 500ms, 5s or 1m`},
-		{"PQ_LOG_LEVEL", "loud", `PQ_LOG_LEVEL is "loud": want debug, info, warn or error`},
-		{"PQ_MAX_PENDNIG", "1", "did you mean PQ_MAX_PENDING?"},
+	unreadable := []mistake{
+		{"PQ_LANES", "many", []string{`PQ_LANES is "many": want a whole number`}},
+		{"PQ_REQUEST_TIMEOUT", "5", []string{`PQ_REQUEST_TIMEOUT is "5": want a time such as 500ms, 5s or 1m`}},
+		{"PQ_LOG_LEVEL", "loud", []string{`PQ_LOG_LEVEL is "loud": want debug, info, warn or error`}},
+		{"PQ_MAX_PENDNIG", "1", []string{"did you mean PQ_MAX_PENDING?"}},
 	}
-	t.Run("unreadable", func(t *testing.T) {
-		var want []string
-		for _, u := range unreadable {
-			t.Setenv(u.variable, u.value)
-			want = append(want, u.want)
-		}
-		checkProblems(t, want)
-	})
+	for name, all := range map[string][]mistake{"refused": mistakes, "unreadable": unreadable} {
+		t.Run(name, func(t *testing.T) {
+			var want []string
+			for _, m := range all {
+				t.Setenv(m.variable, m.value)
+				want = append(want, m.want...)
+			}
+			checkProblems(t, want)
+		})
+	}
 }
 
 // checkProblems starts the service and fails the test unless that fails with all of the words.
@@ -91,11 +86,7 @@ func checkProblems(t *testing.T, want []string) {
 
 func wantProblems(t *testing.T, err error, want []string) {
 	t.Helper()
-	for _, words := range want {
-		if !strings.Contains(err.Error(), words) {
-			t.Errorf("%q is not in the error:\n%v", words, err)
-		}
-	}
+	wantWords(t, err.Error(), want...)
 	for _, internal := range []string{"\nbridge:", "\npebblekv:", "\nfdbkv:"} {
 		if strings.Contains(err.Error(), internal) {
 			t.Errorf("the error names %q, which means nothing to users:\n%v", internal, err)
@@ -131,11 +122,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 			if strings.Contains(err.Error(), "hun") {
 				t.Errorf("the secret is in the error:\n%v", err)
 			}
-			for _, want := range []string{"PQ_NATS_URL is ", "PQ_NATS_PASSWORD is set", "PQ_NATS_TOKEM is not a variable"} {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q is not in the error:\n%v", want, err)
-				}
-			}
+			wantWords(t, err.Error(), "PQ_NATS_URL is ", "PQ_NATS_PASSWORD is set", "PQ_NATS_TOKEM is not a variable")
 		})
 	}
 }
@@ -223,11 +210,7 @@ func TestHelp(t *testing.T) {
 		var out bytes.Buffer
 		must(t, run(t.Context(), []string{flag}, &out, &out))
 		text := out.String()
-		for _, want := range []string{"-dev", "-version", "-healthcheck", "-backup", "-migrate"} {
-			if !strings.Contains(text, want) {
-				t.Errorf("%s does not tell of %s", flag, want)
-			}
-		}
+		wantWords(t, text, "-dev", "-version", "-healthcheck", "-backup", "-migrate")
 		words := strings.Join(strings.Fields(text), " ")
 		for _, v := range variables() {
 			want := v.name + " " + v.description

@@ -108,11 +108,7 @@ func TestDockerfileNamesTheMirror(t *testing.T) {
 	if err == nil || strings.Contains(string(out), "checked") {
 		t.Errorf("%v: want it to end before it checks anything\n%s", err, out)
 	}
-	for _, want := range []string{"https://mirror.invalid/fdb", "--build-arg FDB_WEBSITE="} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("there is no %q in %q", want, out)
-		}
-	}
+	wantWords(t, string(out), "https://mirror.invalid/fdb", "--build-arg FDB_WEBSITE=")
 }
 
 // TestWorkflowTestsWhatTheImageHas: the suites on FoundationDB run with the packages of the image,

@@ -113,11 +113,7 @@ func (c *container) stop() {
 	if code != "0" {
 		c.Errorf("exit code %s after %v: want 0\n%s", code, time.Since(began), log)
 	}
-	for _, line := range []string{"shutting down", "SIGTERM", "pqbridge has ended"} {
-		if !strings.Contains(log, line) {
-			c.Errorf("%q is not in the log:\n%s", line, log)
-		}
-	}
+	wantWords(c, log, "shutting down", "SIGTERM", "pqbridge has ended")
 }
 
 func pushJobs(t *testing.T, pq *client.Client, from, to int) {
@@ -231,14 +227,6 @@ func TestImageAsAnyUser(t *testing.T) {
 	}
 	c := startDevContainer(t, volume, "--user=1000680000:0")
 	popJobs(t, c.connect(), 0, 2)
-}
-
-// TestImageHasNoPrivileges: it needs no root.
-func TestImageHasNoPrivileges(t *testing.T) {
-	user := engine(t, "image", "inspect", "--format={{.Config.User}}", os.Getenv("PQ_TEST_IMAGE"))
-	if user != "65532:65532" {
-		t.Errorf("user %q", user)
-	}
 }
 
 // TestImageStopsWithoutNATS: docker stop ends it in time while nothing answers at NATS's

@@ -57,20 +57,32 @@ func environment(variables ...string) []string {
 	return append(append(env, mainVariable+"=1", "PQ_HTTP_ADDR=127.0.0.1:0", "PQ_DEV_NATS_PORT=0"), variables...)
 }
 
-// startDev starts pqbridge -dev and waits until it says that it is ready.
-func startDev(t *testing.T, variables ...string) *command {
-	t.Helper()
-	c := &command{t: t, cmd: exec.Command(os.Args[0], "-dev")}
+// newCommand returns pqbridge with variables, which has not begun.
+func newCommand(t *testing.T, variables []string, args ...string) *command {
+	c := &command{t: t, cmd: exec.Command(os.Args[0], args...)}
 	c.cmd.Env = environment(variables...)
 	c.cmd.Stderr = &c.stderr
-	stdout, err := c.cmd.StdoutPipe()
-	must(t, err)
-	must(t, c.cmd.Start())
-	t.Cleanup(func() {
+	return c
+}
+
+// start starts the process, which is killed if it is still there in the end.
+func (c *command) start() {
+	c.t.Helper()
+	must(c.t, c.cmd.Start())
+	c.t.Cleanup(func() {
 		if c.cmd.ProcessState == nil {
 			c.kill()
 		}
 	})
+}
+
+// startDev starts pqbridge -dev and waits until it says that it is ready.
+func startDev(t *testing.T, variables ...string) *command {
+	t.Helper()
+	c := newCommand(t, variables, "-dev")
+	stdout, err := c.cmd.StdoutPipe()
+	must(t, err)
+	c.start()
 	ready := regexp.MustCompile(`^Ready\. NATS is at (\S+), health and metrics at http://(\S+)\.$`)
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
@@ -115,6 +127,26 @@ func runCommand(t *testing.T, args, variables []string) (stdout, stderr string, 
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	err = cmd.Run()
 	return out.String(), problems.String(), err
+}
+
+// refuses runs pqbridge, which must end with an error that has words.
+func refuses(t *testing.T, args, variables []string, words ...string) {
+	t.Helper()
+	_, stderr, err := runCommand(t, args, variables)
+	if err == nil {
+		t.Error("no error")
+	}
+	wantWords(t, stderr, words...)
+}
+
+// wantWords checks that a text has words.
+func wantWords(t testing.TB, text string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q is not in\n%s", w, text)
+		}
+	}
 }
 
 // lockedBuffer collects output that the test reads meanwhile.

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -26,9 +25,5 @@ func TestMakeNamesWhatItSkipsAfterAFailure(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 2 {
 		t.Errorf("make test: %v, want it to fail", err)
 	}
-	for _, want := range []string{"\ngo test -timeout", "\nskipped: tests on FoundationDB"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("there is no %q in\n%s", want, out)
-		}
-	}
+	wantWords(t, string(out), "\ngo test -timeout", "\nskipped: tests on FoundationDB")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -37,10 +36,7 @@ func TestMigrateErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			variables := append([]string{data, "PQ_FDB_CLUSTER_FILE=main_test.go"}, test.variables...)
-			_, stderr, err := runCommand(t, []string{"-migrate", test.target}, variables)
-			if err == nil || !strings.Contains(stderr, test.want) {
-				t.Errorf("%v, want %q in\n%s", err, test.want, stderr)
-			}
+			refuses(t, []string{"-migrate", test.target}, variables, test.want)
 		})
 	}
 }
@@ -63,8 +59,5 @@ func TestUnfinishedMigrationIsNotServed(t *testing.T) {
 	if err = errors.Join(err, target.Close()); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	_, stderr, err := runCommand(t, []string{"-dev"}, []string{"PQ_DATA_DIR=" + dir})
-	if err == nil || !strings.Contains(stderr, "migration that has not ended") {
-		t.Errorf("%v\n%s", err, stderr)
-	}
+	refuses(t, []string{"-dev"}, []string{"PQ_DATA_DIR=" + dir}, "migration that has not ended")
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -154,15 +153,14 @@ func startPeak(t *testing.T, items, memory int, more ...string) *peak {
 	if !ns.ReadyForConnections(testenv.Patience) {
 		t.Fatal("the NATS server did not start")
 	}
-	c := &command{t: t, cmd: exec.Command(os.Args[0]), nats: ns.ClientURL()}
-	c.cmd.Env = environment("PQ_NATS_URL="+c.nats, "PQ_DATA_DIR="+t.TempDir(),
+	more = append(more, "PQ_NATS_URL="+ns.ClientURL(), "PQ_DATA_DIR="+t.TempDir(),
 		fmt.Sprintf("PQ_REQUEST_TIMEOUT=%v", testenv.Patience)) // the machine may be slow
-	c.cmd.Env = append(c.cmd.Env, more...)
 	if memory < enoughMemory {
-		c.cmd.Env = append(c.cmd.Env, fmt.Sprintf("GOMEMLIMIT=%d", memory))
+		more = append(more, fmt.Sprintf("GOMEMLIMIT=%d", memory))
 	}
-	c.cmd.Stderr = &c.stderr
-	must(t, c.cmd.Start())
+	c := newCommand(t, more)
+	c.nats = ns.ClientURL()
+	c.start()
 	t.Cleanup(func() { c.stop(syscall.SIGTERM) })
 	c.says("taking requests")
 	c.http = regexp.MustCompile(`http=(\S+)`).FindStringSubmatch(c.stderr.String())[1]

@@ -156,10 +156,7 @@ func TestOrderlyEnd(t *testing.T) {
 func TestDataFolderInUse(t *testing.T) {
 	dir := t.TempDir()
 	startDev(t, "PQ_DATA_DIR="+dir)
-	_, stderr, err := runCommand(t, []string{"-dev"}, []string{"PQ_DATA_DIR=" + dir})
-	if err == nil || !strings.Contains(stderr, "in use by another process") || !strings.Contains(stderr, dir) {
-		t.Errorf("second process on the same folder: %v\n%s", err, stderr)
-	}
+	refuses(t, []string{"-dev"}, []string{"PQ_DATA_DIR=" + dir}, "in use by another process", dir)
 }
 
 func TestHealthcheck(t *testing.T) {
@@ -177,9 +174,7 @@ func TestHealthcheck(t *testing.T) {
 	}
 	http.DefaultClient.CloseIdleConnections()
 	c.stop(syscall.SIGTERM)
-	if _, stderr, err := runCommand(t, []string{"-healthcheck"}, []string{"PQ_HTTP_ADDR=" + c.http}); err == nil {
-		t.Errorf("of a service that is not there: no error\n%s", stderr)
-	}
+	refuses(t, []string{"-healthcheck"}, []string{"PQ_HTTP_ADDR=" + c.http}) // a service that is not there
 	if err := checkReady(context.Background(), httpOff); err == nil {
 		t.Error("without HTTP: no error")
 	}

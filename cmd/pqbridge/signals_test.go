@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -28,27 +27,19 @@ func (c *command) says(words string) {
 	})
 }
 
-// startOn starts pqbridge on another one's NATS server, with other subjects.
-func startOn(t *testing.T, other *command) *command {
-	t.Helper()
-	c := &command{t: t, nats: other.nats}
-	c.launch(&c.stderr)
-	c.says("taking requests")
+// beside returns pqbridge on another one's NATS server, with other subjects.
+func beside(t *testing.T, other *command) *command {
+	c := newCommand(t, []string{"PQ_NATS_URL=" + other.nats, "PQ_DATA_DIR=" + t.TempDir(), "PQ_SUBJECT_PREFIX=other", "PQ_FIFO_PREFIX=others"})
+	c.nats = other.nats
 	return c
 }
 
-// launch starts the process with that output.
-func (c *command) launch(output io.Writer) {
-	c.t.Helper()
-	c.cmd = exec.Command(os.Args[0])
-	c.cmd.Env = environment("PQ_NATS_URL="+c.nats, "PQ_DATA_DIR="+c.t.TempDir(), "PQ_SUBJECT_PREFIX=other", "PQ_FIFO_PREFIX=others")
-	c.cmd.Stdout, c.cmd.Stderr = output, output
-	must(c.t, c.cmd.Start())
-	c.t.Cleanup(func() {
-		if c.cmd.ProcessState == nil {
-			c.kill()
-		}
-	})
+func startOn(t *testing.T, other *command) *command {
+	t.Helper()
+	c := beside(t, other)
+	c.start()
+	c.says("taking requests")
+	return c
 }
 
 // TestStopWithoutAnswerFromNATS: with a NATS server that is frozen or gone the shutdown
@@ -113,8 +104,9 @@ func TestLogPipeIsClosed(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	must(t, err)
 	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir())
-	c := &command{t: t, nats: dev.nats}
-	c.launch(writer)
+	c := beside(t, dev)
+	c.cmd.Stdout, c.cmd.Stderr = writer, writer
+	c.start()
 	_ = writer.Close()
 	lines := bufio.NewScanner(reader)
 	for lines.Scan() && !strings.Contains(lines.Text(), "taking requests") {

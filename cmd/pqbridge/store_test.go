@@ -23,15 +23,8 @@ func TestChangedSettingsOfTheStore(t *testing.T) {
 		"swapped":         {[]string{"PQ_KEY_PREFIX=q", "PQ_FIFO_KEY_PREFIX=pq"}, []string{"PQ_KEY_PREFIX"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, stderr, err := runCommand(t, []string{"-dev"}, append(change.variables, data))
-			if err == nil {
-				t.Error("no error")
-			}
-			for _, word := range append(change.words, strings.TrimPrefix(data, "PQ_DATA_DIR=")) {
-				if !strings.Contains(stderr, word) {
-					t.Errorf("%q is not in:\n%s", word, stderr)
-				}
-			}
+			words := append(change.words, strings.TrimPrefix(data, "PQ_DATA_DIR="))
+			refuses(t, []string{"-dev"}, append(change.variables, data), words...)
 		})
 	}
 	c = startDev(t, data)
@@ -50,15 +43,7 @@ func TestSecondFolderOnOneNATS(t *testing.T) {
 	host, err := os.Hostname()
 	must(t, err)
 	for folder, word := range map[string]string{second: "another store", filepath.Join(copied, "data"): "copy"} {
-		_, stderr, err := runCommand(t, nil, []string{"PQ_NATS_URL=" + c.nats, "PQ_DATA_DIR=" + folder})
-		if err == nil {
-			t.Error("no error")
-		}
-		for _, want := range []string{word, host, first, folder, `"pq"`} {
-			if !strings.Contains(stderr, want) {
-				t.Errorf("%q is not in:\n%s", want, stderr)
-			}
-		}
+		refuses(t, nil, []string{"PQ_NATS_URL=" + c.nats, "PQ_DATA_DIR=" + folder}, word, host, first, folder, `"pq"`)
 	}
 	request(t, connect(t, c.nats), "pq.jobs.pop.min", "")
 }

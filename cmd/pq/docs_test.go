@@ -75,14 +75,13 @@ func shellWords(line string) []string {
 // parse parses a command line without running it.
 func parse(args []string) error {
 	tree, _ := newRoot()
-	var err error
 	tree.PersistentPreRunE = nil
 	for _, cmd := range tree.Commands() {
 		cmd.RunE = func(*cobra.Command, []string) error { return nil }
 	}
 	tree.SetArgs(flags.NegativeLast(tree, args))
 	tree.SetOut(new(strings.Builder))
-	_, err = tree.ExecuteC()
+	_, err := tree.ExecuteC()
 	return err
 }
 

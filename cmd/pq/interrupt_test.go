@@ -25,9 +25,7 @@ func TestSignalDoesNotLoseTheItemInFlight(t *testing.T) {
 			p.sees(&p.stderr, finishing)
 			r.forward(second)
 			p.ends(exitSignal + int(s))
-			if got := p.stdout.String(); got != "a\nb\n" {
-				t.Errorf("printed %q, want both items that were popped", got)
-			}
+			p.printed("a\nb\n")
 			if len(r.requests) > 0 {
 				t.Error("pq went on popping")
 			}
@@ -47,9 +45,7 @@ func TestSignalDuringTheOnlyPop(t *testing.T) {
 	p.sees(&p.stderr, finishing)
 	r.forward(m)
 	p.ends(exitOK)
-	if got := p.stdout.String(); got != "a" {
-		t.Errorf("printed %q", got)
-	}
+	p.printed("a")
 }
 
 func TestAnotherSignalEndsAtOnce(t *testing.T) {
@@ -85,9 +81,7 @@ func TestNohup(t *testing.T) {
 	r.forward(r.next())
 	r.forward(r.next())
 	p.ends(exitOK)
-	if got := p.stdout.String(); got != "a\nb\n" {
-		t.Errorf("printed %q", got)
-	}
+	p.printed("a\nb\n")
 }
 
 // silentServer accepts a connection and says nothing.

@@ -112,8 +112,7 @@ func TestItemsByID(t *testing.T) {
 	}
 	first, second := push("first", "-p", "1"), push("second", "-p", "2", "-H", "Pq-Delay:1h")
 	c.prints("first", "get", "jobs", first)
-	var it item
-	decode(t, c.ok("", "get", "jobs", second, "--json"), &it)
+	it := c.item("get", "jobs", second)
 	if it.ID != second || it.State != client.Delayed || *it.Value != "second" || *it.Priority != 2 {
 		t.Errorf("printed %+v", it)
 	}

@@ -45,10 +45,7 @@ func (c *contexts) save(name string, fields map[string]any) {
 
 // withoutServer runs a command without the flag --server.
 func withoutServer(t *testing.T, args ...string) (stdout, stderr string, code int) {
-	t.Helper()
-	var out, problems strings.Builder
-	err := execute(t.Context(), args, strings.NewReader(""), &out, &problems)
-	return out.String(), problems.String(), exitCode(err)
+	return (&cli{t: t}).run("", args...)
 }
 
 // Every login works from a context, whether it is selected or named.

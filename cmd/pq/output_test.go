@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -96,12 +95,11 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 // its standard error.
 func (c *cli) popTo(items int, args ...string) string {
 	c.t.Helper()
-	var problems bytes.Buffer
-	args = append([]string{"--server", c.server, "pop", "jobs"}, args...)
-	if code := exitCode(execute(c.t.Context(), args, strings.NewReader(""), &fullDisk{items}, &problems)); code != exitError {
-		c.t.Errorf("exit code %d, %s", code, problems.String())
+	stderr, code := c.runOn(nil, &fullDisk{items}, append([]string{"pop", "jobs"}, args...)...)
+	if code != exitError {
+		c.t.Errorf("exit code %d, %s", code, stderr)
 	}
-	return problems.String()
+	return stderr
 }
 
 var idPutBack = regexp.MustCompile(`put back with the id (\S+), `)
@@ -117,8 +115,7 @@ func TestItemThatCannotBePrintedIsPutBack(t *testing.T) {
 		t.Errorf("standard error %q", problems)
 	}
 	c.prints("x\ny\n", "pop", "jobs", "-n", "2")
-	var again item
-	decode(t, c.ok("", "pop", "jobs", "--json"), &again)
+	again := c.item("pop", "jobs")
 	id := idPutBack.FindStringSubmatch(problems)
 	if id == nil || again.ID != id[1] || string(again.Base64) != "\x00\xff" || *again.Priority != -7 ||
 		!slices.Equal(again.Headers["Trace"], []string{"abc", "def"}) || len(again.Headers) != 1 {
@@ -134,8 +131,7 @@ func TestFIFOItemThatCannotBePrintedIsPutBack(t *testing.T) {
 		t.Errorf("standard error %q", problems)
 	}
 	c.prints("c", "pop", "--fifo", "jobs", "-n", "1")
-	var again item
-	decode(t, c.ok("", "pop", "--fifo", "jobs", "--json"), &again)
+	again := c.item("pop", "--fifo", "jobs")
 	if *again.Value != "b" || again.Headers.Get("Trace") != "abc" {
 		t.Errorf("put back %+v", again)
 	}

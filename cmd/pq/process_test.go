@@ -127,6 +127,21 @@ func (p *process) ends(code int) {
 	}
 }
 
+// stop ends pq work, which has nothing under way.
+func (p *process) stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	p.ends(exitOK)
+}
+
+// printed checks what is on standard output.
+func (p *process) printed(want string) {
+	p.t.Helper()
+	if got := p.stdout.String(); got != want {
+		p.t.Errorf("printed %q, want %q", got, want)
+	}
+}
+
 // says checks what is on standard error.
 func (p *process) says(words ...string) {
 	p.t.Helper()

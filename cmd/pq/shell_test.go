@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 )
 
@@ -50,7 +49,6 @@ func TestShellWorker(t *testing.T) {
 	want := "call back (delivery 1)\ncall back (delivery 2)\nwrite the report (delivery 1)\n"
 	p.sees(&p.stdout, want)
 	c.has("")
-	p.signal(syscall.SIGTERM)
-	p.ends(exitOK)
+	p.stop()
 	p.says("the line is busy")
 }

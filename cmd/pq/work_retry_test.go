@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -66,8 +65,7 @@ func TestFailuresPause(t *testing.T) {
 		if got := c.dueIn(); got != m.want {
 			t.Errorf("backoff %s, %s: comes back in %v, want %v", m.backoff, m.flags, got, m.want)
 		}
-		p.signal(syscall.SIGTERM)
-		p.ends(exitOK)
+		p.stop()
 		p.says("exit status 1")
 		c.ok("", "purge", "jobs", "--yes")
 	}

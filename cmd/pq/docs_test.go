@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,7 +32,7 @@ func TestExamplesParse(t *testing.T) {
 			}
 		}
 	}
-	for name, text := range documents(t) {
+	for name, text := range testenv.Documents(t, root) {
 		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
 			check(name, block[1])
 		}
@@ -85,22 +84,6 @@ func parse(args []string) error {
 	return err
 }
 
-// documents returns all Markdown files of the project by name.
-func documents(t *testing.T) map[string]string {
-	t.Helper()
-	texts := map[string]string{}
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != ".md" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		texts[path] = string(text)
-		return err
-	})
-	must(t, err)
-	return texts
-}
-
 // words are bounds and defaults of settings as the protocol has them.
 var words = map[any]string{
 	time.Duration(0): "0", settings.MinLease: "100 ms", settings.MinTTL: "1 s", settings.MaxLease: "12 h", settings.MaxDelay: "ten years",
@@ -109,7 +92,7 @@ var words = map[any]string{
 
 // TestProtocolIsComplete looks for every endpoint, header and setting in the protocol.
 func TestProtocolIsComplete(t *testing.T) {
-	text := documents(t)[filepath.Join(root, "docs/protocol.md")]
+	text := testenv.Documents(t, root)[filepath.Join(root, "docs/protocol.md")]
 	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
 	must(t, err)
 	for _, e := range grammar.Endpoints() {
@@ -149,7 +132,7 @@ func TestProtocolIsComplete(t *testing.T) {
 func TestGoExample(t *testing.T) {
 	program, err := os.ReadFile(filepath.Join(root, "docs/example/main.go"))
 	must(t, err)
-	readme := documents(t)[filepath.Join(root, "README.md")]
+	readme := testenv.Documents(t, root)[filepath.Join(root, "README.md")]
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme, -1)
 	for _, block := range blocks {
 		if lines := regexp.MustCompile("(?m)^").ReplaceAllString(strings.TrimSuffix(block[1], "\n"), "\t"); !strings.Contains(string(program), lines+"\n") {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,7 +23,7 @@ type process struct {
 	t              *testing.T
 	cmd            *exec.Cmd
 	stdin          io.WriteCloser
-	stdout, stderr transcript
+	stdout, stderr testenv.Transcript
 	ended          chan struct{}
 }
 
@@ -99,7 +97,7 @@ func (p *process) write(text string) {
 }
 
 // sees waits until the process has written words to a stream.
-func (p *process) sees(stream *transcript, words string) {
+func (p *process) sees(stream *testenv.Transcript, words string) {
 	p.t.Helper()
 	testenv.Eventually(p.t, func() error {
 		if strings.Contains(stream.String(), words) {
@@ -150,24 +148,6 @@ func (p *process) says(words ...string) {
 			p.t.Errorf("standard error %q: want words %q", p.stderr.String(), w)
 		}
 	}
-}
-
-// transcript collects what a process writes.
-type transcript struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (t *transcript) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.Write(b)
-}
-
-func (t *transcript) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.String()
 }
 
 // relay stands between pq --prefix relay and a bridge: the test decides what becomes of each

@@ -26,7 +26,7 @@ type fakeTerminal struct {
 	t      *testing.T
 	keys   *os.File // what is written to it was typed
 	device *os.File
-	output transcript
+	output testenv.Transcript
 }
 
 func newTerminal(t *testing.T, columns uint16) *fakeTerminal {
@@ -195,7 +195,7 @@ func TestIDsInsteadOfProgress(t *testing.T) {
 	id := regexp.MustCompile(`\b[A-Za-z0-9_-]{24,36}\b`)
 	input := func(cmd *exec.Cmd) { cmd.Stdin = strings.NewReader("a\nb\n") }
 
-	var piped transcript
+	var piped testenv.Transcript
 	term := newTerminal(t, 80)
 	p := term.start(c, func(cmd *exec.Cmd) {
 		input(cmd)

@@ -120,7 +120,7 @@ func TestRepliesCarryNoRights(t *testing.T) {
 // they were alone, and say so in the log.
 func TestBridgesThatMayNotTalk(t *testing.T) {
 	e := recipeEnv(t, without("_pqbridge.>"))
-	var log lockedBuffer
+	var log testenv.Transcript
 	quiet := func(o *bridge.Options) { o.Logger = newLogger(&config{LogFormat: "text"}, &log) }
 	bridges := []*testenv.Bridge{e.StartBridge(quiet)}
 	admin := connectAdmin(t, e)
@@ -144,7 +144,7 @@ func TestReceiversThatAreGone(t *testing.T) {
 	for missing, want := range map[string]string{"nothing": "a", "_PQ.>": "b"} {
 		t.Run(missing, func(t *testing.T) {
 			e := recipeEnv(t, without(missing))
-			var log lockedBuffer
+			var log testenv.Transcript
 			b := e.StartBridge(func(o *bridge.Options) { o.Logger = newLogger(&config{LogFormat: "text"}, &log) })
 			b.WaitReady()
 			admin := connectAdmin(t, e)

@@ -28,7 +28,7 @@ func setLogin(t *testing.T, l testenv.Login) {
 // service is pqbridge running in this process.
 type service struct {
 	t     *testing.T
-	log   lockedBuffer
+	log   testenv.Transcript
 	stop  context.CancelFunc
 	ended chan error
 }

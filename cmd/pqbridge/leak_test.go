@@ -19,7 +19,7 @@ import (
 
 // stopAt is an output that calls stop when words are written to it.
 type stopAt struct {
-	lockedBuffer
+	testenv.Transcript
 	words string
 	stop  func()
 }
@@ -28,7 +28,7 @@ func (s *stopAt) Write(p []byte) (int, error) {
 	if strings.Contains(string(p), s.words) {
 		s.stop()
 	}
-	return s.lockedBuffer.Write(p)
+	return s.Transcript.Write(p)
 }
 
 // runHere runs pqbridge in this process, and fails the test if goroutines are left when
@@ -75,7 +75,7 @@ func TestFailedStartLeavesNoGoroutine(t *testing.T) {
 		"health of nobody": {[]string{"-healthcheck"}, map[string]string{"PQ_HTTP_ADDR": "127.0.0.1:1"}, "not ready"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log lockedBuffer
+			var log testenv.Transcript
 			err := runHere(t, t.Context(), &log, test.args, test.variables)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v: want one with %q\n%s", err, test.want, log.String())
@@ -146,7 +146,7 @@ func TestRefusedByNATSLeavesNoGoroutine(t *testing.T) {
 // without a signal.
 func TestTakenSubjectsLeaveNoGoroutine(t *testing.T) {
 	nats := testenv.New(t, testenv.Options{}).NATS // with a bridge on a store of its own
-	var log lockedBuffer
+	var log testenv.Transcript
 	err := runHere(t, t.Context(), &log, nil, map[string]string{"PQ_NATS_URL": nats.URL()})
 	if err == nil || !strings.Contains(err.Error(), "another store") {
 		t.Errorf("%v\n%s", err, log.String())

@@ -5,12 +5,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -40,7 +38,7 @@ func TestMain(m *testing.M) {
 type command struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	stderr lockedBuffer
+	stderr testenv.Transcript
 	nats   string // URL of the NATS server that -dev started
 	http   string // address of /readyz and others
 }
@@ -147,26 +145,6 @@ func wantWords(t testing.TB, text string, words ...string) {
 			t.Errorf("%q is not in\n%s", w, text)
 		}
 	}
-}
-
-// lockedBuffer collects output that the test reads meanwhile.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-var _ io.Writer = (*lockedBuffer)(nil)
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // must ends the test if there is an error.

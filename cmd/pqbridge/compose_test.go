@@ -132,9 +132,7 @@ func TestComposeConfiguresBridges(t *testing.T) {
 }
 
 func testComposeBridge(t *testing.T, file composeFile, s composeService) {
-	for variable, value := range s.Environment {
-		t.Setenv(variable, value)
-	}
+	setenv(t, s.Environment)
 	c, err := loadConfig(false) // refuses unknown variables
 	must(t, err)
 	if c.Store != storeFDB || !isMounted(s.Volumes, c.FDBClusterFile) {

@@ -43,9 +43,10 @@ func TestGuide(t *testing.T) {
 		case "sh third terminal":
 			g.start(code)
 		case "text third terminal":
-			g.prints(code)
+			g.prints(code, "")
 		case "text third terminal, among others":
-			g.printsAmongOthers(code)
+			about, _, _ := strings.Cut(code, ",")
+			g.prints(code, about)
 		case "sh kill the third terminal", "sh kill the system":
 			if code != "kill -9 %%\n" { // by name, it would be whatever else has that name too
 				t.Errorf("the guide kills with %q, want the job of the terminal only", code)
@@ -157,37 +158,19 @@ func (g *guide) start(code string) {
 	}()
 }
 
-// prints waits for lines in the third terminal.
-func (g *guide) prints(text string) {
+// prints waits for lines in the third terminal, and passes over those that do not begin with about.
+func (g *guide) prints(text, about string) {
 	g.Helper()
 	for want := range strings.Lines(text) {
-		select {
-		case got := <-g.printed:
-			if !same(got, want) {
-				g.Fatalf("the third terminal printed %q, want %q", got, want)
+		for printed := false; !printed; {
+			select {
+			case got := <-g.printed:
+				if printed = same(got, want); !printed && strings.HasPrefix(got, about) {
+					g.Fatalf("the third terminal printed %q, want %q", got, want)
+				}
+			case <-time.After(testenv.Patience):
+				g.Fatalf("the third terminal does not print %q", want)
 			}
-		case <-time.After(testenv.Patience):
-			g.Fatalf("the third terminal does not print %q", want)
-		}
-	}
-}
-
-// printsAmongOthers waits for a line in the third terminal, and passes over those that begin with
-// something else.
-func (g *guide) printsAmongOthers(text string) {
-	g.Helper()
-	about, _, _ := strings.Cut(text, ",")
-	for {
-		select {
-		case got := <-g.printed:
-			if same(got, text) {
-				return
-			}
-			if strings.HasPrefix(got, about) {
-				g.Fatalf("the third terminal printed %q, want %q", got, text)
-			}
-		case <-time.After(testenv.Patience):
-			g.Fatalf("the third terminal does not print %q", text)
 		}
 	}
 }

@@ -36,15 +36,11 @@ func (s *stopAt) Write(p []byte) (int, error) {
 func runHere(t *testing.T, ctx context.Context, stderr io.Writer, args []string, variables map[string]string) error {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
-	for name, value := range map[string]string{"PQ_DATA_DIR": t.TempDir(), "PQ_HTTP_ADDR": "127.0.0.1:0"} {
-		t.Setenv(name, value)
-	}
+	setenv(t, map[string]string{"PQ_DATA_DIR": t.TempDir(), "PQ_HTTP_ADDR": "127.0.0.1:0"})
 	if len(args) > 0 {
 		t.Setenv("PQ_DEV_NATS_PORT", "0")
 	}
-	for name, value := range variables {
-		t.Setenv(name, value)
-	}
+	setenv(t, variables)
 	err := run(ctx, args, stderr, stderr)
 	goleak.VerifyNone(t, before)
 	return err
@@ -157,9 +153,7 @@ func TestTakenSubjectsLeaveNoGoroutine(t *testing.T) {
 // shutdown goes on and returns.
 func TestSecondSignalLeavesNoGoroutine(t *testing.T) {
 	before := goleak.IgnoreCurrent()
-	for name, value := range map[string]string{"PQ_DATA_DIR": t.TempDir(), "PQ_HTTP_ADDR": "127.0.0.1:0", "PQ_DEV_NATS_PORT": "0"} {
-		t.Setenv(name, value)
-	}
+	setenv(t, map[string]string{"PQ_DATA_DIR": t.TempDir(), "PQ_HTTP_ADDR": "127.0.0.1:0", "PQ_DEV_NATS_PORT": "0"})
 	signals, ended := make(chan os.Signal, 2), make(chan error, 1)
 	ctx, stop := context.WithCancelCause(t.Context())
 	held := make(chan struct{}) // the shutdown, until it is released

@@ -74,6 +74,13 @@ func (c *command) start() {
 	})
 }
 
+// setenv sets variables of this process for a test.
+func setenv(t *testing.T, variables map[string]string) {
+	for name, value := range variables {
+		t.Setenv(name, value)
+	}
+}
+
 // startDev starts pqbridge -dev and waits until it says that it is ready.
 func startDev(t *testing.T, variables ...string) *command {
 	t.Helper()

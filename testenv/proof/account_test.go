@@ -57,21 +57,13 @@ func TestAccounts(t *testing.T) {
 	for _, s := range append(systems(), calmSystems()...) {
 		t.Run(s.name, func(t *testing.T) {
 			found = true
-			y := newTally()
-			before := ownResources(t)
-			t.Run("run", func(t *testing.T) {
-				r := newRig(t, s.name, seed, y)
-				r.tighten(50_000, 150_000)
-				s.start(r)
-				r.start()
+			s.run(t, seed, func(r *rig) { r.tighten(50_000, 150_000) }, func(r *rig) {
 				b := &bank{rig: r, books: proof.NewBooks(int64(r.skew)), target: int64(flags.ops), waits: longWaits}
 				if flags.ops < shortRun {
 					b.waits = shortWaits
 				}
 				b.run()
 			})
-			t.Logf("%s, %v", s.name, y)
-			wantNoMore(t, "the test", before, own(t))
 		})
 	}
 	if !found {

@@ -36,19 +36,11 @@ func TestWork(t *testing.T) {
 	seed := flags.firstSeed(t)
 	for _, s := range workSystems() {
 		t.Run(s.name, func(t *testing.T) {
-			y := newTally()
-			before := ownResources(t)
-			var w *shop
-			t.Run("run", func(t *testing.T) {
-				r := newRig(t, s.name, seed, y)
-				killNATS(r)
-				s.start(r)
-				r.start()
-				w = newShop(r)
+			s.run(t, seed, killNATS, func(r *rig) {
+				w := newShop(r)
+				defer func() { t.Log(w) }()
 				w.run()
 			})
-			t.Logf("%s, %v\n%v", s.name, y, w)
-			wantNoMore(t, "the test", before, own(t))
 		})
 	}
 }

@@ -31,16 +31,10 @@ func newContexts(t *testing.T) *contexts {
 func (c *contexts) save(name string, fields map[string]any) {
 	c.t.Helper()
 	text, err := json.Marshal(fields)
-	if err == nil {
-		err = os.MkdirAll(filepath.Join(c.dir, "context"), 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(c.dir, "context", name+".json"), text, 0o600)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(c.dir, "context.txt"), []byte(name), 0o600)
-	}
 	must(c.t, err)
+	must(c.t, os.MkdirAll(filepath.Join(c.dir, "context"), 0o700))
+	must(c.t, os.WriteFile(filepath.Join(c.dir, "context", name+".json"), text, 0o600))
+	must(c.t, os.WriteFile(filepath.Join(c.dir, "context.txt"), []byte(name), 0o600))
 }
 
 // withoutServer runs a command without the flag --server.

@@ -34,6 +34,15 @@ func recipeEnv(t *testing.T, change func(user *server.User)) *testenv.Env {
 
 func unchanged(*server.User) {}
 
+// newRecipe is recipeEnv with a bridge and an admin.
+func newRecipe(t *testing.T, change func(*server.User)) (*testenv.Env, *testenv.Bridge, natsUser) {
+	t.Helper()
+	e := recipeEnv(t, change)
+	b := e.StartBridge()
+	b.WaitReady()
+	return e, b, connectAdmin(t, e)
+}
+
 // without removes subjects from what the bridge may publish and subscribe to.
 func without(subjects ...string) func(*server.User) {
 	return func(user *server.User) {
@@ -64,9 +73,7 @@ func lengths(t *testing.T, admin natsUser) string {
 // TestDeniedChangesNothing: NATS refuses whatever the recipe does not allow a client, and
 // the queues stay as they were.
 func TestDeniedChangesNothing(t *testing.T) {
-	e := recipeEnv(t, unchanged)
-	e.StartBridge().WaitReady()
-	admin := connectAdmin(t, e)
+	e, _, admin := newRecipe(t, unchanged)
 	for _, subject := range []string{"pq.jobs.push", "pq.other.push", "q.jobs.enqueue", "q.other.enqueue"} {
 		admin.request(t, subject, "stays")
 	}
@@ -101,9 +108,7 @@ func TestDeniedChangesNothing(t *testing.T) {
 // TestRepliesCarryNoRights: a client cannot choose a reply subject that makes the bridge
 // do what NATS would refuse the client.
 func TestRepliesCarryNoRights(t *testing.T) {
-	e := recipeEnv(t, unchanged)
-	e.StartBridge().WaitReady()
-	admin := connectAdmin(t, e)
+	e, _, admin := newRecipe(t, unchanged)
 	admin.request(t, "pq.jobs.push", "an id")
 	before := lengths(t, admin)
 	worker := connectAs(t, e, "worker", "_INBOX_worker")
@@ -184,10 +189,7 @@ func TestBridgeNeedsItsPermissions(t *testing.T) {
 	}
 	for _, missing := range []string{"_INBOX.>", "$SRV.>", "_PQ.>"} {
 		t.Run(missing, func(t *testing.T) {
-			e := recipeEnv(t, without(missing))
-			b := e.StartBridge()
-			b.WaitReady()
-			admin := connectAdmin(t, e)
+			_, b, admin := newRecipe(t, without(missing))
 			must(t, admin.PublishRequest("pq.jobs.len", admin.NewInbox(), nil))
 			testenv.Eventually(t, func() error {
 				if strings.Contains(metricsOf(t, b), "\npq_nats_errors_total 0\n") {

@@ -29,10 +29,7 @@ func adminSeesAll(user *server.User) {
 // with the worker's reply what it would refuse the producer, nor to keep the reply from
 // the worker.
 func TestHeadersCarryNoRights(t *testing.T) {
-	e := recipeEnv(t, adminSeesAll)
-	b := e.StartBridge()
-	b.WaitReady()
-	admin := connectAdmin(t, e)
+	e, b, admin := newRecipe(t, adminSeesAll)
 	all, err := admin.SubscribeSync(">")
 	must(t, err)
 	producer := connectAs(t, e, "producer", "_INBOX_producer")
@@ -111,10 +108,7 @@ func wantNoTracesOfBridge(t *testing.T, all *nats.Subscription) {
 // TestRefusedReplyKeepsTheItem: no item is lost if a worker asks for the reply on a subject
 // that the bridge may not publish to.
 func TestRefusedReplyKeepsTheItem(t *testing.T) {
-	e := recipeEnv(t, unchanged)
-	b := e.StartBridge()
-	b.WaitReady()
-	admin := connectAdmin(t, e)
+	e, b, admin := newRecipe(t, unchanged)
 	admin.request(t, "pq.jobs.push", "stays")
 	before := lengths(t, admin)
 	worker := connectAs(t, e, "worker", "_INBOX_worker")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -138,8 +137,7 @@ func TestLogPipeIsFull(t *testing.T) {
 		_, err = writer.Write(make([]byte, 512))
 	}
 	data := filepath.Join(t.TempDir(), "data")
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = environment("PQ_NATS_URL=nats://127.0.0.1:1", "PQ_DATA_DIR="+data)
+	cmd := newCommand(t, []string{"PQ_NATS_URL=nats://127.0.0.1:1", "PQ_DATA_DIR=" + data}).cmd
 	cmd.Stderr = writer
 	err = cmd.Start()
 	_ = writer.Close()

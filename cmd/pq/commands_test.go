@@ -247,9 +247,8 @@ func TestErrors(t *testing.T) {
 	c.fails(exitError, "takes 1048576 bytes at most", "push", "jobs", strings.Repeat("x", 2<<20))
 
 	// A subscriber that does not reply.
-	if _, err := env.Conn.SubscribeSync("silent.>"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := env.Conn.SubscribeSync("silent.>")
+	must(t, err)
 	must(t, env.Conn.Flush())
 	c.fails(exitError, "no reply on silent.jobs.pop.min: waited 2s", "pop", "jobs", "--prefix", "silent", "--timeout", "2s")
 

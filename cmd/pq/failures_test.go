@@ -142,9 +142,8 @@ func newOlderBridge(t *testing.T, missing ...string) *cli {
 		"$SRV.INFO.pqbridge": {Data: answer}, "$SRV.STATS.pqbridge": {Data: answer},
 		"pq.>": {Header: refusal.Headers()}, "q.>": {Header: refusal.Headers()},
 	} {
-		if _, err := nc.Subscribe(subject, func(m *nats.Msg) { _ = m.RespondMsg(reply) }); err != nil {
-			t.Fatal(err)
-		}
+		_, err := nc.Subscribe(subject, func(m *nats.Msg) { _ = m.RespondMsg(reply) })
+		must(t, err)
 	}
 	must(t, nc.Flush())
 	return &cli{t: t, server: env.NATS.URL()}

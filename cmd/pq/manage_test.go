@@ -37,9 +37,8 @@ func TestLsOfManyQueues(t *testing.T) {
 	var want strings.Builder
 	for i := range subjects.MaxList + 1 {
 		name := fmt.Sprintf("jobs%04d", i)
-		if _, err := queues.PriorityQueue(name).Push(context.Background(), 0, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := queues.PriorityQueue(name).Push(context.Background(), 0, nil)
+		must(t, err)
 		fmt.Fprintf(&want, "pq\t%s\t1\t0\t0\n", name)
 	}
 	c.prints(want.String(), "ls")

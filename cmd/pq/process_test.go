@@ -91,9 +91,8 @@ func (p *process) signalsUntilEnd(s syscall.Signal) {
 // write adds to standard input.
 func (p *process) write(text string) {
 	p.t.Helper()
-	if _, err := io.WriteString(p.stdin, text); err != nil {
-		p.t.Fatal(err)
-	}
+	_, err := io.WriteString(p.stdin, text)
+	must(p.t, err)
 }
 
 // sees waits until the process has written words to a stream.
@@ -162,9 +161,8 @@ func newRelay(t *testing.T) (*cli, *relay) {
 	t.Helper()
 	c, env := newCLI(t)
 	r := &relay{t: t, env: env, requests: make(chan *nats.Msg, 100)}
-	if _, err := env.Conn.ChanSubscribe("relay.>", r.requests); err != nil {
-		t.Fatal(err)
-	}
+	_, err := env.Conn.ChanSubscribe("relay.>", r.requests)
+	must(t, err)
 	must(t, env.Conn.Flush())
 	return c, r
 }

@@ -19,9 +19,8 @@ func TestCommandDiesWithPQ(t *testing.T) {
 	defer r.Close()
 	p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, "work", "jobs", "--", "sh", "-c", "echo begun; exec sleep 1000")
 	_ = w.Close() // the child has its own
-	if _, err := io.ReadFull(r, make([]byte, len("begun\n"))); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.ReadFull(r, make([]byte, len("begun\n")))
+	must(t, err)
 	must(t, p.cmd.Process.Kill())
 	must(t, r.SetReadDeadline(time.Now().Add(testenv.Patience)))
 	if n, err := r.Read(make([]byte, 1)); err != io.EOF {

@@ -91,9 +91,8 @@ func TestReaderOfWorkGoes(t *testing.T) {
 			must(t, err)
 			p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, "work", "jobs", "--", "sh", "-c", script)
 			_ = w.Close() // the child has its own
-			if _, err := r.Read(make([]byte, len("begun\n"))); err != nil {
-				t.Fatal(err)
-			}
+			_, err = r.Read(make([]byte, len("begun\n")))
+			must(t, err)
 			_ = r.Close()
 			p.ends(exitError)
 			p.says("pq: standard output: the reader has gone (broken pipe)", "nobody reads standard output any more")

@@ -12,14 +12,6 @@ import (
 	"testing"
 )
 
-func TestDefaultsAreValid(t *testing.T) {
-	c, err := loadConfig(true)
-	must(t, err)
-	if c.Store != storeEmbedded || c.DataDir != "data" || c.NATSURL != "nats://127.0.0.1:4222" {
-		t.Errorf("defaults %+v", c)
-	}
-}
-
 // TestEveryProblem checks that all mistakes are reported at once. TestHostileValues makes them one by
 // one.
 func TestEveryProblem(t *testing.T) {

@@ -147,9 +147,8 @@ func dialAs(t *testing.T, e *testenv.Env, user string) rawClient {
 func (c rawClient) write(format string, args ...any) {
 	c.t.Helper()
 	must(c.t, c.conn.SetDeadline(time.Now().Add(testenv.Patience)))
-	if _, err := fmt.Fprintf(c.conn, format, args...); err != nil {
-		c.t.Fatal(err)
-	}
+	_, err := fmt.Fprintf(c.conn, format, args...)
+	must(c.t, err)
 }
 
 // waitFor reads up to a line that begins with the word.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -56,13 +57,10 @@ func startContainer(t *testing.T, options ...string) *container {
 	c := &container{t, "pqbridge-test-" + nuid.Next()}
 	args := append([]string{"run", "--detach", "--name", c.name}, confined...)
 	var arguments []string
-	for i, o := range options {
-		if o == "--" {
-			options, arguments = options[:i], options[i+1:]
-			break
-		}
+	if i := slices.Index(options, "--"); i >= 0 {
+		options, arguments = options[:i], options[i+1:]
 	}
-	args = append(append(append(args, options...), os.Getenv("PQ_TEST_IMAGE")), arguments...)
+	args = slices.Concat(args, options, []string{os.Getenv("PQ_TEST_IMAGE")}, arguments)
 	t.Cleanup(func() { engine(t, "rm", "--force", "--volumes", c.name) })
 	engine(t, args...)
 	return c
@@ -119,9 +117,8 @@ func (c *container) stop() {
 func pushJobs(t *testing.T, pq *client.Client, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		if _, err := pq.PriorityQueue("jobs").Push(t.Context(), 0, fmt.Appendf(nil, "job %d", i)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := pq.PriorityQueue("jobs").Push(t.Context(), 0, fmt.Appendf(nil, "job %d", i))
+		must(t, err)
 	}
 }
 

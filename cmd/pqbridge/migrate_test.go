@@ -48,9 +48,8 @@ func TestUnfinishedMigrationIsNotServed(t *testing.T) {
 	must(t, err)
 	source := memkv.New(memkv.Options{})
 	defer source.Close()
-	if _, err := fdbpq.OpenStore(t.Context(), source, keyspace, fdbpq.StoreOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fdbpq.OpenStore(t.Context(), source, keyspace, fdbpq.StoreOptions{})
+	must(t, err)
 	dir := t.TempDir()
 	target, err := pebblekv.Open(dir, pebblekv.Options{})
 	must(t, err)

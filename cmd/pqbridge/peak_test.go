@@ -123,23 +123,16 @@ func startPeak(t *testing.T, items, memory int, more ...string) *peak {
 	if _, err := os.Stat("/proc/self/clear_refs"); err != nil {
 		t.Skip("without /proc, nothing says what a process took at most")
 	}
-	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, MaxPayload: 8 << 20, MaxPending: 256 << 20})
-	must(t, err)
+	large := func(o *server.Options) { o.MaxPayload, o.MaxPending = 8<<20, 256<<20 }
+	ns := testenv.New(t, testenv.Options{Stopped: true, NATS: large}).NATS
 	ns.Start()
-	t.Cleanup(func() {
-		ns.Shutdown()
-		ns.WaitForShutdown()
-	})
-	if !ns.ReadyForConnections(testenv.Patience) {
-		t.Fatal("the NATS server did not start")
-	}
-	more = append(more, "PQ_NATS_URL="+ns.ClientURL(), "PQ_DATA_DIR="+t.TempDir(),
+	more = append(more, "PQ_NATS_URL="+ns.URL(), "PQ_DATA_DIR="+t.TempDir(),
 		fmt.Sprintf("PQ_REQUEST_TIMEOUT=%v", testenv.Patience)) // the machine may be slow
 	if memory < enoughMemory {
 		more = append(more, fmt.Sprintf("GOMEMLIMIT=%d", memory))
 	}
 	c := newCommand(t, more)
-	c.nats = ns.ClientURL()
+	c.nats = ns.URL()
 	c.start()
 	t.Cleanup(func() { c.stop(syscall.SIGTERM) })
 	c.says("taking requests")
@@ -191,9 +184,8 @@ func (p *peak) highWater() int {
 	must(p.t, err)
 	_, after, _ := strings.Cut(string(status), "VmHWM:")
 	var kb int
-	if _, err := fmt.Sscan(after, &kb); err != nil {
-		p.t.Fatal(err)
-	}
+	_, err = fmt.Sscan(after, &kb)
+	must(p.t, err)
 	return kb << 10
 }
 

@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"io"
-	"os"
-	"os/exec"
 	"regexp"
 	"runtime"
 	"slices"
@@ -64,17 +62,12 @@ func TestReaderGoes(t *testing.T) {
 		want[name] = strings.Repeat(name, size)
 		c.ok(want[name], "push", "jobs")
 	}
-	r, w, err := os.Pipe()
-	must(t, err)
-	p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, "pop", "jobs", "--all")
-	_ = w.Close() // the child has its own
+	p, r := c.startPiped("pop", "jobs", "--all")
 	first := make([]byte, size+1)
 	if _, err := io.ReadFull(r, first); err != nil || string(first) != want["a"]+"\n" {
 		t.Errorf("read %.9q..., %v", first, err)
 	}
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.Close())
 	p.ends(exitError)
 	p.says("broken pipe", "it was put back with the id ", "behind the others of its priority")
 	c.prints(want["c"]+"\n"+want["b"]+"\n", "pop", "jobs", "--all")

@@ -56,6 +56,16 @@ func (c *cli) start(change func(*exec.Cmd), args ...string) *process {
 	return p
 }
 
+// startPiped is start with a pipe as standard output.
+func (c *cli) startPiped(args ...string) (*process, *os.File) {
+	c.t.Helper()
+	r, w, err := os.Pipe()
+	must(c.t, err)
+	p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, args...)
+	_ = w.Close() // the child has its own
+	return p, r
+}
+
 // shell starts the command from a shell, with redirections or after other
 // commands.
 func shell(before, redirection string) func(*exec.Cmd) {

@@ -97,11 +97,6 @@ func (term *fakeTerminal) shows(lines ...string) {
 	}
 }
 
-// drawn returns all that was written between carriage returns and newlines.
-func (term *fakeTerminal) drawn() []string {
-	return strings.FieldsFunc(term.output.String(), func(r rune) bool { return r == '\r' || r == '\n' })
-}
-
 // pushUntilBar pushes lines, typed into a pipe unless they are in a file, until
 // there is a progress bar. It returns how many.
 func (term *fakeTerminal) pushUntilBar(p *process, r *relay, typed bool) int {
@@ -182,7 +177,7 @@ func TestFileOnANarrowTerminal(t *testing.T) {
 	p := term.start(c, shell("", "<"+file), "push", "jobs", "--lines", "--prefix", "relay")
 	term.pushUntilBar(p, r, false)
 	term.sees("%")
-	for _, part := range term.drawn() {
+	for part := range strings.FieldsFuncSeq(term.output.String(), func(r rune) bool { return r == '\r' || r == '\n' }) {
 		if len(part) > columns {
 			t.Errorf("%q is wider than %d columns", part, columns)
 		}

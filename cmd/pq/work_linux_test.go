@@ -2,8 +2,6 @@ package main
 
 import (
 	"io"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -14,12 +12,9 @@ import (
 func TestCommandDiesWithPQ(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("", "push", "jobs", "a")
-	r, w, err := os.Pipe()
-	must(t, err)
+	p, r := c.startPiped("work", "jobs", "--", "sh", "-c", "echo begun; exec sleep 1000")
 	defer r.Close()
-	p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, "work", "jobs", "--", "sh", "-c", "echo begun; exec sleep 1000")
-	_ = w.Close() // the child has its own
-	_, err = io.ReadFull(r, make([]byte, len("begun\n")))
+	_, err := io.ReadFull(r, make([]byte, len("begun\n")))
 	must(t, err)
 	must(t, p.cmd.Process.Kill())
 	must(t, r.SetReadDeadline(time.Now().Add(testenv.Patience)))

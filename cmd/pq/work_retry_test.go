@@ -4,8 +4,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -87,11 +85,8 @@ func TestReaderOfWorkGoes(t *testing.T) {
 			c, _ := newCLI(t)
 			c.ok("", "config", "jobs", "max_deliver=1")
 			c.ok("", "push", "jobs", "a")
-			r, w, err := os.Pipe()
-			must(t, err)
-			p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, "work", "jobs", "--", "sh", "-c", script)
-			_ = w.Close() // the child has its own
-			_, err = r.Read(make([]byte, len("begun\n")))
+			p, r := c.startPiped("work", "jobs", "--", "sh", "-c", script)
+			_, err := r.Read(make([]byte, len("begun\n")))
 			must(t, err)
 			_ = r.Close()
 			p.ends(exitError)

@@ -232,7 +232,7 @@ func TestOperationsExplainsTheAlerts(t *testing.T) {
 	}
 
 	var explained []string
-	for _, row := range regexp.MustCompile("(?m)^\\| (`Pq.*?) \\| .+ \\|$").FindAllStringSubmatch(readOperations(t), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| (`Pq.*?) \\| .+ \\|$").FindAllStringSubmatch(readFile(t, "docs", "operations.md"), -1) {
 		for _, m := range regexp.MustCompile("`(Pq[A-Z][A-Za-z]+)`").FindAllStringSubmatch(row[1], -1) {
 			explained = append(explained, m[1])
 		}
@@ -243,15 +243,10 @@ func TestOperationsExplainsTheAlerts(t *testing.T) {
 	}
 }
 
-func readUnit(t *testing.T) string {
-	t.Helper()
-	return readFile(t, "deploy", "systemd", "pqbridge.service")
-}
-
 // TestUnitConfigures starts with the variables that the unit sets, as far as reading them.
 func TestUnitConfigures(t *testing.T) {
 	settings := map[string]string{}
-	for _, found := range regexp.MustCompile(`(?m)^(\w+)=(.*)$`).FindAllStringSubmatch(readUnit(t), -1) {
+	for _, found := range regexp.MustCompile(`(?m)^(\w+)=(.*)$`).FindAllStringSubmatch(readFile(t, "deploy", "systemd", "pqbridge.service"), -1) {
 		if found[1] == "Environment" {
 			name, value, _ := strings.Cut(found[2], "=")
 			t.Setenv(name, value)
@@ -277,7 +272,7 @@ func TestUnitWithSystemd(t *testing.T) {
 	}
 	// It looks for the program, which need not be installed.
 	path := filepath.Join(t.TempDir(), "pqbridge.service")
-	unit := strings.Replace(readUnit(t), "/usr/local/bin/pqbridge", "/bin/sh", 1)
+	unit := strings.Replace(readFile(t, "deploy", "systemd", "pqbridge.service"), "/usr/local/bin/pqbridge", "/bin/sh", 1)
 	must(t, os.WriteFile(path, []byte(unit), 0o644))
 	if out, err := exec.Command(analyze, "verify", "--man=no", path).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)

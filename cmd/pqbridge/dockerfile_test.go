@@ -54,13 +54,12 @@ func (d dockerfile) argument(name string) string {
 // run returns the first RUN instruction that contains text.
 func (d dockerfile) run(t *testing.T, text string) string {
 	t.Helper()
-	for _, r := range d.all("RUN") {
-		if strings.Contains(r, text) {
-			return r
-		}
+	all := d.all("RUN")
+	i := slices.IndexFunc(all, func(r string) bool { return strings.Contains(r, text) })
+	if i < 0 {
+		t.Fatalf("no RUN with %q", text)
 	}
-	t.Fatalf("no RUN with %q", text)
-	return ""
+	return all[i]
 }
 
 func TestDockerfilePinsWhatItFetches(t *testing.T) {

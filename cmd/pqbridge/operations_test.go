@@ -16,11 +16,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-func readOperations(t *testing.T) string {
-	t.Helper()
-	return readFile(t, "docs", "operations.md")
-}
-
 // fenced returns the document's only code block in a language.
 func fenced(t *testing.T, text, language string) string {
 	t.Helper()
@@ -39,7 +34,7 @@ func usersOfRecipe(t *testing.T) []*server.User {
 		t.Setenv(strings.ToUpper(user)+"_PASSWORD", user)
 	}
 	path := filepath.Join(t.TempDir(), "nats.conf")
-	must(t, os.WriteFile(path, []byte(fenced(t, readOperations(t), "conf")), 0o600))
+	must(t, os.WriteFile(path, []byte(fenced(t, readFile(t, "docs", "operations.md"), "conf")), 0o600))
 	o, err := server.ProcessConfigFile(path)
 	must(t, err)
 	return o.Users
@@ -132,7 +127,7 @@ func TestOperationsNamesMetrics(t *testing.T) {
 	for _, found := range regexp.MustCompile(`(?m)^# HELP (pq_\w+)`).FindAllStringSubmatch(metricsOf(t, env.Bridge), -1) {
 		want = append(want, found[1])
 	}
-	text := readOperations(t)
+	text := readFile(t, "docs", "operations.md")
 	named := regexp.MustCompile(`\bpq_[a-z_]+\b`).FindAllString(text, -1)
 	for _, name := range want {
 		if !slices.Contains(named, name) {

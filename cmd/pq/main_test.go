@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
 }
 
-// cli runs command lines on a server.
+// cli runs command lines on a server, or, if it names none, as they are.
 type cli struct {
 	t      *testing.T
 	server string

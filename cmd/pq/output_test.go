@@ -166,10 +166,7 @@ func TestRepliesThatCannotBeReceived(t *testing.T) {
 	c.prints("precious", "--inbox-prefix", "_INBOX_deaf", "--user", "deaf", "--password", "deaf", "pop", "jobs")
 	contexts := newContexts(t)
 	contexts.save("deaf", map[string]any{"url": c.server, "user": "deaf", "password": "deaf", "inbox_prefix": "_INBOX_deaf"})
-	if _, stderr, code := withoutServer(t, "len", "jobs"); code != exitOK {
-		t.Errorf("with the prefix of a context: exit code %d, %s", code, stderr)
-	}
-	if _, _, code := withoutServer(t, "len", "jobs", "--inbox-prefix", "_INBOX"); code != exitError {
-		t.Errorf("with another prefix than that of the context: exit code %d", code)
-	}
+	bare := &cli{t: t}
+	bare.ok("", "len", "jobs")
+	bare.fails(exitError, "", "len", "jobs", "--inbox-prefix", "_INBOX") // not that of the context
 }

@@ -28,7 +28,7 @@ func TestCompletion(t *testing.T) {
 		{"jobs reports", []string{"--context", "work", "pop", ""}},
 		{"", []string{"--server", "nats://127.0.0.1:1", "pop", ""}},
 	} {
-		stdout, _, code := withoutServer(t, append([]string{"__complete"}, m.args...)...)
+		stdout, _, code := (&cli{t: t}).run("", append([]string{"__complete"}, m.args...)...)
 		lines := strings.Split(strings.TrimSpace(stdout), "\n")
 		got := slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, ":") || line == "" })
 		if code != exitOK || strings.Join(got, " ") != m.want {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -16,9 +15,7 @@ import (
 func (c *cli) bury(reason string) {
 	c.t.Helper()
 	c.ok("", "config", "jobs", "max_deliver=1")
-	if err := c.leased("jobs").Nak(context.Background(), 0, client.Reason(reason)); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, c.leased("jobs").Nak(context.Background(), 0, client.Reason(reason)))
 }
 
 // Whatever prints an item says why it is a dead letter.
@@ -30,8 +27,7 @@ func TestWhyAnItemIsADeadLetter(t *testing.T) {
 		t.Errorf("alive: %+v", alive)
 	}
 	c.bury("the disk is full")
-	var it item
-	decode(t, c.ok("", "peek", "jobs-dead", "--json"), &it)
+	it := c.item("peek", "jobs-dead")
 	for _, args := range []string{"peek jobs-dead", "get jobs-dead " + it.ID, "lease jobs-dead --ack-wait 100ms", "pop jobs-dead --wait 10s"} {
 		var it item
 		decode(t, c.ok("", append(strings.Fields(args), "--json")...), &it)
@@ -65,11 +61,9 @@ func TestWorkOnDeadLetters(t *testing.T) {
 	const script = `echo "$PQ_DEAD_QUEUE, $PQ_DEAD_REASON, $PQ_DEAD_ERROR, $PQ_DEAD_DELIVERIES, ${PQ_DEAD_AT%%-*}, $PQ_HEADER_X"`
 	p := c.start(within, "work", "jobs-dead", "--", "sh", "-c", script)
 	p.sees(&p.stdout, "jobs, max_deliver, the disk is full, 1, 2")
-	p.signal(syscall.SIGTERM)
-	p.ends(exitOK)
+	p.stop()
 	c.ok("", "push", "--fifo", "mail", "x")
 	p = c.start(within, "work", "--fifo", "mail", "--", "sh", "-c", `echo "got $PQ_PRIORITY$PQ_DEAD_REASON$PQ_HEADER_X."`)
 	p.sees(&p.stdout, "got .\n")
-	p.signal(syscall.SIGTERM)
-	p.ends(exitOK)
+	p.stop()
 }

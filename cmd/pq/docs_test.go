@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,7 +32,7 @@ func TestExamplesParse(t *testing.T) {
 			}
 		}
 	}
-	for name, text := range documents(t) {
+	for name, text := range testenv.Documents(t, root) {
 		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
 			check(name, block[1])
 		}
@@ -75,33 +74,14 @@ func shellWords(line string) []string {
 // parse parses a command line without running it.
 func parse(args []string) error {
 	tree, _ := newRoot()
-	var err error
 	tree.PersistentPreRunE = nil
 	for _, cmd := range tree.Commands() {
 		cmd.RunE = func(*cobra.Command, []string) error { return nil }
 	}
 	tree.SetArgs(flags.NegativeLast(tree, args))
 	tree.SetOut(new(strings.Builder))
-	_, err = tree.ExecuteC()
+	_, err := tree.ExecuteC()
 	return err
-}
-
-// documents returns all Markdown files of the project by name.
-func documents(t *testing.T) map[string]string {
-	t.Helper()
-	texts := map[string]string{}
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != ".md" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		texts[path] = string(text)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return texts
 }
 
 // words are bounds and defaults of settings as the protocol has them.
@@ -112,11 +92,9 @@ var words = map[any]string{
 
 // TestProtocolIsComplete looks for every endpoint, header and setting in the protocol.
 func TestProtocolIsComplete(t *testing.T) {
-	text := documents(t)[filepath.Join(root, "docs/protocol.md")]
+	text := testenv.Documents(t, root)[filepath.Join(root, "docs/protocol.md")]
 	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, e := range grammar.Endpoints() {
 		if !strings.Contains(text, fmt.Sprintf("| `%s` | `%s` |", e.Name, e.Subject)) {
 			t.Errorf("endpoint %s with subject %s is missing", e.Name, e.Subject)
@@ -153,10 +131,8 @@ func TestProtocolIsComplete(t *testing.T) {
 // docs/example, and runs that.
 func TestGoExample(t *testing.T) {
 	program, err := os.ReadFile(filepath.Join(root, "docs/example/main.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme := documents(t)[filepath.Join(root, "README.md")]
+	must(t, err)
+	readme := testenv.Documents(t, root)[filepath.Join(root, "README.md")]
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme, -1)
 	for _, block := range blocks {
 		if lines := regexp.MustCompile("(?m)^").ReplaceAllString(strings.TrimSuffix(block[1], "\n"), "\t"); !strings.Contains(string(program), lines+"\n") {
@@ -171,9 +147,7 @@ func TestGoExample(t *testing.T) {
 	dir := t.TempDir()
 	elsewhere := strings.Replace(string(program), "nats.DefaultURL", fmt.Sprintf("%q", env.NATS.URL()), 1)
 	file := filepath.Join(dir, "main.go")
-	if err := os.WriteFile(file, []byte(elsewhere), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(elsewhere), 0o600))
 	out, err := exec.Command("go", "run", file).CombinedOutput()
 	if err != nil || string(out) != "put out the fire (priority 1)\nwrite the report (delivery 1)\n" {
 		t.Errorf("printed %q, %v", out, err)

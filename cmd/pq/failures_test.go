@@ -135,22 +135,17 @@ func newOlderBridge(t *testing.T, missing ...string) *cli {
 		}
 	}
 	answer, err := json.Marshal(info)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nc := env.Connect()
 	refusal := &subjects.Error{Code: subjects.CodeBadRequest, Text: "unknown verb"}
 	for subject, reply := range map[string]*nats.Msg{
 		"$SRV.INFO.pqbridge": {Data: answer}, "$SRV.STATS.pqbridge": {Data: answer},
 		"pq.>": {Header: refusal.Headers()}, "q.>": {Header: refusal.Headers()},
 	} {
-		if _, err := nc.Subscribe(subject, func(m *nats.Msg) { _ = m.RespondMsg(reply) }); err != nil {
-			t.Fatal(err)
-		}
+		_, err := nc.Subscribe(subject, func(m *nats.Msg) { _ = m.RespondMsg(reply) })
+		must(t, err)
 	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nc.Flush())
 	return &cli{t: t, server: env.NATS.URL()}
 }
 
@@ -163,9 +158,7 @@ func TestEveryCommandWithAnOlderBridge(t *testing.T) {
 			t.Parallel()
 			c := newOlderBridge(t, command.since)
 			grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			subject := ""
 			for _, e := range grammar.Endpoints() {
 				if e.Name == command.since {

@@ -73,9 +73,7 @@ func TestHelpNames(t *testing.T) {
 		}
 		path := slices.DeleteFunc(slices.Clone(args), func(word string) bool { return strings.Contains(word, "help") })
 		cmd, _, err := root.Find(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, name := range regexp.MustCompile(`--([a-z-]+)`).FindAllStringSubmatch(text, -1) {
 			local, inherited := cmd.Flags().Lookup(name[1]), cmd.InheritedFlags().Lookup(name[1])
 			example := strings.Contains(cmd.Example, "--"+name[1]) // of another command, which TestExamplesParse checks

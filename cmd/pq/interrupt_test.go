@@ -25,9 +25,7 @@ func TestSignalDoesNotLoseTheItemInFlight(t *testing.T) {
 			p.sees(&p.stderr, finishing)
 			r.forward(second)
 			p.ends(exitSignal + int(s))
-			if got := p.stdout.String(); got != "a\nb\n" {
-				t.Errorf("printed %q, want both items that were popped", got)
-			}
+			p.printed("a\nb\n")
 			if len(r.requests) > 0 {
 				t.Error("pq went on popping")
 			}
@@ -47,9 +45,7 @@ func TestSignalDuringTheOnlyPop(t *testing.T) {
 	p.sees(&p.stderr, finishing)
 	r.forward(m)
 	p.ends(exitOK)
-	if got := p.stdout.String(); got != "a" {
-		t.Errorf("printed %q", got)
-	}
+	p.printed("a")
 }
 
 func TestAnotherSignalEndsAtOnce(t *testing.T) {
@@ -85,9 +81,7 @@ func TestNohup(t *testing.T) {
 	r.forward(r.next())
 	r.forward(r.next())
 	p.ends(exitOK)
-	if got := p.stdout.String(); got != "a\nb\n" {
-		t.Errorf("printed %q", got)
-	}
+	p.printed("a\nb\n")
 }
 
 // silentServer accepts a connection and says nothing.
@@ -99,9 +93,7 @@ type silentServer struct {
 func newSilentServer(t *testing.T) *silentServer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &silentServer{url: "nats://" + l.Addr().String(), connected: make(chan struct{})}
 	done := make(chan struct{})
 	go func() {

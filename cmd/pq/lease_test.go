@@ -32,8 +32,7 @@ func TestLeaseAndSettle(t *testing.T) {
 	c.ok("", "nak", receipt, "--delay", "0s")
 	c.fails(exitError, "the lease is lost or the item is settled (409): it was done, given back", "ack", receipt)
 
-	var it item
-	decode(t, c.ok("", "lease", "jobs", "--json"), &it)
+	it := c.item("lease", "jobs")
 	if it.Deliveries != 2 || it.LeaseUntil == "" || *it.Value != "two\nlines" || it.Headers.Get("Trace") != "abc" {
 		t.Errorf("leased %+v", it)
 	}
@@ -67,14 +66,11 @@ func TestReceiptsThatAreNone(t *testing.T) {
 func TestLeaseThatCannotBePrinted(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("", "push", "jobs", "precious")
-	args := []string{"--server", c.server, "lease", "jobs"}
-	var problems strings.Builder
-	if code := exitCode(execute(t.Context(), args, strings.NewReader(""), &fullDisk{}, &problems)); code != exitError ||
-		!strings.Contains(problems.String(), "cannot print the leased item (the disk is full): it was given back") {
-		t.Errorf("exit code %d, %q", code, problems.String())
+	const words = "cannot print the leased item (the disk is full): it was given back"
+	if stderr, code := c.runOn(nil, &fullDisk{}, "lease", "jobs"); code != exitError || !strings.Contains(stderr, words) {
+		t.Errorf("exit code %d, %q", code, stderr)
 	}
-	var it item
-	decode(t, c.ok("", "lease", "jobs", "--json"), &it)
+	it := c.item("lease", "jobs")
 	if it.Deliveries != 1 {
 		t.Errorf("leased %+v", it)
 	}
@@ -91,8 +87,7 @@ func TestPushOptions(t *testing.T) {
 		t.Errorf("pushed %q and %q", id, again)
 	}
 	c.prints("pq\tjobs\t1\t0\t1\n", "ls")
-	var it item
-	decode(t, c.ok("", "pop", "jobs", "--json"), &it)
+	it := c.item("pop", "jobs")
 	if it.Headers.Get(subjects.HeaderTTL) != "never" {
 		t.Errorf("popped %+v", it)
 	}

@@ -114,17 +114,15 @@ func TestInputThatIsTooLarge(t *testing.T) {
 		{"push jobs --lines", "line 3: the message is too large: the NATS server takes 1048576 bytes at most"},
 	} {
 		endless := &countingReader{end: 64 * max}
-		var stdout, stderr bytes.Buffer
-		args := append([]string{"--server", c.server}, strings.Fields(s.args)...)
-		err := execute(t.Context(), args, io.MultiReader(strings.NewReader("a\nb\n"), endless), &stdout, &stderr)
-		if exitCode(err) != exitError || !strings.Contains(stderr.String(), s.words) {
-			t.Errorf("pq %s: %s, want words %q", s.args, stderr.String(), s.words)
+		stderr, code := c.runOn(io.MultiReader(strings.NewReader("a\nb\n"), endless), io.Discard, strings.Fields(s.args)...)
+		if code != exitError || !strings.Contains(stderr, s.words) {
+			t.Errorf("pq %s: %s, want words %q", s.args, stderr, s.words)
 		}
 		if endless.read > 2*max {
 			t.Errorf("pq %s read %d bytes", s.args, endless.read)
 		}
-		if strings.Contains(s.args, "lines") && !strings.Contains(stderr.String(), "lines in the queue: 1-2\npq: lines not in the queue: sed -n '3,$p'\n") {
-			t.Errorf("pq %s: %s", s.args, stderr.String())
+		if strings.Contains(s.args, "lines") && !strings.Contains(stderr, "lines in the queue: 1-2\npq: lines not in the queue: sed -n '3,$p'\n") {
+			t.Errorf("pq %s: %s", s.args, stderr)
 		}
 	}
 	c.prints("a\nb\n", "pop", "jobs", "--all")
@@ -139,10 +137,8 @@ func TestInputThatIsTooLarge(t *testing.T) {
 func TestInputThatBreaks(t *testing.T) {
 	c, _ := newCLI(t)
 	in := io.MultiReader(strings.NewReader("whole\nhal"), iotest.ErrReader(errors.New("bad disk")))
-	var stdout, stderr bytes.Buffer
-	err := execute(t.Context(), []string{"--server", c.server, "push", "jobs", "--lines"}, in, &stdout, &stderr)
-	if exitCode(err) != exitError || !strings.Contains(stderr.String(), "standard input, after line 1: bad disk") {
-		t.Errorf("%v, %s", err, stderr.String())
+	if stderr, code := c.runOn(in, io.Discard, "push", "jobs", "--lines"); code != exitError || !strings.Contains(stderr, "standard input, after line 1: bad disk") {
+		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	c.prints("whole\n", "pop", "jobs", "--all")
 }
@@ -179,8 +175,7 @@ func TestPriorityHeader(t *testing.T) {
 	c.ok("x\n", "push", "jobs", "--lines", "-H", "Pq-Priority: -7")
 	c.ok("", "push", "jobs", "y", "-H", "Pq-Priority:7")
 	for _, want := range []int64{-7, 7} {
-		var popped item
-		decode(t, c.ok("", "pop", "jobs", "--json"), &popped)
+		popped := c.item("pop", "jobs")
 		if popped.Priority == nil || *popped.Priority != want || len(popped.Headers) > 0 {
 			t.Errorf("popped %+v, want priority %d", popped, want)
 		}

@@ -35,13 +35,9 @@ func natsOptions(t *testing.T, l testenv.Login) []nats.Option {
 	var c login.Connection
 	set := pflag.NewFlagSet("pq", pflag.ContinueOnError)
 	c.AddFlags(set)
-	if err := set.Parse(append(given, "--timeout", testenv.Patience.String())); err != nil {
-		t.Fatal(err)
-	}
+	must(t, set.Parse(append(given, "--timeout", testenv.Patience.String())))
 	options, err := c.Options()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return options
 }
 

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
 }
 
-// cli runs command lines on a server.
+// cli runs command lines on a server, or, if it names none, as they are.
 type cli struct {
 	t      *testing.T
 	server string
@@ -69,11 +69,26 @@ func newNATS(t *testing.T, change func(*server.Options)) *cli {
 
 // run returns what the command printed and its exit code.
 func (c *cli) run(stdin string, args ...string) (stdout, stderr string, code int) {
+	var out strings.Builder
+	stderr, code = c.runOn(strings.NewReader(stdin), &out, args...)
+	return out.String(), stderr, code
+}
+
+// runOn is run with another input and output.
+func (c *cli) runOn(stdin io.Reader, stdout io.Writer, args ...string) (stderr string, code int) {
+	var problems strings.Builder
+	if c.server != "" {
+		args = append([]string{"--server", c.server}, args...)
+	}
+	err := execute(context.Background(), args, stdin, stdout, &problems)
+	return problems.String(), exitCode(err)
+}
+
+// item returns the item that a command prints.
+func (c *cli) item(args ...string) (it item) {
 	c.t.Helper()
-	var out, problems bytes.Buffer
-	args = append([]string{"--server", c.server}, args...)
-	err := execute(context.Background(), args, strings.NewReader(stdin), &out, &problems)
-	return out.String(), problems.String(), exitCode(err)
+	decode(c.t, c.ok("", append(args, "--json")...), &it)
+	return it
 }
 
 // ok runs a command that must succeed, and returns what it printed.
@@ -108,9 +123,15 @@ func (c *cli) fails(code int, words string, args ...string) {
 func (c *cli) conn() *nats.Conn {
 	c.t.Helper()
 	nc, err := nats.Connect(c.server)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	c.t.Cleanup(nc.Close)
 	return nc
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -27,9 +27,8 @@ func TestPurgeAsksOnATerminal(t *testing.T) {
 		term := newTerminal(t, 80)
 		p := term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, "purge", "jobs")
 		term.sees("Remove 2 items of jobs? [y/N] ")
-		if _, err := term.keys.WriteString(step.answer); err != nil {
-			t.Fatal(err)
-		}
+		_, err := term.keys.WriteString(step.answer)
+		must(t, err)
 		p.ends(step.code)
 		term.sees(step.says)
 		c.prints(step.left, "len", "jobs")
@@ -48,9 +47,8 @@ func TestInterruptAtTheQuestion(t *testing.T) {
 		term := newTerminal(t, 80)
 		p := term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, strings.Fields(command)...)
 		term.sees(question)
-		if _, err := term.keys.WriteString("\x03"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := term.keys.WriteString("\x03")
+		must(t, err)
 		p.ends(exitSignal + int(syscall.SIGINT))
 		const said = "pq: stopped by a signal (interrupt): nothing was changed"
 		term.sees(said + "\r\n")

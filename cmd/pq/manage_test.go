@@ -15,9 +15,7 @@ import (
 func (c *cli) leased(queue string) *client.Delivery {
 	c.t.Helper()
 	d, err := client.New(c.conn()).PriorityQueue(queue).LeaseMin(context.Background())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	return d
 }
 
@@ -39,9 +37,8 @@ func TestLsOfManyQueues(t *testing.T) {
 	var want strings.Builder
 	for i := range subjects.MaxList + 1 {
 		name := fmt.Sprintf("jobs%04d", i)
-		if _, err := queues.PriorityQueue(name).Push(context.Background(), 0, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := queues.PriorityQueue(name).Push(context.Background(), 0, nil)
+		must(t, err)
 		fmt.Fprintf(&want, "pq\t%s\t1\t0\t0\n", name)
 	}
 	c.prints(want.String(), "ls")
@@ -114,8 +111,7 @@ func TestItemsByID(t *testing.T) {
 	}
 	first, second := push("first", "-p", "1"), push("second", "-p", "2", "-H", "Pq-Delay:1h")
 	c.prints("first", "get", "jobs", first)
-	var it item
-	decode(t, c.ok("", "get", "jobs", second, "--json"), &it)
+	it := c.item("get", "jobs", second)
 	if it.ID != second || it.State != client.Delayed || *it.Value != "second" || *it.Priority != 2 {
 		t.Errorf("printed %+v", it)
 	}
@@ -148,9 +144,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("a\nb\nc\n", "push", "jobs", "--lines")
 	for range 2 {
-		if err := c.leased("jobs").Term(context.Background(), ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.leased("jobs").Term(context.Background(), ""))
 	}
 	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "redrive", "jobs-dead")
 	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "purge", "jobs")

@@ -31,26 +31,10 @@ func newContexts(t *testing.T) *contexts {
 func (c *contexts) save(name string, fields map[string]any) {
 	c.t.Helper()
 	text, err := json.Marshal(fields)
-	if err == nil {
-		err = os.MkdirAll(filepath.Join(c.dir, "context"), 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(c.dir, "context", name+".json"), text, 0o600)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(c.dir, "context.txt"), []byte(name), 0o600)
-	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// withoutServer runs a command without the flag --server.
-func withoutServer(t *testing.T, args ...string) (stdout, stderr string, code int) {
-	t.Helper()
-	var out, problems strings.Builder
-	err := execute(t.Context(), args, strings.NewReader(""), &out, &problems)
-	return out.String(), problems.String(), exitCode(err)
+	must(c.t, err)
+	must(c.t, os.MkdirAll(filepath.Join(c.dir, "context"), 0o700))
+	must(c.t, os.WriteFile(filepath.Join(c.dir, "context", name+".json"), text, 0o600))
+	must(c.t, os.WriteFile(filepath.Join(c.dir, "context.txt"), []byte(name), 0o600))
 }
 
 // Every login works from a context, whether it is selected or named.
@@ -63,18 +47,13 @@ func TestLoginsOfContexts(t *testing.T) {
 				"url": url, "user": login.User, "password": login.Password, "token": login.Token,
 				"creds": login.CredsFile, "nkey": login.NkeyFile, "ca": login.CAFile, "cert": login.CertFile, "key": login.KeyFile,
 			})
-			logsIn := func(args ...string) {
-				t.Helper()
-				_, stderr, code := withoutServer(t, append(args, "len", "jobs")...)
-				if code != exitError || !strings.Contains(stderr, "no bridge is listening") {
-					t.Errorf("pq %v: exit code %d, %q", args, code, stderr)
-				}
-			}
-			logsIn()
+			const loggedIn = "no bridge is listening"
+			bare := &cli{t: t}
+			bare.fails(exitError, loggedIn, "len", "jobs")
 			c.save("other", map[string]any{"url": "nats://127.0.0.1:1"})
-			logsIn("--context", "queues")
+			bare.fails(exitError, loggedIn, "--context", "queues", "len", "jobs")
 			t.Setenv("NATS_CONTEXT", "queues")
-			logsIn()
+			bare.fails(exitError, loggedIn, "len", "jobs")
 		})
 	}
 }
@@ -86,58 +65,42 @@ func TestSecretsOfContexts(t *testing.T) {
 	}})
 	c := newContexts(t)
 	file := filepath.Join(os.Getenv("HOME"), "secret")
-	if err := os.WriteFile(file, []byte("pass/word\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("pass/word\n"), 0o600))
 	t.Setenv("SECRET", "pass/word")
+	bare := &cli{t: t}
 	for reference, works := range map[string]bool{
 		"pass/word": true, "file://~/secret": true, "file://" + file: true, "env://SECRET": true, "data:,pass%2Fword": true,
 		"data:;base64," + base64.StdEncoding.EncodeToString([]byte("pass/word")): true,
 		"wrong": false, "env://NO_SUCH_SECRET": false, "file:///no/such/file": false, "op://vault/item": false,
 	} {
 		c.save("me", map[string]any{"url": env.NATS.URL(), "user": "me", "password": reference})
-		if _, stderr, code := withoutServer(t, "len", "jobs"); works != (code == exitOK) {
+		if _, stderr, code := bare.run("", "len", "jobs"); works != (code == exitOK) {
 			t.Errorf("%s: exit code %d, %s", reference, code, stderr)
 		}
 	}
 	// In a context, unlike in a flag, a user without a password is no token.
 	c.save("open", map[string]any{"url": env.NATS.URL(), "user": "open"})
-	if _, stderr, code := withoutServer(t, "len", "jobs"); code != exitOK {
-		t.Errorf("a user without a password: exit code %d, %s", code, stderr)
-	}
+	bare.ok("", "len", "jobs")
 	// Who says on the command line who logs in is not logged in as somebody else.
 	c.save("me", map[string]any{"url": env.NATS.URL(), "user": "me", "password": "pass/word"})
-	if _, stderr, code := withoutServer(t, "len", "jobs", "--user", "bridge", "--password", "wrong"); code != exitError || !strings.Contains(stderr, "uthorization") {
-		t.Errorf("exit code %d, %s", code, stderr)
-	}
+	bare.fails(exitError, "uthorization", "len", "jobs", "--user", "bridge", "--password", "wrong")
 }
 
 func TestBadContexts(t *testing.T) {
 	c := newContexts(t)
-	refused := func(words string, args ...string) {
-		t.Helper()
-		if _, stderr, code := withoutServer(t, append(args, "len", "jobs")...); code != exitUsage || !strings.Contains(stderr, words) {
-			t.Errorf("exit code %d, %q, want words %q", code, stderr, words)
-		}
-	}
-	refused("there is no context queues, because there is no file", "--context", "queues")
-	refused("no name of a context", "--context", "../queues")
+	bare := &cli{t: t}
+	bare.fails(exitUsage, "there is no context queues, because there is no file", "--context", "queues", "len", "jobs")
+	bare.fails(exitUsage, "no name of a context", "--context", "../queues", "len", "jobs")
 	for field, words := range map[string]string{
 		"nsc": "pq does not know nsc", "socks_proxy": "pq does not know socks_proxy", "windows_cert_store": "pq does not know", "cert": "cert and key go together",
 	} {
 		c.save("bad", map[string]any{field: "x"})
-		refused("context bad: " + words)
+		bare.fails(exitUsage, "context bad: "+words, "len", "jobs")
 	}
-	if err := os.WriteFile(filepath.Join(c.dir, "context", "bad.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	refused("is no JSON object of texts: save the context again")
-	if err := os.WriteFile(filepath.Join(c.dir, "context.txt"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, stderr, code := withoutServer(t, "len", "jobs", "--server", "nats://127.0.0.1:1"); code != exitError {
-		t.Errorf("without a context: %d, %s", code, stderr)
-	}
+	must(t, os.WriteFile(filepath.Join(c.dir, "context", "bad.json"), []byte("{"), 0o600))
+	bare.fails(exitUsage, "is no JSON object of texts: save the context again", "len", "jobs")
+	must(t, os.WriteFile(filepath.Join(c.dir, "context.txt"), nil, 0o600))
+	bare.fails(exitError, "", "len", "jobs", "--server", "nats://127.0.0.1:1") // without a context
 }
 
 // A context may be deleted though it is selected. What needs no server works all the same, the rest
@@ -145,16 +108,15 @@ func TestBadContexts(t *testing.T) {
 func TestDeletedContext(t *testing.T) {
 	c := newContexts(t)
 	c.save("queues", map[string]any{"url": "nats://127.0.0.1:1"})
-	if err := os.Remove(filepath.Join(c.dir, "context", "queues.json")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(c.dir, "context", "queues.json")))
+	bare := &cli{t: t}
 	for _, args := range []string{"completion bash", "help", "help pop", "pop --help", "--version", "__complete po", "__complete pop --ma", "__complete pop x"} {
-		if stdout, _, code := withoutServer(t, strings.Fields(args)...); code != exitOK || stdout == "" {
+		if stdout, _, code := bare.run("", strings.Fields(args)...); code != exitOK || stdout == "" {
 			t.Errorf("pq %s: exit code %d, %q", args, code, stdout)
 		}
 	}
 	const words = "pq: the context queues is selected, but it was deleted (there is no file "
-	_, stderr, code := withoutServer(t, "len", "jobs")
+	_, stderr, code := bare.run("", "len", "jobs")
 	if code != exitUsage || !strings.HasPrefix(stderr, words) || strings.Count(stderr, "\n") != 1 ||
 		!strings.HasSuffix(stderr, "): select another with nats context select, or name one with --context\n") {
 		t.Errorf("exit code %d, %q", code, stderr)

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"io"
-	"os"
-	"os/exec"
 	"regexp"
 	"runtime"
 	"slices"
@@ -65,19 +62,12 @@ func TestReaderGoes(t *testing.T) {
 		want[name] = strings.Repeat(name, size)
 		c.ok(want[name], "push", "jobs")
 	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, "pop", "jobs", "--all")
-	_ = w.Close() // the child has its own
+	p, r := c.startPiped("pop", "jobs", "--all")
 	first := make([]byte, size+1)
 	if _, err := io.ReadFull(r, first); err != nil || string(first) != want["a"]+"\n" {
 		t.Errorf("read %.9q..., %v", first, err)
 	}
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.Close())
 	p.ends(exitError)
 	p.says("broken pipe", "it was put back with the id ", "behind the others of its priority")
 	c.prints(want["c"]+"\n"+want["b"]+"\n", "pop", "jobs", "--all")
@@ -98,12 +88,11 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 // its standard error.
 func (c *cli) popTo(items int, args ...string) string {
 	c.t.Helper()
-	var problems bytes.Buffer
-	args = append([]string{"--server", c.server, "pop", "jobs"}, args...)
-	if code := exitCode(execute(c.t.Context(), args, strings.NewReader(""), &fullDisk{items}, &problems)); code != exitError {
-		c.t.Errorf("exit code %d, %s", code, problems.String())
+	stderr, code := c.runOn(nil, &fullDisk{items}, append([]string{"pop", "jobs"}, args...)...)
+	if code != exitError {
+		c.t.Errorf("exit code %d, %s", code, stderr)
 	}
-	return problems.String()
+	return stderr
 }
 
 var idPutBack = regexp.MustCompile(`put back with the id (\S+), `)
@@ -119,8 +108,7 @@ func TestItemThatCannotBePrintedIsPutBack(t *testing.T) {
 		t.Errorf("standard error %q", problems)
 	}
 	c.prints("x\ny\n", "pop", "jobs", "-n", "2")
-	var again item
-	decode(t, c.ok("", "pop", "jobs", "--json"), &again)
+	again := c.item("pop", "jobs")
 	id := idPutBack.FindStringSubmatch(problems)
 	if id == nil || again.ID != id[1] || string(again.Base64) != "\x00\xff" || *again.Priority != -7 ||
 		!slices.Equal(again.Headers["Trace"], []string{"abc", "def"}) || len(again.Headers) != 1 {
@@ -136,8 +124,7 @@ func TestFIFOItemThatCannotBePrintedIsPutBack(t *testing.T) {
 		t.Errorf("standard error %q", problems)
 	}
 	c.prints("c", "pop", "--fifo", "jobs", "-n", "1")
-	var again item
-	decode(t, c.ok("", "pop", "--fifo", "jobs", "--json"), &again)
+	again := c.item("pop", "--fifo", "jobs")
 	if *again.Value != "b" || again.Headers.Get("Trace") != "abc" {
 		t.Errorf("put back %+v", again)
 	}
@@ -179,10 +166,7 @@ func TestRepliesThatCannotBeReceived(t *testing.T) {
 	c.prints("precious", "--inbox-prefix", "_INBOX_deaf", "--user", "deaf", "--password", "deaf", "pop", "jobs")
 	contexts := newContexts(t)
 	contexts.save("deaf", map[string]any{"url": c.server, "user": "deaf", "password": "deaf", "inbox_prefix": "_INBOX_deaf"})
-	if _, stderr, code := withoutServer(t, "len", "jobs"); code != exitOK {
-		t.Errorf("with the prefix of a context: exit code %d, %s", code, stderr)
-	}
-	if _, _, code := withoutServer(t, "len", "jobs", "--inbox-prefix", "_INBOX"); code != exitError {
-		t.Errorf("with another prefix than that of the context: exit code %d", code)
-	}
+	bare := &cli{t: t}
+	bare.ok("", "len", "jobs")
+	bare.fails(exitError, "", "len", "jobs", "--inbox-prefix", "_INBOX") // not that of the context
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,7 +23,7 @@ type process struct {
 	t              *testing.T
 	cmd            *exec.Cmd
 	stdin          io.WriteCloser
-	stdout, stderr transcript
+	stdout, stderr testenv.Transcript
 	ended          chan struct{}
 }
 
@@ -37,9 +35,7 @@ func (c *cli) start(change func(*exec.Cmd), args ...string) *process {
 	p.cmd.Env = append(os.Environ(), mainVariable+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	stdin, err := p.cmd.StdinPipe()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	p.stdin = stdin
 	if change != nil {
 		change(p.cmd)
@@ -48,9 +44,7 @@ func (c *cli) start(change func(*exec.Cmd), args ...string) *process {
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(heard)
-	if err := p.cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, p.cmd.Start())
 	go func() {
 		defer close(p.ended)
 		_ = p.cmd.Wait() // the tests look at ProcessState
@@ -60,6 +54,16 @@ func (c *cli) start(change func(*exec.Cmd), args ...string) *process {
 		<-p.ended
 	})
 	return p
+}
+
+// startPiped is start with a pipe as standard output.
+func (c *cli) startPiped(args ...string) (*process, *os.File) {
+	c.t.Helper()
+	r, w, err := os.Pipe()
+	must(c.t, err)
+	p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, args...)
+	_ = w.Close() // the child has its own
+	return p, r
 }
 
 // shell starts the command from a shell, with redirections or after other
@@ -97,13 +101,12 @@ func (p *process) signalsUntilEnd(s syscall.Signal) {
 // write adds to standard input.
 func (p *process) write(text string) {
 	p.t.Helper()
-	if _, err := io.WriteString(p.stdin, text); err != nil {
-		p.t.Fatal(err)
-	}
+	_, err := io.WriteString(p.stdin, text)
+	must(p.t, err)
 }
 
 // sees waits until the process has written words to a stream.
-func (p *process) sees(stream *transcript, words string) {
+func (p *process) sees(stream *testenv.Transcript, words string) {
 	p.t.Helper()
 	testenv.Eventually(p.t, func() error {
 		if strings.Contains(stream.String(), words) {
@@ -131,6 +134,21 @@ func (p *process) ends(code int) {
 	}
 }
 
+// stop ends pq work, which has nothing under way.
+func (p *process) stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	p.ends(exitOK)
+}
+
+// printed checks what is on standard output.
+func (p *process) printed(want string) {
+	p.t.Helper()
+	if got := p.stdout.String(); got != want {
+		p.t.Errorf("printed %q, want %q", got, want)
+	}
+}
+
 // says checks what is on standard error.
 func (p *process) says(words ...string) {
 	p.t.Helper()
@@ -139,24 +157,6 @@ func (p *process) says(words ...string) {
 			p.t.Errorf("standard error %q: want words %q", p.stderr.String(), w)
 		}
 	}
-}
-
-// transcript collects what a process writes.
-type transcript struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (t *transcript) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.Write(b)
-}
-
-func (t *transcript) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.String()
 }
 
 // relay stands between pq --prefix relay and a bridge: the test decides what becomes of each
@@ -171,12 +171,9 @@ func newRelay(t *testing.T) (*cli, *relay) {
 	t.Helper()
 	c, env := newCLI(t)
 	r := &relay{t: t, env: env, requests: make(chan *nats.Msg, 100)}
-	if _, err := env.Conn.ChanSubscribe("relay.>", r.requests); err != nil {
-		t.Fatal(err)
-	}
-	if err := env.Conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := env.Conn.ChanSubscribe("relay.>", r.requests)
+	must(t, err)
+	must(t, env.Conn.Flush())
 	return c, r
 }
 
@@ -209,10 +206,6 @@ func (r *relay) fail(m *nats.Msg, unknown bool) {
 
 func (r *relay) respond(m, reply *nats.Msg) {
 	r.t.Helper()
-	if err := m.RespondMsg(reply); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := r.env.Conn.Flush(); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, m.RespondMsg(reply))
+	must(r.t, r.env.Conn.Flush())
 }

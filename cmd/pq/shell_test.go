@@ -6,16 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 )
 
 // inShell has shells find pq, which is this program, and the server.
 func (c *cli) inShell() func(*exec.Cmd) {
 	dir := c.t.TempDir()
-	if err := os.Symlink(os.Args[0], filepath.Join(dir, "pq")); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, os.Symlink(os.Args[0], filepath.Join(dir, "pq")))
 	return func(cmd *exec.Cmd) {
 		cmd.Env = append(os.Environ(), mainVariable+"=1", "NATS_URL="+c.server, "PATH="+dir+":"+os.Getenv("PATH"))
 	}
@@ -52,7 +49,6 @@ func TestShellWorker(t *testing.T) {
 	want := "call back (delivery 1)\ncall back (delivery 2)\nwrite the report (delivery 1)\n"
 	p.sees(&p.stdout, want)
 	c.has("")
-	p.signal(syscall.SIGTERM)
-	p.ends(exitOK)
+	p.stop()
 	p.says("the line is busy")
 }

@@ -26,18 +26,14 @@ type fakeTerminal struct {
 	t      *testing.T
 	keys   *os.File // what is written to it was typed
 	device *os.File
-	output transcript
+	output testenv.Transcript
 }
 
 func newTerminal(t *testing.T, columns uint16) *fakeTerminal {
 	t.Helper()
 	keys, device, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := pty.Setsize(device, &pty.Winsize{Rows: 24, Cols: columns}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, pty.Setsize(device, &pty.Winsize{Rows: 24, Cols: columns}))
 	term := &fakeTerminal{t: t, keys: keys, device: device}
 	read := make(chan struct{})
 	go func() {
@@ -101,11 +97,6 @@ func (term *fakeTerminal) shows(lines ...string) {
 	}
 }
 
-// drawn returns all that was written between carriage returns and newlines.
-func (term *fakeTerminal) drawn() []string {
-	return strings.FieldsFunc(term.output.String(), func(r rune) bool { return r == '\r' || r == '\n' })
-}
-
 // pushUntilBar pushes lines, typed into a pipe unless they are in a file, until
 // there is a progress bar. It returns how many.
 func (term *fakeTerminal) pushUntilBar(p *process, r *relay, typed bool) int {
@@ -134,9 +125,7 @@ func startLines(t *testing.T) (p *process, r *relay, term *fakeTerminal, n int) 
 
 func TestLinesOnATerminal(t *testing.T) {
 	p, _, term, n := startLines(t)
-	if err := p.stdin.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.stdin.Close())
 	p.ends(exitOK)
 	term.sees("pushed")
 	lines := term.screen()
@@ -183,14 +172,12 @@ func TestFileOnANarrowTerminal(t *testing.T) {
 	const columns, lines = 20, 100_000
 	c, r := newRelay(t)
 	file := filepath.Join(t.TempDir(), "lines")
-	if err := os.WriteFile(file, []byte(strings.Repeat("x\n", lines)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(strings.Repeat("x\n", lines)), 0o600))
 	term := newTerminal(t, columns)
 	p := term.start(c, shell("", "<"+file), "push", "jobs", "--lines", "--prefix", "relay")
 	term.pushUntilBar(p, r, false)
 	term.sees("%")
-	for _, part := range term.drawn() {
+	for part := range strings.FieldsFuncSeq(term.output.String(), func(r rune) bool { return r == '\r' || r == '\n' }) {
 		if len(part) > columns {
 			t.Errorf("%q is wider than %d columns", part, columns)
 		}
@@ -203,7 +190,7 @@ func TestIDsInsteadOfProgress(t *testing.T) {
 	id := regexp.MustCompile(`\b[A-Za-z0-9_-]{24,36}\b`)
 	input := func(cmd *exec.Cmd) { cmd.Stdin = strings.NewReader("a\nb\n") }
 
-	var piped transcript
+	var piped testenv.Transcript
 	term := newTerminal(t, 80)
 	p := term.start(c, func(cmd *exec.Cmd) {
 		input(cmd)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"io"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -14,22 +12,12 @@ import (
 func TestCommandDiesWithPQ(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("", "push", "jobs", "a")
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, r := c.startPiped("work", "jobs", "--", "sh", "-c", "echo begun; exec sleep 1000")
 	defer r.Close()
-	p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, "work", "jobs", "--", "sh", "-c", "echo begun; exec sleep 1000")
-	_ = w.Close() // the child has its own
-	if _, err := io.ReadFull(r, make([]byte, len("begun\n"))); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.SetReadDeadline(time.Now().Add(testenv.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.ReadFull(r, make([]byte, len("begun\n")))
+	must(t, err)
+	must(t, p.cmd.Process.Kill())
+	must(t, r.SetReadDeadline(time.Now().Add(testenv.Patience)))
 	if n, err := r.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the command has not ended: %d, %v", n, err)
 	}

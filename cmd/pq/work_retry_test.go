@@ -4,10 +4,7 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -66,8 +63,7 @@ func TestFailuresPause(t *testing.T) {
 		if got := c.dueIn(); got != m.want {
 			t.Errorf("backoff %s, %s: comes back in %v, want %v", m.backoff, m.flags, got, m.want)
 		}
-		p.signal(syscall.SIGTERM)
-		p.ends(exitOK)
+		p.stop()
 		p.says("exit status 1")
 		c.ok("", "purge", "jobs", "--yes")
 	}
@@ -89,15 +85,9 @@ func TestReaderOfWorkGoes(t *testing.T) {
 			c, _ := newCLI(t)
 			c.ok("", "config", "jobs", "max_deliver=1")
 			c.ok("", "push", "jobs", "a")
-			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, "work", "jobs", "--", "sh", "-c", script)
-			_ = w.Close() // the child has its own
-			if _, err := r.Read(make([]byte, len("begun\n"))); err != nil {
-				t.Fatal(err)
-			}
+			p, r := c.startPiped("work", "jobs", "--", "sh", "-c", script)
+			_, err := r.Read(make([]byte, len("begun\n")))
+			must(t, err)
 			_ = r.Close()
 			p.ends(exitError)
 			p.says("pq: standard output: the reader has gone (broken pipe)", "nobody reads standard output any more")

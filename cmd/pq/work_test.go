@@ -36,15 +36,13 @@ echo "$value $PQ_QUEUE $PQ_PRIORITY $PQ_DELIVERIES $PQ_HEADER_TRACE_ID ${#PQ_ID}
 case $value in bad) exit 1;; worse) exit 65;; esac`
 	p := c.start(nil, "work", "jobs", "--retry-delay", "0", "--drop-on", "65", "--", "sh", "-c", script)
 	c.has("pq\tjobs\t0\t0\t0\npq\tjobs-dead\t2\t0\t0\n")
-	p.signal(syscall.SIGTERM)
-	p.ends(exitOK)
+	p.stop()
 	want := "good jobs 1 1 abc id then\nbad jobs 2 1  id then\nbad jobs 2 2  id then\nworse jobs 3 1  id then\n"
 	if got := p.stdout.String(); got != want {
 		t.Errorf("the commands printed\n%swant\n%s", got, want)
 	}
 	p.says("finishing what is under way; another signal ends the commands", "sh: exit status 1")
-	var dead item
-	decode(t, c.ok("", "pop", "jobs-dead", "-n", "1", "--json"), &dead)
+	dead := c.item("pop", "jobs-dead", "-n", "1")
 	if *dead.Value != "bad" {
 		t.Errorf("dead: %+v", dead)
 	}
@@ -59,17 +57,11 @@ func TestSignalLetsWorkFinish(t *testing.T) {
 	p := c.start(group, "work", "--fifo", "jobs", "--jobs", "2", "--", "sh", "-c",
 		`echo begun; while ! test -e `+filepath.Join(dir, "go")+`; do sleep 0.01; done; echo ended`)
 	p.sees(&p.stdout, "begun\nbegun\n")
-	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT))
 	p.sees(&p.stderr, finishing)
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
 	p.ends(exitOK)
-	if got := p.stdout.String(); got != "begun\nbegun\nended\nended\n" {
-		t.Errorf("the commands printed %q", got)
-	}
+	p.printed("begun\nbegun\nended\nended\n")
 	c.has("q\tjobs\t1\t0\t0\n")
 }
 
@@ -85,8 +77,7 @@ func TestAnotherSignalEndsCommands(t *testing.T) {
 	p.signalsUntilEnd(syscall.SIGINT)
 	p.ends(exitSignal + int(syscall.SIGINT))
 	c.has("pq\tjobs\t1\t0\t0\n")
-	var it item
-	decode(t, c.ok("", "lease", "jobs", "--json"), &it)
+	it := c.item("lease", "jobs")
 	if it.Deliveries != 1 {
 		t.Errorf("the delivery counted: %+v", it)
 	}
@@ -110,22 +101,15 @@ func TestAnotherSignalWithoutNATS(t *testing.T) {
 func TestCommandThatCannotStart(t *testing.T) {
 	c, _ := newCLI(t)
 	script := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(script, []byte("no program\x00"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(script, []byte("no program\x00"), 0o700))
 	c.ok("", "config", "jobs", "max_deliver=1")
 	c.ok("", "push", "jobs", "a")
 	p := c.start(nil, "work", "jobs", "--", script)
 	p.sees(&p.stderr, "cannot start the command, trying again in 1s")
-	if err := os.WriteFile(script+".new", []byte("#!/bin/sh\necho done $PQ_DELIVERIES\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(script+".new", script); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(script+".new", []byte("#!/bin/sh\necho done $PQ_DELIVERIES\n"), 0o700))
+	must(t, os.Rename(script+".new", script))
 	p.sees(&p.stdout, "done 1\n")
-	p.signal(syscall.SIGTERM)
-	p.ends(exitOK)
+	p.stop()
 	c.has("pq\tjobs\t0\t0\t0\n")
 }
 

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 )
@@ -61,8 +60,12 @@ func TestBackupOfRunningService(t *testing.T) {
 	wantInvariants(t, dest)
 	copied := startDev(t, "PQ_DATA_DIR="+dest)
 	for number := range clients {
-		wantPrefix(t, queueOf(t, copied, number, 0), before[number], pushed[number].Load())
-		wantPrefix(t, queueOf(t, c, number, 0), pushed[number].Load(), pushed[number].Load())
+		var all []string
+		for i := range pushed[number].Load() {
+			all = append(all, fmt.Sprint(i))
+		}
+		popAll(t, queueOf(t, copied, number, 0), all, int(before[number]))
+		popAll(t, queueOf(t, c, number, 0), all, len(all))
 	}
 	request(t, connect(t, copied.nats), "pq.jobs.push", "copy")
 	request(t, connect(t, c.nats), "pq.jobs.push", "original")
@@ -75,34 +78,11 @@ func TestBackupOfRunningService(t *testing.T) {
 	}
 }
 
-// wantPrefix pops until the queue is empty, and checks that it held the first numbers in order: at
-// least least and at most most of them.
-func wantPrefix(t *testing.T, q *client.PriorityQueue, least, most int64) {
-	t.Helper()
-	for i := int64(0); ; i++ {
-		item, err := q.PopMin(t.Context())
-		if errors.Is(err, client.ErrEmpty) {
-			if i < least || i > most {
-				t.Errorf("%d items: want %d to %d", i, least, most)
-			}
-			return
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(item.Value) != fmt.Sprint(i) {
-			t.Fatalf("item %d is %q", i, item.Value)
-		}
-	}
-}
-
 // wantInvariants checks the invariants of a store that nobody uses.
 func wantInvariants(t *testing.T, dir string) {
 	t.Helper()
 	db, err := pebblekv.Open(dir, pebblekv.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
 	if _, err := fdbpqtest.CheckInvariants(t.Context(), db, "pq", "q"); err != nil {
 		t.Error(err)
@@ -113,24 +93,24 @@ func wantInvariants(t *testing.T, dir string) {
 // leaves the socket behind, and with a folder whose path is too long for a socket.
 func TestBackupOfStoppedService(t *testing.T) {
 	long := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
-	if err := os.Mkdir(long, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(long, 0o700))
 	for name, dir := range map[string]string{"short": t.TempDir(), "long": long} {
 		t.Run(name, func(t *testing.T) {
 			data := "PQ_DATA_DIR=" + filepath.Join(dir, "data")
 			c := startDev(t, data)
 			request(t, connect(t, c.nats), "pq.jobs.push", "kept")
-			if _, stderr, err := runCommand(t, []string{"-backup", filepath.Join(dir, "1")}, []string{data}); err != nil {
-				t.Errorf("while it runs: %v\n%s", err, stderr)
+			backUp := func(to string) {
+				t.Helper()
+				if _, stderr, err := runCommand(t, []string{"-backup", filepath.Join(dir, to)}, []string{data}); err != nil {
+					t.Errorf("%v\n%s", err, stderr)
+				}
 			}
+			backUp("1")
 			c.kill()
 			if _, err := os.Lstat(filepath.Join(dir, "data", socketName)); err != nil {
 				t.Error(err)
 			}
-			if _, stderr, err := runCommand(t, []string{"-backup", filepath.Join(dir, "2")}, []string{data}); err != nil {
-				t.Errorf("after a kill: %v\n%s", err, stderr)
-			}
+			backUp("2")
 			for _, copied := range []string{"1", "2"} {
 				c := startDev(t, "PQ_DATA_DIR="+filepath.Join(dir, copied))
 				pops(t, connect(t, c.nats), "pq.jobs.pop.min", "kept")
@@ -158,49 +138,30 @@ func TestBackupErrors(t *testing.T) {
 		"two actions":      {[]string{"-backup", filepath.Join(dir, "b"), "-dev"}, nil, "only one"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, stderr, err := runCommand(t, test.args, append([]string{"PQ_DATA_DIR=" + data}, test.variables...))
-			if err == nil || !strings.Contains(stderr, test.want) {
-				t.Errorf("%v, want %q in\n%s", err, test.want, stderr)
-			}
+			refuses(t, test.args, append([]string{"PQ_DATA_DIR=" + data}, test.variables...), test.want)
 		})
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("%v, %v: want only the store", entries, err)
 	}
-	if mode := socketMode(t, data); mode != 0o600 {
-		t.Errorf("the socket has mode %v", mode)
+	if info, err := os.Lstat(filepath.Join(data, socketName)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket: %v, %v", info, err)
 	}
 	request(t, connect(t, c.nats), "pq.jobs.push", "x")
 	// Something else listens: the store is still in use.
 	c.kill()
 	c = startDev(t, "PQ_DATA_DIR="+data)
-	if err := os.Remove(filepath.Join(data, socketName)); err != nil {
-		t.Fatal(err)
-	}
-	_, stderr, err := runCommand(t, []string{"-backup", filepath.Join(dir, "b")}, []string{"PQ_DATA_DIR=" + data})
-	if err == nil || !strings.Contains(stderr, "in use by another process") {
-		t.Errorf("without a socket: %v\n%s", err, stderr)
-	}
+	must(t, os.Remove(filepath.Join(data, socketName)))
+	refuses(t, []string{"-backup", filepath.Join(dir, "b")}, []string{"PQ_DATA_DIR=" + data}, "in use by another process")
 	c.stop(syscall.SIGTERM)
-}
-
-func socketMode(t *testing.T, data string) os.FileMode {
-	t.Helper()
-	info, err := os.Lstat(filepath.Join(data, socketName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return info.Mode().Perm()
 }
 
 // TestServiceEndsDuringBackup: the command says so if the service dies before it has answered.
 func TestServiceEndsDuringBackup(t *testing.T) {
 	dir := t.TempDir()
 	l, err := net.Listen("unix", filepath.Join(dir, socketName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	asked := make(chan struct{})
 	go func() {

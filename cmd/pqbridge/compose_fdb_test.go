@@ -66,9 +66,7 @@ func TestComposeConfiguresFoundationDBOnce(t *testing.T) {
 			t.Run(state, func(t *testing.T) {
 				dir := t.TempDir()
 				for name, text := range map[string]string{"fdbcli": fakeFDBCLI, "state": state, "done": ""} {
-					if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
-						t.Fatal(err)
-					}
+					must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
 				}
 				cmd := exec.Command(bash, append(service.Entrypoint[1:], script)...)
 				cmd.Dir = dir

@@ -90,9 +90,7 @@ func readCompose(t *testing.T, name string) composeFile {
 	var file composeFile
 	decoder := yaml.NewDecoder(strings.NewReader(readFile(t, name)))
 	decoder.KnownFields(true)
-	if err := decoder.Decode(&file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, decoder.Decode(&file))
 	for key := range file.Extensions {
 		if !strings.HasPrefix(key, "x-") {
 			t.Errorf("%q is not part of the format", key)
@@ -108,17 +106,14 @@ func (f composeFile) bridges() map[string]composeService {
 	return bridges
 }
 
-// waitedFor returns the condition on which others wait for each service.
-func (f composeFile) waitedFor() map[string]string {
-	conditions := map[string]string{}
+// ends reports whether others wait for the end of a service.
+func (f composeFile) ends(name string) bool {
 	for _, s := range f.Services {
-		for name, dependency := range s.DependsOn {
-			if conditions[name] != isDone {
-				conditions[name] = dependency.Condition
-			}
+		if s.DependsOn[name].Condition == isDone {
+			return true
 		}
 	}
-	return conditions
+	return false
 }
 
 func TestComposeConfiguresBridges(t *testing.T) {
@@ -134,13 +129,9 @@ func TestComposeConfiguresBridges(t *testing.T) {
 }
 
 func testComposeBridge(t *testing.T, file composeFile, s composeService) {
-	for variable, value := range s.Environment {
-		t.Setenv(variable, value)
-	}
+	setenv(t, s.Environment)
 	c, err := loadConfig(false) // refuses unknown variables
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if c.Store != storeFDB || !isMounted(s.Volumes, c.FDBClusterFile) {
 		t.Errorf("store %s with cluster file %q: want it in one of the volumes %v", c.Store, c.FDBClusterFile, s.Volumes)
 	}
@@ -220,7 +211,6 @@ func TestComposeBuildsOnce(t *testing.T) {
 
 func TestComposeOrder(t *testing.T) {
 	forEachCompose(t, func(t *testing.T, file composeFile, foundationdb []string) {
-		waited := file.waitedFor()
 		for name, s := range file.Services {
 			if file.reaches(name, name, map[string]bool{}) {
 				t.Errorf("%s waits for itself", name)
@@ -233,7 +223,7 @@ func TestComposeOrder(t *testing.T) {
 					t.Errorf("%s: condition %q", name, dependency.Condition)
 				}
 			}
-			if waited[name] == isDone {
+			if file.ends(name) {
 				if s.Restart != "no" && s.Restart != "on-failure" {
 					t.Errorf("%s ends by itself: restart is %q", name, s.Restart)
 				}

@@ -12,23 +12,14 @@ import (
 	"testing"
 )
 
-func TestDefaultsAreValid(t *testing.T) {
-	c, err := loadConfig(true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.Store != storeEmbedded || c.DataDir != "data" || c.NATSURL != "nats://127.0.0.1:4222" {
-		t.Errorf("defaults %+v", c)
-	}
-}
-
 // TestEveryProblem checks that all mistakes are reported at once. TestHostileValues makes them one by
 // one.
 func TestEveryProblem(t *testing.T) {
-	mistakes := []struct {
+	type mistake struct {
 		variable, value string
 		want            []string // in the error
-	}{
+	}
+	mistakes := []mistake{
 		{"PQ_STORE", "redis", []string{"PQ_STORE", `"redis"`, "embedded", "fdb"}},
 		{"PQ_VALUE_FORMAT", "json", []string{"PQ_VALUE_FORMAT", "raw", "tuple"}},
 		{"PQ_LOG_FORMAT", "xml", []string{"PQ_LOG_FORMAT", "text", "json"}},
@@ -61,28 +52,22 @@ func TestEveryProblem(t *testing.T) {
 		{"PQ_DATADIR", "x", []string{"PQ_DATADIR is not a variable", "did you mean PQ_DATA_DIR?"}},
 		{"PQ_NATS_CREDENTIALS", "x", []string{"PQ_NATS_CREDENTIALS", "did you mean PQ_NATS_CREDS?"}},
 	}
-	t.Run("all at once", func(t *testing.T) {
-		var want []string
-		for _, m := range mistakes {
-			t.Setenv(m.variable, m.value)
-			want = append(want, m.want...)
-		}
-		checkProblems(t, want)
-	})
-	unreadable := []struct{ variable, value, want string }{
-		{"PQ_LANES", "many", `PQ_LANES is "many": want a whole number`},
-		{"PQ_REQUEST_TIMEOUT", "5", `PQ_REQUEST_TIMEOUT is "5": want a time such as 500ms, 5s or 1m`},
-		{"PQ_LOG_LEVEL", "loud", `PQ_LOG_LEVEL is "loud": want debug, info, warn or error`},
-		{"PQ_MAX_PENDNIG", "1", "did you mean PQ_MAX_PENDING?"},
+	unreadable := []mistake{
+		{"PQ_LANES", "many", []string{`PQ_LANES is "many": want a whole number`}},
+		{"PQ_REQUEST_TIMEOUT", "5", []string{`PQ_REQUEST_TIMEOUT is "5": want a time such as 500ms, 5s or 1m`}},
+		{"PQ_LOG_LEVEL", "loud", []string{`PQ_LOG_LEVEL is "loud": want debug, info, warn or error`}},
+		{"PQ_MAX_PENDNIG", "1", []string{"did you mean PQ_MAX_PENDING?"}},
 	}
-	t.Run("unreadable", func(t *testing.T) {
-		var want []string
-		for _, u := range unreadable {
-			t.Setenv(u.variable, u.value)
-			want = append(want, u.want)
-		}
-		checkProblems(t, want)
-	})
+	for name, all := range map[string][]mistake{"refused": mistakes, "unreadable": unreadable} {
+		t.Run(name, func(t *testing.T) {
+			var want []string
+			for _, m := range all {
+				t.Setenv(m.variable, m.value)
+				want = append(want, m.want...)
+			}
+			checkProblems(t, want)
+		})
+	}
 }
 
 // checkProblems starts the service and fails the test unless that fails with all of the words.
@@ -93,11 +78,7 @@ func checkProblems(t *testing.T, want []string) {
 
 func wantProblems(t *testing.T, err error, want []string) {
 	t.Helper()
-	for _, words := range want {
-		if !strings.Contains(err.Error(), words) {
-			t.Errorf("%q is not in the error:\n%v", words, err)
-		}
-	}
+	wantWords(t, err.Error(), want...)
 	for _, internal := range []string{"\nbridge:", "\npebblekv:", "\nfdbkv:"} {
 		if strings.Contains(err.Error(), internal) {
 			t.Errorf("the error names %q, which means nothing to users:\n%v", internal, err)
@@ -133,11 +114,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 			if strings.Contains(err.Error(), "hun") {
 				t.Errorf("the secret is in the error:\n%v", err)
 			}
-			for _, want := range []string{"PQ_NATS_URL is ", "PQ_NATS_PASSWORD is set", "PQ_NATS_TOKEM is not a variable"} {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q is not in the error:\n%v", want, err)
-				}
-			}
+			wantWords(t, err.Error(), "PQ_NATS_URL is ", "PQ_NATS_PASSWORD is set", "PQ_NATS_TOKEM is not a variable")
 		})
 	}
 }
@@ -187,9 +164,7 @@ func TestKeyPrefixesThatMeet(t *testing.T) {
 // option changes with it.
 func TestEveryVariableHasEffect(t *testing.T) {
 	c, err := loadConfig(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	options := func() []any {
 		return []any{c.bridgeOptions(), c.pebbleOptions(nil), c.fdbOptions()}
 	}
@@ -225,15 +200,9 @@ func TestEveryVariableHasEffect(t *testing.T) {
 func TestHelp(t *testing.T) {
 	for _, flag := range []string{"-help", "-h", "--help"} {
 		var out bytes.Buffer
-		if err := run(t.Context(), []string{flag}, &out, &out); err != nil {
-			t.Fatal(err)
-		}
+		must(t, run(t.Context(), []string{flag}, &out, &out))
 		text := out.String()
-		for _, want := range []string{"-dev", "-version", "-healthcheck", "-backup", "-migrate"} {
-			if !strings.Contains(text, want) {
-				t.Errorf("%s does not tell of %s", flag, want)
-			}
-		}
+		wantWords(t, text, "-dev", "-version", "-healthcheck", "-backup", "-migrate")
 		words := strings.Join(strings.Fields(text), " ")
 		for _, v := range variables() {
 			want := v.name + " " + v.description
@@ -254,9 +223,7 @@ func TestHelp(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"-version"}, &out, &out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, run(t.Context(), []string{"-version"}, &out, &out))
 	if !strings.HasPrefix(out.String(), "pqbridge ") || !strings.Contains(out.String(), runtime.Version()) {
 		t.Errorf("printed %q", out.String())
 	}

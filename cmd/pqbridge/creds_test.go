@@ -28,7 +28,7 @@ func setLogin(t *testing.T, l testenv.Login) {
 // service is pqbridge running in this process.
 type service struct {
 	t     *testing.T
-	log   lockedBuffer
+	log   testenv.Transcript
 	stop  context.CancelFunc
 	ended chan error
 }
@@ -50,6 +50,15 @@ func (s *service) end() {
 	s.stop()
 	if err := <-s.ended; err != nil {
 		s.t.Errorf("%v\n%s", err, s.log.String())
+	}
+}
+
+// endRefused is end of a service that NATS never let in.
+func (s *service) endRefused() {
+	s.t.Helper()
+	s.end()
+	if strings.Contains(s.log.String(), "connected to NATS") {
+		s.t.Errorf("it was let in:\n%s", s.log.String())
 	}
 }
 
@@ -100,15 +109,24 @@ func TestLogins(t *testing.T) {
 					text = "Authorization Violation"
 				}
 				s.awaitLog(text)
-				s.end()
-				if strings.Contains(s.log.String(), "connected to NATS") {
-					t.Errorf("it was let in:\n%s", s.log.String())
-				}
+				s.endRefused()
 			})
 			t.Run("nobody", func(t *testing.T) {
 				s := startService(t, e.NATS.URL())
 				s.awaitLog("Authorization Violation", "certificate signed by unknown authority")
 				s.end()
+			})
+			if login.CertFile == "" {
+				return
+			}
+			t.Run("no certificate", func(t *testing.T) { // but the right authority
+				known := login
+				known.CertFile, known.KeyFile = "", ""
+				setLogin(t, known)
+				s := startService(t, e.NATS.URL())
+				// The second text if the server hung up before its reason arrived.
+				s.awaitLog("certificate required", "connection closed by remote after TLS handshake")
+				s.endRefused()
 			})
 		})
 	}
@@ -118,13 +136,9 @@ func TestLogins(t *testing.T) {
 func roundTrip(t *testing.T, e *testenv.Env) {
 	t.Helper()
 	c, err := loadConfig(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	options, err := c.natsOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nc := e.Connect(options...)
 	testenv.Eventually(t, func() error { // the service may be connected and not yet subscribed
 		_, err := nc.Request("pq.jobs.push", []byte("secret"), testenv.Patience)
@@ -134,34 +148,11 @@ func roundTrip(t *testing.T, e *testenv.Env) {
 	nc.Close()
 }
 
-// TestMissingClientCertificate: a server that wants a client certificate refuses a client
-// without one, even if the client trusts the right authority.
-func TestMissingClientCertificate(t *testing.T) {
-	for _, login := range testenv.Logins(t) {
-		if login.CertFile == "" {
-			continue
-		}
-		e := testenv.New(t, testenv.Options{Stopped: true, NATS: testenv.ServerOptions(t, login.Config)})
-		e.NATS.Start()
-		login.CertFile, login.KeyFile = "", ""
-		setLogin(t, login)
-		s := startService(t, e.NATS.URL())
-		// The second text if the server hung up before its reason arrived.
-		s.awaitLog("certificate required", "connection closed by remote after TLS handshake")
-		s.end()
-		if strings.Contains(s.log.String(), "connected to NATS") {
-			t.Errorf("it was let in:\n%s", s.log.String())
-		}
-	}
-}
-
 // TestUnusableFiles: the service does not start with files that are missing or have the
 // wrong contents, and names them.
 func TestUnusableFiles(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(text, []byte("no secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(text, []byte("no secret"), 0o600))
 	server := testenv.New(t, testenv.Options{Stopped: true}).NATS
 	server.Start()
 	for _, name := range []string{"PQ_NATS_CREDS", "PQ_NATS_NKEY", "PQ_NATS_TLS_CA", "PQ_NATS_TLS_CERT"} {

@@ -66,14 +66,10 @@ func workloads(t *testing.T) map[string]workload {
 	t.Helper()
 	all := map[string]workload{}
 	paths, err := filepath.Glob(filepath.Join(rendered, "*.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for decoder := yaml.NewDecoder(bytes.NewReader(text)); ; {
 			var w workload
 			if err := decoder.Decode(&w); errors.Is(err, io.EOF) {
@@ -103,9 +99,7 @@ func TestChartKnowsTheVariables(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(text), &schema); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(text), &schema))
 	var want []string
 	for _, v := range variables() {
 		want = append(want, v.name)
@@ -129,9 +123,7 @@ func TestChartConfigures(t *testing.T) {
 				t.Setenv(v.Name, v.Value)
 			}
 			c, err := loadConfig(false) // refuses unknown variables
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if grace := time.Duration(pod.Grace) * time.Second; grace <= c.ShutdownTimeout {
 				t.Errorf("killed after %v: want more than the shutdown's %v", grace, c.ShutdownTimeout)
 			}
@@ -189,9 +181,7 @@ func TestDeployedAgainstABridge(t *testing.T) {
 	golden := filepath.Join(rendered, "metrics.txt")
 	got := seriesOf(metricsOf(t, env.Bridge))
 	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(golden, []byte(got), 0o644))
 	}
 	if want, err := os.ReadFile(golden); err != nil || got != string(want) {
 		t.Errorf("%s (%v) names other series than a bridge; if the bridge is right, run go test -update here. They are:\n%s", golden, err, got)
@@ -210,9 +200,7 @@ func TestDeployedAgainstABridge(t *testing.T) {
 	}
 	trigger := kedaTrigger(t)
 	u, err := url.Parse(trigger["url"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var load map[string]float64
 	if _, body, err := env.Bridge.Get(u.Path); err != nil || json.Unmarshal(body, &load) != nil || load[trigger["valueLocation"]] != 1 {
 		t.Errorf("%s: %s %v: want 1 at %s", u.Path, body, err, trigger["valueLocation"])
@@ -244,7 +232,7 @@ func TestOperationsExplainsTheAlerts(t *testing.T) {
 	}
 
 	var explained []string
-	for _, row := range regexp.MustCompile("(?m)^\\| (`Pq.*?) \\| .+ \\|$").FindAllStringSubmatch(readOperations(t), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| (`Pq.*?) \\| .+ \\|$").FindAllStringSubmatch(readFile(t, "docs", "operations.md"), -1) {
 		for _, m := range regexp.MustCompile("`(Pq[A-Z][A-Za-z]+)`").FindAllStringSubmatch(row[1], -1) {
 			explained = append(explained, m[1])
 		}
@@ -255,15 +243,10 @@ func TestOperationsExplainsTheAlerts(t *testing.T) {
 	}
 }
 
-func readUnit(t *testing.T) string {
-	t.Helper()
-	return readFile(t, "deploy", "systemd", "pqbridge.service")
-}
-
 // TestUnitConfigures starts with the variables that the unit sets, as far as reading them.
 func TestUnitConfigures(t *testing.T) {
 	settings := map[string]string{}
-	for _, found := range regexp.MustCompile(`(?m)^(\w+)=(.*)$`).FindAllStringSubmatch(readUnit(t), -1) {
+	for _, found := range regexp.MustCompile(`(?m)^(\w+)=(.*)$`).FindAllStringSubmatch(readFile(t, "deploy", "systemd", "pqbridge.service"), -1) {
 		if found[1] == "Environment" {
 			name, value, _ := strings.Cut(found[2], "=")
 			t.Setenv(name, value)
@@ -271,9 +254,7 @@ func TestUnitConfigures(t *testing.T) {
 		settings[found[1]] = found[2]
 	}
 	c, err := loadConfig(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.HasPrefix(c.DataDir, "/var/lib/"+settings["StateDirectory"]+"/") {
 		t.Errorf("PQ_DATA_DIR %s is not below StateDirectory %s", c.DataDir, settings["StateDirectory"])
 	}
@@ -291,10 +272,8 @@ func TestUnitWithSystemd(t *testing.T) {
 	}
 	// It looks for the program, which need not be installed.
 	path := filepath.Join(t.TempDir(), "pqbridge.service")
-	unit := strings.Replace(readUnit(t), "/usr/local/bin/pqbridge", "/bin/sh", 1)
-	if err := os.WriteFile(path, []byte(unit), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	unit := strings.Replace(readFile(t, "deploy", "systemd", "pqbridge.service"), "/usr/local/bin/pqbridge", "/bin/sh", 1)
+	must(t, os.WriteFile(path, []byte(unit), 0o644))
 	if out, err := exec.Command(analyze, "verify", "--man=no", path).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}

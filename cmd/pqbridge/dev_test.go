@@ -30,9 +30,7 @@ func TestGreetingFindsPQ(t *testing.T) {
 	if got := pathToPQ(folder); got != "" {
 		t.Errorf("without a pq there: %q", got)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "pq"), nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(folder, "pq"), nil, 0o755))
 	if got, want := pathToPQ(folder), "  export PATH=\""+folder+":$PATH\"\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -67,9 +65,7 @@ func TestGreetingInAContainer(t *testing.T) {
 func TestDocumentedContainerKeepsItems(t *testing.T) {
 	const want = "docker run --rm -p 127.0.0.1:4222:4222 -p 127.0.0.1:8422:8422 -v pq-data:/data pqbridge -dev"
 	for _, name := range []string{"README.md", "docs/operations.md"} {
-		if !strings.Contains(readFile(t, name), want) {
-			t.Errorf("%s does not have %q", name, want)
-		}
+		wantWords(t, readFile(t, name), want)
 	}
 }
 

@@ -54,13 +54,12 @@ func (d dockerfile) argument(name string) string {
 // run returns the first RUN instruction that contains text.
 func (d dockerfile) run(t *testing.T, text string) string {
 	t.Helper()
-	for _, r := range d.all("RUN") {
-		if strings.Contains(r, text) {
-			return r
-		}
+	all := d.all("RUN")
+	i := slices.IndexFunc(all, func(r string) bool { return strings.Contains(r, text) })
+	if i < 0 {
+		t.Fatalf("no RUN with %q", text)
 	}
-	t.Fatalf("no RUN with %q", text)
-	return ""
+	return all[i]
 }
 
 func TestDockerfilePinsWhatItFetches(t *testing.T) {
@@ -100,9 +99,7 @@ func TestDockerfileNamesTheMirror(t *testing.T) {
 	}
 	folder := t.TempDir()
 	for name, script := range map[string]string{"curl": "exit 6", "dpkg": "echo amd64", "sha256sum": "echo checked", "ldconfig": "exit 0"} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 	}
 	cmd := exec.Command(shell, "-c", readDockerfile(t).run(t, "foundationdb-clients_"))
 	cmd.Env = []string{"PATH=" + folder, "FDB_WEBSITE=https://mirror.invalid/fdb", "FDB_VERSION=1.2.3", "FDB_CLIENT_SHA256_AMD64=0"}
@@ -110,11 +107,7 @@ func TestDockerfileNamesTheMirror(t *testing.T) {
 	if err == nil || strings.Contains(string(out), "checked") {
 		t.Errorf("%v: want it to end before it checks anything\n%s", err, out)
 	}
-	for _, want := range []string{"https://mirror.invalid/fdb", "--build-arg FDB_WEBSITE="} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("there is no %q in %q", want, out)
-		}
-	}
+	wantWords(t, string(out), "https://mirror.invalid/fdb", "--build-arg FDB_WEBSITE=")
 }
 
 // TestWorkflowTestsWhatTheImageHas: the suites on FoundationDB run with the packages of the image,
@@ -179,9 +172,7 @@ func TestDockerfileConfigures(t *testing.T) {
 		t.Setenv(pair[1], pair[2])
 	}
 	c, err := loadConfig(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if volumes := d.all("VOLUME"); !slices.Contains(volumes, c.DataDir) {
 		t.Errorf("VOLUME %v: want PQ_DATA_DIR %s", volumes, c.DataDir)
 	}

@@ -2,13 +2,14 @@ package main
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv"
 )
 
 const root = "../.."
@@ -17,9 +18,7 @@ const root = "../.."
 func readFile(t *testing.T, path ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -41,48 +40,13 @@ func TestDocumentsListTheConfiguration(t *testing.T) {
 	}
 }
 
-// documents returns the Markdown files of the project by their paths.
-func documents(t *testing.T) map[string]string {
-	t.Helper()
-	texts := map[string]string{}
-	for _, path := range filesOf(t) {
-		if filepath.Ext(path) != ".md" {
-			continue
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts[path] = string(text)
-	}
-	return texts
-}
-
-// filesOf returns the files of the project, without what is built or installed there.
-func filesOf(t *testing.T) (files []string) {
-	t.Helper()
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && slices.Contains([]string{".git", "node_modules", "bin", "data", "dist"}, entry.Name()) {
-			return fs.SkipDir
-		}
-		if err == nil && !entry.IsDir() {
-			files = append(files, filepath.ToSlash(path))
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return files
-}
-
 // TestDocumentsNameRealFiles checks every file that a document names, as code, by a name with an
 // ending that files of the project have; names may be patterns.
 func TestDocumentsNameRealFiles(t *testing.T) {
-	files := filesOf(t)
+	files := testenv.Files(t, root)
 	name := regexp.MustCompile("`([A-Za-z0-9_.*/-]+\\.(?:go|mod|md|ya?ml|json|sh|py|js|rs|service))`")
 	named := 0
-	for document, text := range documents(t) {
+	for document, text := range testenv.Documents(t, root) {
 		for _, m := range name.FindAllStringSubmatch(text, -1) {
 			named++
 			end := regexp.MustCompile("/" + strings.ReplaceAll(regexp.QuoteMeta(m[1]), `\*`, "[a-z_]*") + "$")
@@ -103,7 +67,7 @@ var made = []string{"bin", "data", "dist", "fdb.cluster"}
 // document links to it.
 func TestDocumentsRunRealFiles(t *testing.T) {
 	path := regexp.MustCompile(`(?:^|[^A-Za-z0-9_./-])\./([A-Za-z0-9_][A-Za-z0-9_./-]*)`)
-	for document, text := range documents(t) {
+	for document, text := range testenv.Documents(t, root) {
 		for _, m := range path.FindAllStringSubmatch(text, -1) {
 			name := strings.TrimRight(m[1], "./")
 			first, _, _ := strings.Cut(name, "/")
@@ -121,7 +85,7 @@ var linkTargets = regexp.MustCompile(`(?m)^\[([^\]]+)\]: (\S+)$`)
 // TestDocumentsLinkToRealFiles checks every link that leads to a file, a folder or a heading of the
 // project.
 func TestDocumentsLinkToRealFiles(t *testing.T) {
-	texts := documents(t)
+	texts := testenv.Documents(t, root)
 	names := map[string][]string{}
 	for document, text := range texts {
 		names[document] = headings(text)
@@ -184,7 +148,7 @@ func TestDocumentsNameRealVariables(t *testing.T) {
 	for _, v := range variables() {
 		known = append(known, v.name)
 	}
-	for path, text := range documents(t) {
+	for path, text := range testenv.Documents(t, root) {
 		for _, name := range regexp.MustCompile(`\bPQ_[A-Z0-9_]+`).FindAllString(text, -1) {
 			if !slices.Contains(known, name) {
 				t.Errorf("%s: there is no variable %s", path, name)

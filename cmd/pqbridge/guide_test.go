@@ -43,9 +43,10 @@ func TestGuide(t *testing.T) {
 		case "sh third terminal":
 			g.start(code)
 		case "text third terminal":
-			g.prints(code)
+			g.prints(code, "")
 		case "text third terminal, among others":
-			g.printsAmongOthers(code)
+			about, _, _ := strings.Cut(code, ",")
+			g.prints(code, about)
 		case "sh kill the third terminal", "sh kill the system":
 			if code != "kill -9 %%\n" { // by name, it would be whatever else has that name too
 				t.Errorf("the guide kills with %q, want the job of the terminal only", code)
@@ -81,9 +82,7 @@ type guide struct {
 
 func newGuide(t *testing.T) *guide {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	_ = l.Close()
 	g := &guide{T: t, bin: t.TempDir(), variables: []string{"PQ_DATA_DIR=" + t.TempDir(), "PQ_DEV_NATS_PORT=" + port}}
@@ -106,9 +105,7 @@ func (g *guide) bash(code string) *exec.Cmd {
 func (g *guide) sh(code string) string {
 	g.Helper()
 	out, err := g.try(code)
-	if err != nil {
-		g.Fatal(err)
-	}
+	must(g, err)
 	return out
 }
 
@@ -151,9 +148,7 @@ func (g *guide) start(code string) {
 	if err == nil {
 		err = g.terminal.Start()
 	}
-	if err != nil {
-		g.Fatal(err)
-	}
+	must(g, err)
 	g.printed = make(chan string, 10_000)
 	go func() {
 		defer close(g.printed)
@@ -163,37 +158,19 @@ func (g *guide) start(code string) {
 	}()
 }
 
-// prints waits for lines in the third terminal.
-func (g *guide) prints(text string) {
+// prints waits for lines in the third terminal, and passes over those that do not begin with about.
+func (g *guide) prints(text, about string) {
 	g.Helper()
 	for want := range strings.Lines(text) {
-		select {
-		case got := <-g.printed:
-			if !same(got, want) {
-				g.Fatalf("the third terminal printed %q, want %q", got, want)
+		for printed := false; !printed; {
+			select {
+			case got := <-g.printed:
+				if printed = same(got, want); !printed && strings.HasPrefix(got, about) {
+					g.Fatalf("the third terminal printed %q, want %q", got, want)
+				}
+			case <-time.After(testenv.Patience):
+				g.Fatalf("the third terminal does not print %q", want)
 			}
-		case <-time.After(testenv.Patience):
-			g.Fatalf("the third terminal does not print %q", want)
-		}
-	}
-}
-
-// printsAmongOthers waits for a line in the third terminal, and passes over those that begin with
-// something else.
-func (g *guide) printsAmongOthers(text string) {
-	g.Helper()
-	about, _, _ := strings.Cut(text, ",")
-	for {
-		select {
-		case got := <-g.printed:
-			if same(got, text) {
-				return
-			}
-			if strings.HasPrefix(got, about) {
-				g.Fatalf("the third terminal printed %q, want %q", got, text)
-			}
-		case <-time.After(testenv.Patience):
-			g.Fatalf("the third terminal does not print %q", text)
 		}
 	}
 }
@@ -214,14 +191,10 @@ func (g *guide) isInProgram(code string) {
 	g.Helper()
 	flat := func(text string) string { return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(text, "") }
 	programs, err := filepath.Glob(filepath.Join(root, "docs", "example", "*", "main.go"))
-	if err != nil {
-		g.Fatal(err)
-	}
+	must(g, err)
 	for _, name := range programs {
 		program, err := os.ReadFile(name)
-		if err != nil {
-			g.Fatal(err)
-		}
+		must(g, err)
 		if strings.Contains(flat(string(program)), flat(code)) {
 			return
 		}

@@ -29,14 +29,9 @@ func adminSeesAll(user *server.User) {
 // with the worker's reply what it would refuse the producer, nor to keep the reply from
 // the worker.
 func TestHeadersCarryNoRights(t *testing.T) {
-	e := recipeEnv(t, adminSeesAll)
-	b := e.StartBridge()
-	b.WaitReady()
-	admin := connectAdmin(t, e)
+	e, b, admin := newRecipe(t, adminSeesAll)
 	all, err := admin.SubscribeSync(">")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	producer := connectAs(t, e, "producer", "_INBOX_producer")
 	worker := connectAs(t, e, "worker", "_INBOX_worker")
 	destinations := []string{"pq.jobs.push", "pq.other.push", "_pqbridge.pq.members.pq", "_INBOX_worker.x", "x"}
@@ -67,16 +62,12 @@ func TestHeadersCarryNoRights(t *testing.T) {
 	raw.waitFor("PONG")
 	// Items like these may be in the store already.
 	q, err := e.Keyspace.PriorityQueue("jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, dest := range destinations {
 		_, err := kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) {
 			return q.Push(tx, 0, fdbpq.Message{Value: []byte("poison"), Headers: map[string][]string{"Nats-Trace-Dest": {dest}}})
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	producer.request(t, "pq.jobs.push.9", "the last")
 
@@ -89,11 +80,7 @@ func TestHeadersCarryNoRights(t *testing.T) {
 			popped = string(reply.Data)
 		}
 	}
-	for _, series := range []string{"pq_nats_errors_total", "pq_reply_failures_total"} {
-		if !strings.Contains(metricsOf(t, b), "\n"+series+" 0\n") {
-			t.Errorf("%s is not 0", series)
-		}
-	}
+	wantWords(t, metricsOf(t, b), "\npq_nats_errors_total 0\n", "\npq_reply_failures_total 0\n")
 	if got := lengths(t, admin); strings.Contains(got, `"queue":"other","len":1`) {
 		t.Errorf("something is in another queue:\n%s", got)
 	}
@@ -105,13 +92,9 @@ func TestHeadersCarryNoRights(t *testing.T) {
 func wantNoTracesOfBridge(t *testing.T, all *nats.Subscription) {
 	t.Helper()
 	for n, _, err := all.Pending(); n > 0 || err != nil; n, _, err = all.Pending() {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		m, err := all.NextMsg(testenv.Patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var trace server.MsgTraceEvent
 		if json.Unmarshal(m.Data, &trace) != nil || len(trace.Events) == 0 {
 			continue
@@ -125,17 +108,12 @@ func wantNoTracesOfBridge(t *testing.T, all *nats.Subscription) {
 // TestRefusedReplyKeepsTheItem: no item is lost if a worker asks for the reply on a subject
 // that the bridge may not publish to.
 func TestRefusedReplyKeepsTheItem(t *testing.T) {
-	e := recipeEnv(t, unchanged)
-	b := e.StartBridge()
-	b.WaitReady()
-	admin := connectAdmin(t, e)
+	e, b, admin := newRecipe(t, unchanged)
 	admin.request(t, "pq.jobs.push", "stays")
 	before := lengths(t, admin)
 	worker := connectAs(t, e, "worker", "_INBOX_worker")
 	for i, reply := range []string{"elsewhere", "_INBOX_Worker.x", "pq", "_INBOX_other.x"} {
-		if err := worker.PublishRequest("pq.jobs.pop.min", reply, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, worker.PublishRequest("pq.jobs.pop.min", reply, nil))
 		testenv.Eventually(t, func() error {
 			if want := fmt.Sprintf("\npq_reply_failures_total %d\n", i+1); !strings.Contains(metricsOf(t, b), want) {
 				return fmt.Errorf("not %q", want)
@@ -159,9 +137,7 @@ type rawClient struct {
 func dialAs(t *testing.T, e *testenv.Env, user string) rawClient {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(e.NATS.URL(), "nats://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	c := rawClient{t, conn, bufio.NewReader(conn)}
 	c.write("CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\"user\":%q,\"pass\":%q}\r\n", user, user)
@@ -170,12 +146,9 @@ func dialAs(t *testing.T, e *testenv.Env, user string) rawClient {
 
 func (c rawClient) write(format string, args ...any) {
 	c.t.Helper()
-	if err := c.conn.SetDeadline(time.Now().Add(testenv.Patience)); err != nil {
-		c.t.Fatal(err)
-	}
-	if _, err := fmt.Fprintf(c.conn, format, args...); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, c.conn.SetDeadline(time.Now().Add(testenv.Patience)))
+	_, err := fmt.Fprintf(c.conn, format, args...)
+	must(c.t, err)
 }
 
 // waitFor reads up to a line that begins with the word.
@@ -183,9 +156,7 @@ func (c rawClient) waitFor(word string) {
 	c.t.Helper()
 	for {
 		line, err := c.in.ReadString('\n')
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		must(c.t, err)
 		if strings.HasPrefix(line, word) {
 			return
 		}

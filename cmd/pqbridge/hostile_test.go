@@ -143,9 +143,7 @@ func TestSpecialAndExtremeValues(t *testing.T) {
 // TestLoadingLeavesTheEnvironment: what loadConfig hides from envconfig is there again
 // afterwards.
 func TestLoadingLeavesTheEnvironment(t *testing.T) {
-	for name, value := range map[string]string{"PQ_LANES": "many", "PQ_HTTP_TIMEOUT": "5", "PQ_DEV_NATS_PORT": "tcp://10.43.12.8:4222"} {
-		t.Setenv(name, value)
-	}
+	setenv(t, map[string]string{"PQ_LANES": "many", "PQ_HTTP_TIMEOUT": "5", "PQ_DEV_NATS_PORT": "tcp://10.43.12.8:4222"})
 	_, first := loadConfig(false)
 	_, second := loadConfig(false)
 	if first == nil || second == nil || first.Error() != second.Error() {
@@ -180,9 +178,7 @@ func TestClusterFile(t *testing.T) {
 // FoundationDB's client can use, and says what one looks like.
 func TestUnusableClusterFile(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "garbage.cluster")
-	if err := os.WriteFile(garbage, []byte("garbage\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(garbage, []byte("garbage\n"), 0o600))
 	for _, test := range []struct{ variable, path, problem string }{
 		{"PQ_FDB_CLUSTER_FILE", garbage, "not a FoundationDB cluster file"},
 		{"FDB_CLUSTER_FILE", garbage, "not a FoundationDB cluster file"},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -56,13 +57,10 @@ func startContainer(t *testing.T, options ...string) *container {
 	c := &container{t, "pqbridge-test-" + nuid.Next()}
 	args := append([]string{"run", "--detach", "--name", c.name}, confined...)
 	var arguments []string
-	for i, o := range options {
-		if o == "--" {
-			options, arguments = options[:i], options[i+1:]
-			break
-		}
+	if i := slices.Index(options, "--"); i >= 0 {
+		options, arguments = options[:i], options[i+1:]
 	}
-	args = append(append(append(args, options...), os.Getenv("PQ_TEST_IMAGE")), arguments...)
+	args = slices.Concat(args, options, []string{os.Getenv("PQ_TEST_IMAGE")}, arguments)
 	t.Cleanup(func() { engine(t, "rm", "--force", "--volumes", c.name) })
 	engine(t, args...)
 	return c
@@ -113,19 +111,14 @@ func (c *container) stop() {
 	if code != "0" {
 		c.Errorf("exit code %s after %v: want 0\n%s", code, time.Since(began), log)
 	}
-	for _, line := range []string{"shutting down", "SIGTERM", "pqbridge has ended"} {
-		if !strings.Contains(log, line) {
-			c.Errorf("%q is not in the log:\n%s", line, log)
-		}
-	}
+	wantWords(c, log, "shutting down", "SIGTERM", "pqbridge has ended")
 }
 
 func pushJobs(t *testing.T, pq *client.Client, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		if _, err := pq.PriorityQueue("jobs").Push(t.Context(), 0, fmt.Appendf(nil, "job %d", i)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := pq.PriorityQueue("jobs").Push(t.Context(), 0, fmt.Appendf(nil, "job %d", i))
+		must(t, err)
 	}
 }
 
@@ -176,9 +169,7 @@ func TestImageWithLittleMemory(t *testing.T) {
 	c.awaitLog("there is little memory")
 	c.awaitLog("taking requests")
 	grammar, err := subjects.New("small", "small-fifo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	q := client.New(nc, client.WithGrammar(grammar), client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
 	ctx, cancel := context.WithTimeout(t.Context(), 4*testenv.Patience)
 	defer cancel()
@@ -208,9 +199,7 @@ func TestImageWithLittleMemory(t *testing.T) {
 		if errors.Is(err, client.ErrEmpty) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(item.Value) != size {
 			t.Errorf("a value of %d bytes", len(item.Value))
 		}
@@ -235,14 +224,6 @@ func TestImageAsAnyUser(t *testing.T) {
 	}
 	c := startDevContainer(t, volume, "--user=1000680000:0")
 	popJobs(t, c.connect(), 0, 2)
-}
-
-// TestImageHasNoPrivileges: it needs no root.
-func TestImageHasNoPrivileges(t *testing.T) {
-	user := engine(t, "image", "inspect", "--format={{.Config.User}}", os.Getenv("PQ_TEST_IMAGE"))
-	if user != "65532:65532" {
-		t.Errorf("user %q", user)
-	}
 }
 
 // TestImageStopsWithoutNATS: docker stop ends it in time while nothing answers at NATS's

@@ -19,7 +19,7 @@ import (
 
 // stopAt is an output that calls stop when words are written to it.
 type stopAt struct {
-	lockedBuffer
+	testenv.Transcript
 	words string
 	stop  func()
 }
@@ -28,7 +28,7 @@ func (s *stopAt) Write(p []byte) (int, error) {
 	if strings.Contains(string(p), s.words) {
 		s.stop()
 	}
-	return s.lockedBuffer.Write(p)
+	return s.Transcript.Write(p)
 }
 
 // runHere runs pqbridge in this process, and fails the test if goroutines are left when
@@ -36,15 +36,11 @@ func (s *stopAt) Write(p []byte) (int, error) {
 func runHere(t *testing.T, ctx context.Context, stderr io.Writer, args []string, variables map[string]string) error {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
-	for name, value := range map[string]string{"PQ_DATA_DIR": t.TempDir(), "PQ_HTTP_ADDR": "127.0.0.1:0"} {
-		t.Setenv(name, value)
-	}
+	setenv(t, map[string]string{"PQ_DATA_DIR": t.TempDir(), "PQ_HTTP_ADDR": "127.0.0.1:0"})
 	if len(args) > 0 {
 		t.Setenv("PQ_DEV_NATS_PORT", "0")
 	}
-	for name, value := range variables {
-		t.Setenv(name, value)
-	}
+	setenv(t, variables)
 	err := run(ctx, args, stderr, stderr)
 	goleak.VerifyNone(t, before)
 	return err
@@ -54,18 +50,12 @@ func runHere(t *testing.T, ctx context.Context, stderr io.Writer, args []string,
 // steps before it had started is stopped.
 func TestFailedStartLeavesNoGoroutine(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer taken.Close()
 	_, takenPort, err := net.SplitHostPort(taken.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	noFolder := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(noFolder, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(noFolder, nil, 0o600))
 	dev := []string{"-dev"}
 	for name, test := range map[string]struct {
 		args      []string
@@ -81,7 +71,7 @@ func TestFailedStartLeavesNoGoroutine(t *testing.T) {
 		"health of nobody": {[]string{"-healthcheck"}, map[string]string{"PQ_HTTP_ADDR": "127.0.0.1:1"}, "not ready"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log lockedBuffer
+			var log testenv.Transcript
 			err := runHere(t, t.Context(), &log, test.args, test.variables)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v: want one with %q\n%s", err, test.want, log.String())
@@ -93,9 +83,7 @@ func TestFailedStartLeavesNoGoroutine(t *testing.T) {
 // TestSilentHealthLeavesNoGoroutine: what is at PQ_HTTP_ADDR accepts and does not answer.
 func TestSilentHealthLeavesNoGoroutine(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	accepted := make(chan struct{})
 	go func() {
@@ -154,7 +142,7 @@ func TestRefusedByNATSLeavesNoGoroutine(t *testing.T) {
 // without a signal.
 func TestTakenSubjectsLeaveNoGoroutine(t *testing.T) {
 	nats := testenv.New(t, testenv.Options{}).NATS // with a bridge on a store of its own
-	var log lockedBuffer
+	var log testenv.Transcript
 	err := runHere(t, t.Context(), &log, nil, map[string]string{"PQ_NATS_URL": nats.URL()})
 	if err == nil || !strings.Contains(err.Error(), "another store") {
 		t.Errorf("%v\n%s", err, log.String())
@@ -165,9 +153,7 @@ func TestTakenSubjectsLeaveNoGoroutine(t *testing.T) {
 // shutdown goes on and returns.
 func TestSecondSignalLeavesNoGoroutine(t *testing.T) {
 	before := goleak.IgnoreCurrent()
-	for name, value := range map[string]string{"PQ_DATA_DIR": t.TempDir(), "PQ_HTTP_ADDR": "127.0.0.1:0", "PQ_DEV_NATS_PORT": "0"} {
-		t.Setenv(name, value)
-	}
+	setenv(t, map[string]string{"PQ_DATA_DIR": t.TempDir(), "PQ_HTTP_ADDR": "127.0.0.1:0", "PQ_DEV_NATS_PORT": "0"})
 	signals, ended := make(chan os.Signal, 2), make(chan error, 1)
 	ctx, stop := context.WithCancelCause(t.Context())
 	held := make(chan struct{}) // the shutdown, until it is released

@@ -5,12 +5,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -40,7 +38,7 @@ func TestMain(m *testing.M) {
 type command struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	stderr lockedBuffer
+	stderr testenv.Transcript
 	nats   string // URL of the NATS server that -dev started
 	http   string // address of /readyz and others
 }
@@ -57,24 +55,39 @@ func environment(variables ...string) []string {
 	return append(append(env, mainVariable+"=1", "PQ_HTTP_ADDR=127.0.0.1:0", "PQ_DEV_NATS_PORT=0"), variables...)
 }
 
-// startDev starts pqbridge -dev and waits until it says that it is ready.
-func startDev(t *testing.T, variables ...string) *command {
-	t.Helper()
-	c := &command{t: t, cmd: exec.Command(os.Args[0], "-dev")}
+// newCommand returns pqbridge with variables, which has not begun.
+func newCommand(t *testing.T, variables []string, args ...string) *command {
+	c := &command{t: t, cmd: exec.Command(os.Args[0], args...)}
 	c.cmd.Env = environment(variables...)
 	c.cmd.Stderr = &c.stderr
-	stdout, err := c.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
+	return c
+}
+
+// start starts the process, which is killed if it is still there in the end.
+func (c *command) start() {
+	c.t.Helper()
+	must(c.t, c.cmd.Start())
+	c.t.Cleanup(func() {
 		if c.cmd.ProcessState == nil {
 			c.kill()
 		}
 	})
+}
+
+// setenv sets variables of this process for a test.
+func setenv(t *testing.T, variables map[string]string) {
+	for name, value := range variables {
+		t.Setenv(name, value)
+	}
+}
+
+// startDev starts pqbridge -dev and waits until it says that it is ready.
+func startDev(t *testing.T, variables ...string) *command {
+	t.Helper()
+	c := newCommand(t, variables, "-dev")
+	stdout, err := c.cmd.StdoutPipe()
+	must(t, err)
+	c.start()
 	ready := regexp.MustCompile(`^Ready\. NATS is at (\S+), health and metrics at http://(\S+)\.$`)
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
@@ -102,9 +115,7 @@ func (c *command) kill() {
 // stop sends a signal; the process must exit with code 0.
 func (c *command) stop(signal syscall.Signal) {
 	c.t.Helper()
-	if err := c.cmd.Process.Signal(signal); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, c.cmd.Process.Signal(signal))
 	if err := c.cmd.Wait(); err != nil {
 		c.t.Errorf("after %v: %v\n%s", signal, err, c.stderr.String())
 	}
@@ -123,22 +134,30 @@ func runCommand(t *testing.T, args, variables []string) (stdout, stderr string, 
 	return out.String(), problems.String(), err
 }
 
-// lockedBuffer collects output that the test reads meanwhile.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+// refuses runs pqbridge, which must end with an error that has words.
+func refuses(t *testing.T, args, variables []string, words ...string) {
+	t.Helper()
+	_, stderr, err := runCommand(t, args, variables)
+	if err == nil {
+		t.Error("no error")
+	}
+	wantWords(t, stderr, words...)
 }
 
-var _ io.Writer = (*lockedBuffer)(nil)
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
+// wantWords checks that a text has words.
+func wantWords(t testing.TB, text string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q is not in\n%s", w, text)
+		}
+	}
 }
 
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

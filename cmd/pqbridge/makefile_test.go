@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -17,9 +16,7 @@ func TestMakeNamesWhatItSkipsAfterAFailure(t *testing.T) {
 	}
 	folder := t.TempDir()
 	const fails = "#!/bin/sh\nif [ \"$1\" = env ]; then echo 0; else echo \"go $*\"; exit 1; fi\n"
-	if err := os.WriteFile(filepath.Join(folder, "go"), []byte(fails), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(folder, "go"), []byte(fails), 0o700))
 	cmd := exec.Command(makes, "-C", root, "test")
 	cmd.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"), "MAKEFLAGS=")
 	out, err := cmd.CombinedOutput()
@@ -28,9 +25,5 @@ func TestMakeNamesWhatItSkipsAfterAFailure(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 2 {
 		t.Errorf("make test: %v, want it to fail", err)
 	}
-	for _, want := range []string{"\ngo test -timeout", "\nskipped: tests on FoundationDB"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("there is no %q in\n%s", want, out)
-		}
-	}
+	wantWords(t, string(out), "\ngo test -timeout", "\nskipped: tests on FoundationDB")
 }

@@ -15,9 +15,7 @@ func TestFitMemory(t *testing.T) {
 			c := defaultConfig()
 			c.Store = store
 			var log bytes.Buffer
-			if err := c.fitMemory(limit, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.fitMemory(limit, slog.New(slog.NewTextHandler(&log, nil))))
 			if err := c.validate(); err != nil {
 				t.Errorf("%d bytes: %v", limit, err)
 			}
@@ -48,9 +46,7 @@ func TestFitMemoryOfFoundationDB(t *testing.T) {
 	for limit, want := range map[int64]int{leastMemory: 1, 128 << 20: 1, 256 << 20: 2, enoughMemory - 1: 3} {
 		c := defaultConfig()
 		c.Store = storeFDB
-		if err := c.fitMemory(limit, slog.New(slog.DiscardHandler)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.fitMemory(limit, slog.New(slog.DiscardHandler)))
 		if c.Lanes != want {
 			t.Errorf("%d bytes: %d lanes, want %d", limit, c.Lanes, want)
 		}
@@ -70,12 +66,8 @@ func TestFitMemoryOfFoundationDB(t *testing.T) {
 func TestFitMemoryKeepsWhatIsConfigured(t *testing.T) {
 	t.Setenv("PQ_MAX_PENDING_BYTES", "67108864")
 	c, err := loadConfig(false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.fitMemory(leastMemory, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, c.fitMemory(leastMemory, slog.New(slog.DiscardHandler)))
 	if c.MaxPendingBytes != 64<<20 || c.EmbeddedCacheSize >= 32<<20 {
 		t.Errorf("PQ_MAX_PENDING_BYTES %d: want it as configured; PQ_EMBEDDED_CACHE %d: want it smaller", c.MaxPendingBytes, c.EmbeddedCacheSize)
 	}

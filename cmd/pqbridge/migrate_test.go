@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -37,10 +36,7 @@ func TestMigrateErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			variables := append([]string{data, "PQ_FDB_CLUSTER_FILE=main_test.go"}, test.variables...)
-			_, stderr, err := runCommand(t, []string{"-migrate", test.target}, variables)
-			if err == nil || !strings.Contains(stderr, test.want) {
-				t.Errorf("%v, want %q in\n%s", err, test.want, stderr)
-			}
+			refuses(t, []string{"-migrate", test.target}, variables, test.want)
 		})
 	}
 }
@@ -49,26 +45,18 @@ func TestMigrateErrors(t *testing.T) {
 // has not ended.
 func TestUnfinishedMigrationIsNotServed(t *testing.T) {
 	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	source := memkv.New(memkv.Options{})
 	defer source.Close()
-	if _, err := fdbpq.OpenStore(t.Context(), source, keyspace, fdbpq.StoreOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fdbpq.OpenStore(t.Context(), source, keyspace, fdbpq.StoreOptions{})
+	must(t, err)
 	dir := t.TempDir()
 	target, err := pebblekv.Open(dir, pebblekv.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err = migrate.Run(ctx, source, target, keyspace, migrate.Options{Progress: func(migrate.Progress) { cancel() }})
 	if err = errors.Join(err, target.Close()); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	_, stderr, err := runCommand(t, []string{"-dev"}, []string{"PQ_DATA_DIR=" + dir})
-	if err == nil || !strings.Contains(stderr, "migration that has not ended") {
-		t.Errorf("%v\n%s", err, stderr)
-	}
+	refuses(t, []string{"-dev"}, []string{"PQ_DATA_DIR=" + dir}, "migration that has not ended")
 }

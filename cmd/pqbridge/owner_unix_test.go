@@ -15,9 +15,7 @@ import (
 // Whoever may not use the folder of the store learns whose it is, and what to do.
 func TestFolderOfSomebodyElse(t *testing.T) {
 	closed := filepath.Join(t.TempDir(), "closed")
-	if err := os.Mkdir(closed, 0o500); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(closed, 0o500))
 	c := defaultConfig()
 	c.DataDir = filepath.Join(closed, "data")
 	var err error
@@ -27,15 +25,13 @@ func TestFolderOfSomebodyElse(t *testing.T) {
 		_, err = openStore(c, slog.New(slog.DiscardHandler))
 	}
 	own := fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid())
-	for _, want := range []string{
-		"permission denied", fmt.Sprintf("%s belongs to user %d and group %d, with mode dr-x------", closed, os.Getuid(), os.Getgid()),
-		"runs as user " + strings.Replace(own, ":", " and group ", 1),
-		"chown -R " + own + " " + c.DataDir, "docker run --user ", "--tmpfs " + c.DataDir + ":uid=",
-	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: want %q", err, want)
-		}
+	if err == nil {
+		t.Fatal("no error")
 	}
+	wantWords(t, err.Error(), "permission denied",
+		fmt.Sprintf("%s belongs to user %d and group %d, with mode dr-x------", closed, os.Getuid(), os.Getgid()),
+		"runs as user "+strings.Replace(own, ":", " and group ", 1),
+		"chown -R "+own+" "+c.DataDir, "docker run --user ", "--tmpfs "+c.DataDir+":uid=")
 }
 
 func TestOtherErrorsHaveNoOwner(t *testing.T) {

@@ -4,22 +4,14 @@ package main
 
 import (
 	"crypto/rand"
-	"os"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // TestPeakMemoryOnFoundationDB is TestPeakMemory for the requests whose memory depends on the store. FoundationDB's
 // client counts, but not its server. Without an installed FoundationDB it is skipped, and says so.
 func TestPeakMemoryOnFoundationDB(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector takes several times as much memory")
-	}
-	if _, err := os.Stat("/proc/self/clear_refs"); err != nil {
-		t.Skip("without /proc, nothing says what a process took at most")
-	}
 	const items = 40
 	cluster, root := testenv.FDBClusterFile(t), "pq-"+rand.Text()
 	t.Cleanup(func() { clearRoots(t, cluster, root) })
@@ -31,16 +23,10 @@ func TestPeakMemoryOnFoundationDB(t *testing.T) {
 	p.row("pops for nobody, of each item at once", p.popForNobody)
 	const batch = `{"batch":1000,"ack_wait":"1h"}`
 	var tokens []string
-	p.row("lease "+batch+", 16 at once", func() int {
-		return p.together(16, func(int) int { return p.take("jobs", batch, &tokens) })
-	})
-	p.row("-NAK of each lease, at once", func() int {
-		return p.together(len(tokens), func(i int) int { return p.one(tokens[i], "-NAK") })
-	})
-	p.row("peek, 50 at once", func() int {
-		return p.together(50, func(int) int { return p.one("pq.jobs.peek.max", "") })
-	})
-	p.row("push.batch of 7 items, 4 at once", func() int { return p.together(4, func(i int) int { return p.pushBatch(i) }) })
+	p.atOnce("lease "+batch+", 16 at once", 16, func(int) int { return p.take("jobs", batch, &tokens) })
+	p.atOnce("-NAK of each lease, at once", len(tokens), func(i int) int { return p.one(tokens[i], "-NAK") })
+	p.atOnce("peek, 50 at once", 50, func(int) int { return p.one("pq.jobs.peek.max", "") })
+	p.atOnce("push.batch of 7 items, 4 at once", 4, p.pushBatch)
 	p.row("pop of as many queues with 90,000 bytes, at once", p.manyQueues)
 	p.single("pop {\"batch\":1000}", func() int { return p.take("jobs", `{"batch":1000,"no_wait":true}`, nil) })
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 
@@ -20,19 +21,14 @@ import (
 // This file has the requests of TestPeakMemory.
 
 // together runs do n times at once, and returns the sum of what it returns.
-func (p *peak) together(n int, do func(i int) int) (sum int) {
-	var mu sync.Mutex
+func (p *peak) together(n int, do func(i int) int) int {
+	var sum atomic.Int64
 	var running sync.WaitGroup
 	for i := range n {
-		running.Go(func() {
-			got := do(i)
-			mu.Lock()
-			defer mu.Unlock()
-			sum += got
-		})
+		running.Go(func() { sum.Add(int64(do(i))) })
 	}
 	running.Wait()
-	return sum
+	return int(sum.Load())
 }
 
 // fill pushes the items, each with a priority of its own.
@@ -100,13 +96,9 @@ var peakTokens sync.Mutex
 func (p *peak) receive(subject, payload string, tokens *[]string) (n int) {
 	inbox := p.nc.NewInbox()
 	replies, err := p.nc.SubscribeSync(inbox)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	defer func() { _ = replies.Unsubscribe() }()
-	if err := p.nc.PublishRequest(subject, inbox, []byte(payload)); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, p.nc.PublishRequest(subject, inbox, []byte(payload)))
 	for {
 		m, err := replies.NextMsg(testenv.Patience)
 		if err != nil {
@@ -198,19 +190,26 @@ func (p *peak) manyQueues() int {
 // pages reads what the HTTP server says of queues.
 func (p *peak) pages() (n int) {
 	for _, path := range []string{"/queues", "/queues/pq/jobs", "/metrics"} {
-		reply, err := http.Get("http://" + p.http + path)
-		if err != nil {
+		if _, err := p.get(path); err != nil {
 			p.t.Error(err)
 			continue
 		}
-		if _, err := io.Copy(io.Discard, reply.Body); err != nil || reply.StatusCode != http.StatusOK {
-			p.t.Errorf("%s: %v, %v", path, reply.Status, err)
-		}
-		_ = reply.Body.Close()
 		n++
 	}
-	http.DefaultClient.CloseIdleConnections()
 	return n
+}
+
+func (p *peak) get(path string) (text []byte, err error) {
+	defer http.DefaultClient.CloseIdleConnections()
+	reply, err := http.Get("http://" + p.http + path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = reply.Body.Close() }()
+	if text, err = io.ReadAll(reply.Body); err == nil && reply.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, reply.Status)
+	}
+	return text, err
 }
 
 // popForNobody pops all items at once, with reply subjects that nobody is subscribed to, and
@@ -218,19 +217,12 @@ func (p *peak) pages() (n int) {
 func (p *peak) popForNobody() int {
 	back := regexp.MustCompile(`(?m)^pq_given_back_total{reason="no_responders"} (\d+)$`)
 	for range p.items {
-		if err := p.nc.PublishRequest("pq.jobs.pop.min", p.nc.NewInbox(), nil); err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, p.nc.PublishRequest("pq.jobs.pop.min", p.nc.NewInbox(), nil))
 	}
 
 	n := 0
 	testenv.Eventually(p.t, func() error {
-		reply, err := http.Get("http://" + p.http + "/metrics")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = reply.Body.Close() }()
-		text, err := io.ReadAll(reply.Body)
+		text, err := p.get("/metrics")
 		if found := back.FindSubmatch(text); found != nil {
 			n, _ = strconv.Atoi(string(found[1]))
 		}
@@ -239,6 +231,5 @@ func (p *peak) popForNobody() int {
 		}
 		return err
 	})
-	http.DefaultClient.CloseIdleConnections()
 	return n
 }

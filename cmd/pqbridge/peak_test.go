@@ -3,11 +3,10 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -35,17 +34,11 @@ const (
 // PQ_TEST_PEAK=1000 runs it with as many items, PQ_TEST_PEAK_MEMORY=448 with other memory:
 // docs/measured.md has the results.
 func TestPeakMemory(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector takes several times as much memory")
-	}
-	if _, err := os.Stat("/proc/self/clear_refs"); err != nil {
-		t.Skip("without /proc, nothing says what a process took at most")
-	}
 	items := peakSetting(t, "PQ_TEST_PEAK", 200)
 	p := startPeak(t, items, peakSetting(t, "PQ_TEST_PEAK_MEMORY", peakMemory)<<20)
 	defer p.watchOthers()()
 
-	p.row("push, 16 at once", func() int { return p.fill() })
+	p.row("push, 16 at once", p.fill)
 	p.row("pops for nobody, of each item at once", p.popForNobody)
 	batch := `"batch":1000`
 	for _, options := range []string{`"no_wait":true`, `"frames":true`, `"max_bytes":1000000`, `"expires":"1s","no_wait":true`} {
@@ -55,9 +48,7 @@ func TestPeakMemory(t *testing.T) {
 	for _, options := range []string{`"ack_wait":"1h"`, `"ack_wait":"1h","frames":true`, `"ack_wait":"1h","max_bytes":1000000`} {
 		p.single("lease {"+batch+","+options+"}", func() int { return p.take("jobs", "{"+batch+","+options+"}", &tokens) })
 	}
-	p.row("lease {"+batch+"}, 32 at once", func() int {
-		return p.together(32, func(int) int { return p.take("jobs", `{"batch":1000,"ack_wait":"1h"}`, &tokens) })
-	})
+	p.atOnce("lease {"+batch+"}, 32 at once", 32, func(int) int { return p.take("jobs", `{"batch":1000,"ack_wait":"1h"}`, &tokens) })
 	p.single("+NXT with also and {"+batch+"}", func() int { return p.next(&tokens) })
 	p.row("lease all but a third", func() int {
 		n := 0
@@ -70,30 +61,16 @@ func TestPeakMemory(t *testing.T) {
 		}
 		return n
 	})
-	p.row("+WPI of each lease, at once", func() int {
-		return p.together(len(tokens), func(i int) int { return p.one(tokens[i], "+WPI") })
-	})
+	p.atOnce("+WPI of each lease, at once", len(tokens), func(i int) int { return p.one(tokens[i], "+WPI") })
 	p.single("+ACK with also", func() int { return p.ackAll(tokens[:len(tokens)/2]) })
-	p.row("-NAK of each lease, at once", func() int {
-		rest := tokens[len(tokens)/2:]
-		return p.together(len(rest), func(i int) int { return p.one(rest[i], "-NAK") })
-	})
-	p.row("peek, 100 at once", func() int {
-		return p.together(100, func(int) int { return p.one("pq.jobs.peek.max", "") })
-	})
-	p.row("get, of each item at once", func() int {
-		return p.together(len(p.ids), func(i int) int { return p.one("pq.jobs.get", `{"id":"`+p.ids[i]+`"}`) })
-	})
-	p.row("rank, of each item at once", func() int {
-		return p.together(len(p.ids), func(i int) int { return p.one("pq.jobs.rank", `{"id":"`+p.ids[i]+`"}`) })
-	})
-	p.row("info, 100 at once", func() int {
-		return p.together(100, func(int) int { return p.one("pq.jobs.info", "") })
-	})
-	p.row("move, 100 at once", func() int {
-		return p.together(100, func(i int) int {
-			return p.one("pq.jobs.move", `{"id":"`+p.ids[len(p.ids)-1-i]+`","priority":7}`)
-		})
+	rest := tokens[len(tokens)/2:]
+	p.atOnce("-NAK of each lease, at once", len(rest), func(i int) int { return p.one(rest[i], "-NAK") })
+	p.atOnce("peek, 100 at once", 100, func(int) int { return p.one("pq.jobs.peek.max", "") })
+	p.atOnce("get, of each item at once", len(p.ids), func(i int) int { return p.one("pq.jobs.get", `{"id":"`+p.ids[i]+`"}`) })
+	p.atOnce("rank, of each item at once", len(p.ids), func(i int) int { return p.one("pq.jobs.rank", `{"id":"`+p.ids[i]+`"}`) })
+	p.atOnce("info, 100 at once", 100, func(int) int { return p.one("pq.jobs.info", "") })
+	p.atOnce("move, 100 at once", 100, func(i int) int {
+		return p.one("pq.jobs.move", `{"id":"`+p.ids[len(p.ids)-1-i]+`","priority":7}`)
 	})
 	p.row("+TERM of leases, at once", func() int {
 		var doomed []string
@@ -103,15 +80,13 @@ func TestPeakMemory(t *testing.T) {
 		return p.together(len(doomed), func(i int) int { return p.one(doomed[i], "+TERM") })
 	})
 	p.single("redrive", func() int { return p.one("pq.jobs-dead.redrive", "{}") })
-	p.row("pop of single items, 100 at once", func() int {
-		return p.together(100, func(int) int { return p.one("pq.jobs.pop.min", "") })
-	})
+	p.atOnce("pop of single items, 100 at once", 100, func(int) int { return p.one("pq.jobs.pop.min", "") })
 	p.row("/queues, /queues/pq/jobs and /metrics", p.pages)
 	p.row("config with max_bytes and discard", func() int {
 		return p.one("pq.jobs.config", `{"max_bytes":20000000,"discard":"old"}`) + p.one("pq.jobs.push.0", "x")
 	})
 	p.single("purge", func() int { return p.one("pq.jobs.purge", "{}") })
-	p.row("push.batch of 7 items, 8 at once", func() int { return p.together(8, func(i int) int { return p.pushBatch(i) }) })
+	p.atOnce("push.batch of 7 items, 8 at once", 8, p.pushBatch)
 	p.row("pop of as many queues with 90,000 bytes, at once", p.manyQueues)
 }
 
@@ -135,38 +110,30 @@ type peak struct {
 	items  int
 	ids    []string
 
-	others struct {
-		sync.Mutex
-		longest time.Duration // since the last row
-	}
+	longest atomic.Int64 // nanoseconds that a request of another queue took since the last row
 }
 
-// startPeak starts the service, with more variables than its memory and where it stores.
+// startPeak starts the service, with more variables than its memory and where it stores. Where nothing can be measured, it
+// skips the test.
 func startPeak(t *testing.T, items, memory int, more ...string) *peak {
 	t.Helper()
-	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, MaxPayload: 8 << 20, MaxPending: 256 << 20})
-	if err != nil {
-		t.Fatal(err)
+	if race.Enabled {
+		t.Skip("the race detector takes several times as much memory")
 	}
+	if _, err := os.Stat("/proc/self/clear_refs"); err != nil {
+		t.Skip("without /proc, nothing says what a process took at most")
+	}
+	large := func(o *server.Options) { o.MaxPayload, o.MaxPending = 8<<20, 256<<20 }
+	ns := testenv.New(t, testenv.Options{Stopped: true, NATS: large}).NATS
 	ns.Start()
-	t.Cleanup(func() {
-		ns.Shutdown()
-		ns.WaitForShutdown()
-	})
-	if !ns.ReadyForConnections(testenv.Patience) {
-		t.Fatal("the NATS server did not start")
-	}
-	c := &command{t: t, cmd: exec.Command(os.Args[0]), nats: ns.ClientURL()}
-	c.cmd.Env = environment("PQ_NATS_URL="+c.nats, "PQ_DATA_DIR="+t.TempDir(),
+	more = append(more, "PQ_NATS_URL="+ns.URL(), "PQ_DATA_DIR="+t.TempDir(),
 		fmt.Sprintf("PQ_REQUEST_TIMEOUT=%v", testenv.Patience)) // the machine may be slow
-	c.cmd.Env = append(c.cmd.Env, more...)
 	if memory < enoughMemory {
-		c.cmd.Env = append(c.cmd.Env, fmt.Sprintf("GOMEMLIMIT=%d", memory))
+		more = append(more, fmt.Sprintf("GOMEMLIMIT=%d", memory))
 	}
-	c.cmd.Stderr = &c.stderr
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	c := newCommand(t, more)
+	c.nats = ns.URL()
+	c.start()
 	t.Cleanup(func() { c.stop(syscall.SIGTERM) })
 	c.says("taking requests")
 	c.http = regexp.MustCompile(`http=(\S+)`).FindStringSubmatch(c.stderr.String())[1]
@@ -181,6 +148,12 @@ func (p *peak) single(name string, do func() int) {
 	}
 }
 
+// atOnce is row for n requests at once.
+func (p *peak) atOnce(name string, n int, do func(i int) int) {
+	p.t.Helper()
+	p.row(name, func() int { return p.together(n, do) })
+}
+
 // row runs a request, or several, and checks what the process took at most meanwhile. do returns
 // how many items the replies were about, or how many replies there were: at least one. It returns
 // how long the longest request of another queue took.
@@ -189,15 +162,10 @@ func (p *peak) row(name string, do func() int) time.Duration {
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0o600); err != nil {
 		p.t.Fatal(err) // the peak begins anew
 	}
-	p.others.Lock()
-	p.others.longest = 0
-	p.others.Unlock()
+	p.longest.Store(0)
 	began := time.Now()
 	n := do()
-	took := time.Since(began)
-	p.others.Lock()
-	longest := p.others.longest
-	p.others.Unlock()
+	took, longest := time.Since(began), time.Duration(p.longest.Load())
 	most := p.highWater()
 	p.t.Logf("| %-55s | %5d | %4d MiB | %6d ms | %4d ms |", name, n, most>>20, took.Milliseconds(), longest.Milliseconds())
 	if n == 0 {
@@ -213,14 +181,11 @@ func (p *peak) row(name string, do func() int) time.Duration {
 func (p *peak) highWater() int {
 	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	_, after, _ := strings.Cut(string(status), "VmHWM:")
 	var kb int
-	if _, err := fmt.Sscan(after, &kb); err != nil {
-		p.t.Fatal(err)
-	}
+	_, err = fmt.Sscan(after, &kb)
+	must(p.t, err)
 	return kb << 10
 }
 
@@ -237,9 +202,7 @@ func (p *peak) watchOthers() (end func()) {
 					p.t.Errorf("%s: %v", subject, err)
 					return
 				}
-				p.others.Lock()
-				p.others.longest = max(p.others.longest, time.Since(began))
-				p.others.Unlock()
+				p.longest.Store(max(p.longest.Load(), int64(time.Since(began))))
 			}
 			select {
 			case <-stop:

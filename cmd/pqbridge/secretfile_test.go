@@ -11,9 +11,7 @@ import (
 
 func writeSecret(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // TestLoginsFromFiles: the service logs in with a secret from a file, and tries
@@ -62,9 +60,7 @@ func TestSecretFile(t *testing.T) {
 			t.Errorf("of a file with %q: %q, want %q", step.text, got, step.want)
 		}
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	if got := secret(); got != "three" {
 		t.Errorf("without the file: %q", got)
 	}

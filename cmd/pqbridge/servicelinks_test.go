@@ -33,17 +33,13 @@ var kubernetesLinks = []string{
 // service from starting.
 func TestServiceLinks(t *testing.T) {
 	want, err := loadConfig(true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, entry := range kubernetesLinks {
 		name, value, _ := strings.Cut(entry, "=")
 		t.Setenv(name, value)
 	}
 	got, err := loadConfig(true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if *got != *want {
 		t.Errorf("configuration %+v: want %+v", *got, *want)
 	}

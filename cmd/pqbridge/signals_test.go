@@ -4,9 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -28,29 +26,19 @@ func (c *command) says(words string) {
 	})
 }
 
-// startOn starts pqbridge on another one's NATS server, with other subjects.
-func startOn(t *testing.T, other *command) *command {
-	t.Helper()
-	c := &command{t: t, nats: other.nats}
-	c.launch(&c.stderr)
-	c.says("taking requests")
+// beside returns pqbridge on another one's NATS server, with other subjects.
+func beside(t *testing.T, other *command) *command {
+	c := newCommand(t, []string{"PQ_NATS_URL=" + other.nats, "PQ_DATA_DIR=" + t.TempDir(), "PQ_SUBJECT_PREFIX=other", "PQ_FIFO_PREFIX=others"})
+	c.nats = other.nats
 	return c
 }
 
-// launch starts the process with that output.
-func (c *command) launch(output io.Writer) {
-	c.t.Helper()
-	c.cmd = exec.Command(os.Args[0])
-	c.cmd.Env = environment("PQ_NATS_URL="+c.nats, "PQ_DATA_DIR="+c.t.TempDir(), "PQ_SUBJECT_PREFIX=other", "PQ_FIFO_PREFIX=others")
-	c.cmd.Stdout, c.cmd.Stderr = output, output
-	if err := c.cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() {
-		if c.cmd.ProcessState == nil {
-			c.kill()
-		}
-	})
+func startOn(t *testing.T, other *command) *command {
+	t.Helper()
+	c := beside(t, other)
+	c.start()
+	c.says("taking requests")
+	return c
 }
 
 // TestStopWithoutAnswerFromNATS: with a NATS server that is frozen or gone the shutdown
@@ -82,9 +70,7 @@ func TestStopWithoutAnswerFromNATS(t *testing.T) {
 // freeze stops the process with SIGSTOP and waits until it has stopped.
 func (c *command) freeze() {
 	c.t.Helper()
-	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, c.cmd.Process.Signal(syscall.SIGSTOP))
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
 		c.t.Fatalf("not stopped: %v, status %v", err, status)
@@ -100,9 +86,7 @@ func TestHangup(t *testing.T) {
 	defer signal.Stop(hangups)
 	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir())
 	c := startOn(t, dev)
-	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.cmd.Process.Signal(syscall.SIGHUP))
 	c.says("SIGHUP changes nothing")
 	nc := connect(t, c.nats)
 	request(t, nc, "other.jobs.push", "x")
@@ -117,12 +101,11 @@ func TestHangup(t *testing.T) {
 // TestLogPipeIsClosed: the service goes on when nobody reads its log and output any more.
 func TestLogPipeIsClosed(t *testing.T) {
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir())
-	c := &command{t: t, nats: dev.nats}
-	c.launch(writer)
+	c := beside(t, dev)
+	c.cmd.Stdout, c.cmd.Stderr = writer, writer
+	c.start()
 	_ = writer.Close()
 	lines := bufio.NewScanner(reader)
 	for lines.Scan() && !strings.Contains(lines.Text(), "taking requests") {
@@ -147,25 +130,18 @@ func TestLogPipeIsClosed(t *testing.T) {
 // its shutdown.
 func TestLogPipeIsFull(t *testing.T) {
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer reader.Close()
-	if err := writer.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, writer.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
 	for err == nil {
 		_, err = writer.Write(make([]byte, 512))
 	}
 	data := filepath.Join(t.TempDir(), "data")
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = environment("PQ_NATS_URL=nats://127.0.0.1:1", "PQ_DATA_DIR="+data)
+	cmd := newCommand(t, []string{"PQ_NATS_URL=nats://127.0.0.1:1", "PQ_DATA_DIR=" + data}).cmd
 	cmd.Stderr = writer
 	err = cmd.Start()
 	_ = writer.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	testenv.Eventually(t, func() error { _, err := os.Stat(data); return err }) // the signal handlers are installed
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()

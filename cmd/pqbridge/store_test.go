@@ -23,15 +23,8 @@ func TestChangedSettingsOfTheStore(t *testing.T) {
 		"swapped":         {[]string{"PQ_KEY_PREFIX=q", "PQ_FIFO_KEY_PREFIX=pq"}, []string{"PQ_KEY_PREFIX"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, stderr, err := runCommand(t, []string{"-dev"}, append(change.variables, data))
-			if err == nil {
-				t.Error("no error")
-			}
-			for _, word := range append(change.words, strings.TrimPrefix(data, "PQ_DATA_DIR=")) {
-				if !strings.Contains(stderr, word) {
-					t.Errorf("%q is not in:\n%s", word, stderr)
-				}
-			}
+			words := append(change.words, strings.TrimPrefix(data, "PQ_DATA_DIR="))
+			refuses(t, []string{"-dev"}, append(change.variables, data), words...)
 		})
 	}
 	c = startDev(t, data)
@@ -45,24 +38,12 @@ func TestSecondFolderOnOneNATS(t *testing.T) {
 	c := startDev(t, "PQ_DATA_DIR="+first)
 	request(t, connect(t, c.nats), "pq.jobs.push", "x")
 	c.stop(syscall.SIGTERM)
-	if err := os.CopyFS(filepath.Join(copied, "data"), os.DirFS(first)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(filepath.Join(copied, "data"), os.DirFS(first)))
 	c = startDev(t, "PQ_DATA_DIR="+first)
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for folder, word := range map[string]string{second: "another store", filepath.Join(copied, "data"): "copy"} {
-		_, stderr, err := runCommand(t, nil, []string{"PQ_NATS_URL=" + c.nats, "PQ_DATA_DIR=" + folder})
-		if err == nil {
-			t.Error("no error")
-		}
-		for _, want := range []string{word, host, first, folder, `"pq"`} {
-			if !strings.Contains(stderr, want) {
-				t.Errorf("%q is not in:\n%s", want, stderr)
-			}
-		}
+		refuses(t, nil, []string{"PQ_NATS_URL=" + c.nats, "PQ_DATA_DIR=" + folder}, word, host, first, folder, `"pq"`)
 	}
 	request(t, connect(t, c.nats), "pq.jobs.pop.min", "")
 }
@@ -72,9 +53,7 @@ func TestClusterName(t *testing.T) {
 	if got := clusterName(file); got != file {
 		t.Errorf("without a file: %q", got)
 	}
-	if err := os.WriteFile(file, []byte("# DO NOT EDIT@all\n\n docker:Ab12@10.0.0.1:4500,10.0.0.2:4500\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("# DO NOT EDIT@all\n\n docker:Ab12@10.0.0.1:4500,10.0.0.2:4500\n"), 0o600))
 	if got := clusterName(file); got != "docker:Ab12" {
 		t.Errorf("%q", got)
 	}

@@ -22,9 +22,7 @@ func TestSetClass(t *testing.T) {
 	}()
 	end := startThreads(4)
 	defer end()
-	if err := setClass(unix.SCHED_BATCH); err != nil {
-		t.Fatal(err)
-	}
+	must(t, setClass(unix.SCHED_BATCH))
 	defer startThreads(4)() // new ones have it, too
 	expectClass(t, unix.SCHED_BATCH)
 }
@@ -56,15 +54,11 @@ func startThreads(n int) (end func()) {
 func expectClass(t *testing.T, want uint32) {
 	t.Helper()
 	threads, err := os.ReadDir(threadsDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	seen := 0
 	for _, thread := range threads {
 		id, err := strconv.Atoi(thread.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		attr, err := unix.SchedGetAttr(id, 0)
 		if err != nil {
 			continue // it has ended

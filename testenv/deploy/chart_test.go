@@ -100,19 +100,14 @@ func TestChartRenders(t *testing.T) {
 			must(t, err)
 			golden(t, name+".yaml", text)
 			checkObjects(t, text)
-		})
-	}
-}
-
-func TestChartLints(t *testing.T) {
-	for name, values := range charts {
-		var given map[string]any
-		must(t, yaml.UnmarshalStrict([]byte(values), &given))
-		for _, m := range lint.All(chartPath, given, "queues", true).Messages {
-			if m.Severity > support.InfoSev {
-				t.Errorf("%s: %v", name, m)
+			var given map[string]any
+			must(t, yaml.UnmarshalStrict([]byte(values), &given))
+			for _, m := range lint.All(chartPath, given, "queues", true).Messages {
+				if m.Severity > support.InfoSev {
+					t.Error(m)
+				}
 			}
-		}
+		})
 	}
 }
 

@@ -2,19 +2,15 @@ package proof_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
@@ -57,21 +53,13 @@ func TestAccounts(t *testing.T) {
 	for _, s := range append(systems(), calmSystems()...) {
 		t.Run(s.name, func(t *testing.T) {
 			found = true
-			y := newTally()
-			before := ownResources(t)
-			t.Run("run", func(t *testing.T) {
-				r := newRig(t, s.name, seed, y)
-				r.tighten(50_000, 150_000)
-				s.start(r)
-				r.start()
+			s.run(t, seed, func(r *rig) { r.tighten(50_000, 150_000) }, func(r *rig) {
 				b := &bank{rig: r, books: proof.NewBooks(int64(r.skew)), target: int64(flags.ops), waits: longWaits}
 				if flags.ops < shortRun {
 					b.waits = shortWaits
 				}
 				b.run()
 			})
-			t.Logf("%s, %v", s.name, y)
-			wantNoMore(t, "the test", before, own(t))
 		})
 	}
 	if !found {
@@ -211,7 +199,7 @@ func (b *bank) close() {
 	<-time.After(max(time.Duration(b.waits)*dueTime, accountDelay) + 2*b.skew)
 	b.compare(ctx, db)
 	for _, name := range slices.Concat(b.living(), b.dead) {
-		must(b.t, b.empty(ctx, db, name))
+		must(b.t, empty(ctx, db, name, func(value, id string) { b.books.Left(name, value, id) }))
 	}
 	emptied := time.Since(b.zero).Milliseconds()
 	b.scan(ctx, db, 0)
@@ -226,33 +214,6 @@ func (b *bank) close() {
 // again returns the command that reproduces the run.
 func (b *bank) again() string {
 	return fmt.Sprintf("go test %s-count=1 -timeout 0 -run '^TestAccounts$/^%s$' ./testenv/proof -seed %d -ops %d", tagFlags, b.name, b.seed, b.target)
-}
-
-// empty removes what is left in a queue.
-func (b *bank) empty(ctx context.Context, db kv.Database, name string) error {
-	q, err := target(keyspace(), name)
-	ops := make([]fdbpq.Op, 500)
-	for i := range ops {
-		ops[i] = fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}
-	}
-	batcher := fdbpq.NewBatcher(db, keyspace())
-	for err == nil {
-		var results []fdbpq.Result
-		if results, err = batcher.Apply(ctx, ops); err != nil {
-			break
-		}
-		for _, result := range results {
-			if errors.Is(result.Err, fdbpq.ErrEmpty) {
-				return nil
-			}
-			if err = result.Err; err != nil {
-				break
-			}
-			value, _, _ := strings.Cut(string(result.Item.Value), " ")
-			b.books.Left(name, value, result.Item.ID.String())
-		}
-	}
-	return fmt.Errorf("queue %s: %w", name, err)
 }
 
 // teller is one of the clients.

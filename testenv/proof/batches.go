@@ -35,13 +35,9 @@ func (b *Books) pushBatch(op *Operation) {
 		newest[id.Priority] = id
 	}
 	if op.open() {
-		values := make(batch, len(op.Items))
-		for i, item := range op.Items {
-			values[i] = item.Value
-		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.mu.batches = append(b.mu.batches, values)
+		b.mu.batches = append(b.mu.batches, op.pushes())
 	}
 }
 

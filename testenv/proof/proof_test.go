@@ -58,6 +58,20 @@ func TestProof(t *testing.T) {
 	}
 }
 
+// run starts a system, has it work, and reports what was done.
+func (s system) run(t *testing.T, seed uint64, prepare, work func(*rig)) {
+	y, before := newTally(), ownResources(t)
+	t.Run("run", func(t *testing.T) {
+		r := newRig(t, s.name, seed, y)
+		prepare(r)
+		s.start(r)
+		r.start()
+		work(r)
+	})
+	t.Logf("%s, %v", s.name, y)
+	wantNoMore(t, "the test", before, own(t))
+}
+
 // proveSystem starts a system, makes histories, and ends it.
 func proveSystem(t *testing.T, s system, seed uint64, all *tally, begin time.Time) {
 	random := rand.New(rand.NewPCG(seed, 5))

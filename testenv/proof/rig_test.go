@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -339,12 +340,9 @@ func drainStore(ctx context.Context, db kv.Database) (map[string][]string, error
 				return nil, err
 			}
 			for _, name := range names {
-				values, err := drainQueue(ctx, db, k, name)
+				err := empty(ctx, db, name, func(value, _ string) { left[name] = append(left[name], value) })
 				if err != nil {
-					return nil, fmt.Errorf("queue %s: %w", name, err)
-				}
-				if len(values) > 0 {
-					left[name] = values
+					return nil, err
 				}
 			}
 			if len(names) < 100 {
@@ -356,32 +354,28 @@ func drainStore(ctx context.Context, db kv.Database) (map[string][]string, error
 	return left, nil
 }
 
-func drainQueue(ctx context.Context, db kv.Database, k *fdbpq.Keyspace, name string) (values []string, err error) {
-	var pop func(kv.Transaction) (fdbpq.Item, error)
-	if isFIFO(name) {
-		q, err := k.Queue(name)
-		if err != nil {
-			return nil, err
+// empty removes what is left in a queue, and tells of each item.
+func empty(ctx context.Context, db kv.Database, name string, tell func(value, id string)) error {
+	q, err := target(keyspace(), name)
+	ops := slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpPop, Queue: q}}, 500)
+	batcher := fdbpq.NewBatcher(db, keyspace())
+	for err == nil {
+		var results []fdbpq.Result
+		if results, err = batcher.Apply(ctx, ops); err != nil {
+			break
 		}
-		pop = q.Dequeue
-	} else {
-		q, err := k.PriorityQueue(name)
-		if err != nil {
-			return nil, err
+		for _, result := range results {
+			if errors.Is(result.Err, fdbpq.ErrEmpty) {
+				return nil
+			}
+			if err = result.Err; err != nil {
+				break
+			}
+			value, _, _ := strings.Cut(string(result.Item.Value), " ")
+			tell(value, result.Item.ID.String())
 		}
-		pop = q.PopMin
 	}
-	for {
-		item, err := kv.Transact(ctx, db, pop)
-		if errors.Is(err, fdbpq.ErrEmpty) {
-			return values, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		value, _, _ := strings.Cut(string(item.Value), " ")
-		values = append(values, value)
-	}
+	return fmt.Errorf("queue %s: %w", name, err)
 }
 
 func must(t *testing.T, err error) {

@@ -36,19 +36,11 @@ func TestWork(t *testing.T) {
 	seed := flags.firstSeed(t)
 	for _, s := range workSystems() {
 		t.Run(s.name, func(t *testing.T) {
-			y := newTally()
-			before := ownResources(t)
-			var w *shop
-			t.Run("run", func(t *testing.T) {
-				r := newRig(t, s.name, seed, y)
-				killNATS(r)
-				s.start(r)
-				r.start()
-				w = newShop(r)
+			s.run(t, seed, killNATS, func(r *rig) {
+				w := newShop(r)
+				defer func() { t.Log(w) }()
 				w.run()
 			})
-			t.Logf("%s, %v\n%v", s.name, y, w)
-			wantNoMore(t, "the test", before, own(t))
 		})
 	}
 }
@@ -153,14 +145,16 @@ func (s *shop) breakThings() {
 		fault{"worker stopped and another started", func() { s.crews[s.random.IntN(len(s.crews))].restart() }},
 		fault{"connection of a worker closed", func() { s.crews[s.random.IntN(len(s.crews))].cutOff() }},
 	)
+	pause := faultPause
 	if s.short { // histories have it
+		pause /= 10
 		s.faults = slices.DeleteFunc(s.faults, func(f fault) bool { return strings.Contains(f.name, "SIGSTOP") })
 	}
 	for begin := time.Now(); !s.t.Failed() && !s.broken(); {
 		if s.short && s.struck == len(s.faults) || !s.short && time.Since(begin) > flags.duration {
 			return
 		}
-		s.hold(s.pause())
+		s.hold(pause)
 		f := s.faults[s.struck%len(s.faults)]
 		s.struck++
 		f.strike()
@@ -169,13 +163,6 @@ func (s *shop) breakThings() {
 			s.t.Logf("after %v: %v", time.Since(begin).Round(time.Second), s)
 		}
 	}
-}
-
-func (s *shop) pause() time.Duration {
-	if s.short {
-		return faultPause / 10
-	}
-	return faultPause
 }
 
 // patience is how long clients wait for an answer. If nothing is broken, each request is answered, however slow the machine is.

@@ -61,6 +61,13 @@ func buildPrograms() error {
 	return nil
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func peers() []bench.Peer { return allPeers(filepath.Join(programs, "nats-server")) }
 
 // eachPeer runs a test with each peer that is installed.
@@ -85,9 +92,7 @@ func folder(t *testing.T) string {
 		t.Cleanup(func() { _ = os.RemoveAll(above) })
 		err = errors.Join(os.Mkdir(dir, 0o755), os.Chmod(above, 0o755))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return dir
 }
 
@@ -95,9 +100,7 @@ func folder(t *testing.T) string {
 func begin(t *testing.T, p bench.Peer, dir string, relaxed bool) (bench.PeerServer, []*bench.PeerClient) {
 	t.Helper()
 	server, err := p.Start(t.Context(), dir, relaxed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(server.Stop)
 	if server.Version() == "" {
 		t.Error("no version")
@@ -195,9 +198,7 @@ func rest(t *testing.T, c *bench.PeerClient) {
 	if c.Rest == nil {
 		return
 	}
-	if err := c.Rest(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Rest())
 }
 
 // A peer syncs the disk before it answers a push: there are at least as many syncs as pushes, one
@@ -210,9 +211,7 @@ func TestPeerSyncs(t *testing.T) {
 	}
 	eachPeer(t, func(t *testing.T, p bench.Peer, dir string) {
 		server, err := p.Start(t.Context(), dir, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(server.Stop)
 		syncs := countSyncs(t, strace, server.(interface{ PID() int }).PID())
 		const items = 20
@@ -226,28 +225,22 @@ func TestPeerSyncs(t *testing.T) {
 			before = now
 			return n
 		}
+		take := func(one func(context.Context, int) ([][]byte, error)) {
+			for range items {
+				_, err := one(t.Context(), 1)
+				must(t, err)
+			}
+		}
 		unsynced := p.Name == "RabbitMQ classic" && !strings.HasPrefix(server.Version(), "3.")
 		if n := count("push", func() { push(t, c, items) }); n < items != unsynced {
 			t.Errorf("%d syncs for %d pushes to %s %s", n, items, p.Name, server.Version())
 		}
 		if c.Pops != 0 {
-			count("pop", func() {
-				for range items {
-					if _, err := c.Pop(t.Context(), 1); err != nil {
-						t.Fatal(err)
-					}
-				}
-			})
+			count("pop", func() { take(c.Pop) })
 			push(t, c, items)
 			before = syncs()
 		}
-		count("work", func() {
-			for range items {
-				if _, err := c.Work(t.Context(), 1); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
+		count("work", func() { take(c.Work) })
 	})
 }
 
@@ -283,9 +276,7 @@ func countSyncs(t *testing.T, strace string, pid int) func() int {
 	}()
 	return func() int {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		calls := 0
 		for l := range strings.Lines(string(text)) {
 			if strings.Contains(l, "sync") && !strings.Contains(l, "resumed") {
@@ -311,16 +302,12 @@ func TestComparison(t *testing.T) {
 	}
 	t.Log(stdout.String())
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	levels := map[string]int{"pqbridge": 1000, "Redis": 1000, "PostgreSQL": 1000, "RabbitMQ classic": 256, "beanstalkd": 1000, "JetStream": 1}
 	seen := map[string]int{}
 	for line := range strings.Lines(string(text)) {
 		var row bench.Row
-		if err := json.Unmarshal([]byte(line), &row); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(line), &row))
 		seen[row.Queue]++
 		if row.Name != "order" {
 			if row.Rate <= 0 || row.P50 <= 0 || row.Ratio <= 0 {

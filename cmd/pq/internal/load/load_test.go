@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -129,56 +130,41 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// A service that breaks its promises is found out.
+// A service that breaks its promises is found out. Each event is a number and a priority, when the request was sent and when
+// it was answered, and a "?" if the outcome is unknown.
 func TestVerifyFinds(t *testing.T) {
-	at := func(number, priority int64, sent, replied int) event {
-		return event{number: number, priority: priority, sent: time.Duration(sent), replied: time.Duration(replied)}
-	}
-	unknown := func(e event) event { e.unknown = true; return e }
-	tests := []struct {
-		name   string
-		events events
-		want   Verify
+	for name, test := range map[string]struct {
+		pushes, pops string
+		lostPops     int64
+		want         Verify
 	}{
-		{"in order", events{
-			pushes: []event{at(1, 0, 0, 10), at(2, 0, 20, 30), at(3, 1, 0, 10)},
-			pops:   []event{at(1, 0, 40, 50), at(2, 0, 60, 70), at(3, 1, 80, 90)},
-		}, Verify{Pushed: 3, Popped: 3}},
-		{"lost", events{pushes: []event{at(1, 0, 0, 10)}}, Verify{Pushed: 1, Lost: 1}},
-		{"perhaps taken by a pop without a reply", events{pushes: []event{at(1, 0, 0, 10)}, lostPops: 1}, Verify{Pushed: 1, Unknown: 1}},
-		{"twice", events{
-			pushes: []event{at(1, 0, 0, 10)},
-			pops:   []event{at(1, 0, 20, 30), at(1, 0, 40, 50)},
-		}, Verify{Pushed: 1, Popped: 2, Duplicates: 1}},
-		{"never pushed", events{pops: []event{at(7, 0, 20, 30)}}, Verify{Popped: 1, Unexpected: 1}},
-		{"a push of unknown outcome", events{
-			pushes: []event{unknown(at(1, 0, 0, 10)), at(2, 1, 0, 10)},
-			pops:   []event{at(2, 1, 20, 30), at(1, 0, 40, 50)},
-		}, Verify{Pushed: 1, Popped: 2, Unknown: 1}},
-		{"a smaller priority was there", events{
-			pushes: []event{at(1, 0, 0, 10), at(2, 1, 0, 10)},
-			pops:   []event{at(2, 1, 20, 30), at(1, 0, 40, 50)},
-		}, Verify{Pushed: 2, Popped: 2, OutOfOrder: 1}},
-		{"a smaller priority that may have come later", events{
-			pushes: []event{at(1, 0, 0, 25), at(2, 1, 0, 10)},
-			pops:   []event{at(2, 1, 20, 30), at(1, 0, 40, 50)},
-		}, Verify{Pushed: 2, Popped: 2}},
-		{"pops that overlap", events{
-			pushes: []event{at(1, 0, 0, 10), at(2, 1, 0, 10)},
-			pops:   []event{at(2, 1, 20, 30), at(1, 0, 25, 50)},
-		}, Verify{Pushed: 2, Popped: 2}},
-		{"newer first", events{
-			pushes: []event{at(1, 0, 0, 10), at(2, 0, 11, 20)},
-			pops:   []event{at(2, 0, 30, 40), at(1, 0, 50, 60)},
-		}, Verify{Pushed: 2, Popped: 2, OutOfOrder: 1}},
-		{"pushes that overlap", events{
-			pushes: []event{at(1, 0, 0, 10), at(2, 0, 5, 20)},
-			pops:   []event{at(2, 0, 30, 40), at(1, 0, 50, 60)},
-		}, Verify{Pushed: 2, Popped: 2}},
-	}
-	for _, test := range tests {
-		if got := test.events.verify(); *got != test.want {
-			t.Errorf("%s: got %+v, want %+v", test.name, *got, test.want)
+		"in order":                               {"1/0 0-10, 2/0 20-30, 3/1 0-10", "1/0 40-50, 2/0 60-70, 3/1 80-90", 0, Verify{Pushed: 3, Popped: 3}},
+		"lost":                                   {"1/0 0-10", "", 0, Verify{Pushed: 1, Lost: 1}},
+		"perhaps taken by a pop without a reply": {"1/0 0-10", "", 1, Verify{Pushed: 1, Unknown: 1}},
+		"twice":                                  {"1/0 0-10", "1/0 20-30, 1/0 40-50", 0, Verify{Pushed: 1, Popped: 2, Duplicates: 1}},
+		"never pushed":                           {"", "7/0 20-30", 0, Verify{Popped: 1, Unexpected: 1}},
+		"a push of unknown outcome":              {"1/0 0-10?, 2/1 0-10", "2/1 20-30, 1/0 40-50", 0, Verify{Pushed: 1, Popped: 2, Unknown: 1}},
+		"a smaller priority was there":           {"1/0 0-10, 2/1 0-10", "2/1 20-30, 1/0 40-50", 0, Verify{Pushed: 2, Popped: 2, OutOfOrder: 1}},
+		"a smaller priority that may come later": {"1/0 0-25, 2/1 0-10", "2/1 20-30, 1/0 40-50", 0, Verify{Pushed: 2, Popped: 2}},
+		"pops that overlap":                      {"1/0 0-10, 2/1 0-10", "2/1 20-30, 1/0 25-50", 0, Verify{Pushed: 2, Popped: 2}},
+		"newer first":                            {"1/0 0-10, 2/0 11-20", "2/0 30-40, 1/0 50-60", 0, Verify{Pushed: 2, Popped: 2, OutOfOrder: 1}},
+		"pushes that overlap":                    {"1/0 0-10, 2/0 5-20", "2/0 30-40, 1/0 50-60", 0, Verify{Pushed: 2, Popped: 2}},
+	} {
+		all := events{pushes: parseEvents(t, test.pushes), pops: parseEvents(t, test.pops), lostPops: test.lostPops}
+		if got := all.verify(); *got != test.want {
+			t.Errorf("%s: got %+v, want %+v", name, *got, test.want)
 		}
 	}
+}
+
+func parseEvents(t *testing.T, text string) (list []event) {
+	for part := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' }) {
+		var e event
+		if _, err := fmt.Sscanf(part, "%d/%d %d-%d", &e.number, &e.priority, &e.sent, &e.replied); err != nil {
+			t.Fatalf("%q: %v", part, err)
+		}
+		e.unknown = strings.HasSuffix(part, "?")
+		list = append(list, e)
+	}
+	return list
 }

@@ -1,0 +1,66 @@
+package testenv
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// Transcript collects text that is read meanwhile, such as a log. Its methods are safe for concurrent use.
+type Transcript struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write adds text.
+func (t *Transcript) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(b)
+}
+
+// String returns all of the text so far.
+func (t *Transcript) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
+}
+
+// Files returns the files below a folder, without what is built or installed there.
+func Files(t testing.TB, root string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && slices.Contains([]string{".git", "node_modules", "bin", "data", "dist"}, entry.Name()) {
+			return fs.SkipDir
+		}
+		if err == nil && !entry.IsDir() {
+			files = append(files, filepath.ToSlash(path))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// Documents returns the Markdown files below a folder by their paths.
+func Documents(t testing.TB, root string) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, path := range Files(t, root) {
+		if filepath.Ext(path) != ".md" {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[path] = string(text)
+	}
+	return texts
+}

@@ -33,9 +33,11 @@
 // # Reading the code
 //
 // run.go makes the parts of a bridge and runs them, shutdown.go ends them, and bridge.go has what
-// they share. A request goes through handler.go, decode.go and decode_push.go, package dispatch,
-// replier.go and replies.go, and package outbox; verbs.go is the table of what differs between
-// verbs. serving.go decides whether the bridge takes requests, with package peers.
+// they share. A request goes through connection.go, handler.go, decode.go and decode_push.go,
+// package dispatch, replier.go, replies.go, parcel.go and encode.go, and package outbox; verbs.go is
+// the table of what differs between verbs, endpoint.go counts, errors.go is the table of errors, and
+// waits.go has the pops that can be cancelled. serving.go decides whether the bridge takes requests,
+// with package peers.
 package bridge
 
 import (
@@ -49,7 +51,6 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/bridge/web"
-	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -88,32 +89,6 @@ type Bridge struct {
 		ending        []*nats.Subscription // drained
 		dropped       int                  // messages dropped by former subscriptions
 	}
-}
-
-// newDispatcher says what package dispatch needs of the bridge.
-func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
-	o := &b.options
-	lanes := dispatch.Options{
-		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Lanes: o.Lanes,
-		MaxBatch: o.MaxBatch, MaxBatchBytes: o.MaxBatchBytes, LeaseRoom: o.LeaseRoom,
-		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes,
-		MaxKept:    o.maxKept(),
-		MaxWaiters: o.MaxWaiters, PollEvery: o.pollEvery(),
-		RequestTimeout: o.RequestTimeout,
-		Warn:           b.quiet.store.warn,
-		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
-		Owns:           func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
-		RequeueLate: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
-			b.outbox.Return(q, kind, result, outbox.Late)
-		},
-	}
-
-	if o.DB.Traits().Shared {
-		lanes.Waiting = func(q *dispatch.Queue, waiting bool) { b.peers.Router.Waiting(q, waiting) }
-		lanes.Filled = func(q *dispatch.Queue) { b.peers.Router.Filled(q) }
-	}
-
-	return dispatch.New(lanes)
 }
 
 // replyFailed counts a reply that NATS did not accept.

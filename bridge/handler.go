@@ -53,7 +53,12 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 		return err
 	}
 
+	c.endpoint = h.b.endpoints.of(&parsed)
 	verb := c.endpoint.verb
+	if m.Reply == "" && verb.needsReply() {
+		return fmt.Errorf("%w: %s without a reply subject: nobody would receive what it returns", errBadRequest, parsed.Verb)
+	}
+
 	ops := [1]fdbpq.Op{{Kind: verb.op, End: verb.end}}
 	span, err := decode(verb, m, &parsed, c, r, ops[:])
 	if err != nil {
@@ -61,7 +66,7 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 	}
 	r.Size, r.Silent = len(m.Data), m.Reply == ""
 
-	// These are for no lane.
+	// These are for no lane. A pop without operations cancels another: see decodePop.
 	if len(span) == 0 {
 		h.cancel(c, r, &parsed)
 		return nil
@@ -80,8 +85,7 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 		span[i].Queue = r.Queue.Target
 	}
 
-	// Pops run on the bridge that owns the queue, also those that come with acknowledgements.
-	if verb.op == fdbpq.OpPop || span[len(span)-1].Kind == fdbpq.OpLease {
+	if routed(verb, span) {
 		if forwarded, err := h.b.peers.Router.Route(m, r, c.from); forwarded || err != nil {
 			return err
 		}
@@ -89,7 +93,7 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 
 	// From here on the request is this bridge's.
 	if r.Wait != nil {
-		c.from.Waits()
+		c.from.NoteWaiting()
 		if r.Wait.ID != "" {
 			if c.cancellable, err = h.b.waits.add(r, &parsed); err != nil {
 				return err
@@ -99,7 +103,13 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 	return h.b.dispatcher.Submit(r, span)
 }
 
-// check checks what does not depend on the verb, and finds the endpoint of the request.
+// routed reports whether a request runs on the bridge that owns its queue: a pop, or anything that
+// ends with a lease.
+func routed(v *verb, span []fdbpq.Op) bool {
+	return v.op == fdbpq.OpPop || span[len(span)-1].Kind == fdbpq.OpLease
+}
+
+// check checks what does not depend on the verb, and parses the subject.
 func (h *handler) check(m *nats.Msg, c *clientReplier) (parsed subjects.Request, err error) {
 	if err := h.checkReply(m, c); err != nil {
 		return parsed, err
@@ -110,14 +120,7 @@ func (h *handler) check(m *nats.Msg, c *clientReplier) (parsed subjects.Request,
 		}
 	}
 
-	if parsed, err = h.b.grammar.Parse(m.Subject); err != nil {
-		return parsed, err
-	}
-	c.endpoint = h.b.endpoints.of(&parsed)
-	if m.Reply == "" && c.endpoint.verb.needsReply() {
-		return parsed, fmt.Errorf("%w: %s without a reply subject: nobody would receive what it returns", errBadRequest, parsed.Verb)
-	}
-	return parsed, nil
+	return h.b.grammar.Parse(m.Subject)
 }
 
 // cancel ends the request that this one cancels, and answers. NATS gives a cancel to any bridge, so

@@ -89,7 +89,7 @@ func (p *parcel) send(last bool) error {
 	if last {
 		header[subjects.HeaderBatchCount] = []string{strconv.Itoa(p.c.sent + p.n)}
 	}
-	content := outbox.Content{Queue: p.r.Queue, Popped: p.popped, Leased: p.leased, Waits: p.r.Waiting()}
+	content := outbox.Content{Queue: p.r.Queue, Popped: p.popped, Leased: p.leased, Waits: p.r.WaitHandle()}
 
 	p.left -= p.n
 	err := p.c.b.outbox.SendItem(&nats.Msg{Subject: p.c.reply, Header: header, Data: p.payload}, p.c.endpoint, content)
@@ -100,8 +100,8 @@ func (p *parcel) send(last bool) error {
 		}
 	} else {
 		p.c.b.replyFailed(err)
-		content.Waits = dispatch.Waiting{} // whoever sends the parcel ends the request
-		p.c.b.outbox.Requeue(&content, outbox.Unsendable)
+		content.Waits = dispatch.WaitHandle{} // whoever sends the parcel ends the request
+		p.c.b.outbox.ReturnAll(&content, outbox.Unsendable)
 	}
 
 	p.payload, p.n, p.popped, p.leased = p.payload[:0], 0, nil, nil

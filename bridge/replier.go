@@ -39,9 +39,15 @@ func (b *Bridge) newReplier(reply string, from peers.Origin) *clientReplier {
 	return c
 }
 
-// free ends the use of a replier, once the client was told the end.
+// ended is called once the client was told the end. It tells the peer that has forwarded the
+// request, if one has, and frees the replier.
+func (c *clientReplier) ended() {
+	c.from.NoteAnswered()
+	c.free()
+}
+
+// free ends the use of a replier.
 func (c *clientReplier) free() {
-	c.from.Answered()
 	b := c.b
 	*c = clientReplier{}
 	b.repliers.Put(c)
@@ -52,7 +58,7 @@ func (c *clientReplier) free() {
 func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
 	c.cancellable.forget()
 	c.answer(r, ops, results)
-	c.free()
+	c.ended()
 }
 
 func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
@@ -74,7 +80,8 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	}
 
 	c.b.metrics.noteDuplicates(results)
-	c.replied(r, c.send(r, &ops[0], results))
+	err := c.send(r, &ops[0], results)
+	c.replied(r, err)
 }
 
 // answerData answers a request that has no lane.
@@ -88,7 +95,7 @@ func (c *clientReplier) answerData(r *dispatch.Request, data []byte, err error) 
 		c.b.replyFailed(err)
 	}
 	c.replied(r, err)
-	c.free()
+	c.ended()
 }
 
 // replied counts a request whose reply was sent or, with an error, could not be. The client can be
@@ -178,7 +185,7 @@ func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []f
 
 	if err != nil {
 		c.cancellable.forget()
-		c.free()
+		c.ended()
 	}
 	return err == nil
 }
@@ -186,7 +193,7 @@ func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []f
 // Heartbeat says that a pop still waits. If nobody hears it, that ends the pop.
 func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
 	m := nats.Msg{Subject: c.reply, Header: nats.Header{subjects.HeaderHeartbeat: {strconv.Itoa(wanted)}}}
-	if err := c.b.outbox.SendItem(&m, nil, outbox.Content{Waits: r.Waiting()}); err != nil {
+	if err := c.b.outbox.SendItem(&m, nil, outbox.Content{Waits: r.WaitHandle()}); err != nil {
 		c.b.replyFailed(err)
 	}
 }
@@ -231,7 +238,7 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.
 func (c *clientReplier) Fail(r *dispatch.Request, _ []fdbpq.Op, err error) {
 	c.cancellable.forget()
 	c.fail(r, c.cancellable.why(err))
-	c.free()
+	c.ended()
 }
 
 func (c *clientReplier) fail(r *dispatch.Request, err error) {

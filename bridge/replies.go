@@ -96,7 +96,7 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	m := nats.Msg{Subject: c.reply, Data: item.Value}
 	var content outbox.Content
 	if kind := op.Kind; kind == fdbpq.OpPop || kind == fdbpq.OpLease {
-		content.Queue, content.Waits = r.Queue, r.Waiting()
+		content.Queue, content.Waits = r.Queue, r.WaitHandle()
 	}
 
 	var fate string

@@ -10,9 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/bridge/web"
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -101,6 +103,32 @@ func (b *Bridge) Run(ctx context.Context) error {
 	}
 
 	return b.shutdown(ctx, err, &started)
+}
+
+// newDispatcher gives package dispatch what it needs of the bridge.
+func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
+	o := &b.options
+	lanes := dispatch.Options{
+		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Lanes: o.Lanes,
+		MaxBatch: o.MaxBatch, MaxBatchBytes: o.MaxBatchBytes, LeaseRoom: o.LeaseRoom,
+		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes,
+		MaxKept:    o.maxKept(),
+		MaxWaiters: o.MaxWaiters, PollEvery: o.pollEvery(),
+		RequestTimeout: o.RequestTimeout,
+		Warn:           b.quiet.store.warn,
+		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
+		Owns:           func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
+		RequeueLate: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
+			b.outbox.Return(q, kind, result, outbox.Late)
+		},
+	}
+
+	if o.DB.Traits().Shared {
+		lanes.WaitersChanged = func(q *dispatch.Queue, waiting bool) { b.peers.Router.WaitersChanged(q, waiting) }
+		lanes.Filled = func(q *dispatch.Queue) { b.peers.Router.Filled(q) }
+	}
+
+	return dispatch.New(lanes)
 }
 
 // newOutbox gives package outbox what it needs of the bridge.

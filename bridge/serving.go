@@ -63,7 +63,7 @@ func (b *Bridge) yield(ctx context.Context, store string) error {
 	case rival != "" && serving:
 		b.options.Logger.Error("another pqbridge serves the same subjects; this one stops until it is gone", "other", rival)
 		b.notServing("another pqbridge serves the same subjects: " + rival)
-		b.peers.Members.Enter(peers.Waiting)
+		b.peers.Members.Enter(peers.Blocked)
 
 		ctx, cancel := context.WithTimeout(ctx, b.options.ShutdownTimeout)
 		defer cancel()

@@ -58,7 +58,7 @@ func waitKey(r *subjects.Request, id string) string {
 type cancellable struct {
 	waits   *waits
 	key     string
-	waiting dispatch.Waiting
+	waiting dispatch.WaitHandle
 	until   time.Time // how long it is remembered, if it was cancelled before it came
 
 	cancelled atomic.Bool
@@ -66,7 +66,7 @@ type cancellable struct {
 
 // add adds a request, which is about to be submitted. Its replier forgets it when it has ended.
 func (w *waits) add(r *dispatch.Request, parsed *subjects.Request) (*cancellable, error) {
-	c := &cancellable{waits: w, key: waitKey(parsed, r.Wait.ID), waiting: r.Waiting()}
+	c := &cancellable{waits: w, key: waitKey(parsed, r.Wait.ID), waiting: r.WaitHandle()}
 
 	w.mu.Lock()
 	defer w.mu.Unlock()

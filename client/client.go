@@ -16,9 +16,9 @@ const DefaultTimeout = 10 * time.Second
 
 // Client sends requests to the bridges behind a NATS connection. It never closes the connection.
 type Client struct {
-	connection
-	grammar subjects.Grammar
-	timeout time.Duration
+	connection // send, awaitConnection, explain
+	grammar    subjects.Grammar
+	timeout    time.Duration
 }
 
 // Option changes a Client.

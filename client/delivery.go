@@ -155,7 +155,7 @@ func (d *Delivery) fetchNext(ctx context.Context, a subjects.Ack, receive func(*
 		p.cancels, _ = d.queue.subject(d.queue.popVerb()) // it was leased from a queue with that name
 	}
 
-	return d.queue.client.fetch(ctx, p, a.Next, func(reply *nats.Msg) error {
+	return d.queue.client.fetchPop(ctx, p, a.Next, func(reply *nats.Msg) error {
 		next, err := d.queue.delivery(reply)
 		if err == nil {
 			receive(next)

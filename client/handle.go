@@ -10,10 +10,10 @@ import (
 )
 
 // PriorityQueue is a handle of a priority queue.
-type PriorityQueue struct{ handle }
+type PriorityQueue struct{ handle } // which has the methods of both kinds
 
 // Queue is a handle of a FIFO queue.
-type Queue struct{ handle }
+type Queue struct{ handle } // which has the methods of both kinds
 
 // PriorityQueue returns a handle of the priority queue of that name. Calls on a name that is not
 // valid return [ErrBadRequest].

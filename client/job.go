@@ -74,8 +74,8 @@ func delayOf(err error) time.Duration {
 	return Backoff
 }
 
-// do does a job, and returns an error also if the Work panics.
-func (w Work) do(ctx context.Context, job *Job) (err error) {
+// callSafely does a job, and returns an error also if the Work panics.
+func (w Work) callSafely(ctx context.Context, job *Job) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = panicked(p)

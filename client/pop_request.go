@@ -58,7 +58,7 @@ func (q *handle) fetch(ctx context.Context, verb subjects.Verb, o subjects.PopOp
 	if err != nil {
 		return err
 	}
-	return q.client.fetch(ctx, p, o, receive)
+	return q.client.fetchPop(ctx, p, o, receive)
 }
 
 // fetchOne is fetch for a pop of one item, which it returns.
@@ -78,9 +78,9 @@ func (q *handle) fetchBatch(ctx context.Context, verb subjects.Verb, o subjects.
 	return q.fetch(ctx, verb, o, receive)
 }
 
-// fetch sends a request that pops with the options, and calls receive for each item of the reply.
-// It lets the bridge put several items into a message, and makes the request cancellable.
-func (c *Client) fetch(ctx context.Context, p *popRequest, o subjects.PopOptions, receive func(*nats.Msg) error) error {
+// fetchPop sends a request that pops with the options, and calls receive for each item of the
+// reply. It lets the bridge put several items into a message, and makes the request cancellable.
+func (c *Client) fetchPop(ctx context.Context, p *popRequest, o subjects.PopOptions, receive func(*nats.Msg) error) error {
 	// In frames, a lease that nobody receives ends at once.
 	o.Frames = o.Batch > 1 || o.Lease || p.mustLease
 	if o.Expires > 0 && p.cancels != "" {

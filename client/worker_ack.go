@@ -24,9 +24,9 @@ func (w *Worker) acknowledge(h *heldJob, send func([]*turn)) (next *heldJob) {
 	return t.next
 }
 
-// letGo stops extending the leases, and returns the turns, with their deliveries, whose leases are
-// not known to be lost. Call it as late as possible, since a turn may have waited.
-func (w *Worker) letGo(batch []*turn) (held []*turn, done []*Delivery) {
+// letGoAll stops extending the leases, and returns the turns, with their deliveries, whose leases
+// are not known to be lost. Call it as late as possible, since a turn may have waited.
+func (w *Worker) letGoAll(batch []*turn) (held []*turn, done []*Delivery) {
 	for _, t := range batch {
 		if t.letGo() {
 			w.logLostBefore(t.heldJob, nil)
@@ -39,7 +39,7 @@ func (w *Worker) letGo(batch []*turn) (held []*turn, done []*Delivery) {
 
 // ackOnly acknowledges the jobs.
 func (w *Worker) ackOnly(batch []*turn) {
-	held, done := w.letGo(batch)
+	held, done := w.letGoAll(batch)
 	ctx, cancel := context.WithTimeout(context.Background(), w.patience())
 	defer cancel()
 
@@ -60,7 +60,7 @@ func (w *Worker) ackAndLease(batch []*turn) {
 		w.ackOnly(batch)
 		return
 	}
-	held, done := w.letGo(batch)
+	held, done := w.letGoAll(batch)
 	if len(held) == 0 {
 		return
 	}

@@ -38,14 +38,14 @@ func (w *Worker) hold(d *Delivery, began time.Time) *heldJob {
 	h.stopExtending = stop
 	h.timer = time.AfterFunc(time.Until(began.Add(h.ackWait/3)), func() {
 		defer close(h.extended)
-		h.extend(extending, began)
+		h.keepExtending(extending, began)
 	})
 	return h
 }
 
-// extend extends the lease, at once and then regularly, until ctx ends. It ends the context
+// keepExtending extends the lease, at once and then regularly, until ctx ends. It ends the context
 // of the job when the lease is lost, or may be.
-func (h *heldJob) extend(ctx context.Context, began time.Time) {
+func (h *heldJob) keepExtending(ctx context.Context, began time.Time) {
 	every := h.ackWait / 3
 	until := began.Add(h.ackWait)
 	timer := time.NewTimer(0)

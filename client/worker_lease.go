@@ -42,22 +42,22 @@ func (w *Worker) tryLease(n int) ([]*heldJob, error) {
 	case <-w.stopping.Done():
 		return nil, ErrEmpty
 	}
-	if err := w.awaitConnection(); err != nil {
+	if err := w.awaitConnected(); err != nil {
 		return nil, err
 	}
 
 	if n > 1 {
 		o := leaseOptions(min(n, subjects.MaxPopBatch), []LeaseOption{AckWait(w.o.AckWait)})
-		list, err := w.fetch(o)
+		list, err := w.leaseOnce(o)
 		if len(list) > 0 || !isAny(err, ErrEmpty, ErrOverloaded) { // at max_leased it is overloaded: wait for that, too
 			return list, err
 		}
 	}
-	return w.fetch(leaseOptions(0, []LeaseOption{AckWait(w.o.AckWait), Expires(idleWait), IdleHeartbeat(w.heartbeat)}))
+	return w.leaseOnce(leaseOptions(0, []LeaseOption{AckWait(w.o.AckWait), Expires(idleWait), IdleHeartbeat(w.heartbeat)}))
 }
 
-// awaitConnection waits for the connection, but not so long that nobody is told.
-func (w *Worker) awaitConnection() error {
+// awaitConnected waits for the connection, but not so long that nobody is told.
+func (w *Worker) awaitConnected() error {
 	c := w.queue.client
 	if c.nc == nil {
 		return notSent(w.queue.name, nats.ErrInvalidConnection)
@@ -67,10 +67,10 @@ func (w *Worker) awaitConnection() error {
 	return c.awaitConnection(ctx, w.queue.name)
 }
 
-// fetch sends a request for jobs, and returns when that has ended, also when the worker stops: a
-// request that is given up may still get a job. So the worker has the bridge end a wait when it
+// leaseOnce sends a request for jobs, and returns when that has ended, also when the worker stops:
+// a request that is given up may still get a job. So the worker has the bridge end a wait when it
 // stops, and also when the connection is back, since that may lead to another bridge.
-func (w *Worker) fetch(o subjects.PopOptions) (list []*heldJob, err error) {
+func (w *Worker) leaseOnce(o subjects.PopOptions) (list []*heldJob, err error) {
 	p, err := w.queue.newPop(w.verb)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (w *Worker) fetch(o subjects.PopOptions) (list []*heldJob, err error) {
 		ctx, cancel = context.WithTimeout(ctx, w.patience())
 		defer cancel()
 	}
-	err = w.queue.client.fetch(ctx, p, o, func(m *nats.Msg) error {
+	err = w.queue.client.fetchPop(ctx, p, o, func(m *nats.Msg) error {
 		d, err := w.queue.delivery(m)
 		if err != nil {
 			return err

@@ -171,5 +171,5 @@ func (w *Worker) leaseAhead(room chan struct{}, leased chan<- *heldJob) {
 
 // do calls the Work.
 func (w *Worker) do(h *heldJob) error {
-	return w.work.do(h.ctx, &Job{Item: h.Item, Queue: w.queue.name, Deliveries: h.Deliveries})
+	return w.work.callSafely(h.ctx, &Job{Item: h.Item, Queue: w.queue.name, Deliveries: h.Deliveries})
 }

@@ -119,14 +119,14 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	early := b.startEarly(p)
 	if readOnly(ops) {
 		now, due := b.now(), []*codec.Layout(nil)
-		p.results, p.err = kv.ReadTransact(ctx, b.db, func(r kv.Reader) (results []Result, err error) {
+		p.last.results, p.err = kv.ReadTransact(ctx, b.db, func(r kv.Reader) (results []Result, err error) {
 			results, due, err = read(r, ops, &now, b.returned)
 			return results, err
 		})
 		if p.err != nil || len(due) == 0 {
 			return p
 		}
-		p.results = nil // a transaction that writes has to bring back what is due
+		p.last.results = nil // a transaction that writes has to bring back what is due
 	}
 
 	if err := b.Settle(ctx); err != nil {
@@ -165,7 +165,7 @@ func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
 	if before.pushes && p.pushes && !b.db.Traits().Serial {
 		early, _ = p.runOps(b.nextCounts) // the regular attempt reports an error
 	}
-	if _, err := before.Wait(); early != nil && (err != nil || before.number > 1 || early.pushes.limited) {
+	if _, err := before.Wait(); early != nil && (err != nil || before.last.number > 1 || early.pushes.limited) {
 		// Its counts are not those in b.nextCounts, or it would conflict with the earlier batch.
 		early.tx.Cancel()
 		return nil

@@ -198,7 +198,7 @@ func (w *itemWalk) redrive(id ID, pair kv.KeyValue, rest *state.Stored) (bool, e
 	w.ledger.Delete(&codec.Record{ID: id, History: codec.History{Lasting: codec.LastingOf(m)}, Message: m})
 
 	// It expires as the settings of its queue say.
-	settings, err := to.Limits()
+	settings, err := to.ReadableSettings()
 	if err != nil {
 		return false, err
 	}

@@ -61,8 +61,7 @@
 //	                                  group commit, and commits of unknown outcome
 //	apply.go, read.go, group.go       the order of the families in a transaction, and in one that only reads
 //	peek.go                           peeks
-//	pop.go, expiry.go, lease.go, limits.go
-//	                                  pops: past what has expired, as leases, and what keeps them from it
+//	pop.go, lease.go, limits.go       pops: past what has expired, as leases, and what keeps them from it
 //	edit.go, bulk.go                  items by id, and many at once: removes, moves, purges, dead letters sent home
 //	settle.go, settle_read.go, settle_group.go
 //	                                  operations with tokens

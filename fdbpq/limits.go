@@ -20,7 +20,7 @@ type popLimits struct {
 // beginLeased finds out what limits the pops and leases with the given indexes, and starts to read
 // how many items are leased if that matters.
 func (p *popLimits) beginLeased(indexes []int, leases bool) error {
-	settings, err := p.ledger.Limits()
+	settings, err := p.ledger.ReadableSettings()
 	if err != nil {
 		return err
 	}

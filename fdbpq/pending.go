@@ -25,7 +25,7 @@ type Pending struct {
 	obsolete [][]byte
 
 	backoff kv.Backoff
-	attempt           // the last one, or the one that has committed
+	last    attempt   // or the one that has committed
 	unknown []attempt // those whose outcome is unknown
 
 	wrote    bool                // the attempt being committed wrote something
@@ -48,7 +48,7 @@ type Pending struct {
 // the pops and sees to the restores.
 func (p *Pending) Wait() ([]Result, error) {
 	p.waited.Do(p.finish)
-	return p.results, p.err
+	return p.last.results, p.err
 }
 
 // finish waits for the commit. In an engine that does not pipeline it makes further attempts if
@@ -58,7 +58,7 @@ func (p *Pending) finish() {
 		_, err := p.commit.Get()
 		p.commit = nil
 		if kv.MaybeCommitted(err) {
-			p.unknown = append(p.unknown, p.attempt)
+			p.unknown = append(p.unknown, p.last)
 		}
 
 		if err == nil || p.batcher.db.Traits().Pipelines {
@@ -159,7 +159,7 @@ func (p *Pending) endAsBefore(tx kv.Transaction) (ended bool, err error) {
 	if _, err := tx.Commit().Get(); err != nil {
 		return false, err
 	}
-	p.attempt, p.wrote, p.listed = *committed, true, nil
+	p.last, p.wrote, p.listed = *committed, true, nil
 	p.complete(nil)
 	return true, nil
 }
@@ -170,7 +170,7 @@ func (p *Pending) blind() bool { return p.pushes && !p.sighted }
 
 // startCommit starts to commit the attempt, and returns the counts after its own.
 func (p *Pending) startCommit(a *openAttempt) state.CountsByQueue {
-	p.attempt = attempt{p.number + 1, a.results, a.pops.popped, a.removed}
+	p.last = attempt{p.last.number + 1, a.results, a.pops.popped, a.removed}
 	p.wrote, p.listed, p.readFrom = a.wrote, a.pushes.listed, a.readFrom
 	p.filled, p.behind = append(p.filled, a.filled()...), a.behind()
 	for _, q := range a.queues {
@@ -179,7 +179,7 @@ func (p *Pending) startCommit(a *openAttempt) state.CountsByQueue {
 
 	if p.wrote || len(p.unknown) > 0 {
 		p.wrote = true
-		writeReceipt(a.tx, p.receipt, p.batcher.now(), p.number, 0)
+		writeReceipt(a.tx, p.receipt, p.batcher.now(), p.last.number, 0)
 		for _, key := range p.obsolete {
 			a.tx.Clear(key)
 		}
@@ -195,7 +195,7 @@ func (p *Pending) complete(err error) {
 	b := p.batcher
 	if err == nil {
 		p.noteListed()
-		b.removed.Add(p.removed)
+		b.removed.Add(p.last.removed)
 	}
 
 	b.mu.Lock()
@@ -212,7 +212,7 @@ func (p *Pending) complete(err error) {
 		return
 	}
 
-	p.results, p.err = nil, err
+	p.last.results, p.err = nil, err
 	if len(p.unknown) == 0 {
 		return
 	}

@@ -81,7 +81,7 @@ func (p *pops) runSome(queues []*queuePops) error {
 	for _, q := range queues {
 		q.beginReads(all)
 	}
-	if err := p.refill(queues); err != nil {
+	if err := p.bringBackDue(queues); err != nil {
 		return err
 	}
 
@@ -94,8 +94,9 @@ func (p *pops) runSome(queues []*queuePops) error {
 	return each(queues, (*queuePops).takeItems)
 }
 
-// refill brings back what is due in the queues, and reads the items again where some came back.
-func (p *pops) refill(queues []*queuePops) error {
+// bringBackDue brings back what is due in the queues, and reads the items again where some came
+// back.
+func (p *pops) bringBackDue(queues []*queuePops) error {
 	arrive := func(q *queuePops) error { return q.ends.Arrive() }
 	if err := each(queues, arrive); err != nil {
 		return err
@@ -223,6 +224,28 @@ func (q *queuePops) takeItem(i int, room *int, pasts bool) error {
 	return nil
 }
 
+// nextLive returns the next item from an end, read in full, nil if there is none. It has expired
+// ones on the way removed. The error is ErrMoreExpired or one of the store.
+func (q *queuePops) nextLive(end End) (*state.Stored, error) {
+	for {
+		s, err := q.ends.Next(end)
+		if err != nil || s == nil {
+			return nil, err
+		}
+		if has, err := s.ReadUnlessExpired(q.tx, q.l, q.now, q.returned.Page()); err != nil || !has {
+			return s, err
+		}
+
+		if q.all.stepped.Enough() || q.moving.forExpired() <= 0 {
+			return nil, state.ErrMoreExpired
+		}
+		q.all.stepped.Note(s)
+		q.moving.takeExpired(state.ExpiredSize(q.l, s.Item.Unique))
+		q.ends.NoteExpired(end, s)
+		q.expired = append(q.expired, s.ExpiredItem(q.l))
+	}
+}
+
 // damage records why no more items can be popped at an end. Items that cannot be read stay, and so
 // do those behind them: serving them would break the order.
 func (q *queuePops) damage(end End, err error) error {
@@ -302,6 +325,17 @@ func (q *queuePops) popItem(i int, s *state.Stored, past []byte) {
 
 	q.results[i].Item = *taken.Item
 	q.all.popped = append(q.all.popped, taken)
+}
+
+// removeExpired removes what nextLive has stepped over. That comes last, because a store may have
+// to look through all that a transaction has written for each read that follows. The error is one
+// of the store.
+func (q *queuePops) removeExpired() error {
+	if len(q.expired) == 0 {
+		return nil
+	}
+	q.due.Done = true
+	return state.RemoveExpired(&state.Expiries{G: &q.ledger, Items: q.expired, Walked: true})
 }
 
 // noteDue records when something falls due, for the pops that wait.

@@ -55,7 +55,7 @@ func (p *pushes) rereadUniques() {
 // beginLimits starts to read how much there is in queues with a limit.
 func (p *pushes) beginLimits() error {
 	for _, q := range p.queues {
-		settings, err := q.ledger.Limits()
+		settings, err := q.ledger.ReadableSettings()
 		if err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (q *queuePushes) run() error {
 	if err := q.ensureListed(); err != nil {
 		return err
 	}
-	settings, err := q.ledger.Limits()
+	settings, err := q.ledger.ReadableSettings()
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ type ledger struct {
 	latest map[uint64]time.Time // by when each is to end
 	ends   map[uint64]int
 	left   sync.WaitGroup
-	seen   []Waiting
+	seen   []WaitHandle
 	tokens map[*Queue][]fdbpq.Token
 	pushed map[string]error // by value; nil is durable
 	popped map[string]int
@@ -62,7 +62,7 @@ func (g *ledger) note(r *Request, ops []fdbpq.Op, results []fdbpq.Result, ended 
 		g.t.Errorf("request %d was called after its end", numberOf(r))
 	}
 	if r.Wait != nil {
-		g.seen = append(g.seen, r.Waiting())
+		g.seen = append(g.seen, r.WaitHandle())
 	}
 	for i := range results {
 		value := string(results[i].Item.Value)
@@ -111,8 +111,8 @@ func (g *ledger) Fail(r *Request, ops []fdbpq.Op, err error) {
 	g.note(r, nil, nil, true)
 }
 
-// random returns a Waiting that was seen, or the zero one.
-func (g *ledger) random(random *rand.Rand) (w Waiting) {
+// random returns a WaitHandle that was seen, or the zero one.
+func (g *ledger) random(random *rand.Rand) (w WaitHandle) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.seen) > 0 {

@@ -62,7 +62,7 @@ func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 	for _, q := range work.waitingChanged {
 		if is := q.Waiters() > 0; is != q.toldWaiting {
 			q.toldWaiting = is
-			l.d.options.Waiting(q, is)
+			l.d.options.WaitersChanged(q, is)
 		}
 	}
 	for _, w := range work.beats {
@@ -236,13 +236,13 @@ func (l *lane) failOverdue(ctx context.Context, all bool) {
 // there.
 func (l *lane) takeLateLocked(whatever, all bool) (late []lateRequest) {
 	now := time.Now()
-	for _, waiting := range l.backlogsLocked() {
+	for _, from := range l.backlogsLocked() {
 		by := now
 		if whatever {
-			by = waiting.latest
+			by = from.latest
 		}
-		some := waiting.takeLate(by, whatever || all)
-		if waiting == &l.mu.aside {
+		some := from.takeLate(by, whatever || all)
+		if from == &l.mu.aside {
 			for i := range some {
 				some[i].Queue.aside.Add(-1)
 			}

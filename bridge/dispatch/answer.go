@@ -61,7 +61,7 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 
 	// The lines come last: what the batch found for them says when they are looked at again.
 	l.finishWaiters(b, results, nil)
-	l.ringQueues(b, results)
+	l.tellFilled(b, results)
 	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
 }
 
@@ -77,7 +77,7 @@ func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result,
 	r.acked = r.acked || LeadingAcks(ops) > 0 && results[0].Err == nil
 
 	left := toRetry(ops, results)
-	if len(left) > 0 && !l.endsWithoutRoom(r, results, now) && l.requeue(r, left) == nil {
+	if len(left) > 0 && !l.endsWithoutRoom(r, results, now) && l.runAgain(r, left) == nil {
 		return
 	}
 
@@ -104,7 +104,7 @@ func (l *lane) continueLater(r *Request, ops []fdbpq.Op, so fdbpq.Progress, now 
 	ops[0].Progress = so
 	err := errTakesLong
 	if now.Sub(r.Received) < l.d.options.RequestTimeout/2 {
-		err = l.requeue(r, ops)
+		err = l.runAgain(r, ops)
 	}
 	if err != nil {
 		r.fail(ops, err)
@@ -131,6 +131,7 @@ func (l *lane) failBatch(b *batch, err error) {
 		l.d.health.refusesPushes.Store(true)
 	}
 	apart := refused && b.nonPushes
+	unknown := errors.Is(err, ErrUnknownOutcome)
 
 	for r, ops := range b.each() {
 		w := r.waiter
@@ -139,7 +140,8 @@ func (l *lane) failBatch(b *batch, err error) {
 		}
 		pops := 0
 		if w != nil {
-			if w.state.hasParked() && (!w.endsWhenEmpty() || apart) {
+			doubtful := unknown && w.leases() // it may have an item, which nobody puts back
+			if w.state.hasParked() && (!w.endsWhenEmpty() || apart) && !doubtful {
 				continue // it waits on: one that should end looks again without pushes
 			}
 			w.answered = true // nobody knows of it yet, so it may be requeued as a new one
@@ -149,7 +151,7 @@ func (l *lane) failBatch(b *batch, err error) {
 		if apart && !has(ops, fdbpq.OpPush) {
 			again := *r
 			again.Pops = pops
-			if l.requeue(&again, ops) == nil {
+			if l.runAgain(&again, ops) == nil {
 				continue // to be run without pushes: see takeBatch
 			}
 		}
@@ -158,7 +160,7 @@ func (l *lane) failBatch(b *batch, err error) {
 
 	l.finishWaiters(b, nil, err)
 	if apart {
-		l.wakeLines(b)
+		l.retryLines(b)
 	}
 	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
 }

@@ -3,9 +3,38 @@ package dispatch
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
+
+// attempt is what the batches in flight have found out for a line. It belongs to whoever may
+// call the Repliers.
+type attempt struct {
+	pops   int
+	left   int  // of the budget
+	guess  bool // as in line
+	failed error
+	empty  error     // why a pop found nothing; nil if none did
+	stuck  error     // why a pop failed in another way
+	full   error     // why a lease found that too many items are leased
+	due    time.Time // when the next item falls due; zero if none does
+}
+
+// noteResult records the result of a pop that found nothing.
+func (f *attempt) noteResult(r *fdbpq.Result) {
+	switch {
+	case hasNoRoom(r.Err):
+		f.stuck = r.Err
+	case errors.Is(r.Err, fdbpq.ErrEmpty):
+		f.empty = r.Err
+		f.due = r.NextDue // that of the last pop is the most recent
+	case errors.Is(r.Err, fdbpq.ErrMaxLeased):
+		f.full, f.due = r.Err, r.NextDue
+	default:
+		f.stuck = r.Err
+	}
+}
 
 // finishWaiters ends a batch for the lines that had operations in it: it succeeded with these
 // results, or failed. Waiters that have not ended wait on.
@@ -139,8 +168,8 @@ func (l *lane) noteDuesLocked(b *batch, results []fdbpq.Result) {
 	}
 }
 
-// ringQueues calls Options.Filled for a durable batch, once for each queue.
-func (l *lane) ringQueues(b *batch, results []fdbpq.Result) {
+// tellFilled calls Options.Filled for a durable batch, once for each queue.
+func (l *lane) tellFilled(b *batch, results []fdbpq.Result) {
 	filled := l.d.options.Filled
 	if filled == nil {
 		return
@@ -160,9 +189,9 @@ func (l *lane) ringQueues(b *batch, results []fdbpq.Result) {
 	}
 }
 
-// wakeUnless is wakeLine, unless the batch was one of this lane that has itself found all that it
-// brought back.
-func (l *lane) wakeUnless(q *Queue, b *batch) {
+// wakeUnlessLooked is wakeLine, unless the batch was one of this lane that has itself found all
+// that it brought back.
+func (l *lane) wakeUnlessLooked(q *Queue, b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ln := l.lineLocked(q)
@@ -175,8 +204,8 @@ func (l *lane) wakeUnless(q *Queue, b *batch) {
 	}
 }
 
-// wakeLines has the lines of a batch that failed looked at again at once.
-func (l *lane) wakeLines(b *batch) {
+// retryLines has the lines of a batch that failed looked at again at once.
+func (l *lane) retryLines(b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, ln := range b.lines {
@@ -198,7 +227,7 @@ func (l *lane) wakeDoubtful() {
 // for what was no batch of a lane, or is not known to be done.
 func wakeQueues(d *shared, queues []*Queue, b *batch) {
 	for _, q := range queues {
-		q.lane.wakeUnless(q, b)
+		q.lane.wakeUnlessLooked(q, b)
 		if filled := d.options.Filled; filled != nil {
 			filled(q)
 		}

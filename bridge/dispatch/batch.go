@@ -154,8 +154,7 @@ func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
 		take()
 	}
 
-	left := w.requests.items[w.requests.head:]
-	if !all || !slices.ContainsFunc(left, func(r Request) bool { return !r.turnBy.After(now) }) {
+	if !all || !w.hasLate(now) {
 		return late
 	}
 
@@ -171,6 +170,17 @@ func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
 	}
 	*w = others
 	return late
+}
+
+// hasLate reports whether some request should have had its turn by now.
+func (w *backlog) hasLate(now time.Time) bool {
+	left := w.requests.items[w.requests.head:]
+	for i := range left {
+		if !left[i].turnBy.After(now) {
+			return true
+		}
+	}
+	return false
 }
 
 // lateRequest is a request that was removed, with its operations.

@@ -42,8 +42,8 @@
 //	attempt, reply                          those who wait: what they get
 //	intake, cost                            how a lane accepts requests, and what it allows a batch
 //	lane, batch, line, waiter, states       the data of a lane, and when lines are looked at
-//	shared, queue, timers, chain            what lanes are made of
-//	request, ops, errors                    what goes in and out
+//	shared, queue, timers, chain, health    what lanes are made of
+//	request, call, ops, errors              what goes in and out
 package dispatch
 
 import (
@@ -153,7 +153,7 @@ func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q) }
 // Cancel ends a request that waits, because nobody wants what it waits for. It may be called once
 // Submit has returned. The request's Replier gets a Fail with ErrCancelled, after the items of a
 // batch in flight, unless the request ends in another way before. If it has ended, nothing happens.
-func (d *Dispatcher) Cancel(w Waiting) {
+func (d *Dispatcher) Cancel(w WaitHandle) {
 	if w.wait != nil {
 		w.queue.lane.cancelWait(w.wait)
 	}

@@ -31,8 +31,8 @@ func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
 	return nil
 }
 
-// requeue has a request run again, after those that wait now. It ignores the load limits.
-func (l *lane) requeue(r *Request, ops []fdbpq.Op) error { return l.requeueIn(&l.mu.backlog, r, ops) }
+// runAgain has a request run again, after those that wait now. It ignores the load limits.
+func (l *lane) runAgain(r *Request, ops []fdbpq.Op) error { return l.requeueIn(&l.mu.backlog, r, ops) }
 
 // requeueIn adds a request to one of the backlogs, regardless of the load limits.
 func (l *lane) requeueIn(to *backlog, r *Request, ops []fdbpq.Op) error {

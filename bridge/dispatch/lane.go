@@ -19,7 +19,7 @@ import (
 type lane struct {
 	d       *shared
 	batcher *fdbpq.Batcher
-	started chan *batch  // run to answer; unbuffered, which bounds the batches in flight
+	started chan *batch  // run to answerBatches; unbuffered, which bounds the batches in flight
 	popSize atomic.Int64 // expected bytes of an item of a queue of which nothing is known, see observeResults
 	timers  timers
 	watch   *clockWatch   // of the clock by which items fall due
@@ -216,7 +216,7 @@ func isAlone(r *Request, _ []fdbpq.Op) bool { return r != nil && r.alone }
 type calls struct {
 	ops     []fdbpq.Op
 	results []fdbpq.Result
-	rings   int64 // of ring, so far
+	rings   int64 // of tellFilled, so far
 }
 
 // clear frees what the arguments of a call refer to.

@@ -1,10 +1,8 @@
 package dispatch
 
 import (
-	"errors"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -41,34 +39,6 @@ type line struct {
 	// failed is why the last attempt failed, nil if it did not. nothing is why the last that did
 	// not found nothing: fdbpq.ErrEmpty or an error that wraps it; nil if none has.
 	failed, nothing error
-}
-
-// attempt is what the batches in flight have found out for a line. It belongs to whoever may
-// call the Repliers.
-type attempt struct {
-	pops   int
-	left   int  // of the budget
-	guess  bool // as in line
-	failed error
-	empty  error     // why a pop found nothing; nil if none did
-	stuck  error     // why a pop failed in another way
-	full   error     // why a lease found that too many items are leased
-	due    time.Time // when the next item falls due; zero if none does
-}
-
-// noteResult records the result of a pop that found nothing.
-func (f *attempt) noteResult(r *fdbpq.Result) {
-	switch {
-	case hasNoRoom(r.Err):
-		f.stuck = r.Err
-	case errors.Is(r.Err, fdbpq.ErrEmpty):
-		f.empty = r.Err
-		f.due = r.NextDue // that of the last pop is the most recent
-	case errors.Is(r.Err, fdbpq.ErrMaxLeased):
-		f.full, f.due = r.Err, r.NextDue
-	default:
-		f.stuck = r.Err
-	}
 }
 
 // lineKey names a queue. There may be two Queue objects for it for a while, if the registry
@@ -222,10 +192,10 @@ func (l *lane) beginWaitLocked(w *waiter) {
 	}
 }
 
-// noteWaitingLocked has Options.Waiting called if the first waiter of the queue has come, or
+// noteWaitingLocked has Options.WaitersChanged called if the first waiter of the queue has come, or
 // the last one has left.
 func (l *lane) noteWaitingLocked(q *Queue) {
-	if l.d.options.Waiting != nil {
+	if l.d.options.WaitersChanged != nil {
 		l.mu.waitingChanged = append(l.mu.waitingChanged, q)
 		l.timers.wake()
 	}

@@ -30,7 +30,8 @@ func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
 		pending := d.poller.Start(attempt, ops)
 		results, err := pending.Wait()
 		cancel()
-		d.noteBatch(pending)
+		d.sweeper.noteAhead(pending.Ahead())
+		d.sweeper.noteBehind(pending.Behind())
 		wakeQueues(d.shared, d.filledQueues(pending), nil)
 		if err != nil {
 			return

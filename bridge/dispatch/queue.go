@@ -25,12 +25,12 @@ type Queue struct {
 	itemSize atomic.Int64 // expected bytes of an item; 0 if no batch has returned one, see lane.observeResults
 	ranOut   atomic.Bool  // the last request for items found nothing, or less than it wanted
 
-	batch      int64 // the last that noteShare was called for; the lane's lock guards it and batchBytes
+	batch      int64 // the last that countShare saw; the lane's lock guards it and batchBytes
 	batchBytes int   // in that batch
 
 	waiters     atomic.Int32 // in line, with a Wait
-	toldWaiting bool         // Options.Waiting was told so; only runTimers uses it
-	rung        int64        // the last call of ring that found items for it; belongs to lane.calling
+	toldWaiting bool         // Options.WaitersChanged was told so; only runTimers uses it
+	rung        int64        // the last tellFilled that found items for it; belongs to lane.calling
 
 	owned  atomic.Pointer[ownership] // the last result of Owner
 	used   atomic.Int64              // round of the registry in which it was used last

@@ -42,16 +42,16 @@ type Request struct {
 	answered bool      // in a batch: before that ended. Belongs to whoever may call the Replier
 }
 
-// Waiting is a handle of a request that waits, or may: see Dispatcher.Cancel. It stays valid when
-// the request has ended, and unlike the Request it may be used at any time. The zero Waiting is
-// that of a request without a Wait.
-type Waiting struct {
+// WaitHandle is a handle of a request that waits, or may: see Dispatcher.Cancel. It stays valid
+// when the request has ended, and unlike the Request it may be used at any time. The zero
+// WaitHandle is that of a request without a Wait.
+type WaitHandle struct {
 	queue *Queue
 	wait  *Wait
 }
 
-// Waiting returns the handle of the request.
-func (r *Request) Waiting() Waiting { return Waiting{r.Queue, r.Wait} }
+// WaitHandle returns the handle of the request.
+func (r *Request) WaitHandle() WaitHandle { return WaitHandle{r.Queue, r.Wait} }
 
 // operations is how many operations the request will have in a batch.
 func (r *Request) operations(ops []fdbpq.Op) int { return len(ops) + max(r.Pops, 1) - 1 }

@@ -57,20 +57,21 @@ type Options struct {
 
 	// RequeueLate returns an item that a pop or lease took although its request had been answered,
 	// because the batch took longer than RequestTimeout. The result is the callee's, which must be
-	// quick.
+	// quick. The bridge sets Outbox.Return, in newDispatcher (bridge/run.go).
 	RequeueLate func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
 
 	// Owns reports whether this Dispatcher is to sweep a queue, because no other that
 	// uses the store is: see Sweeper. nil sweeps all. Call Dispatcher.OwnersChanged when that changes.
 	Owns func(kind subjects.Kind, name string) bool
-	// Waiting, unless nil, is called when the first request begins to wait for items of a
+	// WaitersChanged, unless nil, is called when the first request begins to wait for items of a
 	// queue, and when the last one has ended. Calls for one queue come one at a time. Items
 	// that came before the call are found without help: whoever listens elsewhere for new
-	// ones, in order to call Wake, calls it once more when listening has begun.
-	Waiting func(q *Queue, waiting bool)
+	// ones, in order to call Wake, calls it once more when listening has begun. The bridge sets
+	// Router.WaitersChanged of package peers, in newDispatcher (bridge/run.go).
+	WaitersChanged func(q *Queue, waiting bool)
 	// Filled, unless nil, is called when a durable batch has made items of a queue available
 	// to pops, or has them fall due later: once for each batch and queue. It may be called
-	// without need, and must be quick.
+	// without need, and must be quick. The bridge sets Router.Filled, in the same place.
 	Filled func(q *Queue)
 }
 

@@ -184,7 +184,7 @@ func (s *Sweeper) runSweeps(ctx context.Context, tasks []task) []fdbpq.Result {
 		if err == nil {
 			calls[i] = newCall()
 			r := &Request{Queue: q, Replier: calls[i], Received: time.Now(), alone: t.alone}
-			err = q.lane.requeue(r, []fdbpq.Op{{Kind: fdbpq.OpSweep, Queue: q.Target}})
+			err = q.lane.runAgain(r, []fdbpq.Op{{Kind: fdbpq.OpSweep, Queue: q.Target}})
 		}
 		if results[i].Err = err; err == nil {
 			s.sweeps.Add(1)

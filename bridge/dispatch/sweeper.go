@@ -101,7 +101,7 @@ func (s *Sweeper) wake() {
 	}
 }
 
-// noteBatch notes that there was a batch, and what it says of what falls due.
+// noteBatch notes that there was a batch of requests, and what it says of what falls due.
 func (s *Sweeper) noteBatch(p *fdbpq.Pending) {
 	if s.d.options.DB.Traits().Shared && !s.active.Load() && !s.active.Swap(true) {
 		s.mu.Lock()

@@ -37,7 +37,7 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 	b.number = l.mu.batches
 
 	// Lines that are ready get their half first, unless the batch is to have one request alone.
-	if waiting := l.nextLocked(); waiting == nil || !isAlone(waiting.first()) {
+	if from := l.nextLocked(); from == nil || !isAlone(from.first()) {
 		l.takeReadyLocked(b)
 	}
 	l.takeRequestsLocked(b)
@@ -55,9 +55,9 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 // takeRequestsLocked moves requests from the backlogs into the batch, as many as it may have.
 func (l *lane) takeRequestsLocked(b *batch) {
 	options, apart := &l.d.options, l.d.health.refusesPushes.Load()
-	for waiting := l.nextLocked(); waiting != nil; waiting = l.nextLocked() {
-		r, ops := waiting.first()
-		if waiting == &l.mu.backlog && l.mustWaitLocked(r, ops) {
+	for from := l.nextLocked(); from != nil; from = l.nextLocked() {
+		r, ops := from.first()
+		if from == &l.mu.backlog && l.mustWaitLocked(r, ops) {
 			l.setAsideLocked()
 			continue
 		}
@@ -70,10 +70,10 @@ func (l *lane) takeRequestsLocked(b *batch) {
 
 		if full && b.many == r.Queue && r.Queue.ranOut.Load() && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
 			l.queueUpLocked(b, r, ops, true)
-			l.removeFirstLocked(waiting)
+			l.removeFirstLocked(from)
 			continue
 		}
-		if waiting == &l.mu.backlog && l.exceedsShare(b, r.Queue) {
+		if from == &l.mu.backlog && l.exceedsShare(b, r.Queue) {
 			l.setAsideLocked()
 			continue
 		}
@@ -92,7 +92,7 @@ func (l *lane) takeRequestsLocked(b *batch) {
 			l.serveLocked(b, r, ops, apart)
 		}
 		b.countShare(r.Queue, bytes)
-		l.removeFirstLocked(waiting)
+		l.removeFirstLocked(from)
 	}
 }
 

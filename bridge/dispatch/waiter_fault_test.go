@@ -16,7 +16,7 @@ import (
 // so its Replier can say once more that nobody received it.
 func TestCancelInABatch(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
-		w.log.told = func(r *Request) { w.d.Cancel(r.Waiting()) }
+		w.log.told = func(r *Request) { w.d.Cancel(r.WaitHandle()) }
 		w.park(w.pops(fdbpq.Front, 3)...) // 1
 		w.park(pop(w.q))                  // 2
 		w.push("a")
@@ -35,7 +35,7 @@ func TestCancelInABatch(t *testing.T) {
 // A request that only gets heartbeats can be cancelled too.
 func TestCancelByHeartbeat(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
-		w.log.told = func(r *Request) { w.d.Cancel(r.Waiting()) }
+		w.log.told = func(r *Request) { w.d.Cancel(r.WaitHandle()) }
 		wait := w.minute()
 		wait.Heartbeat = 10 * time.Second
 		w.submit(wait, pops(fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Minute}, 1)...)
@@ -49,8 +49,8 @@ func TestCancelByHeartbeat(t *testing.T) {
 // finds out only then that nobody is there to receive more, and cancels it.
 func TestCancelAfterAFailure(t *testing.T) {
 	withFaults(t, func(w *waiting, faults *faultkv.DB) {
-		var told Waiting
-		w.log.told = func(r *Request) { told = r.Waiting() }
+		var told WaitHandle
+		w.log.told = func(r *Request) { told = r.WaitHandle() }
 		w.park(pop(w.q)) // 1
 		w.submit(&Wait{Until: time.Now().Add(15 * time.Second), Heartbeat: 10 * time.Second}, pop(w.q))
 		time.Sleep(14 * time.Second)
@@ -71,12 +71,12 @@ func TestCancelSubmitted(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
 		wait := w.minute()
 		w.submit(wait, pop(w.q)) // 1
-		w.d.Cancel(Waiting{w.q, wait})
+		w.d.Cancel(WaitHandle{w.q, wait})
 		w.want("it never waited, or no longer", "1: failed 1, unavailable")
 		if n := w.d.Waiters(); n != 0 {
 			t.Errorf("%d waiters", n)
 		}
-		w.d.Cancel(Waiting{w.q, wait})
+		w.d.Cancel(WaitHandle{w.q, wait})
 
 		early := w.minute()
 		early.cancelled = true

@@ -194,7 +194,7 @@ func testWaitersRandomly(w *waiting, seed uint64, steps int) {
 			what = "pop"
 		case k < 10 && len(m.waiters) > 0:
 			i := random.IntN(len(m.waiters))
-			w.d.Cancel(Waiting{w.q, m.waiters[i].wait})
+			w.d.Cancel(WaitHandle{w.q, m.waiters[i].wait})
 			m.note(m.waiters[i].n, "failed 1, unavailable")
 			m.waiters = slices.Delete(m.waiters, i, i+1)
 			what = "cancel"

@@ -241,7 +241,7 @@ func TestMaxWaiters(t *testing.T) {
 func TestWaitingAndFilled(t *testing.T) {
 	var log []string
 	configure := func(o *Options) {
-		o.Waiting = func(q *Queue, is bool) {
+		o.WaitersChanged = func(q *Queue, is bool) {
 			log = append(log, map[bool]string{true: "waiting", false: "not waiting"}[is]+" "+q.Name)
 		}
 		o.Filled = func(q *Queue) { log = append(log, "filled "+q.Name) }

@@ -72,5 +72,5 @@ type Content struct {
 	Popped []fdbpq.Item
 	Leased []fdbpq.Lease
 	// Waits is the request, if it may wait on after this reply.
-	Waits dispatch.Waiting
+	Waits dispatch.WaitHandle
 }

@@ -136,5 +136,5 @@ func (o *Outbox) denied(s *sentItem) {
 	if s.endpoint != nil {
 		s.endpoint.Denied(s.subject)
 	}
-	o.Requeue(&s.Content, Denied)
+	o.ReturnAll(&s.Content, Denied)
 }

@@ -21,8 +21,8 @@ func (o *Outbox) Return(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Resu
 	}
 }
 
-// Requeue returns the items of a reply that was not received, if it has any.
-func (o *Outbox) Requeue(c *Content, why Reason) {
+// ReturnAll returns the items of a reply that was not received, if it has any.
+func (o *Outbox) ReturnAll(c *Content, why Reason) {
 	// A request that waits for more ends first: else it would get the item again.
 	o.config.Dispatcher.Cancel(c.Waits)
 

@@ -131,7 +131,7 @@ func (o *Outbox) hearGone(m *nats.Msg) {
 	o.mu.Unlock()
 
 	defer o.config.Dispatcher.Release()
-	o.Requeue(&lost.Content, Gone)
+	o.ReturnAll(&lost.Content, Gone)
 
 	// On their way back the items are counted, and should not be twice.
 	o.mu.Lock()

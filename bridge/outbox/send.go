@@ -40,7 +40,7 @@ func (o *Outbox) SendData(to string, data []byte, e Endpoint) error {
 func (o *Outbox) SendItem(m *nats.Msg, e Endpoint, c Content) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	kept := c.Queue != nil || c.Waits != dispatch.Waiting{}
+	kept := c.Queue != nil || c.Waits != dispatch.WaitHandle{}
 
 	// A subject of its own makes NATS say if nobody receives the reply. Clients of other accounts
 	// get items without one.

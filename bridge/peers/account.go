@@ -142,16 +142,16 @@ type Origin struct {
 // Forwarded reports whether a peer has forwarded the request, and so has checked it.
 func (o Origin) Forwarded() bool { return o.account != nil }
 
-// Waits records that the request waits for items.
-func (o Origin) Waits() {
+// NoteWaiting records that the request waits for items.
+func (o Origin) NoteWaiting() {
 	if o.Forwarded() {
 		o.account.waits(o.number)
 	}
 }
 
-// Answered records that the last reply to the request was handed to NATS. The report that says so
-// is published later on the same connection, so the reply arrives before it.
-func (o Origin) Answered() {
+// NoteAnswered records that the last reply to the request was handed to NATS. The report that says
+// so is published later on the same connection, so the reply arrives before it.
+func (o Origin) NoteAnswered() {
 	if o.Forwarded() {
 		o.account.answered(o.number)
 	}

@@ -28,12 +28,12 @@ type State string
 const (
 	Starting State = "starting"
 	Serving  State = "serving"
-	Waiting  State = "waiting" // until another one is gone
+	Blocked  State = "waiting" // until another one is gone
 	gone     State = "gone"
 )
 
 func (s State) rank() int {
-	return slices.Index([]State{Waiting, Starting, Serving}, s)
+	return slices.Index([]State{Blocked, Starting, Serving}, s)
 }
 
 // realm is what bridges must have in common to serve the same subjects. If a bridge has an

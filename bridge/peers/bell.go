@@ -71,8 +71,8 @@ func bellSubject(root string, q *dispatch.Queue) string {
 	return root + "bell." + q.Kind.String() + "." + q.Name
 }
 
-// waiting is Router.Waiting.
-func (l *bell) waiting(q *dispatch.Queue, waiting bool) {
+// waitersChanged is Router.WaitersChanged.
+func (l *bell) waitersChanged(q *dispatch.Queue, waiting bool) {
 	subject := bellSubject(l.root, q)
 
 	l.mu.Lock()

@@ -14,7 +14,8 @@ import (
 // Root is the start of the subjects between bridges.
 const Root = "_pqbridge."
 
-// Config is what Peers need of their bridge. The functions are called from several goroutines.
+// Config is what Peers need of their bridge, which makes it in newPeers (bridge/run.go). The
+// functions are called from several goroutines.
 type Config struct {
 	// Self is the bridge.
 	Self Self
@@ -33,10 +34,11 @@ type Config struct {
 	Online func() bool
 	Flush  func(ctx context.Context) error
 
-	// Receive runs and answers a pop that a peer has forwarded. m is as the client sent it.
+	// Receive runs and answers a pop that a peer has forwarded. m is as the client sent it. The
+	// bridge sets handler.receive.
 	Receive func(m *nats.Msg, o Origin)
 	// Cancel ends a request that waits on this bridge; a peer says that its client has cancelled
-	// it.
+	// it. The bridge sets waits.end.
 	Cancel func(key string)
 	// Forwarded counts a pop that was forwarded.
 	Forwarded func()

@@ -249,7 +249,7 @@ func FuzzReport(f *testing.F) {
 }
 
 // A pop that has ended without a report is forgotten some time after its end. If the other
-// bridge may not have got it, it is answered.
+// bridge may not have got it, it is answered then.
 func TestForwardedWaitersExpire(t *testing.T) {
 	p := newPeer("", 0)
 	until := time.Unix(1000, 0)
@@ -264,7 +264,10 @@ func TestForwardedWaitersExpire(t *testing.T) {
 			t.Errorf("after %v: %d left", after, len(p.waiting))
 		}
 	}
-	lost := p.expire(1)
+	if lost := p.expire(1, until); lost != nil {
+		t.Errorf("they may still wait there: %v", lost)
+	}
+	lost := p.expire(1, until.Add(time.Hour))
 	if len(lost) != 2 || lost[0].number != 3 || lost[1].number != 4 || lost[0].err != errPeerSilent {
 		t.Errorf("not known to the other: %v", lost)
 	}

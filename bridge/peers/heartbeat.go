@@ -107,7 +107,7 @@ func (r *Router) agePeers() (lost []failedForward) {
 			continue
 		}
 
-		lost = append(lost, p.expire(r.mu.beats-r.forwardLife())...)
+		lost = append(lost, p.expire(r.mu.beats-r.forwardLife(), time.Now())...)
 		if r.mu.beats%expireEvery == 0 {
 			p.expireWaiting(time.Now())
 		}

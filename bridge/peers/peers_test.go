@@ -74,7 +74,7 @@ func TestMissedRings(t *testing.T) {
 	hear("here rings a")
 	l.recheck()
 	missed("nothing waits", false)
-	l.waiting(&dispatch.Queue{Name: "jobs"}, true)
+	l.waitersChanged(&dispatch.Queue{Name: "jobs"}, true)
 	if !took(l.work) || len(l.takeFresh()) != 1 {
 		t.Error("a queue is not listened to")
 	}
@@ -102,7 +102,7 @@ func TestBellTriesAgain(t *testing.T) {
 	nc.Close() // so that it fails at once
 	p.config.Conn = func() *nats.Conn { return nc }
 	p.config.Flush = nc.FlushWithContext
-	l.waiting(&dispatch.Queue{Name: "jobs"}, true)
+	l.waitersChanged(&dispatch.Queue{Name: "jobs"}, true)
 	took(l.work)
 	l.listen(t.Context())
 	if took(l.work) {
@@ -123,9 +123,9 @@ func TestBellLife(t *testing.T) {
 	l := newTest(t).Router.bell
 	jobs, again := &dispatch.Queue{Name: "jobs"}, &dispatch.Queue{Name: "jobs"}
 	mail := &dispatch.Queue{Name: "jobs", Kind: subjects.FIFO}
-	l.waiting(jobs, true)
-	l.waiting(mail, true)
-	l.waiting(mail, false)
+	l.waitersChanged(jobs, true)
+	l.waitersChanged(mail, true)
+	l.waitersChanged(mail, false)
 	l.setWaits()
 	if fresh := l.takeFresh(); len(fresh) != 2 || !l.waits() || !took(l.helloNow) {
 		t.Errorf("%d new bells, waits: %t", len(fresh), l.waits())
@@ -141,16 +141,16 @@ func TestBellLife(t *testing.T) {
 	}
 	beats(bellLife, 2, true)
 	beats(1, 1, true)
-	l.waiting(jobs, false)
+	l.waitersChanged(jobs, false)
 	beats(bellLife, 1, true)
-	l.waiting(again, true) // of another object, which the registry made
+	l.waitersChanged(again, true) // of another object, which the registry made
 	beats(2*bellLife, 1, true)
 	for _, q := range l.mu.queues {
 		if q.queue.Load() != again {
 			t.Error("it would wake the old object")
 		}
 	}
-	l.waiting(again, false)
+	l.waitersChanged(again, false)
 	beats(bellLife+1, 0, false)
 	if !took(l.helloNow) {
 		t.Error("the peers are not told at once")

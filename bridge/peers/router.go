@@ -176,8 +176,9 @@ func (r *Router) notePromise(id string) {
 	signal(r.changed)
 }
 
-// Waiting says that pops of a queue begin to wait on this bridge, or that none waits any more.
-func (r *Router) Waiting(q *dispatch.Queue, waiting bool) { r.bell.waiting(q, waiting) }
+// WaitersChanged says that pops of a queue begin to wait on this bridge, or that none waits any
+// more.
+func (r *Router) WaitersChanged(q *dispatch.Queue, waiting bool) { r.bell.waitersChanged(q, waiting) }
 
 // Filled says that this bridge has made items of a queue available.
 func (r *Router) Filled(q *dispatch.Queue) { r.bell.filled(q) }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"regexp"
@@ -36,11 +37,17 @@ func clusterFile(configured string) (path, chosenBy string) {
 // readClusterFile returns the description and id of the cluster in a cluster file. The
 // error wraps errNoClusterFile unless the file cannot be read.
 func readClusterFile(path string) (name string, err error) {
-	text, err := os.ReadFile(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
-	return parseClusterFile(string(text[:min(len(text), maxClusterFile)]))
+	defer file.Close()
+
+	text, err := io.ReadAll(io.LimitReader(file, maxClusterFile)) // it may be the path of anything
+	if err != nil {
+		return "", err
+	}
+	return parseClusterFile(string(text))
 }
 
 // checkClusterFile returns why FoundationDB's client cannot use the cluster file. The

@@ -27,7 +27,7 @@ type serving struct {
 func serve(tx kv.Transaction, own *request, joins bool, now time.Time) (*fdbpq.Result, error) {
 	g, dead := state.NewLedger(tx, own.l, now, nil), due.NewBurials(tx, now, nil)
 	s := &serving{tx: tx, g: &g, own: own}
-	d := due.Due{Ledger: s.g, Dead: &dead}
+	d := due.New(s.g, &dead, 0)
 
 	// The line takes one round trip with the settings and what is due.
 	g.BeginSettings()
@@ -37,7 +37,13 @@ func serve(tx kv.Transaction, own *request, joins bool, now time.Time) (*fdbpq.R
 	}
 
 	s.readItems()
+	if err := s.items.Arrive(); err != nil {
+		return nil, err
+	}
 	room := due.Room{Bytes: due.HeldBytes, Expired: due.MostExpiredBytes}
+	if s.items.Empty() { // then the first large dead letter has room
+		room.Fits = func(int) bool { return !d.Done }
+	}
 	if err := due.BringBack([]*due.Due{&d}, &room); err != nil {
 		return nil, err
 	}
@@ -100,7 +106,7 @@ func (s *serving) readItems() {
 // item at all does it say "empty", because that conflicts with every push, and only if nothing more
 // is due.
 func (s *serving) answerLine(d *due.Due) error {
-	limits, err := s.g.Limits()
+	limits, err := s.g.ReadableSettings()
 	if err != nil {
 		return err
 	}

@@ -279,3 +279,17 @@ func FuzzServe(f *testing.F) {
 		wantError(t, codec.UnlessCorrupt(err), nil)
 	})
 }
+
+// A large item that is due to die does not keep those in line waiting.
+func TestLargeDeadLetter(t *testing.T) {
+	f := onMem(t)
+	f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.MaxDeliver = 1 }})
+	f.push(0, strings.Repeat("v", 600_000))
+	f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second})
+	f.clock.advance(2 * time.Second)
+	f.line(fdbpq.Front)
+	for range 3 {
+		f.serve()
+	}
+	f.wantStored(0, 1, 0, 0)
+}

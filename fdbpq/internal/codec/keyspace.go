@@ -11,7 +11,7 @@ import (
 type Space struct {
 	Base           tuple.Subspace // holds all its keys
 	Priority, Fifo Branch
-	Receipts       tuple.Subspace // of batches: see Batcher
+	Receipts       tuple.Subspace // of batches: see fdbpq.Batcher
 	Format         ValueFormat
 }
 

@@ -35,9 +35,9 @@ import (
 // A Keyspace also has keys below its roots (here "pq"):
 //
 //	("pq-queues", name)        = (microseconds) or (microseconds, mark), see list.go
-//	("pq-x", batcherID, batch) = receipt of a committed batch, see Batcher
-//	("pq-x", "probe")          = a receipt without a batch, see Probe
-//	("pq-store")               = identity and settings of the keyspace, see OpenStore
+//	("pq-x", batcherID, batch) = receipt of a committed batch, see fdbpq.Batcher
+//	("pq-x", "probe")          = a receipt without a batch, see fdbpq.Probe
+//	("pq-store")               = identity and settings of the keyspace, see fdbpq.OpenStore
 //
 // areas, in keyspace.go, is the table of all roots of a Keyspace.
 //

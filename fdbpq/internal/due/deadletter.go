@@ -79,8 +79,8 @@ func (to *DeadQueue) LoadNext(priority int64) error {
 	return err
 }
 
-// Limits is Ledger.Limits of the queue.
-func (to *DeadQueue) Limits() (*codec.Settings, error) { return to.ledger.Limits() }
+// ReadableSettings is Ledger.ReadableSettings of the queue.
+func (to *DeadQueue) ReadableSettings() (*codec.Settings, error) { return to.ledger.ReadableSettings() }
 
 // Push adds a message at the end of a priority, after LoadNext, as pushed at the given time, and
 // lists the queue.

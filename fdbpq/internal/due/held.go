@@ -16,7 +16,7 @@ type dueHeld struct {
 	id    codec.ID
 	ready bool
 
-	read   kv.Future[[]byte] // nil for a ready one: see expiries
+	read   kv.Future[[]byte] // nil for a ready one: see removeExpired
 	h      *codec.Record     // nil if nothing is due here after all
 	burial *Burial           // if the item has had its last delivery
 	size   int               // of what moves, or removing it takes, about
@@ -63,7 +63,7 @@ func returnHeld(all []*dueHeld, room *Room) error {
 	}
 	for _, d := range moves {
 		if !d.ready {
-			if err := d.settle(); err != nil {
+			if err := d.move(); err != nil {
 				return err
 			}
 		}
@@ -196,8 +196,8 @@ func (d *dueHeld) takeRoom(room *Room, first bool) (takes bool, err error) {
 	return true, nil
 }
 
-// settle moves an item that is due. The error is one of the store.
-func (d *dueHeld) settle() error {
+// move moves an item that is due. The error is one of the store.
+func (d *dueHeld) move() error {
 	g, h := d.due.Ledger, d.h
 	g.Unhold(h)
 	switch {

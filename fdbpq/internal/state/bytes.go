@@ -22,7 +22,7 @@ func (g *Ledger) CountsBytes() bool {
 	}
 	b.loaded = true
 
-	settings, err := g.Limits()
+	settings, err := g.ReadableSettings()
 	if err != nil || settings.MaxBytes == 0 {
 		g.fail(err)
 		return false

@@ -45,7 +45,8 @@ func (g *Ledger) Detach(s *Stored) {
 	g.countReady(&s.Item.ID, -1)
 }
 
-// Attach returns a detached item to its old place, with its value as it was stored.
+// Attach writes an item, with its value as it is stored, at its place in ("i"): a new one, or a
+// detached one.
 func (g *Ledger) Attach(id *codec.ID, value []byte) {
 	g.Tx.Set(g.L.ItemKey(id), value)
 	g.countReady(id, 1)

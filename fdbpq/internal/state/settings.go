@@ -58,9 +58,9 @@ func (g *Ledger) SetSettings(set *codec.Settings) {
 	g.AddToList()
 }
 
-// Limits returns the settings that limit the queue. If they cannot be read, nothing does: the items
-// themselves may be fine.
-func (g *Ledger) Limits() (*codec.Settings, error) {
+// ReadableSettings returns the settings of the queue, or zero ones if they are corrupt: then nothing
+// limits the queue, because the items themselves may be fine.
+func (g *Ledger) ReadableSettings() (*codec.Settings, error) {
 	s, err := g.Settings()
 	if errors.Is(err, codec.ErrCorrupt) {
 		return &codec.Settings{}, nil
@@ -71,6 +71,6 @@ func (g *Ledger) Limits() (*codec.Settings, error) {
 // LimitsLeased reports whether the queue limits how many items are leased, so that leases may wait
 // for the end of another.
 func (g *Ledger) LimitsLeased() (bool, error) {
-	settings, err := g.Limits()
+	settings, err := g.ReadableSettings()
 	return err == nil && settings.MaxLeased > 0, err
 }

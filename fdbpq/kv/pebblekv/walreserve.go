@@ -56,7 +56,9 @@ func (r *walReserve) hasRoom(bytes int64) bool {
 
 // close waits until nothing is written any more.
 func (r *walReserve) close() {
+	r.mu.Lock() // prepare starts nothing after this
 	r.stopped.Store(true)
+	r.mu.Unlock()
 	r.maker.Wait()
 }
 

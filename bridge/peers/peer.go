@@ -127,7 +127,7 @@ func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
 			lost = append(lost, failedForward{*f, errPeerSilent})
 		case len(spans) > 0 && spans[0].First <= f.number:
 			lost = append(lost, failedForward{*f, errForwardLost})
-		case f.Wait != nil:
+		case f.Wait != nil: // the peer has it, and it waits there
 			waits := *f
 			p.waiting[f.number] = &waits
 		}
@@ -144,11 +144,13 @@ func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
 }
 
 // expire removes and returns the pops that the peer was last known to have before the
-// given heartbeat.
-func (p *peer) expire(before int) (lost []failedForward) {
+// given heartbeat, but for those that may still wait there.
+func (p *peer) expire(before int, now time.Time) (lost []failedForward) {
 	kept := p.forwards[:0]
 	for i := range p.forwards {
-		if f := &p.forwards[i]; f.seen < before {
+		f := &p.forwards[i]
+		waits := f.Wait != nil && now.Before(f.Wait.Until.Add(waiterGrace)) // the peer lives, and answers in time
+		if f.seen < before && !waits {
 			lost = append(lost, failedForward{*f, errPeerSilent})
 		} else {
 			kept = append(kept, *f)

@@ -26,9 +26,6 @@ type leaseEvent struct {
 	delay      time.Duration // of OpNak
 }
 
-// settles reports whether the item is gone for good.
-func (e *leaseEvent) settles() bool { return e.kind == fdbpq.OpPop || e.kind == fdbpq.OpAck }
-
 // leaseAccounts is what clients of one queue did at the same time.
 type leaseAccounts struct {
 	order atomic.Int64

@@ -173,6 +173,31 @@ func TestWaitersAfterUnknownOutcomes(t *testing.T) {
 	})
 }
 
+// A lease of unknown outcome stays with nobody until it is over. So whoever waits for one is told, and does
+// not get the next item as if that were the first.
+func TestWaitingLeaseOfUnknownOutcome(t *testing.T) {
+	withFaults(t, func(w *waiting, faults *faultkv.DB) {
+		w.park(w.lease()) // 1
+		w.d.options.Warn = func(string, ...any) {}
+		faults.Next(faultkv.UnknownMade)
+		stop := make(chan struct{})
+		go func() {
+			defer close(stop)
+			for faults.Counts()[faultkv.UnknownMade] == 0 {
+				time.Sleep(time.Nanosecond)
+			}
+			faults.SetOutage(true)
+		}()
+		w.submit(nil, push(w.q, "a")) // 2
+		<-stop
+		time.Sleep(10 * time.Second)
+		w.want("an outage before it is known", "2: failed 1, unknown", "1: failed 1, unknown")
+		faults.SetOutage(false) // or the lane never ends
+		w.push("b")
+		w.want("nobody waits")
+	})
+}
+
 // When ctx ends, everything ends.
 func TestCancelledWaiters(t *testing.T) {
 	withFaults(t, func(w *waiting, faults *faultkv.DB) {

@@ -7,6 +7,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
+// ListedLife is how long pushes rely on an earlier batch that saw their queue listed: see
+// internal/codec/list.go.
+const ListedLife = time.Minute
+
 // MaxHeldValue is the longest stored value that can be leased.
 const MaxHeldValue = codec.MaxHeldValue
 

@@ -151,18 +151,8 @@ func TestWaitersAfterUnknownOutcomes(t *testing.T) {
 	withFaults(t, func(w *waiting, faults *faultkv.DB) {
 		w.park(pop(w.q)) // 1
 		w.park(pop(w.q)) // 2
-		faults.Next(faultkv.UnknownMade)
 		w.d.options.Warn = func(string, ...any) {}
-		stop := make(chan struct{})
-		go func() {
-			defer close(stop)
-			for faults.Counts()[faultkv.UnknownMade] == 0 {
-				time.Sleep(time.Nanosecond)
-			}
-			faults.SetOutage(true)
-		}()
-		w.submit(nil, push(w.q, "a")) // 3
-		<-stop
+		w.pushOfUnknownOutcome(faults) // 3
 		time.Sleep(10 * time.Second)
 		w.want("an outage before it is known", "3: failed 1, unknown")
 		faults.SetOutage(false)
@@ -173,23 +163,23 @@ func TestWaitersAfterUnknownOutcomes(t *testing.T) {
 	})
 }
 
+// pushOfUnknownOutcome pushes "a". The store goes away as soon as it has committed that.
+func (w *waiting) pushOfUnknownOutcome(faults *faultkv.DB) {
+	faults.Next(faultkv.UnknownMade)
+	w.submit(nil, push(w.q, "a"))
+	for faults.Counts()[faultkv.UnknownMade] == 0 {
+		time.Sleep(time.Nanosecond)
+	}
+	faults.SetOutage(true)
+}
+
 // A lease of unknown outcome stays with nobody until it is over. So whoever waits for one is told, and does
 // not get the next item as if that were the first.
 func TestWaitingLeaseOfUnknownOutcome(t *testing.T) {
 	withFaults(t, func(w *waiting, faults *faultkv.DB) {
 		w.park(w.lease()) // 1
 		w.d.options.Warn = func(string, ...any) {}
-		faults.Next(faultkv.UnknownMade)
-		stop := make(chan struct{})
-		go func() {
-			defer close(stop)
-			for faults.Counts()[faultkv.UnknownMade] == 0 {
-				time.Sleep(time.Nanosecond)
-			}
-			faults.SetOutage(true)
-		}()
-		w.submit(nil, push(w.q, "a")) // 2
-		<-stop
+		w.pushOfUnknownOutcome(faults) // 2
 		time.Sleep(10 * time.Second)
 		w.want("an outage before it is known", "2: failed 1, unknown", "1: failed 1, unknown")
 		faults.SetOutage(false) // or the lane never ends

@@ -138,8 +138,12 @@ func TestLiveItemsBehindExpired(t *testing.T) {
 func TestPopsNeverMissLiveItemsBehindExpired(t *testing.T) {
 	n := race.Times(20_000, 10_000)
 	for _, waits := range []bool{false, true} {
-		slow := func(o *Options) { o.DB, o.RequestTimeout = slowDB(o.DB, 700*time.Millisecond), 2*time.Second }
+		var d *Dispatcher
+		slow := func(o *Options) {
+			o.DB, o.RequestTimeout, o.RequeueLate = slowDB(o.DB, 700*time.Millisecond), 2*time.Second, givesBack(&d)
+		}
 		inDueQueue(t, n, false, slow, func(q *dueQueue) {
+			d = q.d
 			failed := 0
 			for {
 				var wait *Wait

@@ -39,6 +39,8 @@ var verbs = [...]verb{
 	subjects.Move:    {op: fdbpq.OpMove},
 	subjects.Purge:   {op: fdbpq.OpPurge},
 	subjects.Redrive: {op: fdbpq.OpRedrive},
+	subjects.Items:   {},
+	subjects.Release: {},
 
 	subjects.PushBatch:    {op: fdbpq.OpPush, several: true},
 	subjects.EnqueueBatch: {op: fdbpq.OpPush, several: true},

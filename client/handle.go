@@ -89,7 +89,7 @@ func query[T any](
 func canChange(verb subjects.Verb, payload []byte) bool {
 	switch verb {
 	case subjects.PeekMin, subjects.PeekMax, subjects.Peek, subjects.Len, subjects.Info, subjects.Get,
-		subjects.Rank, subjects.List:
+		subjects.Rank, subjects.List, subjects.Items:
 		return false
 	case subjects.Config:
 		return len(payload) > 0 // without, it asks for the settings

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"math"
 	"slices"
 )
 
@@ -16,63 +14,13 @@ const (
 	DefaultRedrive = 1000
 )
 
-// ItemOptions is the payload of a get, remove, rank or move, a JSON object:
-//
-//	{"id":"FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"}
-//	{"id":"FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo","end":"max"}
-//	{"id":"FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo","priority":5}
-type ItemOptions struct {
-	ID string
-	// Max says that a rank counts from the end of pop.max.
-	Max bool
-	// Priority is that to which a move moves the item.
-	Priority int64
-}
-
 // Errors of objects that lack a member.
 var (
 	errNoID       = errors.New("no id: want {\"id\":\"...\"}, with an id as a push or pop returned it")
+	errNoIDs      = errors.New("no ids: want {\"ids\":[\"...\"]}, with ids as pushes, pops or items returned them")
+	errBothIDs    = errors.New("id and ids: want one of them")
 	errNoPriority = errors.New("no priority: want {\"id\":\"...\",\"priority\":5}")
 )
-
-// ParseItemOptions reads the payload of a get, remove, rank or move. Errors wrap ErrOptions.
-func ParseItemOptions(v Verb, payload []byte) (o ItemOptions, err error) {
-	var hasID, hasPriority bool
-	if err := o.members(v, &hasID, &hasPriority).parse(payload); err != nil {
-		return ItemOptions{}, err
-	}
-
-	switch {
-	case !hasID:
-		err = errNoID
-	case v == Move && !hasPriority:
-		err = errNoPriority
-	default:
-		return o, nil
-	}
-	return ItemOptions{}, fmt.Errorf("%w: %s: %w", ErrOptions, shown(payload), err)
-}
-
-// Encode returns the payload that ParseItemOptions reads.
-func (o ItemOptions) Encode(v Verb) []byte {
-	given := true
-	return o.members(v, &given, &given).encode()
-}
-
-// members returns those of the object for a verb.
-func (o *ItemOptions) members(v Verb, hasID, hasPriority *bool) members {
-	list := members{{name: "id", to: &o.ID, given: hasID}}
-	switch v {
-	case Rank:
-		list = append(list, member{name: "end", to: (*isMax)(&o.Max)})
-	case Move:
-		list = append(list, member{
-			name: "priority", to: &o.Priority, given: hasPriority,
-			least: math.MinInt64, most: math.MaxInt64, want: "an integer, such as 5 or -5",
-		})
-	}
-	return list
-}
 
 // State is a state of items.
 type State string
@@ -109,8 +57,8 @@ func (s *State) members() members {
 	return members{{name: "state", to: (*string)(s), check: known, want: `"ready", "delayed" or "leased"`}}
 }
 
-// ParseRedrive reads the payload of a redrive, {"max":50}: the most items to send home. Errors wrap
-// ErrOptions.
+// ParseRedrive reads the payload of a redrive that names no items, {"max":50}: the most items to send
+// home. ParseItemOptions reads one with "ids". Errors wrap ErrOptions.
 func ParseRedrive(payload []byte) (most int, err error) {
 	if len(payload) > 0 {
 		err = redriveMembers(&most).parse(payload)
@@ -126,7 +74,7 @@ func EncodeRedrive(most int) []byte { return redriveMembers(&most).encode() }
 
 func redriveMembers(most *int) members { return members{{name: "max", to: most, most: MaxRedrive}} }
 
-// Removed is the payload of the reply to a remove.
+// Removed is the payload of the reply to a remove or release of one item.
 type Removed struct {
 	Queue string `json:"queue"`
 	ID    string `json:"id"`

@@ -61,15 +61,16 @@ func (list members) encode() []byte {
 // member is a member of an object: where its value is, and which values it may have.
 type member struct {
 	name string
-	// to is a pointer to an int, int64, bool, isMax, string, time.Duration or time.Time, or to a
-	// slice of string or time.Duration; or a func(json.RawMessage) error, which does all by itself.
+	// to is a pointer to an int, int64, bool, isMax, string, time.Duration or time.Time, to a slice of
+	// string or time.Duration, or to a map of texts; or a func(json.RawMessage) error, which does all
+	// by itself.
 	to any
 	// given is set if the member is there, and says so where its zero value would be left out.
 	given *bool
 	// least and most bound a number, the year of a time, and a duration, in nanoseconds, that is
 	// not 0. Those of a slice bound its elements.
 	least, most int64
-	// length is the most elements of a slice.
+	// length is the most elements of a slice or map.
 	length int
 	// off is the duration for which people write 0, if there is one.
 	off time.Duration
@@ -85,7 +86,7 @@ type isMax bool
 // isSet reports whether the object is to have the member.
 func (m *member) isSet() bool {
 	v := reflect.ValueOf(m.to).Elem()
-	if v.Kind() == reflect.Slice {
+	if v.Kind() == reflect.Slice || v.Kind() == reflect.Map {
 		return v.Len() > 0
 	}
 	return m.given != nil && *m.given || !v.IsZero()
@@ -124,6 +125,8 @@ func (m *member) parse(v json.RawMessage) (err error) {
 		*to, err = m.parseTime(v)
 	case *[]string:
 		*to, err = parseTexts(v, m.length)
+	case *map[string]string:
+		*to, err = m.parseTextMap(v)
 	case *[]time.Duration:
 		*to, err = m.parseDurations(v)
 	}
@@ -152,6 +155,9 @@ func (m *member) json() []byte {
 		return textJSON(to.UTC().Format(TimeLayout))
 	case *[]string:
 		return textsJSON(*to)
+	case *map[string]string:
+		b, _ := json.Marshal(*to) // never returns an error for this type
+		return b
 	default:
 		var texts []string
 		for _, d := range *to.(*[]time.Duration) {
@@ -228,6 +234,29 @@ func parseTexts(v json.RawMessage, n int) (list []string, err error) {
 		return nil, fmt.Errorf("an array of %d elements: want at most %d", count, n)
 	}
 	return list, err
+}
+
+// parseTextMap reads an object of texts, each of which the member's check allows.
+func (m *member) parseTextMap(v json.RawMessage) (map[string]string, error) {
+	texts := map[string]string{}
+	err := eachMember(v, func(name string, value json.RawMessage) error {
+		text, err := m.parseText(value)
+		if err == nil && m.check != nil {
+			err = m.check(name)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", quote(name), err)
+		}
+		texts[name] = text
+		return nil
+	})
+	switch {
+	case errors.Is(err, errNotObject):
+		return nil, fmt.Errorf("%s: want an object of texts", shown(v))
+	case err == nil && len(texts) > m.length:
+		return nil, fmt.Errorf("%d members: want at most %d", len(texts), m.length)
+	}
+	return texts, err
 }
 
 // parseDuration reads an integer in nanoseconds or a text with a unit.

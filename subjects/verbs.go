@@ -53,6 +53,8 @@ const (
 	Purge
 	Redrive
 	List
+	Items
+	Release
 )
 
 // verbRow is a verb as one kind of queue has it.
@@ -97,6 +99,8 @@ var verbTable = withBoth([]verbRow{
 	{verb: Remove, name: "remove", both: true},
 	{verb: Rank, name: "rank", both: true},
 	{verb: Move, name: "move"},
+	{verb: Items, name: "items", both: true},
+	{verb: Release, name: "release", both: true},
 	{verb: Purge, name: "purge", both: true},
 	{verb: Redrive, name: "redrive", both: true},
 	{verb: List, name: listName, queueless: true, both: true},

@@ -49,7 +49,7 @@ func TestEndpointsMatchTheGrammar(t *testing.T) {
 
 func TestVerbsBelongToTheCaller(t *testing.T) {
 	Verbs(FIFO)[0] = Push
-	if got, want := Verbs(FIFO), []Verb{Enqueue, EnqueueBatch, Dequeue, Peek, Len, AckLease, Config, Info, Get, Remove, Rank, Purge, Redrive, List}; !slices.Equal(got, want) {
+	if got, want := Verbs(FIFO), []Verb{Enqueue, EnqueueBatch, Dequeue, Peek, Len, AckLease, Config, Info, Get, Remove, Rank, Items, Release, Purge, Redrive, List}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -1,0 +1,84 @@
+package client
+
+import (
+	"context"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// StoredItem is an item that stays in its queue, as Items and GetItems return it.
+type StoredItem = subjects.StoredItem
+
+// ItemsOptions says which items of a queue Items returns. The zero value is the first 100, with the
+// first 1,024 bytes of their values.
+type ItemsOptions = subjects.ItemsOptions
+
+// ItemsPage is a part of the items of a queue. Its Next is the ItemsOptions.After of the next page,
+// nil after the last.
+type ItemsPage = subjects.ItemsPage
+
+// NoValues as ItemsOptions.ValueBytes asks for items without their values.
+const NoValues = subjects.NoValues
+
+// ItemResult is what became of one of several items. Its Code is 0 if that succeeded.
+type ItemResult = subjects.ItemResult
+
+// Items returns items of the queue, in whichever state they are, in the order in which they would be
+// served if all were ready, and leaves them there. A page looks at no more than 10,000 items or 8 MB,
+// so one that searches may be short, or empty, and still have a Next.
+//
+// Errors: [ErrBadRequest], [ErrOverloaded], and those that every call can return.
+func (q *handle) Items(ctx context.Context, o ItemsOptions) (ItemsPage, error) {
+	return query(ctx, q, subjects.Items, o.Encode(), subjects.ParseItemsPage)
+}
+
+// GetItems returns items by their ids, 1 to 1,000 of them, with up to valueBytes bytes of each value,
+// at most 65,536; 0 means 1,024, and [NoValues] none. Those that are not in the queue, or had no room
+// in the reply, have a Code: see [StoredItem].
+//
+// Errors: [ErrBadRequest] for what is no id, and those that every call can return.
+func (q *handle) GetItems(ctx context.Context, ids []string, valueBytes int) ([]StoredItem, error) {
+	payload := subjects.ItemOptions{IDs: ids, ValueBytes: valueBytes}.Encode(subjects.Get)
+	page, err := query(ctx, q, subjects.Get, payload, subjects.ParseItemsPage)
+	return page.Items, err
+}
+
+// RemoveItems is Remove for 1 to 1,000 ids, in one transaction. An item that cannot be removed has a
+// Code in its result, and does not keep the others from being removed.
+//
+// Errors: [ErrBadRequest] for what is no id: nothing was changed. And those that every call can return.
+func (q *handle) RemoveItems(ctx context.Context, ids []string) ([]ItemResult, error) {
+	return q.editItems(ctx, subjects.Remove, subjects.ItemOptions{IDs: ids})
+}
+
+// MoveItems is Move for several ids, as RemoveItems is Remove. The items keep the order of the ids.
+func (q *PriorityQueue) MoveItems(ctx context.Context, ids []string, priority int64) ([]ItemResult, error) {
+	return q.editItems(ctx, subjects.Move, subjects.ItemOptions{IDs: ids, Priority: priority})
+}
+
+// RedriveItems is Redrive for dead letters of this queue, as RemoveItems is Remove. The results have
+// the queues that they were sent back to, and the ids that they have there.
+func (q *handle) RedriveItems(ctx context.Context, ids []string) ([]ItemResult, error) {
+	return q.editItems(ctx, subjects.Redrive, subjects.ItemOptions{IDs: ids})
+}
+
+// ReleaseItems is Release for several ids, as RemoveItems is Remove.
+func (q *handle) ReleaseItems(ctx context.Context, ids []string) ([]ItemResult, error) {
+	return q.editItems(ctx, subjects.Release, subjects.ItemOptions{IDs: ids})
+}
+
+func (q *handle) editItems(ctx context.Context, verb subjects.Verb, o subjects.ItemOptions) ([]ItemResult, error) {
+	reply, err := query(ctx, q, verb, o.Encode(verb), subjects.ParseItemResults)
+	return reply.Results, err
+}
+
+// Release ends the lease of an item at once, without counting the delivery, and the item is back at
+// its old place. It is for leases whose holder is known to be dead. A holder that is not gets
+// [ErrLeaseLost].
+//
+// Errors: [ErrNotFound]; [ErrLeaseLost] if the item is not leased; and as Remove.
+func (q *handle) Release(ctx context.Context, id string) error {
+	payload := subjects.ItemOptions{ID: id}.Encode(subjects.Release)
+	_, err := query(ctx, q, subjects.Release, payload, subjects.ParseReply[subjects.Removed])
+	return err
+}

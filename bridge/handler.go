@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,8 +70,8 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 		h.cancel(c, r, &parsed)
 		return nil
 	}
-	if parsed.Verb == subjects.List {
-		return h.list(m, c, r, parsed.Kind)
+	if c.inspection != nil {
+		return h.b.inspector.answer(c, r)
 	}
 
 	if err := h.measure(c, r, span); err != nil {
@@ -135,24 +134,13 @@ func (h *handler) cancel(c *clientReplier, r *dispatch.Request, parsed *subjects
 	c.answerData(&answered, nil, nil)
 }
 
-// list answers a request for a list of queues, later.
-func (h *handler) list(m *nats.Msg, c *clientReplier, r *dispatch.Request, kind subjects.Kind) error {
-	o, err := subjects.ParseListOptions(m.Data)
-	if err != nil {
-		return err
-	}
-
-	request := *r
-	return h.b.inspector.start(func(ctx context.Context) {
-		list, err := h.b.inspector.list(ctx, kind, o, true)
-		request.Answered = time.Now()
-		c.answerData(&request, list.Encode(), err)
-	})
-}
-
 // measure sets the size of a request, and refuses one whose reply, or whose items, the server could
 // not carry.
 func (h *handler) measure(c *clientReplier, r *dispatch.Request, ops []fdbpq.Op) error {
+	if size, most := subjects.MaxItemResults(len(ops)), h.b.nc.MaxPayload(); r.Each && int64(size) > most {
+		return fmt.Errorf("%w: a reply with %d results can have %d bytes, and the server carries at most %d: send fewer ids at once",
+			errTooLarge, len(ops), size, most)
+	}
 	if !c.endpoint.verb.several {
 		r.Size += opMemory * (len(ops) - 1)
 		return h.measurePushed(r, &ops[0].Message) // nothing else has headers

@@ -69,6 +69,15 @@ func ParseRedrive(payload []byte) (most int, err error) {
 	return cmp.Or(most, DefaultRedrive), nil
 }
 
+// NamesItems reports whether the payload of a redrive has "ids", so that ParseItemOptions reads it.
+func NamesItems(payload []byte) (names bool) {
+	_ = eachMember(payload, func(name string, _ json.RawMessage) error { // who reads it says what is wrong with it
+		names = names || name == "ids"
+		return nil
+	})
+	return names
+}
+
 // EncodeRedrive returns the payload that ParseRedrive reads.
 func EncodeRedrive(most int) []byte { return redriveMembers(&most).encode() }
 

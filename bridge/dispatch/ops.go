@@ -18,8 +18,11 @@ func takesItem(k fdbpq.OpKind) bool { return k == fdbpq.OpPop || k == fdbpq.OpLe
 // movesItem reports whether the operation reads or writes an item that the request does not
 // contain.
 func movesItem(k fdbpq.OpKind) bool {
-	return returnsItem(k) || k == fdbpq.OpNak || k == fdbpq.OpTerm || k == fdbpq.OpExtend || k == fdbpq.OpMove ||
-		k == fdbpq.OpRelease || k == fdbpq.OpRedriveItem
+	switch k {
+	case fdbpq.OpNak, fdbpq.OpTerm, fdbpq.OpExtend, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedriveItem:
+		return true
+	}
+	return returnsItem(k)
 }
 
 // LeadingAcks returns how many acknowledgements the operations of a request begin with. They are

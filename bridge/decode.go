@@ -216,6 +216,10 @@ func decodeItem(m *nats.Msg, r *subjects.Request, c *clientReplier, request *dis
 	if err != nil {
 		return nil, err
 	}
+	if size, most := subjects.MaxItemResults(len(ids)), c.b.nc.MaxPayload(); int64(size) > most {
+		return nil, fmt.Errorf("%w: a reply with %d results can have %d bytes, and the server carries at most %d: send fewer ids at once",
+			errTooLarge, len(ids), size, most)
+	}
 	if op.Kind == fdbpq.OpGet {
 		c.inspection = getItems(c, r.Kind, r.Queue, ids, o.ValueBytes)
 		return ops, nil

@@ -137,10 +137,6 @@ func (h *handler) cancel(c *clientReplier, r *dispatch.Request, parsed *subjects
 // measure sets the size of a request, and refuses one whose reply, or whose items, the server could
 // not carry.
 func (h *handler) measure(c *clientReplier, r *dispatch.Request, ops []fdbpq.Op) error {
-	if size, most := subjects.MaxItemResults(len(ops)), h.b.nc.MaxPayload(); r.Each && int64(size) > most {
-		return fmt.Errorf("%w: a reply with %d results can have %d bytes, and the server carries at most %d: send fewer ids at once",
-			errTooLarge, len(ops), size, most)
-	}
 	if !c.endpoint.verb.several {
 		r.Size += opMemory * (len(ops) - 1)
 		return h.measurePushed(r, &ops[0].Message) // nothing else has headers

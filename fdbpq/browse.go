@@ -1,8 +1,10 @@
 package fdbpq
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -63,11 +65,49 @@ type BrowseEnd struct {
 //
 // Errors: ErrOp, and those of the store.
 func (b *Browse) Walk(ctx context.Context, db kv.Database, q Target, now time.Time, visit func(*Browsed) bool) (BrowseEnd, error) {
-	l, end := q.Layout(), BrowseEnd{More: true}
+	l := q.Layout()
 	if err := b.check(l); err != nil {
 		return BrowseEnd{}, err
 	}
-	return end, state.ErrNotYet
+
+	browser := state.Browser{L: l, State: b.State, End: b.End, Now: now}
+	end, place, bytes := BrowseEnd{More: true}, []byte(nil), 0
+	if b.After != nil {
+		end.Last, place = *b.After, l.Place(l.ItemKey(b.After))
+	}
+	mostItems, mostBytes := int64(cmp.Or(b.MaxItems, math.MaxInt)), cmp.Or(b.MaxBytes, math.MaxInt)
+	for end.More && end.Scanned < mostItems && bytes < mostBytes {
+		part, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (state.Part, error) {
+			return browser.ReadPart(r, place, int(min(mostItems-end.Scanned, math.MaxInt32)))
+		})
+		if err != nil {
+			return end, err
+		}
+
+		for i := range part.Items {
+			s := &part.Items[i]
+			if !s.Skipped && !visit(browsed(s)) {
+				return end, nil
+			}
+			end.Last = s.ID
+			end.Scanned++
+			if bytes += s.Bytes; bytes >= mostBytes {
+				end.More = i < len(part.Items)-1 || !part.Ended
+				return end, nil
+			}
+		}
+		place, end.More = part.Place, !part.Ended
+	}
+	return end, nil
+}
+
+// browsed returns an item as it is visited.
+func browsed(s *state.Standing) *Browsed {
+	b := &Browsed{Item: s.Item, State: s.State, Deliveries: s.Deliveries, Reason: s.Reason, Err: s.Err}
+	if !s.Due.IsZero() {
+		b.Due = codec.Micros(s.Due)
+	}
+	return b
 }
 
 // check returns an error if the queue cannot be browsed like that.
@@ -89,5 +129,25 @@ func (b *Browse) check(l *codec.Layout) error {
 //
 // Errors: those of the store.
 func ReadItems(ctx context.Context, db kv.Database, q Target, ids []ID, now time.Time, visit func(i int, item *Browsed) bool) error {
-	return state.ErrNotYet
+	browser := state.Browser{L: q.Layout(), Now: now}
+	for done := 0; done < len(ids); {
+		part, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]state.Standing, error) {
+			return browser.ReadIDs(r, ids[done:])
+		})
+		if err != nil {
+			return err
+		}
+
+		for i := range part {
+			item := browsed(&part[i])
+			if part[i].Skipped {
+				item = &Browsed{Item: Item{ID: ids[done]}, Err: notFound(&ids[done])}
+			}
+			if !visit(done, item) {
+				return nil
+			}
+			done++
+		}
+	}
+	return nil
 }

@@ -12,12 +12,12 @@ type queueEdits struct {
 	*queueTxn
 	indexes []int // into txn.ops
 	reads   map[int]*editRead
-	stale   map[ID]bool                // items that this transaction has moved since they were read
-	past    kv.Future[[]kv.KeyValue]   // the first history of an item; nil unless wanted
+	stale   map[ID]bool              // items that this transaction has moved since they were read
+	past    kv.Future[[]kv.KeyValue] // the first history of an item; nil unless wanted
 	// released: items came back with histories, maybe after past was read.
 	released bool
-	last    map[int64]kv.Future[int64] // the next counts of the priorities that items move to, being read
-	next    map[int64]int64            // the same, once known
+	last     map[int64]kv.Future[int64] // the next counts of the priorities that items move to, being read
+	next     map[int64]int64            // the same, once known
 }
 
 // editRead is what an operation on one item reads.

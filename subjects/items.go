@@ -271,6 +271,8 @@ func (o *ItemOptions) check(v Verb, has *itemMembers) error {
 		return errNoIDs
 	case v == Move && !has.priority:
 		return errNoPriority
+	case has.id && has.valueBytes:
+		return errOnlyWithIDs
 	}
 
 	places := make(map[string]int, len(o.IDs))

@@ -16,10 +16,11 @@ const (
 
 // Errors of objects that lack a member.
 var (
-	errNoID       = errors.New("no id: want {\"id\":\"...\"}, with an id as a push or pop returned it")
-	errNoIDs      = errors.New("no ids: want {\"ids\":[\"...\"]}, with ids as pushes, pops or items returned them")
-	errBothIDs    = errors.New("id and ids: want one of them")
-	errNoPriority = errors.New("no priority: want {\"id\":\"...\",\"priority\":5}")
+	errNoID        = errors.New("no id: want {\"id\":\"...\"}, with an id as a push or pop returned it")
+	errNoIDs       = errors.New("no ids: want {\"ids\":[\"...\"]}, with ids as pushes, pops or items returned them")
+	errBothIDs     = errors.New("id and ids: want one of them")
+	errOnlyWithIDs = errors.New("value_bytes: only with ids")
+	errNoPriority  = errors.New("no priority: want {\"id\":\"...\",\"priority\":5}")
 )
 
 // State is a state of items.

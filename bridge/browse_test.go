@@ -120,7 +120,7 @@ func TestRedriveByID(t *testing.T) {
 			e.Request(kind.dead, nil, []byte(`{"ack_wait":"1h"}`)) // leases the first
 			all := []string{ids[0], ids[2], plain}
 			got := results(t, e, dead+".redrive", idsOf("", all...))
-			wantResults(t, "redrive", got, all, "409 the item is leased", "0", "409 not a dead letter")
+			wantResults(t, "redrive", got, all, "409 the item is leased", "0", "409 the item is not a dead letter")
 			same(t, "home", got[1].Home, "jobs")
 			if m := ok(t, e, kind.queue+".get", nil, itemOf(got[1].NewID, "")); string(m.Data) != "x" || m.Header.Get("Nats-Msg-Id") != "" {
 				t.Errorf("redriven: %q with %v", m.Data, m.Header)
@@ -157,4 +157,83 @@ func TestReleaseWakes(t *testing.T) {
 	})
 }
 
-var _ = time.Second
+// page makes an items request.
+func page(t *testing.T, e *testenv.Env, queue, payload string) subjects.ItemsPage {
+	t.Helper()
+	page, err := subjects.ParseItemsPage(ok(t, e, queue+".items", nil, payload).Data)
+	must(t, err)
+	return page
+}
+
+// values are those of a page, with the states and due times after them that are not those of ready items.
+func values(p subjects.ItemsPage) string {
+	var list []string
+	for _, item := range p.Items {
+		text := string(item.Value)
+		if item.State != subjects.StateReady || item.Due != nil {
+			text += fmt.Sprintf(" %s %v", item.State, item.Due != nil)
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, ", ")
+}
+
+func TestItems(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		clock := newSteppedClock()
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options})
+		for _, kind := range kinds {
+			same(t, "no items", string(ok(t, e, kind.queue+".items", nil, "").Data), `{"items":[],"next":null,"scanned":0}`)
+			var ids []string
+			for _, value := range []string{"one", "two", "three", "four", "five"} {
+				headers := nats.Header{"X-Tenant": {"acme"}, "Tag": {value, "all"}, "Nats-Msg-Id": {value + kind.queue}, "Nats-TTL": {"9h"}}
+				ids = append(ids, push(t, e, kind.push, headers, value).ID)
+			}
+			e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+			m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+			acked(t, e, m.Reply, `-NAK {"delay":"1m","reason":"disk full"}`)
+			const all = "one leased true, two delayed true, three, four, five"
+			same(t, "all", values(page(t, e, kind.queue, "")), all)
+
+			two := page(t, e, kind.queue, `{"state":"delayed"}`).Items[0]
+			if two.ID != ids[1] || two.Priority != 0 || two.PushedAt == nil || !two.Due.Equal(clock.now().Add(time.Minute)) || two.Expires == nil ||
+				two.Deliveries != 1 || two.Reason != "disk full" || two.Size != 3 || two.ValueCut || two.HeadersCut || len(two.Headers) != 4 ||
+				two.Headers["Tag"][1] != "all" || two.Headers["Nats-Msg-Id"][0] != "two"+kind.queue || two.Headers["Nats-TTL"][0] != "9h" {
+				t.Errorf("delayed: %+v", two)
+			}
+			for payload, want := range map[string]string{
+				`{"state":"ready"}`: "three, four, five", `{"state":"leased"}`: "one leased true", `{"limit":2}`: "one leased true, two delayed true",
+				`{"match":"three"}`: "three", `{"match":"Tag: t"}`: "two delayed true, three", `{"match":"` + ids[3] + `"}`: "four",
+				`{"match":"acme","limit":1}`: "one leased true", `{"match":": Acme"}`: "", `{"headers":{"Tag":"two"}}`: "two delayed true",
+				`{"headers":{"X-Tenant":"acme","Tag":"all"},"match":"Tag: f"}`: "four, five", `{"headers":{"x-tenant":"acme"}}`: "", `{"headers":{"X-Tenant":"acm"}}`: "",
+				`{"after":"` + ids[2] + `"}`: "four, five", `{"after":"` + ids[4] + `"}`: "", `{"value_bytes":0,"limit":1}`: " leased true",
+				`{"value_bytes":2,"state":"ready"}`: "th, fo, fi", `{"end":"min","limit":1}`: "one leased true",
+			} {
+				same(t, payload, values(page(t, e, kind.queue, payload)), want)
+			}
+			cut := page(t, e, kind.queue, `{"value_bytes":3}`).Items
+			same(t, "a value that fits is cut", cut[0].ValueCut || !cut[2].ValueCut, false)
+
+			// Page by page, behind an item that has gone meanwhile.
+			first := page(t, e, kind.queue, `{"limit":3}`)
+			ok(t, e, kind.queue+".remove", nil, itemOf(*first.Next, ""))
+			same(t, "the second page", values(page(t, e, kind.queue, fmt.Sprintf(`{"limit":3,"after":%q}`, *first.Next))), "four, five")
+
+			// What is due is ready, and what has expired is passed over.
+			clock.step(2 * time.Minute)
+			same(t, "due", values(page(t, e, kind.queue, "")), "one leased true, two, four, five")
+			clock.step(10 * time.Hour)
+			if last := page(t, e, kind.queue, ""); len(last.Items) != 0 || last.Next != nil {
+				t.Errorf("after all have expired: %+v", last)
+			}
+		}
+		push(t, e, "pq.jobs.push.2", nil, "last")
+		push(t, e, "pq.jobs.push.-2", nil, "first")
+		same(t, "from max", values(page(t, e, "pq.jobs", `{"end":"max"}`)), "last, first")
+		writeForeign(t, e.DB, "jobs", 7, "foreign")
+		if item := page(t, e, "pq.jobs", `{"end":"max","limit":1}`).Items[0]; string(item.Value) != "foreign" || item.PushedAt != nil || item.Priority != 7 {
+			t.Errorf("foreign: %+v", item)
+		}
+		wantMetric(t, e.Bridge, `pq_requests_total{operation="fifo-items"}`, 25)
+	})
+}

@@ -19,7 +19,7 @@ const (
 	partItems = 500
 	// restFactor is how many times as long as a part took the next one waits while there are other
 	// requests, up to maxRest.
-	restFactor, maxRest = 4, 100 * time.Millisecond
+	restFactor, maxRest = 9, 100 * time.Millisecond
 	// maxLooked and maxLookedBytes are how much one request looks at.
 	maxLooked, maxLookedBytes = 10_000, 8 << 20
 	// maxPage is the most bytes of a reply with items, whatever the server carries.
@@ -121,7 +121,7 @@ func (i *inspector) walk(
 	}
 }
 
-// paced runs a part of a browse. While there are other requests, browses take a fifth of the time.
+// paced runs a part of a browse. While there are other requests, browses take a tenth of the time.
 // Only who has the slot for browses may call it.
 func (i *inspector) paced(ctx context.Context, part func() error) error {
 	rest := time.NewTimer(time.Until(i.nextPart))

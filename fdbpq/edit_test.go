@@ -21,6 +21,7 @@ func TestRelease(t *testing.T) {
 		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour}
 		release := fdbpq.Op{Kind: fdbpq.OpRelease, Queue: q, ID: id}
 		wantError(f.T, f.applyAt(now, release)[0].Err, fdbpq.ErrNotLeased)
+		wantError(f.T, errOf(do(f, func(tx kv.Transaction) (int, error) { return 0, q.Release(tx, id) })), fdbpq.ErrNotLeased)
 
 		// The second lease follows in the same transaction.
 		first := f.applyAt(now, lease)[0]
@@ -136,6 +137,7 @@ func TestRedriveItemConflicts(t *testing.T) {
 	wantError(t, errOf(first.Commit().Get()), nil)
 	wantError(t, errOf(second.Commit().Get()), kv.ErrConflict)
 	wantError(t, f.apply(redrive)[0].Err, fdbpq.ErrNotFound)
+	wantError(t, errOf(do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.DeadLetters().RedriveItem(tx, redrive.ID) })), fdbpq.ErrNotFound)
 	wantList(t, "items", f.values(q.PopMin), "a")
 }
 

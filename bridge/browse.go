@@ -24,6 +24,8 @@ const (
 	maxLooked, maxLookedBytes = 10_000, 8 << 20
 	// maxPage is the most bytes of a reply with items, whatever the server carries.
 	maxPage = 1 << 20
+	// maxItemFailure is the most bytes that addFailure takes.
+	maxItemFailure = 512
 )
 
 // decodeItems reads the payload of an items request.
@@ -172,23 +174,23 @@ func getItems(c *clientReplier, kind subjects.Kind, name string, ids []fdbpq.ID,
 		}
 
 		page := b.newItemPage(valueBytes)
-		err = i.runPart(ctx, func() error {
+		read := func() error {
 			return fdbpq.ReadItems(ctx, i.options.DB, q, ids, i.options.Now(), func(n int, item *fdbpq.Browsed) bool {
 				item.ID = ids[n]
-				rest := subjects.MaxItemResults(len(ids) - n - 1)
-				if !page.add(item, rest) {
+				if !page.add(item, maxItemFailure*(len(ids)-n-1)) {
 					page.addFailure(&ids[n], errNoRoomForReply)
 				}
 				return true
 			})
+		}
+		err = i.run(ctx, i.browse, func() error {
+			if err := i.sweep(ctx, q); err != nil {
+				return err
+			}
+			return i.paced(ctx, read)
 		})
 		return subjects.EncodeItemsPage(page.items, nil, 0), err
 	}}
-}
-
-// runPart runs a browse that has one part.
-func (i *inspector) runPart(ctx context.Context, f func() error) error {
-	return i.run(ctx, i.browse, func() error { return i.paced(ctx, f) })
 }
 
 // errNoRoomForReply is told of an item that does not fit into the reply to a get of several.
@@ -237,8 +239,8 @@ func (b *Bridge) newItemPage(valueBytes int) *itemPage {
 	return &itemPage{valueBytes: max(valueBytes, 0), room: room}
 }
 
-// add adds an item, and leaves room for others. Without room it reports false, but the first item is
-// cut.
+// add adds an item, and leaves room for others. Without room it reports false, but if there is no
+// other item it is cut.
 func (p *itemPage) add(item *fdbpq.Browsed, others int) bool {
 	if item.Err != nil {
 		p.addFailure(&item.ID, item.Err)
@@ -248,10 +250,10 @@ func (p *itemPage) add(item *fdbpq.Browsed, others int) bool {
 	stored := p.render(item)
 	text := stored.Encode()
 	if len(text) >= p.room-others {
-		if len(p.items) > 0 {
+		if len(p.items)+others > 0 {
 			return false
 		}
-		text = p.cut(stored, others)
+		text = p.cut(stored)
 	}
 	p.append(text)
 	return true
@@ -290,11 +292,11 @@ func (p *itemPage) render(item *fdbpq.Browsed) *subjects.StoredItem {
 }
 
 // cut returns an item that does not fit without its headers, and with as much of its value as fits.
-func (p *itemPage) cut(stored *subjects.StoredItem, others int) []byte {
+func (p *itemPage) cut(stored *subjects.StoredItem) []byte {
 	value := stored.Value
 	stored.Headers, stored.HeadersCut = nil, len(stored.Headers) > 0
 	stored.Value, stored.ValueCut = value[:0], true
-	room := p.room - others - len(stored.Encode()) - len(",")
+	room := p.room - len(stored.Encode()) - len(",")
 
 	stored.Value = value[:min(len(value), max(room, 0)/4*3)] // base64
 	stored.ValueCut = len(stored.Value) < stored.Size

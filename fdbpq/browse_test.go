@@ -330,8 +330,10 @@ func TestBrowseOfWhatThereIsNot(t *testing.T) {
 	cancel()
 	_, err := new(fdbpq.Browse).Walk(ctx, f.db, f.queue("jobs"), time.Now(), nil)
 	wantError(t, err, context.Canceled)
-	other := []fdbpq.ID{{Priority: 5}}
-	wantError(t, fdbpq.ReadItems(f.ctx, f.db, f.fifoQueue("jobs"), other, time.Now(), func(_ int, item *fdbpq.Browsed) bool {
+	queue := f.fifoQueue("jobs")
+	other := f.apply(opPush(queue, 0, "v"))[0].Item.ID
+	other.Priority = 5 // its key has none
+	wantError(t, fdbpq.ReadItems(f.ctx, f.db, queue, []fdbpq.ID{other}, time.Now(), func(_ int, item *fdbpq.Browsed) bool {
 		wantError(t, item.Err, fdbpq.ErrNotFound)
 		return true
 	}), nil)

@@ -18,13 +18,18 @@ import (
 // walk walks a queue to its end in one call, and returns the items.
 func (f *fixture) walk(b fdbpq.Browse, q fdbpq.Target, now time.Time) (items []fdbpq.Browsed, end fdbpq.BrowseEnd) {
 	f.Helper()
+	bytes := 0
 	end, err := b.Walk(f.ctx, f.db, q, now, func(item *fdbpq.Browsed) bool {
-		items = append(items, *item)
+		items, bytes = append(items, *item), bytes+item.Message.Size()
 		return true
 	})
 	if err != nil {
 		f.Fatal(err)
 	}
+	if end.Bytes < bytes {
+		f.Errorf("%d bytes were looked at: want at least %d", end.Bytes, bytes)
+	}
+	end.Bytes = 0 // the rest depends on the encoding
 	return items, end
 }
 

@@ -83,6 +83,26 @@ func (h *heldJob) keepExtending(ctx context.Context, began time.Time) {
 	}
 }
 
+// limit returns the context of the Work, which ends after a timeout, 0 for none. Then the lease is
+// not extended any more: a Work that hangs must not keep the job from others.
+func (h *heldJob) limit(timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return h.ctx, func() {}
+	}
+
+	ctx, cancel := context.WithTimeoutCause(h.ctx, timeout, ErrTimedOut)
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), ErrTimedOut) {
+			h.log.Warn("a job takes too long", "id", h.ID, "job_timeout", timeout)
+			h.stopExtending()
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
 // letGo stops extending the lease, and reports whether the lease is known to be lost.
 func (h *heldJob) letGo() (lost bool) {
 	h.stopExtending()

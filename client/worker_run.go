@@ -171,5 +171,12 @@ func (w *Worker) leaseAhead(room chan struct{}, leased chan<- *heldJob) {
 
 // do calls the Work.
 func (w *Worker) do(h *heldJob) error {
-	return w.work.callSafely(h.ctx, &Job{Item: h.Item, Queue: w.queue.name, Deliveries: h.Deliveries})
+	ctx, done := h.limit(w.o.JobTimeout)
+	defer done()
+	err := w.work.callSafely(ctx, &Job{Item: h.Item, Queue: w.queue.name, Deliveries: h.Deliveries})
+
+	if err != nil && errors.Is(context.Cause(ctx), ErrTimedOut) {
+		return timedOut(err)
+	}
+	return err
 }

@@ -29,7 +29,7 @@ type Job struct {
 //
 // The context ends when the lease is lost, or may be because it could not be extended in time, so
 // that somebody else may do the job already: its cause is [ErrLeaseLost]. It also ends when
-// [Worker.Stop] is called for the second time, with the cause [ErrStopped], and after
+// [Worker.Shutdown] has waited for long enough, with the cause [ErrStopped], and after
 // [WorkerOptions.JobTimeout], with the cause [ErrTimedOut]. The job belongs to the Work.
 //
 // A job may be done more than once, for instance if its acknowledgement does not arrive before the

@@ -273,7 +273,7 @@ func TestWorkerExtends(t *testing.T) {
 	}
 }
 
-// As long as a job is being done, its lease is extended, even after the second Stop.
+// As long as a job is being done, its lease is extended, even after a Shutdown that did not wait.
 func TestWorkerExtendsWhenStopped(t *testing.T) {
 	s := newWorkshop(t)
 	s.push("a")
@@ -283,10 +283,9 @@ func TestWorkerExtendsWhenStopped(t *testing.T) {
 		<-finish
 		return nil
 	}, quiet(client.WorkerOptions{AckWait: time.Second})))
-	done := run(w)
+	done, _ := run(w)
 	<-begun
-	w.Stop()
-	w.Stop()
+	kill(w)
 	failsWith(t, "leased", client.ErrEmpty)(s.jobs.LeaseMin(t.Context(), client.Expires(2500*time.Millisecond)))
 	close(finish)
 	ok(t, <-done)

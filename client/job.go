@@ -18,7 +18,15 @@ type Job struct {
 	// Deliveries is how many times the item was delivered, this time included; 0 if the message
 	// left no room for that in the reply.
 	Deliveries int64
+	// MaxDeliver is how many deliveries the settings of the queue allow, 0 if they do not limit them
+	// or the connection may not read them (pq.<name>.info). The worker reads them when Run begins and
+	// once a minute while it does jobs; the first job after a rest has those from before.
+	MaxDeliver int64
 }
+
+// LastTry reports whether this delivery is the last that MaxDeliver allows: if the Work fails, the
+// job becomes a dead letter.
+func (j *Job) LastTry() bool { return j.MaxDeliver > 0 && j.Deliveries >= j.MaxDeliver }
 
 // Work does a job. If it returns nil, the job is acknowledged. If it returns an error, that is a
 // negative acknowledgement: the job comes back as the queue's backoff says or, after the last

@@ -32,8 +32,14 @@ func (q *handle) Info(ctx context.Context) (*QueueInfo, error) {
 // Settings are the settings of a queue. Fields that are zero are not set.
 type Settings = settings.Settings
 
-// Settings returns the settings of the queue.
-func (q *handle) Settings(ctx context.Context) (Settings, error) { return q.config(ctx, nil) }
+// Settings returns the settings of the queue: those of Info, so it needs no right to change them.
+func (q *handle) Settings(ctx context.Context) (Settings, error) {
+	info, err := q.Info(ctx)
+	if err != nil {
+		return Settings{}, err
+	}
+	return info.Settings, nil
+}
 
 // Configure sets those settings of the queue that change has, resets those that are only named, and
 // returns all that it has then. They are in force on every bridge once it returns.
@@ -43,11 +49,8 @@ func (q *handle) Settings(ctx context.Context) (Settings, error) { return q.conf
 // Errors: [ErrBadRequest], with a text that names the setting: nothing was changed. And those that
 // every call can return. After any other error, configure again: that does no harm.
 func (q *handle) Configure(ctx context.Context, change Settings, reset ...string) (Settings, error) {
-	return q.config(ctx, (&subjects.Change{Settings: change, Reset: reset}).Encode())
-}
-
-func (q *handle) config(ctx context.Context, change []byte) (Settings, error) {
-	s, err := query(ctx, q, subjects.Config, change, subjects.ParseSettings)
+	payload := (&subjects.Change{Settings: change, Reset: reset}).Encode()
+	s, err := query(ctx, q, subjects.Config, payload, subjects.ParseSettings)
 	if err != nil {
 		return Settings{}, err
 	}

@@ -29,7 +29,9 @@ type Worker struct {
 	stopping, killed context.Context // end when no more jobs are leased, and when those under way end
 	stop             context.CancelFunc
 	kill             context.CancelCauseFunc
-	heartbeat        time.Duration // of the requests that wait for jobs
+	heartbeat        time.Duration  // of the requests that wait for jobs
+	settingsAge      time.Duration  // after which jobs have the settings read again
+	asking           sync.WaitGroup // requests for settings
 
 	mu    sync.Mutex
 	ended chan struct{} // closed when Run returns; nil before it begins
@@ -60,7 +62,7 @@ func (q *handle) NewWorker(work Work, o WorkerOptions) (*Worker, error) {
 
 	o.Concurrency = cmp.Or(o.Concurrency, 1)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	w := &Worker{o: o, work: work, heartbeat: idleHeartbeat}
+	w := &Worker{o: o, work: work, heartbeat: idleHeartbeat, settingsAge: settingsAge}
 	w.stopping, w.stop = context.WithCancel(context.Background())
 	w.killed, w.kill = context.WithCancelCause(context.Background())
 	w.sources = []*source{w.newSource(q)}

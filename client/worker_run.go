@@ -33,7 +33,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, w.stop)()
 
 	for _, s := range w.sources {
-		if err := s.findAckWait(); err != nil {
+		if err := s.findSettings(); err != nil {
 			return err
 		}
 		s.acks.slow = cmp.Or(s.acks.slow, s.patience()/4)
@@ -52,6 +52,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	}
 	all.Wait()
+	w.asking.Wait()
 
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -146,7 +146,7 @@ func (w *work) prepare(ctx context.Context, s *session, refused chan error) erro
 		return fmt.Errorf("%w; with --ack-wait pq work needs no settings", s.explain(err, ""))
 	}
 	if err != nil {
-		return s.outdated(subjects.Config, w.kind(), s.explain(err, ""))
+		return s.outdated(subjects.Info, w.kind(), s.explain(err, ""))
 	}
 
 	w.ackWait = settings.LeaseWait()

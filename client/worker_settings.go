@@ -60,7 +60,7 @@ func (s *source) refreshSettings() {
 		!s.asked.CompareAndSwap(last, now.UnixNano()) {
 		return
 	}
-	s.asking.Go(func() {
+	s.background.Go(func() {
 		if _, err := s.askSettings(s.patience()); err != nil && s.stopping.Err() == nil {
 			s.log.Debug("cannot read the settings of the queue again", "error", err)
 		}

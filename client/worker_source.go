@@ -21,13 +21,15 @@ type source struct {
 	// waits has room for one: of those who have nothing to do, only one waits for a job.
 	waits chan struct{}
 	acks  sharedAcks
+	share share // of the turns, if there are several sources
 
 	maxDeliver atomic.Int64
 	asked      atomic.Int64 // when the settings were asked for, in nanoseconds
 	unanswered atomic.Int32 // requests for them since the last answer
 }
 
-func (w *Worker) newSource(q *handle) *source {
+func (w *Worker) newSource(weighted WeightedQueue) *source {
+	q := weighted.queue
 	s := &source{
 		Worker:  w,
 		queue:   q,
@@ -35,6 +37,7 @@ func (w *Worker) newSource(q *handle) *source {
 		log:     w.o.Logger.With("queue", q.name),
 		ackWait: w.o.AckWait,
 		waits:   make(chan struct{}, 1),
+		share:   share{weight: float64(weighted.weight)},
 	}
 	if w.o.Max {
 		s.verb = subjects.PopMax

@@ -62,7 +62,11 @@ func (q *handle) request(ctx context.Context, verb subjects.Verb, headers nats.H
 		return nil, err
 	}
 	m := &nats.Msg{Subject: subject, Header: headers, Data: payload}
-	return q.client.request(ctx, m, canChange(verb, payload))
+	reply, err := q.client.request(ctx, m, canChange(verb, payload))
+	if refused, ok := err.(*Error); ok {
+		refused.verb = verb
+	}
+	return reply, err
 }
 
 // query is request for a reply whose payload parse reads.

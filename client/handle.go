@@ -33,6 +33,9 @@ type handle struct {
 	name   string
 }
 
+// Name returns the name of the queue.
+func (q *handle) Name() string { return q.name }
+
 // subject returns the subject of requests with this verb.
 func (q *handle) subject(verb subjects.Verb) (string, error) {
 	subject, err := q.client.grammar.Build(subjects.Request{Kind: q.kind, Verb: verb, Queue: q.name})

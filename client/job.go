@@ -49,6 +49,9 @@ type Work func(ctx context.Context, job *Job) error
 // not count the delivery. 0 or less is at once.
 func Snooze(delay time.Duration) error { return &snoozed{max(delay, 0)} }
 
+// IsSnooze reports whether an error is one of [Snooze], for Middleware.
+func IsSnooze(err error) bool { return errors.As(err, new(*snoozed)) }
+
 type snoozed struct{ delay time.Duration }
 
 func (s *snoozed) Error() string { return fmt.Sprintf("again in %v", s.delay) }
@@ -56,6 +59,9 @@ func (s *snoozed) Error() string { return fmt.Sprintf("again in %v", s.delay) }
 // Drop returns an error for Work that makes the job a dead letter, with a reason, which is cut at
 // 256 bytes.
 func Drop(reason string) error { return &dropped{reason} }
+
+// IsDrop reports whether an error is one of [Drop], for Middleware.
+func IsDrop(err error) bool { return errors.As(err, new(*dropped)) }
 
 type dropped struct{ reason string }
 
@@ -92,7 +98,7 @@ func timedOut(err error) error {
 	switch {
 	case errors.As(err, &again):
 		return &retry{timedOut(again.error), again.delay}
-	case errors.As(err, new(*snoozed)), errors.As(err, new(*dropped)):
+	case IsSnooze(err), IsDrop(err):
 		return err // the Work has decided
 	}
 

@@ -2,7 +2,9 @@ package client_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -70,5 +72,15 @@ func TestMuxPanics(t *testing.T) {
 			}()
 			handle(&client.Mux{})
 		}()
+	}
+}
+
+func TestErrorsOfWork(t *testing.T) {
+	snooze, drop := client.Snooze(time.Second), client.Drop("why")
+	if !client.IsSnooze(fmt.Errorf("wrapped: %w", snooze)) || client.IsSnooze(drop) || client.IsSnooze(nil) {
+		t.Error("IsSnooze")
+	}
+	if !client.IsDrop(fmt.Errorf("wrapped: %w", drop)) || client.IsDrop(snooze) || client.IsDrop(nil) {
+		t.Error("IsDrop")
 	}
 }

@@ -167,17 +167,17 @@ func (s *source) took(h *heldJob) *heldJob {
 	s.shares.mu.Lock()
 	defer s.shares.mu.Unlock()
 
-	switch {
-	case h != nil:
+	if h != nil {
 		s.shares.wakeOne()
-	default:
-		s.share.turns -= 1 / s.share.weight
-		if !s.share.empty {
-			s.share.empty = true
-			s.background.Go(s.awaitJob)
-		}
+		return h
 	}
-	return h
+
+	s.share.turns -= 1 / s.share.weight
+	if !s.share.empty && s.share.ahead == nil { // else a job has come since that request
+		s.share.empty = true
+		s.background.Go(s.awaitJob)
+	}
+	return nil
 }
 
 // awaitJob waits until the queue has a job. If nobody is free to do that, it goes back: it may be

@@ -142,14 +142,16 @@ func (s *source) finishShared(h *heldJob) (next *heldJob) {
 		return s.took(s.acknowledge(h, s.ackAndLease))
 	}
 
-	s.acknowledge(h, s.ackOnly)
+	var acked sync.WaitGroup
+	acked.Go(func() { s.acknowledge(h, s.ackOnly) })
+	defer acked.Wait()
 	switch {
 	case turn == nil:
 		return nil
 	case ahead != nil:
 		return turn.took(ahead)
 	}
-	return turn.leaseNow()
+	return turn.leaseNow() // at the same time
 }
 
 // leaseNow leases a job if there is one.

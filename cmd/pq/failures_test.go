@@ -32,7 +32,7 @@ var everyCommand = []struct {
 	{args: "peek jbos", misspelt: exitEmpty, words: "the queue is empty"},
 	{args: "len jbos"},
 	{args: "bench jbos push --count 1"},
-	{args: "work jbos -- true", since: "config", misspelt: -1}, // it waits for items
+	{args: "work jbos -- true", since: "info", misspelt: -1}, // it waits for items
 	{args: "lease jbos", since: "ack", misspelt: exitEmpty, words: "the queue is empty"},
 	{args: "ack " + receiptExample, since: "ack", misspelt: exitError, words: "(4"},
 	{args: "nak " + receiptExample, since: "ack", misspelt: exitError, words: "(4"},
@@ -48,7 +48,7 @@ var everyCommand = []struct {
 	{args: "watch jbos --count 1", since: "info"},
 	{args: "watch --count 1", since: "list"},
 	{args: "info jbos", since: "info", words: "no queue jbos is in use: did you mean jobs?"},
-	{args: "config jbos", since: "config", words: "no queue jbos is in use: did you mean jobs?"},
+	{args: "config jbos", since: "info", words: "no queue jbos is in use: did you mean jobs?"},
 	{args: "config jbos ttl=1h", since: "config"},
 	{args: "pause jbos", since: "config"},
 	{args: "resume jbos", since: "config"},

@@ -55,7 +55,7 @@ func (r *retryDelay) refused(q *queue, err error) bool {
 	if bad != nil {
 		return false
 	}
-	subject, bad := g.Build(subjects.Request{Kind: q.kind(), Verb: subjects.Config, Queue: q.name})
+	subject, bad := g.Build(subjects.Request{Kind: q.kind(), Verb: subjects.Info, Queue: q.name})
 	if bad != nil || !strings.Contains(err.Error(), `"`+subject+`"`) {
 		return false
 	}

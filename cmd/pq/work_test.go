@@ -120,7 +120,7 @@ func TestWorkThatCannotBegin(t *testing.T) {
 	}
 	c.fails(exitUsage, "exit codes from 1 to 255", "work", "jobs", "--drop-on", "0", "--", "true")
 	c.fails(exitUsage, "at least 1", "work", "jobs", "--jobs", "0", "--", "true")
-	c.fails(exitError, "no bridge is listening on other.jobs.config: is pqbridge running?", "work", "jobs", "--prefix", "other", "--", "true")
+	c.fails(exitError, "no bridge is listening on other.jobs.info: is pqbridge running?", "work", "jobs", "--prefix", "other", "--", "true")
 }
 
 func TestVariableNames(t *testing.T) {

@@ -12,6 +12,15 @@ var (
 	// It comes wrapped together with ErrEmpty.
 	ErrPaused = codec.ErrPaused
 
+	// ErrRate is returned by pops and leases of a queue that has used up Settings.Rate, as a RateError.
+	// It comes wrapped together with ErrEmpty.
+	ErrRate = codec.ErrRate
+
+	// ErrGroupLimits is returned by pops and leases if there are items, but none of a group that may
+	// be served now: see Settings.MaxLeasedPerGroup and Settings.RatePerGroup. It comes as a
+	// GroupLimitsError, wrapped together with ErrEmpty.
+	ErrGroupLimits = codec.ErrGroupLimits
+
 	// ErrMaxLeased is returned by leases while as many items are leased as Settings.MaxLeased
 	// allows.
 	ErrMaxLeased = codec.ErrMaxLeased

@@ -30,7 +30,7 @@ type (
 	//
 	// Size returns how many bytes the message counts where bytes are limited, as by MaxMessageSize
 	// and Op.MaxBytes: those of the value and all texts, and a few for each. That is about what it
-	// takes in a transaction.
+	// takes in a transaction. Group returns its group, see GroupHeader, "" for none.
 	Message = codec.Message
 
 	// ID names an item: its place in the order of its queue. Two items have the same ID only if 72
@@ -161,6 +161,19 @@ type (
 	// at least one of Mismatches; Error names them all.
 	MismatchError = codec.MismatchError
 
+	// RateError is the ErrRate of pops and leases of a queue that has used up Settings.Rate. Unwrap
+	// also returns ErrEmpty.
+	//
+	//	Rate   string     // as the settings have it
+	//	Until  time.Time  // when the next item may be delivered
+	RateError = codec.RateError
+
+	// GroupLimitsError is the ErrGroupLimits of pops and leases. Unwrap also returns ErrEmpty.
+	//
+	//	MaxLeasedPerGroup  int64   // as the settings have it
+	//	RatePerGroup       string  // the same
+	GroupLimitsError = codec.GroupLimitsError
+
 	// LostLeases is the error of acknowledgements that are done together or not at all, because
 	// some name leases that are over. Error counts them, and Unwrap returns ErrLeaseLost.
 	//
@@ -197,6 +210,14 @@ const (
 	MaxQueueName = codec.MaxQueueName
 	// MaxMessageSize is the largest Message.Size of a push.
 	MaxMessageSize = codec.MaxMessageSize
+	// GroupHeader is the header of a Message that names its group, 1 to MaxGroup bytes in one line.
+	// Items of equal priority are served group by group, in turn, and in each group in the order of
+	// the pushes. Settings may limit what a group gets. Message.Group returns it.
+	GroupHeader = codec.GroupHeader
+	// MaxGroup is the longest group, in bytes.
+	MaxGroup = codec.MaxGroup
+	// MaxWeight is the largest Op.Weight.
+	MaxWeight = codec.MaxWeight
 	// MaxKey is the longest Message.MsgID and Message.Unique, in bytes.
 	MaxKey = codec.MaxKey
 	// MinLease, MaxLease and MaxDelay bound the length of a lease and of a delay.

@@ -94,6 +94,9 @@ type Op struct {
 	// Priority and Message are for OpPush, and Priority for OpMove. A FIFO queue ignores Priority.
 	Priority int64
 	Message  Message
+	// Weight is how many items of its group OpPush puts into a turn, 1 to MaxWeight; 0 means 1. It is
+	// for messages with a group, see GroupHeader.
+	Weight int
 	// Item is for OpRestore: what an OpPop on the same queue returned. It must not be
 	// changed.
 	Item *Item

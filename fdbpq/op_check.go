@@ -27,6 +27,9 @@ func (op *Op) check(l *codec.Layout) error {
 		if n := max(len(op.Message.MsgID), len(op.Message.Unique)); n > MaxKey {
 			return fmt.Errorf("%w: a message id or unique key of %d bytes: want at most %d", ErrOp, n, MaxKey)
 		}
+		if err := op.checkGroup(); err != nil {
+			return err
+		}
 		return op.checkTimes()
 	case OpRestore:
 		if op.Item == nil || l.Fifo && op.Item.ID.Priority != 0 {
@@ -76,6 +79,15 @@ func (op *Op) checkManaging(l *codec.Layout) error {
 		return notFound(&op.ID)
 	}
 	return nil
+}
+
+// checkGroup returns an error if an OpPush has a bad group or weight.
+func (op *Op) checkGroup() error {
+	values := op.Message.Headers[GroupHeader]
+	if op.Weight < 0 || op.Weight > MaxWeight || op.Weight > 0 && values == nil {
+		return fmt.Errorf("%w: bad weight %d: want 1 to %d, beside %s", ErrOp, op.Weight, MaxWeight, GroupHeader)
+	}
+	return codec.CheckGroup(values)
 }
 
 // checkTimes returns an error if an OpPush cannot have these times.

@@ -41,9 +41,9 @@ type Result struct {
 	// Settings is those of the queue, for OpSettings and OpConfigure.
 	Settings *Settings
 	// Freed says that an OpAck, OpTerm, OpRemove, OpRelease or OpPurge ended a lease of a queue with
-	// Settings.MaxLeased, so another may begin.
+	// Settings.MaxLeased or Settings.MaxLeasedPerGroup, so another may begin.
 	Freed bool
-	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrMaxLeased, ErrFull,
+	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrRate, ErrGroupLimits, ErrMaxLeased, ErrFull,
 	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
 	// ErrNotLeased, ErrNotDeadLetter, ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
 	Err error
@@ -99,6 +99,21 @@ type Info struct {
 	// NextDue is when the next held item falls due, or the next ready one expires; zero if neither
 	// will.
 	NextDue time.Time
+	// Groups are the groups with ready or leased items, at most MaxInfoGroups of those with the most,
+	// in the order of their names. nil if there are none, or with NoPriorities.
+	Groups []GroupCount
+	// GroupCount is how many groups have ready or leased items, and GroupsAtLimit how many of these
+	// have ready items and are passed over because of Settings.MaxLeasedPerGroup or
+	// Settings.RatePerGroup.
+	GroupCount, GroupsAtLimit int
+	// MoreGroups says that the queue has more groups than Groups. Of very many, some are not counted.
+	MoreGroups bool
+}
+
+// GroupCount is the number of items of one group.
+type GroupCount struct {
+	Group         string
+	Ready, Leased int64
 }
 
 // PriorityCount is the number of ready items of one priority.
@@ -109,6 +124,8 @@ type PriorityCount struct {
 const (
 	// MaxInfoPriorities is the most priorities that an OpInfo returns.
 	MaxInfoPriorities = 1000
+	// MaxInfoGroups is the most groups that an OpInfo returns.
+	MaxInfoGroups = 100
 	// NoPriorities as Op.MaxPriorities makes an OpInfo return only the number of items in each
 	// state, which takes less time.
 	NoPriorities = -1

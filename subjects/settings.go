@@ -110,6 +110,9 @@ func ParseSettings(payload []byte) (*Settings, error) {
 func memberOf(row *settings.Setting, s *Settings) *member {
 	m := &member{name: row.Name, to: row.Field(s), least: row.Least, most: row.Most, length: row.Length, off: row.Off}
 	m.check = checkToken // a text is the name of a queue
+	if row.CheckText != nil {
+		m.check = row.CheckText
+	}
 	if row.Choices != nil {
 		m.check = func(text string) error {
 			if !slices.Contains(row.Choices, text) {

@@ -22,7 +22,7 @@ const (
 	// MaxBackoffs is the most elements of a Backoff.
 	MaxBackoffs   = 100
 	MaxMaxDeliver = 1_000_000
-	// MaxCount is for MaxLeased and MaxItems.
+	// MaxCount is for MaxLeased, MaxItems and MaxLeasedPerGroup.
 	MaxCount = 1_000_000_000
 	// MaxTotalBytes is for MaxBytes.
 	MaxTotalBytes = 1 << 50
@@ -85,7 +85,21 @@ type Settings struct {
 	// to MaxDelay, or NoDuplicateWindow. That of the first push counts. Not set, it is
 	// DefaultDuplicateWindow.
 	DuplicateWindow time.Duration
+	// MaxLeasedPerGroup is how many items of one group may be leased at a time, up to MaxCount. Pops
+	// and leases pass over the items of a group that has as many. Items without a group are not
+	// limited. Not set, there is no limit.
+	MaxLeasedPerGroup int64
+	// Rate is how often items of the queue may be delivered, as text that ParseRate reads, such as
+	// "10/1s": 10 in any second, or 10 at once after a pause. Each delivery counts, a repeated one,
+	// too. Not set, there is no limit.
+	Rate string
+	// RatePerGroup is the same for the items of each group. Pops and leases pass over the items of a
+	// group that has used it up. Items without a group are not limited.
+	RatePerGroup string
 }
+
+// LimitsGroups reports whether there is a limit for each group.
+func (s *Settings) LimitsGroups() bool { return s.MaxLeasedPerGroup > 0 || s.RatePerGroup != "" }
 
 // Clone returns a copy that shares no memory.
 func (s *Settings) Clone() *Settings {

@@ -21,8 +21,10 @@ type Setting struct {
 	Least, Most int64
 	// Length is the most elements of a list.
 	Length int
-	// Choices are all values of a text; if there are none, it is the name of a queue.
-	Choices []string
+	// Choices are all values of a text, and CheckText says what is wrong with one; if there is neither,
+	// it is the name of a queue.
+	Choices   []string
+	CheckText func(string) error
 	// Off is the value of a duration for which people write 0; 0 if there is none.
 	Off time.Duration
 	// Default is in force while it is not set; nil is none.
@@ -54,6 +56,12 @@ var table = []*Setting{
 		Choices: []string{DiscardNew, DiscardOld}, Default: DiscardNew},
 	{Name: "duplicate_window", Field: func(s *Settings) any { return &s.DuplicateWindow }, About: "how long ids are kept",
 		Least: int64(MinLease), Most: int64(MaxDelay), Off: NoDuplicateWindow, Default: DefaultDuplicateWindow},
+	{Name: "max_leased_per_group", Field: func(s *Settings) any { return &s.MaxLeasedPerGroup }, About: "most leases of a group",
+		Most: MaxCount},
+	{Name: "rate", Field: func(s *Settings) any { return &s.Rate }, About: "deliveries, as 10/1s",
+		CheckText: checkRate},
+	{Name: "rate_per_group", Field: func(s *Settings) any { return &s.RatePerGroup }, About: "deliveries of a group",
+		CheckText: checkRate},
 }
 
 // All returns the rows of the table, in its order.
@@ -114,6 +122,9 @@ func (row *Setting) Check(s *Settings) error {
 	case *string:
 		if row.Choices != nil && !slices.Contains(row.Choices, *field) {
 			return fmt.Errorf("%.130q: want %s", *field, row.Choice())
+		}
+		if row.CheckText != nil {
+			return row.CheckText(*field)
 		}
 	case *time.Time:
 		if year := int64(field.UTC().Year()); year < row.Least || year > row.Most {

@@ -10,6 +10,8 @@ import (
 var (
 	ErrEmpty           = errors.New("fdbpq: the queue is empty")
 	ErrPaused          = errors.New("fdbpq: the queue is paused")
+	ErrRate            = errors.New("fdbpq: the queue's rate is used up")
+	ErrGroupLimits     = errors.New("fdbpq: nothing may be served now")
 	ErrMaxLeased       = errors.New("fdbpq: as many items are leased as max_leased allows")
 	ErrFull            = errors.New("fdbpq: the queue is full")
 	ErrFullBytes       = fmt.Errorf("%w by its bytes", ErrFull)
@@ -68,6 +70,42 @@ func (e *PausedError) Error() string {
 
 // Unwrap returns the errors that this is.
 func (e *PausedError) Unwrap() []error { return []error{ErrPaused, ErrEmpty} }
+
+// RateError is the error of pops and leases of a queue that has used up its rate.
+type RateError struct {
+	Rate  string
+	Until time.Time // when the next item may be delivered
+}
+
+// Error implements error.
+func (e *RateError) Error() string {
+	return fmt.Sprintf("fdbpq: the queue's rate of %s is used up until %s", e.Rate, e.Until.UTC().Format(time.RFC3339Nano))
+}
+
+// Unwrap returns the errors that this is.
+func (e *RateError) Unwrap() []error { return []error{ErrRate, ErrEmpty} }
+
+// GroupLimitsError is the error of pops and leases that find no item of a group that may be served.
+type GroupLimitsError struct {
+	MaxLeasedPerGroup int64
+	RatePerGroup      string
+}
+
+// Error implements error.
+func (e *GroupLimitsError) Error() string {
+	leased := fmt.Sprintf("have max_leased_per_group %d leased", e.MaxLeasedPerGroup)
+	used := "have used up rate_per_group " + e.RatePerGroup
+	switch {
+	case e.RatePerGroup == "":
+		used = leased
+	case e.MaxLeasedPerGroup > 0:
+		used = leased + " or " + used
+	}
+	return fmt.Sprintf("%v: the groups of the ready items %s", ErrGroupLimits, used)
+}
+
+// Unwrap returns the errors that this is.
+func (e *GroupLimitsError) Unwrap() []error { return []error{ErrGroupLimits, ErrEmpty} }
 
 // UnlessCorrupt returns nil for ErrCorrupt, and any other error.
 func UnlessCorrupt(err error) error {

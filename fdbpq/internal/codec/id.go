@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ID identifies an item and its place in its queue. Two items have the same id only if
-// 72 random bits coincide.
+// ID identifies an item and its place in its queue. Two items have the same id only if 72 random bits
+// coincide, or 32 of two in one group that were pushed in the same microsecond.
 type ID struct {
 	// Priority is the item's priority; 0 in a FIFO queue.
 	Priority int64
@@ -62,7 +62,7 @@ func ParseID(text string) (ID, error) {
 //	       items of the same count
 //	8-9    signature
 //	10     flags
-//	11-19  random
+//	11-19  random, or the hash of the item's group in 11-15, big-endian, and 16-19 random
 //
 // An item without the signature, or with an impossible time, was written by another program
 // with the bare recipe. It is served like any other, but has no push time and no ("m") keys,
@@ -72,8 +72,10 @@ const (
 	signedAt   = 8
 	signature  = 0x9d51
 	flagsAt    = 10
-	flagMeta   = 0x01
+	flagMeta   = 0x01 // it has ("m") keys
+	flagGroup  = 0x02 // it has the hash of a group, and keys by that: see layout.go
 	uniqueAt   = 11
+	groupSize  = 5
 )
 
 // Pushes of this package have times from FirstTime to before LastTime: the years 2020 to 2200.
@@ -118,6 +120,29 @@ func Ours(id *ID) bool {
 }
 
 func HasMeta(id *ID) bool { return id.Random[flagsAt]&flagMeta != 0 && Ours(id) }
+
+// SetGroup sets the group of an id that NewID has made.
+func SetGroup(id *ID, hash GroupHash) {
+	if hash == NotIndexed {
+		return
+	}
+	id.Random[flagsAt] |= flagGroup
+	for i := range groupSize {
+		id.Random[uniqueAt+i] = byte(hash >> (8 * (groupSize - 1 - i)))
+	}
+}
+
+// GroupIn returns the group in an id.
+func GroupIn(id *ID) GroupHash {
+	if id.Random[flagsAt]&flagGroup == 0 || !Ours(id) {
+		return NotIndexed
+	}
+	var hash GroupHash
+	for _, b := range id.Random[uniqueAt : uniqueAt+groupSize] {
+		hash = hash<<8 | GroupHash(b)
+	}
+	return hash
+}
 
 func PushedAt(id *ID) time.Time {
 	if !Ours(id) {

@@ -68,6 +68,16 @@ func TestBadInput(t *testing.T) {
 		{"two unique keys", "q.jobs.enqueue", nats.Header{"Pq-Unique": {"a", "a"}}, payload, "Pq-Unique is given 2 times: want one", subjects.ErrKey},
 		{"unique key of a pop", "pq.jobs.pop.min", nats.Header{"Pq-Unique": {"a"}}, nil, "only a push has one", bridge.ErrBadRequest},
 		{"unique key of a batch", "pq.jobs.push.batch", nats.Header{"Pq-Unique": {"a"}}, payload, "only a push has one", bridge.ErrBadRequest},
+		{"empty group", "pq.jobs.push", nats.Header{"Pq-Group": {""}}, payload, "bad Pq-Group: want 1 to 128 bytes in one line, once", subjects.ErrGroup},
+		{"long group", "q.jobs.enqueue", nats.Header{"Pq-Group": {strings.Repeat("g", 129)}}, payload, "1 to 128 bytes", subjects.ErrGroup},
+		{"two groups", "pq.jobs.push", nats.Header{"Pq-Group": {"a", "a"}}, payload, "once", subjects.ErrGroup},
+		{"group in lower case", "pq.jobs.push", nats.Header{"pq-group": {"a"}}, payload, "spelled like this", bridge.ErrBadRequest},
+		{"group of a pop", "pq.jobs.pop.min", nats.Header{"Pq-Group": {"a"}}, nil, "only a push has one", bridge.ErrBadRequest},
+		{"group of a batch", "pq.jobs.push.batch", nats.Header{"Pq-Group": {"a"}}, payload, "only a push has one", bridge.ErrBadRequest},
+		{"weight 0", "pq.jobs.push", nats.Header{"Pq-Group": {"a"}, "Pq-Weight": {"0"}}, payload, `bad Pq-Weight "0": want an integer from 1 to 100, beside Pq-Group`, subjects.ErrWeight},
+		{"weight 101", "pq.jobs.push", nats.Header{"Pq-Group": {"a"}, "Pq-Weight": {"101"}}, payload, `"101"`, subjects.ErrWeight},
+		{"weight 3.5", "q.jobs.enqueue", nats.Header{"Pq-Group": {"a"}, "Pq-Weight": {"3.5"}}, payload, `"3.5"`, subjects.ErrWeight},
+		{"weight alone", "pq.jobs.push", nats.Header{"Pq-Weight": {"3"}}, payload, "beside Pq-Group", subjects.ErrWeight},
 		{"error header", "pq.jobs.push", nats.Header{"Nats-Service-Error": {"no"}}, payload, "take it for an error", bridge.ErrBadRequest},
 		{"error code header", "q.jobs.enqueue", nats.Header{"nats-service-error-code": {"404"}}, payload, "take it for an error", bridge.ErrBadRequest},
 		{"no responders header", "pq.jobs.push", nats.Header{"Status": {"503"}}, nil, "no responders", bridge.ErrBadRequest},
@@ -86,7 +96,7 @@ func TestBadInput(t *testing.T) {
 	// Nothing was stored, and the bridge keeps working.
 	wantLen(t, e, "pq", "jobs", 0)
 	wantLen(t, e, "q", "jobs", 0)
-	wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="enqueue"}`, 3)
+	wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="enqueue"}`, 5)
 }
 
 // Requests whose answer nobody could receive are counted, and do nothing.

@@ -15,30 +15,33 @@ import (
 )
 
 // decodePush takes ownership of the message: op refers to its memory. Errors wrap
-// errBadRequest or subjects.ErrPriority.
-func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
+// errBadRequest, subjects.ErrPriority, ErrKey, ErrTiming, ErrGroup or ErrWeight.
+func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) (err error) {
 	op.Priority = r.Priority
 	op.Message.Value = m.Data
 	if len(m.Header) == 0 {
 		return nil
 	}
 
-	if err := checkNames(m.Header, r); err != nil {
+	if err = checkNames(m.Header, r); err != nil {
 		return err
 	}
-	if err := checkPushed(m, r.Queue); err != nil {
+	if err = checkPushed(m, r.Queue); err != nil {
 		return err
 	}
 
 	// What is left in the header in the end comes back with the item.
-	if err := takeTimes(m.Header, op); err != nil {
+	if err = takeTimes(m.Header, op); err != nil {
 		return err
 	}
-	if err := takeKeys(m.Header, &op.Message); err != nil {
+	if err = takeKeys(m.Header, &op.Message); err != nil {
 		return err
 	}
+	if op.Weight, err = subjects.GroupOfPush(m.Header); err != nil {
+		return err
+	}
+	delete(m.Header, subjects.HeaderWeight)
 	if priorities, given := m.Header[subjects.HeaderPriority]; given {
-		var err error
 		if op.Priority, err = priority(r, priorities); err != nil {
 			return err
 		}

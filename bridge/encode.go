@@ -123,7 +123,7 @@ func (e *encoder) itemAlone(item *fdbpq.Item) nats.Header {
 	return e.header
 }
 
-// pushers resets the header to the pusher's, without names that are the protocol's: programs
+// pushers resets the header to the pusher's, without other names that are the protocol's: programs
 // that write to the store themselves could store those, and a client would take an item for
 // the end of a batch.
 func (e *encoder) pushers(item *fdbpq.Item) {
@@ -133,7 +133,7 @@ func (e *encoder) pushers(item *fdbpq.Item) {
 	clear(e.header)
 	e.own = e.own[:0]
 	for name, values := range item.Headers {
-		if subjects.HeaderFate(name, values) != subjects.Kept || subjects.IsReserved(name) {
+		if subjects.HeaderFate(name, values) != subjects.Kept || subjects.IsReserved(name) && name != subjects.HeaderGroup {
 			continue
 		}
 		if item.DeadLetter == nil || !subjects.OfPushAlone(name) {

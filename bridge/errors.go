@@ -39,6 +39,7 @@ type wireError struct {
 // wireErrors is the table. The first row that matches an error counts, so errors that
 // can wrap others come first.
 var wireErrors = []wireError{
+	{subjects.CodeOverloaded, false, []error{fdbpq.ErrRate}},
 	{subjects.CodeNotFound, false, []error{fdbpq.ErrEmpty, fdbpq.ErrNotFound, fdbpq.ErrPaused}},
 	{subjects.CodeConflict, false, []error{
 		fdbpq.ErrLeaseLost, fdbpq.ErrLeased, fdbpq.ErrNotLeased, fdbpq.ErrNotDeadLetter,
@@ -46,7 +47,7 @@ var wireErrors = []wireError{
 	{subjects.CodeUnavailable, true, []error{kv.ErrCommitUnknown, dispatch.ErrUnknownOutcome}},
 	{subjects.CodeBadRequest, false, []error{
 		errBadRequest, subjects.ErrPrefix, subjects.ErrQueueName, subjects.ErrVerb, subjects.ErrPriority, subjects.ErrKey,
-		subjects.ErrTiming, subjects.ErrOptions, subjects.ErrToken, subjects.ErrFrame,
+		subjects.ErrTiming, subjects.ErrOptions, subjects.ErrToken, subjects.ErrFrame, subjects.ErrGroup, subjects.ErrWeight,
 		fdbpq.ErrQueueName, fdbpq.ErrID, fdbpq.ErrOp, fdbpq.ErrSettings, fdbpq.ErrToken,
 	}},
 	{subjects.CodeTooLarge, false, []error{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // metrics counts what /metrics shows, besides the gauges. All series that can be known in advance
@@ -94,12 +95,13 @@ var limitErrors = []struct {
 	{fdbpq.ErrFullBytes, "max_bytes"},
 	{fdbpq.ErrFull, "max_items"},
 	{fdbpq.ErrMaxLeased, "max_leased"},
+	{fdbpq.ErrRate, "rate"},
 }
 
 // noteRefused counts an error that is about a limit.
 func (m *metrics) noteRefused(err error) {
 	for _, limit := range limitErrors {
-		if errors.Is(err, limit.err) && !errors.Is(err, fdbpq.ErrEmpty) {
+		if errors.Is(err, limit.err) && classify(err).code == subjects.CodeOverloaded {
 			m.refused[limit.setting].Inc()
 			return
 		}

@@ -149,7 +149,7 @@ func (c *clientReplier) end(p *parcel, err error) {
 
 	// The parcel itself can say that there are no more, but not why with an error.
 	if p.n > 0 {
-		last := err == nil || errors.Is(err, fdbpq.ErrEmpty)
+		last := err == nil || foundNothing(err)
 		if failed := p.send(last); failed != nil {
 			err = failed
 		} else if last {
@@ -162,7 +162,7 @@ func (c *clientReplier) end(p *parcel, err error) {
 	c.endpoint.items.Observe(float64(c.sent))
 	end := nats.Msg{Subject: c.reply, Header: nats.Header{}}
 	var f *failure
-	if err != nil && (c.sent == 0 || !errors.Is(err, fdbpq.ErrEmpty)) {
+	if err != nil && (c.sent == 0 || !foundNothing(err)) {
 		f = failureOf(err)
 		maps.Copy(end.Header, f.header)
 	}
@@ -174,6 +174,11 @@ func (c *clientReplier) end(p *parcel, err error) {
 	}
 	c.endpoint.done(r, f)
 	c.b.outbox.Send(&end)
+}
+
+// foundNothing reports whether a pop ended because there is nothing, not because of a limit.
+func foundNothing(err error) bool {
+	return classify(err).code == subjects.CodeNotFound
 }
 
 // Deliver sends items of a pop that goes on waiting for more. If one cannot be sent, that ends the

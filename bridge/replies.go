@@ -90,6 +90,13 @@ func infoReply(q *dispatch.Queue, info *fdbpq.Info, settings *subjects.Settings,
 	reply := &subjects.QueueInfo{
 		Queue: q.Name, Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed,
 		PrioritiesMore: info.MorePriorities, Settings: *settings,
+		GroupsMore: info.MoreGroups, GroupsAtLimit: info.GroupsAtLimit,
+	}
+	for _, g := range info.Groups {
+		if reply.Groups == nil {
+			reply.Groups = make(map[string]subjects.GroupCount, len(info.Groups))
+		}
+		reply.Groups[g.Group] = subjects.GroupCount{Ready: g.Ready, Leased: g.Leased}
 	}
 
 	if q.Kind == subjects.Priority {

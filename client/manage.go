@@ -26,6 +26,12 @@ func (q *handle) Len(ctx context.Context) (int64, error) {
 //	Count    int64
 type PriorityCount = subjects.PriorityCount
 
+// GroupCount is the number of items of one group:
+//
+//	Ready  int64
+//	Leased int64
+type GroupCount = subjects.GroupCount
+
 // QueueInfo says how many items of a queue are in each state, and more:
 //
 //	Queue          string
@@ -34,6 +40,9 @@ type PriorityCount = subjects.PriorityCount
 //	Delayed        int64
 //	Priorities     []PriorityCount // ready items of each priority, in order; nil in a FIFO queue
 //	PrioritiesMore bool            // there are more, between the smallest and the largest
+//	Groups         map[string]GroupCount // items of each group, nil without groups
+//	GroupsMore     bool            // there are more groups; those with the most items are shown
+//	GroupsAtLimit  int             // groups with ready items that are passed over because of a limit
 //	OldestAge      *time.Duration  // since the push of the oldest ready item, nil if there is none
 //	NextDue        *time.Time      // when the next thing falls due, nil if nothing will
 //	Settings       Settings        // that are set
@@ -58,6 +67,9 @@ func (q *handle) Info(ctx context.Context) (*QueueInfo, error) {
 //	MaxBytes        int64           // bytes of values and headers after a push; not set, no limit
 //	Discard         string          // "new" refuses pushes beyond these limits; "old" makes room
 //	DuplicateWindow time.Duration   // how long message ids are remembered; not set, two minutes
+//	MaxLeasedPerGroup int64         // items of a group that may be leased at a time; not set, no limit
+//	Rate            string          // deliveries, such as "10/1s"; not set, no limit
+//	RatePerGroup    string          // deliveries of each group; not set, no limit
 type Settings = settings.Settings
 
 // Settings returns the settings of the queue: those of Info, so it needs no right to change them.

@@ -3,6 +3,7 @@ package client
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +32,15 @@ func MsgID(id string) PushOption { return header(subjects.HeaderMsgID, id) }
 // Unique gives an item a key of 1 to 512 bytes, like that of MsgID. As long as the item is in the
 // queue, ready, leased or delayed, other pushes with the key are duplicates, which change nothing.
 func Unique(key string) PushOption { return header(subjects.HeaderUnique, key) }
+
+// Group gives an item a group of 1 to 128 bytes, like the key of Unique, such as the name of a
+// customer. Among items of equal priority, groups are served in turn, and each in the order of its
+// pushes. The settings MaxLeasedPerGroup and RatePerGroup limit what a group gets.
+func Group(name string) PushOption { return header(subjects.HeaderGroup, name) }
+
+// Weight is how many items of its group have a turn together, 1 to 100; not given, 1. It goes with
+// Group, and should be the same for all items of a group.
+func Weight(n int) PushOption { return header(subjects.HeaderWeight, strconv.Itoa(n)) }
 
 // Delay holds the item back for a time, up to ten years. Then it takes the place that it would have
 // had without a delay, before items pushed meanwhile.
@@ -77,6 +87,7 @@ func (m Message) With(options ...PushOption) Message {
 //	Priority   int64       // 0 in a FIFO queue
 //	PushedAt   time.Time   // zero for an item that another program wrote
 //	Unique     string      // key of the push, "" for none
+//	Group      string      // of the push, "" for none
 //	DeadLetter *DeadLetter // how it came into a dead-letter queue, nil if it is in another
 type Item struct {
 	subjects.ItemInfo

@@ -89,15 +89,15 @@ func AppendHeaderLine(b []byte, name, value string) []byte {
 	return append(b, "\r\n"...)
 }
 
-// CheckHeaders returns an error that names a header that NATS cannot carry, or a message id or
-// unique key that it would not carry as it is: those that differ could become the same on the way.
+// CheckHeaders returns an error that names a header that NATS cannot carry, or a message id,
+// unique key or group that it would not carry as it is: those that differ could become the same on the way.
 func CheckHeaders(h map[string][]string) error {
 	for name := range h {
 		if !ValidHeaderName(name) {
 			return fmt.Errorf("header %s: want a name of letters, digits and any of %s", quote(name), headerPunctuation)
 		}
 	}
-	for _, name := range []string{HeaderMsgID, HeaderUnique} {
+	for _, name := range []string{HeaderMsgID, HeaderUnique, HeaderGroup} {
 		for _, value := range h[name] {
 			if textproto.TrimString(value) != value || strings.ContainsAny(value, "\r\n") {
 				return fmt.Errorf("header %s: %s: want one line without spaces at either end", name, quote(value))

@@ -17,6 +17,10 @@ const (
 	HeaderDelay = "Pq-Delay"
 	// HeaderUnique is a key of a push, which no other item has as long as this one is in the queue.
 	HeaderUnique = "Pq-Unique"
+	// HeaderGroup is the group of an item, and HeaderWeight, of a push, how many items of the group
+	// have a turn: see GroupOfPush. Replies to pop, peek and get have the first.
+	HeaderGroup  = "Pq-Group"
+	HeaderWeight = "Pq-Weight"
 
 	// Headers of replies to pop, peek and get: the id of the item, when it was pushed, in
 	// TimeLayout, and its [State], in the reply to a get.
@@ -94,7 +98,7 @@ func RequestHeaderKnown(name string) bool {
 
 // PushHeaders are the headers that begin with [Reserved] and that a push may have; the first is for
 // priority queues alone.
-var PushHeaders = [...]string{HeaderPriority, HeaderDelay, HeaderUnique}
+var PushHeaders = [...]string{HeaderPriority, HeaderDelay, HeaderUnique, HeaderGroup, HeaderWeight}
 
 // Headers of NATS's message tracing.
 const (

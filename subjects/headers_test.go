@@ -7,7 +7,7 @@ import (
 
 func TestRequestHeaderKnown(t *testing.T) {
 	for want, names := range map[bool][]string{
-		true:  {HeaderPriority, HeaderDelay, HeaderMsgID, "Content-Type", "", "Pq", "Pqueue"},
+		true:  {HeaderPriority, HeaderDelay, HeaderMsgID, HeaderGroup, HeaderWeight, "Content-Type", "", "Pq", "Pqueue"},
 		false: {"pq-delay", HeaderID, HeaderPushedAt, "Pq-", "Pq-Lease", "PQ-Wait", "pq-priority", "Pq-Priority-2"},
 	} {
 		for _, name := range names {

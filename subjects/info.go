@@ -22,6 +22,12 @@ type QueueInfo struct {
 	Priorities []PriorityCount
 	// PrioritiesMore says that Priorities has only some of the smallest and of the largest.
 	PrioritiesMore bool
+	// Groups is how many items of each group are ready and leased, by name: those of the groups with
+	// the most. It is nil without groups, and GroupsMore says that there are more of them.
+	Groups     map[string]GroupCount
+	GroupsMore bool
+	// GroupsAtLimit is how many groups have ready items and are passed over because of a limit.
+	GroupsAtLimit int
 	// OldestAge is the time since the push of the oldest ready item, nil if there is none.
 	OldestAge *time.Duration
 	// NextDue is when the next thing in the queue falls due, such as the end of a lease; nil if
@@ -34,17 +40,28 @@ type QueueInfo struct {
 // PriorityCount is the number of ready items of one priority.
 type PriorityCount struct{ Priority, Count int64 }
 
+// GroupCount is the number of items of a group.
+type GroupCount struct {
+	Ready  int64 `json:"ready"`
+	Leased int64 `json:"leased"`
+}
+
 // queueInfo is a QueueInfo as JSON.
 type queueInfo struct {
-	Queue          string          `json:"queue"`
-	Ready          int64           `json:"ready"`
-	Leased         int64           `json:"leased"`
-	Delayed        int64           `json:"delayed"`
-	Priorities     priorityCounts  `json:"priorities"`
-	PrioritiesMore bool            `json:"priorities_more,omitempty"`
-	OldestAge      *float64        `json:"oldest_age_s"`
-	NextDue        *string         `json:"next_due"`
-	Settings       json.RawMessage `json:"settings"`
+	Queue          string         `json:"queue"`
+	Ready          int64          `json:"ready"`
+	Leased         int64          `json:"leased"`
+	Delayed        int64          `json:"delayed"`
+	Priorities     priorityCounts `json:"priorities"`
+	PrioritiesMore bool           `json:"priorities_more,omitempty"`
+
+	Groups        map[string]GroupCount `json:"groups,omitempty"`
+	GroupsMore    bool                  `json:"groups_more,omitempty"`
+	GroupsAtLimit int                   `json:"groups_at_limit,omitempty"`
+
+	OldestAge *float64        `json:"oldest_age_s"`
+	NextDue   *string         `json:"next_due"`
+	Settings  json.RawMessage `json:"settings"`
 }
 
 // Encode returns the JSON.
@@ -52,6 +69,7 @@ func (i *QueueInfo) Encode() []byte {
 	o := queueInfo{
 		Queue: i.Queue, Ready: i.Ready, Leased: i.Leased, Delayed: i.Delayed,
 		Priorities: i.Priorities, PrioritiesMore: i.PrioritiesMore, Settings: EncodeSettings(&i.Settings),
+		Groups: i.Groups, GroupsMore: i.GroupsMore, GroupsAtLimit: i.GroupsAtLimit,
 	}
 	if i.OldestAge != nil {
 		age := i.OldestAge.Seconds()
@@ -74,6 +92,7 @@ func ParseQueueInfo(payload []byte) (*QueueInfo, error) {
 	i := &QueueInfo{
 		Queue: o.Queue, Ready: o.Ready, Leased: o.Leased, Delayed: o.Delayed,
 		Priorities: o.Priorities, PrioritiesMore: o.PrioritiesMore,
+		Groups: o.Groups, GroupsMore: o.GroupsMore, GroupsAtLimit: o.GroupsAtLimit,
 	}
 	if o.OldestAge != nil {
 		age := time.Duration(*o.OldestAge * float64(time.Second))

@@ -17,6 +17,11 @@ func TestQueueInfo(t *testing.T) {
 		`{"queue":"jobs","ready":0,"leased":0,"delayed":0,"priorities":{},"oldest_age_s":null,"next_due":null,"settings":{}}`: {
 			Queue: "jobs", Priorities: []PriorityCount{},
 		},
+		`{"queue":"jobs","ready":3,"leased":1,"delayed":0,"priorities":{},"groups":{"acme":{"ready":3,"leased":1},"b":{"ready":0,"leased":0}},` +
+			`"groups_more":true,"groups_at_limit":2,"oldest_age_s":null,"next_due":null,"settings":{}}`: {
+			Queue: "jobs", Ready: 3, Leased: 1, Priorities: []PriorityCount{}, GroupsMore: true, GroupsAtLimit: 2,
+			Groups: map[string]GroupCount{"acme": {3, 1}, "b": {}},
+		},
 		`{"queue":"mail","ready":0,"leased":0,"delayed":0,"priorities":null,"oldest_age_s":null,"next_due":null,"settings":{}}`: {
 			Queue: "mail",
 		},

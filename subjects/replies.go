@@ -147,6 +147,7 @@ type ItemInfo struct {
 	Priority int64     // 0 in a FIFO queue
 	PushedAt time.Time // zero for an item that another program wrote
 	Unique   string    // "" for an item without a unique key
+	Group    string    // "" for an item without a group
 	// DeadLetter is nil for an item that is not in a dead-letter queue.
 	DeadLetter *DeadLetter
 }
@@ -195,7 +196,7 @@ func (r *headerReader) time(name string) time.Time {
 // value if the reply had no room for them. Errors about the priority wrap [ErrPriority].
 func ParseItemHeaders(h map[string][]string) (info ItemInfo, err error) {
 	r := headerReader{h: h}
-	info = ItemInfo{ID: first(h, HeaderID), Unique: first(h, HeaderUnique)}
+	info = ItemInfo{ID: first(h, HeaderID), Unique: first(h, HeaderUnique), Group: first(h, HeaderGroup)}
 	if text := first(h, HeaderPriority); text != "" {
 		if info.Priority, err = ParsePriority(text); err != nil {
 			return info, fmt.Errorf("header %s: %w", HeaderPriority, err)

@@ -15,16 +15,18 @@ import (
 // all is every setting as JSON, in order, and resets each as JSON and as people write it.
 const (
 	all = `{"ack_wait":"1m0s","backoff":["1s","10s"],"max_deliver":5,"dead_letter":"123","ttl":"1h0m0s",` +
-		`"pause_until":"2030-01-31T12:00:00.000000Z","max_leased":3,"max_items":4,"max_bytes":5,"discard":"old","duplicate_window":"0s"}`
+		`"pause_until":"2030-01-31T12:00:00.000000Z","max_leased":3,"max_items":4,"max_bytes":5,"discard":"old","duplicate_window":"0s",` +
+		`"max_leased_per_group":6,"rate":"10/1s","rate_per_group":"1/24h"}`
 	allReset = `{"ack_wait":null,"backoff":null,"max_deliver":null,"dead_letter":null,"ttl":null,` +
-		`"pause_until":null,"max_leased":null,"max_items":null,"max_bytes":null,"discard":null,"duplicate_window":null}`
+		`"pause_until":null,"max_leased":null,"max_items":null,"max_bytes":null,"discard":null,"duplicate_window":null,` +
+		`"max_leased_per_group":null,"rate":null,"rate_per_group":null}`
 )
 
 // allSet is what all stands for.
 var allSet = subjects.Settings{
 	AckWait: time.Minute, Backoff: []time.Duration{time.Second, 10 * time.Second}, MaxDeliver: 5, DeadLetter: "123", TTL: time.Hour,
 	PauseUntil: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), MaxLeased: 3, MaxItems: 4, MaxBytes: 5, Discard: settings.DiscardOld,
-	DuplicateWindow: settings.NoDuplicateWindow,
+	DuplicateWindow: settings.NoDuplicateWindow, MaxLeasedPerGroup: 6, Rate: "10/1s", RatePerGroup: "1/24h",
 }
 
 // A change is read as it is written, and replies have what it comes to.
@@ -88,6 +90,15 @@ func TestBadChange(t *testing.T) {
 		`{"dead_letter":"` + strings.Repeat("x", 129) + `"}`: "129 bytes",
 		`{"discard":"OLD"}`:                                  `discard: "OLD": want "new" or "old"`,
 		`{"discard":""}`:                                     `want "new" or "old"`,
+		`{"rate":"10"}`:                                      `rate: "10": want n/duration, such as "10/1s", with 1 to 1000000 and 1s to 24h`,
+		`{"rate":"0/1s"}`:                                    `"0/1s"`,
+		`{"rate":"1000001/1s"}`:                              `1 to 1000000`,
+		`{"rate":10}`:                                        "want a text in quotes",
+		`{"rate":""}`:                                        `rate: "": want n/duration`,
+		`{"rate_per_group":"10/0s"}`:                         `rate_per_group: "10/0s"`,
+		`{"rate_per_group":"10/25h"}`:                        "1s to 24h",
+		`{"max_leased_per_group":1000000001}`:                "from 0 to 1000000000",
+		`{"max_leased_per_group":-1}`:                        "max_leased_per_group: -1",
 		`{"pause_until":"1h"}`:                               `want a time such as "2030-01-31T12:00:00Z"`,
 		`{"pause_until":"1969-12-31T23:59:59Z"}`:             "a year from 1970 to 9999",
 		`{"pause_until":"9999-12-31T23:59:59-01:00"}`:        "a year from 1970 to 9999",
@@ -143,7 +154,7 @@ func TestSettingsReply(t *testing.T) {
 func TestSettingsAsText(t *testing.T) {
 	texts := subjects.SettingTexts(&allSet)
 	const want = "ack_wait=1m0s backoff=1s,10s max_deliver=5 dead_letter=123 ttl=1h0m0s pause_until=2030-01-31T12:00:00.000000Z " +
-		"max_leased=3 max_items=4 max_bytes=5 discard=old duplicate_window=0s"
+		"max_leased=3 max_items=4 max_bytes=5 discard=old duplicate_window=0s max_leased_per_group=6 rate=10/1s rate_per_group=1/24h"
 	if got := strings.Join(texts, " "); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -83,7 +83,7 @@ func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result,
 
 	if r.acked {
 		for i := range results {
-			results[i].Err = asMaxLeased(results[i].Err)
+			results[i].Err = asNothing(results[i].Err)
 		}
 	}
 	r.Answered = now

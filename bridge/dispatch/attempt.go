@@ -99,20 +99,24 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	default: // no lease has met it again
 		ln.limit = min(ln.limit, limitMet)
 	}
+	stale := ln.state == lineStale
 	l.moveLine(ln, lineQuiet)
 
 	switch {
 	case f.failed != nil:
 		l.lookByLocked(ln, l.timers.now()+retryPause)
 	case f.empty != nil:
-		ln.nothing = f.empty
+		ln.nothing = asNothing(f.empty)
+		if stale && errors.Is(f.empty, fdbpq.ErrGroupLimits) { // a group may be below its limit by now
+			ln.budget, ln.guess = max(ln.budget, wakeBudget), true
+		}
 		if !f.due.IsZero() {
 			l.lookWhenDueLocked(ln, f.due)
 		}
 		ln.emptied = b.number
 		ended = l.removeEndingLocked(ln, f.empty, ended)
 	case f.full != nil:
-		ln.nothing = leasedError{f.full}
+		ln.nothing = limitError{f.full}
 		if !f.due.IsZero() {
 			l.lookWhenDueLocked(ln, f.due)
 		}
@@ -126,7 +130,7 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 		case errors.Is(f.stuck, fdbpq.ErrEmpty):
 			ln.nothing, ln.emptied = f.stuck, b.number
 		case errors.Is(f.stuck, fdbpq.ErrMaxLeased):
-			ln.nothing, ln.noLease = leasedError{f.stuck}, b.number
+			ln.nothing, ln.noLease = limitError{f.stuck}, b.number
 		}
 		ln.guess = true
 		ln.budget = max(ln.budget+f.left, 2*f.pops, wakeBudget)

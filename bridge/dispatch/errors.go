@@ -67,18 +67,18 @@ func lateError(ops []fdbpq.Op) error {
 	return fmt.Errorf("%w: the store did not answer in time: try again", ErrUnavailable)
 }
 
-// leasedError tells a request that has waited, or whose acknowledgements are done, that it got
-// nothing because as many items are leased as max_leased allows.
-type leasedError struct{ error }
+// limitError tells a request that has waited, or whose acknowledgements are done, that it got
+// nothing because as many items are leased as max_leased allows, or rate is used up.
+type limitError struct{ error }
 
-// Unwrap returns what it is. To whoever has waited, it is as if the queue were empty; and
-// fdbpq.ErrMaxLeased alone would mean that the request changed nothing.
-func (e leasedError) Unwrap() []error { return []error{fdbpq.ErrEmpty, e.error} }
+// Unwrap returns what it is. To whoever has waited, it is as if the queue were empty; and the error
+// of the limit would mean that the request changed nothing.
+func (limitError) Unwrap() error { return fdbpq.ErrEmpty }
 
-// asMaxLeased returns a leasedError for fdbpq.ErrMaxLeased, and any other error as it is.
-func asMaxLeased(err error) error {
-	if errors.Is(err, fdbpq.ErrMaxLeased) && !errors.Is(err, fdbpq.ErrEmpty) {
-		return leasedError{err}
+// asNothing returns a limitError for fdbpq.ErrMaxLeased and fdbpq.ErrRate, and any other error as it is.
+func asNothing(err error) error {
+	if errors.Is(err, fdbpq.ErrMaxLeased) || errors.Is(err, fdbpq.ErrRate) {
+		return limitError{err}
 	}
 	return err
 }

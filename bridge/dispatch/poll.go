@@ -46,14 +46,15 @@ func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
 }
 
 // takeQuiet returns the queues whose lines nothing looks at and wait for items. It wakes those that
-// wait for the end of a pause or for a place under max_leased, of which a peek knows nothing.
+// wait for the end of a pause or because of another limit, of which a peek knows nothing.
 func (l *lane) takeQuiet() (queues []*Queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var limit limitError
 	for _, ln := range l.mu.lines {
 		switch {
 		case ln.inFlight > 0 || ln.budget > 0:
-		case errors.Is(ln.nothing, fdbpq.ErrPaused) || errors.Is(ln.nothing, fdbpq.ErrMaxLeased):
+		case errors.Is(ln.nothing, fdbpq.ErrPaused) || errors.Is(ln.nothing, fdbpq.ErrGroupLimits) || errors.As(ln.nothing, &limit):
 			l.wakeLineLocked(ln, 1)
 		default:
 			queues = append(queues, ln.queue)

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -175,6 +176,8 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 		l.noteChangeLocked(ln)
 		if ln.limit != limitUnmet {
 			ln.limit = limitMet
+			n = max(n, ended)
+		} else if errors.Is(ln.nothing, fdbpq.ErrGroupLimits) { // one of a group that is at its limit
 			n = max(n, ended)
 		}
 	}

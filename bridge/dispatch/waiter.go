@@ -93,7 +93,7 @@ func (w *waiter) takesParts() bool {
 // waitedFor returns why a request got nothing, as it is to hear it.
 func (w *waiter) waitedFor(err error) error {
 	if w.waits() || w.request.acked {
-		return asMaxLeased(err)
+		return asNothing(err)
 	}
 	return err
 }

@@ -275,7 +275,7 @@ func outcome(results []fdbpq.Result) string {
 }
 
 func short(err error) string {
-	if waited := (leasedError{}); errors.As(err, &waited) {
+	if waited := (limitError{}); errors.As(err, &waited) {
 		return "waited"
 	}
 	for _, known := range []struct {

@@ -34,8 +34,13 @@ var (
 	queueOldestDesc  = perQueue("pq_queue_oldest_seconds",
 		"Age of the oldest item of a queue that is ready, since its push; 0 without one. With many priorities, that of the smallest and largest ones.")
 
+	queueGroupsDesc  = perQueue("pq_queue_groups", "Groups with ready or leased items in a queue.")
+	queueLimitedDesc = perQueue("pq_queue_groups_at_limit",
+		"Groups of a queue with ready items that are passed over because of a limit.")
+
 	queueDescs = []*prometheus.Desc{
 		queueLengthDesc, queuesTruncatedDesc, queuesReadDesc, queueLeasedDesc, queueDelayedDesc, queueOldestDesc,
+		queueGroupsDesc, queueLimitedDesc,
 	}
 )
 
@@ -109,6 +114,8 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 			show(queueLeasedDesc, float64(q.info.Leased), kind, q.name)
 			show(queueDelayedDesc, float64(q.info.Delayed), kind, q.name)
 			show(queueOldestDesc, age, kind, q.name)
+			show(queueGroupsDesc, float64(q.info.GroupCount), kind, q.name)
+			show(queueLimitedDesc, float64(q.info.GroupsAtLimit), kind, q.name)
 		}
 	}
 }

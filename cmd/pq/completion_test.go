@@ -23,7 +23,7 @@ func TestCompletion(t *testing.T) {
 		{"jobs reports", []string{"--server", c.server, "info", ""}},
 		{"jobs reports", []string{"--server", c.server, "watch", "jobs", ""}},
 		{"", []string{"--server", c.server, "get", "jobs", ""}},
-		{"max_deliver= max_leased= max_items= max_bytes=", []string{"--server", c.server, "config", "jobs", "max"}},
+		{"max_deliver= max_leased= max_items= max_bytes= max_leased_per_group=", []string{"--server", c.server, "config", "jobs", "max"}},
 		{"play work", []string{"pop", "--context", ""}},
 		{"jobs reports", []string{"--context", "work", "pop", ""}},
 		{"", []string{"--server", "nats://127.0.0.1:1", "pop", ""}},

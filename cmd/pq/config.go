@@ -46,7 +46,7 @@ func listSettings() string {
 		if i < half {
 			lines[i] = fmt.Sprintf("  %-13s%s", s.Name, s.About)
 		} else {
-			lines[i-half] = fmt.Sprintf("%-39s%-18s%s", lines[i-half], s.Name, s.About)
+			lines[i-half] = fmt.Sprintf("%-37s%-21s%s", lines[i-half], s.Name, s.About)
 		}
 	}
 	return strings.Join(lines, "\n")

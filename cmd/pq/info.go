@@ -1,8 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -71,6 +75,13 @@ func infoText(i *client.QueueInfo, now time.Time) string {
 		line("priorities", priorityLine(i, 80-12))
 	}
 
+	if len(i.Groups) > 0 {
+		line("groups", groupLine(i, 80-12))
+	}
+	if i.GroupsAtLimit > 0 {
+		line("at a limit", terminal.Grouped(int64(i.GroupsAtLimit))+" groups")
+	}
+
 	name := "settings"
 	for _, text := range subjects.SettingTexts(&i.Settings) {
 		line(name, text)
@@ -81,17 +92,49 @@ func infoText(i *client.QueueInfo, now time.Time) string {
 
 // priorityLine lists how many items there are of the first priorities, in up to width columns.
 func priorityLine(i *client.QueueInfo, width int) string {
+	var counts []string
+	for _, p := range i.Priorities {
+		counts = append(counts, fmt.Sprintf("%d: %s", p.Priority, terminal.Grouped(p.Count)))
+	}
+	return firstOf(counts, width, false)
+}
+
+// groupLine lists how many ready items the groups with the most have, in up to width columns, and
+// how many are leased.
+func groupLine(i *client.QueueInfo, width int) string {
+	names := slices.SortedFunc(maps.Keys(i.Groups), func(a, b string) int {
+		return cmp.Or(cmp.Compare(i.Groups[b].Ready+i.Groups[b].Leased, i.Groups[a].Ready+i.Groups[a].Leased), cmp.Compare(a, b))
+	})
+	var counts []string
+	for _, name := range names {
+		count := fmt.Sprintf("%s: %s", strings.Trim(strconv.QuoteToASCII(name), `"`), terminal.Grouped(i.Groups[name].Ready))
+		if leased := i.Groups[name].Leased; leased > 0 {
+			count += fmt.Sprintf(" (%s leased)", terminal.Grouped(leased))
+		}
+		counts = append(counts, count)
+	}
+	return firstOf(counts, width, i.GroupsMore)
+}
+
+// firstOf lists as many texts as fit into width columns, and says how many more there are: with
+// unknown, that and others.
+func firstOf(texts []string, width int, unknown bool) string {
 	const more = len(" and 1,000 more")
 	line := ""
-	for n, p := range i.Priorities {
-		next := fmt.Sprintf("%d: %s", p.Priority, terminal.Grouped(p.Count))
+	for n, text := range texts {
 		if n > 0 {
-			next = line + ", " + next
+			text = line + ", " + text
 		}
-		if len(next)+more > width {
-			return fmt.Sprintf("%s and %s more", line, terminal.Grouped(int64(len(i.Priorities)-n)))
+		if left := terminal.Grouped(int64(len(texts) - n)); n > 0 && len(text)+more > width {
+			if unknown {
+				return line + " and others"
+			}
+			return fmt.Sprintf("%s and %s more", line, left)
 		}
-		line = next
+		line = text
+	}
+	if unknown {
+		line += " and others"
 	}
 	return line
 }

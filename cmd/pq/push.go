@@ -29,6 +29,8 @@ type pushing struct {
 	ttl      time.Duration
 	msgID    string
 	unique   string
+	group    string
+	weight   int
 	lines    bool
 	parallel flags.Count
 	json     bool
@@ -39,11 +41,9 @@ func newPush(a *app) *cobra.Command {
 	cmd := p.command(&cobra.Command{
 		Use:   "push QUEUE [VALUE|-]",
 		Short: "Add an item, or one for each line of input",
-		Long: `Add an item to a queue, and print its id once it is on disk. Without VALUE, or
-with -, the value is all of standard input. If a push of --lines fails, standard
-error says which are in the queue, and prints a sed command for the others.`,
-		Example: `  pq push jobs "do this first" --priority -5 --header Trace:abc
-  sed -n '42p;46,$p' tasks.txt | pq push jobs --lines`,
+		Long: `Add an item, VALUE or all of standard input, and print its id once it is on
+disk. If --lines fails, standard error has a sed command for the other lines.`,
+		Example: `  pq push jobs "do this first" --priority -5 --group acme --header Trace:abc`,
 	}, func(values []string) error { return p.run(values) })
 
 	set := cmd.Flags()
@@ -53,10 +53,12 @@ error says which are in the queue, and prints a sed command for the others.`,
 	set.DurationVar(&p.ttl, "ttl", 0, "`time` after which it expires; 0 is never")
 	set.StringVar(&p.msgID, "msg-id", "", "push it once: `id` of the message")
 	set.StringVar(&p.unique, "unique", "", "push it unless an item with this `key` is there")
+	set.StringVar(&p.group, "group", "", "`name` of the group, which has its turn among others")
+	set.IntVar(&p.weight, "weight", 1, "how `many` items of the group have a turn together")
 	set.BoolVar(&p.lines, "lines", false, "push each line of standard input as an item")
 	set.Var(&p.parallel, "parallel", "push this `many` lines at once, in no certain order")
 	set.BoolVar(&p.json, "json", false, "print a line of JSON per item, with its id and line")
-	flags.WithoutDefault(set, "parallel", "delay", "ttl")
+	flags.WithoutDefault(set, "parallel", "delay", "ttl", "weight")
 	return cmd
 }
 
@@ -151,6 +153,7 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 	}{
 		{"delay", client.Delay(p.delay)}, {"ttl", client.TTL(p.ttl)},
 		{"msg-id", client.MsgID(p.msgID)}, {"unique", client.Unique(p.unique)},
+		{"group", client.Group(p.group)}, {"weight", client.Weight(p.weight)},
 	} {
 		if !cmd.Flags().Changed(o.flag) {
 			continue
@@ -158,8 +161,12 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 		if p.lines && (o.flag == "msg-id" || o.flag == "unique") {
 			return fmt.Errorf("--%s names one item: leave out --lines", o.flag)
 		}
-		if value := cmd.Flag(o.flag).Value; value.Type() == "string" && (value.String() == "" || len(value.String()) > subjects.MaxKey) {
-			return fmt.Errorf("--%s has %d bytes: want 1 to %d", o.flag, len(value.String()), subjects.MaxKey)
+		most := subjects.MaxKey
+		if o.flag == "group" {
+			most = subjects.MaxGroup
+		}
+		if value := cmd.Flag(o.flag).Value; value.Type() == "string" && (value.String() == "" || len(value.String()) > most) {
+			return fmt.Errorf("--%s has %d bytes: want 1 to %d", o.flag, len(value.String()), most)
 		}
 
 		for name, values := range (client.Message{}).With(o.option).Headers {
@@ -168,6 +175,10 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 			}
 			header[name] = values
 		}
+	}
+
+	if _, err := subjects.GroupOfPush(header); errors.Is(err, subjects.ErrWeight) {
+		return err
 	}
 	return nil
 }

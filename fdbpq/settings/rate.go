@@ -33,9 +33,13 @@ func ParseRate(text string) (r Rate, err error) {
 		r.Per, err = time.ParseDuration(per)
 	}
 	if err != nil || r.Count < 1 || r.Count > MaxRateCount || r.Per < MinRatePer || r.Per > MaxRatePer {
-		return Rate{}, fmt.Errorf(`%.130q: want n/duration, such as "10/1s", with 1 to %d and 1s to 24h`, text, MaxRateCount)
+		return Rate{}, badRate(text)
 	}
 	return r, nil
+}
+
+func badRate(text string) error {
+	return fmt.Errorf(`%.130q: want n/duration, such as "10/1s", with 1 to %d and 1s to 24h`, text, MaxRateCount)
 }
 
 // Interval is the time after which one more item may be delivered. It is rounded up, so that no
@@ -46,6 +50,9 @@ func (r Rate) Interval() time.Duration {
 
 // checkRate returns what is wrong with the text of a rate.
 func checkRate(text string) error {
+	if text == "" { // no limit is not set
+		return badRate(text)
+	}
 	_, err := ParseRate(text)
 	return err
 }

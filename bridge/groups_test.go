@@ -1,0 +1,148 @@
+package bridge_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func ofGroup(name string) nats.Header { return nats.Header{subjects.HeaderGroup: {name}} }
+
+// A group comes back with its item, wherever that is shown, and a weight does not.
+func TestGroupComesBack(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		for _, kind := range kinds {
+			weighted := ofGroup("acme inc")
+			weighted[subjects.HeaderWeight] = []string{"3"}
+			id := push(t, e, kind.push, weighted, "a")
+			ok(t, e, kind.push+".batch", nil, frames(frame(0, "Pq-Group: b\r\nPq-Weight: 2\r\n", "b"), frame(0, "", "none")))
+
+			items := string(ok(t, e, kind.queue+".items", nil, "").Data)
+			if !strings.Contains(items, `"headers":{"Pq-Group":["acme inc"]}`) || strings.Contains(items, "Weight") {
+				t.Errorf("items: %s", items)
+			}
+			shows := func(what string, m *nats.Msg, group string) {
+				t.Helper()
+				if m.Header.Get("Pq-Group") != group || m.Header.Get("Pq-Weight") != "" {
+					t.Errorf("%s: headers %v, want the group %q", what, m.Header, group)
+				}
+			}
+			shows("get", ok(t, e, kind.queue+".get", nil, id), "acme inc")
+			shows("peek", ok(t, e, kind.peek, nil, ""), "acme inc")
+			shows("lease", ok(t, e, kind.pop, nil, `{"ack_wait":"1m"}`), "acme inc")
+			shows("pop", ok(t, e, kind.pop, nil, ""), "b")
+			shows("no group", ok(t, e, kind.pop, nil, ""), "")
+		}
+	})
+}
+
+// One who has pushed very much does not keep others waiting, and info says what each has.
+func TestGroupsTakeTurns(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		for _, kind := range kinds {
+			for _, item := range []string{"a1", "a2", "a3", "a4", "b1", "b2"} {
+				push(t, e, kind.push, ofGroup(item[:1]), item)
+			}
+			info, err := subjects.ParseQueueInfo(ok(t, e, kind.queue+".info", nil, "").Data)
+			if want := fmt.Sprint(map[string]subjects.GroupCount{"a": {Ready: 4}, "b": {Ready: 2}}); err != nil || fmt.Sprint(info.Groups) != want {
+				t.Errorf("%+v, %v: want %v", info, err, want)
+			}
+			wantPopped(t, e, kind.pop, "a1", "b1", "a2", "b2", "a3", "a4")
+		}
+	})
+}
+
+// A group at its limit is passed over, and whoever waits gets what it has once a place is free, on
+// whatever bridge.
+func TestMaxLeasedPerGroup(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		other := newBridge(e)
+		e.Start(t, other)
+		together(t, e.Bridge, other)
+		for _, kind := range kinds {
+			configured(t, e, kind.queue, `{"max_leased_per_group":1}`, `{"max_leased_per_group":1}`)
+			for _, item := range []string{"a1", "a2", "a3", "b1"} {
+				push(t, e, kind.push, ofGroup(item[:1]), item)
+			}
+
+			a1 := leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "a1")
+			b1 := leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "b1")
+			for _, payload := range []string{``, `{"ack_wait":"1m"}`, `{"batch":5}`, `{"expires":"1ms"}`} {
+				err := refused(t, e, 404, kind.pop, nil, []byte(payload))
+				if want := "the groups of the ready items have max_leased_per_group 1 leased"; !strings.Contains(err.Text, want) {
+					t.Errorf("%s: %v", payload, err)
+				}
+			}
+
+			wantData(t, ok(t, e, kind.peek, nil, ""), "a2")
+			waits := ask(t, e.Conn, kind.pop, `{"ack_wait":"1m","expires":"1m"}`)
+			acked(t, e, b1, "") // there is no other of its group
+			acked(t, e, a1, "")
+			a2 := got(t, waits, "a2").Reply
+			wantData(t, acked(t, e, a2, "+NXT"), "a3")
+			ok(t, e, kind.queue+".purge", nil, "")
+			configured(t, e, kind.queue, `{"max_leased_per_group":null}`, `{}`)
+		}
+	})
+}
+
+// A queue that has used up its rate says until when, and whoever waits gets the next item then.
+func TestRate(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		const refusals = `pq_refused_total{reason="rate"}`
+		wantMetric(t, e.Bridge, refusals, 0)
+		for _, kind := range kinds {
+			pushAll(t, e, kind.push, "a", "b", "c", "d")
+			configured(t, e, kind.queue, `{"rate":"2/2s"}`, `{"rate":"2/2s"}`)
+			began := time.Now()
+			several := ask(t, e.Conn, kind.pop, `{"batch":4}`)
+			got(t, several, "a")
+			got(t, several, "b")
+			ended(t, several, 2, "429")
+			err := refused(t, e, 429, kind.pop, nil, nil)
+			if want := "the queue's rate of 2/2s is used up until "; !strings.Contains(err.Text, want) {
+				t.Error(err)
+			}
+			err = refused(t, e, 404, kind.pop, nil, []byte(`{"expires":"1ms"}`))
+			if !strings.Contains(err.Text, "is used up until ") {
+				t.Error(err)
+			}
+			wantData(t, ok(t, e, kind.pop, nil, `{"expires":"1m"}`), "c")
+			if took := time.Since(began); took < time.Second {
+				t.Errorf("the third item came after %v", took)
+			}
+			configured(t, e, kind.queue, `{"rate":null}`, `{}`)
+			wantPopped(t, e, kind.pop, "d")
+		}
+		wantMetric(t, e.Bridge, refusals, 4)
+	})
+}
+
+// A group that has used up its rate is passed over until then.
+func TestRatePerGroup(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		for _, kind := range kinds {
+			configured(t, e, kind.queue, `{"rate_per_group":"1/1s"}`, `{"rate_per_group":"1/1s"}`)
+			for _, item := range []string{"a1", "a2", "b1"} {
+				push(t, e, kind.push, ofGroup(item[:1]), item)
+			}
+			began := time.Now()
+			wantPopped(t, e, kind.pop, "a1", "b1")
+			err := refused(t, e, 404, kind.pop, nil, nil)
+			if want := "or have used up rate_per_group 1/1s"; !strings.Contains(err.Text, "have used up rate_per_group 1/1s") {
+				t.Errorf("%v: want %s", err, want)
+			}
+			wantData(t, ok(t, e, kind.pop, nil, `{"expires":"1m"}`), "a2")
+			if took := time.Since(began); took < time.Second {
+				t.Errorf("the second item came after %v", took)
+			}
+		}
+	})
+}
+

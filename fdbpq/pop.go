@@ -38,6 +38,7 @@ type queuePops struct {
 	later           kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
 	nextDue         time.Time                // of later, and of the leases that were given
 	limits          popLimits
+	served          state.Served
 	expired         []*codec.Record // items that the walks have stepped over, to be removed
 }
 
@@ -167,6 +168,9 @@ func (q *queuePops) takeItems() error {
 	if err := q.removeExpired(); err != nil {
 		return err
 	}
+	if err := q.served.Write(); err != nil {
+		return err
+	}
 	return q.findNextDue()
 }
 
@@ -217,11 +221,22 @@ func (q *queuePops) takeItem(i int, room *int, pasts bool) error {
 			return err
 		}
 	}
+	q.noteTaken(op.End, &s.Item.ID, past == nil)
 	if op.Kind == OpLease {
 		return q.leaseItem(i, s, past, length)
 	}
 	q.popItem(i, s, past)
 	return nil
+}
+
+// noteTaken records an item that is taken, perhaps for the first time.
+func (q *queuePops) noteTaken(end End, id *ID, first bool) {
+	if size := q.l.GroupSizeOf(id); size > 0 {
+		q.moving.take(size)
+	}
+	if end == Front {
+		q.served.Note(id, first)
+	}
 }
 
 // nextLive returns the next item from an end, read in full, nil if there is none. It has expired
@@ -232,6 +247,9 @@ func (q *queuePops) nextLive(end End) (*state.Stored, error) {
 		if err != nil || s == nil {
 			return nil, err
 		}
+		if end == Front {
+			q.served.Begin(&q.ledger, &s.Item.ID)
+		}
 		if has, err := s.ReadUnlessExpired(q.tx, q.l, q.now, q.returned.Page()); err != nil || !has {
 			return s, err
 		}
@@ -240,7 +258,7 @@ func (q *queuePops) nextLive(end End) (*state.Stored, error) {
 			return nil, state.ErrMoreExpired
 		}
 		q.all.stepped.Note(s)
-		q.moving.takeExpired(state.ExpiredSize(q.l, s.Item.Unique))
+		q.moving.takeExpired(state.ExpiredSize(q.l, &s.Item.ID, s.Item.Unique))
 		q.ends.NoteExpired(end, s)
 		q.expired = append(q.expired, s.ExpiredItem(q.l))
 	}

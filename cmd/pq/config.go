@@ -44,9 +44,9 @@ func listSettings() string {
 	lines := make([]string, half)
 	for i, s := range all {
 		if i < half {
-			lines[i] = fmt.Sprintf("  %-13s%s", s.Name, s.About)
+			lines[i] = fmt.Sprintf("  %-12s%s", s.Name, s.About)
 		} else {
-			lines[i-half] = fmt.Sprintf("%-39s%-18s%s", lines[i-half], s.Name, s.About)
+			lines[i-half] = fmt.Sprintf("%-36s%-21s%s", lines[i-half], s.Name, s.About)
 		}
 	}
 	return strings.Join(lines, "\n")

@@ -24,6 +24,7 @@ func (q *queue) item(key tuple.Tuple, value []byte) error {
 		q.items[string(key.Pack())] = id.Priority
 		q.metas[string(key.Pack())] = id.Random[10]&1 != 0
 		q.bytes.values[string(key.Pack())] = value
+		q.groups.has(q, "w", id, key, false)
 	}
 	return nil
 }
@@ -67,6 +68,7 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 		q.metas[what] = id.Random[10]&1 != 0
 		q.heldOwn[state]++
 		q.bytes.values[what] = value[used+int(n):]
+		q.groups.has(q, "y", id, key, state == 0)
 	}
 	return nil
 }

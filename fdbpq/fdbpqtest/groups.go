@@ -15,13 +15,15 @@ import (
 type groups struct {
 	rows, wantRows     map[string]bool  // by kind and the rest of the key, packed
 	counts, wantCounts map[string]int64 // by the rest of the key, packed
+	buckets            map[string]int64 // when rows of rates fall due, by (kind, ...), packed
+	bucketsDue         map[string]bool  // the same, and the time, according to the time index
 	hashes             map[string]int64 // by item
 }
 
 func newGroups() groups {
 	return groups{
 		rows: map[string]bool{}, wantRows: map[string]bool{}, counts: map[string]int64{}, wantCounts: map[string]int64{},
-		hashes: map[string]int64{},
+		hashes: map[string]int64{}, buckets: map[string]int64{}, bucketsDue: map[string]bool{},
 	}
 }
 
@@ -63,6 +65,18 @@ func (q *queue) groupCount(key tuple.Tuple, value []byte) error {
 	return nil
 }
 
+// bucket takes the key of a rate. It falls due at its time, in nanoseconds, or less than a microsecond later.
+func (q *queue) bucket(key tuple.Tuple, value []byte) error {
+	content, err := tuple.Unpack(value)
+	full, isTime := elementAt[int64](content, 0)
+	_, isHash := elementAt[int64](key, 0)
+	if err != nil || !isTime || len(content) != 1 || len(key) > 1 || len(key) == 1 && !isHash {
+		return fmt.Errorf("malformed rate: value %x", value)
+	}
+	q.groups.buckets[string(append(tuple.Tuple{"q"}, key...).Pack())] = (full + 999) / 1000
+	return nil
+}
+
 // turn takes the key that says how far groups have been served. It may say anything.
 func (q *queue) turn(key tuple.Tuple, value []byte) error {
 	count, err := tuple.Unpack(value)
@@ -82,6 +96,11 @@ func (c *checker) checkGroups(q *queue) {
 	}
 	if !maps.Equal(g.counts, g.wantCounts) {
 		c.problem("queue %s: the counters of groups are %v, want %v", q.name, g.counts, g.wantCounts)
+	}
+	for key, at := range g.buckets {
+		if !g.bucketsDue[fmt.Sprint(key, at)] {
+			c.problem("queue %s: rate %x falls due at %d, but not in the time index", q.name, key, at)
+		}
 	}
 	for id := range q.metas {
 		group, hash := groupOf(q.blobs[id]), g.hashes[id]

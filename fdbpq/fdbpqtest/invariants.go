@@ -200,7 +200,7 @@ var kinds = map[string]func(q *queue, key tuple.Tuple, value []byte) error{
 	"i": (*queue).item, "h": (*queue).heldItem, "a": (*queue).history, "m": (*queue).part, "n": (*queue).count, "b": (*queue).countKey,
 	"c": (*queue).settings, "t": (*queue).dueKey, "d": (*queue).msgID, "e": (*queue).msgIDEnd, "u": (*queue).unique,
 	"r": (*queue).request, "f": (*queue).answer,
-	"w": (*queue).groupReady, "y": (*queue).groupHeld, "z": (*queue).groupCount, "v": (*queue).turn,
+	"w": (*queue).groupReady, "y": (*queue).groupHeld, "z": (*queue).groupCount, "v": (*queue).turn, "q": (*queue).bucket,
 }
 
 func (c *checker) receipt(key tuple.Tuple, value []byte) {

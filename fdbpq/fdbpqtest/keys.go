@@ -206,6 +206,10 @@ func (q *queue) dueKey(key tuple.Tuple, value []byte) error {
 		return fmt.Errorf("malformed entry of the time index: value %x", value)
 	}
 	what := string(key[1:].Pack())
+	if key[1] == "q" { // some may stand for a row that is gone
+		q.groups.bucketsDue[fmt.Sprint(what, due)] = true
+		return nil
+	}
 	if _, twice := q.due[what]; twice {
 		return errors.New("there is another entry for the same key")
 	}

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"strings"
@@ -19,6 +20,7 @@ import (
 //
 //	("z", hash, 0, priority) = int64               counts those that are ready, by priority,
 //	("z", hash, 1)           = int64               and those that are leased
+//	("z", hash, 2)                                 is never written, see GroupConflictKey
 //
 // written together with the keys of the item. An item of a queue that limits groups has them without
 // a group, too, under the hash 0. Programs that do not know groups leave keys of items behind; what
@@ -86,6 +88,40 @@ func (l *Layout) GroupReadyKey(hash GroupHash, priority int64) []byte {
 // GroupLeasedKey is the key that counts the leased items of a group.
 func (l *Layout) GroupLeasedKey(hash GroupHash) []byte {
 	return tuple.AppendInt(l.groupKey(kindGroupCounter, hash), 1)
+}
+
+// GroupConflictKey is never written: transactions that lease items of a group conflict by it.
+func (l *Layout) GroupConflictKey(hash GroupHash) []byte {
+	return tuple.AppendInt(l.groupKey(kindGroupCounter, hash), 2)
+}
+
+// GroupCounters is the range of the counters of groups.
+func (l *Layout) GroupCounters() kv.Range { return l.KindRange(kindGroupCounter) }
+
+// ParseGroupCounter returns what a key in GroupCounters counts.
+func (l *Layout) ParseGroupCounter(key []byte) (hash GroupHash, leased bool, err error) {
+	d := decoder{rest: l.Place(key)}
+	hash, leased = GroupHash(d.int()), d.int() > 0
+	if !leased && !l.Fifo {
+		d.int() // the priority
+	}
+	if err := d.end(); err != nil {
+		return 0, false, fmt.Errorf("%w: counter %x of a group: %w", ErrCorrupt, key, err)
+	}
+	return hash, leased, nil
+}
+
+// GroupBeyond is the range of the ready items of a group that come after the key of an item in ("i")
+// from an end.
+func (l *Layout) GroupBeyond(hash GroupHash, end End, key []byte) kv.Range {
+	prefix := l.groupKey(KindGroupReady, hash)
+	r := Within(bytes.Clone(prefix))
+	if last := append(prefix, l.Place(key)...); end == Front {
+		r.Begin = kv.SingleKey(last).End
+	} else {
+		r.End = last
+	}
+	return r
 }
 
 // TurnKey is the key that says how far groups have been served at a priority.

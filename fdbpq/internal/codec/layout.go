@@ -29,6 +29,7 @@ import (
 //	("z", group, 0, priority), ("z", group, 1)
 //	                                     = int64    counters: ready and leased items of a group
 //	("v", priority)                      = count    how far groups have been served
+//	("q"), ("q", group)        = time               rates, see bucket.go
 //	("dead", ...)                                   its dead letters, outside a Keyspace: see deadletter.go
 //
 // For a Queue, the same without priority:

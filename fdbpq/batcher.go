@@ -115,6 +115,7 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	if p.pushes && slices.ContainsFunc(ops, func(op Op) bool { return op.Message.Unique != "" }) {
 		p.pushes = false // they bring back what is due, and read what that may have written
 	}
+	p.grouped = p.pushes && slices.ContainsFunc(ops, func(op Op) bool { return op.Message.Group() != "" })
 
 	early := b.startEarly(p)
 	if readOnly(ops) {
@@ -153,7 +154,7 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 
 // startEarly waits for the batch before p, if the engine does not pipeline. If both only push, it
 // meanwhile runs p up to its commit: the reads of p matter only for the counts in use, and
-// b.nextCounts has those that the earlier batch adds. It returns nil if p has yet to run.
+// b.nextCounts has those that the earlier batch adds. The counts of groups it does not have. It returns nil if p has yet to run.
 func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
 	b.mu.Lock()
 	before := b.mu.newest
@@ -162,7 +163,7 @@ func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
 		return nil
 	}
 
-	if before.pushes && p.pushes && !b.db.Traits().Serial {
+	if before.pushes && p.pushes && !p.grouped && !b.db.Traits().Serial {
 		early, _ = p.runOps(b.nextCounts) // the regular attempt reports an error
 	}
 	if _, err := before.Wait(); early != nil && (err != nil || before.last.number > 1 || early.pushes.limited) {

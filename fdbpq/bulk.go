@@ -22,6 +22,7 @@ type itemWalk struct {
 	ended bool   // there are no more
 	done  int64  // items that were changed
 	bytes int    // of what was read
+	turns *int64 // the last priority that clearTurn has cleared
 }
 
 // bulk runs an OpPurge or OpRedrive. The error is ErrCorrupt or one of the store.
@@ -105,6 +106,15 @@ func (w *itemWalk) detach(id ID, pair kv.KeyValue) {
 	}
 }
 
+// clearTurn removes what the turns of groups have left at the priority of an item, which nobody will
+// serve.
+func (w *itemWalk) clearTurn(id ID) {
+	if codec.GroupIn(&id) > codec.NoGroup && (w.turns == nil || *w.turns != id.Priority) {
+		w.turns = &id.Priority
+		w.tx.Clear(w.l.TurnKey(id.Priority))
+	}
+}
+
 // finish sets the result, once each has returned with the given error. An item that cannot be read
 // ends the transaction's share, and fails the operation only if there was nothing before it.
 func (w *itemWalk) finish(err error) error {
@@ -136,7 +146,7 @@ func (w *itemWalk) purge(id ID, pair kv.KeyValue, rest *state.Stored) (_ bool, e
 			return true, nil
 		}
 	}
-	if !w.moving.fits(state.SweptKeys * len(pair.Key)) {
+	if !w.moving.fits(state.SweptKeys*len(pair.Key) + w.l.GroupSizeOf(&id)) {
 		return false, nil
 	}
 
@@ -154,6 +164,7 @@ func (w *itemWalk) purge(id ID, pair kv.KeyValue, rest *state.Stored) (_ bool, e
 		w.bytes += rest.Read()
 		w.ledger.ClearExpiry(&id, h.Expires)
 		w.detach(id, pair)
+		w.clearTurn(id)
 	}
 	w.ledger.Delete(h)
 	return true, nil
@@ -181,7 +192,7 @@ func (w *itemWalk) redrive(id ID, pair kv.KeyValue, rest *state.Stored) (bool, e
 	if home == nil {
 		return true, nil
 	}
-	if !w.moving.fits(m.Size() + state.SweptKeys*len(pair.Key)) {
+	if !w.moving.fits(m.Size() + state.SweptKeys*len(pair.Key) + w.l.GroupSizeOf(&id)) {
 		w.moving.full = true
 		return false, nil
 	}

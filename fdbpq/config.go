@@ -45,6 +45,12 @@ func (q *queueConfigs) configure() error {
 			}
 			q.ledger.SetSettings(present)
 
+			if before.Rate != present.Rate {
+				q.ledger.ResetBuckets(false)
+			}
+			if before.RatePerGroup != present.RatePerGroup {
+				q.ledger.ResetBuckets(true)
+			}
 			if (before.MaxBytes > 0) != (present.MaxBytes > 0) {
 				if err := q.ledger.ResetBytes(); err != nil {
 					return err

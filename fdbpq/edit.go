@@ -235,7 +235,12 @@ func (q *queueEdits) move(i int, h *codec.Record) error {
 	if pushed.IsZero() { // another program wrote it
 		pushed = q.now
 	}
+	settings, err := q.ledger.ReadableSettings()
+	if err != nil {
+		return err
+	}
 	id := codec.NewID(op.Priority, count, pushed, codec.UniqueBytes(1), q.l.NeedsMeta(m))
+	codec.SetGroup(&id, codec.GroupOf(m, settings))
 
 	q.stale[op.ID] = true
 	if err := q.ledger.MoveMsgID(&op.ID, &id, m.MsgID); err != nil {

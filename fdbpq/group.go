@@ -83,7 +83,7 @@ func (t *txOps) addPush(q *queueOps, i int) {
 
 func (t *txOps) addPop(q *queueOps, i int) {
 	p := join(&q.pops, &t.pops.queues, func() *queuePops {
-		return &queuePops{queueTxn: &q.queueTxn, all: &t.pops, limits: popLimits{queueTxn: &q.queueTxn}}
+		return &queuePops{queueTxn: &q.queueTxn, all: &t.pops, limits: popLimits{queueTxn: &q.queueTxn}, groups: groupLimits{queueTxn: &q.queueTxn}}
 	})
 	p.indexes = q.expect(p.indexes, i)
 	p.include(i)

@@ -2,10 +2,12 @@ package fdbpq
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // popLimits is what limits the pops and leases of one queue.
@@ -15,17 +17,24 @@ type popLimits struct {
 	maxLeased int64              // 0 if there is no limit
 	leased    kv.Future[[]byte]
 	kept      int64 // places for leases that follow the acknowledgements that freed them
+
+	rate   string        // of the queue
+	bucket *state.Bucket // what is left of that; nil without one
+	used   time.Time     // when a rate that is used up gives the next token
 }
 
 // beginLeased finds out what limits the pops and leases with the given indexes, and starts to read
 // how many items are leased if that matters.
 func (p *popLimits) beginLeased(indexes []int, leases bool) error {
-	settings, err := p.ledger.ReadableSettings()
+	set, err := p.ledger.ReadableSettings()
 	if err != nil {
 		return err
 	}
 
-	p.paused, p.maxLeased = codec.PausedAt(settings, p.now), settings.MaxLeased
+	p.paused, p.maxLeased = codec.PausedAt(set, p.now), set.MaxLeased
+	if rate, err := settings.ParseRate(set.Rate); err == nil && rate.Count > 0 { // else it is another version's
+		p.rate, p.bucket = set.Rate, p.ledger.ReadBucket(codec.NotIndexed, rate)
+	}
 	if p.maxLeased > 0 && leases {
 		p.leased = p.tx.Get(p.l.StateCounterKey(Leased))
 		for _, i := range indexes {
@@ -35,6 +44,23 @@ func (p *popLimits) beginLeased(indexes []int, leases bool) error {
 		}
 	}
 	return nil
+}
+
+// closed returns why nothing is served at all, nil if something may be: the queue is paused, or its
+// rate is used up. The error may be one of the store.
+func (p *popLimits) closed() error {
+	if p.paused != nil {
+		return p.paused
+	}
+	if p.bucket == nil {
+		return nil
+	}
+	at, err := p.bucket.Next(p.now)
+	if err == nil && !at.IsZero() {
+		p.used = at
+		err = &codec.RateError{Rate: p.rate, Until: at}
+	}
+	return err
 }
 
 // hasPlace reports whether an operation is a lease for which one of the acknowledgements that it

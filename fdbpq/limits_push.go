@@ -169,7 +169,7 @@ func (p *pushLimits) evict(group []int, more state.Load, refused error) (error, 
 		case next == nil || !p.l.Fifo && next.item.ID.Priority <= last:
 			p.moving = before
 			return fmt.Errorf("%w: nothing would be discarded before it but what is leased", refused), nil
-		case v.read > victimBytes && planned > 0 || !p.moving.fits(state.SweptKeys*len(p.l.ItemKey(&next.item.ID))):
+		case v.read > victimBytes && planned > 0 || !p.moving.fits(state.SweptKeys*len(p.l.ItemKey(&next.item.ID))+p.l.GroupSizeOf(&next.item.ID)):
 			return p.tooMany(refused, planned, all.Minus(more), before.moves == 0)
 		}
 

@@ -19,9 +19,10 @@ type modelBatch struct {
 	results []fdbpq.Result
 	page    int // entries of the time index that the transaction handles, 0 for all
 
-	handled bool      // what is due
-	behind  bool      // and there is more
-	least   time.Time // when something falls due once that is handled
+	handled bool            // what is due
+	behind  bool            // and there is more
+	least   time.Time       // when something falls due once that is handled
+	served  map[int64]int64 // by priority, the count of what would have been served next before the batch
 	place   map[int]bool
 	waits   map[int]time.Duration // the lengths of leases that were given or ended
 }
@@ -29,7 +30,10 @@ type modelBatch struct {
 // run runs a batch on the model.
 func (q *modelQueue) run(ops []fdbpq.Op, results []fdbpq.Result, page int) {
 	q.Helper()
-	b := &modelBatch{modelQueue: q, ops: ops, results: results, page: page, place: map[int]bool{}, waits: map[int]time.Duration{}}
+	b := &modelBatch{modelQueue: q, ops: ops, results: results, page: page, place: map[int]bool{}, waits: map[int]time.Duration{}, served: map[int64]int64{}}
+	for _, i := range slices.Backward(q.inOrder(isReady)) {
+		b.served[i.ID.Priority] = i.ID.Count
+	}
 	b.each(b.configure, fdbpq.OpConfigure, fdbpq.OpSettings)
 
 	looks := []fdbpq.OpKind{fdbpq.OpLen, fdbpq.OpInfo, fdbpq.OpGet, fdbpq.OpRank, fdbpq.OpSweep}
@@ -261,7 +265,14 @@ func (b *modelBatch) pushGroup(ops []fdbpq.Op, results []fdbpq.Result, uniques m
 			b.fail(o, r, item)
 		}
 		item.ID, item.PushedAt = r.Item.ID, r.Item.PushedAt
-		b.add(item)
+		if item.Group() == "" {
+			b.add(item)
+		} else {
+			b.addInTurn(item)
+			if next, any := b.served[item.ID.Priority]; any && item.ID.Count < next {
+				b.fail(o, r, fmt.Sprint("a count of at least ", next))
+			}
+		}
 		if item.MsgID != "" && window > 0 {
 			b.msgIDs[item.MsgID] = modelMsgID{item.ID, b.now.Add(window)}
 		}

@@ -2,6 +2,7 @@ package fdbpq_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -70,7 +71,7 @@ func (r *modelRun) pushes(q *modelQueue) (ops []fdbpq.Op) {
 		ttl := time.Second + r.millis(2000)
 		for range 40 {
 			push := withTTL(r.push(q), ttl)
-			push.Message.Headers = nil
+			push.Message.Headers, push.Weight = nil, 0
 			ops = append(ops, push)
 		}
 		return ops
@@ -116,6 +117,11 @@ func (r *modelRun) push(*modelQueue) fdbpq.Op {
 	if r.large && r.random.IntN(8) == 0 { // whoever removes it does not read when it expires
 		o.Message.Headers = map[string][]string{"Large": {strings.Repeat("\x00", 50_000)}}
 		o.Message.Unique, o.TTL = "", fdbpq.Never
+	}
+	if r.random.IntN(2) == 0 {
+		o.Message.Headers = maps.Clone(o.Message.Headers)
+		o = inGroup(o, []string{"a", "b", "c\x00"}[r.random.IntN(3)])
+		o.Weight = r.random.IntN(4)
 	}
 	return o
 }
@@ -177,7 +183,7 @@ func (r *modelRun) settlements(q *modelQueue) (ops []fdbpq.Op) {
 func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
 	o := fdbpq.Op{Kind: fdbpq.OpMove, ID: r.someID(q), Priority: r.priority()}
 	switch n := r.random.IntN(10); {
-	case n == 0 && r.random.IntN(3) == 0:
+	case n == 0 && r.random.IntN(3) == 0 && !r.large: // of large items, one transaction has room for a few
 		o.Kind, o.State = fdbpq.OpPurge, fdbpq.ItemState(r.random.IntN(4))
 	case n < 3 && q.name != r.homes[0].name:
 		o.Kind, o.Limit = fdbpq.OpRedrive, r.random.Int64N(3)

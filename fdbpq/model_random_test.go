@@ -58,7 +58,7 @@ func TestModel(t *testing.T) {
 	})
 	for _, what := range []string{
 		"came back", "expired", "died", "discarded", "refused", "duplicate", "restored", "lost its key", "purged", "removed", "moved",
-		"redriven", "redriven alone", "released", "browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased",
+		"redriven", "redriven alone", "released", "browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased", "in turn",
 	} {
 		if counts[what] == 0 && !race.Enabled {
 			t.Errorf("nothing was %s: %v", what, counts)

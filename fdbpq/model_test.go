@@ -205,8 +205,18 @@ func (q *modelQueue) end(end fdbpq.End, which func(*modelItem) bool) *modelItem 
 
 // add checks that a new item comes after all others of its priority, and adds it.
 func (q *modelQueue) add(i *modelItem) {
+	q.addAfter(i, func(*modelItem) bool { return true })
+}
+
+// addInTurn checks that a new item comes after all others of its priority and group, and adds it.
+func (q *modelQueue) addInTurn(i *modelItem) {
+	q.counts["in turn"]++
+	q.addAfter(i, func(other *modelItem) bool { return other.Group() == i.Group() })
+}
+
+func (q *modelQueue) addAfter(i *modelItem, which func(other *modelItem) bool) {
 	for _, other := range q.items {
-		if i.ID.Priority == other.ID.Priority && compareIDs(i.ID, other.ID) <= 0 {
+		if i.ID.Priority == other.ID.Priority && which(other) && compareIDs(i.ID, other.ID) <= 0 {
 			q.Fatalf("%s: %q at %v comes before %q at %v", q.name, short(i.Value), i.ID, short(other.Value), other.ID)
 		}
 	}

@@ -161,14 +161,15 @@ type (
 	// at least one of Mismatches; Error names them all.
 	MismatchError = codec.MismatchError
 
-	// RateError is the ErrRate of pops and leases of a queue that has used up Settings.Rate. Unwrap
-	// also returns ErrEmpty.
+	// RateError is the error of pops and leases of a queue that has used up Settings.Rate, which Error
+	// says. Unwrap returns ErrRate and ErrEmpty.
 	//
 	//	Rate   string     // as the settings have it
 	//	Until  time.Time  // when the next item may be delivered
 	RateError = codec.RateError
 
-	// GroupLimitsError is the ErrGroupLimits of pops and leases. Unwrap also returns ErrEmpty.
+	// GroupLimitsError is the error of pops and leases that find no item of a group that may be served.
+	// Error says which limits there are, and Unwrap returns ErrGroupLimits and ErrEmpty.
 	//
 	//	MaxLeasedPerGroup  int64   // as the settings have it
 	//	RatePerGroup       string  // the same

@@ -90,6 +90,9 @@ func (op *Op) checkGroup() error {
 	return codec.CheckGroup(values)
 }
 
+// weight is how many items of its group the push puts into a turn.
+func (op *Op) weight() int { return max(op.Weight, 1) }
+
 // checkTimes returns an error if an OpPush cannot have these times.
 func (op *Op) checkTimes() error {
 	switch {

@@ -18,6 +18,7 @@ type Pending struct {
 	ctx     context.Context
 	ops     []Op
 	pushes  bool // only pushes, all without unique keys
+	grouped bool // the same, and one has a group
 	sighted bool // they read what they may have written
 	shrinks bool // nothing that makes the store larger, but for dead letters
 	receipt []byte

@@ -1,7 +1,6 @@
 package fdbpq
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -38,6 +37,10 @@ type queuePops struct {
 	later           kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
 	nextDue         time.Time                // of later, and of the leases that were given
 	limits          popLimits
+	groups          groupLimits
+	searches        [2]*search // by End; nil while the walk goes on
+	unindexed       [2]bool    // by End: the walk goes on because of items that are in no index
+	served          state.Served
 	expired         []*codec.Record // items that the walks have stepped over, to be removed
 }
 
@@ -86,7 +89,7 @@ func (p *pops) runSome(queues []*queuePops) error {
 	}
 
 	for _, q := range queues {
-		if err := q.limits.beginLeased(q.indexes, q.leases); err != nil {
+		if err := q.beginLimits(); err != nil {
 			return err
 		}
 		q.ends.BeginReads()
@@ -167,6 +170,9 @@ func (q *queuePops) takeItems() error {
 	if err := q.removeExpired(); err != nil {
 		return err
 	}
+	if err := q.writeTaken(); err != nil {
+		return err
+	}
 	return q.findNextDue()
 }
 
@@ -175,9 +181,11 @@ func (q *queuePops) takeItems() error {
 // ErrCorrupt.
 func (q *queuePops) takeItem(i int, room *int, pasts bool) error {
 	op, result := &q.ops[i], &q.results[i]
-	if err := q.limits.paused; err != nil {
+	if err := q.limits.closed(); errors.Is(err, ErrEmpty) {
 		result.Err = err
 		return nil
+	} else if err != nil {
+		return err
 	}
 	if err := q.damaged[op.End]; err != nil {
 		return err
@@ -194,10 +202,7 @@ func (q *queuePops) takeItem(i int, room *int, pasts bool) error {
 	case err != nil:
 		return err
 	case s == nil:
-		result.Err = cmp.Or(q.due.Err, ErrEmpty)
-		if q.due.Behind() { // something may come back next
-			result.Err = state.ErrNotYet
-		}
+		result.Err = q.foundNothing()
 		return nil
 	}
 
@@ -206,7 +211,7 @@ func (q *queuePops) takeItem(i int, room *int, pasts bool) error {
 		return err
 	}
 	if refused != nil {
-		q.ends.Unread(op.End, s)
+		q.unread(op.End, s)
 		result.Err = refused
 		return nil
 	}
@@ -217,6 +222,7 @@ func (q *queuePops) takeItem(i int, room *int, pasts bool) error {
 			return err
 		}
 	}
+	q.noteTaken(op, &s.Item.ID, past == nil)
 	if op.Kind == OpLease {
 		return q.leaseItem(i, s, past, length)
 	}
@@ -228,9 +234,12 @@ func (q *queuePops) takeItem(i int, room *int, pasts bool) error {
 // ones on the way removed. The error is ErrMoreExpired or one of the store.
 func (q *queuePops) nextLive(end End) (*state.Stored, error) {
 	for {
-		s, err := q.ends.Next(end)
+		s, err := q.nextOf(end)
 		if err != nil || s == nil {
 			return nil, err
+		}
+		if end == Front {
+			q.served.Begin(&q.ledger, &s.Item.ID)
 		}
 		if has, err := s.ReadUnlessExpired(q.tx, q.l, q.now, q.returned.Page()); err != nil || !has {
 			return s, err
@@ -240,7 +249,7 @@ func (q *queuePops) nextLive(end End) (*state.Stored, error) {
 			return nil, state.ErrMoreExpired
 		}
 		q.all.stepped.Note(s)
-		q.moving.takeExpired(state.ExpiredSize(q.l, s.Item.Unique))
+		q.moving.takeExpired(state.ExpiredSize(q.l, &s.Item.ID, s.Item.Unique))
 		q.ends.NoteExpired(end, s)
 		q.expired = append(q.expired, s.ExpiredItem(q.l))
 	}
@@ -268,7 +277,7 @@ func (q *queuePops) checkItem(op *Op, s *state.Stored, room *int) (refused, err 
 			return err, nil
 		}
 		if err != nil {
-			q.ends.Unread(op.End, s)
+			q.unread(op.End, s)
 			return nil, err
 		}
 	}
@@ -358,6 +367,8 @@ func (q *queuePops) findNextDue() error {
 		}
 	}
 	q.noteDue(q.due.Next) // later was read before
+	q.noteDue(q.groups.next)
+	q.noteDue(q.limits.used)
 	if q.limits.paused != nil {
 		q.nextDue = q.limits.paused.Until
 	}

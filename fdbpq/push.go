@@ -30,6 +30,7 @@ type queuePushes struct {
 	listEntry kv.Future[[]byte]          // nil if known to be there
 	last      map[int64]kv.Future[int64] // by priority; what is not in next
 	next      map[int64]int64            // the next counts, by priority
+	turns     state.Turns                // of groups
 	dedup     *state.Dedup               // nil without message ids and unique keys
 	limits    pushLimits
 }
@@ -95,7 +96,11 @@ func (q *queuePushes) beginReads() {
 		} else if _, ok := q.last[p]; !ok {
 			q.last[p] = state.ReadNextCount(q.l, q.snapshot, p)
 		}
+		if group := q.ops[i].Message.Group(); group != "" {
+			q.turns.Want(codec.HashGroup(group), p, q.ops[i].weight())
+		}
 	}
+	q.turns.BeginReads(q.l, q.snapshot)
 }
 
 // priorityOf returns the priority that op has in this queue: always 0 in a FIFO queue.
@@ -181,13 +186,11 @@ func (q *queuePushes) admit(group []int) (bool, error) {
 // findCounts completes q.next, and returns an error for each priority whose items are corrupt:
 // pushes at other priorities go on.
 func (q *queuePushes) findCounts() (corrupt map[int64]error, err error) {
+	corrupt = map[int64]error{}
 	for p, last := range q.last {
 		count, err := last.Get()
 		switch {
 		case errors.Is(err, ErrCorrupt):
-			if corrupt == nil {
-				corrupt = map[int64]error{}
-			}
 			corrupt[p] = err
 			continue
 		case err != nil:
@@ -199,7 +202,8 @@ func (q *queuePushes) findCounts() (corrupt map[int64]error, err error) {
 		}
 		q.next[p] = count
 	}
-	return corrupt, nil
+
+	return corrupt, q.turns.Load(q.next, corrupt)
 }
 
 // addItem runs a push that nothing stands against, unless it is a duplicate.
@@ -212,13 +216,20 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 	}
 
 	m, p := q.messageOf(i, settings), q.priorityOf(op)
-	count := q.next[p]
-	q.next[p] = codec.Following(count)
-	id := codec.NewID(p, count, q.now, random, q.l.NeedsMeta(&m))
+	group, count, at := codec.GroupOf(&m, settings), q.next[p], q.now
+	if group > codec.NoGroup {
+		count, at = q.turns.Next(group, p, op.weight(), q.now)
+	}
+	q.next[p] = max(q.next[p], codec.Following(count))
+	id := codec.NewID(p, count, at, random, q.l.NeedsMeta(&m))
+	codec.SetGroup(&id, group)
 	result.Item = Item{ID: id, PushedAt: codec.PushedAt(&id)}
 	q.dedup.Pushed(&q.ledger, &id, &m)
 
 	until := op.heldUntil(q.now)
+	if group > codec.NoGroup {
+		q.turns.Pushed(&id, until.IsZero())
+	}
 	if until.IsZero() {
 		q.ledger.Add(&id, &m)
 		q.notePushed(&id)

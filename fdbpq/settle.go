@@ -145,6 +145,9 @@ func (q *queueSettlements) extend(op *Op, h *codec.Record, result *Result) {
 	if op.Lease > 0 {
 		h.Wait = op.Lease
 	}
+	if hash := codec.GroupIn(&h.ID); h.State != Leased && hash > codec.NoGroup {
+		q.ledger.ConflictLeasing(hash, false) // whoever counts the leases of the group
+	}
 	h.State, h.Due = Leased, q.now.Add(h.Wait)
 	q.ledger.Hold(h)
 	result.Lease = Lease{Token: op.Token, Until: codec.Micros(h.Due), Deliveries: h.Deliveries}

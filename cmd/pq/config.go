@@ -44,9 +44,9 @@ func listSettings() string {
 	lines := make([]string, half)
 	for i, s := range all {
 		if i < half {
-			lines[i] = fmt.Sprintf("  %-13s%s", s.Name, s.About)
+			lines[i] = fmt.Sprintf("  %-12s%s", s.Name, s.About)
 		} else {
-			lines[i-half] = fmt.Sprintf("%-37s%-21s%s", lines[i-half], s.Name, s.About)
+			lines[i-half] = fmt.Sprintf("%-36s%-21s%s", lines[i-half], s.Name, s.About)
 		}
 	}
 	return strings.Join(lines, "\n")
@@ -75,7 +75,6 @@ func (q *queue) configure(changes []string, asJSON bool) error {
 		return q.print(settingsReply(&now), asJSON)
 	}
 
-	q.verb = subjects.Info // which needs no right to change them
 	now, err := ask(q, "", func(ctx context.Context, s *session) (client.Settings, error) {
 		now, err := s.queue.Settings(ctx)
 		if err == nil && len(subjects.SettingTexts(&now)) == 0 && !s.noteUnused(ctx) {

@@ -64,6 +64,7 @@ func (c *checker) checkQueue(q *queue) {
 	c.checkDue(q)
 	c.checkDedup(q)
 	c.checkBytes(q)
+	c.checkGroups(q)
 }
 
 // checkExpiry adds what expires to what falls due: ready items do when their ("m") keys say so, with their

@@ -31,6 +31,8 @@ type Contents struct {
 //     history;
 //   - the counters match the items, ready and held, and none is zero; so does the number of bytes in a queue
 //     with max_bytes, and no other has one;
+//   - every item whose id has a group is in the index of that group, ready or held, and nothing else
+//     is; the counters of groups match;
 //   - every queue with settings or with items that fdbpq pushed is in the list of queues;
 //   - settings decode, and none is the default;
 //   - every key that falls due and every ready item that expires has exactly one entry in the time
@@ -90,7 +92,8 @@ type queue struct {
 	msgIDs, msgIDEnds map[string]string // values of message ids, and of their entries
 	uniques           map[string]string // unique keys by the item that has them, by id
 
-	bytes byteCount
+	bytes  byteCount
+	groups groups
 }
 
 func (c *checker) problem(format string, args ...any) {
@@ -119,7 +122,8 @@ func (c *checker) queue(root string, fifo bool, name string) *queue {
 			says:   map[string]string{},
 
 			msgIDs: map[string]string{}, msgIDEnds: map[string]string{}, uniques: map[string]string{},
-			bytes: byteCount{values: map[string][]byte{}, staged: map[string][]byte{}, answers: map[string]string{}},
+			bytes:  byteCount{values: map[string][]byte{}, staged: map[string][]byte{}, answers: map[string]string{}},
+			groups: newGroups(),
 		}
 		c.queues[id] = q
 	}
@@ -196,6 +200,7 @@ var kinds = map[string]func(q *queue, key tuple.Tuple, value []byte) error{
 	"i": (*queue).item, "h": (*queue).heldItem, "a": (*queue).history, "m": (*queue).part, "n": (*queue).count, "b": (*queue).countKey,
 	"c": (*queue).settings, "t": (*queue).dueKey, "d": (*queue).msgID, "e": (*queue).msgIDEnd, "u": (*queue).unique,
 	"r": (*queue).request, "f": (*queue).answer,
+	"w": (*queue).groupReady, "y": (*queue).groupHeld, "z": (*queue).groupCount, "v": (*queue).turn, "q": (*queue).bucket,
 }
 
 func (c *checker) receipt(key tuple.Tuple, value []byte) {

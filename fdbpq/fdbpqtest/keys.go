@@ -24,6 +24,7 @@ func (q *queue) item(key tuple.Tuple, value []byte) error {
 		q.items[string(key.Pack())] = id.Priority
 		q.metas[string(key.Pack())] = id.Random[10]&1 != 0
 		q.bytes.values[string(key.Pack())] = value
+		q.groups.has(q, "w", id, key, false)
 	}
 	return nil
 }
@@ -67,6 +68,7 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 		q.metas[what] = id.Random[10]&1 != 0
 		q.heldOwn[state]++
 		q.bytes.values[what] = value[used+int(n):]
+		q.groups.has(q, "y", id, key, state == 0)
 	}
 	return nil
 }
@@ -204,6 +206,10 @@ func (q *queue) dueKey(key tuple.Tuple, value []byte) error {
 		return fmt.Errorf("malformed entry of the time index: value %x", value)
 	}
 	what := string(key[1:].Pack())
+	if key[1] == "q" { // some may stand for a row that is gone
+		q.groups.bucketsDue[fmt.Sprint(what, due)] = true
+		return nil
+	}
 	if _, twice := q.due[what]; twice {
 		return errors.New("there is another entry for the same key")
 	}

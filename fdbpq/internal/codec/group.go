@@ -1,10 +1,153 @@
 package codec
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"strings"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
+
+// A message may have a group. The id of its item has a hash of that, and the group is all items with
+// the same hash. While such an item is in the queue, it has a key in
+//
+//	("w", hash, priority, count, random) = ""      ready
+//	("y", hash, priority, count, random) = ""      held
+//
+// and while there are some of that group,
+//
+//	("z", hash, 0, priority) = int64               counts those that are ready, by priority,
+//	("z", hash, 1)           = int64               and those that are leased
+//	("z", hash, 2)                                 is never written, see GroupConflictKey
+//
+// written together with the keys of the item. An item of a queue that limits groups has them without
+// a group, too, under the hash 0. Programs that do not know groups leave keys of items behind; what
+// meets one removes it.
+//
+//	("v", priority) = (count)
+//
+// is the highest count of an item with a group that was served from the front for the first time. It
+// may be missing, or be left from items that are gone.
+//
+// In a FIFO queue all of these are without priority. See state.Turns for what they are for.
+const (
+	KindGroupReady   = "w"
+	KindGroupHeld    = "y"
+	kindGroupCounter = "z"
+	kindTurn         = "v"
+)
+
+// groupKey returns the key (kind, hash), with room for more.
+func (l *Layout) groupKey(kind string, hash GroupHash) []byte {
+	return tuple.AppendInt(l.Key(kind, max(64, len(l.Prefix)+40)), int64(hash))
+}
+
+// GroupItemKey is the key of an item in the index of its group.
+func (l *Layout) GroupItemKey(kind string, hash GroupHash, id *ID) []byte {
+	key := l.groupKey(kind, hash)
+	if !l.Fifo {
+		key = tuple.AppendInt(key, id.Priority)
+	}
+	return tuple.AppendBytes(tuple.AppendInt(key, id.Count), id.Random[:])
+}
+
+// GroupRange is the range of the index of a group at a priority.
+func (l *Layout) GroupRange(kind string, hash GroupHash, priority int64) kv.Range {
+	key := l.groupKey(kind, hash)
+	if !l.Fifo {
+		key = tuple.AppendInt(key, priority)
+	}
+	return Within(key)
+}
+
+// ParseGroupItem returns the id in a key of the index.
+func (l *Layout) ParseGroupItem(key []byte) (id ID, err error) {
+	d := decoder{rest: l.Place(key)}
+	d.int() // the hash
+	if !l.Fifo {
+		id.Priority = d.int()
+	}
+	id.Count, id.Random = d.int(), d.random()
+	if err := d.end(); err != nil {
+		return id, fmt.Errorf("%w: key %x of a group: %w", ErrCorrupt, key, err)
+	}
+	return id, nil
+}
+
+// GroupReadyKey is the key that counts the ready items of a group at a priority.
+func (l *Layout) GroupReadyKey(hash GroupHash, priority int64) []byte {
+	key := tuple.AppendInt(l.groupKey(kindGroupCounter, hash), 0)
+	if !l.Fifo {
+		key = tuple.AppendInt(key, priority)
+	}
+	return key
+}
+
+// GroupLeasedKey is the key that counts the leased items of a group.
+func (l *Layout) GroupLeasedKey(hash GroupHash) []byte {
+	return tuple.AppendInt(l.groupKey(kindGroupCounter, hash), 1)
+}
+
+// GroupConflictKey is never written: transactions that lease items of a group conflict by it.
+func (l *Layout) GroupConflictKey(hash GroupHash) []byte {
+	return tuple.AppendInt(l.groupKey(kindGroupCounter, hash), 2)
+}
+
+// GroupCounters is the range of the counters of groups.
+func (l *Layout) GroupCounters() kv.Range { return l.KindRange(kindGroupCounter) }
+
+// ParseGroupCounter returns what a key in GroupCounters counts.
+func (l *Layout) ParseGroupCounter(key []byte) (hash GroupHash, leased bool, err error) {
+	d := decoder{rest: l.Place(key)}
+	hash, leased = GroupHash(d.int()), d.int() > 0
+	if !leased && !l.Fifo {
+		d.int() // the priority
+	}
+	if err := d.end(); err != nil {
+		return 0, false, fmt.Errorf("%w: counter %x of a group: %w", ErrCorrupt, key, err)
+	}
+	return hash, leased, nil
+}
+
+// GroupBeyond is the range of the ready items of a group that come after the key of an item in ("i")
+// from an end.
+func (l *Layout) GroupBeyond(hash GroupHash, end End, key []byte) kv.Range {
+	prefix := l.groupKey(KindGroupReady, hash)
+	r := Within(bytes.Clone(prefix))
+	if last := append(prefix, l.Place(key)...); end == Front {
+		r.Begin = kv.SingleKey(last).End
+	} else {
+		r.End = last
+	}
+	return r
+}
+
+// TurnKey is the key that says how far groups have been served at a priority.
+func (l *Layout) TurnKey(priority int64) []byte { return l.priorityKey(kindTurn, priority) }
+
+// EncodeTurn returns the value of a TurnKey.
+func EncodeTurn(count int64) []byte { return tuple.AppendInt(nil, count) }
+
+// ParseTurn reads what EncodeTurn wrote. What cannot be read counts as missing.
+func ParseTurn(value []byte) (count int64, found bool) {
+	d := decoder{rest: value}
+	count = d.int()
+	return count, value != nil && d.end() == nil
+}
+
+// GroupSize is about how many bytes more of a transaction an operation takes if its item has a
+// group: two keys in the index, with their conflict ranges, and two counters.
+func (l *Layout) GroupSize() int { return 4 * 3 * (len(l.Prefix) + 60) }
+
+// GroupSizeOf is that of an item, 0 if it is not indexed.
+func (l *Layout) GroupSizeOf(id *ID) int {
+	if GroupIn(id) == NotIndexed {
+		return 0
+	}
+	return l.GroupSize()
+}
 
 // GroupHeader is the header that names the group of a message. It is stored as any other header.
 const GroupHeader = "Pq-Group"

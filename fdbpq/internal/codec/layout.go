@@ -24,6 +24,12 @@ import (
 //	("c")                                = settings, see config.go
 //	("d", msg id), ("e", until, msg id), ("u", unique key)
 //	                                                pushes done once, see dedup.go
+//	("w", group, priority, count, random) = ""
+//	("y", group, priority, count, random) = ""      index of items by group, see group.go
+//	("z", group, 0, priority), ("z", group, 1)
+//	                                     = int64    counters: ready and leased items of a group
+//	("v", priority)                      = count    how far groups have been served
+//	("q"), ("q", group)        = time               rates, see bucket.go
 //	("dead", ...)                                   its dead letters, outside a Keyspace: see deadletter.go
 //
 // For a Queue, the same without priority:
@@ -31,6 +37,8 @@ import (
 //	("i", index, random)       = value              an item, exactly the recipe's key
 //	("m", index, random, part) = bytes
 //	("n")                      = int64
+//
+// and so on. Kinds from ("u") on keep no queue in the list of queues: see fdbpq.Retire.
 //
 // A Keyspace also has keys below its roots (here "pq"):
 //

@@ -83,3 +83,48 @@ func TestIDWithImpossibleClock(t *testing.T) {
 		}
 	}
 }
+
+// Ids and keys of items with a group. The hash is the beginning of the SHA-256 of its name.
+func TestGoldenGroups(t *testing.T) {
+	jobs := NewLayout(tuple.NewSubspace(tuple.Tuple{"pq", "jobs"}), RawValues, false)
+	mail := NewLayout(tuple.NewSubspace(tuple.Tuple{"q", "mail"}), RawValues, true)
+	id := NewID(5, 7, time.UnixMicro(1_790_000_000_000_000), []byte{1, 2, 3, 4, 5, 6, 7, 8, 9}, true)
+	if GroupIn(&id) != NotIndexed {
+		t.Errorf("without a group it is %x", GroupIn(&id))
+	}
+	acme := HashGroup("acme")
+	SetGroup(&id, acme)
+	if GroupIn(&id) != acme {
+		t.Errorf("the group is %x, want %x", GroupIn(&id), acme)
+	}
+
+	const item = "070100ff065bfeda25e000ff9d5103822b33ad870607080900" // count and random
+	wantBytes(t, "random part", id.Random[:], "00065bfeda25e0009d5103822b33ad8706070809")
+	for _, key := range []struct {
+		what string
+		key  []byte
+		want string
+	}{
+		{"ready item", jobs.GroupItemKey(KindGroupReady, acme, &id), "02707100026a6f62730002770019822b33ad87150515" + item},
+		{"held item", jobs.GroupItemKey(KindGroupHeld, acme, &id), "02707100026a6f62730002790019822b33ad87150515" + item},
+		{"ready items", jobs.GroupReadyKey(acme, 5), "02707100026a6f627300027a0019822b33ad87141505"},
+		{"leased items", jobs.GroupLeasedKey(acme), "02707100026a6f627300027a0019822b33ad871501"},
+		{"turn", jobs.TurnKey(5), "02707100026a6f6273000276001505"},
+		{"value of a turn", EncodeTurn(7), "1507"},
+		{"item without a group", mail.GroupItemKey(KindGroupReady, NoGroup, &id), "027100026d61696c0002770014" + "15" + item},
+		{"ready items of FIFO", mail.GroupReadyKey(acme, 0), "027100026d61696c00027a0019822b33ad8714"},
+		{"turn of FIFO", mail.TurnKey(0), "027100026d61696c00027600"},
+	} {
+		wantBytes(t, key.what, key.key, key.want)
+	}
+
+	for _, l := range []*Layout{jobs, mail} {
+		own := id
+		if l.Fifo {
+			own.Priority = 0
+		}
+		if got, err := l.ParseGroupItem(l.GroupItemKey(KindGroupHeld, acme, &own)); err != nil || got != own {
+			t.Errorf("parsed %+v (error %v), want %+v", got, err, own)
+		}
+	}
+}

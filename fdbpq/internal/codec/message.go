@@ -235,6 +235,9 @@ func (l *Layout) PushSize(m *Message, delays bool) int {
 	if m.Unique != "" && (delays || !m.Expires.IsZero()) { // they contain it
 		size += textSize(m.Unique)
 	}
+	if m.Group() != "" {
+		size += l.GroupSize()
+	}
 	if l.Format == TupleValues { // zero bytes take two
 		size += bytes.Count(m.Value[:min(len(m.Value), ChunkOf(l.Format))], []byte{0})
 	}

@@ -17,6 +17,7 @@ func BringBack(queues []*Due, room *Room) error {
 	}
 
 	var staged []*uncollected
+	var buckets []*fullBucket
 	var byQueue [][]*dueHeld
 	for _, d := range queues {
 		if d.Handled {
@@ -33,7 +34,7 @@ func BringBack(queues []*Due, room *Room) error {
 		d.More = len(entries) == d.limit()
 		var items []*dueHeld
 		for _, entry := range entries {
-			if err := d.resolve(entry, &staged, &items); err != nil {
+			if err := d.resolve(entry, &staged, &buckets, &items); err != nil {
 				d.Err = err
 			}
 		}
@@ -41,6 +42,9 @@ func BringBack(queues []*Due, room *Room) error {
 	}
 
 	if err := returnStaged(staged); err != nil {
+		return err
+	}
+	if err := removeBuckets(buckets); err != nil {
 		return err
 	}
 	return returnHeld(inTurns(byQueue), room)
@@ -66,8 +70,8 @@ func inTurns(lists [][]*dueHeld) (all []*dueHeld) {
 	}
 }
 
-// resolve adds what an entry stands for to staged or to all.
-func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, all *[]*dueHeld) error {
+// resolve adds what an entry stands for to staged, to buckets or to all.
+func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, buckets *[]*fullBucket, all *[]*dueHeld) error {
 	l, entry := d.Ledger.L, pair.Key
 	_, rest, err := tuple.DecodeInt(entry[len(l.Prefix)+codec.KindSize:])
 	var kind string
@@ -82,6 +86,10 @@ func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, all *[]*dueHeld)
 
 	record := dueRecord{key: append([]byte(l.Prefix), rest...), entry: entry, says: pair.Value}
 	if kind == codec.KindAnswer && d.resolveStaged(record, what, staged) {
+		return nil
+	}
+	if kind == codec.KindBucket {
+		*buckets = append(*buckets, &fullBucket{record, d, d.Ledger.Tx.Get(record.key)})
 		return nil
 	}
 	if kind == codec.KindHeld || kind == codec.KindExpiry {

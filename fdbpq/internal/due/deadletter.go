@@ -89,6 +89,9 @@ func (to *DeadQueue) Push(priority int64, m *codec.Message, at time.Time) codec.
 	g.AddToList()
 	id := codec.NewID(priority, to.next[priority], at, codec.UniqueBytes(1), g.L.NeedsMeta(m))
 	to.next[priority] = codec.Following(to.next[priority])
+	if settings, err := to.ReadableSettings(); err == nil { // otherwise Add sees to the error
+		codec.SetGroup(&id, codec.GroupOf(m, settings))
+	}
 	g.Add(&id, m)
 	to.moved[id] = struct{}{}
 	return id

@@ -113,7 +113,7 @@ func (d *dueHeld) finishRead() error {
 	if d.ready {
 		expires, err := g.L.DueTime(d.entry)
 		d.h = &codec.Record{ID: d.id, History: codec.History{Lasting: codec.Lasting{Expires: expires, Unique: string(d.says)}}}
-		d.size = state.ExpiredSize(g.L, string(d.says))
+		d.size = state.ExpiredSize(g.L, &d.id, string(d.says))
 		return err
 	}
 
@@ -126,7 +126,7 @@ func (d *dueHeld) finishRead() error {
 		return nil
 	}
 
-	d.size = len(encoded) + state.RestoreOverhead
+	d.size = len(encoded) + state.RestoreOverhead + g.L.GroupSizeOf(&d.id)
 	h, err := codec.ParseRecord(&d.id, encoded)
 	if err != nil {
 		d.due.Err = err

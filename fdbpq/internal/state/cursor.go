@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"iter"
 	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -27,6 +28,8 @@ type Cursor struct {
 	last  []byte                   // key of the last item read
 	more  bool                     // there may be items after it
 	heads bool                     // pages come with the beginnings of the ("m") keys
+
+	passed, passedBytes int // items that were passed over, and the bytes of their values
 }
 
 // Walk starts a walk that will probably need want items, and reads up to about so many bytes of
@@ -70,7 +73,7 @@ func (c *Cursor) Arrive() error {
 	c.last = pairs[len(pairs)-1].Key
 	c.items, c.begun = make([]Stored, len(pairs)), 0
 	for i, pair := range pairs {
-		c.items[i] = parseStored(c.l, pair)
+		c.items[i] = ParseStored(c.l, pair)
 	}
 
 	if c.heads {
@@ -262,15 +265,54 @@ func (e *Ends) Next(end codec.End) (*Stored, error) {
 	if err != nil || s == nil {
 		return nil, err
 	}
-	if other := e.taken[1-end]; other != nil {
-		order := bytes.Compare(s.Pair.Key, other)
-		if end == codec.Front && order >= 0 || end == codec.Back && order <= 0 {
-			e.walks[end] = Cursor{} // the two walks have met
-			return nil, nil
-		}
+	if e.Met(end, s.Pair.Key) {
+		e.walks[end] = Cursor{}
+		return nil, nil
 	}
 	return s, nil
 }
+
+// Met reports whether the other end has taken the item with the key, or what comes before it from
+// there.
+func (e *Ends) Met(end codec.End, key []byte) bool {
+	other := e.taken[1-end]
+	if other == nil {
+		return false
+	}
+	order := bytes.Compare(key, other)
+	return end == codec.Front && order >= 0 || end == codec.Back && order <= 0
+}
+
+// Ahead returns the ids of the items that were read and that Next returns after the present one.
+func (e *Ends) Ahead(end codec.End) iter.Seq[*codec.ID] {
+	return func(yield func(*codec.ID) bool) {
+		items := e.walks[end].items
+		for i := range items {
+			if !yield(&items[i].Item.ID) {
+				return
+			}
+		}
+	}
+}
+
+// Pass records that an item that Next returned is passed over, and returns how many were so far, and
+// the bytes of their values. The walk reads more at a time then, and nothing else of those items.
+func (e *Ends) Pass(end codec.End, s *Stored) (items, bytes int) {
+	c := &e.walks[end]
+	c.passed, c.passedBytes = c.passed+1, c.passedBytes+len(s.Pair.Value)
+	c.together = 0
+	c.asked.Limit = max(c.asked.Limit, min(c.passed, maxPassedPage), minPassedPage)
+	c.asked.Bytes = max(c.asked.Bytes, passedPageBytes)
+	return c.passed, c.passedBytes
+}
+
+// minPassedPage and maxPassedPage bound the pages of a walk that passes over items.
+const (
+	minPassedPage = 64
+	maxPassedPage = 1024
+
+	passedPageBytes = 256 << 10
+)
 
 // NoteExpired records that an item that Next returned has expired, and is removed.
 func (e *Ends) NoteExpired(end codec.End, s *Stored) {

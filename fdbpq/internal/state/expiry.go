@@ -56,10 +56,10 @@ func (c *Cursor) NextLive(now time.Time) (*Stored, error) {
 
 // ExpiredSize is about the most bytes that removing an expired item takes in a transaction:
 // mutations and conflict ranges of all of its keys. In a run it takes less.
-func ExpiredSize(l *codec.Layout, unique string) int {
+func ExpiredSize(l *codec.Layout, id *codec.ID, unique string) int {
 	const (
 		keys = 24 // written, or in conflict ranges
 		rest = 40 // of a key, behind the prefix
 	)
-	return keys*(len(l.Prefix)+rest) + 6*len(unique)
+	return keys*(len(l.Prefix)+rest) + 6*len(unique) + l.GroupSizeOf(id)
 }

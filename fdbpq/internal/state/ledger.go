@@ -50,6 +50,7 @@ type Ledger struct {
 	config config                  // its settings
 	deltas map[int64]int64         // changes of the counters, by priority
 	held   [codec.Leased + 1]int64 // the same of held items, by state
+	groups map[groupCounter]int64  // the same of groups
 	bytes  byteCount
 	err    error // of the store, for Flush
 
@@ -94,6 +95,7 @@ func (g *Ledger) countReady(id *codec.ID, delta int64) {
 		g.deltas = make(map[int64]int64)
 	}
 	g.deltas[id.Priority] += delta
+	g.tally(codec.KindGroupReady, id, delta)
 }
 
 // countHeld adds to the counter of a held item's state.
@@ -101,6 +103,7 @@ func (g *Ledger) countHeld(h *codec.Record, delta int64) {
 	g.wrote = true
 	if codec.Ours(&h.ID) {
 		g.held[h.State] += delta
+		g.tallyHeld(h, delta)
 	}
 }
 
@@ -115,6 +118,7 @@ func (g *Ledger) Flush() error {
 		g.held[s] = 0
 	}
 
+	g.flushGroups()
 	total := int64(0)
 	for priority, delta := range g.deltas {
 		total += delta

@@ -68,9 +68,9 @@ func (g *Ledger) ReadableSettings() (*codec.Settings, error) {
 	return s, err
 }
 
-// LimitsLeased reports whether the queue limits how many items are leased, so that leases may wait
-// for the end of another.
+// LimitsLeased reports whether the queue limits how many items are leased, of all or of a group, so
+// that leases may wait for the end of another.
 func (g *Ledger) LimitsLeased() (bool, error) {
 	settings, err := g.ReadableSettings()
-	return err == nil && settings.MaxLeased > 0, err
+	return err == nil && (settings.MaxLeased > 0 || settings.MaxLeasedPerGroup > 0), err
 }

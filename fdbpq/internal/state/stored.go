@@ -24,8 +24,8 @@ type Stored struct {
 	headless bool                     // these do not even have all headers
 }
 
-// parseStored parses the pair of an item, without its ("m") keys.
-func parseStored(l *codec.Layout, pair kv.KeyValue) Stored {
+// ParseStored parses the pair of an item, without its ("m") keys.
+func ParseStored(l *codec.Layout, pair kv.KeyValue) Stored {
 	id, err := l.ParseItem(pair.Key)
 	if err != nil {
 		return Stored{Pair: pair, Err: err}

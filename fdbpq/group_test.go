@@ -1,0 +1,378 @@
+package fdbpq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// inGroup gives the message of a push a group.
+func inGroup(push fdbpq.Op, group string) fdbpq.Op {
+	headers := maps.Clone(push.Message.Headers)
+	if headers == nil {
+		headers = map[string][]string{}
+	}
+	headers[fdbpq.GroupHeader] = []string{group}
+	push.Message.Headers = headers
+	return push
+}
+
+// pushGroup pushes items with the values group+"1" and so on, with a weight, in one batch.
+func (f *fixture) pushGroup(q fdbpq.Target, group string, n, weight int) {
+	f.Helper()
+	var ops []fdbpq.Op
+	for i := range n {
+		op := inGroup(opPush(q, 1, fmt.Sprint(group, i+1)), group)
+		op.Weight = weight
+		ops = append(ops, op)
+	}
+	for _, r := range f.apply(ops...) {
+		wantError(f.T, r.Err, nil)
+	}
+}
+
+// popGroups pops n items one by one, and returns their values.
+func (f *fixture) popGroups(q fdbpq.Target, n int) (values []string) {
+	f.Helper()
+	for range n {
+		r := f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})[0]
+		wantError(f.T, r.Err, nil)
+		values = append(values, string(r.Item.Value))
+	}
+	return values
+}
+
+// Groups are served in turn, by weight, and each in its order. A group that comes later shares from then on.
+func TestGroupsTakeTurns(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("q")
+		f.pushGroup(q, "a", 6, 1)
+		f.pushGroup(q, "b", 3, 1)
+		f.wantTurns(q, 2, "a1 b1")
+		f.wantTurns(q, 2, "a2 b2")
+		f.pushGroup(q, "c", 2, 1) // comes in where the others are
+		f.wantTurns(q, 3, "a3 b3 c1")
+		f.wantTurns(q, 1, "a4")
+		f.pushGroup(q, "d", 5, 2) // two in each turn
+		f.wantTurns(q, 3, "c2 d1 d2")
+		f.wantTurns(q, 3, "a5 d3 d4")
+		f.wantTurns(q, 2, "a6 d5")
+		wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
+		if left := f.stored(f.priority); len(left) != 0 {
+			f.Errorf("%d keys are left: %x", len(left), left)
+		}
+	})
+}
+
+// wantTurns pops items that may come in any order, because they are of one turn, but of each group in its own.
+func (f *fixture) wantTurns(q fdbpq.Target, n int, want string) {
+	f.Helper()
+	got := f.popGroups(q, n)
+	slices.SortStableFunc(got, func(a, b string) int { return strings.Compare(a[:1], b[:1]) })
+	if text := strings.Join(got, " "); text != want {
+		f.Errorf("popped %s, want %s", text, want)
+	}
+}
+
+// A FIFO queue has turns, too, and dead letters and items that move keep their group.
+func TestGroupsOfFIFOAndMoves(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.fifoQueue("q")
+		f.pushGroup(q, "a", 3, 1)
+		f.pushGroup(q, "b", 1, 1)
+		f.wantTurns(q, 2, "a1 b1")
+		lease := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0]
+		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: lease.Lease.Token})[0].Err, nil)
+		f.check()
+		dead := f.apply(op(opPeekMin, f.fifoQueue("q-dead")))[0]
+		wantEqual(t, "group of the dead letter", dead.Item.Group(), "a")
+		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpRedriveItem, Queue: f.fifoQueue("q-dead"), ID: dead.Item.ID})[0].Err, nil)
+		f.check()
+		f.wantTurns(q, 2, "a3 a2")
+
+		p := f.queue("q")
+		f.pushGroup(p, "a", 2, 1)
+		first := f.apply(op(opPeekMin, p))[0].Item.ID
+		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpMove, Queue: p, ID: first, Priority: 0})[0].Err, nil)
+		f.check()
+		f.wantTurns(p, 2, "a1 a2")
+	})
+}
+
+// The last item of a group may leave before earlier ones. The next still comes behind those.
+func TestGroupKeepsItsOrder(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("q")
+		f.pushGroup(q, "a", 3, 2)
+		leases := f.apply(slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour}}, 2)...)
+		wantEqual(t, "popped from the back", string(f.apply(op(opPopMax, q))[0].Item.Value), "a3")
+
+		f.apply(inGroup(opPush(q, 1, "later"), "a")) // while all others are held
+		for _, r := range leases {
+			wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: r.Lease.Token})[0].Err, nil)
+		}
+		if got := strings.Join(f.popGroups(q, 3), " "); got != "a1 a2 later" {
+			t.Errorf("popped %s", got)
+		}
+	})
+}
+
+// While two groups have ready items, they differ by two turns at most in what they have got for their weight, since
+// any time, whatever is leased, comes back late, or is pushed meanwhile.
+func TestTurnsAreFair(t *testing.T) {
+	f := onMem(t)
+	random, _ := newRandom(t)
+	clock := newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	q := f.queue("q")
+	weights := map[string]int{"a": 1, "b": 1, "c": 3, "d": 2, "e": 1}
+	names := slices.Sorted(maps.Keys(weights))
+	ready := map[string]int{}
+	push := func(group string, n int) {
+		f.pushGroup(q, group, n, weights[group])
+		ready[group] += n
+	}
+	push("a", 300)
+
+	pairs := map[string]*turnsOfPair{}
+	var held []fdbpq.Result
+	for n := range 2000 {
+		switch {
+		case n == 100:
+			push("b", 200)
+		case n > 200 && random.IntN(20) == 0:
+			push(names[random.IntN(len(names))], 1+random.IntN(40))
+		case len(held) > 0 && random.IntN(20) == 0: // it comes back late
+			r := f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: held[0].Lease.Token})[0]
+			wantError(t, r.Err, nil)
+			ready[held[0].Item.Group()]++
+			held = held[1:]
+		}
+
+		r := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0]
+		if errors.Is(r.Err, fdbpq.ErrEmpty) {
+			continue
+		}
+		wantError(t, r.Err, nil)
+		group := r.Item.Group()
+		ready[group]--
+		if random.IntN(20) == 0 {
+			held = append(held, r)
+		} else {
+			wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: r.Lease.Token})[0].Err, nil)
+		}
+
+		for i, a := range names {
+			for _, b := range names[:i] {
+				if pairs[a+b] == nil || ready[a] == 0 || ready[b] == 0 {
+					pairs[a+b] = &turnsOfPair{}
+				} else if r.Lease.Deliveries > 1 { // it was counted
+				} else if group == a {
+					pairs[a+b].served(1 / float64(weights[a]))
+				} else if group == b {
+					pairs[a+b].served(-1 / float64(weights[b]))
+				}
+				if d := pairs[a+b].difference(); d > 2 {
+					t.Fatalf("%s and %s differ by %.2f turns after %d deliveries", a, b, d, n)
+				}
+			}
+		}
+	}
+}
+
+// turnsOfPair is by how many turns one of two groups has got more than the other, and the extremes of that, since
+// both have ready items.
+type turnsOfPair struct{ sum, low, high float64 }
+
+func (p *turnsOfPair) served(turns float64) {
+	p.sum += turns
+	p.low, p.high = min(p.low, p.sum), max(p.high, p.sum)
+}
+
+// difference is the largest of any stretch of time.
+func (p *turnsOfPair) difference() float64 { return p.high - p.low }
+
+// touched is a store that records the kinds of keys that transactions read or write.
+type touched struct {
+	kv.Database
+	prefix int
+	kinds  map[string]int
+}
+
+func (d *touched) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := d.Database.Begin(ctx, o)
+	return touchedTransaction{tx, d}, err
+}
+
+type touchedTransaction struct {
+	kv.Transaction
+	d *touched
+}
+
+// note records the kind of a key, and of the end of a range.
+func (d *touched) note(key []byte) {
+	if key, err := tuple.Unpack(key); err == nil && len(key) > 2 {
+		d.kinds[fmt.Sprint(key[2])]++
+	}
+}
+
+func (tx touchedTransaction) Get(key []byte) kv.Future[[]byte] {
+	tx.d.note(key)
+	return tx.Transaction.Get(key)
+}
+
+func (tx touchedTransaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	tx.d.note(r.Begin[:len(r.Begin)-1])
+	return tx.Transaction.GetRange(r, o)
+}
+
+func (tx touchedTransaction) Snapshot() kv.Reader {
+	return touchedReader{tx.Transaction.Snapshot(), tx.d}
+}
+
+func (tx touchedTransaction) Set(key, value []byte) {
+	tx.d.note(key)
+	tx.Transaction.Set(key, value)
+}
+
+func (tx touchedTransaction) Clear(key []byte) {
+	tx.d.note(key)
+	tx.Transaction.Clear(key)
+}
+
+func (tx touchedTransaction) ClearRange(r kv.Range) {
+	tx.d.note(r.Begin[:len(r.Begin)-1])
+	tx.Transaction.ClearRange(r)
+}
+
+func (tx touchedTransaction) Add(key []byte, delta int64) {
+	tx.d.note(key)
+	tx.Transaction.Add(key, delta)
+}
+
+type touchedReader struct {
+	kv.Reader
+	d *touched
+}
+
+func (r touchedReader) Get(key []byte) kv.Future[[]byte] {
+	r.d.note(key)
+	return r.Reader.Get(key)
+}
+
+func (r touchedReader) GetRange(keys kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	r.d.note(keys.Begin[:len(keys.Begin)-1])
+	return r.Reader.GetRange(keys, o)
+}
+
+// everyKind runs operations of every kind that concerns items, on pushes that change makes.
+func (f *fixture) everyKind(q fdbpq.Target, change func(fdbpq.Op) fdbpq.Op) {
+	push := func(n int) {
+		for i := range n {
+			f.apply(change(opPush(q, int64(i%2), fmt.Sprint(i))))
+		}
+	}
+	lease := func() fdbpq.Result {
+		return f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0]
+	}
+	push(12)
+	f.apply(change(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Delay: time.Hour}))
+	f.apply(withTTL(change(opPush(q, 1, "ttl")), time.Hour))
+	popped := f.apply(op(opPopMin, q))[0]
+	f.apply(fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &popped.Item})
+	f.apply(op(opPopMin, q), op(opPopMax, q))
+	for _, kind := range []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpExtend, fdbpq.OpTerm} {
+		wantError(f.T, f.apply(fdbpq.Op{Kind: kind, Queue: q, Token: lease().Lease.Token})[0].Err, nil)
+	}
+	wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpRelease, Queue: q, ID: lease().Item.ID})[0].Err, nil)
+	first := f.apply(op(opPeekMin, q))[0].Item.ID
+	moved := f.apply(fdbpq.Op{Kind: fdbpq.OpMove, Queue: q, ID: first, Priority: 5})[0]
+	f.apply(fdbpq.Op{Kind: fdbpq.OpRemove, Queue: q, ID: moved.Item.ID}, op(opLen, q), op(opPeekMin, q))
+	f.apply(fdbpq.Op{Kind: fdbpq.OpRedrive, Queue: f.queue("q-dead")})
+	f.check()
+	f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
+}
+
+// Queues without groups neither read nor write a key for them, in any operation. A push, pop, lease and acknowledgement
+// takes as many reads as ever.
+func TestWithoutGroupsNothingIsTouched(t *testing.T) {
+	store := &touched{Database: memkv.New(memkv.Options{}), kinds: map[string]int{}}
+	f := newFixture(t, store, fdbpq.RawValues)
+	f.everyKind(f.queue("q"), func(op fdbpq.Op) fdbpq.Op { return op })
+	for _, kind := range []string{"v", "w", "y", "z", "q"} {
+		if store.kinds[kind] > 0 {
+			t.Errorf("%d keys (%q) are read or written", store.kinds[kind], kind)
+		}
+	}
+
+	f.everyKind(f.queue("q"), func(op fdbpq.Op) fdbpq.Op { return inGroup(op, "a") })
+	for _, kind := range []string{"v", "w", "y", "z"} {
+		if store.kinds[kind] == 0 {
+			t.Errorf("no key (%q) is noticed", kind)
+		}
+	}
+
+	counted := countkv.New(memkv.New(memkv.Options{}))
+	f = newFixture(t, counted, fdbpq.RawValues)
+	q := f.queue("q")
+	f.apply(opPush(q, 1, "a"), opPush(q, 1, "b"))
+	cost := func(what string, reads, rounds int, op fdbpq.Op) fdbpq.Result {
+		t.Helper()
+		counted.Take()
+		r := f.apply(op)[0]
+		if costs := counted.Take(); costs[0] != (countkv.Cost{Reads: reads, Rounds: rounds}) {
+			t.Errorf("%s takes %+v", what, costs[0])
+		}
+		return r
+	}
+	cost("a push", 3, 1, opPush(q, 1, "c"))
+	cost("a pop", 4, 1, op(opPopMin, q))
+	lease := cost("a lease", 4, 1, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})
+	cost("an acknowledgement", 2, 1, fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: lease.Lease.Token})
+
+	// With groups there are more reads, in as many round trips as with any other header.
+	f.pushGroup(q, "a", 1, 1)
+	cost("a push with a group", 9, 1, inGroup(opPush(q, 1, "d"), "a"))
+	f.apply(op(opPopMin, q))
+	cost("a pop of an item with a group", 7, 2, op(opPopMin, q))
+}
+
+// Bad groups and weights fail their push and change nothing.
+func TestBadGroups(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("q")
+	for want, headers := range map[string][]string{
+		"empty": {""}, "none": {}, "twice": {"a", "b"}, "two lines": {"a\nb"}, "a return": {"a\rb"}, "too long": {strings.Repeat("g", 129)},
+	} {
+		push := opPush(q, 1, want)
+		push.Message.Headers = map[string][]string{fdbpq.GroupHeader: headers}
+		err := f.apply(push)[0].Err
+		if !errors.Is(err, fdbpq.ErrOp) || !strings.Contains(err.Error(), "bad Pq-Group: want 1 to 128 bytes in one line, once") {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	for _, weight := range []int{-1, 101} {
+		push := inGroup(opPush(q, 1, ""), "a")
+		push.Weight = weight
+		wantError(t, f.apply(push)[0].Err, fdbpq.ErrOp)
+	}
+	push := opPush(q, 1, "")
+	push.Weight = 1
+	wantError(t, f.apply(push)[0].Err, fdbpq.ErrOp)
+	wantEqual(t, "keys", len(f.stored(f.priority)), 0)
+
+	longest := inGroup(opPush(q, 1, ""), strings.Repeat("g", 128))
+	longest.Weight = 100
+	wantError(t, f.apply(longest)[0].Err, nil)
+}

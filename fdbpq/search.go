@@ -1,0 +1,267 @@
+package fdbpq
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// A walk that passes over items of groups that are at a limit ends after maxPassed of them, or
+// maxPassedBytes. Then a search takes the first item of each group that may be served. Where some
+// items are in no index of a group, a walk goes on for maxPassedUnindexed.
+const (
+	maxPassed          = 64
+	maxPassedBytes     = 1 << 20
+	maxPassedUnindexed = 20_000
+	// searchedAtOnce is how many groups a search reads at once.
+	searchedAtOnce = 2048
+)
+
+// nextOf returns the next item from an end that may be served, nil if there is none. Its rest is not
+// read. The error is ErrCorrupt or one of the store.
+func (q *queuePops) nextOf(end End) (*state.Stored, error) {
+	if s := q.searches[end]; s != nil {
+		return s.next()
+	}
+
+	for {
+		s, err := q.ends.Next(end)
+		if err != nil || s == nil || q.groups.refused == nil {
+			return s, err
+		}
+		if hash := codec.GroupIn(&s.Item.ID); q.groups.limited(hash) && q.groups.groups[hash] == nil {
+			q.groups.begin(func(yield func(*ID) bool) { yield(&s.Item.ID) })
+			q.groups.begin(q.ends.Ahead(end))
+		}
+		if may, err := q.groups.may(codec.GroupIn(&s.Item.ID)); err != nil || may {
+			return s, err
+		}
+
+		q.groups.passed = true
+		items, bytes := q.ends.Pass(end, s)
+		if items < maxPassed && bytes < maxPassedBytes || q.unindexed[end] && items < maxPassedUnindexed {
+			continue
+		}
+		if searched, err := q.beginSearch(end, s.Pair.Key); err != nil {
+			return nil, err
+		} else if searched != nil {
+			q.searches[end] = searched
+			return searched.next()
+		}
+		q.unindexed[end] = true
+	}
+}
+
+// unread has nextOf return an item again.
+func (q *queuePops) unread(end End, s *state.Stored) {
+	if search := q.searches[end]; search != nil {
+		search.again = s
+		return
+	}
+	q.ends.Unread(end, s)
+}
+
+// search finds the items of groups that may be served, in order, behind what a walk has passed over.
+// What is between is of other groups, so it never reads that.
+type search struct {
+	*queuePops
+	end   End
+	heads []*head       // a heap, the first in order at [0]
+	again *state.Stored // to be returned once more
+}
+
+// head is the next item of a group.
+type head struct {
+	hash codec.GroupHash
+	rest kv.Range                 // what is left of the group
+	read kv.Future[[]kv.KeyValue] // its next one
+	id   ID
+}
+
+// beginSearch starts a search behind the key of an item in ("i"). It returns nil the first time if
+// there are items that are in no index: the walk has to go on.
+func (q *queuePops) beginSearch(end End, after []byte) (*search, error) {
+	counters, total, pending := q.ledger.BeginGroupLoads()
+	var rows kv.Future[[]kv.KeyValue]
+	if q.groups.rate.Count > 0 {
+		rows = q.snapshot.GetRange(q.l.GroupBuckets(), kv.RangeOptions{Limit: state.MostGroupRows})
+	}
+
+	loads, err := state.GroupLoads(q.l, counters)
+	if err != nil {
+		return nil, err
+	}
+	indexed := int64(0)
+	for _, load := range loads {
+		indexed += load.Ready
+	}
+	ready, err := state.ReadCounter(total)
+	if err != nil {
+		return nil, err
+	}
+	if indexed < ready+pending && !q.unindexed[end] {
+		return nil, nil
+	}
+
+	if err := q.groups.know(loads, rows); err != nil {
+		return nil, err
+	}
+	s := &search{queuePops: q, end: end}
+	for _, load := range loads {
+		if load.Ready > 0 {
+			s.heads = append(s.heads, &head{hash: load.Hash, rest: q.l.GroupBeyond(load.Hash, end, after)})
+		}
+	}
+	return s, s.readHeads()
+}
+
+// know takes what limits groups from their counters and the rows of their rates.
+func (p *groupLimits) know(loads []state.GroupLoad, rows kv.Future[[]kv.KeyValue]) error {
+	buckets := map[codec.GroupHash][]byte{}
+	if rows != nil {
+		pairs, err := rows.Get()
+		if err != nil {
+			return err
+		}
+		for _, pair := range pairs {
+			hash, err := p.l.ParseBucketKey(pair.Key)
+			if err != nil {
+				return err
+			}
+			buckets[hash] = pair.Value
+		}
+	}
+
+	for _, load := range loads {
+		if !p.limited(load.Hash) || p.groups[load.Hash] != nil {
+			continue
+		}
+		group := &groupState{leased: load.Leased}
+		if rows != nil {
+			group.bucket = state.KnownBucket(load.Hash, p.rate, buckets[load.Hash])
+		}
+		p.groups[load.Hash] = group
+	}
+	return nil
+}
+
+// readHeads reads the first item of each group that may be served. Groups that may not now may not
+// later in the transaction either.
+func (s *search) readHeads() (err error) {
+	s.heads = slices.DeleteFunc(s.heads, func(h *head) bool {
+		may, mayErr := s.groups.may(h.hash)
+		err = cmp.Or(err, mayErr)
+		return !may
+	})
+	if err != nil {
+		return err
+	}
+
+	var found []*head
+	for some := range slices.Chunk(s.heads, searchedAtOnce) {
+		for _, h := range some {
+			s.advance(h)
+		}
+		for _, h := range some {
+			if has, err := s.arrive(h); err != nil {
+				return err
+			} else if has {
+				found = append(found, h)
+			}
+		}
+	}
+	s.heads = found
+	heap.Init(s)
+	return nil
+}
+
+// advance starts to read the next item of a group.
+func (s *search) advance(h *head) {
+	h.read = s.tx.GetRange(h.rest, kv.RangeOptions{Limit: 1, Reverse: s.end == Back})
+}
+
+// arrive waits for what advance started, and reports whether there is an item.
+func (s *search) arrive(h *head) (has bool, err error) {
+	pairs, err := h.read.Get()
+	if err != nil || len(pairs) == 0 {
+		return false, err
+	}
+	if h.id, err = s.l.ParseGroupItem(pairs[0].Key); err != nil {
+		return false, err
+	}
+
+	if s.end == Front {
+		h.rest.Begin = kv.SingleKey(pairs[0].Key).End
+	} else {
+		h.rest.End = pairs[0].Key
+	}
+	return true, nil
+}
+
+// next returns the next item, as nextOf does.
+func (s *search) next() (*state.Stored, error) {
+	if again := s.again; again != nil {
+		s.again = nil
+		return again, nil
+	}
+
+	for len(s.heads) > 0 {
+		h := s.heads[0]
+		if may, err := s.groups.may(h.hash); err != nil {
+			return nil, err
+		} else if !may {
+			heap.Pop(s)
+			continue
+		}
+
+		id := h.id
+		key := s.l.ItemKey(&id)
+		if s.ends.Met(s.end, key) {
+			s.heads = nil
+			break
+		}
+		value := s.tx.Get(key)
+		s.advance(h)
+		stored, err := value.Get()
+		if err != nil {
+			return nil, err
+		}
+		if has, err := s.arrive(h); err != nil {
+			return nil, err
+		} else if has {
+			heap.Fix(s, 0)
+		} else {
+			heap.Pop(s)
+		}
+
+		if stored == nil { // another program has taken it
+			s.ledger.MissReady(&id)
+			continue
+		}
+		item := state.ParseStored(s.l, kv.KeyValue{Key: key, Value: stored})
+		return &item, nil
+	}
+	return nil, nil
+}
+
+// Len, Less, Swap, Push and Pop implement heap.Interface.
+func (s *search) Len() int { return len(s.heads) }
+
+func (s *search) Less(i, j int) bool {
+	order := codec.CompareIDs(&s.heads[i].id, &s.heads[j].id)
+	return (order < 0) == (s.end == Front)
+}
+
+func (s *search) Swap(i, j int) { s.heads[i], s.heads[j] = s.heads[j], s.heads[i] }
+
+func (s *search) Push(h any) { s.heads = append(s.heads, h.(*head)) }
+
+func (s *search) Pop() any {
+	last := s.heads[len(s.heads)-1]
+	s.heads = s.heads[:len(s.heads)-1]
+	return last
+}

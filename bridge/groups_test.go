@@ -33,7 +33,7 @@ func TestGroupComesBack(t *testing.T) {
 					t.Errorf("%s: headers %v, want the group %q", what, m.Header, group)
 				}
 			}
-			shows("get", ok(t, e, kind.queue+".get", nil, id), "acme inc")
+			shows("get", ok(t, e, kind.queue+".get", nil, fmt.Sprintf(`{"id":%q}`, id.ID)), "acme inc")
 			shows("peek", ok(t, e, kind.peek, nil, ""), "acme inc")
 			shows("lease", ok(t, e, kind.pop, nil, `{"ack_wait":"1m"}`), "acme inc")
 			shows("pop", ok(t, e, kind.pop, nil, ""), "b")
@@ -61,10 +61,7 @@ func TestGroupsTakeTurns(t *testing.T) {
 // A group at its limit is passed over, and whoever waits gets what it has once a place is free, on
 // whatever bridge.
 func TestMaxLeasedPerGroup(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		other := newBridge(e)
-		e.Start(t, other)
-		together(t, e.Bridge, other)
+	eachPair(t, func(t *testing.T, e *testenv.Env, _ *testenv.Bridge) {
 		for _, kind := range kinds {
 			configured(t, e, kind.queue, `{"max_leased_per_group":1}`, `{"max_leased_per_group":1}`)
 			for _, item := range []string{"a1", "a2", "a3", "b1"} {

@@ -282,7 +282,7 @@ func short(err error) string {
 		err  error
 		text string
 	}{
-		{fdbpq.ErrPaused, "paused"}, {fdbpq.ErrMaxLeased, "leased"}, {fdbpq.ErrFull, "full"}, {fdbpq.ErrEmpty, "empty"}, {fdbpq.ErrMaxBytes, "too large"}, {fdbpq.ErrLeaseLost, "lost"},
+		{fdbpq.ErrPaused, "paused"}, {fdbpq.ErrRate, "rate"}, {fdbpq.ErrGroupLimits, "at a limit"}, {fdbpq.ErrMaxLeased, "leased"}, {fdbpq.ErrFull, "full"}, {fdbpq.ErrEmpty, "empty"}, {fdbpq.ErrMaxBytes, "too large"}, {fdbpq.ErrLeaseLost, "lost"},
 		{ErrUnknownOutcome, "unknown"}, {ErrUnavailable, "unavailable"}, {kv.ErrUnavailable, "unavailable"},
 	} {
 		if errors.Is(err, known.err) {

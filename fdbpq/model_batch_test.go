@@ -109,6 +109,7 @@ func (b *modelBatch) configure(o *fdbpq.Op, r *fdbpq.Result) {
 			return
 		}
 		changed.PauseUntil = changed.PauseUntil.Truncate(time.Microsecond)
+		b.changeRates(&changed)
 		b.settings = changed
 	}
 	if b.wantErr(o, r, nil); !reflect.DeepEqual(*r.Settings, b.settings) {
@@ -347,7 +348,7 @@ func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
 // release ends the lease of an item as if it had not been delivered.
 func (b *modelBatch) release(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 	switch leased := i.state == fdbpq.Leased; {
-	case r.Freed != (leased && b.settings.MaxLeased > 0):
+	case r.Freed != (leased && b.limitsLeased()):
 		b.fail(o, r, b.settings.MaxLeased)
 	case !leased:
 		b.wantErr(o, r, fdbpq.ErrNotLeased)

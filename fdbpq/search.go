@@ -43,7 +43,7 @@ func (q *queuePops) nextOf(end End) (*state.Stored, error) {
 
 		q.groups.passed = true
 		items, bytes := q.ends.Pass(end, s)
-		if items < maxPassed && bytes < maxPassedBytes || q.unindexed[end] && items < maxPassedUnindexed {
+		if items < q.passes && bytes < maxPassedBytes || q.unindexed[end] && items < maxPassedUnindexed {
 			continue
 		}
 		if searched, err := q.beginSearch(end, s.Pair.Key); err != nil {

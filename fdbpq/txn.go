@@ -24,6 +24,8 @@ type txn struct {
 	known    *state.Known
 	blind    bool // see kv.BeginOptions
 
+	passes int // items that a walk passes over before a search begins: see maxPassed
+
 	moving   moveRoom
 	returned state.ItemRoom
 	dead     due.Burials

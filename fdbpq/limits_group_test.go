@@ -444,4 +444,3 @@ func (w *worker) endLease(q fdbpq.Target, r fdbpq.Result, ended *atomic.Int64) {
 		}
 	}
 }
-

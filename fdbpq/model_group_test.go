@@ -3,6 +3,8 @@ package fdbpq_test
 import (
 	"cmp"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -158,4 +160,29 @@ func (q *modelQueue) leastToken() time.Time {
 		}
 	}
 	return next
+}
+
+// countGroups counts the items of groups.
+func (q *modelQueue) countGroups(info *fdbpq.Info) {
+	groups, atLimit := map[string]fdbpq.GroupCount{}, map[string]bool{}
+	for _, i := range q.items {
+		count := groups[i.Group()]
+		count.Group = i.Group()
+		switch i.state {
+		case fdbpq.Ready:
+			count.Ready++
+			atLimit[i.Group()] = !q.may(i)
+		case fdbpq.Leased:
+			count.Leased++
+		}
+		groups[i.Group()] = count
+	}
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		if count := groups[name]; name != "" && count.Ready+count.Leased > 0 {
+			info.Groups = append(info.Groups, count)
+			if info.GroupCount++; atLimit[name] {
+				info.GroupsAtLimit++
+			}
+		}
+	}
 }

@@ -33,7 +33,8 @@ type txOps struct {
 // newTxOps returns the operations of a transaction, to be applied.
 func newTxOps(tx kv.Transaction, ops []Op, now time.Time) *txOps {
 	t := &txOps{txn: txn{
-		tx: tx, snapshot: tx.Snapshot(), now: now, ops: ops, results: make([]Result, len(ops)),
+		tx: tx, snapshot: tx.Snapshot(), now: now, asOf: now, ops: ops, results: make([]Result, len(ops)),
+		passes:   maxPassed,
 		moving:   moveRoom{most: MaxMessageSize},
 		returned: state.ItemRoom{Most: MaxMessageSize},
 	}}

@@ -23,7 +23,8 @@
 //
 // Order: PopMin returns the smallest (priority, count, random) in the queue, PopMax the
 // largest. count grows with each push at a priority, so PopMin serves equal priorities
-// oldest first, and PopMax newest first. Concurrent transactions push in either order; a
+// oldest first, and PopMax newest first. Items that have a group, see [GroupHeader], get the counts
+// of turns: those of equal priority are served group by group, each oldest first. Concurrent transactions push in either order; a
 // slow push may still sort before pushes that committed while it ran.
 //
 // Once: each item is returned by one pop whose transaction commits.
@@ -62,6 +63,7 @@
 //	apply.go, read.go, group.go       the order of the families in a transaction, and in one that only reads
 //	peek.go                           peeks
 //	pop.go, lease.go, limits.go       pops: past what has expired, as leases, and what keeps them from it
+//	search.go, limits_group.go        items of groups that may be served
 //	edit.go, bulk.go                  items by id, and many at once: removes, moves, releases, purges, dead letters
 //	                                  sent home
 //	settle.go, settle_read.go, settle_group.go
@@ -69,7 +71,8 @@
 //	restore.go                        popped items that nobody received, on their way back
 //	push.go, dedup.go, limits_push.go, evict.go
 //	                                  pushes: duplicates, limits, and what is evicted for them
-//	look.go, info.go, get.go, rank.go how many items there are; an item by its id, and how many come before it
+//	look.go, info.go, info_group.go, get.go, rank.go
+//	                                  how many items there are; an item by its id, and how many come before it
 //	browse.go                         items where they stand, in transactions of its own
 //	sweep.go                          what falls due in queues that nobody uses
 //	config.go                         settings

@@ -191,6 +191,44 @@ func TestTurnsAreFair(t *testing.T) {
 	}
 }
 
+// One group that pushes very much keeps the others waiting no longer than one that does not.
+func TestSmallGroupsAreDoneFirst(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("q")
+	const groups, items = 20, 10
+	f.pushGroup(q, "large", 1000, 1)
+	for i := range groups {
+		f.pushGroup(q, fmt.Sprintf("small-%d-", i), items, 1)
+	}
+
+	left, first := groups*items, map[string]int{}
+	for n := 1; left > 0; n++ {
+		item := f.apply(op(opPopMin, q))[0].Item
+		if item.Group() == "large" {
+			continue
+		}
+		if left--; first[item.Group()] == 0 {
+			first[item.Group()] = n
+		}
+		if left == 0 && n > (groups+1)*items || first[item.Group()] > groups+1 {
+			t.Fatalf("after %d deliveries %d are left, the first of %s was number %d", n, left, item.Group(), first[item.Group()])
+		}
+	}
+
+	// What is left of turns does not keep the queue in the list.
+	f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q, End: fdbpq.Back})
+	for f.apply(op(opPopMax, q))[0].Err == nil {
+	}
+	if left := f.stored(f.priority); len(left) != 1 || must(tuple.Unpack(left[0].Key))[2] != "v" {
+		t.Errorf("left are %x", left)
+	}
+	mark := fdbpq.NewMark()
+	for _, want := range []fdbpq.Retired{fdbpq.Marked, fdbpq.NotListed} {
+		wantEqual(t, "retired", must(fdbpq.Retire(f.ctx, f.db, []fdbpq.Target{q}, mark, mark))[0], want)
+	}
+	wantEqual(t, "keys", len(f.stored(f.priority)), 0)
+}
+
 // turnsOfPair is by how many turns one of two groups has got more than the other, and the extremes of that, since
 // both have ready items.
 type turnsOfPair struct{ sum, low, high float64 }
@@ -206,8 +244,7 @@ func (p *turnsOfPair) difference() float64 { return p.high - p.low }
 // touched is a store that records the kinds of keys that transactions read or write.
 type touched struct {
 	kv.Database
-	prefix int
-	kinds  map[string]int
+	kinds map[string]int
 }
 
 func (d *touched) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {

@@ -18,6 +18,7 @@ type infos struct {
 	total       kv.Future[[]byte]
 	front, back kv.Future[[]kv.KeyValue]   // counters
 	next        kv.Future[[]kv.KeyValue]   // the first entry of the time index
+	groups      kv.Future[[]kv.KeyValue]   // counters of groups; nil without priorities
 	oldest      []kv.Range                 // where the first item is still to be read: each priority
 	firsts      []kv.Future[[]kv.KeyValue] // the next of these, being read
 
@@ -53,6 +54,7 @@ func (n *infos) beginCounters() {
 		n.back = r.GetRange(counters, kv.RangeOptions{Limit: n.limit, Reverse: true})
 	}
 	n.next = r.GetRange(n.l.KindRange(codec.KindDue), kv.RangeOptions{Limit: 1})
+	n.beginGroups()
 }
 
 // finishCounters waits for the counters. The error is one of the store.
@@ -187,6 +189,9 @@ func (n *infos) finish() error {
 		}
 	}
 
+	if err := n.noteCorrupt(n.finishGroups()); err != nil {
+		return err
+	}
 	for _, i := range n.indexes {
 		if n.results[i].Err = n.err; n.err == nil {
 			n.results[i].Info = &n.info

@@ -109,6 +109,7 @@ func (b *modelBatch) configure(o *fdbpq.Op, r *fdbpq.Result) {
 			return
 		}
 		changed.PauseUntil = changed.PauseUntil.Truncate(time.Microsecond)
+		b.changeRates(&changed)
 		b.settings = changed
 	}
 	if b.wantErr(o, r, nil); !reflect.DeepEqual(*r.Settings, b.settings) {
@@ -126,7 +127,8 @@ func (b *modelBatch) look(o *fdbpq.Op, r *fdbpq.Result) {
 	case o.Kind == fdbpq.OpInfo:
 		want := b.info()
 		if b.wantErr(o, r, nil); !slices.Equal(r.Info.Priorities, want.Priorities) || r.Info.Ready != want.Ready || r.Info.Leased != want.Leased ||
-			r.Info.Delayed != want.Delayed || !r.Info.NextDue.Equal(want.NextDue) || !r.Info.Oldest.Equal(want.Oldest) {
+			r.Info.Delayed != want.Delayed || !slices.Equal(r.Info.Groups, want.Groups) || r.Info.GroupCount != want.GroupCount ||
+			r.Info.GroupsAtLimit != want.GroupsAtLimit || r.Info.MoreGroups || !r.Info.NextDue.Equal(want.NextDue) || !r.Info.Oldest.Equal(want.Oldest) {
 			b.Logf("info %+v, want %+v", r.Info, want)
 			b.fail(o, r, want)
 		}
@@ -152,6 +154,7 @@ func (b *modelBatch) look(o *fdbpq.Op, r *fdbpq.Result) {
 func (q *modelQueue) info() (info fdbpq.Info) {
 	info.Ready, info.Leased, info.Delayed = q.inState(fdbpq.Ready), q.inState(fdbpq.Leased), q.inState(fdbpq.Delayed)
 	info.NextDue = q.nextDue()
+	q.countGroups(&info)
 	for n, i := range q.inOrder(isReady) {
 		last := len(info.Priorities) - 1
 		switch {
@@ -347,7 +350,7 @@ func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
 // release ends the lease of an item as if it had not been delivered.
 func (b *modelBatch) release(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 	switch leased := i.state == fdbpq.Leased; {
-	case r.Freed != (leased && b.settings.MaxLeased > 0):
+	case r.Freed != (leased && b.limitsLeased()):
 		b.fail(o, r, b.settings.MaxLeased)
 	case !leased:
 		b.wantErr(o, r, fdbpq.ErrNotLeased)

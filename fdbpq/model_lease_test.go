@@ -62,7 +62,7 @@ func (b *modelBatch) ack(from, to int) {
 	ended := 0
 	b.waits[from] = held[0].wait
 	for n, item := range held {
-		if b.wantErr(&b.ops[from+n], &b.results[from+n], nil); b.results[from+n].Freed != (b.settings.MaxLeased > 0) {
+		if b.wantErr(&b.ops[from+n], &b.results[from+n], nil); b.results[from+n].Freed != b.limitsLeased() {
 			b.fail(&b.ops[from+n], &b.results[from+n], "a place")
 		}
 		if item.state == fdbpq.Leased {
@@ -148,7 +148,7 @@ func (b *modelBatch) pop() {
 			next = earlier(next, at)
 		}
 	}
-	least := earlier(earlier(before, next), b.least)
+	least := earlier(earlier(earlier(before, next), b.least), earlier(b.leastToken(), b.nextDue()))
 	if b.settings.PauseUntil.After(b.now) {
 		next, least = b.settings.PauseUntil, b.settings.PauseUntil
 	}
@@ -157,6 +157,7 @@ func (b *modelBatch) pop() {
 		if !o.Waits || b.behind || !errors.Is(r.Err, fdbpq.ErrEmpty) && !errors.Is(r.Err, fdbpq.ErrMaxLeased) {
 			continue
 		}
+		next := earlier(next, b.nextToken(r.Err))
 		if late := !next.IsZero() && (r.NextDue.IsZero() || r.NextDue.After(next)); late || !r.NextDue.IsZero() && (least.IsZero() || r.NextDue.Before(least)) {
 			b.fail(o, r, fmt.Sprint(least, " to ", next))
 		}
@@ -184,9 +185,13 @@ func (b *modelBatch) take(n int) {
 		return
 	}
 
-	i := b.end(o.End, func(i *modelItem) bool { return isReady(i) && !b.expired(i) })
+	if b.closed(o, r) {
+		return
+	}
+
+	i := b.end(o.End, func(i *modelItem) bool { return isReady(i) && !b.expired(i) && b.may(i) })
 	for _, gone := range b.inOrder(func(gone *modelItem) bool {
-		return isReady(gone) && b.expired(gone) && (i == nil || (compareIDs(gone.ID, i.ID) < 0) == (o.End == fdbpq.Front))
+		return isReady(gone) && b.expired(gone) && b.may(gone) && (i == nil || (compareIDs(gone.ID, i.ID) < 0) == (o.End == fdbpq.Front))
 	}) {
 		b.expire(gone) // it was on the way
 	}
@@ -196,9 +201,11 @@ func (b *modelBatch) take(n int) {
 		return
 	}
 	if !b.wantItem(o, r, i) {
+		b.wantGroupLimits(o, r)
 		return
 	}
 
+	b.deliver(i)
 	if o.Kind == fdbpq.OpPop {
 		b.lose(i, "popped")
 		b.popped = append(b.popped, modelPop{&r.Item, i})

@@ -185,7 +185,7 @@ func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
 	switch n := r.random.IntN(10); {
 	case n == 0 && r.random.IntN(3) == 0 && !r.large: // of large items, one transaction has room for a few
 		o.Kind, o.State = fdbpq.OpPurge, fdbpq.ItemState(r.random.IntN(4))
-	case n < 3 && q.name != r.homes[0].name:
+	case n < 6 && q.name != r.homes[0].name:
 		o.Kind, o.Limit = fdbpq.OpRedrive, r.random.Int64N(3)
 		if r.random.IntN(2) == 0 {
 			o.Kind, o.Limit = fdbpq.OpRedriveItem, 0
@@ -205,18 +205,19 @@ func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
 
 // configure draws a change of settings, now and then one that is refused.
 func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
-	n, field, until := r.random.Int64N(5), r.random.IntN(11), r.m.now.Add(r.millis(2000)+999)
+	n, field, until := r.random.Int64N(5), r.random.IntN(14), r.m.now.Add(r.millis(2000)+999)
 	dead := []string{"", "failed", q.name + "-dead", q.name}[r.random.IntN(4)]
 	items, size := r.random.Int64N(12), []int64{0, 0, 1 + r.random.Int64N(400), 100_000 + r.random.Int64N(600_000)}[r.random.IntN(4)]
 	discard := []string{"", fdbpq.DiscardNew, fdbpq.DiscardOld, fdbpq.DiscardOld}[r.random.IntN(4)]
 	window := []time.Duration{0, fdbpq.NoDuplicateWindow, 3 * time.Second, 20 * time.Second}[r.random.IntN(4)]
+	rate := []string{"", "", "1/1s", "3/1s", "2/3s"}[r.random.IntN(5)]
 	var backoff []time.Duration
 	for range n {
 		backoff = append(backoff, r.millis(3000))
 	}
 	return fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) {
 		switch field {
-		case 0:
+		case 0, 13:
 			*s = fdbpq.Settings{}
 		case 1:
 			s.AckWait = time.Duration(n) * time.Second
@@ -238,6 +239,12 @@ func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
 			s.MaxLeased = n
 		case 9:
 			s.MaxItems, s.MaxBytes, s.Discard = items, size, discard
+		case 10:
+			s.MaxLeasedPerGroup = n / 2
+		case 11:
+			s.RatePerGroup = rate
+		case 12:
+			s.Rate = rate
 		default:
 			s.DuplicateWindow = window
 		}

@@ -58,7 +58,7 @@ func TestModel(t *testing.T) {
 	})
 	for _, what := range []string{
 		"came back", "expired", "died", "discarded", "refused", "duplicate", "restored", "lost its key", "purged", "removed", "moved",
-		"redriven", "redriven alone", "released", "browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased", "in turn",
+		"redriven", "redriven alone", "released", "browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased", "in turn", "rate", "group limits",
 	} {
 		if counts[what] == 0 && !race.Enabled {
 			t.Errorf("nothing was %s: %v", what, counts)
@@ -105,7 +105,7 @@ func (r *modelRun) step() {
 		r.applyBehind()
 	case 5:
 		r.applyBy(r.other, r.batch(true))
-	case 6:
+	case 6, 7, 8:
 		r.applyAlone(r.batch(true), 0)
 	default:
 		r.applyBy(r.main, r.batch(true))

@@ -35,6 +35,7 @@ type modelQueue struct {
 	popped   []modelPop
 	tokens   []fdbpq.Token // that were ever given
 	msgIDs   map[string]modelMsgID
+	rates    modelRates
 }
 
 type modelMsgID struct {
@@ -66,6 +67,7 @@ func (m *model) queue(name string, fifo bool) *modelQueue {
 	q := m.queues[target]
 	if q == nil {
 		q = &modelQueue{model: m, target: target, name: name, fifo: fifo, items: map[fdbpq.ID]*modelItem{}, msgIDs: map[string]modelMsgID{}}
+		q.rates = modelRates{full: map[string]time.Time{}, entries: map[modelEntry]bool{}}
 		m.queues[target] = q
 	}
 	return q
@@ -92,6 +94,11 @@ func (q *modelQueue) nextDue() (next time.Time) {
 			next = earlier(next, at)
 		}
 	}
+	for e := range q.rates.entries {
+		if e.at.After(q.now) {
+			next = earlier(next, e.at)
+		}
+	}
 	return next
 }
 
@@ -115,6 +122,11 @@ func (q *modelQueue) inOrder(which func(*modelItem) bool) (list []*modelItem) {
 
 func isReady(i *modelItem) bool { return i.state == fdbpq.Ready }
 
+// limitsLeased reports whether the end of a lease lets another begin.
+func (q *modelQueue) limitsLeased() bool {
+	return q.settings.MaxLeased > 0 || q.settings.MaxLeasedPerGroup > 0
+}
+
 // inState returns how many items are in a state.
 func (q *modelQueue) inState(s fdbpq.ItemState) int64 {
 	return int64(len(q.inOrder(func(i *modelItem) bool { return s == fdbpq.AnyState || i.state == s })))
@@ -123,22 +135,37 @@ func (q *modelQueue) inState(s fdbpq.ItemState) int64 {
 // bringBack does as much of what is due as a transaction that handles limit entries, 0 for all, in the order in which
 // it fell due. It reports whether there is more.
 func (q *modelQueue) bringBack(limit int) (more bool) {
-	due := q.inOrder(func(i *modelItem) bool { at := i.fallsDue(); return !at.IsZero() && !at.After(q.now) })
-	slices.SortStableFunc(due, func(a, b *modelItem) int {
-		if order := a.fallsDue().Compare(b.fallsDue()); order != 0 || isReady(a) == isReady(b) {
-			return order
+	type event struct {
+		at    time.Time
+		kind  string // as in the time index, which it orders
+		item  *modelItem
+		entry modelEntry
+	}
+	var due []event
+	for _, i := range q.inOrder(func(i *modelItem) bool { at := i.fallsDue(); return !at.IsZero() && !at.After(q.now) }) {
+		kind := "h"
+		if isReady(i) {
+			kind = "x"
 		}
-		if isReady(b) { // held items come first
-			return -1
+		due = append(due, event{at: i.fallsDue(), kind: kind, item: i})
+	}
+	for e := range q.rates.entries {
+		if !e.at.After(q.now) {
+			due = append(due, event{at: e.at, kind: "q", entry: e})
 		}
-		return 1
+	}
+	slices.SortStableFunc(due, func(a, b event) int {
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.kind, b.kind), compareEntries(a.entry, b.entry))
 	})
 	if more = limit > 0 && len(due) > limit; more {
 		due = due[:limit]
 	}
 
-	for _, i := range due {
+	for _, e := range due {
+		i := e.item
 		switch {
+		case i == nil:
+			q.rates.end(e.entry)
 		case q.expired(i):
 			q.expire(i)
 		case i.state == fdbpq.Leased && q.exhausted(i):

@@ -35,12 +35,16 @@ func ReadDue(r kv.Reader, ops []Op, now time.Time) (results []Result, due []Queu
 }
 
 // read is Read, which returns up to about most bytes of items. Unless now is nil, it also returns
-// the queues where something is due by then. It has no other use for the time, so nothing expires.
+// the queues where something is due by then. Nothing expires, and otherwise the time only says which
+// rates are used up.
 func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, due []*codec.Layout, err error) {
 	t := &txOps{txn: txn{
 		snapshot: r, ops: ops, results: make([]Result, len(ops)), returned: state.ItemRoom{Most: most},
 	}}
 	t.looks.txn = &t.txn
+	if t.asOf = time.Now(); now != nil {
+		t.asOf = *now
+	}
 	t.group()
 	for i := range ops {
 		if ops[i].Kind.Writes() {

@@ -96,8 +96,8 @@ type Info struct {
 	// Oldest is the earliest push time among the first items of these priorities; zero if
 	// there are none.
 	Oldest time.Time
-	// NextDue is when the next held item falls due, or the next ready one expires; zero if neither
-	// will.
+	// NextDue is when the next held item falls due, or the next ready one expires, or what a rate has
+	// stored is over; zero if none will.
 	NextDue time.Time
 	// Groups are the groups with ready or leased items, at most MaxInfoGroups of those with the most,
 	// in the order of their names. nil if there are none, or with NoPriorities.

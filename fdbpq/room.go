@@ -27,6 +27,9 @@ func bytesOf(ops []Op) (n int) {
 		switch ops[i].Kind {
 		case OpPush:
 			n += ops[i].Message.Size() + l.DedupSize(&ops[i].Message)
+			if ops[i].Message.Group() != "" {
+				n += l.GroupSize()
+			}
 		case OpRestore:
 			if item := ops[i].Item; item != nil {
 				n += item.Size() + l.DedupSize(&item.Message)

@@ -43,7 +43,7 @@ func (q *queuePops) nextOf(end End) (*state.Stored, error) {
 
 		q.groups.passed = true
 		items, bytes := q.ends.Pass(end, s)
-		if items < maxPassed && bytes < maxPassedBytes || q.unindexed[end] && items < maxPassedUnindexed {
+		if items < q.passes && bytes < maxPassedBytes || q.unindexed[end] && items < maxPassedUnindexed {
 			continue
 		}
 		if searched, err := q.beginSearch(end, s.Pair.Key); err != nil {
@@ -121,18 +121,11 @@ func (q *queuePops) beginSearch(end End, after []byte) (*search, error) {
 
 // know takes what limits groups from their counters and the rows of their rates.
 func (p *groupLimits) know(loads []state.GroupLoad, rows kv.Future[[]kv.KeyValue]) error {
-	buckets := map[codec.GroupHash][]byte{}
+	var buckets map[codec.GroupHash][]byte
 	if rows != nil {
-		pairs, err := rows.Get()
-		if err != nil {
+		var err error
+		if buckets, err = groupBuckets(p.l, rows); err != nil {
 			return err
-		}
-		for _, pair := range pairs {
-			hash, err := p.l.ParseBucketKey(pair.Key)
-			if err != nil {
-				return err
-			}
-			buckets[hash] = pair.Value
 		}
 	}
 

@@ -17,12 +17,15 @@ import (
 type txn struct {
 	tx       kv.Transaction // nil if it only reads
 	snapshot kv.Reader      // reads without conflict
-	now      time.Time
+	now      time.Time      // zero if it only reads: nothing expires then
+	asOf     time.Time      // the same, but never zero
 	ops      []Op
 	results  []Result    // by place in ops
 	queues   []*queueTxn // in order of first use
 	known    *state.Known
 	blind    bool // see kv.BeginOptions
+
+	passes int // items that a walk passes over before a search begins: see maxPassed
 
 	moving   moveRoom
 	returned state.ItemRoom

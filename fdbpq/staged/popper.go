@@ -47,6 +47,9 @@ import (
 // Order is best effort among items in flight: the pops served by one transaction get the first
 // items of the queue, but one may return the second item before another has collected the first.
 //
+// A Popper that serves the line does not go by Settings.MaxLeasedPerGroup, Rate and RatePerGroup. Set
+// none of them for a queue that is popped from like this.
+//
 // A Popper is safe for concurrent use.
 type Popper struct {
 	db       kv.Database

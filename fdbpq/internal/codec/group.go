@@ -62,6 +62,11 @@ func (l *Layout) GroupRange(kind string, hash GroupHash, priority int64) kv.Rang
 	return Within(key)
 }
 
+// GroupItems is the range of the index of a group.
+func (l *Layout) GroupItems(kind string, hash GroupHash) kv.Range {
+	return Within(l.groupKey(kind, hash))
+}
+
 // ParseGroupItem returns the id in a key of the index.
 func (l *Layout) ParseGroupItem(key []byte) (id ID, err error) {
 	d := decoder{rest: l.Place(key)}

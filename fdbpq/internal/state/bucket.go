@@ -32,7 +32,7 @@ func KnownBucket(hash codec.GroupHash, rate settings.Rate, row []byte) *Bucket {
 	return &Bucket{rate: rate, hash: hash, value: kv.Ready(row, nil)}
 }
 
-// Next returns when the next delivery may be; the zero time if that is now. The error is one of the
+// Next returns when the next delivery may be, to the microsecond; the zero time if that is now. The error is one of the
 // store.
 func (b *Bucket) Next(now time.Time) (time.Time, error) {
 	if !b.loaded {
@@ -46,7 +46,7 @@ func (b *Bucket) Next(now time.Time) (time.Time, error) {
 
 	interval := int64(b.rate.Interval())
 	if at := b.full - (b.rate.Count-1)*interval; at > now.UnixNano() {
-		return time.Unix(0, at).UTC(), nil
+		return codec.BucketDue(at), nil
 	}
 	return time.Time{}, nil
 }

@@ -1,0 +1,446 @@
+package fdbpq_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// setLimits changes the settings of a queue.
+func (f *fixture) setLimits(q fdbpq.Target, change func(*fdbpq.Settings)) {
+	f.Helper()
+	wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: change})[0].Err, nil)
+}
+
+func leaseOf(q fdbpq.Target, end fdbpq.End) fdbpq.Op {
+	return fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour, End: end, Waits: true}
+}
+
+// A group at its limit is passed over, however many of its items come first, and from either end. Its place is free
+// again as soon as a lease ends.
+func TestGroupAtItsLimit(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		for _, many := range []int{2, 63, 64, 65, 300} { // a search begins after 64
+			f.limitGroup(f.queue(fmt.Sprint("q", many)), many)
+		}
+	})
+}
+
+func (f *fixture) limitGroup(q fdbpq.Target, many int) {
+	f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
+	var ops []fdbpq.Op
+	for i := range many + 1 {
+		ops = append(ops, inGroup(opPush(q, 1, fmt.Sprint("a", i)), "a"))
+	}
+	ops = append(ops,
+		inGroup(opPush(q, 2, "b0"), "b"), opPush(q, 2, "none"), inGroup(opPush(q, 3, "c0"), "c"), inGroup(opPush(q, 3, "b1"), "b"))
+	for i := range many {
+		ops = append(ops, inGroup(opPush(q, 4, fmt.Sprint("a-", i)), "a"))
+	}
+	f.apply(ops...)
+
+	lease := func(end fdbpq.End, want string) fdbpq.Result {
+		f.Helper()
+		r := f.apply(leaseOf(q, end))[0]
+		if r.Err != nil || string(r.Item.Value) != want {
+			f.Errorf("%d: leased %q (error %v), want %q", many, r.Item.Value, r.Err, want)
+		}
+		return r
+	}
+	first := lease(fdbpq.Front, "a0")
+	lease(fdbpq.Front, "b0")
+	lease(fdbpq.Back, "c0") // of those of 3, b is at its limit, too
+	peek := f.apply(op(opPeekMin, q))[0]
+	wantEqual(f.T, "peeked, whatever the limits are", string(peek.Item.Value), "a1")
+	lease(fdbpq.Front, "none")
+
+	r := f.apply(leaseOf(q, fdbpq.Front))[0]
+	var refused *fdbpq.GroupLimitsError
+	if !errors.Is(r.Err, fdbpq.ErrEmpty) || !errors.As(r.Err, &refused) || r.NextDue.IsZero() ||
+		r.Err.Error() != "fdbpq: nothing may be served now: the groups of the ready items have max_leased_per_group 1 leased" {
+		f.Errorf("%d: %v, next due %v", many, r.Err, r.NextDue)
+	}
+	wantError(f.T, f.apply(op(opPopMax, q))[0].Err, fdbpq.ErrGroupLimits) // a pop takes no place, but passes over the same
+
+	// +NXT: what the acknowledgement frees counts at once.
+	results := f.apply(grouped(fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: first.Lease.Token}, leaseOf(q, fdbpq.Front))...)
+	if !results[0].Freed || string(results[1].Item.Value) != "a1" {
+		f.Errorf("%d: freed %t, then leased %q (error %v)", many, results[0].Freed, results[1].Item.Value, results[1].Err)
+	}
+	next := results[1].Lease.Token
+	wantEqual(f.T, "freed by a nak", f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: next})[0].Err, nil)
+	wantEqual(f.T, "popped", string(f.apply(op(opPopMin, q))[0].Item.Value), "a1")
+
+	f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 0 })
+	lease(fdbpq.Front, "a2")
+	lease(fdbpq.Back, fmt.Sprint("a-", many-1))
+	f.check()
+	f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
+}
+
+// Items that no index has are found all the same, and rows of items that another program took are removed.
+func TestSearchAmongOtherItems(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("q")
+		f.pushGroup(q, "a", 100, 1)
+		f.apply(opPush(q, 2, "unindexed")) // pushed before there is a limit
+		f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
+		f.apply(inGroup(opPush(q, 3, "b1"), "b"), inGroup(opPush(q, 3, "b2"), "b"), opPush(q, 3, "indexed"))
+		var taken []string
+		for range 3 {
+			r := f.apply(leaseOf(q, fdbpq.Front))[0]
+			taken = append(taken, string(r.Item.Value))
+		}
+		wantList(t, "leased", taken, "a1", "unindexed", "b1")
+
+		f.apply(inGroup(opPush(q, 9, "d1"), "d"), inGroup(opPush(q, 9, "d2"), "d"))
+		f.takeAsRecipe("d1")
+		r := f.apply(leaseOf(q, fdbpq.Front))[0]
+		wantEqual(t, "leased", string(r.Item.Value), "indexed")
+		r = f.apply(leaseOf(q, fdbpq.Front))[0]
+		wantEqual(t, "leased", string(r.Item.Value), "d2")
+		f.corrupt = true // counters have the item that the other program took
+		for _, pair := range f.stored(f.priority) {
+			if key := must(tuple.Unpack(pair.Key)); key[2] == "w" && key[4] == int64(9) {
+				t.Errorf("left is %v", key)
+			}
+		}
+		f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 0 })
+		f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
+	})
+}
+
+// takeAsRecipe removes the key of an item with a value, as a program with the bare recipe does.
+func (f *fixture) takeAsRecipe(value string) {
+	f.Helper()
+	for _, pair := range f.stored(f.priority) {
+		if must(tuple.Unpack(pair.Key))[2] == "i" && strings.Contains(string(pair.Value), value) {
+			write(f, func(tx kv.Transaction) { tx.Clear(pair.Key) })
+			return
+		}
+	}
+	f.Fatalf("there is no %q", value)
+}
+
+// A batch that pops from both ends serves no item twice where the searches meet.
+func TestSearchesMeet(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("q")
+	f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
+	for _, p := range []int64{1, 3} {
+		for range 70 {
+			f.apply(inGroup(opPush(q, p, "a"), "a"))
+		}
+	}
+	for i := range 5 {
+		f.apply(inGroup(opPush(q, 2, fmt.Sprint("b", i)), fmt.Sprint("b", i)))
+	}
+	f.apply(leaseOf(q, fdbpq.Front))
+	var ops []fdbpq.Op
+	for range 4 {
+		ops = append(ops, leaseOf(q, fdbpq.Front), leaseOf(q, fdbpq.Back))
+	}
+	var got []string
+	for _, r := range f.apply(ops...) {
+		if r.Err == nil {
+			got = append(got, string(r.Item.Value))
+		} else {
+			wantError(t, r.Err, fdbpq.ErrGroupLimits)
+		}
+	}
+	if len(got) != 5 {
+		t.Errorf("leased %v", got)
+	}
+	f.check()
+}
+
+// What two transactions do at the same time, and whether one has to be made again.
+func TestGroupConflicts(t *testing.T) {
+	limit := func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 2 }
+	rated := func(s *fdbpq.Settings) { s.RatePerGroup = "2/1h" }
+	for _, c := range []struct {
+		name     string
+		set      func(*fdbpq.Settings)
+		first    func(r conflictRun) fdbpq.Op
+		second   func(r conflictRun) fdbpq.Op
+		conflict bool
+	}{
+		{"two leases from either end", limit, conflictRun.front, conflictRun.back, true},
+		{"leases without a limit", nil, conflictRun.front, conflictRun.back, false},
+		{"a late extension, then a lease", limit, conflictRun.extendLate, conflictRun.back, true},
+		{"a lease, then a late extension", limit, conflictRun.back, conflictRun.extendLate, false},
+		{"a lease, then an acknowledgement", limit, conflictRun.front, conflictRun.ack, false},
+		{"an acknowledgement, then a lease", limit, conflictRun.ack, conflictRun.front, false},
+		{"two deliveries of a rate", rated, conflictRun.popFront, conflictRun.popBack, true},
+		{"two deliveries of the rate of the queue", func(s *fdbpq.Settings) { s.Rate = "2/1h" }, conflictRun.popFront, conflictRun.popBack, true},
+		{"settings, then a lease", limit, conflictRun.configure, conflictRun.front, true},
+		{"two pushes", limit, conflictRun.push, conflictRun.push, false},
+		{"two pushes with a rate", rated, conflictRun.push, conflictRun.push, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := onMem(t)
+			q := f.queue("q")
+			f.pushGroup(q, "a", 6, 1)
+			now := time.Now()
+			r := conflictRun{q: q, lease: f.apply(leaseOf(q, fdbpq.Front))[0], late: f.applyAt(now.Add(-time.Hour), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0]}
+			f.apply(op(opPeekMin, q)) // brings back what is late
+			if c.set != nil {
+				f.setLimits(q, c.set)
+			}
+
+			var txs []kv.Transaction
+			for _, make := range []func(conflictRun) fdbpq.Op{c.first, c.second} {
+				tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
+				results, err := fdbpq.Apply(tx, []fdbpq.Op{make(r)}, now)
+				wantError(t, err, nil)
+				wantError(t, results[0].Err, nil)
+				txs = append(txs, tx)
+			}
+			_, err := txs[0].Commit().Get()
+			wantError(t, err, nil)
+			if _, err = txs[1].Commit().Get(); errors.Is(err, kv.ErrConflict) != c.conflict {
+				t.Errorf("the second: %v", err)
+			}
+		})
+	}
+}
+
+// conflictRun is a queue with two items of a group that were leased, the lease of the second is over.
+type conflictRun struct {
+	q           fdbpq.Target
+	lease, late fdbpq.Result
+}
+
+func (r conflictRun) front() fdbpq.Op    { return leaseOf(r.q, fdbpq.Front) }
+func (r conflictRun) back() fdbpq.Op     { return leaseOf(r.q, fdbpq.Back) }
+func (r conflictRun) popFront() fdbpq.Op { return op(opPopMin, r.q) }
+func (r conflictRun) popBack() fdbpq.Op  { return op(opPopMax, r.q) }
+func (r conflictRun) push() fdbpq.Op     { return inGroup(opPush(r.q, 1, "new"), "a") }
+func (r conflictRun) ack() fdbpq.Op {
+	return fdbpq.Op{Kind: fdbpq.OpAck, Queue: r.q, Token: r.lease.Lease.Token}
+}
+func (r conflictRun) extendLate() fdbpq.Op {
+	return fdbpq.Op{Kind: fdbpq.OpExtend, Queue: r.q, Token: r.late.Lease.Token}
+}
+func (r conflictRun) configure() fdbpq.Op {
+	return fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: r.q, Configure: func(s *fdbpq.Settings) { s.MaxLeased = 100 }}
+}
+
+// Over any time d there are at most n + d/T deliveries, of the queue and of each group, and a pop that waits is told
+// when the next may be.
+func TestRates(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		random, _ := newRandom(f.T)
+		clock := newClock(time.Now())
+		f.batcher.SetNow(clock.now)
+		q := f.queue("q")
+		f.setLimits(q, func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "7/1s", "3/1s" })
+		for _, group := range []string{"a", "b", "c", "d"} {
+			f.pushGroup(q, group, 100, 1)
+		}
+
+		times := map[string][]time.Time{}
+		for range f.steps(300) {
+			r := f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q, Waits: true})[0]
+			if r.Err == nil {
+				for _, name := range []string{"", r.Item.Group()} {
+					times[name] = append(times[name], clock.now())
+				}
+				continue
+			}
+			if !errors.Is(r.Err, fdbpq.ErrEmpty) || r.NextDue.IsZero() || !r.NextDue.After(clock.now()) {
+				f.Fatalf("%v, next due %v at %v", r.Err, r.NextDue, clock.now())
+			}
+			switch random.IntN(3) {
+			case 0:
+				clock.advance(time.Duration(random.IntN(400)) * time.Millisecond)
+			case 1:
+				clock.advance(r.NextDue.Sub(clock.now()) - 1)
+				wantError(f.T, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
+			default:
+				clock.advance(r.NextDue.Sub(clock.now()))
+			}
+		}
+		wantRate(f.T, times[""], must(settings.ParseRate("7/1s")))
+		for _, group := range []string{"a", "b", "c", "d"} {
+			wantRate(f.T, times[group], must(settings.ParseRate("3/1s")))
+		}
+
+		f.setLimits(q, func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "", "" })
+		f.popGroups(q, 20)
+		f.check()
+		clock.advance(time.Hour)
+		f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
+		for _, pair := range f.stored(f.priority) {
+			if kind := must(tuple.Unpack(pair.Key))[2]; kind == "q" || kind == "t" {
+				f.Errorf("left is %x", pair.Key)
+			}
+		}
+	})
+}
+
+// wantRate checks deliveries over all windows.
+func wantRate(t *testing.T, times []time.Time, rate settings.Rate) {
+	t.Helper()
+	if len(times) < 5 {
+		t.Errorf("there are only %d deliveries", len(times))
+	}
+	for i := range times {
+		for j := i; j < len(times); j++ {
+			if n, most := j-i+1, rate.Count+int64(times[j].Sub(times[i])/rate.Interval()); int64(n) > most {
+				t.Fatalf("%d deliveries within %v, want at most %d", n, times[j].Sub(times[i]), most)
+			}
+		}
+	}
+}
+
+// A rate that changes begins anew, and its texts say until when it is used up.
+func TestRateChanges(t *testing.T) {
+	f := onMem(t)
+	clock := newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	q := f.queue("q")
+	f.setLimits(q, func(s *fdbpq.Settings) { s.Rate = "1/24h" })
+	f.pushGroup(q, "a", 5, 1)
+	f.popGroups(q, 1)
+	r := f.apply(op(opPopMin, q))[0]
+	var used *fdbpq.RateError
+	wantError(t, r.Err, fdbpq.ErrRate)
+	wantError(t, r.Err, fdbpq.ErrEmpty)
+	if !errors.As(r.Err, &used) || !used.Until.Equal(clock.now().Add(24*time.Hour)) ||
+		!strings.HasPrefix(r.Err.Error(), "fdbpq: the queue's rate of 1/24h is used up until 2") {
+		t.Errorf("%v", r.Err)
+	}
+	f.setLimits(q, func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "", "1/24h" })
+	f.popGroups(q, 1)
+	r = f.apply(op(opPopMin, q))[0]
+	wantEqual(t, "error", r.Err.Error(), "fdbpq: nothing may be served now: the groups of the ready items have used up rate_per_group 1/24h")
+	f.setLimits(q, func(s *fdbpq.Settings) { s.RatePerGroup, s.MaxLeasedPerGroup = "2/1s", 3 })
+	f.popGroups(q, 2)
+	r = f.apply(op(opPopMin, q))[0]
+	wantEqual(t, "error", r.Err.Error(),
+		"fdbpq: nothing may be served now: the groups of the ready items have max_leased_per_group 3 leased or have used up rate_per_group 2/1s")
+
+	for _, rate := range []string{"10", "0/1s", "10/0s", "10/25h", "1000001/1s", "-1/1s", "1/1s/1s", "1/999ms", "x"} {
+		err := f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.Rate = rate }})[0].Err
+		if want := fmt.Sprintf("rate: %q: want n/duration, such as \"10/1s\", with 1 to 1000000 and 1s to 24h", rate); !errors.Is(err, fdbpq.ErrSettings) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", rate, err)
+		}
+	}
+}
+
+// Several clients of a store that fails in every way never lease more of a group than the limit, and lose nothing.
+func TestGroupLimitWithFaults(t *testing.T) {
+	_, seed := newRandom(t)
+	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
+	q := f.queue("q")
+	const limit = 2
+	f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = limit })
+
+	var pushed, ended atomic.Int64
+	done := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				f.watchLeased(q, limit)
+			}
+		}
+	})
+
+	f.run(seed, 4, func(w *worker) {
+		for range 60 {
+			w.leaseSome(q, &pushed, &ended)
+		}
+	})
+	close(done)
+	watch.Wait()
+
+	for more := true; more; {
+		wantError(t, f.batcher.Settle(f.ctx), nil)
+		f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 0 })
+		r := f.apply(op(opPopMin, q))[0]
+		if more = r.Err == nil; more {
+			ended.Add(1)
+		}
+	}
+	if contents := f.check(); contents.Items > 0 {
+		t.Errorf("%d items are left", contents.Items)
+	}
+	t.Logf("pushed at least %d, ended %d", pushed.Load(), ended.Load())
+	if ended.Load() < pushed.Load()/2 {
+		t.Errorf("only %d of %d items have come out", ended.Load(), pushed.Load())
+	}
+}
+
+// watchLeased checks how many items of each group are leased.
+func (f *unsure) watchLeased(q fdbpq.Target, limit int64) {
+	pairs, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]kv.KeyValue, error) {
+		return r.GetRange(everything(f.priority), kv.RangeOptions{}).Get()
+	})
+	if err != nil {
+		return
+	}
+	leased := map[any]int64{}
+	for _, pair := range pairs {
+		if key := must(tuple.Unpack(pair.Key)); key[2] == "y" {
+			leased[key[3]]++
+		}
+	}
+	for group, n := range leased {
+		if n > limit {
+			f.Errorf("%d items of the group %x are leased", n, group)
+		}
+	}
+}
+
+// leaseSome pushes a few items of some groups, leases some, and ends the leases.
+func (w *worker) leaseSome(q fdbpq.Target, pushed, ended *atomic.Int64) {
+	var ops []fdbpq.Op
+	for range w.random.IntN(4) {
+		ops = append(ops, inGroup(opPush(q, w.random.Int64N(2), "x"), string(rune('a'+w.random.IntN(3)))))
+	}
+	for range 1 + w.random.IntN(3) {
+		ops = append(ops, leaseOf(q, fdbpq.End(w.random.IntN(2))))
+	}
+	results, err := w.batcher.Apply(w.ctx, ops)
+	if err != nil {
+		return
+	}
+
+	for i, r := range results {
+		switch {
+		case ops[i].Kind == fdbpq.OpPush:
+			pushed.Add(1)
+		case r.Err == nil:
+			w.endLease(q, r, ended)
+		}
+	}
+}
+
+// endLease acknowledges a lease, or gives the item back, until the outcome is known.
+func (w *worker) endLease(q fdbpq.Target, r fdbpq.Result, ended *atomic.Int64) {
+	end := fdbpq.Op{Kind: []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpRelease}[w.random.IntN(4)], Queue: q, Token: r.Lease.Token, ID: r.Item.ID}
+	for {
+		results, err := w.batcher.Apply(w.ctx, []fdbpq.Op{end})
+		if err == nil && results[0].Err == nil && end.Kind == fdbpq.OpAck {
+			ended.Add(1)
+		}
+		if err == nil || w.ctx.Err() != nil {
+			return
+		}
+	}
+}

@@ -36,8 +36,8 @@ var (
 	// try again.
 	ErrTooLarge = errors.New("the message is too large")
 
-	// ErrOverloaded: too many requests are waiting, or the queue is full, or too many of its items
-	// are leased. Try again, more slowly.
+	// ErrOverloaded: too many requests are waiting, or the queue is full, too many of its items
+	// are leased, or its rate is used up. Try again, more slowly.
 	ErrOverloaded = errors.New("overloaded")
 
 	// ErrInternal: a fault of the service or of the stored data.

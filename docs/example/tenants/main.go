@@ -1,0 +1,64 @@
+// Serves a hundred tenants in turn, though one of them has pushed most of the items, and before the others.
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+)
+
+const (
+	tenants = 100
+	each    = 5
+	flood   = 5000 // of the first tenant
+)
+
+func main() {
+	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL))
+	check(err)
+	defer nc.Close()
+	ctx, q := context.Background(), client.New(nc).PriorityQueue("tenants")
+
+	var items []client.PushItem
+	push := func(tenant string, n int) {
+		for i := range n {
+			m := client.Message{Value: fmt.Appendf(nil, "%s, number %d", tenant, i)}
+			items = append(items, client.PushItem{Priority: 5, Message: m.With(client.Group(tenant))})
+		}
+	}
+	push("tenant 0", flood)
+	for i := 1; i < tenants; i++ {
+		push(fmt.Sprint("tenant ", i), each)
+	}
+	_, err = q.PushMany(ctx, items)
+	check(err)
+
+	served, left := map[string]int{}, tenants-1
+	for n := 1; left > 0; n++ {
+		item, err := q.PopMin(ctx)
+		check(err)
+		if served[item.Group]++; served[item.Group] == each && item.Group != "tenant 0" {
+			left--
+		}
+		if n == tenants {
+			fmt.Printf("after %d items, %d tenants have had one\n", n, len(served))
+		}
+		if left == 0 {
+			fmt.Printf("after %d items, all but the first have had their %d\n", n, each)
+		}
+	}
+	_, err = q.Purge(ctx, "")
+	check(err)
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

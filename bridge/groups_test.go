@@ -142,4 +142,3 @@ func TestRatePerGroup(t *testing.T) {
 		}
 	})
 }
-

@@ -16,7 +16,7 @@ import (
 )
 
 // operations is the names of the rows, in their order.
-const operations = "echo, push, push max_items, push Nats-Msg-Id, producer, push.batch 100, peek.min, pop.min, pop.max, mixed, lease+ack, next, worker, pop.min 100, lease+ack 100"
+const operations = "echo, push, push max_items, push Nats-Msg-Id, push Pq-Group, producer, push.batch 100, peek.min, pop.min, pop.min Pq-Group, pop.max, mixed, lease+ack, next, worker, pop.min 100, lease+ack 100"
 
 func TestBenchOptionsThatDoNotFit(t *testing.T) {
 	for words, args := range map[string]string{
@@ -38,11 +38,12 @@ func TestBenchOptionsThatDoNotFit(t *testing.T) {
 // TestBench measures real programs. It cannot check the numbers, which depend on the machine.
 func TestBench(t *testing.T) {
 	t.Setenv(mainVariable, "1") // for the echo service, which is this binary again
-	table, rows := measured(t, t.TempDir(), "--backlog", "50,200", "--queues", "20", "--rounds", "2",
+	table, rows := measured(t, t.TempDir(), "--backlog", "50,200", "--queues", "20", "--groups", "200", "--rounds", "2",
 		"--pqbridge", program(t, "pqbridge"), "--nats-server", program(t, "nats-server"))
 
 	want := operations + ", pop.min of 50, pop.min of 200" +
-		", push, one queue, pop.min, one queue, push, 20 queues, pop.min, 20 queues"
+		", push, one queue, pop.min, one queue, push, 20 queues, pop.min, 20 queues" +
+		", pop.min, 100 small groups, pop.min past 1 group, 100 groups"
 	if got := names(rows); got != want {
 		t.Fatalf("rows %s, want %s", got, want)
 	}
@@ -57,7 +58,7 @@ func TestBench(t *testing.T) {
 	}
 
 	var got []string
-	backlog := rows[len(rows)-5]
+	backlog := rows[len(rows)-7]
 	for _, f := range backlog.Extra {
 		got = append(got, f.Name)
 		if f.Value <= 0 {

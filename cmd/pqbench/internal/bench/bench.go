@@ -16,7 +16,7 @@ import (
 // replies of the service, and the context's error.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	// The others compare with echo and push, which operations measures first.
-	return measure(ctx, o, (*rig).operations, (*rig).backlogs, (*rig).bridges, (*rig).manyQueues)
+	return measure(ctx, o, (*rig).operations, (*rig).backlogs, (*rig).bridges, (*rig).manyQueues, (*rig).groups)
 }
 
 // measure starts the rig and a report with the time of a sync, to which each part adds rows.
@@ -54,6 +54,8 @@ type operation struct {
 	load load
 	pops bool // the queue must have enough items
 	many bool // a step is batchItems
+
+	fill func(ctx context.Context, n int) error // how it gets them; nil, as others do
 }
 
 // operations measures the operations on one queue and the echo service. They take turns,
@@ -71,6 +73,7 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	defer stop()
 
 	q, limited, once := r.newQueue(s, queueName), r.newQueue(s, queueName+"-limited"), r.newQueue(s, queueName+"-once")
+	grouped := r.newQueue(s, queueName+"-groups")
 	if _, err := limited.Configure(ctx, client.Settings{MaxItems: settings.MaxCount}); err != nil {
 		return err
 	}
@@ -86,10 +89,12 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 		{name: rowNaivePush, load: naivePush},
 		{name: "push max_items", load: limited.pushing()},
 		{name: "push Nats-Msg-Id", load: once.pushingOnce()},
+		{name: rowPushGroups, load: grouped.pushingGroups()},
 		{name: "producer", load: loads[rowPush]},
 		{name: "push.batch 100", load: loads[rowPushMany], many: true},
 		{name: "peek.min", load: r.asking(nil, q.subject("peek.min"))},
 		{name: rowPopMin, load: loads[rowPopEach], pops: true},
+		{name: rowPopGroups, load: r.asking(nil, grouped.subject("pop.min")), pops: true, fill: grouped.fillGroups},
 		{name: rowNaivePop, load: naivePop},
 		{name: "pop.max", load: r.asking(nil, q.subject("pop.max")), pops: true},
 		{name: "mixed", load: q.mixed()},
@@ -126,6 +131,9 @@ func (r *rig) operationRows(s *service, q *queue, all []operation) []*row {
 			if !o.pops {
 				return lim, nil
 			}
+			if o.fill != nil {
+				return lim, o.fill(ctx, enough)
+			}
 			return lim, q.fill(ctx, enough)
 		}
 		switch o.name {
@@ -159,6 +167,10 @@ func (r *Report) addOperations(rows []*row) {
 		naive := map[string]string{rowPush: rowNaivePush, rowPopMin: rowNaivePop}[row.Name]
 		if rate := r.rate(naive); rate > 0 {
 			row.Extra = append(row.Extra, times(row.Rate, naive, rate))
+		}
+		plain := map[string]string{rowPushGroups: rowPush, rowPopGroups: rowPopMin}[row.Name]
+		if rate := r.rate(plain); rate > 0 {
+			row.Extra = append(row.Extra, times(row.Rate, plain, rate))
 		}
 	}
 }

@@ -55,6 +55,8 @@ type Options struct {
 	Backlogs []int
 	// Queues is the number of queues to compare with one; 0 skips this.
 	Queues int
+	// Groups is the number of items of a large group beside small ones; 0 skips this.
+	Groups int
 	// Bridges are the numbers of bridges to compare on one queue; none skips this.
 	Bridges []int
 
@@ -85,6 +87,7 @@ func (o *Options) Validate() error {
 	atLeast("priorities", o.Priorities, 1)
 	atLeast("rounds", o.Rounds, 1)
 	atLeast("queues", o.Queues, 0)
+	atLeast("groups", o.Groups, 0)
 	for _, n := range o.Backlogs {
 		atLeast("backlog", n, 2)
 	}

@@ -62,12 +62,19 @@ func (q *queue) pushes() []string {
 }
 
 // fill pushes until the queue has n items. It measures nothing.
-func (q *queue) fill(ctx context.Context, n int) error {
+func (q *queue) fill(ctx context.Context, n int) error { return q.fillBy(ctx, n, q.pushing()) }
+
+// fillGroups is fill with items of many groups.
+func (q *queue) fillGroups(ctx context.Context, n int) error {
+	return q.fillBy(ctx, n, q.pushingGroups())
+}
+
+func (q *queue) fillBy(ctx context.Context, n int, pushing load) error {
 	within, cancel := context.WithTimeout(ctx, grace)
 	have, err := q.Len(within)
 	cancel()
 	if err == nil && int(have) < n {
-		_, err = runLoad(ctx, q.pushing(), limit{steps: n - int(have)})
+		_, err = runLoad(ctx, pushing, limit{steps: n - int(have)})
 	}
 	if err != nil {
 		return fmt.Errorf("filling a queue: %w", err)

@@ -16,6 +16,9 @@ const (
 	rowPopMin    = "pop.min"
 	rowNaivePush = "naive push"
 	rowNaivePop  = "naive pop"
+
+	rowPushGroups = "push Pq-Group"
+	rowPopGroups  = "pop.min Pq-Group"
 )
 
 // row is an operation to measure, with its results so far.

@@ -33,6 +33,7 @@ const (
 	maxExpires  = 300 * time.Millisecond
 	maxEdited   = 16 // items that are removed or moved at once
 	maxItems    = 50 // of queues with a limit
+	maxPerGroup = 3  // leases, of queues with groups
 	uniqueKeys  = 50
 	faultsInAll = 100
 	betweenAll  = 50_000 // operations between two faults of a long run, at least
@@ -84,6 +85,7 @@ type bank struct {
 	mortal  []string // those with max_deliver
 	limited []string // those with max_items
 	large   []string // those with large items
+	grouped []string // those whose items have groups, with limits
 	dead    []string // dead-letter queues
 
 	redriven []string // those that are redriven
@@ -105,6 +107,7 @@ func (b *bank) run() {
 	b.mortal = []string{"d-0", "fifo-d-0"}
 	b.limited = []string{"m-0", "fifo-m"}
 	b.large = []string{"l-0", "fifo-l"}
+	b.grouped = []string{"g-0", "fifo-g"}
 	for _, name := range b.living() {
 		b.dead = append(b.dead, name+"-dead")
 		if !movesItems(name) && !slices.Contains(slices.Concat(b.purged, b.mortal, b.limited), name) {
@@ -163,12 +166,13 @@ func (b *bank) configure() {
 		}
 	}
 	set(b.mortal, client.Settings{MaxDeliver: proof.MaxDeliver, Backoff: proof.Backoff()})
+	set(b.grouped, client.Settings{MaxLeasedPerGroup: maxPerGroup, Rate: "1000000/1s", RatePerGroup: "100000/1s"})
 	set(b.limited, client.Settings{MaxItems: maxItems})
 }
 
 // living returns all queues but the dead-letter queues.
 func (b *bank) living() []string {
-	return slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited, b.large)
+	return slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited, b.large, b.grouped)
 }
 
 // over reports whether the run ends early.

@@ -22,17 +22,24 @@ func (o *Operation) pushes() (values []string) {
 
 // pushBatch records a batch of pushes.
 func (b *Books) pushBatch(op *Operation) {
-	newest := map[int64]fdbpq.ID{} // by priority
+	type line struct {
+		priority int64
+		group    string // "" for all items, which those without a group come after
+	}
+	newest := map[line]fdbpq.ID{}
 	for _, item := range op.Items {
 		b.push(&Operation{Kind: Push, Queue: op.Queue, Value: item.Value, ID: item.ID, Outcome: op.Outcome})
 		if op.Outcome != Done {
 			continue
 		}
 		id, err := fdbpq.ParseID(item.ID)
-		if before, ok := newest[id.Priority]; err != nil || ok && compareIDs(before, id) >= 0 {
+		if before, ok := newest[line{id.Priority, item.Group}]; err != nil || ok && compareIDs(before, id) >= 0 {
 			b.problem("a batch in the wrong order: %q is %s, after %s: %v", item.Value, item.ID, before, err)
 		}
-		newest[id.Priority] = id
+		newest[line{id.Priority, item.Group}] = id
+		if last, ok := newest[line{id.Priority, ""}]; !ok || compareIDs(last, id) < 0 {
+			newest[line{id.Priority, ""}] = id
+		}
 	}
 	if op.open() {
 		b.mu.Lock()

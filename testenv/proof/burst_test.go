@@ -142,7 +142,7 @@ func (b *burster) encodePush(r *pending, padding func(queue string) int) *nats.M
 			size := min(padding(op.Queue), maxMessage-len(m.Data))
 			frame := subjects.Frame{Value: pad(item.Value, 3*(size/3))} // needs no header
 			var err error
-			frame.Headers, err = subjects.AppendHeaders(nil, r.keyed(delayed(client.Message{}, op), item.Value).Headers)
+			frame.Headers, err = subjects.AppendHeaders(nil, r.keyed(grouped(delayed(client.Message{}, op), op.Queue, item.Value), item.Value).Headers)
 			must(b.t, err)
 			if !fifo {
 				frame.Priority = op.Priority + int64(i%2)

@@ -28,6 +28,7 @@ func TestCheckerAccepts(t *testing.T) {
 	const half = "push; push 1; lease 1 1 9; lease 1 1 99 of=1; later 20s; lease 2 2 9; "
 	testHistories(t, map[string]pageTest{
 		"in order":                      {"", "push; push 1; push 2 priority=-1; peek 2; len 3; pop 2; pop 1 kind=pop.max; pop"},
+		"in turn":                       {"", "push group=x; push 1 group=x at=3; push 2 group=y at=2; pop; pop 2; pop 1"},
 		"delayed":                       {"", "push delay=5s; len 0; pop empty; later 9s; pop"},
 		"delayed, and in its place":     {"", "push delay=5s; push 1; later 9s; pop; pop 1"},
 		"expired":                       {"", "push ttl=5s; peek; len 1; later 9s; len 0"},
@@ -83,6 +84,8 @@ func TestCheckerFinds(t *testing.T) {
 		"wrong len":              {wrong, "push; len 2; pop"},
 		"nothing counted":        {wrong, "push; len 0; pop"},
 		"wrong place":            {wrong, "push at=5; push 1 at=3; pop 1; pop"},
+		"wrong place in a group": {wrong, "push group=x at=5; push 1 group=x at=3; pop 1; pop"},
+		"no group, before one":   {wrong, "push group=x at=5; push 1 at=3; pop 1; pop"},
 		"false empty":            {wrong, "push; pop empty; pop"},
 		"refused, but done":      {"refused, but done", "push refused; pop"},
 		"told too early":         {"gave up early", "pop empty expires=1m"},

@@ -174,7 +174,7 @@ func message(op *proof.Operation, padding int) (m client.Message) {
 		if padding%3 == 1 {
 			m.Headers = nats.Header{"Value": {op.Value}}
 		}
-		m = delayed(m, op)
+		m = grouped(delayed(m, op), op.Queue, op.Value)
 		if op.TTL > 0 {
 			m = m.With(client.TTL(time.Duration(op.TTL)))
 		}
@@ -222,7 +222,9 @@ func (c *caller) ask(ctx context.Context, op *proof.Operation, m client.Message)
 		return err
 	}
 	op.ID, op.Unique, op.Size = item.ID, item.Unique, int64(len(item.Value))
-	op.Value, err = unpad(item)
+	if op.Value, err = unpad(item); err == nil {
+		err = checkGroup(op.Queue, op.Value, item)
+	}
 	return err
 }
 
@@ -366,6 +368,7 @@ func (w *workload) next(c *caller, open *openPops) (op proof.Operation, padding 
 func (w *workload) fillPush(c *caller, op *proof.Operation) {
 	w.pushes++
 	op.Value = fmt.Sprintf("%s-%d-%d", w.round, c.number, w.pushes)
+	op.Group = groupOf(op.Queue, op.Value)
 	if !isFIFO(op.Queue) {
 		op.Priority = w.random.Int64N(4) - 1
 	}

@@ -13,7 +13,7 @@
 // returns what it would on a queue that runs one operation at a time. A queue is the
 // set of its items in the order of their ids (priority, count, random). An item that
 // was pushed after the push of another one of the same priority was acknowledged comes
-// after that one.
+// after that one, unless it has a group, and the other is of another or of none.
 //
 // Leases are part of that model. An item that is leased, or waits out a delay, keeps its
 // place in the order, but is served to nobody before it is due, and to whoever asks after
@@ -178,6 +178,8 @@ type Operation struct {
 	TTL int64 `json:"ttl,omitempty"`
 	// Unique is the unique key of a Push, or that of the item of a pop without a Batch.
 	Unique string `json:"unique,omitempty"`
+	// Group is the group of a Push, "" for none.
+	Group string `json:"group,omitempty"`
 	// Moved is the id that a Move gave its item.
 	Moved string `json:"moved,omitempty"`
 	// Until is the end of a lease according to the answer to Extend.
@@ -242,6 +244,7 @@ type Item struct {
 	Value      string `json:"value"`
 	ID         string `json:"id"`
 	Unique     string `json:"unique,omitempty"`
+	Group      string `json:"group,omitempty"` // of a Push with a Batch
 	Size       int64  `json:"size,omitempty"`
 	Fence      int64  `json:"fence,omitempty"`
 	Deliveries int64  `json:"deliveries,omitempty"`

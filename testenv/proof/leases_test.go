@@ -167,6 +167,9 @@ func (c *caller) popBatch(ctx context.Context, q handle, op *proof.Operation) er
 // popped records one of several items.
 func popped(op *proof.Operation, item *client.Item) error {
 	value, torn := unpad(item)
+	if torn == nil {
+		torn = checkGroup(op.Queue, value, item)
+	}
 	op.Items = append(op.Items, proof.Item{Value: value, ID: item.ID, Unique: item.Unique, Size: int64(len(item.Value))})
 	return torn
 }
@@ -175,6 +178,9 @@ func popped(op *proof.Operation, item *client.Item) error {
 func (c *caller) got(op *proof.Operation, list ...*client.Delivery) (err error) {
 	for _, d := range list {
 		value, torn := unpad(&d.Item)
+		if torn == nil {
+			torn = checkGroup(op.Queue, value, &d.Item)
+		}
 		subject := d.AckSubject()
 		token, malformed := fdbpq.ParseToken(tokenOf(subject))
 		if malformed != nil || token.ID.String() != d.ID {

@@ -16,7 +16,7 @@ func (w *teller) pushAll() {
 	requests := make([]pending, 1+random.IntN(maxBurst))
 	for i := range requests {
 		op := &requests[i].op
-		op.Kind, op.Queue = proof.Push, w.someQueue(share{5, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{5, w.mortal}, share{5, w.limited}, share{8, w.large})
+		op.Kind, op.Queue = proof.Push, w.someQueue(share{5, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{5, w.mortal}, share{5, w.limited}, share{8, w.large}, share{8, w.grouped})
 		unique := slices.Contains(w.unique, op.Queue)
 		if unique {
 			op.Unique = strconv.Itoa(random.IntN(uniqueKeys))
@@ -28,7 +28,8 @@ func (w *teller) pushAll() {
 		if !unique && random.IntN(8) == 0 {
 			op.Batch = 1 + random.IntN(maxPushed)
 			for range op.Batch {
-				op.Items = append(op.Items, proof.Item{Value: strconv.FormatInt(w.books.New(), 10)})
+				value := strconv.FormatInt(w.books.New(), 10)
+				op.Items = append(op.Items, proof.Item{Value: value, Group: groupOf(op.Queue, value)})
 			}
 		} else {
 			op.Value = strconv.FormatInt(w.books.New(), 10)
@@ -207,7 +208,7 @@ func (w *teller) useSome() proof.Operation {
 // take returns a pop or a lease.
 func (w *teller) take(pop bool) (op proof.Operation) {
 	random := w.workload.random
-	op.Queue = w.someQueue(share{15, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{15, w.dead}, share{10, w.mortal}, share{3, w.limited}, share{12, w.large})
+	op.Queue = w.someQueue(share{15, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{15, w.dead}, share{10, w.mortal}, share{3, w.limited}, share{12, w.large}, share{8, w.grouped})
 	few := !slices.Contains(w.full, op.Queue)
 	if pop && !slices.Contains(w.limited, op.Queue) { // an item that comes back after a pop is not refused
 		op.Kind = []proof.Kind{proof.PopMin, proof.PopMax}[random.IntN(2)]

@@ -26,6 +26,7 @@ type queueModel struct {
 	ids      []fdbpq.ID // of the items, in order
 	values   []string   // of the items; equal for items that were stored again
 	sizes    []int64    // of the values
+	groups   []string   // of the items, "" for none
 	acked    []int64    // when the push of each item was acknowledged
 	settled  []bool     // whether anybody got, or acknowledged, the item
 	next     []fences   // of the leases that clients know of
@@ -265,12 +266,15 @@ func (m *queueModel) wanted(s *state, p *step, item int) bool {
 }
 
 // inOrder reports whether the pushed item comes after all those of its priority that it
-// must follow.
+// must follow: without a group all that are there, else those of its group.
 func (m *queueModel) inOrder(s *state, p *step) bool {
 	if !m.ordered {
 		return true
 	}
 	for later := p.item + 1; later < len(m.ids) && m.ids[later].Priority == m.ids[p.item].Priority; later++ {
+		if group := m.groups[p.item]; group != "" && group != m.groups[later] {
+			continue
+		}
 		i := s.items[later]
 		if p.end >= m.expiry[later].from { // it may be gone, and the counts begin anew
 			continue
@@ -307,6 +311,7 @@ func newModel(a *account, oneByOne, simple bool) (*queueModel, map[fdbpq.ID]int,
 		value := values[id]
 		m.values = append(m.values, value)
 		m.sizes = append(m.sizes, a.pushes[value].Size)
+		m.groups = append(m.groups, a.pushes[value].Group)
 		acked := int64(math.MaxInt64)
 		if push := a.pushes[value]; push.Outcome == Done && push.ID == id.String() {
 			acked = push.Return

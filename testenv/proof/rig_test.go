@@ -174,7 +174,7 @@ func (o *odometer) add() {
 func (r *rig) round(faults int) {
 	r.rounds++
 	round := fmt.Sprint(r.rounds)
-	queues := []string{"a-" + round, "b-" + round, "fifo-" + round}
+	queues := []string{"a-" + round, "g-" + round, "fifo-" + round, "fifo-g" + round}
 	meter := &odometer{marks: map[int]chan struct{}{}}
 	var marks []<-chan struct{}
 	for i := range faults {

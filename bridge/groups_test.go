@@ -61,7 +61,7 @@ func TestGroupsTakeTurns(t *testing.T) {
 // A group at its limit is passed over, and whoever waits gets what it has once a place is free, on
 // whatever bridge.
 func TestMaxLeasedPerGroup(t *testing.T) {
-	eachPair(t, func(t *testing.T, e *testenv.Env, _ *testenv.Bridge) {
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		for _, kind := range kinds {
 			configured(t, e, kind.queue, `{"max_leased_per_group":1}`, `{"max_leased_per_group":1}`)
 			for _, item := range []string{"a1", "a2", "a3", "b1"} {
@@ -77,6 +77,20 @@ func TestMaxLeasedPerGroup(t *testing.T) {
 				}
 			}
 
+			label := `{kind="priority",queue="jobs"}`
+			if kind.queue == "q.jobs" {
+				label = `{kind="fifo",queue="jobs"}`
+			}
+			testenv.Eventually(t, func() error { // one of the bridges owns the queue
+				groups, _ := metric(e.Bridge, "pq_queue_groups"+label)
+				limited, _ := metric(e.Bridge, "pq_queue_groups_at_limit"+label)
+				others, _ := metric(second, "pq_queue_groups"+label)
+				limitedThere, _ := metric(second, "pq_queue_groups_at_limit"+label)
+				if groups+others != 2 || limited+limitedThere != 1 {
+					return fmt.Errorf("metrics of %v groups, %v at a limit", groups+others, limited+limitedThere)
+				}
+				return nil
+			})
 			wantData(t, ok(t, e, kind.peek, nil, ""), "a2")
 			waits := ask(t, e.Conn, kind.pop, `{"ack_wait":"1m","expires":"1m"}`)
 			acked(t, e, b1, "") // there is no other of its group

@@ -219,6 +219,7 @@ func TestBadRequestsAreReadable(t *testing.T) {
 		}, `header "a\nb": want a name of letters`},
 		{batch(nats.Header{"": {""}}), `item 0: header "": want a name of letters`},
 		{push(client.MsgID("a\nb")), `header Nats-Msg-Id: "a\nb": want one line without spaces at either end`},
+		{push(client.Group("a\nb")), `header Pq-Group: "a\nb": want one line`},
 		{push(client.Unique(" a")), `header Pq-Unique: " a": want one line without spaces at either end`},
 		{batch(nats.Header{"Nats-Msg-Id": {"a\r"}}), `item 0: header Nats-Msg-Id: "a\r": want one line without spaces at either end`},
 		{push(client.TTL(time.Millisecond)), `"1ms": want a duration such as 90s`},

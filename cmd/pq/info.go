@@ -79,7 +79,7 @@ func infoText(i *client.QueueInfo, now time.Time) string {
 		line("groups", groupLine(i, 80-12))
 	}
 	if i.GroupsAtLimit > 0 {
-		line("at a limit", terminal.Grouped(int64(i.GroupsAtLimit))+" groups")
+		line("at a limit", terminal.Plural(i.GroupsAtLimit, "group"))
 	}
 
 	name := "settings"

@@ -71,6 +71,19 @@ func TestInfo(t *testing.T) {
 	if !strings.Contains(text, "0: 1,000, 1: 1,000") {
 		t.Errorf("%q", text)
 	}
+
+	// And for many groups, those with the most first.
+	few := &client.QueueInfo{Groups: map[string]client.GroupCount{"b": {Ready: 1}, "a\n": {Ready: 2000, Leased: 2}}, GroupsAtLimit: 1}
+	if text := infoText(few, time.Now()); !strings.Contains(text, "groups      a\\n: 2,000 (2 leased), b: 1\nat a limit  1 group\n") {
+		t.Errorf("%q", text)
+	}
+	many.Groups, many.GroupsMore = map[string]client.GroupCount{}, true
+	for i := range 100 {
+		many.Groups[fmt.Sprint("group ", i)] = client.GroupCount{Ready: 1}
+	}
+	if text = infoText(many, time.Now()); !strings.Contains(text, " and others\n") {
+		t.Errorf("%q", text)
+	}
 	for line := range strings.Lines(text) {
 		if len(line) > 81 || strings.HasPrefix(line, "priorities") && !strings.HasSuffix(line, " more\n") {
 			t.Errorf("%q", line)

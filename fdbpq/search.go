@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -70,7 +69,7 @@ func (q *queuePops) unread(end End, s *state.Stored) {
 type search struct {
 	*queuePops
 	end   End
-	heads []*head       // a heap, the first in order at [0]
+	heads []*head       // in the order of their items
 	again *state.Stored // to be returned once more
 }
 
@@ -168,7 +167,7 @@ func (s *search) readHeads() (err error) {
 		}
 	}
 	s.heads = found
-	heap.Init(s)
+	slices.SortFunc(s.heads, s.compare)
 	return nil
 }
 
@@ -207,7 +206,7 @@ func (s *search) next() (*state.Stored, error) {
 		if may, err := s.groups.may(h.hash); err != nil {
 			return nil, err
 		} else if !may {
-			heap.Pop(s)
+			s.heads = s.heads[1:]
 			continue
 		}
 
@@ -223,12 +222,12 @@ func (s *search) next() (*state.Stored, error) {
 		if err != nil {
 			return nil, err
 		}
+		s.heads = s.heads[1:]
 		if has, err := s.arrive(h); err != nil {
 			return nil, err
 		} else if has {
-			heap.Fix(s, 0)
-		} else {
-			heap.Pop(s)
+			at, _ := slices.BinarySearchFunc(s.heads, h, s.compare)
+			s.heads = slices.Insert(s.heads, at, h)
 		}
 
 		if stored == nil { // another program has taken it
@@ -241,20 +240,10 @@ func (s *search) next() (*state.Stored, error) {
 	return nil, nil
 }
 
-// Len, Less, Swap, Push and Pop implement heap.Interface.
-func (s *search) Len() int { return len(s.heads) }
-
-func (s *search) Less(i, j int) bool {
-	order := codec.CompareIDs(&s.heads[i].id, &s.heads[j].id)
-	return (order < 0) == (s.end == Front)
-}
-
-func (s *search) Swap(i, j int) { s.heads[i], s.heads[j] = s.heads[j], s.heads[i] }
-
-func (s *search) Push(h any) { s.heads = append(s.heads, h.(*head)) }
-
-func (s *search) Pop() any {
-	last := s.heads[len(s.heads)-1]
-	s.heads = s.heads[:len(s.heads)-1]
-	return last
+// compare orders groups as their next items are served.
+func (s *search) compare(a, b *head) int {
+	if s.end == Back {
+		a, b = b, a
+	}
+	return codec.CompareIDs(&a.id, &b.id)
 }

@@ -193,6 +193,26 @@ func TestTurnsAreFair(t *testing.T) {
 	}
 }
 
+// Batches that are started one after the other, before the first has ended, keep the order of a group.
+func TestGroupInPipelinedBatches(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q, now := f.queue("q"), time.Now()
+		f.batcher.SetNow(func() time.Time { return now })
+		var pending []*fdbpq.Pending
+		var want []string
+		for i := range 30 {
+			want = append(want, fmt.Sprint(i))
+			push := inGroup(opPush(q, 1, want[i]), "a")
+			push.Weight = 1 + i%3
+			pending = append(pending, f.batcher.Start(f.ctx, []fdbpq.Op{push}))
+		}
+		for _, p := range pending {
+			must(p.Wait())
+		}
+		wantList(f.T, "popped", f.popGroups(q, 30), want...)
+	})
+}
+
 // Bridges that push a group at the same moment give it the same counts, in each of which it has an item of each. The
 // next push goes back to where the group would be, so that it does not get more than others for good.
 func TestPushesOfGroupAtOnce(t *testing.T) {

@@ -70,6 +70,7 @@ type search struct {
 	*queuePops
 	end   End
 	heads []*head       // in the order of their items
+	taken *head         // the group of the last item, which is not in heads
 	again *state.Stored // to be returned once more
 }
 
@@ -201,6 +202,9 @@ func (s *search) next() (*state.Stored, error) {
 		return again, nil
 	}
 
+	if err := s.goOn(); err != nil {
+		return nil, err
+	}
 	for len(s.heads) > 0 {
 		h := s.heads[0]
 		if may, err := s.groups.may(h.hash); err != nil {
@@ -210,34 +214,44 @@ func (s *search) next() (*state.Stored, error) {
 			continue
 		}
 
-		id := h.id
-		key := s.l.ItemKey(&id)
+		key := s.l.ItemKey(&h.id)
 		if s.ends.Met(s.end, key) {
 			s.heads = nil
 			break
 		}
-		value := s.tx.Get(key)
-		s.advance(h)
-		stored, err := value.Get()
+		value, err := s.tx.Get(key).Get()
 		if err != nil {
 			return nil, err
 		}
-		s.heads = s.heads[1:]
-		if has, err := s.arrive(h); err != nil {
-			return nil, err
-		} else if has {
-			at, _ := slices.BinarySearchFunc(s.heads, h, s.compare)
-			s.heads = slices.Insert(s.heads, at, h)
+		s.heads, s.taken = s.heads[1:], h
+		if value != nil {
+			item := state.ParseStored(s.l, kv.KeyValue{Key: key, Value: value})
+			return &item, nil
 		}
 
-		if stored == nil { // another program has taken it
-			s.ledger.MissReady(&id)
-			continue
+		s.ledger.MissReady(&h.id) // another program has taken it
+		if err := s.goOn(); err != nil {
+			return nil, err
 		}
-		item := state.ParseStored(s.l, kv.KeyValue{Key: key, Value: stored})
-		return &item, nil
 	}
 	return nil, nil
+}
+
+// goOn puts the group of the item that next has returned where its next item is. That is not read before, because
+// the transaction conflicts with pushes of a group up to what was read.
+func (s *search) goOn() error {
+	h := s.taken
+	if h == nil {
+		return nil
+	}
+	s.taken = nil
+	s.advance(h)
+	has, err := s.arrive(h)
+	if has {
+		at, _ := slices.BinarySearchFunc(s.heads, h, s.compare)
+		s.heads = slices.Insert(s.heads, at, h)
+	}
+	return err
 }
 
 // compare orders groups as their next items are served.

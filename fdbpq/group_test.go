@@ -148,16 +148,18 @@ func TestTurnsAreFair(t *testing.T) {
 	pairs := map[string]*turnsOfPair{}
 	var held []fdbpq.Result
 	for n := range 2000 {
-		switch {
-		case n == 100:
-			push("b", 200)
-		case n > 200 && random.IntN(20) == 0:
-			push(names[random.IntN(len(names))], 1+random.IntN(40))
-		case len(held) > 0 && random.IntN(20) == 0: // it comes back late
+		late := n > 300 && len(held) > 0 && random.IntN(20) == 0
+		if late { // one comes back, and is the first then
 			r := f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: held[0].Lease.Token})[0]
 			wantError(t, r.Err, nil)
 			ready[held[0].Item.Group()]++
 			held = held[1:]
+		}
+		switch {
+		case n == 100:
+			push("b", 200)
+		case late && random.IntN(2) == 0 || n > 200 && random.IntN(20) == 0:
+			push(names[random.IntN(len(names))], 1+random.IntN(40))
 		}
 
 		r := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0]
@@ -189,6 +191,73 @@ func TestTurnsAreFair(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Batches that are started one after the other, before the first has ended, keep the order of a group.
+func TestGroupInPipelinedBatches(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q, now := f.queue("q"), time.Now()
+		f.batcher.SetNow(func() time.Time { return now })
+		var pending []*fdbpq.Pending
+		var want []string
+		for i := range 30 {
+			want = append(want, fmt.Sprint(i))
+			push := inGroup(opPush(q, 1, want[i]), "a")
+			push.Weight = 1 + i%3
+			pending = append(pending, f.batcher.Start(f.ctx, []fdbpq.Op{push}))
+		}
+		for _, p := range pending {
+			must(p.Wait())
+		}
+		wantList(f.T, "popped", f.popGroups(q, 30), want...)
+	})
+}
+
+// Bridges that push a group at the same moment give it the same counts, in each of which it has an item of each. The
+// next push goes back to where the group would be, so that it does not get more than others for good.
+func TestPushesOfGroupAtOnce(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		if f.db.Traits().Serial {
+			f.Skip("one writer at a time")
+		}
+		q := f.queue("q")
+		var txs []kv.Transaction
+		for range 3 {
+			tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
+			for range 4 {
+				results, err := fdbpq.Apply(tx, []fdbpq.Op{inGroup(opPush(q, 1, "a"), "a")}, time.Now())
+				wantError(f.T, err, nil)
+				wantError(f.T, results[0].Err, nil)
+			}
+			txs = append(txs, tx)
+		}
+		for _, tx := range txs {
+			_, err := tx.Commit().Get()
+			wantError(f.T, err, nil)
+		}
+		f.check()
+
+		next := f.apply(inGroup(opPush(q, 1, "a"), "a"))[0].Item.ID
+		wantEqual(f.T, "count after 12 items in 4 turns", next.Count, 12)
+		more := f.apply(inGroup(opPush(q, 1, "a"), "a"))[0].Item.ID
+		wantEqual(f.T, "count after that", more.Count, 13)
+	})
+}
+
+// A group that comes new does not get all turns because another one, which is passed over, has the first place.
+func TestTurnsBesideBlockedGroup(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("q")
+		f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
+		f.pushGroup(q, "a", 10, 1)
+		f.pushGroup(q, "b", 30, 1)
+		wantEqual(t, "leased", string(f.apply(leaseOf(q, fdbpq.Front))[0].Item.Value), "a1")
+		f.popGroups(q, 20)
+		f.pushGroup(q, "c", 10, 1)
+		for i := range 4 {
+			f.wantTurns(q, 2, fmt.Sprintf("b%d c%d", 21+i, 1+i))
+		}
+	})
 }
 
 // One group that pushes very much keeps the others waiting no longer than one that does not.

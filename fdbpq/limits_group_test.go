@@ -134,34 +134,36 @@ func (f *fixture) takeAsRecipe(value string) {
 
 // A batch that pops from both ends serves no item twice where the searches meet.
 func TestSearchesMeet(t *testing.T) {
-	f := onMem(t)
-	q := f.queue("q")
-	f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
-	for _, p := range []int64{1, 3} {
-		for range 70 {
-			f.apply(inGroup(opPush(q, p, "a"), "a"))
+	for _, kind := range []fdbpq.OpKind{fdbpq.OpLease, fdbpq.OpPop} {
+		f := onMem(t)
+		q := f.queue("q")
+		f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
+		for _, p := range []int64{1, 3} {
+			for range 70 {
+				f.apply(inGroup(opPush(q, p, "a"), "a"))
+			}
 		}
-	}
-	for i := range 5 {
-		f.apply(inGroup(opPush(q, 2, fmt.Sprint("b", i)), fmt.Sprint("b", i)))
-	}
-	f.apply(leaseOf(q, fdbpq.Front))
-	var ops []fdbpq.Op
-	for range 4 {
-		ops = append(ops, leaseOf(q, fdbpq.Front), leaseOf(q, fdbpq.Back))
-	}
-	var got []string
-	for _, r := range f.apply(ops...) {
-		if r.Err == nil {
-			got = append(got, string(r.Item.Value))
-		} else {
-			wantError(t, r.Err, fdbpq.ErrGroupLimits)
+		for i := range 5 {
+			f.apply(inGroup(opPush(q, 2, fmt.Sprint("b", i)), fmt.Sprint("b", i)))
 		}
+		f.apply(leaseOf(q, fdbpq.Front))
+		var ops []fdbpq.Op
+		for range 4 {
+			ops = append(ops, fdbpq.Op{Kind: kind, Queue: q}, fdbpq.Op{Kind: kind, Queue: q, End: fdbpq.Back})
+		}
+		var got []string
+		for _, r := range f.apply(ops...) {
+			if r.Err == nil {
+				got = append(got, string(r.Item.Value))
+			} else {
+				wantError(t, r.Err, fdbpq.ErrGroupLimits)
+			}
+		}
+		if len(got) != 5 {
+			t.Errorf("got %v", got)
+		}
+		f.check()
 	}
-	if len(got) != 5 {
-		t.Errorf("leased %v", got)
-	}
-	f.check()
 }
 
 // What two transactions do at the same time, and whether one has to be made again.
@@ -234,6 +236,53 @@ func (r conflictRun) extendLate() fdbpq.Op {
 }
 func (r conflictRun) configure() fdbpq.Op {
 	return fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: r.q, Configure: func(s *fdbpq.Settings) { s.MaxLeased = 100 }}
+}
+
+// A search conflicts with what another transaction does to the items that it compares, and with nothing else.
+func TestSearchConflicts(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		other    func(f *fixture, tx kv.Transaction, q fdbpq.Target, item fdbpq.ID)
+		conflict bool
+	}{
+		{"a push before the item of its group", func(f *fixture, tx kv.Transaction, q fdbpq.Target, _ fdbpq.ID) {
+			must(fdbpq.Apply(tx, []fdbpq.Op{inGroup(opPush(q, 3, "b"), "b")}, time.Now()))
+		}, true},
+		{"a push behind it", func(f *fixture, tx kv.Transaction, q fdbpq.Target, _ fdbpq.ID) {
+			must(fdbpq.Apply(tx, []fdbpq.Op{inGroup(opPush(q, 7, "b"), "b")}, time.Now()))
+		}, false},
+		{"a push of the group that is passed over", func(f *fixture, tx kv.Transaction, q fdbpq.Target, _ fdbpq.ID) {
+			must(fdbpq.Apply(tx, []fdbpq.Op{inGroup(opPush(q, 3, "a"), "a")}, time.Now()))
+		}, false},
+		{"a removal", func(f *fixture, tx kv.Transaction, q fdbpq.Target, item fdbpq.ID) {
+			must(fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpRemove, Queue: q, ID: item}}, time.Now()))
+		}, true},
+		{"a pop by a program with the bare recipe", func(f *fixture, tx kv.Transaction, q fdbpq.Target, item fdbpq.ID) {
+			f.corrupt = true
+			tx.Clear(q.Layout().ItemKey(&item))
+		}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := onMem(t)
+			q := f.queue("q")
+			f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
+			f.pushGroup(q, "a", 70, 1)
+			item := f.apply(inGroup(opPush(q, 5, "b"), "b"))[0].Item.ID
+			f.apply(leaseOf(q, fdbpq.Front))
+
+			first, second := must(f.db.Begin(f.ctx, kv.BeginOptions{})), must(f.db.Begin(f.ctx, kv.BeginOptions{}))
+			c.other(f, first, q, item)
+			results, err := fdbpq.Apply(second, []fdbpq.Op{leaseOf(q, fdbpq.Front)}, time.Now())
+			if err != nil || results[0].Item.ID != item {
+				t.Fatalf("%+v, %v", results, err)
+			}
+			_, err = first.Commit().Get()
+			wantError(t, err, nil)
+			if _, err = second.Commit().Get(); errors.Is(err, kv.ErrConflict) != c.conflict {
+				t.Errorf("the search: %v", err)
+			}
+		})
+	}
 }
 
 // Over any time d there are at most n + d/T deliveries, of the queue and of each group, and a pop that waits is told

@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -70,7 +69,8 @@ func (q *queuePops) unread(end End, s *state.Stored) {
 type search struct {
 	*queuePops
 	end   End
-	heads []*head       // a heap, the first in order at [0]
+	heads []*head       // in the order of their items
+	taken *head         // the group of the last item, which is not in heads
 	again *state.Stored // to be returned once more
 }
 
@@ -168,7 +168,7 @@ func (s *search) readHeads() (err error) {
 		}
 	}
 	s.heads = found
-	heap.Init(s)
+	slices.SortFunc(s.heads, s.compare)
 	return nil
 }
 
@@ -202,59 +202,62 @@ func (s *search) next() (*state.Stored, error) {
 		return again, nil
 	}
 
+	if err := s.goOn(); err != nil {
+		return nil, err
+	}
 	for len(s.heads) > 0 {
 		h := s.heads[0]
 		if may, err := s.groups.may(h.hash); err != nil {
 			return nil, err
 		} else if !may {
-			heap.Pop(s)
+			s.heads = s.heads[1:]
 			continue
 		}
 
-		id := h.id
-		key := s.l.ItemKey(&id)
+		key := s.l.ItemKey(&h.id)
 		if s.ends.Met(s.end, key) {
 			s.heads = nil
 			break
 		}
-		value := s.tx.Get(key)
-		s.advance(h)
-		stored, err := value.Get()
+		value, err := s.tx.Get(key).Get()
 		if err != nil {
 			return nil, err
 		}
-		if has, err := s.arrive(h); err != nil {
-			return nil, err
-		} else if has {
-			heap.Fix(s, 0)
-		} else {
-			heap.Pop(s)
+		s.heads, s.taken = s.heads[1:], h
+		if value != nil {
+			item := state.ParseStored(s.l, kv.KeyValue{Key: key, Value: value})
+			return &item, nil
 		}
 
-		if stored == nil { // another program has taken it
-			s.ledger.MissReady(&id)
-			continue
+		s.ledger.MissReady(&h.id) // another program has taken it
+		if err := s.goOn(); err != nil {
+			return nil, err
 		}
-		item := state.ParseStored(s.l, kv.KeyValue{Key: key, Value: stored})
-		return &item, nil
 	}
 	return nil, nil
 }
 
-// Len, Less, Swap, Push and Pop implement heap.Interface.
-func (s *search) Len() int { return len(s.heads) }
-
-func (s *search) Less(i, j int) bool {
-	order := codec.CompareIDs(&s.heads[i].id, &s.heads[j].id)
-	return (order < 0) == (s.end == Front)
+// goOn puts the group of the item that next has returned where its next item is. That is not read before, because
+// the transaction conflicts with pushes of a group up to what was read.
+func (s *search) goOn() error {
+	h := s.taken
+	if h == nil {
+		return nil
+	}
+	s.taken = nil
+	s.advance(h)
+	has, err := s.arrive(h)
+	if has {
+		at, _ := slices.BinarySearchFunc(s.heads, h, s.compare)
+		s.heads = slices.Insert(s.heads, at, h)
+	}
+	return err
 }
 
-func (s *search) Swap(i, j int) { s.heads[i], s.heads[j] = s.heads[j], s.heads[i] }
-
-func (s *search) Push(h any) { s.heads = append(s.heads, h.(*head)) }
-
-func (s *search) Pop() any {
-	last := s.heads[len(s.heads)-1]
-	s.heads = s.heads[:len(s.heads)-1]
-	return last
+// compare orders groups as their next items are served.
+func (s *search) compare(a, b *head) int {
+	if s.end == Back {
+		a, b = b, a
+	}
+	return codec.CompareIDs(&a.id, &b.id)
 }

@@ -37,7 +37,8 @@ type workload struct {
 			Spec struct {
 				Grace      int `yaml:"terminationGracePeriodSeconds"`
 				Containers []struct {
-					Env []struct {
+					Command []string
+					Env     []struct {
 						Name, Value string
 						ValueFrom   any `yaml:"valueFrom"`
 					}
@@ -77,7 +78,10 @@ func workloads(t *testing.T) map[string]workload {
 			} else if err != nil {
 				t.Fatalf("%s: %v", path, err)
 			}
-			if w.Kind == "StatefulSet" || w.Kind == "Deployment" {
+			if w.Kind != "StatefulSet" && w.Kind != "Deployment" {
+				continue
+			}
+			if w.Spec.Template.Spec.Containers[0].Command == nil { // or else it is the dashboard
 				all[filepath.Base(path)] = w
 			}
 		}

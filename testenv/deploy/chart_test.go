@@ -67,6 +67,29 @@ serviceMonitor: {enabled: true}
 topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule}]
 `,
 	"token": `nats: {token: {secretName: nats-token}}`,
+	"dashboard": `
+dashboard: {enabled: true, token: {secretName: dashboard}}
+`,
+	"dashboard-all": `
+image: {tag: "1.2.3"}
+imagePullSecrets: [{name: registry}]
+nats:
+  url: tls://nats:4222
+  user: {secretName: nats-login}
+  tls: {ca: {secretName: nats-tls, key: ca.crt}, client: {secretName: nats-client}}
+dashboard:
+  enabled: true
+  trustProxyUser: X-Forwarded-User
+  hosts: [queues.example.com, queues.internal]
+  hideValues: true
+  nats: {credentials: {secretName: nats-dashboard}, inboxPrefix: _INBOX_viewer}
+  resources: {limits: {memory: 128Mi}}
+  nodeSelector: {pool: web}
+  tolerations: [{key: dedicated, operator: Equal, value: web, effect: NoSchedule}]
+networkPolicy:
+  enabled: true
+  dashboardFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: proxy}}}]
+`,
 }
 
 // render does what helm template does. Each object begins with a line "---".
@@ -124,6 +147,12 @@ func TestChartRefuses(t *testing.T) {
 		{`config: {PQ_MAX_BATCH: 10}`, "PQ_MAX_BATCH"},
 		{`embedded: {persistence: {accessModes: [ReadWriteMany]}}`, "accessModes"},
 		{`probes: {startup: {path: /healthz}}`, "path"},
+		{`dashboard: {enabled: true}`, "dashboard.token.secretName or dashboard.trustProxyUser"},
+		{`dashboard: {enabled: true, token: {secretName: a}, trustProxyUser: X-User}`, "dashboard.token.secretName or dashboard.trustProxyUser"},
+		{`dashboard: {enabled: true, trustProxyUser: X-User, nats: {nkey: {secretName: a}, user: {secretName: b}}}`, "dashboard.nats.nkey and dashboard.nats.user are set"},
+		{`dashboard: {trustProxyUser: "X-User --listen"}`, "trustProxyUser"},
+		{`dashboard: {hosts: ["https://queues.example.com"]}`, "hosts"},
+		{`dashboard: {token: "secret"}`, "token"},
 	} {
 		if text, err := render(t, test.values); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, and %d bytes: want an error with %q", test.values, err, len(text), test.want)

@@ -155,7 +155,9 @@ type queueView struct {
 	Priorities     []priorityBar
 	PrioritiesMore bool
 	// Head has the first items, at most 5; nil if the user may not look at them.
-	Head     []itemRow
+	Head []itemRow
+	// The forms are fragments too: "settings", "push", "pause" and "purge", of a queueView that needs
+	// no more than queueRow, Can and that form.
 	Settings settingsForm
 	Push     form // fields: value, priority, delay, ttl, headers (lines of "Name: value"), msg_id, unique
 	Pause    form // fields: for
@@ -179,11 +181,9 @@ type priorityBar struct {
 	Part float64
 }
 
-// settingsForm is the editor of settings, fragment "settings".
+// settingsForm is the editor of settings.
 type settingsForm struct {
-	Queue queueRef
-	Can   can
-	Rows  []settingRow
+	Rows []settingRow
 	form
 }
 
@@ -234,11 +234,10 @@ type itemRow struct {
 	Dead *subjects.DeadLetter
 }
 
-// searchView is a search, fragment "search", which asks for itself again until it has ended.
+// searchView is a search. While it runs, the fragment "items" asks for itself again, with what was
+// found so far.
 type searchView struct {
-	ID     string
-	Queue  queueRef
-	Filter itemsFilter
+	ID string
 	// Scanned of about Total items were looked at, and Found match.
 	Scanned, Total, Found int64
 	Started               time.Time
@@ -246,10 +245,6 @@ type searchView struct {
 	// Running, or else Stopped by somebody, Full because it found as much as is kept, or done.
 	Running, Stopped, Full bool
 	Error                  string
-	Can                    can
-	IsDead                 bool
-	// Rows are matches to show while it runs, at most 100.
-	Rows []itemRow
 }
 
 // Page "item".
@@ -286,8 +281,9 @@ type deadReason struct {
 	Count       int64
 	Oldest      *time.Time
 	Newest      *time.Time
-	Items       string // the address of the list of them
-	Can         can
+	// Search is the id of a search that has them, or the first 10,000, once they are counted.
+	Search string
+	Can    can
 }
 
 // Page "bridges": fragment "bridges" is its table, and changes with events.

@@ -39,6 +39,9 @@ type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
 
+// errAway is the error of all requests while the connection is down.
+var errAway = fmt.Errorf("%w: NATS is away: try again when it is back", client.ErrNotSent)
+
 func newGateway(o *Options) *gateway {
 	g := &gateway{
 		nc: o.Conn, grammar: o.Grammar, timeout: o.Timeout,
@@ -102,6 +105,9 @@ func (g *gateway) watchSubject(ctx context.Context, subject string) (_ context.C
 // send calls request, which sends a request to the subject. The error is a *refusedError if the
 // server did not let it pass.
 func (g *gateway) send(ctx context.Context, subject string, request func(context.Context) error) error {
+	if !g.nc.IsConnected() { // the client would wait
+		return errAway
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, g.timeout, fmt.Errorf("waited %v", g.timeout))
 	defer cancel()
 

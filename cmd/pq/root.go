@@ -39,7 +39,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 		{"items", []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a)}},
 		{"workers", []*cobra.Command{newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a), newExtend(a)}},
 		{"one item, by its id", []*cobra.Command{newGet(a), newRank(a), newMv(a), newRm(a)}},
-		{"queues", []*cobra.Command{newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
+		{"queues", []*cobra.Command{newLs(a), newWatch(a), newDashboard(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
 		{"the tool", []*cobra.Command{newDoctor(a), newBench(a), newCompletion()}},
 	}
 

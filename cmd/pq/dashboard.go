@@ -1,0 +1,119 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/dashboard"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+)
+
+// dashboardFlags are the command line of pq dashboard.
+type dashboardFlags struct {
+	*app
+	options           dashboard.Options
+	tokenFile         string
+	certFile, certKey string
+}
+
+func newDashboard(a *app) *cobra.Command {
+	d := &dashboardFlags{app: a}
+	cmd := &cobra.Command{
+		Use:   "dashboard",
+		Short: "Serve web pages that show the queues",
+		Long: `Serve web pages that show the queues, their items and the bridges, and act on
+them. They may do what the NATS user may that pq logs in as. Each action is
+logged on standard error. An address that other machines can reach needs
+--token-file or --trust-proxy-user.`,
+		Example: `  pq dashboard
+  pq dashboard --listen 0.0.0.0:8423 --token-file token --host queues.example.com`,
+		Args: arguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd) },
+	}
+
+	set := cmd.Flags()
+	set.SortFlags = false
+	set.StringVar(&d.options.Listen, "listen", "127.0.0.1:8423", "`address`, 127.0.0.1:8423 by default; port 0 is any")
+	set.StringVar(&d.tokenFile, "token-file", "", "`file` with a token to log in with, 16 bytes or more")
+	set.StringVar(&d.options.ProxyUser, "trust-proxy-user", "", "`header` with the user, set by a proxy in front")
+	set.StringArrayVar(&d.options.Hosts, "host", nil, "`name` that browsers use; may be repeated")
+	set.BoolVar(&d.options.HideValues, "hide-values", false, "do not show values and headers of items")
+	set.StringVar(&d.certFile, "tls-cert", "", "`file` with a certificate, for HTTPS")
+	set.StringVar(&d.certKey, "tls-key", "", "`file` with its key")
+	flags.WithoutDefault(set, "listen", "host")
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	return cmd
+}
+
+// check reads the files that flags name.
+func (d *dashboardFlags) check() error {
+	if d.tokenFile != "" {
+		token, err := os.ReadFile(d.tokenFile)
+		if err != nil {
+			return exit.InputError{Err: fmt.Errorf("the file with the token: %w", err)}
+		}
+		d.options.Token = strings.TrimSpace(string(token))
+		if n := len(d.options.Token); n < dashboard.MinToken {
+			return exit.InputError{Err: fmt.Errorf("the file with the token has one of %d bytes: want at least %d", n, dashboard.MinToken)}
+		}
+	}
+	if d.tokenFile != "" && d.options.ProxyUser != "" {
+		return exit.UsageError{Err: errors.New("--token-file and --trust-proxy-user exclude each other: leave out one")}
+	}
+	if (d.certFile == "") != (d.certKey == "") {
+		return exit.UsageError{Err: errors.New("--tls-cert and --tls-key go together")}
+	}
+	if d.certFile != "" {
+		pair, err := tls.LoadX509KeyPair(d.certFile, d.certKey)
+		if err != nil {
+			return exit.InputError{Err: fmt.Errorf("the files for HTTPS: %w", err)}
+		}
+		d.options.Certificate = &pair
+	}
+	return nil
+}
+
+func (d *dashboardFlags) run(cmd *cobra.Command) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	grammar, err := d.grammar()
+	if err != nil {
+		return err
+	}
+	login, err := d.Options()
+	if err != nil {
+		return err
+	}
+
+	// The pages say it while NATS is away: it may be started later than the dashboard.
+	nc, err := d.ConnectAny(append(login, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
+		nats.IgnoreAuthErrorAbort(), nats.ReconnectJitter(100*time.Millisecond, time.Second)))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+
+	d.options.Conn, d.options.Grammar, d.options.Timeout = nc, grammar, d.Timeout
+	d.options.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	board, err := dashboard.New(d.options)
+	switch {
+	case errors.Is(err, dashboard.ErrOpen):
+		return exit.UsageError{Err: fmt.Errorf("--listen %s: %w: add --token-file or --trust-proxy-user, or listen on 127.0.0.1", d.options.Listen, err)}
+	case err != nil:
+		return fmt.Errorf("cannot serve the dashboard: %w", err)
+	}
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "pq dashboard: %s\n", board.URL()); err != nil {
+		return err
+	}
+	return board.Run(cmd.Context())
+}

@@ -1,0 +1,109 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+const (
+	// rightTime is how long it is remembered that the user may do something, or may not, and
+	// unknownTime that nobody answered.
+	rightTime   = time.Minute
+	unknownTime = 5 * time.Second
+	// maxRights are remembered.
+	maxRights = 10_000
+	// probeTime bounds the question.
+	probeTime = 2 * time.Second
+)
+
+// right is to send requests with a verb to a queue.
+type right struct {
+	queue queueRef
+	verb  subjects.Verb
+}
+
+// verdict says whether there is the right, until when that is remembered.
+type verdict struct {
+	allowed bool
+	until   time.Time
+}
+
+// Probes are requests that every bridge refuses as bad, with nothing changed, if the server lets
+// them pass.
+var (
+	badHeader  = nats.Header{subjects.HeaderDelay: {"?"}} // of a push
+	badPayload = []byte(`{"?":0}`)                        // of all others
+)
+
+// may returns what the NATS user may do to a queue. It is found out by asking, because nothing else
+// knows: permissions may have wildcards, come by an import, or change.
+func (g *gateway) may(ctx context.Context, q queueRef) (c can) {
+	verbs := map[subjects.Verb]*bool{
+		subjects.Push: &c.Push, subjects.Config: &c.Config, subjects.Purge: &c.Purge, subjects.Remove: &c.Remove,
+		subjects.Move: &c.Move, subjects.Redrive: &c.Redrive, subjects.Release: &c.Release,
+	}
+	if q.FIFO() {
+		verbs[subjects.Enqueue] = &c.Push
+		delete(verbs, subjects.Push)
+		delete(verbs, subjects.Move)
+	}
+
+	var asked sync.WaitGroup
+	for verb, allowed := range verbs {
+		asked.Go(func() { *allowed = g.mayDo(ctx, right{q, verb}) })
+	}
+	asked.Wait()
+	return c
+}
+
+func (g *gateway) mayDo(ctx context.Context, r right) bool {
+	g.mu.Lock()
+	known, ok := g.rights[r]
+	g.mu.Unlock()
+	if ok && time.Now().Before(known.until) {
+		return known.allowed
+	}
+
+	allowed, certain := g.probe(ctx, r)
+	if ctx.Err() != nil {
+		return false
+	}
+	remember := unknownTime
+	if certain {
+		remember = rightTime
+	}
+
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.rights) >= maxRights {
+		clear(g.rights)
+	}
+	g.rights[r] = verdict{allowed, time.Now().Add(remember)}
+	return allowed
+}
+
+// probe asks for something that is refused, and reports whether a bridge did that.
+func (g *gateway) probe(ctx context.Context, r right) (allowed, certain bool) {
+	subject, err := g.subject(r.queue, r.verb)
+	if err != nil {
+		return false, true
+	}
+
+	m := &nats.Msg{Subject: subject, Data: badPayload}
+	if r.verb == subjects.Push || r.verb == subjects.Enqueue {
+		m.Header, m.Data = badHeader, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	err = g.send(ctx, subject, func(ctx context.Context) error {
+		_, err := g.nc.RequestMsgWithContext(ctx, m)
+		return err
+	})
+	return err == nil, err == nil || errors.As(err, new(*refusedError))
+}

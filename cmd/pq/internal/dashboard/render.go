@@ -1,31 +1,169 @@
 package dashboard
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"hash/maphash"
+	"html/template"
 	"io"
+	"io/fs"
 	"net/http"
+	"path"
+	"strings"
 )
 
-// renderer writes pages and fragments.
-type renderer struct{}
+//go:embed templates assets
+var files embed.FS
+
+// renderer writes pages and fragments. It is safe for concurrent use.
+type renderer struct {
+	templates *template.Template
+	assets    fs.FS
+	// root is where the assets are served from. It changes whenever one of them does.
+	root string
+	seed maphash.Seed
+}
+
+// frame is what a template gets: the shell, and the view as V.
+type frame struct {
+	*shell
+	V any
+}
 
 // newRenderer parses the templates.
-func newRenderer() (*renderer, error) { return &renderer{}, nil }
+func newRenderer() (*renderer, error) {
+	assets, err := fs.Sub(files, "assets")
+	if err != nil {
+		return nil, err
+	}
+
+	sum := sha256.New()
+	err = fs.WalkDir(assets, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(assets, name)
+		sum.Write(data) // never returns an error
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	r := &renderer{assets: assets, root: fmt.Sprintf("/static/%.6x/", sum.Sum(nil)), seed: maphash.MakeSeed()}
+	funcs := template.FuncMap{
+		"asset": func(name string) string { return r.root + name },
+		"sub":   func(f frame, view any) frame { return frame{f.shell, view} },
+	}
+	r.templates, err = template.New("").Funcs(formats).Funcs(funcs).ParseFS(files, "templates/*.html")
+	return r, err
+}
 
 // page writes a whole page.
-func (r *renderer) page(w io.Writer, name string, s *shell, view any) error { return nil }
+func (r *renderer) page(w io.Writer, name string, s *shell, view any) error {
+	main, err := r.execute("page-"+name, s, view)
+	if err != nil {
+		return err
+	}
+	return r.fragment(w, "layout", s, template.HTML(main)) // it was escaped just now
+}
 
 // main writes the <main> of a page.
-func (r *renderer) main(w io.Writer, name string, s *shell, view any) error { return nil }
+func (r *renderer) main(w io.Writer, name string, s *shell, view any) error {
+	return r.fragment(w, "page-"+name, s, view)
+}
 
-// fragment writes one template.
-func (r *renderer) fragment(w io.Writer, name string, s *shell, view any) error { return nil }
+// fragment writes one template, or nothing if that fails.
+func (r *renderer) fragment(w io.Writer, name string, s *shell, view any) error {
+	html, err := r.execute(name, s, view)
+	if err == nil {
+		_, err = io.WriteString(w, html)
+	}
+	return err
+}
+
+func (r *renderer) execute(name string, s *shell, view any) (string, error) {
+	var b bytes.Buffer
+	err := r.templates.ExecuteTemplate(&b, name, frame{s, view})
+	return b.String(), err
+}
+
+// sent is what a browser was sent last: hashes, by the ids of elements.
+type sent map[string]uint64
+
+// live returns the HTML of the elements of a page that are not as they were sent last, for an event
+// "patch"; "" if all are.
+func (r *renderer) live(last sent, name string, s *shell, view any) (string, error) {
+	parts := [][2]string{{"status", "status"}} // elements and their templates
+	switch view.(type) {
+	case *queuesView:
+		parts = append(parts, [2]string{"totals", "totals"})
+	case *queueView:
+		parts = append(parts, [2]string{"totals", "queue-totals"}, [2]string{"depth", "depth"}, [2]string{"head", "head"})
+	case *bridgesView:
+		parts = append(parts, [2]string{"bridges", "bridges"})
+	}
+
+	var changed strings.Builder
+	for _, part := range parts {
+		html, err := r.execute(part[1], s, view)
+		if err != nil {
+			return "", err
+		}
+		if r.differs(last, part[0], html) {
+			changed.WriteString(html)
+		}
+	}
+	if v, ok := view.(*queuesView); ok {
+		if err := r.liveRows(&changed, last, s, v); err != nil {
+			return "", err
+		}
+	}
+	return changed.String(), nil
+}
+
+// liveRows writes the rows that changed, or all of them if there are others than before, or in
+// another order.
+func (r *renderer) liveRows(changed *strings.Builder, last sent, s *shell, v *queuesView) error {
+	var all, some, order strings.Builder
+	for i := range v.Rows {
+		html, err := r.execute("queue-row", s, &v.Rows[i])
+		if err != nil {
+			return err
+		}
+		id := v.Rows[i].ElementID()
+		order.WriteString(id + " ")
+		all.WriteString(html)
+		if r.differs(last, id, html) {
+			some.WriteString(html)
+		}
+	}
+	if !r.differs(last, "rows", order.String()) {
+		changed.WriteString(some.String())
+	} else if len(v.Rows) > 0 {
+		changed.WriteString(`<tbody id="rows">` + all.String() + `</tbody>`)
+	}
+	return nil
+}
+
+// differs notes what is sent now of an element, and reports whether it is not what was sent last.
+func (r *renderer) differs(last sent, id, html string) bool {
+	before, known := last[id]
+	last[id] = maphash.String(r.seed, html)
+	return !known || before != last[id]
+}
 
 // static serves the assets.
-func (r *renderer) static() http.Handler { return http.NotFoundHandler() }
-
-// patch is an element of a page that changes by itself, as HTML with that id.
-type patch struct{ ID, HTML string }
-
-// live returns what changes by itself on a page. The data of an event "patch" is the HTML of those
-// that differ from what was sent last.
-func (r *renderer) live(name string, s *shell, view any) ([]patch, error) { return nil, nil }
+func (r *renderer) static() http.Handler {
+	serve := http.StripPrefix(r.root, http.FileServerFS(r.assets))
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if path.Ext(q.URL.Path) == "" || !strings.HasPrefix(q.URL.Path, r.root) { // a directory, or an old version
+			http.NotFound(w, q)
+			return
+		}
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+		serve.ServeHTTP(w, q)
+	})
+}

@@ -64,6 +64,9 @@ func (q queueRef) Items(state subjects.State) string {
 // Item is the address of one of its items.
 func (q queueRef) Item(id string) string { return q.Path() + "/item/" + url.PathEscape(id) }
 
+// ElementID is the id of its row in a page.
+func (q queueRef) ElementID() string { return q.Kind + "." + q.Name }
+
 // FIFO reports whether its items have no priorities.
 func (q queueRef) FIFO() bool { return q.Kind == "q" }
 

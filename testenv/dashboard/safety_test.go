@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -195,10 +193,10 @@ func TestToken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(path, []byte(token+"\n"), 0o600))
 	s := newSystem(t, "--token-file", path, "--listen", "0.0.0.0:0")
-	s.push("jobs", 0, "a")
+	s.push("jobs", 0, "secret-value")
 
 	for _, path := range []string{"/", "/queue/pq/jobs", "/queue/pq/jobs/items", "/events?page=queues", "/bridges", "/dead"} {
-		if reply, body := s.send(s.request("GET", path, "")); reply.StatusCode < 300 || strings.Contains(body, "jobs") {
+		if reply, body := s.send(s.request("GET", path, "")); reply.StatusCode < 300 || strings.Contains(body, "secret-value") {
 			t.Errorf("%s without a login: %d %.200s", path, reply.StatusCode, body)
 		}
 	}
@@ -254,11 +252,4 @@ func TestProxyUser(t *testing.T) {
 		"Content-Type", "application/x-www-form-urlencoded", "Cookie", cookie.Name+"="+cookie.Value))
 	s.lengths("jobs", 0)
 	s.logged("ann", "remove", "jobs", "1")
-}
-
-// TestLookOnly: a role that may only look, that of docs/operations.md, sees a page without actions, and POSTs are
-// refused by NATS.
-func TestLookOnly(t *testing.T) {
-	s := newSystem(t)
-	_ = server.Options{}
 }

@@ -99,7 +99,7 @@ func runDashboard(t *testing.T, args ...string) *dashboard {
 	select {
 	case line := <-first:
 		if found := urlLine.FindStringSubmatch(line); found != nil {
-			d.url = strings.Replace(found[1], "0.0.0.0", "127.0.0.1", 1)
+			d.url = strings.NewReplacer("0.0.0.0", "127.0.0.1", "[::]", "127.0.0.1").Replace(found[1])
 		} else {
 			<-d.done
 		}

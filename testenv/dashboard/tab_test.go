@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,13 +14,15 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-
-	"github.com/pqbridge/pqbridge/testenv"
 )
+
+// patience is how long something may take that should happen at once.
+var patience = flag.Duration("patience", 30*time.Second, "how long to wait for what should happen at once")
 
 // tab is a page in the browser. Its methods fail the test if something does not happen in time. At the
 // end of the test, whatever the browser complained about fails it, too.
@@ -113,7 +116,7 @@ func (b *tab) run(steps ...chromedp.Action[chromedp.Void]) {
 		if err != nil {
 			b.Fatalf("the browser at %s: %v", b.location(), err)
 		}
-	case <-time.After(testenv.Patience):
+	case <-time.After(*patience):
 		b.Fatal("the browser does not answer, or what was wanted of it did not come")
 	}
 }
@@ -148,7 +151,7 @@ func (b *tab) location() string {
 // eval returns what an expression of JavaScript is, or what its promise brings.
 func eval[T any](b *tab, expression string) T {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, testenv.Patience)
+	ctx, cancel := context.WithTimeout(b.ctx, *patience)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 	if err != nil {
@@ -160,15 +163,19 @@ func eval[T any](b *tab, expression string) T {
 // until waits until an expression of JavaScript is true.
 func (b *tab) until(expression string) {
 	b.Helper()
-	testenv.Eventually(b, func() error {
-		ctx, cancel := context.WithTimeout(b.ctx, testenv.Patience)
-		defer cancel()
+	deadline := time.Now().Add(*patience)
+	for {
+		ctx, cancel := context.WithDeadline(b.ctx, deadline)
 		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
-		if err == nil && !ok {
-			err = fmt.Errorf("%s at %s is not true", expression, b.location())
+		cancel()
+		if ok && err == nil {
+			return
 		}
-		return err
-	})
+		if time.Now().After(deadline) {
+			b.Fatalf("at %s, after %v: %s is not true (%v)", b.location(), *patience, expression, err)
+		}
+		<-time.After(20 * time.Millisecond) // pages change at most once a second
+	}
 }
 
 // quoted is a text as JavaScript has it.
@@ -222,11 +229,15 @@ func (b *tab) click(selector string) {
 	b.run(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
 }
 
-// press clicks on the button or the link with this text, below an element.
+// press clicks on the button or the link with this text, or that begins with it, below an element.
 func (b *tab) press(selector, text string) {
 	b.Helper()
-	find := fmt.Sprintf(`[...document.querySelectorAll(%s)].flatMap(e => [...e.querySelectorAll("button, a, summary, input[type=submit], label")])`+
-		`.find(e => e.checkVisibility() && !e.disabled && (e.innerText || e.value || "").trim().startsWith(%s))`, quoted(selector), quoted(text))
+	find := fmt.Sprintf(`(() => {
+		const all = [...document.querySelectorAll(%s)].flatMap(e => [...e.querySelectorAll("button, a, summary, input[type=submit], label:has(input[type=radio])")])
+			.filter(e => e.checkVisibility() && !e.disabled)
+		const text = e => (e.innerText || e.value || "").trim()
+		return all.find(e => text(e) == %[2]s) ?? all.find(e => text(e).startsWith(%[2]s))
+	})()`, quoted(selector), quoted(text))
 	b.until(find)
 	eval[string](b, `document.querySelectorAll("[data-pressed]").forEach(e => delete e.dataset.pressed); `+find+`.dataset.pressed = ""`)
 	b.run(chromedp.Click(chromedp.CSS("[data-pressed]"), chromedp.NodeVisible))
@@ -247,10 +258,22 @@ func (b *tab) choose(selector, value string) {
 		`(document.querySelector(%s))`, quoted(value), quoted(selector)))
 }
 
-// keys presses keys, without an input in mind.
+// keys presses keys, without an input in mind. chromedp's own events type the key even if the page has a use for it.
 func (b *tab) keys(keys string) {
 	b.Helper()
-	b.run(chromedp.KeyEvent(keys))
+	names := map[rune]string{'\r': "Enter", '\x1b': "Escape"}
+	for _, key := range keys {
+		press := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: cmp.Or(names[key], string(key)), Text: string(key)}
+		switch key {
+		case '\r':
+			press.WindowsVirtualKeyCode = 13
+		case '\x1b':
+			press.WindowsVirtualKeyCode, press.Text = 27, ""
+		}
+		call(b, input.DispatchKeyEvent, press)
+		press.Type, press.Text = input.DispatchKeyEventTypeKeyUp, ""
+		call(b, input.DispatchKeyEvent, press)
+	}
 }
 
 // resize gives the page a width, as on a phone with touch if that is narrow.

@@ -8,8 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
-
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 const (
@@ -133,7 +131,7 @@ func (l *live) bridgeRows() (rows []bridgeRow) {
 	for _, b := range l.bridges {
 		row := bridgeRow{
 			ID: b.ID, Version: b.Version, Started: b.Started, Seen: b.seen,
-			Store: cmp.Or(b.Store, b.Metadata[subjects.MetadataStore]),
+			Store: b.Store,
 			Ready: b.Ready, Why: b.Why, In: b.in, Out: b.out, Requests: b.perSec,
 			Line: b.history.line(now, inOf),
 		}

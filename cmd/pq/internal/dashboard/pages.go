@@ -25,7 +25,7 @@ func (d *Dashboard) newShell(r *http.Request, title, nav string) *shell {
 	c := callerOf(r)
 	return &shell{
 		Title: title, Nav: nav, Now: time.Now(), CSRF: d.guard.csrf(c.session), User: c.name,
-		Server: d.Conn.ConnectedUrlRedacted(), LogOut: d.guard.logins.hasForm(),
+		Server: d.Conn.ConnectedUrlRedacted(), LogOut: d.guard.logins.hasForm() && d.guard.logins.isLoggedIn(c.session),
 		HideValues: d.HideValues, Status: d.live.currentStatus(),
 	}
 }

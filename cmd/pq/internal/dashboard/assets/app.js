@@ -62,6 +62,7 @@
     for (const now of [...parsed.content.children]) {
       const was = now.id && document.getElementById(now.id);
       if (!was) continue;
+      if (was.dataset.events) now.dataset.events = was.dataset.events;
       const focused = was.contains(document.activeElement) ? place(was, document.activeElement) : null;
       was.replaceWith(now);
       if (window.htmx) htmx.process(now);

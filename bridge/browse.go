@@ -15,6 +15,11 @@ import (
 )
 
 const (
+	// partItems is how many items one part of a walk looks at, in a transaction of its own.
+	partItems = 500
+	// restFactor is how many times as long as a part took the next one waits while there are other
+	// requests, up to maxRest.
+	restFactor, maxRest = 9, 100 * time.Millisecond
 	// maxLooked and maxLookedBytes are how much one request looks at.
 	maxLooked, maxLookedBytes = 10_000, 8 << 20
 	// maxPage is the most bytes of a reply with items, whatever the server carries.
@@ -66,14 +71,8 @@ func (i *inspector) items(
 			return err
 		}
 
-		// A slow store makes the page shorter.
-		timeIsUp, looked := i.halfOf(ctx), 0
-		end, err := walk.Walk(ctx, i.options.DB, q, i.options.Now(), func(item *fdbpq.Browsed) bool {
-			if len(page.items) == filter.Limit || looked > 0 && time.Now().After(timeIsUp) {
-				return false
-			}
-			looked++
-			return !filter.matches(item, &page.e) || page.add(item, 0)
+		end, err := i.walk(ctx, q, walk, func(item *fdbpq.Browsed) bool {
+			return len(page.items) < filter.Limit && (!filter.matches(item, &page.e) || page.add(item, 0))
 		})
 		if err != nil {
 			return err
@@ -88,6 +87,60 @@ func (i *inspector) items(
 		return nil
 	})
 	return payload, err
+}
+
+// walk is fdbpq.Browse.Walk in parts that leave time to others. Where the store is slow, it ends
+// early.
+func (i *inspector) walk(
+	ctx context.Context, q fdbpq.Target, all *fdbpq.Browse, visit func(*fdbpq.Browsed) bool,
+) (end fdbpq.BrowseEnd, err error) {
+	timeIsUp, part, bytes, stopped := i.halfOf(ctx), *all, 0, false
+	for {
+		part.MaxItems = min(partItems, all.MaxItems-int(end.Scanned))
+		part.MaxBytes = all.MaxBytes - bytes
+		var looked fdbpq.BrowseEnd
+		err = i.paced(ctx, func() error {
+			looked, err = part.Walk(ctx, i.options.DB, q, i.options.Now(), func(item *fdbpq.Browsed) bool {
+				if stopped = !visit(item); !stopped {
+					bytes += item.Message.Size()
+				}
+				return !stopped
+			})
+			return err
+		})
+		if err != nil {
+			return end, err
+		}
+
+		end.Scanned += looked.Scanned
+		end.Last, end.More = looked.Last, looked.More
+		part.After = &end.Last
+		if stopped || !end.More || int(end.Scanned) >= all.MaxItems || bytes >= all.MaxBytes || time.Now().After(timeIsUp) {
+			return end, nil
+		}
+	}
+}
+
+// paced runs a part of a browse. While there are other requests, browses take a tenth of the time.
+// Only who has the slot for browses may call it.
+func (i *inspector) paced(ctx context.Context, part func() error) error {
+	rest := time.NewTimer(time.Until(i.nextPart))
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+
+	batches, began := i.batches.Load(), time.Now()
+	err := part()
+	now := time.Now()
+
+	i.nextPart = now
+	if pending, _ := i.dispatcher.Pending(); pending > 0 || i.batches.Load() != batches {
+		i.nextPart = now.Add(min(restFactor*now.Sub(began), maxRest))
+	}
+	return err
 }
 
 // halfOf returns the middle of the time that is left.
@@ -119,7 +172,7 @@ func getItems(c *clientReplier, kind subjects.Kind, name string, ids []fdbpq.ID,
 		}
 
 		page := b.newItemPage(valueBytes)
-		err = i.run(ctx, i.browse, func() error {
+		err = i.runPart(ctx, func() error {
 			return fdbpq.ReadItems(ctx, i.options.DB, q, ids, i.options.Now(), func(n int, item *fdbpq.Browsed) bool {
 				item.ID = ids[n]
 				rest := subjects.MaxItemResults(len(ids) - n - 1)
@@ -131,6 +184,11 @@ func getItems(c *clientReplier, kind subjects.Kind, name string, ids []fdbpq.ID,
 		})
 		return subjects.EncodeItemsPage(page.items, nil, 0), err
 	}}
+}
+
+// runPart runs a browse that has one part.
+func (i *inspector) runPart(ctx context.Context, f func() error) error {
+	return i.run(ctx, i.browse, func() error { return i.paced(ctx, f) })
 }
 
 // errNoRoomForReply is told of an item that does not fit into the reply to a get of several.

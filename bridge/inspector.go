@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
@@ -22,6 +23,10 @@ type inspector struct {
 
 	slots  chan struct{} // an element for each that runs, but for browses
 	browse chan struct{} // an element for a browse that runs
+
+	nextPart time.Time    // when the next part of a browse may begin; belongs to who has the slot
+	batches  atomic.Int64 // of the lanes, so far
+
 	ctx    context.Context
 	cancel context.CancelFunc
 

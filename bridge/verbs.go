@@ -11,6 +11,8 @@ type verb struct {
 	end fdbpq.End
 	// several says that it is a batch of pushes.
 	several bool
+	// inspected says that the inspector answers, without an operation.
+	inspected bool
 }
 
 // needsReply reports whether nobody would receive what a request without a reply subject returns.
@@ -32,14 +34,14 @@ var verbs = [...]verb{
 	subjects.Peek:     {op: fdbpq.OpPeek, end: fdbpq.Front},
 
 	subjects.Info:    {op: fdbpq.OpInfo},
-	subjects.List:    {}, // the inspector's
+	subjects.List:    {inspected: true},
 	subjects.Get:     {op: fdbpq.OpGet},
 	subjects.Remove:  {op: fdbpq.OpRemove},
 	subjects.Rank:    {op: fdbpq.OpRank},
 	subjects.Move:    {op: fdbpq.OpMove},
 	subjects.Purge:   {op: fdbpq.OpPurge},
 	subjects.Redrive: {op: fdbpq.OpRedrive},
-	subjects.Items:   {}, // the inspector's
+	subjects.Items:   {inspected: true},
 	subjects.Release: {op: fdbpq.OpRelease},
 
 	subjects.PushBatch:    {op: fdbpq.OpPush, several: true},

@@ -12,6 +12,9 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
+// serviceName is the name of bridges in service discovery.
+const serviceName = "pqbridge"
+
 const (
 	// goneAfter is how long a bridge may leave questions unanswered, and forgetAfter when it is no
 	// longer shown.
@@ -24,7 +27,7 @@ const (
 // bridgeState is what a bridge has said about itself, and when.
 type bridgeState struct {
 	micro.Stats
-	bridgeStats
+	subjects.BridgeStats
 	seen     time.Time
 	requests int64
 	// rates are those of its queues, and all together; known only after two answers.
@@ -32,7 +35,7 @@ type bridgeState struct {
 	in, out  *float64
 	perSec   *float64
 	history  history // point.in is requests
-	counters map[queueRef]queueStats
+	counters map[queueRef]subjects.QueueTraffic
 }
 
 // rates are pushes and pops a second.
@@ -44,7 +47,7 @@ func (l *live) askBridges() error {
 	if err != nil {
 		return err
 	}
-	return l.g.nc.PublishRequest(subject, l.answers.Subject, []byte(`{"queues":true}`))
+	return l.g.nc.PublishRequest(subject, l.answers.Subject, []byte(subjects.StatsOfQueues))
 }
 
 // noteAnswer takes in what a bridge says.
@@ -53,7 +56,10 @@ func (l *live) noteAnswer(m *nats.Msg) {
 	if json.Unmarshal(m.Data, &stats) != nil || stats.ID == "" { // also a message that nobody listens
 		return
 	}
-	said, _ := parseBridgeStats(m.Data) // an older bridge says nothing more
+	said, err := subjects.ParseBridgeStats(m.Data)
+	if err != nil || said == nil { // an older bridge
+		said = &subjects.BridgeStats{Ready: true}
+	}
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,15 +71,15 @@ func (l *live) noteAnswer(m *nats.Msg) {
 		b = &bridgeState{}
 		l.bridges[stats.ID] = b
 	}
-	b.update(time.Now(), stats, said)
+	b.update(time.Now(), stats, *said)
 }
 
-func (b *bridgeState) update(now time.Time, stats micro.Stats, said bridgeStats) {
+func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.BridgeStats) {
 	var requests int64
 	for _, e := range stats.Endpoints {
 		requests += int64(e.NumRequests)
 	}
-	counters := map[queueRef]queueStats{}
+	counters := map[queueRef]subjects.QueueTraffic{}
 	for _, q := range said.Queues {
 		counters[queueRef{q.Kind, q.Queue}] = q
 	}
@@ -96,7 +102,7 @@ func (b *bridgeState) update(now time.Time, stats micro.Stats, said bridgeStats)
 		b.in, b.out, b.perSec = &sum.in, &sum.out, &all
 		b.history.add(point{at: now, in: float32(all)}, fineStep)
 	}
-	b.Stats, b.bridgeStats, b.counters, b.requests, b.seen = stats, said, counters, requests, now
+	b.Stats, b.BridgeStats, b.counters, b.requests, b.seen = stats, said, counters, requests, now
 }
 
 // forgetBridges drops those that have been gone for long. l.mu is held.
@@ -133,14 +139,15 @@ func (l *live) bridgeRows() (rows []bridgeRow) {
 	for _, b := range l.bridges {
 		row := bridgeRow{
 			ID: b.ID, Version: b.Version, Started: b.Started, Seen: b.seen,
-			Store: cmp.Or(b.Store, b.Metadata[subjects.MetadataStore]),
+			Store: b.Store,
 			Ready: b.Ready, Why: b.Why, In: b.in, Out: b.out, Requests: b.perSec,
 			Line: b.history.line(now, inOf),
 		}
 		if now.Sub(b.seen) > goneAfter {
 			row.Ready, row.Why, row.In, row.Out, row.Requests = false, "it does not answer", nil, nil, nil
 		}
-		row.Waiters = &b.Waiters
+		waiters := int64(b.Waiters)
+		row.Waiters = &waiters
 		row.addEndpoints(b.Endpoints)
 		rows = append(rows, row)
 	}

@@ -197,7 +197,6 @@ func (d *Dashboard) routes() http.Handler {
 		"GET " + queuePath + "/item/{id}/value": d.getValue,
 		"POST " + queuePath + "/{action}":       d.postAction,
 		"POST /search":                          d.postSearch,
-		"GET /search/{id}":                      d.getSearch,
 		"POST /search/{id}/stop":                d.postStop,
 		"GET " + eventsPath:                     d.getEvents,
 		"GET " + loginPath:                      d.getLogin,

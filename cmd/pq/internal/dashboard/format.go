@@ -23,6 +23,7 @@ var formats = template.FuncMap{
 	"num":    orNone(terminal.Grouped),
 	"rate":   orNone(rate),
 	"age":    orNone(age),
+	"took":   orNone(took),
 	"part":   func(part float64) string { return strconv.FormatFloat(100*min(max(part, 0), 1), 'f', 1, 64) },
 	"ratio":  func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
 	"size":   func(n int) string { return size(int64(n)) },
@@ -30,8 +31,9 @@ var formats = template.FuncMap{
 	"few":    terminal.Plural[int64],
 	"ago":    func(now, t time.Time) string { return age(now.Sub(t)) + " ago" },
 	"until":  until,
-	"stamp":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") },
+	"stamp":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"iso":    func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"left":   left,
 	"spark":  spark,
 	"json":   func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
 	"short":  short,
@@ -94,12 +96,8 @@ func age(d time.Duration) string {
 
 	const day = 24 * time.Hour
 	switch {
-	case d <= 0: // clocks differ
-		return "0 s"
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%d s", d/time.Second)
+	case d < time.Minute: // or less than 0, as clocks differ
+		return fmt.Sprintf("%d s", max(d, 0)/time.Second)
 	case d < 10*time.Minute:
 		return units(time.Minute, "min", time.Second, "s")
 	case d < time.Hour:
@@ -112,10 +110,29 @@ func age(d time.Duration) string {
 	return terminal.Grouped(int64(d/day)) + " d"
 }
 
+// took writes how long something took: 3 ms, 1.4 s.
+func took(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return age(d)
+}
+
 // until writes when a time comes.
 func until(now, t time.Time) string {
 	if d := t.Sub(now); d > 0 {
 		return "in " + age(d)
+	}
+	return "due"
+}
+
+// left writes how much is left until a time.
+func left(now, t time.Time) string {
+	if d := t.Sub(now); d > 0 {
+		return age(d) + " left"
 	}
 	return "due"
 }
@@ -212,8 +229,10 @@ func reason(row itemRow) string {
 	switch {
 	case row.Dead == nil:
 		return row.Reason
-	case row.Dead.Error == "":
+	case row.Dead.Error == "" || row.Dead.Error == row.Dead.Reason:
 		return row.Dead.Reason
+	case row.Dead.Reason == "max_deliver": // as most of them
+		return row.Dead.Error
 	}
 	return row.Dead.Reason + ": " + row.Dead.Error
 }

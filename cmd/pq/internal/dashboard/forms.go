@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -92,13 +91,14 @@ func (d *Dashboard) push(w http.ResponseWriter, r *http.Request, q queueRef) {
 		}
 	}
 	v := d.queueView(r, q)
-	v.Push = f
+	v.Push, v.Can.Push = f, v.Can.Push || f.failed() // nothing that was typed is lost
 	d.showQueue(w, r, code, v, "push")
 }
 
 // messageOf returns the message that a form describes.
 func messageOf(f *form, q queueRef) (m client.Message, priority int64) {
-	m = client.Message{Value: []byte(f.Fields["value"].Value), Headers: nats.Header{}}
+	value := strings.ReplaceAll(f.Fields["value"].Value, "\r\n", "\n") // as forms have the ends of lines
+	m = client.Message{Value: []byte(value), Headers: nats.Header{}}
 	for line := range strings.Lines(f.Fields["headers"].Value) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
@@ -171,7 +171,7 @@ func (d *Dashboard) configure(w http.ResponseWriter, r *http.Request, q queueRef
 		}
 	}
 	v := d.queueView(r, q)
-	v.Settings.form = f
+	v.Settings.form, v.Can.Config = f, v.Can.Config || f.failed()
 	d.showQueue(w, r, code, v, "settings")
 }
 
@@ -220,6 +220,6 @@ func (d *Dashboard) setPause(w http.ResponseWriter, r *http.Request, q queueRef,
 		}
 	}
 	v := d.queueView(r, q)
-	v.Pause = form{Fields: maps.Clone(f.Fields), Error: f.Error}
+	v.Pause, v.Can.Config = f, v.Can.Config || f.failed()
 	d.showQueue(w, r, code, v, "pause")
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -58,7 +59,7 @@ func callerOf(r *http.Request) caller {
 // wrap returns a handler that calls next for requests that are allowed.
 func (g *guard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		setHeaders(w.Header())
+		setHeaders(w.Header(), r.TLS != nil)
 		if r.URL.Path == healthPath || r.URL.Path == readyPath { // probes know no names
 			next.ServeHTTP(w, r)
 			return
@@ -87,12 +88,14 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 	})
 }
 
-func setHeaders(h http.Header) {
+func setHeaders(h http.Header, secure bool) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Referrer-Policy", "same-origin")
+	if secure { // otherwise browsers complain that they ignore it
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	}
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 }
@@ -162,7 +165,7 @@ func (g *guard) admit(w http.ResponseWriter, r *http.Request, next http.Handler)
 	c, err := g.logins.caller(w, r)
 	switch {
 	case err != nil && !open && g.logins.hasForm() && r.Method == http.MethodGet && r.Header.Get("HX-Request") == "":
-		http.Redirect(w, r, loginPath, http.StatusSeeOther)
+		http.Redirect(w, r, loginPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
 		return
 	case err != nil && !open:
 		if g.logins.hasForm() {

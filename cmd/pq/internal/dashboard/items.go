@@ -192,7 +192,7 @@ func (d *Dashboard) searchOf(id string, q queueRef) *search {
 }
 
 func (d *Dashboard) postSearch(w http.ResponseWriter, r *http.Request) {
-	q := queueRef{r.PostForm.Get("kind"), r.PostForm.Get("queue")}
+	q := queueRef{r.PostForm.Get("kind"), r.PostForm.Get("name")}
 	if _, err := d.gateway.subject(q, subjects.Items); err != nil || q.Kind != "pq" && q.Kind != "q" {
 		d.fail(w, r, http.StatusBadRequest, "No queue", "The form names no queue.")
 		return
@@ -222,16 +222,6 @@ func redirect(w http.ResponseWriter, r *http.Request, to string) {
 		return
 	}
 	http.Redirect(w, r, to, http.StatusSeeOther)
-}
-
-// getSearch leads to what a search has found.
-func (d *Dashboard) getSearch(w http.ResponseWriter, r *http.Request) {
-	f := d.searches.find(r.PathValue("id"))
-	if f == nil {
-		d.fail(w, r, http.StatusNotFound, "No search", "This search is no longer kept: search again.")
-		return
-	}
-	redirect(w, r, f.queue.Path()+"/items?search="+f.id)
 }
 
 func (d *Dashboard) postStop(w http.ResponseWriter, r *http.Request) {

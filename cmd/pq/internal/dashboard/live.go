@@ -86,8 +86,9 @@ func newLive(g *gateway) (*live, error) {
 // run looks at the queues until ctx ends.
 func (l *live) run(ctx context.Context) {
 	defer func() { _ = l.answers.Unsubscribe() }() // fails only if the connection has ended
-	connection := l.g.nc.StatusChanged()
-	defer l.g.nc.RemoveStatusListener(connection)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { l.watchConnection(ctx) })
 
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -95,9 +96,6 @@ func (l *live) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-connection:
-			l.noteStatus()
-			continue
 		case <-l.wake:
 		case <-timer.C:
 		}
@@ -109,6 +107,21 @@ func (l *live) run(ctx context.Context) {
 		}
 		l.look(ctx, began)
 		timer.Reset(max(pause-time.Since(began), pause/4))
+	}
+}
+
+// watchConnection tells those who watch at once when NATS goes or comes back: a look under way waits
+// for answers.
+func (l *live) watchConnection(ctx context.Context) {
+	changes := l.g.nc.StatusChanged()
+	defer l.g.nc.RemoveStatusListener(changes)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changes:
+			l.noteStatus()
+		}
 	}
 }
 

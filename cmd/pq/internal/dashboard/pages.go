@@ -25,7 +25,7 @@ func (d *Dashboard) newShell(r *http.Request, title, nav string) *shell {
 	c := callerOf(r)
 	return &shell{
 		Title: title, Nav: nav, Now: time.Now(), CSRF: d.guard.csrf(c.session), User: c.name,
-		Server: d.Conn.ConnectedUrlRedacted(), LogOut: d.guard.logins.hasForm(),
+		Server: d.Conn.ConnectedUrlRedacted(), LogOut: d.guard.logins.hasForm() && d.guard.logins.isLoggedIn(c.session),
 		HideValues: d.HideValues, Status: d.live.currentStatus(),
 	}
 }
@@ -149,9 +149,7 @@ func (d *Dashboard) queuesView(query url.Values) *queuesView {
 	}
 
 	rows, err := d.live.all()
-	if err != nil {
-		v.Denied = err.Error()
-	}
+	v.Denied = deniedBy(err)
 	v.Total = len(rows)
 	v.Sum = sum(rows)
 	v.Sum.Line, v.InLine, v.OutLine = d.live.sumLines()
@@ -172,6 +170,15 @@ func (d *Dashboard) queuesView(query url.Values) *queuesView {
 	v.Pager = pagerOf("/", query, from, len(v.Rows), len(rows))
 	d.live.lines(v.Rows)
 	return v
+}
+
+// deniedBy returns why there will be no answer, "" if there only is none now.
+func deniedBy(err error) string {
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		return refused.Error()
+	}
+	return ""
 }
 
 // clampFrom returns the first row that a query asks for, of n.

@@ -39,15 +39,12 @@ func (d *Dashboard) queueView(r *http.Request, q queueRef) *queueView {
 // liveQueue returns what changes by itself.
 func (d *Dashboard) liveQueue(q queueRef) *queueView {
 	k := d.live.one(q)
-	v := &queueView{queueRow: k.queueRow}
-	if k.infoErr != nil {
-		v.Denied = k.infoErr.Error()
-	}
+	v := &queueView{queueRow: k.queueRow, Denied: deniedBy(k.infoErr)}
 	if k.head != nil {
 		v.Head = d.rowsOf(q, k.head)
 	}
 	if k.info == nil {
-		v.Exists = v.Denied != "" || v.Ready+v.Leased+v.Delayed > 0
+		v.Exists = k.infoErr != nil || v.Ready+v.Leased+v.Delayed > 0
 		return v
 	}
 

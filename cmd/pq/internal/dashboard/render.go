@@ -61,8 +61,11 @@ func newRenderer() (*renderer, error) {
 	return r, err
 }
 
-// page writes a whole page.
+// page writes a whole page. That of the login says nothing about where it leads.
 func (r *renderer) page(w io.Writer, name string, s *shell, view any) error {
+	if name == "login" {
+		s = &shell{Title: s.Title, Nav: name, Now: s.Now, CSRF: s.CSRF}
+	}
 	main, err := r.execute("page-"+name, s, view)
 	if err != nil {
 		return err
@@ -124,28 +127,27 @@ func (r *renderer) live(last sent, name string, s *shell, view any) (string, err
 	return changed.String(), nil
 }
 
-// liveRows writes the rows that changed, or all of them if there are others than before, or in
+// liveRows writes the rows that changed, or all of the table if it has others than before, or in
 // another order.
 func (r *renderer) liveRows(changed *strings.Builder, last sent, s *shell, v *queuesView) error {
-	var all, some, order strings.Builder
+	var some, order strings.Builder
+	fmt.Fprint(&order, v.Total, v.Matching, v.Pager, v.Denied)
 	for i := range v.Rows {
 		html, err := r.execute("queue-row", s, &v.Rows[i])
 		if err != nil {
 			return err
 		}
 		id := v.Rows[i].ElementID()
-		order.WriteString(id + " ")
-		all.WriteString(html)
+		order.WriteString(" " + id)
 		if r.differs(last, id, html) {
 			some.WriteString(html)
 		}
 	}
-	if !r.differs(last, "rows", order.String()) {
+	if !r.differs(last, "queues", order.String()) {
 		changed.WriteString(some.String())
-	} else if len(v.Rows) > 0 {
-		changed.WriteString(`<tbody id="rows">` + all.String() + `</tbody>`)
+		return nil
 	}
-	return nil
+	return r.fragment(changed, "queues", s, v)
 }
 
 // differs notes what is sent now of an element, and reports whether it is not what was sent last.

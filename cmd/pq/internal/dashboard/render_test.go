@@ -208,11 +208,12 @@ func TestLive(t *testing.T) {
 		rows []queueRow
 		want []string // elements
 	}{
-		{[]queueRow{row("a", 1), row("b", 1)}, []string{"status", "totals", "rows", "pq.a", "pq.b"}},
+		{[]queueRow{row("a", 1), row("b", 1)}, []string{"status", "totals", "queues", "rows", "pq.a", "pq.b"}},
 		{[]queueRow{row("a", 1), row("b", 1)}, nil},
 		{[]queueRow{row("a", 2), row("b", 1)}, []string{"pq.a"}},
-		{[]queueRow{row("b", 1), row("a", 3)}, []string{"rows", "pq.b", "pq.a"}},
-		{nil, nil},
+		{[]queueRow{row("b", 1), row("a", 3)}, []string{"queues", "rows", "pq.b", "pq.a"}},
+		{nil, []string{"queues"}},
+		{[]queueRow{row("c", 0)}, []string{"queues", "rows", "pq.c"}},
 	} {
 		html, err := r.live(last, "queues", s, &queuesView{Rows: step.rows})
 		if err != nil {

@@ -74,9 +74,9 @@ func (g *gateway) mayDo(ctx context.Context, r right) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	remember := unknownTime
-	if certain {
-		remember = rightTime
+	remember := rightTime
+	if !certain { // what was so a minute ago, still is
+		allowed, remember = known.allowed, unknownTime
 	}
 
 	g.mu.Lock()

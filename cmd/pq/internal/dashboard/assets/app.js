@@ -62,6 +62,7 @@
     for (const now of [...parsed.content.children]) {
       const was = now.id && document.getElementById(now.id);
       if (!was) continue;
+      if (was.dataset.events) now.dataset.events = was.dataset.events;
       const focused = was.contains(document.activeElement) ? place(was, document.activeElement) : null;
       was.replaceWith(now);
       if (window.htmx) htmx.process(now);
@@ -102,14 +103,14 @@
     const plot = new uPlot({
       width: el.clientWidth, height: 170,
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
-      legend: { live: true },
+      legend: { live: true }, padding: [8, 4, 0, 0],
       scales: { y: { range: (_, least, most) => [Math.min(least || 0, 0), Math.max(most || 0, 1) * 1.08] } },
       axes: [
-        { ...axis, grid: { show: false }, space: 70, values: (_, at) => at.map((t) => clock(t)) },
+        { ...axis, grid: { show: false }, space: 70, size: 26, values: (_, at) => at.map((t) => clock(t)) },
         { ...axis, grid: { stroke: rule, width: 1 }, size: 46, space: 34, values: (_, ns) => ns.map((n) => compact.format(n)) },
       ],
       series: [
-        { label: "at", value: (_, t) => (t == null ? "now" : clock(t, true)) },
+        { label: "", value: (_, t) => (t == null ? "now" : clock(t, true)) },
         ...series.names.map((label, i) => ({
           label, ...styles[i % styles.length], points: { show: false },
           value: (u, n) => figure.format(n ?? lastOf(u.data[i + 1]) ?? 0),
@@ -127,11 +128,12 @@
   }
 
   const resizes = new ResizeObserver((entries) => {
-    for (const { el, plot } of charts.values()) {
-      if (entries.some((e) => e.target === el) && el.clientWidth !== plot.width) {
-        plot.setSize({ width: el.clientWidth, height: 170 });
+    const changed = entries.map((e) => e.target);
+    requestAnimationFrame(() => {
+      for (const { el, plot } of charts.values()) {
+        if (changed.includes(el) && el.clientWidth !== plot.width) plot.setSize({ width: el.clientWidth, height: 170 });
       }
-    }
+    });
   });
 
   function addToChart(more) {
@@ -207,6 +209,8 @@
   // What was selected stays so when the list is loaded again.
   let selected = new Set();
   document.addEventListener("htmx:beforeSwap", (e) => {
+    // A list that asks for itself again stays as it is while the server cannot answer.
+    if (e.detail.requestConfig.verb === "get" && e.detail.xhr.status >= 500) e.detail.shouldSwap = false;
     if (e.detail.target.id === "items") selected = new Set(picks().filter((p) => p.checked).map((p) => p.value));
   });
 

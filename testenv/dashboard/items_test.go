@@ -50,6 +50,7 @@ func (b *tab) confirm(action, items, done string) {
 }
 
 func TestItems(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.pushMany("jobs", 250)
 	_, err := s.client.PriorityQueue("jobs").LeaseMin(t.Context())
@@ -68,7 +69,7 @@ func TestItems(t *testing.T) {
 	b.seesIn("#items", "much later")
 	b.press("nav.tabs", "Leased")
 	b.has(1, "#items tbody tr")
-	b.seesIn("#items", `{"item": 0}`, "in 2")
+	b.seesIn("#items", `{"item": 0}`, "s left")
 	b.press("nav.tabs", "Delayed")
 	b.has(1, "#items tbody tr")
 	b.seesIn("#items", "in 59")
@@ -84,6 +85,7 @@ func TestItems(t *testing.T) {
 }
 
 func TestItemActions(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.push("jobs", 5, "a", "b", "c", "d", "e")
 	delivery, err := s.client.PriorityQueue("jobs").LeaseMin(t.Context())
@@ -153,6 +155,7 @@ func (b *tab) search(match, header string) {
 }
 
 func TestSearch(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.pushMany("jobs", 3000)
 	b := newTab(t, s.url)
@@ -176,7 +179,7 @@ func TestSearch(t *testing.T) {
 	// Both at once, what is not there, and what is no header.
 	b.open("/queue/pq/jobs/items")
 	b.search(`"item": 77`, "X-Tenant: initech")
-	b.seesIn("#items", "11 items match") // 77, 771 to 779, and 10 of 7x7... are others
+	b.seesIn("#items", "10 items match") // 77, and 771 to 779
 	b.open("/queue/pq/jobs/items")
 	b.search("nowhere", "")
 	b.seesIn("#items", "Nothing matches")
@@ -189,6 +192,7 @@ func TestSearch(t *testing.T) {
 
 // TestSearchStops: a long search shows what it has found, and can be stopped.
 func TestSearchStops(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.pushMany("jobs", 100_000)
 	b := newTab(t, s.url)
@@ -204,6 +208,7 @@ func TestSearchStops(t *testing.T) {
 }
 
 func TestItem(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	value := map[string]any{"customer": "acme", "lines": []int{1, 2, 3}, "nested": map[string]any{"deep": true}}
 	text, err := json.Marshal(value)
@@ -233,7 +238,7 @@ func TestItem(t *testing.T) {
 	must(t, err)
 	must(t, delivery.Nak(t.Context(), time.Hour))
 	b.open("/queue/pq/jobs/item/" + ack.ID)
-	b.seesIn(".facts", "delayed, in 59 min", "Deliveries\n1")
+	b.seesIn(".facts", "in 59 min", "Deliveries\n1")
 	b.act("main", "Remove", 1, "removed")
 	b.expect("status of 404")
 	b.open("/queue/pq/jobs/item/" + ack.ID)
@@ -245,6 +250,7 @@ func TestItem(t *testing.T) {
 }
 
 func TestDeadLetters(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.push("jobs", 0, "a1", "a2", "b1")
 	s.push("mail", 0, "m1")
@@ -289,6 +295,7 @@ func TestDeadLetters(t *testing.T) {
 }
 
 func TestFIFOQueue(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	q := s.client.Queue("mail")
 	ack, err := q.Enqueue(t.Context(), []byte("dear all"))

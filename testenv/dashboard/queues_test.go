@@ -31,6 +31,7 @@ func (b *tab) names() string {
 }
 
 func TestQueues(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.push("jobs", 1, "a", "b", "c")
 	s.push("broken", 1, "d", "e")
@@ -88,6 +89,7 @@ func TestQueues(t *testing.T) {
 
 // TestManyQueues: pages of them, and all can be filtered.
 func TestManyQueues(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	const n = 230
 	for i := range n {
@@ -108,6 +110,7 @@ func TestManyQueues(t *testing.T) {
 }
 
 func TestQueue(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.push("jobs", 5, "five", "another five")
 	s.push("jobs", -3, "minus three")
@@ -137,6 +140,7 @@ func TestQueue(t *testing.T) {
 }
 
 func TestPushForm(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	b := newTab(t, s.url)
 	b.open("/queue/pq/jobs")
@@ -183,6 +187,7 @@ func TestPushForm(t *testing.T) {
 }
 
 func TestSettingsForm(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.push("jobs", 0, "x")
 	b := newTab(t, s.url)
@@ -231,6 +236,7 @@ func (s *system) settings(queue string) client.Settings {
 }
 
 func TestPause(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.push("jobs", 0, "x")
 	b := newTab(t, s.url)
@@ -263,6 +269,7 @@ func TestPause(t *testing.T) {
 }
 
 func TestPurge(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.push("jobs", 0, "a", "b", "c")
 	_, err := s.client.PriorityQueue("jobs").Push(t.Context(), 0, []byte("d"), client.Delay(time.Hour))
@@ -288,6 +295,7 @@ func TestPurge(t *testing.T) {
 }
 
 func TestBridges(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	second := s.StartBridge()
 	second.WaitReady()
@@ -312,6 +320,7 @@ func TestBridges(t *testing.T) {
 
 // TestTwoBrowsers: what one does, the other sees.
 func TestTwoBrowsers(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.push("jobs", 0, "a", "b", "c")
 	first, second := newTab(t, s.url), newTab(t, s.url)
@@ -340,6 +349,7 @@ func TestTwoBrowsers(t *testing.T) {
 
 // TestHiddenTab: a page that nobody sees asks for nothing, and is right again when somebody does.
 func TestHiddenTab(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.push("jobs", 0, "a")
 	b := newTab(t, s.url)
@@ -371,6 +381,7 @@ func TestHiddenTab(t *testing.T) {
 
 // TestOutage: bridge and NATS go away and come back, and the page says so.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.push("jobs", 0, "a")
 	b := newTab(t, s.url)
@@ -411,6 +422,7 @@ func TestOutage(t *testing.T) {
 
 // TestDashboardComesBack: the process of the dashboard is started again, and open pages go on.
 func TestDashboardComesBack(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.push("jobs", 0, "a")
 	b := newTab(t, s.url)
@@ -429,6 +441,7 @@ func TestDashboardComesBack(t *testing.T) {
 }
 
 func TestKeyboard(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.push("jobs", 0, "first", "second", "third")
 	s.push("later", 0, "x")
@@ -446,7 +459,7 @@ func TestKeyboard(t *testing.T) {
 	b.keys("\x1b")
 	b.keys("j")
 	b.keys("\r")
-	b.until(`location.pathname == "/queue/pq/jobs"`)
+	b.at("/queue/pq/jobs")
 	b.open("/queue/pq/jobs/items")
 	b.keys("j")
 	b.keys("x")
@@ -459,11 +472,11 @@ func TestKeyboard(t *testing.T) {
 	b.until(`location.pathname.includes("/item/")`)
 	b.seesIn("#value", "second")
 	b.keys("u")
-	b.until(`location.pathname == "/queue/pq/jobs/items"`)
+	b.at("/queue/pq/jobs/items")
 	b.keys("gb")
-	b.until(`location.pathname == "/bridges"`)
+	b.at("/bridges")
 	b.keys("gd")
-	b.until(`location.pathname == "/dead"`)
+	b.at("/dead")
 	b.keys("gq")
-	b.until(`location.pathname == "/"`)
+	b.at("/")
 }

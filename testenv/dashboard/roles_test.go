@@ -24,11 +24,9 @@ func withRoles(t *testing.T, user string) *system {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
 	must(t, err)
 	block := regexp.MustCompile("(?ms)^```conf\n(.*?)^```$").FindSubmatch(text)
-	for _, name := range regexp.MustCompile(`\{user: (\w+)`).FindAllSubmatch(block[1], -1) {
-		t.Setenv(strings.ToUpper(string(name[1]))+"_PASSWORD", string(name[1]))
-	}
+	conf := regexp.MustCompile(`\{user: (\w+), password: \$\w+`).ReplaceAll(block[1], []byte("{user: $1, password: $1"))
+	configure := testenv.ServerOptions(t, string(conf))
 
-	configure := testenv.ServerOptions(t, string(block[1]))
 	env := testenv.New(t, testenv.Options{
 		NATS:    func(o *server.Options) { configure(o) },
 		Bridge:  func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "bridge")) },
@@ -45,6 +43,7 @@ func withRoles(t *testing.T, user string) *system {
 
 // TestLookOnly: a role that may only look sees pages without actions, and NATS refuses what the pages do not offer.
 func TestLookOnly(t *testing.T) {
+	t.Parallel()
 	s := withRoles(t, "viewer")
 	s.push("jobs", 0, "a", "b")
 	s.push("broken", 0, "c", "d")
@@ -95,6 +94,7 @@ func TestLookOnly(t *testing.T) {
 
 // TestOperator: the role of docs/operations.md that also acts is refused nothing that the pages offer.
 func TestOperator(t *testing.T) {
+	t.Parallel()
 	s := withRoles(t, "operator")
 	ids := s.push("jobs", 0, "a", "b", "c")
 	s.push("broken", 0, "d", "e")

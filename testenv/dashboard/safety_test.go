@@ -17,6 +17,7 @@ import (
 
 // TestPolicy: what each answer says to browsers.
 func TestPolicy(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	ids := s.push("jobs", 0, "x")
 	for _, path := range []string{"/", "/dead", "/bridges", "/queue/pq/jobs", "/queue/pq/jobs/items", "/queue/pq/jobs/item/" + ids[0], "/queue/pq/jobs/item/" + ids[0] + "/value", "/nothing", "/static/nothing"} {
@@ -53,6 +54,7 @@ func evil(t *testing.T, page string) (address string) {
 
 // TestCrossSite: a page of another site cannot do or read anything, though the person has the dashboard open, too.
 func TestCrossSite(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	ids := s.push("jobs", 0, "a", "b")
 	b := newTab(t, s.url)
@@ -102,6 +104,7 @@ func TestCrossSite(t *testing.T) {
 
 // TestRebinding: a name of another site that leads to this address is none of the dashboard's.
 func TestRebinding(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, "--host", "queues.example.com")
 	s.push("jobs", 0, "secret-value")
 	b := newTab(t, s.url)
@@ -131,6 +134,7 @@ func TestRebinding(t *testing.T) {
 
 // TestPostsAreChecked: without a browser, what a POST needs.
 func TestPostsAreChecked(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	ids := s.push("jobs", 0, "a")
 	reply, body := s.send(s.request("GET", "/queue/pq/jobs/items", ""))
@@ -171,6 +175,7 @@ func TestPostsAreChecked(t *testing.T) {
 
 // TestAnotherAddress: only the loopback interface may be open to everybody.
 func TestAnotherAddress(t *testing.T) {
+	t.Parallel()
 	env := testenv.New(t, testenv.Options{})
 	short := filepath.Join(t.TempDir(), "short")
 	must(t, os.WriteFile(short, []byte("abc\n"), 0o600))
@@ -190,6 +195,7 @@ func TestAnotherAddress(t *testing.T) {
 const token = "a token of enough characters"
 
 func TestToken(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(path, []byte(token+"\n"), 0o600))
 	s := newSystem(t, "--token-file", path, "--listen", "0.0.0.0:0")
@@ -237,6 +243,7 @@ func TestToken(t *testing.T) {
 }
 
 func TestProxyUser(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, "--trust-proxy-user", "X-User", "--listen", "0.0.0.0:0")
 	ids := s.push("jobs", 0, "a")
 	if reply, body := s.send(s.request("GET", "/queue/pq/jobs/items", "")); reply.StatusCode != http.StatusUnauthorized {

@@ -138,6 +138,12 @@ func (b *tab) open(path string) {
 	b.run(chromedp.Navigate(path))
 }
 
+// at waits until the page with this path is there, with its scripts.
+func (b *tab) at(path string) {
+	b.Helper()
+	b.until("location.pathname == " + quoted(path) + ` && document.readyState == "complete"`)
+}
+
 func (b *tab) location() string {
 	ctx, cancel := context.WithTimeout(b.ctx, time.Second)
 	defer cancel()

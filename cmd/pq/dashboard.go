@@ -22,7 +22,7 @@ type dashboardFlags struct {
 	*app
 	options           dashboard.Options
 	tokenFile         string
-	certFile, certKey string
+	certFile, keyFile string
 }
 
 func newDashboard(a *app) *cobra.Command {
@@ -35,21 +35,22 @@ them. They may do what the NATS user may that pq logs in as. Each action is
 logged on standard error. An address that other machines can reach needs
 --token-file or --trust-proxy-user.`,
 		Example: `  pq dashboard
-  pq dashboard --listen 0.0.0.0:8423 --token-file token --host queues.example.com`,
+  pq dashboard --listen 0.0.0.0:8423 --token-file token --host pq.example.com`,
 		Args: arguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd) },
 	}
 
 	set := cmd.Flags()
 	set.SortFlags = false
-	set.StringVar(&d.options.Listen, "listen", "127.0.0.1:8423", "`address`, 127.0.0.1:8423 by default; port 0 is any")
-	set.StringVar(&d.tokenFile, "token-file", "", "`file` with a token to log in with, 16 bytes or more")
-	set.StringVar(&d.options.ProxyUser, "trust-proxy-user", "", "`header` with the user, set by a proxy in front")
+	set.StringVar(&d.options.Listen, "listen", "127.0.0.1:8423", "`address`, else 127.0.0.1:8423; port 0 is any")
+	set.StringVar(&d.tokenFile, "token-file", "", "`file` with the token to log in with")
+	set.StringVar(&d.options.ProxyUser, "trust-proxy-user", "", "`header` in which a proxy names the user")
 	set.StringArrayVar(&d.options.Hosts, "host", nil, "`name` that browsers use; may be repeated")
 	set.BoolVar(&d.options.HideValues, "hide-values", false, "do not show values and headers of items")
-	set.StringVar(&d.certFile, "tls-cert", "", "`file` with a certificate, for HTTPS")
-	set.StringVar(&d.certKey, "tls-key", "", "`file` with its key")
-	flags.WithoutDefault(set, "listen", "host")
+	set.StringVar(&d.certFile, "https-cert", "", "`file` with a certificate, for HTTPS")
+	set.StringVar(&d.keyFile, "https-key", "", "`file` with its key")
+	flags.WithoutDefault(set, "listen")
+	set.Lookup("host").DefValue = "[]" // which pflag does not print
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
@@ -69,11 +70,11 @@ func (d *dashboardFlags) check() error {
 	if d.tokenFile != "" && d.options.ProxyUser != "" {
 		return exit.UsageError{Err: errors.New("--token-file and --trust-proxy-user exclude each other: leave out one")}
 	}
-	if (d.certFile == "") != (d.certKey == "") {
-		return exit.UsageError{Err: errors.New("--tls-cert and --tls-key go together")}
+	if (d.certFile == "") != (d.keyFile == "") {
+		return exit.UsageError{Err: errors.New("--https-cert and --https-key go together")}
 	}
 	if d.certFile != "" {
-		pair, err := tls.LoadX509KeyPair(d.certFile, d.certKey)
+		pair, err := tls.LoadX509KeyPair(d.certFile, d.keyFile)
 		if err != nil {
 			return exit.InputError{Err: fmt.Errorf("the files for HTTPS: %w", err)}
 		}

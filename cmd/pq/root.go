@@ -39,8 +39,8 @@ func newRoot() (root *cobra.Command, started *bool) {
 		{"items", []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a)}},
 		{"workers", []*cobra.Command{newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a), newExtend(a)}},
 		{"one item, by its id", []*cobra.Command{newGet(a), newRank(a), newMv(a), newRm(a)}},
-		{"queues", []*cobra.Command{newLs(a), newWatch(a), newDashboard(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
-		{"the tool", []*cobra.Command{newDoctor(a), newBench(a), newCompletion()}},
+		{"queues", []*cobra.Command{newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
+		{"the tool", []*cobra.Command{newDashboard(a), newDoctor(a), newBench(a), newCompletion()}},
 	}
 
 	for _, g := range groups {

@@ -152,6 +152,10 @@ func (d *Dashboard) queuesView(query url.Values) *queuesView {
 	v.Denied = deniedBy(err)
 	v.Total = len(rows)
 	v.Sum = sum(rows)
+	v.Sum.Dead = new(int64)
+	for _, q := range d.live.deadQueues() { // of queues that are gone, too
+		*v.Sum.Dead += q.Ready + q.Leased + q.Delayed
+	}
 	v.Sum.Line, v.InLine, v.OutLine = d.live.sumLines()
 	rows = slices.DeleteFunc(rows, func(q queueRow) bool {
 		return v.Kind != "" && q.Kind != v.Kind || !strings.Contains(strings.ToLower(q.Name), strings.ToLower(v.Filter))
@@ -224,7 +228,6 @@ func copyQuery(query url.Values) url.Values {
 // sum adds up queues.
 func sum(rows []queueRow) (all counts) {
 	var in, out float64
-	var dead int64
 	for i := range rows {
 		q := &rows[i]
 		all.Ready, all.Leased, all.Delayed = all.Ready+q.Ready, all.Leased+q.Leased, all.Delayed+q.Delayed
@@ -232,14 +235,10 @@ func sum(rows []queueRow) (all counts) {
 			in, out = in+*q.In, out+*q.Out
 			all.In, all.Out = &in, &out
 		}
-		if q.Dead != nil {
-			dead += *q.Dead
-		}
 		if q.Oldest != nil && (all.Oldest == nil || *q.Oldest > *all.Oldest) {
 			all.Oldest = q.Oldest
 		}
 	}
-	all.Dead = &dead
 	return all
 }
 

@@ -228,25 +228,33 @@ func (b *tab) has(n int, selector string) {
 	b.until(fmt.Sprintf("document.querySelectorAll(%s).length == %d", quoted(selector), n))
 }
 
-// click clicks on the first element that is visible, as a person does.
+// click clicks on the first element that matches, as a person does, once it can be clicked.
 func (b *tab) click(selector string) {
 	b.Helper()
-	b.until(fmt.Sprintf("(e => e && e.checkVisibility() && !e.disabled)(document.querySelector(%s))", quoted(selector)))
-	b.run(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+	b.clickOn("[document.querySelector(" + quoted(selector) + ")].find(e => e?.checkVisibility() && !e.disabled)")
 }
 
 // press clicks on the button or the link with this text, or that begins with it, below an element.
 func (b *tab) press(selector, text string) {
 	b.Helper()
-	find := fmt.Sprintf(`(() => {
+	b.clickOn(fmt.Sprintf(`(() => {
 		const all = [...document.querySelectorAll(%s)].flatMap(e => [...e.querySelectorAll("button, a, summary, input[type=submit], label:has(input[type=radio])")])
 			.filter(e => e.checkVisibility() && !e.disabled)
 		const text = e => (e.innerText || e.value || "").trim()
 		return all.find(e => text(e) == %[2]s) ?? all.find(e => text(e).startsWith(%[2]s))
-	})()`, quoted(selector), quoted(text))
-	b.until(find)
-	eval[string](b, `document.querySelectorAll("[data-pressed]").forEach(e => delete e.dataset.pressed); `+find+`.dataset.pressed = ""`)
-	b.run(chromedp.Click(chromedp.CSS("[data-pressed]"), chromedp.NodeVisible))
+	})()`, quoted(selector), quoted(text)))
+}
+
+// clickOn clicks where an element is. Another may have taken its place meanwhile, because the page changes.
+func (b *tab) clickOn(element string) {
+	b.Helper()
+	b.until(element)
+	at := eval[[]float64](b, `(e => {
+		e?.scrollIntoView({block: "center", behavior: "instant"})
+		const r = e?.getClientRects()[0] ?? {}
+		return [r.left + r.width / 2, r.top + r.height / 2]
+	})(`+element+`)`)
+	b.run(chromedp.MouseClickXY(at[0], at[1]))
 }
 
 // fill types a text into an input, in place of what is there.

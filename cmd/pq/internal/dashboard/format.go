@@ -140,11 +140,11 @@ func left(now, t time.Time) string {
 // size writes a number of bytes: 812 B, 3.4 kB.
 func size(n int64) string {
 	f, unit := float64(n), "B"
-	for _, unit = range []string{"B", "kB", "MB", "GB", "TB"} {
+	for _, larger := range []string{"kB", "MB", "GB", "TB"} {
 		if f < 999.5 {
 			break
 		}
-		f /= 1000
+		f, unit = f/1000, larger
 	}
 	if f < 9.95 && unit != "B" {
 		return fmt.Sprintf("%.1f %s", f, unit)

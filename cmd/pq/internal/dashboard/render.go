@@ -73,11 +73,6 @@ func (r *renderer) page(w io.Writer, name string, s *shell, view any) error {
 	return r.fragment(w, "layout", s, template.HTML(main)) // it was escaped just now
 }
 
-// main writes the <main> of a page.
-func (r *renderer) main(w io.Writer, name string, s *shell, view any) error {
-	return r.fragment(w, "page-"+name, s, view)
-}
-
 // fragment writes one template, or nothing if that fails.
 func (r *renderer) fragment(w io.Writer, name string, s *shell, view any) error {
 	html, err := r.execute(name, s, view)

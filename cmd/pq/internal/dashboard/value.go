@@ -25,28 +25,33 @@ type run struct{ Sort, Text string }
 // runs makes visible what a text, such as a hostile one, has of control, bidi and zero-width
 // characters, and of bytes that are not UTF-8. It ends after a number of runes.
 func runs(text string, most int) (list []run) {
-	start, n := 0, 0
-	add := func(sort, text string) {
-		if last := len(list) - 1; last >= 0 && list[last].Sort == sort {
-			list[last].Text += text
-		} else if text != "" {
-			list = append(list, run{sort, text})
+	var b strings.Builder
+	sort := ""
+	flush := func() {
+		if b.Len() > 0 {
+			list = append(list, run{sort, b.String()})
 		}
+		b.Reset()
 	}
-	for i := 0; i < len(text); n++ {
+
+	for i, n := 0, 0; i < len(text); n++ {
 		if n == most {
-			add("", text[start:i])
+			flush()
 			return append(list, run{"cut", "…"})
 		}
 		r, width := utf8.DecodeRuneInString(text[i:])
-		if escape := escaped(r, text[i:i+width]); escape != "" {
-			add("", text[start:i])
-			add("esc", escape)
-			start = i + width
+		shown, as := text[i:i+width], ""
+		if escape := escaped(r, shown); escape != "" {
+			shown, as = escape, "esc"
 		}
+		if as != sort {
+			flush()
+			sort = as
+		}
+		b.WriteString(shown)
 		i += width
 	}
-	add("", text[start:])
+	flush()
 	return list
 }
 

@@ -7,6 +7,15 @@
   const $ = (selector, from = document) => from.querySelector(selector);
   const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
 
+  const act = $("#act");
+
+  // parsed is HTML of the server that is not part of the page yet.
+  function parsed(html) {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    return template.content;
+  }
+
   // --- Events: one stream while the page is visible, opened again with growing pauses.
 
   let stream = null, streamURL = "", failures = 0, retry = 0;
@@ -24,7 +33,11 @@
 
     streamURL = url;
     stream = new EventSource(url);
-    stream.addEventListener("patch", (e) => { alive(); patch(e.data); });
+    stream.addEventListener("patch", (e) => {
+      if (url !== eventsURL()) return listen(); // of a table that is no longer shown
+      alive();
+      patch(e.data);
+    });
     stream.addEventListener("series", (e) => { alive(); addToChart(JSON.parse(e.data)); });
     stream.onerror = () => { close(); lost(); };
   }
@@ -57,9 +70,7 @@
 
   // patch replaces the elements that the HTML has, by their ids.
   function patch(html) {
-    const parsed = document.createElement("template");
-    parsed.innerHTML = html;
-    for (const now of [...parsed.content.children]) {
+    for (const now of [...parsed(html).children]) {
       const was = now.id && document.getElementById(now.id);
       if (!was) continue;
       if (was.dataset.events) now.dataset.events = was.dataset.events;
@@ -104,9 +115,12 @@
       width: el.clientWidth, height: 170,
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
       legend: { live: true }, padding: [8, 4, 0, 0],
-      scales: { y: { range: (_, least, most) => [Math.min(least || 0, 0), Math.max(most || 0, 1) * 1.08] } },
+      scales: {
+        x: { range: (_, from, to) => { const end = to ?? Date.now() / 1000; return [Math.min(from ?? end, end - 120), end]; } },
+        y: { range: (_, least, most) => [Math.min(least || 0, 0), Math.max(most || 0, 1) * 1.08] },
+      },
       axes: [
-        { ...axis, grid: { show: false }, space: 70, size: 26, values: (_, at) => at.map((t) => clock(t)) },
+        { ...axis, grid: { show: false }, space: 60, size: 26, incrs: [60, 120, 300, 600, 1800, 3600], values: (_, at) => at.map((t) => clock(t)) },
         { ...axis, grid: { stroke: rule, width: 1 }, size: 46, space: 34, values: (_, ns) => ns.map((n) => compact.format(n)) },
       ],
       series: [
@@ -209,16 +223,20 @@
   // What was selected stays so when the list is loaded again.
   let selected = new Set();
   document.addEventListener("htmx:beforeSwap", (e) => {
+    const { target, xhr, requestConfig } = e.detail;
+    // A form whose answer is no form, such as when the session has ended, keeps what was typed.
+    if (requestConfig.verb !== "get" && xhr.status >= 400 && target !== act && !xhr.responseText.includes(`id="${target.id}"`)) {
+      e.detail.shouldSwap = false;
+      say(parsed(xhr.responseText).textContent.trim() || "That did not work.");
+    }
     // A list that asks for itself again stays as it is while the server cannot answer.
-    if (e.detail.requestConfig.verb === "get" && e.detail.xhr.status >= 500) e.detail.shouldSwap = false;
-    if (e.detail.target.id === "items") selected = new Set(picks().filter((p) => p.checked).map((p) => p.value));
+    if (requestConfig.verb === "get" && xhr.status >= 500) e.detail.shouldSwap = false;
+    if (target.id === "items") selected = new Set(picks().filter((p) => p.checked).map((p) => p.value));
   });
 
   // --- Dialogs
 
-  const act = $("#act");
-
-  document.addEventListener("htmx:afterSwap", (e) => {
+    document.addEventListener("htmx:afterSwap", (e) => {
     if (e.detail.target !== act || !act.firstElementChild) return;
     if (!act.open) act.showModal();
     const first = $("[autofocus], button.main, .button.main", act);

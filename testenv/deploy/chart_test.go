@@ -3,6 +3,7 @@ package deploy
 import (
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	"helm.sh/helm/v3/pkg/strvals"
 	"sigs.k8s.io/yaml"
 )
 
@@ -157,5 +159,34 @@ func TestChartRefuses(t *testing.T) {
 		if text, err := render(t, test.values); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, and %d bytes: want an error with %q", test.values, err, len(text), test.want)
 		}
+	}
+}
+
+// TestDocumentedValues renders the chart with what docs/kubernetes.md says: each block of values, and each --set.
+func TestDocumentedValues(t *testing.T) {
+	text := string(read(t, root, "docs", "kubernetes.md"))
+	var all []string
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		all = append(all, block[1])
+	}
+	for _, line := range regexp.MustCompile(`(?m)^ +helm .*$`).FindAllString(strings.ReplaceAll(text, "\\\n", " "), -1) {
+		given := map[string]any{}
+		for _, set := range regexp.MustCompile(`--set (\S+)`).FindAllStringSubmatch(line, -1) {
+			must(t, strvals.ParseInto(set[1], given))
+		}
+		values, err := yaml.Marshal(given)
+		must(t, err)
+		all = append(all, string(values))
+	}
+	if len(all) < 6 {
+		t.Errorf("%d values: does the test still see them?", len(all))
+	}
+	for _, values := range all {
+		rendered, err := render(t, values)
+		if err != nil {
+			t.Errorf("%s: %v", values, err)
+			continue
+		}
+		checkObjects(t, rendered)
 	}
 }

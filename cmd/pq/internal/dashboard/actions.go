@@ -225,6 +225,7 @@ func (d *Dashboard) act(w http.ResponseWriter, r *http.Request, q queueRef, acti
 		v.add(q, results)
 	}
 	slices.SortFunc(v.Failures, func(a, b failureCount) int { return cmp.Compare(b.Count, a.Count) })
+	d.live.askQueue(r.Context(), q, false) // the next page shows the new counts
 	d.log(r, action, q, "items", v.Count, "done", v.Done, "search", searchText(chosen.search), "error", v.Error)
 	d.done(w, r, code, v)
 }

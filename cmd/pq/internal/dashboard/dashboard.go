@@ -70,6 +70,7 @@ type Dashboard struct {
 	searches *searches
 	dead     *deadScan
 	streams  *streams
+	tables   tables
 	closing  chan struct{} // closed when streams have to end
 }
 

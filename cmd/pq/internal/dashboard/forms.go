@@ -30,14 +30,19 @@ func (f *form) fail(name string, err error) {
 	f.Fields[name] = field{was.Value, err.Error()}
 }
 
-// failWith notes the error of a bridge beside the field whose header or setting it names.
+// failWith notes the error of a bridge beside the field whose header or setting it is about.
 func (f *form) failWith(err error, fields map[string]string) {
 	if errors.Is(err, client.ErrBadRequest) {
-		for name, text := range fields {
-			if strings.Contains(err.Error(), text) {
+		text := err.Error()
+		for name, header := range fields {
+			if strings.Contains(text, header+": ") || strings.Contains(text, "header "+header+" ") {
 				f.fail(name, err)
 				return
 			}
+		}
+		if _, ok := f.Fields["headers"]; ok && strings.Contains(text, "header") {
+			f.fail("headers", err)
+			return
 		}
 	}
 	f.Error = err.Error()

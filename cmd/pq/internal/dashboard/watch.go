@@ -23,7 +23,7 @@ const (
 const (
 	// firstLook is how long a page waits for figures that are not there yet, and freshFor how old
 	// they may be: then the page comes at once, and changes.
-	firstLook = 250 * time.Millisecond
+	firstLook = 150 * time.Millisecond
 	freshFor  = 3 * time.Second
 )
 

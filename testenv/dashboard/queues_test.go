@@ -58,6 +58,11 @@ func TestQueues(t *testing.T) {
 	s.push("another", 2, "g")
 	b.figures("another", ".c-ready", "1")
 
+	// So do ages, rates and lines.
+	b.until(`/^[2-9]|^1\d/.test(` + row("mail") + `.querySelector(".c-oldest").innerText)`)
+	b.figures("mail", ".c-in", "0")
+	b.until(row("mail") + `.querySelector(".c-line polyline").getAttribute("points").split(" ").length > 2`)
+
 	// Filters as one types, and keeps that while it changes.
 	b.fill("#filter", "ANO")
 	b.until(`document.querySelectorAll("#rows tr").length == 1`)

@@ -39,8 +39,6 @@ func TestShots(t *testing.T) {
 	desk := newTab(t, s.url)
 	desk.resize(1200, 760)
 	desk.open("/")
-	watched := desk.another()
-	watched.open("/queue/pq/orders")
 	select {
 	case <-time.After(75 * time.Second): // charts and lines fill
 	case <-ctx.Done():

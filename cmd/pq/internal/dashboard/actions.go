@@ -182,13 +182,9 @@ func (d *Dashboard) actOnItems(w http.ResponseWriter, r *http.Request, q queueRe
 		found := chosen.search.view()
 		v.More = found.Running || found.Full
 	}
-	if v.Sample, err = d.rowsByID(r.Context(), q, chosen.ids[:min(len(chosen.ids), sampleItems)]); err != nil {
-		var reply *client.Error
-		if !errors.As(err, &reply) || reply.Code != subjects.CodeBadRequest {
-			err = nil // the action itself may work
-		} else {
-			v.Error = err.Error()
-		}
+	v.Sample, err = d.rowsByID(r.Context(), q, chosen.ids[:min(len(chosen.ids), sampleItems)])
+	if errors.Is(err, client.ErrBadRequest) { // after any other error, the action itself may work
+		v.Error = err.Error()
 	}
 	code := http.StatusOK
 	if v.Error != "" {

@@ -184,7 +184,7 @@ func TestThousandsOfQueues(t *testing.T) {
 	l := &live{queues: map[queueRef]*queueState{}, bridges: map[string]*bridgeState{}, watchers: map[*watch]struct{}{}}
 	now := time.Now()
 	for i := range 10_000 {
-		q := &queueState{infoAt: now}
+		q := &queueState{infoAt: now, listed: true}
 		q.Ready = int64(i * 7 % 10_000)
 		l.queues[queueRef{"pq", fmt.Sprintf("queue-%04d", i)}] = q
 	}

@@ -122,7 +122,7 @@ func (s *deadScan) scan(ref queueRef) error {
 		if err != nil {
 			return err
 		}
-		if scanned += page.Scanned; !s.note(ref, page.Items) || page.Next == nil {
+		if scanned += page.Scanned; !s.note(ref, page.Items) || page.Next == nil || page.Scanned == 0 {
 			return nil
 		}
 		o.After = *page.Next

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,14 @@ func TestFixtures(t *testing.T) {
 		}
 	}
 
-	for name, f := range fixtures() {
+	all := fixtures()
+	for name, view := range views() { // as wide as nothing else is
+		if page, is := strings.CutPrefix(name, "page-"); is {
+			fill(reflect.ValueOf(view).Elem(), strings.Repeat("a_long_word", 15))
+			all["long-"+page] = fixture{page: page, title: "long", view: view}
+		}
+	}
+	for name, f := range all {
 		s := &shell{
 			Title: f.title, Nav: f.nav, Now: noon, CSRF: "c5rf", User: "ops", Server: "nats://127.0.0.1:4222", LogOut: true,
 			HideValues: f.hide, Status: status{State: "live", Since: noon.Add(-time.Hour)},

@@ -62,20 +62,23 @@ func (g *gateway) noteRefusal(err error) {
 		return
 	}
 
+	if m := publishTo.FindStringSubmatch(err.Error()); m != nil {
+		g.endCalls(m[1], &refusedError{fmt.Sprintf("the NATS user may not send requests to %s", m[1])})
+	} else {
+		g.endCalls("", &refusedError{"the NATS user cannot receive replies: " + err.Error()})
+	}
+}
+
+// endCalls ends the requests under way to a subject, or with "" all of them.
+func (g *gateway) endCalls(subject string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if m := publishTo.FindStringSubmatch(err.Error()); m != nil {
-		refused := &refusedError{fmt.Sprintf("the NATS user may not send requests to %s", m[1])}
-		for c := range g.waiting[m[1]] {
-			c.cancel(refused)
+	for s, calls := range g.waiting {
+		if subject != "" && s != subject {
+			continue
 		}
-		return
-	}
-
-	refused := &refusedError{"the NATS user cannot receive replies: " + err.Error()}
-	for _, calls := range g.waiting {
 		for c := range calls {
-			c.cancel(refused)
+			c.cancel(err)
 		}
 	}
 }

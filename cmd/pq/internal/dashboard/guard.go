@@ -69,7 +69,7 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 			return
 		}
 
-		if r.URL.Path != eventsPath {
+		if r.URL.Path != eventsPath || r.Method != http.MethodGet {
 			select {
 			case g.slots <- struct{}{}:
 				defer func() { <-g.slots }()
@@ -79,6 +79,8 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 				return
 			}
 
+			// Who reads slowly does not keep the slot.
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * requestTime)) // the server can
 			ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 			defer cancel()
 			r = r.WithContext(ctx)

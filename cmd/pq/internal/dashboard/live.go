@@ -30,6 +30,7 @@ const (
 	viewTime      = 5 * time.Second
 	othersPerTick = 10
 	maxInfos      = 200 // each tick
+	maxQueues     = 50_000
 	headItems     = 5
 	headTime      = 2 * time.Second
 )
@@ -56,6 +57,7 @@ type live struct {
 // queueState is what is known of a queue.
 type queueState struct {
 	subjects.QueueCounts
+	listed  bool // it has items or settings
 	history history
 	info    *client.QueueInfo // nil until it was asked for
 	infoAt  time.Time
@@ -120,6 +122,9 @@ func (l *live) watchConnection(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changes:
+			if !l.g.nc.IsConnected() {
+				l.g.endCalls("", errAway) // their replies would be lost
+			}
 			l.noteStatus()
 		}
 	}
@@ -187,8 +192,10 @@ func (l *live) list(ctx context.Context) {
 	}
 	l.listed = now
 	for ref := range l.queues {
-		if _, ok := found[ref]; !ok && failed == nil && !l.isOpen(ref) {
-			delete(l.queues, ref)
+		if _, ok := found[ref]; !ok && failed == nil {
+			if l.queues[ref].listed = false; !l.isOpen(ref) {
+				delete(l.queues, ref)
+			}
 		}
 	}
 	l.record(now, found)
@@ -204,10 +211,13 @@ func (l *live) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
 	for ref, n := range found {
 		q := l.queues[ref]
 		if q == nil {
+			if len(l.queues) >= maxQueues {
+				continue
+			}
 			q = &queueState{}
 			l.queues[ref] = q
 		}
-		q.QueueCounts = n
+		q.QueueCounts, q.listed = n, true
 		p := l.pointOf(now, ref, q)
 		q.history.add(p, step)
 
@@ -301,7 +311,7 @@ func (l *live) askQueue(ctx context.Context, ref queueRef, open bool) {
 	q := l.queues[ref]
 	if q == nil {
 		q = &queueState{QueueCounts: subjects.QueueCounts{Queue: ref.Name}}
-		if open || err == nil && info.Ready+info.Leased+info.Delayed > 0 {
+		if open && len(l.queues) < maxQueues {
 			l.queues[ref] = q
 		}
 	}

@@ -150,7 +150,7 @@ func (f *search) note(ctx context.Context, page client.ItemsPage, err error) boo
 		f.err = context.Cause(ctx)
 	case err != nil:
 		f.err = err
-	case page.Next != nil && !f.full && !f.stopped:
+	case page.Next != nil && page.Scanned > 0 && !f.full && !f.stopped:
 		return true
 	}
 	f.ended = time.Now()

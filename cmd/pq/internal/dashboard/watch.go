@@ -194,7 +194,9 @@ func (l *live) all() (rows []queueRow, err error) {
 	defer l.mu.Unlock()
 	rows = make([]queueRow, 0, len(l.queues))
 	for ref, q := range l.queues {
-		rows = append(rows, l.row(now, ref, q))
+		if q.listed || q.Ready+q.Leased+q.Delayed > 0 {
+			rows = append(rows, l.row(now, ref, q))
+		}
 	}
 	return rows, l.listErr
 }

@@ -126,7 +126,7 @@
       series: [
         { label: "", value: (_, t) => (t == null ? "now" : clock(t, true)) },
         ...series.names.map((label, i) => ({
-          label, ...styles[i % styles.length], points: { show: false },
+          label, ...styles[i % styles.length], points: { show: (u) => u.data[0].length < 2, size: 4 },
           value: (u, n) => figure.format(n ?? lastOf(u.data[i + 1]) ?? 0),
         })),
       ],

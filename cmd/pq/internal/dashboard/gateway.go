@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -29,6 +30,9 @@ type gateway struct {
 	mu      sync.Mutex
 	waiting map[string]map[*call]struct{} // by subject
 	rights  map[right]verdict
+
+	allowed      *discovery.Permissions // as the server says; nil if it does not
+	allowedUntil time.Time              // then it is asked again
 }
 
 // call is a request under way.

@@ -178,8 +178,8 @@ func TestEvents(t *testing.T) {
 	bridges("bridges")
 	status("status")
 	stop()
-	b.get("/events?page=queue&kind=x&name=jobs").wants(t, 400)
-	b.get("/events?page=queue&kind=pq&name=a%20b").wants(t, 400)
+	b.get("/events?page=queue&kind=x&name=jobs").wants(t, 404)
+	b.get("/events?page=queue&kind=pq&name=a%20b").wants(t, 404)
 
 	r.stop() // which ends the others
 }

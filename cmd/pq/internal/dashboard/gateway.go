@@ -164,6 +164,17 @@ func kindOf(q queueRef) subjects.Kind {
 	return subjects.Priority
 }
 
+var errKind = errors.New("a kind of queues is pq or q")
+
+// check returns an error if there cannot be such a queue.
+func (g *gateway) check(q queueRef) error {
+	if q.Kind != "pq" && q.Kind != "q" {
+		return errKind
+	}
+	_, err := g.subject(q, subjects.Info)
+	return err
+}
+
 // subject returns that of requests with a verb.
 func (g *gateway) subject(q queueRef, verb subjects.Verb) (string, error) {
 	return g.grammar.Build(subjects.Request{Kind: kindOf(q), Verb: verb, Queue: q.Name})

@@ -158,7 +158,7 @@ func TestActionsOnItems(t *testing.T) {
 	b.get("/queue/pq/jobs/item/"+ids[0]).wants(t, 404, "no such item")
 	b.get("/queue/pq/jobs/item/none").wants(t, 400)
 	b.get("/queue/x/jobs").wants(t, 404)
-	b.get("/queue/pq/"+url.PathEscape("a b")).wants(t, 400)
+	b.get("/queue/pq/"+url.PathEscape("a b")).wants(t, 404)
 	if !strings.Contains(r.log.String(), "action=remove queue=pq.jobs") || !strings.Contains(r.log.String(), "items=2 done=1") {
 		t.Errorf("logged %s", r.log)
 	}
@@ -223,7 +223,7 @@ func TestSearch(t *testing.T) {
 	}
 	b.get(found).lacks(t, "number 27")
 
-	b.post("/search", "kind", "x", "name", "jobs").wants(t, 400)
+	b.post("/search", "kind", "x", "name", "jobs").wants(t, 404)
 	b.post("/search", "kind", "pq", "name", "jobs", "header", "no colon").wants(t, 400, `value="no colon"`)
 	b.get("/queue/pq/jobs/items?search=none").wants(t, 404)
 	b.post("/search/none/stop").wants(t, 404)

@@ -2,12 +2,14 @@ package dashboard
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -52,9 +54,16 @@ func cookieOf(b *browser, r *rig) string {
 	return ""
 }
 
-// Each right is found out by itself, and asking for it changes nothing.
+// Each right is found out by itself, and asking for it changes nothing. If the server says what the
+// user may do, no bridge is asked.
 func TestRightsAreFoundOut(t *testing.T) {
-	r := newRigAs(t, "pq.jobs.remove", "pq.*.push", "q.*.enqueue", "q.mail.config", "pq.*.info")
+	for _, more := range [][]string{nil, {"$SYS.REQ.USER.INFO"}} {
+		t.Run(fmt.Sprint(more), func(t *testing.T) { findRights(t, more) })
+	}
+}
+
+func findRights(t *testing.T, more []string) {
+	r := newRigAs(t, append(more, "pq.jobs.remove", "pq.*.push", "q.*.enqueue", "q.mail.config", "pq.*.info")...)
 	r.push("a")
 	g := r.board.gateway
 	ctx := context.Background()
@@ -71,7 +80,20 @@ func TestRightsAreFoundOut(t *testing.T) {
 		}
 	}
 
-	all := newRig(t, nil)
+	var stats micro.Stats
+	must(t, json.Unmarshal(r.Request("$SRV.STATS.pqbridge", nil, nil).Data, &stats))
+	refused := 0
+	for _, e := range stats.Endpoints {
+		refused += e.NumErrors
+	}
+	if asked := more == nil; (refused > 0) != asked {
+		t.Errorf("bridges refused %d requests", refused)
+	}
+	if more != nil {
+		return
+	}
+
+	all := newRigAs(t, "pq.>", "q.>")
 	if got := all.board.gateway.may(ctx, queueRef{"pq", "jobs"}); got != (can{true, true, true, true, true, true, true}) {
 		t.Errorf("who may do everything may do %+v", got)
 	}
@@ -156,8 +178,8 @@ func TestEvents(t *testing.T) {
 	bridges("bridges")
 	status("status")
 	stop()
-	b.get("/events?page=queue&kind=x&name=jobs").wants(t, 400)
-	b.get("/events?page=queue&kind=pq&name=a%20b").wants(t, 400)
+	b.get("/events?page=queue&kind=x&name=jobs").wants(t, 404)
+	b.get("/events?page=queue&kind=pq&name=a%20b").wants(t, 404)
 
 	r.stop() // which ends the others
 }

@@ -98,7 +98,7 @@ func New(o Options) (*Dashboard, error) {
 	}
 
 	d := &Dashboard{
-		Options: o, listener: limitListener(listener), pages: pages,
+		Options: o, listener: listener, pages: pages,
 		gateway: newGateway(&o), closing: make(chan struct{}),
 		streams: &streams{bySession: map[string]int{}},
 	}

@@ -127,7 +127,19 @@ func (s *deadScan) scan(ref queueRef) error {
 		}
 		o.After = *page.Next
 	}
+	s.noteMore(ref)
 	return nil
+}
+
+// noteMore notes that a queue has more dead letters than were looked at.
+func (s *deadScan) noteMore(ref queueRef) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, group := range s.groups {
+		if key.queue == ref {
+			group.search.setFull()
+		}
+	}
 }
 
 // note takes in dead letters, and reports whether there is room for more.

@@ -69,8 +69,8 @@ func (d *Dashboard) getEvents(w http.ResponseWriter, r *http.Request) {
 	s := &stream{Dashboard: d, w: w, r: r, query: query, page: query.Get("page"), watching: &watch{}, sent: sent{}}
 	if s.page == "queue" {
 		s.queue = queueRef{query.Get("kind"), query.Get("name")}
-		if _, err := d.gateway.subject(s.queue, 0); err != nil && s.queue.Kind == "pq" || s.queue.Kind != "pq" && s.queue.Kind != "q" {
-			http.Error(w, "No such queue.", http.StatusBadRequest)
+		if err := d.gateway.check(s.queue); err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
 			return
 		}
 		s.watching.queue = &s.queue
@@ -163,7 +163,7 @@ func (s *stream) view() any {
 		s.live.setView(s.watching, view)
 		return v
 	case "queue":
-		return s.liveQueue(s.queue)
+		return s.liveQueue(s.r.Context(), s.queue)
 	case "bridges":
 		return s.bridgesView()
 	}

@@ -210,6 +210,7 @@ func deadItem(i int) itemRow {
 	row.PushedAt = to(noon.Add(-time.Duration(i*i) * 97 * time.Second))
 	row.Headers = map[string][]string{"X-Tenant": {"acme"}, "X-Trace": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, "Content-Type": {"application/json"}, "X-Note": {"zero\u200bwidth"}}
 	row.Value = fmt.Appendf(nil, `{"order":"A-%d","customer":"acme","items":[{"sku":"K-11","qty":%d}],"total":%d.90}`, 20931+i, i%5+1, 19+i*3)
+	row.Deliveries = 0 // since it died
 	row.Dead = &subjects.DeadLetter{Queue: "jobs", Reason: "max_deliver", At: noon.Add(-time.Duration(i*i) * 61 * time.Second), Deliveries: 5, Error: reasons[i%4]}
 	return row
 }

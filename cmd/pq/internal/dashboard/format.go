@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"math"
 	"reflect"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
@@ -159,13 +159,14 @@ func spark(line []int64, w, h int) string {
 		least, most = min(least, n), max(most, n)
 	}
 
-	var b strings.Builder
+	var b []byte // without fmt, because there are many of them each second
 	for i, n := range line {
 		x := float64(w) * float64(i) / float64(max(len(line)-1, 1))
 		y := float64(h) * (1 - float64(n-least)/float64(cmp.Or(most-least, 1)))
-		fmt.Fprintf(&b, "%.1f,%.1f ", x, y)
+		b = append(strconv.AppendFloat(b, x, 'f', 1, 64), ',')
+		b = append(strconv.AppendFloat(b, y, 'f', 1, 64), ' ')
 	}
-	return strings.TrimSuffix(b.String(), " ")
+	return string(bytes.TrimSuffix(b, []byte(" ")))
 }
 
 // short returns the beginning and the end of an id.

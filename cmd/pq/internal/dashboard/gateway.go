@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -29,6 +30,9 @@ type gateway struct {
 	mu      sync.Mutex
 	waiting map[string]map[*call]struct{} // by subject
 	rights  map[right]verdict
+
+	allowed      *discovery.Permissions // as the server says; nil if it does not
+	allowedUntil time.Time              // then it is asked again
 }
 
 // call is a request under way.
@@ -158,6 +162,17 @@ func kindOf(q queueRef) subjects.Kind {
 		return subjects.FIFO
 	}
 	return subjects.Priority
+}
+
+var errKind = errors.New("a kind of queues is pq or q")
+
+// check returns an error if there cannot be such a queue.
+func (g *gateway) check(q queueRef) error {
+	if q.Kind != "pq" && q.Kind != "q" {
+		return errKind
+	}
+	_, err := g.subject(q, subjects.Info)
+	return err
 }
 
 // subject returns that of requests with a verb.

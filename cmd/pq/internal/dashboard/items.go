@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -115,7 +116,11 @@ func (d *Dashboard) addItems(ctx context.Context, v *itemsView, query url.Values
 	o, _ := v.Filter.options() // which checkFilter has checked
 	o.After, o.Limit, o.ValueBytes = query.Get("after"), pageRows, d.valueBytes(rowBytes)
 	page, err := ask(ctx, d.gateway, v.Queue, subjects.Items, func(ctx context.Context, q queue) (client.ItemsPage, error) { return q.Items(ctx, o) })
-	if err != nil {
+	switch {
+	case errors.Is(err, client.ErrBadRequest):
+		v.Filter.Error = err.Error()
+		return
+	case err != nil:
 		v.Error = err.Error()
 		return
 	}
@@ -193,8 +198,8 @@ func (d *Dashboard) searchOf(id string, q queueRef) *search {
 
 func (d *Dashboard) postSearch(w http.ResponseWriter, r *http.Request) {
 	q := queueRef{r.PostForm.Get("kind"), r.PostForm.Get("name")}
-	if _, err := d.gateway.subject(q, subjects.Items); err != nil || q.Kind != "pq" && q.Kind != "q" {
-		d.fail(w, r, http.StatusBadRequest, "No queue", "The form names no queue.")
+	if err := d.gateway.check(q); err != nil {
+		d.fail(w, r, http.StatusNotFound, "No queue", err.Error())
 		return
 	}
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // newShell returns what every page has.
@@ -81,12 +80,8 @@ func codeOf(err error) int {
 // queueOf returns the queue that the address names. Without a valid one it has answered.
 func (d *Dashboard) queueOf(w http.ResponseWriter, r *http.Request) (q queueRef, ok bool) {
 	q = queueRef{r.PathValue("kind"), r.PathValue("name")}
-	if q.Kind != "pq" && q.Kind != "q" {
-		d.notFound(w, r)
-		return q, false
-	}
-	if _, err := d.gateway.subject(q, subjects.Info); err != nil {
-		d.fail(w, r, http.StatusBadRequest, "No queue", err.Error())
+	if err := d.gateway.check(q); err != nil {
+		d.fail(w, r, http.StatusNotFound, "No queue", err.Error())
 		return q, false
 	}
 	return q, true

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -29,17 +30,16 @@ func (d *Dashboard) showQueue(w http.ResponseWriter, r *http.Request, code int, 
 
 // queueView returns the whole page of a queue.
 func (d *Dashboard) queueView(r *http.Request, q queueRef) *queueView {
-	v := d.liveQueue(q)
-	v.Can = d.gateway.may(r.Context(), q)
+	v := d.liveQueue(r.Context(), q)
 	v.CountsChart, v.RatesChart = charts(d.live.points(q, time.Time{}), true)
 	v.Settings = settingsOf(q, v.Can, d.live.one(q).info)
 	return v
 }
 
 // liveQueue returns what changes by itself.
-func (d *Dashboard) liveQueue(q queueRef) *queueView {
+func (d *Dashboard) liveQueue(ctx context.Context, q queueRef) *queueView {
 	k := d.live.one(q)
-	v := &queueView{queueRow: k.queueRow, Denied: deniedBy(k.infoErr)}
+	v := &queueView{queueRow: k.queueRow, Denied: deniedBy(k.infoErr), Can: d.gateway.may(ctx, q)}
 	if k.head != nil {
 		v.Head = d.rowsOf(q, k.head)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"embed"
+	"encoding/json"
 	"fmt"
 	"hash/maphash"
 	"html/template"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 )
 
 //go:embed templates assets
@@ -24,7 +26,16 @@ type renderer struct {
 	// root is where the assets are served from. It changes whenever one of them does.
 	root string
 	seed maphash.Seed
+
+	mu   sync.Mutex
+	rows map[string]madeRow
 }
+
+// madeRow is the HTML of a row of the queues, and what it was made of.
+type madeRow struct{ from, html string }
+
+// maxRows is how many of them are kept.
+const maxRows = 2000
 
 // frame is what a template gets: the shell, and the view as V.
 type frame struct {
@@ -95,11 +106,14 @@ type sent map[string]uint64
 // "patch"; "" if all are.
 func (r *renderer) live(last sent, name string, s *shell, view any) (string, error) {
 	parts := [][2]string{{"status", "status"}} // elements and their templates
-	switch view.(type) {
+	switch v := view.(type) {
 	case *queuesView:
 		parts = append(parts, [2]string{"totals", "totals"})
 	case *queueView:
-		parts = append(parts, [2]string{"totals", "queue-totals"}, [2]string{"depth", "depth"}, [2]string{"head", "head"})
+		parts = append(parts, [][2]string{{"totals", "queue-totals"}, {"depth", "depth"}, {"head", "head"}}...)
+		if v.Can.Config { // which an event may not know
+			parts = append(parts, [2]string{"pause", "pause"})
+		}
 	case *bridgesView:
 		parts = append(parts, [2]string{"bridges", "bridges"})
 	}
@@ -128,11 +142,11 @@ func (r *renderer) liveRows(changed *strings.Builder, last sent, s *shell, v *qu
 	var some, order strings.Builder
 	fmt.Fprint(&order, v.Total, v.Matching, v.Pager, v.Denied)
 	for i := range v.Rows {
-		html, err := r.execute("queue-row", s, &v.Rows[i])
+		id := v.Rows[i].ElementID()
+		html, err := r.row(id, s, &v.Rows[i])
 		if err != nil {
 			return err
 		}
-		id := v.Rows[i].ElementID()
 		order.WriteString(" " + id)
 		if r.differs(last, id, html) {
 			some.WriteString(html)
@@ -143,6 +157,29 @@ func (r *renderer) liveRows(changed *strings.Builder, last sent, s *shell, v *qu
 		return nil
 	}
 	return r.fragment(changed, "queues", s, v)
+}
+
+// row returns the HTML of a row. It is made once for all tabs that show the row as it is.
+func (r *renderer) row(id string, s *shell, row *queueRow) (string, error) {
+	from, err := json.Marshal(row)
+	if err != nil {
+		return "", err
+	}
+	r.mu.Lock()
+	made := r.rows[id]
+	r.mu.Unlock()
+	if made.from == string(from) {
+		return made.html, nil
+	}
+
+	html, err := r.execute("queue-row", s, row)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.rows) >= maxRows || r.rows == nil {
+		r.rows = map[string]madeRow{}
+	}
+	r.rows[id] = madeRow{string(from), html}
+	return html, err
 }
 
 // differs notes what is sent now of an element, and reports whether it is not what was sent last.

@@ -197,6 +197,17 @@ func clearNames(view any) {
 	}
 }
 
+// A dead letter has been tried as often as it was before it died.
+func TestTries(t *testing.T) {
+	var b bytes.Buffer
+	if err := parsed(t).fragment(&b, "items", &shell{}, &itemsView{IsDead: true, Rows: []itemRow{deadItem(1)}}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), `<td role="cell" class="c-tries ">5</td>`) {
+		t.Error(b.String())
+	}
+}
+
 // What changes is sent once, row by row, and the table as a whole only in a new order.
 func TestLive(t *testing.T) {
 	r := parsed(t)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -41,8 +42,36 @@ var (
 	badPayload = []byte(`{"?":0}`)                        // of all others
 )
 
-// may returns what the NATS user may do to a queue. It is found out by asking, because nothing else
-// knows: permissions may have wildcards, come by an import, or change.
+// permissions returns what the NATS server says that the user may publish, nil if it may not ask
+// that.
+func (g *gateway) permissions(ctx context.Context) *discovery.Permissions {
+	g.mu.Lock()
+	known, until := g.allowed, g.allowedUntil
+	g.mu.Unlock()
+	if time.Now().Before(until) {
+		return known
+	}
+
+	var user *discovery.User
+	err := g.send(ctx, discovery.UserSubject, func(ctx context.Context) (err error) {
+		user, err = discovery.LoggedIn(ctx, g.nc)
+		return err
+	})
+	if errors.Is(err, errAway) || ctx.Err() != nil {
+		return nil
+	}
+
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.allowed = nil; err == nil {
+		g.allowed = &user.Permissions.Publish
+	}
+	g.allowedUntil = time.Now().Add(rightTime)
+	return g.allowed
+}
+
+// may returns what the NATS user may do to a queue. The server is asked, and where it does not say,
+// the bridges are, with requests that change nothing.
 func (g *gateway) may(ctx context.Context, q queueRef) (c can) {
 	verbs := map[subjects.Verb]*bool{
 		subjects.Push: &c.Push, subjects.Config: &c.Config, subjects.Purge: &c.Purge, subjects.Remove: &c.Remove,
@@ -52,6 +81,14 @@ func (g *gateway) may(ctx context.Context, q queueRef) (c can) {
 		verbs[subjects.Enqueue] = &c.Push
 		delete(verbs, subjects.Push)
 		delete(verbs, subjects.Move)
+	}
+
+	if p := g.permissions(ctx); p != nil {
+		for verb, allowed := range verbs {
+			subject, err := g.subject(q, verb)
+			*allowed = err == nil && p.Allows(subject)
+		}
+		return c
 	}
 
 	var asked sync.WaitGroup

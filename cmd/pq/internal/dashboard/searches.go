@@ -165,6 +165,13 @@ func (f *search) end() {
 	f.cancel()
 }
 
+// setFull notes that more items match than were looked at.
+func (f *search) setFull() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.full = true
+}
+
 // view returns what the page shows of it.
 func (f *search) view() *searchView {
 	f.mu.Lock()

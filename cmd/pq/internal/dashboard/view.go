@@ -237,6 +237,14 @@ type itemRow struct {
 	Dead *subjects.DeadLetter
 }
 
+// Tries is how many deliveries it has had, a dead letter before it died.
+func (r itemRow) Tries() int64 {
+	if r.Dead != nil {
+		return r.Dead.Deliveries
+	}
+	return r.Deliveries
+}
+
 // searchView is a search. While it runs, the fragment "items" asks for itself again, with what was
 // found so far.
 type searchView struct {

@@ -72,13 +72,18 @@
   function patch(html) {
     for (const now of [...parsed(html).children]) {
       const was = now.id && document.getElementById(now.id);
-      if (!was) continue;
+      if (!was || typedIn(was)) continue;
       if (was.dataset.events) now.dataset.events = was.dataset.events;
       const focused = was.contains(document.activeElement) ? place(was, document.activeElement) : null;
       was.replaceWith(now);
       if (window.htmx) htmx.process(now);
       if (focused) { const again = $(focused, now); if (again) again.focus({ preventScroll: true }); }
     }
+  }
+
+  // typedIn says whether somebody is about to fill in a form.
+  function typedIn(el) {
+    return $$("input:not([type=hidden], [type=checkbox])", el).some((i) => i === document.activeElement || i.value !== i.defaultValue);
   }
 
   // place is a selector of a link within an element that is about to be replaced.
@@ -311,6 +316,7 @@
     n: () => go('a[rel="next"]'),
     p: () => go('a[rel="prev"]'),
     u: () => go("a[data-up]"),
+    i: () => go("a[data-items]"),
     "/": () => { const find = $("[data-find]"); if (find) { find.focus(); find.select(); } },
     "?": () => $("#keys").showModal(),
     "g q": () => location.assign("/"),

@@ -42,6 +42,17 @@ func TestReadOnlyRole(t *testing.T) {
 	}
 }
 
+// Who may list one kind of queues sees those, and who may list none is told so.
+func TestRoleOfOneKind(t *testing.T) {
+	r := newRigAs(t, "pq.>", "$SRV.>")
+	r.push("a")
+	r.browser().get("/").wants(t, 200, `href="/queue/pq/jobs"`, `class="live"`)
+
+	r = newRigAs(t, "*.*.info", "$SRV.>")
+	r.push("a")
+	r.browser().get("/").wants(t, 200, "may not send requests to pq.list").lacks(t, `href="/queue/pq/jobs"`)
+}
+
 // cookieOf returns the session of a browser.
 func cookieOf(b *browser, r *rig) string {
 	a := b.get("/none")

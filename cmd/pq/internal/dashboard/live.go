@@ -177,12 +177,18 @@ func (l *live) list(ctx context.Context) {
 
 	found := map[queueRef]subjects.QueueCounts{}
 	var failed error
-	for _, kind := range []string{"pq", "q"} {
+	var refused [2]*refusedError
+	for i, kind := range []string{"pq", "q"} {
 		all, err := l.g.list(ctx, kindOf(queueRef{Kind: kind}))
-		failed = errors.Join(failed, err)
+		if !errors.As(err, &refused[i]) {
+			failed = errors.Join(failed, err)
+		}
 		for _, q := range all {
 			found[queueRef{kind, q.Queue}] = q
 		}
+	}
+	if refused[0] != nil && refused[1] != nil { // who may see one kind of queues, may be meant to
+		failed = refused[0]
 	}
 
 	now := time.Now()

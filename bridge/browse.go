@@ -22,6 +22,9 @@ const (
 	restFactor, maxRest = 9, 250 * time.Millisecond
 	// maxLooked and maxLookedBytes are how much one request looks at.
 	maxLooked, maxLookedBytes = 10_000, 8 << 20
+	// pageTime is after how long a page ends early, so that a search under load shows what it has
+	// found.
+	pageTime = 500 * time.Millisecond
 	// maxPage is the most bytes of a reply with items, whatever the server carries.
 	maxPage = 1 << 20
 	// maxItemFailure is the most bytes that a failedItem takes.
@@ -92,7 +95,7 @@ func (i *inspector) walk(
 	ctx context.Context, q fdbpq.Target, all *fdbpq.Browse, visit func(*fdbpq.Browsed) bool,
 ) (end fdbpq.BrowseEnd, err error) {
 	deadline, _ := ctx.Deadline()
-	early, cancel := context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)/2))
+	early, cancel := context.WithTimeout(ctx, min(pageTime, time.Until(deadline)/2))
 	defer cancel()
 
 	part, stopped := *all, false

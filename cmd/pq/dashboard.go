@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -55,6 +56,8 @@ logged on standard error. An address that other machines can reach needs
 	return cmd
 }
 
+var headerName = regexp.MustCompile("^[A-Za-z0-9-]+$")
+
 // check reads the files that flags name.
 func (d *dashboardFlags) check() error {
 	if d.tokenFile != "" {
@@ -69,6 +72,14 @@ func (d *dashboardFlags) check() error {
 	}
 	if d.tokenFile != "" && d.options.ProxyUser != "" {
 		return exit.UsageError{Err: errors.New("--token-file and --trust-proxy-user exclude each other: leave out one")}
+	}
+	if header := d.options.ProxyUser; header != "" && !headerName.MatchString(header) {
+		return exit.UsageError{Err: fmt.Errorf("--trust-proxy-user is %q: want the name of a header, such as X-Forwarded-User", header)}
+	}
+	for _, host := range d.options.Hosts {
+		if host == "" || strings.ContainsAny(host, "/ *@") {
+			return exit.UsageError{Err: fmt.Errorf("--host is %q: want a name, such as pq.example.com, or with a port", host)}
+		}
 	}
 	if (d.certFile == "") != (d.keyFile == "") {
 		return exit.UsageError{Err: errors.New("--https-cert and --https-key go together")}

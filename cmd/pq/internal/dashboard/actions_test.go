@@ -230,6 +230,33 @@ func TestSearch(t *testing.T) {
 	b.get("/queue/pq/jobs/items?match="+strings.Repeat("x", 300)).wants(t, 200, "want at most 256")
 }
 
+// A page asks for a part of itself, and gets only that.
+func TestFragments(t *testing.T) {
+	r := newRig(t, nil)
+	id := r.push("hello")[0]
+	b := r.browser()
+	b.get("/queue/pq/jobs")
+	htmx := []string{"HX-Request", "true"}
+	for path, want := range map[string]string{"/": `id="queues"`, "/queue/pq/jobs/items": `id="items"`, "/dead": `id="dead"`, "/none": "no such page"} {
+		a := b.get(path, htmx...)
+		a.lacks(t, "<html", "<main")
+		if !strings.Contains(a.body, want) || a.Header.Get("Vary") != "HX-Request" {
+			t.Errorf("%s: %v, %s", path, a.Header, a.body)
+		}
+	}
+
+	form := "csrf=" + b.token
+	post := func(path, fields string) answer { return b.do(http.MethodPost, path, form+"&"+fields, htmx...) }
+	post("/queue/pq/jobs/push", "value=x&priority=up").wants(t, 400, `id="push"`, `value="up"`).lacks(t, "<html")
+	post("/queue/pq/jobs/config", "max_deliver=5").wants(t, 200, `id="settings"`).lacks(t, "<html")
+	post("/queue/pq/jobs/pause", "for=1m").wants(t, 200, `id="pause"`).lacks(t, "<html")
+	post("/queue/pq/jobs/remove", "dry=1&ids="+id).wants(t, 200, "<form", id).lacks(t, "<html")
+	post("/queue/pq/jobs/remove", "ids="+id).wants(t, 200).lacks(t, "<html")
+	post("/queue/pq/jobs/remove", "").wants(t, 400, errNothing.Error()).lacks(t, "<html")
+	to := post("/search", "kind=pq&name=jobs&match=x").wants(t, 200).Header.Get("HX-Redirect")
+	post("/search/"+to[strings.LastIndex(to, "=")+1:]+"/stop", "").wants(t, 200, `id="items"`).lacks(t, "<html")
+}
+
 // Searches are bounded, and the oldest make room.
 func TestSearchLimits(t *testing.T) {
 	r := newRig(t, nil)

@@ -42,6 +42,17 @@ func TestReadOnlyRole(t *testing.T) {
 	}
 }
 
+// Who may list one kind of queues sees those, and who may list none is told so.
+func TestRoleOfOneKind(t *testing.T) {
+	r := newRigAs(t, "pq.>", "$SRV.>")
+	r.push("a")
+	r.browser().get("/").wants(t, 200, `href="/queue/pq/jobs"`, `class="live"`)
+
+	r = newRigAs(t, "*.*.info", "$SRV.>")
+	r.push("a")
+	r.browser().get("/").wants(t, 200, "may not send requests to pq.list").lacks(t, `href="/queue/pq/jobs"`)
+}
+
 // cookieOf returns the session of a browser.
 func cookieOf(b *browser, r *rig) string {
 	a := b.get("/none")
@@ -234,6 +245,41 @@ func TestThousandsOfQueues(t *testing.T) {
 	}
 	if list, _ = l.due(now.Add(time.Minute)); len(list) != 3+othersPerTick {
 		t.Errorf("%d are due", len(list))
+	}
+}
+
+// Rates are what bridges counted between two answers. A bridge that no longer answers has none.
+func TestRates(t *testing.T) {
+	l := &live{bridges: map[string]*bridgeState{}}
+	jobs, mail := queueRef{"pq", "jobs"}, queueRef{"q", "mail"}
+	now := time.Now()
+	for i, id := range []string{"a", "a", "b", "b"} {
+		if l.bridges[id] == nil {
+			l.bridges[id] = &bridgeState{}
+		}
+		said := subjects.BridgeStats{Ready: true, Queues: []subjects.QueueTraffic{{Kind: "pq", Queue: "jobs", In: int64(1000 * i), Out: int64(10 * i)}}}
+		if i == 1 {
+			said.Queues = append(said.Queues, subjects.QueueTraffic{Kind: "q", Queue: "mail", In: 1_000_000}) // since long ago
+		}
+		l.bridges[id].update(now.Add(time.Duration(2*i)*time.Second), micro.Stats{}, said)
+	}
+	if in, out := l.ratesOf(jobs); *in != 1000 || *out != 10 { // 500 and 5 of each
+		t.Errorf("%v in, %v out", *in, *out)
+	}
+	if in, _ := l.ratesOf(mail); *in != 0 {
+		t.Errorf("%v in", *in)
+	}
+
+	l.bridges["b"].missed = maxMissed + 1
+	if in, _ := l.ratesOf(jobs); *in != 500 {
+		t.Errorf("%v in without the bridge that is gone", *in)
+	}
+	if rows := l.bridgeRows(); len(rows) != 2 || !rows[0].Ready || rows[1].Ready || rows[1].In != nil || *rows[0].In != 500 {
+		t.Errorf("%+v", rows)
+	}
+	l.bridges["a"].missed = maxMissed + 1
+	if in, out := l.ratesOf(jobs); in != nil || out != nil {
+		t.Error("rates of no bridge")
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 const serviceName = "pqbridge"
 
 const (
-	// goneAfter is how long a bridge may leave questions unanswered, and forgetAfter when it is no
-	// longer shown.
-	goneAfter   = 5 * time.Second
+	// maxMissed is how many questions in a row a bridge may leave unanswered, and forgetAfter when it is
+	// no longer shown.
+	maxMissed   = 3
 	forgetAfter = 10 * time.Minute
 	// maxBridges are shown.
 	maxBridges = 1_000
@@ -29,6 +29,7 @@ type bridgeState struct {
 	micro.Stats
 	subjects.BridgeStats
 	seen     time.Time
+	missed   int // questions since then
 	requests int64
 	// rates are those of its queues, and all together; known only after two answers.
 	rates    map[queueRef]rates
@@ -42,7 +43,20 @@ type bridgeState struct {
 type rates struct{ in, out float64 }
 
 // askBridges asks all bridges for their figures. Answers go to noteAnswer.
-func (l *live) askBridges() error {
+func (l *live) askBridges(now time.Time) error {
+	l.mu.Lock()
+	early := now.Sub(l.asked) < tick/2
+	if !early {
+		l.asked = now
+		for _, b := range l.bridges {
+			b.missed++
+		}
+	}
+	l.mu.Unlock()
+	if early {
+		return nil
+	}
+
 	subject, err := micro.ControlSubject(micro.StatsVerb, serviceName, "")
 	if err != nil {
 		return err
@@ -74,6 +88,8 @@ func (l *live) noteAnswer(m *nats.Msg) {
 	b.update(time.Now(), stats, *said)
 }
 
+func (b *bridgeState) isGone() bool { return b.missed > maxMissed }
+
 func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.BridgeStats) {
 	var requests int64
 	for _, e := range stats.Endpoints {
@@ -84,7 +100,9 @@ func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.Bri
 		counters[queueRef{q.Kind, q.Queue}] = q
 	}
 
-	if elapsed := now.Sub(b.seen).Seconds(); !b.seen.IsZero() && elapsed > 0.1 {
+	b.missed = 0
+	if elapsed := now.Sub(b.seen).Seconds(); !b.seen.IsZero() {
+		elapsed = max(elapsed, 0.1) // answers to two questions may come together
 		perSecond := func(now, before int64) float64 { return float64(max(now-before, 0)) / elapsed }
 		sum := rates{}
 		b.rates = map[queueRef]rates{}
@@ -115,11 +133,11 @@ func (l *live) forgetBridges(now time.Time) {
 }
 
 // ratesOf returns the rates of a queue, nil if no bridge counts them. l.mu is held.
-func (l *live) ratesOf(now time.Time, q queueRef) (in, out *float64) {
+func (l *live) ratesOf(q queueRef) (in, out *float64) {
 	var sum rates
 	known := false
 	for _, b := range l.bridges {
-		if b.rates == nil || now.Sub(b.seen) > goneAfter {
+		if b.rates == nil || b.isGone() {
 			continue
 		}
 		known = true // of a queue that it does not name, it has counted nothing
@@ -143,7 +161,7 @@ func (l *live) bridgeRows() (rows []bridgeRow) {
 			Ready: b.Ready, Why: b.Why, In: b.in, Out: b.out, Requests: b.perSec,
 			Line: b.history.line(now, inOf),
 		}
-		if now.Sub(b.seen) > goneAfter {
+		if b.isGone() {
 			row.Ready, row.Why, row.In, row.Out, row.Requests = false, "it does not answer", nil, nil, nil
 		}
 		waiters := int64(b.Waiters)

@@ -45,6 +45,7 @@ type live struct {
 	mu       sync.Mutex
 	queues   map[queueRef]*queueState
 	bridges  map[string]*bridgeState
+	asked    time.Time // when the bridges were
 	total    history
 	listed   time.Time // when the list was last complete
 	listErr  error
@@ -149,7 +150,7 @@ func (l *live) interest(now time.Time) time.Duration {
 // look brings everything up to date that is due.
 func (l *live) look(ctx context.Context, now time.Time) {
 	if l.g.nc.IsConnected() {
-		_ = l.askBridges() // the status says it if the connection is gone
+		_ = l.askBridges(now) // the status says it if the connection is gone
 		if l.isListDue(now) {
 			l.list(ctx)
 		}
@@ -165,7 +166,7 @@ func (l *live) look(ctx context.Context, now time.Time) {
 func (l *live) isListDue(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	every := time.Duration(len(l.queues)) * time.Second / listsPerSecond
+	every := max(time.Duration(len(l.queues))*time.Second/listsPerSecond, tick)
 	return l.listErr != nil || now.Sub(l.listed) >= every-tick/4
 }
 
@@ -176,12 +177,18 @@ func (l *live) list(ctx context.Context) {
 
 	found := map[queueRef]subjects.QueueCounts{}
 	var failed error
-	for _, kind := range []string{"pq", "q"} {
+	var refused [2]*refusedError
+	for i, kind := range []string{"pq", "q"} {
 		all, err := l.g.list(ctx, kindOf(queueRef{Kind: kind}))
-		failed = errors.Join(failed, err)
+		if !errors.As(err, &refused[i]) {
+			failed = errors.Join(failed, err)
+		}
 		for _, q := range all {
 			found[queueRef{kind, q.Queue}] = q
 		}
+	}
+	if refused[0] != nil && refused[1] != nil { // who may see one kind of queues, may be meant to
+		failed = refused[0]
 	}
 
 	now := time.Now()
@@ -231,7 +238,7 @@ func (l *live) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
 
 func (l *live) pointOf(now time.Time, ref queueRef, q *queueState) point {
 	p := point{at: now, ready: q.Ready, leased: q.Leased, delayed: q.Delayed, in: -1, out: -1}
-	if in, out := l.ratesOf(now, ref); in != nil {
+	if in, out := l.ratesOf(ref); in != nil {
 		p.in, p.out = float32(*in), float32(*out)
 	}
 	return p

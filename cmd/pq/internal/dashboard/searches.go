@@ -77,7 +77,7 @@ func (s *searches) start(q queueRef, f itemsFilter, total int64) (*search, error
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running >= maxSearches {
+	if s.running >= maxSearches || s.ctx.Err() != nil {
 		return nil, errSearches
 	}
 	s.makeRoom(time.Now())

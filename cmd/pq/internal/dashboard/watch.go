@@ -103,7 +103,7 @@ func (l *live) noteStatus() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	state, text := l.state(now)
+	state, text := l.state()
 	if state != l.status.State {
 		l.status.Since = now
 	}
@@ -113,7 +113,7 @@ func (l *live) noteStatus() {
 }
 
 // state returns how the connection is. l.mu is held.
-func (l *live) state(now time.Time) (state, text string) {
+func (l *live) state() (state, text string) {
 	var refused *refusedError
 	switch {
 	case l.g.nc.IsClosed():
@@ -134,7 +134,7 @@ func (l *live) state(now time.Time) (state, text string) {
 
 	for _, b := range l.bridges { // those that answer, and are not ready, refuse requests
 		switch {
-		case now.Sub(b.seen) > goneAfter:
+		case b.isGone():
 		case b.Ready:
 			return stateLive, ""
 		default:
@@ -204,7 +204,7 @@ func (l *live) all() (rows []queueRow, err error) {
 // row returns a queue without its line. l.mu is held.
 func (l *live) row(now time.Time, ref queueRef, q *queueState) queueRow {
 	row := queueRow{queueRef: ref, counts: counts{Ready: q.Ready, Leased: q.Leased, Delayed: q.Delayed}}
-	row.In, row.Out = l.ratesOf(now, ref)
+	row.In, row.Out = l.ratesOf(ref)
 
 	var set client.Settings
 	if q.info != nil {

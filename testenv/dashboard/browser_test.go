@@ -13,6 +13,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"go.uber.org/goleak"
+
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // root is that of the repository.
@@ -49,7 +51,11 @@ func runWith(m *testing.M) (code int, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 
 	started.pq = filepath.Join(folder, "pq")
-	build := exec.Command("go", "build", "-o", started.pq, "./cmd/pq")
+	build := exec.Command("go", "build", "-o", started.pq)
+	if race.Enabled { // then races of the program fail the test, which sees its exit code
+		build.Args = append(build.Args, "-race")
+	}
+	build.Args = append(build.Args, "./cmd/pq")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("%w\n%s", err, out)

@@ -194,7 +194,7 @@ func TestSearch(t *testing.T) {
 func TestSearchStops(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	s.pushMany("jobs", 100_000)
+	s.pushMany("jobs", 50_000)
 	b := newTab(t, s.url)
 	b.open("/queue/pq/jobs/items")
 	b.search("", "X-Tenant: acme")

@@ -141,6 +141,8 @@ func TestQueue(t *testing.T) {
 	b.sees("No queue")
 	b.expect("status of 404")
 	b.open("/queue/zz/jobs")
+	b.sees("No queue")
+	b.open("/nothing")
 	b.sees("Not found")
 }
 

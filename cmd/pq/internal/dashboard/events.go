@@ -85,11 +85,6 @@ func (d *Dashboard) getEvents(w http.ResponseWriter, r *http.Request) {
 	defer d.streams.close(session)
 	defer d.live.watch(s.watching)()
 
-	// The time to read a request is over then, which would end this one.
-	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // which nginx would do
 	s.run()

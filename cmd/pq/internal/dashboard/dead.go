@@ -101,10 +101,15 @@ func (s *deadScan) run() {
 	s.mu.Lock()
 	s.queues = len(rows)
 	for _, q := range rows {
-		s.total += q.Ready + q.Leased + q.Delayed
+		s.total += q.items()
 	}
 	s.mu.Unlock()
 	for _, q := range rows {
+		s.live.askQueue(s.ctx, q.queueRef, false) // the list may be older
+		now := s.live.one(q.queueRef)
+		s.mu.Lock()
+		s.total += now.items() - q.items()
+		s.mu.Unlock()
 		if err := s.scan(q.queueRef); err != nil {
 			s.mu.Lock()
 			s.err = err

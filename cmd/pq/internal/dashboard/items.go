@@ -101,10 +101,7 @@ func (d *Dashboard) getItems(w http.ResponseWriter, r *http.Request) {
 	} else {
 		d.addItems(r.Context(), v, query)
 	}
-	v.IsDead = isDead(q, v.Rows)
-
-	s := d.newShell(r, q.Name, "queues")
-	d.show(w, r, http.StatusOK, "items", "items", s, v)
+	d.show(w, r, http.StatusOK, "items", "items", d.newShell(r, q.Name, "queues"), v)
 }
 
 // addItems adds the items from a place on.
@@ -126,6 +123,7 @@ func (d *Dashboard) addItems(ctx context.Context, v *itemsView, query url.Values
 	}
 
 	v.Rows = d.rowsOf(v.Queue, page.Items)
+	v.IsDead = isDead(v.Queue, v.Rows)
 	link := func(after string) string {
 		next := copyQuery(query)
 		if next.Del("after"); after != "" {
@@ -153,9 +151,7 @@ func (d *Dashboard) addMatches(ctx context.Context, v *itemsView, f *search, que
 	if err != nil {
 		v.Error = err.Error()
 	}
-	v.Rows = rows
-	v.IsDead = isDead(v.Queue, v.Rows)
-
+	v.Rows, v.IsDead = rows, isDead(v.Queue, rows)
 }
 
 // rowsByID returns those items that are still there.

@@ -99,7 +99,7 @@ func (d *Dashboard) makeQueuesView(query url.Values) *queuesView {
 	v.Total, v.Sum = len(rows), sum(rows)
 	v.Sum.Dead = new(int64)
 	for _, q := range d.live.deadQueues() { // of queues that are gone, too
-		*v.Sum.Dead += q.Ready + q.Leased + q.Delayed
+		*v.Sum.Dead += q.items()
 	}
 	v.Sum.Line, v.InLine, v.OutLine = d.live.sumLines()
 

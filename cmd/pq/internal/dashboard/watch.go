@@ -233,6 +233,9 @@ func deadQueue(ref queueRef, s *settings.Settings) queueRef {
 	return queueRef{ref.Kind, ref.Name + "-dead"}
 }
 
+// items is how many items are in the queue.
+func (c *counts) items() int64 { return c.Ready + c.Leased + c.Delayed }
+
 // lines sets the lines of rows.
 func (l *live) lines(rows []queueRow) {
 	now := time.Now()

@@ -72,7 +72,7 @@ image-test: ## build the container image and test it in docker or podman; IMAGE=
 		go test -count=1 -timeout 10m -tags image -run '^TestImage' ./cmd/pqbridge
 
 # A module of its own. Vet is off because it would go through all of Helm and Prometheus as well, which takes longer than the tests.
-deploy-test: ## check the chart, dashboard, rules and workflows; UPDATE=1 writes the golden files
+deploy-test: ## check the chart, Grafana's dashboard, rules and workflows; UPDATE=1 writes the golden files
 	cd testenv/deploy && go test -vet=off ./... $(if $(UPDATE),-update)
 
 dashboard-test: ## test pq dashboard in Chromium; make test does it too, if there is one

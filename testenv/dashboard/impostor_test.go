@@ -151,6 +151,11 @@ func TestPace(t *testing.T) {
 			if (n++ == 4) { events.close(); done(performance.now() - first) }
 		})
 	})`)
+	// With the totals, the row of the queue changes, each second.
+	ready := `Number(` + row("jobs") + `.querySelector(".c-ready").innerText.replaceAll(",", ""))`
+	for range 3 {
+		b.until(fmt.Sprintf("%s > %d", ready, eval[int](b, ready)))
+	}
 	close(stop)
 	<-done
 	if took < 3000 { // the first one is at once

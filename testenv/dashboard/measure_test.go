@@ -133,8 +133,10 @@ func measureTabs(t *testing.T, s *system, pid int) {
 		return share(b, pid), share(d, s.cmd.Process.Pid)
 	}
 	idle, _ := took()
+	var all []*tab
 	for i := range tabs {
 		b := newTab(t, s.url)
+		all = append(all, b)
 		if i%2 == 0 {
 			b.open("/")
 		} else {
@@ -143,6 +145,11 @@ func measureTabs(t *testing.T, s *system, pid int) {
 		b.sees("queue-")
 	}
 	bridge, board := took()
+	for _, b := range all {
+		if state := eval[string](b, "document.visibilityState"); state != "visible" {
+			t.Errorf("a tab is %s, and asks for nothing", state)
+		}
+	}
 	t.Logf("of a core, in %v: the bridge %.1f %% alone and %.1f %% with %d tabs; the dashboard %.1f %%", watchTime, idle, bridge, tabs, board)
 	if bridge-idle > 2 {
 		t.Errorf("want at most 2 %% of a core more")

@@ -3,13 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
@@ -54,7 +52,7 @@ error says which are in the queue, and prints a sed command for the others.`,
 	set.StringVar(&p.msgID, "msg-id", "", "push it once: `id` of the message")
 	set.StringVar(&p.unique, "unique", "", "push it unless an item with this `key` is there")
 	set.BoolVar(&p.lines, "lines", false, "push each line of standard input as an item")
-	set.Var(&p.parallel, "parallel", "push this `many` lines at once, in no certain order")
+	set.Var(&p.parallel, "parallel", "push `N` batches of lines at once, in no certain order")
 	set.BoolVar(&p.json, "json", false, "print a line of JSON per item, with its id and line")
 	flags.WithoutDefault(set, "parallel", "delay", "ttl")
 	return cmd
@@ -187,56 +185,4 @@ func (p *pushing) takePriority(cmd *cobra.Command, texts []string) error {
 		return fmt.Errorf("--header %s: %w", subjects.HeaderPriority, err)
 	}
 	return nil
-}
-
-// pushLines pushes each line of standard input, without its line end, and stops at
-// the first failure or when a signal comes. Then it waits for the pushes under way,
-// and its error says which lines are in the queue.
-func (p *pushing) pushLines(s *session, header nats.Header) error {
-	cmd := p.cmd
-	in := cmd.InOrStdin()
-	lines := input.NewLines(in, int(s.nc.MaxPayload()))
-	r := newReceipts(&p.queue, p.json, in)
-	defer r.close()
-	defer interrupt.Say(cmd, pushInterrupted)()
-
-	var o input.Outcomes
-	group, going := errgroup.WithContext(cmd.Context())
-	group.SetLimit(int(p.parallel))
-
-	for {
-		value, err := interrupt.Await(going, lines.Next)
-		if err != nil {
-			o.Ended = err
-			break
-		}
-		o.Read++
-		number := o.Read
-		group.Go(func() error {
-			if going.Err() != nil { // while this line waited for its turn
-				o.Failed(number, going.Err())
-				return nil
-			}
-			ack, err := s.push(int64(p.priority), client.Message{Value: value, Headers: header})
-			if err != nil {
-				o.Failed(number, err)
-			} else {
-				err = r.add(number, len(value), ack)
-			}
-			if err != nil {
-				return fmt.Errorf("line %d: %w", number, err)
-			}
-			return nil
-		})
-	}
-
-	err := group.Wait()
-	if err == nil && o.Ended != io.EOF {
-		err = o.Ended
-	}
-
-	if err != nil {
-		return fmt.Errorf("%w%s", err, o.Report())
-	}
-	return r.finish()
 }

@@ -44,9 +44,9 @@ loses the connection, these items come back within a minute.`,
 	}, func([]string) error { return p.run() })
 
 	set := cmd.Flags()
-	set.VarP(&p.count, "number", "n", "pop up to this `number` of items, one by default")
+	set.VarP(&p.count, "number", "n", "pop up to `N` items, one by default")
 	set.BoolVar(&p.all, "all", false, "pop until the queue is empty")
-	set.DurationVar(&p.wait, "wait", 0, "wait this long for each item; else not at all")
+	set.DurationVar(&p.wait, "wait", 0, "wait `DURATION` for each item; else not at all")
 	flags.WithoutDefault(set, "number", "wait")
 	p.printer.addFlags(cmd)
 	return cmd

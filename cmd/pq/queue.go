@@ -25,8 +25,8 @@ type app struct {
 func (a *app) addFlags(set *pflag.FlagSet) {
 	set.SortFlags = false
 	a.Connection.AddFlags(set)
-	set.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "subject `prefix` of priority queues, pq by default")
-	set.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "subject `prefix` of FIFO queues, q by default")
+	set.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "subject `PREFIX` of priority queues, pq by default")
+	set.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "subject `PREFIX` of FIFO queues, q by default")
 	flags.WithoutDefault(set, "prefix", "fifo-prefix")
 }
 

@@ -67,7 +67,7 @@ were. Settings stay. On a terminal it asks first; elsewhere it needs --yes.`,
 			return nil
 		},
 	})
-	cmd.Flags().StringVar((*string)(&state), "state", "", "only items that are ready, delayed or leased")
+	cmd.Flags().StringVar((*string)(&state), "state", "", "only items in this `STATE`: ready, delayed or leased")
 	return cmd
 }
 
@@ -98,7 +98,7 @@ elsewhere it needs --yes.`,
 			return nil
 		},
 	})
-	cmd.Flags().Var(&most, "max", "send up to this `many`, 1,000 unless it says otherwise")
+	cmd.Flags().Var(&most, "max", "send up to `N` back, 1,000 unless it says otherwise")
 	flags.WithoutDefault(cmd.Flags(), "max")
 	return cmd
 }

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/cmd/internal/buildinfo"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 )
 
@@ -16,7 +16,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 	started = new(bool)
 	root = &cobra.Command{
 		Use:     "pq",
-		Version: cmp.Or(version, moduleVersion()),
+		Version: buildinfo.Describe(version),
 		Long:    "pq works on the durable queues that pqbridge serves over NATS.",
 		Example: `  pq push jobs "write the report" --priority 5
   pq pop jobs`,

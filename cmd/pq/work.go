@@ -65,10 +65,10 @@ exits with 0. A later one ends them, and their items go back.`,
 	}, func(command []string) error { return w.run(command) })
 
 	set := cmd.Flags()
-	set.VarP(&w.jobs, "jobs", "j", "run up to this `many` commands at once, else one")
-	set.IntSliceVar(&w.dropOn, "drop-on", nil, "exit `codes` for which the item becomes a dead letter")
-	set.DurationVar(&w.ackWait, "ack-wait", 0, "`length` of leases; else as pq config says, or 30s")
-	set.DurationVar(&w.retry.first, "retry-delay", time.Second, "`pause` after failures without a backoff; else 1s")
+	set.VarP(&w.jobs, "jobs", "j", "run up to `N` commands at once, else one")
+	set.IntSliceVar(&w.dropOn, "drop-on", nil, "exit `CODES` that make the item a dead letter")
+	set.DurationVar(&w.ackWait, "ack-wait", 0, "lease for `DURATION`; else as config says, or 30s")
+	set.DurationVar(&w.retry.first, "retry-delay", time.Second, "pause `DURATION` if there is no backoff; else 1s")
 	set.BoolVar(&w.max, "max", false, "take the last item: largest priority, newest")
 	flags.WithoutDefault(set, "jobs", "ack-wait", "retry-delay")
 	return cmd

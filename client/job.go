@@ -29,8 +29,8 @@ type Job struct {
 //
 // The context ends when the lease is lost, or may be because it could not be extended in time, so
 // that somebody else may do the job already: its cause is [ErrLeaseLost]. It also ends when
-// [Worker.Stop] is called for the second time: then its cause is [ErrStopped]. The job belongs to
-// the Work.
+// [Worker.Shutdown] has waited for long enough, with the cause [ErrStopped], and after
+// [WorkerOptions.JobTimeout], with the cause [ErrTimedOut]. The job belongs to the Work.
 //
 // A job may be done more than once, for instance if its acknowledgement does not arrive before the
 // lease is over. If that matters, have the Work note the ID of what it has done, which stays the
@@ -72,6 +72,28 @@ func delayOf(err error) time.Duration {
 		return r.delay
 	}
 	return Backoff
+}
+
+// ErrTimedOut is the cause of the context of a job that takes longer than
+// [WorkerOptions.JobTimeout].
+var ErrTimedOut = errors.New("timed out")
+
+// timedOut returns what an error that plainOutcome returned is after the timeout of the job.
+func timedOut(err error) error {
+	var again *retry
+	switch {
+	case errors.As(err, &again):
+		return &retry{timedOut(again.error), again.delay}
+	case errors.As(err, new(*snoozed)), errors.As(err, new(*dropped)):
+		return err // the Work has decided
+	}
+
+	switch text := err.Error(); text {
+	case ErrTimedOut.Error(), context.DeadlineExceeded.Error(), context.Canceled.Error():
+		return ErrTimedOut
+	default:
+		return fmt.Errorf("%w: %s", ErrTimedOut, text)
+	}
 }
 
 // callSafely does a job, and returns an error also if the Work panics.

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Worker does the jobs of a queue. It leases them one after the other, waits while there is none,
@@ -23,28 +21,23 @@ import (
 // are under way share the next one: it acknowledges them together and leases as many. With
 // Prefetch, such jobs share an acknowledgement.
 type Worker struct {
-	queue *handle
-	verb  subjects.Verb // that leases
-	o     WorkerOptions
-	work  Work
-	log   *slog.Logger
+	o       WorkerOptions
+	work    Work
+	sources []*source
 
 	jobs             context.Context // parent of the contexts of jobs
-	stopping, killed context.Context // end with the first and the second call of Stop
+	stopping, killed context.Context // end when no more jobs are leased, and when those under way end
 	stop             context.CancelFunc
 	kill             context.CancelCauseFunc
+	heartbeat        time.Duration // of the requests that wait for jobs
 
-	// waits has room for one: of those who have nothing to do, only one waits for a job.
-	waits     chan struct{}
-	heartbeat time.Duration // of that wait
-	acks      sharedAcks
-
-	mu      sync.Mutex
-	running bool
-	err     error // why Run ends
+	mu    sync.Mutex
+	ended chan struct{} // closed when Run returns; nil before it begins
+	err   error         // why Run ends
 }
 
-// ErrStopped is the cause of the context of jobs that a second call of Worker.Stop ends.
+// ErrStopped is the cause of the context of jobs that are still under way when the context of
+// [Worker.Shutdown] ends.
 var ErrStopped = errors.New("the worker was stopped")
 
 // idleHeartbeat is how often the bridge confirms that a worker waits. A worker that hears nothing
@@ -67,34 +60,38 @@ func (q *handle) NewWorker(work Work, o WorkerOptions) (*Worker, error) {
 
 	o.Concurrency = cmp.Or(o.Concurrency, 1)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	w := &Worker{
-		queue:     q,
-		verb:      q.popVerb(),
-		o:         o,
-		work:      work,
-		log:       o.Logger.With("queue", q.name),
-		waits:     make(chan struct{}, 1),
-		heartbeat: idleHeartbeat,
-	}
-	if o.Max {
-		w.verb = subjects.PopMax
-	}
+	w := &Worker{o: o, work: work, heartbeat: idleHeartbeat}
 	w.stopping, w.stop = context.WithCancel(context.Background())
 	w.killed, w.kill = context.WithCancelCause(context.Background())
+	w.sources = []*source{w.newSource(q)}
 	return w, nil
 }
 
-// Stop lets Run return once the jobs under way are done, and does not wait. The second call cancels
-// their contexts; those that then return an error are given back, and the delivery does not count.
-// While there is nothing to do, Run returns once the bridge has confirmed that nothing more comes,
-// after two seconds at the latest. If Run has not begun, it returns at once.
-func (w *Worker) Stop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stopping.Err() != nil {
-		w.kill(ErrStopped)
-	}
+// Shutdown leases no more jobs, and waits until Run has returned, which is once the jobs under way
+// are done. If ctx ends before, it ends the contexts of these jobs and returns the error of ctx at
+// once. Those that then return an error are given back, and the delivery does not count: wait for
+// Run, or they come back when their leases are over. A Run that begins later returns at once.
+func (w *Worker) Shutdown(ctx context.Context) error {
 	w.stop()
+	w.mu.Lock()
+	ended := w.ended
+	w.mu.Unlock()
+	if ended == nil {
+		return nil
+	}
+
+	select {
+	case <-ended:
+		return nil
+	default:
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		w.kill(ErrStopped)
+		return endOf(ctx)
+	}
 }
 
 // fail stops the worker because of an error that will not go away.
@@ -105,11 +102,4 @@ func (w *Worker) fail(err error) {
 		w.err = err
 	}
 	w.stop()
-}
-
-// patience is how long to wait for the answer to an acknowledgement: so that there is time for
-// another one before the lease is over, but not so short that a slow answer counts as lost. The job
-// that comes with it would then be leased to nobody, and that delivery counts.
-func (w *Worker) patience() time.Duration {
-	return min(max(w.o.AckWait/3, lateReply), w.queue.client.timeout)
 }

@@ -224,6 +224,7 @@ func TestWorkerBadOptions(t *testing.T) {
 		{jobs.NewWorker, work, client.WorkerOptions{Prefetch: 100_000}, "at most 100000 together"},
 		{jobs.NewWorker, work, client.WorkerOptions{Prefetch: math.MaxInt, Concurrency: math.MaxInt}, "at most 100000 together"},
 		{jobs.NewWorker, work, client.WorkerOptions{AckWait: time.Millisecond}, "AckWait is 1ms: want 100ms to 12h0m0s, or 0"},
+		{jobs.NewWorker, work, client.WorkerOptions{JobTimeout: -time.Second}, "JobTimeout is -1s: want more than 0, or 0"},
 		{jobs.NewWorker, work, client.WorkerOptions{AckWait: -time.Second}, "AckWait is -1s: want 100ms to 12h0m0s, or 0"},
 		{mail.NewWorker, work, client.WorkerOptions{AckWait: 24 * time.Hour, Prefetch: 2}, "AckWait is 24h0m0s"},
 		{mail.NewWorker, work, client.WorkerOptions{Max: true}, "Max with a FIFO queue"},
@@ -272,7 +273,7 @@ func TestWorkerExtends(t *testing.T) {
 	}
 }
 
-// As long as a job is being done, its lease is extended, even after the second Stop.
+// As long as a job is being done, its lease is extended, even after a Shutdown that did not wait.
 func TestWorkerExtendsWhenStopped(t *testing.T) {
 	s := newWorkshop(t)
 	s.push("a")
@@ -282,10 +283,9 @@ func TestWorkerExtendsWhenStopped(t *testing.T) {
 		<-finish
 		return nil
 	}, quiet(client.WorkerOptions{AckWait: time.Second})))
-	done := run(w)
+	done, _ := run(w)
 	<-begun
-	w.Stop()
-	w.Stop()
+	kill(w)
 	failsWith(t, "leased", client.ErrEmpty)(s.jobs.LeaseMin(t.Context(), client.Expires(2500*time.Millisecond)))
 	close(finish)
 	ok(t, <-done)

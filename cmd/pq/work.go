@@ -263,9 +263,11 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, ref
 	defer func() { release() }()
 
 	ended := make(chan error, 1)
-	go func() { ended <- worker.Run(context.WithoutCancel(cmd.Context())) }()
+	running, leaseNoMore := context.WithCancel(context.WithoutCancel(cmd.Context()))
+	defer leaseNoMore()
+	go func() { ended <- worker.Run(running) }()
 	stop := func() {
-		worker.Stop()
+		leaseNoMore()
 		close(w.stopped)
 	}
 
@@ -335,7 +337,9 @@ const lastRequests = time.Second
 // kill ends the commands, and waits for that. Items that it cannot give back come back when their
 // leases are over.
 func (w *work) kill(s *session, worker *client.Worker, ended <-chan error) {
-	worker.Stop()
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = worker.Shutdown(now) // which has no time
 	if !s.nc.IsConnected() {
 		s.nc.Close() // so that no request waits
 	}

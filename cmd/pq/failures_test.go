@@ -32,7 +32,7 @@ var everyCommand = []struct {
 	{args: "peek jbos", misspelt: exitEmpty, words: "the queue is empty"},
 	{args: "len jbos"},
 	{args: "bench jbos push --count 1"},
-	{args: "work jbos -- true", since: "config", misspelt: -1}, // it waits for items
+	{args: "work jbos -- true", since: "info", misspelt: -1}, // it waits for items
 	{args: "lease jbos", since: "ack", misspelt: exitEmpty, words: "the queue is empty"},
 	{args: "ack " + receiptExample, since: "ack", misspelt: exitError, words: "(4"},
 	{args: "nak " + receiptExample, since: "ack", misspelt: exitError, words: "(4"},

@@ -31,21 +31,39 @@ func (r *retryDelay) after(deliveries int64) time.Duration {
 	return min(delay, longest)
 }
 
-// of returns err with the delay of a job that has failed. It asks for the backoff each time, so
-// that a change counts at once. If that fails, the bridge decides.
-func (r *retryDelay) of(err error, s *session, job *client.Job) error {
-	if r.first == 0 {
-		return err
-	}
-	if !r.blind.Load() {
+// failed returns err with the delay of a job that has failed, and logs what becomes of that. It asks
+// for the settings each time, so that a change counts at once. If that fails, the bridge decides.
+func (w *work) failed(err error, s *session, job *client.Job) error {
+	var set client.Settings
+	if !w.retry.blind.Load() {
 		ctx, cancel := context.WithTimeout(s.usable, discovery.FirstAnswer)
 		defer cancel()
-		settings, failed := s.queue.Settings(ctx)
-		if len(settings.Backoff) > 0 || failed != nil && !r.blind.Load() {
+		info, unknown := s.queue.Info(ctx)
+		switch {
+		case unknown == nil:
+			set = info.Settings
+		case !w.retry.blind.Load():
 			return err
 		}
 	}
-	return client.RetryAfter(r.after(job.Deliveries), err)
+
+	log := w.log.With("queue", w.name, "id", job.ID, "deliveries", job.Deliveries)
+	if set.MaxDeliver > 0 {
+		log = log.With("max_deliver", set.MaxDeliver)
+	}
+
+	switch {
+	case set.Exhausted(job.Deliveries):
+		log.Warn("a job has had its last delivery: it becomes a dead letter", "in", set.DeadLetterQueue(w.name))
+		return err
+	case len(set.Backoff) > 0:
+		log.Info("a job is tried again", "after", set.BackoffAfter(job.Deliveries))
+		return err
+	default:
+		delay := w.retry.after(job.Deliveries)
+		log.Info("a job is tried again", "after", delay)
+		return client.RetryAfter(delay, err)
+	}
 }
 
 // refused reports whether an error of the NATS server says no more than that the settings cannot be
@@ -55,7 +73,7 @@ func (r *retryDelay) refused(q *queue, err error) bool {
 	if bad != nil {
 		return false
 	}
-	subject, bad := g.Build(subjects.Request{Kind: q.kind(), Verb: subjects.Config, Queue: q.name})
+	subject, bad := g.Build(subjects.Request{Kind: q.kind(), Verb: subjects.Info, Queue: q.name})
 	if bad != nil || !strings.Contains(err.Error(), `"`+subject+`"`) {
 		return false
 	}

@@ -50,8 +50,7 @@ had max_deliver deliveries. The lease is extended while COMMAND runs.
 The environment has PQ_ID, PQ_PRIORITY, PQ_DELIVERIES and the like, and headers:
 Trace-Id is PQ_HEADER_TRACE_ID. The first signal lets commands finish, and pq
 exits with 0. A later one ends them, and their items go back.`,
-		Example: `  pq work jobs --jobs 4 -- ./handle.sh
-  pq work jobs --drop-on 65 -- sh -c "jq -e .user"`,
+		Example: "  pq work jobs --jobs 4 --drop-on 65 -- ./handle.sh",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash == 1 && len(args) > 1 {
 				return nil

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -38,6 +39,12 @@ func decode(v *verb, m *nats.Msg, r *subjects.Request, c *clientReplier, request
 	// permissions of this one.
 	m.Header = nil
 	op := &ops[0]
+	switch r.Verb {
+	case subjects.List:
+		return ops, decodeList(m.Data, r.Kind, c)
+	case subjects.Items:
+		return ops, decodeItems(m.Data, r.Kind, r.Queue, c)
+	}
 	switch v.op {
 	case fdbpq.OpPop:
 		return decodePop(m, c, request, ops)
@@ -45,20 +52,22 @@ func decode(v *verb, m *nats.Msg, r *subjects.Request, c *clientReplier, request
 		return decodeAck(m, r, c, request, ops)
 	case fdbpq.OpSettings:
 		return ops, decodeSettings(m, op)
-	case fdbpq.OpGet, fdbpq.OpRemove, fdbpq.OpRank, fdbpq.OpMove:
-		return ops, decodeItem(m, r, op)
+	case fdbpq.OpGet, fdbpq.OpRemove, fdbpq.OpRank, fdbpq.OpMove, fdbpq.OpRelease:
+		return decodeItem(m, r, c, request, ops)
 	case fdbpq.OpPurge:
 		state, err := subjects.ParsePurge(m.Data)
 		op.State = states[state]
 		return ops, err
 	case fdbpq.OpRedrive:
+		op.DropHeader = subjects.OfPushAlone
+		if subjects.NamesItems(m.Data) {
+			op.Kind = fdbpq.OpRedriveItem
+			return decodeItem(m, r, c, request, ops)
+		}
 		most, err := subjects.ParseRedrive(m.Data)
-		op.Limit, op.DropHeader = int64(most), subjects.OfPushAlone
+		op.Limit = int64(most)
 		return ops, err
 	case fdbpq.OpInfo:
-		if v.several { // the inspector reads the options
-			return ops, nil
-		}
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpSettings})
 	}
 
@@ -186,20 +195,54 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 	return nil
 }
 
-// decodeItem reads the payload of an operation on one item.
-func decodeItem(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
+// decodeItem reads the payload of an operation on one item, or on several, of each its own.
+func decodeItem(m *nats.Msg, r *subjects.Request, c *clientReplier, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	o, err := subjects.ParseItemOptions(r.Verb, m.Data)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if op.ID, err = fdbpq.ParseID(o.ID); err != nil {
-		return err
-	}
+
+	op := &ops[0]
 	op.Priority = o.Priority
 	if o.Max {
 		op.End = fdbpq.Back
 	}
-	return nil
+	if o.IDs == nil {
+		op.ID, err = fdbpq.ParseID(o.ID)
+		return ops, err
+	}
+
+	ids, err := parseIDs(o.IDs)
+	if err != nil {
+		return nil, err
+	}
+	if size, most := subjects.MaxItemResults(len(ids)), c.b.nc.MaxPayload(); int64(size) > most {
+		return nil, fmt.Errorf("%w: a reply with %d results can have %d bytes, and the server carries at most %d: send fewer ids at once",
+			errTooLarge, len(ids), size, most)
+	}
+	if op.Kind == fdbpq.OpGet {
+		c.inspection = getItems(c, r.Kind, r.Queue, ids, o.ValueBytes)
+		return ops, nil
+	}
+	request.Each = true
+	all := slices.Repeat(ops, len(ids))
+	for i := range all {
+		all[i].ID = ids[i]
+	}
+	return all, nil
+}
+
+// parseIDs reads the ids of a request for several items.
+func parseIDs(texts []string) ([]fdbpq.ID, error) {
+	ids := make([]fdbpq.ID, len(texts))
+	for i, text := range texts {
+		id, err := fdbpq.ParseID(text)
+		if err != nil {
+			return nil, fmt.Errorf("ids: element %d: %w", i, err)
+		}
+		ids[i] = id
+	}
+	return ids, nil
 }
 
 // states has the state that each name stands for.

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,12 +20,12 @@ const serviceName = "pqbridge"
 // a publisher's requests to one queue. It returns the subscriptions made, including
 // those made before an error.
 func (b *Bridge) discoverable() (made []*nats.Subscription, err error) {
-	for asked, answer := range map[micro.Verb]func() any{
-		micro.PingVerb:  func() any { return b.ping() },
-		micro.InfoVerb:  func() any { return b.info() },
-		micro.StatsVerb: func() any { return b.stats() },
+	for asked, answer := range map[micro.Verb]func(asked []byte) any{
+		micro.PingVerb:  func([]byte) any { return b.ping() },
+		micro.InfoVerb:  func([]byte) any { return b.info() },
+		micro.StatsVerb: b.statsFor,
 	} {
-		handle := func(m *nats.Msg) { b.discover(m, answer()) }
+		handle := func(m *nats.Msg) { b.discover(m, answer(m.Data)) }
 		for _, scope := range [][2]string{{"", ""}, {serviceName, ""}, {serviceName, b.id}} {
 			subject, err := micro.ControlSubject(asked, scope[0], scope[1])
 			if err != nil {
@@ -100,6 +101,39 @@ func (b *Bridge) stats() micro.Stats {
 			ProcessingTime:        time.Duration(took),
 			AverageProcessingTime: time.Duration(took / max(requests, 1)),
 		})
+	}
+	return stats
+}
+
+// statsFor answers a STATS request with that payload.
+func (b *Bridge) statsFor(payload []byte) any {
+	if !subjects.WantsBridgeStats(payload) {
+		return b.stats()
+	}
+
+	// As many queues as there is room for beside the endpoints.
+	const row, others = 256, 64 << 10
+	room := (b.nc.MaxPayload() - others) / row
+	return struct {
+		micro.Stats
+		Bridge *subjects.BridgeStats `json:"bridge"`
+	}{b.stats(), b.bridgeStats(int(min(max(room, 0), subjects.MaxStatsQueues)))}
+}
+
+// bridgeStats returns what is known without asking the store, with up to so many queues.
+func (b *Bridge) bridgeStats(queues int) *subjects.BridgeStats {
+	pending, _ := b.dispatcher.Pending()
+	stats := &subjects.BridgeStats{
+		Waiters: b.dispatcher.Waiters(), Pending: pending, Store: b.options.Engine,
+		Queues: b.dispatcher.Traffic(queues),
+	}
+
+	err := errors.Join(b.denials.err(), b.dispatcher.WriteFailure(), b.servingReady())
+	if b.stopping.Load() {
+		err = errors.New("shutting down")
+	}
+	if stats.Ready = err == nil; err != nil {
+		stats.Why = failureOf(err).Text
 	}
 	return stats
 }

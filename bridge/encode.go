@@ -48,21 +48,14 @@ func (e *encoder) pushed(q *dispatch.Queue, results []fdbpq.Result, batch bool) 
 	return e.buf
 }
 
-// item sets the headers of a reply that carries an item: the pusher's and our own. It omits
-// pushers' headers that a NATS server would act on; an item that another program or an earlier
-// version wrote may have them.
+// item sets the headers of a reply that carries an item: those stored with it and our own.
 func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) {
-	e.pushers(item)
+	e.stored(item)
 	for name := range e.header {
 		if strings.EqualFold(name, subjects.HeaderTraceParent) {
 			e.header[subjects.HeaderTraceDest] = traceDisabled // a server must not trace the reply
 			break
 		}
-	}
-
-	if item.DeadLetter != nil {
-		dead := subjects.DeadLetter(*item.DeadLetter)
-		dead.Headers(e.header)
 	}
 
 	e.add(subjects.HeaderID, item.ID.String())
@@ -71,6 +64,17 @@ func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) {
 	}
 	if !item.PushedAt.IsZero() {
 		e.add(subjects.HeaderPushedAt, e.time(item.PushedAt))
+	}
+}
+
+// stored resets the headers to those stored with an item: the pusher's, and how it died. It omits
+// pushers' headers that a NATS server would act on; an item that another program or an earlier
+// version wrote may have them.
+func (e *encoder) stored(item *fdbpq.Item) {
+	e.pushers(item)
+	if item.DeadLetter != nil {
+		dead := subjects.DeadLetter(*item.DeadLetter)
+		dead.Headers(e.header)
 	}
 }
 

@@ -1,12 +1,15 @@
 package bridge_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -281,6 +285,50 @@ func TestDiscovery(t *testing.T) {
 			t.Errorf("stats%s %+v", scope, stats)
 		}
 		checkStats(t, stats)
+	}
+}
+
+// Who asks for it learns what a bridge knows without asking its store.
+func TestBridgeStats(t *testing.T) {
+	var refuse atomic.Bool
+	reads := hooked{read: func(context.Context) error {
+		if refuse.Load() {
+			return kv.ErrUnavailable
+		}
+		return nil
+	}}
+	e := testenv.New(t, testenv.Options{Wrap: reads.wrap, Bridge: func(o *bridge.Options) { o.Engine = "mem" }})
+	push(t, e, "pq.jobs.push", nats.Header{"Nats-Msg-Id": {"a"}}, "a")
+	push(t, e, "pq.jobs.push", nats.Header{"Nats-Msg-Id": {"a"}}, "a") // a duplicate
+	pushAll(t, e, "pq.jobs.push", "b", "c", "d", "e", "f")
+	push(t, e, "q.mail.enqueue", nil, "b")
+	ok(t, e, "pq.unused.len", nil, "")
+	ok(t, e, "pq.jobs.pop.min", nil, "")
+	acked(t, e, leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "b"), "")
+	acked(t, e, leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "c"), "+TERM")
+	leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "d")
+	ok(t, e, "pq.jobs.purge", nil, "")
+	publish(t, e, "pq.jobs.pop.min", subscribe(t, e.Conn, nats.NewInbox()).Subject, `{"expires":"1m"}`)
+	comes(t, "a pop that waits", func() bool { return e.Bridge.Waiters() == 1 })
+
+	refuse.Store(true)
+	var plain micro.Stats
+	reply := e.Request("$SRV.STATS.pqbridge", nil, []byte(subjects.StatsOfQueues))
+	must(t, json.Unmarshal(reply.Data, &plain))
+	same(t, "name", plain.Name, "pqbridge")
+	got, err := subjects.ParseBridgeStats(reply.Data)
+	must(t, err)
+	want := &subjects.BridgeStats{Ready: true, Waiters: 1, Store: "mem", Queues: []subjects.QueueTraffic{
+		{Kind: "pq", Queue: "jobs", In: 6, Out: 6}, {Kind: "q", Queue: "mail", In: 1},
+	}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: want %+v", reply.Data, want)
+	}
+	for _, payload := range []string{"", "{}", "x", `{"queues":false}`, `{"queues":1}`} {
+		reply := e.Request("$SRV.STATS.pqbridge", nil, []byte(payload))
+		if got, err := subjects.ParseBridgeStats(reply.Data); got != nil || err != nil {
+			t.Errorf("%q: %+v, %v", payload, got, err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -39,7 +40,9 @@ type wireError struct {
 // can wrap others come first.
 var wireErrors = []wireError{
 	{subjects.CodeNotFound, false, []error{fdbpq.ErrEmpty, fdbpq.ErrNotFound, fdbpq.ErrPaused}},
-	{subjects.CodeConflict, false, []error{fdbpq.ErrLeaseLost, fdbpq.ErrLeased}},
+	{subjects.CodeConflict, false, []error{
+		fdbpq.ErrLeaseLost, fdbpq.ErrLeased, fdbpq.ErrNotLeased, fdbpq.ErrNotDeadLetter,
+	}},
 	{subjects.CodeUnavailable, true, []error{kv.ErrCommitUnknown, dispatch.ErrUnknownOutcome}},
 	{subjects.CodeBadRequest, false, []error{
 		errBadRequest, subjects.ErrPrefix, subjects.ErrQueueName, subjects.ErrVerb, subjects.ErrPriority, subjects.ErrKey,
@@ -124,6 +127,22 @@ func newFailure(err error) *failure {
 		f.header[subjects.HeaderLost] = []string{subjects.FormatLost(lost.Lost)}
 	}
 	return f
+}
+
+// errNoRoomForItem is told of an item for which the transaction of a request for several had no room.
+var errNoRoomForItem = fmt.Errorf("%w: there was no room to move it with the others: ask for it again", errTooLarge)
+
+// itemFailure returns what is told of one of several items.
+func itemFailure(err error) subjects.Failure {
+	if errors.Is(err, fdbpq.ErrNoRoom) {
+		err = errNoRoomForItem
+	}
+	f := newFailure(err)
+	text := f.Text
+	if len(text) > subjects.MaxFailureText {
+		text = strings.ToValidUTF8(text[:subjects.MaxFailureText], "")
+	}
+	return subjects.Failure{Code: f.Code, Text: text}
 }
 
 // pageFailure returns the code and the text of an error, the same as those of a reply over NATS.

@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,8 +70,8 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 		h.cancel(c, r, &parsed)
 		return nil
 	}
-	if parsed.Verb == subjects.List {
-		return h.list(m, c, r, parsed.Kind)
+	if c.inspection != nil {
+		return h.b.inspector.answer(c, r)
 	}
 
 	if err := h.measure(c, r, span); err != nil {
@@ -133,21 +132,6 @@ func (h *handler) cancel(c *clientReplier, r *dispatch.Request, parsed *subjects
 	answered := *r // so that r itself stays off the heap
 	answered.Wait, answered.Answered = nil, time.Now()
 	c.answerData(&answered, nil, nil)
-}
-
-// list answers a request for a list of queues, later.
-func (h *handler) list(m *nats.Msg, c *clientReplier, r *dispatch.Request, kind subjects.Kind) error {
-	o, err := subjects.ParseListOptions(m.Data)
-	if err != nil {
-		return err
-	}
-
-	request := *r
-	return h.b.inspector.start(func(ctx context.Context) {
-		list, err := h.b.inspector.list(ctx, kind, o, true)
-		request.Answered = time.Now()
-		c.answerData(&request, list.Encode(), err)
-	})
 }
 
 // measure sets the size of a request, and refuses one whose reply, or whose items, the server could

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
@@ -13,44 +14,64 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// inspector answers questions about many queues, and those that come over HTTP: see package web.
-// They run beside the lanes, a few at a time, in transactions that only read. Lists over NATS bring
-// back what is due first. Whoever asks over HTTP has logged in nowhere, so that writes nothing.
+// inspector answers questions about many queues or items, and those that come over HTTP: see package
+// web. They run beside the lanes, a few at a time, in transactions that only read. Those over NATS
+// bring back what is due first. Whoever asks over HTTP has logged in nowhere, so that writes nothing.
 type inspector struct {
 	options    *Options
 	dispatcher *dispatch.Dispatcher
 
-	slots  chan struct{} // an element for each that runs
+	slots  chan struct{} // an element for each that runs, but for browses
+	browse chan struct{} // an element for a browse that runs
+
+	nextPart time.Time    // when the next part of a browse may begin; belongs to who has the slot
+	batches  atomic.Int64 // of the lanes, so far
+
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	mu struct {
 		sync.Mutex
-		lists int // over NATS, that wait or run
-		ended bool
+		waiting map[*inspectionLimit]int // over NATS, that wait or run
+		ended   bool
 	}
 	answering sync.WaitGroup // these
 }
 
+// inspection is a question that came over NATS.
+type inspection struct {
+	limit *inspectionLimit
+	// reply returns the payload of the reply.
+	reply func(ctx context.Context) ([]byte, error)
+}
+
+// inspectionLimit bounds how many questions over NATS wait or run.
+type inspectionLimit struct {
+	most int
+	err  error
+}
+
 const (
-	// maxInspections run at a time.
+	// maxInspections run at a time, beside one browse.
 	maxInspections = 4
-	// maxLists over NATS wait or run.
-	maxLists = 256
+	// maxLists and maxBrowses over NATS wait or run.
+	maxLists, maxBrowses = 256, 64
 )
 
 func newInspector(o *Options, d *dispatch.Dispatcher) *inspector {
-	i := &inspector{options: o, dispatcher: d, slots: make(chan struct{}, maxInspections)}
+	i := &inspector{options: o, dispatcher: d, slots: make(chan struct{}, maxInspections), browse: make(chan struct{}, 1)}
+	i.mu.waiting = map[*inspectionLimit]int{}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	return i
 }
 
 var (
-	errTooManyLists = fmt.Errorf("%w: %d lists wait: try again", dispatch.ErrOverloaded, maxLists)
-	errEnded        = fmt.Errorf("%w: the service is shutting down: try again", dispatch.ErrUnavailable)
+	listLimit   = &inspectionLimit{maxLists, fmt.Errorf("%w: %d lists wait: try again", dispatch.ErrOverloaded, maxLists)}
+	browseLimit = &inspectionLimit{maxBrowses, fmt.Errorf("%w: %d requests for items wait: try again", dispatch.ErrOverloaded, maxBrowses)}
+	errEnded    = fmt.Errorf("%w: the service is shutting down: try again", dispatch.ErrUnavailable)
 )
 
-// end ends the lists: they have until ctx ends.
+// end ends the questions over NATS: they have until ctx ends.
 func (i *inspector) end(ctx context.Context) {
 	i.mu.Lock()
 	i.mu.ended = true
@@ -61,28 +82,45 @@ func (i *inspector) end(ctx context.Context) {
 	i.cancel()
 }
 
-// start answers a list in a goroutine of its own, unless too many wait. ctx ends when answer has no
-// more time.
-func (i *inspector) start(answer func(ctx context.Context)) error {
+// answer answers a request in a goroutine of its own, unless too many wait.
+func (i *inspector) answer(c *clientReplier, r *dispatch.Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.mu.ended {
+	asked, request := c.inspection, *r
+	switch {
+	case i.mu.ended:
 		return errEnded
-	}
-	if i.mu.lists >= maxLists {
-		return errTooManyLists
+	case i.mu.waiting[asked.limit] >= asked.limit.most:
+		return asked.limit.err
 	}
 
-	i.mu.lists++
+	i.mu.waiting[asked.limit]++
 	i.answering.Go(func() {
 		ctx, cancel := context.WithTimeout(i.ctx, i.options.RequestTimeout)
 		defer cancel()
-		answer(ctx)
+		payload, err := asked.reply(ctx)
+		request.Answered = time.Now()
+		c.answerData(&request, payload, err)
 
 		i.mu.Lock()
-		i.mu.lists--
+		i.mu.waiting[asked.limit]--
 		i.mu.Unlock()
 	})
+	return nil
+}
+
+// decodeList reads the payload of a list.
+func decodeList(payload []byte, kind subjects.Kind, c *clientReplier) error {
+	o, err := subjects.ParseListOptions(payload)
+	if err != nil {
+		return err
+	}
+
+	i := c.b.inspector
+	c.inspection = &inspection{listLimit, func(ctx context.Context) ([]byte, error) {
+		list, err := i.list(ctx, kind, o, true)
+		return list.Encode(), err
+	}}
 	return nil
 }
 
@@ -93,7 +131,7 @@ func (i *inspector) list(ctx context.Context, kind subjects.Kind, o subjects.Lis
 		of = i.options.Keyspace.ListQueues
 	}
 
-	err = i.run(ctx, func() error {
+	err = i.run(ctx, i.slots, func() error {
 		page, err := of(ctx, i.options.DB, o.After, o.Limit, i.options.Now())
 		if err == nil && sweeps && len(page.Due) > 0 && i.dispatcher.Sweeper().Sweep(ctx, page.Due) == nil {
 			page, err = of(ctx, i.options.DB, o.After, o.Limit, i.options.Now())
@@ -113,17 +151,12 @@ func (i *inspector) list(ctx context.Context, kind subjects.Kind, o subjects.Lis
 // info returns what there is to know of a queue as it is stored, without adding it to those in use,
 // and when that was.
 func (i *inspector) info(ctx context.Context, kind subjects.Kind, name string) (info *fdbpq.Info, at time.Time, err error) {
-	var q fdbpq.Target
-	if kind == subjects.FIFO {
-		q, err = i.options.Keyspace.Queue(name)
-	} else {
-		q, err = i.options.Keyspace.PriorityQueue(name)
-	}
+	q, err := i.target(kind, name)
 	if err != nil {
 		return nil, at, err
 	}
 
-	err = i.run(ctx, func() error {
+	err = i.run(ctx, i.slots, func() error {
 		at = i.options.Now()
 		results, err := kv.ReadTransact(ctx, i.options.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
 			return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}})
@@ -136,11 +169,19 @@ func (i *inspector) info(ctx context.Context, kind subjects.Kind, name string) (
 	return info, at, err
 }
 
-// run calls f when there is room for it.
-func (i *inspector) run(ctx context.Context, f func() error) error {
+// target returns a queue, without adding it to those in use.
+func (i *inspector) target(kind subjects.Kind, name string) (fdbpq.Target, error) {
+	if kind == subjects.FIFO {
+		return i.options.Keyspace.Queue(name)
+	}
+	return i.options.Keyspace.PriorityQueue(name)
+}
+
+// run calls f when there is a slot for it.
+func (i *inspector) run(ctx context.Context, slots chan struct{}, f func() error) error {
 	select {
-	case i.slots <- struct{}{}:
-		defer func() { <-i.slots }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-ctx.Done():
 		return i.ended(ctx, ctx.Err())
 	}

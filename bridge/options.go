@@ -70,6 +70,9 @@ type Options struct {
 	// serve the same subjects from another store.
 	Location string
 
+	// Engine is the kind of the store, such as "embedded", for the statistics in service discovery.
+	Engine string
+
 	// HTTPAddr is the host:port that serves /healthz, /readyz, /metrics and /queues.
 	// Port 0 picks a free one, see Bridge.Addr. Empty disables HTTP.
 	HTTPAddr string

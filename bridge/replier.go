@@ -30,6 +30,7 @@ type clientReplier struct {
 	sent   int    // items so far
 
 	cancellable *cancellable // nil unless it has an id
+	inspection  *inspection  // nil unless the inspector answers
 }
 
 // newReplier returns the replier of a request whose endpoint is not known yet.
@@ -70,6 +71,11 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 		p := c.newParcel(r, len(results))
 		defer p.close()
 		c.end(p, c.deliver(p, ops, results))
+		return
+	}
+	if r.Each {
+		c.endpoint.items.Observe(float64(len(results)))
+		c.replied(r, c.sendResults(r, ops, results))
 		return
 	}
 	for i := range results { // operations that share a reply fail together

@@ -31,7 +31,7 @@ func (c *clientReplier) sendPayload(r *dispatch.Request, op *fdbpq.Op, results [
 		payload = subjects.EncodeSettings(result.Settings)
 	case fdbpq.OpInfo: // and OpSettings
 		payload = infoReply(q, result.Info, results[1].Settings, c.b.options.Now()).Encode()
-	case fdbpq.OpRemove:
+	case fdbpq.OpRemove, fdbpq.OpRelease:
 		payload = subjects.EncodeReply(subjects.Removed{Queue: q.Name, ID: op.ID.String()})
 	case fdbpq.OpMove:
 		payload = subjects.EncodeReply(subjects.Moved{Queue: q.Name, ID: result.Item.ID.String(), Priority: op.Priority})
@@ -48,6 +48,30 @@ func (c *clientReplier) sendPayload(r *dispatch.Request, op *fdbpq.Op, results [
 	if op.Kind == fdbpq.OpPush && errors.Is(err, errTooLarge) {
 		err = fmt.Errorf("%w: the items are in the queue, but their ids do not fit into a reply: %w",
 			dispatch.ErrUnknownOutcome, err)
+	}
+	return err
+}
+
+// sendResults answers a request for several items with the result of each.
+func (c *clientReplier) sendResults(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) error {
+	reply := subjects.ItemResults{Queue: r.Queue.Name, Results: make([]subjects.ItemResult, len(results))}
+	for i := range results {
+		op, result, told := &ops[i], &results[i], &reply.Results[i]
+		told.ID = op.ID.String()
+		switch {
+		case result.Err != nil:
+			told.Failure = itemFailure(result.Err)
+		case op.Kind == fdbpq.OpMove || op.Kind == fdbpq.OpRedriveItem:
+			told.NewID, told.Home = result.Item.ID.String(), result.Home
+		}
+	}
+
+	err := c.sendData(reply.Encode())
+	if errors.Is(err, errTooLarge) {
+		err = fmt.Errorf("%w: the items are changed, but the results do not fit into a reply: %w", dispatch.ErrUnknownOutcome, err)
+	}
+	if err != nil {
+		c.b.replyFailed(err)
 	}
 	return err
 }

@@ -116,8 +116,11 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 		MaxWaiters: o.MaxWaiters, PollEvery: o.pollEvery(),
 		RequestTimeout: o.RequestTimeout,
 		Warn:           b.quiet.store.warn,
-		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
-		Owns:           func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
+		BatchDone: func(operations int) {
+			b.inspector.batches.Add(1)
+			b.metrics.batchSize.Observe(float64(operations))
+		},
+		Owns: func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
 		RequeueLate: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
 			b.outbox.Return(q, kind, result, outbox.Late)
 		},

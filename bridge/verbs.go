@@ -9,8 +9,10 @@ import (
 type verb struct {
 	op  fdbpq.OpKind
 	end fdbpq.End
-	// several: a batch of pushes, or the infos of a list of queues.
+	// several says that it is a batch of pushes.
 	several bool
+	// inspected says that the inspector answers, without an operation.
+	inspected bool
 }
 
 // needsReply reports whether nobody would receive what a request without a reply subject returns.
@@ -32,15 +34,15 @@ var verbs = [...]verb{
 	subjects.Peek:     {op: fdbpq.OpPeek, end: fdbpq.Front},
 
 	subjects.Info:    {op: fdbpq.OpInfo},
-	subjects.List:    {op: fdbpq.OpInfo, several: true},
+	subjects.List:    {inspected: true},
 	subjects.Get:     {op: fdbpq.OpGet},
 	subjects.Remove:  {op: fdbpq.OpRemove},
 	subjects.Rank:    {op: fdbpq.OpRank},
 	subjects.Move:    {op: fdbpq.OpMove},
 	subjects.Purge:   {op: fdbpq.OpPurge},
 	subjects.Redrive: {op: fdbpq.OpRedrive},
-	subjects.Items:   {},
-	subjects.Release: {},
+	subjects.Items:   {inspected: true},
+	subjects.Release: {op: fdbpq.OpRelease},
 
 	subjects.PushBatch:    {op: fdbpq.OpPush, several: true},
 	subjects.EnqueueBatch: {op: fdbpq.OpPush, several: true},

@@ -159,7 +159,7 @@ func (t *txOps) learnCounts() {
 func (t *txOps) onlyPushesAdd() bool {
 	for i := range t.ops {
 		switch t.ops[i].Kind {
-		case OpRestore, OpMove, OpRedrive:
+		case OpRestore, OpMove, OpRedrive, OpRedriveItem:
 			return false
 		}
 	}

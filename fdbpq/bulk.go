@@ -31,7 +31,7 @@ func (q *queueEdits) bulk(i int) error {
 		return err
 	}
 
-	w := &itemWalk{queueEdits: q, op: &q.ops[i], result: &q.results[i], anyPast: len(pasts) > 0}
+	w := &itemWalk{queueEdits: q, op: &q.ops[i], result: &q.results[i], anyPast: len(pasts) > 0 || q.released}
 	keys, visit := q.l.ItemRange(), w.redrive
 	if w.op.Kind == OpPurge {
 		keys, visit = q.l.PurgeRange(w.op.State), w.purge
@@ -177,10 +177,7 @@ func (w *itemWalk) redrive(id ID, pair kv.KeyValue, rest *state.Stored) (bool, e
 		return false, nil
 	}
 	m := &rest.Item.Message
-	var home *codec.Layout
-	if m.DeadLetter != nil {
-		home = w.l.Home(m.DeadLetter)
-	}
+	home := w.homeOf(m)
 	if home == nil {
 		return true, nil
 	}
@@ -189,23 +186,39 @@ func (w *itemWalk) redrive(id ID, pair kv.KeyValue, rest *state.Stored) (bool, e
 		return false, nil
 	}
 
-	to := w.dead.Target(home, id.Priority)
-	if err := to.LoadNext(id.Priority); err != nil {
+	if _, err := w.sendHome(w.op, home, id.Priority, m); err != nil {
 		return false, err
 	}
 	w.noteDone(id, pair.Key)
 	w.detach(id, pair)
 	w.ledger.Delete(&codec.Record{ID: id, History: codec.History{Lasting: codec.LastingOf(m)}, Message: m})
+	return true, nil
+}
+
+// homeOf returns the queue that a dead letter was in; nil for other items.
+func (q *queueEdits) homeOf(m *Message) *codec.Layout {
+	if m.DeadLetter == nil {
+		return nil
+	}
+	return q.l.Home(m.DeadLetter)
+}
+
+// sendHome pushes a dead letter, which the caller then removes, again to its queue. If there is an
+// error, nothing has changed; it is ErrCorrupt or one of the store.
+func (q *queueEdits) sendHome(op *Op, home *codec.Layout, priority int64, m *Message) (ID, error) {
+	to := q.dead.Target(home, priority)
+	if err := to.LoadNext(priority); err != nil {
+		return ID{}, err
+	}
 
 	// It expires as the settings of its queue say.
 	settings, err := to.ReadableSettings()
 	if err != nil {
-		return false, err
+		return ID{}, err
 	}
-	back := w.op.kept(m)
-	back.Expires = (&Op{}).expires(w.now, settings)
-	to.Push(id.Priority, back, w.now)
-	return true, nil
+	back := op.kept(m)
+	back.Expires = (&Op{}).expires(q.now, settings)
+	return to.Push(priority, back, q.now), nil
 }
 
 // kept is the message of a dead letter as it comes back to its queue.

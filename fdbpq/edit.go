@@ -6,19 +6,21 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// queueEdits is the removes, moves, purges and redrives of one queue, which run in their order. They
-// see what the operations with tokens have done, and run before the pops.
+// queueEdits is the removes, moves, releases, purges and redrives of one queue, which run in their
+// order. They see what the operations with tokens have done, and run before the pops.
 type queueEdits struct {
 	*queueTxn
 	indexes []int // into txn.ops
 	reads   map[int]*editRead
-	stale   map[ID]bool                // items that this transaction has moved since they were read
-	past    kv.Future[[]kv.KeyValue]   // the first history of an item; nil unless wanted
-	last    map[int64]kv.Future[int64] // the next counts of the priorities that items move to, being read
-	next    map[int64]int64            // the same, once known
+	stale   map[ID]bool              // items that this transaction has moved since they were read
+	past    kv.Future[[]kv.KeyValue] // the first history of an item; nil unless wanted
+	// released: items came back with histories, maybe after past was read.
+	released bool
+	last     map[int64]kv.Future[int64] // the next counts of the priorities that items move to, being read
+	next     map[int64]int64            // the same, once known
 }
 
-// editRead is what an OpRemove or OpMove reads.
+// editRead is what an operation on one item reads.
 type editRead struct {
 	state.Lookup
 	rest state.Stored // what else belongs to the item
@@ -64,7 +66,7 @@ func (e edits) run() error {
 // beginReads starts the reads of an operation.
 func (q *queueEdits) beginReads(i int) {
 	switch op := &q.ops[i]; op.Kind {
-	case OpRemove, OpMove:
+	case OpRemove, OpMove, OpRelease, OpRedriveItem:
 		q.readItem(i)
 		if _, begun := q.last[op.Priority]; op.Kind == OpMove && !begun {
 			q.last[op.Priority] = state.ReadNextCount(q.l, q.snapshot, op.Priority)
@@ -74,7 +76,7 @@ func (q *queueEdits) beginReads(i int) {
 	}
 }
 
-// readItem starts to read the item of an OpRemove or OpMove, with conflict.
+// readItem starts to read the item of an operation, with conflict.
 func (q *queueEdits) readItem(i int) {
 	id := &q.ops[i].ID
 	q.reads[i] = &editRead{q.ledger.LookUp(id), state.BeginItem(q.l, q.tx, id, state.Beginning)}
@@ -92,13 +94,18 @@ func (q *queueEdits) run(i int) error {
 	if err != nil || h == nil {
 		return err
 	}
-	if q.ops[i].Kind == OpMove {
+	switch q.ops[i].Kind {
+	case OpMove:
 		return q.move(i, h)
+	case OpRelease:
+		return q.release(i, h)
+	case OpRedriveItem:
+		return q.redriveItem(i, h)
 	}
 	return q.remove(i, h)
 }
 
-// find returns the item of an OpRemove or OpMove. If there is none, that is in the result.
+// find returns the item of an operation. If there is none, that is in the result.
 func (q *queueEdits) find(i int) (*codec.Record, error) {
 	op := &q.ops[i]
 	if q.stale[op.ID] {
@@ -137,26 +144,84 @@ func (q *queueEdits) remove(i int, h *codec.Record) (err error) {
 	return err
 }
 
+// take reads the rest of an item that is to move, if it may and there is room. If not, it returns
+// nil, and why is in the result.
+func (q *queueEdits) take(i int, h *codec.Record) (*Message, error) {
+	result, rest := &q.results[i], &q.reads[i].rest
+	if h.State == Leased {
+		result.Err = ErrLeased
+		return nil, nil
+	}
+	if err := rest.Load(q.tx, q.l, h.Value, !q.moving.full); err != nil {
+		return nil, err
+	}
+	if rest.Cut || !q.moving.fits(rest.Item.Message.Size()) {
+		q.moving.full = true
+		result.Err = state.ErrNoRoom
+		return nil, nil
+	}
+	return &rest.Item.Message, nil
+}
+
+// release ends the lease of an item, and returns it to its place.
+func (q *queueEdits) release(i int, h *codec.Record) (err error) {
+	op, result := &q.ops[i], &q.results[i]
+	if h.State != Leased {
+		result.Err = ErrNotLeased
+		return nil
+	}
+	if !q.moving.fits(len(h.Value)) {
+		result.Err = state.ErrNoRoom
+		return nil
+	}
+	if result.Freed, err = q.ledger.LimitsLeased(); err != nil {
+		return err
+	}
+
+	if h.Expired(q.now) {
+		result.Err = notFound(&op.ID)
+	}
+	q.stale[op.ID], q.released = true, true
+	q.ledger.DetachAnywhere(h)
+	q.giveBack(op, h, nil)
+	return nil
+}
+
+// redriveItem sends a dead letter back to its queue.
+func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
+	op, result := &q.ops[i], &q.results[i]
+	m, err := q.take(i, h)
+	if m == nil || err != nil {
+		return err
+	}
+	home := q.homeOf(m)
+	if home == nil {
+		result.Err = ErrNotDeadLetter
+		return nil
+	}
+	id, err := q.sendHome(op, home, op.ID.Priority, m)
+	if err != nil {
+		return err
+	}
+
+	q.stale[op.ID] = true
+	h.Message = m
+	q.ledger.DetachAnywhere(h)
+	q.ledger.Delete(h)
+	result.Item, result.Home = Item{ID: id, PushedAt: codec.PushedAt(&id)}, home.Name()
+	return nil
+}
+
 // move moves an item to the end of another priority, or of its own.
 func (q *queueEdits) move(i int, h *codec.Record) error {
 	op, result, read := &q.ops[i], &q.results[i], q.reads[i]
-	if h.State == Leased {
-		result.Err = ErrLeased
-		return nil
-	}
-	if err := read.rest.Load(q.tx, q.l, h.Value, !q.moving.full); err != nil {
+	m, err := q.take(i, h)
+	if m == nil || err != nil {
 		return err
-	}
-	m := &read.rest.Item.Message
-	if read.rest.Cut || !q.moving.fits(m.Size()) {
-		q.moving.full = true
-		result.Err = state.ErrNoRoom
-		return nil
 	}
 
 	var past []byte
 	if h.State == Ready {
-		var err error
 		if past, err = read.Past(); err != nil {
 			return err
 		}

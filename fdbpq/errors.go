@@ -70,8 +70,15 @@ var (
 	// ErrNotFound is returned for an id of an item that is not in the queue.
 	ErrNotFound = codec.ErrNotFound
 
-	// ErrLeased is returned by OpMove for an item that is leased.
+	// ErrLeased is returned by OpMove and OpRedriveItem for an item that is leased.
 	ErrLeased = codec.ErrLeased
+
+	// ErrNotLeased is returned by OpRelease for an item that is not leased.
+	ErrNotLeased = codec.ErrNotLeased
+
+	// ErrNotDeadLetter is returned by OpRedriveItem for an item that is no dead letter, or of which
+	// nothing says in which queue it was.
+	ErrNotDeadLetter = codec.ErrNotDeadLetter
 
 	// ErrSettings is returned by OpConfigure for settings that the queue cannot have.
 	ErrSettings = codec.ErrSettings

@@ -25,9 +25,11 @@ type leaseSteps struct {
 func TestLeaseConflicts(t *testing.T) {
 	const late = 2 * time.Second
 	lost, empty := fdbpq.ErrLeaseLost.Error(), fdbpq.ErrEmpty.Error()
+	gone, notLeased := fdbpq.ErrNotFound.Error(), fdbpq.ErrNotLeased.Error()
 	pop, back, peek, length := opPopMin, opPopMax, opPeekMin, opLen
 	lease := fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}
 	ack, nak, extend := fdbpq.Op{Kind: fdbpq.OpAck}, fdbpq.Op{Kind: fdbpq.OpNak}, fdbpq.Op{Kind: fdbpq.OpExtend}
+	release := fdbpq.Op{Kind: fdbpq.OpRelease}
 	snooze := fdbpq.Op{Kind: fdbpq.OpNak, Delay: time.Second, Uncounted: true}
 	next := lease
 	next.Follows = true
@@ -61,6 +63,17 @@ func TestLeaseConflicts(t *testing.T) {
 		{"ack and next, twice", false, at(0, ack, next), at(0, ack, next), " b|" + lost + " " + lost + "|b"},
 		{"ack and next, pop", false, at(0, ack, next), at(0, pop), " b|" + empty + "|b"},
 		{"pop, ack and next", false, at(0, pop), at(0, ack, next), "b| " + empty + "|"},
+
+		{"release, ack", false, at(0, release), at(0, ack), " |" + lost + "|a b"},
+		{"ack, release", false, at(0, ack), at(0, release), " |" + gone + "|b"},
+		{"release, release", false, at(0, release), at(0, release), " |" + notLeased + "|a b"},
+		{"release, extend", false, at(0, release), at(0, extend), " |" + lost + "|a b"},
+		{"extend, release", false, at(0, extend), at(0, release), " | |a b"},
+		{"release, pop", false, at(0, release), at(0, pop), " |a|b"},
+		{"release, push", false, at(0, release), at(0, push), " | |a c b"},
+		{"lease when it is over, release", false, at(late, lease), at(late, release), "a| |a b"},
+		{"release of what is over, pop", false, at(late, release), at(late, pop), notLeased + "|a|b"},
+		{"push in front, release and peek", false, at(0, pushFront), at(0, release, peek), " | c|c a b"},
 
 		{"peek when it is over, ack", false, at(late, peek), at(late, ack), "a| |b"},
 		{"ack, peek when it is over", false, at(late, ack), at(late, peek), " |b|b"},
@@ -157,7 +170,7 @@ func (c *leaseConflict) close() {
 func (c *leaseConflict) in(tx kv.Transaction, s leaseSteps) ([]fdbpq.Result, error) {
 	var ops []fdbpq.Op
 	for _, op := range s.ops {
-		op.Queue, op.Token = c.q, c.token
+		op.Queue, op.Token, op.ID = c.q, c.token, c.token.ID
 		ops = append(ops, op)
 	}
 	return fdbpq.Apply(tx, ops, c.start.Add(s.after))
@@ -204,7 +217,7 @@ func (c *leaseConflict) run(first, second leaseSteps) string {
 		}
 	}
 	for i := range got {
-		if got[i] == "" {
+		if got[i] = strings.ReplaceAll(got[i], ": "+c.token.ID.String(), ""); got[i] == "" {
 			got[i] = " "
 		}
 	}

@@ -33,7 +33,7 @@ func (q *modelQueue) run(ops []fdbpq.Op, results []fdbpq.Result, page int) {
 	b.each(b.configure, fdbpq.OpConfigure, fdbpq.OpSettings)
 
 	looks := []fdbpq.OpKind{fdbpq.OpLen, fdbpq.OpInfo, fdbpq.OpGet, fdbpq.OpRank, fdbpq.OpSweep}
-	edits := []fdbpq.OpKind{fdbpq.OpRemove, fdbpq.OpMove, fdbpq.OpPurge, fdbpq.OpRedrive}
+	edits := []fdbpq.OpKind{fdbpq.OpRemove, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedriveItem, fdbpq.OpPurge, fdbpq.OpRedrive}
 	if slices.ContainsFunc(ops, func(o fdbpq.Op) bool {
 		return o.Kind == fdbpq.OpPeek || o.Message.Unique != "" || slices.Contains(looks, o.Kind) || slices.Contains(edits, o.Kind)
 	}) {
@@ -310,8 +310,18 @@ func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
 	case o.Kind == fdbpq.OpRemove:
 		b.wantErr(o, r, nil)
 		b.lose(i, "removed")
+	case o.Kind == fdbpq.OpRelease:
+		b.release(o, r, i)
 	case i.state == fdbpq.Leased:
 		b.wantErr(o, r, fdbpq.ErrLeased)
+	case o.Kind == fdbpq.OpRedriveItem && i.DeadLetter == nil:
+		b.wantErr(o, r, fdbpq.ErrNotDeadLetter)
+	case o.Kind == fdbpq.OpRedriveItem:
+		if b.wantErr(o, r, nil); r.Home != i.DeadLetter.Queue || !r.Item.PushedAt.Equal(b.now) {
+			b.fail(o, r, i.DeadLetter.Queue)
+		}
+		b.sendHome(i).told = r.Item.ID
+		b.counts["redriven alone"]++
 	case b.wantErr(o, r, nil):
 		b.lose(i, "moved")
 		if seen, ok := b.msgIDs[i.MsgID]; ok && seen.id == i.ID {
@@ -320,6 +330,24 @@ func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
 		}
 		i.ID, i.token = r.Item.ID, fdbpq.Token{}
 		b.add(i)
+	}
+}
+
+// release ends the lease of an item as if it had not been delivered.
+func (b *modelBatch) release(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
+	switch leased := i.state == fdbpq.Leased; {
+	case r.Freed != (leased && b.settings.MaxLeased > 0):
+		b.fail(o, r, b.settings.MaxLeased)
+	case !leased:
+		b.wantErr(o, r, fdbpq.ErrNotLeased)
+	case b.expired(i):
+		b.wantErr(o, r, fdbpq.ErrNotFound)
+		b.expire(i)
+	default:
+		b.wantErr(o, r, nil)
+		i.state, i.due, i.token = fdbpq.Ready, time.Time{}, fdbpq.Token{}
+		i.deliveries--
+		b.counts["released"]++
 	}
 }
 
@@ -339,12 +367,18 @@ func (b *modelBatch) redrive(o *fdbpq.Op, r *fdbpq.Result) {
 	}
 	b.wantProgress(o, r, len(letters))
 	for _, i := range letters {
-		home := b.queue(i.DeadLetter.Queue, b.fifo)
-		b.lose(i, "redriven")
-		back := &modelItem{Item: fdbpq.Item{ID: i.ID, Message: fdbpq.Message{Value: i.Value, Headers: i.Headers}, PushedAt: b.now}, state: fdbpq.Ready}
-		if home.settings.TTL > 0 {
-			back.Expires = b.now.Add(home.settings.TTL)
-		}
-		home.arrived = append(home.arrived, back)
+		b.sendHome(i)
 	}
+}
+
+// sendHome sends a dead letter back to the queue that it was in, as a new push.
+func (b *modelBatch) sendHome(i *modelItem) *modelItem {
+	home := b.queue(i.DeadLetter.Queue, b.fifo)
+	b.lose(i, "redriven")
+	back := &modelItem{Item: fdbpq.Item{ID: i.ID, Message: fdbpq.Message{Value: i.Value, Headers: i.Headers}, PushedAt: b.now}, state: fdbpq.Ready}
+	if home.settings.TTL > 0 {
+		back.Expires = b.now.Add(home.settings.TTL)
+	}
+	home.arrived = append(home.arrived, back)
+	return back
 }

@@ -176,11 +176,21 @@ func (r *modelRun) settlements(q *modelQueue) (ops []fdbpq.Op) {
 // edit draws an operation on an item by its id, or on many items.
 func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
 	o := fdbpq.Op{Kind: fdbpq.OpMove, ID: r.someID(q), Priority: r.priority()}
-	switch n := r.random.IntN(8); {
+	switch n := r.random.IntN(10); {
 	case n == 0 && r.random.IntN(3) == 0:
 		o.Kind, o.State = fdbpq.OpPurge, fdbpq.ItemState(r.random.IntN(4))
 	case n < 3 && q.name != r.homes[0].name:
 		o.Kind, o.Limit = fdbpq.OpRedrive, r.random.Int64N(3)
+		if r.random.IntN(2) == 0 {
+			o.Kind, o.Limit = fdbpq.OpRedriveItem, 0
+		}
+	case n >= 7:
+		if o.Kind = fdbpq.OpRelease; r.random.IntN(8) == 0 {
+			o.Kind = fdbpq.OpRedriveItem
+		}
+		if leased := q.inOrder(func(i *modelItem) bool { return i.state == fdbpq.Leased }); len(leased) > 0 && r.random.IntN(3) > 0 {
+			o.ID = leased[r.random.IntN(len(leased))].ID
+		}
 	case n < 4 || q.fifo:
 		o.Kind = fdbpq.OpRemove
 	}

@@ -58,7 +58,7 @@ func TestModel(t *testing.T) {
 	})
 	for _, what := range []string{
 		"came back", "expired", "died", "discarded", "refused", "duplicate", "restored", "lost its key", "purged", "removed", "moved",
-		"redriven", "acknowledged", "lost", "leased", "popped", "paused", "max_leased",
+		"redriven", "redriven alone", "released", "browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased",
 	} {
 		if counts[what] == 0 && !race.Enabled {
 			t.Errorf("nothing was %s: %v", what, counts)
@@ -92,6 +92,7 @@ func newModelRun(f *fixture, random *rand.Rand, large bool, counts map[string]in
 // step lets time pass and makes one or two batches.
 func (r *modelRun) step() {
 	r.pass()
+	defer r.browse()
 	defer r.findAllArrived()
 	switch r.random.IntN(14) {
 	case 0:
@@ -290,6 +291,9 @@ func (r *modelRun) findArrived(q *modelQueue) {
 		}
 		i := q.arrived[at]
 		q.arrived = slices.Delete(q.arrived, at, at+1)
+		if i.told != (fdbpq.ID{}) && i.told != id {
+			r.f.Fatalf("%s: %v has arrived, but the result said %v", q.name, id, i.told)
+		}
 		i.ID = id
 		q.add(i)
 	}

@@ -57,6 +57,7 @@ type modelItem struct {
 	deliveries int64
 	token      fdbpq.Token // zero if no token holds
 	reason     string      // of the last nak with one
+	told       fdbpq.ID    // of one that has arrived, if a result has told
 }
 
 // queue returns a queue, which may be new.

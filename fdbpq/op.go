@@ -50,6 +50,14 @@ const (
 	// OpRedrive sends items of a dead-letter queue back to the queues that they were in, as many
 	// as one transaction has room for.
 	OpRedrive
+	// OpRelease ends the lease of an item at once, whoever holds it: the item is ready again at its
+	// old place, its delivery does not count, and its token is invalid. An item that is not leased
+	// stays as it is, with ErrNotLeased.
+	OpRelease
+	// OpRedriveItem sends one item of a dead-letter queue, ready or delayed, back to the queue that it
+	// was in. One that is leased stays where it is, with ErrLeased, and one that is no dead letter,
+	// with ErrNotDeadLetter.
+	OpRedriveItem
 	// OpSweep does what is due in a queue that nobody uses, or not often enough: it brings items
 	// back, removes those that have expired and message ids that are over, and moves dead letters.
 	// It does more than operations that look at the queue, but no more than one transaction has
@@ -81,7 +89,7 @@ type Op struct {
 	Uncounted bool
 	// Queue is a *PriorityQueue or a *Queue.
 	Queue Target
-	// ID names the item of OpGet, OpRank, OpRemove and OpMove.
+	// ID names the item of OpGet, OpRank, OpRemove, OpMove, OpRelease and OpRedriveItem.
 	ID ID
 	// Priority and Message are for OpPush, and Priority for OpMove. A FIFO queue ignores Priority.
 	Priority int64
@@ -131,7 +139,8 @@ type Op struct {
 	Limit int64
 	// Progress is where an OpPurge or OpRedrive goes on: the Result.Progress of the one before.
 	Progress Progress
-	// DropHeader says which headers of an item do not come along with OpRedrive. nil means all do.
+	// DropHeader says which headers of an item do not come along with OpRedrive and OpRedriveItem. nil
+	// means all do.
 	DropHeader func(name string) bool
 }
 
@@ -149,7 +158,9 @@ func onlyPushes(ops []Op) bool {
 }
 
 func onlyShrink(ops []Op) bool {
-	return all(ops, func(k OpKind) bool { return k != OpPush && k != OpConfigure && k != OpMove && k != OpRedrive })
+	return all(ops, func(k OpKind) bool {
+		return k != OpPush && k != OpConfigure && k != OpMove && k != OpRedrive && k != OpRedriveItem
+	})
 }
 
 func all(ops []Op, are func(OpKind) bool) bool {

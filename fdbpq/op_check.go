@@ -13,7 +13,7 @@ func (op *Op) check(l *codec.Layout) error {
 	switch op.Kind {
 	case OpLen, OpInfo, OpSettings, OpSweep:
 		return nil
-	case OpGet, OpRank, OpRemove, OpMove, OpPurge, OpRedrive:
+	case OpGet, OpRank, OpRemove, OpMove, OpRelease, OpRedriveItem, OpPurge, OpRedrive:
 		return op.checkManaging(l)
 	case OpConfigure:
 		if op.Configure == nil {

@@ -4,8 +4,8 @@ import "time"
 
 // Result is the result of one Op.
 type Result struct {
-	// Item is the item of OpPop, OpPeek, OpLease and OpGet. For OpPush and OpMove only its ID and
-	// PushedAt are set.
+	// Item is the item of OpPop, OpPeek, OpLease and OpGet. For OpPush, OpMove and
+	// OpRedriveItem only its ID and PushedAt are set.
 	Item Item
 	// Duplicate says that an OpPush changed nothing, because of its MsgID or Unique. Item is that
 	// of the first push, which may have left the queue.
@@ -30,6 +30,8 @@ type Result struct {
 	// RankAtLeast there may be more.
 	Rank        int64
 	RankAtLeast bool
+	// Home is the name of the queue to which an OpRedriveItem sent the item; "" outside a Keyspace.
+	Home string
 	// Progress is what OpPurge or OpRedrive has done, and where the next one goes on.
 	Progress Progress
 	// Swept is what OpSweep has done.
@@ -38,12 +40,12 @@ type Result struct {
 	Info *Info
 	// Settings is those of the queue, for OpSettings and OpConfigure.
 	Settings *Settings
-	// Freed says that an OpAck, OpTerm, OpRemove or OpPurge ended a lease of a queue with
+	// Freed says that an OpAck, OpTerm, OpRemove, OpRelease or OpPurge ended a lease of a queue with
 	// Settings.MaxLeased, so another may begin.
 	Freed bool
 	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrMaxLeased, ErrFull,
 	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
-	// ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
+	// ErrNotLeased, ErrNotDeadLetter, ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
 	Err error
 }
 

@@ -95,7 +95,7 @@ func (q *queueSettlements) settle(i int, h *codec.Record, p *due.Burial) error {
 	}
 	q.ledger.DetachAnywhere(h)
 	if op.Kind == OpNak {
-		q.giveBack(op, h, settings, result)
+		result.NextDue = q.giveBack(op, h, settings)
 	} else {
 		q.extend(op, h, result)
 	}
@@ -114,14 +114,15 @@ func (q *queueSettlements) ack(h *codec.Record, result *Result) (err error) {
 }
 
 // giveBack returns a detached item to its queue, at once or after the delay, unless it has expired.
-func (q *queueSettlements) giveBack(op *Op, h *codec.Record, settings *Settings, result *Result) {
+// The time is when the delay is over, zero without one.
+func (q *queueTxn) giveBack(op *Op, h *codec.Record, settings *Settings) (nextDue time.Time) {
 	if h.Expired(q.now) {
 		q.ledger.DeleteExpired(h)
-		return
+		return time.Time{}
 	}
 
 	h.Fence = codec.NextFence(h.Fence) // ends the token
-	if op.Uncounted {
+	if op.Uncounted || op.Kind == OpRelease {
 		h.Deliveries--
 	}
 	h.NoteReason(op.nakReason())
@@ -132,11 +133,11 @@ func (q *queueSettlements) giveBack(op *Op, h *codec.Record, settings *Settings,
 	}
 	if delay <= 0 {
 		q.ledger.Requeue(h)
-		return
+		return time.Time{}
 	}
 	h.State, h.Due = Delayed, q.now.Add(delay)
 	q.ledger.Hold(h)
-	result.NextDue = codec.Micros(h.Due)
+	return codec.Micros(h.Due)
 }
 
 // extend leases a detached item to its holder for a further time.

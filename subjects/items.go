@@ -1,10 +1,12 @@
 package subjects
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -174,15 +176,39 @@ type ItemResult struct {
 
 // Encode returns the JSON.
 func (p *ItemsPage) Encode() []byte {
-	if p.Items == nil {
-		p.Items = []StoredItem{}
+	items := make([][]byte, len(p.Items))
+	for i := range p.Items {
+		items[i] = p.Items[i].Encode()
 	}
-	payload, _ := json.Marshal(p) // never returns an error for these types
-	return payload
+	return EncodeItemsPage(items, p.Next, p.Scanned)
 }
 
-// ItemResultSize is the most bytes that an ItemResult takes in a reply.
-const ItemResultSize = 512
+// Encode returns the JSON of an item, for EncodeItemsPage.
+func (i *StoredItem) Encode() []byte {
+	item, _ := json.Marshal(i) // never returns an error for this type
+	return item
+}
+
+// ItemsPageSize is the most bytes that a page takes beside its items and the commas between them.
+const ItemsPageSize = 256
+
+// EncodeItemsPage is ItemsPage.Encode for items that are encoded already.
+func EncodeItemsPage(items [][]byte, next *string, scanned int64) []byte {
+	payload := append([]byte(`{"items":[`), bytes.Join(items, []byte{','})...)
+	end, _ := json.Marshal(next) // never returns an error for this type
+	payload = append(append(payload, `],"next":`...), end...)
+	return append(strconv.AppendInt(append(payload, `,"scanned":`...), scanned, 10), '}')
+}
+
+// MaxItemResults is the most bytes that an ItemResults of n results takes, whose texts have up to
+// MaxFailureText bytes.
+func MaxItemResults(n int) int {
+	const result, ends = 512, 256
+	return n*result + ends
+}
+
+// MaxFailureText is the longest text of a Failure.
+const MaxFailureText = 200
 
 // Encode returns the JSON.
 func (r *ItemResults) Encode() []byte {
@@ -245,6 +271,8 @@ func (o *ItemOptions) check(v Verb, has *itemMembers) error {
 		return errNoIDs
 	case v == Move && !has.priority:
 		return errNoPriority
+	case has.id && has.valueBytes:
+		return errOnlyWithIDs
 	}
 
 	places := make(map[string]int, len(o.IDs))

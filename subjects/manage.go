@@ -16,10 +16,11 @@ const (
 
 // Errors of objects that lack a member.
 var (
-	errNoID       = errors.New("no id: want {\"id\":\"...\"}, with an id as a push or pop returned it")
-	errNoIDs      = errors.New("no ids: want {\"ids\":[\"...\"]}, with ids as pushes, pops or items returned them")
-	errBothIDs    = errors.New("id and ids: want one of them")
-	errNoPriority = errors.New("no priority: want {\"id\":\"...\",\"priority\":5}")
+	errNoID        = errors.New("no id: want {\"id\":\"...\"}, with an id as a push or pop returned it")
+	errNoIDs       = errors.New("no ids: want {\"ids\":[\"...\"]}, with ids as pushes, pops or items returned them")
+	errBothIDs     = errors.New("id and ids: want one of them")
+	errOnlyWithIDs = errors.New("value_bytes: only with ids")
+	errNoPriority  = errors.New("no priority: want {\"id\":\"...\",\"priority\":5}")
 )
 
 // State is a state of items.
@@ -67,6 +68,15 @@ func ParseRedrive(payload []byte) (most int, err error) {
 		return 0, err
 	}
 	return cmp.Or(most, DefaultRedrive), nil
+}
+
+// NamesItems reports whether the payload of a redrive has "ids", so that ParseItemOptions reads it.
+func NamesItems(payload []byte) (names bool) {
+	_ = eachMember(payload, func(name string, _ json.RawMessage) error { // who reads it says what is wrong with it
+		names = names || name == "ids"
+		return nil
+	})
+	return names
 }
 
 // EncodeRedrive returns the payload that ParseRedrive reads.

@@ -77,7 +77,7 @@ func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result,
 	r.acked = r.acked || LeadingAcks(ops) > 0 && results[0].Err == nil
 
 	left := toRetry(ops, results)
-	if len(left) > 0 && !l.endsWithoutRoom(r, results, now) && l.runAgain(r, left) == nil {
+	if len(left) > 0 && !r.Each && !l.endsWithoutRoom(r, results, now) && l.runAgain(r, left) == nil {
 		return
 	}
 

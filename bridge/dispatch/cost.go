@@ -45,12 +45,15 @@ func (l *lane) itemSize(q *Queue) int {
 	return int(cmp.Or(q.itemSize.Load(), l.popSize.Load()))
 }
 
-// observeResults learns from a batch how large items are, and which queues ran out of them.
+// observeResults learns from a batch how large items are, and which queues ran out of them, and counts
+// what came and went.
 func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
 	largest, items := 0, false
+	var moved traffic
 	for r, ops := range b.each() {
 		own := results[:len(ops)]
 		results = results[len(ops):]
+		moved.note(r.Queue, ops, own)
 		if last := len(ops) - 1; takesItem(ops[last].Kind) {
 			if out := foundNothing(own[last].Err); out != r.Queue.ranOut.Load() {
 				r.Queue.ranOut.Store(out)
@@ -63,6 +66,7 @@ func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
 		}
 		largest, items = max(largest, most), items || some
 	}
+	moved.flush()
 	observeSize(&l.popSize, largest, items)
 }
 

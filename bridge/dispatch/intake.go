@@ -53,6 +53,7 @@ func (l *lane) requeueIn(to *backlog, r *Request, ops []fdbpq.Op) error {
 // pushLocked adds a copy of a request to one of the backlogs.
 func (l *lane) pushLocked(to *backlog, r *Request, ops []fdbpq.Op) {
 	queued := *r
+	queued.alone = r.alone || r.Each
 	queued.turnBy = r.Received.Add(l.turnTime())
 	if r.Wait != nil {
 		if last := r.Wait.Until.Add(l.lateTime() - l.pageTime()); last.Before(queued.turnBy) {

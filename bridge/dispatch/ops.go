@@ -18,7 +18,11 @@ func takesItem(k fdbpq.OpKind) bool { return k == fdbpq.OpPop || k == fdbpq.OpLe
 // movesItem reports whether the operation reads or writes an item that the request does not
 // contain.
 func movesItem(k fdbpq.OpKind) bool {
-	return returnsItem(k) || k == fdbpq.OpNak || k == fdbpq.OpTerm || k == fdbpq.OpExtend || k == fdbpq.OpMove
+	switch k {
+	case fdbpq.OpNak, fdbpq.OpTerm, fdbpq.OpExtend, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedriveItem:
+		return true
+	}
+	return returnsItem(k)
 }
 
 // LeadingAcks returns how many acknowledgements the operations of a request begin with. They are
@@ -39,7 +43,7 @@ func has(ops []fdbpq.Op, kind fdbpq.OpKind) bool {
 func itemsFilled(ops []fdbpq.Op) (n int) {
 	for i := range ops {
 		switch ops[i].Kind {
-		case fdbpq.OpRestore, fdbpq.OpMove:
+		case fdbpq.OpRestore, fdbpq.OpMove, fdbpq.OpRelease:
 			n++
 		case fdbpq.OpPush, fdbpq.OpNak:
 			if ops[i].Delay <= 0 { // with Backoff there may be no delay, nor with Op.At
@@ -54,7 +58,7 @@ func itemsFilled(ops []fdbpq.Op) (n int) {
 func leasesEnded(ops []fdbpq.Op) (n int) {
 	for i := range ops {
 		switch ops[i].Kind {
-		case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm, fdbpq.OpRemove, fdbpq.OpPurge:
+		case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm, fdbpq.OpRemove, fdbpq.OpRelease, fdbpq.OpPurge:
 			n++
 		}
 	}

@@ -32,6 +32,8 @@ type Queue struct {
 	toldWaiting bool         // Options.WaitersChanged was told so; only runTimers uses it
 	rung        int64        // the last tellFilled that found items for it; belongs to lane.calling
 
+	in, out atomic.Int64 // items, see Dispatcher.Traffic
+
 	owned  atomic.Pointer[ownership] // the last result of Owner
 	used   atomic.Int64              // round of the registry in which it was used last
 	marked int64                     // round in which it was found empty; only the retirer uses it

@@ -29,6 +29,10 @@ type Request struct {
 	// the one before it; 0 and 1 are that operation alone. A request for many items is small until
 	// its turn comes.
 	Pops int
+	// Each says that each operation has a result of its own: those that the batch has no room for
+	// are answered with fdbpq.ErrNoRoom, and not tried again. The request shares its batch with
+	// nobody, so that the first has room.
+	Each bool
 	// Wait has a request whose pops find too few items wait for more. nil never waits. Such
 	// a request consists of pops or leases, each but the first following the one before
 	// it; OpAcks that follow each other may come first.

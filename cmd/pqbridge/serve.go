@@ -75,7 +75,7 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	options.Logger = logger
 	options.ShutdownTimeout -= c.ShutdownTimeout / 8 // the rest is for closing what is below the bridge
 	options.Exclusive = !db.Traits().Shared
-	options.Location = c.storeLocation()
+	options.Location, options.Engine = c.storeLocation(), c.Store
 	if options.NATSOptions, err = c.natsOptions(); err != nil {
 		return err
 	}

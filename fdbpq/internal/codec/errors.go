@@ -25,6 +25,8 @@ var (
 	ErrExists          = errors.New("fdbpq: the item is in the queue")
 	ErrNotFound        = errors.New("fdbpq: no such item")
 	ErrLeased          = errors.New("fdbpq: the item is leased")
+	ErrNotLeased       = errors.New("fdbpq: the item is not leased")
+	ErrNotDeadLetter   = errors.New("fdbpq: the item is not a dead letter")
 	ErrSettings        = errors.New("fdbpq: invalid settings")
 	ErrOp              = errors.New("fdbpq: invalid operation")
 	ErrCorrupt         = errors.New("fdbpq: stored data cannot be read")

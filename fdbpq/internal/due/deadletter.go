@@ -84,13 +84,14 @@ func (to *DeadQueue) ReadableSettings() (*codec.Settings, error) { return to.led
 
 // Push adds a message at the end of a priority, after LoadNext, as pushed at the given time, and
 // lists the queue.
-func (to *DeadQueue) Push(priority int64, m *codec.Message, at time.Time) {
+func (to *DeadQueue) Push(priority int64, m *codec.Message, at time.Time) codec.ID {
 	g := &to.ledger
 	g.AddToList()
 	id := codec.NewID(priority, to.next[priority], at, codec.UniqueBytes(1), g.L.NeedsMeta(m))
 	to.next[priority] = codec.Following(to.next[priority])
 	g.Add(&id, m)
 	to.moved[id] = struct{}{}
+	return id
 }
 
 // Load waits for what BeginBurial started, and for the count that the item gets. With rest it also

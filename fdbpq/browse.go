@@ -1,0 +1,153 @@
+package fdbpq
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// Browsed is an item where it stands.
+type Browsed struct {
+	Item // in full, unless Err
+
+	// State is AnyState if a held item cannot be read.
+	State ItemState
+	// Due is when the lease or the delay is over, zero for a ready item. It may have passed.
+	Due time.Time
+	// Deliveries is how many deliveries the item has had, the present one included.
+	Deliveries int64
+	// Reason is that of the last negative acknowledgement that gave one.
+	Reason string
+	// Err is ErrCorrupt for an item that cannot be read, of which only the ID and perhaps the State
+	// are known. ReadItems also has ErrNotFound.
+	Err error
+}
+
+// Browse looks at the items of a queue, in the order in which they would be served if all of them
+// were ready.
+type Browse struct {
+	// State is that of the items to visit; AnyState is all of them.
+	State ItemState
+	// End is the end to begin at. A FIFO queue has only the Front.
+	End End
+	// After is the id behind which to begin, whether that item is there or not; nil is the end.
+	After *ID
+	// MaxItems is how many items to look at, and MaxBytes about how many bytes of them; 0 is no bound.
+	// Both count items that are not visited, too.
+	MaxItems, MaxBytes int
+}
+
+// BrowseEnd is where a Browse has ended.
+type BrowseEnd struct {
+	// Last is the item that was looked at last, from where another Browse can go on; Browse.After, or
+	// zero, if none was.
+	Last ID
+	// Scanned is how many items were looked at.
+	Scanned int64
+	// More says that there may be items behind Last.
+	More bool
+}
+
+// Walk calls visit for items until it returns false, the bounds are reached, or there are no more.
+// An item for which visit returns false counts as not looked at. Items that have expired by now, and
+// are not leased, are looked at but not visited.
+//
+// Walk reads without conflict, in short transactions of about a megabyte, or of one larger item, and
+// calls visit after each. It sees no single state of the queue: an item that is moved, or that is
+// pushed before the place where the walk is, may be missed. One that only changes its state is not.
+// What is due is not brought back. Keys among the items that no queue writes are passed over.
+//
+// Errors: ErrOp, and those of the store.
+func (b *Browse) Walk(ctx context.Context, db kv.Database, q Target, now time.Time, visit func(*Browsed) bool) (BrowseEnd, error) {
+	l := q.Layout()
+	if err := b.check(l); err != nil {
+		return BrowseEnd{}, err
+	}
+
+	browser := state.Browser{L: l, State: b.State, End: b.End, Now: now}
+	end, place, bytes := BrowseEnd{More: true}, []byte(nil), 0
+	if b.After != nil {
+		end.Last, place = *b.After, l.Place(l.ItemKey(b.After))
+	}
+	mostItems, mostBytes := int64(cmp.Or(b.MaxItems, math.MaxInt)), cmp.Or(b.MaxBytes, math.MaxInt)
+	for end.More && end.Scanned < mostItems && bytes < mostBytes {
+		part, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (state.Part, error) {
+			return browser.ReadPart(r, place, int(min(mostItems-end.Scanned, math.MaxInt32)))
+		})
+		if err != nil {
+			return end, err
+		}
+
+		for i := range part.Items {
+			s := &part.Items[i]
+			if !s.Skipped && !visit(browsed(s)) {
+				return end, nil
+			}
+			end.Last = s.ID
+			end.Scanned++
+			if bytes += s.Bytes; bytes >= mostBytes {
+				end.More = i < len(part.Items)-1 || !part.Ended
+				return end, nil
+			}
+		}
+		place, end.More = part.Place, !part.Ended
+	}
+	return end, nil
+}
+
+// browsed returns an item as it is visited.
+func browsed(s *state.Standing) *Browsed {
+	b := &Browsed{Item: s.Item, State: s.State, Deliveries: s.Deliveries, Reason: s.Reason, Err: s.Err}
+	if !s.Due.IsZero() {
+		b.Due = codec.Micros(s.Due)
+	}
+	return b
+}
+
+// check returns an error if the queue cannot be browsed like that.
+func (b *Browse) check(l *codec.Layout) error {
+	switch {
+	case b.State > Leased:
+		return fmt.Errorf("%w: no state %d", ErrOp, b.State)
+	case b.End > Back:
+		return fmt.Errorf("%w: no end %d", ErrOp, b.End)
+	case l.Fifo && b.End == Back:
+		return fmt.Errorf("%w: a FIFO queue is served from its front only", ErrOp)
+	}
+	return nil
+}
+
+// ReadItems calls visit for each of the ids, in their order, until it returns false. Err is
+// ErrNotFound if the item is not in the queue, or has expired by now and is not leased. It reads as
+// Walk does.
+//
+// Errors: those of the store.
+func ReadItems(ctx context.Context, db kv.Database, q Target, ids []ID, now time.Time, visit func(i int, item *Browsed) bool) error {
+	browser := state.Browser{L: q.Layout(), Now: now}
+	for done := 0; done < len(ids); {
+		part, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]state.Standing, error) {
+			return browser.ReadIDs(r, ids[done:])
+		})
+		if err != nil {
+			return err
+		}
+
+		for i := range part {
+			item := browsed(&part[i])
+			if part[i].Skipped {
+				item = &Browsed{Item: Item{ID: ids[done]}, Err: notFound(&ids[done])}
+			}
+			if !visit(done, item) {
+				return nil
+			}
+			done++
+		}
+	}
+	return nil
+}

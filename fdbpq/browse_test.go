@@ -1,0 +1,331 @@
+package fdbpq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// walk walks a queue to its end in one call, and returns the items.
+func (f *fixture) walk(b fdbpq.Browse, q fdbpq.Target, now time.Time) (items []fdbpq.Browsed, end fdbpq.BrowseEnd) {
+	f.Helper()
+	end, err := b.Walk(f.ctx, f.db, q, now, func(item *fdbpq.Browsed) bool {
+		items = append(items, *item)
+		return true
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return items, end
+}
+
+// idsOf returns the ids of items, without those that cannot be read.
+func idsOf(items []fdbpq.Browsed) (ids []fdbpq.ID) {
+	for _, item := range items {
+		ids = append(ids, item.ID)
+	}
+	return ids
+}
+
+// mixed fills a queue with items in all states, with values and headers of all sizes, and returns them in order.
+func (f *fixture) mixed(q *fdbpq.PriorityQueue, random *rand.Rand, n int, now time.Time) (want []fdbpq.Browsed) {
+	f.Helper()
+	for len(want) < n {
+		var ops []fdbpq.Op
+		for size := 0; len(ops) < 100 && size < 1_000_000; {
+			o := opPush(q, random.Int64N(5), fmt.Sprint("value ", len(want)+len(ops)))
+			switch random.IntN(40) {
+			case 0:
+				o.Message.Value = pattern(10_000+random.IntN(400_000), random.IntN(1000))
+			case 1:
+				o.Message.Headers = map[string][]string{"Large": {string(pattern(60_000, 1))}}
+			case 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18:
+				o.Message.Headers = map[string][]string{"N": {fmt.Sprint(len(ops))}}
+			}
+			if random.IntN(3) == 0 {
+				o.Delay = time.Hour
+			}
+			size += o.Message.Size()
+			ops = append(ops, o)
+		}
+		for i, r := range f.applyAt(now, ops...) {
+			wantError(f.T, r.Err, nil)
+			b := fdbpq.Browsed{Item: fdbpq.Item{ID: r.Item.ID, Message: ops[i].Message, PushedAt: r.Item.PushedAt}, State: fdbpq.Ready}
+			if ops[i].Delay > 0 {
+				b.State, b.Due = fdbpq.Delayed, now.Add(time.Hour)
+			}
+			want = append(want, b)
+		}
+	}
+	slices.SortFunc(want, func(a, b fdbpq.Browsed) int { return compareIDs(a.ID, b.ID) })
+
+	leases := 0 // those that come first
+	for i := range want {
+		if b := &want[i]; b.State == fdbpq.Ready && leases < n/8 {
+			r := f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0]
+			wantError(f.T, r.Err, nil)
+			b.State, b.Due, b.Deliveries = fdbpq.Leased, r.Lease.Until, 1
+			if leases++; leases%2 == 0 {
+				nak := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: r.Lease.Token, Delay: time.Hour, Reason: fmt.Sprint("reason ", i)}
+				wantError(f.T, f.applyAt(now, nak)[0].Err, nil)
+				b.State, b.Reason = fdbpq.Delayed, nak.Reason
+			}
+		}
+	}
+	return want
+}
+
+// A walk finds the items of a queue in their order, in full, from either end, in any state, in pages of any size.
+func TestBrowse(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		random, _ := newRandom(f.T)
+		q, now := f.queue("jobs"), time.UnixMicro(time.Now().UnixMicro())
+		all := f.mixed(q, random, f.steps(1200), now)
+		for state := fdbpq.AnyState; state <= fdbpq.Leased; state++ {
+			for _, end := range []fdbpq.End{fdbpq.Front, fdbpq.Back} {
+				for _, page := range []fdbpq.Browse{{}, {MaxItems: 1 + random.IntN(300)}, {MaxBytes: 1 + random.IntN(3_000_000)}} {
+					want := slices.DeleteFunc(slices.Clone(all), func(b fdbpq.Browsed) bool { return state != fdbpq.AnyState && b.State != state })
+					if end == fdbpq.Back {
+						slices.Reverse(want)
+					}
+					page.State, page.End = state, end
+					f.wantPages(q, page, now, want)
+				}
+			}
+		}
+	})
+}
+
+// wantPages checks what is found page by page.
+func (f *fixture) wantPages(q fdbpq.Target, b fdbpq.Browse, now time.Time, want []fdbpq.Browsed) {
+	f.Helper()
+	for {
+		items, end := f.walk(b, q, now)
+		for i := range items {
+			if i >= len(want) || !sameBrowsed(&items[i], &want[i]) {
+				f.Fatalf("%+v: item %d of %d is %.200s", b, i, len(want), fmt.Sprintf("%+v", items[i]))
+			}
+		}
+		want = want[len(items):]
+		if !end.More {
+			break
+		}
+		if b.After != nil && end.Last == *b.After {
+			f.Fatalf("%+v: %+v", b, end)
+		}
+		b.After = &end.Last
+	}
+	if len(want) > 0 {
+		f.Fatalf("%+v: %d items are missing", b, len(want))
+	}
+}
+
+func sameBrowsed(a, b *fdbpq.Browsed) bool {
+	return a.Err == nil && a.ID == b.ID && string(a.Value) == string(b.Value) && a.State == b.State && a.Due.Equal(b.Due) &&
+		a.Deliveries == b.Deliveries && a.Reason == b.Reason && a.PushedAt.Equal(b.PushedAt) && fmt.Sprint(a.Headers) == fmt.Sprint(b.Headers)
+}
+
+// What has expired is looked at, but not visited, unless somebody has a lease of it.
+func TestBrowseExpired(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q, now := f.queue("jobs"), time.Now()
+		var ids []fdbpq.ID
+		for i := range 6 {
+			push := withTTL(opPush(q, int64(i), "v"), time.Second)
+			if i == 2 || i == 5 {
+				push.TTL = 0
+			}
+			if i == 1 {
+				push.Delay = time.Hour
+			}
+			ids = append(ids, f.applyAt(now, push)[0].Item.ID)
+		}
+		wantError(f.T, f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0].Err, nil)
+
+		later := now.Add(time.Minute)
+		items, end := f.walk(fdbpq.Browse{}, q, later)
+		wantEqual(f.T, "items", fmt.Sprint(idsOf(items)), fmt.Sprint([]fdbpq.ID{ids[0], ids[2], ids[5]}))
+		wantEqual(f.T, "end", end, fdbpq.BrowseEnd{Last: ids[5], Scanned: 6})
+		items, end = f.walk(fdbpq.Browse{State: fdbpq.Ready, MaxItems: 3}, q, later)
+		wantEqual(f.T, "ready items", fmt.Sprint(idsOf(items)), fmt.Sprint([]fdbpq.ID{ids[2]}))
+		wantEqual(f.T, "end", end, fdbpq.BrowseEnd{Last: ids[4], Scanned: 3, More: true})
+
+		var found []bool
+		wantError(f.T, fdbpq.ReadItems(f.ctx, f.db, q, ids, later, func(i int, item *fdbpq.Browsed) bool {
+			if item.ID != ids[i] || item.Err != nil && !errors.Is(item.Err, fdbpq.ErrNotFound) {
+				f.Errorf("item %d: %+v", i, item)
+			}
+			found = append(found, item.Err == nil)
+			return i < 4
+		}), nil)
+		wantEqual(f.T, "found", fmt.Sprint(found), "[true false true false false]")
+	})
+}
+
+// An item that cannot be read does not hide the others, nor does a key that is no item's.
+func TestBrowseDamaged(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		f.corrupt = true
+		q, now := f.queue("jobs"), time.Now()
+		var ids []fdbpq.ID
+		for i := range 6 {
+			push := opPush(q, int64(i), fmt.Sprint(i))
+			push.Message.Headers = map[string][]string{"A": {"b"}}
+			if i == 2 || i == 3 {
+				push.Delay = time.Hour
+			}
+			ids = append(ids, f.applyAt(now, push)[0].Item.ID)
+		}
+		write(f, func(tx kv.Transaction) {
+			metas := must(tx.GetRange(everythingIn(f, "jobs", "m"), kv.RangeOptions{}).Get())
+			tx.Clear(metas[1].Key)
+			tx.Set(metas[4].Key, []byte("no headers"))
+			tx.Set(fdbpq.HeldKey(q, &ids[3]), []byte("\x03no"))
+			tx.Set(tuple.Tuple{f.priority, "jobs", "i", int64(0), "no item"}.Pack(), []byte("?"))
+			tx.Set(tuple.Tuple{f.priority, "jobs", "i", int64(9)}.Pack(), []byte("?"))
+			tx.Set(tuple.Tuple{f.priority, "jobs", "a", int64(5), ids[5].Count, ids[5].Random[:]}.Pack(), []byte("?"))
+		})
+
+		summary := func(items []fdbpq.Browsed) (list []string) {
+			for _, item := range items {
+				switch {
+				case item.Err == nil:
+					list = append(list, string(item.Value))
+				case errors.Is(item.Err, fdbpq.ErrCorrupt) && item.Value == nil:
+					list = append(list, fmt.Sprint(slices.Index(ids, item.ID), " is damaged"))
+				default:
+					list = append(list, fmt.Sprint(item.Err))
+				}
+			}
+			return list
+		}
+		want := []string{"0", "1 is damaged", "2", "3 is damaged", "4 is damaged", "5 is damaged"}
+		for _, end := range []fdbpq.End{fdbpq.Front, fdbpq.Back} {
+			for n := range 7 { // 0 is all at once
+				var all []fdbpq.Browsed
+				b := fdbpq.Browse{End: end, MaxItems: n}
+				for more := true; more; {
+					items, last := f.walk(b, q, now)
+					all, b.After, more = append(all, items...), &last.Last, last.More
+				}
+				wantList(f.T, fmt.Sprint("items from ", end, " by ", n), summary(all), want...)
+			}
+			slices.Reverse(want)
+		}
+
+		var all []fdbpq.Browsed
+		wantError(f.T, fdbpq.ReadItems(f.ctx, f.db, q, ids, now, func(_ int, item *fdbpq.Browsed) bool {
+			all = append(all, *item)
+			return true
+		}), nil)
+		wantList(f.T, "items by their ids", summary(all), want...)
+	})
+}
+
+// Items of other programs are found in the same order.
+func TestBrowseRecipeItems(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		for _, fifo := range []bool{false, true} {
+			root, q := f.priority, fdbpq.Target(f.queue("jobs"))
+			if fifo {
+				root, q = f.fifo, f.fifoQueue("jobs")
+			}
+			list := f.recipePuts(root, fifo)
+			items, end := f.walk(fdbpq.Browse{State: fdbpq.Ready}, q, time.Now())
+			wantEqual(f.T, "items", len(items), len(list))
+			for i := range items {
+				wantForeign(f.T, items[i].Item, items[i].Err, list[i])
+			}
+			wantEqual(f.T, "end", fmt.Sprint(end.Scanned, end.More), fmt.Sprint(len(list), false))
+			n := 0
+			wantError(f.T, fdbpq.ReadItems(f.ctx, f.db, q, idsOf(items), time.Now(), func(i int, item *fdbpq.Browsed) bool {
+				wantForeign(f.T, item.Item, item.Err, list[i])
+				n++
+				return true
+			}), nil)
+			wantEqual(f.T, "items by their ids", n, len(list))
+		}
+	})
+}
+
+// A page may begin behind an item that is gone, and a queue may have no items at all.
+func TestBrowseAfterWhatIsGone(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q, now := f.queue("jobs"), time.Now()
+		items, end := f.walk(fdbpq.Browse{}, q, now)
+		wantEqual(f.T, "of an empty queue", fmt.Sprint(len(items), end), fmt.Sprint(0, fdbpq.BrowseEnd{}))
+
+		ids := []fdbpq.ID{f.push(q, 1, "a"), f.push(q, 2, "b"), f.push(q, 3, "c")}
+		wantError(f.T, f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpRemove, Queue: q, ID: ids[1]})[0].Err, nil)
+		for _, from := range []fdbpq.End{fdbpq.Front, fdbpq.Back} {
+			items, end := f.walk(fdbpq.Browse{After: &ids[1], End: from}, q, now)
+			last := ids[2]
+			if from == fdbpq.Back {
+				last = ids[0]
+			}
+			wantEqual(f.T, "behind it", fmt.Sprint(idsOf(items), end), fmt.Sprint([]fdbpq.ID{last}, fdbpq.BrowseEnd{Last: last, Scanned: 1}))
+
+			// The item that visit refuses is the first of the next page.
+			b := fdbpq.Browse{End: from, After: &ids[1]}
+			end, err := b.Walk(f.ctx, f.db, q, now, func(*fdbpq.Browsed) bool { return false })
+			wantError(f.T, err, nil)
+			wantEqual(f.T, "none visited", end, fdbpq.BrowseEnd{Last: ids[1], More: true})
+		}
+		_, end = f.walk(fdbpq.Browse{MaxItems: 2}, q, now)
+		wantEqual(f.T, "a bound that is just met", end, fdbpq.BrowseEnd{Last: ids[2], Scanned: 2})
+	})
+}
+
+func TestBrowseOfWhatThereIsNot(t *testing.T) {
+	f := onMem(t)
+	for _, b := range []fdbpq.Browse{{State: fdbpq.Leased + 1}, {End: fdbpq.Back + 1}, {End: fdbpq.Back}} {
+		_, err := b.Walk(f.ctx, f.db, f.fifoQueue("jobs"), time.Now(), nil)
+		wantError(t, err, fdbpq.ErrOp)
+	}
+	ctx, cancel := context.WithCancel(f.ctx)
+	cancel()
+	_, err := new(fdbpq.Browse).Walk(ctx, f.db, f.queue("jobs"), time.Now(), nil)
+	wantError(t, err, context.Canceled)
+	other := []fdbpq.ID{{Priority: 5}}
+	wantError(t, fdbpq.ReadItems(f.ctx, f.db, f.fifoQueue("jobs"), other, time.Now(), func(_ int, item *fdbpq.Browsed) bool {
+		wantError(t, item.Err, fdbpq.ErrNotFound)
+		return true
+	}), nil)
+}
+
+// BenchmarkWalk walks 100,000 small items.
+func BenchmarkWalk(b *testing.B) {
+	const items = 100_000
+	keyspace := must(fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues))
+	q := must(keyspace.PriorityQueue("jobs"))
+	for _, headers := range []map[string][]string{nil, {"X-Tenant": {"acme"}}} {
+		b.Run(fmt.Sprint("headers=", len(headers)), func(b *testing.B) {
+			db := memkv.New(memkv.Options{History: 100})
+			batcher := fdbpq.NewBatcher(db, keyspace)
+			for range items / 1000 {
+				var ops []fdbpq.Op
+				for i := range 1000 {
+					ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: int64(i % 10), Message: fdbpq.Message{Value: pattern(128, 1), Headers: headers}})
+				}
+				must(batcher.Apply(b.Context(), ops))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				end, err := new(fdbpq.Browse).Walk(b.Context(), db, q, time.Now(), func(*fdbpq.Browsed) bool { return true })
+				if err != nil || end.Scanned != items {
+					b.Fatal(end, err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*items), "ns/item")
+		})
+	}
+}

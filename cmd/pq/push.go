@@ -107,14 +107,11 @@ const pushInterrupted = "pq will not know what is in the queue"
 func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, error) {
 	header := nats.Header{}
 	for _, h := range p.headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok || !subjects.ValidHeaderName(name) {
-			return nil, fmt.Errorf("--header %q: want NAME:VALUE, with a name of letters, digits and -", h)
+		name, value, err := headerFlag(h)
+		if err != nil {
+			return nil, err
 		}
-		if strings.ContainsAny(value, "\r\n") {
-			return nil, fmt.Errorf("--header %q: a header is one line", h)
-		}
-		header.Add(name, strings.TrimSpace(value))
+		header.Add(name, value)
 	}
 
 	switch {
@@ -132,6 +129,18 @@ func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, erro
 		return nil, err
 	}
 	return header, p.takePriority(cmd, header[subjects.HeaderPriority])
+}
+
+// headerFlag reads the value of a flag --header.
+func headerFlag(text string) (name, value string, err error) {
+	name, value, ok := strings.Cut(text, ":")
+	switch {
+	case !ok || !subjects.ValidHeaderName(name):
+		return "", "", fmt.Errorf("--header %q: want NAME:VALUE, with a name of letters, digits and -", text)
+	case strings.ContainsAny(value, "\r\n"):
+		return "", "", fmt.Errorf("--header %q: a header is one line", text)
+	}
+	return name, strings.TrimSpace(value), nil
 }
 
 // addOptions adds the headers that other flags stand for.

@@ -92,14 +92,14 @@ func (q *queue) check() error {
 }
 
 // arguments accepts as many arguments as cmd.Use names. Those in brackets can be left out, and
-// there can be more of a last one with dots.
+// there can be more of one with dots.
 func arguments(cmd *cobra.Command, args []string) error {
 	names := strings.Fields(cmd.Use)[1:]
 	problem := ""
 	switch {
 	case len(args) < len(names) && !strings.HasPrefix(names[len(args)], "["):
 		problem = strings.TrimSuffix(names[len(args)], "...") + " is missing"
-	case len(args) > len(names) && (len(names) == 0 || !strings.Contains(names[len(names)-1], "...")):
+	case len(args) > len(names) && !strings.Contains(cmd.Use, "..."):
 		problem = "too many arguments"
 	default:
 		return nil

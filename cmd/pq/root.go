@@ -36,9 +36,9 @@ func newRoot() (root *cobra.Command, started *bool) {
 	a.addFlags(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("context", completeContexts) // there is this flag
 	groups := []group{
-		{"items", []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a)}},
+		{"items", []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a), newItems(a), newDead(a)}},
 		{"workers", []*cobra.Command{newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a), newExtend(a)}},
-		{"one item, by its id", []*cobra.Command{newGet(a), newRank(a), newMv(a), newRm(a)}},
+		{"items by their ids", []*cobra.Command{newGet(a), newRank(a), newMv(a), newRm(a), newRelease(a)}},
 		{"queues", []*cobra.Command{newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
 		{"the tool", []*cobra.Command{newDoctor(a), newBench(a), newCompletion()}},
 	}

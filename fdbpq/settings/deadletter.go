@@ -8,8 +8,8 @@ import (
 // MaxQueueName is the longest queue name, in bytes.
 const MaxQueueName = 128
 
-// deadSuffix makes the name of a dead-letter queue from that of its queue.
-const deadSuffix = "-dead"
+// DeadSuffix ends the names of dead-letter queues that no setting names.
+const DeadSuffix = "-dead"
 
 // DeadLetterQueue returns the name of the dead-letter queue of the queue with this name: DeadLetter,
 // or the name with "-dead" appended. A long name gets that in place of its end, as often as it takes
@@ -19,12 +19,12 @@ func (s *Settings) DeadLetterQueue(name string) string {
 		return s.DeadLetter
 	}
 
-	for suffix := deadSuffix; len(suffix) < MaxQueueName; suffix += deadSuffix {
+	for suffix := DeadSuffix; len(suffix) < MaxQueueName; suffix += DeadSuffix {
 		if dead := Cut(name, MaxQueueName-len(suffix)) + suffix; dead != name {
 			return dead
 		}
 	}
-	return strings.TrimPrefix(deadSuffix, "-") // name is little else than suffixes
+	return strings.TrimPrefix(DeadSuffix, "-") // name is little else than suffixes
 }
 
 // Cut cuts a text at n bytes, or before the rune there.

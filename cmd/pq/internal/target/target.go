@@ -26,16 +26,20 @@ type Queue interface {
 	// RankItem returns how many items Pop would return before the one with this id, or at least
 	// that many.
 	RankItem(ctx context.Context, id string, max bool) (n int64, atLeast bool, err error)
-	// Move moves an item to the end of another priority.
-	Move(ctx context.Context, id string, priority int64) (string, error)
+	// MoveItems moves items to the end of another priority.
+	MoveItems(ctx context.Context, ids []string, priority int64) ([]client.ItemResult, error)
 
 	// These are as the handles of package client have them.
 	Len(ctx context.Context) (int64, error)
 	Info(ctx context.Context) (*client.QueueInfo, error)
 	Settings(ctx context.Context) (client.Settings, error)
+	Items(ctx context.Context, o client.ItemsOptions) (client.ItemsPage, error)
+	GetItems(ctx context.Context, ids []string, valueBytes int) ([]client.StoredItem, error)
 	Configure(ctx context.Context, change client.Settings, reset ...string) (client.Settings, error)
 	Get(ctx context.Context, id string) (*client.Item, client.State, error)
-	Remove(ctx context.Context, id string) error
+	RemoveItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
+	RedriveItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
+	ReleaseItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
 	Purge(ctx context.Context, state client.State) (int64, error)
 	Redrive(ctx context.Context, max int) (int64, error)
 	NewWorker(work client.Work, o client.WorkerOptions) (*client.Worker, error)
@@ -128,7 +132,7 @@ func (q fifoQueue) RankItem(ctx context.Context, id string, _ bool) (int64, bool
 	return q.Rank(ctx, id)
 }
 
-// Move is not there for FIFO queues.
-func (q fifoQueue) Move(context.Context, string, int64) (string, error) {
-	return "", client.ErrBadRequest
+// MoveItems is not there for FIFO queues.
+func (q fifoQueue) MoveItems(context.Context, []string, int64) ([]client.ItemResult, error) {
+	return nil, client.ErrBadRequest
 }

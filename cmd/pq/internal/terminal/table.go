@@ -3,13 +3,11 @@ package terminal
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
-	"golang.org/x/term"
 )
 
 // Column is a column of a table.
@@ -41,11 +39,7 @@ type Table struct {
 
 // NewTable returns a table without rows, which Print writes to out.
 func NewTable(out io.Writer, list ...Column) *Table {
-	t := &Table{out: out, list: list, terminal: Is(out)}
-	if f, ok := out.(*os.File); ok && t.terminal {
-		t.width, _, _ = term.GetSize(int(f.Fd()))
-	}
-	return t
+	return &Table{out: out, list: list, terminal: Is(out), width: Width(out)}
 }
 
 // NewFrame returns a table for people that is part of a frame of a Screen of this width.

@@ -194,22 +194,3 @@ if there may be more, which can be from 10,000 on.`,
 		return reply{fmt.Sprintf("%d%s\n", n, more), subjects.Ranked{Rank: n, AtLeast: atLeast}}, s.absent(ctx, err)
 	})
 }
-
-// absent explains that an item is not in the queue.
-func (s *session) absent(ctx context.Context, err error) error {
-	if err = s.explain(err, "it may be done"); !errors.Is(err, client.ErrNotFound) {
-		return err
-	}
-	if text := s.suggest(ctx); text != "" {
-		return fmt.Errorf("%w: %s", errNoItem, text)
-	}
-	return fmt.Errorf("%w: it was popped, removed or moved, or the id is misspelt (pq peek %s --json prints ids)", errNoItem, s.of.name)
-}
-
-// errNoItem is ErrNotFound with a text for items.
-var errNoItem = noItem{}
-
-type noItem struct{}
-
-func (noItem) Error() string   { return "no item has this id" }
-func (noItem) Is(e error) bool { return e == client.ErrNotFound }

@@ -26,19 +26,14 @@ import (
 // work is the command line of pq work.
 type work struct {
 	queue
+	runner
 	jobs    flags.Count
-	dropOn  []int
 	ackWait time.Duration
 	timeout time.Duration // of a job, 0 for none
-	retry   retryDelay
-	program []string // with its arguments
-
-	log     *slog.Logger
-	stopped chan struct{} // closed when no more items are taken
 }
 
 func newWork(a *app) *cobra.Command {
-	w := &work{queue: queue{app: a, verb: subjects.AckLease}, jobs: 1, stopped: make(chan struct{})}
+	w := &work{queue: queue{app: a, verb: subjects.AckLease}, runner: runner{stopped: make(chan struct{})}, jobs: 1}
 	cmd := w.command(&cobra.Command{
 		Use:                   "work QUEUE [flags] -- COMMAND [ARG...]",
 		DisableFlagsInUseLine: true,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,29 +23,38 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
+// runner runs a command for each item of a queue.
+type runner struct {
+	program []string // with its arguments
+	dropOn  []int
+	retry   retryDelay
+	log     *slog.Logger
+	stopped chan struct{} // closed when no more items are taken
+}
+
 // endCommand is how long a command has to end after a signal.
 const endCommand = 5 * time.Second
 
 // do returns what is done with each job.
-func (w *work) do(cmd *cobra.Command, s *session) client.Work {
+func (r *runner) do(cmd *cobra.Command, s *session) client.Work {
 	return func(ctx context.Context, job *client.Job) error {
 		runtime.LockOSThread() // Linux kills the command when the thread ends that has started it
 		defer runtime.UnlockOSThread()
 
-		c := exec.CommandContext(ctx, w.program[0], w.program[1:]...)
+		c := exec.CommandContext(ctx, r.program[0], r.program[1:]...)
 		c.Stdin, c.Stdout = bytes.NewReader(job.Value), cmd.OutOrStdout()
-		c.Env = append(inherited(os.Environ()), w.environment(job)...)
+		c.Env = append(inherited(os.Environ()), environment(s.of, job)...)
 		c.WaitDelay = endCommand
 		killRest := child.Isolate(c)
 		said, err := child.NewStderr(c, cmd.ErrOrStderr())
 		if err != nil {
-			return w.notStarted(ctx, cmd, err)
+			return r.notStarted(ctx, cmd, err)
 		}
 
 		err = c.Start()
 		if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.E2BIG) { // too long are the headers of this item
 			said.End()
-			return w.notStarted(ctx, cmd, err)
+			return r.notStarted(ctx, cmd, err)
 		}
 		if err == nil {
 			err = c.Wait()
@@ -59,12 +69,12 @@ func (w *work) do(cmd *cobra.Command, s *session) client.Work {
 		case ctx.Err() != nil && context.Cause(ctx) != client.ErrTimedOut:
 			return context.Cause(ctx)
 		case terminal.NoReader(cmd.OutOrStdout(), false): // which is not the item's fault
-			<-w.stopped
+			<-r.stopped
 			return client.Snooze(0)
-		case errors.As(err, &exit) && slices.Contains(w.dropOn, exit.ExitCode()):
-			return client.Drop(w.reason(err, said, maxTermReason))
+		case errors.As(err, &exit) && slices.Contains(r.dropOn, exit.ExitCode()):
+			return client.Drop(r.reason(err, said, maxTermReason))
 		default:
-			return w.failed(errors.New(w.reason(err, said, maxNakReason)), s, job)
+			return r.retry.of(errors.New(r.reason(err, said, maxNakReason)), s, job, r.log)
 		}
 	}
 }
@@ -76,8 +86,8 @@ const (
 )
 
 // reason says why a command failed: how it ended, and with which words, in at most n bytes.
-func (w *work) reason(err error, said *child.Stderr, n int) string {
-	text := fmt.Sprintf("%s: %v", filepath.Base(w.program[0]), err)
+func (r *runner) reason(err error, said *child.Stderr, n int) string {
+	text := fmt.Sprintf("%s: %v", filepath.Base(r.program[0]), err)
 	if last := said.Tail(n - len(text) - len(": ")); last != "" {
 		text += ": " + last
 	}
@@ -89,7 +99,7 @@ const startAgain = time.Second
 
 // notStarted gives an item back, later and uncounted, because it is not the item's fault that the
 // command cannot be started: somebody may be replacing it.
-func (w *work) notStarted(ctx context.Context, cmd *cobra.Command, err error) error {
+func (r *runner) notStarted(ctx context.Context, cmd *cobra.Command, err error) error {
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: cannot start the command, trying again in %v: %v\n", startAgain, err)
 	select {
 	case <-ctx.Done():
@@ -99,11 +109,11 @@ func (w *work) notStarted(ctx context.Context, cmd *cobra.Command, err error) er
 }
 
 // environment returns what a command is told about its item.
-func (w *work) environment(job *client.Job) []string {
+func environment(q *queue, job *client.Job) []string {
 	values := []string{"PQ_QUEUE=" + job.Queue, "PQ_ID=" + job.ID, "PQ_DELIVERIES=" + strconv.FormatInt(job.Deliveries, 10),
 		"PQ_PUSHED_AT=" + timeText(job.PushedAt)}
 
-	if hasPriority(&w.queue, &job.Item) {
+	if hasPriority(q, &job.Item) {
 		values = append(values, "PQ_PRIORITY="+strconv.FormatInt(job.Priority, 10))
 	}
 	if d := job.DeadLetter; d != nil {

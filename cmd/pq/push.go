@@ -79,7 +79,7 @@ func (p *pushing) run(values []string) error {
 	}
 	defer s.close()
 	if p.lines {
-		return p.pushLines(s, header)
+		return pushLines(s, int64(p.priority), header, int(p.parallel), p.json)
 	}
 
 	defer interrupt.Say(cmd, pushInterrupted)()
@@ -99,9 +99,6 @@ func (p *pushing) run(values []string) error {
 	}
 	return printPushed(cmd.OutOrStdout(), 0, ack, p.fifo, p.json)
 }
-
-// pushInterrupted is what a second signal costs.
-const pushInterrupted = "pq will not know what is in the queue"
 
 // header returns the headers of the items, or the mistake in the flags.
 func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, error) {

@@ -12,21 +12,24 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 )
 
+// pushInterrupted is what a second signal costs.
+const pushInterrupted = "pq will not know what is in the queue"
+
 // pushLines pushes each line of standard input, without its line end. Lines that have arrived
 // together share a batch, so that those of a file are pushed by the thousand, and one that somebody
 // types at once. It stops at the first failure or when a signal comes. Then it waits for the pushes
 // under way, and its error says which lines are in the queue.
-func (p *pushing) pushLines(s *session, header nats.Header) error {
-	cmd := p.cmd
+func pushLines(s *session, priority int64, header nats.Header, parallel int, asJSON bool) error {
+	cmd := s.of.cmd
 	in := cmd.InOrStdin()
 	lines := input.NewLines(in, int(s.nc.MaxPayload()))
-	r := newReceipts(&p.queue, p.json, in)
+	r := newReceipts(s.of, asJSON, in)
 	defer r.close()
 	defer interrupt.Say(cmd, pushInterrupted)()
 
 	var o input.Outcomes
 	group, going := errgroup.WithContext(cmd.Context())
-	group.SetLimit(int(p.parallel))
+	group.SetLimit(parallel)
 
 	for {
 		values, err := interrupt.Await(going, lines.NextBatch)
@@ -45,7 +48,7 @@ func (p *pushing) pushLines(s *session, header nats.Header) error {
 				return nil
 			}
 
-			results := s.pushMany(int64(p.priority), header, values)
+			results := s.pushMany(priority, header, values)
 			return recordLines(first, values, results, r, &o)
 		})
 	}

@@ -88,7 +88,7 @@ func newRedrive(a *app) *cobra.Command {
 		if m.cmd.Flags().Changed("max") {
 			return exit.UsageError{Err: errors.New("--max is for all dead letters, without ids: leave it out")}
 		}
-		return (&many{&m.queue, m.json, m.unknown, "sent back", target.Queue.RedriveItems,
+		return (&byIDs{&m.queue, m.json, m.unknown, "sent back", target.Queue.RedriveItems,
 			func(r *client.ItemResult) string { return r.NewID + "\t" + r.Home + "\n" }}).run(ids)
 	}
 

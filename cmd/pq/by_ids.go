@@ -22,8 +22,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// many does something with items by their ids, and says of each what became of it.
-type many struct {
+// byIDs does something with items by their ids, and says of each what became of it.
+type byIDs struct {
 	q       *queue
 	json    bool
 	unknown string // what an unknown outcome may mean
@@ -33,7 +33,7 @@ type many struct {
 }
 
 // run does it with the ids in the arguments, a request for each thousand.
-func (m *many) run(args []string) error {
+func (m *byIDs) run(args []string) error {
 	ids, err := idArguments(m.q.cmd, args)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (m *many) run(args []string) error {
 }
 
 // print prints results, and returns the ids for which there was no room beside the others.
-func (m *many) print(results []client.ItemResult, f *failures) (again []string, err error) {
+func (m *byIDs) print(results []client.ItemResult, f *failures) (again []string, err error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	progress := slices.ContainsFunc(results, func(r client.ItemResult) bool { return r.Code != subjects.CodeTooLarge })
@@ -195,22 +195,22 @@ func firstWords(in io.Reader) (words []string, err error) {
 	return words, nil
 }
 
-// nothing is printed of what succeeded.
-func nothing(*client.ItemResult) string { return "" }
+// printNothing is for what leaves nothing to say.
+func printNothing(*client.ItemResult) string { return "" }
 
-func (m *many) addFlags(cmd *cobra.Command) {
+func (m *byIDs) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&m.json, "json", false, "print a line of JSON for each item")
 }
 
 // command makes cmd do it.
-func (m *many) command(cmd *cobra.Command) *cobra.Command {
+func (m *byIDs) command(cmd *cobra.Command) *cobra.Command {
 	m.q.command(cmd, m.run)
 	m.addFlags(cmd)
 	return cmd
 }
 
 func newRm(a *app) *cobra.Command {
-	m := &many{&queue{app: a, verb: subjects.Remove}, false, "items may have been removed", "removed", target.Queue.RemoveItems, nothing}
+	m := &byIDs{&queue{app: a, verb: subjects.Remove}, false, "items may have been removed", "removed", target.Queue.RemoveItems, printNothing}
 	return m.command(&cobra.Command{
 		Use:     "rm QUEUE ID...",
 		Aliases: []string{"remove"},
@@ -224,7 +224,7 @@ when it acknowledges it.`,
 }
 
 func newRelease(a *app) *cobra.Command {
-	m := &many{&queue{app: a, verb: subjects.Release}, false, "leases may have been ended", "released", target.Queue.ReleaseItems, nothing}
+	m := &byIDs{&queue{app: a, verb: subjects.Release}, false, "leases may have been ended", "released", target.Queue.ReleaseItems, printNothing}
 	return m.command(&cobra.Command{
 		Use:   "release QUEUE ID...",
 		Short: "End leases whose holders are dead",
@@ -238,7 +238,7 @@ that is not dead gets an error when it acknowledges the item.`,
 
 func newMv(a *app) *cobra.Command {
 	var priority flags.Priority
-	m := &many{q: &queue{app: a, verb: subjects.Move}, unknown: "items may have been moved", done: "moved"}
+	m := &byIDs{q: &queue{app: a, verb: subjects.Move}, unknown: "items may have been moved", done: "moved"}
 	m.do = func(q target.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
 		return q.MoveItems(ctx, ids, int64(priority))
 	}

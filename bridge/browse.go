@@ -15,15 +15,17 @@ import (
 )
 
 const (
-	// partItems is how many items one part of a walk looks at, in a transaction of its own.
-	partItems = 500
+	// partItems and partBytes are how much one part of a walk looks at.
+	partItems, partBytes = 500, 1 << 20
 	// restFactor is how many times as long as a part took the next one waits while there are other
 	// requests, up to maxRest.
-	restFactor, maxRest = 4, 100 * time.Millisecond
+	restFactor, maxRest = 9, 250 * time.Millisecond
 	// maxLooked and maxLookedBytes are how much one request looks at.
 	maxLooked, maxLookedBytes = 10_000, 8 << 20
 	// maxPage is the most bytes of a reply with items, whatever the server carries.
 	maxPage = 1 << 20
+	// maxItemFailure is the most bytes that addFailure takes.
+	maxItemFailure = 512
 )
 
 // decodeItems reads the payload of an items request.
@@ -66,99 +68,93 @@ func (i *inspector) items(
 		return nil, err
 	}
 
-	err = i.run(ctx, i.browse, func() error {
-		if err := i.sweep(ctx, q); err != nil {
-			return err
-		}
-
-		end, err := i.walk(ctx, q, walk, func(item *fdbpq.Browsed) bool {
-			return len(page.items) < filter.Limit && (!filter.matches(item, &page.e) || page.add(item, 0))
-		})
-		if err != nil {
-			return err
-		}
-
-		var next *string
-		if end.More {
-			id := end.Last.String()
-			next = &id
-		}
-		payload = subjects.EncodeItemsPage(page.items, next, end.Scanned)
-		return nil
+	if err := i.sweep(ctx, q); err != nil {
+		return nil, err
+	}
+	end, err := i.walk(ctx, q, walk, func(item *fdbpq.Browsed) bool {
+		return len(page.items) < filter.Limit && (!filter.matches(item, &page.e) || page.add(item, 0))
 	})
-	return payload, err
+	if err != nil {
+		return nil, err
+	}
+
+	var next *string
+	if end.More {
+		id := end.Last.String()
+		next = &id
+	}
+	return subjects.EncodeItemsPage(page.items, next, end.Scanned), nil
 }
 
-// walk is fdbpq.Browse.Walk in parts that leave time to others. Where the store is slow, it ends
-// early.
+// walk is fdbpq.Browse.Walk in parts, between which other browses have their turns. It ends early if
+// it takes long, or the bridge ends. Of an error the walk that begins there says more.
 func (i *inspector) walk(
 	ctx context.Context, q fdbpq.Target, all *fdbpq.Browse, visit func(*fdbpq.Browsed) bool,
 ) (end fdbpq.BrowseEnd, err error) {
-	timeIsUp, part, bytes, stopped := i.halfOf(ctx), *all, 0, false
+	deadline, _ := ctx.Deadline()
+	early, cancel := context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)/2))
+	defer cancel()
+
+	part, stopped := *all, false
+	visited := func(item *fdbpq.Browsed) bool {
+		stopped = !visit(item)
+		return !stopped
+	}
 	for {
 		part.MaxItems = min(partItems, all.MaxItems-int(end.Scanned))
-		part.MaxBytes = all.MaxBytes - bytes
-		var looked fdbpq.BrowseEnd
+		part.MaxBytes = min(partBytes, all.MaxBytes-end.Bytes)
+		looked := fdbpq.BrowseEnd{Last: end.Last, More: true}
 		err = i.paced(ctx, func() error {
-			looked, err = part.Walk(ctx, i.options.DB, q, i.options.Now(), func(item *fdbpq.Browsed) bool {
-				if stopped = !visit(item); !stopped {
-					bytes += item.Message.Size()
-				}
-				return !stopped
-			})
+			looked, err = part.Walk(ctx, i.options.DB, q, i.options.Now(), visited)
 			return err
 		})
-		if err != nil {
+
+		end.Last, end.More, end.Bytes = looked.Last, looked.More, end.Bytes+looked.Bytes
+		if end.Scanned += looked.Scanned; err != nil && end.Scanned == 0 {
 			return end, err
 		}
-
-		end.Scanned += looked.Scanned
-		end.Last, end.More = looked.Last, looked.More
-		part.After = &end.Last
-		if stopped || !end.More || int(end.Scanned) >= all.MaxItems || bytes >= all.MaxBytes || time.Now().After(timeIsUp) {
+		if err != nil || stopped || !end.More || int(end.Scanned) >= all.MaxItems || end.Bytes >= all.MaxBytes || i.isEnding() {
 			return end, nil
 		}
+		part.After, ctx = &end.Last, early
 	}
 }
 
-// paced runs a part of a browse. While there are other requests, browses take a fifth of the time.
-// Only who has the slot for browses may call it.
+// paced runs a part of a browse when it has its turn. While there are other requests, browses take a
+// tenth of the time.
 func (i *inspector) paced(ctx context.Context, part func() error) error {
-	rest := time.NewTimer(time.Until(i.nextPart))
-	defer rest.Stop()
-	select {
-	case <-rest.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return i.run(ctx, i.browse, func() error {
+		rest := time.NewTimer(time.Until(i.nextPart))
+		defer rest.Stop()
+		select {
+		case <-rest.C:
+		case <-i.ending:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 
-	batches, began := i.batches.Load(), time.Now()
-	err := part()
-	now := time.Now()
-
-	i.nextPart = now
-	if pending, _ := i.dispatcher.Pending(); pending > 0 || i.batches.Load() != batches {
-		i.nextPart = now.Add(min(restFactor*now.Sub(began), maxRest))
-	}
-	return err
-}
-
-// halfOf returns the middle of the time that is left.
-func (i *inspector) halfOf(ctx context.Context) time.Time {
-	end, _ := ctx.Deadline()
-	return end.Add(-time.Until(end) / 2)
+		batches, began := i.batches.Load(), time.Now()
+		err := part()
+		i.nextPart = time.Now()
+		if pending, _ := i.dispatcher.Pending(); pending > 0 || i.batches.Load() != batches {
+			i.nextPart = i.nextPart.Add(min(restFactor*i.nextPart.Sub(began), maxRest))
+		}
+		return err
+	})
 }
 
 // sweep sweeps a queue if something is due there.
 func (i *inspector) sweep(ctx context.Context, q fdbpq.Target) error {
-	due, err := kv.ReadTransact(ctx, i.options.DB, func(r kv.Reader) ([]fdbpq.QueueName, error) {
-		_, due, err := fdbpq.ReadDue(r, []fdbpq.Op{{Kind: fdbpq.OpLen, Queue: q}}, i.options.Now())
-		return due, err
+	return i.run(ctx, i.browse, func() error {
+		due, err := kv.ReadTransact(ctx, i.options.DB, func(r kv.Reader) ([]fdbpq.QueueName, error) {
+			_, due, err := fdbpq.ReadDue(r, []fdbpq.Op{{Kind: fdbpq.OpLen, Queue: q}}, i.options.Now())
+			return due, err
+		})
+		if err == nil && len(due) > 0 {
+			_ = i.dispatcher.Sweeper().Sweep(ctx, due) // else they come as they are
+		}
+		return err
 	})
-	if err == nil && len(due) > 0 {
-		_ = i.dispatcher.Sweeper().Sweep(ctx, due) // else they come as they are
-	}
-	return err
 }
 
 // getItems answers a get of several ids.
@@ -172,23 +168,20 @@ func getItems(c *clientReplier, kind subjects.Kind, name string, ids []fdbpq.ID,
 		}
 
 		page := b.newItemPage(valueBytes)
-		err = i.runPart(ctx, func() error {
+		read := func() error {
 			return fdbpq.ReadItems(ctx, i.options.DB, q, ids, i.options.Now(), func(n int, item *fdbpq.Browsed) bool {
 				item.ID = ids[n]
-				rest := subjects.MaxItemResults(len(ids) - n - 1)
-				if !page.add(item, rest) {
+				if !page.add(item, maxItemFailure*(len(ids)-n-1)) {
 					page.addFailure(&ids[n], errNoRoomForReply)
 				}
 				return true
 			})
-		})
+		}
+		if err = i.sweep(ctx, q); err == nil {
+			err = i.paced(ctx, read)
+		}
 		return subjects.EncodeItemsPage(page.items, nil, 0), err
 	}}
-}
-
-// runPart runs a browse that has one part.
-func (i *inspector) runPart(ctx context.Context, f func() error) error {
-	return i.run(ctx, i.browse, func() error { return i.paced(ctx, f) })
 }
 
 // errNoRoomForReply is told of an item that does not fit into the reply to a get of several.
@@ -237,8 +230,8 @@ func (b *Bridge) newItemPage(valueBytes int) *itemPage {
 	return &itemPage{valueBytes: max(valueBytes, 0), room: room}
 }
 
-// add adds an item, and leaves room for others. Without room it reports false, but the first item is
-// cut.
+// add adds an item, and leaves room for others. Without room it reports false, but if there is no
+// other item it is cut.
 func (p *itemPage) add(item *fdbpq.Browsed, others int) bool {
 	if item.Err != nil {
 		p.addFailure(&item.ID, item.Err)
@@ -248,10 +241,10 @@ func (p *itemPage) add(item *fdbpq.Browsed, others int) bool {
 	stored := p.render(item)
 	text := stored.Encode()
 	if len(text) >= p.room-others {
-		if len(p.items) > 0 {
+		if len(p.items)+others > 0 {
 			return false
 		}
-		text = p.cut(stored, others)
+		text = p.cut(stored)
 	}
 	p.append(text)
 	return true
@@ -290,11 +283,11 @@ func (p *itemPage) render(item *fdbpq.Browsed) *subjects.StoredItem {
 }
 
 // cut returns an item that does not fit without its headers, and with as much of its value as fits.
-func (p *itemPage) cut(stored *subjects.StoredItem, others int) []byte {
+func (p *itemPage) cut(stored *subjects.StoredItem) []byte {
 	value := stored.Value
 	stored.Headers, stored.HeadersCut = nil, len(stored.Headers) > 0
 	stored.Value, stored.ValueCut = value[:0], true
-	room := p.room - others - len(stored.Encode()) - len(",")
+	room := p.room - len(stored.Encode()) - len(",")
 
 	stored.Value = value[:min(len(value), max(room, 0)/4*3)] // base64
 	stored.ValueCut = len(stored.Value) < stored.Size

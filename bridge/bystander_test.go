@@ -120,6 +120,7 @@ func TestHostileClients(t *testing.T) {
 		{"pops from ever new queues", func(t *testing.T, e *testenv.Env) { sendAll(t, e, 20_000, "pq.flood-%d.pop.min", "raw.x", "") }, false},
 		{"pushes to ever new queues", func(t *testing.T, e *testenv.Env) { sendAll(t, e, 5_000, "pq.flood-%d.push", "", "x") }, false},
 		{"service discovery", func(t *testing.T, e *testenv.Env) { sendAll(t, e, 5_000, "$SRV.STATS", "raw.x", "") }, false},
+		{"searches", func(t *testing.T, e *testenv.Env) { sendAll(t, e, 5_000, "pq.quiet.items", "raw.x", `{"match":"x"}`) }, false},
 		{"the largest headers", sendHeaders, true},
 		{"requests whose replies are not read", func(t *testing.T, e *testenv.Env) { askAndNotRead(t, e, nil) }, true},
 		{"requests whose replies are read slowly", func(t *testing.T, e *testenv.Env) {

@@ -291,13 +291,14 @@ func TestDiscovery(t *testing.T) {
 // Who asks for it learns what a bridge knows without asking its store.
 func TestBridgeStats(t *testing.T) {
 	var refuse atomic.Bool
-	reads := hooked{read: func(context.Context) error {
+	refused := func(context.Context) error {
 		if refuse.Load() {
 			return kv.ErrUnavailable
 		}
 		return nil
-	}}
-	e := testenv.New(t, testenv.Options{Wrap: reads.wrap, Bridge: func(o *bridge.Options) { o.Engine = "mem" }})
+	}
+	store := hooked{read: refused, begin: refused}
+	e := testenv.New(t, testenv.Options{Wrap: store.wrap, Bridge: func(o *bridge.Options) { o.Engine = "mem" }})
 	push(t, e, "pq.jobs.push", nats.Header{"Nats-Msg-Id": {"a"}}, "a")
 	push(t, e, "pq.jobs.push", nats.Header{"Nats-Msg-Id": {"a"}}, "a") // a duplicate
 	pushAll(t, e, "pq.jobs.push", "b", "c", "d", "e", "f")
@@ -329,6 +330,13 @@ func TestBridgeStats(t *testing.T) {
 		if got, err := subjects.ParseBridgeStats(reply.Data); got != nil || err != nil {
 			t.Errorf("%q: %+v, %v", payload, got, err)
 		}
+	}
+
+	isError(t, 503, "push", e.Request("pq.jobs.push", nil, nil))
+	got, err = subjects.ParseBridgeStats(e.Request("$SRV.STATS", nil, []byte(subjects.StatsOfQueues)).Data)
+	must(t, err)
+	if got.Ready || !strings.Contains(got.Why, "unavailable") {
+		t.Errorf("after a write that failed: %+v", got)
 	}
 }
 

@@ -22,7 +22,7 @@ type inspector struct {
 	dispatcher *dispatch.Dispatcher
 
 	slots  chan struct{} // an element for each that runs, but for browses
-	browse chan struct{} // an element for a browse that runs
+	browse chan struct{} // an element for the part of a browse that runs
 
 	nextPart time.Time    // when the next part of a browse may begin; belongs to who has the slot
 	batches  atomic.Int64 // of the lanes, so far
@@ -33,8 +33,8 @@ type inspector struct {
 	mu struct {
 		sync.Mutex
 		waiting map[*inspectionLimit]int // over NATS, that wait or run
-		ended   bool
 	}
+	ending    chan struct{}  // closed, with the lock held, when no more of these may begin
 	answering sync.WaitGroup // these
 }
 
@@ -59,7 +59,7 @@ const (
 )
 
 func newInspector(o *Options, d *dispatch.Dispatcher) *inspector {
-	i := &inspector{options: o, dispatcher: d, slots: make(chan struct{}, maxInspections), browse: make(chan struct{}, 1)}
+	i := &inspector{options: o, dispatcher: d, slots: make(chan struct{}, maxInspections), browse: make(chan struct{}, 1), ending: make(chan struct{})}
 	i.mu.waiting = map[*inspectionLimit]int{}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	return i
@@ -74,12 +74,21 @@ var (
 // end ends the questions over NATS: they have until ctx ends.
 func (i *inspector) end(ctx context.Context) {
 	i.mu.Lock()
-	i.mu.ended = true
+	close(i.ending)
 	i.mu.Unlock()
 
 	defer context.AfterFunc(ctx, i.cancel)()
 	i.answering.Wait()
 	i.cancel()
+}
+
+func (i *inspector) isEnding() bool {
+	select {
+	case <-i.ending:
+		return true
+	default:
+		return false
+	}
 }
 
 // answer answers a request in a goroutine of its own, unless too many wait.
@@ -88,7 +97,7 @@ func (i *inspector) answer(c *clientReplier, r *dispatch.Request) error {
 	defer i.mu.Unlock()
 	asked, request := c.inspection, *r
 	switch {
-	case i.mu.ended:
+	case i.isEnding():
 		return errEnded
 	case i.mu.waiting[asked.limit] >= asked.limit.most:
 		return asked.limit.err

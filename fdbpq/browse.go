@@ -50,6 +50,8 @@ type BrowseEnd struct {
 	Last ID
 	// Scanned is how many items were looked at.
 	Scanned int64
+	// Bytes is how many bytes they have, as Browse.MaxBytes counts them.
+	Bytes int
 	// More says that there may be items behind Last.
 	More bool
 }
@@ -71,12 +73,12 @@ func (b *Browse) Walk(ctx context.Context, db kv.Database, q Target, now time.Ti
 	}
 
 	browser := state.Browser{L: l, State: b.State, End: b.End, Now: now}
-	end, place, bytes := BrowseEnd{More: true}, []byte(nil), 0
+	end, place := BrowseEnd{More: true}, []byte(nil)
 	if b.After != nil {
 		end.Last, place = *b.After, l.Place(l.ItemKey(b.After))
 	}
 	mostItems, mostBytes := int64(cmp.Or(b.MaxItems, math.MaxInt)), cmp.Or(b.MaxBytes, math.MaxInt)
-	for end.More && end.Scanned < mostItems && bytes < mostBytes {
+	for end.More && end.Scanned < mostItems && end.Bytes < mostBytes {
 		part, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (state.Part, error) {
 			return browser.ReadPart(r, place, int(min(mostItems-end.Scanned, math.MaxInt32)))
 		})
@@ -91,7 +93,7 @@ func (b *Browse) Walk(ctx context.Context, db kv.Database, q Target, now time.Ti
 			}
 			end.Last = s.ID
 			end.Scanned++
-			if bytes += s.Bytes; bytes >= mostBytes {
+			if end.Bytes += s.Bytes; end.Bytes >= mostBytes {
 				end.More = i < len(part.Items)-1 || !part.Ended
 				return end, nil
 			}

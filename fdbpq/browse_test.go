@@ -18,13 +18,18 @@ import (
 // walk walks a queue to its end in one call, and returns the items.
 func (f *fixture) walk(b fdbpq.Browse, q fdbpq.Target, now time.Time) (items []fdbpq.Browsed, end fdbpq.BrowseEnd) {
 	f.Helper()
+	bytes := 0
 	end, err := b.Walk(f.ctx, f.db, q, now, func(item *fdbpq.Browsed) bool {
-		items = append(items, *item)
+		items, bytes = append(items, *item), bytes+item.Message.Size()
 		return true
 	})
 	if err != nil {
 		f.Fatal(err)
 	}
+	if end.Bytes < bytes {
+		f.Errorf("%d bytes were looked at: want at least %d", end.Bytes, bytes)
+	}
+	end.Bytes = 0 // the rest depends on the encoding
 	return items, end
 }
 
@@ -257,6 +262,41 @@ func TestBrowseRecipeItems(t *testing.T) {
 	})
 }
 
+// Histories of items that are gone may lie between those of others.
+func TestBrowseAmongOldHistories(t *testing.T) {
+	f := onMem(t)
+	f.corrupt = true
+	q, now := f.queue("jobs"), time.Now()
+	var want []string
+	for i := range 20 {
+		want = append(want, fmt.Sprint(f.push(q, 1, "v"), i%2))
+	}
+	var ops []fdbpq.Op
+	for i, r := range f.applyAt(now, slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpLease, Queue: q}}, 20)...) {
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: r.Lease.Token, Uncounted: i%2 == 0})
+	}
+	f.applyAt(now, ops...)
+	write(f, func(tx kv.Transaction) {
+		for _, pair := range must(tx.GetRange(everythingIn(f, "jobs", "a"), kv.RangeOptions{}).Get()) {
+			for n := range 30 {
+				key := slices.Clone(pair.Key)
+				key[len(key)-2] ^= byte(1 + n) // of the random part
+				tx.Set(key, pair.Value)
+			}
+		}
+	})
+
+	for _, end := range []fdbpq.End{fdbpq.Front, fdbpq.Back} {
+		items, _ := f.walk(fdbpq.Browse{End: end}, q, now)
+		var got []string
+		for _, item := range items {
+			got = append(got, fmt.Sprint(item.ID, item.Deliveries))
+		}
+		wantList(t, "items and deliveries", got, want...)
+		slices.Reverse(want)
+	}
+}
+
 // A page may begin behind an item that is gone, and a queue may have no items at all.
 func TestBrowseAfterWhatIsGone(t *testing.T) {
 	onEngines(t, func(f *fixture) {
@@ -295,8 +335,10 @@ func TestBrowseOfWhatThereIsNot(t *testing.T) {
 	cancel()
 	_, err := new(fdbpq.Browse).Walk(ctx, f.db, f.queue("jobs"), time.Now(), nil)
 	wantError(t, err, context.Canceled)
-	other := []fdbpq.ID{{Priority: 5}}
-	wantError(t, fdbpq.ReadItems(f.ctx, f.db, f.fifoQueue("jobs"), other, time.Now(), func(_ int, item *fdbpq.Browsed) bool {
+	queue := f.fifoQueue("jobs")
+	other := f.apply(opPush(queue, 0, "v"))[0].Item.ID
+	other.Priority = 5 // its key has none
+	wantError(t, fdbpq.ReadItems(f.ctx, f.db, queue, []fdbpq.ID{other}, time.Now(), func(_ int, item *fdbpq.Browsed) bool {
 		wantError(t, item.Err, fdbpq.ErrNotFound)
 		return true
 	}), nil)

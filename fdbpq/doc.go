@@ -28,8 +28,8 @@
 //
 // Once: each item is returned by one pop whose transaction commits.
 //
-// Leases: a leased item is with one holder at a time, until it is acknowledged or the
-// lease is over. An acknowledgement never touches a later delivery. What comes back does so
+// Leases: a leased item is with one holder at a time, until it is acknowledged or released,
+// or the lease is over. An acknowledgement never touches a later delivery. What comes back does so
 // at its old place. What is given up moves to a dead-letter queue in the same transaction.
 // Times are those of the clock of whoever looks: skew moves the moment at which a lease is
 // over, and nothing else.
@@ -62,13 +62,15 @@
 //	apply.go, read.go, group.go       the order of the families in a transaction, and in one that only reads
 //	peek.go                           peeks
 //	pop.go, lease.go, limits.go       pops: past what has expired, as leases, and what keeps them from it
-//	edit.go, bulk.go                  items by id, and many at once: removes, moves, purges, dead letters sent home
+//	edit.go, bulk.go                  items by id, and many at once: removes, moves, releases, purges, dead letters
+//	                                  sent home
 //	settle.go, settle_read.go, settle_group.go
 //	                                  operations with tokens
 //	restore.go                        popped items that nobody received, on their way back
 //	push.go, dedup.go, limits_push.go, evict.go
 //	                                  pushes: duplicates, limits, and what is evicted for them
 //	look.go, info.go, get.go, rank.go how many items there are; an item by its id, and how many come before it
+//	browse.go                         items where they stand, in transactions of its own
 //	sweep.go                          what falls due in queues that nobody uses
 //	config.go                         settings
 //	txn.go, room.go                   a transaction and its queues, as all families see them

@@ -21,6 +21,7 @@ func TestRelease(t *testing.T) {
 		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour}
 		release := fdbpq.Op{Kind: fdbpq.OpRelease, Queue: q, ID: id}
 		wantError(f.T, f.applyAt(now, release)[0].Err, fdbpq.ErrNotLeased)
+		wantError(f.T, errOf(do(f, func(tx kv.Transaction) (int, error) { return 0, q.Release(tx, id) })), fdbpq.ErrNotLeased)
 
 		// The second lease follows in the same transaction.
 		first := f.applyAt(now, lease)[0]
@@ -97,6 +98,7 @@ func TestRedriveItem(t *testing.T) {
 		f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpNak, Queue: dead, Token: r.Lease.Token, Delay: time.Hour})
 		f.applyAt(now, lease)
 
+		f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.TTL = time.Minute }})
 		var ops []fdbpq.Op
 		for _, id := range append(idsOf(letters), plain, letters[0].ID) {
 			drop := func(name string) bool { return name == "Drop" }
@@ -113,6 +115,7 @@ func TestRedriveItem(t *testing.T) {
 		wantEqual(f.T, "new ids", fmt.Sprint(idsOf(home)), fmt.Sprint([]fdbpq.ID{results[0].Item.ID, results[2].Item.ID}))
 		for i, want := range []string{"value 0", "value 2"} {
 			got := home[i]
+			wantEqual(f.T, "expiry", got.Expires.UnixMicro(), now.Add(time.Minute).UnixMicro())
 			wantEqual(f.T, "what came home", fmt.Sprint(string(got.Value), got.Headers, got.State, got.Deliveries, got.DeadLetter), fmt.Sprint(want, map[string][]string{"Keep": {"a"}}, fdbpq.Ready, 0, (*fdbpq.DeadLetter)(nil)))
 		}
 		wantEqual(f.T, "dead letters", f.length(dead), 1)
@@ -136,6 +139,7 @@ func TestRedriveItemConflicts(t *testing.T) {
 	wantError(t, errOf(first.Commit().Get()), nil)
 	wantError(t, errOf(second.Commit().Get()), kv.ErrConflict)
 	wantError(t, f.apply(redrive)[0].Err, fdbpq.ErrNotFound)
+	wantError(t, errOf(do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.DeadLetters().RedriveItem(tx, redrive.ID) })), fdbpq.ErrNotFound)
 	wantList(t, "items", f.values(q.PopMin), "a")
 }
 

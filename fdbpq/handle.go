@@ -97,6 +97,16 @@ func (q *handle) Remove(tx kv.Transaction, id ID) error {
 	return applyOne(tx, Op{Kind: OpRemove, Queue: q, ID: id}).Err
 }
 
+// Release ends the lease of an item by its id, whoever holds it, as if the item had not been
+// delivered: it is ready again at its old place, and the token is invalid. It is for leases whose
+// holder is known to be gone.
+//
+// Errors: ErrNotLeased, and as Get; ErrNotFound also for an item that has expired meanwhile, which is
+// removed.
+func (q *handle) Release(tx kv.Transaction, id ID) error {
+	return applyOne(tx, Op{Kind: OpRelease, Queue: q, ID: id}).Err
+}
+
 // Purge removes items in a state, or in AnyState, as many as fit into a transaction; begin with the
 // zero Progress. If Progress.Next is not "" there may be more: go on with what was returned, in
 // another transaction. An item that changes its state meanwhile may stay. Leases of removed items
@@ -117,4 +127,13 @@ func (q *handle) Purge(tx kv.Transaction, s ItemState, from Progress) (Progress,
 func (q *handle) Redrive(tx kv.Transaction, limit int64, from Progress) (Progress, error) {
 	result := applyOne(tx, Op{Kind: OpRedrive, Queue: q, Limit: limit, Progress: from})
 	return result.Progress, result.Err
+}
+
+// RedriveItem sends one item of a dead-letter queue back as Redrive does, also a delayed one, and
+// returns the id that it has in the queue that it was in.
+//
+// Errors: ErrLeased, ErrNotDeadLetter, ErrNoRoom for a large item that the transaction has no room
+// for, and as Get.
+func (q *handle) RedriveItem(tx kv.Transaction, id ID) (ID, error) {
+	return applyOne(tx, Op{Kind: OpRedriveItem, Queue: q, ID: id}).id()
 }

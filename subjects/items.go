@@ -235,7 +235,7 @@ type ItemOptions struct {
 	Max bool
 	// Priority is that to which a move moves the items.
 	Priority int64
-	// ValueBytes is for a get of several ids, as in ItemsOptions.
+	// ValueBytes is for a get of several ids, as in ItemsOptions; 0 for all others.
 	ValueBytes int
 }
 
@@ -251,7 +251,9 @@ func ParseItemOptions(v Verb, payload []byte) (o ItemOptions, err error) {
 	if err := o.check(v, &has); err != nil {
 		return ItemOptions{}, fmt.Errorf("%w: %s: %w", ErrOptions, shown(payload), err)
 	}
-	o.ValueBytes = valueBytes(o.ValueBytes, has.valueBytes)
+	if v == Get && has.ids {
+		o.ValueBytes = valueBytes(o.ValueBytes, has.valueBytes)
+	}
 	return o, nil
 }
 
@@ -287,8 +289,8 @@ func (o *ItemOptions) check(v Verb, has *itemMembers) error {
 
 // Encode returns the payload that ParseItemOptions reads.
 func (o ItemOptions) Encode(v Verb) []byte {
-	has := itemMembers{id: o.IDs == nil, priority: true, valueBytes: o.ValueBytes != 0}
-	if o.ValueBytes == NoValues {
+	has := itemMembers{id: o.IDs == nil, priority: true, valueBytes: o.IDs != nil && o.ValueBytes != 0}
+	if !has.valueBytes || o.ValueBytes == NoValues {
 		o.ValueBytes = 0
 	}
 	return o.members(v, &has).encode()

@@ -2,6 +2,8 @@ package subjects_test
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -22,7 +24,7 @@ func TestItemOptions(t *testing.T) {
 		{subjects.Move, `{"id":"x","priority":-9223372036854775808}`, subjects.ItemOptions{ID: "x", Priority: -1 << 63}},
 		{subjects.Move, `{"id":"x","priority":0}`, subjects.ItemOptions{ID: "x"}},
 	} {
-		if got, err := subjects.ParseItemOptions(test.verb, []byte(test.payload)); err != nil || got != test.want {
+		if got, err := subjects.ParseItemOptions(test.verb, []byte(test.payload)); err != nil || !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s %s: %+v, %v: want %+v", test.verb, test.payload, got, err, test.want)
 		}
 	}
@@ -51,7 +53,7 @@ func TestItemOptions(t *testing.T) {
 		{subjects.Move, `{"id":"x","priority":9223372036854775808}`, "want an integer"},
 	} {
 		got, err := subjects.ParseItemOptions(test.verb, []byte(test.payload))
-		if got != (subjects.ItemOptions{}) || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), test.words) {
+		if !reflect.DeepEqual(got, subjects.ItemOptions{}) || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), test.words) {
 			t.Errorf("%s %s: %+v, %v: want %q", test.verb, test.payload, got, err, test.words)
 		}
 	}
@@ -91,6 +93,7 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 func FuzzManaging(f *testing.F) {
 	for _, payload := range []string{
 		``, `{}`, `{"id":"x"}`, `{"id":"x","end":"max"}`, `{"id":"\ud800","priority":-5}`, `{"state":"ready"}`, `{"max":7}`,
+		`{"ids":["x","y"],"value_bytes":0}`, `{"ids":["x"],"priority":1}`, `{"headers":{"A":"b"},"match":"c","end":"max"}`,
 		`{"after":"jobs","limit":3}`, `null`, `{"id":{}}`, "{\"id\":\"\xff\"}",
 	} {
 		f.Add([]byte(payload))
@@ -101,13 +104,18 @@ func FuzzManaging(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		for _, verb := range []subjects.Verb{subjects.Get, subjects.Rank, subjects.Move} {
+		for _, verb := range []subjects.Verb{subjects.Get, subjects.Rank, subjects.Move, subjects.Release, subjects.Redrive} {
 			o, err := subjects.ParseItemOptions(verb, payload)
 			if err != nil {
 				refused(t, err)
-			} else if again, err := subjects.ParseItemOptions(verb, o.Encode(verb)); err != nil || again != o {
+			} else if again, err := subjects.ParseItemOptions(verb, o.Encode(verb)); err != nil || !reflect.DeepEqual(again, o) {
 				t.Fatalf("%s %q: %+v, then %+v, %v", verb, payload, o, again, err)
 			}
+		}
+		if o, err := subjects.ParseItemsOptions(payload); err != nil {
+			refused(t, err)
+		} else if again, err := subjects.ParseItemsOptions(o.Encode()); err != nil || fmt.Sprintf("%#v", again) != fmt.Sprintf("%#v", withoutEmpty(o)) {
+			t.Fatalf("%q: %+v, then %+v, %v", payload, o, again, err)
 		}
 		if state, err := subjects.ParsePurge(payload); err != nil {
 			refused(t, err)
@@ -125,6 +133,14 @@ func FuzzManaging(f *testing.F) {
 			t.Fatalf("%q: %+v, then %+v, %v", payload, o, again, err)
 		}
 	})
+}
+
+// withoutEmpty is the options with no map in place of an empty one.
+func withoutEmpty(o subjects.ItemsOptions) subjects.ItemsOptions {
+	if len(o.Headers) == 0 {
+		o.Headers = nil
+	}
+	return o
 }
 
 func TestListOptions(t *testing.T) {

@@ -20,13 +20,15 @@ func TestEndpoints(t *testing.T) {
 		"peek-min pq.*.peek.min",
 		"peek-max pq.*.peek.max",
 		"len pq.*.len", "ack pq.*.ack.*", "config pq.*.config", "info pq.*.info",
-		"get pq.*.get", "remove pq.*.remove", "rank pq.*.rank", "move pq.*.move", "purge pq.*.purge", "redrive pq.*.redrive", "list pq.list",
+		"get pq.*.get", "remove pq.*.remove", "rank pq.*.rank", "move pq.*.move", "items pq.*.items",
+		"release pq.*.release", "purge pq.*.purge", "redrive pq.*.redrive", "list pq.list",
 		"enqueue q.*.enqueue",
 		"enqueue-batch q.*.enqueue.batch",
 		"dequeue q.*.dequeue",
 		"peek q.*.peek",
 		"fifo-len q.*.len", "fifo-ack q.*.ack.*", "fifo-config q.*.config", "fifo-info q.*.info",
-		"fifo-get q.*.get", "fifo-remove q.*.remove", "fifo-rank q.*.rank", "fifo-purge q.*.purge", "fifo-redrive q.*.redrive", "fifo-list q.list",
+		"fifo-get q.*.get", "fifo-remove q.*.remove", "fifo-rank q.*.rank", "fifo-items q.*.items",
+		"fifo-release q.*.release", "fifo-purge q.*.purge", "fifo-redrive q.*.redrive", "fifo-list q.list",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 func (w *waiting) lease() fdbpq.Op {
@@ -327,5 +328,50 @@ func TestWaitersAndPause(t *testing.T) {
 		w.park(pop(w.q)) // 14
 		time.Sleep(time.Hour)
 		w.want("longer than the pop waits", "14: paused")
+	})
+}
+
+func (w *waiting) release(id fdbpq.ID) fdbpq.Op {
+	return fdbpq.Op{Kind: fdbpq.OpRelease, Queue: w.q.Target, ID: id}
+}
+
+// A release serves those that wait, with the place under max_leased and with the item, whichever bridge it
+// is made on.
+func TestReleaseServesWaiters(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.atMaxLeased("a", "b")
+		w.park(w.lease()) // 101
+		w.submit(nil, w.release(w.token(0).ID))
+		w.want("the place and the item", "101: a")
+		w.submit(nil, w.settle(fdbpq.OpAck, 1))
+		w.submit(nil, w.lease())
+		w.want("the other", "104: b")
+
+		pop := fdbpq.Op{Kind: fdbpq.OpPop, Queue: w.q.Target}
+		w.park(pop) // 105
+		w.want("nothing is ready")
+		w.submit(nil, w.release(w.token(2).ID))
+		w.want("the item", "105: b")
+	})
+}
+
+// A dead letter that goes home serves those that wait there.
+func TestRedriveServesWaiters(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.push("a")
+		w.submit(nil, w.lease())
+		w.want("leased", fmt.Sprint(w.n, ": a"))
+		w.submit(nil, w.settle(fdbpq.OpTerm, 0))
+		w.park(fdbpq.Op{Kind: fdbpq.OpPop, Queue: w.q.Target}) // 4
+
+		dead := getQueue(t, w.d.queues, subjects.Priority, "jobs-dead")
+		redrive := fdbpq.Op{Kind: fdbpq.OpRedriveItem, Queue: dead.Target}
+		_, err := new(fdbpq.Browse).Walk(t.Context(), w.store, dead.Target, time.Now(), func(item *fdbpq.Browsed) bool {
+			redrive.ID = item.ID
+			return true
+		})
+		must(t, err)
+		w.together(func() { w.add(dead, nil, redrive) })
+		w.want("the item", "4: a")
 	})
 }

@@ -58,7 +58,8 @@ func (b *Browser) before(key, other []byte) bool {
 
 // merge merges pages as far as the part goes, and ends the part there if that would be more than so
 // many items.
-func (b *Browser) merge(found [2][]kv.KeyValue, p *Part, most int) (items []Standing) {
+func (b *Browser) merge(found [2][]kv.KeyValue, p *Part, most int) []Standing {
+	items := make([]Standing, 0, min(len(found[0])+len(found[1]), most))
 	for len(found[0])+len(found[1]) > 0 {
 		n := 0
 		if len(found[0]) == 0 || len(found[1]) > 0 && b.before(b.L.Place(found[1][0].Key), b.L.Place(found[0][0].Key)) {
@@ -70,16 +71,13 @@ func (b *Browser) merge(found [2][]kv.KeyValue, p *Part, most int) (items []Stan
 			break
 		}
 		if len(items) == most {
-			p.Ended = false
+			p.Place, p.Ended = b.L.Place(b.L.ItemKey(&items[most-1].ID)), false
 			break
 		}
 		found[n] = found[n][1:]
 
 		if id, err := b.L.ParseItem(pair.Key); err == nil {
 			items = append(items, b.standing(id, pair.Value, n == 1))
-		}
-		if len(items) == most {
-			p.Place = place
 		}
 	}
 	return items
@@ -97,7 +95,7 @@ func (b *Browser) standing(id codec.ID, value []byte, held bool) (s Standing) {
 		return s
 	}
 	s.Record = *h
-	s.Skipped = b.State != codec.AnyState && b.State != h.State || h.Gone(b.Now)
+	s.Skipped = b.State != codec.AnyState && b.State != h.State
 	return s
 }
 
@@ -125,10 +123,10 @@ func (b *Browser) beginGroup(r kv.Reader, items []Standing, most int, pasts bool
 	}
 
 	var spans []kv.Range
-	var ready []*Standing
+	var ready []int // places in group
 	for i := range group {
 		if s := &group[i]; s.State == codec.Ready {
-			spans, ready = append(spans, kv.SingleKey(b.L.HistoryKey(&s.ID))), append(ready, s)
+			spans, ready = append(spans, kv.SingleKey(b.L.HistoryKey(&s.ID))), append(ready, i)
 		}
 	}
 	if len(ready) == 0 {
@@ -139,20 +137,13 @@ func (b *Browser) beginGroup(r kv.Reader, items []Standing, most int, pasts bool
 	if err != nil {
 		return nil, err
 	}
-	singly := make([]kv.Future[[]byte], len(ready))
-	for n := len(found); n < len(ready); n++ {
-		singly[n] = r.Get(spans[n].Begin)
-	}
-	for n, s := range ready {
-		var past []byte
-		if n >= len(found) {
-			if past, err = singly[n].Get(); err != nil {
-				return nil, err
-			}
-		} else if len(found[n]) > 0 {
-			past = found[n][0].Value
+	for n, own := range found {
+		if s := &group[ready[n]]; len(own) > 0 {
+			s.Err = s.setPast(own[0].Value)
 		}
-		s.Err = s.setPast(past)
+	}
+	if len(found) < len(ready) { // there is at least one
+		group = group[:ready[len(found)]]
 	}
 	return group, nil
 }
@@ -222,18 +213,17 @@ func (b *Browser) readSpans(r kv.Reader, spans []kv.Range, o kv.RangeOptions) (f
 	}
 
 	full, read, strangers := o.Full(pairs), len(pairs), 0
+	passed := func(key, bound []byte) bool { return (bytes.Compare(key, bound) < 0) == o.Reverse }
 	for _, span := range spans {
-		begins := func(key []byte) bool { // not before the span, from the end of the walk
-			return !o.Reverse && bytes.Compare(key, span.Begin) >= 0 || o.Reverse && bytes.Compare(key, span.End) < 0
+		first, last := span.Begin, span.End
+		if o.Reverse {
+			first, last = last, first
 		}
-		ends := func(key []byte) bool {
-			return !o.Reverse && bytes.Compare(key, span.End) >= 0 || o.Reverse && bytes.Compare(key, span.Begin) < 0
-		}
-		for len(pairs) > 0 && !begins(pairs[0].Key) {
+		for len(pairs) > 0 && !passed(pairs[0].Key, first) {
 			pairs, strangers = pairs[1:], strangers+1
 		}
 		n := 0
-		for n < len(pairs) && !ends(pairs[n].Key) {
+		for n < len(pairs) && !passed(pairs[n].Key, last) {
 			n++
 		}
 		if n == len(pairs) && full { // there may be more of them

@@ -1,0 +1,308 @@
+package bridge_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// The error of a bad request about items names the field and its bound, and nothing is changed.
+func TestBadItemRequests(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	id := push(t, e, "pq.jobs.push", nil, "a").ID
+	long := strings.Repeat("x", 257)
+	many := make([]string, 1001)
+	headers := map[string]string{}
+	for i := range many {
+		many[i] = fmt.Sprint("id", i)
+		if i < 17 {
+			headers[many[i]] = ""
+		}
+	}
+	manyHeaders, err := json.Marshal(headers)
+	must(t, err)
+	for _, test := range []struct{ verb, payload, words string }{
+		{"items", `[]`, "state, end, after, limit, value_bytes, match, headers"},
+		{"items", `{"states":"ready"}`, "unknown member"},
+		{"items", `{"state":"gone"}`, `state: "gone": want "ready", "delayed" or "leased"`},
+		{"items", `{"end":"front"}`, `end: "front": want "min" or "max"`},
+		{"items", `{"after":"x y"}`, `after: invalid item id`},
+		{"items", `{"after":5}`, `after: 5: want a text`},
+		{"items", `{"limit":0}`, "limit: 0: want an integer from 1 to 1000"},
+		{"items", `{"limit":1001}`, "limit: 1001: want an integer from 1 to 1000"},
+		{"items", `{"value_bytes":-1}`, "value_bytes: -1: want an integer from 0 to 65536"},
+		{"items", `{"value_bytes":65537}`, "value_bytes: 65537: want an integer from 0 to 65536"},
+		{"items", `{"match":"` + long + `"}`, "match: a text of 257 bytes: want at most 256"},
+		{"items", `{"headers":` + string(manyHeaders) + `}`, "headers: 17 members: want at most 16"},
+		{"items", `{"headers":{"a":"` + long + `"}}`, `headers: "a": a text of 257 bytes: want at most 256`},
+		{"items", `{"headers":["a"]}`, "headers: "},
+		{"get", `{"ids":[]}`, "no ids"},
+		{"get", `{"id":"` + id + `","value_bytes":5}`, "value_bytes"},
+		{"get", idsOf(`,"value_bytes":65537`, id), "value_bytes: 65537: want an integer from 0 to 65536"},
+		{"remove", idsOf(`,"value_bytes":5`, id), "unknown member"},
+		{"remove", idsOf(`,"id":"x"`, id), "id and ids: want one of them"},
+		{"remove", `{"ids":"x"}`, "ids: \"x\": want an array of texts"},
+		{"release", idsOf("", id, "x"), "ids: element 1: invalid item id"},
+		{"release", idsOf("", id, "x", id), "ids: elements 0 and 2 are the same"},
+		{"redrive", idsOf("", many...), "ids: an array of 1001 elements: want at most 1000"},
+		{"redrive", idsOf(`,"max":5`, id), "max"},
+		{"move", idsOf("", id), "no priority"},
+		{"move", idsOf(`,"priority":9223372036854775808`, id), "priority: 9223372036854775808: want an integer"},
+		{"rank", idsOf("", id), "unknown member"},
+	} {
+		if err := refused(t, e, 400, "pq.jobs."+test.verb, nil, []byte(test.payload)); !strings.Contains(err.Text, test.words) {
+			t.Errorf("%s %.60s: %s: want %q", test.verb, test.payload, err.Text, test.words)
+		}
+	}
+	if err := refused(t, e, 400, "q.jobs.items", nil, []byte(`{"end":"max"}`)); !strings.Contains(err.Text, `end: "max"`) {
+		t.Error(err)
+	}
+	refused(t, e, 400, "pq.jobs.items", nats.Header{"Pq-Priority": {"1"}}, nil)
+	publish(t, e, "pq.jobs.items", "", "")
+	wantMetric(t, e.Bridge, "pq_unanswered_total", 1)
+	wantLen(t, e, "pq", "jobs", 1)
+}
+
+// A reply fits into a message: pages end before the item that does not, and one that does not fit alone is cut.
+func TestItemsFit(t *testing.T) {
+	const most = 16 << 10
+	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = most }})
+	var ids []string
+	for i := range 40 {
+		ids = append(ids, store(t, e, 0, fdbpq.Message{Value: bytes.Repeat([]byte{'x'}, 100*i), Headers: map[string][]string{"N": {fmt.Sprint(i)}}}).String())
+	}
+	large := store(t, e, 1, fdbpq.Message{Value: bytes.Repeat([]byte{'y'}, most), Headers: map[string][]string{"H": {strings.Repeat("h", most)}}}).String()
+
+	var got []string
+	for o, pages := (subjects.ItemsOptions{ValueBytes: 65536}), 0; ; pages++ {
+		reply := ok(t, e, "pq.jobs.items", nil, string(o.Encode()))
+		p, err := subjects.ParseItemsPage(reply.Data)
+		must(t, err)
+		for _, item := range p.Items {
+			got = append(got, item.ID)
+			if cut := item.ID == large; item.ValueCut != cut || item.HeadersCut != cut || len(item.Value) < item.Size && (!cut || len(item.Value) < most/2) {
+				t.Errorf("item of %d bytes: %d bytes, cut %v and %v", item.Size, len(item.Value), item.ValueCut, item.HeadersCut)
+			}
+		}
+		if len(p.Items) == 0 && p.Next != nil {
+			t.Fatal("a page without items")
+		}
+		if p.Next == nil {
+			break
+		}
+		o.After = *p.Next
+	}
+	if want := append(slices.Clone(ids), large); !slices.Equal(got, want) {
+		t.Errorf("got %d items, want %d in order", len(got), len(want))
+	}
+
+	all := append(slices.Clone(ids[39:]), append(slices.Clone(ids[:20]), large)...)
+	p, err := subjects.ParseItemsPage(ok(t, e, "pq.jobs.get", nil, idsOf(`,"value_bytes":65536`, all...)).Data)
+	must(t, err)
+	for i, item := range p.Items {
+		full := item.Code == 413 && strings.Contains(item.Text, "get it alone")
+		if item.ID != all[i] || !full && (item.Code != 0 || len(item.Value) != item.Size) {
+			t.Errorf("get: %d: %d bytes of %d, %+v", i, len(item.Value), item.Size, item.Failure)
+		}
+	}
+	same(t, "items got", len(p.Items), len(all))
+	same(t, "the last of them", p.Items[len(all)-1].Code, 413)
+	p, err = subjects.ParseItemsPage(ok(t, e, "pq.jobs.get", nil, idsOf("", large)).Data)
+	must(t, err)
+	same(t, "a large one alone is cut", p.Items[0].HeadersCut, true)
+
+	for _, verb := range []string{"get", "remove", "move", "release", "redrive"} {
+		more := ""
+		if verb == "move" {
+			more = `,"priority":1`
+		}
+		if err := refused(t, e, 413, "pq.jobs."+verb, nil, []byte(idsOf(more, ids...))); !strings.Contains(err.Text, "send fewer ids at once") {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	wantLen(t, e, "pq", "jobs", 41)
+}
+
+// Whatever is in an item, it can be browsed.
+func TestHostileItems(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		kb64 := strings.Repeat("\x01<", 32<<10)
+		for _, m := range []fdbpq.Message{
+			{Value: []byte("<script>\xff\xfe\u202e</script>"), Headers: map[string][]string{"\xff<b>": {"\xc3\x28", "\r\nPq-Id: x"}, "Pq-Id": {"forged"}, "Nats-Rollup": {"all"}}},
+			{Value: bytes.Repeat([]byte{0xff}, 1<<20), Headers: map[string][]string{"A": {kb64}, "B": {kb64}, "C": {kb64}}},
+			{Headers: map[string][]string{"": {""}, "Empty": {}}},
+			{Value: []byte("needle")},
+		} {
+			store(t, e, 0, m)
+		}
+		first := page(t, e, "pq.jobs", `{"limit":1}`).Items[0]
+		if string(first.Value) != "<script>\xff\xfe\u202e</script>" || first.Headers["Pq-Id"] != nil || first.Headers["Nats-Rollup"] != nil ||
+			len(first.Headers) != 1 || first.Headers["\ufffd<b>"][0] != "\ufffd(" {
+			t.Errorf("%+v", first)
+		}
+		reply := ok(t, e, "pq.jobs.items", nil, `{"value_bytes":65536}`)
+		all, err := subjects.ParseItemsPage(reply.Data)
+		must(t, err)
+		for all.Next != nil {
+			more := page(t, e, "pq.jobs", fmt.Sprintf(`{"after":%q,"value_bytes":65536}`, *all.Next))
+			all.Items, all.Next = append(all.Items, more.Items...), more.Next
+		}
+		if len(all.Items) != 4 || !utf8.Valid(reply.Data) || !all.Items[1].HeadersCut || len(all.Items[1].Value) != 65536 || all.Items[1].Size != 1<<20 {
+			t.Errorf("%d items", len(all.Items))
+		}
+		same(t, "found", values(page(t, e, "pq.jobs", `{"match":"needle"}`)), "needle")
+		same(t, "found by bytes", len(page(t, e, "pq.jobs", `{"match":"\u202e</"}`).Items), 1)
+		same(t, "all of their headers", len(page(t, e, "pq.jobs", `{"headers":{"A":"`+"x"+`"}}`).Items), 0)
+	})
+}
+
+// A request looks at 10,000 items, and the next one goes on where it stopped. Lists do not wait for it, and requests for
+// the queue are served meanwhile.
+func TestSearchOfMany(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		const n = 12_000
+		batcher := fdbpq.NewBatcher(e.DB, e.Keyspace)
+		q := jobsOf(t, e)
+		for i := range n / 1000 {
+			ops := slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpPush, Queue: q, Priority: int64(i), Message: fdbpq.Message{Value: []byte("hay")}}}, 1000)
+			if i == n/1000-1 {
+				ops[999].Message.Value = []byte("needle")
+			}
+			_, err := batcher.Apply(t.Context(), ops)
+			must(t, err)
+		}
+
+		ctx, stop := context.WithCancel(t.Context())
+		var popped atomic.Int64
+		popping := make(chan struct{})
+		go func() {
+			defer close(popping)
+			for ctx.Err() == nil {
+				if m, err := e.Conn.Request("pq.jobs.pop.min", nil, testenv.Patience); err == nil && string(m.Data) == "hay" {
+					popped.Add(1)
+				}
+			}
+		}()
+		comes(t, "a pop", func() bool { return popped.Load() > 0 })
+
+		before := popped.Load()
+		var looked []int64
+		var found string
+		for after := ""; ; {
+			p := page(t, e, "pq.jobs", fmt.Sprintf(`{"match":"needle","after":%q}`, after))
+			looked, found = append(looked, p.Scanned), found+values(p)
+			ok(t, e, "pq.list", nil, "")
+			if p.Next == nil {
+				break
+			}
+			after = *p.Next
+		}
+		during := popped.Load() - before
+		stop()
+		<-popping
+		if len(looked) != 2 || looked[0] != 10_000 || found != "needle" || during < 10 {
+			t.Errorf("looked at %v and found %q while %d were popped", looked, found, during)
+		}
+	})
+}
+
+// Browses wait for each other, not for lists nor lists for them. What waits too long is answered all the same, and too many
+// are refused.
+func TestBrowsesWait(t *testing.T) {
+	var hold atomic.Bool
+	held := make(chan struct{})
+	store := hooked{read: func(ctx context.Context) error {
+		if hold.CompareAndSwap(true, false) {
+			close(held)
+			<-ctx.Done() // the store does not answer
+		}
+		return nil
+	}}
+	e := testenv.New(t, testenv.Options{Wrap: store.wrap, Bridge: func(o *bridge.Options) { o.RequestTimeout = time.Second }})
+	push(t, e, "pq.jobs.push", nil, "a")
+	hold.Store(true)
+	var all []*nats.Subscription
+	for range 70 {
+		all = append(all, ask(t, e.Conn, "pq.jobs.items", ""))
+	}
+	<-held
+	answers(t, e, "pq.list", "", `{"queues":[{"queue":"jobs","ready":1,"leased":0,"delayed":0}],"next":null}`)
+	codes := map[int]int{}
+	for _, replies := range all {
+		if err := bridge.ErrorFromHeaders(next(t, replies).Header); err != nil {
+			codes[err.(*bridge.Error).Code]++
+		}
+	}
+	if codes[429] != 6 || codes[503] < 1 || len(codes) != 2 {
+		t.Errorf("codes %v: want 6 times 429, and 503", codes)
+	}
+	same(t, "afterwards", values(page(t, e, "pq.jobs", "")), "a")
+}
+
+// A released item goes to a pop that waits on another bridge.
+func TestReleaseElsewhere(t *testing.T) {
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
+		names, replies := waitOn(t, e, second, e.Bridge, 1, `{"ack_wait":"1h","expires":"1h"}`)
+		id := push(t, e, "pq."+names[0]+".push", nil, "a").ID
+		lost := got(t, replies[0], "a").Reply
+		again := ask(t, e.Conn, "pq."+names[0]+".pop.min", `{"ack_wait":"1h","expires":"1h"}`)
+		waiters(t, second, names[0], 1)
+		same(t, "browsed by the other", values(page(t, e, "pq."+names[0], "")), "a leased true")
+		answers(t, e, "pq."+names[0]+".release", itemOf(id, ""), fmt.Sprintf(`{"queue":%q,"id":%q}`, names[0], id))
+		m := got(t, again, "a")
+		same(t, "deliveries", m.Header.Get("Pq-Deliveries"), "1")
+		isError(t, 409, "ack", e.Request(lost, nil, nil))
+		acked(t, e, m.Reply, "")
+	})
+}
+
+// What has no room in the transaction of a request for several is told so, and the rest is done.
+func TestMoveOfLargeItems(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		var ids []string
+		for range 15 {
+			ids = append(ids, store(t, e, 0, fdbpq.Message{Value: make([]byte, 1<<20)}).String())
+		}
+		got := results(t, e, "pq.jobs.move", idsOf(`,"priority":1`, ids...))
+		var again []string
+		for i, r := range got {
+			switch {
+			case r.Code == 413 && strings.Contains(r.Text, "again"):
+				again = append(again, ids[i])
+			case r.Code != 0 || r.NewID == "":
+				t.Errorf("%+v", r)
+			}
+		}
+		if len(again) == 0 || len(again) > 12 || got[0].Code != 0 {
+			t.Errorf("%d of %d had no room", len(again), len(ids))
+		}
+		for len(again) > 0 {
+			left := again[:0]
+			for i, r := range results(t, e, "pq.jobs.move", idsOf(`,"priority":1`, again...)) {
+				if r.Code != 0 {
+					left = append(left, again[i])
+				}
+			}
+			if len(left) == len(again) {
+				t.Fatalf("no progress with %d items", len(left))
+			}
+			again = left
+		}
+		wantLen(t, e, "pq", "jobs", 15)
+	})
+}

@@ -1,0 +1,176 @@
+package subjects_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+func TestItemsOptions(t *testing.T) {
+	with := func(change func(*subjects.ItemsOptions)) subjects.ItemsOptions {
+		o := subjects.ItemsOptions{Limit: subjects.DefaultItems, ValueBytes: subjects.DefaultValueBytes}
+		change(&o)
+		return o
+	}
+	longest := strings.Repeat("m", subjects.MaxMatch)
+	for payload, want := range map[string]subjects.ItemsOptions{
+		``:                          with(func(*subjects.ItemsOptions) {}),
+		`{}`:                        with(func(*subjects.ItemsOptions) {}),
+		`{"state":"leased"}`:        with(func(o *subjects.ItemsOptions) { o.State = subjects.StateLeased }),
+		`{"end":"max","after":"x"}`: with(func(o *subjects.ItemsOptions) { o.Max, o.After = true, "x" }),
+		`{"end":"min","limit":1}`:   with(func(o *subjects.ItemsOptions) { o.Limit = 1 }),
+		`{"limit":1000}`:            with(func(o *subjects.ItemsOptions) { o.Limit = 1000 }),
+		`{"value_bytes":0}`:         with(func(o *subjects.ItemsOptions) { o.ValueBytes = subjects.NoValues }),
+		`{"value_bytes":65536}`:     with(func(o *subjects.ItemsOptions) { o.ValueBytes = 65536 }),
+		`{"match":"` + longest + `","headers":{"A":"` + longest + `"}}`: with(func(o *subjects.ItemsOptions) {
+			o.Match, o.Headers = longest, map[string]string{"A": longest}
+		}),
+		manyHeaders(16): with(func(o *subjects.ItemsOptions) {
+			o.Headers = map[string]string{}
+			for i := range 16 {
+				o.Headers[fmt.Sprint("H", i)] = "v"
+			}
+		}),
+	} {
+		got, err := subjects.ParseItemsOptions([]byte(payload))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v: want %+v", payload, got, err, want)
+		}
+		if again, err := subjects.ParseItemsOptions(got.Encode()); err != nil || !reflect.DeepEqual(again, want) {
+			t.Errorf("%s: %s, %+v, %v: want %+v", payload, got.Encode(), again, err, want)
+		}
+	}
+
+	for payload, words := range map[string]string{
+		`[]`:                                   "want a JSON object with members of state, end, after, limit, value_bytes, match, headers",
+		`{"state":"dead"}`:                     `state: "dead": want "ready", "delayed" or "leased"`,
+		`{"end":"front"}`:                      `end: "front": want "min" or "max"`,
+		`{"limit":0}`:                          "limit: 0: want an integer from 1 to 1000",
+		`{"limit":1001}`:                       "limit: 1001: want an integer from 1 to 1000",
+		`{"limit":"5"}`:                        "limit: \"5\": want an integer from 1 to 1000",
+		`{"value_bytes":-1}`:                   "value_bytes: -1: want an integer from 0 to 65536",
+		`{"value_bytes":65537}`:                "value_bytes: 65537: want an integer from 0 to 65536",
+		`{"after":5}`:                          "after: 5: want a text in quotes",
+		`{"match":"` + longest + `m"}`:         "match: a text of 257 bytes: want at most 256",
+		`{"headers":["A"]}`:                    "headers: [\"A\"]: want an object of texts",
+		`{"headers":{"A":1}}`:                  `headers: "A": 1: want a text in quotes`,
+		`{"headers":{"A":"b","A":"c"}}`:        "given twice",
+		`{"headers":{"A":"` + longest + `m"}}`: `headers: "A": a text of 257 bytes: want at most 256`,
+		`{"headers":{"` + longest + `m":""}}`:  "a text of 257 bytes: want at most 256",
+		manyHeaders(17):                        "headers: 17 members: want at most 16",
+		`{"id":"x"}`:                           "unknown member",
+		`{"limit":5,"limit":6}`:                "given twice",
+	} {
+		got, err := subjects.ParseItemsOptions([]byte(payload))
+		if !reflect.DeepEqual(got, subjects.ItemsOptions{}) || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%.80s: %+v, %v: want %q", payload, got, err, words)
+		}
+	}
+}
+
+func manyHeaders(n int) string {
+	headers := map[string]string{}
+	for i := range n {
+		headers[fmt.Sprint("H", i)] = "v"
+	}
+	payload, _ := json.Marshal(map[string]any{"headers": headers})
+	return string(payload)
+}
+
+// manyIDs is the payload of a request for n items.
+func manyIDs(n int) string {
+	var ids []string
+	for i := range n {
+		ids = append(ids, fmt.Sprint("id", i))
+	}
+	payload, _ := json.Marshal(map[string]any{"ids": ids})
+	return string(payload)
+}
+
+func TestItemOptionsOfSeveral(t *testing.T) {
+	for _, test := range []struct {
+		verb    subjects.Verb
+		payload string
+		want    subjects.ItemOptions
+	}{
+		{subjects.Get, `{"ids":["x","y"]}`, subjects.ItemOptions{IDs: []string{"x", "y"}, ValueBytes: subjects.DefaultValueBytes}},
+		{subjects.Get, `{"ids":["x"],"value_bytes":0}`, subjects.ItemOptions{IDs: []string{"x"}, ValueBytes: subjects.NoValues}},
+		{subjects.Get, `{"value_bytes":7,"ids":["x"]}`, subjects.ItemOptions{IDs: []string{"x"}, ValueBytes: 7}},
+		{subjects.Get, `{"id":"x"}`, subjects.ItemOptions{ID: "x"}},
+		{subjects.Remove, `{"ids":["x"]}`, subjects.ItemOptions{IDs: []string{"x"}}},
+		{subjects.Release, `{"ids":["x"]}`, subjects.ItemOptions{IDs: []string{"x"}}},
+		{subjects.Release, `{"id":"x"}`, subjects.ItemOptions{ID: "x"}},
+		{subjects.Redrive, `{"ids":["x"]}`, subjects.ItemOptions{IDs: []string{"x"}}},
+		{subjects.Move, `{"ids":["x"],"priority":0}`, subjects.ItemOptions{IDs: []string{"x"}}},
+	} {
+		got, err := subjects.ParseItemOptions(test.verb, []byte(test.payload))
+		if err != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s %s: %+v, %v: want %+v", test.verb, test.payload, got, err, test.want)
+		}
+		if again, err := subjects.ParseItemOptions(test.verb, got.Encode(test.verb)); err != nil || !reflect.DeepEqual(again, test.want) {
+			t.Errorf("%s %s: %s, %+v, %v: want %+v", test.verb, test.payload, got.Encode(test.verb), again, err, test.want)
+		}
+	}
+	if got, err := subjects.ParseItemOptions(subjects.Remove, []byte(manyIDs(subjects.MaxItems))); err != nil || len(got.IDs) != subjects.MaxItems {
+		t.Errorf("%d ids, %v", len(got.IDs), err)
+	}
+
+	for _, test := range []struct {
+		verb           subjects.Verb
+		payload, words string
+	}{
+		{subjects.Remove, manyIDs(subjects.MaxItems + 1), "ids: an array of 1001 elements: want at most 1000"},
+		{subjects.Remove, `{"ids":[]}`, `no ids: want {"ids":["..."]}`},
+		{subjects.Remove, `{"ids":"x"}`, `ids: "x": want an array of texts`},
+		{subjects.Remove, `{"ids":["x",5]}`, "ids: element 1: 5: want a text in quotes"},
+		{subjects.Remove, `{"ids":["x","y","x"]}`, "ids: elements 0 and 2 are the same"},
+		{subjects.Remove, `{"ids":["x"],"id":"y"}`, "id and ids: want one of them"},
+		{subjects.Remove, `{"ids":["x"],"value_bytes":5}`, "unknown member"},
+		{subjects.Rank, `{"ids":["x"]}`, "unknown member"},
+		{subjects.Release, `{}`, "no id"},
+		{subjects.Redrive, `{"id":"x"}`, "unknown member"},
+		{subjects.Redrive, `{}`, "no ids"},
+		{subjects.Move, `{"ids":["x"]}`, "no priority"},
+		{subjects.Get, `{"ids":["x"],"value_bytes":65537}`, "value_bytes: 65537: want an integer from 0 to 65536"},
+		{subjects.Get, `{"id":"x","value_bytes":5}`, "value_bytes: only with ids"},
+		{subjects.Get, `{"id":"x","value_bytes":0}`, "value_bytes: only with ids"},
+	} {
+		got, err := subjects.ParseItemOptions(test.verb, []byte(test.payload))
+		if !reflect.DeepEqual(got, subjects.ItemOptions{}) || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), test.words) {
+			t.Errorf("%s %.80s: %+v, %v: want %q", test.verb, test.payload, got, err, test.words)
+		}
+	}
+}
+
+// What a page and results say comes back.
+func TestItemReplies(t *testing.T) {
+	at, next := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), "n"
+	page := subjects.ItemsPage{
+		Items: []subjects.StoredItem{
+			{
+				ID: "a", Priority: -5, State: subjects.StateLeased, PushedAt: &at, Due: &at, Expires: &at, Deliveries: 3, Reason: "no",
+				Size: 5, Headers: map[string][]string{"A": {"b", "c"}}, Value: []byte("v\x00"), ValueCut: true,
+			},
+			{ID: "b", Failure: subjects.Failure{Code: 404, Text: "no such item"}},
+		},
+		Next: &next, Scanned: 7,
+	}
+	if got, err := subjects.ParseItemsPage(page.Encode()); err != nil || !reflect.DeepEqual(got, page) {
+		t.Errorf("%s: %+v, %v: want %+v", page.Encode(), got, err, page)
+	}
+	if got, want := string((&subjects.ItemsPage{}).Encode()), `{"items":[],"next":null,"scanned":0}`; got != want {
+		t.Errorf("an empty page is %s, want %s", got, want)
+	}
+	results := subjects.ItemResults{Queue: "jobs", Results: []subjects.ItemResult{
+		{ID: "a", NewID: "b", Home: "c"}, {ID: "d", Failure: subjects.Failure{Code: 409, Text: "the item is leased"}},
+	}}
+	if got, err := subjects.ParseItemResults(results.Encode()); err != nil || !reflect.DeepEqual(got, results) {
+		t.Errorf("%s: %+v, %v: want %+v", results.Encode(), got, err, results)
+	}
+}

@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Worker does the jobs of a queue. It leases them one after the other, waits while there is none,
+// Worker does the jobs of a queue, or of several: see [NewWorker]. It leases them one after the other, waits while there is none,
 // and rides through restarts of bridges and NATS servers. Each job is done at least once, and by
 // one worker at a time as long as that extends its lease in time.
 //
@@ -24,12 +26,15 @@ type Worker struct {
 	o       WorkerOptions
 	work    Work
 	sources []*source
+	shares  shares // if there are several sources
 
 	jobs             context.Context // parent of the contexts of jobs
 	stopping, killed context.Context // end when no more jobs are leased, and when those under way end
 	stop             context.CancelFunc
 	kill             context.CancelCauseFunc
-	heartbeat        time.Duration // of the requests that wait for jobs
+	heartbeat        time.Duration  // of the requests that wait for jobs
+	settingsAge      time.Duration  // after which jobs have the settings read again
+	background       sync.WaitGroup // requests for settings, and for jobs of queues that are empty
 
 	mu    sync.Mutex
 	ended chan struct{} // closed when Run returns; nil before it begins
@@ -45,12 +50,22 @@ var ErrStopped = errors.New("the worker was stopped")
 const idleHeartbeat = 5 * time.Second
 
 // NewWorker returns a Worker of this queue, for Run. The error is [ErrBadRequest], and says of each
-// option that is out of bounds what would be right.
+// option that is out of bounds what would be right. The function [NewWorker] is for several queues.
 func (q *handle) NewWorker(work Work, o WorkerOptions) (*Worker, error) {
-	if _, err := q.subject(q.popVerb()); err != nil {
-		return nil, err
+	return newWorker(work, o, []WeightedQueue{{q, 1}})
+}
+
+func newWorker(work Work, o WorkerOptions, queues []WeightedQueue) (*Worker, error) {
+	kind := subjects.Priority
+	for _, q := range queues {
+		if _, err := q.queue.subject(q.queue.popVerb()); err != nil {
+			return nil, err
+		}
+		if q.queue.kind == subjects.FIFO {
+			kind = subjects.FIFO // of which Max is too much to ask
+		}
 	}
-	if err := o.check(q.kind, work); err != nil {
+	if err := o.check(kind, work); err != nil {
 		return nil, err
 	}
 	work, err := o.wrap(work)
@@ -60,10 +75,13 @@ func (q *handle) NewWorker(work Work, o WorkerOptions) (*Worker, error) {
 
 	o.Concurrency = cmp.Or(o.Concurrency, 1)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	w := &Worker{o: o, work: work, heartbeat: idleHeartbeat}
+	w := &Worker{o: o, work: work, heartbeat: idleHeartbeat, settingsAge: settingsAge}
+	w.shares.changed = sync.NewCond(&w.shares.mu)
 	w.stopping, w.stop = context.WithCancel(context.Background())
 	w.killed, w.kill = context.WithCancelCause(context.Background())
-	w.sources = []*source{w.newSource(q)}
+	for _, q := range queues {
+		w.sources = append(w.sources, w.newSource(q))
+	}
 	return w, nil
 }
 

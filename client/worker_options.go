@@ -24,8 +24,8 @@ type WorkerOptions struct {
 	// AckWait is the length of a lease, 100 ms to 12 h. The worker extends it whenever a third of it
 	// is over, so a job may take as long as it wants, and others get the job of a worker that has
 	// died after this time. 0 means as the settings of the queue say when Run begins, or 30 s if
-	// they do not. Set it if this connection may not read them (pq.<name>.config): otherwise Run
-	// waits for two requests to time out, and takes 30 s.
+	// they do not. Set it if this connection may not read them (pq.<name>.info): otherwise Run waits
+	// for two requests to time out, and takes 30 s.
 	AckWait time.Duration
 
 	// JobTimeout is how long a job may take. Then the context of its Work ends: its cause is

@@ -31,9 +31,10 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.stop() // before anything is leased
 	}
 	defer context.AfterFunc(ctx, w.stop)()
+	defer context.AfterFunc(w.stopping, w.shares.wakeAll)()
 
 	for _, s := range w.sources {
-		if err := s.findAckWait(); err != nil {
+		if err := s.findSettings(); err != nil {
 			return err
 		}
 		s.acks.slow = cmp.Or(s.acks.slow, s.patience()/4)
@@ -52,6 +53,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	}
 	all.Wait()
+	w.background.Wait()
+	w.giveBackAhead()
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,17 +81,28 @@ func (w *Worker) runStrictly() {
 			s.settleFailed(h, err)
 			h = nil
 		} else {
-			h = s.acknowledge(h, s.ackAndLease)
+			h = s.finish(h)
 		}
 	}
 }
 
 // next leases a job, and returns nil if the worker stops.
 func (w *Worker) next() *heldJob {
+	if len(w.sources) > 1 {
+		return w.nextShared()
+	}
 	if list := w.sources[0].lease(1); len(list) > 0 {
 		return list[0]
 	}
 	return nil
+}
+
+// finish acknowledges a job, and returns the next if it has leased one.
+func (s *source) finish(h *heldJob) (next *heldJob) {
+	if len(s.sources) > 1 {
+		return s.finishShared(h)
+	}
+	return s.acknowledge(h, s.ackAndLease)
 }
 
 // runPrefetched leases jobs ahead of those who do them.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -21,9 +21,15 @@ type source struct {
 	// waits has room for one: of those who have nothing to do, only one waits for a job.
 	waits chan struct{}
 	acks  sharedAcks
+	share share // of the turns, if there are several sources
+
+	maxDeliver atomic.Int64
+	asked      atomic.Int64 // when the settings were asked for, in nanoseconds
+	unanswered atomic.Int32 // requests for them since the last answer
 }
 
-func (w *Worker) newSource(q *handle) *source {
+func (w *Worker) newSource(weighted WeightedQueue) *source {
+	q := weighted.queue
 	s := &source{
 		Worker:  w,
 		queue:   q,
@@ -31,6 +37,7 @@ func (w *Worker) newSource(q *handle) *source {
 		log:     w.o.Logger.With("queue", q.name),
 		ackWait: w.o.AckWait,
 		waits:   make(chan struct{}, 1),
+		share:   share{weight: float64(weighted.weight)},
 	}
 	if w.o.Max {
 		s.verb = subjects.PopMax
@@ -45,46 +52,13 @@ func (s *source) patience() time.Duration {
 	return min(max(s.ackWait/3, lateReply), s.queue.client.timeout)
 }
 
-// findAckWait asks for the length of leases unless it is given.
-func (s *source) findAckWait() error {
-	if s.ackWait != 0 {
-		return nil
-	}
-	s.ackWait = settings.DefaultLease
-
-	unanswered := 0
-	for p := new(pause); s.stopping.Err() == nil; p.wait(s.stopping) {
-		ctx, cancel := context.WithTimeout(s.stopping, s.patience())
-		set, err := s.queue.Settings(ctx)
-		cancel()
-		switch {
-		case err == nil:
-			s.ackWait = set.LeaseWait()
-			return nil
-		case isHopeless(err):
-			return err
-		case s.stopping.Err() != nil:
-			return nil
-		}
-		s.log.Warn("cannot read the settings of the queue", "error", err)
-
-		// NATS does not answer those who may not ask.
-		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrNotSent) {
-			unanswered++
-		}
-		if unanswered == 2 {
-			s.log.Warn("takes the default length of leases, since the settings of the queue cannot be read: is it allowed to?", "ack_wait", s.ackWait)
-			return nil
-		}
-	}
-	return nil
-}
-
 // do calls the Work.
 func (s *source) do(h *heldJob) error {
+	s.refreshSettings()
 	ctx, done := h.limit(s.o.JobTimeout)
 	defer done()
-	err := s.work.callSafely(ctx, &Job{Item: h.Item, Queue: s.queue.name, Deliveries: h.Deliveries})
+	job := &Job{Item: h.Item, Queue: s.queue.name, Deliveries: h.Deliveries, MaxDeliver: s.maxDeliver.Load()}
+	err := s.work.callSafely(ctx, job)
 
 	if err != nil && errors.Is(context.Cause(ctx), ErrTimedOut) {
 		return timedOut(err)

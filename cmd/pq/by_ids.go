@@ -112,7 +112,7 @@ func (f *failures) add(id string, failure subjects.Failure) {
 	}
 
 	f.failed++
-	f.last = (*client.Error)(&subjects.Error{Code: failure.Code, Text: failure.Text})
+	f.last = &client.Error{Code: failure.Code, Text: failure.Text}
 	if failure.Code == subjects.CodeNotFound {
 		f.missing++
 		f.last = errNoItem

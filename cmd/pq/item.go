@@ -108,7 +108,7 @@ func (s *session) whole(ctx context.Context, from *client.StoredItem) (*item, er
 		it.State = state
 		return it, nil
 	case from.Code != 0:
-		return nil, (*client.Error)(&subjects.Error{Code: from.Code, Text: from.Text})
+		return nil, &client.Error{Code: from.Code, Text: from.Text}
 	}
 	return newStored(s.of, from), nil
 }

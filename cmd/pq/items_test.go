@@ -170,7 +170,7 @@ func TestItemRowsOnATerminal(t *testing.T) {
 	lines := strings.Split(r.row(it), "\n")
 	want := []string{
 		"ID                                PRIO  STATE         AGE  TRY  VALUE",
-		id + "     5  ready                 2  a.[2J .é.漢漢漢漢~",
+		id + "     5  ready                2  a.[2J .é.漢漢漢~",
 	}
 	if !slices.Equal(lines[:2], want) || len(lines) != 3 {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))

@@ -32,7 +32,7 @@ type byIDs struct {
 	line    func(*client.ItemResult) string // of what succeeded
 }
 
-// run does it with the ids in the arguments, a request for each thousand.
+// run does it with the ids in the arguments, in requests for a thousand, and says what became of each.
 func (m *byIDs) run(args []string) error {
 	ids, err := idArguments(m.q.cmd, args)
 	if err != nil {
@@ -52,7 +52,7 @@ func (m *byIDs) run(args []string) error {
 			return f.stopped(context.Cause(ctx))
 		}
 
-		chunk := left[:min(len(left), subjects.MaxItems)]
+		chunk := left[:min(len(left), s.maxIDs())]
 		results, err := m.do(s.queue, s.usable, chunk)
 		if err != nil {
 			return f.stopped(s.outdated(m.q.verb, m.q.kind(), s.explain(err, m.unknown)))
@@ -90,6 +90,15 @@ func (m *byIDs) print(results []client.ItemResult, f *failures) (again []string,
 	}
 	_, err = m.q.cmd.OutOrStdout().Write(text.Bytes())
 	return again, err
+}
+
+// maxIDs is how many ids one request can name, so that the reply fits into a message.
+func (s *session) maxIDs() int {
+	n := subjects.MaxItems
+	for n > 1 && int64(subjects.MaxItemResults(n)) > s.nc.MaxPayload() {
+		n /= 2
+	}
+	return n
 }
 
 // failures is what became of items by their ids.

@@ -150,7 +150,7 @@ func (q *queue) getMany(p *printer, args []string) error {
 	}
 	f := &failures{cmd: q.cmd, all: len(ids), done: "printed"}
 	_, err = ask(q, "", func(ctx context.Context, s *session) (none struct{}, err error) {
-		for chunk := range slices.Chunk(ids, subjects.MaxItems) {
+		for chunk := range slices.Chunk(ids, s.maxIDs()) {
 			list, err := s.queue.GetItems(ctx, chunk, subjects.MaxValueBytes)
 			if err != nil {
 				return none, f.stopped(err)

@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv"
 )
 
 // browsable has a leased item, a ready one and a delayed one in jobs, in this order, and returns their
@@ -110,9 +113,11 @@ func TestDead(t *testing.T) {
 	c.fails(exitError, "(409)", "redrive", "failed", c.item("peek", "failed", "--max").ID)
 }
 
-// More ids than a request takes, from standard input, and a result for each.
+// More ids than a request takes, from standard input, and a result for each. Where messages are small,
+// a request takes fewer.
 func TestManyIDs(t *testing.T) {
-	c, _ := newCLI(t)
+	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 200 << 10 }})
+	c := &cli{t: t, server: env.NATS.URL()}
 	ids := strings.Fields(c.ok(strings.Repeat("x\n", 1500), "push", "jobs", "--lines"))
 	moved := strings.Fields(c.ok(strings.Join(ids, "\n"), "mv", "jobs", "-", "-7"))
 	if len(moved) != len(ids) || c.item("get", "jobs", moved[1499]).Priority == nil || *c.item("get", "jobs", moved[1499]).Priority != -7 {

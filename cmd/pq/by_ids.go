@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,50 +45,48 @@ func (m *byIDs) run(args []string) error {
 	defer s.close()
 	defer interrupt.Say(m.q.cmd, m.unknown)()
 
-	f := &failures{cmd: m.q.cmd, all: len(ids), done: m.done, json: m.json}
-	for left := ids; len(left) > 0; {
+	t := &tally{cmd: m.q.cmd, all: len(ids), done: m.done, quiet: m.json}
+	for len(ids) > 0 {
 		if ctx.Err() != nil {
-			return f.stopped(context.Cause(ctx))
+			return t.stopped(context.Cause(ctx))
 		}
 
-		chunk := left[:min(len(left), s.maxIDs())]
-		results, err := m.do(s.queue, s.usable, chunk)
+		n := min(len(ids), s.maxIDs())
+		results, err := m.do(s.queue, s.usable, ids[:n])
 		if err != nil {
-			return f.stopped(s.outdated(m.q.verb, m.q.kind(), s.explain(err, m.unknown)))
+			return t.stopped(s.outdated(m.q.verb, m.q.kind(), s.explain(err, m.unknown)))
 		}
-		again, err := m.print(results, f)
-		if err != nil {
+
+		text, again := m.read(results, t)
+		if _, err := io.WriteString(m.q.cmd.OutOrStdout(), text); err != nil {
 			return err
 		}
-		left = append(again, left[len(chunk):]...)
+		ids = append(again, ids[n:]...)
 	}
-	return f.verdict(s)
+	return t.verdict(s)
 }
 
-// print prints results, and returns the ids for which there was no room beside the others.
-func (m *byIDs) print(results []client.ItemResult, f *failures) (again []string, err error) {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	progress := slices.ContainsFunc(results, func(r client.ItemResult) bool { return r.Code != subjects.CodeTooLarge })
+// read counts results. It returns what to print of them, and the ids for which there was no room
+// beside the others.
+func (m *byIDs) read(results []client.ItemResult, t *tally) (text string, again []string) {
+	full := func(r client.ItemResult) bool { return r.Code == subjects.CodeTooLarge }
+	progress := slices.ContainsFunc(results, func(r client.ItemResult) bool { return !full(r) })
 
 	for i := range results {
 		r := &results[i]
-		if r.Code == subjects.CodeTooLarge && progress {
+		if progress && full(*r) {
 			again = append(again, r.ID)
 			continue
 		}
-		f.add(r.ID, r.Failure)
+		t.add(r.ID, errorOf(r.Failure))
 		if m.json {
-			err = encoder.Encode(r)
+			line, _ := json.Marshal(r) // never returns an error for this type
+			text += string(line) + "\n"
 		} else if r.Code == 0 {
-			text.WriteString(m.line(r))
-		}
-		if err != nil {
-			return nil, err
+			text += m.line(r)
 		}
 	}
-	_, err = m.q.cmd.OutOrStdout().Write(text.Bytes())
-	return again, err
+	return text, again
 }
 
 // maxIDs is how many ids one request can name, so that the reply fits into a message.
@@ -101,87 +98,85 @@ func (s *session) maxIDs() int {
 	return n
 }
 
-// failures is what became of items by their ids.
-type failures struct {
-	cmd  *cobra.Command
-	all  int    // how many there are
-	done string // what is done with one
-	json bool   // the failures are on standard output
+// tally counts what became of items by their ids. It is the error if some failed.
+type tally struct {
+	cmd   *cobra.Command
+	all   int    // how many there are
+	done  string // what is done with one
+	quiet bool   // somebody else says what failed
 
-	succeeded, missing int
-	failed             int // missing ones included
-	last               error
+	failed, missing, succeeded int // missing ones have failed, too
+	last                       error
 }
 
 // add counts a result, and says what failed if there are several.
-func (f *failures) add(id string, failure subjects.Failure) {
-	if failure.Code == 0 {
-		f.succeeded++
+func (t *tally) add(id string, err error) {
+	if err == nil {
+		t.succeeded++
 		return
 	}
 
-	f.failed++
-	f.last = &client.Error{Code: failure.Code, Text: failure.Text}
-	if failure.Code == subjects.CodeNotFound {
-		f.missing++
-		f.last = errNoItem
+	t.failed++
+	t.last = err
+	if errors.Is(err, client.ErrNotFound) {
+		t.missing++
 	}
-	if f.all > 1 && !f.json {
-		_, _ = fmt.Fprintf(f.cmd.ErrOrStderr(), "pq: %s: %v\n", id, f.last) // the exit code says so too
+	if t.all > 1 && !t.quiet {
+		_, _ = fmt.Fprintf(t.cmd.ErrOrStderr(), "pq: %s: %v\n", id, err) // the exit code says so too
 	}
+}
+
+// errorOf returns the error of one of several items, nil if there is none.
+func errorOf(f subjects.Failure) error {
+	switch f.Code {
+	case 0:
+		return nil
+	case subjects.CodeNotFound:
+		return errNoItem
+	}
+	return &client.Error{Code: f.Code, Text: f.Text}
 }
 
 // stopped returns the error of what ended before all was done.
-func (f *failures) stopped(err error) error {
-	if f.all == 1 {
+func (t *tally) stopped(err error) error {
+	if t.all == 1 {
 		return err
 	}
-	return fmt.Errorf("%w: %d of %d items were %s before", err, f.succeeded, f.all, f.done)
+	return fmt.Errorf("%w: %d of %d items were %s before", err, t.succeeded, t.all, t.done)
 }
 
 // verdict returns the error of the command.
-func (f *failures) verdict(s *session) error {
+func (t *tally) verdict(s *session) error {
 	switch {
-	case f.failed == 0:
+	case t.failed == 0:
 		return nil
-	case f.all == 1:
-		return s.absent(s.usable, f.last)
-	case f.missing == f.failed:
-		return manyFailed{f, errNoItem}
+	case t.all == 1:
+		return s.absent(s.usable, t.last)
 	}
-	return manyFailed{f, nil}
+	return t
 }
 
-// manyFailed says how many of several items failed.
-type manyFailed struct {
-	*failures
-	err error
+// Error implements error.
+func (t *tally) Error() string {
+	return fmt.Sprintf("%d of %d items were not %s", t.failed, t.all, t.done)
 }
 
-func (e manyFailed) Unwrap() error { return e.err }
-func (e manyFailed) Error() string {
-	return fmt.Sprintf("%d of %d items were not %s", e.failed, e.all, e.done)
-}
+// Is reports whether all that failed were missing.
+func (t *tally) Is(err error) bool { return err == client.ErrNotFound && t.missing == t.failed }
 
 // idArguments returns the ids in arguments, each once. For - they are those that standard input has:
 // the first word of each line.
-func idArguments(cmd *cobra.Command, args []string) ([]string, error) {
+func idArguments(cmd *cobra.Command, args []string) (ids []string, err error) {
 	if slices.Contains(args, "-") {
 		if len(args) > 1 {
 			return nil, exit.UsageError{Err: errors.New("- stands for the ids in standard input: leave out the others")}
 		}
-		in := cmd.InOrStdin()
-		if err := terminal.Readable(in); err != nil {
+		if args, err = interrupt.Await(cmd.Context(), func() ([]string, error) { return firstWords(cmd.InOrStdin()) }); err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
-		}
-		var err error
-		if args, err = interrupt.Await(cmd.Context(), func() ([]string, error) { return firstWords(in) }); err != nil {
-			return nil, err
 		}
 	}
 
 	seen := map[string]bool{}
-	var ids []string
 	for _, id := range args {
 		if !seen[id] {
 			ids = append(ids, id)
@@ -192,16 +187,16 @@ func idArguments(cmd *cobra.Command, args []string) ([]string, error) {
 }
 
 func firstWords(in io.Reader) (words []string, err error) {
+	if err := terminal.Readable(in); err != nil {
+		return nil, err
+	}
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		if fields := strings.Fields(lines.Text()); len(fields) > 0 {
 			words = append(words, fields[0])
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("standard input: %w", err)
-	}
-	return words, nil
+	return words, lines.Err()
 }
 
 // printNothing is for what leaves nothing to say.

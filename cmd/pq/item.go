@@ -35,27 +35,22 @@ The value is printed as it is; on a terminal, and with -n, a newline follows.`,
 			q.verb = subjects.Items
 			return q.peekMany(&p, int(count))
 		}
-		return q.printOne(&p, func(ctx context.Context, s *session) (*item, error) {
+		it, err := ask(q, "", func(ctx context.Context, s *session) (*item, error) {
 			first, err := s.queue.PeekItem(ctx, q.max)
 			if err != nil {
 				return nil, s.explainEmpty(s.explain(err, ""))
 			}
 			return newItem(q, first), nil
 		})
+		if err != nil {
+			return err
+		}
+		return p.print(q.cmd, it, true)
 	})
 	cmd.Flags().VarP(&count, "number", "n", "print up to `N` items")
 	flags.WithoutDefault(cmd.Flags(), "number")
 	p.addFlags(cmd)
 	return cmd
-}
-
-// printOne prints the item that find finds.
-func (q *queue) printOne(p *printer, find func(context.Context, *session) (*item, error)) error {
-	it, err := ask(q, "", find)
-	if err != nil {
-		return err
-	}
-	return p.print(q.cmd, it, true)
 }
 
 // peekMany prints ready items.
@@ -107,10 +102,8 @@ func (s *session) whole(ctx context.Context, from *client.StoredItem) (*item, er
 		it := newItem(s.of, found)
 		it.State = state
 		return it, nil
-	case from.Code != 0:
-		return nil, &client.Error{Code: from.Code, Text: from.Text}
 	}
-	return newStored(s.of, from), nil
+	return newStored(s.of, from), errorOf(from.Failure)
 }
 
 func newGet(a *app) *cobra.Command {
@@ -124,54 +117,38 @@ queue. It may be ready, leased or delayed: --json says which. With several ids,
 or - for ids from standard input, a newline follows each value.`,
 		Example: `  pq get jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo --json
   pq items jobs --match acme --all | pq get jobs -`,
-	}, func(args []string) error {
-		if len(args) > 1 || args[0] == "-" {
-			return q.getMany(&p, args)
-		}
-		return q.printOne(&p, func(ctx context.Context, s *session) (*item, error) {
-			found, state, err := s.queue.Get(ctx, args[0])
-			if err != nil {
-				return nil, s.absent(ctx, err)
-			}
-			it := newItem(q, found)
-			it.State = state
-			return it, nil
-		})
-	})
+	}, func(args []string) error { return q.get(&p, args) })
 	p.addFlags(cmd)
 	return cmd
 }
 
-// getMany prints items by their ids, and says which are not there.
-func (q *queue) getMany(p *printer, args []string) error {
+// get prints items by their ids, and says which are not there.
+func (q *queue) get(p *printer, args []string) error {
 	ids, err := idArguments(q.cmd, args)
 	if err != nil {
 		return err
 	}
-	f := &failures{cmd: q.cmd, all: len(ids), done: "printed"}
+	t := &tally{cmd: q.cmd, all: len(ids), done: "printed"}
 	_, err = ask(q, "", func(ctx context.Context, s *session) (none struct{}, err error) {
 		for chunk := range slices.Chunk(ids, s.maxIDs()) {
-			list, err := s.queue.GetItems(ctx, chunk, subjects.MaxValueBytes)
-			if err != nil {
-				return none, f.stopped(err)
+			list := []client.StoredItem{{ID: chunk[0], ValueCut: true}} // one alone comes as a whole
+			if len(ids) > 1 {
+				if list, err = s.queue.GetItems(ctx, chunk, subjects.MaxValueBytes); err != nil {
+					return none, t.stopped(err)
+				}
 			}
 			for i := range list {
-				it, err := s.whole(ctx, &list[i])
-				var refused *client.Error
-				switch {
-				case errors.As(err, &refused) && refused.Code != 0:
-					f.add(list[i].ID, subjects.Failure{Code: refused.Code, Text: refused.Text})
+				it, failed := s.whole(ctx, &list[i])
+				t.add(list[i].ID, failed)
+				if failed != nil {
 					continue
-				case err == nil:
-					f.succeeded++
-					err = p.print(q.cmd, it, false)
 				}
-				if err != nil {
+				if err := p.print(q.cmd, it, args[0] != "-" && len(args) == 1); err != nil {
 					return none, err
 				}
 			}
 		}
-		return none, f.verdict(s)
+		return none, t.verdict(s)
 	})
 	return err
 }

@@ -64,12 +64,12 @@ func (b *browsing) listDead() error {
 	if !b.json {
 		o.ValueBytes = shownValue
 	}
-	for _, q := range queues {
+	for i, q := range queues {
 		after, err := b.walk(q, o, func(it *client.StoredItem) string { return b.deadRow(q, it) })
 		if err != nil {
 			return err
 		}
-		if stderr := b.cmd.ErrOrStderr(); after != "" && terminal.Is(stderr) {
+		if stderr := b.cmd.ErrOrStderr(); (after != "" || b.left == 0 && i < len(queues)-1) && terminal.Is(stderr) {
 			b.bar.Clear()
 			_, err := fmt.Fprintln(stderr, "pq: there may be more: --all prints them")
 			return err

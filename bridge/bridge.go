@@ -36,7 +36,8 @@
 // they share. A request goes through connection.go, handler.go, decode.go and decode_push.go,
 // package dispatch, replier.go, replies.go, parcel.go and encode.go, and package outbox; verbs.go is
 // the table of what differs between verbs, endpoint.go counts, errors.go is the table of errors, and
-// waits.go has the pops that can be cancelled. serving.go decides whether the bridge takes requests,
+// waits.go has the pops that can be cancelled. inspector.go and browse.go answer what only reads,
+// beside the lanes. serving.go decides whether the bridge takes requests,
 // with package peers.
 package bridge
 

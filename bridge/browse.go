@@ -22,9 +22,12 @@ const (
 	restFactor, maxRest = 9, 250 * time.Millisecond
 	// maxLooked and maxLookedBytes are how much one request looks at.
 	maxLooked, maxLookedBytes = 10_000, 8 << 20
+	// pageTime is after how long a page ends early, so that a search under load shows what it has
+	// found.
+	pageTime = 500 * time.Millisecond
 	// maxPage is the most bytes of a reply with items, whatever the server carries.
 	maxPage = 1 << 20
-	// maxItemFailure is the most bytes that addFailure takes.
+	// maxItemFailure is the most bytes that a failedItem takes.
 	maxItemFailure = 512
 )
 
@@ -92,7 +95,7 @@ func (i *inspector) walk(
 	ctx context.Context, q fdbpq.Target, all *fdbpq.Browse, visit func(*fdbpq.Browsed) bool,
 ) (end fdbpq.BrowseEnd, err error) {
 	deadline, _ := ctx.Deadline()
-	early, cancel := context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)/2))
+	early, cancel := context.WithTimeout(ctx, min(pageTime, time.Until(deadline)/2))
 	defer cancel()
 
 	part, stopped := *all, false
@@ -167,18 +170,22 @@ func getItems(c *clientReplier, kind subjects.Kind, name string, ids []fdbpq.ID,
 			return nil, err
 		}
 
-		page := b.newItemPage(valueBytes)
+		page, looked := b.newItemPage(valueBytes), 0
+		noRoomFor := func(id *fdbpq.ID) { page.append(failedItem(id, errNoRoomForReply).Encode()) }
 		read := func() error {
 			return fdbpq.ReadItems(ctx, i.options.DB, q, ids, i.options.Now(), func(n int, item *fdbpq.Browsed) bool {
-				item.ID = ids[n]
 				if !page.add(item, maxItemFailure*(len(ids)-n-1)) {
-					page.addFailure(&ids[n], errNoRoomForReply)
+					noRoomFor(&ids[n])
 				}
-				return true
+				looked += item.Message.Size()
+				return looked < maxLookedBytes
 			})
 		}
 		if err = i.sweep(ctx, q); err == nil {
 			err = i.paced(ctx, read)
+		}
+		for n := len(page.items); n < len(ids); n++ {
+			noRoomFor(&ids[n])
 		}
 		return subjects.EncodeItemsPage(page.items, nil, 0), err
 	}}
@@ -233,12 +240,12 @@ func (b *Bridge) newItemPage(valueBytes int) *itemPage {
 // add adds an item, and leaves room for others. Without room it reports false, but if there is no
 // other item it is cut.
 func (p *itemPage) add(item *fdbpq.Browsed, others int) bool {
+	var stored *subjects.StoredItem
 	if item.Err != nil {
-		p.addFailure(&item.ID, item.Err)
-		return true
+		stored = failedItem(&item.ID, item.Err)
+	} else {
+		stored = p.render(item)
 	}
-
-	stored := p.render(item)
 	text := stored.Encode()
 	if len(text) >= p.room-others {
 		if len(p.items)+others > 0 {
@@ -255,10 +262,9 @@ func (p *itemPage) append(text []byte) {
 	p.room -= len(text) + len(",")
 }
 
-// addFailure adds why there is no item.
-func (p *itemPage) addFailure(id *fdbpq.ID, err error) {
-	stored := subjects.StoredItem{ID: id.String(), Priority: id.Priority, Value: []byte{}, Failure: itemFailure(err)}
-	p.append(stored.Encode())
+// failedItem says why there is no item.
+func failedItem(id *fdbpq.ID, err error) *subjects.StoredItem {
+	return &subjects.StoredItem{ID: id.String(), Priority: id.Priority, Value: []byte{}, Failure: itemFailure(err)}
 }
 
 // render returns the item as it is sent if there is room. It shares memory with the item and p.

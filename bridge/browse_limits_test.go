@@ -17,6 +17,8 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -169,6 +171,63 @@ func TestHostileItems(t *testing.T) {
 		same(t, "found by bytes", len(page(t, e, "pq.jobs", `{"match":"\u202e</"}`).Items), 1)
 		same(t, "all of their headers", len(page(t, e, "pq.jobs", `{"headers":{"A":"`+"x"+`"}}`).Items), 0)
 	})
+}
+
+// Damaged items do not stop a walk, and a page of them fits into a message.
+func TestDamagedItems(t *testing.T) {
+	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 16 << 10 }})
+	const n = 200
+	for range n {
+		store(t, e, 0, fdbpq.Message{Headers: map[string][]string{"X-Tenant": {"acme"}}})
+	}
+	must(t, kv.Update(t.Context(), e.DB, func(tx kv.Transaction) error {
+		begin, end := tuple.NewSubspace(tuple.Tuple{"pq", "jobs", "m"}).Range()
+		pairs, err := tx.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{}).Get()
+		for i := range pairs {
+			tx.Set(pairs[i].Key, []byte{0xff, byte(i)})
+		}
+		return err
+	}))
+	good := store(t, e, 0, fdbpq.Message{Value: []byte("good")}).String()
+	damaged, pages := 0, 0
+	for o := (subjects.ItemsOptions{Limit: 1000}); ; pages++ {
+		p := page(t, e, "pq.jobs", string(o.Encode()))
+		for _, item := range p.Items {
+			switch {
+			case item.ID == good:
+				same(t, "the last", string(item.Value), "good")
+			case item.Code != 500 || item.Text == "":
+				t.Errorf("%+v", item)
+			default:
+				damaged++
+			}
+		}
+		if p.Next == nil {
+			break
+		}
+		o.After = *p.Next
+	}
+	if damaged != n || pages < 2 {
+		t.Errorf("%d damaged items on %d pages", damaged, pages)
+	}
+	same(t, "found", values(page(t, e, "pq.jobs", `{"match":"good"}`)), "good")
+}
+
+// A get of several ids reads no more than a request for items.
+func TestGetOfLargeItems(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	var ids []string
+	for range 12 {
+		ids = append(ids, store(t, e, 0, fdbpq.Message{Value: make([]byte, 1<<20)}).String())
+	}
+	p, err := subjects.ParseItemsPage(ok(t, e, "pq.jobs.get", nil, idsOf(`,"value_bytes":0`, ids...)).Data)
+	must(t, err)
+	for i, item := range p.Items {
+		if item.ID != ids[i] || i < 8 && (item.Code != 0 || item.Size != 1<<20) || i >= 8 && item.Code != 413 {
+			t.Errorf("%d: %+v", i, item)
+		}
+	}
+	same(t, "items", len(p.Items), len(ids))
 }
 
 // A request looks at 10,000 items, and the next one goes on where it stopped. Lists do not wait for it, and requests for

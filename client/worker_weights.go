@@ -142,14 +142,16 @@ func (s *source) finishShared(h *heldJob) (next *heldJob) {
 		return s.took(s.acknowledge(h, s.ackAndLease))
 	}
 
-	s.acknowledge(h, s.ackOnly)
+	var acked sync.WaitGroup
+	acked.Go(func() { s.acknowledge(h, s.ackOnly) })
+	defer acked.Wait()
 	switch {
 	case turn == nil:
 		return nil
 	case ahead != nil:
 		return turn.took(ahead)
 	}
-	return turn.leaseNow()
+	return turn.leaseNow() // at the same time
 }
 
 // leaseNow leases a job if there is one.
@@ -167,17 +169,17 @@ func (s *source) took(h *heldJob) *heldJob {
 	s.shares.mu.Lock()
 	defer s.shares.mu.Unlock()
 
-	switch {
-	case h != nil:
+	if h != nil {
 		s.shares.wakeOne()
-	default:
-		s.share.turns -= 1 / s.share.weight
-		if !s.share.empty {
-			s.share.empty = true
-			s.background.Go(s.awaitJob)
-		}
+		return h
 	}
-	return h
+
+	s.share.turns -= 1 / s.share.weight
+	if !s.share.empty && s.share.ahead == nil { // else a job has come since that request
+		s.share.empty = true
+		s.background.Go(s.awaitJob)
+	}
+	return nil
 }
 
 // awaitJob waits until the queue has a job. If nobody is free to do that, it goes back: it may be

@@ -149,7 +149,7 @@ func (b *browsing) deadRow(q *queue, it *client.StoredItem) string {
 	}
 
 	why := terminal.Plain((&deadLetter{Reason: d.Reason, Deliveries: d.Deliveries}).why())
-	lines := terminal.Clip(fmt.Sprintf("%-32s  %4s  %s: %s", it.ID, terminal.Short(time.Since(d.At)), d.Queue, why), width) + "\n"
+	lines := terminal.Clip(fmt.Sprintf("%s  %4s  %s: %s", it.ID, terminal.Short(time.Since(d.At)), d.Queue, why), width) + "\n"
 	for _, text := range []string{failure, value} {
 		if text != "" {
 			lines += terminal.Clip("    "+text, width) + "\n"

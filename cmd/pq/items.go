@@ -196,10 +196,10 @@ func (b *browsing) list() error {
 
 // itemRows are lines about items: for people as wide as their terminal, for programs with tabs.
 type itemRows struct {
-	width  int // 0 for programs
-	fifo   bool
-	now    time.Time
-	titled bool
+	width int // 0 for programs
+	fifo  bool
+	now   time.Time
+	id    int // width of ids, 0 before the first row
 }
 
 func (r *itemRows) row(it *client.StoredItem) string {
@@ -223,13 +223,16 @@ func (r *itemRows) row(it *client.StoredItem) string {
 	if it.Due != nil {
 		state += " " + terminal.Short(it.Due.Sub(r.now))
 	}
-	const format = "%-32s  %4s  %-11s  %4s  %3s  %s"
-	line := terminal.Clip(fmt.Sprintf(format, it.ID, priority, state, age, strconv.FormatInt(it.Deliveries, 10), value), r.width) + "\n"
-	if !r.titled {
-		r.titled = true
-		line = terminal.Clip(fmt.Sprintf(format, "ID", "PRIO", "STATE", "AGE", "TRY", "VALUE"), r.width) + "\n" + line
+	line := func(columns ...any) string {
+		return terminal.Clip(fmt.Sprintf("%-*s  %4s  %-11s  %4s  %3s  %s", append([]any{r.id}, columns...)...), r.width) + "\n"
 	}
-	return line
+
+	title := ""
+	if r.id == 0 {
+		r.id = len(it.ID)
+		title = line("ID", "PRIO", "STATE", "AGE", "TRY", "VALUE")
+	}
+	return title + line(it.ID, priority, state, age, strconv.FormatInt(it.Deliveries, 10), value)
 }
 
 // addState adds the flag --state.

@@ -65,7 +65,14 @@ func (b *browsing) listDead() error {
 		o.ValueBytes = shownValue
 	}
 	for i, q := range queues {
-		after, err := b.walk(q, o, func(it *client.StoredItem) string { return b.deadRow(q, it) })
+		heading := ""
+		if terminal.Is(b.cmd.OutOrStdout()) {
+			heading = q.name + ":\n" // which has these ids
+		}
+		after, err := b.walk(q, o, func(it *client.StoredItem) string {
+			defer func() { heading = "" }()
+			return heading + b.deadRow(q, it)
+		})
 		if err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func TestItemsOnATerminal(t *testing.T) {
 	}{
 		{"items jobs --limit 2", []string{"ID      ", "first", "second", "pq: there may be more: --all, or --after "}},
 		{"items jobs --max", []string{"ID      ", "delayed ", "second", "leased "}},
-		{"dead jobs", []string{"jobs: max_deliver after 1 delivery", "    the disk is full", "    x"}},
+		{"dead jobs", []string{"jobs-dead:", "jobs: max_deliver after 1 delivery", "    the disk is full", "    x"}},
 	} {
 		term := newTerminal(t, 80)
 		term.start(c, nil, strings.Fields(m.args)...).ends(exitOK)

@@ -78,7 +78,7 @@ func (m *byIDs) read(results []client.ItemResult, t *tally) (text string, again 
 			again = append(again, r.ID)
 			continue
 		}
-		t.add(r.ID, errorOf(r.Failure))
+		t.add(r.ID, r.Err())
 		if m.json {
 			line, _ := json.Marshal(r) // never returns an error for this type
 			text += string(line) + "\n"
@@ -120,21 +120,11 @@ func (t *tally) add(id string, err error) {
 	t.last = err
 	if errors.Is(err, client.ErrNotFound) {
 		t.missing++
+		t.last = errNoItem
 	}
 	if t.all > 1 && !t.quiet {
-		_, _ = fmt.Fprintf(t.cmd.ErrOrStderr(), "pq: %s: %v\n", id, err) // the exit code says so too
+		_, _ = fmt.Fprintf(t.cmd.ErrOrStderr(), "pq: %s: %v\n", id, t.last) // the exit code says so too
 	}
-}
-
-// errorOf returns the error of one of several items, nil if there is none.
-func errorOf(f subjects.Failure) error {
-	switch f.Code {
-	case 0:
-		return nil
-	case subjects.CodeNotFound:
-		return errNoItem
-	}
-	return &client.Error{Code: f.Code, Text: f.Text}
 }
 
 // stopped returns the error of what ended before all was done.

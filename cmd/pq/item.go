@@ -94,16 +94,19 @@ func (q *queue) peekMany(p *printer, n int) error {
 // whole returns an item of a page with all of its value and headers.
 func (s *session) whole(ctx context.Context, from *client.StoredItem) (*item, error) {
 	switch {
-	case from.ValueCut, from.HeadersCut, from.Code == subjects.CodeTooLarge:
-		found, state, err := s.queue.Get(ctx, from.ID)
-		if err != nil {
-			return nil, s.explain(err, "")
-		}
-		it := newItem(s.of, found)
-		it.State = state
-		return it, nil
+	case from.Code == subjects.CodeNotFound:
+		return nil, errNoItem
+	case from.Code == 0 && !from.ValueCut && !from.HeadersCut:
+		return newStored(s.of, from), nil
 	}
-	return newStored(s.of, from), errorOf(from.Failure)
+
+	found, state, err := s.queue.Get(ctx, from.ID)
+	if err != nil {
+		return nil, s.explain(err, "")
+	}
+	it := newItem(s.of, found)
+	it.State = state
+	return it, nil
 }
 
 func newGet(a *app) *cobra.Command {

@@ -17,7 +17,7 @@ VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test dashboard-test dashboard-shots dashboard-measure bench bench-peers peers-test bench-contention prove soak account work-soak fuzz nightly dist clean
+.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test dashboard-test dashboard-shots dashboard-measure bench bench-peers peers-test otel-test bench-contention prove soak account work-soak fuzz nightly dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -117,6 +117,9 @@ bench-peers: build ## compare the service with Redis, PostgreSQL, RabbitMQ, bean
 
 peers-test: ## vet and test that comparison, with the peers that are installed
 	cd cmd/pqbench/peers && go vet ./... && go test -timeout $(TIMEOUT) ./...
+
+otel-test: ## vet and test client/pqotel, a module of its own
+	cd client/pqotel && go vet ./... && go test -timeout $(TIMEOUT) $(RACE_FLAGS) ./...
 
 bench-contention: ## measure staged pops against the published recipe on a real FoundationDB
 	go test -tags fdb -run '^$$' -bench Contention -benchtime 3x -timeout 30m ./fdbpq/staged

@@ -64,10 +64,7 @@ func (c *Client) request(ctx context.Context, m *nats.Msg, writes bool) (*nats.M
 	if err != nil {
 		return nil, c.explain(ctx, m, writes, err)
 	}
-	if failure := subjects.ErrorFromHeaders(reply.Header); failure != nil {
-		return reply, (*Error)(failure)
-	}
-	return reply, nil
+	return reply, replyError(reply)
 }
 
 // checkUsable returns an error if a request on a subject cannot be sent.

@@ -120,6 +120,7 @@ func TestErrorsCompare(t *testing.T) {
 	all := []error{
 		client.ErrBadRequest, client.ErrEmpty, client.ErrLeaseLost, client.ErrTooLarge, client.ErrOverloaded,
 		client.ErrInternal, client.ErrUnavailable, client.ErrUnknownOutcome, client.ErrNoBridge,
+		client.ErrNotFound, client.ErrLeased,
 	}
 	check := func(e *client.Error, want error) {
 		for _, target := range all {

@@ -20,7 +20,11 @@ import (
 // item. After [ErrUnknownOutcome] call the method again: ErrLeaseLost then most likely means that
 // the first call counted.
 //
-// Deliveries and Until are zero if the message left no room for them in the reply.
+// Besides the fields of Item, it has these, which are zero if the message left no room for them in
+// the reply:
+//
+//	Deliveries int64     // how many times the item was delivered, this time included
+//	Until      time.Time // when the lease is over, by the clock of the bridge
 type Delivery struct {
 	Item
 	subjects.LeaseInfo

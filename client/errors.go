@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -15,8 +18,8 @@ var (
 	// ErrEmpty is returned by pops, leases and peeks of a queue without items.
 	ErrEmpty = errors.New("the queue is empty")
 
-	// ErrNotFound is returned for the id of an item that is not in the queue. It is ErrEmpty.
-	ErrNotFound = ErrEmpty
+	// ErrNotFound is returned for the id of an item that is not in the queue.
+	ErrNotFound = errors.New("no such item")
 
 	// ErrBadRequest: the request is not valid, and never will be.
 	ErrBadRequest = errors.New("bad request")
@@ -25,8 +28,8 @@ var (
 	// Nothing was done.
 	ErrLeaseLost = errors.New("the lease is lost or the item is settled")
 
-	// ErrLeased is returned by Move of an item that is leased. It is ErrLeaseLost.
-	ErrLeased = ErrLeaseLost
+	// ErrLeased is returned by Move of an item that is leased.
+	ErrLeased = errors.New("the item is leased")
 
 	// ErrTooLarge: the message is larger than the store or the NATS server takes; of pops, the item
 	// exceeds MaxBytes; of leases, there was no room beside other requests, and the text says to
@@ -76,19 +79,46 @@ var sentinels = map[subjects.Code]error{
 }
 
 // Error is an error that a bridge replied with.
-type Error subjects.Error
+type Error struct {
+	Code    subjects.Code
+	Unknown bool   // it may have been carried out all the same
+	Text    string // what was wrong, and what would be right
+
+	verb subjects.Verb // of the request, if it went to a queue
+}
+
+// replyError returns the error of a reply, nil if there is none.
+func replyError(reply *nats.Msg) error {
+	failure := subjects.ErrorFromHeaders(reply.Header)
+	if failure == nil {
+		return nil
+	}
+	return &Error{Code: failure.Code, Unknown: failure.Unknown, Text: failure.Text}
+}
 
 // Error implements error.
-func (e *Error) Error() string { return (*subjects.Error)(e).Error() }
+func (e *Error) Error() string {
+	return (&subjects.Error{Code: e.Code, Text: e.Text}).Error()
+}
 
 // Is reports whether target is the variable of this package that stands for the error's code and
 // outcome.
 func (e *Error) Is(target error) bool {
-	if e.Unknown {
-		return target == ErrUnknownOutcome
-	}
 	sentinel, known := sentinels[e.Code]
+	switch {
+	case e.Unknown:
+		return target == ErrUnknownOutcome
+	case e.Code == subjects.CodeConflict && e.verb == subjects.Move:
+		sentinel = ErrLeased
+	case e.Code == subjects.CodeNotFound && slices.Contains(itemVerbs, e.verb):
+		sentinel = ErrNotFound
+	}
 	return known && target == sentinel
+}
+
+// itemVerbs are those of requests that name items.
+var itemVerbs = []subjects.Verb{
+	subjects.Get, subjects.Rank, subjects.Remove, subjects.Move, subjects.Redrive, subjects.Release,
 }
 
 // badRequest returns an ErrBadRequest of this side.

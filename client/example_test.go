@@ -123,6 +123,35 @@ func ExampleWorker() {
 	// go home: done
 }
 
+// One worker for two queues: of ten jobs, nine are urgent as long as there are that many.
+func ExampleNewWorker() {
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+	ctx, stop := context.WithCancel(context.Background())
+
+	c := client.New(nc)
+	urgent, mail := c.PriorityQueue("urgent"), c.Queue("mail")
+	worker, err := client.NewWorker(func(_ context.Context, job *client.Job) error {
+		fmt.Printf("%s: %s\n", job.Queue, job.Value)
+		stop()
+		return nil
+	}, client.WorkerOptions{}, urgent.Weight(9), mail.Weight(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	if _, err := mail.Enqueue(ctx, []byte("hello")); err != nil {
+		log.Fatal(err)
+	}
+	if err := worker.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output: mail: hello
+}
+
 // untilHome stops the worker of the example.
 func untilHome(stop func()) func(client.Work) client.Work {
 	return func(work client.Work) client.Work {

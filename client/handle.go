@@ -33,6 +33,9 @@ type handle struct {
 	name   string
 }
 
+// Name returns the name of the queue.
+func (q *handle) Name() string { return q.name }
+
 // subject returns the subject of requests with this verb.
 func (q *handle) subject(verb subjects.Verb) (string, error) {
 	subject, err := q.client.grammar.Build(subjects.Request{Kind: q.kind, Verb: verb, Queue: q.name})
@@ -62,7 +65,11 @@ func (q *handle) request(ctx context.Context, verb subjects.Verb, headers nats.H
 		return nil, err
 	}
 	m := &nats.Msg{Subject: subject, Header: headers, Data: payload}
-	return q.client.request(ctx, m, canChange(verb, payload))
+	reply, err := q.client.request(ctx, m, canChange(verb, payload))
+	if refused, ok := err.(*Error); ok {
+		refused.verb = verb
+	}
+	return reply, err
 }
 
 // query is request for a reply whose payload parse reads.

@@ -177,8 +177,7 @@ func (s *workshop) start(w *client.Worker) (stop func()) {
 	done := make(chan error, 1)
 	go func() { done <- w.Run(s.Context()) }()
 	stop = sync.OnceFunc(func() {
-		w.Stop()
-		w.Stop() // without waiting for more jobs
+		kill(w) // without waiting for more jobs
 		select {
 		case err := <-done:
 			if err != nil {
@@ -248,11 +247,19 @@ func (s *workshop) overhear() *nats.Subscription {
 	return all
 }
 
-// run starts a worker, and returns what says that Run has returned.
-func run(w *client.Worker) <-chan error {
+// run starts a worker, and returns what says that Run has returned, and what ends the context of Run.
+func run(w *client.Worker) (<-chan error, context.CancelFunc) {
+	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- w.Run(context.Background()) }()
-	return done
+	go func() { done <- w.Run(ctx) }()
+	return done, stop
+}
+
+// kill ends the jobs of a worker at once.
+func kill(w *client.Worker) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = w.Shutdown(ctx) // has no time
 }
 
 // warnings are those of a worker.

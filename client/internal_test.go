@@ -181,3 +181,23 @@ func TestRetryAfter(t *testing.T) {
 		t.Errorf("without RetryAfter it comes back after %v", got)
 	}
 }
+
+// A request that found nothing may be answered late, when another has a job already: that one is not passed over, nor
+// another leased in its place.
+func TestLateAnswerOfEmptyQueue(t *testing.T) {
+	c := New(nil)
+	w, err := NewWorker(func(context.Context, *Job) error { return nil }, WorkerOptions{},
+		c.PriorityQueue("jobs").Weight(1), c.PriorityQueue("mail").Weight(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, _ := w.pick(true)
+	late.share.ahead = &heldJob{source: late}
+	if late.took(nil); late.share.empty {
+		t.Error("the queue counts as empty, and has a job ahead")
+	}
+	if s, ahead := w.pick(true); s != late || ahead == nil {
+		t.Error("the job ahead was passed over")
+	}
+	w.background.Wait()
+}

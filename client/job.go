@@ -18,7 +18,15 @@ type Job struct {
 	// Deliveries is how many times the item was delivered, this time included; 0 if the message
 	// left no room for that in the reply.
 	Deliveries int64
+	// MaxDeliver is how many deliveries the settings of the queue allow, 0 if they do not limit them
+	// or the connection may not read them (pq.<name>.info). The worker reads them when Run begins and
+	// once a minute while it does jobs; the first job after a rest has those from before.
+	MaxDeliver int64
 }
+
+// LastTry reports whether this delivery is the last that MaxDeliver allows: if the Work fails, the
+// job becomes a dead letter.
+func (j *Job) LastTry() bool { return j.MaxDeliver > 0 && j.Deliveries >= j.MaxDeliver }
 
 // Work does a job. If it returns nil, the job is acknowledged. If it returns an error, that is a
 // negative acknowledgement: the job comes back as the queue's backoff says or, after the last
@@ -29,8 +37,8 @@ type Job struct {
 //
 // The context ends when the lease is lost, or may be because it could not be extended in time, so
 // that somebody else may do the job already: its cause is [ErrLeaseLost]. It also ends when
-// [Worker.Stop] is called for the second time: then its cause is [ErrStopped]. The job belongs to
-// the Work.
+// [Worker.Shutdown] has waited for long enough, with the cause [ErrStopped], and after
+// [WorkerOptions.JobTimeout], with the cause [ErrTimedOut]. The job belongs to the Work.
 //
 // A job may be done more than once, for instance if its acknowledgement does not arrive before the
 // lease is over. If that matters, have the Work note the ID of what it has done, which stays the
@@ -41,6 +49,9 @@ type Work func(ctx context.Context, job *Job) error
 // not count the delivery. 0 or less is at once.
 func Snooze(delay time.Duration) error { return &snoozed{max(delay, 0)} }
 
+// IsSnooze reports whether an error is one of [Snooze], for Middleware.
+func IsSnooze(err error) bool { return errors.As(err, new(*snoozed)) }
+
 type snoozed struct{ delay time.Duration }
 
 func (s *snoozed) Error() string { return fmt.Sprintf("again in %v", s.delay) }
@@ -48,6 +59,9 @@ func (s *snoozed) Error() string { return fmt.Sprintf("again in %v", s.delay) }
 // Drop returns an error for Work that makes the job a dead letter, with a reason, which is cut at
 // 256 bytes.
 func Drop(reason string) error { return &dropped{reason} }
+
+// IsDrop reports whether an error is one of [Drop], for Middleware.
+func IsDrop(err error) bool { return errors.As(err, new(*dropped)) }
 
 type dropped struct{ reason string }
 
@@ -72,6 +86,28 @@ func delayOf(err error) time.Duration {
 		return r.delay
 	}
 	return Backoff
+}
+
+// ErrTimedOut is the cause of the context of a job that takes longer than
+// [WorkerOptions.JobTimeout].
+var ErrTimedOut = errors.New("timed out")
+
+// timedOut returns what an error that plainOutcome returned is after the timeout of the job.
+func timedOut(err error) error {
+	var again *retry
+	switch {
+	case errors.As(err, &again):
+		return &retry{timedOut(again.error), again.delay}
+	case IsSnooze(err), IsDrop(err):
+		return err // the Work has decided
+	}
+
+	switch text := err.Error(); text {
+	case ErrTimedOut.Error(), context.DeadlineExceeded.Error(), context.Canceled.Error():
+		return ErrTimedOut
+	default:
+		return fmt.Errorf("%w: %s", ErrTimedOut, text)
+	}
 }
 
 // callSafely does a job, and returns an error also if the Work panics.

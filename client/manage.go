@@ -20,7 +20,23 @@ func (q *handle) Len(ctx context.Context) (int64, error) {
 	})
 }
 
-// QueueInfo says how many items of a queue are in each state, and more.
+// PriorityCount is the number of ready items of one priority:
+//
+//	Priority int64
+//	Count    int64
+type PriorityCount = subjects.PriorityCount
+
+// QueueInfo says how many items of a queue are in each state, and more:
+//
+//	Queue          string
+//	Ready          int64
+//	Leased         int64
+//	Delayed        int64
+//	Priorities     []PriorityCount // ready items of each priority, in order; nil in a FIFO queue
+//	PrioritiesMore bool            // there are more, between the smallest and the largest
+//	OldestAge      *time.Duration  // since the push of the oldest ready item, nil if there is none
+//	NextDue        *time.Time      // when the next thing falls due, nil if nothing will
+//	Settings       Settings        // that are set
 type QueueInfo = subjects.QueueInfo
 
 // Info returns how many items of the queue are in each state, and more. Items that other programs
@@ -29,11 +45,29 @@ func (q *handle) Info(ctx context.Context) (*QueueInfo, error) {
 	return query(ctx, q, subjects.Info, nil, subjects.ParseQueueInfo)
 }
 
-// Settings are the settings of a queue. Fields that are zero are not set.
+// Settings are the settings of a queue. Fields that are zero are not set:
+//
+//	AckWait         time.Duration   // of leases, 100 ms to 12 h; not set, 30 s
+//	Backoff         []time.Duration // before each further delivery, up to 100 of them; not set, none
+//	MaxDeliver      int64           // deliveries before an item is a dead letter; not set, no limit
+//	DeadLetter      string          // the dead-letter queue; not set, the name with "-dead" appended
+//	TTL             time.Duration   // after which items expire; not set, never
+//	PauseUntil      time.Time       // when pops and leases go on; not set or past, they are not paused
+//	MaxLeased       int64           // items that may be leased at a time; not set, no limit
+//	MaxItems        int64           // items in the queue after a push; not set, no limit
+//	MaxBytes        int64           // bytes of values and headers after a push; not set, no limit
+//	Discard         string          // "new" refuses pushes beyond these limits; "old" makes room
+//	DuplicateWindow time.Duration   // how long message ids are remembered; not set, two minutes
 type Settings = settings.Settings
 
-// Settings returns the settings of the queue.
-func (q *handle) Settings(ctx context.Context) (Settings, error) { return q.config(ctx, nil) }
+// Settings returns the settings of the queue: those of Info, so it needs no right to change them.
+func (q *handle) Settings(ctx context.Context) (Settings, error) {
+	info, err := q.Info(ctx)
+	if err != nil {
+		return Settings{}, err
+	}
+	return info.Settings, nil
+}
 
 // Configure sets those settings of the queue that change has, resets those that are only named, and
 // returns all that it has then. They are in force on every bridge once it returns.
@@ -43,11 +77,8 @@ func (q *handle) Settings(ctx context.Context) (Settings, error) { return q.conf
 // Errors: [ErrBadRequest], with a text that names the setting: nothing was changed. And those that
 // every call can return. After any other error, configure again: that does no harm.
 func (q *handle) Configure(ctx context.Context, change Settings, reset ...string) (Settings, error) {
-	return q.config(ctx, (&subjects.Change{Settings: change, Reset: reset}).Encode())
-}
-
-func (q *handle) config(ctx context.Context, change []byte) (Settings, error) {
-	s, err := query(ctx, q, subjects.Config, change, subjects.ParseSettings)
+	payload := (&subjects.Change{Settings: change, Reset: reset}).Encode()
+	s, err := query(ctx, q, subjects.Config, payload, subjects.ParseSettings)
 	if err != nil {
 		return Settings{}, err
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -78,7 +80,7 @@ func TestManage(t *testing.T) {
 		}
 		ok(t, q.Remove(t.Context(), own[1]))
 		for _, err := range []error{q.Remove(t.Context(), own[1]), func() error { _, _, err := q.Get(t.Context(), own[1]); return err }()} {
-			if !errors.Is(err, client.ErrNotFound) || !strings.Contains(err.Error(), "no such item") {
+			if !errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrEmpty) || !strings.Contains(err.Error(), "no such item") {
 				t.Errorf("%T: removed: %v", q, err)
 			}
 		}
@@ -99,7 +101,9 @@ func TestManage(t *testing.T) {
 		t.Errorf("moved: %+v, %v, %v", item, err, getErr)
 	}
 	succeeds(t)(jobs.LeaseMin(t.Context()))
-	failsWith(t, "moved while it is leased", client.ErrLeased)(jobs.Move(t.Context(), id, 1))
+	if _, err := jobs.Move(t.Context(), id, 1); !errors.Is(err, client.ErrLeased) || errors.Is(err, client.ErrLeaseLost) {
+		t.Errorf("moved while it is leased: %v", err)
+	}
 	if n, err := jobs.Purge(t.Context(), ""); n != 1 || err != nil {
 		t.Errorf("purged %d, %v", n, err)
 	}
@@ -207,4 +211,31 @@ func TestDeadLetters(t *testing.T) {
 	dead("b", `jobs "max_deliver" 3 "\"twice\""`)
 	do(func(d *client.Delivery) error { return d.Nak(t.Context(), client.Backoff) })
 	failsWith(t, "during a backoff", client.ErrEmpty)(jobs.LeaseMin(t.Context()))
+}
+
+// Results of several items have errors as requests for one have.
+func TestItemResults(t *testing.T) {
+	nc := fake(t, "pq.jobs.*", func(_ *nats.Conn, m *nats.Msg) {
+		results := subjects.ItemResults{Queue: "jobs", Results: []subjects.ItemResult{{ID: "a", NewID: "c"}, {ID: "b"}, {ID: "d"}}}
+		results.Results[1].Failure = subjects.Failure{Code: subjects.CodeNotFound, Text: "no such item"}
+		results.Results[2].Failure = subjects.Failure{Code: subjects.CodeConflict, Text: "it is not"}
+		if err := m.Respond(results.Encode()); err != nil {
+			t.Error(err)
+		}
+	})
+	jobs := client.New(nc).PriorityQueue("jobs")
+	for verb, test := range map[string]struct {
+		call     func() ([]client.ItemResult, error)
+		conflict error
+	}{
+		"move":    {func() ([]client.ItemResult, error) { return jobs.MoveItems(t.Context(), []string{"a", "b", "d"}, 1) }, client.ErrLeased},
+		"release": {func() ([]client.ItemResult, error) { return jobs.ReleaseItems(t.Context(), []string{"a", "b", "d"}) }, client.ErrLeaseLost},
+	} {
+		results, err := test.call()
+		if err != nil || len(results) != 3 || results[0].Err() != nil || results[0].NewID != "c" {
+			t.Fatalf("%s: %+v, %v", verb, results, err)
+		}
+		failsWith(t, verb, client.ErrNotFound)(nil, results[1].Err())
+		failsWith(t, verb, test.conflict)(nil, results[2].Err())
+	}
 }

@@ -69,11 +69,28 @@ func (m Message) With(options ...PushOption) Message {
 }
 
 // Item is a message in a queue, with what the bridge says about it. It belongs to the caller. The
-// ItemInfo is empty if the message left no room for it in the reply.
+// ItemInfo is empty if the message left no room for it in the reply:
+//
+//	Value      []byte
+//	Headers    nats.Header
+//	ID         string
+//	Priority   int64       // 0 in a FIFO queue
+//	PushedAt   time.Time   // zero for an item that another program wrote
+//	Unique     string      // key of the push, "" for none
+//	DeadLetter *DeadLetter // how it came into a dead-letter queue, nil if it is in another
 type Item struct {
 	subjects.ItemInfo
 	Message
 }
+
+// DeadLetter says how an item came into a dead-letter queue:
+//
+//	Queue      string    // that it was in
+//	Reason     string    // "max_deliver", "terminated", or as its last holder put it
+//	At         time.Time // when it was moved
+//	Deliveries int64     // it had had
+//	Error      string    // reason of the last failure that gave one
+type DeadLetter = subjects.DeadLetter
 
 // itemOf returns the item in a reply, whose value it takes over.
 func itemOf(reply *nats.Msg) *Item {

@@ -238,7 +238,7 @@ func (r *popReply) read(m *nats.Msg, receive func(*nats.Msg) error) (more bool, 
 	case failure != nil && r.received > 0 && failure.Code == subjects.CodeTooLarge:
 		return false, nil // for the next call: it gets the item, or the error
 	case failure != nil:
-		return false, (*Error)(failure)
+		return false, replyError(m)
 	case ends && sent < r.received:
 		return false, badReply(fmt.Errorf("%d items arrived of %d", r.received, sent))
 	case ends && r.received == 0:

@@ -11,7 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Worker does the jobs of a queue. It leases them one after the other, waits while there is none,
+// Worker does the jobs of a queue, or of several: see [NewWorker]. It leases them one after the other, waits while there is none,
 // and rides through restarts of bridges and NATS servers. Each job is done at least once, and by
 // one worker at a time as long as that extends its lease in time.
 //
@@ -23,28 +23,26 @@ import (
 // are under way share the next one: it acknowledges them together and leases as many. With
 // Prefetch, such jobs share an acknowledgement.
 type Worker struct {
-	queue *handle
-	verb  subjects.Verb // that leases
-	o     WorkerOptions
-	work  Work
-	log   *slog.Logger
+	o       WorkerOptions
+	work    Work
+	sources []*source
+	shares  shares // if there are several sources
 
 	jobs             context.Context // parent of the contexts of jobs
-	stopping, killed context.Context // end with the first and the second call of Stop
+	stopping, killed context.Context // end when no more jobs are leased, and when those under way end
 	stop             context.CancelFunc
 	kill             context.CancelCauseFunc
+	heartbeat        time.Duration  // of the requests that wait for jobs
+	settingsAge      time.Duration  // after which jobs have the settings read again
+	background       sync.WaitGroup // requests for settings, and for jobs of queues that are empty
 
-	// waits has room for one: of those who have nothing to do, only one waits for a job.
-	waits     chan struct{}
-	heartbeat time.Duration // of that wait
-	acks      sharedAcks
-
-	mu      sync.Mutex
-	running bool
-	err     error // why Run ends
+	mu    sync.Mutex
+	ended chan struct{} // closed when Run returns; nil before it begins
+	err   error         // why Run ends
 }
 
-// ErrStopped is the cause of the context of jobs that a second call of Worker.Stop ends.
+// ErrStopped is the cause of the context of jobs that are still under way when the context of
+// [Worker.Shutdown] ends.
 var ErrStopped = errors.New("the worker was stopped")
 
 // idleHeartbeat is how often the bridge confirms that a worker waits. A worker that hears nothing
@@ -52,12 +50,22 @@ var ErrStopped = errors.New("the worker was stopped")
 const idleHeartbeat = 5 * time.Second
 
 // NewWorker returns a Worker of this queue, for Run. The error is [ErrBadRequest], and says of each
-// option that is out of bounds what would be right.
+// option that is out of bounds what would be right. The function [NewWorker] is for several queues.
 func (q *handle) NewWorker(work Work, o WorkerOptions) (*Worker, error) {
-	if _, err := q.subject(q.popVerb()); err != nil {
-		return nil, err
+	return newWorker(work, o, []WeightedQueue{{q, 1}})
+}
+
+func newWorker(work Work, o WorkerOptions, queues []WeightedQueue) (*Worker, error) {
+	kind := subjects.Priority
+	for _, q := range queues {
+		if _, err := q.queue.subject(q.queue.popVerb()); err != nil {
+			return nil, err
+		}
+		if q.queue.kind == subjects.FIFO {
+			kind = subjects.FIFO // of which Max is too much to ask
+		}
 	}
-	if err := o.check(q.kind, work); err != nil {
+	if err := o.check(kind, work); err != nil {
 		return nil, err
 	}
 	work, err := o.wrap(work)
@@ -67,34 +75,41 @@ func (q *handle) NewWorker(work Work, o WorkerOptions) (*Worker, error) {
 
 	o.Concurrency = cmp.Or(o.Concurrency, 1)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	w := &Worker{
-		queue:     q,
-		verb:      q.popVerb(),
-		o:         o,
-		work:      work,
-		log:       o.Logger.With("queue", q.name),
-		waits:     make(chan struct{}, 1),
-		heartbeat: idleHeartbeat,
-	}
-	if o.Max {
-		w.verb = subjects.PopMax
-	}
+	w := &Worker{o: o, work: work, heartbeat: idleHeartbeat, settingsAge: settingsAge}
+	w.shares.changed = sync.NewCond(&w.shares.mu)
 	w.stopping, w.stop = context.WithCancel(context.Background())
 	w.killed, w.kill = context.WithCancelCause(context.Background())
+	for _, q := range queues {
+		w.sources = append(w.sources, w.newSource(q))
+	}
 	return w, nil
 }
 
-// Stop lets Run return once the jobs under way are done, and does not wait. The second call cancels
-// their contexts; those that then return an error are given back, and the delivery does not count.
-// While there is nothing to do, Run returns once the bridge has confirmed that nothing more comes,
-// after two seconds at the latest. If Run has not begun, it returns at once.
-func (w *Worker) Stop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stopping.Err() != nil {
-		w.kill(ErrStopped)
-	}
+// Shutdown leases no more jobs, and waits until Run has returned, which is once the jobs under way
+// are done. If ctx ends before, it ends the contexts of these jobs and returns the error of ctx at
+// once. Those that then return an error are given back, and the delivery does not count: wait for
+// Run, or they come back when their leases are over. A Run that begins later returns at once.
+func (w *Worker) Shutdown(ctx context.Context) error {
 	w.stop()
+	w.mu.Lock()
+	ended := w.ended
+	w.mu.Unlock()
+	if ended == nil {
+		return nil
+	}
+
+	select {
+	case <-ended:
+		return nil
+	default:
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		w.kill(ErrStopped)
+		return endOf(ctx)
+	}
 }
 
 // fail stops the worker because of an error that will not go away.
@@ -105,11 +120,4 @@ func (w *Worker) fail(err error) {
 		w.err = err
 	}
 	w.stop()
-}
-
-// patience is how long to wait for the answer to an acknowledgement: so that there is time for
-// another one before the lease is over, but not so short that a slow answer counts as lost. The job
-// that comes with it would then be leased to nobody, and that delivery counts.
-func (w *Worker) patience() time.Duration {
-	return min(max(w.o.AckWait/3, lateReply), w.queue.client.timeout)
 }

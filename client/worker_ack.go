@@ -10,26 +10,26 @@ import (
 
 // acknowledge acknowledges a job that is done by send, which is ackAndLease or ackOnly, maybe
 // together with others. It returns the next job if it has leased one.
-func (w *Worker) acknowledge(h *heldJob, send func([]*turn)) (next *heldJob) {
+func (s *source) acknowledge(h *heldJob, send func([]*turn)) (next *heldJob) {
 	t := &turn{heldJob: h}
-	if _, ok := h.token(); w.o.Concurrency+w.o.Prefetch > 1 && ok {
-		w.acks.share(t, w.queue.client.maxSharedAcks(), send)
+	if _, ok := h.token(); s.o.Concurrency+s.o.Prefetch > 1 && ok {
+		s.acks.share(t, s.queue.client.maxSharedAcks(), send)
 	} else {
 		send([]*turn{t})
 	}
 
 	if t.unacked {
-		w.settle(h, t.unknown, h.Ack)
+		s.settle(h, t.unknown, h.Ack)
 	}
 	return t.next
 }
 
 // letGoAll stops extending the leases, and returns the turns, with their deliveries, whose leases
 // are not known to be lost. Call it as late as possible, since a turn may have waited.
-func (w *Worker) letGoAll(batch []*turn) (held []*turn, done []*Delivery) {
+func (s *source) letGoAll(batch []*turn) (held []*turn, done []*Delivery) {
 	for _, t := range batch {
 		if t.letGo() {
-			w.logLostBefore(t.heldJob, nil)
+			s.logLostBefore(t.heldJob, nil)
 			continue
 		}
 		held, done = append(held, t), append(done, t.Delivery)
@@ -38,16 +38,16 @@ func (w *Worker) letGoAll(batch []*turn) (held []*turn, done []*Delivery) {
 }
 
 // ackOnly acknowledges the jobs.
-func (w *Worker) ackOnly(batch []*turn) {
-	held, done := w.letGoAll(batch)
-	ctx, cancel := context.WithTimeout(context.Background(), w.patience())
+func (s *source) ackOnly(batch []*turn) {
+	held, done := s.letGoAll(batch)
+	ctx, cancel := context.WithTimeout(context.Background(), s.patience())
 	defer cancel()
 
-	for i, err := range w.queue.client.AckAll(ctx, done...) {
+	for i, err := range s.queue.client.AckAll(ctx, done...) {
 		switch t := held[i]; {
 		case err == nil:
 		case errors.Is(err, ErrLeaseLost):
-			w.logLost(t.heldJob)
+			s.logLost(t.heldJob)
 		default:
 			t.unacked, t.unknown = true, errors.Is(err, ErrUnknownOutcome)
 		}
@@ -55,22 +55,22 @@ func (w *Worker) ackOnly(batch []*turn) {
 }
 
 // ackAndLease makes one request that acknowledges the jobs and leases as many.
-func (w *Worker) ackAndLease(batch []*turn) {
-	if w.stopping.Err() != nil { // no more jobs are wanted
-		w.ackOnly(batch)
+func (s *source) ackAndLease(batch []*turn) {
+	if s.stopping.Err() != nil { // no more jobs are wanted
+		s.ackOnly(batch)
 		return
 	}
-	held, done := w.letGoAll(batch)
+	held, done := s.letGoAll(batch)
 	if len(held) == 0 {
 		return
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), w.patience())
+	ctx, cancel := context.WithTimeout(context.Background(), s.patience())
 	defer cancel()
 	began := time.Now() // the leases begin later
 	next, err := ackNext(ctx, done)
 	for i, d := range next {
-		held[i].next = w.hold(d, began)
+		held[i].next = s.hold(d, began)
 	}
 
 	switch {
@@ -78,7 +78,7 @@ func (w *Worker) ackAndLease(batch []*turn) {
 		errors.Is(err, ErrTooLarge) && !errors.Is(err, nats.ErrMaxPayload): // all are acknowledged
 		return
 	case errors.Is(err, ErrLeaseLost) && len(held) == 1:
-		w.logLost(held[0].heldJob)
+		s.logLost(held[0].heldJob)
 		return
 	}
 

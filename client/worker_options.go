@@ -24,9 +24,17 @@ type WorkerOptions struct {
 	// AckWait is the length of a lease, 100 ms to 12 h. The worker extends it whenever a third of it
 	// is over, so a job may take as long as it wants, and others get the job of a worker that has
 	// died after this time. 0 means as the settings of the queue say when Run begins, or 30 s if
-	// they do not. Set it if this connection may not read them (pq.<name>.config): otherwise Run
-	// waits for two requests to time out, and takes 30 s.
+	// they do not. Set it if this connection may not read them (pq.<name>.info): otherwise Run waits
+	// for two requests to time out, and takes 30 s.
 	AckWait time.Duration
+
+	// JobTimeout is how long a job may take. Then the context of its Work ends: its cause is
+	// [ErrTimedOut], and its Deadline says so in advance. If the Work returns an error after that, the
+	// job failed because it "timed out", which is the reason that is noted. If it returns nil, however
+	// late, the job is done. The lease is not extended after the timeout, so if the Work does not
+	// return, others get the job at most one AckWait later; jobs that were leased ahead still wait for
+	// it. 0 means no limit.
+	JobTimeout time.Duration
 
 	// Max takes the jobs from the other end of a priority queue. A FIFO queue has none.
 	Max bool
@@ -60,6 +68,9 @@ func (o *WorkerOptions) check(kind subjects.Kind, work Work) error {
 	}
 	if o.AckWait != 0 && (o.AckWait < subjects.MinAckWait || o.AckWait > subjects.MaxAckWait) {
 		add("AckWait is %v: want %v to %v, or 0 for what the settings of the queue say", o.AckWait, subjects.MinAckWait, subjects.MaxAckWait)
+	}
+	if o.JobTimeout < 0 {
+		add("JobTimeout is %v: want more than 0, or 0 for none", o.JobTimeout)
 	}
 	if o.Max && kind == subjects.FIFO {
 		add("Max with a FIFO queue, which is served from one end: want false, or a priority queue")

@@ -14,8 +14,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Stop waits for the jobs under way, and no other is begun; a second Stop ends them, and then they
-// are back, and not counted.
+// The end of Run's context waits for the jobs under way, and no other is begun; a Shutdown without time ends them, and
+// then they are back, and not counted.
 func TestWorkerStops(t *testing.T) {
 	for _, prefetch := range []int{0, 2} {
 		s := newWorkshop(t)
@@ -33,13 +33,13 @@ func TestWorkerStops(t *testing.T) {
 			}
 			return ctx.Err()
 		}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch})))
-		done := run(w)
+		done, stop := run(w)
 		<-begun
 		<-begun
-		w.Stop()
+		stop()
 		close(finish)
 		s.untilLeased(1)
-		w.Stop()
+		kill(w)
 		if err := <-done; err != nil || len(begun) > 0 {
 			t.Errorf("Run: %v, and %d more jobs were begun", err, len(begun))
 		}
@@ -52,8 +52,41 @@ func TestWorkerStops(t *testing.T) {
 	}
 }
 
-// A second Stop gives a job back, and not to the worker's own wait for another one.
-func TestSecondStopWithFreeSlots(t *testing.T) {
+// Shutdown waits for the jobs under way as long as its context lasts, and then ends theirs.
+func TestShutdown(t *testing.T) {
+	s := newWorkshop(t)
+	s.push("a")
+	begun, finish := make(chan context.Context), make(chan struct{})
+	work := func(ctx context.Context, _ *client.Job) error {
+		begun <- ctx
+		<-finish
+		return nil
+	}
+	w := must(s.jobs.NewWorker(work, client.WorkerOptions{}))
+	done, _ := run(w)
+	ctx := <-begun
+
+	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	failsWith(t, "no time", context.DeadlineExceeded)(nil, w.Shutdown(soon))
+	<-ctx.Done()
+	failsWith(t, "the cause", client.ErrStopped)(nil, context.Cause(ctx))
+
+	patient := async(func() (string, error) { return "", w.Shutdown(t.Context()) })
+	close(finish)
+	ok(t, (<-patient).err)
+	ok(t, <-done)
+	s.empty() // what is done in spite of that is done
+	kill(w)
+	ok(t, w.Shutdown(t.Context()))
+
+	w = must(s.jobs.NewWorker(work, client.WorkerOptions{}))
+	ok(t, w.Shutdown(t.Context())) // before Run
+	ok(t, w.Run(t.Context()))
+}
+
+// A Shutdown gives a job back, and not to the worker's own wait for another one.
+func TestShutdownWithFreeSlots(t *testing.T) {
 	for _, o := range []client.WorkerOptions{{Concurrency: 2}, {Concurrency: 4}, {Concurrency: 2, Prefetch: 2}} {
 		s := newWorkshop(t)
 		s.push("a")
@@ -64,11 +97,10 @@ func TestSecondStopWithFreeSlots(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}, quiet(o)))
-		done := run(w)
+		done, _ := run(w)
 		<-begun
 		waiting(t, s.e, 1)
-		w.Stop()
-		w.Stop()
+		kill(w)
 		ok(t, <-done)
 		d, err := s.jobs.LeaseMin(t.Context())
 		if err != nil || d.Deliveries != 1 {
@@ -87,13 +119,13 @@ func TestIdleWorkerStops(t *testing.T) {
 			jobs.Add(1)
 			return nil
 		}, quiet(client.WorkerOptions{AckWait: time.Hour})))
-		done := run(w)
+		done, stop := run(w)
 		waiting(t, s.e, 1)
 		pushed := async(func() (string, error) {
 			_, err := s.jobs.Push(t.Context(), 0, nil)
 			return "", err
 		})
-		w.Stop()
+		stop()
 		ok(t, <-done)
 		waiting(t, s.e, 0)
 		if got := <-pushed; got.err != nil {
@@ -107,7 +139,7 @@ func TestIdleWorkerStops(t *testing.T) {
 	}
 }
 
-// The end of Run's context is a Stop.
+// The contexts of jobs outlive that of Run, and have its values.
 func TestWorkerContext(t *testing.T) {
 	s := newWorkshop(t)
 	s.push("a")
@@ -151,12 +183,11 @@ func TestWorkerStopsWithoutNATS(t *testing.T) {
 		<-finish
 		return nil
 	}, quiet(client.WorkerOptions{Prefetch: 100, AckWait: time.Minute})))
-	done := run(w)
+	done, _ := run(w)
 	<-begun
 	s.untilLeased(101)
 	s.e.NATS.Stop()
-	w.Stop()
-	w.Stop()
+	kill(w)
 	close(finish)
 	select {
 	case <-done:
@@ -166,14 +197,14 @@ func TestWorkerStopsWithoutNATS(t *testing.T) {
 	s.e.NATS.Start()
 }
 
-// Stop while the connection is away does not wait for it.
+// A worker that stops while the connection is away does not wait for it.
 func TestStopWithoutAConnection(t *testing.T) {
 	o := newOutage(t, client.WithTimeout(time.Hour))
 	w := must(o.jobs.NewWorker(func(context.Context, *client.Job) error { return errors.New("no job was pushed") },
 		quiet(client.WorkerOptions{AckWait: 12 * time.Hour})))
 	o.begin()
-	done := run(w)
-	w.Stop()
+	done, stop := run(w)
+	stop()
 	ok(t, <-done)
 }
 

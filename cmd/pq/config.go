@@ -75,6 +75,7 @@ func (q *queue) configure(changes []string, asJSON bool) error {
 		return q.print(settingsReply(&now), asJSON)
 	}
 
+	q.verb = subjects.Info // which needs no right to change them
 	now, err := ask(q, "", func(ctx context.Context, s *session) (client.Settings, error) {
 		now, err := s.queue.Settings(ctx)
 		if err == nil && len(subjects.SettingTexts(&now)) == 0 && !s.noteUnused(ctx) {
@@ -125,8 +126,8 @@ Those that wait go on waiting; pushes and acknowledgements go on too.`,
   pq pause --fifo mail --until 2030-01-31T12:00:00Z`,
 	}, func([]string) error { return q.pause(during, until) })
 
-	cmd.Flags().DurationVar(&during, "for", 0, "`time` after which pops go on")
-	cmd.Flags().StringVar(&until, "until", "", "`time` at which pops go on, as in RFC 3339")
+	cmd.Flags().DurationVar(&during, "for", 0, "`DURATION` after which pops go on")
+	cmd.Flags().StringVar(&until, "until", "", "`TIME` at which pops go on, as in RFC 3339")
 	flags.WithoutDefault(cmd.Flags(), "for")
 	return cmd
 }

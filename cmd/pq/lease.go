@@ -37,8 +37,8 @@ over; then it comes back, unless it was acknowledged. pq work does all of it.`,
 	}, func([]string) error { return l.run() })
 
 	set := cmd.Flags()
-	set.DurationVar(&l.ackWait, "ack-wait", 0, "`time` of the lease; else as pq config says, or 30s")
-	set.DurationVar(&l.wait, "wait", 0, "wait this long for an item; else not at all")
+	set.DurationVar(&l.ackWait, "ack-wait", 0, "lease for `DURATION`; else as pq config says, or 30s")
+	set.DurationVar(&l.wait, "wait", 0, "wait `DURATION` for an item; else not at all")
 	flags.WithoutDefault(set, "ack-wait", "wait")
 	l.printer.addFlags(cmd)
 	return cmd
@@ -169,8 +169,8 @@ place, or after its last delivery into the dead-letter queue.`,
 	})
 
 	set := cmd.Flags()
-	set.DurationVar(&delay, "delay", 0, "after this `time`; else as the queue's backoff says")
-	set.StringVar(&reason, "reason", "", "`text` to keep if the item becomes a dead letter")
+	set.DurationVar(&delay, "delay", 0, "after `DURATION`; else as the queue's backoff says")
+	set.StringVar(&reason, "reason", "", "`TEXT` to keep if the item becomes a dead letter")
 	set.BoolVar(&snooze, "snooze", false, "do not count the delivery; at once without --delay")
 	flags.WithoutDefault(set, "delay")
 

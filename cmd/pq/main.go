@@ -67,7 +67,7 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.As(err, new(exit.UsageError)), errors.As(err, new(exit.InputError)):
 		return exitUsage
-	case errors.Is(err, client.ErrEmpty):
+	case errors.Is(err, client.ErrEmpty), errors.Is(err, client.ErrNotFound):
 		return exitEmpty
 	case errors.As(err, &stopped):
 		return exitSignal + int(stopped.Signal)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -24,16 +24,22 @@ type bulk struct {
 	queue
 	yes, json bool
 
-	member  string // of the reply, for the number of items
-	done    string // what was done, before the name of the queue
-	unknown string // what an unknown outcome may mean
+	member  string                   // of the reply, for the number of items
+	done    string                   // what was done, before the name of the queue
+	unknown string                   // what an unknown outcome may mean
+	each    func(ids []string) error // does it with certain items, nil if that cannot be
 	// question asks whether to go on, with as many items as it may be about.
 	question func(*client.QueueInfo) (string, int64)
 	do       func(context.Context, *session) (int64, error)
 }
 
 func (m *bulk) command(cmd *cobra.Command) *cobra.Command {
-	m.queue.command(cmd, func([]string) error { return m.run() })
+	m.queue.command(cmd, func(ids []string) error {
+		if len(ids) > 0 {
+			return m.each(ids)
+		}
+		return m.run()
+	})
 	cmd.Flags().BoolVar(&m.yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&m.json, "json", false, "print JSON, as the protocol defines it")
 	return cmd
@@ -60,14 +66,9 @@ func newPurge(a *app) *cobra.Command {
 were. Settings stay. On a terminal it asks first; elsewhere it needs --yes.`,
 		Example: `  pq purge jobs
   pq purge jobs --state delayed --yes`,
-		PreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains([]client.State{"", client.Ready, client.Delayed, client.Leased}, state) {
-				return exit.UsageError{Err: fmt.Errorf("--state is %q: want %s, %s or %s", state, client.Ready, client.Delayed, client.Leased)}
-			}
-			return nil
-		},
+		PreRunE: func(*cobra.Command, []string) error { return checkState(state) },
 	})
-	cmd.Flags().StringVar((*string)(&state), "state", "", "only items that are ready, delayed or leased")
+	addState(cmd.Flags(), &state)
 	return cmd
 }
 
@@ -83,14 +84,23 @@ func newRedrive(a *app) *cobra.Command {
 		return fmt.Sprintf("Send the dead letters among %s of %s back?", items(n, ""), m.name), n
 	}
 
+	m.each = func(ids []string) error {
+		if m.cmd.Flags().Changed("max") {
+			return exit.UsageError{Err: errors.New("--max is for all dead letters, without ids: leave it out")}
+		}
+		return (&byIDs{&m.queue, m.json, m.unknown, "sent back", target.Queue.RedriveItems,
+			func(r *client.ItemResult) string { return r.NewID + "\t" + r.Home + "\n" }}).run(ids)
+	}
+
 	cmd := m.command(&cobra.Command{
-		Use:   "redrive QUEUE",
+		Use:   "redrive QUEUE [ID...]",
 		Short: "Send dead letters back to their queues",
 		Long: `Send the dead letters in a queue, such as jobs-dead, back to the queues that
 they come from, and print how many that were. On a terminal it asks first;
-elsewhere it needs --yes.`,
-		Example: `  pq redrive jobs-dead
-  pq redrive jobs-dead --max 10 --yes`,
+elsewhere it needs --yes. With ids, or - for ids from standard input, send those
+alone, without a question, and print a new id and a queue for each.`,
+		Example: `  pq redrive jobs-dead --max 10 --yes
+  pq dead jobs --match acme --all | pq redrive jobs-dead -`,
 		PreRunE: func(*cobra.Command, []string) error {
 			if most < 1 || most > subjects.MaxRedrive {
 				return exit.UsageError{Err: fmt.Errorf("--max is %d: want at least 1, and at most %d", most, subjects.MaxRedrive)}
@@ -98,7 +108,7 @@ elsewhere it needs --yes.`,
 			return nil
 		},
 	})
-	cmd.Flags().Var(&most, "max", "send up to this `many`, 1,000 unless it says otherwise")
+	cmd.Flags().Var(&most, "max", "send up to `N` back, 1,000 unless it says otherwise")
 	flags.WithoutDefault(cmd.Flags(), "max")
 	return cmd
 }

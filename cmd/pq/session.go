@@ -98,17 +98,29 @@ func (s *session) push(priority int64, m client.Message) (client.PushAck, error)
 	return ack, s.explain(err, "the item may be in the queue")
 }
 
-// pop takes the item at one end. Signals do not end it.
-func (s *session) pop(max bool, options ...client.PopOption) (*client.Item, error) {
-	item, err := s.queue.Pop(s.usable, max, options...)
-	return item, s.explain(err, "an item may have been taken and lost")
+// pushMany adds items with the same headers. Signals do not end it.
+func (s *session) pushMany(priority int64, header nats.Header, values [][]byte) []client.PushResult {
+	if len(values) == 1 { // which may fill a message, so that a batch has no room for it
+		ack, err := s.push(priority, client.Message{Value: values[0], Headers: header})
+		return []client.PushResult{{PushAck: ack, Err: err}}
+	}
+
+	list := make([]client.Message, len(values))
+	for i, value := range values {
+		list[i] = client.Message{Value: value, Headers: header}
+	}
+	results, _ := s.queue.PushMany(s.usable, priority, list) // the results have the errors
+	for i := range results {
+		results[i].Err = s.explain(results[i].Err, "the items of this batch may be in the queue, all or none")
+	}
+	return results
 }
 
 // longestPop is how long one request waits for an item. A signal lets it finish, because ending
-// it could lose an item, so the wait for a longer time takes several.
+// it could leave an item leased, so the wait for a longer time takes several.
 const longestPop = time.Second
 
-// awaitItem calls take, a pop or a lease, and calls it again while there is no item, unless the
+// awaitItem calls take, which leases, and calls it again while there is no item, unless the
 // time to wait is over or ctx ends.
 func awaitItem[T any](ctx context.Context, wait time.Duration, take func(...client.PopOption) (T, error)) (T, error) {
 	if wait == 0 {
@@ -269,3 +281,22 @@ func (s *session) explainEmpty(err error) error {
 	}
 	return err
 }
+
+// absent explains that an item is not in the queue.
+func (s *session) absent(ctx context.Context, err error) error {
+	if err = s.explain(err, "it may be done"); !errors.Is(err, client.ErrNotFound) {
+		return err
+	}
+	if text := s.suggest(ctx); text != "" {
+		return fmt.Errorf("%w: %s", errNoItem, text)
+	}
+	return fmt.Errorf("%w: it was popped, removed or moved, or the id is misspelt (pq peek %s --json prints ids)", errNoItem, s.of.name)
+}
+
+// errNoItem is ErrNotFound with a text for items.
+var errNoItem = noItem{}
+
+type noItem struct{}
+
+func (noItem) Error() string   { return "no item has this id" }
+func (noItem) Is(e error) bool { return e == client.ErrNotFound }

@@ -56,8 +56,8 @@ and age in seconds. The time between two looks is at least 100ms.`,
 
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVarP(&w.fifoOnly, "fifo", "q", false, "only FIFO queues")
-	cmd.Flags().DurationVar(&w.every, "every", 2*time.Second, "`time` between two looks, 2s unless it says otherwise")
-	cmd.Flags().IntVar(&w.count, "count", 0, "end after this `many` looks; else a signal ends it")
+	cmd.Flags().DurationVar(&w.every, "every", 2*time.Second, "`DURATION` between two looks, 2s unless it says otherwise")
+	cmd.Flags().IntVar(&w.count, "count", 0, "end after `N` looks; else a signal ends it")
 	cmd.Flags().BoolVar(&w.json, "json", false, "print a line of JSON for each queue each time")
 	flags.WithoutDefault(cmd.Flags(), "every")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {

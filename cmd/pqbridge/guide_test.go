@@ -190,7 +190,7 @@ func (g *guide) kill() {
 func (g *guide) isInProgram(code string) {
 	g.Helper()
 	flat := func(text string) string { return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(text, "") }
-	programs, err := filepath.Glob(filepath.Join(root, "docs", "example", "*", "main.go"))
+	programs, err := filepath.Glob(filepath.Join(root, "docs", "example", "*", "main*.go"))
 	must(g, err)
 	for _, name := range programs {
 		program, err := os.ReadFile(name)

@@ -59,6 +59,7 @@ func TestAccessControlRecipe(t *testing.T) {
 		worker.request(t, "pq.jobs.pop.max", "")
 		worker.request(t, "pq.jobs.pop.min", "")
 		worker.request(t, "pq.jobs.len", "")
+		worker.request(t, "pq.jobs.info", "")
 		for _, b := range bridges {
 			if !strings.Contains(metricsOf(t, b), "\npq_passed_total 0\n") {
 				return nil

@@ -53,7 +53,7 @@ func refused(op *proof.Operation, reply *nats.Msg, failure *subjects.Error) erro
 	if op.Lost, err = subjects.ParseLost(reply.Header, 1+len(op.Also)); err != nil {
 		return errors.Join(client.ErrBadReply, err)
 	}
-	return (*client.Error)(failure)
+	return &client.Error{Code: failure.Code, Unknown: failure.Unknown, Text: failure.Text}
 }
 
 // over returns the leases that an operation has ended, or that are lost.

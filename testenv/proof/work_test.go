@@ -122,9 +122,9 @@ func (s *shop) run() {
 	s.running.Wait() // all jobs are pushed
 	if s.drained() {
 		for _, c := range s.crews {
-			c.worker.Stop() // all of them at once
+			c.stop() // all of them at once
 			if s.short {
-				c.worker.Stop() // without waiting for more jobs
+				c.kill() // without waiting for more jobs
 			}
 		}
 		for _, c := range s.crews {
@@ -245,6 +245,7 @@ type crew struct {
 
 	nc     *nats.Conn
 	worker *client.Worker
+	stop   context.CancelFunc
 	done   chan error
 }
 
@@ -253,8 +254,7 @@ func newCrew(s *shop, queue string, o client.WorkerOptions) *crew {
 	c.start()
 	s.t.Cleanup(func() { // if the test has failed
 		c.nc.Close()
-		c.worker.Stop()
-		c.worker.Stop()
+		c.kill()
 		<-c.done
 	})
 	return c
@@ -275,12 +275,21 @@ func (c *crew) start() {
 	c.worker, err = queueOf(queues, c.queue).managed().NewWorker(c.shop.work, c.o)
 	must(c.shop.t, err)
 	c.done = make(chan error, 1)
-	go func(w *client.Worker, done chan error) { done <- w.Run(context.Background()) }(c.worker, c.done)
+	var ctx context.Context
+	ctx, c.stop = context.WithCancel(context.Background())
+	go func(w *client.Worker, done chan error) { done <- w.Run(ctx) }(c.worker, c.done)
+}
+
+// kill ends the jobs under way.
+func (c *crew) kill() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = c.worker.Shutdown(ctx) // has no time
 }
 
 // end waits for the end of the worker, which was told to stop.
 func (c *crew) end() {
-	c.worker.Stop()
+	c.stop()
 	err := <-c.done
 	c.done <- nil
 	c.nc.Close()
@@ -291,8 +300,7 @@ func (c *crew) end() {
 
 // restart ends the jobs under way, too.
 func (c *crew) restart() {
-	c.worker.Stop()
-	c.worker.Stop()
+	c.kill()
 	c.end()
 	c.start()
 }

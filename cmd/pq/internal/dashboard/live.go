@@ -184,7 +184,9 @@ func (l *live) list(ctx context.Context) {
 			failed = errors.Join(failed, err)
 		}
 		for _, q := range all {
-			found[queueRef{kind, q.Queue}] = q
+			if ref := (queueRef{kind, q.Queue}); l.g.check(ref) == nil { // no bridge has others
+				found[ref] = q
+			}
 		}
 	}
 	if refused[0] != nil && refused[1] != nil { // who may see one kind of queues, may be meant to

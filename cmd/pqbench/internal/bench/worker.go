@@ -47,7 +47,7 @@ func runWorker(ctx context.Context, t *turn, q *client.PriorityQueue, clients in
 	for range clients {
 		idle <- 0
 	}
-	var stop func()
+	var stop context.CancelFunc
 	do := func(context.Context, *client.Job) error {
 		began := <-idle
 		now := time.Since(t.start)
@@ -65,7 +65,8 @@ func runWorker(ctx context.Context, t *turn, q *client.PriorityQueue, clients in
 	if err != nil {
 		return err
 	}
-	stop = sync.OnceFunc(worker.Stop) // a second call would end the jobs
+	ctx, stop = context.WithCancel(ctx)
+	defer stop()
 	if t.limit.duration > 0 {
 		// A Worker that waits for items has no job that could look at the time.
 		timer := time.AfterFunc(t.limit.duration-time.Since(t.start), stop)

@@ -1,0 +1,86 @@
+package pqotel
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pqbridge/pqbridge/client"
+)
+
+// Link makes the spans of an item children of the span that ctx has. Pusher and Enqueuer do that by
+// themselves; it is for items of batches and of a Producer:
+//
+//	item.Message = item.Message.With(telemetry.Link(ctx))
+//	push, err := producer.PushAsync(ctx, 5, m, telemetry.Link(ctx))
+func (t *Telemetry) Link(ctx context.Context) client.PushOption {
+	return func(h nats.Header) { t.propagator.Inject(ctx, carrier(h)) }
+}
+
+// Pusher returns a Pusher whose pushes are spans.
+func (t *Telemetry) Pusher(p client.Pusher) client.Pusher { return pusher{t, p} }
+
+type pusher struct {
+	t *Telemetry
+	p client.Pusher
+}
+
+func (p pusher) Push(ctx context.Context, priority int64, value []byte, options ...client.PushOption) (client.PushAck, error) {
+	return p.PushMsg(ctx, priority, client.Message{Value: value}, options...)
+}
+
+func (p pusher) PushMsg(ctx context.Context, priority int64, m client.Message, options ...client.PushOption) (client.PushAck, error) {
+	return p.t.push(ctx, p.p, m, func(ctx context.Context, link client.PushOption) (client.PushAck, error) {
+		return p.p.PushMsg(ctx, priority, m, append(options[:len(options):len(options)], link)...)
+	})
+}
+
+// Enqueuer returns an Enqueuer whose pushes are spans.
+func (t *Telemetry) Enqueuer(e client.Enqueuer) client.Enqueuer { return enqueuer{t, e} }
+
+type enqueuer struct {
+	t *Telemetry
+	e client.Enqueuer
+}
+
+func (e enqueuer) Enqueue(ctx context.Context, value []byte, options ...client.PushOption) (client.PushAck, error) {
+	return e.EnqueueMsg(ctx, client.Message{Value: value}, options...)
+}
+
+func (e enqueuer) EnqueueMsg(ctx context.Context, m client.Message, options ...client.PushOption) (client.PushAck, error) {
+	return e.t.push(ctx, e.e, m, func(ctx context.Context, link client.PushOption) (client.PushAck, error) {
+		return e.e.EnqueueMsg(ctx, m, append(options[:len(options):len(options)], link)...)
+	})
+}
+
+// push makes the span of one push to a queue.
+func (t *Telemetry) push(
+	ctx context.Context, queue any, m client.Message, send func(context.Context, client.PushOption) (client.PushAck, error),
+) (client.PushAck, error) {
+	name := nameOf(queue)
+	ctx, span := t.tracer.Start(ctx, "push "+name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
+		system, queueKey.String(name), nameKey.String("push"), typeKey.String("send"), sizeKey.Int(len(m.Value))))
+	defer span.End()
+
+	ack, err := send(ctx, t.Link(ctx))
+	if err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, err.Error())
+		return ack, err
+	}
+	span.SetAttributes(messageKey.String(ack.ID), priorityKey.Int64(ack.Priority))
+	if ack.Duplicate {
+		span.SetAttributes(duplicateKey.Bool(true))
+	}
+	return ack, nil
+}
+
+// nameOf returns the name of a queue of package client.
+func nameOf(queue any) string {
+	if named, ok := queue.(interface{ Name() string }); ok {
+		return named.Name()
+	}
+	return "queue" // a fake
+}

@@ -1,0 +1,85 @@
+package pqotel
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Config says where traces and metrics go. The zero value has the global providers and propagator of
+// package otel. Its propagator links nothing unless the program sets one:
+//
+//	otel.SetTextMapPropagator(propagation.TraceContext{})
+type Config struct {
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
+	Propagator     propagation.TextMapPropagator
+}
+
+// Telemetry makes spans and counts. It is safe for concurrent use.
+type Telemetry struct {
+	tracer     trace.Tracer
+	propagator propagation.TextMapPropagator
+
+	jobs     metric.Int64Counter
+	running  metric.Int64UpDownCounter
+	duration metric.Float64Histogram
+	wait     metric.Float64Histogram
+}
+
+// scope is the name of this instrumentation.
+const scope = "github.com/pqbridge/pqbridge/client/pqotel"
+
+// buckets are for jobs, which take longer than the requests that the default buckets are for.
+var buckets = metric.WithExplicitBucketBoundaries(
+	0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600, 6*3600, 24*3600)
+
+// New returns a Telemetry. The error is that of the MeterProvider.
+func New(c Config) (*Telemetry, error) {
+	meter := cmp.Or(c.MeterProvider, otel.GetMeterProvider()).Meter(scope)
+	t := &Telemetry{
+		tracer:     cmp.Or(c.TracerProvider, otel.GetTracerProvider()).Tracer(scope),
+		propagator: cmp.Or(c.Propagator, otel.GetTextMapPropagator()),
+	}
+
+	var errs [4]error
+	t.jobs, errs[0] = meter.Int64Counter("pqbridge.worker.jobs",
+		metric.WithUnit("{job}"), metric.WithDescription("Jobs that ended, by what the Work returned."))
+	t.running, errs[1] = meter.Int64UpDownCounter("pqbridge.worker.running",
+		metric.WithUnit("{job}"), metric.WithDescription("Jobs that are being done."))
+	t.duration, errs[2] = meter.Float64Histogram("pqbridge.worker.job.duration",
+		metric.WithUnit("s"), buckets, metric.WithDescription("Time that the Work took."))
+	t.wait, errs[3] = meter.Float64Histogram("pqbridge.worker.job.wait",
+		metric.WithUnit("s"), buckets, metric.WithDescription("Time from the push to the first delivery."))
+	return t, errors.Join(errs[:]...)
+}
+
+// The attributes of spans, by the semantic conventions for messaging.
+var (
+	system     = attribute.String("messaging.system", "pqbridge")
+	queueKey   = attribute.Key("messaging.destination.name")
+	nameKey    = attribute.Key("messaging.operation.name")
+	typeKey    = attribute.Key("messaging.operation.type")
+	messageKey = attribute.Key("messaging.message.id")
+	sizeKey    = attribute.Key("messaging.message.body.size")
+
+	priorityKey   = attribute.Key("pqbridge.priority")
+	deliveriesKey = attribute.Key("pqbridge.deliveries")
+	duplicateKey  = attribute.Key("pqbridge.duplicate")
+	outcomeKey    = attribute.Key("pqbridge.outcome")
+)
+
+// carrier lets a propagator read and write headers, whose names are case sensitive.
+type carrier nats.Header
+
+func (c carrier) Get(key string) string { return nats.Header(c).Get(key) }
+func (c carrier) Set(key, value string) { nats.Header(c).Set(key, value) }
+func (c carrier) Keys() []string        { return slices.Collect(maps.Keys(c)) }

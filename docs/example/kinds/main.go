@@ -1,0 +1,50 @@
+// Does jobs of two types, from two queues.
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+)
+
+func main() {
+	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.MaxReconnects(-1))
+	check(err)
+	defer nc.Close()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+
+	c := client.New(nc)
+	express, standard := c.PriorityQueue("express"), c.PriorityQueue("standard")
+	_, err = express.Push(ctx, 5, []byte("to eve"), client.Type("letter"))
+	check(err)
+	_, err = standard.Push(ctx, 5, []byte("to bob"), client.Type("parcel"))
+	check(err)
+
+	var mux client.Mux
+	mux.Handle("letter", func(_ context.Context, job *client.Job) error {
+		fmt.Printf("%s letter %s\n", job.Queue, job.Value)
+		return nil
+	})
+	mux.Handle("parcel", func(_ context.Context, job *client.Job) error {
+		defer stop() // it is the last
+		fmt.Printf("%s parcel %s\n", job.Queue, job.Value)
+		return nil
+	})
+	worker, err := client.NewWorker(mux.Work, client.WorkerOptions{}, express.Weight(3), standard.Weight(1))
+	check(err)
+	check(worker.Run(ctx))
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

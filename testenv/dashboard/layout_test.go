@@ -100,7 +100,7 @@ func TestTouch(t *testing.T) {
 		b.open(path)
 		b.until(`document.querySelector("main h1, main table")`)
 		small := eval[string](b, `[...document.querySelectorAll("button, select, summary, nav a, input:not([type=hidden])")]
-			.filter(e => e.checkVisibility() && !e.closest(".unseen")).map(e => [e, (e.closest("label, td") ?? e).getBoundingClientRect(), e.getBoundingClientRect()])
+			.filter(e => e.checkVisibility() && !e.closest(".unseen")).map(e => [e, (e.parentElement.matches("label") ? e.nextElementSibling ?? e : e).getBoundingClientRect(), e.getBoundingClientRect()])
 			.filter(([e, box, r]) => Math.max(box.height, r.height) < 24 || Math.max(box.width, r.width) < 24)
 			.map(([e, box, r]) => e.outerHTML.slice(0, 60) + " " + Math.round(r.width) + "x" + Math.round(r.height)).slice(0, 6).join("; ")`)
 		if small != "" {

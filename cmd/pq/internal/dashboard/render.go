@@ -153,7 +153,9 @@ func (r *renderer) liveRows(changed *strings.Builder, last sent, s *shell, v *qu
 		}
 	}
 	if !r.differs(last, "queues", order.String()) {
-		changed.WriteString(some.String())
+		if some.Len() > 0 { // outside of a table the browser would drop rows
+			changed.WriteString("<table>" + some.String() + "</table>")
+		}
 		return nil
 	}
 	return r.fragment(changed, "queues", s, v)

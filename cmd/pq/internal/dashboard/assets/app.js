@@ -68,9 +68,9 @@
       .then((r) => { if (r.type === "opaqueredirect") location.reload(); }, () => {});
   }
 
-  // patch replaces the elements that the HTML has, by their ids.
+  // patch replaces the elements that the HTML has, by their ids. Rows come in a table without one.
   function patch(html) {
-    for (const now of [...parsed(html).children]) {
+    for (const now of [...parsed(html).children].flatMap((el) => (el.matches("table:not([id])") ? [...el.rows] : [el]))) {
       const was = now.id && document.getElementById(now.id);
       if (!was || typedIn(was)) continue;
       if (was.dataset.events) now.dataset.events = was.dataset.events;

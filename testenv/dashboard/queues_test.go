@@ -478,6 +478,7 @@ func TestKeyboard(t *testing.T) {
 	b.keys("\r")
 	b.until(`location.pathname.includes("/item/")`)
 	b.seesIn("#value", "second")
+	b.until(`document.readyState == "complete"`)
 	b.keys("u")
 	b.at("/queue/pq/jobs/items")
 	b.keys("gb")

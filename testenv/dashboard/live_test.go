@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/page"
+
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -170,4 +172,28 @@ func TestDashboardComesBack(t *testing.T) {
 		t.Fatalf("%s, and before %s", again.url, s.url)
 	}
 	b.figures("jobs", ".c-ready", "2")
+}
+
+// TestFilterWhileItChanges: the table changes by itself just before the answer to a filter arrives, which counts.
+func TestFilterWhileItChanges(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.push("jobs", 0, "a")
+	s.push("another", 0, "b")
+	b := newTab(t, s.url)
+	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `
+		const Source = EventSource
+		window.streams = []
+		window.EventSource = class extends Source { constructor(url) { super(url); streams.push(this) } }`})
+	b.open("/")
+	b.has(2, "#rows tr")
+	eval[bool](b, `(() => {
+		document.addEventListener("htmx:beforeOnLoad", () =>
+			streams.at(-1).dispatchEvent(new MessageEvent("patch", {data: document.querySelector("#queues").outerHTML})), {once: true})
+		return true
+	})()`)
+	b.fill("#filter", "ano")
+	b.has(1, "#rows tr")
+	s.push("another", 0, "c")
+	b.figures("another", ".c-ready", "2")
 }

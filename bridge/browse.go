@@ -51,7 +51,7 @@ func decodeItems(payload []byte, kind subjects.Kind, name string, c *clientRepli
 		}
 		walk.After = &after
 	}
-	if o.Match == "" && len(o.Headers) == 0 { // else it looks for as many
+	if o.Match == "" && len(o.Headers) == 0 && walk.State <= fdbpq.Ready { // else it passes over others
 		walk.MaxItems = o.Limit
 	}
 
@@ -288,11 +288,15 @@ func (p *itemPage) render(item *fdbpq.Browsed) *subjects.StoredItem {
 	return stored
 }
 
-// cut returns an item that does not fit without its headers, and with as much of its value as fits.
+// cut returns an item that does not fit without its headers, and with as much of its value as fits. A
+// reason that leaves no room at all goes, too.
 func (p *itemPage) cut(stored *subjects.StoredItem) []byte {
 	value := stored.Value
 	stored.Headers, stored.HeadersCut = nil, len(stored.Headers) > 0
 	stored.Value, stored.ValueCut = value[:0], true
+	if len(stored.Encode()) >= p.room {
+		stored.Reason = ""
+	}
 	room := p.room - len(stored.Encode()) - len(",")
 
 	stored.Value = value[:min(len(value), max(room, 0)/4*3)] // base64

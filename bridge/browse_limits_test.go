@@ -140,6 +140,32 @@ func TestItemsFit(t *testing.T) {
 	wantLen(t, e, "pq", "jobs", 41)
 }
 
+// However small messages are, an item with a long reason does not end a walk.
+func TestLongReasonInSmallMessages(t *testing.T) {
+	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 2048 }})
+	push(t, e, "pq.jobs.push.1", nil, "a")
+	push(t, e, "pq.jobs.push.2", nil, "b")
+	item := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
+	acked(t, e, item, `-NAK {"delay":"1h","reason":"`+strings.Repeat("<", 1000)+`"}`) // six bytes each in JSON
+
+	all := page(t, e, "pq.jobs", "")
+	same(t, "items", values(all), "a delayed true, b")
+	same(t, "reason", all.Items[0].Reason, "")
+}
+
+// A request for items of one state passes over more of the others than it returns items.
+func TestItemsBehindOthers(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	push(t, e, "pq.jobs.push.1", nil, "last")
+	leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "last")
+	for range 20 {
+		push(t, e, "pq.jobs.push.0", nats.Header{"Pq-Delay": {"1h"}}, "")
+	}
+	leases := page(t, e, "pq.jobs", `{"state":"leased","limit":10}`)
+	same(t, "leased", values(leases), "last leased true")
+	same(t, "looked at", leases.Scanned, 21)
+}
+
 // Whatever is in an item, it can be browsed.
 func TestHostileItems(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {

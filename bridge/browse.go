@@ -146,7 +146,8 @@ func (i *inspector) paced(ctx context.Context, part func() error) error {
 	})
 }
 
-// sweep sweeps a queue if something is due there.
+// sweep sweeps a queue if something is due there, and does not wait for long: also a store that cannot
+// be written is looked into.
 func (i *inspector) sweep(ctx context.Context, q fdbpq.Target) error {
 	return i.run(ctx, i.browse, func() error {
 		due, err := kv.ReadTransact(ctx, i.options.DB, func(r kv.Reader) ([]fdbpq.QueueName, error) {
@@ -154,7 +155,9 @@ func (i *inspector) sweep(ctx context.Context, q fdbpq.Target) error {
 			return due, err
 		})
 		if err == nil && len(due) > 0 {
-			_ = i.dispatcher.Sweeper().Sweep(ctx, due) // else they come as they are
+			early, cancel := context.WithTimeout(ctx, min(pageTime, i.options.RequestTimeout/4))
+			defer cancel()
+			_ = i.dispatcher.Sweeper().Sweep(early, due) // else they come as they are
 		}
 		return err
 	})

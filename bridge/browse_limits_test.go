@@ -166,6 +166,26 @@ func TestItemsBehindOthers(t *testing.T) {
 	same(t, "looked at", leases.Scanned, 21)
 }
 
+// While the store takes no writes, what is due comes as it is stored.
+func TestItemsWithoutWrites(t *testing.T) {
+	var stuck atomic.Bool
+	free := make(chan struct{})
+	store := hooked{begin: func(context.Context) error {
+		if stuck.Load() {
+			<-free
+		}
+		return nil
+	}}
+	clock := newSteppedClock()
+	e := testenv.New(t, testenv.Options{Wrap: store.wrap, Bridge: clock.options})
+	id := push(t, e, "pq.jobs.push", nats.Header{"Pq-Delay": {"1h"}}, "late").ID
+	clock.step(2 * time.Hour)
+	stuck.Store(true)
+	defer close(free)
+	same(t, "items", values(page(t, e, "pq.jobs", "")), "late delayed true")
+	same(t, "items got", strings.Contains(string(ok(t, e, "pq.jobs.get", nil, idsOf("", id)).Data), `"delayed"`), true)
+}
+
 // Whatever is in an item, it can be browsed.
 func TestHostileItems(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {

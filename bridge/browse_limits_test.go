@@ -276,7 +276,7 @@ func TestGetOfLargeItems(t *testing.T) {
 	same(t, "items", len(p.Items), len(ids))
 }
 
-// A request looks at 10,000 items, and the next one goes on where it stopped. Lists do not wait for it, and requests for
+// A request looks at 10,000 items at most, and the next one goes on where it stopped. Lists do not wait for it, and requests for
 // the queue are served meanwhile.
 func TestSearchOfMany(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
@@ -320,7 +320,7 @@ func TestSearchOfMany(t *testing.T) {
 		during := popped.Load() - before
 		stop()
 		<-popping
-		if len(looked) != 2 || looked[0] != 10_000 || found != "needle" || during < 10 {
+		if len(looked) < 2 || slices.Max(looked) > 10_000 || found != "needle" || during < 10 { // pages also end in time
 			t.Errorf("looked at %v and found %q while %d were popped", looked, found, during)
 		}
 	})

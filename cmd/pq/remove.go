@@ -88,8 +88,8 @@ func newRedrive(a *app) *cobra.Command {
 		if m.cmd.Flags().Changed("max") {
 			return exit.UsageError{Err: errors.New("--max is for all dead letters, without ids: leave it out")}
 		}
-		return (&byIDs{&m.queue, m.json, m.unknown, "sent back", target.Queue.RedriveItems,
-			func(r *client.ItemResult) string { return r.NewID + "\t" + r.Home + "\n" }}).run(ids)
+		e := &edit{queue: &m.queue, json: m.json, done: "sent back", do: target.Queue.RedriveItems}
+		return e.run(ids)
 	}
 
 	cmd := m.command(&cobra.Command{

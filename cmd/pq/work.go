@@ -68,9 +68,10 @@ exits with 0. A later one ends them, and their items go back.`,
 func (w *work) run(command []string) error {
 	cmd := w.cmd
 	w.program = command
+	if err := w.jobs.Check("--jobs"); err != nil {
+		return err
+	}
 	switch {
-	case w.jobs < 1:
-		return exit.UsageError{Err: fmt.Errorf("--jobs is %d: want at least 1", w.jobs)}
 	case slices.ContainsFunc(w.dropOn, func(code int) bool { return code < 1 || code > 255 }):
 		return exit.UsageError{Err: errors.New("--drop-on: want exit codes from 1 to 255")}
 	case w.timeout < 0:

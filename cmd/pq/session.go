@@ -63,7 +63,11 @@ func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
 
 	s := &session{app: a, grammar: grammar}
 	s.renew()
-	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.end(err) }))
+	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if a.ignore == nil || !a.ignore(err) {
+			s.end(err)
+		}
+	}))
 	s.nc, err = interrupt.Await(ctx, func() (*nats.Conn, error) { return a.Connect(append(options, more...)) })
 	if err != nil {
 		s.end(err)
@@ -90,30 +94,6 @@ func (s *session) use(q *queue) { s.queue, s.of = target.New(s.client, q.fifo, q
 func (s *session) close() {
 	s.end(nats.ErrConnectionClosed)
 	s.nc.Close()
-}
-
-// push adds an item. Signals do not end it.
-func (s *session) push(priority int64, m client.Message) (client.PushAck, error) {
-	ack, err := s.queue.Push(s.usable, priority, m)
-	return ack, s.explain(err, "the item may be in the queue")
-}
-
-// pushMany adds items with the same headers. Signals do not end it.
-func (s *session) pushMany(priority int64, header nats.Header, values [][]byte) []client.PushResult {
-	if len(values) == 1 { // which may fill a message, so that a batch has no room for it
-		ack, err := s.push(priority, client.Message{Value: values[0], Headers: header})
-		return []client.PushResult{{PushAck: ack, Err: err}}
-	}
-
-	list := make([]client.Message, len(values))
-	for i, value := range values {
-		list[i] = client.Message{Value: value, Headers: header}
-	}
-	results, _ := s.queue.PushMany(s.usable, priority, list) // the results have the errors
-	for i := range results {
-		results[i].Err = s.explain(results[i].Err, "the items of this batch may be in the queue, all or none")
-	}
-	return results
 }
 
 // longestPop is how long one request waits for an item. A signal lets it finish, because ending

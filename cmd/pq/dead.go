@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -97,31 +95,20 @@ func (b *browsing) deadLetterQueues(ctx context.Context, s *session) ([]*queue, 
 	if err != nil {
 		return nil, err
 	}
-	all, chosen := make([]queue, len(list)), make([]queue, len(list))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(16)
-	for i, q := range list {
-		all[i] = queue{fifo: q.Kind == kindNames[subjects.FIFO], name: q.Queue}
-		group.Go(func() error {
-			info, err := target.New(s.client, all[i].fifo, all[i].name).Info(ctx)
-			if err == nil {
-				chosen[i] = queue{fifo: all[i].fifo, name: info.Settings.DeadLetter}
-			}
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	infos, err := s.infos(ctx, list)
+	if err != nil {
 		return nil, err
 	}
 
-	isChosen := map[queue]bool{}
-	for _, q := range chosen {
-		isChosen[q] = true
+	chosen := map[queue]bool{}
+	for i, q := range list {
+		chosen[queue{fifo: q.isFIFO(), name: infos[i].Settings.DeadLetter}] = true
 	}
 	var queues []*queue
-	for i, q := range all {
-		if strings.HasSuffix(q.name, settings.DeadSuffix) || isChosen[q] {
-			queues = append(queues, &all[i])
+	for _, q := range list {
+		named := queue{fifo: q.isFIFO(), name: q.Queue}
+		if strings.HasSuffix(q.Queue, settings.DeadSuffix) || chosen[named] {
+			queues = append(queues, &named)
 		}
 	}
 	return queues, nil

@@ -55,13 +55,9 @@ The value is printed as it is; on a terminal, and with -n, a newline follows.`,
 // peekMany prints ready items.
 func (q *queue) peekMany(p *printer, n int) error {
 	_, err := ask(q, "", func(ctx context.Context, s *session) (none struct{}, err error) {
+		left := n
 		o := client.ItemsOptions{State: client.Ready, Max: q.max, ValueBytes: subjects.MaxValueBytes}
-		for printed := 0; printed < n; {
-			o.Limit = min(n-printed, subjects.MaxItems)
-			page, err := s.queue.Items(ctx, o)
-			if err != nil {
-				return none, err
-			}
+		_, err = s.pages(ctx, q, o, &left, func(page *client.ItemsPage) error {
 			for i := range page.Items {
 				it, err := s.whole(ctx, &page.Items[i])
 				if errors.Is(err, client.ErrNotFound) {
@@ -71,21 +67,16 @@ func (q *queue) peekMany(p *printer, n int) error {
 					err = p.print(q.cmd, it, false)
 				}
 				if err != nil {
-					return none, err
+					return err
 				}
-				printed++
+				left--
 			}
-
-			switch {
-			case page.Next != nil:
-				o.After = *page.Next
-			case printed == 0:
-				return none, client.ErrEmpty
-			default:
-				return none, nil
-			}
+			return nil
+		})
+		if err == nil && left == n {
+			err = client.ErrEmpty
 		}
-		return none, nil
+		return none, err
 	})
 	return err
 }

@@ -73,18 +73,10 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 }
 
 // walk prints items of a queue, each as JSON or else with row, which returns "" for those that are not
-// asked for: page by page, until there are no more or as many as were asked for. The items after the
-// one that it returns were not looked at.
+// asked for. The items after the one that it returns were not looked at.
 func (b *browsing) walk(ctx context.Context, s *session, q *queue, row func(*client.StoredItem) string) (after string, err error) {
 	defer b.bar.Clear()
-	o := b.options
-	for b.left > 0 {
-		o.Limit = min(b.left, subjects.MaxItems)
-		page, err := target.New(s.client, q.fifo, q.name).Items(ctx, o)
-		if err != nil {
-			return o.After, cmp.Or(context.Cause(ctx), err)
-		}
-
+	return s.pages(ctx, q, b.options, &b.left, func(page *client.ItemsPage) error {
 		var text bytes.Buffer
 		for i := range page.Items {
 			switch line := row(&page.Items[i]); {
@@ -102,11 +94,29 @@ func (b *browsing) walk(ctx context.Context, s *session, q *queue, row func(*cli
 			b.bar.Clear()
 		}
 		if _, err := text.WriteTo(b.cmd.OutOrStdout()); err != nil {
-			return o.After, err
+			return err
 		}
 
 		b.scanned += page.Scanned
 		b.bar.Show(b.scanned, fmt.Sprintf("%s looked at, %s found", items(b.scanned, ""), terminal.Grouped(b.found)))
+		return nil
+	})
+}
+
+// pages calls do with items of a queue, page by page, until there are no more or do has brought left
+// down to 0. The items after the one that it returns were not looked at.
+func (s *session) pages(
+	ctx context.Context, q *queue, o client.ItemsOptions, left *int, do func(*client.ItemsPage) error,
+) (after string, err error) {
+	for *left > 0 {
+		o.Limit = min(*left, subjects.MaxItems)
+		page, err := target.New(s.client, q.fifo, q.name).Items(ctx, o)
+		if err != nil {
+			return o.After, cmp.Or(context.Cause(ctx), err)
+		}
+		if err := do(&page); err != nil {
+			return o.After, err
+		}
 		if page.Next == nil {
 			return "", nil
 		}

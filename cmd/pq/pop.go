@@ -133,13 +133,12 @@ func (p *popping) settle(s *session, list []*client.Delivery, printed int, print
 	case lost > 0:
 		return fmt.Errorf("%s printed, but not acknowledged, so that they may come back within %v: %w",
 			items(int64(lost), ""), popLease, s.explain(why, "they may be removed"))
-	case printErr != nil && printed > kept:
-		return fmt.Errorf("cannot print (%w): %s, also what was printed since nobody may have read it: %s",
-			printErr, became, items(int64(printed), ""))
-	case printErr != nil:
-		return fmt.Errorf("cannot print (%w): %s", printErr, became)
+	case printErr == nil:
+		return nil
+	case printed > kept:
+		became += ", also what was printed since nobody may have read it: " + items(int64(printed), "")
 	}
-	return nil
+	return fmt.Errorf("cannot print (%w): %s", printErr, became)
 }
 
 // giveBack gives items back, uncounted, and says what became of them.

@@ -17,7 +17,7 @@ VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test bench bench-peers peers-test otel-test bench-contention prove soak account work-soak fuzz nightly dist clean
+.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test dashboard-test dashboard-shots dashboard-measure bench bench-peers peers-test otel-test bench-contention prove soak account work-soak fuzz nightly dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -31,10 +31,19 @@ build: ## build the programs into ./bin
 
 TEST = go test -timeout $(TIMEOUT) $(TAG_FLAGS) $(RACE_FLAGS) ./...
 
+# A module of its own, because of what drives the browser. Its tests mostly wait, so several run at a time.
+DASHBOARD_TEST = cd testenv/dashboard && go test -parallel 4 -timeout $(TIMEOUT) $(RACE_FLAGS)
+BROWSER        = $(shell for name in "$$PQ_TEST_CHROMIUM" chromium chromium-browser google-chrome; do command -v "$$name" && break; done)
+
 # What is left out is also named if tests fail.
 test: ## run the tests; needs only Go
 	@echo '$(TEST)'; \
 	$(TEST); status=$$?; \
+	if [ -n "$(BROWSER)" ]; then \
+		echo '$(DASHBOARD_TEST)'; ($(DASHBOARD_TEST)) || status=1; \
+	else \
+		echo "skipped: testenv/dashboard, because there is no Chromium; PQ_TEST_CHROMIUM names one"; \
+	fi; \
 	if [ -n "$(RACE)" ]; then \
 		echo "skipped: two thirds of the tests of queues on Pebble, which the race detector makes check itself, 20 times slower, tests of large messages in other stores than memory, and most rounds of random tests and of those with very many requests; make test runs them"; \
 	fi; \
@@ -63,8 +72,18 @@ image-test: ## build the container image and test it in docker or podman; IMAGE=
 		go test -count=1 -timeout 10m -tags image -run '^TestImage' ./cmd/pqbridge
 
 # A module of its own. Vet is off because it would go through all of Helm and Prometheus as well, which takes longer than the tests.
-deploy-test: ## check the chart, dashboard, rules and workflows; UPDATE=1 writes the golden files
+deploy-test: ## check the chart, Grafana's dashboard, rules and workflows; UPDATE=1 writes the golden files
 	cd testenv/deploy && go test -vet=off ./... $(if $(UPDATE),-update)
+
+dashboard-test: ## test pq dashboard in Chromium; make test does it too, if there is one
+	$(DASHBOARD_TEST) -count=1 -v
+
+dashboard-shots: ## write the screenshots in docs/images
+	$(DASHBOARD_TEST) -count=1 -run '^TestShots$$' -shots
+
+ITEMS := 1000000
+dashboard-measure: ## measure pq dashboard with ITEMS=1000000 items: first paint, a search, what open tabs cost the bridge
+	$(DASHBOARD_TEST) -count=1 -v -run '^TestMeasure$$' -measure $(ITEMS)
 
 check: fmt-check vet staticcheck test ## all that has to pass before a change goes in
 

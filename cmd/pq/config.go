@@ -125,8 +125,8 @@ Those that wait go on waiting; pushes and acknowledgements go on too.`,
   pq pause --fifo mail --until 2030-01-31T12:00:00Z`,
 	}, func([]string) error { return q.pause(during, until) })
 
-	cmd.Flags().DurationVar(&during, "for", 0, "`time` after which pops go on")
-	cmd.Flags().StringVar(&until, "until", "", "`time` at which pops go on, as in RFC 3339")
+	cmd.Flags().DurationVar(&during, "for", 0, "`DURATION` after which pops go on")
+	cmd.Flags().StringVar(&until, "until", "", "`TIME` at which pops go on, as in RFC 3339")
 	flags.WithoutDefault(cmd.Flags(), "for")
 	return cmd
 }

@@ -42,6 +42,10 @@ var everyCommand = []struct {
 	{args: "rank jbos " + someID, since: "rank", misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: did you mean jobs?"},
 	{args: "mv jbos " + someID + " 3", since: "move", misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: did you mean jobs?"},
 	{args: "rm jbos " + someID, since: "remove", misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: did you mean jobs?"},
+	{args: "release jbos " + someID, since: "release", misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: did you mean jobs?"},
+	{args: "items jbos", since: "items", words: "no queue jbos is in use: did you mean jobs?"},
+	{args: "peek jbos -n 2", since: "items", misspelt: exitEmpty, words: "the queue is empty"},
+	{args: "dead jbos", since: "items", words: "no queue jbos is in use: did you mean jobs?"},
 	{args: "get jobs " + someID, since: "get", misspelt: exitEmpty, words: "no item has this id: it was popped, removed or moved, or the id is misspelt"},
 	{args: "get jobs x", since: "get", misspelt: exitError, words: "(400)"},
 	{args: "ls", since: "list"},
@@ -71,7 +75,7 @@ func (c *cli) failsEverywhere(words string, flags ...string) {
 			continue
 		}
 		first, report, _ := strings.Cut(stderr, "\n")
-		if code != exitError || stdout != "" || !strings.HasPrefix(first, "pq: ") || !strings.Contains(first, words) {
+		if code != exitError || stdout != "" || !strings.HasPrefix(first, "pq: ") || strings.Count(first, words) != 1 {
 			c.t.Errorf("pq %s: exit code %d, %q, %q; want words %q", command.args, code, stdout, stderr, words)
 		}
 		if report != "" && !strings.HasPrefix(report, "pq: lines ") { // of push --lines
@@ -82,6 +86,7 @@ func (c *cli) failsEverywhere(words string, flags ...string) {
 
 func TestEveryCommandIsTried(t *testing.T) {
 	tried := []string{"completion", "help", "connection"} // these ask nobody
+	tried = append(tried, "dashboard")                    // which goes on, and says it on its pages
 	for _, command := range everyCommand {
 		tried = append(tried, strings.Fields(command.args)[0])
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -141,11 +140,3 @@ queues.
 
 // version is set by the linker in releases.
 var version string
-
-// moduleVersion returns the module's version if go build recorded it.
-func moduleVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
-}

@@ -100,6 +100,7 @@ func (h *history) frame(width, height int, unicode bool) string {
 		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, change, oldest, terminal.Trend(h.ready[q.key()], unicode))
 	}
 
+	t.Shrink(t.Apart(narrowest), 5) // the counts stay
 	t.Shrink(narrowest, 3)
 	return terminal.Clip(h.title(), width) + "\n\n" + t.String() + more
 }

@@ -8,62 +8,130 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 func newPeek(a *app) *cobra.Command {
 	q := &queue{app: a, verb: subjects.PeekMin, maxHelp: "print the last item: largest priority, newest"}
-	return printing(q, &cobra.Command{
+	var p printer
+	count := flags.Count(1)
+	cmd := q.command(&cobra.Command{
 		Use:   "peek QUEUE",
-		Short: "Print the first item and leave it in the queue",
-		Long: `Print the value of the item that pq pop would take, and leave it in the queue.
+		Short: "Print the first item, or several, and leave them in the queue",
+		Long: `Print the value of the item that pq pop would take, or with -n of several, and
+leave them in the queue.
 
-The value is printed as it is; on a terminal a newline follows.`,
+The value is printed as it is; on a terminal, and with -n, a newline follows.`,
 		Example: `  pq peek jobs
-  pq peek jobs --max --json`,
-	}, func(ctx context.Context, s *session, _ []string) (*item, error) {
-		first, err := s.queue.PeekItem(ctx, q.max)
-		if err != nil {
-			return nil, s.explainEmpty(s.explain(err, ""))
+  pq peek jobs -n 20 --json`,
+	}, func([]string) error {
+		if err := count.Check("-n"); err != nil {
+			return err
 		}
-		return newItem(q, first), nil
+		if q.cmd.Flags().Changed("number") {
+			q.verb = subjects.Items
+			return q.peekMany(&p, int(count))
+		}
+
+		it, err := ask(q, "", func(ctx context.Context, s *session) (*item, error) {
+			first, err := s.queue.PeekItem(ctx, q.max)
+			if err != nil {
+				return nil, err
+			}
+			return newItem(q, first), nil
+		})
+		if err != nil {
+			return err
+		}
+		return p.print(q.cmd, it, true)
 	})
+	cmd.Flags().VarP(&count, "number", "n", "print up to `N` items")
+	flags.WithoutDefault(cmd.Flags(), "number")
+	p.addFlags(cmd)
+	return cmd
+}
+
+// peekMany prints ready items.
+func (q *queue) peekMany(p *printer, n int) error {
+	_, err := ask(q, "", func(ctx context.Context, s *session) (none struct{}, err error) {
+		left := n
+		o := client.ItemsOptions{State: client.Ready, Max: q.max, ValueBytes: subjects.MaxValueBytes}
+		_, err = s.pages(ctx, q, o, &left, func(page *client.ItemsPage) error {
+			for i := range page.Items {
+				it, err := s.whole(ctx, &page.Items[i])
+				if errors.Is(err, client.ErrNotFound) {
+					continue // it was popped meanwhile
+				}
+				if err == nil {
+					err = p.print(q.cmd, it, false)
+				}
+				if err != nil {
+					return err
+				}
+				left--
+			}
+			return nil
+		})
+		if err == nil && left == n {
+			err = client.ErrEmpty
+		}
+		return none, err
+	})
+	return err
+}
+
+// whole returns an item of a page with all of its value and headers.
+func (s *session) whole(ctx context.Context, from *client.StoredItem) (*item, error) {
+	switch {
+	case from.Code == subjects.CodeNotFound:
+		return nil, errNoItem
+	case from.Code == 0 && !from.ValueCut && !from.HeadersCut:
+		return newStored(s.of, from), nil
+	}
+
+	found, state, err := s.queue.Get(ctx, from.ID)
+	if err != nil {
+		return nil, err
+	}
+	it := newItem(s.of, found)
+	it.State = state
+	return it, nil
 }
 
 func newGet(a *app) *cobra.Command {
 	q := &queue{app: a, verb: subjects.Get}
-	return printing(q, &cobra.Command{
-		Use:   "get QUEUE ID",
-		Short: "Print an item by its id",
-		Long: `Print the value of an item by its id, which pq push printed, and leave it in the
-queue. It may be ready, leased or delayed: --json says which.`,
-		Example: `  pq get jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo
-  pq get jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo --json`,
-	}, func(ctx context.Context, s *session, args []string) (*item, error) {
-		found, state, err := s.queue.Get(ctx, args[0])
-		if err != nil {
-			return nil, s.absent(ctx, err)
-		}
-		it := newItem(q, found)
-		it.State = state
-		return it, nil
-	})
-}
-
-// printing makes cmd a command that prints the item that find finds.
-func printing(q *queue, cmd *cobra.Command, find func(context.Context, *session, []string) (*item, error)) *cobra.Command {
 	var p printer
-	q.command(cmd, func(args []string) error {
-		it, err := ask(q, "", func(ctx context.Context, s *session) (*item, error) { return find(ctx, s, args) })
-		if err != nil {
-			return err
-		}
-		return p.print(cmd, it, true)
-	})
+	cmd := q.command(&cobra.Command{
+		Use:   "get QUEUE ID...",
+		Short: "Print items by their ids",
+		Long: `Print the value of an item by its id, which pq push printed, and leave it in the
+queue. It may be ready, leased or delayed: --json says which. With several ids,
+or - for ids from standard input, a newline follows each value.`,
+		Example: `  pq get jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo --json
+  pq items jobs --match acme --all | pq get jobs -`,
+	}, func(args []string) error { return q.get(&p, args) })
 	p.addFlags(cmd)
 	return cmd
+}
+
+// get prints items by their ids, and says which are not there.
+func (q *queue) get(p *printer, args []string) error {
+	t := &tally{done: "printed"}
+	return q.byIDs(args, "", t, func(ctx context.Context, s *session, ids []string) (_ []string, err error) {
+		list := []client.StoredItem{{ID: ids[0], ValueCut: true}} // one alone comes as a whole
+		if t.all > 1 {
+			list, err = s.queue.GetItems(ctx, ids, subjects.MaxValueBytes)
+		}
+		for i := 0; i < len(list) && err == nil; i++ {
+			it, failed := s.whole(ctx, &list[i])
+			t.add(list[i].ID, failed)
+			if failed == nil {
+				err = p.print(q.cmd, it, args[0] != "-" && len(args) == 1)
+			}
+		}
+		return nil, err
+	})
 }
 
 func newRank(a *app) *cobra.Command {
@@ -84,74 +152,3 @@ if there may be more, which can be from 10,000 on.`,
 		return reply{fmt.Sprintf("%d%s\n", n, more), subjects.Ranked{Rank: n, AtLeast: atLeast}}, s.absent(ctx, err)
 	})
 }
-
-func newMv(a *app) *cobra.Command {
-	q := &queue{app: a, verb: subjects.Move}
-	var priority flags.Priority
-	cmd := q.request(&cobra.Command{
-		Use:   "mv QUEUE ID PRIORITY",
-		Short: "Move an item to another priority",
-		Long: `Move an item of a priority queue to the end of another priority, and print the
-id that it has there. An item that is leased cannot be moved.`,
-		Example: `  pq mv jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo 9
-  pq mv jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo -9`,
-	}, "the item may have been moved", func(ctx context.Context, s *session, args []string) (reply, error) {
-		id, err := s.queue.Move(ctx, args[0], int64(priority))
-		if errors.Is(err, client.ErrLeased) {
-			err = errors.New("the item is leased: try again when it is back")
-		}
-		return reply{id + "\n", subjects.Moved{Queue: q.name, ID: id, Priority: int64(priority)}}, s.absent(ctx, err)
-	})
-
-	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
-		if err := priority.Set(args[2]); err != nil {
-			return exit.UsageError{Err: err}
-		}
-		return nil
-	}
-	return cmd
-}
-
-func newRm(a *app) *cobra.Command {
-	q := &queue{app: a, verb: subjects.Remove}
-	return q.command(&cobra.Command{
-		Use:   "rm QUEUE ID...",
-		Short: "Remove items by their ids",
-		Long: `Remove items by their ids, whichever state they are in. Who has leased one gets
-an error when it acknowledges it. The first id that is not there ends it.`,
-		Example: "  pq rm jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo",
-	}, func(ids []string) error {
-		_, err := ask(q, "the item may have been removed", func(ctx context.Context, s *session) (struct{}, error) {
-			for n, id := range ids {
-				if err := s.queue.Remove(ctx, id); err != nil {
-					err = s.absent(ctx, err)
-					if len(ids) > 1 {
-						err = fmt.Errorf("%s, after %s: %w", id, items(int64(n), ""), err)
-					}
-					return struct{}{}, err
-				}
-			}
-			return struct{}{}, nil
-		})
-		return err
-	})
-}
-
-// absent explains that an item is not in the queue.
-func (s *session) absent(ctx context.Context, err error) error {
-	if err = s.explain(err, "it may be done"); !errors.Is(err, client.ErrNotFound) {
-		return err
-	}
-	if text := s.suggest(ctx); text != "" {
-		return fmt.Errorf("%w: %s", errNoItem, text)
-	}
-	return fmt.Errorf("%w: it was popped, removed or moved, or the id is misspelt (pq peek %s --json prints ids)", errNoItem, s.of.name)
-}
-
-// errNoItem is ErrNotFound with a text for items.
-var errNoItem = noItem{}
-
-type noItem struct{}
-
-func (noItem) Error() string   { return "no item has this id" }
-func (noItem) Is(e error) bool { return e == client.ErrNotFound }

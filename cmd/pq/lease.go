@@ -37,8 +37,8 @@ over; then it comes back, unless it was acknowledged. pq work does all of it.`,
 	}, func([]string) error { return l.run() })
 
 	set := cmd.Flags()
-	set.DurationVar(&l.ackWait, "ack-wait", 0, "`time` of the lease; else as pq config says, or 30s")
-	set.DurationVar(&l.wait, "wait", 0, "wait this long for an item; else not at all")
+	set.DurationVar(&l.ackWait, "ack-wait", 0, "lease for `DURATION`; else as pq config says, or 30s")
+	set.DurationVar(&l.wait, "wait", 0, "wait `DURATION` for an item; else not at all")
 	flags.WithoutDefault(set, "ack-wait", "wait")
 	l.printer.addFlags(cmd)
 	return cmd
@@ -46,8 +46,8 @@ over; then it comes back, unless it was acknowledged. pq work does all of it.`,
 
 func (l *leasing) run() error {
 	cmd := l.cmd
-	if l.wait < 0 {
-		return exit.UsageError{Err: fmt.Errorf("--wait is %v: want a duration, such as 30s", l.wait)}
+	if err := flags.CheckWait(l.wait); err != nil {
+		return err
 	}
 	if err := flags.CheckAckWait(l.ackWait); err != nil {
 		return err
@@ -56,27 +56,18 @@ func (l *leasing) run() error {
 		return fmt.Errorf("standard output: %w: nothing was leased", err)
 	}
 
-	ctx := cmd.Context()
-	s, err := l.open(ctx)
+	s, err := l.open(cmd.Context())
 	if err != nil {
 		return err
 	}
 	defer s.close()
-
-	const unknown = "an item may be leased, and come back when that is over"
-	defer interrupt.Say(cmd, unknown)()
-	d, err := awaitItem(ctx, l.wait, func(options ...client.PopOption) (*client.Delivery, error) {
-		all := []client.LeaseOption{client.AckWait(l.ackWait)}
-		for _, o := range options {
-			all = append(all, o)
-		}
-		d, err := s.queue.LeaseItem(s.usable, l.max, all...)
-		return d, s.explain(err, unknown)
-	})
+	defer interrupt.Say(cmd, "an item may be leased, and come back when that is over")()
+	list, _, err := l.queue.lease(s, 1, l.wait, l.ackWait)
 	if err != nil {
-		return s.outdated(l.verb, l.kind(), s.explainEmpty(err))
+		return err
 	}
 
+	d := list[0]
 	it := newItem(&l.queue, &d.Item)
 	it.Receipt, it.Deliveries, it.LeaseUntil = d.AckSubject(), d.Deliveries, timeText(d.Until)
 	if err := l.printer.print(cmd, it, true); err != nil {
@@ -169,8 +160,8 @@ place, or after its last delivery into the dead-letter queue.`,
 	})
 
 	set := cmd.Flags()
-	set.DurationVar(&delay, "delay", 0, "after this `time`; else as the queue's backoff says")
-	set.StringVar(&reason, "reason", "", "`text` to keep if the item becomes a dead letter")
+	set.DurationVar(&delay, "delay", 0, "after `DURATION`; else as the queue's backoff says")
+	set.StringVar(&reason, "reason", "", "`TEXT` to keep if the item becomes a dead letter")
 	set.BoolVar(&snooze, "snooze", false, "do not count the delivery; at once without --delay")
 	flags.WithoutDefault(set, "delay")
 

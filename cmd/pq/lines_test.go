@@ -17,23 +17,25 @@ import (
 func TestWhichLinesAreIn(t *testing.T) {
 	c, r := newRelay(t)
 	p := c.start(nil, "push", "jobs", "--lines", "--parallel", "3", "--prefix", "relay", "--json")
-	p.write("1\n2\n3\n4\n5\n")
 	held := map[string]*nats.Msg{}
-	for _, n := range []string{"1", "2", "3"} {
-		m := r.next()
-		held[string(m.Data)] = m
-		if held[n] == nil && len(held) == 3 {
-			t.Fatalf("requests %v", held)
+	for _, n := range []string{"1", "2", "3"} { // each by itself, so not in a batch
+		p.write(n + "\n")
+		held[n] = r.next()
+		if string(held[n].Data) != n {
+			t.Fatalf("request %q, want line %s", held[n].Data, n)
 		}
 	}
+	p.write("4\n")
 	r.forward(held["1"])
 	fourth := r.next()
+	p.write("5\n")
 	r.forward(fourth)
 	fifth := r.next()
 	p.sees(&p.stdout, `"line":4`)
 	r.forward(fifth)
-	p.write("6\n7\n8\n") // 7 waits for its turn, 8 for being read
+	p.write("6\n")
 	sixth := r.next()
+	p.write("7\n8\n") // they wait for their turn, or for being read
 	p.sees(&p.stdout, `"line":5`)
 	// All that is under way fails, so that no reply makes room for the seventh before a failure is
 	// seen.
@@ -65,8 +67,9 @@ func TestWhichLinesAreIn(t *testing.T) {
 func TestSignalDuringLines(t *testing.T) {
 	c, r := newRelay(t)
 	p := c.start(nil, "push", "jobs", "--lines", "--prefix", "relay")
-	p.write("1\n2\n3\n")
+	p.write("1\n")
 	r.forward(r.next())
+	p.write("2\n")
 	second := r.next()
 	p.signal(syscall.SIGINT)
 	p.sees(&p.stderr, finishing)
@@ -83,14 +86,45 @@ func TestSignalDuringLines(t *testing.T) {
 func TestNoLineAfterTheFirstThatFails(t *testing.T) {
 	c, r := newRelay(t)
 	p := c.start(nil, "push", "jobs", "--lines", "--prefix", "relay")
-	p.write("1\n2\n3\n4\n")
+	p.write("1\n")
 	r.forward(r.next())
-	r.fail(r.next(), false)
+	p.write("2\n")
+	second := r.next()
+	p.write("3\n4\n")
+	r.fail(second, false)
 	p.ends(exitError)
 	if len(r.requests) > 0 {
 		t.Error("a line was pushed after one that failed")
 	}
 	p.says("pq: line 2: made up", "lines in the queue: 1\n", "lines not in the queue: sed -n '2,$p'\n")
+}
+
+// TestBatchesOfLines: what arrives together is pushed in one request, which counts as a whole.
+func TestBatchesOfLines(t *testing.T) {
+	c, r := newRelay(t)
+	for _, m := range []struct {
+		unknown bool
+		words   string
+	}{
+		{false, "\npq: lines in the queue: 1-1000\npq: lines not in the queue: sed -n '1001,$p'\n"},
+		{true, "\npq: lines in the queue: 1-1000\npq: lines that may be in the queue: 1001-1003\npq: lines not in the queue: sed -n '1004,$p'\n"},
+	} {
+		p := c.start(nil, "push", "jobs", "--lines", "--prefix", "relay")
+		p.write(strings.Repeat("x\n", 1000))
+		r.forward(r.next())
+		p.write("a\nb\nc\n")
+		batch := r.next()
+		if batch.Subject != "relay.jobs.push.batch" {
+			t.Errorf("request on %s", batch.Subject)
+		}
+		r.fail(batch, m.unknown)
+		p.ends(exitError)
+		p.says("pq: line 1001: made up (503)", m.words)
+		if got := len(strings.Fields(p.stdout.String())); got != 1000 {
+			t.Errorf("printed %d ids", got)
+		}
+		c.prints("1000\n", "purge", "jobs", "--yes")
+	}
 }
 
 // countingReader is endless input that counts what is read of it.

@@ -85,7 +85,7 @@ func TestLsOnATerminal(t *testing.T) {
 	want := []string{
 		"KIND  QUEUE                                             READY  LEASED  DELAYED",
 		"pq    jobs                                              1,234       0        0",
-		"q     long-namelong-namelong-namelong-namelong-namelo~      1       0        0",
+		"q     long-namelong-namelong-n~-namelong-namelong-name      1       0        0",
 	}
 	if !slices.Equal(lines, want) {
 		t.Errorf("the screen shows\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))

@@ -135,7 +135,7 @@ func TestItemsByID(t *testing.T) {
 	c.prints("0\n", "rank", "jobs", moved)
 	var reply map[string]any
 	decode(t, c.ok("", "mv", "jobs", moved, "4", "--json"), &reply)
-	if reply["priority"] != 4.0 {
+	if reply["id"] != moved {
 		t.Errorf("moved: %v", reply)
 	}
 	c.ok("", "rm", "jobs", first, second)
@@ -143,10 +143,10 @@ func TestItemsByID(t *testing.T) {
 		c.fails(exitEmpty, "no item has this id: it was popped, removed or moved, or the id is misspelt", command, "jobs", first)
 	}
 	c.fails(exitEmpty, "no item has this id", "mv", "jobs", first, "3")
-	c.fails(exitEmpty, first+", after 1 item: no item has this id", "rm", "jobs", reply["id"].(string), first)
+	c.fails(exitEmpty, "pq: "+first+": no item has this id\npq: 1 of 2 items were not removed\n", "rm", "jobs", first, reply["new_id"].(string))
 	c.ok("", "push", "jobs", "a")
 	d := c.leased("jobs")
-	c.fails(exitError, "the item is leased: try again when it is back", "mv", "jobs", d.ID, "3")
+	c.fails(exitError, "pq: the item is leased (409)\n", "mv", "jobs", d.ID, "3")
 	id := strings.TrimSpace(c.ok("", "push", "--fifo", "mail", "x"))
 	c.prints("0\n", "rank", "--fifo", "mail", id)
 	c.prints("x", "get", "--fifo", "mail", id)

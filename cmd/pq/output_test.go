@@ -3,9 +3,7 @@ package main
 import (
 	"errors"
 	"io"
-	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
@@ -52,25 +50,28 @@ func TestInputThatIsClosed(t *testing.T) {
 	c.prints("2\n", "len", "jobs")
 }
 
-// TestReaderGoes is pq pop --all | head -1, with items larger than the pipe's
-// buffer.
+// TestReaderGoes is pq pop --all | head -1, with items larger than the pipe's buffer. Nobody knows what
+// head has read, so nothing is lost: each item comes back with its id, to its place.
 func TestReaderGoes(t *testing.T) {
 	const size = 200_000
 	c, _ := newCLI(t)
-	want := map[string]string{}
+	var ids []string
 	for _, name := range []string{"a", "b", "c"} {
-		want[name] = strings.Repeat(name, size)
-		c.ok(want[name], "push", "jobs")
+		ids = append(ids, strings.TrimSpace(c.ok(strings.Repeat(name, size), "push", "jobs")))
 	}
 	p, r := c.startPiped("pop", "jobs", "--all")
 	first := make([]byte, size+1)
-	if _, err := io.ReadFull(r, first); err != nil || string(first) != want["a"]+"\n" {
+	if _, err := io.ReadFull(r, first); err != nil || string(first) != strings.Repeat("a", size)+"\n" {
 		t.Errorf("read %.9q..., %v", first, err)
 	}
 	must(t, r.Close())
 	p.ends(exitError)
-	p.says("broken pipe", "it was put back with the id ", "behind the others of its priority")
-	c.prints(want["c"]+"\n"+want["b"]+"\n", "pop", "jobs", "--all")
+	p.says("cannot print (write /dev/stdout: broken pipe): 3 items went back, also what was printed since nobody may have read it: 1 item\n")
+	for _, id := range ids {
+		if it := c.item("lease", "jobs"); it.ID != id || it.Deliveries != 1 {
+			t.Errorf("leased %s for the %d. time, want %s", it.ID, it.Deliveries, id)
+		}
+	}
 }
 
 // fullDisk fails after some writes.
@@ -84,72 +85,33 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// popTo runs pq pop with an output that fails after a number of items, and returns
-// its standard error.
-func (c *cli) popTo(items int, args ...string) string {
-	c.t.Helper()
-	stderr, code := c.runOn(nil, &fullDisk{items}, append([]string{"pop", "jobs"}, args...)...)
-	if code != exitError {
-		c.t.Errorf("exit code %d, %s", code, stderr)
-	}
-	return stderr
-}
-
-var idPutBack = regexp.MustCompile(`put back with the id (\S+), `)
-
-func TestItemThatCannotBePrintedIsPutBack(t *testing.T) {
+// TestItemThatCannotBePrintedGoesBack: what was printed is gone, the rest is where it was.
+func TestItemThatCannotBePrintedGoesBack(t *testing.T) {
 	c, _ := newCLI(t)
-	c.ok("\x00\xff", "push", "jobs", "-p", "-7", "-H", "Trace:abc", "-H", "Trace:def")
-	for _, value := range []string{"x", "y"} {
-		c.ok("", "push", "jobs", value, "-p", "-7")
-	}
-	problems := c.popTo(0, "--json")
-	if !strings.Contains(problems, "the disk is full") {
-		t.Errorf("standard error %q", problems)
-	}
-	c.prints("x\ny\n", "pop", "jobs", "-n", "2")
-	again := c.item("pop", "jobs")
-	id := idPutBack.FindStringSubmatch(problems)
-	if id == nil || again.ID != id[1] || string(again.Base64) != "\x00\xff" || *again.Priority != -7 ||
-		!slices.Equal(again.Headers["Trace"], []string{"abc", "def"}) || len(again.Headers) != 1 {
-		t.Errorf("put back %+v, announced %q", again, problems)
-	}
-	c.fails(exitEmpty, "empty", "pop", "jobs")
-}
-
-func TestFIFOItemThatCannotBePrintedIsPutBack(t *testing.T) {
-	c, _ := newCLI(t)
-	c.ok("a\nb\nc\n", "push", "--fifo", "jobs", "--lines", "-H", "Trace:abc")
-	if problems := c.popTo(1, "--fifo", "--all"); !strings.Contains(problems, "at the end of the queue") {
-		t.Errorf("standard error %q", problems)
-	}
-	c.prints("c", "pop", "--fifo", "jobs", "-n", "1")
-	again := c.item("pop", "--fifo", "jobs")
-	if *again.Value != "b" || again.Headers.Get("Trace") != "abc" {
-		t.Errorf("put back %+v", again)
-	}
-}
-
-// TestItemThatCannotBePutBack: the item is printed on standard error.
-func TestItemThatCannotBePutBack(t *testing.T) {
-	for unknown, words := range map[bool]string{
-		false: "it could not be put back (made up (503)): it is printed above",
-		true:  "it may or may not have been put back",
-	} {
-		c, r := newRelay(t)
-		c.ok("", "push", "jobs", "precious", "-p", "3")
-		problems := make(chan string)
-		go func() { problems <- c.popTo(0, "--prefix", "relay") }()
-		r.forward(r.next())
-		r.fail(r.next(), unknown)
-		text := <-problems
-		line, rest, _ := strings.Cut(text, "\n")
-		var lost item
-		decode(t, line, &lost)
-		if *lost.Value != "precious" || *lost.Priority != 3 || !strings.Contains(rest, words) {
-			t.Errorf("standard error %q: want the item, and words %q", text, words)
+	for _, kind := range []string{"--fifo=false", "--fifo"} {
+		ids := strings.Fields(c.ok("a\nb\nc\n", "push", "jobs", "--lines", kind))
+		stderr, code := c.runOn(nil, &fullDisk{1}, "pop", "jobs", "--all", kind)
+		if code != exitError || stderr != "pq: cannot print (the disk is full): 2 items went back\n" {
+			t.Errorf("exit code %d, %q", code, stderr)
 		}
+		if it := c.item("peek", "jobs", kind); it.ID != ids[1] {
+			t.Errorf("the first is %+v, want %s", it, ids[1])
+		}
+		c.prints("b\nc\n", "pop", "jobs", "--all", kind)
 	}
+}
+
+// TestPrintedButNotAcknowledged: pq says that it comes back.
+func TestPrintedButNotAcknowledged(t *testing.T) {
+	c, r := newRelay(t)
+	c.ok("a\nb\n", "push", "jobs", "--lines")
+	p := c.start(nil, "pop", "jobs", "-n", "2", "--prefix", "relay")
+	r.forward(r.next())
+	r.fail(r.next(), true)
+	p.ends(exitError)
+	p.printed("a\nb\n")
+	p.says("pq: 2 items printed, but not acknowledged, so that they may come back within 1m0s: made up (503): they may be removed\n")
+	c.prints("pq\tjobs\t0\t2\t0\n", "ls")
 }
 
 // TestRepliesThatCannotBeReceived: pq pops nothing if it cannot receive replies.

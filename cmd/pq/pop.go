@@ -1,18 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
@@ -35,18 +33,18 @@ func newPop(a *app) *cobra.Command {
 		Long: `Take the item with the smallest priority out of a queue, the oldest if several
 share it, and print its value; on a terminal, and with -n or --all, as a line.
 
-An item that cannot be printed goes back, with a new id, behind the others of
-its priority, or else to standard error as a line of JSON. An item is lost if
-the connection breaks while it is on its way.`,
+It leases items, prints them, and removes them then. What it cannot print goes
+back to its place. If pq is killed before it has removed what it has printed, or
+loses the connection, these items come back within a minute.`,
 		Example: `  pq pop jobs
   pq pop jobs -n 10 --json --wait 1m
   pq pop --fifo mail --all`,
 	}, func([]string) error { return p.run() })
 
 	set := cmd.Flags()
-	set.VarP(&p.count, "number", "n", "pop up to this `number` of items, one by default")
+	set.VarP(&p.count, "number", "n", "pop up to `N` items, one by default")
 	set.BoolVar(&p.all, "all", false, "pop until the queue is empty")
-	set.DurationVar(&p.wait, "wait", 0, "wait this long for each item; else not at all")
+	set.DurationVar(&p.wait, "wait", 0, "wait `DURATION` for each item; else not at all")
 	flags.WithoutDefault(set, "number", "wait")
 	p.printer.addFlags(cmd)
 	return cmd
@@ -54,18 +52,12 @@ the connection breaks while it is on its way.`,
 
 func (p *popping) run() error {
 	cmd := p.cmd
-	switch {
-	case p.count < 1:
-		return exit.UsageError{Err: fmt.Errorf("-n is %d: want at least 1", p.count)}
-	case p.all && cmd.Flags().Changed("number"):
-		return exit.UsageError{Err: errors.New("-n and --all exclude each other: leave out one")}
-	case p.wait < 0:
-		return exit.UsageError{Err: fmt.Errorf("--wait is %v: want a duration, such as 30s", p.wait)}
+	count, err := p.count.OrAll(cmd, "number", "-n", p.all)
+	if err == nil {
+		err = flags.CheckWait(p.wait)
 	}
-
-	count := int(p.count)
-	if p.all {
-		count = math.MaxInt
+	if err != nil {
+		return err
 	}
 	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("standard output: %w: nothing was popped", err)
@@ -77,51 +69,89 @@ func (p *popping) run() error {
 		return err
 	}
 	defer s.close()
-	defer interrupt.Say(cmd, "its item may be lost")()
+	defer interrupt.Say(cmd, "items that it has printed may come back")()
 
-	for n := range count {
+	for n := 0; n < count; {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		item, err := awaitItem(ctx, p.wait, func(options ...client.PopOption) (*client.Item, error) {
-			return s.pop(p.max, options...)
-		})
-
+		list, begun, err := p.queue.lease(s, min(count-n, popBatch), p.wait, popLease)
 		switch {
 		case errors.Is(err, client.ErrEmpty) && n > 0:
 			return nil
 		case err != nil:
-			return s.explainEmpty(err)
+			return err
 		}
-		if err := p.printer.print(cmd, newItem(&p.queue, item), count == 1); err != nil {
-			return p.putBack(s, item, err, cmd.ErrOrStderr())
+
+		printed, err := p.printLeased(list, begun, count == 1)
+		if err := p.settle(s, list, printed, err); err != nil {
+			return err
 		}
+		n += printed
 	}
 	return nil
 }
 
-// putBack pushes a popped item that cannot be printed, and returns the error of
-// printing it with what became of the item.
-func (p *popping) putBack(s *session, item *client.Item, printErr error, stderr io.Writer) error {
-	place := "behind the others of its priority"
-	if p.fifo {
-		place = "at the end of the queue"
-	} else if !hasPriority(&p.queue, item) {
-		place = "with priority 0, because the reply had no room for its own"
+const (
+	// popBatch is how many items pq pop leases at once.
+	popBatch = 500
+	// popLease is the length of these leases. It is printed in halves of it at most.
+	popLease = time.Minute
+)
+
+// printLeased prints items, and returns how many: until a signal comes, or printing has taken so long
+// that the leases of the others may soon be over.
+func (p *popping) printLeased(list []*client.Delivery, begun time.Time, only bool) (printed int, err error) {
+	for i, d := range list {
+		if i > 0 && (p.cmd.Context().Err() != nil || time.Since(begun) > popLease/2) {
+			return i, nil
+		}
+		if err := p.printer.print(p.cmd, newItem(&p.queue, &d.Item), only); err != nil {
+			return i, err
+		}
+	}
+	return len(list), nil
+}
+
+// settle acknowledges the items that were printed, and gives the others back: printErr is why one
+// could not be. If the reader has gone, nobody knows what it has read, so all go back.
+func (p *popping) settle(s *session, list []*client.Delivery, printed int, printErr error) error {
+	kept := printed
+	if terminal.NoReader(p.cmd.OutOrStdout(), false) {
+		kept, printErr = 0, cmp.Or(printErr, errNoReader)
 	}
 
-	again, err := s.push(item.Priority, item.Message)
-	if err == nil {
-		return fmt.Errorf("cannot print the popped item (%w): it was put back with the id %s, %s", printErr, again.ID, place)
+	lost, why := 0, error(nil)
+	for _, err := range s.client.AckAll(s.usable, list[:kept]...) {
+		if err != nil {
+			lost, why = lost+1, err
+		}
+	}
+	became := giveBack(s, list[kept:])
+
+	switch {
+	case lost > 0:
+		return fmt.Errorf("%s printed, but not acknowledged, so that they may come back within %v: %w",
+			items(int64(lost), ""), popLease, s.explain(why, "they may be removed"))
+	case printErr == nil:
+		return nil
+	case printed > kept:
+		became += ", also what was printed since nobody may have read it: " + items(int64(printed), "")
+	}
+	return fmt.Errorf("cannot print (%w): %s", printErr, became)
+}
+
+// giveBack gives items back, uncounted, and says what became of them.
+func giveBack(s *session, list []*client.Delivery) string {
+	var group errgroup.Group
+	group.SetLimit(32)
+	for _, d := range list {
+		group.Go(func() error { return d.Snooze(s.usable, 0) })
 	}
 
-	state := "it could not be put back"
-	if errors.Is(err, client.ErrUnknownOutcome) {
-		state = "it may or may not have been put back"
+	became := items(int64(len(list)), "") + " went back"
+	if group.Wait() != nil {
+		became += fmt.Sprintf(", or will within %v", popLease)
 	}
-	where := "it is printed above"
-	if err := json.NewEncoder(stderr).Encode(newItem(&p.queue, item)); err != nil {
-		where = "it is lost"
-	}
-	return fmt.Errorf("cannot print the popped item (%w): %s (%w): %s", printErr, state, err, where)
+	return became
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -35,11 +36,19 @@ type item struct {
 
 	State      client.State `json:"state,omitempty"` // of pq get
 	DeadLetter *deadLetter  `json:"dead_letter,omitempty"`
+	Deliveries int64        `json:"deliveries,omitempty"`
 
 	// These are of pq lease.
 	Receipt    string `json:"receipt,omitempty"`
-	Deliveries int64  `json:"deliveries,omitempty"`
 	LeaseUntil string `json:"lease_until,omitempty"`
+
+	// These are of items where they stand.
+	Due      string `json:"due,omitempty"`
+	Expires  string `json:"expires,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+	Size     *int   `json:"size,omitempty"`
+	ValueCut bool   `json:"value_cut,omitempty"`
+	subjects.Failure
 
 	bytes []byte // the value
 }
@@ -53,13 +62,18 @@ type deadLetter struct {
 	At         string `json:"at"`
 }
 
-// String says it for people.
-func (d *deadLetter) String() string {
+// why says why it died.
+func (d *deadLetter) why() string {
 	deliveries := "1 delivery"
 	if d.Deliveries != 1 {
 		deliveries = terminal.Grouped(d.Deliveries) + " deliveries"
 	}
-	text := fmt.Sprintf("a dead letter of %s: %s after %s", d.Queue, d.Reason, deliveries)
+	return fmt.Sprintf("%s after %s", d.Reason, deliveries)
+}
+
+// String says it for people.
+func (d *deadLetter) String() string {
+	text := fmt.Sprintf("a dead letter of %s: %s", d.Queue, d.why())
 	if d.Error != "" {
 		text += ": " + d.Error
 	}
@@ -108,6 +122,45 @@ func newItem(q *queue, from *client.Item) *item {
 		it.DeadLetter = &deadLetter{Queue: d.Queue, Reason: d.Reason, Error: d.Error, Deliveries: d.Deliveries, At: timeText(d.At)}
 	}
 	return it
+}
+
+// newStored is newItem for an item where it stands, of which the value may be cut.
+func newStored(q *queue, from *client.StoredItem) *item {
+	info, _ := subjects.ParseItemHeaders(from.Headers) // else it has no DeadLetter
+	info.ID, info.Priority, info.PushedAt = from.ID, from.Priority, timeOf(from.PushedAt)
+
+	headers := nats.Header(maps.Clone(from.Headers))
+	maps.DeleteFunc(headers, func(name string, _ []string) bool { return strings.HasPrefix(name, subjects.Reserved) })
+	value := from.Value
+	if from.ValueCut {
+		value = wholeRunes(value)
+	}
+
+	it := newItem(q, &client.Item{ItemInfo: info, Message: client.Message{Value: value, Headers: headers}})
+	it.State, it.Deliveries, it.Reason, it.ValueCut, it.Failure = from.State, from.Deliveries, from.Reason, from.ValueCut, from.Failure
+	if it.Code == 0 {
+		it.Size = &from.Size
+	}
+	it.Due, it.Expires = timeText(timeOf(from.Due)), timeText(timeOf(from.Expires))
+	return it
+}
+
+// wholeRunes returns a text that was cut without the beginning of a character at its end.
+func wholeRunes(text []byte) []byte {
+	for n := range min(utf8.UTFMax, len(text)) {
+		if whole := text[:len(text)-n]; utf8.Valid(whole) {
+			return whole
+		}
+	}
+	return text
+}
+
+// timeOf returns the zero time for nil.
+func timeOf(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
 }
 
 // timeText writes a time as replies do, and "" if there is none.

@@ -189,12 +189,12 @@ func (r *relay) next() *nats.Msg {
 	}
 }
 
-// forward passes a request to the bridge, and its reply back.
+// forward passes a request to the bridge, which replies to pq.
 func (r *relay) forward(m *nats.Msg) {
 	r.t.Helper()
 	subject := subjects.DefaultPriorityPrefix + strings.TrimPrefix(m.Subject, "relay")
-	reply := r.env.Request(subject, m.Header, m.Data)
-	r.respond(m, &nats.Msg{Header: reply.Header, Data: reply.Data})
+	must(r.t, r.env.Conn.PublishMsg(&nats.Msg{Subject: subject, Reply: m.Reply, Header: m.Header, Data: m.Data}))
+	must(r.t, r.env.Conn.Flush())
 }
 
 // fail answers a request with an error.

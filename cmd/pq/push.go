@@ -3,13 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
@@ -47,16 +45,16 @@ disk. If --lines fails, standard error has a sed command for the other lines.`,
 	}, func(values []string) error { return p.run(values) })
 
 	set := cmd.Flags()
-	set.VarP(&p.priority, "priority", "p", "decimal `priority`; pop takes the smallest first")
+	set.VarP(&p.priority, "priority", "p", "decimal `PRIORITY`; pop takes the smallest first")
 	set.StringArrayVarP(&p.headers, "header", "H", nil, "`NAME:VALUE` to store with the item; repeat for more")
-	set.DurationVar(&p.delay, "delay", 0, "hold the item back for this long")
-	set.DurationVar(&p.ttl, "ttl", 0, "`time` after which it expires; 0 is never")
-	set.StringVar(&p.msgID, "msg-id", "", "push it once: `id` of the message")
-	set.StringVar(&p.unique, "unique", "", "push it unless an item with this `key` is there")
-	set.StringVar(&p.group, "group", "", "`name` of the group, which has its turn among others")
-	set.IntVar(&p.weight, "weight", 1, "how `many` items of the group have a turn together")
+	set.DurationVar(&p.delay, "delay", 0, "hold the item back for `DURATION`")
+	set.DurationVar(&p.ttl, "ttl", 0, "`DURATION` after which it expires; 0 is never")
+	set.StringVar(&p.msgID, "msg-id", "", "push it once: `ID` of the message")
+	set.StringVar(&p.unique, "unique", "", "push it unless an item with this `KEY` is there")
+	set.StringVar(&p.group, "group", "", "`NAME` of the group, which has its turn among others")
+	set.IntVar(&p.weight, "weight", 1, "`N` items of the group have a turn together, 1 to 100")
 	set.BoolVar(&p.lines, "lines", false, "push each line of standard input as an item")
-	set.Var(&p.parallel, "parallel", "push this `many` lines at once, in no certain order")
+	set.Var(&p.parallel, "parallel", "push `N` batches of lines at once, in no certain order")
 	set.BoolVar(&p.json, "json", false, "print a line of JSON per item, with its id and line")
 	flags.WithoutDefault(set, "parallel", "delay", "ttl", "weight")
 	return cmd
@@ -83,7 +81,7 @@ func (p *pushing) run(values []string) error {
 	}
 	defer s.close()
 	if p.lines {
-		return p.pushLines(s, header)
+		return pushLines(s, int64(p.priority), header, int(p.parallel), p.json)
 	}
 
 	defer interrupt.Say(cmd, pushInterrupted)()
@@ -97,28 +95,22 @@ func (p *pushing) run(values []string) error {
 		return err
 	}
 
-	ack, err := s.push(int64(p.priority), client.Message{Value: value, Headers: header})
+	ack, err := s.queue.Push(s.usable, int64(p.priority), client.Message{Value: value, Headers: header})
 	if err != nil {
-		return err
+		return s.explain(err, oneUnknown)
 	}
 	return printPushed(cmd.OutOrStdout(), 0, ack, p.fifo, p.json)
 }
-
-// pushInterrupted is what a second signal costs.
-const pushInterrupted = "pq will not know what is in the queue"
 
 // header returns the headers of the items, or the mistake in the flags.
 func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, error) {
 	header := nats.Header{}
 	for _, h := range p.headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok || !subjects.ValidHeaderName(name) {
-			return nil, fmt.Errorf("--header %q: want NAME:VALUE, with a name of letters, digits and -", h)
+		name, value, err := headerFlag(h)
+		if err != nil {
+			return nil, err
 		}
-		if strings.ContainsAny(value, "\r\n") {
-			return nil, fmt.Errorf("--header %q: a header is one line", h)
-		}
-		header.Add(name, strings.TrimSpace(value))
+		header.Add(name, value)
 	}
 
 	switch {
@@ -136,6 +128,18 @@ func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, erro
 		return nil, err
 	}
 	return header, p.takePriority(cmd, header[subjects.HeaderPriority])
+}
+
+// headerFlag reads the value of a flag --header.
+func headerFlag(text string) (name, value string, err error) {
+	name, value, ok := strings.Cut(text, ":")
+	switch {
+	case !ok || !subjects.ValidHeaderName(name):
+		return "", "", fmt.Errorf("--header %q: want NAME:VALUE, with a name of letters, digits and -", text)
+	case strings.ContainsAny(value, "\r\n"):
+		return "", "", fmt.Errorf("--header %q: a header is one line", text)
+	}
+	return name, strings.TrimSpace(value), nil
 }
 
 // addOptions adds the headers that other flags stand for.
@@ -198,56 +202,4 @@ func (p *pushing) takePriority(cmd *cobra.Command, texts []string) error {
 		return fmt.Errorf("--header %s: %w", subjects.HeaderPriority, err)
 	}
 	return nil
-}
-
-// pushLines pushes each line of standard input, without its line end, and stops at
-// the first failure or when a signal comes. Then it waits for the pushes under way,
-// and its error says which lines are in the queue.
-func (p *pushing) pushLines(s *session, header nats.Header) error {
-	cmd := p.cmd
-	in := cmd.InOrStdin()
-	lines := input.NewLines(in, int(s.nc.MaxPayload()))
-	r := newReceipts(&p.queue, p.json, in)
-	defer r.close()
-	defer interrupt.Say(cmd, pushInterrupted)()
-
-	var o input.Outcomes
-	group, going := errgroup.WithContext(cmd.Context())
-	group.SetLimit(int(p.parallel))
-
-	for {
-		value, err := interrupt.Await(going, lines.Next)
-		if err != nil {
-			o.Ended = err
-			break
-		}
-		o.Read++
-		number := o.Read
-		group.Go(func() error {
-			if going.Err() != nil { // while this line waited for its turn
-				o.Failed(number, going.Err())
-				return nil
-			}
-			ack, err := s.push(int64(p.priority), client.Message{Value: value, Headers: header})
-			if err != nil {
-				o.Failed(number, err)
-			} else {
-				err = r.add(number, len(value), ack)
-			}
-			if err != nil {
-				return fmt.Errorf("line %d: %w", number, err)
-			}
-			return nil
-		})
-	}
-
-	err := group.Wait()
-	if err == nil && o.Ended != io.EOF {
-		err = o.Ended
-	}
-
-	if err != nil {
-		return fmt.Errorf("%w%s", err, o.Report())
-	}
-	return r.finish()
 }

@@ -20,13 +20,14 @@ import (
 type app struct {
 	login.Connection
 	priorityPrefix, fifoPrefix string
+	ignore                     func(error) bool // which errors of the connection do not end a session; nil for none
 }
 
 func (a *app) addFlags(set *pflag.FlagSet) {
 	set.SortFlags = false
 	a.Connection.AddFlags(set)
-	set.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "subject `prefix` of priority queues, pq by default")
-	set.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "subject `prefix` of FIFO queues, q by default")
+	set.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "subject `PREFIX` of priority queues, pq by default")
+	set.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "subject `PREFIX` of FIFO queues, q by default")
 	flags.WithoutDefault(set, "prefix", "fifo-prefix")
 }
 
@@ -92,14 +93,14 @@ func (q *queue) check() error {
 }
 
 // arguments accepts as many arguments as cmd.Use names. Those in brackets can be left out, and
-// there can be more of a last one with dots.
+// there can be more of one with dots.
 func arguments(cmd *cobra.Command, args []string) error {
 	names := strings.Fields(cmd.Use)[1:]
 	problem := ""
 	switch {
 	case len(args) < len(names) && !strings.HasPrefix(names[len(args)], "["):
 		problem = strings.TrimSuffix(names[len(args)], "...") + " is missing"
-	case len(args) > len(names) && (len(names) == 0 || !strings.Contains(names[len(names)-1], "...")):
+	case len(args) > len(names) && !strings.Contains(cmd.Use, "..."):
 		problem = "too many arguments"
 	default:
 		return nil

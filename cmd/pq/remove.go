@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -32,8 +32,8 @@ type bulk struct {
 	do       func(context.Context, *session) (int64, error)
 }
 
-func (m *bulk) command(cmd *cobra.Command) *cobra.Command {
-	m.queue.command(cmd, func([]string) error { return m.run() })
+func (m *bulk) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
+	m.queue.command(cmd, run)
 	cmd.Flags().BoolVar(&m.yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&m.json, "json", false, "print JSON, as the protocol defines it")
 	return cmd
@@ -60,14 +60,9 @@ func newPurge(a *app) *cobra.Command {
 were. Settings stay. On a terminal it asks first; elsewhere it needs --yes.`,
 		Example: `  pq purge jobs
   pq purge jobs --state delayed --yes`,
-		PreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains([]client.State{"", client.Ready, client.Delayed, client.Leased}, state) {
-				return exit.UsageError{Err: fmt.Errorf("--state is %q: want %s, %s or %s", state, client.Ready, client.Delayed, client.Leased)}
-			}
-			return nil
-		},
-	})
-	cmd.Flags().StringVar((*string)(&state), "state", "", "only items that are ready, delayed or leased")
+		PreRunE: func(*cobra.Command, []string) error { return checkState(state) },
+	}, m.run)
+	addState(cmd.Flags(), &state)
 	return cmd
 }
 
@@ -84,27 +79,36 @@ func newRedrive(a *app) *cobra.Command {
 	}
 
 	cmd := m.command(&cobra.Command{
-		Use:   "redrive QUEUE",
+		Use:   "redrive QUEUE [ID...]",
 		Short: "Send dead letters back to their queues",
 		Long: `Send the dead letters in a queue, such as jobs-dead, back to the queues that
 they come from, and print how many that were. On a terminal it asks first;
-elsewhere it needs --yes.`,
-		Example: `  pq redrive jobs-dead
-  pq redrive jobs-dead --max 10 --yes`,
+elsewhere it needs --yes. With ids, or - for ids from standard input, send those
+alone, without a question, and print a new id and a queue for each.`,
+		Example: `  pq redrive jobs-dead --max 10 --yes
+  pq dead jobs --match acme --all | pq redrive jobs-dead -`,
 		PreRunE: func(*cobra.Command, []string) error {
 			if most < 1 || most > subjects.MaxRedrive {
 				return exit.UsageError{Err: fmt.Errorf("--max is %d: want at least 1, and at most %d", most, subjects.MaxRedrive)}
 			}
 			return nil
 		},
+	}, func(ids []string) error {
+		switch {
+		case len(ids) == 0:
+			return m.run(nil)
+		case m.cmd.Flags().Changed("max"):
+			return exit.UsageError{Err: errors.New("--max is for all dead letters, without ids: leave it out")}
+		}
+		return (&edit{&m.queue, m.json, "sent back", target.Queue.RedriveItems}).run(ids)
 	})
-	cmd.Flags().Var(&most, "max", "send up to this `many`, 1,000 unless it says otherwise")
+	cmd.Flags().Var(&most, "max", "send up to `N` back, 1,000 unless it says otherwise")
 	flags.WithoutDefault(cmd.Flags(), "max")
 	return cmd
 }
 
 // run asks the question, if there is somebody to ask and anything to do, and does it.
-func (m *bulk) run() error {
+func (m *bulk) run([]string) error {
 	interactive := terminal.Is(m.cmd.InOrStdin()) && terminal.Is(m.cmd.ErrOrStderr())
 	if !m.yes && !interactive {
 		return exit.UsageError{Err: errors.New("nobody can be asked, because this is no terminal: add --yes")}

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/cmd/internal/buildinfo"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 )
 
@@ -16,7 +16,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 	started = new(bool)
 	root = &cobra.Command{
 		Use:     "pq",
-		Version: cmp.Or(version, moduleVersion()),
+		Version: buildinfo.Describe(version),
 		Long:    "pq works on the durable queues that pqbridge serves over NATS.",
 		Example: `  pq push jobs "write the report" --priority 5
   pq pop jobs`,
@@ -36,11 +36,11 @@ func newRoot() (root *cobra.Command, started *bool) {
 	a.addFlags(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("context", completeContexts) // there is this flag
 	groups := []group{
-		{"items", []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a)}},
+		{"items", []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a), newItems(a), newDead(a)}},
 		{"workers", []*cobra.Command{newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a), newExtend(a)}},
-		{"one item, by its id", []*cobra.Command{newGet(a), newRank(a), newMv(a), newRm(a)}},
+		{"items by their ids", []*cobra.Command{newGet(a), newRank(a), newMv(a), newRm(a), newRelease(a)}},
 		{"queues", []*cobra.Command{newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
-		{"the tool", []*cobra.Command{newDoctor(a), newBench(a), newCompletion()}},
+		{"the tool", []*cobra.Command{newDashboard(a), newDoctor(a), newBench(a), newCompletion()}},
 	}
 
 	for _, g := range groups {

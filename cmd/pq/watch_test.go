@@ -97,6 +97,27 @@ func TestFrameFits(t *testing.T) {
 	}
 }
 
+// Names stay apart on a terminal of 80 columns, wherever they differ.
+func TestNamesStayApart(t *testing.T) {
+	names := []string{"eu-west-1-orders-of-acme-high", "eu-west-1-orders-of-acme-low", "eu-west-2-orders-of-acme-low", "jobs"}
+	var h history
+	for second := range 12 {
+		l := lookAt(second, 1, 2_000_000, 3, 4)
+		for i, name := range names {
+			l.queues[i].Queue = name
+		}
+		h.add(l, nil)
+	}
+
+	frame, seen := h.frame(80, 24, true), map[string]bool{}
+	for _, line := range strings.Split(frame, "\n")[3 : 3+len(names)] {
+		seen[strings.Fields(line)[1]] = true
+	}
+	if len(seen) != len(names) {
+		t.Errorf("names look the same:\n%s", frame)
+	}
+}
+
 func TestTrend(t *testing.T) {
 	for _, m := range []struct {
 		want    string

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,11 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -21,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/child"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
@@ -32,17 +26,14 @@ import (
 // work is the command line of pq work.
 type work struct {
 	queue
+	runner
 	jobs    flags.Count
-	dropOn  []int
 	ackWait time.Duration
-	retry   retryDelay
-	program []string // with its arguments
-
-	stopped chan struct{} // closed when no more items are taken
+	timeout time.Duration // of a job, 0 for none
 }
 
 func newWork(a *app) *cobra.Command {
-	w := &work{queue: queue{app: a, verb: subjects.AckLease}, jobs: 1, stopped: make(chan struct{})}
+	w := &work{queue: queue{app: a, verb: subjects.AckLease}, runner: runner{stopped: make(chan struct{})}, jobs: 1}
 	cmd := w.command(&cobra.Command{
 		Use:                   "work QUEUE [flags] -- COMMAND [ARG...]",
 		DisableFlagsInUseLine: true,
@@ -54,8 +45,7 @@ had max_deliver deliveries. The lease is extended while COMMAND runs.
 The environment has PQ_ID, PQ_PRIORITY, PQ_DELIVERIES and the like, and headers:
 Trace-Id is PQ_HEADER_TRACE_ID. The first signal lets commands finish, and pq
 exits with 0. A later one ends them, and their items go back.`,
-		Example: `  pq work jobs --jobs 4 -- ./handle.sh
-  pq work jobs --drop-on 65 -- sh -c "jq -e .user"`,
+		Example: "  pq work jobs --jobs 4 --drop-on 65 -- ./handle.sh",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash == 1 && len(args) > 1 {
 				return nil
@@ -65,23 +55,27 @@ exits with 0. A later one ends them, and their items go back.`,
 	}, func(command []string) error { return w.run(command) })
 
 	set := cmd.Flags()
-	set.VarP(&w.jobs, "jobs", "j", "run up to this `many` commands at once, else one")
-	set.IntSliceVar(&w.dropOn, "drop-on", nil, "exit `codes` for which the item becomes a dead letter")
-	set.DurationVar(&w.ackWait, "ack-wait", 0, "`length` of leases; else as pq config says, or 30s")
-	set.DurationVar(&w.retry.first, "retry-delay", time.Second, "`pause` after failures without a backoff; else 1s")
+	set.VarP(&w.jobs, "jobs", "j", "run up to `N` commands at once, else one")
+	set.IntSliceVar(&w.dropOn, "drop-on", nil, "exit `CODES` that make the item a dead letter")
+	set.DurationVar(&w.ackWait, "ack-wait", 0, "lease for `DURATION`; else as config says, or 30s")
+	set.DurationVar(&w.retry.first, "retry-delay", time.Second, "pause `DURATION` if there is no backoff; else 1s")
+	set.DurationVar(&w.timeout, "job-timeout", 0, "end a command after `DURATION`; it failed then")
 	set.BoolVar(&w.max, "max", false, "take the last item: largest priority, newest")
-	flags.WithoutDefault(set, "jobs", "ack-wait", "retry-delay")
+	flags.WithoutDefault(set, "jobs", "ack-wait", "retry-delay", "job-timeout")
 	return cmd
 }
 
 func (w *work) run(command []string) error {
 	cmd := w.cmd
 	w.program = command
+	if err := w.jobs.Check("--jobs"); err != nil {
+		return err
+	}
 	switch {
-	case w.jobs < 1:
-		return exit.UsageError{Err: fmt.Errorf("--jobs is %d: want at least 1", w.jobs)}
 	case slices.ContainsFunc(w.dropOn, func(code int) bool { return code < 1 || code > 255 }):
 		return exit.UsageError{Err: errors.New("--drop-on: want exit codes from 1 to 255")}
+	case w.timeout < 0:
+		return exit.UsageError{Err: fmt.Errorf("--job-timeout is %v: want a duration, such as 10m", w.timeout)}
 	}
 
 	if err := flags.CheckAckWait(w.ackWait); err != nil {
@@ -94,54 +88,39 @@ func (w *work) run(command []string) error {
 		return exit.UsageError{Err: fmt.Errorf("cannot run the command %s: %w", w.program[0], errors.Unwrap(err))}
 	}
 
-	refused := make(chan error, 1)
 	blindfold := w.ackWait != 0 // then nobody needs the settings
-	s, err := w.open(cmd.Context(), nats.MaxReconnects(-1), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		if errors.Is(err, nats.ErrPermissionViolation) && !(blindfold && w.retry.refused(&w.queue, err)) { // all else passes
-			select {
-			case refused <- err:
-			default:
-			}
-		}
-	}))
+	w.ignore = func(err error) bool {
+		return !errors.Is(err, nats.ErrPermissionViolation) || blindfold && w.retry.refused(&w.queue, err)
+	}
+	s, err := w.open(cmd.Context(), nats.MaxReconnects(-1))
 	if err != nil {
 		return err
 	}
-
 	defer s.close()
-	if err := w.prepare(cmd.Context(), s, refused); err != nil {
+	if err := w.prepare(cmd.Context(), s); err != nil {
 		return err
 	}
 
+	w.log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	worker, err := s.queue.NewWorker(w.do(cmd, s), client.WorkerOptions{
-		Concurrency: int(w.jobs), AckWait: w.ackWait, Max: w.max,
-		Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
+		Concurrency: int(w.jobs), AckWait: w.ackWait, JobTimeout: w.timeout, Max: w.max, Logger: w.log,
 	})
 	if err != nil {
 		return s.explain(err, "")
 	}
-	return w.finish(cmd, s, worker, refused)
+	return w.finish(cmd, s, worker)
 }
 
 // prepare finds out early what makes the work impossible, and how long leases are.
-func (w *work) prepare(ctx context.Context, s *session, refused chan error) error {
-	if w.ackWait != 0 {
-		return nil // whoever says so needs no permission to read the settings
+func (w *work) prepare(ctx context.Context, s *session) error {
+	say := func(text string) { _, _ = fmt.Fprintln(w.cmd.ErrOrStderr(), "pq:", text) } // there is nowhere to report a failure
+	if w.ackWait != 0 {                                                                // whoever says so needs no permission to read the settings
+		say("waiting for items of " + w.name)
+		return nil
 	}
 
-	stop := context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })
-	defer stop()
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		select {
-		case err := <-refused:
-			s.end(err)
-		case <-done:
-		}
-	}()
-
-	settings, err := s.queue.Settings(s.usable)
+	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
+	info, err := s.queue.Info(s.usable)
 	if errors.Is(err, nats.ErrPermissionViolation) {
 		return fmt.Errorf("%w; with --ack-wait pq work needs no settings", s.explain(err, ""))
 	}
@@ -149,106 +128,27 @@ func (w *work) prepare(ctx context.Context, s *session, refused chan error) erro
 		return s.outdated(subjects.Info, w.kind(), s.explain(err, ""))
 	}
 
-	w.ackWait = settings.LeaseWait()
+	w.ackWait = info.Settings.LeaseWait()
+	say(waitText(w.name, info, time.Now()))
 	return nil
 }
 
-// endCommand is how long a command has to end after a signal.
-const endCommand = 5 * time.Second
-
-// do returns what is done with each job.
-func (w *work) do(cmd *cobra.Command, s *session) client.Work {
-	name := filepath.Base(w.program[0])
-	return func(ctx context.Context, job *client.Job) error {
-		runtime.LockOSThread() // Linux kills the command when the thread ends that has started it
-		defer runtime.UnlockOSThread()
-
-		c := exec.CommandContext(ctx, w.program[0], w.program[1:]...)
-		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(job.Value), cmd.OutOrStdout(), cmd.ErrOrStderr()
-		c.Env = append(inherited(os.Environ()), w.environment(job)...)
-		c.WaitDelay = endCommand
-		killRest := child.Isolate(c)
-
-		err := c.Start()
-		if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.E2BIG) { // too long are the headers of this item
-			return w.notStarted(ctx, cmd, err)
-		}
-		if err == nil {
-			err = c.Wait()
-		}
-
-		killRest()
-		var exit *exec.ExitError
-		switch {
-		case err == nil, errors.Is(err, exec.ErrWaitDelay): // it has ended well, but left a process behind
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case terminal.NoReader(cmd.OutOrStdout(), false): // which is not the item's fault
-			<-w.stopped
-			return client.Snooze(0)
-		case errors.As(err, &exit) && slices.Contains(w.dropOn, exit.ExitCode()):
-			return client.Drop(fmt.Sprintf("%s: %v", name, err))
-		default:
-			return w.retry.of(fmt.Errorf("%s: %w", name, err), s, job)
-		}
+// waitText says what there is to do in a queue, or what keeps pq work waiting.
+func waitText(name string, i *client.QueueInfo, now time.Time) string {
+	switch until := i.Settings.PauseUntil; {
+	case until.Equal(forever):
+		return name + " is paused: waiting for pq resume"
+	case until.After(now):
+		return fmt.Sprintf("%s is paused until %s: waiting for that", name, timeText(until))
+	case isUnused(i):
+		return fmt.Sprintf("no queue %s is in use yet: waiting for items", name)
+	case i.Ready > 0:
+		return fmt.Sprintf("%s in %s", items(i.Ready, "ready"), name)
+	case i.NextDue != nil && i.Leased+i.Delayed > 0:
+		return fmt.Sprintf("no ready item in %s, %s leased, %s delayed: waiting for others, or %s for the next of these",
+			name, terminal.Grouped(i.Leased), terminal.Grouped(i.Delayed), terminal.InWords(max(i.NextDue.Sub(now), 0)))
 	}
-}
-
-// startAgain is the pause after a command could not be started.
-const startAgain = time.Second
-
-// notStarted gives an item back, later and uncounted, because it is not the item's fault that the
-// command cannot be started: somebody may be replacing it.
-func (w *work) notStarted(ctx context.Context, cmd *cobra.Command, err error) error {
-	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: cannot start the command, trying again in %v: %v\n", startAgain, err)
-	select {
-	case <-ctx.Done():
-	case <-time.After(startAgain):
-	}
-	return client.Snooze(0)
-}
-
-// environment returns what a command is told about its item.
-func (w *work) environment(job *client.Job) []string {
-	values := []string{"PQ_QUEUE=" + job.Queue, "PQ_ID=" + job.ID, "PQ_DELIVERIES=" + strconv.FormatInt(job.Deliveries, 10),
-		"PQ_PUSHED_AT=" + timeText(job.PushedAt)}
-
-	if hasPriority(&w.queue, &job.Item) {
-		values = append(values, "PQ_PRIORITY="+strconv.FormatInt(job.Priority, 10))
-	}
-	if d := job.DeadLetter; d != nil {
-		values = append(values, "PQ_DEAD_QUEUE="+d.Queue, "PQ_DEAD_REASON="+d.Reason, "PQ_DEAD_ERROR="+d.Error,
-			"PQ_DEAD_DELIVERIES="+strconv.FormatInt(d.Deliveries, 10), "PQ_DEAD_AT="+timeText(d.At))
-	}
-
-	for name, texts := range job.Headers {
-		text := strings.ReplaceAll(strings.Join(texts, "\n"), "\x00", "") // which no environment can have
-		values = append(values, "PQ_HEADER_"+variableName(name)+"="+text)
-	}
-	return values
-}
-
-// inherited returns the environment without what another pq work, which runs this one, has said
-// about its own item.
-func inherited(environment []string) []string {
-	return slices.DeleteFunc(environment, func(variable string) bool {
-		return strings.HasPrefix(variable, "PQ_HEADER_") || strings.HasPrefix(variable, "PQ_DEAD_") || strings.HasPrefix(variable, "PQ_PRIORITY=")
-	})
-}
-
-// variableName returns a header's name as it stands in the environment.
-func variableName(header string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z':
-			return r - 'a' + 'A'
-		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
-			return r
-		default:
-			return '_'
-		}
-	}, header)
+	return name + " is empty: waiting for items"
 }
 
 // errNoReader ends pq work whose output nobody reads, as it would end other tools.
@@ -256,7 +156,7 @@ var errNoReader = errors.New("standard output: the reader has gone (broken pipe)
 
 // finish runs the worker until a signal comes, NATS refuses something, or nobody reads the output
 // any more.
-func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, refused chan error) error {
+func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker) error {
 	signals := make(chan os.Signal, 1)
 	interrupt.Notify(signals)
 	release := func() { signal.Stop(signals) }
@@ -278,11 +178,10 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, ref
 	select {
 	case err := <-ended:
 		return s.explain(err, "")
-	case err := <-refused:
-		s.end(err)
+	case <-s.usable.Done():
 		stop()
 		w.kill(s, worker, ended) // nothing can be acknowledged any more
-		return s.explain(err, "")
+		return s.explain(context.Cause(s.usable), "")
 	case <-terminal.ReaderGone(cmd.OutOrStdout()):
 		say(errNoReader, "a")
 	case <-cmd.Context().Done():

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -31,21 +32,35 @@ func (r *retryDelay) after(deliveries int64) time.Duration {
 	return min(delay, longest)
 }
 
-// of returns err with the delay of a job that has failed. It asks for the backoff each time, so
-// that a change counts at once. If that fails, the bridge decides.
-func (r *retryDelay) of(err error, s *session, job *client.Job) error {
-	if r.first == 0 {
-		return err
-	}
+// of returns err with the delay of a job that has failed, and logs what becomes of that. It asks for
+// the settings each time, so that a change counts at once. If that fails, the bridge decides.
+func (r *retryDelay) of(err error, s *session, job *client.Job, log *slog.Logger) error {
+	var set client.Settings
 	if !r.blind.Load() {
 		ctx, cancel := context.WithTimeout(s.usable, discovery.FirstAnswer)
 		defer cancel()
-		settings, failed := s.queue.Settings(ctx)
-		if len(settings.Backoff) > 0 || failed != nil && !r.blind.Load() {
+		var unknown error
+		if set, unknown = s.queue.Settings(ctx); unknown != nil && !r.blind.Load() {
 			return err
 		}
 	}
-	return client.RetryAfter(r.after(job.Deliveries), err)
+
+	log = log.With("queue", job.Queue, "id", job.ID, "deliveries", job.Deliveries)
+	if set.MaxDeliver > 0 {
+		log = log.With("max_deliver", set.MaxDeliver)
+	}
+	if set.Exhausted(job.Deliveries) {
+		log.Warn("a job has had its last delivery: it becomes a dead letter", "in", set.DeadLetterQueue(job.Queue))
+		return err
+	}
+
+	delay := set.BackoffAfter(job.Deliveries)
+	if len(set.Backoff) == 0 {
+		delay = r.after(job.Deliveries)
+		err = client.RetryAfter(delay, err)
+	}
+	log.Info("a job is tried again", "after", delay)
+	return err
 }
 
 // refused reports whether an error of the NATS server says no more than that the settings cannot be

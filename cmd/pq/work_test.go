@@ -10,7 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -46,6 +48,68 @@ case $value in bad) exit 1;; worse) exit 65;; esac`
 	if *dead.Value != "bad" {
 		t.Errorf("dead: %+v", dead)
 	}
+}
+
+// What a command says at last is the reason of its dead letter, and pq work says what becomes of the
+// item. Processes that the command has left behind hold up nothing, and can still write.
+func TestWorkSaysWhatBecomesOfItems(t *testing.T) {
+	c, _ := newCLI(t)
+	dir := t.TempDir()
+	c.ok("", "config", "jobs", "max_deliver=2", "backoff=10ms")
+	c.ok("", "push", "jobs", "a")
+	script := `(while ! test -e ` + filepath.Join(dir, "go") + `; do sleep 0.01; done; echo later >&2) &
+echo looking >&2; echo "the disk is full" >&2; exit 1`
+	p := c.start(nil, "work", "jobs", "--", "sh", "-c", script)
+	c.has("pq\tjobs\t0\t0\t0\npq\tjobs-dead\t1\t0\t0\n")
+	p.says("pq: 1 ready item in jobs\n", "looking\nthe disk is full\n",
+		`msg="a job is tried again" queue=jobs id=`, "deliveries=1 max_deliver=2 after=10ms\n",
+		`msg="a job has had its last delivery: it becomes a dead letter" queue=jobs id=`, "deliveries=2 max_deliver=2 in=jobs-dead\n")
+	if dead := c.item("peek", "jobs-dead"); dead.DeadLetter.Error != "sh: exit status 1: looking the disk is full" {
+		t.Errorf("it died of %+v", dead.DeadLetter)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
+	p.sees(&p.stderr, "later\nlater\n")
+	p.stop()
+
+	c.ok("", "push", "jobs", "b")
+	p = c.start(nil, "work", "jobs", "--drop-on", "65", "--", "sh", "-c", `printf "%0300d\nno such user" 0 >&2; exit 65`)
+	c.has("pq\tjobs\t0\t0\t0\npq\tjobs-dead\t2\t0\t0\n")
+	p.stop()
+	if dead := c.item("peek", "jobs-dead", "--max"); dead.DeadLetter.Reason != "sh: exit status 65: no such user" {
+		t.Errorf("it died of %+v", dead.DeadLetter)
+	}
+}
+
+// What pq work waits for.
+func TestWaitText(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	soon := now.Add(5 * time.Second)
+	for want, info := range map[string]*client.QueueInfo{
+		"1,000 ready items in jobs":                                                                      {Ready: 1000, Leased: 1},
+		"no queue jobs is in use yet: waiting for items":                                                 {},
+		"jobs is empty: waiting for items":                                                               {Settings: client.Settings{MaxDeliver: 3}},
+		"jobs is paused: waiting for pq resume":                                                          {Ready: 1, Settings: client.Settings{PauseUntil: forever}},
+		"jobs is paused until 2030-01-02T03:04:10.000000Z: waiting for that":                             {Settings: client.Settings{PauseUntil: soon}},
+		"no ready item in jobs, 1 leased, 2 delayed: waiting for others, or 5.0 s for the next of these": {Leased: 1, Delayed: 2, NextDue: &soon},
+	} {
+		if got := waitText("jobs", info, now); got != want {
+			t.Errorf("%+v: %q, want %q", info, got, want)
+		}
+	}
+}
+
+// A command that takes too long has failed, and is ended.
+func TestJobTimeout(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "config", "jobs", "max_deliver=1")
+	c.ok("", "push", "jobs", "a")
+	p := c.start(nil, "work", "jobs", "--job-timeout", "100ms", "--", "sh", "-c", "echo begun >&2; exec sleep 1000")
+	c.has("pq\tjobs\t0\t0\t0\npq\tjobs-dead\t1\t0\t0\n")
+	p.stop()
+	if dead := c.item("peek", "jobs-dead"); dead.DeadLetter.Error != "timed out: sh: signal: terminated: begun" {
+		t.Errorf("it died of %+v", dead.DeadLetter)
+	}
+	c.fails(exitUsage, "--job-timeout is -1s: want a duration, such as 10m", "work", "jobs", "--job-timeout", "-1s", "--", "true")
 }
 
 // The first signal lets commands finish, also if a terminal sends it to all processes.

@@ -99,10 +99,17 @@ func readCompose(t *testing.T, name string) composeFile {
 	return file
 }
 
+// ours returns the services that run our image: the bridges and the dashboard.
+func (f composeFile) ours() map[string]composeService {
+	ours := maps.Clone(f.Services)
+	maps.DeleteFunc(ours, func(_ string, s composeService) bool { return !strings.HasPrefix(s.Image, "pqbridge:") })
+	return ours
+}
+
 // bridges returns the services that are pqbridge.
 func (f composeFile) bridges() map[string]composeService {
-	bridges := maps.Clone(f.Services)
-	maps.DeleteFunc(bridges, func(_ string, s composeService) bool { return !strings.HasPrefix(s.Image, "pqbridge:") })
+	bridges := f.ours()
+	maps.DeleteFunc(bridges, func(_ string, s composeService) bool { return s.Entrypoint != nil })
 	return bridges
 }
 
@@ -124,6 +131,37 @@ func TestComposeConfiguresBridges(t *testing.T) {
 		}
 		for name, s := range bridges {
 			t.Run(name, func(t *testing.T) { testComposeBridge(t, file, s) })
+		}
+	})
+}
+
+// TestComposeConfiguresTheDashboard: cmd/pq parses its command line.
+func TestComposeConfiguresTheDashboard(t *testing.T) {
+	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
+		s := file.Services["dashboard"]
+		setenv(t, s.Environment)
+		c, err := loadConfig(false)
+		must(t, err)
+
+		command := strings.Join(s.Command, " ")
+		_, port, _ := strings.Cut(c.HTTPAddr, ":") // which the health check asks
+		if !strings.Contains(command, "--listen 0.0.0.0:"+port+" ") || len(s.Ports) != 1 || !strings.HasSuffix(s.Ports[0], ":"+port) {
+			t.Errorf("%s, with the health check at %s and ports %v: want one port", command, c.HTTPAddr, s.Ports)
+		}
+		if _, token, ok := strings.Cut(command, "--token-file "); !ok || !isMounted(s.Volumes, token) {
+			t.Errorf("%s: want a token in one of the volumes %v", command, s.Volumes)
+		}
+
+		for _, bridge := range file.bridges() {
+			if s.Image != bridge.Image || s.Environment["NATS_URL"] != bridge.Environment["NATS_URL"] || slices.Equal(s.Ports, bridge.Ports) {
+				t.Errorf("%+v: want the image and the servers of %+v, and another port", s, bridge)
+			}
+		}
+		for url := range strings.SplitSeq(s.Environment["NATS_URL"], ",") {
+			host, _, _ := strings.Cut(strings.TrimPrefix(url, "nats://"), ":")
+			if s.DependsOn[host].Condition != isHealthy {
+				t.Errorf("NATS_URL %s: no service %s that the dashboard waits for", url, host)
+			}
 		}
 	})
 }
@@ -186,7 +224,7 @@ func TestComposeBuildsOnce(t *testing.T) {
 	dockerfile := readDockerfile(t)
 	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
 		var builds []composeBuild
-		for name, s := range file.bridges() {
+		for name, s := range file.ours() {
 			switch {
 			case s.Build != nil:
 				builds = append(builds, *s.Build)
@@ -284,7 +322,7 @@ func TestComposeConfines(t *testing.T) {
 			if strings.HasPrefix(s.User, "0") && s.NetworkMode != "none" {
 				t.Errorf("%s runs as root and has a network", name)
 			}
-			if s.User == "" && !strings.HasPrefix(s.Image, "pqbridge:") { // for the bridges the Dockerfile sets it
+			if s.User == "" && !strings.HasPrefix(s.Image, "pqbridge:") { // for these the Dockerfile sets it
 				t.Errorf("%s: want a user", name)
 			}
 			if s.MemLimit == "" {

@@ -158,7 +158,7 @@ func TestDockerfileRunsWithoutShellOrRoot(t *testing.T) {
 		t.Errorf("HEALTHCHECK %s: want %v", check, want)
 	}
 	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
-		for name, s := range file.bridges() {
+		for name, s := range file.ours() {
 			if want := []string{"CMD", entrypoint[0], "-healthcheck"}; !slices.Equal(s.Healthcheck.Test, want) {
 				t.Errorf("health check of %s is %v: want %v", name, s.Healthcheck.Test, want)
 			}

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"reflect"
-	"runtime/debug"
 	"strings"
+
+	"github.com/pqbridge/pqbridge/cmd/internal/buildinfo"
 )
 
 const helpHead = `pqbridge serves durable priority queues and FIFO queues over NATS.
@@ -110,24 +110,5 @@ var version string
 // semanticVersion returns the version for service discovery, "" if the linker set none.
 func semanticVersion() string { return strings.TrimPrefix(version, "v") }
 
-// describeVersion returns the version, the revision and the Go version, as far as they
-// are known.
-func describeVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return cmp.Or(version, "(devel)")
-	}
-
-	parts := []string{cmp.Or(version, info.Main.Version, "(devel)")}
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			parts = append(parts, s.Value)
-		case s.Key == "vcs.modified" && s.Value == "true":
-			parts = append(parts, "(modified)")
-		case s.Key == "-tags":
-			parts = append(parts, "tags="+s.Value)
-		}
-	}
-	return strings.Join(append(parts, info.GoVersion), " ")
-}
+// describeVersion returns the version, and from what this program was built.
+func describeVersion() string { return buildinfo.Describe(version) }

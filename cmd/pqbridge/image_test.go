@@ -214,6 +214,24 @@ func TestImageWithLittleMemory(t *testing.T) {
 	c.stop()
 }
 
+// TestImageServesTheDashboard: pq of the image serves the pages, and the image's health check asks there.
+func TestImageServesTheDashboard(t *testing.T) {
+	nats := startDevContainer(t, newVolume(t))
+	pushJobs(t, nats.connect(), 0, 3)
+	c := startContainer(t, "--network=container:"+nats.name, "--entrypoint=pq", "--env=PQ_HTTP_ADDR=:8423", "--", "dashboard", "--listen=127.0.0.1:8423")
+	testenv.Eventually(t, func() error {
+		out, err := exec.Command(os.Getenv("PQ_TEST_ENGINE"), "exec", c.name, "pqbridge", "-healthcheck").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("-healthcheck: %w\n%s\n%s", err, out, engine(t, "logs", c.name))
+		}
+		return nil
+	})
+	engine(t, "stop", "--time=10", c.name)
+	if code, log := c.end(); code != "0" || !strings.Contains(log, "pq dashboard: http://127.0.0.1:8423") {
+		t.Errorf("exit code %s: want 0\n%s", code, log)
+	}
+}
+
 // TestImageAsAnyUser: some platforms choose the user themselves, always with the group 0.
 func TestImageAsAnyUser(t *testing.T) {
 	volume := newVolume(t)

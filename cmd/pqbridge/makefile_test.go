@@ -25,5 +25,5 @@ func TestMakeNamesWhatItSkipsAfterAFailure(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 2 {
 		t.Errorf("make test: %v, want it to fail", err)
 	}
-	wantWords(t, string(out), "\ngo test -timeout", "\nskipped: tests on FoundationDB")
+	wantWords(t, string(out), "\ngo test -timeout", "\nskipped: tests on FoundationDB", "testenv/dashboard")
 }

@@ -30,7 +30,7 @@ func fenced(t *testing.T, text, language string) string {
 // user's name.
 func usersOfRecipe(t *testing.T) []*server.User {
 	t.Helper()
-	for _, user := range []string{"bridge", "producer", "worker", "admin"} {
+	for _, user := range []string{"bridge", "producer", "worker", "viewer", "operator", "admin"} {
 		t.Setenv(strings.ToUpper(user)+"_PASSWORD", user)
 	}
 	path := filepath.Join(t.TempDir(), "nats.conf")

@@ -3,6 +3,7 @@ package deploy
 import (
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	"helm.sh/helm/v3/pkg/strvals"
 	"sigs.k8s.io/yaml"
 )
 
@@ -67,6 +69,29 @@ serviceMonitor: {enabled: true}
 topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule}]
 `,
 	"token": `nats: {token: {secretName: nats-token}}`,
+	"dashboard": `
+dashboard: {enabled: true, token: {secretName: dashboard}}
+`,
+	"dashboard-all": `
+image: {tag: "1.2.3"}
+imagePullSecrets: [{name: registry}]
+nats:
+  url: tls://nats:4222
+  user: {secretName: nats-login}
+  tls: {ca: {secretName: nats-tls, key: ca.crt}, client: {secretName: nats-client}}
+dashboard:
+  enabled: true
+  trustProxyUser: X-Forwarded-User
+  hosts: [queues.example.com, queues.internal]
+  hideValues: true
+  nats: {credentials: {secretName: nats-dashboard}, inboxPrefix: _INBOX_viewer}
+  resources: {limits: {memory: 128Mi}}
+  nodeSelector: {pool: web}
+  tolerations: [{key: dedicated, operator: Equal, value: web, effect: NoSchedule}]
+networkPolicy:
+  enabled: true
+  dashboardFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: proxy}}}]
+`,
 }
 
 // render does what helm template does. Each object begins with a line "---".
@@ -124,9 +149,44 @@ func TestChartRefuses(t *testing.T) {
 		{`config: {PQ_MAX_BATCH: 10}`, "PQ_MAX_BATCH"},
 		{`embedded: {persistence: {accessModes: [ReadWriteMany]}}`, "accessModes"},
 		{`probes: {startup: {path: /healthz}}`, "path"},
+		{`dashboard: {enabled: true}`, "dashboard.token.secretName or dashboard.trustProxyUser"},
+		{`dashboard: {enabled: true, token: {secretName: a}, trustProxyUser: X-User}`, "dashboard.token.secretName or dashboard.trustProxyUser"},
+		{`dashboard: {enabled: true, trustProxyUser: X-User, nats: {nkey: {secretName: a}, user: {secretName: b}}}`, "dashboard.nats.nkey and dashboard.nats.user are set"},
+		{`dashboard: {trustProxyUser: "X-User --listen"}`, "trustProxyUser"},
+		{`dashboard: {hosts: ["https://queues.example.com"]}`, "hosts"},
+		{`dashboard: {token: "secret"}`, "token"},
 	} {
 		if text, err := render(t, test.values); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, and %d bytes: want an error with %q", test.values, err, len(text), test.want)
 		}
+	}
+}
+
+// TestDocumentedValues renders the chart with what docs/kubernetes.md says: each block of values, and each --set.
+func TestDocumentedValues(t *testing.T) {
+	text := string(read(t, root, "docs", "kubernetes.md"))
+	var all []string
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		all = append(all, block[1])
+	}
+	for _, line := range regexp.MustCompile(`(?m)^ +helm .*$`).FindAllString(strings.ReplaceAll(text, "\\\n", " "), -1) {
+		given := map[string]any{}
+		for _, set := range regexp.MustCompile(`--set (\S+)`).FindAllStringSubmatch(line, -1) {
+			must(t, strvals.ParseInto(set[1], given))
+		}
+		values, err := yaml.Marshal(given)
+		must(t, err)
+		all = append(all, string(values))
+	}
+	if len(all) < 6 {
+		t.Errorf("%d values: does the test still see them?", len(all))
+	}
+	for _, values := range all {
+		rendered, err := render(t, values)
+		if err != nil {
+			t.Errorf("%s: %v", values, err)
+			continue
+		}
+		checkObjects(t, rendered)
 	}
 }

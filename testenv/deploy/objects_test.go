@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,8 @@ type objects struct {
 	budget   *policy.PodDisruptionBudget
 	network  *networking.NetworkPolicy
 	monitor  *serviceMonitor
+
+	dashboard *objects // those whose names end so, nil if there are none
 }
 
 // decode reads objects as strictly as an API server that validates fields: a misspelt one fails the test.
@@ -43,17 +46,25 @@ func decode(t *testing.T, text string) objects {
 	t.Helper()
 	var all objects
 	for _, object := range strings.Split(text, "---\n")[1:] {
-		var kind meta.TypeMeta
+		var kind struct {
+			meta.TypeMeta   `json:",inline"`
+			meta.ObjectMeta `json:"metadata"`
+		}
 		if err := yaml.Unmarshal([]byte(object), &kind); err != nil {
 			t.Fatalf("%v in\n%s", err, object)
 		}
+		of := &all
+		if strings.HasSuffix(kind.Name, "-dashboard") {
+			all.dashboard = cmp.Or(all.dashboard, &objects{})
+			of = all.dashboard
+		}
 		into := map[string]any{
-			"apps/v1 StatefulSet":                     &all.stateful,
-			"apps/v1 Deployment":                      &all.deployed,
-			"v1 Service":                              &all.service,
-			"policy/v1 PodDisruptionBudget":           &all.budget,
-			"networking.k8s.io/v1 NetworkPolicy":      &all.network,
-			"monitoring.coreos.com/v1 ServiceMonitor": &all.monitor,
+			"apps/v1 StatefulSet":                     &of.stateful,
+			"apps/v1 Deployment":                      &of.deployed,
+			"v1 Service":                              &of.service,
+			"policy/v1 PodDisruptionBudget":           &of.budget,
+			"networking.k8s.io/v1 NetworkPolicy":      &of.network,
+			"monitoring.coreos.com/v1 ServiceMonitor": &of.monitor,
 		}[kind.APIVersion+" "+kind.Kind]
 		if into == nil {
 			t.Fatalf("%v: want a kind that this test knows", kind)
@@ -110,6 +121,39 @@ func checkObjects(t *testing.T, text string) {
 		mounted = append(mounted, volume.Name)
 	}
 	checkPod(t, pod.Spec, mounted)
+	checkProbes(t, pod.Spec.Containers[0], map[string]string{"startup": "/readyz", "liveness": "/healthz", "readiness": "/readyz"})
+
+	// What docs/operations.md says that the service takes, with its defaults.
+	if limit := pod.Spec.Containers[0].Resources.Limits.Memory().Value(); limit < 448<<20 {
+		t.Errorf("memory limit %d: want more than 448 MiB", limit)
+	}
+	if all.dashboard != nil {
+		checkDashboard(t, *all.dashboard, pod)
+	}
+}
+
+// checkDashboard checks the objects of the dashboard beside the pod of a bridge.
+func checkDashboard(t *testing.T, all objects, bridge core.PodTemplateSpec) {
+	t.Helper()
+	pod := all.deployed.Spec.Template
+	wantSelects(t, "dashboard", all.deployed.Spec.Selector.MatchLabels, pod.Labels)
+	wantSelects(t, "dashboard's service", all.service.Spec.Selector, pod.Labels)
+	if all.network != nil {
+		wantSelects(t, "dashboard's network", all.network.Spec.PodSelector.MatchLabels, pod.Labels)
+	}
+	if name := "app.kubernetes.io/name"; pod.Labels[name] == bridge.Labels[name] {
+		t.Errorf("the service of the bridges selects the dashboard: both are %s", pod.Labels[name])
+	}
+	if image := pod.Spec.Containers[0].Image; image != bridge.Spec.Containers[0].Image {
+		t.Errorf("image %s: want that of the bridges, %s", image, bridge.Spec.Containers[0].Image)
+	}
+
+	var volumes []string
+	for _, volume := range pod.Spec.Volumes {
+		volumes = append(volumes, volume.Name)
+	}
+	checkPod(t, pod.Spec, volumes)
+	checkProbes(t, pod.Spec.Containers[0], map[string]string{"liveness": "/healthz", "readiness": "/readyz"})
 }
 
 func checkPod(t *testing.T, pod core.PodSpec, volumes []string) {
@@ -139,19 +183,18 @@ func checkPod(t *testing.T, pod core.PodSpec, volumes []string) {
 	if used = slices.Compact(used); !slices.Equal(used, volumes) {
 		t.Errorf("volumes %v, and %v are mounted", volumes, used)
 	}
-	c := pod.Containers[0]
+}
+
+// checkProbes checks that a container has these probes, with their paths. A restart brings neither NATS nor the store back, so
+// liveness asks for neither.
+func checkProbes(t *testing.T, c core.Container, paths map[string]string) {
+	t.Helper()
 	for name, probe := range map[string]*core.Probe{"startup": c.StartupProbe, "liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
-		want := "/readyz"
-		if name == "liveness" {
-			want = "/healthz" // nothing that a restart would not help
+		switch want := paths[name]; {
+		case probe == nil && want == "":
+		case probe == nil || probe.HTTPGet.Path != want || probe.HTTPGet.Port.StrVal != c.Ports[0].Name:
+			t.Errorf("%s probe %v: want %q at port %s", name, probe, want, c.Ports[0].Name)
 		}
-		if probe.HTTPGet.Path != want || probe.HTTPGet.Port.StrVal != c.Ports[0].Name {
-			t.Errorf("%s probe %v: want %s at port %s", name, probe.HTTPGet, want, c.Ports[0].Name)
-		}
-	}
-	// What docs/operations.md says that the service takes, with its defaults.
-	if limit := c.Resources.Limits.Memory().Value(); limit < 448<<20 {
-		t.Errorf("memory limit %d: want more than 448 MiB", limit)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -19,29 +20,13 @@ import (
 // queue is inside its own subspace, in ("dead"). Both have settings and dead-letter queues of their
 // own.
 
-// deadSuffix makes the name of a dead-letter queue from that of its queue.
-const deadSuffix = "-dead"
-
-// deadLetterName is the name of the dead-letter queue unless settings say otherwise. A long name
-// gets the suffix in place of its end, as often as it takes to make another name.
-func deadLetterName(name string) string {
-	for suffix := deadSuffix; len(suffix) < MaxQueueName; suffix += deadSuffix {
-		if dead := cutText(name, MaxQueueName-len(suffix)) + suffix; dead != name {
-			return dead
-		}
-	}
-	return strings.TrimPrefix(deadSuffix, "-") // name is little else than suffixes
-}
-
 // DeadLetters returns the dead-letter queue; named is what settings say.
 func (l *Layout) DeadLetters(named string) *Layout {
 	if l.List == nil {
 		return l.sibling(string(l.Key(kindDead, 0)))
 	}
-	if named == "" || named == l.Name() {
-		named = deadLetterName(l.Name())
-	}
-	return l.named(named)
+	set := settings.Settings{DeadLetter: named}
+	return l.named(set.DeadLetterQueue(l.Name()))
 }
 
 // Home returns the queue of a dead letter in this dead-letter queue, nil if there cannot be one.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -215,7 +216,7 @@ func (l *Layout) CountedKey() []byte {
 func (l *Layout) Place(key []byte) []byte { return key[len(l.Prefix)+KindSize:] }
 
 // MaxQueueName is the longest queue name, in bytes.
-const MaxQueueName = 128
+const MaxQueueName = settings.MaxQueueName
 
 // ValueFormat says how the bytes of a value are stored in an item's key.
 type ValueFormat uint8

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Value reads all of in, but no more than the server takes.
@@ -61,6 +62,29 @@ func (l *Lines) Next() ([]byte, error) {
 	}
 	l.number++
 	return bytes.Clone(line), nil
+}
+
+// NextBatch returns the next line and those behind it that have been read already, up to half of what
+// the server takes in a message, unless the first alone is longer.
+func (l *Lines) NextBatch() ([][]byte, error) {
+	line, err := l.Next()
+	if err != nil {
+		return nil, err
+	}
+
+	batch, size := [][]byte{line}, len(line)
+	for len(batch) < subjects.MaxFrames {
+		text, _ := l.in.Peek(l.in.Buffered()) // there are as many bytes
+		length := bytes.IndexByte(text, '\n')
+		if size += length; length < 0 || size > l.max/2 {
+			break
+		}
+		if line, err = l.Next(); err != nil {
+			return nil, err
+		}
+		batch = append(batch, line)
+	}
+	return batch, nil
 }
 
 // Outcomes is what became of the lines that were read.

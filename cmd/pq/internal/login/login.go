@@ -58,18 +58,18 @@ var Variables = [...]struct{ Flag, Variable string }{
 
 // AddFlags adds the flags of a connection to a set.
 func (c *Connection) AddFlags(set *pflag.FlagSet) {
-	set.StringVar(&c.context, "context", "", "`name` of a context of the nats tool")
+	set.StringVar(&c.context, "context", "", "`NAME` of a context of the nats tool")
 	set.StringVarP(&c.Server, "server", "s", nats.DefaultURL, "`URL` of the server, or URL,URL")
-	set.StringVar(&c.creds, "creds", "", "credentials `file`")
-	set.StringVar(&c.nkey, "nkey", "", "`file` with an nkey seed")
-	set.StringVar(&c.user, "user", "", "user `name`; without a password a token")
-	set.StringVar(&c.password, "password", "", "`password`")
-	set.StringVar(&c.token, "token", "", "`token`")
-	set.StringVar(&c.tlsCA, "tlsca", "", "`file` with the authorities to trust")
-	set.StringVar(&c.tlsCert, "tlscert", "", "`file` with the TLS client certificate")
-	set.StringVar(&c.tlsKey, "tlskey", "", "`file` with its key")
-	set.StringVar(&c.inboxPrefix, "inbox-prefix", "", "subject `prefix` of replies, _INBOX by default")
-	set.DurationVar(&c.Timeout, "timeout", 10*time.Second, "longest wait for a reply; else 10s")
+	set.StringVar(&c.creds, "creds", "", "credentials `FILE`")
+	set.StringVar(&c.nkey, "nkey", "", "`FILE` with an nkey seed")
+	set.StringVar(&c.user, "user", "", "user `NAME`; without a password a token")
+	set.StringVar(&c.password, "password", "", "`PASSWORD`")
+	set.StringVar(&c.token, "token", "", "`TOKEN`")
+	set.StringVar(&c.tlsCA, "tlsca", "", "`FILE` with the authorities to trust")
+	set.StringVar(&c.tlsCert, "tlscert", "", "`FILE` with the TLS client certificate")
+	set.StringVar(&c.tlsKey, "tlskey", "", "`FILE` with its key")
+	set.StringVar(&c.inboxPrefix, "inbox-prefix", "", "subject `PREFIX` of replies, _INBOX by default")
+	set.DurationVar(&c.Timeout, "timeout", 10*time.Second, "wait `DURATION` for a reply; else 10s")
 
 	for _, e := range Variables {
 		set.Lookup(e.Flag).Usage += " (" + e.Variable + ")"

@@ -13,25 +13,31 @@ import (
 type Queue interface {
 	// Push adds an item.
 	Push(ctx context.Context, priority int64, m client.Message) (client.PushAck, error)
+	// PushMany adds items, as client.PriorityQueue.PushMany does.
+	PushMany(ctx context.Context, priority int64, list []client.Message) ([]client.PushResult, error)
 	// Pop takes the first item; with max, the last.
 	Pop(ctx context.Context, max bool, options ...client.PopOption) (*client.Item, error)
-	// LeaseItem leases the item that Pop would take.
-	LeaseItem(ctx context.Context, max bool, options ...client.LeaseOption) (*client.Delivery, error)
+	// LeaseItems leases up to n items, those that Pop would take.
+	LeaseItems(ctx context.Context, n int, max bool, options ...client.LeaseOption) ([]*client.Delivery, error)
 	// PeekItem returns the item that Pop would take.
 	PeekItem(ctx context.Context, max bool) (*client.Item, error)
 	// RankItem returns how many items Pop would return before the one with this id, or at least
 	// that many.
 	RankItem(ctx context.Context, id string, max bool) (n int64, atLeast bool, err error)
-	// Move moves an item to the end of another priority.
-	Move(ctx context.Context, id string, priority int64) (string, error)
+	// MoveItems moves items to the end of another priority.
+	MoveItems(ctx context.Context, ids []string, priority int64) ([]client.ItemResult, error)
 
 	// These are as the handles of package client have them.
 	Len(ctx context.Context) (int64, error)
 	Info(ctx context.Context) (*client.QueueInfo, error)
 	Settings(ctx context.Context) (client.Settings, error)
+	Items(ctx context.Context, o client.ItemsOptions) (client.ItemsPage, error)
+	GetItems(ctx context.Context, ids []string, valueBytes int) ([]client.StoredItem, error)
 	Configure(ctx context.Context, change client.Settings, reset ...string) (client.Settings, error)
 	Get(ctx context.Context, id string) (*client.Item, client.State, error)
-	Remove(ctx context.Context, id string) error
+	RemoveItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
+	RedriveItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
+	ReleaseItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
 	Purge(ctx context.Context, state client.State) (int64, error)
 	Redrive(ctx context.Context, max int) (int64, error)
 	NewWorker(work client.Work, o client.WorkerOptions) (*client.Worker, error)
@@ -51,6 +57,14 @@ func (q priorityQueue) Push(ctx context.Context, priority int64, m client.Messag
 	return q.PushMsg(ctx, priority, m)
 }
 
+func (q priorityQueue) PushMany(ctx context.Context, priority int64, list []client.Message) ([]client.PushResult, error) {
+	items := make([]client.PushItem, len(list))
+	for i, m := range list {
+		items[i] = client.PushItem{Priority: priority, Message: m}
+	}
+	return q.PriorityQueue.PushMany(ctx, items)
+}
+
 func (q priorityQueue) Pop(ctx context.Context, max bool, options ...client.PopOption) (*client.Item, error) {
 	if max {
 		return q.PopMax(ctx, options...)
@@ -58,11 +72,11 @@ func (q priorityQueue) Pop(ctx context.Context, max bool, options ...client.PopO
 	return q.PopMin(ctx, options...)
 }
 
-func (q priorityQueue) LeaseItem(ctx context.Context, max bool, options ...client.LeaseOption) (*client.Delivery, error) {
+func (q priorityQueue) LeaseItems(ctx context.Context, n int, max bool, options ...client.LeaseOption) ([]*client.Delivery, error) {
 	if max {
-		return q.LeaseMax(ctx, options...)
+		return q.LeaseMaxBatch(ctx, n, options...)
 	}
-	return q.LeaseMin(ctx, options...)
+	return q.LeaseMinBatch(ctx, n, options...)
 }
 
 func (q priorityQueue) PeekItem(ctx context.Context, max bool) (*client.Item, error) {
@@ -85,12 +99,16 @@ func (q fifoQueue) Push(ctx context.Context, _ int64, m client.Message) (client.
 	return q.EnqueueMsg(ctx, m)
 }
 
+func (q fifoQueue) PushMany(ctx context.Context, _ int64, list []client.Message) ([]client.PushResult, error) {
+	return q.EnqueueMany(ctx, list)
+}
+
 func (q fifoQueue) Pop(ctx context.Context, _ bool, options ...client.PopOption) (*client.Item, error) {
 	return q.Dequeue(ctx, options...)
 }
 
-func (q fifoQueue) LeaseItem(ctx context.Context, _ bool, options ...client.LeaseOption) (*client.Delivery, error) {
-	return q.Lease(ctx, options...)
+func (q fifoQueue) LeaseItems(ctx context.Context, n int, _ bool, options ...client.LeaseOption) ([]*client.Delivery, error) {
+	return q.LeaseBatch(ctx, n, options...)
 }
 
 func (q fifoQueue) PeekItem(ctx context.Context, _ bool) (*client.Item, error) {
@@ -101,7 +119,7 @@ func (q fifoQueue) RankItem(ctx context.Context, id string, _ bool) (int64, bool
 	return q.Rank(ctx, id)
 }
 
-// Move is not there for FIFO queues.
-func (q fifoQueue) Move(context.Context, string, int64) (string, error) {
-	return "", client.ErrBadRequest
+// MoveItems is not there for FIFO queues.
+func (q fifoQueue) MoveItems(context.Context, []string, int64) ([]client.ItemResult, error) {
+	return nil, client.ErrBadRequest
 }

@@ -3,12 +3,11 @@ package terminal
 import (
 	"fmt"
 	"io"
-	"os"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
-	"golang.org/x/term"
 )
 
 // Column is a column of a table.
@@ -23,7 +22,7 @@ type Alignment int
 const (
 	Left Alignment = iota
 	Right
-	Snipped // left, and cut if the terminal has not enough columns
+	Snipped // left, and cut in the middle if the terminal has not enough columns
 )
 
 // between is the blanks between columns.
@@ -40,11 +39,7 @@ type Table struct {
 
 // NewTable returns a table without rows, which Print writes to out.
 func NewTable(out io.Writer, list ...Column) *Table {
-	t := &Table{out: out, list: list, terminal: Is(out)}
-	if f, ok := out.(*os.File); ok && t.terminal {
-		t.width, _, _ = term.GetSize(int(f.Fd()))
-	}
-	return t
+	return &Table{out: out, list: list, terminal: Is(out), width: Width(out)}
 }
 
 // NewFrame returns a table for people that is part of a frame of a Screen of this width.
@@ -114,7 +109,7 @@ func (t *Table) configs() []table.ColumnConfig {
 			configs[i].Align, configs[i].AlignHeader = text.AlignRight, text.AlignRight
 		case col.Align == Snipped && t.width > 0:
 			configs[i].WidthMax = max(room, text.StringWidth(col.Title))
-			configs[i].WidthMaxEnforcer = func(name string, most int) string { return text.Snip(name, most, "~") }
+			configs[i].WidthMaxEnforcer = snipMiddle
 		}
 	}
 	return configs
@@ -136,6 +131,37 @@ func (t *Table) room() int {
 		room -= widest
 	}
 	return room
+}
+
+// snipMiddle cuts a name so that both of its ends stay, because names often differ at one only.
+func snipMiddle(name string, most int) string {
+	if text.StringWidth(name) <= most {
+		return name
+	}
+	end := max(most-1, 0) / 2
+	runes := []rune(name)
+	from := len(runes)
+	for from > 0 && text.StringWidth(string(runes[from-1:])) <= end {
+		from--
+	}
+	return text.Snip(name, most-end, "~") + string(runes[from:])
+}
+
+// Apart returns how much room, at least least, the column that is snipped needs so that its values
+// differ.
+func (t *Table) Apart(least int) int {
+	snipped := slices.IndexFunc(t.list, func(c Column) bool { return c.Align == Snipped })
+	for room, longest := least, least; ; room++ {
+		seen := map[string]bool{}
+		for _, row := range t.rows {
+			name := fmt.Sprint(row[snipped])
+			seen[snipMiddle(name, room)] = true
+			longest = max(longest, text.StringWidth(name))
+		}
+		if len(seen) == len(t.rows) || room >= longest {
+			return room
+		}
+	}
 }
 
 // Shrink drops the last columns until the one that is snipped has room, except for the first keep.

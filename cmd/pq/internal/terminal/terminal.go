@@ -20,6 +20,16 @@ func Is(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// Width returns how many columns a terminal has, 0 if the stream is none, or does not say.
+func Width(stream any) int {
+	f, ok := stream.(*os.File)
+	if !ok || !Is(f) {
+		return 0
+	}
+	width, _, _ := term.GetSize(int(f.Fd())) // else 0
+	return width
+}
+
 // Unicode reports whether the locale says that the terminal shows more than ASCII.
 func Unicode() bool {
 	for _, variable := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {

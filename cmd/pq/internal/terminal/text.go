@@ -3,7 +3,12 @@ package terminal
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jedib0t/go-pretty/v6/text"
 )
 
 // Grouped writes n for people: 1,000.
@@ -37,13 +42,34 @@ func InWords(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// Clip cuts a line of ASCII for a terminal.
-func Clip(line string, width int) string {
-	if len(line) > width {
-		line = line[:max(width-1, 0)] + "~"
+// Short writes a duration with its largest unit alone: 5s, 3m, 40h, 12d.
+func Short(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", max(d, 0)/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
 	}
-	return line
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
+
+// Plain writes what somebody else has chosen as one line, in which no terminal finds a command.
+func Plain(value string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case r == utf8.RuneError, !unicode.IsPrint(r):
+			return '.'
+		}
+		return r
+	}, value)
+}
+
+// Clip cuts a line for a terminal.
+func Clip(line string, width int) string { return text.Snip(line, max(width, 0), "~") }
 
 // Trend draws numbers as a line of bars, from none to the largest.
 func Trend(numbers []int64, unicode bool) string {

@@ -28,17 +28,49 @@ labels:
   {{- include "pqbridge.labels" . | nindent 2 }}
 {{- end -}}
 
-{{/* What the schema of the values cannot say. */}}
-{{- define "pqbridge.check" -}}
+{{/* Another name than that of the bridges, whose service must not select the pods of the dashboard. */}}
+{{- define "pqbridge.dashboard.selector" -}}
+app.kubernetes.io/name: {{ include "pqbridge.name" . | trunc 53 | trimSuffix "-" }}-dashboard
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "pqbridge.dashboard.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{ include "pqbridge.dashboard.selector" . }}
+{{- end -}}
+
+{{- define "pqbridge.dashboard.metadata" -}}
+name: {{ include "pqbridge.fullname" . }}-dashboard
+namespace: {{ .Release.Namespace }}
+labels:
+  {{- include "pqbridge.dashboard.labels" . | nindent 2 }}
+{{- end -}}
+
+{{/* Checks a login to NATS, given with its name in the values. */}}
+{{- define "pqbridge.checkLogin" -}}
 {{- $logins := list -}}
 {{- range $name := list "credentials" "nkey" "user" "token" -}}
-{{- if (index $.Values.nats $name).secretName }}{{ $logins = append $logins (printf "nats.%s" $name) }}{{ end -}}
+{{- if (index $.login $name).secretName }}{{ $logins = append $logins (printf "%s.%s" $.name $name) }}{{ end -}}
 {{- end -}}
 {{- if gt (len $logins) 1 }}{{ fail (printf "%s are set: pqbridge logs in to NATS in one way only" (join " and " $logins)) }}{{ end -}}
+{{- end -}}
+
+{{/* What the schema of the values cannot say. */}}
+{{- define "pqbridge.check" -}}
+{{- include "pqbridge.checkLogin" (dict "login" .Values.nats "name" "nats") -}}
 {{- if and (eq .Values.store "fdb") (not .Values.fdb.clusterFile.configMap) -}}
 {{- fail "store is fdb: set fdb.clusterFile.configMap to the ConfigMap with the cluster file" -}}
 {{- end -}}
 {{- range $name, $_ := .Values.config -}}
 {{- if or (has $name (list "PQ_STORE" "PQ_HTTP_ADDR" "PQ_DATA_DIR" "PQ_FDB_CLUSTER_FILE")) (hasPrefix "PQ_NATS_" $name) }}{{ fail (printf "config.%s: the chart sets this variable itself" $name) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "pqbridge.dashboard.check" -}}
+{{- include "pqbridge.checkLogin" (dict "login" .Values.dashboard.nats "name" "dashboard.nats") -}}
+{{- if eq (empty .Values.dashboard.token.secretName) (empty .Values.dashboard.trustProxyUser) -}}
+{{- fail "dashboard: set either dashboard.token.secretName or dashboard.trustProxyUser, which say who gets in" -}}
 {{- end -}}
 {{- end -}}

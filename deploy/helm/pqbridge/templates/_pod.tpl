@@ -112,15 +112,7 @@ spec:
         {{- else }}
         - {name: data, mountPath: /data}
         {{- end }}
-        {{- if or $nats.credentials.secretName $nats.nkey.secretName }}
-        - {name: nats-login, mountPath: /nats/login, readOnly: true}
-        {{- end }}
-        {{- if $nats.tls.ca.secretName }}
-        - {name: nats-ca, mountPath: /nats/ca, readOnly: true}
-        {{- end }}
-        {{- if $nats.tls.client.secretName }}
-        - {name: nats-client, mountPath: /nats/client, readOnly: true}
-        {{- end }}
+        {{- with include "pqbridge.nats.mounts" (dict "login" $nats "tls" $nats.tls) | trim }}{{ . | nindent 8 }}{{ end }}
   {{- with include "pqbridge.volumes" . | trim }}
   volumes: {{- . | nindent 4 }}
   {{- end }}
@@ -136,21 +128,38 @@ spec:
     name: {{ .Values.fdb.clusterFile.configMap }}
     items: [{key: {{ .Values.fdb.clusterFile.key }}, path: fdb.cluster}]
 {{- end }}
-{{- range list .Values.nats.credentials .Values.nats.nkey }}{{ if .secretName }}
+{{- include "pqbridge.nats.volumes" (dict "login" .Values.nats "tls" .Values.nats.tls) }}
+{{- end -}}
+
+{{/* The files of a login to NATS and of TLS, and where they are mounted. */}}
+{{- define "pqbridge.nats.volumes" -}}
+{{- range list .login.credentials .login.nkey }}{{ if .secretName }}
 - name: nats-login
   secret:
     secretName: {{ .secretName }}
     defaultMode: 0440
     items: [{key: {{ .key }}, path: file}]
 {{- end }}{{ end }}
-{{- with .Values.nats.tls.ca }}{{ if .secretName }}
+{{- with .tls.ca }}{{ if .secretName }}
 - name: nats-ca
   secret:
     secretName: {{ .secretName }}
     items: [{key: {{ .key }}, path: ca.crt}]
 {{- end }}{{ end }}
-{{- with .Values.nats.tls.client.secretName }}
+{{- with .tls.client.secretName }}
 - name: nats-client
   secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- end -}}
+
+{{- define "pqbridge.nats.mounts" -}}
+{{- if or .login.credentials.secretName .login.nkey.secretName }}
+- {name: nats-login, mountPath: /nats/login, readOnly: true}
+{{- end }}
+{{- if .tls.ca.secretName }}
+- {name: nats-ca, mountPath: /nats/ca, readOnly: true}
+{{- end }}
+{{- if .tls.client.secretName }}
+- {name: nats-client, mountPath: /nats/client, readOnly: true}
 {{- end }}
 {{- end -}}

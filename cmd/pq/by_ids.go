@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// byIDs does something with items by the ids in the arguments, in requests for up to a thousand. do
+// tells the tally what became of each, and returns those ids for which there was no room.
+func (q *queue) byIDs(args []string, unknown string, t *tally, do func(context.Context, *session, []string) (again []string, err error)) error {
+	ids, err := idArguments(q.cmd, args)
+	if err != nil {
+		return err
+	}
+	t.cmd, t.all = q.cmd, len(ids)
+
+	_, err = ask(q, unknown, func(ctx context.Context, s *session) (none struct{}, err error) {
+		for len(ids) > 0 && err == nil {
+			var again []string
+			n := min(len(ids), s.maxIDs())
+			if err = context.Cause(q.cmd.Context()); err == nil {
+				again, err = do(ctx, s, ids[:n])
+			}
+			ids = append(again, ids[n:]...)
+		}
+
+		switch {
+		case err == nil:
+			err = t.verdict(s)
+		case t.all > 1:
+			err = fmt.Errorf("%w: %d of %d items were %s before", err, t.succeeded, t.all, t.done)
+		}
+		return none, err
+	})
+	return err
+}
+
+// maxIDs is how many ids one request can name, so that the reply fits into a message.
+func (s *session) maxIDs() int {
+	n := subjects.MaxItems
+	for n > 1 && int64(subjects.MaxItemResults(n)) > s.nc.MaxPayload() {
+		n /= 2
+	}
+	return n
+}
+
+// tally counts what became of items by their ids.
+type tally struct {
+	cmd   *cobra.Command
+	all   int    // how many there are
+	done  string // what is done with one
+	quiet bool   // somebody else says what failed
+
+	succeeded, missing int
+	last               error // of one that failed
+}
+
+// add counts a result, and says what failed if there are several.
+func (t *tally) add(id string, err error) {
+	if err == nil {
+		t.succeeded++
+		return
+	}
+	if errors.Is(err, client.ErrNotFound) {
+		t.missing++
+		err = errNoItem
+	}
+	t.last = err
+	if t.all > 1 && !t.quiet {
+		_, _ = fmt.Fprintf(t.cmd.ErrOrStderr(), "pq: %s: %v\n", id, err) // the exit code says so too
+	}
+}
+
+// verdict returns the error of the command.
+func (t *tally) verdict(s *session) error {
+	failed := t.all - t.succeeded
+	text := fmt.Sprintf("%d of %d items were not %s", failed, t.all, t.done)
+	switch {
+	case failed == 0:
+		return nil
+	case t.all == 1:
+		return s.absent(s.usable, t.last)
+	case t.missing == failed:
+		return notFound(text)
+	}
+	return errors.New(text)
+}
+
+// idArguments returns the ids in arguments, each once. For - they are those that standard input has:
+// the first word of each line.
+func idArguments(cmd *cobra.Command, args []string) (ids []string, err error) {
+	if slices.Contains(args, "-") {
+		if len(args) > 1 {
+			return nil, exit.UsageError{Err: errors.New("- stands for the ids in standard input: leave out the others")}
+		}
+		if args, err = interrupt.Await(cmd.Context(), func() ([]string, error) { return firstWords(cmd.InOrStdin()) }); err != nil {
+			return nil, fmt.Errorf("standard input: %w", err)
+		}
+	}
+
+	seen := map[string]bool{}
+	for _, id := range args {
+		if !seen[id] {
+			ids = append(ids, id)
+		}
+		seen[id] = true
+	}
+	return ids, nil
+}
+
+func firstWords(in io.Reader) (words []string, err error) {
+	if err := terminal.Readable(in); err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		if fields := strings.Fields(lines.Text()); len(fields) > 0 {
+			words = append(words, fields[0])
+		}
+	}
+	return words, lines.Err()
+}
+
+// edit is the command line of what changes items by their ids.
+type edit struct {
+	*queue
+	json bool
+	done string // what is done with an item
+	do   func(target.Queue, context.Context, []string) ([]client.ItemResult, error)
+}
+
+func (e *edit) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
+	e.queue.command(cmd, run)
+	cmd.Flags().BoolVar(&e.json, "json", false, "print a line of JSON for each item")
+	return cmd
+}
+
+// run edits the items, and prints the results as JSON, or the new ids and queues of those that have
+// some.
+func (e *edit) run(args []string) error {
+	t := &tally{done: e.done, quiet: e.json}
+	return e.byIDs(args, "items may have been "+e.done, t, func(ctx context.Context, s *session, ids []string) (again []string, err error) {
+		results, err := e.do(s.queue, ctx, ids)
+		var text bytes.Buffer
+		for i, r := range results {
+			if i > 0 && r.Code == subjects.CodeTooLarge { // beside the others
+				again = append(again, r.ID)
+				continue
+			}
+
+			t.add(r.ID, r.Err())
+			switch {
+			case e.json:
+				_ = json.NewEncoder(&text).Encode(r) // never returns an error for this type
+			case r.Home != "":
+				fmt.Fprintf(&text, "%s\t%s\n", r.NewID, r.Home)
+			case r.NewID != "":
+				fmt.Fprintln(&text, r.NewID)
+			}
+		}
+		if err == nil {
+			_, err = e.cmd.OutOrStdout().Write(text.Bytes())
+		}
+		return again, err
+	})
+}
+
+func newRm(a *app) *cobra.Command {
+	e := &edit{queue: &queue{app: a, verb: subjects.Remove}, done: "removed", do: target.Queue.RemoveItems}
+	return e.command(&cobra.Command{
+		Use:     "rm QUEUE ID...",
+		Aliases: []string{"remove"},
+		Short:   "Remove items by their ids",
+		Long: `Remove items by their ids, whichever state they are in; - stands for ids from
+standard input, the first word of each line. Who has leased one gets an error
+when it acknowledges it.`,
+		Example: `  pq rm jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo
+  pq items jobs --match acme --all | pq rm jobs -`,
+	}, e.run)
+}
+
+func newRelease(a *app) *cobra.Command {
+	e := &edit{queue: &queue{app: a, verb: subjects.Release}, done: "released", do: target.Queue.ReleaseItems}
+	return e.command(&cobra.Command{
+		Use:   "release QUEUE ID...",
+		Short: "End leases whose holders are dead",
+		Long: `End the leases of items by their ids, or - for ids from standard input, so that
+they are back at their places at once. The deliveries do not count. A holder
+that is not dead gets an error when it acknowledges the item.`,
+		Example: `  pq release jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo
+  pq items jobs --state leased --all | pq release jobs -`,
+	}, e.run)
+}
+
+func newMv(a *app) *cobra.Command {
+	var priority flags.Priority
+	e := &edit{queue: &queue{app: a, verb: subjects.Move}, done: "moved"}
+	e.do = func(q target.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
+		return q.MoveItems(ctx, ids, int64(priority))
+	}
+	return e.command(&cobra.Command{
+		Use:     "mv QUEUE ID... PRIORITY",
+		Aliases: []string{"move"},
+		Short:   "Move items to another priority",
+		Long: `Move items of a priority queue to the end of another priority, and print the ids
+that they have there; - stands for ids from standard input, the first word of
+each line. An item that is leased cannot be moved.`,
+		Example: `  pq mv jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo -9
+  pq items jobs --match acme --all | pq mv jobs - 9`,
+	}, func(args []string) error {
+		ids, last := args[:len(args)-1], args[len(args)-1]
+		if err := priority.Set(last); err != nil {
+			return exit.UsageError{Err: err}
+		}
+		return e.run(ids)
+	})
+}

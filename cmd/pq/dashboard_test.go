@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// pq dashboard prints where it is, serves its pages there, and ends without an error.
+func TestDashboard(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "hello")
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	out, in := io.Pipe()
+	done := make(chan error, 1)
+	var problems strings.Builder
+	go func() {
+		done <- execute(ctx, []string{"--server", c.server, "dashboard", "--listen", "127.0.0.1:0"}, strings.NewReader(""), in, &problems)
+		_ = in.Close() // never returns an error
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	must(t, err)
+	url := strings.TrimSpace(strings.TrimPrefix(line, "pq dashboard: "))
+
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	reply, err := (&http.Client{Transport: transport}).Get(url + "/queue/pq/jobs/items")
+	must(t, err)
+	page, err := io.ReadAll(reply.Body)
+	must(t, err)
+	must(t, reply.Body.Close())
+	if reply.StatusCode != http.StatusOK || !strings.Contains(string(page), "hello") {
+		t.Errorf("status %d: %s", reply.StatusCode, page)
+	}
+
+	cancel()
+	if err := <-done; err != nil || problems.Len() > 0 {
+		t.Errorf("ended with %v, %s", err, problems.String())
+	}
+}
+
+// Mistakes are noticed before anything is served.
+func TestDashboardMistakes(t *testing.T) {
+	c := newNATS(t, nil)
+	short, long := filepath.Join(t.TempDir(), "token"), filepath.Join(t.TempDir(), "token")
+	must(t, os.WriteFile(short, []byte("secret\n"), 0o600))
+	must(t, os.WriteFile(long, []byte("correct horse battery staple\n"), 0o600))
+
+	c.fails(exitUsage, "--token-file or --trust-proxy-user", "dashboard", "--listen", "0.0.0.0:0")
+	c.fails(exitUsage, "want at least 16", "dashboard", "--listen", "127.0.0.1:0", "--token-file", short)
+	c.fails(exitUsage, "no such file", "dashboard", "--token-file", short+"x")
+	c.fails(exitUsage, "exclude each other", "dashboard", "--token-file", long, "--trust-proxy-user", "X-User")
+	c.fails(exitUsage, "want the name of a header", "dashboard", "--trust-proxy-user", "X User")
+	c.fails(exitUsage, "want a name", "dashboard", "--host", "http://pq.example.com")
+	c.fails(exitUsage, "go together", "dashboard", "--https-cert", long)
+	c.fails(exitUsage, "the files for HTTPS", "dashboard", "--https-cert", long, "--https-key", long)
+	c.fails(exitError, "cannot serve the dashboard", "dashboard", "--listen", "127.0.0.1:99999")
+	c.fails(exitUsage, "too many arguments", "dashboard", "jobs")
+}

@@ -1,0 +1,309 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// A push does what the form says, and what is wrong stands beside its field, with all that was typed.
+func TestPush(t *testing.T) {
+	r := newRig(t, nil)
+	b := r.browser()
+	b.get("/queue/pq/jobs")
+	const path = "/queue/pq/jobs/push"
+	b.post(path, "value", "a\r\nb", "priority", "-7", "headers", "X-Tenant: acme\r\nX-Tenant: other\r\n", "ttl", "1h", "unique", "k").wants(t, 200, "pushed ")
+	item, err := r.jobs.PopMin(context.Background())
+	must(t, err)
+	if string(item.Value) != "a\nb" || item.Priority != -7 || fmt.Sprint(item.Headers["X-Tenant"]) != "[acme other]" || item.Unique != "k" {
+		t.Errorf("pushed %q, %d, %v", item.Value, item.Priority, item.Headers)
+	}
+	b.post(path, "value", "later", "delay", "1h", "msg_id", "m").wants(t, 200, "pushed ")
+	b.post(path, "value", "later", "delay", "1h", "msg_id", "m").wants(t, 200, "a duplicate")
+	if i := r.info(); i.Delayed != 1 || i.Ready != 0 {
+		t.Errorf("%+v", i)
+	}
+
+	for name, value := range map[string]string{"headers ": "Pq-Id: mine", "priority": "1.5", "delay": "soon", "ttl": "1ms", "unique": strings.Repeat("u", 600), "headers": "no colon", "msg_id": strings.Repeat("m", 600)} {
+		name = strings.TrimSpace(name) // a second one of headers
+		a := b.post(path, "value", "typed value", name, value).wants(t, 400, "typed value", value)
+		if regexp.MustCompile(`name="`+name+`"[^>]*aria-invalid`).FindString(a.body) == "" {
+			t.Errorf("%s is not marked: %s", name, a.body)
+		}
+	}
+	b.post("/queue/q/mail/push", "value", "x").wants(t, 200, "pushed ")
+	if n, err := client.New(r.Conn).Queue("mail").Len(context.Background()); n != 1 || err != nil {
+		t.Errorf("%d items, %v", n, err)
+	}
+	if !strings.Contains(r.log.String(), "action=push queue=pq.jobs") {
+		t.Errorf("logged %s", r.log)
+	}
+}
+
+// Settings change as typed, and the bridge's words stand beside those that are wrong.
+func TestSettings(t *testing.T) {
+	r := newRig(t, nil)
+	b := r.browser()
+	b.get("/queue/pq/jobs")
+	const path = "/queue/pq/jobs/config"
+	b.post(path, "ack_wait", "2m", "backoff", "1s,10s", "max_deliver", "5", "ttl", "", "discard", "old").wants(t, 200, "changed")
+	if s := r.info().Settings; s.AckWait != 2*time.Minute || len(s.Backoff) != 2 || s.MaxDeliver != 5 || s.Discard != "old" {
+		t.Errorf("%+v", s)
+	}
+	b.post(path, "max_deliver", "").wants(t, 200, "changed")
+	if s := r.info().Settings; s.MaxDeliver != 0 || s.AckWait != 2*time.Minute {
+		t.Errorf("%+v", s)
+	}
+	b.post(path, "ack_wait", "2m0s").wants(t, 200, "nothing to change")
+
+	b.post(path, "ack_wait", "1ms", "max_items", "many", "ttl", "90s").wants(t, 400, "want 100ms to 12h0m0s", "want an integer", `value="90s"`, `value="many"`)
+	b.post(path, "dead_letter", "not a name").wants(t, 400, "dead_letter: ", `value="not a name"`)
+	b.post(path, "dead_letter", "jobs").wants(t, 400, `value="jobs"`) // which only the bridge refuses
+	if s := r.info().Settings; s.TTL != 0 || s.AckWait != 2*time.Minute {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestPauseAndResume(t *testing.T) {
+	r := newRig(t, nil)
+	b := r.browser()
+	b.get("/queue/pq/jobs")
+	b.post("/queue/pq/jobs/pause", "for", "soon").wants(t, 400, "soon", "want a duration")
+	b.post("/queue/pq/jobs/pause", "for", "0s").wants(t, 400, "above zero")
+	b.post("/queue/pq/jobs/pause", "for", "10m").wants(t, 200, "Resume")
+	if left := time.Until(r.info().Settings.PauseUntil); left < 9*time.Minute || left > 10*time.Minute {
+		t.Errorf("paused for %v", left)
+	}
+	b.post("/queue/pq/jobs/pause", "for", "").wants(t, 200)
+	if !r.info().Settings.PauseUntil.Equal(forever) {
+		t.Error("not paused until resumed")
+	}
+	b.post("/queue/pq/jobs/resume").wants(t, 200)
+	if !r.info().Settings.PauseUntil.IsZero() {
+		t.Error("still paused")
+	}
+}
+
+// A purge says how many items it is about, and wants the name of the queue.
+func TestPurge(t *testing.T) {
+	r := newRig(t, nil)
+	r.push("a", "b", "c")
+	b := r.browser()
+	b.get("/queue/pq/jobs")
+	const path = "/queue/pq/jobs/purge"
+	b.post(path, "dry", "1").wants(t, 200, "3")
+	b.post(path, "name", "job").wants(t, 400, "want the name of the queue: jobs", `value="job"`)
+	b.post(path, "name", "jobs", "state", "none").wants(t, 400)
+	if n := r.info().Ready; n != 3 {
+		t.Fatalf("%d items are left", n)
+	}
+	b.post(path, "name", "jobs", "state", "delayed").wants(t, 200)
+	if n := r.info().Ready; n != 3 {
+		t.Fatalf("%d items are left", n)
+	}
+	b.post(path, "name", "jobs").wants(t, 200)
+	if n := r.info().Ready; n != 0 {
+		t.Errorf("%d items are left", n)
+	}
+	if !strings.Contains(r.log.String(), "action=purge queue=pq.jobs") || !strings.Contains(r.log.String(), "done=3") {
+		t.Errorf("logged %s", r.log)
+	}
+}
+
+// Actions on items that were selected: the dry run changes nothing, and each item has its result.
+func TestActionsOnItems(t *testing.T) {
+	r := newRig(t, nil)
+	ctx := context.Background()
+	ids := r.push("first", "second", "third", "fourth")
+	b := r.browser()
+	b.get("/queue/pq/jobs/items").wants(t, 200, "first", "fourth")
+
+	b.post("/queue/pq/jobs/remove").wants(t, 400, errNothing.Error())
+	b.post("/queue/pq/jobs/remove", "ids", "no id").wants(t, 400, "no id")
+	b.post("/queue/pq/jobs/remove", "ids", ids[0], "ids", ids[1], "dry", "1").wants(t, 200, "first", "second", ids[0])
+	if n := r.info().Ready; n != 4 {
+		t.Fatalf("%d items are left", n)
+	}
+	must(t, r.jobs.Remove(ctx, ids[1]))
+	b.post("/queue/pq/jobs/remove", "ids", ids[0], "ids", ids[1]).wants(t, 200, "no such item")
+	if n := r.info().Ready; n != 2 {
+		t.Fatalf("%d items are left", n)
+	}
+
+	b.post("/queue/pq/jobs/move", "ids", ids[2], "dry", "1").wants(t, 200, `name="priority"`)
+	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "up").wants(t, 400, `value="up"`)
+	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 200)
+	b.post("/queue/q/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 404)
+	item, err := r.jobs.PeekMin(ctx)
+	must(t, err)
+	if string(item.Value) != "third" || item.Priority != -3 {
+		t.Errorf("%q has priority %d", item.Value, item.Priority)
+	}
+
+	leased, err := r.jobs.LeaseMin(ctx)
+	must(t, err)
+	b.post("/queue/pq/jobs/release", "ids", leased.ID, "ids", ids[3]).wants(t, 200, "not leased")
+	if i := r.info(); i.Leased != 0 || i.Ready != 2 {
+		t.Errorf("%+v", i)
+	}
+	b.get("/queue/pq/jobs/item/"+ids[3]).wants(t, 200, "fourth")
+	b.get("/queue/pq/jobs/item/"+ids[0]).wants(t, 404, "no such item")
+	b.get("/queue/pq/jobs/item/none").wants(t, 400)
+	b.get("/queue/x/jobs").wants(t, 404)
+	b.get("/queue/pq/"+url.PathEscape("a b")).wants(t, 404)
+	if !strings.Contains(r.log.String(), "action=remove queue=pq.jobs") || !strings.Contains(r.log.String(), "items=2 done=1") {
+		t.Errorf("logged %s", r.log)
+	}
+}
+
+// A dead letter is found by its reason and sent home, all with that reason at once.
+func TestDeadLetters(t *testing.T) {
+	r := newRig(t, nil)
+	ctx := context.Background()
+	r.push("one", "two", "three")
+	for _, reason := range []string{"no such user", "no such user", "broken"} {
+		d, err := r.jobs.LeaseMin(ctx)
+		must(t, err)
+		must(t, d.Term(ctx, reason))
+	}
+
+	b := r.browser()
+	var page answer
+	testenv.Eventually(t, func() error {
+		if page = b.get("/dead"); !strings.Contains(page.body, "no such user") || !strings.Contains(page.body, `name="search"`) {
+			return fmt.Errorf("%s", page.body)
+		}
+		return nil
+	})
+	page.wants(t, 200, "broken", "jobs-dead")
+
+	search := regexp.MustCompile(`name="search" value="([^"]+)"`).FindStringSubmatch(page.body)[1] // the most frequent is first
+	b.get("/queue/pq/jobs-dead/items?search="+search).wants(t, 200, "one", "two").lacks(t, "three")
+	b.post("/queue/pq/jobs-dead/redrive", "search", search, "dry", "1").wants(t, 200, "2", "one")
+	b.post("/queue/pq/jobs-dead/redrive", "search", search).wants(t, 200, "2")
+	b.post("/queue/pq/other/redrive", "search", search).wants(t, 400, errNoSearch.Error())
+	if n := r.info().Ready; n != 2 {
+		t.Errorf("%d items are home", n)
+	}
+	b.get("/queue/pq/jobs-dead/items?header="+url.QueryEscape("Pq-Dead-Reason: broken")).wants(t, 200, "three")
+}
+
+// A search goes through the whole queue, can be stopped, and all that it found can be acted on.
+func TestSearch(t *testing.T) {
+	r := newRig(t, nil)
+	for i := range 30 {
+		r.push(fmt.Sprintf("number %d of %s", i, []string{"acme", "other", "third"}[i%3]))
+	}
+	b := r.browser()
+	b.get("/queue/pq/jobs/items")
+	a := b.post("/search", "kind", "pq", "name", "jobs", "match", "of acme").wants(t, http.StatusSeeOther)
+	found := a.Header.Get("Location")
+	testenv.Eventually(t, func() error {
+		if a := b.get(found); !strings.Contains(a.body, "number 27 of acme") {
+			return fmt.Errorf("%s", a.body)
+		}
+		return nil
+	})
+	b.get(found).lacks(t, "of other")
+
+	_, id, _ := strings.Cut(found, "search=")
+	b.post("/search/"+id+"/stop").wants(t, http.StatusSeeOther)
+	b.post("/queue/pq/jobs/remove", "search", id, "dry", "1").wants(t, 200, "10")
+	b.post("/queue/pq/jobs/remove", "search", id).wants(t, 200, "10")
+	if n := r.info().Ready; n != 20 {
+		t.Errorf("%d items are left", n)
+	}
+	b.get(found).lacks(t, "number 27")
+
+	b.post("/search", "kind", "x", "name", "jobs").wants(t, 404)
+	b.post("/search", "kind", "pq", "name", "jobs", "header", "no colon").wants(t, 400, `value="no colon"`)
+	b.get("/queue/pq/jobs/items?search=none").wants(t, 404)
+	b.post("/search/none/stop").wants(t, 404)
+	b.get("/queue/pq/jobs/items?match="+strings.Repeat("x", 300)).wants(t, 200, "want at most 256")
+}
+
+// A page asks for a part of itself, and gets only that.
+func TestFragments(t *testing.T) {
+	r := newRig(t, nil)
+	id := r.push("hello")[0]
+	b := r.browser()
+	b.get("/queue/pq/jobs")
+	htmx := []string{"HX-Request", "true"}
+	for path, want := range map[string]string{"/": `id="queues"`, "/queue/pq/jobs/items": `id="items"`, "/dead": `id="dead"`, "/none": "no such page"} {
+		a := b.get(path, htmx...)
+		a.lacks(t, "<html", "<main")
+		if !strings.Contains(a.body, want) || a.Header.Get("Vary") != "HX-Request" {
+			t.Errorf("%s: %v, %s", path, a.Header, a.body)
+		}
+	}
+
+	form := "csrf=" + b.token
+	post := func(path, fields string) answer { return b.do(http.MethodPost, path, form+"&"+fields, htmx...) }
+	post("/queue/pq/jobs/push", "value=x&priority=up").wants(t, 400, `id="push"`, `value="up"`).lacks(t, "<html")
+	post("/queue/pq/jobs/config", "max_deliver=5").wants(t, 200, `id="settings"`).lacks(t, "<html")
+	post("/queue/pq/jobs/pause", "for=1m").wants(t, 200, `id="pause"`).lacks(t, "<html")
+	post("/queue/pq/jobs/remove", "dry=1&ids="+id).wants(t, 200, "<form", id).lacks(t, "<html")
+	post("/queue/pq/jobs/remove", "ids="+id).wants(t, 200).lacks(t, "<html")
+	post("/queue/pq/jobs/remove", "").wants(t, 400, errNothing.Error()).lacks(t, "<html")
+	to := post("/search", "kind=pq&name=jobs&match=x").wants(t, 200).Header.Get("HX-Redirect")
+	post("/search/"+to[strings.LastIndex(to, "=")+1:]+"/stop", "").wants(t, 200, `id="items"`).lacks(t, "<html")
+}
+
+// Searches are bounded, and the oldest make room.
+func TestSearchLimits(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.board.searches
+	q := queueRef{"pq", "jobs"}
+	for range keptSearches + 20 {
+		testenv.Eventually(t, func() error {
+			_, err := s.start(q, itemsFilter{Match: "x"}, 0)
+			return err
+		})
+	}
+	s.work.Wait()
+	if n := len(s.all); n > keptSearches {
+		t.Errorf("%d searches are kept", n)
+	}
+	s.running = maxSearches
+	b := r.browser()
+	b.get("/queue/pq/jobs/items")
+	b.post("/search", "kind", "pq", "name", "jobs", "match", "typed").wants(t, 400, "too many searches", `value="typed"`)
+}
+
+// A value is downloaded as it is, and never as a page.
+func TestDownload(t *testing.T) {
+	r := newRig(t, nil)
+	value := "<script>alert(1)</script>\x00\xff"
+	id := r.push(value)[0]
+	b := r.browser()
+	a := b.get("/queue/pq/jobs/item/"+id+"/value").wants(t, 200)
+	h := a.Header
+	if a.body != value || h.Get("Content-Type") != "application/octet-stream" || h.Get("Content-Disposition") != `attachment; filename="`+id+`.bin"` {
+		t.Errorf("%q, %v", a.body, h)
+	}
+	b.get("/queue/pq/jobs/item/"+id).wants(t, 200).lacks(t, "<script>alert")
+	b.get("/queue/pq/jobs/item/"+id+"x/value").wants(t, 400)
+}
+
+// Hidden values are nowhere: not on a page, not in a file, and nobody can find them out by searching.
+func TestHiddenValues(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.HideValues = true })
+	ack, err := r.jobs.PushMsg(context.Background(), 5, client.Message{Value: []byte("swordfish"), Headers: map[string][]string{"X-Key": {"sesame"}}})
+	must(t, err)
+	b := r.browser()
+	for _, path := range []string{"/queue/pq/jobs", "/queue/pq/jobs/items", "/queue/pq/jobs/item/" + ack.ID, "/queue/pq/jobs/items?match=sword"} {
+		b.get(path).lacks(t, "swordfish", "sesame")
+	}
+	b.get("/queue/pq/jobs/item/"+ack.ID+"/value").wants(t, 403)
+	b.get("/queue/pq/jobs/items?header=X-Key:sesame").wants(t, 200, "hidden here").lacks(t, ack.ID)
+	b.post("/search", "kind", "pq", "name", "jobs", "match", "sword").wants(t, 400, "hidden here")
+	b.post("/queue/pq/jobs/remove", "ids", ack.ID, "dry", "1").wants(t, 200).lacks(t, "swordfish", "sesame")
+}

@@ -1,0 +1,188 @@
+package dashboard
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// serviceName is the name of bridges in service discovery.
+const serviceName = "pqbridge"
+
+const (
+	// maxMissed is how many questions in a row a bridge may leave unanswered, and forgetAfter when it is
+	// no longer shown.
+	maxMissed   = 3
+	forgetAfter = 10 * time.Minute
+	// maxBridges are shown.
+	maxBridges = 1_000
+)
+
+// bridgeState is what a bridge has said about itself, and when.
+type bridgeState struct {
+	micro.Stats
+	subjects.BridgeStats
+	seen     time.Time
+	missed   int // questions since then
+	requests int64
+	// rates are those of its queues, and all together; known only after two answers.
+	rates    map[queueRef]rates
+	in, out  *float64
+	perSec   *float64
+	history  history // point.in is requests
+	counters map[queueRef]subjects.QueueTraffic
+}
+
+// rates are pushes and pops a second.
+type rates struct{ in, out float64 }
+
+// askBridges asks all bridges for their figures. Answers go to noteAnswer.
+func (l *live) askBridges(now time.Time) error {
+	l.mu.Lock()
+	early := now.Sub(l.asked) < tick/2
+	if !early {
+		l.asked = now
+		for _, b := range l.bridges {
+			b.missed++
+		}
+	}
+	l.mu.Unlock()
+	if early {
+		return nil
+	}
+
+	subject, err := micro.ControlSubject(micro.StatsVerb, serviceName, "")
+	if err != nil {
+		return err
+	}
+	return l.g.nc.PublishRequest(subject, l.answers.Subject, []byte(subjects.StatsOfQueues))
+}
+
+// noteAnswer takes in what a bridge says.
+func (l *live) noteAnswer(m *nats.Msg) {
+	var stats micro.Stats
+	if json.Unmarshal(m.Data, &stats) != nil || stats.ID == "" { // also a message that nobody listens
+		return
+	}
+	said, err := subjects.ParseBridgeStats(m.Data)
+	if err != nil || said == nil { // an older bridge
+		said = &subjects.BridgeStats{Ready: true}
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.bridges[stats.ID]
+	if b == nil {
+		if len(l.bridges) >= maxBridges {
+			return
+		}
+		b = &bridgeState{}
+		l.bridges[stats.ID] = b
+	}
+	b.update(time.Now(), stats, *said)
+}
+
+func (b *bridgeState) isGone() bool { return b.missed > maxMissed }
+
+func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.BridgeStats) {
+	var requests int64
+	for _, e := range stats.Endpoints {
+		requests += int64(e.NumRequests)
+	}
+	counters := map[queueRef]subjects.QueueTraffic{}
+	for _, q := range said.Queues {
+		counters[queueRef{q.Kind, q.Queue}] = q
+	}
+
+	b.missed = 0
+	if elapsed := now.Sub(b.seen).Seconds(); !b.seen.IsZero() {
+		elapsed = max(elapsed, 0.1) // answers to two questions may come together
+		perSecond := func(now, before int64) float64 { return float64(max(now-before, 0)) / elapsed }
+		sum := rates{}
+		b.rates = map[queueRef]rates{}
+		for q, n := range counters {
+			before, known := b.counters[q]
+			if !known && b.counters != nil && n.In+n.Out > 0 {
+				continue // it was not among the busiest
+			}
+			r := rates{perSecond(n.In, before.In), perSecond(n.Out, before.Out)}
+			b.rates[q] = r
+			sum.in, sum.out = sum.in+r.in, sum.out+r.out
+		}
+
+		all := perSecond(requests, b.requests)
+		b.in, b.out, b.perSec = &sum.in, &sum.out, &all
+		b.history.add(point{at: now, in: float32(all)}, fineStep)
+	}
+	b.Stats, b.BridgeStats, b.counters, b.requests, b.seen = stats, said, counters, requests, now
+}
+
+// forgetBridges drops those that have been gone for long. l.mu is held.
+func (l *live) forgetBridges(now time.Time) {
+	for id, b := range l.bridges {
+		if now.Sub(b.seen) > forgetAfter {
+			delete(l.bridges, id)
+		}
+	}
+}
+
+// ratesOf returns the rates of a queue, nil if no bridge counts them. l.mu is held.
+func (l *live) ratesOf(q queueRef) (in, out *float64) {
+	var sum rates
+	known := false
+	for _, b := range l.bridges {
+		if b.rates == nil || b.isGone() {
+			continue
+		}
+		known = true // of a queue that it does not name, it has counted nothing
+		sum.in, sum.out = sum.in+b.rates[q].in, sum.out+b.rates[q].out
+	}
+	if !known {
+		return nil, nil
+	}
+	return &sum.in, &sum.out
+}
+
+// bridgeRows returns what the page of the bridges shows.
+func (l *live) bridgeRows() (rows []bridgeRow) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range l.bridges {
+		row := bridgeRow{
+			ID: b.ID, Version: b.Version, Started: b.Started, Seen: b.seen,
+			Store: b.Store,
+			Ready: b.Ready, Why: b.Why, In: b.in, Out: b.out, Requests: b.perSec,
+			Line: b.history.line(now, inOf),
+		}
+		if b.isGone() {
+			row.Ready, row.Why, row.In, row.Out, row.Requests = false, "it does not answer", nil, nil, nil
+		}
+		waiters := int64(b.Waiters)
+		row.Waiters = &waiters
+		row.addEndpoints(b.Endpoints)
+		rows = append(rows, row)
+	}
+	slices.SortFunc(rows, func(a, b bridgeRow) int { return cmp.Compare(a.ID, b.ID) })
+	return rows
+}
+
+func (row *bridgeRow) addEndpoints(endpoints []*micro.EndpointStats) {
+	var took time.Duration
+	requests := 0
+	for _, e := range endpoints {
+		row.Errors += int64(e.NumErrors)
+		row.LastError = cmp.Or(e.LastError, row.LastError)
+		took, requests = took+e.ProcessingTime, requests+e.NumRequests
+	}
+	if requests > 0 {
+		took /= time.Duration(requests)
+		row.Took = &took
+	}
+}

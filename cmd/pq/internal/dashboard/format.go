@@ -1,0 +1,266 @@
+package dashboard
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"math"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// none stands for a number that is not known.
+const none = "–"
+
+// formats are the functions of the templates. Those of numbers also take nil pointers, as none.
+var formats = template.FuncMap{
+	"num":    orNone(terminal.Grouped),
+	"rate":   orNone(rate),
+	"age":    orNone(age),
+	"took":   orNone(took),
+	"part":   func(part float64) string { return strconv.FormatFloat(100*min(max(part, 0), 1), 'f', 1, 64) },
+	"ratio":  func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
+	"size":   func(n int) string { return size(int64(n)) },
+	"count":  func(n int) int64 { return int64(n) },
+	"few":    terminal.Plural[int64],
+	"ago":    func(now, t time.Time) string { return age(now.Sub(t)) + " ago" },
+	"until":  until,
+	"stamp":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"iso":    func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"left":   left,
+	"spark":  spark,
+	"json":   func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
+	"short":  short,
+	"runs":   func(text string) []run { return runs(text, math.MaxInt) },
+	"clip":   runs,
+	"value":  showValue,
+	"peek":   preview,
+	"gloss":  func(verb string) gloss { return glosses[verb] },
+	"none":   func() string { return none },
+	"hot":    func(n *int64) bool { return n != nil && *n > 0 },
+	"faint":  faint,
+	"reason": reason,
+	"cell":   func(row itemRow, v *itemsView) itemCell { return itemCell{row, v} },
+	"tab":    tab,
+	"as": func(v *itemView, s shownValue, as, title string) link {
+		return link{Href: v.Queue.Item(v.ID) + "?as=" + as, Title: title, Here: s.As == as}
+	},
+	"sort": func(v *queuesView, column, title string) sortLink { return sortLink{v, column, title} },
+}
+
+// orNone makes a format of numbers one of pointers too.
+func orNone[T int64 | float64 | time.Duration](format func(T) string) func(any) (string, error) {
+	return func(v any) (string, error) {
+		switch v := v.(type) {
+		case T:
+			return format(v), nil
+		case int:
+			return format(T(v)), nil
+		case *T:
+			if v == nil {
+				return none, nil
+			}
+			return format(*v), nil
+		}
+		return "", fmt.Errorf("a %T is no number", v)
+	}
+}
+
+// rate writes how often something happens in a second: 0, 0.02, 4.1, 1,204.
+func rate(f float64) string {
+	switch {
+	case f <= 0:
+		return "0"
+	case f < 0.995:
+		return strconv.FormatFloat(max(f, 0.01), 'f', 2, 64)
+	case f < 9.95:
+		return strconv.FormatFloat(f, 'f', 1, 64)
+	}
+	return terminal.Grouped(int64(math.Round(f)))
+}
+
+// age writes a duration in its two largest units, as 8 s, 3 min, 4 h 10 min or 12 d 3 h.
+func age(d time.Duration) string {
+	units := func(large time.Duration, l string, small time.Duration, s string) string {
+		if rest := d % large / small; rest > 0 {
+			return fmt.Sprintf("%d %s %d %s", d/large, l, rest, s)
+		}
+		return fmt.Sprintf("%d %s", d/large, l)
+	}
+
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Minute: // or less than 0, as clocks differ
+		return fmt.Sprintf("%d s", max(d, 0)/time.Second)
+	case d < 10*time.Minute:
+		return units(time.Minute, "min", time.Second, "s")
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < day:
+		return units(time.Hour, "h", time.Minute, "min")
+	case d < 30*day:
+		return units(day, "d", time.Hour, "h")
+	}
+	return terminal.Grouped(int64(d/day)) + " d"
+}
+
+// took writes how long something took: 3 ms, 1.4 s.
+func took(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return age(d)
+}
+
+// until writes when a time comes.
+func until(now, t time.Time) string {
+	if d := t.Sub(now); d > 0 {
+		return "in " + age(d)
+	}
+	return "due"
+}
+
+// left writes how much is left until a time.
+func left(now, t time.Time) string {
+	if d := t.Sub(now); d > 0 {
+		return age(d) + " left"
+	}
+	return "due"
+}
+
+// size writes a number of bytes: 812 B, 3.4 kB.
+func size(n int64) string {
+	f, unit := float64(n), "B"
+	for _, larger := range []string{"kB", "MB", "GB", "TB"} {
+		if f < 999.5 {
+			break
+		}
+		f, unit = f/1000, larger
+	}
+	if f < 9.95 && unit != "B" {
+		return fmt.Sprintf("%.1f %s", f, unit)
+	}
+	return fmt.Sprintf("%.0f %s", f, unit)
+}
+
+// spark returns the points of a line, from left to right in a box of w by h.
+func spark(line []int64, w, h int) string {
+	var least, most int64
+	for _, n := range line {
+		least, most = min(least, n), max(most, n)
+	}
+
+	var b []byte // without fmt, because there are many of them each second
+	for i, n := range line {
+		x := float64(w) * float64(i) / float64(max(len(line)-1, 1))
+		y := float64(h) * (1 - float64(n-least)/float64(cmp.Or(most-least, 1)))
+		b = append(strconv.AppendFloat(b, x, 'f', 1, 64), ',')
+		b = append(strconv.AppendFloat(b, y, 'f', 1, 64), ' ')
+	}
+	return string(bytes.TrimSuffix(b, []byte(" ")))
+}
+
+// short returns the beginning and the end of an id.
+func short(id string) string {
+	if len(id) <= 14 {
+		return id
+	}
+	return id[:4] + "…" + id[len(id)-7:]
+}
+
+// sortLink is the heading of a column that the queues can be sorted by.
+type sortLink struct {
+	View          *queuesView
+	Column, Title string
+}
+
+// Sorted is the value of aria-sort.
+func (l sortLink) Sorted() string {
+	switch {
+	case l.View.Sort != l.Column:
+		return "none"
+	case l.View.Desc:
+		return "descending"
+	}
+	return "ascending"
+}
+
+// Dir is the direction that the link sorts in: large numbers first, and the other one when it is
+// followed again.
+func (l sortLink) Dir() string {
+	desc := l.Column != "name"
+	if l.View.Sort == l.Column {
+		desc = !l.View.Desc
+	}
+	if desc {
+		return "desc"
+	}
+	return "asc"
+}
+
+// faint is the class of numbers that say nothing: 0, or not known.
+func faint(v any) string {
+	value := reflect.ValueOf(v)
+	if value.Kind() == reflect.Pointer {
+		value = value.Elem()
+	}
+	if !value.IsValid() || value.IsZero() {
+		return "z"
+	}
+	return ""
+}
+
+// itemCell is an item of a list.
+type itemCell struct {
+	Row  itemRow
+	View *itemsView
+}
+
+// reason is why an item is a dead letter or, if it is none, the last reason that anybody gave.
+func reason(row itemRow) string {
+	switch {
+	case row.Dead == nil:
+		return row.Reason
+	case row.Dead.Error == "" || row.Dead.Error == row.Dead.Reason:
+		return row.Dead.Reason
+	case row.Dead.Reason == "max_deliver": // as most of them
+		return row.Dead.Error
+	}
+	return row.Dead.Reason + ": " + row.Dead.Error
+}
+
+// link leads to another form of a page, or is Here.
+type link struct {
+	Href, Title string
+	Count       int64
+	Here        bool
+}
+
+// tab leads to the items in a state, "" for all.
+func tab(v *itemsView, state subjects.State, title string) link {
+	n := map[subjects.State]int64{
+		subjects.StateReady: v.Counts.Ready, subjects.StateLeased: v.Counts.Leased, subjects.StateDelayed: v.Counts.Delayed,
+		"": v.Counts.Ready + v.Counts.Leased + v.Counts.Delayed,
+	}[state]
+	return link{v.Queue.Items(state), title, n, v.Filter.State == state}
+}
+
+// gloss is how an action is called.
+type gloss struct{ Do, Done, Danger string }
+
+var glosses = map[string]gloss{
+	"remove":  {"Remove", "removed", "They are gone for good."},
+	"move":    {"Move", "moved", ""},
+	"redrive": {"Send home", "sent home", ""},
+	"release": {"Release", "released", "Their holders lose them, also those that are alive."},
+	"purge":   {"Purge", "purged", "They are gone for good."},
+}

@@ -1,0 +1,230 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// typed returns a form as it was filled in.
+func typed(r *http.Request, names ...string) form {
+	f := form{Fields: map[string]field{}}
+	for _, name := range names {
+		f.Fields[name] = field{Value: r.PostForm.Get(name)}
+	}
+	return f
+}
+
+// fail notes an error beside a field.
+func (f *form) fail(name string, err error) {
+	was := f.Fields[name]
+	f.Fields[name] = field{was.Value, err.Error()}
+}
+
+// failWith notes the error of a bridge beside the field whose header or setting it is about.
+func (f *form) failWith(err error, fields map[string]string) {
+	if errors.Is(err, client.ErrBadRequest) {
+		text := err.Error()
+		for name, header := range fields {
+			if strings.Contains(text, header+": ") || strings.Contains(text, "header "+header+" ") {
+				f.fail(name, err)
+				return
+			}
+		}
+		if _, ok := f.Fields["headers"]; ok && strings.Contains(text, "header") {
+			f.fail("headers", err)
+			return
+		}
+	}
+	f.Error = err.Error()
+}
+
+func (f *form) failed() bool {
+	for _, one := range f.Fields {
+		if one.Error != "" {
+			return true
+		}
+	}
+	return f.Error != ""
+}
+
+// pushHeaders are the headers that fields of the form for a push stand for.
+var pushHeaders = map[string]string{
+	"priority": subjects.HeaderPriority, "delay": subjects.HeaderDelay, "ttl": subjects.HeaderTTL,
+	"msg_id": subjects.HeaderMsgID, "unique": subjects.HeaderUnique,
+}
+
+func (d *Dashboard) push(w http.ResponseWriter, r *http.Request, q queueRef) {
+	f := typed(r, "value", "priority", "delay", "ttl", "headers", "msg_id", "unique")
+	m, priority := messageOf(&f, q)
+	verb := subjects.Push
+	if q.FIFO() {
+		verb = subjects.Enqueue
+	}
+
+	code := http.StatusBadRequest
+	if !f.failed() {
+		ack, err := ask(r.Context(), d.gateway, q, verb, func(ctx context.Context, _ queue) (client.PushAck, error) {
+			if q.FIFO() {
+				return d.gateway.client.Queue(q.Name).EnqueueMsg(ctx, m)
+			}
+			return d.gateway.client.PriorityQueue(q.Name).PushMsg(ctx, priority, m)
+		})
+		d.log(r, actionPush, q, "id", ack.ID, "bytes", len(m.Value), "error", err)
+		switch {
+		case errors.Is(err, client.ErrTooLarge):
+			f.fail("value", err)
+			code = codeOf(err)
+		case err != nil:
+			f.failWith(err, pushHeaders)
+			code = codeOf(err)
+		default:
+			code = http.StatusOK
+			f.Done = "pushed " + ack.ID
+			if ack.Duplicate {
+				f.Done = "a duplicate: already pushed as " + ack.ID
+			}
+		}
+	}
+	v := d.queueView(r, q)
+	v.Push, v.Can.Push = f, v.Can.Push || f.failed() // nothing that was typed is lost
+	d.showQueue(w, r, code, v, "push")
+}
+
+// messageOf returns the message that a form describes.
+func messageOf(f *form, q queueRef) (m client.Message, priority int64) {
+	value := strings.ReplaceAll(f.Fields["value"].Value, "\r\n", "\n") // as forms have the ends of lines
+	m = client.Message{Value: []byte(value), Headers: nats.Header{}}
+	for line := range strings.Lines(f.Fields["headers"].Value) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if !ok {
+			f.fail("headers", fmt.Errorf("a line is %.80q: want Name: value", line))
+			return m, 0
+		}
+		name = strings.TrimSpace(name)
+		m.Headers[name] = append(m.Headers[name], strings.TrimSpace(value))
+	}
+	if err := subjects.CheckHeaders(m.Headers); err != nil {
+		f.fail("headers", err)
+	}
+
+	for name, header := range pushHeaders {
+		value := strings.TrimSpace(f.Fields[name].Value)
+		switch {
+		case value == "" || name == "priority" && q.FIFO():
+		case name == "priority":
+			var err error
+			if priority, err = subjects.ParsePriority(value); err != nil {
+				f.fail(name, err)
+			}
+		default:
+			m.Headers[header] = []string{value}
+		}
+	}
+	return m, priority
+}
+
+// configure changes the settings that are not as the form has them.
+func (d *Dashboard) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
+	var change subjects.Change
+	f := form{Fields: map[string]field{}}
+	info, err := ask(r.Context(), d.gateway, q, subjects.Info, func(ctx context.Context, q queue) (*client.QueueInfo, error) { return q.Info(ctx) })
+	if err != nil {
+		f.Error = err.Error()
+	}
+	names := map[string]string{}
+	changed := 0
+	for _, row := range settingsOf(q, can{}, info).Rows {
+		values, given := r.PostForm[row.Name]
+		if !given {
+			continue
+		}
+		value := strings.TrimSpace(values[0])
+		f.Fields[row.Name] = field{Value: value}
+		names[row.Name] = row.Name
+		if value == row.Value {
+			continue
+		}
+		changed++
+		if err := change.Set(row.Name, value); err != nil {
+			f.fail(row.Name, err)
+		}
+	}
+
+	code := http.StatusBadRequest
+	switch {
+	case f.failed():
+	case changed == 0:
+		code, f.Done = http.StatusOK, "nothing to change"
+	default:
+		if code, err = d.change(r, q, actionConfig, &change); err != nil {
+			f.failWith(err, names)
+		} else {
+			f = form{Done: "changed"}
+		}
+	}
+	v := d.queueView(r, q)
+	v.Settings.form, v.Can.Config = f, v.Can.Config || f.failed()
+	d.showQueue(w, r, code, v, "settings")
+}
+
+// change changes settings, and asks for what is in force then.
+func (d *Dashboard) change(r *http.Request, q queueRef, action string, c *subjects.Change) (code int, err error) {
+	_, err = ask(r.Context(), d.gateway, q, subjects.Config, func(ctx context.Context, q queue) (client.Settings, error) {
+		return q.Configure(ctx, c.Settings, c.Reset...)
+	})
+	d.log(r, action, q, "change", string(c.Encode()), "error", err)
+	if err != nil {
+		return codeOf(err), err
+	}
+	d.live.askQueue(r.Context(), q, false)
+	return http.StatusOK, nil
+}
+
+// forever is until when a queue is paused that has to be resumed.
+var forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
+func (d *Dashboard) pause(w http.ResponseWriter, r *http.Request, q queueRef) {
+	f := typed(r, "for")
+	until := forever
+	if text := strings.TrimSpace(f.Fields["for"].Value); text != "" {
+		during, err := subjects.ParseDelay(text)
+		if err == nil && during <= 0 {
+			err = fmt.Errorf("%s: want a duration above zero, such as 10m", text)
+		}
+		if err != nil {
+			f.fail("for", err)
+		}
+		until = time.Now().Add(during).UTC()
+	}
+	d.setPause(w, r, q, f, actionPause, &subjects.Change{Settings: settings.Settings{PauseUntil: until}})
+}
+
+func (d *Dashboard) resume(w http.ResponseWriter, r *http.Request, q queueRef) {
+	d.setPause(w, r, q, form{}, actionResume, &subjects.Change{Reset: []string{"pause_until"}})
+}
+
+func (d *Dashboard) setPause(w http.ResponseWriter, r *http.Request, q queueRef, f form, action string, c *subjects.Change) {
+	code := http.StatusBadRequest
+	if !f.failed() {
+		var err error
+		if code, err = d.change(r, q, action, c); err != nil {
+			f.Error = err.Error()
+		}
+	}
+	v := d.queueView(r, q)
+	v.Pause, v.Can.Config = f, v.Can.Config || f.failed()
+	d.showQueue(w, r, code, v, "pause")
+}

@@ -1,0 +1,238 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of what a browser may ask for.
+const (
+	maxHeaderBytes = 32 << 10
+	maxBody        = 256 << 10
+	maxPushBody    = 4 << 20 // a value of 1 MiB, encoded as a form
+	maxFields      = 2_000
+	maxRequests    = 64 // that run at a time, streams of events aside
+	requestTime    = 30 * time.Second
+	csrfField      = "csrf"
+	csrfHeader     = "X-CSRF-Token"
+)
+
+// policy lets a page load what this server serves, and nothing else. Values of items are only ever
+// text; this is for the day on which that has a hole.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+
+// guard decides who may ask for something. It stands in front of all handlers.
+type guard struct {
+	hosts   []string // that a Host header may name besides addresses, with or without a port
+	origins *http.CrossOriginProtection
+	logins  *logins
+	slots   chan struct{} // an element for each request that runs
+	key     []byte        // of CSRF tokens
+}
+
+// caller is who sent a request.
+type caller struct {
+	name    string // "" if nobody logs in
+	session string // the value of the cookie
+}
+
+type callerKey struct{}
+
+func callerOf(r *http.Request) caller {
+	c, _ := r.Context().Value(callerKey{}).(caller)
+	return c
+}
+
+// wrap returns a handler that calls next for requests that are allowed.
+func (g *guard) wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		setHeaders(w.Header(), r.TLS != nil)
+		if r.URL.Path == healthPath || r.URL.Path == readyPath { // probes know no names
+			next.ServeHTTP(w, r)
+			return
+		}
+		if text, code := g.refuse(r); text != "" {
+			http.Error(w, text, code)
+			return
+		}
+
+		if r.URL.Path != eventsPath || r.Method != http.MethodGet {
+			select {
+			case g.slots <- struct{}{}:
+				defer func() { <-g.slots }()
+			default:
+				w.Header().Set("Retry-After", "1")
+				http.Error(w, "The dashboard has too many requests to answer: try again.", http.StatusServiceUnavailable)
+				return
+			}
+
+			// Who reads slowly does not keep the slot.
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * requestTime)) // the server can
+			ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+			defer cancel()
+			r = r.WithContext(ctx)
+			r.Body = http.MaxBytesReader(w, r.Body, bodyLimit(r))
+		}
+		g.admit(w, r, next)
+	})
+}
+
+func setHeaders(h http.Header, secure bool) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "same-origin")
+	if secure { // otherwise browsers complain that they ignore it
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	}
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+func bodyLimit(r *http.Request) int64 {
+	if strings.HasSuffix(r.URL.Path, "/"+actionPush) {
+		return maxPushBody
+	}
+	return maxBody
+}
+
+// refuse returns why a request is refused whoever sends it, "" if it is not.
+func (g *guard) refuse(r *http.Request) (text string, code int) {
+	if !g.isHost(r.Host) {
+		return "This dashboard is not served as " + shorten(r.Host) + ". Start pq dashboard with --host to allow that name.",
+			http.StatusMisdirectedRequest
+	}
+	if g.origins.Check(r) != nil || isEmbedded(r) {
+		return "Another site sent this request.", http.StatusForbidden
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost {
+		return "Want GET or POST.", http.StatusMethodNotAllowed
+	}
+	return "", 0
+}
+
+// isHost reports whether a Host header names this server. Otherwise a name of another site may
+// resolve to this address, which lets the scripts of that site read what is served here.
+func (g *guard) isHost(host string) bool {
+	if slices.Contains(g.hosts, strings.ToLower(host)) {
+		return true
+	}
+
+	name := host
+	if n, _, err := net.SplitHostPort(host); err == nil {
+		name = n
+	}
+	name = strings.ToLower(strings.Trim(name, "[]"))
+
+	// An address is no name: nobody else decides where it leads. Ports say nothing, because proxies
+	// and containers have their own.
+	_, err := netip.ParseAddr(name)
+	return err == nil || name == "localhost" || slices.Contains(g.hosts, name)
+}
+
+// isEmbedded reports whether another site asks for something in the background. Only its links may
+// lead here.
+func isEmbedded(r *http.Request) bool {
+	return fromElsewhere(r) && r.Header.Get("Sec-Fetch-Mode") != "navigate"
+}
+
+// fromElsewhere reports whether another site made the browser send a request.
+func fromElsewhere(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
+}
+
+// admit calls next if the caller has logged in, and sends others to the form for that.
+func (g *guard) admit(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	open := r.URL.Path == loginPath || strings.HasPrefix(r.URL.Path, staticPath)
+	if fromElsewhere(r) && !g.logins.hasCookie(r) {
+		// Browsers send the cookie only with requests of this site: the page asks again by itself.
+		w.Header().Set("Refresh", "0")
+		return
+	}
+
+	c, err := g.logins.caller(w, r)
+	switch {
+	case err != nil && !open && g.logins.hasForm() && r.Method == http.MethodGet && r.Header.Get("HX-Request") == "":
+		http.Redirect(w, r, loginPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+		return
+	case err != nil && !open:
+		if g.logins.hasForm() {
+			w.Header().Set("HX-Redirect", loginPath) // the session is over
+		}
+		http.Error(w, err.Error(), http.StatusUnauthorized)
+		return
+	}
+
+	if r.Method == http.MethodPost {
+		if err := g.checkPost(r, c); err != nil {
+			code := http.StatusForbidden
+			if errors.As(err, new(*http.MaxBytesError)) || errors.Is(err, errFields) {
+				code = http.StatusRequestEntityTooLarge
+			}
+			http.Error(w, err.Error(), code)
+			return
+		}
+	}
+	next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
+}
+
+var (
+	errFields = errors.New("the form has too many fields")
+	errForm   = errors.New("want a form, as this dashboard sends it")
+	errCSRF   = errors.New("the form is out of date, or another site sent it: load the page again")
+)
+
+// checkPost returns an error unless a POST has the token of a page that this server made.
+func (g *guard) checkPost(r *http.Request, c caller) error {
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); r.ContentLength != 0 && kind != "application/x-www-form-urlencoded" {
+		return errForm
+	}
+	if err := r.ParseForm(); err != nil {
+		return err
+	}
+
+	fields := 0
+	for _, values := range r.Form {
+		fields += len(values)
+	}
+	if fields > maxFields {
+		return errFields
+	}
+
+	token := r.Header.Get(csrfHeader)
+	if token == "" {
+		token = r.PostForm.Get(csrfField)
+	}
+	if subtle.ConstantTimeCompare([]byte(token), []byte(g.csrf(c.session))) == 0 {
+		return errCSRF
+	}
+	return nil
+}
+
+// csrf returns the token that the forms of a session have.
+func (g *guard) csrf(session string) string {
+	mac := hmac.New(sha256.New, g.key)
+	_, _ = mac.Write([]byte(session)) // never returns an error
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+func shorten(text string) string {
+	if len(text) > 100 {
+		text = strings.ToValidUTF8(text[:100], "") + "..."
+	}
+	return text
+}

@@ -1,0 +1,272 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+const secret = "correct horse battery staple"
+
+// Every page has the headers that keep other sites, and items, from doing harm.
+func TestSecurityHeaders(t *testing.T) {
+	r := newRig(t, nil)
+	b := r.browser()
+	for _, path := range []string{"/", "/queue/pq/jobs", "/queue/pq/jobs/items", "/queue/pq/jobs/item/none", "/dead", "/bridges", "/none", "/static/none"} {
+		h := b.get(path).Header
+		if h.Get("Content-Security-Policy") != policy || h.Get("X-Content-Type-Options") != "nosniff" ||
+			h.Get("X-Frame-Options") != "DENY" || h.Get("Referrer-Policy") != "same-origin" || h.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s has headers %v", path, h)
+		}
+	}
+	cookie := b.get("/none").Request.Header.Get("Cookie")
+	if set := r.browser().get("/").Header.Get("Set-Cookie"); !strings.Contains(set, "HttpOnly") || !strings.Contains(set, "SameSite=Strict") || cookie == "" {
+		t.Errorf("the cookie is %q, then %q", set, cookie)
+	}
+}
+
+// A name that resolves to this address, in the hands of another site, opens nothing.
+func TestRebinding(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Hosts = []string{"Queues.example", "other.example:99"} })
+	b := r.browser()
+	_, port, _ := strings.Cut(strings.TrimPrefix(r.board.URL(), "http://"), ":")
+	for host, want := range map[string]int{
+		"localhost": 200, "localhost:" + port: 200, "LOCALHOST:" + port: 200, "127.0.0.1:" + port: 200, "[::1]:" + port: 200, "[::1]": 200,
+		"127.0.0.1:1": 200, "10.1.2.3:" + port: 200, "queues.example": 200, "queues.example:1": 200, "other.example:99": 200,
+		"evil.example": 421, "evil.example:" + port: 421, "other.example": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421,
+		"x.queues.example": 421, "127.0.0.1:1:2": 421,
+	} {
+		if a := b.get("/", "Host", host); a.StatusCode != want {
+			t.Errorf("Host %s: status %d, want %d", host, a.StatusCode, want)
+		}
+	}
+	b.get("/healthz", "Host", "evil.example").wants(t, http.StatusOK)
+	b.get("/readyz", "Host", "10.0.0.7").wants(t, http.StatusOK, `"ready":true`)
+}
+
+// A form of another site does nothing, nor does one without the token of a page.
+func TestCrossSitePosts(t *testing.T) {
+	r := newRig(t, nil)
+	r.push("a")
+	b, other := r.browser(), r.browser()
+	b.get("/queue/pq/jobs")
+	other.get("/queue/pq/jobs")
+	if b.token == "" || b.token == other.token {
+		t.Fatalf("tokens %q and %q", b.token, other.token)
+	}
+
+	const path = "/queue/pq/jobs/purge"
+	good := "name=jobs&csrf=" + b.token
+	for _, headers := range [][]string{
+		{"Sec-Fetch-Site", "cross-site"},
+		{"Sec-Fetch-Site", "same-site"},
+		{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"},
+		{"Origin", "http://evil.example"},
+		{"Origin", "http://127.0.0.1:1"},
+		{"Origin", "null"},
+		{"Content-Type", "text/plain"},
+		{"Content-Type", "multipart/form-data; boundary=x"},
+		{"Host", "evil.example"},
+	} {
+		if a := b.do(http.MethodPost, path, good, headers...); a.StatusCode != 403 && a.StatusCode != 421 {
+			t.Errorf("%v: status %d", headers, a.StatusCode)
+		}
+	}
+	for _, body := range []string{"name=jobs", "name=jobs&csrf=", "name=jobs&csrf=x", "name=jobs&csrf=" + other.token} {
+		b.do(http.MethodPost, path, body).wants(t, http.StatusForbidden)
+	}
+	b.do(http.MethodPost, path+"?csrf="+b.token, "name=jobs").wants(t, http.StatusForbidden)
+	b.do(http.MethodPut, path, good).wants(t, http.StatusMethodNotAllowed)
+	b.get(path+"?"+good).wants(t, http.StatusNotFound)
+
+	// Nothing that another site can embed is served to it; only a link may lead here.
+	b.get("/", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors").wants(t, http.StatusForbidden)
+	b.get("/events?page=queues", "Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "cors").wants(t, http.StatusForbidden)
+	b.get("/", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate").wants(t, http.StatusOK, "jobs")
+
+	if n := r.info().Ready; n != 1 {
+		t.Fatalf("%d items are left", n)
+	}
+	b.do(http.MethodPost, path, good, "Sec-Fetch-Site", "same-origin", "Origin", r.board.URL()).wants(t, http.StatusOK)
+	if n := r.info().Ready; n != 0 {
+		t.Errorf("%d items are left", n)
+	}
+}
+
+// A link that somebody follows from another site comes without the cookie. It must not end the
+// session.
+func TestLinkFromAnotherSite(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Token = secret })
+	a := r.browser().get("/bridges", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate")
+	if a.Header.Get("Refresh") != "0" || a.Header.Get("Set-Cookie") != "" || a.body != "" {
+		t.Errorf("headers %v, %s", a.Header, a.body)
+	}
+}
+
+// Requests that are too large, too many fields and too many at a time are refused.
+func TestLimits(t *testing.T) {
+	r := newRig(t, nil)
+	b := r.browser()
+	b.get("/queue/pq/jobs")
+	large := func(method, path, body, header string, want int) {
+		t.Helper()
+		q, err := http.NewRequest(method, b.base+path, strings.NewReader(body))
+		must(t, err)
+		q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		q.Header.Set("X-Long", header)
+		a, err := b.Do(q)
+		if err != nil { // the server did not wait for the end
+			return
+		}
+		must(t, a.Body.Close())
+		if a.StatusCode != want {
+			t.Errorf("%s %s: status %d", method, path, a.StatusCode)
+		}
+	}
+	form := "csrf=" + b.token + "&value="
+	large(http.MethodPost, "/queue/pq/jobs/remove", form+strings.Repeat("x", maxBody), "", http.StatusRequestEntityTooLarge)
+	large(http.MethodPost, "/queue/pq/jobs/push", form+strings.Repeat("x", maxPushBody), "", http.StatusRequestEntityTooLarge)
+	large(http.MethodGet, "/", "", strings.Repeat("x", maxHeaderBytes+10_000), http.StatusRequestHeaderFieldsTooLarge)
+	if n := r.info().Ready; n != 0 {
+		t.Errorf("%d items were pushed", n)
+	}
+	b.do(http.MethodPost, "/queue/pq/jobs/remove", strings.Repeat("a&", maxFields+1)).wants(t, http.StatusRequestEntityTooLarge)
+
+	for range maxRequests {
+		r.board.guard.slots <- struct{}{}
+	}
+	b.get("/").wants(t, http.StatusServiceUnavailable)
+	for range maxRequests {
+		<-r.board.guard.slots
+	}
+	b.get("/").wants(t, http.StatusOK)
+
+	for range streamsPerSession {
+		b.events("/events?page=queues")
+	}
+	b.get("/events?page=queues").wants(t, http.StatusTooManyRequests)
+	await, _ := r.browser().events("/events?page=queues") // another one is not kept out
+	await("status")
+}
+
+// With a token, nothing is shown before somebody has logged in.
+func TestLogin(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Token = secret })
+	r.push("a")
+	b := r.browser()
+	for _, path := range []string{"/", "/queue/pq/jobs", "/events?page=queues", "/dead", "/none"} {
+		a := b.get(path)
+		if a.StatusCode != http.StatusSeeOther || !strings.HasPrefix(a.Header.Get("Location"), "/login") {
+			t.Errorf("%s: status %d, %s", path, a.StatusCode, a.Header.Get("Location"))
+		}
+		b.get(path, "HX-Request", "true").wants(t, http.StatusUnauthorized)
+	}
+	b.post("/queue/pq/jobs/purge", "name", "jobs").wants(t, http.StatusUnauthorized)
+
+	b.get("/login").wants(t, http.StatusOK, `type="password"`)
+	b.do(http.MethodPost, "/login", "token="+secret).wants(t, http.StatusForbidden) // no CSRF token
+	b.post("/login", "token", secret+"x").wants(t, http.StatusUnauthorized, errToken.Error())
+	before := b.token
+	a := b.post("/login", "token", secret+"\n", "next", "/bridges").wants(t, http.StatusSeeOther)
+	if a.Header.Get("Location") != "/bridges" || strings.Contains(a.Header.Get("Set-Cookie"), "Secure") {
+		t.Errorf("headers %v", a.Header)
+	}
+	b.get("/").wants(t, http.StatusOK, "jobs", "Log out")
+	if b.token == before {
+		t.Error("the session from before the login is still in use")
+	}
+	r.browser().get("/").wants(t, http.StatusSeeOther)
+
+	b.post("/logout").wants(t, http.StatusSeeOther)
+	b.get("/").wants(t, http.StatusSeeOther)
+	if !strings.Contains(r.log.String(), "msg=login") {
+		t.Error("logins are not logged")
+	}
+}
+
+// A login leads to pages of the dashboard only.
+func TestNextAfterLogin(t *testing.T) {
+	for next, want := range map[string]string{
+		"/dead?x=1": "/dead?x=1", "": "/", "//evil.example": "/", "http://evil.example": "/", `/\evil.example`: "/", "javascript:alert(1)": "/", "dead": "/",
+	} {
+		if got := localPath(next); got != want {
+			t.Errorf("%q leads to %q", next, got)
+		}
+	}
+}
+
+// Nobody guesses the token, and the number of sessions is bounded.
+func TestLoginLimits(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Token = secret })
+	b := r.browser()
+	b.get("/login")
+	refused := 0
+	for range 30 {
+		if b.post("/login", "token", "guess").StatusCode == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	if refused < 10 {
+		t.Errorf("%d of 30 attempts were refused", refused)
+	}
+
+	l := r.board.guard.logins
+	l.attempts.SetLimit(1e9)
+	l.attempts.SetBurst(1e9)
+	for range maxSessions + 10 {
+		must(t, l.logIn(discard{}, &http.Request{}, secret))
+	}
+	if n := len(l.sessions); n != maxSessions {
+		t.Errorf("%d sessions", n)
+	}
+}
+
+// discard is a ResponseWriter that nobody reads.
+type discard struct{}
+
+func (discard) Header() http.Header         { return http.Header{} }
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+func (discard) WriteHeader(int)             {}
+
+// Behind a proxy, the user is whom the proxy names, and nobody else gets in.
+func TestProxyUser(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.ProxyUser = "X-User" })
+	b := r.browser()
+	b.get("/").wants(t, http.StatusUnauthorized)
+	b.get("/", "X-User", " ").wants(t, http.StatusUnauthorized)
+	b.get("/", "X-User", strings.Repeat("x", maxUser+1)).wants(t, http.StatusUnauthorized)
+	a := b.get("/queue/pq/jobs", "X-User", "ann", "X-Forwarded-Proto", "https").wants(t, http.StatusOK, "ann")
+	if !strings.Contains(a.Header.Get("Set-Cookie"), "Secure") {
+		t.Errorf("the cookie is %q", a.Header.Get("Set-Cookie"))
+	}
+}
+
+// Who is not sure to be alone on the machine, needs a login.
+func TestOpenAddressIsRefused(t *testing.T) {
+	env := testenv.New(t, testenv.Options{})
+	o := Options{Listen: "0.0.0.0:0", Conn: env.Conn, Grammar: env.Grammar, Log: slog.New(slog.DiscardHandler)}
+	if _, err := New(o); !errors.Is(err, ErrOpen) {
+		t.Errorf("%v", err)
+	}
+	o.Token = "short"
+	if _, err := New(o); err == nil {
+		t.Error("a short token is accepted")
+	}
+	o.Token = secret
+	o.ProxyUser = "X-User"
+	if _, err := New(o); err == nil {
+		t.Error("a token and a proxy are accepted")
+	}
+	o.Token = ""
+	board, err := New(o)
+	must(t, err)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(fmt.Errorf("at once"))
+	must(t, board.Run(ctx))
+}

@@ -1,0 +1,258 @@
+package dashboard
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.FDBGoroutines()...) }
+
+// rig is a dashboard with a bridge behind it.
+type rig struct {
+	*testenv.Env
+	t     *testing.T
+	board *Dashboard
+	log   *testenv.Transcript
+	jobs  *client.PriorityQueue
+	stop  func()
+}
+
+// newRig starts a dashboard. change, if not nil, changes its options.
+func newRig(t *testing.T, change func(*Options)) *rig {
+	t.Helper()
+	env := testenv.New(t, testenv.Options{})
+	return serve(t, env, env.Connect(), change)
+}
+
+// newRigAs has a dashboard whose NATS user may publish to some subjects only.
+func newRigAs(t *testing.T, allow ...string) *rig {
+	t.Helper()
+	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
+		o.NoAuthUser = "all"
+		o.Users = []*server.User{
+			{Username: "all", Password: "all"},
+			{Username: "few", Password: "few", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: allow}}},
+		}
+	}})
+	return serve(t, env, env.Connect(nats.UserInfo("few", "few")), nil)
+}
+
+func serve(t *testing.T, env *testenv.Env, nc *nats.Conn, change func(*Options)) *rig {
+	t.Helper()
+	r := &rig{Env: env, t: t, log: &testenv.Transcript{}}
+	if env.Conn != nil {
+		r.jobs = client.New(env.Conn).PriorityQueue("jobs")
+	}
+	o := Options{Listen: "127.0.0.1:0", Conn: nc, Grammar: env.Grammar, Timeout: testenv.Patience, Log: slog.New(slog.NewTextHandler(r.log, nil))}
+	if change != nil {
+		change(&o)
+	}
+	var err error
+	r.board, err = New(o)
+	must(t, err)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.board.Run(ctx) }()
+	stopped := false
+	r.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the dashboard ended with %v", err)
+		}
+	}
+	t.Cleanup(r.stop)
+	return r
+}
+
+// push pushes items, and returns their ids.
+func (r *rig) push(values ...string) (ids []string) {
+	r.t.Helper()
+	for _, value := range values {
+		ack, err := r.jobs.Push(context.Background(), 5, []byte(value))
+		must(r.t, err)
+		ids = append(ids, ack.ID)
+	}
+	return ids
+}
+
+func (r *rig) info() *client.QueueInfo {
+	r.t.Helper()
+	info, err := r.jobs.Info(context.Background())
+	must(r.t, err)
+	return info
+}
+
+// browser is somebody's browser.
+type browser struct {
+	http.Client
+	t     *testing.T
+	base  string
+	token string // of forms
+}
+
+func (r *rig) browser() *browser {
+	jar, err := cookiejar.New(nil)
+	must(r.t, err)
+	transport := &http.Transport{}
+	r.t.Cleanup(transport.CloseIdleConnections)
+	b := &browser{t: r.t, base: r.board.URL(), Client: http.Client{Jar: jar, Transport: transport, Timeout: testenv.Patience}}
+	b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return b
+}
+
+// answer is a reply to a browser.
+type answer struct {
+	*http.Response
+	body string
+}
+
+func (b *browser) do(method, path, body string, headers ...string) answer {
+	b.t.Helper()
+	r, err := http.NewRequest(method, b.base+path, strings.NewReader(body))
+	must(b.t, err)
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+	}
+	response, err := b.Do(r)
+	must(b.t, err)
+	text, err := io.ReadAll(response.Body)
+	must(b.t, err)
+	must(b.t, response.Body.Close())
+	if m := regexp.MustCompile(`name="csrf" value="([^"]+)"`).FindStringSubmatch(string(text)); m != nil {
+		b.token = m[1]
+	}
+	return answer{response, string(text)}
+}
+
+func (b *browser) get(path string, headers ...string) answer {
+	b.t.Helper()
+	return b.do(http.MethodGet, path, "", headers...)
+}
+
+// post sends a form of names and values, with the token of the last page.
+func (b *browser) post(path string, fields ...string) answer {
+	b.t.Helper()
+	form := url.Values{csrfField: {b.token}}
+	for i := 0; i < len(fields); i += 2 {
+		form.Add(fields[i], fields[i+1])
+	}
+	return b.do(http.MethodPost, path, form.Encode())
+}
+
+// wants checks an answer for its status and words.
+func (a answer) wants(t *testing.T, code int, words ...string) answer {
+	t.Helper()
+	if a.StatusCode != code {
+		t.Errorf("%s %s: status %d, want %d: %.600s", a.Request.Method, a.Request.URL, a.StatusCode, code, a.body)
+	}
+	for _, word := range words {
+		if !strings.Contains(a.body, word) {
+			t.Errorf("%s %s: %q is missing in %.3000s", a.Request.Method, a.Request.URL, word, a.mainText())
+		}
+	}
+	return a
+}
+
+// mainText is the body without the frame of the page.
+func (a answer) mainText() string {
+	if _, after, ok := strings.Cut(a.body, "<main"); ok {
+		return after
+	}
+	return a.body
+}
+
+// lacks checks that words are not in an answer.
+func (a answer) lacks(t *testing.T, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if strings.Contains(a.body, word) {
+			_, after, _ := strings.Cut(a.body, word)
+			t.Errorf("%s %s: %q is there, before %.200s", a.Request.Method, a.Request.URL, word, after)
+		}
+	}
+}
+
+// events opens a stream. The function returns once words have come, and the last one closes it.
+func (b *browser) events(path string) (await func(words string), stop func()) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.base+path, nil)
+	must(b.t, err)
+	stream := http.Client{Jar: b.Jar, Transport: b.Transport}
+	response, err := stream.Do(r)
+	must(b.t, err)
+	if response.StatusCode != http.StatusOK {
+		b.t.Fatalf("%s: status %d", path, response.StatusCode)
+	}
+
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for scanner := bufio.NewScanner(response.Body); scanner.Scan(); {
+			select {
+			case lines <- scanner.Text():
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	await = func(words string) {
+		b.t.Helper()
+		end := time.After(testenv.Patience)
+		for {
+			select {
+			case line, ok := <-lines:
+				if !ok {
+					b.t.Fatalf("the stream ended before %q", words)
+				}
+				if strings.Contains(line, words) {
+					return
+				}
+			case <-end:
+				b.t.Fatalf("no event has %q", words)
+			}
+		}
+	}
+	stop = func() {
+		cancel()
+		for range lines { // until its goroutine has ended
+		}
+		_ = response.Body.Close()
+	}
+	b.t.Cleanup(stop)
+	return await, stop
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,260 @@
+package dashboard
+
+import (
+	"bytes"
+	"fmt"
+	"net/http/httptest"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// views are all templates that are rendered by themselves, with their views. Those that are no pages
+// are fragments.
+func views() map[string]any {
+	return map[string]any{
+		"page-queues": &queuesView{}, "page-queue": &queueView{}, "page-items": &itemsView{}, "page-item": &itemView{},
+		"page-dead": &deadView{}, "page-bridges": &bridgesView{}, "page-login": &loginView{}, "page-error": &errorView{},
+		"page-confirm": &confirmView{}, "page-done": &doneView{}, "status": nil,
+		"totals": &queuesView{}, "queues": &queuesView{}, "queue-rows": &queuesView{}, "queue-row": &queueRow{},
+		"queue-totals": &queueView{}, "depth": &queueView{}, "head": &queueView{}, "settings": &queueView{},
+		"push": &queueView{}, "pause": &queueView{}, "purge": &queueView{}, "items": &itemsView{}, "dead": &deadView{},
+		"bridges": &bridgesView{}, "confirm": &confirmView{}, "done": &doneView{}, "error": &errorView{},
+	}
+}
+
+func parsed(t *testing.T) *renderer {
+	t.Helper()
+	r, err := newRenderer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// fill sets all that a view holds: texts to one text, and everything else to something.
+func fill(v reflect.Value, text string) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(1234567)
+	case reflect.Float64:
+		v.SetFloat(0.4)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), text)
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			v.SetBytes([]byte(text))
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fill(v.Index(0), text)
+		fill(v.Index(1), text)
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, text)
+		fill(value, text)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)))
+			return
+		}
+		for i := range v.NumField() {
+			field := v.Field(i)
+			if !field.CanSet() { // embedded, and its type is not exported
+				field = reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Elem()
+			}
+			fill(field, text)
+		}
+	}
+}
+
+var (
+	tags  = regexp.MustCompile(`<(/?[a-zA-Z][^\s>/]*)((?:[^>"']|"[^"]*"|'[^']*')*)>`)
+	attrs = regexp.MustCompile(`([^\s"'=<>]+)(?:=("[^"]*"|'[^']*'|[^\s"'>]+))?`)
+	// known are the elements of the templates. Style attributes and handlers are what the policy of the
+	// dashboard forbids.
+	known = regexp.MustCompile(`^/?(html|head|meta|title|link|script|body|a|header|nav|main|div|section|h1|h2|p|span|dl|dt|dd|ul|li|` +
+		`form|label|input|select|option|textarea|button|fieldset|legend|noscript|table|caption|thead|tbody|tr|th|td|time|svg|rect|` +
+		`polyline|figure|figcaption|details|summary|dialog|footer|kbd|code|strong|abbr|bdi|q|br|pre|progress)$`)
+	forbidden = regexp.MustCompile(`(?i)^(on.*|style|srcdoc|.*hostile.*)$`)
+	scheme    = regexp.MustCompile(`(?i)^["']?\s*(javascript|data|vbscript):`)
+)
+
+// checkHTML fails if there is anything in the HTML that the templates did not put there.
+func checkHTML(t *testing.T, html string) {
+	t.Helper()
+	text := strings.TrimPrefix(tags.ReplaceAllString(html, ""), "<!doctype html>")
+	if i := strings.Index(text, "<"); i >= 0 {
+		t.Errorf("a < outside of tags: %.200q", text[i:])
+	}
+
+	for _, m := range tags.FindAllStringSubmatch(html, -1) {
+		if !known.MatchString(m[1]) {
+			t.Errorf("an element %q", m[1])
+		}
+		if m[1] == "script" && !strings.Contains(m[2], ` src="/static/`) {
+			t.Errorf("a script in the page: %s", m[0])
+		}
+		for _, attr := range attrs.FindAllStringSubmatch(m[2], -1) {
+			isAddress := strings.Contains(" href src action formaction hx-get hx-post data-events ", " "+attr[1]+" ")
+			if forbidden.MatchString(attr[1]) || isAddress && scheme.MatchString(attr[2]) && attr[1] != "data-events" {
+				t.Errorf("an attribute %s in %.300s", attr[0], m[0])
+			}
+		}
+	}
+}
+
+// Every template renders its zero view, and a view full of hostile texts without letting them out.
+func TestEveryTemplate(t *testing.T) {
+	const hostile = "<hostile>\"><hostile onx=1 style='x'>' hostile=1 <script>hostile()</script>`{{.}}<!-- ]]></title></textarea>\xff\x00"
+	r := parsed(t)
+	for name, view := range views() {
+		for as, text := range map[string]string{"zero": "", "plain": "text", "hostile": hostile, "scheme": "javascript:hostile()"} {
+			t.Run(name+"/"+as, func(t *testing.T) {
+				s := &shell{}
+				if as != "zero" {
+					fill(reflect.ValueOf(s).Elem(), text)
+					s.HideValues = false
+				}
+				if as != "zero" && view != nil {
+					fill(reflect.ValueOf(view).Elem(), text)
+				}
+
+				var b bytes.Buffer
+				var err error
+				if page, is := strings.CutPrefix(name, "page-"); is {
+					err = r.page(&b, page, s, view)
+				} else {
+					err = r.fragment(&b, name, s, view)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkHTML(t, b.String())
+				if as == "plain" && strings.Contains(b.String(), "ZgotmplZ") {
+					t.Error("html/template refused a plain text")
+				}
+			})
+		}
+	}
+}
+
+// No text of an item reaches a page with characters that change how its surroundings look.
+func TestBidi(t *testing.T) {
+	r := parsed(t)
+	for _, name := range []string{"items", "page-item", "dead", "bridges", "confirm", "error"} {
+		view := views()[name]
+		fill(reflect.ValueOf(view).Elem(), "a\u202eb\u200bc\u0000d\u2066")
+		clearNames(view)
+		var b bytes.Buffer
+		if err := r.fragment(&b, name, &shell{}, view); err != nil {
+			t.Fatal(err)
+		}
+		if i := strings.IndexAny(b.String(), "\u202e\u200b\u0000\u2066"); i >= 0 {
+			t.Errorf("%s: %q", name, b.String()[max(i-80, 0):i+40])
+		}
+	}
+}
+
+// clearNames sets what a bridge has checked before anybody could choose it.
+func clearNames(view any) {
+	q, dead := queueRef{"pq", "jobs"}, queueRef{"pq", "jobs-dead"}
+	clearRow := func(row *itemRow) {
+		row.Queue, row.ID, row.State, row.Dead.Queue = q, "FQEU", "ready", "jobs"
+	}
+	switch v := view.(type) {
+	case *itemsView:
+		v.Queue, v.Filter, v.Search.ID, v.Pager = q, itemsFilter{}, "1", pager{}
+		for i := range v.Rows {
+			clearRow(&v.Rows[i])
+		}
+	case *itemView:
+		clearRow(&v.itemRow)
+	case *deadView:
+		for i := range v.Reasons {
+			v.Reasons[i].Queue, v.Reasons[i].Home, v.Reasons[i].Search = dead, q, "1"
+		}
+	case *errorView:
+		v.Title = "Not found"
+	case *bridgesView:
+		for i := range v.Rows {
+			v.Rows[i].ID, v.Rows[i].Version, v.Rows[i].Store = "1", "2", "3"
+		}
+	case *confirmView:
+		v.Queue, v.Action, v.IDs, v.Search, v.State, v.Priority, v.Name = q, "move", nil, "1", "ready", "1", "jobs"
+		for i := range v.Sample {
+			clearRow(&v.Sample[i])
+		}
+	}
+}
+
+// A dead letter has been tried as often as it was before it died.
+func TestTries(t *testing.T) {
+	var b bytes.Buffer
+	if err := parsed(t).fragment(&b, "items", &shell{}, &itemsView{IsDead: true, Rows: []itemRow{deadItem(1)}}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), `<td role="cell" class="c-tries ">5</td>`) {
+		t.Error(b.String())
+	}
+}
+
+// What changes is sent once, row by row, and the table as a whole only in a new order.
+func TestLive(t *testing.T) {
+	r := parsed(t)
+	row := func(name string, ready int64) queueRow {
+		return queueRow{queueRef: queueRef{"pq", name}, counts: counts{Ready: ready}}
+	}
+	last, s := sent{}, &shell{}
+	for i, step := range []struct {
+		rows []queueRow
+		want []string // elements
+	}{
+		{[]queueRow{row("a", 1), row("b", 1)}, []string{"status", "totals", "queues", "rows", "pq.a", "pq.b"}},
+		{[]queueRow{row("a", 1), row("b", 1)}, nil},
+		{[]queueRow{row("a", 2), row("b", 1)}, []string{"pq.a"}},
+		{[]queueRow{row("b", 1), row("a", 3)}, []string{"queues", "rows", "pq.b", "pq.a"}},
+		{nil, []string{"queues"}},
+		{[]queueRow{row("c", 0)}, []string{"queues", "rows", "pq.c"}},
+	} {
+		html, err := r.live(last, "queues", s, &queuesView{Rows: step.rows})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range regexp.MustCompile(` id="([^"]*)"`).FindAllStringSubmatch(html, -1) {
+			got = append(got, m[1])
+		}
+		if fmt.Sprint(got) != fmt.Sprint(step.want) {
+			t.Errorf("step %d sends %q, want %q", i, got, step.want)
+		}
+	}
+}
+
+// Assets come from an address that changes with them, and nothing else does.
+func TestStatic(t *testing.T) {
+	r := parsed(t)
+	for path, want := range map[string]int{
+		r.root + "app.css": 200, r.root + "app.js": 200, r.root + "vendor/htmx.min.js": 200, r.root + "icon.svg": 200,
+		r.root: 404, r.root + "vendor/": 404, r.root + "none.js": 404, "/static/000000000000/app.css": 404,
+		r.root + "../templates/layout.html": 404,
+	} {
+		w := httptest.NewRecorder()
+		r.static().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
+		}
+		if cached := w.Header().Get("Cache-Control") != ""; cached != (want == 200) {
+			t.Errorf("%s: cached %t", path, cached)
+		}
+	}
+}

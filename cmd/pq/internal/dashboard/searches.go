@@ -1,0 +1,207 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+const (
+	// maxSearches run at a time, and keptSearches are kept with what they found, of maxMatches ids
+	// each, for searchTime.
+	maxSearches  = 8
+	keptSearches = 64
+	maxMatches   = 10_000
+	searchTime   = 30 * time.Minute
+	// longestSearch is how long one may run.
+	longestSearch = 10 * time.Minute
+)
+
+// searches are those that were started, by their ids.
+type searches struct {
+	g    *gateway
+	work sync.WaitGroup
+	ctx  context.Context
+	stop context.CancelFunc
+
+	mu      sync.Mutex
+	all     map[string]*search
+	running int
+}
+
+// search looks for items of a queue, and keeps their ids.
+type search struct {
+	id      string
+	queue   queueRef
+	filter  itemsFilter
+	total   int64
+	started time.Time
+	cancel  context.CancelFunc
+
+	mu      sync.Mutex
+	ids     []string
+	scanned int64
+	ended   time.Time // zero while it runs
+	stopped bool
+	full    bool
+	err     error
+}
+
+var errSearches = errors.New("too many searches are running: stop one, or try again in a moment")
+
+func newSearches(g *gateway) *searches {
+	s := &searches{g: g, all: map[string]*search{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// end stops all searches and waits for them.
+func (s *searches) end() {
+	s.mu.Lock()
+	s.stop()
+	s.mu.Unlock()
+	s.work.Wait()
+}
+
+// start begins a search.
+func (s *searches) start(q queueRef, f itemsFilter, total int64) (*search, error) {
+	options, err := f.options()
+	if err != nil {
+		return nil, err
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running >= maxSearches || s.ctx.Err() != nil {
+		return nil, errSearches
+	}
+	s.makeRoom(time.Now())
+	ctx, cancel := context.WithTimeoutCause(s.ctx, longestSearch, errors.New("it took too long"))
+	found := &search{id: rand.Text(), queue: q, filter: f, total: total, started: time.Now(), cancel: cancel}
+	s.all[found.id] = found
+	s.running++
+	s.work.Go(func() {
+		defer cancel()
+		found.run(ctx, s.g, options)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.running--
+	})
+	return found, nil
+}
+
+// makeRoom drops searches that are old, or the oldest if there are too many. s.mu is held.
+func (s *searches) makeRoom(now time.Time) {
+	var oldest *search
+	for id, f := range s.all {
+		view := f.view()
+		switch {
+		case view.Running:
+		case now.Sub(f.started) > searchTime:
+			delete(s.all, id)
+		case oldest == nil || f.started.Before(oldest.started):
+			oldest = f
+		}
+	}
+	if len(s.all) >= keptSearches && oldest != nil {
+		delete(s.all, oldest.id)
+	}
+}
+
+// find returns a search of a queue, nil if it is not kept.
+func (s *searches) find(id string) *search {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[id]
+}
+
+// run looks through the queue, page by page.
+func (f *search) run(ctx context.Context, g *gateway, o client.ItemsOptions) {
+	o.Limit, o.ValueBytes = subjects.MaxItems, client.NoValues
+	for more := true; more; {
+		page, err := ask(ctx, g, f.queue, subjects.Items, func(ctx context.Context, q queue) (client.ItemsPage, error) { return q.Items(ctx, o) })
+		more = f.note(ctx, page, err)
+		if page.Next != nil {
+			o.After = *page.Next
+		}
+	}
+}
+
+// note takes in a page, and reports whether there is more to look at.
+func (f *search) note(ctx context.Context, page client.ItemsPage, err error) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.scanned += page.Scanned
+	for i := range page.Items {
+		if f.full = len(f.ids) == maxMatches; f.full {
+			break
+		}
+		f.ids = append(f.ids, page.Items[i].ID)
+	}
+
+	switch {
+	case err != nil && f.stopped: // by somebody
+	case err != nil && ctx.Err() != nil:
+		f.err = context.Cause(ctx)
+	case err != nil:
+		f.err = err
+	case page.Next != nil && page.Scanned > 0 && !f.full && !f.stopped:
+		return true
+	}
+	f.ended = time.Now()
+	return false
+}
+
+// end stops the search.
+func (f *search) end() {
+	f.mu.Lock()
+	f.stopped = f.stopped || f.ended.IsZero()
+	f.mu.Unlock()
+	f.cancel()
+}
+
+// setFull notes that more items match than were looked at.
+func (f *search) setFull() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.full = true
+}
+
+// view returns what the page shows of it.
+func (f *search) view() *searchView {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v := &searchView{
+		ID: f.id, Scanned: f.scanned, Total: max(f.total, f.scanned), Found: int64(len(f.ids)),
+		Started: f.started, Running: f.ended.IsZero(), Stopped: f.stopped, Full: f.full,
+	}
+	end := f.ended
+	if v.Running {
+		end = time.Now()
+	} else if f.err == nil && !f.stopped && !f.full {
+		v.Total = f.scanned // items came and went meanwhile
+	}
+	v.Took = end.Sub(f.started)
+	if f.err != nil {
+		v.Error = f.err.Error()
+	}
+	return v
+}
+
+// matches returns the ids from a place on, n of them at most; all with n 0.
+func (f *search) matches(from, n int) (ids []string, all int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all = len(f.ids)
+	from = min(max(from, 0), all)
+	to := all
+	if n > 0 {
+		to = min(from+n, all)
+	}
+	return append(ids, f.ids[from:to]...), all
+}

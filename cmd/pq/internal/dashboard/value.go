@@ -1,0 +1,209 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of what is shown of a value, whatever it is.
+const (
+	maxHex    = 8 << 10 // bytes
+	maxDepth  = 32      // of JSON that is laid out
+	maxJSON   = 256 << 10
+	maxPeek   = 160 // runes in a list
+	hexPerRow = 16
+)
+
+// run is a piece of text of one sort: "" as it is, "esc" for what could not be seen, "key" of JSON.
+type run struct{ Sort, Text string }
+
+// runs makes visible what a text, such as a hostile one, has of control, bidi and zero-width
+// characters, and of bytes that are not UTF-8. It ends after a number of runes.
+func runs(text string, most int) (list []run) {
+	var b strings.Builder
+	sort := ""
+	flush := func() {
+		if b.Len() > 0 {
+			list = append(list, run{sort, b.String()})
+		}
+		b.Reset()
+	}
+
+	for i, n := 0, 0; i < len(text); n++ {
+		if n == most {
+			flush()
+			return append(list, run{"cut", "…"})
+		}
+		r, width := utf8.DecodeRuneInString(text[i:])
+		shown, as := text[i:i+width], ""
+		if escape := escaped(r, shown); escape != "" {
+			shown, as = escape, "esc"
+		}
+		if as != sort {
+			flush()
+			sort = as
+		}
+		b.WriteString(shown)
+		i += width
+	}
+	flush()
+	return list
+}
+
+// escaped returns how a rune is shown that could not be seen, "" for all others.
+func escaped(r rune, bytes string) string {
+	switch {
+	case r == utf8.RuneError && len(bytes) == 1:
+		return fmt.Sprintf(`\x%02x`, bytes[0])
+	case r == '\n', r == '\t':
+		return ""
+	case r == '\r':
+		return `\r`
+	case r < 0x80 && !unicode.IsPrint(r):
+		return fmt.Sprintf(`\x%02x`, r)
+	case unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector):
+		return ""
+	case r > 0xffff:
+		return fmt.Sprintf(`\U%08x`, r)
+	}
+	return fmt.Sprintf(`\u%04x`, r)
+}
+
+// shownValue is a value as a page shows it.
+type shownValue struct {
+	As   string // "text", "json" or "hex"
+	Runs []run  // of text and JSON
+	Rows []hexRow
+	// JSON says that it can be laid out, Valid that it is UTF-8.
+	JSON, Valid bool
+	// Shown is how many bytes are shown.
+	Shown int
+}
+
+// hexRow is a row of bytes.
+type hexRow struct{ Offset, Hex, Text string }
+
+// showValue lays out a value: as asked for or, if that is "" or not possible, as is best.
+func showValue(value []byte, cut bool, as string) shownValue {
+	v := shownValue{Shown: len(value)}
+	whole := value
+	if cut {
+		whole = trimRune(value)
+	}
+	v.Valid = utf8.Valid(whole) && !bytes.ContainsRune(whole, 0)
+
+	laidOut := layOut(value)
+	v.JSON = laidOut != nil
+	switch {
+	case as == "json" && v.JSON, as == "" && v.JSON && isObject(value):
+		v.As, v.Runs = "json", jsonRuns(laidOut)
+	case as == "hex", as == "" && !v.Valid:
+		v.Shown = min(len(value), maxHex)
+		v.As, v.Rows = "hex", hexRows(value[:v.Shown])
+	default:
+		v.As, v.Runs = "text", runs(string(whole), len(whole))
+	}
+	return v
+}
+
+// trimRune removes a rune at the end that was cut.
+func trimRune(value []byte) []byte {
+	for i := 1; i <= min(utf8.UTFMax, len(value)); i++ {
+		if tail := value[len(value)-i:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRune(tail) {
+				return value[:len(value)-i]
+			}
+			break
+		}
+	}
+	return value
+}
+
+func isObject(value []byte) bool {
+	value = bytes.TrimLeft(value, " \t\r\n")
+	return len(value) > 0 && (value[0] == '{' || value[0] == '[')
+}
+
+// layOut indents JSON; nil if it is none, or would be too large. Depth is checked first, because
+// indentation grows with its square.
+func layOut(value []byte) []byte {
+	depth, deepest, quoted := 0, 0, false
+	for i := 0; i < len(value); i++ {
+		switch c := value[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{', c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}', c == ']':
+			depth--
+		}
+	}
+
+	var b bytes.Buffer
+	if deepest > maxDepth || !utf8.Valid(value) || json.Indent(&b, bytes.TrimSpace(value), "", "  ") != nil || b.Len() > maxJSON {
+		return nil
+	}
+	return b.Bytes()
+}
+
+var jsonKey = regexp.MustCompile(`^( *)("(?:[^"\\]|\\.)*")(: )`)
+
+// jsonRuns tells the names of members from the rest.
+func jsonRuns(laidOut []byte) (list []run) {
+	var plain strings.Builder
+	flush := func() {
+		list = append(list, runs(plain.String(), plain.Len())...)
+		plain.Reset()
+	}
+	for line := range bytes.Lines(laidOut) {
+		if m := jsonKey.FindSubmatchIndex(line); m != nil {
+			plain.Write(line[:m[4]])
+			flush()
+			for _, r := range runs(string(line[m[4]:m[5]]), len(line)) {
+				list = append(list, run{"key " + r.Sort, r.Text})
+			}
+			line = line[m[5]:]
+		}
+		plain.Write(line)
+	}
+	flush()
+	return list
+}
+
+func hexRows(value []byte) (rows []hexRow) {
+	for i := 0; i < len(value); i += hexPerRow {
+		part := value[i:min(i+hexPerRow, len(value))]
+		text := make([]byte, len(part))
+		for j, c := range part {
+			text[j] = '.'
+			if ' ' <= c && c <= '~' {
+				text[j] = c
+			}
+		}
+		rows = append(rows, hexRow{fmt.Sprintf("%06x", i), fmt.Sprintf("% x", part), string(text)})
+	}
+	return rows
+}
+
+// spaces are what a line of a list has one space for.
+var spaces = regexp.MustCompile(`[ \t\r\n]+`)
+
+// preview is the beginning of a value, for a line of a list.
+func preview(value []byte, cut bool) []run {
+	if most := 4 * maxPeek; len(value) > most {
+		value, cut = value[:most], true
+	}
+	if cut {
+		value = trimRune(value)
+	}
+	return runs(spaces.ReplaceAllString(string(value), " "), maxPeek)
+}

@@ -1,0 +1,391 @@
+package dashboard
+
+import (
+	"net/url"
+	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// The structs of this file are what the templates show. They hold raw numbers, times and bytes, which
+// the templates format. A nil pointer means that a number is not known, and is shown as a dash.
+
+// shell is what every page and fragment has besides its view.
+type shell struct {
+	// Title is the name of the page, such as that of a queue. Nav is the page marked in the
+	// navigation: "queues", "dead", "bridges", or "" for none.
+	Title, Nav string
+	// Now is when the view was made; ages are relative to it.
+	Now time.Time
+	// CSRF is the token of the forms, "" where there is nobody to act (the login has one too).
+	CSRF string
+	// User is who the NATS user or the proxy says is there, "" if that is not known.
+	User string
+	// Server is the NATS server, as shown: without credentials.
+	Server string
+	// LogOut offers to end the session of the token.
+	LogOut bool
+	// HideValues says that values and headers of items are not shown, and Value fields are nil.
+	HideValues bool
+	// Events is the address of the page's server-sent events, "" for a page that does not change.
+	Events string
+	Status status
+}
+
+// status is how the dashboard is connected. It is also a fragment, "status", in events.
+type status struct {
+	// State is "live", "away" (no NATS, or no bridge answers) or "denied".
+	State string
+	// Text says what is the matter, in the words of the client; "" while live.
+	Text string
+	// Since is when State began; what is shown is as old as that unless it is live.
+	Since time.Time
+}
+
+// queueRef is a queue.
+type queueRef struct {
+	Kind string // "pq" or "q"
+	Name string
+}
+
+// Path is the address of its page.
+func (q queueRef) Path() string {
+	return "/queue/" + url.PathEscape(q.Kind) + "/" + url.PathEscape(q.Name)
+}
+
+// Items is the address of its items in a state, "" for all.
+func (q queueRef) Items(state subjects.State) string {
+	if state == "" {
+		return q.Path() + "/items"
+	}
+	return q.Path() + "/items?state=" + url.QueryEscape(string(state))
+}
+
+// Item is the address of one of its items.
+func (q queueRef) Item(id string) string { return q.Path() + "/item/" + url.PathEscape(id) }
+
+// ElementID is the id of its row in a page.
+func (q queueRef) ElementID() string { return q.Kind + "." + q.Name }
+
+// FIFO reports whether its items have no priorities.
+func (q queueRef) FIFO() bool { return q.Kind == "q" }
+
+// can is what the NATS user may do to a queue. The zero value may look.
+type can struct {
+	Push, Config, Purge, Remove, Move, Redrive, Release bool
+}
+
+// Any reports whether there is any action on items.
+func (c can) Any() bool { return c.Remove || c.Move || c.Redrive || c.Release }
+
+// counts are the figures of a queue, or of several together.
+type counts struct {
+	Ready, Leased, Delayed int64
+	// Dead is how many items are in its dead-letter queue.
+	Dead *int64
+	// Oldest is the age of the oldest ready item, nil if there is none.
+	Oldest *time.Duration
+	// In and Out are pushes and pops a second.
+	In, Out *float64
+	// Line is how many items were ready lately, at even intervals, oldest first, up to 60 numbers.
+	Line []int64
+}
+
+// pager links to the parts of a long table. "" is no link.
+type pager struct {
+	First, Prev, Next string
+	// From and To are the places of the rows shown, from 1; 0 if they are not known.
+	From, To int64
+}
+
+// field is an input of a form: what was typed, and what is wrong with that.
+type field struct{ Value, Error string }
+
+// form is what was typed into a form, by the names of its inputs, and the answer to that.
+type form struct {
+	Fields map[string]field
+	// Error is what is wrong, where that concerns no single field.
+	Error string
+	// Done says that it has worked, such as "pushed FQEU…".
+	Done string
+}
+
+// Field returns an input, empty if nothing was typed.
+func (f form) Field(name string) field { return f.Fields[name] }
+
+// Page "queues": fragment "queues" is its table, and changes with events.
+type queuesView struct {
+	// Filter is what names must contain, Kind "pq", "q" or "" for both.
+	Filter, Kind string
+	// Sort is a column: "name", "ready", "leased", "delayed", "dead", "oldest", "in" or "out".
+	Sort string
+	Desc bool
+	// Total counts all queues, Matching those that match the filter.
+	Total, Matching int
+	// Sum is of all queues.
+	Sum counts
+	// InLine and OutLine are rates of all queues, as counts.Line.
+	InLine, OutLine []int64
+	Rows            []queueRow // at most 100
+	Pager           pager
+	// Denied says why the queues cannot be listed.
+	Denied string
+}
+
+// queueRow is a queue of the list, the fragment "queue-row".
+type queueRow struct {
+	queueRef
+	counts
+	// DeadQueue is its dead-letter queue, if that has items.
+	DeadQueue *queueRef
+	// Paused says that pops are paused, PausedUntil the end of that.
+	Paused      bool
+	PausedUntil time.Time
+}
+
+// Page "queue".
+type queueView struct {
+	queueRow
+	Can can
+	// Exists is false for a queue without items and settings. Denied says why it cannot be read.
+	Exists bool
+	Denied string
+	// NextDue is when something falls due, nil if nothing will.
+	NextDue *time.Time
+	// CountsChart (ready, leased, delayed) and RatesChart (in, out) also come as events.
+	CountsChart, RatesChart series
+	// Priorities are ready items by priority, PrioritiesMore that there are more of them.
+	Priorities     []priorityBar
+	PrioritiesMore bool
+	// Head has the first items, at most 5; nil if the user may not look at them.
+	Head []itemRow
+	// The forms are fragments too: "settings", "push", "pause" and "purge", of a queueView that needs
+	// no more than queueRow, Can and that form.
+	Settings settingsForm
+	Push     form // fields: value, priority, delay, ttl, headers (lines of "Name: value"), msg_id, unique
+	Pause    form // fields: for
+	Purge    form // fields: state, name
+}
+
+// series is a chart. It is the JSON of the attribute data-series, and of the event "series", which
+// has only what is new: the page appends it, unless Reset is set.
+type series struct {
+	ID    string       `json:"id"`              // "counts" or "rates"
+	Reset bool         `json:"reset,omitempty"` // in events
+	At    []int64      `json:"at"`              // in seconds since 1970
+	Names []string     `json:"names"`           // of the lines
+	Lines [][]*float64 `json:"lines"`           // as many numbers as At; nil is a gap
+}
+
+// priorityBar is a priority of a queue.
+type priorityBar struct {
+	Priority, Count int64
+	// Part is Count of the largest Count, 0 to 1.
+	Part float64
+}
+
+// settingsForm is the editor of settings.
+type settingsForm struct {
+	Rows []settingRow
+	form
+}
+
+// settingRow is a setting of the table of package settings. Its input has its name; Fields has what
+// was typed if that is not Value.
+type settingRow struct {
+	Name, About string
+	// Value is what is set, as pq config reads it, Default what is in force without; "" is none.
+	Value, Default string
+	// Choices are all values, nil if anything may be typed.
+	Choices []string
+}
+
+// itemsFilter is what the form above a list of items asks for.
+type itemsFilter struct {
+	State subjects.State // "" for all
+	End   string         // "min" or "max"
+	Match string
+	// Header is "Name: value", as typed.
+	Header string
+	// Error is what is wrong with one of them: the text of the bridge.
+	Error string
+}
+
+// IsSearch reports whether the items have to be searched for.
+func (f itemsFilter) IsSearch() bool { return f.Match != "" || f.Header != "" }
+
+// Page "items": fragment "items" is its table with the actions.
+type itemsView struct {
+	Queue  queueRef
+	Can    can
+	IsDead bool // the items are dead letters
+	// Counts are those of the queue.
+	Counts counts
+	Filter itemsFilter
+	Rows   []itemRow
+	Pager  pager
+	// Search is the search whose matches are shown, nil for a plain look.
+	Search *searchView
+	// Error is why there are no items, such as that the user may not look at them.
+	Error string
+}
+
+// itemRow is an item of a queue. Dead is set for a dead letter.
+type itemRow struct {
+	Queue queueRef
+	subjects.StoredItem
+	Dead *subjects.DeadLetter
+}
+
+// Tries is how many deliveries it has had, a dead letter before it died.
+func (r itemRow) Tries() int64 {
+	if r.Dead != nil {
+		return r.Dead.Deliveries
+	}
+	return r.Deliveries
+}
+
+// searchView is a search. While it runs, the fragment "items" asks for itself again, with what was
+// found so far.
+type searchView struct {
+	ID string
+	// Scanned of about Total items were looked at, and Found match.
+	Scanned, Total, Found int64
+	Started               time.Time
+	Took                  time.Duration
+	// Running, or else Stopped by somebody, Full because it found as much as is kept, or done.
+	Running, Stopped, Full bool
+	Error                  string
+}
+
+// Page "item".
+type itemView struct {
+	itemRow
+	Can can
+	// Gone says that the item is no longer there, or is no item of this queue: the text of the bridge.
+	Gone string
+	// Rank is how many items would be served before it, nil unless it is ready.
+	Rank *int64
+	// As is how the value is shown: "text", "json", "hex", or "" for the best.
+	As string
+	// Action is a form whose values were refused: field priority of a move.
+	Action form
+}
+
+// Page "dead": fragment "dead" is its table.
+type deadView struct {
+	// Queues is how many dead-letter queues there are, Total the number of their items.
+	Queues int
+	Total  int64
+	// Counted is how many of them the reasons below are of. Running: it asks for itself again.
+	Counted int64
+	Running bool
+	Reasons []deadReason
+	Error   string
+}
+
+// deadReason is dead letters of one queue with one reason.
+type deadReason struct {
+	Reason string
+	// Queue is the dead-letter queue, Home where they came from.
+	Queue, Home queueRef
+	Count       int64
+	Oldest      *time.Time
+	Newest      *time.Time
+	// Search is the id of a search that has them, or the first 10,000, once they are counted.
+	Search string
+	Can    can
+}
+
+// Page "bridges": fragment "bridges" is its table, and changes with events.
+type bridgesView struct {
+	Rows []bridgeRow
+	// Denied says why the bridges cannot be asked.
+	Denied string
+}
+
+// bridgeRow is a bridge.
+type bridgeRow struct {
+	ID, Version, Store string
+	Started            time.Time
+	Seen               time.Time // when it last answered
+	// Ready, or Why not.
+	Ready bool
+	Why   string
+	// In, Out and Requests are pushes, pops and all requests a second.
+	In, Out, Requests *float64
+	// Waiters are pops that wait for items.
+	Waiters *int64
+	// Errors is how many there were since it started.
+	Errors    int64
+	LastError string
+	Took      *time.Duration // a request, on average
+	Line      []int64        // requests a second lately
+}
+
+// Page "login".
+type loginView struct {
+	Next  string // where to go then
+	Error string
+}
+
+// Page "error": something else than what was asked for; also the fragment "error".
+type errorView struct {
+	Status     int
+	Title      string
+	Text       string // of the bridge, or what to do
+	BackTo     string // address, "" for none
+	BackToName string
+}
+
+// confirmView is an action that waits for a yes, after a dry run: fragment "confirm", and page
+// "confirm" for a browser without JavaScript.
+type confirmView struct {
+	// Action is the last part of the address to post to: remove, move, redrive, release or purge.
+	Action string
+	Queue  queueRef
+	// Count is how many items it concerns; More says that more match than are kept.
+	Count int64
+	More  bool
+	// IDs or Search or State (of a purge) say which ones; they are posted back, without dry.
+	IDs    []string
+	Search string
+	State  subjects.State
+	// Priority is that of a move, as typed; Error what is wrong with it.
+	Priority, Error string
+	// Sample has some of the items.
+	Sample []itemRow
+	// NameWanted asks for the name of the queue, as a purge does; Name is what was typed.
+	NameWanted bool
+	Name       string
+}
+
+// doneView is what became of an action: fragment "done", and page "done".
+type doneView struct {
+	Action string
+	Queue  queueRef
+	// Done items of Count; the others are in Failures.
+	Done, Count int64
+	// Homes are the queues that dead letters went to.
+	Homes    []homeCount
+	Failures []failureCount
+	// Error is why it ended before all were tried.
+	Error  string
+	BackTo string
+	// NewID is that of the one item that was moved or sent home, Home its queue.
+	NewID string
+	Home  queueRef
+}
+
+// homeCount is how many dead letters went home to a queue.
+type homeCount struct {
+	Queue queueRef
+	Count int64
+}
+
+// failureCount is how many items failed with a text of the bridge, and some of them.
+type failureCount struct {
+	Text  string
+	Count int64
+	IDs   []string // at most 5
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// browsing is what pq items and pq dead have in common: which items to print, and how.
+type browsing struct {
+	queue
+	options   client.ItemsOptions
+	headers   []string
+	limit     flags.Count
+	all, json bool
+
+	bar            *terminal.Progress // nil if none is shown
+	left           int                // items to print
+	scanned, found int64
+}
+
+func (b *browsing) addFilters(cmd *cobra.Command) {
+	set := cmd.Flags()
+	set.StringVar(&b.options.Match, "match", "", "only items with this `TEXT` in value, headers or id")
+	set.StringArrayVarP(&b.headers, "header", "H", nil, "only items with this header, `NAME:VALUE`")
+	b.limit = 100
+	set.VarP(&b.limit, "limit", "n", "print up to `N`, 100 unless it says otherwise")
+	set.BoolVar(&b.all, "all", false, "print all, however many")
+	set.BoolVar(&b.json, "json", false, "print a line of JSON for each")
+	flags.WithoutDefault(set, "limit")
+}
+
+// shownValue is how much of a value is asked for if people look at it.
+const shownValue = 256
+
+// run checks the flags, connects, and lists. A signal ends what is under way.
+func (b *browsing) run(list func(context.Context, *session) error) (err error) {
+	if b.left, err = b.limit.OrAll(b.cmd, "limit", "--limit", b.all); err != nil {
+		return err
+	}
+	b.options.Headers = map[string]string{}
+	for _, h := range b.headers {
+		name, value, err := headerFlag(h)
+		if err != nil {
+			return exit.UsageError{Err: err}
+		}
+		b.options.Headers[name] = value
+	}
+	if !b.json {
+		b.options.ValueBytes = shownValue
+	}
+
+	if stderr := b.cmd.ErrOrStderr(); terminal.Is(stderr) {
+		b.bar = terminal.NewProgress(stderr, -1)
+	}
+	_, err = ask(&b.queue, "", func(ctx context.Context, s *session) (struct{}, error) { return struct{}{}, list(ctx, s) })
+	return err
+}
+
+// walk prints items of a queue, each as JSON or else with row, which returns "" for those that are not
+// asked for. The items after the one that it returns were not looked at.
+func (b *browsing) walk(ctx context.Context, s *session, q *queue, row func(*client.StoredItem) string) (after string, err error) {
+	defer b.bar.Clear()
+	return s.pages(ctx, q, b.options, &b.left, func(page *client.ItemsPage) error {
+		var text bytes.Buffer
+		for i := range page.Items {
+			switch line := row(&page.Items[i]); {
+			case line == "":
+				continue
+			case b.json:
+				_ = json.NewEncoder(&text).Encode(newStored(q, &page.Items[i])) // never returns an error for this type
+			default:
+				text.WriteString(line)
+			}
+			b.found++
+			b.left--
+		}
+		if text.Len() > 0 {
+			b.bar.Clear()
+		}
+		if _, err := text.WriteTo(b.cmd.OutOrStdout()); err != nil {
+			return err
+		}
+
+		b.scanned += page.Scanned
+		b.bar.Show(b.scanned, fmt.Sprintf("%s looked at, %s found", items(b.scanned, ""), terminal.Grouped(b.found)))
+		return nil
+	})
+}
+
+// pages calls do with items of a queue, page by page, until there are no more or do has brought left
+// down to 0. The items after the one that it returns were not looked at.
+func (s *session) pages(
+	ctx context.Context, q *queue, o client.ItemsOptions, left *int, do func(*client.ItemsPage) error,
+) (after string, err error) {
+	for *left > 0 {
+		o.Limit = min(*left, subjects.MaxItems)
+		page, err := target.New(s.client, q.fifo, q.name).Items(ctx, o)
+		if err != nil {
+			return o.After, cmp.Or(context.Cause(ctx), err)
+		}
+		if err := do(&page); err != nil {
+			return o.After, err
+		}
+		if page.Next == nil {
+			return "", nil
+		}
+		o.After = *page.Next
+	}
+	return o.After, nil
+}
+
+// noteMore tells people how to see the rest.
+func (b *browsing) noteMore(how string) {
+	if stderr := b.cmd.ErrOrStderr(); terminal.Is(stderr) {
+		_, _ = fmt.Fprintln(stderr, "pq: there may be more:", how) // there is nowhere to report a failure
+	}
+}
+
+func newItems(a *app) *cobra.Command {
+	b := &browsing{queue: queue{app: a, verb: subjects.Items, maxHelp: "begin with the last: largest priority, newest"}}
+	cmd := b.command(&cobra.Command{
+		Use:   "items QUEUE",
+		Short: "List the items of a queue, or search them",
+		Long: `List items in the order in which they would be served, and leave them there: id,
+priority, state and until when, age, deliveries, and the beginning of the value.
+A search may take a while, and prints what it finds at once. Into a pipe, tabs
+separate id, priority, state, deliveries, size, push time, due time and value.`,
+		Example: `  pq items jobs --state delayed --match acme --all --json
+  pq items jobs-dead --header "X-Tenant: acme" --all | pq redrive jobs-dead -`,
+		PreRunE: func(*cobra.Command, []string) error { return checkState(b.options.State) },
+	}, func([]string) error { return b.run(b.list) })
+
+	set := cmd.Flags()
+	addState(set, &b.options.State)
+	b.addFilters(cmd)
+	set.StringVar(&b.options.After, "after", "", "go on behind the item with this `ID`")
+	return cmd
+}
+
+// list prints the items of the queue.
+func (b *browsing) list(ctx context.Context, s *session) error {
+	b.options.Max = b.max
+	rows := &itemRows{width: terminal.Width(b.cmd.OutOrStdout()), fifo: b.fifo, now: time.Now()}
+	after, err := b.walk(ctx, s, &b.queue, rows.row)
+	switch {
+	case err != nil && after != "":
+		return fmt.Errorf("%w: go on with --after %s", err, after)
+	case err != nil:
+		return err
+	case after != "":
+		b.noteMore("--all, or --after " + after)
+	case b.scanned == 0 && b.options.After == "":
+		s.noteUnused(ctx)
+	}
+	return nil
+}
+
+// itemRows are lines about items: for people as wide as their terminal, for programs with tabs.
+type itemRows struct {
+	width int // 0 for programs
+	fifo  bool
+	now   time.Time
+	id    int // width of ids, 0 before the first row
+}
+
+func (r *itemRows) row(it *client.StoredItem) string {
+	state, priority, value := string(it.State), strconv.FormatInt(it.Priority, 10), shown(it)
+	if r.fifo {
+		priority = "-"
+	}
+	if r.width == 0 {
+		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", it.ID, priority, state, it.Deliveries, it.Size,
+			cmp.Or(timeText(timeOf(it.PushedAt)), "-"), cmp.Or(timeText(timeOf(it.Due)), "-"), value)
+	}
+
+	age := ""
+	if it.PushedAt != nil {
+		age = terminal.Short(r.now.Sub(*it.PushedAt))
+	}
+	if it.Due != nil {
+		state += " " + terminal.Short(it.Due.Sub(r.now))
+	}
+	line := func(columns ...any) string {
+		return terminal.Clip(fmt.Sprintf("%-*s  %4s  %-11s  %4s  %3s  %s", append([]any{r.id}, columns...)...), r.width) + "\n"
+	}
+
+	title := ""
+	if r.id == 0 {
+		r.id = len(it.ID)
+		title = line("ID", "PRIO", "STATE", "AGE", "TRY", "VALUE")
+	}
+	return title + line(it.ID, priority, state, age, strconv.FormatInt(it.Deliveries, 10), value)
+}
+
+// shown returns the beginning of a value on one line, or why it is not there.
+func shown(it *client.StoredItem) string {
+	if it.Code != 0 {
+		return it.Text
+	}
+	return terminal.Plain(string(it.Value))
+}
+
+// addState adds the flag --state.
+func addState(set *pflag.FlagSet, state *client.State) {
+	set.StringVar((*string)(state), "state", "", "only items in this `STATE`: ready, delayed or leased")
+}
+
+func checkState(state client.State) error {
+	if !slices.Contains([]client.State{"", client.Ready, client.Delayed, client.Leased}, state) {
+		return exit.UsageError{Err: fmt.Errorf("--state is %q: want %s, %s or %s", state, client.Ready, client.Delayed, client.Leased)}
+	}
+	return nil
+}

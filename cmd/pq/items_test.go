@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// browsable has a leased item, a ready one and a delayed one in jobs, in this order, and returns their
+// ids.
+func (c *cli) browsable() (leased, ready, delayed string) {
+	c.t.Helper()
+	for _, args := range [][]string{
+		{"first", "-p", "1", "-H", "X-Tenant:acme"}, {"second", "-p", "2", "-H", "X-Tenant:other"}, {"of acme", "-p", "3", "--delay", "1h"},
+	} {
+		c.ok("", append([]string{"push", "jobs"}, args...)...)
+	}
+	c.leased("jobs")
+	ids := strings.Fields(regexp.MustCompile(`(?m)\t.*$`).ReplaceAllString(c.ok("", "items", "jobs"), ""))
+	return ids[0], ids[1], ids[2]
+}
+
+func TestItems(t *testing.T) {
+	c, _ := newCLI(t)
+	leased, ready, delayed := c.browsable()
+	const at = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z`
+	want := regexp.MustCompile("^" + leased + "\t1\tleased\t1\t5\t" + at + "\t" + at + "\tfirst\n" +
+		ready + "\t2\tready\t0\t6\t" + at + "\t-\tsecond\n" + delayed + "\t3\tdelayed\t0\t7\t" + at + "\t" + at + "\tof acme\n$")
+	if got := c.ok("", "items", "jobs"); !want.MatchString(got) {
+		t.Errorf("printed %q, want %v", got, want)
+	}
+
+	for flags, want := range map[string][]string{
+		"--state delayed": {delayed}, "--match acme": {leased, delayed}, "-H X-Tenant:acme": {leased}, "--match acme -H X-Tenant:other": nil,
+		"--max": {delayed, ready, leased}, "--limit 2": {leased, ready}, "--after " + ready: {delayed}, "--max --limit 1 --after " + ready: {leased},
+	} {
+		var got []string
+		for line := range strings.Lines(c.ok("", append([]string{"items", "jobs"}, strings.Fields(flags)...)...)) {
+			id, _, _ := strings.Cut(line, "\t")
+			got = append(got, id)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", flags, got, want)
+		}
+	}
+
+	c.ok(strings.Repeat("x", 1023)+"é", "push", "--fifo", "mail", "-H", "Trace:abc")
+	var it item
+	decode(t, c.ok("", "items", "--fifo", "mail", "--json"), &it)
+	if it.ID == "" || it.Priority != nil || it.State != client.Ready || *it.Size != 1025 || !it.ValueCut ||
+		*it.Value != strings.Repeat("x", 1023) || it.Headers.Get("Trace") != "abc" || it.Queue != "mail" || it.PushedAt == "" {
+		t.Errorf("printed %+v", it)
+	}
+	c.fails(exitError, "(400)", "items", "jobs", "--after", "x")
+}
+
+// A list takes as many requests as it needs.
+func TestAllItems(t *testing.T) {
+	c, _ := newCLI(t)
+	ids := c.ok(strings.Repeat("x\n", 2500), "push", "jobs", "--lines")
+	first := func(flags ...string) string {
+		return regexp.MustCompile(`(?m)\t.*$`).ReplaceAllString(c.ok("", append([]string{"items", "jobs"}, flags...)...), "")
+	}
+	if got := first("--all"); got != ids {
+		t.Errorf("printed %d ids that are not those pushed", strings.Count(got, "\n"))
+	}
+	for flags, want := range map[string]int{"": 100, "--limit 1500": 1500, "--limit 3000": 2500} {
+		if got := strings.Count(first(strings.Fields(flags)...), "\n"); got != want {
+			t.Errorf("%q: printed %d items, want %d", flags, got, want)
+		}
+	}
+	if got := strings.Count(c.ok("", "peek", "jobs", "-n", "1200"), "x\n"); got != 1200 {
+		t.Errorf("peeked at %d items", got)
+	}
+}
+
+func TestDead(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "config", "jobs", "dead_letter=failed")
+	for _, queue := range []string{"jobs", "mail"} {
+		c.ok("", "push", queue, "to "+queue)
+		must(t, c.leased(queue).Term(context.Background(), "no such user"))
+	}
+	c.ok("", "push", "failed", "no dead letter")
+	c.ok("", "push", "other-dead", "no dead letter")
+
+	const at = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z`
+	jobs := `[\w-]+\tfailed\tjobs\tno such user\t\t1\t` + at + `\tto jobs\n`
+	mail := `[\w-]+\tmail-dead\tmail\tno such user\t\t1\t` + at + `\tto mail\n`
+	for args, want := range map[string]string{"dead jobs": jobs, "dead mail": mail, "dead": jobs + mail, "dead --match mail": mail, "dead --limit 1": jobs, "dead failed": "", "dead --fifo": ""} {
+		if got := c.ok("", strings.Fields(args)...); !regexp.MustCompile("^" + want + "$").MatchString(got) {
+			t.Errorf("pq %s printed %q, want %s", args, got, want)
+		}
+	}
+
+	var it item
+	decode(t, c.ok("", "dead", "mail", "--json"), &it)
+	if it.Queue != "mail-dead" || it.DeadLetter == nil || it.DeadLetter.Queue != "mail" || it.DeadLetter.Reason != "no such user" || *it.Value != "to mail" {
+		t.Errorf("printed %+v", it)
+	}
+	// From there they go home, by their ids.
+	if got := c.ok(c.ok("", "dead", "mail"), "redrive", "mail-dead", "-"); !regexp.MustCompile(`^[\w-]+\tmail\n$`).MatchString(got) {
+		t.Errorf("printed %q", got)
+	}
+	c.prints("to mail", "pop", "mail")
+	c.fails(exitError, "(409)", "redrive", "failed", c.item("peek", "failed", "--max").ID)
+}
+
+// More ids than a request takes, from standard input, and a result for each. Where messages are small,
+// a request takes fewer.
+func TestManyIDs(t *testing.T) {
+	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 200 << 10 }})
+	c := &cli{t: t, server: env.NATS.URL()}
+	ids := strings.Fields(c.ok(strings.Repeat("x\n", 1500), "push", "jobs", "--lines"))
+	moved := strings.Fields(c.ok(strings.Join(ids, "\n"), "mv", "jobs", "-", "-7"))
+	if len(moved) != len(ids) || c.item("get", "jobs", moved[1499]).Priority == nil || *c.item("get", "jobs", moved[1499]).Priority != -7 {
+		t.Errorf("moved %d items", len(moved))
+	}
+
+	stdout, stderr, code := c.run(strings.Join(append(moved, ids[0], moved[0]), "\n"), "rm", "jobs", "-", "--json")
+	if got := strings.Count(stdout, `"code":404`); code != exitEmpty || got != 1 || strings.Count(stdout, "\n") != 1501 ||
+		stderr != "pq: 1 of 1501 items were not removed\n" {
+		t.Errorf("exit code %d, %d results, %d not found, %q", code, strings.Count(stdout, "\n"), got, stderr)
+	}
+	c.prints("0\n", "len", "jobs")
+	c.prints("", "rm", "jobs", "-") // nothing to do
+	c.fails(exitError, "(400)", "rm", "jobs", someID, "x")
+}
+
+func TestGetMany(t *testing.T) {
+	c, _ := newCLI(t)
+	large := strings.Repeat("0123456789", 20_000)
+	var ids []string
+	for _, value := range []string{large, "small", large} {
+		ids = append(ids, strings.TrimSpace(c.ok(value, "push", "jobs")))
+	}
+	want := large + "\nsmall\n" + large + "\n"
+	c.prints(want, append([]string{"get", "jobs"}, ids...)...)
+	c.prints(want, "peek", "jobs", "-n", "5")
+
+	stdout, stderr, code := c.run("", "get", "jobs", ids[1], someID)
+	if stdout != "small\n" || stderr != "pq: "+someID+": no item has this id\npq: 1 of 2 items were not printed\n" || code != exitEmpty {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+func TestRelease(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("a\nb\nc\n", "push", "jobs", "--lines")
+	a, b := c.leased("jobs"), c.leased("jobs")
+	c.ok("", "release", "jobs", a.ID)
+	if it := c.item("lease", "jobs"); it.ID != a.ID || it.Deliveries != 1 {
+		t.Errorf("leased %+v", it)
+	}
+	ready := c.item("peek", "jobs").ID
+	stdout, stderr, code := c.run("", "release", "jobs", b.ID, ready, someID)
+	if stdout != "" || code != exitError || !strings.Contains(stderr, "pq: "+ready+": ") || !strings.HasSuffix(stderr, "pq: 2 of 3 items were not released\n") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+	c.prints("pq\tjobs\t2\t1\t0\n", "ls")
+}
+
+// What others have pushed is no command to the terminal, and has room there.
+func TestItemRowsOnATerminal(t *testing.T) {
+	id := strings.Repeat("i", 32)
+	it := &client.StoredItem{ID: id, Priority: 5, State: client.Ready, Deliveries: 2, Value: []byte("a\x1b[2J\n\u202eé\xff" + strings.Repeat("漢", 50))}
+	r := &itemRows{width: 80}
+	lines := strings.Split(r.row(it), "\n")
+	want := []string{
+		"ID                                PRIO  STATE         AGE  TRY  VALUE",
+		id + "     5  ready                2  a.[2J .é.漢漢漢~",
+	}
+	if !slices.Equal(lines[:2], want) || len(lines) != 3 {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+	if again := r.row(it); again != lines[1]+"\n" {
+		t.Errorf("then %q", again)
+	}
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/child"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
+)
+
+// runner runs a command for each item of a queue.
+type runner struct {
+	program []string // with its arguments
+	dropOn  []int
+	retry   retryDelay
+	log     *slog.Logger
+	stopped chan struct{} // closed when no more items are taken
+}
+
+// endCommand is how long a command has to end after a signal.
+const endCommand = 5 * time.Second
+
+// do returns what is done with each job.
+func (r *runner) do(cmd *cobra.Command, s *session) client.Work {
+	return func(ctx context.Context, job *client.Job) error {
+		runtime.LockOSThread() // Linux kills the command when the thread ends that has started it
+		defer runtime.UnlockOSThread()
+
+		c := exec.CommandContext(ctx, r.program[0], r.program[1:]...)
+		c.Stdin, c.Stdout = bytes.NewReader(job.Value), cmd.OutOrStdout()
+		c.Env = append(inherited(os.Environ()), environment(s.of, job)...)
+		c.WaitDelay = endCommand
+		killRest := child.Isolate(c)
+		said, err := child.NewStderr(c, cmd.ErrOrStderr())
+		if err != nil {
+			return r.notStarted(ctx, cmd, err)
+		}
+
+		err = c.Start()
+		if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.E2BIG) { // too long are the headers of this item
+			said.End()
+			return r.notStarted(ctx, cmd, err)
+		}
+		if err == nil {
+			err = c.Wait()
+		}
+
+		killRest()
+		said.End()
+		var exit *exec.ExitError
+		switch {
+		case err == nil, errors.Is(err, exec.ErrWaitDelay): // it has ended well, but left a process behind
+			return nil
+		case ctx.Err() != nil && context.Cause(ctx) != client.ErrTimedOut:
+			return context.Cause(ctx)
+		case terminal.NoReader(cmd.OutOrStdout(), false): // which is not the item's fault
+			<-r.stopped
+			return client.Snooze(0)
+		case errors.As(err, &exit) && slices.Contains(r.dropOn, exit.ExitCode()):
+			return client.Drop(r.reason(err, said, maxTermReason))
+		default:
+			return r.retry.of(errors.New(r.reason(err, said, maxNakReason)), s, job, r.log)
+		}
+	}
+}
+
+// Longest reasons that the bridge keeps, with room for what the client puts before them.
+const (
+	maxTermReason = 256
+	maxNakReason  = 1000
+)
+
+// reason says why a command failed: how it ended, and with which words, in at most n bytes.
+func (r *runner) reason(err error, said *child.Stderr, n int) string {
+	text := fmt.Sprintf("%s: %v", filepath.Base(r.program[0]), err)
+	if last := said.Tail(n - len(text) - len(": ")); last != "" {
+		text += ": " + last
+	}
+	return text
+}
+
+// startAgain is the pause after a command could not be started.
+const startAgain = time.Second
+
+// notStarted gives an item back, later and uncounted, because it is not the item's fault that the
+// command cannot be started: somebody may be replacing it.
+func (r *runner) notStarted(ctx context.Context, cmd *cobra.Command, err error) error {
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: cannot start the command, trying again in %v: %v\n", startAgain, err)
+	select {
+	case <-ctx.Done():
+	case <-time.After(startAgain):
+	}
+	return client.Snooze(0)
+}
+
+// environment returns what a command is told about its item.
+func environment(q *queue, job *client.Job) []string {
+	values := []string{"PQ_QUEUE=" + job.Queue, "PQ_ID=" + job.ID, "PQ_DELIVERIES=" + strconv.FormatInt(job.Deliveries, 10),
+		"PQ_PUSHED_AT=" + timeText(job.PushedAt)}
+
+	if hasPriority(q, &job.Item) {
+		values = append(values, "PQ_PRIORITY="+strconv.FormatInt(job.Priority, 10))
+	}
+	if d := job.DeadLetter; d != nil {
+		values = append(values, "PQ_DEAD_QUEUE="+d.Queue, "PQ_DEAD_REASON="+d.Reason, "PQ_DEAD_ERROR="+d.Error,
+			"PQ_DEAD_DELIVERIES="+strconv.FormatInt(d.Deliveries, 10), "PQ_DEAD_AT="+timeText(d.At))
+	}
+
+	for name, texts := range job.Headers {
+		text := strings.ReplaceAll(strings.Join(texts, "\n"), "\x00", "") // which no environment can have
+		values = append(values, "PQ_HEADER_"+variableName(name)+"="+text)
+	}
+	return values
+}
+
+// inherited returns the environment without what another pq work, which runs this one, has said
+// about its own item.
+func inherited(environment []string) []string {
+	return slices.DeleteFunc(environment, func(variable string) bool {
+		return strings.HasPrefix(variable, "PQ_HEADER_") || strings.HasPrefix(variable, "PQ_DEAD_") || strings.HasPrefix(variable, "PQ_PRIORITY=")
+	})
+}
+
+// variableName returns a header's name as it stands in the environment.
+func variableName(header string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		default:
+			return '_'
+		}
+	}, header)
+}

@@ -1,0 +1,262 @@
+package dashboard
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+var measure = flag.Int("measure", 0, "measure the dashboard with so many items")
+
+const (
+	// tabs are open while the bridge is watched, for watchTime.
+	tabs      = 20
+	watchTime = time.Minute
+	// needles are the items of one customer among all others.
+	needles = 12
+)
+
+// TestMeasure measures what docs/dashboard.md says. The bridge is a process of its own, with the embedded store.
+func TestMeasure(t *testing.T) {
+	if *measure == 0 {
+		t.Skip("make dashboard-measure")
+	}
+	load, _ := os.ReadFile("/proc/loadavg") // only Linux has it
+	t.Logf("load before: %s", load)
+	env := testenv.New(t, testenv.Options{Stopped: true})
+	env.NATS.Start()
+	pid := startBridge(t, env)
+	s := &system{Env: env, t: t, client: clientOf(env.Connect())}
+	testenv.Eventually(t, func() error {
+		_, err := s.client.ListPriorityQueues(t.Context(), "", 1)
+		return err
+	})
+
+	for i := range 50 {
+		s.push(fmt.Sprintf("queue-%02d", i), 0, "a", "b", "c")
+	}
+	s.dashboard = startDashboard(t, "--server", env.NATS.URL())
+	t.Run("paint", func(t *testing.T) { measurePaint(t, s, "with 50 queues", 300*time.Millisecond) })
+	t.Run("tabs, 50 queues", func(t *testing.T) { measureTabs(t, s, pid) })
+
+	s.haystack("events", *measure)
+	t.Run("search", func(t *testing.T) { measureSearch(t, s) })
+	s.graveyard("orders", *measure*7/10)
+	t.Run("dead letters", func(t *testing.T) { measureDead(t, s) })
+	t.Run("tabs, with all items", func(t *testing.T) { measureTabs(t, s, pid) })
+
+	for i := range 10_000 {
+		s.push(fmt.Sprintf("many-%05d", i), 0, "a")
+	}
+	t.Run("paint of 10,000 queues", func(t *testing.T) { measurePaint(t, s, "with 10,000 queues", 2*time.Second) })
+}
+
+// startBridge starts pqbridge, with its data in a folder of the test, and returns the id of the process.
+func startBridge(t *testing.T, env *testenv.Env) int {
+	t.Helper()
+	folder := t.TempDir()
+	program := filepath.Join(folder, "pqbridge")
+	build := exec.Command("go", "build", "-o", program, "./cmd/pqbridge")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+
+	cmd := exec.Command(program)
+	cmd.Env = append(environment(), "PQ_NATS_URL="+env.NATS.URL(), "PQ_DATA_DIR="+filepath.Join(folder, "data"), "PQ_HTTP_ADDR=off")
+	var log testenv.Transcript
+	cmd.Stderr = &log
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait())
+		if err != nil {
+			t.Errorf("pqbridge: %v\n%s", err, log.String())
+		}
+	})
+	return cmd.Process.Pid
+}
+
+// cpuTime returns what a process has had of the processors.
+func cpuTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	must(t, err)
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	user, err := strconv.Atoi(fields[11])
+	must(t, err)
+	system, err := strconv.Atoi(fields[12])
+	must(t, err)
+	return time.Duration(user+system) * 10 * time.Millisecond // in ticks of 1/100 s
+}
+
+func measurePaint(t *testing.T, s *system, what string, most time.Duration) {
+	var times []time.Duration
+	for range 5 {
+		b := newTab(t, s.url) // nothing is cached
+		b.open("/")
+		b.until(`performance.getEntriesByName("first-contentful-paint").length > 0`)
+		paint := eval[float64](b, `performance.getEntriesByName("first-contentful-paint")[0].startTime`)
+		times = append(times, time.Duration(paint*float64(time.Millisecond)))
+	}
+	slices.Sort(times)
+	t.Logf("first paint %s: median %v of %v", what, times[2].Round(time.Millisecond), times)
+	if times[2] > most {
+		t.Errorf("want at most %v", most)
+	}
+}
+
+// measureTabs compares what the bridge takes without and with open tabs. Each is the visible one of a browser of its
+// own, which a hidden tab of one browser would not be.
+func measureTabs(t *testing.T, s *system, pid int) {
+	took := func() (bridge, board float64) {
+		b, d := cpuTime(t, pid), cpuTime(t, s.cmd.Process.Pid)
+		<-time.After(watchTime)
+		share := func(since time.Duration, pid int) float64 {
+			return 100 * float64(cpuTime(t, pid)-since) / float64(watchTime)
+		}
+		return share(b, pid), share(d, s.cmd.Process.Pid)
+	}
+	idle, _ := took()
+	var all []*tab
+	for i := range tabs {
+		b := newTab(t, s.url)
+		all = append(all, b)
+		if i%2 == 0 {
+			b.open("/")
+		} else {
+			b.open(fmt.Sprintf("/queue/pq/queue-%02d", i))
+		}
+		b.sees("queue-")
+	}
+	bridge, board := took()
+	for _, b := range all {
+		if state := eval[string](b, "document.visibilityState"); state != "visible" {
+			t.Errorf("a tab is %s, and asks for nothing", state)
+		}
+	}
+	t.Logf("of a core, in %v: the bridge %.1f %% alone and %.1f %% with %d tabs; the dashboard %.1f %%", watchTime, idle, bridge, tabs, board)
+	if bridge-idle > 2 {
+		t.Errorf("want at most 2 %% of a core more")
+	}
+}
+
+// haystack pushes n items, of which needles belong to the tenant acme, evenly spread.
+func (s *system) haystack(queue string, n int) {
+	s.t.Helper()
+	began := time.Now()
+	for i := 0; i < n; {
+		items := make([]client.PushItem, min(50_000, n-i))
+		for j := range items {
+			tenant := fmt.Sprintf("tenant-%d", i%1000)
+			if i%(n/needles) == n/needles/2 {
+				tenant = "acme"
+			}
+			items[j].Message = client.Message{
+				Value:   fmt.Appendf(nil, `{"order": %d, "customer": {"id": %d}, "lines": [{"sku": "A-17", "count": 2}]}`, i, i%9000),
+				Headers: nats.Header{"X-Tenant": {tenant}},
+			}
+			i++
+		}
+		_, err := s.client.PriorityQueue(queue).PushMany(s.t.Context(), items)
+		must(s.t, err)
+	}
+	s.t.Logf("%d items pushed in %v", n, time.Since(began).Round(time.Millisecond))
+}
+
+// graveyard makes n dead letters, of which needles belong to acme.
+func (s *system) graveyard(queue string, n int) {
+	s.t.Helper()
+	s.haystack(queue, n)
+	began := time.Now()
+	q := s.client.PriorityQueue(queue)
+	for done := 0; done < n; {
+		batch, err := q.LeaseMinBatch(s.t.Context(), 1000, client.AckWait(10*time.Minute))
+		must(s.t, err)
+		var ending sync.WaitGroup
+		for i, delivery := range batch {
+			ending.Go(func() {
+				if err := delivery.Term(s.t.Context(), []string{"card declined", "timed out", "no such customer"}[i%3]); err != nil {
+					s.t.Error(err)
+				}
+			})
+		}
+		ending.Wait()
+		done += len(batch)
+	}
+	s.t.Logf("%d dead letters made in %v", n, time.Since(began).Round(time.Millisecond))
+}
+
+func measureSearch(t *testing.T, s *system) {
+	b := newTab(t, s.url)
+	b.open("/queue/pq/events/items")
+	b.fill("[name=header]", "X-Tenant: acme")
+	began := time.Now()
+	b.press("form.filter", "Search")
+	b.until(`document.querySelectorAll("#items tbody tr").length > 0`)
+	first := time.Since(began)
+	b.seesIn("#items", fmt.Sprintf("%d items match", needles), "Looked at all")
+	t.Logf("a search of %d items: first match after %v, all %d after %v", *measure, first.Round(time.Millisecond), needles, time.Since(began).Round(time.Millisecond))
+	if first > 2*time.Second {
+		t.Errorf("want the first match within 2 s")
+	}
+
+	b.open("/queue/pq/events/items")
+	b.fill("[name=match]", "is nowhere")
+	b.press("form.filter", "Search")
+	b.until(`document.querySelector("#stop")`)
+	began = time.Now()
+	b.press("#items", "Stop")
+	b.seesIn("#items", "Stopped after")
+	t.Logf("a search stops %v after the click: %s", time.Since(began).Round(time.Millisecond), b.text("#items .search p"))
+}
+
+func measureDead(t *testing.T, s *system) {
+	b := newTab(t, s.url)
+	began := time.Now()
+	step := func(what string) {
+		t.Logf("%s: %v", what, time.Since(began).Round(time.Millisecond))
+		began = time.Now()
+	}
+	b.open("/dead")
+	b.seesIn("#dead", "card declined")
+	step("dead letters by reason, the first")
+	b.until(`!document.querySelector("#dead progress")`)
+	step("counted: " + b.text("#dead p"))
+	b.open("/queue/pq/orders-dead/items")
+	b.has(100, "#items tbody tr")
+	step("the list of dead letters")
+	b.search("", "X-Tenant: acme")
+	b.until(`document.querySelectorAll("#items tbody tr").length > 0`)
+	step("first match of one customer")
+	b.seesIn("#items", fmt.Sprintf("%d items match", needles), "Looked at all")
+	step("all matches")
+	list := b.location()
+	b.click("#items tbody th a")
+	b.seesIn("#value", "order")
+	step("one of them")
+	b.open(list)
+	b.click("[data-pick-match]")
+	b.press("#bulk", "Send home…")
+	b.seesIn("#act h2", fmt.Sprintf("Send home %d items", needles))
+	step("asked about all of them")
+	b.press("#act", fmt.Sprintf("Send home %d items", needles))
+	b.seesIn("#act", "sent home")
+	step("all sent home")
+	s.lengths("orders", needles)
+}

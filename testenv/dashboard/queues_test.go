@@ -1,0 +1,169 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+)
+
+// row is the row of a queue in the list, as JavaScript has it.
+func row(name string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll("#rows tr")].find(r => r.querySelector("th a").innerText == %s)`, quoted(name))
+}
+
+// figures waits until the list shows these texts for a queue, by the classes of the cells.
+func (b *tab) figures(name string, cells ...string) {
+	b.Helper()
+	for i := 0; i < len(cells); i += 2 {
+		b.until(fmt.Sprintf("%s?.querySelector(%s).innerText.trim() == %s", row(name), quoted(cells[i]), quoted(cells[i+1])))
+	}
+}
+
+// names returns those in the list, in its order.
+func (b *tab) names() string {
+	b.Helper()
+	return eval[string](b, `[...document.querySelectorAll("#rows th a")].map(a => a.innerText).join(" ")`)
+}
+
+func TestQueues(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.push("jobs", 1, "a", "b", "c")
+	s.push("broken", 1, "d", "e")
+	s.bury("broken", "out of paper")
+	_, err := s.client.Queue("mail").Enqueue(t.Context(), []byte("dear all"))
+	must(t, err)
+	_, err = s.client.PriorityQueue("broken").Configure(t.Context(), client.Settings{PauseUntil: time.Now().Add(time.Hour)})
+	must(t, err)
+	_, err = s.client.PriorityQueue("jobs").LeaseMin(t.Context())
+	must(t, err)
+
+	b := newTab(t, s.url)
+	b.open("/")
+	b.sees("4 queues")
+	b.figures("jobs", ".c-ready", "2", ".c-leased", "1", ".c-delayed", "0")
+	b.figures("broken", ".c-ready", "1", ".c-dead", "1")
+	b.figures("mail", ".c-ready", "1")
+	b.until(row("broken") + `.innerText.includes("paused")`)
+	b.until(row("mail") + `.innerText.includes("fifo")`)
+
+	// It changes by itself, by at most a second, and a new queue appears.
+	s.push("jobs", 2, "f")
+	b.figures("jobs", ".c-ready", "3")
+	s.push("another", 2, "g")
+	b.figures("another", ".c-ready", "1")
+
+	// So do ages, rates and lines.
+	b.until(`/^[2-9]|^1\d/.test(` + row("mail") + `.querySelector(".c-oldest").innerText)`)
+	b.figures("mail", ".c-in", "0")
+	b.until(row("mail") + `.querySelector(".c-line polyline").getAttribute("points").split(" ").length > 2`)
+
+	// Filters as one types, and keeps that while it changes.
+	b.fill("#filter", "ANO")
+	b.until(`document.querySelectorAll("#rows tr").length == 1`)
+	b.sees("1 of 5 queues")
+	s.push("another", 2, "h")
+	b.figures("another", ".c-ready", "2")
+	b.until(`location.search.includes("filter=ANO")`)
+	b.fill("#filter", "nothing like it")
+	b.sees("No queue of 5")
+	b.fill("#filter", "")
+	b.sees("5 queues")
+
+	b.press("form.filter", "Fifo")
+	b.until(`document.querySelectorAll("#rows tr").length == 1 && ` + row("mail"))
+	b.press("form.filter", "All")
+	b.has(5, "#rows tr")
+
+	// Sorts by each column, both ways.
+	b.press("thead", "Ready")
+	b.until(`document.querySelector("th[aria-sort=descending], th[aria-sort=ascending]").innerText.startsWith("Ready")`)
+	first := b.names()
+	b.press("thead", "Ready")
+	b.until(`[...document.querySelectorAll("#rows th a")].map(a => a.innerText).join(" ") != ` + quoted(first))
+
+	b.press("#rows", "jobs")
+	b.until(`location.pathname == "/queue/pq/jobs"`)
+	b.seesIn("h1", "jobs")
+}
+
+// TestManyQueues: pages of them, and all can be filtered.
+func TestManyQueues(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	const n = 230
+	for i := range n {
+		s.push(fmt.Sprintf("queue-%03d", i), 0, "x")
+	}
+	b := newTab(t, s.url)
+	b.open("/")
+	b.sees("230 queues", "queue-000", "queue-099")
+	b.has(100, "#rows tr")
+	b.press(".pager", "Next")
+	b.sees("queue-100", "queue-199")
+	b.press(".pager", "Next")
+	b.has(30, "#rows tr")
+	s.push("queue-229", 0, "y")
+	b.figures("queue-229", ".c-ready", "2")
+	b.fill("#filter", "queue-00")
+	b.has(10, "#rows tr")
+}
+
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.push("jobs", 5, "five", "another five")
+	s.push("jobs", -3, "minus three")
+	b := newTab(t, s.url)
+	b.open("/queue/pq/jobs")
+	b.seesIn("#totals", "Ready\n3")
+	b.seesIn("#depth", "-3", "5")
+	b.seesIn("#head", "minus three", "five")
+	b.until(`document.querySelector(".chart canvas")`)
+
+	s.push("jobs", 7, "later")
+	b.seesIn("#totals", "Ready\n4")
+	b.seesIn("#depth", "7")
+
+	b.open("/queue/pq/absent")
+	b.sees("neither items nor settings")
+	s.push("absent", 0, "now it is there")
+	b.seesIn("#totals", "Ready\n1")
+
+	b.expect("status of 400")
+	b.open("/queue/pq/..")
+	b.open("/queue/pq/a%20b")
+	b.sees("No queue")
+	b.expect("status of 404")
+	b.open("/queue/zz/jobs")
+	b.sees("No queue")
+	b.open("/nothing")
+	b.sees("Not found")
+}
+
+func TestBridges(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	second := s.StartBridge()
+	second.WaitReady()
+	b := newTab(t, s.url)
+	b.open("/bridges")
+	b.sees("2 bridges", "0.0.1")
+	b.until(`[...document.querySelectorAll(".c-ok")].filter(c => c.innerText == "yes").length == 2`)
+	must(t, second.Stop())
+	b.seesIn("#bridges", "it does not answer")
+
+	// A pop that waits is counted.
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = s.client.PriorityQueue("jobs").PopMin(ctx, client.Expires(time.Hour))
+	}()
+	b.until(`document.querySelector("#bridges td.c-wait").innerText == "1"`)
+	cancel()
+	<-done
+}

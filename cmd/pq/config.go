@@ -75,6 +75,7 @@ func (q *queue) configure(changes []string, asJSON bool) error {
 		return q.print(settingsReply(&now), asJSON)
 	}
 
+	q.verb = subjects.Info // which needs no right to change them
 	now, err := ask(q, "", func(ctx context.Context, s *session) (client.Settings, error) {
 		now, err := s.queue.Settings(ctx)
 		if err == nil && len(subjects.SettingTexts(&now)) == 0 && !s.noteUnused(ctx) {

@@ -189,6 +189,9 @@ func queueFixture() *queueView {
 		v.Priorities = append(v.Priorities, priorityBar{[]int64{-10, 0, 1, 2, 3, 5, 8, 100, 5000}[i], n, float64(n) / 118_002})
 	}
 	v.PrioritiesMore = true
+	v.Groups, v.GroupsMore, v.AtLimit = groupsOf(&subjects.QueueInfo{Groups: map[string]subjects.GroupCount{
+		"acme": {Ready: 1200, Leased: 3}, "<b>\u202e": {Ready: 7}, strings.Repeat("long ", 25): {Leased: 1},
+	}}), true, 1
 	v.Head = itemsFixture(false).Rows[:5]
 	for _, row := range [][3]string{{"ack_wait", "length of leases", "30s"}, {"backoff", "delays after failures", ""}, {"max_deliver", "deliveries of an item", ""},
 		{"dead_letter", "queue of what failed", "jobs-dead"}, {"ttl", "life of an item", ""}, {"max_leased", "most leases at a time", ""}, {"max_items", "most items in the queue", ""}} {

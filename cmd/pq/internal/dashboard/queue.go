@@ -1,9 +1,11 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,7 +62,27 @@ func (d *Dashboard) liveQueue(ctx context.Context, q queueRef) *queueView {
 	for _, p := range k.info.Priorities {
 		v.Priorities = append(v.Priorities, priorityBar{p.Priority, p.Count, float64(p.Count) / float64(max(most, 1))})
 	}
+	v.Groups, v.GroupsMore, v.AtLimit = groupsOf(k.info), k.info.GroupsMore || len(k.info.Groups) > maxGroupBars, k.info.GroupsAtLimit
 	return v
+}
+
+// maxGroupBars is how many groups a page shows.
+const maxGroupBars = 10
+
+// groupsOf returns the groups with the most items.
+func groupsOf(info *client.QueueInfo) (bars []groupBar) {
+	size := func(b groupBar) int64 { return b.Ready + b.Leased }
+	for name, n := range info.Groups {
+		bars = append(bars, groupBar{Group: name, GroupCount: n})
+	}
+	slices.SortFunc(bars, func(a, b groupBar) int {
+		return cmp.Or(cmp.Compare(size(b), size(a)), cmp.Compare(a.Group, b.Group))
+	})
+
+	for i := range bars {
+		bars[i].Part = float64(size(bars[i])) / float64(max(size(bars[0]), 1))
+	}
+	return bars[:min(len(bars), maxGroupBars)]
 }
 
 // settingsOf returns the editor of settings. info is nil if they are not known.

@@ -157,6 +157,11 @@ type queueView struct {
 	// Priorities are ready items by priority, PrioritiesMore that there are more of them.
 	Priorities     []priorityBar
 	PrioritiesMore bool
+	// Groups are those with the most items, the largest first, GroupsMore that there are more of them,
+	// and AtLimit how many are passed over because of a limit.
+	Groups     []groupBar
+	GroupsMore bool
+	AtLimit    int
 	// Head has the first items, at most 5; nil if the user may not look at them.
 	Head []itemRow
 	// The forms are fragments too: "settings", "push", "pause" and "purge", of a queueView that needs
@@ -175,6 +180,13 @@ type series struct {
 	At    []int64      `json:"at"`              // in seconds since 1970
 	Names []string     `json:"names"`           // of the lines
 	Lines [][]*float64 `json:"lines"`           // as many numbers as At; nil is a gap
+}
+
+// groupBar is a group of a queue. Part is its items of those of the largest, 0 to 1.
+type groupBar struct {
+	Group string
+	subjects.GroupCount
+	Part float64
 }
 
 // priorityBar is a priority of a queue.

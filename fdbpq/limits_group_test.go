@@ -435,6 +435,50 @@ func TestGroupLimitWithFaults(t *testing.T) {
 	}
 }
 
+// Each client's pushes of a group are served in its order, in a store that fails in every way, while others push, lease and
+// give back the same group.
+func TestGroupOrderWithFaults(t *testing.T) {
+	_, seed := newRandom(t)
+	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
+	q := f.queue("q")
+	f.run(seed, 4, func(w *worker) {
+		for n := range 80 {
+			push := inGroup(opPush(q, 1, fmt.Sprintf("%d %d", w.number, n)), string(rune('a'+w.random.IntN(2))))
+			push.Weight = 1 + w.random.IntN(3)
+			if _, err := w.batcher.Apply(w.ctx, []fdbpq.Op{push}); err != nil || w.random.IntN(3) > 0 {
+				continue
+			}
+			if results, err := w.batcher.Apply(w.ctx, []fdbpq.Op{leaseOf(q, fdbpq.End(w.random.IntN(2)))}); err == nil && results[0].Err == nil {
+				nak := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: results[0].Lease.Token, Delay: time.Duration(w.random.IntN(2)) * time.Millisecond}
+				_, _ = w.batcher.Apply(w.ctx, []fdbpq.Op{nak})
+			}
+		}
+	})
+
+	wantError(t, f.batcher.Settle(f.ctx), nil)
+	f.batcher.SetNow(func() time.Time { return time.Now().Add(2 * time.Hour) }) // all leases are over
+	last, popped := map[string]int{}, 0
+	for {
+		r := f.apply(op(opPopMin, q))[0]
+		if r.Err != nil {
+			wantError(t, r.Err, fdbpq.ErrEmpty)
+			break
+		}
+		var worker, n int
+		must(fmt.Sscanf(string(r.Item.Value), "%d %d", &worker, &n))
+		of := fmt.Sprint(r.Item.Group(), worker)
+		if before, any := last[of]; any && n <= before {
+			t.Errorf("of the group %s, %d has pushed %d after %d", r.Item.Group(), worker, before, n)
+		}
+		last[of] = n
+		popped++
+	}
+	f.check()
+	if popped < 200 {
+		t.Errorf("there were only %d items", popped)
+	}
+}
+
 // watchLeased checks how many items of each group are leased.
 func (f *unsure) watchLeased(q fdbpq.Target, limit int64) {
 	pairs, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]kv.KeyValue, error) {

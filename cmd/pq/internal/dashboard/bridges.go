@@ -26,16 +26,10 @@ const (
 
 // bridgeState is what a bridge has said about itself, and when.
 type bridgeState struct {
-	micro.Stats
-	subjects.BridgeStats
-	seen     time.Time
-	missed   int // questions since then
-	requests int64
-	// rates are those of its queues, and all together; known only after two answers.
-	rates    map[queueRef]rates
-	in, out  *float64
-	perSec   *float64
-	history  history // point.in is requests
+	bridgeRow
+	missed   int                // questions since it answered
+	rates    map[queueRef]rates // of its queues, known only after two answers
+	history  history            // point.in is requests
 	counters map[queueRef]subjects.QueueTraffic
 }
 
@@ -43,19 +37,12 @@ type bridgeState struct {
 type rates struct{ in, out float64 }
 
 // askBridges asks all bridges for their figures. Answers go to noteAnswer.
-func (l *live) askBridges(now time.Time) error {
+func (l *live) askBridges() error {
 	l.mu.Lock()
-	early := now.Sub(l.asked) < tick/2
-	if !early {
-		l.asked = now
-		for _, b := range l.bridges {
-			b.missed++
-		}
+	for _, b := range l.bridges {
+		b.missed++
 	}
 	l.mu.Unlock()
-	if early {
-		return nil
-	}
 
 	subject, err := micro.ControlSubject(micro.StatsVerb, serviceName, "")
 	if err != nil {
@@ -91,24 +78,21 @@ func (l *live) noteAnswer(m *nats.Msg) {
 func (b *bridgeState) isGone() bool { return b.missed > maxMissed }
 
 func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.BridgeStats) {
-	var requests int64
-	for _, e := range stats.Endpoints {
-		requests += int64(e.NumRequests)
-	}
+	next := bridgeRow{Stats: stats, BridgeStats: said, Seen: now}
+	next.addEndpoints()
 	counters := map[queueRef]subjects.QueueTraffic{}
 	for _, q := range said.Queues {
 		counters[queueRef{q.Kind, q.Queue}] = q
 	}
 
-	b.missed = 0
-	if elapsed := now.Sub(b.seen).Seconds(); !b.seen.IsZero() {
-		elapsed = max(elapsed, 0.1) // answers to two questions may come together
+	if !b.Seen.IsZero() {
+		elapsed := max(now.Sub(b.Seen).Seconds(), 0.1) // answers to two questions may come together
 		perSecond := func(now, before int64) float64 { return float64(max(now-before, 0)) / elapsed }
-		sum := rates{}
+		var sum rates
 		b.rates = map[queueRef]rates{}
 		for q, n := range counters {
 			before, known := b.counters[q]
-			if !known && b.counters != nil && n.In+n.Out > 0 {
+			if !known && n.In+n.Out > 0 {
 				continue // it was not among the busiest
 			}
 			r := rates{perSecond(n.In, before.In), perSecond(n.Out, before.Out)}
@@ -116,17 +100,31 @@ func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.Bri
 			sum.in, sum.out = sum.in+r.in, sum.out+r.out
 		}
 
-		all := perSecond(requests, b.requests)
-		b.in, b.out, b.perSec = &sum.in, &sum.out, &all
+		all := perSecond(next.Requests, b.Requests)
+		next.In, next.Out, next.PerSecond = &sum.in, &sum.out, &all
 		b.history.add(point{at: now, in: float32(all)}, fineStep)
 	}
-	b.Stats, b.BridgeStats, b.counters, b.requests, b.seen = stats, said, counters, requests, now
+	b.bridgeRow, b.counters, b.missed = next, counters, 0
+}
+
+// addEndpoints sums up what the bridge counts for each of its endpoints.
+func (row *bridgeRow) addEndpoints() {
+	var took time.Duration
+	for _, e := range row.Endpoints {
+		row.Requests, row.Errors = row.Requests+int64(e.NumRequests), row.Errors+int64(e.NumErrors)
+		row.LastError = cmp.Or(e.LastError, row.LastError)
+		took += e.ProcessingTime
+	}
+	if row.Requests > 0 {
+		took /= time.Duration(row.Requests)
+		row.Took = &took
+	}
 }
 
 // forgetBridges drops those that have been gone for long. l.mu is held.
 func (l *live) forgetBridges(now time.Time) {
 	for id, b := range l.bridges {
-		if now.Sub(b.seen) > forgetAfter {
+		if now.Sub(b.Seen) > forgetAfter {
 			delete(l.bridges, id)
 		}
 	}
@@ -155,34 +153,13 @@ func (l *live) bridgeRows() (rows []bridgeRow) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, b := range l.bridges {
-		row := bridgeRow{
-			ID: b.ID, Version: b.Version, Started: b.Started, Seen: b.seen,
-			Store: b.Store,
-			Ready: b.Ready, Why: b.Why, In: b.in, Out: b.out, Requests: b.perSec,
-			Line: b.history.line(now, inOf),
-		}
+		row := b.bridgeRow
+		row.Line = b.history.line(now, inOf)
 		if b.isGone() {
-			row.Ready, row.Why, row.In, row.Out, row.Requests = false, "it does not answer", nil, nil, nil
+			row.Ready, row.Why, row.In, row.Out, row.PerSecond = false, "it does not answer", nil, nil, nil
 		}
-		waiters := int64(b.Waiters)
-		row.Waiters = &waiters
-		row.addEndpoints(b.Endpoints)
 		rows = append(rows, row)
 	}
 	slices.SortFunc(rows, func(a, b bridgeRow) int { return cmp.Compare(a.ID, b.ID) })
 	return rows
-}
-
-func (row *bridgeRow) addEndpoints(endpoints []*micro.EndpointStats) {
-	var took time.Duration
-	requests := 0
-	for _, e := range endpoints {
-		row.Errors += int64(e.NumErrors)
-		row.LastError = cmp.Or(e.LastError, row.LastError)
-		took, requests = took+e.ProcessingTime, requests+e.NumRequests
-	}
-	if requests > 0 {
-		took /= time.Duration(requests)
-		row.Took = &took
-	}
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // none stands for a number that is not known.
@@ -20,38 +19,32 @@ const none = "–"
 
 // formats are the functions of the templates. Those of numbers also take nil pointers, as none.
 var formats = template.FuncMap{
-	"num":    orNone(terminal.Grouped),
-	"rate":   orNone(rate),
-	"age":    orNone(age),
-	"took":   orNone(took),
-	"part":   func(part float64) string { return strconv.FormatFloat(100*min(max(part, 0), 1), 'f', 1, 64) },
-	"ratio":  func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
-	"size":   func(n int) string { return size(int64(n)) },
-	"count":  func(n int) int64 { return int64(n) },
-	"few":    terminal.Plural[int64],
-	"ago":    func(now, t time.Time) string { return age(now.Sub(t)) + " ago" },
-	"until":  until,
-	"stamp":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
-	"iso":    func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-	"left":   left,
-	"spark":  spark,
-	"json":   func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
-	"short":  short,
-	"runs":   func(text string) []run { return runs(text, math.MaxInt) },
-	"clip":   runs,
-	"value":  showValue,
-	"peek":   preview,
-	"gloss":  func(verb string) gloss { return glosses[verb] },
-	"none":   func() string { return none },
-	"hot":    func(n *int64) bool { return n != nil && *n > 0 },
-	"faint":  faint,
-	"reason": reason,
-	"cell":   func(row itemRow, v *itemsView) itemCell { return itemCell{row, v} },
-	"tab":    tab,
-	"as": func(v *itemView, s shownValue, as, title string) link {
-		return link{Href: v.Queue.Item(v.ID) + "?as=" + as, Title: title, Here: s.As == as}
-	},
-	"sort": func(v *queuesView, column, title string) sortLink { return sortLink{v, column, title} },
+	"num":   orNone(terminal.Grouped),
+	"rate":  orNone(rate),
+	"age":   orNone(age),
+	"took":  orNone(took),
+	"part":  func(part float64) string { return strconv.FormatFloat(100*min(max(part, 0), 1), 'f', 1, 64) },
+	"ratio": func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
+	"size":  func(n int) string { return size(int64(n)) },
+	"count": func(n int) int64 { return int64(n) },
+	"few":   terminal.Plural[int64],
+	"ago":   func(now, t time.Time) string { return age(now.Sub(t)) + " ago" },
+	"until": until,
+	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"left":  left,
+	"spark": spark,
+	"json":  func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
+	"short": short,
+	"runs":  func(text string) []run { return runs(text, math.MaxInt) },
+	"clip":  runs,
+	"value": showValue,
+	"peek":  preview,
+	"gloss": func(verb string) gloss { return glosses[verb] },
+	"none":  func() string { return none },
+	"hot":   func(n *int64) bool { return n != nil && *n > 0 },
+	"faint": faint,
+	"list":  func(values ...any) []any { return values },
 }
 
 // orNone makes a format of numbers one of pointers too.
@@ -177,36 +170,6 @@ func short(id string) string {
 	return id[:4] + "…" + id[len(id)-7:]
 }
 
-// sortLink is the heading of a column that the queues can be sorted by.
-type sortLink struct {
-	View          *queuesView
-	Column, Title string
-}
-
-// Sorted is the value of aria-sort.
-func (l sortLink) Sorted() string {
-	switch {
-	case l.View.Sort != l.Column:
-		return "none"
-	case l.View.Desc:
-		return "descending"
-	}
-	return "ascending"
-}
-
-// Dir is the direction that the link sorts in: large numbers first, and the other one when it is
-// followed again.
-func (l sortLink) Dir() string {
-	desc := l.Column != "name"
-	if l.View.Sort == l.Column {
-		desc = !l.View.Desc
-	}
-	if desc {
-		return "desc"
-	}
-	return "asc"
-}
-
 // faint is the class of numbers that say nothing: 0, or not known.
 func faint(v any) string {
 	value := reflect.ValueOf(v)
@@ -217,41 +180,6 @@ func faint(v any) string {
 		return "z"
 	}
 	return ""
-}
-
-// itemCell is an item of a list.
-type itemCell struct {
-	Row  itemRow
-	View *itemsView
-}
-
-// reason is why an item is a dead letter or, if it is none, the last reason that anybody gave.
-func reason(row itemRow) string {
-	switch {
-	case row.Dead == nil:
-		return row.Reason
-	case row.Dead.Error == "" || row.Dead.Error == row.Dead.Reason:
-		return row.Dead.Reason
-	case row.Dead.Reason == "max_deliver": // as most of them
-		return row.Dead.Error
-	}
-	return row.Dead.Reason + ": " + row.Dead.Error
-}
-
-// link leads to another form of a page, or is Here.
-type link struct {
-	Href, Title string
-	Count       int64
-	Here        bool
-}
-
-// tab leads to the items in a state, "" for all.
-func tab(v *itemsView, state subjects.State, title string) link {
-	n := map[subjects.State]int64{
-		subjects.StateReady: v.Counts.Ready, subjects.StateLeased: v.Counts.Leased, subjects.StateDelayed: v.Counts.Delayed,
-		"": v.Counts.Ready + v.Counts.Leased + v.Counts.Delayed,
-	}[state]
-	return link{v.Queue.Items(state), title, n, v.Filter.State == state}
 }
 
 // gloss is how an action is called.

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -29,6 +30,15 @@ const (
 	csrfHeader     = "X-CSRF-Token"
 )
 
+// Paths that the guard knows.
+const (
+	eventsPath = "/events"
+	loginPath  = "/login"
+	staticPath = "/static/"
+	healthPath = "/healthz"
+	readyPath  = "/readyz"
+)
+
 // policy lets a page load what this server serves, and nothing else. Values of items are only ever
 // text; this is for the day on which that has a hole.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
@@ -41,6 +51,17 @@ type guard struct {
 	logins  *logins
 	slots   chan struct{} // an element for each request that runs
 	key     []byte        // of CSRF tokens
+}
+
+func newGuard(o *Options, port int) *guard {
+	g := &guard{
+		origins: http.NewCrossOriginProtection(), logins: newLogins(o, port),
+		slots: make(chan struct{}, maxRequests), key: []byte(rand.Text()),
+	}
+	for _, host := range o.Hosts {
+		g.hosts = append(g.hosts, strings.ToLower(host))
+	}
+	return g
 }
 
 // caller is who sent a request.
@@ -59,7 +80,7 @@ func callerOf(r *http.Request) caller {
 // wrap returns a handler that calls next for requests that are allowed.
 func (g *guard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		setHeaders(w.Header(), r.TLS != nil)
+		setHeaders(w.Header(), isHTTPS(r))
 		if r.URL.Path == healthPath || r.URL.Path == readyPath { // probes know no names
 			next.ServeHTTP(w, r)
 			return

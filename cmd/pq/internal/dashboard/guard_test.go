@@ -222,7 +222,7 @@ func TestLoginLimits(t *testing.T) {
 	for range maxSessions + 10 {
 		must(t, l.logIn(discard{}, &http.Request{}, secret))
 	}
-	if n := len(l.sessions); n != maxSessions {
+	if n := len(l.sessions); n == 0 || n > maxSessions {
 		t.Errorf("%d sessions", n)
 	}
 }

@@ -25,14 +25,12 @@ const (
 	keepTime = 5 * time.Minute
 	// pollTime bounds each request of a look.
 	pollTime = 3 * time.Second
-	// A queue whose page is open is looked at each tick, one in view each viewTime, and others in
-	// turn, a few each tick.
+	// A queue that a page shows in a table is looked at each viewTime, and others in turn, a few each
+	// tick. The page of a queue looks by itself.
 	viewTime      = 5 * time.Second
 	othersPerTick = 10
 	maxInfos      = 200 // each tick
 	maxQueues     = 50_000
-	headItems     = 5
-	headTime      = 2 * time.Second
 )
 
 // live knows what the queues and bridges do now. All pages share it: it asks as often for twenty of
@@ -41,18 +39,17 @@ type live struct {
 	g       *gateway
 	answers *nats.Subscription
 	wake    chan struct{}
+	asked   memo[queueRef, error]
 
-	mu       sync.Mutex
-	queues   map[queueRef]*queueState
-	bridges  map[string]*bridgeState
-	asked    time.Time // when the bridges were
-	total    history
-	listed   time.Time // when the list was last complete
-	listErr  error
-	status   status
-	changed  chan struct{} // closed when something is new
-	watchers map[*watch]struct{}
-	watched  time.Time // when somebody last looked
+	mu      sync.Mutex
+	queues  map[queueRef]*queueState
+	bridges map[string]*bridgeState
+	total   history
+	listed  time.Time // when the list was last complete
+	listErr error
+	status  status
+	changed chan struct{} // closed when something is new
+	watched time.Time     // when somebody last looked
 }
 
 // queueState is what is known of a queue.
@@ -62,24 +59,14 @@ type queueState struct {
 	history history
 	info    *client.QueueInfo // nil until it was asked for
 	infoAt  time.Time
-	infoErr error
-	head    []client.StoredItem
-	headAt  time.Time
-	headErr error
-}
-
-// watch is what somebody looks at: the queue whose page is open, and those in view.
-type watch struct {
-	queue *queueRef
-	view  []queueRef
+	shown   time.Time // when a page last showed it in a table
 }
 
 func newLive(g *gateway) (*live, error) {
 	l := &live{
 		g: g, wake: make(chan struct{}, 1),
 		queues: map[queueRef]*queueState{}, bridges: map[string]*bridgeState{},
-		changed: make(chan struct{}), watchers: map[*watch]struct{}{},
-		status: status{State: stateLive, Since: time.Now()},
+		changed: make(chan struct{}), status: status{State: stateLive, Since: time.Now()},
 	}
 	var err error
 	l.answers, err = g.nc.Subscribe(g.nc.NewInbox(), l.noteAnswer)
@@ -113,35 +100,14 @@ func (l *live) run(ctx context.Context) {
 	}
 }
 
-// watchConnection tells those who watch at once when NATS goes or comes back: a look under way waits
-// for answers.
-func (l *live) watchConnection(ctx context.Context) {
-	changes := l.g.nc.StatusChanged()
-	defer l.g.nc.RemoveStatusListener(changes)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changes:
-			if !l.g.nc.IsConnected() {
-				l.g.endCalls("", errAway) // their replies would be lost
-			}
-			l.noteStatus()
-		}
-	}
-}
-
 // interest returns how often to look, 0 for not at all.
 func (l *live) interest(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case len(l.watchers) > 0:
-		l.watched = now
+	switch age := now.Sub(l.watched); {
+	case age < freshFor:
 		return tick
-	case now.Sub(l.watched) < 2*tick:
-		return tick
-	case now.Sub(l.watched) < keepTime:
+	case age < keepTime:
 		return slowTick
 	}
 	return 0
@@ -150,11 +116,17 @@ func (l *live) interest(now time.Time) time.Duration {
 // look brings everything up to date that is due.
 func (l *live) look(ctx context.Context, now time.Time) {
 	if l.g.nc.IsConnected() {
-		_ = l.askBridges(now) // the status says it if the connection is gone
+		_ = l.askBridges() // the status says it if the connection is gone
 		if l.isListDue(now) {
 			l.list(ctx)
 		}
-		l.ask(ctx, now)
+
+		var asked errgroup.Group
+		asked.SetLimit(4)
+		for _, q := range l.due(now) {
+			asked.Go(func() error { return l.ask(ctx, q) })
+		}
+		_ = asked.Wait() // what is not known, is shown as such
 	}
 
 	l.mu.Lock()
@@ -177,20 +149,20 @@ func (l *live) list(ctx context.Context) {
 
 	found := map[queueRef]subjects.QueueCounts{}
 	var failed error
-	var refused [2]*refusedError
-	for i, kind := range []string{"pq", "q"} {
-		all, err := l.g.list(ctx, kindOf(queueRef{Kind: kind}))
-		if !errors.As(err, &refused[i]) {
+	var refusals []error
+	for _, kind := range []string{"pq", "q"} {
+		all, err := l.g.list(ctx, kind)
+		if errors.As(err, new(*refusedError)) {
+			refusals = append(refusals, err)
+		} else {
 			failed = errors.Join(failed, err)
 		}
 		for _, q := range all {
-			if ref := (queueRef{kind, q.Queue}); l.g.check(ref) == nil { // no bridge has others
-				found[ref] = q
-			}
+			found[queueRef{kind, q.Queue}] = q
 		}
 	}
-	if refused[0] != nil && refused[1] != nil { // who may see one kind of queues, may be meant to
-		failed = refused[0]
+	if len(refusals) == 2 { // who may see one kind of queues, may be meant to
+		failed = refusals[0]
 	}
 
 	now := time.Now()
@@ -200,9 +172,9 @@ func (l *live) list(ctx context.Context) {
 		return
 	}
 	l.listed = now
-	for ref := range l.queues {
+	for ref, q := range l.queues {
 		if _, ok := found[ref]; !ok && failed == nil {
-			if l.queues[ref].listed = false; !l.isOpen(ref) {
+			if q.listed = false; now.Sub(q.infoAt) > viewTime { // nobody looks at its page
 				delete(l.queues, ref)
 			}
 		}
@@ -218,14 +190,7 @@ func (l *live) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
 	}
 	all := point{at: now, in: -1, out: -1}
 	for ref, n := range found {
-		q := l.queues[ref]
-		if q == nil {
-			if len(l.queues) >= maxQueues {
-				continue
-			}
-			q = &queueState{}
-			l.queues[ref] = q
-		}
+		q := l.queue(ref)
 		q.QueueCounts, q.listed = n, true
 		p := l.pointOf(now, ref, q)
 		q.history.add(p, step)
@@ -238,6 +203,18 @@ func (l *live) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
 	l.total.add(all, fineStep)
 }
 
+// queue returns what is known of a queue. If there are too many, it is not kept. l.mu is held.
+func (l *live) queue(ref queueRef) *queueState {
+	q := l.queues[ref]
+	if q == nil {
+		q = &queueState{}
+		if len(l.queues) < maxQueues {
+			l.queues[ref] = q
+		}
+	}
+	return q
+}
+
 func (l *live) pointOf(now time.Time, ref queueRef, q *queueState) point {
 	p := point{at: now, ready: q.Ready, leased: q.Leased, delayed: q.Delayed, in: -1, out: -1}
 	if in, out := l.ratesOf(ref); in != nil {
@@ -246,101 +223,47 @@ func (l *live) pointOf(now time.Time, ref queueRef, q *queueState) point {
 	return p
 }
 
-// isOpen reports whether somebody looks at the page of a queue. l.mu is held.
-func (l *live) isOpen(ref queueRef) bool {
-	for w := range l.watchers {
-		if w.queue != nil && *w.queue == ref {
-			return true
-		}
-	}
-	return false
-}
-
-// due returns the queues to ask about, the most wanted first: those with an open page, those in
-// view, and of the others those that were asked longest ago. open is how many of the first there are.
-func (l *live) due(now time.Time) (list []queueRef, open int) {
+// due returns the queues to ask about: those that pages show, and some of the others, of which those
+// come first that were asked longest ago.
+func (l *live) due(now time.Time) []queueRef {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	wanted := map[queueRef]bool{}
-	add := func(ref queueRef, age time.Duration) {
-		q := l.queues[ref]
-		if !wanted[ref] && len(list) < maxInfos && (q == nil || now.Sub(q.infoAt) >= age-tick/4) {
-			wanted[ref] = true
-			list = append(list, ref)
-		}
-	}
-
-	for w := range l.watchers {
-		if w.queue != nil {
-			add(*w.queue, tick)
-		}
-	}
-	open = len(list)
-	for w := range l.watchers {
-		for _, ref := range w.view {
-			add(ref, viewTime)
-		}
-	}
-
-	var others []queueRef
+	var shown, others []queueRef
 	for ref, q := range l.queues {
-		if now.Sub(q.infoAt) >= 2*viewTime {
+		switch age := now.Sub(q.infoAt); {
+		case !q.listed:
+		case now.Sub(q.shown) < viewTime && age >= viewTime-tick/4:
+			shown = append(shown, ref)
+		case age >= 2*viewTime:
 			others = append(others, ref)
 		}
 	}
-	slices.SortFunc(others, func(a, b queueRef) int { return l.queues[a].infoAt.Compare(l.queues[b].infoAt) })
-	for _, ref := range others[:min(len(others), othersPerTick)] {
-		add(ref, 0)
-	}
-	return list, open
+
+	byAge := func(a, b queueRef) int { return l.queues[a].infoAt.Compare(l.queues[b].infoAt) }
+	slices.SortFunc(shown, byAge)
+	slices.SortFunc(others, byAge)
+	return append(shown[:min(len(shown), maxInfos)], others[:min(len(others), othersPerTick)]...)
 }
 
-// ask asks about the queues that are due.
-func (l *live) ask(ctx context.Context, now time.Time) {
-	list, open := l.due(now)
-	var asked errgroup.Group
-	asked.SetLimit(4)
-	for i, ref := range list {
-		asked.Go(func() error {
-			l.askQueue(ctx, ref, i < open)
-			return nil
-		})
-	}
-	_ = asked.Wait() // errors are kept with the queues
-}
-
-// askQueue asks for what is known of a queue, and for its first items if its page is open.
-func (l *live) askQueue(ctx context.Context, ref queueRef, open bool) {
-	ctx, cancel := context.WithTimeout(ctx, pollTime)
-	defer cancel()
-	info, err := ask(ctx, l.g, ref, subjects.Info, func(ctx context.Context, q queue) (*client.QueueInfo, error) { return q.Info(ctx) })
-
-	now := time.Now()
-	l.mu.Lock()
-	q := l.queues[ref]
-	if q == nil {
-		q = &queueState{QueueCounts: subjects.QueueCounts{Queue: ref.Name}}
-		if open && len(l.queues) < maxQueues {
-			l.queues[ref] = q
+// ask brings a queue up to date. All who ask in the same tick share the answer.
+func (l *live) ask(ctx context.Context, ref queueRef) error {
+	return l.asked.get(ref, func(error) (error, time.Duration) {
+		within, cancel := context.WithTimeout(ctx, pollTime)
+		defer cancel()
+		info, err := l.g.info(within, ref)
+		if ctx.Err() != nil { // who asked is gone
+			return err, 0
 		}
-	}
-	if q.infoAt, q.infoErr = now, err; err == nil {
-		q.info = info
-		q.Ready, q.Leased, q.Delayed = info.Ready, info.Leased, info.Delayed
-	}
-	if open {
-		q.history.add(l.pointOf(now, ref, q), fineStep)
-	}
-	wantHead := open && now.Sub(q.headAt) >= headTime-tick/4
-	l.mu.Unlock()
 
-	if !wantHead {
-		return
-	}
-	page, err := ask(ctx, l.g, ref, subjects.Items, func(ctx context.Context, q queue) (client.ItemsPage, error) {
-		return q.Items(ctx, client.ItemsOptions{Limit: headItems, ValueBytes: rowBytes})
+		now := time.Now()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		q := l.queue(ref)
+		if q.infoAt = now; err == nil {
+			q.info = info
+			q.Ready, q.Leased, q.Delayed = info.Ready, info.Leased, info.Delayed
+			q.history.add(l.pointOf(now, ref, q), fineStep)
+		}
+		return err, tick - tick/4
 	})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q.head, q.headErr, q.headAt = page.Items, err, now
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 const (
@@ -68,13 +67,19 @@ func (s *searches) end() {
 	s.work.Wait()
 }
 
-// start begins a search.
-func (s *searches) start(q queueRef, f itemsFilter, total int64) (*search, error) {
-	options, err := f.options()
-	if err != nil {
-		return nil, err
+// spawn does work that end waits for, unless that was called.
+func (s *searches) spawn(work func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return false
 	}
+	s.work.Go(work)
+	return true
+}
 
+// start begins a search.
+func (s *searches) start(q queueRef, f itemsFilter, options client.ItemsOptions, total int64) (*search, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running >= maxSearches || s.ctx.Err() != nil {
@@ -99,9 +104,8 @@ func (s *searches) start(q queueRef, f itemsFilter, total int64) (*search, error
 func (s *searches) makeRoom(now time.Time) {
 	var oldest *search
 	for id, f := range s.all {
-		view := f.view()
 		switch {
-		case view.Running:
+		case f.view().Running:
 		case now.Sub(f.started) > searchTime:
 			delete(s.all, id)
 		case oldest == nil || f.started.Before(oldest.started):
@@ -113,27 +117,31 @@ func (s *searches) makeRoom(now time.Time) {
 	}
 }
 
-// find returns a search of a queue, nil if it is not kept.
+// find returns a search, nil if it is not kept.
 func (s *searches) find(id string) *search {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[id]
 }
 
-// run looks through the queue, page by page.
+// run looks through the queue.
 func (f *search) run(ctx context.Context, g *gateway, o client.ItemsOptions) {
-	o.Limit, o.ValueBytes = subjects.MaxItems, client.NoValues
-	for more := true; more; {
-		page, err := ask(ctx, g, f.queue, subjects.Items, func(ctx context.Context, q queue) (client.ItemsPage, error) { return q.Items(ctx, o) })
-		more = f.note(ctx, page, err)
-		if page.Next != nil {
-			o.After = *page.Next
-		}
+	err := g.scan(ctx, f.queue, o, f.note)
+
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = time.Now()
+	switch {
+	case err == nil, f.stopped: // by somebody
+	case ctx.Err() != nil:
+		f.err = context.Cause(ctx)
+	default:
+		f.err = err
 	}
 }
 
-// note takes in a page, and reports whether there is more to look at.
-func (f *search) note(ctx context.Context, page client.ItemsPage, err error) bool {
+// note takes in a page, and reports whether there is room for more.
+func (f *search) note(page client.ItemsPage) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.scanned += page.Scanned
@@ -143,18 +151,7 @@ func (f *search) note(ctx context.Context, page client.ItemsPage, err error) boo
 		}
 		f.ids = append(f.ids, page.Items[i].ID)
 	}
-
-	switch {
-	case err != nil && f.stopped: // by somebody
-	case err != nil && ctx.Err() != nil:
-		f.err = context.Cause(ctx)
-	case err != nil:
-		f.err = err
-	case page.Next != nil && page.Scanned > 0 && !f.full && !f.stopped:
-		return true
-	}
-	f.ended = time.Now()
-	return false
+	return !f.full && !f.stopped
 }
 
 // end stops the search.
@@ -193,15 +190,9 @@ func (f *search) view() *searchView {
 	return v
 }
 
-// matches returns the ids from a place on, n of them at most; all with n 0.
-func (f *search) matches(from, n int) (ids []string, all int) {
+// matches returns the ids that it has found so far. They must not be changed.
+func (f *search) matches() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all = len(f.ids)
-	from = min(max(from, 0), all)
-	to := all
-	if n > 0 {
-		to = min(from+n, all)
-	}
-	return append(ids, f.ids[from:to]...), all
+	return f.ids[:len(f.ids):len(f.ids)]
 }

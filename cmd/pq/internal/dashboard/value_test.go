@@ -54,22 +54,19 @@ func TestShowValue(t *testing.T) {
 		{"hello", "", false, "text: hello"},
 		{`{"a":[1,{"b":"\u003c"}]}`, "", false, "json: {\n  \"a\": [\n    1,\n    {\n      \"b\": \"\\u003c\"\n    }\n  ]\n}"},
 		{`{"a":1}`, "text", false, `text: {"a":1}`},
-		{`{"a":1}`, "hex", false, `hex: 000000 7b 22 61 22 3a 31 7d {"a":1}`},
+		{`{"a":1}`, "hex", false, "hex: 00000000  7b 22 61 22 3a 31 7d                              |{\"a\":1}|\n"},
 		{`{"a":1`, "json", true, `text: {"a":1`},
 		{`12`, "", false, "text: 12"},
 		{`12`, "json", false, "json: 12"},
 		{`{"a` + "\u202e" + `":"` + "\u200b" + `"}`, "", false, "json: {\n  \"a[\\u202e]\": \"[\\u200b]\"\n}"},
-		{"\xff\x00", "", false, `hex: 000000 ff 00 ..`},
+		{"\xff\x00", "", false, "hex: 00000000  ff 00                                             |..|\n"},
 		{"a\xff", "text", false, `text: a[\xff]`},
 		{"gr\xc3", "", true, "text: gr"},
-		{"gr\xc3", "", false, "hex: 000000 67 72 c3 gr."},
-		{"nul\x00", "", false, "hex: 000000 6e 75 6c 00 nul."},
+		{"gr\xc3", "", false, "hex: 00000000  67 72 c3                                          |gr.|\n"},
+		{"nul\x00", "", false, "hex: 00000000  6e 75 6c 00                                       |nul.|\n"},
 	} {
 		v := showValue([]byte(c.value), c.cut, c.as)
 		got := v.As + ": " + marked(v.Runs)
-		for _, row := range v.Rows {
-			got += row.Offset + " " + row.Hex + " " + row.Text
-		}
 		if got != c.want {
 			t.Errorf("%q as %q: %q, want %q", c.value, c.as, got, c.want)
 		}
@@ -91,7 +88,7 @@ func TestShowValueBounds(t *testing.T) {
 		for _, as := range []string{"", "text", "json", "hex"} {
 			started := time.Now()
 			v := showValue([]byte(value), false, as)
-			total := len(v.Rows) * 80
+			total := 0
 			for _, r := range v.Runs {
 				total += len(r.Text) + 40
 			}

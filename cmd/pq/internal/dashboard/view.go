@@ -2,8 +2,12 @@ package dashboard
 
 import (
 	"net/url"
+	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -54,12 +58,15 @@ func (q queueRef) Path() string {
 }
 
 // Items is the address of its items in a state, "" for all.
-func (q queueRef) Items(state subjects.State) string {
+func (q queueRef) Items(state string) string {
 	if state == "" {
 		return q.Path() + "/items"
 	}
-	return q.Path() + "/items?state=" + url.QueryEscape(string(state))
+	return q.Path() + "/items?state=" + url.QueryEscape(state)
 }
+
+// Named is another queue of the same kind.
+func (q queueRef) Named(name string) queueRef { return queueRef{q.Kind, name} }
 
 // Item is the address of one of its items.
 func (q queueRef) Item(id string) string { return q.Path() + "/item/" + url.PathEscape(id) }
@@ -90,6 +97,9 @@ type counts struct {
 	// Line is how many items were ready lately, at even intervals, oldest first, up to 60 numbers.
 	Line []int64
 }
+
+// All is how many items are in the queue.
+func (c *counts) All() int64 { return c.Ready + c.Leased + c.Delayed }
 
 // pager links to the parts of a long table. "" is no link.
 type pager struct {
@@ -150,21 +160,24 @@ type queueView struct {
 	// Exists is false for a queue without items and settings. Denied says why it cannot be read.
 	Exists bool
 	Denied string
-	// NextDue is when something falls due, nil if nothing will.
-	NextDue *time.Time
+	// Info is what the bridge says, nil if it did not.
+	Info *client.QueueInfo
 	// CountsChart (ready, leased, delayed) and RatesChart (in, out) also come as events.
 	CountsChart, RatesChart series
-	// Priorities are ready items by priority, PrioritiesMore that there are more of them.
-	Priorities     []priorityBar
-	PrioritiesMore bool
 	// Head has the first items, at most 5; nil if the user may not look at them.
 	Head []itemRow
-	// The forms are fragments too: "settings", "push", "pause" and "purge", of a queueView that needs
-	// no more than queueRow, Can and that form.
-	Settings settingsForm
-	Push     form // fields: value, priority, delay, ttl, headers (lines of "Name: value"), msg_id, unique
-	Pause    form // fields: for
-	Purge    form // fields: state, name
+	// The forms are fragments too. Push has the fields value, priority, delay, ttl, headers (lines of
+	// "Name: value"), msg_id and unique, and Pause has for.
+	Settings    settingsForm
+	Push, Pause form
+}
+
+// Deepest is the largest number of items with one priority.
+func (v *queueView) Deepest() (most int64) {
+	for _, p := range v.Info.Priorities {
+		most = max(most, p.Count)
+	}
+	return most
 }
 
 // series is a chart. It is the JSON of the attribute data-series, and of the event "series", which
@@ -175,13 +188,6 @@ type series struct {
 	At    []int64      `json:"at"`              // in seconds since 1970
 	Names []string     `json:"names"`           // of the lines
 	Lines [][]*float64 `json:"lines"`           // as many numbers as At; nil is a gap
-}
-
-// priorityBar is a priority of a queue.
-type priorityBar struct {
-	Priority, Count int64
-	// Part is Count of the largest Count, 0 to 1.
-	Part float64
 }
 
 // settingsForm is the editor of settings.
@@ -211,8 +217,11 @@ type itemsFilter struct {
 	Error string
 }
 
+// Text is what it looks for.
+func (f itemsFilter) Text() string { return strings.TrimSpace(f.Match + " " + f.Header) }
+
 // IsSearch reports whether the items have to be searched for.
-func (f itemsFilter) IsSearch() bool { return f.Match != "" || f.Header != "" }
+func (f itemsFilter) IsSearch() bool { return f.Text() != "" }
 
 // Page "items": fragment "items" is its table with the actions.
 type itemsView struct {
@@ -243,6 +252,19 @@ func (r itemRow) Tries() int64 {
 		return r.Dead.Deliveries
 	}
 	return r.Deliveries
+}
+
+// Why is why it is a dead letter or, if it is none, the last reason that anybody gave.
+func (r itemRow) Why() string {
+	switch {
+	case r.Dead == nil:
+		return r.Reason
+	case r.Dead.Error == "" || r.Dead.Error == r.Dead.Reason:
+		return r.Dead.Reason
+	case r.Dead.Reason == "max_deliver": // as most of them
+		return r.Dead.Error
+	}
+	return r.Dead.Reason + ": " + r.Dead.Error
 }
 
 // searchView is a search. While it runs, the fragment "items" asks for itself again, with what was
@@ -288,39 +310,29 @@ type deadView struct {
 type deadReason struct {
 	Reason string
 	// Queue is the dead-letter queue, Home where they came from.
-	Queue, Home queueRef
-	Count       int64
-	Oldest      *time.Time
-	Newest      *time.Time
+	Queue, Home    queueRef
+	Count          int64
+	Oldest, Newest time.Time
 	// Search is the id of a search that has them, or the first 10,000, once they are counted.
 	Search string
 	Can    can
 }
 
 // Page "bridges": fragment "bridges" is its table, and changes with events.
-type bridgesView struct {
-	Rows []bridgeRow
-	// Denied says why the bridges cannot be asked.
-	Denied string
-}
+type bridgesView struct{ Rows []bridgeRow }
 
-// bridgeRow is a bridge.
+// bridgeRow is a bridge, in its own words and as it was seen.
 type bridgeRow struct {
-	ID, Version, Store string
-	Started            time.Time
-	Seen               time.Time // when it last answered
-	// Ready, or Why not.
-	Ready bool
-	Why   string
-	// In, Out and Requests are pushes, pops and all requests a second.
-	In, Out, Requests *float64
-	// Waiters are pops that wait for items.
-	Waiters *int64
-	// Errors is how many there were since it started.
-	Errors    int64
-	LastError string
-	Took      *time.Duration // a request, on average
-	Line      []int64        // requests a second lately
+	micro.Stats
+	subjects.BridgeStats
+	Seen time.Time // when it last answered
+	// In, Out and PerSecond are pushes, pops and all requests a second.
+	In, Out, PerSecond *float64
+	Line               []int64 // requests a second lately
+	// Requests and Errors are those since it started, Took what a request took on average.
+	Requests, Errors int64
+	LastError        string
+	Took             *time.Duration
 }
 
 // Page "login".
@@ -330,62 +342,47 @@ type loginView struct {
 }
 
 // Page "error": something else than what was asked for; also the fragment "error".
-type errorView struct {
-	Status     int
-	Title      string
-	Text       string // of the bridge, or what to do
-	BackTo     string // address, "" for none
-	BackToName string
+type errorView struct{ Title, Text string }
+
+// actionView is an action on items of a queue.
+type actionView struct {
+	// Action is the last part of the address to post to: remove, move, redrive, release or purge.
+	Action string
+	Queue  queueRef
+	// Count is how many items it concerns.
+	Count int64
+	// Search is what found them, "" if nothing did.
+	Search string
+	// Error is what is wrong with what was typed or, afterwards, why it ended before all were tried.
+	Error string
 }
 
 // confirmView is an action that waits for a yes, after a dry run: fragment "confirm", and page
 // "confirm" for a browser without JavaScript.
 type confirmView struct {
-	// Action is the last part of the address to post to: remove, move, redrive, release or purge.
-	Action string
-	Queue  queueRef
-	// Count is how many items it concerns; More says that more match than are kept.
-	Count int64
-	More  bool
+	actionView
+	// More says that more match than are kept.
+	More bool
 	// IDs or Search or State (of a purge) say which ones; they are posted back, without dry.
-	IDs    []string
-	Search string
-	State  subjects.State
-	// Priority is that of a move, as typed; Error what is wrong with it.
-	Priority, Error string
+	IDs   []string
+	State subjects.State
+	// Priority of a move, and Name of the queue to purge, are as typed.
+	Priority, Name string
 	// Sample has some of the items.
 	Sample []itemRow
-	// NameWanted asks for the name of the queue, as a purge does; Name is what was typed.
-	NameWanted bool
-	Name       string
 }
 
 // doneView is what became of an action: fragment "done", and page "done".
 type doneView struct {
-	Action string
-	Queue  queueRef
-	// Done items of Count; the others are in Failures.
-	Done, Count int64
-	// Homes are the queues that dead letters went to.
-	Homes    []homeCount
-	Failures []failureCount
-	// Error is why it ended before all were tried.
-	Error  string
-	BackTo string
+	actionView
+	Done int64
+	// found is what was searched for or purged, for the log.
+	found string
+	// Failures are the ids of the others, by what the bridge says.
+	Failures map[string][]string
+	// Homes is how many dead letters went to each queue.
+	Homes map[string]int64
 	// NewID is that of the one item that was moved or sent home, Home its queue.
 	NewID string
 	Home  queueRef
-}
-
-// homeCount is how many dead letters went home to a queue.
-type homeCount struct {
-	Queue queueRef
-	Count int64
-}
-
-// failureCount is how many items failed with a text of the bridge, and some of them.
-type failureCount struct {
-	Text  string
-	Count int64
-	IDs   []string // at most 5
 }

@@ -21,80 +21,60 @@ const (
 )
 
 const (
-	// firstLook is how long a page waits for figures that are not there yet, and freshFor how old
-	// they may be: then the page comes at once, and changes.
+	// firstLook is how long a page waits for figures if nobody looked for freshFor. Then it comes as
+	// it is, and changes.
 	firstLook = 150 * time.Millisecond
-	freshFor  = 3 * time.Second
+	freshFor  = 3 * tick
 )
 
-// watch makes live ask for what somebody looks at, until stop is called.
-func (l *live) watch(w *watch) (stop func()) {
-	l.mu.Lock()
-	l.watchers[w] = struct{}{}
-	l.mu.Unlock()
-	l.rouse()
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.watchers, w)
-		l.watched = time.Now()
-	}
-}
-
-// setView says which queues are in view.
-func (l *live) setView(w *watch, view []queueRef) {
+// watch notes that somebody looks, and returns a channel that is closed when something is new. Who
+// goes on looking calls it again then.
+func (l *live) watch() (news <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w.view = view
-}
-
-// rouse makes live look, if it does not anyway.
-func (l *live) rouse() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
+	now := time.Now()
+	if now.Sub(l.watched) > 2*tick {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
 	}
-}
-
-// news returns a channel that is closed when something is new.
-func (l *live) news() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.watched = now
 	return l.changed
 }
 
-// freshen waits a moment for figures if those that are known are old. A page that is not about one
-// queue has none to name.
-func (l *live) freshen(ctx context.Context, ref *queueRef) {
-	now := time.Now()
-	news := l.news()
+// freshen waits a moment for figures if those that are known are old.
+func (l *live) freshen(ctx context.Context) {
 	l.mu.Lock()
-	at := l.listed
-	if ref != nil {
-		at = time.Time{}
-		if q := l.queues[*ref]; q != nil {
-			at = q.infoAt
-		}
-	}
-	idle := now.Sub(l.watched) > 2*tick && len(l.watchers) == 0
-	l.watched = now
+	isOld := time.Since(l.watched) > freshFor || l.listed.IsZero() && l.listErr == nil
 	l.mu.Unlock()
-	if now.Sub(at) < freshFor || !idle && !at.IsZero() {
+	news := l.watch()
+	if !isOld {
 		return
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, firstLook)
-	defer cancel()
-	if ref != nil {
-		l.askQueue(ctx, *ref, true)
-		return
-	}
-	if idle {
-		l.rouse()
-	}
 	select {
 	case <-news:
 	case <-ctx.Done():
+	case <-time.After(firstLook):
+	}
+}
+
+// watchConnection tells those who watch at once when NATS goes or comes back: a look under way waits
+// for answers.
+func (l *live) watchConnection(ctx context.Context) {
+	changes := l.g.nc.StatusChanged()
+	defer l.g.nc.RemoveStatusListener(changes)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changes:
+			if !l.g.nc.IsConnected() {
+				l.g.endCalls("", errAway) // their replies would be lost
+			}
+			l.noteStatus()
+		}
 	}
 }
 
@@ -102,10 +82,9 @@ func (l *live) freshen(ctx context.Context, ref *queueRef) {
 func (l *live) noteStatus() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
 	state, text := l.state()
 	if state != l.status.State {
-		l.status.Since = now
+		l.status.Since = time.Now()
 	}
 	l.status.State, l.status.Text = state, text
 	close(l.changed)
@@ -114,7 +93,6 @@ func (l *live) noteStatus() {
 
 // state returns how the connection is. l.mu is held.
 func (l *live) state() (state, text string) {
-	var refused *refusedError
 	switch {
 	case l.g.nc.IsClosed():
 		return stateAway, "the connection to NATS is closed: start pq dashboard again"
@@ -124,7 +102,7 @@ func (l *live) state() (state, text string) {
 			text = fmt.Sprintf("%s: %v", text, err)
 		}
 		return stateAway, text
-	case errors.As(l.listErr, &refused):
+	case errors.As(l.listErr, new(*refusedError)):
 		return stateDenied, l.listErr.Error()
 	case errors.Is(l.listErr, client.ErrNoBridge):
 		return stateAway, client.ErrNoBridge.Error()
@@ -138,13 +116,10 @@ func (l *live) state() (state, text string) {
 		case b.Ready:
 			return stateLive, ""
 		default:
-			text = fmt.Sprintf("bridge %s is not ready: %s", b.ID, b.Why)
+			state, text = stateAway, fmt.Sprintf("bridge %s is not ready: %s", b.ID, b.Why)
 		}
 	}
-	if text != "" {
-		return stateAway, text
-	}
-	return stateLive, ""
+	return cmp.Or(state, stateLive), text
 }
 
 func (l *live) currentStatus() status {
@@ -153,52 +128,48 @@ func (l *live) currentStatus() status {
 	return l.status
 }
 
-// knownQueue is what is known of a queue. Its pointers are not changed later.
+// knownQueue is what is known of a queue, and its history. The info is nil if it is not known.
 type knownQueue struct {
 	queueRow
-	info    *client.QueueInfo
-	infoErr error
-	head    []client.StoredItem
+	info   *client.QueueInfo
+	points []point
 }
 
 // one returns what is known of a queue.
 func (l *live) one(ref queueRef) knownQueue {
-	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.queues[ref]
 	if q == nil {
 		return knownQueue{queueRow: queueRow{queueRef: ref}}
 	}
-	k := knownQueue{queueRow: l.row(now, ref, q), info: q.info, infoErr: q.infoErr, head: q.head}
-	if k.head == nil && q.headErr == nil && !q.headAt.IsZero() {
-		k.head = []client.StoredItem{}
-	}
+	now := time.Now()
+	k := knownQueue{l.row(now, ref, q), q.info, slices.Clone(q.history.points)}
+	k.Line = q.history.line(now, readyOf)
 	return k
 }
 
-// points returns the history of a queue after a time.
-func (l *live) points(ref queueRef, after time.Time) []point {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if q := l.queues[ref]; q != nil {
-		return q.history.after(after)
-	}
-	return nil
-}
-
-// all returns all queues, in no order and without their lines.
-func (l *live) all() (rows []queueRow, err error) {
+// all returns all queues, in no order and without their lines, and the total of them.
+func (l *live) all() (rows []queueRow, sum counts, err error) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	rows = make([]queueRow, 0, len(l.queues))
+	var in, out float64
 	for ref, q := range l.queues {
-		if q.listed || q.Ready+q.Leased+q.Delayed > 0 {
-			rows = append(rows, l.row(now, ref, q))
+		row := l.row(now, ref, q)
+		if !q.listed && row.All() == 0 {
+			continue
+		}
+		rows = append(rows, row)
+
+		sum.Ready, sum.Leased, sum.Delayed = sum.Ready+row.Ready, sum.Leased+row.Leased, sum.Delayed+row.Delayed
+		if row.In != nil {
+			in, out = in+*row.In, out+*row.Out
+			sum.In, sum.Out = &in, &out
 		}
 	}
-	return rows, l.listErr
+	return rows, sum, l.listErr
 }
 
 // row returns a queue without its line. l.mu is held.
@@ -216,7 +187,7 @@ func (l *live) row(now time.Time, ref queueRef, q *queueState) queueRow {
 	}
 	row.Paused, row.PausedUntil = set.PauseUntil.After(now), set.PauseUntil
 
-	dead := deadQueue(ref, &set)
+	dead := ref.Named(set.DeadLetterQueue(ref.Name))
 	if other := l.queues[dead]; other != nil {
 		if n := other.Ready + other.Leased + other.Delayed; n > 0 {
 			row.Dead, row.DeadQueue = &n, &dead
@@ -225,24 +196,14 @@ func (l *live) row(now time.Time, ref queueRef, q *queueState) queueRow {
 	return row
 }
 
-// deadQueue returns the dead-letter queue of a queue.
-func deadQueue(ref queueRef, s *settings.Settings) queueRef {
-	if s.DeadLetter != "" {
-		return queueRef{ref.Kind, s.DeadLetter}
-	}
-	return queueRef{ref.Kind, ref.Name + "-dead"}
-}
-
-// items is how many items are in the queue.
-func (c *counts) items() int64 { return c.Ready + c.Leased + c.Delayed }
-
-// lines sets the lines of rows.
-func (l *live) lines(rows []queueRow) {
+// show sets the lines of rows that somebody looks at now.
+func (l *live) show(rows []queueRow) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range rows {
 		if q := l.queues[rows[i].queueRef]; q != nil {
+			q.shown = now
 			rows[i].Line = q.history.line(now, readyOf)
 		}
 	}
@@ -265,9 +226,9 @@ func (l *live) deadQueues() (rows []queueRow) {
 	dead := map[queueRef]bool{}
 	for ref, q := range l.queues {
 		if q.info != nil && q.info.Settings.DeadLetter != "" {
-			dead[queueRef{ref.Kind, q.info.Settings.DeadLetter}] = true
+			dead[ref.Named(q.info.Settings.DeadLetter)] = true
 		}
-		if strings.HasSuffix(ref.Name, "-dead") {
+		if strings.HasSuffix(ref.Name, settings.DeadSuffix) {
 			dead[ref] = true
 		}
 	}

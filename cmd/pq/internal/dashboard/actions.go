@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -131,7 +132,12 @@ func (b *board) chosen(r *http.Request, q queueRef) (ids []string, found *search
 		if found = b.searchOf(id, q); found == nil {
 			return nil, nil, errNoSearch
 		}
-		return found.matches(), found, nil
+		// A search may have found more since the dialog said how many there are.
+		ids = found.matches()
+		if count, err := strconv.Atoi(r.PostForm.Get("count")); err == nil {
+			ids = ids[:min(max(count, 0), len(ids))]
+		}
+		return ids, found, nil
 	}
 	for _, id := range r.PostForm["ids"] { // a reply of the bridge names an id that is none
 		if !slices.Contains(ids, id) {
@@ -153,7 +159,7 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef, a
 
 	dry := r.PostForm.Get("dry") != ""
 	v := &confirmView{Priority: strings.TrimSpace(r.PostForm.Get("priority"))}
-	v.actionView = actionView{Action: action, Queue: q, Count: int64(len(ids)), Search: r.PostForm.Get("search")}
+	v.actionView = actionView{Action: action, Queue: q, Count: int64(len(ids)), Search: r.PostForm.Get("search"), Back: r.PostForm.Get("back")}
 	if action == actionMove && (v.Priority != "" || !dry) {
 		priority, err := subjects.ParsePriority(v.Priority)
 		if err != nil {

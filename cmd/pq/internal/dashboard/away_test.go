@@ -275,7 +275,8 @@ func TestRates(t *testing.T) {
 	if in, _ := l.ratesOf(jobs); *in != 500 {
 		t.Errorf("%v in without the bridge that is gone", *in)
 	}
-	if rows := l.bridgeRows(); len(rows) != 2 || !rows[0].Ready || rows[1].Ready || rows[1].In != nil || *rows[0].In != 500 {
+	l.g = &gateway{}
+	if rows := l.bridgesView().Rows; len(rows) != 2 || !rows[0].Ready || rows[1].Ready || rows[1].In != nil || *rows[0].In != 500 {
 		t.Errorf("%+v", rows)
 	}
 	l.bridges["a"].missed = maxMissed + 1

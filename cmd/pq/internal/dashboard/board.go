@@ -134,7 +134,7 @@ func (b *board) getBridges(w http.ResponseWriter, r *http.Request) {
 	b.live.freshen(r.Context())
 	s := b.newShell(r, "Bridges", "bridges")
 	s.Events = eventsOf("bridges", url.Values{})
-	b.show(w, r, http.StatusOK, "bridges", "bridges", s, &bridgesView{b.live.bridgeRows()})
+	b.show(w, r, http.StatusOK, "bridges", "bridges", s, b.live.bridgesView())
 }
 
 // getReady answers probes: whether NATS is there.

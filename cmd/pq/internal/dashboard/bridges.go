@@ -12,8 +12,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// serviceName is the name of bridges in service discovery.
-const serviceName = "pqbridge"
+// statsSubject asks all bridges what they count.
+const statsSubject = "$SRV.STATS.pqbridge"
 
 const (
 	// maxMissed is how many questions in a row a bridge may leave unanswered, and forgetAfter when it is
@@ -44,11 +44,7 @@ func (l *live) askBridges() error {
 	}
 	l.mu.Unlock()
 
-	subject, err := micro.ControlSubject(micro.StatsVerb, serviceName, "")
-	if err != nil {
-		return err
-	}
-	return l.g.nc.PublishRequest(subject, l.answers.Subject, []byte(subjects.StatsOfQueues))
+	return l.g.nc.PublishRequest(statsSubject, l.answers.Subject, []byte(subjects.StatsOfQueues))
 }
 
 // noteAnswer takes in what a bridge says.
@@ -61,6 +57,9 @@ func (l *live) noteAnswer(m *nats.Msg) {
 	if err != nil || said == nil { // an older bridge
 		said = &subjects.BridgeStats{Ready: true}
 	}
+
+	// Whoever answers, may not be a bridge.
+	stats.ID, stats.Version, said.Store, said.Why = shorten(stats.ID), shorten(stats.Version), shorten(said.Store), shorten(said.Why)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +111,7 @@ func (row *bridgeRow) addEndpoints() {
 	var took time.Duration
 	for _, e := range row.Endpoints {
 		row.Requests, row.Errors = row.Requests+int64(e.NumRequests), row.Errors+int64(e.NumErrors)
-		row.LastError = cmp.Or(e.LastError, row.LastError)
+		row.LastError = shorten(cmp.Or(e.LastError, row.LastError))
 		took += e.ProcessingTime
 	}
 	if row.Requests > 0 {
@@ -147,19 +146,23 @@ func (l *live) ratesOf(q queueRef) (in, out *float64) {
 	return &sum.in, &sum.out
 }
 
-// bridgeRows returns what the page of the bridges shows.
-func (l *live) bridgeRows() (rows []bridgeRow) {
+// bridgesView returns what the page of the bridges shows.
+func (l *live) bridgesView() *bridgesView {
+	v := &bridgesView{}
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if refused := l.g.statsRefused.Load(); refused != nil && len(l.bridges) == 0 {
+		v.Denied = refused.Error()
+	}
 	for _, b := range l.bridges {
 		row := b.bridgeRow
 		row.Line = b.history.line(now, inOf)
 		if b.isGone() {
 			row.Ready, row.Why, row.In, row.Out, row.PerSecond = false, "it does not answer", nil, nil, nil
 		}
-		rows = append(rows, row)
+		v.Rows = append(v.Rows, row)
 	}
-	slices.SortFunc(rows, func(a, b bridgeRow) int { return cmp.Compare(a.ID, b.ID) })
-	return rows
+	slices.SortFunc(v.Rows, func(a, b bridgeRow) int { return cmp.Compare(a.ID, b.ID) })
+	return v
 }

@@ -141,7 +141,7 @@ func (d *Dashboard) Run(ctx context.Context) error {
 
 	server := &http.Server{
 		Handler: d.guard.wrap(d.routes()), MaxHeaderBytes: maxHeaderBytes,
-		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"net/http"
@@ -83,9 +84,11 @@ func (s *deadScan) start() (done <-chan struct{}) {
 }
 
 func (s *deadScan) run() error {
+	ctx, cancel := context.WithTimeout(s.searches.ctx, longestSearch)
+	defer cancel()
 	rows := s.live.deadQueues()
 	for i := range rows {
-		s.live.ask(s.searches.ctx, rows[i].queueRef) // the list may be older
+		_ = s.live.ask(ctx, rows[i].queueRef) // the list may be older
 		rows[i] = s.live.one(rows[i].queueRef).queueRow
 	}
 	s.mu.Lock()
@@ -97,12 +100,16 @@ func (s *deadScan) run() error {
 
 	for i := range rows {
 		scanned, enough := int64(0), false
-		err := s.searches.g.scan(s.searches.ctx, rows[i].queueRef, client.ItemsOptions{}, func(page client.ItemsPage) bool {
+		err := s.searches.g.scan(ctx, rows[i].queueRef, client.ItemsOptions{}, func(page client.ItemsPage) bool {
 			scanned += page.Scanned
 			enough = page.Next != nil && scanned >= deadPerQueue
 			return s.note(rows[i].queueRef, page.Items, enough) && !enough
 		})
-		if err != nil {
+		if denied := deniedBy(err); denied != "" {
+			s.mu.Lock()
+			s.view.Denied = denied
+			s.mu.Unlock()
+		} else if err != nil {
 			return err
 		}
 	}
@@ -127,7 +134,7 @@ func (s *deadScan) note(q queueRef, items []client.StoredItem, notAll bool) bool
 
 	for _, group := range s.groups {
 		if notAll && group.Queue == q {
-			group.found.setFull()
+			group.found.setFirst(deadPerQueue)
 		}
 	}
 	return s.view.Counted < deadAtMost

@@ -157,7 +157,7 @@ func (s *stream) parts(shell *shell, b *bytes.Buffer) (parts []part, err error) 
 		s.writePoints(b, points)
 		return s.pages.parts(s.page, shell, v)
 	case "bridges":
-		return s.pages.parts(s.page, shell, &bridgesView{s.live.bridgeRows()})
+		return s.pages.parts(s.page, shell, s.live.bridgesView())
 	}
 	return nil, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,6 +30,8 @@ type gateway struct {
 
 	mu    sync.Mutex
 	calls map[*call]struct{} // under way
+
+	statsRefused atomic.Pointer[refusedError]
 
 	rights  memo[queueRef, can]
 	allowed memo[struct{}, *discovery.Permissions] // as the server says; nil if it does not
@@ -68,7 +71,11 @@ func (g *gateway) noteRefusal(err error) {
 	}
 
 	if m := publishTo.FindStringSubmatch(err.Error()); m != nil {
-		g.endCalls(m[1], &refusedError{fmt.Sprintf("the NATS user may not send requests to %s", m[1])})
+		refused := &refusedError{fmt.Sprintf("the NATS user may not send requests to %s", m[1])}
+		g.endCalls(m[1], refused)
+		if m[1] == statsSubject { // which nobody waits for
+			g.statsRefused.Store(refused)
+		}
 	} else {
 		g.endCalls("", &refusedError{"the NATS user cannot receive replies: " + err.Error()})
 	}
@@ -197,7 +204,7 @@ func (g *gateway) scan(ctx context.Context, q queueRef, o client.ItemsOptions, n
 		if err != nil {
 			return err
 		}
-		if !note(page) || page.Next == nil || page.Scanned == 0 {
+		if !note(page) || page.Next == nil || page.Scanned <= 0 {
 			return nil
 		}
 		o.After = *page.Next

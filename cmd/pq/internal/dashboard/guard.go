@@ -8,6 +8,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"mime"
 	"net"
 	"net/http"
@@ -23,6 +24,7 @@ const (
 	maxHeaderBytes = 32 << 10
 	maxBody        = 256 << 10
 	maxPushBody    = 4 << 20 // a value of 1 MiB, encoded as a form
+	maxOpenBody    = 4 << 10 // before somebody has logged in
 	maxFields      = 2_000
 	maxRequests    = 64 // that run at a time, streams of events aside
 	requestTime    = 30 * time.Second
@@ -81,7 +83,7 @@ func callerOf(r *http.Request) caller {
 func (g *guard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setHeaders(w.Header(), isHTTPS(r))
-		if r.URL.Path == healthPath || r.URL.Path == readyPath { // probes know no names
+		if isProbe := r.URL.Path == healthPath || r.URL.Path == readyPath; isProbe && r.Method == http.MethodGet { // which know no names
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -89,26 +91,32 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 			http.Error(w, text, code)
 			return
 		}
-
-		if r.URL.Path != eventsPath || r.Method != http.MethodGet {
-			select {
-			case g.slots <- struct{}{}:
-				defer func() { <-g.slots }()
-			default:
-				w.Header().Set("Retry-After", "1")
-				http.Error(w, "The dashboard has too many requests to answer: try again.", http.StatusServiceUnavailable)
-				return
-			}
-
-			// Who reads slowly does not keep the slot.
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * requestTime)) // the server can
-			ctx, cancel := context.WithTimeout(r.Context(), requestTime)
-			defer cancel()
-			r = r.WithContext(ctx)
-			r.Body = http.MaxBytesReader(w, r.Body, bodyLimit(r))
+		if c, ok := g.admit(w, r); ok {
+			g.limit(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)), next)
 		}
-		g.admit(w, r, next)
 	})
+}
+
+// limit calls next if there is a slot. Streams of events need none.
+func (g *guard) limit(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if r.URL.Path == eventsPath {
+		next.ServeHTTP(w, r)
+		return
+	}
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "The dashboard has too many requests to answer: try again.", http.StatusServiceUnavailable)
+		return
+	}
+
+	// Who reads slowly does not keep the slot.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * requestTime)) // the server can
+	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	defer cancel()
+	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
 func setHeaders(h http.Header, secure bool) {
@@ -121,13 +129,6 @@ func setHeaders(h http.Header, secure bool) {
 	}
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-}
-
-func bodyLimit(r *http.Request) int64 {
-	if strings.HasSuffix(r.URL.Path, "/"+actionPush) {
-		return maxPushBody
-	}
-	return maxBody
 }
 
 // refuse returns why a request is refused whoever sends it, "" if it is not.
@@ -176,39 +177,57 @@ func fromElsewhere(r *http.Request) bool {
 	return site == "cross-site" || site == "same-site"
 }
 
-// admit calls next if the caller has logged in, and sends others to the form for that.
-func (g *guard) admit(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	open := r.URL.Path == loginPath || strings.HasPrefix(r.URL.Path, staticPath)
+// admit returns who sent a request, if that may go on: the caller has logged in, and a form is from a
+// page of this server. Others it has answered, by the form to log in if they asked for a page.
+func (g *guard) admit(w http.ResponseWriter, r *http.Request) (c caller, ok bool) {
 	if fromElsewhere(r) && !g.logins.hasCookie(r) {
 		// Browsers send the cookie only with requests of this site: the page asks again by itself.
 		w.Header().Set("Refresh", "0")
-		return
+		return c, false
 	}
 
+	isOpen := r.URL.Path == loginPath || strings.HasPrefix(r.URL.Path, staticPath)
 	c, err := g.logins.caller(w, r)
-	switch {
-	case err != nil && !open && g.logins.hasForm() && r.Method == http.MethodGet && r.Header.Get("HX-Request") == "":
-		http.Redirect(w, r, loginPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
-		return
-	case err != nil && !open:
-		if g.logins.hasForm() {
-			w.Header().Set("HX-Redirect", loginPath) // the session is over
-		}
-		http.Error(w, err.Error(), http.StatusUnauthorized)
-		return
+	if err != nil && !isOpen {
+		g.askToLogIn(w, r, err)
+		return c, false
 	}
 
 	if r.Method == http.MethodPost {
+		limit := int64(maxBody)
+		switch {
+		case isOpen:
+			limit = maxOpenBody
+		case strings.HasSuffix(r.URL.Path, "/"+actionPush):
+			limit = maxPushBody
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, limit)
 		if err := g.checkPost(r, c); err != nil {
 			code := http.StatusForbidden
 			if errors.As(err, new(*http.MaxBytesError)) || errors.Is(err, errFields) {
 				code = http.StatusRequestEntityTooLarge
 			}
 			http.Error(w, err.Error(), code)
-			return
+			return c, false
 		}
 	}
-	next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
+	return c, true
+}
+
+// askToLogIn answers a request of somebody who has not logged in. A form stays as it is, so that
+// nothing typed is lost: one can log in elsewhere.
+func (g *guard) askToLogIn(w http.ResponseWriter, r *http.Request, err error) {
+	isForm := r.Method == http.MethodPost
+	switch {
+	case g.logins.hasForm() && !isForm && !isHTMX(r):
+		http.Redirect(w, r, loginPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+		return
+	case g.logins.hasForm() && !isForm:
+		w.Header().Set("HX-Redirect", loginPath) // the session is over
+	case g.logins.hasForm():
+		err = fmt.Errorf("%w, in another tab, and try again", err)
+	}
+	http.Error(w, err.Error(), http.StatusUnauthorized)
 }
 
 var (

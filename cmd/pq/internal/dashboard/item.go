@@ -30,6 +30,7 @@ func (b *board) rowsOf(q queueRef, items []client.StoredItem) []itemRow {
 	rows := make([]itemRow, len(items))
 	for i, item := range items {
 		rows[i] = itemRow{Queue: q, StoredItem: item}
+		rows[i].ID = shorten(item.ID) // whoever answers, may not be a bridge
 		if info, err := subjects.ParseItemHeaders(item.Headers); err == nil {
 			rows[i].Dead = info.DeadLetter
 		}
@@ -52,7 +53,7 @@ func (b *board) rowsByID(ctx context.Context, q queueRef, ids []string, bytes in
 }
 
 func (b *board) getItem(w http.ResponseWriter, r *http.Request, q queueRef) {
-	v := &itemView{As: r.URL.Query().Get("as")}
+	v := &itemView{As: r.URL.Query().Get("as"), Back: r.URL.Query().Get("search")}
 	v.Queue, v.ID = q, r.PathValue("id")
 	code := http.StatusOK
 	rows, err := b.rowsByID(r.Context(), q, []string{v.ID}, itemBytes)

@@ -48,6 +48,7 @@ type search struct {
 	ended   time.Time // zero while it runs
 	stopped bool
 	full    bool
+	first   int64
 	err     error
 }
 
@@ -162,11 +163,11 @@ func (f *search) end() {
 	f.cancel()
 }
 
-// setFull notes that more items match than were looked at.
-func (f *search) setFull() {
+// setFirst notes that only the first n dead letters of the queue were looked at.
+func (f *search) setFirst(n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.full = true
+	f.first = n
 }
 
 // view returns what the page shows of it.
@@ -175,7 +176,7 @@ func (f *search) view() *searchView {
 	defer f.mu.Unlock()
 	v := &searchView{
 		ID: f.id, Scanned: f.scanned, Total: max(f.total, f.scanned), Found: int64(len(f.ids)),
-		Started: f.started, Running: f.ended.IsZero(), Stopped: f.stopped, Full: f.full,
+		Started: f.started, Running: f.ended.IsZero(), Stopped: f.stopped, Full: f.full, First: f.first,
 	}
 	end := f.ended
 	if v.Running {

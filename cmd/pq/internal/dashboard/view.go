@@ -275,6 +275,8 @@ type searchView struct {
 	Scanned, Total, Found int64
 	Started               time.Time
 	Took                  time.Duration
+	// First is of how many dead letters it has a part, 0 of all.
+	First int64
 	// Running, or else Stopped by somebody, Full because it found as much as is kept, or done.
 	Running, Stopped, Full bool
 	Error                  string
@@ -290,8 +292,8 @@ type itemView struct {
 	Rank *int64
 	// As is how the value is shown: "text", "json", "hex", or "" for the best.
 	As string
-	// Action is a form whose values were refused: field priority of a move.
-	Action form
+	// Back is the search that one came from, "" if there is none.
+	Back string
 }
 
 // Page "dead": fragment "dead" is its table.
@@ -302,6 +304,8 @@ type deadView struct {
 	// Counted is how many of them the reasons below are of. Running: it asks for itself again.
 	Counted int64
 	Running bool
+	// Denied says why some queues cannot be read.
+	Denied  string
 	Reasons []deadReason
 	Error   string
 }
@@ -319,7 +323,11 @@ type deadReason struct {
 }
 
 // Page "bridges": fragment "bridges" is its table, and changes with events.
-type bridgesView struct{ Rows []bridgeRow }
+type bridgesView struct {
+	Rows []bridgeRow
+	// Denied says why the bridges cannot be asked.
+	Denied string
+}
 
 // bridgeRow is a bridge, in its own words and as it was seen.
 type bridgeRow struct {
@@ -353,6 +361,8 @@ type actionView struct {
 	Count int64
 	// Search is what found them, "" if nothing did.
 	Search string
+	// Back is the search that one came from, "" if there is none.
+	Back string
 	// Error is what is wrong with what was typed or, afterwards, why it ended before all were tried.
 	Error string
 }

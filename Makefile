@@ -31,8 +31,8 @@ build: ## build the programs into ./bin
 
 TEST = go test -timeout $(TIMEOUT) $(TAG_FLAGS) $(RACE_FLAGS) ./...
 
-# A module of its own, because of what drives the browser.
-DASHBOARD_TEST = cd testenv/dashboard && go test -timeout $(TIMEOUT) $(RACE_FLAGS)
+# A module of its own, because of what drives the browser. Its tests mostly wait, so several run at a time.
+DASHBOARD_TEST = cd testenv/dashboard && go test -parallel 4 -timeout $(TIMEOUT) $(RACE_FLAGS)
 BROWSER        = $(shell for name in "$$PQ_TEST_CHROMIUM" chromium chromium-browser google-chrome; do command -v "$$name" && break; done)
 
 # What is left out is also named if tests fail.

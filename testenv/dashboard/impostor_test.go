@@ -2,12 +2,10 @@ package dashboard
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/url"
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/testenv"
@@ -84,99 +82,4 @@ func TestImpostor(t *testing.T) {
 		b.until(`document.querySelector("#items")`)
 		b.unharmed()
 	}
-}
-
-// TestBlindRole: a NATS user who may do nothing, or only list, gets pages that say so.
-func TestBlindRole(t *testing.T) {
-	t.Parallel()
-	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
-		configure := testenv.ServerOptions(t, `authorization { users = [
-			{user: all, password: all}
-			{user: lister, password: lister, permissions: {publish: ["pq.list", "q.list"], subscribe: "_INBOX.>"}}
-			{user: nobody, password: nobody, permissions: {publish: "nothing", subscribe: "_INBOX.>"}}
-			{user: deaf, password: deaf, permissions: {publish: ">", subscribe: "nothing"}}
-		] }
-		no_auth_user: all`)
-		configure(o)
-	}})
-	s := &system{Env: env, t: t, client: clientOf(env.Conn)}
-	ids := s.push("jobs", 0, "secret-value")
-	for user, sees := range map[string]string{"lister": "jobs", "nobody": "may not", "deaf": "cannot receive replies"} {
-		d := startDashboard(t, "--server", env.NATS.URL(), "--user", user, "--password", user)
-		b := newTab(t, d.url)
-		b.expect("status of ")
-		b.open("/")
-		b.seesIn("body", sees)
-		for _, path := range []string{"/queue/pq/jobs", "/queue/pq/jobs/items", "/queue/pq/jobs/item/" + ids[0], "/dead", "/bridges"} {
-			b.open(path)
-			b.until(`document.querySelector("main")`)
-			if html := eval[string](b, "document.documentElement.outerHTML"); strings.Contains(html, "secret-value") {
-				t.Errorf("%s sees the value at %s", user, path)
-			}
-			if n := b.count(`#bulk, #push form, #purge form, #pause form, [formaction]`); n > 0 {
-				t.Errorf("%s has actions at %s", user, path)
-			}
-		}
-	}
-	s.lengths("jobs", 1)
-}
-
-// TestPace: a page gets at most one change a second, however much happens.
-func TestPace(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	stop := make(chan struct{})
-	done := make(chan struct{})
-	s.push("jobs", 0, "x")
-	b := newTab(t, s.url)
-	b.open("/")
-	b.figures("jobs", ".c-ready", "1")
-	go func() {
-		defer close(done)
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
-				_ = s.Conn.Publish("pq.jobs.push", fmt.Append(nil, i)) // nobody waits for the answer
-				_ = s.Conn.Flush()
-			}
-		}
-	}()
-	took := eval[float64](b, `new Promise(done => {
-		const events = new EventSource(document.querySelector("[data-events]").dataset.events)
-		let first, n = 0
-		events.addEventListener("patch", () => {
-			first ??= performance.now()
-			if (n++ == 4) { events.close(); done(performance.now() - first) }
-		})
-	})`)
-	// With the totals, the row of the queue changes, each second.
-	ready := `Number(` + row("jobs") + `.querySelector(".c-ready").innerText.replaceAll(",", ""))`
-	for range 3 {
-		b.until(fmt.Sprintf("%s > %d", ready, eval[int](b, ready)))
-	}
-	close(stop)
-	<-done
-	if took < 3000 { // the first one is at once
-		t.Errorf("four changes within %v ms", took)
-	}
-}
-
-// TestLargeValues: a value as large as NATS lets one be can be pushed and downloaded, and a larger one is refused.
-func TestLargeValues(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	large := strings.Repeat("é<&", 250_000) // 1,000,000 bytes
-	if code, body := s.post("/queue/pq/jobs/push", url.Values{"value": {large}}); code >= 400 {
-		t.Fatalf("%d %.300s", code, mainOf(body))
-	}
-	if _, body := s.send(s.request("GET", "/queue/pq/jobs/item/"+s.ids("jobs")[0]+"/value", "")); body != large {
-		t.Errorf("downloaded %d bytes", len(body))
-	}
-	code, body := s.post("/queue/pq/jobs/push", url.Values{"value": {large + large}, "priority": {"77"}})
-	if code < 400 || code >= 500 || !strings.Contains(body, "77") {
-		t.Errorf("two million bytes: %d %.300s", code, body)
-	}
-	s.lengths("jobs", 1)
 }

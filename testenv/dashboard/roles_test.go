@@ -158,3 +158,38 @@ func mainOf(page string) string {
 	}
 	return page
 }
+
+// TestBlindRole: a NATS user who may do nothing, or only list, gets pages that say so.
+func TestBlindRole(t *testing.T) {
+	t.Parallel()
+	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
+		configure := testenv.ServerOptions(t, `authorization { users = [
+			{user: all, password: all}
+			{user: lister, password: lister, permissions: {publish: ["pq.list", "q.list"], subscribe: "_INBOX.>"}}
+			{user: nobody, password: nobody, permissions: {publish: "nothing", subscribe: "_INBOX.>"}}
+			{user: deaf, password: deaf, permissions: {publish: ">", subscribe: "nothing"}}
+		] }
+		no_auth_user: all`)
+		configure(o)
+	}})
+	s := &system{Env: env, t: t, client: clientOf(env.Conn)}
+	ids := s.push("jobs", 0, "secret-value")
+	for user, sees := range map[string]string{"lister": "jobs", "nobody": "may not", "deaf": "cannot receive replies"} {
+		d := startDashboard(t, "--server", env.NATS.URL(), "--user", user, "--password", user)
+		b := newTab(t, d.url)
+		b.expect("status of ")
+		b.open("/")
+		b.seesIn("body", sees)
+		for _, path := range []string{"/queue/pq/jobs", "/queue/pq/jobs/items", "/queue/pq/jobs/item/" + ids[0], "/dead", "/bridges"} {
+			b.open(path)
+			b.until(`document.querySelector("main")`)
+			if html := eval[string](b, "document.documentElement.outerHTML"); strings.Contains(html, "secret-value") {
+				t.Errorf("%s sees the value at %s", user, path)
+			}
+			if n := b.count(`#bulk, #push form, #purge form, #pause form, [formaction]`); n > 0 {
+				t.Errorf("%s has actions at %s", user, path)
+			}
+		}
+	}
+	s.lengths("jobs", 1)
+}

@@ -48,9 +48,9 @@ func TestShots(t *testing.T) {
 	desk.theme("dark")
 	desk.shoot("queues-dark")
 	desk.theme("light")
-	desk.resize(1200, 1000)
+	desk.resize(1200, 900)
 	desk.open("/queue/pq/orders")
-	desk.until(`document.querySelector(".chart canvas")`)
+	desk.until(`document.querySelector(".chart canvas") && document.querySelector("#head tbody tr")`)
 	desk.shoot("queue-light")
 	desk.theme("dark")
 	desk.shoot("queue-dark")
@@ -102,7 +102,7 @@ func (b *tab) theme(name string) {
 // shoot writes what the window shows.
 func (b *tab) shoot(name string) {
 	b.Helper()
-	eval[bool](b, "document.fonts.ready.then(() => true)")
+	eval[bool](b, "document.fonts.ready.then(() => { scrollTo(0, 0); return true })")
 	picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	must(b, err)
 	folder := filepath.Join(root, "docs", "images")
@@ -148,7 +148,7 @@ func (s *system) shop(ctx context.Context, working *sync.WaitGroup) {
 	bury("webhooks", 96)
 	bury("thumbnails", 11)
 	for queue, n := range map[string]int{
-		"orders": 1840, "emails": 12_400, "thumbnails": 310, "webhooks": 87, "invoices": 24, "search-index": 5200,
+		"orders": 9840, "emails": 12_400, "thumbnails": 310, "webhooks": 87, "invoices": 24, "search-index": 5200,
 		"exports": 6, "push-notifications": 0, "fraud-checks": 41, "reports": 129,
 	} {
 		fill(queue, n)
@@ -172,8 +172,8 @@ func (s *system) shop(ctx context.Context, working *sync.WaitGroup) {
 		}
 		value := item(i)
 		working.Go(func() {
-			for pause(ctx, wave(0)) {
-				_, _ = q.PushMsg(ctx, value.Priority, value.Message)
+			for n := int64(0); pause(ctx, wave(0)); n++ {
+				_, _ = q.PushMsg(ctx, n%6, value.Message)
 			}
 		})
 		working.Go(func() {

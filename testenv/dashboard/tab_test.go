@@ -210,12 +210,6 @@ func (b *tab) seesIn(selector string, texts ...string) {
 	}
 }
 
-// misses waits until the page shows a text no longer.
-func (b *tab) misses(text string) {
-	b.Helper()
-	b.until("!document.body.innerText.includes(" + quoted(text) + ")")
-}
-
 // count returns how many elements there are.
 func (b *tab) count(selector string) int {
 	b.Helper()

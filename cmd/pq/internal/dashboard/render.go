@@ -140,7 +140,7 @@ type sent map[string]uint64
 // changes returns the HTML of the parts that are not as they were sent last, for an event "patch";
 // "" if all are.
 func (r *renderer) changes(last sent, parts []part) string {
-	var html strings.Builder
+	var html, rows strings.Builder
 	whole := false // the element that the rows are within was written
 	for _, p := range parts {
 		hash := maphash.String(r.seed, cmp.Or(p.Key, p.HTML))
@@ -148,12 +148,17 @@ func (r *renderer) changes(last sent, parts []part) string {
 		changed := !known || before != hash
 		last[p.ID] = hash
 
-		if changed && !(p.Row && whole) {
-			html.WriteString(p.HTML)
+		switch {
+		case !p.Row:
+			if whole = changed; changed {
+				html.WriteString(p.HTML)
+			}
+		case changed && !whole:
+			rows.WriteString(p.HTML)
 		}
-		if !p.Row {
-			whole = changed
-		}
+	}
+	if rows.Len() > 0 { // outside of a table the browser would drop rows
+		html.WriteString("<table>" + rows.String() + "</table>")
 	}
 	return html.String()
 }

@@ -68,16 +68,19 @@
       .then((r) => { if (r.type === "opaqueredirect") location.reload(); }, () => {});
   }
 
-  // patch replaces the elements that the HTML has, by their ids.
+  // patch changes the elements that the HTML has, by their ids. They stay the same elements, which an
+  // answer that is under way may be for. Rows come in a table without an id.
   function patch(html) {
-    for (const now of [...parsed(html).children]) {
+    for (const now of [...parsed(html).children].flatMap((el) => (el.matches("table:not([id])") ? [...el.rows] : [el]))) {
       const was = now.id && document.getElementById(now.id);
       if (!was || typedIn(was)) continue;
       if (was.dataset.events) now.dataset.events = was.dataset.events;
       const focused = was.contains(document.activeElement) ? place(was, document.activeElement) : null;
-      was.replaceWith(now);
-      if (window.htmx) htmx.process(now);
-      if (focused) { const again = $(focused, now); if (again) again.focus({ preventScroll: true }); }
+      for (const name of was.getAttributeNames()) if (!now.hasAttribute(name)) was.removeAttribute(name);
+      for (const { name, value } of now.attributes) was.setAttribute(name, value);
+      was.replaceChildren(...now.childNodes);
+      if (window.htmx) htmx.process(was);
+      if (focused) { const again = $(focused, was); if (again) again.focus({ preventScroll: true }); }
     }
   }
 

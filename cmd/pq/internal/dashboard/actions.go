@@ -13,13 +13,6 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Actions that are named elsewhere, as addresses have them.
-const (
-	actionPush  = "push"
-	actionPurge = "purge"
-	actionMove  = "move"
-)
-
 // sampleItems are shown before an action on many.
 const sampleItems = 5
 
@@ -39,36 +32,21 @@ var itemActions = map[string]itemAction{
 	"release": {subjects.Release, func(ctx context.Context, q queue, ids []string) ([]client.ItemResult, error) {
 		return q.ReleaseItems(ctx, ids)
 	}},
-	actionMove: {verb: subjects.Move}, // to a priority
+	"move": {verb: subjects.Move}, // to a priority
 }
 
 func (b *board) postAction(w http.ResponseWriter, r *http.Request, q queueRef) {
 	forms := map[string]queuePage{
-		actionPush: b.push, "config": b.configure, "pause": b.pause, "resume": b.resume, actionPurge: b.purge,
+		"push": b.push, "config": b.configure, "pause": b.pause, "resume": b.resume, "purge": b.purge,
 	}
 	action := r.PathValue("action")
 	if page := forms[action]; page != nil {
 		page(w, r, q)
-	} else if do, ok := itemActions[action]; ok && !(action == actionMove && q.FIFO()) {
+	} else if do, ok := itemActions[action]; ok && !(action == "move" && q.FIFO()) {
 		b.actOnItems(w, r, q, action, do)
 	} else {
 		b.notFound(w, r)
 	}
-}
-
-// log notes an action: who did what, with how many. What is "" or nil among the rest is left out.
-func (b *board) log(r *http.Request, action string, q queueRef, rest ...any) {
-	c := callerOf(r)
-	args := []any{
-		"action", action, "queue", q.Kind + "." + q.Name, "user", c.name, "from", r.RemoteAddr,
-		"session", c.session[:min(len(c.session), 6)], // enough to tell two browsers apart, and to log in with nothing
-	}
-	for pair := range slices.Chunk(rest, 2) {
-		if pair[1] != nil && pair[1] != "" {
-			args = append(args, pair...)
-		}
-	}
-	b.Log.Info("action", args...)
 }
 
 // confirm shows what an action would do, or why it cannot.
@@ -91,7 +69,7 @@ func (b *board) done(w http.ResponseWriter, r *http.Request, v *doneView, err er
 }
 
 func (b *board) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
-	v := &confirmView{actionView: actionView{Action: actionPurge, Queue: q}, State: subjects.State(r.PostForm.Get("state")), Name: r.PostForm.Get("name")}
+	v := &confirmView{actionView: actionView{Action: "purge", Queue: q}, State: subjects.State(r.PostForm.Get("state")), Name: r.PostForm.Get("name")}
 	dry := r.PostForm.Get("dry") != ""
 	if !dry && v.Name == q.Name {
 		n, err := ask(r.Context(), b.gateway, q, subjects.Purge, func(ctx context.Context, q queue) (int64, error) { return q.Purge(ctx, v.State) })
@@ -160,7 +138,7 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef, a
 	dry := r.PostForm.Get("dry") != ""
 	v := &confirmView{Priority: strings.TrimSpace(r.PostForm.Get("priority"))}
 	v.actionView = actionView{Action: action, Queue: q, Count: int64(len(ids)), Search: r.PostForm.Get("search"), Back: r.PostForm.Get("back")}
-	if action == actionMove && (v.Priority != "" || !dry) {
+	if action == "move" && (v.Priority != "" || !dry) {
 		priority, err := subjects.ParsePriority(v.Priority)
 		if err != nil {
 			v.Error = err.Error()

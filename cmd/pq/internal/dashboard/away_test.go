@@ -211,7 +211,7 @@ func TestInterest(t *testing.T) {
 // Thousands of queues are listed more rarely, sorted, filtered and cut into pages here, and only
 // those in view are asked about.
 func TestThousandsOfQueues(t *testing.T) {
-	l := &live{queues: map[queueRef]*queueState{}, bridges: map[string]*bridgeState{}}
+	l := &live{figures: figures{queues: map[queueRef]*queueState{}, bridges: bridges{}}}
 	now := time.Now()
 	for i := range 10_000 {
 		q := &queueState{infoAt: now, listed: true}
@@ -251,7 +251,7 @@ func TestThousandsOfQueues(t *testing.T) {
 
 // Rates are what bridges counted between two answers. A bridge that no longer answers has none.
 func TestRates(t *testing.T) {
-	l := &live{bridges: map[string]*bridgeState{}}
+	l := &live{figures: figures{bridges: bridges{}}}
 	jobs, mail := queueRef{"pq", "jobs"}, queueRef{"q", "mail"}
 	now := time.Now()
 	for i, id := range []string{"a", "a", "b", "b"} {
@@ -264,15 +264,15 @@ func TestRates(t *testing.T) {
 		}
 		l.bridges[id].update(now.Add(time.Duration(2*i)*time.Second), micro.Stats{ServiceIdentity: micro.ServiceIdentity{ID: id}}, said)
 	}
-	if in, out := l.ratesOf(jobs); *in != 1000 || *out != 10 { // 500 and 5 of each
+	if in, out := l.bridges.ratesOf(jobs); *in != 1000 || *out != 10 { // 500 and 5 of each
 		t.Errorf("%v in, %v out", *in, *out)
 	}
-	if in, _ := l.ratesOf(mail); *in != 0 {
+	if in, _ := l.bridges.ratesOf(mail); *in != 0 {
 		t.Errorf("%v in", *in)
 	}
 
 	l.bridges["b"].missed = maxMissed + 1
-	if in, _ := l.ratesOf(jobs); *in != 500 {
+	if in, _ := l.bridges.ratesOf(jobs); *in != 500 {
 		t.Errorf("%v in without the bridge that is gone", *in)
 	}
 	l.g = &gateway{}
@@ -280,7 +280,7 @@ func TestRates(t *testing.T) {
 		t.Errorf("%+v", rows)
 	}
 	l.bridges["a"].missed = maxMissed + 1
-	if in, out := l.ratesOf(jobs); in != nil || out != nil {
+	if in, out := l.bridges.ratesOf(jobs); in != nil || out != nil {
 		t.Error("rates of no bridge")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -113,6 +114,21 @@ func deniedBy(err error) string {
 		return refused.Error()
 	}
 	return ""
+}
+
+// log notes an action: who did what, with how many. What is "" or nil among the rest is left out.
+func (b *board) log(r *http.Request, action string, q queueRef, rest ...any) {
+	c := callerOf(r)
+	args := []any{
+		"action", action, "queue", q.Kind + "." + q.Name, "user", c.name, "from", r.RemoteAddr,
+		"session", c.session[:min(len(c.session), 6)], // enough to tell two browsers apart, and to log in with nothing
+	}
+	for pair := range slices.Chunk(rest, 2) {
+		if pair[1] != nil && pair[1] != "" {
+			args = append(args, pair...)
+		}
+	}
+	b.Log.Info("action", args...)
 }
 
 // queuePage is a handler of pages of a queue.

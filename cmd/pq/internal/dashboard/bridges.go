@@ -3,17 +3,22 @@ package dashboard
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// statsSubject asks all bridges what they count.
-const statsSubject = "$SRV.STATS.pqbridge"
+// States of the connection.
+const (
+	stateLive   = "live"
+	stateAway   = "away"
+	stateDenied = "denied"
+)
 
 const (
 	// maxMissed is how many questions in a row a bridge may leave unanswered, and forgetAfter when it is
@@ -36,42 +41,38 @@ type bridgeState struct {
 // rates are pushes and pops a second.
 type rates struct{ in, out float64 }
 
-// askBridges asks all bridges for their figures. Answers go to noteAnswer.
-func (l *live) askBridges() error {
-	l.mu.Lock()
-	for _, b := range l.bridges {
+// bridges are those that have answered, by their ids.
+type bridges map[string]*bridgeState
+
+// noteAsked counts a question to all.
+func (all bridges) noteAsked() {
+	for _, b := range all {
 		b.missed++
 	}
-	l.mu.Unlock()
-
-	return l.g.nc.PublishRequest(statsSubject, l.answers.Subject, []byte(subjects.StatsOfQueues))
 }
 
-// noteAnswer takes in what a bridge says.
-func (l *live) noteAnswer(m *nats.Msg) {
+// note takes in what a bridge says.
+func (all bridges) note(now time.Time, data []byte) {
 	var stats micro.Stats
-	if json.Unmarshal(m.Data, &stats) != nil || stats.ID == "" { // also a message that nobody listens
+	if json.Unmarshal(data, &stats) != nil || stats.ID == "" { // also a message that nobody listens
 		return
 	}
-	said, err := subjects.ParseBridgeStats(m.Data)
+	said, err := subjects.ParseBridgeStats(data)
 	if err != nil || said == nil { // an older bridge
 		said = &subjects.BridgeStats{Ready: true}
 	}
 
 	// Whoever answers, may not be a bridge.
 	stats.ID, stats.Version, said.Store, said.Why = shorten(stats.ID), shorten(stats.Version), shorten(said.Store), shorten(said.Why)
-
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := l.bridges[stats.ID]
+	b := all[stats.ID]
 	if b == nil {
-		if len(l.bridges) >= maxBridges {
+		if len(all) >= maxBridges {
 			return
 		}
 		b = &bridgeState{}
-		l.bridges[stats.ID] = b
+		all[stats.ID] = b
 	}
-	b.update(time.Now(), stats, *said)
+	b.update(now, stats, *said)
 }
 
 func (b *bridgeState) isGone() bool { return b.missed > maxMissed }
@@ -120,20 +121,16 @@ func (row *bridgeRow) addEndpoints() {
 	}
 }
 
-// forgetBridges drops those that have been gone for long. l.mu is held.
-func (l *live) forgetBridges(now time.Time) {
-	for id, b := range l.bridges {
-		if now.Sub(b.Seen) > forgetAfter {
-			delete(l.bridges, id)
-		}
-	}
+// forget drops those that have been gone for long.
+func (all bridges) forget(now time.Time) {
+	maps.DeleteFunc(all, func(_ string, b *bridgeState) bool { return now.Sub(b.Seen) > forgetAfter })
 }
 
-// ratesOf returns the rates of a queue, nil if no bridge counts them. l.mu is held.
-func (l *live) ratesOf(q queueRef) (in, out *float64) {
+// ratesOf returns the rates of a queue, nil if no bridge counts them.
+func (all bridges) ratesOf(q queueRef) (in, out *float64) {
 	var sum rates
 	known := false
-	for _, b := range l.bridges {
+	for _, b := range all {
 		if b.rates == nil || b.isGone() {
 			continue
 		}
@@ -146,23 +143,30 @@ func (l *live) ratesOf(q queueRef) (in, out *float64) {
 	return &sum.in, &sum.out
 }
 
-// bridgesView returns what the page of the bridges shows.
-func (l *live) bridgesView() *bridgesView {
-	v := &bridgesView{}
-	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if refused := l.g.statsRefused.Load(); refused != nil && len(l.bridges) == 0 {
-		v.Denied = refused.Error()
+// state returns how the bridges are: live if one is ready, or all are unknown.
+func (all bridges) state() (state, text string) {
+	for _, b := range all { // those that answer, and are not ready, refuse requests
+		switch {
+		case b.isGone():
+		case b.Ready:
+			return stateLive, ""
+		default:
+			state, text = stateAway, fmt.Sprintf("bridge %s is not ready: %s", b.ID, b.Why)
+		}
 	}
-	for _, b := range l.bridges {
+	return cmp.Or(state, stateLive), text
+}
+
+// rows returns what the page of the bridges shows.
+func (all bridges) rows(now time.Time) (rows []bridgeRow) {
+	for _, b := range all {
 		row := b.bridgeRow
 		row.Line = b.history.line(now, inOf)
 		if b.isGone() {
 			row.Ready, row.Why, row.In, row.Out, row.PerSecond = false, "it does not answer", nil, nil, nil
 		}
-		v.Rows = append(v.Rows, row)
+		rows = append(rows, row)
 	}
-	slices.SortFunc(v.Rows, func(a, b bridgeRow) int { return cmp.Compare(a.ID, b.ID) })
-	return v
+	slices.SortFunc(rows, func(a, b bridgeRow) int { return cmp.Compare(a.ID, b.ID) })
+	return rows
 }

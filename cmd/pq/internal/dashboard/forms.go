@@ -69,7 +69,7 @@ func (b *board) push(w http.ResponseWriter, r *http.Request, q queueRef) {
 	code := http.StatusBadRequest
 	if !f.failed() {
 		ack, err := b.pushMessage(r.Context(), q, priority, m)
-		b.log(r, actionPush, q, "id", ack.ID, "bytes", len(m.Value), "error", err)
+		b.log(r, "push", q, "id", ack.ID, "bytes", len(m.Value), "error", err)
 		code = codeOf(err)
 		switch {
 		case errors.Is(err, client.ErrTooLarge):
@@ -84,7 +84,7 @@ func (b *board) push(w http.ResponseWriter, r *http.Request, q queueRef) {
 	}
 	v := b.queueView(r, q)
 	v.Push, v.Can.Push = f, v.Can.Push || f.failed() // nothing that was typed is lost
-	b.showQueue(w, r, code, v, actionPush)
+	b.showQueue(w, r, code, v, "push")
 }
 
 func (b *board) pushMessage(ctx context.Context, q queueRef, priority int64, m client.Message) (client.PushAck, error) {

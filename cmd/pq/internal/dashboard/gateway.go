@@ -19,6 +19,9 @@ import (
 // maxCalls is how many requests to bridges are under way at a time, for all browsers together.
 const maxCalls = 16
 
+// statsSubject asks all bridges what they count.
+const statsSubject = "$SRV.STATS.pqbridge"
+
 // gateway sends requests to the bridges. It notices when the NATS server does not let one pass: the
 // server says so on the connection, and nobody answers the request.
 type gateway struct {

@@ -39,6 +39,7 @@ const (
 	staticPath = "/static/"
 	healthPath = "/healthz"
 	readyPath  = "/readyz"
+	pushEnd    = "/push" // of a queue
 )
 
 // policy lets a page load what this server serves, and nothing else. Values of items are only ever
@@ -198,7 +199,7 @@ func (g *guard) admit(w http.ResponseWriter, r *http.Request) (c caller, ok bool
 		switch {
 		case isOpen:
 			limit = maxOpenBody
-		case strings.HasSuffix(r.URL.Path, "/"+actionPush):
+		case strings.HasSuffix(r.URL.Path, pushEnd):
 			limit = maxPushBody
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, limit)

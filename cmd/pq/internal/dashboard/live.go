@@ -3,7 +3,7 @@ package dashboard
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"sync"
 	"time"
 
@@ -15,58 +15,36 @@ import (
 )
 
 const (
-	// tick is how often pages change. Queues are listed as often, but with thousands of them each
-	// second costs listsPerSecond queues at most.
-	tick           = time.Second
-	listsPerSecond = 500
 	// slowTick is how often there is a look after the last page was closed, for keepTime, so that
 	// histories have no gap when somebody comes back.
 	slowTick = 10 * time.Second
 	keepTime = 5 * time.Minute
 	// pollTime bounds each request of a look.
 	pollTime = 3 * time.Second
-	// A queue that a page shows in a table is looked at each viewTime, and others in turn, a few each
-	// tick. The page of a queue looks by itself.
-	viewTime      = 5 * time.Second
-	othersPerTick = 10
-	maxInfos      = 200 // each tick
-	maxQueues     = 50_000
+	// firstLook is how long a page waits for figures if nobody looked for freshFor. Then it comes as
+	// it is, and changes.
+	firstLook = 150 * time.Millisecond
+	freshFor  = 3 * tick
 )
 
 // live knows what the queues and bridges do now. All pages share it: it asks as often for twenty of
 // them as for one, and not at all while nobody looks.
 type live struct {
+	figures
 	g       *gateway
 	answers *nats.Subscription
 	wake    chan struct{}
 	asked   memo[queueRef, error]
 
-	mu      sync.Mutex
-	queues  map[queueRef]*queueState
-	bridges map[string]*bridgeState
-	total   history
-	listed  time.Time // when the list was last complete
-	listErr error
-	status  status
 	changed chan struct{} // closed when something is new
 	watched time.Time     // when somebody last looked
-}
-
-// queueState is what is known of a queue.
-type queueState struct {
-	subjects.QueueCounts
-	listed  bool // it has items or settings
-	history history
-	info    *client.QueueInfo // nil until it was asked for
-	infoAt  time.Time
-	shown   time.Time // when a page last showed it in a table
 }
 
 func newLive(g *gateway) (*live, error) {
 	l := &live{
 		g: g, wake: make(chan struct{}, 1),
-		queues: map[queueRef]*queueState{}, bridges: map[string]*bridgeState{},
-		changed: make(chan struct{}), status: status{State: stateLive, Since: time.Now()},
+		figures: figures{queues: map[queueRef]*queueState{}, bridges: bridges{}, status: status{State: stateLive, Since: time.Now()}},
+		changed: make(chan struct{}),
 	}
 	var err error
 	l.answers, err = g.nc.Subscribe(g.nc.NewInbox(), l.noteAnswer)
@@ -116,7 +94,11 @@ func (l *live) interest(now time.Time) time.Duration {
 // look brings everything up to date that is due.
 func (l *live) look(ctx context.Context, now time.Time) {
 	if l.g.nc.IsConnected() {
-		_ = l.askBridges() // the status says it if the connection is gone
+		l.mu.Lock()
+		l.bridges.noteAsked()
+		l.mu.Unlock()
+		// The status says it if the connection is gone.
+		_ = l.g.nc.PublishRequest(statsSubject, l.answers.Subject, []byte(subjects.StatsOfQueues))
 		if l.isListDue(now) {
 			l.list(ctx)
 		}
@@ -130,16 +112,16 @@ func (l *live) look(ctx context.Context, now time.Time) {
 	}
 
 	l.mu.Lock()
-	l.forgetBridges(now)
+	l.bridges.forget(now)
 	l.mu.Unlock()
 	l.noteStatus()
 }
 
-func (l *live) isListDue(now time.Time) bool {
+// noteAnswer takes in what a bridge says.
+func (l *live) noteAnswer(m *nats.Msg) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	every := max(time.Duration(len(l.queues))*time.Second/listsPerSecond, tick)
-	return l.listErr != nil || now.Sub(l.listed) >= every-tick/4
+	l.bridges.note(time.Now(), m.Data)
 }
 
 // list lists all queues.
@@ -182,69 +164,6 @@ func (l *live) list(ctx context.Context) {
 	l.record(now, found)
 }
 
-// record adds what was found to the histories. l.mu is held.
-func (l *live) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
-	step := fineStep
-	if len(found) > fineQueues {
-		step = coarseStep
-	}
-	all := point{at: now, in: -1, out: -1}
-	for ref, n := range found {
-		q := l.queue(ref)
-		q.QueueCounts, q.listed = n, true
-		p := l.pointOf(now, ref, q)
-		q.history.add(p, step)
-
-		all.ready, all.leased, all.delayed = all.ready+p.ready, all.leased+p.leased, all.delayed+p.delayed
-		if p.in >= 0 {
-			all.in, all.out = max(all.in, 0)+p.in, max(all.out, 0)+p.out
-		}
-	}
-	l.total.add(all, fineStep)
-}
-
-// queue returns what is known of a queue. If there are too many, it is not kept. l.mu is held.
-func (l *live) queue(ref queueRef) *queueState {
-	q := l.queues[ref]
-	if q == nil {
-		q = &queueState{}
-		if len(l.queues) < maxQueues {
-			l.queues[ref] = q
-		}
-	}
-	return q
-}
-
-func (l *live) pointOf(now time.Time, ref queueRef, q *queueState) point {
-	p := point{at: now, ready: q.Ready, leased: q.Leased, delayed: q.Delayed, in: -1, out: -1}
-	if in, out := l.ratesOf(ref); in != nil {
-		p.in, p.out = float32(*in), float32(*out)
-	}
-	return p
-}
-
-// due returns the queues to ask about: those that pages show, and some of the others, of which those
-// come first that were asked longest ago.
-func (l *live) due(now time.Time) []queueRef {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var shown, others []queueRef
-	for ref, q := range l.queues {
-		switch age := now.Sub(q.infoAt); {
-		case !q.listed:
-		case now.Sub(q.shown) < viewTime && age >= viewTime-tick/4:
-			shown = append(shown, ref)
-		case age >= 2*viewTime:
-			others = append(others, ref)
-		}
-	}
-
-	byAge := func(a, b queueRef) int { return l.queues[a].infoAt.Compare(l.queues[b].infoAt) }
-	slices.SortFunc(shown, byAge)
-	slices.SortFunc(others, byAge)
-	return append(shown[:min(len(shown), maxInfos)], others[:min(len(others), othersPerTick)]...)
-}
-
 // ask brings a queue up to date. All who ask in the same tick share the answer.
 func (l *live) ask(ctx context.Context, ref queueRef) error {
 	return l.asked.get(ref, func(error) (error, time.Duration) {
@@ -266,4 +185,100 @@ func (l *live) ask(ctx context.Context, ref queueRef) error {
 		}
 		return err, tick - tick/4
 	})
+}
+
+// watch notes that somebody looks, and returns a channel that is closed when something is new. Who
+// goes on looking calls it again then.
+func (l *live) watch() (news <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if now.Sub(l.watched) > 2*tick {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+	l.watched = now
+	return l.changed
+}
+
+// freshen waits a moment for figures if those that are known are old.
+func (l *live) freshen(ctx context.Context) {
+	l.mu.Lock()
+	isOld := time.Since(l.watched) > freshFor || l.listed.IsZero() && l.listErr == nil
+	l.mu.Unlock()
+	news := l.watch()
+	if !isOld {
+		return
+	}
+
+	select {
+	case <-news:
+	case <-ctx.Done():
+	case <-time.After(firstLook):
+	}
+}
+
+// watchConnection tells those who watch at once when NATS goes or comes back: a look under way waits
+// for answers.
+func (l *live) watchConnection(ctx context.Context) {
+	changes := l.g.nc.StatusChanged()
+	defer l.g.nc.RemoveStatusListener(changes)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changes:
+			if !l.g.nc.IsConnected() {
+				l.g.endCalls("", errAway) // their replies would be lost
+			}
+			l.noteStatus()
+		}
+	}
+}
+
+// noteStatus finds out how the connection is, and tells those who watch.
+func (l *live) noteStatus() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	state, text := l.state()
+	if state != l.status.State {
+		l.status.Since = time.Now()
+	}
+	l.status.State, l.status.Text = state, text
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// state returns how the connection is. l.mu is held.
+func (l *live) state() (state, text string) {
+	switch {
+	case l.g.nc.IsClosed():
+		return stateAway, "the connection to NATS is closed: start pq dashboard again"
+	case !l.g.nc.IsConnected():
+		text = "NATS is away, and the dashboard reconnects"
+		if err := l.g.nc.LastError(); err != nil {
+			text = fmt.Sprintf("%s: %v", text, err)
+		}
+		return stateAway, text
+	case errors.As(l.listErr, new(*refusedError)):
+		return stateDenied, l.listErr.Error()
+	case errors.Is(l.listErr, client.ErrNoBridge):
+		return stateAway, client.ErrNoBridge.Error()
+	case l.listErr != nil:
+		return stateAway, l.listErr.Error()
+	}
+	return l.bridges.state()
+}
+
+// bridgesView returns what the page of the bridges shows.
+func (l *live) bridgesView() *bridgesView {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v := &bridgesView{Rows: l.bridges.rows(time.Now())}
+	if refused := l.g.statsRefused.Load(); refused != nil && len(v.Rows) == 0 {
+		v.Denied = refused.Error()
+	}
+	return v
 }

@@ -134,7 +134,9 @@ func (s *deadScan) note(q queueRef, items []client.StoredItem, notAll bool) bool
 
 	for _, group := range s.groups {
 		if notAll && group.Queue == q {
-			group.found.setFirst(deadPerQueue)
+			group.found.mu.Lock()
+			group.found.at.First = deadPerQueue
+			group.found.mu.Unlock()
 		}
 	}
 	return s.view.Counted < deadAtMost
@@ -147,7 +149,7 @@ func (s *deadScan) group(q queueRef, letter *subjects.DeadLetter) *deadGroup {
 	if group == nil && len(s.groups) < maxReasons {
 		group = &deadGroup{
 			deadReason{Queue: q, Home: q.Named(letter.Queue), Reason: letter.Reason, Oldest: letter.At, Newest: letter.At, Search: id},
-			&search{id: id, queue: q, started: time.Now(), ended: time.Now(), cancel: func() {}},
+			&search{id: id, queue: q, cancel: func() {}},
 		}
 		group.found.filter.Header = subjects.HeaderDeadReason + ": " + letter.Reason
 		s.groups[id] = group
@@ -159,7 +161,6 @@ func (g *deadGroup) add(id string, at time.Time) {
 	g.found.mu.Lock()
 	defer g.found.mu.Unlock()
 	g.found.ids = append(g.found.ids, id)
-	g.found.scanned++
 	g.Count++
 	if at.Before(g.Oldest) {
 		g.Oldest = at

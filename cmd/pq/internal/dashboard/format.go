@@ -21,18 +21,18 @@ const none = "–"
 var formats = template.FuncMap{
 	"num":   orNone(terminal.Grouped),
 	"rate":  orNone(rate),
-	"age":   orNone(age),
+	"age":   orNone(terminal.Short),
 	"took":  orNone(took),
 	"part":  func(part float64) string { return strconv.FormatFloat(100*min(max(part, 0), 1), 'f', 1, 64) },
 	"ratio": func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
 	"size":  func(n int) string { return size(int64(n)) },
 	"count": func(n int) int64 { return int64(n) },
 	"few":   terminal.Plural[int64],
-	"ago":   func(now, t time.Time) string { return age(now.Sub(t)) + " ago" },
-	"until": until,
+	"ago":   func(now, t time.Time) string { return terminal.Short(now.Sub(t)) + " ago" },
+	"until": soon("in ", ""),
 	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-	"left":  left,
+	"left":  soon("", " left"),
 	"spark": spark,
 	"json":  func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
 	"short": short,
@@ -78,56 +78,22 @@ func rate(f float64) string {
 	return terminal.Grouped(int64(math.Round(f)))
 }
 
-// age writes a duration in its two largest units, as 8 s, 3 min, 4 h 10 min or 12 d 3 h.
-func age(d time.Duration) string {
-	units := func(large time.Duration, l string, small time.Duration, s string) string {
-		if rest := d % large / small; rest > 0 {
-			return fmt.Sprintf("%d %s %d %s", d/large, l, rest, s)
-		}
-		return fmt.Sprintf("%d %s", d/large, l)
-	}
-
-	const day = 24 * time.Hour
-	switch {
-	case d < time.Minute: // or less than 0, as clocks differ
-		return fmt.Sprintf("%d s", max(d, 0)/time.Second)
-	case d < 10*time.Minute:
-		return units(time.Minute, "min", time.Second, "s")
-	case d < time.Hour:
-		return fmt.Sprintf("%d min", d/time.Minute)
-	case d < day:
-		return units(time.Hour, "h", time.Minute, "min")
-	case d < 30*day:
-		return units(day, "d", time.Hour, "h")
-	}
-	return terminal.Grouped(int64(d/day)) + " d"
-}
-
-// took writes how long something took: 3 ms, 1.4 s.
+// took writes how long something took: 3ms, 1.4s.
 func took(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1f s", d.Seconds())
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
 	}
-	return age(d)
+	return d.Round(100 * time.Millisecond).String()
 }
 
-// until writes when a time comes.
-func until(now, t time.Time) string {
-	if d := t.Sub(now); d > 0 {
-		return "in " + age(d)
+// soon writes how long it is until a time, between two words.
+func soon(before, after string) func(now, t time.Time) string {
+	return func(now, t time.Time) string {
+		if d := t.Sub(now); d > 0 {
+			return before + terminal.Short(d) + after
+		}
+		return "due"
 	}
-	return "due"
-}
-
-// left writes how much is left until a time.
-func left(now, t time.Time) string {
-	if d := t.Sub(now); d > 0 {
-		return age(d) + " left"
-	}
-	return "due"
 }
 
 // size writes a number of bytes: 812 B, 3.4 kB.

@@ -52,7 +52,7 @@ func compareKnown[T cmp.Ordered](a, b *T) int {
 func (b *board) queuesView(query url.Values) *queuesView {
 	rows, sum, err := b.live.all()
 	v := &queuesView{
-		Filter: shorten(query.Get("filter")), Kind: query.Get("kind"), Sort: query.Get("sort"), Desc: query.Get("dir") == "desc",
+		Filter: query.Get("filter"), Kind: query.Get("kind"), Sort: query.Get("sort"), Desc: query.Get("dir") == "desc",
 		Total: len(rows), Sum: sum, Denied: deniedBy(err),
 	}
 	v.Sum.Dead = new(int64)

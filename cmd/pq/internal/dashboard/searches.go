@@ -35,21 +35,14 @@ type searches struct {
 
 // search looks for items of a queue, and keeps their ids.
 type search struct {
-	id      string
-	queue   queueRef
-	filter  itemsFilter
-	total   int64
-	started time.Time
-	cancel  context.CancelFunc
+	id     string
+	queue  queueRef
+	filter itemsFilter
+	cancel context.CancelFunc
 
-	mu      sync.Mutex
-	ids     []string
-	scanned int64
-	ended   time.Time // zero while it runs
-	stopped bool
-	full    bool
-	first   int64
-	err     error
+	mu  sync.Mutex
+	ids []string
+	at  searchView // without what view adds
 }
 
 var errSearches = errors.New("too many searches are running: stop one, or try again in a moment")
@@ -88,7 +81,8 @@ func (s *searches) start(q queueRef, f itemsFilter, options client.ItemsOptions,
 	}
 	s.makeRoom(time.Now())
 	ctx, cancel := context.WithTimeoutCause(s.ctx, longestSearch, errors.New("it took too long"))
-	found := &search{id: rand.Text(), queue: q, filter: f, total: total, started: time.Now(), cancel: cancel}
+	found := &search{id: rand.Text(), queue: q, filter: f, cancel: cancel}
+	found.at = searchView{Total: total, Started: time.Now(), Running: true}
 	s.all[found.id] = found
 	s.running++
 	s.work.Go(func() {
@@ -107,9 +101,9 @@ func (s *searches) makeRoom(now time.Time) {
 	for id, f := range s.all {
 		switch {
 		case f.view().Running:
-		case now.Sub(f.started) > searchTime:
+		case now.Sub(f.at.Started) > searchTime:
 			delete(s.all, id)
-		case oldest == nil || f.started.Before(oldest.started):
+		case oldest == nil || f.at.Started.Before(oldest.at.Started):
 			oldest = f
 		}
 	}
@@ -131,13 +125,15 @@ func (f *search) run(ctx context.Context, g *gateway, o client.ItemsOptions) {
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ended = time.Now()
+	f.at.Running, f.at.Took = false, time.Since(f.at.Started)
 	switch {
-	case err == nil, f.stopped: // by somebody
-	case ctx.Err() != nil:
-		f.err = context.Cause(ctx)
-	default:
-		f.err = err
+	case f.at.Stopped: // by somebody
+	case err == nil && !f.at.Full:
+		f.at.Total = f.at.Scanned // items came and went meanwhile
+	case err != nil && ctx.Err() != nil:
+		f.at.Error = context.Cause(ctx).Error()
+	case err != nil:
+		f.at.Error = err.Error()
 	}
 }
 
@@ -145,50 +141,34 @@ func (f *search) run(ctx context.Context, g *gateway, o client.ItemsOptions) {
 func (f *search) note(page client.ItemsPage) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.scanned += page.Scanned
+	f.at.Scanned += page.Scanned
 	for i := range page.Items {
-		if f.full = len(f.ids) == maxMatches; f.full {
+		if f.at.Full = len(f.ids) == maxMatches; f.at.Full {
 			break
 		}
 		f.ids = append(f.ids, page.Items[i].ID)
 	}
-	return !f.full && !f.stopped
+	return !f.at.Full && !f.at.Stopped
 }
 
 // end stops the search.
 func (f *search) end() {
 	f.mu.Lock()
-	f.stopped = f.stopped || f.ended.IsZero()
+	f.at.Stopped = f.at.Stopped || f.at.Running
 	f.mu.Unlock()
 	f.cancel()
-}
-
-// setFirst notes that only the first n dead letters of the queue were looked at.
-func (f *search) setFirst(n int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.first = n
 }
 
 // view returns what the page shows of it.
 func (f *search) view() *searchView {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	v := &searchView{
-		ID: f.id, Scanned: f.scanned, Total: max(f.total, f.scanned), Found: int64(len(f.ids)),
-		Started: f.started, Running: f.ended.IsZero(), Stopped: f.stopped, Full: f.full, First: f.first,
-	}
-	end := f.ended
+	v := f.at
+	v.ID, v.Found, v.Total = f.id, int64(len(f.ids)), max(v.Total, v.Scanned)
 	if v.Running {
-		end = time.Now()
-	} else if f.err == nil && !f.stopped && !f.full {
-		v.Total = f.scanned // items came and went meanwhile
+		v.Took = time.Since(v.Started)
 	}
-	v.Took = end.Sub(f.started)
-	if f.err != nil {
-		v.Error = f.err.Error()
-	}
-	return v
+	return &v
 }
 
 // matches returns the ids that it has found so far. They must not be changed.

@@ -109,10 +109,8 @@ func TestFormats(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for _, c := range [][2]string{
 		{rate(0), "0"}, {rate(0.0001), "0.01"}, {rate(0.994), "0.99"}, {rate(0.996), "1.0"}, {rate(9.96), "10"}, {rate(1234.6), "1,235"},
-		{age(-time.Hour), "0 s"}, {age(59 * time.Second), "59 s"}, {age(125 * time.Second), "2 min 5 s"}, {age(59 * time.Minute), "59 min"},
-		{age(3*time.Hour + 10*time.Minute), "3 h 10 min"}, {age(50 * time.Hour), "2 d 2 h"}, {age(1e4 * 24 * time.Hour), "10,000 d"},
-		{took(3 * time.Millisecond), "3 ms"}, {took(1449 * time.Millisecond), "1.4 s"}, {took(time.Minute), "1 min"},
-		{until(noon, noon.Add(time.Hour)), "in 1 h"}, {until(noon, noon), "due"}, {left(noon, noon.Add(time.Second)), "1 s left"},
+		{took(3 * time.Millisecond), "3ms"}, {took(1449 * time.Millisecond), "1.4s"}, {took(time.Minute), "1m0s"},
+		{soon("in ", "")(noon, noon.Add(time.Hour)), "in 1h"}, {soon("in ", "")(noon, noon), "due"}, {soon("", " left")(noon, noon.Add(time.Second)), "1s left"},
 		{size(0), "0 B"}, {size(999), "999 B"}, {size(1000), "1.0 kB"}, {size(64 << 10), "66 kB"}, {size(1 << 20), "1.0 MB"}, {size(1 << 62), "4611686 TB"},
 		{short("FQEU"), "FQEU"}, {short("FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"), "FQEU…VNcIYVo"},
 		{spark(nil, 96, 16), ""}, {spark([]int64{0}, 96, 16), "0.0,16.0"}, {spark([]int64{0, 4, 2}, 96, 16), "0.0,16.0 48.0,0.0 96.0,8.0"},

@@ -70,6 +70,8 @@ type Bridge struct {
 	inspector  *inspector
 	waits      *waits
 
+	statsOfQueues statsOfQueues
+
 	id      string // of this instance, for service discovery
 	created time.Time
 	peers   *peers.Peers

@@ -51,7 +51,7 @@ func decodeItems(payload []byte, kind subjects.Kind, name string, c *clientRepli
 		}
 		walk.After = &after
 	}
-	if o.Match == "" && len(o.Headers) == 0 { // else it looks for as many
+	if o.Match == "" && len(o.Headers) == 0 && walk.State <= fdbpq.Ready { // else it passes over others
 		walk.MaxItems = o.Limit
 	}
 
@@ -146,7 +146,8 @@ func (i *inspector) paced(ctx context.Context, part func() error) error {
 	})
 }
 
-// sweep sweeps a queue if something is due there.
+// sweep sweeps a queue if something is due there, and does not wait for long: also a store that cannot
+// be written is looked into.
 func (i *inspector) sweep(ctx context.Context, q fdbpq.Target) error {
 	return i.run(ctx, i.browse, func() error {
 		due, err := kv.ReadTransact(ctx, i.options.DB, func(r kv.Reader) ([]fdbpq.QueueName, error) {
@@ -154,7 +155,9 @@ func (i *inspector) sweep(ctx context.Context, q fdbpq.Target) error {
 			return due, err
 		})
 		if err == nil && len(due) > 0 {
-			_ = i.dispatcher.Sweeper().Sweep(ctx, due) // else they come as they are
+			early, cancel := context.WithTimeout(ctx, min(pageTime, i.options.RequestTimeout/4))
+			defer cancel()
+			_ = i.dispatcher.Sweeper().Sweep(early, due) // else they come as they are
 		}
 		return err
 	})
@@ -288,11 +291,15 @@ func (p *itemPage) render(item *fdbpq.Browsed) *subjects.StoredItem {
 	return stored
 }
 
-// cut returns an item that does not fit without its headers, and with as much of its value as fits.
+// cut returns an item that does not fit without its headers, and with as much of its value as fits. A
+// reason that leaves no room at all goes, too.
 func (p *itemPage) cut(stored *subjects.StoredItem) []byte {
 	value := stored.Value
 	stored.Headers, stored.HeadersCut = nil, len(stored.Headers) > 0
 	stored.Value, stored.ValueCut = value[:0], true
+	if len(stored.Encode()) >= p.room {
+		stored.Reason = ""
+	}
 	room := p.room - len(stored.Encode()) - len(",")
 
 	stored.Value = value[:min(len(value), max(room, 0)/4*3)] // base64

@@ -52,20 +52,11 @@ func decode(v *verb, m *nats.Msg, r *subjects.Request, c *clientReplier, request
 		return decodeAck(m, r, c, request, ops)
 	case fdbpq.OpSettings:
 		return ops, decodeSettings(m, op)
-	case fdbpq.OpGet, fdbpq.OpRemove, fdbpq.OpRank, fdbpq.OpMove, fdbpq.OpRelease:
+	case fdbpq.OpGet, fdbpq.OpRemove, fdbpq.OpRank, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedrive:
 		return decodeItem(m, r, c, request, ops)
 	case fdbpq.OpPurge:
 		state, err := subjects.ParsePurge(m.Data)
 		op.State = states[state]
-		return ops, err
-	case fdbpq.OpRedrive:
-		op.DropHeader = subjects.OfPushAlone
-		if subjects.NamesItems(m.Data) {
-			op.Kind = fdbpq.OpRedriveItem
-			return decodeItem(m, r, c, request, ops)
-		}
-		most, err := subjects.ParseRedrive(m.Data)
-		op.Limit = int64(most)
 		return ops, err
 	case fdbpq.OpInfo:
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpSettings})
@@ -195,7 +186,8 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 	return nil
 }
 
-// decodeItem reads the payload of an operation on one item, or on several, of each its own.
+// decodeItem reads the payload of an operation on one item, or on several, of each its own, or of a
+// redrive.
 func decodeItem(m *nats.Msg, r *subjects.Request, c *clientReplier, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	o, err := subjects.ParseItemOptions(r.Verb, m.Data)
 	if err != nil {
@@ -206,6 +198,13 @@ func decodeItem(m *nats.Msg, r *subjects.Request, c *clientReplier, request *dis
 	op.Priority = o.Priority
 	if o.Max {
 		op.End = fdbpq.Back
+	}
+	if r.Verb == subjects.Redrive {
+		op.DropHeader, op.Limit = subjects.OfPushAlone, int64(o.Most)
+		if o.IDs == nil {
+			return ops, nil
+		}
+		op.Kind = fdbpq.OpRedriveItem
 	}
 	if o.IDs == nil {
 		op.ID, err = fdbpq.ParseID(o.ID)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -46,10 +47,13 @@ func (b *Bridge) discover(m *nats.Msg, answer any) {
 	if m.Reply == "" || b.unanswerable(m.Reply) != "" {
 		return
 	}
-	data, err := json.Marshal(answer)
-	if err != nil {
-		b.replyFailed(err)
-		return
+	data, encoded := answer.([]byte)
+	if !encoded {
+		var err error
+		if data, err = json.Marshal(answer); err != nil {
+			b.replyFailed(err)
+			return
+		}
 	}
 	b.outbox.Send(&nats.Msg{Subject: m.Reply, Data: data})
 }
@@ -105,19 +109,38 @@ func (b *Bridge) stats() micro.Stats {
 	return stats
 }
 
+// statsOfQueues is the last reply to a STATS request for BridgeStats. It is given again for a few
+// times as long as it took to make, because a bridge may have a hundred thousand queues in use, and
+// anybody may ask.
+type statsOfQueues struct {
+	sync.Mutex
+	reply []byte
+	until time.Time
+}
+
 // statsFor answers a STATS request with that payload.
 func (b *Bridge) statsFor(payload []byte) any {
 	if !subjects.WantsBridgeStats(payload) {
 		return b.stats()
 	}
 
+	last := &b.statsOfQueues
+	last.Lock()
+	defer last.Unlock()
+	began := time.Now()
+	if began.Before(last.until) {
+		return last.reply
+	}
+
 	// As many queues as there is room for beside the endpoints.
 	const row, others = 256, 64 << 10
 	room := (b.nc.MaxPayload() - others) / row
-	return struct {
+	last.reply, _ = json.Marshal(struct { // never returns an error for these types
 		micro.Stats
 		Bridge *subjects.BridgeStats `json:"bridge"`
-	}{b.stats(), b.bridgeStats(int(min(max(room, 0), subjects.MaxStatsQueues)))}
+	}{b.stats(), b.bridgeStats(int(min(max(room, 0), subjects.MaxStatsQueues)))})
+	last.until = time.Now().Add(restFactor * time.Since(began))
+	return last.reply
 }
 
 // bridgeStats returns what is known without asking the store, with up to so many queues.

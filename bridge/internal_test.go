@@ -258,3 +258,22 @@ func TestPaceOfBrowses(t *testing.T) {
 		want(part)
 	})
 }
+
+// A flood of requests for what a bridge knows has it look only now and then.
+func TestStatsOfQueuesAreShared(t *testing.T) {
+	b := newTestBridge(t)
+	b.nc = new(nats.Conn)
+	ask := func() *byte { return &b.statsFor([]byte(subjects.StatsOfQueues)).([]byte)[0] }
+	first := ask()
+	if !b.statsOfQueues.until.After(b.created) {
+		t.Error("it looks again at once")
+	}
+	b.statsOfQueues.until = time.Now().Add(time.Hour)
+	if ask() != first {
+		t.Error("it looked again")
+	}
+	b.statsOfQueues.until = time.Time{}
+	if ask() == first {
+		t.Error("it never looks again")
+	}
+}

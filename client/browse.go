@@ -113,6 +113,9 @@ func (q *handle) ReleaseItems(ctx context.Context, ids []string) ([]ItemResult, 
 }
 
 func (q *handle) editItems(ctx context.Context, verb subjects.Verb, o subjects.ItemOptions) ([]ItemResult, error) {
+	if len(o.IDs) == 0 { // which could mean others, to a redrive
+		return nil, badRequest("no ids: want 1 to %d", subjects.MaxItems)
+	}
 	reply, err := query(ctx, q, verb, o.Encode(verb), subjects.ParseItemResults)
 	if err != nil {
 		return nil, err

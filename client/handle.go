@@ -65,7 +65,7 @@ func (q *handle) request(ctx context.Context, verb subjects.Verb, headers nats.H
 		return nil, err
 	}
 	m := &nats.Msg{Subject: subject, Header: headers, Data: payload}
-	reply, err := q.client.request(ctx, m, canChange(verb, payload))
+	reply, err := q.client.request(ctx, m, canChange(verb))
 	if refused, ok := err.(*Error); ok {
 		refused.verb = verb
 	}
@@ -86,20 +86,18 @@ func query[T any](
 	switch {
 	case err == nil:
 		return result, nil
-	case canChange(verb, payload):
+	case canChange(verb):
 		return none, badReply(err)
 	}
 	return none, fmt.Errorf("%w: %w", ErrBadReply, err)
 }
 
-// canChange reports whether a request with this verb and payload can change a queue.
-func canChange(verb subjects.Verb, payload []byte) bool {
+// canChange reports whether a request of this package with this verb can change a queue.
+func canChange(verb subjects.Verb) bool {
 	switch verb {
 	case subjects.PeekMin, subjects.PeekMax, subjects.Peek, subjects.Len, subjects.Info, subjects.Get,
 		subjects.Rank, subjects.List, subjects.Items:
 		return false
-	case subjects.Config:
-		return len(payload) > 0 // without, it asks for the settings
 	}
 	return true
 }

@@ -102,7 +102,7 @@ func (q *handle) Purge(ctx context.Context, state State) (int64, error) {
 //
 // Errors: as Purge.
 func (q *handle) Redrive(ctx context.Context, max int) (int64, error) {
-	payload := subjects.EncodeRedrive(max)
+	payload := subjects.ItemOptions{Most: max}.Encode(subjects.Redrive)
 	redriven, err := query(ctx, q, subjects.Redrive, payload, subjects.ParseReply[subjects.Redriven])
 	return redriven.Redriven, err
 }

@@ -239,3 +239,27 @@ func TestItemResults(t *testing.T) {
 		failsWith(t, verb, test.conflict)(nil, results[2].Err())
 	}
 }
+
+// Without ids, nothing is changed: a redrive would be one of 1,000 dead letters.
+func TestNoIDs(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := client.New(e.Conn)
+	succeeds(t)(c.PriorityQueue("jobs").Push(t.Context(), 0, nil))
+	d, err := c.PriorityQueue("jobs").LeaseMin(t.Context())
+	must(t, err)
+	must(t, d.Term(t.Context(), "bad"))
+
+	dead := c.PriorityQueue("jobs-dead")
+	for _, edit := range []func(context.Context, []string) ([]client.ItemResult, error){
+		dead.RedriveItems, dead.RemoveItems, dead.ReleaseItems,
+	} {
+		for _, ids := range [][]string{nil, {}} {
+			if _, err := edit(t.Context(), ids); !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), "want 1 to 1000") {
+				t.Error(err)
+			}
+		}
+	}
+	if n, err := dead.Len(t.Context()); n != 1 || err != nil {
+		t.Errorf("%d dead letters, %v", n, err)
+	}
+}

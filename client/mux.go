@@ -24,53 +24,37 @@ func Type(name string) PushOption { return header(HeaderType, name) }
 //
 // The zero value is ready to use. It must not be copied.
 type Mux struct {
-	mu       sync.RWMutex
-	works    map[string]Work
-	notFound Work
+	works sync.Map // type, or otherTypes, to Work
 }
+
+// otherTypes is the key of the Work that NotFound has set.
+type otherTypes struct{}
 
 // Handle has jobs of a type done by work. "" is the type of jobs without the header. It panics if
 // work is nil, or if the type has one already.
 func (m *Mux) Handle(jobType string, work Work) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if work == nil {
 		panic(fmt.Sprintf("client: the Work for jobs of type %q is nil", jobType))
 	}
-	if m.works[jobType] != nil {
+	if _, twice := m.works.LoadOrStore(jobType, work); twice {
 		panic(fmt.Sprintf("client: jobs of type %q have a Work already", jobType))
 	}
-
-	if m.works == nil {
-		m.works = map[string]Work{}
-	}
-	m.works[jobType] = work
 }
 
 // NotFound has jobs of all other types done by work. Without it, such a job fails: it goes back,
 // maybe to a worker that knows its type, as often as the settings of the queue allow.
-func (m *Mux) NotFound(work Work) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.notFound = work
-}
+func (m *Mux) NotFound(work Work) { m.works.Store(otherTypes{}, work) }
 
 // Work does a job by the Work of its type.
 func (m *Mux) Work(ctx context.Context, job *Job) error {
 	jobType := job.Headers.Get(HeaderType)
-	m.mu.RLock()
-	work := m.works[jobType]
-	if work == nil {
-		work = m.notFound
+	for _, key := range []any{jobType, otherTypes{}} {
+		if work, found := m.works.Load(key); found {
+			return work.(Work)(ctx, job)
+		}
 	}
-	m.mu.RUnlock()
-
-	switch {
-	case work != nil:
-		return work(ctx, job)
-	case jobType == "":
+	if jobType == "" {
 		return errors.New("nobody handles jobs without the header " + HeaderType)
-	default:
-		return fmt.Errorf("nobody handles jobs of type %q", jobType)
 	}
+	return fmt.Errorf("nobody handles jobs of type %q", jobType)
 }

@@ -24,9 +24,7 @@ const (
 // given.
 func (s *source) findSettings() error {
 	if s.ackWait != 0 {
-		if _, err := s.askSettings(settingsTime); err != nil && s.stopping.Err() == nil {
-			s.log.Debug("cannot read the settings of the queue, so jobs are not told max_deliver", "error", err)
-		}
+		_, _ = s.askSettings(settingsTime) // else jobs are not told max_deliver
 		return nil
 	}
 
@@ -60,11 +58,7 @@ func (s *source) refreshSettings() {
 		!s.asked.CompareAndSwap(last, now.UnixNano()) {
 		return
 	}
-	s.background.Go(func() {
-		if _, err := s.askSettings(s.patience()); err != nil && s.stopping.Err() == nil {
-			s.log.Debug("cannot read the settings of the queue again", "error", err)
-		}
-	})
+	s.background.Go(func() { _, _ = s.askSettings(s.patience()) })
 }
 
 // askSettings makes one attempt to read the settings. After one that fails, the next job tries again.
@@ -81,6 +75,9 @@ func (s *source) askSettings(timeout time.Duration) (Settings, error) {
 	}
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrNotSent) {
 		s.unanswered.Add(1)
+	}
+	if s.stopping.Err() == nil {
+		s.log.Debug("cannot read the settings of the queue", "error", err)
 	}
 	s.asked.Store(0)
 	return Settings{}, err

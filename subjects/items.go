@@ -222,11 +222,12 @@ func ParseItemsPage(payload []byte) (ItemsPage, error) { return parseReply[Items
 // ParseItemResults reads what ItemResults.Encode wrote. It ignores members that it does not know.
 func ParseItemResults(payload []byte) (ItemResults, error) { return parseReply[ItemResults](payload) }
 
-// ItemOptions is the payload of a get, remove, rank, move or release, and of a redrive of certain
-// dead letters, a JSON object with one id, or several unless it is a rank:
+// ItemOptions is the payload of a get, remove, rank, move, release or redrive, a JSON object with one
+// id, or several unless it is a rank. A redrive has several, or how many items it is for:
 //
 //	{"id":"FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"}
 //	{"ids":["FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"],"priority":5}
+//	{"max":50}
 type ItemOptions struct {
 	ID string
 	// IDs are 1 to MaxItems ids in place of ID, each once. nil means ID.
@@ -237,14 +238,19 @@ type ItemOptions struct {
 	Priority int64
 	// ValueBytes is for a get of several ids, as in ItemsOptions; 0 for all others.
 	ValueBytes int
+	// Most is how many items a redrive without IDs sends home, up to MaxRedrive; 0 means
+	// DefaultRedrive.
+	Most int
 }
 
-// ParseItemOptions reads the payload of a get, remove, rank, move or release, or of a redrive of
-// certain items. ValueBytes is what it means, as ParseItemsOptions returns it. Errors wrap
-// ErrOptions.
+// ParseItemOptions reads the payload of a get, remove, rank, move, release or redrive. ValueBytes is
+// what it means, as ParseItemsOptions returns it, and so is Most. Errors wrap ErrOptions.
 func ParseItemOptions(v Verb, payload []byte) (o ItemOptions, err error) {
 	var has itemMembers
-	if err := o.members(v, &has).parse(payload); err != nil {
+	if v != Redrive || len(payload) > 0 {
+		err = o.members(v, &has).parse(payload)
+	}
+	if err != nil {
 		return ItemOptions{}, err
 	}
 
@@ -254,20 +260,23 @@ func ParseItemOptions(v Verb, payload []byte) (o ItemOptions, err error) {
 	if v == Get && has.ids {
 		o.ValueBytes = valueBytes(o.ValueBytes, has.valueBytes)
 	}
+	if v == Redrive && !has.ids {
+		o.Most = cmp.Or(o.Most, DefaultRedrive)
+	}
 	return o, nil
 }
 
 // itemMembers says which members an object has.
-type itemMembers struct{ id, ids, priority, valueBytes bool }
+type itemMembers struct{ id, ids, priority, valueBytes, most bool }
 
 // check returns what is wrong with the members as a whole.
 func (o *ItemOptions) check(v Verb, has *itemMembers) error {
 	switch {
 	case has.id && has.ids:
 		return errBothIDs
-	case !has.id && !has.ids && v == Redrive:
-		return errNoIDs
-	case !has.id && !has.ids:
+	case has.ids && has.most:
+		return errBothRedrives
+	case !has.id && !has.ids && v != Redrive:
 		return errNoID
 	case has.ids && len(o.IDs) == 0:
 		return errNoIDs
@@ -308,6 +317,8 @@ func (o *ItemOptions) members(v Verb, has *itemMembers) (list members) {
 	switch v {
 	case Rank:
 		list = append(list, member{name: "end", to: (*isMax)(&o.Max)})
+	case Redrive:
+		list = append(list, member{name: "max", to: &o.Most, given: &has.most, most: MaxRedrive})
 	case Get:
 		list = append(list, member{name: "value_bytes", to: &o.ValueBytes, given: &has.valueBytes, most: MaxValueBytes})
 	case Move:

@@ -135,7 +135,7 @@ func TestItemOptionsOfSeveral(t *testing.T) {
 		{subjects.Rank, `{"ids":["x"]}`, "unknown member"},
 		{subjects.Release, `{}`, "no id"},
 		{subjects.Redrive, `{"id":"x"}`, "unknown member"},
-		{subjects.Redrive, `{}`, "no ids"},
+		{subjects.Redrive, `{"ids":[]}`, "no ids"},
 		{subjects.Move, `{"ids":["x"]}`, "no priority"},
 		{subjects.Get, `{"ids":["x"],"value_bytes":65537}`, "value_bytes: 65537: want an integer from 0 to 65536"},
 		{subjects.Get, `{"id":"x","value_bytes":5}`, "value_bytes: only with ids"},

@@ -1,7 +1,6 @@
 package subjects
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -16,11 +15,12 @@ const (
 
 // Errors of objects that lack a member.
 var (
-	errNoID        = errors.New("no id: want {\"id\":\"...\"}, with an id as a push or pop returned it")
-	errNoIDs       = errors.New("no ids: want {\"ids\":[\"...\"]}, with ids as pushes, pops or items returned them")
-	errBothIDs     = errors.New("id and ids: want one of them")
-	errOnlyWithIDs = errors.New("value_bytes: only with ids")
-	errNoPriority  = errors.New("no priority: want {\"id\":\"...\",\"priority\":5}")
+	errNoID         = errors.New("no id: want {\"id\":\"...\"}, with an id as a push or pop returned it")
+	errNoIDs        = errors.New("no ids: want {\"ids\":[\"...\"]}, with ids as pushes, pops or items returned them")
+	errBothIDs      = errors.New("id and ids: want one of them")
+	errBothRedrives = errors.New("ids and max: want one of them")
+	errOnlyWithIDs  = errors.New("value_bytes: only with ids")
+	errNoPriority   = errors.New("no priority: want {\"id\":\"...\",\"priority\":5}")
 )
 
 // State is a state of items.
@@ -57,32 +57,6 @@ func (s *State) members() members {
 	}
 	return members{{name: "state", to: (*string)(s), check: known, want: `"ready", "delayed" or "leased"`}}
 }
-
-// ParseRedrive reads the payload of a redrive that names no items, {"max":50}: the most items to send
-// home. ParseItemOptions reads one with "ids". Errors wrap ErrOptions.
-func ParseRedrive(payload []byte) (most int, err error) {
-	if len(payload) > 0 {
-		err = redriveMembers(&most).parse(payload)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return cmp.Or(most, DefaultRedrive), nil
-}
-
-// NamesItems reports whether the payload of a redrive has "ids", so that ParseItemOptions reads it.
-func NamesItems(payload []byte) (names bool) {
-	_ = eachMember(payload, func(name string, _ json.RawMessage) error { // who reads it says what is wrong with it
-		names = names || name == "ids"
-		return nil
-	})
-	return names
-}
-
-// EncodeRedrive returns the payload that ParseRedrive reads.
-func EncodeRedrive(most int) []byte { return redriveMembers(&most).encode() }
-
-func redriveMembers(most *int) members { return members{{name: "max", to: most, most: MaxRedrive}} }
 
 // Removed is the payload of the reply to a remove or release of one item.
 type Removed struct {

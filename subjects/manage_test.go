@@ -66,8 +66,8 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 		}
 	}
 	for payload, want := range map[string]int{``: 1000, `{}`: 1000, `{"max":0}`: 1000, `{"max":1}`: 1, `{"max":1000000}`: 1_000_000} {
-		if got, err := subjects.ParseRedrive([]byte(payload)); got != want || err != nil {
-			t.Errorf("%s: %d, %v: want %d", payload, got, err, want)
+		if got, err := subjects.ParseItemOptions(subjects.Redrive, []byte(payload)); got.Most != want || err != nil {
+			t.Errorf("%s: %+v, %v: want %d", payload, got, err, want)
 		}
 	}
 	for payload, words := range map[string]string{
@@ -80,10 +80,12 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 	}
 	for payload, words := range map[string]string{
 		`1`: "not an object", `{"max":null}`: "0 to 1000000", `{"max":-1}`: "0 to 1000000", `{"max":1000001}`: "0 to 1000000",
-		`{"max":"5"}`: "0 to 1000000", `{"n":1}`: "unknown member",
+		`{"max":"5"}`: "0 to 1000000", `{"n":1}`: "members of ids, max", `{"ids":["x"`: "members of ids, max",
+		`{"ids":["x"],"max":1}`: "ids and max: want one of them", `{"max":0,"ids":["x"]}`: "ids and max: want one of them",
 	} {
-		if got, err := subjects.ParseRedrive([]byte(payload)); got != 0 || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), words) {
-			t.Errorf("%s: %d, %v: want %q", payload, got, err, words)
+		got, err := subjects.ParseItemOptions(subjects.Redrive, []byte(payload))
+		if got.Most != 0 || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %+v, %v: want %q", payload, got, err, words)
 		}
 	}
 }
@@ -121,11 +123,6 @@ func FuzzManaging(f *testing.F) {
 			refused(t, err)
 		} else if again, err := subjects.ParsePurge(subjects.EncodePurge(state)); err != nil || again != state {
 			t.Fatalf("%q: %q, then %q, %v", payload, state, again, err)
-		}
-		if most, err := subjects.ParseRedrive(payload); err != nil {
-			refused(t, err)
-		} else if again, err := subjects.ParseRedrive(subjects.EncodeRedrive(most)); err != nil || again != most {
-			t.Fatalf("%q: %d, then %d, %v", payload, most, again, err)
 		}
 		if o, err := subjects.ParseListOptions(payload); err != nil {
 			refused(t, err)

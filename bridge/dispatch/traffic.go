@@ -23,7 +23,7 @@ func (t *traffic) note(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
 	}
 	for i := range ops {
 		if r := &results[i]; r.Err == nil && !r.Duplicate {
-			in, out := itemsMoved(ops[i].Kind, r)
+			in, out := itemsMoved(&ops[i], r)
 			t.in += in
 			t.out += out
 		}
@@ -42,16 +42,14 @@ func (t *traffic) flush() {
 }
 
 // itemsMoved returns how many items came into the queue and left it by an operation that succeeded.
-func itemsMoved(k fdbpq.OpKind, r *fdbpq.Result) (in, out int64) {
-	switch k {
+func itemsMoved(op *fdbpq.Op, r *fdbpq.Result) (in, out int64) {
+	switch op.Kind {
 	case fdbpq.OpPush:
 		return 1, 0
 	case fdbpq.OpPop, fdbpq.OpAck, fdbpq.OpTerm, fdbpq.OpRemove, fdbpq.OpRedriveItem:
 		return 0, 1
 	case fdbpq.OpPurge, fdbpq.OpRedrive:
-		if r.Progress.Next == "" { // else a later batch goes on
-			return 0, r.Progress.Done
-		}
+		return 0, r.Progress.Done - op.Progress.Done // less what earlier batches have done
 	}
 	return 0, 0
 }

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -17,63 +18,47 @@ import (
 // WorkerOptions.Middleware, so that its spans have what other Middleware does.
 func (t *Telemetry) Middleware(work client.Work) client.Work {
 	return func(ctx context.Context, job *client.Job) error {
-		queue := metric.WithAttributes(queueKey.String(job.Queue))
+		queue, began := semconv.MessagingDestinationName(job.Queue), time.Now()
 		producer := t.propagator.Extract(ctx, carrier(job.Headers))
-		began := time.Now()
 		if waited := began.Sub(job.PushedAt); job.Deliveries == 1 && !job.PushedAt.IsZero() && waited >= 0 { // unless clocks differ
-			t.wait.Record(ctx, waited.Seconds(), queue)
-			t.noteWait(producer, job, began)
+			t.wait.Record(ctx, waited.Seconds(), metric.WithAttributes(queue))
+			if trace.SpanContextFromContext(producer).IsRemote() { // else the push has no span
+				_, span := t.start(producer, job, "wait", trace.WithTimestamp(job.PushedAt))
+				span.End(trace.WithTimestamp(began))
+			}
 		}
 
-		ctx, span := t.tracer.Start(producer, "process "+job.Queue, trace.WithTimestamp(began),
-			trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(describe(job, "process")...))
-		t.running.Add(ctx, 1, queue)
-
+		ctx, span := t.start(producer, job, "process", trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindConsumer))
+		t.running.Add(ctx, 1, metric.WithAttributes(queue))
 		outcome, err := "panicked", error(nil)
 		defer func() { // also if the Work panics, which is for the Worker to recover
-			t.end(ctx, span, job, outcome, err, time.Since(began))
-			t.running.Add(ctx, -1, queue)
+			by := attribute.String("pqbridge.outcome", outcome)
+			t.jobs.Add(ctx, 1, metric.WithAttributes(queue, by))
+			t.duration.Record(ctx, time.Since(began).Seconds(), metric.WithAttributes(queue, by))
+			t.running.Add(ctx, -1, metric.WithAttributes(queue))
+
+			span.SetAttributes(by)
+			switch {
+			case outcome == "panicked":
+				span.SetStatus(codes.Error, outcome)
+			case outcome != "done" && outcome != "snoozed":
+				noteError(span, err)
+			}
+			span.End()
 		}()
+
 		err = work(ctx, job)
 		outcome = outcomeOf(ctx, err)
 		return err
 	}
 }
 
-// noteWait makes the span of the time from the push to the first delivery, if the push has one.
-func (t *Telemetry) noteWait(producer context.Context, job *client.Job, until time.Time) {
-	if !trace.SpanContextFromContext(producer).IsRemote() {
-		return
-	}
-	_, span := t.tracer.Start(producer, "wait "+job.Queue, trace.WithTimestamp(job.PushedAt),
-		trace.WithAttributes(describe(job, "wait")...))
-	span.End(trace.WithTimestamp(until))
-}
-
-func describe(job *client.Job, operation string) []attribute.KeyValue {
-	return []attribute.KeyValue{
-		system, queueKey.String(job.Queue), nameKey.String(operation), typeKey.String("process"),
-		messageKey.String(job.ID), sizeKey.Int(len(job.Value)),
-		priorityKey.Int64(job.Priority), deliveriesKey.Int64(job.Deliveries),
-	}
-}
-
-// end ends the span of a job, and counts the job.
-func (t *Telemetry) end(ctx context.Context, span trace.Span, job *client.Job, outcome string, err error, took time.Duration) {
-	by := metric.WithAttributes(queueKey.String(job.Queue), outcomeKey.String(outcome))
-	t.jobs.Add(ctx, 1, by)
-	t.duration.Record(ctx, took.Seconds(), by)
-
-	span.SetAttributes(outcomeKey.String(outcome))
-	switch {
-	case outcome == "done", outcome == "snoozed":
-	case err != nil:
-		span.RecordError(err)
-		span.SetStatus(codes.Error, err.Error())
-	default:
-		span.SetStatus(codes.Error, outcome)
-	}
-	span.End()
+// start begins a span of a job.
+func (t *Telemetry) start(ctx context.Context, job *client.Job, operation string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+	return t.tracer.Start(ctx, operation+" "+job.Queue, append(options,
+		describe(job.Queue, operation, semconv.MessagingOperationTypeProcess, job.Value),
+		trace.WithAttributes(semconv.MessagingMessageID(job.ID),
+			attribute.Int64("pqbridge.priority", job.Priority), attribute.Int64("pqbridge.deliveries", job.Deliveries)))...)
 }
 
 // outcomeOf returns what a Work has returned, and why if its context has ended.

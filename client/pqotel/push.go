@@ -4,7 +4,8 @@ import (
 	"context"
 
 	"github.com/nats-io/nats.go"
-	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -32,8 +33,8 @@ func (p pusher) Push(ctx context.Context, priority int64, value []byte, options 
 }
 
 func (p pusher) PushMsg(ctx context.Context, priority int64, m client.Message, options ...client.PushOption) (client.PushAck, error) {
-	return p.t.push(ctx, p.p, m, func(ctx context.Context, link client.PushOption) (client.PushAck, error) {
-		return p.p.PushMsg(ctx, priority, m, append(options[:len(options):len(options)], link)...)
+	return p.t.push(ctx, p.p, m, func(ctx context.Context, m client.Message) (client.PushAck, error) {
+		return p.p.PushMsg(ctx, priority, m, options...)
 	})
 }
 
@@ -50,37 +51,31 @@ func (e enqueuer) Enqueue(ctx context.Context, value []byte, options ...client.P
 }
 
 func (e enqueuer) EnqueueMsg(ctx context.Context, m client.Message, options ...client.PushOption) (client.PushAck, error) {
-	return e.t.push(ctx, e.e, m, func(ctx context.Context, link client.PushOption) (client.PushAck, error) {
-		return e.e.EnqueueMsg(ctx, m, append(options[:len(options):len(options)], link)...)
+	return e.t.push(ctx, e.e, m, func(ctx context.Context, m client.Message) (client.PushAck, error) {
+		return e.e.EnqueueMsg(ctx, m, options...)
 	})
 }
 
 // push makes the span of one push to a queue.
 func (t *Telemetry) push(
-	ctx context.Context, queue any, m client.Message, send func(context.Context, client.PushOption) (client.PushAck, error),
+	ctx context.Context, queue any, m client.Message, send func(context.Context, client.Message) (client.PushAck, error),
 ) (client.PushAck, error) {
-	name := nameOf(queue)
-	ctx, span := t.tracer.Start(ctx, "push "+name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
-		system, queueKey.String(name), nameKey.String("push"), typeKey.String("send"), sizeKey.Int(len(m.Value))))
+	name := "queue" // of a fake
+	if named, ok := queue.(interface{ Name() string }); ok {
+		name = named.Name()
+	}
+	ctx, span := t.tracer.Start(ctx, "push "+name, trace.WithSpanKind(trace.SpanKindProducer),
+		describe(name, "push", semconv.MessagingOperationTypeSend, m.Value))
 	defer span.End()
 
-	ack, err := send(ctx, t.Link(ctx))
+	ack, err := send(ctx, m.With(t.Link(ctx)))
 	if err != nil {
-		span.RecordError(err)
-		span.SetStatus(codes.Error, err.Error())
+		noteError(span, err)
 		return ack, err
 	}
-	span.SetAttributes(messageKey.String(ack.ID), priorityKey.Int64(ack.Priority))
+	span.SetAttributes(semconv.MessagingMessageID(ack.ID), attribute.Int64("pqbridge.priority", ack.Priority))
 	if ack.Duplicate {
-		span.SetAttributes(duplicateKey.Bool(true))
+		span.SetAttributes(attribute.Bool("pqbridge.duplicate", true))
 	}
 	return ack, nil
-}
-
-// nameOf returns the name of a queue of package client.
-func nameOf(queue any) string {
-	if named, ok := queue.(interface{ Name() string }); ok {
-		return named.Name()
-	}
-	return "queue" // a fake
 }

@@ -9,8 +9,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -62,20 +64,17 @@ func New(c Config) (*Telemetry, error) {
 	return t, errors.Join(errs[:]...)
 }
 
-// The attributes of spans, by the semantic conventions for messaging.
-var (
-	system     = attribute.String("messaging.system", "pqbridge")
-	queueKey   = attribute.Key("messaging.destination.name")
-	nameKey    = attribute.Key("messaging.operation.name")
-	typeKey    = attribute.Key("messaging.operation.type")
-	messageKey = attribute.Key("messaging.message.id")
-	sizeKey    = attribute.Key("messaging.message.body.size")
+// describe returns the attributes that all spans have, by the semantic conventions for messaging.
+func describe(queue, operation string, kind attribute.KeyValue, value []byte) trace.SpanStartEventOption {
+	return trace.WithAttributes(semconv.MessagingSystemKey.String("pqbridge"), semconv.MessagingDestinationName(queue),
+		semconv.MessagingOperationName(operation), kind, semconv.MessagingMessageBodySize(len(value)))
+}
 
-	priorityKey   = attribute.Key("pqbridge.priority")
-	deliveriesKey = attribute.Key("pqbridge.deliveries")
-	duplicateKey  = attribute.Key("pqbridge.duplicate")
-	outcomeKey    = attribute.Key("pqbridge.outcome")
-)
+// noteError makes a span one of what failed.
+func noteError(span trace.Span, err error) {
+	span.RecordError(err)
+	span.SetStatus(codes.Error, err.Error())
+}
 
 // carrier lets a propagator read and write headers, whose names are case sensitive.
 type carrier nats.Header

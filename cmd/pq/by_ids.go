@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,72 +22,34 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// byIDs does something with items by their ids, and says of each what became of it.
-type byIDs struct {
-	q       *queue
-	json    bool
-	unknown string // what an unknown outcome may mean
-	done    string // what is done with an item
-	do      func(target.Queue, context.Context, []string) ([]client.ItemResult, error)
-	line    func(*client.ItemResult) string // of what succeeded
-}
-
-// run does it with the ids in the arguments, in requests for a thousand, and says what became of each.
-func (m *byIDs) run(args []string) error {
-	ids, err := idArguments(m.q.cmd, args)
+// byIDs does something with items by the ids in the arguments, in requests for up to a thousand. do
+// tells the tally what became of each, and returns those ids for which there was no room.
+func (q *queue) byIDs(args []string, unknown string, t *tally, do func(context.Context, *session, []string) (again []string, err error)) error {
+	ids, err := idArguments(q.cmd, args)
 	if err != nil {
 		return err
 	}
-	ctx := m.q.cmd.Context()
-	s, err := m.q.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	defer interrupt.Say(m.q.cmd, m.unknown)()
+	t.cmd, t.all = q.cmd, len(ids)
 
-	t := &tally{cmd: m.q.cmd, all: len(ids), done: m.done, quiet: m.json}
-	for len(ids) > 0 {
-		if ctx.Err() != nil {
-			return t.stopped(context.Cause(ctx))
+	_, err = ask(q, unknown, func(ctx context.Context, s *session) (none struct{}, err error) {
+		for len(ids) > 0 && err == nil {
+			var again []string
+			n := min(len(ids), s.maxIDs())
+			if err = context.Cause(q.cmd.Context()); err == nil {
+				again, err = do(ctx, s, ids[:n])
+			}
+			ids = append(again, ids[n:]...)
 		}
 
-		n := min(len(ids), s.maxIDs())
-		results, err := m.do(s.queue, s.usable, ids[:n])
-		if err != nil {
-			return t.stopped(s.outdated(m.q.verb, m.q.kind(), s.explain(err, m.unknown)))
+		switch {
+		case err == nil:
+			err = t.verdict(s)
+		case t.all > 1:
+			err = fmt.Errorf("%w: %d of %d items were %s before", err, t.succeeded, t.all, t.done)
 		}
-
-		text, again := m.read(results, t)
-		if _, err := io.WriteString(m.q.cmd.OutOrStdout(), text); err != nil {
-			return err
-		}
-		ids = append(again, ids[n:]...)
-	}
-	return t.verdict(s)
-}
-
-// read counts results. It returns what to print of them, and the ids for which there was no room
-// beside the others.
-func (m *byIDs) read(results []client.ItemResult, t *tally) (text string, again []string) {
-	full := func(r client.ItemResult) bool { return r.Code == subjects.CodeTooLarge }
-	progress := slices.ContainsFunc(results, func(r client.ItemResult) bool { return !full(r) })
-
-	for i := range results {
-		r := &results[i]
-		if progress && full(*r) {
-			again = append(again, r.ID)
-			continue
-		}
-		t.add(r.ID, r.Err())
-		if m.json {
-			line, _ := json.Marshal(r) // never returns an error for this type
-			text += string(line) + "\n"
-		} else if r.Code == 0 {
-			text += m.line(r)
-		}
-	}
-	return text, again
+		return none, err
+	})
+	return err
 }
 
 // maxIDs is how many ids one request can name, so that the reply fits into a message.
@@ -98,15 +61,15 @@ func (s *session) maxIDs() int {
 	return n
 }
 
-// tally counts what became of items by their ids. It is the error if some failed.
+// tally counts what became of items by their ids.
 type tally struct {
 	cmd   *cobra.Command
 	all   int    // how many there are
 	done  string // what is done with one
 	quiet bool   // somebody else says what failed
 
-	failed, missing, succeeded int // missing ones have failed, too
-	last                       error
+	succeeded, missing int
+	last               error // of one that failed
 }
 
 // add counts a result, and says what failed if there are several.
@@ -115,44 +78,30 @@ func (t *tally) add(id string, err error) {
 		t.succeeded++
 		return
 	}
-
-	t.failed++
-	t.last = err
 	if errors.Is(err, client.ErrNotFound) {
 		t.missing++
-		t.last = errNoItem
+		err = errNoItem
 	}
+	t.last = err
 	if t.all > 1 && !t.quiet {
-		_, _ = fmt.Fprintf(t.cmd.ErrOrStderr(), "pq: %s: %v\n", id, t.last) // the exit code says so too
+		_, _ = fmt.Fprintf(t.cmd.ErrOrStderr(), "pq: %s: %v\n", id, err) // the exit code says so too
 	}
-}
-
-// stopped returns the error of what ended before all was done.
-func (t *tally) stopped(err error) error {
-	if t.all == 1 {
-		return err
-	}
-	return fmt.Errorf("%w: %d of %d items were %s before", err, t.succeeded, t.all, t.done)
 }
 
 // verdict returns the error of the command.
 func (t *tally) verdict(s *session) error {
+	failed := t.all - t.succeeded
+	text := fmt.Sprintf("%d of %d items were not %s", failed, t.all, t.done)
 	switch {
-	case t.failed == 0:
+	case failed == 0:
 		return nil
 	case t.all == 1:
 		return s.absent(s.usable, t.last)
+	case t.missing == failed:
+		return notFound(text)
 	}
-	return t
+	return errors.New(text)
 }
-
-// Error implements error.
-func (t *tally) Error() string {
-	return fmt.Sprintf("%d of %d items were not %s", t.failed, t.all, t.done)
-}
-
-// Is reports whether all that failed were missing.
-func (t *tally) Is(err error) bool { return err == client.ErrNotFound && t.missing == t.failed }
 
 // idArguments returns the ids in arguments, each once. For - they are those that standard input has:
 // the first word of each line.
@@ -189,23 +138,53 @@ func firstWords(in io.Reader) (words []string, err error) {
 	return words, lines.Err()
 }
 
-// printNothing is for what leaves nothing to say.
-func printNothing(*client.ItemResult) string { return "" }
-
-func (m *byIDs) addFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&m.json, "json", false, "print a line of JSON for each item")
+// edit is the command line of what changes items by their ids.
+type edit struct {
+	*queue
+	json bool
+	done string // what is done with an item
+	do   func(target.Queue, context.Context, []string) ([]client.ItemResult, error)
 }
 
-// command makes cmd do it.
-func (m *byIDs) command(cmd *cobra.Command) *cobra.Command {
-	m.q.command(cmd, m.run)
-	m.addFlags(cmd)
+func (e *edit) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
+	e.queue.command(cmd, run)
+	cmd.Flags().BoolVar(&e.json, "json", false, "print a line of JSON for each item")
 	return cmd
 }
 
+// run edits the items, and prints the results as JSON, or the new ids and queues of those that have
+// some.
+func (e *edit) run(args []string) error {
+	t := &tally{done: e.done, quiet: e.json}
+	return e.byIDs(args, "items may have been "+e.done, t, func(ctx context.Context, s *session, ids []string) (again []string, err error) {
+		results, err := e.do(s.queue, ctx, ids)
+		var text bytes.Buffer
+		for i, r := range results {
+			if i > 0 && r.Code == subjects.CodeTooLarge { // beside the others
+				again = append(again, r.ID)
+				continue
+			}
+
+			t.add(r.ID, r.Err())
+			switch {
+			case e.json:
+				_ = json.NewEncoder(&text).Encode(r) // never returns an error for this type
+			case r.Home != "":
+				fmt.Fprintf(&text, "%s\t%s\n", r.NewID, r.Home)
+			case r.NewID != "":
+				fmt.Fprintln(&text, r.NewID)
+			}
+		}
+		if err == nil {
+			_, err = e.cmd.OutOrStdout().Write(text.Bytes())
+		}
+		return again, err
+	})
+}
+
 func newRm(a *app) *cobra.Command {
-	m := &byIDs{&queue{app: a, verb: subjects.Remove}, false, "items may have been removed", "removed", target.Queue.RemoveItems, printNothing}
-	return m.command(&cobra.Command{
+	e := &edit{queue: &queue{app: a, verb: subjects.Remove}, done: "removed", do: target.Queue.RemoveItems}
+	return e.command(&cobra.Command{
 		Use:     "rm QUEUE ID...",
 		Aliases: []string{"remove"},
 		Short:   "Remove items by their ids",
@@ -214,12 +193,12 @@ standard input, the first word of each line. Who has leased one gets an error
 when it acknowledges it.`,
 		Example: `  pq rm jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo
   pq items jobs --match acme --all | pq rm jobs -`,
-	})
+	}, e.run)
 }
 
 func newRelease(a *app) *cobra.Command {
-	m := &byIDs{&queue{app: a, verb: subjects.Release}, false, "leases may have been ended", "released", target.Queue.ReleaseItems, printNothing}
-	return m.command(&cobra.Command{
+	e := &edit{queue: &queue{app: a, verb: subjects.Release}, done: "released", do: target.Queue.ReleaseItems}
+	return e.command(&cobra.Command{
 		Use:   "release QUEUE ID...",
 		Short: "End leases whose holders are dead",
 		Long: `End the leases of items by their ids, or - for ids from standard input, so that
@@ -227,18 +206,16 @@ they are back at their places at once. The deliveries do not count. A holder
 that is not dead gets an error when it acknowledges the item.`,
 		Example: `  pq release jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo
   pq items jobs --state leased --all | pq release jobs -`,
-	})
+	}, e.run)
 }
 
 func newMv(a *app) *cobra.Command {
 	var priority flags.Priority
-	m := &byIDs{q: &queue{app: a, verb: subjects.Move}, unknown: "items may have been moved", done: "moved"}
-	m.do = func(q target.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
+	e := &edit{queue: &queue{app: a, verb: subjects.Move}, done: "moved"}
+	e.do = func(q target.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
 		return q.MoveItems(ctx, ids, int64(priority))
 	}
-	m.line = func(r *client.ItemResult) string { return r.NewID + "\n" }
-
-	cmd := m.q.command(&cobra.Command{
+	return e.command(&cobra.Command{
 		Use:     "mv QUEUE ID... PRIORITY",
 		Aliases: []string{"move"},
 		Short:   "Move items to another priority",
@@ -252,8 +229,6 @@ each line. An item that is leased cannot be moved.`,
 		if err := priority.Set(last); err != nil {
 			return exit.UsageError{Err: err}
 		}
-		return m.run(ids)
+		return e.run(ids)
 	})
-	m.addFlags(cmd)
-	return cmd
 }

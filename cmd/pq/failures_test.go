@@ -75,7 +75,7 @@ func (c *cli) failsEverywhere(words string, flags ...string) {
 			continue
 		}
 		first, report, _ := strings.Cut(stderr, "\n")
-		if code != exitError || stdout != "" || !strings.HasPrefix(first, "pq: ") || !strings.Contains(first, words) {
+		if code != exitError || stdout != "" || !strings.HasPrefix(first, "pq: ") || strings.Count(first, words) != 1 {
 			c.t.Errorf("pq %s: exit code %d, %q, %q; want words %q", command.args, code, stdout, stderr, words)
 		}
 		if report != "" && !strings.HasPrefix(report, "pq: lines ") { // of push --lines

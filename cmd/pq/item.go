@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -28,17 +26,18 @@ The value is printed as it is; on a terminal, and with -n, a newline follows.`,
 		Example: `  pq peek jobs
   pq peek jobs -n 20 --json`,
 	}, func([]string) error {
-		switch {
-		case count < 1:
-			return exit.UsageError{Err: fmt.Errorf("-n is %d: want at least 1", count)}
-		case q.cmd.Flags().Changed("number"):
+		if err := count.Check("-n"); err != nil {
+			return err
+		}
+		if q.cmd.Flags().Changed("number") {
 			q.verb = subjects.Items
 			return q.peekMany(&p, int(count))
 		}
+
 		it, err := ask(q, "", func(ctx context.Context, s *session) (*item, error) {
 			first, err := s.queue.PeekItem(ctx, q.max)
 			if err != nil {
-				return nil, s.explainEmpty(s.explain(err, ""))
+				return nil, err
 			}
 			return newItem(q, first), nil
 		})
@@ -56,13 +55,9 @@ The value is printed as it is; on a terminal, and with -n, a newline follows.`,
 // peekMany prints ready items.
 func (q *queue) peekMany(p *printer, n int) error {
 	_, err := ask(q, "", func(ctx context.Context, s *session) (none struct{}, err error) {
+		left := n
 		o := client.ItemsOptions{State: client.Ready, Max: q.max, ValueBytes: subjects.MaxValueBytes}
-		for printed := 0; printed < n; {
-			o.Limit = min(n-printed, subjects.MaxItems)
-			page, err := s.queue.Items(ctx, o)
-			if err != nil {
-				return none, err
-			}
+		_, err = s.pages(ctx, q, o, &left, func(page *client.ItemsPage) error {
 			for i := range page.Items {
 				it, err := s.whole(ctx, &page.Items[i])
 				if errors.Is(err, client.ErrNotFound) {
@@ -72,21 +67,16 @@ func (q *queue) peekMany(p *printer, n int) error {
 					err = p.print(q.cmd, it, false)
 				}
 				if err != nil {
-					return none, err
+					return err
 				}
-				printed++
+				left--
 			}
-
-			switch {
-			case page.Next != nil:
-				o.After = *page.Next
-			case printed == 0:
-				return none, s.explainEmpty(client.ErrEmpty)
-			default:
-				return none, nil
-			}
+			return nil
+		})
+		if err == nil && left == n {
+			err = client.ErrEmpty
 		}
-		return none, nil
+		return none, err
 	})
 	return err
 }
@@ -102,7 +92,7 @@ func (s *session) whole(ctx context.Context, from *client.StoredItem) (*item, er
 
 	found, state, err := s.queue.Get(ctx, from.ID)
 	if err != nil {
-		return nil, s.explain(err, "")
+		return nil, err
 	}
 	it := newItem(s.of, found)
 	it.State = state
@@ -127,33 +117,21 @@ or - for ids from standard input, a newline follows each value.`,
 
 // get prints items by their ids, and says which are not there.
 func (q *queue) get(p *printer, args []string) error {
-	ids, err := idArguments(q.cmd, args)
-	if err != nil {
-		return err
-	}
-	t := &tally{cmd: q.cmd, all: len(ids), done: "printed"}
-	_, err = ask(q, "", func(ctx context.Context, s *session) (none struct{}, err error) {
-		for chunk := range slices.Chunk(ids, s.maxIDs()) {
-			list := []client.StoredItem{{ID: chunk[0], ValueCut: true}} // one alone comes as a whole
-			if len(ids) > 1 {
-				if list, err = s.queue.GetItems(ctx, chunk, subjects.MaxValueBytes); err != nil {
-					return none, t.stopped(err)
-				}
-			}
-			for i := range list {
-				it, failed := s.whole(ctx, &list[i])
-				t.add(list[i].ID, failed)
-				if failed != nil {
-					continue
-				}
-				if err := p.print(q.cmd, it, args[0] != "-" && len(args) == 1); err != nil {
-					return none, err
-				}
+	t := &tally{done: "printed"}
+	return q.byIDs(args, "", t, func(ctx context.Context, s *session, ids []string) (_ []string, err error) {
+		list := []client.StoredItem{{ID: ids[0], ValueCut: true}} // one alone comes as a whole
+		if t.all > 1 {
+			list, err = s.queue.GetItems(ctx, ids, subjects.MaxValueBytes)
+		}
+		for i := 0; i < len(list) && err == nil; i++ {
+			it, failed := s.whole(ctx, &list[i])
+			t.add(list[i].ID, failed)
+			if failed == nil {
+				err = p.print(q.cmd, it, args[0] != "-" && len(args) == 1)
 			}
 		}
-		return none, t.verdict(s)
+		return nil, err
 	})
-	return err
 }
 
 func newRank(a *app) *cobra.Command {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -29,9 +28,7 @@ type browsing struct {
 	headers   []string
 	limit     flags.Count
 	all, json bool
-	dead      bool // nothing but dead letters
 
-	s              *session
 	bar            *terminal.Progress // nil if none is shown
 	left           int                // items to print
 	scanned, found int64
@@ -48,68 +45,78 @@ func (b *browsing) addFilters(cmd *cobra.Command) {
 	flags.WithoutDefault(set, "limit")
 }
 
-// begin checks the flags and connects. A signal ends what is under way.
-func (b *browsing) begin() (end func(), err error) {
-	switch set := b.cmd.Flags(); {
-	case b.limit < 1:
-		return nil, exit.UsageError{Err: fmt.Errorf("--limit is %d: want at least 1", b.limit)}
-	case b.all && set.Changed("limit"):
-		return nil, exit.UsageError{Err: fmt.Errorf("--limit and --all exclude each other: leave out one")}
-	}
+// shownValue is how much of a value is asked for if people look at it.
+const shownValue = 256
 
+// run checks the flags, connects, and lists. A signal ends what is under way.
+func (b *browsing) run(list func(context.Context, *session) error) (err error) {
+	if b.left, err = b.limit.OrAll(b.cmd, "limit", "--limit", b.all); err != nil {
+		return err
+	}
 	b.options.Headers = map[string]string{}
 	for _, h := range b.headers {
 		name, value, err := headerFlag(h)
 		if err != nil {
-			return nil, exit.UsageError{Err: err}
+			return exit.UsageError{Err: err}
 		}
 		b.options.Headers[name] = value
 	}
-
-	b.left = int(b.limit)
-	if b.all {
-		b.left = math.MaxInt
+	if !b.json {
+		b.options.ValueBytes = shownValue
 	}
 
-	ctx := b.cmd.Context()
-	if b.s, err = b.app.open(ctx); err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { b.s.end(context.Cause(ctx)) })
 	if stderr := b.cmd.ErrOrStderr(); terminal.Is(stderr) {
 		b.bar = terminal.NewProgress(stderr, -1)
 	}
-	return func() {
-		b.bar.Clear()
-		stop()
-		b.s.close()
-	}, nil
+	_, err = ask(&b.queue, "", func(ctx context.Context, s *session) (struct{}, error) { return struct{}{}, list(ctx, s) })
+	return err
 }
 
-// walk prints items of a queue, each with row unless it prints JSON: page by page, until there are no
-// more or as many as were asked for. The items after the one that it returns were not looked at.
-func (b *browsing) walk(q *queue, o client.ItemsOptions, row func(*client.StoredItem) string) (after string, err error) {
-	from := target.New(b.s.client, q.fifo, q.name)
-	for b.left > 0 {
-		o.Limit = min(b.left, subjects.MaxItems)
-		page, err := from.Items(b.s.usable, o)
-		if b.s.usable.Err() != nil {
-			err = context.Cause(b.s.usable)
+// walk prints items of a queue, each as JSON or else with row, which returns "" for those that are not
+// asked for. The items after the one that it returns were not looked at.
+func (b *browsing) walk(ctx context.Context, s *session, q *queue, row func(*client.StoredItem) string) (after string, err error) {
+	defer b.bar.Clear()
+	return s.pages(ctx, q, b.options, &b.left, func(page *client.ItemsPage) error {
+		var text bytes.Buffer
+		for i := range page.Items {
+			switch line := row(&page.Items[i]); {
+			case line == "":
+				continue
+			case b.json:
+				_ = json.NewEncoder(&text).Encode(newStored(q, &page.Items[i])) // never returns an error for this type
+			default:
+				text.WriteString(line)
+			}
+			b.found++
+			b.left--
 		}
-		if err != nil {
-			return o.After, b.s.outdated(b.verb, q.kind(), b.s.explain(err, ""))
+		if text.Len() > 0 {
+			b.bar.Clear()
 		}
-		if b.dead {
-			page.Items = slices.DeleteFunc(page.Items, func(it client.StoredItem) bool {
-				return it.Headers[subjects.HeaderDeadReason] == nil && !it.HeadersCut
-			})
-		}
-		if err := b.printPage(q, page.Items, row); err != nil {
-			return o.After, err
+		if _, err := text.WriteTo(b.cmd.OutOrStdout()); err != nil {
+			return err
 		}
 
 		b.scanned += page.Scanned
 		b.bar.Show(b.scanned, fmt.Sprintf("%s looked at, %s found", items(b.scanned, ""), terminal.Grouped(b.found)))
+		return nil
+	})
+}
+
+// pages calls do with items of a queue, page by page, until there are no more or do has brought left
+// down to 0. The items after the one that it returns were not looked at.
+func (s *session) pages(
+	ctx context.Context, q *queue, o client.ItemsOptions, left *int, do func(*client.ItemsPage) error,
+) (after string, err error) {
+	for *left > 0 {
+		o.Limit = min(*left, subjects.MaxItems)
+		page, err := target.New(s.client, q.fifo, q.name).Items(ctx, o)
+		if err != nil {
+			return o.After, cmp.Or(context.Cause(ctx), err)
+		}
+		if err := do(&page); err != nil {
+			return o.After, err
+		}
 		if page.Next == nil {
 			return "", nil
 		}
@@ -118,25 +125,11 @@ func (b *browsing) walk(q *queue, o client.ItemsOptions, row func(*client.Stored
 	return o.After, nil
 }
 
-func (b *browsing) printPage(q *queue, list []client.StoredItem, row func(*client.StoredItem) string) error {
-	if len(list) == 0 {
-		return nil
+// noteMore tells people how to see the rest.
+func (b *browsing) noteMore(how string) {
+	if stderr := b.cmd.ErrOrStderr(); terminal.Is(stderr) {
+		_, _ = fmt.Fprintln(stderr, "pq: there may be more:", how) // there is nowhere to report a failure
 	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	for i := range list {
-		if !b.json {
-			text.WriteString(row(&list[i]))
-		} else if err := encoder.Encode(newStored(q, &list[i])); err != nil {
-			return err
-		}
-	}
-
-	b.found += int64(len(list))
-	b.left -= len(list)
-	b.bar.Clear()
-	_, err := b.cmd.OutOrStdout().Write(text.Bytes())
-	return err
 }
 
 func newItems(a *app) *cobra.Command {
@@ -151,7 +144,7 @@ separate id, priority, state, deliveries, size, push time, due time and value.`,
 		Example: `  pq items jobs --state delayed --match acme --all --json
   pq items jobs-dead --header "X-Tenant: acme" --all | pq redrive jobs-dead -`,
 		PreRunE: func(*cobra.Command, []string) error { return checkState(b.options.State) },
-	}, func([]string) error { return b.list() })
+	}, func([]string) error { return b.run(b.list) })
 
 	set := cmd.Flags()
 	addState(set, &b.options.State)
@@ -160,38 +153,22 @@ separate id, priority, state, deliveries, size, push time, due time and value.`,
 	return cmd
 }
 
-// shownValue is how much of a value is asked for if people look at it.
-const shownValue = 256
-
-func (b *browsing) list() error {
-	end, err := b.begin()
-	if err != nil {
-		return err
-	}
-	defer end()
-	b.s.use(&b.queue)
-
-	o := b.options
-	o.Max = b.max
-	if !b.json {
-		o.ValueBytes = shownValue
-	}
+// list prints the items of the queue.
+func (b *browsing) list(ctx context.Context, s *session) error {
+	b.options.Max = b.max
 	rows := &itemRows{width: terminal.Width(b.cmd.OutOrStdout()), fifo: b.fifo, now: time.Now()}
-	after, err := b.walk(&b.queue, o, rows.row)
-
-	stderr := b.cmd.ErrOrStderr()
-	b.bar.Clear()
+	after, err := b.walk(ctx, s, &b.queue, rows.row)
 	switch {
 	case err != nil && after != "":
 		return fmt.Errorf("%w: go on with --after %s", err, after)
 	case err != nil:
 		return err
-	case after != "" && terminal.Is(stderr):
-		_, err = fmt.Fprintf(stderr, "pq: there may be more: --all, or --after %s\n", after)
-	case b.scanned == 0 && o.After == "":
-		b.s.noteUnused(b.s.usable)
+	case after != "":
+		b.noteMore("--all, or --after " + after)
+	case b.scanned == 0 && b.options.After == "":
+		s.noteUnused(ctx)
 	}
-	return err
+	return nil
 }
 
 // itemRows are lines about items: for people as wide as their terminal, for programs with tabs.
@@ -203,14 +180,10 @@ type itemRows struct {
 }
 
 func (r *itemRows) row(it *client.StoredItem) string {
-	state, priority, value := string(it.State), strconv.FormatInt(it.Priority, 10), terminal.Plain(string(it.Value))
+	state, priority, value := string(it.State), strconv.FormatInt(it.Priority, 10), shown(it)
 	if r.fifo {
 		priority = "-"
 	}
-	if it.Code != 0 {
-		value = it.Text
-	}
-
 	if r.width == 0 {
 		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", it.ID, priority, state, it.Deliveries, it.Size,
 			cmp.Or(timeText(timeOf(it.PushedAt)), "-"), cmp.Or(timeText(timeOf(it.Due)), "-"), value)
@@ -233,6 +206,14 @@ func (r *itemRows) row(it *client.StoredItem) string {
 		title = line("ID", "PRIO", "STATE", "AGE", "TRY", "VALUE")
 	}
 	return title + line(it.ID, priority, state, age, strconv.FormatInt(it.Deliveries, 10), value)
+}
+
+// shown returns the beginning of a value on one line, or why it is not there.
+func shown(it *client.StoredItem) string {
+	if it.Code != 0 {
+		return it.Text
+	}
+	return terminal.Plain(string(it.Value))
 }
 
 // addState adds the flag --state.

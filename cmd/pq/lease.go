@@ -46,8 +46,8 @@ over; then it comes back, unless it was acknowledged. pq work does all of it.`,
 
 func (l *leasing) run() error {
 	cmd := l.cmd
-	if l.wait < 0 {
-		return exit.UsageError{Err: fmt.Errorf("--wait is %v: want a duration, such as 30s", l.wait)}
+	if err := flags.CheckWait(l.wait); err != nil {
+		return err
 	}
 	if err := flags.CheckAckWait(l.ackWait); err != nil {
 		return err
@@ -56,27 +56,18 @@ func (l *leasing) run() error {
 		return fmt.Errorf("standard output: %w: nothing was leased", err)
 	}
 
-	ctx := cmd.Context()
-	s, err := l.open(ctx)
+	s, err := l.open(cmd.Context())
 	if err != nil {
 		return err
 	}
 	defer s.close()
-
-	const unknown = "an item may be leased, and come back when that is over"
-	defer interrupt.Say(cmd, unknown)()
-	d, err := awaitItem(ctx, l.wait, func(options ...client.PopOption) (*client.Delivery, error) {
-		all := []client.LeaseOption{client.AckWait(l.ackWait)}
-		for _, o := range options {
-			all = append(all, o)
-		}
-		d, err := s.queue.LeaseItem(s.usable, l.max, all...)
-		return d, s.explain(err, unknown)
-	})
+	defer interrupt.Say(cmd, "an item may be leased, and come back when that is over")()
+	list, _, err := l.queue.lease(s, 1, l.wait, l.ackWait)
 	if err != nil {
-		return s.outdated(l.verb, l.kind(), s.explainEmpty(err))
+		return err
 	}
 
+	d := list[0]
 	it := newItem(&l.queue, &d.Item)
 	it.Receipt, it.Deliveries, it.LeaseUntil = d.AckSubject(), d.Deliveries, timeText(d.Until)
 	if err := l.printer.print(cmd, it, true); err != nil {

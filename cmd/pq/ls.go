@@ -6,7 +6,10 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -20,6 +23,8 @@ type counted struct {
 	Kind string `json:"kind"`
 	subjects.QueueCounts
 }
+
+func (q counted) isFIFO() bool { return q.Kind == kindNames[subjects.FIFO] }
 
 // countColumns are the columns of a table of what was counted.
 var countColumns = []terminal.Column{
@@ -49,15 +54,8 @@ a pipe, tabs separate the columns, and there is no heading.`,
 }
 
 func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
-	ctx := cmd.Context()
-	s, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
-
-	queues, err := s.queues(s.usable, fifoOnly)
+	all := &queue{app: a, cmd: cmd, verb: subjects.List, fifo: fifoOnly}
+	queues, err := ask(all, "", func(ctx context.Context, s *session) ([]counted, error) { return s.queues(ctx, fifoOnly) })
 	if err != nil {
 		return err
 	}
@@ -94,7 +92,7 @@ func (s *session) queues(ctx context.Context, fifoOnly bool) ([]counted, error) 
 		for after := new(string); after != nil; {
 			page, err := s.list(ctx, kind == subjects.FIFO, *after)
 			if err != nil {
-				return nil, s.outdated(subjects.List, kind, s.explain(err, ""))
+				return nil, err
 			}
 			for _, q := range page.Queues {
 				all = append(all, counted{kindNames[kind], q})
@@ -103,4 +101,18 @@ func (s *session) queues(ctx context.Context, fifoOnly bool) ([]counted, error) 
 		}
 	}
 	return all, nil
+}
+
+// infos asks about queues, several at a time. Those about which it has no answer are nil.
+func (s *session) infos(ctx context.Context, list []counted) ([]*client.QueueInfo, error) {
+	infos := make([]*client.QueueInfo, len(list))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for i, q := range list {
+		group.Go(func() (err error) {
+			infos[i], err = target.New(s.client, q.isFIFO(), q.Queue).Info(ctx)
+			return err
+		})
+	}
+	return infos, group.Wait()
 }

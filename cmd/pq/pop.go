@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
@@ -54,18 +52,12 @@ loses the connection, these items come back within a minute.`,
 
 func (p *popping) run() error {
 	cmd := p.cmd
-	switch {
-	case p.count < 1:
-		return exit.UsageError{Err: fmt.Errorf("-n is %d: want at least 1", p.count)}
-	case p.all && cmd.Flags().Changed("number"):
-		return exit.UsageError{Err: errors.New("-n and --all exclude each other: leave out one")}
-	case p.wait < 0:
-		return exit.UsageError{Err: fmt.Errorf("--wait is %v: want a duration, such as 30s", p.wait)}
+	count, err := p.count.OrAll(cmd, "number", "-n", p.all)
+	if err == nil {
+		err = flags.CheckWait(p.wait)
 	}
-
-	count := int(p.count)
-	if p.all {
-		count = math.MaxInt
+	if err != nil {
+		return err
 	}
 	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("standard output: %w: nothing was popped", err)
@@ -83,12 +75,12 @@ func (p *popping) run() error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		list, begun, err := p.lease(s, min(count-n, popBatch))
+		list, begun, err := p.queue.lease(s, min(count-n, popBatch), p.wait, popLease)
 		switch {
 		case errors.Is(err, client.ErrEmpty) && n > 0:
 			return nil
 		case err != nil:
-			return s.explainEmpty(err)
+			return err
 		}
 
 		printed, err := p.printLeased(list, begun, count == 1)
@@ -106,24 +98,6 @@ const (
 	// popLease is the length of these leases. It is printed in halves of it at most.
 	popLease = time.Minute
 )
-
-// lease leases up to n items, and returns when that began.
-func (p *popping) lease(s *session, n int) (list []*client.Delivery, begun time.Time, err error) {
-	list, err = awaitItem(p.cmd.Context(), p.wait, func(options ...client.PopOption) ([]*client.Delivery, error) {
-		all := []client.LeaseOption{client.AckWait(popLease), client.NoWait()}
-		for _, o := range options {
-			all = append(all, o)
-		}
-
-		begun = time.Now()
-		list, err := s.queue.LeaseItems(s.usable, n, p.max, all...)
-		if len(list) > 0 {
-			return list, nil // the next request will say why there are not more
-		}
-		return nil, s.explain(err, "items may be leased, and come back when that is over")
-	})
-	return list, begun, err
-}
 
 // printLeased prints items, and returns how many: until a signal comes, or printing has taken so long
 // that the leases of the others may soon be over.
@@ -159,13 +133,12 @@ func (p *popping) settle(s *session, list []*client.Delivery, printed int, print
 	case lost > 0:
 		return fmt.Errorf("%s printed, but not acknowledged, so that they may come back within %v: %w",
 			items(int64(lost), ""), popLease, s.explain(why, "they may be removed"))
-	case printErr != nil && printed > kept:
-		return fmt.Errorf("cannot print (%w): %s, also what was printed since nobody may have read it: %s",
-			printErr, became, items(int64(printed), ""))
-	case printErr != nil:
-		return fmt.Errorf("cannot print (%w): %s", printErr, became)
+	case printErr == nil:
+		return nil
+	case printed > kept:
+		became += ", also what was printed since nobody may have read it: " + items(int64(printed), "")
 	}
-	return nil
+	return fmt.Errorf("cannot print (%w): %s", printErr, became)
 }
 
 // giveBack gives items back, uncounted, and says what became of them.

@@ -147,12 +147,9 @@ func newStored(q *queue, from *client.StoredItem) *item {
 
 // wholeRunes returns a text that was cut without the beginning of a character at its end.
 func wholeRunes(text []byte) []byte {
-	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
-		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
-			if !utf8.FullRune(last) {
-				return text[:len(text)-n]
-			}
-			break
+	for n := range min(utf8.UTFMax, len(text)) {
+		if whole := text[:len(text)-n]; utf8.Valid(whole) {
+			return whole
 		}
 	}
 	return text

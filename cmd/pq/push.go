@@ -93,9 +93,9 @@ func (p *pushing) run(values []string) error {
 		return err
 	}
 
-	ack, err := s.push(int64(p.priority), client.Message{Value: value, Headers: header})
+	ack, err := s.queue.Push(s.usable, int64(p.priority), client.Message{Value: value, Headers: header})
 	if err != nil {
-		return err
+		return s.explain(err, oneUnknown)
 	}
 	return printPushed(cmd.OutOrStdout(), 0, ack, p.fifo, p.json)
 }

@@ -15,6 +15,9 @@ import (
 // pushInterrupted is what a second signal costs.
 const pushInterrupted = "pq will not know what is in the queue"
 
+// oneUnknown is what an unknown outcome of the push of one item means.
+const oneUnknown = "the item may be in the queue"
+
 // pushLines pushes each line of standard input, without its line end. Lines that have arrived
 // together share a batch, so that those of a file are pushed by the thousand, and one that somebody
 // types at once. It stops at the first failure or when a signal comes. Then it waits for the pushes
@@ -47,9 +50,7 @@ func pushLines(s *session, priority int64, header nats.Header, parallel int, asJ
 				}
 				return nil
 			}
-
-			results := s.pushMany(priority, header, values)
-			return recordLines(first, values, results, r, &o)
+			return pushBatch(s, priority, header, first, values, r, &o)
 		})
 	}
 
@@ -63,11 +64,23 @@ func pushLines(s *session, priority int64, header nats.Header, parallel int, asJ
 	return r.finish()
 }
 
-// recordLines prints and records what became of lines. The error is that of the first line that is
-// not in the queue, or whose id could not be printed.
-func recordLines(first int, values [][]byte, results []client.PushResult, r *receipts, o *input.Outcomes) (err error) {
+// pushBatch pushes lines, and prints and records what became of them. The error is that of the first
+// line that is not in the queue, or whose id could not be printed.
+func pushBatch(s *session, priority int64, header nats.Header, first int, values [][]byte, r *receipts, o *input.Outcomes) (err error) {
+	list := make([]client.Message, len(values))
+	for i, value := range values {
+		list[i] = client.Message{Value: value, Headers: header}
+	}
+	results, unknown := make([]client.PushResult, 1), oneUnknown
+	if len(list) == 1 { // which may fill a message, so that a batch has no room for it
+		results[0].PushAck, results[0].Err = s.queue.Push(s.usable, priority, list[0])
+	} else {
+		results, _ = s.queue.PushMany(s.usable, priority, list) // the results have the errors
+		unknown = "the items of this batch may be in the queue, all or none"
+	}
+
 	for i, result := range results {
-		failed := result.Err
+		failed := s.explain(result.Err, unknown)
 		if failed != nil {
 			o.Failed(first+i, failed)
 		} else if err == nil {

@@ -20,6 +20,7 @@ import (
 type app struct {
 	login.Connection
 	priorityPrefix, fifoPrefix string
+	ignore                     func(error) bool // which errors of the connection do not end a session; nil for none
 }
 
 func (a *app) addFlags(set *pflag.FlagSet) {

@@ -24,22 +24,16 @@ type bulk struct {
 	queue
 	yes, json bool
 
-	member  string                   // of the reply, for the number of items
-	done    string                   // what was done, before the name of the queue
-	unknown string                   // what an unknown outcome may mean
-	each    func(ids []string) error // does it with certain items, nil if that cannot be
+	member  string // of the reply, for the number of items
+	done    string // what was done, before the name of the queue
+	unknown string // what an unknown outcome may mean
 	// question asks whether to go on, with as many items as it may be about.
 	question func(*client.QueueInfo) (string, int64)
 	do       func(context.Context, *session) (int64, error)
 }
 
-func (m *bulk) command(cmd *cobra.Command) *cobra.Command {
-	m.queue.command(cmd, func(ids []string) error {
-		if len(ids) > 0 {
-			return m.each(ids)
-		}
-		return m.run()
-	})
+func (m *bulk) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
+	m.queue.command(cmd, run)
 	cmd.Flags().BoolVar(&m.yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&m.json, "json", false, "print JSON, as the protocol defines it")
 	return cmd
@@ -67,7 +61,7 @@ were. Settings stay. On a terminal it asks first; elsewhere it needs --yes.`,
 		Example: `  pq purge jobs
   pq purge jobs --state delayed --yes`,
 		PreRunE: func(*cobra.Command, []string) error { return checkState(state) },
-	})
+	}, m.run)
 	addState(cmd.Flags(), &state)
 	return cmd
 }
@@ -82,14 +76,6 @@ func newRedrive(a *app) *cobra.Command {
 	m.question = func(i *client.QueueInfo) (string, int64) {
 		n := min(i.Ready, int64(most))
 		return fmt.Sprintf("Send the dead letters among %s of %s back?", items(n, ""), m.name), n
-	}
-
-	m.each = func(ids []string) error {
-		if m.cmd.Flags().Changed("max") {
-			return exit.UsageError{Err: errors.New("--max is for all dead letters, without ids: leave it out")}
-		}
-		return (&byIDs{&m.queue, m.json, m.unknown, "sent back", target.Queue.RedriveItems,
-			func(r *client.ItemResult) string { return r.NewID + "\t" + r.Home + "\n" }}).run(ids)
 	}
 
 	cmd := m.command(&cobra.Command{
@@ -107,6 +93,14 @@ alone, without a question, and print a new id and a queue for each.`,
 			}
 			return nil
 		},
+	}, func(ids []string) error {
+		switch {
+		case len(ids) == 0:
+			return m.run(nil)
+		case m.cmd.Flags().Changed("max"):
+			return exit.UsageError{Err: errors.New("--max is for all dead letters, without ids: leave it out")}
+		}
+		return (&edit{&m.queue, m.json, "sent back", target.Queue.RedriveItems}).run(ids)
 	})
 	cmd.Flags().Var(&most, "max", "send up to `N` back, 1,000 unless it says otherwise")
 	flags.WithoutDefault(cmd.Flags(), "max")
@@ -114,7 +108,7 @@ alone, without a question, and print a new id and a queue for each.`,
 }
 
 // run asks the question, if there is somebody to ask and anything to do, and does it.
-func (m *bulk) run() error {
+func (m *bulk) run([]string) error {
 	interactive := terminal.Is(m.cmd.InOrStdin()) && terminal.Is(m.cmd.ErrOrStderr())
 	if !m.yes && !interactive {
 		return exit.UsageError{Err: errors.New("nobody can be asked, because this is no terminal: add --yes")}

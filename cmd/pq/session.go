@@ -63,7 +63,11 @@ func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
 
 	s := &session{app: a, grammar: grammar}
 	s.renew()
-	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.end(err) }))
+	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if a.ignore == nil || !a.ignore(err) {
+			s.end(err)
+		}
+	}))
 	s.nc, err = interrupt.Await(ctx, func() (*nats.Conn, error) { return a.Connect(append(options, more...)) })
 	if err != nil {
 		s.end(err)
@@ -92,49 +96,31 @@ func (s *session) close() {
 	s.nc.Close()
 }
 
-// push adds an item. Signals do not end it.
-func (s *session) push(priority int64, m client.Message) (client.PushAck, error) {
-	ack, err := s.queue.Push(s.usable, priority, m)
-	return ack, s.explain(err, "the item may be in the queue")
-}
-
-// pushMany adds items with the same headers. Signals do not end it.
-func (s *session) pushMany(priority int64, header nats.Header, values [][]byte) []client.PushResult {
-	if len(values) == 1 { // which may fill a message, so that a batch has no room for it
-		ack, err := s.push(priority, client.Message{Value: values[0], Headers: header})
-		return []client.PushResult{{PushAck: ack, Err: err}}
-	}
-
-	list := make([]client.Message, len(values))
-	for i, value := range values {
-		list[i] = client.Message{Value: value, Headers: header}
-	}
-	results, _ := s.queue.PushMany(s.usable, priority, list) // the results have the errors
-	for i := range results {
-		results[i].Err = s.explain(results[i].Err, "the items of this batch may be in the queue, all or none")
-	}
-	return results
-}
-
 // longestPop is how long one request waits for an item. A signal lets it finish, because ending
 // it could leave an item leased, so the wait for a longer time takes several.
 const longestPop = time.Second
 
-// awaitItem calls take, which leases, and calls it again while there is no item, unless the
-// time to wait is over or ctx ends.
-func awaitItem[T any](ctx context.Context, wait time.Duration, take func(...client.PopOption) (T, error)) (T, error) {
-	if wait == 0 {
-		return take()
-	}
-	for until := time.Now().Add(wait); ; {
-		left := time.Until(until)
-		item, err := take(client.Expires(min(max(left, time.Millisecond), longestPop)))
+// lease leases up to n items, and returns when that began. While there is none it tries again, until
+// the time to wait is over or a signal comes.
+func (q *queue) lease(s *session, n int, wait, ackWait time.Duration) (list []*client.Delivery, begun time.Time, err error) {
+	ctx, until := q.cmd.Context(), time.Now().Add(wait)
+	for {
+		begun = time.Now()
+		left := until.Sub(begun)
+		options := []client.LeaseOption{client.AckWait(ackWait), client.NoWait()}
+		if wait > 0 {
+			options = append(options, client.Expires(min(max(left, time.Millisecond), longestPop)))
+		}
+
+		list, err = s.queue.LeaseItems(s.usable, n, q.max, options...)
 		switch {
+		case len(list) > 0:
+			return list, begun, nil // the next request will say why there are not more
 		case !errors.Is(err, client.ErrEmpty) || left <= longestPop:
-			return item, err
+			err = s.explain(err, "items may be leased, and come back when that is over")
+			return nil, begun, s.outdated(subjects.AckLease, q.kind(), s.explainEmpty(err))
 		case ctx.Err() != nil:
-			var none T
-			return none, context.Cause(ctx)
+			return nil, begun, context.Cause(ctx)
 		}
 	}
 }
@@ -209,7 +195,7 @@ func ask[T any](q *queue, unknown string, request func(context.Context, *session
 	}
 
 	answer, err := request(s.usable, s)
-	return answer, s.outdated(q.verb, q.kind(), s.explain(err, unknown))
+	return answer, s.outdated(q.verb, q.kind(), s.explainEmpty(s.explain(err, unknown)))
 }
 
 // isUnused reports whether a queue has no items and no settings. Nothing else tells a queue from a
@@ -284,7 +270,7 @@ func (s *session) explainEmpty(err error) error {
 
 // absent explains that an item is not in the queue.
 func (s *session) absent(ctx context.Context, err error) error {
-	if err = s.explain(err, "it may be done"); !errors.Is(err, client.ErrNotFound) {
+	if !errors.Is(err, client.ErrNotFound) {
 		return err
 	}
 	if text := s.suggest(ctx); text != "" {
@@ -293,10 +279,10 @@ func (s *session) absent(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: it was popped, removed or moved, or the id is misspelt (pq peek %s --json prints ids)", errNoItem, s.of.name)
 }
 
-// errNoItem is ErrNotFound with a text for items.
-var errNoItem = noItem{}
+// notFound is ErrNotFound with another text.
+type notFound string
 
-type noItem struct{}
+func (e notFound) Error() string      { return string(e) }
+func (notFound) Is(target error) bool { return target == client.ErrNotFound }
 
-func (noItem) Error() string   { return "no item has this id" }
-func (noItem) Is(e error) bool { return e == client.ErrNotFound }
+const errNoItem = notFound("no item has this id")

@@ -17,7 +17,6 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -136,24 +135,21 @@ func (w *watch) take(s *session) (*look, error) {
 	defer cancel()
 	l := &look{at: time.Now()}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(16)
-
 	if !w.noStats {
 		group.Go(func() error { return l.addBridges(ctx, s) })
 	}
 
 	list, err := w.list(ctx, s)
 	if err == nil {
+		var infos []*client.QueueInfo
+		infos, err = s.infos(ctx, list)
+		err = s.outdated(subjects.Info, subjects.Priority, s.explain(err, ""))
 		l.queues = make([]seen, len(list))
-		for i, q := range list {
-			group.Go(func() error {
-				info, err := target.New(s.client, q.Kind == kindNames[subjects.FIFO], q.Queue).Info(ctx)
-				if err == nil {
-					q.Ready, q.Leased, q.Delayed = info.Ready, info.Leased, info.Delayed
-					l.queues[i] = seen{q, info.OldestAge}
-				}
-				return s.outdated(subjects.Info, subjects.Priority, s.explain(err, ""))
-			})
+		for i, info := range infos {
+			if info != nil {
+				list[i].Ready, list[i].Leased, list[i].Delayed = info.Ready, info.Leased, info.Delayed
+				l.queues[i] = seen{list[i], info.OldestAge}
+			}
 		}
 	}
 
@@ -166,7 +162,8 @@ func (w *watch) take(s *session) (*look, error) {
 // list returns the queues to look at.
 func (w *watch) list(ctx context.Context, s *session) ([]counted, error) {
 	if len(w.names) == 0 {
-		return s.queues(ctx, w.fifoOnly)
+		list, err := s.queues(ctx, w.fifoOnly)
+		return list, s.outdated(subjects.List, (&queue{fifo: w.fifoOnly}).kind(), s.explain(err, ""))
 	}
 	var list []counted
 	for _, name := range w.names {

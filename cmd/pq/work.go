@@ -68,9 +68,10 @@ exits with 0. A later one ends them, and their items go back.`,
 func (w *work) run(command []string) error {
 	cmd := w.cmd
 	w.program = command
+	if err := w.jobs.Check("--jobs"); err != nil {
+		return err
+	}
 	switch {
-	case w.jobs < 1:
-		return exit.UsageError{Err: fmt.Errorf("--jobs is %d: want at least 1", w.jobs)}
 	case slices.ContainsFunc(w.dropOn, func(code int) bool { return code < 1 || code > 255 }):
 		return exit.UsageError{Err: errors.New("--drop-on: want exit codes from 1 to 255")}
 	case w.timeout < 0:
@@ -87,22 +88,16 @@ func (w *work) run(command []string) error {
 		return exit.UsageError{Err: fmt.Errorf("cannot run the command %s: %w", w.program[0], errors.Unwrap(err))}
 	}
 
-	refused := make(chan error, 1)
 	blindfold := w.ackWait != 0 // then nobody needs the settings
-	s, err := w.open(cmd.Context(), nats.MaxReconnects(-1), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		if errors.Is(err, nats.ErrPermissionViolation) && !(blindfold && w.retry.refused(&w.queue, err)) { // all else passes
-			select {
-			case refused <- err:
-			default:
-			}
-		}
-	}))
+	w.ignore = func(err error) bool {
+		return !errors.Is(err, nats.ErrPermissionViolation) || blindfold && w.retry.refused(&w.queue, err)
+	}
+	s, err := w.open(cmd.Context(), nats.MaxReconnects(-1))
 	if err != nil {
 		return err
 	}
-
 	defer s.close()
-	if err := w.prepare(cmd.Context(), s, refused); err != nil {
+	if err := w.prepare(cmd.Context(), s); err != nil {
 		return err
 	}
 
@@ -113,29 +108,18 @@ func (w *work) run(command []string) error {
 	if err != nil {
 		return s.explain(err, "")
 	}
-	return w.finish(cmd, s, worker, refused)
+	return w.finish(cmd, s, worker)
 }
 
 // prepare finds out early what makes the work impossible, and how long leases are.
-func (w *work) prepare(ctx context.Context, s *session, refused chan error) error {
+func (w *work) prepare(ctx context.Context, s *session) error {
 	say := func(text string) { _, _ = fmt.Fprintln(w.cmd.ErrOrStderr(), "pq:", text) } // there is nowhere to report a failure
 	if w.ackWait != 0 {                                                                // whoever says so needs no permission to read the settings
 		say("waiting for items of " + w.name)
 		return nil
 	}
 
-	stop := context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })
-	defer stop()
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		select {
-		case err := <-refused:
-			s.end(err)
-		case <-done:
-		}
-	}()
-
+	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
 	info, err := s.queue.Info(s.usable)
 	if errors.Is(err, nats.ErrPermissionViolation) {
 		return fmt.Errorf("%w; with --ack-wait pq work needs no settings", s.explain(err, ""))
@@ -172,7 +156,7 @@ var errNoReader = errors.New("standard output: the reader has gone (broken pipe)
 
 // finish runs the worker until a signal comes, NATS refuses something, or nobody reads the output
 // any more.
-func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, refused chan error) error {
+func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker) error {
 	signals := make(chan os.Signal, 1)
 	interrupt.Notify(signals)
 	release := func() { signal.Stop(signals) }
@@ -194,11 +178,10 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, ref
 	select {
 	case err := <-ended:
 		return s.explain(err, "")
-	case err := <-refused:
-		s.end(err)
+	case <-s.usable.Done():
 		stop()
 		w.kill(s, worker, ended) // nothing can be acknowledged any more
-		return s.explain(err, "")
+		return s.explain(context.Cause(s.usable), "")
 	case <-terminal.ReaderGone(cmd.OutOrStdout()):
 		say(errNoReader, "a")
 	case <-cmd.Context().Done():

@@ -39,11 +39,8 @@ func (r *retryDelay) of(err error, s *session, job *client.Job, log *slog.Logger
 	if !r.blind.Load() {
 		ctx, cancel := context.WithTimeout(s.usable, discovery.FirstAnswer)
 		defer cancel()
-		info, unknown := s.queue.Info(ctx)
-		switch {
-		case unknown == nil:
-			set = info.Settings
-		case !r.blind.Load():
+		var unknown error
+		if set, unknown = s.queue.Settings(ctx); unknown != nil && !r.blind.Load() {
 			return err
 		}
 	}

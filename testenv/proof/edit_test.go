@@ -90,7 +90,7 @@ func (b *burster) encodeEdit(op *proof.Operation) *nats.Msg {
 		states := []subjects.State{"", subjects.StateReady, subjects.StateDelayed, subjects.StateLeased}
 		verb, data = subjects.Purge, subjects.EncodePurge(states[b.sent%len(states)])
 	default:
-		verb, data = subjects.Redrive, subjects.EncodeRedrive(op.Batch)
+		verb, data = subjects.Redrive, subjects.ItemOptions{Most: op.Batch}.Encode(subjects.Redrive)
 	}
 	return &nats.Msg{Subject: b.subject(op.Queue, verb, verb), Data: data}
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 )
 
 // leftBehind is how long the output of processes that a command has left behind counts as its own.
@@ -78,8 +77,5 @@ func (s *Stderr) Tail(n int) string {
 	if _, lines, found := strings.Cut(text, "\n"); found {
 		return strings.TrimSpace(lines)
 	}
-	for len(text) > 0 && !utf8.RuneStart(text[0]) {
-		text = text[1:]
-	}
-	return text
+	return strings.ToValidUTF8(text, "") // which may begin within a character
 }

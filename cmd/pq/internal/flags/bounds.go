@@ -2,7 +2,10 @@ package flags
 
 import (
 	"fmt"
+	"math"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -20,4 +23,33 @@ func InBounds(flag string, value, least, most time.Duration) error {
 // CheckAckWait checks the length of a lease.
 func CheckAckWait(d time.Duration) error {
 	return InBounds("ack-wait", d, subjects.MinAckWait, subjects.MaxAckWait)
+}
+
+// Check returns a usage error unless a count, of a flag that users write like this, is 1 or more.
+func (c Count) Check(flag string) error {
+	if c < 1 {
+		return exit.UsageError{Err: fmt.Errorf("%s is %d: want at least 1", flag, c)}
+	}
+	return nil
+}
+
+// OrAll returns the count of a flag, or if --all is given no limit.
+func (c Count) OrAll(cmd *cobra.Command, name, flag string, all bool) (int, error) {
+	switch {
+	case c < 1:
+		return 0, c.Check(flag)
+	case all && cmd.Flags().Changed(name):
+		return 0, exit.UsageError{Err: fmt.Errorf("%s and --all exclude each other: leave out one", flag)}
+	case all:
+		return math.MaxInt, nil
+	}
+	return int(c), nil
+}
+
+// CheckWait checks how long to wait for items.
+func CheckWait(d time.Duration) error {
+	if d < 0 {
+		return exit.UsageError{Err: fmt.Errorf("--wait is %v: want a duration, such as 30s", d)}
+	}
+	return nil
 }

@@ -17,9 +17,7 @@ type Queue interface {
 	PushMany(ctx context.Context, priority int64, list []client.Message) ([]client.PushResult, error)
 	// Pop takes the first item; with max, the last.
 	Pop(ctx context.Context, max bool, options ...client.PopOption) (*client.Item, error)
-	// LeaseItem leases the item that Pop would take.
-	LeaseItem(ctx context.Context, max bool, options ...client.LeaseOption) (*client.Delivery, error)
-	// LeaseItems leases up to n items.
+	// LeaseItems leases up to n items, those that Pop would take.
 	LeaseItems(ctx context.Context, n int, max bool, options ...client.LeaseOption) ([]*client.Delivery, error)
 	// PeekItem returns the item that Pop would take.
 	PeekItem(ctx context.Context, max bool) (*client.Item, error)
@@ -74,13 +72,6 @@ func (q priorityQueue) Pop(ctx context.Context, max bool, options ...client.PopO
 	return q.PopMin(ctx, options...)
 }
 
-func (q priorityQueue) LeaseItem(ctx context.Context, max bool, options ...client.LeaseOption) (*client.Delivery, error) {
-	if max {
-		return q.LeaseMax(ctx, options...)
-	}
-	return q.LeaseMin(ctx, options...)
-}
-
 func (q priorityQueue) LeaseItems(ctx context.Context, n int, max bool, options ...client.LeaseOption) ([]*client.Delivery, error) {
 	if max {
 		return q.LeaseMaxBatch(ctx, n, options...)
@@ -114,10 +105,6 @@ func (q fifoQueue) PushMany(ctx context.Context, _ int64, list []client.Message)
 
 func (q fifoQueue) Pop(ctx context.Context, _ bool, options ...client.PopOption) (*client.Item, error) {
 	return q.Dequeue(ctx, options...)
-}
-
-func (q fifoQueue) LeaseItem(ctx context.Context, _ bool, options ...client.LeaseOption) (*client.Delivery, error) {
-	return q.Lease(ctx, options...)
 }
 
 func (q fifoQueue) LeaseItems(ctx context.Context, n int, _ bool, options ...client.LeaseOption) ([]*client.Delivery, error) {

@@ -138,6 +138,9 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef, a
 	dry := r.PostForm.Get("dry") != ""
 	v := &confirmView{Priority: strings.TrimSpace(r.PostForm.Get("priority"))}
 	v.actionView = actionView{Action: action, Queue: q, Count: int64(len(ids)), Search: r.PostForm.Get("search"), Back: r.PostForm.Get("back")}
+	if v.Back != "" {
+		v.Back = localPath(v.Back)
+	}
 	if action == "move" && (v.Priority != "" || !dry) {
 		priority, err := subjects.ParsePriority(v.Priority)
 		if err != nil {

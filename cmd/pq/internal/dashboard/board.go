@@ -107,15 +107,6 @@ func codeOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// deniedBy returns why there will be no answer, "" if there only is none now.
-func deniedBy(err error) string {
-	var refused *refusedError
-	if errors.As(err, &refused) {
-		return refused.Error()
-	}
-	return ""
-}
-
 // log notes an action: who did what, with how many. What is "" or nil among the rest is left out.
 func (b *board) log(r *http.Request, action string, q queueRef, rest ...any) {
 	c := callerOf(r)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,8 +32,8 @@ type gateway struct {
 
 	mu    sync.Mutex
 	calls map[*call]struct{} // under way
-
-	statsRefused atomic.Pointer[refusedError]
+	// refused are the subjects that the server did not let pass, which are not asked for a while.
+	refused map[string]refusal
 
 	rights  memo[queueRef, can]
 	allowed memo[struct{}, *discovery.Permissions] // as the server says; nil if it does not
@@ -51,6 +50,31 @@ type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
 
+// refusal is an error until a time.
+type refusal struct {
+	err   error
+	until time.Time
+}
+
+// refusal returns why a request to a subject would not pass, nil if it may.
+func (g *gateway) refusal(subject string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if r := g.refused[subject]; time.Now().Before(r.until) {
+		return r.err
+	}
+	return nil
+}
+
+// deniedBy returns why there will be no answer, "" if there only is none now.
+func deniedBy(err error) string {
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		return refused.Error()
+	}
+	return ""
+}
+
 // errAway is the error of all requests while the connection is down.
 var errAway = fmt.Errorf("%w: NATS is away: try again when it is back", client.ErrNotSent)
 
@@ -59,7 +83,7 @@ func newGateway(o *Options) *gateway {
 		nc: o.Conn, grammar: o.Grammar, timeout: o.Timeout,
 		client: client.New(o.Conn, client.WithGrammar(o.Grammar), client.WithTimeout(o.Timeout)),
 		slots:  make(chan struct{}, maxCalls),
-		calls:  map[*call]struct{}{},
+		calls:  map[*call]struct{}{}, refused: map[string]refusal{},
 	}
 	o.Conn.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { g.noteRefusal(err) })
 	return g
@@ -76,9 +100,12 @@ func (g *gateway) noteRefusal(err error) {
 	if m := publishTo.FindStringSubmatch(err.Error()); m != nil {
 		refused := &refusedError{fmt.Sprintf("the NATS user may not send requests to %s", m[1])}
 		g.endCalls(m[1], refused)
-		if m[1] == statsSubject { // which nobody waits for
-			g.statsRefused.Store(refused)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if len(g.refused) >= maxKept {
+			clear(g.refused)
 		}
+		g.refused[m[1]] = refusal{refused, time.Now().Add(rightTime)}
 	} else {
 		g.endCalls("", &refusedError{"the NATS user cannot receive replies: " + err.Error()})
 	}
@@ -100,6 +127,9 @@ func (g *gateway) endCalls(subject string, err error) {
 func (g *gateway) send(ctx context.Context, subject string, request func(context.Context) error) error {
 	if !g.nc.IsConnected() { // the client would wait
 		return errAway
+	}
+	if err := g.refusal(subject); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, g.timeout, fmt.Errorf("waited %v", g.timeout))
 	defer cancel()

@@ -83,7 +83,7 @@ func callerOf(r *http.Request) caller {
 // wrap returns a handler that calls next for requests that are allowed.
 func (g *guard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		setHeaders(w.Header(), isHTTPS(r))
+		setHeaders(w.Header(), isHTTPS(r) || isLocal(r.Host))
 		if isProbe := r.URL.Path == healthPath || r.URL.Path == readyPath; isProbe && r.Method == http.MethodGet { // which know no names
 			next.ServeHTTP(w, r)
 			return
@@ -154,16 +154,25 @@ func (g *guard) isHost(host string) bool {
 		return true
 	}
 
-	name := host
-	if n, _, err := net.SplitHostPort(host); err == nil {
-		name = n
-	}
-	name = strings.ToLower(strings.Trim(name, "[]"))
-
 	// An address is no name: nobody else decides where it leads. Ports say nothing, because proxies
 	// and containers have their own.
+	name := nameOf(host)
 	_, err := netip.ParseAddr(name)
 	return err == nil || name == "localhost" || slices.Contains(g.hosts, name)
+}
+
+// nameOf returns a host without its port.
+func nameOf(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.Trim(host, "[]"))
+}
+
+// isLocal reports whether a host is this machine, which browsers trust without HTTPS.
+func isLocal(host string) bool {
+	addr, _ := netip.ParseAddr(nameOf(host))
+	return addr.IsLoopback() || nameOf(host) == "localhost"
 }
 
 // isEmbedded reports whether another site asks for something in the background. Only its links may

@@ -53,7 +53,7 @@ func (b *board) rowsByID(ctx context.Context, q queueRef, ids []string, bytes in
 }
 
 func (b *board) getItem(w http.ResponseWriter, r *http.Request, q queueRef) {
-	v := &itemView{As: r.URL.Query().Get("as"), Back: r.URL.Query().Get("search")}
+	v := &itemView{As: r.URL.Query().Get("as"), Search: r.URL.Query().Get("search")}
 	v.Queue, v.ID = q, r.PathValue("id")
 	code := http.StatusOK
 	rows, err := b.rowsByID(r.Context(), q, []string{v.ID}, itemBytes)

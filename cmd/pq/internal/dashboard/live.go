@@ -34,11 +34,14 @@ type live struct {
 	g       *gateway
 	answers *nats.Subscription
 	wake    chan struct{}
-	asked   memo[queueRef, error]
+	asked   memo[queueRef, outcome]
 
 	changed chan struct{} // closed when something is new
 	watched time.Time     // when somebody last looked
 }
+
+// outcome is how a question went.
+type outcome struct{ err error }
 
 func newLive(g *gateway) (*live, error) {
 	l := &live{
@@ -97,8 +100,9 @@ func (l *live) look(ctx context.Context, now time.Time) {
 		l.mu.Lock()
 		l.bridges.noteAsked()
 		l.mu.Unlock()
-		// The status says it if the connection is gone.
-		_ = l.g.nc.PublishRequest(statsSubject, l.answers.Subject, []byte(subjects.StatsOfQueues))
+		if l.g.refusal(statsSubject) == nil { // otherwise the status says it if the connection is gone
+			_ = l.g.nc.PublishRequest(statsSubject, l.answers.Subject, []byte(subjects.StatsOfQueues))
+		}
 		if l.isListDue(now) {
 			l.list(ctx)
 		}
@@ -166,12 +170,12 @@ func (l *live) list(ctx context.Context) {
 
 // ask brings a queue up to date. All who ask in the same tick share the answer.
 func (l *live) ask(ctx context.Context, ref queueRef) error {
-	return l.asked.get(ref, func(error) (error, time.Duration) {
+	return l.asked.get(ref, func(outcome) (outcome, time.Duration) {
 		within, cancel := context.WithTimeout(ctx, pollTime)
 		defer cancel()
 		info, err := l.g.info(within, ref)
 		if ctx.Err() != nil { // who asked is gone
-			return err, 0
+			return outcome{err}, 0
 		}
 
 		now := time.Now()
@@ -183,8 +187,8 @@ func (l *live) ask(ctx context.Context, ref queueRef) error {
 			q.Ready, q.Leased, q.Delayed = info.Ready, info.Leased, info.Delayed
 			q.history.add(l.pointOf(now, ref, q), fineStep)
 		}
-		return err, tick - tick/4
-	})
+		return outcome{err}, tick - tick/4
+	}).err
 }
 
 // watch notes that somebody looks, and returns a channel that is closed when something is new. Who
@@ -277,8 +281,8 @@ func (l *live) bridgesView() *bridgesView {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v := &bridgesView{Rows: l.bridges.rows(time.Now())}
-	if refused := l.g.statsRefused.Load(); refused != nil && len(v.Rows) == 0 {
-		v.Denied = refused.Error()
+	if refused := l.g.refusal(statsSubject); len(v.Rows) == 0 {
+		v.Denied = deniedBy(refused)
 	}
 	return v
 }

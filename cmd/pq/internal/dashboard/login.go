@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -29,7 +30,7 @@ type logins struct {
 	proxyHeader string // "" without; a proxy that says who logged in also says if TLS was used
 	cookie      string // its name
 
-	attempts *ratelimit.Limiter
+	attempts memo[string, *ratelimit.Limiter] // by address
 
 	mu       sync.Mutex
 	sessions map[string]time.Time // by the cookie: when the login ends
@@ -45,9 +46,7 @@ var (
 func newLogins(o *Options, port int) *logins {
 	return &logins{
 		token: o.Token, proxyHeader: o.ProxyUser,
-		cookie: fmt.Sprint("pq-dashboard-", port), // browsers send cookies to all ports of a host
-		// Nobody types faster, and nobody guesses a token that slowly.
-		attempts: ratelimit.NewLimiter(1, 10),
+		cookie:   fmt.Sprint("pq-dashboard-", port), // browsers send cookies to all ports of a host
 		sessions: map[string]time.Time{},
 	}
 }
@@ -94,7 +93,12 @@ func (l *logins) isLoggedIn(session string) bool {
 // logIn begins a session if the token is right. It has a new cookie: one from before the login may
 // be known to others.
 func (l *logins) logIn(w http.ResponseWriter, r *http.Request, token string) error {
-	if !l.attempts.Allow() {
+	// Nobody types faster, and nobody guesses a token that slowly.
+	address, _, _ := net.SplitHostPort(r.RemoteAddr)
+	attempts := l.attempts.get(address, func(*ratelimit.Limiter) (*ratelimit.Limiter, time.Duration) {
+		return ratelimit.NewLimiter(1, 10), sessionTime
+	})
+	if !attempts.Allow() {
 		return errAttempts
 	}
 	given, want := sha256.Sum256([]byte(strings.TrimSpace(token))), sha256.Sum256([]byte(l.token))

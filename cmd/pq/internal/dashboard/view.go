@@ -292,8 +292,8 @@ type itemView struct {
 	Rank *int64
 	// As is how the value is shown: "text", "json", "hex", or "" for the best.
 	As string
-	// Back is the search that one came from, "" if there is none.
-	Back string
+	// Search is what one came from, "" if that is no search.
+	Search string
 }
 
 // Page "dead": fragment "dead" is its table.
@@ -361,7 +361,7 @@ type actionView struct {
 	Count int64
 	// Search is what found them, "" if nothing did.
 	Search string
-	// Back is the search that one came from, "" if there is none.
+	// Back is the page to go to then, "" for the list of the items.
 	Back string
 	// Error is what is wrong with what was typed or, afterwards, why it ended before all were tried.
 	Error string

@@ -54,7 +54,7 @@ func New(o Options) (*Dashboard, error) {
 		return nil, err
 	}
 	b.searches = newSearches(b.gateway)
-	b.dead = &deadScan{live: b.live, searches: b.searches}
+	b.dead = &deadScan{live: b.live, searches: b.searches, kept: map[string]*search{}}
 	return &Dashboard{b, listener}, nil
 }
 

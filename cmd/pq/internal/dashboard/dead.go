@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -32,13 +33,14 @@ type deadScan struct {
 	live     *live
 	searches *searches
 
-	mu   sync.Mutex
-	view deadView  // without Reasons
-	at   time.Time // of the end of the last scan
-	done chan struct{}
-	// groups are those of this scan, and before of the last one, so that open pages stay valid. A
-	// reason has the same id in each.
-	groups, before map[string]*deadGroup
+	mu          sync.Mutex
+	view        deadView  // without Reasons
+	started, at time.Time // this scan, and the end of the last one
+	done        chan struct{}
+	// groups are those of this scan. kept are what the scans before have found, for searchTime, so that
+	// open pages stay valid: a reason has the same id in each scan.
+	groups map[string]*deadGroup
+	kept   map[string]*search
 }
 
 // deadGroup is dead letters of one queue with one reason. Their ids are those that a search for them
@@ -52,10 +54,10 @@ type deadGroup struct {
 func (s *deadScan) find(id string) *search {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if group := cmp.Or(s.groups[id], s.before[id]); group != nil {
+	if group := s.groups[id]; s.kept[id] == nil && group != nil {
 		return group.found
 	}
-	return nil
+	return s.kept[id]
 }
 
 // start begins a scan if the last one is old, and returns a channel that is closed at its end.
@@ -65,8 +67,8 @@ func (s *deadScan) start() (done <-chan struct{}) {
 	if s.view.Running || time.Since(s.at) < deadFresh {
 		return s.done
 	}
-	s.view, s.done = deadView{Running: true}, make(chan struct{})
-	s.before, s.groups = s.groups, map[string]*deadGroup{}
+	s.view, s.done, s.started = deadView{Running: true}, make(chan struct{}), time.Now()
+	s.groups = map[string]*deadGroup{}
 	started := s.searches.spawn(func() {
 		err := s.run()
 		s.mu.Lock()
@@ -74,6 +76,7 @@ func (s *deadScan) start() (done <-chan struct{}) {
 		if s.view.Running, s.at = false, time.Now(); err != nil {
 			s.view.Error = err.Error()
 		}
+		s.keep()
 		close(s.done)
 	})
 	if !started {
@@ -81,6 +84,17 @@ func (s *deadScan) start() (done <-chan struct{}) {
 		close(s.done)
 	}
 	return s.done
+}
+
+// keep keeps what was found. s.mu is held.
+func (s *deadScan) keep() {
+	maps.DeleteFunc(s.kept, func(_ string, found *search) bool { return time.Since(found.at.Started) > searchTime })
+	if len(s.kept) > 2*maxReasons {
+		clear(s.kept)
+	}
+	for id, group := range s.groups {
+		s.kept[id] = group.found
+	}
 }
 
 func (s *deadScan) run() error {
@@ -149,7 +163,7 @@ func (s *deadScan) group(q queueRef, letter *subjects.DeadLetter) *deadGroup {
 	if group == nil && len(s.groups) < maxReasons {
 		group = &deadGroup{
 			deadReason{Queue: q, Home: q.Named(letter.Queue), Reason: letter.Reason, Oldest: letter.At, Newest: letter.At, Search: id},
-			&search{id: id, queue: q, cancel: func() {}},
+			&search{id: id, queue: q, cancel: func() {}, at: searchView{Started: s.started}},
 		}
 		group.found.filter.Header = subjects.HeaderDeadReason + ": " + letter.Reason
 		s.groups[id] = group

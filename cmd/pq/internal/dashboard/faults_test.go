@@ -9,8 +9,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -111,4 +113,83 @@ func TestRoleOfSomeQueues(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// What the server refuses, it is not asked again for a while, however many queues there are.
+func TestRefusalsAreRemembered(t *testing.T) {
+	r := newRigAs(t, "*.list")
+	r.push("a")
+	asked := 0
+	for range 3 {
+		err := r.board.gateway.send(context.Background(), "pq.jobs.info", func(ctx context.Context) error {
+			asked++
+			return r.board.Conn.PublishRequest("pq.jobs.info", "_INBOX.x", nil)
+		})
+		for err == nil && r.board.gateway.refusal("pq.jobs.info") == nil { // the server says so soon
+			must(t, r.board.Conn.Flush())
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+
+	now := time.Now()
+	f := figures{queues: map[queueRef]*queueState{{"pq", "a"}: {listed: true}}, refused: now.Add(-time.Second)}
+	if list := f.due(now); len(list) > 0 {
+		t.Errorf("due are %v", list)
+	}
+	if list := f.due(now.Add(rightTime)); len(list) != 1 {
+		t.Errorf("a minute later due are %v", list)
+	}
+}
+
+// A reason stays what it is from scan to scan, and says when it is of a part of the dead letters.
+func TestReasonsAreKept(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.board.dead
+	jobs := queueRef{"pq", "jobs-dead"}
+	letter := client.StoredItem{ID: "1", Headers: map[string][]string{
+		subjects.HeaderDeadQueue: {"jobs"}, subjects.HeaderDeadReason: {"broken"}, subjects.HeaderDeadAt: {time.Now().UTC().Format(subjects.TimeLayout)},
+	}}
+	scan := func(items ...client.StoredItem) {
+		s.mu.Lock()
+		s.groups = map[string]*deadGroup{}
+		s.started = time.Now()
+		s.mu.Unlock()
+		s.note(jobs, items, true)
+		s.mu.Lock()
+		s.keep()
+		s.mu.Unlock()
+	}
+	scan(letter)
+	id := s.current().Reasons[0].Search
+	scan()
+	scan()
+	found := s.find(id)
+	if found == nil || len(found.matches()) != 1 {
+		t.Fatalf("%+v", found)
+	}
+	r.browser().get("/queue/pq/jobs-dead/items?search="+id).wants(t, 200, "of the first 10,000 dead letters")
+}
+
+// What a search does not find, it may have in other letters, or have had.
+func TestNothingMatches(t *testing.T) {
+	r := newRig(t, nil)
+	ids := r.push("ACME")
+	b := r.browser()
+	b.get("/queue/pq/jobs/items")
+	search := func(match string) string {
+		to := b.post("/search", "kind", "pq", "name", "jobs", "match", match).Header.Get("Location")
+		r.board.searches.work.Wait()
+		return to
+	}
+	b.get(search("acme")).wants(t, 200, "Nothing matches. Upper and lower case differ.")
+
+	found := search("ACME")
+	_, id, _ := strings.Cut(found, "?")
+	item := b.get("/queue/pq/jobs/item/"+ids[0]+"?"+id).wants(t, 200, `href="`+found+`" data-up`, `as=hex&amp;`+id)
+	back := regexp.MustCompile(`name="back" value="(.*?)"`).FindStringSubmatch(item.body)[1]
+	b.post("/queue/pq/jobs/remove", "ids", ids[0], "back", back).wants(t, 200, `href="`+found+`" data-close`)
+	b.get(found).wants(t, 200, "They are no longer here.")
+	b.post("/queue/pq/jobs/remove", "ids", ids[0], "back", "//evil.example").lacks(t, "evil")
 }

@@ -43,6 +43,7 @@ type figures struct {
 	total   history
 	listed  time.Time // when the list was last complete
 	listErr error
+	refused time.Time // when the server last did not let a question about a queue pass
 	status  status
 }
 
@@ -105,7 +106,7 @@ func (f *figures) due(now time.Time) []queueRef {
 		case !q.listed:
 		case now.Sub(q.shown) < viewTime && age >= viewTime-tick/4:
 			shown = append(shown, ref)
-		case age >= 2*viewTime:
+		case age >= 2*viewTime && now.Sub(f.refused) > rightTime: // servers log what they refuse
 			others = append(others, ref)
 		}
 	}

@@ -186,6 +186,8 @@ func (l *live) ask(ctx context.Context, ref queueRef) error {
 			q.info = info
 			q.Ready, q.Leased, q.Delayed = info.Ready, info.Leased, info.Delayed
 			q.history.add(l.pointOf(now, ref, q), fineStep)
+		} else if deniedBy(err) != "" {
+			l.refused = now
 		}
 		return outcome{err}, tick - tick/4
 	}).err

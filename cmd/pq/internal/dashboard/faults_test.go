@@ -119,18 +119,17 @@ func TestRoleOfSomeQueues(t *testing.T) {
 func TestRefusalsAreRemembered(t *testing.T) {
 	r := newRigAs(t, "*.list")
 	r.push("a")
-	asked := 0
-	for range 3 {
-		err := r.board.gateway.send(context.Background(), "pq.jobs.info", func(ctx context.Context) error {
-			asked++
-			return r.board.Conn.PublishRequest("pq.jobs.info", "_INBOX.x", nil)
-		})
-		for err == nil && r.board.gateway.refusal("pq.jobs.info") == nil { // the server says so soon
-			must(t, r.board.Conn.Flush())
-		}
+	g, subject := r.board.gateway, "pq.jobs.info"
+	_, err := g.info(context.Background(), queueRef{"pq", "jobs"})
+	if deniedBy(err) == "" {
+		t.Fatalf("%v", err)
 	}
-	if asked != 1 {
-		t.Errorf("asked %d times", asked)
+	again := g.send(context.Background(), subject, func(context.Context) error {
+		t.Error("the server is asked again")
+		return nil
+	})
+	if deniedBy(again) != deniedBy(err) || g.refusal("pq.other.info") != nil {
+		t.Errorf("%v, then %v", err, again)
 	}
 
 	now := time.Now()

@@ -28,25 +28,19 @@ type streams struct {
 	bySession map[string]int
 }
 
-// open reports whether a session may have another stream. If so, call close.
-func (s *streams) open(session string) bool {
+// add adds streams to those of a session, or with -1 removes one. It reports whether there may be as
+// many.
+func (s *streams) add(session string, n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all >= maxStreams || s.bySession[session] >= streamsPerSession {
+	if n > 0 && (s.all >= maxStreams || s.bySession[session] >= streamsPerSession) {
 		return false
 	}
-	s.all++
-	s.bySession[session]++
-	return true
-}
-
-func (s *streams) close(session string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all--
-	if s.bySession[session]--; s.bySession[session] == 0 {
+	s.all += n
+	if s.bySession[session] += n; s.bySession[session] == 0 {
 		delete(s.bySession, session)
 	}
+	return true
 }
 
 // stream sends the events of one page to one browser.
@@ -72,12 +66,12 @@ func (b *board) getEvents(w http.ResponseWriter, r *http.Request) {
 	}
 
 	session := callerOf(r).session
-	if !b.streams.open(session) {
+	if !b.streams.add(session, 1) {
 		w.Header().Set("Retry-After", "10")
 		http.Error(w, "Too many pages are open.", http.StatusTooManyRequests)
 		return
 	}
-	defer b.streams.close(session)
+	defer b.streams.add(session, -1)
 
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // which nginx would do

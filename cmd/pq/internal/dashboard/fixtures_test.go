@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -195,9 +196,9 @@ func queueFixture() *queueView {
 	v.Head = itemsFixture(false).Rows[:5]
 	for _, row := range [][3]string{{"ack_wait", "length of leases", "30s"}, {"backoff", "delays after failures", ""}, {"max_deliver", "deliveries of an item", ""},
 		{"dead_letter", "queue of what failed", "jobs-dead"}, {"ttl", "life of an item", ""}, {"max_leased", "most leases at a time", ""}, {"max_items", "most items in the queue", ""}} {
-		v.Settings.Rows = append(v.Settings.Rows, settingRow{Name: row[0], About: row[1], Default: row[2]})
+		v.Settings.Rows = append(v.Settings.Rows, settingRow{Setting: &settings.Setting{Name: row[0], About: row[1]}, Without: row[2]})
 	}
-	v.Settings.Rows = append(v.Settings.Rows, settingRow{Name: "discard", About: "new or old: what goes", Default: "new", Choices: []string{"new", "old"}})
+	v.Settings.Rows = append(v.Settings.Rows, settingRow{Setting: &settings.Setting{Name: "discard", About: "new or old: what goes", Choices: []string{"new", "old"}}, Without: "new"})
 	v.Settings.Fields = map[string]field{"max_deliver": {"5", ""}, "backoff": {"1s,ten", `"ten": want durations such as 1s,10s,1m`}}
 	v.Settings.Error = "backoff: \"ten\": want durations such as 1s,10s,1m"
 	v.Push.Done = "Pushed: FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"

@@ -73,12 +73,12 @@ func settingsOf(q queueRef, info *client.QueueInfo) (f settingsForm) {
 		}
 	}
 	for row := range settings.All() {
-		s := settingRow{Name: row.Name, About: row.About, Value: now[row.Name], Choices: row.Choices}
+		s := settingRow{Setting: row, Value: now[row.Name]}
 		switch {
 		case row.Default != nil:
-			s.Default = fmt.Sprint(row.Default)
+			s.Without = fmt.Sprint(row.Default)
 		case row.Name == "dead_letter":
-			s.Default = new(settings.Settings).DeadLetterQueue(q.Name)
+			s.Without = new(settings.Settings).DeadLetterQueue(q.Name)
 		}
 		f.Rows = append(f.Rows, s)
 	}

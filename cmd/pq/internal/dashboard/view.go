@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -196,14 +197,11 @@ type settingsForm struct {
 	form
 }
 
-// settingRow is a setting of the table of package settings. Its input has its name; Fields has what
-// was typed if that is not Value.
+// settingRow is a setting. Its input has its name; Fields has what was typed if that is not Value.
 type settingRow struct {
-	Name, About string
-	// Value is what is set, as pq config reads it, Default what is in force without; "" is none.
-	Value, Default string
-	// Choices are all values, nil if anything may be typed.
-	Choices []string
+	*settings.Setting
+	// Value is what is set, as pq config reads it, Without what is in force without; "" is none.
+	Value, Without string
 }
 
 // itemsFilter is what the form above a list of items asks for.

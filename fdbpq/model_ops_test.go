@@ -177,7 +177,7 @@ func (r *modelRun) settlements(q *modelQueue) (ops []fdbpq.Op) {
 func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
 	o := fdbpq.Op{Kind: fdbpq.OpMove, ID: r.someID(q), Priority: r.priority()}
 	switch n := r.random.IntN(10); {
-	case n == 0 && r.random.IntN(3) == 0:
+	case n == 0 && r.random.IntN(3) == 0 && !r.large: // of large items, one transaction has room for a few
 		o.Kind, o.State = fdbpq.OpPurge, fdbpq.ItemState(r.random.IntN(4))
 	case n < 3 && q.name != r.homes[0].name:
 		o.Kind, o.Limit = fdbpq.OpRedrive, r.random.Int64N(3)

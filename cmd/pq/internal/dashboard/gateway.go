@@ -193,11 +193,8 @@ func (g *gateway) subject(q queueRef, verb subjects.Verb) (string, error) {
 }
 
 func kindOf(kind string) (subjects.Kind, error) {
-	switch kind {
-	case "pq":
-		return subjects.Priority, nil
-	case "q":
-		return subjects.FIFO, nil
+	if k, known := subjects.ParseShort(kind); known {
+		return k, nil
 	}
 	return 0, errors.New("a kind of queues is pq or q")
 }
@@ -247,7 +244,7 @@ func (g *gateway) scan(ctx context.Context, q queueRef, o client.ItemsOptions, n
 // list returns all queues of a kind that there can be.
 func (g *gateway) list(ctx context.Context, kind string) (all []subjects.QueueCounts, err error) {
 	list, number := g.client.ListPriorityQueues, subjects.Priority
-	if kind == "q" {
+	if kind == subjects.FIFO.Short() {
 		list, number = g.client.ListQueues, subjects.FIFO
 	}
 	subject, err := g.grammar.Build(subjects.Request{Kind: number, Verb: subjects.List})

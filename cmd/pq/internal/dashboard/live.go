@@ -136,7 +136,7 @@ func (l *live) list(ctx context.Context) {
 	found := map[queueRef]subjects.QueueCounts{}
 	var failed error
 	var refusals []error
-	for _, kind := range []string{"pq", "q"} {
+	for _, kind := range []string{subjects.Priority.Short(), subjects.FIFO.Short()} {
 		all, err := l.g.list(ctx, kind)
 		if errors.As(err, new(*refusedError)) {
 			refusals = append(refusals, err)

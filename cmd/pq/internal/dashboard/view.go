@@ -49,7 +49,7 @@ type status struct {
 
 // queueRef is a queue.
 type queueRef struct {
-	Kind string // "pq" or "q"
+	Kind string // see subjects.Kind.Short
 	Name string
 }
 
@@ -76,7 +76,7 @@ func (q queueRef) Item(id string) string { return q.Path() + "/item/" + url.Path
 func (q queueRef) ElementID() string { return q.Kind + "." + q.Name }
 
 // FIFO reports whether its items have no priorities.
-func (q queueRef) FIFO() bool { return q.Kind == "q" }
+func (q queueRef) FIFO() bool { return q.Kind == subjects.FIFO.Short() }
 
 // can is what the NATS user may do to a queue. The zero value may look.
 type can struct {
@@ -380,7 +380,7 @@ type confirmView struct {
 	Sample []itemRow
 }
 
-// doneView is what became of an action: fragment "done", and page "done".
+// doneView is the result of an action: fragment "done", and page "done".
 type doneView struct {
 	actionView
 	Done int64

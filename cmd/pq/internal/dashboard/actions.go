@@ -173,7 +173,7 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef, a
 	b.confirm(w, r, v)
 }
 
-// act does something to items, and counts what became of them.
+// act runs an action on items, and counts the results.
 func (b *board) act(ctx context.Context, v *doneView, do itemAction, ids []string) error {
 	v.Failures, v.Homes = map[string][]string{}, map[string]int64{}
 	for part := range slices.Chunk(ids, subjects.MaxItems) {

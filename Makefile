@@ -41,6 +41,7 @@ test: ## run the tests; needs only Go
 	$(TEST); status=$$?; \
 	if [ -n "$(BROWSER)" ]; then \
 		echo '$(DASHBOARD_TEST)'; ($(DASHBOARD_TEST)) || status=1; \
+		echo "skipped: TestMeasure and TestShots of testenv/dashboard, which make dashboard-measure and make dashboard-shots run"; \
 	else \
 		echo "skipped: testenv/dashboard, because there is no Chromium; PQ_TEST_CHROMIUM names one"; \
 	fi; \

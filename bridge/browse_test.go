@@ -21,7 +21,7 @@ func idsOf(more string, ids ...string) string {
 	return fmt.Sprintf(`{"ids":%s%s}`, list, more)
 }
 
-// results makes a request for several items, and returns what became of each.
+// results makes a request for several items, and returns the result of each.
 func results(t *testing.T, e *testenv.Env, subject, payload string) []subjects.ItemResult {
 	t.Helper()
 	reply, err := subjects.ParseItemResults(ok(t, e, subject, nil, payload).Data)

@@ -47,7 +47,7 @@ type ItemsPage = subjects.ItemsPage
 // NoValues as ItemsOptions.ValueBytes asks for items without their values.
 const NoValues = subjects.NoValues
 
-// ItemResult is what became of one of several items:
+// ItemResult is the result for one of several items:
 //
 //	ID    string        // of the item
 //	NewID string        // that a moved or redriven item has now

@@ -163,7 +163,7 @@ func (s *source) leaseNow() *heldJob {
 	return s.took(list[0])
 }
 
-// took notes what became of a turn of the queue. If there was no job, the queue has no turns until a
+// took records the result of a turn of the queue. If there was no job, the queue has no turns until a
 // request that waits has got one.
 func (s *source) took(h *heldJob) *heldJob {
 	s.shares.mu.Lock()

@@ -164,7 +164,7 @@ type ItemResults struct {
 	Results []ItemResult `json:"results"`
 }
 
-// ItemResult is what became of one of several ids.
+// ItemResult is the result for one of several ids.
 type ItemResult struct {
 	ID string `json:"id"`
 	// NewID is the id that a moved or redriven item has now.

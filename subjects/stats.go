@@ -28,7 +28,7 @@ type BridgeStats struct {
 // QueueTraffic counts the items of a queue that came and went by requests to one bridge, since that
 // has the queue in use: the counts begin at 0 again when it was not used for long.
 type QueueTraffic struct {
-	// Kind is "pq" for a priority queue and "q" for a FIFO queue, whatever the prefixes are.
+	// Kind is as Kind.Short returns it.
 	Kind  string `json:"kind"`
 	Queue string `json:"queue"`
 	// In is how many items were pushed, and Out how many were popped, acknowledged, given up, removed

@@ -26,6 +26,25 @@ func (k Kind) String() string {
 	}
 }
 
+// Short returns "pq" or "q", as kinds are called in paths, in statistics and by the tool pq, whatever
+// the prefixes of subjects are.
+func (k Kind) Short() string {
+	if k == FIFO {
+		return "q"
+	}
+	return "pq"
+}
+
+// ParseShort returns the kind with that Short, and whether there is one.
+func ParseShort(short string) (k Kind, known bool) {
+	for _, k := range []Kind{Priority, FIFO} {
+		if k.Short() == short {
+			return k, true
+		}
+	}
+	return 0, false
+}
+
 // Verb is what to do with a queue.
 type Verb uint8
 

@@ -226,6 +226,15 @@ func (d *Dispatcher) StoreReady(ctx context.Context) error {
 	return d.health.check(ctx, d.options.DB, d.options.Keyspace)
 }
 
+// WriteFailure returns the last failure to write to the store, nil if a probe has succeeded since. It
+// does not ask the store.
+func (d *Dispatcher) WriteFailure() error {
+	if failed := d.health.failed.Load(); failed != nil {
+		return *failed
+	}
+	return nil
+}
+
 // Sweeper returns the sweeper, which works while its Run does.
 func (d *Dispatcher) Sweeper() *Sweeper { return d.sweeper }
 

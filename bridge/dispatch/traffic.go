@@ -63,7 +63,7 @@ func (d *Dispatcher) Traffic(n int) []subjects.QueueTraffic {
 		s.RLock()
 		for _, q := range s.queues {
 			if in, out := q.in.Load(), q.out.Load(); in+out > 0 {
-				all = append(all, subjects.QueueTraffic{Kind: shortKind(q.Kind), Queue: q.Name, In: in, Out: out})
+				all = append(all, subjects.QueueTraffic{Kind: q.Kind.Short(), Queue: q.Name, In: in, Out: out})
 			}
 		}
 		s.RUnlock()
@@ -73,20 +73,4 @@ func (d *Dispatcher) Traffic(n int) []subjects.QueueTraffic {
 		return cmp.Or(cmp.Compare(b.In+b.Out, a.In+a.Out), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Queue, b.Queue))
 	})
 	return all[:min(n, len(all))]
-}
-
-func shortKind(k subjects.Kind) string {
-	if k == subjects.FIFO {
-		return "q"
-	}
-	return "pq"
-}
-
-// WriteFailure returns the last failure to write to the store, nil if a probe has succeeded since. It
-// does not ask the store.
-func (d *Dispatcher) WriteFailure() error {
-	if failed := d.health.failed.Load(); failed != nil {
-		return *failed
-	}
-	return nil
 }

@@ -39,18 +39,10 @@ type namedLoad struct {
 // errBadRequest: the request is wrong and would be wrong every time.
 var errBadRequest = errors.New("bad request")
 
-// pathKinds are the kinds of queues in paths, whatever the prefixes of subjects are.
-var pathKinds = []struct {
-	name string
-	kind subjects.Kind
-}{{"pq", subjects.Priority}, {"q", subjects.FIFO}}
-
 // parsePath returns the kind of the queue that a path names.
 func parsePath(kind, name string) (subjects.Kind, error) {
-	for _, k := range pathKinds {
-		if k.name == kind {
-			return k.kind, subjects.ValidateQueueName(name)
-		}
+	if k, known := subjects.ParseShort(kind); known {
+		return k, subjects.ValidateQueueName(name)
 	}
 	return 0, fmt.Errorf("%w: no kind %+.64q of queue: want pq or q", errBadRequest, kind)
 }
@@ -129,18 +121,18 @@ func (p *queuePages) list(w http.ResponseWriter, r *http.Request) {
 // read reads one page, which may have queues of both kinds.
 func (p *queuePages) read(ctx context.Context, query listQuery) (loads queueLoads, err error) {
 	loads.Queues = []namedLoad{}
-	for _, k := range pathKinds {
-		if k.kind < query.kind {
+	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
+		if kind < query.kind {
 			continue
 		}
 		after := ""
-		if k.kind == query.kind {
+		if kind == query.kind {
 			after = query.after
 		}
 
 		// A page that is full already reads one more, to know whether there is a next one.
 		full := len(loads.Queues) == query.limit
-		page, err := p.config.Queues(ctx, k.kind, subjects.ListOptions{After: after, Limit: max(query.limit-len(loads.Queues), 1)})
+		page, err := p.config.Queues(ctx, kind, subjects.ListOptions{After: after, Limit: max(query.limit-len(loads.Queues), 1)})
 		if err != nil {
 			return loads, err
 		}
@@ -150,7 +142,7 @@ func (p *queuePages) read(ctx context.Context, query listQuery) (loads queueLoad
 		}
 
 		for _, q := range page.Queues {
-			loads.Queues = append(loads.Queues, namedLoad{k.name, q, q.Ready + q.Leased})
+			loads.Queues = append(loads.Queues, namedLoad{kind.Short(), q, q.Ready + q.Leased})
 		}
 		if page.Next != nil {
 			loads.setNext()

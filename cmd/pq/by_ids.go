@@ -23,7 +23,7 @@ import (
 )
 
 // byIDs does something with items by the ids in the arguments, in requests for up to a thousand. do
-// tells the tally what became of each, and returns those ids for which there was no room.
+// enters the result of each in the tally, and returns those ids for which there was no room.
 func (q *queue) byIDs(args []string, unknown string, t *tally, do func(context.Context, *session, []string) (again []string, err error)) error {
 	ids, err := idArguments(q.cmd, args)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *session) maxIDs() int {
 	return n
 }
 
-// tally counts what became of items by their ids.
+// tally counts the results of requests for items by their ids.
 type tally struct {
 	cmd   *cobra.Command
 	all   int    // how many there are

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
@@ -21,9 +19,8 @@ import (
 // dashboardFlags are the command line of pq dashboard.
 type dashboardFlags struct {
 	*app
-	options           dashboard.Options
-	tokenFile         string
-	certFile, keyFile string
+	options   dashboard.Options
+	tokenFile string
 }
 
 func newDashboard(a *app) *cobra.Command {
@@ -48,55 +45,22 @@ logged on standard error. An address that other machines can reach needs
 	set.StringVar(&d.options.ProxyUser, "trust-proxy-user", "", "`header` in which a proxy names the user")
 	set.StringArrayVar(&d.options.Hosts, "host", nil, "`name` that browsers use; may be repeated")
 	set.BoolVar(&d.options.HideValues, "hide-values", false, "do not show values and headers of items")
-	set.StringVar(&d.certFile, "https-cert", "", "`file` with a certificate, for HTTPS")
-	set.StringVar(&d.keyFile, "https-key", "", "`file` with its key")
 	flags.WithoutDefault(set, "listen")
 	set.Lookup("host").DefValue = "[]" // which pflag does not print
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
 
-var headerName = regexp.MustCompile("^[A-Za-z0-9-]+$")
-
-// check reads the files that flags name.
-func (d *dashboardFlags) check() error {
+func (d *dashboardFlags) run(cmd *cobra.Command) error {
 	if d.tokenFile != "" {
 		token, err := os.ReadFile(d.tokenFile)
+		if err == nil && len(strings.TrimSpace(string(token))) == 0 {
+			err = errors.New("it is empty")
+		}
 		if err != nil {
 			return exit.InputError{Err: fmt.Errorf("the file with the token: %w", err)}
 		}
 		d.options.Token = strings.TrimSpace(string(token))
-		if n := len(d.options.Token); n < dashboard.MinToken {
-			return exit.InputError{Err: fmt.Errorf("the file with the token has one of %d bytes: want at least %d", n, dashboard.MinToken)}
-		}
-	}
-	if d.tokenFile != "" && d.options.ProxyUser != "" {
-		return exit.UsageError{Err: errors.New("--token-file and --trust-proxy-user exclude each other: leave out one")}
-	}
-	if header := d.options.ProxyUser; header != "" && !headerName.MatchString(header) {
-		return exit.UsageError{Err: fmt.Errorf("--trust-proxy-user is %q: want the name of a header, such as X-Forwarded-User", header)}
-	}
-	for _, host := range d.options.Hosts {
-		if host == "" || strings.ContainsAny(host, "/ *@") {
-			return exit.UsageError{Err: fmt.Errorf("--host is %q: want a name, such as pq.example.com, or with a port", host)}
-		}
-	}
-	if (d.certFile == "") != (d.keyFile == "") {
-		return exit.UsageError{Err: errors.New("--https-cert and --https-key go together")}
-	}
-	if d.certFile != "" {
-		pair, err := tls.LoadX509KeyPair(d.certFile, d.keyFile)
-		if err != nil {
-			return exit.InputError{Err: fmt.Errorf("the files for HTTPS: %w", err)}
-		}
-		d.options.Certificate = &pair
-	}
-	return nil
-}
-
-func (d *dashboardFlags) run(cmd *cobra.Command) error {
-	if err := d.check(); err != nil {
-		return err
 	}
 	grammar, err := d.grammar()
 	if err != nil {
@@ -119,8 +83,8 @@ func (d *dashboardFlags) run(cmd *cobra.Command) error {
 	d.options.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	board, err := dashboard.New(d.options)
 	switch {
-	case errors.Is(err, dashboard.ErrOpen):
-		return exit.UsageError{Err: fmt.Errorf("--listen %s: %w: add --token-file or --trust-proxy-user, or listen on 127.0.0.1", d.options.Listen, err)}
+	case errors.Is(err, dashboard.ErrOptions):
+		return exit.UsageError{Err: err}
 	case err != nil:
 		return fmt.Errorf("cannot serve the dashboard: %w", err)
 	}

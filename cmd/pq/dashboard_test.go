@@ -59,8 +59,6 @@ func TestDashboardMistakes(t *testing.T) {
 	c.fails(exitUsage, "exclude each other", "dashboard", "--token-file", long, "--trust-proxy-user", "X-User")
 	c.fails(exitUsage, "want the name of a header", "dashboard", "--trust-proxy-user", "X User")
 	c.fails(exitUsage, "want a name", "dashboard", "--host", "http://pq.example.com")
-	c.fails(exitUsage, "go together", "dashboard", "--https-cert", long)
-	c.fails(exitUsage, "the files for HTTPS", "dashboard", "--https-cert", long, "--https-key", long)
 	c.fails(exitError, "cannot serve the dashboard", "dashboard", "--listen", "127.0.0.1:99999")
 	c.fails(exitUsage, "too many arguments", "dashboard", "jobs")
 }

@@ -14,17 +14,13 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// kindNames are the kinds of queues as pq ls and pq watch print them. They are those of the default
-// prefixes, and of the bridge's HTTP paths.
-var kindNames = map[subjects.Kind]string{subjects.Priority: "pq", subjects.FIFO: "q"}
-
 // counted is a queue in a list, and how many items it has in each state.
 type counted struct {
 	Kind string `json:"kind"`
 	subjects.QueueCounts
 }
 
-func (q counted) isFIFO() bool { return q.Kind == kindNames[subjects.FIFO] }
+func (q counted) isFIFO() bool { return q.Kind == subjects.FIFO.Short() }
 
 // countColumns are the columns of a table of what was counted.
 var countColumns = []terminal.Column{
@@ -95,7 +91,7 @@ func (s *session) queues(ctx context.Context, fifoOnly bool) ([]counted, error) 
 				return nil, err
 			}
 			for _, q := range page.Queues {
-				all = append(all, counted{kindNames[kind], q})
+				all = append(all, counted{kind.Short(), q})
 			}
 			after = page.Next
 		}

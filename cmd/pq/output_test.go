@@ -85,7 +85,7 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestItemThatCannotBePrintedGoesBack: what was printed is gone, the rest is where it was.
+// TestItemThatCannotBePrintedGoesBack: printed items are removed, the others are back at their places.
 func TestItemThatCannotBePrintedGoesBack(t *testing.T) {
 	c, _ := newCLI(t)
 	for _, kind := range []string{"--fifo=false", "--fifo"} {

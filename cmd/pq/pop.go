@@ -127,7 +127,7 @@ func (p *popping) settle(s *session, list []*client.Delivery, printed int, print
 			lost, why = lost+1, err
 		}
 	}
-	became := giveBack(s, list[kept:])
+	report := giveBack(s, list[kept:])
 
 	switch {
 	case lost > 0:
@@ -136,12 +136,12 @@ func (p *popping) settle(s *session, list []*client.Delivery, printed int, print
 	case printErr == nil:
 		return nil
 	case printed > kept:
-		became += ", also what was printed since nobody may have read it: " + items(int64(printed), "")
+		report += ", also what was printed since nobody may have read it: " + items(int64(printed), "")
 	}
-	return fmt.Errorf("cannot print (%w): %s", printErr, became)
+	return fmt.Errorf("cannot print (%w): %s", printErr, report)
 }
 
-// giveBack gives items back, uncounted, and says what became of them.
+// giveBack returns items to the queue, uncounted, and says in words how that went.
 func giveBack(s *session, list []*client.Delivery) string {
 	var group errgroup.Group
 	group.SetLimit(32)
@@ -149,9 +149,9 @@ func giveBack(s *session, list []*client.Delivery) string {
 		group.Go(func() error { return d.Snooze(s.usable, 0) })
 	}
 
-	became := items(int64(len(list)), "") + " went back"
+	report := items(int64(len(list)), "") + " went back"
 	if group.Wait() != nil {
-		became += fmt.Sprintf(", or will within %v", popLease)
+		report += fmt.Sprintf(", or will within %v", popLease)
 	}
-	return became
+	return report
 }

@@ -64,7 +64,7 @@ func pushLines(s *session, priority int64, header nats.Header, parallel int, asJ
 	return r.finish()
 }
 
-// pushBatch pushes lines, and prints and records what became of them. The error is that of the first
+// pushBatch pushes lines, and prints and records their results. The error is that of the first
 // line that is not in the queue, or whose id could not be printed.
 func pushBatch(s *session, priority int64, header nats.Header, first int, values [][]byte, r *receipts, o *input.Outcomes) (err error) {
 	list := make([]client.Message, len(values))

@@ -167,11 +167,7 @@ func (w *watch) list(ctx context.Context, s *session) ([]counted, error) {
 	}
 	var list []counted
 	for _, name := range w.names {
-		kind := kindNames[subjects.Priority]
-		if w.fifoOnly {
-			kind = kindNames[subjects.FIFO]
-		}
-		list = append(list, counted{kind, subjects.QueueCounts{Queue: name}})
+		list = append(list, counted{(&queue{fifo: w.fifoOnly}).kind().Short(), subjects.QueueCounts{Queue: name}})
 	}
 	return list, nil
 }

@@ -121,6 +121,7 @@ func TestPause(t *testing.T) {
 	}
 	b.fill("#pause [name=for]", "20m")
 	b.press("#pause", "Pause")
+	b.seesIn("#pause", "Resume")
 	b.seesIn("#totals", "Paused")
 	if left := time.Until(s.settings("jobs").PauseUntil); left < 19*time.Minute || left > 20*time.Minute {
 		t.Errorf("paused for %v", left)

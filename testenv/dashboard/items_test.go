@@ -72,7 +72,7 @@ func TestItems(t *testing.T) {
 	b.seesIn("#items", `{"item": 0}`, "s left")
 	b.press("nav.tabs", "Delayed")
 	b.has(1, "#items tbody tr")
-	b.seesIn("#items", "59 min")
+	b.seesIn("#items", "59m")
 	b.open("/queue/pq/jobs/items?end=max")
 	b.until(`document.querySelector("#items tbody tr").innerText.includes("much later")`)
 
@@ -238,7 +238,7 @@ func TestItem(t *testing.T) {
 	must(t, err)
 	must(t, delivery.Nak(t.Context(), time.Hour))
 	b.open("/queue/pq/jobs/item/" + ack.ID)
-	b.seesIn(".facts", "59 min", "Deliveries\n1")
+	b.seesIn(".facts", "59m", "Deliveries\n1")
 	b.act("main", "Remove", 1, "removed")
 	b.expect("status of 404")
 	b.open("/queue/pq/jobs/item/" + ack.ID)

@@ -264,7 +264,7 @@ func TestSearchLimits(t *testing.T) {
 	q := queueRef{"pq", "jobs"}
 	for range keptSearches + 20 {
 		testenv.Eventually(t, func() error {
-			_, err := s.start(q, itemsFilter{Match: "x"}, 0)
+			_, err := s.start(q, itemsFilter{Match: "x"}, client.ItemsOptions{Match: "x"}, 0)
 			return err
 		})
 	}

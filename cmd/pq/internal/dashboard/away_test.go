@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -108,7 +109,7 @@ func findRights(t *testing.T, more []string) {
 	if got := all.board.gateway.may(ctx, queueRef{"pq", "jobs"}); got != (can{true, true, true, true, true, true, true}) {
 		t.Errorf("who may do everything may do %+v", got)
 	}
-	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
+	for _, kind := range []string{"pq", "q"} {
 		list, err := all.board.gateway.list(ctx, kind)
 		if err != nil || len(list) > 0 {
 			t.Errorf("there is %v now, %v", list, err)
@@ -198,23 +199,19 @@ func TestEvents(t *testing.T) {
 // Nobody is asked anything while nobody looks.
 func TestInterest(t *testing.T) {
 	now := time.Now()
-	l := &live{watchers: map[*watch]struct{}{}}
+	l := &live{}
 	for age, want := range map[time.Duration]time.Duration{0: tick, 5 * time.Second: slowTick, time.Minute: slowTick, keepTime + 1: 0} {
 		l.watched = now.Add(-age)
 		if got := l.interest(now); got != want {
 			t.Errorf("%v after the last look: %v", age, got)
 		}
 	}
-	l.watchers[&watch{}] = struct{}{}
-	if got := l.interest(now); got != tick {
-		t.Errorf("while somebody looks: %v", got)
-	}
 }
 
 // Thousands of queues are listed more rarely, sorted, filtered and cut into pages here, and only
 // those in view are asked about.
 func TestThousandsOfQueues(t *testing.T) {
-	l := &live{queues: map[queueRef]*queueState{}, bridges: map[string]*bridgeState{}, watchers: map[*watch]struct{}{}}
+	l := &live{figures: figures{queues: map[queueRef]*queueState{}, bridges: bridges{}}}
 	now := time.Now()
 	for i := range 10_000 {
 		q := &queueState{infoAt: now, listed: true}
@@ -226,7 +223,7 @@ func TestThousandsOfQueues(t *testing.T) {
 		t.Error("10,000 queues are not listed every 20 s")
 	}
 
-	d := &Dashboard{live: l}
+	d := &board{live: l}
 	v := d.queuesView(map[string][]string{"sort": {"ready"}, "dir": {"desc"}, "from": {"100"}})
 	if len(v.Rows) != pageRows || v.Rows[0].Ready != 9_899 || v.Total != 10_000 || v.Pager.From != 101 || v.Pager.Prev == "" || v.Pager.Next == "" {
 		t.Errorf("%d rows from %+v, %+v", len(v.Rows), v.Rows[0], v.Pager)
@@ -237,20 +234,24 @@ func TestThousandsOfQueues(t *testing.T) {
 	}
 
 	view := []queueRef{{"pq", "queue-0001"}, {"pq", "queue-0002"}}
-	open := queueRef{"pq", "queue-0003"}
-	l.watchers[&watch{queue: &open, view: view}] = struct{}{}
-	list, n := l.due(now.Add(6 * time.Second))
-	if n != 1 || len(list) != 3 || list[0] != open {
-		t.Errorf("due are %v, of which %d are open", list, n)
+	soon, later := now.Add(6*time.Second), now.Add(time.Minute)
+	for _, q := range view {
+		l.queues[q].shown = soon
 	}
-	if list, _ = l.due(now.Add(time.Minute)); len(list) != 3+othersPerTick {
+	if list := l.due(soon); len(list) != 2 || !slices.Contains(view, list[0]) || !slices.Contains(view, list[1]) {
+		t.Errorf("due are %v", list)
+	}
+	for _, q := range view {
+		l.queues[q].shown = later
+	}
+	if list := l.due(later); len(list) != 2+othersPerTick {
 		t.Errorf("%d are due", len(list))
 	}
 }
 
 // Rates are what bridges counted between two answers. A bridge that no longer answers has none.
 func TestRates(t *testing.T) {
-	l := &live{bridges: map[string]*bridgeState{}}
+	l := &live{figures: figures{bridges: bridges{}}}
 	jobs, mail := queueRef{"pq", "jobs"}, queueRef{"q", "mail"}
 	now := time.Now()
 	for i, id := range []string{"a", "a", "b", "b"} {
@@ -261,24 +262,25 @@ func TestRates(t *testing.T) {
 		if i == 1 {
 			said.Queues = append(said.Queues, subjects.QueueTraffic{Kind: "q", Queue: "mail", In: 1_000_000}) // since long ago
 		}
-		l.bridges[id].update(now.Add(time.Duration(2*i)*time.Second), micro.Stats{}, said)
+		l.bridges[id].update(now.Add(time.Duration(2*i)*time.Second), micro.Stats{ServiceIdentity: micro.ServiceIdentity{ID: id}}, said)
 	}
-	if in, out := l.ratesOf(jobs); *in != 1000 || *out != 10 { // 500 and 5 of each
+	if in, out := l.bridges.ratesOf(jobs); *in != 1000 || *out != 10 { // 500 and 5 of each
 		t.Errorf("%v in, %v out", *in, *out)
 	}
-	if in, _ := l.ratesOf(mail); *in != 0 {
+	if in, _ := l.bridges.ratesOf(mail); *in != 0 {
 		t.Errorf("%v in", *in)
 	}
 
 	l.bridges["b"].missed = maxMissed + 1
-	if in, _ := l.ratesOf(jobs); *in != 500 {
+	if in, _ := l.bridges.ratesOf(jobs); *in != 500 {
 		t.Errorf("%v in without the bridge that is gone", *in)
 	}
-	if rows := l.bridgeRows(); len(rows) != 2 || !rows[0].Ready || rows[1].Ready || rows[1].In != nil || *rows[0].In != 500 {
+	l.g = &gateway{}
+	if rows := l.bridgesView().Rows; len(rows) != 2 || !rows[0].Ready || rows[1].Ready || rows[1].In != nil || *rows[0].In != 500 {
 		t.Errorf("%+v", rows)
 	}
 	l.bridges["a"].missed = maxMissed + 1
-	if in, out := l.ratesOf(jobs); in != nil || out != nil {
+	if in, out := l.bridges.ratesOf(jobs); in != nil || out != nil {
 		t.Error("rates of no bridge")
 	}
 }
@@ -298,10 +300,7 @@ func TestHistory(t *testing.T) {
 	if line := h.line(last, readyOf); len(line) != lineSteps || line[59] != h.points[n-1].ready || line[0] >= line[1] {
 		t.Errorf("%v", line)
 	}
-	if got := h.after(last.Add(-5 * time.Second)); len(got) < 2 || len(got) > 3 {
-		t.Errorf("%d points", len(got))
-	}
-	c, rates := charts(h.after(last.Add(-time.Minute)), true)
+	c, rates := charts(h.points, true)
 	if !c.Reset || len(c.At) != len(c.Lines[2]) || rates.Lines[0][0] != nil || *c.Lines[1][0] != 0 {
 		t.Errorf("%+v, %+v", c, rates)
 	}

@@ -3,17 +3,22 @@ package dashboard
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// serviceName is the name of bridges in service discovery.
-const serviceName = "pqbridge"
+// States of the connection.
+const (
+	stateLive   = "live"
+	stateAway   = "away"
+	stateDenied = "denied"
+)
 
 const (
 	// maxMissed is how many questions in a row a bridge may leave unanswered, and forgetAfter when it is
@@ -26,89 +31,68 @@ const (
 
 // bridgeState is what a bridge has said about itself, and when.
 type bridgeState struct {
-	micro.Stats
-	subjects.BridgeStats
-	seen     time.Time
-	missed   int // questions since then
-	requests int64
-	// rates are those of its queues, and all together; known only after two answers.
-	rates    map[queueRef]rates
-	in, out  *float64
-	perSec   *float64
-	history  history // point.in is requests
+	bridgeRow
+	missed   int                // questions since it answered
+	rates    map[queueRef]rates // of its queues, known only after two answers
+	history  history            // point.in is requests
 	counters map[queueRef]subjects.QueueTraffic
 }
 
 // rates are pushes and pops a second.
 type rates struct{ in, out float64 }
 
-// askBridges asks all bridges for their figures. Answers go to noteAnswer.
-func (l *live) askBridges(now time.Time) error {
-	l.mu.Lock()
-	early := now.Sub(l.asked) < tick/2
-	if !early {
-		l.asked = now
-		for _, b := range l.bridges {
-			b.missed++
-		}
-	}
-	l.mu.Unlock()
-	if early {
-		return nil
-	}
+// bridges are those that have answered, by their ids.
+type bridges map[string]*bridgeState
 
-	subject, err := micro.ControlSubject(micro.StatsVerb, serviceName, "")
-	if err != nil {
-		return err
+// noteAsked counts a question to all.
+func (all bridges) noteAsked() {
+	for _, b := range all {
+		b.missed++
 	}
-	return l.g.nc.PublishRequest(subject, l.answers.Subject, []byte(subjects.StatsOfQueues))
 }
 
-// noteAnswer takes in what a bridge says.
-func (l *live) noteAnswer(m *nats.Msg) {
+// note takes in what a bridge says.
+func (all bridges) note(now time.Time, data []byte) {
 	var stats micro.Stats
-	if json.Unmarshal(m.Data, &stats) != nil || stats.ID == "" { // also a message that nobody listens
+	if json.Unmarshal(data, &stats) != nil || stats.ID == "" { // also a message that nobody listens
 		return
 	}
-	said, err := subjects.ParseBridgeStats(m.Data)
+	said, err := subjects.ParseBridgeStats(data)
 	if err != nil || said == nil { // an older bridge
 		said = &subjects.BridgeStats{Ready: true}
 	}
 
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := l.bridges[stats.ID]
+	// Whoever answers, may not be a bridge.
+	stats.ID, stats.Version, said.Store, said.Why = shorten(stats.ID), shorten(stats.Version), shorten(said.Store), shorten(said.Why)
+	b := all[stats.ID]
 	if b == nil {
-		if len(l.bridges) >= maxBridges {
+		if len(all) >= maxBridges {
 			return
 		}
 		b = &bridgeState{}
-		l.bridges[stats.ID] = b
+		all[stats.ID] = b
 	}
-	b.update(time.Now(), stats, *said)
+	b.update(now, stats, *said)
 }
 
 func (b *bridgeState) isGone() bool { return b.missed > maxMissed }
 
 func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.BridgeStats) {
-	var requests int64
-	for _, e := range stats.Endpoints {
-		requests += int64(e.NumRequests)
-	}
+	next := bridgeRow{Stats: stats, BridgeStats: said, Seen: now}
+	next.addEndpoints()
 	counters := map[queueRef]subjects.QueueTraffic{}
 	for _, q := range said.Queues {
 		counters[queueRef{q.Kind, q.Queue}] = q
 	}
 
-	b.missed = 0
-	if elapsed := now.Sub(b.seen).Seconds(); !b.seen.IsZero() {
-		elapsed = max(elapsed, 0.1) // answers to two questions may come together
+	if !b.Seen.IsZero() {
+		elapsed := max(now.Sub(b.Seen).Seconds(), 0.1) // answers to two questions may come together
 		perSecond := func(now, before int64) float64 { return float64(max(now-before, 0)) / elapsed }
-		sum := rates{}
+		var sum rates
 		b.rates = map[queueRef]rates{}
 		for q, n := range counters {
 			before, known := b.counters[q]
-			if !known && b.counters != nil && n.In+n.Out > 0 {
+			if !known && n.In+n.Out > 0 {
 				continue // it was not among the busiest
 			}
 			r := rates{perSecond(n.In, before.In), perSecond(n.Out, before.Out)}
@@ -116,27 +100,37 @@ func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.Bri
 			sum.in, sum.out = sum.in+r.in, sum.out+r.out
 		}
 
-		all := perSecond(requests, b.requests)
-		b.in, b.out, b.perSec = &sum.in, &sum.out, &all
+		all := perSecond(next.Requests, b.Requests)
+		next.In, next.Out, next.PerSecond = &sum.in, &sum.out, &all
 		b.history.add(point{at: now, in: float32(all)}, fineStep)
 	}
-	b.Stats, b.BridgeStats, b.counters, b.requests, b.seen = stats, said, counters, requests, now
+	b.bridgeRow, b.counters, b.missed = next, counters, 0
 }
 
-// forgetBridges drops those that have been gone for long. l.mu is held.
-func (l *live) forgetBridges(now time.Time) {
-	for id, b := range l.bridges {
-		if now.Sub(b.seen) > forgetAfter {
-			delete(l.bridges, id)
-		}
+// addEndpoints sums up what the bridge counts for each of its endpoints.
+func (row *bridgeRow) addEndpoints() {
+	var took time.Duration
+	for _, e := range row.Endpoints {
+		row.Requests, row.Errors = row.Requests+int64(e.NumRequests), row.Errors+int64(e.NumErrors)
+		row.LastError = shorten(cmp.Or(e.LastError, row.LastError))
+		took += e.ProcessingTime
+	}
+	if row.Requests > 0 {
+		took /= time.Duration(row.Requests)
+		row.Took = &took
 	}
 }
 
-// ratesOf returns the rates of a queue, nil if no bridge counts them. l.mu is held.
-func (l *live) ratesOf(q queueRef) (in, out *float64) {
+// forget drops those that have been gone for long.
+func (all bridges) forget(now time.Time) {
+	maps.DeleteFunc(all, func(_ string, b *bridgeState) bool { return now.Sub(b.Seen) > forgetAfter })
+}
+
+// ratesOf returns the rates of a queue, nil if no bridge counts them.
+func (all bridges) ratesOf(q queueRef) (in, out *float64) {
 	var sum rates
 	known := false
-	for _, b := range l.bridges {
+	for _, b := range all {
 		if b.rates == nil || b.isGone() {
 			continue
 		}
@@ -149,40 +143,30 @@ func (l *live) ratesOf(q queueRef) (in, out *float64) {
 	return &sum.in, &sum.out
 }
 
-// bridgeRows returns what the page of the bridges shows.
-func (l *live) bridgeRows() (rows []bridgeRow) {
-	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, b := range l.bridges {
-		row := bridgeRow{
-			ID: b.ID, Version: b.Version, Started: b.Started, Seen: b.seen,
-			Store: b.Store,
-			Ready: b.Ready, Why: b.Why, In: b.in, Out: b.out, Requests: b.perSec,
-			Line: b.history.line(now, inOf),
+// state returns how the bridges are: live if one is ready, or all are unknown.
+func (all bridges) state() (state, text string) {
+	for _, b := range all { // those that answer, and are not ready, refuse requests
+		switch {
+		case b.isGone():
+		case b.Ready:
+			return stateLive, ""
+		default:
+			state, text = stateAway, fmt.Sprintf("bridge %s is not ready: %s", b.ID, b.Why)
 		}
+	}
+	return cmp.Or(state, stateLive), text
+}
+
+// rows returns what the page of the bridges shows.
+func (all bridges) rows(now time.Time) (rows []bridgeRow) {
+	for _, b := range all {
+		row := b.bridgeRow
+		row.Line = b.history.line(now, inOf)
 		if b.isGone() {
-			row.Ready, row.Why, row.In, row.Out, row.Requests = false, "it does not answer", nil, nil, nil
+			row.Ready, row.Why, row.In, row.Out, row.PerSecond = false, "it does not answer", nil, nil, nil
 		}
-		waiters := int64(b.Waiters)
-		row.Waiters = &waiters
-		row.addEndpoints(b.Endpoints)
 		rows = append(rows, row)
 	}
 	slices.SortFunc(rows, func(a, b bridgeRow) int { return cmp.Compare(a.ID, b.ID) })
 	return rows
-}
-
-func (row *bridgeRow) addEndpoints(endpoints []*micro.EndpointStats) {
-	var took time.Duration
-	requests := 0
-	for _, e := range endpoints {
-		row.Errors += int64(e.NumErrors)
-		row.LastError = cmp.Or(e.LastError, row.LastError)
-		took, requests = took+e.ProcessingTime, requests+e.NumRequests
-	}
-	if requests > 0 {
-		took /= time.Duration(requests)
-		row.Took = &took
-	}
 }

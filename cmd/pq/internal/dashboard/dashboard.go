@@ -11,76 +11,24 @@ package dashboard
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
-
-	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// MinToken is the least length of a token, in bytes.
-const MinToken = 16
-
-// Options say what to serve, and to whom.
-type Options struct {
-	// Listen is the address, such as 127.0.0.1:8423. Port 0 is any.
-	Listen string
-	// Token is what people log in with, "" if they need not.
-	Token string
-	// ProxyUser is the header in which a proxy says who is there, "" without a proxy. Nobody else
-	// must be able to reach the address then.
-	ProxyUser string
-	// Hosts are names that browsers may know the dashboard by, besides localhost and addresses.
-	Hosts []string
-	// HideValues keeps values and headers of items from being shown.
-	HideValues bool
-	// Certificate is for HTTPS, nil for HTTP.
-	Certificate *tls.Certificate
-
-	// Conn is the connection to NATS, which stays open. Its error handler is replaced.
-	Conn *nats.Conn
-	// Grammar has the subjects of the bridges.
-	Grammar subjects.Grammar
-	// Timeout is how long a request to a bridge may take.
-	Timeout time.Duration
-	// Log gets a line for each action.
-	Log *slog.Logger
-}
-
-// ErrOpen is returned by New for an address that others can reach, where nobody has to log in.
-var ErrOpen = errors.New("whoever can reach this address could act as the NATS user")
 
 // Dashboard is a server that listens.
 type Dashboard struct {
-	Options
+	*board
 	listener net.Listener
-	guard    *guard
-	pages    *renderer
-	gateway  *gateway
-	live     *live
-	searches *searches
-	dead     *deadScan
-	streams  *streams
-	tables   tables
-	closing  chan struct{} // closed when streams have to end
 }
 
-// New listens. Call Run then, which closes the listener.
+// New listens. Call Run then, which closes the listener. ErrOptions is about the options.
 func New(o Options) (*Dashboard, error) {
-	if o.Token != "" && o.ProxyUser != "" {
-		return nil, errors.New("a token and a proxy exclude each other: leave out one")
-	}
-	if o.Token != "" && len(o.Token) < MinToken {
-		return nil, fmt.Errorf("a token of %d bytes: want at least %d", len(o.Token), MinToken)
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	pages, err := newRenderer()
 	if err != nil {
@@ -97,33 +45,26 @@ func New(o Options) (*Dashboard, error) {
 		return nil, ErrOpen
 	}
 
-	d := &Dashboard{
-		Options: o, listener: listener, pages: pages,
-		gateway: newGateway(&o), closing: make(chan struct{}),
-		streams: &streams{bySession: map[string]int{}},
+	b := &board{
+		Options: o, pages: pages, gateway: newGateway(&o),
+		guard: newGuard(&o, addr.Port), streams: &streams{bySession: map[string]int{}}, tables: memo[string, []part]{most: maxTables}, closing: make(chan struct{}),
 	}
-	if d.live, err = newLive(d.gateway); err != nil {
+	if b.live, err = newLive(b.gateway); err != nil {
 		_ = listener.Close()
 		return nil, err
 	}
-	d.searches, d.dead = newSearches(d.gateway), newDeadScan(d.gateway, d.live)
-	d.guard = &guard{
-		origins: http.NewCrossOriginProtection(), logins: newLogins(&o, fmt.Sprint(addr.Port)),
-		slots: make(chan struct{}, maxRequests), key: []byte(rand.Text()),
-	}
-	for _, host := range o.Hosts {
-		d.guard.hosts = append(d.guard.hosts, strings.ToLower(host))
-	}
-	return d, nil
+	b.searches = newSearches(b.gateway)
+	b.dead = &deadScan{live: b.live, searches: b.searches, kept: map[string]*search{}}
+	return &Dashboard{b, listener}, nil
 }
 
-// URL is where the pages are.
+// URL is where the pages are for who is on this machine.
 func (d *Dashboard) URL() string {
-	scheme := "http"
-	if d.Certificate != nil {
-		scheme = "https"
+	addr := *d.listener.Addr().(*net.TCPAddr)
+	if addr.IP.IsUnspecified() {
+		addr.IP = net.IPv4(127, 0, 0, 1)
 	}
-	return scheme + "://" + d.listener.Addr().String()
+	return "http://" + addr.String()
 }
 
 // stopTime is how long requests have to finish when the dashboard stops.
@@ -137,11 +78,11 @@ func (d *Dashboard) Run(ctx context.Context) error {
 
 	server := &http.Server{
 		Handler: d.guard.wrap(d.routes()), MaxHeaderBytes: maxHeaderBytes,
-		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
-	work.Go(func() { failed <- d.serve(server) })
+	work.Go(func() { failed <- server.Serve(d.listener) })
 
 	var err error
 	select {
@@ -152,7 +93,6 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	// Streams and searches would go on; other requests are answered.
 	close(d.closing)
 	d.searches.end()
-	d.dead.end()
 	within, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	if server.Shutdown(within) != nil {
@@ -163,28 +103,6 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	return err
 }
 
-func (d *Dashboard) serve(s *http.Server) (err error) {
-	if d.Certificate != nil {
-		s.TLSConfig = &tls.Config{Certificates: []tls.Certificate{*d.Certificate}, MinVersion: tls.VersionTLS12}
-		err = s.ServeTLS(d.listener, "", "")
-	} else {
-		err = s.Serve(d.listener)
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
-
-// Paths that the guard knows.
-const (
-	eventsPath = "/events"
-	loginPath  = "/login"
-	staticPath = "/static/"
-	healthPath = "/healthz"
-	readyPath  = "/readyz"
-)
-
 func (d *Dashboard) routes() http.Handler {
 	const queuePath = "/queue/{kind}/{name}"
 	mux := http.NewServeMux()
@@ -192,11 +110,11 @@ func (d *Dashboard) routes() http.Handler {
 		"GET /{$}":                              d.getQueues,
 		"GET /bridges":                          d.getBridges,
 		"GET /dead":                             d.getDead,
-		"GET " + queuePath:                      d.getQueue,
-		"GET " + queuePath + "/items":           d.getItems,
-		"GET " + queuePath + "/item/{id}":       d.getItem,
-		"GET " + queuePath + "/item/{id}/value": d.getValue,
-		"POST " + queuePath + "/{action}":       d.postAction,
+		"GET " + queuePath:                      d.ofQueue(d.getQueue),
+		"GET " + queuePath + "/items":           d.ofQueue(d.getItems),
+		"GET " + queuePath + "/item/{id}":       d.ofQueue(d.getItem),
+		"GET " + queuePath + "/item/{id}/value": d.ofQueue(d.getValue),
+		"POST " + queuePath + "/{action}":       d.ofQueue(d.postAction),
 		"POST /search":                          d.postSearch,
 		"POST /search/{id}/stop":                d.postStop,
 		"GET " + eventsPath:                     d.getEvents,

@@ -3,7 +3,9 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,133 +24,115 @@ const (
 	deadFresh    = 5 * time.Second
 	maxReasons   = 500
 	shownReasons = 100
+	// firstScan is how long the page waits for a scan, most of which take less.
+	firstScan = 200 * time.Millisecond
 )
 
 // deadScan sorts the dead letters of all queues by their reasons.
 type deadScan struct {
-	g    *gateway
-	live *live
-	ctx  context.Context
-	stop context.CancelFunc
-	work sync.WaitGroup
+	live     *live
+	searches *searches
 
-	mu      sync.Mutex
-	running bool
-	at      time.Time // of the end of the last one
-	groups  map[deadKey]*deadGroup
-	queues  int
-	total   int64
-	counted int64
-	err     error
-	kept    map[string]*search // of this scan and the one before, so that open pages stay valid
+	mu          sync.Mutex
+	view        deadView  // without Reasons
+	started, at time.Time // this scan, and the end of the last one
+	done        chan struct{}
+	// groups are those of this scan. kept are what the scans before have found, for searchTime, so that
+	// open pages stay valid: a reason has the same id in each scan.
+	groups map[string]*deadGroup
+	kept   map[string]*search
 }
 
-// deadKey is what dead letters have in common.
-type deadKey struct {
-	queue        queueRef
-	home, reason string
-}
-
-// deadGroup is dead letters with one reason. Their ids are kept like those of a search.
+// deadGroup is dead letters of one queue with one reason. Their ids are those that a search for them
+// would find.
 type deadGroup struct {
-	search         *search
-	oldest, newest time.Time
+	deadReason
+	found *search
 }
 
-func newDeadScan(g *gateway, l *live) *deadScan {
-	s := &deadScan{g: g, live: l, groups: map[deadKey]*deadGroup{}, kept: map[string]*search{}}
-	s.ctx, s.stop = context.WithCancel(context.Background())
-	return s
-}
-
-// end stops a scan and waits for it.
-func (s *deadScan) end() {
-	s.mu.Lock()
-	s.stop()
-	s.mu.Unlock()
-	s.work.Wait()
-}
-
+// find returns the search of a group, nil if it is not kept.
 func (s *deadScan) find(id string) *search {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if group := s.groups[id]; s.kept[id] == nil && group != nil {
+		return group.found
+	}
 	return s.kept[id]
 }
 
-// start begins a scan if the last one is old.
-func (s *deadScan) start() {
+// start begins a scan if the last one is old, and returns a channel that is closed at its end.
+func (s *deadScan) start() (done <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running || time.Since(s.at) < deadFresh || s.ctx.Err() != nil {
-		return
+	if s.view.Running || time.Since(s.at) < deadFresh {
+		return s.done
 	}
-	s.running, s.err, s.queues, s.total, s.counted = true, nil, 0, 0, 0
-	s.kept = map[string]*search{}
-	for _, group := range s.groups {
-		s.kept[group.search.id] = group.search
-	}
-	s.groups = map[deadKey]*deadGroup{}
-	s.work.Go(func() {
-		s.run()
+	s.view, s.done, s.started = deadView{Running: true}, make(chan struct{}), time.Now()
+	s.groups = map[string]*deadGroup{}
+	started := s.searches.spawn(func() {
+		err := s.run()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.running, s.at = false, time.Now()
+		if s.view.Running, s.at = false, time.Now(); err != nil {
+			s.view.Error = err.Error()
+		}
+		s.keep()
+		close(s.done)
 	})
+	if !started {
+		s.view.Running = false
+		close(s.done)
+	}
+	return s.done
 }
 
-func (s *deadScan) run() {
+// keep keeps what was found. s.mu is held.
+func (s *deadScan) keep() {
+	maps.DeleteFunc(s.kept, func(_ string, found *search) bool { return time.Since(found.at.Started) > searchTime })
+	if len(s.kept) > 2*maxReasons {
+		clear(s.kept)
+	}
+	for id, group := range s.groups {
+		s.kept[id] = group.found
+	}
+}
+
+func (s *deadScan) run() error {
+	ctx, cancel := context.WithTimeout(s.searches.ctx, longestSearch)
+	defer cancel()
 	rows := s.live.deadQueues()
+	for i := range rows {
+		_ = s.live.ask(ctx, rows[i].queueRef) // the list may be older
+		rows[i] = s.live.one(rows[i].queueRef).queueRow
+	}
 	s.mu.Lock()
-	s.queues = len(rows)
-	for _, q := range rows {
-		s.total += q.items()
+	s.view.Queues = len(rows)
+	for i := range rows {
+		s.view.Total += rows[i].All()
 	}
 	s.mu.Unlock()
-	for _, q := range rows {
-		s.live.askQueue(s.ctx, q.queueRef, false) // the list may be older
-		now := s.live.one(q.queueRef)
-		s.mu.Lock()
-		s.total += now.items() - q.items()
-		s.mu.Unlock()
-		if err := s.scan(q.queueRef); err != nil {
-			s.mu.Lock()
-			s.err = err
-			s.mu.Unlock()
-			return
-		}
-	}
-}
 
-// scan sorts the dead letters of one queue.
-func (s *deadScan) scan(ref queueRef) error {
-	o := client.ItemsOptions{Limit: subjects.MaxItems, ValueBytes: client.NoValues}
-	for scanned := int64(0); scanned < deadPerQueue; {
-		page, err := ask(s.ctx, s.g, ref, subjects.Items, func(ctx context.Context, q queue) (client.ItemsPage, error) { return q.Items(ctx, o) })
-		if err != nil {
+	for i := range rows {
+		scanned, enough := int64(0), false
+		err := s.searches.g.scan(ctx, rows[i].queueRef, client.ItemsOptions{}, func(page client.ItemsPage) bool {
+			scanned += page.Scanned
+			enough = page.Next != nil && scanned >= deadPerQueue
+			return s.note(rows[i].queueRef, page.Items, enough) && !enough
+		})
+		if denied := deniedBy(err); denied != "" {
+			s.mu.Lock()
+			s.view.Denied = denied
+			s.mu.Unlock()
+		} else if err != nil {
 			return err
 		}
-		if scanned += page.Scanned; !s.note(ref, page.Items) || page.Next == nil || page.Scanned == 0 {
-			return nil
-		}
-		o.After = *page.Next
 	}
-	s.noteMore(ref)
 	return nil
 }
 
-// noteMore notes that a queue has more dead letters than were looked at.
-func (s *deadScan) noteMore(ref queueRef) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, group := range s.groups {
-		if key.queue == ref {
-			group.search.setFull()
-		}
-	}
-}
-
-// note takes in dead letters, and reports whether there is room for more.
-func (s *deadScan) note(ref queueRef, items []client.StoredItem) bool {
+// note takes in dead letters, and reports whether there is room for more. The last ones of a queue
+// may not be all that it has.
+func (s *deadScan) note(q queueRef, items []client.StoredItem, notAll bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range items {
@@ -156,76 +140,78 @@ func (s *deadScan) note(ref queueRef, items []client.StoredItem) bool {
 		if err != nil || info.DeadLetter == nil {
 			continue
 		}
-		key := deadKey{ref, info.DeadLetter.Queue, info.DeadLetter.Reason}
-		group := s.groups[key]
-		if group == nil {
-			if len(s.groups) >= maxReasons {
-				continue
-			}
-			group = &deadGroup{search: &search{id: rand.Text(), queue: ref, started: time.Now(), ended: time.Now(), cancel: func() {}}}
-			group.search.filter.Header = subjects.HeaderDeadReason + ": " + key.reason
-			s.groups[key], s.kept[group.search.id] = group, group.search
+		if group := s.group(q, info.DeadLetter); group != nil {
+			group.add(items[i].ID, info.DeadLetter.At)
+			s.view.Counted++
 		}
-		group.add(items[i].ID, info.DeadLetter.At)
-		s.counted++
 	}
-	return s.counted < deadAtMost
+
+	for _, group := range s.groups {
+		if notAll && group.Queue == q {
+			group.found.mu.Lock()
+			group.found.at.First = deadPerQueue
+			group.found.mu.Unlock()
+		}
+	}
+	return s.view.Counted < deadAtMost
+}
+
+// group returns the group of a dead letter, nil if there are too many. s.mu is held.
+func (s *deadScan) group(q queueRef, letter *subjects.DeadLetter) *deadGroup {
+	id := fmt.Sprintf("%.16x", sha256.Sum256([]byte(strings.Join([]string{q.Kind, q.Name, letter.Queue, letter.Reason}, "\x00"))))
+	group := s.groups[id]
+	if group == nil && len(s.groups) < maxReasons {
+		group = &deadGroup{
+			deadReason{Queue: q, Home: q.Named(letter.Queue), Reason: letter.Reason, Oldest: letter.At, Newest: letter.At, Search: id},
+			&search{id: id, queue: q, cancel: func() {}, at: searchView{Started: s.started}},
+		}
+		group.found.filter.Header = subjects.HeaderDeadReason + ": " + letter.Reason
+		s.groups[id] = group
+	}
+	return group
 }
 
 func (g *deadGroup) add(id string, at time.Time) {
-	g.search.mu.Lock()
-	defer g.search.mu.Unlock()
-	g.search.ids = append(g.search.ids, id)
-	g.search.scanned++
-	if g.oldest.IsZero() || at.Before(g.oldest) {
-		g.oldest = at
+	g.found.mu.Lock()
+	defer g.found.mu.Unlock()
+	g.found.ids = append(g.found.ids, id)
+	g.Count++
+	if at.Before(g.Oldest) {
+		g.Oldest = at
 	}
-	if at.After(g.newest) {
-		g.newest = at
+	if at.After(g.Newest) {
+		g.Newest = at
 	}
 }
 
-// view returns what the page shows.
-func (s *deadScan) view() *deadView {
+// current returns what the page shows.
+func (s *deadScan) current() *deadView {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := &deadView{Queues: s.queues, Total: s.total, Counted: s.counted, Running: s.running}
-	if s.err != nil {
-		v.Error = s.err.Error()
-	}
-	for key, group := range s.groups {
-		oldest, newest := group.oldest, group.newest
-		_, n := group.search.matches(0, 1)
-		v.Reasons = append(v.Reasons, deadReason{
-			Reason: key.reason, Queue: key.queue, Home: queueRef{key.queue.Kind, key.home},
-			Count: int64(n), Oldest: &oldest, Newest: &newest, Search: group.search.id,
-		})
+	v := s.view
+	for _, group := range s.groups {
+		v.Reasons = append(v.Reasons, group.deadReason)
 	}
 	slices.SortFunc(v.Reasons, func(a, b deadReason) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Queue.Name, b.Queue.Name), strings.Compare(a.Reason, b.Reason))
 	})
 	v.Reasons = v.Reasons[:min(len(v.Reasons), shownReasons)]
-	return v
+	return &v
 }
 
-// firstScan is how long the page waits for a scan, most of which take less.
-const firstScan = 200 * time.Millisecond
-
-func (d *Dashboard) getDead(w http.ResponseWriter, r *http.Request) {
-	d.live.freshen(r.Context(), nil)
-	d.dead.start()
-	v := d.dead.view()
-	for end := time.Now().Add(firstScan); v.Running && time.Now().Before(end); v = d.dead.view() {
-		select {
-		case <-r.Context().Done():
-		case <-time.After(10 * time.Millisecond):
-		}
+func (b *board) getDead(w http.ResponseWriter, r *http.Request) {
+	b.live.freshen(r.Context())
+	select {
+	case <-b.dead.start():
+	case <-r.Context().Done():
+	case <-time.After(firstScan):
 	}
 
+	v := b.dead.current()
 	if !v.Running { // the page asks again then
 		for i := range v.Reasons {
-			v.Reasons[i].Can = d.gateway.may(r.Context(), v.Reasons[i].Queue)
+			v.Reasons[i].Can = b.gateway.may(r.Context(), v.Reasons[i].Queue)
 		}
 	}
-	d.show(w, r, http.StatusOK, "dead", "dead", d.newShell(r, "Dead letters", "dead"), v)
+	b.show(w, r, http.StatusOK, "dead", "dead", b.newShell(r, "Dead letters", "dead"), v)
 }

@@ -28,62 +28,50 @@ type streams struct {
 	bySession map[string]int
 }
 
-// open reports whether a session may have another stream. If so, call close.
-func (s *streams) open(session string) bool {
+// add adds streams to those of a session, or with -1 removes one. It reports whether there may be as
+// many.
+func (s *streams) add(session string, n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all >= maxStreams || s.bySession[session] >= streamsPerSession {
+	if n > 0 && (s.all >= maxStreams || s.bySession[session] >= streamsPerSession) {
 		return false
 	}
-	s.all++
-	s.bySession[session]++
-	return true
-}
-
-func (s *streams) close(session string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all--
-	if s.bySession[session]--; s.bySession[session] == 0 {
+	s.all += n
+	if s.bySession[session] += n; s.bySession[session] == 0 {
 		delete(s.bySession, session)
 	}
+	return true
 }
 
 // stream sends the events of one page to one browser.
 type stream struct {
-	*Dashboard
+	*board
 	w        http.ResponseWriter
 	r        *http.Request
 	query    url.Values
 	page     string
 	queue    queueRef // of the page "queue"
-	watching *watch
 	sent     sent
 	lastSent time.Time // something
-	lastAt   time.Time // of the points sent
-	charted  bool
+	lastAt   time.Time // of the points sent, zero before the first
 }
 
-func (d *Dashboard) getEvents(w http.ResponseWriter, r *http.Request) {
+func (b *board) getEvents(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	s := &stream{Dashboard: d, w: w, r: r, query: query, page: query.Get("page"), watching: &watch{}, sent: sent{}}
-	if s.page == "queue" {
-		s.queue = queueRef{query.Get("kind"), query.Get("name")}
-		if err := d.gateway.check(s.queue); err != nil {
-			http.Error(w, err.Error(), http.StatusNotFound)
-			return
-		}
-		s.watching.queue = &s.queue
+	s := &stream{board: b, w: w, r: r, query: query, page: query.Get("page"), sent: sent{}}
+	s.queue = queueRef{query.Get("kind"), query.Get("name")}
+	if err := b.gateway.check(s.queue); s.page == "queue" && err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
 	}
 
 	session := callerOf(r).session
-	if !d.streams.open(session) {
+	if !b.streams.add(session, 1) {
 		w.Header().Set("Retry-After", "10")
 		http.Error(w, "Too many pages are open.", http.StatusTooManyRequests)
 		return
 	}
-	defer d.streams.close(session)
-	defer d.live.watch(s.watching)()
+	defer b.streams.add(session, -1)
 
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // which nginx would do
@@ -95,28 +83,25 @@ func (s *stream) run() {
 	beat := time.NewTicker(keepAlive)
 	defer beat.Stop()
 	for {
-		news := s.live.news()
+		news := s.live.watch()
 		if err := s.update(); err != nil {
 			return
 		}
 
 		// Not more than one update each tick, whatever happens meanwhile.
-		pause := time.NewTimer(tick - tick/10)
-		select {
-		case <-pause.C:
-		case <-s.r.Context().Done():
-		case <-s.closing:
-		}
-		pause.Stop()
+		early := time.After(tick - tick/10)
 		for waiting := true; waiting; {
+			ready := news
+			if early != nil {
+				ready = nil
+			}
 			select {
-			case <-news:
+			case <-early:
+				early = nil
+			case <-ready:
 				waiting = false
 			case <-beat.C:
-				if time.Since(s.lastSent) >= keepAlive/2 && s.write(":\n\n") != nil {
-					return
-				}
-				if !s.guard.logins.mayGoOn(callerOf(s.r)) {
+				if !s.guard.logins.mayGoOn(callerOf(s.r)) || s.write(":\n\n") != nil {
 					return
 				}
 			case <-s.r.Context().Done():
@@ -131,18 +116,19 @@ func (s *stream) run() {
 // update sends what has changed on the page.
 func (s *stream) update() error {
 	shell := s.newShell(s.r, "", "")
-	html, err := s.Dashboard.pages.live(s.sent, s.page, shell, s.view())
+	status, err := s.pages.execute("status", shell, nil)
 	if err != nil {
-		s.Log.Error("cannot show an event", "page", s.page, "error", err)
 		return err
 	}
 
 	var b bytes.Buffer
-	if html != "" {
-		writeEvent(&b, "patch", html)
+	parts, err := s.parts(shell, &b)
+	if err != nil {
+		s.Log.Error("cannot show an event", "page", s.page, "error", err)
+		return err
 	}
-	if s.page == "queue" {
-		s.addSeries(&b)
+	if html := s.pages.changes(s.sent, append([]part{{ID: "status", HTML: status}}, parts...)); html != "" {
+		writeEvent(&b, "patch", html)
 	}
 	if b.Len() == 0 && !s.lastSent.IsZero() {
 		return nil
@@ -151,39 +137,39 @@ func (s *stream) update() error {
 	return s.write(b.String())
 }
 
-// view returns what the page shows now, nil for a page of which only the status changes.
-func (s *stream) view() any {
+// parts returns what changes on the page besides the status. It writes the points of charts to b.
+func (s *stream) parts(shell *shell, b *bytes.Buffer) (parts []part, err error) {
 	switch s.page {
-	case "queues":
-		v := s.queuesView(s.query)
-		view := make([]queueRef, len(v.Rows))
-		for i := range v.Rows {
-			view[i] = v.Rows[i].queueRef
-		}
-		s.live.setView(s.watching, view)
-		return v
+	case "queues": // twenty tabs mostly show the same
+		parts = s.tables.get(s.r.URL.RawQuery, func([]part) ([]part, time.Duration) {
+			parts, err = s.pages.parts(s.page, shell, s.queuesView(s.query))
+			return parts, tick / 2
+		})
+		return parts, err
 	case "queue":
-		return s.liveQueue(s.r.Context(), s.queue)
+		v, points := s.liveQueue(s.r.Context(), s.queue)
+		s.writePoints(b, points)
+		return s.pages.parts(s.page, shell, v)
 	case "bridges":
-		return s.bridgesView()
+		return s.pages.parts(s.page, shell, s.live.bridgesView())
 	}
-	return nil
+	return nil, nil
 }
 
-// addSeries adds the points that the charts do not have yet.
-func (s *stream) addSeries(b *bytes.Buffer) {
-	points := s.live.points(s.queue, s.lastAt)
-	if len(points) == 0 && s.charted {
+// writePoints writes the points that the charts do not have yet.
+func (s *stream) writePoints(b *bytes.Buffer, points []point) {
+	first := s.lastAt.IsZero()
+	for len(points) > 0 && !points[0].at.After(s.lastAt) {
+		points = points[1:]
+	}
+	if len(points) == 0 {
 		return
 	}
-	if len(points) > 0 {
-		s.lastAt = points[len(points)-1].at
-	}
-	countsChart, ratesChart := charts(points, !s.charted)
-	s.charted = true
+
+	s.lastAt = points[len(points)-1].at
+	countsChart, ratesChart := charts(points, first)
 	for _, chart := range []series{countsChart, ratesChart} {
-		data, err := json.Marshal(chart)
-		if err == nil { // it has only numbers and names
+		if data, err := json.Marshal(chart); err == nil { // it has only numbers and names
 			writeEvent(b, "series", string(data))
 		}
 	}

@@ -12,6 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -99,14 +103,14 @@ func fixtures() map[string]fixture {
 		"dead":        {page: "dead", nav: "dead", title: "Dead letters", view: deadFixture()},
 		"bridges":     {page: "bridges", nav: "bridges", title: "Bridges", view: bridgesFixture()},
 		"login":       {page: "login", nav: "login", title: "Log in", view: &loginView{Next: "/", Error: "That is not the token."}},
-		"error": {page: "error", title: "Not found", view: &errorView{Status: 404, Title: "No such page",
-			Text: "queue \"a b\": want 1 to 128 ASCII letters, digits, '-' and '_'", BackTo: "/", BackToName: "To the queues"}},
-		"confirm": {page: "confirm", nav: "queues", title: "Move", view: &confirmView{Action: "move", Queue: queueRef{"pq", "jobs-dead"}, Count: 12,
-			Search: "s1", Sample: search.Rows[:4], Priority: "5x", Error: `priority "5x": want an integer, such as 5 or -5`}},
-		"purge": {page: "confirm", nav: "queues", title: "Purge", view: &confirmView{Action: "purge", Queue: queueRef{"pq", "jobs"}, Count: 4096, NameWanted: true}},
-		"done": {page: "done", nav: "queues", title: "Sent home", view: &doneView{Action: "redrive", Queue: queueRef{"pq", "jobs-dead"}, Done: 10, Count: 12,
-			Homes:    []homeCount{{queueRef{"pq", "jobs"}, 8}, {queueRef{"pq", "mail"}, 2}},
-			Failures: []failureCount{{"the item is not in the queue", 2, []string{item.ID, binary.ID}}}}},
+		"error": {page: "error", title: "Not found", view: &errorView{Title: "No such page",
+			Text: "queue \"a b\": want 1 to 128 ASCII letters, digits, '-' and '_'"}},
+		"confirm": {page: "confirm", nav: "queues", title: "Move", view: &confirmView{Sample: search.Rows[:4], Priority: "5x", actionView: actionView{Action: "move", Queue: queueRef{"pq", "jobs-dead"}, Count: 12,
+			Search: "s1", Error: `priority "5x": want an integer, such as 5 or -5`}}},
+		"purge": {page: "confirm", nav: "queues", title: "Purge", view: &confirmView{actionView: actionView{Action: "purge", Queue: queueRef{"pq", "jobs"}, Count: 4096}}},
+		"done": {page: "done", nav: "queues", title: "Sent home", view: &doneView{actionView: actionView{Action: "redrive", Queue: queueRef{"pq", "jobs-dead"}, Count: 12}, Done: 10,
+			Homes:    map[string]int64{"jobs": 8, "mail": 2},
+			Failures: map[string][]string{"the item is not in the queue": {item.ID, binary.ID}}}},
 	}
 }
 
@@ -167,7 +171,8 @@ func queuesFixture(n int) *queuesView {
 func queueFixture() *queueView {
 	v := &queueView{queueRow: queuesFixture(6).Rows[1], Exists: true, Can: can{true, true, true, true, true, true, true}}
 	v.queueRef = queueRef{"pq", "jobs"}
-	v.Oldest, v.NextDue = to(4*time.Minute+11*time.Second), to(noon.Add(8*time.Second))
+	v.Oldest = to(4*time.Minute + 11*time.Second)
+	v.Info = &client.QueueInfo{NextDue: to(noon.Add(8 * time.Second)), PrioritiesMore: true}
 	v.Paused, v.PausedUntil = true, noon.Add(12*time.Minute)
 	chart := func(id string, seed uint64, names []string, levels ...float64) series {
 		s := series{ID: id, Names: names}
@@ -186,18 +191,18 @@ func queueFixture() *queueView {
 	v.CountsChart = chart("counts", 3, []string{"ready", "leased", "delayed"}, 320_000, 42_000, 90_000)
 	v.RatesChart = chart("rates", 8, []string{"in", "out"}, 210, 190)
 	for i, n := range []int64{118_002, 90_411, 61_220, 33_007, 12_934, 4_100, 902, 31, 2} {
-		v.Priorities = append(v.Priorities, priorityBar{[]int64{-10, 0, 1, 2, 3, 5, 8, 100, 5000}[i], n, float64(n) / 118_002})
+		v.Info.Priorities = append(v.Info.Priorities, subjects.PriorityCount{Priority: []int64{-10, 0, 1, 2, 3, 5, 8, 100, 5000}[i], Count: n})
 	}
-	v.PrioritiesMore = true
-	v.Groups, v.GroupsMore, v.AtLimit = groupsOf(&subjects.QueueInfo{Groups: map[string]subjects.GroupCount{
+	v.Info.GroupsAtLimit, v.Info.GroupsMore = 1, true
+	v.Info.Groups = map[string]subjects.GroupCount{
 		"acme": {Ready: 1200, Leased: 3}, "<b>\u202e": {Ready: 7}, strings.Repeat("long ", 25): {Leased: 1},
-	}}), true, 1
+	}
 	v.Head = itemsFixture(false).Rows[:5]
 	for _, row := range [][3]string{{"ack_wait", "length of leases", "30s"}, {"backoff", "delays after failures", ""}, {"max_deliver", "deliveries of an item", ""},
 		{"dead_letter", "queue of what failed", "jobs-dead"}, {"ttl", "life of an item", ""}, {"max_leased", "most leases at a time", ""}, {"max_items", "most items in the queue", ""}} {
-		v.Settings.Rows = append(v.Settings.Rows, settingRow{Name: row[0], About: row[1], Default: row[2]})
+		v.Settings.Rows = append(v.Settings.Rows, settingRow{Setting: &settings.Setting{Name: row[0], About: row[1]}, Without: row[2]})
 	}
-	v.Settings.Rows = append(v.Settings.Rows, settingRow{Name: "discard", About: "new or old: what goes", Default: "new", Choices: []string{"new", "old"}})
+	v.Settings.Rows = append(v.Settings.Rows, settingRow{Setting: &settings.Setting{Name: "discard", About: "new or old: what goes", Choices: []string{"new", "old"}}, Without: "new"})
 	v.Settings.Fields = map[string]field{"max_deliver": {"5", ""}, "backoff": {"1s,ten", `"ten": want durations such as 1s,10s,1m`}}
 	v.Settings.Error = "backoff: \"ten\": want durations such as 1s,10s,1m"
 	v.Push.Done = "Pushed: FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"
@@ -251,7 +256,7 @@ func deadFixture() *deadView {
 			"pq: duplicate key value violates unique constraint \"orders_pkey\"", "terminated", "no such customer: \u202e<script>alert(1)</script>", "max_deliver", "exit status 3"}[i]
 		home := []string{"jobs", "webhooks-acme", "billing", "mail"}[i%4]
 		v.Reasons = append(v.Reasons, deadReason{Reason: reason, Queue: queueRef{"pq", home + "-dead"}, Home: queueRef{"pq", home}, Count: n,
-			Oldest: to(noon.Add(-time.Duration(i+2) * 31 * time.Hour)), Newest: to(noon.Add(-time.Duration(i*i) * 211 * time.Second)),
+			Oldest: noon.Add(-time.Duration(i+2) * 31 * time.Hour), Newest: noon.Add(-time.Duration(i*i) * 211 * time.Second),
 			Search: "s", Can: can{Redrive: true, Remove: true}})
 	}
 	return v
@@ -260,8 +265,10 @@ func deadFixture() *deadView {
 func bridgesFixture() *bridgesView {
 	v := &bridgesView{}
 	for i, id := range []string{"GMKC7Z2XWQ", "H0TR51NAEB", "QX84VVD2PL"} {
-		v.Rows = append(v.Rows, bridgeRow{ID: id, Version: "0.9.0", Store: "7c1f2ab9", Started: noon.Add(-time.Duration(i+1) * 29 * time.Hour), Ready: i != 2,
-			In: to(271.0 - float64(i)*90), Out: to(260.2 - float64(i)*85), Requests: to(1204.6 - float64(i)*300), Waiters: to(int64(48 - 20*i)),
+		v.Rows = append(v.Rows, bridgeRow{
+			Stats:       micro.Stats{ServiceIdentity: micro.ServiceIdentity{ID: id, Version: "0.9.0"}, Started: noon.Add(-time.Duration(i+1) * 29 * time.Hour)},
+			BridgeStats: subjects.BridgeStats{Store: "7c1f2ab9", Ready: i != 2, Waiters: 48 - 20*i},
+			In:          to(271.0 - float64(i)*90), Out: to(260.2 - float64(i)*85), PerSecond: to(1204.6 - float64(i)*300),
 			Errors: int64(i * 17), Took: to(time.Duration(3+i) * time.Millisecond), Line: wave(uint64(20+i), 60, 1200)})
 	}
 	v.Rows[2].Why, v.Rows[2].LastError = "the store does not answer", "503: the store does not answer: try again later"

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // none stands for a number that is not known.
@@ -20,38 +19,32 @@ const none = "–"
 
 // formats are the functions of the templates. Those of numbers also take nil pointers, as none.
 var formats = template.FuncMap{
-	"num":    orNone(terminal.Grouped),
-	"rate":   orNone(rate),
-	"age":    orNone(age),
-	"took":   orNone(took),
-	"part":   func(part float64) string { return strconv.FormatFloat(100*min(max(part, 0), 1), 'f', 1, 64) },
-	"ratio":  func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
-	"size":   func(n int) string { return size(int64(n)) },
-	"count":  func(n int) int64 { return int64(n) },
-	"few":    terminal.Plural[int64],
-	"ago":    func(now, t time.Time) string { return age(now.Sub(t)) + " ago" },
-	"until":  until,
-	"stamp":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
-	"iso":    func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-	"left":   left,
-	"spark":  spark,
-	"json":   func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
-	"short":  short,
-	"runs":   func(text string) []run { return runs(text, math.MaxInt) },
-	"clip":   runs,
-	"value":  showValue,
-	"peek":   preview,
-	"gloss":  func(verb string) gloss { return glosses[verb] },
-	"none":   func() string { return none },
-	"hot":    func(n *int64) bool { return n != nil && *n > 0 },
-	"faint":  faint,
-	"reason": reason,
-	"cell":   func(row itemRow, v *itemsView) itemCell { return itemCell{row, v} },
-	"tab":    tab,
-	"as": func(v *itemView, s shownValue, as, title string) link {
-		return link{Href: v.Queue.Item(v.ID) + "?as=" + as, Title: title, Here: s.As == as}
-	},
-	"sort": func(v *queuesView, column, title string) sortLink { return sortLink{v, column, title} },
+	"num":   orNone(terminal.Grouped),
+	"rate":  orNone(rate),
+	"age":   orNone(terminal.Short),
+	"took":  orNone(took),
+	"part":  func(part float64) string { return strconv.FormatFloat(100*min(max(part, 0), 1), 'f', 1, 64) },
+	"ratio": func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
+	"size":  func(n int) string { return size(int64(n)) },
+	"count": func(n int) int64 { return int64(n) },
+	"few":   terminal.Plural[int64],
+	"ago":   func(now, t time.Time) string { return terminal.Short(now.Sub(t)) + " ago" },
+	"until": soon("in ", ""),
+	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"left":  soon("", " left"),
+	"spark": spark,
+	"json":  func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
+	"short": short,
+	"runs":  func(text string) []run { return runs(text, math.MaxInt) },
+	"clip":  runs,
+	"value": showValue,
+	"peek":  preview,
+	"gloss": func(verb string) gloss { return glosses[verb] },
+	"none":  func() string { return none },
+	"hot":   func(n *int64) bool { return n != nil && *n > 0 },
+	"faint": faint,
+	"list":  func(values ...any) []any { return values },
 }
 
 // orNone makes a format of numbers one of pointers too.
@@ -85,56 +78,22 @@ func rate(f float64) string {
 	return terminal.Grouped(int64(math.Round(f)))
 }
 
-// age writes a duration in its two largest units, as 8 s, 3 min, 4 h 10 min or 12 d 3 h.
-func age(d time.Duration) string {
-	units := func(large time.Duration, l string, small time.Duration, s string) string {
-		if rest := d % large / small; rest > 0 {
-			return fmt.Sprintf("%d %s %d %s", d/large, l, rest, s)
-		}
-		return fmt.Sprintf("%d %s", d/large, l)
-	}
-
-	const day = 24 * time.Hour
-	switch {
-	case d < time.Minute: // or less than 0, as clocks differ
-		return fmt.Sprintf("%d s", max(d, 0)/time.Second)
-	case d < 10*time.Minute:
-		return units(time.Minute, "min", time.Second, "s")
-	case d < time.Hour:
-		return fmt.Sprintf("%d min", d/time.Minute)
-	case d < day:
-		return units(time.Hour, "h", time.Minute, "min")
-	case d < 30*day:
-		return units(day, "d", time.Hour, "h")
-	}
-	return terminal.Grouped(int64(d/day)) + " d"
-}
-
-// took writes how long something took: 3 ms, 1.4 s.
+// took writes how long something took: 3ms, 1.4s.
 func took(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1f s", d.Seconds())
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
 	}
-	return age(d)
+	return d.Round(100 * time.Millisecond).String()
 }
 
-// until writes when a time comes.
-func until(now, t time.Time) string {
-	if d := t.Sub(now); d > 0 {
-		return "in " + age(d)
+// soon writes how long it is until a time, between two words.
+func soon(before, after string) func(now, t time.Time) string {
+	return func(now, t time.Time) string {
+		if d := t.Sub(now); d > 0 {
+			return before + terminal.Short(d) + after
+		}
+		return "due"
 	}
-	return "due"
-}
-
-// left writes how much is left until a time.
-func left(now, t time.Time) string {
-	if d := t.Sub(now); d > 0 {
-		return age(d) + " left"
-	}
-	return "due"
 }
 
 // size writes a number of bytes: 812 B, 3.4 kB.
@@ -177,36 +136,6 @@ func short(id string) string {
 	return id[:4] + "…" + id[len(id)-7:]
 }
 
-// sortLink is the heading of a column that the queues can be sorted by.
-type sortLink struct {
-	View          *queuesView
-	Column, Title string
-}
-
-// Sorted is the value of aria-sort.
-func (l sortLink) Sorted() string {
-	switch {
-	case l.View.Sort != l.Column:
-		return "none"
-	case l.View.Desc:
-		return "descending"
-	}
-	return "ascending"
-}
-
-// Dir is the direction that the link sorts in: large numbers first, and the other one when it is
-// followed again.
-func (l sortLink) Dir() string {
-	desc := l.Column != "name"
-	if l.View.Sort == l.Column {
-		desc = !l.View.Desc
-	}
-	if desc {
-		return "desc"
-	}
-	return "asc"
-}
-
 // faint is the class of numbers that say nothing: 0, or not known.
 func faint(v any) string {
 	value := reflect.ValueOf(v)
@@ -217,41 +146,6 @@ func faint(v any) string {
 		return "z"
 	}
 	return ""
-}
-
-// itemCell is an item of a list.
-type itemCell struct {
-	Row  itemRow
-	View *itemsView
-}
-
-// reason is why an item is a dead letter or, if it is none, the last reason that anybody gave.
-func reason(row itemRow) string {
-	switch {
-	case row.Dead == nil:
-		return row.Reason
-	case row.Dead.Error == "" || row.Dead.Error == row.Dead.Reason:
-		return row.Dead.Reason
-	case row.Dead.Reason == "max_deliver": // as most of them
-		return row.Dead.Error
-	}
-	return row.Dead.Reason + ": " + row.Dead.Error
-}
-
-// link leads to another form of a page, or is Here.
-type link struct {
-	Href, Title string
-	Count       int64
-	Here        bool
-}
-
-// tab leads to the items in a state, "" for all.
-func tab(v *itemsView, state subjects.State, title string) link {
-	n := map[subjects.State]int64{
-		subjects.StateReady: v.Counts.Ready, subjects.StateLeased: v.Counts.Leased, subjects.StateDelayed: v.Counts.Delayed,
-		"": v.Counts.Ready + v.Counts.Leased + v.Counts.Delayed,
-	}[state]
-	return link{v.Queue.Items(state), title, n, v.Filter.State == state}
 }
 
 // gloss is how an action is called.

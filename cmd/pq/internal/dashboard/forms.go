@@ -63,41 +63,41 @@ var pushHeaders = map[string]string{
 	"msg_id": subjects.HeaderMsgID, "unique": subjects.HeaderUnique,
 }
 
-func (d *Dashboard) push(w http.ResponseWriter, r *http.Request, q queueRef) {
+func (b *board) push(w http.ResponseWriter, r *http.Request, q queueRef) {
 	f := typed(r, "value", "priority", "delay", "ttl", "headers", "msg_id", "unique")
 	m, priority := messageOf(&f, q)
+	code := http.StatusBadRequest
+	if !f.failed() {
+		ack, err := b.pushMessage(r.Context(), q, priority, m)
+		b.log(r, "push", q, "id", ack.ID, "bytes", len(m.Value), "error", err)
+		code = codeOf(err)
+		switch {
+		case errors.Is(err, client.ErrTooLarge):
+			f.fail("value", err)
+		case err != nil:
+			f.failWith(err, pushHeaders)
+		case ack.Duplicate:
+			f.Done = "a duplicate: already pushed as " + ack.ID
+		default:
+			f.Done = "pushed " + ack.ID
+		}
+	}
+	v := b.queueView(r, q)
+	v.Push, v.Can.Push = f, v.Can.Push || f.failed() // nothing that was typed is lost
+	b.showQueue(w, r, code, v, "push")
+}
+
+func (b *board) pushMessage(ctx context.Context, q queueRef, priority int64, m client.Message) (client.PushAck, error) {
 	verb := subjects.Push
 	if q.FIFO() {
 		verb = subjects.Enqueue
 	}
-
-	code := http.StatusBadRequest
-	if !f.failed() {
-		ack, err := ask(r.Context(), d.gateway, q, verb, func(ctx context.Context, _ queue) (client.PushAck, error) {
-			if q.FIFO() {
-				return d.gateway.client.Queue(q.Name).EnqueueMsg(ctx, m)
-			}
-			return d.gateway.client.PriorityQueue(q.Name).PushMsg(ctx, priority, m)
-		})
-		d.log(r, actionPush, q, "id", ack.ID, "bytes", len(m.Value), "error", err)
-		switch {
-		case errors.Is(err, client.ErrTooLarge):
-			f.fail("value", err)
-			code = codeOf(err)
-		case err != nil:
-			f.failWith(err, pushHeaders)
-			code = codeOf(err)
-		default:
-			code = http.StatusOK
-			f.Done = "pushed " + ack.ID
-			if ack.Duplicate {
-				f.Done = "a duplicate: already pushed as " + ack.ID
-			}
+	return ask(ctx, b.gateway, q, verb, func(ctx context.Context, _ queue) (client.PushAck, error) {
+		if q.FIFO() {
+			return b.gateway.client.Queue(q.Name).EnqueueMsg(ctx, m)
 		}
-	}
-	v := d.queueView(r, q)
-	v.Push, v.Can.Push = f, v.Can.Push || f.failed() // nothing that was typed is lost
-	d.showQueue(w, r, code, v, "push")
+		return b.gateway.client.PriorityQueue(q.Name).PushMsg(ctx, priority, m)
+	})
 }
 
 // messageOf returns the message that a form describes.
@@ -137,23 +137,22 @@ func messageOf(f *form, q queueRef) (m client.Message, priority int64) {
 }
 
 // configure changes the settings that are not as the form has them.
-func (d *Dashboard) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
+func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 	var change subjects.Change
 	f := form{Fields: map[string]field{}}
-	info, err := ask(r.Context(), d.gateway, q, subjects.Info, func(ctx context.Context, q queue) (*client.QueueInfo, error) { return q.Info(ctx) })
+	info, err := b.gateway.info(r.Context(), q)
 	if err != nil {
 		f.Error = err.Error()
 	}
 	names := map[string]string{}
 	changed := 0
-	for _, row := range settingsOf(q, can{}, info).Rows {
+	for _, row := range settingsOf(q, info).Rows {
 		values, given := r.PostForm[row.Name]
 		if !given {
 			continue
 		}
 		value := strings.TrimSpace(values[0])
-		f.Fields[row.Name] = field{Value: value}
-		names[row.Name] = row.Name
+		f.Fields[row.Name], names[row.Name] = field{Value: value}, row.Name
 		if value == row.Value {
 			continue
 		}
@@ -169,34 +168,32 @@ func (d *Dashboard) configure(w http.ResponseWriter, r *http.Request, q queueRef
 	case changed == 0:
 		code, f.Done = http.StatusOK, "nothing to change"
 	default:
-		if code, err = d.change(r, q, actionConfig, &change); err != nil {
+		err := b.change(r, q, "config", &change)
+		if code = codeOf(err); err != nil {
 			f.failWith(err, names)
 		} else {
 			f = form{Done: "changed"}
 		}
 	}
-	v := d.queueView(r, q)
+	v := b.queueView(r, q)
 	v.Settings.form, v.Can.Config = f, v.Can.Config || f.failed()
-	d.showQueue(w, r, code, v, "settings")
+	b.showQueue(w, r, code, v, "settings")
 }
 
-// change changes settings, and asks for what is in force then.
-func (d *Dashboard) change(r *http.Request, q queueRef, action string, c *subjects.Change) (code int, err error) {
-	_, err = ask(r.Context(), d.gateway, q, subjects.Config, func(ctx context.Context, q queue) (client.Settings, error) {
+// change changes settings. The next page asks what is in force then.
+func (b *board) change(r *http.Request, q queueRef, action string, c *subjects.Change) error {
+	_, err := ask(r.Context(), b.gateway, q, subjects.Config, func(ctx context.Context, q queue) (client.Settings, error) {
 		return q.Configure(ctx, c.Settings, c.Reset...)
 	})
-	d.log(r, action, q, "change", string(c.Encode()), "error", err)
-	if err != nil {
-		return codeOf(err), err
-	}
-	d.live.askQueue(r.Context(), q, false)
-	return http.StatusOK, nil
+	b.log(r, action, q, "change", string(c.Encode()), "error", err)
+	b.live.asked.forget(q)
+	return err
 }
 
 // forever is until when a queue is paused that has to be resumed.
 var forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-func (d *Dashboard) pause(w http.ResponseWriter, r *http.Request, q queueRef) {
+func (b *board) pause(w http.ResponseWriter, r *http.Request, q queueRef) {
 	f := typed(r, "for")
 	until := forever
 	if text := strings.TrimSpace(f.Fields["for"].Value); text != "" {
@@ -209,22 +206,22 @@ func (d *Dashboard) pause(w http.ResponseWriter, r *http.Request, q queueRef) {
 		}
 		until = time.Now().Add(during).UTC()
 	}
-	d.setPause(w, r, q, f, actionPause, &subjects.Change{Settings: settings.Settings{PauseUntil: until}})
+	b.setPause(w, r, q, f, "pause", &subjects.Change{Settings: settings.Settings{PauseUntil: until}})
 }
 
-func (d *Dashboard) resume(w http.ResponseWriter, r *http.Request, q queueRef) {
-	d.setPause(w, r, q, form{}, actionResume, &subjects.Change{Reset: []string{"pause_until"}})
+func (b *board) resume(w http.ResponseWriter, r *http.Request, q queueRef) {
+	b.setPause(w, r, q, form{}, "resume", &subjects.Change{Reset: []string{"pause_until"}})
 }
 
-func (d *Dashboard) setPause(w http.ResponseWriter, r *http.Request, q queueRef, f form, action string, c *subjects.Change) {
+func (b *board) setPause(w http.ResponseWriter, r *http.Request, q queueRef, f form, action string, c *subjects.Change) {
 	code := http.StatusBadRequest
 	if !f.failed() {
-		var err error
-		if code, err = d.change(r, q, action, c); err != nil {
+		err := b.change(r, q, action, c)
+		if code = codeOf(err); err != nil {
 			f.Error = err.Error()
 		}
 	}
-	v := d.queueView(r, q)
+	v := b.queueView(r, q)
 	v.Pause, v.Can.Config = f, v.Can.Config || f.failed()
-	d.showQueue(w, r, code, v, "pause")
+	b.showQueue(w, r, code, v, "pause")
 }

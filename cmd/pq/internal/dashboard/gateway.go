@@ -18,6 +18,9 @@ import (
 // maxCalls is how many requests to bridges are under way at a time, for all browsers together.
 const maxCalls = 16
 
+// statsSubject asks all bridges what they count.
+const statsSubject = "$SRV.STATS.pqbridge"
+
 // gateway sends requests to the bridges. It notices when the NATS server does not let one pass: the
 // server says so on the connection, and nobody answers the request.
 type gateway struct {
@@ -27,21 +30,50 @@ type gateway struct {
 	timeout time.Duration
 	slots   chan struct{}
 
-	mu      sync.Mutex
-	waiting map[string]map[*call]struct{} // by subject
-	rights  map[right]verdict
+	mu    sync.Mutex
+	calls map[*call]struct{} // under way
+	// refused are the subjects that the server did not let pass, which are not asked for a while.
+	refused map[string]refusal
 
-	allowed      *discovery.Permissions // as the server says; nil if it does not
-	allowedUntil time.Time              // then it is asked again
+	rights  memo[queueRef, can]
+	allowed memo[struct{}, *discovery.Permissions] // as the server says; nil if it does not
 }
 
 // call is a request under way.
-type call struct{ cancel context.CancelCauseFunc }
+type call struct {
+	subject string
+	cancel  context.CancelCauseFunc
+}
 
 // refusedError is the error of a request that the NATS server does not let pass.
 type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
+
+// refusal is an error until a time.
+type refusal struct {
+	err   error
+	until time.Time
+}
+
+// refusal returns why a request to a subject would not pass, nil if it may.
+func (g *gateway) refusal(subject string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if r := g.refused[subject]; time.Now().Before(r.until) {
+		return r.err
+	}
+	return nil
+}
+
+// deniedBy returns why there will be no answer, "" if there only is none now.
+func deniedBy(err error) string {
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		return refused.Error()
+	}
+	return ""
+}
 
 // errAway is the error of all requests while the connection is down.
 var errAway = fmt.Errorf("%w: NATS is away: try again when it is back", client.ErrNotSent)
@@ -49,10 +81,9 @@ var errAway = fmt.Errorf("%w: NATS is away: try again when it is back", client.E
 func newGateway(o *Options) *gateway {
 	g := &gateway{
 		nc: o.Conn, grammar: o.Grammar, timeout: o.Timeout,
-		client:  client.New(o.Conn, client.WithGrammar(o.Grammar), client.WithTimeout(o.Timeout)),
-		slots:   make(chan struct{}, maxCalls),
-		waiting: map[string]map[*call]struct{}{},
-		rights:  map[right]verdict{},
+		client: client.New(o.Conn, client.WithGrammar(o.Grammar), client.WithTimeout(o.Timeout)),
+		slots:  make(chan struct{}, maxCalls),
+		calls:  map[*call]struct{}{}, refused: map[string]refusal{},
 	}
 	o.Conn.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { g.noteRefusal(err) })
 	return g
@@ -67,7 +98,14 @@ func (g *gateway) noteRefusal(err error) {
 	}
 
 	if m := publishTo.FindStringSubmatch(err.Error()); m != nil {
-		g.endCalls(m[1], &refusedError{fmt.Sprintf("the NATS user may not send requests to %s", m[1])})
+		refused := &refusedError{fmt.Sprintf("the NATS user may not send requests to %s", m[1])}
+		g.endCalls(m[1], refused)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if len(g.refused) >= maxKept {
+			clear(g.refused)
+		}
+		g.refused[m[1]] = refusal{refused, time.Now().Add(rightTime)}
 	} else {
 		g.endCalls("", &refusedError{"the NATS user cannot receive replies: " + err.Error()})
 	}
@@ -77,34 +115,9 @@ func (g *gateway) noteRefusal(err error) {
 func (g *gateway) endCalls(subject string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for s, calls := range g.waiting {
-		if subject != "" && s != subject {
-			continue
-		}
-		for c := range calls {
+	for c := range g.calls {
+		if subject == "" || c.subject == subject {
 			c.cancel(err)
-		}
-	}
-}
-
-// watchSubject returns a context that ends if the server refuses a request to the subject.
-func (g *gateway) watchSubject(ctx context.Context, subject string) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	c := &call{cancel}
-
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.waiting[subject] == nil {
-		g.waiting[subject] = map[*call]struct{}{}
-	}
-	g.waiting[subject][c] = struct{}{}
-
-	return ctx, func() {
-		cancel(nil)
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if delete(g.waiting[subject], c); len(g.waiting[subject]) == 0 {
-			delete(g.waiting, subject)
 		}
 	}
 }
@@ -114,6 +127,9 @@ func (g *gateway) watchSubject(ctx context.Context, subject string) (_ context.C
 func (g *gateway) send(ctx context.Context, subject string, request func(context.Context) error) error {
 	if !g.nc.IsConnected() { // the client would wait
 		return errAway
+	}
+	if err := g.refusal(subject); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, g.timeout, fmt.Errorf("waited %v", g.timeout))
 	defer cancel()
@@ -125,8 +141,18 @@ func (g *gateway) send(ctx context.Context, subject string, request func(context
 		return fmt.Errorf("not sent: too many requests are under way: %w", context.Cause(ctx))
 	}
 
-	ctx, stop := g.watchSubject(ctx, subject)
-	defer stop()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	c := &call{subject, end}
+	g.mu.Lock()
+	g.calls[c] = struct{}{}
+	g.mu.Unlock()
+	defer func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.calls, c)
+	}()
+
 	err := request(ctx)
 	var refused *refusedError
 	if err != nil && errors.As(context.Cause(ctx), &refused) {
@@ -157,27 +183,26 @@ func (g *gateway) handle(q queueRef) queue {
 	return g.client.PriorityQueue(q.Name)
 }
 
-func kindOf(q queueRef) subjects.Kind {
-	if q.FIFO() {
-		return subjects.FIFO
+// subject returns that of requests with a verb, or an error if there cannot be such a queue.
+func (g *gateway) subject(q queueRef, verb subjects.Verb) (string, error) {
+	kind, err := kindOf(q.Kind)
+	if err != nil {
+		return "", err
 	}
-	return subjects.Priority
+	return g.grammar.Build(subjects.Request{Kind: kind, Verb: verb, Queue: q.Name})
 }
 
-var errKind = errors.New("a kind of queues is pq or q")
+func kindOf(kind string) (subjects.Kind, error) {
+	if k, known := subjects.ParseShort(kind); known {
+		return k, nil
+	}
+	return 0, errors.New("a kind of queues is pq or q")
+}
 
 // check returns an error if there cannot be such a queue.
 func (g *gateway) check(q queueRef) error {
-	if q.Kind != "pq" && q.Kind != "q" {
-		return errKind
-	}
 	_, err := g.subject(q, subjects.Info)
 	return err
-}
-
-// subject returns that of requests with a verb.
-func (g *gateway) subject(q queueRef, verb subjects.Verb) (string, error) {
-	return g.grammar.Build(subjects.Request{Kind: kindOf(q), Verb: verb, Queue: q.Name})
 }
 
 // ask sends a request about a queue, and returns the answer.
@@ -193,9 +218,36 @@ func ask[T any](ctx context.Context, g *gateway, q queueRef, verb subjects.Verb,
 	return answer, err
 }
 
-// list returns all queues of a kind.
-func (g *gateway) list(ctx context.Context, kind subjects.Kind) (all []subjects.QueueCounts, err error) {
-	subject, err := g.grammar.Build(subjects.Request{Kind: kind, Verb: subjects.List})
+func (g *gateway) info(ctx context.Context, q queueRef) (*client.QueueInfo, error) {
+	return ask(ctx, g, q, subjects.Info, func(ctx context.Context, q queue) (*client.QueueInfo, error) { return q.Info(ctx) })
+}
+
+func (g *gateway) items(ctx context.Context, q queueRef, o client.ItemsOptions) (client.ItemsPage, error) {
+	return ask(ctx, g, q, subjects.Items, func(ctx context.Context, q queue) (client.ItemsPage, error) { return q.Items(ctx, o) })
+}
+
+// scan reads the items of a queue page by page, without their values, until note has enough.
+func (g *gateway) scan(ctx context.Context, q queueRef, o client.ItemsOptions, note func(client.ItemsPage) (more bool)) error {
+	o.Limit, o.ValueBytes = subjects.MaxItems, client.NoValues
+	for {
+		page, err := g.items(ctx, q, o)
+		if err != nil {
+			return err
+		}
+		if !note(page) || page.Next == nil || page.Scanned <= 0 {
+			return nil
+		}
+		o.After = *page.Next
+	}
+}
+
+// list returns all queues of a kind that there can be.
+func (g *gateway) list(ctx context.Context, kind string) (all []subjects.QueueCounts, err error) {
+	list, number := g.client.ListPriorityQueues, subjects.Priority
+	if kind == subjects.FIFO.Short() {
+		list, number = g.client.ListQueues, subjects.FIFO
+	}
+	subject, err := g.grammar.Build(subjects.Request{Kind: number, Verb: subjects.List})
 	if err != nil {
 		return nil, err
 	}
@@ -203,17 +255,18 @@ func (g *gateway) list(ctx context.Context, kind subjects.Kind) (all []subjects.
 	for after := new(string); after != nil; {
 		var page client.QueueList
 		err := g.send(ctx, subject, func(ctx context.Context) (err error) {
-			if kind == subjects.FIFO {
-				page, err = g.client.ListQueues(ctx, *after, 0)
-			} else {
-				page, err = g.client.ListPriorityQueues(ctx, *after, 0)
-			}
+			page, err = list(ctx, *after, 0)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		all, after = append(all, page.Queues...), page.Next
+		for _, q := range page.Queues {
+			if g.check(queueRef{kind, q.Queue}) == nil { // whoever answers, may not be a bridge
+				all = append(all, q)
+			}
+		}
+		after = page.Next
 	}
 	return all, nil
 }

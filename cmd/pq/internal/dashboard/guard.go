@@ -3,10 +3,12 @@ package dashboard
 import (
 	"context"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"mime"
 	"net"
 	"net/http"
@@ -22,11 +24,22 @@ const (
 	maxHeaderBytes = 32 << 10
 	maxBody        = 256 << 10
 	maxPushBody    = 4 << 20 // a value of 1 MiB, encoded as a form
+	maxOpenBody    = 4 << 10 // before somebody has logged in
 	maxFields      = 2_000
 	maxRequests    = 64 // that run at a time, streams of events aside
 	requestTime    = 30 * time.Second
 	csrfField      = "csrf"
 	csrfHeader     = "X-CSRF-Token"
+)
+
+// Paths that the guard knows.
+const (
+	eventsPath = "/events"
+	loginPath  = "/login"
+	staticPath = "/static/"
+	healthPath = "/healthz"
+	readyPath  = "/readyz"
+	pushEnd    = "/push" // of a queue
 )
 
 // policy lets a page load what this server serves, and nothing else. Values of items are only ever
@@ -41,6 +54,17 @@ type guard struct {
 	logins  *logins
 	slots   chan struct{} // an element for each request that runs
 	key     []byte        // of CSRF tokens
+}
+
+func newGuard(o *Options, port int) *guard {
+	g := &guard{
+		origins: http.NewCrossOriginProtection(), logins: newLogins(o, port),
+		slots: make(chan struct{}, maxRequests), key: []byte(rand.Text()),
+	}
+	for _, host := range o.Hosts {
+		g.hosts = append(g.hosts, strings.ToLower(host))
+	}
+	return g
 }
 
 // caller is who sent a request.
@@ -59,8 +83,8 @@ func callerOf(r *http.Request) caller {
 // wrap returns a handler that calls next for requests that are allowed.
 func (g *guard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		setHeaders(w.Header(), r.TLS != nil)
-		if r.URL.Path == healthPath || r.URL.Path == readyPath { // probes know no names
+		setHeaders(w.Header(), isHTTPS(r) || isLocal(r.Host))
+		if isProbe := r.URL.Path == healthPath || r.URL.Path == readyPath; isProbe && r.Method == http.MethodGet { // which know no names
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -68,26 +92,32 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 			http.Error(w, text, code)
 			return
 		}
-
-		if r.URL.Path != eventsPath || r.Method != http.MethodGet {
-			select {
-			case g.slots <- struct{}{}:
-				defer func() { <-g.slots }()
-			default:
-				w.Header().Set("Retry-After", "1")
-				http.Error(w, "The dashboard has too many requests to answer: try again.", http.StatusServiceUnavailable)
-				return
-			}
-
-			// Who reads slowly does not keep the slot.
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * requestTime)) // the server can
-			ctx, cancel := context.WithTimeout(r.Context(), requestTime)
-			defer cancel()
-			r = r.WithContext(ctx)
-			r.Body = http.MaxBytesReader(w, r.Body, bodyLimit(r))
+		if c, ok := g.admit(w, r); ok {
+			g.limit(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)), next)
 		}
-		g.admit(w, r, next)
 	})
+}
+
+// limit calls next if there is a slot. Streams of events need none.
+func (g *guard) limit(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if r.URL.Path == eventsPath {
+		next.ServeHTTP(w, r)
+		return
+	}
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "The dashboard has too many requests to answer: try again.", http.StatusServiceUnavailable)
+		return
+	}
+
+	// Who reads slowly does not keep the slot.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * requestTime)) // the server can
+	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	defer cancel()
+	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
 func setHeaders(h http.Header, secure bool) {
@@ -100,13 +130,6 @@ func setHeaders(h http.Header, secure bool) {
 	}
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-}
-
-func bodyLimit(r *http.Request) int64 {
-	if strings.HasSuffix(r.URL.Path, "/"+actionPush) {
-		return maxPushBody
-	}
-	return maxBody
 }
 
 // refuse returns why a request is refused whoever sends it, "" if it is not.
@@ -131,16 +154,25 @@ func (g *guard) isHost(host string) bool {
 		return true
 	}
 
-	name := host
-	if n, _, err := net.SplitHostPort(host); err == nil {
-		name = n
-	}
-	name = strings.ToLower(strings.Trim(name, "[]"))
-
 	// An address is no name: nobody else decides where it leads. Ports say nothing, because proxies
 	// and containers have their own.
+	name := nameOf(host)
 	_, err := netip.ParseAddr(name)
 	return err == nil || name == "localhost" || slices.Contains(g.hosts, name)
+}
+
+// nameOf returns a host without its port.
+func nameOf(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.Trim(host, "[]"))
+}
+
+// isLocal reports whether a host is this machine, which browsers trust without HTTPS.
+func isLocal(host string) bool {
+	addr, _ := netip.ParseAddr(nameOf(host))
+	return addr.IsLoopback() || nameOf(host) == "localhost"
 }
 
 // isEmbedded reports whether another site asks for something in the background. Only its links may
@@ -155,39 +187,57 @@ func fromElsewhere(r *http.Request) bool {
 	return site == "cross-site" || site == "same-site"
 }
 
-// admit calls next if the caller has logged in, and sends others to the form for that.
-func (g *guard) admit(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	open := r.URL.Path == loginPath || strings.HasPrefix(r.URL.Path, staticPath)
+// admit returns who sent a request, if that may go on: the caller has logged in, and a form is from a
+// page of this server. Others it has answered, by the form to log in if they asked for a page.
+func (g *guard) admit(w http.ResponseWriter, r *http.Request) (c caller, ok bool) {
 	if fromElsewhere(r) && !g.logins.hasCookie(r) {
 		// Browsers send the cookie only with requests of this site: the page asks again by itself.
 		w.Header().Set("Refresh", "0")
-		return
+		return c, false
 	}
 
+	isOpen := r.URL.Path == loginPath || strings.HasPrefix(r.URL.Path, staticPath)
 	c, err := g.logins.caller(w, r)
-	switch {
-	case err != nil && !open && g.logins.hasForm() && r.Method == http.MethodGet && r.Header.Get("HX-Request") == "":
-		http.Redirect(w, r, loginPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
-		return
-	case err != nil && !open:
-		if g.logins.hasForm() {
-			w.Header().Set("HX-Redirect", loginPath) // the session is over
-		}
-		http.Error(w, err.Error(), http.StatusUnauthorized)
-		return
+	if err != nil && !isOpen {
+		g.askToLogIn(w, r, err)
+		return c, false
 	}
 
 	if r.Method == http.MethodPost {
+		limit := int64(maxBody)
+		switch {
+		case isOpen:
+			limit = maxOpenBody
+		case strings.HasSuffix(r.URL.Path, pushEnd):
+			limit = maxPushBody
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, limit)
 		if err := g.checkPost(r, c); err != nil {
 			code := http.StatusForbidden
 			if errors.As(err, new(*http.MaxBytesError)) || errors.Is(err, errFields) {
 				code = http.StatusRequestEntityTooLarge
 			}
 			http.Error(w, err.Error(), code)
-			return
+			return c, false
 		}
 	}
-	next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
+	return c, true
+}
+
+// askToLogIn answers a request of somebody who has not logged in. A form stays as it is, so that
+// nothing typed is lost: one can log in elsewhere.
+func (g *guard) askToLogIn(w http.ResponseWriter, r *http.Request, err error) {
+	isForm := r.Method == http.MethodPost
+	switch {
+	case g.logins.hasForm() && !isForm && !isHTMX(r):
+		http.Redirect(w, r, loginPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+		return
+	case g.logins.hasForm() && !isForm:
+		w.Header().Set("HX-Redirect", loginPath) // the session is over
+	case g.logins.hasForm():
+		err = fmt.Errorf("%w, in another tab, and try again", err)
+	}
+	http.Error(w, err.Error(), http.StatusUnauthorized)
 }
 
 var (

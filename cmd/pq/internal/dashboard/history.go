@@ -38,15 +38,6 @@ func (h *history) add(p point, step time.Duration) {
 	h.points = append(h.points, p)
 }
 
-// after returns the points that are younger than a time. They belong to the caller.
-func (h *history) after(t time.Time) []point {
-	i := len(h.points)
-	for i > 0 && h.points[i-1].at.After(t) {
-		i--
-	}
-	return append([]point(nil), h.points[i:]...)
-}
-
 // line returns a number at even intervals until now, as far back as there are any.
 func (h *history) line(now time.Time, number func(*point) int64) (line []int64) {
 	const step = lineTime / lineSteps

@@ -11,74 +11,102 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-func (d *Dashboard) getItem(w http.ResponseWriter, r *http.Request) {
-	q, ok := d.queueOf(w, r)
-	if !ok {
-		return
+// rowBytes are shown of the values in a table, itemBytes on the page of an item.
+const (
+	rowBytes  = 160
+	itemBytes = subjects.MaxValueBytes
+)
+
+// valueBytes is how many bytes of each value to ask for, of which n would be shown.
+func (b *board) valueBytes(n int) int {
+	if b.HideValues {
+		return client.NoValues
 	}
-	v, code := d.itemView(r, q)
-	d.show(w, r, code, "item", "item", d.newShell(r, q.Name, "queues"), v)
+	return n
 }
 
-func (d *Dashboard) itemView(r *http.Request, q queueRef) (v *itemView, code int) {
-	id := r.PathValue("id")
-	v = &itemView{itemRow: itemRow{Queue: q}, As: r.URL.Query().Get("as")}
-	v.ID = id
-	items, err := ask(r.Context(), d.gateway, q, subjects.Get, func(ctx context.Context, handle queue) ([]client.StoredItem, error) {
-		return handle.GetItems(ctx, []string{id}, d.valueBytes(itemBytes))
+// rowsOf returns items as the pages show them.
+func (b *board) rowsOf(q queueRef, items []client.StoredItem) []itemRow {
+	rows := make([]itemRow, len(items))
+	for i, item := range items {
+		rows[i] = itemRow{Queue: q, StoredItem: item}
+		rows[i].ID = shorten(item.ID) // whoever answers, may not be a bridge
+		if info, err := subjects.ParseItemHeaders(item.Headers); err == nil {
+			rows[i].Dead = info.DeadLetter
+		}
+		if b.HideValues {
+			rows[i].Value, rows[i].Headers = nil, nil
+		}
+	}
+	return rows
+}
+
+// rowsByID returns items, also those that have a Code because they are not there.
+func (b *board) rowsByID(ctx context.Context, q queueRef, ids []string, bytes int) ([]itemRow, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	items, err := ask(ctx, b.gateway, q, subjects.Get, func(ctx context.Context, handle queue) ([]client.StoredItem, error) {
+		return handle.GetItems(ctx, ids, b.valueBytes(bytes))
 	})
+	return b.rowsOf(q, items), err
+}
+
+func (b *board) getItem(w http.ResponseWriter, r *http.Request, q queueRef) {
+	v := &itemView{As: r.URL.Query().Get("as"), Search: r.URL.Query().Get("search")}
+	v.Queue, v.ID = q, r.PathValue("id")
+	code := http.StatusOK
+	rows, err := b.rowsByID(r.Context(), q, []string{v.ID}, itemBytes)
 	switch {
 	case err != nil:
-		v.Gone = err.Error()
-		return v, codeOf(err)
-	case len(items) != 1:
-		v.Gone = client.ErrBadReply.Error()
-		return v, http.StatusBadGateway
-	case items[0].Code != 0:
-		v.Gone = items[0].Text
-		return v, int(items[0].Code)
+		v.Gone, code = err.Error(), codeOf(err)
+	case len(rows) != 1:
+		v.Gone, code = client.ErrBadReply.Error(), http.StatusBadGateway
+	case rows[0].Code != 0:
+		v.Gone, code = rows[0].Text, int(rows[0].Code)
+	default:
+		v.itemRow, v.Can = rows[0], b.gateway.may(r.Context(), q)
+		v.Rank = b.rank(r.Context(), &rows[0])
 	}
+	b.show(w, r, code, "item", "item", b.newShell(r, q.Name, "queues"), v)
+}
 
-	v.itemRow = d.rowOf(q, items[0])
-	v.Can = d.gateway.may(r.Context(), q)
-	if v.State == subjects.StateReady {
-		type ranked struct {
-			n       int64
-			atLeast bool
-		}
-		rank, err := ask(r.Context(), d.gateway, q, subjects.Rank, func(ctx context.Context, handle queue) (ranked, error) {
-			n, atLeast, err := handle.Rank(ctx, id)
-			return ranked{n, atLeast}, err
-		})
-		if err == nil && !rank.atLeast {
-			v.Rank = &rank.n
-		}
+// rank returns how many items would be served before one, nil if that is not known.
+func (b *board) rank(ctx context.Context, row *itemRow) *int64 {
+	if row.State != subjects.StateReady {
+		return nil
 	}
-	return v, http.StatusOK
+	rank, err := ask(ctx, b.gateway, row.Queue, subjects.Rank, func(ctx context.Context, handle queue) (*int64, error) {
+		n, atLeast, err := handle.Rank(ctx, row.ID)
+		if atLeast {
+			return nil, err
+		}
+		return &n, err
+	})
+	if err != nil {
+		return nil
+	}
+	return rank
 }
 
 // getValue sends the value as a file, so that no browser takes it for a page.
-func (d *Dashboard) getValue(w http.ResponseWriter, r *http.Request) {
-	q, ok := d.queueOf(w, r)
-	if !ok {
-		return
-	}
-	if d.HideValues {
-		d.fail(w, r, http.StatusForbidden, "Hidden", "Values are hidden here.")
+func (b *board) getValue(w http.ResponseWriter, r *http.Request, q queueRef) {
+	if b.HideValues {
+		b.fail(w, r, http.StatusForbidden, "Hidden", "Values are hidden here.")
 		return
 	}
 
 	id := r.PathValue("id")
-	item, err := ask(r.Context(), d.gateway, q, subjects.Get, func(ctx context.Context, handle queue) (*client.Item, error) {
+	item, err := ask(r.Context(), b.gateway, q, subjects.Get, func(ctx context.Context, handle queue) (*client.Item, error) {
 		item, _, err := handle.Get(ctx, id)
 		return item, err
 	})
 	if err != nil {
-		d.failWith(w, r, err)
+		b.failWith(w, r, err)
 		return
 	}
 
-	d.log(r, "download", q, "id", id, "bytes", len(item.Value))
+	b.log(r, "download", q, "id", id, "bytes", len(item.Value))
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s.bin"`, cmp.Or(item.ID, "item"))) // ids need no escaping

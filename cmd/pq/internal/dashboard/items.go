@@ -6,17 +6,18 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// rowBytes are shown of the values in a table, itemBytes on the page of an item.
-const (
-	rowBytes  = 160
-	itemBytes = subjects.MaxValueBytes
-)
+// deadPrefix begins the names of the headers that say how an item became a dead letter.
+const deadPrefix = "Pq-Dead-"
+
+const noSearch = "this search is no longer kept: search again"
 
 // filterOf returns the items that a query asks for.
 func filterOf(query url.Values) itemsFilter {
@@ -26,93 +27,61 @@ func filterOf(query url.Values) itemsFilter {
 	}
 }
 
-// options returns the request for these items.
-func (f itemsFilter) options() (o client.ItemsOptions, err error) {
+// optionsOf returns the request for the items of a filter. Whoever could search in values that are
+// hidden could find them out.
+func (b *board) optionsOf(f itemsFilter) (o client.ItemsOptions, err error) {
+	if b.HideValues && (f.Match != "" || f.Header != "" && !strings.HasPrefix(f.Header, deadPrefix)) {
+		return o, fmt.Errorf("values and headers are hidden here: only headers that begin with %s can be searched for", deadPrefix)
+	}
+
 	o = client.ItemsOptions{State: f.State, Max: f.End == "max", Match: f.Match}
-	if f.Header == "" {
-		return o, nil
+	if f.Header != "" {
+		name, value, ok := strings.Cut(f.Header, ":")
+		if !ok || strings.TrimSpace(name) == "" {
+			return o, fmt.Errorf("a header is %.80q: want Name: value", f.Header)
+		}
+		o.Headers = map[string]string{strings.TrimSpace(name): strings.TrimSpace(value)}
 	}
-	name, value, ok := strings.Cut(f.Header, ":")
-	if !ok || strings.TrimSpace(name) == "" {
-		return o, fmt.Errorf("a header is %.80q: want Name: value", f.Header)
-	}
-	o.Headers = map[string]string{strings.TrimSpace(name): strings.TrimSpace(value)}
 	return o, nil
 }
 
-// checkFilter returns what is wrong with a filter, besides what bridges find. Whoever can search in
-// values that are hidden can find them out.
-func (d *Dashboard) checkFilter(f itemsFilter) error {
-	_, err := f.options()
-	if err == nil && d.HideValues && (f.Match != "" || f.Header != "" && !strings.HasPrefix(f.Header, deadPrefix)) {
-		err = fmt.Errorf("values and headers are hidden here: only headers that begin with %s can be searched for", deadPrefix)
-	}
-	return err
+// newItems returns a list of items that has none yet.
+func (b *board) newItems(r *http.Request, q queueRef, f itemsFilter) *itemsView {
+	_ = b.live.ask(r.Context(), q) // the list itself says what is wrong
+	return &itemsView{Queue: q, Filter: f, Can: b.gateway.may(r.Context(), q), Counts: b.live.one(q).counts}
 }
 
-// deadPrefix begins the names of the headers that say how an item became a dead letter.
-const deadPrefix = "Pq-Dead-"
-
-// rowOf returns an item as the pages show it.
-func (d *Dashboard) rowOf(q queueRef, item client.StoredItem) itemRow {
-	row := itemRow{Queue: q, StoredItem: item}
-	if info, err := subjects.ParseItemHeaders(item.Headers); err == nil {
-		row.Dead = info.DeadLetter
+func (b *board) showItems(w http.ResponseWriter, r *http.Request, code int, v *itemsView) {
+	for i := range v.Rows {
+		v.IsDead = v.IsDead || v.Rows[i].Dead != nil
 	}
-	if d.HideValues {
-		row.Value, row.Headers = nil, nil
-	}
-	return row
+	v.IsDead = v.IsDead || len(v.Rows) == 0 && strings.HasSuffix(v.Queue.Name, settings.DeadSuffix)
+	b.show(w, r, code, "items", "items", b.newShell(r, v.Queue.Name, "queues"), v)
 }
 
-func (d *Dashboard) rowsOf(q queueRef, items []client.StoredItem) []itemRow {
-	rows := make([]itemRow, len(items))
-	for i := range items {
-		rows[i] = d.rowOf(q, items[i])
-	}
-	return rows
-}
-
-// valueBytes is how many bytes of each value to ask for, of which n would be shown.
-func (d *Dashboard) valueBytes(n int) int {
-	if d.HideValues {
-		return client.NoValues
-	}
-	return n
-}
-
-func (d *Dashboard) getItems(w http.ResponseWriter, r *http.Request) {
-	q, ok := d.queueOf(w, r)
-	if !ok {
+func (b *board) getItems(w http.ResponseWriter, r *http.Request, q queueRef) {
+	query := r.URL.Query()
+	v := b.newItems(r, q, filterOf(query))
+	if id := query.Get("search"); id == "" {
+		b.addItems(r.Context(), v, query)
+	} else if f := b.searchOf(id, q); f != nil {
+		b.addMatches(r.Context(), v, f, query)
+	} else {
+		b.fail(w, r, http.StatusNotFound, "No search", noSearch)
 		return
 	}
-	query := r.URL.Query()
-	v := &itemsView{Queue: q, Filter: filterOf(query), Can: d.gateway.may(r.Context(), q)}
-	d.live.freshen(r.Context(), &q)
-	v.Counts = d.live.one(q).counts
-
-	if id := query.Get("search"); id != "" {
-		f := d.searchOf(id, q)
-		if f == nil {
-			d.fail(w, r, http.StatusNotFound, "No search", "This search is no longer kept: search again.")
-			return
-		}
-		d.addMatches(r.Context(), v, f, query)
-	} else {
-		d.addItems(r.Context(), v, query)
-	}
-	d.show(w, r, http.StatusOK, "items", "items", d.newShell(r, q.Name, "queues"), v)
+	b.showItems(w, r, http.StatusOK, v)
 }
 
 // addItems adds the items from a place on.
-func (d *Dashboard) addItems(ctx context.Context, v *itemsView, query url.Values) {
-	if err := d.checkFilter(v.Filter); err != nil {
+func (b *board) addItems(ctx context.Context, v *itemsView, query url.Values) {
+	o, err := b.optionsOf(v.Filter)
+	if err != nil {
 		v.Filter.Error = err.Error()
 		return
 	}
-	o, _ := v.Filter.options() // which checkFilter has checked
-	o.After, o.Limit, o.ValueBytes = query.Get("after"), pageRows, d.valueBytes(rowBytes)
-	page, err := ask(ctx, d.gateway, v.Queue, subjects.Items, func(ctx context.Context, q queue) (client.ItemsPage, error) { return q.Items(ctx, o) })
+	o.After, o.Limit, o.ValueBytes = query.Get("after"), pageRows, b.valueBytes(rowBytes)
+	page, err := b.gateway.items(ctx, v.Queue, o)
 	switch {
 	case errors.Is(err, client.ErrBadRequest):
 		v.Filter.Error = err.Error()
@@ -122,69 +91,37 @@ func (d *Dashboard) addItems(ctx context.Context, v *itemsView, query url.Values
 		return
 	}
 
-	v.Rows = d.rowsOf(v.Queue, page.Items)
-	v.IsDead = isDead(v.Queue, v.Rows)
-	link := func(after string) string {
-		next := copyQuery(query)
-		if next.Del("after"); after != "" {
-			next.Set("after", after)
-		}
-		return v.Queue.Path() + "/items?" + next.Encode()
-	}
+	v.Rows = b.rowsOf(v.Queue, page.Items)
 	if o.After != "" {
-		v.Pager.First = link("")
+		v.Pager.First = linkTo(v.Queue.Items(""), query, "after", "")
 	}
 	if page.Next != nil {
-		v.Pager.Next = link(*page.Next)
+		v.Pager.Next = linkTo(v.Queue.Items(""), query, "after", *page.Next)
 	}
 }
 
-// addMatches adds a part of what a search has found.
-func (d *Dashboard) addMatches(ctx context.Context, v *itemsView, f *search, query url.Values) {
+// addMatches adds a part of what a search has found, of which some may be gone.
+func (b *board) addMatches(ctx context.Context, v *itemsView, f *search, query url.Values) {
 	v.Search, v.Filter = f.view(), f.filter
 
-	_, found := f.matches(0, 1)
-	from := clampFrom(query, found)
-	ids, _ := f.matches(from, pageRows)
-	v.Pager = pagerOf(v.Queue.Path()+"/items", query, from, len(ids), found)
-	rows, err := d.rowsByID(ctx, v.Queue, ids)
+	found := f.matches()
+	from := clampFrom(query, len(found))
+	ids := found[from:min(from+pageRows, len(found))]
+	v.Pager = pagerOf(v.Queue.Items(""), query, from, len(ids), len(found))
+	rows, err := b.rowsByID(ctx, v.Queue, ids, rowBytes)
 	if err != nil {
 		v.Error = err.Error()
 	}
-	v.Rows, v.IsDead = rows, isDead(v.Queue, rows)
+	v.Rows = slices.DeleteFunc(rows, isGone)
 }
 
-// rowsByID returns those items that are still there.
-func (d *Dashboard) rowsByID(ctx context.Context, q queueRef, ids []string) (rows []itemRow, err error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	items, err := ask(ctx, d.gateway, q, subjects.Get, func(ctx context.Context, handle queue) ([]client.StoredItem, error) {
-		return handle.GetItems(ctx, ids, d.valueBytes(rowBytes))
-	})
-	for _, item := range items {
-		if item.Code != subjects.CodeNotFound {
-			rows = append(rows, d.rowOf(q, item))
-		}
-	}
-	return rows, err
-}
-
-// isDead reports whether items are dead letters. Of a queue without any, its name says so.
-func isDead(q queueRef, rows []itemRow) bool {
-	for i := range rows {
-		if rows[i].Dead != nil {
-			return true
-		}
-	}
-	return len(rows) == 0 && strings.HasSuffix(q.Name, "-dead")
-}
+func isGone(row itemRow) bool { return row.Code == subjects.CodeNotFound }
 
 // searchOf returns a search of a queue, nil if it is not kept.
-func (d *Dashboard) searchOf(id string, q queueRef) *search {
-	f := d.searches.find(id)
+func (b *board) searchOf(id string, q queueRef) *search {
+	f := b.searches.find(id)
 	if f == nil {
-		f = d.dead.find(id)
+		f = b.dead.find(id)
 	}
 	if f == nil || f.queue != q {
 		return nil
@@ -192,52 +129,41 @@ func (d *Dashboard) searchOf(id string, q queueRef) *search {
 	return f
 }
 
-func (d *Dashboard) postSearch(w http.ResponseWriter, r *http.Request) {
+func (b *board) postSearch(w http.ResponseWriter, r *http.Request) {
 	q := queueRef{r.PostForm.Get("kind"), r.PostForm.Get("name")}
-	if err := d.gateway.check(q); err != nil {
-		d.fail(w, r, http.StatusNotFound, "No queue", err.Error())
+	if err := b.gateway.check(q); err != nil {
+		b.fail(w, r, http.StatusNotFound, "No queue", err.Error())
 		return
 	}
 
 	filter := filterOf(r.PostForm)
-	n := d.live.one(q).counts
-	total := n.Ready + n.Leased + n.Delayed
-	err := d.checkFilter(filter)
+	options, err := b.optionsOf(filter)
 	var found *search
 	if err == nil {
-		found, err = d.searches.start(q, filter, total)
+		counts := b.live.one(q).counts
+		found, err = b.searches.start(q, filter, options, counts.All())
 	}
 	if err != nil {
 		filter.Error = err.Error()
-		v := &itemsView{Queue: q, Filter: filter, Can: d.gateway.may(r.Context(), q), Counts: n}
-		d.show(w, r, http.StatusBadRequest, "items", "items", d.newShell(r, q.Name, "queues"), v)
+		b.showItems(w, r, http.StatusBadRequest, b.newItems(r, q, filter))
 		return
 	}
-	redirect(w, r, q.Path()+"/items?search="+found.id)
+	redirect(w, r, q.Items("")+"?search="+found.id)
 }
 
-// redirect leads the browser to another page.
-func redirect(w http.ResponseWriter, r *http.Request, to string) {
-	if isHTMX(r) {
-		w.Header().Set("HX-Redirect", to)
-		return
-	}
-	http.Redirect(w, r, to, http.StatusSeeOther)
-}
-
-func (d *Dashboard) postStop(w http.ResponseWriter, r *http.Request) {
-	f := d.searches.find(r.PathValue("id"))
+func (b *board) postStop(w http.ResponseWriter, r *http.Request) {
+	f := b.searches.find(r.PathValue("id"))
 	if f == nil {
-		d.fail(w, r, http.StatusNotFound, "No search", "This search is no longer kept: search again.")
+		b.fail(w, r, http.StatusNotFound, "No search", noSearch)
 		return
 	}
 	f.end()
 	if !isHTMX(r) {
-		redirect(w, r, f.queue.Path()+"/items?search="+f.id)
+		redirect(w, r, f.queue.Items("")+"?search="+f.id)
 		return
 	}
 
-	v := &itemsView{Queue: f.queue, Can: d.gateway.may(r.Context(), f.queue), Counts: d.live.one(f.queue).counts}
-	d.addMatches(r.Context(), v, f, url.Values{"search": {f.id}})
-	d.show(w, r, http.StatusOK, "items", "items", d.newShell(r, f.queue.Name, "queues"), v)
+	v := b.newItems(r, f.queue, f.filter)
+	b.addMatches(r.Context(), v, f, url.Values{"search": {f.id}})
+	b.showItems(w, r, http.StatusOK, v)
 }

@@ -5,7 +5,10 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -14,8 +17,7 @@ import (
 )
 
 const (
-	// sessionTime is how long a login lasts, and maxSessions how many there are: then the oldest
-	// ends.
+	// sessionTime is how long a login lasts, and maxSessions how many there are at most.
 	sessionTime = 12 * time.Hour
 	maxSessions = 1_000
 	// maxUser is the longest name of a user, in bytes, that a proxy may give.
@@ -27,9 +29,8 @@ type logins struct {
 	token       string // "" without
 	proxyHeader string // "" without; a proxy that says who logged in also says if TLS was used
 	cookie      string // its name
-	secure      bool   // this server has TLS
 
-	attempts *ratelimit.Limiter
+	attempts memo[string, *ratelimit.Limiter] // by address
 
 	mu       sync.Mutex
 	sessions map[string]time.Time // by the cookie: when the login ends
@@ -42,12 +43,10 @@ var (
 	errToken    = errors.New("that is not the token")
 )
 
-func newLogins(o *Options, port string) *logins {
+func newLogins(o *Options, port int) *logins {
 	return &logins{
-		token: o.Token, proxyHeader: o.ProxyUser, secure: o.Certificate != nil,
-		cookie: "pq-dashboard-" + port, // browsers send cookies to all ports of a host
-		// Nobody types faster, and nobody guesses a token that slowly.
-		attempts: ratelimit.NewLimiter(1, 10),
+		token: o.Token, proxyHeader: o.ProxyUser,
+		cookie:   fmt.Sprint("pq-dashboard-", port), // browsers send cookies to all ports of a host
 		sessions: map[string]time.Time{},
 	}
 }
@@ -94,7 +93,12 @@ func (l *logins) isLoggedIn(session string) bool {
 // logIn begins a session if the token is right. It has a new cookie: one from before the login may
 // be known to others.
 func (l *logins) logIn(w http.ResponseWriter, r *http.Request, token string) error {
-	if !l.attempts.Allow() {
+	// Nobody types faster, and nobody guesses a token that slowly.
+	address, _, _ := net.SplitHostPort(r.RemoteAddr)
+	attempts := l.attempts.get(address, func(*ratelimit.Limiter) (*ratelimit.Limiter, time.Duration) {
+		return ratelimit.NewLimiter(1, 10), sessionTime
+	})
+	if !attempts.Allow() {
 		return errAttempts
 	}
 	given, want := sha256.Sum256([]byte(strings.TrimSpace(token))), sha256.Sum256([]byte(l.token))
@@ -108,21 +112,10 @@ func (l *logins) logIn(w http.ResponseWriter, r *http.Request, token string) err
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.sessions) >= maxSessions {
-		l.endOldest()
+		clear(l.sessions) // whoever has the token can log in again
 	}
 	l.sessions[session] = time.Now().Add(sessionTime)
 	return nil
-}
-
-// endOldest ends the session that was begun first. l.mu is held.
-func (l *logins) endOldest() {
-	oldest := ""
-	for session, end := range l.sessions {
-		if oldest == "" || end.Before(l.sessions[oldest]) {
-			oldest = session
-		}
-	}
-	delete(l.sessions, oldest)
 }
 
 func (l *logins) logOut(w http.ResponseWriter, r *http.Request, session string) {
@@ -135,9 +128,53 @@ func (l *logins) logOut(w http.ResponseWriter, r *http.Request, session string) 
 func (l *logins) setCookie(w http.ResponseWriter, r *http.Request, session string) {
 	http.SetCookie(w, &http.Cookie{
 		Name: l.cookie, Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: l.secure || r.Header.Get("X-Forwarded-Proto") == "https", // who forges it, locks out himself
+		Secure: isHTTPS(r),
 	})
 }
 
-// mayGoOn reports whether a stream of events may go on: the login is not over.
+// isHTTPS reports whether a proxy says that the browser uses HTTPS. Who forges that, locks out himself.
+func isHTTPS(r *http.Request) bool { return r.Header.Get("X-Forwarded-Proto") == "https" }
+
+// mayGoOn reports whether the login, if there has to be one, is not over.
 func (l *logins) mayGoOn(c caller) bool { return l.token == "" || l.isLoggedIn(c.session) }
+
+func (b *board) getLogin(w http.ResponseWriter, r *http.Request) {
+	b.showLogin(w, r, http.StatusOK, localPath(r.FormValue("next")), "")
+}
+
+// showLogin shows the form, or leads to the queues where nobody has to log in.
+func (b *board) showLogin(w http.ResponseWriter, r *http.Request, code int, next, text string) {
+	if !b.guard.logins.hasForm() {
+		http.Redirect(w, r, "/", http.StatusSeeOther)
+		return
+	}
+	b.show(w, r, code, "login", "login", b.newShell(r, "Log in", ""), &loginView{next, text})
+}
+
+func (b *board) postLogin(w http.ResponseWriter, r *http.Request) {
+	next := localPath(r.PostForm.Get("next"))
+	err := b.guard.logins.logIn(w, r, r.PostForm.Get("token"))
+	b.Log.Info("login", "from", r.RemoteAddr, "ok", err == nil)
+	switch {
+	case errors.Is(err, errAttempts):
+		b.showLogin(w, r, http.StatusTooManyRequests, next, err.Error())
+	case err != nil:
+		b.showLogin(w, r, http.StatusUnauthorized, next, err.Error())
+	default:
+		http.Redirect(w, r, next, http.StatusSeeOther)
+	}
+}
+
+// localPath returns an address of this server, whatever a link to the login says.
+func localPath(next string) string {
+	u, err := url.Parse(next)
+	if err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.Contains(next, `\`) {
+		return "/"
+	}
+	return next
+}
+
+func (b *board) postLogout(w http.ResponseWriter, r *http.Request) {
+	b.guard.logins.logOut(w, r, callerOf(r).session)
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}

@@ -2,9 +2,9 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
-	"encoding/json"
 	"fmt"
 	"hash/maphash"
 	"html/template"
@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"path"
 	"strings"
-	"sync"
 )
 
 //go:embed templates assets
@@ -26,16 +25,7 @@ type renderer struct {
 	// root is where the assets are served from. It changes whenever one of them does.
 	root string
 	seed maphash.Seed
-
-	mu   sync.Mutex
-	rows map[string]madeRow
 }
-
-// madeRow is the HTML of a row of the queues, and what it was made of.
-type madeRow struct{ from, html string }
-
-// maxRows is how many of them are kept.
-const maxRows = 2000
 
 // frame is what a template gets: the shell, and the view as V.
 type frame struct {
@@ -99,96 +89,78 @@ func (r *renderer) execute(name string, s *shell, view any) (string, error) {
 	return b.String(), err
 }
 
+// part is an element of a page that changes by itself.
+type part struct {
+	ID, HTML string
+	// Row is an element within the one before it that is no row.
+	Row bool
+	// Key, if not "", says which rows there are: the element changes as a whole only if that does.
+	Key string
+}
+
+// liveParts are the templates of the parts of each page, by their ids. All have a status besides.
+var liveParts = map[string][][2]string{
+	"queues":  {{"totals", "totals"}, {"queues", "queues"}},
+	"queue":   {{"totals", "queue-totals"}, {"depth", "depth"}, {"head", "head"}, {"pause", "pause"}},
+	"bridges": {{"bridges", "bridges"}},
+}
+
+// parts renders what changes by itself on a page. The table of the queues also has its rows.
+func (r *renderer) parts(page string, s *shell, view any) (list []part, err error) {
+	for _, p := range liveParts[page] {
+		html, err := r.execute(p[1], s, view)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, part{ID: p[0], HTML: html})
+	}
+
+	v, ok := view.(*queuesView)
+	if !ok {
+		return list, nil
+	}
+	key := fmt.Sprint(v.Total, v.Matching, v.Pager, v.Denied)
+	rows := make([]part, len(v.Rows))
+	for i := range v.Rows {
+		id := v.Rows[i].ElementID()
+		html, err := r.execute("queue-row", s, &v.Rows[i])
+		if err != nil {
+			return nil, err
+		}
+		rows[i] = part{ID: id, HTML: html, Row: true}
+		key += " " + id
+	}
+	list[len(list)-1].Key = key
+	return append(list, rows...), nil
+}
+
 // sent is what a browser was sent last: hashes, by the ids of elements.
 type sent map[string]uint64
 
-// live returns the HTML of the elements of a page that are not as they were sent last, for an event
-// "patch"; "" if all are.
-func (r *renderer) live(last sent, name string, s *shell, view any) (string, error) {
-	parts := [][2]string{{"status", "status"}} // elements and their templates
-	switch v := view.(type) {
-	case *queuesView:
-		parts = append(parts, [2]string{"totals", "totals"})
-	case *queueView:
-		parts = append(parts, [][2]string{{"totals", "queue-totals"}, {"depth", "depth"}, {"head", "head"}}...)
-		if v.Can.Config { // which an event may not know
-			parts = append(parts, [2]string{"pause", "pause"})
-		}
-	case *bridgesView:
-		parts = append(parts, [2]string{"bridges", "bridges"})
-	}
+// changes returns the HTML of the parts that are not as they were sent last, for an event "patch";
+// "" if all are.
+func (r *renderer) changes(last sent, parts []part) string {
+	var html, rows strings.Builder
+	whole := false // the element that the rows are within was written
+	for _, p := range parts {
+		hash := maphash.String(r.seed, cmp.Or(p.Key, p.HTML))
+		before, known := last[p.ID]
+		changed := !known || before != hash
+		last[p.ID] = hash
 
-	var changed strings.Builder
-	for _, part := range parts {
-		html, err := r.execute(part[1], s, view)
-		if err != nil {
-			return "", err
-		}
-		if r.differs(last, part[0], html) {
-			changed.WriteString(html)
-		}
-	}
-	if v, ok := view.(*queuesView); ok {
-		if err := r.liveRows(&changed, last, s, v); err != nil {
-			return "", err
+		switch {
+		case !p.Row:
+			if whole = changed; changed {
+				html.WriteString(p.HTML)
+			}
+		case changed && !whole:
+			rows.WriteString(p.HTML)
 		}
 	}
-	return changed.String(), nil
-}
-
-// liveRows writes the rows that changed, or all of the table if it has others than before, or in
-// another order.
-func (r *renderer) liveRows(changed *strings.Builder, last sent, s *shell, v *queuesView) error {
-	var some, order strings.Builder
-	fmt.Fprint(&order, v.Total, v.Matching, v.Pager, v.Denied)
-	for i := range v.Rows {
-		id := v.Rows[i].ElementID()
-		html, err := r.row(id, s, &v.Rows[i])
-		if err != nil {
-			return err
-		}
-		order.WriteString(" " + id)
-		if r.differs(last, id, html) {
-			some.WriteString(html)
-		}
+	if rows.Len() > 0 { // outside of a table the browser would drop rows
+		html.WriteString("<table>" + rows.String() + "</table>")
 	}
-	if !r.differs(last, "queues", order.String()) {
-		if some.Len() > 0 { // outside of a table the browser would drop rows
-			changed.WriteString("<table>" + some.String() + "</table>")
-		}
-		return nil
-	}
-	return r.fragment(changed, "queues", s, v)
-}
-
-// row returns the HTML of a row. It is made once for all tabs that show the row as it is.
-func (r *renderer) row(id string, s *shell, row *queueRow) (string, error) {
-	from, err := json.Marshal(row)
-	if err != nil {
-		return "", err
-	}
-	r.mu.Lock()
-	made := r.rows[id]
-	r.mu.Unlock()
-	if made.from == string(from) {
-		return made.html, nil
-	}
-
-	html, err := r.execute("queue-row", s, row)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.rows) >= maxRows || r.rows == nil {
-		r.rows = map[string]madeRow{}
-	}
-	r.rows[id] = madeRow{string(from), html}
-	return html, err
-}
-
-// differs notes what is sent now of an element, and reports whether it is not what was sent last.
-func (r *renderer) differs(last sent, id, html string) bool {
-	before, known := last[id]
-	last[id] = maphash.String(r.seed, html)
-	return !known || before != last[id]
+	return html.String()
 }
 
 // static serves the assets.

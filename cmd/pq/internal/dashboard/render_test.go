@@ -190,7 +190,7 @@ func clearNames(view any) {
 			v.Rows[i].ID, v.Rows[i].Version, v.Rows[i].Store = "1", "2", "3"
 		}
 	case *confirmView:
-		v.Queue, v.Action, v.IDs, v.Search, v.State, v.Priority, v.Name = q, "move", nil, "1", "ready", "1", "jobs"
+		v.actionView, v.IDs, v.State, v.Priority, v.Name = actionView{Action: "move", Queue: q, Search: "1", Error: v.Error}, nil, "ready", "1", "jobs"
 		for i := range v.Sample {
 			clearRow(&v.Sample[i])
 		}
@@ -219,17 +219,18 @@ func TestLive(t *testing.T) {
 		rows []queueRow
 		want []string // elements
 	}{
-		{[]queueRow{row("a", 1), row("b", 1)}, []string{"status", "totals", "queues", "rows", "pq.a", "pq.b"}},
+		{[]queueRow{row("a", 1), row("b", 1)}, []string{"totals", "queues", "rows", "pq.a", "pq.b"}},
 		{[]queueRow{row("a", 1), row("b", 1)}, nil},
 		{[]queueRow{row("a", 2), row("b", 1)}, []string{"pq.a"}},
 		{[]queueRow{row("b", 1), row("a", 3)}, []string{"queues", "rows", "pq.b", "pq.a"}},
 		{nil, []string{"queues"}},
 		{[]queueRow{row("c", 0)}, []string{"queues", "rows", "pq.c"}},
 	} {
-		html, err := r.live(last, "queues", s, &queuesView{Rows: step.rows})
+		parts, err := r.parts("queues", s, &queuesView{Rows: step.rows})
 		if err != nil {
 			t.Fatal(err)
 		}
+		html := r.changes(last, parts)
 		var got []string
 		for _, m := range regexp.MustCompile(` id="([^"]*)"`).FindAllStringSubmatch(html, -1) {
 			got = append(got, m[1])

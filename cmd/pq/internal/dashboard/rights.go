@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,27 +14,13 @@ import (
 )
 
 const (
-	// rightTime is how long it is remembered that the user may do something, or may not, and
-	// unknownTime that nobody answered.
+	// rightTime is how long it is remembered what the user may do, and unknownTime that somebody did
+	// not answer.
 	rightTime   = time.Minute
 	unknownTime = 5 * time.Second
-	// maxRights are remembered.
-	maxRights = 10_000
 	// probeTime bounds the question.
 	probeTime = 2 * time.Second
 )
-
-// right is to send requests with a verb to a queue.
-type right struct {
-	queue queueRef
-	verb  subjects.Verb
-}
-
-// verdict says whether there is the right, until when that is remembered.
-type verdict struct {
-	allowed bool
-	until   time.Time
-}
 
 // Probes are requests that every bridge refuses as bad, with nothing changed, if the server lets
 // them pass.
@@ -42,103 +29,82 @@ var (
 	badPayload = []byte(`{"?":0}`)                        // of all others
 )
 
-// permissions returns what the NATS server says that the user may publish, nil if it may not ask
-// that.
-func (g *gateway) permissions(ctx context.Context) *discovery.Permissions {
-	g.mu.Lock()
-	known, until := g.allowed, g.allowedUntil
-	g.mu.Unlock()
-	if time.Now().Before(until) {
-		return known
+// verbs are those that the rights are about, in a kind of queues.
+func (c *can) verbs(fifo bool) map[subjects.Verb]*bool {
+	all := map[subjects.Verb]*bool{
+		subjects.Config: &c.Config, subjects.Purge: &c.Purge, subjects.Remove: &c.Remove,
+		subjects.Redrive: &c.Redrive, subjects.Release: &c.Release,
 	}
-
-	var user *discovery.User
-	err := g.send(ctx, discovery.UserSubject, func(ctx context.Context) (err error) {
-		user, err = discovery.LoggedIn(ctx, g.nc)
-		return err
-	})
-	if errors.Is(err, errAway) || ctx.Err() != nil {
-		return nil
+	if fifo {
+		all[subjects.Enqueue] = &c.Push
+	} else {
+		all[subjects.Push], all[subjects.Move] = &c.Push, &c.Move
 	}
-
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.allowed = nil; err == nil {
-		g.allowed = &user.Permissions.Publish
-	}
-	g.allowedUntil = time.Now().Add(rightTime)
-	return g.allowed
+	return all
 }
 
 // may returns what the NATS user may do to a queue. The server is asked, and where it does not say,
 // the bridges are, with requests that change nothing.
-func (g *gateway) may(ctx context.Context, q queueRef) (c can) {
-	verbs := map[subjects.Verb]*bool{
-		subjects.Push: &c.Push, subjects.Config: &c.Config, subjects.Purge: &c.Purge, subjects.Remove: &c.Remove,
-		subjects.Move: &c.Move, subjects.Redrive: &c.Redrive, subjects.Release: &c.Release,
-	}
-	if q.FIFO() {
-		verbs[subjects.Enqueue] = &c.Push
-		delete(verbs, subjects.Push)
-		delete(verbs, subjects.Move)
-	}
-
-	if p := g.permissions(ctx); p != nil {
-		for verb, allowed := range verbs {
+func (g *gateway) may(ctx context.Context, q queueRef) can {
+	return g.rights.get(q, func(before can) (can, time.Duration) {
+		permissions := g.permissions(ctx)
+		c := before
+		var asked sync.WaitGroup
+		var unsure atomic.Bool
+		for verb, right := range c.verbs(q.FIFO()) {
 			subject, err := g.subject(q, verb)
-			*allowed = err == nil && p.Allows(subject)
+			if err != nil || permissions != nil {
+				*right = err == nil && permissions.Allows(subject)
+				continue
+			}
+			asked.Go(func() {
+				if allowed, certain := g.probe(ctx, subject, verb); certain {
+					*right = allowed
+				} else {
+					unsure.Store(true) // what was so a minute ago, still is
+				}
+			})
 		}
-		return c
-	}
+		asked.Wait()
 
-	var asked sync.WaitGroup
-	for verb, allowed := range verbs {
-		asked.Go(func() { *allowed = g.mayDo(ctx, right{q, verb}) })
-	}
-	asked.Wait()
-	return c
+		switch {
+		case ctx.Err() != nil:
+			return before, 0
+		case unsure.Load():
+			return c, unknownTime
+		}
+		return c, rightTime
+	})
 }
 
-func (g *gateway) mayDo(ctx context.Context, r right) bool {
-	g.mu.Lock()
-	known, ok := g.rights[r]
-	g.mu.Unlock()
-	if ok && time.Now().Before(known.until) {
-		return known.allowed
-	}
-
-	allowed, certain := g.probe(ctx, r)
-	if ctx.Err() != nil {
-		return false
-	}
-	remember := rightTime
-	if !certain { // what was so a minute ago, still is
-		allowed, remember = known.allowed, unknownTime
-	}
-
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.rights) >= maxRights {
-		clear(g.rights)
-	}
-	g.rights[r] = verdict{allowed, time.Now().Add(remember)}
-	return allowed
+// permissions returns what the NATS server says that the user may publish, nil if it may not ask
+// that.
+func (g *gateway) permissions(ctx context.Context) *discovery.Permissions {
+	return g.allowed.get(struct{}{}, func(*discovery.Permissions) (*discovery.Permissions, time.Duration) {
+		var user *discovery.User
+		err := g.send(ctx, discovery.UserSubject, func(ctx context.Context) (err error) {
+			user, err = discovery.LoggedIn(ctx, g.nc)
+			return err
+		})
+		switch {
+		case errors.Is(err, errAway) || ctx.Err() != nil:
+			return nil, 0
+		case err != nil:
+			return nil, rightTime
+		}
+		return &user.Permissions.Publish, rightTime
+	})
 }
 
 // probe asks for something that is refused, and reports whether a bridge did that.
-func (g *gateway) probe(ctx context.Context, r right) (allowed, certain bool) {
-	subject, err := g.subject(r.queue, r.verb)
-	if err != nil {
-		return false, true
-	}
-
+func (g *gateway) probe(ctx context.Context, subject string, verb subjects.Verb) (allowed, certain bool) {
 	m := &nats.Msg{Subject: subject, Data: badPayload}
-	if r.verb == subjects.Push || r.verb == subjects.Enqueue {
+	if verb == subjects.Push || verb == subjects.Enqueue {
 		m.Header, m.Data = badHeader, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	err = g.send(ctx, subject, func(ctx context.Context) error {
+	err := g.send(ctx, subject, func(ctx context.Context) error {
 		_, err := g.nc.RequestMsgWithContext(ctx, m)
 		return err
 	})

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 const (
@@ -36,20 +35,14 @@ type searches struct {
 
 // search looks for items of a queue, and keeps their ids.
 type search struct {
-	id      string
-	queue   queueRef
-	filter  itemsFilter
-	total   int64
-	started time.Time
-	cancel  context.CancelFunc
+	id     string
+	queue  queueRef
+	filter itemsFilter
+	cancel context.CancelFunc
 
-	mu      sync.Mutex
-	ids     []string
-	scanned int64
-	ended   time.Time // zero while it runs
-	stopped bool
-	full    bool
-	err     error
+	mu  sync.Mutex
+	ids []string
+	at  searchView // without what view adds
 }
 
 var errSearches = errors.New("too many searches are running: stop one, or try again in a moment")
@@ -68,13 +61,19 @@ func (s *searches) end() {
 	s.work.Wait()
 }
 
-// start begins a search.
-func (s *searches) start(q queueRef, f itemsFilter, total int64) (*search, error) {
-	options, err := f.options()
-	if err != nil {
-		return nil, err
+// spawn does work that end waits for, unless that was called.
+func (s *searches) spawn(work func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return false
 	}
+	s.work.Go(work)
+	return true
+}
 
+// start begins a search.
+func (s *searches) start(q queueRef, f itemsFilter, options client.ItemsOptions, total int64) (*search, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running >= maxSearches || s.ctx.Err() != nil {
@@ -82,7 +81,8 @@ func (s *searches) start(q queueRef, f itemsFilter, total int64) (*search, error
 	}
 	s.makeRoom(time.Now())
 	ctx, cancel := context.WithTimeoutCause(s.ctx, longestSearch, errors.New("it took too long"))
-	found := &search{id: rand.Text(), queue: q, filter: f, total: total, started: time.Now(), cancel: cancel}
+	found := &search{id: rand.Text(), queue: q, filter: f, cancel: cancel}
+	found.at = searchView{Total: total, Started: time.Now(), Running: true}
 	s.all[found.id] = found
 	s.running++
 	s.work.Go(func() {
@@ -99,12 +99,11 @@ func (s *searches) start(q queueRef, f itemsFilter, total int64) (*search, error
 func (s *searches) makeRoom(now time.Time) {
 	var oldest *search
 	for id, f := range s.all {
-		view := f.view()
 		switch {
-		case view.Running:
-		case now.Sub(f.started) > searchTime:
+		case f.view().Running:
+		case now.Sub(f.at.Started) > searchTime:
 			delete(s.all, id)
-		case oldest == nil || f.started.Before(oldest.started):
+		case oldest == nil || f.at.Started.Before(oldest.at.Started):
 			oldest = f
 		}
 	}
@@ -113,95 +112,68 @@ func (s *searches) makeRoom(now time.Time) {
 	}
 }
 
-// find returns a search of a queue, nil if it is not kept.
+// find returns a search, nil if it is not kept.
 func (s *searches) find(id string) *search {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[id]
 }
 
-// run looks through the queue, page by page.
+// run looks through the queue.
 func (f *search) run(ctx context.Context, g *gateway, o client.ItemsOptions) {
-	o.Limit, o.ValueBytes = subjects.MaxItems, client.NoValues
-	for more := true; more; {
-		page, err := ask(ctx, g, f.queue, subjects.Items, func(ctx context.Context, q queue) (client.ItemsPage, error) { return q.Items(ctx, o) })
-		more = f.note(ctx, page, err)
-		if page.Next != nil {
-			o.After = *page.Next
-		}
+	err := g.scan(ctx, f.queue, o, f.note)
+
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at.Running, f.at.Took = false, time.Since(f.at.Started)
+	switch {
+	case f.at.Stopped: // by somebody
+	case err == nil && !f.at.Full:
+		f.at.Total = f.at.Scanned // items came and went meanwhile
+	case err != nil && ctx.Err() != nil:
+		f.at.Error = context.Cause(ctx).Error()
+	case err != nil:
+		f.at.Error = err.Error()
 	}
 }
 
-// note takes in a page, and reports whether there is more to look at.
-func (f *search) note(ctx context.Context, page client.ItemsPage, err error) bool {
+// note takes in a page, and reports whether there is room for more.
+func (f *search) note(page client.ItemsPage) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.scanned += page.Scanned
+	f.at.Scanned += page.Scanned
 	for i := range page.Items {
-		if f.full = len(f.ids) == maxMatches; f.full {
+		if f.at.Full = len(f.ids) == maxMatches; f.at.Full {
 			break
 		}
 		f.ids = append(f.ids, page.Items[i].ID)
 	}
-
-	switch {
-	case err != nil && f.stopped: // by somebody
-	case err != nil && ctx.Err() != nil:
-		f.err = context.Cause(ctx)
-	case err != nil:
-		f.err = err
-	case page.Next != nil && page.Scanned > 0 && !f.full && !f.stopped:
-		return true
-	}
-	f.ended = time.Now()
-	return false
+	return !f.at.Full && !f.at.Stopped
 }
 
 // end stops the search.
 func (f *search) end() {
 	f.mu.Lock()
-	f.stopped = f.stopped || f.ended.IsZero()
+	f.at.Stopped = f.at.Stopped || f.at.Running
 	f.mu.Unlock()
 	f.cancel()
-}
-
-// setFull notes that more items match than were looked at.
-func (f *search) setFull() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.full = true
 }
 
 // view returns what the page shows of it.
 func (f *search) view() *searchView {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	v := &searchView{
-		ID: f.id, Scanned: f.scanned, Total: max(f.total, f.scanned), Found: int64(len(f.ids)),
-		Started: f.started, Running: f.ended.IsZero(), Stopped: f.stopped, Full: f.full,
-	}
-	end := f.ended
+	v := f.at
+	v.ID, v.Found, v.Total = f.id, int64(len(f.ids)), max(v.Total, v.Scanned)
 	if v.Running {
-		end = time.Now()
-	} else if f.err == nil && !f.stopped && !f.full {
-		v.Total = f.scanned // items came and went meanwhile
+		v.Took = time.Since(v.Started)
 	}
-	v.Took = end.Sub(f.started)
-	if f.err != nil {
-		v.Error = f.err.Error()
-	}
-	return v
+	return &v
 }
 
-// matches returns the ids from a place on, n of them at most; all with n 0.
-func (f *search) matches(from, n int) (ids []string, all int) {
+// matches returns the ids that it has found so far. They must not be changed.
+func (f *search) matches() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all = len(f.ids)
-	from = min(max(from, 0), all)
-	to := all
-	if n > 0 {
-		to = min(from+n, all)
-	}
-	return append(ids, f.ids[from:to]...), all
+	return f.ids[:len(f.ids):len(f.ids)]
 }

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -12,14 +13,13 @@ import (
 
 // Bounds of what is shown of a value, whatever it is.
 const (
-	maxHex    = 8 << 10 // bytes
-	maxDepth  = 32      // of JSON that is laid out
-	maxJSON   = 256 << 10
-	maxPeek   = 160 // runes in a list
-	hexPerRow = 16
+	maxHex   = 8 << 10 // bytes
+	maxDepth = 32      // of JSON that is laid out
+	maxJSON  = 256 << 10
+	maxPeek  = 160 // runes in a list
 )
 
-// run is a piece of text of one sort: "" as it is, "esc" for what could not be seen, "key" of JSON.
+// run is a piece of text of one sort: "" as it is, "esc" for what could not be seen, "cut" at its end.
 type run struct{ Sort, Text string }
 
 // runs makes visible what a text, such as a hostile one, has of control, bidi and zero-width
@@ -77,34 +77,29 @@ func escaped(r rune, bytes string) string {
 // shownValue is a value as a page shows it.
 type shownValue struct {
 	As   string // "text", "json" or "hex"
-	Runs []run  // of text and JSON
-	Rows []hexRow
-	// JSON says that it can be laid out, Valid that it is UTF-8.
-	JSON, Valid bool
+	Runs []run
+	// JSON says that it can be laid out.
+	JSON bool
 	// Shown is how many bytes are shown.
 	Shown int
 }
 
-// hexRow is a row of bytes.
-type hexRow struct{ Offset, Hex, Text string }
-
 // showValue lays out a value: as asked for or, if that is "" or not possible, as is best.
 func showValue(value []byte, cut bool, as string) shownValue {
-	v := shownValue{Shown: len(value)}
 	whole := value
 	if cut {
 		whole = trimRune(value)
 	}
-	v.Valid = utf8.Valid(whole) && !bytes.ContainsRune(whole, 0)
-
+	isText := utf8.Valid(whole) && !bytes.ContainsRune(whole, 0)
 	laidOut := layOut(value)
-	v.JSON = laidOut != nil
+
+	v := shownValue{Shown: len(value), JSON: laidOut != nil}
 	switch {
 	case as == "json" && v.JSON, as == "" && v.JSON && isObject(value):
-		v.As, v.Runs = "json", jsonRuns(laidOut)
-	case as == "hex", as == "" && !v.Valid:
+		v.As, v.Runs = "json", runs(string(laidOut), len(laidOut))
+	case as == "hex", as == "" && !isText:
 		v.Shown = min(len(value), maxHex)
-		v.As, v.Rows = "hex", hexRows(value[:v.Shown])
+		v.As, v.Runs = "hex", []run{{"", hex.Dump(value[:v.Shown])}}
 	default:
 		v.As, v.Runs = "text", runs(string(whole), len(whole))
 	}
@@ -153,45 +148,6 @@ func layOut(value []byte) []byte {
 		return nil
 	}
 	return b.Bytes()
-}
-
-var jsonKey = regexp.MustCompile(`^( *)("(?:[^"\\]|\\.)*")(: )`)
-
-// jsonRuns tells the names of members from the rest.
-func jsonRuns(laidOut []byte) (list []run) {
-	var plain strings.Builder
-	flush := func() {
-		list = append(list, runs(plain.String(), plain.Len())...)
-		plain.Reset()
-	}
-	for line := range bytes.Lines(laidOut) {
-		if m := jsonKey.FindSubmatchIndex(line); m != nil {
-			plain.Write(line[:m[4]])
-			flush()
-			for _, r := range runs(string(line[m[4]:m[5]]), len(line)) {
-				list = append(list, run{"key " + r.Sort, r.Text})
-			}
-			line = line[m[5]:]
-		}
-		plain.Write(line)
-	}
-	flush()
-	return list
-}
-
-func hexRows(value []byte) (rows []hexRow) {
-	for i := 0; i < len(value); i += hexPerRow {
-		part := value[i:min(i+hexPerRow, len(value))]
-		text := make([]byte, len(part))
-		for j, c := range part {
-			text[j] = '.'
-			if ' ' <= c && c <= '~' {
-				text[j] = c
-			}
-		}
-		rows = append(rows, hexRow{fmt.Sprintf("%06x", i), fmt.Sprintf("% x", part), string(text)})
-	}
-	return rows
 }
 
 // spaces are what a line of a list has one space for.

@@ -1,9 +1,16 @@
 package dashboard
 
 import (
+	"cmp"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -44,7 +51,7 @@ type status struct {
 
 // queueRef is a queue.
 type queueRef struct {
-	Kind string // "pq" or "q"
+	Kind string // see subjects.Kind.Short
 	Name string
 }
 
@@ -54,12 +61,15 @@ func (q queueRef) Path() string {
 }
 
 // Items is the address of its items in a state, "" for all.
-func (q queueRef) Items(state subjects.State) string {
+func (q queueRef) Items(state string) string {
 	if state == "" {
 		return q.Path() + "/items"
 	}
-	return q.Path() + "/items?state=" + url.QueryEscape(string(state))
+	return q.Path() + "/items?state=" + url.QueryEscape(state)
 }
+
+// Named is another queue of the same kind.
+func (q queueRef) Named(name string) queueRef { return queueRef{q.Kind, name} }
 
 // Item is the address of one of its items.
 func (q queueRef) Item(id string) string { return q.Path() + "/item/" + url.PathEscape(id) }
@@ -68,7 +78,7 @@ func (q queueRef) Item(id string) string { return q.Path() + "/item/" + url.Path
 func (q queueRef) ElementID() string { return q.Kind + "." + q.Name }
 
 // FIFO reports whether its items have no priorities.
-func (q queueRef) FIFO() bool { return q.Kind == "q" }
+func (q queueRef) FIFO() bool { return q.Kind == subjects.FIFO.Short() }
 
 // can is what the NATS user may do to a queue. The zero value may look.
 type can struct {
@@ -90,6 +100,9 @@ type counts struct {
 	// Line is how many items were ready lately, at even intervals, oldest first, up to 60 numbers.
 	Line []int64
 }
+
+// All is how many items are in the queue.
+func (c *counts) All() int64 { return c.Ready + c.Leased + c.Delayed }
 
 // pager links to the parts of a long table. "" is no link.
 type pager struct {
@@ -150,26 +163,35 @@ type queueView struct {
 	// Exists is false for a queue without items and settings. Denied says why it cannot be read.
 	Exists bool
 	Denied string
-	// NextDue is when something falls due, nil if nothing will.
-	NextDue *time.Time
+	// Info is what the bridge says, nil if it did not.
+	Info *client.QueueInfo
 	// CountsChart (ready, leased, delayed) and RatesChart (in, out) also come as events.
 	CountsChart, RatesChart series
-	// Priorities are ready items by priority, PrioritiesMore that there are more of them.
-	Priorities     []priorityBar
-	PrioritiesMore bool
-	// Groups are those with the most items, the largest first, GroupsMore that there are more of them,
-	// and AtLimit how many are passed over because of a limit.
-	Groups     []groupBar
-	GroupsMore bool
-	AtLimit    int
 	// Head has the first items, at most 5; nil if the user may not look at them.
 	Head []itemRow
-	// The forms are fragments too: "settings", "push", "pause" and "purge", of a queueView that needs
-	// no more than queueRow, Can and that form.
-	Settings settingsForm
-	Push     form // fields: value, priority, delay, ttl, headers (lines of "Name: value"), msg_id, unique
-	Pause    form // fields: for
-	Purge    form // fields: state, name
+	// The forms are fragments too. Push has the fields value, priority, delay, ttl, headers (lines of
+	// "Name: value"), msg_id and unique, and Pause has for.
+	Settings    settingsForm
+	Push, Pause form
+}
+
+// Deepest is the largest number of items with one priority.
+func (v *queueView) Deepest() (most int64) {
+	for _, p := range v.Info.Priorities {
+		most = max(most, p.Count)
+	}
+	return most
+}
+
+// Groups are the groups with the most items, the largest first.
+func (v *queueView) Groups() (rows []groupRow) {
+	for name, n := range v.Info.Groups {
+		rows = append(rows, groupRow{Group: name, GroupCount: n})
+	}
+	slices.SortFunc(rows, func(a, b groupRow) int {
+		return cmp.Or(cmp.Compare(b.Ready, a.Ready), cmp.Compare(b.Leased, a.Leased), cmp.Compare(a.Group, b.Group))
+	})
+	return rows[:min(len(rows), 10)]
 }
 
 // series is a chart. It is the JSON of the attribute data-series, and of the event "series", which
@@ -182,18 +204,10 @@ type series struct {
 	Lines [][]*float64 `json:"lines"`           // as many numbers as At; nil is a gap
 }
 
-// groupBar is a group of a queue. Part is its items of those of the largest, 0 to 1.
-type groupBar struct {
+// groupRow is a group of a queue.
+type groupRow struct {
 	Group string
 	subjects.GroupCount
-	Part float64
-}
-
-// priorityBar is a priority of a queue.
-type priorityBar struct {
-	Priority, Count int64
-	// Part is Count of the largest Count, 0 to 1.
-	Part float64
 }
 
 // settingsForm is the editor of settings.
@@ -202,14 +216,11 @@ type settingsForm struct {
 	form
 }
 
-// settingRow is a setting of the table of package settings. Its input has its name; Fields has what
-// was typed if that is not Value.
+// settingRow is a setting. Its input has its name; Fields has what was typed if that is not Value.
 type settingRow struct {
-	Name, About string
-	// Value is what is set, as pq config reads it, Default what is in force without; "" is none.
-	Value, Default string
-	// Choices are all values, nil if anything may be typed.
-	Choices []string
+	*settings.Setting
+	// Value is what is set, as pq config reads it, Without what is in force without; "" is none.
+	Value, Without string
 }
 
 // itemsFilter is what the form above a list of items asks for.
@@ -223,8 +234,11 @@ type itemsFilter struct {
 	Error string
 }
 
+// Text is what it looks for.
+func (f itemsFilter) Text() string { return strings.TrimSpace(f.Match + " " + f.Header) }
+
 // IsSearch reports whether the items have to be searched for.
-func (f itemsFilter) IsSearch() bool { return f.Match != "" || f.Header != "" }
+func (f itemsFilter) IsSearch() bool { return f.Text() != "" }
 
 // Page "items": fragment "items" is its table with the actions.
 type itemsView struct {
@@ -257,6 +271,19 @@ func (r itemRow) Tries() int64 {
 	return r.Deliveries
 }
 
+// Why is why it is a dead letter or, if it is none, the last reason that anybody gave.
+func (r itemRow) Why() string {
+	switch {
+	case r.Dead == nil:
+		return r.Reason
+	case r.Dead.Error == "" || r.Dead.Error == r.Dead.Reason:
+		return r.Dead.Reason
+	case r.Dead.Reason == "max_deliver": // as most of them
+		return r.Dead.Error
+	}
+	return r.Dead.Reason + ": " + r.Dead.Error
+}
+
 // searchView is a search. While it runs, the fragment "items" asks for itself again, with what was
 // found so far.
 type searchView struct {
@@ -265,6 +292,8 @@ type searchView struct {
 	Scanned, Total, Found int64
 	Started               time.Time
 	Took                  time.Duration
+	// First is of how many dead letters it has a part, 0 of all.
+	First int64
 	// Running, or else Stopped by somebody, Full because it found as much as is kept, or done.
 	Running, Stopped, Full bool
 	Error                  string
@@ -280,8 +309,8 @@ type itemView struct {
 	Rank *int64
 	// As is how the value is shown: "text", "json", "hex", or "" for the best.
 	As string
-	// Action is a form whose values were refused: field priority of a move.
-	Action form
+	// Search is what one came from, "" if that is no search.
+	Search string
 }
 
 // Page "dead": fragment "dead" is its table.
@@ -292,6 +321,8 @@ type deadView struct {
 	// Counted is how many of them the reasons below are of. Running: it asks for itself again.
 	Counted int64
 	Running bool
+	// Denied says why some queues cannot be read.
+	Denied  string
 	Reasons []deadReason
 	Error   string
 }
@@ -300,10 +331,9 @@ type deadView struct {
 type deadReason struct {
 	Reason string
 	// Queue is the dead-letter queue, Home where they came from.
-	Queue, Home queueRef
-	Count       int64
-	Oldest      *time.Time
-	Newest      *time.Time
+	Queue, Home    queueRef
+	Count          int64
+	Oldest, Newest time.Time
 	// Search is the id of a search that has them, or the first 10,000, once they are counted.
 	Search string
 	Can    can
@@ -316,23 +346,18 @@ type bridgesView struct {
 	Denied string
 }
 
-// bridgeRow is a bridge.
+// bridgeRow is a bridge, in its own words and as it was seen.
 type bridgeRow struct {
-	ID, Version, Store string
-	Started            time.Time
-	Seen               time.Time // when it last answered
-	// Ready, or Why not.
-	Ready bool
-	Why   string
-	// In, Out and Requests are pushes, pops and all requests a second.
-	In, Out, Requests *float64
-	// Waiters are pops that wait for items.
-	Waiters *int64
-	// Errors is how many there were since it started.
-	Errors    int64
-	LastError string
-	Took      *time.Duration // a request, on average
-	Line      []int64        // requests a second lately
+	micro.Stats
+	subjects.BridgeStats
+	Seen time.Time // when it last answered
+	// In, Out and PerSecond are pushes, pops and all requests a second.
+	In, Out, PerSecond *float64
+	Line               []int64 // requests a second lately
+	// Requests and Errors are those since it started, Took what a request took on average.
+	Requests, Errors int64
+	LastError        string
+	Took             *time.Duration
 }
 
 // Page "login".
@@ -342,62 +367,49 @@ type loginView struct {
 }
 
 // Page "error": something else than what was asked for; also the fragment "error".
-type errorView struct {
-	Status     int
-	Title      string
-	Text       string // of the bridge, or what to do
-	BackTo     string // address, "" for none
-	BackToName string
+type errorView struct{ Title, Text string }
+
+// actionView is an action on items of a queue.
+type actionView struct {
+	// Action is the last part of the address to post to: remove, move, redrive, release or purge.
+	Action string
+	Queue  queueRef
+	// Count is how many items it concerns.
+	Count int64
+	// Search is what found them, "" if nothing did.
+	Search string
+	// Back is the page to go to then, "" for the list of the items.
+	Back string
+	// Error is what is wrong with what was typed or, afterwards, why it ended before all were tried.
+	Error string
 }
 
 // confirmView is an action that waits for a yes, after a dry run: fragment "confirm", and page
 // "confirm" for a browser without JavaScript.
 type confirmView struct {
-	// Action is the last part of the address to post to: remove, move, redrive, release or purge.
-	Action string
-	Queue  queueRef
-	// Count is how many items it concerns; More says that more match than are kept.
-	Count int64
-	More  bool
+	actionView
+	// More says that more match than are kept.
+	More bool
 	// IDs or Search or State (of a purge) say which ones; they are posted back, without dry.
-	IDs    []string
-	Search string
-	State  subjects.State
-	// Priority is that of a move, as typed; Error what is wrong with it.
-	Priority, Error string
+	IDs   []string
+	State subjects.State
+	// Priority of a move, and Name of the queue to purge, are as typed.
+	Priority, Name string
 	// Sample has some of the items.
 	Sample []itemRow
-	// NameWanted asks for the name of the queue, as a purge does; Name is what was typed.
-	NameWanted bool
-	Name       string
 }
 
-// doneView is what became of an action: fragment "done", and page "done".
+// doneView is the result of an action: fragment "done", and page "done".
 type doneView struct {
-	Action string
-	Queue  queueRef
-	// Done items of Count; the others are in Failures.
-	Done, Count int64
-	// Homes are the queues that dead letters went to.
-	Homes    []homeCount
-	Failures []failureCount
-	// Error is why it ended before all were tried.
-	Error  string
-	BackTo string
+	actionView
+	Done int64
+	// found is what was searched for or purged, for the log.
+	found string
+	// Failures are the ids of the others, by what the bridge says.
+	Failures map[string][]string
+	// Homes is how many dead letters went to each queue.
+	Homes map[string]int64
 	// NewID is that of the one item that was moved or sent home, Home its queue.
 	NewID string
 	Home  queueRef
-}
-
-// homeCount is how many dead letters went home to a queue.
-type homeCount struct {
-	Queue queueRef
-	Count int64
-}
-
-// failureCount is how many items failed with a text of the bridge, and some of them.
-type failureCount struct {
-	Text  string
-	Count int64
-	IDs   []string // at most 5
 }

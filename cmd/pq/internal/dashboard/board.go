@@ -1,0 +1,159 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+)
+
+// board has what the handlers of all pages need.
+type board struct {
+	Options
+	guard    *guard
+	pages    *renderer
+	gateway  *gateway
+	live     *live
+	searches *searches
+	dead     *deadScan
+	streams  *streams
+	heads    memo[queueRef, []client.StoredItem]
+	tables   memo[string, []part] // by their queries
+	closing  chan struct{}        // closed when streams have to end
+}
+
+// newShell returns what every page has.
+func (b *board) newShell(r *http.Request, title, nav string) *shell {
+	c := callerOf(r)
+	return &shell{
+		Title: title, Nav: nav, Now: time.Now(), CSRF: b.guard.csrf(c.session), User: c.name,
+		Server: b.Conn.ConnectedUrlRedacted(), LogOut: b.guard.logins.hasForm() && b.guard.logins.mayGoOn(c),
+		HideValues: b.HideValues, Status: b.live.currentStatus(),
+	}
+}
+
+// eventsOf returns the address of the events of a page.
+func eventsOf(page string, query url.Values) string {
+	return linkTo(eventsPath, query, "page", page)
+}
+
+// show writes a page, or only a fragment of it to a page that asks for that.
+func (b *board) show(w http.ResponseWriter, r *http.Request, code int, page, fragment string, s *shell, view any) {
+	var html bytes.Buffer
+	var err error
+	if isHTMX(r) {
+		err = b.pages.fragment(&html, fragment, s, view)
+	} else {
+		err = b.pages.page(&html, page, s, view)
+	}
+	if err != nil {
+		b.Log.Error("cannot show a page", "page", page, "error", err)
+		http.Error(w, "This page cannot be shown: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Vary", "HX-Request")
+	w.WriteHeader(code)
+	_, _ = html.WriteTo(w) // fails if the browser is gone
+}
+
+func isHTMX(r *http.Request) bool { return r.Header.Get("HX-Request") == "true" }
+
+// redirect leads the browser to another page.
+func redirect(w http.ResponseWriter, r *http.Request, to string) {
+	if isHTMX(r) {
+		w.Header().Set("HX-Redirect", to)
+		return
+	}
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+// fail shows an error in place of a page.
+func (b *board) fail(w http.ResponseWriter, r *http.Request, code int, title, text string) {
+	b.show(w, r, code, "error", "error", b.newShell(r, title, ""), &errorView{title, text})
+}
+
+func (b *board) notFound(w http.ResponseWriter, r *http.Request) {
+	b.fail(w, r, http.StatusNotFound, "Not found", "There is no such page.")
+}
+
+// failWith is fail for the error of a request to a bridge.
+func (b *board) failWith(w http.ResponseWriter, r *http.Request, err error) {
+	b.fail(w, r, codeOf(err), "That did not work", err.Error())
+}
+
+// codeOf returns the HTTP status for the error of a request to a bridge.
+func codeOf(err error) int {
+	var reply *client.Error
+	switch {
+	case err == nil:
+		return http.StatusOK
+	case errors.As(err, new(*refusedError)):
+		return http.StatusForbidden
+	case errors.As(err, &reply) && reply.Code >= 400 && reply.Code < 600:
+		return int(reply.Code)
+	case errors.Is(err, client.ErrNoBridge), errors.Is(err, client.ErrNotSent):
+		return http.StatusServiceUnavailable
+	case errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusBadGateway
+}
+
+// log notes an action: who did what, with how many. What is "" or nil among the rest is left out.
+func (b *board) log(r *http.Request, action string, q queueRef, rest ...any) {
+	c := callerOf(r)
+	args := []any{
+		"action", action, "queue", q.Kind + "." + q.Name, "user", c.name, "from", r.RemoteAddr,
+		"session", c.session[:min(len(c.session), 6)], // enough to tell two browsers apart, and to log in with nothing
+	}
+	for pair := range slices.Chunk(rest, 2) {
+		if pair[1] != nil && pair[1] != "" {
+			args = append(args, pair...)
+		}
+	}
+	b.Log.Info("action", args...)
+}
+
+// queuePage is a handler of pages of a queue.
+type queuePage func(w http.ResponseWriter, r *http.Request, q queueRef)
+
+// ofQueue calls page for the queue that the address names, if there can be such a one.
+func (b *board) ofQueue(page queuePage) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q := queueRef{r.PathValue("kind"), r.PathValue("name")}
+		if err := b.gateway.check(q); err != nil {
+			b.fail(w, r, http.StatusNotFound, "No queue", err.Error())
+			return
+		}
+		page(w, r, q)
+	}
+}
+
+func (b *board) getBridges(w http.ResponseWriter, r *http.Request) {
+	b.live.freshen(r.Context())
+	s := b.newShell(r, "Bridges", "bridges")
+	s.Events = eventsOf("bridges", url.Values{})
+	b.show(w, r, http.StatusOK, "bridges", "bridges", s, b.live.bridgesView())
+}
+
+// getReady answers probes: whether NATS is there.
+func (b *board) getReady(w http.ResponseWriter, _ *http.Request) {
+	answer := struct {
+		Ready   bool     `json:"ready"`
+		Reasons []string `json:"reasons,omitempty"`
+	}{Ready: b.Conn.IsConnected()}
+	w.Header().Set("Content-Type", "application/json")
+	if !answer.Ready {
+		answer.Reasons = []string{"NATS is away"}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(answer) // fails if whoever asks is gone
+}

@@ -1,0 +1,239 @@
+package dashboard
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+const (
+	// With thousands of queues, each second between two lists costs listsPerSecond queues at most.
+	listsPerSecond = 500
+	// A queue that a page shows in a table is looked at each viewTime, and others in turn, a few each
+	// tick. The page of a queue looks by itself.
+	viewTime      = 5 * time.Second
+	othersPerTick = 10
+	maxInfos      = 200 // each tick
+	maxQueues     = 50_000
+	// tick is how often pages change.
+	tick = time.Second
+)
+
+// queueState is what is known of a queue.
+type queueState struct {
+	subjects.QueueCounts
+	listed  bool // it has items or settings
+	history history
+	info    *client.QueueInfo // nil until it was asked for
+	infoAt  time.Time
+	shown   time.Time // when a page last showed it in a table
+}
+
+// figures are what is known of the queues and bridges. All pages show them.
+type figures struct {
+	mu      sync.Mutex
+	queues  map[queueRef]*queueState
+	bridges bridges
+	total   history
+	listed  time.Time // when the list was last complete
+	listErr error
+	refused time.Time // when the server last did not let a question about a queue pass
+	status  status
+}
+
+// record adds what was found to the histories. f.mu is held.
+func (f *figures) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
+	step := fineStep
+	if len(found) > fineQueues {
+		step = coarseStep
+	}
+	all := point{at: now, in: -1, out: -1}
+	for ref, n := range found {
+		q := f.queue(ref)
+		q.QueueCounts, q.listed = n, true
+		p := f.pointOf(now, ref, q)
+		q.history.add(p, step)
+
+		all.ready, all.leased, all.delayed = all.ready+p.ready, all.leased+p.leased, all.delayed+p.delayed
+		if p.in >= 0 {
+			all.in, all.out = max(all.in, 0)+p.in, max(all.out, 0)+p.out
+		}
+	}
+	f.total.add(all, fineStep)
+}
+
+// queue returns what is known of a queue. If there are too many, it is not kept. f.mu is held.
+func (f *figures) queue(ref queueRef) *queueState {
+	q := f.queues[ref]
+	if q == nil {
+		q = &queueState{}
+		if len(f.queues) < maxQueues {
+			f.queues[ref] = q
+		}
+	}
+	return q
+}
+
+func (f *figures) pointOf(now time.Time, ref queueRef, q *queueState) point {
+	p := point{at: now, ready: q.Ready, leased: q.Leased, delayed: q.Delayed, in: -1, out: -1}
+	if in, out := f.bridges.ratesOf(ref); in != nil {
+		p.in, p.out = float32(*in), float32(*out)
+	}
+	return p
+}
+
+func (f *figures) isListDue(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	every := max(time.Duration(len(f.queues))*time.Second/listsPerSecond, tick)
+	return f.listErr != nil || now.Sub(f.listed) >= every-tick/4
+}
+
+// due returns the queues to ask about: those that pages show, and some of the others, of which those
+// come first that were asked longest ago.
+func (f *figures) due(now time.Time) []queueRef {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var shown, others []queueRef
+	for ref, q := range f.queues {
+		switch age := now.Sub(q.infoAt); {
+		case !q.listed:
+		case now.Sub(q.shown) < viewTime && age >= viewTime-tick/4:
+			shown = append(shown, ref)
+		case age >= 2*viewTime && now.Sub(f.refused) > rightTime: // servers log what they refuse
+			others = append(others, ref)
+		}
+	}
+
+	byAge := func(a, b queueRef) int { return f.queues[a].infoAt.Compare(f.queues[b].infoAt) }
+	slices.SortFunc(shown, byAge)
+	slices.SortFunc(others, byAge)
+	return append(shown[:min(len(shown), maxInfos)], others[:min(len(others), othersPerTick)]...)
+}
+
+func (f *figures) currentStatus() status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status
+}
+
+// knownQueue is what is known of a queue, and its history. The info is nil if it is not known.
+type knownQueue struct {
+	queueRow
+	info   *client.QueueInfo
+	points []point
+}
+
+// one returns what is known of a queue.
+func (f *figures) one(ref queueRef) knownQueue {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := f.queues[ref]
+	if q == nil {
+		return knownQueue{queueRow: queueRow{queueRef: ref}}
+	}
+	now := time.Now()
+	k := knownQueue{f.row(now, ref, q), q.info, slices.Clone(q.history.points)}
+	k.Line = q.history.line(now, readyOf)
+	return k
+}
+
+// all returns all queues, in no order and without their lines, and the total of them.
+func (f *figures) all() (rows []queueRow, sum counts, err error) {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rows = make([]queueRow, 0, len(f.queues))
+	var in, out float64
+	for ref, q := range f.queues {
+		row := f.row(now, ref, q)
+		if !q.listed && row.All() == 0 {
+			continue
+		}
+		rows = append(rows, row)
+
+		sum.Ready, sum.Leased, sum.Delayed = sum.Ready+row.Ready, sum.Leased+row.Leased, sum.Delayed+row.Delayed
+		if row.In != nil {
+			in, out = in+*row.In, out+*row.Out
+			sum.In, sum.Out = &in, &out
+		}
+	}
+	return rows, sum, f.listErr
+}
+
+// row returns a queue without its line. f.mu is held.
+func (f *figures) row(now time.Time, ref queueRef, q *queueState) queueRow {
+	row := queueRow{queueRef: ref, counts: counts{Ready: q.Ready, Leased: q.Leased, Delayed: q.Delayed}}
+	row.In, row.Out = f.bridges.ratesOf(ref)
+
+	var set client.Settings
+	if q.info != nil {
+		set = q.info.Settings
+		if q.info.OldestAge != nil && q.Ready > 0 {
+			age := *q.info.OldestAge + now.Sub(q.infoAt)
+			row.Oldest = &age
+		}
+	}
+	row.Paused, row.PausedUntil = set.PauseUntil.After(now), set.PauseUntil
+
+	dead := ref.Named(set.DeadLetterQueue(ref.Name))
+	if other := f.queues[dead]; other != nil {
+		if n := other.Ready + other.Leased + other.Delayed; n > 0 {
+			row.Dead, row.DeadQueue = &n, &dead
+		}
+	}
+	return row
+}
+
+// show sets the lines of rows that somebody looks at now.
+func (f *figures) show(rows []queueRow) {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range rows {
+		if q := f.queues[rows[i].queueRef]; q != nil {
+			q.shown = now
+			rows[i].Line = q.history.line(now, readyOf)
+		}
+	}
+}
+
+// sumLines returns the rates of all queues lately, and how many items were ready.
+func (f *figures) sumLines() (ready, in, out []int64) {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.total.line(now, readyOf), f.total.line(now, inOf), f.total.line(now, outOf)
+}
+
+// deadQueues returns the queues that have dead letters: those that the settings of others name, as
+// far as they are known, and those with the usual name.
+func (f *figures) deadQueues() (rows []queueRow) {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	dead := map[queueRef]bool{}
+	for ref, q := range f.queues {
+		if q.info != nil && q.info.Settings.DeadLetter != "" {
+			dead[ref.Named(q.info.Settings.DeadLetter)] = true
+		}
+		if strings.HasSuffix(ref.Name, settings.DeadSuffix) {
+			dead[ref] = true
+		}
+	}
+	for ref := range dead {
+		if q := f.queues[ref]; q != nil && q.Ready+q.Leased+q.Delayed > 0 {
+			rows = append(rows, f.row(now, ref, q))
+		}
+	}
+	slices.SortFunc(rows, func(a, b queueRow) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Kind, b.Kind))
+	})
+	return rows
+}

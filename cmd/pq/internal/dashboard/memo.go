@@ -1,0 +1,55 @@
+package dashboard
+
+import (
+	"cmp"
+	"sync"
+	"time"
+)
+
+// maxKept bounds what a memo keeps that has no bound of its own.
+const maxKept = 10_000
+
+// memo keeps answers for a while. Whoever wants one that somebody else is asking for waits for that.
+type memo[K comparable, V any] struct {
+	most int // answers, 0 for maxKept
+
+	mu  sync.Mutex
+	all map[K]*kept[V]
+}
+
+// kept is an answer.
+type kept[V any] struct {
+	mu    sync.Mutex
+	value V
+	until time.Time
+}
+
+// get returns what is kept for a key. Without any, or once it is too old, ask returns it and how long
+// to keep it; before is the old one.
+func (m *memo[K, V]) get(key K, ask func(before V) (V, time.Duration)) V {
+	m.mu.Lock()
+	if m.all == nil || len(m.all) >= cmp.Or(m.most, maxKept) {
+		m.all = map[K]*kept[V]{}
+	}
+	k := m.all[key]
+	if k == nil {
+		k = &kept[V]{}
+		m.all[key] = k
+	}
+	m.mu.Unlock()
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !time.Now().Before(k.until) {
+		value, lasts := ask(k.value)
+		k.value, k.until = value, time.Now().Add(lasts)
+	}
+	return k.value
+}
+
+// forget drops what is kept for a key.
+func (m *memo[K, V]) forget(key K) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.all, key)
+}

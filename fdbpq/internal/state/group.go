@@ -25,6 +25,9 @@ func (g *Ledger) tally(kind string, id *codec.ID, delta int64) {
 	} else {
 		g.Tx.Clear(key)
 	}
+	if t := g.reach().turns[turnOf{hash, id.Priority}]; t != nil {
+		t.note(g.L, kind, id, delta)
+	}
 	if kind == codec.KindGroupReady {
 		g.countGroup(groupCounter{hash: hash, priority: id.Priority}, delta)
 	}

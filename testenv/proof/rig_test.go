@@ -175,6 +175,7 @@ func (r *rig) round(faults int) {
 	r.rounds++
 	round := fmt.Sprint(r.rounds)
 	queues := []string{"a-" + round, "g-" + round, "fifo-" + round, "fifo-g" + round}
+	maxLeased := r.limitGroups(queues)
 	meter := &odometer{marks: map[int]chan struct{}{}}
 	var marks []<-chan struct{}
 	for i := range faults {
@@ -205,7 +206,7 @@ func (r *rig) round(faults int) {
 	if !r.t.Failed() {
 		r.awaitDue()
 		r.drain(queues)
-		r.check(queues)
+		r.check(queues, maxLeased)
 	}
 }
 
@@ -252,8 +253,11 @@ func (r *rig) drain(queues []string) {
 // queue is undecided and the test fails.
 const checkTimeout = 30 * time.Second
 
-func (r *rig) check(queues []string) {
-	h := &proof.History{Name: fmt.Sprintf("%s-%d", r.name, r.rounds), Again: r.again(), OneByOne: r.oneByOne, Mortal: r.mortal, Skew: int64(r.skew)}
+func (r *rig) check(queues []string, maxLeased map[string]int) {
+	h := &proof.History{
+		Name: fmt.Sprintf("%s-%d", r.name, r.rounds), Again: r.again(), OneByOne: r.oneByOne, Mortal: r.mortal,
+		Skew: int64(r.skew), MaxLeased: maxLeased,
+	}
 	for _, c := range r.clients {
 		h.Operations = append(h.Operations, c.ops...)
 		c.ops = nil

@@ -69,7 +69,7 @@ func (b *bank) rates() client.Settings {
 	if b.target < shortRun {
 		return client.Settings{Rate: "12/1s", RatePerGroup: "5/1s"}
 	}
-	return client.Settings{Rate: "80/1s", RatePerGroup: "30/1s"}
+	return client.Settings{Rate: "30/1s", RatePerGroup: "12/1s"}
 }
 
 // hasUsedUp reports whether a pop that does not wait was refused because of a rate.

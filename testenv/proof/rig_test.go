@@ -48,6 +48,8 @@ type rig struct {
 	// skew is the most by which clocks of bridges are wrong.
 	skew   time.Duration
 	limits limits
+	// patient: bridges answer each request, however long that takes.
+	patient bool
 	// strangers: the bridges cannot talk to each other.
 	strangers bool
 
@@ -105,6 +107,14 @@ func (r *rig) wrongBy() time.Duration {
 // again returns the command that reproduces the run up to this round.
 func (r *rig) again() string {
 	return fmt.Sprintf("go test %s-count=1 -run '^TestProof$/^%s$' ./testenv/proof -seed %d -rounds %d", tagFlags, r.name, r.seed, r.rounds*r.share)
+}
+
+// requestTimeout returns after how long a bridge gives a request up.
+func (r *rig) requestTimeout(usually time.Duration) time.Duration {
+	if r.patient {
+		return patience
+	}
+	return usually
 }
 
 // natsOptions keeps the bridges of about half of the systems from talking to each

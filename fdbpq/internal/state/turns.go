@@ -104,6 +104,7 @@ func (t *Turns) Load(next map[int64]int64, corrupt map[int64]error) error {
 		if err := note(of.priority, one.load(t.l)); err != nil {
 			return err
 		}
+		one.endBefore(next[of.priority])
 	}
 	return nil
 }
@@ -174,6 +175,14 @@ func (one *turn) reach(id *codec.ID) {
 	}
 	one.same++
 	one.latest = max(one.latest, codec.PushedAt(id).UnixMicro())
+}
+
+// endBefore corrects a tail that items in the queue cannot have: all of them come before next. Its keys
+// are of items that a program took which does not know groups, and counts have begun anew since.
+func (one *turn) endBefore(next int64) {
+	if one.same > 0 && one.tail >= next {
+		one.tail, one.same, one.length = next-1, math.MaxInt32, 0
+	}
 }
 
 // Next returns the count of the next item of a group, and the time that its id is to have.

@@ -139,6 +139,10 @@ func (t *Turns) Load(corrupt map[int64]error) error {
 // the count that it would have without a group.
 func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, next int64, now time.Time) (count int64, at time.Time) {
 	one := t.g.turnOf(hash, priority)
+	if !one.empty() && one.tail >= next { // of items that a program took which does not know groups
+		return next, now
+	}
+
 	start := t.g.virtualTime(priority).now(next)
 	if one.ready > 0 {
 		// What has been pushed at several places at once may share counts. So the group has not as many

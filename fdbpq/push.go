@@ -203,7 +203,7 @@ func (q *queuePushes) findCounts() (corrupt map[int64]error, err error) {
 		q.next[p] = count
 	}
 
-	return corrupt, q.turns.Load(corrupt)
+	return corrupt, q.turns.Load(q.next, corrupt)
 }
 
 // addItem runs a push that nothing stands against, unless it is a duplicate.

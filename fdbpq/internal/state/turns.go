@@ -118,13 +118,18 @@ func (t *Turns) begin(some []*turn) {
 	}
 }
 
-// Load waits for what BeginReads started, and reads the rest. corrupt gets an error for each priority
-// where something cannot be read. The error is one of the store.
-func (t *Turns) Load(corrupt map[int64]error) error {
+// Load waits for what BeginReads started, and reads the rest. next has the next counts without
+// groups, and corrupt gets an error for each priority where something cannot be read. The error is one
+// of the store.
+func (t *Turns) Load(next map[int64]int64, corrupt map[int64]error) error {
 	for some := range slices.Chunk(t.wanted, turnsAtOnce) {
 		t.begin(some)
 		for _, one := range some {
+			read := one.reads != nil
 			err := cmp.Or(one.load(t.g.L), t.g.virtualTime(one.priority).load())
+			if read {
+				one.endBefore(next[one.priority])
+			}
 			if one.weight, one.reads = 0, nil; errors.Is(err, codec.ErrCorrupt) {
 				corrupt[one.priority] = err
 			} else if err != nil {
@@ -240,6 +245,14 @@ func (t *turn) reach(id *codec.ID) {
 	}
 	t.same++
 	t.latest = max(t.latest, codec.PushedAt(id).UnixMicro())
+}
+
+// endBefore corrects a tail that items in the queue cannot have: all of them come before next. Its keys
+// are of items that a program took which does not know groups, and counts have begun anew since.
+func (t *turn) endBefore(next int64) {
+	if t.same > 0 && t.tail >= next {
+		t.tail, t.same, t.ready, t.held = next-1, uncounted, 0, uncounted
+	}
 }
 
 // note records that a key in the index of the group is written or removed.

@@ -78,10 +78,9 @@ func (g *Ledger) MissReady(id *codec.ID) {
 	g.wrote = true
 }
 
-// LeasedOf starts to read how many items of a group are leased, without conflict. pending is how
-// many more are leased by then than the counter says.
-func (g *Ledger) LeasedOf(hash codec.GroupHash) (read kv.Future[[]byte], pending int64) {
-	return g.Tx.Snapshot().Get(g.L.GroupLeasedKey(hash)), g.groups[groupCounter{hash: hash, leased: true}]
+// UnwrittenLeases is how many more items of a group are leased than its counter says.
+func (g *Ledger) UnwrittenLeases(hash codec.GroupHash) int64 {
+	return g.groups[groupCounter{hash: hash, leased: true}]
 }
 
 // ConflictLeasing makes the transaction conflict with others that lease items of a group. One that

@@ -48,10 +48,7 @@ func (v *virtualTime) beginServed(g *Ledger, priority int64) {
 	row := g.Tx.Snapshot().Get(g.L.TurnKey(priority))
 	v.served = later[int64](func() (int64, error) {
 		value, err := row.Get()
-		if count, found := codec.ParseTurn(value); found {
-			return count, err
-		}
-		return noneServed, err
+		return codec.ParseCount(value, noneServed), err
 	})
 }
 
@@ -155,7 +152,7 @@ func (g *Ledger) setServed(priority, count int64) {
 	if key := g.L.TurnKey(priority); count == noneServed {
 		g.Tx.Clear(key)
 	} else {
-		g.Tx.Set(key, codec.EncodeTurn(count))
+		g.Tx.Set(key, codec.EncodeCount(count))
 	}
 }
 

@@ -25,7 +25,7 @@ func (g *Ledger) tally(kind string, id *codec.ID, delta int64) {
 	} else {
 		g.Tx.Clear(key)
 	}
-	if t := g.reach().turns[turnOf{hash, id.Priority}]; t != nil {
+	if t := (*g.turns())[turnOf{hash, id.Priority}]; t != nil {
 		t.note(g.L, kind, id, delta)
 	}
 	if kind == codec.KindGroupReady {
@@ -63,7 +63,7 @@ func (g *Ledger) flushGroups() {
 // ClearGroups removes all keys of groups, because the queue is empty.
 func (g *Ledger) ClearGroups() {
 	clear(g.groups)
-	*g.reach() = reach{}
+	clear(*g.turns())
 	for _, kind := range []string{codec.KindGroupReady, codec.KindGroupHeld} {
 		g.Tx.ClearRange(g.L.KindRange(kind))
 	}

@@ -113,7 +113,7 @@ func (w *itemWalk) detach(id ID, pair kv.KeyValue) {
 func (w *itemWalk) clearTurn(id ID) {
 	if codec.GroupIn(&id) > codec.NoGroup && (w.turns == nil || *w.turns != id.Priority) {
 		w.turns = &id.Priority
-		w.ledger.ClearServed(id.Priority)
+		w.tx.Clear(w.l.TurnKey(id.Priority))
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // infoGroupRows is the most counters of groups that an OpInfo reads.
@@ -25,18 +24,29 @@ func (n *infos) finishGroups() error {
 	if n.groups == nil {
 		return nil
 	}
-	loads, cut, err := state.GroupLoads(n.l, n.groups, infoGroupRows)
+	if rows, err := n.groups.Get(); err != nil || len(rows) == 0 {
+		return err
+	}
+	n.ledger.ReadSettings(n.snapshot, n.l)
+	settings, err := n.ledger.ReadableSettings()
+	if err != nil {
+		return err
+	}
+	limits := groupLimits{queueTxn: n.queueTxn}
+	limits.setUp(settings)
+	loads, cut, err := limits.know(n.groups, infoGroupRows)
 	if err != nil {
 		return err
 	}
 
 	loads = slices.DeleteFunc(loads, func(g state.GroupLoad) bool { return g.Hash == codec.NoGroup })
-	if len(loads) == 0 {
-		return nil
-	}
 	n.info.GroupCount = len(loads)
-	if n.info.GroupsAtLimit, err = n.countAtLimit(loads); err != nil {
-		return err
+	for _, load := range loads {
+		if may, err := limits.may(load.Hash); err != nil {
+			return err
+		} else if !may && load.Ready > 0 {
+			n.info.GroupsAtLimit++
+		}
 	}
 
 	slices.SortStableFunc(loads, func(a, b state.GroupLoad) int { return cmp.Compare(b.Ready+b.Leased, a.Ready+a.Leased) })
@@ -44,81 +54,27 @@ func (n *infos) finishGroups() error {
 	return n.nameGroups(loads[:min(len(loads), MaxInfoGroups)])
 }
 
-// countAtLimit returns how many groups have ready items that are passed over.
-func (n *infos) countAtLimit(loads []state.GroupLoad) (count int, err error) {
-	n.ledger.ReadSettings(n.snapshot, n.l)
-	set, err := n.ledger.ReadableSettings()
-	if err != nil || !set.LimitsGroups() {
-		return 0, err
-	}
-
-	buckets := map[codec.GroupHash][]byte{}
-	rate, _ := settings.ParseRate(set.RatePerGroup)
-	if rate.Count > 0 {
-		read := n.snapshot.GetRange(n.l.GroupBuckets(), kv.RangeOptions{Limit: state.MostGroupRows})
-		if buckets, err = groupBuckets(n.l, read); err != nil {
-			return 0, err
-		}
-	}
-
-	for _, load := range loads {
-		full := set.MaxLeasedPerGroup > 0 && load.Leased >= set.MaxLeasedPerGroup
-		if row := buckets[load.Hash]; row != nil {
-			at, err := state.KnownBucket(load.Hash, rate, row).Next(n.asOf)
-			if err != nil {
-				return 0, err
-			}
-			full = full || !at.IsZero()
-		}
-		if full && load.Ready > 0 {
-			count++
-		}
-	}
-	return count, nil
-}
-
-// groupBuckets waits for rows of rates, and returns those of groups.
-func groupBuckets(l *codec.Layout, read kv.Future[[]kv.KeyValue]) (map[codec.GroupHash][]byte, error) {
-	pairs, err := read.Get()
-	if err != nil {
-		return nil, err
-	}
-	buckets := make(map[codec.GroupHash][]byte, len(pairs))
-	for _, pair := range pairs {
-		hash, err := l.ParseBucketKey(pair.Key)
-		if err != nil {
-			return nil, err
-		}
-		buckets[hash] = pair.Value
-	}
-	return buckets, nil
-}
-
 // nameGroups adds groups to the result, with their names, which an item of each has in its headers.
 func (n *infos) nameGroups(loads []state.GroupLoad) error {
 	for some := range slices.Chunk(loads, n.returned.AtOnce()) {
-		var firsts [][2]kv.Future[[]kv.KeyValue]
+		var firsts []kv.Future[[]kv.KeyValue]
 		for _, load := range some {
-			first := kv.RangeOptions{Limit: 1}
-			firsts = append(firsts, [2]kv.Future[[]kv.KeyValue]{
-				n.snapshot.GetRange(n.l.GroupItems(codec.KindGroupReady, load.Hash), first),
-				n.snapshot.GetRange(n.l.GroupItems(codec.KindGroupHeld, load.Hash), first),
-			})
+			kind := codec.KindGroupReady
+			if load.Ready <= 0 {
+				kind = codec.KindGroupHeld
+			}
+			firsts = append(firsts, n.snapshot.GetRange(n.l.GroupItems(kind, load.Hash), kv.RangeOptions{Limit: 1}))
 		}
 
 		items := make([]state.Stored, len(some))
-		for i := range some {
-			for _, first := range firsts[i] {
-				pairs, err := first.Get()
-				if err != nil {
-					return err
-				}
-				if len(pairs) == 0 {
-					continue
-				}
+		for i, first := range firsts {
+			pairs, err := first.Get()
+			if err != nil {
+				return err
+			}
+			if len(pairs) > 0 {
 				if id, err := n.l.ParseGroupItem(pairs[0].Key); err == nil {
 					items[i] = state.BeginItem(n.l, n.snapshot, &id, state.Beginning)
-					break
 				}
 			}
 		}

@@ -33,7 +33,7 @@ func (p *popLimits) beginLeased(indexes []int, leases bool) error {
 
 	p.paused, p.maxLeased = codec.PausedAt(set, p.now), set.MaxLeased
 	if rate, err := settings.ParseRate(set.Rate); err == nil && rate.Count > 0 { // else it is another version's
-		p.rate, p.bucket = set.Rate, p.ledger.ReadBucket(codec.NotIndexed, rate)
+		p.rate, p.bucket = set.Rate, state.NewBucket(codec.NotIndexed, rate, p.snapshot.Get(p.l.BucketKey(codec.NotIndexed)))
 	}
 	if p.maxLeased > 0 && leases {
 		p.leased = p.tx.Get(p.l.StateCounterKey(Leased))

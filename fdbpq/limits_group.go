@@ -47,32 +47,77 @@ func (p *groupLimits) limited(hash codec.GroupHash) bool {
 	return p.refused != nil && hash > codec.NoGroup
 }
 
+// knows reports whether what limits a group is known or being read.
+func (p *groupLimits) knows(hash codec.GroupHash) bool {
+	return !p.limited(hash) || p.groups[hash] != nil
+}
+
 // begin starts to read what limits the groups of some items, without conflict: see take.
 func (p *groupLimits) begin(ids iter.Seq[*ID]) {
 	for id := range ids {
-		if hash := codec.GroupIn(id); p.limited(hash) && p.groups[hash] == nil {
-			p.beginGroup(hash)
-		}
+		p.beginGroup(codec.GroupIn(id))
 	}
 }
 
 func (p *groupLimits) beginGroup(hash codec.GroupHash) {
+	if p.knows(hash) {
+		return
+	}
 	group := &groupState{}
 	if p.maxLeased > 0 {
-		group.read, group.leased = p.ledger.LeasedOf(hash)
+		group.read, group.leased = p.snapshot.Get(p.l.GroupLeasedKey(hash)), p.ledger.UnwrittenLeases(hash)
 	}
 	if p.rate.Count > 0 {
-		group.bucket = p.ledger.ReadBucket(hash, p.rate)
+		group.bucket = state.NewBucket(hash, p.rate, p.snapshot.Get(p.l.BucketKey(hash)))
 	}
 	p.groups[hash] = group
 }
 
-// may reports whether an item of a group, for which begin was called, may be served now. The error is
-// ErrCorrupt or one of the store.
+// know waits for up to limit counters of groups, and takes what limits these from them and from the
+// rows of their rates. If not all of that was read, it reads what may be missing, but cut says that
+// there may be more groups. The error is ErrCorrupt or one of the store.
+func (p *groupLimits) know(counters kv.Future[[]kv.KeyValue], limit int) (loads []state.GroupLoad, cut bool, err error) {
+	rows := kv.Ready[[]kv.KeyValue](nil, nil)
+	if p.rate.Count > 0 {
+		rows = p.snapshot.GetRange(p.l.GroupBuckets(), kv.RangeOptions{Limit: state.MostGroupRows})
+	}
+	if loads, cut, err = state.GroupLoads(p.l, counters, limit); err != nil {
+		return nil, cut, err
+	}
+	pairs, err := rows.Get()
+	if err != nil {
+		return nil, cut, err
+	}
+	buckets := make(map[codec.GroupHash][]byte, len(pairs))
+	for _, pair := range pairs {
+		if hash, err := p.l.ParseBucketKey(pair.Key); err == nil {
+			buckets[hash] = pair.Value
+		}
+	}
+
+	for i, load := range loads {
+		row := buckets[load.Hash]
+		switch {
+		case p.knows(load.Hash):
+		case cut && i == len(loads)-1, row == nil && len(pairs) == state.MostGroupRows:
+			p.beginGroup(load.Hash)
+		default:
+			p.groups[load.Hash] = &groupState{leased: load.Leased}
+			if p.rate.Count > 0 {
+				p.groups[load.Hash].bucket = state.NewBucket(load.Hash, p.rate, kv.Ready(row, nil))
+			}
+		}
+	}
+	return loads, cut, nil
+}
+
+// may reports whether an item of a group may be served now. The error is ErrCorrupt or one of the
+// store.
 func (p *groupLimits) may(hash codec.GroupHash) (bool, error) {
 	if !p.limited(hash) {
 		return true, nil
 	}
+	p.beginGroup(hash)
 	group := p.groups[hash]
 
 	if group.read != nil {
@@ -85,7 +130,7 @@ func (p *groupLimits) may(hash codec.GroupHash) (bool, error) {
 	may := p.maxLeased == 0 || group.leased < p.maxLeased
 
 	if group.bucket != nil {
-		at, err := group.bucket.Next(p.now)
+		at, err := group.bucket.Next(p.asOf)
 		if err != nil {
 			return false, err
 		}
@@ -104,7 +149,7 @@ func (p *groupLimits) take(hash codec.GroupHash, lease bool) {
 	}
 	group := p.groups[hash]
 	if group.bucket != nil {
-		group.bucket.Take(p.now)
+		group.bucket.Take(p.asOf)
 	}
 	if !lease || p.maxLeased == 0 {
 		return

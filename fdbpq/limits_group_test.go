@@ -147,7 +147,7 @@ func TestSearchAmongManyGroups(t *testing.T) {
 		n   int
 	}{
 		"rates": {func(s *fdbpq.Settings) { s.RatePerGroup = "1/1h" }, func(l *codec.Layout, hash codec.GroupHash) (key, value []byte) {
-			return l.BucketKey(hash), codec.EncodeBucket(time.Now().Add(time.Hour).UnixNano())
+			return l.BucketKey(hash), codec.EncodeCount(time.Now().Add(time.Hour).UnixNano())
 		}, most},
 		"leases": {func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 }, func(l *codec.Layout, hash codec.GroupHash) (key, value []byte) {
 			return l.GroupReadyKey(hash, 1), binary.LittleEndian.AppendUint64(nil, 1)

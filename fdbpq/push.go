@@ -203,7 +203,7 @@ func (q *queuePushes) findCounts() (corrupt map[int64]error, err error) {
 		q.next[p] = count
 	}
 
-	return corrupt, q.turns.Load(corrupt)
+	return corrupt, q.turns.Load(q.next, corrupt)
 }
 
 // addItem runs a push that nothing stands against, unless it is a duplicate.
@@ -218,7 +218,7 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 	m, p := q.messageOf(i, settings), q.priorityOf(op)
 	group, count, at := codec.GroupOf(&m, settings), q.next[p], q.now
 	if group > codec.NoGroup {
-		count, at = q.turns.Next(group, p, op.weight(), count, q.now)
+		count, at = q.turns.Next(group, p, op.weight(), q.now)
 	}
 	q.next[p] = max(q.next[p], codec.Following(count))
 	id := codec.NewID(p, count, at, random, q.l.NeedsMeta(&m))

@@ -32,11 +32,12 @@ func (q *queuePops) nextOf(end End) (*state.Stored, error) {
 		if err != nil || s == nil || q.groups.refused == nil {
 			return s, err
 		}
-		if hash := codec.GroupIn(&s.Item.ID); q.groups.limited(hash) && q.groups.groups[hash] == nil {
-			q.groups.begin(func(yield func(*ID) bool) { yield(&s.Item.ID) })
+		hash := codec.GroupIn(&s.Item.ID)
+		if !q.groups.knows(hash) {
+			q.groups.beginGroup(hash)
 			q.groups.begin(q.ends.Ahead(end))
 		}
-		if may, err := q.groups.may(codec.GroupIn(&s.Item.ID)); err != nil || may {
+		if may, err := q.groups.may(hash); err != nil || may {
 			return s, err
 		}
 
@@ -58,7 +59,7 @@ func (q *queuePops) nextOf(end End) (*state.Stored, error) {
 // unread has nextOf return an item again.
 func (q *queuePops) unread(end End, s *state.Stored) {
 	if search := q.searches[end]; search != nil {
-		search.again = s
+		search.heads[0].taken = false
 		return
 	}
 	q.ends.Unread(end, s)
@@ -69,9 +70,7 @@ func (q *queuePops) unread(end End, s *state.Stored) {
 type search struct {
 	*queuePops
 	end   End
-	heads []*head       // in the order of their items
-	taken *head         // the group of the last item, which is not in heads
-	again *state.Stored // to be returned once more
+	heads []*head // in the order of their items
 }
 
 // head is the next item of a group.
@@ -79,72 +78,34 @@ type head struct {
 	hash codec.GroupHash
 	rest kv.Range                 // what is left of the group
 	read kv.Future[[]kv.KeyValue] // its next one
-	id   ID
+
+	id    ID   // of the next one
+	taken bool // it has been returned: the next one is to be read
 }
 
 // beginSearch starts a search behind the key of an item in ("i"). It returns nil the first time if
 // there are items that are in no index: the walk has to go on.
 func (q *queuePops) beginSearch(end End, after []byte) (*search, error) {
 	counters, total, pending := q.ledger.BeginGroupLoads()
-	var rows kv.Future[[]kv.KeyValue]
-	if q.groups.rate.Count > 0 {
-		rows = q.snapshot.GetRange(q.l.GroupBuckets(), kv.RangeOptions{Limit: state.MostGroupRows})
-	}
-
-	loads, cut, err := state.GroupLoads(q.l, counters, state.MostGroupRows)
+	loads, _, err := q.groups.know(counters, state.MostGroupRows)
 	if err != nil {
 		return nil, err
-	}
-	indexed := int64(0)
-	for _, load := range loads {
-		indexed += load.Ready
 	}
 	ready, err := state.ReadCounter(total)
 	if err != nil {
 		return nil, err
 	}
-	if indexed < ready+pending && !q.unindexed[end] {
-		return nil, nil
-	}
 
-	if err := q.groups.know(loads, cut, rows); err != nil {
-		return nil, err
-	}
-	s := &search{queuePops: q, end: end}
+	s, indexed := &search{queuePops: q, end: end}, int64(0)
 	for _, load := range loads {
-		if load.Ready > 0 {
+		if indexed += load.Ready; load.Ready > 0 {
 			s.heads = append(s.heads, &head{hash: load.Hash, rest: q.l.GroupBeyond(load.Hash, end, after)})
 		}
 	}
+	if indexed < ready+pending && !q.unindexed[end] {
+		return nil, nil
+	}
 	return s, s.readHeads()
-}
-
-// know takes what limits groups from their counters and the rows of their rates. If not all of these
-// were read, it reads what may be missing.
-func (p *groupLimits) know(loads []state.GroupLoad, cut bool, rows kv.Future[[]kv.KeyValue]) error {
-	var buckets map[codec.GroupHash][]byte
-	if rows != nil {
-		var err error
-		if buckets, err = groupBuckets(p.l, rows); err != nil {
-			return err
-		}
-	}
-
-	for i, load := range loads {
-		row := buckets[load.Hash]
-		switch {
-		case !p.limited(load.Hash) || p.groups[load.Hash] != nil:
-		case cut && i == len(loads)-1, row == nil && len(buckets) == state.MostGroupRows:
-			p.beginGroup(load.Hash)
-		default:
-			group := &groupState{leased: load.Leased}
-			if rows != nil {
-				group.bucket = state.KnownBucket(load.Hash, p.rate, row)
-			}
-			p.groups[load.Hash] = group
-		}
-	}
-	return nil
 }
 
 // readHeads reads the first item of each group that may be served. Groups that may not now may not
@@ -192,7 +153,7 @@ func (s *search) arrive(h *head) (has bool, err error) {
 		return false, err
 	}
 
-	if s.end == Front {
+	if h.taken = false; s.end == Front {
 		h.rest.Begin = kv.SingleKey(pairs[0].Key).End
 	} else {
 		h.rest.End = pairs[0].Key
@@ -202,16 +163,14 @@ func (s *search) arrive(h *head) (has bool, err error) {
 
 // next returns the next item, as nextOf does.
 func (s *search) next() (*state.Stored, error) {
-	if again := s.again; again != nil {
-		s.again = nil
-		return again, nil
-	}
-
-	if err := s.goOn(); err != nil {
-		return nil, err
-	}
 	for len(s.heads) > 0 {
 		h := s.heads[0]
+		if h.taken {
+			if err := s.goOn(); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if may, err := s.groups.may(h.hash); err != nil {
 			return nil, err
 		} else if !may {
@@ -221,35 +180,27 @@ func (s *search) next() (*state.Stored, error) {
 
 		key := s.l.ItemKey(&h.id)
 		if s.ends.Met(s.end, key) {
-			s.heads = nil
-			break
+			return nil, nil
 		}
 		value, err := s.tx.Get(key).Get()
 		if err != nil {
 			return nil, err
 		}
-		s.heads, s.taken = s.heads[1:], h
+		h.taken = true
 		if value != nil {
 			item := state.ParseStored(s.l, kv.KeyValue{Key: key, Value: value})
 			return &item, nil
 		}
-
 		s.ledger.MissReady(&h.id) // another program has taken it
-		if err := s.goOn(); err != nil {
-			return nil, err
-		}
 	}
 	return nil, nil
 }
 
-// goOn puts the group of the item that next has returned where its next item is. That is not read before, because
-// the transaction conflicts with pushes of a group up to what was read.
+// goOn puts the first group where its next item is. That is not read before it is wanted, because the
+// transaction conflicts with pushes of a group up to what was read.
 func (s *search) goOn() error {
-	h := s.taken
-	if h == nil {
-		return nil
-	}
-	s.taken = nil
+	h := s.heads[0]
+	s.heads = s.heads[1:]
 	s.advance(h)
 	has, err := s.arrive(h)
 	if has {

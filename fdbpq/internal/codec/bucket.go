@@ -37,17 +37,5 @@ func (l *Layout) ParseBucketKey(key []byte) (GroupHash, error) {
 // GroupBuckets is the range of the keys of groups.
 func (l *Layout) GroupBuckets() kv.Range { return l.KindRange(KindBucket) }
 
-// EncodeBucket returns the value of a BucketKey.
-func EncodeBucket(full int64) []byte { return tuple.AppendInt(nil, full) }
-
-// ParseBucket reads what EncodeBucket wrote. What cannot be read counts as missing, which is 0.
-func ParseBucket(value []byte) (full int64) {
-	d := decoder{rest: value}
-	if full = d.int(); d.end() != nil {
-		return 0
-	}
-	return full
-}
-
 // BucketDue is when a row with that time falls due: not before it, to the microsecond.
 func BucketDue(full int64) time.Time { return Micros(time.Unix(0, full+int64(time.Microsecond)-1)) }

@@ -46,20 +46,13 @@ func (l *Layout) groupKey(kind string, hash GroupHash) []byte {
 
 // GroupItemKey is the key of an item in the index of its group.
 func (l *Layout) GroupItemKey(kind string, hash GroupHash, id *ID) []byte {
-	key := l.groupKey(kind, hash)
-	if !l.Fifo {
-		key = tuple.AppendInt(key, id.Priority)
-	}
+	key := l.appendPriority(l.groupKey(kind, hash), id.Priority)
 	return tuple.AppendBytes(tuple.AppendInt(key, id.Count), id.Random[:])
 }
 
 // GroupRange is the range of the index of a group at a priority.
 func (l *Layout) GroupRange(kind string, hash GroupHash, priority int64) kv.Range {
-	key := l.groupKey(kind, hash)
-	if !l.Fifo {
-		key = tuple.AppendInt(key, priority)
-	}
-	return Within(key)
+	return Within(l.appendPriority(l.groupKey(kind, hash), priority))
 }
 
 // GroupItems is the range of the index of a group.
@@ -83,11 +76,7 @@ func (l *Layout) ParseGroupItem(key []byte) (id ID, err error) {
 
 // GroupReadyKey is the key that counts the ready items of a group at a priority.
 func (l *Layout) GroupReadyKey(hash GroupHash, priority int64) []byte {
-	key := tuple.AppendInt(l.groupKey(kindGroupCounter, hash), 0)
-	if !l.Fifo {
-		key = tuple.AppendInt(key, priority)
-	}
-	return key
+	return l.appendPriority(tuple.AppendInt(l.groupKey(kindGroupCounter, hash), 0), priority)
 }
 
 // GroupLeasedKey is the key that counts the leased items of a group.
@@ -132,14 +121,16 @@ func (l *Layout) GroupBeyond(hash GroupHash, end End, key []byte) kv.Range {
 // TurnKey is the key that says how far groups have been served at a priority.
 func (l *Layout) TurnKey(priority int64) []byte { return l.priorityKey(kindTurn, priority) }
 
-// EncodeTurn returns the value of a TurnKey.
-func EncodeTurn(count int64) []byte { return tuple.AppendInt(nil, count) }
+// EncodeCount returns the value of a TurnKey or a BucketKey.
+func EncodeCount(n int64) []byte { return tuple.AppendInt(nil, n) }
 
-// ParseTurn reads what EncodeTurn wrote. What cannot be read counts as missing.
-func ParseTurn(value []byte) (count int64, found bool) {
+// ParseCount reads what EncodeCount wrote. What is missing or cannot be read is none.
+func ParseCount(value []byte, none int64) int64 {
 	d := decoder{rest: value}
-	count = d.int()
-	return count, value != nil && d.end() == nil
+	if n := d.int(); d.end() == nil {
+		return n
+	}
+	return none
 }
 
 // GroupSize is about how many bytes more of a transaction an operation takes if its item has a

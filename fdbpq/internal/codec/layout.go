@@ -119,7 +119,11 @@ func (l *Layout) PriorityRange(priority int64) kv.Range {
 // priorityKey returns the key (kind, priority), or (kind) in a FIFO queue, in new memory
 // with room for the rest of an item's key, and for the range of the priority.
 func (l *Layout) priorityKey(kind string, priority int64) []byte {
-	key := l.Key(kind, max(64, len(l.Prefix)+32))
+	return l.appendPriority(l.Key(kind, max(64, len(l.Prefix)+32)), priority)
+}
+
+// appendPriority appends a priority, unless this is a FIFO queue.
+func (l *Layout) appendPriority(key []byte, priority int64) []byte {
 	if l.Fifo {
 		return key
 	}

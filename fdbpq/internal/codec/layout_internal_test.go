@@ -110,7 +110,7 @@ func TestGoldenGroups(t *testing.T) {
 		{"ready items", jobs.GroupReadyKey(acme, 5), "02707100026a6f627300027a0019822b33ad87141505"},
 		{"leased items", jobs.GroupLeasedKey(acme), "02707100026a6f627300027a0019822b33ad871501"},
 		{"turn", jobs.TurnKey(5), "02707100026a6f6273000276001505"},
-		{"value of a turn", EncodeTurn(7), "1507"},
+		{"value of a turn", EncodeCount(7), "1507"},
 		{"item without a group", mail.GroupItemKey(KindGroupReady, NoGroup, &id), "027100026d61696c0002770014" + "15" + item},
 		{"ready items of FIFO", mail.GroupReadyKey(acme, 0), "027100026d61696c00027a0019822b33ad8714"},
 		{"turn of FIFO", mail.TurnKey(0), "027100026d61696c00027600"},

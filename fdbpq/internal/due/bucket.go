@@ -24,7 +24,7 @@ func removeBuckets(all []*fullBucket) error {
 		}
 
 		g := b.due.Ledger
-		if value != nil && bytes.Equal(g.L.DueKey(codec.BucketDue(codec.ParseBucket(value)), b.key), b.entry) {
+		if value != nil && bytes.Equal(g.L.DueKey(codec.BucketDue(codec.ParseCount(value, 0)), b.key), b.entry) {
 			g.Tx.Clear(b.key)
 		}
 		g.Tx.Clear(b.entry)

@@ -21,26 +21,21 @@ type Bucket struct {
 	taken  bool
 }
 
-// ReadBucket starts to read the bucket of a group or, for codec.NotIndexed, of the queue. It reads
+// NewBucket returns the bucket of a group or, for codec.NotIndexed, of the queue. Its row is read
 // without conflict, until something is taken.
-func (g *Ledger) ReadBucket(hash codec.GroupHash, rate settings.Rate) *Bucket {
-	return &Bucket{rate: rate, hash: hash, value: g.Tx.Snapshot().Get(g.L.BucketKey(hash))}
+func NewBucket(hash codec.GroupHash, rate settings.Rate, row kv.Future[[]byte]) *Bucket {
+	return &Bucket{rate: rate, hash: hash, value: row}
 }
 
-// KnownBucket is the bucket of a group whose row was read.
-func KnownBucket(hash codec.GroupHash, rate settings.Rate, row []byte) *Bucket {
-	return &Bucket{rate: rate, hash: hash, value: kv.Ready(row, nil)}
-}
-
-// Next returns when the next delivery may be, to the microsecond; the zero time if that is now. The error is one of the
-// store.
+// Next returns when the next delivery may be, to the microsecond; the zero time if that is now. The
+// error is one of the store.
 func (b *Bucket) Next(now time.Time) (time.Time, error) {
 	if !b.loaded {
 		row, err := b.value.Get()
 		if err != nil {
 			return time.Time{}, err
 		}
-		b.stored, b.loaded = codec.ParseBucket(row), true
+		b.stored, b.loaded = codec.ParseCount(row, 0), true
 		b.full = b.stored
 	}
 
@@ -69,7 +64,7 @@ func (b *Bucket) Write(g *Ledger) {
 	}
 
 	at := codec.BucketDue(b.full)
-	SetUntil(g.L, g.Tx, at, key, codec.EncodeBucket(b.full))
+	SetUntil(g.L, g.Tx, at, key, codec.EncodeCount(b.full))
 	g.noteDue(at)
 	b.stored, b.taken = b.full, false
 }

@@ -25,7 +25,7 @@ func (g *Ledger) tally(kind string, id *codec.ID, delta int64) {
 	} else {
 		g.Tx.Clear(key)
 	}
-	if t := g.reach().turns[turnOf{hash, id.Priority}]; t != nil {
+	if t := (*g.turns())[turnOf{hash, id.Priority}]; t != nil {
 		t.note(g.L, kind, id, delta)
 	}
 	if kind == codec.KindGroupReady {
@@ -63,6 +63,7 @@ func (g *Ledger) flushGroups() {
 // ClearGroups removes all keys of groups, because the queue is empty.
 func (g *Ledger) ClearGroups() {
 	clear(g.groups)
+	clear(*g.turns())
 	for _, kind := range []string{codec.KindGroupReady, codec.KindGroupHeld} {
 		g.Tx.ClearRange(g.L.KindRange(kind))
 	}
@@ -77,10 +78,9 @@ func (g *Ledger) MissReady(id *codec.ID) {
 	g.wrote = true
 }
 
-// LeasedOf starts to read how many items of a group are leased, without conflict. pending is how
-// many more are leased by then than the counter says.
-func (g *Ledger) LeasedOf(hash codec.GroupHash) (read kv.Future[[]byte], pending int64) {
-	return g.Tx.Snapshot().Get(g.L.GroupLeasedKey(hash)), g.groups[groupCounter{hash: hash, leased: true}]
+// UnwrittenLeases is how many more items of a group are leased than its counter says.
+func (g *Ledger) UnwrittenLeases(hash codec.GroupHash) int64 {
+	return g.groups[groupCounter{hash: hash, leased: true}]
 }
 
 // ConflictLeasing makes the transaction conflict with others that lease items of a group. One that

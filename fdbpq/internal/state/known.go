@@ -15,7 +15,7 @@ type Known struct {
 	turn   int64             // of the last transaction
 	queues map[string]*facts // by prefix
 	leased int               // about the bytes of all facts.leased
-	turns  int               // about the number of what all facts.reach have
+	turns  int               // about the number of all facts.turns
 
 	// counts has next counts, so that pushes need not read the last items of their priorities, twice
 	// each. Counts that are too high do no harm: the order stays the same. So nothing has to be
@@ -116,7 +116,7 @@ type facts struct {
 	settings    *codec.StoredSettings // nil is not known; they must not be changed
 
 	leased map[string][]byte // by key, the values of some leased items: those that will be acknowledged soon
-	reach  reach             // of items with groups
+	turns  map[turnOf]*turn  // how far items of groups reach
 }
 
 // knowLeased records that a leased item is written.

@@ -20,8 +20,9 @@ import (
 // Nothing is read with conflict. Two pushes of one group at the same time may get the same count, and
 // are in either order, as any two pushes are. Pushes that follow see both.
 type Turns struct {
-	g      *Ledger
-	wanted []*turn
+	g       *Ledger
+	wanted  []*turn
+	virtual map[int64]*virtualTime // by priority
 }
 
 // turnsAtOnce is of how many groups the turns are read at once, because FoundationDB's client takes
@@ -30,6 +31,15 @@ const turnsAtOnce = 256
 
 // uncounted is twice as much as there can be. It stands for items that were not all read.
 const uncounted = 1 << 40
+
+// virtualTime is the count that is being served at a priority. The first ready item alone does not say:
+// it may have come back, or be of a group that is passed over. Then a group that comes new would be
+// served alone until it has caught up. So pops record how far they have served.
+type virtualTime struct {
+	first  kv.Future[[]kv.KeyValue] // ready item
+	served kv.Future[[]byte]        // what is recorded
+	count  int64                    // once known
+}
 
 // turnOf names the items of a group at a priority.
 type turnOf struct {
@@ -59,51 +69,36 @@ type turnReads struct {
 	length      kv.Future[[]byte]        // how many are ready
 }
 
-// reach is what is known of the turns of a queue: how far items reach.
-type reach struct {
-	turns   map[turnOf]*turn
-	virtual map[int64]*virtualTime // by priority
-}
-
-// reach returns what is known of turns. Without facts that is only from this transaction.
-func (g *Ledger) reach() *reach {
+// turns returns the turns that are known. Without facts they are only from this transaction.
+func (g *Ledger) turns() *map[turnOf]*turn {
 	if g.facts != nil {
-		return &g.facts.reach
+		return &g.facts.turns
 	}
 	return &g.own
 }
 
-// turnOf returns the turn of a group at a priority.
+// turnOf returns the turn of a group at a priority, which may have to be read.
 func (g *Ledger) turnOf(hash codec.GroupHash, priority int64) *turn {
-	return findOrAdd(g, &g.reach().turns, turnOf{hash, priority}, turn{turnOf: turnOf{hash, priority}})
-}
-
-// virtualTime returns that of a priority.
-func (g *Ledger) virtualTime(priority int64) *virtualTime {
-	return findOrAdd(g, &g.reach().virtual, priority, virtualTime{})
-}
-
-// findOrAdd returns what a map of facts has under a key, and adds it the first time.
-func findOrAdd[K comparable, V any](g *Ledger, to *map[K]*V, key K, value V) *V {
-	if found := (*to)[key]; found != nil {
-		return found
+	turns, of := g.turns(), turnOf{hash, priority}
+	if *turns == nil {
+		*turns = map[turnOf]*turn{}
 	}
-	if *to == nil {
-		*to = map[K]*V{}
+	one := (*turns)[of]
+	if one == nil {
+		one = &turn{turnOf: of}
+		(*turns)[of] = one
+		if g.facts != nil {
+			g.facts.known.turns++
+		}
 	}
-	if g.facts != nil {
-		g.facts.known.turns++
-	}
-	(*to)[key] = &value
-	return &value
+	return one
 }
 
 // Want has the turn of a group read, for an item with a weight.
 func (t *Turns) Want(g *Ledger, hash codec.GroupHash, priority int64, weight int) {
-	t.g = g
 	one := g.turnOf(hash, priority)
 	if one.weight == 0 {
-		t.wanted = append(t.wanted, one)
+		t.g, t.wanted = g, append(t.wanted, one)
 	}
 	one.weight = max(one.weight, weight)
 }
@@ -114,17 +109,32 @@ func (t *Turns) BeginReads() { t.begin(t.wanted[:min(len(t.wanted), turnsAtOnce)
 func (t *Turns) begin(some []*turn) {
 	for _, one := range some {
 		one.begin(t.g)
-		t.g.virtualTime(one.priority).begin(t.g, one.priority)
+		if t.virtual[one.priority] != nil {
+			continue
+		}
+		if t.virtual == nil {
+			t.virtual = map[int64]*virtualTime{}
+		}
+		r := t.g.Tx.Snapshot()
+		t.virtual[one.priority] = &virtualTime{
+			first:  r.GetRange(t.g.L.PriorityRange(one.priority), kv.RangeOptions{Limit: 1}),
+			served: r.Get(t.g.L.TurnKey(one.priority)),
+		}
 	}
 }
 
-// Load waits for what BeginReads started, and reads the rest. corrupt gets an error for each priority
-// where something cannot be read. The error is one of the store.
-func (t *Turns) Load(corrupt map[int64]error) error {
+// Load waits for what BeginReads started, and reads the rest. next has the next counts without
+// groups, and corrupt gets an error for each priority where something cannot be read. The error is one
+// of the store.
+func (t *Turns) Load(next map[int64]int64, corrupt map[int64]error) error {
 	for some := range slices.Chunk(t.wanted, turnsAtOnce) {
 		t.begin(some)
 		for _, one := range some {
-			err := cmp.Or(one.load(t.g.L), t.g.virtualTime(one.priority).load())
+			read := one.reads != nil
+			err := cmp.Or(one.load(t.g.L), t.virtual[one.priority].load(t.g.L, next[one.priority]))
+			if read {
+				one.endBefore(next[one.priority])
+			}
 			if one.weight, one.reads = 0, nil; errors.Is(err, codec.ErrCorrupt) {
 				corrupt[one.priority] = err
 			} else if err != nil {
@@ -135,15 +145,30 @@ func (t *Turns) Load(corrupt map[int64]error) error {
 	return nil
 }
 
-// Next returns the count of the next item of a group, and the time that its id is to have. next is
-// the count that it would have without a group.
-func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, next int64, now time.Time) (count int64, at time.Time) {
-	one := t.g.turnOf(hash, priority)
-	if !one.empty() && one.tail >= next { // of items that a program took which does not know groups
-		return next, now
+// load finds out the count. If nothing is ready, the next count is served next.
+func (v *virtualTime) load(l *codec.Layout, next int64) error {
+	first, err := v.first.Get()
+	if err != nil {
+		return err
+	}
+	served, err := v.served.Get()
+	if err != nil {
+		return err
+	}
+	if len(first) == 0 {
+		v.count = next
+		return nil
 	}
 
-	start := t.g.virtualTime(priority).now(next)
+	id, err := l.ParseItem(first[0].Key)
+	v.count = max(id.Count, codec.ParseCount(served, math.MinInt64))
+	return err
+}
+
+// Next returns the count of the next item of a group, and the time that its id is to have.
+func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, now time.Time) (count int64, at time.Time) {
+	one := t.g.turnOf(hash, priority)
+	start := t.virtual[priority].count
 	if one.ready > 0 {
 		// What has been pushed at several places at once may share counts. So the group has not as many
 		// turns as there are counts up to its tail, but as many as its items fill.
@@ -246,6 +271,14 @@ func (t *turn) reach(id *codec.ID) {
 	t.latest = max(t.latest, codec.PushedAt(id).UnixMicro())
 }
 
+// endBefore corrects a tail that items in the queue cannot have: all of them come before next. Its keys
+// are of items that a program took which does not know groups, and counts have begun anew since.
+func (t *turn) endBefore(next int64) {
+	if t.same > 0 && t.tail >= next {
+		t.tail, t.same, t.ready, t.held = next-1, uncounted, 0, uncounted
+	}
+}
+
 // note records that a key in the index of the group is written or removed.
 func (t *turn) note(l *codec.Layout, kind string, id *codec.ID, delta int64) {
 	if t.load(l) != nil || !t.loaded {
@@ -265,4 +298,60 @@ func (t *turn) note(l *codec.Layout, kind string, id *codec.ID, delta int64) {
 		t.front = id.Count
 	}
 	t.ready += delta
+}
+
+// Served records which counts the pops of a transaction serve from the front, for Turns.
+type Served struct {
+	g     *Ledger
+	reads map[int64]*servedRead // by priority
+}
+
+type servedRead struct {
+	ready, row kv.Future[[]byte] // how many items are ready, and what is recorded
+	count      int64             // highest that was served
+}
+
+// Begin starts to read what is recorded, without conflict, the first time it is called for an item
+// with a group at this priority.
+func (s *Served) Begin(g *Ledger, id *codec.ID) {
+	if codec.GroupIn(id) <= codec.NoGroup || s.reads[id.Priority] != nil {
+		return
+	}
+	if s.reads == nil {
+		s.g, s.reads = g, map[int64]*servedRead{}
+	}
+	r := g.Tx.Snapshot()
+	s.reads[id.Priority] = &servedRead{r.Get(g.L.CounterKey(id.Priority)), r.Get(g.L.TurnKey(id.Priority)), math.MinInt64}
+}
+
+// Note records that an item was taken, perhaps for the first time.
+func (s *Served) Note(id *codec.ID, first bool) {
+	if read := s.reads[id.Priority]; read != nil && first && codec.GroupIn(id) > codec.NoGroup {
+		read.count = max(read.count, id.Count)
+	}
+}
+
+// Write writes what has changed, before the ledger's Flush. Nothing is left where no item is. The
+// error is one of the store.
+func (s *Served) Write() error {
+	for priority, read := range s.reads {
+		ready, err := ReadCounter(read.ready)
+		if codec.UnlessCorrupt(err) != nil {
+			return err
+		}
+		row, err := read.row.Get()
+		if err != nil {
+			return err
+		}
+
+		switch key := s.g.L.TurnKey(priority); {
+		case ready+s.g.deltas[priority] <= 0:
+			if row != nil {
+				s.g.Tx.Clear(key)
+			}
+		case read.count > codec.ParseCount(row, math.MinInt64):
+			s.g.Tx.Set(key, codec.EncodeCount(read.count))
+		}
+	}
+	return nil
 }

@@ -25,6 +25,9 @@ func (g *Ledger) tally(kind string, id *codec.ID, delta int64) {
 	} else {
 		g.Tx.Clear(key)
 	}
+	if t := g.reach().turns[turnOf{hash, id.Priority}]; t != nil {
+		t.note(g.L, kind, id, delta)
+	}
 	if kind == codec.KindGroupReady {
 		g.countGroup(groupCounter{hash: hash, priority: id.Priority}, delta)
 	}
@@ -55,6 +58,16 @@ func (g *Ledger) flushGroups() {
 		addToCounter(g.Tx, key, delta)
 	}
 	clear(g.groups)
+}
+
+// ClearGroups removes all keys of groups, because the queue is empty.
+func (g *Ledger) ClearGroups() {
+	clear(g.groups)
+	for _, kind := range []string{codec.KindGroupReady, codec.KindGroupHeld} {
+		g.Tx.ClearRange(g.L.KindRange(kind))
+	}
+	g.Tx.ClearRange(g.L.GroupCounters())
+	g.wrote = true
 }
 
 // MissReady removes the key of an item from the index of its group, because a program that does not

@@ -61,6 +61,25 @@ func TestFreedPlacesOfGroups(t *testing.T) {
 	})
 }
 
+// Pops without a lease take no place, so one that becomes free is enough for all of them.
+func TestFreedPlaceServesPops(t *testing.T) {
+	for _, end := range []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpTerm, fdbpq.OpRelease} {
+		inBubble(t, nil, func(w *waiting) {
+			w.atGroupLimit("a", "b")
+			w.park(pop(w.q))  // 101
+			w.park(w.lease()) // 102
+			w.park(pop(w.q))  // 103
+			op := w.settle(end, 0)
+			want := []string{"101: a2", "102: a3"}
+			if end == fdbpq.OpRelease {
+				op, want = w.release(op.Token.ID), []string{"101: a1", "102: a2"}
+			}
+			w.submit(nil, op)
+			w.want("one place is free", want...)
+		})
+	}
+}
+
 // A place that becomes free while the answers to a batch that found none are under way is not missed.
 func TestFreedPlacesOfGroupsBesideABatch(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {

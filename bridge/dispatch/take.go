@@ -177,8 +177,10 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 		if ln.limit != limitUnmet {
 			ln.limit = limitMet
 			n = max(n, ended)
-		} else if errors.Is(ln.nothing, fdbpq.ErrGroupLimits) { // one of a group that is at its limit
+		}
+		if errors.Is(ln.nothing, fdbpq.ErrGroupLimits) { // one of a group that is at its limit
 			n = max(n, ended)
+			ln.guess = ln.guess || ln.waiters.n > ln.leases // one free place is enough for any number of pops
 		}
 	}
 

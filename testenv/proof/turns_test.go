@@ -257,11 +257,12 @@ func (f *fair) againTurns() string {
 	return fmt.Sprintf("go test %s-count=1 -run '^TestTurns$/^%s$' ./testenv/proof -seed %d", tagFlags, f.name, f.seed)
 }
 
-// handOver has clients wait for the items of the group at its limit, and end their leases at once.
+// handOver has clients wait for the items of the group at its limit, and end their leases at once. One of them only pops,
+// which takes no place.
 func (f *fair) handOver(ctx context.Context, jobs func(int) *client.PriorityQueue, first *client.Delivery) {
 	var running sync.WaitGroup
 	n := handovers
-	if f.strangers { // an end of a lease at another bridge is noticed once a second
+	if f.strangers && !f.oneByOne { // an end of a lease at another bridge is noticed once a second
 		n = 3
 	}
 	left := make(chan struct{}, n)
@@ -272,11 +273,7 @@ func (f *fair) handOver(ctx context.Context, jobs func(int) *client.PriorityQueu
 	for n := range weightsOf {
 		running.Go(func() {
 			for range left {
-				d, err := jobs(1+n).LeaseMin(ctx, client.AckWait(patience), client.Expires(patience))
-				if err == nil {
-					err = d.Ack(ctx)
-				}
-				if err != nil {
+				if err := f.takeOne(ctx, jobs(1+n), n > 0); err != nil {
 					f.t.Error(err)
 					return
 				}
@@ -291,4 +288,17 @@ func (f *fair) handOver(ctx context.Context, jobs func(int) *client.PriorityQueu
 	if took > handoverTime {
 		f.t.Errorf("%d items were handed over in %v, want at most %v\nmake a similar run: %s", n, took, handoverTime, f.againTurns())
 	}
+}
+
+// takeOne waits for an item, and pops it, or leases and acknowledges it.
+func (f *fair) takeOne(ctx context.Context, q *client.PriorityQueue, leases bool) error {
+	if !leases {
+		_, err := q.PopMin(ctx, client.Expires(2*handoverTime))
+		return err
+	}
+	d, err := q.LeaseMin(ctx, client.AckWait(patience), client.Expires(2*handoverTime))
+	if err != nil {
+		return err
+	}
+	return d.Ack(ctx)
 }

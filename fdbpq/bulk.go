@@ -23,6 +23,8 @@ type itemWalk struct {
 	done  int64  // items that were changed
 	bytes int    // of what was read
 	turns *int64 // the last priority that clearTurn has cleared
+
+	indexed bool // an item was in the index of a group
 }
 
 // bulk runs an OpPurge or OpRedrive. The error is ErrCorrupt or one of the store.
@@ -111,7 +113,7 @@ func (w *itemWalk) detach(id ID, pair kv.KeyValue) {
 func (w *itemWalk) clearTurn(id ID) {
 	if codec.GroupIn(&id) > codec.NoGroup && (w.turns == nil || *w.turns != id.Priority) {
 		w.turns = &id.Priority
-		w.tx.Clear(w.l.TurnKey(id.Priority))
+		w.ledger.ClearServed(id.Priority)
 	}
 }
 
@@ -131,6 +133,24 @@ func (w *itemWalk) finish(err error) error {
 	default:
 		progress.Next = string(w.last[len(w.l.Prefix):])
 	}
+	if err == nil && w.ended && w.op.Kind == OpPurge && w.op.State == AnyState {
+		return w.clearGroups()
+	}
+	return nil
+}
+
+// clearGroups removes what programs that do not know groups have left of them, if the queue is empty.
+// Otherwise a group could seem to have leases, and be at its limit for good. The error is one of the
+// store.
+func (w *itemWalk) clearGroups() error {
+	if !w.indexed && w.op.Progress.Done == 0 { // there are no groups, or not here
+		return nil
+	}
+	left, err := w.tx.GetRange(w.l.PurgeRange(AnyState), kv.RangeOptions{Limit: 1}).Get()
+	if err != nil || len(left) > 0 {
+		return err
+	}
+	w.ledger.ClearGroups()
 	return nil
 }
 
@@ -151,6 +171,7 @@ func (w *itemWalk) purge(id ID, pair kv.KeyValue, rest *state.Stored) (_ bool, e
 	}
 
 	w.noteDone(id, pair.Key)
+	w.indexed = w.indexed || codec.GroupIn(&id) != codec.NotIndexed
 	if h != nil {
 		w.ledger.Unhold(h)
 		if w.result.Freed, err = w.ledger.LimitsLeased(); err != nil {

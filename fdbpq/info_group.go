@@ -25,11 +25,7 @@ func (n *infos) finishGroups() error {
 	if n.groups == nil {
 		return nil
 	}
-	loads, err := state.GroupLoads(n.l, n.groups)
-	if err != nil {
-		return err
-	}
-	rows, err := n.groups.Get()
+	loads, cut, err := state.GroupLoads(n.l, n.groups, infoGroupRows)
 	if err != nil {
 		return err
 	}
@@ -44,7 +40,7 @@ func (n *infos) finishGroups() error {
 	}
 
 	slices.SortStableFunc(loads, func(a, b state.GroupLoad) int { return cmp.Compare(b.Ready+b.Leased, a.Ready+a.Leased) })
-	n.info.MoreGroups = len(rows) == infoGroupRows || len(loads) > MaxInfoGroups
+	n.info.MoreGroups = cut || len(loads) > MaxInfoGroups
 	return n.nameGroups(loads[:min(len(loads), MaxInfoGroups)])
 }
 

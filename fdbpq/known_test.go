@@ -2,6 +2,7 @@ package fdbpq_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
 // Pops and leases of a queue that the Batcher knows read nothing but its items.
@@ -118,4 +120,65 @@ func TestKnownCountsAndStagedItems(t *testing.T) {
 	f.apply(opPush(q, 1, "new"))
 	clock.advance(time.Hour)
 	f.wantLast(q, "new")
+}
+
+// Pushes with a group get the counts that they would get if the Batcher knew nothing, whatever it has done before, and no
+// earlier times. Each group has a weight of its own, and nothing is restored: after that a group may have more in a turn
+// than its weight, and what is known corrects less of it.
+func TestKnownTurns(t *testing.T) {
+	f, store := onlyWay(t)
+	random, _ := newRandom(t)
+	r := newModelRun(f, random, false, map[string]int{})
+	weights := map[string]int{"a": 1, "b": 2, "c\x00": 3}
+	groups := slices.Sorted(maps.Keys(weights))
+
+	compared, known := 0, 0
+	for range 600 {
+		r.pass()
+		batch := r.batch(true)
+		for n := range batch {
+			ops := slices.DeleteFunc(batch[n].ops, func(op fdbpq.Op) bool { return op.Kind == fdbpq.OpRestore })
+			for i := range ops {
+				ops[i].Weight = weights[ops[i].Message.Group()]
+			}
+			batch[n].ops = ops
+		}
+		r.applyBy(r.main, batch)
+		r.findAllArrived()
+
+		q := batch[0].q
+		push := inGroup(r.on(q, r.push(q))[0], groups[random.IntN(3)])
+		push.Message.Unique, push.Message.MsgID, push.Weight = "", "", weights[push.Message.Group()]
+		want := f.applyToCopy(push, r.m.now)
+		busy := slices.ContainsFunc(q.inOrder(isReady), func(i *modelItem) bool { return q.fifo || i.ID.Priority == push.Priority })
+		store.Take()
+		got := must(r.main.Apply(f.ctx, []fdbpq.Op{push}))
+		if store.Take()[0].Reads < 4 {
+			known++
+		}
+		if busy && want.Err == nil && got[0].Err == nil { // else the next count matters, of which too high ones are known
+			compared++
+			if a, b := got[0].Item, want.Item; a.ID.Count != b.ID.Count || a.PushedAt.Before(b.PushedAt) {
+				t.Fatalf("%s of %q: got %d at %v, want %d at %v", q.name, push.Message.Group(), a.ID.Count, a.PushedAt, b.ID.Count, b.PushedAt)
+			}
+		}
+		r.compare([]modelPart{{q, []fdbpq.Op{push}}}, got, nil, 0)
+		r.findAllArrived()
+	}
+	if compared < 100 || known < 100 {
+		t.Errorf("compared %d, and little was read for %d", compared, known)
+	}
+}
+
+// applyToCopy applies an operation to a copy of the store, of which nothing is known.
+func (f *fixture) applyToCopy(op fdbpq.Op, now time.Time) fdbpq.Result {
+	f.Helper()
+	tx := must(memkv.New(memkv.Options{}).Begin(f.ctx, kv.BeginOptions{}))
+	defer tx.Cancel()
+	for _, root := range []string{f.priority, f.fifo} {
+		for _, pair := range f.stored(root) {
+			tx.Set(pair.Key, pair.Value)
+		}
+	}
+	return must(fdbpq.Apply(tx, []fdbpq.Op{op}, now))[0]
 }

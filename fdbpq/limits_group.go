@@ -50,20 +50,21 @@ func (p *groupLimits) limited(hash codec.GroupHash) bool {
 // begin starts to read what limits the groups of some items, without conflict: see take.
 func (p *groupLimits) begin(ids iter.Seq[*ID]) {
 	for id := range ids {
-		hash := codec.GroupIn(id)
-		if !p.limited(hash) || p.groups[hash] != nil {
-			continue
+		if hash := codec.GroupIn(id); p.limited(hash) && p.groups[hash] == nil {
+			p.beginGroup(hash)
 		}
-
-		group := &groupState{}
-		if p.maxLeased > 0 {
-			group.read, group.leased = p.ledger.LeasedOf(hash)
-		}
-		if p.rate.Count > 0 {
-			group.bucket = p.ledger.ReadBucket(hash, p.rate)
-		}
-		p.groups[hash] = group
 	}
+}
+
+func (p *groupLimits) beginGroup(hash codec.GroupHash) {
+	group := &groupState{}
+	if p.maxLeased > 0 {
+		group.read, group.leased = p.ledger.LeasedOf(hash)
+	}
+	if p.rate.Count > 0 {
+		group.bucket = p.ledger.ReadBucket(hash, p.rate)
+	}
+	p.groups[hash] = group
 }
 
 // may reports whether an item of a group, for which begin was called, may be served now. The error is

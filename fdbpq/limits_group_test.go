@@ -1,6 +1,7 @@
 package fdbpq_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
@@ -130,6 +133,53 @@ func (f *fixture) takeAsRecipe(value string) {
 		}
 	}
 	f.Fatalf("there is no %q", value)
+}
+
+// A search that cannot read all counters and rates of groups at once does not take groups for free that it knows nothing of.
+func TestSearchAmongManyGroups(t *testing.T) {
+	const (
+		most = state.MostGroupRows
+		last = "g" // by its hash
+	)
+	for name, test := range map[string]struct {
+		set func(*fdbpq.Settings)
+		row func(l *codec.Layout, hash codec.GroupHash) (key, value []byte)
+		n   int
+	}{
+		"rates": {func(s *fdbpq.Settings) { s.RatePerGroup = "1/1h" }, func(l *codec.Layout, hash codec.GroupHash) (key, value []byte) {
+			return l.BucketKey(hash), codec.EncodeBucket(time.Now().Add(time.Hour).UnixNano())
+		}, most},
+		"leases": {func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 }, func(l *codec.Layout, hash codec.GroupHash) (key, value []byte) {
+			return l.GroupReadyKey(hash, 1), binary.LittleEndian.AppendUint64(nil, 1)
+		}, most - 3}, // after those are two counters of the group that comes first, and that of ready items of the last
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := onMem(t)
+			f.corrupt = true
+			q := f.queue("q")
+			f.setLimits(q, test.set)
+			f.pushGroup(q, "a", 100, 1)
+			f.apply(inGroup(opPush(q, 0, "first"), last))
+			if codec.HashGroup("a") > codec.HashGroup(last) {
+				t.Fatal("the groups are in the wrong order")
+			}
+			for range 2 {
+				wantError(t, f.apply(leaseOf(q, fdbpq.Front))[0].Err, nil)
+			}
+			f.apply(inGroup(opPush(q, 2, "second"), last))
+			_, err := kv.Transact(f.ctx, f.db, func(tx kv.Transaction) (any, error) {
+				for i := range test.n {
+					tx.Set(test.row(q.Layout(), codec.GroupHash(i+1)))
+				}
+				return nil, nil
+			})
+			wantError(t, err, nil)
+
+			if r := f.apply(leaseOf(q, fdbpq.Front))[0]; !errors.Is(r.Err, fdbpq.ErrGroupLimits) {
+				t.Errorf("leased %q (error %v)", r.Item.Value, r.Err)
+			}
+		})
+	}
 }
 
 // A batch that pops from both ends serves no item twice where the searches meet.
@@ -380,7 +430,7 @@ func TestRateChanges(t *testing.T) {
 	wantEqual(t, "error", r.Err.Error(),
 		"fdbpq: nothing may be served now: the groups of the ready items have max_leased_per_group 3 leased or have used up rate_per_group 2/1s")
 
-	for _, rate := range []string{"10", "0/1s", "10/0s", "10/25h", "1000001/1s", "-1/1s", "1/1s/1s", "1/999ms", "x"} {
+	for _, rate := range []string{"10", "0/1s", "10/0s", "10/25h", "1000001/1s", "-1/1s", "1/1s/1s", "1/999ms", "x", "+1/1s", "01/1s"} {
 		err := f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.Rate = rate }})[0].Err
 		if want := fmt.Sprintf("rate: %q: want n/duration, such as \"10/1s\", with 1 to 1000000 and 1s to 24h", rate); !errors.Is(err, fdbpq.ErrSettings) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", rate, err)

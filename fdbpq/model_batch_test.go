@@ -22,7 +22,7 @@ type modelBatch struct {
 	handled bool            // what is due
 	behind  bool            // and there is more
 	least   time.Time       // when something falls due once that is handled
-	served  map[int64]int64 // by priority, the count of what would have been served next before the batch
+	served  map[int64]int64 // by priority, the count of the lowest count that would be served next before the pushes
 	place   map[int]bool
 	waits   map[int]time.Duration // the lengths of leases that were given or ended
 }
@@ -31,9 +31,7 @@ type modelBatch struct {
 func (q *modelQueue) run(ops []fdbpq.Op, results []fdbpq.Result, page int) {
 	q.Helper()
 	b := &modelBatch{modelQueue: q, ops: ops, results: results, page: page, place: map[int]bool{}, waits: map[int]time.Duration{}, served: map[int64]int64{}}
-	for _, i := range slices.Backward(q.inOrder(isReady)) {
-		b.served[i.ID.Priority] = i.ID.Count
-	}
+	b.noteServed()
 	b.each(b.configure, fdbpq.OpConfigure, fdbpq.OpSettings)
 
 	looks := []fdbpq.OpKind{fdbpq.OpLen, fdbpq.OpInfo, fdbpq.OpGet, fdbpq.OpRank, fdbpq.OpSweep}
@@ -52,6 +50,15 @@ func (q *modelQueue) run(ops []fdbpq.Op, results []fdbpq.Result, page int) {
 	b.each(b.peek, fdbpq.OpPeek)
 }
 
+// noteServed notes what would be served next. Pushes go by that before or after something has come back.
+func (b *modelBatch) noteServed() {
+	for _, i := range b.inOrder(isReady) {
+		if count, any := b.served[i.ID.Priority]; !any || i.ID.Count < count {
+			b.served[i.ID.Priority] = i.ID.Count
+		}
+	}
+}
+
 // each runs the operations of some kinds, in their order.
 func (b *modelBatch) each(run func(o *fdbpq.Op, r *fdbpq.Result), kinds ...fdbpq.OpKind) {
 	for i := range b.ops {
@@ -65,6 +72,7 @@ func (b *modelBatch) bringBackOnce() {
 	if !b.handled {
 		b.handled, b.behind = true, b.bringBack(b.page)
 		b.least = b.nextDue()
+		b.noteServed()
 	}
 }
 

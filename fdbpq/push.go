@@ -97,10 +97,10 @@ func (q *queuePushes) beginReads() {
 			q.last[p] = state.ReadNextCount(q.l, q.snapshot, p)
 		}
 		if group := q.ops[i].Message.Group(); group != "" {
-			q.turns.Want(codec.HashGroup(group), p, q.ops[i].weight())
+			q.turns.Want(&q.ledger, codec.HashGroup(group), p, q.ops[i].weight())
 		}
 	}
-	q.turns.BeginReads(q.l, q.snapshot)
+	q.turns.BeginReads()
 }
 
 // priorityOf returns the priority that op has in this queue: always 0 in a FIFO queue.
@@ -203,7 +203,7 @@ func (q *queuePushes) findCounts() (corrupt map[int64]error, err error) {
 		q.next[p] = count
 	}
 
-	return corrupt, q.turns.Load(q.next, corrupt)
+	return corrupt, q.turns.Load(corrupt)
 }
 
 // addItem runs a push that nothing stands against, unless it is a duplicate.
@@ -218,7 +218,7 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 	m, p := q.messageOf(i, settings), q.priorityOf(op)
 	group, count, at := codec.GroupOf(&m, settings), q.next[p], q.now
 	if group > codec.NoGroup {
-		count, at = q.turns.Next(group, p, op.weight(), q.now)
+		count, at = q.turns.Next(group, p, op.weight(), count, q.now)
 	}
 	q.next[p] = max(q.next[p], codec.Following(count))
 	id := codec.NewID(p, count, at, random, q.l.NeedsMeta(&m))
@@ -227,9 +227,6 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 	q.dedup.Pushed(&q.ledger, &id, &m)
 
 	until := op.heldUntil(q.now)
-	if group > codec.NoGroup {
-		q.turns.Pushed(&id, until.IsZero())
-	}
 	if until.IsZero() {
 		q.ledger.Add(&id, &m)
 		q.notePushed(&id)

@@ -91,7 +91,7 @@ func (q *queuePops) beginSearch(end End, after []byte) (*search, error) {
 		rows = q.snapshot.GetRange(q.l.GroupBuckets(), kv.RangeOptions{Limit: state.MostGroupRows})
 	}
 
-	loads, err := state.GroupLoads(q.l, counters)
+	loads, cut, err := state.GroupLoads(q.l, counters, state.MostGroupRows)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (q *queuePops) beginSearch(end End, after []byte) (*search, error) {
 		return nil, nil
 	}
 
-	if err := q.groups.know(loads, rows); err != nil {
+	if err := q.groups.know(loads, cut, rows); err != nil {
 		return nil, err
 	}
 	s := &search{queuePops: q, end: end}
@@ -119,8 +119,9 @@ func (q *queuePops) beginSearch(end End, after []byte) (*search, error) {
 	return s, s.readHeads()
 }
 
-// know takes what limits groups from their counters and the rows of their rates.
-func (p *groupLimits) know(loads []state.GroupLoad, rows kv.Future[[]kv.KeyValue]) error {
+// know takes what limits groups from their counters and the rows of their rates. If not all of these
+// were read, it reads what may be missing.
+func (p *groupLimits) know(loads []state.GroupLoad, cut bool, rows kv.Future[[]kv.KeyValue]) error {
 	var buckets map[codec.GroupHash][]byte
 	if rows != nil {
 		var err error
@@ -129,15 +130,19 @@ func (p *groupLimits) know(loads []state.GroupLoad, rows kv.Future[[]kv.KeyValue
 		}
 	}
 
-	for _, load := range loads {
-		if !p.limited(load.Hash) || p.groups[load.Hash] != nil {
-			continue
+	for i, load := range loads {
+		row := buckets[load.Hash]
+		switch {
+		case !p.limited(load.Hash) || p.groups[load.Hash] != nil:
+		case cut && i == len(loads)-1, row == nil && len(buckets) == state.MostGroupRows:
+			p.beginGroup(load.Hash)
+		default:
+			group := &groupState{leased: load.Leased}
+			if rows != nil {
+				group.bucket = state.KnownBucket(load.Hash, p.rate, row)
+			}
+			p.groups[load.Hash] = group
 		}
-		group := &groupState{leased: load.Leased}
-		if rows != nil {
-			group.bucket = state.KnownBucket(load.Hash, p.rate, buckets[load.Hash])
-		}
-		p.groups[load.Hash] = group
 	}
 	return nil
 }

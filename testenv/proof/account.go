@@ -32,6 +32,7 @@ type account struct {
 	openFrom   int64 // when the first of these pops and leases was sent
 	last       int64 // when the last operation was answered
 	tolerance  int64 // between a time by the clock of a bridge and the history's
+	maxLeased  int   // of each group; 0 is no limit
 	problems   []error
 }
 
@@ -71,6 +72,7 @@ func (h *History) newAccount(queue string, ops []*Operation) *account {
 
 		openFrom:  math.MaxInt64,
 		tolerance: h.Skew + clockSlack,
+		maxLeased: h.MaxLeased[queue],
 	}
 	for _, op := range ops {
 		a.last = max(a.last, op.Return)
@@ -124,10 +126,14 @@ func (a *account) addOpen(op *Operation, mortal bool) {
 
 // expiry returns when the item of a push expires, by the clock of the history. One bridge reckons from
 // the push on, and another one may serve the item. Unless simple, what a pop of unknown outcome took
-// may come back too late.
+// may come back too late; and where groups have a limit, nobody knows which item it took.
 func (a *account) expiry(push *Operation, simple bool) hold {
 	if push.TTL == 0 {
-		return hold{math.MaxInt64, math.MaxInt64}
+		never := hold{math.MaxInt64, math.MaxInt64}
+		if !simple && a.maxLeased > 0 && push.Group != "" {
+			never.from = a.openFrom
+		}
+		return never
 	}
 	answered := push.Return
 	if push.open() {

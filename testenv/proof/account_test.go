@@ -31,9 +31,10 @@ const (
 	toClose     = 10 * time.Minute // to count and take what is left, 100,000 items or more after a long run
 	minExpires  = 20 * time.Millisecond
 	maxExpires  = 300 * time.Millisecond
-	maxEdited   = 16 // items that are removed or moved at once
-	maxItems    = 50 // of queues with a limit
-	maxPerGroup = 3  // leases, of queues with groups
+	maxEdited   = 16              // items that are removed or moved at once
+	maxItems    = 50              // of queues with a limit
+	maxPerGroup = 3               // leases, of queues with groups
+	maxRateTTL  = 2 * time.Second // of items in queues with rates, so that they do not become more and more
 	uniqueKeys  = 50
 	faultsInAll = 100
 	betweenAll  = 50_000 // operations between two faults of a long run, at least
@@ -85,7 +86,8 @@ type bank struct {
 	mortal  []string // those with max_deliver
 	limited []string // those with max_items
 	large   []string // those with large items
-	grouped []string // those whose items have groups, with limits
+	grouped []string // those whose items have groups, with a limit of their leases
+	rated   []string // those with rates, of the queue and of groups
 	dead    []string // dead-letter queues
 
 	redriven []string // those that are redriven
@@ -108,6 +110,7 @@ func (b *bank) run() {
 	b.limited = []string{"m-0", "fifo-m"}
 	b.large = []string{"l-0", "fifo-l"}
 	b.grouped = []string{"g-0", "fifo-g"}
+	b.rated = []string{"g-r", "fifo-gr"}
 	for _, name := range b.living() {
 		b.dead = append(b.dead, name+"-dead")
 		if !movesItems(name) && !slices.Contains(slices.Concat(b.purged, b.mortal, b.limited), name) {
@@ -158,6 +161,7 @@ func (b *bank) configure() {
 	c.await()
 	set := func(queues []string, s client.Settings) {
 		for _, name := range queues {
+			must(b.t, b.books.Limit(name, s))
 			q := queueOf(c.client, name).managed()
 			c.insist(fmt.Sprint("setting ", name), func(ctx context.Context) error {
 				_, err := q.Configure(ctx, s)
@@ -166,13 +170,14 @@ func (b *bank) configure() {
 		}
 	}
 	set(b.mortal, client.Settings{MaxDeliver: proof.MaxDeliver, Backoff: proof.Backoff()})
-	set(b.grouped, client.Settings{MaxLeasedPerGroup: maxPerGroup, Rate: "1000000/1s", RatePerGroup: "100000/1s"})
+	set(b.grouped, client.Settings{MaxLeasedPerGroup: maxPerGroup})
+	set(b.rated, b.rates())
 	set(b.limited, client.Settings{MaxItems: maxItems})
 }
 
 // living returns all queues but the dead-letter queues.
 func (b *bank) living() []string {
-	return slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited, b.large, b.grouped)
+	return slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited, b.large, b.grouped, b.rated)
 }
 
 // over reports whether the run ends early.
@@ -202,6 +207,7 @@ func (b *bank) close() {
 	b.scan(ctx, db, -1)
 	<-time.After(max(time.Duration(b.waits)*dueTime, accountDelay) + 2*b.skew)
 	b.compare(ctx, db)
+	must(b.t, liftRates(ctx, db, b.rated))
 	for _, name := range slices.Concat(b.living(), b.dead) {
 		must(b.t, empty(ctx, db, name, func(value, id string) { b.books.Left(name, value, id) }))
 	}

@@ -8,16 +8,17 @@ import (
 // Balance is what Close has added up.
 type Balance struct {
 	Items, Missing, Halves, Takes, Again, Fences, MayFences, Redelivered, Buried, Gone int64
-	Vanished, Purged, Redriven, Keys, Duplicates, Overlaps                             int64
+	Vanished, Purged, Redriven, Keys, Duplicates, Overlaps, AtLimit, AtRate            int64
 }
 
 // String is the report.
 func (b Balance) String() string {
 	return fmt.Sprintf("%d items; missing %d, of which %d were acknowledged together with others that are not, and unanswered pops may have taken %d; stored again %d; delivered more than once %d; "+
 		"fences of no known lease %d, and unanswered operations may have used %d; dead letters %d, redriven %d; purged %d, expired or purged %d; "+
-		"unique keys: %d items, %d duplicates, two at once, or without, %d; sent to nobody while nothing was broken %d",
+		"unique keys: %d items, %d duplicates, two at once, or without, %d; sent to nobody while nothing was broken %d; "+
+		"groups that came to a limit %d, deliveries at a rate %d",
 		b.Items, b.Missing, b.Halves, b.Takes, b.Again, b.Redelivered, b.Fences, b.MayFences, b.Buried, b.Redriven, b.Purged, b.Vanished,
-		b.Keys, b.Duplicates, b.Overlaps, b.Gone)
+		b.Keys, b.Duplicates, b.Overlaps, b.Gone, b.AtLimit, b.AtRate)
 }
 
 // Close adds everything up, after all that was left has been entered, which was done at a time in milliseconds: until then
@@ -58,6 +59,7 @@ func (b *Books) Close(at int64) (Balance, error) {
 	}
 	b.checkSweeps(&sum, swept, maySwept)
 	b.checkDeaths()
+	b.checkLimits(&sum)
 	if sum.Again > sum.Takes {
 		b.problem("stored again under another id: %d items, and only %d pops can have done that", sum.Again, sum.Takes)
 	}

@@ -31,6 +31,7 @@ import (
 //     that is back from there without a redrive;
 //   - more items gone from a queue than were purged, or fewer;
 //   - a request that was told too early that there is nothing more to wait for;
+//   - more items of a group leased at a time than the queue allows, and more deliveries in any time than its rates do;
 //   - more bytes than a request asked for, and one that is told that items are too large, though it did not limit them.
 //
 // An item that nobody received is not missing unless something was broken: see [Gone].
@@ -58,6 +59,7 @@ type Books struct {
 	graves       afterlife
 	sweeps       sweeps
 	keys         keys
+	limits       limits
 
 	mu struct {
 		sync.Mutex
@@ -277,6 +279,7 @@ func (b *Books) out(op *Operation, item Item) {
 		b.problem("given up, and has a unique key: %q, %q, by %s", item.Value, item.Unique, describe(op))
 	}
 	b.keys.out(e, op, item)
+	b.limits.out(op, item, b.tolerance)
 	switch {
 	case op.Kind.pops():
 		b.pop(e, op, item.Value)

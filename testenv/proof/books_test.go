@@ -200,6 +200,34 @@ func TestBooksOfSeveralAcks(t *testing.T) {
 	})
 }
 
+// Books know how many items of a group are leased for certain, and how often items are delivered.
+func TestBooksOfLimits(t *testing.T) {
+	const (
+		two   = "push group=x id=a; push 1 group=x id=b; "
+		limit = "limit 1; " + two
+		rate  = "limit 0 rate=2/20s; " + two
+		group = "limit 0 rate_per_group=2/20s; " + two
+	)
+	testBooks(t, map[string]pageTest{
+		"one after the other":  {"", limit + "lease 1 1 9; ack 1; lease 1 1 9 of=1; ack 1 of=1"},
+		"acknowledged, maybe":  {"", limit + "lease 1 1 9; ack 1 lost; lease 1 1 9 of=1; ack 1 of=1"},
+		"removed":              {"", limit + "lease 1 1 9; remove; lease 1 1 9 of=1; ack 1 of=1"},
+		"over":                 {"", limit + "lease 1 1 1; later 1s; lease 1 1 9 of=1; ack 1 of=1; pop"},
+		"extended too late":    {"", limit + "lease 1 1 1; later 1s; lease 1 1 30 of=1; extend 1 wait=20s; ack 1; ack 1 of=1"},
+		"of several groups":    {"", "limit 1; push group=x id=a; push 1 group=y id=b; lease 1 1 9; lease 1 1 9 of=1; ack 1; ack 1 of=1"},
+		"popped":               {"", limit + "lease 1 1 9; ack 1; pop 1"},
+		"within the rate":      {"", rate + "pop; pop 1"},
+		"and a token later":    {"", rate + "pop; lease 1 1 0 of=1; later 9s; pop 1"},
+		"within that of group": {"", group + "push 2 group=y id=c; pop; pop 1; pop 2"},
+
+		"two at a time":        {"too many leased", limit + "lease 1 1 9; lease 1 1 9 of=1; ack 1; ack 1 of=1"},
+		"extended, and two":    {"too many leased", limit + "lease 1 1 5; extend 1 wait=20s; later 6s; lease 1 1 9 of=1; ack 1; ack 1 of=1"},
+		"more than the rate":   {"too many deliveries", rate + "pop; lease 1 1 0 of=1; later 7s; pop 1"},
+		"more of a group":      {"too many deliveries", group + "pop; lease 1 1 0 of=1; later 7s; pop 1"},
+		"a burst after tokens": {"too many deliveries", rate + "lease 1 1 0; later 9s; lease 2 2 0; later 9s; lease 1 1 0 of=1; lease 2 2 0 of=1; pop; pop 1"},
+	})
+}
+
 // Books know what becomes of items that are too large.
 func TestBooksOfSizes(t *testing.T) {
 	testBooks(t, map[string]pageTest{

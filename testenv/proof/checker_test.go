@@ -156,6 +156,40 @@ func TestCheckerOfSizes(t *testing.T) {
 	})
 }
 
+// The checker knows which items are passed over because their groups are at a limit.
+func TestCheckerOfLimits(t *testing.T) {
+	const (
+		three = "limit 1; push group=x; push 1 group=x; push 2 group=y; "
+		first = three + "lease 1 1 9; "
+		ended = "; later 1h; take 0 1 2"
+		wrong = "not linearizable"
+	)
+	testHistories(t, map[string]pageTest{
+		"passed over":                  {"", first + "pop 2; ack 1; pop 1"},
+		"passed over at the back":      {"", "limit 1; push group=x; push 1 group=x; lease 1 1 9 of=1 kind=lease.max; pop empty kind=pop.max; ack 1 of=1; pop"},
+		"several of a batch":           {"", three + "hold 0 2 cut=false; pop empty; ack 1; ack 1 of=2; pop 1"},
+		"not by a peek":                {"", first + "peek 1; len 2; ack 1; take 1 2"},
+		"not without a group":          {"", "limit 1; push; push 1; lease 1 1 9; pop 1; ack 1"},
+		"its place is free":            {"", first + "next 1 got=1; later 1h; take 1 2"},
+		"the lease is over":            {"", three + "lease 1 1 2; later 9s; lease 2 2 9; pop 2; ack 2; pop 1"},
+		"given back":                   {"", first + "nak 1 delay=9s; lease 1 1 9 of=1; ack 1 of=1; pop 2; later 9s; pop"},
+		"extended late":                {"", three + "lease 1 1 2; later 9s; extend 1 wait=20s; pop 2; ack 1; pop 1"},
+		"a lease without answer":       {"", three + "fetch lost; pop 2; later 1m; lease 2 2 9; ack 2; pop 1"},
+		"a pop without answer":         {"", first + "pop lost; pop empty; ack 1; pop 1"},
+		"a pop without answer, or two": {"", first + "pop lost; pop lost; pop empty; ack 1; pop empty"},
+
+		"leased beyond the limit":  {wrong, first + "lease 1 1 9 of=1" + ended},
+		"a batch beyond the limit": {wrong, three + "hold 0 1" + ended},
+		"popped beyond the limit":  {wrong, first + "pop 1; ack 1; pop 2"},
+		"passed over, though free": {wrong, three + "pop 2; take 0 1"},
+		"empty, though free":       {wrong, first + "pop 2; ack 1; pop empty; pop 1"},
+		"another group passed":     {wrong, first + "pop empty; ack 1; take 1 2"},
+		"its own place not free":   {wrong, first + "next 1 got=2; later 1h; take 1 2"},
+		"place not freed by a nak": {wrong, first + "nak 1 delay=9s; lease 1 1 9 of=2; later 1h; take 0 1 2"},
+		"over, and still counted":  {wrong, three + "lease 1 1 2; later 9s; pop 2; take 0 1"},
+	})
+}
+
 // A history can be written and read again, and what is wrong with it can be looked at.
 func TestHistoryFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.json")

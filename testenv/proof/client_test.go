@@ -133,7 +133,7 @@ func (c *caller) outcome(op *proof.Operation, err error) proof.Outcome {
 		return proof.Done
 	case errors.Is(err, errDuplicate):
 		return proof.Duplicate
-	case errors.Is(err, client.ErrEmpty):
+	case errors.Is(err, client.ErrEmpty), replied && hasUsedUp(op, reply.Code):
 		return proof.Empty
 	case errors.Is(err, client.ErrTooLarge) && takes(op.Kind):
 		return proof.TooLarge
@@ -221,7 +221,7 @@ func (c *caller) ask(ctx context.Context, op *proof.Operation, m client.Message)
 	if err != nil {
 		return err
 	}
-	op.ID, op.Unique, op.Size = item.ID, item.Unique, int64(len(item.Value))
+	op.ID, op.Unique, op.Group, op.Size = item.ID, item.Unique, item.Group, int64(len(item.Value))
 	if op.Value, err = unpad(item); err == nil {
 		err = checkGroup(op.Queue, op.Value, item)
 	}

@@ -75,7 +75,7 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 	db := faultkv.New(mem, faultkv.Options{Seed: r.random.Uint64(), Rates: rates, MaxDelay: 3 * time.Millisecond})
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	start := func() *local {
-		return startLocal(r.t, bridgeOptions(toNATS.url(), db, 100*time.Millisecond, r.wrongBy(), r.limits))
+		return startLocal(r.t, bridgeOptions(toNATS.url(), db, r.requestTimeout(100*time.Millisecond), r.wrongBy(), r.limits))
 	}
 	var bridges []*local
 	r.t.Cleanup(func() {
@@ -115,7 +115,7 @@ func startKill(r *rig) {
 	r.oneByOne, r.mortal = true, true
 	folder := r.t.TempDir()
 	toNATS := newProxy(r.t, r.env.NATS.URL())
-	s := newService(r.t, serviceConfig{NATS: toNATS.url(), Folder: folder, RequestTimeout: time.Second, Limits: r.limits}, r.wrongBy)
+	s := newService(r.t, serviceConfig{NATS: toNATS.url(), Folder: folder, RequestTimeout: r.requestTimeout(time.Second), Limits: r.limits}, r.wrongBy)
 	kill := fault{"bridge killed (SIGKILL)", func() {
 		s.kill()
 		s.start()

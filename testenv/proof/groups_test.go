@@ -1,15 +1,26 @@
 package proof_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/proof"
 )
+
+// isGrouped reports whether the items of a queue have groups, which its name tells, and isRated whether it has rates.
+func isGrouped(queue string) bool {
+	return strings.HasPrefix(queue, "g-") || strings.HasPrefix(queue, "fifo-g")
+}
+func isRated(queue string) bool { return queue == "g-r" || queue == "fifo-gr" }
 
 // groupOf returns the group of an item, which the queue and the value tell; "" for none.
 func groupOf(queue, value string) string {
-	if !strings.HasPrefix(queue, "g-") && !strings.HasPrefix(queue, "fifo-g") {
+	if !isGrouped(queue) {
 		return ""
 	}
 	return [...]string{"", "x", "y", "z"}[value[len(value)-1]%4]
@@ -31,6 +42,56 @@ func grouped(m client.Message, queue, value string) client.Message {
 func checkGroup(queue, value string, item *client.Item) error {
 	if want := groupOf(queue, value); item.Group != want && item.ID != "" {
 		return fmt.Errorf("%w %q with the group %q, want %q", errTorn, value, item.Group, want)
+	}
+	return nil
+}
+
+// limitGroups limits the leases of groups in some of the queues of a round.
+func (r *rig) limitGroups(queues []string) map[string]int {
+	limits := map[string]int{}
+	for _, name := range queues {
+		n := r.random.IntN(4)
+		if !isGrouped(name) || n == 0 {
+			continue
+		}
+		limits[name] = n
+		c := r.clients[0]
+		c.insist("limiting groups", func(ctx context.Context) error {
+			_, err := queueOf(c.client, name).managed().Configure(ctx, client.Settings{MaxLeasedPerGroup: int64(n)})
+			return err
+		})
+	}
+	return limits
+}
+
+// rates are those of queues in accounts. In short runs they are used up soon, too.
+func (b *bank) rates() client.Settings {
+	if b.target < shortRun {
+		return client.Settings{Rate: "5/1s", RatePerGroup: "2/1s"}
+	}
+	return client.Settings{Rate: "30/1s", RatePerGroup: "12/1s"}
+}
+
+// hasUsedUp reports whether a pop that does not wait was refused because of a rate.
+func hasUsedUp(op *proof.Operation, code subjects.Code) bool {
+	return code == subjects.CodeOverloaded && isRated(op.Queue) && takes(op.Kind) && op.Expires == 0
+}
+
+// liftRates lets the items of queues be served at once.
+func liftRates(ctx context.Context, db kv.Database, queues []string) error {
+	for _, name := range queues {
+		q, err := target(keyspace(), name)
+		if err != nil {
+			return err
+		}
+		lift := fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "", "" }}
+		results, err := fdbpq.NewBatcher(db, keyspace()).Apply(ctx, []fdbpq.Op{lift})
+		if err != nil {
+			return err
+		}
+		if results[0].Err != nil {
+			return results[0].Err
+		}
 	}
 	return nil
 }

@@ -178,7 +178,7 @@ type Operation struct {
 	TTL int64 `json:"ttl,omitempty"`
 	// Unique is the unique key of a Push, or that of the item of a pop without a Batch.
 	Unique string `json:"unique,omitempty"`
-	// Group is the group of a Push, "" for none.
+	// Group is the group of a Push, or that of the item of a pop without a Batch, "" for none.
 	Group string `json:"group,omitempty"`
 	// Moved is the id that a Move gave its item.
 	Moved string `json:"moved,omitempty"`
@@ -213,7 +213,7 @@ func (o *Operation) items() []Item {
 		return nil
 	}
 	if o.Outcome == Done && len(o.Items) == 0 && (o.Kind.pops() || o.Kind.peeks()) {
-		return []Item{{Value: o.Value, ID: o.ID, Unique: o.Unique, Size: o.Size}}
+		return []Item{{Value: o.Value, ID: o.ID, Unique: o.Unique, Group: o.Group, Size: o.Size}}
 	}
 	return o.Items
 }
@@ -244,7 +244,7 @@ type Item struct {
 	Value      string `json:"value"`
 	ID         string `json:"id"`
 	Unique     string `json:"unique,omitempty"`
-	Group      string `json:"group,omitempty"` // of a Push with a Batch
+	Group      string `json:"group,omitempty"`
 	Size       int64  `json:"size,omitempty"`
 	Fence      int64  `json:"fence,omitempty"`
 	Deliveries int64  `json:"deliveries,omitempty"`
@@ -270,8 +270,10 @@ type History struct {
 	Mortal bool `json:"mortal"`
 	// Skew is the most nanoseconds by which the clock of a bridge may be ahead of, or
 	// behind, that of the history.
-	Skew       int64       `json:"skew"`
-	Operations []Operation `json:"operations"`
+	Skew int64 `json:"skew"`
+	// MaxLeased is max_leased_per_group of queues that have it.
+	MaxLeased  map[string]int `json:"max_leased_per_group,omitempty"`
+	Operations []Operation    `json:"operations"`
 }
 
 // Write writes the history to a file that Read reads.

@@ -64,6 +64,7 @@ func (b *Books) beginUse(op *Operation) (i Intent) {
 		return i
 	}
 	defer unlock()
+	b.limits.use(op)
 	newest := int64(e.fence) == op.Fence
 	i.lost = int64(e.fence) > op.Fence || newest && e.marks&(settled|naked) != 0 || e.ended(op) || e.hasLeft(op.ID)
 	if newest && op.Kind != Extend && !e.left(op.Queue, op.ID) {
@@ -138,5 +139,6 @@ func (b *Books) use(op *Operation, i Intent) {
 		}
 	case newest: // extended
 		e.until = e.backAfter(millis(op.Until))
+		b.limits.extend(op, b.tolerance)
 	}
 }

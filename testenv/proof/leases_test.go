@@ -170,7 +170,7 @@ func popped(op *proof.Operation, item *client.Item) error {
 	if torn == nil {
 		torn = checkGroup(op.Queue, value, item)
 	}
-	op.Items = append(op.Items, proof.Item{Value: value, ID: item.ID, Unique: item.Unique, Size: int64(len(item.Value))})
+	op.Items = append(op.Items, proof.Item{Value: value, ID: item.ID, Unique: item.Unique, Group: item.Group, Size: int64(len(item.Value))})
 	return torn
 }
 
@@ -188,7 +188,10 @@ func (c *caller) got(op *proof.Operation, list ...*client.Delivery) (err error) 
 		}
 		err = errors.Join(err, torn, malformed)
 		fence := token.Fence >> 48 // the count of leases and negative acknowledgements; the rest is random
-		item := proof.Item{Value: value, ID: d.ID, Unique: d.Unique, Size: int64(len(d.Value)), Fence: fence, Deliveries: d.Deliveries, Until: c.since(d.Until)}
+		item := proof.Item{
+			Value: value, ID: d.ID, Unique: d.Unique, Group: d.Group, Size: int64(len(d.Value)),
+			Fence: fence, Deliveries: d.Deliveries, Until: c.since(d.Until),
+		}
 		op.Items = append(op.Items, item)
 		c.fresh = append(c.fresh, &grip{Delivery: d, queue: op.Queue, item: item, back: back(op.Kind), wait: op.Wait})
 	}

@@ -16,7 +16,8 @@ func (w *teller) pushAll() {
 	requests := make([]pending, 1+random.IntN(maxBurst))
 	for i := range requests {
 		op := &requests[i].op
-		op.Kind, op.Queue = proof.Push, w.someQueue(share{5, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{5, w.mortal}, share{5, w.limited}, share{8, w.large}, share{8, w.grouped})
+		op.Kind, op.Queue = proof.Push, w.someQueue(share{5, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{5, w.mortal}, share{5, w.limited}, share{8, w.large}, share{8, w.grouped}, share{4, w.rated})
+		rated := slices.Contains(w.rated, op.Queue)
 		unique := slices.Contains(w.unique, op.Queue)
 		if unique {
 			op.Unique = strconv.Itoa(random.IntN(uniqueKeys))
@@ -25,7 +26,7 @@ func (w *teller) pushAll() {
 		if random.IntN(10) == 0 {
 			op.Delay = random.Int64N(int64(accountDelay))
 		}
-		if !unique && random.IntN(8) == 0 {
+		if !unique && !rated && random.IntN(8) == 0 {
 			op.Batch = 1 + random.IntN(maxPushed)
 			for range op.Batch {
 				value := strconv.FormatInt(w.books.New(), 10)
@@ -33,7 +34,9 @@ func (w *teller) pushAll() {
 			}
 		} else {
 			op.Value = strconv.FormatInt(w.books.New(), 10)
-			if random.IntN(10) == 0 {
+			if rated {
+				op.TTL = int64(fdbpq.MinTTL) + random.Int64N(int64(maxRateTTL))
+			} else if random.IntN(10) == 0 {
 				op.TTL = int64(fdbpq.MinTTL) + random.Int64N(int64(accountTTLs[random.IntN(len(accountTTLs))]))
 			}
 		}
@@ -208,7 +211,7 @@ func (w *teller) useSome() proof.Operation {
 // take returns a pop or a lease.
 func (w *teller) take(pop bool) (op proof.Operation) {
 	random := w.workload.random
-	op.Queue = w.someQueue(share{15, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{15, w.dead}, share{10, w.mortal}, share{3, w.limited}, share{12, w.large}, share{8, w.grouped})
+	op.Queue = w.someQueue(share{15, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{15, w.dead}, share{10, w.mortal}, share{3, w.limited}, share{12, w.large}, share{8, w.grouped}, share{6, w.rated})
 	few := !slices.Contains(w.full, op.Queue)
 	if pop && !slices.Contains(w.limited, op.Queue) { // an item that comes back after a pop is not refused
 		op.Kind = []proof.Kind{proof.PopMin, proof.PopMax}[random.IntN(2)]

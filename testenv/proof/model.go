@@ -39,6 +39,8 @@ type queueModel struct {
 	// less than what may happen, and nearly always what did happen. An order found this way
 	// is valid, and it is found much faster.
 	simple bool
+	// maxLeased limits the leases of each group; 0 is no limit.
+	maxLeased int
 	// openFrom is when the first pop or lease of unknown outcome was sent.
 	openFrom int64
 }
@@ -150,9 +152,9 @@ func (m *queueModel) isNext(s *state, p *step, want int) bool {
 	for n := range m.ids {
 		i := m.order(n, p.back)
 		if i == want {
-			return m.mayBeThere(i, s.items[i], p.call, p.end)
+			return m.mayServe(s, p, i)
 		}
-		if m.mustBeThere(i, s.items[i], p.call, p.end) {
+		if m.mustServe(s, p, i, p.end) {
 			return false
 		}
 	}
@@ -238,7 +240,7 @@ func (m *queueModel) mayTake(s *state, p *step) bool {
 	}
 	end := -1
 	for n := range m.ids {
-		if i := m.order(n, p.back); m.mustBeThere(i, s.items[i], p.call, p.call) {
+		if i := m.order(n, p.back); m.mustServe(s, p, i, p.call) {
 			end = i
 			break
 		}
@@ -292,7 +294,7 @@ func compareIDs(a, b fdbpq.ID) int {
 
 // newModel numbers the items.
 func newModel(a *account, oneByOne, simple bool) (*queueModel, map[fdbpq.ID]int, error) {
-	m := &queueModel{oneByOne: oneByOne, ordered: oneByOne || a.open == 0, simple: simple, openFrom: a.openFrom}
+	m := &queueModel{oneByOne: oneByOne, ordered: oneByOne || a.open == 0, simple: simple, openFrom: a.openFrom, maxLeased: a.maxLeased}
 	values := map[fdbpq.ID]string{}
 	for value, ids := range a.ids {
 		for _, id := range ids {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
@@ -18,6 +19,7 @@ import (
 //
 //	push [item]                             left [items]           finds them in the end
 //	batch counts of the ids                 later duration
+//	limit max_leased_per_group [rate=2/9s] [rate_per_group=2/9s]
 //	pop, peek [item], popdead               wait [items]           a pop of two
 //	take, hold [items]                      len number             take and hold: a pop, or a lease, of three
 //	lease fence deliveries seconds          fetch                  a lease that gets nothing
@@ -36,10 +38,11 @@ type page struct {
 	ids     map[string]string // by value; in books "id" unless said otherwise
 	keys    map[string]string // unique keys by value
 	sizes   map[string]int64  // by value
+	groups  map[string]string // by value
 }
 
 func newPage(t *testing.T) *page {
-	return &page{T: t, ids: map[string]string{}, keys: map[string]string{}, sizes: map[string]int64{}}
+	return &page{T: t, ids: map[string]string{}, keys: map[string]string{}, sizes: map[string]int64{}, groups: map[string]string{}}
 }
 
 // write writes a script.
@@ -93,6 +96,9 @@ func (p *page) step(words []string) {
 		must(p.T, err)
 		p.now += int64(d)
 		return
+	case "limit":
+		p.limit(e)
+		return
 	case "left":
 		for _, n := range append(e.numbers, 0)[:max(1, len(e.numbers))] {
 			p.left(cmp.Or(e.settings["queue"], "jobs"), fmt.Sprint(n))
@@ -104,12 +110,14 @@ func (p *page) step(words []string) {
 			p.books.New()
 		}
 		e.Kind, e.Value, e.ID = proof.Push, item, p.newID(e, item)
-		defer func() { p.ids[e.Value], p.keys[e.Value], p.sizes[e.Value] = e.ID, e.Unique, e.Size }()
+		defer func() {
+			p.ids[e.Value], p.keys[e.Value], p.sizes[e.Value], p.groups[e.Value] = e.ID, e.Unique, e.Size, e.settings["group"]
+		}()
 	case "batch":
 		p.batch(e)
 	case "pop", "peek":
 		if e.Kind = proof.Kind(words[0] + ".min"); e.Outcome == proof.Done {
-			e.Value, e.ID, e.Unique, e.Size = item, p.newID(e, item), p.keys[item], p.sizes[item]
+			e.Value, e.ID, e.Unique, e.Size, e.Group = item, p.newID(e, item), p.keys[item], p.sizes[item], p.groups[item]
 		}
 	case "len":
 		e.Kind, e.Len = proof.Len, e.number(0)
@@ -212,7 +220,18 @@ func (p *page) newID(e *entry, value string) string {
 // lease returns an item that the next operation leases for some seconds.
 func (p *page) lease(value string, fence, deliveries, seconds int64) proof.Item {
 	until := p.now + (1+seconds)*int64(time.Second)
-	return proof.Item{Value: value, ID: p.id(value), Fence: fence, Deliveries: deliveries, Until: until}
+	return proof.Item{Value: value, ID: p.id(value), Group: p.groups[value], Fence: fence, Deliveries: deliveries, Until: until}
+}
+
+// limit says what limits the queue.
+func (p *page) limit(e *entry) {
+	if p.books == nil {
+		p.history.MaxLeased = map[string]int{e.Queue: int(e.number(0))}
+		return
+	}
+	must(p.T, p.books.Limit(e.Queue, client.Settings{
+		MaxLeasedPerGroup: e.number(0), Rate: e.settings["rate"], RatePerGroup: e.settings["rate_per_group"],
+	}))
 }
 
 // left finds an item in the end, with the id that it has in that queue.
@@ -253,9 +272,9 @@ func (p *page) enter(e *entry) {
 		return
 	}
 
-	intent := p.books.Begin(op)
 	p.now += int64(time.Second)
 	op.Call = p.now - 1000
+	intent := p.books.Begin(op)
 	if step := e.settings["while"]; step != "" {
 		p.write(step)
 	}

@@ -37,6 +37,8 @@ func (c *caller) readOne(op *proof.Operation, reply *nats.Msg) (ended bool, err 
 	case some && ends && sent == len(op.Items) && failure != nil && failure.Code == subjects.CodeTooLarge:
 		op.Cut = true
 		return true, nil
+	case some && ends && sent == len(op.Items) && failure != nil && hasUsedUp(op, failure.Code):
+		return true, nil
 	case ends && sent != len(op.Items), failure != nil && some:
 		return true, fmt.Errorf("%w: %d items arrived of %d: %v", client.ErrUnknownOutcome, len(op.Items), sent, failure)
 	case failure != nil:

@@ -48,6 +48,8 @@ type rig struct {
 	// skew is the most by which clocks of bridges are wrong.
 	skew   time.Duration
 	limits limits
+	// patient: bridges answer each request, however long that takes.
+	patient bool
 	// strangers: the bridges cannot talk to each other.
 	strangers bool
 
@@ -105,6 +107,14 @@ func (r *rig) wrongBy() time.Duration {
 // again returns the command that reproduces the run up to this round.
 func (r *rig) again() string {
 	return fmt.Sprintf("go test %s-count=1 -run '^TestProof$/^%s$' ./testenv/proof -seed %d -rounds %d", tagFlags, r.name, r.seed, r.rounds*r.share)
+}
+
+// requestTimeout returns after how long a bridge gives a request up.
+func (r *rig) requestTimeout(usually time.Duration) time.Duration {
+	if r.patient {
+		return patience
+	}
+	return usually
 }
 
 // natsOptions keeps the bridges of about half of the systems from talking to each
@@ -175,6 +185,7 @@ func (r *rig) round(faults int) {
 	r.rounds++
 	round := fmt.Sprint(r.rounds)
 	queues := []string{"a-" + round, "g-" + round, "fifo-" + round, "fifo-g" + round}
+	maxLeased := r.limitGroups(queues)
 	meter := &odometer{marks: map[int]chan struct{}{}}
 	var marks []<-chan struct{}
 	for i := range faults {
@@ -205,7 +216,7 @@ func (r *rig) round(faults int) {
 	if !r.t.Failed() {
 		r.awaitDue()
 		r.drain(queues)
-		r.check(queues)
+		r.check(queues, maxLeased)
 	}
 }
 
@@ -252,8 +263,11 @@ func (r *rig) drain(queues []string) {
 // queue is undecided and the test fails.
 const checkTimeout = 30 * time.Second
 
-func (r *rig) check(queues []string) {
-	h := &proof.History{Name: fmt.Sprintf("%s-%d", r.name, r.rounds), Again: r.again(), OneByOne: r.oneByOne, Mortal: r.mortal, Skew: int64(r.skew)}
+func (r *rig) check(queues []string, maxLeased map[string]int) {
+	h := &proof.History{
+		Name: fmt.Sprintf("%s-%d", r.name, r.rounds), Again: r.again(), OneByOne: r.oneByOne, Mortal: r.mortal,
+		Skew: int64(r.skew), MaxLeased: maxLeased,
+	}
 	for _, c := range r.clients {
 		h.Operations = append(h.Operations, c.ops...)
 		c.ops = nil

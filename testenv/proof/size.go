@@ -40,13 +40,13 @@ func (m *queueModel) isCut(s *state, p *step) bool {
 	mayLackRoom := len(p.served) > 0
 	for n := range m.ids {
 		i := m.order(n, p.back)
-		if !m.mayBeThere(i, s.items[i], p.call, p.end) {
+		if !m.mayServe(s, p, i) {
 			continue
 		}
 		if mayLackRoom || m.sizes[i]+headerBytes > p.left {
 			return true
 		}
-		if m.mustBeThere(i, s.items[i], p.call, p.end) {
+		if m.mustServe(s, p, i, p.end) {
 			return false
 		}
 	}

@@ -43,6 +43,7 @@ func (b *Books) beginEdit(op *Operation) (i Intent) {
 		return i
 	}
 	defer unlock()
+	b.limits.remove(op)
 	i.lost = e.marks&settled != 0 || e.ended(op) || e.hasLeft(op.ID)
 	if op.Kind == Move {
 		e.moves++

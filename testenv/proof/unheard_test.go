@@ -78,16 +78,18 @@ func (w *teller) settleUnheard(all bool) {
 // calmSystems are systems in which nothing breaks, so every item must be accounted for, even
 // those that nobody was there to receive.
 func calmSystems() []system {
-	calm := func(start func(*rig)) func(*rig) {
-		return func(r *rig) {
-			start(r)
-			r.faults = nil
-		}
-	}
 	return []system{
-		{"mem-calm", calm(func(r *rig) {
+		{"mem-calm", calmly(func(r *rig) {
 			startBridges(r, map[faultkv.Fault]float64{faultkv.Delay: 0.1, faultkv.TooOld: 0.01, faultkv.Conflict: 0.05})
 		}), 1},
-		{"embedded-calm", calm(startKill), 1},
+		{"embedded-calm", calmly(startKill), 1},
+	}
+}
+
+// calmly starts a system in which nothing breaks.
+func calmly(start func(*rig)) func(*rig) {
+	return func(r *rig) {
+		start(r)
+		r.faults = nil
 	}
 }

@@ -12,5 +12,7 @@
 //	expiries.go, strip.go           many expired items, removed together
 //	dedup.go                        message ids and unique keys of the pushes of a transaction
 //	counts.go, known.go             the next counts, and what else a Batcher knows from its last transaction
+//	group.go, turns.go, virtualtime.go, bucket.go
+//	                                groups: their index, whose turn it is, and rates
 //	list.go, written.go             the list of queues; what a transaction says of itself
 package state

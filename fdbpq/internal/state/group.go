@@ -25,6 +25,9 @@ func (g *Ledger) tally(kind string, id *codec.ID, delta int64) {
 	} else {
 		g.Tx.Clear(key)
 	}
+	if t := g.reach().turns[turnOf{hash, id.Priority}]; t != nil {
+		t.note(g.L, kind, id, delta)
+	}
 	if kind == codec.KindGroupReady {
 		g.countGroup(groupCounter{hash: hash, priority: id.Priority}, delta)
 	}
@@ -55,6 +58,16 @@ func (g *Ledger) flushGroups() {
 		addToCounter(g.Tx, key, delta)
 	}
 	clear(g.groups)
+}
+
+// ClearGroups removes all keys of groups, because the queue is empty.
+func (g *Ledger) ClearGroups() {
+	clear(g.groups)
+	for _, kind := range []string{codec.KindGroupReady, codec.KindGroupHeld} {
+		g.Tx.ClearRange(g.L.KindRange(kind))
+	}
+	g.Tx.ClearRange(g.L.GroupCounters())
+	g.wrote = true
 }
 
 // MissReady removes the key of an item from the index of its group, because a program that does not
@@ -89,21 +102,21 @@ type GroupLoad struct {
 // MostGroupRows is the most counters and rates of groups that are read at once.
 const MostGroupRows = 20_000
 
-// GroupLoads waits for counters of groups, in the order of their keys. The error is ErrCorrupt or one
-// of the store.
-func GroupLoads(l *codec.Layout, read kv.Future[[]kv.KeyValue]) (loads []GroupLoad, err error) {
+// GroupLoads waits for up to limit counters of groups, in the order of their keys. cut says that there
+// may be more, of the last of these groups, too. The error is ErrCorrupt or one of the store.
+func GroupLoads(l *codec.Layout, read kv.Future[[]kv.KeyValue], limit int) (loads []GroupLoad, cut bool, err error) {
 	pairs, err := read.Get()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for _, pair := range pairs {
 		hash, leased, err := l.ParseGroupCounter(pair.Key)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		n, err := ParseLength(pair.Value)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 
 		if len(loads) == 0 || loads[len(loads)-1].Hash != hash {
@@ -115,7 +128,7 @@ func GroupLoads(l *codec.Layout, read kv.Future[[]kv.KeyValue]) (loads []GroupLo
 			last.Ready += n
 		}
 	}
-	return loads, nil
+	return loads, len(pairs) == limit, nil
 }
 
 // BeginGroupLoads writes what has changed, and starts to read the counters of groups for GroupLoads,

@@ -15,6 +15,7 @@ type Known struct {
 	turn   int64             // of the last transaction
 	queues map[string]*facts // by prefix
 	leased int               // about the bytes of all facts.leased
+	turns  int               // about the number of what all facts.reach have
 
 	// counts has next counts, so that pushes need not read the last items of their priorities, twice
 	// each. Counts that are too high do no harm: the order stays the same. So nothing has to be
@@ -28,6 +29,8 @@ const (
 	maxKnownQueues = 4096
 	// maxKnownLeased is about the bound of Known.leased; one transaction may exceed it.
 	maxKnownLeased = 4 << 20
+	// maxKnownTurns is the same for Known.turns.
+	maxKnownTurns = 16 << 10
 	// maxKnownCounts bounds Known.counts: some use each priority once.
 	maxKnownCounts = 4096
 )
@@ -40,16 +43,19 @@ func (k *Known) BeginTransaction(tx kv.Transaction) {
 	}
 	turn := tx.Turn()
 	if turn == 0 || turn != k.turn+1 {
-		k.counts, k.size, k.queues, k.leased = nil, 0, nil, 0
+		k.counts, k.size = nil, 0
+		k.forgetQueues()
 	}
 
 	// Not later, because all ledgers of a queue must have the same facts.
-	if len(k.queues) >= maxKnownQueues || k.leased >= maxKnownLeased {
-		k.queues, k.leased = nil, 0
+	if len(k.queues) >= maxKnownQueues || k.leased >= maxKnownLeased || k.turns >= maxKnownTurns {
+		k.forgetQueues()
 	}
 
 	k.turn = turn
 }
+
+func (k *Known) forgetQueues() { k.queues, k.leased, k.turns = nil, 0, 0 }
 
 // Any reports whether anything can be known.
 func (k *Known) Any() bool { return k != nil && k.turn != 0 }
@@ -110,6 +116,7 @@ type facts struct {
 	settings    *codec.StoredSettings // nil is not known; they must not be changed
 
 	leased map[string][]byte // by key, the values of some leased items: those that will be acknowledged soon
+	reach  reach             // of items with groups
 }
 
 // knowLeased records that a leased item is written.

@@ -51,6 +51,7 @@ type Ledger struct {
 	deltas map[int64]int64         // changes of the counters, by priority
 	held   [codec.Leased + 1]int64 // the same of held items, by state
 	groups map[groupCounter]int64  // the same of groups
+	own    reach                   // without facts
 	bytes  byteCount
 	err    error // of the store, for Flush
 
@@ -88,6 +89,9 @@ func (g *Ledger) fail(err error) {
 // countReady adds to the counters. Items of other programs are not counted.
 func (g *Ledger) countReady(id *codec.ID, delta int64) {
 	g.wrote = true
+	if v := g.reach().virtual[id.Priority]; v != nil {
+		v.note(id, delta)
+	}
 	if !codec.Ours(id) {
 		return
 	}

@@ -1,8 +1,10 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -18,180 +20,142 @@ import (
 // Nothing is read with conflict. Two pushes of one group at the same time may get the same count, and
 // are in either order, as any two pushes are. Pushes that follow see both.
 type Turns struct {
-	l       *codec.Layout
-	r       kv.Reader
-	virtual map[int64]*virtualTime // by priority
-	groups  map[turnOf]*turn
+	g      *Ledger
+	wanted []*turn
 }
 
+// turnsAtOnce is of how many groups the turns are read at once, because FoundationDB's client takes
+// memory for each read.
+const turnsAtOnce = 256
+
+// uncounted is twice as much as there can be. It stands for items that were not all read.
+const uncounted = 1 << 40
+
+// turnOf names the items of a group at a priority.
 type turnOf struct {
 	hash     codec.GroupHash
 	priority int64
 }
 
-// virtualTime is the count that is being served at a priority.
-type virtualTime struct {
-	first  kv.Future[[]kv.KeyValue] // ready item
-	served kv.Future[[]byte]        // the row of the priority
-	count  int64                    // once known
+// turn is how far these reach, as the open transaction sees it.
+type turn struct {
+	turnOf
+	weight int // the highest of those that want it in the transaction; 0 if none does
+	reads  *turnReads
+	loaded bool // what follows is right
+
+	ready, held int64 // how many there are; uncounted, or nearly, if that is not known of held, or same
+	front       int64 // count of the first ready one or, once that has left, of an earlier one
+	tail        int64 // highest count or, if same is 0, more than that
+	same        int64 // how many have it
+	latest      int64 // time of these, in microseconds
 }
 
-// turn is how far the items of a group reach at a priority.
-type turn struct {
-	weight int
-	lasts  [2]kv.Future[[]kv.KeyValue] // the last of those that are ready, and of those that are held
-	first  kv.Future[[]kv.KeyValue]    // that is ready
-	ready  kv.Future[[]byte]           // how many are
+// turnReads is a turn being read.
+type turnReads struct {
+	most        int // of the last items that are read
+	ready, held kv.Future[[]kv.KeyValue]
+	first       kv.Future[[]kv.KeyValue] // that is ready
+	length      kv.Future[[]byte]        // how many are ready
+}
 
-	front, length int64 // count of the first ready one, and how many are ready
-	tail          int64 // highest count
-	same          int   // how many have it; 0 if there are none
-	latest        int64 // time of these, in microseconds
+// reach is what is known of the turns of a queue: how far items reach.
+type reach struct {
+	turns   map[turnOf]*turn
+	virtual map[int64]*virtualTime // by priority
+}
+
+// reach returns what is known of turns. Without facts that is only from this transaction.
+func (g *Ledger) reach() *reach {
+	if g.facts != nil {
+		return &g.facts.reach
+	}
+	return &g.own
+}
+
+// turnOf returns the turn of a group at a priority.
+func (g *Ledger) turnOf(hash codec.GroupHash, priority int64) *turn {
+	return findOrAdd(g, &g.reach().turns, turnOf{hash, priority}, turn{turnOf: turnOf{hash, priority}})
+}
+
+// virtualTime returns that of a priority.
+func (g *Ledger) virtualTime(priority int64) *virtualTime {
+	return findOrAdd(g, &g.reach().virtual, priority, virtualTime{})
+}
+
+// findOrAdd returns what a map of facts has under a key, and adds it the first time.
+func findOrAdd[K comparable, V any](g *Ledger, to *map[K]*V, key K, value V) *V {
+	if found := (*to)[key]; found != nil {
+		return found
+	}
+	if *to == nil {
+		*to = map[K]*V{}
+	}
+	if g.facts != nil {
+		g.facts.known.turns++
+	}
+	(*to)[key] = &value
+	return &value
 }
 
 // Want has the turn of a group read, for an item with a weight.
-func (t *Turns) Want(hash codec.GroupHash, priority int64, weight int) {
-	of := turnOf{hash, priority}
-	one := t.groups[of]
-	if one == nil {
-		one = &turn{}
-		if t.groups == nil {
-			t.groups, t.virtual = map[turnOf]*turn{}, map[int64]*virtualTime{}
-		}
-		t.groups[of] = one
+func (t *Turns) Want(g *Ledger, hash codec.GroupHash, priority int64, weight int) {
+	t.g = g
+	one := g.turnOf(hash, priority)
+	if one.weight == 0 {
+		t.wanted = append(t.wanted, one)
 	}
 	one.weight = max(one.weight, weight)
 }
 
-// BeginReads starts to read the turns that are wanted, without conflict.
-func (t *Turns) BeginReads(l *codec.Layout, snapshot kv.Reader) {
-	t.l, t.r = l, snapshot
-	first := kv.RangeOptions{Limit: 1}
-	for of, one := range t.groups {
-		last := kv.RangeOptions{Limit: one.weight, Reverse: true}
-		ready := l.GroupRange(codec.KindGroupReady, of.hash, of.priority)
-		one.lasts = [2]kv.Future[[]kv.KeyValue]{
-			snapshot.GetRange(ready, last),
-			snapshot.GetRange(l.GroupRange(codec.KindGroupHeld, of.hash, of.priority), last),
-		}
-		one.first = snapshot.GetRange(ready, first)
-		one.ready = snapshot.Get(l.GroupReadyKey(of.hash, of.priority))
+// BeginReads starts to read the turns that are wanted, without conflict, unless they are too many.
+func (t *Turns) BeginReads() { t.begin(t.wanted[:min(len(t.wanted), turnsAtOnce)]) }
 
-		if t.virtual[of.priority] == nil {
-			t.virtual[of.priority] = &virtualTime{
-				first:  snapshot.GetRange(l.PriorityRange(of.priority), first),
-				served: snapshot.Get(l.TurnKey(of.priority)),
-			}
-		}
+func (t *Turns) begin(some []*turn) {
+	for _, one := range some {
+		one.begin(t.g)
+		t.g.virtualTime(one.priority).begin(t.g, one.priority)
 	}
 }
 
-// Load waits for what BeginReads started. next has the next counts without groups, and corrupt gets
-// an error for each priority where something cannot be read. The error is one of the store.
-func (t *Turns) Load(next map[int64]int64, corrupt map[int64]error) error {
-	note := func(priority int64, err error) error {
-		if errors.Is(err, codec.ErrCorrupt) {
-			corrupt[priority] = err
-		}
-		return codec.UnlessCorrupt(err)
-	}
-	for priority, v := range t.virtual {
-		if err := note(priority, v.load(t.l, next[priority])); err != nil {
-			return err
-		}
-	}
-	for of, one := range t.groups {
-		if err := note(of.priority, one.load(t.l)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// load finds out which count is being served. The first ready item alone does not say: it may have
-// come back, or be of a group that is passed over. Then a group that comes new would be served alone
-// until it has caught up. If nothing is ready, the next count is served next.
-func (v *virtualTime) load(l *codec.Layout, next int64) error {
-	first, err := v.first.Get()
-	if err != nil {
-		return err
-	}
-	served, err := v.served.Get()
-	if err != nil {
-		return err
-	}
-	if len(first) == 0 {
-		v.count = next
-		return nil
-	}
-
-	id, err := l.ParseItem(first[0].Key)
-	if err != nil {
-		return err
-	}
-	v.count = id.Count
-	if count, found := codec.ParseTurn(served); found {
-		v.count = max(v.count, count)
-	}
-	return nil
-}
-
-func (one *turn) load(l *codec.Layout) error {
-	for _, last := range one.lasts {
-		pairs, err := last.Get()
-		if err != nil {
-			return err
-		}
-		for _, pair := range pairs {
-			id, err := l.ParseGroupItem(pair.Key)
-			if err != nil {
+// Load waits for what BeginReads started, and reads the rest. corrupt gets an error for each priority
+// where something cannot be read. The error is one of the store.
+func (t *Turns) Load(corrupt map[int64]error) error {
+	for some := range slices.Chunk(t.wanted, turnsAtOnce) {
+		t.begin(some)
+		for _, one := range some {
+			err := cmp.Or(one.load(t.g.L), t.g.virtualTime(one.priority).load())
+			if one.weight, one.reads = 0, nil; errors.Is(err, codec.ErrCorrupt) {
+				corrupt[one.priority] = err
+			} else if err != nil {
 				return err
 			}
-			one.reach(&id)
 		}
 	}
-
-	first, err := one.first.Get()
-	if err != nil || len(first) == 0 {
-		return err
-	}
-	id, err := l.ParseGroupItem(first[0].Key)
-	if err != nil {
-		return err
-	}
-	one.front = id.Count
-	one.length, err = ReadCounter(one.ready)
-	return err
+	return nil
 }
 
-// reach includes an item in the tail.
-func (one *turn) reach(id *codec.ID) {
-	if one.same > 0 && id.Count < one.tail {
-		return
+// Next returns the count of the next item of a group, and the time that its id is to have. next is
+// the count that it would have without a group.
+func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, next int64, now time.Time) (count int64, at time.Time) {
+	one := t.g.turnOf(hash, priority)
+	if !one.empty() && one.tail >= next { // of items that a program took which does not know groups
+		return next, now
 	}
-	if one.same == 0 || id.Count > one.tail {
-		one.tail, one.same, one.latest = id.Count, 0, math.MinInt64
-	}
-	one.same++
-	one.latest = max(one.latest, codec.PushedAt(id).UnixMicro())
-}
 
-// Next returns the count of the next item of a group, and the time that its id is to have.
-func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, now time.Time) (count int64, at time.Time) {
-	one := t.groups[turnOf{hash, priority}]
-	start := t.virtual[priority].count
-	if one.length > 0 {
+	start := t.g.virtualTime(priority).now(next)
+	if one.ready > 0 {
 		// What has been pushed at several places at once may share counts. So the group has not as many
 		// turns as there are counts up to its tail, but as many as its items fill.
-		if turns := one.length / int64(weight); one.front <= math.MaxInt64-turns {
+		if turns := one.ready / int64(weight); one.front <= math.MaxInt64-turns {
 			start = max(start, one.front+turns)
 		}
 	}
 
 	switch after := time.UnixMicro(one.latest + 1); {
-	case one.same == 0 || one.tail < start:
+	case one.empty() || one.tail < start:
 		return start, now
-	case one.same < weight && one.latest < codec.LastTime-1:
+	case 0 < one.same && one.same < int64(weight) && one.latest < codec.LastTime-1:
 		if after.After(now) {
 			return one.tail, after
 		}
@@ -201,77 +165,104 @@ func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, now time.
 	}
 }
 
-// Pushed records the item that has got the count.
-func (t *Turns) Pushed(id *codec.ID, ready bool) {
-	one := t.groups[turnOf{codec.GroupIn(id), id.Priority}]
-	one.reach(id)
-	if !ready {
+func (t *turn) empty() bool { return t.ready+t.held == 0 }
+
+// known reports whether the turn need not be read.
+func (t *turn) known() bool { return t.loaded && (t.empty() || 0 < t.same && t.same < uncounted/2) }
+
+// begin starts to read the turn, unless it is known or being read.
+func (t *turn) begin(g *Ledger) {
+	if t.known() || t.reads != nil {
 		return
 	}
-	if one.length == 0 {
-		one.front = id.Count
-	}
-	one.length++
-}
-
-// Served records which counts the pops of a transaction serve from the front, for Turns.
-type Served struct {
-	g     *Ledger
-	reads map[int64]*servedRead // by priority
-}
-
-type servedRead struct {
-	ready, row kv.Future[[]byte] // how many items are ready, and what is recorded
-	raise      bool
-	count      int64 // highest
-}
-
-// Begin starts to read what is recorded, without conflict, the first time it is called for an item
-// with a group at this priority.
-func (s *Served) Begin(g *Ledger, id *codec.ID) {
-	if codec.GroupIn(id) <= codec.NoGroup || s.reads[id.Priority] != nil {
-		return
-	}
-	if s.reads == nil {
-		s.g, s.reads = g, map[int64]*servedRead{}
-	}
-	r := g.Tx.Snapshot()
-	s.reads[id.Priority] = &servedRead{ready: r.Get(g.L.CounterKey(id.Priority)), row: r.Get(g.L.TurnKey(id.Priority))}
-}
-
-// Note records that an item was taken, perhaps for the first time.
-func (s *Served) Note(id *codec.ID, first bool) {
-	read := s.reads[id.Priority]
-	if read == nil || !first || codec.GroupIn(id) <= codec.NoGroup {
-		return
-	}
-	if !read.raise || id.Count > read.count {
-		read.raise, read.count = true, id.Count
+	r, last := g.Tx.Snapshot(), kv.RangeOptions{Limit: t.weight, Reverse: true}
+	ready := g.L.GroupRange(codec.KindGroupReady, t.hash, t.priority)
+	t.reads = &turnReads{
+		most:   t.weight,
+		ready:  r.GetRange(ready, last),
+		held:   r.GetRange(g.L.GroupRange(codec.KindGroupHeld, t.hash, t.priority), last),
+		first:  r.GetRange(ready, kv.RangeOptions{Limit: 1}),
+		length: r.Get(g.L.GroupReadyKey(t.hash, t.priority)),
 	}
 }
 
-// Write writes what has changed, before the ledger's Flush. Nothing is left where no item is. The
-// error is one of the store.
-func (s *Served) Write() error {
-	for priority, read := range s.reads {
-		ready, err := ReadCounter(read.ready)
-		if codec.UnlessCorrupt(err) != nil {
-			return err
-		}
-		row, err := read.row.Get()
+// load waits for what begin started.
+func (t *turn) load(l *codec.Layout) error {
+	reads := t.reads
+	if reads == nil {
+		return nil
+	}
+	ready, err := reads.ready.Get()
+	if err != nil {
+		return err
+	}
+	held, err := reads.held.Get()
+	if err != nil {
+		return err
+	}
+	first, err := reads.first.Get()
+	if err != nil {
+		return err
+	}
+
+	read := turn{turnOf: t.turnOf, weight: t.weight, loaded: true}
+	for _, pair := range slices.Concat(ready, held) {
+		id, err := l.ParseGroupItem(pair.Key)
 		if err != nil {
 			return err
 		}
-
-		count, found := codec.ParseTurn(row)
-		switch key := s.g.L.TurnKey(priority); {
-		case ready+s.g.deltas[priority] <= 0:
-			if row != nil {
-				s.g.Tx.Clear(key)
-			}
-		case read.raise && (!found || count < read.count):
-			s.g.Tx.Set(key, codec.EncodeTurn(read.count))
-		}
+		read.reach(&id)
 	}
+	if read.same >= int64(reads.most) {
+		read.same = uncounted
+	}
+	if read.held = int64(len(held)); len(held) == reads.most {
+		read.held = uncounted
+	}
+
+	if len(first) > 0 {
+		id, err := l.ParseGroupItem(first[0].Key)
+		if err != nil {
+			return err
+		}
+		read.front = id.Count
+	}
+	if read.ready, err = ReadCounter(reads.length); err != nil {
+		return err
+	}
+	*t = read
 	return nil
+}
+
+// reach includes an item in the tail.
+func (t *turn) reach(id *codec.ID) {
+	switch {
+	case t.same == 0 && (t.empty() || id.Count >= t.tail), id.Count > t.tail:
+		t.tail, t.same, t.latest = id.Count, 0, math.MinInt64
+	case id.Count < t.tail:
+		return
+	}
+	t.same++
+	t.latest = max(t.latest, codec.PushedAt(id).UnixMicro())
+}
+
+// note records that a key in the index of the group is written or removed.
+func (t *turn) note(l *codec.Layout, kind string, id *codec.ID, delta int64) {
+	if t.load(l) != nil || !t.loaded {
+		return
+	}
+
+	if delta > 0 {
+		t.reach(id)
+	} else if id.Count == t.tail && t.same > 0 {
+		t.same--
+	}
+	if kind == codec.KindGroupHeld {
+		t.held += delta
+		return
+	}
+	if delta > 0 && (t.ready == 0 || id.Count < t.front) {
+		t.front = id.Count
+	}
+	t.ready += delta
 }

@@ -1,12 +1,15 @@
 package pebblekv
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
@@ -32,5 +35,30 @@ func TestManyCounters(t *testing.T) {
 		if err != nil || value != string(binary.LittleEndian.AppendUint64(nil, 2)) {
 			t.Fatalf("key %d is %q, %v", i, value, err)
 		}
+	}
+}
+
+// To add to many keys after many ranges were cleared takes as long for each key as for a few.
+func TestAddsAfterClearedRanges(t *testing.T) {
+	db := openTest(t, vfs.NewMem(), Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a minute if each key had the ranges sorted
+	defer cancel()
+	tx, err := db.Begin(ctx, kv.BeginOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	const keys = 10_000
+	for i := range keys {
+		tx.ClearRange(kv.SingleKey(fmt.Appendf(nil, "m%06d", i)))
+	}
+	for i := range keys {
+		tx.Add(fmt.Appendf(nil, "z%06d", i), 1)
+	}
+	tx.ClearRange(kv.SingleKey([]byte("z000001")))
+	tx.Add([]byte("z000001"), 5)
+	mustCommit(t, tx)
+	if value, err := get(db, "z000001"); err != nil || value != string(binary.LittleEndian.AppendUint64(nil, 5)) {
+		t.Errorf("%q, %v: want 5", value, err)
 	}
 }

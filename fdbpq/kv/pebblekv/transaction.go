@@ -81,7 +81,7 @@ func (tx *transaction) get(key []byte) ([]byte, error) {
 		return nil, err
 	}
 
-	reader, err := tx.writes.reader(tx.store.pdb)
+	reader, err := tx.writes.getter(tx.store.pdb)
 	if err != nil {
 		return nil, tx.store.readError(err)
 	}

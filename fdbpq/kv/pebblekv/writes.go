@@ -15,11 +15,13 @@ import (
 // usual cost. So the batch that is applied has its writes in the order of their keys.
 type writes struct {
 	list   []write
-	ranges bool // some of them clear a range
+	ranges int // how many of them clear a range
 	copies arena
 
 	index   *pebble.Batch // nil before the first read that needs it
 	indexed int           // how many of the writes are in index
+
+	fragmented int // how many of the cleared ranges index has prepared for reads
 }
 
 // write is one write, in Pebble's terms.
@@ -34,7 +36,7 @@ func (w *writes) set(key, value []byte) { w.add(pebble.InternalKeyKindSet, key, 
 func (w *writes) clear(key []byte) { w.add(pebble.InternalKeyKindDelete, key, nil) }
 
 func (w *writes) clearRange(begin, end []byte) {
-	w.ranges = true
+	w.ranges++
 	w.add(pebble.InternalKeyKindRangeDelete, begin, end)
 }
 
@@ -59,10 +61,29 @@ func (w *writes) reader(db *pebble.DB) (pebble.Reader, error) {
 	return w.index, nil
 }
 
+// fewRanges is how many cleared ranges cost a read less than to prepare them.
+const fewRanges = 16
+
+// getter is reader for a single key. Pebble would sort the cleared ranges anew for each key, but an
+// iterator leaves them sorted.
+func (w *writes) getter(db *pebble.DB) (pebble.Reader, error) {
+	reader, err := w.reader(db)
+	if err != nil || w.ranges <= fewRanges || w.fragmented == w.ranges {
+		return reader, err
+	}
+
+	iter, err := w.index.NewIter(nil)
+	if err != nil {
+		return nil, err
+	}
+	w.fragmented = w.ranges
+	return reader, iter.Close()
+}
+
 // batch returns a batch of all writes, which belongs to the caller.
 func (w *writes) batch(db *pebble.DB) *pebble.Batch {
 	// A cleared range has to stay between the writes before it and after it.
-	if !w.ranges {
+	if w.ranges == 0 {
 		slices.SortFunc(w.list, func(a, b write) int {
 			if order := bytes.Compare(a.key, b.key); order != 0 {
 				return order

@@ -16,7 +16,7 @@ import (
 )
 
 // operations is the names of the rows, in their order.
-const operations = "echo, push, push max_items, push Nats-Msg-Id, push Pq-Group, producer, push.batch 100, peek.min, pop.min, pop.min Pq-Group, pop.max, mixed, lease+ack, next, worker, pop.min 100, lease+ack 100"
+const operations = "echo, push, push max_items, push Nats-Msg-Id, push header, push Pq-Group, producer, push.batch 100, peek.min, pop.min, pop.min header, pop.min Pq-Group, pop.max, mixed, lease+ack, next, worker, pop.min 100, lease+ack 100"
 
 func TestBenchOptionsThatDoNotFit(t *testing.T) {
 	for words, args := range map[string]string{

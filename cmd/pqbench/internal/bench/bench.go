@@ -7,6 +7,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Run measures what the options ask for. By the time it returns it has stopped every
@@ -73,7 +74,7 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	defer stop()
 
 	q, limited, once := r.newQueue(s, queueName), r.newQueue(s, queueName+"-limited"), r.newQueue(s, queueName+"-once")
-	grouped := r.newQueue(s, queueName+"-groups")
+	grouped, headed := r.newQueue(s, queueName+"-groups"), r.newQueue(s, queueName+"-headers")
 	if _, err := limited.Configure(ctx, client.Settings{MaxItems: settings.MaxCount}); err != nil {
 		return err
 	}
@@ -89,12 +90,14 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 		{name: rowNaivePush, load: naivePush},
 		{name: "push max_items", load: limited.pushing()},
 		{name: "push Nats-Msg-Id", load: once.pushingOnce()},
-		{name: rowPushGroups, load: grouped.pushingGroups(grouped.pushes()...)},
+		{name: rowPushHeader, load: headed.pushingWith(otherHeader, headed.pushes()...)},
+		{name: rowPushGroups, load: grouped.pushingWith(subjects.HeaderGroup, grouped.pushes()...)},
 		{name: "producer", load: loads[rowPush]},
 		{name: "push.batch 100", load: loads[rowPushMany], many: true},
 		{name: "peek.min", load: r.asking(nil, q.subject("peek.min"))},
 		{name: rowPopMin, load: loads[rowPopEach], pops: true},
-		{name: rowPopGroups, load: r.asking(nil, grouped.subject("pop.min")), pops: true, fill: grouped.fillGroups},
+		{name: rowPopHeader, load: r.asking(nil, headed.subject("pop.min")), pops: true, fill: headed.fillWith(otherHeader)},
+		{name: rowPopGroups, load: r.asking(nil, grouped.subject("pop.min")), pops: true, fill: grouped.fillWith(subjects.HeaderGroup)},
 		{name: rowNaivePop, load: naivePop},
 		{name: "pop.max", load: r.asking(nil, q.subject("pop.max")), pops: true},
 		{name: "mixed", load: q.mixed()},
@@ -171,9 +174,13 @@ func (r *Report) addOperations(rows []*row) {
 		if rate := r.rate(naive); rate > 0 {
 			row.Extra = append(row.Extra, times(row.Rate, naive, rate))
 		}
-		plain := map[string]string{rowPushGroups: rowPush, rowPopGroups: rowPopMin}[row.Name]
-		if rate := r.rate(plain); rate > 0 {
-			row.Extra = append(row.Extra, times(row.Rate, plain, rate))
+		for _, plain := range map[string][]string{
+			rowPushHeader: {rowPush}, rowPushGroups: {rowPush, rowPushHeader},
+			rowPopHeader: {rowPopMin}, rowPopGroups: {rowPopMin, rowPopHeader},
+		}[row.Name] {
+			if rate := r.rate(plain); rate > 0 {
+				row.Extra = append(row.Extra, times(row.Rate, plain, rate))
+			}
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // besidePriority is the priority of all items of the queues that are popped beside pushes.
@@ -55,10 +57,10 @@ func (r *rig) besideRows(ctx context.Context, n int, report *Report) (err error)
 	grouped, groupedTo := queue("-groups")
 	pushed, pushedTo := queue("-pushed")
 
-	push := &row{name: fmt.Sprintf("push Pq-Group, bridges: %d", n), load: pushed.pushingGroups(pushedTo), who: processes(all)}
+	push := &row{name: fmt.Sprintf("push Pq-Group, bridges: %d", n), load: pushed.pushingWith(subjects.HeaderGroup, pushedTo), who: processes(all)}
 	push.prepare = func(context.Context) (limit, error) { return r.part(), nil }
 	without := r.besideRow("push", all, plain, r.asking(plain.value, plainTo), "")
-	with := r.besideRow("push Pq-Group", all, grouped, grouped.pushingGroups(groupedTo), largeGroup)
+	with := r.besideRow("push Pq-Group", all, grouped, grouped.pushingWith(subjects.HeaderGroup, groupedTo), largeGroup)
 	if err := r.takeTurns(ctx, []*row{push, without.row, with.row}, r.rounds); err != nil {
 		return err
 	}

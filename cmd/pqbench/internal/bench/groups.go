@@ -17,14 +17,17 @@ const (
 	manyGroups = 100
 	// smallGroup is how many items each of them has beside a large group.
 	smallGroup = 100
+	// otherHeader is a header of items without groups: it takes what any header takes.
+	otherHeader = "Key"
 	// largeGroup is the name of the large one.
 	largeGroup = "large"
 )
 
-// pushingGroups pushes to the subjects in turn, as asking does, with groups.
-func (q *queue) pushingGroups(to ...string) load {
+// pushingWith pushes to the subjects in turn, as asking does, with a header that has one of manyGroups
+// values.
+func (q *queue) pushingWith(header string, to ...string) load {
 	return q.rig.requests(func(nc *nats.Conn, n int) error {
-		m := &nats.Msg{Subject: to[n%len(to)], Data: q.value, Header: nats.Header{subjects.HeaderGroup: {groupName(rand.IntN(manyGroups))}}}
+		m := &nats.Msg{Subject: to[n%len(to)], Data: q.value, Header: nats.Header{header: {groupName(rand.IntN(manyGroups))}}}
 		reply, err := nc.RequestMsg(m, grace)
 		if err == nil {
 			err = replyError(reply)

@@ -64,9 +64,9 @@ func (q *queue) pushes() []string {
 // fill pushes until the queue has n items. It measures nothing.
 func (q *queue) fill(ctx context.Context, n int) error { return q.fillBy(ctx, n, q.pushing()) }
 
-// fillGroups is fill with items of many groups.
-func (q *queue) fillGroups(ctx context.Context, n int) error {
-	return q.fillBy(ctx, n, q.pushingGroups(q.pushes()...))
+// fillWith is fill with items that have a header.
+func (q *queue) fillWith(header string) func(ctx context.Context, n int) error {
+	return func(ctx context.Context, n int) error { return q.fillBy(ctx, n, q.pushingWith(header, q.pushes()...)) }
 }
 
 func (q *queue) fillBy(ctx context.Context, n int, pushing load) error {

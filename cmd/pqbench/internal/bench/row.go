@@ -17,6 +17,8 @@ const (
 	rowNaivePush = "naive push"
 	rowNaivePop  = "naive pop"
 
+	rowPushHeader = "push header"
+	rowPopHeader  = "pop.min header"
 	rowPushGroups = "push Pq-Group"
 	rowPopGroups  = "pop.min Pq-Group"
 )

@@ -143,7 +143,7 @@ func TestDocumentsNameRealVariables(t *testing.T) {
 		"PQ_TEST_PEAK", "PQ_TEST_PEAK_MEMORY", // read by TestPeakMemory
 		"PQ_SERVICE_HOST", "PQ_PORT_80_TCP", // set by Kubernetes
 		// set by pq work
-		"PQ_QUEUE", "PQ_ID", "PQ_PRIORITY", "PQ_DELIVERIES", "PQ_PUSHED_AT", "PQ_HEADER_", "PQ_HEADER_TRACE_ID",
+		"PQ_QUEUE", "PQ_ID", "PQ_PRIORITY", "PQ_GROUP", "PQ_DELIVERIES", "PQ_PUSHED_AT", "PQ_HEADER_", "PQ_HEADER_TRACE_ID",
 		"PQ_DEAD_QUEUE", "PQ_DEAD_REASON", "PQ_DEAD_ERROR", "PQ_DEAD_DELIVERIES", "PQ_DEAD_AT",
 	}
 	for _, v := range variables() {

@@ -58,6 +58,19 @@ func TestGroupsTakeTurns(t *testing.T) {
 	})
 }
 
+// Info can only say names in UTF-8. Groups that become the same then are counted together.
+func TestInfoOfOddGroups(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		for _, group := range []string{"\xff", "\xfe", "a\x00"} {
+			push(t, e, "pq.jobs.push", ofGroup(group), "x")
+		}
+		info := string(ok(t, e, "pq.jobs.info", nil, "").Data)
+		if want := `"groups":{"a\u0000":{"ready":1,"leased":0},"�":{"ready":2,"leased":0}}`; !strings.Contains(info, want) {
+			t.Errorf("%s: want %s", info, want)
+		}
+	})
+}
+
 // A group at its limit is passed over, and whoever waits gets what it has once a place is free, on
 // whatever bridge.
 func TestMaxLeasedPerGroup(t *testing.T) {

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -58,6 +59,7 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 		return fmt.Errorf("%w: %s without a reply subject: nobody would receive what it returns", errBadRequest, parsed.Verb)
 	}
 
+	headers := h.forwardable(m, verb) // before decode takes them
 	ops := [1]fdbpq.Op{{Kind: verb.op, End: verb.end}}
 	span, err := decode(verb, m, &parsed, c, r, ops[:])
 	if err != nil {
@@ -85,6 +87,7 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 	}
 
 	if routed(verb, span) {
+		m.Header = headers
 		if forwarded, err := h.b.peers.Router.Route(m, r, c.from); forwarded || err != nil {
 			return err
 		}
@@ -102,10 +105,28 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 	return h.b.dispatcher.Submit(r, span)
 }
 
-// routed reports whether a request runs on the bridge that owns its queue: a pop, or anything that
-// ends with a lease.
+// routed reports whether a request runs on the bridge that owns its queue: a pop, anything that ends
+// with a lease, and pushes with groups. Other pushes go behind what pops take, and conflict with
+// nobody. An item whose group has none goes among the first ones, which the next batch of pops reads.
 func routed(v *verb, span []fdbpq.Op) bool {
+	if v.op == fdbpq.OpPush {
+		return slices.ContainsFunc(span, func(op fdbpq.Op) bool { return op.Message.Headers[subjects.HeaderGroup] != nil })
+	}
 	return v.op == fdbpq.OpPop || span[len(span)-1].Kind == fdbpq.OpLease
+}
+
+// forwardable returns the headers with which a request could be forwarded: those of a push, but for
+// a NATS server's own notes. All others have theirs for NATS, which must not act on them once more.
+func (h *handler) forwardable(m *nats.Msg, v *verb) nats.Header {
+	if v.op != fdbpq.OpPush || v.several || m.Header[subjects.HeaderGroup] == nil || h.b.peers.Router.Count() == 1 {
+		return nil
+	}
+	headers := maps.Clone(m.Header)
+	maps.DeleteFunc(headers, func(name string, values []string) bool {
+		return subjects.HeaderFate(name, values) == subjects.Dropped
+	})
+	headers[subjects.HeaderTraceDest] = traceDisabled // a server has traced the request once
+	return headers
 }
 
 // check checks what does not depend on the verb, and parses the subject.
@@ -113,7 +134,7 @@ func (h *handler) check(m *nats.Msg, c *clientReplier) (parsed subjects.Request,
 	if err := h.checkReply(m, c); err != nil {
 		return parsed, err
 	}
-	if !c.from.Forwarded() { // else there are no headers
+	if !c.from.Forwarded() { // else the other bridge has done it, and made a new block
 		if err := checkBlock(m.Header, m.Size()-len(m.Subject)-len(m.Reply)-len(m.Data)); err != nil {
 			return parsed, err
 		}

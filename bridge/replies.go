@@ -3,6 +3,7 @@ package bridge
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -96,7 +97,9 @@ func infoReply(q *dispatch.Queue, info *fdbpq.Info, settings *subjects.Settings,
 		if reply.Groups == nil {
 			reply.Groups = make(map[string]subjects.GroupCount, len(info.Groups))
 		}
-		reply.Groups[g.Group] = subjects.GroupCount{Ready: g.Ready, Leased: g.Leased}
+		name := strings.ToValidUTF8(g.Group, "\ufffd") // JSON has no others: groups may share one
+		count := reply.Groups[name]
+		reply.Groups[name] = subjects.GroupCount{Ready: count.Ready + g.Ready, Leased: count.Leased + g.Leased}
 	}
 
 	if q.Kind == subjects.Priority {

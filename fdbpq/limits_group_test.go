@@ -430,7 +430,7 @@ func TestRateChanges(t *testing.T) {
 	wantEqual(t, "error", r.Err.Error(),
 		"fdbpq: nothing may be served now: the groups of the ready items have max_leased_per_group 3 leased or have used up rate_per_group 2/1s")
 
-	for _, rate := range []string{"10", "0/1s", "10/0s", "10/25h", "1000001/1s", "-1/1s", "1/1s/1s", "1/999ms", "x"} {
+	for _, rate := range []string{"10", "0/1s", "10/0s", "10/25h", "1000001/1s", "-1/1s", "1/1s/1s", "1/999ms", "x", "+1/1s", "01/1s"} {
 		err := f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.Rate = rate }})[0].Err
 		if want := fmt.Sprintf("rate: %q: want n/duration, such as \"10/1s\", with 1 to 1000000 and 1s to 24h", rate); !errors.Is(err, fdbpq.ErrSettings) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", rate, err)

@@ -100,6 +100,8 @@ func TestPeeksInBatchesAreLinearizable(t *testing.T) {
 			[]string{list("x", "y", ""), list("r", "x", ""), list("x", "r", "")}},
 		{"pop and peek, the next is popped", ops(push(3, "x"), push(4, "y")), ops(popMin, first), ops(popMax, first),
 			[]string{list("x", empty, "y", "x")}},
+		{"pops, one comes between", ops(push(3, "x"), push(9, "y")), ops(popMin, popMin), ops(push(5, "r"), first),
+			[]string{list("x", "r", "", "x"), list("x", "r", "", "r"), list("x", "y", "", "r")}},
 		{"pop of nothing and peek", nil, ops(popMin, first), ops(push(1, "r")),
 			[]string{list(empty, empty, ""), list("r", empty, ""), list(empty, "r", "")}},
 		{"len and own push", nil, ops(length, push(1, "own")), ops(push(2, "r"), length),

@@ -3,6 +3,7 @@ package subjects
 import (
 	"errors"
 	"fmt"
+	"net/textproto"
 	"strconv"
 	"strings"
 )
@@ -19,10 +20,13 @@ var (
 	ErrWeight = errors.New("bad " + HeaderWeight)
 )
 
-// GroupOfPush checks what the headers of a push say in HeaderGroup, and returns the weight in
+// GroupOfPush checks what the headers of a push say in HeaderGroup, removes blanks around it, and returns the weight in
 // HeaderWeight, 0 for none. Errors wrap [ErrGroup] or [ErrWeight].
 func GroupOfPush(h map[string][]string) (weight int, err error) {
 	groups, given := h[HeaderGroup]
+	if len(groups) == 1 { // replies have no blanks around a value either
+		groups[0] = textproto.TrimString(groups[0])
+	}
 	if given && (len(groups) != 1 || groups[0] == "" || len(groups[0]) > MaxGroup || strings.ContainsAny(groups[0], "\r\n")) {
 		return 0, fmt.Errorf("%w: want 1 to %d bytes in one line, once", ErrGroup, MaxGroup)
 	}

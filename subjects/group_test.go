@@ -25,6 +25,8 @@ func TestGroupOfPush(t *testing.T) {
 		{group(strings.Repeat("a", 128)), 0, nil, ""},
 		{weighted(group("a b"), "1"), 1, nil, ""},
 		{weighted(group("a"), "100"), 100, nil, ""},
+		{group(strings.Repeat("a", 128) + " \t"), 0, nil, ""},
+		{group(" "), 0, ErrGroup, "1 to 128 bytes"},
 		{group(""), 0, ErrGroup, "bad Pq-Group: want 1 to 128 bytes in one line, once"},
 		{group(strings.Repeat("a", 129)), 0, ErrGroup, "1 to 128 bytes"},
 		{group("a\nb"), 0, ErrGroup, "one line"},
@@ -43,5 +45,11 @@ func TestGroupOfPush(t *testing.T) {
 		if !errors.Is(err, test.is) || err != nil && !strings.Contains(err.Error(), test.text) || err == nil && weight != test.weight {
 			t.Errorf("%v: %d, %v: want %d, %q", test.h, weight, err, test.weight, test.text)
 		}
+	}
+
+	// Replies have no blanks around a value, so they must not make another group.
+	h := group(" a\t ")
+	if _, err := GroupOfPush(h); err != nil || h.Get(HeaderGroup) != "a" {
+		t.Errorf("the group is %q, %v", h, err)
 	}
 }

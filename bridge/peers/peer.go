@@ -8,7 +8,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// forward is a pop that was forwarded to a peer.
+// forward is a request that was forwarded to a peer: a pop or, of few queues, a push.
 type forward struct {
 	dispatch.Request
 	number uint64 // under which it was forwarded
@@ -22,11 +22,11 @@ type failedForward struct {
 }
 
 var (
-	errPeerGone = fmt.Errorf("%w: the bridge that pops from this queue is gone, the pop may or may not have been done",
+	errPeerGone = fmt.Errorf("%w: the bridge that pops from this queue is gone, the request may or may not have been done",
 		kv.ErrCommitUnknown)
-	errPeerSilent = fmt.Errorf("%w: the bridge that pops from this queue does not say what became of the pop, which may or may not have been done",
+	errPeerSilent = fmt.Errorf("%w: the bridge that pops from this queue does not say what became of the request, which may or may not have been done",
 		kv.ErrCommitUnknown)
-	errForwardLost = fmt.Errorf("%w: the pop did not reach the bridge that pops from this queue and was not run: try again",
+	errForwardLost = fmt.Errorf("%w: the request did not reach the bridge that pops from this queue and was not run: try again",
 		dispatch.ErrUnavailable)
 )
 

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -10,9 +11,9 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 )
 
-// Route forwards a pop to the owner of its queue if that is a peer. If it returns false, this
-// bridge runs the pop. The error says why the pop could not be forwarded; then nobody runs it. A
-// pop that a peer has forwarded is not forwarded again.
+// Route forwards a pop, or a push with a group, to the owner of its queue if that is a peer. If it
+// returns false, this bridge runs the request. The error says why it could not be forwarded; then
+// nobody runs it. What a peer has forwarded is not forwarded again.
 func (r *Router) Route(m *nats.Msg, request *dispatch.Request, o Origin) (forwarded bool, err error) {
 	if r.activePeers() == 0 {
 		return false, nil
@@ -43,17 +44,20 @@ func (r *Router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 			return false, dispatch.ErrTooManyWaiters
 		}
 	} else if n := len(p.forwards) - p.newWaits; n >= r.p.config.MaxPending {
-		return false, fmt.Errorf("%w: %d pops are with the bridge that pops from this queue: try again later", dispatch.ErrOverloaded, n)
+		return false, fmt.Errorf("%w: %d requests are with the bridge that pops from this queue: try again later", dispatch.ErrOverloaded, n)
 	}
 
 	number := p.last + 1
 	p.subject = strconv.AppendUint(p.subject[:p.prefix], number, 10)
 	p.subject = append(append(p.subject, '.'), m.Subject...)
 
-	// Even one that waits is forwarded as it came, because its time has hardly begun. A pop no
-	// longer needs any of its headers, and NATS might act on some of them with this bridge's
-	// permissions.
-	if err := r.p.config.Conn().PublishMsg(&nats.Msg{Subject: string(p.subject), Reply: m.Reply, Data: m.Data}); err != nil {
+	// Even one that waits is forwarded as it came, because its time has hardly begun. The headers are
+	// those of a push: NATS might act on others with this bridge's permissions.
+	err = r.p.config.Conn().PublishMsg(&nats.Msg{Subject: string(p.subject), Reply: m.Reply, Header: m.Header, Data: m.Data})
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return false, nil // the client has written its headers in fewer bytes
+	}
+	if err != nil {
 		return false, fmt.Errorf("%w: the bridge that pops from this queue cannot be reached: %w", dispatch.ErrUnavailable, err)
 	}
 

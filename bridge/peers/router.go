@@ -18,6 +18,10 @@ import (
 // by hashing on an owner for each queue, and forward pops to it. Correctness never depends on it: if
 // two pop from one queue, their transactions conflict and are retried.
 //
+// A push with a group may go among the first items, where it conflicts with a batch of pops that has
+// read them. So such pushes are forwarded, too, and run in the batches of the pops. Below they are
+// pops like any other.
+//
 // # The life of a forwarded pop
 //
 //  1. NATS delivers a client's pop to bridge A, whose handler calls Route; bridge B owns the queue. A

@@ -56,14 +56,14 @@ func TestWorkOnDeadLetters(t *testing.T) {
 	c.ok("", "push", "jobs", "x")
 	c.bury("the disk is full")
 	within := func(cmd *exec.Cmd) {
-		cmd.Env = append(cmd.Env, "PQ_DEAD_REASON=another", "PQ_PRIORITY=9", "PQ_HEADER_X=another")
+		cmd.Env = append(cmd.Env, "PQ_DEAD_REASON=another", "PQ_PRIORITY=9", "PQ_GROUP=another", "PQ_HEADER_X=another")
 	}
 	const script = `echo "$PQ_DEAD_QUEUE, $PQ_DEAD_REASON, $PQ_DEAD_ERROR, $PQ_DEAD_DELIVERIES, ${PQ_DEAD_AT%%-*}, $PQ_HEADER_X"`
 	p := c.start(within, "work", "jobs-dead", "--", "sh", "-c", script)
 	p.sees(&p.stdout, "jobs, max_deliver, the disk is full, 1, 2")
 	p.stop()
 	c.ok("", "push", "--fifo", "mail", "x")
-	p = c.start(within, "work", "--fifo", "mail", "--", "sh", "-c", `echo "got $PQ_PRIORITY$PQ_DEAD_REASON$PQ_HEADER_X."`)
+	p = c.start(within, "work", "--fifo", "mail", "--", "sh", "-c", `echo "got $PQ_PRIORITY$PQ_GROUP$PQ_DEAD_REASON$PQ_HEADER_X."`)
 	p.sees(&p.stdout, "got .\n")
 	p.stop()
 }

@@ -30,6 +30,7 @@ type item struct {
 	ID       string      `json:"id,omitempty"`
 	Priority *int64      `json:"priority,omitempty"`
 	PushedAt string      `json:"pushed_at,omitempty"`
+	Group    string      `json:"group,omitempty"`
 	Headers  nats.Header `json:"headers,omitempty"`
 	Value    *string     `json:"value,omitempty"`
 	Base64   []byte      `json:"value_base64,omitempty"`
@@ -105,7 +106,9 @@ func (p *printer) print(cmd *cobra.Command, it *item, only bool) error {
 }
 
 func newItem(q *queue, from *client.Item) *item {
-	it := &item{Queue: q.name, ID: from.ID, Headers: from.Headers, PushedAt: timeText(from.PushedAt), bytes: from.Value}
+	it := &item{
+		Queue: q.name, ID: from.ID, Group: from.Group, Headers: from.Headers, PushedAt: timeText(from.PushedAt), bytes: from.Value,
+	}
 
 	if hasPriority(q, from) {
 		it.Priority = &from.Priority

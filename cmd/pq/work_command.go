@@ -116,23 +116,30 @@ func environment(q *queue, job *client.Job) []string {
 	if hasPriority(q, &job.Item) {
 		values = append(values, "PQ_PRIORITY="+strconv.FormatInt(job.Priority, 10))
 	}
+	if job.Group != "" {
+		values = append(values, "PQ_GROUP="+withoutNUL(job.Group))
+	}
 	if d := job.DeadLetter; d != nil {
 		values = append(values, "PQ_DEAD_QUEUE="+d.Queue, "PQ_DEAD_REASON="+d.Reason, "PQ_DEAD_ERROR="+d.Error,
 			"PQ_DEAD_DELIVERIES="+strconv.FormatInt(d.Deliveries, 10), "PQ_DEAD_AT="+timeText(d.At))
 	}
 
 	for name, texts := range job.Headers {
-		text := strings.ReplaceAll(strings.Join(texts, "\n"), "\x00", "") // which no environment can have
-		values = append(values, "PQ_HEADER_"+variableName(name)+"="+text)
+		values = append(values, "PQ_HEADER_"+variableName(name)+"="+withoutNUL(strings.Join(texts, "\n")))
 	}
 	return values
 }
+
+// withoutNUL returns a text without what no environment can have.
+func withoutNUL(text string) string { return strings.ReplaceAll(text, "\x00", "") }
 
 // inherited returns the environment without what another pq work, which runs this one, has said
 // about its own item.
 func inherited(environment []string) []string {
 	return slices.DeleteFunc(environment, func(variable string) bool {
-		return strings.HasPrefix(variable, "PQ_HEADER_") || strings.HasPrefix(variable, "PQ_DEAD_") || strings.HasPrefix(variable, "PQ_PRIORITY=")
+		return slices.ContainsFunc([]string{"PQ_HEADER_", "PQ_DEAD_", "PQ_PRIORITY=", "PQ_GROUP="}, func(name string) bool {
+			return strings.HasPrefix(variable, name)
+		})
 	})
 }
 

@@ -30,16 +30,22 @@ func (c *cli) has(want string) {
 func TestWork(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("", "config", "jobs", "max_deliver=2")
-	c.ok("", "push", "jobs", "good", "-p", "1", "-H", "Trace-Id:abc")
+	c.ok("", "push", "jobs", "good", "-p", "1", "-H", "Trace-Id:abc", "--group", "acme")
+	if it := c.item("peek", "jobs"); it.Group != "acme" {
+		t.Errorf("peeked %+v, want the group acme", it)
+	}
+	if it := c.item("peek", "jobs", "-n", "1"); it.Group != "acme" {
+		t.Errorf("listed %+v, want the group acme", it)
+	}
 	c.ok("", "push", "jobs", "bad", "-p", "2")
 	c.ok("", "push", "jobs", "worse", "-p", "3")
 	script := `read -r value
-echo "$value $PQ_QUEUE $PQ_PRIORITY $PQ_DELIVERIES $PQ_HEADER_TRACE_ID ${#PQ_ID} $PQ_PUSHED_AT" | sed 's/ [0-9T:.-]*Z$/ then/; s/ 3[0-9] then/ id then/'
+echo "$value $PQ_QUEUE $PQ_PRIORITY $PQ_DELIVERIES $PQ_HEADER_TRACE_ID$PQ_GROUP ${#PQ_ID} $PQ_PUSHED_AT" | sed 's/ [0-9T:.-]*Z$/ then/; s/ 3[0-9] then/ id then/'
 case $value in bad) exit 1;; worse) exit 65;; esac`
 	p := c.start(nil, "work", "jobs", "--retry-delay", "0", "--drop-on", "65", "--", "sh", "-c", script)
 	c.has("pq\tjobs\t0\t0\t0\npq\tjobs-dead\t2\t0\t0\n")
 	p.stop()
-	want := "good jobs 1 1 abc id then\nbad jobs 2 1  id then\nbad jobs 2 2  id then\nworse jobs 3 1  id then\n"
+	want := "good jobs 1 1 abcacme id then\nbad jobs 2 1  id then\nbad jobs 2 2  id then\nworse jobs 3 1  id then\n"
 	if got := p.stdout.String(); got != want {
 		t.Errorf("the commands printed\n%swant\n%s", got, want)
 	}

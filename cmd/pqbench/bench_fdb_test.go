@@ -21,8 +21,11 @@ func TestBenchOfFoundationDB(t *testing.T) {
 	cluster := testenv.FDBClusterFile(t)
 	t.Setenv(mainVariable, "1")
 	dir := t.TempDir()
-	all := strings.NewReplacer("push,", "push, naive push,", "pop.min,", "pop.min, naive pop,").Replace(operations) +
+	all := strings.NewReplacer("push,", "push, naive push,", "pop.min Pq-Group,", "pop.min Pq-Group, naive pop,").Replace(operations) +
 		", push, bridges: 1, pop.min, bridges: 1, push, bridges: 2, pop.min, bridges: 2"
+	for _, n := range []string{"1", "2"} {
+		all += ", push Pq-Group, bridges: " + n + ", pop.min beside push, bridges: " + n + ", pop.min beside push Pq-Group, bridges: " + n
+	}
 	for _, file := range []string{"", cluster, cluster} {
 		t.Setenv("FDB_CLUSTER_FILE", file)
 		table, rows := measured(t, dir, "--store", "fdb", "--bridges", "1,2", "--rounds", "2",
@@ -50,6 +53,13 @@ func TestBenchOfFoundationDB(t *testing.T) {
 		if wasted, known := figures["pop.min, bridges: 2 wasted"]; !known || wasted < 0 || wasted >= 100 {
 			t.Errorf("%v %% wasted", wasted)
 		}
+		const beside = "pop.min beside push Pq-Group, bridges: 2 "
+		if figures[beside+"pushes"] <= 0 || figures[beside+"items in a transaction"] < 1 {
+			t.Errorf("pops beside pushes: %v", figures)
+		}
+		if _, known := figures[beside+"conflicts for each"]; !known {
+			t.Errorf("no conflicts in\n%s", table)
+		}
 		if file != "" {
 			wantClean(t, file)
 		}
@@ -64,7 +74,7 @@ func wantClean(t *testing.T, clusterFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, prefix := range []string{"pq-bench", "q-bench", "pq-bench-bridges", "q-bench-bridges", "pq-bench-naive"} {
+	for _, prefix := range []string{"pq-bench", "q-bench", "pq-bench-bridges", "q-bench-bridges", "pq-bench-beside", "q-bench-beside", "pq-bench-naive"} {
 		left, err := db.Transact(func(tr fdb.Transaction) (any, error) {
 			return tr.GetRange(subspace.Sub(prefix), fdb.RangeOptions{Limit: 1}).GetSliceWithError()
 		})

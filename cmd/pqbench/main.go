@@ -53,7 +53,7 @@ To put load on a running service, use pq bench.`,
 	flags.IntSliceVar(&o.Backlogs, "backlog", nil, "compare pop.min, memory and restart with these `numbers` of queued items")
 	flags.IntSliceVar(&o.Bridges, "bridges", nil, "compare one queue with these `numbers` of bridges (with --store fdb), best up and down again")
 	flags.IntVar(&o.Queues, "queues", 0, "compare one queue with this `number` of queues of one item each")
-	flags.IntVar(&o.Groups, "groups", 0, "measure turns beside, and pops past, one group of this `number` of items")
+	flags.IntVar(&o.Groups, "groups", 100_000, "measure turns beside, and pops past, one group of this `number` of items; 0 for neither")
 
 	line.Measure = func(ctx context.Context, o bench.Options) (*bench.Report, error) {
 		if o.Store == bench.StoreFDB && o.ClusterFile == "" {

@@ -32,7 +32,7 @@ func ParseRate(text string) (r Rate, err error) {
 	if err == nil {
 		r.Per, err = time.ParseDuration(per)
 	}
-	if err != nil || r.Count < 1 || r.Count > MaxRateCount || r.Per < MinRatePer || r.Per > MaxRatePer {
+	if err != nil || strconv.FormatInt(r.Count, 10) != count || r.Count < 1 || r.Count > MaxRateCount || r.Per < MinRatePer || r.Per > MaxRatePer {
 		return Rate{}, badRate(text)
 	}
 	return r, nil

@@ -90,3 +90,15 @@ func TestTable(t *testing.T) {
 		t.Error("the table has more rows than there are fields")
 	}
 }
+
+// A rate that does not divide its time gives tokens a little later, so that no time has one too many.
+func TestIntervals(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"10/1s": 100 * time.Millisecond, "7/1s": 142_857_143, "1000000/1s": 1000, "999999/1s": 1001, "1/24h": 24 * time.Hour,
+	} {
+		rate, err := ParseRate(text)
+		if got := rate.Interval(); err != nil || got != want {
+			t.Errorf("%s: %v, %v; want %v", text, got, err, want)
+		}
+	}
+}

@@ -67,7 +67,7 @@ func (r *rig) limitGroups(queues []string) map[string]int {
 // rates are those of queues in accounts. In short runs they are used up soon, too.
 func (b *bank) rates() client.Settings {
 	if b.target < shortRun {
-		return client.Settings{Rate: "12/1s", RatePerGroup: "5/1s"}
+		return client.Settings{Rate: "5/1s", RatePerGroup: "2/1s"}
 	}
 	return client.Settings{Rate: "30/1s", RatePerGroup: "12/1s"}
 }

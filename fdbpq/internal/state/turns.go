@@ -130,11 +130,7 @@ func (t *Turns) Load(next map[int64]int64, corrupt map[int64]error) error {
 	for some := range slices.Chunk(t.wanted, turnsAtOnce) {
 		t.begin(some)
 		for _, one := range some {
-			read := one.reads != nil
 			err := cmp.Or(one.load(t.g.L), t.virtual[one.priority].load(t.g.L, next[one.priority]))
-			if read {
-				one.endBefore(next[one.priority])
-			}
 			if one.weight, one.reads = 0, nil; errors.Is(err, codec.ErrCorrupt) {
 				corrupt[one.priority] = err
 			} else if err != nil {
@@ -165,9 +161,14 @@ func (v *virtualTime) load(l *codec.Layout, next int64) error {
 	return err
 }
 
-// Next returns the count of the next item of a group, and the time that its id is to have.
-func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, now time.Time) (count int64, at time.Time) {
+// Next returns the count of the next item of a group, and the time that its id is to have. next is
+// the count that it would have without a group.
+func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, next int64, now time.Time) (count int64, at time.Time) {
 	one := t.g.turnOf(hash, priority)
+	if !one.empty() && one.tail >= next { // of items that a program took which does not know groups
+		return next, now
+	}
+
 	start := t.virtual[priority].count
 	if one.ready > 0 {
 		// What has been pushed at several places at once may share counts. So the group has not as many
@@ -271,14 +272,6 @@ func (t *turn) reach(id *codec.ID) {
 	t.latest = max(t.latest, codec.PushedAt(id).UnixMicro())
 }
 
-// endBefore corrects a tail that items in the queue cannot have: all of them come before next. Its keys
-// are of items that a program took which does not know groups, and counts have begun anew since.
-func (t *turn) endBefore(next int64) {
-	if t.same > 0 && t.tail >= next {
-		t.tail, t.same, t.ready, t.held = next-1, uncounted, 0, uncounted
-	}
-}
-
 // note records that a key in the index of the group is written or removed.
 func (t *turn) note(l *codec.Layout, kind string, id *codec.ID, delta int64) {
 	if t.load(l) != nil || !t.loaded {
@@ -324,9 +317,9 @@ func (s *Served) Begin(g *Ledger, id *codec.ID) {
 	s.reads[id.Priority] = &servedRead{r.Get(g.L.CounterKey(id.Priority)), r.Get(g.L.TurnKey(id.Priority)), math.MinInt64}
 }
 
-// Note records that an item was taken, perhaps for the first time.
-func (s *Served) Note(id *codec.ID, first bool) {
-	if read := s.reads[id.Priority]; read != nil && first && codec.GroupIn(id) > codec.NoGroup {
+// Note records that an item was taken.
+func (s *Served) Note(id *codec.ID) {
+	if read := s.reads[id.Priority]; read != nil && codec.GroupIn(id) > codec.NoGroup {
 		read.count = max(read.count, id.Count)
 	}
 }

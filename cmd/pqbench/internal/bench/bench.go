@@ -16,7 +16,7 @@ import (
 // replies of the service, and the context's error.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	// The others compare with echo and push, which operations measures first.
-	return measure(ctx, o, (*rig).operations, (*rig).backlogs, (*rig).bridges, (*rig).manyQueues, (*rig).groups)
+	return measure(ctx, o, (*rig).operations, (*rig).backlogs, (*rig).bridges, (*rig).contention, (*rig).manyQueues, (*rig).groups)
 }
 
 // measure starts the rig and a report with the time of a sync, to which each part adds rows.
@@ -89,7 +89,7 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 		{name: rowNaivePush, load: naivePush},
 		{name: "push max_items", load: limited.pushing()},
 		{name: "push Nats-Msg-Id", load: once.pushingOnce()},
-		{name: rowPushGroups, load: grouped.pushingGroups()},
+		{name: rowPushGroups, load: grouped.pushingGroups(grouped.pushes()...)},
 		{name: "producer", load: loads[rowPush]},
 		{name: "push.batch 100", load: loads[rowPushMany], many: true},
 		{name: "peek.min", load: r.asking(nil, q.subject("peek.min"))},
@@ -111,12 +111,15 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	return nil
 }
 
+// chosen reports whether a row is to be measured.
+func (r *rig) chosen(name string) bool { return r.Only == nil || r.Only.MatchString(name) }
+
 // operationRows returns the rows of the operations that are there and chosen. The first two are
 // echo and push.
 func (r *rig) operationRows(s *service, q *queue, all []operation) []*row {
 	all = slices.DeleteFunc(all, func(o operation) bool {
 		always := o.name == rowEcho || o.name == rowPush
-		return o.load == nil || !always && r.Only != nil && !r.Only.MatchString(o.name)
+		return o.load == nil || !always && !r.chosen(o.name)
 	})
 
 	rows := make([]*row, len(all))

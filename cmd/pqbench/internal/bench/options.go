@@ -47,8 +47,8 @@ type Options struct {
 	// Priorities is the number of different priorities pushed.
 	Priorities int
 
-	// Only, if not nil, selects operations by their names in the report. The echo service
-	// and push are always measured.
+	// Only, if not nil, selects operations, and the rows of Groups, by their names in the report.
+	// The echo service and push are always measured.
 	Only *regexp.Regexp
 
 	// Backlogs are the numbers of queued items to compare; none skips this.

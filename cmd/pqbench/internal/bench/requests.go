@@ -66,7 +66,7 @@ func (q *queue) fill(ctx context.Context, n int) error { return q.fillBy(ctx, n,
 
 // fillGroups is fill with items of many groups.
 func (q *queue) fillGroups(ctx context.Context, n int) error {
-	return q.fillBy(ctx, n, q.pushingGroups())
+	return q.fillBy(ctx, n, q.pushingGroups(q.pushes()...))
 }
 
 func (q *queue) fillBy(ctx context.Context, n int, pushing load) error {

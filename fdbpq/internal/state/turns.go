@@ -103,8 +103,18 @@ func (t *Turns) Want(g *Ledger, hash codec.GroupHash, priority int64, weight int
 	one.weight = max(one.weight, weight)
 }
 
-// BeginReads starts to read the turns that are wanted, without conflict, unless they are too many.
-func (t *Turns) BeginReads() { t.begin(t.wanted[:min(len(t.wanted), turnsAtOnce)]) }
+// BeginReads starts to read the turns that are wanted, without conflict. If they are too many, it waits
+// for all but the last, because the transaction may be blind.
+func (t *Turns) BeginReads() {
+	var before []*turn
+	for some := range slices.Chunk(t.wanted, turnsAtOnce) {
+		for _, one := range before {
+			_ = one.load(t.g.L) // Load returns the error
+		}
+		t.begin(some)
+		before = some
+	}
+}
 
 func (t *Turns) begin(some []*turn) {
 	for _, one := range some {
@@ -123,19 +133,15 @@ func (t *Turns) begin(some []*turn) {
 	}
 }
 
-// Load waits for what BeginReads started, and reads the rest. next has the next counts without
-// groups, and corrupt gets an error for each priority where something cannot be read. The error is one
-// of the store.
+// Load waits for what BeginReads started. next has the next counts without groups, and corrupt gets an
+// error for each priority where something cannot be read. The error is one of the store.
 func (t *Turns) Load(next map[int64]int64, corrupt map[int64]error) error {
-	for some := range slices.Chunk(t.wanted, turnsAtOnce) {
-		t.begin(some)
-		for _, one := range some {
-			err := cmp.Or(one.load(t.g.L), t.virtual[one.priority].load(t.g.L, next[one.priority]))
-			if one.weight, one.reads = 0, nil; errors.Is(err, codec.ErrCorrupt) {
-				corrupt[one.priority] = err
-			} else if err != nil {
-				return err
-			}
+	for _, one := range t.wanted {
+		err := cmp.Or(one.load(t.g.L), t.virtual[one.priority].load(t.g.L, next[one.priority]))
+		if one.weight, one.reads = 0, nil; errors.Is(err, codec.ErrCorrupt) {
+			corrupt[one.priority] = err
+		} else if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -182,3 +182,23 @@ func (f *fixture) applyToCopy(op fdbpq.Op, now time.Time) fdbpq.Result {
 	}
 	return must(fdbpq.Apply(tx, []fdbpq.Op{op}, now))[0]
 }
+
+// However many groups a batch pushes, no more than some hundreds of them are read at once.
+func TestPushesOfManyGroups(t *testing.T) {
+	store := countkv.New(memkv.New(memkv.Options{}))
+	f := newFixture(t, store, fdbpq.RawValues)
+	q := f.queue("q")
+	var ops []fdbpq.Op
+	for i := range 600 {
+		ops = append(ops, inGroup(opPush(q, 1, "x"), fmt.Sprint(i)))
+	}
+	for want := int64(0); want < 2; want++ {
+		store.Take()
+		results := f.apply(ops...)
+		wantEqual(t, "cost", store.Take()[0].Rounds, 3)
+		for _, r := range results {
+			wantError(t, r.Err, nil)
+			wantEqual(t, "count", r.Item.ID.Count, want)
+		}
+	}
+}

@@ -207,8 +207,8 @@ func (q *queuePops) foundNothing() error {
 	return cmp.Or(q.due.Err, none, ErrEmpty)
 }
 
-// noteTaken records an item that is taken, perhaps for the first time.
-func (q *queuePops) noteTaken(op *Op, id *ID, first bool) {
+// noteTaken records an item that is taken.
+func (q *queuePops) noteTaken(op *Op, id *ID) {
 	if q.limits.bucket != nil {
 		q.limits.bucket.Take(q.now)
 	}
@@ -220,7 +220,7 @@ func (q *queuePops) noteTaken(op *Op, id *ID, first bool) {
 	q.moving.take(size)
 	q.groups.take(codec.GroupIn(id), op.Kind == OpLease)
 	if op.End == Front {
-		q.served.Note(id, first)
+		q.served.Note(id)
 	}
 }
 

@@ -222,7 +222,7 @@ func (q *queuePops) takeItem(i int, room *int, pasts bool) error {
 			return err
 		}
 	}
-	q.noteTaken(op, &s.Item.ID, past == nil)
+	q.noteTaken(op, &s.Item.ID)
 	if op.Kind == OpLease {
 		return q.leaseItem(i, s, past, length)
 	}

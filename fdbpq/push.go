@@ -218,7 +218,7 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 	m, p := q.messageOf(i, settings), q.priorityOf(op)
 	group, count, at := codec.GroupOf(&m, settings), q.next[p], q.now
 	if group > codec.NoGroup {
-		count, at = q.turns.Next(group, p, op.weight(), q.now)
+		count, at = q.turns.Next(group, p, op.weight(), count, q.now)
 	}
 	q.next[p] = max(q.next[p], codec.Following(count))
 	id := codec.NewID(p, count, at, random, q.l.NeedsMeta(&m))

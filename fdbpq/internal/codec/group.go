@@ -28,8 +28,8 @@ import (
 //
 //	("v", priority) = (count)
 //
-// is the highest count of an item with a group that was served from the front for the first time. It
-// may be missing, or be left from items that are gone.
+// is the highest count of an item with a group that was served from the front. It may be missing, or
+// be left from items that are gone.
 //
 // In a FIFO queue all of these are without priority. See state.Turns for what they are for.
 const (

@@ -103,8 +103,18 @@ func (t *Turns) Want(g *Ledger, hash codec.GroupHash, priority int64, weight int
 	one.weight = max(one.weight, weight)
 }
 
-// BeginReads starts to read the turns that are wanted, without conflict, unless they are too many.
-func (t *Turns) BeginReads() { t.begin(t.wanted[:min(len(t.wanted), turnsAtOnce)]) }
+// BeginReads starts to read the turns that are wanted, without conflict. If they are too many, it waits
+// for all but the last, because the transaction may be blind.
+func (t *Turns) BeginReads() {
+	var before []*turn
+	for some := range slices.Chunk(t.wanted, turnsAtOnce) {
+		for _, one := range before {
+			_ = one.load(t.g.L) // Load returns the error
+		}
+		t.begin(some)
+		before = some
+	}
+}
 
 func (t *Turns) begin(some []*turn) {
 	for _, one := range some {
@@ -123,23 +133,15 @@ func (t *Turns) begin(some []*turn) {
 	}
 }
 
-// Load waits for what BeginReads started, and reads the rest. next has the next counts without
-// groups, and corrupt gets an error for each priority where something cannot be read. The error is one
-// of the store.
+// Load waits for what BeginReads started. next has the next counts without groups, and corrupt gets an
+// error for each priority where something cannot be read. The error is one of the store.
 func (t *Turns) Load(next map[int64]int64, corrupt map[int64]error) error {
-	for some := range slices.Chunk(t.wanted, turnsAtOnce) {
-		t.begin(some)
-		for _, one := range some {
-			read := one.reads != nil
-			err := cmp.Or(one.load(t.g.L), t.virtual[one.priority].load(t.g.L, next[one.priority]))
-			if read {
-				one.endBefore(next[one.priority])
-			}
-			if one.weight, one.reads = 0, nil; errors.Is(err, codec.ErrCorrupt) {
-				corrupt[one.priority] = err
-			} else if err != nil {
-				return err
-			}
+	for _, one := range t.wanted {
+		err := cmp.Or(one.load(t.g.L), t.virtual[one.priority].load(t.g.L, next[one.priority]))
+		if one.weight, one.reads = 0, nil; errors.Is(err, codec.ErrCorrupt) {
+			corrupt[one.priority] = err
+		} else if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -165,9 +167,14 @@ func (v *virtualTime) load(l *codec.Layout, next int64) error {
 	return err
 }
 
-// Next returns the count of the next item of a group, and the time that its id is to have.
-func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, now time.Time) (count int64, at time.Time) {
+// Next returns the count of the next item of a group, and the time that its id is to have. next is
+// the count that it would have without a group.
+func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, next int64, now time.Time) (count int64, at time.Time) {
 	one := t.g.turnOf(hash, priority)
+	if !one.empty() && one.tail >= next { // of items that a program took which does not know groups
+		return next, now
+	}
+
 	start := t.virtual[priority].count
 	if one.ready > 0 {
 		// What has been pushed at several places at once may share counts. So the group has not as many
@@ -271,14 +278,6 @@ func (t *turn) reach(id *codec.ID) {
 	t.latest = max(t.latest, codec.PushedAt(id).UnixMicro())
 }
 
-// endBefore corrects a tail that items in the queue cannot have: all of them come before next. Its keys
-// are of items that a program took which does not know groups, and counts have begun anew since.
-func (t *turn) endBefore(next int64) {
-	if t.same > 0 && t.tail >= next {
-		t.tail, t.same, t.ready, t.held = next-1, uncounted, 0, uncounted
-	}
-}
-
 // note records that a key in the index of the group is written or removed.
 func (t *turn) note(l *codec.Layout, kind string, id *codec.ID, delta int64) {
 	if t.load(l) != nil || !t.loaded {
@@ -324,9 +323,9 @@ func (s *Served) Begin(g *Ledger, id *codec.ID) {
 	s.reads[id.Priority] = &servedRead{r.Get(g.L.CounterKey(id.Priority)), r.Get(g.L.TurnKey(id.Priority)), math.MinInt64}
 }
 
-// Note records that an item was taken, perhaps for the first time.
-func (s *Served) Note(id *codec.ID, first bool) {
-	if read := s.reads[id.Priority]; read != nil && first && codec.GroupIn(id) > codec.NoGroup {
+// Note records that an item was taken.
+func (s *Served) Note(id *codec.ID) {
+	if read := s.reads[id.Priority]; read != nil && codec.GroupIn(id) > codec.NoGroup {
 		read.count = max(read.count, id.Count)
 	}
 }

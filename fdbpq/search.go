@@ -16,8 +16,9 @@ const (
 	maxPassed          = 64
 	maxPassedBytes     = 1 << 20
 	maxPassedUnindexed = 20_000
-	// searchedAtOnce is how many groups a search reads at once.
+	// searchedAtOnce is how many groups a search reads at once, and maxAhead how many items of one.
 	searchedAtOnce = 2048
+	maxAhead       = 64
 )
 
 // nextOf returns the next item from an end that may be served, nil if there is none. Its rest is not
@@ -60,27 +61,34 @@ func (q *queuePops) nextOf(end End) (*state.Stored, error) {
 func (q *queuePops) unread(end End, s *state.Stored) {
 	if search := q.searches[end]; search != nil {
 		search.heads[0].taken = false
+		search.left++
 		return
 	}
 	q.ends.Unread(end, s)
 }
 
 // search finds the items of groups that may be served, in order, behind what a walk has passed over.
-// What is between is of other groups, so it never reads that.
+// What is between is of other groups, so it never reads that. It reads ahead without conflict, and
+// conflicts with pushes of a group up to the next item that it has looked at.
 type search struct {
 	*queuePops
 	end   End
 	heads []*head // in the order of their items
+	ahead int     // how many of a group are read at once
+	left  int     // how many items are still wanted
 }
 
 // head is the next item of a group.
 type head struct {
 	hash codec.GroupHash
 	rest kv.Range                 // what is left of the group
-	read kv.Future[[]kv.KeyValue] // its next one
+	read kv.Future[[]kv.KeyValue] // the next ones
+	rows []kv.KeyValue            // of these: those behind the next one
 
-	id    ID   // of the next one
-	taken bool // it has been returned: the next one is to be read
+	id    ID                // of the next one
+	value kv.Future[[]byte] // of it; nil unless that is being read
+	item  *state.Stored     // the same; it has its own key once it has been returned
+	taken bool              // it has been returned: the one behind it is next
 }
 
 // beginSearch starts a search behind the key of an item in ("i"). It returns nil the first time if
@@ -105,6 +113,7 @@ func (q *queuePops) beginSearch(end End, after []byte) (*search, error) {
 	if indexed < ready+pending && !q.unindexed[end] {
 		return nil, nil
 	}
+	s.left = q.wants[end]
 	return s, s.readHeads()
 }
 
@@ -120,6 +129,7 @@ func (s *search) readHeads() (err error) {
 		return err
 	}
 
+	s.ahead = min(s.left/max(len(s.heads), 1)+1, maxAhead)
 	var found []*head
 	for some := range slices.Chunk(s.heads, searchedAtOnce) {
 		for _, h := range some {
@@ -135,30 +145,52 @@ func (s *search) readHeads() (err error) {
 	}
 	s.heads = found
 	slices.SortFunc(s.heads, s.compare)
+	for _, h := range s.heads[:min(len(s.heads), s.left, s.together)] {
+		s.beginItem(h)
+	}
 	return nil
 }
 
-// advance starts to read the next item of a group.
+// advance starts to read the next items of a group, unless some are there.
 func (s *search) advance(h *head) {
-	h.read = s.tx.GetRange(h.rest, kv.RangeOptions{Limit: 1, Reverse: s.end == Back})
+	if len(h.rows) == 0 {
+		h.read = s.snapshot.GetRange(h.rest, kv.RangeOptions{Limit: s.ahead, Reverse: s.end == Back})
+	}
 }
 
-// arrive waits for what advance started, and reports whether there is an item.
+// arrive waits for what advance started, and reports whether there is an item. The transaction
+// conflicts with whoever changes the group up to there.
 func (s *search) arrive(h *head) (has bool, err error) {
-	pairs, err := h.read.Get()
-	if err != nil || len(pairs) == 0 {
-		return false, err
+	if len(h.rows) == 0 {
+		if h.rows, err = h.read.Get(); err != nil {
+			return false, err
+		}
 	}
-	if h.id, err = s.l.ParseGroupItem(pairs[0].Key); err != nil {
+	if len(h.rows) == 0 {
+		s.tx.AddReadConflict(h.rest)
+		return false, nil
+	}
+	row := kv.SingleKey(h.rows[0].Key)
+	if h.id, err = s.l.ParseGroupItem(row.Begin); err != nil {
 		return false, err
 	}
 
-	if h.taken = false; s.end == Front {
-		h.rest.Begin = kv.SingleKey(pairs[0].Key).End
+	h.rows, h.value, h.taken = h.rows[1:], nil, false
+	if s.end == Front {
+		s.tx.AddReadConflict(kv.Range{Begin: h.rest.Begin, End: row.End})
+		h.rest.Begin = row.End
 	} else {
-		h.rest.End = pairs[0].Key
+		s.tx.AddReadConflict(kv.Range{Begin: row.Begin, End: h.rest.End})
+		h.rest.End = row.Begin
 	}
 	return true, nil
+}
+
+// beginItem starts to read the next item of a group, without conflict.
+func (s *search) beginItem(h *head) {
+	h.value = s.snapshot.Get(s.l.ItemKey(&h.id))
+	item := state.BeginItem(s.l, s.snapshot, &h.id, max(s.share/max(s.left, 1), 1))
+	h.item = &item
 }
 
 // next returns the next item, as nextOf does.
@@ -182,32 +214,45 @@ func (s *search) next() (*state.Stored, error) {
 		if s.ends.Met(s.end, key) {
 			return nil, nil
 		}
-		value, err := s.tx.Get(key).Get()
-		if err != nil {
-			return nil, err
+		if h.value == nil {
+			s.beginItem(h)
+		}
+		if h.item.Pair.Key == nil {
+			value, err := h.value.Get()
+			if err != nil {
+				return nil, err
+			}
+			s.tx.AddReadConflict(kv.SingleKey(key))
+			if value == nil { // another program has taken it
+				s.ledger.MissReady(&h.id)
+				h.taken = true
+				continue
+			}
+			h.item.SetOwn(s.l, value)
 		}
 		h.taken = true
-		if value != nil {
-			item := state.ParseStored(s.l, kv.KeyValue{Key: key, Value: value})
-			return &item, nil
-		}
-		s.ledger.MissReady(&h.id) // another program has taken it
+		s.left--
+		return h.item, nil
 	}
 	return nil, nil
 }
 
-// goOn puts the first group where its next item is. That is not read before it is wanted, because the
-// transaction conflicts with pushes of a group up to what was read.
+// goOn puts the first group where its next item is.
 func (s *search) goOn() error {
 	h := s.heads[0]
 	s.heads = s.heads[1:]
 	s.advance(h)
 	has, err := s.arrive(h)
-	if has {
-		at, _ := slices.BinarySearchFunc(s.heads, h, s.compare)
-		s.heads = slices.Insert(s.heads, at, h)
+	if !has {
+		return err
 	}
-	return err
+
+	at, _ := slices.BinarySearchFunc(s.heads, h, s.compare)
+	s.heads = slices.Insert(s.heads, at, h)
+	if at < min(s.left, s.together) {
+		s.beginItem(h)
+	}
+	return nil
 }
 
 // compare orders groups as their next items are served.

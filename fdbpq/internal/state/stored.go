@@ -151,7 +151,7 @@ func (s *Stored) parse() {
 // stored. With rest it also reads the rest of a large item; without, one that is cut stays so. The
 // error wraps ErrCorrupt if the item cannot be read, or is one of the store.
 func (s *Stored) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) error {
-	s.setOwn(l, value)
+	s.SetOwn(l, value)
 	if s.parts != nil { // read before, without the value
 		s.parse()
 	}
@@ -166,12 +166,12 @@ func (s *Stored) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) err
 // Present returns what whole does, for an item that BeginItem reads, given the value in its own
 // key, as stored.
 func (s *Stored) Present(r kv.Reader, l *codec.Layout, value []byte, returned *ItemRoom) (codec.Item, error) {
-	s.setOwn(l, value)
+	s.SetOwn(l, value)
 	return s.whole(r, l, returned)
 }
 
-// setOwn sets the item's own key and value, as stored.
-func (s *Stored) setOwn(l *codec.Layout, value []byte) {
+// SetOwn sets the own key and value of an item that BeginItem reads, as stored.
+func (s *Stored) SetOwn(l *codec.Layout, value []byte) {
 	s.Pair = kv.KeyValue{Key: l.ItemKey(&s.Item.ID), Value: value}
 	s.Item.Value = codec.DecodeValue(l.Format, value)
 }

@@ -86,7 +86,9 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 		span[i].Queue = r.Queue.Target
 	}
 
-	if routed(verb, span) {
+	// A push whose headers were not kept, because there was no other bridge a moment ago, runs here.
+	kept := headers != nil || verb.op != fdbpq.OpPush || verb.several
+	if kept && routed(verb, span) {
 		m.Header = headers
 		if forwarded, err := h.b.peers.Router.Route(m, r, c.from); forwarded || err != nil {
 			return err

@@ -167,6 +167,7 @@ func (q *queuePops) takeItems() error {
 		}
 	}
 	q.ends.Release()
+	clear(q.searches[:]) // they hold values
 	if err := q.removeExpired(); err != nil {
 		return err
 	}

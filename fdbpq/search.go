@@ -19,6 +19,9 @@ const (
 	// searchedAtOnce is how many groups a search reads at once, and maxAhead how many items of one.
 	searchedAtOnce = 2048
 	maxAhead       = 64
+	// maxGapBytes is about how much of a transaction the conflicts with groups without items may take. If
+	// they would take more, it conflicts with all groups.
+	maxGapBytes = 1 << 20
 )
 
 // nextOf returns the next item from an end that may be served, nil if there is none. Its rest is not
@@ -114,7 +117,24 @@ func (q *queuePops) beginSearch(end End, after []byte) (*search, error) {
 		return nil, nil
 	}
 	s.left = q.wants[end]
+	s.conflictWithOthers()
 	return s, s.readHeads()
+}
+
+// conflictWithOthers makes the transaction conflict with whoever adds an item to a group that has none
+// that is ready: it might be the next one. The index of groups has these between the others.
+func (s *search) conflictWithOthers() {
+	others := s.l.KindRange(codec.KindGroupReady)
+	if len(s.heads)*(len(others.Begin)+len(others.End)) > maxGapBytes {
+		s.tx.AddReadConflict(others)
+		return
+	}
+	for _, h := range s.heads { // still in the order of their keys
+		group := s.l.GroupItems(codec.KindGroupReady, h.hash)
+		s.tx.AddReadConflict(kv.Range{Begin: others.Begin, End: group.Begin})
+		others.Begin = group.End
+	}
+	s.tx.AddReadConflict(others)
 }
 
 // readHeads reads the first item of each group that may be served. Groups that may not now may not
@@ -145,6 +165,9 @@ func (s *search) readHeads() (err error) {
 	}
 	s.heads = found
 	slices.SortFunc(s.heads, s.compare)
+	if s.returned.Refused { // nothing more is returned
+		return nil
+	}
 	for _, h := range s.heads[:min(len(s.heads), s.left, s.together)] {
 		s.beginItem(h)
 	}
@@ -224,8 +247,9 @@ func (s *search) next() (*state.Stored, error) {
 			}
 			s.tx.AddReadConflict(kv.SingleKey(key))
 			if value == nil { // another program has taken it
-				s.ledger.MissReady(&h.id)
-				h.taken = true
+				if err := s.miss(h); err != nil {
+					return nil, err
+				}
 				continue
 			}
 			h.item.SetOwn(s.l, value)
@@ -235,6 +259,16 @@ func (s *search) next() (*state.Stored, error) {
 		return h.item, nil
 	}
 	return nil, nil
+}
+
+// miss removes what an item has left, unless the search from the other end, which has read the same, did.
+func (s *search) miss(h *head) error {
+	row, err := s.snapshot.Get(s.l.GroupItemKey(codec.KindGroupReady, h.hash, &h.id)).Get()
+	if row != nil {
+		s.ledger.MissReady(&h.id)
+	}
+	h.taken = true
+	return err
 }
 
 // goOn puts the first group where its next item is.

@@ -54,11 +54,12 @@ type turn struct {
 	reads  *turnReads
 	loaded bool // what follows is right
 
-	ready, held int64 // how many there are; uncounted, or nearly, if that is not known of held, or same
-	front       int64 // count of the first ready one or, once that has left, of an earlier one
-	tail        int64 // highest count or, if same is 0, more than that
-	same        int64 // how many have it
-	latest      int64 // time of these, in microseconds
+	rows   int64 // how many keys are in the index; uncounted, or nearly, if that is not known, as with same
+	ready  int64 // how many are ready, as the counter says
+	front  int64 // count of the first ready one or, once that has left, of an earlier one
+	tail   int64 // highest count or, if same is 0, more than that
+	same   int64 // how many have it
+	latest int64 // time of these, in microseconds
 }
 
 // turnReads is a turn being read.
@@ -197,7 +198,8 @@ func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, next int6
 	}
 }
 
-func (t *turn) empty() bool { return t.ready+t.held == 0 }
+// empty does not go by the counter: programs that do not know groups leave that wrong.
+func (t *turn) empty() bool { return t.rows == 0 }
 
 // known reports whether the turn need not be read.
 func (t *turn) known() bool { return t.loaded && (t.empty() || 0 < t.same && t.same < uncounted/2) }
@@ -248,8 +250,8 @@ func (t *turn) load(l *codec.Layout) error {
 	if read.same >= int64(reads.most) {
 		read.same = uncounted
 	}
-	if read.held = int64(len(held)); len(held) == reads.most {
-		read.held = uncounted
+	if read.rows = int64(len(ready) + len(held)); len(ready) == reads.most || len(held) == reads.most {
+		read.rows = uncounted
 	}
 
 	if len(first) > 0 {
@@ -289,8 +291,8 @@ func (t *turn) note(l *codec.Layout, kind string, id *codec.ID, delta int64) {
 	} else if id.Count == t.tail && t.same > 0 {
 		t.same--
 	}
+	t.rows += delta
 	if kind == codec.KindGroupHeld {
-		t.held += delta
 		return
 	}
 	if delta > 0 && (t.ready == 0 || id.Count < t.front) {

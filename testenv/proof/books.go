@@ -31,7 +31,7 @@ import (
 //     that is back from there without a redrive;
 //   - more items gone from a queue than were purged, or fewer;
 //   - a request that was told too early that there is nothing more to wait for;
-//   - more items of a group leased at a time than the queue allows, and more deliveries in any time than its rates do;
+//   - more leases of a group, or deliveries in any time, than the queue allows;
 //   - more bytes than a request asked for, and one that is told that items are too large, though it did not limit them.
 //
 // An item that nobody received is not missing unless something was broken: see [Gone].
@@ -376,9 +376,6 @@ func hash(id string) uint32 {
 	_, _ = h.Write([]byte(id))
 	return h.Sum32() | 1
 }
-
-// hasLeft reports whether a move has given the item another id.
-func (e *entry) hasLeft(id string) bool { return e.renamed > 0 && e.moves == 0 && e.id != hash(id) }
 
 // settle records that an item is gone for good.
 func (b *Books) settle(e *entry, op *Operation, value string, mark marks) {

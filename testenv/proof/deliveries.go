@@ -129,3 +129,6 @@ func (a *account) mayCount(op *Operation) bool {
 	}
 	return op.Kind != Nak || a.naks[lease{id, op.Fence}] == nil
 }
+
+// hasLeft reports whether a move has given the item another id.
+func (e *entry) hasLeft(id string) bool { return e.renamed > 0 && e.moves == 0 && e.id != hash(id) }

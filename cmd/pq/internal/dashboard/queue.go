@@ -1,10 +1,12 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,6 +63,23 @@ func (b *board) head(ctx context.Context, q queueRef) []client.StoredItem {
 		}
 		return page.Items, headTime - tick/4
 	})
+}
+
+// groupRow is a group of a queue.
+type groupRow struct {
+	Group string
+	subjects.GroupCount
+}
+
+// Groups are the groups with the most items, the largest first.
+func (v *queueView) Groups() (rows []groupRow) {
+	for name, n := range v.Info.Groups {
+		rows = append(rows, groupRow{Group: name, GroupCount: n})
+	}
+	slices.SortFunc(rows, func(a, b groupRow) int {
+		return cmp.Or(cmp.Compare(b.Ready, a.Ready), cmp.Compare(b.Leased, a.Leased), cmp.Compare(a.Group, b.Group))
+	})
+	return rows[:min(len(rows), 10)]
 }
 
 // settingsOf returns the editor of settings. info is nil if they are not known.

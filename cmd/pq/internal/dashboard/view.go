@@ -1,9 +1,7 @@
 package dashboard
 
 import (
-	"cmp"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -183,17 +181,6 @@ func (v *queueView) Deepest() (most int64) {
 	return most
 }
 
-// Groups are the groups with the most items, the largest first.
-func (v *queueView) Groups() (rows []groupRow) {
-	for name, n := range v.Info.Groups {
-		rows = append(rows, groupRow{Group: name, GroupCount: n})
-	}
-	slices.SortFunc(rows, func(a, b groupRow) int {
-		return cmp.Or(cmp.Compare(b.Ready, a.Ready), cmp.Compare(b.Leased, a.Leased), cmp.Compare(a.Group, b.Group))
-	})
-	return rows[:min(len(rows), 10)]
-}
-
 // series is a chart. It is the JSON of the attribute data-series, and of the event "series", which
 // has only what is new: the page appends it, unless Reset is set.
 type series struct {
@@ -202,12 +189,6 @@ type series struct {
 	At    []int64      `json:"at"`              // in seconds since 1970
 	Names []string     `json:"names"`           // of the lines
 	Lines [][]*float64 `json:"lines"`           // as many numbers as At; nil is a gap
-}
-
-// groupRow is a group of a queue.
-type groupRow struct {
-	Group string
-	subjects.GroupCount
 }
 
 // settingsForm is the editor of settings.

@@ -242,7 +242,7 @@ func TestWorkerWithoutHeartbeats(t *testing.T) {
 	log := &countLog{Handler: slog.DiscardHandler, n: map[string]int{}}
 	w := must(q.NewWorker(doNothing,
 		client.WorkerOptions{AckWait: time.Hour, Logger: slog.New(log)}))
-	w.SetHeartbeat(100 * time.Millisecond)
+	w.SetHeartbeat(300 * time.Millisecond)
 	s.start(w)
 	waiting(t, s.e, 1)
 	s.push("a")

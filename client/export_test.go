@@ -17,3 +17,6 @@ func (w *Worker) SetSettingsAge(d time.Duration) { w.settingsAge = d }
 
 // SetHeartbeat sets how often the bridge confirms that the worker waits for a job.
 func (w *Worker) SetHeartbeat(d time.Duration) { w.heartbeat = d }
+
+// Stopping is closed when the worker leases no more.
+func (w *Worker) Stopping() <-chan struct{} { return w.stopping.Done() }

@@ -37,6 +37,7 @@ func TestWorkerStops(t *testing.T) {
 		<-begun
 		<-begun
 		stop()
+		<-w.Stopping() // before one of the two leases, or begins, another
 		close(finish)
 		s.untilLeased(1)
 		kill(w)

@@ -17,7 +17,7 @@ VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test dashboard-test dashboard-shots dashboard-measure bench bench-peers peers-test otel-test bench-contention prove soak account work-soak fuzz nightly dist clean
+.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test dashboard-test dashboard-shots dashboard-measure bench bench-jetstream bench-peers peers-test otel-test jetstream-suite leaf-versions bench-contention prove soak account work-soak fuzz nightly dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -53,10 +53,10 @@ test: ## run the tests; needs only Go
 	elif [ -z "$$FDB_CLUSTER_FILE" ] && ! PATH="$$PATH:/usr/sbin" command -v fdbserver >/dev/null; then \
 		echo "skipped: tests on a real FoundationDB, because fdbserver is not installed"; \
 	fi; \
-	command -v nats >/dev/null || echo "skipped: docs/example/shell/nats.sh, because the nats tool is not installed"; \
-	[ -n "$$PQ_TEST_NPM" ] || (cd docs/example/javascript && node -p 'require.resolve("@nats-io/transport-node")') >/dev/null 2>&1 || \
-		echo "skipped: docs/example/javascript, because node or its package is not installed; PQ_TEST_NPM=1 has npm install the package"; \
-	python3 -c 'import nats' 2>/dev/null || echo "skipped: running docs/example/python, because python3 or nats-py is not installed"; \
+	command -v nats >/dev/null || echo "skipped: docs/example/shell/nats.sh and testenv/jetstream/shell, because the nats tool is not installed"; \
+	[ -n "$$PQ_TEST_NPM" ] || (cd docs/example/javascript && node -p 'require.resolve("@nats-io/jetstream")') >/dev/null 2>&1 || \
+		echo "skipped: docs/example/javascript and testenv/jetstream/javascript, because node or their packages are not installed; PQ_TEST_NPM=1 has npm install them"; \
+	python3 -c 'import nats' 2>/dev/null || echo "skipped: running docs/example/python and testenv/jetstream/python, because python3 or nats-py is not installed"; \
 	command -v rustc >/dev/null || echo "skipped: docs/example/rust, because rustc is not installed"; \
 	exit $$status
 
@@ -108,6 +108,10 @@ bench: build ## measure the service against a bare echo service; STORE=fdb, BENC
 	go build $(TAG_FLAGS) -o bin/ ./cmd/pqbench github.com/nats-io/nats-server/v2
 	bin/pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server $(if $(STORE),--store $(STORE)) $(BENCH)
 
+bench-jetstream: build ## compare programs that use JetStream's API with the same on JetStream itself; STORE=fdb, BENCH="--seconds 10 ..." for more
+	go build $(TAG_FLAGS) -o bin/ ./cmd/pqbench github.com/nats-io/nats-server/v2
+	bin/pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --jetstream $(if $(STORE),--store $(STORE)) $(BENCH)
+
 # A module of its own, because of the client libraries. What is not installed is named and left out; on Debian and Ubuntu
 # apt install redis-server beanstalkd postgresql rabbitmq-server has all of it. The packages start servers of their own, which are
 # not used: systemctl disable --now redis-server beanstalkd postgresql rabbitmq-server ends them.
@@ -121,6 +125,17 @@ peers-test: ## vet and test that comparison, with the peers that are installed
 
 otel-test: ## vet and test client/pqotel, a module of its own
 	cd client/pqotel && go vet ./... && go test -timeout $(TIMEOUT) $(RACE_FLAGS) ./...
+
+jetstream-suite: ## run nats.go's own tests of JetStream's pull consumers against a bridge; RUN=<regexp> for some of them
+	go run ./testenv/jetstream/suite $(if $(RUN),-v -run '$(RUN)')
+
+VERSIONS := v2.10.29 v2.11.17 v2.12.12 v2.14.9
+leaf-versions: ## test leaf node connections with other NATS servers, VERSIONS="v2.10.29 ..."; PQ_TEST_NATS_SERVER=<program> go test ./bridge/jetstream/leaf for one
+	@set -e; for version in $(VERSIONS); do \
+		GOBIN=$(CURDIR)/bin/nats-server-$$version go install github.com/nats-io/nats-server/v2@$$version; \
+		echo "nats-server $$version"; \
+		PQ_TEST_NATS_SERVER=$(CURDIR)/bin/nats-server-$$version/nats-server go test -count=1 ./bridge/jetstream/leaf; \
+	done
 
 bench-contention: ## measure staged pops against the published recipe on a real FoundationDB
 	go test -tags fdb -run '^$$' -bench Contention -benchtime 3x -timeout 30m ./fdbpq/staged
@@ -151,10 +166,11 @@ fuzz: ## run each fuzz test for FUZZTIME=30s; what they find is kept as a case u
 	done
 
 ROUNDS := 20
-nightly: ## the rounds that check has no time for: random tests ROUNDS=20 times, fuzz tests, accounts and soaks for DURATION=10m each
+nightly: ## the rounds that check has no time for: random tests ROUNDS=20 times, fuzz tests, other NATS servers, accounts and soaks for DURATION=10m each
 	go test $(TAG_FLAGS) -count=$(ROUNDS) -timeout 0 -run 'Random|Race|Concurrent|Linear|Faults|Late' ./bridge/... ./client ./fdbpq/...
 	$(MAKE) race
 	$(MAKE) fuzz
+	$(MAKE) leaf-versions
 	$(MAKE) prove
 	$(MAKE) account OPS=5000000 DURATION=$(DURATION)
 	$(MAKE) soak work-soak DURATION=$(DURATION)

@@ -59,7 +59,7 @@ func decode(v *verb, m *nats.Msg, r *subjects.Request, c *clientReplier, request
 		op.State = states[state]
 		return ops, err
 	case fdbpq.OpInfo:
-		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpSettings})
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpSettings}, fdbpq.Op{Kind: fdbpq.OpConsumers})
 	}
 
 	if len(m.Data) > 0 {

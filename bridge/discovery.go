@@ -73,6 +73,12 @@ func (b *Bridge) ping() micro.Ping {
 func (b *Bridge) info() micro.Info {
 	identity := b.identity()
 	identity.Metadata[subjects.MetadataTime] = b.options.Now().UTC().Format(subjects.TimeLayout)
+	if b.jetStream != nil {
+		identity.Metadata[subjects.MetadataJetStream] = subjects.MetadataConnected
+		if err := b.jetStream.ready(); err != nil {
+			identity.Metadata[subjects.MetadataJetStream] = err.Error()
+		}
+	}
 	info := micro.Info{
 		ServiceIdentity: identity,
 		Type:            micro.InfoResponseType,

@@ -275,19 +275,23 @@ func TestOptionsListAllProblems(t *testing.T) {
 }
 
 func TestOptionsBounds(t *testing.T) {
+	dotted, err := subjects.New("team.pq", "q")
+	must(t, err)
 	for name, o := range map[string]bridge.Options{
-		"NATSURL":         {NATSURL: "nats://host:99999"},
-		"HTTPTimeout":     {HTTPTimeout: 24*time.Hour + 1},
-		"MetricQueues":    {MetricQueues: 1_000_001},
-		"Lanes":           {Lanes: 1025},
-		"MaxBatch":        {MaxBatch: 1<<16 + 1},
-		"MaxBatchBytes":   {MaxBatchBytes: 8_000_001},
-		"LeaseRoom":       {LeaseRoom: 9_000_001},
-		"MaxPending":      {MaxPending: 1<<30 + 1},
-		"MaxPendingBytes": {MaxPendingBytes: math.MinInt},
-		"MaxWaiters":      {MaxWaiters: 1<<30 + 1},
-		"RequestTimeout":  {RequestTimeout: time.Millisecond - 1},
-		"ShutdownTimeout": {ShutdownTimeout: math.MaxInt64},
+		"NATSURL":           {NATSURL: "nats://host:99999"},
+		"HTTPTimeout":       {HTTPTimeout: 24*time.Hour + 1},
+		"JetStream.LeafURL": {JetStream: bridge.JetStreamOptions{LeafURL: "http://host"}},
+		"Grammar":           {Grammar: dotted, JetStream: bridge.JetStreamOptions{LeafURL: "host"}},
+		"MetricQueues":      {MetricQueues: 1_000_001},
+		"Lanes":             {Lanes: 1025},
+		"MaxBatch":          {MaxBatch: 1<<16 + 1},
+		"MaxBatchBytes":     {MaxBatchBytes: 8_000_001},
+		"LeaseRoom":         {LeaseRoom: 9_000_001},
+		"MaxPending":        {MaxPending: 1<<30 + 1},
+		"MaxPendingBytes":   {MaxPendingBytes: math.MinInt},
+		"MaxWaiters":        {MaxWaiters: 1<<30 + 1},
+		"RequestTimeout":    {RequestTimeout: time.Millisecond - 1},
+		"ShutdownTimeout":   {ShutdownTimeout: math.MaxInt64},
 	} {
 		if err := o.Validate(); !strings.Contains(err.Error(), "bridge: "+name+" is ") {
 			t.Errorf("%s is not in:\n%v", name, err)

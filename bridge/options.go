@@ -119,6 +119,9 @@ type Options struct {
 	// DefaultShutdownTimeout.
 	ShutdownTimeout time.Duration
 
+	// JetStream says how programs of JetStream are served. Default not at all.
+	JetStream JetStreamOptions
+
 	// Logger receives the log. Default slog.Default().
 	Logger *slog.Logger
 	// Version is the semantic version that service discovery shows. Default the
@@ -226,6 +229,13 @@ func (o Options) Validate() error {
 	check(o.Keyspace != nil, "Keyspace", o.Keyspace, "a keyspace")
 	check(o.Grammar != subjects.Grammar{}, "Grammar", "empty", "a grammar")
 	check(subjects.ValidateQueueName(o.QueueGroup) == nil, "QueueGroup", strconv.Quote(o.QueueGroup), "1 to 128 letters, digits, '-' and '_'")
+
+	if o.JetStream.LeafURL != "" {
+		check(o.JetStream.validURLs(), "JetStream.LeafURL", redacted(o.JetStream.LeafURL),
+			"nats-leaf://host:7422, nats://host:7422 or tls://host:7422, or several separated by commas")
+		prefixes := o.Grammar.Prefix(subjects.Priority) + " and " + o.Grammar.Prefix(subjects.FIFO)
+		check(!strings.Contains(prefixes, "."), "Grammar", prefixes, "prefixes without dots: with JetStream.LeafURL they name JetStream domains")
+	}
 
 	for _, n := range o.numbers() {
 		want := fmt.Sprintf("%d to %d", n.least, n.most)

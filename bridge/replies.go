@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/jetstream"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -30,8 +31,8 @@ func (c *clientReplier) sendPayload(r *dispatch.Request, op *fdbpq.Op, results [
 		payload = e.buf
 	case fdbpq.OpSettings, fdbpq.OpConfigure:
 		payload = subjects.EncodeSettings(result.Settings)
-	case fdbpq.OpInfo: // and OpSettings
-		payload = infoReply(q, result.Info, results[1].Settings, c.b.options.Now()).Encode()
+	case fdbpq.OpInfo: // and OpSettings and OpConsumers
+		payload = infoReply(q, results, c.b.options.Now()).Encode()
 	case fdbpq.OpRemove, fdbpq.OpRelease:
 		payload = subjects.EncodeReply(subjects.Removed{Queue: q.Name, ID: op.ID.String()})
 	case fdbpq.OpMove:
@@ -86,12 +87,15 @@ func (c *clientReplier) sendData(payload []byte) error {
 	return err
 }
 
-// infoReply is the reply to an info.
-func infoReply(q *dispatch.Queue, info *fdbpq.Info, settings *subjects.Settings, now time.Time) *subjects.QueueInfo {
+// infoReply is the reply to an info, which has the results of the queue's figures, its settings and
+// its consumers.
+func infoReply(q *dispatch.Queue, results []fdbpq.Result, now time.Time) *subjects.QueueInfo {
+	info := results[0].Info
 	reply := &subjects.QueueInfo{
 		Queue: q.Name, Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed,
-		PrioritiesMore: info.MorePriorities, Settings: *settings,
+		PrioritiesMore: info.MorePriorities, Settings: *results[1].Settings,
 		GroupsMore: info.MoreGroups, GroupsAtLimit: info.GroupsAtLimit,
+		Consumers: jetstream.Describe(results[2].Consumers, now),
 	}
 	for _, g := range info.Groups {
 		if reply.Groups == nil {

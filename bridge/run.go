@@ -46,6 +46,7 @@ func New(o Options) (*Bridge, error) {
 	b.waits = newWaits(b.dispatcher)
 	b.outbox = b.newOutbox()
 	b.peers = b.newPeers()
+	b.jetStream = b.newJetStream()
 
 	var err error
 	if b.web, err = b.newWeb(); err != nil {

@@ -99,7 +99,7 @@ func (b *Bridge) notReady(ctx context.Context) (reasons []error) {
 		store <- err
 	}()
 
-	for _, err := range []error{b.natsReady(ctx), <-store, b.servingReady()} {
+	for _, err := range []error{b.natsReady(ctx), <-store, b.servingReady(), b.jetStream.ready()} {
 		if err != nil {
 			reasons = append(reasons, err)
 		}
@@ -180,6 +180,9 @@ func (b *Bridge) startServing(ctx context.Context, store string) error {
 		return err
 	}
 
+	if err := b.jetStream.start(ctx, store); err != nil {
+		return err
+	}
 	b.peers.Members.Enter(peers.Serving)
 	if err := b.flush(ctx); err == nil { // else NATS gets the subscriptions on reconnect
 		b.options.Logger.Info("taking requests", "subjects", b.grammar.Wildcards())
@@ -213,7 +216,7 @@ func (b *Bridge) subscribe() (made []*nats.Subscription, err error) {
 // from NATS or from peers, and those that have arrived are in their lanes.
 func (b *Bridge) stopServing(ctx context.Context) error {
 	b.peers.Router.Leave(ctx)
-	err := b.unsubscribe(ctx)
+	err := errors.Join(b.unsubscribe(ctx), b.jetStream.leave(ctx), b.jetStream.end(ctx))
 	if n := b.awaitHandlers(ctx); n > 0 {
 		err = errors.Join(err, errUnseen(n))
 	}

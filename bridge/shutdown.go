@@ -56,7 +56,9 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 	}
 
 	silence := b.endDelivery(requests, &toNATS, summary)
+	summary.leaf = toNATS.call(b.jetStream.leave)
 	b.endRequests(requests, started, summary)
+	summary.leaf = errors.Join(summary.leaf, toNATS.call(b.jetStream.end))
 
 	// Peers answer the pops forwarded to them, but only this bridge can answer for a peer that
 	// dies.
@@ -232,6 +234,7 @@ type shutdownSummary struct {
 	undone      int64 // requests that the lanes did not finish in time
 	abandoned   int   // replies sent before the shutdown that NATS did not confirm
 	unconfirmed error // why it is unknown whether the replies have arrived
+	leaf        error // the same of what was sent as a leaf node
 }
 
 // sent returns how many requests were answered since the beginning, with replies that were handed to
@@ -246,7 +249,7 @@ func (s *shutdownSummary) end() error {
 	left := int64(s.unseen) + s.undone + unsent
 	answered := s.sent()
 
-	problems := []error{s.cause}
+	problems := []error{s.cause, s.leaf}
 	if s.unseen > 0 {
 		problems = append(problems, errUnseen(s.unseen))
 	}

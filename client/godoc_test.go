@@ -12,7 +12,7 @@ import (
 // go doc shows the fields of types whose definitions are in other packages.
 func TestDocOfFields(t *testing.T) {
 	for _, value := range []any{
-		client.Item{}, client.Delivery{}, client.DeadLetter{}, client.Settings{}, client.QueueInfo{}, client.PriorityCount{},
+		client.Item{}, client.Delivery{}, client.DeadLetter{}, client.Settings{}, client.QueueInfo{}, client.PriorityCount{}, client.QueueConsumer{},
 		client.StoredItem{}, client.ItemsOptions{}, client.ItemsPage{}, client.ItemResult{},
 	} {
 		of := reflect.TypeOf(value)

@@ -32,6 +32,19 @@ type PriorityCount = subjects.PriorityCount
 //	Leased int64
 type GroupCount = subjects.GroupCount
 
+// QueueConsumer is a consumer that a program written for JetStream has created, to take items of the
+// queue:
+//
+//	Name              string
+//	Order             string        // "min" or "max": where it begins
+//	AckWait           time.Duration // of its leases; 0, that of the settings
+//	MaxDeliver        int           // deliveries after which it gives an item up; 0, no limit of its own
+//	MaxAckPending     int           // items that it may have outstanding; 0, no limit
+//	InactiveThreshold time.Duration // after which it goes if nobody pulls; 0, never
+//	Created           time.Time
+//	Description       string        // or its beginning
+type QueueConsumer = subjects.QueueConsumer
+
 // QueueInfo says how many items of a queue are in each state, and more:
 //
 //	Queue          string
@@ -46,6 +59,7 @@ type GroupCount = subjects.GroupCount
 //	OldestAge      *time.Duration  // since the push of the oldest ready item, nil if there is none
 //	NextDue        *time.Time      // when the next thing falls due, nil if nothing will
 //	Settings       Settings        // that are set
+//	Consumers      []QueueConsumer // that JetStream's programs have created; nil without any
 type QueueInfo = subjects.QueueInfo
 
 // Info returns how many items of the queue are in each state, and more. Items that other programs

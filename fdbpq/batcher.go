@@ -91,11 +91,11 @@ func (b *Batcher) LimitReturned(bytes int) { b.returned = bytes }
 // In an engine that does not pipeline (see kv.Database), Start first waits for the previous batch.
 // If both batches only push, and the engine is not serial, it does this batch's reads meanwhile.
 //
-// A batch of only peeks, lens, infos, OpGet, OpRank and OpSettings runs in a read-only transaction.
-// Any other runs in this order, and operations of one kind in the order of ops, whichever end they
-// are for:
+// A batch of only peeks, lens, infos, OpGet, OpRank, OpSettings and OpConsumers runs in a read-only
+// transaction. Any other runs in this order, and operations of one kind in the order of ops,
+// whichever end they are for:
 //
-//  1. settings
+//  1. settings, and then consumers
 //  2. lens, infos, OpGets, OpRanks and OpSweeps
 //  3. pushes
 //  4. restores

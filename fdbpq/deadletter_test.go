@@ -76,6 +76,19 @@ func (f *fixture) wantDead(q *fdbpq.PriorityQueue, m fdbpq.Message, want fdbpq.D
 	wantEqual(f.T, "dead letter", got, want)
 }
 
+// An item that is given up before whoever leased it last got it has had a delivery less.
+func TestTermUncounted(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		f.push(q, 5, "a")
+		for _, op := range []fdbpq.Op{{Kind: fdbpq.OpNak}, {Kind: fdbpq.OpTerm, Reason: fdbpq.ReasonMaxDeliver, Uncounted: true}} {
+			op.Queue, op.Token = q, f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease.Token
+			wantError(f.T, f.apply(op)[0].Err, nil)
+		}
+		f.wantDead(f.queue("jobs-dead"), message("a"), fdbpq.DeadLetter{Queue: "jobs", Reason: "max_deliver", Deliveries: 1})
+	})
+}
+
 // Items that fall due together with their dead-letter queue's go there, and can be popped there.
 func TestDeadLettersBesideWhatIsDue(t *testing.T) {
 	f := onMem(t)

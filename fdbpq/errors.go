@@ -89,6 +89,9 @@ var (
 	// nothing says in which queue it was.
 	ErrNotDeadLetter = codec.ErrNotDeadLetter
 
+	// ErrMaxConsumers is returned by OpSetConsumer for one consumer more than MaxConsumers.
+	ErrMaxConsumers = codec.ErrMaxConsumers
+
 	// ErrSettings is returned by OpConfigure for settings that the queue cannot have.
 	ErrSettings = codec.ErrSettings
 

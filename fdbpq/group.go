@@ -8,6 +8,7 @@ type queueOps struct {
 	pushes      queuePushes
 	looks       queueLooks
 	configs     *queueConfigs
+	consumers   *queueConsumers
 	sweeps      *queueSweeps
 	restores    *queueRestores
 	settlements *queueSettlements
@@ -117,6 +118,9 @@ func (t *txOps) addRare(q *queueOps, i int) {
 	switch t.ops[i].Kind {
 	case OpSettings, OpConfigure:
 		c := join(&q.configs, &t.configs, func() *queueConfigs { return &queueConfigs{queueTxn: &q.queueTxn} })
+		c.indexes = append(c.indexes, i)
+	case OpConsumers, OpSetConsumer:
+		c := join(&q.consumers, &t.consumers, func() *queueConsumers { return &queueConsumers{queueTxn: &q.queueTxn} })
 		c.indexes = append(c.indexes, i)
 	case OpSweep:
 		s := join(&q.sweeps, &t.sweeps, func() *queueSweeps { return &queueSweeps{queueTxn: &q.queueTxn} })

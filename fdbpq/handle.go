@@ -80,7 +80,7 @@ func (q *handle) Configure(tx kv.Transaction, change func(*Settings)) (Settings,
 	return orZero(result.Settings, result.Err)
 }
 
-// Clear removes everything in the queue, also its settings.
+// Clear removes everything in the queue, also its settings and consumers.
 func (q *handle) Clear(tx kv.Transaction) { codec.Clear(q.l, tx) }
 
 // Get returns an item by its id, whichever state it is in, and leaves it there.

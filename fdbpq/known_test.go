@@ -29,6 +29,7 @@ func TestKnownFacts(t *testing.T) {
 	f.apply(pop)
 	wantEqual(t, "reads of a pop", reads(pop), 1)
 	wantEqual(t, "reads of a lease", reads(lease), 1)
+	wantEqual(t, "reads of a lease that counts", reads(counting(lease)), 2)
 	token := f.apply(lease)[0].Lease.Token
 	wantEqual(t, "reads of an acknowledgement", reads(fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token}), 0)
 	wantEqual(t, "reads of a second lease", reads(lease), 1)

@@ -192,6 +192,7 @@ func TestShrinks(t *testing.T) {
 	for _, ops := range [][]fdbpq.Op{
 		{opPush(q, 0, "")},
 		{opPush(q, 0, ""), op(opPopMin, q)},
+		{opSetConsumer(q, "a", "1"), op(opPopMin, q)},
 		{op(opPopMin, q), op(opPopMax, q), opPush(fifo, 0, "")},
 	} {
 		_, err := f.batcher.Apply(f.ctx, ops)

@@ -69,6 +69,7 @@ func (f *fixture) populate() fdbpq.Token {
 	}
 	f.apply(ops...)
 	f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: jobs, Configure: func(s *fdbpq.Settings) { s.MaxBytes = 100 << 20 }})
+	f.setConsumer(f.fifoQueue("read"), "reader", "record")
 	once := opPush(jobs, 9, "once")
 	once.Message.MsgID, once.Message.Unique = "id", "key"
 	once.Message.Headers = map[string][]string{"Trace": {"1"}}
@@ -104,7 +105,7 @@ func TestMigrateBothWays(t *testing.T) {
 			second := first.target(path[1](t))
 			result := must(runMigration(first, second))
 			wantMigrated(t, first, second, before, result)
-			if result.Digest.Queues != 4 || result.Digest.Items != 30+30+3+12+250 {
+			if result.Digest.Queues != 5 || result.Digest.Items != 30+30+3+12+250 {
 				t.Errorf("%v", result.Digest)
 			}
 			if s, err := second.open(second.Keyspace, fdbpq.StoreOptions{Exclusive: true}); err != nil || s.New || s.ID != result.ID || s.ID == identity {

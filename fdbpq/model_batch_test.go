@@ -35,6 +35,7 @@ func (q *modelQueue) run(ops []fdbpq.Op, results []fdbpq.Result, page int) {
 		b.served[i.ID.Priority] = i.ID.Count
 	}
 	b.each(b.configure, fdbpq.OpConfigure, fdbpq.OpSettings)
+	b.each(b.consumer, fdbpq.OpConsumers, fdbpq.OpSetConsumer)
 
 	looks := []fdbpq.OpKind{fdbpq.OpLen, fdbpq.OpInfo, fdbpq.OpGet, fdbpq.OpRank, fdbpq.OpSweep}
 	edits := []fdbpq.OpKind{fdbpq.OpRemove, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedriveItem, fdbpq.OpPurge, fdbpq.OpRedrive}

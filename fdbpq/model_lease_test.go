@@ -138,6 +138,7 @@ func (b *modelBatch) pop() {
 	for i := range b.ops {
 		if takes(b.ops[i]) {
 			b.take(i)
+			b.wantReady(i)
 		}
 	}
 

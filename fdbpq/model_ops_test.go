@@ -13,7 +13,7 @@ import (
 // ops draws operations on a queue.
 func (r *modelRun) ops(q *modelQueue) (ops []fdbpq.Op) {
 	for range 1 + r.random.IntN(4) {
-		switch r.random.IntN(21) {
+		switch r.random.IntN(22) {
 		case 0, 1, 2, 3, 4:
 			ops = append(ops, r.pushes(q)...)
 		case 5, 6, 7, 8:
@@ -28,6 +28,8 @@ func (r *modelRun) ops(q *modelQueue) (ops []fdbpq.Op) {
 			ops = append(ops, r.edit(q))
 		case 17:
 			ops = append(ops, r.configure(q))
+		case 18:
+			ops = append(ops, r.consumer())
 		default:
 			looks := []fdbpq.OpKind{fdbpq.OpLen, fdbpq.OpInfo, fdbpq.OpPeek, fdbpq.OpSettings, fdbpq.OpGet, fdbpq.OpRank, fdbpq.OpSweep}
 			ops = append(ops, fdbpq.Op{Kind: looks[r.random.IntN(len(looks))], End: r.end(q), ID: r.someID(q)})
@@ -128,7 +130,7 @@ func (r *modelRun) push(*modelQueue) fdbpq.Op {
 
 // pops draws pops or leases.
 func (r *modelRun) pops(q *modelQueue) []fdbpq.Op {
-	o := fdbpq.Op{Kind: fdbpq.OpPop, End: r.end(q), Waits: r.random.IntN(2) == 0}
+	o := fdbpq.Op{Kind: fdbpq.OpPop, End: r.end(q), Waits: r.random.IntN(2) == 0, Count: r.random.IntN(2) == 0}
 	if r.random.IntN(3) > 0 {
 		o.Kind, o.Lease = fdbpq.OpLease, time.Duration(r.random.IntN(4))*time.Second
 	}

@@ -59,6 +59,7 @@ func TestModel(t *testing.T) {
 	for _, what := range []string{
 		"came back", "expired", "died", "discarded", "refused", "duplicate", "restored", "lost its key", "purged", "removed", "moved",
 		"redriven", "redriven alone", "released", "browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased", "in turn", "rate", "group limits",
+		"set", "counted",
 	} {
 		if counts[what] == 0 && !race.Enabled {
 			t.Errorf("nothing was %s: %v", what, counts)
@@ -327,6 +328,7 @@ func (r *modelRun) finish() {
 			}
 		}
 	}
+	r.removeConsumers()
 	if contents := r.f.check(); contents.Items > 0 {
 		r.f.Errorf("%d items are left", contents.Items)
 	}

@@ -36,6 +36,8 @@ type modelQueue struct {
 	tokens   []fdbpq.Token // that were ever given
 	msgIDs   map[string]modelMsgID
 	rates    modelRates
+
+	consumers map[string]string
 }
 
 type modelMsgID struct {
@@ -66,7 +68,7 @@ func (m *model) queue(name string, fifo bool) *modelQueue {
 	target := m.named(name, fifo)
 	q := m.queues[target]
 	if q == nil {
-		q = &modelQueue{model: m, target: target, name: name, fifo: fifo, items: map[fdbpq.ID]*modelItem{}, msgIDs: map[string]modelMsgID{}}
+		q = &modelQueue{model: m, target: target, name: name, fifo: fifo, items: map[fdbpq.ID]*modelItem{}, msgIDs: map[string]modelMsgID{}, consumers: map[string]string{}}
 		q.rates = modelRates{full: map[string]time.Time{}, entries: map[modelEntry]bool{}}
 		m.queues[target] = q
 	}

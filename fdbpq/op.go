@@ -63,11 +63,16 @@ const (
 	// It does more than operations that look at the queue, but no more than one transaction has
 	// room for: see Result.Swept.
 	OpSweep
+	// OpConsumers returns the records of the queue's consumers, in the order of their names.
+	OpConsumers
+	// OpSetConsumer creates, changes or removes the record of a consumer. It comes before all other
+	// operations of its transaction but those on settings.
+	OpSetConsumer
 )
 
 // Writes reports whether the operation can change the queue.
 func (k OpKind) Writes() bool {
-	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings && k != OpGet && k != OpRank
+	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings && k != OpConsumers && k != OpGet && k != OpRank
 }
 
 // Op is one operation on one queue.
@@ -85,7 +90,9 @@ type Op struct {
 	Follows bool
 	// Waits makes an OpPop or OpLease that finds nothing report Result.NextDue.
 	Waits bool
-	// Uncounted makes OpNak not count the delivery. Backoff is then no delay.
+	// Count makes an OpPop or OpLease report Result.Ready.
+	Count bool
+	// Uncounted makes OpNak and OpTerm not count the delivery. Backoff is then no delay.
 	Uncounted bool
 	// Queue is a *PriorityQueue or a *Queue.
 	Queue Target
@@ -125,6 +132,14 @@ type Op struct {
 	// Configure changes the settings for OpConfigure. It may be called more than once, with
 	// the settings that the queue has.
 	Configure func(*Settings)
+	// Consumer names the consumer of OpSetConsumer: 1 to MaxConsumerName bytes of UTF-8, without dots,
+	// spaces, *, > and control characters.
+	Consumer string
+	// Change says for OpSetConsumer what becomes of the record, of which it gets the value, nil if
+	// there is none. It returns the new one, which must not be changed later; an empty one removes the
+	// record, and its error fails the operation, and leaves the record as it is. It may be called more
+	// than once, with what there is at the time.
+	Change func(old []byte) (value []byte, err error)
 	// MaxBytes is the most bytes, as Message.Size counts them, that an OpPop or OpLease and those
 	// that follow it return together; 0 means no limit. The first item that exceeds it stays in the
 	// queue, with ErrMaxBytes.
@@ -162,7 +177,7 @@ func onlyPushes(ops []Op) bool {
 
 func onlyShrink(ops []Op) bool {
 	return all(ops, func(k OpKind) bool {
-		return k != OpPush && k != OpConfigure && k != OpMove && k != OpRedrive && k != OpRedriveItem
+		return k != OpPush && k != OpConfigure && k != OpSetConsumer && k != OpMove && k != OpRedrive && k != OpRedriveItem
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 // check returns an error if the queue does not support the operation.
 func (op *Op) check(l *codec.Layout) error {
 	switch op.Kind {
-	case OpLen, OpInfo, OpSettings, OpSweep:
+	case OpLen, OpInfo, OpSettings, OpConsumers, OpSweep:
 		return nil
 	case OpGet, OpRank, OpRemove, OpMove, OpRelease, OpRedriveItem, OpPurge, OpRedrive:
 		return op.checkManaging(l)
@@ -20,6 +20,11 @@ func (op *Op) check(l *codec.Layout) error {
 			return fmt.Errorf("%w: nothing says what to configure", ErrOp)
 		}
 		return nil
+	case OpSetConsumer:
+		if op.Change == nil {
+			return fmt.Errorf("%w: nothing says what becomes of the consumer", ErrOp)
+		}
+		return codec.CheckConsumer(op.Consumer)
 	case OpPush:
 		if size := op.Message.Size(); size > MaxMessageSize {
 			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)

@@ -29,6 +29,7 @@ type queuePops struct {
 	bytes   int    // that they may return, at most NoBound
 	waits   bool   // one of them has Waits
 	leases  bool   // one of them is an OpLease
+	counts  bool   // one of them has Count
 
 	share, together int // of what is read at once, bytes and items
 	ends            state.Ends
@@ -36,6 +37,7 @@ type queuePops struct {
 	past            kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 	later           kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
 	nextDue         time.Time                // of later, and of the leases that were given
+	ready           kv.Future[[]byte]        // how many items are ready; nil unless counts
 	limits          popLimits
 	groups          groupLimits
 	searches        [2]*search // by End; nil while the walk goes on
@@ -55,6 +57,7 @@ func (q *queuePops) include(i int) {
 		q.bytes = min(q.bytes+op.MaxBytes, state.NoBound)
 	}
 	q.waits = q.waits || op.Waits
+	q.counts = q.counts || op.Count
 	q.leases = q.leases || op.Kind == OpLease
 }
 
@@ -131,6 +134,9 @@ func (q *queuePops) beginReads(all int) {
 	q.share = min(q.returned.Share(q.want(), all), max(q.bytes, 1))
 	q.together = q.returned.AtOnce()
 	q.beginWalks()
+	if q.counts {
+		q.ready = q.snapshot.Get(q.l.TotalKey())
+	}
 	if q.waits {
 		q.later = q.snapshot.GetRange(q.l.LaterRange(q.now), kv.RangeOptions{Limit: 1})
 	}
@@ -162,6 +168,9 @@ func (q *queuePops) takeItems() error {
 		}
 
 		err := q.takeItem(i, &room, len(pasts) > 0)
+		if op.Count && err == nil {
+			err = q.countReady(i)
+		}
 		if err = q.failOps(err, i); err != nil {
 			return err
 		}
@@ -175,6 +184,18 @@ func (q *queuePops) takeItems() error {
 		return err
 	}
 	return q.findNextDue()
+}
+
+// countReady tells a pop how many items are ready after it. The error is one of the store.
+func (q *queuePops) countReady(i int) error {
+	n, err := state.ReadCounter(q.ready)
+	if err != nil {
+		return codec.UnlessCorrupt(err) // the item is taken all the same
+	}
+	// The counter does not have what this transaction has still to write.
+	n += q.ledger.Ready() + q.dead.Ready(q.l) - int64(len(q.expired))
+	q.results[i].Ready = max(n, 0)
+	return nil
 }
 
 // takeItem gives a pop or lease an item, or an error in its result. room is what is left of

@@ -27,7 +27,7 @@ type QueuePage struct {
 }
 
 // ListPriorityQueues returns up to limit priority queues, sorted by name, that come after the given
-// name, "" for the first. Those that have neither items nor settings are left out. What is due by
+// name, "" for the first. Those without items, settings and consumers are left out. What is due by
 // now counts as what it was before, in the queues that QueuePage.Due names. It takes few
 // transactions for each thousand queues, and is not atomic.
 //
@@ -94,7 +94,7 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *codec.Br
 		return nil, nil, err
 	}
 
-	// Queues without items that count may have items of other programs, or settings.
+	// Queues without items that count may have items of other programs, settings or consumers.
 	var silent []Target
 	for i := range results {
 		if err := results[i].Err; err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-var errReadOnly = fmt.Errorf("%w: it is not a peek, len, info, OpGet, OpRank or OpSettings", ErrOp)
+var errReadOnly = fmt.Errorf("%w: it is not a peek, len, info, OpGet, OpRank, OpSettings or OpConsumers", ErrOp)
 
-// Read runs peeks, lens, infos, OpGet, OpRank and OpSettings in the caller's transaction, and
-// returns one Result for each, in the order of ops. It starts all reads before it waits for the
+// Read runs peeks, lens, infos, OpGet, OpRank, OpSettings and OpConsumers in the caller's transaction,
+// and returns one Result for each, in the order of ops. It starts all reads before it waits for the
 // first, so many take hardly more time than one.
 //
 // Read cannot write, so it does not see items that have fallen due and that no pop, lease, or batch
@@ -54,6 +54,7 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, du
 
 	// All reads begin before the first ends.
 	t.looks.beginLens()
+	t.consumers.begin()
 	for _, q := range t.configs {
 		q.ledger.ReadSettings(r, q.l)
 	}
@@ -68,6 +69,7 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, du
 		t.peeks.run,
 		t.looks.finishLens,
 		func() error { return each(t.configs, (*queueConfigs).configure) },
+		t.consumers.run,
 		t.looks.finishItems,
 	)
 	for _, q := range t.queues {

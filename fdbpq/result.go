@@ -22,6 +22,10 @@ type Result struct {
 	ended bool
 	// place: the OpLease has the place of a lease that was ended before it.
 	place bool
+	// Ready is how many items are ready after an OpPop or OpLease with Count that got an item, or for
+	// which there was none; 0 if it failed for another reason. It does not count items that other
+	// programs added with the bare recipe.
+	Ready int64
 	// Len is the number of items, for OpLen.
 	Len int64
 	// State is that of the item, for OpGet.
@@ -40,12 +44,15 @@ type Result struct {
 	Info *Info
 	// Settings is those of the queue, for OpSettings and OpConfigure.
 	Settings *Settings
+	// Consumers is those of the queue, for OpConsumers.
+	Consumers []ConsumerRecord
 	// Freed says that an OpAck, OpTerm, OpRemove, OpRelease or OpPurge ended a lease of a queue with
 	// Settings.MaxLeased or Settings.MaxLeasedPerGroup, so another may begin.
 	Freed bool
 	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrRate, ErrGroupLimits, ErrMaxLeased, ErrFull,
 	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
-	// ErrNotLeased, ErrNotDeadLetter, ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
+	// ErrNotLeased, ErrNotDeadLetter, ErrMaxConsumers, ErrSettings, ErrOp or ErrCorrupt, or what Op.Change
+	// returned. It does not affect the other operations.
 	Err error
 }
 

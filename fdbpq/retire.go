@@ -22,8 +22,8 @@ func NewMark() Mark {
 type Retired uint8
 
 const (
-	// InUse: the queue has items, settings or message ids whose window is not over, or a Popper is
-	// at work on it. It stays listed.
+	// InUse: the queue has items, settings, consumers or message ids whose window is not over, or a
+	// Popper is at work on it. It stays listed.
 	InUse Retired = iota
 	// Marked: the queue is empty and now has the new mark.
 	Marked

@@ -34,6 +34,8 @@ func bytesOf(ops []Op) (n int) {
 			if item := ops[i].Item; item != nil {
 				n += item.Size() + l.DedupSize(&item.Message)
 			}
+		case OpSetConsumer:
+			n += codec.MaxConsumerName + codec.MaxConsumerValue
 		case OpPop, OpLease:
 			n += popped * len(l.Prefix)
 		}

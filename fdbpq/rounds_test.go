@@ -81,6 +81,11 @@ func waiting(op fdbpq.Op) fdbpq.Op {
 	return op
 }
 
+func counting(op fdbpq.Op) fdbpq.Op {
+	op.Count = true
+	return op
+}
+
 // pushOp is a push, of an item with ("m") keys if headers is true.
 func pushOp(priority int64, headers bool) []fdbpq.Op {
 	op := fdbpq.Op{Kind: fdbpq.OpPush, Priority: priority, Message: message("value")}
@@ -124,6 +129,7 @@ func TestRoundsOfBatches(t *testing.T) {
 			f.clock.advance(late)
 		}
 	}
+	setConsumer := opSetConsumer(nil, "a", "1")
 	nak, term := fdbpq.Op{Kind: fdbpq.OpNak}, fdbpq.Op{Kind: fdbpq.OpTerm}
 	empty := func(f *roundsFixture) { f.batch(ops(popMin)) }
 	emptyFirst := func(f *roundsFixture) {
@@ -187,6 +193,10 @@ func TestRoundsOfBatches(t *testing.T) {
 		{name: "lease with a length", before: plain(2), ops: ops(lease), reads: 4, rounds: 1},
 		{name: "lease without", before: plain(2), ops: ops(fdbpq.Op{Kind: fdbpq.OpLease}), reads: 4, rounds: 1},
 		{name: "config", before: plain(2), ops: ops(fdbpq.Op{Kind: fdbpq.OpSettings}), reads: 1, rounds: 1},
+		{name: "consumers", before: plain(2), ops: ops(fdbpq.Op{Kind: fdbpq.OpConsumers}), reads: 1, rounds: 1, many: 2, both: true},
+		{name: "consumer beside a pop", before: plain(2), ops: ops(setConsumer, popMin), reads: 5, rounds: 2, many: 3},
+		{name: "pop that counts", before: plain(2), ops: ops(counting(popMin)), reads: 5, rounds: 1, both: true},
+		{name: "lease that counts", before: plain(2), ops: ops(counting(lease), lease), reads: 5, rounds: 1},
 		{name: "ack", before: leased(0, false, 0), ops: ops(fdbpq.Op{Kind: fdbpq.OpAck}), reads: 2, rounds: 1},
 		{name: "snooze", before: leased(0, false, 0), ops: ops(fdbpq.Op{Kind: fdbpq.OpNak, Uncounted: true}), reads: 1, rounds: 1},
 		{name: "nak", before: leased(0, false, 0), ops: ops(nak), reads: 2, rounds: 1},

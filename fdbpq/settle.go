@@ -185,6 +185,9 @@ func (q *queueSettlements) bury(i int, h *codec.Record, p *due.Burial) error {
 	}
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h)
+	if op.Uncounted {
+		h.Deliveries--
+	}
 	q.dead.Bury(p, h, reason)
 	return nil
 }

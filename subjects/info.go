@@ -35,6 +35,8 @@ type QueueInfo struct {
 	NextDue *time.Time
 	// Settings has the settings that are set.
 	Settings Settings
+	// Consumers is those that JetStream's programs have created, by name; nil without any.
+	Consumers []QueueConsumer
 }
 
 // PriorityCount is the number of ready items of one priority.
@@ -62,6 +64,7 @@ type queueInfo struct {
 	OldestAge *float64        `json:"oldest_age_s"`
 	NextDue   *string         `json:"next_due"`
 	Settings  json.RawMessage `json:"settings"`
+	Consumers []QueueConsumer `json:"consumers,omitempty"`
 }
 
 // Encode returns the JSON.
@@ -69,7 +72,7 @@ func (i *QueueInfo) Encode() []byte {
 	o := queueInfo{
 		Queue: i.Queue, Ready: i.Ready, Leased: i.Leased, Delayed: i.Delayed,
 		Priorities: i.Priorities, PrioritiesMore: i.PrioritiesMore, Settings: EncodeSettings(&i.Settings),
-		Groups: i.Groups, GroupsMore: i.GroupsMore, GroupsAtLimit: i.GroupsAtLimit,
+		Groups: i.Groups, GroupsMore: i.GroupsMore, GroupsAtLimit: i.GroupsAtLimit, Consumers: i.Consumers,
 	}
 	if i.OldestAge != nil {
 		age := i.OldestAge.Seconds()
@@ -92,7 +95,7 @@ func ParseQueueInfo(payload []byte) (*QueueInfo, error) {
 	i := &QueueInfo{
 		Queue: o.Queue, Ready: o.Ready, Leased: o.Leased, Delayed: o.Delayed,
 		Priorities: o.Priorities, PrioritiesMore: o.PrioritiesMore,
-		Groups: o.Groups, GroupsMore: o.GroupsMore, GroupsAtLimit: o.GroupsAtLimit,
+		Groups: o.Groups, GroupsMore: o.GroupsMore, GroupsAtLimit: o.GroupsAtLimit, Consumers: o.Consumers,
 	}
 	if o.OldestAge != nil {
 		age := time.Duration(*o.OldestAge * float64(time.Second))

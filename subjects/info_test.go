@@ -25,6 +25,12 @@ func TestQueueInfo(t *testing.T) {
 		`{"queue":"mail","ready":0,"leased":0,"delayed":0,"priorities":null,"oldest_age_s":null,"next_due":null,"settings":{}}`: {
 			Queue: "mail",
 		},
+		`{"queue":"jobs","ready":0,"leased":0,"delayed":0,"priorities":null,"oldest_age_s":null,"next_due":null,"settings":{},"consumers":[` +
+			`{"name":"a","order":"max","ack_wait":"1m0s","max_deliver":5,"max_ack_pending":7,"inactive_threshold":"5s",` +
+			`"created":"2026-11-20T08:37:57.685968Z","description":"mail"},{"name":"b","order":"min"}]}`: {
+			Queue: "jobs", Consumers: []QueueConsumer{{Name: "a", Order: "max", AckWait: time.Minute, MaxDeliver: 5, MaxAckPending: 7,
+				InactiveThreshold: 5 * time.Second, Created: due, Description: "mail"}, {Name: "b", Order: "min"}},
+		},
 	} {
 		if got := string(info.Encode()); got != want {
 			t.Errorf("encoded: %s, want %s", got, want)
@@ -33,7 +39,8 @@ func TestQueueInfo(t *testing.T) {
 			t.Errorf("parsed %s: %+v, %v, want %+v", want, got, err, info)
 		}
 	}
-	for _, bad := range []string{"", "x", `{"ready":"1"}`, `{"priorities":{"x":1}}`, `{"next_due":"noon"}`, `{"settings":{"max_deliver":"x"}}`} {
+	for _, bad := range []string{"", "x", `{"ready":"1"}`, `{"priorities":{"x":1}}`, `{"next_due":"noon"}`, `{"settings":{"max_deliver":"x"}}`,
+		`{"consumers":[{"ack_wait":"1"}]}`, `{"consumers":[{"inactive_threshold":"x"}]}`, `{"consumers":[{"created":"noon"}]}`, `{"consumers":[1]}`} {
 		if got, err := ParseQueueInfo([]byte(bad)); err == nil {
 			t.Errorf("parsed %s: %+v", bad, got)
 		}

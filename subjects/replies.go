@@ -14,6 +14,10 @@ const TimeLayout = "2006-01-02T15:04:05.000000Z"
 const (
 	// MetadataStore is the identity of the store: bridges with the same serve the same items.
 	MetadataStore = "store"
+	// MetadataJetStream is MetadataConnected if the JetStream face is connected, or else why it is not.
+	// Only an INFO has it, and of a bridge that has the face.
+	MetadataJetStream = "jetstream"
+	MetadataConnected = "connected"
 	// MetadataTime is what the bridge's clock says, in TimeLayout. Only an INFO has it.
 	MetadataTime = "time"
 )

@@ -225,6 +225,9 @@ func (g Grammar) Wildcards() []string {
 	return []string{g.priority + ">", g.fifo + ">"}
 }
 
+// Prefix returns the first tokens of the subjects of a kind.
+func (g Grammar) Prefix(k Kind) string { return strings.TrimSuffix(g.prefix(k), ".") }
+
 func (g Grammar) prefix(k Kind) string {
 	if k == FIFO {
 		return g.fifo

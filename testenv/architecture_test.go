@@ -52,11 +52,13 @@ type room struct {
 }
 
 var rooms = map[string]room{
-	"bridge/dispatch":      {},
-	"bridge/internal/wire": {nats: true},
-	"bridge/outbox":        {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
-	"bridge/peers":         {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
-	"bridge/web":           {metrics: true},
+	"bridge/dispatch":       {},
+	"bridge/internal/wire":  {nats: true},
+	"bridge/jetstream":      {uses: []string{"bridge/dispatch", "bridge/internal/wire", "bridge/jetstream/leaf"}, nats: true},
+	"bridge/jetstream/leaf": {nats: true}, // of that only logins, ids and the tree of subjects
+	"bridge/outbox":         {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
+	"bridge/peers":          {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
+	"bridge/web":            {metrics: true},
 }
 
 // below fdbpq, what a package may use besides the contract of stores, tuples and settings. Packages that are not

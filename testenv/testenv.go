@@ -8,6 +8,7 @@
 package testenv
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -36,6 +37,9 @@ type Options struct {
 	NATS func(*server.Options)
 	// Bridge changes the options of each bridge. nil means nothing.
 	Bridge func(*bridge.Options)
+	// JetStream has bridges serve programs that were written for JetStream: the NATS server has a
+	// leaf node port, and bridges connect to it.
+	JetStream bool
 	// Stopped leaves it to the test to start the NATS server and everything that needs
 	// it. Env.Conn and Env.Bridge are nil.
 	Stopped bool
@@ -67,6 +71,9 @@ func New(t testing.TB, o Options) *Env {
 	if o.Engine.Open == nil {
 		o.Engine = Mem()
 	}
+	if o.JetStream {
+		o = withLeafNodes(t, o)
+	}
 	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
 	if err != nil {
 		t.Fatalf("testenv: grammar: %v", err)
@@ -95,6 +102,24 @@ func New(t testing.TB, o Options) *Env {
 	e.Bridge.WaitReady()
 	e.Conn = e.Connect()
 	return e
+}
+
+// withLeafNodes returns options with a leaf node port, on loopback whatever Options.NATS says.
+func withLeafNodes(t testing.TB, o Options) Options {
+	port, changeNATS, changeBridge := freePort(t), o.NATS, o.Bridge
+	o.NATS = func(n *server.Options) {
+		if changeNATS != nil {
+			changeNATS(n)
+		}
+		n.LeafNode.Host, n.LeafNode.Port = "127.0.0.1", port
+	}
+	o.Bridge = func(b *bridge.Options) {
+		b.JetStream.LeafURL = "nats-leaf://127.0.0.1:" + strconv.Itoa(port)
+		if changeBridge != nil {
+			changeBridge(b)
+		}
+	}
+	return o
 }
 
 // Connect makes a connection to NATS. The options come after those for all tests.

@@ -114,6 +114,11 @@ func toRetry(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
 	if hasNoRoom(results[0].Err) {
 		return ops
 	}
+
+	// What only looks can be done again as a whole, whichever of its operations had no room.
+	if !ops[0].Kind.Writes() && slices.ContainsFunc(results, func(r fdbpq.Result) bool { return hasNoRoom(r.Err) }) {
+		return ops
+	}
 	return nil
 }
 

@@ -36,6 +36,7 @@ type waiter struct {
 type popOptions struct {
 	kind     fdbpq.OpKind
 	end      fdbpq.End
+	count    bool
 	lease    time.Duration
 	maxBytes int // what is left of it
 }
@@ -44,7 +45,7 @@ type popOptions struct {
 func (w *waiter) op() fdbpq.Op {
 	return fdbpq.Op{
 		Kind: w.pop.kind, Queue: w.request.Queue.Target, End: w.pop.end,
-		Lease: w.pop.lease, MaxBytes: w.pop.maxBytes, Waits: true,
+		Lease: w.pop.lease, MaxBytes: w.pop.maxBytes, Waits: true, Count: w.pop.count,
 	}
 }
 
@@ -53,7 +54,7 @@ func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 	last := &ops[len(ops)-1]
 	acks := LeadingAcks(ops)
 	w := &waiter{request: *r, wanted: r.operations(ops) - acks}
-	w.pop = popOptions{kind: last.Kind, end: last.End, lease: last.Lease, maxBytes: last.MaxBytes}
+	w.pop = popOptions{kind: last.Kind, end: last.End, lease: last.Lease, maxBytes: last.MaxBytes, count: last.Count}
 
 	w.request.span, w.request.Pops = 0, 0
 	w.request.waiter = w

@@ -15,11 +15,7 @@ import (
 // returns false, this bridge runs the request. The error says why it could not be forwarded; then
 // nobody runs it. What a peer has forwarded is not forwarded again.
 func (r *Router) Route(m *nats.Msg, request *dispatch.Request, o Origin) (forwarded bool, err error) {
-	if r.activePeers() == 0 {
-		return false, nil
-	}
-
-	owner := request.Queue.Owner(*r.bridges.Load())
+	owner := r.Owner(request.Queue)
 	switch {
 	case owner == r.p.config.Self.ID || o.Forwarded():
 		return false, nil

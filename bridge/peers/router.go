@@ -133,6 +133,14 @@ func (r *Router) enter(p phase) { r.phase.Store(&p) }
 
 func (r *Router) is(p phase) bool { return *r.phase.Load() == p }
 
+// Owner returns the id of the bridge that owns a queue.
+func (r *Router) Owner(q *dispatch.Queue) string {
+	if r.activePeers() == 0 {
+		return r.p.config.Self.ID
+	}
+	return q.Owner(*r.bridges.Load())
+}
+
 // Owns reports whether no other bridge owns the queue.
 func (r *Router) Owns(kind subjects.Kind, name string) bool {
 	return r.activePeers() == 0 || dispatch.Owner(kind, name, *r.bridges.Load()) == r.p.config.Self.ID

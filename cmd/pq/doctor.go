@@ -154,6 +154,27 @@ func (d *diagnosis) checkBridges(s *session) {
 	}
 	d.checkTogether(all)
 	d.checkClocks(all)
+	d.checkJetStream(all)
+}
+
+// checkJetStream checks that bridges which serve JetStream's programs are connected for that.
+func (d *diagnosis) checkJetStream(all []discovery.Bridge) {
+	connected := 0
+	failed := false
+	for _, b := range all {
+		switch said := b.Metadata[subjects.MetadataJetStream]; said {
+		case "":
+		case subjects.MetadataConnected:
+			connected++
+		default:
+			failed = true
+			d.report(wrong, "jetstream", fmt.Sprintf("bridge %s does not serve JetStream's programs: %s", b.ID, said),
+				"look at PQ_JETSTREAM_LEAF_URL, at the leafnodes block of the NATS server, and at the logs of both")
+		}
+	}
+	if connected > 0 && !failed {
+		d.report(fine, "jetstream", terminal.Plural(connected, "bridge")+" connected for JetStream's programs", "")
+	}
 }
 
 // checkSubjects checks that a bridge knows all requests of this pq, for the kind of the queue or

@@ -52,6 +52,7 @@ var everyCommand = []struct {
 	{args: "watch jbos --count 1", since: "info"},
 	{args: "watch --count 1", since: "list"},
 	{args: "info jbos", since: "info", words: "no queue jbos is in use: did you mean jobs?"},
+	{args: "consumers jbos", since: "info", words: "no queue jbos is in use: did you mean jobs?"},
 	{args: "config jbos", since: "info", words: "no queue jbos is in use: did you mean jobs?"},
 	{args: "config jbos ttl=1h", since: "config"},
 	{args: "pause jbos", since: "config"},

@@ -82,6 +82,10 @@ func infoText(i *client.QueueInfo, now time.Time) string {
 		line("at a limit", terminal.Plural(i.GroupsAtLimit, "group"))
 	}
 
+	if len(i.Consumers) > 0 {
+		line("consumers", consumerLine(i, 80-12))
+	}
+
 	name := "settings"
 	for _, text := range subjects.SettingTexts(&i.Settings) {
 		line(name, text)
@@ -114,6 +118,15 @@ func groupLine(i *client.QueueInfo, width int) string {
 		counts = append(counts, count)
 	}
 	return firstOf(counts, width, i.GroupsMore)
+}
+
+// consumerLine lists the consumers of JetStream's programs in up to width columns.
+func consumerLine(i *client.QueueInfo, width int) string {
+	var names []string
+	for _, c := range i.Consumers {
+		names = append(names, terminal.Plain(c.Name))
+	}
+	return firstOf(names, width, false)
 }
 
 // firstOf lists as many texts as fit into width columns, and says how many more there are: with

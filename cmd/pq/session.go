@@ -198,10 +198,10 @@ func ask[T any](q *queue, unknown string, request func(context.Context, *session
 	return answer, s.outdated(q.verb, q.kind(), s.explainEmpty(s.explain(err, unknown)))
 }
 
-// isUnused reports whether a queue has no items and no settings. Nothing else tells a queue from a
+// isUnused reports whether a queue has no items, settings or consumers. Nothing else tells a queue from a
 // misspelt name.
 func isUnused(i *client.QueueInfo) bool {
-	return i.Ready+i.Leased+i.Delayed == 0 && reflect.ValueOf(i.Settings).IsZero()
+	return i.Ready+i.Leased+i.Delayed == 0 && reflect.ValueOf(i.Settings).IsZero() && len(i.Consumers) == 0
 }
 
 // suggest returns what may be wrong with the name of a queue that is not used, and "" for one that
@@ -227,6 +227,9 @@ func (s *session) suggest(ctx context.Context) string {
 
 	best, least := "", len(q.name)/3+1 // more changes make another word
 	for _, used := range list.Queues {
+		if used.Queue == q.name { // it was lately
+			return ""
+		}
 		if d := spelling.Distance(q.name, used.Queue); d <= least {
 			best, least = used.Queue, d-1
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/internal/sigonce"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
@@ -198,13 +199,13 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker) err
 	select {
 	case err := <-ended:
 		return finished(err)
-	case <-time.After(interrupt.Once):
+	case <-time.After(sigonce.Window):
 	}
 	another, err := anotherSignal(signals, ended)
 	if another == nil {
 		return finished(err)
 	}
-	time.AfterFunc(interrupt.Once, release) // then the next one kills
+	time.AfterFunc(sigonce.Window, release) // then the next one kills
 	release = func() {}
 	w.kill(s, worker, ended)
 	if number, ok := another.(syscall.Signal); ok {

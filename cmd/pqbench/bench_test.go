@@ -70,6 +70,29 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// TestBenchJetStream measures consumers of the JetStream face, and of JetStream.
+func TestBenchJetStream(t *testing.T) {
+	t.Setenv(mainVariable, "1")
+	_, rows := measured(t, t.TempDir(), "--jetstream", "--rounds", "1", "--only", "^(consumers 8|idle)",
+		"--pqbridge", program(t, "pqbridge"), "--nats-server", program(t, "nats-server"))
+
+	var want []string
+	for _, name := range []string{"consumers 8, prefetch 1", "consumers 8, prefetch 10", "consumers 8, prefetch 500", "idle, push to a pull that waits", "idle, pull of an item"} {
+		want = append(want, name, name, name)
+	}
+	if got := names(rows[1:]); got != strings.Join(want, ", ") {
+		t.Fatalf("rows %s, want %s", got, want)
+	}
+	for i, row := range rows[1:] {
+		if queue := []string{"pqbridge", "memory", "file"}[i%3]; row.Queue != queue || row.Items == 0 || row.Rate <= 0 {
+			t.Errorf("row %+v: want numbers of %s", row, queue)
+		}
+		if compared := len(row.Extra); compared != []int{2, 0, 0}[i%3] {
+			t.Errorf("row %+v: compared with %d others", row, compared)
+		}
+	}
+}
+
 // measured returns the table and the rows of a benchmark that leaves no data behind.
 func measured(t *testing.T, dir string, args ...string) (table string, rows []bench.Row) {
 	t.Helper()

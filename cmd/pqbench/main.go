@@ -43,7 +43,8 @@ To put load on a running service, use pq bench.`,
 		Example: `  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server
   pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --backlog 10000,1000000
   pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --store fdb --bridges 1,2,4,8,4,2,1
-  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --seconds 10 --payload 1024`,
+  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --seconds 10 --payload 1024
+  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --jetstream --only prefetch`,
 	}
 
 	line.AddFlags(root)
@@ -54,6 +55,8 @@ To put load on a running service, use pq bench.`,
 	flags.IntSliceVar(&o.Bridges, "bridges", nil, "compare one queue with these `numbers` of bridges (with --store fdb), best up and down again")
 	flags.IntVar(&o.Queues, "queues", 0, "compare one queue with this `number` of queues of one item each")
 	flags.IntVar(&o.Groups, "groups", 100_000, "measure turns beside, and pops past, one group of this `number` of items; 0 for neither")
+
+	flags.BoolVar(&o.JetStream, "jetstream", false, "instead, compare programs that consume through JetStream's API with the same on JetStream itself")
 
 	line.Measure = func(ctx context.Context, o bench.Options) (*bench.Report, error) {
 		if o.Store == bench.StoreFDB && o.ClusterFile == "" {

@@ -31,6 +31,18 @@ type config struct {
 	NATSTLSCert      string `envconfig:"PQ_NATS_TLS_CERT" desc:"path of the TLS client certificate, PEM"`
 	NATSTLSKey       string `envconfig:"PQ_NATS_TLS_KEY" desc:"path of that certificate's private key, PEM"`
 
+	LeafURL          string `envconfig:"PQ_JETSTREAM_LEAF_URL" option:"bridge.JetStream.LeafURL" group:"JetStream" desc:"leaf node ports of the NATS servers, as nats-leaf://host:7422, separated by commas: lets programs written for JetStream's pull consumers take items; if unset, off"`
+	LeafCreds        string `envconfig:"PQ_JETSTREAM_LEAF_CREDS" desc:"path of a NATS credentials file for the leaf node; without a login here or in the URL, it logs in as the client connection does"`
+	LeafNkey         string `envconfig:"PQ_JETSTREAM_LEAF_NKEY" desc:"path of a file with an nkey seed"`
+	LeafUser         string `envconfig:"PQ_JETSTREAM_LEAF_USER" desc:"NATS user name"`
+	LeafPassword     string `envconfig:"PQ_JETSTREAM_LEAF_PASSWORD" desc:"NATS password"`
+	LeafPasswordFile string `envconfig:"PQ_JETSTREAM_LEAF_PASSWORD_FILE" desc:"path of a file with the password, in place of PQ_JETSTREAM_LEAF_PASSWORD"`
+	LeafToken        string `envconfig:"PQ_JETSTREAM_LEAF_TOKEN" desc:"NATS token"`
+	LeafTokenFile    string `envconfig:"PQ_JETSTREAM_LEAF_TOKEN_FILE" desc:"path of a file with the token, in place of PQ_JETSTREAM_LEAF_TOKEN"`
+	LeafTLSCA        string `envconfig:"PQ_JETSTREAM_LEAF_TLS_CA" desc:"path of the CA certificates to trust, PEM; without TLS files here, those of the client connection count"`
+	LeafTLSCert      string `envconfig:"PQ_JETSTREAM_LEAF_TLS_CERT" desc:"path of the TLS client certificate, PEM"`
+	LeafTLSKey       string `envconfig:"PQ_JETSTREAM_LEAF_TLS_KEY" desc:"path of that certificate's private key, PEM"`
+
 	SubjectPrefix string `envconfig:"PQ_SUBJECT_PREFIX" group:"Subjects" desc:"first tokens of the subjects of priority queues"`
 	FIFOPrefix    string `envconfig:"PQ_FIFO_PREFIX" desc:"first tokens of the subjects of FIFO queues"`
 	QueueGroup    string `envconfig:"PQ_QUEUE_GROUP" option:"bridge.QueueGroup" desc:"NATS queue group shared by all bridges of one store"`

@@ -176,7 +176,8 @@ func TestEveryVariableHasEffect(t *testing.T) {
 	}
 	for i, v := range variables() {
 		name := v.name
-		if slices.Contains(elsewhere, name) || strings.HasPrefix(name, "PQ_NATS_") && name != "PQ_NATS_URL" {
+		ofLogin := strings.HasPrefix(name, natsPrefix) || strings.HasPrefix(name, leafPrefix)
+		if slices.Contains(elsewhere, name) || ofLogin && !strings.HasSuffix(name, "_URL") {
 			continue
 		}
 		before := options()

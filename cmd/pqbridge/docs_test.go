@@ -140,6 +140,7 @@ func TestDocumentsNameRealVariables(t *testing.T) {
 		"PQ_TEST_FDB",                         // read by package testenv
 		"PQ_TEST_NPM",                         // read by the tests of the examples
 		"PQ_TEST_CHROMIUM",                    // read by the tests of the dashboard
+		"PQ_TEST_NATS_SERVER",                 // read by the tests of package leaf
 		"PQ_TEST_PEAK", "PQ_TEST_PEAK_MEMORY", // read by TestPeakMemory
 		"PQ_SERVICE_HOST", "PQ_PORT_80_TCP", // set by Kubernetes
 		// set by pq work

@@ -1,15 +1,9 @@
 package main
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 )
@@ -20,42 +14,7 @@ import (
 // between retries. The error joins all problems.
 func (c *config) checkFiles() error {
 	var problems []error
-	if c.NATSCreds != "" {
-		text, err := os.ReadFile(c.NATSCreds)
-		if err == nil {
-			_, err = nkeys.ParseDecoratedUserNKey(text)
-		}
-		if err != nil {
-			problems = append(problems, fileProblem("PQ_NATS_CREDS", c.NATSCreds, err))
-		}
-	}
-
-	if c.NATSNkey != "" {
-		if _, err := nats.NkeyOptionFromSeed(c.NATSNkey); err != nil {
-			problems = append(problems, fileProblem("PQ_NATS_NKEY", c.NATSNkey, err))
-		}
-	}
-
-	problems = append(problems,
-		checkSecret("PQ_NATS_PASSWORD_FILE", c.NATSPasswordFile),
-		checkSecret("PQ_NATS_TOKEN_FILE", c.NATSTokenFile))
-
-	if c.NATSTLSCA != "" {
-		text, err := os.ReadFile(c.NATSTLSCA)
-		if err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {
-			err = errors.New("it has no certificate: want one or more in PEM")
-		}
-		if err != nil {
-			problems = append(problems, fmt.Errorf("PQ_NATS_TLS_CA %s: %w", c.NATSTLSCA, err))
-		}
-	}
-
-	if c.NATSTLSCert != "" && c.NATSTLSKey != "" { // else validate complains
-		if _, err := tls.LoadX509KeyPair(c.NATSTLSCert, c.NATSTLSKey); err != nil {
-			problems = append(problems, fileProblem("PQ_NATS_TLS_CERT with PQ_NATS_TLS_KEY", c.NATSTLSCert+" "+c.NATSTLSKey, err))
-		}
-	}
-
+	problems = append(problems, c.natsAccess().checkFiles(), c.leafAccess().checkFiles())
 	if c.Store == storeFDB {
 		problems = append(problems, c.checkFDB())
 	}

@@ -35,7 +35,7 @@ Running it in production: docs/operations.md
 
 const (
 	helpWidth = 80
-	helpName  = 30 // columns in front of a description
+	helpName  = 34 // columns in front of a description
 )
 
 // printHelp prints what there is to set.

@@ -35,6 +35,18 @@ var hostileValues = map[string][]string{
 	"PQ_NATS_TLS_CERT":      noFiles,
 	"PQ_NATS_TLS_KEY":       noFiles,
 
+	"PQ_JETSTREAM_LEAF_URL":           {" ", ",", "http://host", "nats-leaf://", "nats-leaf://:7422", "nats-leaf://host:0", "nats-leaf://host:99999", "nats-leaf://ho st", "\n"},
+	"PQ_JETSTREAM_LEAF_USER":          {" ", "\t\n"},
+	"PQ_JETSTREAM_LEAF_PASSWORD":      {" "},
+	"PQ_JETSTREAM_LEAF_TOKEN":         {" "},
+	"PQ_JETSTREAM_LEAF_PASSWORD_FILE": noFiles,
+	"PQ_JETSTREAM_LEAF_TOKEN_FILE":    noFiles,
+	"PQ_JETSTREAM_LEAF_CREDS":         noFiles,
+	"PQ_JETSTREAM_LEAF_NKEY":          noFiles,
+	"PQ_JETSTREAM_LEAF_TLS_CA":        noFiles,
+	"PQ_JETSTREAM_LEAF_TLS_CERT":      noFiles,
+	"PQ_JETSTREAM_LEAF_TLS_KEY":       noFiles,
+
 	"PQ_SUBJECT_PREFIX": append([]string{"_x", "a..b", ".a", "a.", "q", strings.Repeat("a.", 600) + "a"}, noNames...),
 	"PQ_FIFO_PREFIX":    append([]string{"_x", "a..b", ".a", "a.", "pq.x", strings.Repeat("a.", 600) + "a"}, noNames...),
 	"PQ_QUEUE_GROUP":    append([]string{"a.b"}, noNames...),

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.uber.org/goleak"
 
+	"github.com/pqbridge/pqbridge/cmd/internal/sigonce"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -158,7 +160,7 @@ func TestSecondSignalLeavesNoGoroutine(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	held := make(chan struct{}) // the shutdown, until it is released
 	log := &stopAt{words: "shutting down", stop: func() {
-		signals <- os.Interrupt
+		time.AfterFunc(sigonce.Window, func() { signals <- os.Interrupt })
 		<-held
 	}}
 	ready := &stopAt{words: "Ready.", stop: func() { signals <- syscall.SIGTERM }}

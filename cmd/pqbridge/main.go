@@ -1,8 +1,8 @@
 // Command pqbridge serves durable priority queues and FIFO queues over NATS.
 //
 // Environment variables configure it: see pqbridge -help. On SIGTERM or SIGINT it finishes
-// the requests that have arrived and exits; a second signal makes it exit at once. See
-// signals.go for other signals.
+// the requests that have arrived and exits; another signal more than a second later makes it
+// exit at once. See signals.go for other signals.
 //
 // Exit codes: 0 after a shutdown that left nothing undone, else 1.
 package main

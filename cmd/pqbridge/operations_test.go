@@ -122,8 +122,9 @@ func metricsOf(t *testing.T, b *testenv.Bridge) string {
 // TestOperationsNamesMetrics compares the metrics that the document names with those of a
 // bridge.
 func TestOperationsNamesMetrics(t *testing.T) {
-	env := testenv.New(t, testenv.Options{})
-	env.Request("pq.jobs.push", nil, nil) // creates a queue
+	env := testenv.New(t, testenv.Options{JetStream: true})
+	env.Request("pq.jobs.push", nil, nil)    // creates a queue
+	env.Request("$JS.pq.API.INFO", nil, nil) // is counted
 	var want []string
 	for _, found := range regexp.MustCompile(`(?m)^# HELP (pq_\w+)`).FindAllStringSubmatch(metricsOf(t, env.Bridge), -1) {
 		want = append(want, found[1])

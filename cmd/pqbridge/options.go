@@ -44,6 +44,7 @@ func (c *config) bridgeOptions() bridge.Options {
 		Version:         semanticVersion(),
 	}
 
+	o.JetStream.LeafURL = c.LeafURL
 	if c.HTTPAddr != httpOff {
 		o.HTTPAddr = c.HTTPAddr
 	}

@@ -79,6 +79,9 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	if options.NATSOptions, err = c.natsOptions(); err != nil {
 		return err
 	}
+	if options.JetStream, err = c.jetStreamOptions(); err != nil {
+		return err
+	}
 
 	b, err := bridge.New(options)
 	if err != nil {

@@ -9,22 +9,27 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/pqbridge/pqbridge/cmd/internal/sigonce"
 )
 
 // superviseRun waits for run to return. The first signal calls stop with the signal as the
-// cause. After the second one superviseRun no longer waits; the process is to exit.
+// cause. After a second one superviseRun no longer waits; the process is to exit. Signals
+// within sigonce.Window of the first are part of it.
 func superviseRun(ended <-chan error, signals <-chan os.Signal, stop context.CancelCauseFunc) error {
-	select {
-	case err := <-ended:
-		return err
-	case s := <-signals:
-		stop(signalError{s})
-	}
-	select {
-	case err := <-ended:
-		return err
-	case s := <-signals:
-		return fmt.Errorf("second signal, %w: exiting without waiting for the shutdown", signalError{s})
+	var first time.Time
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case s := <-signals:
+			if first.IsZero() {
+				first = time.Now()
+				stop(signalError{s})
+			} else if time.Since(first) >= sigonce.Window {
+				return fmt.Errorf("second signal, %w: exiting without waiting for the shutdown", signalError{s})
+			}
+		}
 	}
 }
 

@@ -10,8 +10,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/pqbridge/pqbridge/cmd/internal/sigonce"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -158,6 +160,33 @@ func TestLogPipeIsFull(t *testing.T) {
 		case <-time.After(100 * time.Millisecond): // signals may merge
 		}
 	}
+}
+
+// TestSignalThatComesTwice: a second signal right after the first, as timeout(1) sends it to a
+// child and to its process group, does not cut the shutdown short. A later one does.
+func TestSignalThatComesTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signals, supervised := make(chan os.Signal), make(chan error)
+		ctx, stop := context.WithCancelCause(t.Context())
+		go func() { supervised <- superviseRun(nil, signals, stop) }()
+
+		signals <- syscall.SIGTERM
+		<-ctx.Done()
+		for range 3 {
+			time.Sleep(sigonce.Window / 4) // on the clock of synctest
+			select {
+			case signals <- os.Interrupt:
+			case err := <-supervised:
+				t.Fatalf("the shutdown was cut short: %v", err)
+			}
+		}
+
+		time.Sleep(sigonce.Window / 4)
+		signals <- os.Interrupt
+		if err := <-supervised; !errors.Is(err, signalError{os.Interrupt}) {
+			t.Errorf("error %v", err)
+		}
+	})
 }
 
 // TestShutdownThatHangs: a store that cannot be closed does not keep the process from exiting.

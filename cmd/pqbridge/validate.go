@@ -33,13 +33,8 @@ func (c *config) validate() error {
 	oneOf("PQ_VALUE_FORMAT", c.ValueFormat, "raw", "tuple")
 	oneOf("PQ_LOG_FORMAT", c.LogFormat, "text", "json")
 	check(c.NATSURL != "", "PQ_NATS_URL is empty: want the URL of a NATS server")
-	check((c.NATSTLSCert == "") == (c.NATSTLSKey == ""), "PQ_NATS_TLS_CERT is %q and PQ_NATS_TLS_KEY %q: want both or none", c.NATSTLSCert, c.NATSTLSKey)
-	check(c.NATSPassword == "" || c.NATSUser != "", "PQ_NATS_PASSWORD is set and PQ_NATS_USER is empty: want both or none")
-	check(c.NATSPasswordFile == "" || c.NATSUser != "", "PQ_NATS_PASSWORD_FILE is set and PQ_NATS_USER is empty: want both or none")
-	check(c.NATSPassword == "" || c.NATSPasswordFile == "", "PQ_NATS_PASSWORD and PQ_NATS_PASSWORD_FILE are both set: want one of them")
-	check(c.NATSToken == "" || c.NATSTokenFile == "", "PQ_NATS_TOKEN and PQ_NATS_TOKEN_FILE are both set: want one of them")
-	check(c.NATSPasswordFile+c.NATSTokenFile == "" || !strings.Contains(c.NATSURL, "@"),
-		"PQ_NATS_URL names a user, and a file has a secret too: want the login in one of them")
+	problems = append(problems, c.natsAccess().validate(), c.leafAccess().validate())
+	check(c.LeafURL != "" || *c.leafAccess() == access{prefix: leafPrefix}, "PQ_JETSTREAM_LEAF_URL is empty, and other variables of %s* are set: want it too, or none", leafPrefix)
 	check(c.QueueGroup != "", "PQ_QUEUE_GROUP is empty: leave it unset for the default")
 	check(c.DataDir != "" || c.Store != storeEmbedded, "PQ_DATA_DIR is empty: want the folder of the embedded store")
 	check(c.HTTPAddr == httpOff || isHostPort(c.HTTPAddr), "PQ_HTTP_ADDR is %q: want host:port or %s", c.HTTPAddr, httpOff)
@@ -47,9 +42,6 @@ func (c *config) validate() error {
 	check(c.DevNATSPort >= 0 && c.DevNATSPort <= 65535, "PQ_DEV_NATS_PORT is %d: want 0 to 65535", c.DevNATSPort)
 
 	for _, text := range []struct{ name, value string }{
-		{"PQ_NATS_USER", c.NATSUser},
-		{"PQ_NATS_PASSWORD", c.NATSPassword},
-		{"PQ_NATS_TOKEN", c.NATSToken},
 		{"PQ_KEY_PREFIX", c.KeyPrefix},
 		{"PQ_FIFO_KEY_PREFIX", c.FIFOKeyPrefix},
 		{"PQ_DATA_DIR", c.DataDir},
@@ -68,6 +60,8 @@ func (c *config) validate() error {
 
 	_, err := subjects.New(c.SubjectPrefix, c.FIFOPrefix)
 	check(err == nil, "PQ_SUBJECT_PREFIX and PQ_FIFO_PREFIX: %w", err)
+	check(c.LeafURL == "" || !strings.Contains(c.SubjectPrefix+c.FIFOPrefix, "."),
+		"PQ_SUBJECT_PREFIX or PQ_FIFO_PREFIX has a dot: with PQ_JETSTREAM_LEAF_URL they name JetStream domains, which have none")
 	_, err = c.keyspace()
 	problems = append(problems, c.validateZeros(), err, c.validateOptions())
 	return errors.Join(problems...)
@@ -150,7 +144,8 @@ func validateDev(dev bool) error {
 	}
 	var problems []error
 	for _, v := range variables() {
-		if _, set := os.LookupEnv(v.name); set && strings.HasPrefix(v.name, "PQ_NATS_") {
+		mine := strings.HasPrefix(v.name, natsPrefix) || strings.HasPrefix(v.name, leafPrefix)
+		if _, set := os.LookupEnv(v.name); set && mine {
 			problems = append(problems, fmt.Errorf("%s has no use with -dev, which starts a NATS server of its own: unset it, or leave out -dev", v.name))
 		}
 	}

@@ -20,23 +20,42 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestJavaScript runs the programs in docs/example/javascript where Node finds their package: in node_modules there, or
-// through NODE_PATH. With PQ_TEST_NPM=1 it installs the package elsewhere.
+// TestJavaScript runs the producer and the worker in docs/example/javascript.
 func TestJavaScript(t *testing.T) {
 	t.Parallel() // these tests mostly wait for other processes
+	dir := javaScript(t, "@nats-io/transport-node")
+	story(t, testenv.Options{}, dir, []string{"node", "producer.js"}, []string{"node", "worker.js"})
+}
+
+// TestJetStreamJavaScript runs the program there that was written for JetStream.
+func TestJetStreamJavaScript(t *testing.T) {
+	t.Parallel()
+	dir := javaScript(t, "@nats-io/transport-node", "@nats-io/jetstream")
+	story(t, testenv.Options{JetStream: true}, dir, []string{"node", "jetstream.js", "push"}, []string{"node", "jetstream.js", "work"})
+}
+
+// javaScript returns a copy of docs/example/javascript where Node finds packages: in node_modules there, or through
+// NODE_PATH. With PQ_TEST_NPM=1 it installs them.
+func javaScript(t *testing.T, packages ...string) (dir string) {
+	t.Helper()
 	lookPath(t, "node")
-	dir := t.TempDir()
+	dir = t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("javascript")); err != nil {
 		t.Fatal(err)
 	}
-	modules := filepath.Join(dir, "node_modules")
 	if os.Getenv("PQ_TEST_NPM") != "" {
 		if out, err := command(dir, nil, "npm", "ci", "--no-audit", "--no-fund").CombinedOutput(); err != nil {
 			t.Fatalf("npm ci: %v\n%s", err, out)
 		}
-	} else if _, err := os.Stat(modules); err != nil {
+		return dir
+	}
+
+	modules := filepath.Join(dir, "node_modules")
+	for _, name := range packages {
+		if _, err := os.Stat(filepath.Join(modules, filepath.FromSlash(name))); err == nil {
+			continue
+		}
 		// Imports do not look at NODE_PATH, but require does.
-		const name = "@nats-io/transport-node"
 		out, err := command(dir, nil, "node", "--print", "require.resolve('"+name+"')").Output()
 		found, _, ok := strings.Cut(string(out), filepath.FromSlash(name))
 		if err != nil || !ok {
@@ -46,7 +65,7 @@ func TestJavaScript(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	story(t, dir, []string{"node", "producer.js"}, []string{"node", "worker.js"})
+	return dir
 }
 
 // TestPython compiles the programs in docs/example/python, and runs them where nats-py is installed.
@@ -63,17 +82,31 @@ func TestPython(t *testing.T) {
 	if command(dir, nil, "python3", "-c", "import nats").Run() != nil {
 		t.Skip("skipped: Python has no package nats-py; the programs were only compiled")
 	}
-	story(t, dir, []string{"python3", "producer.py"}, []string{"python3", "worker.py"})
+	story(t, testenv.Options{}, dir, []string{"python3", "producer.py"}, []string{"python3", "worker.py"})
 }
 
 // TestGo runs the program in docs/example/natsgo.
 func TestGo(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	if out, err := command("natsgo", nil, "go", "build", "-o", filepath.Join(dir, "natsgo")).CombinedOutput(); err != nil {
+	dir := goProgram(t, "natsgo")
+	story(t, testenv.Options{}, dir, []string{"./natsgo", "push"}, []string{"./natsgo", "work"})
+}
+
+// TestJetStreamGo runs the program in docs/example/jetstream.
+func TestJetStreamGo(t *testing.T) {
+	t.Parallel()
+	dir := goProgram(t, "jetstream")
+	story(t, testenv.Options{JetStream: true}, dir, []string{"./jetstream", "push"}, []string{"./jetstream", "work"})
+}
+
+// goProgram builds the program of a folder, and returns the folder that has it.
+func goProgram(t *testing.T, name string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if out, err := command(name, nil, "go", "build", "-o", filepath.Join(dir, name)).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	story(t, dir, []string{"./natsgo", "push"}, []string{"./natsgo", "work"})
+	return dir
 }
 
 // TestRust parses the program in docs/example/rust. Compiling it would take minutes, and its crates.
@@ -110,8 +143,8 @@ func TestNATSTool(t *testing.T) {
 }
 
 // story has a producer push three jobs, and push them again, and a worker do them, one of them at the second attempt.
-func story(t *testing.T, dir string, producer, worker []string) {
-	env := testenv.New(t, testenv.Options{})
+func story(t *testing.T, o testenv.Options, dir string, producer, worker []string) {
+	env := testenv.New(t, o)
 	for _, want := range []string{"3 pushed, 0 were there before\n", "0 pushed, 3 were there before\n"} {
 		cmd := command(dir, env, producer...)
 		cmd.Stderr = t.Output()

@@ -58,8 +58,8 @@ func (c *checker) checkQueue(q *queue) {
 			c.problem("queue %s: number for priority %x is %d, there are none", q.name, key, q.counts[key])
 		}
 	}
-	if !q.listed && (q.config || len(q.items) > 0 || q.heldOwn != [2]int64{}) {
-		c.problem("queue %s has items or settings and is not listed", q.name)
+	if !q.listed && (q.config || q.consumers > 0 || len(q.items) > 0 || q.heldOwn != [2]int64{}) {
+		c.problem("queue %s has items, settings or consumers and is not listed", q.name)
 	}
 	c.checkDue(q)
 	c.checkDedup(q)

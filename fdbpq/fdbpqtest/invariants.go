@@ -33,8 +33,9 @@ type Contents struct {
 //     with max_bytes, and no other has one;
 //   - every item whose id has a group is in the index of that group, ready or held, and nothing else
 //     is; the counters of groups match;
-//   - every queue with settings or with items that fdbpq pushed is in the list of queues;
-//   - settings decode, and none is the default;
+//   - every queue with settings, consumers or items that fdbpq pushed is in the list of queues;
+//   - settings decode, and none is the default; consumers are as many as a queue may have, and as long
+//     as they may be;
 //   - every key that falls due and every ready item that expires has exactly one entry in the time
 //     index of its queue, at its time, and there are no other entries, but items of staged pops may
 //     have theirs;
@@ -94,6 +95,8 @@ type queue struct {
 
 	bytes  byteCount
 	groups groups
+
+	consumers int // how many it has
 }
 
 func (c *checker) problem(format string, args ...any) {
@@ -198,7 +201,7 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 // kinds is what takes the keys of each kind.
 var kinds = map[string]func(q *queue, key tuple.Tuple, value []byte) error{
 	"i": (*queue).item, "h": (*queue).heldItem, "a": (*queue).history, "m": (*queue).part, "n": (*queue).count, "b": (*queue).countKey,
-	"c": (*queue).settings, "t": (*queue).dueKey, "d": (*queue).msgID, "e": (*queue).msgIDEnd, "u": (*queue).unique,
+	"c": (*queue).settings, "p": (*queue).consumer, "t": (*queue).dueKey, "d": (*queue).msgID, "e": (*queue).msgIDEnd, "u": (*queue).unique,
 	"r": (*queue).request, "f": (*queue).answer,
 	"w": (*queue).groupReady, "y": (*queue).groupHeld, "z": (*queue).groupCount, "v": (*queue).turn, "q": (*queue).bucket,
 }

@@ -120,6 +120,19 @@ func (q *queue) settings(key tuple.Tuple, value []byte) error {
 	return nil
 }
 
+// consumer takes the key of the record of a consumer.
+func (q *queue) consumer(key tuple.Tuple, value []byte) error {
+	q.consumers++
+	name, ok := elementAt[string](key, 0)
+	if !ok || len(key) != 1 || len(name) == 0 || len(name) > 128 || len(value) == 0 || len(value) > 4096 {
+		return fmt.Errorf("malformed consumer: value of %d bytes", len(value))
+	}
+	if q.consumers > 100 {
+		return fmt.Errorf("there are %d consumers", q.consumers)
+	}
+	return nil
+}
+
 func (q *queue) part(key tuple.Tuple, value []byte) error {
 	if _, err := parseID(key, q.fifo); err != nil {
 		return err

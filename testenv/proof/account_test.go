@@ -55,7 +55,10 @@ func TestAccounts(t *testing.T) {
 	for _, s := range append(systems(), calmSystems()...) {
 		t.Run(s.name, func(t *testing.T) {
 			found = true
-			s.run(t, seed, func(r *rig) { r.tighten(50_000, 150_000) }, func(r *rig) {
+			s.run(t, seed, func(r *rig) {
+				r.tighten(50_000, 150_000)
+				r.serveJetStream()
+			}, func(r *rig) {
 				b := &bank{rig: r, books: proof.NewBooks(int64(r.skew)), target: int64(flags.ops), waits: longWaits}
 				if flags.ops < shortRun {
 					b.waits = shortWaits
@@ -72,12 +75,14 @@ func TestAccounts(t *testing.T) {
 // bank is a run that keeps accounts.
 type bank struct {
 	*rig
-	books   *proof.Books
-	target  int64
-	waits   int64        // how much longer leases last than in histories
-	done    atomic.Int64 // operations
-	strikes chan struct{}
-	calm    calm
+	books                *proof.Books
+	target               int64
+	waits                int64         // how much longer leases last than in histories
+	pullWait             time.Duration // the length of leases of pulls
+	done                 atomic.Int64  // operations
+	answered, unanswered atomic.Int64  // acknowledgements as JetStream
+	strikes              chan struct{}
+	calm                 calm
 
 	full    []string // queues
 	scarce  []string // those with few items, so that requests wait
@@ -118,6 +123,7 @@ func (b *bank) run() {
 		}
 	}
 	b.configure()
+	b.struck = b.random.IntN(max(1, len(b.faults))) // short runs have some of them
 	b.strikes = make(chan struct{}, 1)
 	var running sync.WaitGroup
 	for n := range lines {
@@ -173,6 +179,7 @@ func (b *bank) configure() {
 	set(b.grouped, client.Settings{MaxLeasedPerGroup: maxPerGroup})
 	set(b.rated, b.rates())
 	set(b.limited, client.Settings{MaxItems: maxItems})
+	b.configurePulls(c)
 }
 
 // living returns all queues but the dead-letter queues.
@@ -219,6 +226,7 @@ func (b *bank) close() {
 		b.t.Errorf("%v\nmake a similar run: %s", err, b.again())
 	}
 	b.t.Log(balance)
+	b.checkAnswers()
 }
 
 // again returns the command that reproduces the run.
@@ -288,6 +296,7 @@ func (w *teller) end(op *proof.Operation, i proof.Intent) {
 	if len(w.faults) == 0 && op.Outcome == proof.Lost && op.Text != "" && op.Return-op.Call >= int64(patience) {
 		w.bank.t.Errorf("no answer: %s of %s: %s", op.Kind, op.Queue, op.Text)
 	}
+	w.countAnswer(op)
 	n := max(1, len(op.Items)) + len(op.Also)
 	w.operations[string(op.Kind)+ofSeveral(op)] += n
 	w.outcomes[string(op.Outcome)+ofSeveral(op)] += n

@@ -213,6 +213,7 @@ func TestBooksOfLimits(t *testing.T) {
 		"acknowledged, maybe":  {"", limit + "lease 1 1 9; ack 1 lost; lease 1 1 9 of=1; ack 1 of=1"},
 		"removed":              {"", limit + "lease 1 1 9; remove; lease 1 1 9 of=1; ack 1 of=1"},
 		"over":                 {"", limit + "lease 1 1 1; later 1s; lease 1 1 9 of=1; ack 1 of=1; pop"},
+		"recorded late":        {"", limit + "lease 2 2 9; lease 1 1 -5; ack 2; lease 1 1 9 of=1; ack 1 of=1"},
 		"extended too late":    {"", limit + "lease 1 1 1; later 1s; lease 1 1 30 of=1; extend 1 wait=20s; ack 1; ack 1 of=1"},
 		"of several groups":    {"", "limit 1; push group=x id=a; push 1 group=y id=b; lease 1 1 9; lease 1 1 9 of=1; ack 1; ack 1 of=1"},
 		"popped":               {"", limit + "lease 1 1 9; ack 1; pop 1"},
@@ -239,5 +240,31 @@ func TestBooksOfSizes(t *testing.T) {
 		"gone":             {"lost: 0", "push; pop too-large max_bytes=100"},
 		"not limited":      {"not limited", "push; pop too-large; pop"},
 		"too much":         {"more bytes than asked for", "push; pop size=101 max_bytes=100"},
+	})
+}
+
+// Books know what consumers of the JetStream face have outstanding.
+func TestBooksOfPulls(t *testing.T) {
+	const (
+		two    = "push id=a; push 1 id=b; "
+		first  = "lease 1 1 9 consumer=w; "
+		second = "lease 1 1 9 of=1 consumer=w; "
+		both   = "ack 1; ack 1 of=1"
+	)
+	testBooks(t, map[string]pageTest{
+		"two places":                {"", "places 2; " + two + first + second + both},
+		"of two consumers":          {"", "places 1; " + two + first + "lease 1 1 9 of=1 consumer=min; " + both},
+		"acknowledged":              {"", "places 1; " + two + first + "ack 1 lost; " + second + both},
+		"over":                      {"", "places 1; " + two + "lease 1 1 1 consumer=w; later 1s; " + second + both},
+		"extended, not its place":   {"", "places 1; " + two + "lease 1 1 1 consumer=w; extend 1 wait=20s; later 2s; " + second + both},
+		"extended without an end":   {"", "push; lease 1 1 2; extend 1 wait=9s until=0 jetstream=true; later 10s; pop"},
+		"returned, because too big": {"", "push; fetch too-large max_bytes=9 jetstream=true; lease 3 1 9; ack 3"},
+
+		"one place, two items":        {"too many leased", "places 1; " + two + first + second + both},
+		"extended and held by two":    {"held by two", "push; lease 1 1 2; extend 1 wait=20s until=0 jetstream=true; later 5s; pop"},
+		"a fence of a pull":           {"of no known lease", "push; fetch empty jetstream=true; lease 2 1 9; ack 2"},
+		"confirmed before the commit": {"came back", "push; lease 1 1 0; ack 1 jetstream=true; lease 2 2 9"},
+		"a late one counts":           {"a lost token counts", "push; lease 1 1 0; lease 2 2 9; ack 1 jetstream=true"},
+		"acknowledged for another":    {"lost: 1", "batch 1 2; leaseboth 0; ack 1 jetstream=true of=0; left 0"},
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,9 +21,12 @@ const maxMessage = 1<<20 - 10_000
 // burster sends many requests at once, and so makes more load than callers do. It handles replies as package client does.
 type burster struct {
 	*caller
-	inbox   string // of its replies, without the number
-	replies chan *nats.Msg
-	sent    int // requests so far; each reply subject is used once
+	reconnects uint64 // of the connection, when the last requests were sent
+	inbox      string // of its replies, without the number
+	replies    chan *nats.Msg
+	sent       int                        // requests so far; each reply subject is used once
+	pulls      map[*nats.Subscription]int // of requests that are under way, by their number
+	resting    []*nats.Subscription       // of pulls that have ended, for a while
 }
 
 // pending is one request of a burst.
@@ -35,11 +37,13 @@ type pending struct {
 	also   []string // the tokens of further leases
 	silent bool     // without a reply
 	once   bool     // pushes with message ids
+	rides  bool     // the next request acknowledges this one's lease: it is a +NXT
+	bytes  int      // of the messages of a pull
 	ended  bool
 }
 
 func newBurster(t *testing.T, c *caller) *burster {
-	b := &burster{caller: c, inbox: c.line.nc.NewInbox() + ".", replies: make(chan *nats.Msg, 16*maxGrips)}
+	b := &burster{caller: c, inbox: c.line.nc.NewInbox() + ".", replies: make(chan *nats.Msg, 16*maxGrips), pulls: map[*nats.Subscription]int{}}
 	_, err := c.line.nc.ChanSubscribe(b.inbox+"*", b.replies)
 	must(t, err)
 	return b
@@ -49,35 +53,52 @@ func newBurster(t *testing.T, c *caller) *burster {
 // known.
 func (b *burster) sendAll(requests []pending, padding func(queue string) int, begin, end func(*pending)) {
 	broken, first, open, expires := b.line.context(), b.sent, 0, int64(0)
+	b.reconnects = b.line.nc.Stats().Reconnects
+	mayBeSilent := 0
 	for i := range requests {
 		r := &requests[i]
 		r.op.Client = b.number
 		expires = max(expires, r.op.Expires)
 		m := b.encode(r, padding)
 		if !r.silent {
-			m.Reply = b.inbox + strconv.Itoa(b.sent)
+			m.Reply = b.replyTo(r)
 			open++
 		}
 		b.sent++
 		r.op.Call = time.Since(b.zero).Nanoseconds()
 		begin(r)
-		err := b.line.nc.PublishMsg(m)
-		if err != nil || r.silent {
+		var err error
+		if !r.rides {
+			err = b.line.nc.PublishMsg(m)
+		}
+		switch {
+		case err != nil || r.silent:
 			if !r.silent {
 				open--
 			}
 			b.finish(r, nil, err, end)
+		case r.mayBeSilent():
+			mayBeSilent++
 		}
 	}
 	timeout := time.NewTimer(time.Duration(b.timeout.Load() + expires))
 	defer timeout.Stop()
+	var silence <-chan time.Time // once only those are open that may get no answer
 	for open > 0 {
+		if open <= mayBeSilent && silence == nil {
+			silence = time.After(silenceTime)
+		}
 		select {
 		case m := <-b.replies:
-			n, err := strconv.Atoi(strings.TrimPrefix(m.Subject, b.inbox))
-			if i := n - first; err == nil && i >= 0 && i < len(requests) && !requests[i].ended && b.receiveOne(&requests[i], m, end) {
+			i := b.requestOf(m) - first
+			if i >= 0 && i < len(requests) && !requests[i].ended && b.receiveOne(&requests[i], m, end) {
 				open--
+				if requests[i].mayBeSilent() {
+					mayBeSilent--
+				}
 			}
+		case <-silence:
+			open = 0
 		case <-broken.Done():
 			open = 0
 		case <-timeout.C:
@@ -89,6 +110,7 @@ func (b *burster) sendAll(requests []pending, padding func(queue string) int, be
 			b.finish(&requests[i], nil, nil, end)
 		}
 	}
+	b.dropPulls()
 }
 
 // receiveOne records a reply to a request. It reports whether there are no more.
@@ -97,7 +119,11 @@ func (b *burster) receiveOne(r *pending, reply *nats.Msg, end func(*pending)) (e
 		b.finish(r, reply, nil, end)
 		return true
 	}
-	ended, err := b.readOne(&r.op, reply)
+	read := b.readOne
+	if r.op.JetStream {
+		read = func(*proof.Operation, *nats.Msg) (bool, error) { return b.readPulled(r, reply) }
+	}
+	ended, err := read(&r.op, reply)
 	if ended = ended || err != nil || len(r.op.Items) == max(1, r.op.Batch); ended {
 		b.conclude(r, err, end)
 	}
@@ -110,6 +136,9 @@ func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 	case proof.Push:
 		return b.encodePush(r, padding)
 	case proof.Nak:
+		if op.JetStream {
+			return &nats.Msg{Subject: r.token, Data: encodeNak(op)}
+		}
 		ack := subjects.Ack{Kind: subjects.AckNak, Delay: time.Duration(op.Delay), HasDelay: !op.Backoff, Snooze: op.Snooze}
 		return &nats.Msg{Subject: r.token, Data: ack.Encode()}
 	case proof.Extend:
@@ -128,6 +157,9 @@ func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 		ack := subjects.Ack{Kind: subjects.AckNext, Also: r.also, Next: next}
 		return &nats.Msg{Subject: r.token, Data: ack.Encode()}
 	default:
+		if op.JetStream {
+			return encodePull(r)
+		}
 		return b.encodePop(op, false)
 	}
 }
@@ -235,6 +267,9 @@ func (b *burster) read(op *proof.Operation, reply *nats.Msg) error {
 	case proof.Remove, proof.Move, proof.Purge, proof.Redrive:
 		return readEdit(op, reply.Data)
 	case proof.Extend:
+		if op.JetStream {
+			return nil
+		}
 		info, err := subjects.ParseLeaseHeaders(reply.Header)
 		if err != nil || info.Until.IsZero() {
 			return errors.Join(client.ErrBadReply, err)

@@ -213,3 +213,28 @@ func TestFile(t *testing.T) {
 	must(t, err)
 	must(t, h.Check(10*checkTime))
 }
+
+// The checker knows what a pull through the JetStream face says, and what it leaves open.
+func TestCheckerOfPulls(t *testing.T) {
+	const (
+		after = "push 1 at=5; push at=3 priority=-1; "
+		wrong = "not linearizable"
+	)
+	testHistories(t, map[string]pageTest{
+		"two transactions":          {"", after + "hold 1 0 begin=1s spread=true; later 1h; take 0 1"},
+		"nothing":                   {"", "fetch empty spread=true; push; pop"},
+		"408 says nothing":          {"", "push; fetch empty spread=true expires=1us; pop"},
+		"no end":                    {"", "push; push 1; hold 0 lost spread=true batch=2; later 1h; take 0 1"},
+		"extended":                  {"", "push; lease 1 1 2; extend 1 wait=20s until=0; later 9s; pop empty; later 20s; pop"},
+		"+NXT, the ack without end": {"", "push; push 1; lease 1 1 9; ack 1 lost; hold 1 spread=true batch=1; later 1h; take 1"},
+
+		"two transactions as one":  {wrong, after + "hold 1 0 begin=1s; later 1h; take 0 1"},
+		"in the wrong order":       {wrong, "push; push 1; hold 1 spread=true batch=1; later 1h; take 0 1"},
+		"404 though there is one":  {wrong, "push; fetch empty spread=true; pop"},
+		"few though there is one":  {wrong, "push; push 1; hold 0 spread=true; later 1h; take 0 1"},
+		"extended and over early":  {wrong, "push; lease 1 1 2; extend 1 wait=20s until=0; later 5s; pop"},
+		"another one acknowledged": {"lost:", "push; push 1; hold 0 1; ack 1; later 1h; pop"},
+		"confirmed and not done":   {"came back", "push; lease 1 1 0; ack 1; hold 0 spread=true"},
+		"ended with 408 too early": {"gave up early", "fetch empty spread=true expires=1m"},
+	})
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -72,9 +73,11 @@ type caller struct {
 	number  int
 	line    *line
 	client  *client.Client
-	timeout *atomic.Int64 // nanoseconds to wait for an answer
-	zero    time.Time     // of the clock of the history
-	tight   bool          // see limits: the caller has to know which batches were cut off
+	timeout *atomic.Int64                 // nanoseconds to wait for an answer
+	zero    time.Time                     // of the clock of the history
+	tight   bool                          // see limits: the caller has to know which batches were cut off
+	calm    bool                          // nothing breaks
+	js      map[string]jetstream.Consumer // by queue and name
 
 	ops   []proof.Operation // of this round
 	grips []*grip           // leases of this round, most of them still good
@@ -82,7 +85,7 @@ type caller struct {
 }
 
 func newCaller(t *testing.T, number int, l *line, timeout *atomic.Int64, zero time.Time) *caller {
-	return &caller{t: t, number: number, line: l, client: client.New(l.nc), timeout: timeout, zero: zero}
+	return &caller{t: t, number: number, line: l, client: client.New(l.nc), timeout: timeout, zero: zero, js: map[string]jetstream.Consumer{}}
 }
 
 // request makes a request that ends when the connection is lost.
@@ -94,6 +97,13 @@ func (c *caller) request(timeout time.Duration, send func(context.Context) error
 
 // do makes a request and records what became of it.
 func (b *burster) do(op proof.Operation, padding int) *proof.Operation {
+	if op.JetStream && takes(op.Kind) && op.Fence > 0 {
+		requests := ackAndPull(b.grip(&op), op)
+		b.sendAll(requests, nil, func(*pending) {}, func(*pending) {})
+		b.drop(&op)
+		b.ops = append(b.ops, requests[0].op, requests[1].op)
+		return &b.ops[len(b.ops)-1]
+	}
 	b.send(&op, padding)
 	b.ops = append(b.ops, op)
 	return &b.ops[len(b.ops)-1]
@@ -102,7 +112,10 @@ func (b *burster) do(op proof.Operation, padding int) *proof.Operation {
 // send makes a request and enters what became of it. Package client does not say why a batch has fewer items than were
 // asked for, so requests that need to know, and those with several leases, are sent without it.
 func (b *burster) send(op *proof.Operation, padding int) {
-	if len(op.Also) > 0 || op.Batch > 0 && (b.tight || op.MaxBytes > 0) {
+	if op.JetStream && b.byPackage(op) {
+		return
+	}
+	if op.JetStream || len(op.Also) > 0 || op.Batch > 0 && (b.tight || op.MaxBytes > 0) {
 		request := []pending{b.useOfGrips(*op)}
 		b.sendAll(request, nil, func(*pending) {}, func(*pending) {})
 		*op = request[0].op
@@ -357,6 +370,7 @@ func (w *workload) next(c *caller, open *openPops) (op proof.Operation, padding 
 		op.Kind = proof.Push
 	}
 	w.fill(&op)
+	w.pullSome(c, &op)
 	if op.Kind == proof.Push {
 		w.fillPush(c, &op)
 		padding = w.padding()
@@ -378,16 +392,4 @@ func (w *workload) fillPush(c *caller, op *proof.Operation) {
 	if w.random.IntN(5) == 0 {
 		op.TTL = int64(fdbpq.MinTTL) + w.random.Int64N(int64(maxDelay))
 	}
-}
-
-// padding returns a size: mostly small, sometimes more than fits into one key. If transactions have little room, many do not
-// fit into one together.
-func (w *workload) padding() int {
-	if w.tight {
-		return largePadding(w.random)
-	}
-	if w.random.IntN(50) == 0 {
-		return 60_000 + w.random.IntN(200_000)
-	}
-	return w.random.IntN(100)
 }

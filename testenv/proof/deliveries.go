@@ -29,7 +29,7 @@ func (a *account) use(op *Operation) {
 		a.naks[l] = op
 	case op.Kind == Nak && op.open():
 		a.mayNaks[l] = append(a.mayNaks[l], op)
-	case op.Kind == Extend && counts:
+	case op.Kind == Extend && counts && op.Until > 0:
 		a.checkUntil(op, op.Value, op.Until)
 	case op.Kind == Extend && op.open():
 		a.extended[l] = true

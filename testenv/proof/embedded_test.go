@@ -75,7 +75,7 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 	db := faultkv.New(mem, faultkv.Options{Seed: r.random.Uint64(), Rates: rates, MaxDelay: 3 * time.Millisecond})
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	start := func() *local {
-		return startLocal(r.t, bridgeOptions(toNATS.url(), db, r.requestTimeout(100*time.Millisecond), r.wrongBy(), r.limits))
+		return startLocal(r.t, bridgeOptions(toNATS.url(), r.leafURL(), db, r.requestTimeout(100*time.Millisecond), r.wrongBy(), r.limits))
 	}
 	var bridges []*local
 	r.t.Cleanup(func() {
@@ -83,7 +83,8 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 			_ = b.stop()
 		}
 	})
-	for range 2 + 2*r.random.IntN(2) {
+	r.bridges = 2 + 2*r.random.IntN(2)
+	for range r.bridges {
 		bridges = append(bridges, start())
 	}
 	r.faults = append(r.faults,
@@ -115,7 +116,7 @@ func startKill(r *rig) {
 	r.oneByOne, r.mortal = true, true
 	folder := r.t.TempDir()
 	toNATS := newProxy(r.t, r.env.NATS.URL())
-	s := newService(r.t, serviceConfig{NATS: toNATS.url(), Folder: folder, RequestTimeout: r.requestTimeout(time.Second), Limits: r.limits}, r.wrongBy)
+	s := newService(r.t, serviceConfig{NATS: toNATS.url(), Leaf: r.leafURL(), Folder: folder, RequestTimeout: r.requestTimeout(time.Second), Limits: r.limits}, r.wrongBy)
 	kill := fault{"bridge killed (SIGKILL)", func() {
 		s.kill()
 		s.start()
@@ -190,7 +191,7 @@ func startDisk(r *rig) {
 	disk.FS = errorfs.Wrap(vfs.Default, disk)
 	db := openFolder(r.t, r.t.TempDir(), disk)
 	r.t.Cleanup(func() { _ = db.Close() })
-	b := startLocal(r.t, bridgeOptions(r.env.NATS.URL(), db, 200*time.Millisecond, r.wrongBy(), r.limits))
+	b := startLocal(r.t, bridgeOptions(r.env.NATS.URL(), r.leafURL(), db, 200*time.Millisecond, r.wrongBy(), r.limits))
 	r.t.Cleanup(func() { _ = b.stop() })
 	while := func(rate float64, err error, full bool) func() {
 		return func() {
@@ -220,7 +221,7 @@ func startPower(r *rig) {
 	disk := crashfs.New()
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	db := openFolder(r.t, "store", disk)
-	b := startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second, r.wrongBy(), r.limits))
+	b := startLocal(r.t, bridgeOptions(toNATS.url(), r.leafURL(), db, time.Second, r.wrongBy(), r.limits))
 	r.t.Cleanup(func() {
 		_ = b.stop()
 		_ = db.Close()
@@ -229,13 +230,15 @@ func startPower(r *rig) {
 		return fault{fmt.Sprintf("power cut, %d %% of the unsynced data is there", percent), func() {
 			// What the bridge says after this reaches nobody.
 			toNATS.refuse(true)
+			r.toLeaf.refuse(true)
 			after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: random})
 			_ = b.stop() // it cannot say goodbye
 			_ = db.Close()
 			toNATS.refuse(false)
+			r.toLeaf.refuse(false)
 			disk = after
 			db = openFolder(r.t, "store", disk)
-			b = startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second, r.wrongBy(), r.limits))
+			b = startLocal(r.t, bridgeOptions(toNATS.url(), r.leafURL(), db, time.Second, r.wrongBy(), r.limits))
 		}}
 	}
 	r.faults = append(r.faults, cut(0), cut(50), cut(100))

@@ -30,7 +30,7 @@ func startFDB(bridges int) func(*rig) {
 		toNATS := newProxy(r.t, r.env.NATS.URL())
 		// Some requests are given up while the server is paused, some continue after
 		// it.
-		config := serviceConfig{NATS: toNATS.url(), ClusterFile: server.ClusterFile(), RequestTimeout: r.requestTimeout(2 * time.Second), Limits: r.limits}
+		config := serviceConfig{NATS: toNATS.url(), Leaf: r.leafURL(), ClusterFile: server.ClusterFile(), RequestTimeout: r.requestTimeout(2 * time.Second), Limits: r.limits}
 		if r.random.IntN(2) == 0 {
 			config.RequestTimeout = r.requestTimeout(2 * pauseTime)
 		}

@@ -46,18 +46,17 @@ func checkGroup(queue, value string, item *client.Item) error {
 	return nil
 }
 
-// limitGroups limits the leases of groups in some of the queues of a round.
-func (r *rig) limitGroups(queues []string) map[string]int {
+// configure sets the length of the leases that pulls get in the queues of a round, and limits the leases of groups in some.
+func (r *rig) configure(queues []string) map[string]int {
 	limits := map[string]int{}
 	for _, name := range queues {
-		n := r.random.IntN(4)
-		if !isGrouped(name) || n == 0 {
-			continue
+		s := client.Settings{AckWait: pullWait}
+		if n := r.random.IntN(4); isGrouped(name) && n > 0 {
+			limits[name], s.MaxLeasedPerGroup = n, int64(n)
 		}
-		limits[name] = n
 		c := r.clients[0]
-		c.insist("limiting groups", func(ctx context.Context) error {
-			_, err := queueOf(c.client, name).managed().Configure(ctx, client.Settings{MaxLeasedPerGroup: int64(n)})
+		c.insist("settings", func(ctx context.Context) error {
+			_, err := queueOf(c.client, name).managed().Configure(ctx, s)
 			return err
 		})
 	}

@@ -172,6 +172,12 @@ type Operation struct {
 	// Delay is that of Push and Nak, Snooze that of Nak.
 	Delay  int64 `json:"delay,omitempty"`
 	Snooze bool  `json:"snooze,omitempty"`
+	// JetStream says that the operation went through the JetStream face: a pull, or an acknowledgement there. Consumer is
+	// that of a pull. See jetstream.go.
+	JetStream bool   `json:"jetstream,omitempty"`
+	Consumer  string `json:"consumer,omitempty"`
+	// Spread says that a pull may have got its items in several transactions.
+	Spread bool `json:"spread,omitempty"`
 	// Backoff says that a Nak names no delay; Delay is what the settings of the queue say.
 	Backoff bool `json:"backoff,omitempty"`
 	// TTL is after how long the item of a Push expires; 0 is never.
@@ -182,7 +188,7 @@ type Operation struct {
 	Group string `json:"group,omitempty"`
 	// Moved is the id that a Move gave its item.
 	Moved string `json:"moved,omitempty"`
-	// Until is the end of a lease according to the answer to Extend.
+	// Until is the end of a lease according to the answer to Extend; 0 if that does not say.
 	Until int64 `json:"until,omitempty"`
 	// Len is the result of Len, and how many items Purge and Redrive have moved.
 	Len     int64   `json:"len,omitempty"`
@@ -232,7 +238,7 @@ func (o *Operation) Untold() int {
 // untoldFences returns how many fences the operation may have used that no client knows. A bridge ends leases that nobody
 // received, or that it answered for before the store did, which takes one more.
 func (o *Operation) untoldFences() int {
-	n := o.Untold()
+	n := o.Untold() + o.returned()
 	if o.Kind.leases() {
 		n *= 2
 	}

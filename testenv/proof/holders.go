@@ -138,7 +138,7 @@ func (b *Books) use(op *Operation, i Intent) {
 			b.diedOfNak(e, op)
 		}
 	case newest: // extended
-		e.until = e.backAfter(millis(op.Until))
+		e.until = e.backAfter(b.extendedTo(op))
 		b.limits.extend(op, b.tolerance)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/testenv/proof"
@@ -16,9 +18,12 @@ import (
 type grip struct {
 	*client.Delivery
 	queue string
-	item  proof.Item
-	back  bool // it was leased from there
-	wait  int64
+	// Of a pull: the subject that JetStream's acknowledgements go to, and the message if it is one of package jetstream.
+	subject string
+	message jetstream.Msg
+	item    proof.Item
+	back    bool // it was leased from there
+	wait    int64
 }
 
 // waits are the lengths of leases. The shortest is the shortest there is.
@@ -83,6 +88,7 @@ func (w *workload) nextUse(c *caller, open *openPops) (op proof.Operation, ok bo
 		<-time.After(min(time.Until(g.Until), dueTime))
 	}
 	op = w.useOf(g)
+	w.ackAsJetStream(g, &op)
 	if w.random.IntN(2) == 0 {
 		w.addOthers(c, &op, maxBatch)
 	}
@@ -116,6 +122,9 @@ func (w *workload) useOf(g *grip) proof.Operation {
 
 // note keeps the leases that an operation gave, and forgets most of those that it ended.
 func (c *caller) note(w *workload, op *proof.Operation) {
+	if op.JetStream && op.Kind == proof.Ack && op.Outcome == proof.Lost && w.random.IntN(4) > 0 {
+		c.drop(op)
+	}
 	settles := op.Kind == proof.Ack || op.Kind == proof.Nak || op.Kind == proof.Term || op.Kind == proof.NextMin || op.Kind == proof.NextMax
 	if settles && (op.Outcome == proof.Done || op.Outcome == proof.Empty || op.Outcome == proof.TooLarge || op.Outcome == proof.Stale) && w.random.IntN(4) > 0 {
 		for _, lease := range over(op) {

@@ -15,16 +15,24 @@ import (
 type limits struct {
 	queues map[string]queueLimits
 
+	consumers map[consumer]int // how many items each may have outstanding
+
 	mu         sync.Mutex
 	deliveries map[line][]delivered // of rates; those of a whole queue have the group ""
 	leases     map[line][]*leaseSpan
-	newest     map[string]*leaseSpan // by value
-	removes    map[string]int32      // by value: when the first remove of an item was sent
+	held       map[heldLease][]*leaseSpan // that of its group, and that of its consumer
+	removes    map[string]int32           // by value: when the first remove of an item was sent
 }
 
 type queueLimits struct {
 	maxLeased          int // of each group
 	rate, ratePerGroup settings.Rate
+}
+
+// heldLease names a lease. They may be recorded in any order.
+type heldLease struct {
+	id    string
+	fence int64
 }
 
 // line is a group of a queue.
@@ -36,9 +44,9 @@ type delivered struct{ from, to int32 }
 // leaseSpan says how long an item certainly was leased: since a client had it, until its lease may have been over, or an
 // operation was sent that may have ended it.
 type leaseSpan struct {
-	value    string
-	fence    int64
-	from, to int32
+	value      string
+	from, to   int32
+	ofConsumer bool // it counts for a consumer, and not for a group
 }
 
 // maxWindow limits how many deliveries the check of a rate looks at together.
@@ -48,23 +56,40 @@ const maxWindow = 256
 func (b *Books) Limit(queue string, s settings.Settings) error {
 	rate, err := settings.ParseRate(s.Rate)
 	perGroup, errPerGroup := settings.ParseRate(s.RatePerGroup)
-	if b.limits.queues == nil {
-		b.limits.queues, b.limits.deliveries, b.limits.leases = map[string]queueLimits{}, map[line][]delivered{}, map[line][]*leaseSpan{}
-		b.limits.newest, b.limits.removes = map[string]*leaseSpan{}, map[string]int32{}
-	}
+	b.limits.open()
 	b.limits.queues[queue] = queueLimits{int(s.MaxLeasedPerGroup), rate, perGroup}
 	return errors.Join(err, errPerGroup)
+}
+
+// open makes room.
+func (l *limits) open() {
+	if l.queues == nil {
+		l.queues, l.consumers = map[string]queueLimits{}, map[consumer]int{}
+		l.deliveries, l.leases = map[line][]delivered{}, map[line][]*leaseSpan{}
+		l.held, l.removes = map[heldLease][]*leaseSpan{}, map[string]int32{}
+	}
 }
 
 // out records an item that was popped or leased.
 func (l *limits) out(op *Operation, item Item, tolerance int32) {
 	limits, limited := l.queues[op.Queue]
-	if !limited {
+	by := consumer{op.Queue, op.Consumer}
+	_, limitedThere := l.consumers[by]
+	if !limited && !limitedThere {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
+	span := leaseSpan{value: item.Value, from: millis(op.Return) + 1, to: millis(item.Until) - tolerance}
+	if limitedThere {
+		there := span
+		there.ofConsumer = true
+		l.lease(by.line(), item, there)
+	}
+	if !limited {
+		return
+	}
 	at := delivered{millis(op.Call), millis(op.Return) + 1}
 	if limits.rate.Count > 0 {
 		whole := line{op.Queue, ""}
@@ -78,40 +103,46 @@ func (l *limits) out(op *Operation, item Item, tolerance int32) {
 		l.deliveries[group] = append(l.deliveries[group], at)
 	}
 	if limits.maxLeased > 0 && op.Kind.leases() {
-		span := &leaseSpan{item.Value, item.Fence, at.to, millis(item.Until) - tolerance}
-		l.leases[group] = append(l.leases[group], span)
-		l.newest[item.Value] = span
+		l.lease(group, item, span)
 	}
+}
+
+// lease records a lease of a line.
+func (l *limits) lease(at line, item Item, span leaseSpan) {
+	l.leases[at] = append(l.leases[at], &span)
+	key := heldLease{item.ID, item.Fence}
+	l.held[key] = append(l.held[key], &span)
 }
 
 // use records that an operation with a token is sent.
 func (l *limits) use(op *Operation) {
-	if l.queues[op.Queue].maxLeased == 0 || op.Kind == Extend {
+	if !l.limitsLeases(op.Queue) || op.Kind == Extend {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if span := l.newest[op.Value]; span != nil && span.fence == op.Fence {
+	for _, span := range l.held[heldLease{op.ID, op.Fence}] {
 		span.to = min(span.to, millis(op.Call))
-		delete(l.newest, op.Value)
 	}
 }
 
 // extend records that a lease was extended. If it was over before, the item may have been leased beyond the limit.
 func (l *limits) extend(op *Operation, tolerance int32) {
-	if l.queues[op.Queue].maxLeased == 0 {
+	if l.queues[op.Queue].maxLeased == 0 || op.Until == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if span := l.newest[op.Value]; span != nil && span.fence == op.Fence && millis(op.Return) < span.to {
-		span.to = millis(op.Until) - tolerance
+	for _, span := range l.held[heldLease{op.ID, op.Fence}] {
+		if !span.ofConsumer && millis(op.Return) < span.to {
+			span.to = millis(op.Until) - tolerance
+		}
 	}
 }
 
 // remove records that a remove of an item is sent.
 func (l *limits) remove(op *Operation) {
-	if l.queues[op.Queue].maxLeased == 0 || op.Kind != Remove {
+	if !l.limitsLeases(op.Queue) || op.Kind != Remove {
 		return
 	}
 	l.mu.Lock()
@@ -125,7 +156,7 @@ func (l *limits) remove(op *Operation) {
 func (b *Books) checkLimits(sum *Balance) {
 	l := &b.limits
 	for group, spans := range l.leases {
-		b.checkLeased(group, spans, l.queues[group.queue].maxLeased, sum)
+		b.checkLeased(group, spans, l.most(group), sum)
 	}
 	for group, times := range l.deliveries {
 		rate := l.queues[group.queue].ratePerGroup

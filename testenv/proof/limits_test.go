@@ -56,3 +56,15 @@ func (w *workload) limitBytes(op *proof.Operation) {
 		op.MaxBytes = 1 + w.random.Int64N(80_000)
 	}
 }
+
+// padding returns a size: mostly small, sometimes more than fits into one key. If transactions have little room, many do not
+// fit into one together.
+func (w *workload) padding() int {
+	if w.tight {
+		return largePadding(w.random)
+	}
+	if w.random.IntN(50) == 0 {
+		return 60_000 + w.random.IntN(200_000)
+	}
+	return w.random.IntN(100)
+}

@@ -95,22 +95,30 @@ func (w *teller) countGrips(queues []string) (n int) {
 func (w *teller) useAll() {
 	random := w.workload.random
 	now := time.Now()
+	asksLate := random.IntN(3) == 0 // and waits for answers that do not come
 	var requests []pending
 	for i, g := range w.grips {
 		tooLate := g.Until.Before(now)
 		switch {
-		case !tooLate && random.IntN(10) == 0:
+		case !tooLate && random.IntN(10) == 0, !tooLate && g.subject != "" && random.IntN(6) == 0:
 			w.late = append(w.late, g)
 			w.grips[i] = nil
 			continue
 		case tooLate && random.IntN(2) == 0:
 			continue
 		}
-		r := pending{op: w.use(g), token: g.AckSubject()}
+		r := pending{op: w.use(g)}
 		if !tooLate && random.IntN(2) == 0 {
 			r.silent = true
 			r.op.Kind, r.op.Delay, r.op.Snooze, r.op.Backoff = proof.Ack, 0, false, false
 		}
+		w.ackAsJetStream(g, &r.op)
+		if r.op.JetStream && (takes(r.op.Kind) || r.op.Kind == proof.Ack && random.IntN(8) == 0) {
+			requests = append(requests, ackAndPull(g, r.op)...)
+			continue
+		}
+		r.token = g.acksTo(&r.op)
+		r.silent = r.silent || r.op.JetStream && (tooLate && !asksLate || random.IntN(8) == 0)
 		requests = append(requests, r)
 	}
 	used := slices.DeleteFunc(w.grips, func(g *grip) bool { return g == nil })
@@ -233,5 +241,6 @@ func (w *teller) take(pop bool) (op proof.Operation) {
 		op.Batch = n
 	}
 	w.limitBytes(&op)
+	w.pullInAccounts(&op)
 	return op
 }

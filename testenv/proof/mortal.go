@@ -67,7 +67,7 @@ func (b *Books) diedOfNak(e *entry, op *Operation) {
 func (b *Books) mayDeliver(op *Operation, n int64) {
 	b.fences.Add(int64(op.untoldFences()))
 	if IsMortal(op.Queue) {
-		b.mortalFences.Add(n)
+		b.mortalFences.Add(n + int64(op.returned()))
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 //	push [item]                             left [items]           finds them in the end
 //	batch counts of the ids                 later duration
 //	limit max_leased_per_group [rate=2/9s] [rate_per_group=2/9s]
+//	places number                           that the consumer w has
 //	pop, peek [item], popdead               wait [items]           a pop of two
 //	take, hold [items]                      len number             take and hold: a pop, or a lease, of three
 //	lease fence deliveries seconds          fetch                  a lease that gets nothing
@@ -98,6 +99,9 @@ func (p *page) step(words []string) {
 		return
 	case "limit":
 		p.limit(e)
+		return
+	case "places":
+		p.books.LimitConsumer(e.Queue, "w", int(e.number(0)))
 		return
 	case "left":
 		for _, n := range append(e.numbers, 0)[:max(1, len(e.numbers))] {

@@ -80,6 +80,7 @@ func proveSystem(t *testing.T, s system, seed uint64, all *tally, begin time.Tim
 		r := newRig(t, s.name, seed, all)
 		r.share = s.share
 		r.tighten(20_000, 70_000)
+		r.serveJetStream()
 		s.start(r)
 		r.start()
 		r.run(random, begin)

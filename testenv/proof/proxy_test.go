@@ -19,8 +19,11 @@ type proxy struct {
 		links     map[*link]struct{}
 		closed    bool
 		refusing  bool // new connections are closed
-		deaf      bool // what the server says is dropped
+		deaf      bool // what one side says is dropped
+		server    bool // it is the server
 		swallowed chan struct{}
+		left      int // bytes that are relayed before all connections are cut; ignored unless limit
+		limit     chan struct{}
 	}
 }
 
@@ -99,23 +102,55 @@ func (p *proxy) copy(l *link, to io.Writer, from io.Reader, fromServer bool) {
 		if err != nil {
 			return
 		}
-		if fromServer && p.swallows() {
+		if p.swallows(fromServer) {
 			continue
 		}
+		n, last := p.take(n)
 		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+		if last {
+			p.cut()
 			return
 		}
 	}
 }
 
-func (p *proxy) swallows() bool {
+func (p *proxy) swallows(fromServer bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.deaf && p.mu.swallowed != nil {
+	if !p.mu.deaf || p.mu.server != fromServer {
+		return false
+	}
+	if p.mu.swallowed != nil {
 		close(p.mu.swallowed)
 		p.mu.swallowed = nil
 	}
-	return p.mu.deaf
+	return true
+}
+
+// take returns how many of n bytes to relay, and whether these are the last ones before a cut.
+func (p *proxy) take(n int) (relayed int, last bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.limit == nil {
+		return n, false
+	}
+	relayed = min(n, p.mu.left)
+	if p.mu.left -= relayed; p.mu.left > 0 {
+		return relayed, false
+	}
+	close(p.mu.limit)
+	p.mu.limit = nil
+	return relayed, true
+}
+
+// cutAfter cuts all connections after that many bytes, of both directions together. The channel is closed then.
+func (p *proxy) cutAfter(n int) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.left, p.mu.limit = n, make(chan struct{})
+	return p.mu.limit
 }
 
 // cut closes all connections.
@@ -127,8 +162,11 @@ func (p *proxy) cut() {
 	}
 }
 
-// refuse cuts all connections and accepts no new ones, or accepts them again.
+// refuse cuts all connections and accepts no new ones, or accepts them again. nil has none.
 func (p *proxy) refuse(on bool) {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	p.mu.refusing = on
 	p.mu.Unlock()
@@ -137,12 +175,12 @@ func (p *proxy) refuse(on bool) {
 	}
 }
 
-// deafen starts to drop what the server says to the clients. The channel is closed once
+// deafen starts to drop what the server says to the clients, or the other way round. The channel is closed once
 // something was dropped.
-func (p *proxy) deafen() <-chan struct{} {
+func (p *proxy) deafen(server bool) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.deaf = true
+	p.mu.deaf, p.mu.server = true, server
 	swallowed := make(chan struct{})
 	p.mu.swallowed = swallowed
 	return swallowed

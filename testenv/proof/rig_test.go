@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -39,7 +37,9 @@ type rig struct {
 	tally  *tally
 
 	env     *testenv.Env // its NATS server only
+	leaf    string       // the address of its leaf node port
 	toNATS  *proxy       // for the clients
+	toLeaf  *proxy       // for the leaf node connections of bridges; nil without the JetStream face
 	faults  []fault
 	timeout atomic.Int64 // nanoseconds that a client waits for an answer
 
@@ -50,6 +50,7 @@ type rig struct {
 	limits limits
 	// patient: bridges answer each request, however long that takes.
 	patient bool
+	bridges int // how many there are
 	// strangers: the bridges cannot talk to each other.
 	strangers bool
 
@@ -82,7 +83,7 @@ const (
 func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 	r := &rig{
 		t: t, name: name, random: rand.New(rand.NewPCG(seed, 1)), tally: y,
-		seed: seed,
+		seed: seed, bridges: 1,
 	}
 	r.timeout.Store(int64(answerTime))
 	if r.random.IntN(2) == 0 {
@@ -120,6 +121,7 @@ func (r *rig) requestTimeout(usually time.Duration) time.Duration {
 // natsOptions keeps the bridges of about half of the systems from talking to each
 // other, so that they pop from the same queues at the same time.
 func (r *rig) natsOptions(o *server.Options) {
+	r.leaf = openLeafPort(r.t, o)
 	if r.strangers = r.random.IntN(2) == 0; !r.strangers {
 		return
 	}
@@ -134,7 +136,7 @@ func (r *rig) natsOptions(o *server.Options) {
 // loseReplies drops what the server says to the clients, then cuts them off. If all
 // clients have ended, there is nothing to lose.
 func (r *rig) loseReplies() {
-	swallowed := r.toNATS.deafen()
+	swallowed := r.toNATS.deafen(true)
 	select {
 	case <-swallowed:
 	case <-time.After(answerTime / 2):
@@ -152,10 +154,11 @@ func (r *rig) start() {
 	r.zero = time.Now()
 	for i := range clients {
 		c := newCaller(r.t, i, newLine(r.t, r.toNATS.url()), &r.timeout, r.zero)
-		c.tight = r.limits.tight()
+		c.tight, c.calm = r.limits.tight(), len(r.faults) == 0
 		r.clients = append(r.clients, newBurster(r.t, c))
 	}
 	r.clients[0].await()
+	r.awaitJetStream()
 }
 
 // odometer counts requests and signals when a number of them is reached.
@@ -185,7 +188,7 @@ func (r *rig) round(faults int) {
 	r.rounds++
 	round := fmt.Sprint(r.rounds)
 	queues := []string{"a-" + round, "g-" + round, "fifo-" + round, "fifo-g" + round}
-	maxLeased := r.limitGroups(queues)
+	maxLeased := r.configure(queues)
 	meter := &odometer{marks: map[int]chan struct{}{}}
 	var marks []<-chan struct{}
 	for i := range faults {
@@ -227,6 +230,9 @@ func (r *rig) awaitDue() {
 		for i := range c.ops {
 			op := &c.ops[i]
 			due = max(due, op.Until, op.Return+op.Delay)
+			if op.JetStream && op.Outcome == proof.Lost || op.Kind == proof.Extend {
+				due = max(due, op.Return+int64(dueTime)+op.Delay+op.Wait)
+			}
 			if op.Untold() > 0 {
 				due = max(due, op.Return+op.Expires+op.Wait)
 			}
@@ -339,57 +345,6 @@ func (r *rig) scan(ctx context.Context, db kv.Database, items int) {
 		r.tally.add(func() { r.tally.violations++ })
 	}
 	r.tally.add(func() { r.tally.scans++ })
-}
-
-// drainStore removes all items of all queues, without bridges, and returns
-// their values by queue.
-func drainStore(ctx context.Context, db kv.Database) (map[string][]string, error) {
-	k := keyspace()
-	left := map[string][]string{}
-	for _, list := range []func(kv.Reader, string, int) kv.Future[[]string]{k.PriorityQueues, k.Queues} {
-		last := ""
-		for {
-			names, err := kv.ReadTransact(ctx, db, func(rd kv.Reader) ([]string, error) { return list(rd, last, 100).Get() })
-			if err != nil {
-				return nil, err
-			}
-			for _, name := range names {
-				err := empty(ctx, db, name, func(value, _ string) { left[name] = append(left[name], value) })
-				if err != nil {
-					return nil, err
-				}
-			}
-			if len(names) < 100 {
-				break
-			}
-			last = names[len(names)-1]
-		}
-	}
-	return left, nil
-}
-
-// empty removes what is left in a queue, and tells of each item.
-func empty(ctx context.Context, db kv.Database, name string, tell func(value, id string)) error {
-	q, err := target(keyspace(), name)
-	ops := slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpPop, Queue: q}}, 500)
-	batcher := fdbpq.NewBatcher(db, keyspace())
-	for err == nil {
-		var results []fdbpq.Result
-		if results, err = batcher.Apply(ctx, ops); err != nil {
-			break
-		}
-		for _, result := range results {
-			if errors.Is(result.Err, fdbpq.ErrEmpty) {
-				return nil
-			}
-			if err = result.Err; err != nil {
-				break
-			}
-			value, _, _ := strings.Cut(string(result.Item.Value), " ")
-			tell(value, result.Item.ID.String())
-		}
-	}
-	return fmt.Errorf("queue %s: %w", name, err)
 }
 
 func must(t *testing.T, err error) {

@@ -36,6 +36,7 @@ const serviceVariable = "PROOF_SERVICE"
 type serviceConfig struct {
 	Serve          string // what a NATS server listens on; "" for a bridge
 	NATS           string
+	Leaf           string // where the JetStream face connects to; "" for none
 	Folder         string // of the embedded store
 	ClusterFile    string // of FoundationDB
 	RequestTimeout time.Duration
@@ -64,7 +65,7 @@ func serve() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	o := bridgeOptions(c.NATS, db, c.RequestTimeout, c.WrongBy, c.Limits)
+	o := bridgeOptions(c.NATS, c.Leaf, db, c.RequestTimeout, c.WrongBy, c.Limits)
 	o.Logger, o.HTTPAddr = logger, "127.0.0.1:0"
 	b, err := bridge.New(o)
 	if err != nil {
@@ -107,7 +108,7 @@ func (c *serviceConfig) open(logger *slog.Logger) (kv.Database, error) {
 }
 
 // bridgeOptions returns the options of all bridges.
-func bridgeOptions(url string, db kv.Database, timeout, wrongBy time.Duration, l limits) bridge.Options {
+func bridgeOptions(url, leaf string, db kv.Database, timeout, wrongBy time.Duration, l limits) bridge.Options {
 	return bridge.Options{
 		NATSURL: url,
 		NATSOptions: []nats.Option{
@@ -117,6 +118,7 @@ func bridgeOptions(url string, db kv.Database, timeout, wrongBy time.Duration, l
 		Keyspace:       keyspace(),
 		Now:            func() time.Time { return time.Now().Add(wrongBy) },
 		Grammar:        bridgeGrammar(),
+		JetStream:      bridge.JetStreamOptions{LeafURL: leaf},
 		LeaseRoom:      l.LeaseRoom,
 		MaxBatchBytes:  l.MaxBatchBytes,
 		Lanes:          l.Lanes,

@@ -110,6 +110,8 @@ func (t *translation) translate(op *Operation) {
 		t.mayTake(op)
 	case op.Kind == Ack || op.Kind == Nak || op.Kind == Extend:
 		t.add(op, op.Return, t.settle(op, stepSettle, op.Return))
+	case op.Spread:
+		t.pull(op)
 	case op.Kind.serves() && !op.open():
 		t.serve(op, op.asked())
 	case op.Kind.pops() || op.Kind.leases():
@@ -182,6 +184,10 @@ func (t *translation) settle(op *Operation, kind stepKind, answered int64) step 
 	case Extend:
 		if kind == stepMaySettle {
 			p.hold = t.delayHold(op.Call+op.Wait, math.MaxInt64)
+			break
+		}
+		if op.Until == 0 {
+			p.hold = t.delayHold(op.Call+op.Wait, op.Return+op.Wait)
 			break
 		}
 		p.hold = t.leaseHold(Item{ID: op.ID, Fence: op.Fence, Until: op.Until})

@@ -60,8 +60,11 @@ func (y *tally) history(h *proof.History, queues int) {
 	})
 }
 
-// ofSeveral is what is added to the name of acknowledgements of several leases.
+// ofSeveral is what is added to the name of acknowledgements of several leases, and of what goes through the JetStream face.
 func ofSeveral(op *proof.Operation) string {
+	if op.JetStream {
+		return " as JetStream"
+	}
 	if len(op.Also) > 0 {
 		return " of several"
 	}

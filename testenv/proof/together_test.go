@@ -23,7 +23,7 @@ func tokenOf(subject string) string { return subject[strings.LastIndexByte(subje
 // items as all of these.
 func (w *workload) addOthers(c *caller, op *proof.Operation, most int) {
 	next := takes(op.Kind)
-	if op.Kind != proof.Ack && !next {
+	if op.Kind != proof.Ack && !next || op.JetStream {
 		return
 	}
 	for _, n := range w.random.Perm(len(c.grips)) {
@@ -39,7 +39,7 @@ func (w *workload) addOthers(c *caller, op *proof.Operation, most int) {
 // useOfGrips returns the request of an operation, with the tokens of the leases that it uses.
 func (c *caller) useOfGrips(op proof.Operation) (r pending) {
 	if r.op = op; op.Fence > 0 {
-		r.token = c.grip(&op).AckSubject()
+		r.token = c.grip(&op).acksTo(&op)
 	}
 	for _, item := range op.Also {
 		r.also = append(r.also, tokenOf(c.grip(&proof.Operation{ID: item.ID, Fence: item.Fence}).AckSubject()))
@@ -75,7 +75,7 @@ func (w *teller) share(requests []pending) (shared []pending) {
 	last := map[kind]int{} // indexes into shared
 	for _, r := range requests {
 		k := kind{r.op.Queue, r.silent}
-		if r.op.Kind != proof.Ack || w.workload.random.IntN(3) == 0 {
+		if r.op.Kind != proof.Ack || r.op.JetStream || w.workload.random.IntN(3) == 0 {
 			shared = append(shared, r)
 			continue
 		}

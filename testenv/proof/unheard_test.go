@@ -54,7 +54,11 @@ func (w *teller) toNobody() {
 		return // another item may get the key meanwhile, and an item may die
 	}
 	count, ok := w.calm.now()
-	w.sendToNobody(&op, w.workload.random.IntN(2) == 0)
+	if op.JetStream {
+		w.pullForNobody(&op)
+	} else {
+		w.sendToNobody(&op, w.workload.random.IntN(2) == 0)
+	}
 	w.unheard = append(w.unheard, unheard{op, count, ok, time.Now().Add(calmAfter + time.Duration(op.Expires))})
 }
 

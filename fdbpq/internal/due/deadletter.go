@@ -147,6 +147,14 @@ func (b *Burials) Flush() error {
 	return nil
 }
 
+// Ready is how many more items are ready in a queue, by what has moved there, than Flush has written.
+func (b *Burials) Ready(l *codec.Layout) int64 {
+	if to := b.queues[l.Prefix]; to != nil {
+		return to.ledger.Ready()
+	}
+	return 0
+}
+
 // Owns reports whether this transaction has moved the item to the queue.
 func (b *Burials) Owns(l *codec.Layout, id *codec.ID) bool {
 	to := b.queues[l.Prefix]

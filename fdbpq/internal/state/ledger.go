@@ -49,6 +49,7 @@ type Ledger struct {
 	facts  *facts                  // what is known of the queue; nil is nothing
 	config config                  // its settings
 	deltas map[int64]int64         // changes of the counters, by priority
+	ready  int64                   // all of these together
 	held   [codec.Leased + 1]int64 // the same of held items, by state
 	groups map[groupCounter]int64  // the same of groups
 	own    map[turnOf]*turn        // without facts
@@ -96,6 +97,7 @@ func (g *Ledger) countReady(id *codec.ID, delta int64) {
 		g.deltas = make(map[int64]int64)
 	}
 	g.deltas[id.Priority] += delta
+	g.ready += delta
 	g.tally(codec.KindGroupReady, id, delta)
 }
 
@@ -111,6 +113,9 @@ func (g *Ledger) countHeld(h *codec.Record, delta int64) {
 // Held is how many more items are in the state of a held item than Flush has written.
 func (g *Ledger) Held(s codec.ItemState) int64 { return g.held[s] }
 
+// Ready is how many more items are ready than Flush has written.
+func (g *Ledger) Ready() int64 { return g.ready }
+
 // Flush writes the changes of the counters.
 func (g *Ledger) Flush() error {
 	g.FlushBytes()
@@ -120,15 +125,14 @@ func (g *Ledger) Flush() error {
 	}
 
 	g.flushGroups()
-	total := int64(0)
 	for priority, delta := range g.deltas {
-		total += delta
 		if !g.L.Fifo {
 			addToCounter(g.Tx, g.L.CounterKey(priority), delta)
 		}
 	}
-	addToCounter(g.Tx, g.L.TotalKey(), total)
+	addToCounter(g.Tx, g.L.TotalKey(), g.ready)
 	clear(g.deltas)
+	g.ready = 0
 	return g.err
 }
 

@@ -37,9 +37,7 @@ func (g *Ledger) BeginLoad() (counters []kv.Future[[]byte]) {
 
 // Unwritten is the changes of the counters that Flush will write.
 func (g *Ledger) Unwritten() (n Load) {
-	for _, delta := range g.deltas {
-		n.Items += delta
-	}
+	n.Items = g.ready
 	for _, delta := range g.held {
 		n.Items += delta
 	}

@@ -58,6 +58,18 @@ func (g *Ledger) SetSettings(set *codec.Settings) {
 	g.AddToList()
 }
 
+// SetConsumer writes the record of a consumer, or removes it if the value is empty. A queue with one
+// is in the list of queues, as one with settings is.
+func (g *Ledger) SetConsumer(name string, value []byte) {
+	g.wrote = true
+	if len(value) == 0 {
+		g.Tx.Clear(g.L.ConsumerKey(name))
+		return
+	}
+	g.Tx.Set(g.L.ConsumerKey(name), value)
+	g.AddToList()
+}
+
 // ReadableSettings returns the settings of the queue, or zero ones if they are corrupt: then nothing
 // limits the queue, because the items themselves may be fine.
 func (g *Ledger) ReadableSettings() (*codec.Settings, error) {

@@ -197,6 +197,10 @@ func queueFixture() *queueView {
 	v.Info.Groups = map[string]subjects.GroupCount{
 		"acme": {Ready: 1200, Leased: 3}, "<b>\u202e": {Ready: 7}, strings.Repeat("long ", 25): {Leased: 1},
 	}
+	v.Info.Consumers = []subjects.QueueConsumer{
+		{Name: "mailer", Order: "min", AckWait: time.Minute, MaxDeliver: 5, MaxAckPending: 100, Created: noon, Description: "sends <b>mail\u202e"},
+		{Name: strings.Repeat("long", 30), Order: "max"},
+	}
 	v.Head = itemsFixture(false).Rows[:5]
 	for _, row := range [][3]string{{"ack_wait", "length of leases", "30s"}, {"backoff", "delays after failures", ""}, {"max_deliver", "deliveries of an item", ""},
 		{"dead_letter", "queue of what failed", "jobs-dead"}, {"ttl", "life of an item", ""}, {"max_leased", "most leases at a time", ""}, {"max_items", "most items in the queue", ""}} {

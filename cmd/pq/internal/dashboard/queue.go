@@ -46,7 +46,8 @@ func (b *board) liveQueue(ctx context.Context, q queueRef) (*queueView, []point)
 	err := b.live.ask(ctx, q)
 	known := b.live.one(q)
 	v := &queueView{queueRow: known.queueRow, Info: known.info, Denied: deniedBy(err), Can: b.gateway.may(ctx, q)}
-	v.Exists = v.All() > 0 || v.Info == nil && err != nil || v.Info != nil && len(subjects.SettingTexts(&v.Info.Settings)) > 0
+	v.Exists = v.All() > 0 || v.Info == nil && err != nil ||
+		v.Info != nil && len(subjects.SettingTexts(&v.Info.Settings))+len(v.Info.Consumers) > 0
 	v.Head = b.rowsOf(q, b.head(ctx, q))
 	return v, known.points
 }

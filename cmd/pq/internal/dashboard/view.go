@@ -158,7 +158,7 @@ type queueRow struct {
 type queueView struct {
 	queueRow
 	Can can
-	// Exists is false for a queue without items and settings. Denied says why it cannot be read.
+	// Exists is false for a queue without items, settings and consumers. Denied says why it cannot be read.
 	Exists bool
 	Denied string
 	// Info is what the bridge says, nil if it did not.

@@ -10,12 +10,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-)
 
-// Once is how long further signals count as part of the first. A single
-// Ctrl-C or timeout(1) often arrives as several, because programs signal a child
-// and then its process group, and so does a terminal that is closed.
-const Once = time.Second
+	"github.com/pqbridge/pqbridge/cmd/internal/sigonce"
+)
 
 // Error means that a signal stopped pq, which finished what was under way.
 type Error struct{ Signal syscall.Signal }
@@ -31,7 +28,7 @@ func Context() context.Context {
 	go func() { // lives as long as the process
 		s, _ := (<-signals).(syscall.Signal)
 		cancel(Error{s})
-		<-time.After(Once)
+		<-time.After(sigonce.Window)
 		signal.Stop(signals)
 	}()
 	return ctx

@@ -16,6 +16,9 @@ import (
 // Errors: those of Options.Validate, processes that fail to start or exit early, error
 // replies of the service, and the context's error.
 func Run(ctx context.Context, o Options) (*Report, error) {
+	if o.JetStream {
+		return measure(ctx, o, (*rig).jetStream)
+	}
 	// The others compare with echo and push, which operations measures first.
 	return measure(ctx, o, (*rig).operations, (*rig).backlogs, (*rig).bridges, (*rig).contention, (*rig).manyQueues, (*rig).groups)
 }

@@ -59,6 +59,8 @@ type Options struct {
 	Groups int
 	// Bridges are the numbers of bridges to compare on one queue; none skips this.
 	Bridges []int
+	// JetStream has programs that use JetStream's API compared, and nothing else.
+	JetStream bool
 
 	// Progress, if not nil, is called before each step.
 	Progress func(done, all int, what string)

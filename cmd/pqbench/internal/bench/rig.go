@@ -23,6 +23,7 @@ type rig struct {
 	Options
 	dir      string // temporary, for data and logs
 	url      string // of the NATS server
+	leaf     string // its address for leaf nodes; "" without JetStream
 	nats     *process.Process
 	echo     *process.Process
 	cluster  cluster                 // nil if the store has none
@@ -138,6 +139,13 @@ func (r *rig) startNATS(ctx context.Context) error {
 	}
 
 	args := []string{r.NATSServer, "--addr", host, "--port", port}
+	if r.JetStream {
+		file, err := r.jetStreamConfiguration()
+		if err != nil {
+			return err
+		}
+		args = append(args, "--config", file)
+	}
 	if r.nats, err = process.Start(ctx, r.dir, "nats-server", args, nil); err != nil {
 		return err
 	}
@@ -211,6 +219,9 @@ func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
 	}
 	if r.cluster != nil {
 		s.env = append(s.env, "PQ_FDB_CLUSTER_FILE="+r.cluster.file())
+	}
+	if r.leaf != "" {
+		s.env = append(s.env, "PQ_JETSTREAM_LEAF_URL=nats-leaf://"+r.leaf)
 	}
 	return s, r.launch(ctx, s)
 }

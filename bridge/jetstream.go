@@ -1,0 +1,233 @@
+package bridge
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/jetstream"
+	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+	"github.com/pqbridge/pqbridge/bridge/outbox"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// JetStreamOptions say how programs that were written for JetStream's pull consumers are served, see
+// package bridge/jetstream. Without LeafURL they are not.
+type JetStreamOptions struct {
+	// LeafURL is the leaf node port of a NATS server in the account of those programs, or those of
+	// several servers of one cluster, separated by commas.
+	LeafURL string
+	// Login is how to log in there, if not as the URL says.
+	Login leaf.Login
+	// TLS demands TLS, as a URL with tls:// does.
+	TLS *tls.Config
+}
+
+// leafConfig is what package leaf needs of the options.
+func (o *JetStreamOptions) leafConfig() leaf.Config {
+	c := leaf.Config{Name: clientName, Login: o.Login, TLS: o.TLS}
+	for url := range strings.SplitSeq(o.LeafURL, ",") {
+		if url = strings.TrimSpace(url); url != "" {
+			c.URLs = append(c.URLs, url)
+		}
+	}
+	return c
+}
+
+// validURLs reports whether package leaf takes the URLs.
+func (o *JetStreamOptions) validURLs() bool {
+	_, err := leaf.New(o.leafConfig())
+	return err == nil
+}
+
+// domains are the prefixes of the grammar, as JetStream's clients name them.
+func domains(g subjects.Grammar) map[subjects.Kind]string {
+	return map[subjects.Kind]string{subjects.Priority: g.Prefix(subjects.Priority), subjects.FIFO: g.Prefix(subjects.FIFO)}
+}
+
+// jetStream runs the JetStream face while the bridge serves. nil is one that is off.
+type jetStream struct {
+	b *Bridge
+
+	// start sets these for end, which comes after it.
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	face  atomic.Pointer[jetstream.Face] // nil while it does not run
+	taken atomic.Pointer[string]         // the domain that a NATS server has, nil if none
+	asked atomic.Uint64                  // how many connections face had when that was found out
+	woken chan struct{}                  // has an element when probe may have something to do
+
+	requests, errors *prometheus.CounterVec
+}
+
+// newJetStream returns nil if the face is off.
+func (b *Bridge) newJetStream() *jetStream {
+	if b.options.JetStream.LeafURL == "" {
+		return nil
+	}
+	j := &jetStream{b: b, woken: make(chan struct{}, 1)}
+	auto := promauto.With(b.metrics.registry)
+	j.requests = auto.NewCounterVec(prometheus.CounterOpts{Name: "pq_jetstream_requests_total",
+		Help: "Calls of JetStream's API, pulls and acknowledgements that were answered, errors included, by call."}, []string{"call"})
+	j.errors = auto.NewCounterVec(prometheus.CounterOpts{Name: "pq_jetstream_errors_total",
+		Help: "Those that were answered with an error, and acknowledgements that changed nothing, by call."}, []string{"call"})
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "pq_jetstream_connected", Help: "1 if connected to NATS as a leaf node."},
+		func() float64 { return float64(oneIf(j.ready() == nil)) })
+	auto.NewCounterFunc(prometheus.CounterOpts{Name: "pq_jetstream_dropped_total",
+		Help: "Messages that were lost with a leaf node connection before NATS had them."},
+		func() float64 {
+			if face := j.face.Load(); face != nil {
+				return float64(face.Stats().Dropped)
+			}
+			return 0
+		})
+	return j
+}
+
+// start begins to serve, once the identity of the store is known.
+func (j *jetStream) start(ctx context.Context, store string) error {
+	if j == nil {
+		return nil
+	}
+	face, err := jetstream.New(j.config(store))
+	if err != nil {
+		return fmt.Errorf("bridge: %w", err)
+	}
+
+	j.taken.Store(nil)
+	j.asked.Store(0)
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	j.stop = stop
+	j.face.Store(face)
+	j.running.Go(func() { _ = face.Run(running) }) // fails only if called twice
+	j.running.Go(func() { j.probe(running, face) })
+	return nil
+}
+
+// current returns the face while it runs, or nil.
+func (j *jetStream) current() *jetstream.Face {
+	if j == nil {
+		return nil
+	}
+	return j.face.Load()
+}
+
+// leave takes no more requests. What has arrived is answered while the lanes run.
+func (j *jetStream) leave(ctx context.Context) error {
+	face := j.current()
+	if face == nil {
+		return nil
+	}
+	if err := face.Stop(ctx); err != nil {
+		return fmt.Errorf("bridge: the leaf node connection: %w", err)
+	}
+	return nil
+}
+
+// end ends the connection, once NATS has what was sent.
+func (j *jetStream) end(ctx context.Context) error {
+	face := j.current()
+	if face == nil {
+		return nil
+	}
+	err := face.Flush(ctx)
+	j.stop()
+	j.running.Wait()
+	j.face.Store(nil)
+	if err != nil && !errors.Is(err, leaf.ErrOffline) {
+		return fmt.Errorf("bridge: NATS did not confirm what was sent as a leaf node: %w", err)
+	}
+	return nil
+}
+
+// ready returns why JetStream's programs are not served, nil if they are, or are not to be.
+func (j *jetStream) ready() error {
+	if j == nil {
+		return nil
+	}
+	face := j.current()
+	if face == nil {
+		return errors.New("jetstream: not started")
+	}
+	if err := face.Ready(); err != nil {
+		return fmt.Errorf("jetstream: %w", err)
+	}
+	asked := j.asked.Load() == face.Stats().Connects // before taken is read, which is written first
+	if domain := j.taken.Load(); domain != nil {
+		return fmt.Errorf("jetstream: the JetStream domain of the NATS server itself is %q, so it keeps all requests to $JS.%s.API: give the server "+
+			"another jetstream { domain }, or this service another PQ_SUBJECT_PREFIX or PQ_FIFO_PREFIX", *domain, *domain)
+	}
+	if !asked {
+		return errors.New("jetstream: it is being found out whether a NATS server has its domain")
+	}
+	return nil
+}
+
+// config is what the face needs of the bridge.
+func (j *jetStream) config(store string) jetstream.Config {
+	b := j.b
+	return jetstream.Config{
+		Leaf: b.options.JetStream.leafConfig(), Group: b.options.QueueGroup, Identity: store,
+		Self: b.id, Owner: b.peers.Router.Owner,
+		Domains: domains(b.grammar), Grammar: b.grammar,
+		Dispatcher: b.dispatcher, MaxWaiters: b.options.MaxWaiters, MaxPending: b.options.MaxPending, RequestTimeout: b.options.RequestTimeout,
+		List: func(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
+			return b.inspector.list(ctx, kind, o, false)
+		},
+		ErrorText: jetStreamFailure, AppendHeader: j.appendHeader, Counted: j.counted, Connected: j.wake, Delivered: b.metrics.delivered,
+		Return: func(q *dispatch.Queue, result *fdbpq.Result, gone bool) {
+			why := outbox.Unsendable
+			if gone {
+				why = outbox.Gone
+			}
+			b.outbox.Return(q, fdbpq.OpLease, result, why)
+		},
+		MayReply: func(subject string) bool { return b.unanswerable(subject) == "" },
+		Now:      b.options.Now, Logger: b.options.Logger, Warn: b.quiet.nats.warn,
+	}
+}
+
+// jetStreamFailure returns what JetStream's clients are told of an error.
+func jetStreamFailure(err error) (code int, text string) {
+	f := newFailure(err)
+	if f.Code == subjects.CodeTooLarge { // which JetStream does not have
+		return int(subjects.CodeBadRequest), f.Text
+	}
+	return int(f.Code), f.Text
+}
+
+// appendHeader appends the headers of an item: without a lease only the pusher's.
+func (j *jetStream) appendHeader(to []byte, q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease) ([]byte, error) {
+	e := j.b.encoders.Get().(*encoder)
+	defer j.b.encoders.Put(e)
+	if lease != nil {
+		e.leased(q, item, lease)
+	} else if len(e.itemAlone(item)) == 0 {
+		return to, nil
+	}
+
+	block, err := e.headerBlock()
+	if err != nil {
+		return to, fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that it cannot carry; its lease ends: %w",
+			errInternal, item.ID, q.Name, err)
+	}
+	return append(to, block...), nil
+}
+
+// counted counts a call.
+func (j *jetStream) counted(call string, failed bool) {
+	j.requests.WithLabelValues(call).Inc()
+	if errors := j.errors.WithLabelValues(call); failed {
+		errors.Inc()
+	}
+}

@@ -1,0 +1,158 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+func apiCode(n int) jetstream.ErrorCode { return jetstream.ErrorCode(n) }
+
+// INFO says that the domain is there.
+func TestAccountInfo(t *testing.T) {
+	s := newSystem(t)
+	same(t, "domain", s.succeeds("pq.API.INFO", "").Domain, "pq")
+	same(t, "domain", s.succeeds("q.API.INFO", "{}").Domain, "q")
+}
+
+// What a queue cannot do is refused with a reason, and what is malformed with JetStream's errors.
+func TestRefusals(t *testing.T) {
+	s := newSystem(t)
+	s.push("jobs", "a")
+	for _, wrong := range []struct {
+		subject string
+		code    int
+		part    string
+	}{
+		{"STREAM.DELETE.jobs", errBadRequest, "purge it"},
+		{"STREAM.MSG.GET.jobs", errBadRequest, "sequence numbers"},
+		{"STREAM.MSG.DELETE.jobs", errBadRequest, "sequence numbers"},
+		{"CONSUMER.PAUSE.jobs.min", errBadRequest, "pause_until"},
+		{"CONSUMER.RESET.jobs.min", errBadRequest, "sequence numbers"},
+		{"CONSUMER.UNPIN.jobs.min", errBadRequest, "priority groups"},
+		{"STREAM.SNAPSHOT.jobs", errBadRequest, "no such call"},
+		{"STREAM.TEMPLATE.CREATE.jobs", errBadRequest, "no such call"},
+		{"DIRECT.GET.jobs.pq.jobs.push", errBadRequest, "no such call"},
+		{"STREAM", errBadRequest, "no such call"},
+		{"info", errBadRequest, "no such call"},
+		{"STREAM.INFO", errBadRequest, "0 tokens"},
+		{"STREAM.INFO.jobs.more", errBadRequest, "2 tokens"},
+		{"CONSUMER.INFO.jobs", errBadRequest, "1 tokens"},
+		{"CONSUMER.DURABLE.CREATE.jobs", errBadRequest, "1 tokens"},
+		{"CONSUMER.INFO.jobs.nobody", errNoConsumer, "not found"},
+		{"CONSUMER.DELETE.jobs.nobody", errNoConsumer, "not found"},
+		{"STREAM.INFO.a b", errNoStream, "stream not found"},
+		{"STREAM.INFO.größe", errNoStream, "stream not found"},
+		{"STREAM.INFO." + strings.Repeat("a", 10_000), errNoStream, "stream not found"},
+		{"CONSUMER.NAMES.*", errNoStream, "stream not found"},
+	} {
+		s.fails("pq.API."+wrong.subject, "", apiCode(wrong.code), wrong.part)
+	}
+	s.fails("pq.API.STREAM.INFO.jobs", "{", errJSON, "invalid JSON")
+	s.fails("pq.API.CONSUMER.INFO.jobs.min", "x", errNotEmpty, "empty")
+	s.fails("pq.API.CONSUMER.NAMES.jobs", `{"offset":"x"}`, errJSON, "invalid JSON")
+	s.fails("pq.API.STREAM.NAMES", `{"offset":1e99}`, errJSON, "invalid JSON")
+	same(t, "messages", s.succeeds("pq.API.STREAM.INFO.jobs", "").State.Msgs, 1)
+}
+
+// A request is not answered on the subjects of NATS and of the service, where clients may not publish.
+func TestReplySubjects(t *testing.T) {
+	s := newSystem(t)
+	for _, reply := range []string{"$JS.ACK.pq.x", "$SYS.REQ.SERVER", "pq.jobs.push", "q.jobs.enqueue"} {
+		s.receive(&leaf.Message{Subject: "$JS.pq.API.INFO", Reply: reply})
+	}
+	s.receive(&leaf.Message{Subject: "$JS.other.API.INFO", Reply: "_INBOX.other"})
+	s.receive(&leaf.Message{Subject: "$JS.pq.API.INFO", Reply: "_INBOX.last"})
+	same(t, "the only reply subject", s.sent().Subject, "_INBOX.last")
+}
+
+// A change without a reply subject is made all the same.
+func TestWithoutReply(t *testing.T) {
+	s := newSystem(t)
+	s.push("jobs", "a")
+	s.receive(&leaf.Message{Subject: "$JS.pq.API.STREAM.PURGE.jobs"})
+	s.calls.Wait()
+	same(t, "messages", s.succeeds("pq.API.STREAM.INFO.jobs", "").State.Msgs, 0)
+}
+
+// Calls beyond those that may wait get an error at once.
+func TestTooManyCalls(t *testing.T) {
+	held := make(chan struct{})
+	s := newSystem(t, func(c *Config) {
+		c.List = func(context.Context, subjects.Kind, subjects.ListOptions) (subjects.QueueList, error) {
+			<-held
+			return subjects.QueueList{}, nil
+		}
+	})
+	for range maxCalls + maxWaiting {
+		s.receive(&leaf.Message{Subject: "$JS.pq.API.STREAM.NAMES", Reply: "_INBOX.waiting"})
+	}
+	s.fails("pq.API.STREAM.NAMES", "", errNoResources, "insufficient resources")
+
+	close(held)
+	for range maxCalls + maxWaiting {
+		same(t, "reply", s.sent().Subject, "_INBOX.waiting")
+	}
+	s.calls.Wait()
+	s.succeeds("pq.API.STREAM.NAMES", "")
+
+	s.endCalls(context.Background())
+	s.fails("pq.API.STREAM.NAMES", "", errNoResources, "insufficient resources")
+}
+
+// A call that has waited for longer than a request may take is not run.
+func TestCallWaitsTooLong(t *testing.T) {
+	s := newSystem(t, func(c *Config) { c.RequestTimeout = 1 })
+	s.push("jobs", "a")
+	s.fails("pq.API.STREAM.PURGE.jobs", "", errUnavailable, "waited for too long")
+	same(t, "length", s.do(subjects.Priority, "jobs", fdbpq.Op{Kind: fdbpq.OpLen})[0].Len, 1)
+}
+
+// Errors of the store get the codes that go with them.
+func TestStoreErrors(t *testing.T) {
+	code := 503
+	s := newSystem(t, func(c *Config) {
+		c.List = func(context.Context, subjects.Kind, subjects.ListOptions) (subjects.QueueList, error) {
+			return subjects.QueueList{}, fmt.Errorf("the store is away")
+		}
+		c.ErrorText = func(err error) (int, string) { return code, err.Error() }
+	})
+	for code = range map[int]bool{503: true, 429: true, 500: true, 400: true} {
+		want := map[int]int{503: errUnavailable, 429: errNoResources, 500: errGeneral, 400: errBadRequest}[code]
+		s.fails("pq.API.STREAM.LIST", "", apiCode(want), "the store is away")
+	}
+}
+
+// Whatever is sent, there is one answer, and nothing changes.
+func TestRandomRequests(t *testing.T) {
+	s := newSystem(t)
+	s.push("jobs", "a", "b")
+	before := string(s.succeeds("pq.API.STREAM.INFO.jobs", "").Config)
+
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	payloads := []string{"", "{}", "x", "{", "null", "[1]", `{"offset":-5}`, `{"name":"jobs"}`, `{"stream_name":"jobs"}`, "\x00\xff", `{"config":{}}`, `{"stream_name":"jobs","config":{"ack_policy":"none"}}`}
+	tokens := []string{"jobs", "min", "w", "", "*", ">", "a/b", "é", "CREATE", strings.Repeat("x", 200)}
+	for range 2000 {
+		row := apiCalls[random.IntN(len(apiCalls))]
+		if row.name == countedPull || row.name == "STREAM.PURGE" {
+			continue
+		}
+		subject := "pq.API." + row.name
+		for range random.IntN(4) {
+			subject += "." + tokens[random.IntN(len(tokens))]
+		}
+		s.ask(subject, payloads[random.IntN(len(payloads))])
+	}
+	same(t, "the configuration", string(s.succeeds("pq.API.STREAM.INFO.jobs", "").Config), before)
+	same(t, "messages", s.succeeds("pq.API.STREAM.INFO.jobs", "").State.Msgs, 2)
+}

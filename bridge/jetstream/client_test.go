@@ -1,0 +1,188 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// The calls that Go's client has for streams and consumers work over a real leaf node connection.
+func TestGoClient(t *testing.T) {
+	s, nc := connected(t)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	js, err := jetstream.NewWithDomain(nc, "pq")
+	must(t, err)
+	s.push("jobs", "a", "b")
+	s.push("more", "c")
+
+	jobs, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "jobs", Subjects: []string{"pq.jobs.push"}, Retention: jetstream.WorkQueuePolicy})
+	must(t, err)
+	same(t, "messages", jobs.CachedInfo().State.Msgs, 2)
+	_, err = js.CreateOrUpdateStream(ctx, jobs.CachedInfo().Config)
+	must(t, err)
+	_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: "jobs", Subjects: []string{"orders"}})
+	if err == nil || !strings.Contains(err.Error(), "want subjects [\"pq.jobs.push\"]") {
+		t.Errorf("a stream with another subject: got %v", err)
+	}
+	_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: "jobs", Subjects: []string{"pq.jobs.push"}, MaxMsgs: 7})
+	if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		t.Errorf("a stream with another limit: got %v", err)
+	}
+	name, err := js.StreamNameBySubject(ctx, "pq.jobs.push")
+	must(t, err)
+	same(t, "name by subject", name, "jobs")
+
+	names, listed := js.StreamNames(ctx), []string{}
+	for name := range names.Name() {
+		listed = append(listed, name)
+	}
+	must(t, names.Err())
+	if !slices.Equal(listed, []string{"jobs", "more"}) {
+		t.Errorf("streams: got %v", listed)
+	}
+	streams, n := js.ListStreams(ctx), 0
+	for info := range streams.Info() {
+		n += int(info.State.Msgs)
+	}
+	must(t, streams.Err())
+	same(t, "messages of all streams", n, 3)
+
+	goClientConsumers(t, ctx, jobs)
+
+	must(t, jobs.Purge(ctx))
+	info, err := jobs.Info(ctx, jetstream.WithSubjectFilter(">"))
+	must(t, err)
+	same(t, "messages", info.State.Msgs, 0)
+	if _, err := jobs.GetMsg(ctx, 1); err == nil {
+		t.Error("GetMsg: no error")
+	}
+	if err := js.DeleteStream(ctx, "jobs"); !errors.Is(err, jetstream.ErrBadRequest) {
+		t.Errorf("DeleteStream: got %v", err)
+	}
+}
+
+func goClientConsumers(t *testing.T, ctx context.Context, jobs jetstream.Stream) {
+	t.Helper()
+	c, err := jobs.Consumer(ctx, "max")
+	must(t, err)
+	same(t, "pending", c.CachedInfo().NumPending, 2)
+	_, err = jobs.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{Durable: "min", AckPolicy: jetstream.AckExplicitPolicy})
+	must(t, err)
+
+	config := jetstream.ConsumerConfig{Durable: "w", FilterSubject: "pq.jobs.push", AckWait: 5 * time.Second, Metadata: map[string]string{metaOrder: orderMax}}
+	_, err = jobs.CreateConsumer(ctx, config)
+	must(t, err)
+	_, err = jobs.CreateConsumer(ctx, config)
+	must(t, err)
+	config.MaxDeliver = 5
+	if _, err := jobs.CreateConsumer(ctx, config); !errors.Is(err, jetstream.ErrConsumerExists) {
+		t.Errorf("CreateConsumer: got %v", err)
+	}
+	c, err = jobs.UpdateConsumer(ctx, config)
+	must(t, err)
+	same(t, "max_deliver", c.CachedInfo().Config.MaxDeliver, 5)
+	config.Durable = "v"
+	if _, err := jobs.UpdateConsumer(ctx, config); !errors.Is(err, jetstream.ErrConsumerDoesNotExist) {
+		t.Errorf("UpdateConsumer: got %v", err)
+	}
+	unnamed, err := jobs.CreateConsumer(ctx, jetstream.ConsumerConfig{})
+	must(t, err)
+
+	names, listed := jobs.ConsumerNames(ctx), []string{}
+	for name := range names.Name() {
+		listed = append(listed, name)
+	}
+	must(t, names.Err())
+	want := []string{"max", "min", "w", unnamed.CachedInfo().Name}
+	slices.Sort(want)
+	slices.Sort(listed)
+	if !slices.Equal(listed, want) {
+		t.Errorf("consumers: got %v, want %v", listed, want)
+	}
+
+	must(t, jobs.DeleteConsumer(ctx, "w"))
+	if _, err := jobs.Consumer(ctx, "w"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		t.Errorf("a deleted consumer: got %v", err)
+	}
+	if _, err := jobs.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{}); err == nil {
+		t.Error("OrderedConsumer: no error")
+	}
+	if _, err := jobs.PauseConsumer(ctx, "min", time.Now().Add(time.Hour)); !errors.Is(err, jetstream.ErrBadRequest) {
+		t.Errorf("PauseConsumer: got %v", err)
+	}
+}
+
+// The client's older interface finds the stream by its subject, and creates or binds a consumer.
+func TestLegacyGoClient(t *testing.T) {
+	s, nc := connected(t)
+	s.push("jobs", "a")
+	js, err := nc.JetStream(nats.Domain("pq"))
+	must(t, err)
+
+	sub, err := js.PullSubscribe("pq.jobs.push", "legacy")
+	must(t, err)
+	info, err := sub.ConsumerInfo()
+	must(t, err)
+	same(t, "consumer", info.Name, "legacy")
+	must(t, sub.Unsubscribe()) // deletes what it has created
+	if _, err := js.ConsumerInfo("jobs", "legacy"); !errors.Is(err, nats.ErrConsumerNotFound) {
+		t.Errorf("a deleted consumer: got %v", err)
+	}
+
+	sub, err = js.PullSubscribe("pq.jobs.push", "min")
+	must(t, err)
+	must(t, sub.Unsubscribe())
+	if _, err := js.Subscribe("pq.jobs.push", func(*nats.Msg) {}); err == nil {
+		t.Error("a push consumer: no error")
+	}
+}
+
+// Before a face has stopped it answers what has arrived, and afterwards nobody listens.
+func TestStop(t *testing.T) {
+	s, nc := connected(t)
+	same(t, "connected", s.Connected(), true)
+	must(t, s.Flush(context.Background()))
+	if s.Stats().Connects != 1 {
+		t.Errorf("stats: got %+v", s.Stats())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	must(t, s.Stop(ctx))
+	must(t, nc.Flush())
+	if _, err := nc.RequestWithContext(ctx, "$JS.pq.API.INFO", nil); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("a request after the end: got %v", err)
+	}
+}
+
+// What waits when a face stops hears so before the connection may end.
+func TestStopTellsPulls(t *testing.T) {
+	const n = 100
+	s, nc := connected(t)
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	must(t, err)
+	for range n {
+		must(t, nc.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min", inbox, []byte(`{"expires":3600000000000}`)))
+	}
+	eventually(t, "the pulls", func() bool {
+		return s.counts(consumerKey{stream{subjects.Priority, "jobs"}, "min"}).Waiting == n && s.dispatcher.Waiters() > 0
+	})
+
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	must(t, s.Stop(ctx))
+	must(t, s.Flush(ctx))
+	must(t, nc.Flush())
+	told, _, err := sub.Pending()
+	must(t, err)
+	same(t, "pulls that were told", told, n)
+}

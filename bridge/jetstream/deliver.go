@@ -1,0 +1,162 @@
+package jetstream
+
+import (
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+var (
+	// errDeaf: nobody subscribes to the inbox of a pull.
+	errDeaf = errors.New("nobody subscribes to the inbox")
+	// errMaxBytes: an item exceeds what is left of the max_bytes of a pull.
+	errMaxBytes = errors.New("the item exceeds max_bytes")
+)
+
+// overhead is about how much more an item takes of max_bytes than its own size, for our headers and the
+// subject of its acknowledgement, without the names in that.
+const overhead = 320
+
+// overhead is more than most items take. Those that take yet more go back if they do not fit, which
+// may cost them their place before the next.
+func (p *pull) overhead() int { return overhead + 2*len(p.consumer.stream.name) + len(p.consumer.name) }
+
+// fit is how many items to ask for at once with max_bytes. An item that does not fit beside others is
+// asked for alone.
+func (p *pull) fit() int {
+	if p.alone {
+		return 1
+	}
+	return max(p.bytes/(2*p.overhead()), 1)
+}
+
+// deliver sends the items of a request, and gives up those that the consumer has had too often. It
+// returns how many it took, in one way or the other, and why not all. The others go back.
+func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (taken int, unsent error) {
+	a, now := p.account, time.Now()
+
+	// An acknowledgement may arrive before the next statement, so the places are taken first.
+	p.f.pending.mu.Lock()
+	a.reserved -= p.asked
+	if p.deafLocked(now) {
+		unsent = errDeaf
+	}
+	m := messages.Get().(*message)
+	m.number, m.room = a.delivered, p.bytes
+	for i := range results {
+		if results[i].Err == nil {
+			p.f.holdLocked(a, &results[i].Lease)
+		}
+	}
+	p.f.pending.mu.Unlock()
+
+	m.Subject, m.subject = p.to(now), p.f.pushSubject(p.consumer.stream)
+	sent, most := 0, int64(p.consumer.config.MaxDeliver)
+	var back []leaseKey
+	for i := range results {
+		r := &results[i]
+		if r.Err != nil {
+			continue
+		}
+		m.number++
+		switch exhausted := most > 0 && r.Lease.Deliveries > most; {
+		case unsent != nil:
+			p.f.config.Return(q, r, errors.Is(unsent, errDeaf))
+		case exhausted:
+			p.f.giveUp(q, &r.Lease.Token)
+			taken++
+		default:
+			if unsent = p.send(q, m, r); unsent == nil {
+				p.f.config.Delivered(r.Lease.Deliveries)
+				sent++
+				continue
+			}
+			p.f.config.Return(q, r, false)
+		}
+		back = append(back, keyOf(&r.Lease.Token))
+	}
+
+	p.f.pending.mu.Lock()
+	defer p.f.pending.mu.Unlock()
+	for _, key := range back {
+		delete(a.leases, key)
+	}
+	if sent > 0 {
+		p.wanted, p.bytes, p.hurries, p.spoken = p.wanted-sent, m.room, p.noWait, now
+	}
+	m.Message = leaf.Message{}
+	messages.Put(m)
+	return taken + sent, unsent
+}
+
+// message is one item after the other, on its way.
+type message struct {
+	leaf.Message
+	header, reply []byte
+	subject       string // that clients are shown
+	number        uint64 // of the delivery
+	room          int    // what is left of max_bytes
+}
+
+var messages = sync.Pool{New: func() any { return new(message) }}
+
+// send sends an item. If our own headers do not fit into a message, it goes without them.
+func (p *pull) send(q *dispatch.Queue, m *message, r *fdbpq.Result) error {
+	p.setReply(m, r)
+	m.Payload = r.Item.Value
+	err := p.sendWith(&r.Lease, q, m, r)
+	if !errors.Is(err, leaf.ErrTooLarge) {
+		return err
+	}
+	if err = p.sendWith(nil, q, m, r); err != nil {
+		p.f.config.Warn("an item could not be sent", "queue", q.Name, "id", r.Item.ID, "error", err)
+	}
+	return err
+}
+
+// sendWith sends an item with the headers of a lease, or without our own. Clients count all of a
+// message against max_bytes, and drop what they do not expect, so that is its size.
+func (p *pull) sendWith(lease *fdbpq.Lease, q *dispatch.Queue, m *message, r *fdbpq.Result) (err error) {
+	if m.header, err = p.f.config.AppendHeader(m.header[:0], q, &r.Item, lease); err != nil {
+		return err
+	}
+	m.Header = m.header
+	size := len(m.reply) - len("@") + len(m.Header) + len(m.Payload)
+	if p.limited && size > m.room {
+		return errMaxBytes
+	}
+	if err = p.f.out.Publish(&m.Message); err == nil && p.limited {
+		m.room -= size
+	}
+	return err
+}
+
+// setReply sets the reply subject of an item: the server shows clients what follows the @ as the
+// subject of the message.
+func (p *pull) setReply(m *message, r *fdbpq.Result) {
+	sequence := uint64(r.Item.ID.Count)
+	if r.Item.ID.Count < 1 || sequence > maxNumber {
+		sequence = m.number
+	}
+	pushed := r.Item.PushedAt
+	if pushed.IsZero() {
+		pushed = p.received
+	}
+
+	c := p.consumer
+	to := append(m.reply[:0], ackPrefix...)
+	for _, token := range [...]string{p.f.domains.names[c.stream.kind], p.f.domains.hash, c.stream.name, c.name} {
+		to = append(append(to, token...), '.')
+	}
+	for _, n := range [...]int64{r.Lease.Deliveries, int64(sequence), int64(m.number), pushed.UnixNano(), r.Ready} {
+		to = append(strconv.AppendInt(to, n, 10), '.')
+	}
+	to = append(to, r.Lease.Token.String()...)
+	m.reply = append(append(to, '@'), m.subject...)
+	m.Reply = string(m.reply)
+}

@@ -1,0 +1,74 @@
+package jetstream
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+)
+
+// Requests are kept while they wait, so large ones are refused before that, whatever they say.
+func TestLargeRequests(t *testing.T) {
+	s := newSystem(t)
+	s.fails("pq.API.STREAM.INFO.jobs", strings.Repeat(" ", maxCall+1), errJSON, "bytes")
+	s.succeeds("pq.API.STREAM.INFO.jobs", strings.Repeat(" ", maxCall))
+
+	large := []byte(`{"no_wait":true,"group":"` + strings.Repeat("x", maxPull) + `"}`)
+	for _, consumer := range []string{"min", "unknown"} {
+		s.receive(&leaf.Message{Subject: "$JS.pq.API.CONSUMER.MSG.NEXT.jobs." + consumer, Reply: "_INBOX.x", Payload: large})
+		m := s.sent()
+		if status, _, _ := strings.Cut(string(m.Header), "\r\n"); !strings.HasPrefix(status, "NATS/1.0 400 Bad Request") {
+			t.Errorf("a large pull of %s got %q", consumer, status)
+		}
+	}
+	s.cache.Lock()
+	waiting := s.cache.waiting
+	s.cache.Unlock()
+	same(t, "pulls that wait for their consumer", waiting, 0)
+}
+
+// A request that waits keeps no headers, which may be as large as a message can be.
+func TestLargeHeaders(t *testing.T) {
+	s := newSystem(t)
+	for range maxCalls {
+		s.slots <- struct{}{} // so the consumer is not read yet
+	}
+	body := make([]byte, 1<<20)
+	header := len(body) - 1
+	body[header] = '1'
+	s.receive(&leaf.Message{Subject: "$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w", Reply: "_INBOX.x", Header: body[:header:header], Payload: body[header:]})
+
+	s.cache.Lock()
+	m := s.cache.streams[jobsW.stream].pulls[0].message
+	s.cache.Unlock()
+	if len(m.Header) > 0 || &m.Payload[0] == &body[header] {
+		t.Error("the headers of a pull that waits stay in memory")
+	}
+	for range maxCalls {
+		<-s.slots
+	}
+	s.nextStatus("503")
+}
+
+// However many consumers have pulls, one more costs no more than another.
+func TestPullsOfManyConsumers(t *testing.T) {
+	const n, bound = 20_000, 2 * time.Second
+	s := newSystem(t, func(c *Config) { c.MaxWaiters = n })
+	began := time.Now()
+	s.pending.mu.Lock()
+	for i := range n {
+		c := worker(jetstream.ConsumerConfig{})
+		c.name = strconv.Itoa(i)
+		if e := s.addLocked(&pull{f: s.Face, consumer: c, hidden: true}); e != nil {
+			t.Fatal(e.text)
+		}
+	}
+	s.pending.mu.Unlock()
+	if took := time.Since(began); took > bound {
+		t.Errorf("%d pulls of as many consumers took %v: want at most %v", n, took, bound)
+	}
+}

@@ -1,0 +1,265 @@
+package leaf_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+)
+
+// A client gets an item as if JetStream had sent it: the subject is behind the @ of the reply.
+func TestAcknowledgementSubject(t *testing.T) {
+	h := newHub(t, "", "")
+	r := run(t, h.leafURL(), func(c *leaf.Config) { c.Subjects = []leaf.Subscription{{Subject: "$JS.ACK.pq.>", Queue: "face"}} })
+	s := r.connected()
+	if s.Account != "$G" || s.Server != "hub" {
+		t.Errorf("connected to %+v", s)
+	}
+	nc := h.client()
+	inbox := subscribe(t, nc, "_INBOX.a")
+	r.interest("_INBOX.a", true)
+
+	const ack = "$JS.ACK.pq.hash.jobs.w.1.7.3.99.0.token"
+	header := []byte("NATS/1.0\r\nPq-Priority: 5\r\n\r\n")
+	r.publish(&leaf.Message{Subject: "_INBOX.a", Reply: ack + "@pq.jobs.push", Header: header, Payload: []byte("item")})
+	m := nextMsg(t, inbox)
+	if m.Subject != "pq.jobs.push" || m.Reply != ack || string(m.Data) != "item" || m.Header.Get("Pq-Priority") != "5" {
+		t.Fatalf("received %+v", m)
+	}
+	if metadata, err := m.Metadata(); err != nil || metadata.Domain != "pq" || metadata.Stream != "jobs" || metadata.Sequence.Stream != 7 {
+		t.Errorf("%+v, %v", metadata, err)
+	}
+
+	if err := m.Nak(); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, r.received); got.Subject != ack || string(got.Payload) != "-NAK" {
+		t.Errorf("received %+v", got)
+	}
+}
+
+func TestStatusLine(t *testing.T) {
+	h := newHub(t, "", "")
+	r := run(t, h.leafURL(), nil)
+	r.connected()
+	inbox := subscribe(t, h.client(), "_INBOX.a")
+
+	r.publish(&leaf.Message{Subject: "_INBOX.a", Header: []byte("NATS/1.0 404 No Messages\r\n\r\n")})
+	if m := nextMsg(t, inbox); m.Header.Get("Status") != "404" || m.Header.Get("Description") != "No Messages" || len(m.Data) != 0 {
+		t.Errorf("received %+v", m)
+	}
+}
+
+// Requests with and without headers, replies and payloads of all sizes arrive whole.
+func TestMessages(t *testing.T) {
+	h := newHub(t, "max_payload: 4MB", "")
+	r := run(t, h.leafURL(), func(c *leaf.Config) { c.Subjects = []leaf.Subscription{{Subject: "a.>"}} })
+	r.connected()
+	nc := h.client()
+	if r.MaxPayload() != 4<<20 {
+		t.Errorf("max_payload is %d", r.MaxPayload())
+	}
+
+	for i, size := range []int{0, 1, 4095, 70_000, 3 << 20} {
+		for _, withHeader := range []bool{false, true} {
+			m := &nats.Msg{Subject: fmt.Sprintf("a.%d", i), Data: bytes.Repeat([]byte("x"), size)}
+			if withHeader {
+				m.Header, m.Reply = nats.Header{"A": {"b"}}, "_INBOX.x"
+			}
+			if err := nc.PublishMsg(m); err != nil {
+				t.Fatal(err)
+			}
+			got := next(t, r.received)
+			if got.Subject != m.Subject || got.Reply != m.Reply || !bytes.Equal(got.Payload, m.Data) {
+				t.Fatalf("received %s, reply %q, with %d bytes instead of %d", got.Subject, got.Reply, len(got.Payload), size)
+			}
+			if want := "NATS/1.0\r\nA: b\r\n\r\n"; withHeader && string(got.Header) != want || !withHeader && got.Header != nil {
+				t.Fatalf("header %q", got.Header)
+			}
+		}
+	}
+	if s := r.Stats(); s.InMessages != 10 || s.Connects != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What cannot be sent is refused here, and the connection goes on.
+func TestPublishRefuses(t *testing.T) {
+	h := newHub(t, "max_payload: 1000", "")
+	r := run(t, h.leafURL(), nil)
+	r.connected()
+
+	header := []byte("NATS/1.0\r\n\r\n")
+	for _, m := range []leaf.Message{
+		{}, {Subject: "a b"}, {Subject: "a\r\nPING"}, {Subject: "a..b"}, {Subject: ".a"}, {Subject: "a.*"}, {Subject: ">"},
+		{Subject: "a", Reply: "b c"}, {Subject: "a", Reply: "b\n"},
+		{Subject: "a", Header: []byte("A: b\r\n\r\n")}, {Subject: "a", Header: []byte("NATS/1.0\r\n")},
+	} {
+		if err := r.Publish(&m); !errors.Is(err, leaf.ErrInvalid) {
+			t.Errorf("%+v: %v", m, err)
+		}
+	}
+	for _, size := range []int{999, 1001 - len(header)} {
+		err := r.Publish(&leaf.Message{Subject: "a", Header: header, Payload: make([]byte, size)})
+		if !errors.Is(err, leaf.ErrTooLarge) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	r.publish(&leaf.Message{Subject: "a", Header: header, Payload: make([]byte, 1000-len(header))})
+	r.flush()
+	if s := r.Stats(); s.OutMessages != 1 || s.Dropped != 0 || s.Connects != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Each request reaches one of three connections in a queue group.
+func TestQueueGroup(t *testing.T) {
+	h := newHub(t, "", "")
+	var all []*running
+	for range 3 {
+		r := run(t, h.leafURL(), func(c *leaf.Config) { c.Subjects = []leaf.Subscription{{Subject: "api.>", Queue: "face"}} })
+		r.connected()
+		all = append(all, r)
+	}
+	nc := h.client()
+	const requests = 300
+	for i := range requests {
+		if err := nc.Publish(fmt.Sprintf("api.%d", i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushed(t, nc)
+
+	seen := make(map[string]bool)
+	for _, r := range all {
+		r.flush() // the answer comes after all requests
+		if len(r.received) == 0 {
+			t.Error("a connection got nothing")
+		}
+		for len(r.received) > 0 {
+			m := <-r.received
+			if seen[m.Subject] {
+				t.Errorf("%s came twice", m.Subject)
+			}
+			seen[m.Subject] = true
+		}
+	}
+	if len(seen) != requests {
+		t.Errorf("%d requests of %d came", len(seen), requests)
+	}
+}
+
+// A server hands a leaf node's message only to the queue groups that it names.
+func TestPublishToQueueGroups(t *testing.T) {
+	h := newHub(t, "", "")
+	r := run(t, h.leafURL(), nil)
+	r.connected()
+	nc := h.client()
+	var subs []*nats.Subscription
+	for _, group := range []string{"one", "two", ""} {
+		sub, err := nc.QueueSubscribeSync("_INBOX.*", group)
+		if group == "" {
+			sub, err = nc.SubscribeSync("_INBOX.a")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		subs = append(subs, sub)
+	}
+	subscribe(t, nc, "last")
+	r.interest("last", true)
+
+	for _, reply := range []string{"", "reply"} {
+		for _, header := range []string{"", "NATS/1.0\r\nA: b\r\n\r\n"} {
+			r.publish(&leaf.Message{Subject: "_INBOX.a", Reply: reply, Header: []byte(header), Payload: []byte("x")})
+			for i, sub := range subs {
+				if m := nextMsg(t, sub); m.Reply != reply || len(m.Header) > 0 != (header != "") || string(m.Data) != "x" {
+					t.Errorf("subscription %d received %+v", i, m)
+				}
+			}
+		}
+	}
+}
+
+// After Drain nothing more comes, not even with the next connection, and all that came before is
+// received.
+func TestDrain(t *testing.T) {
+	h := newHub(t, "", "")
+	r := run(t, h.leafURL(), func(c *leaf.Config) { c.Subjects = []leaf.Subscription{{Subject: "a.>"}, {Subject: "b.>", Queue: "q"}} })
+	r.connected()
+	nc := h.client()
+	for _, subject := range []string{"a.1", "b.1"} {
+		if err := nc.Publish(subject, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushed(t, nc)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := r.Drain(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.received) != 2 {
+		t.Errorf("%d messages instead of 2", len(r.received))
+	}
+
+	refused := func(nc *nats.Conn) {
+		t.Helper()
+		for _, subject := range []string{"a.1", "b.1"} {
+			if _, err := nc.Request(subject, nil, patience); !errors.Is(err, nats.ErrNoResponders) {
+				t.Errorf("%s: %v", subject, err)
+			}
+		}
+	}
+	refused(nc)
+	h.stop()
+	if err := r.Drain(ctx); err != nil && !errors.Is(err, leaf.ErrOffline) {
+		t.Error(err)
+	}
+	h.start()
+	r.connected()
+	refused(h.client())
+}
+
+// Interest comes and goes with subscriptions and clients.
+func TestInterest(t *testing.T) {
+	h := newHub(t, "", "")
+	early := h.client()
+	subscribe(t, early, "early.*")
+	r := run(t, h.leafURL(), nil)
+	r.connected()
+	if !r.HasInterest("early.a") || r.HasInterest("early") || r.HasInterest("early.a.b") {
+		t.Error("what was subscribed before is not known once connected")
+	}
+
+	nc, other := h.client(), h.client()
+	inbox, wildcard := subscribe(t, nc, "_INBOX.a"), subscribe(t, nc, "_INBOX.*")
+	subscribe(t, other, "_INBOX.a")
+	if _, err := other.QueueSubscribeSync("_INBOX.b", "q"); err != nil {
+		t.Fatal(err)
+	}
+	flushed(t, other)
+	r.interest("_INBOX.b", true)
+
+	// Only the last one who leaves counts, and a wildcard as well.
+	for _, sub := range []*nats.Subscription{inbox, wildcard} {
+		if err := sub.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flushed(t, nc)
+	r.interest("_INBOX.c", false)
+	if gone := next(t, r.gone); gone != "_INBOX.*" || !r.HasInterest("_INBOX.a") || len(r.gone) > 0 {
+		t.Errorf("interest in %s was lost, or too early", gone)
+	}
+	other.Close() // a client that dies
+	gone := map[string]bool{next(t, r.gone): true, next(t, r.gone): true}
+	if !gone["_INBOX.a"] || !gone["_INBOX.b"] || r.HasInterest("_INBOX.a") || r.HasInterest("_INBOX.b") {
+		t.Errorf("gone are %v", gone)
+	}
+}

@@ -1,0 +1,29 @@
+package leaf
+
+import (
+	"cmp"
+	"time"
+)
+
+// Limits are those that tests change; 0 is as usual.
+type Limits struct {
+	Pending            int
+	Login, Write, Ping time.Duration
+}
+
+// Limit sets limits before Run.
+func (c *Conn) Limit(l Limits) {
+	c.limits.minPause = 5 * time.Millisecond
+	c.limits.pending = cmp.Or(l.Pending, c.limits.pending)
+	c.limits.login = cmp.Or(l.Login, c.limits.login)
+	c.limits.write = cmp.Or(l.Write, c.limits.write)
+	c.limits.ping = cmp.Or(l.Ping, c.limits.ping)
+}
+
+// MaxPayload returns the limit for header and payload together, 0 while offline.
+func (c *Conn) MaxPayload() int {
+	if online := c.online.Load(); online != nil {
+		return online.parser.maxPayload
+	}
+	return 0
+}

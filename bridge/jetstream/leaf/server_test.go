@@ -1,0 +1,401 @@
+package leaf_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// serverBefore reports whether the server that is tested is older than a version.
+func serverBefore(t testing.TB, major, minor int) bool {
+	t.Helper()
+	said := server.VERSION
+	if program := os.Getenv(serverVariable); program != "" {
+		output, err := exec.Command(program, "--version").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, said, _ = strings.Cut(string(output), ": v")
+	}
+	var x, y int
+	if _, err := fmt.Sscanf(said, "%d.%d", &x, &y); err != nil {
+		t.Fatalf("version %q: %v", said, err)
+	}
+	return x < major || x == major && y < minor
+}
+
+// Every kind of login is let in, and the same of somebody else is not: servers before 2.12 let
+// everybody in if there is a single login for all.
+func TestLogins(t *testing.T) {
+	strangers := testenv.Logins(t)
+	for i, login := range testenv.Logins(t) {
+		t.Run(login.Name, func(t *testing.T) {
+			config, leafnodes, anybody := login.Config, "", false
+			switch {
+			case login.CAFile != "":
+				config, leafnodes = "", config
+			case login.Password+login.Token != "": // of which there is one for all
+				anybody = serverBefore(t, 2, 12)
+			}
+			h := newHub(t, config, leafnodes)
+			as := func(login testenv.Login) func(*leaf.Config) {
+				return func(c *leaf.Config) {
+					c.Login = leaf.Login{User: login.User, Password: login.Password, Token: login.Token, NkeyFile: login.NkeyFile, CredsFile: login.CredsFile}
+					c.TLS = tlsOf(t, login)
+				}
+			}
+			r := run(t, h.leafURL(), as(login))
+			r.connected()
+			r.flush()
+
+			r = run(t, h.leafURL(), as(strangers[i]))
+			if anybody {
+				r.connected()
+				return
+			}
+			if login.CAFile != "" {
+				r.fails("waiting for TLS", "certificate signed by unknown authority")
+				return
+			}
+			r.fails("Authorization Violation", "it does not accept the login", "waiting for the login with ")
+			for _, s := range []string{login.Password, login.Token, strangers[i].Password, strangers[i].Token} {
+				if text := fmt.Sprintf("%+v", next(t, r.states)); s != "" && strings.Contains(text, s) {
+					t.Errorf("a secret is told: %s", text)
+				}
+			}
+		})
+	}
+}
+
+// tlsOf returns what a login needs of TLS, nil if nothing.
+func tlsOf(t testing.TB, login testenv.Login) *tls.Config {
+	t.Helper()
+	if login.CAFile == "" {
+		return nil
+	}
+	c := &tls.Config{RootCAs: x509.NewCertPool()}
+	text, err := os.ReadFile(login.CAFile)
+	if err != nil || !c.RootCAs.AppendCertsFromPEM(text) {
+		t.Fatal(err)
+	}
+	if login.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(login.CertFile, login.KeyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c
+}
+
+// Logins may be in a URL, or their secrets in files, which are read anew at each connect.
+func TestLoginsElsewhere(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	users := newHub(t, "authorization { users = [ { user: u, password: p } ] }", "")
+	token := newHub(t, "authorization { token: secret }", "")
+	run(t, strings.Replace(users.leafURL(), "://", "://u:p@", 1), nil).connected()
+	run(t, strings.Replace(token.leafURL(), "://", "://secret@", 1), nil).connected()
+
+	write("secret\r\n")
+	run(t, token.leafURL(), func(c *leaf.Config) { c.Login.TokenFile = file }).connected()
+	r := run(t, users.leafURL(), func(c *leaf.Config) { c.Login = leaf.Login{User: "u", PasswordFile: file} })
+	r.fails("Authorization Violation", `user "u"`)
+	write("p\n")
+	r.connected()
+
+	for _, login := range []leaf.Login{{User: "u", PasswordFile: "/missing"}, {TokenFile: "/missing"}, {NkeyFile: "/missing"}, {CredsFile: "/missing"}, {CredsFile: file}, {NkeyFile: file}} {
+		r := run(t, users.leafURL(), func(c *leaf.Config) { c.Login = login })
+		r.fails("waiting for the login with ", max(login.PasswordFile, login.TokenFile, login.NkeyFile, login.CredsFile))
+	}
+}
+
+func TestConfigProblems(t *testing.T) {
+	_, err := leaf.New(leaf.Config{
+		URLs: []string{"nats-leaf://u:secret@", "ws://a:1", "a b://", "localhost", "tls://u:secret@a:1"},
+	})
+	if err == nil || strings.Contains(err.Error(), "secret") || strings.Count(err.Error(), "\n") != 2 {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := leaf.New(leaf.Config{}); err == nil {
+		t.Error("it needs no URL")
+	}
+}
+
+// TLS is demanded by the server or by either setting here; a certificate that is not good is named.
+func TestTLS(t *testing.T) {
+	good, expired := certificate(t, time.Now().Add(time.Hour)), certificate(t, time.Now().Add(-time.Hour))
+	block := func(c testenv.Login) string {
+		return fmt.Sprintf("tls { cert_file: %q, key_file: %q }", c.CertFile, c.KeyFile)
+	}
+	with := func(c testenv.Login) func(*leaf.Config) {
+		return func(config *leaf.Config) { config.TLS = tlsOf(t, testenv.Login{CAFile: c.CAFile}) }
+	}
+
+	secure := newHub(t, "", block(good))
+	run(t, secure.leafURL(), with(good)).connected()
+	run(t, strings.Replace(secure.leafURL(), "nats-leaf", "tls", 1), with(good)).connected()
+	run(t, secure.leafURL(), nil).fails("waiting for TLS", "unknown authority")
+
+	plain := newHub(t, "", "")
+	run(t, plain.leafURL(), with(good)).fails("TLS is demanded, but the server has none")
+	run(t, strings.Replace(plain.leafURL(), "nats-leaf", "tls", 1), nil).fails("TLS is demanded, but the server has none")
+
+	late := newHub(t, "", block(expired))
+	r := run(t, late.leafURL(), with(expired))
+	r.fails("waiting for TLS", "expired")
+
+	first := newHub(t, "", strings.Replace(block(good), "}", ", handshake_first: true }", 1))
+	r = runLimited(t, first.leafURL(), with(good), leaf.Limits{Login: 50 * time.Millisecond})
+	r.fails("waiting for INFO", "handshake_first")
+
+	client := newHub(t, "", strings.Replace(block(good), "}", fmt.Sprintf(", ca_file: %q, verify: true }", good.CAFile), 1))
+	r = run(t, client.leafURL(), with(good))
+	r.fails("certificate") // required
+}
+
+// certificate returns one of the loopback interface that is its own authority.
+func certificate(t testing.TB, until time.Time) testenv.Login {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: until.Add(-24 * time.Hour), NotAfter: until, IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	var signed, encoded []byte
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err == nil {
+		signed, err = x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	}
+	if err == nil {
+		encoded, err = x509.MarshalPKCS8PrivateKey(key)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	l := testenv.Login{CAFile: filepath.Join(dir, "cert"), CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key")}
+	for file, block := range map[string]*pem.Block{l.CertFile: {Type: "CERTIFICATE", Bytes: signed}, l.KeyFile: {Type: "PRIVATE KEY", Bytes: encoded}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+const rights = `
+accounts {
+  A { users = [
+    {user: leaf, password: x, permissions: {subscribe: ["$JS.pq.API.>"], publish: {allow: ["_INBOX.>"], deny: ["_INBOX.secret.>"]}}}
+    {user: other, password: x, permissions: {subscribe: ["b.>"], publish: [">"]}}
+    {user: client, password: c}
+  ] }
+}`
+
+func asUser(user string) func(*leaf.Config) {
+	return func(c *leaf.Config) {
+		c.Login = leaf.Login{User: user, Password: "x"}
+		c.Subjects = []leaf.Subscription{{Subject: "$JS.pq.API.>", Queue: "q"}}
+	}
+}
+
+// What the user may not publish is refused here, and interest in it is not told: the connection stays.
+func TestRights(t *testing.T) {
+	h := newHub(t, rights, "")
+	r := run(t, h.leafURL(), asUser("leaf"))
+	if s := r.connected(); s.Account != "A" {
+		t.Errorf("connected to %+v", s)
+	}
+	nc := h.client(nats.UserInfo("client", "c"))
+	subscribe(t, nc, "b")
+	subscribe(t, nc, "_INBOX.secret.a")
+	inbox := subscribe(t, nc, "_INBOX.a")
+	r.interest("_INBOX.a", true)
+	if r.HasInterest("b") || r.HasInterest("_INBOX.secret.a") {
+		t.Error("it is told of interest in what it may not publish")
+	}
+	for _, subject := range []string{"b", "_INBOX.secret.a", "$JS.API.INFO"} {
+		if err := r.Publish(&leaf.Message{Subject: subject}); !errors.Is(err, leaf.ErrDenied) || !strings.Contains(err.Error(), "allow the leaf node's user to publish") {
+			t.Errorf("%s: %v", subject, err)
+		}
+	}
+	r.publish(&leaf.Message{Subject: "_INBOX.a"})
+	nextMsg(t, inbox)
+	if err := nc.Publish("$JS.pq.API.INFO", nil); err != nil {
+		t.Fatal(err)
+	}
+	next(t, r.received)
+	if len(r.states) > 0 {
+		t.Errorf("%+v", <-r.states)
+	}
+
+	r = run(t, h.leafURL(), asUser("other"))
+	r.fails("not permitted", "allow the leaf node's user to subscribe to", "$JS.pq.API.>")
+}
+
+// A reload of the server's configuration leaves the connection as it is, with its limits and rights,
+// whatever became of the account. They count at the next connect.
+func TestReload(t *testing.T) {
+	for name, after := range map[string]struct{ config, failure string }{
+		"max_payload": {"max_payload: 100" + rights, ""},
+		"rights":      {strings.ReplaceAll(rights, "_INBOX", "other"), ""},
+		"user":        {strings.ReplaceAll(rights, "user: leaf", "user: gone"), "Authorization Violation"},
+		"account":     {"accounts { B { users = [ {user: client, password: c} ] } }", "Authorization Violation"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHub(t, rights, "")
+			r := run(t, h.leafURL(), asUser("leaf"))
+			r.connected()
+			nc := h.client(nats.UserInfo("client", "c"))
+			inbox := subscribe(t, nc, "_INBOX.a")
+			r.interest("_INBOX.a", true)
+			h.reload(after.config, "")
+			r.publish(&leaf.Message{Subject: "_INBOX.a", Payload: make([]byte, 1000)})
+			r.flush()
+			if nc.IsConnected() && name == "rights" {
+				nextMsg(t, inbox)
+			}
+
+			h.stop()
+			r.fails("closed the connection")
+			h.start()
+			if after.failure != "" {
+				for s := next(t, r.states); ; s = next(t, r.states) {
+					if strings.Contains(fmt.Sprint(s.Err), after.failure) {
+						return
+					}
+				}
+			}
+			r.connected()
+			err := r.Publish(&leaf.Message{Subject: "_INBOX.a", Payload: make([]byte, 1000)})
+			if name == "max_payload" && !errors.Is(err, leaf.ErrTooLarge) || name == "rights" && !errors.Is(err, leaf.ErrDenied) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// operator is an operator with an account.
+type operator struct {
+	t                       testing.TB
+	pair, account           nkeys.KeyPair
+	accountClaims           *jwt.AccountClaims
+	operatorText, credsFile string
+}
+
+func newOperator(t testing.TB, change func(*jwt.AccountClaims)) *operator {
+	t.Helper()
+	o := &operator{t: t, credsFile: filepath.Join(t.TempDir(), "creds")}
+	var public string
+	o.pair, public = newPair(t, nkeys.CreateOperator)
+	o.operatorText = o.encode(jwt.NewOperatorClaims(public), o.pair)
+	o.account, public = newPair(t, nkeys.CreateAccount)
+	o.accountClaims = jwt.NewAccountClaims(public)
+	change(o.accountClaims)
+	return o
+}
+
+func newPair(t testing.TB, create func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
+	t.Helper()
+	pair, err := create()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair, public
+}
+
+func (o *operator) encode(c jwt.Claims, pair nkeys.KeyPair) string {
+	o.t.Helper()
+	text, err := c.Encode(pair)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return text
+}
+
+func (o *operator) config() string {
+	return fmt.Sprintf("operator: %s\nresolver: MEMORY\nresolver_preload: { %s: %s }", o.operatorText, o.accountClaims.Subject, o.encode(o.accountClaims, o.pair))
+}
+
+// writeCreds makes another user.
+func (o *operator) writeCreds(change func(*jwt.UserClaims)) {
+	o.t.Helper()
+	pair, public := newPair(o.t, nkeys.CreateUser)
+	claims := jwt.NewUserClaims(public)
+	change(claims)
+	seed, err := pair.Seed()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	text, err := jwt.FormatUserConfig(o.encode(claims, o.account), seed)
+	if err == nil {
+		err = os.WriteFile(o.credsFile, text, 0o600)
+	}
+	if err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// When the credentials expire the connection ends, and those that are there by then are used.
+func TestCredsExpire(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, func(*jwt.AccountClaims) {})
+	o.writeCreds(func(c *jwt.UserClaims) { c.Expires = time.Now().Add(2 * time.Second).Unix() })
+	h := newHub(t, o.config(), "")
+	r := run(t, h.leafURL(), func(c *leaf.Config) { c.Login.CredsFile = o.credsFile })
+	r.connected()
+	r.fails("Authentication Expired")
+	o.writeCreds(func(*jwt.UserClaims) {})
+	r.connected()
+}
+
+// The limit of an account is not told. A message beyond it ends the connection once.
+func TestPayloadLimitOfAccount(t *testing.T) {
+	o := newOperator(t, func(c *jwt.AccountClaims) { c.Limits.Payload = 1000 })
+	o.writeCreds(func(*jwt.UserClaims) {})
+	h := newHub(t, o.config(), "")
+	r := run(t, h.leafURL(), func(c *leaf.Config) { c.Login.CredsFile = o.credsFile })
+	r.connected()
+	large := &leaf.Message{Subject: "a", Payload: make([]byte, 1500)}
+	r.publish(large)
+	if serverBefore(t, 2, 11) {
+		r.flush() // it has no such limit for leaf nodes
+		return
+	}
+	r.fails("Maximum Payload Violation", "less than max_payload")
+	r.connected()
+	if err := r.Publish(large); !errors.Is(err, leaf.ErrTooLarge) || r.MaxPayload() != 1499 {
+		t.Errorf("%v, max_payload is %d", err, r.MaxPayload())
+	}
+	r.publish(&leaf.Message{Subject: "a", Payload: make([]byte, 1000)})
+	r.flush()
+}

@@ -1,0 +1,282 @@
+package leaf
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"sync/atomic"
+	"time"
+)
+
+// session is one connection, from dialing to its end.
+type session struct {
+	conn     *Conn
+	url      *url.URL
+	raw, net net.Conn // net is raw, or TLS on top of it
+	parser   *parser
+	interest *interest
+	info     info
+	account  string
+	imports  *permissions // what may be subscribed to
+	stage    string       // what the server is expected to do, for errors
+
+	ctx      context.Context         // ends with the connection
+	giveUp   context.CancelCauseFunc // closes the connection; the first cause counts
+	patience *time.Timer             // gives up a server that takes too long
+	heard    atomic.Bool             // the server said something since the last ping
+	outgoing
+}
+
+// info is what matters of the server's INFO. The first one comes before everything else. The second
+// one answers CONNECT and has the account and its permissions. Others tell of changes.
+type info struct {
+	Name       string       `json:"server_name"`
+	Version    string       `json:"version"`
+	Nonce      string       `json:"nonce"`
+	Headers    bool         `json:"headers"`
+	TLS        bool         `json:"tls_required"`
+	MaxPayload int          `json:"max_payload"`
+	ClientID   uint64       `json:"client_id"`
+	URLs       []string     `json:"leafnode_urls"`
+	Leaf       bool         `json:"info_on_connect"`
+	Gateway    string       `json:"gateway"`
+	Answer     bool         `json:"connect_info"`
+	Account    string       `json:"remote_account"`
+	Import     *permissions `json:"import"` // what may be subscribed to
+	Export     *permissions `json:"export"` // what may be published
+}
+
+// connect makes a connection and serves it until it ends, and returns why.
+func (c *Conn) connect(ctx context.Context, u *url.URL) error {
+	dialer := net.Dialer{Timeout: c.limits.login}
+	raw, err := dialer.DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return fmt.Errorf("leaf: connect to %s: %w", u.Host, err)
+	}
+
+	ctx, giveUp := context.WithCancelCause(ctx)
+	closed := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(closed)
+		_ = raw.Close() // its data is lost or has been confirmed
+	})
+	s := &session{
+		conn: c, url: u, raw: raw, net: raw, parser: newParser(raw), interest: newInterest(c.limits.maxInterest),
+		ctx: ctx, giveUp: giveUp, patience: time.AfterFunc(c.limits.login, func() { giveUp(errSilent) }),
+		outgoing: outgoing{wake: make(chan struct{}, 1), written: make(chan struct{})},
+	}
+
+	err = s.greet()
+	if err == nil {
+		err = s.logIn()
+	}
+	if err == nil {
+		go s.write()
+		err = s.read()
+	} else {
+		close(s.written)
+	}
+
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause // what closed it from here
+	}
+	giveUp(err)
+	s.patience.Stop()
+	c.online.CompareAndSwap(s, nil)
+	<-closed
+	<-s.written
+	c.dropped.Add(s.lost())
+	return s.explain(err)
+}
+
+// greet reads the server's INFO and begins TLS.
+func (s *session) greet() error {
+	s.stage = "INFO"
+	f, err := s.parser.next()
+	switch {
+	case err != nil:
+		return err
+	case f.op == "-ERR":
+		return serverError(f.text)
+	case f.op != "INFO":
+		return fmt.Errorf("%w: it begins with %s instead of INFO", errProtocol, f.op)
+	}
+	if s.info, err = parseInfo(f.text); err != nil {
+		return err
+	}
+
+	// As in nats-server: only leaf node ports say the one or the other.
+	if s.info.ClientID == 0 || s.info.Gateway != "" || s.info.URLs == nil && !s.info.Leaf {
+		return errors.New("it is a port for clients, routes or gateways: use the port of leafnodes { listen }")
+	}
+	if !s.info.Headers {
+		return errors.New("headers are off: remove no_header_support")
+	}
+	s.parser.maxPayload = min(max(s.info.MaxPayload, 0), maxMessage)
+	if s.conn.refused > 0 {
+		s.parser.maxPayload = min(s.parser.maxPayload, s.conn.refused-1)
+	}
+	return s.startTLS()
+}
+
+func parseInfo(text []byte) (i info, err error) {
+	if err = json.Unmarshal(text, &i); err != nil {
+		err = fmt.Errorf("%w: INFO %s: %w", errProtocol, snippet(text), err)
+	}
+	return i, err
+}
+
+func (s *session) startTLS() error {
+	wanted := s.conn.config.TLS != nil || s.url.Scheme == "tls"
+	switch {
+	case wanted && !s.info.TLS:
+		return errors.New("TLS is demanded, but the server has none: give its leafnodes block a tls block, or use nats-leaf://")
+	case !s.info.TLS:
+		return nil
+	}
+	s.stage = "TLS"
+	if n := s.parser.in.Buffered(); n > 0 {
+		more, _ := s.parser.in.Peek(n) // it is there
+		return fmt.Errorf("%w: the server says more than INFO: %s", errProtocol, snippet(more))
+	}
+
+	config := new(tls.Config)
+	if s.conn.config.TLS != nil {
+		config = s.conn.config.TLS.Clone()
+	}
+	if config.ServerName == "" {
+		config.ServerName = s.url.Hostname()
+	}
+	encrypted := tls.Client(s.raw, config)
+	if err := encrypted.HandshakeContext(s.ctx); err != nil {
+		return err
+	}
+	s.net = encrypted
+	s.parser.in.Reset(encrypted)
+	return nil
+}
+
+func (s *session) logIn() error {
+	s.stage = "the login"
+	config := &s.conn.config
+	hello := connect{
+		Version: s.info.Version, // it is the server's protocol that is spoken
+		Name:    config.Name, ID: s.conn.id, Cluster: s.conn.id, RemoteAccount: s.conn.id,
+		Headers: true, TLSRequired: s.net != s.raw,
+	}
+	if err := hello.logIn(config.Login.of(s.url), s.info.Nonce); err != nil {
+		return err
+	}
+	text, err := json.Marshal(hello)
+	if err != nil {
+		return err
+	}
+	s.command("CONNECT ", string(text))
+
+	// The server answers with INFO, its interest and, last, PONG.
+	s.ping(s.loggedIn)
+	return nil
+}
+
+// loggedIn sends the subscriptions. From here on, messages can be published, so that the first
+// requests can be answered.
+func (s *session) loggedIn() error {
+	s.stage = "the subscriptions"
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	for _, sub := range s.conn.subjects {
+		if !s.imports.subscribe(sub.Subject) {
+			return fmt.Errorf("%w: allow the leaf node's user to subscribe to %s", ErrDenied, snippet(sub.Subject))
+		}
+		s.command(sub.line("LS+"))
+	}
+	s.conn.online.Store(s)
+	s.ping(s.subscribed)
+	return nil
+}
+
+func (s *session) subscribed() error {
+	s.stage = ""
+	s.patience.Stop()
+	s.conn.connects.Add(1)
+	s.conn.config.Changed(State{Connected: true, Address: s.url.Host, Server: s.info.Name, Account: s.account})
+	return nil
+}
+
+// read handles what the server says until the connection ends.
+func (s *session) read() error {
+	for {
+		f, err := s.parser.next()
+		if err != nil {
+			return err
+		}
+		if !s.heard.Load() {
+			s.heard.Store(true)
+		}
+
+		switch f.op {
+		case "LMSG":
+			s.conn.inMessages.Add(1)
+			s.conn.config.Receive(f.message)
+		case "LS+":
+			if s.interest.add(f.subject, f.queue) {
+				s.conn.config.InterestFull()
+			}
+		case "LS-":
+			if s.interest.remove(f.subject, f.queue) {
+				s.conn.config.InterestGone(f.subject)
+			}
+		case "PING":
+			s.command("PONG")
+		case "PONG":
+			err = s.answered()
+		case "INFO":
+			err = s.update(f.text)
+		case "-ERR":
+			if err = serverError(f.text); errors.Is(err, errTooLarge) {
+				s.mu.Lock()
+				s.conn.refused = s.biggest
+				s.mu.Unlock()
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// update takes over a later INFO.
+func (s *session) update(text []byte) error {
+	i, err := parseInfo(text)
+	if err != nil {
+		return err
+	}
+	if i.Answer {
+		s.mu.Lock()
+		s.account, s.imports, s.exports = i.Account, i.Import, i.Export
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// explain says at what stage a connection ended, and why if that can be known.
+func (s *session) explain(err error) error {
+	where := "leaf: " + s.url.Host
+	if s.stage != "" {
+		where += ": waiting for " + s.stage
+	}
+	switch {
+	case errors.Is(err, errSilent) && s.stage == "INFO":
+		return fmt.Errorf("%s: %w: it hangs, is not a leaf node port, or has handshake_first, which is not supported", where, err)
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%s: the server closed the connection; its log says why", where)
+	case s.stage == "the login":
+		return fmt.Errorf("%s with %v: %w", where, s.conn.config.Login.of(s.url), err)
+	}
+	return fmt.Errorf("%s: %w", where, err)
+}

@@ -1,0 +1,561 @@
+package jetstream
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+var jobsW = consumerKey{stream{subjects.Priority, "jobs"}, "w"}
+
+// worker returns a consumer of the queue "jobs" with that configuration.
+func worker(c jetstream.ConsumerConfig) *consumer {
+	c.MaxWaiting = max(c.MaxWaiting, 10)
+	return &consumer{stream: jobsW.stream, name: jobsW.name, config: c}
+}
+
+// next is the next item that was sent.
+func (s *system) nextItem(value string) *leaf.Message {
+	s.t.Helper()
+	m := s.sent()
+	if string(m.Payload) != value || !strings.HasPrefix(m.Reply, ackPrefix) {
+		s.t.Fatalf("sent %q with %q to %s, want %s", m.Payload, m.Header, m.Subject, value)
+	}
+	return m
+}
+
+// status checks the status that was sent next.
+func (s *system) nextStatus(want string) {
+	s.t.Helper()
+	m := s.sent()
+	line, _, _ := strings.Cut(string(m.Header), "\r\n")
+	same(s.t, "status", strings.TrimPrefix(line, "NATS/1.0 "), want)
+}
+
+// acknowledge answers an item.
+func (s *system) acknowledge(m *leaf.Message, payload string) {
+	subject, _, _ := strings.Cut(m.Reply, "@")
+	s.ack(&leaf.Message{Subject: subject, Payload: []byte(payload)}, false)
+}
+
+// The place of a delivery is free when its lease is over, without an acknowledgement.
+func TestPlaceIsFreeAfterTheLease(t *testing.T) {
+	s := newSystem(t)
+	s.push("jobs", "a", "b")
+	s.pull(worker(jetstream.ConsumerConfig{MaxAckPending: 1, AckWait: time.Minute}), &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"batch":2,"expires":3600000000000}`)})
+	s.nextItem("a")
+	same(t, "outstanding", s.counts(jobsW), counts{Delivered: 1, AckPending: 1, Waiting: 1})
+	s.clock.advance(2 * time.Minute)
+
+	s.pending.mu.Lock()
+	a := s.pending.accounts[jobsW]
+	s.pending.mu.Unlock()
+	s.freeExpired(a) // what a timer does
+	s.nextItem("a")
+	same(t, "outstanding again", s.counts(jobsW), counts{Delivered: 2, AckPending: 1, Redelivered: 1})
+}
+
+// What belongs to the queue of another bridge is forwarded to that, as it came, if it listens. Otherwise,
+// and if another bridge forwarded it, it is served here.
+func TestForward(t *testing.T) {
+	owner := "bridge2"
+	s := newSystem(t, func(c *Config) { c.Owner = func(*dispatch.Queue) string { return owner } })
+	forwarded := func(subject, payload string) {
+		t.Helper()
+		s.receive(&leaf.Message{Subject: subject, Reply: "_INBOX.x", Header: []byte("NATS/1.0\r\nNats-Trace-Dest: x\r\n\r\n"), Payload: []byte(payload)})
+		m := s.sent()
+		same(t, "the subject", m.Subject, "_pqbridge.jetstream."+s.domains.hash+".bridge2."+subject)
+		same(t, "the rest", m.Reply+string(m.Header)+string(m.Payload), "_INBOX.x"+payload)
+	}
+	const pull = "$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min"
+	forwarded(pull, `{"batch":2,"expires":3600000000000}`)
+	forwarded("$JS.pq.API.CONSUMER.INFO.jobs.min", "")
+
+	s.push("jobs", "a", "b", "c")
+	s.receive(&leaf.Message{Subject: s.inbox + pull, Reply: "_INBOX.x"})
+	a := s.nextItem("a")
+	ack, _, _ := strings.Cut(a.Reply, "@")
+	forwarded(ack, "+ACK")
+	s.receive(&leaf.Message{Subject: ack, Reply: "$SYS.x"})
+	same(t, "a reply subject that belongs to NATS", s.sent().Reply, "")
+	same(t, "outstanding", s.counts(consumerKey{jobsW.stream, "min"}).AckPending, 1)
+	s.receive(&leaf.Message{Subject: s.inbox + ack, Reply: "_INBOX.ack"})
+	same(t, "the confirmation", s.sent().Subject, "_INBOX.ack")
+	same(t, "outstanding after that", s.counts(consumerKey{jobsW.stream, "min"}).AckPending, 0)
+
+	s.sender.deaf = forwardRoot
+	s.receive(&leaf.Message{Subject: pull, Reply: "_INBOX.x"})
+	s.nextItem("b")
+	owner, s.sender.deaf = s.config.Self, ""
+	s.receive(&leaf.Message{Subject: pull, Reply: "_INBOX.x"})
+	s.nextItem("c")
+}
+
+func TestDecodeAck(t *testing.T) {
+	for payload, want := range map[string]fdbpq.Op{
+		"":                    {Kind: fdbpq.OpAck},
+		"+ACK":                {Kind: fdbpq.OpAck},
+		"+OK":                 {Kind: fdbpq.OpAck},
+		"+NXT 5":              {Kind: fdbpq.OpAck},
+		"-NAK":                {Kind: fdbpq.OpNak, Delay: fdbpq.Backoff},
+		`-NAK {"delay":1000}`: {Kind: fdbpq.OpNak, Delay: 1000},
+		`-NAK {"delay":0}`:    {Kind: fdbpq.OpNak},
+		`-NAK {"delay":-5}`:   {Kind: fdbpq.OpNak},
+		`-NAK 5s`:             {Kind: fdbpq.OpNak, Delay: 5 * time.Second},
+		`-NAK soon`:           {Kind: fdbpq.OpNak, Delay: fdbpq.Backoff},
+		`-NAK {"delay":9e18}`: {Kind: fdbpq.OpNak, Delay: fdbpq.Backoff},
+		fmt.Sprintf(`-NAK {"delay":%d}`, math.MaxInt64): {Kind: fdbpq.OpNak, Delay: fdbpq.MaxDelay},
+		"+WPI":           {Kind: fdbpq.OpExtend},
+		"+TERM":          {Kind: fdbpq.OpTerm},
+		"+TERM no good ": {Kind: fdbpq.OpTerm, Reason: "no good"},
+	} {
+		var op fdbpq.Op
+		if !decodeAck([]byte(payload), &op) || op.Kind != want.Kind || op.Delay != want.Delay || op.Reason != want.Reason {
+			t.Errorf("%q: got kind %d, delay %v, reason %q", payload, op.Kind, op.Delay, op.Reason)
+		}
+	}
+	for _, payload := range []string{"x", "+", "+AC", "ACK", "-nak", "\x00"} {
+		if decodeAck([]byte(payload), new(fdbpq.Op)) {
+			t.Errorf("%q is an acknowledgement", payload)
+		}
+	}
+}
+
+// A consumer may allow fewer deliveries than the queue.
+func TestMaxDeliver(t *testing.T) {
+	s := newSystem(t)
+	s.push("jobs", "a", "b")
+	c := worker(jetstream.ConsumerConfig{MaxDeliver: 1})
+	s.pull(c, &leaf.Message{Reply: "_INBOX.x"})
+	s.acknowledge(s.nextItem("a"), "-NAK")
+	eventually(t, "the item again", func() bool { ready, _ := s.count("jobs"); return ready == 2 })
+	s.pull(c, &leaf.Message{Reply: "_INBOX.x"})
+	s.nextItem("b")
+	eventually(t, "the dead letter", func() bool { ready, _ := s.count("jobs-dead"); return ready == 1 })
+	same(t, "outstanding", s.counts(jobsW).AckPending, 1)
+}
+
+// More acknowledgements than requests may be pending all arrive.
+func TestBurstOfAcknowledgements(t *testing.T) {
+	s := newSystem(t)
+	const n = 3000
+	all := make([]string, n)
+	s.push("jobs", all...)
+	c := worker(jetstream.ConsumerConfig{})
+	s.pull(c, &leaf.Message{Reply: "_INBOX.x", Payload: []byte(fmt.Sprint(n))})
+	var items []*leaf.Message
+	for range n {
+		items = append(items, s.nextItem(""))
+	}
+	for _, m := range items {
+		s.acknowledge(m, "+ACK")
+	}
+	eventually(t, "the end of the queue", func() bool { ready, leased := s.count("jobs"); return ready+leased == 0 })
+}
+
+// Acknowledgements that nobody waits for run with the next pull, with one that somebody waits for, or
+// when the bridge stops, if none of this comes before their time.
+func TestAcknowledgementsAreCollected(t *testing.T) {
+	s := newSystem(t)
+	s.acks.delay = time.Hour
+	s.push("jobs", "a", "b", "c", "d", "e")
+	c := worker(jetstream.ConsumerConfig{})
+	pull := func(n int) { s.pull(c, &leaf.Message{Reply: "_INBOX.x", Payload: []byte(fmt.Sprint(n))}) }
+	left := func(want int64) {
+		t.Helper()
+		eventually(t, fmt.Sprint(want, " items"), func() bool { ready, leased := s.count("jobs"); return ready+leased == want })
+	}
+
+	pull(3)
+	first, second, third := s.nextItem("a"), s.nextItem("b"), s.nextItem("c")
+	s.acknowledge(first, "")
+	s.acknowledge(second, "+ACK")
+	s.do(subjects.Priority, "jobs", fdbpq.Op{Kind: fdbpq.OpInfo}) // comes after all that runs
+	left(5)
+	pull(1)
+	fourth := s.nextItem("d")
+	left(3)
+
+	s.acknowledge(third, "")
+	s.askFor(fourth, "")
+	same(t, "the confirmation", s.sent().Subject, ackInbox)
+	left(1)
+
+	pull(1)
+	s.acknowledge(s.nextItem("e"), "")
+	s.acks.runAll()
+	left(0)
+}
+
+// failing is a sender that fails for a while.
+type failing struct {
+	sender
+	mu  sync.Mutex
+	err error
+}
+
+func (s *failing) Publish(m *leaf.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil && m.Reply != "" {
+		return s.err
+	}
+	return s.sender.Publish(m)
+}
+
+func (s *failing) set(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// What cannot be sent goes back, and the pull goes on when the connection takes more.
+func TestConnectionIsFull(t *testing.T) {
+	returned := make(chan *fdbpq.Result, 10)
+	s := newSystem(t, func(c *Config) {
+		c.Return = func(q *dispatch.Queue, r *fdbpq.Result, _ bool) {
+			op := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q.Target, Token: r.Lease.Token, Uncounted: true}
+			_ = c.Dispatcher.Requeue(&dispatch.Request{Queue: q, Replier: ignore{}, Received: time.Now()}, []fdbpq.Op{op})
+			returned <- r
+		}
+	})
+	full := &failing{sender: s.out, err: leaf.ErrPending}
+	s.out = full
+	s.push("jobs", "a")
+	s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"batch":1,"expires":3600000000000}`)})
+	within(t, "return", returned)
+	full.set(nil)
+	s.nextItem("a")
+
+	full.set(leaf.ErrTooLarge)
+	s.push("jobs", "b")
+	s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"expires":3600000000000}`)})
+	within(t, "return", returned)
+	s.nextStatus("409 Message Size Exceeds MaxBytes")
+}
+
+// A pull with max_bytes gets no more than its client counts, which is all of each message: clients drop
+// what exceeds it, and it would come again only after ack_wait.
+func TestPullMaxBytes(t *testing.T) {
+	var extra atomic.Int64 // of a header
+	s := newSystem(t, func(c *Config) {
+		c.AppendHeader = func(to []byte, _ *dispatch.Queue, _ *fdbpq.Item, lease *fdbpq.Lease) ([]byte, error) {
+			return append(to, "NATS/1.0\r\nX: "+strings.Repeat("x", int(extra.Load()))+"\r\n\r\n"...), nil
+		}
+		c.Return = func(q *dispatch.Queue, r *fdbpq.Result, _ bool) {
+			op := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q.Target, Token: r.Lease.Token, Uncounted: true}
+			_ = c.Dispatcher.Requeue(&dispatch.Request{Queue: q, Replier: ignore{}, Received: time.Now()}, []fdbpq.Op{op})
+		}
+	})
+	s.push("jobs", "aaaaaaaaaa", "bbbbbbbbbb", "cccccccccc")
+	pull := func(payload string) {
+		s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.x", Payload: []byte(payload)})
+	}
+
+	pull(`{"batch":1000000,"max_bytes":100}`)
+	s.nextStatus("409 Message Size Exceeds MaxBytes")
+	pull(`{"batch":1000000,"max_bytes":600,"expires":3600000000000}`)
+	left := 600
+	for _, want := range []string{"aaaaaaaaaa", "bbbbbbbbbb"} {
+		m := s.sent()
+		same(t, "the value", string(m.Payload), want)
+		left -= len(m.Reply) - 1 + len(m.Header) + len(m.Payload)
+	}
+	m := s.sent()
+	if header := string(m.Header); left < 0 || !strings.HasPrefix(header, "NATS/1.0 409 Message Size Exceeds MaxBytes\r\n") ||
+		!strings.Contains(header, "Nats-Pending-Bytes: "+strconv.Itoa(left)+"\r\n") {
+		t.Errorf("%d bytes are left, and the status is %q", left, header)
+	}
+	_, leased := s.count("jobs")
+	same(t, "leased", leased, 2)
+
+	// One whose headers are longer than most goes back.
+	extra.Store(1000)
+	pull(`{"batch":1,"max_bytes":1000,"expires":3600000000000}`)
+	s.nextStatus("409 Message Size Exceeds MaxBytes")
+	eventually(t, "the return of what did not fit", func() bool { ready, _ := s.count("jobs"); return ready == 1 })
+	pull(`{"batch":1,"max_bytes":2000,"expires":3600000000000}`)
+	s.nextItem("cccccccccc")
+}
+
+// ignore is a Replier of what nobody waits for.
+type ignore struct{}
+
+func (ignore) Answer(*dispatch.Request, []fdbpq.Op, []fdbpq.Result) {}
+func (ignore) Fail(*dispatch.Request, []fdbpq.Op, error)            {}
+
+// After a failure of the store, a pull that does not wait says so, and one that does tries again
+// until its time is up.
+func TestPullAfterAFailure(t *testing.T) {
+	s := newSystem(t)
+	p := func(payload string) *pull {
+		r, e := parsePull([]byte(payload), new(jetstream.ConsumerConfig))
+		if e != nil {
+			t.Fatal(e)
+		}
+		p := &pull{f: s.Face, consumer: worker(jetstream.ConsumerConfig{}), inbox: "_INBOX.x", heard: true, received: time.Now(), wanted: 1,
+			noWait: r.NoWait, hurries: r.NoWait && r.Expires == 0, until: time.Now().Add(r.Expires)}
+		s.pending.mu.Lock()
+		defer s.pending.mu.Unlock()
+		if e := s.addLocked(p); e != nil {
+			t.Fatal(e)
+		}
+		p.asked, p.account.reserved = 1, p.account.reserved+1
+		return p
+	}
+	failure := fmt.Errorf("%w: no store", dispatch.ErrUnavailable)
+
+	p(`{"no_wait":true}`).Fail(nil, nil, failure)
+	s.nextStatus("503 unavailable: no store")
+	p(`{"expires":3600000000000}`).Fail(nil, nil, failure)
+	s.push("jobs", "a")
+	s.nextItem("a") // after a pause
+	p(`{"expires":1}`).Fail(nil, nil, failure)
+	s.nextStatus("503 unavailable: no store")
+	unknown := fmt.Errorf("%w: no answer", dispatch.ErrUnknownOutcome)
+	p(`{"expires":3600000000000}`).Fail(nil, nil, unknown) // somebody may have a lease, so its order is over
+	s.nextStatus("503 " + unknown.Error())
+	p(`{"expires":3600000000000}`).Fail(nil, nil, dispatch.ErrTooManyWaiters)
+	s.nextStatus("409 Exceeded MaxWaiting")
+	p(`{"no_wait":true}`).Fail(nil, nil, dispatch.ErrTooManyRequests)
+	s.nextStatus("409 Exceeded MaxWaiting")
+	p(`{"expires":3600000000000}`).Fail(nil, nil, dispatch.ErrTooManyRequests) // which may be over in a moment
+	s.push("jobs", "b")
+	s.nextItem("b")
+	same(t, "waiting", s.counts(jobsW).Waiting, 0)
+}
+
+// A pull from behind a gateway is answered through it while the gateway remembers the way.
+func TestGatewayInbox(t *testing.T) {
+	s := newSystem(t)
+	const way = "_GR_.cluster.server._INBOX.x.y"
+	p := &pull{f: s.Face, received: time.Now()}
+	p.addressTo(way)
+	same(t, "at first", p.to(p.received), way)
+	same(t, "later", p.to(p.received.Add(3*time.Second)), "_INBOX.x.y")
+	for reply, may := range map[string]bool{way: true, "_INBOX.x": true, "_GR_.c.s.$JS.API.STREAM.DELETE.x": false, "$JS.API.X": false, "_GR_.c.s.pq.jobs.push": false,
+		"_GR_.c.s._GR_.c.s.pq.jobs.push": false} {
+		same(t, reply, s.mayReply(reply), may)
+	}
+}
+
+// A flood of pulls is bounded.
+func TestTooManyPulls(t *testing.T) {
+	s := newSystem(t, func(c *Config) { c.MaxWaiters = 3 })
+	for range 3 {
+		s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"expires":3600000000000}`)})
+	}
+	s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.y", Payload: []byte(`{"expires":3600000000000}`)})
+	same(t, "to", func() string { m := s.sent(); return m.Subject + string(m.Header) }(), "_INBOX.yNATS/1.0 409 Exceeded MaxWaiting\r\n\r\n")
+
+	// The others end with the bridge, and later ones at once.
+	s.endPulls()
+	s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.x"})
+	for range 4 {
+		s.nextStatus("409 Server Shutdown")
+	}
+	if s.pending.pulls != 0 || len(s.pending.inboxes) != 0 {
+		t.Errorf("%d pulls are left", s.pending.pulls)
+	}
+}
+
+// Pulls of one inbox end together.
+func TestInterestGone(t *testing.T) {
+	s := newSystem(t)
+	for range 3 {
+		s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"expires":3600000000000}`)})
+		s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.y", Payload: []byte(`{"expires":3600000000000}`)})
+	}
+	s.interestGone("_INBOX.z")
+	s.interestGone("_INBOX.x")
+	eventually(t, "their end", func() bool { return s.counts(jobsW).Waiting == 3 })
+	s.dropPulls()
+	eventually(t, "the end of all", func() bool { return s.counts(jobsW).Waiting == 0 })
+	if len(s.sender.sent) > 0 {
+		t.Errorf("%d messages to nobody", len(s.sender.sent))
+	}
+}
+
+// Pulls that nobody was ever seen to listen for do not keep the places of others.
+func TestPullsOfNobody(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.sender.deaf = "_INBOX.nobody"
+	pull := func(inbox string) {
+		s.pull(worker(jetstream.ConsumerConfig{MaxWaiting: 10}), &leaf.Message{Reply: inbox, Payload: []byte(`{"expires":3600000000000}`)})
+	}
+	for range 10 {
+		pull("_INBOX.nobody")
+	}
+	eventually(t, "their end", func() bool { return s.counts(jobsW).Waiting == 0 })
+	pull("_INBOX.x")
+	s.push("jobs", "a")
+	s.nextItem("a")
+}
+
+// A changed consumer counts for the pulls that wait.
+func TestConsumerChangesWhileAPullWaits(t *testing.T) {
+	s := newSystem(t)
+	c := worker(jetstream.ConsumerConfig{MaxAckPending: 1, AckWait: time.Minute})
+	for range 2 {
+		s.pull(c, &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"expires":3600000000000}`)})
+	}
+	s.consumerChanged(worker(jetstream.ConsumerConfig{MaxAckPending: 2, AckWait: time.Hour}))
+	s.push("jobs", "a", "b")
+	s.nextItem("a")
+	s.nextItem("b")
+	s.clock.advance(2 * time.Minute)
+	same(t, "outstanding", s.counts(jobsW), counts{Delivered: 2, AckPending: 2})
+}
+
+// When another bridge serves a queue, pulls go there, and what was delivered here takes no place any more.
+func TestOwnerChanges(t *testing.T) {
+	var owner atomic.Value
+	owner.Store("bridge1")
+	s := newSystem(t, func(c *Config) { c.Owner = func(*dispatch.Queue) string { return owner.Load().(string) } })
+	s.push("jobs", "a", "b")
+	c := worker(jetstream.ConsumerConfig{MaxAckPending: 1, AckWait: time.Minute})
+	pull := func() { s.pull(c, &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"expires":3600000000000}`)}) }
+	pull()
+	s.nextItem("a")
+	pull()
+	s.OwnersChanged()
+	same(t, "waiting", s.counts(jobsW), counts{Delivered: 1, AckPending: 1, Waiting: 1})
+
+	owner.Store("bridge2")
+	s.OwnersChanged()
+	s.nextStatus("409 Leadership Change")
+	owner.Store("bridge1")
+	pull()
+	s.nextItem("b")
+}
+
+// However long the reason of an acknowledgement is, little of it waits.
+func TestLongReason(t *testing.T) {
+	var op fdbpq.Op
+	same(t, "known", decodeAck([]byte("+TERM "+strings.Repeat("x", 1<<20)), &op), true)
+	if n := len(op.Reason); n < fdbpq.MaxTermReason || n > maxAckPayload {
+		t.Errorf("%d bytes wait", n)
+	}
+}
+
+// Only OpAcks share a request: the dispatcher may run others of it again alone, and answers for those only.
+func TestAcksThatShareARequest(t *testing.T) {
+	s := newSystem(t)
+	s.acks.delay = time.Hour
+	q, err := s.queueOf(stream{subjects.Priority, "jobs"})
+	must(t, err)
+	for _, kind := range []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpTerm, fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpExtend} {
+		s.acks.add(q, &fdbpq.Op{Kind: kind, Queue: q.Target}, "")
+	}
+	s.acks.mu.Lock()
+	defer s.acks.mu.Unlock()
+	same(t, "requests that wait", len(s.acks.collected), 1)
+	same(t, "acknowledgements of it", len(s.acks.collected[together{queue: q}].ops), 2)
+}
+
+// However many acknowledgements there are, and of however many queues, few of them wait.
+func TestAcknowledgementsAreBounded(t *testing.T) {
+	var failed atomic.Int64
+	s := newSystem(t, func(c *Config) {
+		c.Counted = func(_ string, bad bool) {
+			if bad {
+				failed.Add(1)
+			}
+		}
+	})
+	s.acks.delay = time.Hour
+	s.push("jobs", "a")
+	s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.x"})
+	subject, _, _ := strings.Cut(s.nextItem("a").Reply, "@")
+	const more = 10
+	for i := range maxAckRequests + more {
+		s.ack(&leaf.Message{Subject: strings.Replace(subject, ".jobs.", fmt.Sprintf(".q%d.", i), 1)}, false)
+	}
+	same(t, "dropped", failed.Load(), more)
+	same(t, "waiting", s.acks.waiting, maxAckRequests)
+	s.acks.runAll()
+	eventually(t, "the end of all", func() bool {
+		s.acks.mu.Lock()
+		defer s.acks.mu.Unlock()
+		return s.acks.waiting == 0 && s.acks.requests == 0 && len(s.acks.collected) == 0
+	})
+}
+
+// Acknowledgements take a quarter of the requests that may run at a time. Others wait, and are not lost.
+func TestAcknowledgementsLeaveRoom(t *testing.T) {
+	s := newSystem(t, func(c *Config) { c.MaxPending = 8 })
+	s.acks.delay = time.Hour
+	for i := range 5 {
+		q, err := s.queueOf(stream{subjects.Priority, fmt.Sprintf("q%d", i)})
+		must(t, err)
+		s.acks.add(q, &fdbpq.Op{Kind: fdbpq.OpAck, Queue: q.Target}, "")
+	}
+
+	s.acks.mu.Lock() // none ends meanwhile
+	for _, one := range s.acks.collected {
+		s.acks.runLocked(one)
+	}
+	same(t, "requests that run", s.acks.requests, 2)
+	same(t, "requests that wait", len(s.acks.collected), 3)
+	s.acks.mu.Unlock()
+	eventually(t, "the end of all", func() bool {
+		s.acks.mu.Lock()
+		defer s.acks.mu.Unlock()
+		return s.acks.waiting == 0 && s.acks.requests == 0 && len(s.acks.collected) == 0
+	})
+}
+
+// However many pulls one inbox has, each ends at once, in any order.
+func TestManyPullsOfOneInbox(t *testing.T) {
+	const n, bound = 30_000, 2 * time.Second
+	s := newSystem(t, func(c *Config) { c.MaxWaiters = n })
+	for range n {
+		s.pull(worker(jetstream.ConsumerConfig{MaxAckPending: 1, MaxWaiting: n}), &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"expires":3600000000000}`)})
+	}
+	var all []*pull
+	s.pending.mu.Lock()
+	for p := range s.pending.inboxes["_INBOX.x"] {
+		all = append(all, p)
+	}
+	s.pending.mu.Unlock()
+	same(t, "pulls", len(all), n)
+
+	began := time.Now()
+	s.pending.mu.Lock()
+	for _, p := range all {
+		p.endLocked(&ending{})
+	}
+	s.pending.mu.Unlock()
+	if took := time.Since(began); took > bound {
+		t.Errorf("it took %v", took)
+	}
+	eventually(t, "the end of all", func() bool { return s.counts(jobsW).Waiting == 0 })
+	same(t, "inboxes", len(s.pending.inboxes), 0)
+}
+
+// Numbers that JetStream does not take for a batch are one message, and what is wrong is said briefly.
+func TestParsePull(t *testing.T) {
+	for payload, want := range map[string]int{"": 1, "5": 5, " 7 ": 7, "99999999999999999999": 1, "x": 1, `{"batch":3}`: 3} {
+		r, e := parsePull([]byte(payload), new(jetstream.ConsumerConfig))
+		if got := max(r.Batch, 1); e != nil || got != want {
+			t.Errorf("%q: got %d, %v, want %d", payload, got, e, want)
+		}
+	}
+	_, e := parsePull([]byte(`{"batch":`+strings.Repeat("9", 1<<20)+`}`), new(jetstream.ConsumerConfig))
+	if e == nil || e.code != 400 || len(e.text) > 1000 {
+		t.Errorf("a number of a megabyte: %v", e)
+	}
+}

@@ -1,0 +1,253 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+const (
+	// metaOrder says from which end of the queue a consumer takes items.
+	metaOrder          = "pq.order"
+	orderMin, orderMax = "min", "max"
+
+	// builtinAckPending is small, because what is fetched ahead is not in order with later pushes.
+	builtinAckPending = 100
+	builtinNote       = "What a client fetches ahead is not in strict order with later pushes, so max_ack_pending is small."
+	defaultMaxWaiting = 512
+
+	// maxConsumers is the limit of a page: all that a queue can have, and those of each queue.
+	maxConsumers = fdbpq.MaxConsumers + 2
+
+	maxPull = 1 << 10 // bytes of a request
+
+	// minThreshold is the shortest time for which a consumer is kept that nobody uses, because bridges
+	// write down its use now and then, not each time.
+	minThreshold = time.Minute
+)
+
+// record is what is stored of a consumer.
+type record struct {
+	Config  jetstream.ConsumerConfig `json:"config"`
+	Created time.Time                `json:"created"`
+	// Active is until when the consumer was known to be used, for one with an InactiveThreshold.
+	Active time.Time `json:"active,omitzero"`
+}
+
+// next begins a pull: at once if it is known what the consumer is.
+func (f *Face) next(s stream, name string, m *leaf.Message) {
+	if len(m.Payload) > maxPull { // many may wait
+		f.config.Counted(countedPull, true)
+		f.status(m.Reply, 400, fmt.Sprintf("Bad Request - %d bytes: want at most %d", len(m.Payload), maxPull))
+		return
+	}
+	known, first, room := f.builtin(s, name), false, true
+	if known == nil {
+		known, first, room = f.cache.find(s, waitingPull{name, m}, f.config.MaxWaiters)
+	}
+	switch {
+	case known != nil:
+		f.pull(known, m)
+	case !room:
+		f.config.Counted(countedPull, true)
+		f.status(m.Reply, 409, "Exceeded MaxWaiting")
+	case first:
+		f.readForPulls(s)
+	}
+}
+
+// readForPulls reads the consumers of a queue, and begins the pulls that wait for that.
+func (f *Face) readForPulls(s stream) {
+	read := func(ctx context.Context) {
+		pulls, changes := f.cache.begin(s)
+		var byName map[string]*consumer
+		results, err := f.do(ctx, s, fdbpq.Op{Kind: fdbpq.OpConsumers})
+		if err == nil {
+			byName, err = f.parseRecords(s, results[0].Consumers)
+		}
+		if err != nil {
+			f.config.Warn("the consumers of a queue could not be read", "queue", s.name, "error", err)
+		}
+		more := f.cache.end(s, byName, changes)
+		for _, c := range byName {
+			f.consumerChanged(c)
+		}
+		f.beginPulls(pulls, byName)
+		if more {
+			f.readForPulls(s)
+		}
+	}
+	for more := !f.later(read); more; {
+		pulls, changes := f.cache.begin(s)
+		more = f.cache.end(s, nil, changes)
+		f.beginPulls(pulls, nil)
+	}
+}
+
+// beginPulls begins those pulls whose consumers exist.
+func (f *Face) beginPulls(pulls []waitingPull, byName map[string]*consumer) {
+	for _, p := range pulls {
+		if c := byName[p.name]; c != nil {
+			f.pull(c, p.message)
+		} else {
+			f.noConsumer(p.message)
+		}
+	}
+}
+
+// builtin returns a consumer that each queue has, nil if the name is none of these.
+func (f *Face) builtin(s stream, name string) *consumer {
+	c := &consumer{stream: s, name: name, created: unknownTime}
+	switch {
+	case name == orderMin:
+		c.end = fdbpq.Front
+	case name == orderMax && s.kind == subjects.Priority:
+		c.end = fdbpq.Back
+	default:
+		return nil
+	}
+	c.config = jetstream.ConsumerConfig{
+		Name: name, Durable: name, Description: builtinNote, MaxDeliver: -1, MaxWaiting: defaultMaxWaiting, MaxAckPending: builtinAckPending,
+		Metadata: map[string]string{metaOrder: name},
+	}
+	return c
+}
+
+// parseRecords returns the consumers of a queue by name, those that it has anyway included. Those
+// that nobody used for long enough are left out, and removed soon.
+func (f *Face) parseRecords(s stream, stored []fdbpq.ConsumerRecord) (map[string]*consumer, error) {
+	all := map[string]*consumer{}
+	for _, name := range []string{orderMin, orderMax} {
+		if own := f.builtin(s, name); own != nil {
+			all[name] = own
+		}
+	}
+	for i := range stored {
+		name := stored[i].Name
+		r, err := parseRecord(stored[i].Value)
+		if err != nil {
+			return nil, err
+		}
+		if r.unused(f.config.Now()) {
+			f.later(func(ctx context.Context) { _ = f.removeRecord(ctx, s, name, true) }) // or whoever reads it next does
+			continue
+		}
+		c := &consumer{stream: s, name: name, config: r.Config, created: r.Created}
+		c.noted.Store(r.Active.UnixNano())
+		if r.Config.Metadata[metaOrder] == orderMax {
+			c.end = fdbpq.Back
+		}
+		all[name] = c
+	}
+	return all, nil
+}
+
+// parseRecord returns nil for no record.
+func parseRecord(value []byte) (*record, error) {
+	if len(value) == 0 {
+		return nil, nil
+	}
+	r := &record{}
+	if err := json.Unmarshal(value, r); err != nil {
+		return nil, errors.Join(fdbpq.ErrCorrupt, err)
+	}
+	return r, nil
+}
+
+// unused reports whether the time is over for which the consumer is kept without being used.
+func (r *record) unused(now time.Time) bool {
+	return r.Config.InactiveThreshold > 0 && now.Sub(r.Active) > max(r.Config.InactiveThreshold, minThreshold)
+}
+
+// change changes the record of a consumer, nil if there is none: to nothing if the result is nil.
+func (f *Face) change(ctx context.Context, s stream, name string, to func(old *record) (*record, error)) error {
+	change := func(value []byte) ([]byte, error) {
+		old, err := parseRecord(value)
+		if err != nil {
+			return nil, err
+		}
+		r, err := to(old)
+		if err != nil || r == nil {
+			return nil, err
+		}
+		if r == old {
+			return value, nil
+		}
+		return json.Marshal(r)
+	}
+
+	defer f.cache.drop(s) // also after an unknown outcome
+	_, err := f.do(ctx, s, fdbpq.Op{Kind: fdbpq.OpSetConsumer, Consumer: name, Change: change})
+	if errors.Is(err, fdbpq.ErrMaxConsumers) {
+		return refuse(10026, "maximum consumers limit reached: %d, besides those of each queue", fdbpq.MaxConsumers)
+	}
+	return err
+}
+
+// setRecord creates or changes a consumer, as the action says.
+func (f *Face) setRecord(ctx context.Context, s stream, config *jetstream.ConsumerConfig, action string) error {
+	now := f.config.Now().UTC()
+	return f.change(ctx, s, config.Name, func(old *record) (*record, error) {
+		if old != nil && old.unused(now) {
+			old = nil
+		}
+		switch {
+		case old == nil && action == "update":
+			return nil, refuse(10149, "consumer does not exist")
+		case old != nil && reflect.DeepEqual(&old.Config, config):
+			return old, nil
+		case old != nil && action == "create":
+			return nil, refuse(10148, "consumer already exists")
+		}
+
+		r := &record{Config: *config, Created: now}
+		if old != nil {
+			r.Created = old.Created
+		}
+		if config.InactiveThreshold > 0 {
+			r.Active = now
+		}
+		return r, nil
+	})
+}
+
+// removeRecord removes a consumer; if unused is true, only one that nobody has used for long enough.
+func (f *Face) removeRecord(ctx context.Context, s stream, name string, unused bool) error {
+	return f.change(ctx, s, name, func(old *record) (*record, error) {
+		switch {
+		case unused && (old == nil || !old.unused(f.config.Now())):
+			return old, nil
+		case old == nil:
+			return nil, refuse(errNoConsumer, "consumer not found")
+		}
+		return nil, nil
+	})
+}
+
+// touch notes that a consumer is used until then. It does not wait.
+func (f *Face) touch(c *consumer, until time.Time) {
+	noted := c.noted.Load()
+	keep := max(c.config.InactiveThreshold, minThreshold)
+	if c.config.InactiveThreshold <= 0 || until.UnixNano()-noted <= int64(keep/3) || !c.noted.CompareAndSwap(noted, until.UnixNano()) {
+		return
+	}
+	f.later(func(ctx context.Context) {
+		_ = f.change(ctx, c.stream, c.name, func(old *record) (*record, error) { // or a later pull does
+			if old == nil || !until.After(old.Active) {
+				return old, nil
+			}
+			r := *old
+			r.Active = until.UTC()
+			return &r, nil
+		})
+	})
+}

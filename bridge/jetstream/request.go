@@ -1,0 +1,67 @@
+package jetstream
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// pullRequest is the payload of a pull. Times are in nanoseconds.
+type pullRequest struct {
+	Expires       time.Duration `json:"expires"`
+	Batch         int           `json:"batch"`
+	MaxBytes      int           `json:"max_bytes"`
+	NoWait        bool          `json:"no_wait"`
+	Heartbeat     time.Duration `json:"idle_heartbeat"`
+	MinPending    int64         `json:"min_pending"`
+	MinAckPending int64         `json:"min_ack_pending"`
+	PinID         string        `json:"id"`
+	Priority      int           `json:"priority"`
+}
+
+// parsePull reads the payload of a pull, as JetStream does: JSON, a number of messages, or anything
+// else for one. It returns the status of one that is refused.
+func parsePull(payload []byte, c *jetstream.ConsumerConfig) (r pullRequest, refused *ending) {
+	payload = bytes.TrimSpace(payload)
+	var err error
+	if len(payload) == 0 || payload[0] != '{' {
+		if r.Batch, err = strconv.Atoi(string(payload)); err != nil {
+			r.Batch = 1
+		}
+	} else if err = json.Unmarshal(payload, &r); err != nil {
+		// The error may repeat a number, of any length.
+		return r, &ending{code: 400, text: "Bad Request - " + wire.Shorten(err.Error())}
+	}
+
+	code, text := 0, ""
+	switch {
+	case r.Heartbeat > 0 && r.Heartbeat > r.Expires/2:
+		code, text = 400, "Bad Request - heartbeat value too large"
+	case c.MaxRequestBatch > 0 && r.Batch > c.MaxRequestBatch:
+		code, text = 409, fmt.Sprintf("Exceeded MaxRequestBatch of %d", c.MaxRequestBatch)
+	case c.MaxRequestExpires > 0 && r.Expires > c.MaxRequestExpires:
+		code, text = 409, fmt.Sprintf("Exceeded MaxRequestExpires of %v", c.MaxRequestExpires)
+	case c.MaxRequestMaxBytes > 0 && r.MaxBytes > c.MaxRequestMaxBytes:
+		code, text = 409, fmt.Sprintf("Exceeded MaxRequestMaxBytes of %d", c.MaxRequestMaxBytes)
+	case r.MinPending != 0 || r.MinAckPending != 0:
+		code, text = 400, "Bad Request - Not a Overflow Priority consumer"
+	case r.PinID != "":
+		code, text = 400, "Bad Request - Not a Pinned Client Priority consumer"
+	case r.Priority < 0 || r.Priority > 9:
+		code, text = 400, "Bad Request - Priority must be between 0 and 9"
+	}
+	if code > 0 {
+		return r, &ending{code: code, text: text}
+	}
+	if r.Heartbeat > 0 {
+		r.Heartbeat = max(r.Heartbeat, subjects.MinIdleHeartbeat)
+	}
+	return r, nil
+}

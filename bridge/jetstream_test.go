@@ -1,0 +1,401 @@
+package bridge_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// newJetStreamEnv starts a bridge that serves JetStream's programs, and the server for it.
+func newJetStreamEnv(t testing.TB, o testenv.Options) *testenv.Env {
+	t.Helper()
+	o.JetStream = true
+	return testenv.New(t, o)
+}
+
+// minOf returns the consumer min of the queue "jobs".
+func minOf(t testing.TB, nc *nats.Conn) jetstream.Consumer {
+	t.Helper()
+	js, err := jetstream.NewWithDomain(nc, "pq")
+	must(t, err)
+	var c jetstream.Consumer
+	testenv.Eventually(t, func() error { // the server may tell others of the leaf node a little later
+		c, err = js.Consumer(t.Context(), "jobs", "min")
+		return err
+	})
+	return c
+}
+
+func TestJetStream(t *testing.T) {
+	t.Parallel()
+	e := newJetStreamEnv(t, testenv.Options{})
+	js, err := jetstream.NewWithDomain(e.Conn, "pq")
+	must(t, err)
+	ack, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "pq.jobs.push.7", Data: []byte("a"), Header: nats.Header{"X": {"y"}}})
+	must(t, err)
+	same(t, "stream", ack.Stream, "jobs")
+	store(t, e, 1, fdbpq.Message{Value: []byte("b")})
+
+	c := minOf(t, e.Conn)
+	for _, want := range []struct{ value, priority, header string }{{"b", "1", ""}, {"a", "7", "y"}} {
+		m, err := c.Next()
+		must(t, err)
+		same(t, "value", string(m.Data()), want.value)
+		same(t, "priority", m.Headers().Get("Pq-Priority"), want.priority)
+		same(t, "the pusher's header", m.Headers().Get("X"), want.header)
+		same(t, "deliveries", m.Headers().Get("Pq-Deliveries"), "1")
+		must(t, m.DoubleAck(t.Context()))
+	}
+	for series, want := range map[string]float64{
+		"pq_jetstream_connected": 1, "pq_deliveries_total": 2, `pq_jetstream_requests_total{call="ACK"}`: 2,
+	} {
+		testenv.Eventually(t, func() error { return metricIs(e.Bridge, series, want) })
+	}
+}
+
+// Without a URL there is no trace of it.
+func TestJetStreamOff(t *testing.T) {
+	t.Parallel()
+	e := testenv.New(t, testenv.Options{})
+	_, page, err := e.Bridge.Get("/metrics")
+	must(t, err)
+	if strings.Contains(string(page), "jetstream") {
+		t.Error("metrics of the JetStream face, which is off")
+	}
+}
+
+// The queue of a consumer is served by the bridge that owns it, whichever gets a request. So their
+// transactions do not conflict, and an acknowledgement that any of them gets makes room for another item.
+func TestJetStreamOfTwoBridges(t *testing.T) {
+	t.Parallel()
+	e := newJetStreamEnv(t, testenv.Options{})
+	other := newBridge(e)
+	const n = 399
+	for i := range n {
+		store(t, e, 0, fdbpq.Message{Value: []byte(strconv.Itoa(i))})
+	}
+	for _, b := range []*testenv.Bridge{e.Bridge, other} {
+		testenv.Eventually(t, func() error { return metricIs(b, "pq_bridges", 2) })
+	}
+
+	js, err := jetstream.NewWithDomain(e.Conn, "pq")
+	must(t, err)
+	minOf(t, e.Conn)
+	c, err := js.CreateOrUpdateConsumer(t.Context(), "jobs", jetstream.ConsumerConfig{
+		Durable: "w", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour, MaxAckPending: 4})
+	must(t, err)
+
+	seen := map[string]bool{}
+	for len(seen) < n {
+		batch, err := c.Fetch(3, jetstream.FetchMaxWait(testenv.Patience))
+		must(t, err)
+		for m := range batch.Messages() {
+			if seen[string(m.Data())] {
+				t.Errorf("%s came twice", m.Data())
+			}
+			seen[string(m.Data())] = true
+			must(t, m.Ack())
+		}
+		must(t, batch.Error())
+	}
+	info, err := c.Info(t.Context())
+	must(t, err)
+	same(t, "deliveries that INFO shows", info.Delivered.Consumer, n)
+
+	owns := 0
+	for _, b := range []*testenv.Bridge{e.Bridge, other} {
+		same(t, "conflicts", count(t, b, "pq_conflicts_total"), 0)
+		switch delivered := count(t, b, "pq_deliveries_total"); delivered {
+		case 0:
+		case n:
+			owns++
+		default:
+			t.Errorf("a bridge delivered %v", delivered)
+		}
+	}
+	same(t, "bridges that delivered", owns, 1)
+}
+
+// When another bridge takes over a queue, its pulls end, so that clients pull there.
+func TestJetStreamOwnerChanges(t *testing.T) {
+	t.Parallel()
+	e := newJetStreamEnv(t, testenv.Options{})
+	minOf(t, e.Conn)
+	const n = 16
+	root := e.Conn.NewInbox()
+	s := subscribe(t, e.Conn, root+".*")
+	for i := range n { // one of two owns each
+		must(t, e.Conn.PublishRequest(fmt.Sprintf("$JS.pq.API.CONSUMER.MSG.NEXT.jobs%d.min", i), fmt.Sprintf("%s.%d", root, i), []byte(`{"expires":60000000000}`)))
+	}
+	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_waiters", n) })
+
+	newBridge(e)
+	same(t, "the status", next(t, s).Header.Get("Description"), "Leadership Change")
+	testenv.Eventually(t, func() error {
+		if left := count(t, e.Bridge, "pq_waiters"); left == 0 || left == n {
+			return fmt.Errorf("%v pulls wait", left)
+		}
+		return nil
+	})
+}
+
+// The bridge that owns a queue may have no leaf node connection. Then the others serve its consumers.
+func TestJetStreamOwnerIsAway(t *testing.T) {
+	t.Parallel()
+	e := newJetStreamEnv(t, testenv.Options{})
+	without := func(o *bridge.Options) { o.JetStream.LeafURL = "" }
+	for range 3 {
+		newBridge(e, without)
+	}
+	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_bridges", 4) })
+	js, err := jetstream.NewWithDomain(e.Conn, "pq")
+	must(t, err)
+	minOf(t, e.Conn)
+
+	for i := range 20 { // one of four owns each
+		queue := fmt.Sprint("jobs", i)
+		_, err := js.Publish(t.Context(), "pq."+queue+".push", []byte("a"))
+		must(t, err)
+		c, err := js.Consumer(t.Context(), queue, "min")
+		must(t, err)
+		m, err := c.Next(jetstream.FetchMaxWait(testenv.Patience))
+		must(t, err)
+		must(t, m.DoubleAck(t.Context()))
+	}
+}
+
+// A server whose own JetStream has the domain keeps all requests to itself. The bridge says so, and
+// serves once the server has another domain.
+func TestJetStreamDomainTaken(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := newJetStreamEnv(t, testenv.Options{Stopped: true, NATS: func(n *server.Options) {
+		n.JetStream, n.JetStreamDomain, n.StoreDir = true, "pq", dir
+	}})
+	e.NATS.Start()
+	b := e.StartBridge()
+	testenv.Eventually(t, func() error {
+		ready, reasons, err := b.Ready()
+		if ready {
+			t.Error("it was ready before it knew")
+		}
+		if err == nil && !strings.Contains(strings.Join(reasons, " "), `domain of the NATS server itself is "pq"`) {
+			err = fmt.Errorf("reasons %q", reasons)
+		}
+		return err
+	})
+
+	e.NATS.Stop()
+	e.NATS.Change(func(n *server.Options) { n.JetStreamDomain = "hub" })
+	e.NATS.Start()
+	b.WaitReady()
+	store(t, e, 0, fdbpq.Message{Value: []byte("a")})
+	m, err := minOf(t, e.Connect()).Next(jetstream.FetchMaxWait(testenv.Patience))
+	must(t, err)
+	must(t, m.DoubleAck(t.Context()))
+	must(t, b.Stop())
+}
+
+// A bridge that stops tells those who wait, and finishes what it has.
+func TestJetStreamShutdown(t *testing.T) {
+	t.Parallel()
+	e := newJetStreamEnv(t, testenv.Options{})
+	store(t, e, 0, fdbpq.Message{Value: []byte("a")})
+	m, err := minOf(t, e.Conn).Next()
+	must(t, err)
+	inbox := e.Conn.NewInbox()
+	s := subscribe(t, e.Conn, inbox)
+	must(t, e.Conn.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min", inbox, []byte(`{"expires":60000000000}`)))
+	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_waiters", 1) })
+	must(t, m.Ack())
+	must(t, e.Conn.Flush())
+	must(t, e.Bridge.Stop())
+	same(t, "the status", next(t, s).Header.Get("Description"), "Server Shutdown")
+
+	items, err := kv.ReadTransact(t.Context(), e.DB, func(r kv.Reader) (fdbpq.Result, error) {
+		results, err := fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: jobsOf(t, e)}})
+		return results[0], err
+	})
+	must(t, err)
+	same(t, "left", items.Info.Ready+items.Info.Leased, 0)
+}
+
+// Without its leaf node port a bridge is not ready, and stops as any other.
+func TestJetStreamWithoutPort(t *testing.T) {
+	t.Parallel()
+	e := newJetStreamEnv(t, testenv.Options{Stopped: true})
+	e.NATS.Change(func(n *server.Options) { n.LeafNode.Port = 0 })
+	e.NATS.Start()
+	b := e.StartBridge()
+	testenv.Eventually(t, func() error {
+		_, reasons, err := b.Ready()
+		if err == nil && !(len(reasons) == 1 && strings.Contains(reasons[0], "jetstream: leaf: ")) {
+			err = fmt.Errorf("reasons %q", reasons)
+		}
+		return err
+	})
+	must(t, b.Stop())
+}
+
+// A connection that is lost is made again, and clients go on.
+func TestJetStreamReconnects(t *testing.T) {
+	t.Parallel()
+	e := newJetStreamEnv(t, testenv.Options{})
+	c := minOf(t, e.Conn)
+	messages, err := c.Messages(jetstream.PullExpiry(time.Second))
+	must(t, err)
+	defer messages.Stop()
+	store(t, e, 0, fdbpq.Message{Value: []byte("a")})
+	m, err := messages.Next()
+	must(t, err)
+	same(t, "before", string(m.Data()), "a")
+
+	e.NATS.Restart()
+	e.Bridge.WaitReady()
+	must(t, m.Ack())
+	store(t, e, 0, fdbpq.Message{Value: []byte("b")})
+	for {
+		m, err = messages.Next()
+		if err == nil {
+			break
+		}
+	}
+	same(t, "after", string(m.Data()), "b")
+	must(t, m.DoubleAck(t.Context()))
+}
+
+// An item that the server does not carry is refused as one popped is.
+func TestJetStreamItemTooLarge(t *testing.T) {
+	t.Parallel()
+	e := newJetStreamEnv(t, testenv.Options{NATS: func(n *server.Options) { n.MaxPayload = 4096 }})
+	store(t, e, 0, fdbpq.Message{Value: make([]byte, 4096), Headers: nil})
+	store(t, e, 1, fdbpq.Message{Value: make([]byte, 4097)})
+	c := minOf(t, e.Conn)
+	m, err := c.Next()
+	must(t, err)
+	same(t, "headers of one without room for them", len(m.Headers()), 0)
+	must(t, m.DoubleAck(t.Context()))
+
+	inbox := e.Conn.NewInbox()
+	s := subscribe(t, e.Conn, inbox)
+	must(t, e.Conn.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min", inbox, []byte(`{"expires":1000000000}`)))
+	same(t, "the status", next(t, s).Header.Get("Status"), "409")
+	testenv.Eventually(t, func() error { // it goes back after that
+		if got := string(e.Request("pq.jobs.len", nil, nil).Data); got != `{"queue":"jobs","len":1}` {
+			return errors.New(got)
+		}
+		return nil
+	})
+}
+
+// Statuses end pulls that get nothing, or not all.
+func TestJetStreamStatuses(t *testing.T) {
+	t.Parallel()
+	e := newJetStreamEnv(t, testenv.Options{})
+	minOf(t, e.Conn)
+	js, err := jetstream.NewWithDomain(e.Conn, "pq")
+	must(t, err)
+	_, err = js.CreateOrUpdateConsumer(t.Context(), "jobs", jetstream.ConsumerConfig{Durable: "w", AckPolicy: jetstream.AckExplicitPolicy,
+		MaxRequestBatch: 10, MaxRequestExpires: time.Minute, MaxRequestMaxBytes: 1000, MaxWaiting: 1})
+	must(t, err)
+
+	ask := func(consumer, payload string) *nats.Subscription {
+		t.Helper()
+		inbox := e.Conn.NewInbox()
+		s := subscribe(t, e.Conn, inbox)
+		must(t, e.Conn.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs."+consumer, inbox, []byte(payload)))
+		return s
+	}
+	says := func(s *nats.Subscription) string {
+		t.Helper()
+		m := next(t, s)
+		text := m.Header.Get("Status") + " " + m.Header.Get("Description")
+		if n := m.Header.Get("Nats-Pending-Messages"); n != "" {
+			text += " " + n + " " + m.Header.Get("Nats-Pending-Bytes")
+		}
+		return strings.TrimSpace(text + " " + string(m.Data))
+	}
+
+	for _, c := range []struct{ consumer, payload, want string }{
+		{"min", `{"no_wait":true}`, "404 No Messages"},
+		{"min", `{"no_wait":true,"batch":5,"expires":1000000}`, "408 Request Timeout 5 0"},
+		{"min", `{"batch":3,"max_bytes":100,"expires":1000000}`, "408 Request Timeout 3 100"},
+		{"min", `{"batch":`, "400 Bad Request - unexpected end of JSON input"},
+		{"min", `{"expires":1000000,"idle_heartbeat":1000000}`, "400 Bad Request - heartbeat value too large"},
+		{"min", `{"min_pending":1}`, "400 Bad Request - Not a Overflow Priority consumer"},
+		{"w", `11`, "409 Exceeded MaxRequestBatch of 10"},
+		{"w", `{"expires":120000000000}`, "409 Exceeded MaxRequestExpires of 1m0s"},
+		{"w", `{"max_bytes":1001}`, "409 Exceeded MaxRequestMaxBytes of 1000"},
+	} {
+		same(t, c.consumer+" "+c.payload, says(ask(c.consumer, c.payload)), c.want)
+	}
+
+	// The second waits in vain for a place among the pulls of its consumer.
+	first := ask("w", `{"expires":60000000000,"idle_heartbeat":100000000}`)
+	same(t, "a heartbeat", says(first), "100 Idle Heartbeat")
+	same(t, "the second", says(ask("w", ``)), "409 Exceeded MaxWaiting")
+	must(t, js.DeleteConsumer(t.Context(), "jobs", "w"))
+	for {
+		if text := says(first); text != "100 Idle Heartbeat" {
+			same(t, "the end of the first", text, "409 Consumer Deleted")
+			break
+		}
+	}
+
+	// max_bytes ends a pull, and one that got all says what is left of the bytes. Headers and the
+	// subject of the acknowledgement count as well.
+	value := strings.Repeat("x", 1000)
+	for range 3 {
+		store(t, e, 0, fdbpq.Message{Value: []byte(value)})
+	}
+	s := ask("min", `{"batch":3,"max_bytes":3500,"expires":60000000000}`)
+	for _, want := range []string{value, value, "409 Message Size Exceeds MaxBytes 1 "} {
+		begins(t, "with max_bytes", says(s), want)
+	}
+	s = ask("min", `{"batch":1,"max_bytes":3500,"expires":60000000000}`)
+	for _, want := range []string{value, "409 Batch Completed 0 "} {
+		begins(t, "complete", says(s), want)
+	}
+
+	// So even a pull for a small item needs more than that.
+	store(t, e, 0, fdbpq.Message{Value: []byte(strings.Repeat("y", 100))})
+	same(t, "with too few bytes", says(ask("min", `{"max_bytes":300,"expires":60000000000}`)), "409 Message Size Exceeds MaxBytes 1 300")
+	begins(t, "with enough", says(ask("min", `{"max_bytes":1001,"expires":60000000000}`)), "yyy")
+}
+
+// begins compares the beginning of a text.
+func begins(t testing.TB, what, got, want string) {
+	t.Helper()
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("%s: got %q, want %q at its beginning", what, got, want)
+	}
+}
+
+// The service says in its discovery whether the face is connected.
+func TestJetStreamDiscovery(t *testing.T) {
+	t.Parallel()
+	e := newJetStreamEnv(t, testenv.Options{})
+	testenv.Eventually(t, func() error {
+		var info struct{ Metadata map[string]string }
+		if err := json.Unmarshal(e.Request("$SRV.INFO.pqbridge", nil, nil).Data, &info); err != nil {
+			return err
+		}
+		if got := info.Metadata["jetstream"]; got != "connected" {
+			return fmt.Errorf("it says %q", got)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,380 @@
+package bridge_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// natsServer starts a server with a configuration file, on a port that the system chooses.
+func natsServer(t testing.TB, config string) *server.Server {
+	t.Helper()
+	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT}
+	testenv.ServerOptions(t, config)(o)
+	s, err := server.NewServer(o)
+	must(t, err)
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(testenv.Patience) {
+		t.Fatal("the server did not start")
+	}
+	return s
+}
+
+// leafPort is what lets a bridge in.
+const leafPort = "leafnodes { listen: \"127.0.0.1:-1\" }\n"
+
+// leafURLOf returns the leaf node port of a server, with a user and a password if that is not empty.
+func leafURLOf(t testing.TB, s *server.Server, login string) string {
+	t.Helper()
+	v, err := s.Varz(nil)
+	must(t, err)
+	return fmt.Sprintf("nats-leaf://%s127.0.0.1:%d", login, v.LeafNode.Port)
+}
+
+// clientURLOf is leafURLOf for clients.
+func clientURLOf(s *server.Server, login string) string {
+	return strings.Replace(s.ClientURL(), "://", "://"+login, 1)
+}
+
+// landscape is NATS servers, and where the bridge and a client connect to them.
+type landscape struct {
+	natsURL, leafURL, clientURL string
+	otherLeafURL                string // of a second bridge; empty for the same one
+	hidden                      bool   // the server does not tell leaf nodes of the client's inboxes
+	prefix                      string
+}
+
+// start starts a bridge there and returns a client.
+func (l *landscape) start(t testing.TB, changes ...func(*bridge.Options)) (*testenv.Env, *nats.Conn) {
+	t.Helper()
+	e := testenv.New(t, testenv.Options{Stopped: true, Bridge: func(o *bridge.Options) {
+		o.NATSURL, o.JetStream.LeafURL = l.natsURL, l.leafURL
+		for _, change := range changes {
+			change(o)
+		}
+	}})
+	e.Bridge = newBridge(e)
+	e.Conn = dial(t, l.clientURL)
+	return e, e.Conn
+}
+
+func dial(t testing.TB, url string, options ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(url, options...)
+	must(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// alone is a single server, without accounts.
+func alone(t testing.TB, config string) *landscape {
+	s := natsServer(t, config+leafPort)
+	return &landscape{natsURL: s.ClientURL(), leafURL: leafURLOf(t, s, ""), clientURL: s.ClientURL()}
+}
+
+func withJetStream(t testing.TB, domain string) string {
+	return fmt.Sprintf("jetstream { store_dir: %q, max_mem: 1MB, max_file: 8MB%s }\n", t.TempDir(), domain)
+}
+
+// Wherever two bridges and their clients are, a worker takes items in order. One of the bridges serves
+// the queue, and the other forwards to it what it gets.
+func TestJetStreamTopologies(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		build func(t *testing.T) *landscape
+	}{
+		{"no JetStream", func(t *testing.T) *landscape { return alone(t, "") }},
+		{"JetStream", func(t *testing.T) *landscape { return alone(t, withJetStream(t, "")) }},
+		{"JetStream with a domain", func(t *testing.T) *landscape { return alone(t, withJetStream(t, ", domain: hub")) }},
+		{"cluster", acrossCluster},
+		{"gateway", acrossGateway},
+		{"edge", behindEdge},
+		{"export", byExport},
+		{"leaf node of another account", leafOfAccount},
+		{"default domain", defaultDomain},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			l := test.build(t)
+			e, nc := l.start(t)
+			js := l.jetStream(t, nc)
+			bridges := []*testenv.Bridge{e.Bridge, newBridge(e, func(o *bridge.Options) {
+				o.JetStream.LeafURL = cmp.Or(l.otherLeafURL, l.leafURL)
+			})}
+			for _, b := range bridges {
+				testenv.Eventually(t, func() error { return metricIs(b, "pq_bridges", 2) })
+			}
+			for range 10 { // any of the bridges gets a request
+				worksAsJetStream(t, js)
+			}
+			waitsAsJetStream(t, l, bridges, js)
+			if one, other := count(t, bridges[0], "pq_deliveries_total"), count(t, bridges[1], "pq_deliveries_total"); one > 0 && other > 0 {
+				t.Errorf("the bridges delivered %v and %v", one, other)
+			}
+		})
+	}
+}
+
+// acrossCluster has the client, and the second bridge's leaf node, at the other server.
+func acrossCluster(t *testing.T) *landscape {
+	const listen = "cluster { name: c, listen: \"127.0.0.1:-1\"%s }\n"
+	here := natsServer(t, fmt.Sprintf(listen, "")+leafPort)
+	there := natsServer(t, fmt.Sprintf(listen, fmt.Sprintf(", routes: [ %q ]", "nats-route://"+here.ClusterAddr().String()))+leafPort)
+	testenv.Eventually(t, func() error {
+		if here, there := here.NumRoutes(), there.NumRoutes(); here == 0 || here != there {
+			return fmt.Errorf("%d and %d routes", here, there)
+		}
+		return nil
+	})
+	return &landscape{natsURL: here.ClientURL(), leafURL: leafURLOf(t, here, ""), otherLeafURL: leafURLOf(t, there, ""), clientURL: there.ClientURL()}
+}
+
+// acrossGateway has the client in another cluster.
+func acrossGateway(t *testing.T) *landscape {
+	const listen = "accounts { SYS {} }, system_account: SYS\ngateway { name: %s, listen: \"127.0.0.1:-1\"%s }\n"
+	here := natsServer(t, fmt.Sprintf(listen, "A", "")+leafPort)
+	remote := fmt.Sprintf(", gateways: [ { name: A, url: %q } ]", "nats://"+here.GatewayAddr().String())
+	there := natsServer(t, fmt.Sprintf(listen, "B", remote))
+	testenv.Eventually(t, func() error {
+		if here.NumOutboundGateways() == 0 || there.NumOutboundGateways() == 0 {
+			return errors.New("no gateway")
+		}
+		return nil
+	})
+	return &landscape{natsURL: here.ClientURL(), leafURL: leafURLOf(t, here, ""), clientURL: there.ClientURL(), hidden: true}
+}
+
+// behindEdge has the client behind a leaf node server with a domain of its own.
+func behindEdge(t *testing.T) *landscape {
+	hub := natsServer(t, withJetStream(t, ", domain: hub")+leafPort)
+	leaf := natsServer(t, withJetStream(t, ", domain: edge")+
+		fmt.Sprintf("server_name: edge\nleafnodes { remotes: [ { url: %q } ] }", leafURLOf(t, hub, "")))
+	testenv.Eventually(t, func() error {
+		if leaf.NumLeafNodes() == 0 || hub.NumLeafNodes() == 0 {
+			return errors.New("no leaf node")
+		}
+		return nil
+	})
+	return &landscape{natsURL: hub.ClientURL(), leafURL: leafURLOf(t, hub, ""), clientURL: leaf.ClientURL()}
+}
+
+// accounts are those of the bridge and of its clients.
+const accounts = `
+accounts {
+	PQ { users: [ { user: bridge, password: x } ]
+		%s }
+	APP { users: [ { user: app, password: x }, { user: leaf, password: x } ]
+		%s }
+}
+`
+
+// byExport has the client in another account, which imports the subjects of the queues.
+func byExport(t *testing.T) *landscape {
+	s := natsServer(t, fmt.Sprintf(accounts, `exports: [ { service: "pq.*.push.>" }, { service: "$JS.pq.API.>", response: stream }, { service: "$JS.ACK.pq.>" } ]`, `imports: [
+			{ service: { account: PQ, subject: "pq.*.push.>" } },
+			{ service: { account: PQ, subject: "$JS.pq.API.>" } },
+			{ service: { account: PQ, subject: "$JS.ACK.pq.>" } } ]`)+leafPort)
+	return &landscape{natsURL: clientURLOf(s, "bridge:x@"), leafURL: leafURLOf(t, s, "bridge:x@"), clientURL: clientURLOf(s, "app:x@"), hidden: true}
+}
+
+// leafOfAccount has the leaf node in the account of the clients, without exports of JetStream's.
+func leafOfAccount(t *testing.T) *landscape {
+	s := natsServer(t, fmt.Sprintf(accounts, `exports: [ { service: "pq.*.push.>" } ]`,
+		`imports: [ { service: { account: PQ, subject: "pq.*.push.>" } } ]`)+leafPort)
+	return &landscape{natsURL: clientURLOf(s, "bridge:x@"), leafURL: leafURLOf(t, s, "leaf:x@"), clientURL: clientURLOf(s, "app:x@")}
+}
+
+// defaultDomain has a server whose clients need not name the domain.
+func defaultDomain(t *testing.T) *landscape {
+	s := natsServer(t, fmt.Sprintf(accounts, "", "")+"default_js_domain: { APP: pq }\n"+leafPort)
+	return &landscape{natsURL: clientURLOf(s, "app:x@"), leafURL: leafURLOf(t, s, "leaf:x@"), clientURL: clientURLOf(s, "app:x@"), prefix: "$JS.API"}
+}
+
+// jetStream returns the client's JetStream, once it hears of the queues.
+func (l *landscape) jetStream(t testing.TB, nc *nats.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.NewWithDomain(nc, "pq")
+	if l.prefix != "" {
+		js, err = jetstream.New(nc)
+	}
+	must(t, err)
+	testenv.Eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := js.AccountInfo(ctx)
+		return err
+	})
+	return js
+}
+
+// worksAsJetStream takes items as a worker does.
+func worksAsJetStream(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	ctx := t.Context()
+	for _, push := range []struct{ priority, value string }{{"7", "late"}, {"1", "early"}} {
+		ack, err := js.Publish(ctx, "pq.jobs.push."+push.priority, []byte(push.value))
+		must(t, err)
+		same(t, "stream", ack.Stream, "jobs")
+	}
+	c, err := js.CreateOrUpdateConsumer(ctx, "jobs", jetstream.ConsumerConfig{Durable: "w", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Minute})
+	must(t, err)
+
+	batch, err := c.Fetch(2, jetstream.FetchMaxWait(testenv.Patience))
+	must(t, err)
+	for _, want := range []string{"early", "late"} {
+		m, ok := <-batch.Messages()
+		if !ok {
+			t.Fatalf("no item: %v", batch.Error())
+		}
+		same(t, "value", string(m.Data()), want)
+		same(t, "subject", m.Subject(), "pq.jobs.push")
+		metadata, err := m.Metadata()
+		must(t, err)
+		same(t, "metadata", fmt.Sprint(metadata.Domain, metadata.Stream, metadata.Consumer, metadata.NumDelivered), "pqjobsw1")
+		if want == "early" {
+			must(t, m.DoubleAck(ctx))
+		} else {
+			must(t, m.Nak())
+		}
+	}
+
+	again, err := c.Next(jetstream.FetchMaxWait(testenv.Patience))
+	must(t, err)
+	same(t, "the one that comes again", string(again.Data()), "late")
+	must(t, again.DoubleAck(ctx))
+	nothing, err := c.FetchNoWait(1)
+	must(t, err)
+	for m := range nothing.Messages() {
+		t.Errorf("%s is left", m.Data())
+	}
+	must(t, nothing.Error())
+}
+
+// waitsAsJetStream has pulls wait: for an item, and for nothing.
+func waitsAsJetStream(t *testing.T, l *landscape, bridges []*testenv.Bridge, js jetstream.JetStream) {
+	t.Helper()
+	ctx, nc := t.Context(), js.Conn()
+	waiters := func(n float64) {
+		t.Helper()
+		testenv.Eventually(t, func() error {
+			if got := count(t, bridges[0], "pq_waiters") + count(t, bridges[1], "pq_waiters"); got != n {
+				return fmt.Errorf("%v pulls wait", got)
+			}
+			return nil
+		})
+	}
+	inbox := nc.NewInbox()
+	s := subscribe(t, nc, inbox)
+	pull := func(payload string) {
+		t.Helper()
+		prefix := "$JS.pq.API"
+		if l.prefix != "" {
+			prefix = l.prefix
+		}
+		must(t, nc.PublishRequest(prefix+".CONSUMER.MSG.NEXT.jobs.w", inbox, []byte(payload)))
+	}
+
+	// A gateway remembers where a request came from for two seconds.
+	pull(`{"expires":60000000000,"idle_heartbeat":2200000000}`)
+	waiters(1)
+	if l.hidden {
+		same(t, "a heartbeat", next(t, s).Header.Get("Status"), "100")
+	}
+	_, err := js.Publish(ctx, "pq.jobs.push.1", []byte("x"))
+	must(t, err)
+	m := next(t, s)
+	same(t, "what came", string(m.Data), "x")
+	must(t, m.AckSync())
+
+	pull(`{"expires":200000000}`)
+	same(t, "the end", next(t, s).Header.Get("Status"), "408")
+
+	pull(`{"expires":60000000000}`)
+	waiters(1)
+	must(t, s.Unsubscribe())
+	must(t, nc.Flush())
+	if !l.hidden {
+		waiters(0)
+	}
+}
+
+// Streams of the server's own JetStream, even one named as the domain, are served as before.
+func TestJetStreamBesideAnother(t *testing.T) {
+	t.Parallel()
+	l := alone(t, withJetStream(t, ""))
+	_, nc := l.start(t)
+	worksAsJetStream(t, l.jetStream(t, nc))
+	own, err := jetstream.New(nc)
+	must(t, err)
+	ctx := t.Context()
+	_, err = own.CreateStream(ctx, jetstream.StreamConfig{Name: "pq", Subjects: []string{"orders"}, Storage: jetstream.MemoryStorage})
+	must(t, err)
+	c, err := own.CreateConsumer(ctx, "pq", jetstream.ConsumerConfig{Durable: "w", AckPolicy: jetstream.AckExplicitPolicy})
+	must(t, err)
+	_, err = own.Publish(ctx, "orders", []byte("a"))
+	must(t, err)
+	m, err := c.Next()
+	must(t, err)
+	must(t, m.DoubleAck(ctx))
+	info, err := c.Info(ctx)
+	must(t, err)
+	same(t, "acknowledged", info.AckFloor.Stream, 1)
+}
+
+// An item for an importing account whose client is gone stays leased until ack_wait, because nothing
+// tells the bridge that it is gone.
+func TestJetStreamDeadPullThroughExport(t *testing.T) {
+	t.Parallel()
+	l := byExport(t)
+	e, nc := l.start(t)
+	js := l.jetStream(t, nc)
+	c, err := js.CreateOrUpdateConsumer(t.Context(), "jobs", jetstream.ConsumerConfig{
+		Durable: "w", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Second})
+	must(t, err)
+
+	dead := dial(t, l.clientURL)
+	inbox := dead.NewInbox()
+	subscribe(t, dead, inbox)
+	must(t, dead.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w", inbox, []byte(`{"expires":60000000000}`)))
+	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_waiters", 1) })
+	dead.Close()
+
+	_, err = js.Publish(t.Context(), "pq.jobs.push.1", []byte("a"))
+	must(t, err)
+	m, err := c.Next(jetstream.FetchMaxWait(testenv.Patience))
+	must(t, err)
+	same(t, "value", string(m.Data()), "a")
+	must(t, m.DoubleAck(t.Context()))
+}
+
+// A domain that the server itself has is refused for FIFO queues too, and also if the server gets it
+// later.
+func TestJetStreamDomainTakenLater(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := newJetStreamEnv(t, testenv.Options{})
+	minOf(t, e.Conn)
+	e.NATS.Stop()
+	e.NATS.Change(func(o *server.Options) { o.JetStream, o.JetStreamDomain, o.StoreDir = true, "q", dir })
+	e.NATS.Start()
+	testenv.Eventually(t, func() error {
+		_, reasons, err := e.Bridge.Ready()
+		if err == nil && !strings.Contains(strings.Join(reasons, " "), `domain of the NATS server itself is "q"`) {
+			err = fmt.Errorf("reasons %q", reasons)
+		}
+		return err
+	})
+}

@@ -1,0 +1,293 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// page is docs/jetstream.md: its blocks as kind, with a comment <!-- test: ... --> if there is one,
+// and text.
+func page(t *testing.T) [][2]string {
+	t.Helper()
+	var blocks [][2]string
+	text := readFile(t, "docs", "jetstream.md")
+	for _, m := range regexp.MustCompile("(?s)(?:<!-- test: ([^\n]*) -->\n)?```([a-z]+)\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		blocks = append(blocks, [2]string{m[2] + " " + m[1], m[3]})
+	}
+	if len(blocks) < 10 {
+		t.Fatalf("docs/jetstream.md has %d blocks only: does the test still see them?", len(blocks))
+	}
+	return blocks
+}
+
+// blockOf returns the page's only block of a kind.
+func blockOf(t *testing.T, kind string) string {
+	t.Helper()
+	var found []string
+	for _, block := range page(t) {
+		if block[0] == kind {
+			found = append(found, block[1])
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("docs/jetstream.md has %d blocks %q, want one", len(found), kind)
+	}
+	return found[0]
+}
+
+// TestJetStreamPage does all that docs/jetstream.md says, in its order, with its programs, on a server
+// with its configuration.
+func TestJetStreamPage(t *testing.T) {
+	javaScript := readFile(t, "docs", "example", "javascript", "jetstream.js")
+	var g *guide
+	blocks := page(t)
+	for i, block := range blocks {
+		want := ""
+		if i+1 < len(blocks) && blocks[i+1][0] == "text " {
+			want = blocks[i+1][1]
+		}
+		switch what, code := block[0], block[1]; what {
+		case "text ", "conf the server":
+		case "conf rights", "conf accounts": // TestJetStreamRights, TestJetStreamAnotherAccount
+		case "sh the system is running":
+			env := documentedSystem(t, code)
+			g = &guide{T: t, bin: t.TempDir(), env: append(os.Environ(), "NATS_URL="+env.NATS.URL())}
+			g.sh("go build -o bin/ ./cmd/pq\n")
+			t.Cleanup(g.kill)
+			wantWords(t, g.sh("pq doctor\n"), "1 bridge connected for JetStream's programs")
+		case "sh ":
+			if got := g.sh(code); !same(got, want) {
+				t.Fatalf("%s\nprinted %q, want %q", code, got, want)
+			}
+		case "sh another terminal":
+			g.start(code)
+		case "text another terminal":
+			g.prints(code, "")
+		case "go ":
+			g.isInProgram(code)
+		case "js ":
+			if !strings.Contains(javaScript, strings.TrimSpace(code)) {
+				t.Errorf("jetstream.js does not have these lines:\n%s", code)
+			}
+		default:
+			t.Errorf("what is %q?", what)
+		}
+	}
+}
+
+// documentedSystem runs a server with the page's configuration, and a bridge with the variables of
+// these commands. Only the port is another.
+func documentedSystem(t *testing.T, commands string) *testenv.Env {
+	t.Helper()
+	for _, m := range regexp.MustCompile(`\b(PQ_[A-Z_]+)=(\S+)`).FindAllStringSubmatch(commands, -1) {
+		t.Setenv(m[1], m[2])
+	}
+	c, err := loadConfig(false)
+	must(t, err)
+	documented, err := c.jetStreamOptions()
+	must(t, err)
+
+	config := testenv.ServerOptions(t, blockOf(t, "conf the server"))
+	return testenv.New(t, testenv.Options{JetStream: true,
+		NATS: func(o *server.Options) {
+			config(o)
+			if o.LeafNode.Port != 7422 || documented.LeafURL != "nats-leaf://127.0.0.1:7422" {
+				t.Errorf("the server has port %d, and the bridge connects to %s", o.LeafNode.Port, documented.LeafURL)
+			}
+		},
+		Bridge: func(o *bridge.Options) {
+			documented.LeafURL = o.JetStream.LeafURL
+			o.JetStream = documented
+		},
+	})
+}
+
+// usersEnv runs a server with the users of a block of the page. Each password is the user's name. The
+// leaf node of bridges is the user leafUser.
+func usersEnv(t *testing.T, block, leafUser string) (*testenv.Env, *testenv.Transcript) {
+	t.Helper()
+	for _, user := range []string{"bridge", "leaf", "owner", "workers", "worker", "app"} {
+		t.Setenv(strings.ToUpper(user)+"_PASSWORD", user)
+	}
+	log := &testenv.Transcript{}
+	e := testenv.New(t, testenv.Options{JetStream: true, Stopped: true,
+		NATS: testenv.ServerOptions(t, block),
+		Bridge: func(o *bridge.Options) {
+			o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "bridge"))
+			o.JetStream.Login = leaf.Login{User: leafUser, Password: leafUser}
+			o.Logger = newLogger(&config{LogFormat: "text"}, log)
+		},
+	})
+	e.NATS.Start()
+	return e, log
+}
+
+// TestJetStreamRights runs a client of each kind with the rights of docs/jetstream.md, and two bridges,
+// which forward requests to each other.
+func TestJetStreamRights(t *testing.T) {
+	e, log := usersEnv(t, blockOf(t, "conf rights"), "leaf")
+	b, other := e.StartBridge(), e.StartBridge()
+	for _, b := range []*testenv.Bridge{b, other} {
+		b.WaitReady()
+		wantsMetric(t, b, "pq_bridges 2")
+	}
+	testenv.Eventually(t, func() error { return seesProbes(t, b, other) })
+
+	owner := connectAs(t, e, "owner", strings.TrimSuffix(nats.InboxPrefix, "."))
+	js, err := jetstream.NewWithDomain(owner.Conn, "pq")
+	must(t, err)
+	for _, queue := range []string{"jobs", "other"} {
+		for range 30 {
+			_, err := js.Publish(t.Context(), "pq."+queue+".push.1", []byte("an item"))
+			must(t, err)
+		}
+		_, err := js.CreateOrUpdateConsumer(t.Context(), queue, jetstream.ConsumerConfig{Durable: "own", AckPolicy: jetstream.AckExplicitPolicy})
+		must(t, err)
+	}
+
+	workers := connectAs(t, e, "workers", "_INBOX_worker")
+	worker := connectAs(t, e, "worker", "_INBOX_worker")
+	for range 10 { // either bridge gets a request
+		takes(t, workers, "jobs", "own")
+		takes(t, workers, "other", "max")
+		takes(t, worker, "jobs", "min")
+	}
+	if one, all := metricsOf(t, b)+metricsOf(t, other), "\npq_jetstream_requests_total{call=\"CONSUMER.MSG.NEXT\"} 20\n"; !strings.Contains(one, all) {
+		wantWords(t, one, "\npq_jetstream_requests_total{call=\"CONSUMER.MSG.NEXT\"} 30\n")
+	}
+
+	for _, subject := range []string{"$JS.pq.API.CONSUMER.MSG.NEXT.other.min", "$JS.pq.API.CONSUMER.MSG.NEXT.jobs.own",
+		"$JS.ACK.pq.x.jobs.own.1.1.1.1.0.token", "$JS.pq.API.STREAM.PURGE.jobs", "pq.jobs.pop.min"} {
+		worker.denied(t, func(nc *nats.Conn) error { return nc.Publish(subject, nil) })
+	}
+	for _, subject := range []string{"$JS.pq.API.CONSUMER.DELETE.jobs.own", "$JS.pq.API.STREAM.PURGE.jobs", "pq.jobs.push"} {
+		workers.denied(t, func(nc *nats.Conn) error { return nc.Publish(subject, nil) })
+	}
+	if nc, err := nats.Connect(e.NATS.URL(), nats.UserInfo("leaf", "leaf")); err == nil {
+		nc.Close()
+		t.Error("the leaf node's login is one for clients too")
+	}
+	wantWords(t, metricsOf(t, b), "\npq_nats_errors_total 0\n") // NATS refused nothing
+	if strings.Contains(log.String(), "level=WARN") || strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("the log has warnings:\n%s", log)
+	}
+}
+
+// seesProbes returns an error until the bridges have been asked by themselves.
+func seesProbes(t *testing.T, bridges ...*testenv.Bridge) error {
+	t.Helper()
+	asked := 0
+	for _, b := range bridges {
+		if m := regexp.MustCompile(`\npq_jetstream_requests_total{call="INFO"} (\d+)\n`).FindStringSubmatch(metricsOf(t, b)); m != nil {
+			n, err := strconv.Atoi(m[1])
+			must(t, err)
+			asked += n
+		}
+	}
+	if asked != 2*len(bridges) {
+		return fmt.Errorf("they were asked %d times", asked)
+	}
+	return nil
+}
+
+// wantsMetric waits until a bridge's metrics have a line.
+func wantsMetric(t *testing.T, b *testenv.Bridge, line string) {
+	t.Helper()
+	testenv.Eventually(t, func() error {
+		if !strings.Contains(metricsOf(t, b), "\n"+line+"\n") {
+			return errors.New("not yet: " + line)
+		}
+		return nil
+	})
+}
+
+// TestJetStreamAnotherAccount runs a client with the accounts of docs/jetstream.md. Without "response:
+// stream" it would get one item of two.
+func TestJetStreamAnotherAccount(t *testing.T) {
+	block := blockOf(t, "conf accounts")
+	for _, test := range []struct {
+		name, block string
+		want        int
+	}{
+		{"as documented", block, 2},
+		{"one answer for each request", strings.ReplaceAll(block, ", response: stream", ""), 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e, _ := usersEnv(t, test.block, "bridge")
+			e.StartBridge().WaitReady()
+			app := connectAs(t, e, "app", strings.TrimSuffix(nats.InboxPrefix, "."))
+			js, err := jetstream.NewWithDomain(app.Conn, "pq")
+			must(t, err)
+			for _, subject := range []string{"pq.jobs.push", "pq.jobs.push.1"} {
+				_, err := js.Publish(t.Context(), subject, []byte("an item"))
+				must(t, err)
+			}
+			c, err := js.Consumer(t.Context(), "jobs", "min")
+			must(t, err)
+			batch, err := c.Fetch(2, jetstream.FetchMaxWait(time.Second))
+			must(t, err)
+			got := 0
+			for job := range batch.Messages() {
+				must(t, job.DoubleAck(t.Context()))
+				got++
+			}
+			if got != test.want {
+				t.Errorf("got %d items, want %d: %v", got, test.want, batch.Error())
+			}
+		})
+	}
+}
+
+// takes takes an item with a consumer, and waits for the answer to its acknowledgement.
+func takes(t *testing.T, user natsUser, queue, consumer string) {
+	t.Helper()
+	js, err := jetstream.NewWithDomain(user.Conn, "pq")
+	must(t, err)
+	takesWith(t, js, queue, consumer)
+}
+
+func takesWith(t *testing.T, js jetstream.JetStream, queue, consumer string) {
+	t.Helper()
+	c, err := js.Consumer(t.Context(), queue, consumer)
+	must(t, err)
+	job, err := c.Next()
+	must(t, err)
+	must(t, job.DoubleAck(t.Context()))
+}
+
+// TestDefaultDomain runs a client that names no domain on a server with the line of docs/jetstream.md.
+func TestDefaultDomain(t *testing.T) {
+	line := regexp.MustCompile("`(default_js_domain: [^`]+)`").FindStringSubmatch(readFile(t, "docs", "jetstream.md"))
+	if line == nil {
+		t.Fatal("docs/jetstream.md has no default_js_domain")
+	}
+	e := testenv.New(t, testenv.Options{JetStream: true, Stopped: true,
+		NATS: testenv.ServerOptions(t, "accounts { ACC: { users: [ {user: all, password: all} ] } }\n"+line[1]),
+		Bridge: func(o *bridge.Options) {
+			o.NATSOptions = append(o.NATSOptions, nats.UserInfo("all", "all"))
+			o.JetStream.Login = leaf.Login{User: "all", Password: "all"}
+		},
+	})
+	e.NATS.Start()
+	e.StartBridge().WaitReady()
+
+	js, err := jetstream.New(connectAs(t, e, "all", strings.TrimSuffix(nats.InboxPrefix, ".")).Conn)
+	must(t, err)
+	_, err = js.Publish(t.Context(), "pq.jobs.push", []byte("an item"))
+	must(t, err)
+	takesWith(t, js, "jobs", "min")
+}

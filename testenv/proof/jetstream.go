@@ -1,0 +1,78 @@
+package proof
+
+import "strings"
+
+// A pull through the JetStream face is a lease, and its acknowledgements are those of the lease, with these differences:
+//
+//   - A pull may get its items in several transactions (Spread). Then the model takes it for as many leases of one item,
+//     which all begin with the request.
+//   - A pull that waits and then ends with 408 does not say that there was nothing: while the store was away, nobody
+//     looked. One that does not wait and ends with 404 does.
+//   - With MaxBytes, an item that turns out too large goes back, which takes two fences that nobody hears of.
+//   - An acknowledgement is answered if it counted, and otherwise not at all. So one without an answer is of unknown
+//     outcome. An answer to Extend does not say until when the lease is.
+//   - +NXT is two operations that need not both happen: an Ack that nobody answers, and a pull.
+//
+// A consumer may limit how many items are delivered and not acknowledged. An acknowledgement frees such a place when it
+// arrives, so a place is taken for certain from the time that the client has the item until an acknowledgement is sent, or
+// until the lease that it was told of is over. Only one bridge counts them, and forgets them when it ends.
+
+// consumer is one of a queue.
+type consumer struct{ queue, name string }
+
+// LimitConsumer says how many items a consumer may have outstanding, before any operation.
+func (b *Books) LimitConsumer(queue, name string, most int) {
+	b.limits.open()
+	b.limits.consumers[consumer{queue, name}] = most
+}
+
+// consumerPrefix begins the names of lines that are of consumers. No group has such a name.
+const consumerPrefix = "consumer "
+
+// line returns the line of what a consumer has outstanding.
+func (c consumer) line() line { return line{c.queue, consumerPrefix + c.name} }
+
+// most returns how many items of a line may be leased.
+func (l *limits) most(at line) int {
+	if name, ok := strings.CutPrefix(at.group, consumerPrefix); ok {
+		return l.consumers[consumer{at.queue, name}]
+	}
+	return l.queues[at.queue].maxLeased
+}
+
+// limitsLeases reports whether anything limits the leases of a queue.
+func (l *limits) limitsLeases(queue string) bool {
+	return l.queues[queue].maxLeased > 0 || len(l.consumers) > 0
+}
+
+// extendedTo returns when a lease that was extended is over, at the earliest, in milliseconds.
+func (b *Books) extendedTo(op *Operation) int32 {
+	if op.Until == 0 {
+		return millis(op.Call+op.Wait) - b.tolerance
+	}
+	return millis(op.Until)
+}
+
+// pull adds a pull that may have got its items in several transactions.
+func (t *translation) pull(op *Operation) {
+	one := step{kind: stepServe, item: -1, asked: 1}
+	for _, item := range op.items() {
+		got := one
+		got.served = []served{{t.number(item.ID), uint16(item.Fence), t.leaseHold(item)}}
+		t.add(op, op.Return, got)
+	}
+	if op.open() {
+		t.mayTake(op)
+	}
+	if few := op.Outcome == Empty || op.Outcome == Done && len(op.Items) < op.asked(); few && op.Expires == 0 && !op.Cut {
+		t.add(op, op.Return, one)
+	}
+}
+
+// returned returns how many items a pull may have got and returned without telling anybody.
+func (o *Operation) returned() int {
+	if o.JetStream && o.MaxBytes > 0 && o.Kind.leases() {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,63 @@
+package proof_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// drainStore removes all items of all queues, without bridges, and returns
+// their values by queue.
+func drainStore(ctx context.Context, db kv.Database) (map[string][]string, error) {
+	k := keyspace()
+	left := map[string][]string{}
+	for _, list := range []func(kv.Reader, string, int) kv.Future[[]string]{k.PriorityQueues, k.Queues} {
+		last := ""
+		for {
+			names, err := kv.ReadTransact(ctx, db, func(rd kv.Reader) ([]string, error) { return list(rd, last, 100).Get() })
+			if err != nil {
+				return nil, err
+			}
+			for _, name := range names {
+				err := empty(ctx, db, name, func(value, _ string) { left[name] = append(left[name], value) })
+				if err != nil {
+					return nil, err
+				}
+			}
+			if len(names) < 100 {
+				break
+			}
+			last = names[len(names)-1]
+		}
+	}
+	return left, nil
+}
+
+// empty removes what is left in a queue, and tells of each item.
+func empty(ctx context.Context, db kv.Database, name string, tell func(value, id string)) error {
+	q, err := target(keyspace(), name)
+	ops := slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpPop, Queue: q}}, 500)
+	batcher := fdbpq.NewBatcher(db, keyspace())
+	for err == nil {
+		var results []fdbpq.Result
+		if results, err = batcher.Apply(ctx, ops); err != nil {
+			break
+		}
+		for _, result := range results {
+			if errors.Is(result.Err, fdbpq.ErrEmpty) {
+				return nil
+			}
+			if err = result.Err; err != nil {
+				break
+			}
+			value, _, _ := strings.Cut(string(result.Item.Value), " ")
+			tell(value, result.Item.ID.String())
+		}
+	}
+	return fmt.Errorf("queue %s: %w", name, err)
+}

@@ -310,7 +310,10 @@ func TestBridgeStats(t *testing.T) {
 	leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "d")
 	ok(t, e, "pq.jobs.purge", nil, "")
 	publish(t, e, "pq.jobs.pop.min", subscribe(t, e.Conn, nats.NewInbox()).Subject, `{"expires":"1m"}`)
-	comes(t, "a pop that waits", func() bool { return e.Bridge.Waiters() == 1 })
+	comes(t, "a pop that waits", func() bool {
+		stats, err := subjects.ParseBridgeStats(e.Request("$SRV.STATS.pqbridge", nil, []byte(subjects.StatsOfQueues)).Data)
+		return err == nil && stats != nil && stats.Waiters == 1 && stats.Pending == 0
+	})
 
 	refuse.Store(true)
 	var plain micro.Stats

@@ -112,7 +112,9 @@ func (w *teller) useAll() {
 			r.silent = true
 			r.op.Kind, r.op.Delay, r.op.Snooze, r.op.Backoff = proof.Ack, 0, false, false
 		}
-		w.ackAsJetStream(g, &r.op)
+		if w.ackAsJetStream(g, &r.op); r.op.Kind != proof.Extend {
+			r.op.Until = w.since(g.Until)
+		}
 		if r.op.JetStream && (takes(r.op.Kind) || r.op.Kind == proof.Ack && random.IntN(8) == 0) {
 			requests = append(requests, ackAndPull(g, r.op)...)
 			continue

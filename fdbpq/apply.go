@@ -17,7 +17,7 @@ type txOps struct {
 	duePage int // entries of the time index to handle in each queue; 0 means due.Page
 
 	configs     configs
-	consumers   consumers
+	records     records
 	sweeps      sweeps
 	looks       looks
 	pushes      pushes
@@ -63,11 +63,11 @@ func (t *txOps) apply() error {
 		q.ledger.BeginSettings()
 	}
 
-	t.consumers.begin()
+	t.records.begin()
 
 	return inOrder(
 		t.configs.run,
-		t.consumers.run,
+		t.records.run,
 		t.lookAndPush,
 		t.restores.run,
 		t.settlements.run,

@@ -89,8 +89,9 @@ var (
 	// nothing says in which queue it was.
 	ErrNotDeadLetter = codec.ErrNotDeadLetter
 
-	// ErrMaxConsumers is returned by OpSetConsumer for one consumer more than MaxConsumers.
-	ErrMaxConsumers = codec.ErrMaxConsumers
+	// ErrMaxRecords is returned by OpSetConsumer and OpSetSchedule for one more than MaxConsumers or
+	// MaxSchedules.
+	ErrMaxRecords = codec.ErrMaxRecords
 
 	// ErrSettings is returned by OpConfigure for settings that the queue cannot have.
 	ErrSettings = codec.ErrSettings

@@ -34,8 +34,9 @@ func bytesOf(ops []Op) (n int) {
 			if item := ops[i].Item; item != nil {
 				n += item.Size() + l.DedupSize(&item.Message)
 			}
-		case OpSetConsumer:
-			n += codec.MaxConsumerName + codec.MaxConsumerValue
+		case OpSetConsumer, OpSetSchedule:
+			kind, _ := ops[i].Kind.recordKind()
+			n += codec.MaxRecordName + kind.MaxValue()
 		case OpPop, OpLease:
 			n += popped * len(l.Prefix)
 		}

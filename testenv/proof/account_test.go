@@ -75,14 +75,15 @@ func TestAccounts(t *testing.T) {
 // bank is a run that keeps accounts.
 type bank struct {
 	*rig
-	books                *proof.Books
-	target               int64
-	waits                int64         // how much longer leases last than in histories
-	pullWait             time.Duration // the length of leases of pulls
-	done                 atomic.Int64  // operations
-	answered, unanswered atomic.Int64  // acknowledgements as JetStream
-	strikes              chan struct{}
-	calm                 calm
+	books    *proof.Books
+	target   int64
+	waits    int64         // how much longer leases last than in histories
+	pullWait time.Duration // the length of leases of pulls
+	done     atomic.Int64  // operations
+	answered atomic.Int64  // acknowledgements as JetStream
+	tellers  []*teller
+	strikes  chan struct{}
+	calm     calm
 
 	full    []string // queues
 	scarce  []string // those with few items, so that requests wait
@@ -135,6 +136,7 @@ func (b *bank) run() {
 				burster:  newBurster(b.t, newCaller(b.t, n*workers+i, l, &b.timeout, b.zero)),
 				workload: &workload{random: rand.New(rand.NewPCG(b.random.Uint64(), 6))},
 			}
+			b.tellers = append(b.tellers, w)
 			running.Go(w.run)
 		}
 	}
@@ -296,7 +298,6 @@ func (w *teller) end(op *proof.Operation, i proof.Intent) {
 	if len(w.faults) == 0 && op.Outcome == proof.Lost && op.Text != "" && op.Return-op.Call >= int64(patience) {
 		w.bank.t.Errorf("no answer: %s of %s: %s", op.Kind, op.Queue, op.Text)
 	}
-	w.countAnswer(op)
 	n := max(1, len(op.Items)) + len(op.Also)
 	w.operations[string(op.Kind)+ofSeveral(op)] += n
 	w.outcomes[string(op.Outcome)+ofSeveral(op)] += n

@@ -27,12 +27,14 @@ type burster struct {
 	sent       int                        // requests so far; each reply subject is used once
 	pulls      map[*nats.Subscription]int // of requests that are under way, by their number
 	resting    []*nats.Subscription       // of pulls that have ended, for a while
+	unanswered map[int]proof.Operation    // acknowledgements, by number of the request; see checkAnswers
 }
 
 // pending is one request of a burst.
 type pending struct {
 	op     proof.Operation
 	intent proof.Intent
+	number int      // of the request
 	token  string   // the subject of acknowledgements
 	also   []string // the tokens of further leases
 	silent bool     // without a reply
@@ -43,7 +45,7 @@ type pending struct {
 }
 
 func newBurster(t *testing.T, c *caller) *burster {
-	b := &burster{caller: c, inbox: c.line.nc.NewInbox() + ".", replies: make(chan *nats.Msg, 16*maxGrips), pulls: map[*nats.Subscription]int{}}
+	b := &burster{caller: c, inbox: c.line.nc.NewInbox() + ".", replies: make(chan *nats.Msg, 16*maxGrips), pulls: map[*nats.Subscription]int{}, unanswered: map[int]proof.Operation{}}
 	_, err := c.line.nc.ChanSubscribe(b.inbox+"*", b.replies)
 	must(t, err)
 	return b
@@ -57,7 +59,7 @@ func (b *burster) sendAll(requests []pending, padding func(queue string) int, be
 	mayBeSilent := 0
 	for i := range requests {
 		r := &requests[i]
-		r.op.Client = b.number
+		r.op.Client, r.number = b.number, b.sent
 		expires = max(expires, r.op.Expires)
 		m := b.encode(r, padding)
 		if !r.silent {
@@ -90,7 +92,9 @@ func (b *burster) sendAll(requests []pending, padding func(queue string) int, be
 		}
 		select {
 		case m := <-b.replies:
-			i := b.requestOf(m) - first
+			n := b.requestOf(m)
+			delete(b.unanswered, n)
+			i := n - first
 			if i >= 0 && i < len(requests) && !requests[i].ended && b.receiveOne(&requests[i], m, end) {
 				open--
 				if requests[i].mayBeSilent() {

@@ -76,3 +76,18 @@ func (o *Operation) returned() int {
 	}
 	return 0
 }
+
+// First reports whether no acknowledgement of the newest lease of the item was sent before.
+func (i Intent) First() bool { return i.fresh == mayAck }
+
+// Acknowledged reports whether only an acknowledgement whose outcome is unknown can have removed its item. Close was
+// called before.
+func (b *Books) Acknowledged(op *Operation) bool {
+	e, unlock := b.entry(op.Value)
+	if e == nil {
+		return false
+	}
+	defer unlock()
+	const others = settled | vanishing | mayBury | buried | mayRemove
+	return b.takes.Load() == 0 && e.marks&(mayAck|others) == mayAck && e.id == hash(op.ID) && int64(e.fence) == op.Fence
+}

@@ -384,25 +384,3 @@ func (b *burster) pullForNobody(op *proof.Operation) {
 		op.Outcome = proof.Refused
 	}
 }
-
-// countAnswer counts which acknowledgements that asked for an answer got one.
-func (b *bank) countAnswer(op *proof.Operation) {
-	switch {
-	case !op.JetStream || takes(op.Kind):
-	case op.Outcome == proof.Done:
-		b.answered.Add(1)
-	case op.Until-op.Call < int64(b.pullWait)/2: // the lease may run out before a busy machine answers
-	case op.Outcome == proof.Lost && op.Text != "" && op.Text != errSilent.Error():
-		b.unanswered.Add(1)
-	}
-}
-
-// checkAnswers fails if less than half of the acknowledgements were answered in a system in which nothing breaks. The others
-// are of leases that were lost; those that were used late do not count.
-func (b *bank) checkAnswers() {
-	yes, no := b.answered.Load(), b.unanswered.Load()
-	if len(b.faults) == 0 && yes < no {
-		b.t.Errorf("%d acknowledgements as JetStream were answered, and %d were not", yes, no)
-	}
-	b.t.Logf("%d acknowledgements as JetStream were answered, %d not", yes, no)
-}

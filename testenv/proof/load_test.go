@@ -112,15 +112,16 @@ func (w *teller) useAll() {
 			r.silent = true
 			r.op.Kind, r.op.Delay, r.op.Snooze, r.op.Backoff = proof.Ack, 0, false, false
 		}
-		if w.ackAsJetStream(g, &r.op); r.op.Kind != proof.Extend {
-			r.op.Until = w.since(g.Until)
-		}
+		w.ackAsJetStream(g, &r.op)
 		if r.op.JetStream && (takes(r.op.Kind) || r.op.Kind == proof.Ack && random.IntN(8) == 0) {
 			requests = append(requests, ackAndPull(g, r.op)...)
 			continue
 		}
 		r.token = g.acksTo(&r.op)
 		r.silent = r.silent || r.op.JetStream && (tooLate && !asksLate || random.IntN(8) == 0)
+		if r.asks() {
+			w.grips[i] = nil // nothing else uses its token, so an answer is due if the item is gone
+		}
 		requests = append(requests, r)
 	}
 	used := slices.DeleteFunc(w.grips, func(g *grip) bool { return g == nil })
@@ -156,6 +157,7 @@ func (w *teller) burst(requests []pending) {
 				return
 			}
 			w.end(&r.op, r.intent)
+			w.noteAnswer(r)
 			w.remember(&r.op)
 			if takes(r.op.Kind) {
 				w.note(w.workload, &r.op)

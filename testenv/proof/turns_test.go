@@ -38,7 +38,7 @@ func TestTurns(t *testing.T) {
 	}
 	for _, s := range list {
 		t.Run(s.name, func(t *testing.T) {
-			s.run(t, seed, func(r *rig) { r.patient = true }, func(r *rig) {
+			s.run(t, seed, func(*rig) {}, func(r *rig) {
 				f := &fair{rig: r, room: make(chan struct{}, turnBacklog), ended: make(chan struct{})}
 				f.run()
 			})

@@ -18,8 +18,9 @@ import (
 const (
 	// MaxContent is the most bytes of the value and the headers of its items.
 	MaxContent = 32 << 10
-	// MinEvery is the shortest interval.
+	// MinEvery is the shortest interval, and MaxEvery the longest: ten years.
 	MinEvery = time.Second
+	MaxEvery = 10 * 365 * 24 * time.Hour
 	// MaxJitter is the longest jitter.
 	MaxJitter = time.Hour
 	// MissedAfter is how late an item can be pushed that was not missed.
@@ -135,8 +136,8 @@ func (s *Schedule) Check() error {
 	switch size := s.Size(); {
 	case (s.Cron == "") == (s.Every == 0):
 		return bad("cron", "want it or every, and not both, as in %s", Example)
-	case s.Cron == "" && time.Duration(s.Every) < MinEvery:
-		return bad("every", "%v: want 1s or longer, as in \"15m\"", time.Duration(s.Every))
+	case s.Cron == "" && !validInterval(time.Duration(s.Every)):
+		return bad("every", "%v: want 1s to ten years (%v), as in \"15m\"", time.Duration(s.Every), MaxEvery)
 	case s.Jitter < 0 || time.Duration(s.Jitter) > MaxJitter:
 		return bad("jitter", "%v: want 0s to 1h, as in \"30s\"", time.Duration(s.Jitter))
 	case s.IfMissed != "" && s.IfMissed != Once && s.IfMissed != Skip && s.IfMissed != All:
@@ -193,8 +194,8 @@ func (r *Record) after() (func(time.Time) time.Time, error) {
 	every := time.Duration(r.Every)
 	if text, ok := strings.CutPrefix(r.Cron, everyPrefix); ok {
 		var err error
-		if every, err = time.ParseDuration(strings.TrimSpace(text)); err != nil || every < MinEvery {
-			return nil, errors.New("want a duration of 1s or longer, such as \"@every 15m\"")
+		if every, err = time.ParseDuration(strings.TrimSpace(text)); err != nil || !validInterval(every) {
+			return nil, errors.New("want a duration of 1s to ten years, such as \"@every 15m\"")
 		}
 	}
 	if every > 0 {
@@ -208,6 +209,8 @@ func (r *Record) after() (func(time.Time) time.Time, error) {
 	w, err := parseCron(r.Cron, zone)
 	return func(t time.Time) time.Time { return w.next(t).UTC() }, err
 }
+
+func validInterval(d time.Duration) bool { return MinEvery <= d && d <= MaxEvery }
 
 // next returns the first time after another at which the schedule fires, zero if it does not.
 func (r *Record) next(t time.Time) time.Time {

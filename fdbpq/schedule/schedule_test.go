@@ -86,6 +86,7 @@ func TestCheck(t *testing.T) {
 		`{"id":"a","cron":"@every 1ms"}`:                                                   "@every 15m",
 		`{"id":"a","cron":"@every x"}`:                                                     "@every 15m",
 		`{"id":"a","every":"999ms"}`:                                                       "every: 999ms: want 1s",
+		`{"id":"a","every":"90000h"}`:                                                      "every: 90000h",
 		`{"id":"a","every":"-1h"}`:                                                         "every: -1h",
 		`{"id":"a","every":60}`:                                                            "every: ",
 		`{"id":"a","every":"1 minute"}`:                                                    `every: "1 minute" is no duration`,

@@ -18,6 +18,7 @@ type txOps struct {
 
 	configs     configs
 	consumers   consumers
+	sources     sources
 	sweeps      sweeps
 	looks       looks
 	pushes      pushes
@@ -68,7 +69,9 @@ func (t *txOps) apply() error {
 	return inOrder(
 		t.configs.run,
 		t.consumers.run,
+		t.sources.check,
 		t.lookAndPush,
+		t.sources.write,
 		t.restores.run,
 		t.settlements.run,
 		t.edits.run,

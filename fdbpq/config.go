@@ -45,6 +45,11 @@ func (q *queueConfigs) configure() error {
 			}
 			q.ledger.SetSettings(present)
 
+			if before.Source != present.Source {
+				if err := q.ledger.ChangeSource(present.Source); err != nil {
+					return err
+				}
+			}
 			if before.Rate != present.Rate {
 				q.ledger.ResetBuckets(false)
 			}

@@ -92,6 +92,9 @@ var (
 	// ErrMaxConsumers is returned by OpSetConsumer for one consumer more than MaxConsumers.
 	ErrMaxConsumers = codec.ErrMaxConsumers
 
+	// ErrNoSource is returned by OpSetSource for a queue without Settings.Source.
+	ErrNoSource = codec.ErrNoSource
+
 	// ErrSettings is returned by OpConfigure for settings that the queue cannot have.
 	ErrSettings = codec.ErrSettings
 

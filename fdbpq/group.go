@@ -9,6 +9,7 @@ type queueOps struct {
 	looks       queueLooks
 	configs     *queueConfigs
 	consumers   *queueConsumers
+	source      *queueSource
 	sweeps      *queueSweeps
 	restores    *queueRestores
 	settlements *queueSettlements
@@ -122,6 +123,9 @@ func (t *txOps) addRare(q *queueOps, i int) {
 	case OpConsumers, OpSetConsumer:
 		c := join(&q.consumers, &t.consumers, func() *queueConsumers { return &queueConsumers{queueTxn: &q.queueTxn} })
 		c.indexes = append(c.indexes, i)
+	case OpSource, OpSetSource:
+		s := join(&q.source, &t.sources, func() *queueSource { return &queueSource{queueTxn: &q.queueTxn} })
+		s.indexes = append(s.indexes, i)
 	case OpSweep:
 		s := join(&q.sweeps, &t.sweeps, func() *queueSweeps { return &queueSweeps{queueTxn: &q.queueTxn} })
 		s.indexes = append(s.indexes, i)

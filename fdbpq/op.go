@@ -68,11 +68,16 @@ const (
 	// OpSetConsumer creates, changes or removes the record of a consumer. It comes before all other
 	// operations of its transaction but those on settings.
 	OpSetConsumer
+	// OpSource returns the state of the queue's source.
+	OpSource
+	// OpSetSource changes the state of the queue's source, if it has one. Pushes that follow it are done
+	// together with it or not at all.
+	OpSetSource
 )
 
 // Writes reports whether the operation can change the queue.
 func (k OpKind) Writes() bool {
-	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings && k != OpConsumers && k != OpGet && k != OpRank
+	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings && k != OpConsumers && k != OpSource && k != OpGet && k != OpRank
 }
 
 // Op is one operation on one queue.
@@ -85,7 +90,7 @@ type Op struct {
 	// pops that follow each other share MaxBytes.
 	//
 	// A chain of pushes is atomic: if one fails, all fail with its error. An OpPush can only follow
-	// an OpPush. A chain of OpAcks is atomic, too: if leases are lost, all fail with one
+	// an OpPush, or an OpSetSource, with which the chain is atomic, too. A chain of OpAcks is atomic, too: if leases are lost, all fail with one
 	// LostLeases.
 	Follows bool
 	// Waits makes an OpPop or OpLease that finds nothing report Result.NextDue.
@@ -135,7 +140,10 @@ type Op struct {
 	// Consumer names the consumer of OpSetConsumer: 1 to MaxConsumerName bytes of UTF-8, without dots,
 	// spaces, *, > and control characters.
 	Consumer string
-	// Change says for OpSetConsumer what becomes of the record, of which it gets the value, nil if
+	// Dead is for OpSetSource: messages that go to the dead-letter queue with it, each with the Reason
+	// in its DeadLetter.
+	Dead []Message
+	// Change says for OpSetConsumer and OpSetSource what becomes of the record, of which it gets the value, nil if
 	// there is none. It returns the new one, which must not be changed later; an empty one removes the
 	// record, and its error fails the operation, and leaves the record as it is. It may be called more
 	// than once, with what there is at the time.
@@ -177,7 +185,7 @@ func onlyPushes(ops []Op) bool {
 
 func onlyShrink(ops []Op) bool {
 	return all(ops, func(k OpKind) bool {
-		return k != OpPush && k != OpConfigure && k != OpSetConsumer && k != OpMove && k != OpRedrive && k != OpRedriveItem
+		return k != OpPush && k != OpConfigure && k != OpSetConsumer && k != OpSetSource && k != OpMove && k != OpRedrive && k != OpRedriveItem
 	})
 }
 

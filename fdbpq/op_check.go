@@ -11,7 +11,7 @@ import (
 // check returns an error if the queue does not support the operation.
 func (op *Op) check(l *codec.Layout) error {
 	switch op.Kind {
-	case OpLen, OpInfo, OpSettings, OpConsumers, OpSweep:
+	case OpLen, OpInfo, OpSettings, OpConsumers, OpSource, OpSweep:
 		return nil
 	case OpGet, OpRank, OpRemove, OpMove, OpRelease, OpRedriveItem, OpPurge, OpRedrive:
 		return op.checkManaging(l)
@@ -25,6 +25,11 @@ func (op *Op) check(l *codec.Layout) error {
 			return fmt.Errorf("%w: nothing says what becomes of the consumer", ErrOp)
 		}
 		return codec.CheckConsumer(op.Consumer)
+	case OpSetSource:
+		if op.Change == nil {
+			return fmt.Errorf("%w: nothing says what becomes of the source", ErrOp)
+		}
+		return nil
 	case OpPush:
 		if size := op.Message.Size(); size > MaxMessageSize {
 			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)

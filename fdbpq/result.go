@@ -46,12 +46,14 @@ type Result struct {
 	Settings *Settings
 	// Consumers is those of the queue, for OpConsumers.
 	Consumers []ConsumerRecord
+	// Source is the JSON of a settings.SourceState, nil without a source, for OpSource and OpSetSource.
+	Source []byte
 	// Freed says that an OpAck, OpTerm, OpRemove, OpRelease or OpPurge ended a lease of a queue with
 	// Settings.MaxLeased or Settings.MaxLeasedPerGroup, so another may begin.
 	Freed bool
 	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrRate, ErrGroupLimits, ErrMaxLeased, ErrFull,
 	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
-	// ErrNotLeased, ErrNotDeadLetter, ErrMaxConsumers, ErrSettings, ErrOp or ErrCorrupt, or what Op.Change
+	// ErrNotLeased, ErrNotDeadLetter, ErrMaxConsumers, ErrNoSource, ErrSettings, ErrOp or ErrCorrupt, or what Op.Change
 	// returned. It does not affect the other operations.
 	Err error
 }

@@ -41,6 +41,10 @@ const (
 	HeaderDeadDeliveries = "Pq-Dead-Deliveries"
 	HeaderDeadError      = "Pq-Dead-Error"
 
+	// HeaderSource is in items that a queue has drawn from a stream: the name of the stream, a space,
+	// and the sequence of the message there.
+	HeaderSource = "Pq-Source"
+
 	// HeaderLost says, in the reply to an acknowledgement of several leases that failed with
 	// CodeConflict, which of them are lost: see FormatLost.
 	HeaderLost = "Pq-Lost"

@@ -113,6 +113,9 @@ func memberOf(row *settings.Setting, s *Settings) *member {
 	if row.CheckText != nil {
 		m.check = row.CheckText
 	}
+	if row.Object != nil {
+		m.to, m.object = (*objectText)(row.Field(s).(*string)), row.Object
+	}
 	if row.Choices != nil {
 		m.check = func(text string) error {
 			if !slices.Contains(row.Choices, text) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -115,7 +116,19 @@ func (q *queue) settings(key tuple.Tuple, value []byte) error {
 			return fmt.Errorf("setting %v given twice, or a default: %v", content[i], content)
 		}
 		seen[name] = true
+		if name == "source" {
+			q.hasSource = true
+		}
 		q.bytes.limited = q.bytes.limited || name == "max_bytes"
+	}
+	return nil
+}
+
+// source takes the key of the state of a source.
+func (q *queue) source(key tuple.Tuple, value []byte) error {
+	q.hasState = true
+	if state, err := settings.ParseSourceState(value); len(key) > 0 || err != nil || state.Stream == "" || state.Drawn < 0 {
+		return fmt.Errorf("malformed source: %q", value)
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 //	("b"), ("b", "counted")                bytes of all items, with Settings.MaxBytes: see below
 //	("c")                                = settings, see config.go
 //	("p", name)                          = bytes    record of a consumer, see consumer.go
+//	("k")                                = JSON     how far Settings.Source is drawn, see source.go
 //	("d", msg id), ("e", until, msg id), ("u", unique key)
 //	                                                pushes done once, see dedup.go
 //	("w", group, priority, count, random) = ""
@@ -66,6 +67,7 @@ const (
 	KindDue     = "t"
 	KindExpiry  = "x" // in entries of KindDue
 	KindConfig  = "c"
+	KindSource  = "k"
 	kindDead    = "dead"
 
 	// KindSize is the length of a packed kind.

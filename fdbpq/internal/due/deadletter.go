@@ -131,6 +131,19 @@ func (b *Burials) Bury(p *Burial, h *codec.Record, reason string) {
 	b.count++
 }
 
+// BuryNew adds a message that no queue has to the dead-letter queue of one. The error is ErrCorrupt
+// or one of the store.
+func (b *Burials) BuryNew(of *codec.Layout, s *codec.Settings, m codec.Message) error {
+	to := b.Target(of.DeadLetters(s.DeadLetter), 0)
+	if err := to.LoadNext(0); err != nil {
+		return err
+	}
+	m.DeadLetter = &codec.DeadLetter{Queue: of.Name(), Reason: m.DeadLetter.Reason, At: codec.Micros(b.now)}
+	to.Push(0, &m, b.now)
+	b.count++
+	return nil
+}
+
 // Count is how many items were buried.
 func (b *Burials) Count() int64 { return b.count }
 

@@ -70,6 +70,30 @@ func (g *Ledger) SetConsumer(name string, value []byte) {
 	g.AddToList()
 }
 
+// SetSource writes the state of the queue's source, or removes it if it is nil.
+func (g *Ledger) SetSource(value []byte) {
+	g.wrote = true
+	if value == nil {
+		g.Tx.Clear(g.L.SourceKey())
+		return
+	}
+	g.Tx.Set(g.L.SourceKey(), value)
+}
+
+// ChangeSource writes the state of a source whose setting has changed to the text.
+func (g *Ledger) ChangeSource(text string) error {
+	old, err := g.Tx.Get(g.L.SourceKey()).Get()
+	if err != nil {
+		return err
+	}
+	value, err := codec.NextSource(old, text)
+	if err == nil {
+		g.SetSource(value)
+		g.ahead.Source = true
+	}
+	return err
+}
+
 // ReadableSettings returns the settings of the queue, or zero ones if they are corrupt: then nothing
 // limits the queue, because the items themselves may be fine.
 func (g *Ledger) ReadableSettings() (*codec.Settings, error) {

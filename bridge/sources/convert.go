@@ -21,6 +21,7 @@ import (
 type message struct {
 	jetstream.Msg
 	sequence uint64
+	delivery uint64 // the consumer's number of it
 	pending  uint64 // how many more the stream had
 }
 

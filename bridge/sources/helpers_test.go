@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -155,9 +156,15 @@ func (f *fixture) queue(name string) *fdbpq.PriorityQueue {
 // pop pops all items of a queue, and returns what text makes of each.
 func (f *fixture) pop(name string, text func(item *fdbpq.Item) string) (texts []string) {
 	f.Helper()
+	return f.popBy(100, name, text)
+}
+
+// popBy is pop, of so many at a time.
+func (f *fixture) popBy(n int, name string, text func(item *fdbpq.Item) string) (texts []string) {
+	f.Helper()
 	q := f.queue(name)
 	for {
-		ops := make([]fdbpq.Op, 100)
+		ops := make([]fdbpq.Op, n)
 		for i := range ops {
 			ops[i] = fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}
 		}
@@ -195,6 +202,13 @@ func (f *fixture) wantItems(from, to int) {
 	}
 	_, err := fdbpqtest.CheckInvariants(context.Background(), f.DB, "pq", "q")
 	f.must(err)
+}
+
+func (f *fixture) wantList(what string, got []string, want ...string) {
+	f.Helper()
+	if !slices.Equal(got, want) {
+		f.Errorf("%s: %q, want %q", what, got, want)
+	}
 }
 
 func value(item *fdbpq.Item) string { return string(item.Message.Value) }

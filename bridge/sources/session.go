@@ -177,7 +177,7 @@ func (p *session) drawAll(ctx context.Context, delivered []jetstream.Msg) error 
 		case n > 1 && (full || errors.Is(err, fdbpq.ErrMessageTooLarge)):
 			p.size = (n + 1) / 2
 		case full:
-			if err := p.holdBack(ctx, err, uint64(len(list))); err != nil {
+			if err := p.holdBack(ctx, err, list[0].delivery-1); err != nil {
 				return err
 			}
 			wait(ctx, nil, pause)
@@ -194,16 +194,17 @@ func (p *session) drawAll(ctx context.Context, delivered []jetstream.Msg) error 
 	return nil
 }
 
-// holdBack notes why nothing is drawn for now, and how much waits for that.
-func (p *session) holdBack(ctx context.Context, why error, waiting uint64) error {
+// holdBack notes why nothing is drawn for now, and how much waits for that. The delivery with that
+// number is the last that was drawn.
+func (p *session) holdBack(ctx context.Context, why error, drawn uint64) error {
 	api, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	info, err := p.consumer.Info(api)
 	if err != nil {
 		return err
 	}
-	waiting = max(waiting, info.NumPending+uint64(info.NumAckPending))
-	return p.d.note(ctx, func(s *settings.SourceState) { s.Waiting, s.Lag = text(why), waiting })
+	left := info.NumPending + info.Delivered.Consumer - drawn
+	return p.d.note(ctx, func(s *settings.SourceState) { s.Waiting, s.Lag = text(why), left })
 }
 
 // sort returns the messages that are new, in order. missing is the first sequence that is not among
@@ -227,7 +228,7 @@ func (p *session) sort(delivered []jetstream.Msg) (list []message, missing uint6
 				missing = p.received + 1
 			}
 			p.received = sequence
-			list = append(list, message{m, sequence, meta.NumPending})
+			list = append(list, message{m, sequence, p.delivered, meta.NumPending})
 		case sequence <= drawn:
 			_ = m.Ack()
 		}

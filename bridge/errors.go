@@ -48,7 +48,7 @@ var wireErrors = []wireError{
 	{subjects.CodeBadRequest, false, []error{
 		errBadRequest, subjects.ErrPrefix, subjects.ErrQueueName, subjects.ErrVerb, subjects.ErrPriority, subjects.ErrKey,
 		subjects.ErrTiming, subjects.ErrOptions, subjects.ErrToken, subjects.ErrFrame, subjects.ErrGroup, subjects.ErrWeight,
-		fdbpq.ErrQueueName, fdbpq.ErrID, fdbpq.ErrOp, fdbpq.ErrSettings, fdbpq.ErrMaxConsumers, fdbpq.ErrToken,
+		fdbpq.ErrQueueName, fdbpq.ErrID, fdbpq.ErrOp, fdbpq.ErrSettings, fdbpq.ErrMaxRecords, fdbpq.ErrToken,
 	}},
 	{subjects.CodeTooLarge, false, []error{
 		errTooLarge, subjects.ErrTooManyFrames, fdbpq.ErrMessageTooLarge, kv.ErrTooLarge, fdbpq.ErrItemTooLarge,

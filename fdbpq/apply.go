@@ -17,7 +17,7 @@ type txOps struct {
 	duePage int // entries of the time index to handle in each queue; 0 means due.Page
 
 	configs     configs
-	consumers   consumers
+	records     records
 	sources     sources
 	sweeps      sweeps
 	looks       looks
@@ -64,11 +64,11 @@ func (t *txOps) apply() error {
 		q.ledger.BeginSettings()
 	}
 
-	t.consumers.begin()
+	t.records.begin()
 
 	return inOrder(
 		t.configs.run,
-		t.consumers.run,
+		t.records.run,
 		t.sources.check,
 		t.lookAndPush,
 		t.sources.write,

@@ -250,7 +250,7 @@ func (q *queueEdits) sendHome(op *Op, home *codec.Layout, priority int64, m *Mes
 	}
 	back := op.kept(m)
 	back.Expires = (&Op{}).expires(q.now, settings)
-	return to.Push(priority, back, q.now), nil
+	return to.Push(priority, back, q.now, q.now), nil
 }
 
 // kept is the message of a dead letter as it comes back to its queue.

@@ -89,8 +89,9 @@ var (
 	// nothing says in which queue it was.
 	ErrNotDeadLetter = codec.ErrNotDeadLetter
 
-	// ErrMaxConsumers is returned by OpSetConsumer for one consumer more than MaxConsumers.
-	ErrMaxConsumers = codec.ErrMaxConsumers
+	// ErrMaxRecords is returned by OpSetConsumer and OpSetSchedule for one more than MaxConsumers or
+	// MaxSchedules.
+	ErrMaxRecords = codec.ErrMaxRecords
 
 	// ErrNoSource is returned by OpSetSource for a queue without Settings.Source.
 	ErrNoSource = codec.ErrNoSource

@@ -1,5 +1,7 @@
 package fdbpq
 
+import "github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+
 // queueOps is the operations on one queue, by family. Those that a queue has none of are nil or zero.
 type queueOps struct {
 	queueTxn
@@ -8,7 +10,8 @@ type queueOps struct {
 	pushes      queuePushes
 	looks       queueLooks
 	configs     *queueConfigs
-	consumers   *queueConsumers
+	consumers   *queueRecords
+	schedules   *queueRecords
 	source      *queueSource
 	sweeps      *queueSweeps
 	restores    *queueRestores
@@ -120,9 +123,14 @@ func (t *txOps) addRare(q *queueOps, i int) {
 	case OpSettings, OpConfigure:
 		c := join(&q.configs, &t.configs, func() *queueConfigs { return &queueConfigs{queueTxn: &q.queueTxn} })
 		c.indexes = append(c.indexes, i)
-	case OpConsumers, OpSetConsumer:
-		c := join(&q.consumers, &t.consumers, func() *queueConsumers { return &queueConsumers{queueTxn: &q.queueTxn} })
-		c.indexes = append(c.indexes, i)
+	case OpConsumers, OpSetConsumer, OpSchedules, OpSetSchedule:
+		kind, _ := t.ops[i].Kind.recordKind()
+		part := &q.consumers
+		if kind == codec.ScheduleRecord {
+			part = &q.schedules
+		}
+		r := join(part, &t.records, func() *queueRecords { return &queueRecords{queueTxn: &q.queueTxn, kind: kind} })
+		r.indexes = append(r.indexes, i)
 	case OpSource, OpSetSource:
 		s := join(&q.source, &t.sources, func() *queueSource { return &queueSource{queueTxn: &q.queueTxn} })
 		s.indexes = append(s.indexes, i)

@@ -18,7 +18,7 @@ func (r *modelRun) consumer() fdbpq.Op {
 	if what == 0 {
 		return fdbpq.Op{Kind: fdbpq.OpConsumers}
 	}
-	return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Consumer: fmt.Sprint("c", r.random.IntN(3)), Change: func(old []byte) ([]byte, error) {
+	return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Record: fmt.Sprint("c", r.random.IntN(3)), Change: func(old []byte) ([]byte, error) {
 		switch {
 		case what == 1:
 			return nil, nil
@@ -37,7 +37,7 @@ func (r *modelRun) consumer() fdbpq.Op {
 func (b *modelBatch) consumer(o *fdbpq.Op, r *fdbpq.Result) {
 	if o.Kind == fdbpq.OpSetConsumer {
 		var old []byte
-		if value, there := b.consumers[o.Consumer]; there {
+		if value, there := b.consumers[o.Record]; there {
 			old = []byte(value)
 		}
 		value, err := o.Change(old)
@@ -48,21 +48,21 @@ func (b *modelBatch) consumer(o *fdbpq.Op, r *fdbpq.Result) {
 		case !b.wantErr(o, r, err):
 			return
 		case len(value) == 0:
-			delete(b.consumers, o.Consumer)
+			delete(b.consumers, o.Record)
 			return
 		}
 		b.counts["set"]++
-		b.consumers[o.Consumer] = string(value)
+		b.consumers[o.Record] = string(value)
 		return
 	}
 
 	b.wantErr(o, r, nil)
-	var want []fdbpq.ConsumerRecord
+	var want []fdbpq.Record
 	for _, name := range slices.Sorted(maps.Keys(b.consumers)) {
-		want = append(want, fdbpq.ConsumerRecord{Name: name, Value: []byte(b.consumers[name])})
+		want = append(want, fdbpq.Record{Name: name, Value: []byte(b.consumers[name])})
 	}
-	if fmt.Sprint(r.Consumers) != fmt.Sprint(want) {
-		b.fail(o, r, fmt.Sprintf("%v, not %v", want, r.Consumers))
+	if fmt.Sprint(r.Records) != fmt.Sprint(want) {
+		b.fail(o, r, fmt.Sprintf("%v, not %v", want, r.Records))
 	}
 }
 

@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
@@ -129,11 +130,14 @@ type (
 	Mark = codec.Mark
 
 	// Removed counts items that left their queues for good without a pop, an acknowledgement or any
-	// other operation that removes them.
+	// other operation that removes them, and those that came without a push.
 	//
-	//	Expired    int64  // because they had expired
-	//	Discarded  int64  // because of DiscardOld
-	//	Dead       int64  // because they moved to a dead-letter queue
+	//	Expired    int64          // because they had expired
+	//	Discarded  int64          // because of DiscardOld
+	//	Dead       int64          // because they moved to a dead-letter queue
+	//	Fired      int64          // items that schedules have pushed
+	//	Skipped    int64          // times of schedules without an item
+	//	Late       time.Duration  // how much later than their times the items were pushed, summed up
 	//
 	// Add adds the counts of another Removed.
 	Removed = state.Removed
@@ -212,6 +216,11 @@ const (
 	MaxQueueName = codec.MaxQueueName
 	// MaxMessageSize is the largest Message.Size of a push.
 	MaxMessageSize = codec.MaxMessageSize
+	// HeaderSchedule and HeaderScheduledAt are the headers of items that schedules push: the id of the
+	// schedule, and the time that the item is for, in RFC 3339.
+	HeaderSchedule    = due.HeaderSchedule
+	HeaderScheduledAt = due.HeaderScheduledAt
+
 	// GroupHeader is the header of a Message that names its group, 1 to MaxGroup bytes in one line.
 	// Items of equal priority are served group by group, in turn, and in each group in the order of
 	// the pushes. Settings may limit what a group gets. Message.Group returns it.

@@ -68,6 +68,12 @@ const (
 	// OpSetConsumer creates, changes or removes the record of a consumer. It comes before all other
 	// operations of its transaction but those on settings.
 	OpSetConsumer
+	// OpSchedules returns the records of the queue's schedules, in the order of their ids.
+	OpSchedules
+	// OpSetSchedule creates, changes or removes the record of a schedule, as OpSetConsumer does that of
+	// a consumer. The item of a schedule is pushed by whichever transaction first looks at the queue
+	// once Record.Next is due, together with the next time, so exactly once.
+	OpSetSchedule
 	// OpSource returns the state of the queue's source.
 	OpSource
 	// OpSetSource changes the state of the queue's source, if it has one. Pushes that follow it are done
@@ -77,7 +83,7 @@ const (
 
 // Writes reports whether the operation can change the queue.
 func (k OpKind) Writes() bool {
-	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings && k != OpConsumers && k != OpSource && k != OpGet && k != OpRank
+	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings && k != OpConsumers && k != OpSchedules && k != OpSource && k != OpGet && k != OpRank
 }
 
 // Op is one operation on one queue.
@@ -137,13 +143,13 @@ type Op struct {
 	// Configure changes the settings for OpConfigure. It may be called more than once, with
 	// the settings that the queue has.
 	Configure func(*Settings)
-	// Consumer names the consumer of OpSetConsumer: 1 to MaxConsumerName bytes of UTF-8, without dots,
-	// spaces, *, > and control characters.
-	Consumer string
+	// Record names the consumer of OpSetConsumer, or the schedule of OpSetSchedule: 1 to MaxRecordName
+	// bytes of UTF-8, without dots, spaces, *, > and control characters.
+	Record string
 	// Dead is for OpSetSource: messages that go to the dead-letter queue with it, each with the Reason
 	// in its DeadLetter.
 	Dead []Message
-	// Change says for OpSetConsumer and OpSetSource what becomes of the record, of which it gets the value, nil if
+	// Change says for OpSetConsumer, OpSetSchedule and OpSetSource what becomes of the record, of which it gets the value, nil if
 	// there is none. It returns the new one, which must not be changed later; an empty one removes the
 	// record, and its error fails the operation, and leaves the record as it is. It may be called more
 	// than once, with what there is at the time.
@@ -185,7 +191,7 @@ func onlyPushes(ops []Op) bool {
 
 func onlyShrink(ops []Op) bool {
 	return all(ops, func(k OpKind) bool {
-		return k != OpPush && k != OpConfigure && k != OpSetConsumer && k != OpSetSource && k != OpMove && k != OpRedrive && k != OpRedriveItem
+		return k != OpPush && k != OpConfigure && k != OpSetConsumer && k != OpSetSchedule && k != OpSetSource && k != OpMove && k != OpRedrive && k != OpRedriveItem
 	})
 }
 

@@ -177,6 +177,7 @@ func (p *Pending) startCommit(a *openAttempt) state.CountsByQueue {
 	for _, q := range a.queues {
 		p.ahead = q.ledger.AppendAhead(p.ahead)
 	}
+	p.ahead = a.dead.AppendAhead(p.ahead)
 
 	if p.wrote || len(p.unknown) > 0 {
 		p.wrote = true

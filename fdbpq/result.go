@@ -44,8 +44,8 @@ type Result struct {
 	Info *Info
 	// Settings is those of the queue, for OpSettings and OpConfigure.
 	Settings *Settings
-	// Consumers is those of the queue, for OpConsumers.
-	Consumers []ConsumerRecord
+	// Records is those of the queue, for OpConsumers and OpSchedules.
+	Records []Record
 	// Source is the JSON of a settings.SourceState, nil without a source, for OpSource and OpSetSource.
 	Source []byte
 	// Freed says that an OpAck, OpTerm, OpRemove, OpRelease or OpPurge ended a lease of a queue with
@@ -53,7 +53,7 @@ type Result struct {
 	Freed bool
 	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrRate, ErrGroupLimits, ErrMaxLeased, ErrFull,
 	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
-	// ErrNotLeased, ErrNotDeadLetter, ErrMaxConsumers, ErrNoSource, ErrSettings, ErrOp or ErrCorrupt, or what Op.Change
+	// ErrNotLeased, ErrNotDeadLetter, ErrMaxRecords, ErrNoSource, ErrSettings, ErrOp or ErrCorrupt, or what Op.Change
 	// returned. It does not affect the other operations.
 	Err error
 }

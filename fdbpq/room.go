@@ -38,8 +38,9 @@ func bytesOf(ops []Op) (n int) {
 			for _, m := range ops[i].Dead {
 				n += m.Size() + codec.DeadLetterSize
 			}
-		case OpSetConsumer:
-			n += codec.MaxConsumerName + codec.MaxConsumerValue
+		case OpSetConsumer, OpSetSchedule:
+			kind, _ := ops[i].Kind.recordKind()
+			n += codec.MaxRecordName + kind.MaxValue()
 		case OpPop, OpLease:
 			n += popped * len(l.Prefix)
 		}

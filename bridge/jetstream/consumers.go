@@ -62,7 +62,7 @@ func firstOf(refusals []refusal) error {
 func checkName(name string) error {
 	return firstOf([]refusal{
 		{strings.ContainsAny(name, `\/`), 10127, "Consumer name can not contain path separators"},
-		{len(name) > fdbpq.MaxConsumerName, 10102, fmt.Sprintf("consumer name is too long, maximum allowed is %d", fdbpq.MaxConsumerName)},
+		{len(name) > fdbpq.MaxRecordName, 10102, fmt.Sprintf("consumer name is too long, maximum allowed is %d", fdbpq.MaxRecordName)},
 		{fdbpq.CheckConsumer(name) != nil, errStreamConfig, "consumer name is empty, or has dots, spaces, '*', '>', control characters or what is not UTF-8"},
 	})
 }

@@ -158,7 +158,7 @@ func TestInactiveConsumers(t *testing.T) {
 		t.Error("an unused consumer is still there")
 	}
 	s.calls.Wait()
-	same(t, "records", len(s.do(jobs.kind, jobs.name, fdbpq.Op{Kind: fdbpq.OpConsumers})[0].Consumers), 0)
+	same(t, "records", len(s.do(jobs.kind, jobs.name, fdbpq.Op{Kind: fdbpq.OpConsumers})[0].Records), 0)
 	s.fails("pq.API.CONSUMER.CREATE.jobs.w", strings.Replace(create(`{}`), "{", `{"action":"update",`, 1), 10149, "does not exist")
 	s.succeeds("pq.API.CONSUMER.CREATE.jobs.w", strings.Replace(create(`{"max_deliver":7}`), "{", `{"action":"create",`, 1))
 }
@@ -278,7 +278,7 @@ func TestFloodOfAbsentConsumers(t *testing.T) {
 // A record that cannot be read is an error, and stays.
 func TestCorruptRecord(t *testing.T) {
 	s := newSystem(t)
-	s.do(subjects.Priority, "jobs", fdbpq.Op{Kind: fdbpq.OpSetConsumer, Consumer: "w", Change: func([]byte) ([]byte, error) { return []byte("{"), nil }})
+	s.do(subjects.Priority, "jobs", fdbpq.Op{Kind: fdbpq.OpSetConsumer, Record: "w", Change: func([]byte) ([]byte, error) { return []byte("{"), nil }})
 	s.fails("pq.API.CONSUMER.NAMES.jobs", "", errUnavailable, "cannot be read")
 	s.fails("pq.API.CONSUMER.CREATE.jobs.w", create(`{}`), errUnavailable, "cannot be read")
 	if _, err := s.consumerOf(context.Background(), stream{subjects.Priority, "jobs"}, "w"); err == nil {

@@ -16,7 +16,7 @@ const maxShown = 200
 // Describe returns the consumers of a queue that are stored, for those who do not speak JetStream's
 // API. It leaves out those that nobody has used for long enough, as the API does. One that cannot be
 // read has only its name.
-func Describe(stored []fdbpq.ConsumerRecord, now time.Time) (shown []subjects.QueueConsumer) {
+func Describe(stored []fdbpq.Record, now time.Time) (shown []subjects.QueueConsumer) {
 	for i := range stored {
 		one := subjects.QueueConsumer{Name: stored[i].Name}
 		if r, err := parseRecord(stored[i].Value); err == nil && r != nil {

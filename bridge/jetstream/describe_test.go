@@ -22,8 +22,8 @@ func TestDescribe(t *testing.T) {
 		s.succeeds("pq.API.CONSUMER.CREATE.jobs."+name, `{"stream_name":"jobs","config":{"ack_policy":"explicit","name":"`+name+`",`+config+`}}`)
 	}
 	now := s.clock.now().UTC()
-	stored := s.do(subjects.Priority, "jobs", fdbpq.Op{Kind: fdbpq.OpConsumers})[0].Consumers
-	stored = append(stored, fdbpq.ConsumerRecord{Name: "unreadable", Value: []byte("{")})
+	stored := s.do(subjects.Priority, "jobs", fdbpq.Op{Kind: fdbpq.OpConsumers})[0].Records
+	stored = append(stored, fdbpq.Record{Name: "unreadable", Value: []byte("{")})
 	want := []subjects.QueueConsumer{
 		{Name: "brief", Order: "min", MaxAckPending: defaultAckPending, InactiveThreshold: 5 * time.Second, Created: now},
 		{Name: "full", Order: "max", AckWait: time.Minute, MaxDeliver: 5, MaxAckPending: 7, Created: now, Description: long[:maxShown]},

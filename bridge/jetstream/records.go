@@ -72,7 +72,7 @@ func (f *Face) readForPulls(s stream) {
 		var byName map[string]*consumer
 		results, err := f.do(ctx, s, fdbpq.Op{Kind: fdbpq.OpConsumers})
 		if err == nil {
-			byName, err = f.parseRecords(s, results[0].Consumers)
+			byName, err = f.parseRecords(s, results[0].Records)
 		}
 		if err != nil {
 			f.config.Warn("the consumers of a queue could not be read", "queue", s.name, "error", err)
@@ -124,7 +124,7 @@ func (f *Face) builtin(s stream, name string) *consumer {
 
 // parseRecords returns the consumers of a queue by name, those that it has anyway included. Those
 // that nobody used for long enough are left out, and removed soon.
-func (f *Face) parseRecords(s stream, stored []fdbpq.ConsumerRecord) (map[string]*consumer, error) {
+func (f *Face) parseRecords(s stream, stored []fdbpq.Record) (map[string]*consumer, error) {
 	all := map[string]*consumer{}
 	for _, name := range []string{orderMin, orderMax} {
 		if own := f.builtin(s, name); own != nil {
@@ -186,8 +186,8 @@ func (f *Face) change(ctx context.Context, s stream, name string, to func(old *r
 	}
 
 	defer f.cache.drop(s) // also after an unknown outcome
-	_, err := f.do(ctx, s, fdbpq.Op{Kind: fdbpq.OpSetConsumer, Consumer: name, Change: change})
-	if errors.Is(err, fdbpq.ErrMaxConsumers) {
+	_, err := f.do(ctx, s, fdbpq.Op{Kind: fdbpq.OpSetConsumer, Record: name, Change: change})
+	if errors.Is(err, fdbpq.ErrMaxRecords) {
 		return refuse(10026, "maximum consumers limit reached: %d, besides those of each queue", fdbpq.MaxConsumers)
 	}
 	return err

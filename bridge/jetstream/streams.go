@@ -35,7 +35,7 @@ func (f *Face) readQueue(ctx context.Context, s stream) (*queueState, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := f.parseRecords(s, results[2].Consumers)
+	all, err := f.parseRecords(s, results[2].Records)
 	return &queueState{results[0].Settings, results[1].Info, all}, err
 }
 

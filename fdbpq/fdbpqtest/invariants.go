@@ -203,7 +203,7 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 // kinds is what takes the keys of each kind.
 var kinds = map[string]func(q *queue, key tuple.Tuple, value []byte) error{
 	"i": (*queue).item, "h": (*queue).heldItem, "a": (*queue).history, "m": (*queue).part, "n": (*queue).count, "b": (*queue).countKey,
-	"c": (*queue).settings, "p": (*queue).consumer, "k": (*queue).source, "t": (*queue).dueKey, "d": (*queue).msgID, "e": (*queue).msgIDEnd, "u": (*queue).unique,
+	"c": (*queue).settings, "p": (*queue).consumer, "k": (*queue).source, "s": (*queue).schedule, "t": (*queue).dueKey, "d": (*queue).msgID, "e": (*queue).msgIDEnd, "u": (*queue).unique,
 	"r": (*queue).request, "f": (*queue).answer,
 	"w": (*queue).groupReady, "y": (*queue).groupHeld, "z": (*queue).groupCount, "v": (*queue).turn, "q": (*queue).bucket,
 }

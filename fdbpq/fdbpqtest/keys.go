@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
@@ -140,8 +141,22 @@ func (q *queue) consumer(key tuple.Tuple, value []byte) error {
 	if !ok || len(key) != 1 || len(name) == 0 || len(name) > 128 || len(value) == 0 || len(value) > 4096 {
 		return fmt.Errorf("malformed consumer: value of %d bytes", len(value))
 	}
-	if q.consumers > 100 {
-		return fmt.Errorf("there are %d consumers", q.consumers)
+	if q.consumers > 200 {
+		return fmt.Errorf("there are %d consumers and schedules", q.consumers)
+	}
+	return nil
+}
+
+// schedule takes the key of the record of a schedule, which falls due when it fires next.
+func (q *queue) schedule(key tuple.Tuple, value []byte) error {
+	q.consumers++
+	name, ok := elementAt[string](key, 0)
+	record, err := schedule.Parse(value)
+	if err != nil || !ok || len(key) != 1 || record.ID != name || len(value) > 65536 {
+		return fmt.Errorf("malformed schedule %q: %w", value, err)
+	}
+	if !record.Next.IsZero() {
+		q.falls[string(append(tuple.Tuple{"s"}, key...).Pack())] = record.Next.UnixMicro()
 	}
 	return nil
 }

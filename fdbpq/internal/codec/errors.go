@@ -30,7 +30,7 @@ var (
 	ErrLeased          = errors.New("fdbpq: the item is leased")
 	ErrNotLeased       = errors.New("fdbpq: the item is not leased")
 	ErrNotDeadLetter   = errors.New("fdbpq: the item is not a dead letter")
-	ErrMaxConsumers    = errors.New("fdbpq: the queue has as many consumers as it can have")
+	ErrMaxRecords      = errors.New("fdbpq: the queue has as many as it can have")
 	ErrSettings        = errors.New("fdbpq: invalid settings")
 	ErrOp              = errors.New("fdbpq: invalid operation")
 	ErrCorrupt         = errors.New("fdbpq: stored data cannot be read")

@@ -19,6 +19,7 @@ func BringBack(queues []*Due, room *Room) error {
 	var staged []*uncollected
 	var buckets []*fullBucket
 	var byQueue [][]*dueHeld
+	var schedules []*dueSchedule
 	for _, d := range queues {
 		if d.Handled {
 			continue
@@ -34,7 +35,7 @@ func BringBack(queues []*Due, room *Room) error {
 		d.More = len(entries) == d.limit()
 		var items []*dueHeld
 		for _, entry := range entries {
-			if err := d.resolve(entry, &staged, &buckets, &items); err != nil {
+			if err := d.resolve(entry, &staged, &buckets, &schedules, &items); err != nil {
 				d.Err = err
 			}
 		}
@@ -47,7 +48,10 @@ func BringBack(queues []*Due, room *Room) error {
 	if err := removeBuckets(buckets); err != nil {
 		return err
 	}
-	return returnHeld(inTurns(byQueue), room)
+	if err := returnHeld(inTurns(byQueue), room); err != nil {
+		return err
+	}
+	return fireSchedules(schedules, room) // last, because what has gone may not overlap
 }
 
 // inTurns returns the first of each list, then the second of each, and so on: no queue takes the
@@ -70,8 +74,8 @@ func inTurns(lists [][]*dueHeld) (all []*dueHeld) {
 	}
 }
 
-// resolve adds what an entry stands for to staged, to buckets or to all.
-func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, buckets *[]*fullBucket, all *[]*dueHeld) error {
+// resolve adds what an entry stands for to one of the lists.
+func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, buckets *[]*fullBucket, schedules *[]*dueSchedule, all *[]*dueHeld) error {
 	l, entry := d.Ledger.L, pair.Key
 	_, rest, err := tuple.DecodeInt(entry[len(l.Prefix)+codec.KindSize:])
 	var kind string
@@ -91,6 +95,11 @@ func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, buckets *[]*full
 	if kind == codec.KindBucket {
 		*buckets = append(*buckets, &fullBucket{record, d, d.Ledger.Tx.Get(record.key)})
 		return nil
+	}
+	if kind == string(codec.ScheduleRecord) {
+		id, err := l.ParseRecordKey(record.key)
+		*schedules = append(*schedules, &dueSchedule{dueRecord: record, due: d, id: id, value: d.Ledger.Tx.Get(record.key)})
+		return err
 	}
 	if kind == codec.KindHeld || kind == codec.KindExpiry {
 		id, err := l.ParseItem(record.key)

@@ -22,8 +22,8 @@ func NewBurials(tx kv.Transaction, now time.Time, known *state.Known) Burials {
 	return Burials{tx: tx, now: now, known: known}
 }
 
-// DeadQueue is a queue to which a transaction moves items: a dead-letter queue, or one that gets
-// items back from it.
+// DeadQueue is a queue to which a transaction moves items: a dead-letter queue, one that gets
+// items back from it, or one with a schedule that fires.
 type DeadQueue struct {
 	ledger state.Ledger
 	counts map[int64]kv.Future[int64] // the next counts, being read, by priority
@@ -83,8 +83,8 @@ func (to *DeadQueue) LoadNext(priority int64) error {
 func (to *DeadQueue) ReadableSettings() (*codec.Settings, error) { return to.ledger.ReadableSettings() }
 
 // Push adds a message at the end of a priority, after LoadNext, as pushed at the given time, and
-// lists the queue.
-func (to *DeadQueue) Push(priority int64, m *codec.Message, at time.Time) codec.ID {
+// lists the queue. Before until the item is delayed.
+func (to *DeadQueue) Push(priority int64, m *codec.Message, at, until time.Time) codec.ID {
 	g := &to.ledger
 	g.AddToList()
 	id := codec.NewID(priority, to.next[priority], at, codec.UniqueBytes(1), g.L.NeedsMeta(m))
@@ -92,7 +92,11 @@ func (to *DeadQueue) Push(priority int64, m *codec.Message, at time.Time) codec.
 	if settings, err := to.ReadableSettings(); err == nil { // otherwise Add sees to the error
 		codec.SetGroup(&id, codec.GroupOf(m, settings))
 	}
-	g.Add(&id, m)
+	if until.After(g.Now) {
+		g.AddDelayed(&id, m, codec.Micros(until))
+	} else {
+		g.Add(&id, m)
+	}
 	to.moved[id] = struct{}{}
 	return id
 }
@@ -127,7 +131,7 @@ func (b *Burials) Bury(p *Burial, h *codec.Record, reason string) {
 	m.DeadLetter = &codec.DeadLetter{
 		Queue: p.from.L.Name(), Reason: reason, At: codec.Micros(b.now), Deliveries: h.Deliveries, Error: h.Reason,
 	}
-	p.to.Push(h.ID.Priority, &m, pushed)
+	p.to.Push(h.ID.Priority, &m, pushed, time.Time{})
 	b.count++
 }
 
@@ -139,7 +143,7 @@ func (b *Burials) BuryNew(of *codec.Layout, s *codec.Settings, m codec.Message) 
 		return err
 	}
 	m.DeadLetter = &codec.DeadLetter{Queue: of.Name(), Reason: m.DeadLetter.Reason, At: codec.Micros(b.now)}
-	to.Push(0, &m, b.now)
+	to.Push(0, &m, b.now, time.Time{})
 	b.count++
 	return nil
 }
@@ -158,6 +162,14 @@ func (b *Burials) Flush() error {
 		}
 	}
 	return nil
+}
+
+// AppendAhead appends what falls due of what has moved.
+func (b *Burials) AppendAhead(list []state.QueueAhead) []state.QueueAhead {
+	for _, to := range b.queues {
+		list = to.ledger.AppendAhead(list)
+	}
+	return list
 }
 
 // Ready is how many more items are ready in a queue, by what has moved there, than Flush has written.

@@ -229,9 +229,17 @@ func (d *dueHeld) move() error {
 
 // noteUnreadable records what cannot be read, so that the item stays. It returns any other error.
 func (d *dueHeld) noteUnreadable(err error) error {
+	if err = d.due.noteUnreadable(err); err == nil {
+		d.h = nil
+	}
+	return err
+}
+
+// noteUnreadable records what cannot be read, and returns any other error.
+func (d *Due) noteUnreadable(err error) error {
 	if !errors.Is(err, codec.ErrCorrupt) {
 		return err
 	}
-	d.due.Err, d.h = err, nil
+	d.Err = err
 	return nil
 }

@@ -74,6 +74,15 @@ func (g *Ledger) Wrote() bool { return g.wrote }
 // Removed is what has left the queue although no operation took or removed it.
 func (g *Ledger) Removed() Removed { return g.removed }
 
+// CountFired counts an item that a schedule has pushed, late by that much, and CountSkipped times
+// without one.
+func (g *Ledger) CountFired(late time.Duration) {
+	g.removed.Fired++
+	g.removed.Late += late
+}
+
+func (g *Ledger) CountSkipped(n int64) { g.removed.Skipped += n }
+
 // Strays reports whether items of staged pops have come back. Their counts may be any.
 func (g *Ledger) Strays() bool { return g.strays }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 )
 
 // BeginSettings starts to read the settings of the queue, the first time it is called.
@@ -58,16 +59,36 @@ func (g *Ledger) SetSettings(set *codec.Settings) {
 	g.AddToList()
 }
 
-// SetConsumer writes the record of a consumer, or removes it if the value is empty. A queue with one
-// is in the list of queues, as one with settings is.
-func (g *Ledger) SetConsumer(name string, value []byte) {
+// SetRecord writes a record, or removes it if the value is empty. A queue with one is in the list of
+// queues, as one with settings is.
+func (g *Ledger) SetRecord(k codec.RecordKind, name string, value []byte) {
 	g.wrote = true
+	key := g.L.RecordKey(k, name)
 	if len(value) == 0 {
-		g.Tx.Clear(g.L.ConsumerKey(name))
+		g.Tx.Clear(key)
 		return
 	}
-	g.Tx.Set(g.L.ConsumerKey(name), value)
+	g.Tx.Set(key, value)
 	g.AddToList()
+}
+
+// SetSchedule writes the record of a schedule in place of an old one, with its entry in the time
+// index; nil is none.
+func (g *Ledger) SetSchedule(id string, old, set *schedule.Record) {
+	key := g.L.RecordKey(codec.ScheduleRecord, id)
+	if old != nil && !old.Next.IsZero() {
+		g.Tx.Clear(g.L.DueKey(old.Next, key))
+	}
+	if set == nil {
+		g.SetRecord(codec.ScheduleRecord, id, nil)
+		return
+	}
+
+	g.SetRecord(codec.ScheduleRecord, id, set.Encode())
+	if !set.Next.IsZero() {
+		g.Tx.Set(g.L.DueKey(set.Next, key), []byte{})
+		g.noteDue(set.Next)
+	}
 }
 
 // SetSource writes the state of the queue's source, or removes it if it is nil.

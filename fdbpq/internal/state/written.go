@@ -24,11 +24,16 @@ type QueueAhead struct {
 	Ahead
 }
 
-// Removed is how many items left their queues although no operation took or removed them.
+// Removed is how many items left their queues although no operation took or removed them, and how
+// many came although none pushed them.
 type Removed struct {
 	Expired   int64 // because they had expired
 	Discarded int64 // because of DiscardOld
 	Dead      int64 // because they moved to a dead-letter queue
+
+	Fired   int64         // items that schedules have pushed
+	Skipped int64         // times of schedules without an item
+	Late    time.Duration // how much later than their times the items were pushed, summed up
 }
 
 // Add adds other items.
@@ -36,6 +41,9 @@ func (r *Removed) Add(more Removed) {
 	r.Expired += more.Expired
 	r.Discarded += more.Discarded
 	r.Dead += more.Dead
+	r.Fired += more.Fired
+	r.Skipped += more.Skipped
+	r.Late += more.Late
 }
 
 // RemovedSoFar is a sum that may be read at any time.

@@ -16,7 +16,7 @@ import (
 
 // opSetConsumer replaces the record of a consumer; "" removes it.
 func opSetConsumer(q fdbpq.Target, name, value string) fdbpq.Op {
-	return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Consumer: name, Change: func([]byte) ([]byte, error) { return []byte(value), nil }}
+	return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Record: name, Change: func([]byte) ([]byte, error) { return []byte(value), nil }}
 }
 
 // setConsumer is opSetConsumer, which must succeed.
@@ -30,10 +30,10 @@ func (f *fixture) wantConsumers(what string, q fdbpq.Target, want ...string) {
 	f.Helper()
 	r := f.apply(fdbpq.Op{Kind: fdbpq.OpConsumers, Queue: q})[0]
 	wantError(f.T, r.Err, nil)
-	wantList(f.T, what, texts(r.Consumers), want...)
+	wantList(f.T, what, texts(r.Records), want...)
 }
 
-func texts(consumers []fdbpq.ConsumerRecord) (list []string) {
+func texts(consumers []fdbpq.Record) (list []string) {
 	for _, c := range consumers {
 		list = append(list, c.Name+"="+string(c.Value))
 	}
@@ -57,7 +57,7 @@ func TestConsumers(t *testing.T) {
 		// Operations of a batch see those before them.
 		list, missing := fdbpq.Op{Kind: fdbpq.OpConsumers, Queue: q}, errors.New("missing")
 		longer := func(name string) fdbpq.Op {
-			return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Consumer: name, Change: func(old []byte) ([]byte, error) {
+			return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Record: name, Change: func(old []byte) ([]byte, error) {
 				if old == nil {
 					return nil, missing
 				}
@@ -73,9 +73,9 @@ func TestConsumers(t *testing.T) {
 			}
 			wantError(f.T, results[i].Err, want)
 		}
-		wantList(f.T, "first", texts(results[0].Consumers), "a=3", "b=1", "ä=2")
-		wantList(f.T, "second", texts(results[5].Consumers), "a=3", "b=1+", "c=4+", "ä=2")
-		wantList(f.T, "third", texts(results[8].Consumers), "b=1+", "c=4+")
+		wantList(f.T, "first", texts(results[0].Records), "a=3", "b=1", "ä=2")
+		wantList(f.T, "second", texts(results[5].Records), "a=3", "b=1+", "c=4+", "ä=2")
+		wantList(f.T, "third", texts(results[8].Records), "b=1+", "c=4+")
 		f.wantConsumers("in the end", q, "b=1+", "c=4+")
 		f.wantConsumers("of another", fifo, "a=other")
 
@@ -92,24 +92,24 @@ func TestConsumers(t *testing.T) {
 func TestConsumerBounds(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
-	long, most := strings.Repeat("n", fdbpq.MaxConsumerName), strings.Repeat("v", fdbpq.MaxConsumerValue)
+	long, most := strings.Repeat("n", fdbpq.MaxRecordName), strings.Repeat("v", fdbpq.MaxConsumerValue)
 	for _, name := range []string{"", "a.b", "a b", "*", "a>", "a\tb", "a\x00", "\u00a0", "\x85", "\xff", long + "n"} {
 		wantError(t, f.apply(opSetConsumer(q, name, "x"))[0].Err, fdbpq.ErrOp)
 	}
 	wantError(t, f.apply(opSetConsumer(q, "a", most+"v"))[0].Err, fdbpq.ErrOp)
-	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Consumer: "a"})[0].Err, fdbpq.ErrOp)
+	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Record: "a"})[0].Err, fdbpq.ErrOp)
 	results := must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) {
 		return fdbpq.Read(r, []fdbpq.Op{opSetConsumer(q, "a", "x"), {Kind: fdbpq.OpConsumers, Queue: q}})
 	}))
 	wantError(t, results[0].Err, fdbpq.ErrOp)
-	wantEqual(t, "consumers", len(results[1].Consumers), 0)
+	wantEqual(t, "consumers", len(results[1].Records), 0)
 	wantEqual(t, "keys", len(f.stored(f.priority)), 0)
 
 	f.setConsumer(q, long, most)
 	for i := range fdbpq.MaxConsumers - 1 {
 		f.setConsumer(q, fmt.Sprint(i), most)
 	}
-	wantError(t, f.apply(opSetConsumer(q, "more", "x"))[0].Err, fdbpq.ErrMaxConsumers)
+	wantError(t, f.apply(opSetConsumer(q, "more", "x"))[0].Err, fdbpq.ErrMaxRecords)
 	f.setConsumer(q, "7", "x")
 	f.check()
 	f.setConsumer(q, "7", "")
@@ -208,7 +208,7 @@ func TestConsumersWithFaults(t *testing.T) {
 		f := newUnsure(t, faultkv.Options{})
 		q := f.queue("jobs")
 		f.faults.Next(fault, fault)
-		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Consumer: "a", Change: func(old []byte) ([]byte, error) {
+		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Record: "a", Change: func(old []byte) ([]byte, error) {
 			return append(slices.Clone(old), "+"...), nil
 		}})[0].Err, nil)
 		f.calm()

@@ -1,0 +1,149 @@
+package due
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
+)
+
+// Headers of the items of schedules.
+const (
+	HeaderSchedule    = "Pq-Schedule"     // the id of the schedule
+	HeaderScheduledAt = "Pq-Scheduled-At" // the time that the item is for, in RFC 3339
+)
+
+// dueSchedule is a schedule whose next time has come.
+type dueSchedule struct {
+	dueRecord
+	due    *Due
+	id     string
+	value  kv.Future[[]byte]
+	record *schedule.Record // before it fires
+}
+
+// fireSchedules pushes the items of schedules, and writes when they fire next, in the same transaction.
+// They do not count for the limits of the queue, as what comes back does not. The error is one of the
+// store.
+func fireSchedules(all []*dueSchedule, room *Room) error {
+	for _, s := range all {
+		if err := s.load(); err != nil {
+			return err
+		}
+	}
+	for _, s := range all {
+		if s.record == nil {
+			continue
+		}
+		if room.Bytes <= 0 {
+			s.due.More = true
+			continue
+		}
+		if err := s.fire(room); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load waits for the record, and starts to read what it takes to push. What cannot be read stays, and
+// an entry that is not that of the record goes.
+func (s *dueSchedule) load() error {
+	value, err := s.value.Get()
+	if err != nil {
+		return err
+	}
+
+	g := s.due.Ledger
+	record, err := schedule.Parse(value)
+	if value == nil || err == nil && !bytes.Equal(g.L.DueKey(record.Next, s.key), s.entry) {
+		g.Tx.Clear(s.entry)
+		return nil
+	}
+	if err != nil {
+		s.due.Err = codec.ErrCorrupt
+		return nil
+	}
+	s.record = record
+	s.due.Dead.Target(g.L, s.priority())
+	return nil
+}
+
+func (s *dueSchedule) priority() int64 {
+	if s.due.Ledger.L.Fifo {
+		return 0
+	}
+	return s.record.Priority
+}
+
+// fire pushes an item for each time that is due, as far as there is room.
+func (s *dueSchedule) fire(room *Room) error {
+	g := s.due.Ledger
+	to := s.due.Dead.Target(g.L, s.priority())
+	if err := to.LoadNext(s.priority()); err != nil {
+		return s.due.noteUnreadable(err)
+	}
+	settings, err := to.ReadableSettings()
+	if err != nil {
+		return err
+	}
+	once, err := s.overlap()
+	if err != nil {
+		return s.due.noteUnreadable(err)
+	}
+
+	set, size := *s.record, s.record.Size()+state.RestoreOverhead
+	for _, at := range set.Fire(g.Now, room.Bytes/size+1) {
+		m := s.message(at, settings)
+		set.Last = at
+		if once.First(m) != nil {
+			set.Skipped++
+			continue
+		}
+		id := to.Push(s.priority(), m, g.Now, set.ReadyAt(at))
+		once.Pushed(g, &id, m)
+		set.Fired++
+		g.CountFired(g.Now.Sub(at))
+		room.Bytes -= size
+	}
+
+	g.CountSkipped(set.Skipped - s.record.Skipped)
+	g.SetSchedule(s.id, s.record, &set)
+	s.due.Done, s.due.Returned = true, true
+	s.due.More = s.due.More || !set.Next.IsZero() && !set.Next.After(g.Now)
+	return nil
+}
+
+// overlap finds out whether an item of the schedule is in the queue, if that matters; nil if not.
+func (s *dueSchedule) overlap() (*state.Dedup, error) {
+	if s.record.Overlap != schedule.Skip {
+		return nil, nil
+	}
+	g := s.due.Ledger
+	key := s.unique()
+	once := &state.Dedup{Uniques: map[string]*state.DedupRead{key: {Value: g.Tx.Get(g.L.UniqueKey(key))}}}
+	return once, once.LoadUniques(g.Tx.Snapshot(), g.L)
+}
+
+// unique is the unique key of the items, of which only one is in the queue.
+func (s *dueSchedule) unique() string { return "schedule:" + s.id }
+
+// message is the item for a time.
+func (s *dueSchedule) message(at time.Time, settings *codec.Settings) *codec.Message {
+	m := &codec.Message{Value: s.record.Value, Headers: make(map[string][]string, len(s.record.Headers)+2)}
+	for name, values := range s.record.Headers {
+		m.Headers[name] = values
+	}
+	m.Headers[HeaderSchedule] = []string{s.id}
+	m.Headers[HeaderScheduledAt] = []string{at.Format(time.RFC3339Nano)}
+	if s.record.Overlap == schedule.Skip {
+		m.Unique = s.unique()
+	}
+	if settings.TTL > 0 {
+		m.Expires = codec.Micros(s.due.Ledger.Now.Add(settings.TTL))
+	}
+	return m
+}

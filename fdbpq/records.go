@@ -1,0 +1,209 @@
+package fdbpq
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
+)
+
+// Record is what a queue keeps under a name: for a consumer, through which programs read it with
+// another protocol, bytes that mean nothing here; for a schedule, what schedule.Parse reads.
+type Record struct {
+	Name  string
+	Value []byte // 1 to MaxConsumerValue or MaxScheduleValue bytes; not to be changed
+}
+
+// Bounds of records.
+const (
+	// MaxConsumers is the most consumers of a queue.
+	MaxConsumers = codec.MaxConsumers
+	// MaxConsumerValue is the longest Record.Value of a consumer, in bytes.
+	MaxConsumerValue = codec.MaxConsumerValue
+	// MaxSchedules is the most schedules of a queue.
+	MaxSchedules = codec.MaxSchedules
+	// MaxScheduleValue is the longest Record.Value of a schedule, in bytes.
+	MaxScheduleValue = codec.MaxScheduleValue
+	// MaxRecordName is the longest Record.Name, in bytes.
+	MaxRecordName = codec.MaxRecordName
+)
+
+// recordKind returns the kind of records that an operation is about, and whether it sets one; "" if
+// it is about none.
+func (k OpKind) recordKind() (kind codec.RecordKind, sets bool) {
+	switch k {
+	case OpConsumers, OpSetConsumer:
+		return codec.ConsumerRecord, k == OpSetConsumer
+	case OpSchedules, OpSetSchedule:
+		return codec.ScheduleRecord, k == OpSetSchedule
+	}
+	return "", false
+}
+
+// queueRecords is the operations on the records of one kind of one queue.
+type queueRecords struct {
+	*queueTxn
+	kind    codec.RecordKind
+	indexes []int // into txn.ops
+	stored  kv.Future[[]kv.KeyValue]
+}
+
+// records is those of all queues.
+type records []*queueRecords
+
+// atOnce is of how many queues records are read together: those of one can be as long as several
+// values.
+func (r records) atOnce() int {
+	longest := 1
+	for _, q := range r {
+		longest = max(longest, q.kind.Most()*q.kind.MaxValue()/codec.ChunkSize+1)
+	}
+	return (r[0].returned.AtOnce() + longest - 1) / longest
+}
+
+// begin starts to read the records of the first queues, so that they take no round trip of their own.
+func (r records) begin() {
+	if len(r) == 0 {
+		return
+	}
+	for _, q := range r[:min(len(r), r.atOnce())] {
+		q.beginRead()
+	}
+}
+
+// run reads the records, of a few queues at a time, and changes them.
+func (r records) run() error {
+	if len(r) == 0 {
+		return nil
+	}
+	for some := range slices.Chunk(r, r.atOnce()) {
+		for _, q := range some {
+			if q.stored == nil {
+				q.beginRead()
+			}
+		}
+		if err := each(some, (*queueRecords).finish); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beginRead starts to read the records: with conflict, because a change depends on what there is.
+func (q *queueRecords) beginRead() {
+	r := q.snapshot
+	if q.tx != nil {
+		r = q.tx
+	}
+	q.stored = r.GetRange(q.l.RecordRange(q.kind), kv.RangeOptions{})
+}
+
+// finish runs the operations of a queue in their order. A transaction that only reads has failed
+// those that change something.
+func (q *queueRecords) finish() error {
+	all, err := q.parse()
+	if err != nil {
+		return q.failOps(err, q.indexes...)
+	}
+
+	for _, i := range q.indexes {
+		result := &q.results[i]
+		_, sets := q.ops[i].Kind.recordKind()
+		switch {
+		case sets && q.tx != nil:
+			all, result.Err = q.set(&q.ops[i], all)
+		case !sets && !q.returned.Admit(sizeOfRecords(all)):
+			result.Err = ErrNoRoom
+		case !sets:
+			result.Records = all
+		}
+	}
+	return nil
+}
+
+// parse waits for the records. The error is ErrCorrupt or one of the store.
+func (q *queueRecords) parse() ([]Record, error) {
+	pairs, err := q.stored.Get()
+	if err != nil {
+		return nil, err
+	}
+
+	q.stored = nil // it holds values
+	all := make([]Record, len(pairs))
+	for i, pair := range pairs {
+		if all[i].Name, err = q.l.ParseRecordKey(pair.Key); err != nil {
+			return nil, err
+		}
+		all[i].Value = pair.Value
+	}
+	return all, nil
+}
+
+// sizeOfRecords is how many bytes an OpConsumers or OpSchedules returns.
+func sizeOfRecords(all []Record) (n int) {
+	for i := range all {
+		n += len(all[i].Name) + len(all[i].Value)
+	}
+	return n
+}
+
+// set runs an OpSetConsumer or OpSetSchedule. It returns the records that there are then, and leaves
+// those that there were, which other operations may have returned.
+func (q *queueRecords) set(op *Op, all []Record) ([]Record, error) {
+	at, found := slices.BinarySearchFunc(all, op.Record, func(r Record, name string) int {
+		return strings.Compare(r.Name, name)
+	})
+	var old []byte
+	after := all[at:]
+	if found {
+		old, after = all[at].Value, all[at+1:]
+	}
+
+	value, err := op.Change(old)
+	switch {
+	case err != nil:
+		return all, err
+	case bytes.Equal(value, old):
+		return all, nil
+	case len(value) > q.kind.MaxValue():
+		return all, fmt.Errorf("%w: a %v of %d bytes: want at most %d", ErrOp, q.kind, len(value), q.kind.MaxValue())
+	case !found && len(all) >= q.kind.Most():
+		return all, fmt.Errorf("%w: %d %vs", ErrMaxRecords, q.kind.Most(), q.kind)
+	}
+
+	if err := q.write(op.Record, old, value); err != nil {
+		return all, err
+	}
+	if len(value) == 0 {
+		return slices.Concat(all[:at], after), nil
+	}
+	return slices.Concat(all[:at], []Record{{op.Record, value}}, after), nil
+}
+
+// write writes a record, or removes it.
+func (q *queueRecords) write(name string, old, value []byte) error {
+	if q.kind != codec.ScheduleRecord {
+		q.ledger.SetRecord(q.kind, name, value)
+		return nil
+	}
+
+	parsed := func(value []byte) *schedule.Record {
+		if r, err := schedule.Parse(value); err == nil {
+			return r
+		}
+		return nil
+	}
+	set := parsed(value)
+	if len(value) > 0 && set == nil {
+		return fmt.Errorf("%w: a schedule that cannot be read: want what Record.Encode returns", ErrOp)
+	}
+	q.ledger.SetSchedule(name, parsed(old), set)
+	return nil
+}
+
+// CheckConsumer returns an error unless a consumer can have the name: it has to fit into a subject.
+func CheckConsumer(name string) error { return codec.CheckRecord(codec.ConsumerRecord, name) }

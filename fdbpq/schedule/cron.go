@@ -1,0 +1,132 @@
+package schedule
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/netresearch/go-cron"
+)
+
+// cronFields are those of a cron expression, as in crontab(5).
+const cronFields = cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom
+
+// star is set in a field that begins with a star.
+const star = 1 << 63
+
+// horizon is how far ahead a matching time is looked for: 29 February can be eight years away.
+const horizon = 8 * 366 * 24 * time.Hour
+
+// wallTimes are the times at which a cron expression fires in a zone.
+type wallTimes struct {
+	spec *cron.SpecSchedule
+	zone *time.Location
+}
+
+// parseCron reads a cron expression, but for @every.
+func parseCron(text string, zone *time.Location) (wallTimes, error) {
+	if strings.Contains(text, "=") {
+		return wallTimes{}, errors.New("it cannot have a zone")
+	}
+	parsed, err := cron.MustNewParser(cronFields).Parse(text)
+	if err != nil {
+		return wallTimes{}, err
+	}
+	spec, ok := parsed.(*cron.SpecSchedule)
+	if !ok {
+		return wallTimes{}, errors.New("it is no time of the clock")
+	}
+	fields := []*uint64{&spec.Minute, &spec.Hour, &spec.Dom, &spec.Month, &spec.Dow}
+	for i, field := range strings.Fields(text) { // a name is one, and begins otherwise
+		if strings.HasPrefix(field, "*") { // also */5
+			*fields[i] |= star
+		}
+	}
+	return wallTimes{spec, zone}, nil
+}
+
+// fixed reports whether each time of the day fires once.
+func (w wallTimes) fixed() bool { return (w.spec.Minute|w.spec.Hour)&star == 0 }
+
+// day reports whether the date matches.
+func (w wallTimes) day(t time.Time) bool {
+	s := w.spec
+	dom, dow := s.Dom>>t.Day()&1 == 1, s.Dow>>t.Weekday()&1 == 1
+	if (s.Dom|s.Dow)&star == 0 {
+		dom = dom || dow
+		dow = dom
+	}
+	return s.Month>>t.Month()&1 == 1 && dom && dow
+}
+
+func (w wallTimes) hour(t time.Time) bool { return w.spec.Hour>>t.Hour()&1 == 1 }
+
+func (w wallTimes) minute(t time.Time) bool { return w.spec.Minute>>t.Minute()&1 == 1 }
+
+// next returns the first time after another, or the zero time if there is none within the horizon.
+func (w wallTimes) next(after time.Time) time.Time {
+	t := after.In(w.zone).Truncate(time.Minute).Add(time.Minute)
+	for last := t.Add(horizon); t.Before(last); {
+		switch {
+		case w.fixed() && w.skipped(t):
+			return t
+		case !w.day(t):
+			t = nextDay(t)
+		case !w.hour(t):
+			t = t.Add(time.Duration(60-t.Minute()) * time.Minute)
+		case !w.minute(t), w.fixed() && shift(t) < 0 && w.again(t):
+			t = t.Add(time.Minute)
+		default:
+			return t
+		}
+	}
+	return time.Time{}
+}
+
+// nextDay returns the beginning of the next day, or a time before it if the clock is changed there.
+func nextDay(t time.Time) time.Time {
+	year, month, day := t.Date()
+	next := time.Date(year, month, day+1, 0, 0, 0, 0, t.Location())
+	if !next.After(t) {
+		return t.Add(time.Minute)
+	}
+	// Where midnight is skipped, this may be after the time at which the clock was changed.
+	if changed, _ := next.ZoneBounds(); changed.After(t) && changed.Before(next) {
+		return changed.In(t.Location())
+	}
+	return next
+}
+
+// shift returns by how much the clock was set forward when it was last changed before t.
+func shift(t time.Time) time.Duration {
+	changed, _ := t.ZoneBounds()
+	if changed.IsZero() {
+		return 0
+	}
+	_, before := changed.Add(-1).In(t.Location()).Zone()
+	_, now := t.Zone()
+	return time.Duration(now-before) * time.Second
+}
+
+// skipped reports whether the clock was set forward at t, over a time that matches.
+func (w wallTimes) skipped(t time.Time) bool {
+	changed, _ := t.ZoneBounds()
+	gap := shift(t)
+	if gap <= 0 || !changed.Equal(t) {
+		return false
+	}
+
+	shown := time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), 0, 0, time.UTC) // what the clock shows at t
+	for wall := shown.Add(-gap); wall.Before(shown); wall = wall.Add(time.Minute) {
+		if w.day(wall) && w.hour(wall) && w.minute(wall) {
+			return true
+		}
+	}
+	return false
+}
+
+// again reports whether the clock, which was set back, shows t for the second time.
+func (w wallTimes) again(t time.Time) bool {
+	changed, _ := t.ZoneBounds()
+	return t.Before(changed.Add(-shift(t)))
+}

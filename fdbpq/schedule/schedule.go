@@ -1,0 +1,296 @@
+package schedule
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of a schedule.
+const (
+	// MaxContent is the most bytes of the value and the headers of its items.
+	MaxContent = 32 << 10
+	// MinEvery is the shortest interval.
+	MinEvery = time.Second
+	// MaxJitter is the longest jitter.
+	MaxJitter = time.Hour
+	// MissedAfter is how late an item can be pushed that was not missed.
+	MissedAfter = time.Minute
+	// MostAtOnce is the most times that Fire returns.
+	MostAtOnce = 100
+)
+
+// What becomes of times that were missed, and of a time when the item before is still in the queue.
+const (
+	Once  = "once"  // one item for all that were missed
+	Skip  = "skip"  // none
+	All   = "all"   // one for each
+	Allow = "allow" // another item
+)
+
+// ErrInvalid is wrapped by errors about what a schedule says.
+var ErrInvalid = errors.New("bad schedule")
+
+// Schedule is what is pushed again and again, and when. This is also its JSON, where durations are
+// texts such as "1m30s".
+type Schedule struct {
+	// ID names the schedule within its queue: 1 to 128 bytes of UTF-8, without dots, spaces, * and >.
+	ID string `json:"id"`
+	// Cron is a cron expression of five fields, @hourly, @daily, @weekly, @monthly, @yearly or
+	// @every and a duration; Every is an interval, MinEvery or longer. One of them is needed.
+	Cron  string   `json:"cron,omitempty"`
+	Every Duration `json:"every,omitempty"`
+	// Zone is the time zone of Cron, such as Europe/Berlin. Default UTC.
+	Zone string `json:"zone,omitempty"`
+
+	// Priority, Value and Headers are those of the items. A FIFO queue ignores Priority.
+	Priority int64               `json:"priority,omitempty"`
+	Value    []byte              `json:"value,omitempty"`
+	Headers  map[string][]string `json:"headers,omitempty"`
+
+	// Jitter is by how much later an item can become ready: each by another part of it, 0 to MaxJitter.
+	Jitter Duration `json:"jitter,omitempty"`
+	// IfMissed says what becomes of times that nobody could fire within MissedAfter: Once, which is
+	// the default, Skip or All.
+	IfMissed string `json:"if_missed,omitempty"`
+	// Overlap is Allow, the default, or Skip: no item while that before is ready, delayed or leased.
+	Overlap string `json:"overlap,omitempty"`
+	// Until is when the schedule ends; zero is never.
+	Until time.Time `json:"until,omitzero"`
+	// Paused keeps the schedule from firing.
+	Paused bool `json:"paused,omitempty"`
+}
+
+// Record is a schedule as its queue keeps it.
+type Record struct {
+	Schedule
+	Since   time.Time `json:"since"`         // when it was set; intervals count from here
+	Next    time.Time `json:"next,omitzero"` // when it fires next; zero if it does not
+	Last    time.Time `json:"last,omitzero"` // the time that it last fired for
+	Fired   int64     `json:"fired"`         // items pushed
+	Skipped int64     `json:"skipped"`       // times without an item; of more than 1,000 missed at once, 1,000
+}
+
+// Duration is a time.Duration that is a text in JSON.
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is no duration: want one such as \"15m\"", text)
+	}
+	*d = Duration(parsed)
+	return nil
+}
+
+// Example is a schedule that is right, for errors.
+const Example = `{"id":"nightly","cron":"0 3 * * *","zone":"Europe/Berlin","value":"aGk="}`
+
+// Decode reads the JSON of a value with the members of T and no others. The error wraps ErrInvalid.
+func Decode[T any](data []byte) (v T, err error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err = d.Decode(&v); err == nil {
+		if _, more := d.Token(); more != io.EOF {
+			err = errors.New("something comes after the object")
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %s%s: want an object such as %s", ErrInvalid, badMember[T](data), strings.TrimPrefix(err.Error(), "json: "), Example)
+	}
+	return v, err
+}
+
+// badMember returns the name of the member that T cannot have so, with a colon; "" if there is none.
+func badMember[T any](data []byte) string {
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(data, &members) // then there are none
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		var v T
+		alone, _ := json.Marshal(map[string]json.RawMessage{name: members[name]}) // they were read
+		if json.Unmarshal(alone, &v) != nil {
+			return name + ": "
+		}
+	}
+	return ""
+}
+
+// Check returns an error that wraps ErrInvalid unless the schedule can be set.
+func (s *Schedule) Check() error {
+	bad := func(field, format string, args ...any) error {
+		return fmt.Errorf("%w: %s: %s", ErrInvalid, field, fmt.Sprintf(format, args...))
+	}
+	switch size := s.Size(); {
+	case (s.Cron == "") == (s.Every == 0):
+		return bad("cron", "want it or every, and not both, as in %s", Example)
+	case s.Cron == "" && time.Duration(s.Every) < MinEvery:
+		return bad("every", "%v: want 1s or longer, as in \"15m\"", time.Duration(s.Every))
+	case s.Jitter < 0 || time.Duration(s.Jitter) > MaxJitter:
+		return bad("jitter", "%v: want 0s to 1h, as in \"30s\"", time.Duration(s.Jitter))
+	case s.IfMissed != "" && s.IfMissed != Once && s.IfMissed != Skip && s.IfMissed != All:
+		return bad("if_missed", "%.32q: want \"once\", \"skip\" or \"all\"", s.IfMissed)
+	case s.Overlap != "" && s.Overlap != Allow && s.Overlap != Skip:
+		return bad("overlap", "%.32q: want \"allow\" or \"skip\"", s.Overlap)
+	case s.Cron == "" && s.Zone != "":
+		return bad("zone", "an interval has none: want it beside cron only")
+	case size > MaxContent:
+		return bad("value", "value and headers have %d bytes: want at most %d", size, MaxContent)
+	}
+	if _, err := time.LoadLocation(s.Zone); err != nil || s.Zone == "Local" {
+		return bad("zone", "%.64q is not known: want a name such as \"Europe/Berlin\"", s.Zone)
+	}
+	next, err := s.after()
+	if err != nil {
+		return bad("cron", "%.64q: %v: want five fields such as \"0 3 * * *\", or \"@daily\"", s.Cron, err)
+	}
+	if next(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+		return bad("cron", "%.64q: no such time comes: want one that there is, such as \"0 3 * * *\"", s.Cron)
+	}
+	return nil
+}
+
+// Size is how many bytes the content of an item has, about.
+func (s *Schedule) Size() int {
+	n := len(s.Value)
+	for name, values := range s.Headers {
+		for _, value := range values {
+			n += len(name) + len(value)
+		}
+	}
+	return n
+}
+
+// everyPrefix begins a cron expression that is an interval.
+const everyPrefix = "@every "
+
+// after returns a function that returns the first time after another, for a schedule that was set at
+// the zero time of Unix, if it is an interval.
+func (s *Schedule) after() (func(time.Time) time.Time, error) {
+	return (&Record{Schedule: *s, Since: time.Unix(0, 0)}).after()
+}
+
+func (r *Record) after() (func(time.Time) time.Time, error) {
+	every := time.Duration(r.Every)
+	if text, ok := strings.CutPrefix(r.Cron, everyPrefix); ok {
+		var err error
+		if every, err = time.ParseDuration(strings.TrimSpace(text)); err != nil || every < MinEvery {
+			return nil, errors.New("want a duration of 1s or longer, such as \"@every 15m\"")
+		}
+	}
+	if every > 0 {
+		return func(t time.Time) time.Time { return r.Since.Add((t.Sub(r.Since)/every + 1) * every) }, nil
+	}
+
+	zone, err := time.LoadLocation(r.Zone)
+	if err != nil {
+		return nil, err
+	}
+	w, err := parseCron(r.Cron, zone)
+	return func(t time.Time) time.Time { return w.next(t).UTC() }, err
+}
+
+// next returns the first time after another at which the schedule fires, zero if it does not.
+func (r *Record) next(t time.Time) time.Time {
+	after, err := r.after()
+	if err != nil || r.Paused { // Check has seen it; a zone may be missing here
+		return time.Time{}
+	}
+	next := after(t)
+	if !r.Until.IsZero() && next.After(r.Until) {
+		return time.Time{}
+	}
+	return next
+}
+
+// Set returns the record of a schedule that is set now, in place of another; nil is none. It keeps
+// what the other has counted, and the times of the same interval.
+func Set(old *Record, s *Schedule, now time.Time) *Record {
+	r := &Record{Schedule: *s, Since: now.Truncate(time.Microsecond).UTC()}
+	if old != nil {
+		r.Last, r.Fired, r.Skipped = old.Last, old.Fired, old.Skipped
+		if old.Every == s.Every && old.Cron == s.Cron {
+			r.Since = old.Since
+		}
+	}
+	r.Next = r.next(now)
+	return r
+}
+
+// Pause returns the record of a schedule that is paused, or goes on, from now on.
+func (r Record) Pause(paused bool, now time.Time) *Record {
+	if r.Paused != paused {
+		r.Paused = paused
+		r.Next = r.next(now)
+	}
+	return &r
+}
+
+// Run returns the record of a schedule that fires now, whether it is paused or not.
+func (r Record) Run(now time.Time) *Record {
+	r.Next = now.Truncate(time.Microsecond).UTC()
+	return &r
+}
+
+// mostCounted is how many times that were missed are counted one by one.
+const mostCounted = 1000
+
+// Fire returns the times that are due and for which an item is to be pushed, the earliest first, at
+// most limit and MostAtOnce, and moves the record past these. If there are more, Next is still due.
+func (r *Record) Fire(now time.Time, limit int) (times []time.Time) {
+	missed := func() bool { return !r.Next.IsZero() && r.Next.Before(now.Add(-MissedAfter)) }
+	if r.IfMissed != All && missed() {
+		if cmp.Or(r.IfMissed, Once) == Once {
+			times = append(times, r.Next)
+			r.Next = r.next(r.Next)
+		}
+		for n := 0; missed(); n++ {
+			from := r.Next
+			if n >= mostCounted {
+				from = now.Add(-MissedAfter - time.Microsecond)
+			} else {
+				r.Skipped++
+			}
+			r.Next = r.next(from)
+		}
+	}
+
+	for len(times) < min(limit, MostAtOnce) && !r.Next.IsZero() && !r.Next.After(now) {
+		times = append(times, r.Next)
+		r.Next = r.next(r.Next)
+	}
+	return times
+}
+
+// ReadyAt returns when the item for a time becomes ready.
+func (s *Schedule) ReadyAt(at time.Time) time.Time {
+	if s.Jitter <= 0 {
+		return at
+	}
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, s.ID, at.UnixMicro()) // never fails
+	return at.Add(time.Duration(h.Sum64() % uint64(s.Jitter)))
+}
+
+// Encode returns what a queue stores.
+func (r *Record) Encode() []byte {
+	data, _ := json.Marshal(r) // nothing in it can fail
+	return data
+}
+
+// Parse reads what a queue stores, ignoring what other versions add.
+func Parse(data []byte) (*Record, error) {
+	r := new(Record)
+	return r, json.Unmarshal(data, r)
+}

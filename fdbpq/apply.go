@@ -18,7 +18,6 @@ type txOps struct {
 
 	configs     configs
 	records     records
-	sources     sources
 	sweeps      sweeps
 	looks       looks
 	pushes      pushes
@@ -69,9 +68,8 @@ func (t *txOps) apply() error {
 	return inOrder(
 		t.configs.run,
 		t.records.run,
-		t.sources.check,
 		t.lookAndPush,
-		t.sources.write,
+		func() error { return each(t.configs, (*queueConfigs).writeSource) },
 		t.restores.run,
 		t.settlements.run,
 		t.edits.run,

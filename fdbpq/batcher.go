@@ -91,7 +91,7 @@ func (b *Batcher) LimitReturned(bytes int) { b.returned = bytes }
 // In an engine that does not pipeline (see kv.Database), Start first waits for the previous batch.
 // If both batches only push, and the engine is not serial, it does this batch's reads meanwhile.
 //
-// A batch of only peeks, lens, infos, OpGet, OpRank, OpSettings, OpConsumers, OpSchedules and OpSource runs in a read-only
+// A batch of only peeks, lens, infos, OpGet, OpRank, OpSettings, OpConsumers and OpSchedules runs in a read-only
 // transaction. Any other runs in this order, and operations of one kind in the order of ops,
 // whichever end they are for:
 //

@@ -12,7 +12,6 @@ type queueOps struct {
 	configs     *queueConfigs
 	consumers   *queueRecords
 	schedules   *queueRecords
-	source      *queueSource
 	sweeps      *queueSweeps
 	restores    *queueRestores
 	settlements *queueSettlements
@@ -120,7 +119,7 @@ func (t *txOps) addLook(q *queueOps, i int) {
 // addRare is for the families that few transactions have.
 func (t *txOps) addRare(q *queueOps, i int) {
 	switch t.ops[i].Kind {
-	case OpSettings, OpConfigure:
+	case OpSettings, OpConfigure, OpSetSource:
 		c := join(&q.configs, &t.configs, func() *queueConfigs { return &queueConfigs{queueTxn: &q.queueTxn} })
 		c.indexes = append(c.indexes, i)
 	case OpConsumers, OpSetConsumer, OpSchedules, OpSetSchedule:
@@ -131,9 +130,6 @@ func (t *txOps) addRare(q *queueOps, i int) {
 		}
 		r := join(part, &t.records, func() *queueRecords { return &queueRecords{queueTxn: &q.queueTxn, kind: kind} })
 		r.indexes = append(r.indexes, i)
-	case OpSource, OpSetSource:
-		s := join(&q.source, &t.sources, func() *queueSource { return &queueSource{queueTxn: &q.queueTxn} })
-		s.indexes = append(s.indexes, i)
 	case OpSweep:
 		s := join(&q.sweeps, &t.sweeps, func() *queueSweeps { return &queueSweeps{queueTxn: &q.queueTxn} })
 		s.indexes = append(s.indexes, i)

@@ -74,16 +74,14 @@ const (
 	// a consumer. The item of a schedule is pushed by whichever transaction first looks at the queue
 	// once Record.Next is due, together with the next time, so exactly once.
 	OpSetSchedule
-	// OpSource returns the state of the queue's source.
-	OpSource
-	// OpSetSource changes the state of the queue's source, if it has one. Pushes that follow it are done
-	// together with it or not at all.
+	// OpSetSource changes the state of the queue's source, with the pushes that follow it or not at all.
+	// One of a transaction can.
 	OpSetSource
 )
 
 // Writes reports whether the operation can change the queue.
 func (k OpKind) Writes() bool {
-	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings && k != OpConsumers && k != OpSchedules && k != OpSource && k != OpGet && k != OpRank
+	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings && k != OpConsumers && k != OpSchedules && k != OpGet && k != OpRank
 }
 
 // Op is one operation on one queue.
@@ -146,8 +144,8 @@ type Op struct {
 	// Record names the consumer of OpSetConsumer, or the schedule of OpSetSchedule: 1 to MaxRecordName
 	// bytes of UTF-8, without dots, spaces, *, > and control characters.
 	Record string
-	// Dead is for OpSetSource: messages that go to the dead-letter queue with it, each with the Reason
-	// in its DeadLetter.
+	// Dead is messages that go to the dead-letter queue with an OpSetSource, each with the Reason in its
+	// DeadLetter.
 	Dead []Message
 	// Change says for OpSetConsumer, OpSetSchedule and OpSetSource what becomes of the record, of which it gets the value, nil if
 	// there is none. It returns the new one, which must not be changed later; an empty one removes the

@@ -11,7 +11,7 @@ import (
 // check returns an error if the queue does not support the operation.
 func (op *Op) check(l *codec.Layout) error {
 	switch op.Kind {
-	case OpLen, OpInfo, OpSettings, OpConsumers, OpSchedules, OpSource, OpSweep:
+	case OpLen, OpInfo, OpSettings, OpConsumers, OpSchedules, OpSweep:
 		return nil
 	case OpGet, OpRank, OpRemove, OpMove, OpRelease, OpRedriveItem, OpPurge, OpRedrive:
 		return op.checkManaging(l)
@@ -20,17 +20,17 @@ func (op *Op) check(l *codec.Layout) error {
 			return fmt.Errorf("%w: nothing says what to configure", ErrOp)
 		}
 		return nil
+	case OpSetSource:
+		if op.Change == nil {
+			return fmt.Errorf("%w: nothing says what becomes of the source", ErrOp)
+		}
+		return nil
 	case OpSetConsumer, OpSetSchedule:
 		kind, _ := op.Kind.recordKind()
 		if op.Change == nil {
 			return fmt.Errorf("%w: nothing says what becomes of the %v", ErrOp, kind)
 		}
 		return codec.CheckRecord(kind, op.Record)
-	case OpSetSource:
-		if op.Change == nil {
-			return fmt.Errorf("%w: nothing says what becomes of the source", ErrOp)
-		}
-		return nil
 	case OpPush:
 		if size := op.Message.Size(); size > MaxMessageSize {
 			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)

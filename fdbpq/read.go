@@ -9,9 +9,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-var errReadOnly = fmt.Errorf("%w: it is not a peek, len, info, OpGet, OpRank, OpSettings, OpConsumers, OpSchedules or OpSource", ErrOp)
+var errReadOnly = fmt.Errorf("%w: it is not a peek, len, info, OpGet, OpRank, OpSettings, OpConsumers or OpSchedules", ErrOp)
 
-// Read runs peeks, lens, infos, OpGet, OpRank, OpSettings, OpConsumers, OpSchedules and OpSource in the caller's transaction,
+// Read runs peeks, lens, infos, OpGet, OpRank, OpSettings, OpConsumers and OpSchedules in the caller's transaction,
 // and returns one Result for each, in the order of ops. It starts all reads before it waits for the
 // first, so many take hardly more time than one.
 //
@@ -55,7 +55,6 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, du
 	// All reads begin before the first ends.
 	t.looks.beginLens()
 	t.records.begin()
-	t.sources.begin()
 	for _, q := range t.configs {
 		q.ledger.ReadSettings(r, q.l)
 	}
@@ -71,7 +70,6 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, du
 		t.looks.finishLens,
 		func() error { return each(t.configs, (*queueConfigs).configure) },
 		t.records.run,
-		t.sources.check,
 		t.looks.finishItems,
 	)
 	for _, q := range t.queues {

@@ -44,10 +44,10 @@ type Result struct {
 	Info *Info
 	// Settings is those of the queue, for OpSettings and OpConfigure.
 	Settings *Settings
+	// Source is the JSON of a settings.SourceState, nil without a source, for OpSettings and OpSetSource.
+	Source []byte
 	// Records is those of the queue, for OpConsumers and OpSchedules.
 	Records []Record
-	// Source is the JSON of a settings.SourceState, nil without a source, for OpSource and OpSetSource.
-	Source []byte
 	// Freed says that an OpAck, OpTerm, OpRemove, OpRelease or OpPurge ended a lease of a queue with
 	// Settings.MaxLeased or Settings.MaxLeasedPerGroup, so another may begin.
 	Freed bool

@@ -39,7 +39,7 @@ func (f *fixture) setSource(q fdbpq.Target, source string) {
 // wantSource checks the sequence and the ready items of a queue.
 func (f *fixture) wantSource(what string, q *fdbpq.PriorityQueue, sequence uint64, values ...string) {
 	f.Helper()
-	r := f.apply(fdbpq.Op{Kind: fdbpq.OpSource, Queue: q})[0]
+	r := f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0]
 	wantError(f.T, r.Err, nil)
 	s, err := settings.ParseSourceState(r.Source)
 	wantError(f.T, err, nil)
@@ -82,7 +82,7 @@ func TestSource(t *testing.T) {
 		f.setSource(q, `{"stream":"S","start":1}`)
 		f.wantSource("with a start", q, 0, "a", "b", "d", "e", "c")
 		f.setSource(q, "")
-		wantEqual(t, "without a source", len(f.apply(fdbpq.Op{Kind: fdbpq.OpSource, Queue: q})[0].Source), 0)
+		wantEqual(t, "without a source", len(f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Source), 0)
 		f.check()
 	})
 }
@@ -140,7 +140,7 @@ func TestBadSourceOps(t *testing.T) {
 	q := f.queue("jobs")
 	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpSetSource, Queue: q})[0].Err, fdbpq.ErrOp)
 	results, err := kv.ReadTransact(t.Context(), f.db, func(r kv.Reader) ([]fdbpq.Result, error) {
-		return fdbpq.Read(r, []fdbpq.Op{draws(q, 0)[0], {Kind: fdbpq.OpSource, Queue: q}})
+		return fdbpq.Read(r, []fdbpq.Op{draws(q, 0)[0], {Kind: fdbpq.OpSettings, Queue: q}})
 	})
 	if err != nil || !errors.Is(results[0].Err, fdbpq.ErrOp) || results[1].Source != nil {
 		t.Errorf("%+v, %v", results, err)

@@ -61,7 +61,7 @@ func (list members) encode() []byte {
 // member is a member of an object: where its value is, and which values it may have.
 type member struct {
 	name string
-	// to is a pointer to an int, int64, bool, isMax, string, objectText, time.Duration or time.Time, to a slice of
+	// to is a pointer to an int, int64, bool, isMax, string, time.Duration or time.Time, to a slice of
 	// string or time.Duration, or to a map of texts; or a func(json.RawMessage) error, which does all
 	// by itself.
 	to any
@@ -76,17 +76,14 @@ type member struct {
 	off time.Duration
 	// check returns what is wrong with a text, unless it is nil.
 	check func(string) error
-	// object reads an objectText.
-	object func(string) (string, error)
+	// object says that a text is the JSON of an object, which need not be in quotes.
+	object bool
 	// want says in errors what a number or a text is to be, in place of its bounds or that error.
 	want string
 }
 
 // isMax is the end of a queue: "min" or "max".
 type isMax bool
-
-// objectText is the JSON of an object, which may come in quotes.
-type objectText string
 
 // isSet reports whether the object is to have the member.
 func (m *member) isSet() bool {
@@ -122,8 +119,6 @@ func (m *member) parse(v json.RawMessage) (err error) {
 		}
 	case *string:
 		*to, err = m.parseText(v)
-	case *objectText:
-		*to, err = m.parseObject(v)
 	case *time.Duration:
 		if *to, err = m.parseDuration(v); err == nil && *to == 0 {
 			*to = m.off
@@ -152,9 +147,10 @@ func (m *member) json() []byte {
 	case *isMax:
 		return []byte(`"max"`) // "min" is left out
 	case *string:
+		if m.object {
+			return []byte(*to)
+		}
 		return textJSON(*to)
-	case *objectText:
-		return []byte(*to)
 	case *time.Duration:
 		if *to == m.off {
 			return textJSON(durationText(0))
@@ -186,7 +182,10 @@ func (m *member) parseCount(v json.RawMessage) (int64, error) {
 
 func (m *member) parseText(v json.RawMessage) (string, error) {
 	text, err := parseText(v)
-	if err == nil && m.check != nil {
+	if m.object && err != nil {
+		text, err = string(v), nil
+	}
+	if err == nil && m.check != nil && (text != "" || !m.object) {
 		err = m.check(text)
 	}
 	switch {
@@ -196,19 +195,6 @@ func (m *member) parseText(v json.RawMessage) (string, error) {
 		err = fmt.Errorf("%s: want %s", shown(v), m.want)
 	}
 	return "", err
-}
-
-// parseObject reads an object. An empty text stands for none.
-func (m *member) parseObject(v json.RawMessage) (objectText, error) {
-	text := string(v)
-	if quoted, err := unquote(v); err == nil {
-		text = quoted
-	}
-	if text == "" {
-		return "", nil
-	}
-	text, err := m.object(text)
-	return objectText(text), err
 }
 
 func parseText(v json.RawMessage) (string, error) {

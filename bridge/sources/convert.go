@@ -2,9 +2,9 @@ package sources
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -25,78 +25,58 @@ type message struct {
 	pending  uint64 // how many more the stream had
 }
 
-// errTooLarge is of a message that the dead-letter queue could not give back either.
+// errTooLarge is of a message that the dead-letter queue cannot have either.
 var errTooLarge = errors.New("too large for an item")
 
-// convert makes a message an item. If the error is not nil, the message is as it would be in the
-// dead-letter queue.
-func convert(s *settings.Source, m *message, maxPayload int64) (op fdbpq.Op, err error) {
-	op = fdbpq.Op{Kind: fdbpq.OpPush, Follows: true}
-	h := nats.Header{}
-	lines := 1
+// convert makes a message an item. With an error the message is as the dead-letter queue has it.
+func (p *session) convert(m *message) (op fdbpq.Op, err error) {
+	h, lines := nats.Header{}, 1
 	for name, values := range m.Headers() {
-		if kept(name) {
+		// Those of NATS and of the protocol would be about another message.
+		if subjects.ValidHeaderName(name) && !subjects.IsNATS(name) && !subjects.IsReserved(name) && !strings.EqualFold(name, "Status") {
 			h[name] = values
 			lines += len(values)
 		}
 	}
-	h.Set(subjects.HeaderSource, fmt.Sprintf("%s %d", s.Stream, m.sequence))
-	op.Message = fdbpq.Message{Value: m.Data(), Headers: h}
+	source := []string{p.source.Stream + " " + strconv.FormatUint(m.sequence, 10)}
+	h[subjects.HeaderSource] = source
+	op = fdbpq.Op{Kind: fdbpq.OpPush, Follows: true, Message: fdbpq.Message{Value: m.Data(), Headers: h}}
 
-	size := max(op.Message.Size(), len(m.Data())+wire.HeaderSize(h))
-	if size > fdbpq.MaxMessageSize || int64(size) > maxPayload || lines > subjects.MaxHeaders {
-		op.Message = fdbpq.Message{Headers: nats.Header{subjects.HeaderSource: h[subjects.HeaderSource]}}
-		return op, fmt.Errorf("%w: %d bytes with %d headers: want at most %d and %d", errTooLarge, size, lines, min(fdbpq.MaxMessageSize, maxPayload), subjects.MaxHeaders)
+	size, most := max(op.Message.Size(), len(m.Data())+wire.HeaderSize(h)), min(fdbpq.MaxMessageSize, int(p.maxPayload))
+	if size > most || lines > subjects.MaxHeaders {
+		op.Message = fdbpq.Message{Headers: nats.Header{subjects.HeaderSource: source}}
+		return op, fmt.Errorf("%w: %d bytes and %d headers: want at most %d and %d", errTooLarge, size, lines, most, subjects.MaxHeaders)
 	}
 
-	if s.Priority != nil {
-		text, found := field(s.Priority, m)
-		if !found {
-			return op, fmt.Errorf("no priority: it has no %s", where(s.Priority))
-		}
+	if f := p.source.Priority; f != nil && f.Value != nil {
+		op.Priority = *f.Value
+	} else if f != nil {
+		text, where := field(f, m)
 		if op.Priority, err = subjects.ParsePriority(text); err != nil {
-			return op, fmt.Errorf("%s: %w", where(s.Priority), err)
+			return op, fmt.Errorf("%s: %w", where, err)
 		}
 	}
-	if s.Group != nil {
-		if group, found := field(s.Group, m); found {
+	if f := p.source.Group; f != nil {
+		if group, where := field(f, m); group != "" {
 			h[subjects.HeaderGroup] = []string{group}
 			if _, err = subjects.GroupOfPush(h); err != nil {
 				delete(h, subjects.HeaderGroup)
-				return op, fmt.Errorf("%s: %w", where(s.Group), err)
+				return op, fmt.Errorf("%s: %w", where, err)
 			}
 		}
 	}
 	return op, nil
 }
 
-// kept reports whether a header comes along. Those of NATS and of this protocol do not: they would be
-// about another message.
-func kept(name string) bool {
-	return subjects.ValidHeaderName(name) && !subjects.IsNATS(name) && !subjects.IsReserved(name) &&
-		!subjects.AddedByServer(name) && !strings.EqualFold(name, "Status")
-}
-
-// field returns what a message has where the field says.
-func field(f *settings.SourceField, m *message) (text string, found bool) {
-	switch {
-	case f.Header != "":
-		text = m.Headers().Get(f.Header)
-	case f.Token > 0:
-		if tokens := strings.Split(m.Subject(), "."); f.Token <= len(tokens) {
-			text = tokens[f.Token-1]
-		}
-	default:
-		text = fmt.Sprint(f.Value)
-	}
-	return text, text != ""
-}
-
-func where(f *settings.SourceField) string {
+// field returns what a message has in a field, "" for nothing, and which that is.
+func field(f *settings.SourceField, m *message) (text, where string) {
 	if f.Header != "" {
-		return "header " + f.Header
+		return m.Headers().Get(f.Header), "header " + f.Header
 	}
-	return fmt.Sprintf("token %d of its subject", f.Token)
+	if tokens := strings.Split(m.Subject(), "."); f.Token <= len(tokens) {
+		text = tokens[f.Token-1]
+	}
+	return text, fmt.Sprintf("token %d of its subject", f.Token)
 }
 
 // consumerName is the name of a queue's consumers, which says whose they are.
@@ -106,11 +86,10 @@ func consumerName(store string, queue fdbpq.QueueName) string {
 		kind = "q"
 	}
 	bad := func(r rune) bool {
-		return strings.ContainsRune(`.*>/\`, r) || !unicode.IsPrint(r) || unicode.IsSpace(r)
+		return strings.ContainsRune(`.*>/\`, r) || unicode.IsSpace(r) || !unicode.IsPrint(r)
 	}
 	if strings.ContainsFunc(name, bad) {
-		sum := sha256.Sum256([]byte(name))
-		name = hex.EncodeToString(sum[:16])
+		name = fmt.Sprintf("%.16x", sha256.Sum256([]byte(name)))
 	}
 	return "pq_" + store + "_" + kind + "_" + name
 }

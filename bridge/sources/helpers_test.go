@@ -95,7 +95,7 @@ func (f *fixture) set(source string) error {
 func (f *fixture) state() (s settings.SourceState, err error) {
 	q := f.queue("jobs")
 	results, err := kv.ReadTransact(f.Context(), f.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
-		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpSource, Queue: q}})
+		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpSettings, Queue: q}})
 	})
 	if err == nil && results[0].Source == nil {
 		err = errors.New("no source")

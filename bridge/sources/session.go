@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,275 +17,296 @@ import (
 )
 
 const (
-	// apiTimeout bounds one request to JetStream.
+	// apiTimeout bounds the requests to JetStream that begin a session, or ask how it stands.
 	apiTimeout = 5 * time.Second
-	// ackWait is after how long JetStream delivers a message again that is not acknowledged.
-	ackWait = time.Minute
-	// prefetch is how many bytes a session has under way at least.
-	prefetch = 4 << 20
+	// ackWait is after how long JetStream delivers a message again.
+	ackWait = 30 * time.Second
+	// A batch has up to maxMessages and about maxBytes. Up to prefetch messages, of 4 times maxBytes or
+	// three of the largest, are fetched beyond it.
+	maxMessages = 1000
+	maxBytes    = 1 << 20
+	prefetch    = 4 * maxMessages
+	// gather is how long a batch waits for another message.
+	gather = 50 * time.Microsecond
 )
 
 // session is a consumer of the stream, from the state's sequence on.
 type session struct {
-	d        *drawer
-	nc       *nats.Conn
-	stream   jetstream.Stream
-	consumer jetstream.Consumer
-	limits   bool // the stream keeps its messages whatever is acknowledged
+	*drawer
+	stream     jetstream.Stream
+	consumer   jetstream.Consumer
+	maxPayload int64
+	limits     bool // the stream keeps its messages whatever is acknowledged
 
-	in        *inbox
-	delivered uint64 // of the consumer's numbers
-	received  uint64 // of the stream's
+	delivered uint64 // the consumer's number of the last message that was delivered
+	received  uint64 // the stream's
 	size      int    // of the next batch, in messages
 }
 
-// open begins a session: it looks at the stream and makes the consumer.
-func (d *drawer) open(ctx context.Context) (*session, error) {
-	api, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	nc, state := d.s.config.Conn(), d.known.Load()
-	js, err := d.jetStream(state)
-	if err != nil {
-		return nil, err
-	}
-	stream, err := js.Stream(api, state.Stream)
-	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", state.Stream, err)
-	}
-	why, err := d.check(ctx, stream.CachedInfo())
-	if err == nil && why != "" {
-		err = d.stopSource(ctx, why)
-	}
-	if err != nil {
-		return nil, err
-	}
-
-	p := &session{d: d, nc: nc, stream: stream, in: newInbox(), size: maxMessages}
-	if err := p.makeConsumer(api, js); err != nil {
-		return nil, fmt.Errorf("consumer of stream %s: %w", state.Stream, err)
-	}
-	p.received = d.known.Load().Sequence
-	return p, d.note(ctx, func(s *settings.SourceState) { s.Waiting = "" })
-}
-
-// makeConsumer makes the consumer, and removes the one before it.
-func (p *session) makeConsumer(ctx context.Context, js jetstream.JetStream) error {
-	s, retention := p.d.known.Load(), p.stream.CachedInfo().Config.Retention
-	names := p.d.consumers()
-	c := jetstream.ConsumerConfig{
-		Durable: names[0], Description: "draws for queue " + p.d.name.Name, FilterSubject: s.Filter,
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: -1, MaxDeliver: -1,
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: s.Sequence + 1,
-	}
-	remove := func(name string) error {
-		err := js.DeleteConsumer(ctx, s.Stream, name)
-		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return nil
-		}
+// session draws until something ends it, and returns that.
+func (d *drawer) session() error {
+	if err := d.read(); err != nil {
 		return err
 	}
+	if d.state.Stopped != "" {
+		return errStopped
+	}
+	select {
+	case d.s.slots <- struct{}{}:
+		defer func() { <-d.s.slots }()
+	default:
+		return fmt.Errorf("this bridge draws from %d sources already, which is the most", Max)
+	}
 
+	p := &session{drawer: d, maxPayload: d.s.config.Conn().MaxPayload(), size: maxMessages}
+	if err := p.open(); err != nil {
+		return fmt.Errorf("stream %s: %w", d.source.Stream, err)
+	}
+	messages, err := p.consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(prefetch, max(4*maxBytes, 3*int(p.maxPayload))))
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for {
+		if err := p.drawNext(messages); err != nil {
+			return err
+		}
+	}
+}
+
+// open looks at the stream and makes the consumer.
+func (p *session) open() error {
+	ctx, cancel := context.WithTimeout(p.ctx, apiTimeout)
+	defer cancel()
+	js, err := p.jetStream()
+	if err != nil {
+		return err
+	}
+	if p.stream, err = js.Stream(ctx, p.source.Stream); err != nil {
+		return err
+	}
+	info := p.stream.CachedInfo()
+	p.limits = info.Config.Retention == jetstream.LimitsPolicy
+	if p.state.Created.IsZero() {
+		err = p.begin(info)
+	} else if why := p.compare(info); why != "" {
+		err = p.stopSource(why)
+	}
+	if err == nil {
+		err = p.makeConsumer(ctx, js, info.Config.Retention)
+	}
+	if err != nil {
+		return err
+	}
+	p.received = p.state.Sequence
+	return p.note(func(s *settings.SourceState) { s.Waiting = "" })
+}
+
+// begin begins a source.
+func (p *session) begin(info *jetstream.StreamInfo) error {
+	first, last, start := max(info.State.FirstSeq, 1), info.State.LastSeq, p.source.Start.Sequence()
+	next := p.state
+	next.Created, next.Lag, next.Sequence = info.Created, info.State.Msgs, max(start, first)-1
+	if p.source.Start == "new" {
+		next.Sequence, next.Lag = last, 0
+	}
+	switch {
+	case next.Sequence > last:
+		return p.stopSource(fmt.Sprintf("start is %d, and the last message of stream %s is %d: set another start", start, p.source.Stream, last))
+	case info.Config.Retention == jetstream.WorkQueuePolicy && next.Sequence >= first:
+		return p.stopSource(fmt.Sprintf("stream %s is a work queue, which is drawn from its start: set start to \"all\"", p.source.Stream))
+	}
+	return p.commit(&next, nil, nil)
+}
+
+// compare returns why a source has to stop with this stream, "" if it has not.
+func (p *session) compare(info *jetstream.StreamInfo) string {
+	switch s := &p.state; {
+	case !s.Created.Equal(info.Created):
+		return fmt.Sprintf("stream %s was created again, at %s: remove the source and set it again, with the start that you want",
+			p.source.Stream, info.Created.UTC().Format(time.RFC3339))
+	case info.State.LastSeq < s.Sequence:
+		return fmt.Sprintf("stream %s ends with message %d, and %d was drawn: it was restored, or has lost messages: set the source with the start that you want",
+			p.source.Stream, info.State.LastSeq, s.Sequence)
+	}
+	return p.lost(info, p.state.Sequence+1)
+}
+
+// lost returns why the source has to stop if messages from the one with that sequence on are gone, ""
+// if it has not. With a filter nobody knows whether it was to draw them. From streams without limits,
+// those that were drawn are gone, too.
+func (p *session) lost(info *jetstream.StreamInfo, from uint64) string {
+	if p.source.Filter != "" || !p.limits || info.State.FirstSeq <= from {
+		return ""
+	}
+	return fmt.Sprintf("messages %d to %d of stream %s were removed before they were drawn: set the source with \"start\":%d to go on without them",
+		from, info.State.FirstSeq-1, p.source.Stream, info.State.FirstSeq)
+}
+
+// makeConsumer makes the consumer, and removes the one before it: first, because a work-queue stream
+// has one at a time, and its messages stay. In a stream with interest they go with the last consumer,
+// so there the new one has another name, and the old one is removed last.
+func (p *session) makeConsumer(ctx context.Context, js jetstream.JetStream, retention jetstream.RetentionPolicy) (err error) {
+	names := p.consumers()
+	c := jetstream.ConsumerConfig{
+		Description: "draws for queue " + p.name.Name, FilterSubject: p.source.Filter,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: -1, MaxDeliver: -1,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: p.state.Sequence + 1,
+	}
 	switch retention {
+	case jetstream.LimitsPolicy:
+		c.AckPolicy = jetstream.AckAllPolicy
 	case jetstream.WorkQueuePolicy:
 		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverAllPolicy, 0
-	case jetstream.LimitsPolicy:
-		p.limits, c.AckPolicy = true, jetstream.AckAllPolicy
 	default:
-		if _, err := js.Consumer(ctx, s.Stream, names[0]); err == nil {
-			names[0], names[1] = names[1], names[0]
+		if _, err := js.Consumer(ctx, p.source.Stream, names[0]); err == nil {
+			slices.Reverse(names[:])
 		}
-		c.Durable = names[0]
 	}
 
-	err := remove(names[0])
-	if err == nil {
-		p.consumer, err = js.CreateConsumer(ctx, s.Stream, c)
+	c.Durable = names[0]
+	err = js.DeleteConsumer(ctx, p.source.Stream, names[0])
+	if err == nil || errors.Is(err, jetstream.ErrConsumerNotFound) {
+		p.consumer, err = js.CreateConsumer(ctx, p.source.Stream, c)
 	}
 	if err == nil && retention == jetstream.InterestPolicy {
-		err = remove(names[1])
+		err = js.DeleteConsumer(ctx, p.source.Stream, names[1])
+	}
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil
 	}
 	return err
 }
 
-// draw draws until something ends the session, and returns that.
-func (p *session) draw(ctx context.Context) error {
-	failed := make(chan error, 1)
-	fail := func(_ jetstream.ConsumeContext, err error) {
-		select {
-		case failed <- err:
-		default:
-		}
-	}
-	most := max(prefetch, 3*int(p.nc.MaxPayload()))
-	pulls, err := p.consumer.Consume(p.in.put, jetstream.PullMaxBytes(most), jetstream.ConsumeErrHandler(fail))
-	if err != nil {
-		return err
-	}
-	defer func() {
-		pulls.Stop()
-		p.in.close()
-		<-pulls.Closed()
-	}()
-	// What the server has sent to a connection that was lost would come late, and out of order.
-	parted := p.nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
-	defer p.nc.RemoveStatusListener(parted)
-
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-p.d.woken:
-			return errChanged
-		case err := <-failed:
+// drawNext waits for messages and draws those that have come.
+func (p *session) drawNext(messages jetstream.MessagesContext) error {
+	m, err := messages.Next(jetstream.NextContext(p.ctx))
+	var list []message
+	missing := uint64(0)
+	for bytes := 0; err == nil; {
+		var skipped uint64
+		if list, skipped, err = p.add(list, m); err != nil {
 			return err
-		case <-parted:
-			return nats.ErrConnectionReconnecting
-		case <-p.in.arrived:
-			if err := p.drawAll(ctx, p.in.take()); err != nil {
-				return err
-			}
 		}
+		missing = cmp.Or(missing, skipped)
+		if bytes += len(m.Data()); len(list) == maxMessages || bytes >= maxBytes {
+			break
+		}
+		m, err = messages.Next(jetstream.NextMaxWait(gather))
 	}
-}
-
-// drawAll draws messages that were delivered.
-func (p *session) drawAll(ctx context.Context, delivered []jetstream.Msg) error {
-	list, missing, err := p.sort(delivered)
-	if err != nil {
+	if err != nil && !errors.Is(err, nats.ErrTimeout) {
 		return err
 	}
+
 	why := ""
 	if missing > 0 {
-		api, cancel := context.WithTimeout(ctx, apiTimeout)
-		defer cancel()
-		info, err := p.stream.Info(api)
+		info, err := p.stream.Info(p.ctx)
 		if err != nil {
 			return err
 		}
-		if why = lost(p.d.known.Load(), info, missing); why != "" {
-			behind := func(m message) bool { return m.sequence > missing }
-			list = slices.DeleteFunc(list, behind)
+		if why = p.lost(info, missing); why != "" {
+			list = slices.DeleteFunc(list, func(m message) bool { return m.sequence > missing })
 		}
 	}
+	if err := p.drawAll(list); err != nil || why == "" {
+		return err
+	}
+	return p.stopSource(why)
+}
 
+// add appends a message, unless it was delivered before. skipped is the first sequence that was left
+// out before it, 0 if none was. The error says that a delivery was lost on the way.
+func (p *session) add(list []message, m jetstream.Msg) (_ []message, skipped uint64, err error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return list, 0, err
+	}
+	if p.delivered++; meta.Sequence.Consumer != p.delivered {
+		return list, 0, fmt.Errorf("delivery %d came after %d: others were lost on the way", meta.Sequence.Consumer, p.delivered-1)
+	}
+
+	sequence := meta.Sequence.Stream
+	if sequence <= p.received {
+		if sequence <= p.state.Sequence {
+			_ = m.Ack() // the first was lost
+		}
+		return list, 0, nil
+	}
+	if p.limits && p.source.Filter == "" && sequence > p.received+1 {
+		skipped = p.received + 1
+	}
+	p.received = sequence
+	return append(list, message{m, sequence, p.delivered, meta.NumPending}), skipped, nil
+}
+
+// drawAll draws messages in as many transactions as it takes. While the queue is full it waits.
+func (p *session) drawAll(list []message) error {
 	for pause := minPause; len(list) > 0; {
 		n := min(p.size, len(list))
-		err := p.drawBatch(ctx, list[:n])
+		err := p.drawBatch(list[:n])
 		full := errors.Is(err, fdbpq.ErrFull) || errors.Is(err, fdbpq.ErrNoRoom) || errors.Is(err, dispatch.ErrOverloaded)
 		switch {
 		case err == nil:
 			list, p.size, pause = list[n:], min(2*p.size, maxMessages), minPause
 		case n > 1 && (full || errors.Is(err, fdbpq.ErrMessageTooLarge)):
 			p.size = (n + 1) / 2
-		case full:
-			if err := p.holdBack(ctx, err, list[0].delivery-1); err != nil {
-				return err
-			}
-			wait(ctx, nil, pause)
-			if pause = nextPause(pause); len(p.d.woken) > 0 {
-				return errChanged
-			}
-		default:
+		case !full:
 			return err
+		default:
+			info, failed := p.consumer.Info(p.ctx)
+			if failed == nil {
+				left := info.NumPending + info.Delivered.Consumer + 1 - list[0].delivery
+				failed = p.note(func(s *settings.SourceState) { s.Waiting, s.Lag = text(err), left })
+			}
+			if failed != nil {
+				return failed
+			}
+			wait(p.ctx, pause)
+			pause = min(2*pause, maxPause)
 		}
-	}
-	if why != "" {
-		return p.d.stopSource(ctx, why)
 	}
 	return nil
 }
 
-// holdBack notes why nothing is drawn for now, and how much waits for that. The delivery with that
-// number is the last that was drawn.
-func (p *session) holdBack(ctx context.Context, why error, drawn uint64) error {
-	api, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	info, err := p.consumer.Info(api)
-	if err != nil {
-		return err
-	}
-	left := info.NumPending + info.Delivered.Consumer - drawn
-	return p.d.note(ctx, func(s *settings.SourceState) { s.Waiting, s.Lag = text(why), left })
-}
-
-// sort returns the messages that are new, in order. missing is the first sequence that is not among
-// those of a stream without filter, 0 if there is none. Messages that were drawn before are
-// acknowledged again. The error says that some delivery was lost.
-func (p *session) sort(delivered []jetstream.Msg) (list []message, missing uint64, err error) {
-	drawn := p.d.known.Load().Sequence
-	list = make([]message, 0, len(delivered))
-	for _, m := range delivered {
-		meta, err := m.Metadata()
-		if err != nil {
-			return nil, 0, err
-		}
-		if p.delivered++; meta.Sequence.Consumer != p.delivered {
-			return nil, 0, fmt.Errorf("delivery %d came after %d: some were lost on the way", meta.Sequence.Consumer, p.delivered-1)
-		}
-
-		switch sequence := meta.Sequence.Stream; {
-		case sequence > p.received:
-			if p.limits && sequence > p.received+1 && missing == 0 && p.d.known.Load().Filter == "" {
-				missing = p.received + 1
-			}
-			p.received = sequence
-			list = append(list, message{m, sequence, p.delivered, meta.NumPending})
-		case sequence <= drawn:
-			_ = m.Ack()
-		}
-	}
-	return list, missing, nil
-}
-
-// drawBatch draws messages in one transaction and acknowledges them. A message that cannot be an item
+// drawBatch draws messages in one transaction and acknowledges them. One that cannot be an item
 // becomes a dead letter, or stops the source behind the one before it.
-func (p *session) drawBatch(ctx context.Context, list []message) error {
-	state := p.d.known.Load()
-	next := *state
-	next.Waiting = ""
+func (p *session) drawBatch(list []message) error {
+	next := p.state
 	pushes := make([]fdbpq.Op, 0, len(list))
 	var dead []fdbpq.Message
 	var bad error
-	n := 0
-	for ; n < len(list); n++ {
-		m := &list[n]
-		op, err := convert(&state.Source, m, p.nc.MaxPayload())
+	for i := range list {
+		op, err := p.convert(&list[i])
 		if err == nil {
 			pushes = append(pushes, op)
 			continue
 		}
-		if state.OnBad == settings.BadStops || !p.limits && errors.Is(err, errTooLarge) {
-			bad = err
+		err = fmt.Errorf("message %d of stream %s: %w", list[i].sequence, p.source.Stream, err)
+		if p.source.OnBad == "stop" || !p.limits && errors.Is(err, errTooLarge) {
+			bad, list = fmt.Errorf("%w: set the source so that it can be an item, or with \"start\":%d to go on without it", err, list[i].sequence+1), list[:i]
 			break
 		}
-		op.Message.DeadLetter = &fdbpq.DeadLetter{Reason: settings.Cut(fmt.Sprintf("message %d of stream %s: %v", m.sequence, state.Stream, err), 500)}
+		op.Message.DeadLetter = &fdbpq.DeadLetter{Reason: text(err)}
 		dead = append(dead, op.Message)
 	}
 
-	if n > 0 {
-		last := &list[n-1]
-		next.Sequence, next.Lag = last.sequence, last.pending
+	if len(list) > 0 {
+		last := &list[len(list)-1]
+		next.Sequence, next.Lag, next.Waiting = last.sequence, last.pending, ""
 		next.Drawn += int64(len(pushes))
 		next.Dead += int64(len(dead))
-		if err := p.d.commit(ctx, &next, pushes, dead); err != nil {
+		if err := p.commit(&next, pushes, dead); err != nil {
 			return err
 		}
-		p.acknowledge(list[:n])
+		if p.limits {
+			list = list[len(list)-1:] // acknowledges those before it, too
+		}
+		for i := range list { // what JetStream does not learn is delivered again, and passed over
+			_ = list[i].Ack()
+		}
 	}
 	if bad != nil {
-		return p.d.stopSource(ctx, fmt.Sprintf("message %d of stream %s cannot be an item: %v: change the source, or set its start to %d to go on without it",
-			list[n].sequence, state.Stream, bad, list[n].sequence+1))
+		return p.stopSource(bad.Error())
 	}
 	return nil
-}
-
-// acknowledge acknowledges messages that were drawn. One of a stream with limits acknowledges those
-// before it, too. What JetStream does not learn is delivered again, and passed over.
-func (p *session) acknowledge(list []message) {
-	if p.limits {
-		list = list[len(list)-1:]
-	}
-	for i := range list {
-		_ = list[i].Ack()
-	}
 }

@@ -81,7 +81,7 @@ func TestStart(t *testing.T) {
 	f.wantItems(4, 9)
 
 	f.must(f.set(source("S", `"start":"new"`)))
-	f.eventually(func(s *settings.SourceState) bool { return s.Start == "new" && !s.Created.IsZero() })
+	f.eventually(func(s *settings.SourceState) bool { return strings.Contains(string(s.Source), "new") && !s.Created.IsZero() })
 	f.publish("S", 10, 12)
 	f.drawn(12)
 	f.wantItems(10, 12)

@@ -117,9 +117,7 @@ func (q *queue) settings(key tuple.Tuple, value []byte) error {
 			return fmt.Errorf("setting %v given twice, or a default: %v", content[i], content)
 		}
 		seen[name] = true
-		if name == "source" {
-			q.hasSource = true
-		}
+		q.hasSource = q.hasSource || name == "source"
 		q.bytes.limited = q.bytes.limited || name == "max_bytes"
 	}
 	return nil
@@ -128,7 +126,7 @@ func (q *queue) settings(key tuple.Tuple, value []byte) error {
 // source takes the key of the state of a source.
 func (q *queue) source(key tuple.Tuple, value []byte) error {
 	q.hasState = true
-	if state, err := settings.ParseSourceState(value); len(key) > 0 || err != nil || state.Stream == "" || state.Drawn < 0 {
+	if state, err := settings.ParseSourceState(value); len(key) > 0 || err != nil || len(state.Source) == 0 {
 		return fmt.Errorf("malformed source: %q", value)
 	}
 	return nil

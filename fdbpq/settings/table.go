@@ -21,12 +21,12 @@ type Setting struct {
 	Least, Most int64
 	// Length is the most elements of a list.
 	Length int
-	// Choices are all values of a text, and CheckText says what is wrong with one; without these and
-	// Object, it is the name of a queue.
+	// Choices are all values of a text, and CheckText says what is wrong with one; if there is neither,
+	// it is the name of a queue.
 	Choices   []string
 	CheckText func(string) error
-	// Object reads a text that is a JSON object, and returns it as it is stored.
-	Object func(text string) (string, error)
+	// Object says that the text is the JSON of an object.
+	Object bool
 	// Off is the value of a duration for which people write 0; 0 if there is none.
 	Off time.Duration
 	// Default is in force while it is not set; nil is none.
@@ -65,7 +65,7 @@ var table = []*Setting{
 	{Name: "rate_per_group", Field: func(s *Settings) any { return &s.RatePerGroup }, About: "deliveries of a group",
 		CheckText: checkRate},
 	{Name: "source", Field: func(s *Settings) any { return &s.Source }, About: "a stream to draw from",
-		Object: canonicalSource},
+		CheckText: checkSource, Object: true},
 }
 
 // All returns the rows of the table, in its order.
@@ -129,10 +129,6 @@ func (row *Setting) Check(s *Settings) error {
 		}
 		if row.CheckText != nil {
 			return row.CheckText(*field)
-		}
-		if row.Object != nil {
-			_, err := row.Object(*field)
-			return err
 		}
 	case *time.Time:
 		if year := int64(field.UTC().Year()); year < row.Least || year > row.Most {

@@ -68,7 +68,6 @@ const (
 	KindDue     = "t"
 	KindExpiry  = "x" // in entries of KindDue
 	KindConfig  = "c"
-	KindSource  = "k"
 	kindDead    = "dead"
 
 	// KindSize is the length of a packed kind.

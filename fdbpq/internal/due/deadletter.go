@@ -135,17 +135,11 @@ func (b *Burials) Bury(p *Burial, h *codec.Record, reason string) {
 	b.count++
 }
 
-// BuryNew adds a message that no queue has to the dead-letter queue of one. The error is ErrCorrupt
-// or one of the store.
-func (b *Burials) BuryNew(of *codec.Layout, s *codec.Settings, m codec.Message) error {
-	to := b.Target(of.DeadLetters(s.DeadLetter), 0)
-	if err := to.LoadNext(0); err != nil {
-		return err
-	}
+// BuryNew adds a message that was in no queue to a dead-letter queue, after LoadNext.
+func (b *Burials) BuryNew(of *codec.Layout, to *DeadQueue, m codec.Message) {
 	m.DeadLetter = &codec.DeadLetter{Queue: of.Name(), Reason: m.DeadLetter.Reason, At: codec.Micros(b.now)}
 	to.Push(0, &m, b.now, time.Time{})
 	b.count++
-	return nil
 }
 
 // Count is how many items were buried.

@@ -101,19 +101,8 @@ func (g *Ledger) SetSource(value []byte) {
 	g.Tx.Set(g.L.SourceKey(), value)
 }
 
-// ChangeSource writes the state of a source whose setting has changed to the text.
-func (g *Ledger) ChangeSource(text string) error {
-	old, err := g.Tx.Get(g.L.SourceKey()).Get()
-	if err != nil {
-		return err
-	}
-	value, err := codec.NextSource(old, text)
-	if err == nil {
-		g.SetSource(value)
-		g.ahead.Source = true
-	}
-	return err
-}
+// NoteSource notes that the queue's source has changed.
+func (g *Ledger) NoteSource() { g.ahead.Source = true }
 
 // ReadableSettings returns the settings of the queue, or zero ones if they are corrupt: then nothing
 // limits the queue, because the items themselves may be fine.

@@ -81,7 +81,9 @@ func TestStart(t *testing.T) {
 	f.wantItems(4, 9)
 
 	f.must(f.set(source("S", `"start":"new"`)))
-	f.eventually(func(s *settings.SourceState) bool { return strings.Contains(string(s.Source), "new") && !s.Created.IsZero() })
+	f.eventually(func(s *settings.SourceState) bool {
+		return strings.Contains(string(s.Source), "new") && !s.Created.IsZero()
+	})
 	f.publish("S", 10, 12)
 	f.drawn(12)
 	f.wantItems(10, 12)
@@ -152,7 +154,7 @@ func TestBadMessages(t *testing.T) {
 	}), `badmap[Pq-Source:[S 4] X-Priority:[urgent]] jobs: message 4 of stream S: header X-Priority: bad priority "urgent": want a decimal integer, such as 5 or -5`)
 
 	f.must(f.set(source("S", `"start":2`, `"on_bad":"stop"`)))
-	f.stopped("message 4", `bad priority "urgent"`, "start to 5")
+	f.stopped("message 4", `bad priority "urgent"`, `"start":5`)
 	f.wantList("before it", f.pop("jobs", value), "3", "2")
 	f.must(f.set(source("S", `"start":5`, `"on_bad":"stop"`)))
 	f.drawn(6)
@@ -226,7 +228,7 @@ func TestOtherStream(t *testing.T) {
 	f.eventually(func(s *settings.SourceState) bool { return strings.Contains(s.Waiting, "not found") })
 	f.stream("S", jetstream.LimitsPolicy)
 	f.publish("S", 1, 40)
-	f.stopped("created again", "remove source")
+	f.stopped("created again", "remove the source")
 	f.must(f.set("null"))
 	f.must(f.set(source("S", `"start":15`)))
 	f.drawn(40)
@@ -316,7 +318,7 @@ func TestBadSources(t *testing.T) {
 		`{}`:                                     `stream: ""`,
 		`5`:                                      "want an object",
 		`[]`:                                     "want an object",
-		`{"stream":5}`:                           "stream: number: want a string",
+		`{"stream":5}`:                           "Source.Stream of type string",
 		`{"stream":"a.b"}`:                       `stream: "a.b"`,
 		`{"stream":"S","strem":"S"}`:             `unknown field "strem"`,
 		`{"stream":"S","domain":"a b"}`:          "domain:",
@@ -343,11 +345,11 @@ func TestBadSources(t *testing.T) {
 		t.Error("a bad source was set")
 	}
 	reply := f.Request("q.mail.config", nil, []byte(`{"source":{"stream":"S","priority":5}}`))
-	if err := subjects.ErrorFromHeaders(reply.Header); err == nil || !strings.Contains(err.Error(), "a FIFO queue has no priorities") {
+	if err := subjects.ErrorFromHeaders(reply.Header); err == nil || !strings.Contains(err.Error(), "a FIFO queue has none") {
 		t.Errorf("a FIFO queue: %v", err)
 	}
 	reply = f.Request("q.mail.config", nil, []byte(` {"source": {"start":"all", "stream":"S"}}`))
-	if want := `{"source":{"stream":"S","start":"all"}}`; string(reply.Data) != want {
+	if want := `{"source":{"start":"all", "stream":"S"}}`; string(reply.Data) != want {
 		t.Errorf("settings: %s, want %s", reply.Data, want)
 	}
 }
@@ -360,8 +362,8 @@ func TestConfigured(t *testing.T) {
 	}
 	for bad, want := range map[string]string{
 		`[]`:                           "want an object",
-		`{"orders":{"stream":"S"}}`:    `"orders" is not a queue`,
-		`{"pq.a.push":{"stream":"S"}}`: "is not a queue",
+		`{"orders":{"stream":"S"}}`:    `"orders": want a queue`,
+		`{"pq.a.push":{"stream":"S"}}`: `"pq.a.push": want a queue`,
 		`{"pq.orders":{}}`:             `pq.orders: stream: ""`,
 		`{"q.mail":{"stream":"S","priority":{"token":3}}}`: "q.mail: priority: a FIFO queue",
 	} {

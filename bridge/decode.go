@@ -54,6 +54,8 @@ func decode(v *verb, m *nats.Msg, r *subjects.Request, c *clientReplier, request
 		return ops, decodeSettings(m, op)
 	case fdbpq.OpGet, fdbpq.OpRemove, fdbpq.OpRank, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedrive:
 		return decodeItem(m, r, c, request, ops)
+	case fdbpq.OpSetSchedule:
+		return decodeSchedule(m, r, c.b.options.Now, ops)
 	case fdbpq.OpPurge:
 		state, err := subjects.ParsePurge(m.Data)
 		op.State = states[state]

@@ -133,7 +133,7 @@ func (e *encoder) pushers(item *fdbpq.Item) {
 	clear(e.header)
 	e.own = e.own[:0]
 	for name, values := range item.Headers {
-		if subjects.HeaderFate(name, values) != subjects.Kept || subjects.IsReserved(name) && name != subjects.HeaderGroup {
+		if subjects.HeaderFate(name, values) != subjects.Kept || subjects.IsReserved(name) && !subjects.IsStored(name) {
 			continue
 		}
 		if item.DeadLetter == nil || !subjects.OfPushAlone(name) {

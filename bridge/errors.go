@@ -12,6 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -40,7 +41,7 @@ type wireError struct {
 // can wrap others come first.
 var wireErrors = []wireError{
 	{subjects.CodeOverloaded, false, []error{fdbpq.ErrRate}},
-	{subjects.CodeNotFound, false, []error{fdbpq.ErrEmpty, fdbpq.ErrNotFound, fdbpq.ErrPaused}},
+	{subjects.CodeNotFound, false, []error{fdbpq.ErrEmpty, fdbpq.ErrNotFound, fdbpq.ErrPaused, errNoSchedule}},
 	{subjects.CodeConflict, false, []error{
 		fdbpq.ErrLeaseLost, fdbpq.ErrLeased, fdbpq.ErrNotLeased, fdbpq.ErrNotDeadLetter,
 	}},
@@ -48,7 +49,7 @@ var wireErrors = []wireError{
 	{subjects.CodeBadRequest, false, []error{
 		errBadRequest, subjects.ErrPrefix, subjects.ErrQueueName, subjects.ErrVerb, subjects.ErrPriority, subjects.ErrKey,
 		subjects.ErrTiming, subjects.ErrOptions, subjects.ErrToken, subjects.ErrFrame, subjects.ErrGroup, subjects.ErrWeight,
-		fdbpq.ErrQueueName, fdbpq.ErrID, fdbpq.ErrOp, fdbpq.ErrSettings, fdbpq.ErrMaxRecords, fdbpq.ErrToken,
+		fdbpq.ErrQueueName, fdbpq.ErrID, fdbpq.ErrOp, fdbpq.ErrSettings, fdbpq.ErrMaxRecords, fdbpq.ErrToken, schedule.ErrInvalid,
 	}},
 	{subjects.CodeTooLarge, false, []error{
 		errTooLarge, subjects.ErrTooManyFrames, fdbpq.ErrMessageTooLarge, kv.ErrTooLarge, fdbpq.ErrItemTooLarge,

@@ -33,6 +33,13 @@ func (c *clientReplier) sendPayload(r *dispatch.Request, op *fdbpq.Op, results [
 		payload = subjects.EncodeSettings(result.Settings)
 	case fdbpq.OpInfo: // and OpSettings and OpConsumers
 		payload = infoReply(q, results, c.b.options.Now()).Encode()
+	case fdbpq.OpSetSchedule:
+		if payload = result.Records[0].Value; payload == nil {
+			payload = subjects.EncodeReply(subjects.Removed{Queue: q.Name, ID: op.Record})
+		}
+	case fdbpq.OpSchedules:
+		list := scheduleList(result.Records)
+		payload = list.Encode(c.b.nc.MaxPayload())
 	case fdbpq.OpRemove, fdbpq.OpRelease:
 		payload = subjects.EncodeReply(subjects.Removed{Queue: q.Name, ID: op.ID.String()})
 	case fdbpq.OpMove:

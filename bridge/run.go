@@ -248,6 +248,12 @@ func (b *Bridge) registerGauges() {
 			func() float64 { return float64(b.dispatcher.Removed().Dead) }},
 		{"pq_discarded_total", "Items that were discarded to make room for others, because of a limit of their queue.",
 			func() float64 { return float64(b.dispatcher.Removed().Discarded) }},
+		{"pq_schedule_fired_total", "Items that schedules have pushed.",
+			func() float64 { return float64(b.dispatcher.Removed().Fired) }},
+		{"pq_schedule_skipped_total", "Times of schedules without an item, because they were missed or the item before was still there.",
+			func() float64 { return float64(b.dispatcher.Removed().Skipped) }},
+		{"pq_schedule_late_seconds_total", "How much later than their times schedules have pushed items, summed up.",
+			func() float64 { return b.dispatcher.Removed().Late.Seconds() }},
 	} {
 		auto.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help}, c.value)
 	}

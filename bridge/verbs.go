@@ -44,6 +44,10 @@ var verbs = [...]verb{
 	subjects.Items:   {inspected: true},
 	subjects.Release: {op: fdbpq.OpRelease},
 
+	subjects.Schedule:   {op: fdbpq.OpSetSchedule},
+	subjects.Unschedule: {op: fdbpq.OpSetSchedule},
+	subjects.Schedules:  {op: fdbpq.OpSchedules},
+
 	subjects.PushBatch:    {op: fdbpq.OpPush, several: true},
 	subjects.EnqueueBatch: {op: fdbpq.OpPush, several: true},
 }

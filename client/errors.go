@@ -116,9 +116,10 @@ func (e *Error) Is(target error) bool {
 	return known && target == sentinel
 }
 
-// itemVerbs are those of requests that name items.
+// itemVerbs are those of requests that name items or schedules.
 var itemVerbs = []subjects.Verb{
 	subjects.Get, subjects.Rank, subjects.Remove, subjects.Move, subjects.Redrive, subjects.Release,
+	subjects.Schedule, subjects.Unschedule,
 }
 
 // badRequest returns an ErrBadRequest of this side.

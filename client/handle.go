@@ -96,7 +96,7 @@ func query[T any](
 func canChange(verb subjects.Verb) bool {
 	switch verb {
 	case subjects.PeekMin, subjects.PeekMax, subjects.Peek, subjects.Len, subjects.Info, subjects.Get,
-		subjects.Rank, subjects.List, subjects.Items:
+		subjects.Rank, subjects.List, subjects.Items, subjects.Schedules:
 		return false
 	}
 	return true

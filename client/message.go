@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -114,7 +113,7 @@ func itemOf(reply *nats.Msg) *Item {
 	}
 
 	for name, values := range reply.Header {
-		if !strings.HasPrefix(name, subjects.Reserved) {
+		if subjects.OfItem(name) {
 			item.Headers[name] = slices.Clone(values)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -115,7 +116,7 @@ func (q *queueRecords) finish() error {
 		_, sets := q.ops[i].Kind.recordKind()
 		switch {
 		case sets && q.tx != nil:
-			all, result.Err = q.set(&q.ops[i], all)
+			all, result.Err = q.set(&q.ops[i], all, result)
 		case !sets && !q.returned.Admit(sizeOfRecords(all)):
 			result.Err = ErrNoRoom
 		case !sets:
@@ -153,7 +154,7 @@ func sizeOfRecords(all []Record) (n int) {
 
 // set runs an OpSetConsumer or OpSetSchedule. It returns the records that there are then, and leaves
 // those that there were, which other operations may have returned.
-func (q *queueRecords) set(op *Op, all []Record) ([]Record, error) {
+func (q *queueRecords) set(op *Op, all []Record, result *Result) ([]Record, error) {
 	at, found := slices.BinarySearchFunc(all, op.Record, func(r Record, name string) int {
 		return strings.Compare(r.Name, name)
 	})
@@ -164,6 +165,7 @@ func (q *queueRecords) set(op *Op, all []Record) ([]Record, error) {
 	}
 
 	value, err := op.Change(old)
+	result.Records = []Record{{op.Record, value}}
 	switch {
 	case err != nil:
 		return all, err
@@ -175,7 +177,7 @@ func (q *queueRecords) set(op *Op, all []Record) ([]Record, error) {
 		return all, fmt.Errorf("%w: %d %vs", ErrMaxRecords, q.kind.Most(), q.kind)
 	}
 
-	if err := q.write(op.Record, old, value); err != nil {
+	if result.NextDue, err = q.write(op.Record, old, value); err != nil {
 		return all, err
 	}
 	if len(value) == 0 {
@@ -184,11 +186,11 @@ func (q *queueRecords) set(op *Op, all []Record) ([]Record, error) {
 	return slices.Concat(all[:at], []Record{{op.Record, value}}, after), nil
 }
 
-// write writes a record, or removes it.
-func (q *queueRecords) write(name string, old, value []byte) error {
+// write writes a record, or removes it, and returns when it falls due.
+func (q *queueRecords) write(name string, old, value []byte) (next time.Time, err error) {
 	if q.kind != codec.ScheduleRecord {
 		q.ledger.SetRecord(q.kind, name, value)
-		return nil
+		return next, nil
 	}
 
 	parsed := func(value []byte) *schedule.Record {
@@ -199,10 +201,13 @@ func (q *queueRecords) write(name string, old, value []byte) error {
 	}
 	set := parsed(value)
 	if len(value) > 0 && set == nil {
-		return fmt.Errorf("%w: a schedule that cannot be read: want what Record.Encode returns", ErrOp)
+		return next, fmt.Errorf("%w: a schedule that cannot be read: want what Record.Encode returns", ErrOp)
 	}
 	q.ledger.SetSchedule(name, parsed(old), set)
-	return nil
+	if set != nil {
+		next = set.Next
+	}
+	return next, nil
 }
 
 // CheckConsumer returns an error unless a consumer can have the name: it has to fit into a subject.

@@ -14,7 +14,8 @@ type Result struct {
 	Lease Lease
 	// NextDue is when the next item of the queue falls due, zero if none will, for an operation
 	// with Waits that finds nothing. For OpNak and OpPush it is when the delay of the item is over;
-	// zero without a delay, and for a duplicate.
+	// zero without a delay, and for a duplicate. For
+	// OpSetSchedule it is when the schedule fires next.
 	NextDue time.Time
 	// wait is the length of the lease that an OpLease gave or an OpAck ended.
 	wait time.Duration
@@ -46,7 +47,8 @@ type Result struct {
 	Settings *Settings
 	// Source is the JSON of a settings.SourceState, nil without a source, for OpSettings and OpSetSource.
 	Source []byte
-	// Records is those of the queue, for OpConsumers and OpSchedules.
+	// Records is those of the queue, for OpConsumers and OpSchedules. For OpSetConsumer and
+	// OpSetSchedule it is the record as it is now, without a Value if it was removed.
 	Records []Record
 	// Freed says that an OpAck, OpTerm, OpRemove, OpRelease or OpPurge ended a lease of a queue with
 	// Settings.MaxLeased or Settings.MaxLeasedPerGroup, so another may begin.

@@ -19,5 +19,5 @@ func Example() {
 	fmt.Println(err)
 	// Output:
 	// jobs push -5 <nil>
-	// unknown verb "pop.middle": want one of push, push.<priority>, push.batch, pop.min, pop.max, peek.min, peek.max, len, ack.<token>, config, info, get, remove, rank, move, items, release, purge, redrive
+	// unknown verb "pop.middle": want one of push, push.<priority>, push.batch, pop.min, pop.max, peek.min, peek.max, len, ack.<token>, config, info, get, remove, rank, move, items, release, schedule, schedules, unschedule, purge, redrive
 }

@@ -86,6 +86,23 @@ const OutcomeUnknown = "unknown"
 // Reserved is the start of the header names that only the protocol may define.
 const Reserved = "Pq-"
 
+// Headers of items that a schedule has pushed: its id, and the time that the item is for, in RFC 3339.
+const (
+	HeaderScheduleID  = "Pq-Schedule"
+	HeaderScheduledAt = "Pq-Scheduled-At"
+)
+
+// IsStored reports whether a header of the protocol's is stored with an item, and comes back with it.
+func IsStored(name string) bool {
+	return name == HeaderGroup || name == HeaderScheduleID || name == HeaderScheduledAt
+}
+
+// OfItem reports whether the header of a reply is one of the item's own: not the protocol's, or of the
+// schedule that has pushed it. ParseItemHeaders reads the others.
+func OfItem(name string) bool {
+	return !strings.HasPrefix(name, Reserved) || name == HeaderScheduleID || name == HeaderScheduledAt
+}
+
 // IsReserved reports whether the header is the protocol's, in upper or lower case.
 func IsReserved(name string) bool { return hasPrefixFold(name, Reserved) }
 

@@ -30,8 +30,8 @@ const scheduleAt = "@at "
 func ParseSchedule(text string, now time.Time) (time.Time, error) {
 	at, isAt := strings.CutPrefix(text, scheduleAt)
 	if !isAt {
-		return time.Time{}, fmt.Errorf("%w: %s: of schedules there is only %q and a time in RFC 3339, such as \"@at 2030-01-02T15:04:05Z\"",
-			ErrTiming, quote(text), scheduleAt)
+		return time.Time{}, fmt.Errorf("%w: %s: a push has only %q and a time in RFC 3339, such as \"@at 2030-01-02T15:04:05Z\": the verb %v sets what is pushed again and again",
+			ErrTiming, quote(text), scheduleAt, Schedule)
 	}
 	t, err := time.Parse(time.RFC3339, at)
 	if err != nil {

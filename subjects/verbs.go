@@ -74,6 +74,9 @@ const (
 	List
 	Items
 	Release
+	Schedule
+	Schedules
+	Unschedule
 )
 
 // verbRow is a verb as one kind of queue has it.
@@ -120,6 +123,9 @@ var verbTable = withBoth([]verbRow{
 	{verb: Move, name: "move"},
 	{verb: Items, name: "items", both: true},
 	{verb: Release, name: "release", both: true},
+	{verb: Schedule, name: "schedule", both: true},
+	{verb: Schedules, name: "schedules", both: true},
+	{verb: Unschedule, name: "unschedule", both: true},
 	{verb: Purge, name: "purge", both: true},
 	{verb: Redrive, name: "redrive", both: true},
 	{verb: List, name: listName, queueless: true, both: true},

@@ -15,11 +15,11 @@ const module = "github.com/pqbridge/pqbridge"
 // jsonText reads and writes bytes only.
 const jsonText = "github.com/go-json-experiment/json/jsontext"
 
-// shared is for all that know queues, with or without a store.
-const shared = module + "/fdbpq/settings"
+// shared are for all that know queues, with or without a store.
+var shared = []string{module + "/fdbpq/settings", module + "/fdbpq/schedule"}
 
 // pure has the packages that do no I/O and depend on nothing.
-var pure = []string{"subjects", "fdbpq/settings", "fdbpq/tuple"}
+var pure = []string{"subjects", "fdbpq/settings", "fdbpq/schedule", "fdbpq/tuple"}
 
 // rules say which of the project's packages may import what; tests may import anything.
 // A name stands for the package and those below it.
@@ -62,7 +62,7 @@ var rooms = map[string]room{
 	"bridge/web":            {metrics: true},
 }
 
-// below fdbpq, what a package may use besides the contract of stores, tuples and settings. Packages that are not
+// below fdbpq, what a package may use besides the contract of stores, tuples, settings and schedules. Packages that are not
 // named may use none of these.
 var queueRooms = map[string][]string{
 	"fdbpq/internal/codec": {},
@@ -104,7 +104,7 @@ func TestArchitecture(t *testing.T) {
 	for _, p := range packages(t, "-tags", "fdb") {
 		relative := strings.TrimPrefix(p.ImportPath, module+"/")
 		for _, imported := range p.Imports {
-			if imported == shared {
+			if slices.Contains(shared, imported) {
 				continue
 			}
 			for _, rule := range rules {
@@ -134,7 +134,8 @@ func TestArchitecture(t *testing.T) {
 		}
 		if slices.Contains(pure, relative) {
 			for _, imported := range p.Imports {
-				allowed := relative == "subjects" && (imported == shared || imported == jsonText)
+				allowed := relative == "subjects" && (slices.Contains(shared, imported) || imported == jsonText) ||
+					relative == "fdbpq/schedule" && imported == "github.com/netresearch/go-cron"
 				if !allowed && (imported == "net" || imported == "os" || strings.Contains(imported, ".")) {
 					t.Errorf("%s imports %s: it is pure", relative, imported)
 				}

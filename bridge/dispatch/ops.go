@@ -73,7 +73,7 @@ func nextDue(ops []fdbpq.Op, results []fdbpq.Result) (due time.Time) {
 		switch {
 		case results[i].Err != nil:
 			continue
-		case ops[i].Kind == fdbpq.OpNak || ops[i].Kind == fdbpq.OpPush:
+		case ops[i].Kind == fdbpq.OpNak || ops[i].Kind == fdbpq.OpPush || ops[i].Kind == fdbpq.OpSetSchedule:
 			at = results[i].NextDue
 		}
 		if at.IsZero() {

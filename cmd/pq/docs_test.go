@@ -75,9 +75,15 @@ func shellWords(line string) []string {
 func parse(args []string) error {
 	tree, _ := newRoot()
 	tree.PersistentPreRunE = nil
-	for _, cmd := range tree.Commands() {
-		cmd.RunE = func(*cobra.Command, []string) error { return nil }
+	var disarm func(*cobra.Command)
+	disarm = func(parent *cobra.Command) {
+		for _, cmd := range parent.Commands() {
+			if disarm(cmd); cmd.Runnable() {
+				cmd.RunE = func(*cobra.Command, []string) error { return nil }
+			}
+		}
 	}
+	disarm(tree)
 	tree.SetArgs(flags.NegativeLast(tree, args))
 	tree.SetOut(new(strings.Builder))
 	_, err := tree.ExecuteC()

@@ -59,6 +59,10 @@ var everyCommand = []struct {
 	{args: "resume jbos", since: "config"},
 	{args: "purge jbos --yes", since: "purge", words: "no queue jbos is in use: did you mean jobs?"},
 	{args: "redrive jbos --yes", since: "redrive", words: "no queue jbos is in use: did you mean jobs?"},
+	{args: "schedule add jbos nightly --cron @daily", since: "schedule", misspelt: exitOK, words: ""},
+	{args: "schedule rm jbos nightly", since: "unschedule", misspelt: exitEmpty, words: "no such schedule"},
+	{args: "schedule ls jbos", since: "schedules", words: "no schedules"},
+	{args: "schedule run jbos nightly", since: "schedule", misspelt: exitEmpty, words: "no such schedule"},
 	{args: "doctor jbos"},
 }
 

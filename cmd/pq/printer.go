@@ -133,7 +133,7 @@ func newStored(q *queue, from *client.StoredItem) *item {
 	info.ID, info.Priority, info.PushedAt = from.ID, from.Priority, timeOf(from.PushedAt)
 
 	headers := nats.Header(maps.Clone(from.Headers))
-	maps.DeleteFunc(headers, func(name string, _ []string) bool { return strings.HasPrefix(name, subjects.Reserved) })
+	maps.DeleteFunc(headers, func(name string, _ []string) bool { return !subjects.OfItem(name) })
 	value := from.Value
 	if from.ValueCut {
 		value = wholeRunes(value)

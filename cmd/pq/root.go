@@ -40,6 +40,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 		{"workers", []*cobra.Command{newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a), newExtend(a), newConsumers(a)}},
 		{"items by their ids", []*cobra.Command{newGet(a), newRank(a), newMv(a), newRm(a), newRelease(a)}},
 		{"queues", []*cobra.Command{newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
+		{"what is pushed again", []*cobra.Command{newSchedule(a)}},
 		{"the tool", []*cobra.Command{newDashboard(a), newDoctor(a), newBench(a), newCompletion()}},
 	}
 

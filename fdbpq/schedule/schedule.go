@@ -161,6 +161,14 @@ func (s *Schedule) Check() error {
 	return nil
 }
 
+// When is when the schedule fires, as text for people.
+func (s *Schedule) When() string {
+	if s.Every > 0 {
+		return "every " + time.Duration(s.Every).String()
+	}
+	return strings.TrimSpace(s.Cron + " " + s.Zone)
+}
+
 // Size is how many bytes the content of an item has, about.
 func (s *Schedule) Size() int {
 	n := len(s.Value)

@@ -24,6 +24,7 @@ type board struct {
 	dead     *deadScan
 	streams  *streams
 	heads    memo[queueRef, []client.StoredItem]
+	planned  memo[queueRef, []*client.ScheduleRecord]
 	tables   memo[string, []part] // by their queries
 	closing  chan struct{}        // closed when streams have to end
 }

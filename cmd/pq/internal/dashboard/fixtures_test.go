@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -200,6 +201,10 @@ func queueFixture() *queueView {
 	v.Info.Consumers = []subjects.QueueConsumer{
 		{Name: "mailer", Order: "min", AckWait: time.Minute, MaxDeliver: 5, MaxAckPending: 100, Created: noon, Description: "sends <b>mail\u202e"},
 		{Name: strings.Repeat("long", 30), Order: "max"},
+	}
+	v.Schedules = []*client.ScheduleRecord{
+		{Schedule: client.Schedule{ID: "nightly", Cron: "0 3 * * *", Zone: "Europe/Berlin", Priority: 5}, Next: noon.Add(time.Hour), Last: noon, Fired: 12},
+		{Schedule: client.Schedule{ID: "<b>\u202e" + strings.Repeat("long", 20), Every: schedule.Duration(time.Minute), Paused: true}, Skipped: 3},
 	}
 	v.Head = itemsFixture(false).Rows[:5]
 	for _, row := range [][3]string{{"ack_wait", "length of leases", "30s"}, {"backoff", "delays after failures", ""}, {"max_deliver", "deliveries of an item", ""},

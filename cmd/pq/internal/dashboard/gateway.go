@@ -173,6 +173,7 @@ type queue interface {
 	ReleaseItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
 	Purge(ctx context.Context, state client.State) (int64, error)
 	Configure(ctx context.Context, change client.Settings, reset ...string) (client.Settings, error)
+	Schedules(ctx context.Context) ([]*client.ScheduleRecord, error)
 }
 
 // handle returns the handle of a queue.
@@ -224,6 +225,10 @@ func (g *gateway) info(ctx context.Context, q queueRef) (*client.QueueInfo, erro
 
 func (g *gateway) items(ctx context.Context, q queueRef, o client.ItemsOptions) (client.ItemsPage, error) {
 	return ask(ctx, g, q, subjects.Items, func(ctx context.Context, q queue) (client.ItemsPage, error) { return q.Items(ctx, o) })
+}
+
+func (g *gateway) schedules(ctx context.Context, q queueRef) ([]*client.ScheduleRecord, error) {
+	return ask(ctx, g, q, subjects.Schedules, func(ctx context.Context, q queue) ([]*client.ScheduleRecord, error) { return q.Schedules(ctx) })
 }
 
 // scan reads the items of a queue page by page, without their values, until note has enough.

@@ -46,7 +46,8 @@ func (b *board) liveQueue(ctx context.Context, q queueRef) (*queueView, []point)
 	err := b.live.ask(ctx, q)
 	known := b.live.one(q)
 	v := &queueView{queueRow: known.queueRow, Info: known.info, Denied: deniedBy(err), Can: b.gateway.may(ctx, q)}
-	v.Exists = v.All() > 0 || v.Info == nil && err != nil ||
+	v.Schedules = b.schedules(ctx, q)
+	v.Exists = len(v.Schedules) > 0 || v.All() > 0 || v.Info == nil && err != nil ||
 		v.Info != nil && len(subjects.SettingTexts(&v.Info.Settings))+len(v.Info.Consumers) > 0
 	v.Head = b.rowsOf(q, b.head(ctx, q))
 	return v, known.points
@@ -63,6 +64,19 @@ func (b *board) head(ctx context.Context, q queueRef) []client.StoredItem {
 			return nil, headTime
 		}
 		return page.Items, headTime - tick/4
+	})
+}
+
+// schedules returns those of a queue, nil if the user may not list them.
+func (b *board) schedules(ctx context.Context, q queueRef) []*client.ScheduleRecord {
+	return b.planned.get(q, func(before []*client.ScheduleRecord) ([]*client.ScheduleRecord, time.Duration) {
+		list, err := b.gateway.schedules(ctx, q)
+		if ctx.Err() != nil {
+			return before, 0
+		} else if err != nil {
+			return nil, headTime
+		}
+		return list, headTime - tick/4
 	})
 }
 

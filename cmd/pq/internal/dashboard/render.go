@@ -101,7 +101,7 @@ type part struct {
 // liveParts are the templates of the parts of each page, by their ids. All have a status besides.
 var liveParts = map[string][][2]string{
 	"queues":  {{"totals", "totals"}, {"queues", "queues"}},
-	"queue":   {{"totals", "queue-totals"}, {"depth", "depth"}, {"head", "head"}, {"consumers", "consumers"}, {"pause", "pause"}},
+	"queue":   {{"totals", "queue-totals"}, {"depth", "depth"}, {"head", "head"}, {"consumers", "consumers"}, {"schedules", "schedules"}, {"pause", "pause"}},
 	"bridges": {{"bridges", "bridges"}},
 }
 

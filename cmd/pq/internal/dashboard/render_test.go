@@ -19,7 +19,7 @@ func views() map[string]any {
 		"page-dead": &deadView{}, "page-bridges": &bridgesView{}, "page-login": &loginView{}, "page-error": &errorView{},
 		"page-confirm": &confirmView{}, "page-done": &doneView{}, "status": nil,
 		"totals": &queuesView{}, "queues": &queuesView{}, "queue-rows": &queuesView{}, "queue-row": &queueRow{},
-		"queue-totals": &queueView{}, "depth": &queueView{}, "head": &queueView{}, "consumers": &queueView{}, "settings": &queueView{},
+		"queue-totals": &queueView{}, "depth": &queueView{}, "head": &queueView{}, "consumers": &queueView{}, "schedules": &queueView{}, "settings": &queueView{},
 		"push": &queueView{}, "pause": &queueView{}, "purge": &queueView{}, "items": &itemsView{}, "dead": &deadView{},
 		"bridges": &bridgesView{}, "confirm": &confirmView{}, "done": &doneView{}, "error": &errorView{},
 	}

@@ -167,6 +167,8 @@ type queueView struct {
 	CountsChart, RatesChart series
 	// Head has the first items, at most 5; nil if the user may not look at them.
 	Head []itemRow
+	// Schedules are those of the queue; nil if the user may not list them.
+	Schedules []*client.ScheduleRecord
 	// The forms are fragments too. Push has the fields value, priority, delay, ttl, headers (lines of
 	// "Name: value"), msg_id and unique, and Pause has for.
 	Settings    settingsForm

@@ -40,6 +40,11 @@ type Queue interface {
 	ReleaseItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
 	Purge(ctx context.Context, state client.State) (int64, error)
 	Redrive(ctx context.Context, max int) (int64, error)
+	SetSchedule(ctx context.Context, s client.Schedule) (client.ScheduleRecord, error)
+	PauseSchedule(ctx context.Context, id string, paused bool) (client.ScheduleRecord, error)
+	RunSchedule(ctx context.Context, id string) (client.ScheduleRecord, error)
+	Schedules(ctx context.Context) ([]*client.ScheduleRecord, error)
+	Unschedule(ctx context.Context, id string) error
 	NewWorker(work client.Work, o client.WorkerOptions) (*client.Worker, error)
 }
 

@@ -1,0 +1,106 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+var errNoSchedule = errors.New("no such schedule")
+
+// decodeSchedule reads a change of a schedule. One that is run fires in the same transaction, because
+// the operation that follows looks at the queue.
+func decodeSchedule(m *nats.Msg, r *subjects.Request, now func() time.Time, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+	var err error
+	op := &ops[0]
+	change := func(*schedule.Record, time.Time) *schedule.Record { return nil }
+	if r.Verb == subjects.Unschedule {
+		op.Record, err = subjects.ParseUnschedule(m.Data)
+	} else {
+		var c subjects.ScheduleChange
+		c, err = subjects.ParseScheduleChange(m.Data)
+		op.Record, change = c.ID, c.Of
+		if err == nil {
+			err = checkContent(&c.Schedule, r)
+		}
+		// So that it is refused if the server could not carry it with an item.
+		op.Message = fdbpq.Message{Value: c.Value, Headers: c.Headers}
+		if c.Run {
+			ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLen})
+			op = &ops[0]
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	id, sets := op.Record, r.Verb == subjects.Schedule
+	op.Change = func(value []byte) ([]byte, error) {
+		var old *schedule.Record
+		if value != nil {
+			var err error
+			if old, err = schedule.Parse(value); err != nil {
+				old = nil // what cannot be read can be set again, or removed
+			}
+		}
+		if set := change(old, now()); set != nil {
+			return set.Encode(), nil
+		}
+		if sets || value == nil {
+			return value, fmt.Errorf("%w: %q: want the id of one that the verb %v lists", errNoSchedule, id, subjects.Schedules)
+		}
+		return nil, nil
+	}
+	return ops, nil
+}
+
+// checkContent returns an error unless the items of a schedule can have its headers.
+func checkContent(s *schedule.Schedule, r *subjects.Request) error {
+	bad := func(err error) error { return fmt.Errorf("%w: headers: %w", schedule.ErrInvalid, err) }
+	m := &nats.Msg{Header: nats.Header(maps.Clone(s.Headers)), Data: s.Value}
+	for name := range m.Header {
+		if subjects.IsReserved(name) && name != subjects.HeaderGroup || subjects.OfPushAlone(name) || strings.EqualFold(name, subjects.HeaderSchedule) {
+			return bad(fmt.Errorf("%.64q: want none about the push itself but %s", name, subjects.HeaderGroup))
+		}
+	}
+	for name, values := range m.Header {
+		if name == "" || strings.ContainsFunc(name, notInName) || slices.ContainsFunc(values, func(v string) bool { return strings.ContainsAny(v, "\r\n") }) {
+			return bad(fmt.Errorf("%.64q: want a name of printable ASCII without colons, and values of one line", name))
+		}
+	}
+	if err := checkPushed(m, r.Queue); err != nil {
+		return bad(err)
+	}
+	for name := range s.Headers {
+		if _, kept := m.Header[name]; !kept {
+			return bad(fmt.Errorf("%.64q: it is not stored with an item: leave it out", name))
+		}
+	}
+	if _, err := subjects.GroupOfPush(m.Header); err != nil {
+		return bad(err)
+	}
+	return nil
+}
+
+// notInName reports whether the name of a header cannot have the character.
+func notInName(c rune) bool { return c <= ' ' || c > '~' || c == ':' }
+
+// scheduleList returns the schedules in records, without those that cannot be read.
+func scheduleList(records []fdbpq.Record) subjects.ScheduleList {
+	list := subjects.ScheduleList{Schedules: []*schedule.Record{}}
+	for _, record := range records {
+		if parsed, err := schedule.Parse(record.Value); err == nil {
+			list.Schedules = append(list.Schedules, parsed)
+		}
+	}
+	return list
+}

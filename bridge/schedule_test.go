@@ -1,0 +1,149 @@
+package bridge_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// scheduled sends a change of a schedule, and returns the record of the reply.
+func scheduled(t *testing.T, e *testenv.Env, queue, payload string) schedule.Record {
+	t.Helper()
+	record, err := subjects.ParseScheduleRecord(ok(t, e, queue+".schedule", nil, payload).Data)
+	must(t, err)
+	return record
+}
+
+func listed(t *testing.T, e *testenv.Env, queue string) []*schedule.Record {
+	t.Helper()
+	list, err := subjects.ParseScheduleList(ok(t, e, queue+".schedules", nil, "").Data)
+	must(t, err)
+	return list.Schedules
+}
+
+func TestSchedule(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		for _, kind := range kinds {
+			set := scheduled(t, e, kind.queue, `{"id":"nightly","cron":"0 3 * * *","zone":"Europe/Berlin","priority":5,"value":"aGk=","headers":{"A":["b"],"Pq-Group":["g"]}}`)
+			if set.Next.Before(time.Now()) || set.Next.After(time.Now().Add(26*time.Hour)) {
+				t.Errorf("next %v", set.Next)
+			}
+			same(t, "paused", scheduled(t, e, kind.queue, `{"id":"nightly","paused":true}`).Next.IsZero(), true)
+			scheduled(t, e, kind.queue, `{"id":"nightly","run":true}`)
+			m := ok(t, e, kind.pop, nil, "")
+			same(t, "item", fmt.Sprint(string(m.Data), m.Header["A"], m.Header["Pq-Group"], m.Header["Pq-Schedule"]), "hi[b] [g] [nightly]")
+			if at, err := time.Parse(time.RFC3339, m.Header.Get("Pq-Scheduled-At")); err != nil || time.Since(at) > time.Minute {
+				t.Errorf("scheduled at %v: %v", at, err)
+			}
+			if kind.queue == "pq.jobs" {
+				same(t, "priority", m.Header.Get("Pq-Priority"), "5")
+			}
+			list := listed(t, e, kind.queue)
+			same(t, "list", fmt.Sprint(len(list), list[0].ID, list[0].Paused, list[0].Next.IsZero(), list[0].Fired), "1nightlytrue true 1")
+			same(t, "next", scheduled(t, e, kind.queue, `{"id":"nightly","paused":false}`).Next.IsZero(), false)
+
+			// A pop that waits gets the item at its time.
+			wait := ask(t, e.Conn, kind.pop, `{"expires":"1m"}`)
+			record := scheduled(t, e, kind.queue, `{"id":"often","every":"1s","overlap":"skip","if_missed":"skip"}`)
+			m = next(t, wait)
+			same(t, "waited for", m.Header.Get("Pq-Schedule"), "often")
+			if late := time.Since(record.Next); late > 4*time.Second { // sweepers come after 5
+				t.Errorf("%v late", late)
+			}
+
+			same(t, "removed", string(ok(t, e, kind.queue+".unschedule", nil, `{"id":"often"}`).Data), `{"queue":"jobs","id":"often"}`)
+			refused(t, e, 404, kind.queue+".unschedule", nil, []byte(`{"id":"often"}`))
+			refused(t, e, 404, kind.queue+".schedule", nil, []byte(`{"id":"often","run":true}`))
+			err := refused(t, e, 404, kind.queue+".schedule", nil, []byte(`{"id":"often","paused":true}`))
+			if !strings.Contains(err.Text, `"often": want the id of one that the verb schedules lists`) {
+				t.Error(err)
+			}
+			same(t, "left", len(listed(t, e, kind.queue)), 1)
+		}
+	})
+}
+
+// A bridge sets a schedule while a pop waits at another, which owns the queue.
+func TestScheduleElsewhere(t *testing.T) {
+	eachShared(t, func(t *testing.T, engine testenv.Engine) {
+		e, second := pair(t, engine, func(*bridge.Options) {})
+		names, replies := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1m"}`)
+		record := scheduled(t, e, "pq."+names[0], `{"id":"a","every":"1s","value":"aGk="}`)
+		got(t, replies[0], "hi")
+		if late := time.Since(record.Next); late > 4*time.Second {
+			t.Errorf("%v late", late)
+		}
+	})
+}
+
+func TestScheduleBadInput(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	good := scheduled(t, e, "pq.jobs", `{"id":"a","cron":"@daily"}`)
+	for payload, words := range map[string]string{
+		``:                                                              "want an object such as",
+		`{"id":"a","run":1}`:                                            "run: ",
+		`{"id":"a","run":true,"cron":"@daily"}`:                         "run: want nothing else beside the id",
+		`{"id":"a","run":true,"paused":true}`:                           "run: want nothing else beside the id",
+		`{"id":"a"}`:                                                    "cron: want it or every",
+		`{"id":"","cron":"@daily"}`:                                     "want 1 to 128 bytes",
+		`{"id":"a.b","cron":"@daily"}`:                                  "without dots",
+		`{"id":"a","cron":"@dayly"}`:                                    `want five fields such as "0 3 * * *"`,
+		`{"id":"a","cron":"0 3 * * *","zone":"Paris"}`:                  `want a name such as "Europe/Berlin"`,
+		`{"id":"a","cron":"@daily","priority":"1"}`:                     "priority: ",
+		`{"id":"a","cron":"@daily","until":1}`:                          "until: ",
+		`{"id":"a","cron":"@daily","headers":{"Pq-Delay":["1s"]}}`:      `headers: "Pq-Delay": want none about the push itself but Pq-Group`,
+		`{"id":"a","cron":"@daily","headers":{"Nats-Msg-Id":["1"]}}`:    "want none about the push",
+		`{"id":"a","cron":"@daily","headers":{"nats-schedule":["1"]}}`:  "want none about the push",
+		`{"id":"a","cron":"@daily","headers":{"Pq-Group":["a","b"]}}`:   "headers: ",
+		`{"id":"a","cron":"@daily","headers":{"Nats-Rollup":["all"]}}`:  "headers: ",
+		`{"id":"a","cron":"@daily","headers":{"A":["b\r\nC: d"]}}`:      "values of one line",
+		`{"id":"a","cron":"@daily","headers":{"A b":["c"]}}`:            "printable ASCII",
+		`{"id":"a","cron":"@daily","headers":{"Nats-Trace-Hop":["1"]}}`: "it is not stored",
+	} {
+		err := refused(t, e, 400, "pq.jobs.schedule", nil, []byte(payload))
+		if !strings.Contains(err.Text, words) {
+			t.Errorf("%s: %v: want %q", payload, err, words)
+		}
+	}
+	for _, payload := range []string{``, `{}x`, `[]`, `{"id":1}`, `{"name":"a"}`} {
+		refused(t, e, 400, "pq.jobs.unschedule", nil, []byte(payload))
+	}
+	refused(t, e, 400, "pq.jobs.schedules", nil, []byte(`{}`))
+	refused(t, e, 400, "pq.jobs.schedule", nats.Header{"Pq-Priority": {"1"}}, []byte(`{"id":"a","cron":"@daily"}`))
+	list := listed(t, e, "pq.jobs")
+	if len(list) != 1 || string(list[0].Encode()) != string(good.Encode()) {
+		t.Errorf("changed: %+v", list)
+	}
+
+	err := refused(t, e, 400, "pq.jobs.push", nats.Header{"Nats-Schedule": {"@every 5m"}}, []byte("x"))
+	if !errors.Is(err, subjects.ErrTiming) || !strings.Contains(err.Text, "the verb schedule sets") {
+		t.Error(err)
+	}
+}
+
+// A list that does not fit into a reply leaves out what the items contain.
+func TestScheduleListTooLarge(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	value, err := json.Marshal(make([]byte, 30_000))
+	must(t, err)
+	for i := range 40 {
+		scheduled(t, e, "pq.jobs", fmt.Sprintf(`{"id":"%d","cron":"@daily","value":%s}`, i, value))
+	}
+	reply := ok(t, e, "pq.jobs.schedules", nil, "")
+	list, err := subjects.ParseScheduleList(reply.Data)
+	must(t, err)
+	if len(list.Schedules) != 40 || !list.Cut || list.Schedules[0].Value != nil {
+		t.Errorf("%d schedules, cut: %t", len(list.Schedules), list.Cut)
+	}
+	refused(t, e, 400, "pq.jobs.schedule", nil, fmt.Appendf(nil, `{"id":"x","cron":"@daily","value":%q}`, strings.Repeat("aaaa", 11_000)))
+}

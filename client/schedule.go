@@ -1,0 +1,60 @@
+package client
+
+import (
+	"context"
+
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Schedule is what a queue pushes again and again, and when: see [schedule.Schedule].
+type Schedule = schedule.Schedule
+
+// ScheduleRecord is a Schedule as its queue keeps it: with when it fires next, when it last did, and
+// how often.
+type ScheduleRecord = schedule.Record
+
+// SetSchedule creates a schedule, or replaces the one with its ID, whose counts go on. Whichever bridge
+// is there pushes its items, each exactly once.
+//
+// Errors: [ErrBadRequest] for what a schedule cannot say, or one more than a queue can have; and those
+// that every call can return.
+func (q *handle) SetSchedule(ctx context.Context, s Schedule) (ScheduleRecord, error) {
+	return q.changeSchedule(ctx, subjects.ScheduleChange{Schedule: s}.Encode())
+}
+
+// PauseSchedule keeps a schedule from firing, or lets it go on with the next time from now.
+//
+// Errors: [ErrNotFound], and those that every call can return.
+func (q *handle) PauseSchedule(ctx context.Context, id string, paused bool) (ScheduleRecord, error) {
+	return q.changeSchedule(ctx, subjects.EncodePause(id, paused))
+}
+
+// RunSchedule fires a schedule now, besides its times, also one that is paused. After an
+// [ErrUnknownOutcome] it may have fired.
+//
+// Errors: as PauseSchedule.
+func (q *handle) RunSchedule(ctx context.Context, id string) (ScheduleRecord, error) {
+	return q.changeSchedule(ctx, subjects.ScheduleChange{Schedule: Schedule{ID: id}, Run: true}.Encode())
+}
+
+func (q *handle) changeSchedule(ctx context.Context, payload []byte) (ScheduleRecord, error) {
+	return query(ctx, q, subjects.Schedule, payload, subjects.ParseScheduleRecord)
+}
+
+// Schedules returns the schedules of the queue, sorted by ID. If they do not fit into one reply, their
+// values and headers are left out.
+//
+// Errors: those that every call can return.
+func (q *handle) Schedules(ctx context.Context) ([]*ScheduleRecord, error) {
+	list, err := query(ctx, q, subjects.Schedules, nil, subjects.ParseScheduleList)
+	return list.Schedules, err
+}
+
+// Unschedule removes a schedule. Its items stay.
+//
+// Errors: [ErrNotFound], and those that every call can return.
+func (q *handle) Unschedule(ctx context.Context, id string) error {
+	_, err := query(ctx, q, subjects.Unschedule, subjects.EncodeUnschedule(id), subjects.ParseReply[subjects.Removed])
+	return err
+}

@@ -1,0 +1,112 @@
+package subjects
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
+)
+
+// ScheduleChange is the payload of a Schedule: a schedule to be set, or {"id":"nightly","paused":true}
+// or {"id":"nightly","run":true}, which pause an existing one, let it go on, or fire it now.
+type ScheduleChange struct {
+	schedule.Schedule
+	Run bool `json:"run,omitempty"`
+
+	pauses bool // it only says whether the schedule is paused
+}
+
+// ParseScheduleChange reads the payload of a Schedule. Errors wrap schedule.ErrInvalid.
+func ParseScheduleChange(payload []byte) (c ScheduleChange, err error) {
+	if c, err = schedule.Decode[ScheduleChange](payload); err != nil {
+		return c, err
+	}
+
+	var given struct{ Paused *bool }
+	_ = json.Unmarshal(payload, &given) // Decode has read it
+	bare := reflect.DeepEqual(c.Schedule, schedule.Schedule{ID: c.ID, Paused: c.Paused})
+	switch c.pauses = bare && given.Paused != nil && !c.Run; {
+	case c.Run && (!bare || given.Paused != nil):
+		return c, fmt.Errorf("%w: run: want nothing else beside the id, as in {\"id\":\"nightly\",\"run\":true}", schedule.ErrInvalid)
+	case c.Run || c.pauses:
+		return c, nil
+	}
+	return c, c.Check()
+}
+
+// Of returns what the change makes of a record; nil is none, and what it returns for that if there has
+// to be one.
+func (c *ScheduleChange) Of(old *schedule.Record, now time.Time) *schedule.Record {
+	switch {
+	case c.Run && old != nil:
+		return old.Run(now)
+	case c.pauses && old != nil:
+		return old.Pause(c.Paused, now)
+	case c.Run || c.pauses:
+		return nil
+	}
+	return schedule.Set(old, &c.Schedule, now)
+}
+
+// Encode returns the payload that ParseScheduleChange reads.
+func (c ScheduleChange) Encode() []byte { return encodeValid(c) }
+
+// EncodePause returns the payload that pauses a schedule or lets it go on.
+func EncodePause(id string, paused bool) []byte {
+	return encodeValid(struct {
+		ID     string `json:"id"`
+		Paused bool   `json:"paused"`
+	}{id, paused})
+}
+
+// scheduleID is the payload of an Unschedule.
+type scheduleID struct {
+	ID string `json:"id"`
+}
+
+// ParseUnschedule reads the payload of an Unschedule, {"id":"nightly"}. Errors wrap schedule.ErrInvalid.
+func ParseUnschedule(payload []byte) (id string, err error) {
+	named, err := schedule.Decode[scheduleID](payload)
+	return named.ID, err
+}
+
+// EncodeUnschedule returns the payload that ParseUnschedule reads.
+func EncodeUnschedule(id string) []byte { return encodeValid(scheduleID{id}) }
+
+// ScheduleList is the reply to a Schedules.
+type ScheduleList struct {
+	Schedules []*schedule.Record `json:"schedules"`
+	// Cut says that the reply had no room for the values and headers of their items.
+	Cut bool `json:"cut,omitempty"`
+}
+
+// Encode returns the reply, of at most that many bytes if it is enough to leave out values and headers.
+func (l *ScheduleList) Encode(most int64) []byte {
+	payload := encodeValid(l)
+	if int64(len(payload)) <= most {
+		return payload
+	}
+	l.Cut = true
+	for _, r := range l.Schedules {
+		r.Value, r.Headers = nil, nil
+	}
+	return encodeValid(l)
+}
+
+// ParseScheduleList reads what ScheduleList.Encode wrote, and ParseScheduleRecord the reply to a
+// Schedule. They ignore members that they do not know.
+func ParseScheduleList(payload []byte) (ScheduleList, error) {
+	return parseReply[ScheduleList](payload)
+}
+
+func ParseScheduleRecord(payload []byte) (schedule.Record, error) {
+	return parseReply[schedule.Record](payload)
+}
+
+// encodeValid encodes what can always be encoded.
+func encodeValid(v any) []byte {
+	payload, _ := json.Marshal(v)
+	return payload
+}

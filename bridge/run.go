@@ -49,6 +49,7 @@ func New(o Options) (*Bridge, error) {
 	b.peers = b.newPeers()
 	b.jetStream = b.newJetStream()
 	b.sources = b.newSources()
+	b.metrics.registry.MustRegister(sourceMetrics{b.sources})
 
 	var err error
 	if b.web, err = b.newWeb(); err != nil {

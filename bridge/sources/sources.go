@@ -93,7 +93,7 @@ func (s *Sources) Run(ctx context.Context, store string) {
 }
 
 func (s *Sources) configure(ctx context.Context, queue fdbpq.QueueName, source string) error {
-	q, err := s.config.Dispatcher.Queue(kindOf(queue), queue.Name)
+	q, err := s.config.Dispatcher.Queue(KindOf(queue), queue.Name)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (s *Sources) configure(ctx context.Context, queue fdbpq.QueueName, source s
 
 // Tell says that a queue has a source or, if changed is true, that it may have another one or none.
 func (s *Sources) Tell(queue fdbpq.QueueName, changed bool) {
-	owns := s.config.Owns(kindOf(queue), queue.Name)
+	owns := s.config.Owns(KindOf(queue), queue.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.drawers[queue]
@@ -122,7 +122,7 @@ func (s *Sources) Tell(queue fdbpq.QueueName, changed bool) {
 		return
 	}
 
-	q, err := s.config.Dispatcher.Queue(kindOf(queue), queue.Name)
+	q, err := s.config.Dispatcher.Queue(KindOf(queue), queue.Name)
 	if err != nil { // no request can have that name
 		s.config.Warn("a source cannot be drawn from", "queue", queue.Name, "error", err)
 		return
@@ -177,7 +177,8 @@ func Parse(g subjects.Grammar, object []byte) (map[fdbpq.QueueName]string, error
 
 var errFIFO = errors.New("priority: a FIFO queue has none: leave it out")
 
-func kindOf(queue fdbpq.QueueName) subjects.Kind {
+// KindOf is the kind of a queue.
+func KindOf(queue fdbpq.QueueName) subjects.Kind {
 	if queue.FIFO {
 		return subjects.FIFO
 	}

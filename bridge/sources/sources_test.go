@@ -2,8 +2,10 @@ package sources_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -382,4 +384,50 @@ func TestConfigured(t *testing.T) {
 	f.publish("S", 1, 6)
 	f.drawn(6)
 	f.wantItems(1, 6)
+}
+
+// The rights in the document are those that sources need.
+func TestRights(t *testing.T) {
+	document, err := os.ReadFile("../../docs/sources.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(document), "SOURCES = ")
+	text, _, _ = strings.Cut(text, "]")
+	var rights []string
+	if err := json.Unmarshal([]byte(text+"]"), &rights); err != nil {
+		t.Fatal(err)
+	}
+	allowed := append(rights, "_INBOX.>", "_pqbridge.>")
+	for _, retention := range retentions {
+		f := newFixture(t, testenv.Options{
+			NATS: func(o *server.Options) {
+				o.Users = []*server.User{{Username: "admin", Password: "x"}, {Username: "bridge", Password: "x", Permissions: &server.Permissions{
+					Publish:   &server.SubjectPermission{Allow: allowed},
+					Subscribe: &server.SubjectPermission{Allow: []string{"pq.>", "q.>", "$SRV.>", "_PQ.>", "_pqbridge.>", "_INBOX.>"}},
+				}}}
+				o.NoAuthUser = "admin"
+			},
+			Bridge: func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "x")) },
+		})
+		f.stream("ORDERS", retention)
+		f.must(f.set(source("ORDERS", `"filter":"ORDERS.*"`)))
+		f.consumes("ORDERS")
+		f.publish("ORDERS", 1, 10)
+		f.drawn(10)
+		f.wantItems(1, 10)
+		_, metrics, err := f.Bridge.Get("/metrics")
+		f.must(err)
+		for _, line := range []string{"pq_nats_errors_total 0", `pq_source_drawn_total{kind="priority",queue="jobs"} 10`, `pq_source_lag{kind="priority",queue="jobs"} 0`, `pq_source_stopped{kind="priority",queue="jobs"} 0`} {
+			if !strings.Contains(string(metrics), "\n"+line+"\n") {
+				t.Errorf("%v: metrics without %s", retention, line)
+			}
+		}
+		info, err := subjects.ParseQueueInfo(f.Request("pq.jobs.info", nil, nil).Data)
+		f.must(err)
+		if info.Source == nil || info.Source.String() != "drawn to 10, 0 left" {
+			t.Errorf("info: %+v", info.Source)
+		}
+		f.must(f.Bridge.Stop())
+	}
 }

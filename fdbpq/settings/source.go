@@ -156,6 +156,18 @@ func ParseSourceState(b []byte) (s SourceState, err error) {
 	return s, err
 }
 
+// String says for people how far the source has been drawn.
+func (s *SourceState) String() string {
+	text := fmt.Sprintf("drawn to %d, %d left", s.Sequence, s.Lag)
+	switch {
+	case s.Stopped != "":
+		text += ", stopped: " + s.Stopped
+	case s.Waiting != "":
+		text += ", waiting: " + s.Waiting
+	}
+	return text
+}
+
 // JSON is the state as it is stored.
 func (s *SourceState) JSON() []byte {
 	b, _ := json.Marshal(s) // compacts the source, which is JSON

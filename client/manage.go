@@ -86,7 +86,6 @@ func (q *handle) Info(ctx context.Context) (*QueueInfo, error) {
 //	Rate            string          // deliveries, such as "10/1s"; not set, no limit
 //	RatePerGroup    string          // deliveries of each group; not set, no limit
 //	Source          string          // JSON of the stream that it draws from; not set, none
-//	Source          string          // JSON of the stream that it draws from; not set, none
 type Settings = settings.Settings
 
 // Settings returns the settings of the queue: those of Info, so it needs no right to change them.

@@ -27,12 +27,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fixture is a system with JetStream.
 type fixture struct {
-	*testing.T
+	testing.TB
 	*testenv.Env
 	js jetstream.JetStream
 }
 
-func withJetStream(t *testing.T, o testenv.Options) testenv.Options {
+func withJetStream(t testing.TB, o testenv.Options) testenv.Options {
 	dir := t.TempDir()
 	change := o.NATS
 	o.NATS = func(n *server.Options) {
@@ -44,9 +44,9 @@ func withJetStream(t *testing.T, o testenv.Options) testenv.Options {
 	return o
 }
 
-func newFixture(t *testing.T, o testenv.Options) *fixture {
+func newFixture(t testing.TB, o testenv.Options) *fixture {
 	t.Helper()
-	f := &fixture{T: t, Env: testenv.New(t, withJetStream(t, o))}
+	f := &fixture{TB: t, Env: testenv.New(t, withJetStream(t, o))}
 	var err error
 	f.js, err = jetstream.New(f.Conn)
 	f.must(err)

@@ -2,7 +2,6 @@ package sources
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,8 +16,6 @@ import (
 )
 
 const (
-	// apiTimeout bounds the requests to JetStream that begin a session, or ask how it stands.
-	apiTimeout = 5 * time.Second
 	// ackWait is after how long JetStream delivers a message again.
 	ackWait = 30 * time.Second
 	// A batch has up to maxMessages and about maxBytes. Up to prefetch messages, of 4 times maxBytes or
@@ -76,13 +73,11 @@ func (d *drawer) session() error {
 
 // open looks at the stream and makes the consumer.
 func (p *session) open() error {
-	ctx, cancel := context.WithTimeout(p.ctx, apiTimeout)
-	defer cancel()
 	js, err := p.jetStream()
 	if err != nil {
 		return err
 	}
-	if p.stream, err = js.Stream(ctx, p.source.Stream); err != nil {
+	if p.stream, err = js.Stream(p.ctx, p.source.Stream); err != nil {
 		return err
 	}
 	info := p.stream.CachedInfo()
@@ -93,7 +88,7 @@ func (p *session) open() error {
 		err = p.stopSource(why)
 	}
 	if err == nil {
-		err = p.makeConsumer(ctx, js, info.Config.Retention)
+		err = p.makeConsumer(js, info.Config.Retention)
 	}
 	if err != nil {
 		return err
@@ -146,7 +141,7 @@ func (p *session) lost(info *jetstream.StreamInfo, from uint64) string {
 // makeConsumer makes the consumer, and removes the one before it: first, because a work-queue stream
 // has one at a time, and its messages stay. In a stream with interest they go with the last consumer,
 // so there the new one has another name, and the old one is removed last.
-func (p *session) makeConsumer(ctx context.Context, js jetstream.JetStream, retention jetstream.RetentionPolicy) (err error) {
+func (p *session) makeConsumer(js jetstream.JetStream, retention jetstream.RetentionPolicy) (err error) {
 	names := p.consumers()
 	c := jetstream.ConsumerConfig{
 		Description: "draws for queue " + p.name.Name, FilterSubject: p.source.Filter,
@@ -159,18 +154,18 @@ func (p *session) makeConsumer(ctx context.Context, js jetstream.JetStream, rete
 	case jetstream.WorkQueuePolicy:
 		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverAllPolicy, 0
 	default:
-		if _, err := js.Consumer(ctx, p.source.Stream, names[0]); err == nil {
+		if _, err := js.Consumer(p.ctx, p.source.Stream, names[0]); err == nil {
 			slices.Reverse(names[:])
 		}
 	}
 
 	c.Durable = names[0]
-	err = js.DeleteConsumer(ctx, p.source.Stream, names[0])
+	err = js.DeleteConsumer(p.ctx, p.source.Stream, names[0])
 	if err == nil || errors.Is(err, jetstream.ErrConsumerNotFound) {
-		p.consumer, err = js.CreateConsumer(ctx, p.source.Stream, c)
+		p.consumer, err = js.CreateConsumer(p.ctx, p.source.Stream, c)
 	}
 	if err == nil && retention == jetstream.InterestPolicy {
-		err = js.DeleteConsumer(ctx, p.source.Stream, names[1])
+		err = js.DeleteConsumer(p.ctx, p.source.Stream, names[1])
 	}
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil

@@ -90,7 +90,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		started.stopServing = stopServing
 		started.serving.Go(func() {
 			opened := func(store string) {
-				started.others.Go(func() { b.sources.Run(serving, store) })
+				started.others.Go(b.sources.Start(serving, store)) // before the sweeper finds sources
 				sweep := func() { started.others.Go(func() { b.dispatcher.Sweeper().Run(serving) }) }
 				started.others.Go(func() { b.dispatcher.Maintain(work, sweep) })
 			}

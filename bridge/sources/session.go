@@ -2,6 +2,7 @@ package sources
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,6 +31,7 @@ const (
 // session is a consumer of the stream, from the state's sequence on.
 type session struct {
 	*drawer
+	connected  context.Context // ends with the connection to NATS
 	stream     jetstream.Stream
 	consumer   jetstream.Consumer
 	maxPayload int64
@@ -55,7 +57,24 @@ func (d *drawer) session() error {
 		return fmt.Errorf("this bridge draws from %d sources already, which is the most", Max)
 	}
 
-	p := &session{drawer: d, maxPayload: d.s.config.Conn().MaxPayload(), size: maxMessages}
+	// What the server has sent over a connection that is lost comes again late, and others before it.
+	nc := d.s.config.Conn()
+	parted := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer nc.RemoveStatusListener(parted)
+	if !nc.IsConnected() {
+		return nats.ErrDisconnected
+	}
+	connected, cancel := context.WithCancel(d.ctx)
+	defer cancel()
+	d.ended.Go(func() {
+		select {
+		case <-parted:
+			cancel()
+		case <-connected.Done():
+		}
+	})
+
+	p := &session{drawer: d, connected: connected, maxPayload: nc.MaxPayload(), size: maxMessages}
 	if err := p.open(); err != nil {
 		return fmt.Errorf("stream %s: %w", d.source.Stream, err)
 	}
@@ -64,11 +83,13 @@ func (d *drawer) session() error {
 		return err
 	}
 	defer messages.Stop()
-	for {
-		if err := p.drawNext(messages); err != nil {
-			return err
-		}
+	for err == nil {
+		err = p.drawNext(messages)
 	}
+	if connected.Err() != nil {
+		err = nats.ErrDisconnected
+	}
+	return err
 }
 
 // open looks at the stream and makes the consumer.
@@ -175,7 +196,7 @@ func (p *session) makeConsumer(js jetstream.JetStream, retention jetstream.Reten
 
 // drawNext waits for messages and draws those that have come.
 func (p *session) drawNext(messages jetstream.MessagesContext) error {
-	m, err := messages.Next(jetstream.NextContext(p.ctx))
+	m, err := messages.Next(jetstream.NextContext(p.connected))
 	var list []message
 	missing := uint64(0)
 	for bytes := 0; err == nil; {

@@ -61,23 +61,27 @@ type Sources struct {
 	slots  chan struct{} // an element for each that is drawn from
 
 	mu      sync.Mutex
-	ctx     context.Context // nil unless Run runs
+	ctx     context.Context // nil before Start and after its end
 	store   string          // the start of its id
 	drawers map[fdbpq.QueueName]*drawer
 	running sync.WaitGroup
 }
 
-// New returns Sources, which draws once it runs.
+// New returns Sources, which draws once it has started.
 func New(c Config) *Sources {
 	return &Sources{config: c, slots: make(chan struct{}, Max), drawers: map[fdbpq.QueueName]*drawer{}}
 }
 
-// Run draws until ctx ends. The store, which has this id, must be open.
-func (s *Sources) Run(ctx context.Context, store string) {
+// Start begins to draw, so that Tell has an effect, until ctx ends. The store, which has this id, must
+// be open. The caller must call run, which returns when all is done.
+func (s *Sources) Start(ctx context.Context, store string) (run func()) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.ctx, s.store = ctx, store[:min(len(store), 8)]
-	s.mu.Unlock()
+	return func() { s.run(ctx) }
+}
 
+func (s *Sources) run(ctx context.Context) {
 	for queue, source := range s.config.Configured {
 		for err := s.configure(ctx, queue, source); err != nil && ctx.Err() == nil; err = s.configure(ctx, queue, source) {
 			s.config.Warn("a source could not be set; trying again", "queue", queue.Name, "error", err)

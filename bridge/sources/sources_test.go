@@ -255,7 +255,7 @@ func TestTwoDrawers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { d.Run(ctx) })
-	running.Go(func() { other.Run(ctx, "another") })
+	running.Go(other.Start(ctx, "another"))
 	defer running.Wait()
 	defer cancel()
 	defer d.Close()

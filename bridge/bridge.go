@@ -51,6 +51,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/peers"
+	"github.com/pqbridge/pqbridge/bridge/sources"
 	"github.com/pqbridge/pqbridge/bridge/web"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -78,6 +79,7 @@ type Bridge struct {
 	web     *web.Server
 
 	jetStream *jetStream // nil if it is off
+	sources   *sources.Sources
 
 	cable    *cable
 	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect

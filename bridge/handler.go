@@ -108,13 +108,13 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 }
 
 // routed reports whether a request runs on the bridge that owns its queue: a pop, anything that ends
-// with a lease, and pushes with groups. Other pushes go behind what pops take, and conflict with
+// with a lease, a change of settings, because the owner draws from a source, and pushes with groups. Other pushes go behind what pops take, and conflict with
 // nobody. An item whose group has none goes among the first ones, which the next batch of pops reads.
 func routed(v *verb, span []fdbpq.Op) bool {
 	if v.op == fdbpq.OpPush {
 		return slices.ContainsFunc(span, func(op fdbpq.Op) bool { return op.Message.Headers[subjects.HeaderGroup] != nil })
 	}
-	return v.op == fdbpq.OpPop || span[len(span)-1].Kind == fdbpq.OpLease
+	return v.op == fdbpq.OpPop || span[0].Kind == fdbpq.OpConfigure || span[len(span)-1].Kind == fdbpq.OpLease
 }
 
 // forwardable returns the headers with which a request could be forwarded: those of a push, but for

@@ -70,6 +70,10 @@ type Options struct {
 	// serve the same subjects from another store.
 	Location string
 
+	// Sources has sources that queues are given at the start, as sources.Parse returns them. Default
+	// none.
+	Sources map[fdbpq.QueueName]string
+
 	// Engine is the kind of the store, such as "embedded", for the statistics in service discovery.
 	Engine string
 

@@ -12,6 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/jetstream"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -118,6 +119,9 @@ func infoReply(q *dispatch.Queue, results []fdbpq.Result, now time.Time) *subjec
 		for i, p := range info.Priorities {
 			reply.Priorities[i] = subjects.PriorityCount(p)
 		}
+	}
+	if state, err := settings.ParseSourceState(results[1].Source); err == nil {
+		reply.Source = &state
 	}
 	if !info.Oldest.IsZero() {
 		age := max(0, now.Sub(info.Oldest))

@@ -13,6 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/peers"
+	"github.com/pqbridge/pqbridge/bridge/sources"
 	"github.com/pqbridge/pqbridge/bridge/web"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -47,6 +48,8 @@ func New(o Options) (*Bridge, error) {
 	b.outbox = b.newOutbox()
 	b.peers = b.newPeers()
 	b.jetStream = b.newJetStream()
+	b.sources = b.newSources()
+	b.metrics.registry.MustRegister(sourceMetrics{b.sources})
 
 	var err error
 	if b.web, err = b.newWeb(); err != nil {
@@ -86,7 +89,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 		serving, stopServing := context.WithCancel(ctx)
 		started.stopServing = stopServing
 		started.serving.Go(func() {
-			opened := func() {
+			opened := func(store string) {
+				started.others.Go(b.sources.Start(serving, store)) // before the sweeper finds sources
 				sweep := func() { started.others.Go(func() { b.dispatcher.Sweeper().Run(serving) }) }
 				started.others.Go(func() { b.dispatcher.Maintain(work, sweep) })
 			}
@@ -121,7 +125,8 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 			b.inspector.batches.Add(1)
 			b.metrics.batchSize.Observe(float64(operations))
 		},
-		Owns: func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
+		Owns:   func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
+		Source: func(queue fdbpq.QueueName, changed bool) { b.sources.Tell(queue, changed) },
 		RequeueLate: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
 			b.outbox.Return(q, kind, result, outbox.Late)
 		},
@@ -133,6 +138,17 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 	}
 
 	return dispatch.New(lanes)
+}
+
+// newSources gives package sources what it needs of the bridge.
+func (b *Bridge) newSources() *sources.Sources {
+	return sources.New(sources.Config{
+		Dispatcher: b.dispatcher,
+		Conn:       func() *nats.Conn { return b.nc },
+		Owns:       b.peers.Router.Owns,
+		Configured: b.options.Sources,
+		Warn:       b.quiet.nats.warn,
+	})
 }
 
 // newOutbox gives package outbox what it needs of the bridge.

@@ -18,12 +18,12 @@ import (
 
 // serve serves until ctx ends, once the store has answered and while no other bridge conflicts with
 // this one. Otherwise it has no subscriptions to requests, so that NATS delivers them to other
-// bridges or answers "no responders". It calls opened once the store has answered. The error says
+// bridges or answers "no responders". It calls opened with the id of the store once that has answered. The error says
 // why this bridge cannot serve at all.
-func (b *Bridge) serve(ctx context.Context, opened func()) error {
+func (b *Bridge) serve(ctx context.Context, opened func(store string)) error {
 	store, err := b.openStore(ctx)
 	if err == nil {
-		opened()
+		opened(store.ID)
 		b.notServing("starting: looking for other bridges")
 		err = b.peers.Members.Join(ctx, store.ID)
 	}

@@ -60,6 +60,7 @@ type QueueConsumer = subjects.QueueConsumer
 //	NextDue        *time.Time      // when the next thing falls due, nil if nothing will
 //	Settings       Settings        // that are set
 //	Consumers      []QueueConsumer // that JetStream's programs have created; nil without any
+//	Source         *settings.SourceState // how far its source is drawn, nil without one
 type QueueInfo = subjects.QueueInfo
 
 // Info returns how many items of the queue are in each state, and more. Items that other programs
@@ -84,6 +85,7 @@ func (q *handle) Info(ctx context.Context) (*QueueInfo, error) {
 //	MaxLeasedPerGroup int64         // items of a group that may be leased at a time; not set, no limit
 //	Rate            string          // deliveries, such as "10/1s"; not set, no limit
 //	RatePerGroup    string          // deliveries of each group; not set, no limit
+//	Source          string          // JSON of the stream that it draws from; not set, none
 type Settings = settings.Settings
 
 // Settings returns the settings of the queue: those of Info, so it needs no right to change them.

@@ -8,12 +8,16 @@ import (
 // ReadAhead returns what is ahead of each of the queues. All queues take one round trip. An entry
 // that cannot be read counts as none.
 func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {
-	type heads struct{ due, over kv.Future[[]kv.KeyValue] }
+	type heads struct {
+		due, over kv.Future[[]kv.KeyValue]
+		source    kv.Future[[]byte]
+	}
 	begun := make([]heads, len(queues))
 	for i, queue := range queues {
 		l := queue.Layout()
 		begun[i].due = r.GetRange(l.KindRange(codec.KindDue), kv.RangeOptions{Limit: 1})
 		begun[i].over = r.GetRange(l.KindRange(codec.KindMsgIDEnd), kv.RangeOptions{Limit: 1})
+		begun[i].source = r.Get(l.SourceKey())
 	}
 
 	found := make([]Ahead, len(queues))
@@ -27,6 +31,12 @@ func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {
 			return nil, err
 		}
 
+		source, err := begun[i].source.Get()
+		if err != nil {
+			return nil, err
+		}
+
+		found[i].Source = source != nil
 		if len(due) > 0 {
 			if at, err := queue.Layout().DueTime(due[0].Key); err == nil {
 				found[i].Due = at

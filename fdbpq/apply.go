@@ -69,6 +69,7 @@ func (t *txOps) apply() error {
 		t.configs.run,
 		t.records.run,
 		t.lookAndPush,
+		func() error { return each(t.configs, (*queueConfigs).writeSource) },
 		t.restores.run,
 		t.settlements.run,
 		t.edits.run,

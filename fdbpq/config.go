@@ -8,6 +8,7 @@ import (
 type queueConfigs struct {
 	*queueTxn
 	indexes []int // into txn.ops
+	source  int   // one more than the index of what changes the state of the source; 0 is nothing
 }
 
 // configs is those of all queues.
@@ -30,6 +31,11 @@ func (q *queueConfigs) configure() error {
 	}
 
 	for _, i := range q.indexes {
+		if present.Source != "" || q.ops[i].Kind == OpSetSource {
+			if err := q.checkSource(i); err != nil {
+				return err
+			}
+		}
 		if q.ops[i].Kind == OpConfigure && q.tx != nil {
 			changed := present.Clone()
 			q.ops[i].Configure(changed)
@@ -45,6 +51,11 @@ func (q *queueConfigs) configure() error {
 			}
 			q.ledger.SetSettings(present)
 
+			if before.Source != present.Source {
+				if err := q.configureSource(present.Source); err != nil {
+					return err
+				}
+			}
 			if before.Rate != present.Rate {
 				q.ledger.ResetBuckets(false)
 			}

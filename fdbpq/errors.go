@@ -93,6 +93,9 @@ var (
 	// MaxSchedules.
 	ErrMaxRecords = codec.ErrMaxRecords
 
+	// ErrNoSource is returned by OpSetSource for a queue without Settings.Source.
+	ErrNoSource = codec.ErrNoSource
+
 	// ErrSettings is returned by OpConfigure for settings that the queue cannot have.
 	ErrSettings = codec.ErrSettings
 

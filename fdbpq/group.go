@@ -119,7 +119,7 @@ func (t *txOps) addLook(q *queueOps, i int) {
 // addRare is for the families that few transactions have.
 func (t *txOps) addRare(q *queueOps, i int) {
 	switch t.ops[i].Kind {
-	case OpSettings, OpConfigure:
+	case OpSettings, OpConfigure, OpSetSource:
 		c := join(&q.configs, &t.configs, func() *queueConfigs { return &queueConfigs{queueTxn: &q.queueTxn} })
 		c.indexes = append(c.indexes, i)
 	case OpConsumers, OpSetConsumer, OpSchedules, OpSetSchedule:

@@ -144,10 +144,11 @@ type (
 
 	// Ahead is when there will be something to do in a queue even if nobody uses it.
 	//
-	//	Due   time.Time  // when the next lease or delay is over, or the next item expires
-	//	Over  time.Time  // when the window of the next message id is over
+	//	Due    time.Time // when the next lease or delay is over, or the next item expires
+	//	Over   time.Time // when the window of the next message id is over
+	//	Source bool      // it has a source, or this has changed
 	//
-	// Both are zero for never.
+	// The times are zero for never.
 	Ahead = state.Ahead
 
 	// QueueAhead is an Ahead, which it embeds, and the Queue that it is about.

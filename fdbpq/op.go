@@ -74,6 +74,9 @@ const (
 	// a consumer. The item of a schedule is pushed by whichever transaction first looks at the queue
 	// once Record.Next is due, together with the next time, so exactly once.
 	OpSetSchedule
+	// OpSetSource changes the state of the queue's source, with the pushes that follow it or not at all.
+	// One of a transaction can.
+	OpSetSource
 )
 
 // Writes reports whether the operation can change the queue.
@@ -91,7 +94,7 @@ type Op struct {
 	// pops that follow each other share MaxBytes.
 	//
 	// A chain of pushes is atomic: if one fails, all fail with its error. An OpPush can only follow
-	// an OpPush. A chain of OpAcks is atomic, too: if leases are lost, all fail with one
+	// an OpPush, or an OpSetSource, with which the chain is atomic, too. A chain of OpAcks is atomic, too: if leases are lost, all fail with one
 	// LostLeases.
 	Follows bool
 	// Waits makes an OpPop or OpLease that finds nothing report Result.NextDue.
@@ -141,7 +144,10 @@ type Op struct {
 	// Record names the consumer of OpSetConsumer, or the schedule of OpSetSchedule: 1 to MaxRecordName
 	// bytes of UTF-8, without dots, spaces, *, > and control characters.
 	Record string
-	// Change says for OpSetConsumer and OpSetSchedule what becomes of the record, of which it gets the value, nil if
+	// Dead is messages that go to the dead-letter queue with an OpSetSource, each with the Reason in its
+	// DeadLetter.
+	Dead []Message
+	// Change says for OpSetConsumer, OpSetSchedule and OpSetSource what becomes of the record, of which it gets the value, nil if
 	// there is none. It returns the new one, which must not be changed later; an empty one removes the
 	// record, and its error fails the operation, and leaves the record as it is. It may be called more
 	// than once, with what there is at the time.
@@ -183,7 +189,7 @@ func onlyPushes(ops []Op) bool {
 
 func onlyShrink(ops []Op) bool {
 	return all(ops, func(k OpKind) bool {
-		return k != OpPush && k != OpConfigure && k != OpSetConsumer && k != OpSetSchedule && k != OpMove && k != OpRedrive && k != OpRedriveItem
+		return k != OpPush && k != OpConfigure && k != OpSetConsumer && k != OpSetSchedule && k != OpSetSource && k != OpMove && k != OpRedrive && k != OpRedriveItem
 	})
 }
 

@@ -20,6 +20,11 @@ func (op *Op) check(l *codec.Layout) error {
 			return fmt.Errorf("%w: nothing says what to configure", ErrOp)
 		}
 		return nil
+	case OpSetSource:
+		if op.Change == nil {
+			return fmt.Errorf("%w: nothing says what becomes of the source", ErrOp)
+		}
+		return nil
 	case OpSetConsumer, OpSetSchedule:
 		kind, _ := op.Kind.recordKind()
 		if op.Change == nil {

@@ -45,6 +45,8 @@ type Result struct {
 	Info *Info
 	// Settings is those of the queue, for OpSettings and OpConfigure.
 	Settings *Settings
+	// Source is the JSON of a settings.SourceState, nil without a source, for OpSettings and OpSetSource.
+	Source []byte
 	// Records is those of the queue, for OpConsumers and OpSchedules. For OpSetConsumer and
 	// OpSetSchedule it is the record as it is now, without a Value if it was removed.
 	Records []Record
@@ -53,7 +55,7 @@ type Result struct {
 	Freed bool
 	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrRate, ErrGroupLimits, ErrMaxLeased, ErrFull,
 	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
-	// ErrNotLeased, ErrNotDeadLetter, ErrMaxRecords, ErrSettings, ErrOp or ErrCorrupt, or what Op.Change
+	// ErrNotLeased, ErrNotDeadLetter, ErrMaxRecords, ErrNoSource, ErrSettings, ErrOp or ErrCorrupt, or what Op.Change
 	// returned. It does not affect the other operations.
 	Err error
 }

@@ -34,6 +34,10 @@ func bytesOf(ops []Op) (n int) {
 			if item := ops[i].Item; item != nil {
 				n += item.Size() + l.DedupSize(&item.Message)
 			}
+		case OpSetSource:
+			for _, m := range ops[i].Dead {
+				n += m.Size() + codec.DeadLetterSize
+			}
 		case OpSetConsumer, OpSetSchedule:
 			kind, _ := ops[i].Kind.recordKind()
 			n += codec.MaxRecordName + kind.MaxValue()

@@ -41,6 +41,10 @@ const (
 	HeaderDeadDeliveries = "Pq-Dead-Deliveries"
 	HeaderDeadError      = "Pq-Dead-Error"
 
+	// HeaderSource is in items that a queue has drawn from a stream: the name of the stream, a space,
+	// and the sequence of the message there.
+	HeaderSource = "Pq-Source"
+
 	// HeaderLost says, in the reply to an acknowledgement of several leases that failed with
 	// CodeConflict, which of them are lost: see FormatLost.
 	HeaderLost = "Pq-Lost"
@@ -90,13 +94,13 @@ const (
 
 // IsStored reports whether a header of the protocol's is stored with an item, and comes back with it.
 func IsStored(name string) bool {
-	return name == HeaderGroup || name == HeaderScheduleID || name == HeaderScheduledAt
+	return name == HeaderGroup || name == HeaderScheduleID || name == HeaderScheduledAt || name == HeaderSource
 }
 
 // OfItem reports whether the header of a reply is one of the item's own: not the protocol's, or of the
-// schedule that has pushed it. ParseItemHeaders reads the others.
+// schedule or source that it is from. ParseItemHeaders reads the others.
 func OfItem(name string) bool {
-	return !strings.HasPrefix(name, Reserved) || name == HeaderScheduleID || name == HeaderScheduledAt
+	return !strings.HasPrefix(name, Reserved) || name == HeaderScheduleID || name == HeaderScheduledAt || name == HeaderSource
 }
 
 // IsReserved reports whether the header is the protocol's, in upper or lower case.

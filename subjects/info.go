@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // QueueInfo is the payload of the reply to an info, a JSON object:
@@ -37,6 +39,8 @@ type QueueInfo struct {
 	Settings Settings
 	// Consumers is those that JetStream's programs have created, by name; nil without any.
 	Consumers []QueueConsumer
+	// Source is how far the source of the queue has been drawn; nil without one.
+	Source *settings.SourceState
 }
 
 // PriorityCount is the number of ready items of one priority.
@@ -65,6 +69,8 @@ type queueInfo struct {
 	NextDue   *string         `json:"next_due"`
 	Settings  json.RawMessage `json:"settings"`
 	Consumers []QueueConsumer `json:"consumers,omitempty"`
+
+	Source *settings.SourceState `json:"source,omitempty"`
 }
 
 // Encode returns the JSON.
@@ -72,7 +78,7 @@ func (i *QueueInfo) Encode() []byte {
 	o := queueInfo{
 		Queue: i.Queue, Ready: i.Ready, Leased: i.Leased, Delayed: i.Delayed,
 		Priorities: i.Priorities, PrioritiesMore: i.PrioritiesMore, Settings: EncodeSettings(&i.Settings),
-		Groups: i.Groups, GroupsMore: i.GroupsMore, GroupsAtLimit: i.GroupsAtLimit, Consumers: i.Consumers,
+		Groups: i.Groups, GroupsMore: i.GroupsMore, GroupsAtLimit: i.GroupsAtLimit, Consumers: i.Consumers, Source: i.Source,
 	}
 	if i.OldestAge != nil {
 		age := i.OldestAge.Seconds()
@@ -95,7 +101,7 @@ func ParseQueueInfo(payload []byte) (*QueueInfo, error) {
 	i := &QueueInfo{
 		Queue: o.Queue, Ready: o.Ready, Leased: o.Leased, Delayed: o.Delayed,
 		Priorities: o.Priorities, PrioritiesMore: o.PrioritiesMore,
-		Groups: o.Groups, GroupsMore: o.GroupsMore, GroupsAtLimit: o.GroupsAtLimit, Consumers: o.Consumers,
+		Groups: o.Groups, GroupsMore: o.GroupsMore, GroupsAtLimit: o.GroupsAtLimit, Consumers: o.Consumers, Source: o.Source,
 	}
 	if o.OldestAge != nil {
 		age := time.Duration(*o.OldestAge * float64(time.Second))

@@ -76,6 +76,8 @@ type member struct {
 	off time.Duration
 	// check returns what is wrong with a text, unless it is nil.
 	check func(string) error
+	// object says that a text is the JSON of an object, which need not be in quotes.
+	object bool
 	// want says in errors what a number or a text is to be, in place of its bounds or that error.
 	want string
 }
@@ -145,6 +147,9 @@ func (m *member) json() []byte {
 	case *isMax:
 		return []byte(`"max"`) // "min" is left out
 	case *string:
+		if m.object {
+			return []byte(*to)
+		}
 		return textJSON(*to)
 	case *time.Duration:
 		if *to == m.off {
@@ -177,7 +182,10 @@ func (m *member) parseCount(v json.RawMessage) (int64, error) {
 
 func (m *member) parseText(v json.RawMessage) (string, error) {
 	text, err := parseText(v)
-	if err == nil && m.check != nil {
+	if m.object && err != nil {
+		text, err = string(v), nil
+	}
+	if err == nil && m.check != nil && (text != "" || !m.object) {
 		err = m.check(text)
 	}
 	switch {

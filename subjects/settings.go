@@ -111,7 +111,7 @@ func memberOf(row *settings.Setting, s *Settings) *member {
 	m := &member{name: row.Name, to: row.Field(s), least: row.Least, most: row.Most, length: row.Length, off: row.Off}
 	m.check = checkToken // a text is the name of a queue
 	if row.CheckText != nil {
-		m.check = row.CheckText
+		m.check, m.object = row.CheckText, row.Object
 	}
 	if row.Choices != nil {
 		m.check = func(text string) error {

@@ -58,6 +58,7 @@ var rooms = map[string]room{
 	"bridge/jetstream/leaf": {nats: true}, // of that only logins, ids and the tree of subjects
 	"bridge/outbox":         {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
 	"bridge/peers":          {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
+	"bridge/sources":        {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
 	"bridge/web":            {metrics: true},
 }
 

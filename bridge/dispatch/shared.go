@@ -63,6 +63,10 @@ type Options struct {
 	// Owns reports whether this Dispatcher is to sweep a queue, because no other that
 	// uses the store is: see Sweeper. nil sweeps all. Call Dispatcher.OwnersChanged when that changes.
 	Owns func(kind subjects.Kind, name string) bool
+	// Source, unless nil, is called for a queue that has a source, whoever owns it: when a pass of the
+	// Sweeper comes by, and with changed when a batch has changed the source, or may have removed it. It
+	// must be quick.
+	Source func(queue fdbpq.QueueName, changed bool)
 	// WaitersChanged, unless nil, is called when the first request begins to wait for items of a
 	// queue, and when the last one has ended. Calls for one queue come one at a time. Items
 	// that came before the call are found without help: whoever listens elsewhere for new

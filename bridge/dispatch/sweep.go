@@ -51,7 +51,8 @@ func (s *Sweeper) notePageLocked(queues []fdbpq.QueueName, aheads []fdbpq.Ahead)
 	p := &s.mu.pass
 	for i, queue := range queues {
 		p.after = queue.Name
-		p.found = p.found || aheads[i] != fdbpq.Ahead{}
+		p.found = p.found || !aheads[i].Due.IsZero() || !aheads[i].Over.IsZero()
+		s.tellSource(queue, aheads[i], false)
 		if s.owns(queue) {
 			s.addLocked(queue, aheads[i], true)
 		}

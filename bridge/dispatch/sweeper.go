@@ -126,6 +126,7 @@ func (s *Sweeper) noteAhead(ahead []fdbpq.QueueAhead) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range ahead {
+		s.tellSource(a.Queue, a.Ahead, true)
 		s.addLocked(a.Queue, a.Ahead, false)
 	}
 }
@@ -144,6 +145,13 @@ func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
 	}
 	if s.mu.behind {
 		s.wake()
+	}
+}
+
+// tellSource calls Options.Source, if the queue has a source or this has changed.
+func (s *Sweeper) tellSource(queue fdbpq.QueueName, a fdbpq.Ahead, changed bool) {
+	if a.Source && s.d.options.Source != nil {
+		s.d.options.Source(queue, changed)
 	}
 }
 

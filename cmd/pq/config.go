@@ -28,8 +28,7 @@ one to its default. Durations have a unit, such as 90s or 1h30m.
 
 ` + listSettings(),
 		Example: `  pq config jobs
-  pq config jobs ack_wait=1m backoff=1s,10s,1m max_deliver=5
-  pq config jobs max_deliver=`,
+  pq config jobs ack_wait=1m backoff=1s,10s,1m max_deliver=`,
 	}, func(changes []string) error { return q.configure(changes, asJSON) })
 	cmd.ValidArgsFunction = q.completeSettings
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")

@@ -325,6 +325,13 @@ func (d *diagnosis) checkQueue(s *session) {
 	n, err := s.queue.Len(s.usable)
 	if err == nil {
 		d.report(fine, "queue", fmt.Sprintf("%s answers in %s: %s", q.name, roundTrip(began), items(n, "ready")), "")
+		if info, err := s.queue.Info(s.usable); err == nil && info.Source != nil {
+			r, toDo := fine, ""
+			if info.Source.Stopped+info.Source.Waiting != "" {
+				r, toDo = wrong, "see the guide to sources, and pq config"
+			}
+			d.report(r, "source", info.Source.String(), toDo)
+		}
 		if text := s.suggest(s.usable); text != "" {
 			d.report(notable, "queue", text, "push something, if the name is right")
 		}

@@ -86,6 +86,10 @@ func infoText(i *client.QueueInfo, now time.Time) string {
 		line("consumers", consumerLine(i, 80-12))
 	}
 
+	if i.Source != nil {
+		line("source", i.Source.String())
+	}
+
 	name := "settings"
 	for _, text := range subjects.SettingTexts(&i.Settings) {
 		line(name, text)

@@ -47,6 +47,8 @@ type config struct {
 	FIFOPrefix    string `envconfig:"PQ_FIFO_PREFIX" desc:"first tokens of the subjects of FIFO queues"`
 	QueueGroup    string `envconfig:"PQ_QUEUE_GROUP" option:"bridge.QueueGroup" desc:"NATS queue group shared by all bridges of one store"`
 
+	Sources string `envconfig:"PQ_SOURCES" desc:"path of a JSON file with streams that queues draw from, as {\"pq.orders\":{\"stream\":\"ORDERS\"}}; set at the start"`
+
 	Store         string `envconfig:"PQ_STORE" group:"Store" desc:"where the queues are: embedded (files in PQ_DATA_DIR) or fdb (a FoundationDB cluster)"`
 	KeyPrefix     string `envconfig:"PQ_KEY_PREFIX" desc:"first element of priority queue keys; fixed at the first start"`
 	FIFOKeyPrefix string `envconfig:"PQ_FIFO_KEY_PREFIX" desc:"first element of FIFO queue keys; fixed at the first start; must differ from PQ_KEY_PREFIX, even with -queues, -x or -store appended to either"`

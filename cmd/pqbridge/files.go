@@ -3,9 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 
+	"github.com/pqbridge/pqbridge/bridge/sources"
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // checkFiles reads the files that say who the service is, whom it trusts and where its
@@ -18,7 +22,25 @@ func (c *config) checkFiles() error {
 	if c.Store == storeFDB {
 		problems = append(problems, c.checkFDB())
 	}
-	return errors.Join(problems...)
+	_, err := c.sources()
+	return errors.Join(append(problems, err)...)
+}
+
+// sources reads the file of PQ_SOURCES.
+func (c *config) sources() (map[fdbpq.QueueName]string, error) {
+	grammar, err := subjects.New(c.SubjectPrefix, c.FIFOPrefix)
+	if err != nil || c.Sources == "" { // validate has seen to the error
+		return nil, nil
+	}
+	object, err := os.ReadFile(c.Sources)
+	var configured map[fdbpq.QueueName]string
+	if err == nil {
+		configured, err = sources.Parse(grammar, object)
+	}
+	if err != nil {
+		return nil, fileProblem("PQ_SOURCES", c.Sources, err)
+	}
+	return configured, nil
 }
 
 // checkFDB returns why FoundationDB's client cannot work.

@@ -50,6 +50,7 @@ var hostileValues = map[string][]string{
 	"PQ_SUBJECT_PREFIX": append([]string{"_x", "a..b", ".a", "a.", "q", strings.Repeat("a.", 600) + "a"}, noNames...),
 	"PQ_FIFO_PREFIX":    append([]string{"_x", "a..b", ".a", "a.", "pq.x", strings.Repeat("a.", 600) + "a"}, noNames...),
 	"PQ_QUEUE_GROUP":    append([]string{"a.b"}, noNames...),
+	"PQ_SOURCES":        noFiles,
 
 	"PQ_STORE":           noWords,
 	"PQ_KEY_PREFIX":      {"", " ", "q", "q-store", strings.Repeat("a", 1025)},

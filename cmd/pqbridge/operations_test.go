@@ -119,11 +119,24 @@ func metricsOf(t *testing.T, b *testenv.Bridge) string {
 	return string(body)
 }
 
+// withSource creates a queue with a source, and waits until that is among the metrics.
+func withSource(t *testing.T, env *testenv.Env) {
+	t.Helper()
+	env.Request("pq.jobs.push", nil, nil)
+	env.Request("pq.jobs.config", nil, []byte(`{"source":{"stream":"ORDERS"}}`))
+	testenv.Eventually(t, func() error {
+		if !strings.Contains(metricsOf(t, env.Bridge), "pq_source_lag{") {
+			return errors.New("the source is not among the metrics")
+		}
+		return nil
+	})
+}
+
 // TestOperationsNamesMetrics compares the metrics that the document names with those of a
 // bridge.
 func TestOperationsNamesMetrics(t *testing.T) {
 	env := testenv.New(t, testenv.Options{JetStream: true})
-	env.Request("pq.jobs.push", nil, nil)    // creates a queue
+	withSource(t, env)
 	env.Request("$JS.pq.API.INFO", nil, nil) // is counted
 	var want []string
 	for _, found := range regexp.MustCompile(`(?m)^# HELP (pq_\w+)`).FindAllStringSubmatch(metricsOf(t, env.Bridge), -1) {

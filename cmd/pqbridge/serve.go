@@ -83,6 +83,10 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 		return err
 	}
 
+	if options.Sources, err = c.sources(); err != nil {
+		return err
+	}
+
 	b, err := bridge.New(options)
 	if err != nil {
 		return inVariables(err)

@@ -58,6 +58,9 @@ func (c *checker) checkQueue(q *queue) {
 			c.problem("queue %s: number for priority %x is %d, there are none", q.name, key, q.counts[key])
 		}
 	}
+	if q.hasSource != q.hasState {
+		c.problem("queue %s: source %v, state of one %v", q.name, q.hasSource, q.hasState)
+	}
 	if !q.listed && (q.config || q.consumers > 0 || len(q.items) > 0 || q.heldOwn != [2]int64{}) {
 		c.problem("queue %s has items, settings or consumers and is not listed", q.name)
 	}

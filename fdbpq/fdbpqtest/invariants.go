@@ -34,6 +34,7 @@ type Contents struct {
 //   - every item whose id has a group is in the index of that group, ready or held, and nothing else
 //     is; the counters of groups match;
 //   - every queue with settings, consumers or items that fdbpq pushed is in the list of queues;
+//   - every queue with a source, and no other, has the state of one;
 //   - settings decode, and none is the default; consumers are as many as a queue may have, and as long
 //     as they may be;
 //   - every key that falls due and every ready item that expires has exactly one entry in the time
@@ -96,7 +97,8 @@ type queue struct {
 	bytes  byteCount
 	groups groups
 
-	consumers int // how many it has
+	consumers           int  // how many it has
+	hasSource, hasState bool // by its settings, and by the state of a source
 }
 
 func (c *checker) problem(format string, args ...any) {
@@ -201,7 +203,7 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 // kinds is what takes the keys of each kind.
 var kinds = map[string]func(q *queue, key tuple.Tuple, value []byte) error{
 	"i": (*queue).item, "h": (*queue).heldItem, "a": (*queue).history, "m": (*queue).part, "n": (*queue).count, "b": (*queue).countKey,
-	"c": (*queue).settings, "p": (*queue).consumer, "s": (*queue).schedule, "t": (*queue).dueKey, "d": (*queue).msgID, "e": (*queue).msgIDEnd, "u": (*queue).unique,
+	"c": (*queue).settings, "p": (*queue).consumer, "k": (*queue).source, "s": (*queue).schedule, "t": (*queue).dueKey, "d": (*queue).msgID, "e": (*queue).msgIDEnd, "u": (*queue).unique,
 	"r": (*queue).request, "f": (*queue).answer,
 	"w": (*queue).groupReady, "y": (*queue).groupHeld, "z": (*queue).groupCount, "v": (*queue).turn, "q": (*queue).bucket,
 }

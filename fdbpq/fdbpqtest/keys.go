@@ -8,6 +8,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -116,7 +117,17 @@ func (q *queue) settings(key tuple.Tuple, value []byte) error {
 			return fmt.Errorf("setting %v given twice, or a default: %v", content[i], content)
 		}
 		seen[name] = true
+		q.hasSource = q.hasSource || name == "source"
 		q.bytes.limited = q.bytes.limited || name == "max_bytes"
+	}
+	return nil
+}
+
+// source takes the key of the state of a source.
+func (q *queue) source(key tuple.Tuple, value []byte) error {
+	q.hasState = true
+	if state, err := settings.ParseSourceState(value); len(key) > 0 || err != nil || len(state.Source) == 0 {
+		return fmt.Errorf("malformed source: %q", value)
 	}
 	return nil
 }

@@ -96,6 +96,8 @@ type Settings struct {
 	// RatePerGroup is the same for the items of each group. Pops and leases pass over the items of a
 	// group that has used it up. Items without a group are not limited.
 	RatePerGroup string
+	// Source is the JSON of a Source, from which the queue draws. Not set, it draws from none.
+	Source string
 }
 
 // LimitsGroups reports whether there is a limit for each group.

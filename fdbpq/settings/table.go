@@ -25,6 +25,8 @@ type Setting struct {
 	// it is the name of a queue.
 	Choices   []string
 	CheckText func(string) error
+	// Object says that the text is the JSON of an object.
+	Object bool
 	// Off is the value of a duration for which people write 0; 0 if there is none.
 	Off time.Duration
 	// Default is in force while it is not set; nil is none.
@@ -62,6 +64,8 @@ var table = []*Setting{
 		CheckText: checkRate},
 	{Name: "rate_per_group", Field: func(s *Settings) any { return &s.RatePerGroup }, About: "deliveries of a group",
 		CheckText: checkRate},
+	{Name: "source", Field: func(s *Settings) any { return &s.Source }, About: "a stream to draw from",
+		CheckText: checkSource, Object: true},
 }
 
 // All returns the rows of the table, in its order.

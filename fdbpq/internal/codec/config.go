@@ -48,6 +48,9 @@ func (l *Layout) CheckChange(s, before *Settings) error {
 		if row.Name == "dead_letter" && err == nil {
 			err = l.checkDeadLetter(s.DeadLetter)
 		}
+		if row.Name == "source" && err == nil {
+			err = l.checkSource(s.Source)
+		}
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrSettings, row.Name, err)
 		}

@@ -25,6 +25,7 @@ var (
 	ErrMaxBytes        = fmt.Errorf("%w: it exceeds max_bytes", ErrItemTooLarge)
 	ErrNoRoom          = errors.New("fdbpq: one transaction has no room for all that comes with it: try again")
 	ErrExists          = errors.New("fdbpq: the item is in the queue")
+	ErrNoSource        = errors.New("fdbpq: the queue has no source")
 	ErrNotFound        = errors.New("fdbpq: no such item")
 	ErrLeased          = errors.New("fdbpq: the item is leased")
 	ErrNotLeased       = errors.New("fdbpq: the item is not leased")

@@ -25,6 +25,7 @@ import (
 //	("c")                                = settings, see config.go
 //	("p", name)                          = bytes    record of a consumer, see records.go
 //	("s", id)                            = JSON     record of a schedule
+//	("k")                                = JSON     how far Settings.Source is drawn, see source.go
 //	("d", msg id), ("e", until, msg id), ("u", unique key)
 //	                                                pushes done once, see dedup.go
 //	("w", group, priority, count, random) = ""

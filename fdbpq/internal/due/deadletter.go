@@ -135,6 +135,13 @@ func (b *Burials) Bury(p *Burial, h *codec.Record, reason string) {
 	b.count++
 }
 
+// BuryNew adds a message that was in no queue to a dead-letter queue, after LoadNext.
+func (b *Burials) BuryNew(of *codec.Layout, to *DeadQueue, m codec.Message) {
+	m.DeadLetter = &codec.DeadLetter{Queue: of.Name(), Reason: m.DeadLetter.Reason, At: codec.Micros(b.now)}
+	to.Push(0, &m, b.now, time.Time{})
+	b.count++
+}
+
 // Count is how many items were buried.
 func (b *Burials) Count() int64 { return b.count }
 

@@ -91,6 +91,19 @@ func (g *Ledger) SetSchedule(id string, old, set *schedule.Record) {
 	}
 }
 
+// SetSource writes the state of the queue's source, or removes it if it is nil.
+func (g *Ledger) SetSource(value []byte) {
+	g.wrote = true
+	if value == nil {
+		g.Tx.Clear(g.L.SourceKey())
+		return
+	}
+	g.Tx.Set(g.L.SourceKey(), value)
+}
+
+// NoteSource notes that the queue's source has changed.
+func (g *Ledger) NoteSource() { g.ahead.Source = true }
+
 // ReadableSettings returns the settings of the queue, or zero ones if they are corrupt: then nothing
 // limits the queue, because the items themselves may be fine.
 func (g *Ledger) ReadableSettings() (*codec.Settings, error) {

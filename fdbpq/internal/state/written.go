@@ -14,6 +14,8 @@ type Ahead struct {
 	Due time.Time
 	// Over is when the window of the next message id is over; zero if there is none.
 	Over time.Time
+	// Source says that the queue has a source, or that this has changed.
+	Source bool
 }
 
 // QueueAhead is that of a queue of a Keyspace.

@@ -1,0 +1,35 @@
+package bridge
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pqbridge/pqbridge/bridge/sources"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+)
+
+// sourceMetrics shows the sources that this bridge draws from, or would.
+type sourceMetrics struct{ sources *sources.Sources }
+
+func sourceDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, []string{"kind", "queue"}, nil)
+}
+
+var (
+	sourceLag     = sourceDesc("pq_source_lag", "Messages of a stream that its queue has yet to draw, when it last drew some or was held back.")
+	sourceDrawn   = sourceDesc("pq_source_drawn_total", "Messages that a queue has drawn from its stream, dead letters included.")
+	sourceStopped = sourceDesc("pq_source_stopped", "1 if a source has stopped or cannot draw for now: info says why.")
+)
+
+// Describe implements prometheus.Collector.
+func (m sourceMetrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect implements prometheus.Collector.
+func (m sourceMetrics) Collect(ch chan<- prometheus.Metric) {
+	m.sources.Each(func(queue fdbpq.QueueName, s *settings.SourceState) {
+		kind := sources.KindOf(queue).String()
+		ch <- prometheus.MustNewConstMetric(sourceLag, prometheus.GaugeValue, float64(s.Lag), kind, queue.Name)
+		ch <- prometheus.MustNewConstMetric(sourceDrawn, prometheus.CounterValue, float64(s.Drawn+s.Dead), kind, queue.Name)
+		ch <- prometheus.MustNewConstMetric(sourceStopped, prometheus.GaugeValue, float64(oneIf(s.Stopped+s.Waiting != "")), kind, queue.Name)
+	})
+}

@@ -1,0 +1,95 @@
+package sources
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// message is one of a stream, as it was delivered.
+type message struct {
+	jetstream.Msg
+	sequence uint64
+	delivery uint64 // the consumer's number of it
+	pending  uint64 // how many more the stream had
+}
+
+// errTooLarge is of a message that the dead-letter queue cannot have either.
+var errTooLarge = errors.New("too large for an item")
+
+// convert makes a message an item. With an error the message is as the dead-letter queue has it.
+func (p *session) convert(m *message) (op fdbpq.Op, err error) {
+	h, lines := nats.Header{}, 1
+	for name, values := range m.Headers() {
+		// Those of NATS and of the protocol would be about another message.
+		if subjects.ValidHeaderName(name) && !subjects.IsNATS(name) && !subjects.IsReserved(name) && !strings.EqualFold(name, "Status") {
+			h[name] = values
+			lines += len(values)
+		}
+	}
+	source := []string{p.source.Stream + " " + strconv.FormatUint(m.sequence, 10)}
+	h[subjects.HeaderSource] = source
+	op = fdbpq.Op{Kind: fdbpq.OpPush, Follows: true, Message: fdbpq.Message{Value: m.Data(), Headers: h}}
+
+	size, most := max(op.Message.Size(), len(m.Data())+wire.HeaderSize(h)), min(fdbpq.MaxMessageSize, int(p.maxPayload))
+	if size > most || lines > subjects.MaxHeaders {
+		op.Message = fdbpq.Message{Headers: nats.Header{subjects.HeaderSource: source}}
+		return op, fmt.Errorf("%w: %d bytes and %d headers: want at most %d and %d", errTooLarge, size, lines, most, subjects.MaxHeaders)
+	}
+
+	if f := p.source.Priority; f != nil && f.Value != nil {
+		op.Priority = *f.Value
+	} else if f != nil {
+		text, where := field(f, m)
+		if op.Priority, err = subjects.ParsePriority(text); err != nil {
+			return op, fmt.Errorf("%s: %w", where, err)
+		}
+	}
+	if f := p.source.Group; f != nil {
+		if group, where := field(f, m); group != "" {
+			h[subjects.HeaderGroup] = []string{group}
+			if _, err = subjects.GroupOfPush(h); err != nil {
+				delete(h, subjects.HeaderGroup)
+				return op, fmt.Errorf("%s: %w", where, err)
+			}
+		}
+	}
+	return op, nil
+}
+
+// field returns what a message has in a field, "" for nothing, and which that is.
+func field(f *settings.SourceField, m *message) (text, where string) {
+	if f.Header != "" {
+		return m.Headers().Get(f.Header), "header " + f.Header
+	}
+	if tokens := strings.Split(m.Subject(), "."); f.Token <= len(tokens) {
+		text = tokens[f.Token-1]
+	}
+	return text, fmt.Sprintf("token %d of its subject", f.Token)
+}
+
+// consumerName is the name of a queue's consumers, which says whose they are.
+func consumerName(store string, queue fdbpq.QueueName) string {
+	name, kind := queue.Name, "pq"
+	if queue.FIFO {
+		kind = "q"
+	}
+	bad := func(r rune) bool {
+		return strings.ContainsRune(`.*>/\`, r) || unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}
+	if strings.ContainsFunc(name, bad) {
+		name = fmt.Sprintf("%.16x", sha256.Sum256([]byte(name)))
+	}
+	return "pq_" + store + "_" + kind + "_" + name
+}

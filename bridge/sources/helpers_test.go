@@ -1,0 +1,220 @@
+package sources_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fixture is a system with JetStream.
+type fixture struct {
+	testing.TB
+	*testenv.Env
+	js jetstream.JetStream
+}
+
+func withJetStream(t testing.TB, o testenv.Options) testenv.Options {
+	dir := t.TempDir()
+	change := o.NATS
+	o.NATS = func(n *server.Options) {
+		n.JetStream, n.StoreDir = true, dir
+		if change != nil {
+			change(n)
+		}
+	}
+	return o
+}
+
+func newFixture(t testing.TB, o testenv.Options) *fixture {
+	t.Helper()
+	f := &fixture{TB: t, Env: testenv.New(t, withJetStream(t, o))}
+	var err error
+	f.js, err = jetstream.New(f.Conn)
+	f.must(err)
+	return f
+}
+
+func (f *fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// stream creates a stream of what is published below its name.
+func (f *fixture) stream(name string, retention jetstream.RetentionPolicy) jetstream.Stream {
+	f.Helper()
+	s, err := f.js.CreateStream(f.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}, Retention: retention})
+	f.must(err)
+	return s
+}
+
+// publish publishes numbers from one to another, each with its priority modulo 3.
+func (f *fixture) publish(stream string, from, to int) {
+	f.Helper()
+	for i := from; i <= to; i++ {
+		m := nats.NewMsg(fmt.Sprintf("%s.%d", stream, i%3))
+		m.Data = []byte(strconv.Itoa(i))
+		m.Header.Set("X-Priority", strconv.Itoa(i%3))
+		_, err := f.js.PublishMsgAsync(m)
+		f.must(err)
+	}
+	<-f.js.PublishAsyncComplete()
+}
+
+// set sets the source of the queue jobs, and returns what is wrong with that.
+func (f *fixture) set(source string) error {
+	f.Helper()
+	reply := f.Request("pq.jobs.config", nil, []byte(`{"source":`+source+`}`))
+	if err := subjects.ErrorFromHeaders(reply.Header); err != nil {
+		return err
+	}
+	return nil
+}
+
+// state returns the state of the source of jobs.
+func (f *fixture) state() (s settings.SourceState, err error) {
+	q := f.queue("jobs")
+	results, err := kv.ReadTransact(f.Context(), f.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
+		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpSettings, Queue: q}})
+	})
+	if err == nil && results[0].Source == nil {
+		err = errors.New("no source")
+	}
+	if err != nil {
+		return s, err
+	}
+	return settings.ParseSourceState(results[0].Source)
+}
+
+// eventually waits until the state of the source is right, and returns it.
+func (f *fixture) eventually(right func(s *settings.SourceState) bool) (s settings.SourceState) {
+	f.Helper()
+	testenv.Eventually(f, func() (err error) {
+		if s, err = f.state(); err == nil && !right(&s) {
+			err = fmt.Errorf("the source is %s", s.JSON())
+		}
+		return err
+	})
+	return s
+}
+
+func (f *fixture) drawn(to uint64) settings.SourceState {
+	f.Helper()
+	return f.eventually(func(s *settings.SourceState) bool { return s.Sequence >= to })
+}
+
+func (f *fixture) stopped(with ...string) settings.SourceState {
+	f.Helper()
+	s := f.eventually(func(s *settings.SourceState) bool { return s.Stopped != "" })
+	for _, text := range with {
+		if !strings.Contains(s.Stopped, text) {
+			f.Errorf("stopped: %q, without %q", s.Stopped, text)
+		}
+	}
+	return s
+}
+
+// consumes waits until the source has a consumer.
+func (f *fixture) consumes(stream string) {
+	f.Helper()
+	testenv.Eventually(f, func() error {
+		s, err := f.js.Stream(f.Context(), stream)
+		if err == nil && s.CachedInfo().State.Consumers == 0 {
+			err = errors.New("no consumer yet")
+		}
+		return err
+	})
+}
+
+func (f *fixture) queue(name string) *fdbpq.PriorityQueue {
+	f.Helper()
+	q, err := f.Keyspace.PriorityQueue(name)
+	f.must(err)
+	return q
+}
+
+// pop pops all items of a queue, and returns what text makes of each.
+func (f *fixture) pop(name string, text func(item *fdbpq.Item) string) (texts []string) {
+	f.Helper()
+	return f.popBy(100, name, text)
+}
+
+// popBy is pop, of so many at a time.
+func (f *fixture) popBy(n int, name string, text func(item *fdbpq.Item) string) (texts []string) {
+	f.Helper()
+	q := f.queue(name)
+	for {
+		ops := make([]fdbpq.Op, n)
+		for i := range ops {
+			ops[i] = fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}
+		}
+		results, err := kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
+			return fdbpq.Apply(tx, ops, f.now())
+		})
+		f.must(err)
+		for i := range results {
+			if errors.Is(results[i].Err, fdbpq.ErrEmpty) {
+				return texts
+			}
+			f.must(results[i].Err)
+			texts = append(texts, text(&results[i].Item))
+		}
+	}
+}
+
+// wantItems checks that the queue has the numbers from one to another, in the order of the stream
+// within each priority, and pops them.
+func (f *fixture) wantItems(from, to int) {
+	f.Helper()
+	var want []string
+	for p := range 3 {
+		for i := from; i <= to; i++ {
+			if i%3 == p {
+				want = append(want, strconv.Itoa(i))
+			}
+		}
+	}
+	got := f.pop("jobs", value)
+	for i := range max(len(want), len(got)) {
+		if i >= len(want) || i >= len(got) || want[i] != got[i] {
+			f.Fatalf("%d items, want %d; they differ from %d on: %.200v", len(got), len(want), i, got[min(i, len(got)):])
+		}
+	}
+	_, err := fdbpqtest.CheckInvariants(context.Background(), f.DB, "pq", "q")
+	f.must(err)
+}
+
+func (f *fixture) wantList(what string, got []string, want ...string) {
+	f.Helper()
+	if !slices.Equal(got, want) {
+		f.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func value(item *fdbpq.Item) string { return string(item.Message.Value) }
+
+// source returns the JSON of a source with other members.
+func source(stream string, members ...string) string {
+	name, _ := json.Marshal(stream)
+	return `{` + strings.Join(append([]string{`"stream":` + string(name), `"priority":{"header":"X-Priority"}`}, members...), ",") + `}`
+}

@@ -1,0 +1,200 @@
+// Package sources draws messages from streams of NATS JetStream into queues, each exactly once.
+//
+// A queue with the setting source has a settings.SourceState in the store. The transaction that adds
+// the items of a batch checks that the state is the one that the drawer knows, and writes the next.
+// So a batch that is repeated after an unknown outcome, or comes from a bridge that wrongly thinks it
+// owns the queue, does nothing.
+//
+// A drawer works in sessions. Each begins with the stored state, a look at the stream, and a new
+// consumer, which delivers what comes after the state's sequence and numbers that from 1 on. So a
+// session notices when a delivery was lost on the way, and ends then, as with any other doubt. What
+// is delivered again is passed over. Messages are acknowledged once their items are durable.
+//
+// The bridge that owns a queue draws for it. It learns of sources from passes of the sweeper and from
+// changes of settings: see dispatch.Options.Source. A source with nothing to draw costs the store
+// nothing.
+package sources
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Max is how many sources a bridge draws from at a time. Others wait.
+const Max = 100
+
+// Pauses before another attempt.
+const (
+	minPause = 100 * time.Millisecond
+	maxPause = 10 * time.Second
+)
+
+// Config is what Sources needs of the bridge.
+type Config struct {
+	Dispatcher *dispatch.Dispatcher
+	// Conn returns the connection to NATS.
+	Conn func() *nats.Conn
+	// Owns reports whether this bridge draws for the queue.
+	Owns func(kind subjects.Kind, name string) bool
+	// Configured has the setting source of queues that are given one at the start.
+	Configured map[fdbpq.QueueName]string
+	// Warn logs a problem. It may drop some.
+	Warn func(message string, args ...any)
+}
+
+// Sources draws for all queues of a bridge. Its methods are safe for concurrent use.
+type Sources struct {
+	config Config
+	slots  chan struct{} // an element for each that is drawn from
+
+	mu      sync.Mutex
+	ctx     context.Context // nil before Start and after its end
+	store   string          // the start of its id
+	drawers map[fdbpq.QueueName]*drawer
+	running sync.WaitGroup
+}
+
+// New returns Sources, which draws once it has started.
+func New(c Config) *Sources {
+	return &Sources{config: c, slots: make(chan struct{}, Max), drawers: map[fdbpq.QueueName]*drawer{}}
+}
+
+// Start begins to draw, so that Tell has an effect, until ctx ends. The store, which has this id, must
+// be open. The caller must call run, which returns when all is done.
+func (s *Sources) Start(ctx context.Context, store string) (run func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ctx, s.store = ctx, store[:min(len(store), 8)]
+	return func() { s.run(ctx) }
+}
+
+func (s *Sources) run(ctx context.Context) {
+	for queue, source := range s.config.Configured {
+		for err := s.configure(ctx, queue, source); err != nil && ctx.Err() == nil; err = s.configure(ctx, queue, source) {
+			s.config.Warn("a source could not be set; trying again", "queue", queue.Name, "error", err)
+			wait(ctx, maxPause)
+		}
+	}
+	<-ctx.Done()
+
+	s.mu.Lock()
+	s.ctx = nil // no more begin
+	s.mu.Unlock()
+	s.running.Wait()
+}
+
+func (s *Sources) configure(ctx context.Context, queue fdbpq.QueueName, source string) error {
+	q, err := s.config.Dispatcher.Queue(KindOf(queue), queue.Name)
+	if err != nil {
+		return err
+	}
+	set := func(s *fdbpq.Settings) { s.Source = source }
+	results, err := s.config.Dispatcher.Do(ctx, q, []fdbpq.Op{{Kind: fdbpq.OpConfigure, Configure: set}})
+	if err != nil {
+		return err
+	}
+	return results[0].Err
+}
+
+// Tell says that a queue has a source or, if changed is true, that it may have another one or none.
+func (s *Sources) Tell(queue fdbpq.QueueName, changed bool) {
+	owns := s.config.Owns(KindOf(queue), queue.Name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.drawers[queue]
+	if before != nil && (changed || !owns) {
+		before.stop()
+	}
+	if s.ctx == nil || !owns {
+		delete(s.drawers, queue)
+		return
+	}
+	if before != nil && before.ctx.Err() == nil {
+		return
+	}
+
+	q, err := s.config.Dispatcher.Queue(KindOf(queue), queue.Name)
+	if err != nil { // no request can have that name
+		s.config.Warn("a source cannot be drawn from", "queue", queue.Name, "error", err)
+		return
+	}
+	d := &drawer{s: s, name: queue, queue: q, consumer: consumerName(s.store, queue)}
+	d.ctx, d.stop = context.WithCancel(s.ctx)
+	s.drawers[queue] = d
+	d.ended.Go(func() {
+		if before != nil {
+			before.ended.Wait()
+			d.removeOthers(before)
+		}
+		d.run()
+	})
+	s.running.Go(d.ended.Wait)
+}
+
+// Each calls f with the states of the sources that this bridge draws from, or would.
+func (s *Sources) Each(f func(queue fdbpq.QueueName, state *settings.SourceState)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, d := range s.drawers {
+		if state := d.shown.Load(); state != nil {
+			f(name, state)
+		}
+	}
+}
+
+// Parse reads Config.Configured from an object such as {"pq.orders":{"stream":"ORDERS"}}.
+func Parse(g subjects.Grammar, object []byte) (map[fdbpq.QueueName]string, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(object, &members); err != nil {
+		return nil, fmt.Errorf(`%w: want an object such as {"pq.orders":{"stream":"ORDERS"}}`, err)
+	}
+
+	configured := make(map[fdbpq.QueueName]string, len(members))
+	for name, source := range members {
+		r, err := g.Parse(name + "." + subjects.Config.String())
+		if err != nil || r.Verb != subjects.Config {
+			return nil, fmt.Errorf("%q: want a queue as in the subjects of its requests, such as pq.orders", name)
+		}
+		s, err := settings.ParseSource(string(source))
+		if err != nil || r.Kind == subjects.FIFO && s.Priority != nil {
+			return nil, fmt.Errorf("%s: %w", name, cmp.Or(err, errFIFO))
+		}
+		var text bytes.Buffer
+		_ = json.Compact(&text, source) // it is JSON
+		configured[fdbpq.QueueName{FIFO: r.Kind == subjects.FIFO, Name: r.Queue}] = text.String()
+	}
+	return configured, nil
+}
+
+var errFIFO = errors.New("priority: a FIFO queue has none: leave it out")
+
+// KindOf is the kind of a queue.
+func KindOf(queue fdbpq.QueueName) subjects.Kind {
+	if queue.FIFO {
+		return subjects.FIFO
+	}
+	return subjects.Priority
+}
+
+// wait waits until the pause is over or ctx ends.
+func wait(ctx context.Context, pause time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

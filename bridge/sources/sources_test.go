@@ -1,0 +1,433 @@
+package sources_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/sources"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func (f *fixture) now() time.Time { return time.Now() }
+
+var retentions = []jetstream.RetentionPolicy{jetstream.LimitsPolicy, jetstream.WorkQueuePolicy, jetstream.InterestPolicy}
+
+// Each message becomes one item, whatever becomes of commits, and of the bridge and the server.
+func TestExactlyOnce(t *testing.T) {
+	for _, retention := range retentions {
+		t.Run(retention.String(), func(t *testing.T) {
+			faulty := map[faultkv.Fault]float64{faultkv.UnknownLost: .1, faultkv.UnknownMade: .1, faultkv.Conflict: .1, faultkv.Outage: .01}
+			f := newFixture(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
+				return faultkv.New(db, faultkv.Options{Seed: 1, Rates: faulty})
+			}})
+			f.stream("S", retention)
+			testenv.Eventually(t, func() error { return f.set(source("S")) })
+			f.consumes("S")
+			f.publish("S", 1, 2000)
+
+			// Another bridge goes on where the first has stopped, and the server comes back.
+			f.drawn(100)
+			other := f.StartBridge()
+			f.must(f.Bridge.Stop())
+			other.WaitReady()
+			f.publish("S", 2001, 3000)
+			f.drawn(2500)
+			f.NATS.Restart()
+			testenv.Eventually(t, f.Conn.Flush)
+			f.publish("S", 3001, 4000)
+			f.drawn(4000)
+			f.wantItems(1, 4000)
+
+			if retention != jetstream.LimitsPolicy {
+				testenv.Eventually(t, func() error {
+					s, err := f.js.Stream(t.Context(), "S")
+					if err == nil && s.CachedInfo().State.Msgs > 0 {
+						err = fmt.Errorf("%d messages are not acknowledged", s.CachedInfo().State.Msgs)
+					}
+					return err
+				})
+			}
+		})
+	}
+}
+
+// A source begins where it says, draws only what its filter allows, and goes on with another filter
+// from the start.
+func TestStart(t *testing.T) {
+	f := newFixture(t, testenv.Options{})
+	f.stream("S", jetstream.LimitsPolicy)
+	f.publish("S", 1, 9)
+
+	f.must(f.set(source("S", `"start":4`)))
+	f.drawn(9)
+	f.wantItems(4, 9)
+
+	f.must(f.set(source("S", `"start":"new"`)))
+	f.eventually(func(s *settings.SourceState) bool {
+		return strings.Contains(string(s.Source), "new") && !s.Created.IsZero()
+	})
+	f.publish("S", 10, 12)
+	f.drawn(12)
+	f.wantItems(10, 12)
+
+	f.must(f.set(source("S", `"filter":"S.1"`)))
+	f.drawn(10)
+	f.wantList("filtered", f.pop("jobs", value), "1", "4", "7", "10")
+
+	f.must(f.set(source("S", `"start":14`)))
+	f.stopped("start is 14", "is 12")
+	f.must(f.set("null"))
+	testenv.Eventually(t, func() error {
+		s, err := f.js.Stream(t.Context(), "S")
+		if err == nil && s.CachedInfo().State.Consumers > 0 {
+			err = errors.New("the consumer is still there")
+		}
+		return err
+	})
+}
+
+// Priority and group come from headers, from tokens or from the source; other headers come along.
+func TestFields(t *testing.T) {
+	f := newFixture(t, testenv.Options{})
+	f.stream("S", jetstream.LimitsPolicy)
+	for _, subject := range []string{"S.7.a", "S.-3.b"} {
+		m := nats.NewMsg(subject)
+		m.Header = nats.Header{"Tenant": {"t-" + subject}, "Other": {"x"}, "Nats-Msg-Id": {subject}, "Pq-Unique": {"u"}, "Status": {"503"}}
+		m.Data = []byte("x") // NATS clients take one with a status and no payload for an answer of the server
+		_, err := f.js.PublishMsg(t.Context(), m)
+		f.must(err)
+	}
+	text := func(item *fdbpq.Item) string {
+		return fmt.Sprint(item.ID.Priority, " ", item.Message.Headers, item.Message.MsgID, item.Message.Unique)
+	}
+	for fields, want := range map[string][]string{
+		`"priority":{"token":2},"group":{"token":3}`: {
+			"-3 map[Other:[x] Pq-Group:[b] Pq-Source:[S 2] Tenant:[t-S.-3.b]]", "7 map[Other:[x] Pq-Group:[a] Pq-Source:[S 1] Tenant:[t-S.7.a]]"},
+		`"priority":5,"group":{"header":"Tenant"},"start":1`: {
+			"5 map[Other:[x] Pq-Group:[t-S.7.a] Pq-Source:[S 1] Tenant:[t-S.7.a]]", "5 map[Other:[x] Pq-Group:[t-S.-3.b] Pq-Source:[S 2] Tenant:[t-S.-3.b]]"},
+	} {
+		f.must(f.set("null"))
+		f.must(f.set(`{"stream":"S",` + fields + `}`))
+		f.drawn(2)
+		f.wantList(fields, f.pop("jobs", text), want...)
+	}
+}
+
+// A message that cannot be an item goes to the dead-letter queue, or stops the source until it is set
+// again.
+func TestBadMessages(t *testing.T) {
+	f := newFixture(t, testenv.Options{})
+	f.stream("S", jetstream.LimitsPolicy)
+	f.publish("S", 1, 3)
+	m := nats.NewMsg("S.x")
+	m.Header, m.Data = nats.Header{"X-Priority": {"urgent"}}, []byte("bad")
+	_, err := f.js.PublishMsg(t.Context(), m)
+	f.must(err)
+	f.publish("S", 5, 6)
+
+	f.must(f.set(source("S")))
+	if s := f.drawn(6); s.Drawn != 5 || s.Dead != 1 || s.Lag != 0 {
+		t.Errorf("drawn: %s", s.JSON())
+	}
+	f.wantList("items", f.pop("jobs", value), "3", "6", "1", "2", "5")
+	f.wantList("dead letters", f.pop("jobs-dead", func(item *fdbpq.Item) string {
+		d := item.Message.DeadLetter
+		return fmt.Sprint(string(item.Message.Value), item.Message.Headers, " ", d.Queue, ": ", d.Reason)
+	}), `badmap[Pq-Source:[S 4] X-Priority:[urgent]] jobs: message 4 of stream S: header X-Priority: bad priority "urgent": want a decimal integer, such as 5 or -5`)
+
+	f.must(f.set(source("S", `"start":2`, `"on_bad":"stop"`)))
+	f.stopped("message 4", `bad priority "urgent"`, `"start":5`)
+	f.wantList("before it", f.pop("jobs", value), "3", "2")
+	f.must(f.set(source("S", `"start":5`, `"on_bad":"stop"`)))
+	f.drawn(6)
+	f.wantList("after it", f.pop("jobs", value), "6", "5")
+	f.must(f.set(`{"stream":"S","start":3,"on_bad":"stop","priority":7}`))
+	f.drawn(6)
+	f.wantList("with another priority", f.pop("jobs", value), "3", "bad", "5", "6")
+}
+
+// A full queue holds its source back. Nothing is lost, and nothing acknowledged before its time.
+func TestFullQueue(t *testing.T) {
+	f := newFixture(t, testenv.Options{})
+	f.stream("S", jetstream.WorkQueuePolicy)
+	f.Request("pq.jobs.config", nil, []byte(`{"max_items":700}`))
+	f.must(f.set(`{"stream":"S"}`))
+	f.publish("S", 1, 1500)
+
+	var got []string
+	for _, full := range []uint64{700, 1400} {
+		s := f.eventually(func(s *settings.SourceState) bool { return s.Waiting != "" && s.Sequence == full })
+		if s.Lag != 1500-full {
+			t.Errorf("held back: %s", s.JSON())
+		}
+		got = append(got, f.pop("jobs", value)...)
+	}
+	f.eventually(func(s *settings.SourceState) bool { return s.Waiting == "" && s.Sequence == 1500 })
+	got = append(got, f.pop("jobs", value)...)
+	for i, text := range got {
+		if text != strconv.Itoa(i+1) {
+			t.Fatalf("item %d is %s", i+1, text)
+		}
+	}
+	if len(got) != 1500 {
+		t.Errorf("%d items, want 1500", len(got))
+	}
+}
+
+// A stream that is not the one that was drawn from stops the source, with a text that says what to do.
+func TestOtherStream(t *testing.T) {
+	f := newFixture(t, testenv.Options{})
+	s := f.stream("S", jetstream.LimitsPolicy)
+	f.publish("S", 1, 5)
+	f.must(f.set(source("S")))
+	f.drawn(5)
+	f.wantItems(1, 5)
+
+	// Purged while no bridge runs.
+	f.must(f.Bridge.Stop())
+	f.publish("S", 6, 20)
+	f.must(s.Purge(t.Context(), jetstream.WithPurgeSequence(15)))
+	f.StartBridge().WaitReady()
+	f.stopped("messages 6 to 14", `"start":15`)
+	f.must(f.set(source("S", `"start":15`)))
+	f.drawn(20)
+	f.wantItems(15, 20)
+
+	// Purged while a full queue holds the source back: what was delivered before is drawn.
+	f.Request("pq.jobs.config", nil, []byte(`{"max_items":3}`))
+	f.publish("S", 21, 30)
+	f.eventually(func(s *settings.SourceState) bool { return s.Waiting != "" && s.Sequence == 23 })
+	f.must(s.Purge(t.Context()))
+	f.publish("S", 31, 32)
+	f.Request("pq.jobs.config", nil, []byte(`{"max_items":null}`))
+	if s := f.drawn(30); s.Stopped == "" { // all were delivered before the purge, so it may not even notice
+		f.drawn(32)
+		f.wantItems(21, 32)
+	}
+
+	// Created again, with fewer messages and with more.
+	f.must(f.js.DeleteStream(t.Context(), "S"))
+	f.eventually(func(s *settings.SourceState) bool { return strings.Contains(s.Waiting, "not found") })
+	f.stream("S", jetstream.LimitsPolicy)
+	f.publish("S", 1, 40)
+	f.stopped("created again", "remove the source")
+	f.must(f.set("null"))
+	f.must(f.set(source("S", `"start":15`)))
+	f.drawn(40)
+	f.wantItems(15, 40)
+}
+
+// Two that think they own a queue draw each message once.
+func TestTwoDrawers(t *testing.T) {
+	f := newFixture(t, testenv.Options{})
+	f.stream("S", jetstream.LimitsPolicy)
+	f.publish("S", 1, 3000)
+	f.must(f.set(source("S")))
+	d := dispatch.New(dispatch.Options{
+		DB: f.DB, Keyspace: f.Keyspace, Lanes: 1, MaxBatch: 1000, MaxBatchBytes: 1 << 20, MaxPending: 1000, MaxPendingBytes: 1 << 30,
+		RequestTimeout: testenv.Patience, Warn: func(string, ...any) {}, BatchDone: func(int) {},
+	})
+	other := sources.New(sources.Config{
+		Dispatcher: d, Conn: func() *nats.Conn { return f.Conn }, Warn: func(string, ...any) {},
+		Owns:       func(subjects.Kind, string) bool { return true },
+		Configured: map[fdbpq.QueueName]string{{Name: "jobs"}: source("S")},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	running.Go(other.Start(ctx, "another"))
+	defer running.Wait()
+	defer cancel()
+	defer d.Close()
+	for range 20 {
+		other.Tell(fdbpq.QueueName{Name: "jobs"}, true)
+	}
+	f.drawn(3000)
+	f.publish("S", 3001, 4000)
+	f.drawn(4000)
+	f.wantItems(1, 4000)
+}
+
+// Messages as large as the server carries, and one that no item can be.
+func TestLargeMessages(t *testing.T) {
+	f := newFixture(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 12 << 20 }})
+	f.stream("S", jetstream.LimitsPolicy)
+	want := []string{}
+	for i, size := range []int{5 << 20, 12 << 20, 4 << 20, 1} {
+		_, err := f.js.Publish(t.Context(), "S.x", make([]byte, size))
+		f.must(err)
+		want = append(want, fmt.Sprint(size, " S ", i+1))
+	}
+	f.must(f.set(`{"stream":"S"}`))
+	if s := f.drawn(4); s.Drawn != 3 || s.Dead != 1 {
+		t.Errorf("drawn: %s", s.JSON())
+	}
+	text := func(item *fdbpq.Item) string {
+		return fmt.Sprint(len(item.Message.Value), " ", item.Message.Headers["Pq-Source"][0])
+	}
+	f.wantList("dead", f.popBy(1, "jobs-dead", text), "0 S 2")
+	f.wantList("items", f.popBy(1, "jobs", text), want[0], want[2], want[3])
+}
+
+// A source with nothing to draw makes no transactions.
+func TestIdle(t *testing.T) {
+	var counted *countkv.DB
+	f := newFixture(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
+		counted = countkv.New(db)
+		return counted
+	}})
+	f.stream("S", jetstream.LimitsPolicy)
+	f.must(f.set(source("S")))
+	f.publish("S", 1, 5)
+	f.drawn(5)
+	f.wantItems(1, 5)
+
+	// What the bridge has begun ends before it is idle.
+	testenv.Eventually(t, func() error {
+		counted.Take()
+		<-time.After(300 * time.Millisecond)
+		if n := len(counted.Take()); n > 0 {
+			return fmt.Errorf("%d transactions", n)
+		}
+		return nil
+	})
+}
+
+// What a source may be, over NATS.
+func TestBadSources(t *testing.T) {
+	f := newFixture(t, testenv.Options{})
+	for bad, want := range map[string]string{
+		`{}`:                                     `stream: ""`,
+		`5`:                                      "want an object",
+		`[]`:                                     "want an object",
+		`{"stream":5}`:                           "Source.Stream of type string",
+		`{"stream":"a.b"}`:                       `stream: "a.b"`,
+		`{"stream":"S","strem":"S"}`:             `unknown field "strem"`,
+		`{"stream":"S","domain":"a b"}`:          "domain:",
+		`{"stream":"S","filter":"a..b"}`:         `filter: "a..b"`,
+		`{"stream":"S","filter":"a.>.b"}`:        "filter:",
+		`{"stream":"S","priority":"x"}`:          "priority or group:",
+		`{"stream":"S","priority":{"token":0}}`:  "priority or group:",
+		`{"stream":"S","priority":{"token":65}}`: "n from 1 to 64",
+		`{"stream":"S","group":7}`:               "group: a number",
+		`{"stream":"S","group":{"headr":"x"}}`:   "priority or group:",
+		`{"stream":"S","start":"old"}`:           `start: "old": want "all", "new" or a sequence`,
+		`{"stream":"S","start":0}`:               "start: 0",
+		`{"stream":"S","start":-1}`:              "start: -1",
+		`{"stream":"S","on_bad":"drop"}`:         `on_bad: "drop": want "dead_letter" or "stop"`,
+		`{"stream":"S","when_full":"drop"}`:      `when_full: "drop": want "wait"`,
+		`"{"stream":"`:                           "want an object",
+	} {
+		err := f.set(bad)
+		if err == nil || !strings.Contains(err.Error(), "source: ") || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `such as {"stream":"ORDERS"`) {
+			t.Errorf("%s: %v, want %q", bad, err, want)
+		}
+	}
+	if _, err := f.state(); err == nil {
+		t.Error("a bad source was set")
+	}
+	reply := f.Request("q.mail.config", nil, []byte(`{"source":{"stream":"S","priority":5}}`))
+	if err := subjects.ErrorFromHeaders(reply.Header); err == nil || !strings.Contains(err.Error(), "a FIFO queue has none") {
+		t.Errorf("a FIFO queue: %v", err)
+	}
+	reply = f.Request("q.mail.config", nil, []byte(` {"source": {"start":"all", "stream":"S"}}`))
+	if want := `{"source":{"start":"all", "stream":"S"}}`; string(reply.Data) != want {
+		t.Errorf("settings: %s, want %s", reply.Data, want)
+	}
+}
+
+// Sources that are configured are set when the bridge starts, and those that cannot be are refused.
+func TestConfigured(t *testing.T) {
+	grammar, err := subjects.New("pq", "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bad, want := range map[string]string{
+		`[]`:                           "want an object",
+		`{"orders":{"stream":"S"}}`:    `"orders": want a queue`,
+		`{"pq.a.push":{"stream":"S"}}`: `"pq.a.push": want a queue`,
+		`{"pq.orders":{}}`:             `pq.orders: stream: ""`,
+		`{"q.mail":{"stream":"S","priority":{"token":3}}}`: "q.mail: priority: a FIFO queue",
+	} {
+		if _, err := sources.Parse(grammar, []byte(bad)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", bad, err, want)
+		}
+	}
+
+	configured, err := sources.Parse(grammar, []byte(`{"pq.jobs":`+source("S")+`,"q.mail":{"stream":"S"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Sources = configured }})
+	f.eventually(func(s *settings.SourceState) bool { return strings.Contains(s.Waiting, "not found") })
+	f.stream("S", jetstream.LimitsPolicy)
+	f.publish("S", 1, 6)
+	f.drawn(6)
+	f.wantItems(1, 6)
+}
+
+// The rights in the document are those that sources need.
+func TestRights(t *testing.T) {
+	document, err := os.ReadFile("../../docs/sources.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(document), "SOURCES = ")
+	text, _, _ = strings.Cut(text, "]")
+	var rights []string
+	if err := json.Unmarshal([]byte(text+"]"), &rights); err != nil {
+		t.Fatal(err)
+	}
+	allowed := append(rights, "_INBOX.>", "_pqbridge.>")
+	for _, retention := range retentions {
+		f := newFixture(t, testenv.Options{
+			NATS: func(o *server.Options) {
+				o.Users = []*server.User{{Username: "admin", Password: "x"}, {Username: "bridge", Password: "x", Permissions: &server.Permissions{
+					Publish:   &server.SubjectPermission{Allow: allowed},
+					Subscribe: &server.SubjectPermission{Allow: []string{"pq.>", "q.>", "$SRV.>", "_PQ.>", "_pqbridge.>", "_INBOX.>"}},
+				}}}
+				o.NoAuthUser = "admin"
+			},
+			Bridge: func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "x")) },
+		})
+		f.stream("ORDERS", retention)
+		f.must(f.set(source("ORDERS", `"filter":"ORDERS.*"`)))
+		f.consumes("ORDERS")
+		f.publish("ORDERS", 1, 10)
+		f.drawn(10)
+		f.wantItems(1, 10)
+		_, metrics, err := f.Bridge.Get("/metrics")
+		f.must(err)
+		for _, line := range []string{"pq_nats_errors_total 0", `pq_source_drawn_total{kind="priority",queue="jobs"} 10`, `pq_source_lag{kind="priority",queue="jobs"} 0`, `pq_source_stopped{kind="priority",queue="jobs"} 0`} {
+			if !strings.Contains(string(metrics), "\n"+line+"\n") {
+				t.Errorf("%v: metrics without %s", retention, line)
+			}
+		}
+		info, err := subjects.ParseQueueInfo(f.Request("pq.jobs.info", nil, nil).Data)
+		f.must(err)
+		if info.Source == nil || info.Source.String() != "drawn to 10, 0 left" {
+			t.Errorf("info: %+v", info.Source)
+		}
+		f.must(f.Bridge.Stop())
+	}
+}

@@ -1,0 +1,175 @@
+package settings
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Source is the setting source: a stream of NATS JetStream that a queue draws from, and how messages
+// become items.
+type Source struct {
+	Stream string // its name
+	Domain string // the JetStream domain that it is in, "" for that of the bridge's account
+	Filter string // a subject that messages match, with wildcards or without; "" is any
+	// Priority and Group say where an item has them from; nil is priority 0 and no group.
+	Priority, Group *SourceField
+	// Start is "", "all", "new" or the sequence of the first message. "" is "all".
+	Start SourceStart
+	// OnBad says what becomes of a message that cannot be an item: "", "dead_letter" or "stop". "" is
+	// "dead_letter".
+	OnBad string `json:"on_bad"`
+	// WhenFull is "" or "wait": a full queue holds its source back.
+	WhenFull string `json:"when_full"`
+}
+
+// SourceField is a Header of a message, a Token of its subject, from 1 on, or a fixed Value.
+type SourceField struct {
+	Header string
+	Token  int
+	Value  *int64 `json:"-"`
+}
+
+// SourceStart is where a source begins.
+type SourceStart string
+
+// SourceState is how far a source has been drawn. Its JSON is what is stored and what info shows.
+type SourceState struct {
+	// Source is the setting.
+	Source json.RawMessage `json:"source"`
+	// Created is when the stream was created; zero if nothing was drawn yet.
+	Created time.Time `json:"created,omitzero"`
+	// Sequence is that of the last message that was drawn, or that Start passes over.
+	Sequence uint64 `json:"sequence"`
+	// Drawn and Dead are how many messages became items, and dead letters.
+	Drawn int64 `json:"drawn"`
+	Dead  int64 `json:"dead"`
+	// Lag is how many messages were left when this was written.
+	Lag uint64 `json:"lag"`
+	// Waiting says why nothing is drawn for now, and Stopped why nothing is until the source is set.
+	Waiting string `json:"waiting,omitempty"`
+	Stopped string `json:"stopped,omitempty"`
+}
+
+// ParseSource reads a Source strictly. The error says which member is wrong, and what is right.
+func ParseSource(text string) (s Source, err error) {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err = d.Decode(&s); err == nil {
+		if _, more := d.Token(); more != io.EOF {
+			err = errors.New("something after the object")
+		}
+	}
+	if err = cmp.Or(err, s.check()); err == nil && len(text) > 2048 {
+		err = fmt.Errorf("%d bytes: want at most 2048", len(text))
+	}
+	if err != nil {
+		err = fmt.Errorf(`%s: want an object such as {"stream":"ORDERS","filter":"orders.>","priority":{"header":"X-Priority"},"start":"all"}`,
+			strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return s, err
+}
+
+func checkSource(text string) error {
+	_, err := ParseSource(text)
+	return err
+}
+
+func (s *Source) check() error {
+	wild := func(token string) bool { return len(token) > 1 && strings.ContainsAny(token, "*>") }
+	tokens := strings.Split(s.Filter, ".")
+	switch {
+	case s.Stream == "" || len(s.Stream) > 255 || strings.ContainsAny(s.Stream, ".*>/\\ \t\r\n"):
+		return fmt.Errorf("stream: %.64q: want the name of a stream", s.Stream)
+	case strings.ContainsAny(s.Domain, ".*> \t\r\n"):
+		return fmt.Errorf("domain: %.64q: want the name of a JetStream domain", s.Domain)
+	case s.Filter != "" && (strings.ContainsAny(s.Filter, " \t\r\n") || slices.Contains(tokens, "") ||
+		slices.ContainsFunc(tokens, wild) || slices.Contains(tokens[:len(tokens)-1], ">")):
+		return fmt.Errorf("filter: %.64q: want a subject, with wildcards or without", s.Filter)
+	case s.Group != nil && s.Group.Value != nil:
+		return errors.New(`group: a number: want {"header":name} or {"token":n}`)
+	case !slices.Contains([]string{"", "dead_letter", "stop"}, s.OnBad):
+		return fmt.Errorf(`on_bad: %.64q: want "dead_letter" or "stop"`, s.OnBad)
+	case s.WhenFull != "" && s.WhenFull != "wait":
+		return fmt.Errorf(`when_full: %.64q: want "wait"`, s.WhenFull)
+	}
+	return nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (f *SourceField) UnmarshalJSON(b []byte) error {
+	if json.Unmarshal(b, &f.Value) == nil {
+		return nil
+	}
+	type plain SourceField
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode((*plain)(f)); err != nil || (f.Header == "") == (f.Token == 0) || f.Token < 0 || f.Token > 64 {
+		return fmt.Errorf(`priority or group: %.64s: want a priority, {"header":name} or {"token":n}, with n from 1 to 64`, b)
+	}
+	f.Value = nil
+	return nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *SourceStart) UnmarshalJSON(b []byte) error {
+	text := strings.Trim(string(b), `"`)
+	if *s = SourceStart(text); text != "all" && text != "new" && (s.Sequence() == 0 || b[0] == '"') {
+		return fmt.Errorf(`start: %.64s: want "all", "new" or a sequence from 1 on`, b)
+	}
+	return nil
+}
+
+// Sequence is the sequence of the first message, 0 without one.
+func (s SourceStart) Sequence() uint64 {
+	n, _ := strconv.ParseUint(string(s), 10, 64)
+	return n
+}
+
+// NextSource is the state of a source, as it is stored, when the setting has become another; "" is
+// none. It goes on, also if it has stopped, unless the setting draws other messages.
+func NextSource(state []byte, source string) []byte {
+	if source == "" {
+		return nil
+	}
+	var s SourceState
+	_ = json.Unmarshal(state, &s) // what cannot be read starts from the beginning
+	is, _ := ParseSource(source)
+	if was, err := ParseSource(string(s.Source)); err != nil || was.Stream != is.Stream || was.Domain != is.Domain ||
+		was.Filter != is.Filter || was.Start != is.Start {
+		s = SourceState{}
+	}
+	s.Source, s.Waiting, s.Stopped = json.RawMessage(source), "", ""
+	return s.JSON()
+}
+
+// ParseSourceState reads what JSON returns.
+func ParseSourceState(b []byte) (s SourceState, err error) {
+	err = json.Unmarshal(b, &s)
+	return s, err
+}
+
+// String says for people how far the source has been drawn.
+func (s *SourceState) String() string {
+	text := fmt.Sprintf("drawn to %d, %d left", s.Sequence, s.Lag)
+	switch {
+	case s.Stopped != "":
+		text += ", stopped: " + s.Stopped
+	case s.Waiting != "":
+		text += ", waiting: " + s.Waiting
+	}
+	return text
+}
+
+// JSON is the state as it is stored.
+func (s *SourceState) JSON() []byte {
+	b, _ := json.Marshal(s) // compacts the source, which is JSON
+	return b
+}

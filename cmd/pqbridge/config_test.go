@@ -166,7 +166,8 @@ func TestEveryVariableHasEffect(t *testing.T) {
 	c, err := loadConfig(false)
 	must(t, err)
 	options := func() []any {
-		return []any{c.bridgeOptions(), c.pebbleOptions(nil), c.fdbOptions()}
+		_, absent := c.sources()
+		return []any{c.bridgeOptions(), c.pebbleOptions(nil), c.fdbOptions(), absent != nil}
 	}
 	// These have tests of their own: grammar, keyspace, the choice of the engine, log,
 	// NATS options.

@@ -90,7 +90,7 @@ var (
 	ErrNotDeadLetter = codec.ErrNotDeadLetter
 
 	// ErrMaxRecords is returned by OpSetConsumer and OpSetSchedule for one more than MaxConsumers or
-	// MaxSchedules.
+	// MaxSchedules, or more than MaxScheduleBytes.
 	ErrMaxRecords = codec.ErrMaxRecords
 
 	// ErrNoSource is returned by OpSetSource for a queue without Settings.Source.

@@ -27,6 +27,8 @@ const (
 	MaxConsumerValue = codec.MaxConsumerValue
 	// MaxSchedules is the most schedules of a queue.
 	MaxSchedules = codec.MaxSchedules
+	// MaxScheduleBytes is the most bytes that the names and values of a queue's schedules have together.
+	MaxScheduleBytes = codec.MaxScheduleBytes
 	// MaxScheduleValue is the longest Record.Value of a schedule, in bytes.
 	MaxScheduleValue = codec.MaxScheduleValue
 	// MaxRecordName is the longest Record.Name, in bytes.
@@ -61,7 +63,7 @@ type records []*queueRecords
 func (r records) atOnce() int {
 	longest := 1
 	for _, q := range r {
-		longest = max(longest, q.kind.Most()*q.kind.MaxValue()/codec.ChunkSize+1)
+		longest = max(longest, q.kind.MaxBytes()/codec.ChunkSize+1)
 	}
 	return (r[0].returned.AtOnce() + longest - 1) / longest
 }
@@ -175,6 +177,8 @@ func (q *queueRecords) set(op *Op, all []Record, result *Result) ([]Record, erro
 		return all, fmt.Errorf("%w: a %v of %d bytes: want at most %d", ErrOp, q.kind, len(value), q.kind.MaxValue())
 	case !found && len(all) >= q.kind.Most():
 		return all, fmt.Errorf("%w: %d %vs", ErrMaxRecords, q.kind.Most(), q.kind)
+	case len(value) > len(old) && sizeOfRecords(all)+len(op.Record)+len(value)-len(old) > q.kind.MaxBytes():
+		return all, fmt.Errorf("%w: %vs of more than %d bytes in all", ErrMaxRecords, q.kind, q.kind.MaxBytes())
 	}
 
 	if result.NextDue, err = q.write(op.Record, old, value); err != nil {

@@ -168,11 +168,32 @@ func TestScheduleBounds(t *testing.T) {
 	begin := time.Now().Truncate(time.Second)
 	q := f.queue("jobs")
 	for i := range fdbpq.MaxSchedules {
-		f.setSchedule(q, schedule.Schedule{ID: fmt.Sprint(i), Every: minutely, Value: make([]byte, 12_000)}, begin)
+		size := 0
+		if i < 100 {
+			size = 12_000
+		}
+		f.setSchedule(q, schedule.Schedule{ID: fmt.Sprint(i), Every: minutely, Value: make([]byte, size)}, begin)
 	}
-	r := f.one(begin, opSchedule(q, schedule.Schedule{ID: "more", Every: minutely}, begin))
-	if !errors.Is(r.Err, fdbpq.ErrMaxRecords) || !strings.Contains(r.Err.Error(), "100 schedules") {
-		t.Errorf("one more: %v", r.Err)
+	wantRefused := func(s schedule.Schedule, text string) {
+		t.Helper()
+		r := f.one(begin, opSchedule(q, s, begin))
+		if !errors.Is(r.Err, fdbpq.ErrMaxRecords) || !strings.Contains(r.Err.Error(), text) {
+			t.Errorf("%s: %v: want %s", s.ID, r.Err, text)
+		}
+	}
+	wantRefused(schedule.Schedule{ID: "more", Every: minutely}, "1000 schedules")
+	large := schedule.Schedule{Every: minutely, Value: make([]byte, 30_000)}
+	n := 100
+	for ; n < 160; n++ {
+		large.ID = fmt.Sprint(n)
+		f.setSchedule(q, large, begin)
+	}
+	large.ID, large.Value = "500", make([]byte, schedule.MaxContent)
+	f.setSchedule(q, large, begin)
+	large.ID = "501"
+	wantRefused(large, "4194304 bytes")
+	for ; n > 100; n-- { // smaller ones can take their places
+		f.setSchedule(q, schedule.Schedule{ID: fmt.Sprint(n - 1), Every: minutely}, begin)
 	}
 	wantError(t, f.one(begin, opSchedule(q, schedule.Schedule{ID: "a.b"}, begin)).Err, fdbpq.ErrOp)
 	set := fdbpq.Op{Kind: fdbpq.OpSetSchedule, Queue: q, Record: "0", Change: func([]byte) ([]byte, error) { return []byte("x"), nil }}
@@ -185,11 +206,11 @@ func TestScheduleBounds(t *testing.T) {
 		if !swept.More && n > 0 {
 			break
 		}
-		if !swept.Done || n == 9 {
+		if !swept.Done || n == 99 {
 			t.Fatalf("after %d transactions: %+v", n, swept)
 		}
 	}
-	wantEqual(t, "fired", f.one(now, fdbpq.Op{Kind: fdbpq.OpLen, Queue: q}).Len, 100)
+	wantEqual(t, "fired", f.one(now, fdbpq.Op{Kind: fdbpq.OpLen, Queue: q}).Len, fdbpq.MaxSchedules)
 
 	// What cannot be read stays, and is not in the way.
 	f.corrupt = true

@@ -15,6 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -145,6 +146,15 @@ func oneDelivery() fdbpq.Op {
 // deadline is within what time the protocol promises dead letters.
 const deadline = 30 * time.Second
 
+// setTomorrow sets a schedule that fires once, after a day.
+func setTomorrow(id int) fdbpq.Op {
+	now := time.Now()
+	s := &schedule.Schedule{Every: schedule.Duration(24 * time.Hour), Until: now.Add(30 * time.Hour)}
+	return fdbpq.Op{Kind: fdbpq.OpSetSchedule, Record: fmt.Sprint(id), Change: func([]byte) ([]byte, error) {
+		return schedule.Set(nil, s, now).Encode(), nil
+	}}
+}
+
 // While nothing is due, there is not one transaction, whatever is there for later.
 func TestSweeperIsIdle(t *testing.T) {
 	inSweeping(t, false, func(w *sweeping) {
@@ -152,12 +162,15 @@ func TestSweeperIsIdle(t *testing.T) {
 		a := w.start(0, nil)
 		for i := range 500 {
 			a.do(fmt.Sprint("jobs-", i), pushFor(24*time.Hour), fdbpq.Op{Kind: fdbpq.OpPush, Delay: 25 * time.Hour}, fdbpq.Op{Kind: fdbpq.OpPush})
+			for id := range 20 {
+				a.do(fmt.Sprint("planned-", i), setTomorrow(id))
+			}
 		}
 		w.sleep(time.Second) // the pass at the start
 		w.want("transactions", w.sleep(23*time.Hour), 0)
 		w.sleep(3 * time.Hour)
 		w.want("stored", fmt.Sprint(w.stored("before"), w.stored("jobs-0"), w.stored("jobs-499")), "0 2 2")
-		w.want("expired", a.d.Removed().Expired, 501)
+		w.want("expired, fired", fmt.Sprint(a.d.Removed().Expired, a.d.Removed().Fired), "501 10000")
 		w.want("transactions in the end", w.sleep(1000*time.Hour), 0)
 	})
 }

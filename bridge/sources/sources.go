@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -82,9 +83,15 @@ func (s *Sources) Start(ctx context.Context, store string) (run func()) {
 }
 
 func (s *Sources) run(ctx context.Context) {
-	for queue, source := range s.config.Configured {
-		for err := s.configure(ctx, queue, source); err != nil && ctx.Err() == nil; err = s.configure(ctx, queue, source) {
-			s.config.Warn("a source could not be set; trying again", "queue", queue.Name, "error", err)
+	for left := maps.Clone(s.config.Configured); len(left) > 0 && ctx.Err() == nil; {
+		for queue, source := range left {
+			if err := s.configure(ctx, queue, source); err == nil {
+				delete(left, queue)
+			} else if ctx.Err() == nil {
+				s.config.Warn("a source could not be set; trying again", "queue", queue.Name, "error", err)
+			}
+		}
+		if len(left) > 0 {
 			wait(ctx, maxPause)
 		}
 	}

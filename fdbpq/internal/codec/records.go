@@ -31,9 +31,10 @@ const (
 const (
 	MaxConsumers     = 100  // of a queue
 	MaxConsumerValue = 4096 // bytes
-	MaxSchedules     = 100  // of a queue
+	MaxSchedules     = 1000 // of a queue
 	MaxScheduleValue = 64 << 10
-	MaxRecordName    = 128 // bytes
+	MaxScheduleBytes = 4 << 20 // of a queue
+	MaxRecordName    = 128     // bytes
 )
 
 // String returns what such a record is of.
@@ -58,6 +59,14 @@ func (k RecordKind) MaxValue() int {
 		return MaxScheduleValue
 	}
 	return MaxConsumerValue
+}
+
+// MaxBytes is the most bytes that all records of a queue have together.
+func (k RecordKind) MaxBytes() int {
+	if k == ScheduleRecord {
+		return MaxScheduleBytes
+	}
+	return MaxConsumers * (MaxRecordName + MaxConsumerValue)
 }
 
 func (l *Layout) RecordKey(k RecordKind, name string) []byte {

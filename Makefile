@@ -17,7 +17,7 @@ VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test dashboard-test dashboard-shots dashboard-measure bench bench-jetstream bench-peers peers-test otel-test jetstream-suite leaf-versions bench-contention prove soak account work-soak fuzz nightly dist clean
+.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test dashboard-test dashboard-shots dashboard-measure bench bench-jetstream bench-peers peers-test otel-test jetstream-suite leaf-versions bench-contention prove soak account work-soak inflow-soak fuzz nightly dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -154,6 +154,9 @@ account: ## keep accounts of each item: OPS=100000 operations on each system of 
 
 work-soak: ## have producers push and Workers do jobs for DURATION=10m while bridges and NATS servers are killed; SYSTEMS=embedded or fdb
 	go test $(TAG_FLAGS) -count=1 -v -timeout 0 -run '^TestWork$$/($(SYSTEMS))' ./testenv/proof -duration $(DURATION) $(if $(SEED),-seed $(SEED))
+
+inflow-soak: ## draw from a stream and fire schedules for DURATION=10m while everything is broken; SYSTEMS='mem|embedded' or fdb
+	go test $(TAG_FLAGS) -count=1 -v -timeout 0 -run '^TestInflow$$/($(SYSTEMS))' ./testenv/proof -duration $(DURATION) $(if $(SEED),-seed $(SEED))
 
 FUZZTIME := 30s
 fuzz: ## run each fuzz test for FUZZTIME=30s; what they find is kept as a case under testdata/fuzz

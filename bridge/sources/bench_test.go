@@ -10,34 +10,64 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// BenchmarkSource draws messages of 128 bytes into an embedded store, which syncs.
+// BenchmarkSource draws messages of 128 bytes into an embedded store, which syncs. "alone" is what a
+// consumer as the source has it delivers when nothing becomes of the messages.
 func BenchmarkSource(b *testing.B) {
 	for _, retention := range retentions {
-		b.Run(retention.String(), func(b *testing.B) {
-			const n = 100_000
-			for b.Loop() {
-				b.StopTimer()
-				f := newFixture(b, testenv.Options{Engine: testenv.Pebble()})
-				f.stream("S", retention)
-				if retention == jetstream.InterestPolicy { // only a consumer makes it keep messages
-					_, err := f.js.CreateConsumer(b.Context(), "S", jetstream.ConsumerConfig{Durable: "other"})
-					f.must(err)
+		for name, draw := range map[string]func(f *fixture, n int){"queue": (*fixture).draw, "alone": (*fixture).consume} {
+			b.Run(retention.String()+"/"+name, func(b *testing.B) {
+				const n = 100_000
+				for b.Loop() {
+					b.StopTimer()
+					f := newFixture(b, testenv.Options{Engine: testenv.Pebble()})
+					f.stream("S", retention)
+					if retention == jetstream.InterestPolicy { // only a consumer makes it keep messages
+						_, err := f.js.CreateConsumer(b.Context(), "S", jetstream.ConsumerConfig{Durable: "other"})
+						f.must(err)
+					}
+					payload := make([]byte, 128)
+					for i := range n {
+						_, err := f.js.PublishAsync(fmt.Sprintf("S.%d", i%3), payload, jetstream.WithStallWait(testenv.Patience))
+						f.must(err)
+					}
+					<-f.js.PublishAsyncComplete()
+					b.StartTimer()
+					began := time.Now()
+					draw(f, n)
+					b.ReportMetric(float64(n)/time.Since(began).Seconds(), "messages/s")
+					b.StopTimer()
+					f.must(f.Bridge.Stop())
+					b.StartTimer()
 				}
-				payload := make([]byte, 128)
-				for i := range n {
-					_, err := f.js.PublishAsync(fmt.Sprintf("S.%d", i%3), payload)
-					f.must(err)
-				}
-				<-f.js.PublishAsyncComplete()
-				b.StartTimer()
-				began := time.Now()
-				f.must(f.set(`{"stream":"S","priority":{"token":2}}`))
-				f.drawn(n)
-				b.ReportMetric(n/time.Since(began).Seconds(), "messages/s")
-				b.StopTimer()
-				f.must(f.Bridge.Stop())
-				b.StartTimer()
-			}
-		})
+			})
+		}
 	}
+}
+
+func (f *fixture) draw(n int) {
+	f.must(f.set(`{"stream":"S","priority":{"token":2}}`))
+	f.drawn(uint64(n))
+}
+
+// consume has a consumer deliver all messages of the stream, and acknowledges them.
+func (f *fixture) consume(n int) {
+	s, err := f.js.Stream(f.Context(), "S")
+	f.must(err)
+	every, policy := 1, jetstream.AckExplicitPolicy
+	if s.CachedInfo().Config.Retention == jetstream.LimitsPolicy {
+		every, policy = 1000, jetstream.AckAllPolicy
+	}
+	c, err := s.CreateConsumer(f.Context(), jetstream.ConsumerConfig{Durable: "alone", AckPolicy: policy, MaxAckPending: -1})
+	f.must(err)
+	messages, err := c.Messages(jetstream.PullMaxMessagesWithBytesLimit(4000, 4<<20))
+	f.must(err)
+	defer messages.Stop()
+	for i := 1; i <= n; i++ {
+		m, err := messages.Next()
+		f.must(err)
+		if i%every == 0 {
+			f.must(m.Ack())
+		}
+	}
+	f.must(f.Conn.Flush())
 }

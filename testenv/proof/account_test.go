@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
@@ -218,7 +219,7 @@ func (b *bank) close() {
 	b.compare(ctx, db)
 	must(b.t, liftRates(ctx, db, b.rated))
 	for _, name := range slices.Concat(b.living(), b.dead) {
-		must(b.t, empty(ctx, db, name, func(value, id string) { b.books.Left(name, value, id) }))
+		must(b.t, empty(ctx, db, name, func(item *fdbpq.Item) { b.books.Left(name, numberOf(item), item.ID.String()) }))
 	}
 	emptied := time.Since(b.zero).Milliseconds()
 	b.scan(ctx, db, 0)

@@ -35,6 +35,7 @@ const serviceVariable = "PROOF_SERVICE"
 
 type serviceConfig struct {
 	Serve          string // what a NATS server listens on; "" for a bridge
+	StoreDir       string // of its JetStream; "" for none
 	NATS           string
 	Leaf           string // where the JetStream face connects to; "" for none
 	Folder         string // of the embedded store
@@ -57,7 +58,7 @@ func serve() (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if c.Serve != "" {
-		return serveNATS(ctx, c.Serve)
+		return serveNATS(ctx, c.Serve, c.StoreDir)
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	db, err := c.open(logger)
@@ -75,13 +76,13 @@ func serve() (err error) {
 	return b.Run(ctx)
 }
 
-// serveNATS runs a NATS server with an address.
-func serveNATS(ctx context.Context, address string) error {
+// serveNATS runs a NATS server with an address, and with JetStream if there is a folder for it.
+func serveNATS(ctx context.Context, address, storeDir string) error {
 	host, port, err := net.SplitHostPort(strings.TrimPrefix(address, "nats://"))
 	if err != nil {
 		return err
 	}
-	o := &server.Options{Host: host, NoSigs: true, NoLog: true}
+	o := &server.Options{Host: host, NoSigs: true, NoLog: true, JetStream: storeDir != "", StoreDir: storeDir}
 	if o.Port, err = strconv.Atoi(port); err != nil {
 		return err
 	}

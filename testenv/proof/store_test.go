@@ -24,7 +24,7 @@ func drainStore(ctx context.Context, db kv.Database) (map[string][]string, error
 				return nil, err
 			}
 			for _, name := range names {
-				err := empty(ctx, db, name, func(value, _ string) { left[name] = append(left[name], value) })
+				err := empty(ctx, db, name, func(item *fdbpq.Item) { left[name] = append(left[name], numberOf(item)) })
 				if err != nil {
 					return nil, err
 				}
@@ -38,8 +38,14 @@ func drainStore(ctx context.Context, db kv.Database) (map[string][]string, error
 	return left, nil
 }
 
+// numberOf is the value of an item, without padding.
+func numberOf(item *fdbpq.Item) string {
+	value, _, _ := strings.Cut(string(item.Value), " ")
+	return value
+}
+
 // empty removes what is left in a queue, and tells of each item.
-func empty(ctx context.Context, db kv.Database, name string, tell func(value, id string)) error {
+func empty(ctx context.Context, db kv.Database, name string, tell func(item *fdbpq.Item)) error {
 	q, err := target(keyspace(), name)
 	ops := slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpPop, Queue: q}}, 500)
 	batcher := fdbpq.NewBatcher(db, keyspace())
@@ -55,8 +61,7 @@ func empty(ctx context.Context, db kv.Database, name string, tell func(value, id
 			if err = result.Err; err != nil {
 				break
 			}
-			value, _, _ := strings.Cut(string(result.Item.Value), " ")
-			tell(value, result.Item.ID.String())
+			tell(&result.Item)
 		}
 	}
 	return fmt.Errorf("queue %s: %w", name, err)

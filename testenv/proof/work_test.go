@@ -60,11 +60,14 @@ func workSystems() []system {
 }
 
 // killNATS puts a NATS server that can be killed in the place of the rig's own.
-func killNATS(r *rig) {
+func killNATS(r *rig) { r.killNATS("") }
+
+// killNATS is killNATS with a server that has JetStream, if there is a folder for it.
+func (r *rig) killNATS(storeDir string) {
 	url := r.env.NATS.URL()
 	r.env.NATS.Stop()
 	r.strangers = false
-	s := newService(r.t, serviceConfig{Serve: url}, func() time.Duration { return 0 })
+	s := newService(r.t, serviceConfig{Serve: url, StoreDir: storeDir}, func() time.Duration { return 0 })
 	r.faults[0] = fault{"NATS server killed (SIGKILL)", func() {
 		s.kill()
 		s.start()

@@ -1,0 +1,271 @@
+package proof_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
+)
+
+// TestInflow has a queue draw from a stream, and schedules push items, while bridges, NATS servers, stores and connections
+// break. In the end each message of the stream and each time of a schedule is one item, in order. With -duration each system
+// runs for that long, else until each fault was there.
+func TestInflow(t *testing.T) {
+	seed := flags.firstSeed(t)
+	for _, s := range systems() {
+		t.Run(s.name, func(t *testing.T) {
+			s.run(t, seed, func(r *rig) { r.killNATS(t.TempDir()) }, func(r *rig) {
+				f := &inflow{rig: r, closing: make(chan struct{}), acknowledged: map[uint64]bool{}}
+				f.run()
+			})
+		})
+	}
+}
+
+// inflow is a system with a stream that a queue draws from, and schedules.
+type inflow struct {
+	*rig
+	js           jetstream.JetStream
+	closing      chan struct{} // closed when nothing more is to be published
+	acknowledged map[uint64]bool
+	stored       int // of items in the end
+}
+
+// The queues, and how messages and items are spread over priorities.
+const (
+	drawnQueue       = "drawn"
+	scheduledQueue   = "scheduled"
+	inflowPriorities = 3
+)
+
+func (f *inflow) run() {
+	c := f.clients[0]
+	var err error
+	f.js, err = jetstream.New(newLine(f.t, f.toNATS.url()).nc, jetstream.WithDefaultTimeout(time.Second))
+	must(f.t, err)
+	retention := []jetstream.RetentionPolicy{jetstream.LimitsPolicy, jetstream.WorkQueuePolicy, jetstream.InterestPolicy}[f.random.IntN(3)]
+	f.t.Logf("a stream with %v", retention)
+	stream := jetstream.StreamConfig{Name: "S", Subjects: []string{"events.*"}, Retention: retention}
+	c.insist("creating the stream", func(ctx context.Context) error {
+		_, err := f.js.CreateOrUpdateStream(ctx, stream)
+		return err
+	})
+	drawn, scheduled := c.client.PriorityQueue(drawnQueue), c.client.PriorityQueue(scheduledQueue)
+	c.insist("setting the source", func(ctx context.Context) error {
+		_, err := drawn.Configure(ctx, client.Settings{Source: `{"stream":"S","priority":{"header":"X-Priority"}}`})
+		return err
+	})
+	for i := range inflowPriorities {
+		c.insist("setting a schedule", func(ctx context.Context) error {
+			_, err := scheduled.SetSchedule(ctx, client.Schedule{
+				ID: fmt.Sprint(i), Every: schedule.Duration(time.Second + time.Duration(i)*100*time.Millisecond), Priority: int64(i), IfMissed: schedule.All})
+			return err
+		})
+	}
+	c.insist("waiting for the consumer", func(ctx context.Context) error { // before it, a stream with interest keeps nothing
+		s, err := f.js.Stream(ctx, "S")
+		if err == nil && s.CachedInfo().State.Consumers == 0 {
+			err = fmt.Errorf("there is none")
+		}
+		return err
+	})
+
+	var running sync.WaitGroup
+	running.Go(f.publish)
+	running.Go(func() { f.look(scheduled) })
+	f.breakThings()
+	close(f.closing)
+	running.Wait()
+	var last uint64
+	c.insist("drawing all messages", func(ctx context.Context) error {
+		s, err := f.js.Stream(ctx, "S")
+		if err != nil {
+			return err
+		}
+		last = s.CachedInfo().State.LastSeq
+		info, err := drawn.Info(ctx)
+		if err == nil && (info.Source == nil || info.Source.Sequence < last) {
+			err = fmt.Errorf("the source is at %v of %d", info.Source, last)
+		}
+		return err
+	})
+	if !f.t.Failed() {
+		f.check(last)
+	}
+}
+
+// look asks for the length of a queue, at which what is due there fires.
+func (f *inflow) look(queue *client.PriorityQueue) {
+	pause := time.NewTicker(50 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		select {
+		case <-f.closing:
+			return
+		case <-pause.C:
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			_, _ = queue.Len(ctx) // much is broken
+			cancel()
+		}
+	}
+}
+
+// publish publishes messages, those of which nobody knows whether they are in the stream again.
+func (f *inflow) publish() {
+	pause := time.NewTicker(10 * time.Millisecond)
+	defer pause.Stop()
+	var left []int
+	for n := 0; ; {
+		select {
+		case <-f.closing:
+			return
+		case <-pause.C:
+		}
+		for len(left) < 20 {
+			left = append(left, n)
+			n++
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		futures := make([]jetstream.PubAckFuture, len(left))
+		for i, number := range left {
+			m := nats.NewMsg(fmt.Sprintf("events.%d", number))
+			m.Data = strconv.AppendInt(nil, int64(number), 10)
+			m.Header.Set("X-Priority", strconv.Itoa(number%inflowPriorities))
+			futures[i], _ = f.js.PublishMsgAsync(m, jetstream.WithMsgID(string(m.Data))) // nil if it was not sent
+		}
+		var again []int
+		for i, future := range futures {
+			sequence := uint64(0)
+			if future != nil {
+				select {
+				case ack := <-future.Ok():
+					sequence = ack.Sequence
+				case <-future.Err():
+				case <-ctx.Done():
+				}
+			}
+			if sequence == 0 {
+				again = append(again, left[i])
+			} else {
+				f.acknowledged[sequence] = true
+			}
+		}
+		left = again
+		cancel()
+	}
+}
+
+// shortInflow is how long a short test lasts at least, so that schedules fire.
+const shortInflow = 2500 * time.Millisecond
+
+// breakThings makes faults, until each was there or the time is over.
+func (f *inflow) breakThings() {
+	for begin := time.Now(); !f.t.Failed(); {
+		if f.struck >= len(f.faults) && time.Since(begin) > max(flags.duration, shortInflow) {
+			return
+		}
+		f.hold(400 * time.Millisecond)
+		one := f.faults[f.struck%len(f.faults)]
+		f.struck++
+		one.strike()
+		f.tally.fault(one.name, 1)
+	}
+}
+
+// check ends the system and looks at what is in its store.
+func (f *inflow) check(last uint64) {
+	for _, c := range f.clients {
+		c.line.close()
+	}
+	db := f.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	f.scan(ctx, db, -1)
+
+	drawn, order := map[uint64]int{}, map[int64]uint64{}
+	f.each(ctx, db, drawnQueue, func(item *fdbpq.Item) {
+		var sequence uint64
+		if _, err := fmt.Sscanf(header(item, "Pq-Source"), "S %d", &sequence); err != nil {
+			f.t.Errorf("item %v: %v", item.ID, err)
+		}
+		if drawn[sequence]++; sequence < order[item.ID.Priority] {
+			f.t.Errorf("message %d comes after %d", sequence, order[item.ID.Priority])
+		}
+		order[item.ID.Priority] = sequence
+	})
+	for sequence := uint64(1); sequence <= last; sequence++ {
+		if n := drawn[sequence]; n != 1 {
+			f.t.Errorf("message %d of %d is %d items", sequence, last, n)
+		}
+	}
+	for sequence := range f.acknowledged {
+		if sequence > last {
+			f.t.Errorf("message %d was acknowledged, and the stream ends with %d", sequence, last)
+		}
+	}
+	if len(drawn) != int(last) {
+		f.t.Errorf("%d messages of %d were drawn", len(drawn), last)
+	}
+
+	fired := map[string][]time.Time{}
+	f.each(ctx, db, scheduledQueue, func(item *fdbpq.Item) {
+		at, err := time.Parse(time.RFC3339Nano, header(item, "Pq-Scheduled-At"))
+		if err != nil {
+			f.t.Error(err)
+		}
+		fired[header(item, "Pq-Schedule")] = append(fired[header(item, "Pq-Schedule")], at)
+	})
+	q, err := target(keyspace(), scheduledQueue)
+	must(f.t, err)
+	results, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]fdbpq.Result, error) {
+		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpSchedules, Queue: q}})
+	})
+	must(f.t, err)
+	for _, record := range results[0].Records {
+		s, err := schedule.Parse(record.Value)
+		must(f.t, err)
+		times := fired[s.ID]
+		if s.Fired == 0 || s.Fired != int64(len(times)) || s.Skipped != 0 {
+			f.t.Errorf("schedule %s fired %d times, skipped %d, and there are %d items", s.ID, s.Fired, s.Skipped, len(times))
+		}
+		for i, at := range times {
+			if want := s.Since.Add(time.Duration(i+1) * time.Duration(s.Every)); !at.Equal(want) {
+				f.t.Errorf("schedule %s: item %d is for %v, want %v", s.ID, i, at, want)
+			}
+		}
+	}
+	f.t.Logf("%d messages, items of schedules: %d, %d, %d; again: go test %s-run '^TestInflow$/^%s$' ./testenv/proof -seed %d",
+		last, len(fired["0"]), len(fired["1"]), len(fired["2"]), tagFlags, f.name, f.seed)
+	if f.t.Failed() {
+		f.tally.add(func() { f.tally.violations++ })
+	}
+}
+
+// each removes all items of a queue, which has some, in their order.
+func (f *inflow) each(ctx context.Context, db kv.Database, queue string, tell func(item *fdbpq.Item)) {
+	before := f.stored
+	must(f.t, empty(ctx, db, queue, func(item *fdbpq.Item) {
+		f.stored++
+		tell(item)
+	}))
+	if f.stored == before {
+		f.t.Errorf("queue %s has no items", queue)
+	}
+}
+
+func header(item *fdbpq.Item, name string) string {
+	if values := item.Headers[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}

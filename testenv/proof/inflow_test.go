@@ -54,7 +54,7 @@ func (f *inflow) run() {
 	f.js, err = jetstream.New(newLine(f.t, f.toNATS.url()).nc, jetstream.WithDefaultTimeout(time.Second))
 	must(f.t, err)
 	retention := []jetstream.RetentionPolicy{jetstream.LimitsPolicy, jetstream.WorkQueuePolicy, jetstream.InterestPolicy}[f.random.IntN(3)]
-	f.t.Logf("a stream with %v", retention)
+	f.t.Logf("a stream with %v; the bridges are strangers: %v", retention, f.strangers)
 	stream := jetstream.StreamConfig{Name: "S", Subjects: []string{"events.*"}, Retention: retention}
 	c.insist("creating the stream", func(ctx context.Context) error {
 		_, err := f.js.CreateOrUpdateStream(ctx, stream)

@@ -122,9 +122,13 @@ func (r *rig) requestTimeout(usually time.Duration) time.Duration {
 // other, so that they pop from the same queues at the same time.
 func (r *rig) natsOptions(o *server.Options) {
 	r.leaf = openLeafPort(r.t, o)
-	if r.strangers = r.random.IntN(2) == 0; !r.strangers {
-		return
+	if r.strangers = r.random.IntN(2) == 0; r.strangers {
+		keepApart(o)
 	}
+}
+
+// keepApart keeps bridges from talking to each other.
+func keepApart(o *server.Options) {
 	between := &server.SubjectPermission{Deny: []string{"_pqbridge.>"}}
 	o.Users = []*server.User{{
 		Username: "all", Password: "all",

@@ -36,6 +36,7 @@ const serviceVariable = "PROOF_SERVICE"
 type serviceConfig struct {
 	Serve          string // what a NATS server listens on; "" for a bridge
 	StoreDir       string // of its JetStream; "" for none
+	Strangers      bool   // it keeps bridges from talking to each other
 	NATS           string
 	Leaf           string // where the JetStream face connects to; "" for none
 	Folder         string // of the embedded store
@@ -58,7 +59,7 @@ func serve() (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if c.Serve != "" {
-		return serveNATS(ctx, c.Serve, c.StoreDir)
+		return serveNATS(ctx, &c)
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	db, err := c.open(logger)
@@ -76,13 +77,16 @@ func serve() (err error) {
 	return b.Run(ctx)
 }
 
-// serveNATS runs a NATS server with an address, and with JetStream if there is a folder for it.
-func serveNATS(ctx context.Context, address, storeDir string) error {
-	host, port, err := net.SplitHostPort(strings.TrimPrefix(address, "nats://"))
+// serveNATS runs a NATS server.
+func serveNATS(ctx context.Context, c *serviceConfig) error {
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(c.Serve, "nats://"))
 	if err != nil {
 		return err
 	}
-	o := &server.Options{Host: host, NoSigs: true, NoLog: true, JetStream: storeDir != "", StoreDir: storeDir}
+	o := &server.Options{Host: host, NoSigs: true, NoLog: true, JetStream: c.StoreDir != "", StoreDir: c.StoreDir}
+	if c.Strangers {
+		keepApart(o)
+	}
 	if o.Port, err = strconv.Atoi(port); err != nil {
 		return err
 	}
@@ -94,7 +98,7 @@ func serveNATS(ctx context.Context, address, storeDir string) error {
 	if !s.ReadyForConnections(patience) {
 		return errors.New("the NATS server did not start")
 	}
-	fmt.Println(address)
+	fmt.Println(c.Serve)
 	<-ctx.Done()
 	s.Shutdown()
 	s.WaitForShutdown()

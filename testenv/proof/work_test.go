@@ -60,14 +60,16 @@ func workSystems() []system {
 }
 
 // killNATS puts a NATS server that can be killed in the place of the rig's own.
-func killNATS(r *rig) { r.killNATS("") }
+func killNATS(r *rig) {
+	r.strangers = false
+	r.killNATS("")
+}
 
-// killNATS is killNATS with a server that has JetStream, if there is a folder for it.
+// killNATS does so; the server has JetStream if there is a folder for it.
 func (r *rig) killNATS(storeDir string) {
 	url := r.env.NATS.URL()
 	r.env.NATS.Stop()
-	r.strangers = false
-	s := newService(r.t, serviceConfig{Serve: url, StoreDir: storeDir}, func() time.Duration { return 0 })
+	s := newService(r.t, serviceConfig{Serve: url, StoreDir: storeDir, Strangers: r.strangers}, func() time.Duration { return 0 })
 	r.faults[0] = fault{"NATS server killed (SIGKILL)", func() {
 		s.kill()
 		s.start()

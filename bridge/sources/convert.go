@@ -28,8 +28,8 @@ type message struct {
 // errTooLarge is of a message that the dead-letter queue cannot have either.
 var errTooLarge = errors.New("too large for an item")
 
-// convert makes a message an item. With an error the message is as the dead-letter queue has it.
-func (p *session) convert(m *message) (op fdbpq.Op, err error) {
+// convert makes a message an item, of at most maxPayload bytes. With an error the message is as the dead-letter queue has it.
+func (d *drawer) convert(m *message, maxPayload int) (op fdbpq.Op, err error) {
 	h, lines := nats.Header{}, 1
 	for name, values := range m.Headers() {
 		// Those of NATS and of the protocol would be about another message.
@@ -38,17 +38,17 @@ func (p *session) convert(m *message) (op fdbpq.Op, err error) {
 			lines += len(values)
 		}
 	}
-	source := []string{p.source.Stream + " " + strconv.FormatUint(m.sequence, 10)}
+	source := []string{d.source.Stream + " " + strconv.FormatUint(m.sequence, 10)}
 	h[subjects.HeaderSource] = source
 	op = fdbpq.Op{Kind: fdbpq.OpPush, Follows: true, Message: fdbpq.Message{Value: m.Data(), Headers: h}}
 
-	size, most := max(op.Message.Size(), len(m.Data())+wire.HeaderSize(h)), min(fdbpq.MaxMessageSize, int(p.maxPayload))
+	size, most := max(op.Message.Size(), len(m.Data())+wire.HeaderSize(h)), min(fdbpq.MaxMessageSize, maxPayload)
 	if size > most || lines > subjects.MaxHeaders {
 		op.Message = fdbpq.Message{Headers: nats.Header{subjects.HeaderSource: source}}
 		return op, fmt.Errorf("%w: %d bytes and %d headers: want at most %d and %d", errTooLarge, size, lines, most, subjects.MaxHeaders)
 	}
 
-	if f := p.source.Priority; f != nil && f.Value != nil {
+	if f := d.source.Priority; f != nil && f.Value != nil {
 		op.Priority = *f.Value
 	} else if f != nil {
 		text, where := field(f, m)
@@ -56,7 +56,7 @@ func (p *session) convert(m *message) (op fdbpq.Op, err error) {
 			return op, fmt.Errorf("%s: %w", where, err)
 		}
 	}
-	if f := p.source.Group; f != nil {
+	if f := d.source.Group; f != nil {
 		if group, where := field(f, m); group != "" {
 			h[subjects.HeaderGroup] = []string{group}
 			if _, err = subjects.GroupOfPush(h); err != nil {

@@ -17,7 +17,8 @@ import (
 
 // drawer draws for one queue, as one source. What changes belongs to its goroutine.
 type drawer struct {
-	s        *Sources
+	config   *Config
+	slots    chan struct{} // an element for each that is drawn from
 	name     fdbpq.QueueName
 	queue    *dispatch.Queue
 	consumer string
@@ -36,34 +37,12 @@ var (
 	errStopped = errors.New("the source has stopped")
 )
 
-// run draws until the drawer or the source is stopped, or the queue has no source.
-func (d *drawer) run() {
-	defer d.stop()
-	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		before := d.state.Sequence
-		err := d.session()
-		if d.state.Sequence > before {
-			pause = minPause
-		}
-		switch {
-		case d.ctx.Err() != nil || errors.Is(err, errStopped) || errors.Is(err, fdbpq.ErrNoSource):
-			return
-		case !errors.Is(err, errChanged):
-			d.s.config.Warn("a source cannot be drawn from; trying again", "queue", d.name.Name, "error", err)
-			if pause > minPause { // not for a moment
-				_ = d.note(func(s *settings.SourceState) { s.Waiting = text(err) })
-			}
-		}
-		wait(d.ctx, pause)
-	}
-}
-
 // text is an error as the state has it.
 func text(err error) string { return settings.Cut(err.Error(), 500) }
 
 // do runs operations on the queue and returns the state that there is then.
 func (d *drawer) do(ops ...fdbpq.Op) (stored []byte, err error) {
-	results, err := d.s.config.Dispatcher.Do(d.ctx, d.queue, ops)
+	results, err := d.config.Dispatcher.Do(d.ctx, d.queue, ops)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +105,7 @@ func (d *drawer) note(change func(s *settings.SourceState)) error {
 
 // stopSource stops the source until it is set again.
 func (d *drawer) stopSource(why string) error {
-	d.s.config.Warn("a source has stopped", "queue", d.name.Name, "why", why)
+	d.config.Warn("a source has stopped", "queue", d.name.Name, "why", why)
 	err := d.note(func(s *settings.SourceState) { s.Stopped, s.Waiting = why, "" })
 	if err != nil {
 		return err
@@ -137,9 +116,9 @@ func (d *drawer) stopSource(why string) error {
 // jetStream returns the API of the domain that the source is in.
 func (d *drawer) jetStream() (jetstream.JetStream, error) {
 	if d.source.Domain != "" {
-		return jetstream.NewWithDomain(d.s.config.Conn(), d.source.Domain)
+		return jetstream.NewWithDomain(d.config.Conn(), d.source.Domain)
 	}
-	return jetstream.New(d.s.config.Conn())
+	return jetstream.New(d.config.Conn())
 }
 
 // removeOthers removes the consumers of the source that the queue had before, if it can.

@@ -42,6 +42,28 @@ type session struct {
 	size      int    // of the next batch, in messages
 }
 
+// run draws until the drawer or the source is stopped, or the queue has no source.
+func (d *drawer) run() {
+	defer d.stop()
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		before := d.state.Sequence
+		err := d.session()
+		if d.state.Sequence > before {
+			pause = minPause
+		}
+		switch {
+		case d.ctx.Err() != nil || errors.Is(err, errStopped) || errors.Is(err, fdbpq.ErrNoSource):
+			return
+		case !errors.Is(err, errChanged):
+			d.config.Warn("a source cannot be drawn from; trying again", "queue", d.name.Name, "error", err)
+			if pause > minPause { // not for a moment
+				_ = d.note(func(s *settings.SourceState) { s.Waiting = text(err) })
+			}
+		}
+		wait(d.ctx, pause)
+	}
+}
+
 // session draws until something ends it, and returns that.
 func (d *drawer) session() error {
 	if err := d.read(); err != nil {
@@ -51,14 +73,14 @@ func (d *drawer) session() error {
 		return errStopped
 	}
 	select {
-	case d.s.slots <- struct{}{}:
-		defer func() { <-d.s.slots }()
+	case d.slots <- struct{}{}:
+		defer func() { <-d.slots }()
 	default:
 		return fmt.Errorf("this bridge draws from %d sources already, which is the most", Max)
 	}
 
 	// What the server has sent over a connection that is lost comes again late, and others before it.
-	nc := d.s.config.Conn()
+	nc := d.config.Conn()
 	parted := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
 	defer nc.RemoveStatusListener(parted)
 	if !nc.IsConnected() {
@@ -292,7 +314,7 @@ func (p *session) drawBatch(list []message) error {
 	var dead []fdbpq.Message
 	var bad error
 	for i := range list {
-		op, err := p.convert(&list[i])
+		op, err := p.convert(&list[i], int(p.maxPayload))
 		if err == nil {
 			pushes = append(pushes, op)
 			continue

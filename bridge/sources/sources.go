@@ -24,37 +24,11 @@ import (
 	"fmt"
 	"maps"
 	"sync"
-	"time"
 
-	"github.com/nats-io/nats.go"
-
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// Max is how many sources a bridge draws from at a time. Others wait.
-const Max = 100
-
-// Pauses before another attempt.
-const (
-	minPause = 100 * time.Millisecond
-	maxPause = 10 * time.Second
-)
-
-// Config is what Sources needs of the bridge.
-type Config struct {
-	Dispatcher *dispatch.Dispatcher
-	// Conn returns the connection to NATS.
-	Conn func() *nats.Conn
-	// Owns reports whether this bridge draws for the queue.
-	Owns func(kind subjects.Kind, name string) bool
-	// Configured has the setting source of queues that are given one at the start.
-	Configured map[fdbpq.QueueName]string
-	// Warn logs a problem. It may drop some.
-	Warn func(message string, args ...any)
-}
 
 // Sources draws for all queues of a bridge. Its methods are safe for concurrent use.
 type Sources struct {
@@ -138,7 +112,7 @@ func (s *Sources) Tell(queue fdbpq.QueueName, changed bool) {
 		s.config.Warn("a source cannot be drawn from", "queue", queue.Name, "error", err)
 		return
 	}
-	d := &drawer{s: s, name: queue, queue: q, consumer: consumerName(s.store, queue)}
+	d := &drawer{config: &s.config, slots: s.slots, name: queue, queue: q, consumer: consumerName(s.store, queue)}
 	d.ctx, d.stop = context.WithCancel(s.ctx)
 	s.drawers[queue] = d
 	d.ended.Go(func() {
@@ -194,14 +168,4 @@ func KindOf(queue fdbpq.QueueName) subjects.Kind {
 		return subjects.FIFO
 	}
 	return subjects.Priority
-}
-
-// wait waits until the pause is over or ctx ends.
-func wait(ctx context.Context, pause time.Duration) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

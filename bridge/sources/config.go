@@ -1,0 +1,44 @@
+package sources
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Max is how many sources a bridge draws from at a time. Others wait.
+const Max = 100
+
+// Pauses before another attempt.
+const (
+	minPause = 100 * time.Millisecond
+	maxPause = 10 * time.Second
+)
+
+// Config is what Sources needs of the bridge.
+type Config struct {
+	Dispatcher *dispatch.Dispatcher
+	// Conn returns the connection to NATS.
+	Conn func() *nats.Conn
+	// Owns reports whether this bridge draws for the queue.
+	Owns func(kind subjects.Kind, name string) bool
+	// Configured has the setting source of queues that are given one at the start.
+	Configured map[fdbpq.QueueName]string
+	// Warn logs a problem. It may drop some.
+	Warn func(message string, args ...any)
+}
+
+// wait waits until the pause is over or ctx ends.
+func wait(ctx context.Context, pause time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

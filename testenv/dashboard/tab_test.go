@@ -239,16 +239,34 @@ func (b *tab) press(selector, text string) {
 	})()`, quoted(selector), quoted(text)))
 }
 
-// clickOn clicks where an element is. Another may have taken its place meanwhile, because the page changes.
+// clickOn clicks where an element is. If another has taken its place meanwhile, because the page changes, the click does
+// nothing, and is made again.
 func (b *tab) clickOn(element string) {
 	b.Helper()
-	b.until(element)
-	at := eval[[]float64](b, `(e => {
-		e?.scrollIntoView({block: "center", behavior: "instant"})
-		const r = e?.getClientRects()[0] ?? {}
-		return [r.left + r.width / 2, r.top + r.height / 2]
-	})(`+element+`)`)
-	b.run(chromedp.MouseClickXY(at[0], at[1]))
+	for missed := true; missed; {
+		b.until(element)
+		at := eval[[]float64](b, `(e => {
+			e?.scrollIntoView({block: "center", behavior: "instant"})
+			document.removeEventListener("click", window.judge, true)
+			window.missed = false
+			window.judge = event => {
+				if (!e?.contains(event.target)) {
+					window.missed = true
+					event.preventDefault()
+					event.stopPropagation()
+				}
+			}
+			document.addEventListener("click", window.judge, {capture: true, once: true})
+			const r = e?.getClientRects()[0] ?? {}
+			return [r.left + r.width / 2, r.top + r.height / 2]
+		})(`+element+`)`)
+		b.run(chromedp.MouseClickXY(at[0], at[1]))
+		ctx, cancel := context.WithTimeout(b.ctx, *patience)
+		var err error
+		missed, err = chromedp.Run(ctx, chromedp.Evaluate[bool]("window.missed == true"))
+		cancel()
+		missed = missed && err == nil // the click may have led to another page
+	}
 }
 
 // fill types a text into an input, in place of what is there.

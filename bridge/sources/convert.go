@@ -1,12 +1,10 @@
 package sources
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -77,19 +75,4 @@ func field(f *settings.SourceField, m *message) (text, where string) {
 		text = tokens[f.Token-1]
 	}
 	return text, fmt.Sprintf("token %d of its subject", f.Token)
-}
-
-// consumerName is the name of a queue's consumers, which says whose they are.
-func consumerName(store string, queue fdbpq.QueueName) string {
-	name, kind := queue.Name, "pq"
-	if queue.FIFO {
-		kind = "q"
-	}
-	bad := func(r rune) bool {
-		return strings.ContainsRune(`.*>/\`, r) || unicode.IsSpace(r) || !unicode.IsPrint(r)
-	}
-	if strings.ContainsFunc(name, bad) {
-		name = fmt.Sprintf("%.16x", sha256.Sum256([]byte(name)))
-	}
-	return "pq_" + store + "_" + kind + "_" + name
 }

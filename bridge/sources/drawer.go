@@ -21,7 +21,7 @@ type drawer struct {
 	slots    chan struct{} // an element for each that is drawn from
 	name     fdbpq.QueueName
 	queue    *dispatch.Queue
-	consumer string
+	consumer string // the name of its consumers, or the start of it
 	ctx      context.Context
 	stop     func()
 	ended    sync.WaitGroup
@@ -120,20 +120,3 @@ func (d *drawer) jetStream() (jetstream.JetStream, error) {
 	}
 	return jetstream.New(d.config.Conn())
 }
-
-// removeOthers removes the consumers of the source that the queue had before, if it can.
-func (d *drawer) removeOthers(before *drawer) {
-	err := d.read()
-	if gone := errors.Is(err, fdbpq.ErrNoSource); err != nil && !gone || !gone && d.source.Stream == before.source.Stream {
-		return
-	}
-	js, err := before.jetStream()
-	for _, name := range before.consumers() {
-		if err == nil && before.source.Stream != "" {
-			_ = js.DeleteConsumer(d.ctx, before.source.Stream, name)
-		}
-	}
-}
-
-// consumers returns the names of the queue's consumers. Only streams with interest have the second.
-func (d *drawer) consumers() [2]string { return [2]string{d.consumer, d.consumer + "_2"} }

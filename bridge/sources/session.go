@@ -131,7 +131,7 @@ func (p *session) open() error {
 		err = p.stopSource(why)
 	}
 	if err == nil {
-		err = p.makeConsumer(js, info.Config.Retention)
+		err = p.makeConsumer(info.Config.Retention)
 	}
 	if err != nil {
 		return err
@@ -179,41 +179,6 @@ func (p *session) lost(info *jetstream.StreamInfo, from uint64) string {
 	}
 	return fmt.Sprintf("messages %d to %d of stream %s were removed before they were drawn: set the source with \"start\":%d to go on without them",
 		from, info.State.FirstSeq-1, p.source.Stream, info.State.FirstSeq)
-}
-
-// makeConsumer makes the consumer, and removes the one before it: first, because a work-queue stream
-// has one at a time, and its messages stay. In a stream with interest they go with the last consumer,
-// so there the new one has another name, and the old one is removed last.
-func (p *session) makeConsumer(js jetstream.JetStream, retention jetstream.RetentionPolicy) (err error) {
-	names := p.consumers()
-	c := jetstream.ConsumerConfig{
-		Description: "draws for queue " + p.name.Name, FilterSubject: p.source.Filter,
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: -1, MaxDeliver: -1,
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: p.state.Sequence + 1,
-	}
-	switch retention {
-	case jetstream.LimitsPolicy:
-		c.AckPolicy = jetstream.AckAllPolicy
-	case jetstream.WorkQueuePolicy:
-		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverAllPolicy, 0
-	default:
-		if _, err := js.Consumer(p.ctx, p.source.Stream, names[0]); err == nil {
-			slices.Reverse(names[:])
-		}
-	}
-
-	c.Durable = names[0]
-	err = js.DeleteConsumer(p.ctx, p.source.Stream, names[0])
-	if err == nil || errors.Is(err, jetstream.ErrConsumerNotFound) {
-		p.consumer, err = js.CreateConsumer(p.ctx, p.source.Stream, c)
-	}
-	if err == nil && retention == jetstream.InterestPolicy {
-		err = js.DeleteConsumer(p.ctx, p.source.Stream, names[1])
-	}
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil
-	}
-	return err
 }
 
 // drawNext waits for messages and draws those that have come.

@@ -53,6 +53,8 @@ type SourceState struct {
 	Dead  int64 `json:"dead"`
 	// Lag is how many messages were left when this was written.
 	Lag uint64 `json:"lag"`
+	// Consumer is the name of the consumer of a stream with interest.
+	Consumer string `json:"consumer,omitempty"`
 	// Waiting says why nothing is drawn for now, and Stopped why nothing is until the source is set.
 	Waiting string `json:"waiting,omitempty"`
 	Stopped string `json:"stopped,omitempty"`

@@ -237,35 +237,50 @@ func TestOtherStream(t *testing.T) {
 	f.wantItems(15, 40)
 }
 
-// Two that think they own a queue draw each message once.
+// Three that think they own a queue draw each message once, although they remove each other's consumers.
 func TestTwoDrawers(t *testing.T) {
-	f := newFixture(t, testenv.Options{})
-	f.stream("S", jetstream.LimitsPolicy)
-	f.publish("S", 1, 3000)
-	f.must(f.set(source("S")))
-	d := dispatch.New(dispatch.Options{
-		DB: f.DB, Keyspace: f.Keyspace, Lanes: 1, MaxBatch: 1000, MaxBatchBytes: 1 << 20, MaxPending: 1000, MaxPendingBytes: 1 << 30,
-		RequestTimeout: testenv.Patience, Warn: func(string, ...any) {}, BatchDone: func(int) {},
-	})
-	other := sources.New(sources.Config{
-		Dispatcher: d, Conn: func() *nats.Conn { return f.Conn }, Warn: func(string, ...any) {},
-		Owns:       func(subjects.Kind, string) bool { return true },
-		Configured: map[fdbpq.QueueName]string{{Name: "jobs"}: source("S")},
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { d.Run(ctx) })
-	running.Go(other.Start(ctx, "another"))
-	defer running.Wait()
-	defer cancel()
-	defer d.Close()
-	for range 20 {
-		other.Tell(fdbpq.QueueName{Name: "jobs"}, true)
+	for _, retention := range retentions {
+		t.Run(retention.String(), func(t *testing.T) {
+			f := newFixture(t, testenv.Options{})
+			stream := f.stream("S", retention)
+			f.must(f.set(source("S")))
+			f.consumes("S")
+			var consumer string
+			for name := range stream.ConsumerNames(t.Context()).Name() {
+				consumer = name
+			}
+			store := strings.Split(consumer, "_")[1]
+
+			d := dispatch.New(dispatch.Options{
+				DB: f.DB, Keyspace: f.Keyspace, Lanes: 1, MaxBatch: 1000, MaxBatchBytes: 1 << 20, MaxPending: 1000, MaxPendingBytes: 1 << 30,
+				RequestTimeout: testenv.Patience, Warn: func(string, ...any) {}, BatchDone: func(int) {},
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { d.Run(ctx) })
+			defer running.Wait()
+			defer cancel()
+			defer d.Close()
+			jobs := fdbpq.QueueName{Name: "jobs"}
+			others := make([]*sources.Sources, 2)
+			for i := range others {
+				others[i] = sources.New(sources.Config{
+					Dispatcher: d, Conn: func() *nats.Conn { return f.Conn }, Warn: func(string, ...any) {},
+					Owns:       func(subjects.Kind, string) bool { return true },
+					Configured: map[fdbpq.QueueName]string{jobs: source("S")},
+				})
+				running.Go(others[i].Start(ctx, store))
+			}
+			for i := range 40 {
+				f.publish("S", 100*i+1, 100*i+100)
+				for _, other := range others {
+					other.Tell(jobs, true)
+				}
+			}
+			f.drawn(4000)
+			f.wantItems(1, 4000)
+		})
 	}
-	f.drawn(3000)
-	f.publish("S", 3001, 4000)
-	f.drawn(4000)
-	f.wantItems(1, 4000)
 }
 
 // Messages as large as the server carries, and one that no item can be.

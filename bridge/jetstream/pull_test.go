@@ -430,6 +430,7 @@ func TestOwnerChanges(t *testing.T) {
 	pull := func() { s.pull(c, &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"expires":3600000000000}`)}) }
 	pull()
 	s.nextItem("a")
+	eventually(t, "the end of the pull", func() bool { return s.counts(jobsW).Waiting == 0 })
 	pull()
 	s.OwnersChanged()
 	same(t, "waiting", s.counts(jobsW), counts{Delivered: 1, AckPending: 1, Waiting: 1})

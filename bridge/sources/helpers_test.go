@@ -162,24 +162,33 @@ func (f *fixture) pop(name string, text func(item *fdbpq.Item) string) (texts []
 // popBy is pop, of so many at a time.
 func (f *fixture) popBy(n int, name string, text func(item *fdbpq.Item) string) (texts []string) {
 	f.Helper()
-	q := f.queue(name)
 	for {
-		ops := make([]fdbpq.Op, n)
-		for i := range ops {
-			ops[i] = fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}
-		}
-		results, err := kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
-			return fdbpq.Apply(tx, ops, f.now())
-		})
-		f.must(err)
-		for i := range results {
-			if errors.Is(results[i].Err, fdbpq.ErrEmpty) {
-				return texts
-			}
-			f.must(results[i].Err)
-			texts = append(texts, text(&results[i].Item))
+		some := f.take(n, name, text)
+		if texts = append(texts, some...); len(some) < n {
+			return texts
 		}
 	}
+}
+
+// take pops so many items, or all, in one transaction.
+func (f *fixture) take(n int, name string, text func(item *fdbpq.Item) string) (texts []string) {
+	f.Helper()
+	ops := make([]fdbpq.Op, n)
+	for i := range ops {
+		ops[i] = fdbpq.Op{Kind: fdbpq.OpPop, Queue: f.queue(name)}
+	}
+	results, err := kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
+		return fdbpq.Apply(tx, ops, f.now())
+	})
+	f.must(err)
+	for i := range results {
+		if errors.Is(results[i].Err, fdbpq.ErrEmpty) {
+			return texts
+		}
+		f.must(results[i].Err)
+		texts = append(texts, text(&results[i].Item))
+	}
+	return texts
 }
 
 // wantItems checks that the queue has the numbers from one to another, in the order of the stream

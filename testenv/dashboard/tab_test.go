@@ -239,22 +239,23 @@ func (b *tab) press(selector, text string) {
 	})()`, quoted(selector), quoted(text)))
 }
 
-// clickOn clicks where an element is. If another has taken its place meanwhile, because the page changes, the click does
-// nothing, and is made again.
+// clickOn clicks where an element is. The page changes meanwhile: if another element has taken its place, the click does
+// nothing, and if it was replaced between press and release, there is none. Then it is made again.
 func (b *tab) clickOn(element string) {
 	b.Helper()
-	for missed := true; missed; {
-		b.until(element)
+	end := time.Now().Add(*patience)
+	for landed := false; !landed; {
+		if b.until(element); time.Now().After(end) {
+			b.Fatalf("no click lands on %s", element)
+		}
 		at := eval[[]float64](b, `(e => {
 			e?.scrollIntoView({block: "center", behavior: "instant"})
 			document.removeEventListener("click", window.judge, true)
-			window.missed = false
+			window.landed = false
 			window.judge = event => {
-				if (!e?.contains(event.target)) {
-					window.missed = true
-					event.preventDefault()
-					event.stopPropagation()
-				}
+				if (window.landed = e?.contains(event.target)) return
+				event.preventDefault()
+				event.stopPropagation()
 			}
 			document.addEventListener("click", window.judge, {capture: true, once: true})
 			const r = e?.getClientRects()[0] ?? {}
@@ -262,10 +263,9 @@ func (b *tab) clickOn(element string) {
 		})(`+element+`)`)
 		b.run(chromedp.MouseClickXY(at[0], at[1]))
 		ctx, cancel := context.WithTimeout(b.ctx, *patience)
-		var err error
-		missed, err = chromedp.Run(ctx, chromedp.Evaluate[bool]("window.missed == true"))
+		missed, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("window.landed === false"))
 		cancel()
-		missed = missed && err == nil // the click may have led to another page
+		landed = !missed || err != nil // the click may have led to another page
 	}
 }
 

@@ -3,7 +3,10 @@ package proof_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,15 +20,15 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 )
 
-// TestInflow has a queue draw from a stream, and schedules push items, while bridges, NATS servers, stores and connections
-// break. In the end each message of the stream and each time of a schedule is one item, in order. With -duration each system
-// runs for that long, else until each fault was there.
+// TestInflow has a queue draw from a stream, schedules push items, and consumers take some of both, while bridges, NATS
+// servers, stores and connections break. In the end each message of the stream and each time of a schedule was one item, and
+// what is left is in order. With -duration each system runs for that long, else until each fault was there.
 func TestInflow(t *testing.T) {
 	seed := flags.firstSeed(t)
 	for _, s := range systems() {
 		t.Run(s.name, func(t *testing.T) {
 			s.run(t, seed, func(r *rig) { r.killNATS(t.TempDir()) }, func(r *rig) {
-				f := &inflow{rig: r, closing: make(chan struct{}), acknowledged: map[uint64]bool{}}
+				f := &inflow{rig: r, origins: newOrigins(), closing: make(chan struct{}), acknowledged: map[uint64]bool{}}
 				f.run()
 			})
 		})
@@ -35,10 +38,10 @@ func TestInflow(t *testing.T) {
 // inflow is a system with a stream that a queue draws from, and schedules.
 type inflow struct {
 	*rig
+	*origins
 	js           jetstream.JetStream
 	closing      chan struct{} // closed when nothing more is to be published
 	acknowledged map[uint64]bool
-	stored       int // of items in the end
 }
 
 // The queues, and how messages and items are spread over priorities.
@@ -83,6 +86,10 @@ func (f *inflow) run() {
 	var running sync.WaitGroup
 	running.Go(f.publish)
 	running.Go(func() { f.look(scheduled) })
+	for i, queue := range []string{drawnQueue, scheduledQueue, drawnQueue, scheduledQueue} {
+		c, random := f.clients[1+i], rand.New(rand.NewPCG(f.random.Uint64(), 9))
+		running.Go(func() { f.consume(c, c.client.PriorityQueue(queue), random) })
+	}
 	f.breakThings()
 	close(f.closing)
 	running.Wait()
@@ -99,6 +106,8 @@ func (f *inflow) run() {
 		}
 		return err
 	})
+	f.returned(drawn)
+	f.returned(scheduled)
 	if !f.t.Failed() {
 		f.check(last)
 	}
@@ -192,20 +201,34 @@ func (f *inflow) check(last uint64) {
 	defer cancel()
 	f.scan(ctx, db, -1)
 
-	drawn, order := map[uint64]int{}, map[int64]uint64{}
+	order := map[int64]uint64{}
 	f.each(ctx, db, drawnQueue, func(item *fdbpq.Item) {
 		var sequence uint64
-		if _, err := fmt.Sscanf(header(item, "Pq-Source"), "S %d", &sequence); err != nil {
+		if _, err := fmt.Sscanf(originOf(item.Headers), "S %d", &sequence); err != nil {
 			f.t.Errorf("item %v: %v", item.ID, err)
 		}
-		if drawn[sequence]++; sequence < order[item.ID.Priority] {
+		if sequence < order[item.ID.Priority] {
 			f.t.Errorf("message %d comes after %d", sequence, order[item.ID.Priority])
 		}
 		order[item.ID.Priority] = sequence
 	})
+	f.each(ctx, db, scheduledQueue, func(*fdbpq.Item) {})
+	f.scan(ctx, db, 0)
+
+	drawn, fired := 0, map[string][]time.Time{}
+	for origin := range f.items {
+		name, rest, _ := strings.Cut(origin, " ")
+		if name == "S" {
+			drawn++
+			continue
+		}
+		at, err := time.Parse(time.RFC3339Nano, rest)
+		must(f.t, err)
+		fired[name] = append(fired[name], at)
+	}
 	for sequence := uint64(1); sequence <= last; sequence++ {
-		if n := drawn[sequence]; n != 1 {
-			f.t.Errorf("message %d of %d is %d items", sequence, last, n)
+		if f.items[fmt.Sprint("S ", sequence)] == "" {
+			f.t.Errorf("message %d of %d is no item", sequence, last)
 		}
 	}
 	for sequence := range f.acknowledged {
@@ -213,28 +236,24 @@ func (f *inflow) check(last uint64) {
 			f.t.Errorf("message %d was acknowledged, and the stream ends with %d", sequence, last)
 		}
 	}
-	if len(drawn) != int(last) {
-		f.t.Errorf("%d messages of %d were drawn", len(drawn), last)
+	if drawn != int(last) || last == 0 || len(f.settled) == 0 {
+		f.t.Errorf("%d messages of %d were drawn, and %d items acknowledged", drawn, last, len(f.settled))
 	}
 
-	fired := map[string][]time.Time{}
-	f.each(ctx, db, scheduledQueue, func(item *fdbpq.Item) {
-		at, err := time.Parse(time.RFC3339Nano, header(item, "Pq-Scheduled-At"))
-		if err != nil {
-			f.t.Error(err)
-		}
-		fired[header(item, "Pq-Schedule")] = append(fired[header(item, "Pq-Schedule")], at)
-	})
 	q, err := target(keyspace(), scheduledQueue)
 	must(f.t, err)
 	results, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]fdbpq.Result, error) {
 		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpSchedules, Queue: q}})
 	})
 	must(f.t, err)
+	if n := len(results[0].Records); n != inflowPriorities {
+		f.t.Errorf("%d schedules, want %d", n, inflowPriorities)
+	}
 	for _, record := range results[0].Records {
 		s, err := schedule.Parse(record.Value)
 		must(f.t, err)
 		times := fired[s.ID]
+		slices.SortFunc(times, time.Time.Compare)
 		if s.Fired == 0 || s.Fired != int64(len(times)) || s.Skipped != 0 {
 			f.t.Errorf("schedule %s fired %d times, skipped %d, and there are %d items", s.ID, s.Fired, s.Skipped, len(times))
 		}
@@ -244,28 +263,19 @@ func (f *inflow) check(last uint64) {
 			}
 		}
 	}
-	f.t.Logf("%d messages, items of schedules: %d, %d, %d; again: go test %s-run '^TestInflow$/^%s$' ./testenv/proof -seed %d",
-		last, len(fired["0"]), len(fired["1"]), len(fired["2"]), tagFlags, f.name, f.seed)
+	f.t.Logf("%d messages, items of schedules: %d, %d, %d, acknowledged: %d; again: go test %s-run '^TestInflow$/^%s$' ./testenv/proof -seed %d",
+		last, len(fired["0"]), len(fired["1"]), len(fired["2"]), len(f.settled), tagFlags, f.name, f.seed)
 	if f.t.Failed() {
 		f.tally.add(func() { f.tally.violations++ })
 	}
 }
 
-// each removes all items of a queue, which has some, in their order.
+// each removes all items of a queue, in their order, and records what they come from.
 func (f *inflow) each(ctx context.Context, db kv.Database, queue string, tell func(item *fdbpq.Item)) {
-	before := f.stored
 	must(f.t, empty(ctx, db, queue, func(item *fdbpq.Item) {
-		f.stored++
+		if err := f.saw(item.Headers, item.ID.String(), len(f.settled)); err != nil {
+			f.t.Errorf("queue %s: %v", queue, err)
+		}
 		tell(item)
 	}))
-	if f.stored == before {
-		f.t.Errorf("queue %s has no items", queue)
-	}
-}
-
-func header(item *fdbpq.Item, name string) string {
-	if values := item.Headers[name]; len(values) > 0 {
-		return values[0]
-	}
-	return ""
 }

@@ -74,6 +74,7 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 	mem := memkv.New(memkv.Options{History: 1000})
 	db := faultkv.New(mem, faultkv.Options{Seed: r.random.Uint64(), Rates: rates, MaxDelay: 3 * time.Millisecond})
 	toNATS := newProxy(r.t, r.env.NATS.URL())
+	r.fromBridges = toNATS
 	start := func() *local {
 		return startLocal(r.t, bridgeOptions(toNATS.url(), r.leafURL(), db, r.requestTimeout(100*time.Millisecond), r.wrongBy(), r.limits))
 	}
@@ -119,6 +120,7 @@ func startKill(r *rig) {
 	r.oneByOne, r.mortal = true, true
 	folder := r.t.TempDir()
 	toNATS := newProxy(r.t, r.env.NATS.URL())
+	r.fromBridges = toNATS
 	s := newService(r.t, serviceConfig{NATS: toNATS.url(), Leaf: r.leafURL(), Folder: folder, RequestTimeout: r.requestTimeout(time.Second), Limits: r.limits}, r.wrongBy)
 	kill := fault{"bridge killed (SIGKILL)", func() {
 		s.kill()

@@ -28,6 +28,7 @@ func startFDB(bridges int) func(*rig) {
 		server := testenv.StartFDB(r.t, testenv.FDBMemory)
 		r.mortal = true
 		toNATS := newProxy(r.t, r.env.NATS.URL())
+		r.fromBridges = toNATS
 		// Some requests are given up while the server is paused, some continue after
 		// it.
 		config := serviceConfig{NATS: toNATS.url(), Leaf: r.leafURL(), ClusterFile: server.ClusterFile(), RequestTimeout: r.requestTimeout(2 * time.Second), Limits: r.limits}

@@ -36,12 +36,13 @@ type rig struct {
 	random *rand.Rand
 	tally  *tally
 
-	env     *testenv.Env // its NATS server only
-	leaf    string       // the address of its leaf node port
-	toNATS  *proxy       // for the clients
-	toLeaf  *proxy       // for the leaf node connections of bridges; nil without the JetStream face
-	faults  []fault
-	timeout atomic.Int64 // nanoseconds that a client waits for an answer
+	env         *testenv.Env // its NATS server only
+	leaf        string       // the address of its leaf node port
+	toNATS      *proxy       // for the clients
+	toLeaf      *proxy       // for the leaf node connections of bridges; nil without the JetStream face
+	fromBridges *proxy       // for the connections of bridges to NATS; nil if they have none
+	faults      []fault
+	timeout     atomic.Int64 // nanoseconds that a client waits for an answer
 
 	// See proof.History.
 	oneByOne, mortal bool
@@ -139,13 +140,16 @@ func keepApart(o *server.Options) {
 
 // loseReplies drops what the server says to the clients, then cuts them off. If all
 // clients have ended, there is nothing to lose.
-func (r *rig) loseReplies() {
-	swallowed := r.toNATS.deafen(true)
+func (r *rig) loseReplies() { r.lose(r.toNATS) }
+
+// lose drops what the server says through a proxy, then cuts its connections.
+func (r *rig) lose(p *proxy) {
+	swallowed := p.deafen(true)
 	select {
 	case <-swallowed:
 	case <-time.After(answerTime / 2):
 	}
-	r.toNATS.hear()
+	p.hear()
 }
 
 // hold lets a fault last for a random part of d.

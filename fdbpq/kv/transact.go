@@ -116,6 +116,6 @@ func (b *Backoff) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer.C:
-		return nil
+		return ctx.Err() // both may have come at once
 	}
 }

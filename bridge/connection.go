@@ -107,7 +107,8 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	defer b.outbox.Heard(err)
 	b.metrics.natsErrors.Inc()
 
-	if to, ok := deniedSubject(err); ok && !strings.HasPrefix(to, peers.Root) {
+	// No reply goes to NATS itself: those are requests of sources, and their acknowledgements.
+	if to, ok := deniedSubject(err); ok && !strings.HasPrefix(to, peers.Root) && !strings.HasPrefix(to, "$JS.") {
 		b.metrics.replyFailures.Inc()
 		b.quiet.replies.warn("NATS refused a reply: this service may not publish to the subject that the client chose",
 			"subject", wire.Shorten(to))

@@ -1,13 +1,17 @@
 package sources
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // consumerName is the name of a queue's consumer, which says whose it is. In a stream with interest a
@@ -21,19 +25,78 @@ func consumerName(store string, queue fdbpq.QueueName) string {
 
 const unique = "="
 
-// consumers returns the names of the queue's consumers.
-func (d *drawer) consumers(stream jetstream.Stream) (names []string, err error) {
-	list := stream.ConsumerNames(d.ctx)
-	for name := range list.Name() {
-		if name == d.consumer || strings.HasPrefix(name, d.consumer+unique) {
-			names = append(names, name)
+// makeConsumer makes the consumer, and removes those before it: first, because a work-queue stream has
+// one at a time, and its messages stay. From a stream with interest they go with the last consumer. So
+// there each has a name of its own, and those before it are removed once the state names it: until then
+// another bridge may be the one that draws.
+func (p *session) makeConsumer() error {
+	// From the last message that was drawn on, to see whether it is still the same.
+	c := jetstream.ConsumerConfig{
+		Durable: p.drawer.consumer, Description: "draws for queue " + p.name.Name, FilterSubject: p.source.Filter,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: -1, MaxDeliver: -1,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: p.state.Sequence,
+	}
+	if p.state.Newest.IsZero() {
+		c.OptStartSeq++
+	}
+	interest := false
+	switch p.retention {
+	case jetstream.LimitsPolicy:
+		c.AckPolicy = jetstream.AckAllPolicy
+	case jetstream.WorkQueuePolicy:
+		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverAllPolicy, 0
+	default:
+		c.Durable += unique + nuid.Next()
+		interest = true
+	}
+
+	before, err := named(p.ctx, p.stream, p.drawer.consumer, p.state.Consumer)
+	if err == nil && !interest {
+		p.tryRemoveFormer()
+		err = p.removeConsumers(p.stream, before)
+	}
+	if err == nil {
+		p.consumer, err = p.stream.CreateConsumer(p.ctx, c)
+	}
+	if err != nil {
+		return err
+	}
+
+	next, was := p.state, p.source
+	next.Consumer = c.Durable
+	if err = p.commit(&next, nil, nil); errors.Is(err, errChanged) || errors.Is(err, fdbpq.ErrNoSource) {
+		// The next session removes it, and has its messages, unless there is none.
+		if err := p.read(); errors.Is(err, fdbpq.ErrNoSource) || err == nil && (p.source.Stream != was.Stream || p.source.Domain != was.Domain) {
+			_ = p.removeConsumers(p.stream, []string{c.Durable})
 		}
 	}
-	return names, list.Err()
+	if err == nil && interest {
+		p.tryRemoveFormer()
+		err = p.removeConsumers(p.stream, before)
+	}
+	return err
 }
 
+// named returns the consumers of a stream that have one of the names, but for their unique parts.
+func named(ctx context.Context, stream jetstream.Stream, names ...string) (found []string, err error) {
+	for i, name := range names {
+		names[i], _, _ = strings.Cut(name, unique)
+	}
+	list := stream.ConsumerNames(ctx)
+	for name := range list.Name() {
+		if base, _, _ := strings.Cut(name, unique); slices.Contains(names, base) {
+			found = append(found, name)
+		}
+	}
+	return found, list.Err()
+}
+
+// removeConsumers removes consumers, but never one that the state names and that is alone to have its name.
 func (d *drawer) removeConsumers(stream jetstream.Stream, names []string) error {
 	for _, name := range names {
+		if name == d.state.Consumer && strings.Contains(name, unique) {
+			continue
+		}
 		if err := stream.DeleteConsumer(d.ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return err
 		}
@@ -41,64 +104,41 @@ func (d *drawer) removeConsumers(stream jetstream.Stream, names []string) error 
 	return nil
 }
 
-// makeConsumer makes the consumer, and removes those before it: first, because a work-queue stream has
-// one at a time, and its messages stay. From a stream with interest they go with the last consumer. So
-// there each has a name of its own, and those before it are removed once the state names it: until then
-// another bridge may be the one that draws.
-func (p *session) makeConsumer(retention jetstream.RetentionPolicy) error {
-	before, err := p.consumers(p.stream)
-	if err != nil {
-		return err
+// tryRemoveFormer is removeFormer for a source that goes on anyway.
+func (d *drawer) tryRemoveFormer() {
+	if err := d.removeFormer(); err != nil && !errors.Is(err, errChanged) {
+		d.config.Warn("a source of before is not gone for good; trying again when this one begins again", "queue", d.name.Name, "error", err)
 	}
-	c := jetstream.ConsumerConfig{
-		Durable: p.drawer.consumer, Description: "draws for queue " + p.name.Name, FilterSubject: p.source.Filter,
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: -1, MaxDeliver: -1,
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: p.state.Sequence + 1,
+}
+
+// removeFormer removes the consumers of sources that the queue had before. Those that it cannot remove
+// stay in the state.
+func (d *drawer) removeFormer() (err error) {
+	var left []settings.SourceConsumer
+	for _, c := range d.state.Former {
+		if failed := d.removeOne(c); failed != nil && !errors.Is(failed, jetstream.ErrStreamNotFound) {
+			left = append(left, c)
+			err = fmt.Errorf("the consumer %s of stream %s cannot be removed: %w", c.Name, c.Stream, failed)
+		}
 	}
-	switch retention {
-	case jetstream.LimitsPolicy:
-		c.AckPolicy = jetstream.AckAllPolicy
-	case jetstream.WorkQueuePolicy:
-		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverAllPolicy, 0
-	default:
-		c.Durable += unique + nuid.Next()
-		if p.consumer, err = p.stream.CreateConsumer(p.ctx, c); err != nil {
-			return err
-		}
-		next := p.state
-		next.Consumer = c.Durable
-		if err = p.commit(&next, nil, nil); errors.Is(err, errChanged) {
-			_ = p.removeConsumers(p.stream, []string{c.Durable})
-		}
-		if err != nil {
-			return err
-		}
-		return p.removeConsumers(p.stream, before)
-	}
-	if err = p.removeConsumers(p.stream, before); err == nil {
-		p.consumer, err = p.stream.CreateConsumer(p.ctx, c)
+	if len(left) < len(d.state.Former) {
+		err = errors.Join(err, d.note(func(s *settings.SourceState) { s.Former = left }))
 	}
 	return err
 }
 
-// removeOthers removes the consumers of the source that the queue had before, if it can.
-func (d *drawer) removeOthers(before *drawer) {
-	if before.source.Stream == "" {
-		return
-	}
-	js, err := before.jetStream()
+func (d *drawer) removeOne(c settings.SourceConsumer) error {
+	js, err := d.jetStream(c.Domain)
 	if err != nil {
-		return
+		return err
 	}
-	stream, err := js.Stream(d.ctx, before.source.Stream)
+	stream, err := js.Stream(d.ctx, c.Stream)
 	if err != nil {
-		return
+		return err
 	}
-	names, err := d.consumers(stream) // first: none of them is one of a source that is set later
+	names, err := named(d.ctx, stream, c.Name)
 	if err != nil {
-		return
+		return err
 	}
-	if err = d.read(); errors.Is(err, fdbpq.ErrNoSource) || err == nil && d.source.Stream != before.source.Stream {
-		_ = d.removeConsumers(stream, names)
-	}
+	return d.removeConsumers(stream, names)
 }

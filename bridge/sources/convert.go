@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,6 +22,8 @@ type message struct {
 	sequence uint64
 	delivery uint64 // the consumer's number of it
 	pending  uint64 // how many more the stream had
+	removed  uint64 // how many before it the stream has no longer
+	time     time.Time
 }
 
 // errTooLarge is of a message that the dead-letter queue cannot have either.
@@ -38,6 +41,16 @@ func (d *drawer) convert(m *message, maxPayload int) (op fdbpq.Op, err error) {
 	}
 	source := []string{d.source.Stream + " " + strconv.FormatUint(m.sequence, 10)}
 	h[subjects.HeaderSource] = source
+	var group error
+	if f := d.source.Group; f != nil {
+		if text, where := field(f, m); text != "" {
+			h[subjects.HeaderGroup] = []string{text}
+			if _, group = subjects.GroupOfPush(h); group != nil {
+				delete(h, subjects.HeaderGroup)
+				group = fmt.Errorf("%s: %w", where, group)
+			}
+		}
+	}
 	op = fdbpq.Op{Kind: fdbpq.OpPush, Follows: true, Message: fdbpq.Message{Value: m.Data(), Headers: h}}
 
 	size, most := max(op.Message.Size(), len(m.Data())+wire.HeaderSize(h)), min(fdbpq.MaxMessageSize, maxPayload)
@@ -54,16 +67,7 @@ func (d *drawer) convert(m *message, maxPayload int) (op fdbpq.Op, err error) {
 			return op, fmt.Errorf("%s: %w", where, err)
 		}
 	}
-	if f := d.source.Group; f != nil {
-		if group, where := field(f, m); group != "" {
-			h[subjects.HeaderGroup] = []string{group}
-			if _, err = subjects.GroupOfPush(h); err != nil {
-				delete(h, subjects.HeaderGroup)
-				return op, fmt.Errorf("%s: %w", where, err)
-			}
-		}
-	}
-	return op, nil
+	return op, group
 }
 
 // field returns what a message has in a field, "" for nothing, and which that is.

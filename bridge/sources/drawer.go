@@ -35,6 +35,7 @@ type drawer struct {
 var (
 	errChanged = errors.New("somebody else has changed the state of the source")
 	errStopped = errors.New("the source has stopped")
+	errRead    = errors.New("this only reads")
 )
 
 // text is an error as the state has it.
@@ -49,30 +50,42 @@ func (d *drawer) do(ops ...fdbpq.Op) (stored []byte, err error) {
 	return results[0].Source, results[0].Err
 }
 
-// read reads the state.
+// read reads the state. ErrNoSource says that there is none.
 func (d *drawer) read() error {
-	stored, err := d.do(fdbpq.Op{Kind: fdbpq.OpSettings})
-	if err == nil && stored == nil {
-		d.shown.Store(nil)
-		err = fdbpq.ErrNoSource
+	var stored []byte
+	_, err := d.do(fdbpq.Op{Kind: fdbpq.OpSetSource, Change: func(old []byte) ([]byte, error) {
+		stored = old
+		return nil, errRead
+	}})
+	if errors.Is(err, errRead) {
+		err = nil
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fdbpq.ErrNoSource) {
 		return err
 	}
 	return d.learn(stored)
 }
 
-// learn takes a state that is stored.
-func (d *drawer) learn(stored []byte) error {
+// learn takes a state that is stored, nil for none.
+func (d *drawer) learn(stored []byte) (err error) {
+	if stored == nil {
+		d.shown.Store(nil)
+		return fdbpq.ErrNoSource
+	}
+	var source settings.Source
 	state, err := settings.ParseSourceState(stored)
-	if err == nil {
-		d.source, err = settings.ParseSource(string(state.Source))
+	if err == nil && len(state.Source) > 0 {
+		source, err = settings.ParseSource(string(state.Source))
 	}
 	if err != nil {
 		return fmt.Errorf("the state of the source cannot be read: %w", err)
 	}
-	d.stored, d.state = stored, state
-	d.shown.Store(&state)
+
+	d.stored, d.state, d.source = stored, state, source
+	d.shown.Store(nil)
+	if source.Stream != "" {
+		d.shown.Store(&state)
+	}
 	return nil
 }
 
@@ -97,7 +110,7 @@ func (d *drawer) commit(next *settings.SourceState, pushes []fdbpq.Op, dead []fd
 func (d *drawer) note(change func(s *settings.SourceState)) error {
 	next := d.state
 	change(&next)
-	if d.stored == nil || bytes.Equal(next.JSON(), d.stored) {
+	if bytes.Equal(next.JSON(), d.stored) {
 		return nil
 	}
 	return d.commit(&next, nil, nil)
@@ -113,10 +126,10 @@ func (d *drawer) stopSource(why string) error {
 	return errStopped
 }
 
-// jetStream returns the API of the domain that the source is in.
-func (d *drawer) jetStream() (jetstream.JetStream, error) {
-	if d.source.Domain != "" {
-		return jetstream.NewWithDomain(d.config.Conn(), d.source.Domain)
+// jetStream returns the API of a domain.
+func (d *drawer) jetStream(domain string) (jetstream.JetStream, error) {
+	if domain != "" {
+		return jetstream.NewWithDomain(d.config.Conn(), domain)
 	}
 	return jetstream.New(d.config.Conn())
 }

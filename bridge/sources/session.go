@@ -1,11 +1,11 @@
 package sources
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,6 +19,10 @@ import (
 const (
 	// ackWait is after how long JetStream delivers a message again.
 	ackWait = 30 * time.Second
+	// heartbeat is how often JetStream shows that it still delivers; twice without is an error.
+	heartbeat = 5 * time.Second
+	// ackTimeout is how long a session waits for the answer to its first acknowledgement.
+	ackTimeout = 5 * time.Second
 	// A batch has up to maxMessages and about maxBytes. Up to prefetch messages, of 4 times maxBytes or
 	// three of the largest, are fetched beyond it.
 	maxMessages = 1000
@@ -35,7 +39,8 @@ type session struct {
 	stream     jetstream.Stream
 	consumer   jetstream.Consumer
 	maxPayload int64
-	limits     bool // the stream keeps its messages whatever is acknowledged
+	retention  jetstream.RetentionPolicy
+	acked      bool // JetStream has said that it takes acknowledgements
 
 	delivered uint64 // the consumer's number of the last message that was delivered
 	received  uint64 // the stream's
@@ -56,7 +61,7 @@ func (d *drawer) run() {
 			return
 		case !errors.Is(err, errChanged):
 			d.config.Warn("a source cannot be drawn from; trying again", "queue", d.name.Name, "error", err)
-			if pause > minPause { // not for a moment
+			if pause > minPause || errors.Is(err, errNotAcked) || errors.Is(err, jetstream.ErrNoHeartbeat) { // not for a moment
 				_ = d.note(func(s *settings.SourceState) { s.Waiting = text(err) })
 			}
 		}
@@ -68,6 +73,9 @@ func (d *drawer) run() {
 func (d *drawer) session() error {
 	if err := d.read(); err != nil {
 		return err
+	}
+	if len(d.state.Source) == 0 {
+		return d.removeFormer()
 	}
 	if d.state.Stopped != "" {
 		return errStopped
@@ -97,10 +105,13 @@ func (d *drawer) session() error {
 	})
 
 	p := &session{drawer: d, connected: connected, maxPayload: nc.MaxPayload(), size: maxMessages}
-	if err := p.open(); err != nil {
+	if err := p.open(); errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("stream %s: no answer from JetStream: is it there, and does this bridge have the rights that sources need? (%w)", d.source.Stream, err)
+	} else if err != nil {
 		return fmt.Errorf("stream %s: %w", d.source.Stream, err)
 	}
-	messages, err := p.consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(prefetch, max(4*maxBytes, 3*int(p.maxPayload))))
+	messages, err := p.consumer.Messages(jetstream.PullHeartbeat(heartbeat),
+		jetstream.PullMaxMessagesWithBytesLimit(prefetch, max(4*maxBytes, 3*int(p.maxPayload))))
 	if err != nil {
 		return err
 	}
@@ -108,15 +119,18 @@ func (d *drawer) session() error {
 	for err == nil {
 		err = p.drawNext(messages)
 	}
-	if connected.Err() != nil {
+	switch {
+	case connected.Err() != nil:
 		err = nats.ErrDisconnected
+	case errors.Is(err, jetstream.ErrNoHeartbeat):
+		err = fmt.Errorf("JetStream delivers nothing: has this bridge the right to ask for messages? (%w)", err)
 	}
 	return err
 }
 
 // open looks at the stream and makes the consumer.
 func (p *session) open() error {
-	js, err := p.jetStream()
+	js, err := p.jetStream(p.source.Domain)
 	if err != nil {
 		return err
 	}
@@ -124,57 +138,87 @@ func (p *session) open() error {
 		return err
 	}
 	info := p.stream.CachedInfo()
-	p.limits = info.Config.Retention == jetstream.LimitsPolicy
-	if p.state.Created.IsZero() {
+	p.retention = info.Config.Retention
+	begins := p.state.Created.IsZero()
+	if begins {
 		err = p.begin(info)
-	} else if why := p.compare(info); why != "" {
-		err = p.stopSource(why)
+	} else {
+		err = p.compare(info)
 	}
 	if err == nil {
-		err = p.makeConsumer(info.Config.Retention)
+		err = p.makeConsumer()
 	}
 	if err != nil {
 		return err
 	}
+
 	p.received = p.state.Sequence
-	return p.note(func(s *settings.SourceState) { s.Waiting = "" })
+	left := p.consumer.CachedInfo().NumPending
+	return p.note(func(s *settings.SourceState) {
+		if begins {
+			s.Lag = left
+		}
+		if left == 0 { // otherwise once something arrives
+			s.Lag, s.Waiting = 0, ""
+		}
+	})
 }
 
 // begin begins a source.
 func (p *session) begin(info *jetstream.StreamInfo) error {
 	first, last, start := max(info.State.FirstSeq, 1), info.State.LastSeq, p.source.Start.Sequence()
 	next := p.state
-	next.Created, next.Lag, next.Sequence = info.Created, info.State.Msgs, max(start, first)-1
-	if p.source.Start == "new" {
-		next.Sequence, next.Lag = last, 0
+	if base, _, _ := strings.Cut(next.Consumer, unique); base != "" && base != p.drawer.consumer { // this store is a copy
+		next.Former = append(next.Former, settings.SourceConsumer{Stream: p.source.Stream, Domain: p.source.Domain, Name: base})
 	}
-	switch {
+	next.Created, next.Consumer, next.Sequence = info.Created, p.drawer.consumer, max(start, first)-1
+	if p.source.Start == "new" {
+		next.Sequence = last
+	}
+	switch why := p.lost(info, start); {
 	case next.Sequence > last:
 		return p.stopSource(fmt.Sprintf("start is %d, and the last message of stream %s is %d: set another start", start, p.source.Stream, last))
-	case info.Config.Retention == jetstream.WorkQueuePolicy && next.Sequence >= first:
+	case p.retention == jetstream.WorkQueuePolicy && next.Sequence >= first:
 		return p.stopSource(fmt.Sprintf("stream %s is a work queue, which is drawn from its start: set start to \"all\"", p.source.Stream))
+	case start > 0 && why != "":
+		return p.stopSource(why)
 	}
 	return p.commit(&next, nil, nil)
 }
 
-// compare returns why a source has to stop with this stream, "" if it has not.
-func (p *session) compare(info *jetstream.StreamInfo) string {
-	switch s := &p.state; {
+// again says how to draw the stream from another place.
+const again = "remove the source and set it again, with the start that you want"
+
+// compare stops the source if this stream is not the one that was drawn from, or has lost messages.
+func (p *session) compare(info *jetstream.StreamInfo) error {
+	s, name := &p.state, p.source.Stream
+	why := p.lost(info, s.Sequence+1)
+	switch {
 	case !s.Created.Equal(info.Created):
-		return fmt.Sprintf("stream %s was created again, at %s: remove the source and set it again, with the start that you want",
-			p.source.Stream, info.Created.UTC().Format(time.RFC3339))
+		why = fmt.Sprintf("stream %s was created again, at %s: %s", name, info.Created.UTC().Format(time.RFC3339), again)
 	case info.State.LastSeq < s.Sequence:
-		return fmt.Sprintf("stream %s ends with message %d, and %d was drawn: it was restored, or has lost messages: set the source with the start that you want",
-			p.source.Stream, info.State.LastSeq, s.Sequence)
+		why = fmt.Sprintf("stream %s ends with message %d, and %d was drawn: it was restored, or has lost messages: %s",
+			name, info.State.LastSeq, s.Sequence, again)
+	case strings.Contains(s.Consumer, unique):
+		_, err := p.stream.Consumer(p.ctx, s.Consumer)
+		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return err
+		} else if err != nil {
+			why = fmt.Sprintf("the consumer %s of stream %s was removed, and messages after %d may have gone with it: set the source with \"start\":%d to go on without them",
+				s.Consumer, name, s.Sequence, s.Sequence+1)
+		}
 	}
-	return p.lost(info, p.state.Sequence+1)
+	if why == "" {
+		return nil
+	}
+	return p.stopSource(why)
 }
 
 // lost returns why the source has to stop if messages from the one with that sequence on are gone, ""
 // if it has not. With a filter nobody knows whether it was to draw them. From streams without limits,
 // those that were drawn are gone, too.
 func (p *session) lost(info *jetstream.StreamInfo, from uint64) string {
-	if p.source.Filter != "" || !p.limits || info.State.FirstSeq <= from {
+	if p.source.Filter != "" || p.retention != jetstream.LimitsPolicy || info.State.FirstSeq <= from {
 		return ""
 	}
 	return fmt.Sprintf("messages %d to %d of stream %s were removed before they were drawn: set the source with \"start\":%d to go on without them",
@@ -185,13 +229,10 @@ func (p *session) lost(info *jetstream.StreamInfo, from uint64) string {
 func (p *session) drawNext(messages jetstream.MessagesContext) error {
 	m, err := messages.Next(jetstream.NextContext(p.connected))
 	var list []message
-	missing := uint64(0)
 	for bytes := 0; err == nil; {
-		var skipped uint64
-		if list, skipped, err = p.add(list, m); err != nil {
+		if list, err = p.add(list, m); err != nil {
 			return err
 		}
-		missing = cmp.Or(missing, skipped)
 		if bytes += len(m.Data()); len(list) == maxMessages || bytes >= maxBytes {
 			break
 		}
@@ -201,15 +242,22 @@ func (p *session) drawNext(messages jetstream.MessagesContext) error {
 		return err
 	}
 
-	why := ""
-	if missing > 0 {
-		info, err := p.stream.Info(p.ctx)
-		if err != nil {
-			return err
-		}
-		if why = p.lost(info, missing); why != "" {
-			list = slices.DeleteFunc(list, func(m message) bool { return m.sequence > missing })
-		}
+	if len(list) == 0 { // what arrives was drawn before
+		return p.note(func(s *settings.SourceState) { s.Waiting = "" })
+	}
+	i := slices.IndexFunc(list, func(m message) bool { return m.removed > 0 })
+	if i < 0 {
+		return p.drawAll(list)
+	}
+
+	// Removed one by one, or with all before them.
+	info, err := p.stream.Info(p.ctx)
+	if err != nil {
+		return err
+	}
+	why := p.lost(info, list[i].sequence-list[i].removed)
+	if why != "" {
+		list = list[:i]
 	}
 	if err := p.drawAll(list); err != nil || why == "" {
 		return err
@@ -217,29 +265,33 @@ func (p *session) drawNext(messages jetstream.MessagesContext) error {
 	return p.stopSource(why)
 }
 
-// add appends a message, unless it was delivered before. skipped is the first sequence that was left
-// out before it, 0 if none was. The error says that a delivery was lost on the way.
-func (p *session) add(list []message, m jetstream.Msg) (_ []message, skipped uint64, err error) {
+// add appends a message, unless it was delivered before. The error says that a delivery was lost on the
+// way, or stops the source.
+func (p *session) add(list []message, m jetstream.Msg) ([]message, error) {
 	meta, err := m.Metadata()
 	if err != nil {
-		return list, 0, err
+		return list, err
 	}
 	if p.delivered++; meta.Sequence.Consumer != p.delivered {
-		return list, 0, fmt.Errorf("delivery %d came after %d: others were lost on the way", meta.Sequence.Consumer, p.delivered-1)
+		return list, fmt.Errorf("delivery %d came after %d: others were lost on the way", meta.Sequence.Consumer, p.delivered-1)
 	}
 
 	sequence := meta.Sequence.Stream
-	if sequence <= p.received {
-		if sequence <= p.state.Sequence {
-			_ = m.Ack() // the first was lost
-		}
-		return list, 0, nil
+	if s := &p.state; sequence <= s.Sequence && !s.Newest.IsZero() && meta.Timestamp.After(s.Newest) {
+		return list, p.stopSource(fmt.Sprintf("message %d of stream %s is another one than was drawn: the stream was restored: %s", sequence, p.source.Stream, again))
 	}
-	if p.limits && p.source.Filter == "" && sequence > p.received+1 {
-		skipped = p.received + 1
+	if sequence <= p.received {
+		if sequence <= p.state.Sequence { // the first acknowledgement was lost
+			err = p.ack(m)
+		}
+		return list, err
+	}
+	next := message{m, sequence, p.delivered, meta.NumPending, 0, meta.Timestamp}
+	if p.retention == jetstream.LimitsPolicy && p.source.Filter == "" {
+		next.removed = sequence - p.received - 1
 	}
 	p.received = sequence
-	return append(list, message{m, sequence, p.delivered, meta.NumPending}), skipped, nil
+	return append(list, next), nil
 }
 
 // drawAll draws messages in as many transactions as it takes. While the queue is full it waits.
@@ -285,8 +337,12 @@ func (p *session) drawBatch(list []message) error {
 			continue
 		}
 		err = fmt.Errorf("message %d of stream %s: %w", list[i].sequence, p.source.Stream, err)
-		if p.source.OnBad == "stop" || !p.limits && errors.Is(err, errTooLarge) {
-			bad, list = fmt.Errorf("%w: set the source so that it can be an item, or with \"start\":%d to go on without it", err, list[i].sequence+1), list[:i]
+		if p.source.OnBad == "stop" || p.retention != jetstream.LimitsPolicy && errors.Is(err, errTooLarge) {
+			goOn := fmt.Sprintf("set it with \"start\":%d", list[i].sequence+1)
+			if p.retention == jetstream.WorkQueuePolicy {
+				goOn = fmt.Sprintf("delete the message, as with: nats stream rmm %s %d, and remove the source and set it again", p.source.Stream, list[i].sequence)
+			}
+			bad, list = fmt.Errorf("%w: set the source so that it can be an item, or, to go on without it, %s", err, goOn), list[:i]
 			break
 		}
 		op.Message.DeadLetter = &fdbpq.DeadLetter{Reason: text(err)}
@@ -296,20 +352,47 @@ func (p *session) drawBatch(list []message) error {
 	if len(list) > 0 {
 		last := &list[len(list)-1]
 		next.Sequence, next.Lag, next.Waiting = last.sequence, last.pending, ""
+		for i := range list {
+			next.Removed += list[i].removed
+			if list[i].time.After(next.Newest) {
+				next.Newest = list[i].time
+			}
+		}
 		next.Drawn += int64(len(pushes))
 		next.Dead += int64(len(dead))
 		if err := p.commit(&next, pushes, dead); err != nil {
 			return err
 		}
-		if p.limits {
+		if p.retention == jetstream.LimitsPolicy {
 			list = list[len(list)-1:] // acknowledges those before it, too
 		}
-		for i := range list { // what JetStream does not learn is delivered again, and passed over
-			_ = list[i].Ack()
+		for i := range list {
+			if err := p.ack(list[i]); err != nil {
+				return err
+			}
 		}
 	}
 	if bad != nil {
 		return p.stopSource(bad.Error())
 	}
+	return nil
+}
+
+// errNotAcked is of a session whose acknowledgements do not arrive.
+var errNotAcked = errors.New("JetStream does not take acknowledgements: has this bridge the right to publish them?")
+
+// ack acknowledges a message. JetStream answers the first of a session. Of the others, what is lost on
+// the way is delivered again, and passed over.
+func (p *session) ack(m jetstream.Msg) error {
+	if p.acked {
+		_ = m.Ack()
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(p.connected, ackTimeout)
+	defer cancel()
+	if err := m.DoubleAck(ctx); err != nil {
+		return fmt.Errorf("%w (%w)", errNotAcked, err)
+	}
+	p.acked = true
 	return nil
 }

@@ -82,7 +82,7 @@ func (s *Sources) configure(ctx context.Context, queue fdbpq.QueueName, source s
 	if err != nil {
 		return err
 	}
-	set := func(s *fdbpq.Settings) { s.Source = source }
+	set := func(s *fdbpq.Settings) { s.Source = settings.WithoutStart(source, s.Source) }
 	results, err := s.config.Dispatcher.Do(ctx, q, []fdbpq.Op{{Kind: fdbpq.OpConfigure, Configure: set}})
 	if err != nil {
 		return err
@@ -118,7 +118,6 @@ func (s *Sources) Tell(queue fdbpq.QueueName, changed bool) {
 	d.ended.Go(func() {
 		if before != nil {
 			before.ended.Wait()
-			d.removeOthers(before)
 		}
 		d.run()
 	})

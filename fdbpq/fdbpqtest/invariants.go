@@ -34,7 +34,8 @@ type Contents struct {
 //   - every item whose id has a group is in the index of that group, ready or held, and nothing else
 //     is; the counters of groups match;
 //   - every queue with settings, consumers or items that fdbpq pushed is in the list of queues;
-//   - every queue with a source, and no other, has the state of one;
+//   - every queue with a source, and no other, has the state of one, but for consumers that are still
+//     to be removed;
 //   - settings decode, and none is the default; consumers are as many as a queue may have, and as long
 //     as they may be;
 //   - every key that falls due and every ready item that expires has exactly one entry in the time

@@ -125,8 +125,9 @@ func (q *queue) settings(key tuple.Tuple, value []byte) error {
 
 // source takes the key of the state of a source.
 func (q *queue) source(key tuple.Tuple, value []byte) error {
-	q.hasState = true
-	if state, err := settings.ParseSourceState(value); len(key) > 0 || err != nil || len(state.Source) == 0 {
+	state, err := settings.ParseSourceState(value)
+	q.hasState = len(state.Source) > 0
+	if len(key) > 0 || err != nil || !q.hasState && len(state.Former) == 0 {
 		return fmt.Errorf("malformed source: %q", value)
 	}
 	return nil

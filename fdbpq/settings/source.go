@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,8 +43,8 @@ type SourceStart string
 
 // SourceState is how far a source has been drawn. Its JSON is what is stored and what info shows.
 type SourceState struct {
-	// Source is the setting.
-	Source json.RawMessage `json:"source"`
+	// Source is the setting; none if only Former is left.
+	Source json.RawMessage `json:"source,omitempty"`
 	// Created is when the stream was created; zero if nothing was drawn yet.
 	Created time.Time `json:"created,omitzero"`
 	// Sequence is that of the last message that was drawn, or that Start passes over.
@@ -51,13 +52,26 @@ type SourceState struct {
 	// Drawn and Dead are how many messages became items, and dead letters.
 	Drawn int64 `json:"drawn"`
 	Dead  int64 `json:"dead"`
+	// Newest is the latest time of a message that was drawn: what is delivered again is not newer.
+	Newest time.Time `json:"newest,omitzero"`
+	// Removed is how many messages the stream no longer had, from between others, when they were to be
+	// drawn.
+	Removed uint64 `json:"removed,omitempty"`
 	// Lag is how many messages were left when this was written.
 	Lag uint64 `json:"lag"`
-	// Consumer is the name of the consumer of a stream with interest.
-	Consumer string `json:"consumer,omitempty"`
+	// Consumer is the name of the consumer, and Former is those of earlier sources that are to be removed.
+	Consumer string           `json:"consumer,omitempty"`
+	Former   []SourceConsumer `json:"former,omitempty"`
 	// Waiting says why nothing is drawn for now, and Stopped why nothing is until the source is set.
 	Waiting string `json:"waiting,omitempty"`
 	Stopped string `json:"stopped,omitempty"`
+}
+
+// SourceConsumer is a consumer of a stream.
+type SourceConsumer struct {
+	Stream string `json:"stream"`
+	Domain string `json:"domain,omitempty"`
+	Name   string `json:"name"`
 }
 
 // ParseSource reads a Source strictly. The error says which member is wrong, and what is right.
@@ -131,25 +145,49 @@ func (s *SourceStart) UnmarshalJSON(b []byte) error {
 
 // Sequence is the sequence of the first message, 0 without one.
 func (s SourceStart) Sequence() uint64 {
-	n, _ := strconv.ParseUint(string(s), 10, 64)
+	n, err := strconv.ParseUint(string(s), 10, 64)
+	if err != nil {
+		return 0
+	}
 	return n
 }
 
+// sameMessages reports whether both draw the same messages, but for where they start.
+func (s *Source) sameMessages(other *Source) bool {
+	return s.Stream == other.Stream && s.Domain == other.Domain && s.Filter == other.Filter
+}
+
 // NextSource is the state of a source, as it is stored, when the setting has become another; "" is
-// none. It goes on, also if it has stopped, unless the setting draws other messages.
+// none. It goes on, also if it has stopped, unless the setting draws other messages, or gives another
+// start. The result is nil if nothing is left.
 func NextSource(state []byte, source string) []byte {
-	if source == "" {
-		return nil
-	}
 	var s SourceState
-	_ = json.Unmarshal(state, &s) // what cannot be read starts from the beginning
+	_ = json.Unmarshal(state, &s)           // what cannot be read starts from the beginning
+	was, _ := ParseSource(string(s.Source)) // the same
 	is, _ := ParseSource(source)
-	if was, err := ParseSource(string(s.Source)); err != nil || was.Stream != is.Stream || was.Domain != is.Domain ||
-		was.Filter != is.Filter || was.Start != is.Start {
-		s = SourceState{}
+	if !was.sameMessages(&is) || is.Start != "" && is.Start != cmp.Or(was.Start, "all") {
+		if s.Consumer != "" && (was.Stream != is.Stream || was.Domain != is.Domain) {
+			s.Former = append(s.Former, SourceConsumer{was.Stream, was.Domain, s.Consumer})
+			s.Consumer = ""
+		}
+		s = SourceState{Consumer: s.Consumer, Former: s.Former}
 	}
 	s.Source, s.Waiting, s.Stopped = json.RawMessage(source), "", ""
 	return s.JSON()
+}
+
+// WithoutStart returns a source without its start if the one before draws the same messages, so that it
+// goes on.
+func WithoutStart(source, before string) string {
+	is, _ := ParseSource(source)
+	if was, err := ParseSource(before); is.Start == "" || err != nil || !was.sameMessages(&is) {
+		return source
+	}
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal([]byte(source), &members)
+	maps.DeleteFunc(members, func(name string, _ json.RawMessage) bool { return strings.EqualFold(name, "start") })
+	text, _ := json.Marshal(members) // as it was read
+	return string(text)
 }
 
 // ParseSourceState reads what JSON returns.
@@ -170,8 +208,11 @@ func (s *SourceState) String() string {
 	return text
 }
 
-// JSON is the state as it is stored.
+// JSON is the state as it is stored, nil if there is none.
 func (s *SourceState) JSON() []byte {
+	if len(s.Source) == 0 && len(s.Former) == 0 {
+		return nil
+	}
 	b, _ := json.Marshal(s) // compacts the source, which is JSON
 	return b
 }

@@ -1,0 +1,287 @@
+package sources_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// configure sets the source of jobs in the store itself.
+func (f *fixture) configure(source string) {
+	f.Helper()
+	_, err := kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
+		return fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpConfigure, Queue: f.queue("jobs"), Configure: func(s *fdbpq.Settings) {
+			s.Source = source
+		}}}, f.now())
+	})
+	f.must(err)
+	_, err = fdbpqtest.CheckInvariants(context.Background(), f.DB, "pq", "q")
+	f.must(err)
+}
+
+// A stream that was restored from a backup, and has got other messages since then, stops the source.
+func TestRestored(t *testing.T) {
+	for retention, want := range map[jetstream.RetentionPolicy]string{
+		jetstream.LimitsPolicy:    "message 20 of stream S is another one",
+		jetstream.WorkQueuePolicy: "message 11 of stream S is another one",
+		jetstream.InterestPolicy:  "of stream S was removed",
+	} {
+		t.Run(retention.String(), func(t *testing.T) {
+			f := newFixture(t, testenv.Options{})
+			f.stream("S", retention)
+			f.must(f.set(source("S")))
+			f.consumes("S")
+			f.publish("S", 1, 10)
+			f.drawn(10)
+
+			dir, backup := "", t.TempDir()
+			f.NATS.Change(func(o *server.Options) { dir = o.StoreDir })
+			f.NATS.Stop()
+			f.must(os.CopyFS(backup, os.DirFS(dir)))
+			f.NATS.Start()
+			f.publishAnyway(11, 20)
+			f.drawn(20)
+			f.must(f.Bridge.Stop())
+			f.NATS.Stop()
+			f.must(os.RemoveAll(dir))
+			f.must(os.CopyFS(dir, os.DirFS(backup)))
+			f.NATS.Start()
+			f.publishAnyway(11, 30)
+
+			f.StartBridge().WaitReady()
+			f.stopped(want)
+			f.must(f.set(source("S", `"on_bad":"stop"`))) // nothing that changes it
+			f.stopped(want)
+			f.wantItems(1, 20)
+		})
+	}
+}
+
+// publishAnyway publishes once the server is back.
+func (f *fixture) publishAnyway(from, to int) {
+	f.Helper()
+	testenv.Eventually(f, func() error {
+		_, err := f.js.Stream(f.Context(), "S")
+		return err
+	})
+	f.publish("S", from, to)
+}
+
+// If its consumer of a stream with interest is gone, messages may be, too.
+func TestConsumerRemoved(t *testing.T) {
+	f := newFixture(t, testenv.Options{})
+	f.stream("S", jetstream.InterestPolicy)
+	f.must(f.set(source("S")))
+	f.consumes("S")
+	f.publish("S", 1, 10)
+	f.drawn(10)
+
+	f.must(f.js.DeleteConsumer(t.Context(), "S", f.drawn(10).Consumer))
+	f.stopped("was removed", `"start":11`)
+	f.publish("S", 11, 20) // for nobody
+	f.must(f.set(source("S", `"start":11`)))
+	f.eventually(func(s *settings.SourceState) bool { return s.Consumer != "" && s.Stopped == "" })
+	f.consumes("S")
+	f.publish("S", 21, 30)
+	f.drawn(30)
+	f.wantList("items", f.pop("jobs", value)[:4], "3", "6", "9", "21")
+}
+
+// The consumer of a source goes with it, also if nobody could remove it then.
+func TestFormerConsumers(t *testing.T) {
+	for _, retention := range retentions {
+		t.Run(retention.String(), func(t *testing.T) {
+			f := newFixture(t, testenv.Options{})
+			f.stream("S", retention)
+			f.stream("T", retention)
+			f.must(f.set(source("S")))
+			f.consumes("S")
+			f.publish("S", 1, 5)
+			f.drawn(5)
+
+			for _, next := range []string{source("T"), source("S"), ""} {
+				f.must(f.Bridge.Stop())
+				f.configure(next)
+				f.Bridge = f.StartBridge()
+				f.Bridge.WaitReady()
+				want := map[string]int{}
+				if s, err := settings.ParseSource(next); err == nil {
+					want[s.Stream] = 1
+				}
+				testenv.Eventually(t, func() error {
+					for _, name := range []string{"S", "T"} {
+						s, err := f.js.Stream(t.Context(), name)
+						if err == nil && s.CachedInfo().State.Consumers != want[name] {
+							err = fmt.Errorf("%q: stream %s has %d consumers, want %d", next, name, s.CachedInfo().State.Consumers, want[name])
+						}
+						if err != nil {
+							return err
+						}
+					}
+					if s, err := f.state(); err == nil && len(s.Former) > 0 {
+						return fmt.Errorf("%q: former consumers %v", next, s.Former)
+					}
+					return nil
+				})
+			}
+			if s, err := f.state(); err == nil {
+				t.Errorf("there is still a state: %s", s.JSON())
+			}
+		})
+	}
+}
+
+// A queue of a store that is a copy of another one has the other one's consumer, which it removes.
+func TestCopiedStore(t *testing.T) {
+	for _, retention := range retentions {
+		t.Run(retention.String(), func(t *testing.T) {
+			f := newFixture(t, testenv.Options{})
+			f.stream("S", retention)
+			f.must(f.set(source("S")))
+			f.consumes("S")
+			f.publish("S", 1, 5)
+			f.drawn(5)
+			f.must(f.Bridge.Stop())
+
+			// What the copy has in its place.
+			name, now := f.drawn(5).Consumer, ""
+			base, part, _ := strings.Cut(name, "=")
+			other := "pq_OTHER123_pq_jobs" + strings.Repeat("="+part, min(len(part), 1))
+			info, err := f.js.Consumer(t.Context(), "S", name)
+			f.must(err)
+			config := info.CachedInfo().Config
+			config.Name, config.Durable = other, other
+			if retention == jetstream.WorkQueuePolicy {
+				f.must(f.js.DeleteConsumer(t.Context(), "S", name))
+			}
+			_, err = f.js.CreateConsumer(t.Context(), "S", config)
+			f.must(err)
+			if retention != jetstream.WorkQueuePolicy {
+				f.must(f.js.DeleteConsumer(t.Context(), "S", name))
+			}
+			_, err = kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
+				return fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpSetSource, Queue: f.queue("jobs"), Change: func(old []byte) ([]byte, error) {
+					s, err := settings.ParseSourceState(old)
+					s.Consumer = other
+					return s.JSON(), err
+				}}}, f.now())
+			})
+			f.must(err)
+			f.publish("S", 6, 9)
+
+			f.StartBridge().WaitReady()
+			f.drawn(9)
+			f.wantItems(1, 9)
+			testenv.Eventually(t, func() error {
+				s, err := f.js.Stream(t.Context(), "S")
+				if err != nil {
+					return err
+				}
+				var names []string
+				for name := range s.ConsumerNames(t.Context()).Name() {
+					names = append(names, name)
+				}
+				if now = strings.Join(names, " "); len(names) != 1 || !strings.HasPrefix(now, base) {
+					return fmt.Errorf("consumers: %s, want one %s", now, base)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// Messages that are gone before they are drawn stop the source if they are the first, also those from
+// an explicit start on. Of others it counts how many there were.
+func TestRemovedMessages(t *testing.T) {
+	f := newFixture(t, testenv.Options{})
+	s := f.stream("S", jetstream.LimitsPolicy)
+	f.publish("S", 1, 12)
+	f.must(s.DeleteMsg(t.Context(), 6))
+	f.must(s.DeleteMsg(t.Context(), 9))
+	f.must(s.Purge(t.Context(), jetstream.WithPurgeSequence(3)))
+
+	f.must(f.set(source("S", `"start":1`)))
+	f.stopped("messages 1 to 2", `"start":3`)
+	f.must(f.set(source("S", `"start":3`)))
+	if s := f.drawn(12); s.Removed != 2 || s.Drawn != 8 {
+		t.Errorf("drawn: %s", s.JSON())
+	}
+	f.wantList("items", f.pop("jobs", value), "3", "12", "4", "7", "10", "5", "8", "11")
+}
+
+// A group that makes an item too large is noticed before anybody has to deliver it.
+func TestGroupTooLarge(t *testing.T) {
+	f := newFixture(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 8192 }})
+	f.stream("S", jetstream.LimitsPolicy)
+	for _, group := range []string{"g", strings.Repeat("g", 100)} {
+		_, err := f.js.Publish(t.Context(), "S."+group, make([]byte, 8192-80))
+		f.must(err)
+	}
+	f.must(f.set(`{"stream":"S","group":{"token":2}}`))
+	if s := f.drawn(2); s.Drawn != 1 || s.Dead != 1 {
+		t.Errorf("drawn: %s", s.JSON())
+	}
+}
+
+// Sources of the configuration go on where they were when a bridge starts again, also if somebody has
+// set another start meanwhile.
+func TestConfiguredStart(t *testing.T) {
+	o := testenv.Options{Bridge: func(o *bridge.Options) {
+		o.Sources = map[fdbpq.QueueName]string{{Name: "jobs"}: source("S", `"start":3`)}
+	}}
+	f := newFixture(t, o)
+	f.stream("S", jetstream.LimitsPolicy)
+	f.publish("S", 1, 6)
+	f.drawn(6)
+	f.wantItems(3, 6)
+	for i, by := range []string{source("S", `"start":5`), source("S", `"on_bad":"stop"`)} {
+		f.must(f.set(by))
+		f.drawn(uint64(6 + i))
+		f.must(f.Bridge.Stop())
+		f.pop("jobs", value)
+		f.publish("S", 7+i, 7+i)
+		f.Bridge = f.StartBridge()
+		f.Bridge.WaitReady()
+		f.drawn(uint64(7 + i))
+		f.wantList("after a start", f.pop("jobs", value), fmt.Sprint(7+i))
+	}
+}
+
+// A source that lacks a right says so.
+func TestMissingRights(t *testing.T) {
+	for missing, want := range map[string]string{
+		"$JS.API.STREAM.INFO.S":         "no answer from JetStream",
+		"$JS.API.CONSUMER.MSG.NEXT.S.>": "JetStream delivers nothing",
+		"$JS.ACK.S.>":                   "does not take acknowledgements",
+	} {
+		t.Run(missing, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, testenv.Options{
+				NATS: func(o *server.Options) {
+					o.Users = []*server.User{{Username: "admin", Password: "x"}, {Username: "bridge", Password: "x", Permissions: &server.Permissions{
+						Publish: &server.SubjectPermission{Deny: []string{missing}},
+					}}}
+					o.NoAuthUser = "admin"
+				},
+				Bridge: func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "x")) },
+			})
+			f.stream("S", jetstream.WorkQueuePolicy)
+			f.publish("S", 1, 10)
+			f.must(f.set(source("S")))
+			f.eventually(func(s *settings.SourceState) bool { return strings.Contains(s.Waiting, want) })
+		})
+	}
+}

@@ -55,7 +55,7 @@ func decode(v *verb, m *nats.Msg, r *subjects.Request, c *clientReplier, request
 	case fdbpq.OpGet, fdbpq.OpRemove, fdbpq.OpRank, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedrive:
 		return decodeItem(m, r, c, request, ops)
 	case fdbpq.OpSetSchedule:
-		return decodeSchedule(m, r, c.b.options.Now, ops)
+		return decodeSchedule(m, r, ops)
 	case fdbpq.OpPurge:
 		state, err := subjects.ParsePurge(m.Data)
 		op.State = states[state]

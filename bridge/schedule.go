@@ -19,7 +19,7 @@ var errNoSchedule = errors.New("no such schedule")
 
 // decodeSchedule reads a change of a schedule. One that is run fires in the same transaction, because
 // the operation that follows looks at the queue.
-func decodeSchedule(m *nats.Msg, r *subjects.Request, now func() time.Time, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+func decodeSchedule(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	var err error
 	op := &ops[0]
 	change := func(*schedule.Record, time.Time) *schedule.Record { return nil }
@@ -44,7 +44,7 @@ func decodeSchedule(m *nats.Msg, r *subjects.Request, now func() time.Time, ops 
 	}
 
 	id, sets := op.Record, r.Verb == subjects.Schedule
-	op.Change = func(value []byte) ([]byte, error) {
+	op.Change = func(value []byte, now time.Time) ([]byte, error) {
 		var old *schedule.Record
 		if value != nil {
 			var err error
@@ -52,7 +52,7 @@ func decodeSchedule(m *nats.Msg, r *subjects.Request, now func() time.Time, ops 
 				old = nil // what cannot be read can be set again, or removed
 			}
 		}
-		if set := change(old, now()); set != nil {
+		if set := change(old, now); set != nil {
 			return set.Encode(), nil
 		}
 		if sets || value == nil {

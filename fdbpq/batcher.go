@@ -95,7 +95,7 @@ func (b *Batcher) LimitReturned(bytes int) { b.returned = bytes }
 // transaction. Any other runs in this order, and operations of one kind in the order of ops,
 // whichever end they are for:
 //
-//  1. settings, and then consumers
+//  1. settings, and then consumers and schedules
 //  2. lens, infos, OpGets, OpRanks and OpSweeps
 //  3. pushes
 //  4. restores

@@ -69,8 +69,8 @@ var (
 	//   - ErrEmpty, of pops and peeks that have found nothing while more is to come back;
 	//   - ErrMaxLeased and ErrFull, while leases that are over and items that have expired still count;
 	//   - nothing, of pops and peeks that have met more expired items than a transaction steps over,
-	//     behind which there may be others, and while the bytes of a queue with Settings.MaxBytes are
-	//     being counted.
+	//     behind which there may be others, while the bytes of a queue with Settings.MaxBytes are
+	//     being counted, and of OpSetSchedule while times of the schedule are still due.
 	ErrNoRoom = codec.ErrNoRoom
 
 	// ErrExists is returned by OpRestore for an item that is in the queue.

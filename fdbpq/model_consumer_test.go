@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
@@ -18,7 +19,7 @@ func (r *modelRun) consumer() fdbpq.Op {
 	if what == 0 {
 		return fdbpq.Op{Kind: fdbpq.OpConsumers}
 	}
-	return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Record: fmt.Sprint("c", r.random.IntN(3)), Change: func(old []byte) ([]byte, error) {
+	return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Record: fmt.Sprint("c", r.random.IntN(3)), Change: func(old []byte, _ time.Time) ([]byte, error) {
 		switch {
 		case what == 1:
 			return nil, nil
@@ -40,7 +41,7 @@ func (b *modelBatch) consumer(o *fdbpq.Op, r *fdbpq.Result) {
 		if value, there := b.consumers[o.Record]; there {
 			old = []byte(value)
 		}
-		value, err := o.Change(old)
+		value, err := o.Change(old, b.now)
 		switch {
 		case len(value) > fdbpq.MaxConsumerValue:
 			b.wantErr(o, r, fdbpq.ErrOp)

@@ -72,7 +72,9 @@ const (
 	OpSchedules
 	// OpSetSchedule creates, changes or removes the record of a schedule, as OpSetConsumer does that of
 	// a consumer. The item of a schedule is pushed by whichever transaction first looks at the queue
-	// once Record.Next is due, together with the next time, so exactly once.
+	// once Record.Next is due, together with the next time, so exactly once. One that changes the record
+	// looks, too; while more times are due than it has room for, the change fails with ErrNoRoom, but
+	// the record can be removed.
 	OpSetSchedule
 	// OpSetSource changes the state of the queue's source, with the pushes that follow it or not at all.
 	// One of a transaction can.
@@ -150,8 +152,8 @@ type Op struct {
 	// Change says for OpSetConsumer, OpSetSchedule and OpSetSource what becomes of the record, of which it gets the value, nil if
 	// there is none. It returns the new one, which must not be changed later; an empty one removes the
 	// record, and its error fails the operation, and leaves the record as it is. It may be called more
-	// than once, with what there is at the time.
-	Change func(old []byte) (value []byte, err error)
+	// than once, with what there is at the time. now is the time of the transaction.
+	Change func(old []byte, now time.Time) (value []byte, err error)
 	// MaxBytes is the most bytes, as Message.Size counts them, that an OpPop or OpLease and those
 	// that follow it return together; 0 means no limit. The first item that exceeds it stays in the
 	// queue, with ErrMaxBytes.

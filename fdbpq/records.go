@@ -2,12 +2,14 @@ package fdbpq
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 )
@@ -109,6 +111,9 @@ func (q *queueRecords) beginRead() {
 // those that change something.
 func (q *queueRecords) finish() error {
 	all, err := q.parse()
+	if err == nil && q.tx != nil && q.changesDue(all) {
+		all, err = q.fireDue()
+	}
 	if err != nil {
 		return q.failOps(err, q.indexes...)
 	}
@@ -146,6 +151,46 @@ func (q *queueRecords) parse() ([]Record, error) {
 	return all, nil
 }
 
+// changesDue reports whether an operation changes a schedule that is due.
+func (q *queueRecords) changesDue(all []Record) bool {
+	return slices.ContainsFunc(q.indexes, func(i int) bool {
+		_, sets := q.ops[i].Kind.recordKind()
+		at, found := findRecord(all, q.ops[i].Record)
+		return sets && found && q.isDue(all[at].Value)
+	})
+}
+
+func (q *queueRecords) isDue(value []byte) bool {
+	if q.kind != codec.ScheduleRecord {
+		return false
+	}
+	r := parseSchedule(value)
+	return r != nil && r.Due(q.now)
+}
+
+// fireDue handles what is due, as a look at the queue does, so that no change loses a time. It returns
+// the records that there are then.
+func (q *queueRecords) fireDue() ([]Record, error) {
+	if err := q.bringBack([]*due.Due{&q.due}); err != nil {
+		return nil, err
+	}
+	q.due.Again() // one that runs fires, too
+	q.beginRead()
+	return q.parse()
+}
+
+func findRecord(all []Record, name string) (at int, found bool) {
+	return slices.BinarySearchFunc(all, name, func(r Record, name string) int { return strings.Compare(r.Name, name) })
+}
+
+// parseSchedule returns nil for a record that cannot be read.
+func parseSchedule(value []byte) *schedule.Record {
+	if r, err := schedule.Parse(value); err == nil {
+		return r
+	}
+	return nil
+}
+
 // sizeOfRecords is how many bytes an OpConsumers or OpSchedules returns.
 func sizeOfRecords(all []Record) (n int) {
 	for i := range all {
@@ -157,20 +202,20 @@ func sizeOfRecords(all []Record) (n int) {
 // set runs an OpSetConsumer or OpSetSchedule. It returns the records that there are then, and leaves
 // those that there were, which other operations may have returned.
 func (q *queueRecords) set(op *Op, all []Record, result *Result) ([]Record, error) {
-	at, found := slices.BinarySearchFunc(all, op.Record, func(r Record, name string) int {
-		return strings.Compare(r.Name, name)
-	})
+	at, found := findRecord(all, op.Record)
 	var old []byte
 	after := all[at:]
 	if found {
 		old, after = all[at].Value, all[at+1:]
 	}
 
-	value, err := op.Change(old)
+	value, err := op.Change(old, q.now)
 	result.Records = []Record{{op.Record, value}}
 	switch {
 	case err != nil:
 		return all, err
+	case len(value) > 0 && q.isDue(old): // more times than a transaction fires, or they could not be read
+		return all, cmp.Or(q.due.Err, ErrNoRoom)
 	case bytes.Equal(value, old):
 		return all, nil
 	case len(value) > q.kind.MaxValue():
@@ -197,17 +242,11 @@ func (q *queueRecords) write(name string, old, value []byte) (next time.Time, er
 		return next, nil
 	}
 
-	parsed := func(value []byte) *schedule.Record {
-		if r, err := schedule.Parse(value); err == nil {
-			return r
-		}
-		return nil
-	}
-	set := parsed(value)
+	set := parseSchedule(value)
 	if len(value) > 0 && set == nil {
 		return next, fmt.Errorf("%w: a schedule that cannot be read: want what Record.Encode returns", ErrOp)
 	}
-	q.ledger.SetSchedule(name, parsed(old), set)
+	q.ledger.SetSchedule(name, parseSchedule(old), set)
 	if set != nil {
 		next = set.Next
 	}

@@ -16,7 +16,7 @@ import (
 
 // opSetConsumer replaces the record of a consumer; "" removes it.
 func opSetConsumer(q fdbpq.Target, name, value string) fdbpq.Op {
-	return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Record: name, Change: func([]byte) ([]byte, error) { return []byte(value), nil }}
+	return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Record: name, Change: func([]byte, time.Time) ([]byte, error) { return []byte(value), nil }}
 }
 
 // setConsumer is opSetConsumer, which must succeed.
@@ -57,7 +57,7 @@ func TestConsumers(t *testing.T) {
 		// Operations of a batch see those before them.
 		list, missing := fdbpq.Op{Kind: fdbpq.OpConsumers, Queue: q}, errors.New("missing")
 		longer := func(name string) fdbpq.Op {
-			return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Record: name, Change: func(old []byte) ([]byte, error) {
+			return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Record: name, Change: func(old []byte, _ time.Time) ([]byte, error) {
 				if old == nil {
 					return nil, missing
 				}
@@ -208,7 +208,7 @@ func TestConsumersWithFaults(t *testing.T) {
 		f := newUnsure(t, faultkv.Options{})
 		q := f.queue("jobs")
 		f.faults.Next(fault, fault)
-		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Record: "a", Change: func(old []byte) ([]byte, error) {
+		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Record: "a", Change: func(old []byte, _ time.Time) ([]byte, error) {
 			return append(slices.Clone(old), "+"...), nil
 		}})[0].Err, nil)
 		f.calm()

@@ -17,14 +17,25 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// opSchedule sets a schedule at the given time.
-func opSchedule(q fdbpq.Target, s schedule.Schedule, now time.Time) fdbpq.Op {
-	return opChange(q, s.ID, func(old *schedule.Record) *schedule.Record { return schedule.Set(old, &s, now) })
+func opSchedule(q fdbpq.Target, s schedule.Schedule) fdbpq.Op {
+	return opChange(q, s.ID, func(old *schedule.Record, now time.Time) *schedule.Record { return schedule.Set(old, &s, now) })
+}
+
+func opRun(q fdbpq.Target, id string) fdbpq.Op {
+	return opChange(q, id, func(r *schedule.Record, now time.Time) *schedule.Record { return r.Run(now) })
+}
+
+func opPause(q fdbpq.Target, id string, paused bool) fdbpq.Op {
+	return opChange(q, id, func(r *schedule.Record, now time.Time) *schedule.Record { return r.Pause(paused, now) })
+}
+
+func opUnschedule(q fdbpq.Target, id string) fdbpq.Op {
+	return opChange(q, id, func(*schedule.Record, time.Time) *schedule.Record { return nil })
 }
 
 // opChange changes a schedule, or removes it with nil.
-func opChange(q fdbpq.Target, id string, change func(old *schedule.Record) *schedule.Record) fdbpq.Op {
-	return fdbpq.Op{Kind: fdbpq.OpSetSchedule, Queue: q, Record: id, Change: func(value []byte) ([]byte, error) {
+func opChange(q fdbpq.Target, id string, change func(old *schedule.Record, now time.Time) *schedule.Record) fdbpq.Op {
+	return fdbpq.Op{Kind: fdbpq.OpSetSchedule, Queue: q, Record: id, Change: func(value []byte, now time.Time) ([]byte, error) {
 		var old *schedule.Record
 		if value != nil {
 			var err error
@@ -32,7 +43,7 @@ func opChange(q fdbpq.Target, id string, change func(old *schedule.Record) *sche
 				return nil, err
 			}
 		}
-		if set := change(old); set != nil {
+		if set := change(old, now); set != nil {
 			return set.Encode(), nil
 		}
 		return nil, nil
@@ -42,7 +53,7 @@ func opChange(q fdbpq.Target, id string, change func(old *schedule.Record) *sche
 func (f *fixture) setSchedule(q fdbpq.Target, s schedule.Schedule, now time.Time) {
 	f.Helper()
 	wantError(f.T, s.Check(), nil)
-	wantError(f.T, f.one(now, opSchedule(q, s, now)).Err, nil)
+	wantError(f.T, f.one(now, opSchedule(q, s)).Err, nil)
 }
 
 func (f *fixture) schedules(q fdbpq.Target, now time.Time) (list []*schedule.Record) {
@@ -107,7 +118,7 @@ func TestSchedules(t *testing.T) {
 
 		// Without a schedule nothing fires, and the queue can leave the list.
 		for _, id := range []string{"late", "early"} {
-			wantError(f.T, f.one(now, opChange(q, id, func(*schedule.Record) *schedule.Record { return nil })).Err, nil)
+			wantError(f.T, f.one(now, opUnschedule(q, id)).Err, nil)
 		}
 		wantEqual(f.T, "ahead", f.ahead(q).Due.IsZero(), true)
 		wantEqual(f.T, "left", len(f.popFired(q, begin, now.Add(time.Hour))), 0)
@@ -121,7 +132,7 @@ func TestSchedulePolicies(t *testing.T) {
 		q := f.queue("jobs")
 		fired := func(after time.Duration) []string { return f.popFired(q, begin, begin.Add(after)) }
 		remove := func(id string) {
-			wantError(f.T, f.one(begin, opChange(q, id, func(*schedule.Record) *schedule.Record { return nil })).Err, nil)
+			wantError(f.T, f.one(begin, opUnschedule(q, id)).Err, nil)
 		}
 
 		f.setSchedule(q, schedule.Schedule{ID: "a", Every: minutely, IfMissed: schedule.All}, begin)
@@ -148,9 +159,9 @@ func TestSchedulePolicies(t *testing.T) {
 		wantEqual(f.T, "jitter", len(fired(time.Minute)), 0)
 		wantEqual(f.T, "delayed", f.ahead(q).Due.Equal(ready.Truncate(time.Microsecond)), true)
 		wantList(f.T, "jitter over", fired(ready.Sub(begin)), "d 1m0s ")
-		wantError(f.T, at(0, opChange(q, "d", func(r *schedule.Record) *schedule.Record { return r.Pause(true, begin) })).Err, nil)
+		wantError(f.T, at(0, opPause(q, "d", true)).Err, nil)
 		wantEqual(f.T, "paused", len(fired(time.Hour)), 0)
-		wantError(f.T, at(0, opChange(q, "d", func(r *schedule.Record) *schedule.Record { r.Jitter = 0; return r.Run(begin.Add(time.Hour)) })).Err, nil)
+		wantError(f.T, at(time.Hour, opChange(q, "d", func(r *schedule.Record, now time.Time) *schedule.Record { r.Jitter = 0; return r.Run(now) })).Err, nil)
 		wantList(f.T, "run", fired(2*time.Hour), "d 1h0m0s ")
 		wantEqual(f.T, "still paused", f.ahead(q).Due.IsZero(), true)
 		remove("d")
@@ -161,6 +172,89 @@ func TestSchedulePolicies(t *testing.T) {
 		wantEqual(f.T, "expired, until", at(4*time.Minute, fdbpq.Op{Kind: fdbpq.OpLen}).Len, 0)
 		f.configure(q, func(s *fdbpq.Settings) { *s = fdbpq.Settings{} })
 	})
+}
+
+// What is due when a schedule is changed fires first, whether somebody has looked at the queue or not.
+func TestChangesLoseNoTime(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		begin := time.Now().Truncate(time.Second)
+		q := f.queue("jobs")
+		every := func(n schedule.Duration) fdbpq.Op {
+			return opSchedule(q, schedule.Schedule{ID: "a", Every: n, Value: []byte("new")})
+		}
+		for _, c := range []struct {
+			name   string
+			s      schedule.Schedule
+			after  time.Duration
+			change fdbpq.Op
+			want   []string
+			next   time.Duration // 0 is none
+		}{
+			{"set again", schedule.Schedule{}, 61 * time.Second, every(minutely), []string{"1m0s "}, 2 * time.Minute},
+			{"at its time", schedule.Schedule{}, time.Minute, every(minutely), []string{"1m0s "}, 2 * time.Minute},
+			{"set otherwise", schedule.Schedule{}, 61 * time.Second, every(2 * minutely), []string{"1m0s "}, 181 * time.Second},
+			{"paused", schedule.Schedule{}, 61 * time.Second, opPause(q, "a", true), []string{"1m0s "}, 0},
+			{"run", schedule.Schedule{}, 61 * time.Second, opRun(q, "a"), []string{"1m0s ", "1m1s "}, 2 * time.Minute},
+			{"removed", schedule.Schedule{}, 61 * time.Second, opUnschedule(q, "a"), []string{"1m0s "}, 0},
+			{"once", schedule.Schedule{}, 10 * time.Minute, opPause(q, "a", true), []string{"1m0s ", "9m0s ", "10m0s "}, 0},
+			{"skip", schedule.Schedule{IfMissed: schedule.Skip}, 10*time.Minute + time.Second, every(minutely), []string{"10m0s "}, 11 * time.Minute},
+			{"overlap", schedule.Schedule{Overlap: schedule.Skip}, 2 * time.Minute, opRun(q, "a"), []string{"1m0s "}, 3 * time.Minute},
+		} {
+			now := begin.Add(c.after)
+			c.s.ID, c.s.Every = "a", minutely
+			f.setSchedule(q, c.s, begin)
+			results := f.applyAt(now, c.change, op(opLen, q))
+			wantEqual(f.T, c.name, fmt.Sprint(results[0].Err, results[1].Len), fmt.Sprint(nil, len(c.want)))
+			for i := range c.want {
+				c.want[i] = "a " + c.want[i]
+			}
+			for _, s := range f.schedules(q, now) {
+				next := s.Next.Sub(begin)
+				if s.Next.IsZero() {
+					next = 0
+				}
+				wantEqual(f.T, c.name+": next", next, c.next)
+			}
+			f.check()
+			wantList(f.T, c.name, f.popFired(q, begin, now), c.want...)
+			f.one(now, opUnschedule(q, "a"))
+		}
+	})
+}
+
+// A change waits until all that is due has fired, though a schedule can be removed before.
+func TestChangesOfBacklog(t *testing.T) {
+	f := onMem(t)
+	begin := time.Now().Truncate(time.Second)
+	q, now := f.queue("jobs"), begin.Add(250*time.Minute)
+	all := schedule.Schedule{ID: "a", Every: minutely, IfMissed: schedule.All}
+	f.setSchedule(q, all, begin)
+	for i := range 3 {
+		want := error(nil)
+		if i < 2 {
+			want = fdbpq.ErrNoRoom
+		}
+		wantError(t, f.one(now, opPause(q, "a", true)).Err, want)
+	}
+	wantEqual(t, "items", len(f.popFired(q, begin, now)), 250)
+
+	f.setSchedule(q, all, begin)
+	wantError(t, f.one(now.Add(250*time.Minute), opUnschedule(q, "a")).Err, nil)
+	wantEqual(t, "before the removal", len(f.popFired(q, begin, now.Add(500*time.Minute))), schedule.MostAtOnce)
+
+	// The second of a batch finds the first due.
+	f.setSchedule(q, all, now)
+	results := f.applyAt(now, opRun(q, "a"), opRun(q, "a"), op(opLen, q))
+	wantEqual(t, "run twice", fmt.Sprint(results[0].Err, errors.Is(results[1].Err, fdbpq.ErrNoRoom), results[2].Len), "<nil> true 1")
+	wantError(t, f.one(now, opRun(q, "a")).Err, nil)
+	wantEqual(t, "run again", f.one(now, op(opLen, q)).Len, 2)
+
+	// Bridges whose clocks differ.
+	wantEqual(t, "fires", f.one(now.Add(time.Minute), op(opLen, q)).Len, 3)
+	for _, change := range []fdbpq.Op{opSchedule(q, all), opRun(q, "a"), opPause(q, "a", true), opPause(q, "a", false)} {
+		wantError(t, f.applyAt(now.Add(59*time.Second), change, op(opLen, q))[0].Err, nil)
+	}
+	wantEqual(t, "next", f.schedules(q, now)[0].Next.Sub(now), 2*time.Minute)
 }
 
 func TestScheduleBounds(t *testing.T) {
@@ -176,7 +270,7 @@ func TestScheduleBounds(t *testing.T) {
 	}
 	wantRefused := func(s schedule.Schedule, text string) {
 		t.Helper()
-		r := f.one(begin, opSchedule(q, s, begin))
+		r := f.one(begin, opSchedule(q, s))
 		if !errors.Is(r.Err, fdbpq.ErrMaxRecords) || !strings.Contains(r.Err.Error(), text) {
 			t.Errorf("%s: %v: want %s", s.ID, r.Err, text)
 		}
@@ -195,8 +289,8 @@ func TestScheduleBounds(t *testing.T) {
 	for ; n > 100; n-- { // smaller ones can take their places
 		f.setSchedule(q, schedule.Schedule{ID: fmt.Sprint(n - 1), Every: minutely}, begin)
 	}
-	wantError(t, f.one(begin, opSchedule(q, schedule.Schedule{ID: "a.b"}, begin)).Err, fdbpq.ErrOp)
-	set := fdbpq.Op{Kind: fdbpq.OpSetSchedule, Queue: q, Record: "0", Change: func([]byte) ([]byte, error) { return []byte("x"), nil }}
+	wantError(t, f.one(begin, opSchedule(q, schedule.Schedule{ID: "a.b"})).Err, fdbpq.ErrOp)
+	set := fdbpq.Op{Kind: fdbpq.OpSetSchedule, Queue: q, Record: "0", Change: func([]byte, time.Time) ([]byte, error) { return []byte("x"), nil }}
 	wantError(t, f.one(begin, set).Err, fdbpq.ErrOp)
 
 	// More is due than a transaction has room for.
@@ -218,7 +312,7 @@ func TestScheduleBounds(t *testing.T) {
 	wantEqual(t, "the others fire", f.one(now.Add(time.Minute), fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}).Err, nil)
 }
 
-// Batchers fire the schedules of a queue side by side, while the store fails and does not say what
+// Batchers fire the schedules of a queue, and set them again, side by side, while the store fails and does not say what
 // became of commits: each time is one item.
 func TestSchedulesFireOnce(t *testing.T) {
 	_, seed := newRandom(t)
@@ -230,10 +324,12 @@ func TestSchedulesFireOnce(t *testing.T) {
 	f.batcher.SetNow(clock.now)
 	q := f.queue("jobs")
 	var want []string
+	var again []fdbpq.Op
 	const times = 50
 	for id := range 4 {
 		every := time.Duration(id+1) * time.Second
-		f.apply(opSchedule(q, schedule.Schedule{ID: fmt.Sprint(id), Every: schedule.Duration(every), Priority: int64(id % 2), IfMissed: schedule.All}, begin))
+		again = append(again, opSchedule(q, schedule.Schedule{ID: fmt.Sprint(id), Every: schedule.Duration(every), Priority: int64(id % 2), IfMissed: schedule.All}))
+		f.apply(again[id])
 		for n := range int(times * time.Second / every) {
 			want = append(want, fmt.Sprint(id, " ", time.Duration(n+1)*every, " "))
 		}
@@ -242,12 +338,12 @@ func TestSchedulesFireOnce(t *testing.T) {
 	var counted atomic.Int64
 	f.run(seed, 4, func(w *worker) {
 		w.batcher.SetNow(clock.now)
-		for range 60 {
+		for range 80 {
 			if clock.now().Before(begin.Add(times * time.Second)) {
 				clock.advance(times * time.Second / 200)
 			}
 			ctx, cancel := context.WithTimeout(f.ctx, time.Duration(w.random.IntN(4000))*time.Microsecond)
-			ops := [][]fdbpq.Op{{op(opPeekMin, q), op(opLen, q)}, {opPush(f.queue("other"), 1, "x"), op(opLen, q)}, sweeps([]fdbpq.Target{q})}[w.random.IntN(3)]
+			ops := [][]fdbpq.Op{{op(opPeekMin, q), op(opLen, q)}, {opPush(f.queue("other"), 1, "x"), op(opLen, q)}, sweeps([]fdbpq.Target{q}), {again[w.random.IntN(len(again))]}}[w.random.IntN(4)]
 			if results, err := w.batcher.Apply(ctx, ops); err == nil && results[1%len(results)].Err != nil || err != nil && ctx.Err() == nil {
 				t.Errorf("%v, %v", err, results)
 			}

@@ -29,7 +29,7 @@ func (q *queueConfigs) checkSource(i int) error {
 	case q.source > 0:
 		result.Err = fmt.Errorf("%w: a source changes once in a transaction", ErrNoRoom)
 	default:
-		result.Source, result.Err = op.Change(state)
+		result.Source, result.Err = op.Change(state, q.now)
 	}
 	if result.Err == nil && len(op.Dead) > 0 {
 		err = q.failOps(q.deadQueue().LoadNext(0), i) // before anything is pushed, because it may be corrupt

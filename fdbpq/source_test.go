@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -16,7 +17,7 @@ import (
 
 // draws returns the operations that draw messages behind the one with a sequence.
 func draws(q fdbpq.Target, behind uint64, values ...string) []fdbpq.Op {
-	ops := []fdbpq.Op{{Kind: fdbpq.OpSetSource, Queue: q, Change: func(old []byte) ([]byte, error) {
+	ops := []fdbpq.Op{{Kind: fdbpq.OpSetSource, Queue: q, Change: func(old []byte, _ time.Time) ([]byte, error) {
 		s, err := settings.ParseSourceState(old)
 		if err == nil && s.Sequence != behind {
 			err = fmt.Errorf("drawn up to %d", s.Sequence)

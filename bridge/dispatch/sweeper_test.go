@@ -148,9 +148,8 @@ const deadline = 30 * time.Second
 
 // setTomorrow sets a schedule that fires once, after a day.
 func setTomorrow(id int) fdbpq.Op {
-	now := time.Now()
-	s := &schedule.Schedule{Every: schedule.Duration(24 * time.Hour), Until: now.Add(30 * time.Hour)}
-	return fdbpq.Op{Kind: fdbpq.OpSetSchedule, Record: fmt.Sprint(id), Change: func([]byte) ([]byte, error) {
+	s := &schedule.Schedule{Every: schedule.Duration(24 * time.Hour), Until: time.Now().Add(30 * time.Hour)}
+	return fdbpq.Op{Kind: fdbpq.OpSetSchedule, Record: fmt.Sprint(id), Change: func(_ []byte, now time.Time) ([]byte, error) {
 		return schedule.Set(nil, s, now).Encode(), nil
 	}}
 }

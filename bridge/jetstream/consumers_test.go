@@ -278,7 +278,7 @@ func TestFloodOfAbsentConsumers(t *testing.T) {
 // A record that cannot be read is an error, and stays.
 func TestCorruptRecord(t *testing.T) {
 	s := newSystem(t)
-	s.do(subjects.Priority, "jobs", fdbpq.Op{Kind: fdbpq.OpSetConsumer, Record: "w", Change: func([]byte) ([]byte, error) { return []byte("{"), nil }})
+	s.do(subjects.Priority, "jobs", fdbpq.Op{Kind: fdbpq.OpSetConsumer, Record: "w", Change: func([]byte, time.Time) ([]byte, error) { return []byte("{"), nil }})
 	s.fails("pq.API.CONSUMER.NAMES.jobs", "", errUnavailable, "cannot be read")
 	s.fails("pq.API.CONSUMER.CREATE.jobs.w", create(`{}`), errUnavailable, "cannot be read")
 	if _, err := s.consumerOf(context.Background(), stream{subjects.Priority, "jobs"}, "w"); err == nil {

@@ -170,7 +170,7 @@ func (r *record) unused(now time.Time) bool {
 
 // change changes the record of a consumer, nil if there is none: to nothing if the result is nil.
 func (f *Face) change(ctx context.Context, s stream, name string, to func(old *record) (*record, error)) error {
-	change := func(value []byte) ([]byte, error) {
+	change := func(value []byte, _ time.Time) ([]byte, error) {
 		old, err := parseRecord(value)
 		if err != nil {
 			return nil, err

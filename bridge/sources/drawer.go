@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -93,7 +94,7 @@ func (d *drawer) learn(stored []byte) (err error) {
 // another one by now.
 func (d *drawer) commit(next *settings.SourceState, pushes []fdbpq.Op, dead []fdbpq.Message) error {
 	was, value := d.stored, next.JSON()
-	set := fdbpq.Op{Kind: fdbpq.OpSetSource, Dead: dead, Change: func(old []byte) ([]byte, error) {
+	set := fdbpq.Op{Kind: fdbpq.OpSetSource, Dead: dead, Change: func(old []byte, _ time.Time) ([]byte, error) {
 		if !bytes.Equal(old, was) {
 			return nil, errChanged
 		}

@@ -218,6 +218,9 @@ func (r *Record) next(t time.Time) time.Time {
 	if err != nil || r.Paused { // Check has seen it; a zone may be missing here
 		return time.Time{}
 	}
+	if ahead := r.Last.Sub(t); 0 < ahead && ahead < MissedAfter {
+		t = r.Last // fired by a bridge whose clock is ahead
+	}
 	next := after(t)
 	if !r.Until.IsZero() && next.After(r.Until) {
 		return time.Time{}
@@ -226,7 +229,7 @@ func (r *Record) next(t time.Time) time.Time {
 }
 
 // Set returns the record of a schedule that is set now, in place of another; nil is none. It keeps
-// what the other has counted, and the times of the same interval.
+// what the other has counted, and the times of the same interval. What was due of it has fired.
 func Set(old *Record, s *Schedule, now time.Time) *Record {
 	r := &Record{Schedule: *s, Since: now.Truncate(time.Microsecond).UTC()}
 	if old != nil {
@@ -254,6 +257,9 @@ func (r Record) Run(now time.Time) *Record {
 	return &r
 }
 
+// Due reports whether a time has come that has not fired.
+func (r *Record) Due(now time.Time) bool { return !r.Next.IsZero() && !r.Next.After(now) }
+
 // mostCounted is how many times that were missed are counted one by one.
 const mostCounted = 1000
 
@@ -277,7 +283,7 @@ func (r *Record) Fire(now time.Time, limit int) (times []time.Time) {
 		}
 	}
 
-	for len(times) < min(limit, MostAtOnce) && !r.Next.IsZero() && !r.Next.After(now) {
+	for len(times) < min(limit, MostAtOnce) && r.Due(now) {
 		times = append(times, r.Next)
 		r.Next = r.next(r.Next)
 	}

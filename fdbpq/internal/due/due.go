@@ -58,6 +58,9 @@ func (d *Due) ReadIndex() {
 	}
 }
 
+// Again has what is due then handled once more.
+func (d *Due) Again() { d.Handled, d.Entries, d.expired = false, nil, nil }
+
 func (d *Due) limit() int { return cmp.Or(d.Page, Page) }
 
 // dueRecord is a key that is due, and its entry.

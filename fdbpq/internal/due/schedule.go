@@ -98,7 +98,9 @@ func (s *dueSchedule) fire(room *Room) error {
 	set, size := *s.record, s.record.Size()+state.RestoreOverhead
 	for _, at := range set.Fire(g.Now, room.Bytes/size+1) {
 		m := s.message(at, settings)
-		set.Last = at
+		if at.After(set.Last) { // a run by a clock that is behind is not
+			set.Last = at
+		}
 		if once.First(m) != nil {
 			set.Skipped++
 			continue
@@ -113,7 +115,7 @@ func (s *dueSchedule) fire(room *Room) error {
 	g.CountSkipped(set.Skipped - s.record.Skipped)
 	g.SetSchedule(s.id, s.record, &set)
 	s.due.Done, s.due.Returned = true, true
-	s.due.More = s.due.More || !set.Next.IsZero() && !set.Next.After(g.Now)
+	s.due.More = s.due.More || set.Due(g.Now)
 	return nil
 }
 

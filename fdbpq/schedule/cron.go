@@ -71,9 +71,9 @@ func (w wallTimes) next(after time.Time) time.Time {
 		case w.fixed() && w.skipped(t):
 			return t
 		case !w.day(t):
-			t = nextDay(t)
+			t = ahead(t, time.Duration(24*60-t.Hour()*60-t.Minute())*time.Minute)
 		case !w.hour(t):
-			t = t.Add(time.Duration(60-t.Minute()) * time.Minute)
+			t = ahead(t, time.Duration(60-t.Minute())*time.Minute)
 		case !w.minute(t), w.fixed() && shift(t) < 0 && w.again(t):
 			t = t.Add(time.Minute)
 		default:
@@ -83,18 +83,12 @@ func (w wallTimes) next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// nextDay returns the beginning of the next day, or a time before it if the clock is changed there.
-func nextDay(t time.Time) time.Time {
-	year, month, day := t.Date()
-	next := time.Date(year, month, day+1, 0, 0, 0, 0, t.Location())
-	if !next.After(t) {
-		return t.Add(time.Minute)
+// ahead returns the time after a duration, or earlier, when the clock is changed before that.
+func ahead(t time.Time, d time.Duration) time.Time {
+	if _, change := t.ZoneBounds(); !change.IsZero() && change.Before(t.Add(d)) {
+		return change.In(t.Location())
 	}
-	// Where midnight is skipped, this may be after the time at which the clock was changed.
-	if changed, _ := next.ZoneBounds(); changed.After(t) && changed.Before(next) {
-		return changed.In(t.Location())
-	}
-	return next
+	return t.Add(d)
 }
 
 // shift returns by how much the clock was set forward when it was last changed before t.

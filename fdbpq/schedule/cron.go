@@ -2,6 +2,9 @@ package schedule
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +31,13 @@ func parseCron(text string, zone *time.Location) (wallTimes, error) {
 	if strings.Contains(text, "=") {
 		return wallTimes{}, errors.New("it cannot have a zone")
 	}
+	if !strings.HasPrefix(text, "@") {
+		for _, field := range strings.Fields(text) {
+			if err := checkField(field); err != nil {
+				return wallTimes{}, err
+			}
+		}
+	}
 	parsed, err := cron.MustNewParser(cronFields).Parse(text)
 	if err != nil {
 		return wallTimes{}, err
@@ -43,6 +53,34 @@ func parseCron(text string, zone *time.Location) (wallTimes, error) {
 		}
 	}
 	return wallTimes{spec, zone}, nil
+}
+
+// part is a part of a field: a star, a value or a range, and a step.
+var part = regexp.MustCompile(`^(?:\*|(\d+|[A-Za-z]{3})(?:-(\d+|[A-Za-z]{3}))?)(?:/\d+)?$`)
+
+// checkField refuses what crontab(5) does not have, though the parser guesses what it means.
+func checkField(field string) error {
+	for text := range strings.SplitSeq(field, ",") {
+		switch m := part.FindStringSubmatch(text); {
+		case m == nil:
+			return fmt.Errorf("%.32q in %.32q is none of \"*\", \"5\", \"1-5\", \"mon\", \"*/15\" and \"1-5/2\"", text, field)
+		case m[2] != "" && number(m[1]) > number(m[2]):
+			return fmt.Errorf("%q goes backwards: write \"22-5\" as \"22-23,0-5\", and \"sat-sun\" as \"6-7\"", text)
+		}
+	}
+	return nil
+}
+
+// number returns the number of a day of the week or month that may be a name.
+func number(value string) int {
+	if n, err := strconv.Atoi(value); err == nil {
+		return n
+	}
+	n := strings.Index("sunmontuewedthufrisatjanfebmaraprmayjunjulaugsepoctnovdec", strings.ToLower(value)) / 3
+	if n > 6 {
+		n -= 6
+	}
+	return n
 }
 
 // fixed reports whether each time of the day fires once.

@@ -144,7 +144,7 @@ func (s *Schedule) Check() error {
 		return bad("if_missed", "%.32q: want \"once\", \"skip\" or \"all\"", s.IfMissed)
 	case s.Overlap != "" && s.Overlap != Allow && s.Overlap != Skip:
 		return bad("overlap", "%.32q: want \"allow\" or \"skip\"", s.Overlap)
-	case s.Cron == "" && s.Zone != "":
+	case (s.Cron == "" || strings.HasPrefix(s.Cron, everyPrefix)) && s.Zone != "":
 		return bad("zone", "an interval has none: want it beside cron only")
 	case size > MaxContent:
 		return bad("value", "value and headers have %d bytes: want at most %d", size, MaxContent)

@@ -90,8 +90,8 @@ func TestScheduleBadInput(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	good := scheduled(t, e, "pq.jobs", `{"id":"a","cron":"@daily"}`)
 	for payload, words := range map[string]string{
-		``:                                                              "want an object such as",
-		`{"id":"a","run":1}`:                                            "run: ",
+		``:                                                              `it is empty: want an object such as {"id":"nightly"`,
+		`{"id":"a","run":1}`:                                            "run: 1: want true or false",
 		`{"id":"a","run":true,"cron":"@daily"}`:                         "run: want nothing else beside the id",
 		`{"id":"a","run":true,"paused":true}`:                           "run: want nothing else beside the id",
 		`{"id":"a"}`:                                                    "cron: want it or every",
@@ -99,8 +99,8 @@ func TestScheduleBadInput(t *testing.T) {
 		`{"id":"a.b","cron":"@daily"}`:                                  "without dots",
 		`{"id":"a","cron":"@dayly"}`:                                    `want five fields such as "0 3 * * *"`,
 		`{"id":"a","cron":"0 3 * * *","zone":"Paris"}`:                  `want a name such as "Europe/Berlin"`,
-		`{"id":"a","cron":"@daily","priority":"1"}`:                     "priority: ",
-		`{"id":"a","cron":"@daily","until":1}`:                          "until: ",
+		`{"id":"a","cron":"@daily","priority":"1"}`:                     "priority: \"1\": want a whole number",
+		`{"id":"a","cron":"@daily","until":1}`:                          "until: 1: want a time such as",
 		`{"id":"a","cron":"@daily","headers":{"Pq-Delay":["1s"]}}`:      `headers: "Pq-Delay": want none about the push itself but Pq-Group`,
 		`{"id":"a","cron":"@daily","headers":{"Nats-Msg-Id":["1"]}}`:    "want none about the push",
 		`{"id":"a","cron":"@daily","headers":{"nats-schedule":["1"]}}`:  "want none about the push",
@@ -115,8 +115,16 @@ func TestScheduleBadInput(t *testing.T) {
 			t.Errorf("%s: %v: want %q", payload, err, words)
 		}
 	}
-	for _, payload := range []string{``, `{}x`, `[]`, `{"id":1}`, `{"name":"a"}`} {
-		refused(t, e, 400, "pq.jobs.unschedule", nil, []byte(payload))
+	for payload, words := range map[string]string{
+		``:             `it is empty: want an object such as {"id":"nightly"}`,
+		`{}x`:          "something comes after the object",
+		`[]`:           "it is a JSON array",
+		`{"id":1}`:     `id: 1: want a text, as in {"id":"nightly"}`,
+		`{"name":"a"}`: `unknown field "name": want an object such as {"id":"nightly"}`,
+	} {
+		if err := refused(t, e, 400, "pq.jobs.unschedule", nil, []byte(payload)); !strings.Contains(err.Text, words) {
+			t.Errorf("%s: %v: want %q", payload, err, words)
+		}
 	}
 	refused(t, e, 400, "pq.jobs.schedules", nil, []byte(`{}`))
 	refused(t, e, 400, "pq.jobs.schedule", nats.Header{"Pq-Priority": {"1"}}, []byte(`{"id":"a","cron":"@daily"}`))

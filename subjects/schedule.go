@@ -20,7 +20,7 @@ type ScheduleChange struct {
 
 // ParseScheduleChange reads the payload of a Schedule. Errors wrap schedule.ErrInvalid.
 func ParseScheduleChange(payload []byte) (c ScheduleChange, err error) {
-	if c, err = schedule.Decode[ScheduleChange](payload); err != nil {
+	if c, err = schedule.Decode[ScheduleChange](payload, schedule.Example); err != nil {
 		return c, err
 	}
 
@@ -68,7 +68,7 @@ type scheduleID struct {
 
 // ParseUnschedule reads the payload of an Unschedule, {"id":"nightly"}. Errors wrap schedule.ErrInvalid.
 func ParseUnschedule(payload []byte) (id string, err error) {
-	named, err := schedule.Decode[scheduleID](payload)
+	named, err := schedule.Decode[scheduleID](payload, `{"id":"nightly"}`)
 	return named.ID, err
 }
 

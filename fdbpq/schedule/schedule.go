@@ -99,33 +99,61 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // Example is a schedule that is right, for errors.
 const Example = `{"id":"nightly","cron":"0 3 * * *","zone":"Europe/Berlin","value":"aGk="}`
 
-// Decode reads the JSON of a value with the members of T and no others. The error wraps ErrInvalid.
-func Decode[T any](data []byte) (v T, err error) {
+// Decode reads the JSON of a value with the members of T and no others, such as the example. The
+// error wraps ErrInvalid.
+func Decode[T any](data []byte, example string) (v T, err error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err = d.Decode(&v); err == nil {
-		if _, more := d.Token(); more != io.EOF {
-			err = errors.New("something comes after the object")
+		if _, more := d.Token(); more == io.EOF {
+			return v, nil
 		}
+		err = errors.New("something comes after the object")
 	}
-	if err != nil {
-		err = fmt.Errorf("%w: %s%s: want an object such as %s", ErrInvalid, badMember[T](data), strings.TrimPrefix(err.Error(), "json: "), Example)
+
+	if name, given := badMember[T](data); name != "" {
+		return v, fmt.Errorf("%w: %s: %.64s: want %s", ErrInvalid, name, given, wanted(name, example))
 	}
-	return v, err
+	what := strings.TrimPrefix(err.Error(), "json: ")
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		what = "it is a JSON " + wrong.Value
+	} else if err == io.EOF {
+		what = "it is empty"
+	}
+	return v, fmt.Errorf("%w: %s: want an object such as %s", ErrInvalid, what, example)
 }
 
-// badMember returns the name of the member that T cannot have so, with a colon; "" if there is none.
-func badMember[T any](data []byte) string {
+// badMember returns a member that T cannot have so; "" if there is none.
+func badMember[T any](data []byte) (name string, given json.RawMessage) {
 	var members map[string]json.RawMessage
 	_ = json.Unmarshal(data, &members) // then there are none
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		var v T
 		alone, _ := json.Marshal(map[string]json.RawMessage{name: members[name]}) // they were read
 		if json.Unmarshal(alone, &v) != nil {
-			return name + ": "
+			return name, members[name]
 		}
 	}
-	return ""
+	return "", nil
+}
+
+// wanted says what a member of another type has to be.
+func wanted(member, example string) string {
+	switch strings.ToLower(member) { // as encoding/json takes them
+	case "priority":
+		return "a whole number such as 5"
+	case "value":
+		return `Base64 such as "aGk="`
+	case "headers":
+		return `lists of texts, such as {"Pq-Group":["a"]}`
+	case "every", "jitter":
+		return `a duration such as "15m"`
+	case "until":
+		return `a time such as "2027-01-01T00:00:00Z"`
+	case "paused", "run":
+		return "true or false"
+	}
+	return "a text, as in " + example
 }
 
 // Check returns an error that wraps ErrInvalid unless the schedule can be set.

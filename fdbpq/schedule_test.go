@@ -170,6 +170,15 @@ func TestSchedulePolicies(t *testing.T) {
 		f.setSchedule(q, schedule.Schedule{ID: "e", Every: minutely, Until: begin.Add(2 * time.Minute)}, begin)
 		wantEqual(f.T, "beyond the limit", at(2*time.Minute, fdbpq.Op{Kind: fdbpq.OpLen}).Len, 2)
 		wantEqual(f.T, "expired, until", at(4*time.Minute, fdbpq.Op{Kind: fdbpq.OpLen}).Len, 0)
+		remove("e")
+
+		late := schedule.Schedule{ID: "f", Every: minutely, Jitter: 60 * minutely, Until: begin.Add(time.Minute)}
+		for !late.ReadyAt(late.Until).After(late.Until.Add(time.Minute)) {
+			late.ID += "f"
+		}
+		f.setSchedule(q, late, begin)
+		wantEqual(f.T, "delayed", at(time.Minute, fdbpq.Op{Kind: fdbpq.OpInfo}).Info.Delayed, 1)
+		wantEqual(f.T, "expired before it is ready", at(2*time.Minute, fdbpq.Op{Kind: fdbpq.OpInfo}).Info.Delayed, 0)
 		f.configure(q, func(s *fdbpq.Settings) { *s = fdbpq.Settings{} })
 	})
 }

@@ -67,6 +67,13 @@ func TestAccessControlRecipe(t *testing.T) {
 		}
 		return errors.New("no pop was forwarded")
 	})
+	viewer, operator := connectAs(t, env, "viewer", "_INBOX_viewer"), connectAs(t, env, "operator", "_INBOX_operator")
+	for _, kind := range []string{"pq", "q"} {
+		operator.request(t, kind+".jobs.schedule", `{"id":"nightly","cron":"@daily"}`)
+		operator.request(t, kind+".jobs.schedules", "")
+		viewer.request(t, kind+".jobs.schedules", "")
+		operator.request(t, kind+".jobs.unschedule", `{"id":"nightly"}`)
+	}
 	admin := connectAdmin(t, env)
 	admin.request(t, "$SRV.PING.pqbridge", "")
 	for _, b := range bridges {
@@ -74,6 +81,11 @@ func TestAccessControlRecipe(t *testing.T) {
 	}
 
 	producer.denied(t, func(nc *nats.Conn) error { return nc.Publish("_pqbridge.members", nil) })
+	for _, subject := range []string{"pq.jobs.schedule", "q.jobs.schedule", "pq.jobs.unschedule"} {
+		for _, user := range []natsUser{producer, worker, viewer} {
+			user.denied(t, func(nc *nats.Conn) error { return nc.Publish(subject, nil) })
+		}
+	}
 	for _, subject := range []string{"_INBOX_producer.>", "_INBOX.>", "pq.>"} {
 		worker.denied(t, func(nc *nats.Conn) error { _, err := nc.SubscribeSync(subject); return err })
 	}

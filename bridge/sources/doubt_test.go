@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -173,7 +174,7 @@ func TestCopiedStore(t *testing.T) {
 				f.must(f.js.DeleteConsumer(t.Context(), "S", name))
 			}
 			_, err = kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
-				return fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpSetSource, Queue: f.queue("jobs"), Change: func(old []byte) ([]byte, error) {
+				return fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpSetSource, Queue: f.queue("jobs"), Change: func(old []byte, _ time.Time) ([]byte, error) {
 					s, err := settings.ParseSourceState(old)
 					s.Consumer = other
 					return s.JSON(), err

@@ -54,7 +54,7 @@ func (d *drawer) do(ops ...fdbpq.Op) (stored []byte, err error) {
 // read reads the state. ErrNoSource says that there is none.
 func (d *drawer) read() error {
 	var stored []byte
-	_, err := d.do(fdbpq.Op{Kind: fdbpq.OpSetSource, Change: func(old []byte) ([]byte, error) {
+	_, err := d.do(fdbpq.Op{Kind: fdbpq.OpSetSource, Change: func(old []byte, _ time.Time) ([]byte, error) {
 		stored = old
 		return nil, errRead
 	}})

@@ -10,6 +10,9 @@ import (
 // Schedule is what a queue pushes again and again, and when: see [schedule.Schedule].
 type Schedule = schedule.Schedule
 
+// Interval is a duration of a Schedule, as in Schedule{ID: "tick", Every: Interval(15 * time.Minute)}.
+type Interval = schedule.Duration
+
 // ScheduleRecord is a Schedule as its queue keeps it: with when it fires next, when it last did, and
 // how often.
 type ScheduleRecord = schedule.Record

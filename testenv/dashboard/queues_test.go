@@ -144,6 +144,35 @@ func TestQueue(t *testing.T) {
 	b.sees("Not found")
 }
 
+// TestSchedules: the page of a queue lists its schedules, with what they have pushed so far, and says
+// what its source waits for.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	jobs := s.client.PriorityQueue("jobs")
+	for _, c := range []client.Schedule{
+		{ID: "each-second", Every: client.Interval(time.Second)},
+		{ID: "<b&nightly", Cron: "0 3 * * *", Zone: "Europe/Berlin", Paused: true},
+	} {
+		_, err := jobs.SetSchedule(t.Context(), c)
+		must(t, err)
+	}
+	_, err := jobs.Configure(t.Context(), client.Settings{Source: `{"stream":"ORDERS"}`})
+	must(t, err)
+
+	b := newTab(t, s.url)
+	b.open("/queue/pq/jobs")
+	b.seesIn("#schedules", "each-second", "every 1s", "<b&nightly", "0 3 * * * Europe/Berlin", "paused")
+	pushed := `Number([...document.querySelectorAll("#schedules tbody tr")].find(r => r.innerText.startsWith("each-second")).cells[4].innerText)`
+	b.until(pushed + " >= 2")
+	b.seesIn("#totals", "Source\ndrawn to 0, 0 left, waiting: stream ORDERS:")
+
+	for _, id := range []string{"each-second", "<b&nightly"} {
+		must(t, jobs.Unschedule(t.Context(), id))
+	}
+	b.until(`document.querySelector("#schedules").innerText == ""`)
+}
+
 func TestBridges(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

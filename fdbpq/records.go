@@ -55,6 +55,7 @@ type queueRecords struct {
 	kind    codec.RecordKind
 	indexes []int // into txn.ops
 	stored  kv.Future[[]kv.KeyValue]
+	fired   bool // what was due
 }
 
 // records is those of all queues.
@@ -168,12 +169,19 @@ func (q *queueRecords) isDue(value []byte) bool {
 	return r != nil && r.Due(q.now)
 }
 
+// drops reports whether a schedule can be removed although it is due: only if its item cannot be pushed,
+// or it has fired as often as a transaction can, and may have missed any number of times.
+func (q *queueRecords) drops(old []byte) bool {
+	return q.due.Err != nil || q.fired && parseSchedule(old).IfMissed == schedule.All
+}
+
 // fireDue handles what is due, as a look at the queue does, so that no change loses a time. It returns
 // the records that there are then.
 func (q *queueRecords) fireDue() ([]Record, error) {
 	if err := q.bringBack([]*due.Due{&q.due}); err != nil {
 		return nil, err
 	}
+	q.fired = true
 	q.due.Again() // one that runs fires, too
 	q.beginRead()
 	return q.parse()
@@ -214,7 +222,7 @@ func (q *queueRecords) set(op *Op, all []Record, result *Result) ([]Record, erro
 	switch {
 	case err != nil:
 		return all, err
-	case len(value) > 0 && q.isDue(old): // more times than a transaction fires, or they could not be read
+	case q.isDue(old) && !(len(value) == 0 && q.drops(old)): // more times than a transaction fires, or they could not be read
 		return all, cmp.Or(q.due.Err, ErrNoRoom)
 	case bytes.Equal(value, old):
 		return all, nil

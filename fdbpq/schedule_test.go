@@ -258,12 +258,41 @@ func TestChangesOfBacklog(t *testing.T) {
 	wantError(t, f.one(now, opRun(q, "a")).Err, nil)
 	wantEqual(t, "run again", f.one(now, op(opLen, q)).Len, 2)
 
+	// One that was run does not go before its item has come.
+	results = f.applyAt(now, opRun(q, "a"), opUnschedule(q, "a"), op(opLen, q))
+	wantEqual(t, "run and removed", fmt.Sprint(results[0].Err, errors.Is(results[1].Err, fdbpq.ErrNoRoom), results[2].Len), "<nil> true 3")
+	wantEqual(t, "popped", len(f.popFired(q, now, now)), 3)
+	for range 2 {
+		wantError(t, f.one(now, opRun(q, "a")).Err, nil)
+		wantError(t, f.one(now, op(opLen, q)).Err, nil)
+	}
+
 	// Bridges whose clocks differ.
 	wantEqual(t, "fires", f.one(now.Add(time.Minute), op(opLen, q)).Len, 3)
 	for _, change := range []fdbpq.Op{opSchedule(q, all), opRun(q, "a"), opPause(q, "a", true), opPause(q, "a", false)} {
 		wantError(t, f.applyAt(now.Add(59*time.Second), change, op(opLen, q))[0].Err, nil)
 	}
 	wantEqual(t, "next", f.schedules(q, now)[0].Next.Sub(now), 2*time.Minute)
+}
+
+// A removal waits, too, until what is due of a schedule has had its turn.
+func TestRemovalsLoseNoTime(t *testing.T) {
+	f := onMem(t)
+	begin := time.Now().Truncate(time.Second)
+	q, now := f.queue("jobs"), begin.Add(time.Minute)
+	const n = 300
+	for i := range n {
+		f.setSchedule(q, schedule.Schedule{ID: fmt.Sprint(i), Every: minutely}, begin)
+	}
+	for i := n - 1; i >= 0; i-- {
+		for err := fdbpq.ErrNoRoom; err != nil; {
+			err = f.one(now, opUnschedule(q, fmt.Sprint(i))).Err
+			if err != nil {
+				wantError(t, err, fdbpq.ErrNoRoom)
+			}
+		}
+	}
+	wantEqual(t, "items", len(f.popFired(q, begin, now)), n)
 }
 
 func TestScheduleBounds(t *testing.T) {

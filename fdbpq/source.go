@@ -72,6 +72,13 @@ func (q *queueConfigs) writeSource() error {
 
 // configureSource changes the state of the source to that of another setting.
 func (q *queueConfigs) configureSource(source string) error {
+	if i := q.source - 1; i >= 0 { // it would write the state of before
+		q.results[i].Err = fmt.Errorf("%w: the source was set in the same transaction", ErrNoRoom)
+		if q.leads(i) {
+			q.results[i+1].Err = q.results[i].Err
+		}
+		q.source = 0
+	}
 	old, err := q.tx.Get(q.l.SourceKey()).Get()
 	if err == nil {
 		q.ledger.SetSource(settings.NextSource(old, source))

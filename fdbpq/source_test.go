@@ -88,6 +88,24 @@ func TestSource(t *testing.T) {
 	})
 }
 
+// Nothing is drawn by the transaction that changes the source, or removes it.
+func TestSourceIsSetWhileItDraws(t *testing.T) {
+	for _, source := range []string{"", `{"stream":"T"}`, `{"stream":"S","on_bad":"stop"}`} {
+		f := onMem(t)
+		q := f.queue("jobs")
+		f.setSource(q, `{"stream":"S"}`)
+		set := fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.Source = source }}
+		results := f.apply(append(draws(q, 0, "a", "b"), set)...)
+		for i, want := range []error{fdbpq.ErrNoRoom, fdbpq.ErrNoRoom, fdbpq.ErrNoRoom, nil} {
+			wantError(t, results[i].Err, want)
+		}
+		wantEqual(t, source+": items", f.length(q), 0)
+		state, _ := settings.ParseSourceState(f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Source)
+		wantEqual(t, "source", string(state.Source), source)
+		f.check()
+	}
+}
+
 // Dead letters come with the change or not at all.
 func TestSourceDeadLetters(t *testing.T) {
 	f := onMem(t)

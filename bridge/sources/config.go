@@ -18,6 +18,8 @@ const Max = 100
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 10 * time.Second
+	// cleanEvery is between attempts to remove consumers of former sources.
+	cleanEvery = time.Minute
 )
 
 // Config is what Sources needs of the bridge.

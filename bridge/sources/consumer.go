@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
@@ -52,7 +54,6 @@ func (p *session) makeConsumer() error {
 
 	before, err := named(p.ctx, p.stream, p.drawer.consumer, p.state.Consumer)
 	if err == nil && !interest {
-		p.tryRemoveFormer()
 		err = p.removeConsumers(p.stream, before)
 	}
 	if err == nil {
@@ -71,7 +72,6 @@ func (p *session) makeConsumer() error {
 		}
 	}
 	if err == nil && interest {
-		p.tryRemoveFormer()
 		err = p.removeConsumers(p.stream, before)
 	}
 	return err
@@ -104,27 +104,37 @@ func (d *drawer) removeConsumers(stream jetstream.Stream, names []string) error 
 	return nil
 }
 
-// tryRemoveFormer is removeFormer for a source that goes on anyway.
-func (d *drawer) tryRemoveFormer() {
-	if err := d.removeFormer(); err != nil && !errors.Is(err, errChanged) {
-		d.config.Warn("a source of before is not gone for good; trying again when this one begins again", "queue", d.name.Name, "error", err)
-	}
-}
-
 // removeFormer removes the consumers of sources that the queue had before. Those that it cannot remove
 // stay in the state.
 func (d *drawer) removeFormer() (err error) {
+	former := d.state.Former
+	if len(former) == 0 || time.Since(d.cleaned) < cleanEvery && !slices.ContainsFunc(former, d.sameStream) {
+		return nil
+	}
+	d.cleaned = time.Now()
+	failed := make([]error, len(former))
+	var all sync.WaitGroup
+	for i, c := range former {
+		all.Go(func() { failed[i] = d.removeOne(c) })
+	}
+	all.Wait()
+
 	var left []settings.SourceConsumer
-	for _, c := range d.state.Former {
-		if failed := d.removeOne(c); failed != nil && !errors.Is(failed, jetstream.ErrStreamNotFound) {
+	for i, c := range former {
+		if failed[i] != nil && !errors.Is(failed[i], jetstream.ErrStreamNotFound) {
 			left = append(left, c)
-			err = fmt.Errorf("the consumer %s of stream %s cannot be removed: %w", c.Name, c.Stream, failed)
+			err = fmt.Errorf("the consumer %s of stream %s cannot be removed: %w", c.Name, c.Stream, failed[i])
 		}
 	}
-	if len(left) < len(d.state.Former) {
+	if len(left) < len(former) {
 		err = errors.Join(err, d.note(func(s *settings.SourceState) { s.Former = left }))
 	}
 	return err
+}
+
+// sameStream reports whether the source draws from the stream of a consumer.
+func (d *drawer) sameStream(c settings.SourceConsumer) bool {
+	return c.Stream == d.source.Stream && c.Domain == d.source.Domain
 }
 
 func (d *drawer) removeOne(c settings.SourceConsumer) error {
@@ -136,9 +146,58 @@ func (d *drawer) removeOne(c settings.SourceConsumer) error {
 	if err != nil {
 		return err
 	}
+	queue := stream.CachedInfo().Config.Retention == jetstream.WorkQueuePolicy
+	if !queue && d.sameStream(c) {
+		return nil // the next consumer of this stream replaces it
+	}
+
 	names, err := named(d.ctx, stream, c.Name)
-	if err != nil {
+	if err == nil {
+		err = d.removeConsumers(stream, names)
+	}
+	if err != nil || !queue {
 		return err
 	}
-	return d.removeConsumers(stream, names)
+	return d.ackDrawn(stream, c)
+}
+
+// ackDrawn acknowledges what was drawn from a work queue and is still there, because its acknowledgement
+// was lost or too late. Otherwise it would be drawn again, by a source that knows nothing of it.
+func (d *drawer) ackDrawn(stream jetstream.Stream, c settings.SourceConsumer) error {
+	name, _, _ := strings.Cut(c.Name, unique)
+	consumer, err := stream.CreateConsumer(d.ctx, jetstream.ConsumerConfig{
+		Durable: name, FilterSubject: c.Filter, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1,
+	})
+	for err == nil && consumer.CachedInfo().NumPending > 0 {
+		var batch jetstream.MessageBatch
+		if batch, err = consumer.FetchNoWait(maxMessages); err != nil {
+			break
+		}
+		var last jetstream.Msg // its answer comes after all acknowledgements
+		n := 0
+		for m := range batch.Messages() {
+			meta, err := m.Metadata()
+			if err != nil || meta.Sequence.Stream > c.Sequence {
+				break
+			}
+			n++
+			if meta.Timestamp.After(c.Newest) { // not the one that was drawn
+				continue
+			}
+			if last != nil {
+				_ = last.Ack()
+			}
+			last = m
+		}
+		if last != nil {
+			err = doubleAck(d.ctx, last)
+		}
+		if n < maxMessages {
+			break
+		}
+	}
+	if err == nil {
+		err = d.removeConsumers(stream, []string{name})
+	}
+	return err
 }

@@ -138,9 +138,15 @@ func TestFormerConsumers(t *testing.T) {
 					return nil
 				})
 			}
-			if s, err := f.state(); err == nil {
-				t.Errorf("there is still a state: %s", s.JSON())
-			}
+			testenv.Eventually(t, func() error {
+				value, err := kv.ReadTransact(t.Context(), f.DB, func(r kv.Reader) ([]byte, error) {
+					return r.Get(f.queue("jobs").Layout().SourceKey()).Get()
+				})
+				if err == nil && value != nil {
+					err = fmt.Errorf("there is still a state: %s", value)
+				}
+				return err
+			})
 		})
 	}
 }
@@ -221,6 +227,87 @@ func TestRemovedMessages(t *testing.T) {
 		t.Errorf("drawn: %s", s.JSON())
 	}
 	f.wantList("items", f.pop("jobs", value), "3", "12", "4", "7", "10", "5", "8", "11")
+}
+
+// A stream that keeps the last messages of each subject has fewer, and a mirror that has only begun has
+// none yet of those that it will have.
+func TestFewerMessages(t *testing.T) {
+	f := newFixture(t, testenv.Options{})
+	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"S.>"}, MaxMsgsPerSubject: 1})
+	f.must(err)
+	f.must(f.set(source("S")))
+	f.publish("S", 1, 3)
+	f.drawn(3)
+	f.must(f.Bridge.Stop())
+	f.publish("S", 4, 12)
+	f.Bridge = f.StartBridge()
+	if s := f.drawn(12); s.Removed != 6 || s.Drawn != 6 {
+		t.Errorf("drawn: %s", s.JSON())
+	}
+
+	origin := f.stream("T", jetstream.LimitsPolicy)
+	f.publish("T", 1, 60)
+	f.must(origin.Purge(t.Context(), jetstream.WithPurgeSequence(50)))
+	_, err = f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "M", Mirror: &jetstream.StreamSource{Name: "T"}})
+	f.must(err)
+	f.must(f.set(source("M")))
+	if s := f.drawn(60); s.Drawn != 11 {
+		t.Errorf("drawn: %s", s.JSON())
+	}
+}
+
+// A work queue is drawn once, however often its source is removed and set again, or gets another filter.
+func TestWorkQueueSetAgain(t *testing.T) {
+	f := newFixture(t, testenv.Options{})
+	f.stream("S", jetstream.WorkQueuePolicy)
+	const n = 4000
+	published := make(chan struct{})
+	go func() {
+		defer close(published)
+		for i := 0; i < n; i += 100 {
+			f.publish("S", i+1, i+100)
+		}
+	}()
+	for again := true; again; {
+		for _, next := range []string{source("S"), "null", source("S"), source("S", `"filter":"S.*"`), source("S", `"filter":"S.1"`)} {
+			f.must(f.set(next))
+		}
+		select {
+		case <-published:
+			again = false
+		default:
+		}
+	}
+	f.must(f.set(source("S")))
+	testenv.Eventually(t, func() error {
+		s, err := f.js.Stream(t.Context(), "S")
+		if err == nil && s.CachedInfo().State.Msgs > 0 {
+			err = fmt.Errorf("%d messages are left", s.CachedInfo().State.Msgs)
+		}
+		return err
+	})
+	f.wantItems(1, n)
+}
+
+// A consumer of before goes even if its source's successor cannot draw.
+func TestFormerConsumerOfWaiting(t *testing.T) {
+	f := newFixture(t, testenv.Options{})
+	f.stream("S", jetstream.InterestPolicy)
+	f.stream("T", jetstream.LimitsPolicy)
+	for next, ready := range map[string]func(s *settings.SourceState) bool{
+		source("MISSING"):         func(s *settings.SourceState) bool { return s.Waiting != "" },
+		source("T", `"start":99`): func(s *settings.SourceState) bool { return s.Stopped != "" },
+	} {
+		f.must(f.set(source("S")))
+		f.consumes("S")
+		f.must(f.set(next))
+		f.eventually(func(s *settings.SourceState) bool { return ready(s) && len(s.Former) == 0 })
+		s, err := f.js.Stream(t.Context(), "S")
+		f.must(err)
+		if n := s.CachedInfo().State.Consumers; n > 0 {
+			t.Errorf("%s: %d consumers are left", next, n)
+		}
+	}
 }
 
 // A group that makes an item too large is noticed before anybody has to deliver it.

@@ -28,9 +28,10 @@ type drawer struct {
 	ended    sync.WaitGroup
 	shown    atomic.Pointer[settings.SourceState] // nil before the first read
 
-	stored []byte // the state
-	state  settings.SourceState
-	source settings.Source
+	stored  []byte    // the state
+	cleaned time.Time // when it last tried to remove consumers of before
+	state   settings.SourceState
+	source  settings.Source
 }
 
 var (

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,7 @@ type session struct {
 	maxPayload int64
 	retention  jetstream.RetentionPolicy
 	acked      bool // JetStream has said that it takes acknowledgements
+	begins     bool // nothing was drawn yet, so what is gone was before it
 
 	delivered uint64 // the consumer's number of the last message that was delivered
 	received  uint64 // the stream's
@@ -74,8 +76,15 @@ func (d *drawer) session() error {
 	if err := d.read(); err != nil {
 		return err
 	}
+	if err := d.removeFormer(); err != nil {
+		if errors.Is(err, errChanged) || errors.Is(err, fdbpq.ErrNoSource) || slices.ContainsFunc(d.state.Former, d.sameStream) {
+			return err
+		}
+		d.config.Warn("a former source of a queue has left a consumer behind; trying again", "queue", d.name.Name, "error", err)
+	}
 	if len(d.state.Source) == 0 {
-		return d.removeFormer()
+		wait(d.ctx, cleanEvery)
+		return errChanged
 	}
 	if d.state.Stopped != "" {
 		return errStopped
@@ -139,8 +148,8 @@ func (p *session) open() error {
 	}
 	info := p.stream.CachedInfo()
 	p.retention = info.Config.Retention
-	begins := p.state.Created.IsZero()
-	if begins {
+	p.begins = p.state.Created.IsZero()
+	if p.begins {
 		err = p.begin(info)
 	} else {
 		err = p.compare(info)
@@ -155,7 +164,7 @@ func (p *session) open() error {
 	p.received = p.state.Sequence
 	left := p.consumer.CachedInfo().NumPending
 	return p.note(func(s *settings.SourceState) {
-		if begins {
+		if p.begins {
 			s.Lag = left
 		}
 		if left == 0 { // otherwise once something arrives
@@ -168,10 +177,8 @@ func (p *session) open() error {
 func (p *session) begin(info *jetstream.StreamInfo) error {
 	first, last, start := max(info.State.FirstSeq, 1), info.State.LastSeq, p.source.Start.Sequence()
 	next := p.state
-	if base, _, _ := strings.Cut(next.Consumer, unique); base != "" && base != p.drawer.consumer { // this store is a copy
-		next.Former = append(next.Former, settings.SourceConsumer{Stream: p.source.Stream, Domain: p.source.Domain, Name: base})
-	}
-	next.Created, next.Consumer, next.Sequence = info.Created, p.drawer.consumer, max(start, first)-1
+	next.Created, next.Sequence = info.Created, max(start, first)-1
+	next.Consumer = cmp.Or(next.Consumer, p.drawer.consumer)
 	if p.source.Start == "new" {
 		next.Sequence = last
 	}
@@ -204,7 +211,7 @@ func (p *session) compare(info *jetstream.StreamInfo) error {
 		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return err
 		} else if err != nil {
-			why = fmt.Sprintf("the consumer %s of stream %s was removed, and messages after %d may have gone with it: set the source with \"start\":%d to go on without them",
+			why = fmt.Sprintf("the consumer %s of stream %s was removed, and messages after %d may have gone with it: remove the source and set it again with \"start\":%d to go on without them",
 				s.Consumer, name, s.Sequence, s.Sequence+1)
 		}
 	}
@@ -216,9 +223,9 @@ func (p *session) compare(info *jetstream.StreamInfo) error {
 
 // lost returns why the source has to stop if messages from the one with that sequence on are gone, ""
 // if it has not. With a filter nobody knows whether it was to draw them. From streams without limits,
-// those that were drawn are gone, too.
+// those that were drawn are gone, too. A limit per subject is there to remove messages.
 func (p *session) lost(info *jetstream.StreamInfo, from uint64) string {
-	if p.source.Filter != "" || p.retention != jetstream.LimitsPolicy || info.State.FirstSeq <= from {
+	if p.source.Filter != "" || p.retention != jetstream.LimitsPolicy || info.Config.MaxMsgsPerSubject > 0 || info.State.FirstSeq <= from {
 		return ""
 	}
 	return fmt.Sprintf("messages %d to %d of stream %s were removed before they were drawn: set the source with \"start\":%d to go on without them",
@@ -245,6 +252,7 @@ func (p *session) drawNext(messages jetstream.MessagesContext) error {
 	if len(list) == 0 { // what arrives was drawn before
 		return p.note(func(s *settings.SourceState) { s.Waiting = "" })
 	}
+	defer func() { p.begins = false }()
 	i := slices.IndexFunc(list, func(m message) bool { return m.removed > 0 })
 	if i < 0 {
 		return p.drawAll(list)
@@ -256,6 +264,9 @@ func (p *session) drawNext(messages jetstream.MessagesContext) error {
 		return err
 	}
 	why := p.lost(info, list[i].sequence-list[i].removed)
+	if i == 0 && p.begins {
+		why = ""
+	}
 	if why != "" {
 		list = list[:i]
 	}
@@ -388,11 +399,18 @@ func (p *session) ack(m jetstream.Msg) error {
 		_ = m.Ack()
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(p.connected, ackTimeout)
+	if err := doubleAck(p.connected, m); err != nil {
+		return err
+	}
+	p.acked = true
+	return nil
+}
+
+func doubleAck(ctx context.Context, m jetstream.Msg) error {
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
 	if err := m.DoubleAck(ctx); err != nil {
 		return fmt.Errorf("%w (%w)", errNotAcked, err)
 	}
-	p.acked = true
 	return nil
 }

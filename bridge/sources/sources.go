@@ -82,7 +82,7 @@ func (s *Sources) configure(ctx context.Context, queue fdbpq.QueueName, source s
 	if err != nil {
 		return err
 	}
-	set := func(s *fdbpq.Settings) { s.Source = settings.WithoutStart(source, s.Source) }
+	set := func(s *fdbpq.Settings) { s.Source = settings.WithStartOf(source, s.Source) }
 	results, err := s.config.Dispatcher.Do(ctx, q, []fdbpq.Op{{Kind: fdbpq.OpConfigure, Configure: set}})
 	if err != nil {
 		return err

@@ -67,11 +67,14 @@ type SourceState struct {
 	Stopped string `json:"stopped,omitempty"`
 }
 
-// SourceConsumer is a consumer of a stream.
+// SourceConsumer is a consumer of a stream, and what was drawn by it: see SourceState.
 type SourceConsumer struct {
-	Stream string `json:"stream"`
-	Domain string `json:"domain,omitempty"`
-	Name   string `json:"name"`
+	Stream   string    `json:"stream"`
+	Domain   string    `json:"domain,omitempty"`
+	Filter   string    `json:"filter,omitempty"`
+	Name     string    `json:"name"`
+	Sequence uint64    `json:"sequence"`
+	Newest   time.Time `json:"newest,omitzero"`
 }
 
 // ParseSource reads a Source strictly. The error says which member is wrong, and what is right.
@@ -152,6 +155,13 @@ func (s SourceStart) Sequence() uint64 {
 	return n
 }
 
+func (s SourceStart) json() []byte {
+	if s.Sequence() > 0 {
+		return []byte(s)
+	}
+	return []byte(strconv.Quote(string(s)))
+}
+
 // sameMessages reports whether both draw the same messages, but for where they start.
 func (s *Source) sameMessages(other *Source) bool {
 	return s.Stream == other.Stream && s.Domain == other.Domain && s.Filter == other.Filter
@@ -166,26 +176,33 @@ func NextSource(state []byte, source string) []byte {
 	was, _ := ParseSource(string(s.Source)) // the same
 	is, _ := ParseSource(source)
 	if !was.sameMessages(&is) || is.Start != "" && is.Start != cmp.Or(was.Start, "all") {
-		if s.Consumer != "" && (was.Stream != is.Stream || was.Domain != is.Domain) {
-			s.Former = append(s.Former, SourceConsumer{was.Stream, was.Domain, s.Consumer})
-			s.Consumer = ""
+		next := SourceState{Former: s.Former}
+		if s.Consumer != "" {
+			next.Former = append(next.Former, SourceConsumer{was.Stream, was.Domain, was.Filter, s.Consumer, s.Sequence, s.Newest})
 		}
-		s = SourceState{Consumer: s.Consumer, Former: s.Former}
+		if was.Stream == is.Stream && was.Domain == is.Domain {
+			next.Consumer = s.Consumer
+		}
+		s = next
 	}
 	s.Source, s.Waiting, s.Stopped = json.RawMessage(source), "", ""
 	return s.JSON()
 }
 
-// WithoutStart returns a source without its start if the one before draws the same messages, so that it
-// goes on.
-func WithoutStart(source, before string) string {
+// WithStartOf returns a source with the start of the one before, if that draws the same messages, so
+// that it goes on.
+func WithStartOf(source, before string) string {
 	is, _ := ParseSource(source)
-	if was, err := ParseSource(before); is.Start == "" || err != nil || !was.sameMessages(&is) {
+	was, err := ParseSource(before)
+	if err != nil || !was.sameMessages(&is) || was.Start == is.Start {
 		return source
 	}
 	var members map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(source), &members)
 	maps.DeleteFunc(members, func(name string, _ json.RawMessage) bool { return strings.EqualFold(name, "start") })
+	if was.Start != "" {
+		members["start"] = was.Start.json()
+	}
 	text, _ := json.Marshal(members) // as it was read
 	return string(text)
 }

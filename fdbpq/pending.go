@@ -226,6 +226,7 @@ func (p *Pending) complete(err error) {
 		restore: map[int64][]state.TakenItem{noAttempt: restoresOf(p.ops)},
 		removed: map[int64]Removed{},
 		gone:    map[int64]Removed{},
+		at:      b.now(),
 	}
 	for _, a := range p.unknown {
 		u.restore[a.number], u.removed[a.number] = a.popped, a.removed

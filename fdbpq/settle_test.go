@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,6 +106,29 @@ func (tx heldTransaction) Commit() kv.Future[struct{}] {
 func (tx heldTransaction) Cancel() {
 	if tx.Transaction != tx.holding.first {
 		tx.Transaction.Cancel()
+	}
+}
+
+// An item that expires while its batch is settled leaves its queue once, whichever attempt to settle
+// commits.
+func TestSettleCountsExpiredOnce(t *testing.T) {
+	for _, fault := range []faultkv.Fault{faultkv.UnknownMade, faultkv.UnknownBeforeNext, faultkv.UnknownDuringNext} {
+		for ttl := time.Second; ttl < 4*time.Second; ttl += 100 * time.Millisecond {
+			f := newUnsure(t, faultkv.Options{})
+			begin := time.Now()
+			var calls atomic.Int64
+			f.batcher.SetNow(func() time.Time { return begin.Add(time.Duration(calls.Add(1)) * 200 * time.Millisecond) })
+			q := f.queue("a")
+			f.apply(withTTL(opPush(q, 1, "v"), ttl))
+			if _, err := f.applyUntilUnknown(faultkv.UnknownMade, op(opPopMin, q)); !kv.MaybeCommitted(err) {
+				continue // it has expired already
+			}
+			f.faults.Next(fault)
+			wantError(t, f.batcher.Settle(f.ctx), nil)
+			f.calm()
+			all := f.sweepDue(begin.Add(time.Hour), q).expired + f.batcher.Removed().Expired
+			wantEqual(t, fmt.Sprint(fault, ttl), all, 1)
+		}
 	}
 }
 

@@ -20,6 +20,9 @@ type unsettled struct {
 	// gone is what left the queues in the attempt, at -1, and in settling it, at the index of the
 	// item that the step began with. A step that is repeated counts once.
 	gone map[int64]Removed
+	// at is when the batch ended. All attempts to settle it go by that time, so that whichever of them
+	// commits, the same items have expired.
+	at time.Time
 }
 
 // Settle resolves the batches of unknown outcome. If such a batch has not committed, Settle makes
@@ -83,7 +86,7 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled, budget int) (done bool,
 	}
 
 	items := u.restore[number]
-	next, removed, err := restoreSome(tx, items, int(restored), budget, b.now())
+	next, removed, err := restoreSome(tx, items, int(restored), budget, u.at)
 	if err != nil {
 		return false, err
 	}

@@ -115,7 +115,17 @@ func (d *drawer) removeFormer() (err error) {
 	failed := make([]error, len(former))
 	var all sync.WaitGroup
 	for i, c := range former {
-		all.Go(func() { failed[i] = d.removeOne(c) })
+		same := func(other settings.SourceConsumer) bool { return other.Stream == c.Stream && other.Domain == c.Domain }
+		if slices.IndexFunc(former, same) < i {
+			continue
+		}
+		all.Go(func() { // those of a stream in turn, because they may have one name
+			for j := i; j < len(former); j++ {
+				if same(former[j]) {
+					failed[j] = d.removeOne(former[j])
+				}
+			}
+		})
 	}
 	all.Wait()
 

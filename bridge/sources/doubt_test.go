@@ -179,14 +179,7 @@ func TestCopiedStore(t *testing.T) {
 			if retention != jetstream.WorkQueuePolicy {
 				f.must(f.js.DeleteConsumer(t.Context(), "S", name))
 			}
-			_, err = kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
-				return fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpSetSource, Queue: f.queue("jobs"), Change: func(old []byte, _ time.Time) ([]byte, error) {
-					s, err := settings.ParseSourceState(old)
-					s.Consumer = other
-					return s.JSON(), err
-				}}}, f.now())
-			})
-			f.must(err)
+			f.change(func(s *settings.SourceState) { s.Consumer = other })
 			f.publish("S", 6, 9)
 
 			f.StartBridge().WaitReady()
@@ -287,6 +280,39 @@ func TestWorkQueueSetAgain(t *testing.T) {
 		return err
 	})
 	f.wantItems(1, n)
+}
+
+// What was drawn from a work queue by former sources is acknowledged, and not drawn again.
+func TestFormerOfWorkQueue(t *testing.T) {
+	f := newFixture(t, testenv.Options{})
+	f.stream("S", jetstream.WorkQueuePolicy)
+	f.publish("S", 1, 30)
+	f.must(f.Bridge.Stop())
+	f.configure(source("S"))
+	f.change(func(s *settings.SourceState) {
+		for _, filter := range []string{"S.0", "S.1"} {
+			s.Former = append(s.Former, settings.SourceConsumer{Stream: "S", Filter: filter, Name: "former", Sequence: 24, Newest: f.now()})
+		}
+	})
+	f.StartBridge().WaitReady()
+	s := f.eventually(func(s *settings.SourceState) bool { return s.Drawn > 0 && s.Lag == 0 })
+	if s.Drawn != 14 {
+		t.Errorf("drawn: %s", s.JSON())
+	}
+	f.wantList("items", f.pop("jobs", value), "27", "30", "25", "28", "2", "5", "8", "11", "14", "17", "20", "23", "26", "29")
+}
+
+// change changes the state of the source in the store itself.
+func (f *fixture) change(to func(s *settings.SourceState)) {
+	f.Helper()
+	_, err := kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
+		return fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpSetSource, Queue: f.queue("jobs"), Change: func(old []byte, _ time.Time) ([]byte, error) {
+			s, err := settings.ParseSourceState(old)
+			to(&s)
+			return s.JSON(), err
+		}}}, f.now())
+	})
+	f.must(err)
 }
 
 // A consumer of before goes even if its source's successor cannot draw.

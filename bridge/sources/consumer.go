@@ -157,7 +157,7 @@ func (d *drawer) removeOne(c settings.SourceConsumer) error {
 		return err
 	}
 	queue := stream.CachedInfo().Config.Retention == jetstream.WorkQueuePolicy
-	if !queue && d.sameStream(c) {
+	if base, _, _ := strings.Cut(c.Name, unique); !queue && base == d.consumer && d.sameStream(c) {
 		return nil // the next consumer of this stream replaces it
 	}
 

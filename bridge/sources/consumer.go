@@ -27,6 +27,12 @@ func consumerName(store string, queue fdbpq.QueueName) string {
 
 const unique = "="
 
+// baseName returns the name of a consumer without its unique part.
+func baseName(name string) string {
+	base, _, _ := strings.Cut(name, unique)
+	return base
+}
+
 // makeConsumer makes the consumer, and removes those before it: first, because a work-queue stream has
 // one at a time, and its messages stay. From a stream with interest they go with the last consumer. So
 // there each has a name of its own, and those before it are removed once the state names it: until then
@@ -80,11 +86,11 @@ func (p *session) makeConsumer() error {
 // named returns the consumers of a stream that have one of the names, but for their unique parts.
 func named(ctx context.Context, stream jetstream.Stream, names ...string) (found []string, err error) {
 	for i, name := range names {
-		names[i], _, _ = strings.Cut(name, unique)
+		names[i] = baseName(name)
 	}
 	list := stream.ConsumerNames(ctx)
 	for name := range list.Name() {
-		if base, _, _ := strings.Cut(name, unique); slices.Contains(names, base) {
+		if slices.Contains(names, baseName(name)) {
 			found = append(found, name)
 		}
 	}
@@ -157,7 +163,7 @@ func (d *drawer) removeOne(c settings.SourceConsumer) error {
 		return err
 	}
 	queue := stream.CachedInfo().Config.Retention == jetstream.WorkQueuePolicy
-	if base, _, _ := strings.Cut(c.Name, unique); !queue && base == d.consumer && d.sameStream(c) {
+	if !queue && baseName(c.Name) == d.consumer && d.sameStream(c) {
 		return nil // the next consumer of this stream replaces it
 	}
 
@@ -174,7 +180,7 @@ func (d *drawer) removeOne(c settings.SourceConsumer) error {
 // ackDrawn acknowledges what was drawn from a work queue and is still there, because its acknowledgement
 // was lost or too late. Otherwise it would be drawn again, by a source that knows nothing of it.
 func (d *drawer) ackDrawn(stream jetstream.Stream, c settings.SourceConsumer) error {
-	name, _, _ := strings.Cut(c.Name, unique)
+	name := baseName(c.Name)
 	consumer, err := stream.CreateConsumer(d.ctx, jetstream.ConsumerConfig{
 		Durable: name, FilterSubject: c.Filter, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1,
 	})

@@ -23,14 +23,30 @@ import (
 // configure sets the source of jobs in the store itself.
 func (f *fixture) configure(source string) {
 	f.Helper()
-	_, err := kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
-		return fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpConfigure, Queue: f.queue("jobs"), Configure: func(s *fdbpq.Settings) {
-			s.Source = source
-		}}}, f.now())
+	f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.Source = source }})
+	_, err := fdbpqtest.CheckInvariants(context.Background(), f.DB, "pq", "q")
+	f.must(err)
+}
+
+// change changes the state of the source in the store itself.
+func (f *fixture) change(to func(s *settings.SourceState)) {
+	f.Helper()
+	f.apply(fdbpq.Op{Kind: fdbpq.OpSetSource, Change: func(old []byte, _ time.Time) ([]byte, error) {
+		s, err := settings.ParseSourceState(old)
+		to(&s)
+		return s.JSON(), err
+	}})
+}
+
+// apply runs an operation on jobs, without a bridge.
+func (f *fixture) apply(op fdbpq.Op) {
+	f.Helper()
+	op.Queue = f.queue("jobs")
+	results, err := kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
+		return fdbpq.Apply(tx, []fdbpq.Op{op}, f.now())
 	})
 	f.must(err)
-	_, err = fdbpqtest.CheckInvariants(context.Background(), f.DB, "pq", "q")
-	f.must(err)
+	f.must(results[0].Err)
 }
 
 // A stream that was restored from a backup, and has got other messages since then, stops the source.
@@ -300,19 +316,6 @@ func TestFormerOfWorkQueue(t *testing.T) {
 		t.Errorf("drawn: %s", s.JSON())
 	}
 	f.wantList("items", f.pop("jobs", value), "27", "30", "25", "28", "2", "5", "8", "11", "14", "17", "20", "23", "26", "29")
-}
-
-// change changes the state of the source in the store itself.
-func (f *fixture) change(to func(s *settings.SourceState)) {
-	f.Helper()
-	_, err := kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
-		return fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpSetSource, Queue: f.queue("jobs"), Change: func(old []byte, _ time.Time) ([]byte, error) {
-			s, err := settings.ParseSourceState(old)
-			to(&s)
-			return s.JSON(), err
-		}}}, f.now())
-	})
-	f.must(err)
 }
 
 // A consumer of before goes even if its source's successor cannot draw.

@@ -2,6 +2,7 @@ package pebblekv
 
 import (
 	"bytes"
+	"iter"
 	"sync"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -15,7 +16,7 @@ type gapIndex struct {
 	mu      sync.Mutex
 	gaps    *gapSet
 	applied uint64
-	writing bool // the open write transaction has written a key
+	writing bool // the open write transaction has noted writes
 }
 
 func newGapIndex(limit int) *gapIndex {
@@ -33,12 +34,13 @@ func (x *gapIndex) part(r kv.Range, version uint64, last bool) kv.Range {
 	return x.gaps.first(r, version)
 }
 
-// noteWrite is called by the write transaction before key appears in its batch.
-func (x *gapIndex) noteWrite(key []byte) {
+// noteWrites is called by the write transaction with keys that it has written, in order, before it
+// or anybody reads them.
+func (x *gapIndex) noteWrites(keys iter.Seq[[]byte]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.writing = true
-	x.gaps.trim(key)
+	x.gaps.trim(keys)
 	x.gaps.shrink(x.limit)
 }
 
@@ -114,9 +116,9 @@ func (f *gapFinder) addGap(r kv.Range, samples ...[]byte) {
 	f.found.add(gap{begin: bytes.Clone(r.Begin), end: bytes.Clone(r.End)}, samples...)
 }
 
-// noteWrite notes that key may exist now.
-func (f *gapFinder) noteWrite(key []byte) {
+// noteWrites notes that keys, which are in order, may exist now.
+func (f *gapFinder) noteWrites(keys iter.Seq[[]byte]) {
 	if f.found != nil {
-		f.found.trim(key)
+		f.found.trim(keys)
 	}
 }

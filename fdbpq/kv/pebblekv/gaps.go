@@ -2,6 +2,7 @@ package pebblekv
 
 import (
 	"bytes"
+	"iter"
 
 	"github.com/google/btree"
 
@@ -23,11 +24,11 @@ import (
 // that was emptied counts from the start again, so its items land where earlier ones were.
 //
 // Transactions see different versions; the version is the number of the newest commit applied. A
-// gap has been empty since a version and up to now, because writes trim it before they are
-// applied. The gaps that a transaction finds are published when it commits, as empty since its own
+// gap has been empty since a version and up to now, because writes trim it before anybody reads
+// them. The gaps that a transaction finds are published when it commits, as empty since its own
 // version, because it may have cleared the keys itself; the keys it wrote after reading are trimmed
 // from them first. A cancelled transaction publishes nothing, and a read-only one only if nothing
-// was applied since its version and no write transaction has written a key yet.
+// was applied since its version and no write transaction has trimmed any yet.
 //
 // Readers are at the durable version, which lags behind the applied one. Hence neighbours found at
 // different versions are joined only once both are durable, so that a reader one pop behind still
@@ -188,24 +189,60 @@ func (s *gapSet) last(r kv.Range, version uint64) kv.Range {
 	return r
 }
 
-// trim cuts key out of the gap it is in.
-func (s *gapSet) trim(key []byte) {
-	g, ok := s.at(key)
-	if !ok {
-		return
-	}
-
-	s.remove(g)
-	s.dropSample(key)
-
-	// A part with few samples is not worth it.
-	after := kv.SingleKey(key)
-	for _, part := range []gap{{g.begin, after.Begin, g.since}, {after.End, g.end, g.since}} {
+// trim cuts keys, which are in order, out of the gaps they are in. A part with few samples is not
+// worth it.
+func (s *gapSet) trim(keys iter.Seq[[]byte]) {
+	var (
+		rest   gap    // of the gap that the last key was in, and not in the set; none if it ends nowhere
+		cut    []byte // the last key; nil if rest is a whole gap
+		sample []byte // the first in rest; nil if there is none
+		next   []byte // where the next gap begins, if rest is none; nil if that is not known
+	)
+	keepUpTo := func(end []byte) {
+		part := gap{rest.begin, end, rest.since}
+		if cut != nil {
+			part.begin = kv.SingleKey(cut).End
+		}
 		if n, _ := s.countSamples(part, minSamples); n == minSamples {
 			s.insert(part)
 		} else {
 			s.dropSamples(part)
 		}
+	}
+
+	for key := range keys {
+		if bytes.Compare(key, rest.end) >= 0 {
+			if sample != nil {
+				keepUpTo(rest.end)
+			}
+			rest, sample = gap{}, nil
+			if next != nil && bytes.Compare(key, next) < 0 {
+				continue
+			}
+
+			g, ok := s.at(key)
+			if !ok {
+				after, more := s.from(key)
+				if !more {
+					return
+				}
+				next = after.begin
+				continue
+			}
+			s.remove(g)
+			rest, cut, next = g, nil, nil
+			_, sample = s.countSamples(rest, 1)
+		}
+
+		if sample != nil && bytes.Compare(sample, key) <= 0 {
+			keepUpTo(key)
+			s.dropSample(key)
+			_, sample = s.countSamples(gap{begin: key, end: rest.end}, 1)
+		}
+		cut = key
+	}
+	if sample != nil {
+		keepUpTo(rest.end)
 	}
 }
 

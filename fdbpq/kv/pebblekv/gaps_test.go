@@ -62,6 +62,15 @@ func (h *history) randomRange(rng *rand.Rand) kv.Range {
 	return kv.Range{Begin: h.keys[min(i, j)], End: h.keys[max(i, j)]}
 }
 
+// randomKeys are a few keys in order, some of them more than once.
+func (h *history) randomKeys(rng *rand.Rand) (keys [][]byte) {
+	for range 1 + rng.IntN(8) {
+		keys = append(keys, h.keys[rng.IntN(len(h.keys))])
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	return keys
+}
+
 // run is a longest range around a key that holds nothing at a version.
 func (h *history) run(key []byte, version uint64) kv.Range {
 	i, _ := slices.BinarySearchFunc(h.keys, key, bytes.Compare)
@@ -120,9 +129,12 @@ func writeRandomly(h *history, k *gapIndex, rng *rand.Rand) {
 		key := h.keys[rng.IntN(len(h.keys))]
 		switch rng.IntN(4) {
 		case 0:
-			next[string(key)] = true
-			k.noteWrite(key)
-			s.noteWrite(key)
+			keys := h.randomKeys(rng)
+			for _, key := range keys {
+				next[string(key)] = true
+			}
+			k.noteWrites(slices.Values(keys))
+			s.noteWrites(slices.Values(keys))
 		case 1:
 			delete(next, string(key))
 		case 2:

@@ -14,15 +14,8 @@ func (tx *transaction) Set(key, value []byte) {
 	if tx.admit(key, len(value)) {
 		tx.growth += len(key) + len(value)
 		tx.counters.noteWrite(tx.store.counters, key)
-		tx.put(key, value)
+		tx.writes.set(key, value)
 	}
-}
-
-// put writes without counting towards the limits.
-func (tx *transaction) put(key, value []byte) {
-	tx.store.gapIndex.noteWrite(key)
-	tx.finder.noteWrite(key)
-	tx.writes.set(key, value)
 }
 
 func (tx *transaction) Clear(key []byte) {
@@ -68,7 +61,7 @@ func (tx *transaction) Add(key []byte, delta int64) {
 	sum := binary.LittleEndian.Uint64(stored[:]) + uint64(delta)
 	tx.counters.set(key, counterChange{counter{sum, true}, true})
 	binary.LittleEndian.PutUint64(stored[:], sum)
-	tx.put(key, stored[:])
+	tx.writes.set(key, stored[:])
 }
 
 // CompareAndClear implements kv.Transaction. There is one writer, so it can read.

@@ -3,6 +3,7 @@ package pebblekv
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -115,12 +116,21 @@ func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, e
 	if err := tx.check(); err != nil {
 		return nil, err
 	}
+	tx.noteWrites()
 	if err := tx.refresh(); err != nil {
 		return nil, err
 	}
 	s := scan{iter: tx.iter, store: tx.store, version: tx.store.applied,
 		finder: &tx.finder, copies: &tx.copies, whole: r, options: o}
 	return s.read()
+}
+
+// noteWrites takes what was written out of the gaps.
+func (tx *transaction) noteWrites() {
+	if keys := tx.writes.takeSet(); len(keys) > 0 {
+		tx.store.gapIndex.noteWrites(slices.Values(keys))
+		tx.finder.noteWrites(slices.Values(keys))
+	}
 }
 
 // refresh makes tx.iter see all writes so far.
@@ -184,6 +194,7 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 	}
 
 	tx.closeIter()
+	tx.noteWrites()
 	tx.applied = true
 	c, err := tx.store.apply(tx.ctx, tx.writes.batch(tx.store.pdb), tx.finder.found)
 	if err != nil {

@@ -17,6 +17,7 @@ type writes struct {
 	list   []write
 	ranges int // how many of them clear a range
 	copies arena
+	taken  int // how many of them takeSet has looked at
 
 	index   *pebble.Batch // nil before the first read that needs it
 	indexed int           // how many of the writes are in index
@@ -80,18 +81,40 @@ func (w *writes) getter(db *pebble.DB) (pebble.Reader, error) {
 	return reader, iter.Close()
 }
 
+// takeSet returns, in order, the keys that were set since the last call.
+func (w *writes) takeSet() (keys [][]byte) {
+	if w.taken == 0 && w.index == nil {
+		w.sort() // usually all is written by now, and what is sorted here need not be again
+	}
+	some := w.list[w.taken:]
+	keys = make([][]byte, 0, len(some))
+	w.taken = len(w.list)
+	for i := range some {
+		if some[i].kind == pebble.InternalKeyKindSet {
+			keys = append(keys, some[i].key)
+		}
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	return keys
+}
+
+// sort brings all writes into the order of their keys, and those of a key into their own. A cleared
+// range has to stay between the writes before it and after it.
+func (w *writes) sort() {
+	if w.ranges > 0 {
+		return
+	}
+	slices.SortFunc(w.list, func(a, b write) int {
+		if order := bytes.Compare(a.key, b.key); order != 0 {
+			return order
+		}
+		return int(a.number - b.number)
+	})
+}
+
 // batch returns a batch of all writes, which belongs to the caller.
 func (w *writes) batch(db *pebble.DB) *pebble.Batch {
-	// A cleared range has to stay between the writes before it and after it.
-	if w.ranges == 0 {
-		slices.SortFunc(w.list, func(a, b write) int {
-			if order := bytes.Compare(a.key, b.key); order != 0 {
-				return order
-			}
-			return int(a.number - b.number)
-		})
-	}
-
+	w.sort()
 	b := db.NewBatch()
 	for i := range w.list {
 		_ = w.list[i].addTo(b) // Without an index it never fails.

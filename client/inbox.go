@@ -33,10 +33,10 @@ const (
 	// to be dead.
 	spareMessages = 8
 
-	// idleMessages is room for the answer to a batch of 64, or to the pop of an idle Worker.
-	idleMessages = 64 + spareMessages
+	// idleMessages is room for the answer to a batch of 256, or to the pop of an idle Worker.
+	idleMessages = 256 + spareMessages
 
-	// maxIdle bounds how many inboxes a connection keeps, of about 1.5 KB each. Replies to many
+	// maxIdle bounds how many inboxes a connection keeps, of about 3 KB each. Replies to many
 	// pushes come at once: with only 256 kept, 1,000 goroutines cost the NATS server three times as
 	// much.
 	maxIdle = 4096

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -219,6 +220,9 @@ func parseTexts(v json.RawMessage, n int) (list []string, err error) {
 	if len(v) == 0 || v[0] != '[' {
 		return nil, fmt.Errorf("%s: want an array of texts", shown(v))
 	}
+	if list, ok := plainTexts(v, n); ok {
+		return list, nil
+	}
 	d := jsontext.NewDecoder(bytes.NewBuffer(v), jsonOptions...)
 	_, _ = d.ReadToken() // the bracket
 
@@ -242,6 +246,23 @@ func parseTexts(v json.RawMessage, n int) (list []string, err error) {
 		return nil, fmt.Errorf("an array of %d elements: want at most %d", count, n)
 	}
 	return list, err
+}
+
+// plainTexts reads an array of up to n texts without escapes, as ids and tokens are, an order of
+// magnitude faster than a decoder. It returns false for any other array. v is JSON.
+func plainTexts(v json.RawMessage, n int) (list []string, ok bool) {
+	if bytes.IndexByte(v, '\\') >= 0 || !utf8.Valid(v) {
+		return nil, false
+	}
+	list = make([]string, 0, min(bytes.Count(v, []byte{','})+1, n))
+	for rest := v[1:]; len(list) < n && rest[0] == '"'; rest = rest[1:] {
+		text, after, _ := bytes.Cut(rest[1:], []byte{'"'})
+		list = append(list, string(text))
+		if rest = after; rest[0] != ',' {
+			return list, string(rest) == "]"
+		}
+	}
+	return nil, false
 }
 
 // parseTextMap reads an object of texts, each of which the member's check allows.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 )
 
@@ -39,6 +40,29 @@ func FuzzObject(f *testing.F) {
 			if !bytes.Equal(got[name], want[name]) {
 				t.Errorf("%q: member %q is %q, want %q", payload, name, got[name], want[name])
 			}
+		}
+	})
+}
+
+// FuzzTexts compares parseTexts with encoding/json, which takes null for a text.
+func FuzzTexts(f *testing.F) {
+	for _, array := range []string{
+		`[]`, `[ ]`, `["a"]`, `["a","b",""]`, `["a" , "b"]`, `["a\"b"]`, `["\u0061","b"]`, `["é","b"]`, "[\"a\xff\"]",
+		`["a",1]`, `["a",["b"]]`, `[["a"]]`, `["a",null]`, `["a","b","c","d","e"]`, `[",",","]`, `["]"]`, `{"a":"b"}`, `"a"`,
+	} {
+		f.Add([]byte(array))
+	}
+	f.Fuzz(func(t *testing.T, array []byte) {
+		const most = 4
+		array = bytes.TrimSpace(array)
+		if !json.Valid(array) || bytes.Contains(array, []byte("null")) {
+			return
+		}
+		got, err := parseTexts(array, most)
+		var want []string
+		valid := json.Unmarshal(array, &want) == nil && len(want) <= most
+		if valid != (err == nil) || valid && !slices.Equal(got, want) {
+			t.Errorf("%q: %q, %v: want %q", array, got, err, want)
 		}
 	})
 }

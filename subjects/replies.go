@@ -113,8 +113,26 @@ func AppendPushedBatch(b []byte, queue string, n int, appendID func(b []byte, i 
 }
 
 // ParsePushedBatch reads what AppendPushedBatch wrote. It ignores members that it does not know.
-func ParsePushedBatch(payload []byte) (PushedBatch, error) {
-	return parseReply[PushedBatch](payload)
+func ParsePushedBatch(payload []byte) (p PushedBatch, err error) {
+	err = eachMember(payload, func(name string, value json.RawMessage) (err error) {
+		switch name {
+		case "queue":
+			p.Queue, err = parseText(value)
+		case "ids": // by far the most of it
+			p.IDs, err = parseTexts(value, MaxFrames)
+		case "duplicates":
+			err = json.Unmarshal(value, &p.Duplicates)
+		case "stream":
+			p.Stream, err = parseText(value)
+		case "seq":
+			err = json.Unmarshal(value, &p.Seq)
+		}
+		return err
+	})
+	if err != nil {
+		return p, notReply(payload)
+	}
+	return p, nil
 }
 
 // Length is the payload of the reply to a len.
@@ -140,9 +158,13 @@ func ParseLength(payload []byte) (Length, error) {
 func parseReply[T any](payload []byte) (T, error) {
 	var reply T
 	if err := json.Unmarshal(payload, &reply); err != nil {
-		return reply, fmt.Errorf("reply %s: want a JSON object with the members of such a reply", quote(string(payload)))
+		return reply, notReply(payload)
 	}
 	return reply, nil
+}
+
+func notReply(payload []byte) error {
+	return fmt.Errorf("reply %s: want a JSON object with the members of such a reply", quote(string(payload)))
 }
 
 // ItemInfo is what the headers of a reply to pop and peek say about the item.

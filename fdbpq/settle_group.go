@@ -106,7 +106,7 @@ func (q *queueSettlements) find(first, n int) (*codec.Record, error) {
 	case before > first: // one of the same group ends the lease
 		return nil, nil
 	case before > 0: // this transaction may have moved the item, so the read is stale
-		*read = q.ledger.LookUpHeld(id)
+		*read = q.lookUp(op)
 		read.LookUpReady(q.tx, q.l, id)
 	}
 	h, err := read.Find(q.l, &op.Token)

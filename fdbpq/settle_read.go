@@ -64,11 +64,20 @@ func (q *queueSettlements) readReady(from, to int) {
 func (q *queueSettlements) beginSome(from, to int) {
 	for n := from; n < to; n++ {
 		op := q.opAt(n)
-		q.reads[n] = q.ledger.LookUpHeld(&op.Token.ID)
+		q.reads[n] = q.lookUp(op)
 		if op.Kind == OpTerm || op.Kind == OpAck || op.Kind == OpNak && !op.Uncounted {
 			q.ledger.BeginSettings()
 		}
 	}
+}
+
+// lookUp starts to read the item of an operation where it is while it is held. An acknowledgement
+// needs no value.
+func (q *queueSettlements) lookUp(op *Op) state.Lookup {
+	if op.Kind == OpAck {
+		return q.ledger.LookUpLeased(&op.Token.ID)
+	}
+	return q.ledger.LookUpHeld(&op.Token.ID)
 }
 
 // beginBurials starts to read what it takes to bury the items of the span that die, together for

@@ -28,7 +28,7 @@ const (
 	// maxKnownQueues bounds Known.queues: names may be disposable.
 	maxKnownQueues = 4096
 	// maxKnownLeased is about the bound of Known.leased; one transaction may exceed it.
-	maxKnownLeased = 4 << 20
+	maxKnownLeased = 8 << 20
 	// maxKnownTurns is the same for Known.turns.
 	maxKnownTurns = 16 << 10
 	// maxKnownCounts bounds Known.counts: some use each priority once.
@@ -115,36 +115,39 @@ type facts struct {
 	noHistories bool                  // no item has a history
 	settings    *codec.StoredSettings // nil is not known; they must not be changed
 
-	leased map[string][]byte // by key, the values of some leased items: those that will be acknowledged soon
-	turns  map[turnOf]*turn  // how far items of groups reach
+	leased map[codec.ID]*codec.Record // some leased items, without their values: those that will be acknowledged soon
+	turns  map[turnOf]*turn           // how far items of groups reach
 }
 
 // knowLeased records that a leased item is written.
-func (f *facts) knowLeased(key, value []byte) {
+func (f *facts) knowLeased(l *codec.Layout, h *codec.Record) {
 	if f == nil {
 		return
 	}
-	f.forgetLeased(key)
+	f.forgetLeased(&h.ID)
 	if f.leased == nil {
-		f.leased = map[string][]byte{}
+		f.leased = map[codec.ID]*codec.Record{}
 	}
-	f.leased[string(key)] = value
-	f.known.leased += leasedSize(key, value)
+	known := *h
+	known.Due = codec.Micros(h.Due) // as it is stored
+	known.Dropped, known.Value, known.Message = len(codec.DecodeValue(l.Format, h.Value)), nil, nil
+	f.leased[h.ID] = &known
+	f.known.leased += leasedSize(&known)
 }
 
 // forgetLeased records that a held item is removed.
-func (f *facts) forgetLeased(key []byte) {
+func (f *facts) forgetLeased(id *codec.ID) {
 	if f == nil {
 		return
 	}
-	if value, ok := f.leased[string(key)]; ok {
-		delete(f.leased, string(key))
-		f.known.leased -= leasedSize(key, value)
+	if known, ok := f.leased[*id]; ok {
+		delete(f.leased, *id)
+		f.known.leased -= leasedSize(known)
 	}
 }
 
 // leasedSize is about how much memory an element of facts.leased takes.
-func leasedSize(key, value []byte) int { return len(key) + len(value) + 100 }
+func leasedSize(h *codec.Record) int { return 300 + len(h.Reason) + len(h.Unique) }
 
 // quiet reports whether nothing can be due.
 func (f *facts) quiet(now time.Time) bool { return f != nil && f.quietUntil.After(now) }

@@ -13,6 +13,7 @@ import (
 type Lookup struct {
 	held, item, history kv.Future[[]byte] // nil if not begun
 	dropped             int               // bytes of the item's value that Shrink has dropped
+	known               *codec.Record     // the item, leased and without its value; then nothing is read
 }
 
 // LookUp starts to read an item wherever it is, but no history.
@@ -29,18 +30,25 @@ func (g *Ledger) LookUp(id *codec.ID) Lookup {
 
 // LookUpHeld starts to read an item where it is while it is held.
 func (g *Ledger) LookUpHeld(id *codec.ID) Lookup {
-	key := g.L.HeldKey(id)
+	return Lookup{held: g.Tx.Get(g.L.HeldKey(id))}
+}
+
+// LookUpLeased is LookUpHeld for whoever needs no value.
+func (g *Ledger) LookUpLeased(id *codec.ID) Lookup {
 	if g.facts != nil {
-		if value := g.facts.leased[string(key)]; value != nil {
-			return Lookup{held: kv.Ready(value, nil)}
+		if known := g.facts.leased[*id]; known != nil {
+			return Lookup{known: known}
 		}
 	}
-	return Lookup{held: g.Tx.Get(key)}
+	return g.LookUpHeld(id)
 }
 
 // LookUpReady goes on after LookUpHeld, and starts to read the item where else it can be, if it is
 // not held. One that is held needs no more: whoever moves it writes the key that was read.
 func (k *Lookup) LookUpReady(r kv.Reader, l *codec.Layout, id *codec.ID) {
+	if k.known != nil {
+		return
+	}
 	if record, err := k.held.Get(); record == nil && err == nil && k.item == nil {
 		k.item, k.history = r.Get(l.ItemKey(id)), r.Get(l.HistoryKey(id))
 	}
@@ -49,6 +57,9 @@ func (k *Lookup) LookUpReady(r kv.Reader, l *codec.Layout, id *codec.ID) {
 // Shrink waits for what was begun, and drops the value of the item, which an acknowledgement does
 // without.
 func (k *Lookup) Shrink(l *codec.Layout, id *codec.ID) error {
+	if k.known != nil {
+		return nil
+	}
 	record, err := k.held.Get()
 	if err != nil {
 		return err
@@ -81,7 +92,7 @@ func (k *Lookup) Find(l *codec.Layout, token *codec.Token) (*codec.Record, error
 		return nil, err
 	}
 
-	h.Dropped = k.dropped
+	h.Dropped += k.dropped
 	if h.State == codec.Ready { // back in ("i"), and nobody else got it
 		past, err := k.Past()
 		if err != nil {
@@ -101,6 +112,10 @@ func (k *Lookup) Find(l *codec.Layout, token *codec.Token) (*codec.Record, error
 // Anywhere returns the item in whichever state it is, nil if it is not in the queue. One that is
 // ready has neither history nor expiry.
 func (k *Lookup) Anywhere(id *codec.ID) (*codec.Record, error) {
+	if k.known != nil {
+		h := *k.known
+		return &h, nil
+	}
 	record, err := k.held.Get()
 	if err != nil {
 		return nil, err

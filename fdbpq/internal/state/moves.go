@@ -57,7 +57,7 @@ func (g *Ledger) Hold(h *codec.Record) {
 	key, value := g.L.HeldKey(&h.ID), h.Encode()
 	SetUntil(g.L, g.Tx, h.FallsDue(), key, value)
 	if h.State == codec.Leased {
-		g.facts.knowLeased(key, value)
+		g.facts.knowLeased(g.L, h)
 	}
 	g.noteDue(h.FallsDue())
 	g.countHeld(h, 1)
@@ -67,7 +67,7 @@ func (g *Ledger) Hold(h *codec.Record) {
 func (g *Ledger) Unhold(h *codec.Record) {
 	key := g.L.HeldKey(&h.ID)
 	ClearUntil(g.L, g.Tx, h.FallsDue(), key)
-	g.facts.forgetLeased(key)
+	g.facts.forgetLeased(&h.ID)
 	g.countHeld(h, -1)
 }
 

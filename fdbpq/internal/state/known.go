@@ -28,7 +28,7 @@ const (
 	// maxKnownQueues bounds Known.queues: names may be disposable.
 	maxKnownQueues = 4096
 	// maxKnownLeased is about the bound of Known.leased; one transaction may exceed it.
-	maxKnownLeased = 8 << 20
+	maxKnownLeased = 4 << 20
 	// maxKnownTurns is the same for Known.turns.
 	maxKnownTurns = 16 << 10
 	// maxKnownCounts bounds Known.counts: some use each priority once.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // The time index is by the wall clock. The monotonic one stands still while the machine sleeps.
@@ -13,5 +14,35 @@ func TestKnownDueByWallClock(t *testing.T) {
 	f.noteDue(time.Now().Add(time.Minute))
 	if f.quietUntil != f.quietUntil.Round(0) {
 		t.Errorf("%v has a reading of the monotonic clock", f.quietUntil)
+	}
+}
+
+// 128 workers that lease 100 items each are usual, and what is known of so many must fit, however
+// large the items are.
+func TestKnownLeasesFit(t *testing.T) {
+	k := &Known{turn: 1}
+	l := codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"jobs"}), codec.RawValues, false)
+	f := k.queue(l)
+	value := make([]byte, 10_000)
+	leased := func(i int) *codec.Record {
+		return &codec.Record{ID: codec.ID{Priority: 5, Count: int64(i)}, State: codec.Leased, Value: value, Message: &codec.Message{Value: value}}
+	}
+
+	const leases = 12_800
+	for i := range leases {
+		f.knowLeased(l, leased(i))
+	}
+	if k.leased >= maxKnownLeased {
+		t.Errorf("%d leases take %d bytes: want less than %d", leases, k.leased, maxKnownLeased)
+	}
+	if h := f.leased[leased(0).ID]; h.Value != nil || h.Message != nil || h.Dropped != len(value) {
+		t.Errorf("known is a value of %d bytes, a message %v, and that %d bytes were dropped", len(h.Value), h.Message, h.Dropped)
+	}
+
+	for i := range leases {
+		f.forgetLeased(&leased(i).ID)
+	}
+	if len(f.leased) != 0 || k.leased != 0 {
+		t.Errorf("%d leases of %d bytes are known, and none is left", len(f.leased), k.leased)
 	}
 }

@@ -2,6 +2,8 @@ package pebblekv
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/binary"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -17,7 +19,8 @@ type writes struct {
 	list   []write
 	ranges int // how many of them clear a range
 	copies arena
-	taken  int // how many of them takeSet has looked at
+	taken  int     // how many of them takeSet has looked at
+	sorted []place // of the first of them, from the last inOrder of all there were
 
 	index   *pebble.Batch // nil before the first read that needs it
 	indexed int           // how many of the writes are in index
@@ -28,7 +31,6 @@ type writes struct {
 // write is one write, in Pebble's terms.
 type write struct {
 	kind       pebble.InternalKeyKind
-	number     int32  // among the writes of its transaction
 	key, value []byte // of a cleared range, its begin and end
 }
 
@@ -42,7 +44,7 @@ func (w *writes) clearRange(begin, end []byte) {
 }
 
 func (w *writes) add(kind pebble.InternalKeyKind, key, value []byte) {
-	w.list = append(w.list, write{kind, int32(len(w.list)), w.copies.clone(key), w.copies.clone(value)})
+	w.list = append(w.list, write{kind, w.copies.clone(key), w.copies.clone(value)})
 }
 
 // reader returns what shows db with all writes so far. It belongs to w.
@@ -83,43 +85,78 @@ func (w *writes) getter(db *pebble.DB) (pebble.Reader, error) {
 
 // takeSet returns, in order, the keys that were set since the last call.
 func (w *writes) takeSet() (keys [][]byte) {
-	if w.taken == 0 && w.index == nil {
-		w.sort() // usually all is written by now, and what is sorted here need not be again
-	}
-	some := w.list[w.taken:]
-	keys = make([][]byte, 0, len(some))
+	order := w.inOrder(w.taken)
 	w.taken = len(w.list)
-	for i := range some {
-		if some[i].kind == pebble.InternalKeyKindSet {
-			keys = append(keys, some[i].key)
+	keys = make([][]byte, 0, len(order))
+	for _, p := range order {
+		if w.list[p.number].kind == pebble.InternalKeyKindSet {
+			keys = append(keys, w.list[p.number].key)
 		}
 	}
-	slices.SortFunc(keys, bytes.Compare)
 	return keys
-}
-
-// sort brings all writes into the order of their keys, and those of a key into their own. A cleared
-// range has to stay between the writes before it and after it.
-func (w *writes) sort() {
-	if w.ranges > 0 {
-		return
-	}
-	slices.SortFunc(w.list, func(a, b write) int {
-		if order := bytes.Compare(a.key, b.key); order != 0 {
-			return order
-		}
-		return int(a.number - b.number)
-	})
 }
 
 // batch returns a batch of all writes, which belongs to the caller.
 func (w *writes) batch(db *pebble.DB) *pebble.Batch {
-	w.sort()
 	b := db.NewBatch()
-	for i := range w.list {
-		_ = w.list[i].addTo(b) // Without an index it never fails.
+	if w.ranges > 0 { // which have to stay between the writes before them and after them
+		for i := range w.list {
+			_ = w.list[i].addTo(b) // Without an index it never fails.
+		}
+		return b
+	}
+	for _, p := range w.inOrder(0) {
+		_ = w.list[p.number].addTo(b)
 	}
 	return b
+}
+
+// place is the place of a write in the order of keys.
+type place struct {
+	start  uint64 // 8 bytes of its key, where the keys first differ
+	number int32  // of the write in the list
+}
+
+// inOrder returns the writes from a number on, in the order of their keys, and those of a key in
+// their own. Keys of one queue share a long prefix, and places are small: it takes a third of the
+// time of comparing and moving the writes themselves.
+func (w *writes) inOrder(from int) []place {
+	if from == 0 && len(w.sorted) == len(w.list) {
+		return w.sorted
+	}
+
+	shared := w.sharedPrefix(from)
+	order := make([]place, 0, len(w.list)-from)
+	for i := range w.list[from:] {
+		var start [8]byte
+		copy(start[:], w.list[from+i].key[shared:])
+		order = append(order, place{binary.BigEndian.Uint64(start[:]), int32(from + i)})
+	}
+	slices.SortFunc(order, func(a, b place) int {
+		if a.start != b.start {
+			return cmp.Compare(a.start, b.start)
+		}
+		return cmp.Or(bytes.Compare(w.list[a.number].key[shared:], w.list[b.number].key[shared:]), cmp.Compare(a.number, b.number))
+	})
+	if from == 0 {
+		w.sorted = order
+	}
+	return order
+}
+
+// sharedPrefix returns with how many equal bytes all keys from a number on start.
+func (w *writes) sharedPrefix(from int) (n int) {
+	for i := from; i < len(w.list); i++ {
+		first, key := w.list[from].key, w.list[i].key
+		if i == from {
+			n = len(first)
+		}
+		if n > len(key) || !bytes.Equal(first[:n], key[:n]) {
+			for n = 0; n < min(len(first), len(key)) && first[n] == key[n]; n++ {
+			}
+		}
+	}
+	return n
 }
 
 func (w *write) addTo(b *pebble.Batch) error {

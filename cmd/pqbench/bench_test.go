@@ -38,12 +38,13 @@ func TestBenchOptionsThatDoNotFit(t *testing.T) {
 // TestBench measures real programs. It cannot check the numbers, which depend on the machine.
 func TestBench(t *testing.T) {
 	t.Setenv(mainVariable, "1") // for the echo service, which is this binary again
-	table, rows := measured(t, t.TempDir(), "--backlog", "50,200", "--queues", "20", "--groups", "200", "--rounds", "2",
+	table, rows := measured(t, t.TempDir(), "--backlog", "50,200", "--queues", "20", "--groups", "200", "--memory", "100", "--rounds", "2",
 		"--pqbridge", program(t, "pqbridge"), "--nats-server", program(t, "nats-server"))
 
 	want := operations + ", pop.min of 50, pop.min of 200" +
 		", push, one queue, pop.min, one queue, push, 20 queues, pop.min, 20 queues" +
-		", pop.min, 100 small groups, pop.min past 1 group, 100 groups"
+		", pop.min, 100 small groups, pop.min past 1 group, 100 groups" +
+		", waiting pop, queue in use, leased item"
 	if got := names(rows); got != want {
 		t.Fatalf("rows %s, want %s", got, want)
 	}
@@ -58,7 +59,7 @@ func TestBench(t *testing.T) {
 	}
 
 	var got []string
-	backlog := rows[len(rows)-7]
+	backlog := rows[len(rows)-10]
 	for _, f := range backlog.Extra {
 		got = append(got, f.Name)
 		if f.Value <= 0 {

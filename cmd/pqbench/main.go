@@ -54,6 +54,7 @@ To put load on a running service, use pq bench.`,
 	flags.IntSliceVar(&o.Backlogs, "backlog", nil, "compare pop.min, memory and restart with these `numbers` of queued items")
 	flags.IntSliceVar(&o.Bridges, "bridges", nil, "compare one queue with these `numbers` of bridges (with --store fdb), best up and down again")
 	flags.IntVar(&o.Queues, "queues", 0, "compare one queue with this `number` of queues of one item each")
+	flags.IntVar(&o.Memory, "memory", 20_000, "measure the memory of a waiting pop, a queue in use and a leased item with this `number` of them; 0 for none")
 	flags.IntVar(&o.Groups, "groups", 100_000, "measure turns beside, and pops past, one group of this `number` of items; 0 for neither")
 
 	flags.BoolVar(&o.JetStream, "jetstream", false, "instead, compare programs that consume through JetStream's API with the same on JetStream itself")

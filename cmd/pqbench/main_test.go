@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 func measure(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, problems bytes.Buffer
-	args = append([]string{"--seconds", "0.05", "--groups", "0", "--clients", "8", "--connections", "2", "--priorities", "3"}, args...)
+	args = append([]string{"--seconds", "0.05", "--groups", "0", "--memory", "0", "--clients", "8", "--connections", "2", "--priorities", "3"}, args...)
 	code = run(context.Background(), args, &out, &problems)
 	return out.String(), problems.String(), code
 }

@@ -20,7 +20,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return measure(ctx, o, (*rig).jetStream)
 	}
 	// The others compare with echo and push, which operations measures first.
-	return measure(ctx, o, (*rig).operations, (*rig).backlogs, (*rig).bridges, (*rig).contention, (*rig).manyQueues, (*rig).groups)
+	return measure(ctx, o, (*rig).operations, (*rig).backlogs, (*rig).bridges, (*rig).contention, (*rig).manyQueues, (*rig).groups, (*rig).memory)
 }
 
 // measure starts the rig and a report with the time of a sync, to which each part adds rows.

@@ -55,6 +55,9 @@ type Options struct {
 	Backlogs []int
 	// Queues is the number of queues to compare with one; 0 skips this.
 	Queues int
+	// Memory is how many pops wait, queues are in use and items are leased to see how much memory each
+	// takes; 0 skips this.
+	Memory int
 	// Groups is the number of items of a large group beside small ones; 0 skips this.
 	Groups int
 	// Bridges are the numbers of bridges to compare on one queue; none skips this.
@@ -90,6 +93,7 @@ func (o *Options) Validate() error {
 	atLeast("rounds", o.Rounds, 1)
 	atLeast("queues", o.Queues, 0)
 	atLeast("groups", o.Groups, 0)
+	atLeast("memory", o.Memory, 0)
 	for _, n := range o.Backlogs {
 		atLeast("backlog", n, 2)
 	}

@@ -184,9 +184,9 @@ type service struct {
 	url     string // of its HTTP server
 }
 
-// startService starts a pqbridge with a store of its own. The tag keeps apart the subjects and
-// keys of those that run at the same time.
-func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
+// startService starts a pqbridge with a store of its own, and more in its environment. The tag keeps
+// apart the subjects and keys of those that run at the same time.
+func (r *rig) startService(ctx context.Context, tag string, env ...string) (*service, error) {
 	priorities, fifo := subjects.DefaultPriorityPrefix+tag, subjects.DefaultFIFOPrefix+tag
 	grammar, err := subjects.New(priorities, fifo)
 	if err != nil {
@@ -214,6 +214,7 @@ func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
 		"PQ_FIFO_KEY_PREFIX=" + fifoKeys,
 	}
 
+	s.env = append(s.env, env...)
 	if r.Store != "" {
 		s.env = append(s.env, "PQ_STORE="+r.Store)
 	}

@@ -128,6 +128,8 @@ type Usage struct {
 	Known bool
 	CPU   time.Duration
 	Peak  int64 // most bytes of memory at any time
+
+	Resident int64 // bytes of memory now
 }
 
 // Add adds what was used between before and after.
@@ -156,7 +158,7 @@ func UsedBy(pid int) Usage {
 	if errors.Join(err1, err2) != nil {
 		return Usage{}
 	}
-	return Usage{Known: true, CPU: seconds(stat.CPUTime()), Peak: int64(status.VmHWM)}
+	return Usage{Known: true, CPU: seconds(stat.CPUTime()), Peak: int64(status.VmHWM), Resident: int64(status.VmRSS)}
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

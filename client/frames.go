@@ -14,13 +14,13 @@ import (
 
 // frameReader reads the items in the frames of a message.
 type frameReader struct {
-	acks   string // subject of acknowledgements up to the token
-	header nats.Header
-	values []string // in header
+	acks   string   // subject of acknowledgements up to the token
+	item   nats.Msg // that receive gets
+	values []string // in its header
 }
 
 // read calls receive for each item of a message that carries items in frames, until that returns an
-// error. The headers that receive gets are valid until it returns. read returns the number of
+// error. The message that receive gets, but not its value, is that of the next item afterwards. read returns the number of
 // items, 0 if the message has no frames. More items than limit are an error: callers have no place
 // for them.
 func (r *frameReader) read(m *nats.Msg, limit int, receive func(*nats.Msg) error) (n int, err error) {
@@ -45,11 +45,11 @@ func (r *frameReader) read(m *nats.Msg, limit int, receive func(*nats.Msg) error
 		}
 
 		// The value is copied, so that an item which is kept does not keep all others.
-		item := &nats.Msg{Subject: m.Subject, Header: r.header, Data: bytes.Clone(frame.Value)}
-		if token := r.header.Get(subjects.HeaderToken); token != "" {
-			item.Reply = r.acks + token
+		r.item.Subject, r.item.Reply, r.item.Data = m.Subject, "", bytes.Clone(frame.Value)
+		if token := r.item.Header.Get(subjects.HeaderToken); token != "" {
+			r.item.Reply = r.acks + token
 		}
-		if err := receive(item); err != nil {
+		if err := receive(&r.item); err != nil {
 			return i, err
 		}
 	}
@@ -61,10 +61,11 @@ var errHeaders = errors.New("the headers cannot be read")
 // decode sets the headers to those of a block, which may be empty. It is nats.DecodeHeadersMsg for
 // a frame, several times as fast.
 func (r *frameReader) decode(block []byte) error {
-	if r.header == nil {
-		r.header = nats.Header{}
+	if r.item.Header == nil {
+		r.item.Header = nats.Header{}
 	}
-	clear(r.header)
+	header := r.item.Header
+	clear(header)
 	r.values = r.values[:0]
 	if len(block) == 0 {
 		return nil
@@ -76,18 +77,28 @@ func (r *frameReader) decode(block []byte) error {
 		if line, rest, ok = strings.Cut(rest, "\r\n"); ok {
 			name, value, ok = strings.Cut(line, ":")
 		}
-		if value = textproto.TrimString(value); r.header[name] != nil {
-			r.header[name] = append(r.header[name], value)
+		value = trim(value)
+		if before := header[name]; before != nil {
+			header[name] = append(before, value)
 			continue
 		}
 
 		// First values share one array, instead of an allocation for each.
 		r.values = append(r.values, value)
 		last := len(r.values)
-		r.header[name] = r.values[last-1 : last : last]
+		header[name] = r.values[last-1 : last : last]
 	}
 	if !ok {
 		return errHeaders
 	}
 	return nil
+}
+
+// trim is textproto.TrimString, quicker for a value after one space.
+func trim(value string) string {
+	value = strings.TrimPrefix(value, " ")
+	if value != "" && (value[0] <= ' ' || value[len(value)-1] <= ' ') {
+		return textproto.TrimString(value)
+	}
+	return value
 }

@@ -192,7 +192,7 @@ func (k *Keyspace) checkValues(tx kv.Transaction, layouts []*codec.Layout) error
 			if err != nil || !codec.Ours(&id) {
 				continue
 			}
-			if _, rest, err := tuple.DecodeBytes(pair.Value); err != nil || len(rest) > 0 {
+			if _, rest, err := tuple.DecodeBytes(pair.Value, nil); err != nil || len(rest) > 0 {
 				return &MismatchError{Mismatches: []Mismatch{{
 					Setting: SettingValueFormat, Stored: RawValues.String(), Asked: TupleValues.String(),
 				}}}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // ErrMalformed is wrapped by every decoding error: the bytes are truncated, are not in
@@ -39,17 +40,18 @@ func DecodeInt(b []byte) (v int64, rest []byte, err error) {
 }
 
 // DecodeBytes decodes the bytes element at the start of b; rest is what follows it. v
-// shares b's memory unless the element contains a zero byte, so copy it if it outlives
-// b. Errors wrap [ErrMalformed].
-func DecodeBytes(b []byte) (v, rest []byte, err error) {
-	v, next, err := decodeEscaped(b, 0, codeBytes)
+// shares b's memory, or scratch's if the element contains a zero byte, so copy it if it
+// outlives them. It is allocated if scratch, which may be nil, has too little capacity.
+// Errors wrap [ErrMalformed].
+func DecodeBytes(b, scratch []byte) (v, rest []byte, err error) {
+	v, next, err := decodeEscaped(b, 0, codeBytes, scratch)
 	return v, b[next:], err
 }
 
 // DecodeString decodes the string at the start of b; rest is what follows it.
 // Errors wrap [ErrMalformed].
 func DecodeString(b []byte) (v string, rest []byte, err error) {
-	raw, next, err := decodeEscaped(b, 0, codeString)
+	raw, next, err := decodeEscaped(b, 0, codeString, nil)
 	return string(raw), b[next:], err
 }
 
@@ -60,10 +62,10 @@ func decodeElement(b []byte, at, depth int) (element any, next int, err error) {
 	case code == codeNil:
 		return nil, at + 1, nil
 	case code == codeBytes:
-		v, next, err := decodeEscaped(b, at, codeBytes)
+		v, next, err := decodeEscaped(b, at, codeBytes, nil)
 		return bytes.Clone(v), next, err
 	case code == codeString:
-		v, next, err := decodeEscaped(b, at, codeString)
+		v, next, err := decodeEscaped(b, at, codeString, nil)
 		return string(v), next, err
 	case code == codeNested:
 		return decodeNested(b, at, depth+1)
@@ -104,8 +106,8 @@ func decodeNested(b []byte, at, depth int) (Tuple, int, error) {
 }
 
 // decodeEscaped decodes bytes or a string, as code says. The result is never nil, and
-// shares b's memory unless something in it was escaped.
-func decodeEscaped(b []byte, at int, code byte) (v []byte, next int, err error) {
+// shares b's memory, or scratch's if something in it was escaped.
+func decodeEscaped(b []byte, at int, code byte, scratch []byte) (v []byte, next int, err error) {
 	if at == len(b) || b[at] != code {
 		return nil, 0, unexpected(b, at, describe(code))
 	}
@@ -117,18 +119,18 @@ func decodeEscaped(b []byte, at int, code byte) (v []byte, next int, err error) 
 		}
 		end += zero
 		if end+1 == len(b) || b[end+1] != escape {
-			return unescape(b[start:end:end], escapes), end + 1, nil
+			return unescape(b[start:end:end], escapes, scratch), end + 1, nil
 		}
 		escapes++
 	}
 }
 
-// unescape removes the byte after each zero byte. There are n of them.
-func unescape(b []byte, n int) []byte {
+// unescape removes the byte after each zero byte, into scratch. There are n of them.
+func unescape(b []byte, n int, scratch []byte) []byte {
 	if n == 0 {
 		return b
 	}
-	v := make([]byte, 0, len(b)-n)
+	v := slices.Grow(scratch[:0], len(b)-n)
 	for range n {
 		zero := bytes.IndexByte(b, 0)
 		v = append(v, b[:zero+1]...)

@@ -176,7 +176,7 @@ func checkCursors(t *testing.T, b []byte, tup Tuple, unpackErr error) {
 	if v, rest, err := DecodeInt(b); err == nil && !bytes.Equal(AppendInt(nil, v), consumed(rest)) {
 		t.Fatalf("%x: decoded integer %d", b, v)
 	}
-	if v, rest, err := DecodeBytes(b); err == nil && !bytes.Equal(AppendBytes(nil, v), consumed(rest)) {
+	if v, rest, err := DecodeBytes(b, nil); err == nil && !bytes.Equal(AppendBytes(nil, v), consumed(rest)) {
 		t.Fatalf("%x: decoded bytes %x", b, v)
 	}
 	if v, rest, err := DecodeString(b); err == nil && !bytes.Equal(AppendString(nil, v), consumed(rest)) {
@@ -190,7 +190,7 @@ func checkCursors(t *testing.T, b []byte, tup Tuple, unpackErr error) {
 	case int64:
 		_, _, err = DecodeInt(b)
 	case []byte:
-		_, _, err = DecodeBytes(b)
+		_, _, err = DecodeBytes(b, nil)
 	case string:
 		_, _, err = DecodeString(b)
 	}

@@ -50,7 +50,7 @@ func TestUnpackRefuses(t *testing.T) {
 
 func TestDecodeOtherType(t *testing.T) {
 	decodeInt := func(b []byte) error { _, _, err := DecodeInt(b); return err }
-	decodeBytes := func(b []byte) error { _, _, err := DecodeBytes(b); return err }
+	decodeBytes := func(b []byte) error { _, _, err := DecodeBytes(b, nil); return err }
 	decodeString := func(b []byte) error { _, _, err := DecodeString(b); return err }
 	tests := []struct {
 		decode func([]byte) error
@@ -123,7 +123,7 @@ func TestUnpackSharesNoMemory(t *testing.T) {
 // the bytes it shares.
 func TestDecodedBytesAreClipped(t *testing.T) {
 	packed := Tuple{[]byte("a"), "b"}.Pack()
-	v, rest, err := DecodeBytes(packed)
+	v, rest, err := DecodeBytes(packed, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestDecodedBytesAreClipped(t *testing.T) {
 
 func TestNoAllocations(t *testing.T) {
 	long := strings.Repeat("name", 32)
-	random := []byte("0123456789abcdefghij")
+	random := []byte("0123456789\x00bcdefghij")
 	buffer := make([]byte, 0, 512)
 	allocs := testing.AllocsPerRun(100, func() {
 		key := AppendString(buffer[:0], long)
@@ -143,7 +143,11 @@ func TestNoAllocations(t *testing.T) {
 		item = AppendBytes(AppendInt(AppendInt(item, -5), 1<<40), random)
 		_, rest, err1 := DecodeInt(item)
 		_, rest, err2 := DecodeInt(rest)
-		_, _, err3 := DecodeBytes(rest)
+		var scratch [20]byte
+		v, _, err3 := DecodeBytes(rest, scratch[:0])
+		if !bytes.Equal(v, random) {
+			t.Fatal("other bytes")
+		}
 		if err1 != nil || err2 != nil || err3 != nil {
 			t.Fatal(err1, err2, err3)
 		}

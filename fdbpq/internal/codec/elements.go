@@ -39,7 +39,7 @@ func (d *decoder) int() (v int64) {
 // bytes may share memory with what is read.
 func (d *decoder) bytes() (v []byte) {
 	if d.err == nil {
-		v, d.rest, d.err = tuple.DecodeBytes(d.rest)
+		v, d.rest, d.err = tuple.DecodeBytes(d.rest, nil)
 	}
 	return v
 }
@@ -61,11 +61,14 @@ var (
 
 // random reads the random part of an id.
 func (d *decoder) random() (r [RandomSize]byte) {
-	b := d.bytes()
-	if d.err == nil && len(b) != RandomSize {
+	if d.err != nil {
+		return r
+	}
+	var b []byte
+	if b, d.rest, d.err = tuple.DecodeBytes(d.rest, r[:0]); d.err == nil && len(b) != RandomSize {
 		d.err = errRandom
 	}
-	copy(r[:], b)
+	copy(r[:], b) // which usually is there already
 	return r
 }
 

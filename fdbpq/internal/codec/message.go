@@ -39,7 +39,7 @@ func EncodeValue(f ValueFormat, value []byte) []byte {
 // program with another format, and are returned as they are.
 func DecodeValue(f ValueFormat, stored []byte) []byte {
 	if f == TupleValues {
-		if value, rest, err := tuple.DecodeBytes(stored); err == nil && len(rest) == 0 {
+		if value, rest, err := tuple.DecodeBytes(stored, nil); err == nil && len(rest) == 0 {
 			return value
 		}
 	}

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,9 +20,17 @@ type encoder struct {
 	buf    []byte
 	block  []byte      // headers of a frame
 	header nats.Header // of the pusher
-	own    []string    // names and values of our own
+	own    []ownHeader // in their order
+	text   []byte      // the values of own
+	values []string    // the same in header
 
 	pushedAt, until timeText
+}
+
+// ownHeader is a header of our own. Its value begins where that of the one before it ends.
+type ownHeader struct {
+	name string
+	end  int // of its value in text
 }
 
 // timeText is a time in subjects.TimeLayout.
@@ -58,12 +67,12 @@ func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) {
 		}
 	}
 
-	e.add(subjects.HeaderID, item.ID.String())
+	e.add(subjects.HeaderID, item.ID.AppendTo(e.text))
 	if q.Kind == subjects.Priority {
-		e.add(subjects.HeaderPriority, strconv.FormatInt(item.ID.Priority, 10))
+		e.add(subjects.HeaderPriority, strconv.AppendInt(e.text, item.ID.Priority, 10))
 	}
 	if !item.PushedAt.IsZero() {
-		e.add(subjects.HeaderPushedAt, e.time(item.PushedAt))
+		e.add(subjects.HeaderPushedAt, e.pushedAt.appendTo(e.text, item.PushedAt))
 	}
 }
 
@@ -81,17 +90,24 @@ func (e *encoder) stored(item *fdbpq.Item) {
 // leased sets the headers of a reply that carries a leased item.
 func (e *encoder) leased(q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease) {
 	e.item(q, item)
-	e.add(subjects.HeaderDeliveries, strconv.FormatInt(lease.Deliveries, 10))
-	e.add(subjects.HeaderLeaseUntil, e.until.format(lease.Until))
+	e.add(subjects.HeaderDeliveries, strconv.AppendInt(e.text, lease.Deliveries, 10))
+	e.add(subjects.HeaderLeaseUntil, e.until.appendTo(e.text, lease.Until))
 }
 
-// add adds a header of our own to those that were set.
-func (e *encoder) add(name, value string) { e.own = append(e.own, name, value) }
+// add adds a header of our own to those that were set. text is that of e with the value appended.
+func (e *encoder) add(name string, text []byte) {
+	e.text = text
+	e.own = append(e.own, ownHeader{name, len(text)})
+}
 
 // headers returns the headers that were set.
 func (e *encoder) headers() nats.Header {
-	for i := 0; i < len(e.own); i += 2 {
-		e.header[e.own[i]] = e.own[i+1 : i+2 : i+2]
+	e.values = slices.Grow(e.values[:0], len(e.own)) // all in one array, which must not move
+	text, start := string(e.text), 0
+	for i, own := range e.own {
+		e.values = append(e.values, text[start:own.end])
+		e.header[own.name] = e.values[i : i+1 : i+1]
+		start = own.end
 	}
 	return e.header
 }
@@ -102,8 +118,10 @@ func (e *encoder) headerBlock() (block []byte, err error) {
 	if block, err = subjects.AppendHeaderLines(block, e.header); err != nil {
 		return nil, err
 	}
-	for i := 0; i < len(e.own); i += 2 {
-		block = subjects.AppendHeaderLine(block, e.own[i], e.own[i+1])
+	start := 0
+	for _, own := range e.own {
+		block = subjects.AppendHeaderLine(block, own.name, e.text[start:own.end])
+		start = own.end
 	}
 	e.block = append(block, wire.CRLF...)
 	return e.block, nil
@@ -131,7 +149,7 @@ func (e *encoder) pushers(item *fdbpq.Item) {
 		e.header = nats.Header{}
 	}
 	clear(e.header)
-	e.own = e.own[:0]
+	e.own, e.text = e.own[:0], e.text[:0]
 	for name, values := range item.Headers {
 		if subjects.HeaderFate(name, values) != subjects.Kept || subjects.IsReserved(name) && !subjects.IsStored(name) {
 			continue
@@ -143,12 +161,9 @@ func (e *encoder) pushers(item *fdbpq.Item) {
 	setKeys(e.header, &item.Message)
 }
 
-// time formats the time of a push.
-func (e *encoder) time(t time.Time) string { return e.pushedAt.format(t) }
-
-// format formats t in subjects.TimeLayout. Most times are in the same second as the one
+// appendTo appends t in subjects.TimeLayout. Most times are in the same second as the one
 // before, so usually only the microseconds are formatted.
-func (f *timeText) format(t time.Time) string {
+func (f *timeText) appendTo(b []byte, t time.Time) []byte {
 	if second := t.Unix(); second != f.second || f.text[0] == 0 {
 		f.second = second
 		copy(f.text[:], t.UTC().Format(subjects.TimeLayout))
@@ -158,7 +173,7 @@ func (f *timeText) format(t time.Time) string {
 		f.text[i] = byte('0' + us%10)
 		us /= 10
 	}
-	return string(f.text[:])
+	return append(b, f.text[:]...)
 }
 
 // setKeys is the reverse of takeKeys. They were the pusher's headers.

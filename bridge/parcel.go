@@ -51,7 +51,7 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 	item := &result.Item
 	if op.Kind == fdbpq.OpLease {
 		p.e.leased(p.r.Queue, item, &result.Lease)
-		p.e.add(subjects.HeaderToken, result.Lease.Token.String())
+		p.e.add(subjects.HeaderToken, result.Lease.Token.AppendTo(p.e.text))
 	} else {
 		p.e.item(p.r.Queue, item)
 	}

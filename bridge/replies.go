@@ -162,7 +162,7 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 		fate = "it stays in the queue"
 		e.item(r.Queue, item)
 		if op.Kind == fdbpq.OpGet {
-			e.add(subjects.HeaderState, result.State.String())
+			e.add(subjects.HeaderState, append(e.text, result.State.String()...))
 		}
 	}
 

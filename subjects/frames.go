@@ -82,7 +82,7 @@ func AppendHeaderLines(b []byte, h map[string][]string) ([]byte, error) {
 
 // AppendHeaderLine appends one line of such a block. It does not check the value, which is a line,
 // or the name.
-func AppendHeaderLine(b []byte, name, value string) []byte {
+func AppendHeaderLine[T string | []byte](b []byte, name string, value T) []byte {
 	b = append(b, name...)
 	b = append(b, ": "...)
 	b = append(b, value...)

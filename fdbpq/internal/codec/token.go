@@ -27,10 +27,16 @@ const tokenVersion = 1
 // String returns the token as text of letters, digits, '-' and '_', at most 80 bytes, which
 // ParseToken reads. It can be a token of a NATS subject.
 func (t Token) String() string {
-	var b [64]byte
-	packed := appendInts(b[:0], tokenVersion, int64(t.End), t.Fence, t.ID.Priority, t.ID.Count)
+	var b [80]byte
+	return string(t.AppendTo(b[:0]))
+}
+
+// AppendTo appends what String returns.
+func (t *Token) AppendTo(b []byte) []byte {
+	var p [64]byte
+	packed := appendInts(p[:0], tokenVersion, int64(t.End), t.Fence, t.ID.Priority, t.ID.Count)
 	packed = append(packed, t.ID.Random[:]...)
-	return base64.RawURLEncoding.EncodeToString(packed)
+	return base64.RawURLEncoding.AppendEncode(b, packed)
 }
 
 // ParseToken reads a token as String writes it. Errors wrap ErrToken.

@@ -156,7 +156,9 @@ func appendAlso(ops []fdbpq.Op, also []string) ([]fdbpq.Op, error) {
 		return ops, nil
 	}
 
-	numbers := map[fdbpq.Token]int{ops[0].Token: -1} // of the elements
+	numbers := make(map[fdbpq.Token]int, len(also)+1) // of the elements
+	numbers[ops[0].Token] = -1
+	ops = slices.Grow(ops, len(also))
 	for i, text := range also {
 		token, err := fdbpq.ParseToken(text)
 		if err != nil {

@@ -87,8 +87,13 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 	if _, bounded := ctx.Deadline(); bounded {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("waited %v", c.timeout))
+	return context.WithTimeoutCause(ctx, c.timeout, waited(c.timeout))
 }
+
+// waited is the cause of a context that ended because a request took that long.
+type waited time.Duration
+
+func (w waited) Error() string { return fmt.Sprintf("waited %v", time.Duration(w)) }
 
 // sendFrom sends a request once the connection is up, and returns the inbox for the up to n
 // messages that answer it.

@@ -147,7 +147,7 @@ func (c *Client) boundPop(ctx context.Context, expires time.Duration) (context.C
 		return c.bound(ctx)
 	}
 	patience := min(max(expires, 0), subjects.MaxExpires) + lateReply // the bridge refuses what is out of bounds
-	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited %v", patience))
+	return context.WithTimeoutCause(ctx, patience, waited(patience))
 }
 
 // cancelPop asks the bridge to end a pop that waits, and does not wait for that.

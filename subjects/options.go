@@ -89,7 +89,12 @@ func ParsePopOptions(payload []byte) (o PopOptions, err error) {
 
 // Encode returns the payload that ParsePopOptions reads, nil if o asks for nothing. It does not
 // check the bounds.
-func (o PopOptions) Encode() []byte { return o.encode() }
+func (o PopOptions) Encode() []byte {
+	if o == (PopOptions{}) {
+		return nil // which most pops of one item do
+	}
+	return o.encode()
+}
 
 // encode adds another member.
 func (o *PopOptions) encode(more ...member) []byte {

@@ -41,7 +41,8 @@ type (
 	//	Count     int64      // orders items of one priority; in a FIFO queue, the index
 	//	Random    [...]byte  // makes the ID unique, and holds the time of the push
 	//
-	// String returns it as text, which AppendTo appends to bytes, and ParseID reads.
+	// String returns it as text, which AppendTo appends to bytes, and ParseID reads. Compare returns -1,
+	// 0 or 1: whether the item comes before another, is the same, or comes after it.
 	ID = codec.ID
 
 	// Token names one lease of an item, for OpAck, OpNak, OpExtend and OpTerm. Whoever has it may
@@ -52,7 +53,7 @@ type (
 	//	              // or an earlier fence
 	//	End    End    // of the queue that the item was leased from
 	//
-	// String returns it as text, which ParseToken reads.
+	// String returns it as text, which AppendTo appends to bytes, and ParseToken reads.
 	Token = codec.Token
 
 	// DeadLetter says how an item came into a dead-letter queue.

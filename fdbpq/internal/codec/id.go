@@ -36,6 +36,13 @@ func (id *ID) AppendTo(b []byte) []byte {
 	return base64.RawURLEncoding.AppendEncode(b, packed)
 }
 
+// Compare returns -1, 0 or 1: whether the item comes before the other in a queue, is the same, or comes
+// after it.
+func (id *ID) Compare(other *ID) int {
+	return cmp.Or(cmp.Compare(id.Priority, other.Priority), cmp.Compare(id.Count, other.Count),
+		bytes.Compare(id.Random[:], other.Random[:]))
+}
+
 // ParseID reads an id as String writes it. Errors wrap ErrID.
 func ParseID(text string) (ID, error) {
 	malformed := func() (ID, error) {

@@ -25,8 +25,9 @@ type transaction struct {
 	mu       sync.Mutex
 	ended    error // nil while it is open
 	writes   writes
-	iter     *pebble.Iterator
-	seen     int // number of writes that iter sees
+	stored   *pebble.Iterator // of what was there before
+	changed  *pebble.Iterator // the same with the first seen writes
+	seen     int
 	finder   gapFinder
 	counters counterChanges
 	copies   arena
@@ -82,10 +83,17 @@ func (tx *transaction) get(key []byte) ([]byte, error) {
 		return nil, err
 	}
 
-	reader, err := tx.writes.getter(tx.store.pdb)
-	if err != nil {
-		return nil, tx.store.readError(err)
+	var reader pebble.Reader = tx.store.pdb
+	if tx.noteWrites(); tx.writes.ranges > 0 {
+		index, err := tx.writes.getter(tx.store.pdb)
+		if err != nil {
+			return nil, tx.store.readError(err)
+		}
+		reader = index
+	} else if written := tx.writes.newest(key); written != nil {
+		return written.read(&tx.copies), nil
 	}
+
 	value, closer, err := reader.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, nil
@@ -116,48 +124,61 @@ func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, e
 	if err := tx.check(); err != nil {
 		return nil, err
 	}
-	tx.noteWrites()
-	if err := tx.refresh(); err != nil {
-		return nil, err
+	iter, err := tx.iterator(r)
+	if err != nil {
+		return nil, tx.store.readError(err)
 	}
-	s := scan{iter: tx.iter, store: tx.store, version: tx.store.applied,
+	s := scan{iter: iter, store: tx.store, version: tx.store.applied,
 		finder: &tx.finder, copies: &tx.copies, whole: r, options: o}
 	return s.read()
 }
 
-// noteWrites takes what was written out of the gaps.
+// noteWrites puts the writes so far in order, and takes what was set out of the gaps.
 func (tx *transaction) noteWrites() {
-	if keys := tx.writes.takeSet(); len(keys) > 0 {
-		tx.store.gapIndex.noteWrites(slices.Values(keys))
-		tx.finder.noteWrites(slices.Values(keys))
+	if set := tx.writes.sortNew(); len(set) > 0 {
+		tx.store.gapIndex.noteWrites(slices.Values(set))
+		tx.finder.noteWrites(slices.Values(set))
 	}
 }
 
-// refresh makes tx.iter see all writes so far.
-func (tx *transaction) refresh() error {
+// iterator returns an iterator of what the transaction sees in a range, which belongs to tx.
+func (tx *transaction) iterator(r kv.Range) (*pebble.Iterator, error) {
+	o := &pebble.IterOptions{SkipPoint: tx.finder.step}
+	if tx.noteWrites(); !tx.writes.touch(r) {
+		if tx.stored == nil {
+			iter, err := tx.store.pdb.NewIter(o)
+			tx.stored = iter
+			return iter, err
+		}
+		return tx.stored, nil
+	}
+
 	n := len(tx.writes.list)
-	if tx.iter != nil && tx.seen == n {
-		return nil
+	if tx.changed != nil && tx.seen == n {
+		return tx.changed, nil
 	}
-
-	tx.closeIter()
-	reader, err := tx.writes.reader(tx.store.pdb)
+	if tx.changed != nil {
+		_ = tx.changed.Close()
+		tx.changed = nil
+	}
+	index, err := tx.writes.reader(tx.store.pdb)
 	if err != nil {
-		return tx.store.readError(err)
+		return nil, err
 	}
-	iter, err := reader.NewIter(&pebble.IterOptions{SkipPoint: tx.finder.step})
-	if err != nil {
-		return tx.store.readError(err)
+	iter, err := index.NewIter(o)
+	if err == nil {
+		tx.changed, tx.seen = iter, n
 	}
-	tx.iter, tx.seen = iter, n
-	return nil
+	return iter, err
 }
 
-func (tx *transaction) closeIter() {
-	if tx.iter != nil {
-		_ = tx.iter.Close() // Its errors were returned by the reads.
-		tx.iter = nil
+func (tx *transaction) closeIters() {
+	for _, iter := range []*pebble.Iterator{tx.stored, tx.changed} {
+		if iter != nil {
+			_ = iter.Close() // Its errors were returned by the reads.
+		}
 	}
+	tx.stored, tx.changed = nil, nil
 }
 
 func (tx *transaction) Snapshot() kv.Reader { return snapshot{tx} }
@@ -193,7 +214,7 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 		return kv.Ready(struct{}{}, err)
 	}
 
-	tx.closeIter()
+	tx.closeIters()
 	tx.noteWrites()
 	tx.applied = true
 	c, err := tx.store.apply(tx.ctx, tx.writes.batch(tx.store.pdb), tx.finder.found)
@@ -250,7 +271,7 @@ func (tx *transaction) end(reason error) {
 	}
 	tx.ended = reason
 	tx.stop()
-	tx.closeIter()
+	tx.closeIters()
 	tx.store.spareWrites = tx.writes.close()
 
 	if !tx.applied {

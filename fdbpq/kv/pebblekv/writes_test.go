@@ -1,0 +1,120 @@
+package pebblekv
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// TestRuns compares the runs of random writes with the same writes sorted: their order, which keys
+// were set, the newest write of a key, and whether a range was touched.
+func TestRuns(t *testing.T) {
+	rng := seeded(t)
+	for range 300 {
+		var w writes
+		key := func() []byte { // most with a long common start, some that differ only behind 8 bytes, some short
+			switch rng.IntN(10) {
+			case 0:
+				return []byte{byte(rng.IntN(4))}
+			case 1:
+				return fmt.Appendf(nil, "pq-queue-%d", rng.IntN(9))
+			default:
+				return fmt.Appendf(nil, "pq-queue-a-%d-the same for all-%d", rng.IntN(3), rng.IntN(60))
+			}
+		}
+
+		for range 1 + rng.IntN(12) {
+			added := len(w.list)
+			for range rng.IntN(1 << rng.IntN(8)) {
+				if rng.IntN(2) == 0 {
+					w.set(key(), []byte{1})
+				} else {
+					w.clear(key())
+				}
+			}
+
+			var want [][]byte
+			for _, n := range sortedNumbers(&w, added) {
+				if w.list[n].value != nil && len(w.list[n].value) > 0 {
+					want = append(want, w.list[n].key)
+				}
+			}
+			if got := w.sortNew(); !slices.EqualFunc(got, want, bytes.Equal) {
+				t.Fatalf("%d writes after %d: set keys %q, want %q", len(w.list)-added, added, got, want)
+			}
+
+			for range 20 {
+				k, end := key(), key()
+				var newest *write
+				touched := false
+				for i := range w.list {
+					if bytes.Equal(w.list[i].key, k) {
+						newest = &w.list[i]
+					}
+					touched = touched || bytes.Compare(k, w.list[i].key) <= 0 && bytes.Compare(w.list[i].key, end) < 0
+				}
+				if got := w.newest(k); got != newest {
+					t.Fatalf("newest write of %q: %v, want %v", k, got, newest)
+				}
+				if r := (kv.Range{Begin: k, End: end}); !r.Empty() && w.touch(r) != touched {
+					t.Fatalf("%q to %q touched: %v, want %v", k, end, !touched, touched)
+				}
+			}
+		}
+
+		for len(w.runs) > 1 {
+			w.mergeLast()
+		}
+		if all := slices.Concat(w.runs...); !slices.Equal(all, sortedNumbers(&w, 0)) {
+			t.Fatalf("merged: %v, want %v", all, sortedNumbers(&w, 0))
+		}
+	}
+}
+
+// sortedNumbers returns the numbers of the writes from one on, in order.
+func sortedNumbers(w *writes, from int) (all []int32) {
+	for i := from; i < len(w.list); i++ {
+		all = append(all, int32(i))
+	}
+	slices.SortFunc(all, func(a, b int32) int {
+		return cmp.Or(bytes.Compare(w.list[a].key, w.list[b].key), cmp.Compare(a, b))
+	})
+	return all
+}
+
+// TestReadsOfOwnWrites reads after each of many writes, so the runs are small ones that merge.
+func TestReadsOfOwnWrites(t *testing.T) {
+	db := openTestDir(t, t.TempDir(), Options{})
+	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Cancel()
+
+	const keys = 1000
+	name := func(i int) []byte { return fmt.Appendf(nil, "k%03d", i) }
+	for i := range keys {
+		tx.Set(name(i*7%keys), []byte("old"))
+		tx.Set(name(i*7%keys), []byte("new"))
+		if i%3 == 0 {
+			tx.Clear(name(i * 7 % keys))
+		}
+		value, err := tx.Get(name(i * 7 % keys)).Get()
+		if err != nil || (value == nil) != (i%3 == 0) || value != nil && string(value) != "new" {
+			t.Fatalf("key %d: %q, %v", i, value, err)
+		}
+		pairs, err := tx.GetRange(kv.Range{Begin: []byte("l"), End: []byte("m")}, kv.RangeOptions{}).Get()
+		if err != nil || len(pairs) > 0 {
+			t.Fatalf("elsewhere: %d pairs, %v", len(pairs), err)
+		}
+	}
+
+	pairs, err := tx.GetRange(kv.Range{Begin: name(0), End: []byte("l")}, kv.RangeOptions{}).Get()
+	if want := keys - (keys+2)/3; err != nil || len(pairs) != want {
+		t.Errorf("%d pairs, %v: want %d", len(pairs), err, want)
+	}
+}

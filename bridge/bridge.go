@@ -67,6 +67,7 @@ type Bridge struct {
 	metrics    *metrics
 	outbox     *outbox.Outbox
 	encoders   sync.Pool // of *encoder
+	spans      sync.Pool // of *[]fdbpq.Op, for one request at a time
 	repliers   sync.Pool // of *clientReplier
 	inspector  *inspector
 	waits      *waits

@@ -27,7 +27,7 @@ func decode(v *verb, m *nats.Msg, r *subjects.Request, c *clientReplier, request
 		return nil, err
 	}
 	if v.op == fdbpq.OpPush {
-		return decodeFrames(m, r, &ops[0])
+		return decodeFrames(m, r, ops)
 	}
 	if v.op == fdbpq.OpAck {
 		if err := checkStatus(m.Header); err != nil {
@@ -152,28 +152,37 @@ func decodeAck(m *nats.Msg, r *subjects.Request, c *clientReplier, request *disp
 
 // appendAlso appends acknowledgements of further leases to that of the first.
 func appendAlso(ops []fdbpq.Op, also []string) ([]fdbpq.Op, error) {
-	if len(also) == 0 {
-		return ops, nil
-	}
-
-	numbers := make(map[fdbpq.Token]int, len(also)+1) // of the elements
-	numbers[ops[0].Token] = -1
 	ops = slices.Grow(ops, len(also))
+	inOrder := [2]bool{true, true} // by End, as leases from there are: then no two are the same
 	for i, text := range also {
 		token, err := fdbpq.ParseToken(text)
 		if err != nil {
 			return nil, fmt.Errorf("also: element %d: %w", i, err)
 		}
-		if other, again := numbers[token]; again && other < 0 {
-			return nil, fmt.Errorf("%w: also: element %d is the token of the subject: want other leases", errBadRequest, i)
-		} else if again {
-			return nil, fmt.Errorf("%w: also: elements %d and %d are the same token: want each lease once", errBadRequest, other, i)
-		}
-
-		numbers[token] = i
+		order := token.ID.Compare(&ops[i].Token.ID)
+		inOrder = [2]bool{inOrder[fdbpq.Front] && order > 0, inOrder[fdbpq.Back] && order < 0}
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Token: token, Follows: true})
 	}
-	return ops, nil
+	if inOrder[fdbpq.Front] || inOrder[fdbpq.Back] {
+		return ops, nil
+	}
+	return ops, wantDifferent(ops)
+}
+
+// wantDifferent refuses acknowledgements of which two are of the same lease.
+func wantDifferent(ops []fdbpq.Op) error {
+	numbers := make(map[fdbpq.Token]int, len(ops))
+	for i := range ops {
+		other, again := numbers[ops[i].Token]
+		switch {
+		case again && other == 0:
+			return fmt.Errorf("%w: also: element %d is the token of the subject: want other leases", errBadRequest, i-1)
+		case again:
+			return fmt.Errorf("%w: also: elements %d and %d are the same token: want each lease once", errBadRequest, other-1, i-1)
+		}
+		numbers[ops[i].Token] = i
+	}
+	return nil
 }
 
 // decodeSettings reads a change of settings.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/textproto"
+	"slices"
 	"strings"
 	"time"
 
@@ -242,10 +243,10 @@ func priority(r *subjects.Request, texts []string) (int64, error) {
 	return value, nil
 }
 
-// decodeFrames returns the operations of a batch of pushes, which are like first. They refer
+// decodeFrames returns the operations of a batch of pushes, which are like the one in ops. They refer
 // to the memory of the message, and follow each other, so all of them succeed or none does.
 // Errors are those of decodePush and of subjects.ParseFrames.
-func decodeFrames(m *nats.Msg, r *subjects.Request, first *fdbpq.Op) ([]fdbpq.Op, error) {
+func decodeFrames(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if err := checkBatchHeaders(m.Header); err != nil {
 		return nil, err
 	}
@@ -259,9 +260,10 @@ func decodeFrames(m *nats.Msg, r *subjects.Request, first *fdbpq.Op) ([]fdbpq.Op
 		single.Verb, single.HasPriority = subjects.Push, true
 	}
 
-	ops := make([]fdbpq.Op, frames.Len())
+	first := ops[0]
+	ops = slices.Grow(ops, frames.Len()-1)[:frames.Len()]
 	for i, frame := range frames.All() {
-		ops[i] = *first
+		ops[i] = first
 		ops[i].Follows = i > 0
 		single.Priority = frame.Priority
 		if err := decodeFrame(&frame, &single, &ops[i]); err != nil {

@@ -60,11 +60,12 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 	}
 
 	headers := h.forwardable(m, verb) // before decode takes them
-	ops := [1]fdbpq.Op{{Kind: verb.op, End: verb.end}}
-	span, err := decode(verb, m, &parsed, c, r, ops[:])
+	room := h.b.spans.Get().(*[]fdbpq.Op)
+	span, err := decode(verb, m, &parsed, c, r, append((*room)[:0], fdbpq.Op{Kind: verb.op, End: verb.end}))
 	if err != nil {
-		return err
+		return err // what is in the room is left to the garbage collector
 	}
+	defer h.b.keepSpan(room, span) // the dispatcher copies it
 	r.Size, r.Silent = len(m.Data), m.Reply == ""
 
 	// These are for no lane. A pop without operations cancels another: see decodePop.
@@ -105,6 +106,18 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 		}
 	}
 	return h.b.dispatcher.Submit(r, span)
+}
+
+// maxSpareSpan is the most operations for which the memory is kept.
+const maxSpareSpan = 1024
+
+// keepSpan keeps the memory of a span, which was in the room or has outgrown it, for later requests.
+func (b *Bridge) keepSpan(room *[]fdbpq.Op, span []fdbpq.Op) {
+	clear(span)
+	if cap(span) > cap(*room) && cap(span) <= maxSpareSpan {
+		*room = span
+	}
+	b.spans.Put(room)
 }
 
 // routed reports whether a request runs on the bridge that owns its queue: a pop, anything that ends

@@ -35,6 +35,7 @@ func New(o Options) (*Bridge, error) {
 		metrics: newMetrics(), closed: make(chan struct{}),
 	}
 	b.encoders.New = func() any { return new(encoder) }
+	b.spans.New = func() any { return new([]fdbpq.Op) }
 	b.repliers.New = func() any { return new(clientReplier) }
 	b.cable = newCable(b.backlog)
 	b.endpoints = newEndpoints(b.metrics, o.Grammar)

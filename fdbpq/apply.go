@@ -31,10 +31,11 @@ type txOps struct {
 	removed Removed
 }
 
-// newTxOps returns the operations of a transaction, to be applied.
-func newTxOps(tx kv.Transaction, ops []Op, now time.Time) *txOps {
+// newTxOps returns the operations of a transaction, to be applied. There are as many results, all
+// zero.
+func newTxOps(tx kv.Transaction, ops []Op, results []Result, now time.Time) *txOps {
 	t := &txOps{txn: txn{
-		tx: tx, snapshot: tx.Snapshot(), now: now, asOf: now, ops: ops, results: make([]Result, len(ops)),
+		tx: tx, snapshot: tx.Snapshot(), now: now, asOf: now, ops: ops, results: results,
 		passes:   maxPassed,
 		moving:   moveRoom{most: MaxMessageSize},
 		returned: state.ItemRoom{Most: MaxMessageSize},
@@ -205,6 +206,6 @@ func (t *txOps) filled() []QueueName {
 //
 // A Batcher does the same in transactions of its own, and finds out what became of them.
 func Apply(tx kv.Transaction, ops []Op, now time.Time) ([]Result, error) {
-	t := newTxOps(tx, ops, now)
+	t := newTxOps(tx, ops, make([]Result, len(ops)), now)
 	return t.results, t.apply()
 }

@@ -42,6 +42,7 @@ type Batcher struct {
 	batchCount int64               // batches started
 	nextCounts state.CountsByQueue // the counts after those of the newest batch, if its first attempt commits
 	known      *state.Known        // nil if the engine has no turns
+	spare      sync.Pool           // of *[]Result, all zero
 
 	mu struct {
 		sync.Mutex
@@ -186,4 +187,22 @@ func (b *Batcher) makeNewest(p *Pending) (obsolete [][]byte) {
 // Apply runs ops in one transaction and waits for it: Start, then Wait.
 func (b *Batcher) Apply(ctx context.Context, ops []Op) ([]Result, error) {
 	return b.Start(ctx, ops).Wait()
+}
+
+// newResults returns n results, all zero.
+func (b *Batcher) newResults(n int) []Result {
+	if spare, ok := b.spare.Get().(*[]Result); ok && cap(*spare) >= n {
+		return (*spare)[:n]
+	}
+	return make([]Result, n)
+}
+
+// Reuse lets later batches use the memory of a slice that Wait has returned and nobody uses any more.
+// What its elements refer to is not affected. It may be called at any time, once for each slice or not
+// at all.
+func (b *Batcher) Reuse(results []Result) {
+	if cap(results) > 0 {
+		clear(results)
+		b.spare.Put(&results)
+	}
 }

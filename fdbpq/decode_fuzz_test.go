@@ -356,7 +356,7 @@ func exercise(t *testing.T, tx kv.Transaction, l *codec.Layout, now time.Time, t
 			if op.Kind == OpPush {
 				op.Message.MsgID, op.Message.Unique = "id", "key"
 			}
-			b := newTxOps(tx, []Op{op}, now)
+			b := newTxOps(tx, []Op{op}, make([]Result, 1), now)
 			err := b.apply()
 			allowed("batch", err)
 			if err == nil {

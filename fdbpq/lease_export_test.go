@@ -17,7 +17,7 @@ const MaxHeldValue = codec.MaxHeldValue
 // ApplyBehindAt is Apply for queues where no more than page entries of the time index are handled, and
 // pops search once they have passed over one item.
 func ApplyBehindAt(tx kv.Transaction, ops []Op, now time.Time, page int) ([]Result, error) {
-	t := newTxOps(tx, ops, now)
+	t := newTxOps(tx, ops, make([]Result, len(ops)), now)
 	t.duePage, t.passes = page, 1
 	return t.results, t.apply()
 }

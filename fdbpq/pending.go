@@ -131,7 +131,7 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *openAttempt, err err
 		}
 	}
 
-	applied := newTxOps(tx, p.ops, p.batcher.now())
+	applied := newTxOps(tx, p.ops, p.batcher.newResults(len(p.ops)), p.batcher.now())
 	applied.pushes.minCounts = minCounts
 	applied.moving.most, applied.returned.Most = p.batcher.room, p.batcher.returned
 	applied.blind = p.blind()

@@ -22,6 +22,7 @@ func (l *lane) answerBatches() {
 		}
 		l.d.noteBatch(b.pending)
 		l.finishBatch(b)
+		l.batcher.Reuse(results)
 	}
 }
 

@@ -236,8 +236,10 @@ func keysMemory(m *fdbpq.Message) (n int) {
 // maxPushedReply is the largest size of the reply to a batch of pushes.
 func maxPushedReply(ops []fdbpq.Op) int {
 	size := subjects.MaxPushedBatch(len(ops))
-	if slices.ContainsFunc(ops, func(op fdbpq.Op) bool { return op.Message.MsgID != "" || op.Message.Unique != "" }) {
-		size += subjects.MaxDuplicates(len(ops))
+	for i := range ops {
+		if m := &ops[i].Message; m.MsgID != "" || m.Unique != "" {
+			return size + subjects.MaxDuplicates(len(ops))
+		}
 	}
 	return size
 }

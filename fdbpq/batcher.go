@@ -3,7 +3,6 @@ package fdbpq
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,10 +112,10 @@ func (b *Batcher) LimitReturned(bytes int) { b.returned = bytes }
 // batch may fail with kv.ErrTooLarge.
 func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	p := &Pending{batcher: b, ctx: ctx, ops: ops, pushes: len(ops) > 0 && onlyPushes(ops), shrinks: onlyShrink(ops)}
-	if p.pushes && slices.ContainsFunc(ops, func(op Op) bool { return op.Message.Unique != "" }) {
+	if p.pushes && anyOp(ops, func(op *Op) bool { return op.Message.Unique != "" }) {
 		p.pushes = false // they bring back what is due, and read what that may have written
 	}
-	p.grouped = p.pushes && slices.ContainsFunc(ops, func(op Op) bool { return op.Message.Group() != "" })
+	p.grouped = p.pushes && anyOp(ops, func(op *Op) bool { return op.Message.Group() != "" })
 
 	early := b.startEarly(p)
 	if readOnly(ops) {

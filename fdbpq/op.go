@@ -181,25 +181,27 @@ type Target interface {
 	Layout() *codec.Layout
 }
 
-func readOnly(ops []Op) bool {
-	return all(ops, func(k OpKind) bool { return !k.Writes() })
-}
+func readOnly(ops []Op) bool { return !anyOp(ops, func(op *Op) bool { return op.Kind.Writes() }) }
 
-func onlyPushes(ops []Op) bool {
-	return all(ops, func(k OpKind) bool { return k == OpPush })
-}
+func onlyPushes(ops []Op) bool { return !anyOp(ops, func(op *Op) bool { return op.Kind != OpPush }) }
 
 func onlyShrink(ops []Op) bool {
-	return all(ops, func(k OpKind) bool {
-		return k != OpPush && k != OpConfigure && k != OpSetConsumer && k != OpSetSchedule && k != OpSetSource && k != OpMove && k != OpRedrive && k != OpRedriveItem
+	return !anyOp(ops, func(op *Op) bool {
+		switch op.Kind {
+		case OpPush, OpConfigure, OpSetConsumer, OpSetSchedule, OpSetSource, OpMove, OpRedrive, OpRedriveItem:
+			return true
+		default:
+			return false
+		}
 	})
 }
 
-func all(ops []Op, are func(OpKind) bool) bool {
+// anyOp reports whether one of the operations, which are too large to be copied for that, is so.
+func anyOp(ops []Op, is func(*Op) bool) bool {
 	for i := range ops {
-		if !are(ops[i].Kind) {
-			return false
+		if is(&ops[i]) {
+			return true
 		}
 	}
-	return true
+	return false
 }

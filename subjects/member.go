@@ -374,12 +374,16 @@ func durationText(d time.Duration) string { return strings.Replace(d.String(), "
 
 // textsJSON returns an array.
 func textsJSON(list []string) []byte {
-	b := []byte{'['}
+	size := 2
+	for _, text := range list {
+		size += len(text) + 3
+	}
+	b := append(make([]byte, 0, size), '[')
 	for i, text := range list {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, textJSON(text)...)
+		b, _ = jsontext.AppendQuote(b, text) // as in textJSON
 	}
 	return append(b, ']')
 }

@@ -39,7 +39,7 @@ func TestRuns(t *testing.T) {
 
 			var want [][]byte
 			for _, n := range sortedNumbers(&w, added) {
-				if w.list[n].value != nil && len(w.list[n].value) > 0 {
+				if len(w.list[n].value) > 0 {
 					want = append(want, w.list[n].key)
 				}
 			}

@@ -164,7 +164,7 @@ func TestServerReadsSlowly(t *testing.T) {
 	f := newFake(t, func(c *fakeConn) {
 		c.welcome()
 		var read int64
-		for pause := time.NewTicker(20 * time.Millisecond); read < messages*size; <-pause.C {
+		for pause := time.NewTicker(50 * time.Millisecond); read < messages*size; <-pause.C {
 			n, err := io.CopyN(io.Discard, c.in, size)
 			if read += n; err != nil {
 				break
@@ -173,7 +173,7 @@ func TestServerReadsSlowly(t *testing.T) {
 		got <- read
 		c.stay()
 	})
-	r := runLimited(t, f.url(), nil, leaf.Limits{Write: 200 * time.Millisecond})
+	r := runLimited(t, f.url(), nil, leaf.Limits{Write: time.Second})
 	r.connected()
 	for range messages {
 		r.publish(&leaf.Message{Subject: "a", Payload: make([]byte, size)})

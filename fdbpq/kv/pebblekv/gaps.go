@@ -235,7 +235,7 @@ func (s *gapSet) trim(keys iter.Seq[[]byte]) {
 		}
 
 		if sample != nil && bytes.Compare(sample, key) <= 0 {
-			keepUpTo(key)
+			keepUpTo(bytes.Clone(key)) // which lies in the memory of a transaction, with all that it has written
 			s.dropSample(key)
 			_, sample = s.countSamples(gap{begin: key, end: rest.end}, 1)
 		}

@@ -133,8 +133,15 @@ func writeRandomly(h *history, k *gapIndex, rng *rand.Rand) {
 			for _, key := range keys {
 				next[string(key)] = true
 			}
+			// Their memory belongs to the transaction, and is used for other things afterwards.
+			for i := range keys {
+				keys[i] = bytes.Clone(keys[i])
+			}
 			k.noteWrites(slices.Values(keys))
 			s.noteWrites(slices.Values(keys))
+			for _, key := range keys {
+				clear(key)
+			}
 		case 1:
 			delete(next, string(key))
 		case 2:
@@ -339,5 +346,23 @@ func TestGapsOfRefilledQueue(t *testing.T) {
 			}
 			mustCommit(t, tx)
 		}
+	}
+}
+
+// TestGapFromTheStart clears ranges from the very first key on, and writes into the last of them: the
+// gap before that key stays.
+func TestGapFromTheStart(t *testing.T) {
+	db := openTestDir(t, t.TempDir(), Options{})
+	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
+	must(t, err)
+	tx.ClearRange(kv.Range{End: []byte("b")})
+	tx.ClearRange(kv.Range{Begin: []byte("b"), End: []byte("c")})
+	tx.ClearRange(kv.Range{Begin: []byte("c"), End: []byte("d")})
+	index := tx.(*transaction).store.gapIndex
+	mustCommit(t, tx)
+
+	mustSet(t, db, "cc", "1")
+	if n := index.gaps.gaps.Len(); n != 1 {
+		t.Errorf("%d gaps: want the one before the key", n)
 	}
 }

@@ -40,7 +40,7 @@ func (tx *transaction) ClearRange(r kv.Range) {
 	tx.growth -= kv.MaxTransactionSize
 	tx.counters.noteClearedRange()
 	tx.writes.clearRange(r.Begin, r.End)
-	tx.finder.addGap(r, bytes.Clone(r.Begin))
+	tx.finder.addGap(r, append([]byte{}, r.Begin...)) // no sample is nil
 }
 
 // Add implements kv.Transaction. There is one writer, so it can read.

@@ -84,14 +84,17 @@ func (tx *transaction) get(key []byte) ([]byte, error) {
 	}
 
 	var reader pebble.Reader = tx.store.pdb
-	if tx.noteWrites(); tx.writes.ranges > 0 {
+	if tx.writes.ranges > 0 {
 		index, err := tx.writes.getter(tx.store.pdb)
 		if err != nil {
 			return nil, tx.store.readError(err)
 		}
 		reader = index
-	} else if written := tx.writes.newest(key); written != nil {
-		return written.read(&tx.copies), nil
+	} else {
+		tx.noteWrites()
+		if written := tx.writes.newest(key); written != nil {
+			return written.read(&tx.copies), nil
+		}
 	}
 
 	value, closer, err := reader.Get(key)

@@ -18,8 +18,8 @@ import (
 // usual cost, so the batch that is applied has its writes in the order of their keys. They are put
 // in order bit by bit, in runs: what was written since the last read becomes a run, and runs of
 // similar length are merged, so each write is moved only a few times. The runs also say what a read
-// of the transaction sees of them. Only if that is many keys, or there are cleared ranges, they are
-// read through an index of Pebble's, which costs more than the rest of the batch.
+// of the transaction sees of them. Only a range in which something was written, and anything once a
+// range is cleared, is read through an index of Pebble's, which costs more than the rest of the batch.
 type writes struct {
 	list   []write
 	ranges int // how many of them clear a range

@@ -121,7 +121,7 @@ func wantDead(t *testing.T, e *testenv.Env, subject, value string, want subjects
 	if got.At = want.At; got != want {
 		t.Errorf("%s: %+v, want %+v", subject, got, want)
 	}
-	return info
+	return info.ItemInfo
 }
 
 // Each way to a dead-letter queue, over NATS.

@@ -33,16 +33,17 @@ type Delivery struct {
 	ackSubject string
 }
 
-// delivery returns the leased item in a reply.
-func (q *handle) delivery(reply *nats.Msg) (*Delivery, error) {
-	if reply.Reply == "" {
-		return nil, badReply(fmt.Errorf("a leased item without a reply subject: %.64q", reply.Data))
+// delivery returns the leased item that was received.
+func (q *handle) delivery(r *received) (*Delivery, error) {
+	if r.ack == "" {
+		return nil, badReply(fmt.Errorf("a leased item without a reply subject: %.64q", r.message.Value))
 	}
-
-	d := &Delivery{queue: q, ackSubject: reply.Reply}
-	d.LeaseInfo, _ = subjects.ParseLeaseHeaders(reply.Header) // else zero: the lease holds all the same
-	d.Item = *itemOf(reply)
-	return d, nil
+	return &Delivery{
+		Item:       Item{ItemInfo: r.headers.ItemInfo, Message: r.message},
+		LeaseInfo:  r.headers.Lease,
+		queue:      q,
+		ackSubject: r.ack,
+	}, nil
 }
 
 // Delivery returns the delivery with this AckSubject, for acknowledgements by another process than
@@ -118,11 +119,11 @@ func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 
-	info, err := subjects.ParseLeaseHeaders(reply.Header)
-	if err != nil || info.Until.IsZero() {
+	info, err := subjects.ParseItemHeaders(reply.Header)
+	if err != nil || info.Lease.Until.IsZero() {
 		return time.Time{}, badReply(fmt.Errorf("%.64q", reply.Data))
 	}
-	return info.Until, nil
+	return info.Lease.Until, nil
 }
 
 // settle sends an acknowledgement.
@@ -159,8 +160,8 @@ func (d *Delivery) fetchNext(ctx context.Context, a subjects.Ack, receive func(*
 		p.cancels, _ = d.queue.subject(d.queue.popVerb()) // it was leased from a queue with that name
 	}
 
-	return d.queue.client.fetchPop(ctx, p, a.Next, func(reply *nats.Msg) error {
-		next, err := d.queue.delivery(reply)
+	return d.queue.client.fetchPop(ctx, p, a.Next, func(r *received) error {
+		next, err := d.queue.delivery(r)
 		if err == nil {
 			receive(next)
 		}

@@ -12,18 +12,44 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// frameReader reads the items in the frames of a message.
-type frameReader struct {
-	acks   string   // subject of acknowledgements up to the token
-	item   nats.Msg // that receive gets
-	values []string // in its header
+// received is an item as the bridge sent it.
+type received struct {
+	message Message
+	headers subjects.ItemHeaders // those that are not in the message
+	ack     string               // subject of its acknowledgements, "" if it is not leased
 }
 
-// read calls receive for each item of a message that carries items in frames, until that returns an
-// error. The message that receive gets, but not its value, is that of the next item afterwards. read returns the number of
-// items, 0 if the message has no frames. More items than limit are an error: callers have no place
-// for them.
-func (r *frameReader) read(m *nats.Msg, limit int, receive func(*nats.Msg) error) (n int, err error) {
+// receivedIn returns the item that a message is.
+func receivedIn(m *nats.Msg) *received {
+	r := &received{message: Message{Value: m.Data, Headers: nats.Header{}}, ack: m.Reply}
+	for name, values := range m.Header {
+		for _, value := range values {
+			r.header(name, value)
+		}
+	}
+	return r
+}
+
+// header takes in a header. One that is wrong counts as absent: a pop has already removed the item, and
+// an error would lose it.
+func (r *received) header(name, value string) {
+	if subjects.OfItem(name) {
+		r.message.Headers[name] = append(r.message.Headers[name], value)
+	} else {
+		_ = r.headers.Set(name, value)
+	}
+}
+
+// item returns the item, which belongs to the caller.
+func (r *received) item() *Item {
+	return &Item{ItemInfo: r.headers.ItemInfo, Message: r.message}
+}
+
+// readFrames calls receive for each item of a message that carries items in frames, until that returns an
+// error. What receive gets is that of the next item afterwards. acks is the subject of acknowledgements up
+// to the token. readFrames returns the number of items, 0 if the message has no frames. More items than
+// limit are an error: callers have no place for them.
+func readFrames(m *nats.Msg, acks string, limit int, receive func(*received) error) (n int, err error) {
 	if n, err = subjects.FramesOf(m.Header); n == 0 || err != nil {
 		return 0, badReply(err)
 	}
@@ -39,17 +65,17 @@ func (r *frameReader) read(m *nats.Msg, limit int, receive func(*nats.Msg) error
 		return 0, badReply(err)
 	}
 
+	var r received
 	for i, frame := range frames.All() {
-		if err := r.decode(frame.Headers); err != nil {
+		// The value is copied, so that an item which is kept does not keep all others.
+		r = received{message: Message{Value: bytes.Clone(frame.Value), Headers: nats.Header{}}}
+		if err := r.readHeaders(frame.Headers); err != nil {
 			return i, badReply(fmt.Errorf("frame %d: %w", i, err))
 		}
-
-		// The value is copied, so that an item which is kept does not keep all others.
-		r.item.Subject, r.item.Reply, r.item.Data = m.Subject, "", bytes.Clone(frame.Value)
-		if token := r.item.Header.Get(subjects.HeaderToken); token != "" {
-			r.item.Reply = r.acks + token
+		if r.headers.Token != "" {
+			r.ack = acks + r.headers.Token
 		}
-		if err := receive(&r.item); err != nil {
+		if err := receive(&r); err != nil {
 			return i, err
 		}
 	}
@@ -58,15 +84,8 @@ func (r *frameReader) read(m *nats.Msg, limit int, receive func(*nats.Msg) error
 
 var errHeaders = errors.New("the headers cannot be read")
 
-// decode sets the headers to those of a block, which may be empty. It is nats.DecodeHeadersMsg for
-// a frame, several times as fast.
-func (r *frameReader) decode(block []byte) error {
-	if r.item.Header == nil {
-		r.item.Header = nats.Header{}
-	}
-	header := r.item.Header
-	clear(header)
-	r.values = r.values[:0]
+// readHeaders takes in a block of headers, which may be empty, as nats.DecodeHeadersMsg reads it.
+func (r *received) readHeaders(block []byte) error {
 	if len(block) == 0 {
 		return nil
 	}
@@ -77,16 +96,7 @@ func (r *frameReader) decode(block []byte) error {
 		if line, rest, ok = strings.Cut(rest, "\r\n"); ok {
 			name, value, ok = strings.Cut(line, ":")
 		}
-		value = trim(value)
-		if before := header[name]; before != nil {
-			header[name] = append(before, value)
-			continue
-		}
-
-		// First values share one array, instead of an allocation for each.
-		r.values = append(r.values, value)
-		last := len(r.values)
-		header[name] = r.values[last-1 : last : last]
+		r.header(name, trim(value))
 	}
 	if !ok {
 		return errHeaders

@@ -24,7 +24,7 @@ func (q *handle) peek(ctx context.Context, verb subjects.Verb) (*Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	return itemOf(reply), nil
+	return receivedIn(reply).item(), nil
 }
 
 // State is a state of items: [Ready], [Delayed] or [Leased].
@@ -46,7 +46,7 @@ func (q *handle) Get(ctx context.Context, id string) (*Item, State, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return itemOf(reply), State(reply.Header.Get(subjects.HeaderState)), nil
+	return receivedIn(reply).item(), State(reply.Header.Get(subjects.HeaderState)), nil
 }
 
 // Remove removes an item by its id, whichever state it is in. Whoever leased it gets [ErrLeaseLost]

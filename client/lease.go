@@ -3,8 +3,6 @@ package client
 import (
 	"context"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -53,8 +51,8 @@ func (q *handle) lease(ctx context.Context, verb subjects.Verb, options []LeaseO
 }
 
 func (q *handle) leaseBatch(ctx context.Context, verb subjects.Verb, n int, options []LeaseOption) (deliveries []*Delivery, err error) {
-	err = q.fetchBatch(ctx, verb, leaseOptions(n, options), func(m *nats.Msg) error {
-		d, err := q.delivery(m)
+	err = q.fetchBatch(ctx, verb, leaseOptions(n, options), func(r *received) error {
+		d, err := q.delivery(r)
 		if err == nil {
 			deliveries = append(deliveries, d)
 		}

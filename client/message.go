@@ -2,7 +2,6 @@ package client
 
 import (
 	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -101,21 +100,3 @@ type Item struct {
 //	Deliveries int64     // it had had
 //	Error      string    // reason of the last failure that gave one
 type DeadLetter = subjects.DeadLetter
-
-// itemOf returns the item in a reply, whose value it takes over.
-func itemOf(reply *nats.Msg) *Item {
-	item := &Item{Message: Message{Value: reply.Data, Headers: nats.Header{}}}
-
-	var err error
-	if item.ItemInfo, err = subjects.ParseItemHeaders(reply.Header); err != nil {
-		// A pop has already removed the item: returning an error would lose it.
-		item.ItemInfo.ID = reply.Header.Get(subjects.HeaderID)
-	}
-
-	for name, values := range reply.Header {
-		if subjects.OfItem(name) {
-			item.Headers[name] = slices.Clone(values)
-		}
-	}
-	return item
-}

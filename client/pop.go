@@ -3,8 +3,6 @@ package client
 import (
 	"context"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -61,12 +59,12 @@ func (q *handle) pop(ctx context.Context, verb subjects.Verb, options []PopOptio
 	if err != nil {
 		return nil, err
 	}
-	return itemOf(reply), nil
+	return reply.item(), nil
 }
 
 func (q *handle) popBatch(ctx context.Context, verb subjects.Verb, n int, options []PopOption) (items []*Item, err error) {
-	err = q.fetchBatch(ctx, verb, popOptions(n, options), func(m *nats.Msg) error {
-		items = append(items, itemOf(m))
+	err = q.fetchBatch(ctx, verb, popOptions(n, options), func(r *received) error {
+		items = append(items, r.item())
 		return nil
 	})
 	return items, err

@@ -53,7 +53,7 @@ func (q *handle) newPop(verb subjects.Verb) (*popRequest, error) {
 }
 
 // fetch pops with the options and calls receive for each item of the reply.
-func (q *handle) fetch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions, receive func(*nats.Msg) error) error {
+func (q *handle) fetch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions, receive func(*received) error) error {
 	p, err := q.newPop(verb)
 	if err != nil {
 		return err
@@ -62,16 +62,16 @@ func (q *handle) fetch(ctx context.Context, verb subjects.Verb, o subjects.PopOp
 }
 
 // fetchOne is fetch for a pop of one item, which it returns.
-func (q *handle) fetchOne(ctx context.Context, verb subjects.Verb, o subjects.PopOptions) (item *nats.Msg, err error) {
-	err = q.fetch(ctx, verb, o, func(m *nats.Msg) error {
-		item = m
+func (q *handle) fetchOne(ctx context.Context, verb subjects.Verb, o subjects.PopOptions) (item *received, err error) {
+	err = q.fetch(ctx, verb, o, func(r *received) error {
+		item = r
 		return nil
 	})
 	return item, err
 }
 
 // fetchBatch is fetch for a pop of several items.
-func (q *handle) fetchBatch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions, receive func(*nats.Msg) error) error {
+func (q *handle) fetchBatch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions, receive func(*received) error) error {
 	if o.Batch < 1 {
 		return badRequest("a batch of %d: want 1 to %d items", o.Batch, subjects.MaxPopBatch)
 	}
@@ -80,7 +80,7 @@ func (q *handle) fetchBatch(ctx context.Context, verb subjects.Verb, o subjects.
 
 // fetchPop sends a request that pops with the options, and calls receive for each item of the
 // reply. It lets the bridge put several items into a message, and makes the request cancellable.
-func (c *Client) fetchPop(ctx context.Context, p *popRequest, o subjects.PopOptions, receive func(*nats.Msg) error) error {
+func (c *Client) fetchPop(ctx context.Context, p *popRequest, o subjects.PopOptions, receive func(*received) error) error {
 	// In frames, a lease that nobody receives ends at once.
 	o.Frames = o.Batch > 1 || o.Lease || p.mustLease
 	if o.Expires > 0 && p.cancels != "" {
@@ -105,7 +105,7 @@ func (c *Client) fetchPop(ctx context.Context, p *popRequest, o subjects.PopOpti
 	// A pop that waits does so from here on: its time does not include that for the connection.
 	ctx, cancel := c.boundPop(ctx, o.Expires)
 	defer cancel()
-	r := &popReply{client: c, inbox: inbox, pop: p, o: o, frames: frameReader{acks: p.acks}}
+	r := &popReply{client: c, inbox: inbox, pop: p, o: o}
 	err = r.receiveAll(ctx, m, receive)
 
 	if inbox.givenUp != nil {
@@ -172,7 +172,6 @@ type popReply struct {
 	pop    *popRequest
 	o      subjects.PopOptions
 
-	frames   frameReader
 	received int // items
 }
 
@@ -181,7 +180,7 @@ func (r *popReply) wanted() int { return max(r.o.Batch, 1) }
 
 // receiveAll calls receive for each item of the reply to a request, and returns when the pop has
 // ended, or ctx has.
-func (r *popReply) receiveAll(ctx context.Context, request *nats.Msg, receive func(*nats.Msg) error) error {
+func (r *popReply) receiveAll(ctx context.Context, request *nats.Msg, receive func(*received) error) error {
 	var on interrupts
 	if r.pop.stop != nil && r.o.ID != "" { // else it cannot be cancelled
 		on = interrupts{stopping: r.pop.stop.Done(), reconnected: r.pop.reconnected}
@@ -214,7 +213,7 @@ func (r *popReply) receiveAll(ctx context.Context, request *nats.Msg, receive fu
 }
 
 // read reads a message of the reply, and returns whether more may follow.
-func (r *popReply) read(m *nats.Msg, receive func(*nats.Msg) error) (more bool, err error) {
+func (r *popReply) read(m *nats.Msg, receive func(*received) error) (more bool, err error) {
 	if subjects.IsHeartbeat(m.Header) {
 		if r.pop.onHeartbeat != nil {
 			r.pop.onHeartbeat()
@@ -222,7 +221,7 @@ func (r *popReply) read(m *nats.Msg, receive func(*nats.Msg) error) (more bool, 
 		return true, nil
 	}
 
-	framed, err := r.frames.read(m, r.wanted()-r.received, receive)
+	framed, err := readFrames(m, r.pop.acks, r.wanted()-r.received, receive)
 	r.received += framed
 	if err != nil {
 		return false, err
@@ -250,6 +249,6 @@ func (r *popReply) read(m *nats.Msg, receive func(*nats.Msg) error) (more bool, 
 	}
 
 	r.received++ // the message is an item
-	err = receive(m)
+	err = receive(receivedIn(m))
 	return err == nil, err
 }

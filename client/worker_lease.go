@@ -89,8 +89,8 @@ func (s *source) leaseOnce(o subjects.PopOptions) (list []*heldJob, err error) {
 		ctx, cancel = context.WithTimeout(ctx, s.patience())
 		defer cancel()
 	}
-	err = s.queue.client.fetchPop(ctx, p, o, func(m *nats.Msg) error {
-		d, err := s.queue.delivery(m)
+	err = s.queue.client.fetchPop(ctx, p, o, func(r *received) error {
+		d, err := s.queue.delivery(r)
 		if err != nil {
 			return err
 		}

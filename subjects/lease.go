@@ -15,31 +15,23 @@ type LeaseInfo struct {
 	Until time.Time
 }
 
-// ParseLeaseHeaders returns what the headers of a reply say about a lease: the zero value if
-// the reply had no room for them.
-func ParseLeaseHeaders(h map[string][]string) (LeaseInfo, error) {
-	r := headerReader{h: h}
-	info := LeaseInfo{Deliveries: r.count(HeaderDeliveries), Until: r.time(HeaderLeaseUntil)}
-	return info, r.err
-}
-
 // ParseBatchEnd reports whether a message with these headers ends the reply to a pop of
 // several items, and how many items were sent.
 func ParseBatchEnd(h map[string][]string) (sent int, ends bool, err error) {
-	r := headerReader{h: h}
-	sent = int(r.count(HeaderBatchCount))
-	return sent, first(h, HeaderBatchCount) != "", r.err
+	text := first(h, HeaderBatchCount)
+	n, err := parseCount(HeaderBatchCount, text)
+	return int(n), text != "", err
 }
 
 // FramesOf returns how many items a message with these headers carries in frames, 0 if it carries
 // none in frames.
 func FramesOf(h map[string][]string) (int, error) {
-	r := headerReader{h: h}
-	n := r.count(HeaderFrames)
-	if r.err == nil && first(h, HeaderFrames) != "" && (n < 1 || n > MaxFrames) {
-		r.err = fmt.Errorf("header %s: %d: want 1 to %d", HeaderFrames, n, MaxFrames)
+	text := first(h, HeaderFrames)
+	n, err := parseCount(HeaderFrames, text)
+	if err == nil && text != "" && (n < 1 || n > MaxFrames) {
+		err = fmt.Errorf("header %s: %d: want 1 to %d", HeaderFrames, n, MaxFrames)
 	}
-	return int(n), r.err
+	return int(n), err
 }
 
 // IsHeartbeat reports whether a message with these headers only says that a pop still waits.

@@ -47,9 +47,9 @@ func TestReplyHeaders(t *testing.T) {
 		subjects.HeaderDeliveries: {"3"}, subjects.HeaderLeaseUntil: {until.Format(subjects.TimeLayout)},
 		subjects.HeaderBatchCount: {"12"}, subjects.HeaderHeartbeat: {"3"},
 	}
-	lease, err := subjects.ParseLeaseHeaders(h)
-	if err != nil || lease != (subjects.LeaseInfo{Deliveries: 3, Until: until}) {
-		t.Errorf("%v: %+v, %v", h, lease, err)
+	item, err := subjects.ParseItemHeaders(h)
+	if err != nil || item.Lease != (subjects.LeaseInfo{Deliveries: 3, Until: until}) {
+		t.Errorf("%v: %+v, %v", h, item, err)
 	}
 	if n, ends, err := subjects.ParseBatchEnd(h); n != 12 || !ends || err != nil {
 		t.Errorf("the end: %d, %t, %v", n, ends, err)
@@ -61,11 +61,11 @@ func TestReplyHeaders(t *testing.T) {
 		}
 	}
 
-	lease, err = subjects.ParseLeaseHeaders(nil)
+	item, err = subjects.ParseItemHeaders(nil)
 	n, ends, endErr := subjects.ParseBatchEnd(nil)
 	frames, framesErr := subjects.FramesOf(nil)
-	if err := errors.Join(err, endErr, framesErr); err != nil || lease != (subjects.LeaseInfo{}) || n != 0 || ends || frames != 0 {
-		t.Errorf("no headers: %+v, %d, %t, %d, %v", lease, n, ends, frames, err)
+	if err := errors.Join(err, endErr, framesErr); err != nil || item != (subjects.ItemHeaders{}) || n != 0 || ends || frames != 0 {
+		t.Errorf("no headers: %+v, %d, %t, %d, %v", item, n, ends, frames, err)
 	}
 	if subjects.IsHeartbeat(nil) || !subjects.IsHeartbeat(h) {
 		t.Error("a heartbeat has its header")
@@ -79,10 +79,10 @@ func TestReplyHeaders(t *testing.T) {
 	}
 	for _, name := range []string{subjects.HeaderDeliveries, subjects.HeaderLeaseUntil, subjects.HeaderBatchCount} {
 		bad := map[string][]string{name: {"soon"}}
-		_, leaseErr := subjects.ParseLeaseHeaders(bad)
+		item, itemErr := subjects.ParseItemHeaders(bad)
 		_, _, endErr := subjects.ParseBatchEnd(bad)
-		if err := errors.Join(leaseErr, endErr); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("a bad %s: %v", name, err)
+		if err := errors.Join(itemErr, endErr); err == nil || !strings.Contains(err.Error(), name) || item != (subjects.ItemHeaders{}) {
+			t.Errorf("a bad %s: %+v, %v", name, item, err)
 		}
 	}
 }

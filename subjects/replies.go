@@ -187,56 +187,97 @@ type DeadLetter struct {
 	Error      string    // reason of the last negative acknowledgement that gave one
 }
 
-// headerReader reads the headers of a reply. err is the first problem; what is not there, is zero.
-type headerReader struct {
-	h   map[string][]string
-	err error
+// ItemHeaders is what the headers of a reply to pop, peek and get say about the item, and of its lease.
+type ItemHeaders struct {
+	ItemInfo
+	Lease LeaseInfo
+	// Token is that of the lease of an item in a frame.
+	Token string
 }
 
-func (r *headerReader) count(name string) (n int64) {
-	text := first(r.h, name)
-	if text == "" || r.err != nil {
-		return 0
+// ParseItemHeaders returns what the headers of a reply say: the zero value if it had no room for them.
+// After an error, what is wrong is zero. Errors about the priority wrap [ErrPriority].
+func ParseItemHeaders(h map[string][]string) (item ItemHeaders, err error) {
+	for name := range h {
+		if wrong := item.Set(name, first(h, name)); wrong != nil {
+			err = wrong
+		}
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
+	return item, err
+}
+
+// Set takes in one header, for those who have no map of them. It ignores those that say nothing about
+// the item. After an error the header counts as absent.
+func (h *ItemHeaders) Set(name, value string) (err error) {
+	switch name {
+	case HeaderID:
+		h.ID = value
+	case HeaderPriority:
+		if value != "" {
+			h.Priority, err = ParsePriority(value)
+		}
+		if err != nil {
+			err = fmt.Errorf("header %s: %w", name, err)
+		}
+	case HeaderPushedAt:
+		h.PushedAt, err = parseTime(name, value)
+	case HeaderUnique:
+		h.Unique = value
+	case HeaderGroup:
+		h.Group = value
+	case HeaderDeliveries:
+		h.Lease.Deliveries, err = parseCount(name, value)
+	case HeaderLeaseUntil:
+		h.Lease.Until, err = parseTime(name, value)
+	case HeaderToken:
+		h.Token = value
+	case HeaderDeadQueue, HeaderDeadReason, HeaderDeadAt, HeaderDeadDeliveries, HeaderDeadError:
+		if h.DeadLetter == nil {
+			h.DeadLetter = new(DeadLetter)
+		}
+		err = h.DeadLetter.set(name, value)
+	}
+	return err
+}
+
+func (d *DeadLetter) set(name, value string) (err error) {
+	switch name {
+	case HeaderDeadQueue:
+		d.Queue = value
+	case HeaderDeadReason:
+		d.Reason = value
+	case HeaderDeadAt:
+		d.At, err = parseTime(name, value)
+	case HeaderDeadDeliveries:
+		d.Deliveries, err = parseCount(name, value)
+	case HeaderDeadError:
+		d.Error = value
+	}
+	return err
+}
+
+// parseCount reads a header of a reply that is a number, 0 if it is absent.
+func parseCount(name, value string) (int64, error) {
+	if value == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
-		r.err = fmt.Errorf("header %s: %s: want an integer", name, quote(text))
+		return 0, fmt.Errorf("header %s: %s: want an integer", name, quote(value))
 	}
-	return n
+	return n, nil
 }
 
-func (r *headerReader) time(name string) time.Time {
-	text := first(r.h, name)
-	if text == "" || r.err != nil {
-		return time.Time{}
+// parseTime reads a header of a reply that is a time, the zero time if it is absent.
+func parseTime(name, value string) (time.Time, error) {
+	if value == "" {
+		return time.Time{}, nil
 	}
-	at, err := time.Parse(time.RFC3339Nano, text) // which is quicker than with TimeLayout
-	if err != nil || len(text) != len(TimeLayout) || text[len(text)-1] != 'Z' {
-		r.err = fmt.Errorf("header %s: %s: want a time such as %s", name, quote(text), TimeLayout)
-		return time.Time{}
+	at, err := time.Parse(time.RFC3339Nano, value) // which is quicker than with TimeLayout
+	if err != nil || len(value) != len(TimeLayout) || value[len(value)-1] != 'Z' {
+		return time.Time{}, fmt.Errorf("header %s: %s: want a time such as %s", name, quote(value), TimeLayout)
 	}
-	return at
-}
-
-// ParseItemHeaders returns what the headers of a reply say about its item: the zero
-// value if the reply had no room for them. Errors about the priority wrap [ErrPriority].
-func ParseItemHeaders(h map[string][]string) (info ItemInfo, err error) {
-	r := headerReader{h: h}
-	info = ItemInfo{ID: first(h, HeaderID), Unique: first(h, HeaderUnique), Group: first(h, HeaderGroup)}
-	if text := first(h, HeaderPriority); text != "" {
-		if info.Priority, err = ParsePriority(text); err != nil {
-			return info, fmt.Errorf("header %s: %w", HeaderPriority, err)
-		}
-	}
-
-	info.PushedAt = r.time(HeaderPushedAt)
-	if len(h[HeaderDeadReason]) > 0 {
-		info.DeadLetter = &DeadLetter{
-			Queue: first(h, HeaderDeadQueue), Reason: first(h, HeaderDeadReason), At: r.time(HeaderDeadAt),
-			Deliveries: r.count(HeaderDeadDeliveries), Error: first(h, HeaderDeadError),
-		}
-	}
-	return info, r.err
+	return at, nil
 }
 
 // Headers adds the headers of a DeadLetter to those of a reply.

@@ -139,7 +139,7 @@ func newStored(q *queue, from *client.StoredItem) *item {
 		value = wholeRunes(value)
 	}
 
-	it := newItem(q, &client.Item{ItemInfo: info, Message: client.Message{Value: value, Headers: headers}})
+	it := newItem(q, &client.Item{ItemInfo: info.ItemInfo, Message: client.Message{Value: value, Headers: headers}})
 	it.State, it.Deliveries, it.Reason, it.ValueCut, it.Failure = from.State, from.Deliveries, from.Reason, from.ValueCut, from.Failure
 	if it.Code == 0 {
 		it.Size = &from.Size

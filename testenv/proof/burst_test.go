@@ -274,11 +274,11 @@ func (b *burster) read(op *proof.Operation, reply *nats.Msg) error {
 		if op.JetStream {
 			return nil
 		}
-		info, err := subjects.ParseLeaseHeaders(reply.Header)
-		if err != nil || info.Until.IsZero() {
+		info, err := subjects.ParseItemHeaders(reply.Header)
+		if err != nil || info.Lease.Until.IsZero() {
 			return errors.Join(client.ErrBadReply, err)
 		}
-		op.Until = b.since(info.Until)
+		op.Until = b.since(info.Lease.Until)
 	}
 	return nil
 }

@@ -314,17 +314,16 @@ func (c *caller) pulled(op *proof.Operation, reply string, header nats.Header, v
 		kind = subjects.FIFO
 	}
 	info, err := subjects.ParseItemHeaders(header)
-	lease, leaseErr := subjects.ParseLeaseHeaders(header)
 	d := c.client.Delivery(bridgeGrammar().Ack(kind, op.Queue, tokens[11]))
-	d.Item, d.LeaseInfo = client.Item{ItemInfo: info, Message: client.Message{Value: value, Headers: header}}, lease
-	if strconv.FormatInt(lease.Deliveries, 10) != tokens[6] {
-		err = errors.Join(err, fmt.Errorf("%w: delivery %s, and %d by the header", client.ErrBadReply, tokens[6], lease.Deliveries))
+	d.Item, d.LeaseInfo = client.Item{ItemInfo: info.ItemInfo, Message: client.Message{Value: value, Headers: header}}, info.Lease
+	if strconv.FormatInt(info.Lease.Deliveries, 10) != tokens[6] {
+		err = errors.Join(err, fmt.Errorf("%w: delivery %s, and %d by the header", client.ErrBadReply, tokens[6], info.Lease.Deliveries))
 	}
 
 	if len(op.Items) == max(1, op.Batch) {
 		err = errors.Join(err, fmt.Errorf("%w: more than the %d items of the pull", client.ErrBadReply, len(op.Items)))
 	}
-	err = errors.Join(err, leaseErr, c.got(op, d))
+	err = errors.Join(err, c.got(op, d))
 	g := c.fresh[len(c.fresh)-1]
 	g.subject = reply
 	return g, err

@@ -51,12 +51,11 @@ func (c *caller) readOne(op *proof.Operation, reply *nats.Msg) (ended bool, err 
 		return true, nil
 	}
 	info, err := subjects.ParseItemHeaders(reply.Header)
-	item := client.Item{ItemInfo: info, Message: client.Message{Value: reply.Data, Headers: reply.Header}}
+	item := client.Item{ItemInfo: info.ItemInfo, Message: client.Message{Value: reply.Data, Headers: reply.Header}}
 	if op.Kind == proof.PopMin || op.Kind == proof.PopMax {
 		return false, errors.Join(err, popped(op, &item))
 	}
 	d := c.client.Delivery(reply.Reply)
-	lease, leaseErr := subjects.ParseLeaseHeaders(reply.Header)
-	d.Item, d.LeaseInfo = item, lease
-	return false, errors.Join(err, leaseErr, c.got(op, d))
+	d.Item, d.LeaseInfo = item, info.Lease
+	return false, errors.Join(err, c.got(op, d))
 }

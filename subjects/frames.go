@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net/textproto"
+	"slices"
 	"strings"
 )
 
@@ -46,6 +47,7 @@ func (f *Frame) Size() int { return frameStart + len(f.Headers) + len(f.Value) }
 
 // AppendFrame appends a frame to b. Headers and Value must be shorter than 4 GiB.
 func AppendFrame(b []byte, f Frame) []byte {
+	b = slices.Grow(b, f.Size())
 	b = binary.BigEndian.AppendUint64(b, uint64(f.Priority))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(f.Headers)))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(f.Value)))

@@ -29,7 +29,9 @@ build: ## build the programs into ./bin
 	@mkdir -p bin
 	go build $(TAG_FLAGS) $(LDFLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq
 
-TEST = go test -timeout $(TIMEOUT) $(TAG_FLAGS) $(RACE_FLAGS) ./...
+# Many tests wait, for timeouts or a store, so twice as many packages as processors are tested at a time.
+PACKAGES := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+TEST      = go test -timeout $(TIMEOUT) -p $(PACKAGES) $(TAG_FLAGS) $(RACE_FLAGS) ./...
 
 # A module of its own, because of what drives the browser. Its tests mostly wait, so several run at a time.
 DASHBOARD_TEST = cd testenv/dashboard && go test -parallel 4 -timeout $(TIMEOUT) $(RACE_FLAGS)

@@ -28,7 +28,7 @@ func TestBenchOfFoundationDB(t *testing.T) {
 	}
 	for _, file := range []string{"", cluster, cluster} {
 		t.Setenv("FDB_CLUSTER_FILE", file)
-		table, rows := measured(t, dir, "--store", "fdb", "--bridges", "1,2", "--rounds", "2",
+		table, rows := measured(t, dir, "--store", "fdb", "--bridges", "1,2", "--rounds", "2", "--seconds", "0.2", // time for a commit
 			"--pqbridge", program(t, "pqbridge"), "--nats-server", program(t, "nats-server"))
 		if got := names(rows); got != all {
 			t.Fatalf("rows %s, want %s", got, all)

@@ -29,9 +29,9 @@ build: ## build the programs into ./bin
 	@mkdir -p bin
 	go build $(TAG_FLAGS) $(LDFLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq
 
-# Many tests wait, for timeouts or a store, so twice as many packages as processors are tested at a time.
-PACKAGES := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
-TEST      = go test -timeout $(TIMEOUT) -p $(PACKAGES) $(TAG_FLAGS) $(RACE_FLAGS) ./...
+# Many tests wait, for timeouts or a store, so with few processors twice as many packages are tested at a time, unless GOFLAGS says how many.
+PACKAGES = $(if $(filter -p=%,$(GOFLAGS)),,$(shell n=$${GOMAXPROCS:-$$(nproc 2>/dev/null)}; [ "$${n:-9}" -gt 8 ] || echo "-p $$((2 * n))"))
+TEST     = go test -timeout $(TIMEOUT) $(PACKAGES) $(TAG_FLAGS) $(RACE_FLAGS) ./...
 
 # A module of its own, because of what drives the browser. Its tests mostly wait, so several run at a time.
 DASHBOARD_TEST = cd testenv/dashboard && go test -parallel 4 -timeout $(TIMEOUT) $(RACE_FLAGS)

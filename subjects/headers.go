@@ -98,7 +98,7 @@ func IsStored(name string) bool {
 }
 
 // OfItem reports whether the header of a reply is one of the item's own: not the protocol's, or of the
-// schedule or source that it is from. ParseItemHeaders reads the others.
+// schedule or source that it is from. The others are about its place in the queue or the reply itself: see ItemHeaders.
 func OfItem(name string) bool {
 	return !strings.HasPrefix(name, Reserved) || name == HeaderScheduleID || name == HeaderScheduledAt || name == HeaderSource
 }

@@ -2,7 +2,10 @@ package subjects
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -187,27 +190,30 @@ type DeadLetter struct {
 	Error      string    // reason of the last negative acknowledgement that gave one
 }
 
-// ItemHeaders is what the headers of a reply to pop, peek and get say about the item, and of its lease.
+// ItemHeaders is what the headers of a reply say about its item and the lease of that. A copy shares the DeadLetter.
 type ItemHeaders struct {
 	ItemInfo
 	Lease LeaseInfo
 	// Token is that of the lease of an item in a frame.
 	Token string
+
+	dead *DeadLetter // as far as it is known, DeadLetter once it has a reason
 }
 
-// ParseItemHeaders returns what the headers of a reply say: the zero value if it had no room for them.
-// After an error, what is wrong is zero. Errors about the priority wrap [ErrPriority].
+// ParseItemHeaders returns what the headers of a reply say about its item: the zero value if it had no
+// room for them. The error names all headers that are wrong, which count as absent. It wraps
+// [ErrPriority] if the priority is.
 func ParseItemHeaders(h map[string][]string) (item ItemHeaders, err error) {
-	for name := range h {
-		if wrong := item.Set(name, first(h, name)); wrong != nil {
-			err = wrong
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		for _, value := range h[name] {
+			err = errors.Join(err, item.Set(name, value))
 		}
 	}
 	return item, err
 }
 
-// Set takes in one header, for those who have no map of them. It ignores those that say nothing about
-// the item. After an error the header counts as absent.
+// Set takes in one header, for those who have no map of them. It ignores headers that have no field
+// here. Of one that is repeated, the last counts. After an error the header counts as absent.
 func (h *ItemHeaders) Set(name, value string) (err error) {
 	switch name {
 	case HeaderID:
@@ -232,12 +238,24 @@ func (h *ItemHeaders) Set(name, value string) (err error) {
 	case HeaderToken:
 		h.Token = value
 	case HeaderDeadQueue, HeaderDeadReason, HeaderDeadAt, HeaderDeadDeliveries, HeaderDeadError:
-		if h.DeadLetter == nil {
-			h.DeadLetter = new(DeadLetter)
-		}
-		err = h.DeadLetter.set(name, value)
+		err = h.setDead(name, value)
 	}
 	return err
+}
+
+func (h *ItemHeaders) setDead(name, value string) error {
+	d := h.dead
+	if d == nil {
+		d = new(DeadLetter)
+	}
+	if err := d.set(name, value); err != nil {
+		return err
+	}
+	h.dead = d
+	if name == HeaderDeadReason {
+		h.DeadLetter = d
+	}
+	return nil
 }
 
 func (d *DeadLetter) set(name, value string) (err error) {

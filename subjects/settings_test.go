@@ -199,5 +199,21 @@ func TestDeadLetterHeaders(t *testing.T) {
 		if _, err := subjects.ParseItemHeaders(bad); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v: %v", bad, err)
 		}
+		var item subjects.ItemHeaders
+		if err := item.Set(name, "soon"); err == nil || item != (subjects.ItemHeaders{}) {
+			t.Errorf("%s: %+v, %v", name, item, err)
+		}
+	}
+
+	delete(h, subjects.HeaderDeadReason)
+	if info, err := subjects.ParseItemHeaders(h); err != nil || info.DeadLetter != nil {
+		t.Errorf("%v is read as %+v, %v", h, info.DeadLetter, err)
+	}
+	several := map[string][]string{subjects.HeaderPriority: {"x"}, subjects.HeaderDeliveries: {"soon"}, subjects.HeaderPushedAt: {"now"}}
+	for range 10 {
+		_, err := subjects.ParseItemHeaders(several)
+		if !errors.Is(err, subjects.ErrPriority) || !strings.Contains(err.Error(), subjects.HeaderPushedAt) {
+			t.Fatalf("%v: %v", several, err)
+		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -192,10 +194,6 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 	if err != nil {
 		return nil, err
 	}
-	address, err := process.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
 	data, err := os.MkdirTemp(r.dir, "data-")
 	if err != nil {
 		return nil, err
@@ -203,10 +201,9 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 
 	keys, fifoKeys := queueName+tag, "q-bench"+tag
 	r.prefixes = append(r.prefixes, keys, fifoKeys)
-	s := &service{grammar: grammar, prefix: priorities, url: "http://" + address}
+	s := &service{grammar: grammar, prefix: priorities}
 	s.env = []string{
 		"PQ_NATS_URL=" + r.url,
-		"PQ_HTTP_ADDR=" + address,
 		"PQ_DATA_DIR=" + data,
 		"PQ_SUBJECT_PREFIX=" + priorities,
 		"PQ_FIFO_PREFIX=" + fifo,
@@ -228,8 +225,23 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 }
 
 // launch starts the process of s and waits until it is ready.
-func (r *rig) launch(ctx context.Context, s *service) error {
-	p, err := process.Start(ctx, r.dir, "pqbridge", []string{r.Pqbridge}, s.env)
+func (r *rig) launch(ctx context.Context, s *service) (err error) {
+	for range 3 { // somebody else may take the address meanwhile
+		err = r.launchOnce(ctx, s)
+		if err == nil || !strings.Contains(err.Error(), "address already in use") {
+			return err
+		}
+	}
+	return err
+}
+
+func (r *rig) launchOnce(ctx context.Context, s *service) error {
+	address, err := process.FreeAddress()
+	if err != nil {
+		return err
+	}
+	s.url = "http://" + address
+	p, err := process.Start(ctx, r.dir, "pqbridge", []string{r.Pqbridge}, append(slices.Clip(s.env), "PQ_HTTP_ADDR="+address))
 	if err != nil {
 		return err
 	}

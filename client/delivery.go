@@ -39,7 +39,7 @@ func (q *handle) delivery(r *received) (*Delivery, error) {
 		return nil, badReply(fmt.Errorf("a leased item without a reply subject: %.64q", r.message.Value))
 	}
 	return &Delivery{
-		Item:       Item{ItemInfo: r.headers.ItemInfo, Message: r.message},
+		Item:       *r.item(),
 		LeaseInfo:  r.headers.Lease,
 		queue:      q,
 		ackSubject: r.ack,

@@ -39,11 +39,7 @@ func (s *system) nextItem(value string) *leaf.Message {
 // settles waits until that much is outstanding: a message may arrive before its pull is through.
 func (s *system) settles(want counts) {
 	s.t.Helper()
-	for deadline := time.Now().Add(patience); s.counts(jobsW) != want; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("outstanding: got %+v, want %+v", s.counts(jobsW), want)
-		}
-	}
+	eventually(s.t, fmt.Sprintf("%+v outstanding", want), func() bool { return s.counts(jobsW) == want })
 }
 
 // status checks the status that was sent next.

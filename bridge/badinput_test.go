@@ -18,7 +18,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 func TestBadInput(t *testing.T) {
@@ -184,7 +184,7 @@ func TestHeadersThatGrow(t *testing.T) {
 // store only.
 func eachLarge(t *testing.T, test func(t *testing.T, e testenv.Engine)) {
 	testenv.Each(t, func(t *testing.T, e testenv.Engine) {
-		if race.Enabled && e.Name != testenv.Mem().Name {
+		if harness.Race && e.Name != testenv.Mem().Name {
 			t.Skip("large messages with the race detector")
 		}
 		test(t, e)

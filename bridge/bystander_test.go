@@ -17,7 +17,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // starved is how long nobody should have to wait because of other clients: the default
@@ -97,8 +97,8 @@ func (b *bystander) end(what string, starves bool) {
 // TestHostileClients measures how much an honest client suffers from hostile ones, and
 // checks that everything is as before once they are gone.
 func TestHostileClients(t *testing.T) {
-	maxPending := race.Times(bridge.DefaultMaxPending, 2048)
-	many := race.Times(100_000, 5_000) // more than may be pending
+	maxPending := harness.RaceTimes(bridge.DefaultMaxPending, 2048)
+	many := harness.RaceTimes(100_000, 5_000) // more than may be pending
 	attacks := []struct {
 		name   string
 		attack func(t *testing.T, e *testenv.Env)
@@ -152,7 +152,7 @@ func TestHostileClients(t *testing.T) {
 func sendAll(t *testing.T, e *testenv.Env, n int, subject, reply, payload string) {
 	t.Helper()
 	c := dialRaw(t, e)
-	for i := range race.Times(n, n/20) {
+	for i := range harness.RaceTimes(n, n/20) {
 		to := subject
 		if strings.Contains(subject, "%d") {
 			to = fmt.Sprintf(subject, i)
@@ -168,7 +168,7 @@ func sendAll(t *testing.T, e *testenv.Env, n int, subject, reply, payload string
 // sendHeaders pushes and pops messages with the largest headers.
 func sendHeaders(t *testing.T, e *testenv.Env) {
 	c := dialRaw(t, e)
-	for range race.Times(3, 1) {
+	for range harness.RaceTimes(3, 1) {
 		for _, block := range largeHeaders(int(e.Conn.MaxPayload())) {
 			c.request("pq.flood.push", block, "")
 			c.request("pq.flood.pop.min", "", "")
@@ -229,7 +229,7 @@ func TestFloodInFrontOfACallback(t *testing.T) {
 		n, size int
 		reached func(messages, bytes int) bool
 	}{
-		{race.Times(200_000, 30_000), 1, func(messages, _ int) bool { return messages >= bridge.IntakeMessages }},
+		{harness.RaceTimes(200_000, 30_000), 1, func(messages, _ int) bool { return messages >= bridge.IntakeMessages }},
 		{1200, 32 << 10, func(_, bytes int) bool { return bytes >= bridge.IntakeBytes }},
 	} {
 		t.Run(fmt.Sprintf("%d of %d bytes", c.n, c.size), func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // leave ends a subscription, once the server knows.
@@ -235,7 +235,7 @@ func TestGoneAccounts(t *testing.T) {
 	t.Logf("seed %d", seed)
 	e := testenv.New(t, testenv.Options{})
 	const clients = 10
-	items, pops := race.Times(20_000, 5_000), race.Times(10_000, 3_000)
+	items, pops := harness.RaceTimes(20_000, 5_000), harness.RaceTimes(10_000, 3_000)
 	for i := range items {
 		if publish(t, e, "pq.jobs.push", "", fmt.Sprint(i)); i%1000 == 0 {
 			ok(t, e, "pq.jobs.len", nil, "") // the bridge refuses too many at once
@@ -296,7 +296,7 @@ func atoi(t *testing.T, text string) int {
 // No item is lost.
 func TestFloodOfPopsForNobody(t *testing.T) {
 	const items, size = 30, 1_000_000
-	pops := race.Times(150, 50)
+	pops := harness.RaceTimes(150, 50)
 	e := testenv.New(t, testenv.Options{Engine: testenv.Pebble(), Bridge: func(o *bridge.Options) {
 		o.Lanes = 1
 		o.RequestTimeout = testenv.Patience // the machine may be slow

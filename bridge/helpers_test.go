@@ -13,10 +13,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -269,7 +270,7 @@ func (l *syncLog) says(words string) error {
 }
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
+	harness.Main(m, testenv.FDBGoroutines()...)
 }
 
 // writeForeign adds an item as the recipe's own client does: the key is

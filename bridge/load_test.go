@@ -21,7 +21,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // flood sends n requests at once and counts the replies by code, 0 for success. Each
@@ -109,7 +109,7 @@ func overload(t *testing.T, e *testenv.Env, s stuck, payload string) {
 func TestPopsOfLargeItems(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		const size = 1 << 20
-		n := race.Times(60, 30)
+		n := harness.RaceTimes(60, 30)
 		payload := strings.Repeat("x", size)
 		for range n {
 			push(t, e, "pq.big.push", nil, payload)
@@ -266,7 +266,7 @@ func TestManyPopsOfManyItems(t *testing.T) {
 }
 
 func testCrowd(t *testing.T, options string) {
-	crowd, most := race.Times(8000, 2000), 2*time.Second
+	crowd, most := harness.RaceTimes(8000, 2000), 2*time.Second
 	each(t, func(t *testing.T, e *testenv.Env) {
 		waiting, inbox := e.Connect(), nats.NewInbox()
 		var answered atomic.Int64

@@ -13,7 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // unknown checks that the next reply is 503 with an unknown outcome.
@@ -306,7 +306,7 @@ func TestGoneForwardedWaiter(t *testing.T) {
 // Pops whose receivers are gone keep no place of those that may wait, however often.
 func TestGoneForwardedWaitersFreeTheirPlaces(t *testing.T) {
 	const most = 3
-	rounds := race.Times(50, 12)
+	rounds := harness.RaceTimes(50, 12)
 	limits := func(o *bridge.Options) { o.MaxPending, o.MaxWaiters = 4, most } // few pending, so it reports each at once
 	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly, Bridge: limits})
 	second := e.StartBridge(forwardedOnly)

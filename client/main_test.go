@@ -6,12 +6,12 @@ import (
 	"slices"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withSystem{m}) }
+func TestMain(m *testing.M) { harness.Main(withSystem{m}) }
 
 // url is where the examples find a NATS server, with a bridge.
 var url string

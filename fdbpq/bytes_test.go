@@ -10,7 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/staged"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // The bytes of items that staged pops have taken are counted right, whether anybody collects them or not, while max_bytes
@@ -21,7 +21,7 @@ func TestBytesOfUncollectedPops(t *testing.T) {
 		clock := newClock(time.Now())
 		f.batcher.SetNow(clock.now)
 		q := f.queue("jobs")
-		for n := range race.Times(120, 40) {
+		for n := range harness.RaceTimes(120, 40) {
 			clock.advance(time.Duration(random.IntN(2000)) * time.Millisecond)
 			switch random.IntN(8) {
 			case 0:

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // A batch reads few large items beyond those that it has room to bury.
 func TestReadsOfManyBurials(t *testing.T) {
-	n := race.Times(30, 12) // 1 MB each; a transaction holds 10 MB
+	n := harness.RaceTimes(30, 12) // 1 MB each; a transaction holds 10 MB
 	f := newRoundsFixture(t, 1, false)
 	q := f.queues[0]
 	var terms []fdbpq.Op
@@ -60,7 +60,7 @@ func TestLargeDeadLetters(t *testing.T) {
 			sizes = sizes[:5]
 		}
 		for _, size := range sizes {
-			if race.Enabled && size > 5_000_000 {
+			if harness.Race && size > 5_000_000 {
 				continue // takes long
 			}
 			m := largeMessage(size)

@@ -19,11 +19,11 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/race"
-	"go.uber.org/goleak"
+	"github.com/pqbridge/pqbridge/testenv/crashfs"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.FDBGoroutines()...) }
+func TestMain(m *testing.M) { harness.Main(m, testenv.FDBGoroutines()...) }
 
 // engine is a kind of store to run tests on. open may return a shared store: each test has
 // its own roots in it.
@@ -41,7 +41,7 @@ func engines() []engine {
 }
 
 func openPebble(t *testing.T, fs vfs.FS) kv.Database {
-	race.FillDisk(fs, 0)
+	crashfs.Fill(fs, 0)
 	return must(pebblekv.Open("db", pebblekv.Options{FS: fs, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)}))
 }
 
@@ -67,15 +67,15 @@ type fixture struct {
 func onEngines(t *testing.T, run func(f *fixture)) {
 	for _, e := range engines() {
 		for format, name := range []string{"raw", "tuple"} {
-			if race.Enabled && e.name == "pebble" && len(t.Name())%3 > 0 {
+			if harness.Race && e.name == "pebble" && len(t.Name())%3 > 0 {
 				continue // Pebble checks itself then, which makes it 20 times slower
 			}
-			if (e.name == "fdb" || race.Enabled) && format != len(t.Name())%2 {
+			if (e.name == "fdb" || harness.Race) && format != len(t.Name())%2 {
 				continue
 			}
 			t.Run(e.name+"/"+name, func(t *testing.T) {
 				f := newFixture(t, e.open(t), fdbpq.ValueFormat(format))
-				f.slow = e.name == "fdb" || race.Enabled
+				f.slow = e.name == "fdb" || harness.Race
 				run(f)
 			})
 		}

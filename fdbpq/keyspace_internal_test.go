@@ -9,7 +9,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // For all roots of up to three pieces: the areas of those that are accepted do not overlap,
@@ -17,7 +17,7 @@ import (
 func TestAreasNeverOverlap(t *testing.T) {
 	pieces := []string{"a", "\x00", "\xff", "-x", "-queues", "-store"}
 	texts := []string{""}
-	for begin := 0; len(texts) < race.Times(1+6+36+216, 1+6+36); {
+	for begin := 0; len(texts) < harness.RaceTimes(1+6+36+216, 1+6+36); {
 		end := len(texts)
 		for _, text := range texts[begin:end] {
 			for _, piece := range pieces {

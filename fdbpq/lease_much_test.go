@@ -12,7 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // muchFixture is a queue with many items and a Batcher with a clock of its own.
@@ -66,7 +66,7 @@ func (f *fixture) until(op fdbpq.Op) (r fdbpq.Result, tries int) {
 // in the order in which they fell due, and serves the first of those that are back.
 func TestMuchFallsDue(t *testing.T) {
 	for name, first := range map[string]fdbpq.Op{"pop": opPopMin, "lease": {Kind: fdbpq.OpLease}, "peek": opPeekMin, "len": opLen, "info": {Kind: fdbpq.OpInfo}} {
-		for _, shape := range []struct{ n, size, share int }{{race.Times(1000, 300), 90_000, 11}, {100, 65_000, 15}, {3 * duePage, 10, duePage}} {
+		for _, shape := range []struct{ n, size, share int }{{harness.RaceTimes(1000, 300), 90_000, 11}, {100, 65_000, 15}, {3 * duePage, 10, duePage}} {
 			t.Run(fmt.Sprint(name, "/", shape.n), func(t *testing.T) {
 				m := newMuchFixture(onMem(t))
 				m.leaseAll(shape.n, shape.size)
@@ -110,7 +110,7 @@ func (m *muchFixture) peekState() *fdbpq.Info {
 func TestMuchIsSwept(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		m := newMuchFixture(f)
-		n := race.Times(3000, 1000)
+		n := harness.RaceTimes(3000, 1000)
 		m.leaseAll(n, 10)
 		m.clock.advance(time.Hour)
 		sweeps := 0
@@ -185,7 +185,7 @@ func TestLargestPushBesideWhatIsDue(t *testing.T) {
 func TestMuchFallsDuePlainly(t *testing.T) {
 	m := newMuchFixture(onMem(t))
 	m.clock.advance(-2 * time.Hour)
-	n := race.Times(1000, 300)
+	n := harness.RaceTimes(1000, 300)
 	m.leaseAll(n, 90_000)
 	got := map[int64]bool{}
 	for range n {

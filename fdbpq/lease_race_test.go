@@ -16,7 +16,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/staged"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // leaseRace is clients of many kinds at work on one queue at the same time, with clocks that
@@ -232,7 +232,7 @@ func (c *leaseClient) push() {
 
 // work leases, pops, settles and looks.
 func (c *leaseClient) work() {
-	for range race.Times(80, 40) {
+	for range harness.RaceTimes(80, 40) {
 		c.clock.advance(time.Duration(c.random.IntN(200)) * time.Millisecond)
 		ops := c.someOps()
 		e := c.accounts.begin(c.now)
@@ -332,7 +332,7 @@ func (c *leaseClient) note(e leaseEvent, op *fdbpq.Op, result *fdbpq.Result) {
 
 // workPlainly works inside transactions of its own. The store has no faults for it.
 func (c *leaseClient) workPlainly() {
-	for range race.Times(60, 30) {
+	for range harness.RaceTimes(60, 30) {
 		ops := c.someOps()[:1]
 		e := c.accounts.begin(c.now)
 		results, err := kv.Transact(c.ctx, c.db, func(tx kv.Transaction) ([]fdbpq.Result, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // modelRun drives a priority queue, a FIFO queue, and the queues of their dead letters, and the model of them.
@@ -61,7 +61,7 @@ func TestModel(t *testing.T) {
 		"redriven", "redriven alone", "released", "browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased", "in turn", "rate", "group limits",
 		"set", "counted",
 	} {
-		if counts[what] == 0 && !race.Enabled {
+		if counts[what] == 0 && !harness.Race {
 			t.Errorf("nothing was %s: %v", what, counts)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 func opRestore(q fdbpq.Target, item fdbpq.Item) fdbpq.Op {
@@ -71,7 +71,7 @@ func TestRestore(t *testing.T) {
 		random, _ := newRandom(f.T)
 		q, fifo, want, wantFIFO := f.filled()
 		before := f.itemsStored()
-		for range race.Times(5, 2) {
+		for range harness.RaceTimes(5, 2) {
 			ops := slices.Repeat([]fdbpq.Op{op(opPopMin, q)}, len(want))
 			for range wantFIFO {
 				ops = append(ops, op(opPopMin, fifo))

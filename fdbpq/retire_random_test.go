@@ -10,7 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // retiringBridge is a process with its own handles and its own clock.
@@ -41,7 +41,7 @@ type retirement struct {
 // processes with different clocks push, pop and retire.
 func TestRetireNeverLosesQueues(t *testing.T) {
 	_, seed := newRandom(t)
-	for round := range uint64(race.Times(300, 60)) {
+	for round := range uint64(harness.RaceTimes(300, 60)) {
 		// Waits between attempts take no time.
 		synctest.Test(t, func(t *testing.T) { runRetirement(t, seed+round) })
 		if t.Failed() {

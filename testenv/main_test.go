@@ -3,11 +3,11 @@ package testenv_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
+	harness.Main(m, testenv.FDBGoroutines()...)
 }

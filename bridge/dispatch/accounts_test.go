@@ -19,7 +19,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/crashfs"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // ledger is a Replier that keeps every Request that it was ever told of, and knows for each request by
@@ -212,7 +213,7 @@ func (g *ledger) check(requests uint64, db kv.Database, now func() time.Time) {
 // Whatever becomes of the store and the clock, and whoever is cancelled, however late: each request ends
 // once and in time, and each item comes out once.
 func TestAccountsWithCancels(t *testing.T) {
-	for range race.Times(8, 2) {
+	for range harness.RaceTimes(8, 2) {
 		seed := rand.Uint64()
 		synctest.Test(t, func(t *testing.T) { testAccountsWithCancels(t, seed) })
 		if t.Failed() {
@@ -290,7 +291,7 @@ func TestAccountsOfWaiters(t *testing.T) {
 		"mem": func() kv.Database { return memkv.New(memkv.Options{}) },
 		"pebble": func() kv.Database {
 			disk := vfs.NewMem()
-			race.FillDisk(disk, 0)
+			crashfs.Fill(disk, 0)
 			db, err := pebblekv.Open("db", pebblekv.Options{FS: disk, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)})
 			must(t, err)
 			return db

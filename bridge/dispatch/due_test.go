@@ -10,7 +10,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // dueQueue is a bridge with a queue where very much falls due at once.
@@ -83,7 +83,7 @@ func (q *dueQueue) info() *fdbpq.Info {
 // The sweeper and the pops of a queue where very many leases end at once do not get in each other's way, other queues
 // are served meanwhile, and the rest is brought back at once.
 func TestSweeperAndPopsDoNotFight(t *testing.T) {
-	n := race.Times(20_000, 5_000)
+	n := harness.RaceTimes(20_000, 5_000)
 	inDueQueue(t, n, true, nil, func(q *dueQueue) {
 		began := time.Now()
 		pops := 0
@@ -110,7 +110,7 @@ func TestSweeperAndPopsDoNotFight(t *testing.T) {
 // Live items behind very many that have expired are served, by pops that wait and others, as are other queues. A peek,
 // which cannot remove what has expired, goes on as that is removed.
 func TestLiveItemsBehindExpired(t *testing.T) {
-	n := race.Times(20_000, 5_000)
+	n := harness.RaceTimes(20_000, 5_000)
 	inDueQueue(t, n, false, nil, func(q *dueQueue) {
 		q.want("peeked", q.ask("jobs", nil, fdbpq.Op{Kind: fdbpq.OpPeek}), "live")
 	})
@@ -136,7 +136,7 @@ func TestLiveItemsBehindExpired(t *testing.T) {
 // A pop that meets only expired items until its time is over hears that the store takes too long, and not that the queue
 // is empty: there are live items behind. Others that try again get those.
 func TestPopsNeverMissLiveItemsBehindExpired(t *testing.T) {
-	n := race.Times(20_000, 10_000)
+	n := harness.RaceTimes(20_000, 10_000)
 	for _, waits := range []bool{false, true} {
 		var d *Dispatcher
 		slow := func(o *Options) {

@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 	"time"
 
 	"go.uber.org/goleak"
@@ -79,7 +81,7 @@ func numberOf(r *Request) uint64 {
 	return 0
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, lasting...) }
+func TestMain(m *testing.M) { harness.Main(m, lasting...) }
 
 // lasting says which goroutines last as long as the process: those of FoundationDB, if it is built in.
 var lasting []goleak.Option

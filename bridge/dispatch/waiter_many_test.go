@@ -10,7 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // counting is a Replier that counts answers with items.
@@ -46,8 +46,8 @@ func awaitIdle(d *Dispatcher) {
 
 // Very many waiters cost little memory and nothing else, and all are served, in order.
 func TestManyWaiters(t *testing.T) {
-	most := int64(race.Times(500, 550)) // of fewer waiters, each has more of what a batch keeps
-	for queues, waiters := range map[int]int{1: race.Times(100_000, 20_000), race.Times(10_000, 2_000): race.Times(10_000, 2_000)} {
+	most := int64(harness.RaceTimes(500, 550)) // of fewer waiters, each has more of what a batch keeps
+	for queues, waiters := range map[int]int{1: harness.RaceTimes(100_000, 20_000), harness.RaceTimes(10_000, 2_000): harness.RaceTimes(10_000, 2_000)} {
 		t.Run(fmt.Sprint(queues, " queues"), func(t *testing.T) {
 			d := newTest(t)
 			store := countkv.New(d.options.DB)

@@ -5,11 +5,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -201,7 +202,7 @@ func TestRestoreAfterTheEnd(t *testing.T) {
 	o.wantLost(t, "after the dispatcher ended", 1)
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { harness.Main(m) }
 
 // testOutbox is an outbox without a connection, and what it counted.
 type testOutbox struct {

@@ -4,10 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -157,7 +158,7 @@ func TestBellLife(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { harness.Main(m) }
 
 // newTest returns peers of a bridge that is not connected and whose dispatcher does not run.
 func newTest(t *testing.T) *Peers {

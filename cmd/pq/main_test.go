@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pqbridge/pqbridge/testenv/harness"
+
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 		_ = os.Unsetenv(e.Variable) // the developer's settings are not for tests
 	}
 	_ = os.Setenv("XDG_CONFIG_HOME", os.DevNull) // no contexts
-	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
+	harness.Main(m, testenv.FDBGoroutines()...)
 }
 
 // cli runs command lines on a server, or, if it names none, as they are.

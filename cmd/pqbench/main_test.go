@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pqbridge/pqbridge/testenv/harness"
+
 	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/command"
@@ -21,7 +23,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(mainVariable) != "" {
 		main()
 	}
-	goleak.VerifyTestMain(m, append(testenv.FDBGoroutines(), goleak.Cleanup(func(code int) {
+	harness.Main(m, append(testenv.FDBGoroutines(), goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(programsDir)
 		os.Exit(code)
 	}))...)

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 			_ = os.Unsetenv(name) // tests must not use the developer's settings
 		}
 	}
-	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
+	harness.Main(m, testenv.FDBGoroutines()...)
 }
 
 // command is pqbridge in a process of its own.

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 const (
@@ -117,7 +117,7 @@ type peak struct {
 // skips the test.
 func startPeak(t *testing.T, items, memory int, more ...string) *peak {
 	t.Helper()
-	if race.Enabled {
+	if harness.Race {
 		t.Skip("the race detector takes several times as much memory")
 	}
 	if _, err := os.Stat("/proc/self/clear_refs"); err != nil {

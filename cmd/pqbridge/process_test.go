@@ -17,7 +17,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 func connect(t *testing.T, url string) *nats.Conn {
@@ -53,7 +53,7 @@ func pops(t *testing.T, nc *nats.Conn, subject, want string) {
 // else but the push each client was waiting for.
 func TestKill9DuringLoad(t *testing.T) {
 	const clients, rounds = 16, 3
-	enough := int64(race.Times(2000, 500)) // pushes, by at most 16 at a time: dozens of transactions
+	enough := int64(harness.RaceTimes(2000, 500)) // pushes, by at most 16 at a time: dozens of transactions
 	data := "PQ_DATA_DIR=" + t.TempDir()
 	var acknowledged [clients][]string // values by queue, in order
 	var unknown [clients]string        // pushed last, may be stored

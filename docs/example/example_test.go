@@ -10,15 +10,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"go.uber.org/goleak"
+	"github.com/pqbridge/pqbridge/testenv/harness"
+	"time"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { harness.Main(m) }
 
 // TestJavaScript runs the producer and the worker in docs/example/javascript.
 func TestJavaScript(t *testing.T) {

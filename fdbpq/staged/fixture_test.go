@@ -22,11 +22,11 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/race"
-	"go.uber.org/goleak"
+	"github.com/pqbridge/pqbridge/testenv/crashfs"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.FDBGoroutines()...) }
+func TestMain(m *testing.M) { harness.Main(m, testenv.FDBGoroutines()...) }
 
 // engine is a kind of store to run tests on.
 type engine struct {
@@ -38,11 +38,11 @@ type engine struct {
 func openMem(*testing.T) kv.Database { return memkv.New(memkv.Options{}) }
 
 func openPebble(t *testing.T) kv.Database {
-	if race.Enabled {
+	if harness.Race {
 		t.Skip("Pebble checks itself with the race detector, which makes it 20 times slower")
 	}
 	disk := vfs.NewMem()
-	race.FillDisk(disk, 0)
+	crashfs.Fill(disk, 0)
 	return must(pebblekv.Open("db", pebblekv.Options{FS: disk, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)}))
 }
 

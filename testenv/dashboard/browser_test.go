@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"go.uber.org/goleak"
 
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // root is that of the repository.
@@ -52,7 +52,7 @@ func runWith(m *testing.M) (code int, err error) {
 
 	started.pq = filepath.Join(folder, "pq")
 	build := exec.Command("go", "build", "-o", started.pq)
-	if race.Enabled { // then races of the program fail the test, which sees its exit code
+	if harness.Race { // then races of the program fail the test, which sees its exit code
 		build.Args = append(build.Args, "-race")
 	}
 	build.Args = append(build.Args, "./cmd/pq")

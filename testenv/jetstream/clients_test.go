@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pqbridge/pqbridge/testenv/harness"
+
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { harness.Main(m) }
 
 // start starts a bridge that serves JetStream's programs, and returns the URL of its server.
 func start(t *testing.T) (url string) {

@@ -8,10 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // options of the command line.
@@ -30,8 +28,8 @@ var flags options
 func init() {
 	flag.Uint64Var(&flags.seed, "seed", 0, "seed of everything random; 0 picks one")
 	flag.DurationVar(&flags.duration, "duration", 0, "how long to run; 0 makes -rounds rounds of each kind of system")
-	flag.IntVar(&flags.rounds, "rounds", race.Times(4, 3), "histories for each kind of system, of two on FoundationDB together, if -duration is not given")
-	flag.IntVar(&flags.ops, "ops", race.Times(5_000, 1_700), "operations on each kind of system, for TestAccounts")
+	flag.IntVar(&flags.rounds, "rounds", harness.RaceTimes(4, 3), "histories for each kind of system, of two on FoundationDB together, if -duration is not given")
+	flag.IntVar(&flags.ops, "ops", harness.RaceTimes(5_000, 1_700), "operations on each kind of system, for TestAccounts")
 	flag.StringVar(&flags.history, "history", "", "file of a history to check again, for TestFile")
 	flag.StringVar(&flags.out, "out", os.TempDir(), "folder for histories with faults")
 }
@@ -54,5 +52,5 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
+	harness.Main(m, testenv.FDBGoroutines()...)
 }

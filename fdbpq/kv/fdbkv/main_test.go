@@ -3,9 +3,9 @@ package fdbkv_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.FDBGoroutines()...) }
+func TestMain(m *testing.M) { harness.Main(m, testenv.FDBGoroutines()...) }

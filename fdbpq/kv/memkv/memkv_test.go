@@ -4,14 +4,14 @@ import (
 	"errors"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/kvtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { harness.Main(m) }
 
 func TestConformance(t *testing.T) {
 	kvtest.Run(t, kvtest.Engine{

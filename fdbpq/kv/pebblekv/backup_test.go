@@ -16,7 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // A copy that is made under load has everything that was durable before, opens, and takes
@@ -255,7 +255,7 @@ func TestBackupFails(t *testing.T) {
 				return syscall.EROFS
 			},
 		} {
-			if part != ".sst" && (name != "full disk" || race.Enabled && part != ".log") {
+			if part != ".sst" && (name != "full disk" || harness.Race && part != ".log") {
 				continue
 			}
 

@@ -14,7 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pqbridge/pqbridge/testenv/crashfs"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // The mark is exact whenever a commit was acknowledged, in each life of a store.
@@ -129,7 +129,7 @@ func TestNumbersGoOnAfterDamage(t *testing.T) {
 func TestVanishedCommits(t *testing.T) {
 	s := newDamagedStoreOf(t, minMemTableSize)
 	refusals, opened := 0, 0
-	for round := range race.Times(25, 4) {
+	for round := range harness.RaceTimes(25, 4) {
 		switch s.rng.IntN(8) {
 		case 0:
 			must(t, s.db.store.pdb.Flush())

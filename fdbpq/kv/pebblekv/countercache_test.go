@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // More keys are added to than the store remembers, in small and in large transactions.
@@ -30,7 +30,7 @@ func TestManyCounters(t *testing.T) {
 		}
 	}
 
-	for i := 0; i < keys; i += race.Times(1, 16) {
+	for i := 0; i < keys; i += harness.RaceTimes(1, 16) {
 		value, err := get(db, fmt.Sprintf("%06d", i))
 		if err != nil || value != string(binary.LittleEndian.AppendUint64(nil, 2)) {
 			t.Fatalf("key %d is %q, %v", i, value, err)

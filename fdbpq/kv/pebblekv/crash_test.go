@@ -13,7 +13,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv/crashfs"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // crashers is how many counters are counted up at the same time. Each is kept
@@ -181,7 +181,7 @@ func TestPowerCut(t *testing.T) {
 	l := &crashLoad{files: crashfs.New(), steps: make(chan struct{})}
 	l.db = openTest(t, l.files, Options{MemTableSize: minMemTableSize})
 	l.start(t, rng)
-	for range race.Times(30, 5) {
+	for range harness.RaceTimes(30, 5) {
 		l.crash(t, rng)
 	}
 }

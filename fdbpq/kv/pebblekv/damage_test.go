@@ -14,7 +14,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv/crashfs"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // damagedStore is a store that was killed, to be damaged.
@@ -162,8 +162,8 @@ func (s *damagedStore) whole(files vfs.FS, what string) {
 
 // offsets returns places before end: the first, the last and random ones.
 func (s *damagedStore) offsets(end int64) []int64 {
-	offsets := []int64{0, end - 1, 1, end - 16, end - 17}[:race.Times(5, 2)]
-	for range race.Times(20, 1) {
+	offsets := []int64{0, end - 1, 1, end - 16, end - 17}[:harness.RaceTimes(5, 2)]
+	for range harness.RaceTimes(20, 1) {
 		offsets = append(offsets, s.rng.Int64N(end))
 	}
 	return offsets
@@ -184,7 +184,7 @@ func TestDamagedLog(t *testing.T) {
 				files := s.killed()
 				cut(t, files, path, offset)
 				refused(t, files, fmt.Sprintf("cut off at %d of %d", offset, length))
-				if i%race.Times(6, 100) == 0 { // Pebble looks long for what was flipped.
+				if i%harness.RaceTimes(6, 100) == 0 { // Pebble looks long for what was flipped.
 					files = s.killed()
 					flip(t, files, path, offset)
 					refused(t, files, fmt.Sprintf("16 bytes flipped at %d of %d", offset, length))
@@ -214,7 +214,7 @@ func TestDamagedOlderLog(t *testing.T) {
 		if written == nil {
 			t.Fatalf("%s was not begun by this store", path)
 		}
-		for range race.Times(3, 1) { // Pebble looks long for what was flipped.
+		for range harness.RaceTimes(3, 1) { // Pebble looks long for what was flipped.
 			files := s.killed()
 			offset := s.rng.Int64N(written.Load() - 20) // The end closes the log, without items.
 			flip(t, files, path, offset)

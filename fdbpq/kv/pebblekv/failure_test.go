@@ -17,7 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // clock is a time that only the test moves.
@@ -94,7 +94,7 @@ func TestWriteFailure(t *testing.T) {
 	}
 
 	for _, c := range cases {
-		for _, cause := range []error{syscall.EIO, syscall.ENOSPC, syscall.EROFS}[:race.Times(3, 1)] {
+		for _, cause := range []error{syscall.EIO, syscall.ENOSPC, syscall.EROFS}[:harness.RaceTimes(3, 1)] {
 			t.Run(fmt.Sprintf("%s/%s", c.name, cause), func(t *testing.T) {
 				writeFailure(t, cause, c.match)
 			})

@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // seeded returns a source of random numbers, from the environment variable
@@ -236,7 +236,7 @@ func TestReadsWithGaps(t *testing.T) {
 	rng := seeded(t)
 	db := openTest(t, vfs.NewMem(), Options{})
 	model := map[string]string{}
-	for i := range race.Times(600, 200) {
+	for i := range harness.RaceTimes(600, 200) {
 		tx := begin(t, db)
 		mine := maps.Clone(model)
 		for range 1 + rng.IntN(3) {

@@ -14,7 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/crashfs"
 )
 
 const testDir = "data"
@@ -26,7 +26,7 @@ func openTest(t *testing.T, files vfs.FS, o Options) *DB {
 	t.Helper()
 	o.FS = files
 	if o.MemTableSize == 0 { // the test is not about preallocated logs
-		race.FillDisk(files, uint64(cmp.Or(o.MinFreeSpace, DefaultMinFreeSpace)))
+		crashfs.Fill(files, uint64(cmp.Or(o.MinFreeSpace, DefaultMinFreeSpace)))
 	}
 	return openTestDir(t, testDir, o)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pqbridge/pqbridge/testenv/crashfs"
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // powerCuts is a file system that takes pictures of what power cuts leave.
@@ -75,7 +75,7 @@ func (p *powerCuts) pictures(t *testing.T, steps int64) {
 // twice in a row too, the store is opened and nothing acknowledged is lost.
 func TestPowerCutOfManifest(t *testing.T) {
 	files := crashfs.New()
-	p := newPowerCuts(files, int64(race.Times(1, 3)))
+	p := newPowerCuts(files, int64(harness.RaceTimes(1, 3)))
 	for range 2 {
 		p.pictures(t, 2)
 	}

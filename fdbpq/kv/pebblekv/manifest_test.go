@@ -14,7 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/pqbridge/pqbridge/testenv/race"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // flushed writes some transactions into a few tables, each with its records in the
@@ -111,7 +111,7 @@ func TestDamagedManifest(t *testing.T) {
 		mustClose(t, db)
 		s.whole(files, what)
 	}
-	step := race.Times(1, 7)
+	step := harness.RaceTimes(1, 7)
 	for offset := s.rng.IntN(step); offset < len(original); offset += step {
 		damaged := bytes.Clone(original)
 		damaged[offset] ^= 0xff

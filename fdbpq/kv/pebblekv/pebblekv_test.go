@@ -12,8 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pqbridge/pqbridge/testenv/harness"
+
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/kvtest"
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m)
+	harness.Main(m)
 }
 
 func hold(dir string) error {

@@ -11,17 +11,18 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.FDBGoroutines()...) }
+func TestMain(m *testing.M) { harness.Main(m, testenv.FDBGoroutines()...) }
 
 // rig is a dashboard with a bridge behind it.
 type rig struct {

@@ -7,15 +7,16 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { harness.Main(m) }
 
 func options(e *testenv.Env) Options {
 	return Options{

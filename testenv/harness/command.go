@@ -1,0 +1,21 @@
+package harness
+
+import (
+	"context"
+	"os/exec"
+)
+
+// Command is exec.Command for a child that is killed when this process ends, in whatever way: after a
+// panic, a time-out or kill -9 no clean-up of a test runs. The child keeps its own process id and signals.
+func Command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	tie(cmd)
+	return cmd
+}
+
+// CommandContext is Command for exec.CommandContext.
+func CommandContext(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	tie(cmd)
+	return cmd
+}

@@ -1,0 +1,107 @@
+package harness
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const parentVariable = "HARNESS_PARENT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(parentVariable) != "" { // a test that starts a child and hangs
+		child := Command("sleep", "3600")
+		if err := child.Start(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Println(child.Process.Pid)
+		select {}
+	}
+	Main(m)
+}
+
+// A child ends with a test that is killed.
+func TestChildEndsWithItsParent(t *testing.T) {
+	parent := Command(os.Args[0])
+	parent.Env = append(os.Environ(), parentVariable+"=1")
+	stdout, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer parent.Wait()
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	var pid int
+	if _, scan := fmt.Sscan(line, &pid); scan != nil {
+		parent.Process.Kill()
+		t.Fatalf("the parent printed %q (%v)", line, err)
+	}
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Errorf("the child does not run: %v", err)
+	}
+
+	parent.Process.Kill()
+	for range 60_000 / 10 {
+		if !runs(pid) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("process %d goes on without its parent", pid)
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// runs reports whether a process is there; one that nobody has waited for yet has ended all the same.
+func runs(pid int) bool {
+	state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
+	if err != nil && len(state) == 0 {
+		return syscall.Kill(pid, 0) == nil && !zombie(pid)
+	}
+	return !strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
+}
+
+// zombie asks Linux, where ps may be missing.
+func zombie(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(stat), ") Z ")
+}
+
+// The names of tests that still run are found in the stacks, and only those.
+func TestRunning(t *testing.T) {
+	const stacks = `goroutine 7 [running]:
+example.org/pq/bridge_test.TestPop.func1.2()
+	/src/bridge/pop_test.go:17 +0x1
+testing.tRunner(0x1, 0x2)
+goroutine 8 [select]:
+example.org/pq/bridge.(*lane).run(0x1)
+example.org/pq/bridge.TestPush(0xc000)
+`
+	if got := strings.Join(running(stacks), " "); got != "TestPop TestPush" {
+		t.Errorf("running tests are %q", got)
+	}
+}
+
+// A failed test shows the end of a long text, and a file has all of it.
+func TestShorten(t *testing.T) {
+	if got := Shorten("log", "a\nb\n"); got != "a\nb\n" {
+		t.Errorf("a short text became %q", got)
+	}
+	long := strings.Repeat("line\n", 500) + "last"
+	got := Shorten("log", long)
+	name, rest, _ := strings.Cut(got, ",")
+	defer os.Remove(name)
+	if all, err := os.ReadFile(name); err != nil || string(all) != long {
+		t.Errorf("the file %q has %d bytes (%v), want %d", name, len(all), err, len(long))
+	}
+	if n := strings.Count(got, "\n"); n > 60 || !strings.HasSuffix(rest, "last") {
+		t.Errorf("it prints %d lines, which end in %q", n, rest[len(rest)-10:])
+	}
+}

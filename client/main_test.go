@@ -33,6 +33,7 @@ type exampleTB struct {
 }
 
 func (t *exampleTB) Helper()           {}
+func (t *exampleTB) Failed() bool      { return false } // Errorf panics
 func (t *exampleTB) Cleanup(f func())  { t.cleanups = append(t.cleanups, f) }
 func (t *exampleTB) Output() io.Writer { return io.Discard }
 func (t *exampleTB) Errorf(format string, args ...any) {

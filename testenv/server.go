@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // Server is a NATS server in this process. It keeps its address when it is
@@ -92,5 +94,5 @@ func (s *Server) Change(change func(*server.Options)) { change(&s.options) }
 
 // logger returns a logger that writes warnings and errors to the test's log.
 func logger(t testing.TB) *slog.Logger {
-	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return harness.Logger(t, slog.LevelWarn)
 }

@@ -23,7 +23,7 @@ import (
 
 // Patience is how long the environment waits for something that should happen at once
 // before the test fails.
-const Patience = 30 * time.Second
+const Patience = 2 * time.Minute
 
 // Options of an environment. The zero value is a store in memory, and the
 // defaults of the server and the bridge.

@@ -1,94 +1,79 @@
-# make, or make help, lists what there is to do.
+# make, or make help, lists what there is to do. CONTRIBUTING.md says how long each takes.
 
 # The FoundationDB engine is built where FoundationDB's headers and a C compiler
 # are installed; Go turns cgo off where there is no compiler.
 FDB_HEADER := $(wildcard /usr/include/foundationdb/fdb_c.h /usr/local/include/foundationdb/fdb_c.h)
 TAGS       := $(if $(FDB_HEADER),$(if $(filter 1,$(shell go env CGO_ENABLED)),fdb))
 TAG_FLAGS  := $(if $(TAGS),-tags $(TAGS))
-# The race detector needs a C compiler: make test RACE=1, or make race.
-RACE_FLAGS := $(if $(RACE),-race)
-# For the race detector, which else gets new pages from the system for what it knows of each large block, a fifth of the time of
-# tests with large messages, and waits a whole second at the end of each program for races of goroutines that still run.
-export GORACE ?= clear_shadow_mmap_threshold=1073741824 atexit_sleep_ms=100
-# How long the tests of one package may take; a test that hangs ends there.
-TIMEOUT    := 14m
 # Set for releases.
-VERSION    :=
-LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
+VERSION :=
+LDFLAGS := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
+
+# What test runs: PKG=./client for one package, RUN=<regexp> for some tests, RACE=1 for the race
+# detector, which needs a C compiler.
+PKG  := ./...
+RUN  :=
+RACE :=
+# How long the tests of one package may take. One that hangs ends then.
+TIMEOUT := 15m
+# Many tests wait, so with few processors twice as many packages run at a time, unless GOFLAGS says how many.
+PACKAGES = $(if $(filter -p=%,$(GOFLAGS)),,$(shell n=$${GOMAXPROCS:-$$(nproc 2>/dev/null)}; \
+	[ "$${n:-9}" -gt 8 ] || echo "-p $$((2 * n))"))
+# The compiler takes a quarter less processor time if it collects its garbage less often.
+BUILD_FLAGS = -toolexec "env GOGC=400"
+# Tests need no cgo, which halves what is compiled, and no debug information. make vet has vetted them.
+TEST_FLAGS = $(BUILD_FLAGS) -vet=off -ldflags="-s -w" -timeout $(TIMEOUT) $(PACKAGES) $(if $(RUN),-run '$(RUN)')
+TEST       = CGO_ENABLED=$(if $(RACE),1,0) go test $(TEST_FLAGS) $(if $(RACE),-race)
+# The race detector else asks the system for new pages for what it knows of each large block, a fifth of the
+# time of tests with large messages, and waits a second at the end of each program.
+export GORACE ?= clear_shadow_mmap_threshold=1073741824 atexit_sleep_ms=100
+# The rounds and engines that test leaves out.
+NIGHTLY = PQ_TEST_NIGHTLY=1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test dashboard-test dashboard-shots dashboard-measure bench bench-jetstream bench-peers peers-test otel-test jetstream-suite leaf-versions bench-contention prove soak account work-soak inflow-soak fuzz nightly dist clean
+.PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients \
+	test-modules test-image test-all nightly soak fuzz jetstream-suite leaf-versions bench shots
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
+	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { split($$0, part, ":.*## "); printf "  make %-16s %s\n", part[1], part[2] }' Makefile
 
-run: build ## start the service with a NATS server of its own, data in ./data
+##@ Use
+
+run: ## start the service and a NATS server, data in ./data
+	@[ -x bin/pqbridge ] || echo "building pqbridge and pq: the first time this compiles Pebble and a NATS server, 1 to 3 minutes"
+	@$(MAKE) --no-print-directory -s build
 	@exec bin/pqbridge -dev
 
 build: ## build the programs into ./bin
 	@mkdir -p bin
-	go build $(TAG_FLAGS) $(LDFLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq
+	go build $(BUILD_FLAGS) $(TAG_FLAGS) $(LDFLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq
 
-# Many tests wait, for timeouts or a store, so with few processors twice as many packages are tested at a time, unless GOFLAGS says how many.
-PACKAGES = $(if $(filter -p=%,$(GOFLAGS)),,$(shell n=$${GOMAXPROCS:-$$(nproc 2>/dev/null)}; [ "$${n:-9}" -gt 8 ] || echo "-p $$((2 * n))"))
-TEST     = go test -timeout $(TIMEOUT) $(PACKAGES) $(TAG_FLAGS) $(RACE_FLAGS) ./...
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+dist: ## build a release into ./dist: VERSION=v1.2.3
+	@test -n "$(VERSION)" || { echo "give the version, as in make dist VERSION=v1.2.3"; exit 1; }
+	rm -rf dist
+	@set -e; for platform in $(PLATFORMS); do \
+		name=pqbridge_$(patsubst v%,%,$(VERSION))_$$(echo $$platform | tr / _); \
+		echo "$$name"; \
+		mkdir -p dist/$$name; \
+		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath \
+			-ldflags "-s -w -X main.version=$(VERSION)" -o dist/$$name/ ./cmd/pqbridge ./cmd/pq; \
+		cp LICENSE README.md CHANGELOG.md dist/$$name/; \
+		tar -C dist -czf dist/$$name.tar.gz --owner=0 --group=0 $$name; \
+		rm -r dist/$$name; \
+	done
 
-# A module of its own, because of what drives the browser. Its tests mostly wait, so several run at a time.
-DASHBOARD_TEST = cd testenv/dashboard && go test -parallel 4 -timeout $(TIMEOUT) $(RACE_FLAGS)
-BROWSER        = $(shell for name in "$$PQ_TEST_CHROMIUM" chromium chromium-browser google-chrome; do command -v "$$name" && break; done)
+clean: ## remove what was built; ./data stays
+	rm -rf bin dist
 
-# What is left out is also named if tests fail.
-test: ## run the tests; needs only Go
-	@echo '$(TEST)'; \
-	$(TEST); status=$$?; \
-	if [ -n "$(BROWSER)" ]; then \
-		echo '$(DASHBOARD_TEST)'; ($(DASHBOARD_TEST)) || status=1; \
-		echo "skipped: TestMeasure and TestShots of testenv/dashboard, which make dashboard-measure and make dashboard-shots run"; \
-	else \
-		echo "skipped: testenv/dashboard, because there is no Chromium; PQ_TEST_CHROMIUM names one"; \
-	fi; \
-	if [ -n "$(RACE)" ]; then \
-		echo "skipped: two thirds of the tests of queues on Pebble, which the race detector makes check itself, 20 times slower, tests of large messages in other stores than memory, and most rounds of random tests and of those with very many requests; make test runs them"; \
-	fi; \
-	if [ -z "$(TAGS)" ]; then \
-		echo "skipped: tests on FoundationDB, whose headers or a C compiler are not installed"; \
-	elif [ -z "$$FDB_CLUSTER_FILE" ] && ! PATH="$$PATH:/usr/sbin" command -v fdbserver >/dev/null; then \
-		echo "skipped: tests on a real FoundationDB, because fdbserver is not installed"; \
-	fi; \
-	command -v nats >/dev/null || echo "skipped: docs/example/shell/nats.sh and testenv/jetstream/shell, because the nats tool is not installed"; \
-	[ -n "$$PQ_TEST_NPM" ] || (cd docs/example/javascript && node -p 'require.resolve("@nats-io/jetstream")') >/dev/null 2>&1 || \
-		echo "skipped: docs/example/javascript and testenv/jetstream/javascript, because node or their packages are not installed; PQ_TEST_NPM=1 has npm install them"; \
-	python3 -c 'import nats' 2>/dev/null || echo "skipped: running docs/example/python and testenv/jetstream/python, because python3 or nats-py is not installed"; \
-	command -v rustc >/dev/null || echo "skipped: docs/example/rust, because rustc is not installed"; \
-	exit $$status
+##@ Check
 
-race: ## run the tests with the race detector; needs a C compiler
-	$(MAKE) test RACE=1
+check: fmt-check vet staticcheck test ## what has to pass before a change goes in
 
-# docker or podman, whichever works here.
-ENGINE = $(firstword $(foreach engine,docker podman,$(if $(shell $(engine) info >/dev/null 2>&1 && echo yes),$(engine))))
-IMAGE  :=
-image-test: ## build the container image and test it in docker or podman; IMAGE=<name> tests one that is there
-	@if [ -z "$(ENGINE)" ]; then echo "image-test needs docker or podman, and neither works here" >&2; exit 1; fi
-	$(if $(IMAGE),,$(ENGINE) build --target embedded -t localhost/pqbridge:test .)
-	PQ_TEST_ENGINE=$(ENGINE) PQ_TEST_IMAGE=$(or $(IMAGE),localhost/pqbridge:test) \
-		go test -count=1 -timeout 10m -tags image -run '^TestImage' ./cmd/pqbridge
-
-# A module of its own. Vet is off because it would go through all of Helm and Prometheus as well, which takes longer than the tests.
-deploy-test: ## check the chart, Grafana's dashboard, rules and workflows; UPDATE=1 writes the golden files
-	cd testenv/deploy && go test -vet=off ./... $(if $(UPDATE),-update)
-
-dashboard-test: ## test pq dashboard in Chromium; make test does it too, if there is one
-	$(DASHBOARD_TEST) -count=1 -v
-
-dashboard-shots: ## write the screenshots in docs/images
-	$(DASHBOARD_TEST) -count=1 -run '^TestShots$$' -shots
-
-ITEMS := 1000000
-dashboard-measure: ## measure pq dashboard with ITEMS=1000000 items: first paint, a search, what open tabs cost the bridge
-	$(DASHBOARD_TEST) -count=1 -v -run '^TestMeasure$$' -measure $(ITEMS)
-
-check: fmt-check vet staticcheck test ## all that has to pass before a change goes in
+test: ## run the tests; needs only Go: PKG= RUN= RACE=1
+	@echo "testing: with an empty build cache this first compiles 500 packages, Pebble and a NATS server among them, for minutes"
+	$(TEST) $(PKG)
 
 fmt: ## format the code
 	gofmt -w bridge client cmd docs fdbpq subjects testenv
@@ -97,71 +82,68 @@ fmt-check:
 	@files=$$(gofmt -l bridge client cmd docs fdbpq subjects testenv); \
 	if [ -n "$$files" ]; then echo "not formatted, run make fmt:"; echo "$$files"; exit 1; fi
 
-# The program builds without cgo too. The tests build it with cgo, so what is checked here is the build
-# without, and nothing is built twice.
+# Without cgo, as the tests are built, so nothing is compiled twice.
 vet:
-	CGO_ENABLED=0 go vet ./...
-	$(if $(TAGS),go vet $(TAG_FLAGS) ./...)
+	CGO_ENABLED=0 go vet $(BUILD_FLAGS) ./...
+	PQ_TEST_VET=1 $(TEST) -run '^TestTaggedCodeTypeChecks$$' ./fdbpq/kv/fdbkv
+	$(if $(TAGS),go vet $(BUILD_FLAGS) $(TAG_FLAGS) ./...)
 
 staticcheck:
-	$(if $(TAGS),,CGO_ENABLED=0 )go tool staticcheck $(TAG_FLAGS) ./...
+	CGO_ENABLED=0 go tool staticcheck ./...
+	$(if $(TAGS),go tool staticcheck $(TAG_FLAGS) ./...)
 
-bench: build ## measure the service against a bare echo service; STORE=fdb, BENCH="--seconds 10 ..." for more
-	go build $(TAG_FLAGS) -o bin/ ./cmd/pqbench github.com/nats-io/nats-server/v2
-	bin/pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server $(if $(STORE),--store $(STORE)) $(BENCH)
+# A module of its own, because of what drives the browser.
+BROWSER      = $(shell for name in "$$PQ_TEST_CHROMIUM" chromium chromium-browser google-chrome; do command -v "$$name" && break; done)
+BROWSER_TEST = cd testenv/dashboard && go test -timeout $(TIMEOUT) $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)')
+NO_BROWSER   = test-browser needs Chromium or Chrome; PQ_TEST_CHROMIUM names the program
+test-browser: ## test pq dashboard in Chromium
+	$(if $(BROWSER),$(BROWSER_TEST),@echo "$(NO_BROWSER)"; exit 1)
 
-bench-jetstream: build ## compare programs that use JetStream's API with the same on JetStream itself; STORE=fdb, BENCH="--seconds 10 ..." for more
-	go build $(TAG_FLAGS) -o bin/ ./cmd/pqbench github.com/nats-io/nats-server/v2
-	bin/pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --jetstream $(if $(STORE),--store $(STORE)) $(BENCH)
+FDB_SERVER = $(shell PATH="$$PATH:/usr/sbin" command -v fdbserver)
+NO_FDB     = $(strip $(if $(TAGS),,FoundationDB's client package and a C compiler) $(if $(FDB_SERVER)$(FDB_CLUSTER_FILE),,fdbserver))
+FDB_PKG    = ./bridge ./bridge/dispatch ./cmd/pqbridge ./cmd/pqbench ./docs/example/... ./fdbpq/... ./testenv ./testenv/proof
+test-fdb: ## test on FoundationDB: PKG= RUN= RACE=1
+	$(if $(NO_FDB),@echo "test-fdb needs $(NO_FDB)"; exit 1,PQ_TEST_FDB=1 go test $(TAG_FLAGS) $(TEST_FLAGS) \
+		$(if $(RACE),-race) $(if $(filter-out ./...,$(PKG)),$(PKG),$(FDB_PKG)))
 
-# A module of its own, because of the client libraries. What is not installed is named and left out; on Debian and Ubuntu
-# apt install redis-server beanstalkd postgresql rabbitmq-server has all of it. The packages start servers of their own, which are
-# not used: systemctl disable --now redis-server beanstalkd postgresql rabbitmq-server ends them.
-bench-peers: build ## compare the service with Redis, PostgreSQL, RabbitMQ, beanstalkd and JetStream, those that are installed; BENCH="--backlog 1000000 ..."
-	go build -o bin/ github.com/nats-io/nats-server/v2
-	cd cmd/pqbench/peers && go build -o ../../../bin/pqbench-peers .
-	bin/pqbench-peers --pqbridge bin/pqbridge --nats-server bin/nats-server $(BENCH)
+NO_CLIENTS = $(strip $(foreach program,node python3 rustc nats,$(if $(shell command -v $(program)),,$(program))))
+test-clients: ## test the examples in other languages, those installed
+	$(if $(NO_CLIENTS),@echo "test-clients leaves out what needs $(NO_CLIENTS)")
+	PQ_TEST_CLIENTS=1 $(TEST) -v ./docs/example ./testenv/jetstream | grep -vE '^=== '
 
-peers-test: ## vet and test that comparison, with the peers that are installed
+# Vet is off in deploy because it would go through all of Helm and Prometheus, which takes longer than the tests.
+UPDATE :=
+test-modules: ## test the modules beside this one; UPDATE=1: golden files
+	cd testenv/deploy && go test -vet=off ./... $(if $(UPDATE),-update)
+	cd client/pqotel && go vet ./... && go test -timeout $(TIMEOUT) $(if $(RACE),-race) ./...
 	cd cmd/pqbench/peers && go vet ./... && go test -timeout $(TIMEOUT) ./...
 
-otel-test: ## vet and test client/pqotel, a module of its own
-	cd client/pqotel && go vet ./... && go test -timeout $(TIMEOUT) $(RACE_FLAGS) ./...
+# docker or podman, whichever works here.
+ENGINE = $(firstword $(foreach engine,docker podman,$(if $(shell $(engine) info >/dev/null 2>&1 && echo yes),$(engine))))
+IMAGE  :=
+test-image: ## build the container image and test it: IMAGE=
+	@if [ -z "$(ENGINE)" ]; then echo "test-image needs docker or podman, and neither works here"; exit 1; fi
+	$(if $(IMAGE),,$(ENGINE) build --target embedded -t localhost/pqbridge:test .)
+	PQ_TEST_ENGINE=$(ENGINE) PQ_TEST_IMAGE=$(or $(IMAGE),localhost/pqbridge:test) \
+		go test -count=1 -timeout 10m -tags image -run '^TestImage' ./cmd/pqbridge
 
-jetstream-suite: ## run nats.go's own tests of JetStream's pull consumers against a bridge; RUN=<regexp> for some of them
-	go run ./testenv/jetstream/suite $(if $(RUN),-v -run '$(RUN)')
+test-all: test test-clients test-modules ## all of these that can run here
+	@$(if $(BROWSER),$(MAKE) test-browser,echo "left out: $(NO_BROWSER)")
+	@$(if $(NO_FDB),echo "left out: test-fdb needs $(NO_FDB)",$(MAKE) test-fdb)
+	@$(if $(ENGINE),$(MAKE) test-image,echo "left out: test-image needs docker or podman")
 
-VERSIONS := v2.10.29 v2.11.17 v2.12.12 v2.14.9
-leaf-versions: ## test leaf node connections with other NATS servers, VERSIONS="v2.10.29 ..."; PQ_TEST_NATS_SERVER=<program> go test ./bridge/jetstream/leaf for one
-	@set -e; for version in $(VERSIONS); do \
-		GOBIN=$(CURDIR)/bin/nats-server-$$version go install github.com/nats-io/nats-server/v2@$$version; \
-		echo "nats-server $$version"; \
-		PQ_TEST_NATS_SERVER=$(CURDIR)/bin/nats-server-$$version/nats-server go test -count=1 ./bridge/jetstream/leaf; \
-	done
+##@ Break
 
-bench-contention: ## measure staged pops against the published recipe on a real FoundationDB
-	go test -tags fdb -run '^$$' -bench Contention -benchtime 3x -timeout 30m ./fdbpq/staged
-
-prove: ## break systems under load for a short time, with the race detector; SEED=<n> to reproduce a run
-	go test $(TAG_FLAGS) -race -count=1 -v -timeout 10m ./testenv/proof -rounds 4 -ops 5000 $(if $(SEED),-seed $(SEED))
-
+# TESTED is Proof (histories), Accounts (of each item; OPS=1000000), Work (Workers) or Inflow (sources and schedules).
 DURATION := 10m
-soak: ## the same for DURATION=10m without it; SYSTEMS='mem|embedded' or fdb for some of them
-	go test $(TAG_FLAGS) -count=1 -v -timeout 0 -run '^TestProof$$/($(SYSTEMS))' ./testenv/proof -duration $(DURATION) $(if $(SEED),-seed $(SEED))
-
-OPS := 100000
-account: ## keep accounts of each item: OPS=100000 operations on each system of STORE=embedded, mem or fdb, at most for DURATION
-	go test $(TAG_FLAGS) -count=1 -v -timeout 0 -run '^TestAccounts$$/^$(or $(STORE),embedded)' ./testenv/proof -ops $(OPS) \
-		$(if $(filter command line,$(origin DURATION)),-duration $(DURATION)) $(if $(SEED),-seed $(SEED))
-
-work-soak: ## have producers push and Workers do jobs for DURATION=10m while bridges and NATS servers are killed; SYSTEMS=embedded or fdb
-	go test $(TAG_FLAGS) -count=1 -v -timeout 0 -run '^TestWork$$/($(SYSTEMS))' ./testenv/proof -duration $(DURATION) $(if $(SEED),-seed $(SEED))
-
-inflow-soak: ## draw from a stream and fire schedules for DURATION=10m while everything is broken; SYSTEMS='mem|embedded' or fdb
-	go test $(TAG_FLAGS) -count=1 -v -timeout 0 -run '^TestInflow$$/($(SYSTEMS))' ./testenv/proof -duration $(DURATION) $(if $(SEED),-seed $(SEED))
+TESTED   := Proof
+SYSTEMS  := .
+soak: ## break systems: TESTED= DURATION= SYSTEMS= RACE=1 SEED=
+	$(NIGHTLY) go test $(TAG_FLAGS) $(if $(RACE),-race) -count=1 -v -timeout 0 -run '^Test$(TESTED)$$/$(SYSTEMS)' \
+		./testenv/proof -duration $(DURATION) $(if $(OPS),-ops $(OPS)) $(if $(SEED),-seed $(SEED))
 
 FUZZTIME := 30s
-fuzz: ## run each fuzz test for FUZZTIME=30s; what they find is kept as a case under testdata/fuzz
+fuzz: ## run each fuzz test for FUZZTIME=30s
 	@set -e; for package in $$(go list $(TAG_FLAGS) ./...); do \
 		listed=$$(go test $(TAG_FLAGS) -list '^Fuzz' $$package); \
 		for target in $$(echo "$$listed" | grep '^Fuzz'); do \
@@ -170,30 +152,60 @@ fuzz: ## run each fuzz test for FUZZTIME=30s; what they find is kept as a case u
 		done; \
 	done
 
-ROUNDS := 20
-nightly: ## the rounds that check has no time for: random tests ROUNDS=20 times, fuzz tests, other NATS servers, accounts and soaks for DURATION=10m each
-	go test $(TAG_FLAGS) -count=$(ROUNDS) -timeout 0 -run 'Random|Race|Concurrent|Linear|Faults|Late' ./bridge/... ./client ./fdbpq/...
-	$(MAKE) race
-	$(MAKE) fuzz
-	$(MAKE) leaf-versions
-	$(MAKE) prove
-	$(MAKE) account OPS=5000000 DURATION=$(DURATION)
-	$(MAKE) soak work-soak DURATION=$(DURATION)
+jetstream-suite: ## run nats.go's tests of pull consumers on a bridge: RUN=
+	go run ./testenv/jetstream/suite $(if $(RUN),-v -run '$(RUN)')
 
-PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
-dist: ## build the programs of a release, VERSION=v1.2.3, for all PLATFORMS into ./dist
-	@test -n "$(VERSION)" || { echo "give the version, as in make dist VERSION=v1.2.3"; exit 1; }
-	rm -rf dist
-	@set -e; for platform in $(PLATFORMS); do \
-		name=pqbridge_$(patsubst v%,%,$(VERSION))_$$(echo $$platform | tr / _); \
-		echo "$$name"; \
-		mkdir -p dist/$$name; \
-		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" \
-			-o dist/$$name/ ./cmd/pqbridge ./cmd/pq; \
-		cp LICENSE README.md CHANGELOG.md dist/$$name/; \
-		tar -C dist -czf dist/$$name.tar.gz --owner=0 --group=0 $$name; \
-		rm -r dist/$$name; \
+VERSIONS := v2.10.29 v2.11.17 v2.12.12 v2.14.9
+leaf-versions: ## test leaf connections with the NATS servers VERSIONS=
+	@set -e; for version in $(VERSIONS); do \
+		GOBIN=$(CURDIR)/bin/nats-server-$$version go install github.com/nats-io/nats-server/v2@$$version; \
+		echo "nats-server $$version"; \
+		PQ_TEST_NATS_SERVER=$(CURDIR)/bin/nats-server-$$version/nats-server go test -count=1 ./bridge/jetstream/leaf; \
 	done
 
-clean: ## remove what was built; ./data stays
-	rm -rf bin dist
+ROUNDS := 5
+nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
+	$(NIGHTLY) $(MAKE) test TIMEOUT=60m
+	$(NIGHTLY) $(TEST) -timeout 0 -count=$(ROUNDS) -run 'Random|Race|Concurrent|Linear|Faults|Late|Model' ./bridge/... ./client ./fdbpq/...
+	$(MAKE) test RACE=1 TIMEOUT=60m
+	$(MAKE) fuzz
+	$(MAKE) leaf-versions
+	$(MAKE) soak TESTED=Accounts SYSTEMS=embedded OPS=5000000
+	$(MAKE) soak TESTED=Proof
+	$(MAKE) soak TESTED=Work
+	$(MAKE) soak TESTED=Inflow
+
+##@ Measure
+
+# What is not installed of the other queues is named and left out. On Debian and Ubuntu
+# apt install redis-server beanstalkd postgresql rabbitmq-server has all of it; the servers that these packages
+# start are not used: systemctl disable --now redis-server beanstalkd postgresql rabbitmq-server ends them.
+# OF is service, jetstream (programs that use its API), peers (other queues), contention (of staged pops) or dashboard.
+OF    := service
+ITEMS := 1000000
+BENCH :=
+bench: ## measure the service or another: OF= STORE= BENCH=
+	@$(MAKE) --no-print-directory bench-$(OF)
+
+.PHONY: bench-service bench-jetstream bench-peers bench-contention bench-dashboard bench-build
+bench-build: build
+	go build $(TAG_FLAGS) -o bin/ ./cmd/pqbench github.com/nats-io/nats-server/v2
+
+bench-service: bench-build
+	bin/pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server $(if $(STORE),--store $(STORE)) $(BENCH)
+
+bench-jetstream: bench-build
+	bin/pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --jetstream $(if $(STORE),--store $(STORE)) $(BENCH)
+
+bench-peers: bench-build
+	cd cmd/pqbench/peers && go build -o ../../../bin/pqbench-peers .
+	bin/pqbench-peers --pqbridge bin/pqbridge --nats-server bin/nats-server $(BENCH)
+
+bench-contention:
+	go test -tags fdb -run '^$$' -bench Contention -benchtime 3x -timeout 30m ./fdbpq/staged
+
+bench-dashboard:
+	$(BROWSER_TEST) -count=1 -v -run '^TestMeasure$$' -measure $(ITEMS)
+
+shots: ## write the screenshots in docs/images
+	$(BROWSER_TEST) -count=1 -run '^TestShots$$' -shots

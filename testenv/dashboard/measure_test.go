@@ -34,7 +34,7 @@ const (
 // TestMeasure measures what docs/dashboard.md says. The bridge is a process of its own, with the embedded store.
 func TestMeasure(t *testing.T) {
 	if *measure == 0 {
-		t.Skip("make dashboard-measure")
+		t.Skip("make bench OF=dashboard")
 	}
 	load, _ := os.ReadFile("/proc/loadavg") // only Linux has it
 	t.Logf("load before: %s", load)

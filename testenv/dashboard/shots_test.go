@@ -27,7 +27,7 @@ const maxShots = 1_500_000
 // TestShots takes the pictures of the documents: of a system at work for a minute, so that there is something to see.
 func TestShots(t *testing.T) {
 	if !*shots {
-		t.Skip("make dashboard-shots")
+		t.Skip("make shots")
 	}
 	s := newSystem(t)
 	ctx, stop := context.WithCancel(t.Context())

@@ -196,7 +196,7 @@ func TestExpiredAreCountedOnce(t *testing.T) {
 
 // A dead letter of the largest size leaves no room for anything else, and is swept all the same.
 func TestSweepOfALargeDeadLetter(t *testing.T) {
-	onMemAndPebble(t, func(f *fixture) {
+	onStores(t, func(f *fixture) {
 		clock := newClock(time.Now())
 		f.batcher.SetNow(clock.now)
 		large, ids := f.queue("large"), f.queue("ids")

@@ -66,12 +66,6 @@ func TestLongKeys(t *testing.T) {
 	f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
 }
 
-func onMemAndPebble(t *testing.T, run func(f *fixture)) {
-	for _, e := range engines()[:2] {
-		run(newFixture(t, e.open(t), fdbpq.RawValues))
-	}
-}
-
 // A program with the bare recipe takes items and leaves their keys, which then mean nothing.
 func TestUniqueKeyWithoutItem(t *testing.T) {
 	onEngines(t, func(f *fixture) {

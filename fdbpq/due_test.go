@@ -80,7 +80,7 @@ func TestLimitedPushToLateQueue(t *testing.T) {
 
 // Whether something is due in a full queue is read before the batch writes to another.
 func TestLimitedPushesToSeveralQueues(t *testing.T) {
-	onMemAndPebble(t, func(f *fixture) {
+	onStores(t, func(f *fixture) {
 		clock := newClock(time.Now())
 		f.batcher.SetNow(clock.now)
 		a, b := f.queue("a"), f.queue("b")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"reflect"
 	"slices"
 	"testing"
@@ -32,13 +33,26 @@ type engine struct {
 	open func(t *testing.T) kv.Database
 }
 
-func engines() []engine {
-	return []engine{
-		{"mem", func(*testing.T) kv.Database { return memkv.New(memkv.Options{}) }},
-		{"pebble", func(t *testing.T) kv.Database { return openPebble(t, vfs.NewMem()) }},
-		{"fdb", func(t *testing.T) kv.Database { return testenv.FDB(t) }},
+var (
+	mem    = engine{"mem", func(*testing.T) kv.Database { return memkv.New(memkv.Options{}) }}
+	pebble = engine{"pebble", func(t *testing.T) kv.Database { return openPebble(t, vfs.NewMem()) }}
+	fdb    = engine{"fdb", func(t *testing.T) kv.Database { return testenv.FDB(t) }}
+)
+
+// engines are those to run a test on: in memory and those of also, on FoundationDB if that was asked for,
+// and on all of them every night. The race detector makes Pebble check itself, which takes 20 times as long.
+func engines(also ...engine) []engine {
+	list := []engine{mem}
+	if nightly() || len(also) > 0 && !harness.Race {
+		list = append(list, pebble)
 	}
+	if nightly() || os.Getenv("PQ_TEST_FDB") == "1" || os.Getenv("FDB_CLUSTER_FILE") != "" {
+		list = append(list, fdb)
+	}
+	return list
 }
+
+func nightly() bool { return harness.Nightly && !harness.Race }
 
 func openPebble(t *testing.T, fs vfs.FS) kv.Database {
 	crashfs.Fill(fs, 0)
@@ -58,24 +72,26 @@ type fixture struct {
 	priority, fifo string // roots
 	batcher        *fdbpq.Batcher
 
-	slow    bool // each transaction takes milliseconds, so random tests make fewer
+	slow    bool // there is little time, so random tests make fewer steps
 	corrupt bool // the test leaves keys behind that break the invariants
 }
 
-// onEngines runs a test on every engine, with each value format. FoundationDB is the slowest, and does
-// not know of formats: there each test has one of them, always the same; with the race detector, everywhere.
-func onEngines(t *testing.T, run func(f *fixture)) {
-	for _, e := range engines() {
+// onEngines runs a test on engines, with one of the value formats, always the same. Nightly it has each of
+// them, but not on FoundationDB, which is the slowest and does not know of formats.
+func onEngines(t *testing.T, run func(f *fixture)) { on(t, engines(), run) }
+
+// onStores is onEngines for a test of values and transactions so large that the store matters.
+func onStores(t *testing.T, run func(f *fixture)) { on(t, engines(pebble), run) }
+
+func on(t *testing.T, engines []engine, run func(f *fixture)) {
+	for _, e := range engines {
 		for format, name := range []string{"raw", "tuple"} {
-			if harness.Race && e.name == "pebble" && len(t.Name())%3 > 0 {
-				continue // Pebble checks itself then, which makes it 20 times slower
-			}
-			if (e.name == "fdb" || harness.Race) && format != len(t.Name())%2 {
+			if (e.name == "fdb" || !nightly()) && format != len(t.Name())%2 {
 				continue
 			}
 			t.Run(e.name+"/"+name, func(t *testing.T) {
 				f := newFixture(t, e.open(t), fdbpq.ValueFormat(format))
-				f.slow = e.name == "fdb" || harness.Race
+				f.slow = e.name == "fdb" || !nightly()
 				run(f)
 			})
 		}

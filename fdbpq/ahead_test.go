@@ -1,7 +1,6 @@
 package fdbpq_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -62,8 +61,7 @@ func sweeps(queues []fdbpq.Target) (ops []fdbpq.Op) {
 // A sweep does all that is due, in all queues, and nothing that is not.
 func TestSweep(t *testing.T) {
 	onEngines(t, func(f *fixture) {
-		clock := newClock(time.Now())
-		f.batcher.SetNow(clock.now)
+		clock := f.setClock()
 		full, dead, ids, later := f.queue("many"), f.queue("dead"), f.fifoQueue("ids"), f.queue("later")
 		const n = 700 // more than a page of one transaction
 		ops := many(n, func(i int) fdbpq.Op { return withTTL(opPush(full, 1, fmt.Sprint(i)), time.Second) })
@@ -101,8 +99,7 @@ func TestSweep(t *testing.T) {
 // A batch says what falls due of what it has written.
 func TestAheadOfABatch(t *testing.T) {
 	f := onMem(t)
-	clock := newClock(time.Now())
-	f.batcher.SetNow(clock.now)
+	clock := f.setClock()
 	q, other := f.queue("jobs"), f.fifoQueue("ids")
 	ahead := func(ops ...fdbpq.Op) string {
 		t.Helper()
@@ -134,8 +131,7 @@ func TestAheadOfABatch(t *testing.T) {
 func TestSweepOfDamagedData(t *testing.T) {
 	f := onMem(t)
 	f.corrupt = true
-	clock := newClock(time.Now())
-	f.batcher.SetNow(clock.now)
+	clock := f.setClock()
 	bad, good := f.queue("bad"), f.queue("good")
 	f.apply(withDelay(opPush(bad, 1, "x"), time.Second), withTTL(opPush(good, 1, "x"), time.Second))
 	write(f, func(tx kv.Transaction) {
@@ -156,8 +152,7 @@ func TestExpiredAreCountedOnce(t *testing.T) {
 	f := newUnsure(t, faultkv.Options{Seed: seed, MaxDelay: time.Microsecond, Rates: map[faultkv.Fault]float64{
 		faultkv.Conflict: 0.1, faultkv.UnknownLost: 0.1, faultkv.UnknownMade: 0.1, faultkv.UnknownBeforeNext: 0.1, faultkv.UnknownDuringNext: 0.1,
 	}})
-	clock := newClock(time.Now())
-	f.batcher.SetNow(clock.now)
+	clock := f.setClock()
 	queues := []fdbpq.Target{f.queue("a"), f.queue("b"), f.fifoQueue("c")}
 	const n = 600
 	for done := 0; done < n; done += 200 {
@@ -167,11 +162,11 @@ func TestExpiredAreCountedOnce(t *testing.T) {
 	}
 	var popped, counted atomic.Int64
 	f.run(seed, 4, func(w *worker) {
+		context := w.givingUp()
 		w.batcher.SetNow(clock.now)
 		for range 60 {
 			clock.advance(5 * time.Millisecond)
-			// Some end early, so that their outcome is unknown until it is settled.
-			ctx, cancel := context.WithTimeout(f.ctx, time.Duration(w.random.IntN(4000))*time.Microsecond)
+			ctx, cancel := context()
 			q := queues[w.random.IntN(len(queues))]
 			ops := [][]fdbpq.Op{{op(opPopMin, q), op(opLen, queues[w.random.IntN(len(queues))])}, {op(opLen, q)}, sweeps(queues)}[w.random.IntN(3)]
 			results, err := w.batcher.Apply(ctx, ops)
@@ -197,8 +192,7 @@ func TestExpiredAreCountedOnce(t *testing.T) {
 // A dead letter of the largest size leaves no room for anything else, and is swept all the same.
 func TestSweepOfALargeDeadLetter(t *testing.T) {
 	onStores(t, func(f *fixture) {
-		clock := newClock(time.Now())
-		f.batcher.SetNow(clock.now)
+		clock := f.setClock()
 		large, ids := f.queue("large"), f.queue("ids")
 		f.configure(large, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
 		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: large, Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}})

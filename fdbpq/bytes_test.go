@@ -18,8 +18,7 @@ import (
 func TestBytesOfUncollectedPops(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		random, _ := newRandom(f.T)
-		clock := newClock(time.Now())
-		f.batcher.SetNow(clock.now)
+		clock := f.setClock()
 		q := f.queue("jobs")
 		for n := range harness.RaceTimes(120, 40) {
 			clock.advance(time.Duration(random.IntN(2000)) * time.Millisecond)

@@ -2,14 +2,12 @@ package fdbpq_test
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -84,83 +82,6 @@ func TestBadSettings(t *testing.T) {
 	}
 	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q})[0].Err, fdbpq.ErrOp)
 	wantEqual(t, "settings", *f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Settings, fdbpq.Settings{MaxDeliver: 5})
-	results := must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) {
-		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(*fdbpq.Settings) {}}})
-	}))
-	wantError(t, results[0].Err, fdbpq.ErrOp)
-}
-
-// A queue that has nothing but settings keeps them, and its place in the list, whatever Retire does.
-// Without them it leaves.
-func TestRetireLeavesSettings(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("jobs")
-		f.push(q, 1, "a")
-		f.values(q.PopMin)
-		mark := fdbpq.NewMark()
-		f.retire("empty", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
-		f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 5 })
-		f.retire("with settings", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.InUse)
-		f.wantListed("with settings", "jobs")
-		f.check()
-		f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 0 })
-		f.retire("without", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
-		f.retire("again", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
-	})
-}
-
-// Clear removes settings, too.
-func TestClearSettings(t *testing.T) {
-	f := onMem(t)
-	q := f.queue("jobs")
-	f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 5 })
-	write(f, func(tx kv.Transaction) { q.Clear(tx) })
-	wantEqual(t, "keys", len(f.stored(f.priority)), 0)
-}
-
-// What a transaction did is as the settings of its time were: a change of settings conflicts with
-// everything that they can matter to, and with nothing else.
-func TestConfigureConflicts(t *testing.T) {
-	nak := fdbpq.Op{Kind: fdbpq.OpNak, Delay: fdbpq.Backoff}
-	for _, test := range []struct {
-		name string
-		op   fdbpq.Op
-		want bool // it conflicts
-	}{
-		{"push", opPush(nil, 5, "x"), true},
-		{"pop", opPopMin, true},
-		{"len", opLen, false},
-		{"lease with a length", fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}, true},
-		{"lease without", fdbpq.Op{Kind: fdbpq.OpLease}, true},
-		{"ack", fdbpq.Op{Kind: fdbpq.OpAck}, true},
-		{"extend", fdbpq.Op{Kind: fdbpq.OpExtend}, false},
-		{"snooze", fdbpq.Op{Kind: fdbpq.OpNak, Uncounted: true}, false},
-		{"nak", nak, true},
-		{"term", fdbpq.Op{Kind: fdbpq.OpTerm}, true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			f := onMem(t)
-			q := f.queue("jobs")
-			f.push(q, 1, "a")
-			f.push(q, 2, "b")
-			test.op.Queue, test.op.Token = q, f.leaseSome(q, 1, time.Hour)[0]
-			f.wantConflict(test.want, func() { f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 }) }, test.op)
-		})
-	}
-}
-
-// A change of settings of unknown outcome is made once, whatever became of the commit.
-func TestConfigureWithFaults(t *testing.T) {
-	for _, fault := range append(slices.Clone(unanswered), faultkv.Conflict) {
-		f := newUnsure(t, faultkv.Options{})
-		q := f.queue("jobs")
-		f.faults.Next(fault, fault)
-		f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver++ })
-		f.calm()
-		if got, err := kv.ReadTransact(f.ctx, f.db, q.Settings); err != nil || got.MaxDeliver != 1 {
-			t.Errorf("%v: %+v, %v", fault, got, err)
-		}
-	}
 }
 
 // Stored settings that cannot be read stay, and only what depends on them fails.
@@ -183,6 +104,9 @@ func TestCorruptSettings(t *testing.T) {
 				what.Queue, what.Token = q, token
 				wantError(f.T, f.applyAt(now, what)[0].Err, fdbpq.ErrCorrupt)
 			}
+			f.push(q, 3, "c")
+			long := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour, End: fdbpq.Back}
+			wantEqual(f.T, "leased with a length", string(f.applyAt(now, long)[0].Item.Value), "c")
 			results := f.applyAt(now.Add(time.Minute), op(opPopMin, q), op(opPopMin, q))
 			wantEqual(f.T, "popped", string(results[0].Item.Value), "b")
 			wantError(f.T, results[1].Err, fdbpq.ErrCorrupt)

@@ -2,6 +2,7 @@ package fdbpq_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -164,4 +165,80 @@ func (f *fixture) wantConflict(want bool, meanwhile func(), ops ...fdbpq.Op) []f
 		f.Errorf("commit: %v, want a conflict: %t", err, want)
 	}
 	return results
+}
+
+// What conflicts with a change that somebody else commits first, and what does not. Settings conflict with
+// all that they can matter to, a consumer with others of its queue, a burial with whoever settles the
+// item, but not with pushes to the dead-letter queue, and a push only with those of the same id or key.
+func TestChangesConflict(t *testing.T) {
+	all := onMem(t)
+	q := all.queue("jobs")
+	dead := q.DeadLetters()
+	configure := fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.MaxDeliver = 1 }}
+	consumer := func(name string) fdbpq.Op { return opSetConsumer(nil, name, "1") }
+	once := func(msgID, unique string) fdbpq.Op { return opPushOnce(nil, msgID, unique) }
+	lease := fdbpq.Op{Kind: fdbpq.OpLease}
+	ack, term := fdbpq.Op{Kind: fdbpq.OpAck}, fdbpq.Op{Kind: fdbpq.OpTerm}
+	nak := fdbpq.Op{Kind: fdbpq.OpNak, Delay: fdbpq.Backoff}
+	redrive := fdbpq.Op{Kind: fdbpq.OpRedriveItem, Queue: dead}
+	for _, test := range []struct {
+		name          string
+		first, second fdbpq.Op
+		want          bool
+	}{
+		{"settings, push", configure, opPush(nil, 5, "x"), true},
+		{"settings, pop", configure, opPopMin, true},
+		{"settings, len", configure, opLen, false},
+		{"settings, lease with a length", configure, fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}, true},
+		{"settings, lease without", configure, lease, true},
+		{"settings, ack", configure, ack, true},
+		{"settings, extend", configure, fdbpq.Op{Kind: fdbpq.OpExtend}, false},
+		{"settings, snooze", configure, fdbpq.Op{Kind: fdbpq.OpNak, Uncounted: true}, false},
+		{"settings, nak", configure, nak, true},
+		{"settings, term", configure, term, true},
+
+		{"consumer, the same", consumer("a"), consumer("a"), true},
+		{"consumer, another", consumer("a"), consumer("b"), true}, // there might be too many
+		{"consumer, push", consumer("a"), opPush(nil, 5, "x"), false},
+		{"consumer, pop", consumer("a"), opPopMin, false},
+		{"consumer, lease that counts", consumer("a"), counting(lease), false},
+		{"consumer, settings", consumer("a"), configure, false},
+
+		{"ack, burial", ack, term, true},
+		{"burial, burial", term, term, true},
+		{"push, burial", opPush(nil, 0, "x"), term, false},
+		{"push to the dead-letter queue, burial", opPush(dead, 0, "x"), term, false},
+		{"pop from the dead-letter queue, burial", op(opPopMin, dead), term, false},
+		{"redrive of an item, twice", redrive, redrive, true},
+
+		{"push, same message id", once("a", "x"), once("a", ""), true},
+		{"push, same unique key", once("x", "a"), once("", "a"), true},
+		{"push, other message id", once("b", ""), once("a", ""), false},
+		{"push, other unique key", once("", "b"), once("", "a"), false},
+		{"push, message id", once("", ""), once("a", ""), false},
+		{"push, id and key", once("", "a"), once("a", ""), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := &fixture{T: t, ctx: all.ctx, db: all.db, batcher: all.batcher}
+			write(f, func(tx kv.Transaction) { q.Clear(tx); dead.Clear(tx) })
+			old := time.Now().Add(-time.Hour)
+			f.applyAt(old, many(10, func(i int) fdbpq.Op { // that both remove
+				return opPushOnce(q, fmt.Sprint("old", i), "")
+			})...)
+			f.values(q.PopMin)
+			f.bury(time.Now(), q, "letter")
+			letter := f.apply(op(opPeekMin, dead))[0].Item.ID
+			f.setConsumer(q, "c", "1")
+			f.push(q, 1, "a")
+			f.push(q, 2, "b")
+			token := f.leaseSome(q, 1, time.Hour)[0]
+			for _, o := range []*fdbpq.Op{&test.first, &test.second} {
+				if o.Queue == nil {
+					o.Queue = q
+				}
+				o.Token, o.ID = token, letter
+			}
+			f.wantConflict(test.want, func() { wantError(t, f.apply(test.first)[0].Err, nil) }, test.second)
+		})
+	}
 }

@@ -121,35 +121,3 @@ func changeMeanwhile(t *testing.T, end End, at int, fn func(tx kv.Transaction, l
 	_, err = tx.Commit().Get()
 	return err
 }
-
-// Walks from both ends meet, and neither returns what the other took.
-func TestWalksMeet(t *testing.T) {
-	for fromFront := range 12 {
-		store, q := cursorFixture(t)
-		got, err := kv.ReadTransact(t.Context(), store, func(r kv.Reader) (got []int64, err error) {
-			e := state.WalkEnds(q.l, r, [2]int{1, 2}, MaxMessageSize, 100)
-			for n := range 30 {
-				end := Back
-				if n < fromFront {
-					end = Front
-				}
-				s, err := e.Next(end)
-				if err != nil {
-					return nil, err
-				}
-				if s != nil {
-					e.NoteTaken(end, s)
-					got = append(got, s.Item.ID.Priority)
-				}
-			}
-			return got, nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		slices.Sort(got)
-		if !slices.Equal(got, []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
-			t.Errorf("%d from the front: took %v", fromFront, got)
-		}
-	}
-}

@@ -51,20 +51,17 @@ func largeMessage(n int) fdbpq.Message {
 // and beside other operations.
 func TestLargeDeadLetters(t *testing.T) {
 	onEngines(t, func(f *fixture) {
-		clock := newClock(time.Now())
-		f.batcher.SetNow(clock.now)
+		clock := f.setClock()
 		q, dead := f.queue("jobs"), f.queue("jobs-dead")
 		f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
-		sizes := []int{100, 89_000, 200_000, 600_000, 5_000_000, fdbpq.MaxMessageSize}
+		ends := []fdbpq.Op{{Kind: fdbpq.OpTerm, Reason: "no"}, {Kind: fdbpq.OpNak, Reason: "no"}, {}}
+		largest := fdbpq.MaxMessageSize
 		if f.format == fdbpq.TupleValues {
-			sizes = sizes[:5]
+			largest = 5_000_000
 		}
-		for _, size := range sizes {
-			if harness.Race && size > 5_000_000 {
-				continue // takes long
-			}
+		for _, size := range []int{100, 89_000, 200_000, 600_000, largest} {
 			m := largeMessage(size)
-			for _, end := range []fdbpq.Op{{Kind: fdbpq.OpTerm, Reason: "no"}, {Kind: fdbpq.OpNak, Reason: "no"}, {}} {
+			for _, end := range ends {
 				wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: 7, Message: m})[0].Err, nil)
 				r := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second})[0]
 				wantError(f.T, r.Err, nil)
@@ -93,7 +90,7 @@ func TestLargeDeadLetters(t *testing.T) {
 func TestManyDie(t *testing.T) {
 	m := newMuchFixture(onMem(t))
 	m.configure(m.q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
-	m.leaseAll(300, 90_000)
+	m.leaseAll(60, 90_000)
 	var leases []fdbpq.Op
 	for n := range 3 {
 		m.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: int64(1000 + n), Message: largeMessage(3_000_000)})
@@ -108,13 +105,11 @@ func TestManyDie(t *testing.T) {
 	if got := p.Filled(); !slices.Contains(got, fdbpq.QueueName{Name: "much-dead"}) {
 		t.Errorf("dead letters went to %v", got)
 	}
-	for more := true; more; {
-		more = m.apply(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: m.q})[0].Swept.More
-	}
-	wantEqual(t, "dead", m.length(m.q.DeadLetters()), int64(303))
-	for n := range int64(303) {
-		if n >= 300 {
-			n += 700
+	m.sweepAll()
+	wantEqual(t, "dead", m.length(m.q.DeadLetters()), int64(63))
+	for n := range int64(63) {
+		if n >= 60 {
+			n += 940
 		}
 		item, err := m.take(m.q.DeadLetters().PopMin)
 		if err != nil || item.ID.Priority != n {
@@ -173,8 +168,7 @@ func TestNoRoomForBurial(t *testing.T) {
 	term := fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: token}
 	push := fdbpq.Op{Kind: fdbpq.OpPush, Queue: f.queue("other"), Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}}
 	results := f.apply(push, term)
-	wantError(t, results[0].Err, nil)
-	wantError(t, results[1].Err, fdbpq.ErrNoRoom)
+	wantErrors(t, results, nil, fdbpq.ErrNoRoom)
 	f.check()
 	wantError(t, f.apply(term)[0].Err, nil)
 	wantError(t, f.apply(term)[0].Err, fdbpq.ErrLeaseLost)

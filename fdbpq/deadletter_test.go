@@ -89,26 +89,6 @@ func TestTermUncounted(t *testing.T) {
 	})
 }
 
-// Items that fall due together with their dead-letter queue's go there, and can be popped there.
-func TestDeadLettersBesideWhatIsDue(t *testing.T) {
-	f := onMem(t)
-	q, dead := f.queue("jobs"), f.queue("jobs-dead")
-	f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
-	now := time.Now()
-	f.push(q, 5, "dies")
-	f.push(dead, 5, "returns")
-	f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}, fdbpq.Op{Kind: fdbpq.OpLease, Queue: dead})
-	info := fdbpq.Op{Kind: fdbpq.OpInfo}
-	results := f.applyAt(now.Add(time.Hour), op(opPeekMin, q), op(info, q), op(info, dead))
-	for i, want := range []int64{0, 2} {
-		if got := results[i+1].Info; got == nil || got.Leased != 0 || got.Delayed != 0 || got.Ready != want {
-			t.Errorf("info %d: %+v, want %d ready", i, got, want)
-		}
-	}
-	f.check()
-	wantList(t, "dead", f.values(dead.PopMin), "returns", "dies")
-}
-
 // A queue in a subspace of its own has its dead letters inside.
 func TestDeadLettersOutsideAKeyspace(t *testing.T) {
 	f := onMem(t)
@@ -166,8 +146,7 @@ func TestBuryWithFaults(t *testing.T) {
 		for _, due := range []bool{false, true} {
 			t.Run(fmt.Sprint(fault, "/due=", due), func(t *testing.T) {
 				f := newUnsure(t, faultkv.Options{})
-				clock := newClock(time.Now())
-				f.batcher.SetNow(clock.now)
+				clock := f.setClock()
 				q := f.queue("jobs")
 				f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
 				for n := range 3 {
@@ -190,33 +169,6 @@ func TestBuryWithFaults(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// A burial conflicts with whoever settles the item, and not with pushes to the dead-letter queue.
-func TestBurialConflicts(t *testing.T) {
-	for _, test := range []struct {
-		op   fdbpq.Op
-		dead bool // it is for the dead-letter queue
-		want bool
-	}{
-		{fdbpq.Op{Kind: fdbpq.OpAck}, false, true},
-		{fdbpq.Op{Kind: fdbpq.OpTerm}, false, true},
-		{fdbpq.Op{Kind: fdbpq.OpPush}, false, false},
-		{fdbpq.Op{Kind: fdbpq.OpPush}, true, false},
-		{fdbpq.Op{Kind: fdbpq.OpPop}, true, false},
-	} {
-		t.Run(fmt.Sprint(test), func(t *testing.T) {
-			f := onMem(t)
-			q := f.queue("jobs")
-			f.push(q, 1, "a")
-			f.push(q.DeadLetters(), 1, "b")
-			test.op.Queue, test.op.Token = q, f.leaseSome(q, 1, time.Hour)[0]
-			if test.dead {
-				test.op.Queue = q.DeadLetters()
-			}
-			f.wantConflict(test.want, func() { f.apply(test.op) }, fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: test.op.Token})
-		})
 	}
 }
 

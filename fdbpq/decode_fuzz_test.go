@@ -75,6 +75,9 @@ func FuzzParseItem(f *testing.F) {
 	f.Add(tuple.Tuple{int64(7), random}.Pack(), true)
 	f.Add(tuple.Tuple{int64(7), random[1:]}.Pack(), true)
 	f.Add(tuple.Tuple{"5", nil, random}.Pack(), false)
+	f.Add(tuple.Tuple{int64(1), "text", random}.Pack(), false)
+	f.Add(tuple.Tuple{int64(1), int64(2), random, int64(3)}.Pack(), false)
+	f.Add(tuple.Tuple{int64(1), int64(2), "20 bytes of string.."}.Pack(), false)
 	f.Fuzz(func(t *testing.T, key []byte, fifo bool) {
 		l := fuzzLayout(fifo, RawValues)
 		key = append(l.Key(codec.KindItem, 0), key...)

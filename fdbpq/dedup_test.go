@@ -26,25 +26,6 @@ func (f *fixture) wantDuplicate(what string, result fdbpq.Result, of *fdbpq.ID) 
 	}
 }
 
-// Of pushes in one transaction the later is a duplicate of the earlier, unless that failed.
-func TestDuplicatesInOneBatch(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("jobs")
-		large := opPushOnce(q, "x", "k")
-		large.Message.Value = make([]byte, fdbpq.MaxMessageSize+1)
-		results := f.apply(large, opPushOnce(q, "x", "k"), opPushOnce(q, "x", ""), opPushOnce(q, "y", "k"), opPushOnce(q, "y", ""))
-		wantError(f.T, results[0].Err, fdbpq.ErrMessageTooLarge)
-		first := &results[1].Item.ID
-		f.wantDuplicate("first that works", results[1], nil)
-		f.wantDuplicate("same message id", results[2], first)
-		f.wantDuplicate("same unique key", results[3], first)
-		f.wantDuplicate("message id of a duplicate", results[4], nil)
-		both := f.apply(opPushOnce(q, "y", "k"))[0]
-		f.wantDuplicate("both, of different items", both, &results[4].Item.ID)
-		wantEqual(f.T, "items", f.length(q), 2)
-	})
-}
-
 // Keys that are too long are refused, and nothing is pushed of their group.
 func TestLongKeys(t *testing.T) {
 	f := onMem(t)
@@ -53,8 +34,7 @@ func TestLongKeys(t *testing.T) {
 	for _, bad := range []fdbpq.Op{opPushOnce(q, long, ""), opPushOnce(q, "", long)} {
 		bad.Follows = true
 		results := f.apply(opPushOnce(q, "", ""), bad)
-		wantError(t, results[0].Err, fdbpq.ErrOp)
-		wantError(t, results[1].Err, fdbpq.ErrOp)
+		wantErrors(t, results, fdbpq.ErrOp, fdbpq.ErrOp)
 	}
 	wantEqual(t, "items", f.length(q), 0)
 	first := f.apply(opPushOnce(q, ok, ok))[0]
@@ -107,32 +87,6 @@ func TestRetireWithMsgIDs(t *testing.T) {
 func kindOf(f *fixture, key []byte) string {
 	kind, _, _ := strings.Cut(string(key[len(items(f.priority, "jobs").Bytes())-2:]), "\x00")
 	return kind
-}
-
-// Only pushes of the same id or key conflict.
-func TestDuplicateConflicts(t *testing.T) {
-	for name, test := range map[string]struct {
-		first, second fdbpq.Message
-		want          bool
-	}{
-		"same message id":   {fdbpq.Message{MsgID: "a"}, fdbpq.Message{MsgID: "a", Unique: "x"}, true},
-		"same unique key":   {fdbpq.Message{Unique: "a"}, fdbpq.Message{Unique: "a", MsgID: "x"}, true},
-		"other message id":  {fdbpq.Message{MsgID: "a"}, fdbpq.Message{MsgID: "b"}, false},
-		"other unique key":  {fdbpq.Message{Unique: "a"}, fdbpq.Message{Unique: "b"}, false},
-		"message id, plain": {fdbpq.Message{MsgID: "a"}, fdbpq.Message{}, false},
-		"id and key":        {fdbpq.Message{MsgID: "a"}, fdbpq.Message{Unique: "a"}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := onMem(t)
-			q := f.queue("jobs")
-			old := time.Now().Add(-time.Hour)
-			for i := range 10 { // that both remove
-				f.applyAt(old, opPushOnce(q, fmt.Sprint("old", i), ""))
-			}
-			push := func(m fdbpq.Message) fdbpq.Op { return fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: m} }
-			f.wantConflict(test.want, func() { f.apply(push(test.second)) }, push(test.first))
-		})
-	}
 }
 
 // Whatever becomes of the commit of a push, the item is in the queue once, and both this push and a repeated

@@ -81,21 +81,17 @@ func TestLimitedPushToLateQueue(t *testing.T) {
 // Whether something is due in a full queue is read before the batch writes to another.
 func TestLimitedPushesToSeveralQueues(t *testing.T) {
 	onStores(t, func(f *fixture) {
-		clock := newClock(time.Now())
-		f.batcher.SetNow(clock.now)
+		clock := f.setClock()
 		a, b := f.queue("a"), f.queue("b")
 		for _, q := range []*fdbpq.PriorityQueue{a, b} {
 			f.configure(q, func(s *fdbpq.Settings) { s.MaxItems = 1 })
 		}
 		f.apply(withTTL(opPush(b, 1, "x"), time.Minute))
 		results := f.apply(opPush(a, 1, "x"), opPush(b, 1, "y"))
-		wantError(f.T, results[0].Err, nil)
-		wantError(f.T, results[1].Err, fdbpq.ErrFull)
+		wantErrors(f.T, results, nil, fdbpq.ErrFull)
 		f.apply(op(opPopMin, a))
 		clock.advance(time.Hour)
-		for _, r := range f.apply(opPush(a, 1, "x"), opPush(b, 1, "y")) {
-			wantError(f.T, r.Err, nil)
-		}
+		wantErrors(f.T, f.apply(opPush(a, 1, "x"), opPush(b, 1, "y")))
 		f.check()
 	})
 }
@@ -106,7 +102,7 @@ func TestLateExpired(t *testing.T) {
 	for name, first := range map[string]fdbpq.Op{"pop": opPopMin, "lease": {Kind: fdbpq.OpLease}, "peek": opPeekMin} {
 		t.Run(name, func(t *testing.T) {
 			m := newMuchFixture(onMem(t))
-			const n = 5000
+			const n = 2500
 			var pushes []fdbpq.Op
 			for i := range n { // those in front expire last
 				push := fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: int64(i), TTL: 2*time.Hour - time.Duration(i)*time.Second}
@@ -148,7 +144,7 @@ func TestLateItemsByID(t *testing.T) {
 
 // However many expired items lie between those that live, a batch of pops fits into its transaction.
 func TestLatePopsAmongExpired(t *testing.T) {
-	const live, dead = 20, 500
+	const live, dead = 20, 250
 	m := newMuchFixture(onMem(t))
 	n := 0
 	for range live {

@@ -46,10 +46,14 @@ func engines(also ...engine) []engine {
 	if nightly() || len(also) > 0 && !harness.Race {
 		list = append(list, pebble)
 	}
-	if nightly() || os.Getenv("PQ_TEST_FDB") == "1" || os.Getenv("FDB_CLUSTER_FILE") != "" {
+	if fdbAsked() {
 		list = append(list, fdb)
 	}
 	return list
+}
+
+func fdbAsked() bool {
+	return nightly() || os.Getenv("PQ_TEST_FDB") == "1" || os.Getenv("FDB_CLUSTER_FILE") != ""
 }
 
 func nightly() bool { return harness.Nightly && !harness.Race }
@@ -72,7 +76,7 @@ type fixture struct {
 	priority, fifo string // roots
 	batcher        *fdbpq.Batcher
 
-	slow    bool // there is little time, so random tests make fewer steps
+	slow    bool // each transaction takes milliseconds, so random tests make fewer
 	corrupt bool // the test leaves keys behind that break the invariants
 }
 
@@ -91,7 +95,7 @@ func on(t *testing.T, engines []engine, run func(f *fixture)) {
 			}
 			t.Run(e.name+"/"+name, func(t *testing.T) {
 				f := newFixture(t, e.open(t), fdbpq.ValueFormat(format))
-				f.slow = e.name == "fdb" || !nightly()
+				f.slow = e.name == "fdb" || harness.Race
 				run(f)
 			})
 		}
@@ -250,6 +254,12 @@ func (f *fixture) apply(ops ...fdbpq.Op) []fdbpq.Result {
 	return results
 }
 
+// read runs operations in a transaction that only reads.
+func (f *fixture) read(ops ...fdbpq.Op) []fdbpq.Result {
+	f.Helper()
+	return must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) { return fdbpq.Read(r, ops) }))
+}
+
 func message(value string) fdbpq.Message { return fdbpq.Message{Value: []byte(value)} }
 
 func opPush(q fdbpq.Target, priority int64, value string) fdbpq.Op {
@@ -301,6 +311,19 @@ func wantError(t *testing.T, got, want error) {
 	t.Helper()
 	if !errors.Is(got, want) {
 		t.Errorf("error is %v, want %v", got, want)
+	}
+}
+
+// wantErrors checks the first results against as many errors, or all against none.
+func wantErrors(t *testing.T, results []fdbpq.Result, want ...error) {
+	t.Helper()
+	if want == nil {
+		want = make([]error, len(results))
+	}
+	for i, err := range want {
+		if !errors.Is(results[i].Err, err) {
+			t.Errorf("error of operation %d is %v, want %v", i, results[i].Err, err)
+		}
 	}
 }
 

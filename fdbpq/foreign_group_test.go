@@ -36,7 +36,7 @@ func TestGroupTakenByAnotherProgram(t *testing.T) {
 func TestPurgeRemovesWhatOthersLeft(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("q")
-		f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
 		f.pushGroup(q, "a", 3, 1)
 		leased := f.apply(leaseOf(q, fdbpq.Front))[0]
 		wantError(t, leased.Err, nil)

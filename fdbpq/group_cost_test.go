@@ -2,7 +2,6 @@ package fdbpq_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,27 +9,15 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// keyLog is a store that notes what its transactions read and write: the method, and the kind of the keys of one
-// queue, such as "i". Keys of no queue are "-".
+// keyLog is what transactions read and write: the method, and the kind of the keys of one queue, such as "i". Keys of
+// no queue are "-".
 type keyLog struct {
-	kv.Database
 	queue []byte // what its keys begin with
 	notes []string
-}
-
-func (l *keyLog) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := l.Database.Begin(ctx, o)
-	return loggedTransaction{tx, loggedReader{tx, l, ""}}, err
-}
-
-func (l *keyLog) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
-	tx, err := l.Database.BeginRead(ctx)
-	return loggedReadTransaction{loggedReader{tx, l, ""}, tx}, err
 }
 
 func (l *keyLog) note(method string, key []byte) {
@@ -59,87 +46,15 @@ func (l *keyLog) take() string {
 	return strings.Join(list, ", ")
 }
 
-type loggedReader struct {
-	kv.Reader
-	log      *keyLog
-	snapshot string
-}
-
-func (r loggedReader) Get(key []byte) kv.Future[[]byte] {
-	r.log.note(r.snapshot+"get", key)
-	return r.Reader.Get(key)
-}
-
-func (r loggedReader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	r.log.note(r.snapshot+"range", span.Begin)
-	return r.Reader.GetRange(span, o)
-}
-
-type loggedReadTransaction struct {
-	loggedReader
-	ends interface{ Cancel() }
-}
-
-func (tx loggedReadTransaction) Cancel() { tx.ends.Cancel() }
-
-type loggedTransaction struct {
-	kv.Transaction
-	r loggedReader
-}
-
-func (tx loggedTransaction) Get(key []byte) kv.Future[[]byte] { return tx.r.Get(key) }
-
-func (tx loggedTransaction) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	return tx.r.GetRange(span, o)
-}
-
-func (tx loggedTransaction) Snapshot() kv.Reader {
-	return loggedReader{tx.Transaction.Snapshot(), tx.r.log, "snapshot "}
-}
-
-func (tx loggedTransaction) Set(key, value []byte) {
-	tx.r.log.note("set", key)
-	tx.Transaction.Set(key, value)
-}
-
-func (tx loggedTransaction) Clear(key []byte) {
-	tx.r.log.note("clear", key)
-	tx.Transaction.Clear(key)
-}
-
-func (tx loggedTransaction) ClearRange(span kv.Range) {
-	tx.r.log.note("clear range", span.Begin)
-	tx.Transaction.ClearRange(span)
-}
-
-func (tx loggedTransaction) Add(key []byte, delta int64) {
-	tx.r.log.note("add", key)
-	tx.Transaction.Add(key, delta)
-}
-
-func (tx loggedTransaction) CompareAndClear(key, value []byte) {
-	tx.r.log.note("compare and clear", key)
-	tx.Transaction.CompareAndClear(key, value)
-}
-
-func (tx loggedTransaction) AddReadConflict(span kv.Range) {
-	tx.r.log.note("read conflict", span.Begin)
-	tx.Transaction.AddReadConflict(span)
-}
-
-func (tx loggedTransaction) AddWriteConflict(span kv.Range) {
-	tx.r.log.note("write conflict", span.Begin)
-	tx.Transaction.AddWriteConflict(span)
-}
-
 // A queue without groups reads and writes the keys that it did before there were groups, and not one more: these lists
 // are from the commit before. Only an info looks whether there are groups.
 func TestWithoutGroupsNothingIsAdded(t *testing.T) {
-	log := &keyLog{Database: memkv.New(memkv.Options{})}
-	f := newFixture(t, log, fdbpq.RawValues)
+	log := &keyLog{}
+	f := newFixture(t, &spy{Database: memkv.New(memkv.Options{}), asked: log.note}, fdbpq.RawValues)
 	log.queue = tuple.Tuple{f.priority, "jobs"}.Pack()
 	q := f.queue("jobs")
 	var id fdbpq.ID
+	var item fdbpq.Item
 	var token fdbpq.Token
 	headers := func(op fdbpq.Op) fdbpq.Op {
 		op.Message.Headers = map[string][]string{"A": {"1"}}
@@ -205,6 +120,18 @@ func TestWithoutGroupsNothingIsAdded(t *testing.T) {
 			"3 add n, clear -, clear h, clear i, clear t, 3 compare and clear n, get c, read conflict -, read conflict h, read conflict i, set -, snapshot range a, snapshot range h, snapshot range t"},
 		{"pop of an empty queue", of(fdbpq.OpPop),
 			"get c, range i, snapshot range a, snapshot range t"},
+		{"push that expires", func() fdbpq.Op { return withTTL(push(), time.Hour) },
+			"2 add n, clear -, get c, read conflict -, set -, set i, set m, set t, snapshot range h, snapshot range i"},
+		{"lease of what expires", of(fdbpq.OpLease),
+			"3 add n, clear -, clear i, clear t, 2 compare and clear n, get c, range i, range m, read conflict -, set -, set h, set t, snapshot range a, snapshot range t"},
+		{"release", of(fdbpq.OpRelease),
+			"3 add n, clear -, clear h, clear t, compare and clear n, get a, get c, get h, get i, range m, read conflict -, set -, set a, set i, set t, snapshot range t"},
+		{"pop of what expires", func() fdbpq.Op { return op(opPopMin, q) },
+			"2 add n, clear -, clear a, clear i, clear m, clear t, 2 compare and clear n, get c, range i, range m, read conflict -, set -, snapshot get a, snapshot range a, snapshot range t"},
+		{"restore", func() fdbpq.Op { return opRestore(q, item) },
+			"2 add n, clear -, get c, get h, get i, read conflict -, 2 set -, set a, set i, set m, set t"},
+		{"a push with a group", func() fdbpq.Op { return inGroup(push(), "a") }, // which shows that keys of groups are noticed
+			"2 add n, add z, clear -, get c, read conflict -, set -, set i, set m, set w, snapshot get v, snapshot get z, snapshot range h, 2 snapshot range i, 2 snapshot range w, snapshot range y"},
 	} {
 		log.take()
 		result := f.apply(step.op())[0]
@@ -215,7 +142,7 @@ func TestWithoutGroupsNothingIsAdded(t *testing.T) {
 			token = result.Lease.Token
 		}
 		if result.Item.ID != (fdbpq.ID{}) {
-			id = result.Item.ID
+			id, item = result.Item.ID, result.Item
 		}
 		if got := log.take(); got != step.want {
 			t.Errorf("%s: got\n\t%s, want\n\t%s", step.name, got, step.want)

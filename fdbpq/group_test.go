@@ -1,7 +1,6 @@
 package fdbpq_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,9 +11,8 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // inGroup gives the message of a push a group.
@@ -37,9 +35,7 @@ func (f *fixture) pushGroup(q fdbpq.Target, group string, n, weight int) {
 		op.Weight = weight
 		ops = append(ops, op)
 	}
-	for _, r := range f.apply(ops...) {
-		wantError(f.T, r.Err, nil)
-	}
+	wantErrors(f.T, f.apply(ops...))
 }
 
 // popGroups pops n items one by one, and returns their values.
@@ -85,31 +81,6 @@ func (f *fixture) wantTurns(q fdbpq.Target, n int, want string) {
 	}
 }
 
-// A FIFO queue has turns, too, and dead letters and items that move keep their group.
-func TestGroupsOfFIFOAndMoves(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.fifoQueue("q")
-		f.pushGroup(q, "a", 3, 1)
-		f.pushGroup(q, "b", 1, 1)
-		f.wantTurns(q, 2, "a1 b1")
-		lease := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0]
-		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: lease.Lease.Token})[0].Err, nil)
-		f.check()
-		dead := f.apply(op(opPeekMin, f.fifoQueue("q-dead")))[0]
-		wantEqual(t, "group of the dead letter", dead.Item.Group(), "a")
-		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpRedriveItem, Queue: f.fifoQueue("q-dead"), ID: dead.Item.ID})[0].Err, nil)
-		f.check()
-		f.wantTurns(q, 2, "a3 a2")
-
-		p := f.queue("q")
-		f.pushGroup(p, "a", 2, 1)
-		first := f.apply(op(opPeekMin, p))[0].Item.ID
-		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpMove, Queue: p, ID: first, Priority: 0})[0].Err, nil)
-		f.check()
-		f.wantTurns(p, 2, "a1 a2")
-	})
-}
-
 // The last item of a group may leave before earlier ones. The next still comes behind those.
 func TestGroupKeepsItsOrder(t *testing.T) {
 	onEngines(t, func(f *fixture) {
@@ -133,8 +104,7 @@ func TestGroupKeepsItsOrder(t *testing.T) {
 func TestTurnsAreFair(t *testing.T) {
 	f := onMem(t)
 	random, _ := newRandom(t)
-	clock := newClock(time.Now())
-	f.batcher.SetNow(clock.now)
+	f.setClock()
 	q := f.queue("q")
 	weights := map[string]int{"a": 1, "b": 1, "c": 3, "d": 2, "e": 1}
 	names := slices.Sorted(maps.Keys(weights))
@@ -147,7 +117,7 @@ func TestTurnsAreFair(t *testing.T) {
 
 	pairs := map[string]*turnsOfPair{}
 	var held []fdbpq.Result
-	for n := range 2000 {
+	for n := range harness.Times(1000, 2000) {
 		late := n > 300 && len(held) > 0 && random.IntN(20) == 0
 		if late { // one comes back, and is the first then
 			r := f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: held[0].Lease.Token})[0]
@@ -248,7 +218,7 @@ func TestPushesOfGroupAtOnce(t *testing.T) {
 func TestTurnsBesideBlockedGroup(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("q")
-		f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
 		f.pushGroup(q, "a", 10, 1)
 		f.pushGroup(q, "b", 30, 1)
 		wantEqual(t, "leased", string(f.apply(leaseOf(q, fdbpq.Front))[0].Item.Value), "a1")
@@ -309,150 +279,6 @@ func (p *turnsOfPair) served(turns float64) {
 
 // difference is the largest of any stretch of time.
 func (p *turnsOfPair) difference() float64 { return p.high - p.low }
-
-// touched is a store that records the kinds of keys that transactions read or write.
-type touched struct {
-	kv.Database
-	kinds map[string]int
-}
-
-func (d *touched) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := d.Database.Begin(ctx, o)
-	return touchedTransaction{tx, d}, err
-}
-
-type touchedTransaction struct {
-	kv.Transaction
-	d *touched
-}
-
-// note records the kind of a key, and of the end of a range.
-func (d *touched) note(key []byte) {
-	if key, err := tuple.Unpack(key); err == nil && len(key) > 2 {
-		d.kinds[fmt.Sprint(key[2])]++
-	}
-}
-
-func (tx touchedTransaction) Get(key []byte) kv.Future[[]byte] {
-	tx.d.note(key)
-	return tx.Transaction.Get(key)
-}
-
-func (tx touchedTransaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	tx.d.note(r.Begin[:len(r.Begin)-1])
-	return tx.Transaction.GetRange(r, o)
-}
-
-func (tx touchedTransaction) Snapshot() kv.Reader {
-	return touchedReader{tx.Transaction.Snapshot(), tx.d}
-}
-
-func (tx touchedTransaction) Set(key, value []byte) {
-	tx.d.note(key)
-	tx.Transaction.Set(key, value)
-}
-
-func (tx touchedTransaction) Clear(key []byte) {
-	tx.d.note(key)
-	tx.Transaction.Clear(key)
-}
-
-func (tx touchedTransaction) ClearRange(r kv.Range) {
-	tx.d.note(r.Begin[:len(r.Begin)-1])
-	tx.Transaction.ClearRange(r)
-}
-
-func (tx touchedTransaction) Add(key []byte, delta int64) {
-	tx.d.note(key)
-	tx.Transaction.Add(key, delta)
-}
-
-type touchedReader struct {
-	kv.Reader
-	d *touched
-}
-
-func (r touchedReader) Get(key []byte) kv.Future[[]byte] {
-	r.d.note(key)
-	return r.Reader.Get(key)
-}
-
-func (r touchedReader) GetRange(keys kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	r.d.note(keys.Begin[:len(keys.Begin)-1])
-	return r.Reader.GetRange(keys, o)
-}
-
-// everyKind runs operations of every kind that concerns items, on pushes that change makes.
-func (f *fixture) everyKind(q fdbpq.Target, change func(fdbpq.Op) fdbpq.Op) {
-	push := func(n int) {
-		for i := range n {
-			f.apply(change(opPush(q, int64(i%2), fmt.Sprint(i))))
-		}
-	}
-	lease := func() fdbpq.Result {
-		return f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0]
-	}
-	push(12)
-	f.apply(change(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Delay: time.Hour}))
-	f.apply(withTTL(change(opPush(q, 1, "ttl")), time.Hour))
-	popped := f.apply(op(opPopMin, q))[0]
-	f.apply(fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &popped.Item})
-	f.apply(op(opPopMin, q), op(opPopMax, q))
-	for _, kind := range []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpExtend, fdbpq.OpTerm} {
-		wantError(f.T, f.apply(fdbpq.Op{Kind: kind, Queue: q, Token: lease().Lease.Token})[0].Err, nil)
-	}
-	wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpRelease, Queue: q, ID: lease().Item.ID})[0].Err, nil)
-	first := f.apply(op(opPeekMin, q))[0].Item.ID
-	moved := f.apply(fdbpq.Op{Kind: fdbpq.OpMove, Queue: q, ID: first, Priority: 5})[0]
-	f.apply(fdbpq.Op{Kind: fdbpq.OpRemove, Queue: q, ID: moved.Item.ID}, op(opLen, q), op(opPeekMin, q))
-	f.apply(fdbpq.Op{Kind: fdbpq.OpRedrive, Queue: f.queue("q-dead")})
-	f.check()
-	f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
-}
-
-// Queues without groups neither read nor write a key for them, in any operation. A push, pop, lease and acknowledgement
-// takes as many reads as ever.
-func TestWithoutGroupsNothingIsTouched(t *testing.T) {
-	store := &touched{Database: memkv.New(memkv.Options{}), kinds: map[string]int{}}
-	f := newFixture(t, store, fdbpq.RawValues)
-	f.everyKind(f.queue("q"), func(op fdbpq.Op) fdbpq.Op { return op })
-	for _, kind := range []string{"v", "w", "y", "z", "q"} {
-		if store.kinds[kind] > 0 {
-			t.Errorf("%d keys (%q) are read or written", store.kinds[kind], kind)
-		}
-	}
-
-	f.everyKind(f.queue("q"), func(op fdbpq.Op) fdbpq.Op { return inGroup(op, "a") })
-	for _, kind := range []string{"v", "w", "y", "z"} {
-		if store.kinds[kind] == 0 {
-			t.Errorf("no key (%q) is noticed", kind)
-		}
-	}
-
-	counted := countkv.New(memkv.New(memkv.Options{}))
-	f = newFixture(t, counted, fdbpq.RawValues)
-	q := f.queue("q")
-	f.apply(opPush(q, 1, "a"), opPush(q, 1, "b"))
-	cost := func(what string, reads, rounds int, op fdbpq.Op) fdbpq.Result {
-		t.Helper()
-		counted.Take()
-		r := f.apply(op)[0]
-		if costs := counted.Take(); costs[0] != (countkv.Cost{Reads: reads, Rounds: rounds}) {
-			t.Errorf("%s takes %+v", what, costs[0])
-		}
-		return r
-	}
-	cost("a push", 3, 1, opPush(q, 1, "c"))
-	cost("a pop", 4, 1, op(opPopMin, q))
-	lease := cost("a lease", 4, 1, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})
-	cost("an acknowledgement", 2, 1, fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: lease.Lease.Token})
-
-	// With groups there are more reads, in as many round trips as with any other header.
-	f.pushGroup(q, "a", 1, 1)
-	cost("a push with a group", 9, 1, inGroup(opPush(q, 1, "d"), "a"))
-	f.apply(op(opPopMin, q))
-	cost("a pop of an item with a group", 7, 2, op(opPopMin, q))
-}
 
 // Bad groups and weights fail their push and change nothing.
 func TestBadGroups(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -43,38 +42,6 @@ func TestKeyspaceRefusesPrefixesThatMeet(t *testing.T) {
 				t.Errorf("%q is not in: %v", want, err)
 			}
 		}
-	}
-}
-
-// Whatever roots are accepted, the keys of one area are never taken for those of another,
-// however similar the roots are.
-func TestPrefixesThatAreAlike(t *testing.T) {
-	for _, prefixes := range [][2]string{
-		{"pq", "pq-"}, {"pq", "pq-queue"}, {"pq", "pq-queues-x"}, {"pq", "pq\x00"}, {"pq\x00", "pq"}, {"pq", "pq\x00-x"},
-		{"q-x", "q"}, {"-x", "-queues"}, {"\x00", "\x00\xff"}, {"\xff", "\xff\x00"}, {"pq", "pq-X"}, {"pq", " pq"},
-	} {
-		t.Run(fmt.Sprintf("%q", prefixes), func(t *testing.T) {
-			f := newFixtureIn(t, memkv.New(memkv.Options{}), prefixes[0], prefixes[1], fdbpq.RawValues)
-			names := []string{"a", "a\x00", "-x", "i", "\xff", "\x00\xff"}
-			var pushes []fdbpq.Op
-			for _, name := range names {
-				pushes = append(pushes, opPush(f.queue(name), 1, name), opPush(f.fifoQueue(name), 0, name))
-			}
-			f.apply(pushes...)
-			f.check()
-			wantError(t, fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, -time.Hour), nil)
-			wantEqual(t, "receipts", len(f.check().Receipts), 0)
-			for _, list := range []func(kv.Reader, string, int) kv.Future[[]string]{f.PriorityQueues, f.Queues} {
-				got, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) { return list(r, "", 100).Get() })
-				if err != nil || len(got) != len(names) {
-					t.Errorf("queues are %q (error %v), want %d", got, err, len(names))
-				}
-			}
-			for _, name := range names {
-				wantList(t, name, f.values(f.queue(name).PopMin), name)
-				wantList(t, name, f.values(f.fifoQueue(name).Dequeue), name)
-			}
-		})
 	}
 }
 

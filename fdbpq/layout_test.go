@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -103,44 +104,53 @@ func wantForeign(t *testing.T, got fdbpq.Item, err error, want recipeItem) {
 	}
 }
 
-func TestRecipeItemsArePoppedFromBothEnds(t *testing.T) {
+// Items of the recipe are found, peeked at and popped in their order, and never counted.
+func TestRecipeItemsArePopped(t *testing.T) {
 	onEngines(t, func(f *fixture) {
-		q := f.queue("jobs")
-		for _, reverse := range []bool{false, true} {
-			list := f.recipePuts(f.priority, false)
-			pop, peek := q.PopMin, q.PeekMin
-			if reverse {
-				pop, peek = q.PopMax, q.PeekMax
+		q, fifo := f.queue("jobs"), f.fifoQueue("jobs")
+		for n, of := range []struct {
+			root string
+			q    fdbpq.Target
+			peek func(kv.Reader) (fdbpq.Item, error)
+			pop  func(kv.Transaction) (fdbpq.Item, error)
+		}{{f.priority, q, q.PeekMin, q.PopMin}, {f.priority, q, q.PeekMax, q.PopMax}, {f.fifo, fifo, fifo.Peek, fifo.Dequeue}} {
+			list := f.recipePuts(of.root, of.root == f.fifo)
+			if n == 1 {
 				slices.Reverse(list)
 			}
+			if n != 1 {
+				f.walkForeign(of.q, list)
+			}
 			for _, want := range list {
-				got, err := f.look(peek)
+				got, err := f.look(of.peek)
 				wantForeign(f.T, got, err, want)
-				got, err = f.take(pop)
+				got, err = f.take(of.pop)
 				wantForeign(f.T, got, err, want)
 				if n := f.length(q); n != 0 {
 					f.Errorf("items of the recipe are counted: Len is %d", n)
 				}
 			}
-			wantError(f.T, errOf(f.take(pop)), fdbpq.ErrEmpty)
-		}
-		if left := f.stored(f.priority); len(left) > 0 {
-			f.Errorf("%d keys are left, the first %x", len(left), left[0].Key)
+			wantError(f.T, errOf(f.take(of.pop)), fdbpq.ErrEmpty)
+			if left := f.stored(of.root); len(left) > 0 {
+				f.Errorf("%d keys are left, the first %x", len(left), left[0].Key)
+			}
 		}
 	})
 }
 
-func TestRecipeItemsAreDequeued(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.fifoQueue("jobs")
-		for _, want := range f.recipePuts(f.fifo, true) {
-			got, err := f.look(q.Peek)
-			wantForeign(f.T, got, err, want)
-			got, err = f.take(q.Dequeue)
-			wantForeign(f.T, got, err, want)
-		}
-		wantError(f.T, errOf(f.take(q.Dequeue)), fdbpq.ErrEmpty)
-	})
+// walkForeign looks for items of the recipe in their order, and by their ids.
+func (f *fixture) walkForeign(q fdbpq.Target, list []recipeItem) {
+	f.Helper()
+	items, end := f.walk(fdbpq.Browse{State: fdbpq.Ready}, q, time.Now())
+	wantEqual(f.T, "items, scanned, more", fmt.Sprint(len(items), end.Scanned, end.More), fmt.Sprint(len(list), len(list), false))
+	n := 0
+	wantError(f.T, fdbpq.ReadItems(f.ctx, f.db, q, idsOf(items), time.Now(), func(i int, item *fdbpq.Browsed) bool {
+		wantForeign(f.T, items[i].Item, items[i].Err, list[i])
+		wantForeign(f.T, item.Item, item.Err, list[i])
+		n++
+		return true
+	}), nil)
+	wantEqual(f.T, "items by their ids", n, len(list))
 }
 
 // An item that we push is what the recipe would have written: the next count at its
@@ -208,30 +218,6 @@ func TestForeignValueInOtherFormat(t *testing.T) {
 		got, err := f.take(q.PopMin)
 		if err != nil || string(got.Value) != "plain" {
 			f.Errorf("value is %q (error %v)", got.Value, err)
-		}
-	})
-}
-
-// A key that is not an item stays, and pops and peeks return ErrCorrupt.
-func TestCorruptKeys(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		f.corrupt = true
-		q := f.queue("jobs")
-		space := items(f.priority, "jobs")
-		for _, key := range []tuple.Tuple{
-			{"text", int64(1), make([]byte, 20)},
-			{int64(1), "text", make([]byte, 20)},
-			{int64(1), int64(2)},
-			{int64(1), int64(2), make([]byte, 19)},
-			{int64(1), int64(2), make([]byte, 20), int64(3)},
-			{int64(1), int64(2), "20 bytes of string.."},
-		} {
-			write(f, func(tx kv.Transaction) { tx.Set(space.Pack(key), []byte("v")) })
-			wantError(f.T, errOf(f.look(q.PeekMax)), fdbpq.ErrCorrupt)
-			wantError(f.T, errOf(f.take(q.PopMin)), fdbpq.ErrCorrupt)
-			wantError(f.T, errOf(f.take(q.PopMax)), fdbpq.ErrCorrupt)
-			f.wantStored(space.Pack(key), []byte("v"))
-			write(f, func(tx kv.Transaction) { q.Clear(tx) })
 		}
 	})
 }

@@ -180,29 +180,44 @@ func (f *fixture) value(key []byte) []byte {
 	return must(do(f, func(tx kv.Transaction) ([]byte, error) { return tx.Get(key).Get() }))
 }
 
-// Something that is due and cannot be read fails pops beyond what is there, and nothing else: other items come back, and a
-// batch that only reads ends.
+// Entries of the time index that this version does not know stay, and fail pops of their queue beyond what is there, and
+// nothing else: other items come back, and a batch that only reads ends.
 func TestUnreadableEntries(t *testing.T) {
-	for _, n := range []int{1, 2 * duePage} {
-		f := onMem(t)
-		f.corrupt = true
-		q := f.queue("jobs")
-		f.fill(q, "a", "b")
-		now := time.Now()
-		if n == 1 {
-			f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
-		}
-		write(f, func(tx kv.Transaction) {
-			for i := range n {
-				tx.Set(tuple.Tuple{f.priority, "jobs", "t", 7, "later", i}.Pack(), []byte{})
+	late := many(2*duePage, func(i int) tuple.Tuple { return tuple.Tuple{"later", i} })
+	for what, entries := range map[string][]tuple.Tuple{
+		"another kind": late[:1],
+		"another part": {{"f", 1, make([]byte, 20)}},
+		"no part":      {{"f"}},
+		"no kind":      {{}},
+		"no text":      {{5}},
+		"very many":    late,
+	} {
+		t.Run(what, func(t *testing.T) {
+			f := onMem(t)
+			f.corrupt = true
+			q := f.queue("jobs")
+			f.fill(q, "a", "b")
+			now := time.Now()
+			if len(entries) == 1 {
+				f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
 			}
+			key := func(entry tuple.Tuple) []byte {
+				return append(tuple.Tuple{f.priority, "jobs", "t", 7}, entry...).Pack()
+			}
+			write(f, func(tx kv.Transaction) {
+				for _, entry := range entries {
+					tx.Set(key(entry), []byte{})
+				}
+			})
+			f.batcher.SetNow(func() time.Time { return now.Add(time.Hour) })
+			r := f.apply(op(opPeekMin, q), op(opLen, q))
+			wantEqual(t, "peeked", fmt.Sprint(string(r[0].Item.Value), r[1].Len), "a2")
+			pop := op(opPopMin, q)
+			r = f.apply(pop, pop, pop, op(opPopMin, f.queue("other")))
+			wantEqual(t, "popped", string(r[0].Item.Value)+string(r[1].Item.Value), "ab")
+			wantErrors(t, r, nil, nil, fdbpq.ErrCorrupt, fdbpq.ErrEmpty)
+			f.wantStored(key(entries[0]), []byte{})
 		})
-		f.batcher.SetNow(func() time.Time { return now.Add(time.Hour) })
-		r := f.apply(op(opPeekMin, q), op(opLen, q))
-		wantEqual(t, "peeked", fmt.Sprint(string(r[0].Item.Value), r[1].Len), "a2")
-		r = f.apply(op(opPopMin, q), op(opPopMin, q), op(opPopMin, q))
-		wantEqual(t, "popped", string(r[0].Item.Value)+string(r[1].Item.Value), "ab")
-		wantError(t, r[2].Err, fdbpq.ErrCorrupt)
 	}
 }
 

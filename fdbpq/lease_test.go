@@ -138,8 +138,7 @@ func TestBadOps(t *testing.T) {
 // such as would hold if fences could be computed.
 func TestMadeUpTokens(t *testing.T) {
 	onEngines(t, func(f *fixture) {
-		clock := newClock(time.Now())
-		f.batcher.SetNow(clock.now)
+		clock := f.setClock()
 		q, fifo := f.queue("jobs"), f.fifoQueue("jobs")
 		lost := func(what string, q fdbpq.Target, id fdbpq.ID, from int64) {
 			f.Helper()

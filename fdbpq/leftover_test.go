@@ -12,7 +12,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // duePage is how many entries of the time index a transaction handles.
@@ -57,6 +56,13 @@ func (c *clock) now() time.Time           { return time.UnixMicro(c.micros.Add(c
 func (c *clock) advance(d time.Duration)  { c.micros.Add(d.Microseconds()) }
 func (c *clock) stepping(d time.Duration) { c.step.Store(d.Microseconds()) }
 
+// setClock gives the Batcher a clock.
+func (f *fixture) setClock() *clock {
+	c := newClock(time.Now())
+	f.batcher.SetNow(c.now)
+	return c
+}
+
 // onFaults is a fixture in a store that fails when told to.
 func onFaults(t *testing.T, o faultkv.Options) (*fixture, *faultkv.DB) {
 	db := faultkv.New(memkv.New(memkv.Options{}), o)
@@ -68,32 +74,5 @@ func (f *fixture) fill(q *fdbpq.PriorityQueue, values ...string) {
 	f.Helper()
 	for i, value := range values {
 		f.push(q, int64(i), value)
-	}
-}
-
-// An entry of the time index that this version does not know affects only its own queue, and only
-// when that has too few items.
-func TestUnknownThingsFallDue(t *testing.T) {
-	for what, key := range map[string]tuple.Tuple{
-		"another kind": {"later", 1},
-		"another part": {"f", 1, make([]byte, 20)},
-		"no part":      {"f"},
-		"no kind":      {},
-		"no text":      {5},
-	} {
-		t.Run(what, func(t *testing.T) {
-			f := onMem(t)
-			f.corrupt = true
-			q := f.queue("new")
-			entry := append(tuple.Tuple{f.priority, "new", "t", 7}, key...).Pack()
-			f.push(q, 1, "a")
-			write(f, func(tx kv.Transaction) { tx.Set(entry, []byte{}) })
-			ops := []fdbpq.Op{op(opPopMin, q), op(opPopMin, f.queue("other"))}
-			wantList(t, "results", summary(ops, f.apply(ops...)), "a", fdbpq.ErrEmpty.Error())
-			results := f.apply(ops...)
-			wantError(t, results[0].Err, fdbpq.ErrCorrupt)
-			wantError(t, results[1].Err, fdbpq.ErrEmpty)
-			f.wantStored(entry, []byte{})
-		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,12 +18,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// setLimits changes the settings of a queue.
-func (f *fixture) setLimits(q fdbpq.Target, change func(*fdbpq.Settings)) {
-	f.Helper()
-	wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: change})[0].Err, nil)
-}
-
 func leaseOf(q fdbpq.Target, end fdbpq.End) fdbpq.Op {
 	return fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour, End: end, Waits: true}
 }
@@ -33,14 +26,14 @@ func leaseOf(q fdbpq.Target, end fdbpq.End) fdbpq.Op {
 // again as soon as a lease ends.
 func TestGroupAtItsLimit(t *testing.T) {
 	onEngines(t, func(f *fixture) {
-		for _, many := range []int{2, 63, 64, 65, 300} { // a search begins after 64
+		for _, many := range []int{2, 64, 65, 150} { // a search begins after 64
 			f.limitGroup(f.queue(fmt.Sprint("q", many)), many)
 		}
 	})
 }
 
 func (f *fixture) limitGroup(q fdbpq.Target, many int) {
-	f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
+	f.configure(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
 	var ops []fdbpq.Op
 	for i := range many + 1 {
 		ops = append(ops, inGroup(opPush(q, 1, fmt.Sprint("a", i)), "a"))
@@ -84,7 +77,7 @@ func (f *fixture) limitGroup(q fdbpq.Target, many int) {
 	wantEqual(f.T, "freed by a nak", f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: next})[0].Err, nil)
 	wantEqual(f.T, "popped", string(f.apply(op(opPopMin, q))[0].Item.Value), "a1")
 
-	f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 0 })
+	f.configure(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 0 })
 	lease(fdbpq.Front, "a2")
 	lease(fdbpq.Back, fmt.Sprint("a-", many-1))
 	f.check()
@@ -97,7 +90,7 @@ func TestSearchAmongOtherItems(t *testing.T) {
 		q := f.queue("q")
 		f.pushGroup(q, "a", 100, 1)
 		f.apply(opPush(q, 2, "unindexed")) // pushed before there is a limit
-		f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
 		f.apply(inGroup(opPush(q, 3, "b1"), "b"), inGroup(opPush(q, 3, "b2"), "b"), opPush(q, 3, "indexed"))
 		var taken []string
 		for range 3 {
@@ -118,7 +111,7 @@ func TestSearchAmongOtherItems(t *testing.T) {
 				t.Errorf("left is %v", key)
 			}
 		}
-		f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 0 })
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 0 })
 		f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
 	})
 }
@@ -157,7 +150,7 @@ func TestSearchAmongManyGroups(t *testing.T) {
 			f := onMem(t)
 			f.corrupt = true
 			q := f.queue("q")
-			f.setLimits(q, test.set)
+			f.configure(q, test.set)
 			f.pushGroup(q, "a", 100, 1)
 			f.apply(inGroup(opPush(q, 0, "first"), last))
 			if codec.HashGroup("a") > codec.HashGroup(last) {
@@ -187,7 +180,7 @@ func TestSearchesMeet(t *testing.T) {
 	for _, kind := range []fdbpq.OpKind{fdbpq.OpLease, fdbpq.OpPop} {
 		f := onMem(t)
 		q := f.queue("q")
-		f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
 		for _, p := range []int64{1, 3} {
 			for range 70 {
 				f.apply(inGroup(opPush(q, p, "a"), "a"))
@@ -221,116 +214,73 @@ func TestGroupConflicts(t *testing.T) {
 	limit := func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 2 }
 	rated := func(s *fdbpq.Settings) { s.RatePerGroup = "2/1h" }
 	for _, c := range []struct {
-		name     string
-		set      func(*fdbpq.Settings)
-		first    func(r conflictRun) fdbpq.Op
-		second   func(r conflictRun) fdbpq.Op
-		conflict bool
+		set           func(*fdbpq.Settings)
+		first, second string
+		conflict      bool
 	}{
-		{"two leases from either end", limit, conflictRun.front, conflictRun.back, true},
-		{"leases without a limit", nil, conflictRun.front, conflictRun.back, false},
-		{"a late extension, then a lease", limit, conflictRun.extendLate, conflictRun.back, true},
-		{"a lease, then a late extension", limit, conflictRun.back, conflictRun.extendLate, false},
-		{"a lease, then an acknowledgement", limit, conflictRun.front, conflictRun.ack, false},
-		{"an acknowledgement, then a lease", limit, conflictRun.ack, conflictRun.front, false},
-		{"two deliveries of a rate", rated, conflictRun.popFront, conflictRun.popBack, true},
-		{"two deliveries of the rate of the queue", func(s *fdbpq.Settings) { s.Rate = "2/1h" }, conflictRun.popFront, conflictRun.popBack, true},
-		{"settings, then a lease", limit, conflictRun.configure, conflictRun.front, true},
-		{"two pushes", limit, conflictRun.push, conflictRun.push, false},
-		{"two pushes with a rate", rated, conflictRun.push, conflictRun.push, false},
+		{limit, "lease", "lease from the back", true},
+		{nil, "lease", "lease from the back", false},
+		{limit, "late extension", "lease from the back", true},
+		{limit, "lease from the back", "late extension", false},
+		{limit, "lease", "acknowledgement", false},
+		{limit, "acknowledgement", "lease", false},
+		{rated, "pop", "pop from the back", true},
+		{func(s *fdbpq.Settings) { s.Rate = "2/1h" }, "pop", "pop from the back", true},
+		{limit, "settings", "lease", true},
+		{limit, "push", "push", false},
+		{rated, "push", "push", false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := onMem(t)
-			q := f.queue("q")
-			f.pushGroup(q, "a", 6, 1)
-			now := time.Now()
-			r := conflictRun{q: q, lease: f.apply(leaseOf(q, fdbpq.Front))[0], late: f.applyAt(now.Add(-time.Hour), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0]}
-			f.apply(op(opPeekMin, q)) // brings back what is late
-			if c.set != nil {
-				f.setLimits(q, c.set)
-			}
-
-			var txs []kv.Transaction
-			for _, make := range []func(conflictRun) fdbpq.Op{c.first, c.second} {
-				tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
-				results, err := fdbpq.Apply(tx, []fdbpq.Op{make(r)}, now)
-				wantError(t, err, nil)
-				wantError(t, results[0].Err, nil)
-				txs = append(txs, tx)
-			}
-			_, err := txs[0].Commit().Get()
-			wantError(t, err, nil)
-			if _, err = txs[1].Commit().Get(); errors.Is(err, kv.ErrConflict) != c.conflict {
-				t.Errorf("the second: %v", err)
-			}
-		})
+		f := onMem(t)
+		q := f.queue("q")
+		f.pushGroup(q, "a", 6, 1)
+		lease := f.apply(leaseOf(q, fdbpq.Front))[0].Lease.Token
+		over := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}
+		late := f.applyAt(time.Now().Add(-time.Hour), over)[0].Lease.Token
+		f.apply(op(opPeekMin, q)) // brings back what is late
+		if c.set != nil {
+			f.configure(q, c.set)
+		}
+		ops := map[string]fdbpq.Op{
+			"lease": leaseOf(q, fdbpq.Front), "lease from the back": leaseOf(q, fdbpq.Back),
+			"pop": op(opPopMin, q), "pop from the back": op(opPopMax, q), "push": inGroup(opPush(q, 1, "new"), "a"),
+			"acknowledgement": {Kind: fdbpq.OpAck, Queue: q, Token: lease},
+			"late extension":  {Kind: fdbpq.OpExtend, Queue: q, Token: late},
+			"settings":        {Kind: fdbpq.OpConfigure, Queue: q, Configure: maxLeased(100)},
+		}
+		t.Log(c.first, ", then ", c.second)
+		f.wantConflict(c.conflict, func() { wantError(t, f.apply(ops[c.first])[0].Err, nil) }, ops[c.second])
 	}
-}
-
-// conflictRun is a queue with two items of a group that were leased, the lease of the second is over.
-type conflictRun struct {
-	q           fdbpq.Target
-	lease, late fdbpq.Result
-}
-
-func (r conflictRun) front() fdbpq.Op    { return leaseOf(r.q, fdbpq.Front) }
-func (r conflictRun) back() fdbpq.Op     { return leaseOf(r.q, fdbpq.Back) }
-func (r conflictRun) popFront() fdbpq.Op { return op(opPopMin, r.q) }
-func (r conflictRun) popBack() fdbpq.Op  { return op(opPopMax, r.q) }
-func (r conflictRun) push() fdbpq.Op     { return inGroup(opPush(r.q, 1, "new"), "a") }
-func (r conflictRun) ack() fdbpq.Op {
-	return fdbpq.Op{Kind: fdbpq.OpAck, Queue: r.q, Token: r.lease.Lease.Token}
-}
-func (r conflictRun) extendLate() fdbpq.Op {
-	return fdbpq.Op{Kind: fdbpq.OpExtend, Queue: r.q, Token: r.late.Lease.Token}
-}
-func (r conflictRun) configure() fdbpq.Op {
-	return fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: r.q, Configure: func(s *fdbpq.Settings) { s.MaxLeased = 100 }}
 }
 
 // A search conflicts with what another transaction does to the items that it compares, and with nothing else.
 func TestSearchConflicts(t *testing.T) {
-	for _, c := range []struct {
-		name     string
-		other    func(f *fixture, tx kv.Transaction, q fdbpq.Target, item fdbpq.ID)
+	push := func(priority int64, group string) func(*fixture, fdbpq.Target, fdbpq.ID) {
+		return func(f *fixture, q fdbpq.Target, _ fdbpq.ID) { f.apply(inGroup(opPush(q, priority, group), group)) }
+	}
+	for name, c := range map[string]struct {
+		other    func(f *fixture, q fdbpq.Target, item fdbpq.ID)
 		conflict bool
 	}{
-		{"a push before the item of its group", func(f *fixture, tx kv.Transaction, q fdbpq.Target, _ fdbpq.ID) {
-			must(fdbpq.Apply(tx, []fdbpq.Op{inGroup(opPush(q, 3, "b"), "b")}, time.Now()))
+		"a push before the item of its group":     {push(3, "b"), true},
+		"a push behind it":                        {push(7, "b"), false},
+		"a push of the group that is passed over": {push(3, "a"), false},
+		"a removal": {func(f *fixture, q fdbpq.Target, item fdbpq.ID) {
+			f.apply(fdbpq.Op{Kind: fdbpq.OpRemove, Queue: q, ID: item})
 		}, true},
-		{"a push behind it", func(f *fixture, tx kv.Transaction, q fdbpq.Target, _ fdbpq.ID) {
-			must(fdbpq.Apply(tx, []fdbpq.Op{inGroup(opPush(q, 7, "b"), "b")}, time.Now()))
-		}, false},
-		{"a push of the group that is passed over", func(f *fixture, tx kv.Transaction, q fdbpq.Target, _ fdbpq.ID) {
-			must(fdbpq.Apply(tx, []fdbpq.Op{inGroup(opPush(q, 3, "a"), "a")}, time.Now()))
-		}, false},
-		{"a removal", func(f *fixture, tx kv.Transaction, q fdbpq.Target, item fdbpq.ID) {
-			must(fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpRemove, Queue: q, ID: item}}, time.Now()))
-		}, true},
-		{"a pop by a program with the bare recipe", func(f *fixture, tx kv.Transaction, q fdbpq.Target, item fdbpq.ID) {
+		"a pop by a program with the bare recipe": {func(f *fixture, q fdbpq.Target, item fdbpq.ID) {
 			f.corrupt = true
-			tx.Clear(q.Layout().ItemKey(&item))
+			write(f, func(tx kv.Transaction) { tx.Clear(q.Layout().ItemKey(&item)) })
 		}, true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			f := onMem(t)
 			q := f.queue("q")
-			f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
+			f.configure(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
 			f.pushGroup(q, "a", 70, 1)
 			item := f.apply(inGroup(opPush(q, 5, "b"), "b"))[0].Item.ID
 			f.apply(leaseOf(q, fdbpq.Front))
-
-			first, second := must(f.db.Begin(f.ctx, kv.BeginOptions{})), must(f.db.Begin(f.ctx, kv.BeginOptions{}))
-			c.other(f, first, q, item)
-			results, err := fdbpq.Apply(second, []fdbpq.Op{leaseOf(q, fdbpq.Front)}, time.Now())
-			if err != nil || results[0].Item.ID != item {
-				t.Fatalf("%+v, %v", results, err)
-			}
-			_, err = first.Commit().Get()
-			wantError(t, err, nil)
-			if _, err = second.Commit().Get(); errors.Is(err, kv.ErrConflict) != c.conflict {
-				t.Errorf("the search: %v", err)
-			}
+			r := f.wantConflict(c.conflict, func() { c.other(f, q, item) }, leaseOf(q, fdbpq.Front))
+			wantEqual(t, "found", r[0].Item.ID, item)
 		})
 	}
 }
@@ -340,10 +290,9 @@ func TestSearchConflicts(t *testing.T) {
 func TestRates(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		random, _ := newRandom(f.T)
-		clock := newClock(time.Now())
-		f.batcher.SetNow(clock.now)
+		clock := f.setClock()
 		q := f.queue("q")
-		f.setLimits(q, func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "7/1s", "3/1s" })
+		f.configure(q, func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "7/1s", "3/1s" })
 		for _, group := range []string{"a", "b", "c", "d"} {
 			f.pushGroup(q, group, 100, 1)
 		}
@@ -375,7 +324,7 @@ func TestRates(t *testing.T) {
 			wantRate(f.T, times[group], must(settings.ParseRate("3/1s")))
 		}
 
-		f.setLimits(q, func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "", "" })
+		f.configure(q, func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "", "" })
 		f.popGroups(q, 20)
 		f.check()
 		clock.advance(time.Hour)
@@ -406,10 +355,9 @@ func wantRate(t *testing.T, times []time.Time, rate settings.Rate) {
 // A rate that changes begins anew, and its texts say until when it is used up.
 func TestRateChanges(t *testing.T) {
 	f := onMem(t)
-	clock := newClock(time.Now())
-	f.batcher.SetNow(clock.now)
+	clock := f.setClock()
 	q := f.queue("q")
-	f.setLimits(q, func(s *fdbpq.Settings) { s.Rate = "1/24h" })
+	f.configure(q, func(s *fdbpq.Settings) { s.Rate = "1/24h" })
 	f.pushGroup(q, "a", 5, 1)
 	f.popGroups(q, 1)
 	r := f.apply(op(opPopMin, q))[0]
@@ -420,11 +368,11 @@ func TestRateChanges(t *testing.T) {
 		!strings.HasPrefix(r.Err.Error(), "fdbpq: the queue's rate of 1/24h is used up until 2") {
 		t.Errorf("%v", r.Err)
 	}
-	f.setLimits(q, func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "", "1/24h" })
+	f.configure(q, func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "", "1/24h" })
 	f.popGroups(q, 1)
 	r = f.apply(op(opPopMin, q))[0]
 	wantEqual(t, "error", r.Err.Error(), "fdbpq: nothing may be served now: the groups of the ready items have used up rate_per_group 1/24h")
-	f.setLimits(q, func(s *fdbpq.Settings) { s.RatePerGroup, s.MaxLeasedPerGroup = "2/1s", 3 })
+	f.configure(q, func(s *fdbpq.Settings) { s.RatePerGroup, s.MaxLeasedPerGroup = "2/1s", 3 })
 	f.popGroups(q, 2)
 	r = f.apply(op(opPopMin, q))[0]
 	wantEqual(t, "error", r.Err.Error(),
@@ -444,33 +392,19 @@ func TestGroupLimitWithFaults(t *testing.T) {
 	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
 	q := f.queue("q")
 	const limit = 2
-	f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = limit })
+	f.configure(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = limit })
 
 	var pushed, ended atomic.Int64
-	done := make(chan struct{})
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		for {
-			select {
-			case <-done:
-				return
-			default:
-				f.watchLeased(q, limit)
-			}
-		}
-	})
-
 	f.run(seed, 4, func(w *worker) {
 		for range 60 {
 			w.leaseSome(q, &pushed, &ended)
+			f.watchLeased(q, limit)
 		}
 	})
-	close(done)
-	watch.Wait()
 
 	for more := true; more; {
 		wantError(t, f.batcher.Settle(f.ctx), nil)
-		f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 0 })
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 0 })
 		r := f.apply(op(opPopMin, q))[0]
 		if more = r.Err == nil; more {
 			ended.Add(1)

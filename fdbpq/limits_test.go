@@ -1,10 +1,7 @@
 package fdbpq_test
 
 import (
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,24 +11,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
 
-// Settings that cannot be read limit nothing, and fail only the operations that need them.
-func TestCorruptSettingsAndPops(t *testing.T) {
-	f := onMem(t)
-	f.corrupt = true
-	q := f.queue("jobs")
-	write(f, func(tx kv.Transaction) { tx.Set(f.configKey("jobs"), []byte("x")) })
-	f.fill(q, "a", "b", "c")
-	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}
-	long := lease
-	long.Lease = time.Minute
-	r := f.apply(lease, op(opPopMin, q), long, lease, op(opPopMin, q))
-	for i, want := range []string{"", "a", "b", "", "c"} {
-		if wantEqual(t, "value", string(r[i].Item.Value), want); want == "" {
-			wantError(t, r[i].Err, fdbpq.ErrCorrupt)
-		}
-	}
-}
-
 func maxLeased(n int64) func(*fdbpq.Settings) {
 	return func(s *fdbpq.Settings) { s.MaxLeased = n }
 }
@@ -40,24 +19,19 @@ func maxItems(n int64) func(*fdbpq.Settings) {
 	return func(s *fdbpq.Settings) { s.MaxItems = n }
 }
 
-// What is due and cannot be read does not keep pushes from an answer.
-func TestMaxItemsBesideCorruptItem(t *testing.T) {
+// What cannot be read is not discarded, and when it is due it does not keep pushes from an answer.
+func TestLimitsBesideCorruptItem(t *testing.T) {
 	f := onMem(t)
 	f.corrupt = true
+	clock := f.setClock()
 	q := f.queue("jobs")
-	f.configure(q, maxItems(1))
-	clock := newClock(time.Now())
-	f.batcher.SetNow(clock.now)
-	push := opPush(q, 1, "a")
-	f.apply(push)
-	f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second})
-	for _, pair := range f.stored(f.priority) {
-		if strings.Contains(string(pair.Key), "\x02h\x00") && len(pair.Value) > 0 {
-			write(f, func(tx kv.Transaction) { tx.Set(pair.Key, []byte("x")) })
-		}
-	}
+	held := f.apply(withDelay(opPush(q, 9, "a"), time.Second))[0].Item.ID
+	write(f, func(tx kv.Transaction) { tx.Set(fdbpq.HeldKey(q, &held), []byte("x")) })
+	f.configure(q, discardOld(1, 0))
+	wantError(t, f.apply(opPush(q, 1, "b"))[0].Err, fdbpq.ErrCorrupt)
+	f.configure(q, func(s *fdbpq.Settings) { s.Discard = "" })
 	clock.advance(time.Hour)
-	wantError(t, f.apply(push)[0].Err, fdbpq.ErrFull)
+	wantError(t, f.apply(opPush(q, 1, "b"))[0].Err, fdbpq.ErrFull)
 }
 
 // A queue without limits is not read more than its settings, and its pushes do not conflict, nor do leases from both ends;
@@ -93,18 +67,27 @@ func TestRetireBesidePush(t *testing.T) {
 }
 
 // Many push, pop, lease, settle, remove and configure at the same time: there are never more items or leases than the
-// limits allow, as the store has it before each batch, every item ends once, and no change of settings is lost.
+// limits allow, as the store has it before each batch, every item ends once, and no change of settings is
+// lost, whatever becomes of commits.
 func TestRaces(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		for _, set := range []func(*fdbpq.Settings){
-			maxItems(7), func(s *fdbpq.Settings) { s.MaxBytes = 7 * 4 }, discardOld(7, 0), discardOld(0, 7*4), maxLeased(2),
-		} {
-			r := &limitRace{fixture: f, q: f.queue("jobs"), ends: map[fdbpq.ID]int{}}
-			f.configure(r.q, func(s *fdbpq.Settings) { *s = fdbpq.Settings{} })
-			r.run(f.configure(r.q, set))
-			f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: r.q}, fdbpq.Op{Kind: fdbpq.OpPurge, Queue: r.q.DeadLetters()})
-		}
+	onEngines(t, testRaces)
+	t.Run("faults", func(t *testing.T) {
+		_, seed := newRandom(t)
+		f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
+		testRaces(f.fixture)
+		f.calm()
 	})
+}
+
+func testRaces(f *fixture) {
+	for _, set := range []func(*fdbpq.Settings){
+		maxItems(7), func(s *fdbpq.Settings) { s.MaxBytes = 7 * 4 }, discardOld(7, 0), discardOld(0, 7*4), maxLeased(2),
+	} {
+		r := &limitRace{fixture: f, q: f.queue("jobs"), ends: map[fdbpq.ID]int{}}
+		f.configure(r.q, func(s *fdbpq.Settings) { *s = fdbpq.Settings{} })
+		r.run(f.configure(r.q, set))
+		f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: r.q}, fdbpq.Op{Kind: fdbpq.OpPurge, Queue: r.q.DeadLetters()})
+	}
 }
 
 // limitRace is a race for the items of a queue, 7 of 4 bytes if there is a limit.
@@ -258,8 +241,7 @@ func TestMaxBytesOfLargeQueue(t *testing.T) {
 		f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 0 })
 		set := fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.MaxBytes = 1 << 20 }}
 		r := f.apply(set, opPush(q, 1, "x"))
-		wantError(t, r[0].Err, nil)
-		wantError(t, r[1].Err, fdbpq.ErrNoRoom)
+		wantErrors(t, r, nil, fdbpq.ErrNoRoom)
 		f.check()
 		// Lowered, with more than one transaction discards.
 		f.configure(q, discardOld(10, 0))
@@ -273,54 +255,5 @@ func TestMaxBytesOfLargeQueue(t *testing.T) {
 		info := f.infoOf(q, 0)
 		wantEqual(t, "left", info.Ready+info.Leased+info.Delayed, int64(10))
 		f.check()
-	}
-}
-
-// An item that cannot be read is not discarded.
-func TestDiscardCorrupt(t *testing.T) {
-	f := onMem(t)
-	f.corrupt = true
-	q := f.queue("jobs")
-	f.configure(q, discardOld(1, 0))
-	late := opPush(q, 9, "a")
-	late.Delay = time.Hour
-	f.apply(late)
-	for _, pair := range f.stored(f.priority) {
-		if strings.Contains(string(pair.Key), "\x02h\x00") && len(pair.Value) > 0 {
-			write(f, func(tx kv.Transaction) { tx.Set(pair.Key, []byte("x")) })
-		}
-	}
-	if err := f.apply(opPush(q, 1, "b"))[0].Err; !errors.Is(err, fdbpq.ErrCorrupt) {
-		t.Error(err)
-	}
-}
-
-// Whatever becomes of commits, there are never more items than the limit, and a push that was done
-// counts.
-func TestMaxItemsWithFaults(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	f, faults := onFaults(t, faultkv.Options{})
-	q := f.queue("jobs")
-	f.configure(q, maxItems(20))
-	kinds := append([]faultkv.Fault{faultkv.Conflict}, unanswered...)
-	for range 60 {
-		for range random.IntN(3) {
-			faults.Next(kinds[random.IntN(len(kinds))])
-		}
-		results, err := f.batcher.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "a"), opPush(q, 1, "b")})
-		if err != nil && !kv.MaybeCommitted(err) {
-			t.Fatal(err)
-		}
-		full := err == nil && errors.Is(results[1].Err, fdbpq.ErrFull)
-		if n := f.length(q); n > 20 || full && n < 20 {
-			t.Fatalf("%d items; refused: %v", n, full)
-		}
-		if random.IntN(4) == 0 {
-			if _, err := f.take(q.PopMin); err != nil && !errors.Is(err, fdbpq.ErrEmpty) && !kv.MaybeCommitted(err) {
-				t.Fatal(err)
-			}
-		}
 	}
 }

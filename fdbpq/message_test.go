@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -32,15 +33,14 @@ func wantMessage(t *testing.T, what string, got fdbpq.Item, err error, m fdbpq.M
 	}
 }
 
-// Values of every size around multiples of a chunk come back byte for byte, however they are
-// read, and leave nothing behind.
+// Values of every size around multiples of a chunk, and the largest, come back byte for byte, however they
+// are read, and leave nothing behind.
 func TestValueSizes(t *testing.T) {
-	sizes := []int{0, 1, 44_999, 45_000, 45_001, 89_999, 90_000, 90_001, 135_000, 180_000, 180_001,
-		225_000, 270_000, 270_001, 1 << 20}
 	headers := map[string][]string{"Trace": {"a", "b"}}
-	onEngines(t, func(f *fixture) {
+	onStores(t, func(f *fixture) {
 		q, fifo := f.queue("sizes"), f.fifoQueue("sizes")
-		for i, size := range sizes {
+		chunk := codec.ChunkOf(f.format)
+		for i, size := range []int{0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 2*chunk + 1, 3*chunk + 1} {
 			for _, m := range []fdbpq.Message{{Value: pattern(size, i)}, {Value: make([]byte, max(0, size-100)), Headers: headers}} {
 				what := fmt.Sprintf("size %d, %d headers", len(m.Value), len(m.Headers))
 				if _, err := do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Push(tx, int64(i), m) }); err != nil {
@@ -67,7 +67,7 @@ func TestValueSizes(t *testing.T) {
 }
 
 func TestLargestMessage(t *testing.T) {
-	onEngines(t, func(f *fixture) {
+	onStores(t, func(f *fixture) {
 		q := f.queue("largest")
 		m := fdbpq.Message{Value: pattern(fdbpq.MaxMessageSize, 1)}
 		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: m})

@@ -9,6 +9,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // grouped makes the operations, which are pushes, follow each other.
@@ -73,7 +74,14 @@ func TestLargePushGroup(t *testing.T) {
 		"medium": {2048, 10_000, nil}, "large": {128, 300_000, headers}, "two": {2, fdbpq.MaxMessageSize, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onEngines(t, func(f *fixture) {
+			if name == "small" {
+				harness.OnlyNightly(t) // as with headers
+			}
+			run := onStores
+			if shape.n > 200 { // which means nothing to a store
+				run = onEngines
+			}
+			run(t, func(f *fixture) {
 				q := f.queue(strings.Repeat("n", 128))
 				group := make([]fdbpq.Op, shape.n)
 				value := make([]byte, shape.size)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,6 +175,24 @@ func TestEveryItemOnce(t *testing.T) {
 		}
 	}
 	t.Logf("%d pushed, %d perhaps, %d popped, %d of them left; faults %v", len(ta.surely), len(ta.perhaps), len(ta.popped), len(left), f.faults.Counts())
+}
+
+// givingUp replaces the worker's Batcher by one whose batches are given up after every third commit of unknown outcome,
+// if they run with the context that the function returns.
+func (w *worker) givingUp() func() (context.Context, context.CancelFunc) {
+	var end atomic.Pointer[context.CancelFunc]
+	w.batcher = fdbpq.NewBatcher(&hooked{Database: w.faults, unknown: func() {
+		if cancel := end.Load(); cancel != nil {
+			(*cancel)()
+		}
+	}}, w.Keyspace)
+	return func() (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(w.ctx)
+		if end.Store(nil); w.random.IntN(3) == 0 {
+			end.Store(&cancel)
+		}
+		return ctx, cancel
+	}
 }
 
 // batcherWithEnd returns a Batcher whose next batch cancel may give up after a commit of

@@ -97,8 +97,7 @@ func TestRetireLeavesStagedPops(t *testing.T) {
 func TestPushesListAgain(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
-	clock := newClock(time.Now())
-	f.batcher.SetNow(clock.now)
+	clock := f.setClock()
 	pushAndPop := func() { f.apply(opPush(q, 1, "v"), op(opPopMin, q)) }
 	entry := func() string {
 		value := must(do(f, func(tx kv.Transaction) ([]byte, error) {

@@ -1,11 +1,9 @@
 package fdbpq_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -23,17 +21,13 @@ func TestLimitRoom(t *testing.T) {
 		}
 		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}
 		results := f.apply(lease, lease, lease)
-		wantError(t, results[0].Err, nil)
-		wantError(t, results[1].Err, nil)
-		wantError(t, results[2].Err, fdbpq.ErrNoRoom)
+		wantErrors(t, results, nil, nil, fdbpq.ErrNoRoom)
 		if text := results[2].Err.Error(); errors.Is(results[2].Err, fdbpq.ErrMaxBytes) || strings.Contains(text, "asked") {
 			t.Errorf("nobody asked for few bytes: %q", text)
 		}
 		// A push takes the room of all but the first.
 		results = f.apply(lease, lease, fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: largeMessage(30_000)})
-		wantError(t, results[0].Err, nil)
-		wantError(t, results[1].Err, fdbpq.ErrNoRoom)
-		wantError(t, results[2].Err, nil)
+		wantErrors(t, results, nil, fdbpq.ErrNoRoom, nil)
 	})
 }
 
@@ -49,13 +43,9 @@ func TestLimitReturned(t *testing.T) {
 		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: 1, Message: largeMessage(2_000_000)})
 		pop, lease, peek := op(opPopMin, q), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q, End: fdbpq.Back}
 		results := f.apply(pop, lease, pop, lease)
-		wantError(t, results[0].Err, nil)
-		wantError(t, results[1].Err, nil)
-		wantError(t, results[2].Err, fdbpq.ErrNoRoom)
-		wantError(t, results[3].Err, fdbpq.ErrNoRoom)
+		wantErrors(t, results, nil, nil, fdbpq.ErrNoRoom, fdbpq.ErrNoRoom)
 		results = f.apply(pop, peek)
-		wantError(t, results[0].Err, nil)
-		wantError(t, results[1].Err, fdbpq.ErrNoRoom)
+		wantErrors(t, results, nil, fdbpq.ErrNoRoom)
 		for _, alone := range []fdbpq.Op{peek, pop} { // in a transaction that only reads, and in one that writes
 			results = f.apply(alone)
 			wantError(t, results[0].Err, nil)
@@ -107,73 +97,29 @@ func TestManyAcknowledgementsKeepOtherValues(t *testing.T) {
 
 // sizeStore counts the bytes of values that are read.
 type sizeStore struct {
-	kv.Database
-	bytes atomic.Int64
+	spy
+	bytes int
 }
 
-func (s *sizeStore) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	tx, err := s.Database.Begin(ctx, o)
-	return sizedTransaction{tx, sizedReader{tx, s}}, err
-}
-
-func (s *sizeStore) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
-	tx, err := s.Database.BeginRead(ctx)
-	return sizedReads{tx, sizedReader{tx, s}}, err
-}
-
-type sizedTransaction struct {
-	kv.Transaction
-	sized sizedReader
-}
-
-func (tx sizedTransaction) Get(key []byte) kv.Future[[]byte] { return tx.sized.Get(key) }
-
-func (tx sizedTransaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	return tx.sized.GetRange(r, o)
-}
-
-func (tx sizedTransaction) Snapshot() kv.Reader {
-	return sizedReader{tx.Transaction.Snapshot(), tx.sized.store}
-}
-
-type sizedReads struct {
-	kv.ReadTransaction
-	sized sizedReader
-}
-
-func (tx sizedReads) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	return tx.sized.GetRange(r, o)
-}
-
-type sizedReader struct {
-	kv.Reader
-	store *sizeStore
-}
-
-func (r sizedReader) Get(key []byte) kv.Future[[]byte] {
-	value, err := r.Reader.Get(key).Get()
-	r.store.bytes.Add(int64(len(value)))
-	return kv.Ready(value, err)
-}
-
-func (r sizedReader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	pairs, err := r.Reader.GetRange(span, o).Get()
-	for _, pair := range pairs {
-		r.store.bytes.Add(int64(len(pair.Value)))
+func newSizeStore() *sizeStore {
+	s := &sizeStore{spy: spy{Database: memkv.New(memkv.Options{})}}
+	s.found = func(pairs ...kv.KeyValue) {
+		for _, pair := range pairs {
+			s.bytes += len(pair.Value)
+		}
 	}
-	return kv.Ready(pairs, err)
+	return s
 }
 
 // TestReadsAreBounded: whatever a batch asks for, it reads a few times what it may return, of items in one queue and in
 // many, whether their bytes are in the value or in the headers.
 func TestReadsAreBounded(t *testing.T) {
 	const most, items, size = 400_000, 100, 80_000
-	many := func(n int, op fdbpq.Op) (ops []fdbpq.Op) {
-		for i := range n {
-			op.Follows = i > 0 && op.Kind != fdbpq.OpPeek && op.Kind != fdbpq.OpRank
-			ops = append(ops, op)
-		}
-		return ops
+	many := func(n int, o fdbpq.Op) []fdbpq.Op {
+		return many(n, func(i int) fdbpq.Op {
+			o.Follows = i > 0 && o.Kind != fdbpq.OpPeek && o.Kind != fdbpq.OpRank
+			return o
+		})
 	}
 	for name, message := range map[string]fdbpq.Message{
 		"values":  {Value: make([]byte, size)},
@@ -181,7 +127,7 @@ func TestReadsAreBounded(t *testing.T) {
 		"both":    {Value: make([]byte, 3*size), Headers: map[string][]string{"H": {"h"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store := &sizeStore{Database: memkv.New(memkv.Options{})}
+			store := newSizeStore()
 			f := newFixture(t, store, fdbpq.RawValues)
 			f.batcher.LimitReturned(most)
 			q := f.queue("jobs")
@@ -204,7 +150,7 @@ func TestReadsAreBounded(t *testing.T) {
 				name  string
 				ops   []fdbpq.Op
 				least int // of them that are done
-				most  int64
+				most  int
 			}{
 				{"peek", many(1, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q}), 1, most},
 				{"pop with MaxBytes", many(items, limited), 0, 8 * most},
@@ -214,9 +160,9 @@ func TestReadsAreBounded(t *testing.T) {
 				{"rank", many(1, fdbpq.Op{Kind: fdbpq.OpRank, Queue: q, ID: last}), 1, 2 * most},
 				{"purge", many(1, fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q}), 1, 12 * most},
 			} {
-				before := store.bytes.Load()
+				before := store.bytes
 				results := f.apply(test.ops...)
-				if read := store.bytes.Load() - before; read > test.most {
+				if read := store.bytes - before; read > test.most {
 					t.Errorf("%s: %d bytes were read, want at most %d", test.name, read, test.most)
 				}
 				n := 0

@@ -114,6 +114,13 @@ func TestRoundsOfBatches(t *testing.T) {
 			}
 		}
 	}
+	inGroups := func(n int) func(*roundsFixture) {
+		return func(f *roundsFixture) {
+			for range n {
+				f.batch([]fdbpq.Op{inGroup(opPush(nil, 1, ""), "a")})
+			}
+		}
+	}
 	none := plain(0)
 	lease := fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}
 	leased := func(maxDeliver int64, headers bool, late time.Duration) func(*roundsFixture) {
@@ -182,6 +189,11 @@ func TestRoundsOfBatches(t *testing.T) {
 		{name: "push and len", before: plain(1), ops: ops(push, length), reads: 5, rounds: 1, both: true},
 		{name: "push and pop", before: plain(1), ops: ops(push, popMin), reads: 6, rounds: 2, both: true},
 		{name: "all kinds", before: withHeaders(2), ops: ops(push, popMin, peekMin, length), reads: 10, rounds: 5, both: true},
+
+		// With groups there are more reads, of one queue in as many round trips as with any other header.
+		{name: "push with a group", before: inGroups(1), ops: []fdbpq.Op{inGroup(opPush(nil, 1, ""), "a")}, reads: 9, rounds: 1},
+		{name: "pop of an item with a group", before: inGroups(1), ops: ops(popMin), reads: 7, rounds: 2,
+			many: 101}, // how far its group is gets read when the pop gets there
 
 		// The items of dead pops return to all queues together. Their values are read in a few steps of growing size,
 		// because their lengths are unknown.
@@ -288,7 +300,7 @@ func TestReturningBesideACorruptAnswer(t *testing.T) {
 	wantList(t, "keys of the queue", of(f.stored(f.priority)))
 }
 
-// Read has the same results as a Batcher, and accepts only peeks and lens.
+// Read has the same results as a Batcher, and accepts only operations that read.
 func TestRead(t *testing.T) {
 	f := newRoundsFixture(t, 2, false)
 	f.batch(pushOp(0, true))
@@ -297,11 +309,15 @@ func TestRead(t *testing.T) {
 		op(opLen, f.queues[0]), op(opPeekMin, f.queues[1]), op(opNoItem, f.queues[0]),
 		op(opPopMin, f.queues[1]), op(opPeekMax, f.queues[0]), op(fdbpq.Op{Kind: 99}, f.queues[0]),
 	}
-	results := must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) { return fdbpq.Read(r, list) }))
+	results := f.read(list...)
 	for _, i := range []int{2, 3, 5} {
 		wantError(t, results[i].Err, fdbpq.ErrOp)
 		results[i].Err = nil
 	}
 	wantList(t, "results", summary(list, results), "1", "value", "", "", "value", "")
 	wantEqual(t, "costs", f.store.Take(), []countkv.Cost{{Reads: 5, Rounds: 2}})
+	configure := fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(*fdbpq.Settings) {}}
+	q := f.queues[0]
+	results = f.read(op(configure, q), opSetConsumer(q, "a", "x"), draws(q, 0)[0])
+	wantErrors(t, results, fdbpq.ErrOp, fdbpq.ErrOp, fdbpq.ErrOp)
 }

@@ -13,7 +13,7 @@ import (
 // blockFront has a search needed for each pop: it fills the front with items of a group that is at its limit.
 func (f *fixture) blockFront(q fdbpq.Target) {
 	f.Helper()
-	f.setLimits(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
+	f.configure(q, func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 })
 	f.pushGroup(q, "blocked", 100, 1)
 	wantError(f.T, f.apply(leaseOf(q, fdbpq.Front))[0].Err, nil)
 }

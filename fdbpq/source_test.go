@@ -10,7 +10,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
@@ -59,9 +58,7 @@ func TestSource(t *testing.T) {
 		f.wantSource("at first", q, 0)
 
 		results := f.apply(slices.Concat(draws(q, 0, "a", "b"), draws(q, 2, "c"), []fdbpq.Op{opPush(q, 1, "d")})...)
-		for i, want := range []error{nil, nil, nil, fdbpq.ErrNoRoom, fdbpq.ErrNoRoom, nil} {
-			wantError(t, results[i].Err, want)
-		}
+		wantErrors(t, results, nil, nil, nil, fdbpq.ErrNoRoom, fdbpq.ErrNoRoom, nil)
 		f.wantSource("first", q, 2, "a", "b", "d")
 
 		results = f.apply(append(draws(q, 0, "a", "b"), opPush(q, 1, "e"))...)
@@ -96,9 +93,7 @@ func TestSourceIsSetWhileItDraws(t *testing.T) {
 		f.setSource(q, `{"stream":"S"}`)
 		set := fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.Source = source }}
 		results := f.apply(append(draws(q, 0, "a", "b"), set)...)
-		for i, want := range []error{fdbpq.ErrNoRoom, fdbpq.ErrNoRoom, fdbpq.ErrNoRoom, nil} {
-			wantError(t, results[i].Err, want)
-		}
+		wantErrors(t, results, fdbpq.ErrNoRoom, fdbpq.ErrNoRoom, fdbpq.ErrNoRoom, nil)
 		wantEqual(t, source+": items", f.length(q), 0)
 		state, _ := settings.ParseSourceState(f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Source)
 		wantEqual(t, "source", string(state.Source), source)
@@ -134,36 +129,15 @@ func TestSourceDeadLetters(t *testing.T) {
 	ops = draws(q, 1, "b")
 	ops[0].Dead = []fdbpq.Message{m}
 	results := f.apply(append(ops, opPush(q, 1, "c"))...)
-	wantError(t, results[0].Err, fdbpq.ErrCorrupt)
-	wantError(t, results[1].Err, fdbpq.ErrCorrupt)
-	wantError(t, results[2].Err, nil)
+	wantErrors(t, results, fdbpq.ErrCorrupt, fdbpq.ErrCorrupt, nil)
 	wantEqual(t, "items", f.length(q), 2)
 }
 
-// A batch of unknown outcome is drawn once.
-func TestSourceWithFaults(t *testing.T) {
-	for _, fault := range append(slices.Clone(unanswered), faultkv.Conflict) {
-		f := newUnsure(t, faultkv.Options{})
-		q := f.queue("jobs")
-		f.setSource(q, `{"stream":"S"}`)
-		f.faults.Next(fault, fault)
-		wantError(t, f.apply(draws(q, 0, "a", "b")...)[0].Err, nil)
-		f.calm()
-		f.wantSource(fmt.Sprint(fault), q, 2, "a", "b")
-	}
-}
-
-// OpSetSource needs a Change, and is no read.
+// OpSetSource needs a Change, and a source a stream.
 func TestBadSourceOps(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
 	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpSetSource, Queue: q})[0].Err, fdbpq.ErrOp)
-	results, err := kv.ReadTransact(t.Context(), f.db, func(r kv.Reader) ([]fdbpq.Result, error) {
-		return fdbpq.Read(r, []fdbpq.Op{draws(q, 0)[0], {Kind: fdbpq.OpSettings, Queue: q}})
-	})
-	if err != nil || !errors.Is(results[0].Err, fdbpq.ErrOp) || results[1].Source != nil {
-		t.Errorf("%+v, %v", results, err)
-	}
 	bad := f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.Source = "{}" }})[0].Err
 	if !errors.Is(bad, fdbpq.ErrSettings) || !strings.Contains(bad.Error(), "source: stream") {
 		t.Errorf("bad source: %v", bad)

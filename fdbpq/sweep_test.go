@@ -89,6 +89,13 @@ func TestRedrive(t *testing.T) {
 				wantEqual(f.T, "dead letter", i.DeadLetter, nil)
 			}
 			wantEqual(f.T, "stayed", string(f.one(now, op(opPopMin, dead)).Item.Value), "no dead letter")
+
+			f.bury(now, q, "c")
+			redrive.Kind, redrive.ID = fdbpq.OpRedriveItem, f.one(now, op(opPeekMin, dead)).Item.ID
+			wantError(f.T, f.one(now, redrive).Err, nil)
+			i := f.one(now, op(opPopMin, q)).Item
+			want := fdbpq.Message{Value: []byte("c"), Headers: map[string][]string{"Name": {"c"}}}
+			wantMessage(f.T, "redriven alone", i, nil, want)
 		}
 		write(f, func(tx kv.Transaction) { tx.ClearRange(everything(f.priority + "-outside")) })
 	})

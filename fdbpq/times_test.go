@@ -102,8 +102,7 @@ func errOf[V any](_ V, err error) error { return err }
 func TestExpiryOfATakenItem(t *testing.T) {
 	f := onMem(t)
 	f.corrupt = true // that program leaves the rest behind
-	clock := newClock(time.Now())
-	f.batcher.SetNow(clock.now)
+	clock := f.setClock()
 	q := f.queue("jobs")
 	f.apply(many(40, func(int) fdbpq.Op { return withTTL(opPush(q, 1, "x"), time.Second) })...)
 	write(f, func(tx kv.Transaction) {
@@ -134,8 +133,7 @@ func TestReadsOfExpired(t *testing.T) {
 		{opPopMin, 2000, 40}, {opPopMax, 2000, 40}, {fdbpq.Op{Kind: fdbpq.OpSweep}, 1500, 10}, {opPeekMin, 2000, 40},
 	} {
 		f := newRoundsFixture(t, 1, false)
-		clock := newClock(time.Now())
-		f.batcher.SetNow(clock.now)
+		clock := f.setClock()
 		for done := 0; done < test.n; done += 500 {
 			f.batch(many(500, func(i int) fdbpq.Op { return withTTL(opPush(nil, int64(i/300), "expires"), time.Second) }))
 		}
@@ -153,11 +151,10 @@ func TestReadsOfExpired(t *testing.T) {
 	}
 }
 
-// many returns n operations.
-func many(n int, op func(i int) fdbpq.Op) []fdbpq.Op {
-	list := make([]fdbpq.Op, n)
-	for i := range list {
-		list[i] = op(i)
+// many returns n operations, or other things.
+func many[V any](n int, make func(i int) V) (list []V) {
+	for i := range n {
+		list = append(list, make(i))
 	}
 	return list
 }

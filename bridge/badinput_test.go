@@ -18,7 +18,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 func TestBadInput(t *testing.T) {
@@ -147,7 +146,7 @@ func TestTokensAreNotRepeated(t *testing.T) {
 
 // A message too large for a transaction is refused without affecting others.
 func TestTooLarge(t *testing.T) {
-	eachLarge(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine, NATS: func(o *server.Options) {
 			o.MaxPayload = 12 << 20
 			o.MaxPending = 64 << 20
@@ -178,17 +177,6 @@ func TestHeadersThatGrow(t *testing.T) {
 	if got := ok(t, e, "pq.jobs.pop.min", nil, ""); len(got.Header["a"]) != 10 || len(got.Data) != 4096-len(headers)-10 {
 		t.Errorf("%d bytes, headers %v", len(got.Data), got.Header)
 	}
-}
-
-// eachLarge is testenv.Each for tests of large messages. The race detector makes them slow, so it sees them on one
-// store only.
-func eachLarge(t *testing.T, test func(t *testing.T, e testenv.Engine)) {
-	testenv.Each(t, func(t *testing.T, e testenv.Engine) {
-		if harness.Race && e.Name != testenv.Mem().Name {
-			t.Skip("large messages with the race detector")
-		}
-		test(t, e)
-	})
 }
 
 // An item stored while the server carried larger messages is answered 413, and is not

@@ -17,13 +17,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// eachShared runs a test on every engine that bridges can share.
-func eachShared(t *testing.T, test func(t *testing.T, e testenv.Engine)) {
-	for _, e := range []testenv.Engine{testenv.Mem(), {Name: "fdb", Open: testenv.FDB}} {
-		t.Run(e.Name, func(t *testing.T) { test(t, e) })
-	}
-}
-
 // pair returns a system with a second bridge that only gets what the first forwards.
 func pair(t *testing.T, engine testenv.Engine, changes ...func(*bridge.Options)) (e *testenv.Env, second *testenv.Bridge) {
 	e = testenv.New(t, testenv.Options{Engine: engine, NATS: withForwardedOnly})

@@ -179,7 +179,7 @@ func values(p subjects.ItemsPage) string {
 }
 
 func TestItems(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		clock := newSteppedClock()
 		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options})
 		for _, kind := range kinds {

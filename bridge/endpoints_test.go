@@ -222,7 +222,7 @@ func TestHeadersPassThrough(t *testing.T) {
 // Every payload that NATS carries comes back byte for byte, up to the limit, at which
 // there is no room for our headers.
 func TestPayloads(t *testing.T) {
-	eachLarge(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine})
 		limit := int(e.Conn.MaxPayload())
 		for _, size := range []int{0, 1, 1000, 89_999, 90_000, 90_001, 500_000, limit - 500, limit - 1, limit} {

@@ -101,7 +101,7 @@ func TestEnqueueBatch(t *testing.T) {
 
 // The largest batch, in the worst order, with a priority for each item.
 func TestLargestPushBatch(t *testing.T) {
-	eachLarge(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine})
 		var list []subjects.Frame
 		for i := range subjects.MaxFrames {
@@ -242,7 +242,7 @@ func TestMaxPushedBatch(t *testing.T) {
 // A batch that no transaction has room for is refused, with the limit, and does not hurt
 // others.
 func TestPushBatchTooLargeForATransaction(t *testing.T) {
-	eachLarge(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine, NATS: func(o *server.Options) {
 			o.MaxPayload = 12 << 20
 			o.MaxPending = 64 << 20

@@ -132,7 +132,7 @@ func TestWaitForDeadLetters(t *testing.T) {
 
 // A lease whose reply NATS refuses ends at once, and the delivery does not count: the item does not die of it.
 func TestDeniedLeases(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{Engine: engine}))
 		configured(t, e, "pq.jobs", `{"max_deliver":1,"backoff":["1h"]}`, `{"backoff":["1h0m0s"],"max_deliver":1}`)
 		lease := func(value string) (ack string) {

@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +10,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
-
-	"github.com/pqbridge/pqbridge/testenv/harness"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,6 +21,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 func must(t testing.TB, err error) {
@@ -126,15 +123,44 @@ func wantMetric(t *testing.T, b *testenv.Bridge, series string, want float64) {
 	testenv.Eventually(t, func() error { return metricIs(b, series, want) })
 }
 
+// eachEngine runs a test on the store in memory and, if it is there, on FoundationDB; with harness.Nightly
+// on the embedded store as well. What the engines do with the same queues is tested below this package.
+func eachEngine(t *testing.T, test func(t *testing.T, e testenv.Engine)) {
+	testenv.Each(t, func(t *testing.T, e testenv.Engine) {
+		if e.Name == testenv.Pebble().Name {
+			harness.OnlyNightly(t)
+		}
+		t.Parallel()
+		test(t, e)
+	})
+}
+
+// eachShared runs a test on every engine that bridges can share.
+func eachShared(t *testing.T, test func(t *testing.T, e testenv.Engine)) {
+	for _, e := range []testenv.Engine{testenv.Mem(), {Name: "fdb", Open: testenv.FDB}} {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, e)
+		})
+	}
+}
+
 // each runs a test on a system with each engine. changes are of the options of its bridge.
 func each(t *testing.T, test func(t *testing.T, e *testenv.Env), changes ...func(*bridge.Options)) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		test(t, testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) {
 			for _, change := range changes {
 				change(o)
 			}
 		}}))
 	})
+}
+
+// start starts a system for a test that needs nothing else, so that others may run at the same time.
+func start(t *testing.T, o testenv.Options) *testenv.Env {
+	t.Helper()
+	t.Parallel()
+	return testenv.New(t, o)
 }
 
 // withAccounts returns a system whose NATS has these accounts. The bridge is their user bridge, the test
@@ -242,22 +268,7 @@ func (tx hookedTransaction) Commit() kv.Future[struct{}] {
 }
 
 // syncLog is a log that the test reads while it is written.
-type syncLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *syncLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *syncLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
+type syncLog struct{ testenv.Transcript }
 
 func (l *syncLog) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 

@@ -174,7 +174,7 @@ func TestDelayedPushes(t *testing.T) {
 // Items expire as their headers or the settings say, delayed ones too, and not while they are leased. The
 // header comes back with them.
 func TestExpiringPushes(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		var clock skewed
 		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.Now = clock.now }})
 		configured(t, e, "pq.jobs", `{"ttl":"1h"}`, `{"ttl":"1h0m0s"}`)

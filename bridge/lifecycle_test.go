@@ -87,7 +87,7 @@ func TestNATSRestarts(t *testing.T) {
 // While the store is away, requests are answered 503; everything works again when it is
 // back.
 func TestStoreOutage(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		var faults *faultkv.DB
 		e := testenv.New(t, testenv.Options{Engine: engine, Wrap: func(db kv.Database) kv.Database {
 			faults = faultkv.New(db, faultkv.Options{})
@@ -184,7 +184,7 @@ func next(t *testing.T, replies *nats.Subscription) *nats.Msg {
 
 // Requests delivered before the shutdown are run and answered.
 func TestShutdownFinishes(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		e, s := stick(t, testenv.Options{Engine: engine})
 		var replies []*nats.Subscription
 		for range 50 {

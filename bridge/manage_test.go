@@ -40,7 +40,7 @@ func answers(t *testing.T, e *testenv.Env, subject, payload, want string) {
 }
 
 func TestInfo(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		clock := newSteppedClock()
 		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options})
 		for _, kind := range kinds {
@@ -77,7 +77,7 @@ func TestInfo(t *testing.T) {
 func itemOf(id, more string) string { return fmt.Sprintf(`{"id":%q%s}`, id, more) }
 
 func TestItemsByID(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		clock := newSteppedClock()
 		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options})
 		for _, kind := range kinds {

@@ -58,7 +58,7 @@ func wantRefused(t *testing.T, b *testenv.Bridge, words ...string) {
 // A bridge that serves the same subjects as another, but does not belong together with
 // it, is refused before it gets a request.
 func TestConflictingBridge(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		other := memkv.New(memkv.Options{})
 		defer func() { _ = other.Close() }()
 		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.Location = "/data/first" }})

@@ -44,7 +44,7 @@ func inboxesOnly() *server.Permissions {
 // An item is pushed again if NATS refuses its reply, whatever subject the client chose,
 // and the failure is counted.
 func TestRefusedReplies(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{Engine: engine}))
 		c := dialRaw(t, e)
 		replies := []string{

@@ -123,7 +123,7 @@ func TestGoneWaiterForFrames(t *testing.T) {
 
 // NATS may refuse the reply subject: all messages of a reply with frames, or none.
 func TestDeniedFrames(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{Engine: engine}))
 		back := 0
 		for name, values := range map[string][]string{"one": {"a", "b", "c", "d", "e"}, "several": inSeveral(5)} {

@@ -22,7 +22,7 @@ import (
 )
 
 func TestList(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		clock := newSteppedClock()
 		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options})
 		for _, prefix := range []string{"pq", "q"} {
@@ -68,7 +68,7 @@ func TestList(t *testing.T) {
 
 // A page takes few round trips however many queues are on it, and unused ones are passed over.
 func TestListOfMany(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		var counts *countkv.DB
 		e := testenv.New(t, testenv.Options{Engine: engine, Wrap: func(db kv.Database) kv.Database {
 			counts = countkv.New(db)
@@ -138,7 +138,7 @@ func getPage(t *testing.T, b *testenv.Bridge, method, path string) (status int, 
 // Whoever asks over HTTP has logged in nowhere, so that only reads: what is due counts once somebody else has
 // brought it back.
 func TestHTTPQueues(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		clock := newSteppedClock()
 		var refuse atomic.Bool
 		writes := hooked{begin: func(context.Context) error {

@@ -219,7 +219,7 @@ func (s *skewed) now() time.Time { return time.Now().Add(time.Duration(s.ahead.L
 // Each expired item is counted once, whoever finds it: a request, a list, or the sweeper of a bridge that
 // has taken over the queues of another.
 func TestExpiredOnTwoBridges(t *testing.T) {
-	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		var clock skewed
 		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.Now = clock.now }})
 		other := e.StartBridge()

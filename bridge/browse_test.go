@@ -138,25 +138,6 @@ func TestRedriveByID(t *testing.T) {
 	})
 }
 
-// A released item goes to a pop that waits, whichever bridge it waits on.
-func TestReleaseWakes(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		id := push(t, e, "pq.jobs.push", nil, "a").ID
-		held := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
-		configured(t, e, "pq.jobs", `{"max_leased":1}`, `{"max_leased":1}`)
-		push(t, e, "pq.jobs.push.5", nil, "b")
-		sub := subscribe(t, e.Conn, nats.NewInbox())
-		publish(t, e, "pq.jobs.pop.min", sub.Subject, `{"ack_wait":"1h","expires":"1m"}`)
-		comes(t, "a pop that waits", func() bool { return e.Bridge.Waiters() == 1 })
-		ok(t, e, "pq.jobs.release", nil, idsOf("", id))
-		m, err := sub.NextMsg(testenv.Patience)
-		must(t, err)
-		wantData(t, m, "a")
-		isError(t, 409, "ack", e.Request(held, nil, nil))
-		acked(t, e, m.Reply, "")
-	})
-}
-
 // page makes an items request.
 func page(t *testing.T, e *testenv.Env, queue, payload string) subjects.ItemsPage {
 	t.Helper()

@@ -86,7 +86,7 @@ func wantItem(t *testing.T, e *testenv.Env, subject, payload string, pushed rece
 	}
 	at := reply.Header.Get(subjects.HeaderPushedAt)
 	parsed, err := time.Parse("2006-01-02T15:04:05.000000Z", at)
-	if err != nil || time.Since(parsed).Abs() > time.Minute {
+	if err != nil || time.Since(parsed).Abs() > testenv.Patience {
 		t.Errorf("%s: %s is %q: %v", subject, subjects.HeaderPushedAt, at, err)
 	}
 	delete(reply.Header, subjects.HeaderPushedAt)
@@ -252,7 +252,7 @@ func TestPayloads(t *testing.T) {
 }
 
 func TestDiscovery(t *testing.T) {
-	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Version = "1.2.3" }})
+	e := start(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Version = "1.2.3" }})
 	var ping micro.Ping
 	discover(t, e, "$SRV.PING", &ping)
 	if ping.Type != micro.PingResponseType || ping.Name != "pqbridge" || ping.Version != "1.2.3" || ping.ID == "" || ping.Metadata == nil {
@@ -298,7 +298,7 @@ func TestBridgeStats(t *testing.T) {
 		return nil
 	}
 	store := hooked{read: refused, begin: refused}
-	e := testenv.New(t, testenv.Options{Wrap: store.wrap, Bridge: func(o *bridge.Options) { o.Engine = "mem" }})
+	e := start(t, testenv.Options{Wrap: store.wrap, Bridge: func(o *bridge.Options) { o.Engine = "mem" }})
 	push(t, e, "pq.jobs.push", nats.Header{"Nats-Msg-Id": {"a"}}, "a")
 	push(t, e, "pq.jobs.push", nats.Header{"Nats-Msg-Id": {"a"}}, "a") // a duplicate
 	pushAll(t, e, "pq.jobs.push", "b", "c", "d", "e", "f")
@@ -309,7 +309,7 @@ func TestBridgeStats(t *testing.T) {
 	acked(t, e, leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "c"), "+TERM")
 	leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "d")
 	ok(t, e, "pq.jobs.purge", nil, "")
-	publish(t, e, "pq.jobs.pop.min", subscribe(t, e.Conn, nats.NewInbox()).Subject, `{"expires":"1m"}`)
+	publish(t, e, "pq.jobs.pop.min", subscribe(t, e.Conn, nats.NewInbox()).Subject, `{"expires":"1h"}`)
 	comes(t, "a pop that waits", func() bool {
 		stats, err := subjects.ParseBridgeStats(e.Request("$SRV.STATS.pqbridge", nil, []byte(subjects.StatsOfQueues)).Data)
 		return err == nil && stats != nil && stats.Waiters == 1 && stats.Pending == 0

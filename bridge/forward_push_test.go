@@ -14,7 +14,7 @@ import (
 // Pushes with groups run on the bridge that owns their queue, and nothing that they say is lost on the way. All others
 // run where NATS delivers them.
 func TestPushesWithGroupsAreForwarded(t *testing.T) {
-	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly})
+	e := start(t, testenv.Options{NATS: withForwardedOnly})
 	owner := e.StartBridge(forwardedOnly)
 	together(t, e.Bridge, owner)
 

@@ -46,7 +46,7 @@ func pops(t *testing.T, e *testenv.Env, n int) *nats.Subscription {
 		m := nats.Msg{Subject: fmt.Sprintf("pq.jobs-%d.pop.min", i), Reply: inbox + "." + strconv.Itoa(i), Header: nats.Header{"Other": {"x"}}}
 		must(t, e.Conn.PublishMsg(&m))
 	}
-	must(t, e.Conn.Flush())
+	must(t, e.Conn.FlushTimeout(testenv.Patience))
 	return answers
 }
 
@@ -81,7 +81,7 @@ func collect(t *testing.T, answers *nats.Subscription, n int) map[int]int {
 // answered.
 func TestPopsOfABridgeThatDies(t *testing.T) {
 	const n, enough = 120, 12
-	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly})
+	e := start(t, testenv.Options{NATS: withForwardedOnly})
 	second := newBridge(e)
 	slow := stuck{Database: e.DB, entered: make(chan struct{}, n), free: make(chan struct{})}
 	w := newWire()
@@ -112,7 +112,7 @@ func TestPopsOfABridgeThatDies(t *testing.T) {
 // the pops that it had, and from then on everything is as before.
 func TestPopsOfABridgeThatFreezes(t *testing.T) {
 	const n = 120
-	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly})
+	e := start(t, testenv.Options{NATS: withForwardedOnly})
 	second := newBridge(e)
 	w := newWire()
 	third := e.StartBridge(w.use, forwardedOnly)
@@ -147,7 +147,7 @@ func TestPopsOfABridgeThatFreezes(t *testing.T) {
 // A bridge that shuts down takes the pops of peers that have not yet heard of it.
 func TestPopsForwardedToABridgeThatEnds(t *testing.T) {
 	const n = 100
-	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly, Stopped: true})
+	e := start(t, testenv.Options{NATS: withForwardedOnly, Stopped: true})
 	e.NATS.Start()
 	e.Conn = e.Connect()
 	w := newWire()
@@ -222,7 +222,7 @@ func (g *ghost) until(e *testenv.Env, inbox *nats.Subscription, n int) (from str
 // answered. It answers lost pops at once, and the rest when the receiver says that it
 // answers nothing more.
 func TestReportsOfForwardedPops(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	g := newGhost(t, e)
 	inbox := g.hears("to.ghost.*.*.pq.>")
 	g.appear(e)
@@ -278,7 +278,7 @@ func (g *ghost) stays() {
 // The sender asks about pops that are not reported, on the way that they took, and does
 // not wait indefinitely for a receiver that does not know them.
 func TestPopsThatAreNeverReported(t *testing.T) {
-	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.RequestTimeout = time.Millisecond }})
+	e := start(t, testenv.Options{Bridge: func(o *bridge.Options) { o.RequestTimeout = time.Millisecond }})
 	g := newGhost(t, e)
 	inbox, marks := g.hears("to.ghost.*.*.pq.>"), g.hears("to.ghost.*.*")
 	g.appear(e)
@@ -344,7 +344,7 @@ func TestReportsOfAReceiver(t *testing.T) {
 // A bridge that shuts down waits until each peer has promised to forward nothing more,
 // and until the pops that it forwarded are answered.
 func TestBridgeEndsWithPeers(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	g := newGhost(t, e)
 	inbox, beats := g.hears("to.ghost.*.*.pq.>"), g.hears("members")
 	g.appear(e)

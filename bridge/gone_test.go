@@ -47,13 +47,13 @@ func TestGoneReceiver(t *testing.T) {
 			for _, value := range []string{"a", "b", "c", "d"} {
 				pushed = append(pushed, push(t, e, kind.push, nats.Header{"Own": {value, "x"}}, value))
 			}
-			acked(t, e, leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "a"), "-NAK")
+			acked(t, e, leased(t, e, kind.pop, `{"ack_wait":"1h"}`, "a"), "-NAK")
 			for range 5 {
 				publish(t, e, kind.pop, nats.NewInbox(), "")
 				back++
 				wantMetric(t, e.Bridge, noResponders, float64(back))
 			}
-			m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1m"}`))
+			m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
 			if string(m.Data) != "a" || m.Header.Get(subjects.HeaderDeliveries) != "2" || m.Header.Get(subjects.HeaderID) != pushed[0].ID {
 				t.Errorf("leased %q with %v, want delivery 2 of %q", m.Data, m.Header, pushed[0].ID)
 			}
@@ -96,7 +96,7 @@ func received(t *testing.T, s *nats.Subscription, want string) *nats.Msg {
 // A client that holds a wildcard inbox and does not want the reply any more loses the item:
 // plain pops are at most once.
 func TestGoneBehindAWildcard(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	push(t, e, "pq.jobs.push", nil, "lost")
 	inbox := nats.NewInbox()
 	if _, err := e.Conn.SubscribeSync(inbox + ".*"); err != nil {
@@ -112,30 +112,26 @@ func TestGoneBehindAWildcard(t *testing.T) {
 // Leases of receivers that are gone run out. What NATS says of them never counts as an
 // acknowledgement.
 func TestGoneReceiverOfALease(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	clock := newSteppedClock()
+	e := start(t, testenv.Options{Bridge: clock.options})
 	push(t, e, "pq.jobs.push", nil, "stays")
-	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"ack_wait":"100ms"}`)
-	testenv.Eventually(t, func() error {
-		m := e.Request("pq.jobs.pop.min", nil, []byte(`{"ack_wait":"1m"}`))
-		if err := bridge.ErrorFromHeaders(m.Header); err != nil {
-			return err
+	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"ack_wait":"1h"}`)
+	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
+	clock.step(time.Hour)
+	m := ok(t, e, "pq.jobs.pop.min", nil, `{"ack_wait":"1h"}`)
+	wantData(t, m, "stays")
+	same(t, "deliveries", m.Header.Get(subjects.HeaderDeliveries), "2")
+	// Nor does what a client forges.
+	c := dialRaw(t, e)
+	for _, block := range []string{
+		"NATS/1.0 503\r\n\r\n", "NATS/1.0 503\r\nNats-Subject: x\r\n\r\n", "NATS/1.0 503 No Responders\r\n\r\n", "NATS/1.0 100\r\n\r\n",
+		"NATS/1.0 503\r\nA:         b\r\n\r\n", "NATS/1.0 503\r\nStatus:x\r\nA:       b\r\n\r\n", "NATS/1.0\r\nStatus: 503\r\n\r\n", "NATS/1.0\r\nstatus:503\r\n\r\n",
+	} {
+		if got := c.request(m.Reply, block, ""); !strings.Contains(got.headers, "400") {
+			t.Errorf("%q is answered with %q", block, got.headers)
 		}
-		if string(m.Data) != "stays" || m.Header.Get(subjects.HeaderDeliveries) != "2" {
-			t.Errorf("leased %q with %v", m.Data, m.Header)
-		}
-		// Nor does what a client forges.
-		c := dialRaw(t, e)
-		for _, block := range []string{
-			"NATS/1.0 503\r\n\r\n", "NATS/1.0 503\r\nNats-Subject: x\r\n\r\n", "NATS/1.0 503 No Responders\r\n\r\n", "NATS/1.0 100\r\n\r\n",
-			"NATS/1.0 503\r\nA:         b\r\n\r\n", "NATS/1.0 503\r\nStatus:x\r\nA:       b\r\n\r\n", "NATS/1.0\r\nStatus: 503\r\n\r\n", "NATS/1.0\r\nstatus:503\r\n\r\n",
-		} {
-			if got := c.request(m.Reply, block, ""); !strings.Contains(got.headers, "400") {
-				t.Errorf("%q is answered with %q", block, got.headers)
-			}
-		}
-		acked(t, e, m.Reply, "+WPI")
-		return nil
-	})
+	}
+	acked(t, e, m.Reply, "+WPI")
 	wantMetric(t, e.Bridge, noResponders, 0)
 	wantMetric(t, e.Bridge, "pq_unanswered_total", 0)
 }
@@ -143,7 +139,7 @@ func TestGoneReceiverOfALease(t *testing.T) {
 // If it asks for frames, a lease that nobody receives ends at once, and the delivery does not count: also one
 // that has waited, and that of a +NXT.
 func TestGoneReceiverOfAFramedLease(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	back := func(n float64) {
 		t.Helper()
 		wantMetric(t, e.Bridge, noResponders, n)
@@ -166,7 +162,7 @@ func TestGoneReceiverOfAFramedLease(t *testing.T) {
 
 // Only the server's word counts, and the receiver's own.
 func TestGoneIsNotForged(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	push(t, e, "pq.jobs.push", nil, "a")
 	const status = "NATS/1.0 503\r\n\r\n"
 	m := ok(t, e, "pq.jobs.pop.min", nil, "")
@@ -205,7 +201,7 @@ func TestGoneIsNotForged(t *testing.T) {
 
 // The server of the receiver may be another than the bridge's.
 func TestGoneInACluster(t *testing.T) {
-	e := testenv.New(t, testenv.Options{NATS: testenv.Clustered})
+	e := start(t, testenv.Options{NATS: testenv.Clustered})
 	far := e.NATS.Join(t)
 	client := e.ConnectTo(far)
 	far.Knows("pq.jobs.pop.min", true)
@@ -252,7 +248,7 @@ func TestGoneWithoutPermission(t *testing.T) {
 	p := inboxesOnly()
 	p.Subscribe = &server.SubjectPermission{Deny: []string{"_PQ.>"}}
 	var log syncLog
-	e := testenv.New(t, restricted(p, testenv.Options{
+	e := start(t, restricted(p, testenv.Options{
 		NATS:   testenv.Clustered,
 		Bridge: func(o *bridge.Options) { o.Logger = log.logger() },
 	}))
@@ -286,7 +282,7 @@ func TestGoneWithAllowResponses(t *testing.T) {
 		Publish:  &server.SubjectPermission{Allow: []string{"_pqbridge.>"}},
 		Response: &server.ResponsePermission{MaxMsgs: 10, Expires: time.Minute},
 	}
-	e := testenv.New(t, restricted(p, testenv.Options{}))
+	e := start(t, restricted(p, testenv.Options{}))
 	pushAll(t, e, "pq.jobs.push", "a", "b")
 	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"batch":2}`)
 	wantMetric(t, e.Bridge, noResponders, 2)

@@ -19,7 +19,7 @@ import (
 // leave ends a subscription, once the server knows.
 func leave(t *testing.T, e *testenv.Env, s *nats.Subscription) {
 	t.Helper()
-	must(t, errors.Join(s.Unsubscribe(), e.Conn.Flush()))
+	must(t, errors.Join(s.Unsubscribe(), e.Conn.FlushTimeout(testenv.Patience)))
 }
 
 // An item that a waiting pop did not receive goes to the next in line at once: as it was, and
@@ -31,7 +31,7 @@ func TestGoneWaiterMakesRoomForTheNext(t *testing.T) {
 		for _, options := range []string{`{"expires":"1h"}`, `{"expires":"1h","batch":5}`, `{"expires":"1h","batch":5,"no_wait":true}`} {
 			gone := asked(t, e, "jobs", "pop.min", options)
 			plain := asked(t, e, "jobs", "pop.min", `{"expires":"1h"}`)
-			lease := asked(t, e, "jobs", "pop.max", `{"expires":"1h","ack_wait":"1m"}`)
+			lease := asked(t, e, "jobs", "pop.max", `{"expires":"1h","ack_wait":"1h"}`)
 			leave(t, e, gone)
 			pushed := push(t, e, "pq.jobs.push.3", nil, "a")
 			if m := got(t, plain, "a"); m.Header.Get(subjects.HeaderID) != pushed.ID || m.Header.Get(subjects.HeaderPriority) != "3" {
@@ -54,11 +54,11 @@ func TestGoneWaiterMakesRoomForTheNext(t *testing.T) {
 
 // Heartbeats that nobody hears end a pop that waits, also one that leases.
 func TestGoneWaiterMissesItsHeartbeat(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	for _, options := range []string{
 		`{"expires":"1h","idle_heartbeat":"100ms"}`,
-		`{"expires":"1h","idle_heartbeat":"100ms","ack_wait":"1m"}`,
-		`{"expires":"1h","idle_heartbeat":"100ms","ack_wait":"1m","batch":3}`,
+		`{"expires":"1h","idle_heartbeat":"100ms","ack_wait":"1h"}`,
+		`{"expires":"1h","idle_heartbeat":"100ms","ack_wait":"1h","batch":3}`,
 	} {
 		there := asked(t, e, "jobs", "pop.max", options)
 		gone := asked(t, e, "jobs", "pop.max", options)
@@ -80,7 +80,7 @@ func TestGoneWaiterMissesItsHeartbeat(t *testing.T) {
 
 // NATS may also refuse what a pop that waits has got. That ends it too.
 func TestDeniedWaiter(t *testing.T) {
-	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
+	e := start(t, restricted(inboxesOnly(), testenv.Options{}))
 	publish(t, e, "pq.jobs.pop.min", "elsewhere", `{"expires":"1h","batch":5}`)
 	waiters(t, e.Bridge, "jobs", 1)
 	push(t, e, "pq.jobs.push", nil, "a")
@@ -111,15 +111,11 @@ func TestWaitForDeadLetters(t *testing.T) {
 		configured(t, e, "pq.jobs", `{"max_deliver":1}`, `{"max_deliver":1}`)
 		dead = asked(t, e, "jobs-dead", "pop.min", `{"expires":"1h"}`)
 		push(t, e, "pq.jobs.push", nil, "b")
-		began := time.Now()
 		leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"200ms"}`, "b")
 		alive := asked(t, e, "jobs", "pop.min", `{"expires":"1h"}`)
 		died(t, got(t, dead, "b"), "max_deliver")
-		if took := time.Since(began); took < 200*time.Millisecond {
-			t.Errorf("it died after %v", took)
-		}
 		waiters(t, e.Bridge, "jobs", 1) // it got nothing
-		dead = asked(t, e, "jobs-dead", "pop.min", `{"expires":"1h","batch":2,"ack_wait":"1m"}`)
+		dead = asked(t, e, "jobs-dead", "pop.min", `{"expires":"1h","batch":2,"ack_wait":"1h"}`)
 		push(t, e, "pq.jobs.push", nil, "c")
 		got(t, alive, "c")
 		push(t, e, "pq.jobs.push", nil, "d")
@@ -228,14 +224,14 @@ func (v *vanishing) collect() {
 	}
 }
 
-// Of 10,000 pops by clients that vanish, every item was either received or is back, and
+// Of many pops by clients that vanish, every item was either received or is back, and
 // none comes twice. Where whole connections vanish, some items are lost in them.
 func TestGoneAccounts(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	const clients = 10
-	items, pops := harness.RaceTimes(20_000, 5_000), harness.RaceTimes(10_000, 3_000)
+	items, pops := harness.Times(2_000, 20_000), harness.Times(1_000, 10_000)
 	for i := range items {
 		if publish(t, e, "pq.jobs.push", "", fmt.Sprint(i)); i%1000 == 0 {
 			ok(t, e, "pq.jobs.len", nil, "") // the bridge refuses too many at once
@@ -259,7 +255,7 @@ func TestGoneAccounts(t *testing.T) {
 	}
 	received := len(seen)
 	wantQueued(t, e, int64(items-received)) // nothing is lost so far
-	for n := range uint64(100) {
+	for n := range uint64(harness.Times(20, 100)) {
 		v := newVanishing(t, e, seed, clients+n)
 		for range 5 {
 			v.pop()
@@ -292,45 +288,24 @@ func atoi(t *testing.T, text string) int {
 	return n
 }
 
-// While large items are popped again and again for clients that are gone, other queues of the lane are served.
-// No item is lost.
+// While large items are popped again and again for clients that are gone, another queue of the lane is served. No item is
+// lost.
 func TestFloodOfPopsForNobody(t *testing.T) {
-	const items, size = 30, 1_000_000
-	pops := harness.RaceTimes(150, 50)
-	e := testenv.New(t, testenv.Options{Engine: testenv.Pebble(), Bridge: func(o *bridge.Options) {
-		o.Lanes = 1
-		o.RequestTimeout = testenv.Patience // the machine may be slow
+	const items, pops = 12, 40
+	e := start(t, testenv.Options{Bridge: func(o *bridge.Options) {
+		o.Lanes, o.MaxPendingBytes, o.MaxBatchBytes = 1, 8<<20, 1<<20 // so that few of the items are on their way at a time
 	}})
-	value := make([]byte, size)
 	for i := range items {
-		push(t, e, fmt.Sprintf("pq.large.push.%d", i), nil, string(value))
+		push(t, e, fmt.Sprintf("pq.large.push.%d", i), nil, string(make([]byte, 1_000_000)))
 	}
-
 	flood := e.Connect()
 	for range pops {
 		must(t, flood.PublishRequest("pq.large.pop.min", nats.NewInbox(), nil))
 	}
-	must(t, flood.Flush())
-	began := time.Now()
-	b := startBystander(t, e)
-	var took time.Duration
-	testenv.Eventually(t, func() error {
-		pending, err := metric(e.Bridge, `pq_requests_total{operation="pop-min"}`)
-		back, backErr := metric(e.Bridge, noResponders)
-		if err = errors.Join(err, backErr); err == nil && back < float64(pops) {
-			err = fmt.Errorf("%v of %d items are back, %v pops", back, pops, pending)
-		}
-		took = time.Since(began)
-		return err
-	})
-	b.end(fmt.Sprintf("%d pops for nobody in %v", pops, took), true)
-
-	// Behind the flood, a request would take as long as all of it.
-	if longest := b.took[len(b.took)-1]; longest > took/2 || b.refused > 0 {
-		t.Errorf("a request of another queue took %v of %v, %d were refused", longest, took, b.refused)
-	}
+	must(t, flood.FlushTimeout(testenv.Patience))
+	stop := bystand(t, e)
+	wantMetric(t, e.Bridge, noResponders, pops)
+	stop()
 	wantMetric(t, e.Bridge, "pq_lost_items_total", 0)
-	if got, want := string(e.Request("pq.large.len", nil, nil).Data), fmt.Sprintf(`{"queue":"large","len":%d}`, items); got != want {
-		t.Errorf("in the end: %s, want %s", got, want)
-	}
+	wantLen(t, e, "pq", "large", items)
 }

@@ -69,7 +69,7 @@ func slow(o *bridge.Options) {
 func TestRunLeavesNoGoroutine(t *testing.T) {
 	ends := func(t *testing.T, b *testenv.Bridge) {
 		t.Helper()
-		if err := stopsWithin(t, b, testenv.Patience); err != nil {
+		if err := stops(t, b); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	}
@@ -110,7 +110,7 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			}
 			f.freeze()
 			for _, b := range bridges {
-				_ = stopsWithin(t, b, testenv.Patience) // the last replies are not confirmed
+				_ = stops(t, b) // the last replies are not confirmed
 			}
 			f.end()
 		},

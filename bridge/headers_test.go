@@ -15,7 +15,7 @@ import (
 )
 
 func TestHeadersThatNATSActsOn(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	for name, values := range bridge.ActedOn {
 		for _, name := range []string{name, strings.ToLower(name), strings.ToUpper(name)} {
 			for _, subject := range []string{"pq.jobs.push", "q.jobs.enqueue"} {
@@ -56,7 +56,7 @@ func wantHeaders(t *testing.T, m *nats.Msg, want nats.Header) {
 // Items stored with such headers, by another program or an earlier version, are sent
 // without them, and NATS does nothing because of them.
 func TestStoredHeadersThatNATSActsOn(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	seen := subscribe(t, e.Conn, "pq.other.>")
 	for _, headers := range []nats.Header{bridge.ActedOn, bridge.Noted} {
 		for name, values := range headers {
@@ -125,7 +125,7 @@ func TestTraceContext(t *testing.T) {
 // Header blocks that the client cannot parse, which NATS delivers as if there were none, or that a NATS server may parse
 // differently, are refused.
 func TestHeaderBlocks(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	c := dialRaw(t, e)
 	const begin, end = "NATS/1.0\r\n", "\r\n"
 	for block, good := range map[string]bool{
@@ -188,7 +188,7 @@ func TestHeaderBlocks(t *testing.T) {
 // Replies do not go to subjects of NATS itself, where they would act with the
 // permissions of the bridge.
 func TestRepliesToNATS(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	seen := subscribe(t, e.Conn, "$>")
 	replies := []string{"$JS.API.STREAM.PURGE.S", "$KV.bucket.key", "$SYS.REQ.SERVER.PING", "$SRV.PING", "$JS.FC.S.C.x", "$", "$x", "$JS.ACKS.x"}
 	push(t, e, "pq.jobs.push", nil, "stays")
@@ -212,7 +212,7 @@ func TestRepliesToNATS(t *testing.T) {
 
 // A request with very many headers is refused, whichever it is, because they take long to read and to store.
 func TestTooManyHeaders(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	c := dialRaw(t, e)
 	block := func(lines int) string { return "NATS/1.0\r\n" + strings.Repeat("#:\r\n", lines) + "\r\n" }
 	batch := func(lines int) string {

@@ -275,7 +275,7 @@ func (l *syncLog) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l,
 // says returns an error unless the words are in the log.
 func (l *syncLog) says(words string) error {
 	if text := l.String(); !strings.Contains(text, words) {
-		return fmt.Errorf("%q is not in the log:\n%s", words, text)
+		return fmt.Errorf("%q is not in the log, which ends:\n%s", words, text[max(0, len(text)-3000):])
 	}
 	return nil
 }

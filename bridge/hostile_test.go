@@ -110,7 +110,7 @@ func decoded(t *testing.T, block string) nats.Header {
 // A reply that a bridge would read is not sent: it would be a request, or a message
 // between bridges, made with permissions that its author need not have.
 func TestRepliesToOurselves(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	e.StartBridge().WaitReady()
 	var ping micro.Ping
 	discover(t, e, "$SRV.PING.pqbridge", &ping)
@@ -149,7 +149,7 @@ func TestRepliesToOurselves(t *testing.T) {
 // Headers that another program stored and that NATS cannot carry: the client that pops
 // is told, and the item goes back to its place, where it is in the way of those behind it.
 func TestUnsendableStoredHeaders(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	store(t, e, 0, fdbpq.Message{Value: []byte("x"), Headers: map[string][]string{"no name": {"x"}}})
 	push(t, e, "pq.jobs.push", nil, "good")
 	for _, c := range [][2]string{{"pq.jobs.peek.min", "stays in"}, {"pq.jobs.pop.min", "goes back into"}, {"pq.jobs.pop.min", "goes back into"}} {
@@ -177,7 +177,7 @@ func TestUnsendableStoredHeaders(t *testing.T) {
 // The largest headers that NATS lets through, of several kinds, come back or are
 // refused.
 func TestLargestHeaders(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	c := dialRaw(t, e)
 	limit := int(e.Conn.MaxPayload())
 	for name, block := range largeHeaders(limit) {

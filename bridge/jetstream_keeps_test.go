@@ -15,10 +15,9 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// What holds for items holds for those that JetStream's programs take. Each queue here has a test of
-// its own.
+// What holds for items holds for those that JetStream's programs take: the rest of it is in package jetstream and
+// testenv/proof. Each queue here has a test of its own.
 func TestJetStreamKeeps(t *testing.T) {
-	t.Parallel()
 	clock := newSteppedClock()
 	e := newJetStreamEnv(t, testenv.Options{Bridge: clock.options})
 	minOf(t, e.Conn) // which waits for the face
@@ -30,15 +29,11 @@ func TestJetStreamKeeps(t *testing.T) {
 		test func(t *testing.T, q *streamed)
 	}{
 		{"groups", testStreamedGroups},
-		{"leased", testStreamedMaxLeased},
 		{"rate", testStreamedRate},
 		{"pause", testStreamedPause},
 		{"expiry", testStreamedExpiry},
-		{"delay", testStreamedDelay},
 		{"ends", testStreamedEnds},
-		{"places", testStreamedOldPlaces},
 		{"fences", testStreamedFences},
-		{"deaths", testStreamedDeaths},
 		{"stricter", testStreamedMaxDeliver},
 		{"skipped", testStreamedSkipsDead},
 		{"waits", testStreamedWaitsPastDead},
@@ -146,7 +141,7 @@ func (q *streamed) info() *subjects.QueueInfo {
 // dies returns the one dead letter of the queue.
 func (q *streamed) dies() *nats.Msg {
 	q.t.Helper()
-	m := q.e.Request("pq."+q.name+"-dead.pop.min", nil, []byte(`{"expires":"30s"}`))
+	m := q.e.Request("pq."+q.name+"-dead.pop.min", nil, []byte(`{"expires":"1h"}`))
 	same(q.t, "the queue of the dead letter", m.Header.Get("Pq-Dead-Queue"), q.name)
 	return m
 }
@@ -175,17 +170,6 @@ func testStreamedGroups(t *testing.T, q *streamed) {
 	must(t, other.DoubleAck(t.Context()))
 	q.push(0, b, "b2")
 	same(t, "the other group", <-next, "b2")
-}
-
-// max_leased holds for all consumers together.
-func testStreamedMaxLeased(t *testing.T, q *streamed) {
-	q.config(`{"max_leased":2}`)
-	q.push(0, nil, "a", "b", "c", "d")
-	got := q.takes(q.consumer("min"), "a", "b")
-	q.takes(q.consumer("max"))
-	next := q.waits(q.consumer("max"))
-	must(t, got[0].Ack())
-	same(t, "in the free place", <-next, "d")
 }
 
 // Deliveries beyond the rate wait for tokens.
@@ -241,20 +225,6 @@ func testStreamedExpiry(t *testing.T, q *streamed) {
 	same(t, "left", fmt.Sprint(info.Ready, info.Leased, info.Delayed), "0 1 0")
 }
 
-// A delayed push is delivered once it is due, before what was pushed after it.
-func testStreamedDelay(t *testing.T, q *streamed) {
-	q.config(`{"ack_wait":"1h"}`)
-	_, err := q.js.PublishMsg(t.Context(), &nats.Msg{Subject: "pq." + q.name + ".push", Data: []byte("late"), Header: nats.Header{"Pq-Delay": {"1m"}}})
-	must(t, err)
-	q.push(0, nil, "a", "b")
-	c := q.consumer("min")
-	batch, err := c.FetchNoWait(1)
-	must(t, err)
-	same(t, "before", string((<-batch.Messages()).Data()), "a")
-	q.clock.step(time.Minute)
-	q.takes(c, "late", "b")
-}
-
 // Consumers begin at either end.
 func testStreamedEnds(t *testing.T, q *streamed) {
 	high := q.create(jetstream.ConsumerConfig{Durable: "high", Metadata: map[string]string{"pq.order": "max"}})
@@ -276,28 +246,6 @@ func testStreamedEnds(t *testing.T, q *streamed) {
 		listed = append(listed, c.Name+" "+c.Order)
 	}
 	same(t, "the consumers", strings.Join(listed, ", "), "high max, low min")
-}
-
-// An item that comes back is at its old place: after a -NAK, one with a delay, and when its lease is over.
-func testStreamedOldPlaces(t *testing.T, q *streamed) {
-	q.push(1, nil, "b1", "b2", "b3")
-	c := q.create(jetstream.ConsumerConfig{Durable: "w", AckWait: time.Minute})
-	got := q.takes(c, "b1", "b2", "b3")
-	q.push(1, nil, "b4")
-	q.push(0, nil, "a1")
-	must(t, got[0].Nak())
-	must(t, got[1].NakWithDelay(10*time.Second))
-	must(t, q.e.Conn.Flush())
-	comes(t, "the negative acknowledgements", func() bool { return q.info().Leased == 1 })
-	q.takes(c, "a1", "b1", "b4")
-
-	q.clock.step(10 * time.Second)
-	q.takes(c, "b2")
-	q.clock.step(50 * time.Second)
-	got = q.takes(c, "a1", "b1", "b3", "b4") // b2 was leased later
-	about, err := got[1].Metadata()
-	must(t, err)
-	same(t, "deliveries of b1", about.NumDelivered, 3)
 }
 
 // Acknowledgements of a delivery do nothing once the item was delivered again.
@@ -328,26 +276,9 @@ func testStreamedFences(t *testing.T, q *streamed) {
 
 	// What has died is settled.
 	must(t, q.e.Conn.Publish(third.Reply(), nil))
-	must(t, q.e.Conn.Flush())
+	must(t, q.e.Conn.FlushTimeout(testenv.Patience))
 	info := q.info()
 	same(t, "left", info.Ready+info.Leased+info.Delayed, 0)
-}
-
-// An item is a dead letter after as many deliveries as the queue allows, whoever got them.
-func testStreamedDeaths(t *testing.T, q *streamed) {
-	q.config(`{"max_deliver":2,"ack_wait":"1m","backoff":["10s"]}`)
-	q.push(0, nats.Header{"X": {"y"}}, "a")
-	must(t, q.takes(q.consumer("min"), "a")[0].Nak())
-	comes(t, "the backoff", func() bool { return q.info().Delayed == 1 })
-	q.clock.step(10 * time.Second)
-	q.takes(q.create(jetstream.ConsumerConfig{Durable: "w", MaxDeliver: 5}), "a")
-	q.clock.step(2 * time.Minute)
-	q.takes(q.consumer("min"))
-
-	dead := q.dies()
-	same(t, "the dead letter", string(dead.Data)+dead.Header.Get("X"), "ay")
-	same(t, "its reason", dead.Header.Get("Pq-Dead-Reason"), "max_deliver")
-	same(t, "its deliveries", dead.Header.Get("Pq-Dead-Deliveries"), "2")
 }
 
 // The max_deliver of a consumer counts if it is less than that of the queue.

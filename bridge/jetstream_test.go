@@ -20,10 +20,10 @@ import (
 )
 
 // newJetStreamEnv starts a bridge that serves JetStream's programs, and the server for it.
-func newJetStreamEnv(t testing.TB, o testenv.Options) *testenv.Env {
+func newJetStreamEnv(t *testing.T, o testenv.Options) *testenv.Env {
 	t.Helper()
 	o.JetStream = true
-	return testenv.New(t, o)
+	return start(t, o)
 }
 
 // minOf returns the consumer min of the queue "jobs".
@@ -40,7 +40,6 @@ func minOf(t testing.TB, nc *nats.Conn) jetstream.Consumer {
 }
 
 func TestJetStream(t *testing.T) {
-	t.Parallel()
 	e := newJetStreamEnv(t, testenv.Options{})
 	js, err := jetstream.NewWithDomain(e.Conn, "pq")
 	must(t, err)
@@ -68,8 +67,7 @@ func TestJetStream(t *testing.T) {
 
 // Without a URL there is no trace of it.
 func TestJetStreamOff(t *testing.T) {
-	t.Parallel()
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	_, page, err := e.Bridge.Get("/metrics")
 	must(t, err)
 	if strings.Contains(string(page), "jetstream") {
@@ -80,7 +78,6 @@ func TestJetStreamOff(t *testing.T) {
 // The queue of a consumer is served by the bridge that owns it, whichever gets a request. So their
 // transactions do not conflict, and an acknowledgement that any of them gets makes room for another item.
 func TestJetStreamOfTwoBridges(t *testing.T) {
-	t.Parallel()
 	e := newJetStreamEnv(t, testenv.Options{})
 	other := newBridge(e)
 	const n = 399
@@ -131,14 +128,13 @@ func TestJetStreamOfTwoBridges(t *testing.T) {
 
 // When another bridge takes over a queue, its pulls end, so that clients pull there.
 func TestJetStreamOwnerChanges(t *testing.T) {
-	t.Parallel()
 	e := newJetStreamEnv(t, testenv.Options{})
 	minOf(t, e.Conn)
 	const n = 16
 	root := e.Conn.NewInbox()
 	s := subscribe(t, e.Conn, root+".*")
 	for i := range n { // one of two owns each
-		must(t, e.Conn.PublishRequest(fmt.Sprintf("$JS.pq.API.CONSUMER.MSG.NEXT.jobs%d.min", i), fmt.Sprintf("%s.%d", root, i), []byte(`{"expires":60000000000}`)))
+		must(t, e.Conn.PublishRequest(fmt.Sprintf("$JS.pq.API.CONSUMER.MSG.NEXT.jobs%d.min", i), fmt.Sprintf("%s.%d", root, i), []byte(`{"expires":3600000000000}`)))
 	}
 	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_waiters", n) })
 
@@ -154,7 +150,6 @@ func TestJetStreamOwnerChanges(t *testing.T) {
 
 // The bridge that owns a queue may have no leaf node connection. Then the others serve its consumers.
 func TestJetStreamOwnerIsAway(t *testing.T) {
-	t.Parallel()
 	e := newJetStreamEnv(t, testenv.Options{})
 	without := func(o *bridge.Options) { o.JetStream.LeafURL = "" }
 	for range 3 {
@@ -180,7 +175,6 @@ func TestJetStreamOwnerIsAway(t *testing.T) {
 // A server whose own JetStream has the domain keeps all requests to itself. The bridge says so, and
 // serves once the server has another domain.
 func TestJetStreamDomainTaken(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	e := newJetStreamEnv(t, testenv.Options{Stopped: true, NATS: func(n *server.Options) {
 		n.JetStream, n.JetStreamDomain, n.StoreDir = true, "pq", dir
@@ -211,17 +205,16 @@ func TestJetStreamDomainTaken(t *testing.T) {
 
 // A bridge that stops tells those who wait, and finishes what it has.
 func TestJetStreamShutdown(t *testing.T) {
-	t.Parallel()
 	e := newJetStreamEnv(t, testenv.Options{})
 	store(t, e, 0, fdbpq.Message{Value: []byte("a")})
 	m, err := minOf(t, e.Conn).Next()
 	must(t, err)
 	inbox := e.Conn.NewInbox()
 	s := subscribe(t, e.Conn, inbox)
-	must(t, e.Conn.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min", inbox, []byte(`{"expires":60000000000}`)))
+	must(t, e.Conn.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min", inbox, []byte(`{"expires":3600000000000}`)))
 	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_waiters", 1) })
 	must(t, m.Ack())
-	must(t, e.Conn.Flush())
+	must(t, e.Conn.FlushTimeout(testenv.Patience))
 	must(t, e.Bridge.Stop())
 	same(t, "the status", next(t, s).Header.Get("Description"), "Server Shutdown")
 
@@ -235,7 +228,6 @@ func TestJetStreamShutdown(t *testing.T) {
 
 // Without its leaf node port a bridge is not ready, and stops as any other.
 func TestJetStreamWithoutPort(t *testing.T) {
-	t.Parallel()
 	e := newJetStreamEnv(t, testenv.Options{Stopped: true})
 	e.NATS.Change(func(n *server.Options) { n.LeafNode.Port = 0 })
 	e.NATS.Start()
@@ -252,7 +244,6 @@ func TestJetStreamWithoutPort(t *testing.T) {
 
 // A connection that is lost is made again, and clients go on.
 func TestJetStreamReconnects(t *testing.T) {
-	t.Parallel()
 	e := newJetStreamEnv(t, testenv.Options{})
 	c := minOf(t, e.Conn)
 	messages, err := c.Messages(jetstream.PullExpiry(time.Second))
@@ -279,7 +270,6 @@ func TestJetStreamReconnects(t *testing.T) {
 
 // An item that the server does not carry is refused as one popped is.
 func TestJetStreamItemTooLarge(t *testing.T) {
-	t.Parallel()
 	e := newJetStreamEnv(t, testenv.Options{NATS: func(n *server.Options) { n.MaxPayload = 4096 }})
 	store(t, e, 0, fdbpq.Message{Value: make([]byte, 4096), Headers: nil})
 	store(t, e, 1, fdbpq.Message{Value: make([]byte, 4097)})
@@ -303,7 +293,6 @@ func TestJetStreamItemTooLarge(t *testing.T) {
 
 // Statuses end pulls that get nothing, or not all.
 func TestJetStreamStatuses(t *testing.T) {
-	t.Parallel()
 	e := newJetStreamEnv(t, testenv.Options{})
 	minOf(t, e.Conn)
 	js, err := jetstream.NewWithDomain(e.Conn, "pq")
@@ -386,7 +375,6 @@ func begins(t testing.TB, what, got, want string) {
 
 // The service says in its discovery whether the face is connected.
 func TestJetStreamDiscovery(t *testing.T) {
-	t.Parallel()
 	e := newJetStreamEnv(t, testenv.Options{})
 	testenv.Eventually(t, func() error {
 		var info struct{ Metadata map[string]string }

@@ -288,7 +288,7 @@ func waitsAsJetStream(t *testing.T, l *landscape, bridges []*testenv.Bridge, js 
 	}
 
 	// A gateway remembers where a request came from for two seconds.
-	pull(`{"expires":60000000000,"idle_heartbeat":2200000000}`)
+	pull(`{"expires":3600000000000,"idle_heartbeat":2200000000}`)
 	waiters(1)
 	if l.hidden {
 		same(t, "a heartbeat", next(t, s).Header.Get("Status"), "100")
@@ -302,10 +302,10 @@ func waitsAsJetStream(t *testing.T, l *landscape, bridges []*testenv.Bridge, js 
 	pull(`{"expires":200000000}`)
 	same(t, "the end", next(t, s).Header.Get("Status"), "408")
 
-	pull(`{"expires":60000000000}`)
+	pull(`{"expires":3600000000000}`)
 	waiters(1)
 	must(t, s.Unsubscribe())
-	must(t, nc.Flush())
+	must(t, nc.FlushTimeout(testenv.Patience))
 	if !l.hidden {
 		waiters(0)
 	}
@@ -348,7 +348,7 @@ func TestJetStreamDeadPullThroughExport(t *testing.T) {
 	dead := dial(t, l.clientURL)
 	inbox := dead.NewInbox()
 	subscribe(t, dead, inbox)
-	must(t, dead.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w", inbox, []byte(`{"expires":60000000000}`)))
+	must(t, dead.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w", inbox, []byte(`{"expires":3600000000000}`)))
 	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_waiters", 1) })
 	dead.Close()
 
@@ -363,7 +363,6 @@ func TestJetStreamDeadPullThroughExport(t *testing.T) {
 // A domain that the server itself has is refused for FIFO queues too, and also if the server gets it
 // later.
 func TestJetStreamDomainTakenLater(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	e := newJetStreamEnv(t, testenv.Options{})
 	minOf(t, e.Conn)

@@ -35,7 +35,7 @@ func notReady(t *testing.T, b *testenv.Bridge, want string) {
 }
 
 func TestStartsBeforeNATS(t *testing.T) {
-	e := testenv.New(t, testenv.Options{Stopped: true})
+	e := start(t, testenv.Options{Stopped: true})
 	b := e.StartBridge()
 	notReady(t, b, "nats")
 	wantMetric(t, b, "pq_nats_connected", 0)
@@ -49,7 +49,7 @@ func TestStartsBeforeNATS(t *testing.T) {
 
 // A bridge that stops serving again and again forgets the subscriptions that have ended.
 func TestSubscriptionsAreForgotten(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	for range 3 {
@@ -73,7 +73,7 @@ func TestSubscriptionsAreForgotten(t *testing.T) {
 
 func TestNATSRestarts(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
-		for i := range 3 {
+		for i := range 2 {
 			push(t, e, "pq.jobs.push", nil, "x")
 			e.NATS.Stop()
 			notReady(t, e.Bridge, "nats")
@@ -149,10 +149,9 @@ func stick(t *testing.T, o testenv.Options) (*testenv.Env, stuck) {
 func TestRequestTimeout(t *testing.T) {
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {
 		o.Lanes = 1
-		o.RequestTimeout = time.Second
+		o.RequestTimeout = 200 * time.Millisecond
 	}})
 	first := async(t, e, "pq.jobs.push", "begun, then cancelled")
-	<-s.entered
 	second := async(t, e, "pq.jobs.push", "not run")
 	for _, reply := range []*nats.Subscription{first, second} {
 		if err := isError(t, 503, "push", next(t, reply)); err.Unknown {
@@ -169,7 +168,7 @@ func async(t *testing.T, e *testenv.Env, subject, payload string) *nats.Subscrip
 	inbox := nats.NewInbox()
 	replies := subscribe(t, e.Conn, inbox)
 	publish(t, e, subject, inbox, payload)
-	must(t, e.Conn.Flush())
+	must(t, e.Conn.FlushTimeout(testenv.Patience))
 	return replies
 }
 

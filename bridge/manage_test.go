@@ -120,110 +120,68 @@ func TestItemsByID(t *testing.T) {
 }
 
 func TestMove(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		first := push(t, e, "pq.jobs.push.1", nil, "first")
-		second := push(t, e, "pq.jobs.push.1", nil, "second")
-		push(t, e, "pq.jobs.push.-7", nil, "third")
-		var moved subjects.Moved
-		reply := ok(t, e, "pq.jobs.move", nil, itemOf(first.ID, `,"priority":-7`)).Data
-		if err := json.Unmarshal(reply, &moved); err != nil || moved.Queue != "jobs" || moved.Priority != -7 || moved.ID == first.ID {
-			t.Errorf("%s, %v", reply, err)
-		}
-		answers(t, e, "pq.jobs.rank", itemOf(moved.ID, ""), `{"rank":1,"at_least":false}`)
-		answers(t, e, "pq.jobs.rank", itemOf(moved.ID, `,"end":"max"`), `{"rank":1,"at_least":false}`)
-		refused(t, e, 404, "pq.jobs.move", nil, []byte(itemOf(first.ID, `,"priority":1`)))
-		m := e.Request("pq.jobs.pop.max", nil, []byte(`{"ack_wait":"1h"}`))
-		if err := refused(t, e, 409, "pq.jobs.move", nil, []byte(itemOf(second.ID, `,"priority":1`))); !errors.Is(err, fdbpq.ErrLeased) {
-			t.Errorf("%v", err)
-		}
-		acked(t, e, m.Reply, "")
-		refused(t, e, 400, "pq.jobs.move", nil, []byte(itemOf(moved.ID, "")))
-		wantPopped(t, e, "pq.jobs.pop.min", "third", "first")
-	})
-}
-
-func TestPurge(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		for _, kind := range kinds {
-			prefix := kind.queue[:len(kind.queue)-len(".jobs")]
-			configured(t, e, kind.queue, `{"max_deliver":5}`, `{"max_deliver":5}`)
-			fill := func() (leased *nats.Msg) {
-				for range 3 {
-					push(t, e, kind.push, nats.Header{"Name": {"value"}}, "payload")
-				}
-				m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
-				acked(t, e, m.Reply, "-NAK 1h")
-				return e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
-			}
-			leased := fill()
-			for _, state := range []string{"ready", "delayed", "leased"} {
-				answers(t, e, kind.queue+".purge", fmt.Sprintf(`{"state":%q}`, state), `{"purged":1}`)
-				answers(t, e, kind.queue+".purge", fmt.Sprintf(`{"state":%q}`, state), `{"purged":0}`)
-			}
-			isError(t, 409, "ack", e.Request(leased.Reply, nil, nil))
-			leased = fill()
-			answers(t, e, kind.queue+".purge", "", `{"purged":3}`)
-			isError(t, 409, "ack", e.Request(leased.Reply, nil, nil))
-			wantLen(t, e, prefix, "jobs", 0)
-			configured(t, e, kind.queue, ``, `{"max_deliver":5}`)
-			fill()
-			answers(t, e, kind.queue+".purge", "{}", `{"purged":3}`)
-			refused(t, e, 400, kind.queue+".purge", nil, []byte(`{"state":"gone"}`))
-		}
-		consistent(t, e)
-	})
+	e := start(t, testenv.Options{})
+	first := push(t, e, "pq.jobs.push.1", nil, "first")
+	second := push(t, e, "pq.jobs.push.1", nil, "second")
+	push(t, e, "pq.jobs.push.-7", nil, "third")
+	var moved subjects.Moved
+	reply := ok(t, e, "pq.jobs.move", nil, itemOf(first.ID, `,"priority":-7`)).Data
+	if err := json.Unmarshal(reply, &moved); err != nil || moved.Queue != "jobs" || moved.Priority != -7 || moved.ID == first.ID {
+		t.Errorf("%s, %v", reply, err)
+	}
+	answers(t, e, "pq.jobs.rank", itemOf(moved.ID, `,"end":"max"`), `{"rank":1,"at_least":false}`)
+	refused(t, e, 404, "pq.jobs.move", nil, []byte(itemOf(first.ID, `,"priority":1`)))
+	leased(t, e, "pq.jobs.pop.max", `{"ack_wait":"1h"}`, "second")
+	if err := refused(t, e, 409, "pq.jobs.move", nil, []byte(itemOf(second.ID, `,"priority":1`))); !errors.Is(err, fdbpq.ErrLeased) {
+		t.Errorf("%v", err)
+	}
+	refused(t, e, 400, "pq.jobs.move", nil, []byte(itemOf(moved.ID, "")))
+	wantPopped(t, e, "pq.jobs.pop.min", "third", "first")
 }
 
 func TestRedrive(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		for i, kind := range kinds {
-			for n := range 4 {
-				push(t, e, kind.push, nats.Header{"Nats-Msg-Id": {fmt.Sprint(n)}, "Nats-TTL": {"1h"}, "Name": {"value"}}, fmt.Sprint(n))
-			}
-			for range 4 {
-				m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
-				acked(t, e, m.Reply, "+TERM no such user")
-			}
-			wantMetric(t, e.Bridge, "pq_dead_total", float64(4*(i+1)))
-			deadPush, dead := kind.queue+"-dead.push", kind.queue+"-dead"
-			if kind.queue == "q.jobs" {
-				deadPush = kind.queue + "-dead.enqueue"
-			}
-			push(t, e, deadPush, nil, "no dead letter")
-			newer := push(t, e, kind.push, nil, "newer")
-
-			waits := make(chan *nats.Msg, 1)
-			inbox := nats.NewInbox()
-			sub, err := e.Conn.Subscribe(inbox, func(m *nats.Msg) { waits <- m })
-			must(t, err)
-			ok(t, e, kind.pop, nil, "") // the newer one
-			publish(t, e, kind.pop, inbox, `{"expires":"30s"}`)
-			wantLen(t, e, kind.queue[:len(kind.queue)-len(".jobs")], "jobs", 0) // so that the pop has found nothing by now
-			answers(t, e, dead+".redrive", `{"max":1}`, `{"redriven":1}`)
-			select { // a pop that waits is woken
-			case m := <-waits:
-				h := m.Header
-				if string(m.Data) != "0" || h.Get("Name") != "value" || h.Get("Nats-Msg-Id") != "" || h.Get("Nats-TTL") != "" ||
-					h.Get("Pq-Dead-Queue") != "" || h.Get("Pq-Dead-Reason") != "" || h.Get("Pq-Id") == newer.ID {
-					t.Errorf("redriven: %q with %v", m.Data, h)
-				}
-			case <-time.After(testenv.Patience):
-				t.Fatal("the pop still waits")
-			}
-			must(t, sub.Unsubscribe())
-			push(t, e, kind.push, nil, "before")
-			answers(t, e, dead+".redrive", "", `{"redriven":3}`)
-			answers(t, e, dead+".redrive", "", `{"redriven":0}`)
-			for _, want := range []string{"before", "1", "2", "3"} {
-				m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
-				if string(m.Data) != want || m.Header.Get("Pq-Deliveries") != "1" {
-					t.Errorf("%q with %v: want %s", m.Data, m.Header, want)
-				}
-				acked(t, e, m.Reply, "")
-			}
-			same(t, "what stayed", string(ok(t, e, kind.dead, nil, "").Data), "no dead letter")
-			refused(t, e, 400, dead+".redrive", nil, []byte(`{"max":-1}`))
+	e := start(t, testenv.Options{})
+	for i, kind := range kinds {
+		for n := range 3 {
+			push(t, e, kind.push, nats.Header{"Nats-Msg-Id": {fmt.Sprint(n)}, "Nats-TTL": {"1h"}, "Name": {"value"}}, fmt.Sprint(n))
+			acked(t, e, leased(t, e, kind.pop, `{"ack_wait":"1h"}`, fmt.Sprint(n)), "+TERM no such user")
 		}
-		consistent(t, e)
-	})
+		wantMetric(t, e.Bridge, "pq_dead_total", float64(3*(i+1)))
+		dead := kind.queue + "-dead"
+		push(t, e, strings.Replace(kind.push, "jobs", "jobs-dead", 1), nil, "no dead letter")
+		answers(t, e, dead+".redrive", `{"max":1}`, `{"redriven":1}`)
+		answers(t, e, dead+".redrive", "", `{"redriven":2}`)
+		answers(t, e, dead+".redrive", "", `{"redriven":0}`)
+		m := ok(t, e, kind.pop, nil, "")
+		wantData(t, m, "0")
+		wantHeaders(t, m, nats.Header{"Name": {"value"}})
+		wantPopped(t, e, kind.pop, "1", "2")
+		wantPopped(t, e, kind.dead, "no dead letter")
+		refused(t, e, 400, dead+".redrive", nil, []byte(`{"max":-1}`))
+	}
+}
+
+func TestPurge(t *testing.T) {
+	e := start(t, testenv.Options{})
+	for _, kind := range kinds {
+		var held *nats.Msg
+		fill := func() {
+			pushAll(t, e, kind.push, "a", "b", "c")
+			m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+			acked(t, e, m.Reply, "-NAK 1h")
+			held = e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+		}
+		fill()
+		for _, state := range []string{"ready", "delayed", "leased"} {
+			answers(t, e, kind.queue+".purge", fmt.Sprintf(`{"state":%q}`, state), `{"purged":1}`)
+			answers(t, e, kind.queue+".purge", fmt.Sprintf(`{"state":%q}`, state), `{"purged":0}`)
+		}
+		isError(t, 409, "ack", e.Request(held.Reply, nil, nil))
+		for _, all := range []string{"", "{}"} {
+			fill()
+			answers(t, e, kind.queue+".purge", all, `{"purged":3}`)
+		}
+		wantLen(t, e, strings.TrimSuffix(kind.queue, ".jobs"), "jobs", 0)
+		refused(t, e, 400, kind.queue+".purge", nil, []byte(`{"state":"gone"}`))
+	}
 }

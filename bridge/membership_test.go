@@ -90,7 +90,7 @@ func TestConflictingBridge(t *testing.T) {
 func TestCompatibleBridges(t *testing.T) {
 	other := memkv.New(memkv.Options{})
 	defer func() { _ = other.Close() }()
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	var started []*testenv.Bridge // together, because each may wait for one that is frozen
 	for _, changes := range [][]func(*bridge.Options){
 		{},
@@ -109,7 +109,7 @@ func TestCompatibleBridges(t *testing.T) {
 
 // A frozen bridge is noticed when it wakes up in time, even if another that is unrelated answers meanwhile.
 func TestFrozenBridgeBesideUnrelated(t *testing.T) {
-	e := testenv.New(t, testenv.Options{Stopped: true})
+	e := start(t, testenv.Options{Stopped: true})
 	e.NATS.Start()
 	e.Conn = e.Connect()
 	announce := func(to, id, subject string) {
@@ -130,7 +130,7 @@ func TestFrozenBridgeBesideUnrelated(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	must(t, e.Conn.Flush())
+	must(t, e.Conn.FlushTimeout(testenv.Patience))
 	b := e.StartBridge()
 	testenv.Eventually(t, func() error {
 		select {
@@ -151,7 +151,7 @@ func TestFrozenBridgeBesideUnrelated(t *testing.T) {
 // A killed bridge does not keep the next one from serving, and a restarted bridge does
 // not keep itself from serving.
 func TestGhostDoesNotConflict(t *testing.T) {
-	e := testenv.New(t, testenv.Options{Stopped: true})
+	e := start(t, testenv.Options{Stopped: true})
 	e.NATS.Start()
 	e.Conn = e.Connect()
 	w := newWire()
@@ -265,7 +265,7 @@ func TestNetworksAreJoined(t *testing.T) {
 // Of many bridges that start at once, each with its own store, one serves in the end,
 // and the others say why they do not.
 func TestManyStoresStartAtOnce(t *testing.T) {
-	e := testenv.New(t, testenv.Options{Stopped: true})
+	e := start(t, testenv.Options{Stopped: true})
 	const n = 5
 	var all []*testenv.Bridge
 	for i := range n {
@@ -308,7 +308,7 @@ func TestManyStoresStartAtOnce(t *testing.T) {
 // answer at once.
 func TestStoreAwayAtTheStart(t *testing.T) {
 	var faults *faultkv.DB
-	e := testenv.New(t, testenv.Options{Stopped: true, Wrap: func(db kv.Database) kv.Database {
+	e := start(t, testenv.Options{Stopped: true, Wrap: func(db kv.Database) kv.Database {
 		faults = faultkv.New(db, faultkv.Options{})
 		faults.SetOutage(true)
 		return faults

@@ -90,7 +90,7 @@ func TestRefusedReplies(t *testing.T) {
 // The same holds for pops answered by another bridge than the one that NATS delivered
 // them to.
 func TestRefusedRepliesOfForwardedPops(t *testing.T) {
-	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
+	e := start(t, restricted(inboxesOnly(), testenv.Options{}))
 	both := []*testenv.Bridge{e.Bridge, newBridge(e)}
 	together(t, both...)
 	const queues = 32
@@ -119,7 +119,7 @@ func TestRefusedRepliesOfForwardedPops(t *testing.T) {
 
 // A bridge that shuts down puts back the items whose replies were refused last.
 func TestRefusedReplyAtTheEnd(t *testing.T) {
-	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
+	e := start(t, restricted(inboxesOnly(), testenv.Options{}))
 	push(t, e, "pq.jobs.push", nil, "stays")
 	for range 20 {
 		publish(t, e, "pq.jobs.pop.min", "elsewhere", "")
@@ -138,7 +138,7 @@ func TestSomeRepliesRefused(t *testing.T) {
 		// The server counts the second request for as much as a reply.
 		Response: &server.ResponsePermission{MaxMsgs: 2, Expires: time.Minute},
 	}
-	e := testenv.New(t, restricted(p, testenv.Options{}))
+	e := start(t, restricted(p, testenv.Options{}))
 	c := dialRaw(t, e)
 	var delivered []string
 	for i, second := range []string{"pq.jobs.pop.min", "pq.jobs.peek.min", "pq.jobs.len", "pq.jobs.nonsense", "pq.empty.pop.min"} {
@@ -187,7 +187,7 @@ func (h blockingHandler) Handle(ctx context.Context, r slog.Record) error {
 // the item is pushed again.
 func TestRefusalHeardLate(t *testing.T) {
 	h := blockingHandler{slog.DiscardHandler, "NATS refused a reply", make(chan struct{}), make(chan struct{}), &sync.Once{}}
-	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{
+	e := start(t, restricted(inboxesOnly(), testenv.Options{
 		Bridge: func(o *bridge.Options) { o.Logger = slog.New(h) },
 	}))
 	pushAll(t, e, "pq.jobs.push", "first", "second")
@@ -207,7 +207,7 @@ func TestRefusalHeardLate(t *testing.T) {
 
 // Other errors that NATS reports at the same time change nothing.
 func TestRefusalsAmongOtherErrors(t *testing.T) {
-	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
+	e := start(t, restricted(inboxesOnly(), testenv.Options{}))
 	c := dialRaw(t, e)
 	push(t, e, "pq.jobs.push", nil, "stays")
 	for i := range 20 {
@@ -221,7 +221,7 @@ func TestRefusalsAmongOtherErrors(t *testing.T) {
 // Items whose replies NATS had before the connection was lost are not put back: they
 // may have been delivered.
 func TestUnconfirmedWhenNATSGoes(t *testing.T) {
-	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
+	e := start(t, restricted(inboxesOnly(), testenv.Options{}))
 	const n = 200
 	pushNumbers(t, e, "pq.jobs.push", n)
 	inbox := nats.NewInbox()
@@ -229,7 +229,7 @@ func TestUnconfirmedWhenNATSGoes(t *testing.T) {
 	for range n / 2 {
 		publish(t, e, "pq.jobs.pop.min", inbox, "")
 	}
-	must(t, e.Conn.Flush())
+	must(t, e.Conn.FlushTimeout(testenv.Patience))
 	e.NATS.Restart()
 	e.Bridge.WaitReady()
 	ok(t, e, "pq.jobs.len", nil, "")
@@ -261,7 +261,7 @@ func TestPermissionsComeBack(t *testing.T) {
 		e.NATS.Change(func(o *server.Options) { restricted(p, testenv.Options{}).NATS(o) })
 	}
 	o := restricted(less, testenv.Options{Stopped: true})
-	e := testenv.New(t, o)
+	e := start(t, o)
 	e.NATS.Start()
 	e.Bridge = e.StartBridge()
 	notReady(t, e.Bridge, "pq.>")

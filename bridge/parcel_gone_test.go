@@ -88,7 +88,7 @@ func TestGoneReceiverOfFrames(t *testing.T) {
 
 // The same if the whole connection is gone, and the delivery that nobody received is not the last one allowed.
 func TestGoneConnectionOfFrames(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	configured(t, e, "pq.jobs", `{"max_deliver":1,"backoff":["1h"]}`, `{"backoff":["1h0m0s"],"max_deliver":1}`)
 	values := inSeveral(5)
 	for i, options := range []string{`{"batch":9,"frames":true,"expires":"1h"}`, `{"batch":9,"frames":true,"expires":"1h","ack_wait":"1h"}`} {
@@ -108,7 +108,7 @@ func TestGoneConnectionOfFrames(t *testing.T) {
 
 // The next in line gets the leased items of frames that nobody received.
 func TestGoneWaiterForFrames(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	gone := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":5,"frames":true,"ack_wait":"1h"}`)
 	following := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":2,"frames":true,"ack_wait":"1h","no_wait":true}`)
 	leave(t, e, gone)

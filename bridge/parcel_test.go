@@ -126,6 +126,7 @@ func wantSizes(t *testing.T, sizes []int, want ...int) {
 
 // An item in a frame is as it would be in a message of its own.
 func TestFramesAreItems(t *testing.T) {
+	clock := newSteppedClock()
 	each(t, func(t *testing.T, e *testenv.Env) {
 		headers := []nats.Header{
 			nil, {"A": {"1", "2", "1"}, "a": {""}}, {"Nats-Msg-Id": {"id"}, "Pq-Unique": {"key"}, "Nats-TTL": {"1h"}},
@@ -137,7 +138,7 @@ func TestFramesAreItems(t *testing.T) {
 			push(t, e, c.queue+"-other."+c.push, nats.Header{"Own": {"x"}}, "dead")
 			configured(t, e, c.queue+"-other", fmt.Sprintf(`{"dead_letter":%q}`, c.queue[strings.IndexByte(c.queue, '.')+1:]),
 				fmt.Sprintf(`{"dead_letter":%q}`, c.queue[strings.IndexByte(c.queue, '.')+1:]))
-			acked(t, e, leased(t, e, c.queue+"-other."+c.pop, `{"ack_wait":"1m"}`, "dead"), "+TERM broken\r\n")
+			acked(t, e, leased(t, e, c.queue+"-other."+c.pop, `{"ack_wait":"1h"}`, "dead"), "+TERM broken\r\n")
 			for i, h := range headers {
 				subject := c.queue + "." + c.push
 				if c.push == "push" {
@@ -158,12 +159,11 @@ func TestFramesAreItems(t *testing.T) {
 			for _, item := range want {
 				acked(t, e, item.ack, `-NAK {"snooze":true}`)
 			}
-			before := time.Now()
 			got, sizes := popFramed(t, e, subject, n, `,"ack_wait":"1h"`, "")
 			wantSizes(t, sizes, n)
 			for i := range got {
 				until, err := time.Parse(subjects.TimeLayout, got[i].header.Get(subjects.HeaderLeaseUntil))
-				if left := until.Sub(before); err != nil || left < 59*time.Minute || left > 61*time.Minute {
+				if left := until.Sub(clock.now()); err != nil || left != time.Hour {
 					t.Errorf("%v: leased for %v, %v", got[i].header, left, err)
 				}
 				delete(got[i].header, subjects.HeaderLeaseUntil)
@@ -186,7 +186,7 @@ func TestFramesAreItems(t *testing.T) {
 			popFramed(t, e, subject, n, "", "404")
 		}
 		consistent(t, e)
-	})
+	}, clock.options)
 }
 
 func wantSame(t *testing.T, got, want sentItem) {
@@ -227,7 +227,7 @@ func TestFramesOfLeases(t *testing.T) {
 			inFrames(t, c.queue, ask(t, e.Conn, c.pop, `{"batch":2,"frames":true,"ack_wait":0}`), "404")
 			// One plain item has no frames, nor has a pop that does not allow them.
 			push(t, e, c.push, nil, "one")
-			for _, options := range []string{`{"frames":true}`, `{"batch":1,"frames":true}`, `{"batch":2,"frames":false,"ack_wait":"1m"}`} {
+			for _, options := range []string{`{"frames":true}`, `{"batch":1,"frames":true}`, `{"batch":2,"frames":false,"ack_wait":"1h"}`} {
 				m := next(t, ask(t, e.Conn, c.pop, options))
 				if string(m.Data) != "one" || m.Header.Get(subjects.HeaderFrames) != "" || m.Header.Get(subjects.HeaderToken) != "" {
 					t.Errorf("%s: got %q with %v", options, m.Data, m.Header)
@@ -238,7 +238,7 @@ func TestFramesOfLeases(t *testing.T) {
 					push(t, e, c.push, nil, "one")
 				}
 			}
-			one := next(t, ask(t, e.Conn, c.pop, `{"frames":true,"ack_wait":"1m"}`)) // and no end
+			one := next(t, ask(t, e.Conn, c.pop, `{"frames":true,"ack_wait":"1h"}`)) // and no end
 			alone := unpacked(t, c.queue, one)
 			if len(alone) != 1 || alone[0].value != "one" || one.Header.Get(subjects.HeaderBatchCount) != "" {
 				t.Errorf("got %q with %v", one.Data, one.Header)
@@ -330,7 +330,7 @@ func TestFramesOfAllSizes(t *testing.T) {
 // An item that needs a message of its own comes in one, between those before it and those after it.
 func TestFramesAroundALargeItem(t *testing.T) {
 	const limit = 1 << 10
-	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = limit }})
+	e := start(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = limit }})
 	largest := strings.Repeat("l", limit) // has no room for headers
 	for _, options := range []string{"", `,"ack_wait":"1h"`} {
 		pushAll(t, e, "pq.jobs.push", "a", "b", largest, "", "c", largest, largest, "d")
@@ -353,7 +353,7 @@ func TestFramesAroundALargeItem(t *testing.T) {
 
 // What NATS cannot carry, or not any more, ends the reply; it and what comes behind it stays.
 func TestFramesThatCannotBeSent(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	stored := func(priority int64, headers map[string][]string, value string) {
 		t.Helper()
 		store(t, e, priority, fdbpq.Message{Value: []byte(value), Headers: headers})

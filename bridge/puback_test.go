@@ -29,7 +29,7 @@ func newJetStream(t *testing.T, e *testenv.Env) (jetstream.JetStream, context.Co
 
 // A JetStream publisher can push, and takes the reply for that of a stream.
 func TestJetStreamPublish(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	js, ctx := newJetStream(t, e)
 	check := func(what, queue string, ack *jetstream.PubAck, err error) {
 		t.Helper()
@@ -74,7 +74,7 @@ func TestJetStreamPublish(t *testing.T) {
 
 // The sequence number of a reply is the time of the push that pops report.
 func TestPushSequence(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	pushed := push(t, e, "pq.jobs.push", nil, "x")
 	info, err := subjects.ParseItemHeaders(ok(t, e, "pq.jobs.pop.min", nil, "").Header)
 	if err != nil || uint64(info.PushedAt.UnixMicro()) != pushed.Seq || pushed.Stream != "jobs" {
@@ -85,7 +85,7 @@ func TestPushSequence(t *testing.T) {
 // What a JetStream publisher asks for and queues do not have is refused, in a form that it
 // reads.
 func TestJetStreamPublishRefused(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	js, ctx := newJetStream(t, e)
 	for _, test := range []struct {
 		subject string
@@ -112,7 +112,7 @@ func TestJetStreamPublishRefused(t *testing.T) {
 // Only pushes, and requests that may be meant as one, have the error in the payload as well:
 // other replies with a payload are items.
 func TestErrorPayloads(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	for subject, payload := range map[string]bool{
 		"pq.jobs.push.x": true, "pq.jobs.push.batch": true, "q.jobs.enqueue.batch": true, "pq.jobs.nonsense": true,
 		"pq.jobs.pop.min": false, "pq.jobs.peek.max": false, "q.jobs.dequeue": false, "pq.jobs.ack.x": false,

@@ -110,7 +110,7 @@ func TestListOfMany(t *testing.T) {
 
 // A list that does not fit into a message says so.
 func TestListTooLarge(t *testing.T) {
-	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 4096 }})
+	e := start(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 4096 }})
 	for i := range 100 {
 		push(t, e, fmt.Sprintf("pq.a-rather-long-name-of-a-queue-%03d.push", i), nil, "")
 	}
@@ -212,9 +212,9 @@ func TestHTTPQueues(t *testing.T) {
 func TestPurgeTakesLong(t *testing.T) {
 	var delay atomic.Int64
 	store := hooked{commit: func() { <-time.After(time.Duration(delay.Load())) }}
-	e := testenv.New(t, testenv.Options{
+	e := start(t, testenv.Options{
 		Wrap:   store.wrap,
-		Bridge: func(o *bridge.Options) { o.RequestTimeout = time.Second },
+		Bridge: func(o *bridge.Options) { o.RequestTimeout = 300 * time.Millisecond },
 	})
 	const n = 10_000
 	q := jobsOf(t, e)
@@ -225,7 +225,7 @@ func TestPurgeTakesLong(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	delay.Store(int64(350 * time.Millisecond))
+	delay.Store(int64(100 * time.Millisecond))
 	purged := 0
 	for refusals := 0; ; refusals++ {
 		reply := e.Request("pq.jobs.purge", nil, nil)
@@ -242,9 +242,10 @@ func TestPurgeTakesLong(t *testing.T) {
 		}
 		var done int
 		wire := isError(t, 503, "purge", reply)
-		before, after, _ := strings.Cut(wire.Text, "; ")
-		if _, err := fmt.Sscanf(after, "%d items are done, ask again for the rest", &done); err != nil || before == "" || refusals > n {
-			t.Fatalf("%v: %v", wire, err)
+		if _, after, says := strings.Cut(wire.Text, "; "); says { // unless its time was over before it did anything
+			if _, err := fmt.Sscanf(after, "%d items are done, ask again for the rest", &done); err != nil {
+				t.Fatalf("%v: %v", wire, err)
+			}
 		}
 		purged += done
 	}

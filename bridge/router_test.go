@@ -40,21 +40,21 @@ func newGhost(t *testing.T, e *testenv.Env) *ghost {
 // says publishes on a subject below the root.
 func (g *ghost) says(subject, text string) {
 	g.t.Helper()
-	must(g.t, errors.Join(g.nc.Publish(g.root+subject, []byte(text)), g.nc.Flush()))
+	must(g.t, errors.Join(g.nc.Publish(g.root+subject, []byte(text)), g.nc.FlushTimeout(testenv.Patience)))
 }
 
 // hears subscribes to a subject below the root.
 func (g *ghost) hears(subject string) *nats.Subscription {
 	g.t.Helper()
 	s := subscribe(g.t, g.nc, g.root+subject)
-	must(g.t, g.nc.Flush())
+	must(g.t, g.nc.FlushTimeout(testenv.Patience))
 	return s
 }
 
 // Pops of one queue go to one of two bridges, whichever NATS delivers them to, and batches of pushes to both. When
 // one shuts down, the other takes over, and every pop is answered.
 func TestPopsOfOneQueueGoToOneBridge(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	both := []*testenv.Bridge{e.Bridge, e.StartBridge()}
 	both[1].WaitReady()
 	const n, size = 400, 8
@@ -121,7 +121,7 @@ func (g *ghost) appear(e *testenv.Env) {
 // A client cannot make a bridge believe that NATS does not let it talk to its peers.
 func TestReplySubjectLikeABridges(t *testing.T) {
 	p := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"secret.>"}}}
-	e := testenv.New(t, restricted(p, testenv.Options{}))
+	e := start(t, restricted(p, testenv.Options{}))
 	second := newBridge(e)
 	wantMetric(t, e.Bridge, "pq_bridges", 2)
 	for range 2 { // once the second error is counted, the first has been handled
@@ -141,7 +141,7 @@ func TestReplySubjectLikeABridges(t *testing.T) {
 
 // Pops beyond the number that a bridge can remember are not forwarded.
 func TestForwardedPopsAreBounded(t *testing.T) {
-	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPending = 10 }})
+	e := start(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPending = 10 }})
 	ghost := newGhost(t, e)
 	ghost.hears("to.ghost.>")
 	ghost.appear(e)
@@ -159,7 +159,7 @@ func TestForwardedPopsAreBounded(t *testing.T) {
 // A reply subject is refused if it is so long that a server would close the connection
 // of a bridge that forwards it.
 func TestLongReplySubjects(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	push(t, e, "pq.jobs.push", nil, "item")
 	for _, size := range []int{2048, 2049, 4000} {
 		reply := subscribe(t, e.Conn, "r."+strings.Repeat("x", size-2))

@@ -308,7 +308,7 @@ func TestReadyWritesNothing(t *testing.T) {
 		}
 		return nil
 	}}
-	e := testenv.New(t, testenv.Options{
+	e := start(t, testenv.Options{
 		Wrap:   counts.wrap,
 		Bridge: func(o *bridge.Options) { o.RequestTimeout = time.Second },
 	})

@@ -19,7 +19,7 @@ func ask(t *testing.T, nc *nats.Conn, subject, options string) *nats.Subscriptio
 	inbox := nats.NewInbox()
 	replies, err := nc.SubscribeSync(inbox)
 	if err == nil {
-		err = errors.Join(nc.PublishRequest(subject, inbox, []byte(options)), nc.Flush())
+		err = errors.Join(nc.PublishRequest(subject, inbox, []byte(options)), nc.FlushTimeout(testenv.Patience))
 	}
 	must(t, err)
 	return replies
@@ -86,7 +86,7 @@ func silent(t *testing.T, e *testenv.Env, replies *nats.Subscription) {
 func TestWaitForAPush(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		first := asked(t, e, "jobs", "pop.min", `{"expires":"1h"}`)
-		second := asked(t, e, "jobs", "pop.max", `{"expires":"1h","ack_wait":"1m"}`)
+		second := asked(t, e, "jobs", "pop.max", `{"expires":"1h","ack_wait":"1h"}`)
 		wantMetric(t, e.Bridge, "pq_waiters", 2)
 		other := e.Connect()
 		for _, value := range []string{"a", "b"} {
@@ -110,7 +110,7 @@ func TestWaitForAPush(t *testing.T) {
 
 // Pops wait on while NATS is away, and what they get reaches clients that come back.
 func TestWaitWhileNATSRestarts(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	one := asked(t, e, "jobs", "pop.min", `{"expires":"1h"}`)
 	several := asked(t, e, "other", "pop.min", `{"expires":"1h","batch":2}`)
 	e.NATS.Restart()
@@ -188,7 +188,7 @@ func TestCancel(t *testing.T) {
 
 // What an acknowledgement asks for can be cancelled, too. The acknowledgement counts.
 func TestCancelNext(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	acks := leasedMany(t, e, "jobs", 1)
 	replies := ask(t, e.Conn, acks[0], `+NXT {"expires":"1h","id":"next"}`)
 	waiters(t, e.Bridge, "jobs", 1)
@@ -199,7 +199,7 @@ func TestCancelNext(t *testing.T) {
 
 // A cancel may come before what it cancels. The same id twice at a time is an error.
 func TestCancelTooEarly(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	push(t, e, "pq.jobs.push", nil, "a")
 	cancel(t, e, "pq.jobs.pop.min", "early")
 	isError(t, 404, "a pop that was cancelled before", e.Request("pq.jobs.pop.min", nil, []byte(`{"expires":"1h","id":"early"}`)))
@@ -216,7 +216,7 @@ func TestCancelTooEarly(t *testing.T) {
 
 // A flood of cancels of nothing takes little memory, and keeps out none that comes later.
 func TestCancelsOfNothing(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
+	e := start(t, testenv.Options{})
 	for i := range 10_000 {
 		publish(t, e, "pq.jobs.pop.min", "nobody.there", fmt.Sprintf(`{"cancel":"nothing-%d"}`, i))
 	}

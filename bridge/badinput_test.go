@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -232,16 +231,4 @@ func TestErrorsOverTheWire(t *testing.T) {
 	wantSettled(t, e)
 	wantLen(t, e, "pq", "jobs", 0)
 	push(t, e, "pq.jobs.push", nil, "x")
-}
-
-func TestErrorFromHeaders(t *testing.T) {
-	for _, h := range []nats.Header{nil, {"Pq-Id": {"x"}}} {
-		if err := bridge.ErrorFromHeaders(h); err != nil {
-			t.Errorf("%v: %v", h, err)
-		}
-	}
-	err := bridge.ErrorFromHeaders(nats.Header{"Nats-Service-Error": {"odd"}, "Nats-Service-Error-Code": {"many"}})
-	if wire := err.(*bridge.Error); wire.Code != 0 || wire.Text != "odd" || errors.Is(err, fdbpq.ErrEmpty) {
-		t.Errorf("no number: %#v", err)
-	}
 }

@@ -129,9 +129,6 @@ func TestRedriveByID(t *testing.T) {
 			if err := refused(t, e, 409, dead+".release", nil, []byte(itemOf(ids[0], ""))); !errors.Is(err, fdbpq.ErrNotLeased) {
 				t.Error(err)
 			}
-			for _, payload := range []string{idsOf(`,"max":5`, ids...), itemOf(ids[0], "")} {
-				refused(t, e, 400, dead+".redrive", nil, []byte(payload))
-			}
 			answers(t, e, dead+".redrive", "", `{"redriven":2}`)
 		}
 		consistent(t, e)

@@ -315,6 +315,7 @@ func (g *ghost) reported(reports *nats.Subscription, want peers.Report) {
 // A receiver reports what it has answered, what it still has and what did not arrive,
 // and does not run a pop that arrives after it was reported lost.
 func TestReportsOfAReceiver(t *testing.T) {
+	t.Parallel()
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Lanes = 1 }})
 	g := newGhost(t, e)
 	reports, beats := g.hears("report.ghost.*"), g.hears("members")

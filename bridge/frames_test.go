@@ -85,20 +85,6 @@ func TestPushBatch(t *testing.T) {
 	})
 }
 
-func TestEnqueueBatch(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		push(t, e, "q.mail.enqueue", nil, "0")
-		ids := pushedIDs(t, "mail", 3, ok(t, e, "q.mail.enqueue.batch", nil, frames(frame(0, "", "1"), frame(0, "a: b\r\n", "2"), frame(0, "", "3"))).Data)
-		push(t, e, "q.mail.enqueue", nil, "4")
-		for i := range 5 {
-			m := ok(t, e, "q.mail.dequeue", nil, "")
-			if string(m.Data) != strconv.Itoa(i) || i > 0 && i < 4 && m.Header.Get(subjects.HeaderID) != ids[i-1] {
-				t.Errorf("item %d: %q %v", i, m.Data, m.Header)
-			}
-		}
-	})
-}
-
 // The largest batch, in the worst order, with a priority for each item.
 func TestLargestPushBatch(t *testing.T) {
 	eachEngine(t, func(t *testing.T, engine testenv.Engine) {

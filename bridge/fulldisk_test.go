@@ -22,6 +22,7 @@ func (e *embedded) fillDisk(t *testing.T) {
 
 // On a full disk pops go on, however many pushes are refused meanwhile.
 func TestPopsGoOnAmongRefusedPushes(t *testing.T) {
+	t.Parallel()
 	e := newEmbedded(t, t.TempDir(), nil)
 	const workers, each = 8, 40
 	pushNumbers(t, e.Env, "pq.jobs.push", workers*each)
@@ -53,6 +54,7 @@ func TestPopsGoOnAmongRefusedPushes(t *testing.T) {
 // An item that cannot be put back for now neither keeps the store busy nor disturbs others,
 // and is put back once the disk has room.
 func TestItemsThatWaitForTheDisk(t *testing.T) {
+	t.Parallel()
 	var n atomic.Int64
 	counts := hooked{begin: func(context.Context) error { n.Add(1); return nil }}
 	e := newEmbeddedWith(t, t.TempDir(), restricted(inboxesOnly(), testenv.Options{Wrap: counts.wrap}))
@@ -60,7 +62,7 @@ func TestItemsThatWaitForTheDisk(t *testing.T) {
 	pushNumbers(t, e.Env, "pq.jobs.push", 200)
 	e.fillDisk(t)
 	publish(t, e.Env, "pq.victim.pop.min", "elsewhere", "")
-	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_reply_failures_total", 1) })
+	wantMetric(t, e.Bridge, "pq_reply_failures_total", 1)
 	before, began := n.Load(), time.Now()
 	for range 200 {
 		if err := bridge.ErrorFromHeaders(e.Request("pq.jobs.pop.min", nil, nil).Header); err != nil {

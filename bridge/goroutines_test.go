@@ -103,7 +103,7 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 		},
 		"NATS freezes with peers": func(t *testing.T, e *testenv.Env) {
 			f := newFreezer(t, e.NATS.URL())
-			behind := func(o *bridge.Options) { o.NATSURL, o.ShutdownTimeout = f.url(), 4*time.Second }
+			behind := func(o *bridge.Options) { o.NATSURL, o.ShutdownTimeout = f.url(), time.Second }
 			bridges := []*testenv.Bridge{e.StartBridge(slow, behind), e.StartBridge(slow, behind)}
 			for _, b := range bridges {
 				b.WaitReady()

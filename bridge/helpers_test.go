@@ -126,22 +126,20 @@ func wantMetric(t *testing.T, b *testenv.Bridge, series string, want float64) {
 // eachEngine runs a test on the store in memory and, if it is there, on FoundationDB; with harness.Nightly
 // on the embedded store as well. What the engines do with the same queues is tested below this package.
 func eachEngine(t *testing.T, test func(t *testing.T, e testenv.Engine)) {
+	t.Parallel()
 	testenv.Each(t, func(t *testing.T, e testenv.Engine) {
 		if e.Name == testenv.Pebble().Name {
 			harness.OnlyNightly(t)
 		}
-		t.Parallel()
 		test(t, e)
 	})
 }
 
 // eachShared runs a test on every engine that bridges can share.
 func eachShared(t *testing.T, test func(t *testing.T, e testenv.Engine)) {
+	t.Parallel()
 	for _, e := range []testenv.Engine{testenv.Mem(), {Name: "fdb", Open: testenv.FDB}} {
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			test(t, e)
-		})
+		t.Run(e.Name, func(t *testing.T) { test(t, e) })
 	}
 }
 
@@ -166,7 +164,7 @@ func start(t *testing.T, o testenv.Options) *testenv.Env {
 // withAccounts returns a system whose NATS has these accounts. The bridge is their user bridge, the test
 // their user client.
 func withAccounts(t *testing.T, accounts string) *testenv.Env {
-	e := testenv.New(t, testenv.Options{
+	e := start(t, testenv.Options{
 		Stopped: true,
 		NATS:    testenv.ServerOptions(t, accounts+"\nno_auth_user: client"),
 		Bridge:  func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },

@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -61,18 +60,11 @@ func TestJetStream(t *testing.T) {
 	for series, want := range map[string]float64{
 		"pq_jetstream_connected": 1, "pq_deliveries_total": 2, `pq_jetstream_requests_total{call="ACK"}`: 2,
 	} {
-		testenv.Eventually(t, func() error { return metricIs(e.Bridge, series, want) })
+		wantMetric(t, e.Bridge, series, want)
 	}
-}
-
-// Without a URL there is no trace of it.
-func TestJetStreamOff(t *testing.T) {
-	e := start(t, testenv.Options{})
-	_, page, err := e.Bridge.Get("/metrics")
-	must(t, err)
-	if strings.Contains(string(page), "jetstream") {
-		t.Error("metrics of the JetStream face, which is off")
-	}
+	comes(t, "what discovery says", func() bool {
+		return strings.Contains(string(e.Request("$SRV.INFO.pqbridge", nil, nil).Data), `"jetstream":"connected"`)
+	})
 }
 
 // The queue of a consumer is served by the bridge that owns it, whichever gets a request. So their
@@ -85,7 +77,7 @@ func TestJetStreamOfTwoBridges(t *testing.T) {
 		store(t, e, 0, fdbpq.Message{Value: []byte(strconv.Itoa(i))})
 	}
 	for _, b := range []*testenv.Bridge{e.Bridge, other} {
-		testenv.Eventually(t, func() error { return metricIs(b, "pq_bridges", 2) })
+		wantMetric(t, b, "pq_bridges", 2)
 	}
 
 	js, err := jetstream.NewWithDomain(e.Conn, "pq")
@@ -136,7 +128,7 @@ func TestJetStreamOwnerChanges(t *testing.T) {
 	for i := range n { // one of two owns each
 		must(t, e.Conn.PublishRequest(fmt.Sprintf("$JS.pq.API.CONSUMER.MSG.NEXT.jobs%d.min", i), fmt.Sprintf("%s.%d", root, i), []byte(`{"expires":3600000000000}`)))
 	}
-	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_waiters", n) })
+	wantMetric(t, e.Bridge, "pq_waiters", n)
 
 	newBridge(e)
 	same(t, "the status", next(t, s).Header.Get("Description"), "Leadership Change")
@@ -155,7 +147,7 @@ func TestJetStreamOwnerIsAway(t *testing.T) {
 	for range 3 {
 		newBridge(e, without)
 	}
-	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_bridges", 4) })
+	wantMetric(t, e.Bridge, "pq_bridges", 4)
 	js, err := jetstream.NewWithDomain(e.Conn, "pq")
 	must(t, err)
 	minOf(t, e.Conn)
@@ -212,7 +204,7 @@ func TestJetStreamShutdown(t *testing.T) {
 	inbox := e.Conn.NewInbox()
 	s := subscribe(t, e.Conn, inbox)
 	must(t, e.Conn.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min", inbox, []byte(`{"expires":3600000000000}`)))
-	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_waiters", 1) })
+	wantMetric(t, e.Bridge, "pq_waiters", 1)
 	must(t, m.Ack())
 	must(t, e.Conn.FlushTimeout(testenv.Patience))
 	must(t, e.Bridge.Stop())
@@ -291,99 +283,46 @@ func TestJetStreamItemTooLarge(t *testing.T) {
 	})
 }
 
-// Statuses end pulls that get nothing, or not all.
+// A pull ends with the wildcard that its client listens to, as nats.go's PullSubscribe does.
+func TestJetStreamWildcardInbox(t *testing.T) {
+	e := newJetStreamEnv(t, testenv.Options{})
+	minOf(t, e.Conn)
+	inbox := e.Conn.NewInbox()
+	s := subscribe(t, e.Conn, inbox+".*")
+	for _, id := range []string{"1", "2"} {
+		must(t, e.Conn.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min", inbox+"."+id, []byte(`{"expires":36000000000000}`)))
+	}
+	own := subscribe(t, e.Conn, inbox+".2")
+	wantMetric(t, e.Bridge, "pq_waiters", 2)
+	must(t, s.Unsubscribe())
+	wantMetric(t, e.Bridge, "pq_waiters", 1)
+	e.Request("pq.jobs.push", nil, []byte("a"))
+	wantData(t, next(t, own), "a")
+}
+
+// Pulls beyond what their consumer allows are told so, as JetStream would. Package jetstream compares the other statuses.
 func TestJetStreamStatuses(t *testing.T) {
 	e := newJetStreamEnv(t, testenv.Options{})
 	minOf(t, e.Conn)
 	js, err := jetstream.NewWithDomain(e.Conn, "pq")
 	must(t, err)
 	_, err = js.CreateOrUpdateConsumer(t.Context(), "jobs", jetstream.ConsumerConfig{Durable: "w", AckPolicy: jetstream.AckExplicitPolicy,
-		MaxRequestBatch: 10, MaxRequestExpires: time.Minute, MaxRequestMaxBytes: 1000, MaxWaiting: 1})
+		MaxRequestBatch: 10, MaxRequestExpires: time.Hour, MaxRequestMaxBytes: 1000, MaxWaiting: 1})
 	must(t, err)
-
-	ask := func(consumer, payload string) *nats.Subscription {
-		t.Helper()
-		inbox := e.Conn.NewInbox()
-		s := subscribe(t, e.Conn, inbox)
-		must(t, e.Conn.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs."+consumer, inbox, []byte(payload)))
-		return s
+	pull := func(payload string) *nats.Subscription {
+		return ask(t, e.Conn, "$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w", payload)
 	}
-	says := func(s *nats.Subscription) string {
+	says := func(s *nats.Subscription, want string) {
 		t.Helper()
 		m := next(t, s)
-		text := m.Header.Get("Status") + " " + m.Header.Get("Description")
-		if n := m.Header.Get("Nats-Pending-Messages"); n != "" {
-			text += " " + n + " " + m.Header.Get("Nats-Pending-Bytes")
-		}
-		return strings.TrimSpace(text + " " + string(m.Data))
+		same(t, "the status", m.Header.Get("Status")+" "+m.Header.Get("Description"), want)
 	}
-
-	for _, c := range []struct{ consumer, payload, want string }{
-		{"min", `{"no_wait":true}`, "404 No Messages"},
-		{"min", `{"no_wait":true,"batch":5,"expires":1000000}`, "408 Request Timeout 5 0"},
-		{"min", `{"batch":3,"max_bytes":100,"expires":1000000}`, "408 Request Timeout 3 100"},
-		{"min", `{"batch":`, "400 Bad Request - unexpected end of JSON input"},
-		{"min", `{"expires":1000000,"idle_heartbeat":1000000}`, "400 Bad Request - heartbeat value too large"},
-		{"min", `{"min_pending":1}`, "400 Bad Request - Not a Overflow Priority consumer"},
-		{"w", `11`, "409 Exceeded MaxRequestBatch of 10"},
-		{"w", `{"expires":120000000000}`, "409 Exceeded MaxRequestExpires of 1m0s"},
-		{"w", `{"max_bytes":1001}`, "409 Exceeded MaxRequestMaxBytes of 1000"},
-	} {
-		same(t, c.consumer+" "+c.payload, says(ask(c.consumer, c.payload)), c.want)
-	}
-
-	// The second waits in vain for a place among the pulls of its consumer.
-	first := ask("w", `{"expires":60000000000,"idle_heartbeat":100000000}`)
-	same(t, "a heartbeat", says(first), "100 Idle Heartbeat")
-	same(t, "the second", says(ask("w", ``)), "409 Exceeded MaxWaiting")
+	says(pull(`{"no_wait":true}`), "404 No Messages")
+	says(pull(`11`), "409 Exceeded MaxRequestBatch of 10")
+	says(pull(`{"expires":7200000000000}`), "409 Exceeded MaxRequestExpires of 1h0m0s")
+	says(pull(`{"max_bytes":1001}`), "409 Exceeded MaxRequestMaxBytes of 1000")
+	first := pull(`{"expires":3600000000000}`)
+	says(pull(``), "409 Exceeded MaxWaiting")
 	must(t, js.DeleteConsumer(t.Context(), "jobs", "w"))
-	for {
-		if text := says(first); text != "100 Idle Heartbeat" {
-			same(t, "the end of the first", text, "409 Consumer Deleted")
-			break
-		}
-	}
-
-	// max_bytes ends a pull, and one that got all says what is left of the bytes. Headers and the
-	// subject of the acknowledgement count as well.
-	value := strings.Repeat("x", 1000)
-	for range 3 {
-		store(t, e, 0, fdbpq.Message{Value: []byte(value)})
-	}
-	s := ask("min", `{"batch":3,"max_bytes":3500,"expires":60000000000}`)
-	for _, want := range []string{value, value, "409 Message Size Exceeds MaxBytes 1 "} {
-		begins(t, "with max_bytes", says(s), want)
-	}
-	s = ask("min", `{"batch":1,"max_bytes":3500,"expires":60000000000}`)
-	for _, want := range []string{value, "409 Batch Completed 0 "} {
-		begins(t, "complete", says(s), want)
-	}
-
-	// So even a pull for a small item needs more than that.
-	store(t, e, 0, fdbpq.Message{Value: []byte(strings.Repeat("y", 100))})
-	same(t, "with too few bytes", says(ask("min", `{"max_bytes":300,"expires":60000000000}`)), "409 Message Size Exceeds MaxBytes 1 300")
-	begins(t, "with enough", says(ask("min", `{"max_bytes":1001,"expires":60000000000}`)), "yyy")
-}
-
-// begins compares the beginning of a text.
-func begins(t testing.TB, what, got, want string) {
-	t.Helper()
-	if !strings.HasPrefix(got, want) {
-		t.Errorf("%s: got %q, want %q at its beginning", what, got, want)
-	}
-}
-
-// The service says in its discovery whether the face is connected.
-func TestJetStreamDiscovery(t *testing.T) {
-	e := newJetStreamEnv(t, testenv.Options{})
-	testenv.Eventually(t, func() error {
-		var info struct{ Metadata map[string]string }
-		if err := json.Unmarshal(e.Request("$SRV.INFO.pqbridge", nil, nil).Data, &info); err != nil {
-			return err
-		}
-		if got := info.Metadata["jetstream"]; got != "connected" {
-			return fmt.Errorf("it says %q", got)
-		}
-		return nil
-	})
+	says(first, "409 Consumer Deleted")
 }

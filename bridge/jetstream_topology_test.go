@@ -115,7 +115,7 @@ func TestJetStreamTopologies(t *testing.T) {
 				o.JetStream.LeafURL = cmp.Or(l.otherLeafURL, l.leafURL)
 			})}
 			for _, b := range bridges {
-				testenv.Eventually(t, func() error { return metricIs(b, "pq_bridges", 2) })
+				wantMetric(t, b, "pq_bridges", 2)
 			}
 			for range 10 { // any of the bridges gets a request
 				worksAsJetStream(t, js)
@@ -332,32 +332,6 @@ func TestJetStreamBesideAnother(t *testing.T) {
 	info, err := c.Info(ctx)
 	must(t, err)
 	same(t, "acknowledged", info.AckFloor.Stream, 1)
-}
-
-// An item for an importing account whose client is gone stays leased until ack_wait, because nothing
-// tells the bridge that it is gone.
-func TestJetStreamDeadPullThroughExport(t *testing.T) {
-	t.Parallel()
-	l := byExport(t)
-	e, nc := l.start(t)
-	js := l.jetStream(t, nc)
-	c, err := js.CreateOrUpdateConsumer(t.Context(), "jobs", jetstream.ConsumerConfig{
-		Durable: "w", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Second})
-	must(t, err)
-
-	dead := dial(t, l.clientURL)
-	inbox := dead.NewInbox()
-	subscribe(t, dead, inbox)
-	must(t, dead.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w", inbox, []byte(`{"expires":3600000000000}`)))
-	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_waiters", 1) })
-	dead.Close()
-
-	_, err = js.Publish(t.Context(), "pq.jobs.push.1", []byte("a"))
-	must(t, err)
-	m, err := c.Next(jetstream.FetchMaxWait(testenv.Patience))
-	must(t, err)
-	same(t, "value", string(m.Data()), "a")
-	must(t, m.DoubleAck(t.Context()))
 }
 
 // A domain that the server itself has is refused for FIFO queues too, and also if the server gets it

@@ -147,6 +147,7 @@ func stick(t *testing.T, o testenv.Options) (*testenv.Env, stuck) {
 
 // Requests that have waited too long are answered without being run.
 func TestRequestTimeout(t *testing.T) {
+	t.Parallel()
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {
 		o.Lanes = 1
 		o.RequestTimeout = 200 * time.Millisecond
@@ -205,6 +206,7 @@ func TestShutdownFinishes(t *testing.T) {
 
 // Requests that cannot be finished in time are answered 503.
 func TestShutdownTimeout(t *testing.T) {
+	t.Parallel()
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {
 		o.Lanes = 1
 		o.ShutdownTimeout = 400 * time.Millisecond

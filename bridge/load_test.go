@@ -13,9 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -77,6 +75,7 @@ func TestFlood(t *testing.T) {
 
 // Requests above the limits are refused at once, while the others wait.
 func TestOverload(t *testing.T) {
+	t.Parallel()
 	t.Run("requests", func(t *testing.T) {
 		e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPending = 5 }})
 		overload(t, e, s, "x")
@@ -136,6 +135,7 @@ func request(t *testing.T, nc *nats.Conn, subject, payload string) string {
 // A request of unknown outcome is answered as such. What it popped returns to its old place, without a further request,
 // and a batch of pushes or acknowledgements is done as a whole or not at all.
 func TestUnknownOutcome(t *testing.T) {
+	t.Parallel()
 	for _, fault := range []faultkv.Fault{faultkv.UnknownMade, faultkv.UnknownLost} {
 		made := fault == faultkv.UnknownMade
 		t.Run(fault.String(), func(t *testing.T) {
@@ -250,59 +250,11 @@ func TestMetrics(t *testing.T) {
 		wantMetric(t, e.Bridge, series, want)
 	}
 	_, body, err := e.Bridge.Get("/metrics")
-	if err != nil || bytes.Contains(body, []byte(`queue="b"`)) || !bytes.Contains(body, []byte("process_cpu_seconds_total")) {
+	if err != nil || bytes.Contains(body, []byte(`queue="b"`)) || bytes.Contains(body, []byte("jetstream")) || !bytes.Contains(body, []byte("process_cpu_seconds_total")) {
 		t.Errorf("%v\n%s", err, harness.Shorten("metrics", string(body)))
 	}
 
 	faults.Next(faultkv.Conflict, faultkv.Conflict, faultkv.TooOld) // which fails for another reason
 	e.Request("pq.jobs.push", nil, nil)
 	wantMetric(t, e.Bridge, "pq_conflicts_total", 2)
-}
-
-// rounds is how many rounds it takes to retire a queue that is no longer used: the one
-// in which it was last used, one without use, and two checks.
-const rounds = 4
-
-func retireRounds(t *testing.T, r *dispatch.Retirer, n int) {
-	t.Helper()
-	for range n {
-		must(t, r.Round(t.Context()))
-	}
-}
-
-// wantQueues checks how many queues the lists have, and the invariants of everything
-// stored.
-func wantQueues(t *testing.T, e *testenv.Env, want int) {
-	t.Helper()
-	contents, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q")
-	if err != nil || contents.Queues != want {
-		t.Errorf("%d queues are listed, want %d; error %v", contents.Queues, want, err)
-	}
-}
-
-// Names that were used once cost nothing in the end; a queue with items stays.
-func TestDisposableNames(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		const names = 210 // more than a page
-		for i := range names {
-			publish(t, e, fmt.Sprintf("pq.once-%d.push", i), "", "x")
-			ask(t, e.Conn, fmt.Sprintf("pq.once-%d.pop.min", i), "")
-		}
-		push(t, e, "q.once.enqueue", nil, "x")
-		e.Request("q.once.dequeue", nil, nil)
-		e.Request("pq.never.pop.min", nil, nil)
-		kept := push(t, e, "pq.kept.push", nil, "kept")
-		wantQueues(t, e, names+2)
-
-		retireRounds(t, e.Bridge.Dispatcher().NewRetirer(false), rounds)
-		wantQueues(t, e, 1)
-		same(t, "queues in memory", e.Bridge.Dispatcher().Queues(), 0)
-		_, body, err := e.Bridge.Get("/metrics")
-		if err != nil || strings.Count(string(body), "pq_queue_length{") != 1 {
-			t.Errorf("%v, metrics:\n%s", err, harness.Shorten("metrics", string(body)))
-		}
-		wantItem(t, e, "pq.kept.pop.min", "kept", kept)
-		push(t, e, "pq.once-1.push", nil, "again")
-		wantQueues(t, e, 2)
-	})
 }

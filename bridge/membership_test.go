@@ -3,7 +3,6 @@ package bridge_test
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -107,47 +106,6 @@ func TestCompatibleBridges(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_bridges", 3)
 }
 
-// A frozen bridge is noticed when it wakes up in time, even if another that is unrelated answers meanwhile.
-func TestFrozenBridgeBesideUnrelated(t *testing.T) {
-	e := start(t, testenv.Options{Stopped: true})
-	e.NATS.Start()
-	e.Conn = e.Connect()
-	announce := func(to, id, subject string) {
-		a := fmt.Sprintf(`{"id":%q,"store":"other","group":"other","subjects":[%q],"location":"/frozen","state":"serving"}`, id, subject)
-		if err := e.Conn.Publish(to, []byte(a)); err != nil {
-			t.Error(err)
-		}
-	}
-	questions := 0
-	if _, err := e.Conn.Subscribe("_pqbridge.members", func(m *nats.Msg) {
-		if m.Reply == "" {
-			return
-		}
-		announce(m.Reply, "unrelated", "unrelated.>")
-		if questions++; questions == 8 { // more than 2 s after the first
-			announce(m.Reply, "frozen", "pq.>")
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	must(t, e.Conn.FlushTimeout(testenv.Patience))
-	b := e.StartBridge()
-	testenv.Eventually(t, func() error {
-		select {
-		case <-b.Done():
-			return nil
-		default:
-		}
-		if ready, _, err := b.Ready(); err == nil && ready {
-			t.Fatal("it serves beside a bridge that is frozen")
-		}
-		return errors.New("neither refused nor ready")
-	})
-	if err := b.Stop(); !errors.Is(err, bridge.ErrSubjectsTaken) || !strings.Contains(err.Error(), "/frozen") {
-		t.Errorf("Run: %v", err)
-	}
-}
-
 // A killed bridge does not keep the next one from serving, and a restarted bridge does
 // not keep itself from serving.
 func TestGhostDoesNotConflict(t *testing.T) {
@@ -164,35 +122,17 @@ func TestGhostDoesNotConflict(t *testing.T) {
 // cluster is two NATS servers that do not know each other yet.
 func cluster(t *testing.T) (one, two *server.Server, join func()) {
 	t.Helper()
-	start := func(name string, routes ...*url.URL) *server.Server {
-		s, err := server.NewServer(&server.Options{
-			ServerName: name, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, Routes: routes,
-			Cluster: server.ClusterOpts{Name: "joined", Host: "127.0.0.1", Port: server.RANDOM_PORT},
-		})
-		must(t, err)
-		s.Start()
-		t.Cleanup(func() {
-			s.Shutdown()
-			s.WaitForShutdown()
-		})
-		if !s.ReadyForConnections(testenv.Patience) {
-			t.Fatal("the NATS server did not start")
-		}
-		return s
-	}
-	one, two = start("one"), start("two")
+	const config = "cluster { name: joined, listen: \"127.0.0.1:-1\", routes: [ %s ] }"
+	one, two = natsServer(t, fmt.Sprintf(config, "")), natsServer(t, fmt.Sprintf(config, ""))
 	return one, two, func() {
-		var routes []*url.URL
-		for _, s := range []*server.Server{one, two} {
-			routes = append(routes, &url.URL{Scheme: "nats", Host: s.ClusterAddr().String()})
-		}
-		start("three", routes...)
+		natsServer(t, fmt.Sprintf(config, fmt.Sprintf("%q, %q", "nats://"+one.ClusterAddr().String(), "nats://"+two.ClusterAddr().String())))
 	}
 }
 
 // If two networks are joined in which bridges of two stores serve the same subjects,
 // the younger ones stop until the others are gone.
 func TestNetworksAreJoined(t *testing.T) {
+	t.Parallel()
 	for name, group := range map[string]string{"another store": "pq", "another store and group": "pq2"} {
 		t.Run(name, func(t *testing.T) {
 			one, two, join := cluster(t)

@@ -86,26 +86,6 @@ func TestGoneReceiverOfFrames(t *testing.T) {
 	})
 }
 
-// The same if the whole connection is gone, and the delivery that nobody received is not the last one allowed.
-func TestGoneConnectionOfFrames(t *testing.T) {
-	e := start(t, testenv.Options{})
-	configured(t, e, "pq.jobs", `{"max_deliver":1,"backoff":["1h"]}`, `{"backoff":["1h0m0s"],"max_deliver":1}`)
-	values := inSeveral(5)
-	for i, options := range []string{`{"batch":9,"frames":true,"expires":"1h"}`, `{"batch":9,"frames":true,"expires":"1h","ack_wait":"1h"}`} {
-		other := e.Connect()
-		replies := ask(t, other, "pq.jobs.pop.min", options)
-		waiters(t, e.Bridge, "jobs", 1)
-		other.Close()
-		e.NATS.Knows(replies.Subject, false)
-		ids := pushTogether(t, e, "jobs", values...)
-		wantMetric(t, e.Bridge, noResponders, float64(5*(i+1)))
-		waiters(t, e.Bridge, "jobs", 0)
-		firsts(t, e, "jobs", ids, values)
-		wantInPlace(t, e, "jobs", ids, values...)
-	}
-	wantPopped(t, e, "pq.jobs-dead.pop.min")
-}
-
 // The next in line gets the leased items of frames that nobody received.
 func TestGoneWaiterForFrames(t *testing.T) {
 	e := start(t, testenv.Options{})

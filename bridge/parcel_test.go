@@ -254,6 +254,7 @@ func TestFramesOfLeases(t *testing.T) {
 
 // Whatever the sizes of items and messages, all items come in their order, and no message is larger than it may be.
 func TestFramesOfAllSizes(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
@@ -98,22 +100,27 @@ func TestOwnersShowQueues(t *testing.T) {
 // Scrapes that come together, or soon after one that took long, read the lengths once.
 func TestScrapesShareFigures(t *testing.T) {
 	const queues = 20
-	far := hooked{read: func(ctx context.Context) error {
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
+	free := make(chan struct{})
+	var held atomic.Bool
+	slow := hooked{read: func(ctx context.Context) error {
+		if held.Load() {
+			<-free
 		}
-		return ctx.Err()
+		return nil
 	}}
 	var store *countkv.DB
-	e := start(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
-		store = countkv.New(db)
-		return far.wrap(store)
-	}})
+	e := start(t, testenv.Options{
+		Wrap: func(db kv.Database) kv.Database {
+			store = countkv.New(db)
+			return slow.wrap(store)
+		},
+		Bridge: func(o *bridge.Options) { o.HTTPTimeout = testenv.Patience },
+	})
 	for i := range queues {
 		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "a")
 	}
 	store.Take()
+	held.Store(true)
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
@@ -122,6 +129,7 @@ func TestScrapesShareFigures(t *testing.T) {
 			}
 		})
 	}
+	time.AfterFunc(500*time.Millisecond, func() { close(free) }) // it is shown for ten times as long
 	wg.Wait()
 	reads := 0
 	for _, cost := range store.Take() {

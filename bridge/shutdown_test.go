@@ -126,6 +126,7 @@ func behindFreezer(t *testing.T, timeout time.Duration) (*testenv.Env, *freezer)
 // A server that does not answer cannot say whether requests are on their way. A bridge
 // that has none still shuts down in an orderly way.
 func TestShutdownNATSFrozen(t *testing.T) {
+	t.Parallel()
 	const timeout = time.Minute
 	e, f := behindFreezer(t, timeout)
 	push(t, e, "pq.jobs.push", nil, "x")
@@ -139,6 +140,7 @@ func TestShutdownNATSFrozen(t *testing.T) {
 // Requests in progress are finished, and the error says how many replies nobody
 // confirmed.
 func TestShutdownNATSFrozenWithRequests(t *testing.T) {
+	t.Parallel()
 	const timeout = time.Minute
 	e, s := stick(t, testenv.Options{})
 	f := newFreezer(t, e.NATS.URL())
@@ -165,6 +167,7 @@ func TestShutdownNATSFrozenWithRequests(t *testing.T) {
 // The client dials and logs in under its lock. A server that accepts connections and
 // stays silent blocks it for as long as the client's timeouts allow.
 func TestShutdownWhileConnecting(t *testing.T) {
+	t.Parallel()
 	patient := func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.Timeout(time.Hour)) }
 	t.Run("first", func(t *testing.T) {
 		e := testenv.New(t, testenv.Options{Stopped: true, Bridge: patient})
@@ -196,6 +199,7 @@ func TestShutdownWhileConnecting(t *testing.T) {
 
 // Replies that NATS does not read block the client's lock, for a minute by default.
 func TestShutdownNATSReadsNothing(t *testing.T) {
+	t.Parallel()
 	e, f := behindFreezer(t, 2*time.Second)
 	push(t, e, "pq.jobs.push", nil, string(bytes.Repeat([]byte("x"), 512<<10)))
 	close(f.toServer)
@@ -210,6 +214,7 @@ func TestShutdownNATSReadsNothing(t *testing.T) {
 
 // A popped item is pushed again if its reply cannot be sent because NATS is away.
 func TestShutdownPutsBackPops(t *testing.T) {
+	t.Parallel()
 	var log syncLog
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {
 		o.Lanes = 1

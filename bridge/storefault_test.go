@@ -152,6 +152,7 @@ func (e *embedded) wantWell(t *testing.T) {
 // When less than the required space is free, pushes are refused and pops are not.
 // /readyz says so as long as that lasts, even if nobody pushes any more.
 func TestNearlyFullDisk(t *testing.T) {
+	t.Parallel()
 	e := newEmbedded(t, t.TempDir(), nil)
 	push(t, e.Env, "pq.jobs.push", nil, "x")
 	e.free.Store(1<<20 - 1)
@@ -175,6 +176,7 @@ func TestNearlyFullDisk(t *testing.T) {
 // A failed write leaves its outcome open. From then on every request is told at once
 // that the disk is full, and /readyz notices when it no longer is.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	e := newEmbedded(t, t.TempDir(), nil)
 	push(t, e.Env, "pq.jobs.push", nil, "x")
 	e.fail("", syscall.ENOSPC, errorfs.OpFileWrite, errorfs.OpCreate)
@@ -191,6 +193,7 @@ func TestFullDisk(t *testing.T) {
 
 // The folder is deleted, and comes back.
 func TestFolderTakenAway(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "thefolder")
 	e := newEmbedded(t, dir, nil)
 	push(t, e.Env, "pq.jobs.push", nil, "x")
@@ -229,6 +232,7 @@ func tables(t *testing.T, dir string) []string {
 
 // Clients are not told to try again if a table cannot be read.
 func TestUnreadableTable(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"read error", "damaged"} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "thefolder")
@@ -256,6 +260,7 @@ func TestUnreadableTable(t *testing.T) {
 
 // Requests in one batch with a request that needs damaged data do not fail with it.
 func TestDamageOfOneQueue(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	tables := tables(t, dir)
 	e, s := newStuckEmbedded(t, dir)
@@ -310,9 +315,8 @@ func TestReadyWritesNothing(t *testing.T) {
 	}}
 	e := start(t, testenv.Options{
 		Wrap:   counts.wrap,
-		Bridge: func(o *bridge.Options) { o.RequestTimeout = time.Second },
+		Bridge: func(o *bridge.Options) { o.RequestTimeout, o.HTTPTimeout = 200*time.Millisecond, testenv.Patience },
 	})
-	push(t, e, "pq.jobs.push", nil, "x")
 	ask := func(want bool) int64 {
 		t.Helper()
 		before := begun.Load()

@@ -2,14 +2,11 @@ package bridge_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
@@ -67,6 +64,7 @@ func TestWaitersOfABridgeThatLeaves(t *testing.T) {
 
 // A bridge that has forwarded pops which still wait elsewhere can leave: they go on waiting.
 func TestWaitersOfABridgeThatForwarded(t *testing.T) {
+	t.Parallel()
 	e, second := pair(t, testenv.Mem())
 	names, replies := waitOn(t, e, second, e.Bridge, 4, `{"expires":"1h"}`)
 	newBridge(e)
@@ -144,58 +142,6 @@ func isNot(m *nats.Msg, code string) error {
 		return fmt.Errorf("%v", m.Header)
 	}
 	return nil
-}
-
-// What a bridge that got a pop that waits says about it: that it arrived, nothing while it
-// waits, and that it has ended.
-func TestReportsOfPopsThatWait(t *testing.T) {
-	e := start(t, testenv.Options{})
-	g := newGhost(t, e)
-	reports, beats := g.hears("report.ghost.*"), g.hears("members")
-	_, id, _ := strings.Cut(string(next(t, beats).Data), " ")
-	answers := subscribe(t, g.nc, "answers.*")
-	g.forward(id, 7, "pq.jobs.pop.min", `{"expires":"1h"}`)
-	waiters(t, e.Bridge, "jobs", 1)
-	g.reported(reports, peers.Report{Floor: 7, High: 7})
-	g.forward(id, 9, "pq.jobs.pop.min", `{"expires":"1h"}`)
-	waiters(t, e.Bridge, "jobs", 2)
-	lost := []peers.Span{{First: 8, Last: 8}}
-	g.reported(reports, peers.Report{Floor: 7, High: 9, Lost: lost})
-	push(t, e, "pq.jobs.push", nil, "a")
-	if m := got(t, answers, "a"); m.Subject != "answers.7" {
-		t.Errorf("answered on %s", m.Subject)
-	}
-	g.reported(reports, peers.Report{Floor: 7, High: 9, Lost: lost, Ended: []uint64{7}})
-	e.Bridge.BeginStop()
-	isError(t, 503, "at the end", next(t, answers))
-	g.says("to."+id+".ghost.9", "last")
-	g.reported(reports, peers.Report{Floor: 7, High: 9, Lost: lost, Ended: []uint64{9}, Final: true})
-}
-
-// Bridges on different servers of a NATS cluster wake each other's pops.
-func TestBellAcrossAClusterOfServers(t *testing.T) {
-	one, two, join := cluster(t)
-	join()
-	e := start(t, testenv.Options{Stopped: true})
-	var clients []*nats.Conn
-	var bridges []*testenv.Bridge
-	for _, s := range []*server.Server{one, two} {
-		bridges = append(bridges, e.StartBridge(func(o *bridge.Options) { o.NATSURL = s.ClientURL() }))
-		nc, err := nats.Connect(s.ClientURL())
-		must(t, err)
-		t.Cleanup(nc.Close)
-		clients = append(clients, nc)
-	}
-	for _, b := range bridges {
-		wantMetric(t, b, "pq_bridges", 2)
-	}
-	for i := range 8 { // NATS prefers the bridges of the client's own server
-		name := fmt.Sprintf("jobs-%d", i)
-		replies := ask(t, clients[i%2], "pq."+name+".pop.min", `{"expires":"1h"}`)
-		comes(t, "a pop that waits", func() bool { return waitersOf(t, bridges[0], name)+waitersOf(t, bridges[1], name) == 1 })
-		must(t, clients[1-i%2].Publish("pq."+name+".push", []byte(name)))
-		got(t, replies, name)
-	}
 }
 
 // ownedBy returns the name of an empty queue that a bridge owns and another does not.
@@ -297,7 +243,7 @@ func TestGoneForwardedWaiter(t *testing.T) {
 // Pops whose receivers are gone keep no place of those that may wait, however often.
 func TestGoneForwardedWaitersFreeTheirPlaces(t *testing.T) {
 	const most = 3
-	rounds := harness.RaceTimes(50, 12)
+	rounds := harness.Times(5, 50)
 	limits := func(o *bridge.Options) { o.MaxPending, o.MaxWaiters = 4, most } // few pending, so it reports each at once
 	e := start(t, testenv.Options{NATS: withForwardedOnly, Bridge: limits})
 	second := e.StartBridge(forwardedOnly)
@@ -321,43 +267,4 @@ func TestGoneForwardedWaitersFreeTheirPlaces(t *testing.T) {
 			t.Fatalf("in round %d", round)
 		}
 	}
-}
-
-// The owner of the queues stops just as its pops turn out to have no receivers. No item is
-// lost, and the bridge that takes its place serves what is asked next.
-func TestGoneForwardedWaitersOfABridgeThatLeaves(t *testing.T) {
-	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
-		names, replies := waitOn(t, e, second, e.Bridge, 8, `{"expires":"1h"}`)
-		for _, r := range replies[1:] {
-			leave(t, e, r)
-		}
-		ids := map[string][]string{}
-		for _, name := range names[1:] {
-			ids[name] = pushTogether(t, e, name, "a", "b")
-		}
-		must(t, stops(t, second))
-		if err := isError(t, 503, "the one that is there", next(t, replies[0])); err.Unknown {
-			t.Error(err)
-		}
-		takesItsPlace(t, e, names)
-		for name, pushed := range ids {
-			wantInPlace(t, e, name, pushed, "a", "b")
-		}
-	})
-}
-
-// takesItsPlace checks that after the second bridge is gone the first remembers nothing of it, and
-// that pops wait on the two of them again when another takes its place.
-func takesItsPlace(t *testing.T, e *testenv.Env, names []string) {
-	t.Helper()
-	wantMetric(t, e.Bridge, "pq_bridges", 1)
-	forgotten(t, e.Bridge)
-	third := e.StartBridge(forwardedOnly)
-	together(t, e.Bridge, third)
-	for _, name := range names {
-		again := ask(t, e.Conn, "pq."+name+"-next.pop.min", `{"expires":"1h"}`)
-		push(t, e, "pq."+name+"-next.push", nil, name)
-		got(t, again, name)
-	}
-	settled(t, e, third)
 }

@@ -132,6 +132,7 @@ func TestWaitWhileNATSRestarts(t *testing.T) {
 
 // A pop of several items that was not run has an end like any other.
 func TestBatchThatIsNotRunEnds(t *testing.T) {
+	t.Parallel()
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Lanes, o.MaxPending = 1, 1 }})
 	first := ask(t, e.Conn, "pq.jobs.pop.min", `{"batch":2}`)
 	<-s.entered

@@ -141,12 +141,13 @@ func TestTooLarge(t *testing.T) {
 func TestHeadersThatGrow(t *testing.T) {
 	e := start(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 4096 }})
 	headers := "NATS/1.0\r\n" + strings.Repeat("a:b\r\n", 10) + "\r\n"
-	reply := rawRequest(t, e, "pq.jobs.push", headers, strings.Repeat("x", 4096-len(headers)))
-	if !strings.Contains(reply, "Nats-Service-Error-Code: 413") {
+	c := dialRaw(t, e)
+	reply := c.request("pq.jobs.push", headers, strings.Repeat("x", 4096-len(headers)))
+	if !strings.Contains(reply.headers, "Nats-Service-Error-Code: 413") {
 		t.Errorf("reply %q", reply)
 	}
-	reply = rawRequest(t, e, "pq.jobs.push", headers, strings.Repeat("x", 4096-len(headers)-10))
-	if !strings.Contains(reply, `"queue":"jobs"`) {
+	reply = c.request("pq.jobs.push", headers, strings.Repeat("x", 4096-len(headers)-10))
+	if !strings.Contains(reply.payload, `"queue":"jobs"`) {
 		t.Errorf("reply %q", reply)
 	}
 	if got := ok(t, e, "pq.jobs.pop.min", nil, ""); len(got.Header["a"]) != 10 || len(got.Data) != 4096-len(headers)-10 {

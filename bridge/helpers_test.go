@@ -384,11 +384,3 @@ func (c *rawConn) body(fields []string) rawMsg {
 	}
 	return rawMsg{fields[1], string(body[:headers]), string(body[headers:size])}
 }
-
-// rawRequest makes one request without a client library, and returns the headers and
-// the payload of the reply as received.
-func rawRequest(t *testing.T, e *testenv.Env, subject, headers, payload string) string {
-	t.Helper()
-	m := dialRaw(t, e).request(subject, headers, payload)
-	return m.headers + m.payload
-}

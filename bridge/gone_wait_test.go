@@ -231,7 +231,7 @@ func TestGoneAccounts(t *testing.T) {
 	t.Logf("seed %d", seed)
 	e := start(t, testenv.Options{})
 	const clients = 10
-	items, pops := harness.Times(2_000, 20_000), harness.Times(1_000, 10_000)
+	items, pops := harness.Times(1_200, 20_000), harness.Times(600, 10_000)
 	for i := range items {
 		if publish(t, e, "pq.jobs.push", "", fmt.Sprint(i)); i%1000 == 0 {
 			ok(t, e, "pq.jobs.len", nil, "") // the bridge refuses too many at once

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // natsServer starts a server with a configuration file, on a port that the system chooses.
@@ -117,7 +118,7 @@ func TestJetStreamTopologies(t *testing.T) {
 			for _, b := range bridges {
 				wantMetric(t, b, "pq_bridges", 2)
 			}
-			for range 10 { // any of the bridges gets a request
+			for range harness.Times(4, 10) { // any of the bridges gets a request
 				worksAsJetStream(t, js)
 			}
 			waitsAsJetStream(t, l, bridges, js)

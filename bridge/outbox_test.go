@@ -17,6 +17,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // restricted returns the options of a server on which the bridge has the given
@@ -121,7 +122,7 @@ func TestRefusedRepliesOfForwardedPops(t *testing.T) {
 func TestRefusedReplyAtTheEnd(t *testing.T) {
 	e := start(t, restricted(inboxesOnly(), testenv.Options{}))
 	push(t, e, "pq.jobs.push", nil, "stays")
-	for range 20 {
+	for range harness.Times(3, 20) {
 		publish(t, e, "pq.jobs.pop.min", "elsewhere", "")
 		ok(t, e, "pq.jobs.len", nil, "") // the bridge has it
 		must(t, e.Bridge.Stop())
@@ -198,7 +199,7 @@ func TestRefusalHeardLate(t *testing.T) {
 		t.Fatal("nothing was logged")
 	}
 	publish(t, e, "pq.jobs.pop.min", "elsewhere.too", "")
-	for range 1000 { // many confirmed replies
+	for range 300 { // many confirmed replies
 		ok(t, e, "pq.jobs.len", nil, "")
 	}
 	close(h.free)

@@ -17,6 +17,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // sentItem is an item of a reply that may have frames.
@@ -261,7 +262,7 @@ func TestFramesOfAllSizes(t *testing.T) {
 	for _, limit := range []int{1 << 10, 5_000, 1 << 20} {
 		e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = int32(limit) }})
 		most := min(limit, 128<<10)
-		for round := range 4 {
+		for round := range harness.Times(2, 4) {
 			var list []subjects.Frame
 			for range 60 {
 				f := frame(0, "", strings.Repeat("x", random.IntN(most/8)))

@@ -228,7 +228,7 @@ func TestPurgeTakesLong(t *testing.T) {
 		}
 	}
 	delay.Store(int64(100 * time.Millisecond))
-	purged := 0
+	purged, unknown := 0, false
 	for refusals := 0; ; refusals++ {
 		reply := e.Request("pq.jobs.purge", nil, nil)
 		err := bridge.ErrorFromHeaders(reply.Header)
@@ -237,18 +237,19 @@ func TestPurgeTakesLong(t *testing.T) {
 				t.Error("all was purged at once")
 			}
 			last, err := subjects.ParseReply[subjects.Purged](reply.Data)
-			if purged += int(last.Purged); err != nil || purged != n {
+			if purged += int(last.Purged); err != nil || purged > n || purged < n && !unknown {
 				t.Errorf("purged %d in all, %v: want %d", purged, err, n)
 			}
 			break
 		}
 		var done int
 		wire := isError(t, 503, "purge", reply)
-		if _, after, _ := strings.Cut(wire.Text, "; "); strings.Contains(after, "items are done") { // unless its time was over before it did anything
-			if _, err := fmt.Sscanf(after, "%d items are done, ask again for the rest", &done); err != nil {
+		if says := wire.Text[strings.LastIndex(wire.Text, "; ")+1:]; strings.Contains(says, "items are done") { // unless its time was over before it did anything
+			if _, err := fmt.Sscanf(says, " %d items are done, ask again for the rest", &done); err != nil {
 				t.Fatalf("%v: %v", wire, err)
 			}
 		}
+		unknown = unknown || wire.Unknown
 		purged += done
 	}
 	wantQueued(t, e, 0)

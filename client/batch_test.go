@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/pqbridge/pqbridge/testenv"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv"
 )
 
 // values returns the values of items that a call returned with the error, joined by spaces.
@@ -108,149 +108,153 @@ func TestBadBatches(t *testing.T) {
 
 // What becomes of replies that break off or say that something failed.
 func TestBatchOutcomes(t *testing.T) {
-	header := func(count string, e *subjects.Error) nats.Header {
-		h := nats.Header{}
-		if e != nil {
-			h = e.Headers()
+	testenv.Bubble(t, func(t *testing.T) {
+		header := func(count string, e *subjects.Error) nats.Header {
+			h := nats.Header{}
+			if e != nil {
+				h = e.Headers()
+			}
+			if count != "" {
+				h.Set(subjects.HeaderBatchCount, count)
+			}
+			return h
 		}
-		if count != "" {
-			h.Set(subjects.HeaderBatchCount, count)
+		refused := &subjects.Error{Code: subjects.CodeUnavailable, Text: "away"}
+		unknown := &subjects.Error{Code: subjects.CodeUnavailable, Text: "who knows", Unknown: true}
+		large := &subjects.Error{Code: subjects.CodeTooLarge, Text: "too large"}
+		type answer struct {
+			items int
+			end   nats.Header // nil means none
 		}
-		return h
-	}
-	refused := &subjects.Error{Code: subjects.CodeUnavailable, Text: "away"}
-	unknown := &subjects.Error{Code: subjects.CodeUnavailable, Text: "who knows", Unknown: true}
-	large := &subjects.Error{Code: subjects.CodeTooLarge, Text: "too large"}
-	type answer struct {
-		items int
-		end   nats.Header // nil means none
-	}
-	var next atomic.Pointer[answer]
-	nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
-		a := next.Load()
-		for i := range a.items {
-			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Reply: "pq.jobs.ack.token", Data: fmt.Append(nil, i)}) // else the test fails
-		}
-		if a.end != nil {
-			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: a.end})
+		var next atomic.Pointer[answer]
+		nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
+			a := next.Load()
+			for i := range a.items {
+				_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Reply: "pq.jobs.ack.token", Data: fmt.Append(nil, i)}) // else the test fails
+			}
+			if a.end != nil {
+				_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: a.end})
+			}
+		})
+		for _, c := range []struct {
+			what  string
+			items int
+			end   nats.Header
+			want  string
+			err   error
+			not   error // an error that it is not, or nil
+		}{
+			{"all, without the end", 3, nil, "0 1 2", nil, nil},
+			{"nothing at all", 0, nil, "", client.ErrUnknownOutcome, nil},
+			{"without the end", 2, nil, "0 1", client.ErrUnknownOutcome, nil},
+			{"one is missing", 1, header("2", nil), "0", client.ErrUnknownOutcome, nil},
+			{"a bad count", 1, header("x", nil), "0", client.ErrBadReply, nil},
+			{"empty", 0, header("0", &subjects.Error{Code: subjects.CodeNotFound}), "", client.ErrEmpty, nil},
+			{"refused", 0, header("0", refused), "", client.ErrUnavailable, client.ErrUnknownOutcome},
+			{"refused as a whole", 0, header("", refused), "", client.ErrUnavailable, client.ErrUnknownOutcome},
+			{"unknown", 0, header("", unknown), "", client.ErrUnknownOutcome, client.ErrUnavailable},
+			{"refused later", 2, header("2", refused), "0 1", client.ErrUnavailable, client.ErrUnknownOutcome},
+			{"the first is too large", 0, header("0", large), "", client.ErrTooLarge, nil},
+			{"no room for more", 2, header("2", large), "0 1", nil, nil},
+			{"more arrived than were sent", 2, header("1", nil), "0 1", client.ErrBadReply, nil},
+			{"ended by another bridge", 2, header("0", unknown), "0 1", client.ErrUnknownOutcome, client.ErrBadReply},
+		} {
+			next.Store(&answer{c.items, c.end})
+			timeout := client.DefaultTimeout
+			if c.end == nil && c.err != nil {
+				timeout = 2 * time.Second // the items must arrive before
+			}
+			q := client.New(nc, client.WithTimeout(timeout)).PriorityQueue("jobs")
+			popped, err := q.PopMinBatch(t.Context(), 3)
+			is(t, c.what, values(t, c.err)(popped, err), c.want)
+			if c.not != nil && errors.Is(err, c.not) {
+				t.Errorf("%s: %v", c.what, err)
+			}
+			if c.end == nil && c.err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v", c.what, err)
+			}
+			leases, err := q.LeaseMinBatch(t.Context(), 3)
+			is(t, c.what+", leased", leasedValues(t, c.err)(leases, err), c.want)
 		}
 	})
-	for _, c := range []struct {
-		what  string
-		items int
-		end   nats.Header
-		want  string
-		err   error
-		not   error // an error that it is not, or nil
-	}{
-		{"all, without the end", 3, nil, "0 1 2", nil, nil},
-		{"nothing at all", 0, nil, "", client.ErrUnknownOutcome, nil},
-		{"without the end", 2, nil, "0 1", client.ErrUnknownOutcome, nil},
-		{"one is missing", 1, header("2", nil), "0", client.ErrUnknownOutcome, nil},
-		{"a bad count", 1, header("x", nil), "0", client.ErrBadReply, nil},
-		{"empty", 0, header("0", &subjects.Error{Code: subjects.CodeNotFound}), "", client.ErrEmpty, nil},
-		{"refused", 0, header("0", refused), "", client.ErrUnavailable, client.ErrUnknownOutcome},
-		{"refused as a whole", 0, header("", refused), "", client.ErrUnavailable, client.ErrUnknownOutcome},
-		{"unknown", 0, header("", unknown), "", client.ErrUnknownOutcome, client.ErrUnavailable},
-		{"refused later", 2, header("2", refused), "0 1", client.ErrUnavailable, client.ErrUnknownOutcome},
-		{"the first is too large", 0, header("0", large), "", client.ErrTooLarge, nil},
-		{"no room for more", 2, header("2", large), "0 1", nil, nil},
-		{"more arrived than were sent", 2, header("1", nil), "0 1", client.ErrBadReply, nil},
-		{"ended by another bridge", 2, header("0", unknown), "0 1", client.ErrUnknownOutcome, client.ErrBadReply},
-	} {
-		next.Store(&answer{c.items, c.end})
-		timeout := client.DefaultTimeout
-		if c.end == nil && c.err != nil {
-			timeout = 2 * time.Second // the items must arrive before
-		}
-		q := client.New(nc, client.WithTimeout(timeout)).PriorityQueue("jobs")
-		popped, err := q.PopMinBatch(t.Context(), 3)
-		is(t, c.what, values(t, c.err)(popped, err), c.want)
-		if c.not != nil && errors.Is(err, c.not) {
-			t.Errorf("%s: %v", c.what, err)
-		}
-		if c.end == nil && c.err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v", c.what, err)
-		}
-		leases, err := q.LeaseMinBatch(t.Context(), 3)
-		is(t, c.what+", leased", leasedValues(t, c.err)(leases, err), c.want)
-	}
 }
 
 // Batches come in few messages, and their items are those of many. None shares memory with another.
 func TestBatchesInFrames(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	nc := e.Connect()
-	c, ctx := client.New(nc), t.Context()
-	q := c.PriorityQueue("jobs")
-	const n = 100
-	var pushes []client.PushItem
-	for i := range n {
-		pushes = append(pushes, client.PushItem{
-			Priority: int64(i - 5), Message: client.Message{Value: fmt.Appendf(nil, "value %d", i), Headers: nats.Header{"Own": {fmt.Sprint(i), "x"}}},
-		})
-	}
-	ids, err := q.PushBatch(ctx, pushes)
-	ok(t, err)
-	check := func(what string, items []*client.Item) {
-		t.Helper()
-		for i, item := range items {
-			if item.ID != ids[i] || item.Priority != int64(i-5) || string(item.Value) != fmt.Sprint("value ", i) || time.Since(item.PushedAt).Abs() > time.Minute ||
-				len(item.Headers) != 1 || !slices.Equal(item.Headers["Own"], []string{fmt.Sprint(i), "x"}) {
-				t.Fatalf("%s: item %d is %+v", what, i, item)
+	testenv.Bubble(t, func(t *testing.T) {
+		e := testenv.New(t, testenv.Options{})
+		nc := e.Connect()
+		c, ctx := client.New(nc), t.Context()
+		q := c.PriorityQueue("jobs")
+		const n = 100
+		var pushes []client.PushItem
+		for i := range n {
+			pushes = append(pushes, client.PushItem{
+				Priority: int64(i - 5), Message: client.Message{Value: fmt.Appendf(nil, "value %d", i), Headers: nats.Header{"Own": {fmt.Sprint(i), "x"}}},
+			})
+		}
+		ids, err := q.PushBatch(ctx, pushes)
+		ok(t, err)
+		check := func(what string, items []*client.Item) {
+			t.Helper()
+			for i, item := range items {
+				if item.ID != ids[i] || item.Priority != int64(i-5) || string(item.Value) != fmt.Sprint("value ", i) || time.Since(item.PushedAt).Abs() > time.Minute ||
+					len(item.Headers) != 1 || !slices.Equal(item.Headers["Own"], []string{fmt.Sprint(i), "x"}) {
+					t.Fatalf("%s: item %d is %+v", what, i, item)
+				}
+				spoil := item.Value[:cap(item.Value)]
+				for j := range spoil {
+					spoil[j] = '!'
+				}
+				item.Headers["Own"][0], item.Headers["More"] = "!", nil
 			}
-			spoil := item.Value[:cap(item.Value)]
-			for j := range spoil {
-				spoil[j] = '!'
+		}
+		before := nc.Stats().InMsgs
+		deliveries, err := q.LeaseMinBatch(ctx, n, client.AckWait(time.Hour))
+		if err != nil || len(deliveries) != n {
+			t.Fatalf("leased %d items, %v", len(deliveries), err)
+		}
+		if messages := nc.Stats().InMsgs - before; messages > 3 {
+			t.Errorf("%d items came in %d messages", n, messages)
+		}
+		var leased []*client.Item
+		for _, d := range deliveries {
+			leased = append(leased, &d.Item)
+			if left := time.Until(d.Until); d.Deliveries != 1 || left < 59*time.Minute || left > time.Hour {
+				t.Errorf("leased %+v", d.LeaseInfo)
 			}
-			item.Headers["Own"][0], item.Headers["More"] = "!", nil
 		}
-	}
-	before := nc.Stats().InMsgs
-	deliveries, err := q.LeaseMinBatch(ctx, n, client.AckWait(time.Hour))
-	if err != nil || len(deliveries) != n {
-		t.Fatalf("leased %d items, %v", len(deliveries), err)
-	}
-	if messages := nc.Stats().InMsgs - before; messages > 3 {
-		t.Errorf("%d items came in %d messages", n, messages)
-	}
-	var leased []*client.Item
-	for _, d := range deliveries {
-		leased = append(leased, &d.Item)
-		if left := time.Until(d.Until); d.Deliveries != 1 || left < 59*time.Minute || left > time.Hour {
-			t.Errorf("leased %+v", d.LeaseInfo)
+		check("leased", leased)
+		if !strings.HasPrefix(deliveries[3].AckSubject(), "pq.jobs.ack.") {
+			t.Errorf("acknowledgements go to %s", deliveries[3].AckSubject())
 		}
-	}
-	check("leased", leased)
-	if !strings.HasPrefix(deliveries[3].AckSubject(), "pq.jobs.ack.") {
-		t.Errorf("acknowledgements go to %s", deliveries[3].AckSubject())
-	}
-	for i, settle := range []error{
-		deliveries[n-1].Nak(ctx, 0), deliveries[n-2].Ack(ctx), deliveries[n-3].Term(ctx, "broken"), c.Delivery(deliveries[n-4].AckSubject()).Ack(ctx),
-	} {
-		if settle != nil {
-			t.Errorf("acknowledgement %d: %v", i, settle)
+		for i, settle := range []error{
+			deliveries[n-1].Nak(ctx, 0), deliveries[n-2].Ack(ctx), deliveries[n-3].Term(ctx, "broken"), c.Delivery(deliveries[n-4].AckSubject()).Ack(ctx),
+		} {
+			if settle != nil {
+				t.Errorf("acknowledgement %d: %v", i, settle)
+			}
 		}
-	}
-	next, err := deliveries[n-5].Next(ctx)
-	if err != nil || string(next.Value) != fmt.Sprint("value ", n-1) || next.Deliveries != 2 {
-		t.Fatalf("the next is %v, %v", next, err)
-	}
-	if errs := c.AckAll(ctx, append(deliveries[50:n-5], next)...); errs != nil {
-		t.Errorf("acknowledged together: %v", errs)
-	}
-	for _, d := range deliveries[:50] {
-		ok(t, d.Nak(ctx, 0))
-	}
-	before = nc.Stats().InMsgs
-	items, err := q.PopMinBatch(ctx, n, client.Expires(50*time.Millisecond))
-	if err != nil || len(items) != 50 {
-		t.Fatalf("popped %d items, %v", len(items), err)
-	}
-	check("popped", items)
-	if messages := nc.Stats().InMsgs - before; messages > 3 {
-		t.Errorf("%d items came in %d messages", len(items), messages)
-	}
+		next, err := deliveries[n-5].Next(ctx)
+		if err != nil || string(next.Value) != fmt.Sprint("value ", n-1) || next.Deliveries != 2 {
+			t.Fatalf("the next is %v, %v", next, err)
+		}
+		if errs := c.AckAll(ctx, append(deliveries[50:n-5], next)...); errs != nil {
+			t.Errorf("acknowledged together: %v", errs)
+		}
+		for _, d := range deliveries[:50] {
+			ok(t, d.Nak(ctx, 0))
+		}
+		before = nc.Stats().InMsgs
+		items, err := q.PopMinBatch(ctx, n, client.Expires(50*time.Millisecond))
+		if err != nil || len(items) != 50 {
+			t.Fatalf("popped %d items, %v", len(items), err)
+		}
+		check("popped", items)
+		if messages := nc.Stats().InMsgs - before; messages > 3 {
+			t.Errorf("%d items came in %d messages", len(items), messages)
+		}
+	})
 }
 
 // framesOf returns the payload of a message with frames: of leased items with these tokens.

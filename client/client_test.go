@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"github.com/pqbridge/pqbridge/testenv"
 	"math"
 	"slices"
 	"strings"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv"
 )
 
 func pushed(t *testing.T, q *client.PriorityQueue, priority int64, value string) client.PushAck {

@@ -1,10 +1,10 @@
 package client_test
 
 import (
+	"github.com/pqbridge/pqbridge/testenv"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/testenv"
 )
 
 // Groups are served in turn by their weights, one by one and in batches, and items say which they have.

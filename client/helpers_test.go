@@ -17,6 +17,11 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
+// subtest is t.Run in a bubble.
+func subtest(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { testenv.Bubble(t, test) })
+}
+
 // newQueue returns a new system, and its queue jobs.
 func newQueue(t *testing.T) (*testenv.Env, *client.PriorityQueue) {
 	t.Helper()

@@ -110,43 +110,45 @@ func TestLease(t *testing.T) {
 
 // A lease that ran out: who is late is refused once somebody else has the item, and not before.
 func TestLeaseLost(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	for _, q := range leasers(e) {
-		ctx := t.Context()
-		q.fill(t, "a", "b")
-		late := leased(t, "a", 1)(q.lease(ctx, client.AckWait(100*time.Millisecond)))
-		back := func() error {
-			if item, err := q.peek(ctx); err != nil || string(item.Value) != "a" {
-				return errors.New("a has not come back")
+	testenv.Bubble(t, func(t *testing.T) {
+		e := testenv.New(t, testenv.Options{})
+		for _, q := range leasers(e) {
+			ctx := t.Context()
+			q.fill(t, "a", "b")
+			late := leased(t, "a", 1)(q.lease(ctx, client.AckWait(100*time.Millisecond)))
+			back := func() error {
+				if item, err := q.peek(ctx); err != nil || string(item.Value) != "a" {
+					return errors.New("a has not come back")
+				}
+				return nil
 			}
-			return nil
+			testenv.Eventually(t, back)
+			again := leased(t, "a", 2)(q.lease(ctx, client.AckWait(100*time.Millisecond)))
+			for what, call := range map[string]func() error{
+				"ack":    func() error { return late.Ack(ctx) },
+				"nak":    func() error { return late.Nak(ctx, time.Second) },
+				"snooze": func() error { return late.Snooze(ctx, time.Second) },
+				"extend": func() error { _, err := late.Extend(ctx); return err },
+				"next":   func() error { _, err := late.Next(ctx); return err },
+			} {
+				failsWith(t, q.name+": a late "+what, client.ErrLeaseLost)(nil, call())
+			}
+			testenv.Eventually(t, back)
+			// Nobody else has got it.
+			until, err := again.Extend(ctx)
+			if err != nil || !until.After(again.Until) {
+				t.Errorf("%s: extended from %v to %v, %v", q.name, again.Until, until, err)
+			}
+			b := leased(t, "b", 1)(again.Next(ctx))
+			ok(t, b.Nak(ctx, 200*time.Millisecond))
+			began := time.Now()
+			if _, err := q.lease(ctx); !errors.Is(err, client.ErrEmpty) && time.Since(began) < 200*time.Millisecond {
+				t.Errorf("%s: given back before its delay is over: %v", q.name, err)
+			}
+			testenv.Eventually(t, func() (err error) { b, err = q.lease(ctx); return err })
+			ok(t, leased(t, "b", 2)(b, nil).Ack(ctx))
 		}
-		testenv.Eventually(t, back)
-		again := leased(t, "a", 2)(q.lease(ctx, client.AckWait(100*time.Millisecond)))
-		for what, call := range map[string]func() error{
-			"ack":    func() error { return late.Ack(ctx) },
-			"nak":    func() error { return late.Nak(ctx, time.Second) },
-			"snooze": func() error { return late.Snooze(ctx, time.Second) },
-			"extend": func() error { _, err := late.Extend(ctx); return err },
-			"next":   func() error { _, err := late.Next(ctx); return err },
-		} {
-			failsWith(t, q.name+": a late "+what, client.ErrLeaseLost)(nil, call())
-		}
-		testenv.Eventually(t, back)
-		// Nobody else has got it.
-		until, err := again.Extend(ctx)
-		if err != nil || !until.After(again.Until) {
-			t.Errorf("%s: extended from %v to %v, %v", q.name, again.Until, until, err)
-		}
-		b := leased(t, "b", 1)(again.Next(ctx))
-		ok(t, b.Nak(ctx, 200*time.Millisecond))
-		began := time.Now()
-		if _, err := q.lease(ctx); !errors.Is(err, client.ErrEmpty) && time.Since(began) < 200*time.Millisecond {
-			t.Errorf("%s: given back before its delay is over: %v", q.name, err)
-		}
-		testenv.Eventually(t, func() (err error) { b, err = q.lease(ctx); return err })
-		ok(t, leased(t, "b", 2)(b, nil).Ack(ctx))
-	}
+	})
 }
 
 // A lease outlives the bridge that gave it.
@@ -206,7 +208,7 @@ func TestDeliveryOfAnotherProcess(t *testing.T) {
 // AckAll acknowledges the deliveries that hold, whichever else are lost, and whatever the bridge knows.
 func TestAckAll(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
-		t.Run(fmt.Sprintf("refuses=%t", refuses), func(t *testing.T) {
+		subtest(t, fmt.Sprintf("refuses=%t", refuses), func(t *testing.T) {
 			s := newWorkshop(t)
 			requests := 0
 			q := s.relayed(func(m *nats.Msg) *nats.Msg {
@@ -270,7 +272,7 @@ func TestAckAllLeavesOutLostLeases(t *testing.T) {
 			return nil
 		}, 2, client.ErrUnknownOutcome},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		subtest(t, test.name, func(t *testing.T) {
 			s := newWorkshop(t)
 			requests, counts := 0, false
 			q := s.relayed(func(m *nats.Msg) *nats.Msg {
@@ -309,34 +311,36 @@ func TestAckAllLeavesOutLostLeases(t *testing.T) {
 // A context whose cause is an error of this package, such as that of a job whose lease is lost, says nothing about the
 // deliveries.
 func TestAckAllContextEnds(t *testing.T) {
-	for _, cause := range []error{client.ErrLeaseLost, client.ErrBadRequest, client.ErrInternal} {
-		s := newWorkshop(t)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		returned, relayed := make(chan struct{}), make(chan struct{})
-		q := s.relayed(func(m *nats.Msg) *nats.Msg {
-			if !strings.Contains(m.Subject, ".ack.") {
-				return nil
+	testenv.Bubble(t, func(t *testing.T) {
+		for _, cause := range []error{client.ErrLeaseLost, client.ErrBadRequest, client.ErrInternal} {
+			s := newWorkshop(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			returned, relayed := make(chan struct{}), make(chan struct{})
+			q := s.relayed(func(m *nats.Msg) *nats.Msg {
+				if !strings.Contains(m.Subject, ".ack.") {
+					return nil
+				}
+				defer close(relayed)
+				s.e.Request("pq"+strings.TrimPrefix(m.Subject, "far"), nil, m.Data) // it counts
+				cancel(cause)
+				<-returned
+				return &nats.Msg{} // too late
+			})
+			s.push("a", "b")
+			list := must(q.LeaseMinBatch(t.Context(), 2, client.AckWait(time.Minute)))
+			c := client.New(s.e.Conn)
+			for _, err := range c.AckAll(ctx, list...) {
+				if !errors.Is(err, client.ErrUnknownOutcome) {
+					t.Errorf("%v, under way: %v, want %v", cause, err, client.ErrUnknownOutcome)
+				}
 			}
-			defer close(relayed)
-			s.e.Request("pq"+strings.TrimPrefix(m.Subject, "far"), nil, m.Data) // it counts
-			cancel(cause)
-			<-returned
-			return &nats.Msg{} // too late
-		})
-		s.push("a", "b")
-		list := must(q.LeaseMinBatch(t.Context(), 2, client.AckWait(time.Minute)))
-		c := client.New(s.e.Conn)
-		for _, err := range c.AckAll(ctx, list...) {
-			if !errors.Is(err, client.ErrUnknownOutcome) {
-				t.Errorf("%v, under way: %v, want %v", cause, err, client.ErrUnknownOutcome)
+			close(returned)
+			<-relayed
+			for _, err := range c.AckAll(ctx, list...) {
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("%v, before: %v", cause, err)
+				}
 			}
 		}
-		close(returned)
-		<-relayed
-		for _, err := range c.AckAll(ctx, list...) {
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("%v, before: %v", cause, err)
-			}
-		}
-	}
+	})
 }

@@ -2,13 +2,12 @@ package client_test
 
 import (
 	"fmt"
+	"github.com/pqbridge/pqbridge/testenv"
 	"io"
 	"slices"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/testenv/harness"
-
-	"github.com/pqbridge/pqbridge/testenv"
 )
 
 func TestMain(m *testing.M) { harness.Main(withSystem{m}) }

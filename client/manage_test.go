@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/pqbridge/pqbridge/testenv"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv"
 )
 
 func TestInfo(t *testing.T) {

@@ -100,224 +100,238 @@ func TestProducerRefuses(t *testing.T) {
 
 // At most MaxItems items and MaxBytes bytes are under way; there is room again when a push has ended.
 func TestProducerRoom(t *testing.T) {
-	for name, o := range map[string]client.ProducerOptions{"items": {MaxItems: 2}, "bytes": {MaxBytes: 250}} {
-		e := testenv.New(t, testenv.Options{})
-		arrived, pass := make(chan struct{}, 1), make(chan struct{})
-		q := between(t, e, func(n int, forward func() *nats.Msg) *nats.Msg {
-			if n == 0 {
-				arrived <- struct{}{}
-				<-pass
+	testenv.Bubble(t, func(t *testing.T) {
+		for name, o := range map[string]client.ProducerOptions{"items": {MaxItems: 2}, "bytes": {MaxBytes: 250}} {
+			e := testenv.New(t, testenv.Options{})
+			arrived, pass := make(chan struct{}, 1), make(chan struct{})
+			q := between(t, e, func(n int, forward func() *nats.Msg) *nats.Msg {
+				if n == 0 {
+					arrived <- struct{}{}
+					<-pass
+				}
+				return forward()
+			})
+			waits := must(q.NewProducer(o))
+			m := client.Message{Value: make([]byte, 100)}
+			var futures []*client.PushFuture
+			for range 2 {
+				f := pushAsync(t, waits, 1, m)
+				futures = append(futures, f)
 			}
-			return forward()
-		})
-		waits := must(q.NewProducer(o))
-		m := client.Message{Value: make([]byte, 100)}
-		var futures []*client.PushFuture
-		for range 2 {
-			f := pushAsync(t, waits, 1, m)
-			futures = append(futures, f)
+			<-arrived
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			failsWith(t, name+": a third one", context.DeadlineExceeded)(waits.PushAsync(ctx, 1, m))
+			failsWith(t, name+": waited for the first", context.DeadlineExceeded)(futures[0].Wait(ctx))
+			failsWith(t, name+": flushed", context.DeadlineExceeded)(nil, waits.Flush(ctx))
+			cancel()
+			third := make(chan error, 1)
+			go func() {
+				_, err := waits.PushAsync(t.Context(), 1, m)
+				third <- err
+			}()
+			close(pass)
+			ok(t, errors.Join(<-third, waits.Close(t.Context())))
+			if got := contents(t, e); len(got) != 3 {
+				t.Errorf("%s: %d items in the queue", name, len(got))
+			}
 		}
-		<-arrived
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		failsWith(t, name+": a third one", context.DeadlineExceeded)(waits.PushAsync(ctx, 1, m))
-		failsWith(t, name+": waited for the first", context.DeadlineExceeded)(futures[0].Wait(ctx))
-		failsWith(t, name+": flushed", context.DeadlineExceeded)(nil, waits.Flush(ctx))
-		cancel()
-		third := make(chan error, 1)
-		go func() {
-			_, err := waits.PushAsync(t.Context(), 1, m)
-			third <- err
-		}()
-		close(pass)
-		ok(t, errors.Join(<-third, waits.Close(t.Context())))
-		if got := contents(t, e); len(got) != 3 {
-			t.Errorf("%s: %d items in the queue", name, len(got))
-		}
-	}
+	})
 }
 
 func TestProducerNoWait(t *testing.T) {
-	for name, o := range map[string]client.ProducerOptions{"items": {MaxItems: 1, NoWait: true}, "bytes": {MaxBytes: 10, NoWait: true}} {
-		e := testenv.New(t, testenv.Options{})
-		pass := make(chan struct{})
-		p := must(between(t, e, func(_ int, forward func() *nats.Msg) *nats.Msg {
-			<-pass
-			return forward()
-		}).NewProducer(o))
-		if _, err := p.PushAsync(t.Context(), 1, client.Message{}); err != nil { // larger than MaxBytes, and alone
-			t.Errorf("%s: the first: %v", name, err)
+	testenv.Bubble(t, func(t *testing.T) {
+		for name, o := range map[string]client.ProducerOptions{"items": {MaxItems: 1, NoWait: true}, "bytes": {MaxBytes: 10, NoWait: true}} {
+			e := testenv.New(t, testenv.Options{})
+			pass := make(chan struct{})
+			p := must(between(t, e, func(_ int, forward func() *nats.Msg) *nats.Msg {
+				<-pass
+				return forward()
+			}).NewProducer(o))
+			if _, err := p.PushAsync(t.Context(), 1, client.Message{}); err != nil { // larger than MaxBytes, and alone
+				t.Errorf("%s: the first: %v", name, err)
+			}
+			failsWith(t, name+": the second", client.ErrOverloaded)(p.PushAsync(t.Context(), 1, client.Message{}))
+			close(pass)
+			ok(t, p.Flush(t.Context()))
+			succeeds(t)(p.PushAsync(t.Context(), 1, client.Message{}))
+			ok(t, p.Close(t.Context()))
 		}
-		failsWith(t, name+": the second", client.ErrOverloaded)(p.PushAsync(t.Context(), 1, client.Message{}))
-		close(pass)
-		ok(t, p.Flush(t.Context()))
-		succeeds(t)(p.PushAsync(t.Context(), 1, client.Message{}))
-		ok(t, p.Close(t.Context()))
-	}
+	})
 }
 
 // An unknown outcome is settled by a second attempt if the item has a message id, and else told.
 func TestProducerUnknown(t *testing.T) {
-	for name, lose := range map[string]func(pass func() *nats.Msg){
-		"reply lost": func(pass func() *nats.Msg) { pass() },
-		"lost":       func(func() *nats.Msg) {},
-	} {
-		e := testenv.New(t, testenv.Options{})
-		arrived, ready := make(chan struct{}), make(chan struct{})
-		p := must(between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
-			if n == 0 { // so that the others are one batch
-				close(arrived)
-				<-ready
+	testenv.Bubble(t, func(t *testing.T) {
+		for name, lose := range map[string]func(pass func() *nats.Msg){
+			"reply lost": func(pass func() *nats.Msg) { pass() },
+			"lost":       func(func() *nats.Msg) {},
+		} {
+			e := testenv.New(t, testenv.Options{})
+			arrived, ready := make(chan struct{}), make(chan struct{})
+			p := must(between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
+				if n == 0 { // so that the others are one batch
+					close(arrived)
+					<-ready
+				}
+				if n != 1 {
+					return pass()
+				}
+				lose(pass)
+				return nil
+			}, client.WithTimeout(time.Second)).NewProducer(client.ProducerOptions{}))
+			var futures []*client.PushFuture
+			for i, options := range [][]client.PushOption{{client.MsgID("0")}, {client.MsgID("1")}, nil, {client.MsgID("3")}} {
+				f := pushAsync(t, p, 1, client.Message{Value: fmt.Append(nil, i)}, options...)
+				futures = append(futures, f)
+				if i == 0 {
+					<-arrived
+				}
 			}
-			if n != 1 {
-				return pass()
+			close(ready)
+			ok(t, p.Close(t.Context()))
+			for i, f := range futures {
+				if _, err := f.Wait(t.Context()); (err == nil) != (i != 2) || err != nil && !errors.Is(err, client.ErrUnknownOutcome) {
+					t.Errorf("%s: push %d: %v", name, i, err)
+				}
 			}
-			lose(pass)
-			return nil
-		}, client.WithTimeout(time.Second)).NewProducer(client.ProducerOptions{}))
-		var futures []*client.PushFuture
-		for i, options := range [][]client.PushOption{{client.MsgID("0")}, {client.MsgID("1")}, nil, {client.MsgID("3")}} {
-			f := pushAsync(t, p, 1, client.Message{Value: fmt.Append(nil, i)}, options...)
-			futures = append(futures, f)
-			if i == 0 {
-				<-arrived
+			want := []string{"0", "1", "2", "3"}
+			if name == "lost" {
+				want = slices.Delete(want, 2, 3)
+			}
+			if got := contents(t, e); !slices.Equal(got, want) {
+				t.Errorf("%s: %q in the queue, want %q", name, got, want)
 			}
 		}
-		close(ready)
-		ok(t, p.Close(t.Context()))
-		for i, f := range futures {
-			if _, err := f.Wait(t.Context()); (err == nil) != (i != 2) || err != nil && !errors.Is(err, client.ErrUnknownOutcome) {
-				t.Errorf("%s: push %d: %v", name, i, err)
-			}
-		}
-		want := []string{"0", "1", "2", "3"}
-		if name == "lost" {
-			want = slices.Delete(want, 2, 3)
-		}
-		if got := contents(t, e); !slices.Equal(got, want) {
-			t.Errorf("%s: %q in the queue, want %q", name, got, want)
-		}
-	}
+	})
 }
 
 // If an attempt may have counted, the outcome stays unknown, whatever later ones say.
 func TestProducerStaysUnknown(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	p := must(between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
-		if n == 0 {
-			pass()
-			return nil
+	testenv.Bubble(t, func(t *testing.T) {
+		e := testenv.New(t, testenv.Options{})
+		p := must(between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
+			if n == 0 {
+				pass()
+				return nil
+			}
+			return refusal(subjects.CodeUnavailable)
+		}, client.WithTimeout(500*time.Millisecond)).NewProducer(client.ProducerOptions{RetryFor: 1500 * time.Millisecond}))
+		f := pushAsync(t, p, 1, client.Message{}, client.MsgID("a"))
+		if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, client.ErrUnavailable) {
+			t.Errorf("%v", err)
 		}
-		return refusal(subjects.CodeUnavailable)
-	}, client.WithTimeout(500*time.Millisecond)).NewProducer(client.ProducerOptions{RetryFor: 1500 * time.Millisecond}))
-	f := pushAsync(t, p, 1, client.Message{}, client.MsgID("a"))
-	if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, client.ErrUnavailable) {
-		t.Errorf("%v", err)
-	}
+	})
 }
 
 // What was not run is tried again, for RetryFor, and what will never work fails alone.
 func TestProducerRetries(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	var refusals atomic.Int64
-	refusals.Store(3)
-	q := between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
-		if refusals.Add(-1) >= 0 {
-			return refusal([]subjects.Code{subjects.CodeUnavailable, subjects.CodeOverloaded}[n%2])
+	testenv.Bubble(t, func(t *testing.T) {
+		e := testenv.New(t, testenv.Options{})
+		var refusals atomic.Int64
+		refusals.Store(3)
+		q := between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
+			if refusals.Add(-1) >= 0 {
+				return refusal([]subjects.Code{subjects.CodeUnavailable, subjects.CodeOverloaded}[n%2])
+			}
+			return pass()
+		})
+		p := must(q.NewProducer(client.ProducerOptions{}))
+		var futures []*client.PushFuture
+		var want []string
+		for i := range 200 {
+			m := client.Message{Value: fmt.Appendf(nil, "%03d", i)}
+			if i%50 == 7 {
+				m.Headers = nats.Header{"Nats-Rollup": {"all"}}
+			} else {
+				want = append(want, string(m.Value))
+			}
+			f := pushAsync(t, p, 1, m)
+			futures = append(futures, f)
 		}
-		return pass()
+		ok(t, p.Flush(t.Context()))
+		for i, f := range futures {
+			if _, err := f.Wait(t.Context()); errors.Is(err, client.ErrBadRequest) != (i%50 == 7) || err != nil && i%50 != 7 {
+				t.Errorf("push %d: %v", i, err)
+			}
+		}
+		if got := contents(t, e); !slices.Equal(got, want) {
+			t.Errorf("in the queue: %q", got)
+		}
+		refusals.Store(1 << 30)
+		for name, p := range map[string]*client.Producer{
+			"never":    must(q.NewProducer(client.ProducerOptions{RetryFor: -1})),
+			"a moment": must(q.NewProducer(client.ProducerOptions{RetryFor: 100 * time.Millisecond})),
+		} {
+			f := pushAsync(t, p, 1, client.Message{})
+			if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrOverloaded) || errors.Is(err, client.ErrUnknownOutcome) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 	})
-	p := must(q.NewProducer(client.ProducerOptions{}))
-	var futures []*client.PushFuture
-	var want []string
-	for i := range 200 {
-		m := client.Message{Value: fmt.Appendf(nil, "%03d", i)}
-		if i%50 == 7 {
-			m.Headers = nats.Header{"Nats-Rollup": {"all"}}
-		} else {
-			want = append(want, string(m.Value))
-		}
-		f := pushAsync(t, p, 1, m)
-		futures = append(futures, f)
-	}
-	ok(t, p.Flush(t.Context()))
-	for i, f := range futures {
-		if _, err := f.Wait(t.Context()); errors.Is(err, client.ErrBadRequest) != (i%50 == 7) || err != nil && i%50 != 7 {
-			t.Errorf("push %d: %v", i, err)
-		}
-	}
-	if got := contents(t, e); !slices.Equal(got, want) {
-		t.Errorf("in the queue: %q", got)
-	}
-	refusals.Store(1 << 30)
-	for name, p := range map[string]*client.Producer{
-		"never":    must(q.NewProducer(client.ProducerOptions{RetryFor: -1})),
-		"a moment": must(q.NewProducer(client.ProducerOptions{RetryFor: 100 * time.Millisecond})),
-	} {
-		f := pushAsync(t, p, 1, client.Message{})
-		if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrOverloaded) || errors.Is(err, client.ErrUnknownOutcome) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 }
 
 // A full queue takes as many as there is room for, and the others once there is.
 func TestProducerFullQueue(t *testing.T) {
-	e, q := newQueue(t)
-	succeeds(t)(q.Configure(t.Context(), client.Settings{MaxItems: 5}))
-	p := must(q.NewProducer(client.ProducerOptions{}))
-	for i := range 8 {
-		succeeds(t)(p.PushAsync(t.Context(), 1, client.Message{Value: fmt.Append(nil, i)}))
-	}
-	testenv.Eventually(t, func() error {
-		if n, err := q.Len(t.Context()); n != 5 {
-			return fmt.Errorf("%d items, %v", n, err)
+	testenv.Bubble(t, func(t *testing.T) {
+		e, q := newQueue(t)
+		succeeds(t)(q.Configure(t.Context(), client.Settings{MaxItems: 5}))
+		p := must(q.NewProducer(client.ProducerOptions{}))
+		for i := range 8 {
+			succeeds(t)(p.PushAsync(t.Context(), 1, client.Message{Value: fmt.Append(nil, i)}))
 		}
-		return nil
+		testenv.Eventually(t, func() error {
+			if n, err := q.Len(t.Context()); n != 5 {
+				return fmt.Errorf("%d items, %v", n, err)
+			}
+			return nil
+		})
+		items, err := q.PopMinBatch(t.Context(), 5) // and not those that take their place
+		for i, item := range items {
+			if string(item.Value) != fmt.Sprint(i) {
+				t.Errorf("item %d is %s", i, item.Value)
+			}
+		}
+		if len(items) != 5 || err != nil {
+			t.Errorf("first %d items, %v", len(items), err)
+		}
+		ok(t, p.Close(t.Context()))
+		if got := strings.Join(contents(t, e), ""); got != "567" {
+			t.Errorf("then %s", got)
+		}
 	})
-	items, err := q.PopMinBatch(t.Context(), 5) // and not those that take their place
-	for i, item := range items {
-		if string(item.Value) != fmt.Sprint(i) {
-			t.Errorf("item %d is %s", i, item.Value)
-		}
-	}
-	if len(items) != 5 || err != nil {
-		t.Errorf("first %d items, %v", len(items), err)
-	}
-	ok(t, p.Close(t.Context()))
-	if got := strings.Join(contents(t, e), ""); got != "567" {
-		t.Errorf("then %s", got)
-	}
 }
 
 // Pushes ride through the restart of the bridge and of NATS: each is there once.
 func TestProducerRidesThrough(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	p := must(client.New(e.Conn, client.WithTimeout(500*time.Millisecond)).PriorityQueue("jobs").NewProducer(client.ProducerOptions{MaxItems: 20}))
-	var want []string
-	var pushing sync.WaitGroup
-	push := func(n int) {
-		for range n {
-			value := fmt.Sprintf("%04d", len(want))
-			want = append(want, value)
-			if _, err := p.PushAsync(t.Context(), 1, client.Message{Value: []byte(value)}, client.MsgID(value)); err != nil {
-				t.Error(err)
+	testenv.Bubble(t, func(t *testing.T) {
+		e := testenv.New(t, testenv.Options{})
+		p := must(client.New(e.Conn, client.WithTimeout(500*time.Millisecond)).PriorityQueue("jobs").NewProducer(client.ProducerOptions{MaxItems: 20}))
+		var want []string
+		var pushing sync.WaitGroup
+		push := func(n int) {
+			for range n {
+				value := fmt.Sprintf("%04d", len(want))
+				want = append(want, value)
+				if _, err := p.PushAsync(t.Context(), 1, client.Message{Value: []byte(value)}, client.MsgID(value)); err != nil {
+					t.Error(err)
+				}
 			}
 		}
-	}
-	push(100)
-	ok(t, e.Bridge.Stop())
-	pushing.Go(func() { push(50) })
-	e.Bridge = e.StartBridge()
-	pushing.Wait()
-	e.NATS.Stop()
-	pushing.Go(func() { push(50) })
-	e.NATS.Start()
-	pushing.Wait()
-	ok(t, p.Close(t.Context()))
-	e.Bridge.WaitReady()
-	if got := contents(t, e); !slices.Equal(got, want) {
-		t.Errorf("%d of %d items, or in another order: %q", len(got), len(want), got)
-	}
+		push(100)
+		ok(t, e.Bridge.Stop())
+		pushing.Go(func() { push(50) })
+		e.Bridge = e.StartBridge()
+		pushing.Wait()
+		e.NATS.Stop()
+		pushing.Go(func() { push(50) })
+		e.NATS.Start()
+		pushing.Wait()
+		ok(t, p.Close(t.Context()))
+		e.Bridge.WaitReady()
+		if got := contents(t, e); !slices.Equal(got, want) {
+			t.Errorf("%d of %d items, or in another order: %q", len(got), len(want), got)
+		}
+	})
 }
 
 // However a producer ends, every future has an outcome, and the right one.
@@ -350,16 +364,18 @@ func TestProducerEnds(t *testing.T) {
 
 // No bridge is a passing fault.
 func TestProducerNoBridge(t *testing.T) {
-	e := testenv.New(t, testenv.Options{Stopped: true})
-	e.NATS.Start()
-	e.Conn = e.Connect()
-	q := client.New(e.Conn).PriorityQueue("jobs")
-	at := must(q.NewProducer(client.ProducerOptions{RetryFor: -1}))
-	f := pushAsync(t, at, 1, client.Message{})
-	failsWith(t, "at once", client.ErrNoBridge)(f.Wait(t.Context()))
-	f = pushAsync(t, must(q.NewProducer(client.ProducerOptions{})), 1, client.Message{})
-	e.Bridge = e.StartBridge()
-	succeeds(t)(f.Wait(t.Context()))
+	testenv.Bubble(t, func(t *testing.T) {
+		e := testenv.New(t, testenv.Options{Stopped: true})
+		e.NATS.Start()
+		e.Conn = e.Connect()
+		q := client.New(e.Conn).PriorityQueue("jobs")
+		at := must(q.NewProducer(client.ProducerOptions{RetryFor: -1}))
+		f := pushAsync(t, at, 1, client.Message{})
+		failsWith(t, "at once", client.ErrNoBridge)(f.Wait(t.Context()))
+		f = pushAsync(t, must(q.NewProducer(client.ProducerOptions{})), 1, client.Message{})
+		e.Bridge = e.StartBridge()
+		succeeds(t)(f.Wait(t.Context()))
+	})
 }
 
 // Many goroutines share a producer.

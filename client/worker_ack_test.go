@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/pqbridge/pqbridge/testenv"
 	"log/slog"
 	"slices"
 	"strings"
@@ -105,22 +106,20 @@ func testWorkerSharesRequests(t *testing.T, prefetch int) {
 		if test.next && prefetch > 0 {
 			continue
 		}
-		t.Run(test.name, func(t *testing.T) {
+		subtest(t, test.name, func(t *testing.T) {
 			s := newWorkshop(t)
 			for i := range jobs {
 				s.push(fmt.Sprint("job ", i))
 			}
 			var worker *client.Worker
 			var shared atomic.Int32
-			first := sync.OnceFunc(func() {
-				comes(t, "jobs that wait for the next request", func() bool { return worker.Waiting() >= workers-2 })
-			})
+			enough := make(chan struct{}) // jobs wait for the next request
 			q := s.relayed(func(m *nats.Msg) *nats.Msg {
 				if !strings.HasPrefix(m.Subject, "far.jobs.ack.") {
 					return nil
 				}
 				if a, err := subjects.ParseAck(m.Data); err != nil || len(a.Also) == 0 {
-					first()
+					<-enough
 					return nil
 				} else if n := len(a.Also) + 1; prefetch == 0 && a.Next.Batch != n || n > workers+prefetch-1 {
 					t.Errorf("%d jobs are acknowledged, and %d are to be leased", n, a.Next.Batch)
@@ -146,6 +145,8 @@ func testWorkerSharesRequests(t *testing.T, prefetch int) {
 				return nil
 			}, client.WorkerOptions{Concurrency: workers, Prefetch: prefetch, AckWait: time.Minute, Logger: slog.New(said)}))
 			stop := s.start(worker)
+			comes(t, "jobs that wait for the next request", func() bool { return worker.Waiting() >= workers-2 })
+			close(enough)
 			s.empty()
 			stop()
 			got := r.all()
@@ -176,48 +177,52 @@ func testWorkerSharesRequests(t *testing.T, prefetch int) {
 
 // Jobs that fail do so by themselves, also beside others that are acknowledged together.
 func TestWorkerSharesOnlySuccess(t *testing.T) {
-	s := newWorkshop(t)
-	for i := range 60 {
-		s.push(fmt.Sprint(i))
-	}
-	var failed atomic.Int32
-	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
-		if job.Deliveries == 1 && len(job.Value)%2 == 1 {
-			failed.Add(1)
-			return errors.New("no")
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		for i := range 60 {
+			s.push(fmt.Sprint(i))
 		}
-		return nil
-	}, quiet(client.WorkerOptions{Concurrency: 5}))))
-	s.empty()
-	if n := failed.Load(); n != 10 {
-		t.Errorf("%d jobs failed, want 10", n)
-	}
+		var failed atomic.Int32
+		s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+			if job.Deliveries == 1 && len(job.Value)%2 == 1 {
+				failed.Add(1)
+				return errors.New("no")
+			}
+			return nil
+		}, quiet(client.WorkerOptions{Concurrency: 5}))))
+		s.empty()
+		if n := failed.Load(); n != 10 {
+			t.Errorf("%d jobs failed, want 10", n)
+		}
+	})
 }
 
 // Two requests that nobody answers do not hold up all others until they are given up.
 func TestWorkerGoesOnWithoutAnswers(t *testing.T) {
-	for _, prefetch := range []int{0, 4} {
-		s := newWorkshop(t)
-		const jobs = 40
-		for i := range jobs {
-			s.push(fmt.Sprint(i))
-		}
-		end := make(chan struct{})
-		var unanswered, done atomic.Int32
-		q := s.relayed(func(m *nats.Msg) *nats.Msg {
-			if strings.HasPrefix(m.Subject, "far.jobs.ack.") && unanswered.Add(1) <= 2 {
-				<-end
+	testenv.Bubble(t, func(t *testing.T) {
+		for _, prefetch := range []int{0, 4} {
+			s := newWorkshop(t)
+			const jobs = 40
+			for i := range jobs {
+				s.push(fmt.Sprint(i))
 			}
-			return nil
-		}, client.WithTimeout(time.Hour))
-		worker := must(q.NewWorker(func(context.Context, *client.Job) error {
-			done.Add(1)
-			return nil
-		}, quiet(client.WorkerOptions{Concurrency: 6, Prefetch: prefetch, AckWait: time.Hour})))
-		worker.SetSlow(100 * time.Millisecond)
-		stop := s.start(worker)
-		comes(t, "the end of all jobs", func() bool { return done.Load() >= jobs })
-		close(end)
-		stop()
-	}
+			end := make(chan struct{})
+			var unanswered, done atomic.Int32
+			q := s.relayed(func(m *nats.Msg) *nats.Msg {
+				if strings.HasPrefix(m.Subject, "far.jobs.ack.") && unanswered.Add(1) <= 2 {
+					<-end
+				}
+				return nil
+			}, client.WithTimeout(time.Hour))
+			worker := must(q.NewWorker(func(context.Context, *client.Job) error {
+				done.Add(1)
+				return nil
+			}, quiet(client.WorkerOptions{Concurrency: 6, Prefetch: prefetch, AckWait: time.Hour})))
+			worker.SetSlow(100 * time.Millisecond)
+			stop := s.start(worker)
+			comes(t, "the end of all jobs", func() bool { return done.Load() >= jobs })
+			close(end)
+			stop()
+		}
+	})
 }

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"github.com/pqbridge/pqbridge/testenv"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -17,264 +18,286 @@ import (
 // The end of Run's context waits for the jobs under way, and no other is begun; a Shutdown without time ends them, and
 // then they are back, and not counted.
 func TestWorkerStops(t *testing.T) {
-	for _, prefetch := range []int{0, 2} {
-		s := newWorkshop(t)
-		s.push("a", "b", "c", "d", "e", "f")
-		begun, finish := make(chan string, 10), make(chan struct{})
-		w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
-			begun <- string(job.Value)
-			if string(job.Value) == "a" {
-				<-finish
-				return nil
+	testenv.Bubble(t, func(t *testing.T) {
+		for _, prefetch := range []int{0, 2} {
+			s := newWorkshop(t)
+			s.push("a", "b", "c", "d", "e", "f")
+			begun, finish := make(chan string, 10), make(chan struct{})
+			w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+				begun <- string(job.Value)
+				if string(job.Value) == "a" {
+					<-finish
+					return nil
+				}
+				<-ctx.Done()
+				if context.Cause(ctx) != client.ErrStopped {
+					t.Errorf("the cause is %v", context.Cause(ctx))
+				}
+				return ctx.Err()
+			}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch})))
+			done, stop := run(w)
+			<-begun
+			<-begun
+			stop()
+			<-w.Stopping() // before one of the two leases, or begins, another
+			close(finish)
+			s.untilLeased(1)
+			kill(w)
+			if err := <-done; err != nil || len(begun) > 0 {
+				t.Errorf("Run: %v, and %d more jobs were begun", err, len(begun))
 			}
-			<-ctx.Done()
-			if context.Cause(ctx) != client.ErrStopped {
-				t.Errorf("the cause is %v", context.Cause(ctx))
+			for _, value := range []string{"b", "c", "d", "e", "f"} {
+				d, err := s.jobs.LeaseMin(t.Context())
+				if err != nil || string(d.Value) != value || d.Deliveries != 1 {
+					t.Fatalf("leased %+v, %v; want %s", d, err, value)
+				}
 			}
-			return ctx.Err()
-		}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch})))
-		done, stop := run(w)
-		<-begun
-		<-begun
-		stop()
-		<-w.Stopping() // before one of the two leases, or begins, another
-		close(finish)
-		s.untilLeased(1)
-		kill(w)
-		if err := <-done; err != nil || len(begun) > 0 {
-			t.Errorf("Run: %v, and %d more jobs were begun", err, len(begun))
 		}
-		for _, value := range []string{"b", "c", "d", "e", "f"} {
-			d, err := s.jobs.LeaseMin(t.Context())
-			if err != nil || string(d.Value) != value || d.Deliveries != 1 {
-				t.Fatalf("leased %+v, %v; want %s", d, err, value)
-			}
-		}
-	}
+	})
 }
 
 // Shutdown waits for the jobs under way as long as its context lasts, and then ends theirs.
 func TestShutdown(t *testing.T) {
-	s := newWorkshop(t)
-	s.push("a")
-	begun, finish := make(chan context.Context), make(chan struct{})
-	work := func(ctx context.Context, _ *client.Job) error {
-		begun <- ctx
-		<-finish
-		return nil
-	}
-	w := must(s.jobs.NewWorker(work, client.WorkerOptions{}))
-	done, _ := run(w)
-	ctx := <-begun
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		s.push("a")
+		begun, finish := make(chan context.Context), make(chan struct{})
+		work := func(ctx context.Context, _ *client.Job) error {
+			begun <- ctx
+			<-finish
+			return nil
+		}
+		w := must(s.jobs.NewWorker(work, client.WorkerOptions{}))
+		done, _ := run(w)
+		ctx := <-begun
 
-	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	failsWith(t, "no time", context.DeadlineExceeded)(nil, w.Shutdown(soon))
-	<-ctx.Done()
-	failsWith(t, "the cause", client.ErrStopped)(nil, context.Cause(ctx))
+		soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		failsWith(t, "no time", context.DeadlineExceeded)(nil, w.Shutdown(soon))
+		<-ctx.Done()
+		failsWith(t, "the cause", client.ErrStopped)(nil, context.Cause(ctx))
 
-	patient := async(func() (string, error) { return "", w.Shutdown(t.Context()) })
-	close(finish)
-	ok(t, (<-patient).err)
-	ok(t, <-done)
-	s.empty() // what is done in spite of that is done
-	kill(w)
-	ok(t, w.Shutdown(t.Context()))
+		patient := async(func() (string, error) { return "", w.Shutdown(t.Context()) })
+		close(finish)
+		ok(t, (<-patient).err)
+		ok(t, <-done)
+		s.empty() // what is done in spite of that is done
+		kill(w)
+		ok(t, w.Shutdown(t.Context()))
 
-	w = must(s.jobs.NewWorker(work, client.WorkerOptions{}))
-	ok(t, w.Shutdown(t.Context())) // before Run
-	ok(t, w.Run(t.Context()))
+		w = must(s.jobs.NewWorker(work, client.WorkerOptions{}))
+		ok(t, w.Shutdown(t.Context())) // before Run
+		ok(t, w.Run(t.Context()))
+	})
 }
 
 // A Shutdown gives a job back, and not to the worker's own wait for another one.
 func TestShutdownWithFreeSlots(t *testing.T) {
-	for _, o := range []client.WorkerOptions{{Concurrency: 2}, {Concurrency: 4}, {Concurrency: 2, Prefetch: 2}} {
-		s := newWorkshop(t)
-		s.push("a")
-		begun := make(chan struct{})
-		o.AckWait = time.Hour
-		w := must(s.jobs.NewWorker(func(ctx context.Context, _ *client.Job) error {
-			close(begun)
-			<-ctx.Done()
-			return ctx.Err()
-		}, quiet(o)))
-		done, _ := run(w)
-		<-begun
-		waiting(t, s.e, 1)
-		kill(w)
-		ok(t, <-done)
-		d, err := s.jobs.LeaseMin(t.Context())
-		if err != nil || d.Deliveries != 1 {
-			t.Errorf("%+v: the job is not back: %+v, %v", o, d, err)
+	testenv.Bubble(t, func(t *testing.T) {
+		for _, o := range []client.WorkerOptions{{Concurrency: 2}, {Concurrency: 4}, {Concurrency: 2, Prefetch: 2}} {
+			s := newWorkshop(t)
+			s.push("a")
+			begun := make(chan struct{})
+			o.AckWait = time.Hour
+			w := must(s.jobs.NewWorker(func(ctx context.Context, _ *client.Job) error {
+				close(begun)
+				<-ctx.Done()
+				return ctx.Err()
+			}, quiet(o)))
+			done, _ := run(w)
+			<-begun
+			waiting(t, s.e, 1)
+			kill(w)
+			ok(t, <-done)
+			d, err := s.jobs.LeaseMin(t.Context())
+			if err != nil || d.Deliveries != 1 {
+				t.Errorf("%+v: the job is not back: %+v, %v", o, d, err)
+			}
+			waiting(t, s.e, 0)
 		}
-		waiting(t, s.e, 0)
-	}
+	})
 }
 
 // An idle worker that stops ends its wait, and is through with it when Run returns. A job that comes at this moment is not lost.
 func TestIdleWorkerStops(t *testing.T) {
-	s := newWorkshop(t)
-	for i := range 20 {
-		var jobs atomic.Int64
-		w := must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
-			jobs.Add(1)
-			return nil
-		}, quiet(client.WorkerOptions{AckWait: time.Hour})))
-		done, stop := run(w)
-		waiting(t, s.e, 1)
-		pushed := async(func() (string, error) {
-			_, err := s.jobs.Push(t.Context(), 0, nil)
-			return "", err
-		})
-		stop()
-		ok(t, <-done)
-		waiting(t, s.e, 0)
-		if got := <-pushed; got.err != nil {
-			t.Fatal(got.err)
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		for i := range 20 {
+			var jobs atomic.Int64
+			w := must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
+				jobs.Add(1)
+				return nil
+			}, quiet(client.WorkerOptions{AckWait: time.Hour})))
+			done, stop := run(w)
+			waiting(t, s.e, 1)
+			pushed := async(func() (string, error) {
+				_, err := s.jobs.Push(t.Context(), 0, nil)
+				return "", err
+			})
+			stop()
+			ok(t, <-done)
+			waiting(t, s.e, 0)
+			if got := <-pushed; got.err != nil {
+				t.Fatal(got.err)
+			}
+			if d, err := s.jobs.LeaseMin(t.Context()); jobs.Load() == 0 && (err != nil || d.Deliveries != 1) {
+				t.Fatalf("round %d: the job is neither done nor back: %v", i, err)
+			} else if err == nil {
+				_ = d.Ack(t.Context()) // else the next round finds it
+			}
 		}
-		if d, err := s.jobs.LeaseMin(t.Context()); jobs.Load() == 0 && (err != nil || d.Deliveries != 1) {
-			t.Fatalf("round %d: the job is neither done nor back: %v", i, err)
-		} else if err == nil {
-			_ = d.Ack(t.Context()) // else the next round finds it
-		}
-	}
+	})
 }
 
 // The contexts of jobs outlive that of Run, and have its values.
 func TestWorkerContext(t *testing.T) {
-	s := newWorkshop(t)
-	s.push("a")
-	type key struct{}
-	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
-	w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
-		cancel()
-		if ctx.Err() != nil || ctx.Value(key{}) != "value" {
-			t.Errorf("the context of a job: %v, %v", ctx.Err(), ctx.Value(key{}))
-		}
-		return nil
-	}, client.WorkerOptions{}))
-	ok(t, w.Run(ctx))
-	s.empty()
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		s.push("a")
+		type key struct{}
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+		w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+			cancel()
+			if ctx.Err() != nil || ctx.Value(key{}) != "value" {
+				t.Errorf("the context of a job: %v, %v", ctx.Err(), ctx.Value(key{}))
+			}
+			return nil
+		}, client.WorkerOptions{}))
+		ok(t, w.Run(ctx))
+		s.empty()
+	})
 }
 
 // A worker whose context has ended leases nothing.
 func TestWorkerContextHasEnded(t *testing.T) {
-	s := newWorkshop(t)
-	s.push("a")
-	heard := s.overhear()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 20 {
-		w := must(s.jobs.NewWorker(doNothing, quiet(client.WorkerOptions{AckWait: time.Second, Concurrency: 10})))
-		ok(t, w.Run(ctx))
-	}
-	if n, _, err := heard.Pending(); n > 0 || err != nil {
-		t.Errorf("%d requests, %v", n, err)
-	}
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		s.push("a")
+		heard := s.overhear()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 20 {
+			w := must(s.jobs.NewWorker(doNothing, quiet(client.WorkerOptions{AckWait: time.Second, Concurrency: 10})))
+			ok(t, w.Run(ctx))
+		}
+		if n, _, err := heard.Pending(); n > 0 || err != nil {
+			t.Errorf("%d requests, %v", n, err)
+		}
+	})
 }
 
 // Jobs that were leased ahead go back together when the worker stops, however long NATS takes for each.
 func TestWorkerStopsWithoutNATS(t *testing.T) {
-	s := newWorkshop(t)
-	succeeds(t)(s.jobs.PushBatch(t.Context(), make([]client.PushItem, 101)))
-	begun, finish := make(chan struct{}, 1), make(chan struct{})
-	jobs := client.New(s.e.Conn, client.WithTimeout(100*time.Millisecond)).PriorityQueue("jobs")
-	w := must(jobs.NewWorker(func(context.Context, *client.Job) error {
-		begun <- struct{}{}
-		<-finish
-		return nil
-	}, quiet(client.WorkerOptions{Prefetch: 100, AckWait: time.Minute})))
-	done, _ := run(w)
-	<-begun
-	s.untilLeased(101)
-	s.e.NATS.Stop()
-	kill(w)
-	close(finish)
-	select {
-	case <-done:
-	case <-time.After(5 * time.Second): // one after the other they would take 10 s
-		t.Error("the worker takes too long to stop")
-	}
-	s.e.NATS.Start()
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		succeeds(t)(s.jobs.PushBatch(t.Context(), make([]client.PushItem, 101)))
+		begun, finish := make(chan struct{}, 1), make(chan struct{})
+		jobs := client.New(s.e.Conn, client.WithTimeout(100*time.Millisecond)).PriorityQueue("jobs")
+		w := must(jobs.NewWorker(func(context.Context, *client.Job) error {
+			begun <- struct{}{}
+			<-finish
+			return nil
+		}, quiet(client.WorkerOptions{Prefetch: 100, AckWait: time.Minute})))
+		done, _ := run(w)
+		<-begun
+		s.untilLeased(101)
+		s.e.NATS.Stop()
+		kill(w)
+		close(finish)
+		select {
+		case <-done:
+		case <-time.After(5 * time.Second): // one after the other they would take 10 s
+			t.Error("the worker takes too long to stop")
+		}
+		s.e.NATS.Start()
+	})
 }
 
 // A worker that stops while the connection is away does not wait for it.
 func TestStopWithoutAConnection(t *testing.T) {
-	o := newOutage(t, client.WithTimeout(time.Hour))
-	w := must(o.jobs.NewWorker(func(context.Context, *client.Job) error { return errors.New("no job was pushed") },
-		quiet(client.WorkerOptions{AckWait: 12 * time.Hour})))
-	o.begin()
-	done, stop := run(w)
-	stop()
-	ok(t, <-done)
+	testenv.Bubble(t, func(t *testing.T) {
+		o := newOutage(t, client.WithTimeout(time.Hour))
+		w := must(o.jobs.NewWorker(func(context.Context, *client.Job) error { return errors.New("no job was pushed") },
+			quiet(client.WorkerOptions{AckWait: 12 * time.Hour})))
+		o.begin()
+		done, stop := run(w)
+		stop()
+		ok(t, <-done)
+	})
 }
 
 // A closed connection does not come back, so Run ends, also while a job is being done.
 func TestWorkerConnectionClosed(t *testing.T) {
-	for name, end := range map[string]func(*nats.Conn) error{
-		"closed":  func(nc *nats.Conn) error { nc.Close(); return nil },
-		"drained": (*nats.Conn).Drain,
-	} {
-		s := newWorkshop(t)
-		s.push("a")
-		nc := s.e.Connect()
-		w := must(client.New(nc).PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return end(nc) },
-			quiet(client.WorkerOptions{})))
-		if err := w.Run(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrConnectionDraining) {
-			t.Errorf("%s: %v", name, err)
+	testenv.Bubble(t, func(t *testing.T) {
+		for name, end := range map[string]func(*nats.Conn) error{
+			"closed":  func(nc *nats.Conn) error { nc.Close(); return nil },
+			"drained": (*nats.Conn).Drain,
+		} {
+			s := newWorkshop(t)
+			s.push("a")
+			nc := s.e.Connect()
+			w := must(client.New(nc).PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return end(nc) },
+				quiet(client.WorkerOptions{})))
+			if err := w.Run(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrConnectionDraining) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if err := must(client.New(nc).PriorityQueue("jobs").NewWorker(doNothing,
+				quiet(client.WorkerOptions{}))).Run(t.Context()); err == nil {
+				t.Errorf("%s: a worker ran without a connection", name)
+			}
 		}
-		if err := must(client.New(nc).PriorityQueue("jobs").NewWorker(doNothing,
-			quiet(client.WorkerOptions{}))).Run(t.Context()); err == nil {
-			t.Errorf("%s: a worker ran without a connection", name)
-		}
-	}
+	})
 }
 
 // A worker whose bridge does not confirm any more that it waits asks again. It says so.
 func TestWorkerWithoutHeartbeats(t *testing.T) {
-	s := newWorkshop(t)
-	var asked atomic.Int64
-	q := s.relayed(func(m *nats.Msg) *nats.Msg {
-		if o, err := subjects.ParsePopOptions(m.Data); err == nil && o.Expires > 0 && asked.Add(1) == 1 {
-			return &nats.Msg{Header: nats.Header{subjects.HeaderHeartbeat: {"1"}}} // and nothing more
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		var asked atomic.Int64
+		q := s.relayed(func(m *nats.Msg) *nats.Msg {
+			if o, err := subjects.ParsePopOptions(m.Data); err == nil && o.Expires > 0 && asked.Add(1) == 1 {
+				return &nats.Msg{Header: nats.Header{subjects.HeaderHeartbeat: {"1"}}} // and nothing more
+			}
+			return nil
+		})
+		log := &countLog{Handler: slog.DiscardHandler, n: map[string]int{}}
+		w := must(q.NewWorker(doNothing,
+			client.WorkerOptions{AckWait: time.Hour, Logger: slog.New(log)}))
+		w.SetHeartbeat(300 * time.Millisecond)
+		s.start(w)
+		waiting(t, s.e, 1)
+		s.push("a")
+		s.empty()
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		if log.n["cannot lease a job"] != 1 {
+			t.Errorf("logged %v", log.n)
 		}
-		return nil
 	})
-	log := &countLog{Handler: slog.DiscardHandler, n: map[string]int{}}
-	w := must(q.NewWorker(doNothing,
-		client.WorkerOptions{AckWait: time.Hour, Logger: slog.New(log)}))
-	w.SetHeartbeat(300 * time.Millisecond)
-	s.start(w)
-	waiting(t, s.e, 1)
-	s.push("a")
-	s.empty()
-	log.mu.Lock()
-	defer log.mu.Unlock()
-	if log.n["cannot lease a job"] != 1 {
-		t.Errorf("logged %v", log.n)
-	}
 }
 
 // An idle worker costs few messages: a heartbeat every five seconds, a request and its end every five minutes.
 func TestIdleWorkersAreCheap(t *testing.T) {
-	s := newWorkshop(t)
-	before := s.e.Conn.Stats()
-	messages := func() int {
-		now := s.e.Conn.Stats()
-		return int(now.InMsgs - before.InMsgs + now.OutMsgs - before.OutMsgs)
-	}
-	const workers = 20
-	for range workers {
-		s.start(must(s.jobs.NewWorker(doNothing,
-			quiet(client.WorkerOptions{AckWait: time.Minute}))))
-	}
-	waiting(t, s.e, workers)
-	begun, since := messages(), time.Now()
-	if begun > 3*workers {
-		t.Errorf("%d messages until %d workers waited", begun, workers)
-	}
-	comes(t, "a heartbeat for each", func() bool { return messages()-begun >= workers })
-	if took := time.Since(since); took < 3*time.Second {
-		t.Errorf("%d messages to %d idle workers within %v", workers, workers, took)
-	}
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		before := s.e.Conn.Stats()
+		messages := func() int {
+			now := s.e.Conn.Stats()
+			return int(now.InMsgs - before.InMsgs + now.OutMsgs - before.OutMsgs)
+		}
+		const workers = 20
+		for range workers {
+			s.start(must(s.jobs.NewWorker(doNothing,
+				quiet(client.WorkerOptions{AckWait: time.Minute}))))
+		}
+		waiting(t, s.e, workers)
+		begun, since := messages(), time.Now()
+		if begun > 3*workers {
+			t.Errorf("%d messages until %d workers waited", begun, workers)
+		}
+		comes(t, "a heartbeat for each", func() bool { return messages()-begun >= workers })
+		if took := time.Since(since); took < 3*time.Second {
+			t.Errorf("%d messages to %d idle workers within %v", workers, workers, took)
+		}
+	})
 }

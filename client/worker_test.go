@@ -23,225 +23,241 @@ import (
 // A worker does the jobs in their order, also those that come later, and acknowledges each. Without Prefetch it leases one
 // at a time, so what is more urgent comes next, even if it is pushed at the last moment.
 func TestWorker(t *testing.T) {
-	s := newWorkshop(t)
-	s.push("a", "b", "c")
-	var r record
-	w := must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
-		r.add(job)
-		if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased != 1 || job.Queue != "jobs" || job.ID == "" {
-			t.Errorf("job %+v: %d jobs are leased, %v", job, info.Leased, err)
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		s.push("a", "b", "c")
+		var r record
+		w := must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+			r.add(job)
+			if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased != 1 || job.Queue != "jobs" || job.ID == "" {
+				t.Errorf("job %+v: %d jobs are leased, %v", job, info.Leased, err)
+			}
+			if string(job.Value) == "b" {
+				_, err := s.jobs.Push(t.Context(), -1, []byte("urgent"))
+				return err
+			}
+			return nil
+		}, client.WorkerOptions{}))
+		stop := s.start(w)
+		s.empty()
+		s.push("d")
+		s.empty()
+		stop()
+		if got, want := r.all(), []string{"a 1", "b 1", "urgent 1", "c 1", "d 1"}; !slices.Equal(got, want) {
+			t.Errorf("done: %q, want %q", got, want)
 		}
-		if string(job.Value) == "b" {
-			_, err := s.jobs.Push(t.Context(), -1, []byte("urgent"))
-			return err
+		if err := w.Run(t.Context()); err == nil {
+			t.Error("a worker ran twice")
 		}
-		return nil
-	}, client.WorkerOptions{}))
-	stop := s.start(w)
-	s.empty()
-	s.push("d")
-	s.empty()
-	stop()
-	if got, want := r.all(), []string{"a 1", "b 1", "urgent 1", "c 1", "d 1"}; !slices.Equal(got, want) {
-		t.Errorf("done: %q, want %q", got, want)
-	}
-	if err := w.Run(t.Context()); err == nil {
-		t.Error("a worker ran twice")
-	}
+	})
 }
 
 // A worker that has work to do makes one request for each job, and one that has not waits.
 func TestWorkerRequests(t *testing.T) {
-	s := newWorkshop(t)
-	s.push("a", "b", "c")
-	heard := s.overhear()
-	stop := s.start(must(s.jobs.NewWorker(doNothing,
-		client.WorkerOptions{AckWait: 10 * time.Second})))
-	var got []string
-	for len(got) < 5 {
-		m, err := heard.NextMsg(testenv.Patience)
-		ok(t, err)
-		verb := strings.Split(m.Subject, ".")[2]
-		if verb == "info" {
-			continue // once, when it begins
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		s.push("a", "b", "c")
+		heard := s.overhear()
+		stop := s.start(must(s.jobs.NewWorker(doNothing,
+			client.WorkerOptions{AckWait: 10 * time.Second})))
+		var got []string
+		for len(got) < 5 {
+			m, err := heard.NextMsg(testenv.Patience)
+			ok(t, err)
+			verb := strings.Split(m.Subject, ".")[2]
+			if verb == "info" {
+				continue // once, when it begins
+			}
+			got = append(got, fmt.Sprintf("%s, next %t, waits %t", verb, strings.HasPrefix(string(m.Data), "+NXT"), strings.Contains(string(m.Data), "expires")))
 		}
-		got = append(got, fmt.Sprintf("%s, next %t, waits %t", verb, strings.HasPrefix(string(m.Data), "+NXT"), strings.Contains(string(m.Data), "expires")))
-	}
-	stop()
-	pop, next := "pop, next false, waits true", "ack, next true, waits false"
-	if want := []string{pop, next, next, next, pop}; !slices.Equal(got, want) {
-		t.Errorf("requests %q, want %q", got, want)
-	}
+		stop()
+		pop, next := "pop, next false, waits true", "ack, next true, waits false"
+		if want := []string{pop, next, next, next, pop}; !slices.Equal(got, want) {
+			t.Errorf("requests %q, want %q", got, want)
+		}
+	})
 }
 
 // A worker takes no more than the queue allows, and waits for that without complaint.
 func TestWorkerMaxLeased(t *testing.T) {
-	s := newWorkshop(t)
-	s.configure(client.Settings{MaxLeased: 2})
-	s.push("a", "b", "c", "d", "e", "f")
-	complaints := make(warnings, 100)
-	s.start(must(s.jobs.NewWorker(doNothing,
-		client.WorkerOptions{Concurrency: 2, Prefetch: 4, Logger: slog.New(complaints)})))
-	begun, finish := make(chan struct{}), make(chan struct{})
-	s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
-		select {
-		case begun <- struct{}{}:
-		case <-finish:
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		s.configure(client.Settings{MaxLeased: 2})
+		s.push("a", "b", "c", "d", "e", "f")
+		complaints := make(warnings, 100)
+		s.start(must(s.jobs.NewWorker(doNothing,
+			client.WorkerOptions{Concurrency: 2, Prefetch: 4, Logger: slog.New(complaints)})))
+		begun, finish := make(chan struct{}), make(chan struct{})
+		s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
+			select {
+			case begun <- struct{}{}:
+			case <-finish:
+			}
+			<-finish
+			return nil
+		}, client.WorkerOptions{Concurrency: 3, Prefetch: 2, Logger: slog.New(complaints)})))
+		for waits := true; waits; { // the other one may be faster
+			select {
+			case <-begun:
+				waits = false
+			default:
+				s.push("g", "h", "i", "j", "k", "l")
+			}
 		}
-		<-finish
-		return nil
-	}, client.WorkerOptions{Concurrency: 3, Prefetch: 2, Logger: slog.New(complaints)})))
-	for waits := true; waits; { // the other one may be faster
-		select {
-		case <-begun:
-			waits = false
-		default:
-			s.push("g", "h", "i", "j", "k", "l")
+		close(finish)
+		s.empty()
+		if len(complaints) > 0 {
+			t.Errorf("a worker said %q", <-complaints)
 		}
-	}
-	close(finish)
-	s.empty()
-	if len(complaints) > 0 {
-		t.Errorf("a worker said %q", <-complaints)
-	}
+	})
 }
 
 // With Prefetch all jobs are done once, by as many as there are at a time.
 func TestWorkerPrefetch(t *testing.T) {
-	s := newWorkshop(t)
-	var want []string
-	for i := range 200 {
-		want = append(want, fmt.Sprintf("%03d 1", i))
-		s.push(fmt.Sprintf("%03d", i))
-	}
-	var r record
-	var now, most atomic.Int64
-	stop := s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
-		most.Store(max(most.Load(), now.Add(1)))
-		defer now.Add(-1)
-		r.add(job)
-		return nil
-	}, client.WorkerOptions{Concurrency: 4, Prefetch: 20})))
-	s.empty()
-	stop()
-	done := r.all()
-	slices.Sort(done)
-	if !slices.Equal(done, want) || most.Load() > 4 {
-		t.Errorf("done %q, up to %d at a time", done, most.Load())
-	}
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		var want []string
+		for i := range 200 {
+			want = append(want, fmt.Sprintf("%03d 1", i))
+			s.push(fmt.Sprintf("%03d", i))
+		}
+		var r record
+		var now, most atomic.Int64
+		stop := s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+			most.Store(max(most.Load(), now.Add(1)))
+			defer now.Add(-1)
+			r.add(job)
+			return nil
+		}, client.WorkerOptions{Concurrency: 4, Prefetch: 20})))
+		s.empty()
+		stop()
+		done := r.all()
+		slices.Sort(done)
+		if !slices.Equal(done, want) || most.Load() > 4 {
+			t.Errorf("done %q, up to %d at a time", done, most.Load())
+		}
+	})
 }
 
 // Workers ride through restarts of the bridge and of NATS, and every job is done.
 func TestWorkerRidesThrough(t *testing.T) {
-	s := newWorkshop(t)
-	var mu sync.Mutex
-	done := map[string]int{}
-	for _, prefetch := range []int{0, 4} {
-		s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
-			mu.Lock()
-			defer mu.Unlock()
-			done[string(job.Value)]++
-			return nil
-		}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch, AckWait: time.Second}))))
-	}
-	pushed := 0
-	push := func(n int) {
-		for range n {
-			s.push(fmt.Sprint(pushed))
-			pushed++
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		var mu sync.Mutex
+		done := map[string]int{}
+		for _, prefetch := range []int{0, 4} {
+			s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+				mu.Lock()
+				defer mu.Unlock()
+				done[string(job.Value)]++
+				return nil
+			}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch, AckWait: time.Second}))))
 		}
-	}
-	push(100)
-	ok(t, s.e.Bridge.Stop())
-	s.e.Bridge = s.e.StartBridge()
-	s.e.Bridge.WaitReady()
-	push(100)
-	s.e.NATS.Stop()
-	s.e.NATS.Start()
-	s.e.Bridge.WaitReady()
-	push(100)
-	s.empty()
-	mu.Lock()
-	defer mu.Unlock()
-	if len(done) != pushed {
-		t.Errorf("%d of %d jobs were done", len(done), pushed)
-	}
+		pushed := 0
+		push := func(n int) {
+			for range n {
+				s.push(fmt.Sprint(pushed))
+				pushed++
+			}
+		}
+		push(100)
+		ok(t, s.e.Bridge.Stop())
+		s.e.Bridge = s.e.StartBridge()
+		s.e.Bridge.WaitReady()
+		push(100)
+		s.e.NATS.Stop()
+		s.e.NATS.Start()
+		s.e.Bridge.WaitReady()
+		push(100)
+		s.empty()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(done) != pushed {
+			t.Errorf("%d of %d jobs were done", len(done), pushed)
+		}
+	})
 }
 
 func TestWorkerMiddleware(t *testing.T) {
-	s := newWorkshop(t)
-	s.push("a")
-	var order []string
-	named := func(name string) func(client.Work) client.Work {
-		return func(work client.Work) client.Work {
-			return func(ctx context.Context, job *client.Job) error {
-				order = append(order, name)
-				return work(ctx, job)
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		s.push("a")
+		var order []string
+		named := func(name string) func(client.Work) client.Work {
+			return func(work client.Work) client.Work {
+				return func(ctx context.Context, job *client.Job) error {
+					order = append(order, name)
+					return work(ctx, job)
+				}
 			}
 		}
-	}
-	stop := s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
-		order = append(order, "work")
-		return nil
-	}, client.WorkerOptions{Middleware: []func(client.Work) client.Work{named("outer"), named("inner")}})))
-	s.empty()
-	stop()
-	if want := []string{"outer", "inner", "work"}; !slices.Equal(order, want) {
-		t.Errorf("called %q, want %q", order, want)
-	}
+		stop := s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
+			order = append(order, "work")
+			return nil
+		}, client.WorkerOptions{Middleware: []func(client.Work) client.Work{named("outer"), named("inner")}})))
+		s.empty()
+		stop()
+		if want := []string{"outer", "inner", "work"}; !slices.Equal(order, want) {
+			t.Errorf("called %q, want %q", order, want)
+		}
+	})
 }
 
 // A job knows whether this is its last try, also after the settings have changed, which takes no right to change them.
 func TestLastTry(t *testing.T) {
-	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
-		o.Users = []*server.User{{Username: "all", Password: "all"}, {Username: "worker", Password: "worker", Permissions: &server.Permissions{
-			Publish: &server.SubjectPermission{Deny: []string{"pq.*.config"}},
-		}}}
-		o.NoAuthUser = "all"
-	}})
-	c := client.New(e.Conn)
-	s := &workshop{t, e, c.PriorityQueue("jobs"), c.PriorityQueue("jobs-dead")}
-	s.configure(client.Settings{MaxDeliver: 2, AckWait: time.Minute})
-	s.push("a")
+	testenv.Bubble(t, func(t *testing.T) {
+		e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
+			o.Users = []*server.User{{Username: "all", Password: "all"}, {Username: "worker", Password: "worker", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Deny: []string{"pq.*.config"}},
+			}}}
+			o.NoAuthUser = "all"
+		}})
+		c := client.New(e.Conn)
+		s := &workshop{t, e, c.PriorityQueue("jobs"), c.PriorityQueue("jobs-dead")}
+		s.configure(client.Settings{MaxDeliver: 2, AckWait: time.Minute})
+		s.push("a")
 
-	tries := make(chan client.Job)
-	w := must(client.New(e.Connect(nats.UserInfo("worker", "worker"))).PriorityQueue("jobs").NewWorker(func(ctx context.Context, job *client.Job) error {
-		tries <- *job
-		return errors.New("not yet")
-	}, quiet(client.WorkerOptions{})))
-	w.SetSettingsAge(0)
-	s.start(w)
-	for n, last := range []bool{false, true} {
-		if job := <-tries; job.MaxDeliver != 2 || job.LastTry() != last {
-			t.Errorf("delivery %d: %d of %d, last %t", n+1, job.Deliveries, job.MaxDeliver, job.LastTry())
+		tries := make(chan client.Job)
+		w := must(client.New(e.Connect(nats.UserInfo("worker", "worker"))).PriorityQueue("jobs").NewWorker(func(ctx context.Context, job *client.Job) error {
+			tries <- *job
+			return errors.New("not yet")
+		}, quiet(client.WorkerOptions{})))
+		w.SetSettingsAge(0)
+		s.start(w)
+		for n, last := range []bool{false, true} {
+			if job := <-tries; job.MaxDeliver != 2 || job.LastTry() != last {
+				t.Errorf("delivery %d: %d of %d, last %t", n+1, job.Deliveries, job.MaxDeliver, job.LastTry())
+			}
 		}
-	}
 
-	s.configure(client.Settings{MaxDeliver: 1})
-	testenv.Eventually(t, func() error { // each job has the settings read for a later one
-		s.push("b")
-		if job := <-tries; !job.LastTry() {
-			return fmt.Errorf("delivery %d of %d", job.Deliveries, job.MaxDeliver)
-		}
-		return nil
+		s.configure(client.Settings{MaxDeliver: 1})
+		testenv.Eventually(t, func() error { // each job has the settings read for a later one
+			s.push("b")
+			if job := <-tries; !job.LastTry() {
+				return fmt.Errorf("delivery %d of %d", job.Deliveries, job.MaxDeliver)
+			}
+			return nil
+		})
 	})
 }
 
 // A worker needs no permission but to pop and to acknowledge.
 func TestWorkerPermissions(t *testing.T) {
-	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
-		o.Users = []*server.User{{Username: "all", Password: "all"}, {Username: "worker", Password: "worker", Permissions: &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: []string{"pq.*.pop.*", "pq.*.ack.*"}},
-			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
-		}}}
-		o.NoAuthUser = "all"
-	}})
-	s := &workshop{T: t, e: e, jobs: client.New(e.Conn).PriorityQueue("jobs")}
-	s.push("a", "b")
-	c := client.New(e.Connect(nats.UserInfo("worker", "worker"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})),
-		client.WithTimeout(100*time.Millisecond))
-	s.start(must(c.PriorityQueue("jobs").NewWorker(doNothing, quiet(client.WorkerOptions{}))))
-	s.empty()
+	testenv.Bubble(t, func(t *testing.T) {
+		e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
+			o.Users = []*server.User{{Username: "all", Password: "all"}, {Username: "worker", Password: "worker", Permissions: &server.Permissions{
+				Publish:   &server.SubjectPermission{Allow: []string{"pq.*.pop.*", "pq.*.ack.*"}},
+				Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+			}}}
+			o.NoAuthUser = "all"
+		}})
+		s := &workshop{T: t, e: e, jobs: client.New(e.Conn).PriorityQueue("jobs")}
+		s.push("a", "b")
+		c := client.New(e.Connect(nats.UserInfo("worker", "worker"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})),
+			client.WithTimeout(100*time.Millisecond))
+		s.start(must(c.PriorityQueue("jobs").NewWorker(doNothing, quiet(client.WorkerOptions{}))))
+		s.empty()
+	})
 }
 
 // Options that can never work are refused, each with what would be right.
@@ -281,120 +297,130 @@ func TestWorkerBadOptions(t *testing.T) {
 
 // A job may take longer than its lease: nobody else gets it.
 func TestWorkerExtends(t *testing.T) {
-	for _, o := range []client.WorkerOptions{
-		{AckWait: 600 * time.Millisecond},
-		{AckWait: 600 * time.Millisecond, Prefetch: 3},
-		{}, // as the settings of the queue say
-	} {
-		s := newWorkshop(t)
-		s.configure(client.Settings{AckWait: 600 * time.Millisecond})
-		s.push("long", "short")
-		var r record
-		work := func(ctx context.Context, job *client.Job) error {
-			r.add(job)
-			if string(job.Value) == "long" {
-				select {
-				case <-time.After(1500 * time.Millisecond):
-				case <-ctx.Done():
-					t.Errorf("the context ended: %v", context.Cause(ctx))
+	testenv.Bubble(t, func(t *testing.T) {
+		for _, o := range []client.WorkerOptions{
+			{AckWait: 600 * time.Millisecond},
+			{AckWait: 600 * time.Millisecond, Prefetch: 3},
+			{}, // as the settings of the queue say
+		} {
+			s := newWorkshop(t)
+			s.configure(client.Settings{AckWait: 600 * time.Millisecond})
+			s.push("long", "short")
+			var r record
+			work := func(ctx context.Context, job *client.Job) error {
+				r.add(job)
+				if string(job.Value) == "long" {
+					select {
+					case <-time.After(1500 * time.Millisecond):
+					case <-ctx.Done():
+						t.Errorf("the context ended: %v", context.Cause(ctx))
+					}
 				}
+				return nil
 			}
-			return nil
+			s.start(must(s.jobs.NewWorker(work, o)))
+			s.start(must(s.jobs.NewWorker(work, client.WorkerOptions{})))
+			s.empty()
+			done := r.all()
+			slices.Sort(done)
+			if want := []string{"long 1", "short 1"}; !slices.Equal(done, want) {
+				t.Errorf("%+v: done %q, want %q", o, done, want)
+			}
 		}
-		s.start(must(s.jobs.NewWorker(work, o)))
-		s.start(must(s.jobs.NewWorker(work, client.WorkerOptions{})))
-		s.empty()
-		done := r.all()
-		slices.Sort(done)
-		if want := []string{"long 1", "short 1"}; !slices.Equal(done, want) {
-			t.Errorf("%+v: done %q, want %q", o, done, want)
-		}
-	}
+	})
 }
 
 // As long as a job is being done, its lease is extended, even after a Shutdown that did not wait.
 func TestWorkerExtendsWhenStopped(t *testing.T) {
-	s := newWorkshop(t)
-	s.push("a")
-	begun, finish := make(chan struct{}), make(chan struct{})
-	w := must(s.jobs.NewWorker(func(ctx context.Context, _ *client.Job) error {
-		close(begun)
-		<-finish
-		return nil
-	}, quiet(client.WorkerOptions{AckWait: time.Second})))
-	done, _ := run(w)
-	<-begun
-	kill(w)
-	failsWith(t, "leased", client.ErrEmpty)(s.jobs.LeaseMin(t.Context(), client.Expires(2500*time.Millisecond)))
-	close(finish)
-	ok(t, <-done)
-	s.empty()
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		s.push("a")
+		begun, finish := make(chan struct{}), make(chan struct{})
+		w := must(s.jobs.NewWorker(func(ctx context.Context, _ *client.Job) error {
+			close(begun)
+			<-finish
+			return nil
+		}, quiet(client.WorkerOptions{AckWait: time.Second})))
+		done, _ := run(w)
+		<-begun
+		kill(w)
+		failsWith(t, "leased", client.ErrEmpty)(s.jobs.LeaseMin(t.Context(), client.Expires(2500*time.Millisecond)))
+		close(finish)
+		ok(t, <-done)
+		s.empty()
+	})
 }
 
 // If the lease cannot be extended, the context ends before anybody else can have the job. What is done counts
 // nevertheless, as long as nobody has.
 func TestWorkerCannotExtend(t *testing.T) {
-	s := newWorkshop(t)
-	s.push("a")
-	begun, cause := make(chan struct{}), make(chan error)
-	s.start(must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
-		if job.Deliveries > 1 {
-			t.Errorf("delivery %d", job.Deliveries)
-		}
-		close(begun)
-		<-ctx.Done()
-		cause <- context.Cause(ctx)
-		return nil
-	}, quiet(client.WorkerOptions{AckWait: 300 * time.Millisecond}))))
-	<-begun
-	ok(t, s.e.Bridge.Stop())
-	failsWith(t, "the cause", client.ErrLeaseLost)(nil, <-cause)
-	s.e.StartBridge().WaitReady()
-	s.empty()
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		s.push("a")
+		begun, cause := make(chan struct{}), make(chan error)
+		s.start(must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+			if job.Deliveries > 1 {
+				t.Errorf("delivery %d", job.Deliveries)
+			}
+			close(begun)
+			<-ctx.Done()
+			cause <- context.Cause(ctx)
+			return nil
+		}, quiet(client.WorkerOptions{AckWait: 300 * time.Millisecond}))))
+		<-begun
+		ok(t, s.e.Bridge.Stop())
+		failsWith(t, "the cause", client.ErrLeaseLost)(nil, <-cause)
+		s.e.StartBridge().WaitReady()
+		s.empty()
+	})
 }
 
 // The context of a job ends when somebody takes the job away.
 func TestWorkerLosesLease(t *testing.T) {
-	s := newWorkshop(t)
-	s.push("a", "b")
-	lost := make(chan error, 1)
-	s.start(must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
-		if string(job.Value) == "a" {
-			if err := s.jobs.Remove(t.Context(), job.ID); err != nil {
-				t.Error(err)
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		s.push("a", "b")
+		lost := make(chan error, 1)
+		s.start(must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+			if string(job.Value) == "a" {
+				if err := s.jobs.Remove(t.Context(), job.ID); err != nil {
+					t.Error(err)
+				}
+				<-ctx.Done()
+				lost <- context.Cause(ctx)
 			}
-			<-ctx.Done()
-			lost <- context.Cause(ctx)
-		}
-		return ctx.Err()
-	}, quiet(client.WorkerOptions{AckWait: 100 * time.Millisecond}))))
-	failsWith(t, "the cause", client.ErrLeaseLost)(nil, <-lost)
-	s.empty()
+			return ctx.Err()
+		}, quiet(client.WorkerOptions{AckWait: 100 * time.Millisecond}))))
+		failsWith(t, "the cause", client.ErrLeaseLost)(nil, <-lost)
+		s.empty()
+	})
 }
 
 // A job that was leased ahead and is lost meanwhile is not begun.
 func TestWorkerLosesPrefetched(t *testing.T) {
-	s := newWorkshop(t)
-	s.push("a", "b", "c")
-	var r record
-	lost := make(warnings, 10)
-	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
-		r.add(job)
-		if string(job.Value) != "a" {
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		s.push("a", "b", "c")
+		var r record
+		lost := make(warnings, 10)
+		s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+			r.add(job)
+			if string(job.Value) != "a" {
+				return nil
+			}
+			s.untilLeased(3)
+			if _, err := s.jobs.Purge(t.Context(), client.Leased); err != nil {
+				t.Error(err)
+			}
+			for range 3 {
+				<-lost
+			}
+			s.push("d")
 			return nil
+		}, client.WorkerOptions{Prefetch: 2, AckWait: time.Second, Logger: slog.New(lost)})))
+		comes(t, "the last job", func() bool { return slices.Contains(r.all(), "d 1") })
+		if got, want := r.all(), []string{"a 1", "d 1"}; !slices.Equal(got, want) {
+			t.Errorf("done: %q, want %q", got, want)
 		}
-		s.untilLeased(3)
-		if _, err := s.jobs.Purge(t.Context(), client.Leased); err != nil {
-			t.Error(err)
-		}
-		for range 3 {
-			<-lost
-		}
-		s.push("d")
-		return nil
-	}, client.WorkerOptions{Prefetch: 2, AckWait: time.Second, Logger: slog.New(lost)})))
-	comes(t, "the last job", func() bool { return slices.Contains(r.all(), "d 1") })
-	if got, want := r.all(), []string{"a 1", "d 1"}; !slices.Equal(got, want) {
-		t.Errorf("done: %q, want %q", got, want)
-	}
+	})
 }

@@ -25,7 +25,7 @@ func TestJobTimeout(t *testing.T) {
 		{"with a delay", func(ctx context.Context) error { return client.RetryAfter(0, ctx.Err()) }, "timed out"},
 		{"dropped", func(context.Context) error { return client.Drop("hopeless") }, "hopeless"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		subtest(t, test.name, func(t *testing.T) {
 			s := newWorkshop(t)
 			s.configure(client.Settings{MaxDeliver: 1})
 			s.push("a")
@@ -51,41 +51,45 @@ func TestJobTimeout(t *testing.T) {
 
 // A job whose Work returns nil is done, even if that comes after the timeout.
 func TestJobTimeoutDone(t *testing.T) {
-	s := newWorkshop(t)
-	s.push("a", "b")
-	var r record
-	stop := s.start(must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
-		r.add(job)
-		if string(job.Value) == "a" {
-			<-ctx.Done()
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		s.push("a", "b")
+		var r record
+		stop := s.start(must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+			r.add(job)
+			if string(job.Value) == "a" {
+				<-ctx.Done()
+			}
+			return nil
+		}, quiet(client.WorkerOptions{JobTimeout: 20 * time.Millisecond}))))
+		s.empty()
+		stop()
+		if got := fmt.Sprint(r.all()); got != "[a 1 b 1]" {
+			t.Errorf("done: %s", got)
 		}
-		return nil
-	}, quiet(client.WorkerOptions{JobTimeout: 20 * time.Millisecond}))))
-	s.empty()
-	stop()
-	if got := fmt.Sprint(r.all()); got != "[a 1 b 1]" {
-		t.Errorf("done: %s", got)
-	}
+	})
 }
 
 // Somebody else gets a job whose Work ignores the timeout. Until then its lease is extended.
 func TestJobTimeoutIgnored(t *testing.T) {
-	s := newWorkshop(t)
-	s.push("a")
-	hung, over := make(chan time.Time, 1), make(chan struct{})
-	const lease = 300 * time.Millisecond
-	stop := s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
-		hung <- time.Now()
-		<-over
-		return errors.New("at last")
-	}, quiet(client.WorkerOptions{AckWait: lease, JobTimeout: 3 * lease}))))
-	defer stop()
-	defer close(over)
-	began := <-hung
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		s.push("a")
+		hung, over := make(chan time.Time, 1), make(chan struct{})
+		const lease = 300 * time.Millisecond
+		stop := s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
+			hung <- time.Now()
+			<-over
+			return errors.New("at last")
+		}, quiet(client.WorkerOptions{AckWait: lease, JobTimeout: 3 * lease}))))
+		defer stop()
+		defer close(over)
+		began := <-hung
 
-	d := leaseOne(t, s.jobs, client.Expires(testenv.Patience))
-	if took := time.Since(began); d.Deliveries != 2 || took < 3*lease {
-		t.Errorf("delivery %d after %v", d.Deliveries, took)
-	}
-	ok(t, d.Ack(t.Context()))
+		d := leaseOne(t, s.jobs, client.Expires(testenv.Patience))
+		if took := time.Since(began); d.Deliveries != 2 || took < 3*lease {
+			t.Errorf("delivery %d after %v", d.Deliveries, took)
+		}
+		ok(t, d.Ack(t.Context()))
+	})
 }

@@ -15,169 +15,179 @@ import (
 
 // While all queues have jobs, each has its share of them, in its own order.
 func TestWeights(t *testing.T) {
-	s := newWorkshop(t)
-	mail := client.New(s.e.Conn).Queue("mail")
-	const jobs = 100
-	for i := range jobs {
-		item := client.PushItem{Message: client.Message{Value: fmt.Append(nil, i)}}
-		succeeds(t)(s.jobs.PushBatch(t.Context(), []client.PushItem{item}))
-		succeeds(t)(mail.EnqueueBatch(t.Context(), []client.Message{item.Message}))
-	}
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		mail := client.New(s.e.Conn).Queue("mail")
+		const jobs = 100
+		for i := range jobs {
+			item := client.PushItem{Message: client.Message{Value: fmt.Append(nil, i)}}
+			succeeds(t)(s.jobs.PushBatch(t.Context(), []client.PushItem{item}))
+			succeeds(t)(mail.EnqueueBatch(t.Context(), []client.Message{item.Message}))
+		}
 
-	var order []string
-	next := map[string]int{}
-	w := must(client.NewWorker(func(_ context.Context, job *client.Job) error {
-		if want := fmt.Sprint(next[job.Queue]); string(job.Value) != want || job.Deliveries != 1 {
-			t.Errorf("job %s of %s, delivery %d: want %s", job.Value, job.Queue, job.Deliveries, want)
+		var order []string
+		next := map[string]int{}
+		w := must(client.NewWorker(func(_ context.Context, job *client.Job) error {
+			if want := fmt.Sprint(next[job.Queue]); string(job.Value) != want || job.Deliveries != 1 {
+				t.Errorf("job %s of %s, delivery %d: want %s", job.Value, job.Queue, job.Deliveries, want)
+			}
+			next[job.Queue]++
+			order = append(order, job.Queue)
+			return nil
+		}, quiet(client.WorkerOptions{}), s.jobs.Weight(3), mail.Weight(1)))
+		stop := s.start(w)
+		s.empty()
+		testenv.Eventually(t, func() error {
+			if n, err := mail.Len(t.Context()); n > 0 || err != nil {
+				return fmt.Errorf("%d left, %v", n, err)
+			}
+			return nil
+		})
+		stop()
+
+		mails := 0
+		for n, queue := range order {
+			if queue == "mail" {
+				mails++
+			}
+			if want := (n + 1) / 4; n < jobs && (mails < want-1 || mails > want+1) {
+				t.Fatalf("of the first %d jobs, %d were mails: want about %d", n+1, mails, want)
+			}
 		}
-		next[job.Queue]++
-		order = append(order, job.Queue)
-		return nil
-	}, quiet(client.WorkerOptions{}), s.jobs.Weight(3), mail.Weight(1)))
-	stop := s.start(w)
-	s.empty()
-	testenv.Eventually(t, func() error {
-		if n, err := mail.Len(t.Context()); n > 0 || err != nil {
-			return fmt.Errorf("%d left, %v", n, err)
+		if len(order) != 2*jobs {
+			t.Errorf("%d jobs, want %d", len(order), 2*jobs)
 		}
-		return nil
 	})
-	stop()
-
-	mails := 0
-	for n, queue := range order {
-		if queue == "mail" {
-			mails++
-		}
-		if want := (n + 1) / 4; n < jobs && (mails < want-1 || mails > want+1) {
-			t.Fatalf("of the first %d jobs, %d were mails: want about %d", n+1, mails, want)
-		}
-	}
-	if len(order) != 2*jobs {
-		t.Errorf("%d jobs, want %d", len(order), 2*jobs)
-	}
 }
 
 // With Concurrency, the shares are the same, and all that can be done is done at the same time.
 func TestWeightsConcurrency(t *testing.T) {
-	s := newWorkshop(t)
-	other := client.New(s.e.Conn).PriorityQueue("other")
-	begun, finish := make(chan string, 100), make(chan struct{})
-	w := must(client.NewWorker(func(_ context.Context, job *client.Job) error {
-		begun <- job.Queue
-		<-finish
-		return nil
-	}, quiet(client.WorkerOptions{Concurrency: 4}), s.jobs.Weight(1), other.Weight(1)))
-	stop := s.start(w)
-	waiting(t, s.e, 2) // one request for each queue
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		other := client.New(s.e.Conn).PriorityQueue("other")
+		begun, finish := make(chan string, 100), make(chan struct{})
+		w := must(client.NewWorker(func(_ context.Context, job *client.Job) error {
+			begun <- job.Queue
+			<-finish
+			return nil
+		}, quiet(client.WorkerOptions{Concurrency: 4}), s.jobs.Weight(1), other.Weight(1)))
+		stop := s.start(w)
+		waiting(t, s.e, 2) // one request for each queue
 
-	s.push("a", "b", "c", "d", "e", "f")
-	for range 4 {
-		<-begun // by all who were free
-	}
-	waiting(t, s.e, 1)
-	succeeds(t)(other.PushBatch(t.Context(), make([]client.PushItem, 10)))
-	waiting(t, s.e, 0)
-	comes(t, "the job that nobody is free for goes back", func() bool {
-		info, err := other.Info(t.Context())
-		return err == nil && info.Ready == 10
+		s.push("a", "b", "c", "d", "e", "f")
+		for range 4 {
+			<-begun // by all who were free
+		}
+		waiting(t, s.e, 1)
+		succeeds(t)(other.PushBatch(t.Context(), make([]client.PushItem, 10)))
+		waiting(t, s.e, 0)
+		comes(t, "the job that nobody is free for goes back", func() bool {
+			info, err := other.Info(t.Context())
+			return err == nil && info.Ready == 10
+		})
+		succeeds(t)(other.Push(t.Context(), -1, []byte("urgent")))
+
+		finish <- struct{}{}
+		if got := <-begun; got != "other" && got != "jobs" {
+			t.Errorf("a job of %s", got)
+		}
+		close(finish)
+		s.empty()
+		comes(t, "the rest", func() bool { n, err := other.Len(t.Context()); return n == 0 && err == nil })
+		stop()
 	})
-	succeeds(t)(other.Push(t.Context(), -1, []byte("urgent")))
-
-	finish <- struct{}{}
-	if got := <-begun; got != "other" && got != "jobs" {
-		t.Errorf("a job of %s", got)
-	}
-	close(finish)
-	s.empty()
-	comes(t, "the rest", func() bool { n, err := other.Len(t.Context()); return n == 0 && err == nil })
-	stop()
 }
 
 // A job that has to wait for somebody goes back to its place: a more urgent one comes before it, and its delivery does
 // not count.
 func TestWeightsKeepOrder(t *testing.T) {
-	s := newWorkshop(t)
-	other := client.New(s.e.Conn).PriorityQueue("other")
-	begun, finish := make(chan string), make(chan struct{})
-	w := must(client.NewWorker(func(_ context.Context, job *client.Job) error {
-		begun <- fmt.Sprint(string(job.Value), " ", job.Deliveries)
-		<-finish
-		return nil
-	}, quiet(client.WorkerOptions{}), s.jobs.Weight(1), other.Weight(1)))
-	stop := s.start(w)
-	waiting(t, s.e, 2)
-	s.push("a")
-	got := []string{<-begun}
-	waiting(t, s.e, 1)
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		other := client.New(s.e.Conn).PriorityQueue("other")
+		begun, finish := make(chan string), make(chan struct{})
+		w := must(client.NewWorker(func(_ context.Context, job *client.Job) error {
+			begun <- fmt.Sprint(string(job.Value), " ", job.Deliveries)
+			<-finish
+			return nil
+		}, quiet(client.WorkerOptions{}), s.jobs.Weight(1), other.Weight(1)))
+		stop := s.start(w)
+		waiting(t, s.e, 2)
+		s.push("a")
+		got := []string{<-begun}
+		waiting(t, s.e, 1)
 
-	succeeds(t)(other.Push(t.Context(), 5, []byte("b")))
-	waiting(t, s.e, 0)
-	comes(t, "b back", func() bool { n, err := other.Len(t.Context()); return n == 1 && err == nil })
-	succeeds(t)(other.Push(t.Context(), 1, []byte("urgent")))
-	for range 2 {
-		finish <- struct{}{}
-		got = append(got, <-begun)
-	}
-	close(finish)
-	stop()
-	if want := []string{"a 1", "urgent 1", "b 1"}; !slices.Equal(got, want) {
-		t.Errorf("done %q, want %q", got, want)
-	}
+		succeeds(t)(other.Push(t.Context(), 5, []byte("b")))
+		waiting(t, s.e, 0)
+		comes(t, "b back", func() bool { n, err := other.Len(t.Context()); return n == 1 && err == nil })
+		succeeds(t)(other.Push(t.Context(), 1, []byte("urgent")))
+		for range 2 {
+			finish <- struct{}{}
+			got = append(got, <-begun)
+		}
+		close(finish)
+		stop()
+		if want := []string{"a 1", "urgent 1", "b 1"}; !slices.Equal(got, want) {
+			t.Errorf("done %q, want %q", got, want)
+		}
+	})
 }
 
 // A queue without jobs costs a request that finds that out, and one that waits.
 func TestWeightsEmptyQueue(t *testing.T) {
-	s := newWorkshop(t)
-	for i := range 50 {
-		s.push(fmt.Sprint(i))
-	}
-	heard := s.overhear()
-	other := client.New(s.e.Conn).PriorityQueue("other")
-	stop := s.start(must(client.NewWorker(doNothing, quiet(client.WorkerOptions{AckWait: time.Minute}),
-		s.jobs.Weight(1), other.Weight(1000))))
-	s.empty()
-	waiting(t, s.e, 2)
-	count := map[string]int{}
-	for {
-		n, _, err := heard.Pending()
-		ok(t, err)
-		if n == 0 {
-			break
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		for i := range 50 {
+			s.push(fmt.Sprint(i))
 		}
-		m := must(heard.NextMsg(testenv.Patience))
-		if verb := strings.Split(m.Subject, ".")[2]; verb == "pop" || verb == "ack" {
-			count[m.Subject[:strings.LastIndex(m.Subject, ".")]]++
+		heard := s.overhear()
+		other := client.New(s.e.Conn).PriorityQueue("other")
+		stop := s.start(must(client.NewWorker(doNothing, quiet(client.WorkerOptions{AckWait: time.Minute}),
+			s.jobs.Weight(1), other.Weight(1000))))
+		s.empty()
+		waiting(t, s.e, 2)
+		count := map[string]int{}
+		for {
+			n, _, err := heard.Pending()
+			ok(t, err)
+			if n == 0 {
+				break
+			}
+			m := must(heard.NextMsg(testenv.Patience))
+			if verb := strings.Split(m.Subject, ".")[2]; verb == "pop" || verb == "ack" {
+				count[m.Subject[:strings.LastIndex(m.Subject, ".")]]++
+			}
 		}
-	}
-	stop()
-	if count["pq.other.pop"] != 2 || count["pq.jobs.pop"] > 3 || count["pq.jobs.ack"] != 50 {
-		t.Errorf("requests: %v", count)
-	}
+		stop()
+		if count["pq.other.pop"] != 2 || count["pq.jobs.pop"] > 3 || count["pq.jobs.ack"] != 50 {
+			t.Errorf("requests: %v", count)
+		}
+	})
 }
 
 // A worker of several queues stops at any time, and leaves no job leased.
 func TestWeightsStop(t *testing.T) {
-	s := newWorkshop(t)
-	other := client.New(s.e.Conn).PriorityQueue("other")
-	for range 15 {
-		w := must(client.NewWorker(doNothing, quiet(client.WorkerOptions{AckWait: time.Hour, Concurrency: 2}),
-			s.jobs.Weight(1), other.Weight(2)))
-		done, stop := run(w)
-		waiting(t, s.e, 2)
-		pushed := async(func() (string, error) {
-			_, err := s.jobs.PushBatch(t.Context(), make([]client.PushItem, 3))
-			return "", err
-		})
-		stop()
-		ok(t, <-done)
-		waiting(t, s.e, 0)
-		ok(t, (<-pushed).err)
-		if info := must(s.jobs.Info(t.Context())); info.Leased > 0 {
-			t.Fatalf("%d jobs are leased", info.Leased)
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		other := client.New(s.e.Conn).PriorityQueue("other")
+		for range 15 {
+			w := must(client.NewWorker(doNothing, quiet(client.WorkerOptions{AckWait: time.Hour, Concurrency: 2}),
+				s.jobs.Weight(1), other.Weight(2)))
+			done, stop := run(w)
+			waiting(t, s.e, 2)
+			pushed := async(func() (string, error) {
+				_, err := s.jobs.PushBatch(t.Context(), make([]client.PushItem, 3))
+				return "", err
+			})
+			stop()
+			ok(t, <-done)
+			waiting(t, s.e, 0)
+			ok(t, (<-pushed).err)
+			if info := must(s.jobs.Info(t.Context())); info.Leased > 0 {
+				t.Fatalf("%d jobs are leased", info.Leased)
+			}
+			succeeds(t)(s.jobs.Purge(t.Context(), ""))
 		}
-		succeeds(t)(s.jobs.Purge(t.Context(), ""))
-	}
+	})
 }
 
 func TestWeightsBadOptions(t *testing.T) {

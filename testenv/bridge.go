@@ -16,8 +16,10 @@ type Bridge struct {
 	*bridge.Bridge
 	t    testing.TB
 	stop context.CancelFunc
-	done chan struct{} // closed when Run has returned err
-	err  error
+
+	answers func() error  // of the environment
+	done    chan struct{} // closed when Run has returned err
+	err     error
 }
 
 // StartBridge starts a bridge on the environment's store, the first or another one. It
@@ -27,7 +29,7 @@ func (e *Env) StartBridge(changes ...func(*bridge.Options)) *Bridge {
 	e.t.Helper()
 	o := bridge.Options{
 		NATSURL:     e.NATS.URL(),
-		NATSOptions: impatient(),
+		NATSOptions: e.NATS.connectOptions(),
 		DB:          e.served,
 		Keyspace:    e.Keyspace,
 		Grammar:     e.Grammar,
@@ -36,6 +38,9 @@ func (e *Env) StartBridge(changes ...func(*bridge.Options)) *Bridge {
 		Version:     "0.0.1",
 		// No test fails because the machine is slow.
 		RequestTimeout: Patience,
+	}
+	if isBubble(e.t) {
+		o.HTTPAddr = ""
 	}
 	if e.options.Bridge != nil {
 		e.options.Bridge(&o)
@@ -48,7 +53,7 @@ func (e *Env) StartBridge(changes ...func(*bridge.Options)) *Bridge {
 		e.t.Fatalf("testenv: bridge: %v", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Bridge{Bridge: b, t: e.t, stop: stop, done: make(chan struct{})}
+	s := &Bridge{Bridge: b, t: e.t, stop: stop, answers: e.answers, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		s.err = b.Run(ctx)
@@ -82,6 +87,9 @@ func (b *Bridge) Done() <-chan struct{} { return b.done }
 func (b *Bridge) WaitReady() {
 	b.t.Helper()
 	Eventually(b.t, func() error {
+		if b.Addr() == "" {
+			return b.answers()
+		}
 		ready, reasons, err := b.Ready()
 		if err == nil && !ready {
 			err = fmt.Errorf("not ready: %v", reasons)

@@ -49,7 +49,7 @@ func (s *Server) Knows(subject string, subscribed bool) {
 // ConnectTo is Connect to any server of the cluster.
 func (e *Env) ConnectTo(s *Server, options ...nats.Option) *nats.Conn {
 	e.t.Helper()
-	nc, err := nats.Connect(s.URL(), append(impatient(), options...)...)
+	nc, err := nats.Connect(s.URL(), append(s.connectOptions(), options...)...)
 	if err != nil {
 		e.t.Fatalf("testenv: connect to NATS: %v", err)
 	}

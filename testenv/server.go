@@ -1,13 +1,16 @@
 package testenv
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
@@ -18,11 +21,13 @@ type Server struct {
 	t       testing.TB
 	options server.Options
 	running *server.Server // nil when stopped
+
+	inProcess atomic.Pointer[server.Server] // running, for connections without sockets
 }
 
 func newServer(t testing.TB, change func(*server.Options)) *Server {
 	s := &Server{t: t, options: server.Options{
-		Host: "127.0.0.1", Port: freePort(t), NoSigs: true, NoLog: true,
+		Host: "127.0.0.1", Port: freePort(t), NoSigs: true, NoLog: true, DontListen: isBubble(t),
 	}}
 	if change != nil {
 		change(&s.options)
@@ -48,6 +53,23 @@ func (s *Server) URL() string {
 	return u.String()
 }
 
+// connectOptions are those of clients of this server.
+func (s *Server) connectOptions() []nats.Option {
+	o := impatient()
+	if s.options.DontListen {
+		o = append(o, nats.InProcessServer(s))
+	}
+	return o
+}
+
+// InProcessConn implements nats.InProcessConnProvider, whichever server runs.
+func (s *Server) InProcessConn() (net.Conn, error) {
+	if running := s.inProcess.Load(); running != nil {
+		return running.InProcessConn()
+	}
+	return nil, errors.New("the NATS server is stopped")
+}
+
 // Start starts the server.
 func (s *Server) Start() {
 	s.t.Helper()
@@ -57,6 +79,7 @@ func (s *Server) Start() {
 		s.t.Fatalf("testenv: NATS server: %v", err)
 	}
 	s.running = running
+	s.inProcess.Store(running)
 	running.Start()
 	if !running.ReadyForConnections(Patience) {
 		s.t.Fatalf("testenv: the NATS server did not start")
@@ -68,6 +91,7 @@ func (s *Server) Stop() {
 	if s.running == nil {
 		return
 	}
+	s.inProcess.Store(nil)
 	s.running.Shutdown()
 	s.running.WaitForShutdown()
 	s.running = nil

@@ -8,6 +8,7 @@
 package testenv
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"time"
@@ -99,8 +100,8 @@ func New(t testing.TB, o Options) *Env {
 	}
 	e.NATS.Start()
 	e.Bridge = e.StartBridge()
-	e.Bridge.WaitReady()
 	e.Conn = e.Connect()
+	e.Bridge.WaitReady()
 	return e
 }
 
@@ -120,6 +121,14 @@ func withLeafNodes(t testing.TB, o Options) Options {
 		}
 	}
 	return o
+}
+
+// answers returns nil if a bridge answers requests.
+func (e *Env) answers() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err := e.Conn.RequestWithContext(ctx, subjects.DefaultPriorityPrefix+".any.len", nil)
+	return err
 }
 
 // Connect makes a connection to NATS. The options come after those for all tests.

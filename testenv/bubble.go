@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server/ats"
 )
 
 // bubbles has the testing.TB of each Bubble.
@@ -22,7 +24,9 @@ var bubbleTime = time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
 // others sleep: that would never end.
 func Bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
+	ats.Register() // the clock of JetStream, which all servers of the process share, is outside
 	defer func() {
+		ats.Unregister()
 		// The NATS client keeps timers in a sync.Pool. Others must not get those of this bubble: two
 		// collections empty it.
 		runtime.GC()

@@ -18,6 +18,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // configure sets the source of jobs in the store itself.
@@ -56,7 +57,7 @@ func TestRestored(t *testing.T) {
 		jetstream.WorkQueuePolicy: "message 11 of stream S is another one",
 		jetstream.InterestPolicy:  "of stream S was removed",
 	} {
-		t.Run(retention.String(), func(t *testing.T) {
+		subtest(t, retention.String(), func(t *testing.T) {
 			f := newFixture(t, testenv.Options{})
 			f.stream("S", retention)
 			f.must(f.set(source("S")))
@@ -99,28 +100,30 @@ func (f *fixture) publishAnyway(from, to int) {
 
 // If its consumer of a stream with interest is gone, messages may be, too.
 func TestConsumerRemoved(t *testing.T) {
-	f := newFixture(t, testenv.Options{})
-	f.stream("S", jetstream.InterestPolicy)
-	f.must(f.set(source("S")))
-	f.consumes("S")
-	f.publish("S", 1, 10)
-	f.drawn(10)
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{})
+		f.stream("S", jetstream.InterestPolicy)
+		f.must(f.set(source("S")))
+		f.consumes("S")
+		f.publish("S", 1, 10)
+		f.drawn(10)
 
-	f.must(f.js.DeleteConsumer(t.Context(), "S", f.drawn(10).Consumer))
-	f.stopped("was removed", `"start":11`)
-	f.publish("S", 11, 20) // for nobody
-	f.must(f.set(source("S", `"start":11`)))
-	f.eventually(func(s *settings.SourceState) bool { return s.Consumer != "" && s.Stopped == "" })
-	f.consumes("S")
-	f.publish("S", 21, 30)
-	f.drawn(30)
-	f.wantList("items", f.pop("jobs", value)[:4], "3", "6", "9", "21")
+		f.must(f.js.DeleteConsumer(t.Context(), "S", f.drawn(10).Consumer))
+		f.stopped("was removed", `"start":11`)
+		f.publish("S", 11, 20) // for nobody
+		f.must(f.set(source("S", `"start":11`)))
+		f.eventually(func(s *settings.SourceState) bool { return s.Consumer != "" && s.Stopped == "" })
+		f.consumes("S")
+		f.publish("S", 21, 30)
+		f.drawn(30)
+		f.wantList("items", f.pop("jobs", value)[:4], "3", "6", "9", "21")
+	})
 }
 
 // The consumer of a source goes with it, also if nobody could remove it then.
 func TestFormerConsumers(t *testing.T) {
 	for _, retention := range retentions {
-		t.Run(retention.String(), func(t *testing.T) {
+		subtest(t, retention.String(), func(t *testing.T) {
 			f := newFixture(t, testenv.Options{})
 			f.stream("S", retention)
 			f.stream("T", retention)
@@ -170,7 +173,7 @@ func TestFormerConsumers(t *testing.T) {
 // A queue of a store that is a copy of another one has the other one's consumer, which it removes.
 func TestCopiedStore(t *testing.T) {
 	for _, retention := range retentions {
-		t.Run(retention.String(), func(t *testing.T) {
+		subtest(t, retention.String(), func(t *testing.T) {
 			f := newFixture(t, testenv.Options{})
 			f.stream("S", retention)
 			f.must(f.set(source("S")))
@@ -222,159 +225,173 @@ func TestCopiedStore(t *testing.T) {
 // Messages that are gone before they are drawn stop the source if they are the first, also those from
 // an explicit start on. Of others it counts how many there were.
 func TestRemovedMessages(t *testing.T) {
-	f := newFixture(t, testenv.Options{})
-	s := f.stream("S", jetstream.LimitsPolicy)
-	f.publish("S", 1, 12)
-	f.must(s.DeleteMsg(t.Context(), 6))
-	f.must(s.DeleteMsg(t.Context(), 9))
-	f.must(s.Purge(t.Context(), jetstream.WithPurgeSequence(3)))
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{})
+		s := f.stream("S", jetstream.LimitsPolicy)
+		f.publish("S", 1, 12)
+		f.must(s.DeleteMsg(t.Context(), 6))
+		f.must(s.DeleteMsg(t.Context(), 9))
+		f.must(s.Purge(t.Context(), jetstream.WithPurgeSequence(3)))
 
-	f.must(f.set(source("S", `"start":1`)))
-	f.stopped("messages 1 to 2", `"start":3`)
-	f.must(f.set(source("S", `"start":3`)))
-	if s := f.drawn(12); s.Removed != 2 || s.Drawn != 8 {
-		t.Errorf("drawn: %s", s.JSON())
-	}
-	f.wantList("items", f.pop("jobs", value), "3", "12", "4", "7", "10", "5", "8", "11")
+		f.must(f.set(source("S", `"start":1`)))
+		f.stopped("messages 1 to 2", `"start":3`)
+		f.must(f.set(source("S", `"start":3`)))
+		if s := f.drawn(12); s.Removed != 2 || s.Drawn != 8 {
+			t.Errorf("drawn: %s", s.JSON())
+		}
+		f.wantList("items", f.pop("jobs", value), "3", "12", "4", "7", "10", "5", "8", "11")
+	})
 }
 
 // A stream that keeps the last messages of each subject has fewer, and a mirror that has only begun has
 // none yet of those that it will have.
 func TestFewerMessages(t *testing.T) {
-	f := newFixture(t, testenv.Options{})
-	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"S.>"}, MaxMsgsPerSubject: 1})
-	f.must(err)
-	f.must(f.set(source("S")))
-	f.publish("S", 1, 3)
-	f.drawn(3)
-	f.must(f.Bridge.Stop())
-	f.publish("S", 4, 12)
-	f.Bridge = f.StartBridge()
-	if s := f.drawn(12); s.Removed != 6 || s.Drawn != 6 {
-		t.Errorf("drawn: %s", s.JSON())
-	}
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{})
+		_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"S.>"}, MaxMsgsPerSubject: 1})
+		f.must(err)
+		f.must(f.set(source("S")))
+		f.publish("S", 1, 3)
+		f.drawn(3)
+		f.must(f.Bridge.Stop())
+		f.publish("S", 4, 12)
+		f.Bridge = f.StartBridge()
+		if s := f.drawn(12); s.Removed != 6 || s.Drawn != 6 {
+			t.Errorf("drawn: %s", s.JSON())
+		}
 
-	origin := f.stream("T", jetstream.LimitsPolicy)
-	f.publish("T", 1, 60)
-	f.must(origin.Purge(t.Context(), jetstream.WithPurgeSequence(50)))
-	_, err = f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "M", Mirror: &jetstream.StreamSource{Name: "T"}})
-	f.must(err)
-	f.must(f.set(source("M")))
-	if s := f.drawn(60); s.Drawn != 11 {
-		t.Errorf("drawn: %s", s.JSON())
-	}
+		origin := f.stream("T", jetstream.LimitsPolicy)
+		f.publish("T", 1, 60)
+		f.must(origin.Purge(t.Context(), jetstream.WithPurgeSequence(50)))
+		_, err = f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "M", Mirror: &jetstream.StreamSource{Name: "T"}})
+		f.must(err)
+		f.must(f.set(source("M")))
+		if s := f.drawn(60); s.Drawn != 11 {
+			t.Errorf("drawn: %s", s.JSON())
+		}
+	})
 }
 
 // A work queue is drawn once, however often its source is removed and set again, or gets another filter.
 func TestWorkQueueSetAgain(t *testing.T) {
-	f := newFixture(t, testenv.Options{})
-	f.stream("S", jetstream.WorkQueuePolicy)
-	const n = 4000
-	published := make(chan struct{})
-	go func() {
-		defer close(published)
-		for i := 0; i < n; i += 100 {
-			f.publish("S", i+1, i+100)
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{})
+		f.stream("S", jetstream.WorkQueuePolicy)
+		n := harness.Times(1000, 4000)
+		published := make(chan struct{})
+		go func() {
+			defer close(published)
+			for i := 0; i < n; i += 100 {
+				f.publish("S", i+1, i+100)
+			}
+		}()
+		for again := true; again; {
+			for _, next := range []string{source("S"), "null", source("S"), source("S", `"filter":"S.*"`), source("S", `"filter":"S.1"`)} {
+				f.must(f.set(next))
+			}
+			select {
+			case <-published:
+				again = false
+			default:
+			}
 		}
-	}()
-	for again := true; again; {
-		for _, next := range []string{source("S"), "null", source("S"), source("S", `"filter":"S.*"`), source("S", `"filter":"S.1"`)} {
-			f.must(f.set(next))
-		}
-		select {
-		case <-published:
-			again = false
-		default:
-		}
-	}
-	f.must(f.set(source("S")))
-	testenv.Eventually(t, func() error {
-		s, err := f.js.Stream(t.Context(), "S")
-		if err == nil && s.CachedInfo().State.Msgs > 0 {
-			err = fmt.Errorf("%d messages are left", s.CachedInfo().State.Msgs)
-		}
-		return err
+		f.must(f.set(source("S")))
+		testenv.Eventually(t, func() error {
+			s, err := f.js.Stream(t.Context(), "S")
+			if err == nil && s.CachedInfo().State.Msgs > 0 {
+				err = fmt.Errorf("%d messages are left", s.CachedInfo().State.Msgs)
+			}
+			return err
+		})
+		f.wantItems(1, n)
 	})
-	f.wantItems(1, n)
 }
 
 // What was drawn from a work queue by former sources is acknowledged, and not drawn again.
 func TestFormerOfWorkQueue(t *testing.T) {
-	f := newFixture(t, testenv.Options{})
-	f.stream("S", jetstream.WorkQueuePolicy)
-	f.publish("S", 1, 30)
-	f.must(f.Bridge.Stop())
-	f.configure(source("S"))
-	f.change(func(s *settings.SourceState) {
-		for _, filter := range []string{"S.0", "S.1"} {
-			s.Former = append(s.Former, settings.SourceConsumer{Stream: "S", Filter: filter, Name: "former", Sequence: 24, Newest: f.now()})
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{})
+		f.stream("S", jetstream.WorkQueuePolicy)
+		f.publish("S", 1, 30)
+		f.must(f.Bridge.Stop())
+		f.configure(source("S"))
+		f.change(func(s *settings.SourceState) {
+			for _, filter := range []string{"S.0", "S.1"} {
+				s.Former = append(s.Former, settings.SourceConsumer{Stream: "S", Filter: filter, Name: "former", Sequence: 24, Newest: f.now()})
+			}
+		})
+		f.StartBridge().WaitReady()
+		s := f.eventually(func(s *settings.SourceState) bool { return s.Drawn > 0 && s.Lag == 0 })
+		if s.Drawn != 14 {
+			t.Errorf("drawn: %s", s.JSON())
 		}
+		f.wantList("items", f.pop("jobs", value), "27", "30", "25", "28", "2", "5", "8", "11", "14", "17", "20", "23", "26", "29")
 	})
-	f.StartBridge().WaitReady()
-	s := f.eventually(func(s *settings.SourceState) bool { return s.Drawn > 0 && s.Lag == 0 })
-	if s.Drawn != 14 {
-		t.Errorf("drawn: %s", s.JSON())
-	}
-	f.wantList("items", f.pop("jobs", value), "27", "30", "25", "28", "2", "5", "8", "11", "14", "17", "20", "23", "26", "29")
 }
 
 // A consumer of before goes even if its source's successor cannot draw.
 func TestFormerConsumerOfWaiting(t *testing.T) {
-	f := newFixture(t, testenv.Options{})
-	f.stream("S", jetstream.InterestPolicy)
-	f.stream("T", jetstream.LimitsPolicy)
-	for next, ready := range map[string]func(s *settings.SourceState) bool{
-		source("MISSING"):         func(s *settings.SourceState) bool { return s.Waiting != "" },
-		source("T", `"start":99`): func(s *settings.SourceState) bool { return s.Stopped != "" },
-	} {
-		f.must(f.set(source("S")))
-		f.consumes("S")
-		f.must(f.set(next))
-		f.eventually(func(s *settings.SourceState) bool { return ready(s) && len(s.Former) == 0 })
-		s, err := f.js.Stream(t.Context(), "S")
-		f.must(err)
-		if n := s.CachedInfo().State.Consumers; n > 0 {
-			t.Errorf("%s: %d consumers are left", next, n)
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{})
+		f.stream("S", jetstream.InterestPolicy)
+		f.stream("T", jetstream.LimitsPolicy)
+		for next, ready := range map[string]func(s *settings.SourceState) bool{
+			source("MISSING"):         func(s *settings.SourceState) bool { return s.Waiting != "" },
+			source("T", `"start":99`): func(s *settings.SourceState) bool { return s.Stopped != "" },
+		} {
+			f.must(f.set(source("S")))
+			f.consumes("S")
+			f.must(f.set(next))
+			f.eventually(func(s *settings.SourceState) bool { return ready(s) && len(s.Former) == 0 })
+			s, err := f.js.Stream(t.Context(), "S")
+			f.must(err)
+			if n := s.CachedInfo().State.Consumers; n > 0 {
+				t.Errorf("%s: %d consumers are left", next, n)
+			}
 		}
-	}
+	})
 }
 
 // A group that makes an item too large is noticed before anybody has to deliver it.
 func TestGroupTooLarge(t *testing.T) {
-	f := newFixture(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 8192 }})
-	f.stream("S", jetstream.LimitsPolicy)
-	for _, group := range []string{"g", strings.Repeat("g", 100)} {
-		_, err := f.js.Publish(t.Context(), "S."+group, make([]byte, 8192-80))
-		f.must(err)
-	}
-	f.must(f.set(`{"stream":"S","group":{"token":2}}`))
-	if s := f.drawn(2); s.Drawn != 1 || s.Dead != 1 {
-		t.Errorf("drawn: %s", s.JSON())
-	}
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 8192 }})
+		f.stream("S", jetstream.LimitsPolicy)
+		for _, group := range []string{"g", strings.Repeat("g", 100)} {
+			_, err := f.js.Publish(t.Context(), "S."+group, make([]byte, 8192-80))
+			f.must(err)
+		}
+		f.must(f.set(`{"stream":"S","group":{"token":2}}`))
+		if s := f.drawn(2); s.Drawn != 1 || s.Dead != 1 {
+			t.Errorf("drawn: %s", s.JSON())
+		}
+	})
 }
 
 // Sources of the configuration go on where they were when a bridge starts again, also if somebody has
 // set another start meanwhile.
 func TestConfiguredStart(t *testing.T) {
-	o := testenv.Options{Bridge: func(o *bridge.Options) {
-		o.Sources = map[fdbpq.QueueName]string{{Name: "jobs"}: source("S", `"start":3`)}
-	}}
-	f := newFixture(t, o)
-	f.stream("S", jetstream.LimitsPolicy)
-	f.publish("S", 1, 6)
-	f.drawn(6)
-	f.wantItems(3, 6)
-	for i, by := range []string{source("S", `"start":5`), source("S", `"on_bad":"stop"`)} {
-		f.must(f.set(by))
-		f.drawn(uint64(6 + i))
-		f.must(f.Bridge.Stop())
-		f.pop("jobs", value)
-		f.publish("S", 7+i, 7+i)
-		f.Bridge = f.StartBridge()
-		f.Bridge.WaitReady()
-		f.drawn(uint64(7 + i))
-		f.wantList("after a start", f.pop("jobs", value), fmt.Sprint(7+i))
-	}
+	testenv.Bubble(t, func(t *testing.T) {
+		o := testenv.Options{Bridge: func(o *bridge.Options) {
+			o.Sources = map[fdbpq.QueueName]string{{Name: "jobs"}: source("S", `"start":3`)}
+		}}
+		f := newFixture(t, o)
+		f.stream("S", jetstream.LimitsPolicy)
+		f.publish("S", 1, 6)
+		f.drawn(6)
+		f.wantItems(3, 6)
+		for i, by := range []string{source("S", `"start":5`), source("S", `"on_bad":"stop"`)} {
+			f.must(f.set(by))
+			f.drawn(uint64(6 + i))
+			f.must(f.Bridge.Stop())
+			f.pop("jobs", value)
+			f.publish("S", 7+i, 7+i)
+			f.Bridge = f.StartBridge()
+			f.Bridge.WaitReady()
+			f.drawn(uint64(7 + i))
+			f.wantList("after a start", f.pop("jobs", value), fmt.Sprint(7+i))
+		}
+	})
 }
 
 // A source that lacks a right says so.
@@ -384,8 +401,7 @@ func TestMissingRights(t *testing.T) {
 		"$JS.API.CONSUMER.MSG.NEXT.S.>": "JetStream delivers nothing",
 		"$JS.ACK.S.>":                   "does not take acknowledgements",
 	} {
-		t.Run(missing, func(t *testing.T) {
-			t.Parallel()
+		subtest(t, missing, func(t *testing.T) {
 			f := newFixture(t, testenv.Options{
 				NATS: func(o *server.Options) {
 					o.Users = []*server.User{{Username: "admin", Password: "x"}, {Username: "bridge", Password: "x", Permissions: &server.Permissions{

@@ -26,6 +26,11 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
+// subtest is t.Run in a bubble.
+func subtest(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { testenv.Bubble(t, test) })
+}
+
 // fixture is a system with JetStream.
 type fixture struct {
 	testing.TB

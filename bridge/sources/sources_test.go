@@ -26,6 +26,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 func (f *fixture) now() time.Time { return time.Now() }
@@ -35,7 +36,7 @@ var retentions = []jetstream.RetentionPolicy{jetstream.LimitsPolicy, jetstream.W
 // Each message becomes one item, whatever becomes of commits, and of the bridge and the server.
 func TestExactlyOnce(t *testing.T) {
 	for _, retention := range retentions {
-		t.Run(retention.String(), func(t *testing.T) {
+		subtest(t, retention.String(), func(t *testing.T) {
 			faulty := map[faultkv.Fault]float64{faultkv.UnknownLost: .1, faultkv.UnknownMade: .1, faultkv.Conflict: .1, faultkv.Outage: .01}
 			f := newFixture(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
 				return faultkv.New(db, faultkv.Options{Seed: 1, Rates: faulty})
@@ -43,20 +44,21 @@ func TestExactlyOnce(t *testing.T) {
 			f.stream("S", retention)
 			testenv.Eventually(t, func() error { return f.set(source("S")) })
 			f.consumes("S")
-			f.publish("S", 1, 2000)
+			n := harness.Times(500, 1000)
+			f.publish("S", 1, 2*n)
 
 			// Another bridge goes on where the first has stopped, and the server comes back.
 			f.drawn(100)
 			other := f.StartBridge()
 			f.must(f.Bridge.Stop())
 			other.WaitReady()
-			f.publish("S", 2001, 3000)
-			f.drawn(2500)
+			f.publish("S", 2*n+1, 3*n)
+			f.drawn(uint64(2*n + n/2))
 			f.NATS.Restart()
 			testenv.Eventually(t, f.Conn.Flush)
-			f.publish("S", 3001, 4000)
-			f.drawn(4000)
-			f.wantItems(1, 4000)
+			f.publish("S", 3*n+1, 4*n)
+			f.drawn(uint64(4 * n))
+			f.wantItems(1, 4*n)
 
 			if retention != jetstream.LimitsPolicy {
 				testenv.Eventually(t, func() error {
@@ -74,173 +76,183 @@ func TestExactlyOnce(t *testing.T) {
 // A source begins where it says, draws only what its filter allows, and goes on with another filter
 // from the start.
 func TestStart(t *testing.T) {
-	f := newFixture(t, testenv.Options{})
-	f.stream("S", jetstream.LimitsPolicy)
-	f.publish("S", 1, 9)
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{})
+		f.stream("S", jetstream.LimitsPolicy)
+		f.publish("S", 1, 9)
 
-	f.must(f.set(source("S", `"start":4`)))
-	f.drawn(9)
-	f.wantItems(4, 9)
+		f.must(f.set(source("S", `"start":4`)))
+		f.drawn(9)
+		f.wantItems(4, 9)
 
-	f.must(f.set(source("S", `"start":"new"`)))
-	f.eventually(func(s *settings.SourceState) bool {
-		return strings.Contains(string(s.Source), "new") && !s.Created.IsZero()
-	})
-	f.publish("S", 10, 12)
-	f.drawn(12)
-	f.wantItems(10, 12)
+		f.must(f.set(source("S", `"start":"new"`)))
+		f.eventually(func(s *settings.SourceState) bool {
+			return strings.Contains(string(s.Source), "new") && !s.Created.IsZero()
+		})
+		f.publish("S", 10, 12)
+		f.drawn(12)
+		f.wantItems(10, 12)
 
-	f.must(f.set(source("S", `"filter":"S.1"`)))
-	f.drawn(10)
-	f.wantList("filtered", f.pop("jobs", value), "1", "4", "7", "10")
+		f.must(f.set(source("S", `"filter":"S.1"`)))
+		f.drawn(10)
+		f.wantList("filtered", f.pop("jobs", value), "1", "4", "7", "10")
 
-	f.must(f.set(source("S", `"start":14`)))
-	f.stopped("start is 14", "is 12")
-	f.must(f.set("null"))
-	testenv.Eventually(t, func() error {
-		s, err := f.js.Stream(t.Context(), "S")
-		if err == nil && s.CachedInfo().State.Consumers > 0 {
-			err = errors.New("the consumer is still there")
-		}
-		return err
+		f.must(f.set(source("S", `"start":14`)))
+		f.stopped("start is 14", "is 12")
+		f.must(f.set("null"))
+		testenv.Eventually(t, func() error {
+			s, err := f.js.Stream(t.Context(), "S")
+			if err == nil && s.CachedInfo().State.Consumers > 0 {
+				err = errors.New("the consumer is still there")
+			}
+			return err
+		})
 	})
 }
 
 // Priority and group come from headers, from tokens or from the source; other headers come along.
 func TestFields(t *testing.T) {
-	f := newFixture(t, testenv.Options{})
-	f.stream("S", jetstream.LimitsPolicy)
-	for _, subject := range []string{"S.7.a", "S.-3.b"} {
-		m := nats.NewMsg(subject)
-		m.Header = nats.Header{"Tenant": {"t-" + subject}, "Other": {"x"}, "Nats-Msg-Id": {subject}, "Pq-Unique": {"u"}, "Status": {"503"}}
-		m.Data = []byte("x") // NATS clients take one with a status and no payload for an answer of the server
-		_, err := f.js.PublishMsg(t.Context(), m)
-		f.must(err)
-	}
-	text := func(item *fdbpq.Item) string {
-		return fmt.Sprint(item.ID.Priority, " ", item.Message.Headers, item.Message.MsgID, item.Message.Unique)
-	}
-	for fields, want := range map[string][]string{
-		`"priority":{"token":2},"group":{"token":3}`: {
-			"-3 map[Other:[x] Pq-Group:[b] Pq-Source:[S 2] Tenant:[t-S.-3.b]]", "7 map[Other:[x] Pq-Group:[a] Pq-Source:[S 1] Tenant:[t-S.7.a]]"},
-		`"priority":5,"group":{"header":"Tenant"},"start":1`: {
-			"5 map[Other:[x] Pq-Group:[t-S.7.a] Pq-Source:[S 1] Tenant:[t-S.7.a]]", "5 map[Other:[x] Pq-Group:[t-S.-3.b] Pq-Source:[S 2] Tenant:[t-S.-3.b]]"},
-	} {
-		f.must(f.set("null"))
-		f.must(f.set(`{"stream":"S",` + fields + `}`))
-		f.drawn(2)
-		f.wantList(fields, f.pop("jobs", text), want...)
-	}
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{})
+		f.stream("S", jetstream.LimitsPolicy)
+		for _, subject := range []string{"S.7.a", "S.-3.b"} {
+			m := nats.NewMsg(subject)
+			m.Header = nats.Header{"Tenant": {"t-" + subject}, "Other": {"x"}, "Nats-Msg-Id": {subject}, "Pq-Unique": {"u"}, "Status": {"503"}}
+			m.Data = []byte("x") // NATS clients take one with a status and no payload for an answer of the server
+			_, err := f.js.PublishMsg(t.Context(), m)
+			f.must(err)
+		}
+		text := func(item *fdbpq.Item) string {
+			return fmt.Sprint(item.ID.Priority, " ", item.Message.Headers, item.Message.MsgID, item.Message.Unique)
+		}
+		for fields, want := range map[string][]string{
+			`"priority":{"token":2},"group":{"token":3}`: {
+				"-3 map[Other:[x] Pq-Group:[b] Pq-Source:[S 2] Tenant:[t-S.-3.b]]", "7 map[Other:[x] Pq-Group:[a] Pq-Source:[S 1] Tenant:[t-S.7.a]]"},
+			`"priority":5,"group":{"header":"Tenant"},"start":1`: {
+				"5 map[Other:[x] Pq-Group:[t-S.7.a] Pq-Source:[S 1] Tenant:[t-S.7.a]]", "5 map[Other:[x] Pq-Group:[t-S.-3.b] Pq-Source:[S 2] Tenant:[t-S.-3.b]]"},
+		} {
+			f.must(f.set("null"))
+			f.must(f.set(`{"stream":"S",` + fields + `}`))
+			f.drawn(2)
+			f.wantList(fields, f.pop("jobs", text), want...)
+		}
+	})
 }
 
 // A message that cannot be an item goes to the dead-letter queue, or stops the source until it is set
 // again.
 func TestBadMessages(t *testing.T) {
-	f := newFixture(t, testenv.Options{})
-	f.stream("S", jetstream.LimitsPolicy)
-	f.publish("S", 1, 3)
-	m := nats.NewMsg("S.x")
-	m.Header, m.Data = nats.Header{"X-Priority": {"urgent"}}, []byte("bad")
-	_, err := f.js.PublishMsg(t.Context(), m)
-	f.must(err)
-	f.publish("S", 5, 6)
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{})
+		f.stream("S", jetstream.LimitsPolicy)
+		f.publish("S", 1, 3)
+		m := nats.NewMsg("S.x")
+		m.Header, m.Data = nats.Header{"X-Priority": {"urgent"}}, []byte("bad")
+		_, err := f.js.PublishMsg(t.Context(), m)
+		f.must(err)
+		f.publish("S", 5, 6)
 
-	f.must(f.set(source("S")))
-	if s := f.drawn(6); s.Drawn != 5 || s.Dead != 1 || s.Lag != 0 {
-		t.Errorf("drawn: %s", s.JSON())
-	}
-	f.wantList("items", f.pop("jobs", value), "3", "6", "1", "2", "5")
-	f.wantList("dead letters", f.pop("jobs-dead", func(item *fdbpq.Item) string {
-		d := item.Message.DeadLetter
-		return fmt.Sprint(string(item.Message.Value), item.Message.Headers, " ", d.Queue, ": ", d.Reason)
-	}), `badmap[Pq-Source:[S 4] X-Priority:[urgent]] jobs: message 4 of stream S: header X-Priority: bad priority "urgent": want a decimal integer, such as 5 or -5`)
+		f.must(f.set(source("S")))
+		if s := f.drawn(6); s.Drawn != 5 || s.Dead != 1 || s.Lag != 0 {
+			t.Errorf("drawn: %s", s.JSON())
+		}
+		f.wantList("items", f.pop("jobs", value), "3", "6", "1", "2", "5")
+		f.wantList("dead letters", f.pop("jobs-dead", func(item *fdbpq.Item) string {
+			d := item.Message.DeadLetter
+			return fmt.Sprint(string(item.Message.Value), item.Message.Headers, " ", d.Queue, ": ", d.Reason)
+		}), `badmap[Pq-Source:[S 4] X-Priority:[urgent]] jobs: message 4 of stream S: header X-Priority: bad priority "urgent": want a decimal integer, such as 5 or -5`)
 
-	f.must(f.set(source("S", `"start":2`, `"on_bad":"stop"`)))
-	f.stopped("message 4", `bad priority "urgent"`, `"start":5`)
-	f.wantList("before it", f.pop("jobs", value), "3", "2")
-	f.must(f.set(source("S", `"start":5`, `"on_bad":"stop"`)))
-	f.drawn(6)
-	f.wantList("after it", f.pop("jobs", value), "6", "5")
-	f.must(f.set(`{"stream":"S","start":3,"on_bad":"stop","priority":7}`))
-	f.drawn(6)
-	f.wantList("with another priority", f.pop("jobs", value), "3", "bad", "5", "6")
+		f.must(f.set(source("S", `"start":2`, `"on_bad":"stop"`)))
+		f.stopped("message 4", `bad priority "urgent"`, `"start":5`)
+		f.wantList("before it", f.pop("jobs", value), "3", "2")
+		f.must(f.set(source("S", `"start":5`, `"on_bad":"stop"`)))
+		f.drawn(6)
+		f.wantList("after it", f.pop("jobs", value), "6", "5")
+		f.must(f.set(`{"stream":"S","start":3,"on_bad":"stop","priority":7}`))
+		f.drawn(6)
+		f.wantList("with another priority", f.pop("jobs", value), "3", "bad", "5", "6")
+	})
 }
 
 // A full queue holds its source back. Nothing is lost, and nothing acknowledged before its time.
 func TestFullQueue(t *testing.T) {
-	f := newFixture(t, testenv.Options{})
-	f.stream("S", jetstream.WorkQueuePolicy)
-	f.Request("pq.jobs.config", nil, []byte(`{"max_items":700}`))
-	f.must(f.set(`{"stream":"S"}`))
-	f.publish("S", 1, 1500)
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{})
+		f.stream("S", jetstream.WorkQueuePolicy)
+		f.Request("pq.jobs.config", nil, []byte(`{"max_items":700}`))
+		f.must(f.set(`{"stream":"S"}`))
+		f.publish("S", 1, 1500)
 
-	var got []string
-	for _, full := range []uint64{700, 1400} {
-		s := f.eventually(func(s *settings.SourceState) bool { return s.Waiting != "" && s.Sequence == full })
-		if s.Lag != 1500-full {
-			t.Errorf("held back: %s", s.JSON())
+		var got []string
+		for _, full := range []uint64{700, 1400} {
+			s := f.eventually(func(s *settings.SourceState) bool { return s.Waiting != "" && s.Sequence == full })
+			if s.Lag != 1500-full {
+				t.Errorf("held back: %s", s.JSON())
+			}
+			got = append(got, f.take(700, "jobs", value)...) // no more, which come as soon as there is room
 		}
-		got = append(got, f.take(700, "jobs", value)...) // no more, which come as soon as there is room
-	}
-	f.eventually(func(s *settings.SourceState) bool { return s.Waiting == "" && s.Sequence == 1500 })
-	got = append(got, f.pop("jobs", value)...)
-	for i, text := range got {
-		if text != strconv.Itoa(i+1) {
-			t.Fatalf("item %d is %s", i+1, text)
+		f.eventually(func(s *settings.SourceState) bool { return s.Waiting == "" && s.Sequence == 1500 })
+		got = append(got, f.pop("jobs", value)...)
+		for i, text := range got {
+			if text != strconv.Itoa(i+1) {
+				t.Fatalf("item %d is %s", i+1, text)
+			}
 		}
-	}
-	if len(got) != 1500 {
-		t.Errorf("%d items, want 1500", len(got))
-	}
+		if len(got) != 1500 {
+			t.Errorf("%d items, want 1500", len(got))
+		}
+	})
 }
 
 // A stream that is not the one that was drawn from stops the source, with a text that says what to do.
 func TestOtherStream(t *testing.T) {
-	f := newFixture(t, testenv.Options{})
-	s := f.stream("S", jetstream.LimitsPolicy)
-	f.publish("S", 1, 5)
-	f.must(f.set(source("S")))
-	f.drawn(5)
-	f.wantItems(1, 5)
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{})
+		s := f.stream("S", jetstream.LimitsPolicy)
+		f.publish("S", 1, 5)
+		f.must(f.set(source("S")))
+		f.drawn(5)
+		f.wantItems(1, 5)
 
-	// Purged while no bridge runs.
-	f.must(f.Bridge.Stop())
-	f.publish("S", 6, 20)
-	f.must(s.Purge(t.Context(), jetstream.WithPurgeSequence(15)))
-	f.StartBridge().WaitReady()
-	f.stopped("messages 6 to 14", `"start":15`)
-	f.must(f.set(source("S", `"start":15`)))
-	f.drawn(20)
-	f.wantItems(15, 20)
+		// Purged while no bridge runs.
+		f.must(f.Bridge.Stop())
+		f.publish("S", 6, 20)
+		f.must(s.Purge(t.Context(), jetstream.WithPurgeSequence(15)))
+		f.StartBridge().WaitReady()
+		f.stopped("messages 6 to 14", `"start":15`)
+		f.must(f.set(source("S", `"start":15`)))
+		f.drawn(20)
+		f.wantItems(15, 20)
 
-	// Purged while a full queue holds the source back: what was delivered before is drawn.
-	f.Request("pq.jobs.config", nil, []byte(`{"max_items":3}`))
-	f.publish("S", 21, 30)
-	f.eventually(func(s *settings.SourceState) bool { return s.Waiting != "" && s.Sequence == 23 })
-	f.must(s.Purge(t.Context()))
-	f.publish("S", 31, 32)
-	f.Request("pq.jobs.config", nil, []byte(`{"max_items":null}`))
-	if s := f.drawn(30); s.Stopped == "" { // all were delivered before the purge, so it may not even notice
-		f.drawn(32)
-		f.wantItems(21, 32)
-	}
+		// Purged while a full queue holds the source back: what was delivered before is drawn.
+		f.Request("pq.jobs.config", nil, []byte(`{"max_items":3}`))
+		f.publish("S", 21, 30)
+		f.eventually(func(s *settings.SourceState) bool { return s.Waiting != "" && s.Sequence == 23 })
+		f.must(s.Purge(t.Context()))
+		f.publish("S", 31, 32)
+		f.Request("pq.jobs.config", nil, []byte(`{"max_items":null}`))
+		if s := f.drawn(30); s.Stopped == "" { // all were delivered before the purge, so it may not even notice
+			f.drawn(32)
+			f.wantItems(21, 32)
+		}
 
-	// Created again, with fewer messages and with more.
-	f.must(f.js.DeleteStream(t.Context(), "S"))
-	f.eventually(func(s *settings.SourceState) bool { return strings.Contains(s.Waiting, "not found") })
-	f.stream("S", jetstream.LimitsPolicy)
-	f.publish("S", 1, 40)
-	f.stopped("created again", "remove the source")
-	f.must(f.set("null"))
-	f.must(f.set(source("S", `"start":15`)))
-	f.drawn(40)
-	f.wantItems(15, 40)
+		// Created again, with fewer messages and with more.
+		f.must(f.js.DeleteStream(t.Context(), "S"))
+		f.eventually(func(s *settings.SourceState) bool { return strings.Contains(s.Waiting, "not found") })
+		f.stream("S", jetstream.LimitsPolicy)
+		f.publish("S", 1, 40)
+		f.stopped("created again", "remove the source")
+		f.must(f.set("null"))
+		f.must(f.set(source("S", `"start":15`)))
+		f.drawn(40)
+		f.wantItems(15, 40)
+	})
 }
 
 // Three that think they own a queue draw each message once, although they remove each other's consumers.
 func TestTwoDrawers(t *testing.T) {
 	for _, retention := range retentions {
-		t.Run(retention.String(), func(t *testing.T) {
+		subtest(t, retention.String(), func(t *testing.T) {
 			f := newFixture(t, testenv.Options{})
 			stream := f.stream("S", retention)
 			f.must(f.set(source("S")))
@@ -271,60 +283,65 @@ func TestTwoDrawers(t *testing.T) {
 				})
 				running.Go(others[i].Start(ctx, store))
 			}
-			for i := range 40 {
+			rounds := harness.Times(10, 40)
+			for i := range rounds {
 				f.publish("S", 100*i+1, 100*i+100)
 				for _, other := range others {
 					other.Tell(jobs, true)
 				}
 			}
-			f.drawn(4000)
-			f.wantItems(1, 4000)
+			f.drawn(uint64(100 * rounds))
+			f.wantItems(1, 100*rounds)
 		})
 	}
 }
 
 // Messages as large as the server carries, and one that no item can be.
 func TestLargeMessages(t *testing.T) {
-	f := newFixture(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 12 << 20 }})
-	f.stream("S", jetstream.LimitsPolicy)
-	want := []string{}
-	for i, size := range []int{5 << 20, 12 << 20, 4 << 20, 1} {
-		_, err := f.js.Publish(t.Context(), "S.x", make([]byte, size))
-		f.must(err)
-		want = append(want, fmt.Sprint(size, " S ", i+1))
-	}
-	f.must(f.set(`{"stream":"S"}`))
-	if s := f.drawn(4); s.Drawn != 3 || s.Dead != 1 {
-		t.Errorf("drawn: %s", s.JSON())
-	}
-	text := func(item *fdbpq.Item) string {
-		return fmt.Sprint(len(item.Message.Value), " ", item.Message.Headers["Pq-Source"][0])
-	}
-	f.wantList("dead", f.popBy(1, "jobs-dead", text), "0 S 2")
-	f.wantList("items", f.popBy(1, "jobs", text), want[0], want[2], want[3])
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 12 << 20 }})
+		f.stream("S", jetstream.LimitsPolicy)
+		want := []string{}
+		for i, size := range []int{5 << 20, 12 << 20, 4 << 20, 1} {
+			_, err := f.js.Publish(t.Context(), "S.x", make([]byte, size))
+			f.must(err)
+			want = append(want, fmt.Sprint(size, " S ", i+1))
+		}
+		f.must(f.set(`{"stream":"S"}`))
+		if s := f.drawn(4); s.Drawn != 3 || s.Dead != 1 {
+			t.Errorf("drawn: %s", s.JSON())
+		}
+		text := func(item *fdbpq.Item) string {
+			return fmt.Sprint(len(item.Message.Value), " ", item.Message.Headers["Pq-Source"][0])
+		}
+		f.wantList("dead", f.popBy(1, "jobs-dead", text), "0 S 2")
+		f.wantList("items", f.popBy(1, "jobs", text), want[0], want[2], want[3])
+	})
 }
 
 // A source with nothing to draw makes no transactions.
 func TestIdle(t *testing.T) {
-	var counted *countkv.DB
-	f := newFixture(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
-		counted = countkv.New(db)
-		return counted
-	}})
-	f.stream("S", jetstream.LimitsPolicy)
-	f.must(f.set(source("S")))
-	f.publish("S", 1, 5)
-	f.drawn(5)
-	f.wantItems(1, 5)
+	testenv.Bubble(t, func(t *testing.T) {
+		var counted *countkv.DB
+		f := newFixture(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
+			counted = countkv.New(db)
+			return counted
+		}})
+		f.stream("S", jetstream.LimitsPolicy)
+		f.must(f.set(source("S")))
+		f.publish("S", 1, 5)
+		f.drawn(5)
+		f.wantItems(1, 5)
 
-	// What the bridge has begun ends before it is idle.
-	testenv.Eventually(t, func() error {
-		counted.Take()
-		<-time.After(300 * time.Millisecond)
-		if n := len(counted.Take()); n > 0 {
-			return fmt.Errorf("%d transactions", n)
-		}
-		return nil
+		// What the bridge has begun ends before it is idle.
+		testenv.Eventually(t, func() error {
+			counted.Take()
+			<-time.After(300 * time.Millisecond)
+			if n := len(counted.Take()); n > 0 {
+				return fmt.Errorf("%d transactions", n)
+			}
+			return nil
+		})
 	})
 }
 
@@ -374,32 +391,34 @@ func TestBadSources(t *testing.T) {
 
 // Sources that are configured are set when the bridge starts, and those that cannot be are refused.
 func TestConfigured(t *testing.T) {
-	grammar, err := subjects.New("pq", "q")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for bad, want := range map[string]string{
-		`[]`:                           "want an object",
-		`{"orders":{"stream":"S"}}`:    `"orders": want a queue`,
-		`{"pq.a.push":{"stream":"S"}}`: `"pq.a.push": want a queue`,
-		`{"pq.orders":{}}`:             `pq.orders: stream: ""`,
-		`{"q.mail":{"stream":"S","priority":{"token":3}}}`: "q.mail: priority: a FIFO queue",
-	} {
-		if _, err := sources.Parse(grammar, []byte(bad)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", bad, err, want)
+	testenv.Bubble(t, func(t *testing.T) {
+		grammar, err := subjects.New("pq", "q")
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		for bad, want := range map[string]string{
+			`[]`:                           "want an object",
+			`{"orders":{"stream":"S"}}`:    `"orders": want a queue`,
+			`{"pq.a.push":{"stream":"S"}}`: `"pq.a.push": want a queue`,
+			`{"pq.orders":{}}`:             `pq.orders: stream: ""`,
+			`{"q.mail":{"stream":"S","priority":{"token":3}}}`: "q.mail: priority: a FIFO queue",
+		} {
+			if _, err := sources.Parse(grammar, []byte(bad)); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", bad, err, want)
+			}
+		}
 
-	configured, err := sources.Parse(grammar, []byte(`{"pq.jobs":`+source("S")+`,"q.mail":{"stream":"S"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := newFixture(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Sources = configured }})
-	f.eventually(func(s *settings.SourceState) bool { return strings.Contains(s.Waiting, "not found") })
-	f.stream("S", jetstream.LimitsPolicy)
-	f.publish("S", 1, 6)
-	f.drawn(6)
-	f.wantItems(1, 6)
+		configured, err := sources.Parse(grammar, []byte(`{"pq.jobs":`+source("S")+`,"q.mail":{"stream":"S"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newFixture(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Sources = configured }})
+		f.eventually(func(s *settings.SourceState) bool { return strings.Contains(s.Waiting, "not found") })
+		f.stream("S", jetstream.LimitsPolicy)
+		f.publish("S", 1, 6)
+		f.drawn(6)
+		f.wantItems(1, 6)
+	})
 }
 
 // The rights in the document are those that sources need.

@@ -107,7 +107,7 @@ func (f *forwarding) fail(t *testing.T, lost []failedForward) {
 // whatever is lost. A pop that is answered as not run has not been run. Once the other bridge is
 // gone, this one answers all those that the other had not.
 func TestForwardsAreAnsweredOnce(t *testing.T) {
-	for range harness.RaceTimes(300, 100) {
+	for range harness.Times(60, 300) {
 		seed := rand.Uint64()
 		f := &forwarding{
 			random: rand.New(rand.NewPCG(seed, 0)), peer: newPeer("", 0),

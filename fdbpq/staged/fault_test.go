@@ -11,6 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // popFaults are the faults of a commit.
@@ -101,16 +103,16 @@ func TestFaultsAtEveryCommit(t *testing.T) {
 		want   string
 		left   []string
 	}{
-		{name: "at once", n: 4, max: true, want: "a", left: []string{"b", "c"}},
-		{name: "in line", before: []faultkv.Fault{faultkv.Conflict, faultkv.None}, n: 3, want: "b", left: []string{"c"},
+		{name: "at once", n: harness.Times(3, 4), max: true, want: "a", left: []string{"b", "c"}},
+		{name: "in line", before: []faultkv.Fault{faultkv.Conflict, faultkv.None}, n: harness.Times(2, 3), want: "b", left: []string{"c"},
 			setUp: func(s *faulty) { _, _ = s.popPlain() }},
-		{name: "leader", n: 3, want: "b", left: []string{"a", "c"}, setUp: func(s *faulty) {
+		{name: "leader", n: harness.Times(2, 3), want: "b", left: []string{"a", "c"}, setUp: func(s *faulty) {
 			s.p.leads(1, always)
 			s.line(fdbpq.Front) // its owner is gone
 			s.clock.stepping(maxPatience / 4)
 		}},
 	} {
-		t.Run(path.name, func(t *testing.T) {
+		subtest(t, path.name, func(t *testing.T) {
 			for _, served := range []bool{false, true} {
 				inParallel(sequences(path.n, popFaults...), func(script []faultkv.Fault) {
 					s := newFaulty(t, served)
@@ -188,50 +190,54 @@ func (s *faulty) endAt(at ending, end func()) {
 // A pop whose context ends at any point is withdrawn, and has no effect. Its item returns with its
 // history.
 func TestContextEndsAnywhere(t *testing.T) {
-	inParallel(endings(), func(at ending) {
-		s := newFaulty(t, at.served)
-		what := fmt.Sprintf("%+v", at)
-		ctx, cancel := context.WithCancel(s.ctx)
-		defer cancel()
-		s.endAt(at, cancel)
-		item, err := s.p.PopMin(ctx)
-		if err == nil {
-			wantEqual(t, what, string(item.Value), "a")
-			s.wantLeft(what, "b", "c")
-			return
-		}
-		if !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
-			t.Errorf("%s: error %v, want context.Canceled alone", what, err)
-		}
-		s.wantHistory(what)
-		s.wantLeft(what, "a", "b", "c")
+	testenv.Bubble(t, func(t *testing.T) {
+		inParallel(endings(), func(at ending) {
+			s := newFaulty(t, at.served)
+			what := fmt.Sprintf("%+v", at)
+			ctx, cancel := context.WithCancel(s.ctx)
+			defer cancel()
+			s.endAt(at, cancel)
+			item, err := s.p.PopMin(ctx)
+			if err == nil {
+				wantEqual(t, what, string(item.Value), "a")
+				s.wantLeft(what, "b", "c")
+				return
+			}
+			if !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
+				t.Errorf("%s: error %v, want context.Canceled alone", what, err)
+			}
+			s.wantHistory(what)
+			s.wantLeft(what, "a", "b", "c")
+		})
 	})
 }
 
 // A pop that cannot be withdrawn, because the store cannot be reached, says so, and is settled
 // later by Settle or by the next pop.
 func TestSettle(t *testing.T) {
-	list := slices.DeleteFunc(endings(), func(at ending) bool { return at.begin > 0 })
-	inParallel(list, func(at ending) {
-		for _, byPop := range []bool{false, true} {
-			s := newFaulty(t, at.served)
-			what := fmt.Sprintf("%+v by a pop: %t", at, byPop)
-			s.endAt(at, func() { s.store.SetOutage(true) })
-			_, err := s.p.PopMin(s.ctx)
-			wantError(t, err, kv.ErrUnavailable)
-			wantError(t, err, kv.ErrCommitUnknown)
-			wantError(t, s.p.Settle(s.ctx), kv.ErrUnavailable)
-			_, err = s.p.PopMin(s.ctx)
-			wantError(t, err, kv.ErrUnavailable)
-			s.store.SetOutage(false)
-			if byPop {
-				s.wantPop(s.p.PopMax, "c")
-				s.wantLeft(what, "a", "b")
-				continue
+	testenv.Bubble(t, func(t *testing.T) {
+		list := slices.DeleteFunc(endings(), func(at ending) bool { return at.begin > 0 })
+		inParallel(list, func(at ending) {
+			for _, byPop := range []bool{false, true} {
+				s := newFaulty(t, at.served)
+				what := fmt.Sprintf("%+v by a pop: %t", at, byPop)
+				s.endAt(at, func() { s.store.SetOutage(true) })
+				_, err := s.p.PopMin(s.ctx)
+				wantError(t, err, kv.ErrUnavailable)
+				wantError(t, err, kv.ErrCommitUnknown)
+				wantError(t, s.p.Settle(s.ctx), kv.ErrUnavailable)
+				_, err = s.p.PopMin(s.ctx)
+				wantError(t, err, kv.ErrUnavailable)
+				s.store.SetOutage(false)
+				if byPop {
+					s.wantPop(s.p.PopMax, "c")
+					s.wantLeft(what, "a", "b")
+					continue
+				}
+				wantError(t, s.p.Settle(s.ctx), nil)
+				s.wantLeft(what, "a", "b", "c")
 			}
-			wantError(t, s.p.Settle(s.ctx), nil)
-			s.wantLeft(what, "a", "b", "c")
-		}
+		})
 	})
 }
 

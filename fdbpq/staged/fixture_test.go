@@ -46,11 +46,18 @@ func openPebble(t *testing.T) kv.Database {
 	return must(pebblekv.Open("db", pebblekv.Options{FS: disk, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)}))
 }
 
-var engines = []engine{
-	{"mem", fdbpq.RawValues, openMem},
-	{"mem/tuple", fdbpq.TupleValues, openMem},
-	{"pebble", fdbpq.TupleValues, openPebble},
-	{"fdb", fdbpq.RawValues, func(t *testing.T) kv.Database { return testenv.FDB(t) }},
+// engines returns those to run tests on: one, unless there is time for all of them.
+func engines() []engine {
+	list := []engine{{"mem", fdbpq.RawValues, openMem}}
+	if harness.Nightly {
+		list = append(list, engine{"mem/tuple", fdbpq.TupleValues, openMem}, engine{"pebble", fdbpq.TupleValues, openPebble})
+	}
+	return append(list, engine{"fdb", fdbpq.RawValues, func(t *testing.T) kv.Database { return testenv.FDB(t) }})
+}
+
+// subtest is t.Run in a bubble.
+func subtest(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { testenv.Bubble(t, test) })
 }
 
 // fixture is a queue, with a clock that stands still unless told to move.
@@ -68,7 +75,7 @@ type fixture struct {
 }
 
 func onEngines(t *testing.T, run func(f *fixture)) {
-	for _, e := range engines {
+	for _, e := range engines() {
 		t.Run(e.name, func(t *testing.T) { run(newFixture(t, e.open(t), e.format)) })
 	}
 }

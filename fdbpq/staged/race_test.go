@@ -11,40 +11,44 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // A commit of unknown outcome that is made after later commits of its pop changes nothing; with
 // grows also while others join the line before each commit. A sequence says of each commit that it
 // is made (0), refused (-1), or of unknown outcome and made after the given number of later ones.
 func TestLateCommits(t *testing.T) {
-	lates := sequences(4, -1, 0, 1, 2, 3)
-	for _, served := range []bool{false, true} {
-		inParallel(lates, func(late []int) {
-			s := newFaulty(t, served)
-			what := fmt.Sprintf("%v served=%t", late, served)
-			item, err := s.popLate(late, s.commit)
-			if err != nil || string(item.Value) != "a" {
-				t.Errorf("%s: popped %q (error %v), want a", what, item.Value, err)
-			}
-			s.wantLeft(what, "b", "c")
-		})
-	}
-
-	for servedAt := 2; servedAt <= 5; servedAt++ {
-		inParallel(lates, func(late []int) {
-			s := newFaulty(t, false)
-			s.clock.stepping(maxPatience / 4)
-			item, err := s.popLate(late, func(n int, tx *meddledTransaction) error {
-				err := s.commit(n, tx)
-				if n == servedAt {
-					_ = s.tryServe() // may meet the late ones
+	testenv.Bubble(t, func(t *testing.T) {
+		lates := sequences(harness.Times(3, 4), -1, 0, 1, 2, 3)
+		for _, served := range []bool{false, true} {
+			inParallel(lates, func(late []int) {
+				s := newFaulty(t, served)
+				what := fmt.Sprintf("%v served=%t", late, served)
+				item, err := s.popLate(late, s.commit)
+				if err != nil || string(item.Value) != "a" {
+					t.Errorf("%s: popped %q (error %v), want a", what, item.Value, err)
 				}
-				return err
-			}, fdbpq.Front) // and is gone
-			wantError(t, err, nil)
-			s.wantOnce(fmt.Sprintf("%v served at %d", late, servedAt), string(item.Value))
-		})
-	}
+				s.wantLeft(what, "b", "c")
+			})
+		}
+
+		for servedAt := 2; servedAt <= 5; servedAt++ {
+			inParallel(lates, func(late []int) {
+				s := newFaulty(t, false)
+				s.clock.stepping(maxPatience / 4)
+				item, err := s.popLate(late, func(n int, tx *meddledTransaction) error {
+					err := s.commit(n, tx)
+					if n == servedAt {
+						_ = s.tryServe() // may meet the late ones
+					}
+					return err
+				}, fdbpq.Front) // and is gone
+				wantError(t, err, nil)
+				s.wantOnce(fmt.Sprintf("%v served at %d", late, servedAt), string(item.Value))
+			})
+		}
+	})
 }
 
 // popLate pops with late commits. Requests from the ends given join the line before the first two
@@ -146,47 +150,49 @@ var interferences = map[string]func(s *faulty) (fdbpq.Item, error){
 // Whatever others do between the reads of a pop and its commit, no item is popped twice, and none
 // is lost.
 func TestInterference(t *testing.T) {
-	type interference struct {
-		name   string
-		at     int // before that commit
-		served bool
-		random func(int) int // nil unless it leads
-	}
-	var list []interference
-	for name := range interferences {
-		for at := 1; at <= 4; at++ {
-			list = append(list, interference{name, at, false, nil}, interference{name, at, true, nil})
+	testenv.Bubble(t, func(t *testing.T) {
+		type interference struct {
+			name   string
+			at     int // before that commit
+			served bool
+			random func(int) int // nil unless it leads
 		}
-		list = append(list, interference{name, 1, false, never}, interference{name, 1, false, always})
-	}
-	inParallel(list, func(i interference) {
-		s := newFaulty(t, i.served)
-		what := fmt.Sprintf("%s at %d, served=%t, leads=%t", i.name, i.at, i.served, i.random != nil)
-		s.clock.stepping(maxPatience / 4)
-		var got []string
-		note := func(item fdbpq.Item, err error) {
-			switch {
-			case err != nil && !errors.Is(err, fdbpq.ErrEmpty) && !kv.Retryable(err):
-				t.Errorf("%s: %v", what, err)
-			case item.Value != nil:
-				got = append(got, string(item.Value))
+		var list []interference
+		for name := range interferences {
+			for at := 1; at <= 4; at++ {
+				list = append(list, interference{name, at, false, nil}, interference{name, at, true, nil})
 			}
+			list = append(list, interference{name, 1, false, never}, interference{name, 1, false, always})
 		}
-		s.meddle(nil, func(n int, tx *meddledTransaction) error {
-			if n == 1 && i.at > 1 {
-				return kv.ErrConflict
+		inParallel(list, func(i interference) {
+			s := newFaulty(t, i.served)
+			what := fmt.Sprintf("%s at %d, served=%t, leads=%t", i.name, i.at, i.served, i.random != nil)
+			s.clock.stepping(maxPatience / 4)
+			var got []string
+			note := func(item fdbpq.Item, err error) {
+				switch {
+				case err != nil && !errors.Is(err, fdbpq.ErrEmpty) && !kv.Retryable(err):
+					t.Errorf("%s: %v", what, err)
+				case item.Value != nil:
+					got = append(got, string(item.Value))
+				}
 			}
-			if n == i.at {
-				note(interferences[i.name](s))
+			s.meddle(nil, func(n int, tx *meddledTransaction) error {
+				if n == 1 && i.at > 1 {
+					return kv.ErrConflict
+				}
+				if n == i.at {
+					note(interferences[i.name](s))
+				}
+				return s.commit(n, tx)
+			})
+			if i.random != nil {
+				s.p.leads(1, i.random)
+				s.line(fdbpq.Front)
 			}
-			return s.commit(n, tx)
+			note(s.p.PopMin(s.ctx))
+			s.wantOnce(what, got...)
 		})
-		if i.random != nil {
-			s.p.leads(1, i.random)
-			s.line(fdbpq.Front)
-		}
-		note(s.p.PopMin(s.ctx))
-		s.wantOnce(what, got...)
 	})
 }
 

@@ -51,7 +51,7 @@ func TestRandomPops(t *testing.T) {
 		seed, _ = strconv.ParseUint(fixed, 10, 64)
 	}
 	t.Logf("to run it again: FDBPQ_SEED=%d go test -count=1 -run '^%s$' ./fdbpq/staged", seed, t.Name())
-	for _, e := range append(engines, engine{"mem/fifo", fdbpq.RawValues, openMem}) {
+	for _, e := range append(engines(), engine{"mem/fifo", fdbpq.RawValues, openMem}) {
 		t.Run(e.name, func(t *testing.T) {
 			f := newFixture(t, e.open(t), e.format)
 			rates := maps.Clone(faultRates)

@@ -22,7 +22,6 @@ type leaser struct {
 	name  string
 	push  func(ctx context.Context, m client.Message, options ...client.PushOption) (client.PushAck, error)
 	lease func(ctx context.Context, options ...client.LeaseOption) (*client.Delivery, error)
-	peek  func(ctx context.Context) (*client.Item, error)
 	len   func(ctx context.Context) (int64, error)
 }
 
@@ -33,8 +32,8 @@ func leasers(e *testenv.Env) []leaser {
 		return jobs.PushMsg(ctx, 3, m, options...)
 	}
 	return []leaser{
-		{"priority queue", push, jobs.LeaseMin, jobs.PeekMin, jobs.Len},
-		{"FIFO queue", mail.EnqueueMsg, mail.Lease, mail.Peek, mail.Len},
+		{"priority queue", push, jobs.LeaseMin, jobs.Len},
+		{"FIFO queue", mail.EnqueueMsg, mail.Lease, mail.Len},
 	}
 }
 
@@ -62,108 +61,65 @@ func leased(t *testing.T, value string, number int64) func(*client.Delivery, err
 	}
 }
 
+// Each kind of acknowledgement does what it says, and is refused once the lease is lost.
 func TestLease(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	for _, q := range leasers(e) {
-		ctx := t.Context()
-		if d, err := q.lease(ctx); d != nil || !errors.Is(err, client.ErrEmpty) {
-			t.Errorf("%s: an empty queue: %v, %v", q.name, d, err)
-		}
-		q.fill(t, "a", "b", "c")
-		began := time.Now()
-		a := leased(t, "a", 1)(q.lease(ctx))
-		if left := a.Until.Sub(began); left < 29*time.Second || left > 30*time.Second+testenv.Patience {
-			t.Errorf("%s: the default length is %v", q.name, left)
-		}
-		b := leased(t, "b", 1)(q.lease(ctx, client.AckWait(time.Hour)))
-		if left := b.Until.Sub(began); left < 59*time.Minute || left > time.Hour+testenv.Patience {
-			t.Errorf("%s: leased for %v, want an hour", q.name, left)
-		}
-		if n, err := q.len(ctx); n != 1 || err != nil {
-			t.Errorf("%s: len %d, %v, with one item ready", q.name, n, err)
-		}
-		// What is given back is at its old place, and its token is worth nothing.
-		ok(t, a.Nak(ctx, 0))
-		if err := a.Ack(ctx); !errors.Is(err, client.ErrLeaseLost) || errors.Is(err, client.ErrUnknownOutcome) {
-			t.Errorf("%s: ack after nak: %v", q.name, err)
-		}
-		a = leased(t, "a", 2)(q.lease(ctx))
-		ok(t, a.Snooze(ctx, 0))
-		a = leased(t, "a", 2)(q.lease(ctx))
-		ok(t, a.Ack(ctx))
-		failsWith(t, q.name+": a second ack", client.ErrLeaseLost)(nil, a.Ack(ctx))
-		// Next: done with b, and c, for as long as b.
-		c := leased(t, "c", 1)(b.Next(ctx))
-		if left := c.Until.Sub(began); left < 59*time.Minute {
-			t.Errorf("%s: next is leased for %v, want an hour", q.name, left)
-		}
-		if d, err := b.Next(ctx); d != nil || !errors.Is(err, client.ErrLeaseLost) {
-			t.Errorf("%s: next after next: %v, %v", q.name, d, err)
-		}
-		if d, err := c.Next(ctx); d != nil || !errors.Is(err, client.ErrEmpty) {
-			t.Errorf("%s: next of an empty queue: %v, %v", q.name, d, err)
-		}
-		failsWith(t, q.name+": ack after next", client.ErrLeaseLost)(nil, c.Ack(ctx))
-	}
-	succeeds(t)(fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"))
-}
-
-// A lease that ran out: who is late is refused once somebody else has the item, and not before.
-func TestLeaseLost(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		e := testenv.New(t, testenv.Options{})
 		for _, q := range leasers(e) {
 			ctx := t.Context()
-			q.fill(t, "a", "b")
-			late := leased(t, "a", 1)(q.lease(ctx, client.AckWait(100*time.Millisecond)))
-			back := func() error {
-				if item, err := q.peek(ctx); err != nil || string(item.Value) != "a" {
-					return errors.New("a has not come back")
+			isFor := func(want time.Duration, d *client.Delivery) {
+				t.Helper()
+				if left := time.Until(d.Until).Round(time.Second); left != want {
+					t.Errorf("%s: leased for %v, want %v", q.name, left, want)
 				}
-				return nil
 			}
-			testenv.Eventually(t, back)
-			again := leased(t, "a", 2)(q.lease(ctx, client.AckWait(100*time.Millisecond)))
-			for what, call := range map[string]func() error{
-				"ack":    func() error { return late.Ack(ctx) },
-				"nak":    func() error { return late.Nak(ctx, time.Second) },
-				"snooze": func() error { return late.Snooze(ctx, time.Second) },
-				"extend": func() error { _, err := late.Extend(ctx); return err },
-				"next":   func() error { _, err := late.Next(ctx); return err },
-			} {
-				failsWith(t, q.name+": a late "+what, client.ErrLeaseLost)(nil, call())
+			failsWith(t, q.name+": an empty queue", client.ErrEmpty)(q.lease(ctx))
+			q.fill(t, "a", "b", "c")
+			a := leased(t, "a", 1)(q.lease(ctx))
+			isFor(30*time.Second, a)
+			b := leased(t, "b", 1)(q.lease(ctx, client.AckWait(time.Hour)))
+			isFor(time.Hour, b)
+			if n, err := q.len(ctx); n != 1 || err != nil {
+				t.Errorf("%s: len %d, %v, with one item ready", q.name, n, err)
 			}
-			testenv.Eventually(t, back)
-			// Nobody else has got it.
-			until, err := again.Extend(ctx)
-			if err != nil || !until.After(again.Until) {
-				t.Errorf("%s: extended from %v to %v, %v", q.name, again.Until, until, err)
-			}
-			b := leased(t, "b", 1)(again.Next(ctx))
-			ok(t, b.Nak(ctx, 200*time.Millisecond))
-			began := time.Now()
-			if _, err := q.lease(ctx); !errors.Is(err, client.ErrEmpty) && time.Since(began) < 200*time.Millisecond {
-				t.Errorf("%s: given back before its delay is over: %v", q.name, err)
-			}
-			testenv.Eventually(t, func() (err error) { b, err = q.lease(ctx); return err })
-			ok(t, leased(t, "b", 2)(b, nil).Ack(ctx))
-		}
-	})
-}
 
-// A lease outlives the bridge that gave it.
-func TestLeaseOfAnotherBridge(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	q := leasers(e)[0]
-	q.fill(t, "a")
-	a := leased(t, "a", 1)(q.lease(t.Context(), client.AckWait(time.Hour)))
-	ok(t, e.Bridge.Stop())
-	if err := a.Ack(t.Context()); !errors.Is(err, client.ErrNoBridge) || errors.Is(err, client.ErrUnknownOutcome) {
-		t.Errorf("without a bridge: %v", err)
-	}
-	e.StartBridge().WaitReady()
-	failsWith(t, "leased twice", client.ErrEmpty)(q.lease(t.Context()))
-	ok(t, a.Ack(t.Context()))
+			// What is given back is at its old place, and its token is worth nothing.
+			ok(t, a.Nak(ctx, 0))
+			for what, call := range map[string]func() error{
+				"ack":    func() error { return a.Ack(ctx) },
+				"nak":    func() error { return a.Nak(ctx, time.Second) },
+				"snooze": func() error { return a.Snooze(ctx, time.Second) },
+				"extend": func() error { _, err := a.Extend(ctx); return err },
+				"next":   func() error { _, err := a.Next(ctx); return err },
+			} {
+				if err := call(); !errors.Is(err, client.ErrLeaseLost) || errors.Is(err, client.ErrUnknownOutcome) {
+					t.Errorf("%s: %s after nak: %v", q.name, what, err)
+				}
+			}
+			again := leased(t, "a", 2)(q.lease(ctx))
+			ok(t, again.Snooze(ctx, 0))
+			again = leased(t, "a", 2)(q.lease(ctx))
+			time.Sleep(20 * time.Second)
+			if until, err := again.Extend(ctx); err != nil || time.Until(until).Round(time.Second) != 30*time.Second {
+				t.Errorf("%s: extended to %v, %v", q.name, until, err)
+			}
+			ok(t, again.Ack(ctx))
+
+			// Next: done with b, and c, for as long as b.
+			c := leased(t, "c", 1)(b.Next(ctx))
+			isFor(time.Hour, c)
+			failsWith(t, q.name+": next after next", client.ErrLeaseLost)(b.Next(ctx))
+			ok(t, c.Nak(ctx, time.Minute))
+			began := time.Now()
+			c = leased(t, "c", 2)(q.lease(ctx, client.Expires(time.Hour)))
+			if took := time.Since(began).Round(time.Second); took != time.Minute {
+				t.Errorf("%s: given back for a minute, and back after %v", q.name, took)
+			}
+			failsWith(t, q.name+": next of an empty queue", client.ErrEmpty)(c.Next(ctx))
+			failsWith(t, q.name+": ack after next", client.ErrLeaseLost)(nil, c.Ack(ctx))
+		}
+		succeeds(t)(fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"))
+	})
 }
 
 func TestLeaseMaxAndOptions(t *testing.T) {

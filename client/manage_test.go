@@ -178,39 +178,26 @@ func TestDeadLetters(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c := client.New(e.Conn)
 	jobs := c.PriorityQueue("jobs")
-	succeeds(t)(jobs.Configure(t.Context(), client.Settings{Backoff: []time.Duration{time.Hour}, MaxDeliver: 3}))
-	do := func(settle func(d *client.Delivery) error) {
-		t.Helper()
-		d, err := jobs.LeaseMin(t.Context())
-		if err == nil {
-			err = settle(d)
-		}
-		ok(t, err)
-		failsWith(t, "term of a settled item", client.ErrLeaseLost)(nil, d.Term(t.Context(), ""))
-	}
-	dead := func(value, want string) {
-		t.Helper()
-		item, err := c.PriorityQueue("jobs-dead").PopMin(t.Context())
-		if err != nil || item.DeadLetter == nil || string(item.Value) != value || len(item.Headers) > 0 {
-			t.Fatalf("%+v, %v", item, err)
-		}
-		d := item.DeadLetter
-		if got := fmt.Sprintf("%s %q %d %q", d.Queue, d.Reason, d.Deliveries, d.Error); got != want || time.Since(d.At) > time.Minute {
-			t.Errorf("%s at %v, want %s", got, d.At, want)
-		}
-	}
+	hour := []time.Duration{time.Hour}
+	succeeds(t)(jobs.Configure(t.Context(), client.Settings{Backoff: hour, MaxDeliver: 2}))
 	for _, value := range []string{"a", "b", "c"} {
-		succeeds(t)(jobs.Push(t.Context(), 1, []byte(value)))
+		pushed(t, jobs, 1, value)
 	}
-	do(func(d *client.Delivery) error { return d.Term(t.Context(), "no such user") })
-	dead("a", `jobs "no such user" 1 ""`)
-	do(func(d *client.Delivery) error { return d.Nak(t.Context(), 0, client.Reason("once")) })
-	do(func(d *client.Delivery) error { return d.Snooze(t.Context(), 0) })
-	do(func(d *client.Delivery) error { return d.Nak(t.Context(), 0, client.Reason(`"twice"`)) })
-	do(func(d *client.Delivery) error { return d.Nak(t.Context(), client.Backoff) })
-	dead("b", `jobs "max_deliver" 3 "\"twice\""`)
-	do(func(d *client.Delivery) error { return d.Nak(t.Context(), client.Backoff) })
+	ok(t, leaseOne(t, jobs).Term(t.Context(), "no such user"))
+	ok(t, leaseOne(t, jobs).Nak(t.Context(), 0, client.Reason(`"once"`)))
+	d := leaseOne(t, jobs)
+	ok(t, d.Nak(t.Context(), client.Backoff))
+	failsWith(t, "term of a settled item", client.ErrLeaseLost)(nil, d.Term(t.Context(), ""))
+	ok(t, leaseOne(t, jobs).Nak(t.Context(), client.Backoff))
 	failsWith(t, "during a backoff", client.ErrEmpty)(jobs.LeaseMin(t.Context()))
+	for _, want := range []string{`a jobs "no such user" 1 ""`, `b jobs "max_deliver" 2 "\"once\""`} {
+		item := must(c.PriorityQueue("jobs-dead").PopMin(t.Context()))
+		d := item.DeadLetter
+		got := fmt.Sprintf("%s %s %q %d %q", item.Value, d.Queue, d.Reason, d.Deliveries, d.Error)
+		if got != want || time.Since(d.At) > time.Hour || len(item.Headers) > 0 {
+			t.Errorf("%s at %v, headers %v, want %s", got, d.At, item.Headers, want)
+		}
+	}
 }
 
 // Results of several items have errors as requests for one have.

@@ -2,63 +2,39 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/testenv"
 )
 
 // A job is done by the Work of its type, and a job of a type that nobody knows says so.
 func TestMux(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		s := newWorkshop(t)
-		s.configure(client.Settings{MaxDeliver: 1})
-		var mux client.Mux
-		done := make(chan string, 10)
-		mux.Handle("email", func(_ context.Context, job *client.Job) error {
-			done <- "email " + string(job.Value)
-			return nil
-		})
-		s.start(must(s.jobs.NewWorker(mux.Work, quiet(client.WorkerOptions{}))))
-
-		dies := func(want string) {
-			t.Helper()
-			if got := leaseOne(t, s.dead, client.Expires(testenv.Patience)).DeadLetter.Error; got != want {
-				t.Errorf("a dead letter of %q, want %q", got, want)
-			}
+	var mux client.Mux
+	does := func(want string) client.Work {
+		return func(context.Context, *client.Job) error { return errors.New(want) }
+	}
+	check := func(jobType, want string) {
+		t.Helper()
+		job := &client.Job{Item: client.Item{Message: client.Message{}.With(client.Type(jobType))}}
+		if jobType == "" {
+			job.Headers = nil
 		}
-		does := func(want string) {
-			t.Helper()
-			if got := <-done; got != want {
-				t.Errorf("done: %q, want %q", got, want)
-			}
+		if err := mux.Work(t.Context(), job); err == nil || err.Error() != want {
+			t.Errorf("type %q: %v, want %s", jobType, err, want)
 		}
-		push := func(value string, options ...client.PushOption) {
-			t.Helper()
-			succeeds(t)(s.jobs.Push(t.Context(), 0, []byte(value), options...))
-		}
-		push("a", client.Type("email"))
-		does("email a")
-		push("b", client.Type("fax"))
-		dies(`nobody handles jobs of type "fax"`)
-		push("c")
-		dies(`nobody handles jobs without the header Type`)
-
-		mux.NotFound(func(_ context.Context, job *client.Job) error {
-			done <- "other " + string(job.Value)
-			return nil
-		})
-		push("d", client.Type("fax"))
-		does("other d")
-		mux.Handle("", func(_ context.Context, job *client.Job) error {
-			done <- "plain " + string(job.Value)
-			return nil
-		})
-		push("e")
-		does("plain e")
-	})
+	}
+	mux.Handle("email", does("email"))
+	check("email", "email")
+	check("fax", `nobody handles jobs of type "fax"`)
+	check("", "nobody handles jobs without the header Type")
+	mux.NotFound(does("other"))
+	check("fax", "other")
+	check("", "other")
+	mux.Handle("", does("plain"))
+	check("", "plain")
 }
 
 func TestMuxPanics(t *testing.T) {

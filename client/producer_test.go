@@ -98,7 +98,8 @@ func TestProducerRefuses(t *testing.T) {
 	}
 }
 
-// At most MaxItems items and MaxBytes bytes are under way; there is room again when a push has ended.
+// At most MaxItems items and MaxBytes bytes are under way, but for a larger item alone; there is room
+// again when a push has ended.
 func TestProducerRoom(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		for name, o := range map[string]client.ProducerOptions{"items": {MaxItems: 2}, "bytes": {MaxBytes: 250}} {
@@ -124,37 +125,24 @@ func TestProducerRoom(t *testing.T) {
 			failsWith(t, name+": waited for the first", context.DeadlineExceeded)(futures[0].Wait(ctx))
 			failsWith(t, name+": flushed", context.DeadlineExceeded)(nil, waits.Flush(ctx))
 			cancel()
+			o.NoWait = true
+			refuses := must(q.NewProducer(o))
+			for range 2 {
+				pushAsync(t, refuses, 1, m)
+			}
+			failsWith(t, name+": a third one at once", client.ErrOverloaded)(refuses.PushAsync(t.Context(), 1, m))
 			third := make(chan error, 1)
 			go func() {
 				_, err := waits.PushAsync(t.Context(), 1, m)
 				third <- err
 			}()
 			close(pass)
-			ok(t, errors.Join(<-third, waits.Close(t.Context())))
-			if got := contents(t, e); len(got) != 3 {
+			ok(t, errors.Join(<-third, refuses.Flush(t.Context())))
+			pushAsync(t, refuses, 1, client.Message{Value: make([]byte, 1000)})
+			ok(t, errors.Join(refuses.Close(t.Context()), waits.Close(t.Context())))
+			if got := contents(t, e); len(got) != 6 {
 				t.Errorf("%s: %d items in the queue", name, len(got))
 			}
-		}
-	})
-}
-
-func TestProducerNoWait(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		for name, o := range map[string]client.ProducerOptions{"items": {MaxItems: 1, NoWait: true}, "bytes": {MaxBytes: 10, NoWait: true}} {
-			e := testenv.New(t, testenv.Options{})
-			pass := make(chan struct{})
-			p := must(between(t, e, func(_ int, forward func() *nats.Msg) *nats.Msg {
-				<-pass
-				return forward()
-			}).NewProducer(o))
-			if _, err := p.PushAsync(t.Context(), 1, client.Message{}); err != nil { // larger than MaxBytes, and alone
-				t.Errorf("%s: the first: %v", name, err)
-			}
-			failsWith(t, name+": the second", client.ErrOverloaded)(p.PushAsync(t.Context(), 1, client.Message{}))
-			close(pass)
-			ok(t, p.Flush(t.Context()))
-			succeeds(t)(p.PushAsync(t.Context(), 1, client.Message{}))
-			ok(t, p.Close(t.Context()))
 		}
 	})
 }

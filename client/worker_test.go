@@ -295,60 +295,39 @@ func TestWorkerBadOptions(t *testing.T) {
 	}
 }
 
-// A job may take longer than its lease: nobody else gets it.
+// A job may take longer than its lease: nobody else gets it, even after a Shutdown that did not wait.
 func TestWorkerExtends(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		for _, o := range []client.WorkerOptions{
-			{AckWait: 600 * time.Millisecond},
-			{AckWait: 600 * time.Millisecond, Prefetch: 3},
-			{}, // as the settings of the queue say
-		} {
+	for name, o := range map[string]client.WorkerOptions{
+		"options":  {AckWait: time.Minute},
+		"prefetch": {AckWait: time.Minute, Prefetch: 3},
+		"settings": {},
+	} {
+		subtest(t, name, func(t *testing.T) {
 			s := newWorkshop(t)
-			s.configure(client.Settings{AckWait: 600 * time.Millisecond})
-			s.push("long", "short")
-			var r record
-			work := func(ctx context.Context, job *client.Job) error {
-				r.add(job)
-				if string(job.Value) == "long" {
-					select {
-					case <-time.After(1500 * time.Millisecond):
-					case <-ctx.Done():
-						t.Errorf("the context ended: %v", context.Cause(ctx))
-					}
-				}
+			s.configure(client.Settings{AckWait: time.Minute})
+			s.push("a")
+			begun, finish := make(chan context.Context), make(chan struct{})
+			w := must(s.jobs.NewWorker(func(ctx context.Context, _ *client.Job) error {
+				begun <- ctx
+				<-finish
 				return nil
+			}, quiet(o)))
+			done, _ := run(w)
+			ctx := <-begun
+			for _, stopped := range []bool{false, true} {
+				if stopped {
+					kill(w)
+				}
+				failsWith(t, "leased", client.ErrEmpty)(s.jobs.LeaseMin(t.Context(), client.Expires(5*time.Minute)))
+				if (ctx.Err() != nil) != stopped {
+					t.Errorf("stopped: %t, and the context ended: %v", stopped, context.Cause(ctx))
+				}
 			}
-			s.start(must(s.jobs.NewWorker(work, o)))
-			s.start(must(s.jobs.NewWorker(work, client.WorkerOptions{})))
+			close(finish)
+			ok(t, <-done)
 			s.empty()
-			done := r.all()
-			slices.Sort(done)
-			if want := []string{"long 1", "short 1"}; !slices.Equal(done, want) {
-				t.Errorf("%+v: done %q, want %q", o, done, want)
-			}
-		}
-	})
-}
-
-// As long as a job is being done, its lease is extended, even after a Shutdown that did not wait.
-func TestWorkerExtendsWhenStopped(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		s := newWorkshop(t)
-		s.push("a")
-		begun, finish := make(chan struct{}), make(chan struct{})
-		w := must(s.jobs.NewWorker(func(ctx context.Context, _ *client.Job) error {
-			close(begun)
-			<-finish
-			return nil
-		}, quiet(client.WorkerOptions{AckWait: time.Second})))
-		done, _ := run(w)
-		<-begun
-		kill(w)
-		failsWith(t, "leased", client.ErrEmpty)(s.jobs.LeaseMin(t.Context(), client.Expires(2500*time.Millisecond)))
-		close(finish)
-		ok(t, <-done)
-		s.empty()
-	})
+		})
+	}
 }
 
 // If the lease cannot be extended, the context ends before anybody else can have the job. What is done counts

@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -161,74 +160,31 @@ func TestDeliveryOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// AckAll acknowledges the deliveries that hold, whichever else are lost, and whatever the bridge knows.
+// AckAll acknowledges the deliveries that hold, whichever else are lost: in one request if none is, and
+// in a second one if it knows which are lost. Otherwise, as if the bridge knows no such requests, it
+// acknowledges each by itself. A request of unknown outcome is not repeated.
 func TestAckAll(t *testing.T) {
-	for _, refuses := range []bool{false, true} {
-		subtest(t, fmt.Sprintf("refuses=%t", refuses), func(t *testing.T) {
-			s := newWorkshop(t)
-			requests := 0
-			q := s.relayed(func(m *nats.Msg) *nats.Msg {
-				if strings.Contains(m.Subject, ".ack.") {
-					requests++ // one at a time
-				}
-				if a, err := subjects.ParseAck(m.Data); refuses && err == nil && len(a.Also) > 0 {
-					return refusal(subjects.CodeBadRequest)
-				}
-				return nil
-			})
-			s.push("a", "b", "c", "d", "e", "f")
-			c := client.New(s.e.Conn)
-			list := must(q.LeaseMinBatch(t.Context(), 6, client.AckWait(time.Minute)))
-			if errs := c.AckAll(t.Context()); errs != nil {
-				t.Errorf("none: %v", errs)
-			}
-			if errs := c.AckAll(t.Context(), list[:3]...); errs != nil {
-				t.Errorf("three that hold: %v", errs)
-			}
-			if want := map[bool]int{false: 1, true: 4}[refuses]; requests != want {
-				t.Errorf("%d requests, want %d", requests, want)
-			}
-			// One is lost, one is in another queue, and one is there twice.
-			other := s.e.Request("pq.other.push", nil, []byte("x"))
-			if other == nil {
-				t.Fatal("no reply")
-			}
-			far := must(client.New(s.e.Conn).PriorityQueue("other").LeaseMin(t.Context()))
-			errs := c.AckAll(t.Context(), list[3], list[0], far, list[4], list[4], list[5])
-			for i, want := range []error{nil, client.ErrLeaseLost, nil, nil, client.ErrLeaseLost, nil} {
-				if len(errs) != 6 || !errors.Is(errs[i], want) {
-					t.Fatalf("errors %v: want %v for %d", errs, want, i)
-				}
-			}
-			s.empty()
-		})
-	}
-}
-
-// If some leases are lost, a second request acknowledges the others. Without word of which are, or if its outcome is
-// unknown, AckAll does as for any other refusal.
-func TestAckAllLeavesOutLostLeases(t *testing.T) {
-	for _, test := range []struct {
-		name     string
-		relay    func(request int) *nats.Msg // of AckAll, from 1
+	told := func(e subjects.Error) *nats.Msg { return &nats.Msg{Header: e.Headers()} }
+	unknown := subjects.Error{Code: subjects.CodeUnavailable, Unknown: true}
+	for name, test := range map[string]struct {
+		lost     []int                       // of six deliveries
+		relay    func(request int) *nats.Msg // that acknowledges several, from 1; nil: none meddles
 		requests int
 		want     error // of those that hold
 	}{
-		{"named", func(int) *nats.Msg { return nil }, 2, nil},
-		{"not named", func(n int) *nats.Msg {
+		"all":       {nil, nil, 1, nil},
+		"named":     {[]int{0, 3}, nil, 2, nil},
+		"not named": {[]int{0, 3}, func(n int) *nats.Msg { return refusal(subjects.CodeConflict) }, 7, nil},
+		"refused":   {[]int{0}, func(n int) *nats.Msg { return refusal(subjects.CodeBadRequest) }, 7, nil},
+		"unknown":   {nil, func(n int) *nats.Msg { return told(unknown) }, 1, client.ErrUnknownOutcome},
+		"the rest unknown": {[]int{0, 3}, func(n int) *nats.Msg {
 			if n == 1 {
-				return refusal(subjects.CodeConflict)
+				return nil
 			}
-			return nil
-		}, 6, nil},
-		{"and the rest unknown", func(n int) *nats.Msg {
-			if n == 2 {
-				return &nats.Msg{Header: (&subjects.Error{Code: subjects.CodeUnavailable, Unknown: true}).Headers()}
-			}
-			return nil
+			return told(unknown)
 		}, 2, client.ErrUnknownOutcome},
 	} {
-		subtest(t, test.name, func(t *testing.T) {
+		subtest(t, name, func(t *testing.T) {
 			s := newWorkshop(t)
 			requests, counts := 0, false
 			q := s.relayed(func(m *nats.Msg) *nats.Msg {
@@ -236,67 +192,86 @@ func TestAckAllLeavesOutLostLeases(t *testing.T) {
 					return nil
 				}
 				requests++ // one at a time
+				if a, err := subjects.ParseAck(m.Data); test.relay == nil || err != nil || len(a.Also) == 0 {
+					return nil
+				}
 				return test.relay(requests)
 			})
-			s.push("a", "b", "c", "d", "e")
-			list := must(q.LeaseMinBatch(t.Context(), 5, client.AckWait(time.Minute)))
-			for _, n := range []int{0, 3} {
+			s.push("a", "b", "c", "d", "e", "f")
+			list := must(q.LeaseMinBatch(t.Context(), 6, client.AckWait(time.Minute)))
+			for _, n := range test.lost {
 				ok(t, list[n].Ack(t.Context()))
 			}
 			counts = true
 			c := client.New(s.e.Conn)
 			errs := c.AckAll(t.Context(), list...)
-			for i, want := range []error{client.ErrLeaseLost, test.want, test.want, client.ErrLeaseLost, test.want} {
-				if len(errs) != 5 || !errors.Is(errs[i], want) {
+			if test.lost == nil && test.want == nil {
+				if errs != nil || requests != 1 {
+					t.Errorf("%v after %d requests", errs, requests)
+				}
+				// Again, with one that holds in another queue, and is there twice.
+				pushed(t, c.PriorityQueue("other"), 1, "x")
+				far := leaseOne(t, c.PriorityQueue("other"))
+				errs = c.AckAll(t.Context(), list[0], far, far)
+				for i, want := range []error{client.ErrLeaseLost, nil, client.ErrLeaseLost} {
+					if len(errs) != 3 || !errors.Is(errs[i], want) {
+						t.Fatalf("two queues: %v, want %v for %d", errs, want, i)
+					}
+				}
+				if errs := c.AckAll(t.Context()); errs != nil {
+					t.Errorf("none: %v", errs)
+				}
+				return
+			}
+			for i := range list {
+				want := test.want
+				if slices.Contains(test.lost, i) {
+					want = client.ErrLeaseLost
+				}
+				if len(errs) != 6 || !errors.Is(errs[i], want) {
 					t.Fatalf("errors %v: want %v for %d", errs, want, i)
 				}
 			}
 			if requests != test.requests {
 				t.Errorf("%d requests, want %d", requests, test.requests)
 			}
-			if test.want != nil {
-				if errs := c.AckAll(t.Context(), list[1], list[2], list[4]); errs != nil {
-					t.Errorf("once more: %v", errs)
-				}
+			if counts = false; test.want == nil {
+				s.empty()
 			}
-			s.empty()
 		})
 	}
 }
 
-// A context whose cause is an error of this package, such as that of a job whose lease is lost, says nothing about the
-// deliveries.
+// A context whose cause is an error of this package, such as that of a job whose lease is lost, says
+// nothing about the deliveries.
 func TestAckAllContextEnds(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
 		for _, cause := range []error{client.ErrLeaseLost, client.ErrBadRequest, client.ErrInternal} {
-			s := newWorkshop(t)
-			ctx, cancel := context.WithCancelCause(t.Context())
-			returned, relayed := make(chan struct{}), make(chan struct{})
-			q := s.relayed(func(m *nats.Msg) *nats.Msg {
-				if !strings.Contains(m.Subject, ".ack.") {
-					return nil
-				}
-				defer close(relayed)
-				s.e.Request("pq"+strings.TrimPrefix(m.Subject, "far"), nil, m.Data) // it counts
-				cancel(cause)
-				<-returned
-				return &nats.Msg{} // too late
-			})
 			s.push("a", "b")
+			q := client.New(s.e.Conn).PriorityQueue("jobs")
 			list := must(q.LeaseMinBatch(t.Context(), 2, client.AckWait(time.Minute)))
+			ok(t, s.e.Bridge.Stop())
+			heard := must(s.e.Conn.SubscribeSync("pq.jobs.ack.*")) // and nobody answers
+			ctx, cancel := context.WithCancelCause(t.Context())
+			go func() {
+				_, _ = heard.NextMsg(testenv.Patience)
+				cancel(cause)
+			}()
 			c := client.New(s.e.Conn)
 			for _, err := range c.AckAll(ctx, list...) {
-				if !errors.Is(err, client.ErrUnknownOutcome) {
+				if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
 					t.Errorf("%v, under way: %v, want %v", cause, err, client.ErrUnknownOutcome)
 				}
 			}
-			close(returned)
-			<-relayed
 			for _, err := range c.AckAll(ctx, list...) {
 				if !errors.Is(err, context.Canceled) {
 					t.Errorf("%v, before: %v", cause, err)
 				}
 			}
+			ok(t, heard.Unsubscribe())
+			s.e.Bridge = s.e.StartBridge()
+			s.e.Bridge.WaitReady()
 		}
 	})
 }

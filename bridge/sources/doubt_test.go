@@ -59,11 +59,7 @@ func TestRestored(t *testing.T) {
 	} {
 		subtest(t, retention.String(), func(t *testing.T) {
 			f := newFixture(t, testenv.Options{})
-			f.stream("S", retention)
-			f.must(f.set(source("S")))
-			f.consumes("S")
-			f.publish("S", 1, 10)
-			f.drawn(10)
+			f.drawing(retention, 10)
 
 			dir, backup := "", t.TempDir()
 			f.NATS.Change(func(o *server.Options) { dir = o.StoreDir })
@@ -88,6 +84,17 @@ func TestRestored(t *testing.T) {
 	}
 }
 
+// drawing creates stream S, draws from it, and has drawn so many messages.
+func (f *fixture) drawing(retention jetstream.RetentionPolicy, n int) jetstream.Stream {
+	f.Helper()
+	s := f.stream("S", retention)
+	f.must(f.set(source("S")))
+	f.consumers("S", 1)
+	f.publish("S", 1, n)
+	f.drawn(uint64(n))
+	return s
+}
+
 // publishAnyway publishes once the server is back.
 func (f *fixture) publishAnyway(from, to int) {
 	f.Helper()
@@ -102,18 +109,14 @@ func (f *fixture) publishAnyway(from, to int) {
 func TestConsumerRemoved(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		f := newFixture(t, testenv.Options{})
-		f.stream("S", jetstream.InterestPolicy)
-		f.must(f.set(source("S")))
-		f.consumes("S")
-		f.publish("S", 1, 10)
-		f.drawn(10)
+		f.drawing(jetstream.InterestPolicy, 10)
 
 		f.must(f.js.DeleteConsumer(t.Context(), "S", f.drawn(10).Consumer))
 		f.stopped("was removed", `"start":11`)
 		f.publish("S", 11, 20) // for nobody
 		f.must(f.set(source("S", `"start":11`)))
 		f.eventually(func(s *settings.SourceState) bool { return s.Consumer != "" && s.Stopped == "" })
-		f.consumes("S")
+		f.consumers("S", 1)
 		f.publish("S", 21, 30)
 		f.drawn(30)
 		f.wantList("items", f.pop("jobs", value)[:4], "3", "6", "9", "21")
@@ -125,12 +128,8 @@ func TestFormerConsumers(t *testing.T) {
 	for _, retention := range retentions {
 		subtest(t, retention.String(), func(t *testing.T) {
 			f := newFixture(t, testenv.Options{})
-			f.stream("S", retention)
 			f.stream("T", retention)
-			f.must(f.set(source("S")))
-			f.consumes("S")
-			f.publish("S", 1, 5)
-			f.drawn(5)
+			f.drawing(retention, 5)
 
 			for _, next := range []string{source("T"), source("S"), ""} {
 				f.must(f.Bridge.Stop())
@@ -141,21 +140,11 @@ func TestFormerConsumers(t *testing.T) {
 				if s, err := settings.ParseSource(next); err == nil {
 					want[s.Stream] = 1
 				}
-				testenv.Eventually(t, func() error {
-					for _, name := range []string{"S", "T"} {
-						s, err := f.js.Stream(t.Context(), name)
-						if err == nil && s.CachedInfo().State.Consumers != want[name] {
-							err = fmt.Errorf("%q: stream %s has %d consumers, want %d", next, name, s.CachedInfo().State.Consumers, want[name])
-						}
-						if err != nil {
-							return err
-						}
-					}
-					if s, err := f.state(); err == nil && len(s.Former) > 0 {
-						return fmt.Errorf("%q: former consumers %v", next, s.Former)
-					}
-					return nil
-				})
+				f.consumers("S", want["S"])
+				f.consumers("T", want["T"])
+				if next != "" {
+					f.eventually(func(s *settings.SourceState) bool { return len(s.Former) == 0 })
+				}
 			}
 			testenv.Eventually(t, func() error {
 				value, err := kv.ReadTransact(t.Context(), f.DB, func(r kv.Reader) ([]byte, error) {
@@ -175,11 +164,7 @@ func TestCopiedStore(t *testing.T) {
 	for _, retention := range retentions {
 		subtest(t, retention.String(), func(t *testing.T) {
 			f := newFixture(t, testenv.Options{})
-			f.stream("S", retention)
-			f.must(f.set(source("S")))
-			f.consumes("S")
-			f.publish("S", 1, 5)
-			f.drawn(5)
+			f.drawing(retention, 5)
 			f.must(f.Bridge.Stop())
 
 			// What the copy has in its place.
@@ -340,14 +325,10 @@ func TestFormerConsumerOfWaiting(t *testing.T) {
 			source("T", `"start":99`): func(s *settings.SourceState) bool { return s.Stopped != "" },
 		} {
 			f.must(f.set(source("S")))
-			f.consumes("S")
+			f.consumers("S", 1)
 			f.must(f.set(next))
 			f.eventually(func(s *settings.SourceState) bool { return ready(s) && len(s.Former) == 0 })
-			s, err := f.js.Stream(t.Context(), "S")
-			f.must(err)
-			if n := s.CachedInfo().State.Consumers; n > 0 {
-				t.Errorf("%s: %d consumers are left", next, n)
-			}
+			f.consumers("S", 0)
 		}
 	})
 }

@@ -140,13 +140,13 @@ func (f *fixture) stopped(with ...string) settings.SourceState {
 	return s
 }
 
-// consumes waits until the source has a consumer.
-func (f *fixture) consumes(stream string) {
+// consumers waits until a stream has so many consumers.
+func (f *fixture) consumers(stream string, want int) {
 	f.Helper()
 	testenv.Eventually(f, func() error {
 		s, err := f.js.Stream(f.Context(), stream)
-		if err == nil && s.CachedInfo().State.Consumers == 0 {
-			err = errors.New("no consumer yet")
+		if err == nil && s.CachedInfo().State.Consumers != want {
+			err = fmt.Errorf("stream %s has %d consumers, want %d", stream, s.CachedInfo().State.Consumers, want)
 		}
 		return err
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"net/url"
 	"slices"
 	"sync"
@@ -21,6 +22,7 @@ type Conn struct {
 	config  Config
 	limits  limits
 	urls    []*url.URL
+	dial    func(ctx context.Context, address string) (net.Conn, error)
 	id      string // the same for each connect, so that a server replaces a dead connection
 	running atomic.Bool
 	online  atomic.Pointer[session] // that messages can be published on; nil if offline
@@ -39,7 +41,12 @@ func New(config Config) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{config: config, limits: defaultLimits(), urls: urls, id: nuid.Next(), subjects: slices.Clone(config.Subjects)}, nil
+	c := &Conn{config: config, limits: defaultLimits(), urls: urls, id: nuid.Next(), subjects: slices.Clone(config.Subjects)}
+	c.dial = func(ctx context.Context, address string) (net.Conn, error) {
+		dialer := net.Dialer{Timeout: c.limits.login}
+		return dialer.DialContext(ctx, "tcp", address)
+	}
+	return c, nil
 }
 
 // Run connects, and connects again to the next address whenever the connection ends, until ctx

@@ -10,9 +10,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// A client gets an item as if JetStream had sent it: the subject is behind the @ of the reply.
+// A client gets an item as if JetStream had sent it: the subject is behind the @ of the reply. A status is a line.
 func TestAcknowledgementSubject(t *testing.T) {
 	h := newHub(t, "", "")
 	r := run(t, h.leafURL(), func(c *leaf.Config) { c.Subjects = []leaf.Subscription{{Subject: "$JS.ACK.pq.>", Queue: "face"}} })
@@ -35,22 +36,14 @@ func TestAcknowledgementSubject(t *testing.T) {
 		t.Errorf("%+v, %v", metadata, err)
 	}
 
-	if err := m.Nak(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Nak())
 	if got := next(t, r.received); got.Subject != ack || string(got.Payload) != "-NAK" {
 		t.Errorf("received %+v", got)
 	}
-}
-
-func TestStatusLine(t *testing.T) {
-	h := newHub(t, "", "")
-	r := run(t, h.leafURL(), nil)
-	r.connected()
-	inbox := subscribe(t, h.client(), "_INBOX.a")
 
 	r.publish(&leaf.Message{Subject: "_INBOX.a", Header: []byte("NATS/1.0 404 No Messages\r\n\r\n")})
-	if m := nextMsg(t, inbox); m.Header.Get("Status") != "404" || m.Header.Get("Description") != "No Messages" || len(m.Data) != 0 {
+	m = nextMsg(t, inbox)
+	if m.Header.Get("Status") != "404" || m.Header.Get("Description") != "No Messages" || len(m.Data) != 0 {
 		t.Errorf("received %+v", m)
 	}
 }
@@ -71,9 +64,7 @@ func TestMessages(t *testing.T) {
 			if withHeader {
 				m.Header, m.Reply = nats.Header{"A": {"b"}}, "_INBOX.x"
 			}
-			if err := nc.PublishMsg(m); err != nil {
-				t.Fatal(err)
-			}
+			must(t, nc.PublishMsg(m))
 			got := next(t, r.received)
 			if got.Subject != m.Subject || got.Reply != m.Reply || !bytes.Equal(got.Payload, m.Data) {
 				t.Fatalf("received %s, reply %q, with %d bytes instead of %d", got.Subject, got.Reply, len(got.Payload), size)
@@ -129,9 +120,7 @@ func TestQueueGroup(t *testing.T) {
 	nc := h.client()
 	const requests = 300
 	for i := range requests {
-		if err := nc.Publish(fmt.Sprintf("api.%d", i), nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, nc.Publish(fmt.Sprintf("api.%d", i), nil))
 	}
 	flushed(t, nc)
 
@@ -166,9 +155,7 @@ func TestPublishToQueueGroups(t *testing.T) {
 		if group == "" {
 			sub, err = nc.SubscribeSync("_INBOX.a")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		subs = append(subs, sub)
 	}
 	subscribe(t, nc, "last")
@@ -194,16 +181,12 @@ func TestDrain(t *testing.T) {
 	r.connected()
 	nc := h.client()
 	for _, subject := range []string{"a.1", "b.1"} {
-		if err := nc.Publish(subject, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, nc.Publish(subject, nil))
 	}
 	flushed(t, nc)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	defer cancel()
-	if err := r.Drain(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Drain(ctx))
 	if len(r.received) != 2 {
 		t.Errorf("%d messages instead of 2", len(r.received))
 	}
@@ -211,7 +194,7 @@ func TestDrain(t *testing.T) {
 	refused := func(nc *nats.Conn) {
 		t.Helper()
 		for _, subject := range []string{"a.1", "b.1"} {
-			if _, err := nc.Request(subject, nil, patience); !errors.Is(err, nats.ErrNoResponders) {
+			if _, err := nc.Request(subject, nil, testenv.Patience); !errors.Is(err, nats.ErrNoResponders) {
 				t.Errorf("%s: %v", subject, err)
 			}
 		}
@@ -248,9 +231,7 @@ func TestInterest(t *testing.T) {
 
 	// Only the last one who leaves counts, and a wildcard as well.
 	for _, sub := range []*nats.Subscription{inbox, wildcard} {
-		if err := sub.Unsubscribe(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, sub.Unsubscribe())
 	}
 	flushed(t, nc)
 	r.interest("_INBOX.c", false)

@@ -2,6 +2,8 @@ package leaf
 
 import (
 	"cmp"
+	"context"
+	"net"
 	"time"
 )
 
@@ -9,6 +11,7 @@ import (
 type Limits struct {
 	Pending            int
 	Login, Write, Ping time.Duration
+	Dial               func(ctx context.Context, address string) (net.Conn, error)
 }
 
 // Limit sets limits before Run.
@@ -18,6 +21,9 @@ func (c *Conn) Limit(l Limits) {
 	c.limits.login = cmp.Or(l.Login, c.limits.login)
 	c.limits.write = cmp.Or(l.Write, c.limits.write)
 	c.limits.ping = cmp.Or(l.Ping, c.limits.ping)
+	if l.Dial != nil {
+		c.dial = l.Dial
+	}
 }
 
 // MaxPayload returns the limit for header and payload together, 0 while offline.

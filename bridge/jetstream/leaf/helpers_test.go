@@ -18,10 +18,15 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// patience is far more than anything here takes.
-const patience = 20 * time.Second
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // serverVariable names a nats-server program to test with. Without it, servers run in this process.
 const serverVariable = "PQ_TEST_NATS_SERVER"
@@ -48,9 +53,7 @@ func newHub(t testing.TB, config, leafnodes string) *hub {
 func port(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = l.Close() }() // only its port was needed
 	return l.Addr().(*net.TCPAddr).Port
 }
@@ -60,27 +63,21 @@ func (h *hub) configure(config, leafnodes string) {
 	h.t.Helper()
 	text := fmt.Sprintf("server_name: hub\nlisten: 127.0.0.1:%d\n%s\nleafnodes {\nlisten: 127.0.0.1:%d\n%s\n}\n",
 		h.clientPort, config, h.leafPort, leafnodes)
-	if err := os.WriteFile(h.file, []byte(text), 0o600); err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, os.WriteFile(h.file, []byte(text), 0o600))
 }
 
 func (h *hub) start() {
 	h.t.Helper()
 	if program := os.Getenv(serverVariable); program != "" {
-		h.process = exec.Command(program, "-c", h.file)
-		if err := h.process.Start(); err != nil {
-			h.t.Fatal(err)
-		}
+		h.process = harness.Command(program, "-c", h.file)
+		must(h.t, h.process.Start())
 	} else {
 		options, err := server.ProcessConfigFile(h.file)
 		if err == nil {
 			options.NoSigs, options.NoLog = true, true
 			h.server, err = server.NewServer(options)
 		}
-		if err != nil {
-			h.t.Fatal(err)
-		}
+		must(h.t, err)
 		h.server.Start()
 	}
 	for _, port := range []int{h.clientPort, h.leafPort} {
@@ -108,14 +105,10 @@ func (h *hub) stop() {
 func (h *hub) reload(config, leafnodes string) {
 	h.t.Helper()
 	h.configure(config, leafnodes)
-	var err error
 	if h.process != nil {
-		err = h.process.Process.Signal(syscall.SIGHUP)
+		must(h.t, h.process.Process.Signal(syscall.SIGHUP))
 	} else {
-		err = h.server.Reload()
-	}
-	if err != nil {
-		h.t.Fatal(err)
+		must(h.t, h.server.Reload())
 	}
 }
 
@@ -124,8 +117,8 @@ func (h *hub) lameDuck() {
 	h.t.Helper()
 	if h.process == nil {
 		go h.server.LameDuckShutdown() // stop, at the end of the test, waits for it
-	} else if err := h.process.Process.Signal(syscall.SIGUSR2); err != nil {
-		h.t.Fatal(err)
+	} else {
+		must(h.t, h.process.Process.Signal(syscall.SIGUSR2))
 	}
 }
 
@@ -134,9 +127,7 @@ func (h *hub) leafURL() string { return fmt.Sprintf("nats-leaf://127.0.0.1:%d", 
 func (h *hub) client(options ...nats.Option) *nats.Conn {
 	h.t.Helper()
 	nc, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", h.clientPort), options...)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	h.t.Cleanup(nc.Close)
 	return nc
 }
@@ -175,9 +166,7 @@ func runLimited(t testing.TB, url string, change func(*leaf.Config), limits leaf
 		change(&config)
 	}
 	conn, err := leaf.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Conn = conn
 	conn.Limit(limits)
 
@@ -197,7 +186,7 @@ func runLimited(t testing.TB, url string, change func(*leaf.Config), limits leaf
 // next returns what comes next from a channel.
 func next[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
-	timeout := time.NewTimer(patience)
+	timeout := time.NewTimer(testenv.Patience)
 	defer timeout.Stop()
 	select {
 	case v := <-c:
@@ -232,20 +221,23 @@ func (r *running) fails(words ...string) {
 	}
 }
 
+// failsAtLast waits until the connection fails with some words, whatever becomes of it before.
+func (r *running) failsAtLast(words string) {
+	r.t.Helper()
+	for !strings.Contains(fmt.Sprint(next(r.t, r.states).Err), words) {
+	}
+}
+
 func (r *running) publish(m *leaf.Message) {
 	r.t.Helper()
-	if err := r.Publish(m); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, r.Publish(m))
 }
 
 func (r *running) flush() {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	defer cancel()
-	if err := r.Flush(ctx); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, r.Flush(ctx))
 }
 
 // interest waits until somebody subscribes to a subject, or nobody.
@@ -262,26 +254,20 @@ func (r *running) interest(subject string, want bool) {
 // flushed makes sure that the server has taken what a client did.
 func flushed(t testing.TB, nc *nats.Conn) {
 	t.Helper()
-	if err := nc.FlushTimeout(patience); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nc.FlushTimeout(testenv.Patience))
 }
 
 func subscribe(t testing.TB, nc *nats.Conn, subject string) *nats.Subscription {
 	t.Helper()
 	sub, err := nc.SubscribeSync(subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	flushed(t, nc)
 	return sub
 }
 
 func nextMsg(t testing.TB, sub *nats.Subscription) *nats.Msg {
 	t.Helper()
-	m, err := sub.NextMsg(patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, err := sub.NextMsg(testenv.Patience)
+	must(t, err)
 	return m
 }

@@ -2,13 +2,13 @@ package leaf_test
 
 import (
 	"bufio"
-	"encoding/json"
+	"context"
 	"fmt"
 	"net"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 )
@@ -20,37 +20,29 @@ const (
 	fakeAnswer  = `INFO {"connect_info":true,"remote_account":"A"}` + "\r\nLS+ _INBOX.>\r\n"
 )
 
-// fakeServer is a server that does what a test wants with each connection.
-type fakeServer struct {
-	t        testing.TB
-	listener net.Listener
-}
-
-func newFake(t testing.TB, serve func(*fakeConn)) *fakeServer {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fakeServer{t, l}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
+// withFake runs a test with connections to a fake server, of which the first are served as is said and the others
+// as well as can be. In the bubble that they share, time passes only while everybody waits.
+func withFake(t *testing.T, limits leaf.Limits, test func(t *testing.T, r *running), serve ...func(*fakeConn)) {
+	synctest.Test(t, func(t *testing.T) {
+		served := 0
+		limits.Dial = func(context.Context, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			how := func(c *fakeConn) { c.welcome(); c.stay() }
+			if served < len(serve) {
+				how = serve[served]
 			}
-			_ = conn.SetDeadline(time.Now().Add(patience)) // or it fails below
-			serve(&fakeConn{conn, bufio.NewReader(conn)})
-			_ = conn.Close() // the test is over, or wants it
+			served++
+			go func() {
+				how(&fakeConn{server, bufio.NewReader(server)})
+				_ = server.Close()
+			}()
+			return client, nil
 		}
-	}()
-	t.Cleanup(func() { _ = l.Close(); <-ended })
-	return f
+		r := runLimited(t, "fake:1", nil, limits)
+		test(t, r)
+		r.end()
+	})
 }
-
-func (f *fakeServer) url() string { return "nats-leaf://" + f.listener.Addr().String() }
 
 // fakeConn is the server's end of a connection. Its errors are those of a connection that the other
 // side has ended.
@@ -134,6 +126,7 @@ func TestHostileServer(t *testing.T) {
 		{"-ERR 'Some Reason'\r\n", "Some Reason"},
 		{strings.Repeat("long ", 20_000), "long long long "},
 		{"INFO {\"server_id\":\"" + strings.Repeat("x", 70_000), `INFO {"server_id":"xxx`},
+		{fakeInfo[:70], ""},                  // and cut
 		{"PING\r\nPIN", "PIN"},               // and cut
 		{"LMSG a 5\r\nhe", "a 5"},            // and cut
 		{"LMSG a 5\r\nhello\r\nLMSG b ", ""}, // and cut
@@ -144,64 +137,34 @@ func TestHostileServer(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%.20q %s %t", frame.said, stage.name, slow), func(t *testing.T) {
-					t.Parallel()
-					bad := true
-					f := newFake(t, func(c *fakeConn) {
-						if !bad {
-							c.welcome()
-							c.stay()
-							return
+					withFake(t, leaf.Limits{}, func(t *testing.T, r *running) {
+						s := next(t, r.states)
+						if s.Connected && stage.where == "" {
+							s = next(t, r.states)
 						}
-						bad = false
+						where, quoted := stage.where, strings.Trim(strconv.Quote(frame.quoted), `"`)
+						switch {
+						case stage.name == "TLS":
+							quoted = ""
+						case stage.name == "first" && strings.HasPrefix(frame.said, "PING"):
+							quoted = "PING instead of INFO"
+						}
+						text := fmt.Sprint(s.Err)
+						if !strings.Contains(text, where) || !strings.Contains(text, quoted) || len(text) > 400 {
+							t.Errorf("%+v, without %q and %q", s, where, quoted)
+						}
+						r.connected()
+					}, func(c *fakeConn) {
 						stage.until(c)
 						if slow {
 							c.sayBytes(frame.said)
 						} else {
 							c.say(frame.said)
-						}
-						_ = c.Conn.(*net.TCPConn).CloseWrite() // cut what is not whole
-						c.hear("nothing")
+						} // and cut what is not whole
 					})
-					r := run(t, f.url(), nil)
-					s := next(t, r.states)
-					if s.Connected && stage.where == "" {
-						s = next(t, r.states)
-					}
-					where, quoted := stage.where, strings.Trim(strconv.Quote(frame.quoted), `"`)
-					switch {
-					case stage.name == "TLS":
-						quoted = ""
-					case stage.name == "first" && strings.HasPrefix(frame.said, "PING"):
-						quoted = "PING instead of INFO"
-					}
-					if s.Err == nil || !strings.Contains(s.Err.Error(), where) || !strings.Contains(s.Err.Error(), quoted) || len(s.Err.Error()) > 400 {
-						t.Errorf("%+v, without %q and %q", s, where, quoted)
-					}
-					r.connected()
 				})
 			}
 		}
-	}
-}
-
-// A server that ends the connection at any point of a dialogue leaves nothing behind.
-func TestHostileCuts(t *testing.T) {
-	for n := 0; n < len(fakeInfo); n += 13 {
-		cut := fakeInfo[:n]
-		first := true
-		f := newFake(t, func(c *fakeConn) {
-			if first {
-				first = false
-				c.say(cut)
-				return
-			}
-			c.welcome()
-			c.stay()
-		})
-		r := run(t, f.url(), nil)
-		r.fails("waiting for INFO")
-		r.connected()
-		r.end()
 	}
 }
 
@@ -210,31 +173,20 @@ func TestWrongPorts(t *testing.T) {
 	h := newHub(t, "", "")
 	r := run(t, fmt.Sprintf("nats://127.0.0.1:%d", h.clientPort), nil)
 	r.fails("it is a port for clients", "use the port of leafnodes { listen }")
-
-	silent := newFake(t, func(c *fakeConn) { c.hear("nothing") })
-	r = runLimited(t, silent.url(), nil, leaf.Limits{Login: 20 * time.Millisecond})
-	r.fails("waiting for INFO", "the server is silent", "handshake_first")
-
-	afterTLS := newFake(t, func(c *fakeConn) { c.say(fakeTLSInfo); c.hear("nothing") })
-	r = runLimited(t, afterTLS.url(), nil, leaf.Limits{Login: 20 * time.Millisecond})
-	r.fails("waiting for TLS", "the server is silent")
-
-	early := newFake(t, func(c *fakeConn) { c.say(fakeTLSInfo + "LS+ a\r\n"); c.hear("nothing") })
-	r = run(t, early.url(), nil)
-	r.fails("waiting for TLS", "LS+ a")
-
-	afterInfo := newFake(t, func(c *fakeConn) { c.say(fakeInfo); c.hear("nothing") })
-	r = runLimited(t, afterInfo.url(), nil, leaf.Limits{Login: 20 * time.Millisecond})
-	r.fails("waiting for the login", "the server is silent")
-
-	headers, err := json.Marshal(map[string]any{"client_id": 1, "info_on_connect": true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	noHeaders := newFake(t, func(c *fakeConn) { c.say("INFO " + string(headers) + "\r\n"); c.hear("nothing") })
-	r = run(t, noHeaders.url(), nil)
-	r.fails("headers are off: remove no_header_support")
-
 	r = run(t, fmt.Sprintf("nats-leaf://127.0.0.1:%d", port(t)), nil)
 	r.fails("connect to 127.0.0.1:", "refused")
+
+	for _, test := range []struct{ said, where, why string }{
+		{"", "waiting for INFO: the server is silent", "handshake_first"},
+		{fakeInfo[:70], "waiting for INFO: the server is silent", "handshake_first"},
+		{fakeTLSInfo, "waiting for TLS: ", "the server is silent"},
+		{fakeTLSInfo + "LS+ a\r\n", "waiting for TLS: ", "LS+ a"},
+		{fakeInfo, "waiting for the login", "the server is silent"},
+		{`INFO {"client_id":1,"info_on_connect":true}` + "\r\n", "", "headers are off: remove no_header_support"},
+	} {
+		withFake(t, leaf.Limits{}, func(t *testing.T, r *running) {
+			r.fails(test.where, test.why)
+			r.connected()
+		}, func(c *fakeConn) { c.say(test.said); c.hear("nothing") })
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -44,9 +43,7 @@ func TestRestart(t *testing.T) {
 	if r.HasInterest("_INBOX.a") {
 		t.Error("interest of the last connection is kept")
 	}
-	if err := h.client().Publish("a", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.client().Publish("a", nil))
 	next(t, r.received)
 
 	both := run(t, "", func(c *leaf.Config) { c.URLs = []string{h.leafURL(), other.leafURL()} })
@@ -92,146 +89,106 @@ func TestLameDuck(t *testing.T) {
 // A server that is stopped, or a network that swallows everything, is noticed, and left. Nobody who
 // publishes or flushes meanwhile waits for longer than he says.
 func TestSilentServer(t *testing.T) {
-	silent := true
-	f := newFake(t, func(c *fakeConn) {
-		c.welcome()
-		if silent {
-			silent = false
-			c.hear("nothing") // it reads
-			return
+	withFake(t, leaf.Limits{}, func(t *testing.T, r *running) {
+		r.connected()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := r.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
 		}
-		c.stay()
-	})
-	r := runLimited(t, f.url(), nil, leaf.Limits{Ping: 10 * time.Millisecond})
-	r.connected()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-	defer cancel()
-	if err := r.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	flushed := make(chan error, 1)
-	go func() { flushed <- r.Flush(context.Background()) }()
-	r.fails("the server is silent: no answer to 3 pings")
-	if err := next(t, flushed); !errors.Is(err, leaf.ErrOffline) {
-		t.Error(err)
-	}
-	r.connected()
-	r.flush()
+		flushed := make(chan error, 1)
+		go func() { flushed <- r.Flush(context.Background()) }()
+		r.fails("the server is silent: no answer to 3 pings")
+		if err := next(t, flushed); !errors.Is(err, leaf.ErrOffline) {
+			t.Error(err)
+		}
+		r.connected()
+		r.flush()
+	}, func(c *fakeConn) { c.welcome(); c.hear("nothing") }) // it reads
 }
 
 // A server that reads nothing is left; until then as much is taken as may wait.
 func TestServerReadsNothing(t *testing.T) {
-	t.Parallel()
-	deaf, ended := true, make(chan struct{})
-	end := sync.OnceFunc(func() { close(ended) })
-	f := newFake(t, func(c *fakeConn) {
-		c.welcome()
-		if deaf {
-			deaf = false
-			<-ended
-			return
+	withFake(t, leaf.Limits{Pending: 4 << 20}, func(t *testing.T, r *running) {
+		r.connected()
+		m := &leaf.Message{Subject: "a", Payload: make([]byte, 1<<20)}
+		taken, refused := uint64(0), 0
+		for ; len(r.states) == 0; time.Sleep(time.Second) {
+			if err := r.Publish(m); err == nil {
+				taken++
+			} else if refused++; !errors.Is(err, leaf.ErrPending) && !errors.Is(err, leaf.ErrOffline) {
+				t.Fatal(err)
+			}
 		}
-		c.stay()
-	})
-	t.Cleanup(end)
-	r := runLimited(t, f.url(), nil, leaf.Limits{Pending: 4 << 20, Write: 200 * time.Millisecond})
-	r.connected()
-	m := &leaf.Message{Subject: "a", Payload: make([]byte, 1<<20)}
-	taken, refused := uint64(0), 0
-	for pause := time.NewTicker(time.Millisecond); len(r.states) == 0; <-pause.C {
-		if err := r.Publish(m); err == nil {
-			taken++
-		} else if refused++; !errors.Is(err, leaf.ErrPending) && !errors.Is(err, leaf.ErrOffline) {
-			t.Fatal(err)
+		if taken != 3 || refused < 4 {
+			t.Errorf("%d messages were taken, %d refused", taken, refused)
 		}
-	}
-	if taken < 4 || taken > 100 || refused == 0 {
-		t.Errorf("%d messages were taken, %d refused", taken, refused)
-	}
-	r.fails("the server is silent: it has not read for 200ms")
-	end()
-	r.connected()
-	if s := r.Stats(); s.OutMessages != taken || s.Dropped == 0 || s.Dropped > taken {
-		t.Errorf("%+v, and %d were taken", s, taken)
-	}
+		r.fails("the server is silent: it has not read for 10s")
+		r.connected()
+		if s := r.Stats(); s.OutMessages != taken || s.Dropped != taken {
+			t.Errorf("%+v, and %d were taken", s, taken)
+		}
+		time.Sleep(time.Minute)
+	}, func(c *fakeConn) { c.welcome(); time.Sleep(time.Minute) })
 }
 
 // A server that reads slowly is not left while it does.
 func TestServerReadsSlowly(t *testing.T) {
-	t.Parallel()
-	const messages, size = 32, 1 << 20
-	got := make(chan int64)
-	f := newFake(t, func(c *fakeConn) {
-		c.welcome()
-		var read int64
-		for pause := time.NewTicker(50 * time.Millisecond); read < messages*size; <-pause.C {
-			n, err := io.CopyN(io.Discard, c.in, size)
-			if read += n; err != nil {
-				break
-			}
+	const messages, size = 8, 256 << 10
+	withFake(t, leaf.Limits{}, func(t *testing.T, r *running) {
+		r.connected()
+		for range messages {
+			r.publish(&leaf.Message{Subject: "a", Payload: make([]byte, size)})
 		}
-		got <- read
+		r.flush()
+		if s := r.Stats(); len(r.states) > 0 || s.Connects != 1 || s.Dropped > 0 {
+			t.Errorf("%+v", s)
+		}
+	}, func(c *fakeConn) {
+		c.welcome()
+		for range messages {
+			time.Sleep(9 * time.Second)
+			_, _ = io.CopyN(io.Discard, c.in, size)
+			c.say("PING\r\n") // it is not silent
+		}
 		c.stay()
 	})
-	r := runLimited(t, f.url(), nil, leaf.Limits{Write: time.Second})
-	r.connected()
-	for range messages {
-		r.publish(&leaf.Message{Subject: "a", Payload: make([]byte, size)})
-	}
-	if read := next(t, got); read < messages*size || len(r.states) > 0 {
-		t.Errorf("it read %d bytes", read)
-	}
-	r.flush()
 }
 
 // When the network swallows a connection, the server does not know. The next one replaces it there, so
 // that no request goes to the dead one.
 func TestHalfOpen(t *testing.T) {
 	h := newHub(t, "", "")
-	freeze := make(chan struct{})
 	var dead net.Conn // to the server
-	proxy := newFake(t, func(c *fakeConn) {
+	swallow := make(chan struct{})
+	dial := func(context.Context, string) (net.Conn, error) {
 		up, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", h.leafPort))
-		if err != nil {
-			return
+		if err != nil || dead != nil {
+			return up, err
 		}
-		first := dead == nil
-		if first {
-			dead = up
-		}
-		var copies sync.WaitGroup
-		copies.Go(func() { _, _ = io.Copy(c, up) })
-		copies.Go(func() {
-			if _, _ = io.Copy(up, c); !first {
-				_ = up.Close() // it has ended
-			}
-		})
-		if first {
-			<-freeze
-			// The copies end, and nothing else does at the server.
-			_, _ = up.SetDeadline(time.Now()), c.SetDeadline(time.Now())
-		}
-		copies.Wait()
-	})
-	r := runLimited(t, proxy.url(), func(c *leaf.Config) { c.Subjects = []leaf.Subscription{{Subject: "a", Queue: "q"}} },
-		leaf.Limits{Ping: 20 * time.Millisecond})
+		dead = up
+		client, proxy := net.Pipe()
+		go func() { _, _ = io.Copy(proxy, up) }()
+		go func() { _, _ = io.Copy(up, proxy) }()
+		go func() { <-swallow; _ = proxy.Close() }() // which the server does not hear of
+		return client, nil
+	}
+	r := runLimited(t, h.leafURL(), func(c *leaf.Config) { c.Subjects = []leaf.Subscription{{Subject: "a", Queue: "q"}} },
+		leaf.Limits{Dial: dial})
 	r.connected()
-	close(freeze)
-	next(t, r.states) // silent, or closed by the proxy
+	close(swallow)
+	r.fails("closed the connection")
 	r.connected()
 
 	nc := h.client()
 	const requests = 200
 	for range requests {
-		if err := nc.Publish("a", nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, nc.Publish("a", nil))
 	}
 	flushed(t, nc)
 	r.flush()
 	if len(r.received) != requests {
 		t.Errorf("%d requests of %d came", len(r.received), requests)
 	}
-	r.end()
 	_ = dead.Close() // the server has closed it
 }

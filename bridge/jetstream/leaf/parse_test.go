@@ -222,7 +222,7 @@ func held() int {
 // However many subscriptions a server tells of, the table takes no more than its limit, and once it
 // is full every subject counts as subscribed to.
 func TestHostileInterest(t *testing.T) {
-	const limit, noise, n = 1 << 20, 64 << 10, 20_000
+	const limit, noise, n = 1 << 20, 64 << 10, 10_000
 	long := strings.Repeat(" ", 60_000)
 	for name, line := range map[string]func(i int) string{
 		"inboxes":   func(i int) string { return fmt.Sprintf("LS+ _INBOX.%d\r\n", i) },
@@ -288,7 +288,7 @@ func TestInterestRandom(t *testing.T) {
 
 	table := newInterest(1 << 20)
 	list := map[Subscription]bool{}
-	for range 5_000 {
+	for range 2_000 {
 		s := Subscription{subject("a", "b", "*"), pick("", "q1", "q2")}
 		if random.IntN(3) == 0 {
 			s.Subject += ".>"

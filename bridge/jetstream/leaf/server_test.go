@@ -1,18 +1,11 @@
 package leaf_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,6 +18,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // serverBefore reports whether the server that is tested is older than a version.
@@ -32,10 +26,8 @@ func serverBefore(t testing.TB, major, minor int) bool {
 	t.Helper()
 	said := server.VERSION
 	if program := os.Getenv(serverVariable); program != "" {
-		output, err := exec.Command(program, "--version").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		output, err := harness.Command(program, "--version").Output()
+		must(t, err)
 		_, said, _ = strings.Cut(string(output), ": v")
 	}
 	var x, y int
@@ -101,9 +93,7 @@ func tlsOf(t testing.TB, login testenv.Login) *tls.Config {
 	}
 	if login.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(login.CertFile, login.KeyFile)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c.Certificates = []tls.Certificate{pair}
 	}
 	return c
@@ -113,9 +103,7 @@ func tlsOf(t testing.TB, login testenv.Login) *tls.Config {
 func TestLoginsElsewhere(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	users := newHub(t, "authorization { users = [ { user: u, password: p } ] }", "")
 	token := newHub(t, "authorization { token: secret }", "")
@@ -149,62 +137,30 @@ func TestConfigProblems(t *testing.T) {
 
 // TLS is demanded by the server or by either setting here; a certificate that is not good is named.
 func TestTLS(t *testing.T) {
-	good, expired := certificate(t, time.Now().Add(time.Hour)), certificate(t, time.Now().Add(-time.Hour))
-	block := func(c testenv.Login) string {
-		return fmt.Sprintf("tls { cert_file: %q, key_file: %q }", c.CertFile, c.KeyFile)
-	}
-	with := func(c testenv.Login) func(*leaf.Config) {
-		return func(config *leaf.Config) { config.TLS = tlsOf(t, testenv.Login{CAFile: c.CAFile}) }
-	}
-
-	secure := newHub(t, "", block(good))
-	run(t, secure.leafURL(), with(good)).connected()
-	run(t, strings.Replace(secure.leafURL(), "nats-leaf", "tls", 1), with(good)).connected()
-	run(t, secure.leafURL(), nil).fails("waiting for TLS", "unknown authority")
-
-	plain := newHub(t, "", "")
-	run(t, plain.leafURL(), with(good)).fails("TLS is demanded, but the server has none")
-	run(t, strings.Replace(plain.leafURL(), "nats-leaf", "tls", 1), nil).fails("TLS is demanded, but the server has none")
-
-	late := newHub(t, "", block(expired))
-	r := run(t, late.leafURL(), with(expired))
-	r.fails("waiting for TLS", "expired")
-
-	first := newHub(t, "", strings.Replace(block(good), "}", ", handshake_first: true }", 1))
-	r = runLimited(t, first.leafURL(), with(good), leaf.Limits{Login: 50 * time.Millisecond})
-	r.fails("waiting for INFO", "handshake_first")
-
-	client := newHub(t, "", strings.Replace(block(good), "}", fmt.Sprintf(", ca_file: %q, verify: true }", good.CAFile), 1))
-	r = run(t, client.leafURL(), with(good))
-	r.fails("certificate") // required
-}
-
-// certificate returns one of the loopback interface that is its own authority.
-func certificate(t testing.TB, until time.Time) testenv.Login {
-	t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: until.Add(-24 * time.Hour), NotAfter: until, IsCA: true, BasicConstraintsValid: true,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	var signed, encoded []byte
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err == nil {
-		signed, err = x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	}
-	if err == nil {
-		encoded, err = x509.MarshalPKCS8PrivateKey(key)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	l := testenv.Login{CAFile: filepath.Join(dir, "cert"), CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key")}
-	for file, block := range map[string]*pem.Block{l.CertFile: {Type: "CERTIFICATE", Bytes: signed}, l.KeyFile: {Type: "PRIVATE KEY", Bytes: encoded}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
+	logins := testenv.Logins(t)
+	good, verifies := logins[4], logins[5]
+	with := func(l testenv.Login, now time.Time) func(*leaf.Config) {
+		return func(config *leaf.Config) {
+			config.TLS = tlsOf(t, testenv.Login{CAFile: l.CAFile})
+			config.TLS.Time = func() time.Time { return now }
 		}
 	}
-	return l
+	today := time.Now()
+
+	secure := newHub(t, "", good.Config)
+	run(t, strings.Replace(secure.leafURL(), "nats-leaf", "tls", 1), with(good, today)).connected()
+	run(t, secure.leafURL(), nil).fails("waiting for TLS", "unknown authority")
+	run(t, secure.leafURL(), with(good, today.Add(48*time.Hour))).fails("waiting for TLS", "expired")
+
+	plain := newHub(t, "", "")
+	run(t, plain.leafURL(), with(good, today)).fails("TLS is demanded, but the server has none")
+	run(t, strings.Replace(plain.leafURL(), "nats-leaf", "tls", 1), nil).fails("TLS is demanded, but the server has none")
+
+	first := newHub(t, "", strings.Replace(good.Config, "}", ", handshake_first: true }", 1))
+	runLimited(t, first.leafURL(), with(good, today), leaf.Limits{Login: 50 * time.Millisecond}).failsAtLast("handshake_first")
+
+	client := newHub(t, "", verifies.Config)
+	run(t, client.leafURL(), with(verifies, today)).fails("certificate") // required
 }
 
 const rights = `
@@ -245,9 +201,7 @@ func TestRights(t *testing.T) {
 	}
 	r.publish(&leaf.Message{Subject: "_INBOX.a"})
 	nextMsg(t, inbox)
-	if err := nc.Publish("$JS.pq.API.INFO", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nc.Publish("$JS.pq.API.INFO", nil))
 	next(t, r.received)
 	if len(r.states) > 0 {
 		t.Errorf("%+v", <-r.states)
@@ -285,11 +239,8 @@ func TestReload(t *testing.T) {
 			r.fails("closed the connection")
 			h.start()
 			if after.failure != "" {
-				for s := next(t, r.states); ; s = next(t, r.states) {
-					if strings.Contains(fmt.Sprint(s.Err), after.failure) {
-						return
-					}
-				}
+				r.failsAtLast(after.failure)
+				return
 			}
 			r.connected()
 			err := r.Publish(&leaf.Message{Subject: "_INBOX.a", Payload: make([]byte, 1000)})
@@ -323,22 +274,16 @@ func newOperator(t testing.TB, change func(*jwt.AccountClaims)) *operator {
 func newPair(t testing.TB, create func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
 	t.Helper()
 	pair, err := create()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	public, err := pair.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return pair, public
 }
 
 func (o *operator) encode(c jwt.Claims, pair nkeys.KeyPair) string {
 	o.t.Helper()
 	text, err := c.Encode(pair)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	must(o.t, err)
 	return text
 }
 
@@ -353,29 +298,29 @@ func (o *operator) writeCreds(change func(*jwt.UserClaims)) {
 	claims := jwt.NewUserClaims(public)
 	change(claims)
 	seed, err := pair.Seed()
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	must(o.t, err)
 	text, err := jwt.FormatUserConfig(o.encode(claims, o.account), seed)
-	if err == nil {
-		err = os.WriteFile(o.credsFile, text, 0o600)
-	}
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	must(o.t, err)
+	must(o.t, os.WriteFile(o.credsFile, text, 0o600))
 }
 
 // When the credentials expire the connection ends, and those that are there by then are used.
 func TestCredsExpire(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, func(*jwt.AccountClaims) {})
-	o.writeCreds(func(c *jwt.UserClaims) { c.Expires = time.Now().Add(2 * time.Second).Unix() })
 	h := newHub(t, o.config(), "")
-	r := run(t, h.leafURL(), func(c *leaf.Config) { c.Login.CredsFile = o.credsFile })
-	r.connected()
-	r.fails("Authentication Expired")
-	o.writeCreds(func(*jwt.UserClaims) {})
-	r.connected()
+	for valid := time.Second; ; valid *= 2 { // it has expired before a busy server looks
+		o.writeCreds(func(c *jwt.UserClaims) { c.Expires = time.Now().Add(valid).Unix() })
+		r := run(t, h.leafURL(), func(c *leaf.Config) { c.Login.CredsFile = o.credsFile })
+		if s := next(t, r.states); !s.Connected {
+			r.end()
+			continue
+		}
+		r.fails("Authentication Expired")
+		o.writeCreds(func(*jwt.UserClaims) {})
+		r.connected()
+		return
+	}
 }
 
 // The limit of an account is not told. A message beyond it ends the connection once.

@@ -53,8 +53,7 @@ type info struct {
 
 // connect makes a connection and serves it until it ends, and returns why.
 func (c *Conn) connect(ctx context.Context, u *url.URL) error {
-	dialer := net.Dialer{Timeout: c.limits.login}
-	raw, err := dialer.DialContext(ctx, "tcp", u.Host)
+	raw, err := c.dial(ctx, u.Host)
 	if err != nil {
 		return fmt.Errorf("leaf: connect to %s: %w", u.Host, err)
 	}

@@ -222,12 +222,12 @@ func held() int {
 // However many subscriptions a server tells of, the table takes no more than its limit, and once it
 // is full every subject counts as subscribed to.
 func TestHostileInterest(t *testing.T) {
-	const limit, noise, n = 1 << 20, 64 << 10, 10_000
+	const limit, noise, n = 512 << 10, 64 << 10, 10_000
 	long := strings.Repeat(" ", 60_000)
 	for name, line := range map[string]func(i int) string{
 		"inboxes":   func(i int) string { return fmt.Sprintf("LS+ _INBOX.%d\r\n", i) },
 		"wildcards": func(i int) string { return fmt.Sprintf("LS+ _INBOX.%d.*\r\n", i) },
-		"groups":    func(i int) string { return fmt.Sprintf("LS+ _INBOX.a %0100d 1\r\n", i) },
+		"groups":    func(i int) string { return fmt.Sprintf("LS+ _INBOX.a %0400d 1\r\n", i) },
 		"tokens":    func(i int) string { return fmt.Sprintf("LS+ %d%s\r\n", i, strings.Repeat(".a", 300)) },
 		"blanks":    func(i int) string { return fmt.Sprintf("LS+ %d%s\r\n", i%2_000, long[:min(len(long), i)]) },
 	} {

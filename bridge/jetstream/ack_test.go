@@ -22,6 +22,16 @@ func (s *system) askFor(m *leaf.Message, payload string) {
 	s.ack(&leaf.Message{Subject: subject, Reply: ackInbox, Payload: []byte(payload)}, false)
 }
 
+// endsAcks waits until no acknowledgement waits.
+func (s *system) endsAcks() {
+	s.t.Helper()
+	eventually(s.t, "the end of all acknowledgements", func() bool {
+		s.acks.mu.Lock()
+		defer s.acks.mu.Unlock()
+		return s.acks.waiting == 0 && s.acks.requests == 0 && len(s.acks.collected) == 0
+	})
+}
+
 // leased leases the next item of a queue, and returns its value.
 func (s *system) leased(name string) string {
 	s.t.Helper()
@@ -33,7 +43,7 @@ func TestAnswersOfARequest(t *testing.T) {
 	s := newSystem(t)
 	s.acks.delay = time.Hour
 	s.push("jobs", "a", "b", "c", "d")
-	s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.x", Payload: []byte("4")})
+	s.pullAs(jetstream.ConsumerConfig{}, "4")
 	settled, second, third, fourth := s.nextItem("a"), s.nextItem("b"), s.nextItem("c"), s.nextItem("d")
 	s.askFor(settled, "+ACK")
 	same(t, "the confirmation", s.sent().Subject, ackInbox)
@@ -45,11 +55,7 @@ func TestAnswersOfARequest(t *testing.T) {
 	s.askFor(settled, "+ACK") // hears nothing, and what comes next does
 	s.askFor(fourth, "+TERM")
 	same(t, "after one that gets no answer", s.sent().Subject, ackInbox)
-	eventually(t, "the end of all", func() bool {
-		s.acks.mu.Lock()
-		defer s.acks.mu.Unlock()
-		return s.acks.waiting == 0
-	})
+	s.endsAcks()
 	same(t, "more answers", len(s.sender.sent), 0)
 }
 
@@ -69,14 +75,14 @@ func TestFailedAcknowledgement(t *testing.T) {
 func TestAtWork(t *testing.T) {
 	s := newSystem(t)
 	s.push("jobs", "a", "b")
-	s.pull(worker(jetstream.ConsumerConfig{MaxAckPending: 1, AckWait: time.Minute}), &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"batch":2,"expires":3600000000000}`)})
+	s.pullAs(jetstream.ConsumerConfig{MaxAckPending: 1, AckWait: time.Minute}, `{"batch":2,"expires":3600000000000}`)
 	m := s.nextItem("a")
 	s.clock.advance(40 * time.Second)
 	s.askFor(m, "+WPI")
 	same(t, "the confirmation", s.sent().Subject, ackInbox)
 
 	s.clock.advance(40 * time.Second)
-	same(t, "outstanding", s.counts(jobsW), counts{Delivered: 1, AckPending: 1, Waiting: 1})
+	s.settles(counts{Delivered: 1, AckPending: 1, Waiting: 1})
 	same(t, "what another client gets", s.leased("jobs"), "b")
 }
 
@@ -84,7 +90,7 @@ func TestAtWork(t *testing.T) {
 func TestPullsShareThePlaces(t *testing.T) {
 	s := newSystem(t)
 	for range 3 {
-		s.pull(worker(jetstream.ConsumerConfig{MaxAckPending: 2, AckWait: time.Minute}), &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"expires":3600000000000}`)})
+		s.pullAs(jetstream.ConsumerConfig{MaxAckPending: 2, AckWait: time.Minute}, hour)
 	}
 	s.push("jobs", "a", "b", "c", "d")
 	s.nextItem("a")
@@ -98,7 +104,7 @@ func TestAckWaitOfTheQueue(t *testing.T) {
 	s := newSystem(t)
 	s.configure("jobs", func(x *fdbpq.Settings) { x.AckWait = time.Hour })
 	s.push("jobs", "a", "b")
-	s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.x"})
+	s.pullAs(jetstream.ConsumerConfig{}, "")
 	s.nextItem("a")
 	s.clock.advance(59 * time.Minute)
 	same(t, "what another client gets", s.leased("jobs"), "b")
@@ -110,7 +116,7 @@ func TestNobodyHears(t *testing.T) {
 	s := newSystem(t, func(c *Config) {
 		c.Return = func(_ *dispatch.Queue, _ *fdbpq.Result, unheard bool) { returned <- unheard }
 	})
-	s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"expires":3600000000000}`)})
+	s.pullAs(jetstream.ConsumerConfig{}, hour)
 	s.sender.deaf = "_INBOX."
 	s.push("jobs", "a")
 	same(t, "unheard", within(t, "return", returned), true)

@@ -10,8 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // The calls that Go's client has for streams and consumers work over a real leaf node connection.
@@ -121,61 +119,19 @@ func goClientConsumers(t *testing.T, ctx context.Context, jobs jetstream.Stream)
 	}
 }
 
-// The client's older interface finds the stream by its subject, and creates or binds a consumer.
-func TestLegacyGoClient(t *testing.T) {
-	s, nc := connected(t)
-	s.push("jobs", "a")
-	js, err := nc.JetStream(nats.Domain("pq"))
-	must(t, err)
-
-	sub, err := js.PullSubscribe("pq.jobs.push", "legacy")
-	must(t, err)
-	info, err := sub.ConsumerInfo()
-	must(t, err)
-	same(t, "consumer", info.Name, "legacy")
-	must(t, sub.Unsubscribe()) // deletes what it has created
-	if _, err := js.ConsumerInfo("jobs", "legacy"); !errors.Is(err, nats.ErrConsumerNotFound) {
-		t.Errorf("a deleted consumer: got %v", err)
-	}
-
-	sub, err = js.PullSubscribe("pq.jobs.push", "min")
-	must(t, err)
-	must(t, sub.Unsubscribe())
-	if _, err := js.Subscribe("pq.jobs.push", func(*nats.Msg) {}); err == nil {
-		t.Error("a push consumer: no error")
-	}
-}
-
-// Before a face has stopped it answers what has arrived, and afterwards nobody listens.
+// What waits when a face stops hears so before the connection may end, and afterwards nobody listens.
 func TestStop(t *testing.T) {
-	s, nc := connected(t)
-	same(t, "connected", s.Connected(), true)
-	must(t, s.Flush(context.Background()))
-	if s.Stats().Connects != 1 {
-		t.Errorf("stats: got %+v", s.Stats())
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	must(t, s.Stop(ctx))
-	must(t, nc.Flush())
-	if _, err := nc.RequestWithContext(ctx, "$JS.pq.API.INFO", nil); !errors.Is(err, nats.ErrNoResponders) {
-		t.Errorf("a request after the end: got %v", err)
-	}
-}
-
-// What waits when a face stops hears so before the connection may end.
-func TestStopTellsPulls(t *testing.T) {
 	const n = 100
 	s, nc := connected(t)
+	same(t, "connected", s.Connected(), true)
+	same(t, "connects", s.Stats().Connects, 1)
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	must(t, err)
 	for range n {
-		must(t, nc.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min", inbox, []byte(`{"expires":3600000000000}`)))
+		must(t, nc.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min", inbox, []byte(hour)))
 	}
-	eventually(t, "the pulls", func() bool {
-		return s.counts(consumerKey{stream{subjects.Priority, "jobs"}, "min"}).Waiting == n && s.dispatcher.Waiters() > 0
-	})
+	eventually(t, "the pulls", func() bool { return s.counts(jobsMin).Waiting == n && s.dispatcher.Waiters() > 0 })
 
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -185,4 +141,10 @@ func TestStopTellsPulls(t *testing.T) {
 	told, _, err := sub.Pending()
 	must(t, err)
 	same(t, "pulls that were told", told, n)
+	m, err := sub.NextMsg(patience)
+	must(t, err)
+	same(t, "the status", m.Header.Get("Status")+" "+m.Header.Get("Description"), "409 Server Shutdown")
+	if _, err := nc.RequestWithContext(ctx, "$JS.pq.API.INFO", nil); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("a request after the end: got %v", err)
+	}
 }

@@ -290,10 +290,7 @@ func TestCorruptRecord(t *testing.T) {
 func TestShorterLeases(t *testing.T) {
 	s := newSystem(t)
 	s.push("jobs", "a", "b")
-	pull := func(wait time.Duration) {
-		c := worker(jetstream.ConsumerConfig{MaxAckPending: 2, AckWait: wait})
-		s.pull(c, &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"expires":3600000000000}`)})
-	}
+	pull := func(wait time.Duration) { s.pullAs(jetstream.ConsumerConfig{MaxAckPending: 2, AckWait: wait}, hour) }
 	pull(fdbpq.MaxLease)
 	s.nextItem("a")
 	pull(time.Second)

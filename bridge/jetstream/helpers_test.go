@@ -25,7 +25,7 @@ import (
 )
 
 // patience is far more than anything here takes.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -201,9 +201,11 @@ func (s *system) do(kind subjects.Kind, name string, ops ...fdbpq.Op) []fdbpq.Re
 // push pushes values at priority 0.
 func (s *system) push(name string, values ...string) {
 	s.t.Helper()
+	var ops []fdbpq.Op
 	for _, value := range values {
-		s.do(subjects.Priority, name, fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte(value)}})
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte(value)}})
 	}
+	s.do(subjects.Priority, name, ops...)
 }
 
 // configure changes the settings of a priority queue.
@@ -253,13 +255,7 @@ func (s *system) ask(subject, payload string) *reply {
 // sent returns the next message that was sent.
 func (s *system) sent() *leaf.Message {
 	s.t.Helper()
-	select {
-	case m := <-s.sender.sent:
-		return m
-	case <-time.After(patience):
-		s.t.Fatal("nothing was sent")
-		return nil
-	}
+	return within(s.t, "a message", s.sender.sent)
 }
 
 // succeeds is ask for what must succeed.
@@ -334,13 +330,19 @@ func connected(t testing.TB) (*system, *nats.Conn) {
 	t.Cleanup(nc.Close)
 	js, err := jetstream.NewWithDomain(nc, "pq")
 	must(t, err)
-	for deadline := time.Now().Add(patience); ; { // the client hears of the face a little after it is connected
+	eventually(t, "an answer", func() bool { // the client hears of the face a little after it is connected
 		_, err := js.AccountInfo(context.Background())
-		if err == nil {
-			return s, nc
-		}
+		return err == nil
+	})
+	return s, nc
+}
+
+// eventually waits until something is so.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("no answer: %v", err)
+			t.Fatalf("still missing: %s", what)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -84,8 +83,6 @@ func TestStreamCreate(t *testing.T) {
 		{`{"name":"jobs","subjects":["pq.jobs.push"],"unheard_of":1}`, errJSON, "unheard_of"},
 		{`{"name":"jobs","subjects":["pq.jobs.push"],"retention":"other"}`, errJSON, "other"},
 		{`{"name":"jobs"`, errJSON, "invalid JSON"},
-		{`{"name":"jobs"} x`, errJSON, "invalid JSON"},
-		{`[]`, errJSON, "invalid JSON"},
 	} {
 		s.fails("pq.API.STREAM.CREATE.jobs", wrong.config, apiCode(wrong.code), wrong.part)
 		if wrong.code == errStreamExists {
@@ -174,7 +171,7 @@ func TestStreamPageOfMany(t *testing.T) {
 func TestPurgeFreesPlaces(t *testing.T) {
 	s := newSystem(t)
 	s.push("jobs", "a")
-	s.pull(worker(jetstream.ConsumerConfig{MaxAckPending: 1}), &leaf.Message{Reply: "_INBOX.x", Payload: []byte(`{"batch":2,"expires":3600000000000}`)})
+	s.pullAs(jetstream.ConsumerConfig{MaxAckPending: 1}, `{"batch":2,"expires":3600000000000}`)
 	s.nextItem("a")
 	same(t, "purged", s.succeeds("pq.API.STREAM.PURGE.jobs", "").Purged, 1)
 	s.push("jobs", "b")

@@ -220,7 +220,7 @@ func TestLaneDropsTakenRequests(t *testing.T) {
 	}
 	const waiting = 2000
 	add(waiting)
-	for range 500 {
+	for range 50 {
 		add(l.d.options.MaxBatch)
 		l.finishBatch(l.takeBatch(t.Context()))
 	}

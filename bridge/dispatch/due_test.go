@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
@@ -37,12 +37,12 @@ func inDueQueue(t *testing.T, n int, leased bool, configure func(*Options), test
 			}
 			w.foreign("jobs", ops...)
 			if leased {
-				w.foreign("jobs", repeat(leaseFor(time.Hour), 1000)...)
+				w.foreign("jobs", slices.Repeat([]fdbpq.Op{leaseFor(time.Hour)}, 1000)...)
 			}
 		}
 		live := fdbpq.Op{Kind: fdbpq.OpPush, Priority: int64(n + 1), Message: fdbpq.Message{Value: []byte("live")}}
-		w.foreign("jobs", repeat(live, 1000)...)
-		w.foreign("other", repeat(live, 1000)...)
+		w.foreign("jobs", slices.Repeat([]fdbpq.Op{live}, 1000)...)
+		w.foreign("other", slices.Repeat([]fdbpq.Op{live}, 1000)...)
 		q.sweeps = w.start(0, func(o *Options) {
 			o.Now = q.now
 			o.DB = slowDB(o.DB, time.Millisecond)
@@ -70,24 +70,14 @@ func (q *dueQueue) ask(queue string, wait *Wait, op fdbpq.Op) string {
 	return outcome(results)
 }
 
-// info returns what is stored of the queue, without bringing anything back.
-func (q *dueQueue) info() *fdbpq.Info {
-	q.Helper()
-	results, err := kv.ReadTransact(q.Context(), q.db, func(r kv.Reader) ([]fdbpq.Result, error) {
-		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q.target("jobs")}})
-	})
-	must(q, err)
-	return results[0].Info
-}
-
 // The sweeper and the pops of a queue where very many leases end at once do not get in each other's way, other queues
 // are served meanwhile, and the rest is brought back at once.
 func TestSweeperAndPopsDoNotFight(t *testing.T) {
-	n := harness.RaceTimes(20_000, 5_000)
+	n := harness.Times(5_000, 20_000)
 	inDueQueue(t, n, true, nil, func(q *dueQueue) {
 		began := time.Now()
 		pops := 0
-		for q.info().Leased > 0 && pops < 900 {
+		for q.info("jobs").Leased > 0 && pops < 900 {
 			for _, queue := range []string{"jobs", "other"} {
 				asked := time.Now()
 				if got := q.ask(queue, nil, fdbpq.Op{Kind: fdbpq.OpPop}); got != "item" && got != "live" {
@@ -103,14 +93,14 @@ func TestSweeperAndPopsDoNotFight(t *testing.T) {
 			q.Errorf("%d pops, until all was back after %v", pops, took)
 		}
 		q.want("conflicts", q.d.Conflicts(), 0)
-		q.want("back", q.info().Ready, n+1000-pops)
+		q.want("back", q.info("jobs").Ready, n+1000-pops)
 	})
 }
 
 // Live items behind very many that have expired are served, by pops that wait and others, as are other queues. A peek,
 // which cannot remove what has expired, goes on as that is removed.
 func TestLiveItemsBehindExpired(t *testing.T) {
-	n := harness.RaceTimes(20_000, 5_000)
+	n := harness.Times(5_000, 20_000)
 	inDueQueue(t, n, false, nil, func(q *dueQueue) {
 		q.want("peeked", q.ask("jobs", nil, fdbpq.Op{Kind: fdbpq.OpPeek}), "live")
 	})
@@ -127,7 +117,7 @@ func TestLiveItemsBehindExpired(t *testing.T) {
 			}
 			q.want("popped elsewhere", q.ask("other", nil, fdbpq.Op{Kind: fdbpq.OpPop}), "live")
 			q.sleep(2 * time.Second)
-			q.want("left", q.info().Ready, 999)
+			q.want("left", q.info("jobs").Ready, 999)
 			q.want("expired", q.d.Removed().Expired, n)
 		})
 	}
@@ -136,7 +126,7 @@ func TestLiveItemsBehindExpired(t *testing.T) {
 // A pop that meets only expired items until its time is over hears that the store takes too long, and not that the queue
 // is empty: there are live items behind. Others that try again get those.
 func TestPopsNeverMissLiveItemsBehindExpired(t *testing.T) {
-	n := harness.RaceTimes(20_000, 10_000)
+	n := harness.Times(8_000, 20_000)
 	for _, waits := range []bool{false, true} {
 		var d *Dispatcher
 		slow := func(o *Options) {
@@ -230,20 +220,22 @@ func TestSweepingTakesTurns(t *testing.T) {
 	inSweeping(t, false, func(w *sweeping) {
 		a := w.start(0, func(o *Options) { o.DB = slowDB(o.DB, takes) })
 		w.foreign("dead", oneDelivery())
-		left := map[string]int64{"many": 20_000, "more": 20_000, "large": 300}
-		for _, queue := range []string{"many", "more"} {
-			for range 20 {
-				w.foreign(queue, repeat(pushFor(time.Minute), 1000)...)
+		left := map[string]int64{"many": 8_000, "more": 8_000, "large": 300}
+		total := int64(0)
+		for queue, n := range left {
+			total += n
+			for range n / 1000 {
+				w.foreign(queue, slices.Repeat([]fdbpq.Op{pushFor(time.Minute)}, 1000)...)
 			}
 		}
 		large := pushFor(time.Minute)
 		large.Message.Value = make([]byte, 90_000)
 		for range 6 {
-			w.foreign("large", repeat(large, 50)...)
+			w.foreign("large", slices.Repeat([]fdbpq.Op{large}, 50)...)
 		}
 		w.foreign("dead", fdbpq.Op{Kind: fdbpq.OpPush})
 		w.foreign("dead", leaseFor(time.Minute+time.Millisecond)) // after all else
-		w.foreign("other", repeat(fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("live")}}, 2000)...)
+		w.foreign("other", slices.Repeat([]fdbpq.Op{fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("live")}}}, 2000)...)
 		a.d.OwnersChanged()
 		w.sleep(time.Minute + time.Second)
 
@@ -251,7 +243,7 @@ func TestSweepingTakesTurns(t *testing.T) {
 		began, expired := time.Now(), a.d.Removed().Expired
 		turns := []map[string]int64{left} // what was left whenever something was removed
 		dead := 0                         // how many turns there were before the dead letter had moved
-		for a.d.Removed().Expired < 40_300 && time.Since(began) < deadline {
+		for a.d.Removed().Expired < total && time.Since(began) < deadline {
 			asked := time.Now()
 			if got := q.ask("other", nil, fdbpq.Op{Kind: fdbpq.OpPop}); got != "live" {
 				t.Fatalf("pop of another queue: %s", got)
@@ -281,13 +273,6 @@ func TestSweepingTakesTurns(t *testing.T) {
 				}
 			}
 		}
-		w.want("expired", a.d.Removed().Expired, 40_300)
+		w.want("expired", a.d.Removed().Expired, total)
 	})
-}
-
-func repeat(op fdbpq.Op, n int) (ops []fdbpq.Op) {
-	for range n {
-		ops = append(ops, op)
-	}
-	return ops
 }

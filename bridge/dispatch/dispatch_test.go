@@ -15,35 +15,6 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// recorder is a Replier that records what it is told.
-type recorder struct {
-	mu       sync.Mutex
-	answers  map[uint64][]fdbpq.Result
-	failures map[uint64]error
-	times    map[uint64]int
-}
-
-func newRecorder() *recorder {
-	return &recorder{answers: map[uint64][]fdbpq.Result{}, failures: map[uint64]error{}, times: map[uint64]int{}}
-}
-
-func (r *recorder) Answer(q *Request, ops []fdbpq.Op, results []fdbpq.Result) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(ops) != len(results) || q.Answered.Before(q.Received) {
-		panic(fmt.Sprintf("request %d: %d operations, %d results, answered %v", numberOf(q), len(ops), len(results), q.Answered))
-	}
-	r.answers[numberOf(q)] = append([]fdbpq.Result(nil), results...)
-	r.times[numberOf(q)]++
-}
-
-func (r *recorder) Fail(q *Request, _ []fdbpq.Op, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failures[numberOf(q)] = err
-	r.times[numberOf(q)]++
-}
-
 // run runs d until the test ends.
 func run(t *testing.T, d *Dispatcher) (stop func()) {
 	t.Helper()
@@ -70,46 +41,50 @@ func TestRequestsOwnTheirSpans(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	d := newTest(t)
 	d.options.MaxBatch = 7
-	var batches []int
-	d.options.BatchDone = func(n int) { batches = append(batches, n) }
+	d.options.BatchDone = func(n int) {
+		if n > 7+10 {
+			t.Errorf("seed %d: a batch of %d operations, want one request more than MaxBatch at most", seed, n)
+		}
+	}
 	q := getQueue(t, d.queues, subjects.FIFO, "jobs")
-	r := newRecorder()
-	want := map[uint64][]string{}
-	const requests = 300
-	for n := range uint64(requests) {
+	calls, want := make([]*call, 300), make([][]string, 300)
+	for n := range calls {
 		var ops []fdbpq.Op
 		for i := range 1 + random.IntN(10) {
-			value := fmt.Sprint(n, ".", i)
-			want[n] = append(want[n], value)
-			ops = append(ops, push(q, value))
+			want[n] = append(want[n], fmt.Sprint(n, ".", i))
+			ops = append(ops, push(q, want[n][i]))
 		}
-		must(t, d.Submit(&Request{Queue: q, Replier: number(r, n), Silent: true, Received: time.Now()}, ops))
+		calls[n] = newCall()
+		must(t, d.Submit(&Request{Queue: q, Replier: calls[n], Silent: true, Received: time.Now()}, ops))
 	}
 	run(t, d)()
+
 	batcher := fdbpq.NewBatcher(d.options.DB, d.options.Keyspace)
-	popped := 0
-	for n := range uint64(requests) {
-		if len(r.answers[n]) != len(want[n]) || r.times[n] != 1 {
-			t.Fatalf("seed %d: request %d has %d results, want %d; answered %d times", seed, n, len(r.answers[n]), len(want[n]), r.times[n])
+	for n, c := range calls {
+		pushed, err := c.wait(t.Context())
+		if err != nil || len(pushed) != len(want[n]) {
+			t.Fatalf("seed %d: request %d has %d results, want %d; %v", seed, n, len(pushed), len(want[n]), err)
 		}
 		for i, value := range want[n] {
 			results, err := batcher.Apply(t.Context(), []fdbpq.Op{pop(q)})
 			must(t, err)
 			item, err := results[0].Item, results[0].Err
-			if err != nil || string(item.Value) != value || item.ID != r.answers[n][i].Item.ID {
-				t.Fatalf("seed %d: item %d is %q with id %s, %v: want %q with %s", seed, popped, item.Value, item.ID, err, value, r.answers[n][i].Item.ID)
+			if err != nil || string(item.Value) != value || item.ID != pushed[i].Item.ID {
+				t.Fatalf("seed %d: item %q with id %s, %v: want %q with %s", seed, item.Value, item.ID, err, value, pushed[i].Item.ID)
 			}
-			popped++
-		}
-	}
-	for _, size := range batches {
-		if size > 10 {
-			t.Errorf("seed %d: a batch of %d operations, want one request more than MaxBatch at most", seed, size)
 		}
 	}
 	if n, bytes := d.Pending(); n != 0 || bytes != 0 {
 		t.Errorf("%d requests of %d bytes are still counted", n, bytes)
 	}
+}
+
+// ended runs a Dispatcher whose context is over.
+func (d *Dispatcher) ended(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d.Close()
+	d.Run(ctx)
 }
 
 // Every accepted request is answered once, even if Run is cancelled, and a request that
@@ -118,29 +93,25 @@ func TestEveryRequestIsAnsweredOnce(t *testing.T) {
 	d := newTest(t)
 	d.options.MaxPending, d.load.maxRequests = 100, 100
 	q := getQueue(t, d.queues, subjects.Priority, "jobs")
-	r := newRecorder()
-	taken := 0
+	log := &eventLog{}
 	for n := range uint64(200) {
-		switch err := d.Submit(&Request{Queue: q, Replier: number(r, n), Silent: true, Received: time.Now()}, []fdbpq.Op{push(q, "x")}); {
-		case err == nil:
-			taken++
-		case !errors.Is(err, ErrOverloaded):
+		r := &Request{Queue: q, Replier: number(log, n), Silent: true, Received: time.Now()}
+		err := d.Submit(r, []fdbpq.Op{push(q, "x")})
+		if n < 100 {
+			must(t, err)
+			log.submitted(n)
+		} else if !errors.Is(err, ErrOverloaded) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	d.Close()
-	d.Run(ctx)
-	if len(r.failures) != taken || taken != 100 {
-		t.Errorf("%d of %d requests failed, want all of 100", len(r.failures), taken)
-	}
-	for n, err := range r.failures {
-		if !errors.Is(err, ErrUnavailable) || r.times[n] != 1 {
-			t.Errorf("request %d: %v, told %d times", n, err, r.times[n])
+	d.ended(t)
+	log.checkEnds(t)
+	for n, event := range log.take() {
+		if want := fmt.Sprint(n, ": failed 1, unavailable"); event != want {
+			t.Errorf("got %q, want %q", event, want)
 		}
 	}
-	request := &Request{Queue: q, Replier: r}
+	request := &Request{Queue: q, Replier: log}
 	if err := d.Submit(request, []fdbpq.Op{push(q, "x")}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("Submit after Close: %v", err)
 	}
@@ -155,31 +126,26 @@ func TestEveryRequestIsAnsweredOnce(t *testing.T) {
 // insistent is a Replier that requeues what fails.
 type insistent struct {
 	d *Dispatcher
-	*recorder
+	*eventLog
 }
 
 func (i insistent) Fail(q *Request, ops []fdbpq.Op, err error) {
 	again := *q
 	if i.d.Requeue(&again, ops) != nil {
-		i.recorder.Fail(q, ops, err)
+		i.eventLog.Fail(q, ops, err)
 	}
 }
 
 // A request that comes back each time it fails does not keep Run from ending.
 func TestRequeueEnds(t *testing.T) {
-	d := newTest(t)
+	d, log := newTest(t), &eventLog{}
 	q := getQueue(t, d.queues, subjects.Priority, "jobs")
-	r := newRecorder()
 	for n := range uint64(10) {
-		must(t, d.Requeue(&Request{Queue: q, Replier: number(insistent{d, r}, n)}, []fdbpq.Op{push(q, "x")}))
+		log.submitted(n)
+		must(t, d.Requeue(&Request{Queue: q, Replier: number(insistent{d, log}, n)}, []fdbpq.Op{push(q, "x")}))
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	d.Close()
-	d.Run(ctx)
-	if len(r.failures) != 10 {
-		t.Errorf("%d requests failed, want 10", len(r.failures))
-	}
+	d.ended(t)
+	log.checkEnds(t)
 }
 
 // A closed lane continues until its last batch is answered, because that may have an

@@ -137,18 +137,6 @@ func TestBatchAtMaxLeased(t *testing.T) {
 	})
 }
 
-// Places that become free without a word are found by polling.
-func TestFreedPlacesArePolled(t *testing.T) {
-	inBubble(t, func(o *Options) { o.PollEvery = time.Second }, func(w *waiting) {
-		w.atMaxLeased("a", "b")
-		w.park(w.lease())
-		w.elsewhere(w.settle(fdbpq.OpAck, 0))
-		w.want("nobody knows")
-		time.Sleep(time.Second)
-		w.want("a second later", "101: b")
-	})
-}
-
 // A lease that follows acknowledgements which count never fails as if nothing had been done: without a place for it, it is
 // told that it found nothing. Its own place may have gone to another, if the lease that it ends was over.
 func TestNextWithoutAPlace(t *testing.T) {
@@ -251,9 +239,14 @@ func TestPollLeavesLimitedQueues(t *testing.T) {
 		w.park(w.lease())                                                                 // 10
 		quiet("max_leased")
 		w.want("max_leased", "9: b")
+		w.park(w.lease()) // 11
+		w.push("d")       // 12
 		elsewhere(func(s *fdbpq.Settings) { s.MaxLeased = 2 })
 		time.Sleep(time.Second)
 		w.want("there is a place", "10: c")
+		w.elsewhere(w.settle(fdbpq.OpAck, 0))
+		time.Sleep(time.Second)
+		w.want("there is another", "11: d")
 	})
 }
 

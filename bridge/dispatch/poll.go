@@ -53,7 +53,7 @@ func (l *lane) takeQuiet() (queues []*Queue) {
 	var limit limitError
 	for _, ln := range l.mu.lines {
 		switch {
-		case ln.inFlight > 0 || ln.budget > 0:
+		case ln.state != lineQuiet:
 		case errors.Is(ln.nothing, fdbpq.ErrPaused) || errors.Is(ln.nothing, fdbpq.ErrGroupLimits) || errors.As(ln.nothing, &limit):
 			l.wakeLineLocked(ln, 1)
 		default:

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,8 +218,6 @@ func TestCancelledWaiters(t *testing.T) {
 // With two batches in flight, nobody overtakes a waiter of the first, and what comes with
 // the second is not forgotten.
 func TestWaitersWithTwoBatchesInFlight(t *testing.T) {
-	// What is submitted without a synctest.Wait between comes into one batch: the lane does not run meanwhile.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	withLater(t, func(o *Options) { o.RequestTimeout = 3 * time.Hour }, func(w *waiting, durable chan struct{}) {
 		next := func() {
 			t.Helper()
@@ -230,9 +227,11 @@ func TestWaitersWithTwoBatchesInFlight(t *testing.T) {
 		}
 		w.submit(w.minute(), pop(w.q)) // 1, alone in its batch
 		synctest.Wait()
-		w.submit(w.minute(), pop(w.q)) // 2
-		w.submit(nil, push(w.q, "a"))  // 3, in the second batch
-		w.submit(nil, pop(w.q))        // 4
+		w.together(func() { // in the second batch
+			w.add(w.q, w.minute(), pop(w.q)) // 2
+			w.add(w.q, nil, push(w.q, "a"))  // 3
+			w.add(w.q, nil, pop(w.q))        // 4
+		})
 		next()
 		w.want("the first is durable")
 		next()
@@ -241,8 +240,11 @@ func TestWaitersWithTwoBatchesInFlight(t *testing.T) {
 		w.want("the line has looked again", "1: a", "4: empty")
 		w.submit(nil, push(w.q, "b")) // 5: in one batch with 2
 		synctest.Wait()
-		w.submit(w.minute(), pop(w.q)) // 6
-		w.d.Wake(w.q)                  // while 2 is in flight
+		w.together(func() {
+			w.add(w.q, w.minute(), pop(w.q)) // 6
+			l := w.d.lanes[0]
+			l.wakeLineLocked(l.lineLocked(w.q), wakeBudget) // while 2 is in flight
+		})
 		next()
 		w.want("the second", "2: b")
 		next()

@@ -2,15 +2,12 @@ package dispatch
 
 import (
 	"testing"
-
-	"github.com/pqbridge/pqbridge/testenv/harness"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 func must(t testing.TB, err error) {
@@ -81,7 +78,4 @@ func numberOf(r *Request) uint64 {
 	return 0
 }
 
-func TestMain(m *testing.M) { harness.Main(m, lasting...) }
-
-// lasting says which goroutines last as long as the process: those of FoundationDB, if it is built in.
-var lasting []goleak.Option
+func TestMain(m *testing.M) { harness.Main(m) }

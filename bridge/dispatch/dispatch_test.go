@@ -70,7 +70,8 @@ func TestRequestsOwnTheirSpans(t *testing.T) {
 			must(t, err)
 			item, err := results[0].Item, results[0].Err
 			if err != nil || string(item.Value) != value || item.ID != pushed[i].Item.ID {
-				t.Fatalf("seed %d: item %q with id %s, %v: want %q with %s", seed, item.Value, item.ID, err, value, pushed[i].Item.ID)
+				t.Fatalf("seed %d: item %q with id %s, %v: want %q with %s",
+					seed, item.Value, item.ID, err, value, pushed[i].Item.ID)
 			}
 		}
 	}

@@ -235,7 +235,8 @@ func TestSweepingTakesTurns(t *testing.T) {
 		}
 		w.foreign("dead", fdbpq.Op{Kind: fdbpq.OpPush})
 		w.foreign("dead", leaseFor(time.Minute+time.Millisecond)) // after all else
-		w.foreign("other", slices.Repeat([]fdbpq.Op{fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("live")}}}, 2000)...)
+		live := fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("live")}}
+		w.foreign("other", slices.Repeat([]fdbpq.Op{live}, 2000)...)
 		a.d.OwnersChanged()
 		w.sleep(time.Minute + time.Second)
 

@@ -177,7 +177,8 @@ func TestSweeperIsIdle(t *testing.T) {
 		w.want("transactions", w.sleep(23*time.Hour), 0)
 		w.sleep(3 * time.Hour)
 		w.want("stored", fmt.Sprint(w.stored("before"), w.stored("jobs-0"), w.stored("jobs-49")), "0 2 2")
-		w.want("expired, fired", fmt.Sprint(a.d.Removed().Expired, a.d.Removed().Fired), fmt.Sprint(queues+1, queues*schedules))
+		w.want("expired", a.d.Removed().Expired, queues+1)
+		w.want("fired", a.d.Removed().Fired, queues*schedules)
 		w.want("transactions in the end", w.sleep(1000*time.Hour), 0)
 	})
 }

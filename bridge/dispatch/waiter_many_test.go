@@ -42,7 +42,8 @@ func TestManyWaiters(t *testing.T) {
 
 				for n := range waiters {
 					q := list[n%queues]
-					must(t, w.d.Submit(&Request{Queue: q, Replier: log, Received: time.Now()}, pops(push(q, "x"), 1)))
+					r := Request{Queue: q, Replier: log, Received: time.Now()}
+					must(t, w.d.Submit(&r, pops(push(q, "x"), 1)))
 				}
 				synctest.Wait()
 				events := log.take()

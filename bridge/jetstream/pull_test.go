@@ -70,7 +70,8 @@ func (s *system) acknowledge(m *leaf.Message, payload string) {
 	s.ack(&leaf.Message{Subject: subject, Payload: []byte(payload)}, false)
 }
 
-// The place of a delivery is free when its lease is over, without an acknowledgement, which counts no more then.
+// The place of a delivery is free when its lease is over, without an acknowledgement, which counts no
+// more then.
 func TestPlaceIsFreeAfterTheLease(t *testing.T) {
 	s := newSystem(t)
 	s.push("jobs", "a", "b")
@@ -557,7 +558,8 @@ func TestAcknowledgementsLeaveRoom(t *testing.T) {
 	s.endsAcks()
 }
 
-// However many pulls one inbox has, each ends at once, in any order: nightly, a search for each would take far too long.
+// However many pulls one inbox has, each ends at once, in any order. Nightly there are so many that a
+// search for each would take too long.
 func TestManyPullsOfOneInbox(t *testing.T) {
 	n := harness.Times(1000, 300_000)
 	s := newSystem(t, func(c *Config) { c.MaxWaiters = n })

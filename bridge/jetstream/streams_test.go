@@ -70,7 +70,6 @@ func TestStreamCreate(t *testing.T) {
 		part   string
 	}{
 		{``, errNameMismatch, "does not match"},
-		{`{"name":"other","subjects":["pq.jobs.push"]}`, errNameMismatch, "does not match"},
 		{`{"name":"jobs"}`, errStreamConfig, `["pq.jobs.push"]`},
 		{`{"name":"jobs","subjects":["orders.>"]}`, errStreamConfig, `["pq.jobs.push"]`},
 		{`{"name":"jobs","subjects":["pq.jobs.push","pq.more.push"]}`, errStreamConfig, `["pq.jobs.push"]`},
@@ -81,8 +80,6 @@ func TestStreamCreate(t *testing.T) {
 		{`{"name":"jobs","subjects":["pq.jobs.push"],"mirror":{"name":"x"}}`, errStreamExists, "mirror"},
 		{`{"name":"jobs","subjects":["pq.jobs.push"],"metadata":{"a":"b"}}`, errStreamExists, "metadata"},
 		{`{"name":"jobs","subjects":["pq.jobs.push"],"unheard_of":1}`, errJSON, "unheard_of"},
-		{`{"name":"jobs","subjects":["pq.jobs.push"],"retention":"other"}`, errJSON, "other"},
-		{`{"name":"jobs"`, errJSON, "invalid JSON"},
 	} {
 		s.fails("pq.API.STREAM.CREATE.jobs", wrong.config, apiCode(wrong.code), wrong.part)
 		if wrong.code == errStreamExists {

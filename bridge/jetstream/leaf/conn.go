@@ -41,7 +41,10 @@ func New(config Config) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{config: config, limits: defaultLimits(), urls: urls, id: nuid.Next(), subjects: slices.Clone(config.Subjects)}
+	c := &Conn{
+		config: config, limits: defaultLimits(), urls: urls, id: nuid.Next(),
+		subjects: slices.Clone(config.Subjects),
+	}
 	c.dial = func(ctx context.Context, address string) (net.Conn, error) {
 		dialer := net.Dialer{Timeout: c.limits.login}
 		return dialer.DialContext(ctx, "tcp", address)

@@ -13,7 +13,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// A client gets an item as if JetStream had sent it: the subject is behind the @ of the reply. A status is a line.
+// A client gets an item as if JetStream had sent it: the subject is behind the @ of the reply. A status
+// is a line.
 func TestAcknowledgementSubject(t *testing.T) {
 	h := newHub(t, "", "")
 	r := run(t, h.leafURL(), func(c *leaf.Config) { c.Subjects = []leaf.Subscription{{Subject: "$JS.ACK.pq.>", Queue: "face"}} })

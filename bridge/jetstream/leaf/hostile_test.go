@@ -20,8 +20,8 @@ const (
 	fakeAnswer  = `INFO {"connect_info":true,"remote_account":"A"}` + "\r\nLS+ _INBOX.>\r\n"
 )
 
-// withFake runs a test with connections to a fake server, of which the first are served as is said and the others
-// as well as can be. In the bubble that they share, time passes only while everybody waits.
+// withFake runs a test with connections to a fake server, of which the first are served as is said and
+// the others as well as can be. In the bubble that they share, time passes only while everybody waits.
 func withFake(t *testing.T, limits leaf.Limits, test func(t *testing.T, r *running), serve ...func(*fakeConn)) {
 	synctest.Test(t, func(t *testing.T) {
 		served := 0

@@ -173,8 +173,9 @@ func TestHalfOpen(t *testing.T) {
 		go func() { <-swallow; _ = proxy.Close() }() // which the server does not hear of
 		return client, nil
 	}
-	r := runLimited(t, h.leafURL(), func(c *leaf.Config) { c.Subjects = []leaf.Subscription{{Subject: "a", Queue: "q"}} },
-		leaf.Limits{Dial: dial})
+	r := runLimited(t, h.leafURL(), func(c *leaf.Config) {
+		c.Subjects = []leaf.Subscription{{Subject: "a", Queue: "q"}}
+	}, leaf.Limits{Dial: dial})
 	r.connected()
 	close(swallow)
 	r.fails("closed the connection")

@@ -157,7 +157,8 @@ func TestTLS(t *testing.T) {
 	run(t, strings.Replace(plain.leafURL(), "nats-leaf", "tls", 1), nil).fails("TLS is demanded, but the server has none")
 
 	first := newHub(t, "", strings.Replace(good.Config, "}", ", handshake_first: true }", 1))
-	runLimited(t, first.leafURL(), with(good, today), leaf.Limits{Login: 50 * time.Millisecond}).failsAtLast("handshake_first")
+	r := runLimited(t, first.leafURL(), with(good, today), leaf.Limits{Login: 50 * time.Millisecond})
+	r.failsAtLast("handshake_first")
 
 	client := newHub(t, "", verifies.Config)
 	run(t, client.leafURL(), with(verifies, today)).fails("certificate") // required

@@ -100,7 +100,7 @@ func TestSweeperAndPopsDoNotFight(t *testing.T) {
 // Live items behind very many that have expired are served, by pops that wait and others, as are other queues. A peek,
 // which cannot remove what has expired, goes on as that is removed.
 func TestLiveItemsBehindExpired(t *testing.T) {
-	n := harness.Times(5_000, 20_000)
+	n := harness.Times(3_000, 20_000)
 	inDueQueue(t, n, false, nil, func(q *dueQueue) {
 		q.want("peeked", q.ask("jobs", nil, fdbpq.Op{Kind: fdbpq.OpPeek}), "live")
 	})

@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -130,32 +128,5 @@ func TestProtocolIsComplete(t *testing.T) {
 		if row == nil || s.Default != nil && row[1] != words[s.Default] {
 			t.Errorf("setting %s with bounds %q and default %v is missing: %q", s.Name, bounds, s.Default, row)
 		}
-	}
-}
-
-// TestGoExample checks that the Go code in the README is part of the program in
-// docs/example, and runs that.
-func TestGoExample(t *testing.T) {
-	program, err := os.ReadFile(filepath.Join(root, "docs/example/main.go"))
-	must(t, err)
-	readme := testenv.Documents(t, root)[filepath.Join(root, "README.md")]
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme, -1)
-	for _, block := range blocks {
-		if lines := regexp.MustCompile("(?m)^").ReplaceAllString(strings.TrimSuffix(block[1], "\n"), "\t"); !strings.Contains(string(program), lines+"\n") {
-			t.Errorf("docs/example/main.go does not have these lines of the README:\n%s", lines)
-		}
-	}
-	if len(blocks) == 0 {
-		t.Error("the README has no Go code: does the test still see it?")
-	}
-	// The program uses NATS's default port, which may be taken.
-	env := testenv.New(t, testenv.Options{})
-	dir := t.TempDir()
-	elsewhere := strings.Replace(string(program), "nats.DefaultURL", fmt.Sprintf("%q", env.NATS.URL()), 1)
-	file := filepath.Join(dir, "main.go")
-	must(t, os.WriteFile(file, []byte(elsewhere), 0o600))
-	out, err := exec.Command("go", "run", file).CombinedOutput()
-	if err != nil || string(out) != "put out the fire (priority 1)\nwrite the report (delivery 1)\n" {
-		t.Errorf("printed %q, %v", out, err)
 	}
 }

@@ -2,175 +2,209 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/pqbridge/pqbridge/testenv/harness"
-	"time"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/docs/example/natsgo/jobs"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+// mainVariable makes the test binary the program.
+const mainVariable = "TEST_MAIN"
 
-// TestJavaScript runs the producer and the worker in docs/example/javascript.
-func TestJavaScript(t *testing.T) {
+func TestMain(m *testing.M) {
+	if os.Getenv(mainVariable) != "" {
+		main()
+		os.Exit(0)
+	}
+	harness.Main(m)
+}
+
+// calls has programs that make all calls of JetStream's API that a bridge knows.
+const calls = "../../testenv/jetstream"
+
+// The program of the README runs, and the README has its lines.
+func TestReadme(t *testing.T) {
 	t.Parallel() // these tests mostly wait for other processes
-	dir := javaScript(t, "@nats-io/transport-node")
-	story(t, testenv.Options{}, dir, []string{"node", "producer.js"}, []string{"node", "worker.js"})
-}
-
-// TestJetStreamJavaScript runs the program there that was written for JetStream.
-func TestJetStreamJavaScript(t *testing.T) {
-	t.Parallel()
-	dir := javaScript(t, "@nats-io/transport-node", "@nats-io/jetstream")
-	story(t, testenv.Options{JetStream: true}, dir, []string{"node", "jetstream.js", "push"}, []string{"node", "jetstream.js", "work"})
-}
-
-// javaScript returns a copy of docs/example/javascript where Node finds packages: in node_modules there, or through
-// NODE_PATH. With PQ_TEST_NPM=1 it installs them.
-func javaScript(t *testing.T, packages ...string) (dir string) {
-	t.Helper()
-	lookPath(t, "node")
-	dir = t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("javascript")); err != nil {
-		t.Fatal(err)
-	}
-	if os.Getenv("PQ_TEST_NPM") != "" {
-		if out, err := command(dir, nil, "npm", "ci", "--no-audit", "--no-fund").CombinedOutput(); err != nil {
-			t.Fatalf("npm ci: %v\n%s", err, out)
-		}
-		return dir
-	}
-
-	modules := filepath.Join(dir, "node_modules")
-	for _, name := range packages {
-		if _, err := os.Stat(filepath.Join(modules, filepath.FromSlash(name))); err == nil {
-			continue
-		}
-		// Imports do not look at NODE_PATH, but require does.
-		out, err := command(dir, nil, "node", "--print", "require.resolve('"+name+"')").Output()
-		found, _, ok := strings.Cut(string(out), filepath.FromSlash(name))
-		if err != nil || !ok {
-			t.Skip("skipped: Node has no package " + name + "; NODE_PATH may name a folder with it, or PQ_TEST_NPM=1 have npm install it")
-		}
-		if err := os.Symlink(found, modules); err != nil {
-			t.Fatal(err)
+	program, err := os.ReadFile("main.go")
+	must(t, err)
+	readme, err := os.ReadFile("../../README.md")
+	must(t, err)
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)\n```").FindAllStringSubmatch(string(readme), -1)
+	for _, block := range blocks {
+		lines := regexp.MustCompile("(?m)^").ReplaceAllString(block[1], "\t") + "\n"
+		if !strings.Contains(string(program), lines) {
+			t.Errorf("main.go does not have these lines of the README:\n%s", lines)
 		}
 	}
-	return dir
+	if len(blocks) == 0 {
+		t.Error("the README has no Go code: does the test still see it?")
+	}
+
+	cmd := command(t.Context(), ".", testenv.New(t, testenv.Options{}), os.Args[0])
+	cmd.Env = append(cmd.Env, mainVariable+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || string(out) != "put out the fire (priority 1)\nwrite the report (delivery 1)\n" {
+		t.Errorf("it printed %q, %v", out, err)
+	}
 }
 
-// TestPython compiles the programs in docs/example/python, and runs them where nats-py is installed.
-func TestPython(t *testing.T) {
-	t.Parallel()
-	lookPath(t, "python3")
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("python")); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := command(dir, nil, "python3", "-m", "py_compile", "wire.py", "producer.py", "worker.py").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if command(dir, nil, "python3", "-c", "import nats").Run() != nil {
-		t.Skip("skipped: Python has no package nats-py; the programs were only compiled")
-	}
-	story(t, testenv.Options{}, dir, []string{"python3", "producer.py"}, []string{"python3", "worker.py"})
-}
-
-// TestGo runs the program in docs/example/natsgo.
+// The program with nothing but nats.go does jobs one by one, and all at once.
 func TestGo(t *testing.T) {
 	t.Parallel()
-	dir := goProgram(t, "natsgo")
-	story(t, testenv.Options{}, dir, []string{"./natsgo", "push"}, []string{"./natsgo", "work"})
-}
-
-// TestJetStreamGo runs the program in docs/example/jetstream.
-func TestJetStreamGo(t *testing.T) {
-	t.Parallel()
-	dir := goProgram(t, "jetstream")
-	story(t, testenv.Options{JetStream: true}, dir, []string{"./jetstream", "push"}, []string{"./jetstream", "work"})
-}
-
-// goProgram builds the program of a folder, and returns the folder that has it.
-func goProgram(t *testing.T, name string) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	if out, err := command(name, nil, "go", "build", "-o", filepath.Join(dir, name)).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	env := testenv.New(t, testenv.Options{})
+	of := func(do func(context.Context, *nats.Conn, io.Writer) error) program {
+		return func(ctx context.Context, out io.Writer) error { return do(ctx, env.Conn, out) }
 	}
-	return dir
+	story(t, env, of(jobs.Push), of(jobs.Work))
+
+	env = testenv.New(t, testenv.Options{})
+	var out strings.Builder
+	must(t, jobs.Push(t.Context(), env.Conn, io.Discard))
+	must(t, jobs.Digest(t.Context(), env.Conn, &out))
+	if out.String() != "put out the fire, call back, write the report\n" {
+		t.Errorf("the digest is %q", &out)
+	}
+	if err := jobs.Digest(t.Context(), env.Conn, &out); err == nil || !strings.Contains(err.Error(), "(404)") {
+		t.Errorf("the second digest: %v, want that the queue is empty", err)
+	}
 }
 
-// TestRust parses the program in docs/example/rust. Compiling it would take minutes, and its crates.
+// What the bridge refuses is not tried again.
+func TestGoRefused(t *testing.T) {
+	t.Parallel()
+	env := testenv.New(t, testenv.Options{Stopped: true})
+	env.NATS.Start()
+	nc := env.Connect()
+	_, err := nc.Subscribe("pq.jobs.push", func(m *nats.Msg) {
+		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{"Nats-Service-Error-Code": {"400"}, "Nats-Service-Error": {"why"}}})
+	})
+	must(t, err)
+	if err := jobs.Push(t.Context(), nc, io.Discard); err == nil || err.Error() != "why (400)" {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestJavaScript(t *testing.T) {
+	dir := javaScript(t, "javascript", "@nats-io/transport-node")
+	env := testenv.New(t, testenv.Options{})
+	story(t, env, node(t, dir, env, "producer.js"), node(t, dir, env, "worker.js"))
+}
+
+func TestJetStreamJavaScript(t *testing.T) {
+	dir := javaScript(t, "javascript", "@nats-io/transport-node", "@nats-io/jetstream")
+	env := jetStream(t)
+	story(t, env, node(t, dir, env, "jetstream.js", "push"), node(t, dir, env, "jetstream.js", "work"))
+}
+
+func TestJetStreamCallsJavaScript(t *testing.T) {
+	succeeds(t, javaScript(t, calls+"/javascript", "@nats-io/jetstream"), "node", "calls.js")
+}
+
+func TestPython(t *testing.T) {
+	dir := python(t, "python", "wire.py", "producer.py", "worker.py")
+	env := testenv.New(t, testenv.Options{})
+	story(t, env, run(t, dir, env, "python3", "producer.py"), run(t, dir, env, "python3", "worker.py"))
+}
+
+func TestJetStreamCallsPython(t *testing.T) {
+	succeeds(t, python(t, calls+"/python", "calls.py"), "python3", "calls.py")
+}
+
+// The program in Rust is only parsed. Compiling it would take minutes, and its crates.
 func TestRust(t *testing.T) {
-	t.Parallel()
-	lookPath(t, "rustc")
+	needs(t, "rustc")
 	program, err := os.ReadFile(filepath.Join("rust", "src", "main.rs"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// What is left out by an attribute must be valid all the same, but names in it are not looked up.
 	text := "#![allow(unexpected_cfgs)]\n#[cfg(any())] mod example {\n" + string(program) + "}\n"
-	cmd := command(t.TempDir(), nil, "rustc", "--edition", "2021", "--crate-type", "lib", "--emit", "metadata", "-")
+	cmd := command(t.Context(), t.TempDir(), nil,
+		"rustc", "--edition", "2021", "--crate-type", "lib", "--emit", "metadata", "-")
 	cmd.Stdin = strings.NewReader(text)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("%v\n%s", err, harness.Shorten("rustc", string(out)))
 	}
 }
 
-// TestNATSTool runs docs/example/shell/nats.sh.
 func TestNATSTool(t *testing.T) {
-	t.Parallel()
-	lookPath(t, "nats")
-	env := testenv.New(t, testenv.Options{})
-	cmd := command("shell", env, "sh", "nats.sh")
-	cmd.Stderr = t.Output()
-	out, err := cmd.Output()
+	needs(t, "nats")
+	var out strings.Builder
+	err := run(t, "shell", testenv.New(t, testenv.Options{}), "sh", "nats.sh")(t.Context(), &out)
 	// The tool ends each payload with empty lines.
-	got := strings.Fields(string(out))
+	got := strings.Fields(out.String())
 	want := strings.Fields(`"duplicate":true {"queue":"jobs","len":2} acknowledged before write the report the queue is empty`)
 	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v: it printed\n%swant\n%s", err, out, strings.Join(want, " "))
+		t.Errorf("%v: it printed\n%swant\n%s", err, &out, strings.Join(want, " "))
 	}
+}
+
+func TestJetStreamCallsNATSTool(t *testing.T) {
+	needs(t, "nats")
+	succeeds(t, calls+"/shell", "sh", "calls.sh")
+}
+
+// program runs until ctx ends, unless it is done before.
+type program func(ctx context.Context, out io.Writer) error
+
+// run is a program that SIGTERM ends.
+func run(t *testing.T, dir string, env *testenv.Env, args ...string) program {
+	return func(ctx context.Context, out io.Writer) error {
+		cmd := command(ctx, dir, env, args...)
+		cmd.Stdout, cmd.Stderr = out, t.Output()
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		cmd.WaitDelay = testenv.Patience
+		if err := cmd.Run(); !errors.Is(err, context.Canceled) { // that is success
+			return err
+		}
+		return nil
+	}
+}
+
+func node(t *testing.T, dir string, env *testenv.Env, args ...string) program {
+	return run(t, dir, env, append([]string{"node"}, args...)...)
 }
 
 // story has a producer push three jobs, and push them again, and a worker do them, one of them at the second attempt.
-func story(t *testing.T, o testenv.Options, dir string, producer, worker []string) {
-	env := testenv.New(t, o)
+func story(t *testing.T, env *testenv.Env, producer, worker program) {
+	t.Helper()
 	for _, want := range []string{"3 pushed, 0 were there before\n", "0 pushed, 3 were there before\n"} {
-		cmd := command(dir, env, producer...)
-		cmd.Stderr = t.Output()
-		if out, err := cmd.Output(); err != nil || string(out) != want {
-			t.Fatalf("%v: it printed %q, want %q", err, out, want)
+		var out strings.Builder
+		if err := producer(t.Context(), &out); err != nil || out.String() != want {
+			t.Fatalf("%v: it printed %q, want %q", err, &out, want)
 		}
 	}
-	cmd := command(dir, env, worker...)
-	cmd.Stderr = t.Output()
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := false
+
+	ctx, stop := context.WithTimeout(t.Context(), 2*testenv.Patience)
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := worker(ctx, w)
+		_ = w.Close() // never returns an error
+		done <- err
+	}()
 	defer func() {
-		if !ended {
-			_ = cmd.Process.Kill() // the test has failed
-			_ = cmd.Wait()
+		stop()
+		_ = r.Close() // never returns an error
+		if err := <-done; err != nil {
+			t.Errorf("the worker ended with %v", err)
 		}
 	}()
-	watchdog := time.AfterFunc(2*testenv.Patience, func() { _ = cmd.Process.Kill() })
-	defer watchdog.Stop()
-	lines := bufio.NewScanner(out)
+	lines := bufio.NewScanner(r)
 	prints := func(want string) {
 		t.Helper()
 		if !lines.Scan() || lines.Text() != want {
@@ -181,41 +215,118 @@ func story(t *testing.T, o testenv.Options, dir string, producer, worker []strin
 	prints("call back (delivery 1)")
 	prints("call back (delivery 2)")
 	prints("write the report (delivery 1)")
-	jobs := client.New(env.Conn).PriorityQueue("jobs")
+	queue := client.New(env.Conn).PriorityQueue("jobs")
 	testenv.Eventually(t, func() error { // until the last one is acknowledged
-		info, err := jobs.Info(t.Context())
+		info, err := queue.Info(t.Context())
 		if err == nil && info.Ready+info.Leased+info.Delayed > 0 {
 			err = fmt.Errorf("there are %d ready, %d leased and %d delayed jobs", info.Ready, info.Leased, info.Delayed)
 		}
 		return err
 	})
 	// Now it waits for the next.
-	if _, err := jobs.Push(t.Context(), 0, []byte("one more")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := queue.Push(t.Context(), 0, []byte("one more"))
+	must(t, err)
 	prints("one more (delivery 1)")
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	ended = true
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("after SIGTERM the worker ended with %v", err)
+}
+
+// succeeds runs a program, whose last line says what it did.
+func succeeds(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	out, err := command(t.Context(), dir, jetStream(t), args...).CombinedOutput()
+	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), ": all calls succeeded") {
+		t.Fatalf("%v: %v\n%s", args, err, harness.Shorten(args[0], string(out)))
 	}
 }
 
-// lookPath skips the test where a program is missing.
-func lookPath(t *testing.T, name string) {
+// jetStream starts a bridge that serves JetStream's programs.
+func jetStream(t *testing.T) *testenv.Env {
+	t.Helper()
+	env := testenv.New(t, testenv.Options{JetStream: true})
+	js, err := jetstream.NewWithDomain(env.Conn, "pq")
+	must(t, err)
+	testenv.Eventually(t, func() error {
+		_, err := js.AccountInfo(t.Context())
+		return err
+	})
+	return env
+}
+
+// needs skips a test unless it is one for other languages, and a program is there. It runs beside others.
+func needs(t *testing.T, name string) {
+	t.Helper()
+	harness.OnlyClients(t)
+	t.Parallel()
 	if _, err := exec.LookPath(name); err != nil {
 		t.Skip("skipped: " + name + " is not installed")
 	}
 }
 
-func command(dir string, env *testenv.Env, args ...string) *exec.Cmd {
-	cmd := exec.Command(args[0], args[1:]...)
+// copied returns a copy of a folder of programs, where packages can be installed.
+func copied(t *testing.T, name string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	must(t, os.CopyFS(dir, os.DirFS(name)))
+	return dir
+}
+
+// python returns a copy of a folder whose programs compile, where nats-py is installed.
+func python(t *testing.T, name string, programs ...string) (dir string) {
+	t.Helper()
+	needs(t, "python3")
+	dir = copied(t, name)
+	compile := command(t.Context(), dir, nil, append([]string{"python3", "-m", "py_compile"}, programs...)...)
+	if out, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, harness.Shorten("python3", string(out)))
+	}
+	if command(t.Context(), dir, nil, "python3", "-c", "import nats").Run() != nil {
+		t.Skip("skipped: Python has no package nats-py; the programs were only compiled")
+	}
+	return dir
+}
+
+// javaScript returns a copy of a folder where Node finds packages: in node_modules there, or through NODE_PATH. With
+// PQ_TEST_NPM=1 it installs them.
+func javaScript(t *testing.T, name string, packages ...string) (dir string) {
+	t.Helper()
+	needs(t, "node")
+	dir = copied(t, name)
+	if os.Getenv("PQ_TEST_NPM") != "" {
+		if out, err := command(t.Context(), dir, nil, "npm", "ci", "--no-audit", "--no-fund").CombinedOutput(); err != nil {
+			t.Fatalf("npm ci: %v\n%s", err, harness.Shorten("npm", string(out)))
+		}
+		return dir
+	}
+
+	modules := filepath.Join(dir, "node_modules")
+	for _, name := range packages {
+		if _, err := os.Stat(filepath.Join(modules, filepath.FromSlash(name))); err == nil {
+			continue
+		}
+		// Imports do not look at NODE_PATH, but require does.
+		out, err := command(t.Context(), dir, nil, "node", "--print", "require.resolve('"+name+"')").Output()
+		found, _, ok := strings.Cut(string(out), filepath.FromSlash(name))
+		if err != nil || !ok {
+			t.Skip("skipped: Node has no package " + name + "; NODE_PATH may name a folder with it, or PQ_TEST_NPM=1 have npm install it")
+		}
+		must(t, os.Symlink(found, modules))
+	}
+	return dir
+}
+
+// command returns a command that knows the URL of the server, if there is one.
+func command(ctx context.Context, dir string, env *testenv.Env, args ...string) *exec.Cmd {
+	cmd := harness.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = dir, os.Environ()
 	if env != nil {
 		// The nats tool would take the rest from the developer's contexts.
 		cmd.Env = append(cmd.Env, "NATS_URL="+env.NATS.URL(), "XDG_CONFIG_HOME="+os.DevNull)
 	}
 	return cmd
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

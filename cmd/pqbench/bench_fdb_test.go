@@ -13,14 +13,12 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-const buildTags = "fdb"
+func init() { tags, leaks = "fdb", testenv.FDBGoroutines() }
 
 // TestBenchOfFoundationDB measures with a private cluster and with an existing one, twice:
 // it must clean up there.
 func TestBenchOfFoundationDB(t *testing.T) {
 	cluster := testenv.FDBClusterFile(t)
-	t.Setenv(mainVariable, "1")
-	dir := t.TempDir()
 	all := strings.NewReplacer("push,", "push, naive push,", "pop.min Pq-Group,", "pop.min Pq-Group, naive pop,").Replace(operations) +
 		", push, bridges: 1, pop.min, bridges: 1, push, bridges: 2, pop.min, bridges: 2"
 	for _, n := range []string{"1", "2"} {
@@ -28,11 +26,8 @@ func TestBenchOfFoundationDB(t *testing.T) {
 	}
 	for _, file := range []string{"", cluster, cluster} {
 		t.Setenv("FDB_CLUSTER_FILE", file)
-		table, rows := measured(t, dir, "--store", "fdb", "--bridges", "1,2", "--rounds", "2", "--seconds", "0.2", // time for a commit
-			"--pqbridge", program(t, "pqbridge"), "--nats-server", program(t, "nats-server"))
-		if got := names(rows); got != all {
-			t.Fatalf("rows %s, want %s", got, all)
-		}
+		table, rows := measured(t, "--store", "fdb", "--bridges", "1,2", "--rounds", "2", "--seconds", "0.2") // time for a commit
+		wantRows(t, rows, all)
 
 		figures := map[string]float64{}
 		for _, row := range rows {

@@ -3,20 +3,37 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
+
+	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/command"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
+// mainVariable makes the test binary pqbench, which the benchmark starts as its echo service.
+const mainVariable = "TEST_MAIN"
+
+// tags are those of this build, and leaks what they leave. The tag fdb sets them.
+var (
+	tags  string
+	leaks []goleak.Option
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainVariable) != "" {
+		main()
+	}
+	harness.Main(m, leaks...)
+}
+
 // operations is the names of the rows, in their order.
-const operations = "echo, push, push max_items, push Nats-Msg-Id, push header, push Pq-Group, producer, push.batch 100, peek.min, pop.min, pop.min header, pop.min Pq-Group, pop.max, mixed, lease+ack, next, worker, pop.min 100, lease+ack 100"
+const operations = "echo, push, push max_items, push Nats-Msg-Id, push header, push Pq-Group, producer, push.batch 100, peek.min, " +
+	"pop.min, pop.min header, pop.min Pq-Group, pop.max, mixed, lease+ack, next, worker, pop.min 100, lease+ack 100"
 
 func TestBenchOptionsThatDoNotFit(t *testing.T) {
 	for words, args := range map[string]string{
@@ -30,24 +47,28 @@ func TestBenchOptionsThatDoNotFit(t *testing.T) {
 		"rounds is 0":                              "--rounds 0",
 		"a nanosecond for each round":              "--seconds 1e-6 --rounds 1001",
 		"a cluster file is only for the store fdb": "--cluster-file fdb.cluster",
+		"build it with -tags fdb":                  "--store fdb --pqbridge pqbridge --nats-server nats-server",
 	} {
-		fails(t, command.ExitUsage, words, strings.Fields(args)...)
+		want := command.ExitUsage
+		if strings.Contains(words, "-tags") {
+			if want = command.ExitError; tags == "fdb" {
+				continue
+			}
+		}
+		stdout, stderr, code := measure(append(strings.Fields(args), "--dir", t.TempDir())...)
+		if code != want || !strings.Contains(stderr, words) || stdout != "" {
+			t.Errorf("%s: exit code %d and %q, want %d and words %q (standard output %q)", args, code, stderr, want, words, stdout)
+		}
 	}
 }
 
 // TestBench measures real programs. It cannot check the numbers, which depend on the machine.
 func TestBench(t *testing.T) {
-	t.Setenv(mainVariable, "1") // for the echo service, which is this binary again
-	table, rows := measured(t, t.TempDir(), "--backlog", "50,200", "--queues", "20", "--groups", "200", "--memory", "100", "--rounds", "2",
-		"--pqbridge", program(t, "pqbridge"), "--nats-server", program(t, "nats-server"))
-
-	want := operations + ", pop.min of 50, pop.min of 200" +
-		", push, one queue, pop.min, one queue, push, 20 queues, pop.min, 20 queues" +
-		", pop.min, 100 small groups, pop.min past 1 group, 100 groups" +
-		", waiting pop, queue in use, leased item"
-	if got := names(rows); got != want {
-		t.Fatalf("rows %s, want %s", got, want)
-	}
+	table, rows := measured(t, "--backlog", "50,200", "--queues", "20", "--groups", "200", "--memory", "100", "--rounds", "2")
+	wantRows(t, rows, operations+", pop.min of 50, pop.min of 200"+
+		", push, one queue, pop.min, one queue, push, 20 queues, pop.min, 20 queues"+
+		", pop.min, 100 small groups, pop.min past 1 group, 100 groups"+
+		", waiting pop, queue in use, leased item")
 	for _, row := range rows {
 		if row.Items == 0 || row.Rate <= 0 || row.Ratio <= 0 || row.P50 <= 0 || row.P99 < row.P50 ||
 			row.Client == nil || row.Service == nil || row.NATS == nil {
@@ -73,17 +94,15 @@ func TestBench(t *testing.T) {
 
 // TestBenchJetStream measures consumers of the JetStream face, and of JetStream.
 func TestBenchJetStream(t *testing.T) {
-	t.Setenv(mainVariable, "1")
-	_, rows := measured(t, t.TempDir(), "--jetstream", "--rounds", "1", "--only", "^(consumers 8|idle)",
-		"--pqbridge", program(t, "pqbridge"), "--nats-server", program(t, "nats-server"))
-
-	var want []string
-	for _, name := range []string{"consumers 8, prefetch 1", "consumers 8, prefetch 10", "consumers 8, prefetch 500", "idle, push to a pull that waits", "idle, pull of an item"} {
-		want = append(want, name, name, name)
+	_, rows := measured(t, "--jetstream", "--rounds", "1", "--only", "^(consumers 8|idle)")
+	want := "echo"
+	for _, name := range []string{
+		"consumers 8, prefetch 1", "consumers 8, prefetch 10", "consumers 8, prefetch 500",
+		"idle, push to a pull that waits", "idle, pull of an item",
+	} {
+		want += strings.Repeat(", "+name, 3)
 	}
-	if got := names(rows[1:]); got != strings.Join(want, ", ") {
-		t.Fatalf("rows %s, want %s", got, want)
-	}
+	wantRows(t, rows, want)
 	for i, row := range rows[1:] {
 		if queue := []string{"pqbridge", "memory", "file"}[i%3]; row.Queue != queue || row.Items == 0 || row.Rate <= 0 {
 			t.Errorf("row %+v: want numbers of %s", row, queue)
@@ -94,11 +113,32 @@ func TestBenchJetStream(t *testing.T) {
 	}
 }
 
-// measured returns the table and the rows of a benchmark that leaves no data behind.
-func measured(t *testing.T, dir string, args ...string) (table string, rows []bench.Row) {
+// measure runs a short benchmark and returns its output and exit code.
+func measure(args ...string) (stdout, stderr string, code int) {
+	var out, problems strings.Builder
+	args = append(strings.Fields("--seconds 0.05 --groups 0 --memory 0 --clients 8 --connections 2 --priorities 3"), args...)
+	code = run(context.Background(), args, &out, &problems)
+	return out.String(), problems.String(), code
+}
+
+// measured returns the table and the rows of a benchmark of programs built for it. It leaves no data behind.
+func measured(t *testing.T, args ...string) (table string, rows []bench.Row) {
 	t.Helper()
+	harness.OnlyNightly(t)
+	t.Setenv(mainVariable, "1")
+	dir, programs := t.TempDir(), t.TempDir()
+	build := harness.Command("go", "build", "-tags", tags, "-o", programs+"/",
+		"github.com/pqbridge/pqbridge/cmd/pqbridge", "github.com/nats-io/nats-server/v2")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+
 	file := filepath.Join(t.TempDir(), "result.json")
-	table = ok(t, append(args, "--dir", dir, "--json", file)...)
+	table, stderr, code := measure(append(args, "--dir", dir, "--json", file,
+		"--pqbridge", filepath.Join(programs, "pqbridge"), "--nats-server", filepath.Join(programs, "nats-server"))...)
+	if code != command.ExitOK || stderr != "" {
+		t.Fatalf("exit code %d, %s", code, stderr)
+	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -123,36 +163,14 @@ func measured(t *testing.T, dir string, args ...string) (table string, rows []be
 	return table, rows
 }
 
-// names returns the names of rows.
-func names(rows []bench.Row) string {
-	var list []string
-	for _, row := range rows {
-		list = append(list, row.Name)
-	}
-	return strings.Join(list, ", ")
-}
-
-// program returns one of the programs that are built once for all tests, which TestMain removes.
-func program(t *testing.T, name string) string {
+// wantRows checks the names of rows.
+func wantRows(t *testing.T, rows []bench.Row, want string) {
 	t.Helper()
-	dir, err := programs()
-	if err != nil {
-		t.Fatal(err)
+	var names []string
+	for _, row := range rows {
+		names = append(names, row.Name)
 	}
-	return filepath.Join(dir, name)
+	if got := strings.Join(names, ", "); got != want {
+		t.Fatalf("rows %s, want %s", got, want)
+	}
 }
-
-// programsDir is the folder of the programs, "" until they are needed.
-var programsDir string
-
-var programs = sync.OnceValues(func() (dir string, err error) {
-	if programsDir, err = os.MkdirTemp("", "pq-bench-programs-"); err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(context.Background(), "go", "build", "-tags", buildTags, "-o", programsDir+"/",
-		"github.com/pqbridge/pqbridge/cmd/pqbridge", "github.com/nats-io/nats-server/v2")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return programsDir, nil
-})

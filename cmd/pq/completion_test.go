@@ -4,10 +4,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv"
 )
 
 func TestCompletion(t *testing.T) {
-	c, _ := newCLI(t)
+	c, _ := newCLIOn(t, testenv.Options{})
 	contexts := newContexts(t)
 	contexts.save("work", map[string]any{"url": c.server})
 	contexts.save("play", map[string]any{"url": c.server})

@@ -28,7 +28,7 @@ func TestWhyAnItemIsADeadLetter(t *testing.T) {
 	}
 	c.bury("the disk is full")
 	it := c.item("peek", "jobs-dead")
-	for _, args := range []string{"peek jobs-dead", "get jobs-dead " + it.ID, "lease jobs-dead --ack-wait 100ms", "pop jobs-dead --wait 10s"} {
+	for _, args := range []string{"peek jobs-dead", "get jobs-dead " + it.ID, "lease jobs-dead --ack-wait 100ms", "pop jobs-dead --wait 1h"} {
 		var it item
 		decode(t, c.ok("", append(strings.Fields(args), "--json")...), &it)
 		d := it.DeadLetter

@@ -11,6 +11,7 @@ import (
 
 // pq doctor says whether bridges are connected for JetStream's programs, if they are to be.
 func TestDoctorSeesJetStream(t *testing.T) {
+	t.Parallel()
 	env := testenv.New(t, testenv.Options{JetStream: true})
 	c := &cli{t: t, server: env.NATS.URL()}
 	c.findings(exitOK)["jetstream"].is(t, fine, "1 bridge connected")

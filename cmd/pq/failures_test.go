@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -104,27 +106,31 @@ func TestEveryCommandIsTried(t *testing.T) {
 }
 
 func TestEveryCommandWithoutNATS(t *testing.T) {
+	t.Parallel()
 	c := &cli{t: t, server: "nats://127.0.0.1:1"}
 	c.failsEverywhere("cannot connect to NATS at nats://127.0.0.1:1: no server answers there: start one with pqbridge -dev, or name another with --server")
 }
 
 func TestEveryCommandWithWrongCredentials(t *testing.T) {
+	t.Parallel()
 	c := newNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
 	c.failsEverywhere("Authorization Violation: look at the login (pq help connection)", "--user", "me", "--password", "wrong")
 }
 
 func TestEveryCommandWithoutABridge(t *testing.T) {
+	t.Parallel()
 	newNATS(t, nil).failsEverywhere("is pqbridge running? pq doctor looks for the reason")
 }
 
 func TestEveryCommandWithoutPermission(t *testing.T) {
+	t.Parallel()
 	c := newCLIWith(t, map[string]*server.Permissions{"me": publish(nil, []string{"pq.>"})})
 	for _, command := range everyCommand {
 		args := strings.Fields(command.args)
 		if args[0] == "doctor" || args[0] == "bench" { // TestDoctorSeesPermissions; pq bench counts what fails
 			continue
 		}
-		args = append(append(args[:1:1], "--user", "me", "--password", "me", "--timeout", "30s"), args[1:]...)
+		args = append(append(args[:1:1], "--user", "me", "--password", "me"), args[1:]...)
 		_, stderr, code := c.run("x\n", args...)
 		if code != exitError || !strings.Contains(stderr, "ermissions") || !strings.Contains(stderr, "give this user the permission, or log in as another") {
 			t.Errorf("pq %s: exit code %d, %q", command.args, code, stderr)
@@ -160,39 +166,46 @@ func newOlderBridge(t *testing.T, missing ...string) *cli {
 }
 
 func TestEveryCommandWithAnOlderBridge(t *testing.T) {
+	t.Parallel()
+	missing := map[string]string{} // subjects by endpoints
+	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
+	must(t, err)
 	for _, command := range everyCommand {
-		if command.since == "" {
-			continue
-		}
-		t.Run(command.args, func(t *testing.T) {
-			t.Parallel()
-			c := newOlderBridge(t, command.since)
-			grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
-			must(t, err)
-			subject := ""
-			for _, e := range grammar.Endpoints() {
-				if e.Name == command.since {
-					subject = e.Subject
-				}
+		for _, e := range grammar.Endpoints() {
+			if e.Name == command.since {
+				missing[e.Name] = e.Subject
 			}
-			c.fails(exitError, "a bridge does not know "+subject+" yet (version 0.1.0, id OLD): upgrade it\n", strings.Fields(command.args)...)
-		})
+		}
+	}
+	c := newOlderBridge(t, slices.Collect(maps.Keys(missing))...)
+	var commands sync.WaitGroup // each waits whether another bridge answers
+	defer commands.Wait()
+	for _, command := range everyCommand {
+		if subject := missing[command.since]; subject != "" {
+			commands.Go(func() {
+				c.fails(exitError, "a bridge does not know "+subject+" yet (version 0.1.0, id OLD): upgrade it\n", strings.Fields(command.args)...)
+			})
+		}
 	}
 }
 
 func TestEveryCommandWithAMisspeltName(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("", "push", "jobs", "x")
+	var commands sync.WaitGroup
+	defer commands.Wait()
 	for i, command := range everyCommand {
 		if command.misspelt < 0 {
 			continue
 		}
-		// Some commands make the queue, so each has another one.
-		unused := strings.NewReplacer("jbos", "jobs"+string("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[i]))
-		args, words := unused.Replace(command.args), unused.Replace(command.words)
-		_, stderr, code := c.run("x\n", strings.Fields(args)...)
-		if code != command.misspelt || !strings.Contains(stderr, words) || strings.Count(stderr, "\n") > 1 || (words == "") != (stderr == "") {
-			t.Errorf("pq %s: exit code %d, %q; want %d and words %q", args, code, stderr, command.misspelt, words)
-		}
+		commands.Go(func() {
+			// Some commands make the queue, so each has another one.
+			unused := strings.NewReplacer("jbos", "jobs"+string("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[i]))
+			args, words := unused.Replace(command.args), unused.Replace(command.words)
+			_, stderr, code := c.run("x\n", strings.Fields(args)...)
+			if code != command.misspelt || !strings.Contains(stderr, words) || strings.Count(stderr, "\n") > 1 || (words == "") != (stderr == "") {
+				t.Errorf("pq %s: exit code %d, %q; want %d and words %q", args, code, stderr, command.misspelt, words)
+			}
+		})
 	}
 }

@@ -64,8 +64,8 @@ func TestAnotherSignalEndsAtOnce(t *testing.T) {
 }
 
 func TestSignalEndsReadsAtOnce(t *testing.T) {
+	c, r := newRelay(t)
 	for _, command := range []string{"peek", "len"} {
-		c, r := newRelay(t)
 		p := c.start(nil, command, "jobs", "--prefix", "relay")
 		r.next()
 		p.signal(syscall.SIGTERM)
@@ -117,6 +117,7 @@ func newSilentServer(t *testing.T) *silentServer {
 
 // TestSignalWhileConnecting: a signal ends an attempt to connect.
 func TestSignalWhileConnecting(t *testing.T) {
+	t.Parallel()
 	silent := newSilentServer(t)
 	c := &cli{t: t, server: silent.url}
 	p := c.start(nil, "pop", "jobs")

@@ -64,19 +64,19 @@ func TestItems(t *testing.T) {
 // A list takes as many requests as it needs.
 func TestAllItems(t *testing.T) {
 	c, _ := newCLI(t)
-	ids := c.ok(strings.Repeat("x\n", 2500), "push", "jobs", "--lines")
+	ids := c.ok(strings.Repeat("x\n", 1200), "push", "jobs", "--lines")
 	first := func(flags ...string) string {
 		return regexp.MustCompile(`(?m)\t.*$`).ReplaceAllString(c.ok("", append([]string{"items", "jobs"}, flags...)...), "")
 	}
 	if got := first("--all"); got != ids {
 		t.Errorf("printed %d ids that are not those pushed", strings.Count(got, "\n"))
 	}
-	for flags, want := range map[string]int{"": 100, "--limit 1500": 1500, "--limit 3000": 2500} {
+	for flags, want := range map[string]int{"": 100, "--limit 1100": 1100, "--limit 3000": 1200} {
 		if got := strings.Count(first(strings.Fields(flags)...), "\n"); got != want {
 			t.Errorf("%q: printed %d items, want %d", flags, got, want)
 		}
 	}
-	if got := strings.Count(c.ok("", "peek", "jobs", "-n", "1200"), "x\n"); got != 1200 {
+	if got := strings.Count(c.ok("", "peek", "jobs", "-n", "1100"), "x\n"); got != 1100 {
 		t.Errorf("peeked at %d items", got)
 	}
 }
@@ -116,6 +116,7 @@ func TestDead(t *testing.T) {
 // More ids than a request takes, from standard input, and a result for each. Where messages are small,
 // a request takes fewer.
 func TestManyIDs(t *testing.T) {
+	t.Parallel()
 	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 200 << 10 }})
 	c := &cli{t: t, server: env.NATS.URL()}
 	ids := strings.Fields(c.ok(strings.Repeat("x\n", 1500), "push", "jobs", "--lines"))

@@ -2,18 +2,19 @@ package main
 
 import (
 	"context"
+	"flag"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
-
-	"github.com/pqbridge/pqbridge/testenv/harness"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // mainVariable makes the test binary the pq command.
@@ -26,7 +27,10 @@ func TestMain(m *testing.M) {
 	for _, e := range login.Variables {
 		_ = os.Unsetenv(e.Variable) // the developer's settings are not for tests
 	}
-	_ = os.Setenv("XDG_CONFIG_HOME", os.DevNull) // no contexts
+	_ = os.Setenv("XDG_CONFIG_HOME", os.DevNull)             // no contexts
+	_ = os.Setenv("NATS_TIMEOUT", testenv.Patience.String()) // no test fails because the machine is slow
+	_ = flag.Set("test.parallel", "8")                       // the tests mostly wait for other processes
+	debug.SetGCPercent(400)                                  // each starts a server, which is soon garbage
 	harness.Main(m, testenv.FDBGoroutines()...)
 }
 
@@ -36,9 +40,17 @@ type cli struct {
 	server string
 }
 
+// newCLI has a NATS server and a bridge. The test runs beside others.
 func newCLI(t *testing.T) (*cli, *testenv.Env) {
 	t.Helper()
-	env := testenv.New(t, testenv.Options{})
+	t.Parallel()
+	return newCLIOn(t, testenv.Options{})
+}
+
+// newCLIOn is newCLI with options, for a test that says itself whether it runs beside others.
+func newCLIOn(t *testing.T, o testenv.Options) (*cli, *testenv.Env) {
+	t.Helper()
+	env := testenv.New(t, o)
 	return &cli{t: t, server: env.NATS.URL()}, env
 }
 
@@ -46,13 +58,13 @@ func newCLI(t *testing.T) (*cli, *testenv.Env) {
 // everything.
 func newCLIWith(t *testing.T, users map[string]*server.Permissions) *cli {
 	t.Helper()
-	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
+	c, _ := newCLIOn(t, testenv.Options{NATS: func(o *server.Options) {
 		o.Users, o.NoAuthUser = []*server.User{{Username: "all", Password: "all"}}, "all"
 		for name, permissions := range users {
 			o.Users = append(o.Users, &server.User{Username: name, Password: name, Permissions: permissions})
 		}
 	}})
-	return &cli{t: t, server: env.NATS.URL()}
+	return c
 }
 
 // publish allows and denies a user to publish to subjects.
@@ -78,6 +90,7 @@ func (c *cli) run(stdin string, args ...string) (stdout, stderr string, code int
 // runOn is run with another input and output.
 func (c *cli) runOn(stdin io.Reader, stdout io.Writer, args ...string) (stderr string, code int) {
 	var problems strings.Builder
+	args = append([]string{}, args...) // without any, they would be those of the test
 	if c.server != "" {
 		args = append([]string{"--server", c.server}, args...)
 	}

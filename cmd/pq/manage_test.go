@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -32,16 +34,20 @@ func TestLs(t *testing.T) {
 
 // A list longer than a page of the protocol is complete.
 func TestLsOfManyQueues(t *testing.T) {
-	c, _ := newCLI(t)
-	queues := client.New(c.conn())
-	var want strings.Builder
-	for i := range subjects.MaxList + 1 {
-		name := fmt.Sprintf("jobs%04d", i)
-		_, err := queues.PriorityQueue(name).Push(context.Background(), 0, nil)
-		must(t, err)
-		fmt.Fprintf(&want, "pq\t%s\t1\t0\t0\n", name)
+	c, r := newRelay(t)
+	p := c.start(nil, "ls", "--prefix", "relay")
+	next := "jobs"
+	for _, page := range []subjects.QueueList{
+		{Queues: []subjects.QueueCounts{{Queue: "jobs", Ready: 1}}, Next: &next}, {Queues: []subjects.QueueCounts{{Queue: "mail"}}},
+	} {
+		m := r.next()
+		if after := strings.Contains(string(m.Data), `"after":"jobs"`); after != (page.Next == nil) {
+			t.Errorf("it asks for %s", m.Data)
+		}
+		r.respond(m, &nats.Msg{Data: page.Encode()})
 	}
-	c.prints(want.String(), "ls")
+	p.ends(exitOK)
+	p.printed("pq\tjobs\t1\t0\t0\npq\tmail\t0\t0\t0\n")
 }
 
 func TestInfo(t *testing.T) {
@@ -49,7 +55,7 @@ func TestInfo(t *testing.T) {
 	c.ok("", "push", "jobs", "a", "-p", "7")
 	c.ok("", "config", "jobs", "max_deliver=5", "ack_wait=1m")
 	got := c.ok("", "info", "jobs")
-	for _, line := range []string{"ready       1\n", "leased      0\n", "oldest      0.", "priorities  7: 1\n", "settings    ack_wait=1m0s\n            max_deliver=5\n"} {
+	for _, line := range []string{"ready       1\n", "leased      0\n", "oldest      ", "priorities  7: 1\n", "settings    ack_wait=1m0s\n            max_deliver=5\n"} {
 		if !strings.Contains(got, line) {
 			t.Errorf("printed %q, want %q", got, line)
 		}

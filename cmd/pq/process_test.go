@@ -16,6 +16,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // process is pq in a process of its own.
@@ -31,7 +32,7 @@ type process struct {
 func (c *cli) start(change func(*exec.Cmd), args ...string) *process {
 	c.t.Helper()
 	p := &process{t: c.t, ended: make(chan struct{})}
-	p.cmd = exec.Command(os.Args[0], append([]string{"--server", c.server}, args...)...)
+	p.cmd = harness.Command(os.Args[0], append([]string{"--server", c.server}, args...)...)
 	p.cmd.Env = append(os.Environ(), mainVariable+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	stdin, err := p.cmd.StdinPipe()
@@ -54,6 +55,14 @@ func (c *cli) start(change func(*exec.Cmd), args ...string) *process {
 		<-p.ended
 	})
 	return p
+}
+
+// attributes returns those of a command that has not been started.
+func attributes(cmd *exec.Cmd) *syscall.SysProcAttr {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	return cmd.SysProcAttr
 }
 
 // startPiped is start with a pipe as standard output.

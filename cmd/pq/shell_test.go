@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // inShell has shells find pq, which is this program, and the server.
@@ -26,7 +28,7 @@ func TestShellExample(t *testing.T) {
 	c, _ := newCLI(t)
 	find := c.inShell()
 	for range 2 {
-		cmd := exec.Command(script("pq.sh"))
+		cmd := harness.Command(script("pq.sh"))
 		find(cmd)
 		cmd.Stderr = t.Output()
 		want := "\"duplicate\":true\n2\n\"priority\":1\n\"priority\":5\nthe queue is empty\n"

@@ -54,7 +54,8 @@ func (term *fakeTerminal) start(c *cli, change func(*exec.Cmd), args ...string) 
 	term.t.Helper()
 	return c.start(func(cmd *exec.Cmd) {
 		cmd.Stdout, cmd.Stderr = term.device, term.device
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 1}
+		own := attributes(cmd)
+		own.Setsid, own.Setctty, own.Ctty = true, true, 1
 		if change != nil {
 			change(cmd)
 		}

@@ -19,7 +19,7 @@ func TestWatchLines(t *testing.T) {
 	c.ok("", "push", "jobs", "later", "--delay", "1h")
 	c.ok("", "push", "--fifo", "mail", "x")
 	const at = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z`
-	want := regexp.MustCompile("^" + at + "\tpq\tjobs\t2\t0\t1\t-\t0\\.\\d\n" + at + "\tq\tmail\t1\t0\t0\t-\t0\\.\\d\n" +
+	want := regexp.MustCompile("^" + at + "\tpq\tjobs\t2\t0\t1\t-\t\\d+\\.\\d\n" + at + "\tq\tmail\t1\t0\t0\t-\t\\d+\\.\\d\n" +
 		at + "\tpq\tjobs\t2\t0\t1\t0\\.0\t\\d+\\.\\d\n" + at + "\tq\tmail\t1\t0\t0\t0\\.0\t\\d+\\.\\d\n$")
 	if got := c.ok("", "watch", "--count", "2", "--every", "100ms"); !want.MatchString(got) {
 		t.Errorf("printed %q, want %v", got, want)

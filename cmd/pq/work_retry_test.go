@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -30,21 +31,20 @@ func TestRetryDelayGrows(t *testing.T) {
 // dueIn waits until an item of jobs stays back, and returns for how long.
 func (c *cli) dueIn() time.Duration {
 	c.t.Helper()
-	var info struct {
-		Delayed int
-		Due     *time.Time `json:"next_due"`
-	}
-	testenv.Eventually(c.t, func() error {
-		if decode(c.t, c.ok("", "info", "jobs", "--json"), &info); info.Delayed != 1 {
-			return fmt.Errorf("there are %+v", info)
+	jobs := client.New(c.conn()).PriorityQueue("jobs")
+	var info *client.QueueInfo
+	testenv.Eventually(c.t, func() (err error) {
+		if info, err = jobs.Info(c.t.Context()); err == nil && info.Delayed != 1 {
+			err = fmt.Errorf("there are %+v", info)
 		}
-		return nil
+		return err
 	})
-	return time.Until(*info.Due).Round(time.Minute)
+	return time.Until(*info.NextDue).Round(time.Hour)
 }
 
 // An item whose command fails stays back for a time, so that it does not fail without end at once.
 func TestFailuresPause(t *testing.T) {
+	t.Parallel()
 	c := newCLIWith(t, map[string]*server.Permissions{"worker": publish([]string{"pq.jobs.pop.*", "pq.jobs.ack.*"}, nil)})
 	c.fails(exitError, `; with --ack-wait pq work needs no settings`, "work", "jobs", "--user", "worker", "--password", "worker", "--", "true")
 	for _, m := range []struct {

@@ -16,11 +16,23 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// has waits until pq ls prints these lines.
+// has waits until there are these queues, as pq ls prints them.
 func (c *cli) has(want string) {
 	c.t.Helper()
+	queues := client.New(c.conn())
 	testenv.Eventually(c.t, func() error {
-		if got := c.ok("", "ls"); got != want {
+		got := ""
+		first, err := queues.ListPriorityQueues(c.t.Context(), "", 0)
+		must(c.t, err)
+		for _, q := range first.Queues {
+			got += fmt.Sprintf("pq\t%s\t%d\t%d\t%d\n", q.Queue, q.Ready, q.Leased, q.Delayed)
+		}
+		second, err := queues.ListQueues(c.t.Context(), "", 0)
+		must(c.t, err)
+		for _, q := range second.Queues {
+			got += fmt.Sprintf("q\t%s\t%d\t%d\t%d\n", q.Queue, q.Ready, q.Leased, q.Delayed)
+		}
+		if got != want {
 			return fmt.Errorf("there are %q, want %q", got, want)
 		}
 		return nil
@@ -123,7 +135,7 @@ func TestSignalLetsWorkFinish(t *testing.T) {
 	c, _ := newCLI(t)
 	dir := t.TempDir()
 	c.ok("a\nb\nc\n", "push", "--fifo", "jobs", "--lines")
-	group := func(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+	group := func(cmd *exec.Cmd) { attributes(cmd).Setpgid = true }
 	p := c.start(group, "work", "--fifo", "jobs", "--jobs", "2", "--", "sh", "-c",
 		`echo begun; while ! test -e `+filepath.Join(dir, "go")+`; do sleep 0.01; done; echo ended`)
 	p.sees(&p.stdout, "begun\nbegun\n")

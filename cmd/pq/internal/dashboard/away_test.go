@@ -20,6 +20,7 @@ import (
 // Whoever may only look sees pages without actions, and cannot act with forms of their own either.
 // Finding that out changes nothing.
 func TestReadOnlyRole(t *testing.T) {
+	t.Parallel()
 	r := newRigAs(t, "*.*.info", "*.list", "*.*.items", "*.*.get", "$SRV.>")
 	id := r.push("look at me")[0]
 	before := r.info()
@@ -45,6 +46,7 @@ func TestReadOnlyRole(t *testing.T) {
 
 // Who may list one kind of queues sees those, and who may list none is told so.
 func TestRoleOfOneKind(t *testing.T) {
+	t.Parallel()
 	r := newRigAs(t, "pq.>", "$SRV.>")
 	r.push("a")
 	r.browser().get("/").wants(t, 200, `href="/queue/pq/jobs"`, `class="live"`)
@@ -75,6 +77,7 @@ func TestRightsAreFoundOut(t *testing.T) {
 }
 
 func findRights(t *testing.T, more []string) {
+	t.Parallel()
 	r := newRigAs(t, append(more, "pq.jobs.remove", "pq.*.push", "q.*.enqueue", "q.mail.config", "pq.*.info")...)
 	r.push("a")
 	g := r.board.gateway
@@ -124,7 +127,7 @@ func findRights(t *testing.T, more []string) {
 
 // While NATS or the bridges are away, pages say so at once, and go on when they are back.
 func TestAway(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t, func(o *Options) { o.Timeout = time.Hour }) // longer than a browser waits
 	r.push("a")
 	b := r.browser()
 	await, _ := b.events("/events?page=queues")
@@ -132,7 +135,6 @@ func TestAway(t *testing.T) {
 
 	r.NATS.Stop()
 	await("NATS is away")
-	began := time.Now()
 	b.get("/").wants(t, 200, "NATS is away", "jobs")
 	b.get("/queue/pq/jobs/items").wants(t, 200, "NATS is away")
 	b.get("/queue/pq/jobs/item/x").wants(t, 503)
@@ -140,9 +142,6 @@ func TestAway(t *testing.T) {
 	b.get("/healthz").wants(t, 200)
 	b.post("/queue/pq/jobs/purge", "name", "jobs").wants(t, 503, "NATS is away")
 	b.post("/queue/pq/jobs/push", "value", "keep this").wants(t, 503, "NATS is away", "keep this")
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("pages took %v", took)
-	}
 
 	r.NATS.Start()
 	await(`class="live"`)
@@ -157,6 +156,7 @@ func TestAway(t *testing.T) {
 
 // A dashboard may be started before NATS.
 func TestStartsBeforeNATS(t *testing.T) {
+	t.Parallel()
 	env := testenv.New(t, testenv.Options{Stopped: true})
 	nc, err := nats.Connect(env.NATS.URL(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
 	must(t, err)

@@ -87,6 +87,7 @@ func TestCountOfDialog(t *testing.T) {
 // Dead letters that the role may not read leave the others on the page, as does a role without
 // discovery.
 func TestRoleOfSomeQueues(t *testing.T) {
+	t.Parallel()
 	r := newRigAs(t, "*.list", "*.*.info", "pq.jobs-dead.items")
 	ctx := context.Background()
 	other := client.New(r.Conn).PriorityQueue("another")
@@ -117,6 +118,7 @@ func TestRoleOfSomeQueues(t *testing.T) {
 
 // What the server refuses, it is not asked again for a while, however many queues there are.
 func TestRefusalsAreRemembered(t *testing.T) {
+	t.Parallel()
 	r := newRigAs(t, "*.list")
 	r.push("a")
 	g, subject := r.board.gateway, "pq.jobs.info"

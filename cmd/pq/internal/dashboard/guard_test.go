@@ -247,6 +247,7 @@ func TestProxyUser(t *testing.T) {
 
 // Who is not sure to be alone on the machine, needs a login.
 func TestOpenAddressIsRefused(t *testing.T) {
+	t.Parallel()
 	env := testenv.New(t, testenv.Options{})
 	o := Options{Listen: "0.0.0.0:0", Conn: env.Conn, Grammar: env.Grammar, Log: slog.New(slog.DiscardHandler)}
 	if _, err := New(o); !errors.Is(err, ErrOpen) {

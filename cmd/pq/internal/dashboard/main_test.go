@@ -3,16 +3,16 @@ package dashboard
 import (
 	"bufio"
 	"context"
+	"flag"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"testing"
-
-	"github.com/pqbridge/pqbridge/testenv/harness"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -20,9 +20,14 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m, testenv.FDBGoroutines()...) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // the tests mostly wait for the next look
+	debug.SetGCPercent(400)            // each starts a server, which is soon garbage
+	harness.Main(m, testenv.FDBGoroutines()...)
+}
 
 // rig is a dashboard with a bridge behind it.
 type rig struct {
@@ -34,9 +39,10 @@ type rig struct {
 	stop  func()
 }
 
-// newRig starts a dashboard. change, if not nil, changes its options.
+// newRig starts a dashboard. change, if not nil, changes its options. The test runs beside others.
 func newRig(t *testing.T, change func(*Options)) *rig {
 	t.Helper()
+	t.Parallel()
 	env := testenv.New(t, testenv.Options{})
 	return serve(t, env, env.Connect(), change)
 }

@@ -73,9 +73,9 @@ func TestShowValue(t *testing.T) {
 	}
 }
 
-// However a value is made, showing it takes little.
+// However a value is made, what is shown of it is not much larger.
 func TestShowValueBounds(t *testing.T) {
-	const size = 64 << 10
+	const size = 16 << 10
 	for name, value := range map[string]string{
 		"deep":    strings.Repeat("[", size/2) + strings.Repeat("]", size/2),
 		"quoted":  `["` + strings.Repeat(`[\"`, size/3) + `"]`,
@@ -86,14 +86,13 @@ func TestShowValueBounds(t *testing.T) {
 		"newline": strings.Repeat("\n", size),
 	} {
 		for _, as := range []string{"", "text", "json", "hex"} {
-			started := time.Now()
 			v := showValue([]byte(value), false, as)
 			total := 0
 			for _, r := range v.Runs {
 				total += len(r.Text) + 40
 			}
-			if total > 3<<20 || time.Since(started) > 5*time.Second {
-				t.Errorf("%s as %q: %d bytes in %v", name, as, total, time.Since(started))
+			if total > 48*size {
+				t.Errorf("%s as %q: %d bytes", name, as, total)
 			}
 		}
 		if n := len(marked(preview([]byte(value), false))); n > 3*maxPeek*utf8.UTFMax {

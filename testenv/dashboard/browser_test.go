@@ -51,7 +51,7 @@ func runWith(m *testing.M) (code int, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 
 	started.pq = filepath.Join(folder, "pq")
-	build := exec.Command("go", "build", "-o", started.pq)
+	build := harness.Command("go", "build", "-o", started.pq)
 	if harness.Race { // then races of the program fail the test, which sees its exit code
 		build.Args = append(build.Args, "-race")
 	}

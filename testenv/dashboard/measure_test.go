@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 var measure = flag.Int("measure", 0, "measure the dashboard with so many items")
@@ -71,13 +71,13 @@ func startBridge(t *testing.T, env *testenv.Env) int {
 	t.Helper()
 	folder := t.TempDir()
 	program := filepath.Join(folder, "pqbridge")
-	build := exec.Command("go", "build", "-o", program, "./cmd/pqbridge")
+	build := harness.Command("go", "build", "-o", program, "./cmd/pqbridge")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 
-	cmd := exec.Command(program)
+	cmd := harness.Command(program)
 	cmd.Env = append(environment(), "PQ_NATS_URL="+env.NATS.URL(), "PQ_DATA_DIR="+filepath.Join(folder, "data"), "PQ_HTTP_ADDR=off")
 	var log testenv.Transcript
 	cmd.Stderr = &log

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // system is a NATS server, a bridge, a client and a dashboard.
@@ -73,7 +74,7 @@ func startDashboard(t *testing.T, args ...string) *dashboard {
 func runDashboard(t *testing.T, args ...string) *dashboard {
 	t.Helper()
 	d := &dashboard{t: t, done: make(chan struct{})}
-	d.cmd = exec.Command(started.pq, append([]string{"dashboard", "--listen", "127.0.0.1:0"}, args...)...)
+	d.cmd = harness.Command(started.pq, append([]string{"dashboard", "--listen", "127.0.0.1:0"}, args...)...)
 	d.cmd.Env = environment()
 	d.cmd.Stderr = &d.log
 	out, err := d.cmd.StdoutPipe()

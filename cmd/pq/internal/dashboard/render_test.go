@@ -3,12 +3,16 @@ package dashboard
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"net/http/httptest"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // views are all templates that are rendered by themselves, with their views. Those that are no pages
@@ -34,11 +38,25 @@ func parsed(t *testing.T) *renderer {
 	return r
 }
 
-// fill sets all that a view holds: texts to one text, and everything else to something.
-func fill(v reflect.Value, text string) {
+// filler sets all that a view holds: texts to one text, and everything else to something. With chance, it leaves out
+// some, and takes words that templates know.
+type filler struct {
+	text   string
+	chance *rand.Rand
+}
+
+var words = strings.Fields("pq q live away denied ready leased delayed text json hex min max move purge redrive new old 7")
+
+func (f filler) fill(v reflect.Value) {
+	if f.chance != nil && v.Kind() != reflect.Struct && f.chance.IntN(2) == 0 {
+		return
+	}
 	switch v.Kind() {
 	case reflect.String:
-		v.SetString(text)
+		v.SetString(f.text)
+		if f.chance != nil && f.chance.IntN(2) == 0 {
+			v.SetString(words[f.chance.IntN(len(words))])
+		}
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Int, reflect.Int64:
@@ -47,19 +65,19 @@ func fill(v reflect.Value, text string) {
 		v.SetFloat(0.4)
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		fill(v.Elem(), text)
+		f.fill(v.Elem())
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
-			v.SetBytes([]byte(text))
+			v.SetBytes([]byte(f.text))
 			return
 		}
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
-		fill(v.Index(0), text)
-		fill(v.Index(1), text)
+		f.fill(made(v.Index(0)))
+		f.fill(made(v.Index(1)))
 	case reflect.Map:
 		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-		fill(key, text)
-		fill(value, text)
+		f.fill(key)
+		f.fill(value)
 		v.Set(reflect.MakeMap(v.Type()))
 		v.SetMapIndex(key, value)
 	case reflect.Struct:
@@ -72,7 +90,10 @@ func fill(v reflect.Value, text string) {
 			if !field.CanSet() { // embedded, and its type is not exported
 				field = reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Elem()
 			}
-			fill(field, text)
+			if v.Type().Field(i).Anonymous {
+				field = made(field)
+			}
+			f.fill(field)
 		}
 	}
 }
@@ -88,6 +109,15 @@ var (
 	forbidden = regexp.MustCompile(`(?i)^(on.*|style|srcdoc|.*hostile.*)$`)
 	scheme    = regexp.MustCompile(`(?i)^["']?\s*(javascript|data|vbscript):`)
 )
+
+// made returns what a pointer that is never nil points to, or else the value itself.
+func made(v reflect.Value) reflect.Value {
+	if v.Kind() != reflect.Pointer {
+		return v
+	}
+	v.Set(reflect.New(v.Type().Elem()))
+	return v.Elem()
+}
 
 // checkHTML fails if there is anything in the HTML that the templates did not put there.
 func checkHTML(t *testing.T, html string) {
@@ -113,20 +143,25 @@ func checkHTML(t *testing.T, html string) {
 	}
 }
 
-// Every template renders its zero view, and a view full of hostile texts without letting them out.
+// Every template renders its zero view, and a view full of hostile texts without letting them out, and views that have
+// some of it.
 func TestEveryTemplate(t *testing.T) {
 	const hostile = "<hostile>\"><hostile onx=1 style='x'>' hostile=1 <script>hostile()</script>`{{.}}<!-- ]]></title></textarea>\xff\x00"
+	fillers := map[string]filler{"zero": {}, "plain": {text: "text"}, "hostile": {text: hostile}, "scheme": {text: "javascript:hostile()"}}
+	for seed := range uint64(harness.Times(4, 200)) {
+		fillers[fmt.Sprint("seed ", seed)] = filler{hostile, rand.New(rand.NewPCG(seed, 0))}
+	}
 	r := parsed(t)
-	for name, view := range views() {
-		for as, text := range map[string]string{"zero": "", "plain": "text", "hostile": hostile, "scheme": "javascript:hostile()"} {
+	for as, f := range fillers {
+		for name, view := range views() {
 			t.Run(name+"/"+as, func(t *testing.T) {
 				s := &shell{}
 				if as != "zero" {
-					fill(reflect.ValueOf(s).Elem(), text)
+					f.fill(reflect.ValueOf(s).Elem())
 					s.HideValues = false
 				}
 				if as != "zero" && view != nil {
-					fill(reflect.ValueOf(view).Elem(), text)
+					f.fill(reflect.ValueOf(view).Elem())
 				}
 
 				var b bytes.Buffer
@@ -153,7 +188,7 @@ func TestBidi(t *testing.T) {
 	r := parsed(t)
 	for _, name := range []string{"items", "page-item", "dead", "bridges", "confirm", "error"} {
 		view := views()[name]
-		fill(reflect.ValueOf(view).Elem(), "a\u202eb\u200bc\u0000d\u2066")
+		filler{text: "a\u202eb\u200bc\u0000d\u2066"}.fill(reflect.ValueOf(view).Elem())
 		clearNames(view)
 		var b bytes.Buffer
 		if err := r.fragment(&b, name, &shell{}, view); err != nil {
@@ -200,7 +235,8 @@ func clearNames(view any) {
 // A dead letter has been tried as often as it was before it died.
 func TestTries(t *testing.T) {
 	var b bytes.Buffer
-	if err := parsed(t).fragment(&b, "items", &shell{}, &itemsView{IsDead: true, Rows: []itemRow{deadItem(1)}}); err != nil {
+	row := itemRow{Dead: &subjects.DeadLetter{Queue: "jobs", Reason: "max_deliver", Deliveries: 5}}
+	if err := parsed(t).fragment(&b, "items", &shell{}, &itemsView{IsDead: true, Rows: []itemRow{row}}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(b.String(), `<td role="cell" class="c-tries ">5</td>`) {

@@ -41,8 +41,8 @@ func natsOptions(t *testing.T, l testenv.Login) []nats.Option {
 	return options
 }
 
-// TestLogins logs in to a NATS server in every way, by flags and by environment
-// variables. Without a valid login, pq is refused.
+// TestLogins logs in to a NATS server in every way: by flags, from a context that is selected or named, and by
+// environment variables. Without a valid login, pq is refused.
 func TestLogins(t *testing.T) {
 	strangers := testenv.Logins(t)
 	for i, login := range testenv.Logins(t) {
@@ -56,7 +56,7 @@ func TestLogins(t *testing.T) {
 			})
 			e.NATS.Start()
 			e.StartBridge().WaitReady()
-			c := &cli{t: t, server: e.NATS.URL()}
+			c, bare := &cli{t: t, server: e.NATS.URL()}, &cli{t: t}
 			flags, variables := loginFlags(login)
 			c.ok("", append(flags, "push", "jobs", "secret")...)
 
@@ -69,6 +69,19 @@ func TestLogins(t *testing.T) {
 					t.Errorf("pq %v: exit code %d, %q, %q", args, code, stdout, stderr)
 				}
 			}
+
+			contexts := newContexts(t)
+			contexts.save("queues", map[string]any{
+				"url": c.server, "user": login.User, "password": login.Password, "token": login.Token, "creds": login.CredsFile,
+				"nkey": login.NkeyFile, "ca": login.CAFile, "cert": login.CertFile, "key": login.KeyFile,
+			})
+			bare.prints("1\n", "len", "jobs")
+			contexts.save("other", map[string]any{"url": "nats://127.0.0.1:1"})
+			bare.prints("1\n", "--context", "queues", "len", "jobs")
+			t.Setenv("NATS_CONTEXT", "queues")
+			bare.prints("1\n", "len", "jobs")
+
+			t.Setenv("NATS_CONTEXT", "other") // which has no login
 			for name, value := range variables {
 				t.Setenv(name, value)
 			}

@@ -37,27 +37,6 @@ func (c *contexts) save(name string, fields map[string]any) {
 	must(c.t, os.WriteFile(filepath.Join(c.dir, "context.txt"), []byte(name), 0o600))
 }
 
-// Every login works from a context, whether it is selected or named.
-func TestLoginsOfContexts(t *testing.T) {
-	for _, login := range testenv.Logins(t) {
-		t.Run(login.Name, func(t *testing.T) {
-			url := newNATS(t, testenv.ServerOptions(t, login.Config)).server
-			c := newContexts(t)
-			c.save("queues", map[string]any{
-				"url": url, "user": login.User, "password": login.Password, "token": login.Token,
-				"creds": login.CredsFile, "nkey": login.NkeyFile, "ca": login.CAFile, "cert": login.CertFile, "key": login.KeyFile,
-			})
-			const loggedIn = "no bridge is listening"
-			bare := &cli{t: t}
-			bare.fails(exitError, loggedIn, "len", "jobs")
-			c.save("other", map[string]any{"url": "nats://127.0.0.1:1"})
-			bare.fails(exitError, loggedIn, "--context", "queues", "len", "jobs")
-			t.Setenv("NATS_CONTEXT", "queues")
-			bare.fails(exitError, loggedIn, "len", "jobs")
-		})
-	}
-}
-
 func TestSecretsOfContexts(t *testing.T) {
 	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
 		o.Users = []*server.User{{Username: "me", Password: "pass/word"}, {Username: "open"}, {Username: "bridge", Password: "b"}}

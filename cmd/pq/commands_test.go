@@ -14,7 +14,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-func TestPriorityQueue(t *testing.T) {
+// Values are kept byte for byte.
+func TestQueues(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("", "push", "jobs", "later", "--priority", "5")
 	c.ok("", "push", "jobs", "first", "-p", "-5")
@@ -28,20 +29,14 @@ func TestPriorityQueue(t *testing.T) {
 	c.prints("newest", "pop", "jobs", "--max")
 	c.prints("from stdin\nlater\n", "pop", "jobs", "--all")
 	c.prints("0\n", "len", "jobs")
-}
 
-func TestFIFOQueue(t *testing.T) {
-	c, _ := newCLI(t)
 	c.ok("a\nb\nc\n", "push", "--fifo", "mail", "--lines")
 	c.prints("3\n", "len", "-q", "mail")
 	c.prints("a", "peek", "-q", "mail")
 	c.prints("a\nb\n", "pop", "-q", "mail", "-n", "2")
 	c.prints("c\n", "pop", "-q", "mail", "-n", "2")
 	c.fails(exitEmpty, "empty", "pop", "-q", "mail")
-}
 
-func TestValuesAreKeptByteForByte(t *testing.T) {
-	c, _ := newCLI(t)
 	for _, value := range []string{"", "\n", "no newline", "\x00\xff\r\n"} {
 		c.ok(value, "push", "bytes")
 		c.prints(value, "pop", "bytes")
@@ -123,6 +118,7 @@ func TestPushLinesInParallel(t *testing.T) {
 
 func TestMistakesInTheCommandLine(t *testing.T) {
 	c := &cli{t: t, server: "nats://127.0.0.1:1"}
+	c.fails(exitUsage, "one line", "push", "jobs", "x", "-H", "Trace:a\nb")
 	for _, m := range []struct{ words, args string }{
 		{"unknown command", "psuh jobs"},
 		{"Did you mean this?\n\tpush\n", "psuh jobs"},
@@ -190,6 +186,25 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"--delay is -1s: want 0s to", "nak " + receiptExample + " --delay -1s"},
 		{"leave out one", "nak " + receiptExample + " --snooze --reason x"},
 		{"--max is 2000000: want at least 1, and at most 1000000", "redrive jobs --max 2000000 --yes"},
+		{"want a queue and a command: pq work QUEUE -- COMMAND", "work"},
+		{"want a queue and a command: pq work QUEUE -- COMMAND", "work jobs"},
+		{"want a queue and a command: pq work QUEUE -- COMMAND", "work jobs true"},
+		{"want a queue and a command: pq work QUEUE -- COMMAND", "work jobs --"},
+		{"want a queue and a command: pq work QUEUE -- COMMAND", "work -- jobs true"},
+		{"exit codes from 1 to 255", "work jobs --drop-on 0 -- true"},
+		{"at least 1", "work jobs --jobs 0 -- true"},
+		{"--job-timeout is -1s: want a duration, such as 10m", "work jobs --job-timeout -1s -- true"},
+		{"--retry-delay is -1s: want 0s to 87600h0m0s", "work jobs --retry-delay -1s -- true"},
+		{"leave out one", "push jobs x -p 0 -H Pq-Priority:7"},
+		{"all but one", "push jobs x -H Pq-Priority:7 -H Pq-Priority:7"},
+		{"Pq-Priority: bad priority", "push jobs x -H Pq-Priority:seven"},
+		{"--msg-id names one item: leave out --lines", "push jobs --lines --msg-id x"},
+		{"--unique names one item: leave out --lines", "push jobs --lines --unique x"},
+		{"--delay and --header Pq-Delay say the same thing: leave out one", "push jobs x --delay 1s -H Pq-Delay:1s"},
+		{"want 100ms or more", "watch --every 1ms"},
+		{"at least 1", "watch --count -1"},
+		{"--count is 0: want at least 1", "watch --count 0"},
+		{"bad queue name", "watch a.b"},
 		{"cannot run the command no-such-command: executable file not found", "work jobs -- no-such-command"},
 		{"name one, or leave it out", "doctor --fifo"},
 		{"the file with the nkey", "len jobs --nkey /no/such/file"},
@@ -212,8 +227,10 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"one of them above 0", "bench try --duration 0"},
 		{"nothing to compare", "bench try pop --verify"},
 	} {
-		c.fails(exitUsage, m.words, strings.Fields(m.args)...)
-		_, stderr, _ := c.run("", strings.Fields(m.args)...)
+		stdout, stderr, code := c.run("", strings.Fields(m.args)...)
+		if code != exitUsage || !strings.Contains(stderr, m.words) || stdout != "" {
+			t.Errorf("pq %s: exit code %d, %q and %q, want words %q", m.args, code, stdout, stderr, m.words)
+		}
 		for _, leak := range []string{"strconv", "time: ", "json: ", "tuple", `\"`, "invalid argument", "bad options: bad"} {
 			if strings.Contains(stderr, leak) {
 				t.Errorf("pq %s says %q: %s", m.args, leak, stderr)
@@ -254,6 +271,7 @@ func TestErrors(t *testing.T) {
 	c.fails(exitEmpty, "the queue is empty", "pop", "jobs")
 	c.fails(exitEmpty, "the queue is empty", "peek", "jobs", "--max")
 	c.fails(exitError, "no bridge is listening on other.jobs.push: is pqbridge running?", "push", "jobs", "x", "--prefix", "other")
+	c.fails(exitError, "no bridge is listening on other.jobs.info: is pqbridge running?", "work", "jobs", "--prefix", "other", "--", "true")
 	c.fails(exitError, "(400)", "push", "jobs", "x", "--header", "Pq-Unknown:1")
 	c.fails(exitError, "takes 1048576 bytes at most", "push", "jobs", strings.Repeat("x", 2<<20))
 

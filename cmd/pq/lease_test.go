@@ -91,8 +91,4 @@ func TestPushOptions(t *testing.T) {
 	if it.Headers.Get(subjects.HeaderTTL) != "never" {
 		t.Errorf("popped %+v", it)
 	}
-	for _, flag := range []string{"--msg-id", "--unique"} {
-		c.fails(exitUsage, flag+" names one item: leave out --lines", "push", "jobs", "--lines", flag, "x")
-	}
-	c.fails(exitUsage, "--delay and --header Pq-Delay say the same thing: leave out one", "push", "jobs", "x", "--delay", "1s", "-H", "Pq-Delay:1s")
 }

@@ -195,14 +195,6 @@ func TestNumbersAreDecimal(t *testing.T) {
 	c.prints(strings.Repeat("x\n", 10), "pop", "many", "-n", "010")
 }
 
-func TestHeadersThatWouldChange(t *testing.T) {
-	c := &cli{t: t, server: "nats://127.0.0.1:1"}
-	c.fails(exitUsage, "one line", "push", "jobs", "x", "-H", "Trace:a\nb")
-	c.fails(exitUsage, "leave out one", "push", "jobs", "x", "-p", "0", "-H", "Pq-Priority:7")
-	c.fails(exitUsage, "all but one", "push", "jobs", "x", "-H", "Pq-Priority:7", "-H", "Pq-Priority:7")
-	c.fails(exitUsage, "Pq-Priority: bad priority", "push", "jobs", "x", "-H", "Pq-Priority:seven")
-}
-
 // A header can set the priority, too.
 func TestPriorityHeader(t *testing.T) {
 	c, _ := newCLI(t)

@@ -33,10 +33,6 @@ func TestWatchLines(t *testing.T) {
 	if line.Kind != "pq" || line.Queue != "jobs" || line.Ready != 2 || line.Delayed != 1 || line.Change != nil || line.Time == "" {
 		t.Errorf("printed %+v", line)
 	}
-	c.fails(exitUsage, "want 100ms or more", "watch", "--every", "1ms")
-	c.fails(exitUsage, "at least 1", "watch", "--count", "-1")
-	c.fails(exitUsage, "--count is 0: want at least 1", "watch", "--count", "0")
-	c.fails(exitUsage, "bad queue name", "watch", "a.b")
 }
 
 // lookAt is a look at some queues with a number of ready items each.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -127,7 +126,6 @@ func TestJobTimeout(t *testing.T) {
 	if dead := c.item("peek", "jobs-dead"); dead.DeadLetter.Error != "timed out: sh: signal: terminated: begun" {
 		t.Errorf("it died of %+v", dead.DeadLetter)
 	}
-	c.fails(exitUsage, "--job-timeout is -1s: want a duration, such as 10m", "work", "jobs", "--job-timeout", "-1s", "--", "true")
 }
 
 // The first signal lets commands finish, also if a terminal sends it to all processes.
@@ -193,16 +191,6 @@ func TestCommandThatCannotStart(t *testing.T) {
 	p.sees(&p.stdout, "done 1\n")
 	p.stop()
 	c.has("pq\tjobs\t0\t0\t0\n")
-}
-
-func TestWorkThatCannotBegin(t *testing.T) {
-	c, _ := newCLI(t)
-	for _, args := range []string{"work", "work jobs", "work jobs true", "work jobs --", "work -- jobs true"} {
-		c.fails(exitUsage, "want a queue and a command: pq work QUEUE -- COMMAND", strings.Fields(args)...)
-	}
-	c.fails(exitUsage, "exit codes from 1 to 255", "work", "jobs", "--drop-on", "0", "--", "true")
-	c.fails(exitUsage, "at least 1", "work", "jobs", "--jobs", "0", "--", "true")
-	c.fails(exitError, "no bridge is listening on other.jobs.info: is pqbridge running?", "work", "jobs", "--prefix", "other", "--", "true")
 }
 
 func TestVariableNames(t *testing.T) {

@@ -176,14 +176,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 
 	b := r.browser()
-	var page answer
-	testenv.Eventually(t, func() error {
-		if page = b.get("/dead"); !strings.Contains(page.body, "no such user") || !strings.Contains(page.body, `name="search"`) {
-			return fmt.Errorf("%s", page.body)
-		}
-		return nil
-	})
-	page.wants(t, 200, "broken", "jobs-dead")
+	page := b.sees("/dead", "no such user", "broken", "jobs-dead", `name="search"`)
 
 	search := regexp.MustCompile(`name="search" value="([^"]+)"`).FindStringSubmatch(page.body)[1] // the most frequent is first
 	b.get("/queue/pq/jobs-dead/items?search="+search).wants(t, 200, "one", "two").lacks(t, "three")
@@ -206,13 +199,7 @@ func TestSearch(t *testing.T) {
 	b.get("/queue/pq/jobs/items")
 	a := b.post("/search", "kind", "pq", "name", "jobs", "match", "of acme").wants(t, http.StatusSeeOther)
 	found := a.Header.Get("Location")
-	testenv.Eventually(t, func() error {
-		if a := b.get(found); !strings.Contains(a.body, "number 27 of acme") {
-			return fmt.Errorf("%s", a.body)
-		}
-		return nil
-	})
-	b.get(found).lacks(t, "of other")
+	b.sees(found, "number 27 of acme").lacks(t, "of other")
 
 	_, id, _ := strings.Cut(found, "search=")
 	b.post("/search/"+id+"/stop").wants(t, http.StatusSeeOther)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -163,6 +164,21 @@ func (b *browser) get(path string, headers ...string) answer {
 	return b.do(http.MethodGet, path, "", headers...)
 }
 
+// sees gets a page until it has words: it does not wait long for what it shows.
+func (b *browser) sees(path string, words ...string) (page answer) {
+	b.t.Helper()
+	testenv.Eventually(b.t, func() error {
+		page = b.get(path)
+		for _, word := range words {
+			if page.StatusCode != http.StatusOK || !strings.Contains(page.body, word) {
+				return fmt.Errorf("%s: status %d, %q is missing: %s", path, page.StatusCode, word, harness.Shorten("page", page.mainText()))
+			}
+		}
+		return nil
+	})
+	return page
+}
+
 // post sends a form of names and values, with the token of the last page.
 func (b *browser) post(path string, fields ...string) answer {
 	b.t.Helper()
@@ -181,7 +197,7 @@ func (a answer) wants(t *testing.T, code int, words ...string) answer {
 	}
 	for _, word := range words {
 		if !strings.Contains(a.body, word) {
-			t.Errorf("%s %s: %q is missing in %.3000s", a.Request.Method, a.Request.URL, word, a.mainText())
+			t.Errorf("%s %s: %q is missing in %s", a.Request.Method, a.Request.URL, word, harness.Shorten("page", a.mainText()))
 		}
 	}
 	return a

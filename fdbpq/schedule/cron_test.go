@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // everyMinute returns when an expression fires after one time and before another, by looking at each
@@ -35,7 +37,10 @@ func (w wallTimes) everyMinute(after, before time.Time) (times []time.Time) {
 // The clocks of these zones were changed at midnight and a minute after it, by half an hour, three
 // hours and a day.
 func TestClockChanges(t *testing.T) {
-	from, to := at(t, "2005-01-01T00:00:00Z"), at(t, "2012-06-01T00:00:00Z")
+	from, to := at(t, "2009-06-01T00:00:00Z"), at(t, "2012-01-15T00:00:00Z")
+	if harness.Nightly {
+		from, to = at(t, "2001-01-01T00:00:00Z"), at(t, "2014-01-01T00:00:00Z")
+	}
 	for _, name := range []string{"America/St_Johns", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Gaza", "Antarctica/Casey", "Pacific/Apia"} {
 		zone, err := time.LoadLocation(name)
 		if err != nil {

@@ -127,9 +127,9 @@ func TestNumbersGoOnAfterDamage(t *testing.T) {
 // Whatever is killed or loses its power is opened again; whatever was cut off before that
 // is refused, or nothing acknowledged is missing.
 func TestVanishedCommits(t *testing.T) {
-	s := newDamagedStoreOf(t, minMemTableSize)
+	s := newDamagedStore(t)
 	refusals, opened := 0, 0
-	for round := range harness.RaceTimes(25, 4) {
+	for round := range harness.RaceTimes(harness.Times(12, 100), 4) {
 		switch s.rng.IntN(8) {
 		case 0:
 			must(t, s.db.store.pdb.Flush())

@@ -181,7 +181,7 @@ func TestPowerCut(t *testing.T) {
 	l := &crashLoad{files: crashfs.New(), steps: make(chan struct{})}
 	l.db = openTest(t, l.files, Options{MemTableSize: minMemTableSize})
 	l.start(t, rng)
-	for range harness.RaceTimes(30, 5) {
+	for range harness.RaceTimes(harness.Times(8, 100), 5) {
 		l.crash(t, rng)
 	}
 }

@@ -90,7 +90,7 @@ func TestGapIndexAgainstHistory(t *testing.T) {
 	rng := seeded(t)
 	h := newHistory(60)
 	k := newGapIndex(2000)
-	for range 5_000 {
+	for range harness.Times(2_000, 20_000) {
 		switch rng.IntN(4) {
 		case 0, 1:
 			writeRandomly(h, k, rng)
@@ -236,7 +236,7 @@ func TestReadsWithGaps(t *testing.T) {
 	rng := seeded(t)
 	db := openTest(t, vfs.NewMem(), Options{})
 	model := map[string]string{}
-	for i := range harness.RaceTimes(600, 200) {
+	for i := range harness.Times(200, 2000) {
 		tx := begin(t, db)
 		mine := maps.Clone(model)
 		for range 1 + rng.IntN(3) {

@@ -27,6 +27,7 @@ func openTest(t *testing.T, files vfs.FS, o Options) *DB {
 	o.FS = files
 	if o.MemTableSize == 0 { // the test is not about preallocated logs
 		crashfs.Fill(files, uint64(cmp.Or(o.MinFreeSpace, DefaultMinFreeSpace)))
+		o.MemTableSize = minMemTableSize // copies of the files are small
 	}
 	return openTestDir(t, testDir, o)
 }
@@ -42,7 +43,9 @@ func openTestDir(t *testing.T, dir string, o Options) *DB {
 }
 
 // openQuiet opens the store in testDir.
-func openQuiet(files vfs.FS) (*DB, error) { return Open(testDir, Options{FS: files, Logger: quiet}) }
+func openQuiet(files vfs.FS) (*DB, error) {
+	return Open(testDir, Options{FS: files, Logger: quiet, MemTableSize: minMemTableSize})
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -75,7 +75,7 @@ func (p *powerCuts) pictures(t *testing.T, steps int64) {
 // twice in a row too, the store is opened and nothing acknowledged is lost.
 func TestPowerCutOfManifest(t *testing.T) {
 	files := crashfs.New()
-	p := newPowerCuts(files, int64(harness.RaceTimes(1, 3)))
+	p := newPowerCuts(files, int64(harness.RaceTimes(harness.Times(2, 1), 3)))
 	for range 2 {
 		p.pictures(t, 2)
 	}

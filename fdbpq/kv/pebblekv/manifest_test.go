@@ -111,7 +111,7 @@ func TestDamagedManifest(t *testing.T) {
 		mustClose(t, db)
 		s.whole(files, what)
 	}
-	step := harness.RaceTimes(1, 7)
+	step := harness.RaceTimes(harness.Times(5, 1), 7)
 	for offset := s.rng.IntN(step); offset < len(original); offset += step {
 		damaged := bytes.Clone(original)
 		damaged[offset] ^= 0xff

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,9 +46,12 @@ func hold(dir string) error {
 func TestConformance(t *testing.T) {
 	kvtest.Run(t, kvtest.Engine{
 		Store: func(t *testing.T) func() kv.Database {
-			dir := t.TempDir()
+			dir, o := testDir, Options{Logger: quiet, FS: vfs.NewMem(), MemTableSize: minMemTableSize}
+			if harness.Nightly {
+				dir, o = t.TempDir(), Options{Logger: quiet}
+			}
 			return func() kv.Database {
-				db, err := Open(dir, Options{Logger: quiet})
+				db, err := Open(dir, o)
 				must(t, err)
 				return db
 			}
@@ -93,7 +95,7 @@ func TestExclusive(t *testing.T) {
 	inUse()
 	mustClose(t, db)
 
-	other := exec.Command(os.Args[0])
+	other := harness.Command(os.Args[0])
 	other.Env = append(os.Environ(), holdEnv+"="+dir)
 	other.Stderr = os.Stderr
 	input, err := other.StdinPipe()

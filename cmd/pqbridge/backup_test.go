@@ -21,7 +21,8 @@ import (
 // items in order and none missing in between. The copy keeps the invariants, and is served
 // while the original is.
 func TestBackupOfRunningService(t *testing.T) {
-	const clients, enough = 8, 500
+	t.Parallel()
+	const clients, enough = 8, 200
 	dir := t.TempDir()
 	dest := filepath.Join(dir, "backup")
 	c := startDev(t, "PQ_DATA_DIR="+filepath.Join(dir, "data"))
@@ -96,6 +97,7 @@ func TestBackupOfStoppedService(t *testing.T) {
 	must(t, os.Mkdir(long, 0o700))
 	for name, dir := range map[string]string{"short": t.TempDir(), "long": long} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			data := "PQ_DATA_DIR=" + filepath.Join(dir, "data")
 			c := startDev(t, data)
 			request(t, connect(t, c.nats), "pq.jobs.push", "kept")
@@ -122,6 +124,7 @@ func TestBackupOfStoppedService(t *testing.T) {
 
 // TestBackupErrors: each mistake has an error that says what is wrong, and nothing is made.
 func TestBackupErrors(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
 	c := startDev(t, "PQ_DATA_DIR="+data)

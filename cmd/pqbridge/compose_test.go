@@ -4,6 +4,9 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // composeFile is the part of the Compose file format that our files use. Anything else,
@@ -24,19 +29,21 @@ type composeFile struct {
 }
 
 type composeService struct {
-	Image       string
-	Build       *composeBuild
-	Hostname    string
-	User        string
-	Entrypoint  []string
-	Command     []string
-	Environment map[string]string
-	Ports       []string
-	Volumes     []string
-	Tmpfs       []string
-	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
-	Healthcheck *composeHealthcheck
-	Restart     string
+	Image, Hostname, User, Restart string
+	Build                          *struct {
+		Context, Target string
+		Args            map[string]string
+	}
+	Entrypoint, Command   []string
+	Environment           map[string]string
+	Ports, Volumes, Tmpfs []string
+	DependsOn             map[string]struct{ Condition string } `yaml:"depends_on"`
+	Healthcheck           struct {
+		Test              []string
+		Interval, Timeout time.Duration
+		Retries           int
+		StartPeriod       time.Duration `yaml:"start_period"`
+	}
 	NetworkMode string        `yaml:"network_mode"`
 	StopGrace   time.Duration `yaml:"stop_grace_period"`
 	ReadOnly    bool          `yaml:"read_only"`
@@ -44,33 +51,12 @@ type composeService struct {
 	CapAdd      []string      `yaml:"cap_add"`
 	MemLimit    string        `yaml:"mem_limit"`
 	PullPolicy  string        `yaml:"pull_policy"`
+	SecurityOpt []string      `yaml:"security_opt"`
 	Logging     struct {
 		Driver  string
 		Options map[string]string
 	}
-	SecurityOpt []string `yaml:"security_opt"`
 }
-
-type composeBuild struct {
-	Context string
-	Target  string
-	Args    map[string]string
-}
-
-type composeHealthcheck struct {
-	Test        []string
-	Interval    time.Duration
-	Timeout     time.Duration
-	Retries     int
-	StartPeriod time.Duration `yaml:"start_period"`
-}
-
-// Conditions of depends_on.
-const (
-	isHealthy = "service_healthy"
-	isStarted = "service_started"
-	isDone    = "service_completed_successfully"
-)
 
 // composeFiles are our files, and the servers of FoundationDB that each starts.
 var composeFiles = map[string][]string{
@@ -78,16 +64,18 @@ var composeFiles = map[string][]string{
 	"docker-compose.cluster.yml": {"foundationdb-1", "foundationdb-2", "foundationdb-3"},
 }
 
-// forEachCompose runs a test of each of our files.
-func forEachCompose(t *testing.T, test func(t *testing.T, file composeFile, foundationdb []string)) {
-	for name, servers := range composeFiles {
-		t.Run(name, func(t *testing.T) { test(t, readCompose(t, name), servers) })
+// forEachService runs a test of each service of our files.
+func forEachService(t *testing.T, test func(t *testing.T, file composeFile, s composeService)) {
+	for name := range composeFiles {
+		file := readCompose(t, name)
+		for service, s := range file.Services {
+			t.Run(name+" "+service, func(t *testing.T) { test(t, file, s) })
+		}
 	}
 }
 
-func readCompose(t *testing.T, name string) composeFile {
+func readCompose(t *testing.T, name string) (file composeFile) {
 	t.Helper()
-	var file composeFile
 	decoder := yaml.NewDecoder(strings.NewReader(readFile(t, name)))
 	decoder.KnownFields(true)
 	must(t, decoder.Decode(&file))
@@ -99,99 +87,48 @@ func readCompose(t *testing.T, name string) composeFile {
 	return file
 }
 
-// ours returns the services that run our image: the bridges and the dashboard.
-func (f composeFile) ours() map[string]composeService {
-	ours := maps.Clone(f.Services)
-	maps.DeleteFunc(ours, func(_ string, s composeService) bool { return !strings.HasPrefix(s.Image, "pqbridge:") })
-	return ours
-}
+// ours reports whether the service runs our image: a bridge or the dashboard.
+func (s composeService) ours() bool { return strings.HasPrefix(s.Image, "pqbridge:") }
 
-// bridges returns the services that are pqbridge.
-func (f composeFile) bridges() map[string]composeService {
-	bridges := f.ours()
-	maps.DeleteFunc(bridges, func(_ string, s composeService) bool { return s.Entrypoint != nil })
-	return bridges
-}
-
-// ends reports whether others wait for the end of a service.
-func (f composeFile) ends(name string) bool {
-	for _, s := range f.Services {
-		if s.DependsOn[name].Condition == isDone {
-			return true
+// TestComposeConfigures: bridges and the dashboard start with their variables, at the ports that are
+// published, with files that are mounted, and after the servers that they connect to.
+func TestComposeConfigures(t *testing.T) {
+	forEachService(t, func(t *testing.T, file composeFile, s composeService) {
+		if !s.ours() {
+			return
 		}
-	}
-	return false
-}
-
-func TestComposeConfiguresBridges(t *testing.T) {
-	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
-		bridges := file.bridges()
-		if len(bridges) != 2 {
-			t.Errorf("%d bridges: want two", len(bridges))
-		}
-		for name, s := range bridges {
-			t.Run(name, func(t *testing.T) { testComposeBridge(t, file, s) })
-		}
-	})
-}
-
-// TestComposeConfiguresTheDashboard: cmd/pq parses its command line.
-func TestComposeConfiguresTheDashboard(t *testing.T) {
-	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
-		s := file.Services["dashboard"]
 		setenv(t, s.Environment)
-		c, err := loadConfig(false)
+		c, err := loadConfig(false) // refuses unknown variables
 		must(t, err)
-
-		command := strings.Join(s.Command, " ")
 		_, port, _ := strings.Cut(c.HTTPAddr, ":") // which the health check asks
-		if !strings.Contains(command, "--listen 0.0.0.0:"+port+" ") || len(s.Ports) != 1 || !strings.HasSuffix(s.Ports[0], ":"+port) {
-			t.Errorf("%s, with the health check at %s and ports %v: want one port", command, c.HTTPAddr, s.Ports)
+		if len(s.Ports) != 1 || !strings.HasSuffix(s.Ports[0], ":"+port) {
+			t.Errorf("ports %v: want that of PQ_HTTP_ADDR %s", s.Ports, c.HTTPAddr)
 		}
-		if _, token, ok := strings.Cut(command, "--token-file "); !ok || !isMounted(s.Volumes, token) {
-			t.Errorf("%s: want a token in one of the volumes %v", command, s.Volumes)
+		if s.Healthcheck.Timeout <= checkTime {
+			t.Errorf("health check of %v: want more than its own %v", s.Healthcheck.Timeout, checkTime)
 		}
 
-		for _, bridge := range file.bridges() {
-			if s.Image != bridge.Image || s.Environment["NATS_URL"] != bridge.Environment["NATS_URL"] || slices.Equal(s.Ports, bridge.Ports) {
-				t.Errorf("%+v: want the image and the servers of %+v, and another port", s, bridge)
+		secret, urls := c.FDBClusterFile, s.Environment["NATS_URL"]
+		if s.Entrypoint != nil { // the dashboard, whose command line cmd/pq parses
+			command := strings.Join(s.Command, " ")
+			if !strings.Contains(command, "--listen 0.0.0.0:"+port+" ") {
+				t.Errorf("%s: want it at the port of the health check, %s", command, c.HTTPAddr)
 			}
+			_, secret, _ = strings.Cut(command, "--token-file ")
+		} else if c.Store != storeFDB || s.StopGrace <= c.ShutdownTimeout || urls != c.NATSURL {
+			t.Errorf("store %s, killed after %v, pq in the container uses %s: want FoundationDB, "+
+				"more than the shutdown's %v, and %s", c.Store, s.StopGrace, urls, c.ShutdownTimeout, c.NATSURL)
 		}
-		for url := range strings.SplitSeq(s.Environment["NATS_URL"], ",") {
+		if !isMounted(s.Volumes, secret) {
+			t.Errorf("%q is in none of the volumes %v", secret, s.Volumes)
+		}
+		for url := range strings.SplitSeq(urls, ",") {
 			host, _, _ := strings.Cut(strings.TrimPrefix(url, "nats://"), ":")
-			if s.DependsOn[host].Condition != isHealthy {
-				t.Errorf("NATS_URL %s: no service %s that the dashboard waits for", url, host)
+			if s.DependsOn[host].Condition != "service_healthy" {
+				t.Errorf("%s: no service %s that it waits for", url, host)
 			}
 		}
 	})
-}
-
-func testComposeBridge(t *testing.T, file composeFile, s composeService) {
-	setenv(t, s.Environment)
-	c, err := loadConfig(false) // refuses unknown variables
-	must(t, err)
-	if c.Store != storeFDB || !isMounted(s.Volumes, c.FDBClusterFile) {
-		t.Errorf("store %s with cluster file %q: want it in one of the volumes %v", c.Store, c.FDBClusterFile, s.Volumes)
-	}
-	if s.StopGrace <= c.ShutdownTimeout {
-		t.Errorf("stop_grace_period %v: want more than the shutdown's %v", s.StopGrace, c.ShutdownTimeout)
-	}
-	if s.Healthcheck.Timeout <= checkTime {
-		t.Errorf("timeout of the health check %v: want more than its own %v", s.Healthcheck.Timeout, checkTime)
-	}
-	_, port, _ := strings.Cut(c.HTTPAddr, ":")
-	if len(s.Ports) != 1 || !strings.HasSuffix(s.Ports[0], ":"+port) {
-		t.Errorf("ports %v: want that of PQ_HTTP_ADDR %s", s.Ports, c.HTTPAddr)
-	}
-	for url := range strings.SplitSeq(c.NATSURL, ",") {
-		host, _, _ := strings.Cut(strings.TrimPrefix(url, "nats://"), ":")
-		if file.Services[host].Image == "" || s.DependsOn[host].Condition != isHealthy {
-			t.Errorf("PQ_NATS_URL %s: no service %s that the bridge waits for", c.NATSURL, host)
-		}
-	}
-	if s.Environment["NATS_URL"] != c.NATSURL {
-		t.Errorf("NATS_URL is %q: want that of the bridge, for pq in its container", s.Environment["NATS_URL"])
-	}
 }
 
 func isMounted(volumes []string, path string) bool {
@@ -204,15 +141,40 @@ func isMounted(volumes []string, path string) bool {
 // pinned is an image with a version of at least two numbers, or a digest.
 var pinned = regexp.MustCompile(`^[a-z0-9./-]+(:[a-z-]*\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?|@sha256:[0-9a-f]{64})$`)
 
-func TestComposePinsImages(t *testing.T) {
-	version := readDockerfile(t).argument("FDB_VERSION")
-	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
-		for name, s := range file.Services {
-			if !pinned.MatchString(s.Image) {
-				t.Errorf("%s: image %q is not pinned", name, s.Image)
+// TestComposeConfines: images are pinned, services can write to volumes alone, none that leaves a nameless
+// one behind, and others can connect only from this machine.
+func TestComposeConfines(t *testing.T) {
+	d := readDockerfile(t)
+	// What images declare as volumes: a new one at each start where nothing is mounted.
+	declared := map[string][]string{
+		"foundationdb/foundationdb": {"/var/fdb/data"}, "nats": nil, "pqbridge": d["VOLUME"],
+	}
+	version := d.argument("FDB_VERSION")
+	forEachService(t, func(t *testing.T, file composeFile, s composeService) {
+		image, tag, _ := strings.Cut(s.Image, ":")
+		folders, known := declared[image]
+		if !known || !pinned.MatchString(s.Image) || image != "nats" && !strings.HasSuffix(tag, version) {
+			t.Errorf("image %q is not known, not pinned, or of another release than %s", s.Image, version)
+		}
+		for _, folder := range folders {
+			if !slices.Contains(s.Tmpfs, folder) && !isMounted(s.Volumes, folder+"/") {
+				t.Errorf("nothing is mounted at %s: %v, tmpfs %v", folder, s.Volumes, s.Tmpfs)
 			}
-			if strings.HasPrefix(s.Image, "foundationdb/") && !strings.HasSuffix(s.Image, ":"+version) {
-				t.Errorf("%s: image %s, and the client in the Dockerfile is %s", name, s.Image, version)
+		}
+		if !s.ReadOnly || !slices.Contains(s.CapDrop, "ALL") || s.MemLimit == "" ||
+			!slices.Contains(s.SecurityOpt, "no-new-privileges:true") || s.Logging.Options["max-size"] == "" ||
+			!s.ours() && s.User == "" || strings.HasPrefix(s.User, "0") && s.NetworkMode != "none" {
+			t.Errorf("it is not confined: %+v", s)
+		}
+		for _, port := range s.Ports {
+			if !strings.HasPrefix(port, "127.0.0.1:") {
+				t.Errorf("port %s is open to other machines", port)
+			}
+		}
+		for _, volume := range s.Volumes {
+			source, _, _ := strings.Cut(volume, ":")
+			if _, ok := file.Volumes[source]; !ok {
+				t.Errorf("volume %s is not declared", source)
 			}
 		}
 	})
@@ -221,179 +183,147 @@ func TestComposePinsImages(t *testing.T) {
 // TestComposeBuildsOnce: two services that build and export the same tag at once make
 // docker compose fail by chance.
 func TestComposeBuildsOnce(t *testing.T) {
-	dockerfile := readDockerfile(t)
-	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
-		var builds []composeBuild
-		for name, s := range file.ours() {
-			switch {
-			case s.Build != nil:
-				builds = append(builds, *s.Build)
-			case s.PullPolicy != "never":
-				t.Errorf("%s: pull_policy is %q: want never, because no registry has the image", name, s.PullPolicy)
-			}
-		}
-		if len(builds) != 1 {
-			t.Fatalf("%d services build the image: want one", len(builds))
-		}
-		version := dockerfile.argument("FDB_VERSION")
-		if build := builds[0]; build.Target != "fdb" || build.Args["FDB_VERSION"] != version {
-			t.Errorf("built with %+v: want the target fdb with FoundationDB %s", build, version)
-		}
-		for name, value := range builds[0].Args {
-			if value == "" && dockerfile.argument(name) == "" { // taken from the environment if it is set there
-				t.Errorf("build argument %s has no default in the Dockerfile", name)
-			}
-		}
-	})
-}
-
-func TestComposeOrder(t *testing.T) {
-	forEachCompose(t, func(t *testing.T, file composeFile, foundationdb []string) {
-		for name, s := range file.Services {
-			if file.reaches(name, name, map[string]bool{}) {
-				t.Errorf("%s waits for itself", name)
-			}
-			for other, dependency := range s.DependsOn {
-				if _, ok := file.Services[other]; !ok {
-					t.Errorf("%s depends on %s, which is not there", name, other)
-				}
-				if !slices.Contains([]string{isHealthy, isStarted, isDone}, dependency.Condition) {
-					t.Errorf("%s: condition %q", name, dependency.Condition)
-				}
-			}
-			if file.ends(name) {
-				if s.Restart != "no" && s.Restart != "on-failure" {
-					t.Errorf("%s ends by itself: restart is %q", name, s.Restart)
+	d := readDockerfile(t)
+	for name := range composeFiles {
+		builds := 0
+		for service, s := range readCompose(t, name).Services {
+			if s.Build == nil {
+				if s.ours() && s.PullPolicy != "never" {
+					t.Errorf("%s: pull_policy of %s is %q, and no registry has the image", name, service, s.PullPolicy)
 				}
 				continue
 			}
-			if s.Restart != "unless-stopped" {
-				t.Errorf("%s: restart is %q", name, s.Restart)
+			builds++
+			if s.Build.Target != "fdb" || s.Build.Args["FDB_VERSION"] != d.argument("FDB_VERSION") {
+				t.Errorf("%s: built with %+v", name, s.Build)
 			}
-			if h := s.Healthcheck; h == nil || len(h.Test) < 2 || h.Retries == 0 || h.Interval == 0 || h.Timeout == 0 || h.StartPeriod == 0 {
-				t.Errorf("%s: no complete health check: %+v", name, h)
-			}
-		}
-		for bridge, s := range file.bridges() {
-			if s.DependsOn["foundationdb-configure"].Condition != isDone {
-				t.Errorf("%s starts before there is a database: %v", bridge, s.DependsOn)
-			}
-			for _, name := range foundationdb {
-				if s.DependsOn[name].Condition == "" {
-					t.Errorf("%s does not have %s started", bridge, name)
+			for arg, value := range s.Build.Args {
+				if value == "" && d.argument(arg) == "" { // taken from the environment if it is set there
+					t.Errorf("%s: build argument %s has no default in the Dockerfile", name, arg)
 				}
 			}
 		}
-		for _, name := range foundationdb {
-			// They are not healthy before foundationdb-configure is done, and podman starts
-			// nothing that depends on an ended container that depends on a running one.
-			if c, ok := file.Services["foundationdb-configure"].DependsOn[name]; ok {
-				t.Errorf("foundationdb-configure waits for %q of %s", c.Condition, name)
+		if builds != 1 {
+			t.Errorf("%s: %d services build the image, want one", name, builds)
+		}
+	}
+}
+
+// TestComposeOrder: services wait for others that are there, not for each other, and bridges for a database.
+// The servers of FoundationDB are not healthy before foundationdb-configure is done, and podman starts
+// nothing that depends on an ended container that depends on a running one.
+func TestComposeOrder(t *testing.T) {
+	for name, servers := range composeFiles {
+		file := readCompose(t, name)
+		waits := map[string][]string{}
+		for service, s := range file.Services {
+			waits[service] = slices.Collect(maps.Keys(s.DependsOn))
+			for _, server := range servers {
+				if waited := s.DependsOn[server].Condition != ""; s.ours() && s.Entrypoint == nil && !waited {
+					t.Errorf("%s: %s does not have %s started", name, service, server)
+				} else if service == "foundationdb-configure" && waited {
+					t.Errorf("%s: %s waits for %s", name, service, server)
+				}
 			}
+			if s.ours() && s.Entrypoint == nil && s.DependsOn["foundationdb-configure"].Condition != "service_completed_successfully" {
+				t.Errorf("%s: %s starts before there is a database: %v", name, service, s.DependsOn)
+			}
+		}
+		for range len(waits) { // take out those that wait for nothing, again and again
+			maps.DeleteFunc(waits, func(_ string, on []string) bool {
+				return !slices.ContainsFunc(on, func(s string) bool { return waits[s] != nil || file.Services[s].Image == "" })
+			})
+		}
+		if len(waits) > 0 {
+			t.Errorf("%s: these wait for each other, or for services that are not there: %v", name, waits)
 		}
 		if restart := file.Services["foundationdb-configure"].Restart; restart != "on-failure" {
-			t.Errorf("foundationdb-configure: restart is %q: want it to go on until there is a database", restart)
-		}
-	})
-}
-
-// reaches reports whether from depends on to, directly or through others.
-func (f composeFile) reaches(from, to string, seen map[string]bool) bool {
-	for name := range f.Services[from].DependsOn {
-		if name == to {
-			return true
-		}
-		if !seen[name] {
-			seen[name] = true
-			if f.reaches(name, to, seen) {
-				return true
-			}
+			t.Errorf("%s: foundationdb-configure has restart %q: want it to go on until there is a database", name, restart)
 		}
 	}
-	return false
-}
-
-func TestComposeConfines(t *testing.T) {
-	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
-		for name, s := range file.Services {
-			if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
-				t.Errorf("%s is not confined: %+v", name, s)
-			}
-			if strings.HasPrefix(s.User, "0") && s.NetworkMode != "none" {
-				t.Errorf("%s runs as root and has a network", name)
-			}
-			if s.User == "" && !strings.HasPrefix(s.Image, "pqbridge:") { // for these the Dockerfile sets it
-				t.Errorf("%s: want a user", name)
-			}
-			if s.MemLimit == "" {
-				t.Errorf("%s may take all memory of the machine", name)
-			}
-			if s.Logging.Driver != "json-file" || s.Logging.Options["max-size"] == "" || s.Logging.Options["max-file"] == "" {
-				t.Errorf("%s: its log may fill the disk: %+v", name, s.Logging)
-			}
-			for _, port := range s.Ports {
-				if !regexp.MustCompile(`^127\.0\.0\.1:\d+:\d+$`).MatchString(port) {
-					t.Errorf("%s: port %s is open to other machines", name, port)
-				}
-			}
-			for _, volume := range s.Volumes {
-				source, _, _ := strings.Cut(volume, ":")
-				if _, ok := file.Volumes[source]; !ok {
-					t.Errorf("%s: volume %s is not declared", name, source)
-				}
-			}
-		}
-	})
-}
-
-// imageVolumes are the folders that images declare as volumes, by the beginnings of their names:
-// that of FoundationDB as its release 7.3 has it. That of nats has none.
-var imageVolumes = map[string][]string{"foundationdb/foundationdb:": {"/var/fdb/data"}, "nats:": nil}
-
-// TestComposeLeavesNoVolumes: a volume of an image without a mount there gets a new, nameless
-// volume at each start, which stays when the container goes.
-func TestComposeLeavesNoVolumes(t *testing.T) {
-	declared := maps.Clone(imageVolumes)
-	declared["pqbridge:"] = readDockerfile(t).all("VOLUME")
-	if len(declared["pqbridge:"]) == 0 {
-		t.Error("the Dockerfile declares no volume: does the test still see it?")
-	}
-	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
-		for name, s := range file.Services {
-			image, _, _ := strings.Cut(s.Image, ":")
-			folders, known := declared[image+":"]
-			if !known {
-				t.Errorf("%s: the test does not know which volumes %s declares", name, s.Image)
-			}
-			for _, folder := range folders {
-				if !slices.Contains(s.Tmpfs, folder) && !isMounted(s.Volumes, folder+"/") {
-					t.Errorf("%s mounts nothing at %s, which its image declares as a volume: %v, tmpfs %v", name, folder, s.Volumes, s.Tmpfs)
-				}
-			}
-		}
-	})
 }
 
 func TestComposeStartsNATS(t *testing.T) {
-	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
-		for name, s := range file.Services {
-			if !strings.HasPrefix(s.Image, "nats:") {
-				continue
-			}
-			flags := flag.NewFlagSet(s.Command[0], flag.ContinueOnError)
-			refuse := func() { t.Error("the command asks for help or the version") }
-			o, err := server.ConfigureOptions(flags, s.Command[1:], refuse, refuse, refuse)
-			if err != nil {
-				t.Fatalf("%s: %v: %v", name, s.Command, err)
-			}
-			if want := fmt.Sprintf("http://127.0.0.1:%d/healthz", o.HTTPPort); s.Healthcheck.Test[len(s.Healthcheck.Test)-1] != want {
-				t.Errorf("%s: health check %v: want %s", name, s.Healthcheck.Test, want)
-			}
-			for _, route := range o.Routes {
-				if other := file.Services[route.Hostname()]; !strings.HasPrefix(other.Image, "nats:") || route.Hostname() == name {
-					t.Errorf("%s: the route %s leads to no other server", name, route)
-				}
+	forEachService(t, func(t *testing.T, file composeFile, s composeService) {
+		if !strings.HasPrefix(s.Image, "nats:") {
+			return
+		}
+		flags := flag.NewFlagSet(s.Command[0], flag.ContinueOnError)
+		refuse := func() { t.Error("the command asks for help or the version") }
+		o, err := server.ConfigureOptions(flags, s.Command[1:], refuse, refuse, refuse)
+		must(t, err)
+		wantWords(t, strings.Join(s.Healthcheck.Test, " "), fmt.Sprintf("http://127.0.0.1:%d/healthz", o.HTTPPort))
+		for _, route := range o.Routes {
+			if other := file.Services[route.Hostname()]; !strings.HasPrefix(other.Image, "nats:") || route.Hostname() == o.ServerName {
+				t.Errorf("the route %s leads to no other server", route)
 			}
 		}
 	})
+}
+
+// TestComposeLimitsFoundationDB: fdbserver ends by itself, with a line in its log, before the container's
+// limit has it killed; each server of a cluster has a name of its own, which the cluster file has.
+func TestComposeLimitsFoundationDB(t *testing.T) {
+	for name, servers := range composeFiles {
+		file := readCompose(t, name)
+		for _, server := range servers {
+			s := file.Services[server]
+			if s.MemLimit != "3g" || s.Hostname != server {
+				t.Errorf("%s: %s has %s and the name %s", name, server, s.MemLimit, s.Hostname)
+			}
+			wantWords(t, strings.Join(s.Command, " "), "--memory=2500MiB")
+		}
+		wantWords(t, file.Services["foundationdb-volumes"].Command[0], "@"+strings.Join(servers, ":4500,")+":4500'")
+	}
+}
+
+// fakeFDBCLI stands in for fdbcli. It keeps the state of the database, and what was done
+// to it, in the folder of the test.
+const fakeFDBCLI = `#!/bin/bash
+state=$(cat state)
+case "${@: -1}" in
+  'status minimal')
+    case $state in
+      made) echo 'The database is available.' ;;
+      lost) if test -e asked; then echo made > state; else echo > asked; fi; exit 1 ;;
+      *) echo "The database is unavailable." ;;
+    esac ;;
+  'status json')
+    if test "$state" = new; then echo '"name" : "configuration_never_created",'; else exit 1; fi ;;
+  'configure new single ssd' | 'configure new double ssd')
+    echo configured >> done; echo made > state ;;
+esac
+`
+
+// TestComposeConfiguresFoundationDBOnce runs the script of the service against a stand-in for fdbcli.
+func TestComposeConfiguresFoundationDBOnce(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("the script needs bash, which is not installed here")
+	}
+	for name := range composeFiles {
+		service := readCompose(t, name).Services["foundationdb-configure"]
+		script := strings.ReplaceAll(service.Command[0], "$$", "$")
+		for state, want := range map[string]string{
+			"new":  "configured\n", // no database yet
+			"made": "",             // there is one
+			"lost": "",             // there may be one, but it does not answer yet
+		} {
+			t.Run(name+" "+state, func(t *testing.T) {
+				dir := t.TempDir()
+				for name, text := range map[string]string{"fdbcli": fakeFDBCLI, "state": state, "done": ""} {
+					must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
+				}
+				cmd := harness.Command(bash, append(service.Entrypoint[1:], script)...)
+				cmd.Dir = dir
+				cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				if done, err := os.ReadFile(filepath.Join(dir, "done")); err != nil || string(done) != want {
+					t.Errorf("done %q (%v): want %q", done, err, want)
+				}
+			})
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 // TestDevListensWhereItIsTold: in a container published ports do not lead to 127.0.0.1.
 func TestDevListensWhereItIsTold(t *testing.T) {
+	t.Parallel()
 	const host = "127.0.0.2"
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {

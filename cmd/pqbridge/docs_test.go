@@ -60,6 +60,59 @@ func TestDocumentsNameRealFiles(t *testing.T) {
 	}
 }
 
+// TestPromisesHaveTests checks that each test that the table of promises in docs/reliability.md names exists.
+func TestPromisesHaveTests(t *testing.T) {
+	_, table, _ := strings.Cut(readFile(t, "docs", "reliability.md"), "\n## Promises and their tests\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	var names []string // of files, and of functions
+	for _, file := range testenv.Files(t, root) {
+		if strings.HasSuffix(file, "_test.go") {
+			names = append(names, filepath.Base(file))
+			for _, m := range testFunction.FindAllStringSubmatch(readFile(t, file[len(root):]), -1) {
+				names = append(names, m[1])
+			}
+		}
+	}
+	named := regexp.MustCompile("`(Test\\w+|[\\w*]+test\\.go)`").FindAllStringSubmatch(table, -1)
+	for _, m := range named {
+		exists := func(name string) bool { ok, err := filepath.Match(m[1], name); return ok && err == nil }
+		if !slices.ContainsFunc(names, exists) {
+			t.Errorf("there is no test %s", m[1])
+		}
+	}
+	if len(named) < 20 {
+		t.Errorf("the table names %d tests only: does the test still see them?", len(named))
+	}
+}
+
+var testFunction = regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+
+// TestDocumentsNameRealTargets checks that what documents and workflows say to make is in the Makefile,
+// and that they name what it lists.
+func TestDocumentsNameRealTargets(t *testing.T) {
+	texts := testenv.Documents(t, root)
+	for _, file := range testenv.Files(t, filepath.Join(root, ".github")) {
+		texts[file] = readFile(t, file[len(root):])
+	}
+	targets := map[string]bool{"help": true, "clean": true} // whether a document names it
+	for _, m := range regexp.MustCompile(`(?m)^([a-z-]+):(.*)$`).FindAllStringSubmatch(readFile(t, "Makefile"), -1) {
+		targets[m[1]] = targets[m[1]] || !strings.Contains(m[2], " ## ")
+	}
+	for file, text := range texts {
+		for _, m := range regexp.MustCompile("(?m)(?:`|^ *|run: )make ([a-z][a-z-]*)").FindAllStringSubmatch(text, -1) {
+			if _, exists := targets[m[1]]; !exists {
+				t.Errorf("%s: the Makefile has no target %s", file, m[1])
+			}
+			targets[m[1]] = true
+		}
+	}
+	for target, named := range targets {
+		if !named {
+			t.Errorf("no document names make %s", target)
+		}
+	}
+}
+
 // made are the files and folders below the root that commands of the documents make.
 var made = []string{"bin", "data", "dist", "fdb.cluster"}
 
@@ -137,11 +190,9 @@ func headings(text string) (names []string) {
 // TestDocumentsNameRealVariables checks every variable that a document mentions.
 func TestDocumentsNameRealVariables(t *testing.T) {
 	known := []string{
-		"PQ_TEST_FDB",                         // read by package testenv
-		"PQ_TEST_NPM",                         // read by the tests of the examples
-		"PQ_TEST_CHROMIUM",                    // read by the tests of the dashboard
-		"PQ_TEST_NATS_SERVER",                 // read by the tests of package leaf
-		"PQ_TEST_PEAK", "PQ_TEST_PEAK_MEMORY", // read by TestPeakMemory
+		// read by tests
+		"PQ_TEST_FDB", "PQ_TEST_NPM", "PQ_TEST_CHROMIUM", "PQ_TEST_NATS_SERVER", "PQ_TEST_PEAK", "PQ_TEST_PEAK_MEMORY",
+		"PQ_TEST_NIGHTLY", "PQ_TEST_CLIENTS", "PQ_TEST_VET",
 		"PQ_SERVICE_HOST", "PQ_PORT_80_TCP", // set by Kubernetes
 		// set by pq work
 		"PQ_QUEUE", "PQ_ID", "PQ_PRIORITY", "PQ_GROUP", "PQ_DELIVERIES", "PQ_PUSHED_AT", "PQ_HEADER_", "PQ_HEADER_TRACE_ID",

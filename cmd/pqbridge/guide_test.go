@@ -13,57 +13,99 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
+
+// block is a block of a document: its language and the comment <!-- test: ... --> before it, if there
+// is one, and its text. A block of sh without a comment is commands, and one of text after it what they print.
+type block struct{ kind, text string }
+
+// blocksOf returns the blocks of a document that a test follows.
+func blocksOf(t *testing.T, document string) (blocks []block) {
+	t.Helper()
+	pattern := regexp.MustCompile("(?s)(?:<!-- test: ([^\n]*) -->\n)?```([a-z]+)\n(.*?)```")
+	for _, m := range pattern.FindAllStringSubmatch(readFile(t, "docs", document), -1) {
+		blocks = append(blocks, block{strings.TrimSpace(m[2] + " " + m[1]), m[3]})
+	}
+	if len(blocks) < 10 {
+		t.Fatalf("%s has %d blocks only: does the test still see them?", document, len(blocks))
+	}
+	return blocks
+}
+
+// Programs that documents show are parts of the examples, which their own tests run, whatever their indentation.
+func TestDocumentsShowTheExamples(t *testing.T) {
+	flat := func(text string) string { return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(text, "") }
+	examples := map[string]string{"js": flat(readFile(t, "docs", "example", "javascript", "jetstream.js"))}
+	programs, err := filepath.Glob(filepath.Join(root, "docs", "example", "*", "main*.go"))
+	must(t, err)
+	for _, name := range programs {
+		program, err := os.ReadFile(name)
+		must(t, err)
+		examples["go"] += flat(string(program))
+	}
+	for _, document := range []string{"guide.md", "jetstream.md"} {
+		for _, b := range blocksOf(t, document) {
+			if example, shown := examples[b.kind]; shown && !strings.Contains(example, flat(b.text)) {
+				t.Errorf("%s: no program has these lines:\n%s", document, b.text)
+			}
+		}
+	}
+}
 
 // TestGuide does all that docs/guide.md says, in its order, with its programs. It takes as long as
 // the guide waits for slow jobs and leases.
-//
-// A comment <!-- test: ... --> before a block of the guide says what it is, unless it is a command
-// or what that printed.
 func TestGuide(t *testing.T) {
-	text := readFile(t, "docs", "guide.md")
-	blocks := regexp.MustCompile("(?s)(?:<!-- test: ([^\n]*) -->\n)?```([a-z]+)\n(.*?)```").FindAllStringSubmatch(text, -1)
-	if len(blocks) < 20 {
-		t.Fatalf("the guide has %d blocks only: does the test still see them?", len(blocks))
-	}
+	harness.OnlyNightly(t)
 	g := newGuide(t)
-	for i, block := range blocks {
-		want := ""
-		if i+1 < len(blocks) && blocks[i+1][2] == "text" && blocks[i+1][1] == "" {
-			want = blocks[i+1][3]
-		}
-		switch what, code := block[2]+" "+block[1], block[3]; what {
-		case "sh the system is running", "text ":
-		case "sh ":
-			if got := g.sh(code); !same(got, want) {
-				t.Errorf("%s\nprinted %q, want %q", code, got, want)
-			}
+	g.follow("guide.md", func(b block, want string) {
+		switch b.kind {
 		case "sh eventually":
-			g.eventually(code, want)
-		case "sh third terminal":
-			g.start(code)
-		case "text third terminal":
-			g.prints(code, "")
+			g.eventually(b.text, want)
 		case "text third terminal, among others":
-			about, _, _ := strings.Cut(code, ",")
-			g.prints(code, about)
+			about, _, _ := strings.Cut(b.text, ",")
+			g.prints(b.text, about)
 		case "sh kill the third terminal", "sh kill the system":
-			if code != "kill -9 %%\n" { // by name, it would be whatever else has that name too
-				t.Errorf("the guide kills with %q, want the job of the terminal only", code)
-			} else if what == "sh kill the system" {
+			if b.text != "kill -9 %%\n" { // by name, it would be whatever else has that name too
+				t.Errorf("the guide kills with %q, want the job of the terminal only", b.text)
+			} else if b.kind == "sh kill the system" {
 				g.system.kill()
 			} else {
 				g.kill()
 			}
 		case "sh start the system":
 			g.system = startDev(t, g.variables...)
-		case "go ":
-			g.isInProgram(code)
 		default:
-			t.Errorf("what is %q?", what)
+			t.Errorf("what is %q?", b.kind)
 		}
-		if t.Failed() {
-			t.FailNow() // the rest depends on it
+	})
+}
+
+// follow does what a document says. Kinds of blocks that it does not know are left to others, with what
+// the next block says is printed.
+func (g *guide) follow(document string, others func(b block, want string)) {
+	g.Helper()
+	blocks := blocksOf(g.T, document)
+	for i, b := range blocks {
+		want := ""
+		if i+1 < len(blocks) && blocks[i+1].kind == "text" {
+			want = blocks[i+1].text
+		}
+		switch b.kind {
+		case "text", "go", "js", "sh the system is running":
+		case "sh":
+			if got := g.sh(b.text); !same(got, want) {
+				g.Errorf("%s\nprinted %q, want %q", b.text, got, want)
+			}
+		case "sh third terminal":
+			g.start(b.text)
+		case "text third terminal":
+			g.prints(b.text, "")
+		default:
+			others(b, want)
+		}
+		if g.Failed() {
+			g.FailNow() // the rest depends on it
 		}
 	}
 }
@@ -97,7 +139,7 @@ func newGuide(t *testing.T) *guide {
 // another folder bin.
 func (g *guide) bash(code string) *exec.Cmd {
 	code = strings.NewReplacer("$PWD/bin", g.bin, " bin/", " "+g.bin+"/", "\nbin/", "\nexec "+g.bin+"/", "\npq work", "\nexec pq work").Replace("\n" + code)
-	cmd := exec.CommandContext(g.Context(), "bash", "-e", "-o", "pipefail", "-c", "PATH="+g.bin+":$PATH"+code)
+	cmd := harness.CommandContext(g.Context(), "bash", "-e", "-o", "pipefail", "-c", "PATH="+g.bin+":$PATH"+code)
 	cmd.Dir, cmd.Env = root, g.env
 	return cmd
 }
@@ -184,22 +226,6 @@ func (g *guide) kill() {
 	}
 	_ = g.terminal.Wait() // it was killed
 	g.terminal = nil
-}
-
-// isInProgram checks that one of the example programs has these lines, whatever their indentation.
-func (g *guide) isInProgram(code string) {
-	g.Helper()
-	flat := func(text string) string { return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(text, "") }
-	programs, err := filepath.Glob(filepath.Join(root, "docs", "example", "*", "main*.go"))
-	must(g, err)
-	for _, name := range programs {
-		program, err := os.ReadFile(name)
-		must(g, err)
-		if strings.Contains(flat(string(program)), flat(code)) {
-			return
-		}
-	}
-	g.Errorf("no program has these lines:\n%s", code)
 }
 
 // same reports whether a command printed what the guide says. An ellipsis there stands for the rest

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -17,76 +17,35 @@ import (
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// page is docs/jetstream.md: its blocks as kind, with a comment <!-- test: ... --> if there is one,
-// and text.
-func page(t *testing.T) [][2]string {
-	t.Helper()
-	var blocks [][2]string
-	text := readFile(t, "docs", "jetstream.md")
-	for _, m := range regexp.MustCompile("(?s)(?:<!-- test: ([^\n]*) -->\n)?```([a-z]+)\n(.*?)```").FindAllStringSubmatch(text, -1) {
-		blocks = append(blocks, [2]string{m[2] + " " + m[1], m[3]})
-	}
-	if len(blocks) < 10 {
-		t.Fatalf("docs/jetstream.md has %d blocks only: does the test still see them?", len(blocks))
-	}
-	return blocks
-}
-
-// blockOf returns the page's only block of a kind.
+// blockOf returns the only block of a kind in docs/jetstream.md.
 func blockOf(t *testing.T, kind string) string {
 	t.Helper()
-	var found []string
-	for _, block := range page(t) {
-		if block[0] == kind {
-			found = append(found, block[1])
-		}
+	blocks := slices.DeleteFunc(blocksOf(t, "jetstream.md"), func(b block) bool { return b.kind != kind })
+	if len(blocks) != 1 {
+		t.Fatalf("docs/jetstream.md has %d blocks %q, want one", len(blocks), kind)
 	}
-	if len(found) != 1 {
-		t.Fatalf("docs/jetstream.md has %d blocks %q, want one", len(found), kind)
-	}
-	return found[0]
+	return blocks[0].text
 }
 
 // TestJetStreamPage does all that docs/jetstream.md says, in its order, with its programs, on a server
 // with its configuration.
 func TestJetStreamPage(t *testing.T) {
-	javaScript := readFile(t, "docs", "example", "javascript", "jetstream.js")
-	var g *guide
-	blocks := page(t)
-	for i, block := range blocks {
-		want := ""
-		if i+1 < len(blocks) && blocks[i+1][0] == "text " {
-			want = blocks[i+1][1]
-		}
-		switch what, code := block[0], block[1]; what {
-		case "text ", "conf the server":
-		case "conf rights", "conf accounts": // TestJetStreamRights, TestJetStreamAnotherAccount
-		case "sh the system is running":
-			env := documentedSystem(t, code)
-			g = &guide{T: t, bin: t.TempDir(), env: append(os.Environ(), "NATS_URL="+env.NATS.URL())}
-			g.sh("go build -o bin/ ./cmd/pq\n")
-			t.Cleanup(g.kill)
-			wantWords(t, g.sh("pq doctor\n"), "1 bridge connected for JetStream's programs")
-		case "sh ":
-			if got := g.sh(code); !same(got, want) {
-				t.Fatalf("%s\nprinted %q, want %q", code, got, want)
-			}
-		case "sh another terminal":
-			g.start(code)
-		case "text another terminal":
-			g.prints(code, "")
-		case "go ":
-			g.isInProgram(code)
-		case "js ":
-			if !strings.Contains(javaScript, strings.TrimSpace(code)) {
-				t.Errorf("jetstream.js does not have these lines:\n%s", code)
-			}
+	env := documentedSystem(t, blockOf(t, "sh the system is running"))
+	harness.OnlyNightly(t)
+	g := &guide{T: t, bin: t.TempDir(), env: append(os.Environ(), "NATS_URL="+env.NATS.URL())}
+	g.sh("go build -o bin/ ./cmd/pq\n")
+	t.Cleanup(g.kill)
+	wantWords(t, g.sh("pq doctor\n"), "1 bridge connected for JetStream's programs")
+	g.follow("jetstream.md", func(b block, _ string) {
+		switch b.kind {
+		case "conf the server", "conf rights", "conf accounts": // TestJetStreamRights, TestJetStreamAnotherAccount
 		default:
-			t.Errorf("what is %q?", what)
+			t.Errorf("what is %q?", b.kind)
 		}
-	}
+	})
 }
 
 // documentedSystem runs a server with the page's configuration, and a bridge with the variables of
@@ -215,40 +174,29 @@ func wantsMetric(t *testing.T, b *testenv.Bridge, line string) {
 	})
 }
 
-// TestJetStreamAnotherAccount runs a client with the accounts of docs/jetstream.md. Without "response:
-// stream" it would get one item of two.
+// TestJetStreamAnotherAccount runs a client with the accounts of docs/jetstream.md, which gets more than
+// one answer to a request.
 func TestJetStreamAnotherAccount(t *testing.T) {
-	block := blockOf(t, "conf accounts")
-	for _, test := range []struct {
-		name, block string
-		want        int
-	}{
-		{"as documented", block, 2},
-		{"one answer for each request", strings.ReplaceAll(block, ", response: stream", ""), 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			e, _ := usersEnv(t, test.block, "bridge")
-			e.StartBridge().WaitReady()
-			app := connectAs(t, e, "app", strings.TrimSuffix(nats.InboxPrefix, "."))
-			js, err := jetstream.NewWithDomain(app.Conn, "pq")
-			must(t, err)
-			for _, subject := range []string{"pq.jobs.push", "pq.jobs.push.1"} {
-				_, err := js.Publish(t.Context(), subject, []byte("an item"))
-				must(t, err)
-			}
-			c, err := js.Consumer(t.Context(), "jobs", "min")
-			must(t, err)
-			batch, err := c.Fetch(2, jetstream.FetchMaxWait(time.Second))
-			must(t, err)
-			got := 0
-			for job := range batch.Messages() {
-				must(t, job.DoubleAck(t.Context()))
-				got++
-			}
-			if got != test.want {
-				t.Errorf("got %d items, want %d: %v", got, test.want, batch.Error())
-			}
-		})
+	e, _ := usersEnv(t, blockOf(t, "conf accounts"), "bridge")
+	e.StartBridge().WaitReady()
+	app := connectAs(t, e, "app", strings.TrimSuffix(nats.InboxPrefix, "."))
+	js, err := jetstream.NewWithDomain(app.Conn, "pq")
+	must(t, err)
+	for _, subject := range []string{"pq.jobs.push", "pq.jobs.push.1"} {
+		_, err := js.Publish(t.Context(), subject, []byte("an item"))
+		must(t, err)
+	}
+	c, err := js.Consumer(t.Context(), "jobs", "min")
+	must(t, err)
+	batch, err := c.Fetch(2, jetstream.FetchMaxWait(testenv.Patience))
+	must(t, err)
+	got := 0
+	for job := range batch.Messages() {
+		must(t, job.DoubleAck(t.Context()))
+		got++
+	}
+	if got != 2 {
+		t.Errorf("got %d items, want 2: %v", got, batch.Error())
 	}
 }
 

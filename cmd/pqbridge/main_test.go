@@ -12,9 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pqbridge/pqbridge/testenv/harness"
-
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // mainVariable makes the test binary act as pqbridge.
@@ -57,7 +56,7 @@ func environment(variables ...string) []string {
 
 // newCommand returns pqbridge with variables, which has not begun.
 func newCommand(t *testing.T, variables []string, args ...string) *command {
-	c := &command{t: t, cmd: exec.Command(os.Args[0], args...)}
+	c := &command{t: t, cmd: harness.Command(os.Args[0], args...)}
 	c.cmd.Env = environment(variables...)
 	c.cmd.Stderr = &c.stderr
 	return c
@@ -96,8 +95,22 @@ func startDev(t *testing.T, variables ...string) *command {
 			return c
 		}
 	}
-	t.Fatalf("pqbridge -dev ended (%v):\n%s", c.cmd.Wait(), c.stderr.String())
+	t.Fatalf("pqbridge -dev ended (%v):\n%s", c.cmd.Wait(), c.log())
 	return nil
+}
+
+// log is the end of what the process has logged, for a test that fails.
+func (c *command) log() string { return harness.Shorten("pqbridge", c.stderr.String()) }
+
+// says waits until the process has logged words.
+func (c *command) says(words string) {
+	c.t.Helper()
+	testenv.Eventually(c.t, func() error {
+		if !strings.Contains(c.stderr.String(), words) {
+			return errors.New("not in the log: " + words + "\n" + c.log())
+		}
+		return nil
+	})
 }
 
 // kill is kill -9.
@@ -108,7 +121,7 @@ func (c *command) kill() {
 	}
 	var killed *exec.ExitError
 	if err := c.cmd.Wait(); !errors.As(err, &killed) {
-		c.t.Errorf("after kill -9: %v\n%s", err, c.stderr.String())
+		c.t.Errorf("after kill -9: %v\n%s", err, c.log())
 	}
 }
 
@@ -117,7 +130,7 @@ func (c *command) stop(signal syscall.Signal) {
 	c.t.Helper()
 	must(c.t, c.cmd.Process.Signal(signal))
 	if err := c.cmd.Wait(); err != nil {
-		c.t.Errorf("after %v: %v\n%s", signal, err, c.stderr.String())
+		c.t.Errorf("after %v: %v\n%s", signal, err, c.log())
 	}
 }
 
@@ -126,7 +139,7 @@ func runCommand(t *testing.T, args, variables []string) (stdout, stderr string, 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd := harness.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = environment(variables...)
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
@@ -149,7 +162,7 @@ func wantWords(t testing.TB, text string, words ...string) {
 	t.Helper()
 	for _, w := range words {
 		if !strings.Contains(text, w) {
-			t.Errorf("%q is not in\n%s", w, text)
+			t.Errorf("%q is not in\n%s", w, harness.Shorten("text", text))
 		}
 	}
 }

@@ -75,6 +75,7 @@ func TestFitMemoryKeepsWhatIsConfigured(t *testing.T) {
 
 // TestTooLittleMemory: the service does not start where a few messages could have it killed.
 func TestTooLittleMemory(t *testing.T) {
+	t.Parallel()
 	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir(), "GOMEMLIMIT=128MiB") // which is enough
 	dev.says("there is little memory")
 	c := defaultConfig()

@@ -16,6 +16,7 @@ import (
 
 // TestMigrateErrors: each mistake has an error that says what is wrong.
 func TestMigrateErrors(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	data := "PQ_DATA_DIR=" + filepath.Join(dir, "data")
 	startDev(t, data).stop(syscall.SIGTERM)
@@ -44,6 +45,7 @@ func TestMigrateErrors(t *testing.T) {
 // TestUnfinishedMigrationIsNotServed: the service ends at once on the target of a migration that
 // has not ended.
 func TestUnfinishedMigrationIsNotServed(t *testing.T) {
+	t.Parallel()
 	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
 	must(t, err)
 	source := memkv.New(memkv.Options{})

@@ -28,5 +28,5 @@ func TestPeakMemoryOnFoundationDB(t *testing.T) {
 	p.atOnce("peek, 50 at once", 50, func(int) int { return p.one("pq.jobs.peek.max", "") })
 	p.atOnce("push.batch of 7 items, 4 at once", 4, p.pushBatch)
 	p.row("pop of as many queues with 90,000 bytes, at once", p.manyQueues)
-	p.single("pop {\"batch\":1000}", func() int { return p.take("jobs", `{"batch":1000,"no_wait":true}`, nil) })
+	p.row("pop {\"batch\":1000}", func() int { return p.take("jobs", `{"batch":1000,"no_wait":true}`, nil) })
 }

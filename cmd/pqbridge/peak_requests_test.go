@@ -187,14 +187,13 @@ func (p *peak) manyQueues() int {
 	return n
 }
 
-// pages reads what the HTTP server says of queues. It says 503 while a busy disk has no time for it.
+// pages reads what the HTTP server says of queues.
 func (p *peak) pages() int {
 	pages := []string{"/queues", "/queues/pq/jobs", "/metrics"}
 	for _, path := range pages {
-		testenv.Eventually(p.t, func() error {
-			_, err := p.get(path)
-			return err
-		})
+		if _, err := p.get(path); err != nil {
+			p.t.Error(err)
+		}
 	}
 	return len(pages)
 }

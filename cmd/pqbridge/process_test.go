@@ -52,12 +52,13 @@ func pops(t *testing.T, nc *nats.Conn, subject, want string) {
 // own. After a restart every acknowledged item is there once and in order, and nothing
 // else but the push each client was waiting for.
 func TestKill9DuringLoad(t *testing.T) {
-	const clients, rounds = 16, 3
-	enough := int64(harness.RaceTimes(2000, 500)) // pushes, by at most 16 at a time: dozens of transactions
+	t.Parallel()
+	const clients = 16
+	enough := int64(harness.Times(300, 2000)) // pushes, by at most 16 at a time: dozens of transactions
 	data := "PQ_DATA_DIR=" + t.TempDir()
 	var acknowledged [clients][]string // values by queue, in order
 	var unknown [clients]string        // pushed last, may be stored
-	for round := range rounds {
+	for round := range harness.Times(1, 3) {
 		c := startDev(t, data)
 		var total atomic.Int64
 		under := make(chan struct{})
@@ -127,6 +128,7 @@ func queueOf(t *testing.T, c *command, number, round int) *client.PriorityQueue 
 func TestOrderlyEnd(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
 			data := "PQ_DATA_DIR=" + t.TempDir()
 			c := startDev(t, data)
 			request(t, connect(t, c.nats), "pq.jobs.push", "kept")
@@ -138,7 +140,7 @@ func TestOrderlyEnd(t *testing.T) {
 			} {
 				var found bool
 				if _, log, found = strings.Cut(log, line); !found {
-					t.Errorf("not in the log, or not in this order: %s\n%s", line, c.stderr.String())
+					t.Errorf("not in the log, or not in this order: %s\n%s", line, c.log())
 				}
 			}
 
@@ -150,12 +152,14 @@ func TestOrderlyEnd(t *testing.T) {
 }
 
 func TestDataFolderInUse(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	startDev(t, "PQ_DATA_DIR="+dir)
 	refuses(t, []string{"-dev"}, []string{"PQ_DATA_DIR=" + dir}, "in use by another process", dir)
 }
 
 func TestHealthcheck(t *testing.T) {
+	t.Parallel()
 	c := startDev(t, "PQ_DATA_DIR="+t.TempDir())
 	if _, stderr, err := runCommand(t, []string{"-healthcheck"}, []string{"PQ_HTTP_ADDR=" + c.http}); err != nil {
 		t.Errorf("of a service that is ready: %v\n%s", err, stderr)

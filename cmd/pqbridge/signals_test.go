@@ -17,95 +17,59 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// says waits until the process has logged words.
-func (c *command) says(words string) {
-	c.t.Helper()
-	testenv.Eventually(c.t, func() error {
-		if log := c.stderr.String(); !strings.Contains(log, words) {
-			return errors.New("not in the log: " + words + "\n" + log)
-		}
-		return nil
-	})
-}
-
-// beside returns pqbridge on another one's NATS server, with other subjects.
-func beside(t *testing.T, other *command) *command {
-	c := newCommand(t, []string{"PQ_NATS_URL=" + other.nats, "PQ_DATA_DIR=" + t.TempDir(), "PQ_SUBJECT_PREFIX=other", "PQ_FIFO_PREFIX=others"})
-	c.nats = other.nats
-	return c
-}
-
-func startOn(t *testing.T, other *command) *command {
+// onNATS returns pqbridge, which has not begun, on a NATS server in this process.
+func onNATS(t *testing.T) (*command, *testenv.Server) {
 	t.Helper()
-	c := beside(t, other)
+	server := testenv.New(t, testenv.Options{Stopped: true}).NATS
+	server.Start()
+	c := newCommand(t, []string{"PQ_NATS_URL=" + server.URL(), "PQ_DATA_DIR=" + t.TempDir()})
+	c.nats = server.URL()
+	return c, server
+}
+
+// TestStopWithoutNATS: with a NATS server that is gone the shutdown still succeeds.
+func TestStopWithoutNATS(t *testing.T) {
+	t.Parallel()
+	c, server := onNATS(t)
 	c.start()
 	c.says("taking requests")
-	return c
-}
-
-// TestStopWithoutAnswerFromNATS: with a NATS server that is frozen or gone the shutdown
-// still succeeds within the 10 seconds that docker stop waits.
-func TestStopWithoutAnswerFromNATS(t *testing.T) {
-	tests := map[string]struct {
-		harm func(nats, c *command)
-		says string
-	}{
-		"frozen": {func(nats, _ *command) { nats.freeze() }, "NATS does not answer"},
-		"gone":   {func(nats, c *command) { nats.kill(); c.says("disconnected from NATS") }, "NATS is away"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			nats := startDev(t, "PQ_DATA_DIR="+t.TempDir())
-			c := startOn(t, nats)
-			test.harm(nats, c)
-			began := time.Now()
-			c.stop(syscall.SIGTERM)
-			if took := time.Since(began); took > 8*time.Second {
-				t.Errorf("it took %v: want at most the default of PQ_SHUTDOWN_TIMEOUT", took)
-			}
-			c.says(test.says)
-			c.says("pqbridge has ended")
-		})
-	}
-}
-
-// freeze stops the process with SIGSTOP and waits until it has stopped.
-func (c *command) freeze() {
-	c.t.Helper()
-	must(c.t, c.cmd.Process.Signal(syscall.SIGSTOP))
-	var status syscall.WaitStatus
-	if _, err := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
-		c.t.Fatalf("not stopped: %v, status %v", err, status)
-	}
+	server.Stop()
+	c.says("disconnected from NATS")
+	c.stop(syscall.SIGTERM)
+	c.says("NATS is away")
+	c.says("pqbridge has ended")
 }
 
 // TestHangup: SIGHUP does not stop the service, except with -dev.
 func TestHangup(t *testing.T) {
+	t.Parallel()
 	// Under nohup SIGHUP is ignored, also by the processes that this one starts, unless it is
 	// caught here.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir())
-	c := startOn(t, dev)
+	c, _ := onNATS(t)
+	c.start()
+	c.says("taking requests")
 	must(t, c.cmd.Process.Signal(syscall.SIGHUP))
 	c.says("SIGHUP changes nothing")
 	nc := connect(t, c.nats)
-	request(t, nc, "other.jobs.push", "x")
+	request(t, nc, "pq.jobs.push", "x")
 	nc.Close()
 	c.stop(syscall.SIGTERM)
 
 	// With -dev it means that the terminal was closed.
+	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir())
 	dev.stop(syscall.SIGHUP)
 	dev.says("reason=SIGHUP")
 }
 
 // TestLogPipeIsClosed: the service goes on when nobody reads its log and output any more.
 func TestLogPipeIsClosed(t *testing.T) {
+	t.Parallel()
 	reader, writer, err := os.Pipe()
 	must(t, err)
-	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir())
-	c := beside(t, dev)
+	c, _ := onNATS(t)
 	c.cmd.Stdout, c.cmd.Stderr = writer, writer
 	c.start()
 	_ = writer.Close()
@@ -114,14 +78,14 @@ func TestLogPipeIsClosed(t *testing.T) {
 	}
 	_ = reader.Close()
 
-	nc := connect(t, dev.nats)
-	request(t, nc, "other.jobs.push", "x")
+	nc := connect(t, c.nats)
+	request(t, nc, "pq.jobs.push", "x")
 	for range 20 { // more than the log shows one by one
-		if err := nc.Publish("other.jobs.pop.min", nil); err != nil { // without a reply subject, which is logged
+		if err := nc.Publish("pq.jobs.pop.min", nil); err != nil { // without a reply subject, which is logged
 			t.Fatal(err)
 		}
 	}
-	if got := request(t, nc, "other.jobs.len", ""); !strings.Contains(string(got.Data), `"len":1`) {
+	if got := request(t, nc, "pq.jobs.len", ""); !strings.Contains(string(got.Data), `"len":1`) {
 		t.Errorf("length %s", got.Data)
 	}
 	nc.Close()
@@ -131,6 +95,7 @@ func TestLogPipeIsClosed(t *testing.T) {
 // TestLogPipeIsFull: a log pipe that is held open but not read blocks the service, but not
 // its shutdown.
 func TestLogPipeIsFull(t *testing.T) {
+	t.Parallel()
 	reader, writer, err := os.Pipe()
 	must(t, err)
 	defer reader.Close()

@@ -11,6 +11,7 @@ import (
 // TestChangedSettingsOfTheStore: the service refuses to start with other values of the
 // settings that a store keeps for good, and names the variables.
 func TestChangedSettingsOfTheStore(t *testing.T) {
+	t.Parallel()
 	data := "PQ_DATA_DIR=" + t.TempDir()
 	c := startDev(t, data)
 	request(t, connect(t, c.nats), "pq.jobs.push", "kept")
@@ -34,6 +35,7 @@ func TestChangedSettingsOfTheStore(t *testing.T) {
 // TestSecondFolderOnOneNATS: a second service on the same NATS does not start with another
 // folder, nor with a copy of the first one's. The error names both folders.
 func TestSecondFolderOnOneNATS(t *testing.T) {
+	t.Parallel()
 	first, second, copied := t.TempDir(), t.TempDir(), t.TempDir()
 	c := startDev(t, "PQ_DATA_DIR="+first)
 	request(t, connect(t, c.nats), "pq.jobs.push", "x")

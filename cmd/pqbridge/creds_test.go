@@ -3,24 +3,29 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// setLogin sets the variables for a login.
-func setLogin(t *testing.T, l testenv.Login) {
+// setLogin sets the variables for a login, those that begin with a prefix.
+func setLogin(t *testing.T, prefix string, l testenv.Login) {
 	t.Helper()
 	for name, value := range map[string]string{
-		"PQ_NATS_USER": l.User, "PQ_NATS_PASSWORD": l.Password, "PQ_NATS_TOKEN": l.Token,
-		"PQ_NATS_CREDS": l.CredsFile, "PQ_NATS_NKEY": l.NkeyFile,
-		"PQ_NATS_TLS_CA": l.CAFile, "PQ_NATS_TLS_CERT": l.CertFile, "PQ_NATS_TLS_KEY": l.KeyFile,
+		"USER": l.User, "PASSWORD": l.Password, "TOKEN": l.Token, "CREDS": l.CredsFile, "NKEY": l.NkeyFile,
+		"TLS_CA": l.CAFile, "TLS_CERT": l.CertFile, "TLS_KEY": l.KeyFile,
 	} {
 		if value != "" {
-			t.Setenv(name, value)
+			t.Setenv(prefix+name, value)
 		}
 	}
 }
@@ -53,15 +58,6 @@ func (s *service) end() {
 	}
 }
 
-// endRefused is end of a service that NATS never let in.
-func (s *service) endRefused() {
-	s.t.Helper()
-	s.end()
-	if strings.Contains(s.log.String(), "connected to NATS") {
-		s.t.Errorf("it was let in:\n%s", s.log.String())
-	}
-}
-
 // awaitLog waits until the log has one of the texts.
 func (s *service) awaitLog(texts ...string) {
 	s.t.Helper()
@@ -82,70 +78,108 @@ func (s *service) awaitLog(texts ...string) {
 	})
 }
 
-// TestLogins: the service and a client log in to NATS in every way that can be configured.
-// Strangers are refused, and the log says so.
+// TestLogins: the service and its leaf node log in to NATS in every way that can be configured, together or
+// the leaf node in its own way. Strangers are refused, and the log says so.
 func TestLogins(t *testing.T) {
 	strangers := testenv.Logins(t)
-	refusal := map[string]string{
-		"tls":                "certificate signed by unknown authority",
-		"client certificate": "certificate signed by unknown authority",
-	}
 	for i, login := range testenv.Logins(t) {
 		t.Run(login.Name, func(t *testing.T) {
-			e := testenv.New(t, testenv.Options{Stopped: true, NATS: testenv.ServerOptions(t, login.Config)})
-			e.NATS.Start()
+			e, leafURL := leafServer(t, login)
 			t.Run("known", func(t *testing.T) {
-				setLogin(t, login)
+				setLogin(t, natsPrefix, login)
+				t.Setenv("PQ_JETSTREAM_LEAF_URL", leafURL)
 				s := startService(t, e.NATS.URL())
 				s.awaitLog("connected to NATS")
-				roundTrip(t, e)
+				s.awaitLog("leaf node connected")
+				worksAsLeaf(t, e)
 				s.end()
 			})
 			t.Run("stranger", func(t *testing.T) {
-				setLogin(t, strangers[i])
+				setLogin(t, natsPrefix, strangers[i])
 				s := startService(t, e.NATS.URL())
-				text := refusal[login.Name]
-				if text == "" {
-					text = "Authorization Violation"
+				s.awaitLog(refusals...)
+				s.end()
+				if strings.Contains(s.log.String(), "connected to NATS") {
+					t.Errorf("it was let in:\n%s", s.log.String())
 				}
-				s.awaitLog(text)
-				s.endRefused()
 			})
-			t.Run("nobody", func(t *testing.T) {
-				s := startService(t, e.NATS.URL())
-				s.awaitLog("Authorization Violation", "certificate signed by unknown authority")
+
+			// The client connection is at a server that wants no login.
+			other := testenv.New(t, testenv.Options{Stopped: true})
+			other.NATS.Start()
+			t.Run("of its own", func(t *testing.T) {
+				setLogin(t, leafPrefix, login)
+				t.Setenv("PQ_JETSTREAM_LEAF_URL", leafURL)
+				if secret := login.Password + login.Token; secret != "" {
+					variable := leafPrefix + map[bool]string{true: "TOKEN", false: "PASSWORD"}[login.User == ""]
+					file := filepath.Join(t.TempDir(), "secret")
+					writeSecret(t, file, secret+"\n")
+					setenv(t, map[string]string{variable: "", variable + "_FILE": file})
+				}
+				s := startService(t, other.NATS.URL())
+				s.awaitLog("leaf node connected")
 				s.end()
 			})
-			if login.CertFile == "" {
-				return
-			}
-			t.Run("no certificate", func(t *testing.T) { // but the right authority
-				known := login
-				known.CertFile, known.KeyFile = "", ""
-				setLogin(t, known)
-				s := startService(t, e.NATS.URL())
-				// The second text if the server hung up before its reason arrived.
-				s.awaitLog("certificate required", "connection closed by remote after TLS handshake")
-				s.endRefused()
+			t.Run("stranger of its own", func(t *testing.T) {
+				setLogin(t, leafPrefix, strangers[i])
+				t.Setenv("PQ_JETSTREAM_LEAF_URL", leafURL)
+				s := startService(t, other.NATS.URL())
+				s.awaitLog(refusals...)
+				s.end()
+				if strings.Contains(s.log.String(), "leaf node connected") {
+					t.Errorf("it was let in:\n%s", s.log.String())
+				}
 			})
 		})
 	}
 }
 
-// roundTrip pushes and pops with the configured login.
-func roundTrip(t *testing.T, e *testenv.Env) {
+// refusals are what the log says of a server that does not know the service, or that it does not know.
+var refusals = []string{"Authorization Violation", "certificate signed by unknown authority"}
+
+// leafServer starts a server with a leaf node port, both with the login.
+func leafServer(t *testing.T, login testenv.Login) (*testenv.Env, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	address := l.Addr().String()
+	must(t, l.Close()) // only its port was needed
+
+	inBlock := ""
+	if login.CAFile != "" { // each port has TLS of its own
+		inBlock = login.Config
+	}
+	config := fmt.Sprintf("%s\nleafnodes {\nlisten: %q\n%s\n}", login.Config, address, inBlock)
+	e := testenv.New(t, testenv.Options{Stopped: true, NATS: func(o *server.Options) { testenv.ServerOptions(t, config)(o) }})
+	e.NATS.Start()
+	return e, "nats-leaf://" + address
+}
+
+// worksAsLeaf takes an item as a program of JetStream does, with the configured login.
+func worksAsLeaf(t *testing.T, e *testenv.Env) {
 	t.Helper()
 	c, err := loadConfig(false)
 	must(t, err)
 	options, err := c.natsOptions()
 	must(t, err)
-	nc := e.Connect(options...)
+	nc := e.Connect(append(options, nats.Timeout(testenv.Patience))...)
+	defer nc.Close()
+	js, err := jetstream.NewWithDomain(nc, "pq")
+	must(t, err)
 	testenv.Eventually(t, func() error { // the service may be connected and not yet subscribed
-		_, err := nc.Request("pq.jobs.push", []byte("secret"), testenv.Patience)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := js.Publish(ctx, "pq.jobs.push", []byte("a"), jetstream.WithMsgID("a"))
 		return err
 	})
-	pops(t, nc, "pq.jobs.pop.min", "secret")
-	nc.Close()
+	var worker jetstream.Consumer
+	testenv.Eventually(t, func() error { worker, err = js.Consumer(t.Context(), "jobs", "min"); return err })
+	m, err := worker.Next(jetstream.FetchMaxWait(testenv.Patience))
+	must(t, err)
+	if string(m.Data()) != "a" {
+		t.Errorf("got %q", m.Data())
+	}
+	must(t, m.DoubleAck(t.Context()))
 }
 
 // TestUnusableFiles: the service does not start with files that are missing or have the

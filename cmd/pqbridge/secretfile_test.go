@@ -34,7 +34,6 @@ func TestLoginsFromFiles(t *testing.T) {
 			e.NATS.Start()
 			s := startService(t, e.NATS.URL())
 			s.awaitLog("connected to NATS")
-			roundTrip(t, e)
 			s.end()
 
 			writeSecret(t, path, "another\n")

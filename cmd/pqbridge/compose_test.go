@@ -297,6 +297,7 @@ esac
 
 // TestComposeConfiguresFoundationDBOnce runs the script of the service against a stand-in for fdbcli.
 func TestComposeConfiguresFoundationDBOnce(t *testing.T) {
+	harness.OnlyClients(t)
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("the script needs bash, which is not installed here")

@@ -22,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -270,6 +271,7 @@ func TestUnitConfigures(t *testing.T) {
 // TestUnitWithSystemd has systemd read the units, and judge how confined the services are: 0 to 10,
 // less is better.
 func TestUnitWithSystemd(t *testing.T) {
+	harness.OnlyClients(t)
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("systemd-analyze is not installed here")
@@ -285,10 +287,10 @@ func TestUnitWithSystemd(t *testing.T) {
 		path := filepath.Join(t.TempDir(), name)
 		must(t, os.WriteFile(path, []byte(regexp.MustCompile(`/usr/local/bin/\w+`).ReplaceAllString(text, "/bin/sh")), 0o644))
 
-		if out, err := exec.Command(analyze, "verify", "--man=no", path).CombinedOutput(); err != nil || len(out) > 0 {
+		if out, err := harness.Command(analyze, "verify", "--man=no", path).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 		}
-		if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold=15", "--no-pager", path).CombinedOutput(); err != nil {
+		if out, err := harness.Command(analyze, "security", "--offline=true", "--threshold=15", "--no-pager", path).CombinedOutput(); err != nil {
 			t.Errorf("systemd-analyze security: %v: want an exposure of at most 1.5\n%s", err, out)
 		}
 	}

@@ -152,6 +152,7 @@ func TestDockerfileCopiesWhatIsThere(t *testing.T) {
 			t.Errorf(".dockerignore leaves out %s", name)
 		}
 	}
+	wantWords(t, strings.Join(d["RUN"], " "), " -tags fdb", "-X main.version=")
 	for _, program := range []string{"./cmd/pq", "./cmd/pqbridge"} {
 		if !slices.Contains(args, program) {
 			t.Errorf("the image has no %s", program)

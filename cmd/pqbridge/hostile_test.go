@@ -20,32 +20,18 @@ var (
 	noWords = []string{"", " ", "other", "TEXT", "raw ", "embedded,fdb"}
 )
 
-// hostileValues are values of each variable that nobody can mean.
+// hostileLogins are values of the variables of a login, which begin with natsPrefix or leafPrefix. Any other
+// text could be right for a user, a password and a token.
+var hostileLogins = map[string][]string{
+	"USER": {" ", "\t\n"}, "PASSWORD": {" "}, "TOKEN": {" "}, "PASSWORD_FILE": noFiles, "TOKEN_FILE": noFiles,
+	"CREDS": noFiles, "NKEY": noFiles, "TLS_CA": noFiles, "TLS_CERT": noFiles, "TLS_KEY": noFiles,
+}
+
+// hostileValues are values of each other variable that nobody can mean.
 var hostileValues = map[string][]string{
 	"PQ_NATS_URL": {"", " ", ",", "nats://", "nats://:4222", "nats://host:0", "nats://host:99999", "host:port", "nats://ho st", "\n"},
-	// Any text could be right for these three.
-	"PQ_NATS_USER":          {" ", "\t\n"},
-	"PQ_NATS_PASSWORD":      {" "},
-	"PQ_NATS_TOKEN":         {" "},
-	"PQ_NATS_PASSWORD_FILE": noFiles,
-	"PQ_NATS_TOKEN_FILE":    noFiles,
-	"PQ_NATS_CREDS":         noFiles,
-	"PQ_NATS_NKEY":          noFiles,
-	"PQ_NATS_TLS_CA":        noFiles,
-	"PQ_NATS_TLS_CERT":      noFiles,
-	"PQ_NATS_TLS_KEY":       noFiles,
-
-	"PQ_JETSTREAM_LEAF_URL":           {" ", ",", "http://host", "nats-leaf://", "nats-leaf://:7422", "nats-leaf://host:0", "nats-leaf://host:99999", "nats-leaf://ho st", "\n"},
-	"PQ_JETSTREAM_LEAF_USER":          {" ", "\t\n"},
-	"PQ_JETSTREAM_LEAF_PASSWORD":      {" "},
-	"PQ_JETSTREAM_LEAF_TOKEN":         {" "},
-	"PQ_JETSTREAM_LEAF_PASSWORD_FILE": noFiles,
-	"PQ_JETSTREAM_LEAF_TOKEN_FILE":    noFiles,
-	"PQ_JETSTREAM_LEAF_CREDS":         noFiles,
-	"PQ_JETSTREAM_LEAF_NKEY":          noFiles,
-	"PQ_JETSTREAM_LEAF_TLS_CA":        noFiles,
-	"PQ_JETSTREAM_LEAF_TLS_CERT":      noFiles,
-	"PQ_JETSTREAM_LEAF_TLS_KEY":       noFiles,
+	"PQ_JETSTREAM_LEAF_URL": {" ", ",", "http://host", "nats-leaf://", "nats-leaf://:7422", "nats-leaf://host:0",
+		"nats-leaf://host:99999", "nats-leaf://ho st", "\n"},
 
 	"PQ_SUBJECT_PREFIX": append([]string{"_x", "a..b", ".a", "a.", "q", strings.Repeat("a.", 600) + "a"}, noNames...),
 	"PQ_FIFO_PREFIX":    append([]string{"_x", "a..b", ".a", "a.", "pq.x", strings.Repeat("a.", 600) + "a"}, noNames...),
@@ -95,6 +81,11 @@ func TestHostileValues(t *testing.T) {
 			continue // that this build cannot use any is what it says
 		}
 		values := hostileValues[v.name]
+		for _, prefix := range []string{natsPrefix, leafPrefix} {
+			if part, ofLogin := strings.CutPrefix(v.name, prefix); ofLogin && values == nil {
+				values = hostileLogins[part]
+			}
+		}
 		if len(values) == 0 {
 			t.Errorf("no hostile values for %s", v.name)
 		}

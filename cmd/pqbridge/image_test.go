@@ -21,6 +21,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // confined are the options of docker run that the documentation recommends.
@@ -30,7 +31,7 @@ var confined = []string{"--read-only", "--cap-drop=ALL", "--security-opt=no-new-
 // what it printed.
 func engine(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(os.Getenv("PQ_TEST_ENGINE"), args...).CombinedOutput()
+	out, err := harness.Command(os.Getenv("PQ_TEST_ENGINE"), args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
 	}
@@ -83,7 +84,7 @@ func (c *container) dial() *nats.Conn {
 	c.Helper()
 	var nc *nats.Conn
 	testenv.Eventually(c.T, func() (err error) {
-		_, err = exec.Command(os.Getenv("PQ_TEST_ENGINE"), "exec", c.name, "pqbridge", "-healthcheck").CombinedOutput()
+		_, err = harness.Command(os.Getenv("PQ_TEST_ENGINE"), "exec", c.name, "pqbridge", "-healthcheck").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("-healthcheck: %w\n%s", err, engine(c.T, "logs", c.name))
 		}
@@ -220,7 +221,7 @@ func TestImageServesTheDashboard(t *testing.T) {
 	pushJobs(t, nats.connect(), 0, 3)
 	c := startContainer(t, "--network=container:"+nats.name, "--entrypoint=pq", "--env=PQ_HTTP_ADDR=:8423", "--", "dashboard", "--listen=127.0.0.1:8423")
 	testenv.Eventually(t, func() error {
-		out, err := exec.Command(os.Getenv("PQ_TEST_ENGINE"), "exec", c.name, "pqbridge", "-healthcheck").CombinedOutput()
+		out, err := harness.Command(os.Getenv("PQ_TEST_ENGINE"), "exec", c.name, "pqbridge", "-healthcheck").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("-healthcheck: %w\n%s\n%s", err, out, engine(t, "logs", c.name))
 		}
@@ -275,7 +276,7 @@ func TestImageRefuses(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		defer cancel()
 		args := append(append([]string{"run", "--rm"}, confined...), "--env="+variable, os.Getenv("PQ_TEST_IMAGE"))
-		out, err := exec.CommandContext(ctx, os.Getenv("PQ_TEST_ENGINE"), args...).CombinedOutput()
+		out, err := harness.CommandContext(ctx, os.Getenv("PQ_TEST_ENGINE"), args...).CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), want) {
 			t.Errorf("with %s: %v, want exit code 1 and %q\n%s", variable, err, want, out)

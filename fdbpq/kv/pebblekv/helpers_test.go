@@ -33,7 +33,7 @@ func openTest(t *testing.T, files vfs.FS, o Options) *DB {
 }
 
 // openTestDir is openTest in a folder of the operating system, if o has no FS.
-func openTestDir(t *testing.T, dir string, o Options) *DB {
+func openTestDir(t testing.TB, dir string, o Options) *DB {
 	t.Helper()
 	o.Logger = quiet
 	db, err := Open(dir, o)
@@ -47,7 +47,7 @@ func openQuiet(files vfs.FS) (*DB, error) {
 	return Open(testDir, Options{FS: files, Logger: quiet, MemTableSize: minMemTableSize})
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func mustClose(t *testing.T, db *DB) {
 	noError(t, db.Close())
 }
 
-func begin(t *testing.T, db *DB) kv.Transaction {
+func begin(t testing.TB, db *DB) kv.Transaction {
 	t.Helper()
 	tx, err := db.Begin(context.Background(), kv.BeginOptions{})
 	must(t, err)

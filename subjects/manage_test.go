@@ -10,55 +10,6 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-func TestItemOptions(t *testing.T) {
-	for _, test := range []struct {
-		verb    subjects.Verb
-		payload string
-		want    subjects.ItemOptions
-	}{
-		{subjects.Get, `{"id":"x"}`, subjects.ItemOptions{ID: "x"}},
-		{subjects.Remove, ` {"id" : "x\u0079"} `, subjects.ItemOptions{ID: "xy"}},
-		{subjects.Rank, `{"end":"max","id":"x"}`, subjects.ItemOptions{ID: "x", Max: true}},
-		{subjects.Rank, `{"id":"x","end":"min"}`, subjects.ItemOptions{ID: "x"}},
-		{subjects.Rank, `{"id":"x"}`, subjects.ItemOptions{ID: "x"}},
-		{subjects.Move, `{"id":"x","priority":-9223372036854775808}`, subjects.ItemOptions{ID: "x", Priority: -1 << 63}},
-		{subjects.Move, `{"id":"x","priority":0}`, subjects.ItemOptions{ID: "x"}},
-	} {
-		if got, err := subjects.ParseItemOptions(test.verb, []byte(test.payload)); err != nil || !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%s %s: %+v, %v: want %+v", test.verb, test.payload, got, err, test.want)
-		}
-	}
-	for _, test := range []struct {
-		verb           subjects.Verb
-		payload, words string
-	}{
-		{subjects.Get, ``, "not an object"},
-		{subjects.Get, `null`, "not an object"},
-		{subjects.Get, `x`, "not an object"},
-		{subjects.Get, `{}`, `no id: want {"id":"..."}`},
-		{subjects.Get, `{"id":null}`, "want a text"},
-		{subjects.Get, `{"id":5}`, "want a text"},
-		{subjects.Get, `{"id":"x","id":"x"}`, "given twice"},
-		{subjects.Get, `{"ID":"x"}`, `unknown member "ID": want a JSON object with members of id`},
-		{subjects.Get, `{"id":"x","end":"max"}`, "unknown member"},
-		{subjects.Get, `{"id":"x","priority":1}`, "unknown member"},
-		{subjects.Get, `{"id":"x"}1`, "something after"},
-		{subjects.Rank, `{"id":"x","end":"front"}`, `end: "front": want "min" or "max"`},
-		{subjects.Rank, `{"id":"x","end":null}`, `want "min" or "max"`},
-		{subjects.Move, `{"id":"x"}`, "no priority"},
-		{subjects.Move, `{"priority":1}`, "no id"},
-		{subjects.Move, `{"id":"x","priority":1.5}`, "want an integer"},
-		{subjects.Move, `{"id":"x","priority":"1"}`, "want an integer"},
-		{subjects.Move, `{"id":"x","priority":null}`, "want an integer"},
-		{subjects.Move, `{"id":"x","priority":9223372036854775808}`, "want an integer"},
-	} {
-		got, err := subjects.ParseItemOptions(test.verb, []byte(test.payload))
-		if !reflect.DeepEqual(got, subjects.ItemOptions{}) || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), test.words) {
-			t.Errorf("%s %s: %+v, %v: want %q", test.verb, test.payload, got, err, test.words)
-		}
-	}
-}
-
 func TestPurgeAndRedriveOptions(t *testing.T) {
 	for payload, want := range map[string]subjects.State{``: "", `{}`: "", `{"state":"leased"}`: "leased", `{"state":"ready"}`: "ready"} {
 		if got, err := subjects.ParsePurge([]byte(payload)); got != want || err != nil {

@@ -5,13 +5,13 @@ package fdbkv_test
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // The stub must fit wherever the engine does.
@@ -27,15 +27,19 @@ func TestOpenWithoutTheTag(t *testing.T) {
 // Without the tag, a program that calls what needs the binding does not compile, and
 // the error says how to build it.
 func TestCompilerNamesTheTag(t *testing.T) {
-	for _, call := range []string{"fdbkv.Wrap(tr)", "fdbkv.WrapRead(tr)", "fdbkv.New(tr, fdbkv.Options{})"} {
-		t.Run(call, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "main.go")
-			program := "package main\n\nimport \"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv\"\n\nvar tr any\n\nfunc main() { " + call + " }\n"
-			must(t, os.WriteFile(file, []byte(program), 0o600))
-			out, err := exec.Command("go", "build", "-o", os.DevNull, file).CombinedOutput()
-			if err == nil || !strings.Contains(string(out), "go build -tags fdb") {
-				t.Errorf("the compiler says: %s (%v)", out, err)
-			}
-		})
+	const program = `package main
+
+import "github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+
+func main() {
+	fdbkv.Wrap(1)
+	fdbkv.WrapRead(1)
+	fdbkv.New(1, fdbkv.Options{})
+}`
+	file := filepath.Join(t.TempDir(), "main.go")
+	must(t, os.WriteFile(file, []byte(program), 0o600))
+	out, err := harness.Command("go", "build", "-o", os.DevNull, file).CombinedOutput()
+	if err == nil || strings.Count(string(out), "go build -tags fdb") != 3 {
+		t.Errorf("the compiler says: %s (%v)", out, err)
 	}
 }

@@ -90,8 +90,8 @@ func readCompose(t *testing.T, name string) (file composeFile) {
 // ours reports whether the service runs our image: a bridge or the dashboard.
 func (s composeService) ours() bool { return strings.HasPrefix(s.Image, "pqbridge:") }
 
-// TestComposeConfigures: bridges and the dashboard start with their variables, at the ports that are
-// published, with files that are mounted, and after the servers that they connect to.
+// TestComposeConfigures: bridges and the dashboard start with their variables, at the ports that
+// are published, with files that are mounted, and after the servers that they connect to.
 func TestComposeConfigures(t *testing.T) {
 	forEachService(t, func(t *testing.T, file composeFile, s composeService) {
 		if !s.ours() {
@@ -141,8 +141,8 @@ func isMounted(volumes []string, path string) bool {
 // pinned is an image with a version of at least two numbers, or a digest.
 var pinned = regexp.MustCompile(`^[a-z0-9./-]+(:[a-z-]*\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?|@sha256:[0-9a-f]{64})$`)
 
-// TestComposeConfines: images are pinned, services can write to volumes alone, none that leaves a nameless
-// one behind, and others can connect only from this machine.
+// TestComposeConfines: images are pinned, services can write to volumes alone, none that leaves
+// a nameless one behind, and others can connect only from this machine.
 func TestComposeConfines(t *testing.T) {
 	d := readDockerfile(t)
 	// What images declare as volumes: a new one at each start where nothing is mounted.
@@ -209,9 +209,9 @@ func TestComposeBuildsOnce(t *testing.T) {
 	}
 }
 
-// TestComposeOrder: services wait for others that are there, not for each other, and bridges for a database.
-// The servers of FoundationDB are not healthy before foundationdb-configure is done, and podman starts
-// nothing that depends on an ended container that depends on a running one.
+// TestComposeOrder: services wait for others that are there, not for each other, and bridges for
+// a database. The servers of FoundationDB are not healthy before foundationdb-configure is done,
+// and podman starts nothing that depends on an ended container that depends on a running one.
 func TestComposeOrder(t *testing.T) {
 	for name, servers := range composeFiles {
 		file := readCompose(t, name)
@@ -225,20 +225,23 @@ func TestComposeOrder(t *testing.T) {
 					t.Errorf("%s: %s waits for %s", name, service, server)
 				}
 			}
-			if s.ours() && s.Entrypoint == nil && s.DependsOn["foundationdb-configure"].Condition != "service_completed_successfully" {
+			configured := s.DependsOn["foundationdb-configure"].Condition == "service_completed_successfully"
+			if s.ours() && s.Entrypoint == nil && !configured {
 				t.Errorf("%s: %s starts before there is a database: %v", name, service, s.DependsOn)
 			}
 		}
 		for range len(waits) { // take out those that wait for nothing, again and again
 			maps.DeleteFunc(waits, func(_ string, on []string) bool {
-				return !slices.ContainsFunc(on, func(s string) bool { return waits[s] != nil || file.Services[s].Image == "" })
+				return !slices.ContainsFunc(on, func(s string) bool {
+					return waits[s] != nil || file.Services[s].Image == ""
+				})
 			})
 		}
 		if len(waits) > 0 {
 			t.Errorf("%s: these wait for each other, or for services that are not there: %v", name, waits)
 		}
 		if restart := file.Services["foundationdb-configure"].Restart; restart != "on-failure" {
-			t.Errorf("%s: foundationdb-configure has restart %q: want it to go on until there is a database", name, restart)
+			t.Errorf("%s: foundationdb-configure ends before there is a database: restart is %q", name, restart)
 		}
 	}
 }
@@ -252,17 +255,20 @@ func TestComposeStartsNATS(t *testing.T) {
 		refuse := func() { t.Error("the command asks for help or the version") }
 		o, err := server.ConfigureOptions(flags, s.Command[1:], refuse, refuse, refuse)
 		must(t, err)
-		wantWords(t, strings.Join(s.Healthcheck.Test, " "), fmt.Sprintf("http://127.0.0.1:%d/healthz", o.HTTPPort))
+		want := fmt.Sprintf("http://127.0.0.1:%d/healthz", o.HTTPPort)
+		wantWords(t, strings.Join(s.Healthcheck.Test, " "), want)
 		for _, route := range o.Routes {
-			if other := file.Services[route.Hostname()]; !strings.HasPrefix(other.Image, "nats:") || route.Hostname() == o.ServerName {
+			host := route.Hostname()
+			if !strings.HasPrefix(file.Services[host].Image, "nats:") || host == o.ServerName {
 				t.Errorf("the route %s leads to no other server", route)
 			}
 		}
 	})
 }
 
-// TestComposeLimitsFoundationDB: fdbserver ends by itself, with a line in its log, before the container's
-// limit has it killed; each server of a cluster has a name of its own, which the cluster file has.
+// TestComposeLimitsFoundationDB: fdbserver ends by itself, with a line in its log, before the
+// container's limit has it killed; each server of a cluster has a name of its own, which the
+// cluster file has.
 func TestComposeLimitsFoundationDB(t *testing.T) {
 	for name, servers := range composeFiles {
 		file := readCompose(t, name)
@@ -273,7 +279,8 @@ func TestComposeLimitsFoundationDB(t *testing.T) {
 			}
 			wantWords(t, strings.Join(s.Command, " "), "--memory=2500MiB")
 		}
-		wantWords(t, file.Services["foundationdb-volumes"].Command[0], "@"+strings.Join(servers, ":4500,")+":4500'")
+		coordinators := "@" + strings.Join(servers, ":4500,") + ":4500'"
+		wantWords(t, file.Services["foundationdb-volumes"].Command[0], coordinators)
 	}
 }
 
@@ -295,7 +302,8 @@ case "${@: -1}" in
 esac
 `
 
-// TestComposeConfiguresFoundationDBOnce runs the script of the service against a stand-in for fdbcli.
+// TestComposeConfiguresFoundationDBOnce runs the script of the service against a stand-in for
+// fdbcli.
 func TestComposeConfiguresFoundationDBOnce(t *testing.T) {
 	harness.OnlyClients(t)
 	bash, err := exec.LookPath("bash")

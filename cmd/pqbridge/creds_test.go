@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -78,8 +77,8 @@ func (s *service) awaitLog(texts ...string) {
 	})
 }
 
-// TestLogins: the service and its leaf node log in to NATS in every way that can be configured, together or
-// the leaf node in its own way. Strangers are refused, and the log says so.
+// TestLogins: the service and its leaf node log in to NATS in every way that can be configured,
+// together or the leaf node in its own way. Strangers are refused, and the log says so.
 func TestLogins(t *testing.T) {
 	strangers := testenv.Logins(t)
 	for i, login := range testenv.Logins(t) {
@@ -134,7 +133,8 @@ func TestLogins(t *testing.T) {
 	}
 }
 
-// refusals are what the log says of a server that does not know the service, or that it does not know.
+// refusals are what the log says of a server that does not know the service, or that it does not
+// know.
 var refusals = []string{"Authorization Violation", "certificate signed by unknown authority"}
 
 // leafServer starts a server with a leaf node port, both with the login.
@@ -150,7 +150,7 @@ func leafServer(t *testing.T, login testenv.Login) (*testenv.Env, string) {
 		inBlock = login.Config
 	}
 	config := fmt.Sprintf("%s\nleafnodes {\nlisten: %q\n%s\n}", login.Config, address, inBlock)
-	e := testenv.New(t, testenv.Options{Stopped: true, NATS: func(o *server.Options) { testenv.ServerOptions(t, config)(o) }})
+	e := testenv.New(t, testenv.Options{Stopped: true, NATS: testenv.ServerOptions(t, config)})
 	e.NATS.Start()
 	return e, "nats-leaf://" + address
 }

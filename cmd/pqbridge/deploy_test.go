@@ -287,10 +287,12 @@ func TestUnitWithSystemd(t *testing.T) {
 		path := filepath.Join(t.TempDir(), name)
 		must(t, os.WriteFile(path, []byte(regexp.MustCompile(`/usr/local/bin/\w+`).ReplaceAllString(text, "/bin/sh")), 0o644))
 
-		if out, err := harness.Command(analyze, "verify", "--man=no", path).CombinedOutput(); err != nil || len(out) > 0 {
+		out, err := harness.Command(analyze, "verify", "--man=no", path).CombinedOutput()
+		if err != nil || len(out) > 0 {
 			t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 		}
-		if out, err := harness.Command(analyze, "security", "--offline=true", "--threshold=15", "--no-pager", path).CombinedOutput(); err != nil {
+		security := []string{"security", "--offline=true", "--threshold=15", "--no-pager", path}
+		if out, err := harness.Command(analyze, security...).CombinedOutput(); err != nil {
 			t.Errorf("systemd-analyze security: %v: want an exposure of at most 1.5\n%s", err, out)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// dockerfile has the arguments of the instructions of the Dockerfile, each joined into one line, by their names.
+// dockerfile has the arguments of the instructions of the Dockerfile, each joined into one line,
+// by their names.
 type dockerfile map[string][]string
 
 func readDockerfile(t *testing.T) dockerfile {
@@ -47,8 +48,9 @@ func (d dockerfile) fetch(t *testing.T) string {
 	return d["RUN"][i]
 }
 
-// TestDockerfilePinsWhatItFetches: images have versions, and FoundationDB's package is checked before it is
-// unpacked. The suites on FoundationDB run with the same package, and with pinned ones of the server.
+// TestDockerfilePinsWhatItFetches: images have versions, and FoundationDB's package is checked
+// before it is unpacked. The suites on FoundationDB run with the same package, and with pinned
+// ones of the server.
 func TestDockerfilePinsWhatItFetches(t *testing.T) {
 	d := readDockerfile(t)
 	stages := []string{"scratch"}
@@ -95,7 +97,8 @@ func TestDockerfileNamesTheMirror(t *testing.T) {
 	wantWords(t, string(out), "https://mirror.invalid/fdb", "--build-arg FDB_WEBSITE=")
 }
 
-// TestDockerfileRuns: the image needs no shell and no root to run, and is configured for its port and volume.
+// TestDockerfileRuns: the image needs no shell and no root to run, and is configured for its
+// port and volume.
 func TestDockerfileRuns(t *testing.T) {
 	d := readDockerfile(t)
 	if user := d["USER"]; len(user) != 1 || !regexp.MustCompile(`^[1-9]\d*:[1-9]\d*$`).MatchString(user[0]) {
@@ -114,7 +117,8 @@ func TestDockerfileRuns(t *testing.T) {
 		}
 	})
 
-	for _, pair := range regexp.MustCompile(`(PQ_\w+)=(\S+)`).FindAllStringSubmatch(strings.Join(d["ENV"], " "), -1) {
+	variable := regexp.MustCompile(`(PQ_\w+)=(\S+)`)
+	for _, pair := range variable.FindAllStringSubmatch(strings.Join(d["ENV"], " "), -1) {
 		t.Setenv(pair[1], pair[2])
 	}
 	c, err := loadConfig(false)
@@ -124,8 +128,8 @@ func TestDockerfileRuns(t *testing.T) {
 	}
 }
 
-// TestDockerfileCopiesWhatIsThere checks that the sources of COPY and the programs that are built exist, and
-// that .dockerignore lets through everything the build needs.
+// TestDockerfileCopiesWhatIsThere checks that the sources of COPY and the programs that are
+// built exist, and that .dockerignore lets through everything the build needs.
 func TestDockerfileCopiesWhatIsThere(t *testing.T) {
 	d := readDockerfile(t)
 	needed := []string{"LICENSE"}
@@ -135,12 +139,14 @@ func TestDockerfileCopiesWhatIsThere(t *testing.T) {
 			needed = append(needed, words[:len(words)-1]...)
 		}
 	}
-	args := append([]string{"list", "-deps", "-tags", "fdb"}, regexp.MustCompile(`\./cmd/\w+`).FindAllString(strings.Join(d["RUN"], " "), -1)...)
+	builds := strings.Join(d["RUN"], " ")
+	args := append([]string{"list", "-deps", "-tags", "fdb"}, regexp.MustCompile(`\./cmd/\w+`).FindAllString(builds, -1)...)
 	list := harness.Command("go", args...)
 	list.Dir = root
 	out, err := list.Output()
 	must(t, err)
-	for _, m := range regexp.MustCompile(`(?m)^github\.com/pqbridge/pqbridge/(\w+)`).FindAllStringSubmatch(string(out), -1) {
+	ours := regexp.MustCompile(`(?m)^github\.com/pqbridge/pqbridge/(\w+)`)
+	for _, m := range ours.FindAllStringSubmatch(string(out), -1) {
 		needed = append(needed, m[1])
 	}
 	ignored := strings.Split(readFile(t, ".dockerignore"), "\n")
@@ -152,7 +158,7 @@ func TestDockerfileCopiesWhatIsThere(t *testing.T) {
 			t.Errorf(".dockerignore leaves out %s", name)
 		}
 	}
-	wantWords(t, strings.Join(d["RUN"], " "), " -tags fdb", "-X main.version=")
+	wantWords(t, builds, " -tags fdb", "-X main.version=")
 	for _, program := range []string{"./cmd/pq", "./cmd/pqbridge"} {
 		if !slices.Contains(args, program) {
 			t.Errorf("the image has no %s", program)

@@ -60,7 +60,8 @@ func TestDocumentsNameRealFiles(t *testing.T) {
 	}
 }
 
-// TestPromisesHaveTests checks that each test that the table of promises in docs/reliability.md names exists.
+// TestPromisesHaveTests checks that each test that the table of promises in docs/reliability.md
+// names exists.
 func TestPromisesHaveTests(t *testing.T) {
 	_, table, _ := strings.Cut(readFile(t, "docs", "reliability.md"), "\n## Promises and their tests\n")
 	table, _, _ = strings.Cut(table, "\n## ")
@@ -87,19 +88,21 @@ func TestPromisesHaveTests(t *testing.T) {
 
 var testFunction = regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
 
-// TestDocumentsNameRealTargets checks that what documents and workflows say to make is in the Makefile,
-// and that they name what it lists.
+// TestDocumentsNameRealTargets checks that what documents and workflows say to make is in the
+// Makefile, and that they name what it lists.
 func TestDocumentsNameRealTargets(t *testing.T) {
 	texts := testenv.Documents(t, root)
 	for _, file := range testenv.Files(t, filepath.Join(root, ".github")) {
 		texts[file] = readFile(t, file[len(root):])
 	}
 	targets := map[string]bool{"help": true, "clean": true} // whether a document names it
-	for _, m := range regexp.MustCompile(`(?m)^([a-z-]+):(.*)$`).FindAllStringSubmatch(readFile(t, "Makefile"), -1) {
+	rule := regexp.MustCompile(`(?m)^([a-z-]+):(.*)$`)
+	for _, m := range rule.FindAllStringSubmatch(readFile(t, "Makefile"), -1) {
 		targets[m[1]] = targets[m[1]] || !strings.Contains(m[2], " ## ")
 	}
+	command := regexp.MustCompile("(?m)(?:`|^ *|run: )make ([a-z][a-z-]*)")
 	for file, text := range texts {
-		for _, m := range regexp.MustCompile("(?m)(?:`|^ *|run: )make ([a-z][a-z-]*)").FindAllStringSubmatch(text, -1) {
+		for _, m := range command.FindAllStringSubmatch(text, -1) {
 			if _, exists := targets[m[1]]; !exists {
 				t.Errorf("%s: the Makefile has no target %s", file, m[1])
 			}

@@ -16,8 +16,9 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// block is a block of a document: its language and the comment <!-- test: ... --> before it, if there
-// is one, and its text. A block of sh without a comment is commands, and one of text after it what they print.
+// block is a block of a document: its language and the comment <!-- test: ... --> before it, if
+// there is one, and its text. A block of sh without a comment is commands, and one of text after
+// it what they print.
 type block struct{ kind, text string }
 
 // blocksOf returns the blocks of a document that a test follows.
@@ -33,7 +34,8 @@ func blocksOf(t *testing.T, document string) (blocks []block) {
 	return blocks
 }
 
-// Programs that documents show are parts of the examples, which their own tests run, whatever their indentation.
+// Programs that documents show are parts of the examples, which their own tests run, whatever
+// their indentation.
 func TestDocumentsShowTheExamples(t *testing.T) {
 	flat := func(text string) string { return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(text, "") }
 	examples := map[string]string{"js": flat(readFile(t, "docs", "example", "javascript", "jetstream.js"))}
@@ -81,8 +83,8 @@ func TestGuide(t *testing.T) {
 	})
 }
 
-// follow does what a document says. Kinds of blocks that it does not know are left to others, with what
-// the next block says is printed.
+// follow does what a document says. Kinds of blocks that it does not know are left to others,
+// with what the next block says is printed.
 func (g *guide) follow(document string, others func(b block, want string)) {
 	g.Helper()
 	blocks := blocksOf(g.T, document)

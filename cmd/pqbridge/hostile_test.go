@@ -20,8 +20,8 @@ var (
 	noWords = []string{"", " ", "other", "TEXT", "raw ", "embedded,fdb"}
 )
 
-// hostileLogins are values of the variables of a login, which begin with natsPrefix or leafPrefix. Any other
-// text could be right for a user, a password and a token.
+// hostileLogins are values of the variables of a login, which begin with natsPrefix or
+// leafPrefix. Any other text could be right for a user, a password and a token.
 var hostileLogins = map[string][]string{
 	"USER": {" ", "\t\n"}, "PASSWORD": {" "}, "TOKEN": {" "}, "PASSWORD_FILE": noFiles, "TOKEN_FILE": noFiles,
 	"CREDS": noFiles, "NKEY": noFiles, "TLS_CA": noFiles, "TLS_CERT": noFiles, "TLS_KEY": noFiles,

@@ -174,8 +174,8 @@ func wantsMetric(t *testing.T, b *testenv.Bridge, line string) {
 	})
 }
 
-// TestJetStreamAnotherAccount runs a client with the accounts of docs/jetstream.md, which gets more than
-// one answer to a request.
+// TestJetStreamAnotherAccount runs a client with the accounts of docs/jetstream.md, which gets
+// more than one answer to a request.
 func TestJetStreamAnotherAccount(t *testing.T) {
 	e, _ := usersEnv(t, blockOf(t, "conf accounts"), "bridge")
 	e.StartBridge().WaitReady()

@@ -144,8 +144,8 @@ func (p *peak) atOnce(name string, n int, do func(i int) int) {
 }
 
 // row runs a request, or several, and checks what the process took at most meanwhile. do returns
-// how many items the replies were about, or how many replies there were: at least one. The log also says
-// how long the longest request of another queue took meanwhile.
+// how many items the replies were about, or how many replies there were: at least one. The log
+// also says how long the longest request of another queue took meanwhile.
 func (p *peak) row(name string, do func() int) {
 	p.t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0o600); err != nil {

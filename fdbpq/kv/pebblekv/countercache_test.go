@@ -36,8 +36,8 @@ func TestManyCounters(t *testing.T) {
 	}
 }
 
-// To add to many keys after many ranges were cleared takes as long for each key as for a few: the ranges
-// are sorted once.
+// To add to many keys after many ranges were cleared takes as long for each key as for a few:
+// the ranges are sorted once.
 func TestAddsAfterClearedRanges(t *testing.T) {
 	db := openTest(t, vfs.NewMem(), Options{})
 	tx := begin(t, db)

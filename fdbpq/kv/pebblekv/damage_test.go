@@ -41,8 +41,8 @@ type logPart struct {
 	from, to int64
 }
 
-// writeSmall writes a few small transactions into one log, and returns where: for each that is flipped
-// Pebble tries all bits of the transaction, which takes seconds for a large one.
+// writeSmall writes a few small transactions into one log, and returns where: for each that is
+// flipped Pebble tries all bits of the transaction, which takes seconds for a large one.
 func (s *damagedStore) writeSmall() logPart {
 	s.t.Helper()
 	for {

@@ -1,34 +1,32 @@
 package proof
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
-// account tracks what became of the items of one queue.
+// account is what the model has to know of the operations of one queue. Books judge them.
 type account struct {
 	queue    string
-	pushes   map[string]*Operation // by value
-	ids      map[string][]fdbpq.ID // all that clients were told, by value, oldest first
-	settled  map[string]*Operation // by value: what popped or acknowledged the item
-	maybe    map[string]bool       // by value: an acknowledgement of unknown outcome
-	gone     map[fdbpq.ID]bool     // settled, by id
-	leases   map[fdbpq.ID][]delivery
-	naks     map[lease]*Operation   // that ended a lease
-	mayNaks  map[lease][]*Operation // that may have
-	extended map[lease]bool         // by operations of unknown outcome
+	pushes   map[string]*books.Operation // by value
+	ids      map[string][]fdbpq.ID       // all that clients were told, by value, oldest first
+	settled  map[string]*books.Operation // by value: what popped or acknowledged the item
+	maybe    map[string]bool             // by value: an acknowledgement of unknown outcome
+	gone     map[fdbpq.ID]bool           // settled, by id
+	leases   map[fdbpq.ID]fences
+	naks     map[lease]bool // that ended a lease
+	mayNak   bool           // there is one of unknown outcome
+	extended map[lease]bool // by operations of unknown outcome
 
 	open       int   // items that pops of unknown outcome may have taken
-	takers     int   // those of them that may be gone for good
 	openLeases int   // items that leases of unknown outcome may have taken
-	openFences int   // fences that they may have used
 	openFrom   int64 // when the first of these pops and leases was sent
 	last       int64 // when the last operation was answered
 	tolerance  int64 // between a time by the clock of a bridge and the history's
@@ -42,92 +40,58 @@ type lease struct {
 	fence int64
 }
 
-// delivery is a leased item that a client got.
-type delivery struct {
-	op   *Operation
-	item Item
-}
-
-// clockSlack is how exact times are if clocks do not differ: leases end at a full
-// microsecond, and the machine may adjust its clock.
-const clockSlack = 10_000_000
-
 func (a *account) problem(format string, args ...any) {
-	a.problems = append(a.problems, fmt.Errorf("queue %s: "+format, append([]any{a.queue}, args...)...))
+	a.problems = append(a.problems, fmt.Errorf(format, args...))
 }
 
 // newAccount reads the operations of one queue.
-func (h *History) newAccount(queue string, ops []*Operation) *account {
+func (h *History) newAccount(queue string, ops []*books.Operation) *account {
 	a := &account{
-		queue:    queue,
-		pushes:   map[string]*Operation{},
-		ids:      map[string][]fdbpq.ID{},
-		settled:  map[string]*Operation{},
-		maybe:    map[string]bool{},
-		gone:     map[fdbpq.ID]bool{},
-		leases:   map[fdbpq.ID][]delivery{},
-		naks:     map[lease]*Operation{},
-		mayNaks:  map[lease][]*Operation{},
-		extended: map[lease]bool{},
-
-		openFrom:  math.MaxInt64,
-		tolerance: h.Skew + clockSlack,
-		maxLeased: h.MaxLeased[queue],
+		queue: queue, pushes: map[string]*books.Operation{}, ids: map[string][]fdbpq.ID{},
+		settled: map[string]*books.Operation{}, maybe: map[string]bool{}, gone: map[fdbpq.ID]bool{},
+		leases: map[fdbpq.ID]fences{}, naks: map[lease]bool{}, extended: map[lease]bool{},
+		openFrom: math.MaxInt64, tolerance: h.Skew + books.ClockSlack, maxLeased: h.MaxLeased[queue],
 	}
 	for _, op := range ops {
 		a.last = max(a.last, op.Return)
-		if op.Kind == Push {
+		if op.Kind == books.Push {
 			a.pushes[op.Value] = op
-			if op.Outcome == Done {
-				a.see(op, Item{Value: op.Value, ID: op.ID})
+			if op.Outcome == books.Done {
+				a.see(op, books.Item{Value: op.Value, ID: op.ID})
 			}
 		}
-		a.addOpen(op, h.Mortal)
+		if n := op.Untold(); n > 0 {
+			a.openFrom = min(a.openFrom, op.Call)
+			if op.Kind.Leases() {
+				a.openLeases += n
+			} else {
+				a.open += n
+			}
+		}
 	}
 	for _, op := range ops {
-		if op.gaveUp() {
-			a.problem("gave up early: %s after %v, and was to wait for %v", describe(op), time.Duration(op.Return-op.Call), time.Duration(op.Expires))
-		}
-		if wrong := op.wrongSize(); wrong != "" {
-			a.problem("%s: %s", wrong, describe(op))
-		}
-		for _, item := range op.items() {
+		for _, item := range op.Got() {
 			a.out(op, item)
 		}
-		if op.Kind.settles() {
-			for _, part := range op.parts() {
+		if op.Kind.Settles() {
+			for _, part := range op.Parts() {
 				a.use(part)
 			}
 		}
 	}
-	a.checkPushes()
-	a.checkSettled(ops)
-	a.checkDeliveries()
-	return a
-}
-
-// addOpen counts what the operation may have taken without anybody getting it.
-func (a *account) addOpen(op *Operation, mortal bool) {
-	n := op.Untold()
-	switch {
-	case n == 0:
-		return
-	case op.Kind.leases():
-		a.openLeases += n
-		a.openFences += op.untoldFences()
-	default:
-		a.open += n
-		if op.Outcome == Lost || mortal {
-			a.takers += n
-		}
+	for _, ids := range a.ids {
+		slices.SortFunc(ids, func(x, y fdbpq.ID) int { return slices.Compare(x.Random[:], y.Random[:]) })
 	}
-	a.openFrom = min(a.openFrom, op.Call)
+	for _, known := range a.leases {
+		slices.Sort(known)
+	}
+	return a
 }
 
 // expiry returns when the item of a push expires, by the clock of the history. One bridge reckons from
 // the push on, and another one may serve the item. Unless simple, what a pop of unknown outcome took
 // may come back too late; and where groups have a limit, nobody knows which item it took.
-func (a *account) expiry(push *Operation, simple bool) hold {
+func (a *account) expiry(push *books.Operation, simple bool) hold {
 	if push.TTL == 0 {
 		never := hold{math.MaxInt64, math.MaxInt64}
 		if !simple && a.maxLeased > 0 && push.Group != "" {
@@ -136,7 +100,7 @@ func (a *account) expiry(push *Operation, simple bool) hold {
 		return never
 	}
 	answered := push.Return
-	if push.open() {
+	if push.Open() {
 		answered = math.MaxInt64
 	}
 	h := hold{push.Call + push.TTL - 2*a.tolerance, later(later(answered, push.TTL), 2*a.tolerance)}
@@ -149,84 +113,77 @@ func (a *account) expiry(push *Operation, simple bool) hold {
 // certain reports whether nothing in the queue depends on operations of unknown outcome, but
 // pushes.
 func (a *account) certain() bool {
-	return a.open+a.openLeases+len(a.maybe)+len(a.mayNaks)+len(a.extended) == 0
-}
-
-// checkPushes checks that items were stored once, and again only by pops whose reply
-// could not be sent.
-func (a *account) checkPushes() {
-	again := 0
-	for value, ids := range a.ids {
-		slices.SortFunc(ids, func(x, y fdbpq.ID) int { return bytes.Compare(x.Random[:], y.Random[:]) })
-		again += len(ids) - 1
-		push := a.pushes[value]
-		if push.Outcome == Done && push.ID != ids[0].String() {
-			a.problem("stored twice: %q is %s, its push was answered %s", value, ids[0], push.ID)
-		}
-		if len(ids) > 1 && a.open == 0 {
-			a.problem("stored twice: %q is %s", value, ids)
-		}
-	}
-	if again > a.open {
-		a.problem("stored again: %d items, and only %d pops can have done that", again, a.open)
-	}
-}
-
-// checkMissing adds a problem if more items are missing than the given number of pops
-// can have taken.
-func (a *account) checkMissing(pops int) {
-	if missing := a.missing(); len(missing) > pops {
-		a.problem("lost: %q: acknowledged and not there any more, and only %d pops can have taken one", missing, pops)
-	}
+	return a.open+a.openLeases+len(a.maybe)+len(a.extended) == 0 && !a.mayNak
 }
 
 // out records an item that was popped, leased or seen.
-func (a *account) out(op *Operation, item Item) {
+func (a *account) out(op *books.Operation, item books.Item) {
 	push := a.pushes[item.Value]
-	switch {
-	case push == nil:
-		a.problem("invented: %s returned %q, which nobody pushed", op.Kind, item.Value)
-		return
-	case push.Outcome == Refused:
-		a.problem("refused, but done: %s returned %q, whose push was answered %q", op.Kind, item.Value, push.Text)
+	if push == nil {
+		return // the books know of it
 	}
 	if item.Size != push.Size {
 		a.problem("%s returned %q with %d bytes, pushed with %d", op.Kind, item.Value, item.Size, push.Size)
 	}
-	id, ok := a.see(op, item)
-	switch {
-	case !ok:
-	case op.Kind.pops():
-		a.settle(op, item.Value, id)
-	case op.Kind.leases():
-		a.leases[id] = append(a.leases[id], delivery{op, item})
-		a.checkUntil(op, item.Value, item.Until)
+	switch id := a.see(op, item); {
+	case op.Kind.Pops():
+		a.settled[item.Value], a.gone[id] = op, true
+	case op.Kind.Leases():
+		a.leases[id] = append(a.leases[id], uint16(item.Fence))
 	}
-}
-
-// settle records that an operation removed an item.
-func (a *account) settle(op *Operation, value string, id fdbpq.ID) {
-	if before := a.settled[value]; before != nil {
-		a.problem("settled twice: %q, by %s and %s", value, describe(before), describe(op))
-	}
-	a.settled[value] = op
-	a.gone[id] = true
 }
 
 // see records the id of an item.
-func (a *account) see(op *Operation, item Item) (id fdbpq.ID, ok bool) {
+func (a *account) see(op *books.Operation, item books.Item) fdbpq.ID {
 	id, err := fdbpq.ParseID(item.ID)
 	if err != nil {
 		a.problem("%s of %q: %w", op.Kind, item.Value, err)
-		return id, false
-	}
-	if want := a.pushes[item.Value].Priority; id.Priority != want {
+	} else if want := a.pushes[item.Value].Priority; id.Priority != want {
 		a.problem("%q has priority %d, was pushed with %d", item.Value, id.Priority, want)
 	}
 	if !slices.Contains(a.ids[item.Value], id) {
 		a.ids[item.Value] = append(a.ids[item.Value], id)
 	}
-	return id, true
+	return id
+}
+
+// use records what an operation with a token did, or may have done.
+func (a *account) use(op *books.Operation) {
+	id, err := fdbpq.ParseID(op.ID)
+	if err != nil {
+		a.problem("%s: its token names no item: %v", op, err)
+	}
+	l := lease{id, op.Fence}
+	counts := op.Outcome == books.Done || op.Outcome == books.Empty || op.Outcome == books.TooLarge
+	switch {
+	case op.Kind.Acks() && counts:
+		a.settled[op.Value], a.gone[id] = op, true
+	case op.Kind.Acks() && op.Open():
+		a.maybe[op.Value] = true
+	case op.Kind == books.Nak && counts:
+		a.naks[l] = true
+	case op.Kind == books.Nak && op.Open():
+		a.mayNak = true
+	case op.Kind == books.Extend && op.Open():
+		a.extended[l] = true
+	}
+}
+
+// mayCount reports whether an operation of unknown outcome with a token may have counted:
+// whether nothing shows that the token still held later, or that somebody else had the item.
+func (a *account) mayCount(op *books.Operation) bool {
+	id, _ := fdbpq.ParseID(op.ID)
+	end := a.settled[op.Value]
+	if op.Kind.Acks() {
+		known := a.leases[id]
+		return end == nil && (len(known) == 0 || int64(known[len(known)-1]) <= op.Fence)
+	}
+	if op.Kind != books.Nak {
+		return true
+	}
+	_, next := slices.BinarySearch(a.leases[id], uint16(op.Fence+1))
+	acked := end != nil && end.Kind.Acks() && end.ID == op.ID && end.Fence == op.Fence
+	return !next && !acked && !a.naks[lease{id, op.Fence}]
 }
 
 // missing returns the values that were seen, or whose push was acknowledged, but that
@@ -234,10 +191,8 @@ func (a *account) see(op *Operation, item Item) (id fdbpq.ID, ok bool) {
 func (a *account) missing() []string {
 	var missing []string
 	for value := range a.ids {
-		if push := a.pushes[value]; push.TTL > 0 && a.expiry(push, true).from <= a.last {
-			continue
-		}
-		if a.settled[value] == nil && !a.maybe[value] {
+		expires := a.pushes[value].TTL > 0 && a.expiry(a.pushes[value], true).from <= a.last
+		if !expires && a.settled[value] == nil && !a.maybe[value] {
 			missing = append(missing, value)
 		}
 	}
@@ -245,9 +200,37 @@ func (a *account) missing() []string {
 	return missing
 }
 
+// audit enters the operations of a queue in books, as they were sent and answered, and what is left of it by a time. It
+// returns all that is wrong, but for the order of items.
+func (h *History) audit(a *account, ops []*books.Operation, left []books.Item, at int64, final bool) error {
+	b := books.Named(h.Skew)
+	type event struct {
+		at    int64
+		enter func()
+	}
+	var events []event
+	for _, op := range ops {
+		entry, intent := *op, books.Intent{}
+		if final && !h.Mortal && op.Kind.Pops() && op.Outcome == books.Unknown {
+			entry.Outcome = books.Gone // whoever answered that has put the items back by now
+		}
+		events = append(events, event{op.Call, func() { intent = b.Begin(&entry) }},
+			event{op.Return, func() { b.End(&entry, intent) }})
+	}
+	slices.SortStableFunc(events, func(x, y event) int { return cmp.Compare(x.at, y.at) })
+	for _, e := range events {
+		e.enter()
+	}
+	for _, item := range left {
+		b.Left(a.queue, item.Value, item.ID)
+	}
+	_, err := b.Close(at / 1_000_000)
+	return errors.Join(append(a.problems, err)...)
+}
+
 // byQueue returns the operations of each queue.
-func (h *History) byQueue() (names []string, ops map[string][]*Operation) {
-	ops = map[string][]*Operation{}
+func (h *History) byQueue() (names []string, ops map[string][]*books.Operation) {
+	ops = map[string][]*books.Operation{}
 	for i := range h.Operations {
 		op := &h.Operations[i]
 		ops[op.Queue] = append(ops[op.Queue], op)
@@ -255,34 +238,32 @@ func (h *History) byQueue() (names []string, ops map[string][]*Operation) {
 	return slices.Sorted(maps.Keys(ops)), ops
 }
 
-// CheckLeft compares what was found in the queues after everything had ended, by queue
-// and value, with what clients saw. Only operations of unknown outcome can leave
-// anything; see also Settled.
-func (h *History) CheckLeft(left map[string][]string) error {
+// auditOf is the audit of a history that has just ended. Leases of unknown outcome may hold items even now, if a request
+// was handled long after its client gave it up.
+func (h *History) auditOf(a *account, ops []*books.Operation) error {
+	var held []books.Item
+	missing := a.missing()
+	for _, value := range missing[:min(len(missing), a.openLeases)] {
+		held = append(held, books.Item{Value: value, ID: a.ids[value][0].String()})
+	}
+	return h.audit(a, ops, held, a.last, false)
+}
+
+// CheckLeft compares what was found in the queues after everything had ended, by queue,
+// with what clients saw. Only operations of unknown outcome can leave anything; see also Settled.
+func (h *History) CheckLeft(left map[string][]books.Item) error {
 	var problems []error
 	names, ops := h.byQueue()
 	for _, name := range names {
 		a := h.newAccount(name, ops[name])
-		a.last = math.MaxInt64
-		there := map[string]bool{}
-		for _, value := range left[name] {
-			push := a.pushes[value]
-			switch {
-			case push == nil || push.Outcome == Refused:
-				a.problem("left: %q, which nobody pushed", value)
-			case a.settled[value] != nil:
-				a.problem("settled and left: %q", value)
-			case there[value]:
-				a.problem("left twice: %q", value)
-			case push.Outcome == Done && a.certain():
-				a.problem("left: %q, after the queue was said to be empty", value)
+		for _, item := range left[name] {
+			if push := a.pushes[item.Value]; push != nil && push.Outcome == books.Done && a.certain() {
+				a.problem("left: %q, after the queue was said to be empty", item.Value)
 			}
-			there[value] = true
 		}
-		if missing := slices.DeleteFunc(a.missing(), func(v string) bool { return there[v] }); len(missing) > a.takers {
-			a.problem("lost: %q: acknowledged and not there any more, and only %d pops can have taken one", missing, a.takers)
+		if err := h.audit(a, ops[name], left[name], math.MaxInt32*1_000_000, true); err != nil {
+			problems = append(problems, fmt.Errorf("queue %s: %w", name, err))
 		}
-		problems = append(problems, a.problems...)
 	}
 	return errors.Join(problems...)
 }
@@ -290,7 +271,7 @@ func (h *History) CheckLeft(left map[string][]string) error {
 // Settled reports whether all operations have a known outcome, so that nothing can be
 // left.
 func (h *History) Settled() bool {
-	return !slices.ContainsFunc(h.Operations, func(op Operation) bool {
-		return op.open() && (op.Kind == Push || op.Kind.pops() || op.Kind.leases() || op.Kind.settles())
+	return !slices.ContainsFunc(h.Operations, func(op books.Operation) bool {
+		return op.Open() && (op.Kind == books.Push || op.Kind.Pops() || op.Kind.Leases() || op.Kind.Settles())
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/testenv/proof"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // The load of a run that keeps accounts.
@@ -60,7 +60,7 @@ func TestAccounts(t *testing.T) {
 				r.tighten(50_000, 150_000)
 				r.serveJetStream()
 			}, func(r *rig) {
-				b := &bank{rig: r, books: proof.NewBooks(int64(r.skew)), target: int64(flags.ops), waits: longWaits}
+				b := &bank{rig: r, books: books.New(int64(r.skew)), target: int64(flags.ops), waits: longWaits}
 				if flags.ops < shortRun {
 					b.waits = shortWaits
 				}
@@ -76,7 +76,7 @@ func TestAccounts(t *testing.T) {
 // bank is a run that keeps accounts.
 type bank struct {
 	*rig
-	books    *proof.Books
+	books    *books.Books
 	target   int64
 	waits    int64         // how much longer leases last than in histories
 	pullWait time.Duration // the length of leases of pulls
@@ -178,7 +178,7 @@ func (b *bank) configure() {
 			})
 		}
 	}
-	set(b.mortal, client.Settings{MaxDeliver: proof.MaxDeliver, Backoff: proof.Backoff()})
+	set(b.mortal, client.Settings{MaxDeliver: books.MaxDeliver, Backoff: books.Backoff()})
 	set(b.grouped, client.Settings{MaxLeasedPerGroup: maxPerGroup})
 	set(b.rated, b.rates())
 	set(b.limited, client.Settings{MaxItems: maxItems})
@@ -247,7 +247,7 @@ type teller struct {
 	broken     bool              // a request failed
 	late       []*grip           // leases that run out
 	hungry     bool              // a queue was empty
-	pushed     []proof.Operation // items to edit
+	pushed     []books.Operation // items to edit
 	unheard    []unheard
 }
 
@@ -294,24 +294,24 @@ func (w *teller) run() {
 }
 
 // end judges an operation.
-func (w *teller) end(op *proof.Operation, i proof.Intent) {
+func (w *teller) end(op *books.Operation, i books.Intent) {
 	w.books.End(op, i)
-	if len(w.faults) == 0 && op.Outcome == proof.Lost && op.Text != "" && op.Return-op.Call >= int64(patience) {
+	if len(w.faults) == 0 && op.Outcome == books.Lost && op.Text != "" && op.Return-op.Call >= int64(patience) {
 		w.bank.t.Errorf("no answer: %s of %s: %s", op.Kind, op.Queue, op.Text)
 	}
 	n := max(1, len(op.Items)) + len(op.Also)
 	w.operations[string(op.Kind)+ofSeveral(op)] += n
 	w.outcomes[string(op.Outcome)+ofSeveral(op)] += n
-	if takes(op.Kind) && op.Outcome == proof.Empty {
+	if takes(op.Kind) && op.Outcome == books.Empty {
 		n = 0 // that would be no load
 	}
-	w.hungry = takes(op.Kind) && op.Outcome == proof.Empty
+	w.hungry = takes(op.Kind) && op.Outcome == books.Empty
 	w.broken = w.broken || broken(op) && op.Text != ""
 	w.count(n)
 }
 
 // one sends one request.
-func (w *teller) one(op proof.Operation) {
+func (w *teller) one(op books.Operation) {
 	intent := w.books.Begin(&op)
 	w.send(&op, 0)
 	w.end(&op, intent)

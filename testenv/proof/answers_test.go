@@ -3,19 +3,19 @@ package proof_test
 import (
 	"time"
 
-	"github.com/pqbridge/pqbridge/testenv/proof"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // asks reports whether the request is an acknowledgement that is answered if it counts.
-func (p *pending) asks() bool { return p.op.JetStream && p.op.Kind == proof.Ack && !p.silent }
+func (p *pending) asks() bool { return p.op.JetStream && p.op.Kind == books.Ack && !p.silent }
 
 // noteAnswer notes whether such an acknowledgement was answered. On a busy machine the answer may still come.
 func (w *teller) noteAnswer(r *pending) {
 	switch {
 	case !r.asks():
-	case r.op.Outcome == proof.Done:
+	case r.op.Outcome == books.Done:
 		w.answered.Add(1)
-	case len(w.faults) == 0 && r.op.Outcome == proof.Lost && r.intent.First():
+	case len(w.faults) == 0 && r.op.Outcome == books.Lost && r.intent.First():
 		w.unanswered[r.number] = r.op
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
 // maxMessage is nearly what the NATS server carries.
@@ -27,13 +27,13 @@ type burster struct {
 	sent       int                        // requests so far; each reply subject is used once
 	pulls      map[*nats.Subscription]int // of requests that are under way, by their number
 	resting    []*nats.Subscription       // of pulls that have ended, for a while
-	unanswered map[int]proof.Operation    // acknowledgements, by number of the request; see checkAnswers
+	unanswered map[int]books.Operation    // acknowledgements, by number of the request; see checkAnswers
 }
 
 // pending is one request of a burst.
 type pending struct {
-	op     proof.Operation
-	intent proof.Intent
+	op     books.Operation
+	intent books.Intent
 	number int      // of the request
 	token  string   // the subject of acknowledgements
 	also   []string // the tokens of further leases
@@ -45,7 +45,7 @@ type pending struct {
 }
 
 func newBurster(t *testing.T, c *caller) *burster {
-	b := &burster{caller: c, inbox: c.line.nc.NewInbox() + ".", replies: make(chan *nats.Msg, 16*maxGrips), pulls: map[*nats.Subscription]int{}, unanswered: map[int]proof.Operation{}}
+	b := &burster{caller: c, inbox: c.line.nc.NewInbox() + ".", replies: make(chan *nats.Msg, 16*maxGrips), pulls: map[*nats.Subscription]int{}, unanswered: map[int]books.Operation{}}
 	_, err := c.line.nc.ChanSubscribe(b.inbox+"*", b.replies)
 	must(t, err)
 	return b
@@ -125,7 +125,7 @@ func (b *burster) receiveOne(r *pending, reply *nats.Msg, end func(*pending)) (e
 	}
 	read := b.readOne
 	if r.op.JetStream {
-		read = func(*proof.Operation, *nats.Msg) (bool, error) { return b.readPulled(r, reply) }
+		read = func(*books.Operation, *nats.Msg) (bool, error) { return b.readPulled(r, reply) }
 	}
 	ended, err := read(&r.op, reply)
 	if ended = ended || err != nil || len(r.op.Items) == max(1, r.op.Batch); ended {
@@ -137,26 +137,26 @@ func (b *burster) receiveOne(r *pending, reply *nats.Msg, end func(*pending)) (e
 // encode returns the message of a request.
 func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 	switch op := &r.op; op.Kind {
-	case proof.Push:
+	case books.Push:
 		return b.encodePush(r, padding)
-	case proof.Nak:
+	case books.Nak:
 		if op.JetStream {
 			return &nats.Msg{Subject: r.token, Data: encodeNak(op)}
 		}
 		ack := subjects.Ack{Kind: subjects.AckNak, Delay: time.Duration(op.Delay), HasDelay: !op.Backoff, Snooze: op.Snooze}
 		return &nats.Msg{Subject: r.token, Data: ack.Encode()}
-	case proof.Extend:
+	case books.Extend:
 		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckProgress}.Encode()}
-	case proof.Remove, proof.Move, proof.Purge, proof.Redrive:
+	case books.Remove, books.Move, books.Purge, books.Redrive:
 		return b.encodeEdit(op)
-	case proof.Term:
+	case books.Term:
 		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckTerm}.Encode()}
-	case proof.Ack:
+	case books.Ack:
 		if len(r.also) > 0 {
 			return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckDone, Also: r.also}.Encode()}
 		}
 		return &nats.Msg{Subject: r.token}
-	case proof.NextMin, proof.NextMax:
+	case books.NextMin, books.NextMax:
 		next := subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires), MaxBytes: int(op.MaxBytes)}
 		ack := subjects.Ack{Kind: subjects.AckNext, Also: r.also, Next: next}
 		return &nats.Msg{Subject: r.token, Data: ack.Encode()}
@@ -211,13 +211,13 @@ func (c *caller) subject(queue string, verb, fifo subjects.Verb) string {
 }
 
 // sendToNobody sends a pop or lease whose answer nobody receives.
-func (b *burster) sendToNobody(op *proof.Operation, frames bool) {
+func (b *burster) sendToNobody(op *books.Operation, frames bool) {
 	op.Client, op.Call = b.number, time.Since(b.zero).Nanoseconds()
 	m := b.encodePop(op, frames)
 	m.Reply = b.line.nc.NewInbox()
-	op.Outcome = proof.Gone
+	op.Outcome = books.Gone
 	if err := b.line.nc.PublishMsg(m); err != nil {
-		op.Outcome = proof.Refused
+		op.Outcome = books.Refused
 	}
 }
 
@@ -248,7 +248,7 @@ func (b *burster) conclude(r *pending, err error, end func(*pending)) {
 }
 
 // read reads the reply to an operation.
-func (b *burster) read(op *proof.Operation, reply *nats.Msg) error {
+func (b *burster) read(op *books.Operation, reply *nats.Msg) error {
 	if len(reply.Data) == 0 && reply.Header.Get("Status") == "503" {
 		return client.ErrNoBridge
 	}
@@ -256,7 +256,7 @@ func (b *burster) read(op *proof.Operation, reply *nats.Msg) error {
 		return refused(op, reply, failure)
 	}
 	switch op.Kind {
-	case proof.Push:
+	case books.Push:
 		if op.Batch > 0 {
 			return readBatch(op, reply)
 		}
@@ -268,9 +268,9 @@ func (b *burster) read(op *proof.Operation, reply *nats.Msg) error {
 		if pushed.Duplicate && op.Unique != "" {
 			return errDuplicate
 		}
-	case proof.Remove, proof.Move, proof.Purge, proof.Redrive:
+	case books.Remove, books.Move, books.Purge, books.Redrive:
 		return readEdit(op, reply.Data)
-	case proof.Extend:
+	case books.Extend:
 		if op.JetStream {
 			return nil
 		}
@@ -284,7 +284,7 @@ func (b *burster) read(op *proof.Operation, reply *nats.Msg) error {
 }
 
 // readBatch reads the reply to a batch of pushes.
-func readBatch(op *proof.Operation, reply *nats.Msg) error {
+func readBatch(op *books.Operation, reply *nats.Msg) error {
 	pushed, err := subjects.ParsePushedBatch(reply.Data)
 	if err != nil || len(pushed.IDs) != len(op.Items) {
 		return errors.Join(client.ErrBadReply, err)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // ErrUndecided: the check could not decide in time whether there is an order of the
@@ -20,10 +22,9 @@ func (h *History) Check(timeout time.Duration) error {
 	names, ops := h.byQueue()
 	for _, name := range names {
 		a := h.newAccount(name, ops[name])
-		a.checkMissing(a.open)
-		problems = append(problems, a.problems...)
-		if len(a.problems) > 0 {
-			continue // the model assumes what was just found to be wrong
+		if err := h.auditOf(a, ops[name]); err != nil { // the model assumes that there is nothing
+			problems = append(problems, fmt.Errorf("queue %s: %w", name, err))
+			continue
 		}
 		result, err := h.check(a, ops[name], timeout)
 		switch {
@@ -38,7 +39,7 @@ func (h *History) Check(timeout time.Duration) error {
 	return errors.Join(problems...)
 }
 
-func (h *History) check(a *account, ops []*Operation, timeout time.Duration) (porcupine.CheckResult, error) {
+func (h *History) check(a *account, ops []*books.Operation, timeout time.Duration) (porcupine.CheckResult, error) {
 	result := porcupine.Unknown
 	for _, simple := range []bool{true, false} {
 		m, numbers, err := newModel(a, h.OneByOne, simple)
@@ -60,7 +61,7 @@ func (h *History) Visualize(prefix string, timeout time.Duration) (paths []strin
 	for _, name := range names {
 		a := h.newAccount(name, ops[name])
 		m, numbers, err := newModel(a, h.OneByOne, false)
-		if err != nil || len(a.problems) > 0 {
+		if err != nil || h.auditOf(a, ops[name]) != nil {
 			continue // there is no model of it
 		}
 		result, info := porcupine.CheckOperationsVerbose(m.porcupine(), steps(a, ops[name], m, numbers), timeout)

@@ -17,8 +17,8 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
 // line is a connection of clients. When it breaks, the requests under way are given up,
@@ -79,7 +79,7 @@ type caller struct {
 	calm    bool                          // nothing breaks
 	js      map[string]jetstream.Consumer // by queue and name
 
-	ops   []proof.Operation // of this round
+	ops   []books.Operation // of this round
 	grips []*grip           // leases of this round, most of them still good
 	fresh []*grip           // those of the last operation
 }
@@ -96,7 +96,7 @@ func (c *caller) request(timeout time.Duration, send func(context.Context) error
 }
 
 // do makes a request and records what became of it.
-func (b *burster) do(op proof.Operation, padding int) *proof.Operation {
+func (b *burster) do(op books.Operation, padding int) *books.Operation {
 	if op.JetStream && takes(op.Kind) && op.Fence > 0 {
 		requests := ackAndPull(b.grip(&op), op)
 		b.sendAll(requests, nil, func(*pending) {}, func(*pending) {})
@@ -111,7 +111,7 @@ func (b *burster) do(op proof.Operation, padding int) *proof.Operation {
 
 // send makes a request and enters what became of it. Package client does not say why a batch has fewer items than were
 // asked for, so requests that need to know, and those with several leases, are sent without it.
-func (b *burster) send(op *proof.Operation, padding int) {
+func (b *burster) send(op *books.Operation, padding int) {
 	if op.JetStream && b.byPackage(op) {
 		return
 	}
@@ -135,7 +135,7 @@ func (b *burster) send(op *proof.Operation, padding int) {
 }
 
 // outcome returns what the client promises about a request that ended with an error.
-func (c *caller) outcome(op *proof.Operation, err error) proof.Outcome {
+func (c *caller) outcome(op *books.Operation, err error) books.Outcome {
 	var reply *client.Error
 	replied := errors.As(err, &reply)
 	if errors.Is(err, errTorn) || errors.Is(err, client.ErrBadReply) || replied && !expected(op, reply.Code) {
@@ -143,28 +143,28 @@ func (c *caller) outcome(op *proof.Operation, err error) proof.Outcome {
 	}
 	switch {
 	case err == nil, errors.Is(err, errTorn):
-		return proof.Done
+		return books.Done
 	case errors.Is(err, errDuplicate):
-		return proof.Duplicate
+		return books.Duplicate
 	case errors.Is(err, client.ErrEmpty), replied && hasUsedUp(op, reply.Code):
-		return proof.Empty
+		return books.Empty
 	case errors.Is(err, client.ErrTooLarge) && takes(op.Kind):
-		return proof.TooLarge
+		return books.TooLarge
 	case errors.Is(err, client.ErrLeaseLost):
-		return proof.Stale
-	case replied && (reply.Unknown || reply.Code == subjects.CodeUnavailable && (op.Kind == proof.NextMin || op.Kind == proof.NextMax)):
-		return proof.Unknown
+		return books.Stale
+	case replied && (reply.Unknown || reply.Code == subjects.CodeUnavailable && (op.Kind == books.NextMin || op.Kind == books.NextMax)):
+		return books.Unknown
 	case errors.Is(err, client.ErrUnknownOutcome):
-		return proof.Lost
+		return books.Lost
 	case replied, errors.Is(err, client.ErrNoBridge), !reads(op.Kind):
-		return proof.Refused // nothing has changed
+		return books.Refused // nothing has changed
 	default: // a request that changes nothing has no unknown outcome
-		return proof.Lost
+		return books.Lost
 	}
 }
 
 // expected reports whether a request may get that code while the system is broken.
-func expected(op *proof.Operation, code subjects.Code) bool {
+func expected(op *books.Operation, code subjects.Code) bool {
 	switch code {
 	case subjects.CodeTooLarge: // what finds no room is tried again
 		return op.MaxBytes > 0
@@ -175,13 +175,13 @@ func expected(op *proof.Operation, code subjects.Code) bool {
 }
 
 // reads reports whether the operation cannot change a queue.
-func reads(k proof.Kind) bool {
-	return k == proof.PeekMin || k == proof.PeekMax || k == proof.Len
+func reads(k books.Kind) bool {
+	return k == books.PeekMin || k == books.PeekMax || k == books.Len
 }
 
 // message returns what the operation pushes.
-func message(op *proof.Operation, padding int) (m client.Message) {
-	if op.Kind == proof.Push {
+func message(op *books.Operation, padding int) (m client.Message) {
+	if op.Kind == books.Push {
 		m.Value = pad(op.Value, padding)
 		op.Size = int64(len(m.Value))
 		if padding%3 == 1 {
@@ -196,7 +196,7 @@ func message(op *proof.Operation, padding int) (m client.Message) {
 }
 
 // delayed returns a message that is held back as the operation says.
-func delayed(m client.Message, op *proof.Operation) client.Message {
+func delayed(m client.Message, op *books.Operation) client.Message {
 	if op.Delay > 0 {
 		m = m.With(client.Delay(time.Duration(op.Delay)))
 	}
@@ -204,29 +204,29 @@ func delayed(m client.Message, op *proof.Operation) client.Message {
 }
 
 // ask makes the request of an operation and records what the reply says.
-func (c *caller) ask(ctx context.Context, op *proof.Operation, m client.Message) error {
+func (c *caller) ask(ctx context.Context, op *books.Operation, m client.Message) error {
 	var ack client.PushAck
 	var item *client.Item
 	var err error
 	q := queueOf(c.client, op.Queue)
 	switch op.Kind {
-	case proof.Push:
+	case books.Push:
 		if ack, err = q.push(ctx, op.Priority, m); err == nil {
 			op.ID = ack.ID
 		}
 		return err
-	case proof.Len:
+	case books.Len:
 		op.Len, err = q.managed().Len(ctx)
 		return err
-	case proof.PeekMin, proof.PeekMax:
+	case books.PeekMin, books.PeekMax:
 		item, err = choose(q, op.Kind, q.fifo.Peek, q.jobs.PeekMin, q.jobs.PeekMax)(ctx)
-	case proof.PopMin, proof.PopMax:
+	case books.PopMin, books.PopMax:
 		if op.Batch > 0 {
 			return c.popBatch(ctx, q, op)
 		}
 		pop := choose(q, op.Kind, q.fifo.Dequeue, q.jobs.PopMin, q.jobs.PopMax)
 		item, err = pop(ctx, client.Expires(op.Expires), client.MaxBytes(op.MaxBytes))
-	case proof.LeaseMin, proof.LeaseMax:
+	case books.LeaseMin, books.LeaseMax:
 		return c.lease(ctx, q, op)
 	default:
 		return c.settle(ctx, op)
@@ -270,8 +270,8 @@ func isFIFO(queue string) bool { return strings.HasPrefix(queue, "fifo-") }
 
 // broken reports whether an error means that something in the system is down at the
 // moment.
-func broken(op *proof.Operation) bool {
-	return op.Outcome != proof.Done && op.Outcome != proof.Empty && op.Outcome != proof.Stale && op.Outcome != proof.Duplicate && op.Outcome != proof.TooLarge
+func broken(op *books.Operation) bool {
+	return op.Outcome != books.Done && op.Outcome != books.Empty && op.Outcome != books.Stale && op.Outcome != books.Duplicate && op.Outcome != books.TooLarge
 }
 
 const (
@@ -337,16 +337,16 @@ type workload struct {
 
 // shares says how often clients do what, in percent. All else is use of tokens.
 var shares = []struct {
-	kind  proof.Kind
+	kind  books.Kind
 	share int
 }{
-	{proof.Push, 34}, {proof.PopMin, 9}, {proof.PopMax, 6}, {proof.PeekMin, 5}, {proof.PeekMax, 5}, {proof.Len, 7},
-	{proof.LeaseMin, 11}, {proof.LeaseMax, 6},
+	{books.Push, 34}, {books.PopMin, 9}, {books.PopMax, 6}, {books.PeekMin, 5}, {books.PeekMax, 5}, {books.Len, 7},
+	{books.LeaseMin, 11}, {books.LeaseMax, 6},
 }
 
 // next returns the next operation of a client. Once many pops have no known outcome, it
 // returns no more pops and leases.
-func (w *workload) next(c *caller, open *openPops) (op proof.Operation, padding int) {
+func (w *workload) next(c *caller, open *openPops) (op books.Operation, padding int) {
 	op.Queue = w.queues[w.random.IntN(len(w.queues))]
 	x := w.random.IntN(100)
 	for _, s := range shares {
@@ -361,17 +361,17 @@ func (w *workload) next(c *caller, open *openPops) (op proof.Operation, padding 
 				return op, 0
 			}
 		}
-		op.Kind = proof.LeaseMin
+		op.Kind = books.LeaseMin
 	}
 	if isFIFO(op.Queue) {
 		op.Kind = fromFront(op.Kind)
 	}
 	if takes(op.Kind) && open.many(op.Queue) {
-		op.Kind = proof.Push
+		op.Kind = books.Push
 	}
 	w.fill(&op)
 	w.pullSome(c, &op)
-	if op.Kind == proof.Push {
+	if op.Kind == books.Push {
 		w.fillPush(c, &op)
 		padding = w.padding()
 	}
@@ -379,7 +379,7 @@ func (w *workload) next(c *caller, open *openPops) (op proof.Operation, padding 
 }
 
 // fillPush sets what a push of a client pushes.
-func (w *workload) fillPush(c *caller, op *proof.Operation) {
+func (w *workload) fillPush(c *caller, op *books.Operation) {
 	w.pushes++
 	op.Value = fmt.Sprintf("%s-%d-%d", w.round, c.number, w.pushes)
 	op.Group = groupOf(op.Queue, op.Value)

@@ -3,7 +3,7 @@ package proof_test
 import (
 	"slices"
 
-	"github.com/pqbridge/pqbridge/testenv/proof"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // Transactions rarely lack room for the requests of clients that send them one by one. In a crowd one client sends several
@@ -18,7 +18,7 @@ const (
 )
 
 // crowd returns up to most requests with leases of these queues that the client has, each used once, and up to most others.
-func (w *workload) crowd(c *caller, queues []string, most int, next func(queue string) proof.Operation) (requests []pending) {
+func (w *workload) crowd(c *caller, queues []string, most int, next func(queue string) books.Operation) (requests []pending) {
 	for _, queue := range queues {
 		var list []*grip
 		for _, g := range c.grips {
@@ -28,14 +28,14 @@ func (w *workload) crowd(c *caller, queues []string, most int, next func(queue s
 		}
 		for len(list) > 0 {
 			r := pending{op: w.useOf(list[0]), token: list[0].AckSubject()}
-			if r.op.Kind == proof.Ack || takes(r.op.Kind) {
-				r.op.Kind = proof.NextMin
+			if r.op.Kind == books.Ack || takes(r.op.Kind) {
+				r.op.Kind = books.NextMin
 				if list[0].back {
-					r.op.Kind = proof.NextMax
+					r.op.Kind = books.NextMax
 				}
 				others := list[1:][:w.random.IntN(min(len(list), 4))]
 				for _, g := range others {
-					r.op.Also = append(r.op.Also, proof.Item{Value: g.item.Value, ID: g.item.ID, Fence: g.item.Fence})
+					r.op.Also = append(r.op.Also, books.Item{Value: g.item.Value, ID: g.item.ID, Fence: g.item.Fence})
 					r.also = append(r.also, tokenOf(g.AckSubject()))
 				}
 				if n := 1 + w.random.IntN(maxNext); n > 1 {
@@ -61,13 +61,13 @@ func (w *workload) crowd(c *caller, queues []string, most int, next func(queue s
 func (b *burster) crowd(w *workload, open *openPops, meter *odometer) int {
 	queues := slices.Clone(w.queues)
 	w.random.Shuffle(len(queues), func(i, j int) { queues[i], queues[j] = queues[j], queues[i] })
-	all := w.crowd(b.caller, queues[:1+w.random.IntN(2)], maxSmallCrowd, func(queue string) proof.Operation {
-		op := proof.Operation{Queue: queue}
-		op.Kind = []proof.Kind{proof.LeaseMin, proof.LeaseMin, proof.LeaseMax, proof.PopMin, proof.Push}[w.random.IntN(5)]
+	all := w.crowd(b.caller, queues[:1+w.random.IntN(2)], maxSmallCrowd, func(queue string) books.Operation {
+		op := books.Operation{Queue: queue}
+		op.Kind = []books.Kind{books.LeaseMin, books.LeaseMin, books.LeaseMax, books.PopMin, books.Push}[w.random.IntN(5)]
 		if isFIFO(queue) {
 			op.Kind = fromFront(op.Kind)
 		}
-		if w.fill(&op); op.Kind == proof.Push {
+		if w.fill(&op); op.Kind == books.Push {
 			w.fillPush(b.caller, &op)
 		}
 		return op

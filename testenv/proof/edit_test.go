@@ -12,9 +12,9 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
 // maxRemembered is how many of its own items a worker may remove or move later.
@@ -24,12 +24,12 @@ const maxRemembered = 256
 var errDuplicate = errors.New("duplicate")
 
 // movesItems reports whether items of a queue are moved. Such a queue, and one that is purged, gets no items that
-// were redriven: see [proof.Books].
+// were redriven: see [books.Books].
 func movesItems(queue string) bool { return queue == "a-0" || queue == "a-1" || queue == "a-2" }
 
 // remember keeps some items that were pushed.
-func (w *teller) remember(op *proof.Operation) {
-	if op.Kind != proof.Push || op.Batch > 0 || op.Outcome != proof.Done || w.workload.random.IntN(4) > 0 {
+func (w *teller) remember(op *books.Operation) {
+	if op.Kind != books.Push || op.Batch > 0 || op.Outcome != books.Done || w.workload.random.IntN(4) > 0 {
 		return
 	}
 	if len(w.pushed) == maxRemembered {
@@ -45,9 +45,9 @@ func (w *teller) editAll() {
 	random := w.workload.random
 	var requests []pending
 	add := func(queue, value, id string) {
-		op := proof.Operation{Kind: proof.Remove, Queue: queue, Value: value, ID: id}
+		op := books.Operation{Kind: books.Remove, Queue: queue, Value: value, ID: id}
 		if movesItems(queue) && random.IntN(3) > 0 {
-			op.Kind, op.Priority = proof.Move, random.Int64N(4)-1
+			op.Kind, op.Priority = books.Move, random.Int64N(4)-1
 		}
 		requests = append(requests, pending{op: op})
 	}
@@ -68,25 +68,25 @@ func (w *teller) editAll() {
 // sweep purges a queue or sends dead letters back.
 func (w *teller) sweep() {
 	random := w.workload.random
-	op := proof.Operation{Kind: proof.Purge, Queue: w.purged[random.IntN(len(w.purged))]}
+	op := books.Operation{Kind: books.Purge, Queue: w.purged[random.IntN(len(w.purged))]}
 	if random.IntN(2) == 0 {
-		op.Kind, op.Batch = proof.Redrive, 1+random.IntN(100)
+		op.Kind, op.Batch = books.Redrive, 1+random.IntN(100)
 		op.Queue = w.redriven[random.IntN(len(w.redriven))]
 	}
 	w.burst([]pending{{op: op}})
 }
 
 // encodeEdit returns the message of a request that is about an item by its id, or about a queue.
-func (b *burster) encodeEdit(op *proof.Operation) *nats.Msg {
+func (b *burster) encodeEdit(op *books.Operation) *nats.Msg {
 	item := subjects.ItemOptions{ID: op.ID, Priority: op.Priority}
 	var verb subjects.Verb
 	var data []byte
 	switch op.Kind {
-	case proof.Remove:
+	case books.Remove:
 		verb, data = subjects.Remove, item.Encode(subjects.Remove)
-	case proof.Move:
+	case books.Move:
 		verb, data = subjects.Move, item.Encode(subjects.Move)
-	case proof.Purge:
+	case books.Purge:
 		states := []subjects.State{"", subjects.StateReady, subjects.StateDelayed, subjects.StateLeased}
 		verb, data = subjects.Purge, subjects.EncodePurge(states[b.sent%len(states)])
 	default:
@@ -96,15 +96,15 @@ func (b *burster) encodeEdit(op *proof.Operation) *nats.Msg {
 }
 
 // readEdit reads the reply to such a request.
-func readEdit(op *proof.Operation, data []byte) (err error) {
+func readEdit(op *books.Operation, data []byte) (err error) {
 	switch op.Kind {
-	case proof.Remove:
+	case books.Remove:
 		_, err = subjects.ParseReply[subjects.Removed](data)
-	case proof.Move:
+	case books.Move:
 		var moved subjects.Moved
 		moved, err = subjects.ParseReply[subjects.Moved](data)
 		op.Moved = moved.ID
-	case proof.Purge:
+	case books.Purge:
 		var purged subjects.Purged
 		purged, err = subjects.ParseReply[subjects.Purged](data)
 		op.Len = purged.Purged

@@ -7,9 +7,9 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
 // isGrouped reports whether the items of a queue have groups, which its name tells, and isRated whether it has rates.
@@ -72,7 +72,7 @@ func (b *bank) rates() client.Settings {
 }
 
 // hasUsedUp reports whether a pop that does not wait was refused because of a rate.
-func hasUsedUp(op *proof.Operation, code subjects.Code) bool {
+func hasUsedUp(op *books.Operation, code subjects.Code) bool {
 	return code == subjects.CodeOverloaded && isRated(op.Queue) && takes(op.Kind) && op.Expires == 0
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/testenv/proof"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // handle is a queue of either kind. A FIFO queue has no priorities and no back.
@@ -35,7 +35,7 @@ func (h handle) managed() managed {
 }
 
 // choose returns what an operation calls: that of a FIFO queue, or that of one end of a priority queue.
-func choose[T any](h handle, k proof.Kind, fifo, front, end T) T {
+func choose[T any](h handle, k books.Kind, fifo, front, end T) T {
 	switch {
 	case isFIFO(h.name):
 		return fifo
@@ -52,6 +52,6 @@ func (h handle) push(ctx context.Context, priority int64, m client.Message) (cli
 	return h.jobs.PushMsg(ctx, priority, m)
 }
 
-func (h handle) popBatch(ctx context.Context, k proof.Kind, n int, options ...client.PopOption) ([]*client.Item, error) {
+func (h handle) popBatch(ctx context.Context, k books.Kind, n int, options ...client.PopOption) ([]*client.Item, error) {
 	return choose(h, k, h.fifo.DequeueBatch, h.jobs.PopMinBatch, h.jobs.PopMaxBatch)(ctx, n, options...)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/testenv/proof"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // Half of the pulls that clients send one by one are those of package jetstream, as most of its users make them: Fetch,
@@ -24,7 +24,7 @@ const (
 )
 
 // byPackage makes a pull, or an acknowledgement, with package jetstream. It reports false if that is to be done without it.
-func (b *burster) byPackage(op *proof.Operation) bool {
+func (b *burster) byPackage(op *books.Operation) bool {
 	op.Client = b.number
 	if !takes(op.Kind) {
 		message := b.grip(op).message
@@ -49,7 +49,7 @@ func (b *burster) byPackage(op *proof.Operation) bool {
 	return true
 }
 
-func (b *burster) endByPackage(op *proof.Operation, err error) {
+func (b *burster) endByPackage(op *books.Operation, err error) {
 	op.Return = time.Since(b.zero).Nanoseconds()
 	if op.Outcome = b.outcome(op, err); err != nil {
 		op.Text = err.Error()
@@ -76,7 +76,7 @@ func (c *caller) consumer(queue, name string) (jetstream.Consumer, error) {
 }
 
 // fetch pulls.
-func (b *burster) fetch(op *proof.Operation, consumer jetstream.Consumer) (err error) {
+func (b *burster) fetch(op *books.Operation, consumer jetstream.Consumer) (err error) {
 	reconnects := b.line.nc.Stats().Reconnects
 	n, wait := max(1, op.Batch), time.Duration(op.Expires)
 	var batch jetstream.MessageBatch
@@ -113,7 +113,7 @@ func (b *burster) fetch(op *proof.Operation, consumer jetstream.Consumer) (err e
 }
 
 // endOfFetch returns what it means that a pull ended with an error, or without one.
-func (b *burster) endOfFetch(op *proof.Operation, err error) error {
+func (b *burster) endOfFetch(op *books.Operation, err error) error {
 	switch {
 	case err == nil, errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoMessages):
 		return endOfPull(op, "404", "of a Fetch")
@@ -126,7 +126,7 @@ func (b *burster) endOfFetch(op *proof.Operation, err error) error {
 }
 
 // fetched records an item.
-func (b *burster) fetched(op *proof.Operation, m jetstream.Msg) error {
+func (b *burster) fetched(op *books.Operation, m jetstream.Msg) error {
 	g, err := b.pulled(op, m.Reply(), m.Headers(), m.Data())
 	if g != nil {
 		g.message = m
@@ -138,11 +138,11 @@ func (b *burster) fetched(op *proof.Operation, m jetstream.Msg) error {
 var errSilent = fmt.Errorf("%w: nobody answers that", client.ErrUnknownOutcome)
 
 // use acknowledges a message. Package jetstream does that once for each message.
-func (b *burster) use(op *proof.Operation, m jetstream.Msg) (err error) {
+func (b *burster) use(op *books.Operation, m jetstream.Msg) (err error) {
 	ctx, cancel := context.WithTimeout(b.line.context(), silenceTime)
 	defer cancel()
 	switch op.Kind {
-	case proof.Ack:
+	case books.Ack:
 		if err = m.DoubleAck(ctx); err == nil {
 			return nil
 		}
@@ -150,15 +150,15 @@ func (b *burster) use(op *proof.Operation, m jetstream.Msg) (err error) {
 			return fmt.Errorf("%w: %w", client.ErrUnknownOutcome, err)
 		}
 		return fmt.Errorf("%w: %w", client.ErrNoBridge, err)
-	case proof.Nak:
+	case books.Nak:
 		if op.Delay > 0 {
 			err = m.NakWithDelay(time.Duration(op.Delay))
 		} else {
 			err = m.Nak()
 		}
-	case proof.Term:
+	case books.Term:
 		err = m.TermWithReason("dropped")
-	case proof.Extend:
+	case books.Extend:
 		err = m.InProgress()
 	}
 	if err == nil {

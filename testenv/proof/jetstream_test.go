@@ -19,8 +19,8 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
 // Some leases are pulls through the JetStream face, and some of their acknowledgements are JetStream's. The others are those
@@ -103,8 +103,8 @@ func (r *rig) loseDeliveries() {
 }
 
 // pullSome has half of the leases of a history be pulls.
-func (w *workload) pullSome(c *caller, op *proof.Operation) {
-	if op.Kind != proof.LeaseMin && op.Kind != proof.LeaseMax || w.random.IntN(2) == 0 {
+func (w *workload) pullSome(c *caller, op *books.Operation) {
+	if op.Kind != books.LeaseMin && op.Kind != books.LeaseMax || w.random.IntN(2) == 0 {
 		return
 	}
 	op.MaxBytes = 0
@@ -113,7 +113,7 @@ func (w *workload) pullSome(c *caller, op *proof.Operation) {
 }
 
 // pullAs makes a lease a pull of a consumer, "" for that of its end.
-func pullAs(op *proof.Operation, consumer string, wait int64) {
+func pullAs(op *books.Operation, consumer string, wait int64) {
 	end := "min"
 	if back(op.Kind) {
 		end = "max"
@@ -122,12 +122,12 @@ func pullAs(op *proof.Operation, consumer string, wait int64) {
 }
 
 // ackAsJetStream has most acknowledgements of pulled items be JetStream's.
-func (w *workload) ackAsJetStream(g *grip, op *proof.Operation) {
+func (w *workload) ackAsJetStream(g *grip, op *books.Operation) {
 	op.JetStream = g.subject != "" && !op.Snooze && w.random.IntN(4) > 0
 }
 
 // acksTo returns the subject for an operation with the token.
-func (g *grip) acksTo(op *proof.Operation) string {
+func (g *grip) acksTo(op *books.Operation) string {
 	if op.JetStream {
 		return g.subject
 	}
@@ -135,11 +135,11 @@ func (g *grip) acksTo(op *proof.Operation) string {
 }
 
 // ackAndPull returns the two requests of a +NXT.
-func ackAndPull(g *grip, op proof.Operation) []pending {
-	ack, pull := op, proof.Operation{Kind: proof.LeaseMin, Queue: op.Queue}
-	ack.Kind, ack.MaxBytes = proof.Ack, 0
+func ackAndPull(g *grip, op books.Operation) []pending {
+	ack, pull := op, books.Operation{Kind: books.LeaseMin, Queue: op.Queue}
+	ack.Kind, ack.MaxBytes = books.Ack, 0
 	if g.back {
-		pull.Kind = proof.LeaseMax
+		pull.Kind = books.LeaseMax
 	}
 	pullAs(&pull, strings.Split(g.subject, ".")[5], g.wait)
 	pull.Spread = false // it is one item
@@ -225,7 +225,7 @@ func encodePull(r *pending) *nats.Msg {
 }
 
 // encodeNak returns JetStream's negative acknowledgement.
-func encodeNak(op *proof.Operation) []byte {
+func encodeNak(op *books.Operation) []byte {
 	if op.Backoff || op.Delay == 0 {
 		return []byte("-NAK")
 	}
@@ -276,7 +276,7 @@ func (b *burster) rest(s *nats.Subscription) {
 }
 
 // endOfPull returns what the status means that ends a pull.
-func endOfPull(op *proof.Operation, code, text string) error {
+func endOfPull(op *books.Operation, code, text string) error {
 	some := len(op.Items) > 0
 	op.Text = strings.TrimSpace("pull: " + code + " " + text)
 	none := func(err error) error {
@@ -304,7 +304,7 @@ func endOfPull(op *proof.Operation, code, text string) error {
 const ackTokens = 12
 
 // pulled records an item that was pulled.
-func (c *caller) pulled(op *proof.Operation, reply string, header nats.Header, value []byte) (*grip, error) {
+func (c *caller) pulled(op *books.Operation, reply string, header nats.Header, value []byte) (*grip, error) {
 	tokens := strings.Split(reply, ".")
 	if len(tokens) != ackTokens || tokens[2] != domain(op.Queue) || tokens[4] != op.Queue || tokens[5] != op.Consumer {
 		return nil, fmt.Errorf("%w: acknowledgements go to %s", client.ErrBadReply, reply)
@@ -356,30 +356,30 @@ func (b *bank) configurePulls(c *caller) {
 }
 
 // pullInAccounts has half of the leases of accounts be pulls, some of them of a consumer with few places.
-func (w *teller) pullInAccounts(op *proof.Operation) {
+func (w *teller) pullInAccounts(op *books.Operation) {
 	random := w.workload.random
-	if op.Kind != proof.LeaseMin && op.Kind != proof.LeaseMax || random.IntN(2) > 0 {
+	if op.Kind != books.LeaseMin && op.Kind != books.LeaseMax || random.IntN(2) > 0 {
 		return
 	}
 	consumer := ""
-	if slices.Contains(w.full, op.Queue) && op.Kind == proof.LeaseMin && random.IntN(2) == 0 {
+	if slices.Contains(w.full, op.Queue) && op.Kind == books.LeaseMin && random.IntN(2) == 0 {
 		consumer = scarceConsumer
 	}
 	pullAs(op, consumer, int64(w.pullWait))
 }
 
 // pullForNobody sends a pull to an inbox that nobody subscribes to, or no longer.
-func (b *burster) pullForNobody(op *proof.Operation) {
+func (b *burster) pullForNobody(op *books.Operation) {
 	nc := b.line.nc
 	m := encodePull(&pending{op: *op})
 	m.Reply = nc.NewInbox()
-	op.Client, op.Call, op.Outcome = b.number, time.Since(b.zero).Nanoseconds(), proof.Gone
+	op.Client, op.Call, op.Outcome = b.number, time.Since(b.zero).Nanoseconds(), books.Gone
 	gone, err := &nats.Subscription{}, error(nil)
 	if b.sent++; b.sent%2 == 0 {
 		gone, err = nc.SubscribeSync(m.Reply)
 		defer func() { _ = gone.Unsubscribe() }() // the connection may be closed
 	}
 	if err = errors.Join(err, nc.PublishMsg(m)); err != nil {
-		op.Outcome = proof.Refused
+		op.Outcome = books.Refused
 	}
 }

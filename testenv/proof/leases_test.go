@@ -11,7 +11,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/testenv/proof"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // grip is a lease that a client has, or had.
@@ -21,7 +21,7 @@ type grip struct {
 	// Of a pull: the subject that JetStream's acknowledgements go to, and the message if it is one of package jetstream.
 	subject string
 	message jetstream.Msg
-	item    proof.Item
+	item    books.Item
 	back    bool // it was leased from there
 	wait    int64
 }
@@ -40,35 +40,35 @@ const (
 	maxBatch = 3
 )
 
-func back(k proof.Kind) bool {
-	return k == proof.PopMax || k == proof.PeekMax || k == proof.LeaseMax || k == proof.NextMax
+func back(k books.Kind) bool {
+	return k == books.PopMax || k == books.PeekMax || k == books.LeaseMax || k == books.NextMax
 }
 
 // fromFront returns the operation at the front of the queue in place of one at the back.
-func fromFront(k proof.Kind) proof.Kind {
+func fromFront(k books.Kind) books.Kind {
 	switch k {
-	case proof.PopMax:
-		return proof.PopMin
-	case proof.PeekMax:
-		return proof.PeekMin
-	case proof.LeaseMax:
-		return proof.LeaseMin
+	case books.PopMax:
+		return books.PopMin
+	case books.PeekMax:
+		return books.PeekMin
+	case books.LeaseMax:
+		return books.LeaseMin
 	}
 	return k
 }
 
 // takes reports whether the operation takes items that are not its own yet.
-func takes(k proof.Kind) bool {
-	return k == proof.PopMin || k == proof.PopMax || k == proof.LeaseMin || k == proof.LeaseMax || k == proof.NextMin || k == proof.NextMax
+func takes(k books.Kind) bool {
+	return k == books.PopMin || k == books.PopMax || k == books.LeaseMin || k == books.LeaseMax || k == books.NextMin || k == books.NextMax
 }
 
 // fill sets what an operation asks for.
-func (w *workload) fill(op *proof.Operation) {
-	lease := op.Kind == proof.LeaseMin || op.Kind == proof.LeaseMax
+func (w *workload) fill(op *books.Operation) {
+	lease := op.Kind == books.LeaseMin || op.Kind == books.LeaseMax
 	if lease {
 		op.Wait = int64(waits[w.random.IntN(len(waits))])
 	}
-	if !lease && op.Kind != proof.PopMin && op.Kind != proof.PopMax {
+	if !lease && op.Kind != books.PopMin && op.Kind != books.PopMax {
 		return
 	}
 	w.limitBytes(op)
@@ -82,7 +82,7 @@ func (w *workload) fill(op *proof.Operation) {
 
 // nextUse returns an operation with one of the client's tokens. Now and then the client
 // first waits until that lease should be over.
-func (w *workload) nextUse(c *caller, open *openPops) (op proof.Operation, ok bool) {
+func (w *workload) nextUse(c *caller, open *openPops) (op books.Operation, ok bool) {
 	g := c.grips[w.random.IntN(len(c.grips))]
 	if w.random.IntN(25) == 0 {
 		<-time.After(min(time.Until(g.Until), dueTime))
@@ -99,36 +99,36 @@ func (w *workload) nextUse(c *caller, open *openPops) (op proof.Operation, ok bo
 }
 
 // useOf returns an operation with a token.
-func (w *workload) useOf(g *grip) proof.Operation {
-	op := proof.Operation{Queue: g.queue, Value: g.item.Value, ID: g.item.ID, Fence: g.item.Fence, Wait: g.wait}
+func (w *workload) useOf(g *grip) books.Operation {
+	op := books.Operation{Queue: g.queue, Value: g.item.Value, ID: g.item.ID, Fence: g.item.Fence, Wait: g.wait}
 	switch x := w.random.IntN(100); {
 	case x < 35:
-		op.Kind = proof.Ack
+		op.Kind = books.Ack
 	case x < 60:
-		op.Kind = proof.Nak
+		op.Kind = books.Nak
 		op.Snooze = w.random.IntN(3) == 0
 		if w.random.IntN(2) == 0 {
 			op.Delay = w.random.Int64N(int64(maxDelay))
 		}
 	case x < 75:
-		op.Kind = proof.Extend
+		op.Kind = books.Extend
 	case g.back:
-		op.Kind = proof.NextMax
+		op.Kind = books.NextMax
 	default:
-		op.Kind = proof.NextMin
+		op.Kind = books.NextMin
 	}
 	return op
 }
 
 // note keeps the leases that an operation gave, and forgets most of those that it ended.
-func (c *caller) note(w *workload, op *proof.Operation) {
-	if op.JetStream && op.Kind == proof.Ack && op.Outcome == proof.Lost && w.random.IntN(4) > 0 {
+func (c *caller) note(w *workload, op *books.Operation) {
+	if op.JetStream && op.Kind == books.Ack && op.Outcome == books.Lost && w.random.IntN(4) > 0 {
 		c.drop(op)
 	}
-	settles := op.Kind == proof.Ack || op.Kind == proof.Nak || op.Kind == proof.Term || op.Kind == proof.NextMin || op.Kind == proof.NextMax
-	if settles && (op.Outcome == proof.Done || op.Outcome == proof.Empty || op.Outcome == proof.TooLarge || op.Outcome == proof.Stale) && w.random.IntN(4) > 0 {
+	settles := op.Kind == books.Ack || op.Kind == books.Nak || op.Kind == books.Term || op.Kind == books.NextMin || op.Kind == books.NextMax
+	if settles && (op.Outcome == books.Done || op.Outcome == books.Empty || op.Outcome == books.TooLarge || op.Outcome == books.Stale) && w.random.IntN(4) > 0 {
 		for _, lease := range over(op) {
-			c.drop(&proof.Operation{ID: lease.ID, Fence: lease.Fence})
+			c.drop(&books.Operation{ID: lease.ID, Fence: lease.Fence})
 		}
 	}
 	c.grips = append(c.grips, c.fresh...)
@@ -136,20 +136,20 @@ func (c *caller) note(w *workload, op *proof.Operation) {
 }
 
 // grip returns the lease that an operation uses.
-func (c *caller) grip(op *proof.Operation) *grip {
+func (c *caller) grip(op *books.Operation) *grip {
 	return c.grips[slices.IndexFunc(c.grips, func(g *grip) bool { return g.of(op) })]
 }
 
 // drop forgets that lease.
-func (c *caller) drop(op *proof.Operation) {
+func (c *caller) drop(op *books.Operation) {
 	c.grips = slices.DeleteFunc(c.grips, func(g *grip) bool { return g.of(op) })
 }
 
 // of reports whether the operation uses the lease.
-func (g *grip) of(op *proof.Operation) bool { return g.item.ID == op.ID && g.item.Fence == op.Fence }
+func (g *grip) of(op *books.Operation) bool { return g.item.ID == op.ID && g.item.Fence == op.Fence }
 
 // lease leases items.
-func (c *caller) lease(ctx context.Context, q handle, op *proof.Operation) error {
+func (c *caller) lease(ctx context.Context, q handle, op *books.Operation) error {
 	wait, expires := client.AckWait(op.Wait), client.Expires(op.Expires)
 	if op.Batch == 0 {
 		lease := choose(q, op.Kind, q.fifo.Lease, q.jobs.LeaseMin, q.jobs.LeaseMax)
@@ -165,7 +165,7 @@ func (c *caller) lease(ctx context.Context, q handle, op *proof.Operation) error
 }
 
 // popBatch pops several items.
-func (c *caller) popBatch(ctx context.Context, q handle, op *proof.Operation) error {
+func (c *caller) popBatch(ctx context.Context, q handle, op *books.Operation) error {
 	items, err := q.popBatch(ctx, op.Kind, op.Batch, client.Expires(op.Expires))
 	for _, item := range items {
 		err = errors.Join(popped(op, item), err)
@@ -174,17 +174,17 @@ func (c *caller) popBatch(ctx context.Context, q handle, op *proof.Operation) er
 }
 
 // popped records one of several items.
-func popped(op *proof.Operation, item *client.Item) error {
+func popped(op *books.Operation, item *client.Item) error {
 	value, torn := unpad(item)
 	if torn == nil {
 		torn = checkGroup(op.Queue, value, item)
 	}
-	op.Items = append(op.Items, proof.Item{Value: value, ID: item.ID, Unique: item.Unique, Group: item.Group, Size: int64(len(item.Value))})
+	op.Items = append(op.Items, books.Item{Value: value, ID: item.ID, Unique: item.Unique, Group: item.Group, Size: int64(len(item.Value))})
 	return torn
 }
 
 // got records leased items.
-func (c *caller) got(op *proof.Operation, list ...*client.Delivery) (err error) {
+func (c *caller) got(op *books.Operation, list ...*client.Delivery) (err error) {
 	for _, d := range list {
 		value, torn := unpad(&d.Item)
 		if torn == nil {
@@ -197,7 +197,7 @@ func (c *caller) got(op *proof.Operation, list ...*client.Delivery) (err error) 
 		}
 		err = errors.Join(err, torn, malformed)
 		fence := token.Fence >> 48 // the count of leases and negative acknowledgements; the rest is random
-		item := proof.Item{
+		item := books.Item{
 			Value: value, ID: d.ID, Unique: d.Unique, Group: d.Group, Size: int64(len(d.Value)),
 			Fence: fence, Deliveries: d.Deliveries, Until: c.since(d.Until),
 		}
@@ -211,19 +211,19 @@ func (c *caller) got(op *proof.Operation, list ...*client.Delivery) (err error) 
 func (c *caller) since(t time.Time) int64 { return t.Sub(c.zero).Nanoseconds() }
 
 // settle uses the token of an operation.
-func (c *caller) settle(ctx context.Context, op *proof.Operation) error {
+func (c *caller) settle(ctx context.Context, op *books.Operation) error {
 	g := c.grip(op)
 	switch op.Kind {
-	case proof.Ack:
+	case books.Ack:
 		return g.Ack(ctx)
-	case proof.Nak:
+	case books.Nak:
 		if op.Snooze {
 			return g.Snooze(ctx, time.Duration(op.Delay))
 		}
 		return g.Nak(ctx, time.Duration(op.Delay))
-	case proof.Term:
+	case books.Term:
 		return g.Term(ctx, "")
-	case proof.Extend:
+	case books.Extend:
 		until, err := g.Extend(ctx)
 		if err == nil {
 			op.Until = c.since(until)

@@ -4,7 +4,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 
-	"github.com/pqbridge/pqbridge/testenv/proof"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // limits are those of bridges; 0 is the default. In most systems they are so low that items often find no room in a
@@ -48,7 +48,7 @@ func largePadding(random *rand.Rand) int {
 
 // limitBytes has some pops and leases limit the bytes that they get: with a limit that only small items have room for, or one
 // for several large ones.
-func (w *workload) limitBytes(op *proof.Operation) {
+func (w *workload) limitBytes(op *books.Operation) {
 	switch w.random.IntN(12) {
 	case 0:
 		op.MaxBytes = 1 + w.random.Int64N(500)

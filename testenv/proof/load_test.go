@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/testenv/proof"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // pushAll pushes many items.
@@ -16,7 +16,7 @@ func (w *teller) pushAll() {
 	requests := make([]pending, 1+random.IntN(maxBurst))
 	for i := range requests {
 		op := &requests[i].op
-		op.Kind, op.Queue = proof.Push, w.someQueue(share{5, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{5, w.mortal}, share{5, w.limited}, share{8, w.large}, share{8, w.grouped}, share{4, w.rated})
+		op.Kind, op.Queue = books.Push, w.someQueue(share{5, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{5, w.mortal}, share{5, w.limited}, share{8, w.large}, share{8, w.grouped}, share{4, w.rated})
 		rated := slices.Contains(w.rated, op.Queue)
 		unique := slices.Contains(w.unique, op.Queue)
 		if unique {
@@ -30,7 +30,7 @@ func (w *teller) pushAll() {
 			op.Batch = 1 + random.IntN(maxPushed)
 			for range op.Batch {
 				value := strconv.FormatInt(w.books.New(), 10)
-				op.Items = append(op.Items, proof.Item{Value: value, Group: groupOf(op.Queue, value)})
+				op.Items = append(op.Items, books.Item{Value: value, Group: groupOf(op.Queue, value)})
 			}
 		} else {
 			op.Value = strconv.FormatInt(w.books.New(), 10)
@@ -53,11 +53,11 @@ func (w *teller) crowd() {
 	if w.countGrips(w.large) < minCrowd {
 		w.prepareCrowd()
 	}
-	w.burst(w.workload.crowd(w.caller, w.large, maxCrowd, func(queue string) proof.Operation {
+	w.burst(w.workload.crowd(w.caller, w.large, maxCrowd, func(queue string) books.Operation {
 		op := w.take(random.IntN(4) == 0)
 		op.Batch = min(op.Batch, maxCrowdBatch)
 		if random.IntN(4) == 0 {
-			op = proof.Operation{Kind: proof.Push, Value: strconv.FormatInt(w.books.New(), 10)}
+			op = books.Operation{Kind: books.Push, Value: strconv.FormatInt(w.books.New(), 10)}
 		}
 		if op.Queue = queue; isFIFO(queue) {
 			op.Kind = fromFront(op.Kind)
@@ -72,10 +72,10 @@ func (w *teller) prepareCrowd() {
 	queue := w.large[random.IntN(len(w.large))]
 	pushes, leases := make([]pending, 2*minCrowd), make([]pending, minCrowd/2)
 	for i := range pushes {
-		pushes[i].op = proof.Operation{Kind: proof.Push, Queue: queue, Value: strconv.FormatInt(w.books.New(), 10)}
+		pushes[i].op = books.Operation{Kind: books.Push, Queue: queue, Value: strconv.FormatInt(w.books.New(), 10)}
 	}
 	for i := range leases {
-		leases[i].op = proof.Operation{Kind: proof.LeaseMin, Queue: queue, Batch: 2, Wait: w.waits * int64(waits[len(waits)-1])}
+		leases[i].op = books.Operation{Kind: books.LeaseMin, Queue: queue, Batch: 2, Wait: w.waits * int64(waits[len(waits)-1])}
 	}
 	w.burst(pushes)
 	w.burst(leases)
@@ -110,10 +110,10 @@ func (w *teller) useAll() {
 		r := pending{op: w.use(g)}
 		if !tooLate && random.IntN(2) == 0 {
 			r.silent = true
-			r.op.Kind, r.op.Delay, r.op.Snooze, r.op.Backoff = proof.Ack, 0, false, false
+			r.op.Kind, r.op.Delay, r.op.Snooze, r.op.Backoff = books.Ack, 0, false, false
 		}
 		w.ackAsJetStream(g, &r.op)
-		if r.op.JetStream && (takes(r.op.Kind) || r.op.Kind == proof.Ack && random.IntN(8) == 0) {
+		if r.op.JetStream && (takes(r.op.Kind) || r.op.Kind == books.Ack && random.IntN(8) == 0) {
 			requests = append(requests, ackAndPull(g, r.op)...)
 			continue
 		}
@@ -189,28 +189,28 @@ func (w *teller) someQueue(shares ...share) string {
 }
 
 // use returns an operation with a token.
-func (w *teller) use(g *grip) proof.Operation {
+func (w *teller) use(g *grip) books.Operation {
 	op := w.useOf(g)
 	if !strings.HasSuffix(g.queue, "-dead") && w.workload.random.IntN(12) == 0 && !w.books.IsBack(op.Value) {
-		op.Kind, op.Delay, op.Snooze = proof.Term, 0, false
+		op.Kind, op.Delay, op.Snooze = books.Term, 0, false
 	}
-	if proof.IsMortal(op.Queue) && op.Kind == proof.Nak && !op.Snooze && op.Delay == 0 {
-		op.Backoff, op.Delay = true, int64(proof.BackoffAfter(g.item.Deliveries))
+	if books.IsMortal(op.Queue) && op.Kind == books.Nak && !op.Snooze && op.Delay == 0 {
+		op.Backoff, op.Delay = true, int64(books.BackoffAfter(g.item.Deliveries))
 	}
 	return op
 }
 
 // useSome returns an operation with one token or several.
-func (w *teller) useSome() proof.Operation {
+func (w *teller) useSome() books.Operation {
 	random := w.workload.random
 	g := w.grips[random.IntN(len(w.grips))]
 	op := w.use(g)
 	if random.IntN(3) == 0 {
 		return op
 	}
-	op.Kind, op.Delay, op.Snooze, op.Backoff = proof.NextMin, 0, false, false
+	op.Kind, op.Delay, op.Snooze, op.Backoff = books.NextMin, 0, false, false
 	if g.back {
-		op.Kind = proof.NextMax
+		op.Kind = books.NextMax
 	}
 	w.addOthers(w.caller, &op, maxTogether-1)
 	if len(op.Also) > 0 && random.IntN(4) == 0 {
@@ -221,14 +221,14 @@ func (w *teller) useSome() proof.Operation {
 }
 
 // take returns a pop or a lease.
-func (w *teller) take(pop bool) (op proof.Operation) {
+func (w *teller) take(pop bool) (op books.Operation) {
 	random := w.workload.random
 	op.Queue = w.someQueue(share{15, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{15, w.dead}, share{10, w.mortal}, share{3, w.limited}, share{12, w.large}, share{8, w.grouped}, share{6, w.rated})
 	few := !slices.Contains(w.full, op.Queue)
 	if pop && !slices.Contains(w.limited, op.Queue) { // an item that comes back after a pop is not refused
-		op.Kind = []proof.Kind{proof.PopMin, proof.PopMax}[random.IntN(2)]
+		op.Kind = []books.Kind{books.PopMin, books.PopMax}[random.IntN(2)]
 	} else {
-		op.Kind = []proof.Kind{proof.LeaseMin, proof.LeaseMax}[random.IntN(2)]
+		op.Kind = []books.Kind{books.LeaseMin, books.LeaseMax}[random.IntN(2)]
 		op.Wait = w.waits * int64(waits[random.IntN(len(waits))])
 	}
 	if isFIFO(op.Queue) {

@@ -1,8 +1,6 @@
 package proof
 
 import (
-	"bytes"
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -11,6 +9,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 const (
@@ -196,9 +195,9 @@ func (m *queueModel) settle(s *state, p *step) bool {
 	}
 	for _, t := range p.tokens {
 		switch p.use {
-		case Nak:
+		case books.Nak:
 			s.nak(t.item, p.delayed, p.hold)
-		case Extend:
+		case books.Extend:
 			s.extend(t.item, p.hold)
 		default:
 			s.take(t.item)
@@ -288,10 +287,6 @@ func (m *queueModel) inOrder(s *state, p *step) bool {
 	return true
 }
 
-func compareIDs(a, b fdbpq.ID) int {
-	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Count, b.Count), bytes.Compare(a.Random[:], b.Random[:]))
-}
-
 // newModel numbers the items.
 func newModel(a *account, oneByOne, simple bool) (*queueModel, map[fdbpq.ID]int, error) {
 	m := &queueModel{oneByOne: oneByOne, ordered: oneByOne || a.open == 0, simple: simple, openFrom: a.openFrom, maxLeased: a.maxLeased}
@@ -306,7 +301,7 @@ func newModel(a *account, oneByOne, simple bool) (*queueModel, map[fdbpq.ID]int,
 		return nil, nil, fmt.Errorf("%w: %d items, and %d that pops and leases of unknown outcome may have taken: the model has room for %d and %d",
 			ErrUndecided, len(m.ids), open, maxItems, MaxOpen)
 	}
-	slices.SortFunc(m.ids, compareIDs)
+	slices.SortFunc(m.ids, func(a, b fdbpq.ID) int { return a.Compare(&b) })
 	numbers := make(map[fdbpq.ID]int, len(m.ids))
 	for i, id := range m.ids {
 		numbers[id] = i
@@ -315,17 +310,13 @@ func newModel(a *account, oneByOne, simple bool) (*queueModel, map[fdbpq.ID]int,
 		m.sizes = append(m.sizes, a.pushes[value].Size)
 		m.groups = append(m.groups, a.pushes[value].Group)
 		acked := int64(math.MaxInt64)
-		if push := a.pushes[value]; push.Outcome == Done && push.ID == id.String() {
+		if push := a.pushes[value]; push.Outcome == books.Done && push.ID == id.String() {
 			acked = push.Return
 		}
 		m.acked = append(m.acked, acked)
 		m.settled = append(m.settled, a.gone[id])
 		m.expiry = append(m.expiry, a.expiry(a.pushes[value], simple))
-		var known fences
-		for _, l := range a.leases[id] {
-			known = append(known, uint16(l.item.Fence))
-		}
-		m.next = append(m.next, known)
+		m.next = append(m.next, a.leases[id])
 	}
 	return m, numbers, nil
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/testenv/proof"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // maxRepeats is how often a push whose outcome is unknown is repeated, at most.
@@ -14,7 +14,7 @@ const maxRepeats = 20
 
 // undecided reports whether the request pushed with message ids, and may have happened.
 func (p *pending) undecided() bool {
-	return p.once && (p.op.Outcome == proof.Unknown || p.op.Outcome == proof.Lost)
+	return p.once && (p.op.Outcome == books.Unknown || p.op.Outcome == books.Lost)
 }
 
 // repeat sends pushes with message ids again until their outcomes are known: each has happened once, whether it was
@@ -35,7 +35,7 @@ func (w *teller) repeat(undecided []*pending, padding func(queue string) int) {
 		}
 		w.sendAll(again, padding, nothing, nothing)
 		for i, r := range undecided {
-			if again[i].op.Outcome == proof.Done {
+			if again[i].op.Outcome == books.Done {
 				again[i].op.Call = r.op.Call
 				r.op = again[i].op
 				w.outcomes["done when repeated"]++

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
@@ -33,7 +34,7 @@ import (
 // happens in between.
 type page struct {
 	*testing.T
-	books   *proof.Books
+	books   *books.Books
 	history *proof.History // if there are no books
 	now     int64
 	ids     map[string]string // by value; in books "id" unless said otherwise
@@ -56,13 +57,13 @@ func (p *page) write(script string) {
 
 // entry is one step of a script.
 type entry struct {
-	proof.Operation
+	books.Operation
 	numbers  []int64
 	settings map[string]string
 }
 
 func (p *page) parse(words []string) *entry {
-	e := &entry{Operation: proof.Operation{Queue: "jobs", Outcome: proof.Done}, settings: map[string]string{}}
+	e := &entry{Operation: books.Operation{Queue: "jobs", Outcome: books.Done}, settings: map[string]string{}}
 	for _, word := range words {
 		n, err := strconv.ParseInt(word, 10, 64)
 		key, value, isSetting := strings.Cut(word, "=")
@@ -72,7 +73,7 @@ func (p *page) parse(words []string) *entry {
 		case isSetting:
 			e.settings[key] = value
 		default:
-			e.Outcome = proof.Outcome(strings.ReplaceAll(word, "-", " "))
+			e.Outcome = books.Outcome(strings.ReplaceAll(word, "-", " "))
 		}
 	}
 	return e
@@ -113,57 +114,57 @@ func (p *page) step(words []string) {
 		if p.books != nil {
 			p.books.New()
 		}
-		e.Kind, e.Value, e.ID = proof.Push, item, p.newID(e, item)
+		e.Kind, e.Value, e.ID = books.Push, item, p.newID(e, item)
 		defer func() {
 			p.ids[e.Value], p.keys[e.Value], p.sizes[e.Value], p.groups[e.Value] = e.ID, e.Unique, e.Size, e.settings["group"]
 		}()
 	case "batch":
 		p.batch(e)
 	case "pop", "peek":
-		if e.Kind = proof.Kind(words[0] + ".min"); e.Outcome == proof.Done {
+		if e.Kind = books.Kind(words[0] + ".min"); e.Outcome == books.Done {
 			e.Value, e.ID, e.Unique, e.Size, e.Group = item, p.newID(e, item), p.keys[item], p.sizes[item], p.groups[item]
 		}
 	case "len":
-		e.Kind, e.Len = proof.Len, e.number(0)
+		e.Kind, e.Len = books.Len, e.number(0)
 	case "take", "hold":
-		e.Kind, e.Batch = proof.PopMin, 3
+		e.Kind, e.Batch = books.PopMin, 3
 		for _, n := range e.numbers {
-			got := proof.Item{Value: fmt.Sprint(n), ID: p.id(fmt.Sprint(n))}
+			got := books.Item{Value: fmt.Sprint(n), ID: p.id(fmt.Sprint(n))}
 			if words[0] == "hold" {
-				e.Kind, e.Wait = proof.LeaseMin, int64(time.Minute)
+				e.Kind, e.Wait = books.LeaseMin, int64(time.Minute)
 				got = p.lease(got.Value, 1, 1, 60)
 			}
 			e.Items = append(e.Items, got)
 		}
 	case "popdead":
-		e.Kind, e.Queue, e.Value, e.ID = proof.PopMin, "jobs-dead", "0", "letter"
+		e.Kind, e.Queue, e.Value, e.ID = books.PopMin, "jobs-dead", "0", "letter"
 	case "wait":
-		e.Kind, e.Batch = proof.PopMin, 2
+		e.Kind, e.Batch = books.PopMin, 2
 		for i := range e.number(0) {
-			e.Items = append(e.Items, proof.Item{Value: fmt.Sprint(i), ID: fdbpq.ID{Count: i + 1}.String()})
+			e.Items = append(e.Items, books.Item{Value: fmt.Sprint(i), ID: fdbpq.ID{Count: i + 1}.String()})
 		}
 
 	case "fetch":
-		e.Kind = proof.LeaseMin
+		e.Kind = books.LeaseMin
 	case "lease":
 		value := cmp.Or(e.settings["of"], "0")
 		p.ids[value] = cmp.Or(e.settings["as"], p.id(value))
-		e.Kind, e.Wait = proof.LeaseMin, e.number(2)*int64(time.Second)
-		e.Items = []proof.Item{p.lease(value, e.number(0), e.number(1), e.number(2))}
+		e.Kind, e.Wait = books.LeaseMin, e.number(2)*int64(time.Second)
+		e.Items = []books.Item{p.lease(value, e.number(0), e.number(1), e.number(2))}
 	case "leaseboth":
-		e.Kind, e.Batch = proof.LeaseMin, 2
-		e.Items = []proof.Item{p.lease("0", 1, 1, e.number(0)), p.lease("1", 1, 1, e.number(0))}
+		e.Kind, e.Batch, e.Wait = books.LeaseMin, 2, e.number(0)*int64(time.Second)
+		e.Items = []books.Item{p.lease("0", 1, 1, e.number(0)), p.lease("1", 1, 1, e.number(0))}
 	case "dead":
 		letter := p.lease("0", e.number(0), e.number(0), 0)
 		letter.ID = "letter"
-		e.Kind, e.Queue, e.Items = proof.LeaseMin, "jobs-dead", []proof.Item{letter}
+		e.Kind, e.Queue, e.Items = books.LeaseMin, "jobs-dead", []books.Item{letter}
 
 	case "remove", "move":
-		if e.Kind, e.Value, e.ID = proof.Kind(words[0]), item, p.id(item); e.Kind == proof.Move {
+		if e.Kind, e.Value, e.ID = books.Kind(words[0]), item, p.id(item); e.Kind == books.Move {
 			e.Moved = "moved"
 		}
 	case "purge", "redrive":
-		e.Kind, e.Queue, e.Len, e.Batch = proof.Kind(words[0]), "jobs-dead", e.number(0), 100
+		e.Kind, e.Queue, e.Len, e.Batch = books.Kind(words[0]), "jobs-dead", e.number(0), 100
 	default:
 		p.use(e, words[0])
 	}
@@ -174,20 +175,20 @@ func (p *page) step(words []string) {
 func (p *page) use(e *entry, word string) {
 	e.Value, e.Fence = cmp.Or(e.settings["of"], "0"), e.number(0)
 	e.ID = p.id(e.Value)
-	switch e.Kind = proof.Kind(word); word {
+	switch e.Kind = books.Kind(word); word {
 	case "snooze":
-		e.Kind, e.Snooze = proof.Nak, true
+		e.Kind, e.Snooze = books.Nak, true
 	case "next":
-		e.Kind = proof.NextMin
+		e.Kind = books.NextMin
 	case "ack", "nak", "extend", "term":
 	default:
 		p.Fatalf("unknown step %q", word)
 	}
 	if with := e.settings["with"]; with != "" {
-		e.Also = []proof.Item{{Value: with, ID: p.id(with), Fence: e.Fence}}
+		e.Also = []books.Item{{Value: with, ID: p.id(with), Fence: e.Fence}}
 	}
 	if got := e.settings["got"]; got != "" {
-		e.Items = []proof.Item{p.lease(got, 1, 1, 0)}
+		e.Items = []books.Item{p.lease(got, 1, 1, 0)}
 	}
 	if d, err := time.ParseDuration(e.settings["wait"]); err == nil {
 		e.Until = p.now + int64(time.Second+d)
@@ -196,12 +197,12 @@ func (p *page) use(e *entry, word string) {
 
 // batch pushes items 0 and up, with these counts in their ids.
 func (p *page) batch(e *entry) {
-	e.Kind, e.Batch = proof.Push, len(e.numbers)
+	e.Kind, e.Batch = books.Push, len(e.numbers)
 	for i, count := range e.numbers {
 		p.books.New()
 		value := fmt.Sprint(i)
 		p.ids[value] = fdbpq.ID{Count: count}.String()
-		e.Items = append(e.Items, proof.Item{Value: value, ID: p.ids[value]})
+		e.Items = append(e.Items, books.Item{Value: value, ID: p.ids[value]})
 	}
 }
 
@@ -222,9 +223,9 @@ func (p *page) newID(e *entry, value string) string {
 }
 
 // lease returns an item that the next operation leases for some seconds.
-func (p *page) lease(value string, fence, deliveries, seconds int64) proof.Item {
+func (p *page) lease(value string, fence, deliveries, seconds int64) books.Item {
 	until := p.now + (1+seconds)*int64(time.Second)
-	return proof.Item{Value: value, ID: p.id(value), Group: p.groups[value], Fence: fence, Deliveries: deliveries, Until: until}
+	return books.Item{Value: value, ID: p.id(value), Group: p.groups[value], Fence: fence, Deliveries: deliveries, Until: until}
 }
 
 // limit says what limits the queue.
@@ -260,7 +261,7 @@ func (p *page) enter(e *entry) {
 		}
 		must(p.T, json.Unmarshal(fmt.Appendf(nil, `{%q:%s}`, name, value), &e.Operation))
 	}
-	if e.Kind != proof.Push {
+	if e.Kind != books.Push {
 		for i, item := range e.Items {
 			e.Items[i].Size = cmp.Or(e.Size, p.sizes[item.Value])
 		}
@@ -306,7 +307,7 @@ func testPages(t *testing.T, tests map[string]pageTest, check func(t *testing.T,
 func testBooks(t *testing.T, tests map[string]pageTest) {
 	testPages(t, tests, func(t *testing.T, script string) error {
 		p := newPage(t)
-		p.books = proof.NewBooks(0)
+		p.books = books.New(0)
 		p.write(script)
 		_, err := p.books.Close(p.now / 1e6)
 		return err

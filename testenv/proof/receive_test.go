@@ -8,12 +8,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
 // encodePop returns the message of a pop or lease.
-func (c *caller) encodePop(op *proof.Operation, frames bool) *nats.Msg {
+func (c *caller) encodePop(op *books.Operation, frames bool) *nats.Msg {
 	verb, options := subjects.PopMin, subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires), MaxBytes: int(op.MaxBytes), Frames: frames}
 	if back(op.Kind) {
 		verb = subjects.PopMax
@@ -25,7 +25,7 @@ func (c *caller) encodePop(op *proof.Operation, frames bool) *nats.Msg {
 }
 
 // readOne reads one of the replies. It reports whether there are no more.
-func (c *caller) readOne(op *proof.Operation, reply *nats.Msg) (ended bool, err error) {
+func (c *caller) readOne(op *books.Operation, reply *nats.Msg) (ended bool, err error) {
 	if len(reply.Data) == 0 && reply.Header.Get("Status") == "503" {
 		return true, client.ErrNoBridge
 	}
@@ -52,7 +52,7 @@ func (c *caller) readOne(op *proof.Operation, reply *nats.Msg) (ended bool, err 
 	}
 	info, err := subjects.ParseItemHeaders(reply.Header)
 	item := client.Item{ItemInfo: info.ItemInfo, Message: client.Message{Value: reply.Data, Headers: reply.Header}}
-	if op.Kind == proof.PopMin || op.Kind == proof.PopMax {
+	if op.Kind == books.PopMin || op.Kind == books.PopMax {
 		return false, errors.Join(err, popped(op, &item))
 	}
 	d := c.client.Delivery(reply.Reply)

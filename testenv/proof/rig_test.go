@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -238,7 +239,7 @@ func (r *rig) awaitDue() {
 		for i := range c.ops {
 			op := &c.ops[i]
 			due = max(due, op.Until, op.Return+op.Delay)
-			if op.JetStream && op.Outcome == proof.Lost || op.Kind == proof.Extend {
+			if op.JetStream && op.Outcome == books.Lost || op.Kind == books.Extend {
 				due = max(due, op.Return+int64(dueTime)+op.Delay+op.Wait)
 			}
 			if op.Untold() > 0 {
@@ -260,8 +261,8 @@ func (r *rig) drain(queues []string) {
 		c := r.clients[i]
 		running.Go(func() {
 			for !r.t.Failed() {
-				op := c.do(proof.Operation{Queue: queue, Kind: proof.PopMin}, 0)
-				if op.Outcome == proof.Empty {
+				op := c.do(books.Operation{Queue: queue, Kind: books.PopMin}, 0)
+				if op.Outcome == books.Empty {
 					return
 				}
 				if broken(op) {
@@ -335,9 +336,9 @@ func (r *rig) finish() {
 			delete(left, h.Operations[i].Queue)
 		}
 	}
-	for queue, values := range left {
+	for queue, items := range left {
 		r.tally.add(func() { r.tally.violations++ })
-		r.t.Errorf("left in queue %s, after all its requests were answered and it was reported empty: %q", queue, values)
+		r.t.Errorf("left in queue %s, after all its requests were answered and it was reported empty: %+v", queue, items)
 	}
 }
 

@@ -1,14 +1,13 @@
 package proof
 
 import (
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/anishathalye/porcupine"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // step is an operation of the model. Its result is part of it.
@@ -21,9 +20,9 @@ type step struct {
 
 	item    int // pushed; -1 for none. With stepServe, acknowledged before
 	tokens  []token
-	use     Kind   // of the tokens
-	delayed bool   // Nak or stepPush has a delay
-	hold    uint16 // of Nak, Extend, stepPush and stepMayLease
+	use     books.Kind // of the tokens
+	delayed bool       // Nak or stepPush has a delay
+	hold    uint16     // of Nak, Extend, stepPush and stepMayLease
 
 	served []served // in order
 	asked  int      // how many items
@@ -71,11 +70,11 @@ type translation struct {
 }
 
 // steps translates the operations of a queue, for a simple model or for the full one.
-func steps(a *account, ops []*Operation, m *queueModel, numbers map[fdbpq.ID]int) []porcupine.Operation {
+func steps(a *account, ops []*books.Operation, m *queueModel, numbers map[fdbpq.ID]int) []porcupine.Operation {
 	t := &translation{a: a, m: m, numbers: numbers, unseen: a.unseen(ops)}
 	m.holds = m.holds[:0]
 	for _, op := range ops {
-		if !op.open() {
+		if !op.Open() {
 			t.last = max(t.last, op.Return)
 		}
 		t.translate(op)
@@ -88,33 +87,33 @@ func steps(a *account, ops []*Operation, m *queueModel, numbers map[fdbpq.ID]int
 
 // add adds a step that takes place between the request and the answer, or at any time after
 // the request if that is math.MaxInt64.
-func (t *translation) add(op *Operation, end int64, p step) {
-	p.call, p.end, p.back = op.Call, end, op.Kind.back()
+func (t *translation) add(op *books.Operation, end int64, p step) {
+	p.call, p.end, p.back = op.Call, end, op.Kind.Back()
 	if p.text == "" {
-		p.text = describe(op)
+		p.text = op.String()
 	}
 	t.list = append(t.list, porcupine.Operation{ClientId: op.Client, Input: &p, Call: op.Call, Return: end})
 }
 
-func (t *translation) translate(op *Operation) {
+func (t *translation) translate(op *books.Operation) {
 	switch {
-	case op.Outcome == Refused:
-	case op.Kind == Push:
+	case op.Outcome == books.Refused:
+	case op.Kind == books.Push:
 		t.push(op)
-	case op.Kind == Len && op.Outcome == Done:
+	case op.Kind == books.Len && op.Outcome == books.Done:
 		t.add(op, op.Return, step{kind: stepLen, item: -1, n: op.Len, slack: t.slack(op)})
-	case op.Kind.settles() && op.Outcome == Stale:
+	case op.Kind.Settles() && op.Outcome == books.Stale:
 		t.add(op, op.Return, step{kind: stepStale, item: -1, tokens: t.tokens(op)})
-	case op.Kind.settles() && op.open() && len(op.Items) == 0:
+	case op.Kind.Settles() && op.Open() && len(op.Items) == 0:
 		t.maySettle(op)
 		t.mayTake(op)
-	case op.Kind == Ack || op.Kind == Nak || op.Kind == Extend:
+	case op.Kind == books.Ack || op.Kind == books.Nak || op.Kind == books.Extend:
 		t.add(op, op.Return, t.settle(op, stepSettle, op.Return))
 	case op.Spread:
 		t.pull(op)
-	case op.Kind.serves() && !op.open():
-		t.serve(op, op.asked())
-	case op.Kind.pops() || op.Kind.leases():
+	case op.Kind.Serves() && !op.Open():
+		t.serve(op, op.Asked())
+	case op.Kind.Pops() || op.Kind.Leases():
 		if len(op.Items) > 0 {
 			t.serve(op, len(op.Items))
 		}
@@ -129,21 +128,21 @@ func (t *translation) number(id string) int {
 }
 
 // tokens returns those that an operation uses.
-func (t *translation) tokens(op *Operation) (list []token) {
-	for _, part := range op.parts() {
-		list = append(list, token{t.number(part.ID), uint16(part.Fence), part.Outcome == Stale})
+func (t *translation) tokens(op *books.Operation) (list []token) {
+	for _, part := range op.Parts() {
+		list = append(list, token{t.number(part.ID), uint16(part.Fence), part.Outcome == books.Stale})
 	}
 	return list
 }
 
 // push adds the push of an item that anybody saw.
-func (t *translation) push(op *Operation) {
+func (t *translation) push(op *books.Operation) {
 	ids := t.a.ids[op.Value]
 	if len(ids) == 0 {
 		return
 	}
 	end := op.Return
-	if op.open() {
+	if op.Open() {
 		end = math.MaxInt64
 	}
 	p := step{kind: stepPush, item: t.numbers[ids[0]], delayed: op.Delay > 0}
@@ -157,16 +156,16 @@ func (t *translation) push(op *Operation) {
 }
 
 // serve adds an operation that returned items.
-func (t *translation) serve(op *Operation, asked int) {
-	p := step{kind: stepServe, item: -1, asked: asked, peek: op.Kind.peeks(), cut: op.isCut(), left: op.leftOfMaxBytes()}
-	if op.Kind.nexts() {
+func (t *translation) serve(op *books.Operation, asked int) {
+	p := step{kind: stepServe, item: -1, asked: asked, peek: op.Kind.Peeks(), cut: op.IsCut(), left: op.LeftOfMaxBytes()}
+	if op.Kind.Nexts() {
 		// One transaction does both, but other operations in it may come in between.
 		p.item = t.number(op.ID)
-		t.add(op, op.Return, step{kind: stepSettle, item: -1, tokens: t.tokens(op), use: Ack, text: "the ack of " + describe(op)})
+		t.add(op, op.Return, step{kind: stepSettle, item: -1, tokens: t.tokens(op), use: books.Ack, text: "the ack of " + op.String()})
 	}
-	for _, item := range op.items() {
+	for _, item := range op.Got() {
 		got := served{item: t.number(item.ID)}
-		if op.Kind.leases() {
+		if op.Kind.Leases() {
 			got.fence, got.hold = uint16(item.Fence), t.leaseHold(item)
 		}
 		p.served = append(p.served, got)
@@ -175,13 +174,13 @@ func (t *translation) serve(op *Operation, asked int) {
 }
 
 // settle returns the step of an operation with a token.
-func (t *translation) settle(op *Operation, kind stepKind, answered int64) step {
+func (t *translation) settle(op *books.Operation, kind stepKind, answered int64) step {
 	p := step{kind: kind, item: -1, tokens: t.tokens(op), use: op.Kind}
 	switch op.Kind {
-	case Nak:
+	case books.Nak:
 		p.delayed = op.Delay > 0 || kind == stepMaySettle
 		p.hold = t.delayHold(op.Call+op.Delay, later(answered, op.Delay))
-	case Extend:
+	case books.Extend:
 		if kind == stepMaySettle {
 			p.hold = t.delayHold(op.Call+op.Wait, math.MaxInt64)
 			break
@@ -190,7 +189,7 @@ func (t *translation) settle(op *Operation, kind stepKind, answered int64) step 
 			p.hold = t.delayHold(op.Call+op.Wait, op.Return+op.Wait)
 			break
 		}
-		p.hold = t.leaseHold(Item{ID: op.ID, Fence: op.Fence, Until: op.Until})
+		p.hold = t.leaseHold(books.Item{ID: op.ID, Fence: op.Fence, Until: op.Until})
 	}
 	return p
 }
@@ -198,28 +197,28 @@ func (t *translation) settle(op *Operation, kind stepKind, answered int64) step 
 // maySettle adds what an operation with a token may have done, unless what happened to the
 // item shows that it did nothing. An Extend of unknown outcome also makes the end of the
 // lease before it uncertain: see account.extended.
-func (t *translation) maySettle(op *Operation) {
-	if slices.ContainsFunc(op.parts(), func(part *Operation) bool { return !t.a.mayCount(part) }) {
+func (t *translation) maySettle(op *books.Operation) {
+	if slices.ContainsFunc(op.Parts(), func(part *books.Operation) bool { return !t.a.mayCount(part) }) {
 		return
 	}
 	p := t.settle(op, stepMaySettle, math.MaxInt64)
-	if op.Kind.nexts() {
-		p.use = Ack
+	if op.Kind.Nexts() {
+		p.use = books.Ack
 	}
 	t.add(op, math.MaxInt64, p)
 }
 
 // mayTake adds what a pop or lease of unknown outcome may have done.
-func (t *translation) mayTake(op *Operation) {
+func (t *translation) mayTake(op *books.Operation) {
 	for range op.Untold() {
-		if op.Kind.leases() {
+		if op.Kind.Leases() {
 			hold := t.delayHold(op.Call, math.MaxInt64) // a lease that nobody receives ends at once
 			t.add(op, math.MaxInt64, step{kind: stepMayLease, item: -1, hold: hold})
 			continue
 		}
 		t.add(op, math.MaxInt64, step{kind: stepMayTake, item: -1, slot: t.slots})
 		if !t.m.simple {
-			t.add(op, math.MaxInt64, step{kind: stepGiveBack, item: -1, slot: t.slots, text: "put back what " + describe(op) + " took"})
+			t.add(op, math.MaxInt64, step{kind: stepGiveBack, item: -1, slot: t.slots, text: "put back what " + op.String() + " took"})
 		}
 		t.slots++
 	}
@@ -234,7 +233,7 @@ func later(at, by int64) int64 {
 }
 
 // leaseHold returns when a leased item comes back.
-func (t *translation) leaseHold(item Item) uint16 {
+func (t *translation) leaseHold(item books.Item) uint16 {
 	h := hold{item.Until - t.a.tolerance, item.Until + t.a.tolerance}
 	id, _ := fdbpq.ParseID(item.ID)
 	if t.a.extended[lease{id, item.Fence}] {
@@ -260,7 +259,7 @@ func (t *translation) addHold(h hold) uint16 {
 }
 
 // slack returns how many items a len may count that nobody ever saw.
-func (t *translation) slack(op *Operation) int64 {
+func (t *translation) slack(op *books.Operation) int64 {
 	slack := 0
 	for _, call := range t.unseen {
 		if call < op.Return && slack < t.a.open {
@@ -268,7 +267,7 @@ func (t *translation) slack(op *Operation) int64 {
 		}
 	}
 	for value, push := range t.a.pushes { // it may have expired before anybody saw it
-		if push.TTL > 0 && push.open() && len(t.a.ids[value]) == 0 && push.Call < op.Return {
+		if push.TTL > 0 && push.Open() && len(t.a.ids[value]) == 0 && push.Call < op.Return {
 			slack++
 		}
 	}
@@ -279,47 +278,30 @@ func (t *translation) slack(op *Operation) int64 {
 // told: those of pushes without an answer, and those that one pop pushed again and
 // another took. Each must have been taken by an open pop, so there were at most as many
 // as open pops.
-func (a *account) unseen(ops []*Operation) []int64 {
+func (a *account) unseen(ops []*books.Operation) []int64 {
 	var calls []int64
 	missing := a.missing()
 	for _, op := range ops {
 		again := a.open > 1 && (len(a.ids[op.Value]) > 1 || slices.Contains(missing, op.Value))
-		if op.Kind == Push && (op.open() || again) {
+		if op.Kind == books.Push && (op.Open() || again) {
 			calls = append(calls, op.Call)
 		}
 	}
 	return calls
 }
 
-func describe(op *Operation) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s", op.Kind)
-	switch {
-	case op.Kind == Push:
-		fmt.Fprintf(&b, "(%d, %s)", op.Priority, op.Value)
-	case op.Kind.settles():
-		fmt.Fprintf(&b, "(%s, fence %d", op.Value, op.Fence)
-		for _, also := range op.Also {
-			fmt.Fprintf(&b, "; %s, fence %d", also.Value, also.Fence)
-		}
-		b.WriteString(")")
+// pull adds a pull that may have got its items in several transactions.
+func (t *translation) pull(op *books.Operation) {
+	one := step{kind: stepServe, item: -1, asked: 1}
+	for _, item := range op.Got() {
+		got := one
+		got.served = []served{{t.number(item.ID), uint16(item.Fence), t.leaseHold(item)}}
+		t.add(op, op.Return, got)
 	}
-	switch {
-	case op.Cut:
-		b.WriteString(" → cut off after")
-	case op.Outcome != Done:
-		fmt.Fprintf(&b, " → %s", op.Outcome)
-		if len(op.Lost) > 0 {
-			fmt.Fprintf(&b, " %v", op.Lost)
-		}
-	case op.Kind == Len:
-		fmt.Fprintf(&b, " → %d", op.Len)
+	if op.Open() {
+		t.mayTake(op)
 	}
-	for _, item := range op.items() {
-		fmt.Fprintf(&b, " → %s", item.Value)
-		if item.Fence > 0 {
-			fmt.Fprintf(&b, " (fence %d)", item.Fence)
-		}
+	if few := op.Outcome == books.Empty || op.Outcome == books.Done && len(op.Items) < op.Asked(); few && op.Expires == 0 && !op.Cut {
+		t.add(op, op.Return, one)
 	}
-	return b.String()
 }

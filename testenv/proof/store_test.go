@@ -8,14 +8,15 @@ import (
 	"strings"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // drainStore removes all items of all queues, without bridges, and returns
-// their values by queue.
-func drainStore(ctx context.Context, db kv.Database) (map[string][]string, error) {
+// them by queue.
+func drainStore(ctx context.Context, db kv.Database) (map[string][]books.Item, error) {
 	k := keyspace()
-	left := map[string][]string{}
+	left := map[string][]books.Item{}
 	for _, list := range []func(kv.Reader, string, int) kv.Future[[]string]{k.PriorityQueues, k.Queues} {
 		last := ""
 		for {
@@ -24,7 +25,9 @@ func drainStore(ctx context.Context, db kv.Database) (map[string][]string, error
 				return nil, err
 			}
 			for _, name := range names {
-				err := empty(ctx, db, name, func(item *fdbpq.Item) { left[name] = append(left[name], numberOf(item)) })
+				err := empty(ctx, db, name, func(item *fdbpq.Item) {
+					left[name] = append(left[name], books.Item{Value: numberOf(item), ID: item.ID.String()})
+				})
 				if err != nil {
 					return nil, err
 				}

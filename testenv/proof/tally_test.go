@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
@@ -61,7 +62,7 @@ func (y *tally) history(h *proof.History, queues int) {
 }
 
 // ofSeveral is what is added to the name of acknowledgements of several leases, and of what goes through the JetStream face.
-func ofSeveral(op *proof.Operation) string {
+func ofSeveral(op *books.Operation) string {
 	if op.JetStream {
 		return " as JetStream"
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
 // maxTogether is how many leases one message of an account run acknowledges at most, so that many of these count: a
@@ -21,14 +21,14 @@ func tokenOf(subject string) string { return subject[strings.LastIndexByte(subje
 
 // addOthers has an operation acknowledge further leases of its queue, up to as many, and +NXT ask for up to as many
 // items as all of these.
-func (w *workload) addOthers(c *caller, op *proof.Operation, most int) {
+func (w *workload) addOthers(c *caller, op *books.Operation, most int) {
 	next := takes(op.Kind)
-	if op.Kind != proof.Ack && !next || op.JetStream {
+	if op.Kind != books.Ack && !next || op.JetStream {
 		return
 	}
 	for _, n := range w.random.Perm(len(c.grips)) {
 		if g := c.grips[n]; g.queue == op.Queue && !g.of(op) && len(op.Also) < most {
-			op.Also = append(op.Also, proof.Item{Value: g.item.Value, ID: g.item.ID, Fence: g.item.Fence})
+			op.Also = append(op.Also, books.Item{Value: g.item.Value, ID: g.item.ID, Fence: g.item.Fence})
 		}
 	}
 	if n := 1 + w.random.IntN(1+len(op.Also)); next && n > 1 {
@@ -37,18 +37,18 @@ func (w *workload) addOthers(c *caller, op *proof.Operation, most int) {
 }
 
 // useOfGrips returns the request of an operation, with the tokens of the leases that it uses.
-func (c *caller) useOfGrips(op proof.Operation) (r pending) {
+func (c *caller) useOfGrips(op books.Operation) (r pending) {
 	if r.op = op; op.Fence > 0 {
 		r.token = c.grip(&op).acksTo(&op)
 	}
 	for _, item := range op.Also {
-		r.also = append(r.also, tokenOf(c.grip(&proof.Operation{ID: item.ID, Fence: item.Fence}).AckSubject()))
+		r.also = append(r.also, tokenOf(c.grip(&books.Operation{ID: item.ID, Fence: item.Fence}).AckSubject()))
 	}
 	return r
 }
 
 // refused is the error of an operation that was refused. That of several leases says which are lost.
-func refused(op *proof.Operation, reply *nats.Msg, failure *subjects.Error) error {
+func refused(op *books.Operation, reply *nats.Msg, failure *subjects.Error) error {
 	var err error
 	if op.Lost, err = subjects.ParseLost(reply.Header, 1+len(op.Also)); err != nil {
 		return errors.Join(client.ErrBadReply, err)
@@ -57,9 +57,9 @@ func refused(op *proof.Operation, reply *nats.Msg, failure *subjects.Error) erro
 }
 
 // over returns the leases that an operation has ended, or that are lost.
-func over(op *proof.Operation) (list []proof.Item) {
+func over(op *books.Operation) (list []books.Item) {
 	for n, lease := range op.Leases() {
-		if op.Outcome != proof.Stale || len(op.Also) == 0 || slices.Contains(op.Lost, n) {
+		if op.Outcome != books.Stale || len(op.Also) == 0 || slices.Contains(op.Lost, n) {
 			list = append(list, lease)
 		}
 	}
@@ -75,7 +75,7 @@ func (w *teller) share(requests []pending) (shared []pending) {
 	last := map[kind]int{} // indexes into shared
 	for _, r := range requests {
 		k := kind{r.op.Queue, r.silent}
-		if r.op.Kind != proof.Ack || r.op.JetStream || w.workload.random.IntN(3) == 0 {
+		if r.op.Kind != books.Ack || r.op.JetStream || w.workload.random.IntN(3) == 0 {
 			shared = append(shared, r)
 			continue
 		}
@@ -86,12 +86,12 @@ func (w *teller) share(requests []pending) (shared []pending) {
 			continue
 		}
 		first := &shared[at]
-		first.op.Also = append(first.op.Also, proof.Item{Value: r.op.Value, ID: r.op.ID, Fence: r.op.Fence})
+		first.op.Also = append(first.op.Also, books.Item{Value: r.op.Value, ID: r.op.ID, Fence: r.op.Fence})
 		first.also = append(first.also, tokenOf(r.token))
 	}
 	for i := range shared {
 		if op := &shared[i].op; len(op.Also) > 0 && !shared[i].silent && w.workload.random.IntN(3) == 0 {
-			op.Kind, op.Batch = proof.NextMin, 2+w.workload.random.IntN(len(op.Also))
+			op.Kind, op.Batch = books.NextMin, 2+w.workload.random.IntN(len(op.Also))
 		}
 	}
 	return shared

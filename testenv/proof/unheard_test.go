@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
-	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
 // Some pops and leases of an account run have no receiver. While nothing is broken, their items
@@ -41,7 +41,7 @@ func (c *calm) now() (count int, ok bool) {
 
 // unheard is a request without a receiver.
 type unheard struct {
-	op    proof.Operation
+	op    books.Operation
 	count int // of calm
 	ok    bool
 	until time.Time
@@ -70,11 +70,11 @@ func (w *teller) settleUnheard(all bool) {
 		if !inTime && !all {
 			return
 		}
-		if count, _ := w.calm.now(); u.op.Outcome == proof.Gone && len(w.faults) > 0 && (count != u.count || !u.ok || !inTime) {
-			u.op.Outcome = proof.Lost
+		if count, _ := w.calm.now(); u.op.Outcome == books.Gone && len(w.faults) > 0 && (count != u.count || !u.ok || !inTime) {
+			u.op.Outcome = books.Lost
 		}
 		u.op.Return = time.Since(w.bank.zero).Nanoseconds()
-		w.end(&u.op, proof.Intent{})
+		w.end(&u.op, books.Intent{})
 		w.unheard = w.unheard[1:]
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/testenv/proof"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // producer pushes jobs, and repeats pushes until it knows that they count. The message ids make that safe.
@@ -115,7 +115,7 @@ func (p *producer) many(queue handle, jobs []int) {
 
 // async pushes with a Producer.
 func (p *producer) async(queue handle, jobs []int) {
-	q, err := queue.managed().NewProducer(client.ProducerOptions{MaxItems: choose(queue, proof.Push, together/2, 0, 0)})
+	q, err := queue.managed().NewProducer(client.ProducerOptions{MaxItems: choose(queue, books.Push, together/2, 0, 0)})
 	must(p.t, err)
 	for len(jobs) > 0 {
 		var futures []*client.PushFuture

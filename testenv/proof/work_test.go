@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/testenv/proof"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // The load of TestWork.
@@ -215,7 +215,7 @@ func (s *shop) checkDead() {
 	for _, queue := range workQueues {
 		h := queueOf(s.clients[0].client, queue+"-dead")
 		for {
-			items, err := h.popBatch(context.Background(), proof.PopMin, 100)
+			items, err := h.popBatch(context.Background(), books.PopMin, 100)
 			for _, item := range items {
 				s.dead(item)
 			}

@@ -1,8 +1,6 @@
-package proof
+package books
 
 import (
-	"strconv"
-
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
@@ -33,15 +31,15 @@ func (b *Books) pushBatch(op *Operation) {
 			continue
 		}
 		id, err := fdbpq.ParseID(item.ID)
-		if before, ok := newest[line{id.Priority, item.Group}]; err != nil || ok && compareIDs(before, id) >= 0 {
+		if before, ok := newest[line{id.Priority, item.Group}]; err != nil || ok && before.Compare(&id) >= 0 {
 			b.problem("a batch in the wrong order: %q is %s, after %s: %v", item.Value, item.ID, before, err)
 		}
 		newest[line{id.Priority, item.Group}] = id
-		if last, ok := newest[line{id.Priority, ""}]; !ok || compareIDs(last, id) < 0 {
+		if last, ok := newest[line{id.Priority, ""}]; !ok || last.Compare(&id) < 0 {
 			newest[line{id.Priority, ""}] = id
 		}
 	}
-	if op.open() {
+	if op.Open() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.mu.batches = append(b.mu.batches, op.pushes())
@@ -57,8 +55,7 @@ func (b *Books) completeBatches() {
 		var entries []*entry
 		seen := false
 		for _, value := range values {
-			n, _ := strconv.ParseInt(value, 10, 64)
-			e := &b.chunk(n)[n%chunkSize]
+			e := b.at(b.number(value))
 			entries = append(entries, e)
 			seen = seen || e.id != 0 || e.marks&settled != 0
 		}

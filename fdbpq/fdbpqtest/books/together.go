@@ -1,9 +1,6 @@
-package proof
+package books
 
-import (
-	"slices"
-	"strconv"
-)
+import "slices"
 
 // An acknowledgement may name further leases (Also). It counts for all of them or for none, so the books judge it as
 // one use of each token, and check besides that these agree.
@@ -14,7 +11,7 @@ func (o *Operation) Leases() []Item {
 }
 
 // parts returns the uses of single tokens that an operation consists of.
-func (o *Operation) parts() []*Operation {
+func (o *Operation) Parts() []*Operation {
 	if len(o.Also) == 0 {
 		return []*Operation{o}
 	}
@@ -48,20 +45,19 @@ type heldBy struct {
 // useParts judges an acknowledgement of several leases.
 func (b *Books) useParts(op *Operation, i Intent) {
 	if op.Outcome == Stale && len(op.Lost) == 0 {
-		b.problem("refused, and none of the leases is said to be lost: %s", describe(op))
+		b.problem("refused, and none of the leases is said to be lost: %s", op)
 	}
-	if op.Outcome != Done && op.Outcome != Empty && !op.open() && len(op.Items) > 0 {
-		b.problem("leased, though nothing was acknowledged: %s", describe(op))
+	if op.Outcome != Done && op.Outcome != Empty && !op.Open() && len(op.Items) > 0 {
+		b.problem("leased, though nothing was acknowledged: %s", op)
 	}
 	var open together
-	for n, part := range op.parts() {
+	for n, part := range op.Parts() {
 		if op.Outcome == Stale && part.Outcome == Refused && i.parts[n].lost {
-			b.problem("a lost token is not said to be lost: %s, in %s", describe(part), describe(op))
+			b.problem("a lost token is not said to be lost: %s, in %s", part, op)
 		}
 		b.use(part, i.parts[n])
-		if part.open() {
-			item, _ := strconv.ParseInt(part.Value, 10, 64)
-			open = append(open, heldBy{item, hash(part.ID), uint16(part.Fence)})
+		if part.Open() {
+			open = append(open, heldBy{b.number(part.Value), hash(part.ID), uint16(part.Fence)})
 		}
 	}
 	if open != nil {
@@ -79,7 +75,7 @@ func (e *entry) outlived(l heldBy) bool {
 // undoTogether takes back what acknowledgements of several leases may have done, if they did not count for
 // one of them. It returns how many items are missing that had no other.
 func (b *Books) undoTogether() (halves int64) {
-	at := func(l heldBy) *entry { return &b.chunk(l.item)[l.item%chunkSize] }
+	at := func(l heldBy) *entry { return b.at(l.item) }
 	b.mu.Lock()
 	all := b.mu.together
 	b.mu.Unlock()

@@ -1,4 +1,4 @@
-package proof
+package books
 
 import (
 	"cmp"
@@ -42,7 +42,7 @@ func (k *keys) take(op *Operation, n int64) {
 	if k.takes == nil {
 		k.takes, k.mayHold = map[string]int64{}, map[string]bool{}
 	}
-	if op.Kind.pops() {
+	if op.Kind.Pops() {
 		k.takes[op.Queue] += n
 	} else {
 		k.mayHold[op.Queue] = true
@@ -103,7 +103,7 @@ func (k *keys) out(e *entry, op *Operation, item Item) {
 		i.id, i.gone = item.ID, min(i.gone, op.Return)
 	default:
 		i.id, i.there = item.ID, max(i.there, op.Call)
-		if op.Kind.pops() {
+		if op.Kind.Pops() {
 			i.gone = min(i.gone, op.Return)
 		} else {
 			i.held = true
@@ -123,7 +123,7 @@ func (k *keys) use(e *entry, op *Operation) {
 		return
 	}
 	i.there = max(i.there, op.Call)
-	if op.Kind.acks() || op.Kind == Term || op.Kind == Remove {
+	if op.Kind.Acks() || op.Kind == Term || op.Kind == Remove {
 		i.gone = min(i.gone, op.Return)
 	}
 }
@@ -157,7 +157,7 @@ func (k *keys) check(b *Books) (overlaps, takes int64) {
 			continue
 		}
 		if i == nil || i.key != keyOf(&op) || i.call > op.Return || i.gone < op.Call {
-			b.problem("a duplicate of an item that is not there: %s is told %s: %+v", describe(&op), op.ID, i)
+			b.problem("a duplicate of an item that is not there: %s is told %s: %+v", &op, op.ID, i)
 		}
 	}
 	queues := map[string]bool{}

@@ -1,4 +1,4 @@
-package proof
+package books
 
 import (
 	"errors"
@@ -36,13 +36,15 @@ import (
 //
 // An item that nobody received is not missing unless something was broken: see [Gone].
 //
-// Operations of unknown outcome may or may not have happened, as in a [History]: each can
+// Operations of unknown outcome may or may not have happened, as in a history: each can
 // explain one missing item, one unknown fence, and so on, in all queues together.
 //
-// The value of an item is its number, which New returns. All methods are safe for concurrent
-// use. The operations of one token must come one after the other.
+// The value of an item is its number, which [Books.New] returns, unless the items are [Named]. All methods are safe for
+// concurrent use.
 type Books struct {
-	tolerance int32 // ms
+	tolerance int32            // ms
+	names     map[string]int64 // the numbers of items that are Named
+	named     sync.RWMutex
 	items     atomic.Int64
 	ended     atomic.Int64 // items that are settled
 	chunks    [maxChunks]atomic.Pointer[chunk]
@@ -92,7 +94,7 @@ type entry struct {
 	// those that clients know of. A snooze is also a nak.
 	fence, deliveries     uint16
 	leases, naks, snoozes uint16
-	moves                 uint8 // those that may have happened, and were not answered
+	moves, uses           uint8 // those that may have happened, or are under way, and were not answered
 }
 
 // span is a time that is not known exactly; from is 0 if it never is.
@@ -121,6 +123,7 @@ const (
 	mortal     // it was pushed to a queue with max_deliver
 	ackedAlone // mayAck, and not only together with others
 	denied     // see deny
+	crowded    // several uses of tokens are under way
 )
 
 const (
@@ -128,9 +131,19 @@ const (
 	vanishing = expiring | purgeable // it may be gone without a trace
 )
 
-// NewBooks returns empty books, for bridges whose clocks are wrong by skew nanoseconds at
-// most.
-func NewBooks(skew int64) *Books { return &Books{tolerance: millis(skew+clockSlack) + 2} }
+// New returns empty books, for bridges whose clocks are wrong by skew nanoseconds at most.
+func New(skew int64) *Books { return &Books{tolerance: millis(skew+ClockSlack) + 2} }
+
+// Named returns books in which values name the items, whatever they are.
+func Named(skew int64) *Books {
+	b := New(skew)
+	b.names = map[string]int64{}
+	return b
+}
+
+// ClockSlack is how exact times are if clocks do not differ: leases end at a full
+// microsecond, and the machine may adjust its clock.
+const ClockSlack = 10_000_000
 
 func millis(nanoseconds int64) int32 { return int32(nanoseconds / 1_000_000) }
 
@@ -155,16 +168,47 @@ func (b *Books) Waiting() int64 {
 	return b.items.Load() - b.ended.Load() - b.mayEnds.Load() - b.takes.Load() - b.mayPushes.Load()
 }
 
+// name gives a value a number, if values are names.
+func (b *Books) name(value string) {
+	if b.names == nil {
+		return
+	}
+	b.named.Lock()
+	defer b.named.Unlock()
+	if _, known := b.names[value]; !known {
+		b.names[value] = b.New()
+	}
+}
+
+// number returns the number of an item, -1 if there is none.
+func (b *Books) number(value string) int64 {
+	if b.names == nil {
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil && n < b.items.Load() {
+			return n
+		}
+		return -1
+	}
+	b.named.RLock()
+	defer b.named.RUnlock()
+	if n, known := b.names[value]; known {
+		return n
+	}
+	return -1
+}
+
+// at returns the account of an item by its number.
+func (b *Books) at(n int64) *entry { return &b.chunk(n)[n%chunkSize] }
+
 // entry returns the account of an item, locked, nil if there is none.
 func (b *Books) entry(value string) (e *entry, unlock func()) {
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n < 0 || n >= b.items.Load() {
+	n := b.number(value)
+	if n < 0 {
 		b.problem("invented: %q, which nobody pushed", value)
 		return nil, nil
 	}
 	lock := &b.locks[n%int64(len(b.locks))]
 	lock.Lock()
-	return &b.chunk(n)[n%chunkSize], lock.Unlock
+	return b.at(n), lock.Unlock
 }
 
 func (b *Books) problem(format string, args ...any) {
@@ -206,10 +250,10 @@ func (b *Books) Begin(op *Operation) (i Intent) {
 		return i
 	case op.Kind == Remove || op.Kind == Move:
 		return b.beginEdit(op)
-	case !op.Kind.settles():
+	case !op.Kind.Settles():
 		return i
 	case len(op.Also) > 0:
-		for _, part := range op.parts() {
+		for _, part := range op.Parts() {
 			use := b.beginUse(part)
 			use.together = true
 			i.parts = append(i.parts, use)
@@ -232,26 +276,26 @@ func (b *Books) End(op *Operation, i Intent) {
 		b.sweep(op)
 	case len(op.Also) > 0:
 		b.useParts(op, i)
-	case op.Kind.settles():
+	case op.Kind.Settles():
 		b.use(op, i)
 	}
 	if op.gaveUp() {
-		b.problem("gave up early: %s after %d ms, and was to wait for %d", describe(op), millis(op.Return-op.Call), millis(op.Expires))
+		b.problem("gave up early: %s after %d ms, and was to wait for %d", op, millis(op.Return-op.Call), millis(op.Expires))
 	}
 	if wrong := op.wrongSize(); wrong != "" {
-		b.problem("%s: %s", wrong, describe(op))
+		b.problem("%s: %s", wrong, op)
 	}
 	if op.Outcome == Gone {
-		b.gone.Add(int64(op.asked()))
+		b.gone.Add(int64(op.Asked()))
 	}
 	n := int64(op.Untold())
-	if op.Kind.pops() {
+	if op.Kind.Pops() {
 		b.takes.Add(n)
 	} else {
 		b.mayDeliver(op, n)
 	}
 	b.keys.take(op, n)
-	for _, item := range op.items() {
+	for _, item := range op.Got() {
 		b.out(op, item)
 	}
 }
@@ -273,17 +317,17 @@ func (b *Books) out(op *Operation, item Item) {
 	b.arrive(e, op.Queue, item.ID, item.Value, millis(op.Return))
 	b.identify(e, item.ID, millis(op.Call))
 	if e.marks&expiring != 0 && e.expires.to > 0 && millis(op.Call) > e.expires.to+2*b.tolerance {
-		b.problem("expired, and served: %q, at %d ms, by %s", item.Value, e.expires.to, describe(op))
+		b.problem("expired, and served: %q, at %d ms, by %s", item.Value, e.expires.to, op)
 	}
 	if e.life() > 0 && item.Unique != "" {
-		b.problem("given up, and has a unique key: %q, %q, by %s", item.Value, item.Unique, describe(op))
+		b.problem("given up, and has a unique key: %q, %q, by %s", item.Value, item.Unique, op)
 	}
 	b.keys.out(e, op, item)
 	b.limits.out(op, item, b.tolerance)
 	switch {
-	case op.Kind.pops():
+	case op.Kind.Pops():
 		b.pop(e, op, item.Value)
-	case op.Kind.leases():
+	case op.Kind.Leases():
 		b.lease(e, op, item)
 	}
 }
@@ -291,6 +335,7 @@ func (b *Books) out(op *Operation, item Item) {
 // announce records what is known of items before they are pushed.
 func (b *Books) announce(op *Operation) {
 	for _, value := range op.pushes() {
+		b.name(value)
 		e, unlock := b.entry(value)
 		if e == nil {
 			continue
@@ -362,7 +407,10 @@ func (b *Books) identify(e *entry, id string, call int32) {
 	default:
 		b.again.Add(1)
 		b.unmark(e, mayAck)
-		*e = entry{marks: e.marks & (pushed | settled | lives | mayRemove | vanishing | keyed | mortal), arrived: e.arrived, first: e.first, expires: e.expires}
+		*e = entry{
+			marks:   e.marks & (pushed | settled | lives | mayRemove | vanishing | keyed | mortal | crowded),
+			arrived: e.arrived, first: e.first, expires: e.expires, uses: e.uses,
+		}
 	}
 	e.id = sum
 	if e.life() == 0 && e.first == 0 {
@@ -380,7 +428,7 @@ func hash(id string) uint32 {
 // settle records that an item is gone for good.
 func (b *Books) settle(e *entry, op *Operation, value string, mark marks) {
 	if e.marks&settled != 0 {
-		b.problem("settled twice: %q, the second time by %s", value, describe(op))
+		b.problem("settled twice: %q, the second time by %s", value, op)
 	} else {
 		b.ended.Add(1)
 	}

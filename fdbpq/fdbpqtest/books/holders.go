@@ -1,8 +1,8 @@
-package proof
+package books
 
 func (b *Books) pop(e *entry, op *Operation, value string) {
 	if e.isBuried() {
-		b.problem("came back: %q, which was given up, in %s", value, describe(op))
+		b.problem("came back: %q, which was given up, in %s", value, op)
 	}
 	b.checkFree(e, millis(op.Return), value, op)
 	b.checkDenied(e, value)
@@ -16,35 +16,37 @@ func (b *Books) checkFree(e *entry, got int32, value string, op *Operation) {
 	switch {
 	case e.fence == 0:
 		if got < e.until-2*b.tolerance {
-			b.problem("too early: %q, by %s at %d ms, and pushed with a delay until %d ms", value, describe(op), got, e.until)
+			b.problem("too early: %q, by %s at %d ms, and pushed with a delay until %d ms", value, op, got, e.until)
 		}
 	case e.marks&naked != 0 && got < e.until-2*b.tolerance:
-		b.problem("too early: %q, by %s at %d ms, and delayed until %d ms", value, describe(op), got, e.until)
+		b.problem("too early: %q, by %s at %d ms, and delayed until %d ms", value, op, got, e.until)
 	case e.marks&mayNak == 0 && got < e.until-b.tolerance:
-		b.problem("held by two: %q, by %s at %d ms, and leased until %d ms", value, describe(op), got, e.until)
+		b.problem("held by two: %q, by %s at %d ms, and leased until %d ms", value, op, got, e.until)
 	}
 }
 
 func (b *Books) lease(e *entry, op *Operation, item Item) {
 	fence, got := uint16(item.Fence), millis(op.Return)
 	b.checkMortal(e, op, item)
+	b.checkUntil(op, item.Value, item.Until)
 	newer := fence > e.fence
 	switch {
 	case e.marks&popped != 0 && millis(op.Call) > e.got:
-		b.problem("came back: %q, popped at %d ms, in %s", item.Value, e.got, describe(op))
+		b.problem("came back: %q, popped at %d ms, in %s", item.Value, e.got, op)
 	case newer && (e.marks&acked != 0 || e.isBuried()):
-		b.problem("came back: %q, settled with fence %d, in %s", item.Value, e.fence, describe(op))
+		b.problem("came back: %q, settled with fence %d, in %s", item.Value, e.fence, op)
 	case fence == e.fence:
-		b.problem("two deliveries of %q with one fence: %s", item.Value, describe(op))
+		b.problem("two deliveries of %q with one fence: %s", item.Value, op)
 	case newer && e.marks&popped == 0:
 		b.checkFree(e, got, item.Value, op)
 	case !newer && e.got < millis(item.Until)-b.tolerance: // recorded late
-		b.problem("held by two: %q, at %d ms, and by %s until %d ms", item.Value, e.got, describe(op), millis(item.Until))
+		b.problem("held by two: %q, at %d ms, and by %s until %d ms", item.Value, e.got, op, millis(item.Until))
 	}
 	e.leases++
 	if !newer {
 		return
 	}
+	b.checkNext(e, op, item)
 	b.checkDenied(e, item.Value)
 	e.fence, e.deliveries = fence, uint16(item.Deliveries)
 	e.until = e.backAfter(millis(item.Until))
@@ -57,6 +59,44 @@ func (b *Books) lease(e *entry, op *Operation, item Item) {
 	}
 }
 
+// extend records that a lease was extended.
+func (b *Books) extend(e *entry, op *Operation, newest, alone bool) {
+	if op.Until > 0 {
+		b.checkUntil(op, op.Value, op.Until)
+	}
+	if !newest || e.marks&naked != 0 {
+		return
+	}
+	until := e.backAfter(b.extendedTo(op))
+	if !alone {
+		until = min(until, e.until)
+	}
+	e.until = until
+	b.limits.extend(op, b.tolerance)
+}
+
+// checkUntil checks the end of a lease against its length.
+func (b *Books) checkUntil(op *Operation, value string, until int64) {
+	tolerance := int64(b.tolerance) * 1_000_000
+	least, most := op.Call+op.Wait-tolerance, op.Return+op.Wait+tolerance
+	if until < least || until > most {
+		b.problem("%s: the lease of %q is over at %d ms, want %d to %d", op, value, millis(until), millis(least), millis(most))
+	}
+}
+
+// checkNext checks that a lease counts on from the newest one, whatever came in between that is not known.
+func (b *Books) checkNext(e *entry, op *Operation, item Item) {
+	unknown, want := item.Fence-int64(e.fence)-1, int64(e.counted()+1)
+	if e.marks&naked != 0 {
+		unknown--
+	}
+	if unknown < 0 {
+		b.problem("two deliveries of %q, and a token that holds for both: %s, after fence %d", item.Value, op, e.fence)
+	} else if d := item.Deliveries; d < want-unknown || d > want+unknown {
+		b.problem("delivery %d of %q in %s, want %d, give or take %d", d, item.Value, op, want, unknown)
+	}
+}
+
 // beginUse is Begin of an operation with a token.
 func (b *Books) beginUse(op *Operation) (i Intent) {
 	e, unlock := b.entry(op.Value)
@@ -65,12 +105,15 @@ func (b *Books) beginUse(op *Operation) (i Intent) {
 	}
 	defer unlock()
 	b.limits.use(op)
+	if e.uses++; e.uses > 1 {
+		e.marks |= crowded
+	}
 	newest := int64(e.fence) == op.Fence
 	i.lost = int64(e.fence) > op.Fence || newest && e.marks&(settled|naked) != 0 || e.ended(op) || e.hasLeft(op.ID)
 	if newest && op.Kind != Extend && !e.left(op.Queue, op.ID) {
 		mark := mayNak
 		switch {
-		case op.Kind.acks():
+		case op.Kind.Acks():
 			mark = mayAck
 		case op.Kind == Term:
 			mark = mayBury
@@ -92,25 +135,29 @@ func (b *Books) use(op *Operation, i Intent) {
 	defer unlock()
 	left := e.left(op.Queue, op.ID)
 	newest := int64(e.fence) == op.Fence && !left
+	alone := e.marks&crowded == 0 // else nobody knows which use came first
+	if e.uses--; e.uses == 0 {
+		e.marks &^= crowded
+	}
 	switch {
-	case op.open():
+	case op.Open():
 		if op.Kind == Nak {
 			b.fences.Add(1)
 		}
-		if newest && op.Kind.acks() && !i.together {
+		if newest && op.Kind.Acks() && !i.together {
 			e.marks |= ackedAlone
 		}
 		return
 	case op.Outcome == Refused, op.Outcome == Stale:
-		if newest {
+		if newest && alone {
 			b.unmark(e, i.fresh)
 		}
-		if newest && op.Outcome == Stale {
+		if newest && alone && op.Outcome == Stale {
 			b.deny(e, op)
 		}
 		return
 	case i.lost:
-		b.problem("a lost token counts: %s", describe(op))
+		b.problem("a lost token counts: %s", op)
 	}
 	b.keys.use(e, op)
 	switch {
@@ -118,7 +165,7 @@ func (b *Books) use(op *Operation, i Intent) {
 		b.bury(e, op)
 	case left:
 		b.useLate(op)
-	case op.Kind.acks():
+	case op.Kind.Acks():
 		if !newest {
 			b.problem("acknowledged with fence %d, and delivered with fence %d: %q", op.Fence, e.fence, op.Value)
 		}
@@ -137,8 +184,7 @@ func (b *Books) use(op *Operation, i Intent) {
 			}
 			b.diedOfNak(e, op)
 		}
-	case newest: // extended
-		e.until = e.backAfter(b.extendedTo(op))
-		b.limits.extend(op, b.tolerance)
+	default:
+		b.extend(e, op, newest, alone)
 	}
 }

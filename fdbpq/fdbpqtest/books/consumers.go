@@ -1,4 +1,4 @@
-package proof
+package books
 
 import "strings"
 
@@ -53,25 +53,9 @@ func (b *Books) extendedTo(op *Operation) int32 {
 	return millis(op.Until)
 }
 
-// pull adds a pull that may have got its items in several transactions.
-func (t *translation) pull(op *Operation) {
-	one := step{kind: stepServe, item: -1, asked: 1}
-	for _, item := range op.items() {
-		got := one
-		got.served = []served{{t.number(item.ID), uint16(item.Fence), t.leaseHold(item)}}
-		t.add(op, op.Return, got)
-	}
-	if op.open() {
-		t.mayTake(op)
-	}
-	if few := op.Outcome == Empty || op.Outcome == Done && len(op.Items) < op.asked(); few && op.Expires == 0 && !op.Cut {
-		t.add(op, op.Return, one)
-	}
-}
-
 // returned returns how many items a pull may have got and returned without telling anybody.
 func (o *Operation) returned() int {
-	if o.JetStream && o.MaxBytes > 0 && o.Kind.leases() {
+	if o.JetStream && o.MaxBytes > 0 && o.Kind.Leases() {
 		return 1
 	}
 	return 0

@@ -1,7 +1,6 @@
-package proof
+package books
 
 import (
-	"strconv"
 	"strings"
 	"sync/atomic"
 )
@@ -62,7 +61,7 @@ func (e *entry) ended(op *Operation) bool { return e.left(op.Queue, op.ID) || e.
 func (b *Books) bury(e *entry, op *Operation) {
 	switch left := e.left(op.Queue, op.ID); {
 	case !left && e.marks&settled != 0:
-		b.problem("settled twice: %q, the second time by %s", op.Value, describe(op))
+		b.problem("settled twice: %q, the second time by %s", op.Value, op)
 	case !left && int64(e.fence) != op.Fence:
 		b.problem("given up with fence %d, and delivered with fence %d: %q", op.Fence, e.fence, op.Value)
 	}
@@ -87,17 +86,19 @@ func (b *Books) arrive(e *entry, queue, id, value string, at int32) {
 		mark |= back
 	}
 	if e.fence > 0 {
-		n, _ := strconv.ParseInt(value, 10, 64) // it has an account
-		b.graves.fences.Add(b.checkCounts(n, e))
+		b.graves.fences.Add(b.checkCounts(b.number(value), e))
 	}
 	b.unmark(e, mayAck|vanishing)
-	*e = entry{marks: e.marks&(pushed|refused|settled|lives|keyed) | mark, arrived: at, first: e.first, renamed: e.renamed, moves: e.moves}
+	*e = entry{
+		marks:   e.marks&(pushed|refused|settled|lives|keyed|crowded) | mark,
+		arrived: at, first: e.first, renamed: e.renamed, moves: e.moves, uses: e.uses,
+	}
 }
 
 // outLate records an item that came out in an earlier life, after it was seen in a later one.
 func (b *Books) outLate(e *entry, op *Operation, item Item) {
-	if op.Kind.pops() || millis(op.Call) > e.arrived {
-		b.problem("in two queues: %q, seen in another queue at %d ms, and in %s", item.Value, e.arrived, describe(op))
+	if op.Kind.Pops() || millis(op.Call) > e.arrived {
+		b.problem("in two queues: %q, seen in another queue at %d ms, and in %s", item.Value, e.arrived, op)
 	}
 	b.graves.fences.Add(-1) // its fence was one of no known lease
 }
@@ -105,8 +106,8 @@ func (b *Books) outLate(e *entry, op *Operation, item Item) {
 // useLate records that a token counted, after the item was seen in a later life.
 func (b *Books) useLate(op *Operation) {
 	switch {
-	case op.Kind.acks():
-		b.problem("settled twice: %q, in another queue, and by %s", op.Value, describe(op))
+	case op.Kind.Acks():
+		b.problem("settled twice: %q, in another queue, and by %s", op.Value, op)
 	case op.Kind == Nak:
 		b.graves.fences.Add(-1)
 	}
@@ -121,3 +122,6 @@ func (b *Books) IsBack(value string) bool {
 	defer unlock()
 	return e.marks&back != 0
 }
+
+// hasLeft reports whether a move has given the item another id.
+func (e *entry) hasLeft(id string) bool { return e.renamed > 0 && e.moves == 0 && e.id != hash(id) }

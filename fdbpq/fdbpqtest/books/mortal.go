@@ -1,4 +1,4 @@
-package proof
+package books
 
 import (
 	"slices"
@@ -52,7 +52,7 @@ func (e *entry) backAfter(until int32) int32 {
 // checkMortal checks a delivery.
 func (b *Books) checkMortal(e *entry, op *Operation, item Item) {
 	if e.isMortal() && item.Deliveries > MaxDeliver {
-		b.problem("delivered too often: %q, for the %dth time, by %s", item.Value, item.Deliveries, describe(op))
+		b.problem("delivered too often: %q, for the %dth time, by %s", item.Value, item.Deliveries, op)
 	}
 }
 

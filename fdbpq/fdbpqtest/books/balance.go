@@ -1,4 +1,4 @@
-package proof
+package books
 
 import (
 	"fmt"
@@ -33,7 +33,7 @@ func (b *Books) Close(at int64) (Balance, error) {
 	}
 	var swept, maySwept int64 // from queues that are purged
 	for n := range sum.Items {
-		e := &b.chunk(n)[n%chunkSize]
+		e := b.at(n)
 		if b.isMissing(e) {
 			switch may := e.mayVanish(); {
 			case may&expiring != 0 && e.expires.from-2*b.tolerance <= int32(at):

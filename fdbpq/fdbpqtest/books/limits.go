@@ -1,4 +1,4 @@
-package proof
+package books
 
 import (
 	"cmp"
@@ -102,7 +102,7 @@ func (l *limits) out(op *Operation, item Item, tolerance int32) {
 	if limits.ratePerGroup.Count > 0 {
 		l.deliveries[group] = append(l.deliveries[group], at)
 	}
-	if limits.maxLeased > 0 && op.Kind.leases() {
+	if limits.maxLeased > 0 && op.Kind.Leases() {
 		l.lease(group, item, span)
 	}
 }

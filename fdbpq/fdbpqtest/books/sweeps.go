@@ -1,4 +1,4 @@
-package proof
+package books
 
 import (
 	"strings"
@@ -26,7 +26,7 @@ func (b *Books) sweep(op *Operation) {
 	case op.Outcome == Done && op.Kind == Purge:
 		b.sweeps.purged.Add(op.Len)
 	case op.Outcome == Done && op.Len > int64(op.Batch):
-		b.problem("redriven too many: %d by %s", op.Len, describe(op))
+		b.problem("redriven too many: %d by %s", op.Len, op)
 	case op.Outcome == Done:
 		b.sweeps.redriven.Add(op.Len)
 	case op.Kind == Purge:
@@ -58,17 +58,17 @@ func (b *Books) edit(op *Operation, i Intent) {
 		return
 	}
 	defer unlock()
-	if op.Kind == Move && !op.open() {
+	if op.Kind == Move && !op.Open() {
 		e.moves--
 	}
 	switch {
-	case op.open() && op.Kind == Remove:
+	case op.Open() && op.Kind == Remove:
 		e.marks |= mayRemove
 		return
 	case op.Outcome != Done:
 		return
 	case i.lost || e.left(op.Queue, op.ID) || e.isBuried():
-		b.problem("gone, and found: %q, by %s", op.Value, describe(op))
+		b.problem("gone, and found: %q, by %s", op.Value, op)
 		return
 	case op.Kind == Remove:
 		b.keys.use(e, op)

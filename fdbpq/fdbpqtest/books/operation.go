@@ -1,0 +1,272 @@
+// Package books keeps the accounts of items: who pushed them, who had them with which fence until when, and
+// what became of them. It knows what queues promise, and neither stores nor NATS, so tests of every level use it.
+package books
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Kind is what an operation does.
+type Kind string
+
+// The operations, as in the subjects of priority queues. On a FIFO queue Push
+// enqueues, PopMin dequeues, PeekMin peeks, LeaseMin leases.
+const (
+	Push    Kind = "push"
+	PopMin  Kind = "pop.min"
+	PopMax  Kind = "pop.max"
+	PeekMin Kind = "peek.min"
+	PeekMax Kind = "peek.max"
+	Len     Kind = "len"
+
+	LeaseMin Kind = "lease.min"
+	LeaseMax Kind = "lease.max"
+	Ack      Kind = "ack"
+	Nak      Kind = "nak"
+	Extend   Kind = "extend" // +WPI
+	// Term moves the item to the dead-letter queue.
+	Term Kind = "term"
+	// NextMin and NextMax are +NXT of a lease from that end.
+	NextMin Kind = "next.min"
+	NextMax Kind = "next.max"
+
+	// Only [Books] know these: they manage items by their ids, and queues.
+	Remove  Kind = "remove"
+	Move    Kind = "move"
+	Purge   Kind = "purge"
+	Redrive Kind = "redrive"
+)
+
+func (k Kind) Pops() bool  { return k == PopMin || k == PopMax }
+func (k Kind) Peeks() bool { return k == PeekMin || k == PeekMax }
+
+// leases reports whether the operation leases items.
+func (k Kind) Leases() bool { return k == LeaseMin || k == LeaseMax || k.Nexts() }
+func (k Kind) Nexts() bool  { return k == NextMin || k == NextMax }
+
+// acks reports whether the operation removes the item of a token.
+func (k Kind) Acks() bool { return k == Ack || k.Nexts() }
+
+// settles reports whether the operation uses a token.
+func (k Kind) Settles() bool { return k.Acks() || k == Nak || k == Extend || k == Term }
+
+// serves reports whether the operation returns items.
+func (k Kind) Serves() bool { return k.Pops() || k.Peeks() || k.Leases() }
+
+// back reports whether it returns those from the back.
+func (k Kind) Back() bool { return k == PopMax || k == PeekMax || k == LeaseMax || k == NextMax }
+
+// Outcome is what a client was told.
+type Outcome string
+
+// The outcomes.
+const (
+	// Done: the request did what it asked for.
+	Done Outcome = "done"
+	// Empty: the answer says that there is no item. NextMin and NextMax have acknowledged
+	// theirs then.
+	Empty Outcome = "empty"
+	// TooLarge: the answer says that the next item exceeds MaxBytes (413). It stays, but NextMin and NextMax have
+	// acknowledged theirs.
+	TooLarge Outcome = "too large"
+	// Stale: the answer says that the token is not good any more, or that the item of a Move is
+	// leased (409).
+	Stale Outcome = "stale"
+	// Duplicate: another item with the key of the push is there, and ID names it.
+	Duplicate Outcome = "duplicate"
+	// Refused: the answer is an error that promises that nothing happened.
+	Refused Outcome = "refused"
+	// Unknown: the answer says that the store did not tell whether it happened.
+	Unknown Outcome = "unknown"
+	// Lost: no answer was received.
+	Lost Outcome = "lost"
+	// Gone: nobody was there to receive the answer, and nothing was broken meanwhile. So the
+	// items of a pop come back at once, and those of a lease when it is over.
+	Gone Outcome = "gone"
+)
+
+// Operation is one request and what became of it.
+type Operation struct {
+	Client int    `json:"client"`
+	Queue  string `json:"queue"`
+	Kind   Kind   `json:"kind"`
+	// Priority is the priority of a push.
+	Priority int64 `json:"priority,omitempty"`
+	// Value is what was pushed, popped or seen, or of the item of the token. No two pushes
+	// have the same value.
+	Value string `json:"value,omitempty"`
+	// ID is the id of the item, if Outcome is Done, or that of the token.
+	ID string `json:"id,omitempty"`
+	// Batch is how many items pops and leases ask for; 0 means one. Items has those that
+	// were leased, or that came out of a pop with a Batch, in order, even if the reply broke
+	// off after them. If Outcome is Done and there are fewer than Batch, the queue was empty
+	// then, unless Cut. A push with a Batch pushes Items at once. It is also the most items of a Redrive.
+	Batch int    `json:"batch,omitempty"`
+	Items []Item `json:"items,omitempty"`
+	// MaxBytes is the most bytes of items that pops and leases ask for; 0 is no limit.
+	MaxBytes int64 `json:"max_bytes,omitempty"`
+	// Cut says that there were more items than Items, and the next one exceeded MaxBytes or, if it was to be leased, had no
+	// room in the transaction.
+	Cut bool `json:"cut,omitempty"`
+	// Size is how many bytes the value of a Push has, or of what a pop without a Batch returned.
+	Size int64 `json:"size,omitempty"`
+	// Expires is how long a pop or lease waits for items.
+	Expires int64 `json:"expires,omitempty"`
+	// Fence is that of the token.
+	Fence int64 `json:"fence,omitempty"`
+	// Also are the items, with fences, of further leases that an Ack, NextMin or NextMax names. If the Outcome is
+	// Stale, Lost says which leases are lost, counted as in the header.
+	Also []Item `json:"also,omitempty"`
+	Lost []int  `json:"lost,omitempty"`
+	// Wait is the length of the leases that are asked for, or of that which is extended.
+	Wait int64 `json:"wait,omitempty"`
+	// Delay is that of Push and Nak, Snooze that of Nak.
+	Delay  int64 `json:"delay,omitempty"`
+	Snooze bool  `json:"snooze,omitempty"`
+	// JetStream says that the operation went through the JetStream face: a pull, or an acknowledgement there. Consumer is
+	// that of a pull. See jetstream.go.
+	JetStream bool   `json:"jetstream,omitempty"`
+	Consumer  string `json:"consumer,omitempty"`
+	// Spread says that a pull may have got its items in several transactions.
+	Spread bool `json:"spread,omitempty"`
+	// Backoff says that a Nak names no delay; Delay is what the settings of the queue say.
+	Backoff bool `json:"backoff,omitempty"`
+	// TTL is after how long the item of a Push expires; 0 is never.
+	TTL int64 `json:"ttl,omitempty"`
+	// Unique is the unique key of a Push, or that of the item of a pop without a Batch.
+	Unique string `json:"unique,omitempty"`
+	// Group is the group of a Push, or that of the item of a pop without a Batch, "" for none.
+	Group string `json:"group,omitempty"`
+	// Moved is the id that a Move gave its item.
+	Moved string `json:"moved,omitempty"`
+	// Until is the end of a lease according to the answer to Extend; 0 if that does not say.
+	Until int64 `json:"until,omitempty"`
+	// Len is the result of Len, and how many items Purge and Redrive have moved.
+	Len     int64   `json:"len,omitempty"`
+	Outcome Outcome `json:"outcome"`
+	// Text is the error, for people who read the file.
+	Text string `json:"text,omitempty"`
+	// Call and Return are when the request was sent, and when it was answered or given
+	// up, in nanoseconds of one clock.
+	Call   int64 `json:"call"`
+	Return int64 `json:"return"`
+}
+
+// open reports whether the operation may take place at any time from Call on.
+func (o *Operation) Open() bool { return o.Outcome == Unknown || o.Outcome == Lost }
+
+// gaveUp reports whether a request was told too early that there is nothing more to wait for.
+func (o *Operation) gaveUp() bool {
+	few := o.Outcome == Empty || o.Outcome == Done && len(o.Got()) < o.Asked() && !o.Cut
+	return few && o.Expires > 0 && o.Return-o.Call < o.Expires-ClockSlack
+}
+
+// asked returns how many items the operation asks for.
+func (o *Operation) Asked() int { return max(1, o.Batch) }
+
+// items returns the items that the client got.
+func (o *Operation) Got() []Item {
+	if o.Kind == Push {
+		return nil
+	}
+	if o.Outcome == Done && len(o.Items) == 0 && (o.Kind.Pops() || o.Kind.Peeks()) {
+		return []Item{{Value: o.Value, ID: o.ID, Unique: o.Unique, Group: o.Group, Size: o.Size}}
+	}
+	return o.Items
+}
+
+// Untold returns how many items the operation may have taken that the client did not get.
+func (o *Operation) Untold() int {
+	if o.Outcome == Gone && o.Kind.Leases() {
+		return o.Asked()
+	}
+	if !o.Open() || !o.Kind.Pops() && !o.Kind.Leases() {
+		return 0
+	}
+	return o.Asked() - len(o.Items)
+}
+
+// untoldFences returns how many fences the operation may have used that no client knows. A bridge ends leases that nobody
+// received, or that it answered for before the store did, which takes one more.
+func (o *Operation) untoldFences() int {
+	n := o.Untold() + o.returned()
+	if o.Kind.Leases() {
+		n *= 2
+	}
+	return n
+}
+
+// Item is one of the items that an operation returned. Those of leases have a fence.
+type Item struct {
+	Value      string `json:"value"`
+	ID         string `json:"id"`
+	Unique     string `json:"unique,omitempty"`
+	Group      string `json:"group,omitempty"`
+	Size       int64  `json:"size,omitempty"`
+	Fence      int64  `json:"fence,omitempty"`
+	Deliveries int64  `json:"deliveries,omitempty"`
+	// Until is when the lease is over, by the clock of the bridge that gave it.
+	Until int64 `json:"until,omitempty"`
+}
+
+// isCut reports whether the answer said that the next item was too large.
+func (o *Operation) IsCut() bool { return o.Cut || o.Outcome == TooLarge }
+
+// leftOfMaxBytes returns what the items have left of MaxBytes, at most.
+func (o *Operation) LeftOfMaxBytes() int64 {
+	if o.MaxBytes == 0 {
+		return math.MaxInt64
+	}
+	left := o.MaxBytes
+	for _, item := range o.Got() {
+		left -= item.Size
+	}
+	return left
+}
+
+// wrongSize returns what is wrong with the sizes of the items, or with an answer that says they are too large.
+func (o *Operation) wrongSize() string {
+	switch {
+	case o.LeftOfMaxBytes() < 0:
+		return "more bytes than asked for"
+	case o.Outcome == TooLarge && o.MaxBytes == 0:
+		return "too large, and not limited"
+	}
+	return ""
+}
+
+// String is the operation and its outcome.
+func (op *Operation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s", op.Kind)
+	switch {
+	case op.Kind == Push:
+		fmt.Fprintf(&b, "(%d, %s)", op.Priority, op.Value)
+	case op.Kind.Settles():
+		fmt.Fprintf(&b, "(%s, fence %d", op.Value, op.Fence)
+		for _, also := range op.Also {
+			fmt.Fprintf(&b, "; %s, fence %d", also.Value, also.Fence)
+		}
+		b.WriteString(")")
+	}
+	switch {
+	case op.Cut:
+		b.WriteString(" → cut off after")
+	case op.Outcome != Done:
+		fmt.Fprintf(&b, " → %s", op.Outcome)
+		if len(op.Lost) > 0 {
+			fmt.Fprintf(&b, " %v", op.Lost)
+		}
+	case op.Kind == Len:
+		fmt.Fprintf(&b, " → %d", op.Len)
+	}
+	for _, item := range op.Got() {
+		fmt.Fprintf(&b, " → %s", item.Value)
+		if item.Fence > 0 {
+			fmt.Fprintf(&b, " (fence %d)", item.Fence)
+		}
+	}
+	return b.String()
+}

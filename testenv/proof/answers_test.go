@@ -25,6 +25,7 @@ func (w *teller) noteAnswer(r *pending) {
 func (b *bank) checkAnswers() {
 	late, lost, wrong := 0, 0, 0
 	for _, w := range b.tellers {
+		must(b.t, w.line.nc.FlushTimeout(patience)) // then all that the bridges said has arrived
 		before := len(w.unanswered)
 		for len(w.replies) > 0 {
 			delete(w.unanswered, w.requestOf(<-w.replies))

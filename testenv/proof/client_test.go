@@ -293,8 +293,10 @@ func (c *caller) await() {
 func (c *caller) insist(what string, do func(ctx context.Context) error) {
 	again := time.NewTicker(awaitAgain)
 	defer again.Stop()
+	timeout := 250 * time.Millisecond // more each time, in case that the machine is slow
 	for begin := time.Now(); ; <-again.C {
-		err := c.request(250*time.Millisecond, do)
+		err := c.request(timeout, do)
+		timeout = min(2*timeout, patience/10)
 		if err == nil {
 			return
 		}

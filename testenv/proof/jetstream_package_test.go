@@ -92,10 +92,8 @@ func (b *burster) fetch(op *books.Operation, consumer jetstream.Consumer) (err e
 		batch, err = consumer.Fetch(n, jetstream.FetchMaxWait(wait))
 	}
 
-	last := time.Now()
 	if batch != nil {
 		for m := range batch.Messages() {
-			last = time.Now()
 			err = errors.Join(err, b.fetched(op, m))
 		}
 		err = errors.Join(err, batch.Error())
@@ -104,9 +102,10 @@ func (b *burster) fetch(op *books.Operation, consumer jetstream.Consumer) (err e
 	case len(op.Items) == n:
 		return err
 	case errors.Is(err, nats.ErrTimeout) && n == 1:
-		last, err = b.zero.Add(time.Duration(op.Call)), nil
+		err = nil
 	}
-	if err == nil && (b.line.nc.Stats().Reconnects != reconnects || time.Since(last) > wait+fetchGrace-fetchSlack) {
+	took := time.Since(b.zero) - time.Duration(op.Call)
+	if err == nil && (b.line.nc.Stats().Reconnects != reconnects || took > wait+fetchGrace-fetchSlack) {
 		return errNotAll
 	}
 	return b.endOfFetch(op, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,10 +29,19 @@ var flags options
 func init() {
 	flag.Uint64Var(&flags.seed, "seed", 0, "seed of everything random; 0 picks one")
 	flag.DurationVar(&flags.duration, "duration", 0, "how long to run; 0 makes -rounds rounds of each kind of system")
-	flag.IntVar(&flags.rounds, "rounds", harness.RaceTimes(4, 3), "histories for each kind of system, of two on FoundationDB together, if -duration is not given")
-	flag.IntVar(&flags.ops, "ops", harness.RaceTimes(5_000, 1_700), "operations on each kind of system, for TestAccounts")
+	flag.IntVar(&flags.rounds, "rounds", harness.Times(1, 4), "histories for each kind of system, of two on FoundationDB together, if -duration is not given")
+	flag.IntVar(&flags.ops, "ops", harness.Times(1_000, 5_000), "operations on each kind of system, for TestAccounts")
 	flag.StringVar(&flags.history, "history", "", "file of a history to check again, for TestFile")
 	flag.StringVar(&flags.out, "out", os.TempDir(), "folder for histories with faults")
+}
+
+// all reports whether to test on all kinds of systems: nightly, and if a flag says how.
+func (o options) all() bool {
+	all := harness.Nightly
+	flag.Visit(func(f *flag.Flag) {
+		all = all || slices.Contains([]string{"seed", "duration", "rounds", "ops"}, f.Name)
+	})
+	return all
 }
 
 // firstSeed returns the seed to begin with.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,6 +30,13 @@ func systems() []system {
 	}, fdbSystems()...)
 }
 
+// some returns the systems with these names, and those on FoundationDB, unless all are to be tested.
+func some(list []system, names ...string) []system {
+	return slices.DeleteFunc(list, func(s system) bool {
+		return !flags.all() && !slices.Contains(names, s.name) && !strings.HasPrefix(s.name, "fdb")
+	})
+}
+
 // maxSlice is how long a long test stays with one system before the next one.
 const maxSlice = time.Minute
 
@@ -43,7 +51,7 @@ func TestProof(t *testing.T) {
 	defer func() { wantNoMore(t, "the test", before, own(t)) }()
 	found := false
 	for again := uint64(0); ; again++ {
-		for _, s := range systems() {
+		for _, s := range some(systems(), "mem-faults", "embedded-kill") {
 			t.Run(s.name, func(t *testing.T) {
 				found = true
 				proveSystem(t, s, seed+again, all, begin)

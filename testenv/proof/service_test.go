@@ -27,6 +27,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // serviceVariable makes the test binary run a bridge, or a NATS server, in a process of its own, which can
@@ -176,7 +177,7 @@ func (s *service) start() {
 	s.config.WrongBy = s.clock()
 	config, err := json.Marshal(s.config)
 	must(s.t, err)
-	s.cmd = exec.Command(os.Args[0])
+	s.cmd = harness.Command(os.Args[0])
 	s.cmd.Env = append(os.Environ(), serviceVariable+"="+string(config))
 	s.stderr.Reset()
 	s.cmd.Stderr = &s.stderr
@@ -189,7 +190,7 @@ func (s *service) start() {
 	if !lines.Scan() {
 		err := s.cmd.Wait()
 		s.cmd = nil
-		s.t.Fatalf("the service ended: %v\n%s", err, s.stderr.String())
+		s.t.Fatalf("the service ended: %v\n%s", err, harness.Shorten("service", s.stderr.String()))
 	}
 	s.http = lines.Text()
 }
@@ -225,7 +226,7 @@ func (s *service) report() {
 	_ = s.stdin.Close()
 	text := s.stderr.String()
 	if strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
-		s.t.Errorf("output of the service:\n%s", text)
+		s.t.Errorf("output of the service:\n%s", harness.Shorten("service", text))
 	} else if text != "" {
 		s.t.Logf("output of the service:\n%.2000s", text)
 	}

@@ -262,6 +262,9 @@ func (l *ledger) apart(n int, before, r *run) {
 		}
 	}
 	l.count["runs that began while one that had lost its lease was ending"]++
+	if l.short {
+		return // the machine may be so busy that a worker notices the end of a lease any time later
+	}
 	l.watch.Go(func() { // twice, in case that this process was suspended
 		if !over(l.skew+overlap) && !over(overlap) && r.ctx.Err() == nil {
 			l.violation("job %d is done by two at once", n)

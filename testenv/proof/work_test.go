@@ -48,7 +48,7 @@ func TestWork(t *testing.T) {
 // workSystems are those that TestWork runs on.
 func workSystems() []system {
 	list := []system{{"embedded-kill", startKill, 1}}
-	if flags.duration == 0 {
+	if flags.duration == 0 && flags.all() {
 		list = append(list, calmSystems()[1])
 	}
 	for _, s := range fdbSystems() {

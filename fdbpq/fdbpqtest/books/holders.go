@@ -141,8 +141,11 @@ func (b *Books) use(op *Operation, i Intent) {
 	}
 	switch {
 	case op.Open():
-		if op.Kind == Nak {
+		switch {
+		case op.Kind == Nak:
 			b.fences.Add(1)
+		case op.Kind == Extend && newest: // with a clock that is behind, it made the lease shorter
+			e.until = min(e.until, millis(op.Call+op.Wait)-b.tolerance)
 		}
 		if newest && op.Kind.Acks() && !i.together {
 			e.marks |= ackedAlone

@@ -230,7 +230,7 @@ func (c *leaseClient) end(entries []*entry, ops []fdbpq.Op, results []fdbpq.Resu
 	for _, e := range entries {
 		switch e.Return = c.since(); {
 		case err == nil:
-			c.read(e, &ops[e.at], &results[e.at])
+			c.read(e, &results[e.at])
 		case !errors.Is(err, kv.ErrCommitUnknown):
 			e.Outcome = books.Refused
 		case e.Kind.Pops() || e.Kind.Leases():
@@ -239,11 +239,16 @@ func (c *leaseClient) end(entries []*entry, ops []fdbpq.Op, results []fdbpq.Resu
 			e.Outcome = books.Unknown
 		}
 		c.books.End(&e.Operation, e.Intent)
+		if len(e.Items) > 0 { // only now others may use its token
+			c.mu.Lock()
+			c.grips = append(c.grips, leaseGrip{results[e.at].Lease.Token, e.Items[0].Value, ops[e.at].Lease})
+			c.mu.Unlock()
+		}
 	}
 }
 
 // read reads the result of an operation.
-func (c *leaseClient) read(e *entry, op *fdbpq.Op, result *fdbpq.Result) {
+func (c *leaseClient) read(e *entry, result *fdbpq.Result) {
 	var lost *fdbpq.LostLeases
 	if errors.As(result.Err, &lost) {
 		e.Lost = lost.Lost
@@ -264,9 +269,6 @@ func (c *leaseClient) read(e *entry, op *fdbpq.Op, result *fdbpq.Result) {
 		lease := &result.Lease
 		item.Fence, item.Deliveries, item.Until = lease.Token.Fence>>48, lease.Deliveries, int64(lease.Until.Sub(c.zero))
 		e.Outcome, e.Items = books.Done, []books.Item{item}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.grips = append(c.grips, leaseGrip{lease.Token, item.Value, op.Lease})
 	case e.Kind == books.Push:
 		e.Outcome, e.ID = books.Done, item.ID
 	case e.Kind.Settles() || e.Kind == books.Len:

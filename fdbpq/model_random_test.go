@@ -61,7 +61,7 @@ func TestModel(t *testing.T) {
 		"redriven", "redriven alone", "released", "browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased", "in turn", "rate", "group limits",
 		"set", "counted",
 	} {
-		if counts[what] == 0 && !harness.Race {
+		if counts[what] == 0 && harness.Nightly && !harness.Race { // a short run need not have everything
 			t.Errorf("nothing was %s: %v", what, counts)
 		}
 	}

@@ -213,7 +213,7 @@ func (g *ledger) check(requests uint64, db kv.Database, now func() time.Time) {
 // Whatever becomes of the store and the clock, and whoever is cancelled, however late: each request ends
 // once and in time, and each item comes out once.
 func TestAccountsWithCancels(t *testing.T) {
-	for range harness.RaceTimes(8, 2) {
+	for range harness.Times(2, harness.RaceTimes(8, 2)) {
 		seed := rand.Uint64()
 		synctest.Test(t, func(t *testing.T) { testAccountsWithCancels(t, seed) })
 		if t.Failed() {
@@ -298,6 +298,9 @@ func TestAccountsOfWaiters(t *testing.T) {
 		},
 	} {
 		for _, faulty := range []bool{false, true} {
+			if !harness.Nightly && (name == "pebble" || !faulty) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s, faults %t", name, faulty), func(t *testing.T) {
 				db := open()
 				defer closeDB(t, db)

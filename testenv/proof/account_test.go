@@ -296,10 +296,10 @@ func (w *teller) end(op *books.Operation, i books.Intent) {
 	n := max(1, len(op.Items)) + len(op.Also)
 	w.operations[string(op.Kind)+ofSeveral(op)] += n
 	w.outcomes[string(op.Outcome)+ofSeveral(op)] += n
-	if takes(op.Kind) && op.Outcome == books.Empty {
+	if op.Kind.Takes() && op.Outcome == books.Empty {
 		n = 0 // that would be no load
 	}
-	w.hungry = takes(op.Kind) && op.Outcome == books.Empty
+	w.hungry = op.Kind.Takes() && op.Outcome == books.Empty
 	w.broken = w.broken || broken(op) && op.Text != ""
 	w.count(n)
 }

@@ -119,7 +119,7 @@ func (b *burster) sendAll(requests []pending, padding func(queue string) int, be
 
 // receiveOne records a reply to a request. It reports whether there are no more.
 func (b *burster) receiveOne(r *pending, reply *nats.Msg, end func(*pending)) (ended bool) {
-	if !takes(r.op.Kind) {
+	if !r.op.Kind.Takes() {
 		b.finish(r, reply, nil, end)
 		return true
 	}

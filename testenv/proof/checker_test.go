@@ -3,13 +3,9 @@ package proof_test
 import (
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
-
-// checkTime is how long the check of one queue may take.
-const checkTime = time.Minute
 
 // historyOf returns the history of a script, which ends with a pop of the empty queue.
 func historyOf(t *testing.T, script string) *proof.History {
@@ -20,7 +16,7 @@ func historyOf(t *testing.T, script string) *proof.History {
 }
 
 func testHistories(t *testing.T, tests map[string]pageTest) {
-	testPages(t, tests, func(t *testing.T, script string) error { return historyOf(t, script).Check(checkTime) })
+	testPages(t, tests, func(t *testing.T, script string) error { return historyOf(t, script).Check(checkTimeout) })
 }
 
 // A working queue passes, whatever became of requests without an answer.
@@ -160,10 +156,10 @@ func TestHistoryFile(t *testing.T) {
 	must(t, historyOf(t, "push; len 2; pop").Write(path))
 	h, err := proof.Read(path)
 	must(t, err)
-	if h.Check(checkTime) == nil {
+	if h.Check(checkTimeout) == nil {
 		t.Error("what is wrong is not found")
 	}
-	if pages, err := h.Visualize(path, checkTime); err != nil || len(pages) != 1 {
+	if pages, err := h.Visualize(path, checkTimeout); err != nil || len(pages) != 1 {
 		t.Errorf("pages: %q, %v", pages, err)
 	}
 }
@@ -175,7 +171,7 @@ func TestFile(t *testing.T) {
 	}
 	h, err := proof.Read(flags.history)
 	must(t, err)
-	must(t, h.Check(10*checkTime))
+	must(t, h.Check(checkTimeout))
 }
 
 // The checker knows what a pull through the JetStream face says, and what it leaves open.

@@ -97,7 +97,7 @@ func (c *caller) request(timeout time.Duration, send func(context.Context) error
 
 // do makes a request and records what became of it.
 func (b *burster) do(op books.Operation, padding int) *books.Operation {
-	if op.JetStream && takes(op.Kind) && op.Fence > 0 {
+	if op.JetStream && op.Kind.Takes() && op.Fence > 0 {
 		requests := ackAndPull(b.grip(&op), op)
 		b.sendAll(requests, nil, func(*pending) {}, func(*pending) {})
 		b.drop(&op)
@@ -148,15 +148,15 @@ func (c *caller) outcome(op *books.Operation, err error) books.Outcome {
 		return books.Duplicate
 	case errors.Is(err, client.ErrEmpty), replied && hasUsedUp(op, reply.Code):
 		return books.Empty
-	case errors.Is(err, client.ErrTooLarge) && takes(op.Kind):
+	case errors.Is(err, client.ErrTooLarge) && op.Kind.Takes():
 		return books.TooLarge
 	case errors.Is(err, client.ErrLeaseLost):
 		return books.Stale
-	case replied && (reply.Unknown || reply.Code == subjects.CodeUnavailable && (op.Kind == books.NextMin || op.Kind == books.NextMax)):
+	case replied && (reply.Unknown || reply.Code == subjects.CodeUnavailable && op.Kind.Nexts()):
 		return books.Unknown
 	case errors.Is(err, client.ErrUnknownOutcome):
 		return books.Lost
-	case replied, errors.Is(err, client.ErrNoBridge), !reads(op.Kind):
+	case replied, errors.Is(err, client.ErrNoBridge), !op.Kind.Peeks() && op.Kind != books.Len:
 		return books.Refused // nothing has changed
 	default: // a request that changes nothing has no unknown outcome
 		return books.Lost
@@ -172,11 +172,6 @@ func expected(op *books.Operation, code subjects.Code) bool {
 		return true
 	}
 	return false
-}
-
-// reads reports whether the operation cannot change a queue.
-func reads(k books.Kind) bool {
-	return k == books.PeekMin || k == books.PeekMax || k == books.Len
 }
 
 // message returns what the operation pushes.
@@ -368,7 +363,7 @@ func (w *workload) next(c *caller, open *openPops) (op books.Operation, padding 
 	if isFIFO(op.Queue) {
 		op.Kind = fromFront(op.Kind)
 	}
-	if takes(op.Kind) && open.many(op.Queue) {
+	if op.Kind.Takes() && open.many(op.Queue) {
 		op.Kind = books.Push
 	}
 	w.fill(&op)

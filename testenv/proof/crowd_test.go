@@ -28,7 +28,7 @@ func (w *workload) crowd(c *caller, queues []string, most int, next func(queue s
 		}
 		for len(list) > 0 {
 			r := pending{op: w.useOf(list[0]), token: list[0].AckSubject()}
-			if r.op.Kind == books.Ack || takes(r.op.Kind) {
+			if r.op.Kind == books.Ack || r.op.Kind.Takes() {
 				r.op.Kind = books.NextMin
 				if list[0].back {
 					r.op.Kind = books.NextMax
@@ -74,7 +74,7 @@ func (b *burster) crowd(w *workload, open *openPops, meter *odometer) int {
 	})
 	asked := map[string]int{}
 	for i := range all {
-		if op := &all[i].op; takes(op.Kind) {
+		if op := &all[i].op; op.Kind.Takes() {
 			asked[op.Queue] += max(1, op.Batch)
 		}
 	}

@@ -73,7 +73,7 @@ func (b *bank) rates() client.Settings {
 
 // hasUsedUp reports whether a pop that does not wait was refused because of a rate.
 func hasUsedUp(op *books.Operation, code subjects.Code) bool {
-	return code == subjects.CodeOverloaded && isRated(op.Queue) && takes(op.Kind) && op.Expires == 0
+	return code == subjects.CodeOverloaded && isRated(op.Queue) && op.Kind.Takes() && op.Expires == 0
 }
 
 // liftRates lets the items of queues be served at once.

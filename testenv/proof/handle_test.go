@@ -39,7 +39,7 @@ func choose[T any](h handle, k books.Kind, fifo, front, end T) T {
 	switch {
 	case isFIFO(h.name):
 		return fifo
-	case back(k):
+	case k.Back():
 		return end
 	}
 	return front

@@ -4,7 +4,7 @@
 //
 // # What is checked
 //
-// Accounting: no item is popped twice, and none comes out that nobody pushed or whose
+// Accounting, by package books: no item is popped twice, and none comes out that nobody pushed or whose
 // push was refused. Each item of an acknowledged push comes out, except for at most one
 // for each pop of unknown outcome.
 //

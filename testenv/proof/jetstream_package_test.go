@@ -26,7 +26,7 @@ const (
 // byPackage makes a pull, or an acknowledgement, with package jetstream. It reports false if that is to be done without it.
 func (b *burster) byPackage(op *books.Operation) bool {
 	op.Client = b.number
-	if !takes(op.Kind) {
+	if !op.Kind.Takes() {
 		message := b.grip(op).message
 		if message == nil {
 			return false

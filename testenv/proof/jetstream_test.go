@@ -104,7 +104,7 @@ func (r *rig) loseDeliveries() {
 
 // pullSome has half of the leases of a history be pulls.
 func (w *workload) pullSome(c *caller, op *books.Operation) {
-	if op.Kind != books.LeaseMin && op.Kind != books.LeaseMax || w.random.IntN(2) == 0 {
+	if !op.Kind.Leases() || w.random.IntN(2) == 0 {
 		return
 	}
 	op.MaxBytes = 0
@@ -115,7 +115,7 @@ func (w *workload) pullSome(c *caller, op *books.Operation) {
 // pullAs makes a lease a pull of a consumer, "" for that of its end.
 func pullAs(op *books.Operation, consumer string, wait int64) {
 	end := "min"
-	if back(op.Kind) {
+	if op.Kind.Back() {
 		end = "max"
 	}
 	op.JetStream, op.Consumer, op.Wait, op.Spread = true, cmp.Or(consumer, end), wait, true
@@ -147,13 +147,13 @@ func ackAndPull(g *grip, op books.Operation) []pending {
 }
 
 // mayBeSilent reports whether the request may get no answer though nothing is broken.
-func (p *pending) mayBeSilent() bool { return p.op.JetStream && !takes(p.op.Kind) && !p.silent }
+func (p *pending) mayBeSilent() bool { return p.op.JetStream && !p.op.Kind.Takes() && !p.silent }
 
 // replyTo returns where the answer to a request goes. The items of a pull arrive with the subject of the pushes, so only its
 // subscription tells which pull they are of.
 func (b *burster) replyTo(r *pending) string {
 	inbox := b.inbox + strconv.Itoa(b.sent)
-	if !r.op.JetStream || !takes(r.op.Kind) {
+	if !r.op.JetStream || !r.op.Kind.Takes() {
 		return inbox
 	}
 	inbox = b.line.nc.NewInbox()
@@ -362,7 +362,7 @@ func (b *bank) configurePulls(c *caller) {
 // pullInAccounts has half of the leases of accounts be pulls, some of them of a consumer with few places.
 func (w *teller) pullInAccounts(op *books.Operation) {
 	random := w.workload.random
-	if op.Kind != books.LeaseMin && op.Kind != books.LeaseMax || random.IntN(2) > 0 {
+	if !op.Kind.Leases() || random.IntN(2) > 0 {
 		return
 	}
 	consumer := ""

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -40,35 +41,17 @@ const (
 	maxBatch = 3
 )
 
-func back(k books.Kind) bool {
-	return k == books.PopMax || k == books.PeekMax || k == books.LeaseMax || k == books.NextMax
-}
-
 // fromFront returns the operation at the front of the queue in place of one at the back.
 func fromFront(k books.Kind) books.Kind {
-	switch k {
-	case books.PopMax:
-		return books.PopMin
-	case books.PeekMax:
-		return books.PeekMin
-	case books.LeaseMax:
-		return books.LeaseMin
-	}
-	return k
-}
-
-// takes reports whether the operation takes items that are not its own yet.
-func takes(k books.Kind) bool {
-	return k == books.PopMin || k == books.PopMax || k == books.LeaseMin || k == books.LeaseMax || k == books.NextMin || k == books.NextMax
+	return books.Kind(strings.Replace(string(k), ".max", ".min", 1))
 }
 
 // fill sets what an operation asks for.
 func (w *workload) fill(op *books.Operation) {
-	lease := op.Kind == books.LeaseMin || op.Kind == books.LeaseMax
-	if lease {
+	if op.Kind.Leases() {
 		op.Wait = int64(waits[w.random.IntN(len(waits))])
 	}
-	if !lease && op.Kind != books.PopMin && op.Kind != books.PopMax {
+	if !op.Kind.Takes() {
 		return
 	}
 	w.limitBytes(op)
@@ -92,10 +75,10 @@ func (w *workload) nextUse(c *caller, open *openPops) (op books.Operation, ok bo
 	if w.random.IntN(2) == 0 {
 		w.addOthers(c, &op, maxBatch)
 	}
-	if takes(op.Kind) {
+	if op.Kind.Takes() {
 		w.limitBytes(&op)
 	}
-	return op, !takes(op.Kind) || !open.many(op.Queue)
+	return op, !op.Kind.Takes() || !open.many(op.Queue)
 }
 
 // useOf returns an operation with a token.
@@ -125,8 +108,7 @@ func (c *caller) note(w *workload, op *books.Operation) {
 	if op.JetStream && op.Kind == books.Ack && op.Outcome == books.Lost && w.random.IntN(4) > 0 {
 		c.drop(op)
 	}
-	settles := op.Kind == books.Ack || op.Kind == books.Nak || op.Kind == books.Term || op.Kind == books.NextMin || op.Kind == books.NextMax
-	if settles && (op.Outcome == books.Done || op.Outcome == books.Empty || op.Outcome == books.TooLarge || op.Outcome == books.Stale) && w.random.IntN(4) > 0 {
+	if op.Kind.Settles() && op.Kind != books.Extend && (op.Outcome == books.Done || op.Outcome == books.Empty || op.Outcome == books.TooLarge || op.Outcome == books.Stale) && w.random.IntN(4) > 0 {
 		for _, lease := range over(op) {
 			c.drop(&books.Operation{ID: lease.ID, Fence: lease.Fence})
 		}
@@ -202,7 +184,7 @@ func (c *caller) got(op *books.Operation, list ...*client.Delivery) (err error) 
 			Fence: fence, Deliveries: d.Deliveries, Until: c.since(d.Until),
 		}
 		op.Items = append(op.Items, item)
-		c.fresh = append(c.fresh, &grip{Delivery: d, queue: op.Queue, item: item, back: back(op.Kind), wait: op.Wait})
+		c.fresh = append(c.fresh, &grip{Delivery: d, queue: op.Queue, item: item, back: op.Kind.Back(), wait: op.Wait})
 	}
 	return err
 }

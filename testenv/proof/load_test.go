@@ -113,7 +113,7 @@ func (w *teller) useAll() {
 			r.op.Kind, r.op.Delay, r.op.Snooze, r.op.Backoff = books.Ack, 0, false, false
 		}
 		w.ackAsJetStream(g, &r.op)
-		if r.op.JetStream && (takes(r.op.Kind) || r.op.Kind == books.Ack && random.IntN(8) == 0) {
+		if r.op.JetStream && (r.op.Kind.Takes() || r.op.Kind == books.Ack && random.IntN(8) == 0) {
 			requests = append(requests, ackAndPull(g, r.op)...)
 			continue
 		}
@@ -159,7 +159,7 @@ func (w *teller) burst(requests []pending) {
 			w.end(&r.op, r.intent)
 			w.noteAnswer(r)
 			w.remember(&r.op)
-			if takes(r.op.Kind) {
+			if r.op.Kind.Takes() {
 				w.note(w.workload, &r.op)
 			}
 		})

@@ -54,7 +54,14 @@ func TestProof(t *testing.T) {
 		for _, s := range some(systems(), "mem-faults", "embedded-kill") {
 			t.Run(s.name, func(t *testing.T) {
 				found = true
-				proveSystem(t, s, seed+again, all, begin)
+				s.runFor(t, seed+again, all, func(r *rig) {
+					r.tighten(20_000, 70_000)
+					r.serveJetStream()
+				}, func(r *rig) {
+					if r.run(begin); !r.t.Failed() {
+						r.finish()
+					}
+				})
 			})
 		}
 		if !found {
@@ -68,40 +75,29 @@ func TestProof(t *testing.T) {
 
 // run starts a system, has it work, and reports what was done.
 func (s system) run(t *testing.T, seed uint64, prepare, work func(*rig)) {
-	y, before := newTally(), ownResources(t)
+	y := newTally()
+	s.runFor(t, seed, y, prepare, work)
+	t.Logf("%s, %v", s.name, y)
+}
+
+// runFor runs a system, and adds to a tally.
+func (s system) runFor(t *testing.T, seed uint64, y *tally, prepare, work func(*rig)) {
+	before := ownResources(t)
 	t.Run("run", func(t *testing.T) {
 		r := newRig(t, s.name, seed, y)
+		r.share = s.share
 		prepare(r)
 		s.start(r)
 		r.start()
 		work(r)
-	})
-	t.Logf("%s, %v", s.name, y)
-	wantNoMore(t, "the test", before, own(t))
-}
-
-// proveSystem starts a system, makes histories, and ends it.
-func proveSystem(t *testing.T, s system, seed uint64, all *tally, begin time.Time) {
-	random := rand.New(rand.NewPCG(seed, 5))
-	before := ownResources(t)
-	t.Run("run", func(t *testing.T) {
-		r := newRig(t, s.name, seed, all)
-		r.share = s.share
-		r.tighten(20_000, 70_000)
-		r.serveJetStream()
-		s.start(r)
-		r.start()
-		r.run(random, begin)
-		if !t.Failed() {
-			r.finish()
-		}
 	})
 	wantNoMore(t, "the test", before, own(t))
 }
 
 // run makes histories for as long as the flags say. What the bridge holds after the
 // first ones is the measure for what it may hold at the end.
-func (r *rig) run(random *rand.Rand, begin time.Time) {
+func (r *rig) run(begin time.Time) {
+	random := rand.New(rand.NewPCG(r.seed, 5))
 	var start resources
 	measure := r.measure
 	if measure == nil {

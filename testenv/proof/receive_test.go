@@ -15,7 +15,7 @@ import (
 // encodePop returns the message of a pop or lease.
 func (c *caller) encodePop(op *books.Operation, frames bool) *nats.Msg {
 	verb, options := subjects.PopMin, subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires), MaxBytes: int(op.MaxBytes), Frames: frames}
-	if back(op.Kind) {
+	if op.Kind.Back() {
 		verb = subjects.PopMax
 	}
 	if op.Wait > 0 {
@@ -47,7 +47,7 @@ func (c *caller) readOne(op *books.Operation, reply *nats.Msg) (ended bool, err 
 		return true, client.ErrEmpty
 	case ends:
 		return true, nil
-	case !takes(op.Kind):
+	case !op.Kind.Takes():
 		return true, nil
 	}
 	info, err := subjects.ParseItemHeaders(reply.Header)

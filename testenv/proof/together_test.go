@@ -22,7 +22,7 @@ func tokenOf(subject string) string { return subject[strings.LastIndexByte(subje
 // addOthers has an operation acknowledge further leases of its queue, up to as many, and +NXT ask for up to as many
 // items as all of these.
 func (w *workload) addOthers(c *caller, op *books.Operation, most int) {
-	next := takes(op.Kind)
+	next := op.Kind.Takes()
 	if op.Kind != books.Ack && !next || op.JetStream {
 		return
 	}

@@ -20,15 +20,13 @@ const (
 	turnServed  = 250 // items of other groups
 	turnBacklog = 60  // items of other groups that wait, at most
 	turnBatch   = 6   // items of a push, at most
-	handovers   = 50  // places that are freed
 )
 
 // weightsOf are the weights of the groups that each of several clients pushes.
 var weightsOf = []map[string]int{{"a": 1, "b": 2}, {"c": 3, "d": 1}, {"e": 1, "f": 2}}
 
 // TestTurns has clients push groups with weights through all bridges, while another leases the items one by one, behind a
-// group that is at its limit. No two groups may differ by more than two turns in what they get. Then clients wait for the
-// items of that group, one after the other, and whoever ends a lease lets the next one in.
+// group that is at its limit. No two groups may differ by more than two turns in what they get.
 func TestTurns(t *testing.T) {
 	seed := flags.firstSeed(t)
 	list := some(calmSystems(), "mem-calm")
@@ -70,7 +68,7 @@ func (f *fair) run() {
 	_, err := jobs(0).Configure(ctx, client.Settings{MaxLeasedPerGroup: 1})
 	must(f.t, err)
 	must(f.t, f.push(ctx, jobs(0), "x", 1, turnItems))
-	first, err := jobs(0).LeaseMin(ctx, client.AckWait(patience))
+	_, err = jobs(0).LeaseMin(ctx, client.AckWait(patience))
 	must(f.t, err)
 
 	for range turnBacklog {
@@ -85,9 +83,6 @@ func (f *fair) run() {
 	pushing.Wait()
 	f.check()
 
-	if !f.t.Failed() {
-		f.handOver(ctx, jobs, first)
-	}
 	_, err = jobs(0).Purge(ctx, "")
 	must(f.t, err)
 	f.scan(ctx, f.stop(), 0)
@@ -254,46 +249,4 @@ func (f *fair) servedDuring(p turn) (n float64) {
 // againTurns returns the command that reproduces the run.
 func (f *fair) againTurns() string {
 	return fmt.Sprintf("go test %s-count=1 -run '^TestTurns$/^%s$' ./testenv/proof -seed %d", tagFlags, f.name, f.seed)
-}
-
-// handOver has clients wait for the items of the group at its limit, and end their leases at once. One of them only pops,
-// which takes no place.
-func (f *fair) handOver(ctx context.Context, jobs func(int) *client.PriorityQueue, first *client.Delivery) {
-	var running sync.WaitGroup
-	n := handovers
-	if f.strangers && !f.oneByOne || !flags.all() { // an end of a lease at another bridge is noticed once a second
-		n = 3
-	}
-	left := make(chan struct{}, n)
-	for range n {
-		left <- struct{}{}
-	}
-	close(left)
-	for n := range weightsOf {
-		running.Go(func() {
-			for range left {
-				if err := f.takeOne(ctx, jobs(1+n), n > 0); err != nil {
-					f.t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	begin := time.Now()
-	must(f.t, first.Ack(ctx))
-	running.Wait()
-	f.t.Logf("%d items were handed over in %v", n, time.Since(begin))
-}
-
-// takeOne waits for an item, and pops it, or leases and acknowledges it.
-func (f *fair) takeOne(ctx context.Context, q *client.PriorityQueue, leases bool) error {
-	if !leases {
-		_, err := q.PopMin(ctx, client.Expires(patience))
-		return err
-	}
-	d, err := q.LeaseMin(ctx, client.AckWait(patience), client.Expires(patience))
-	if err != nil {
-		return err
-	}
-	return d.Ack(ctx)
 }

@@ -110,7 +110,11 @@ func (b *Books) beginUse(op *Operation) (i Intent) {
 	}
 	newest := int64(e.fence) == op.Fence
 	i.lost = int64(e.fence) > op.Fence || newest && e.marks&(settled|naked) != 0 || e.ended(op) || e.hasLeft(op.ID)
-	if newest && op.Kind != Extend && !e.left(op.Queue, op.ID) {
+	switch {
+	case !newest || e.left(op.Queue, op.ID):
+	case op.Kind == Extend: // a clock that is behind makes the lease shorter
+		e.until = min(e.until, millis(op.Call+op.Wait)-b.tolerance)
+	default:
 		mark := mayNak
 		switch {
 		case op.Kind.Acks():
@@ -141,11 +145,8 @@ func (b *Books) use(op *Operation, i Intent) {
 	}
 	switch {
 	case op.Open():
-		switch {
-		case op.Kind == Nak:
+		if op.Kind == Nak {
 			b.fences.Add(1)
-		case op.Kind == Extend && newest: // with a clock that is behind, it made the lease shorter
-			e.until = min(e.until, millis(op.Call+op.Wait)-b.tolerance)
 		}
 		if newest && op.Kind.Acks() && !i.together {
 			e.marks |= ackedAlone

@@ -42,20 +42,23 @@ const (
 func (k Kind) Pops() bool  { return k == PopMin || k == PopMax }
 func (k Kind) Peeks() bool { return k == PeekMin || k == PeekMax }
 
-// leases reports whether the operation leases items.
+// Leases reports whether the operation leases items.
 func (k Kind) Leases() bool { return k == LeaseMin || k == LeaseMax || k.Nexts() }
 func (k Kind) Nexts() bool  { return k == NextMin || k == NextMax }
 
-// acks reports whether the operation removes the item of a token.
+// Acks reports whether the operation removes the item of a token.
 func (k Kind) Acks() bool { return k == Ack || k.Nexts() }
 
-// settles reports whether the operation uses a token.
+// Settles reports whether the operation uses a token.
 func (k Kind) Settles() bool { return k.Acks() || k == Nak || k == Extend || k == Term }
 
-// serves reports whether the operation returns items.
+// Takes reports whether the operation takes items that are not its own yet.
+func (k Kind) Takes() bool { return k.Pops() || k.Leases() }
+
+// Serves reports whether the operation returns items.
 func (k Kind) Serves() bool { return k.Pops() || k.Peeks() || k.Leases() }
 
-// back reports whether it returns those from the back.
+// Back reports whether it returns those from the back.
 func (k Kind) Back() bool { return k == PopMax || k == PeekMax || k == LeaseMax || k == NextMax }
 
 // Outcome is what a client was told.
@@ -126,7 +129,7 @@ type Operation struct {
 	Delay  int64 `json:"delay,omitempty"`
 	Snooze bool  `json:"snooze,omitempty"`
 	// JetStream says that the operation went through the JetStream face: a pull, or an acknowledgement there. Consumer is
-	// that of a pull. See jetstream.go.
+	// that of a pull. See consumers.go.
 	JetStream bool   `json:"jetstream,omitempty"`
 	Consumer  string `json:"consumer,omitempty"`
 	// Spread says that a pull may have got its items in several transactions.
@@ -154,7 +157,7 @@ type Operation struct {
 	Return int64 `json:"return"`
 }
 
-// open reports whether the operation may take place at any time from Call on.
+// Open reports whether the operation may take place at any time from Call on.
 func (o *Operation) Open() bool { return o.Outcome == Unknown || o.Outcome == Lost }
 
 // gaveUp reports whether a request was told too early that there is nothing more to wait for.
@@ -163,10 +166,10 @@ func (o *Operation) gaveUp() bool {
 	return few && o.Expires > 0 && o.Return-o.Call < o.Expires-ClockSlack
 }
 
-// asked returns how many items the operation asks for.
+// Asked returns how many items the operation asks for.
 func (o *Operation) Asked() int { return max(1, o.Batch) }
 
-// items returns the items that the client got.
+// Got returns the items that the client got.
 func (o *Operation) Got() []Item {
 	if o.Kind == Push {
 		return nil
@@ -211,10 +214,10 @@ type Item struct {
 	Until int64 `json:"until,omitempty"`
 }
 
-// isCut reports whether the answer said that the next item was too large.
+// IsCut reports whether the answer said that the next item was too large.
 func (o *Operation) IsCut() bool { return o.Cut || o.Outcome == TooLarge }
 
-// leftOfMaxBytes returns what the items have left of MaxBytes, at most.
+// LeftOfMaxBytes returns what the items have left of MaxBytes, at most.
 func (o *Operation) LeftOfMaxBytes() int64 {
 	if o.MaxBytes == 0 {
 		return math.MaxInt64

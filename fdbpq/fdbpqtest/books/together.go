@@ -10,7 +10,7 @@ func (o *Operation) Leases() []Item {
 	return append([]Item{{Value: o.Value, ID: o.ID, Fence: o.Fence}}, o.Also...)
 }
 
-// parts returns the uses of single tokens that an operation consists of.
+// Parts returns the uses of single tokens that an operation consists of.
 func (o *Operation) Parts() []*Operation {
 	if len(o.Also) == 0 {
 		return []*Operation{o}

@@ -127,7 +127,11 @@ func (b *bank) run() {
 	b.struck = b.random.IntN(max(1, len(b.faults))) // short runs have some of them
 	b.strikes = make(chan struct{}, 1)
 	var running sync.WaitGroup
-	for n := range lines {
+	connections := lines
+	if b.target < shortRun/10 { // so that each worker does more than push
+		connections /= 4
+	}
+	for n := range connections {
 		l := newLine(b.t, b.toNATS.url())
 		workers := int(min(maxWorkers, max(4, b.target/20_000)))
 		for i := range workers {

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
@@ -161,6 +162,19 @@ func TestHistoryFile(t *testing.T) {
 	}
 	if pages, err := h.Visualize(path, checkTimeout); err != nil || len(pages) != 1 {
 		t.Errorf("pages: %q, %v", pages, err)
+	}
+}
+
+// A lease that nobody answered may hold an item when the history ends, but not for good.
+func TestCheckLeft(t *testing.T) {
+	h := historyOf(t, "push; fetch lost")
+	must(t, h.Check(checkTimeout))
+	item := books.Item{Value: "0", ID: h.Operations[0].ID}
+	must(t, h.CheckLeft(map[string][]books.Item{"jobs": {item}}))
+	for _, left := range [][]books.Item{nil, {item, item}, {{Value: "1", ID: item.ID}}} {
+		if h.CheckLeft(map[string][]books.Item{"jobs": left}) == nil {
+			t.Errorf("left %+v, and nothing is wrong", left)
+		}
 	}
 }
 

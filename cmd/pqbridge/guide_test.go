@@ -41,6 +41,7 @@ func TestDocumentsShowTheExamples(t *testing.T) {
 	examples := map[string]string{"js": flat(readFile(t, "docs", "example", "javascript", "jetstream.js"))}
 	programs, err := filepath.Glob(filepath.Join(root, "docs", "example", "*", "main*.go"))
 	must(t, err)
+	programs = append(programs, filepath.Join(root, "docs", "example", "example_test.go"))
 	for _, name := range programs {
 		program, err := os.ReadFile(name)
 		must(t, err)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -328,5 +329,41 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A consumer as docs/jetstream.md shows it serves the largest priority first.
+func TestJetStreamConsumer(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	env := testenv.New(t, testenv.Options{JetStream: true})
+	js, err := jetstream.NewWithDomain(env.Conn, "pq")
+	must(t, err)
+	jobs := client.New(env.Conn).PriorityQueue("jobs")
+	for priority := range int64(3) {
+		_, err := jobs.Push(ctx, priority, fmt.Append(nil, priority))
+		must(t, err)
+	}
+	testenv.Eventually(t, func() error { // until the bridge is connected
+		_, err := js.AccountInfo(ctx)
+		return err
+	})
+
+	lowest, err := js.CreateOrUpdateConsumer(ctx, "jobs", jetstream.ConsumerConfig{
+		Durable:       "lowest-first",
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       time.Minute,
+		MaxAckPending: 10,
+		Metadata:      map[string]string{"pq.order": "max"},
+	})
+	must(t, err)
+
+	for want := 2; want >= 0; want-- {
+		job, err := lowest.Next(jetstream.FetchMaxWait(testenv.Patience))
+		must(t, err)
+		if got := string(job.Data()); got != fmt.Sprint(want) {
+			t.Errorf("got job %s, want %d", got, want)
+		}
+		must(t, job.DoubleAck(ctx))
 	}
 }

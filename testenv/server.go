@@ -27,24 +27,13 @@ type Server struct {
 
 func newServer(t testing.TB, change func(*server.Options)) *Server {
 	s := &Server{t: t, options: server.Options{
-		Host: "127.0.0.1", Port: freePort(t), NoSigs: true, NoLog: true, DontListen: isBubble(t),
+		Host: "127.0.0.1", Port: harness.Port(t), NoSigs: true, NoLog: true, DontListen: isBubble(t),
 	}}
 	if change != nil {
 		change(&s.options)
 	}
 	t.Cleanup(s.Stop)
 	return s
-}
-
-// freePort asks the system for a port, so that the address is known before the
-// server is started for the first time.
-func freePort(t testing.TB) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("testenv: a port for NATS: %v", err)
-	}
-	defer func() { _ = l.Close() }() // only its port was needed
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // URL returns the server's address, even while it is stopped.

@@ -20,6 +20,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // Patience is how long the environment waits for something that should happen at once
@@ -107,7 +108,7 @@ func New(t testing.TB, o Options) *Env {
 
 // withLeafNodes returns options with a leaf node port, on loopback whatever Options.NATS says.
 func withLeafNodes(t testing.TB, o Options) Options {
-	port, changeNATS, changeBridge := freePort(t), o.NATS, o.Bridge
+	port, changeNATS, changeBridge := harness.Port(t), o.NATS, o.Bridge
 	o.NATS = func(n *server.Options) {
 		if changeNATS != nil {
 			changeNATS(n)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // setLogin sets the variables for a login, those that begin with a prefix.
@@ -140,11 +140,7 @@ var refusals = []string{"Authorization Violation", "certificate signed by unknow
 // leafServer starts a server with a leaf node port, both with the login.
 func leafServer(t *testing.T, login testenv.Login) (*testenv.Env, string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	address := l.Addr().String()
-	must(t, l.Close()) // only its port was needed
-
+	address := fmt.Sprint("127.0.0.1:", harness.Port(t))
 	inBlock := ""
 	if login.CAFile != "" { // each port has TLS of its own
 		inBlock = login.Config

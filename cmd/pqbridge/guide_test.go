@@ -3,11 +3,11 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -126,10 +126,7 @@ type guide struct {
 }
 
 func newGuide(t *testing.T) *guide {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	_ = l.Close()
+	port := strconv.Itoa(harness.Port(t))
 	g := &guide{T: t, bin: t.TempDir(), variables: []string{"PQ_DATA_DIR=" + t.TempDir(), "PQ_DEV_NATS_PORT=" + port}}
 	g.system = startDev(t, g.variables...)
 	g.env = append(os.Environ(), "NATS_URL="+g.system.nats, "TMPDIR="+t.TempDir())

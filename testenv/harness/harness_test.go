@@ -3,6 +3,7 @@ package harness
 import (
 	"bufio"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -103,5 +104,30 @@ func TestShorten(t *testing.T) {
 	}
 	if n := strings.Count(got, "\n"); n > 60 || !strings.HasSuffix(rest, "last") {
 		t.Errorf("it prints %d lines, which end in %q", n, rest[len(rest)-10:])
+	}
+}
+
+// A port is nobody else's, and a server can listen on it again and again.
+func TestPort(t *testing.T) {
+	address := fmt.Sprintf("127.0.0.1:%d", Port(t))
+	for range 3 {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		l.Close()
+	}
+	seen := map[int]bool{}
+	for range 2000 {
+		port := Port(t)
+		if seen[port] {
+			t.Fatalf("port %d was given twice", port)
+		}
+		seen[port] = true
 	}
 }

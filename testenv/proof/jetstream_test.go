@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // Some leases are pulls through the JetStream face, and some of their acknowledgements are JetStream's. The others are those
@@ -40,11 +40,8 @@ const (
 // openLeafPort adds a leaf node port to the options of a NATS server, and returns its URL. Its address is not told to leaf
 // nodes, so they stay behind the proxy.
 func openLeafPort(t *testing.T, o *server.Options) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	o.LeafNode.Host, o.LeafNode.Port, o.LeafNode.NoAdvertise = "127.0.0.1", l.Addr().(*net.TCPAddr).Port, true
-	must(t, l.Close())
-	return "nats://" + l.Addr().String()
+	o.LeafNode.Host, o.LeafNode.Port, o.LeafNode.NoAdvertise = "127.0.0.1", harness.Port(t), true
+	return fmt.Sprint("nats://127.0.0.1:", o.LeafNode.Port)
 }
 
 // serveJetStream has the bridges of a system serve JetStream's clients, and breaks their leaf node connections.

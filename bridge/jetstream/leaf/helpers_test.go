@@ -43,19 +43,11 @@ type hub struct {
 // newHub starts a server with a configuration, "leafnodes { ... }" without its address.
 func newHub(t testing.TB, config, leafnodes string) *hub {
 	t.Helper()
-	h := &hub{t: t, file: filepath.Join(t.TempDir(), "nats.conf"), clientPort: port(t), leafPort: port(t)}
+	h := &hub{t: t, file: filepath.Join(t.TempDir(), "nats.conf"), clientPort: harness.Port(t), leafPort: harness.Port(t)}
 	h.configure(config, leafnodes)
 	h.start()
 	t.Cleanup(h.stop)
 	return h
-}
-
-func port(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer func() { _ = l.Close() }() // only its port was needed
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // configure writes the configuration for the next start or reload.

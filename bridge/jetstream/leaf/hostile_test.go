@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 const (
@@ -173,7 +174,7 @@ func TestWrongPorts(t *testing.T) {
 	h := newHub(t, "", "")
 	r := run(t, fmt.Sprintf("nats://127.0.0.1:%d", h.clientPort), nil)
 	r.fails("it is a port for clients", "use the port of leafnodes { listen }")
-	r = run(t, fmt.Sprintf("nats-leaf://127.0.0.1:%d", port(t)), nil)
+	r = run(t, fmt.Sprintf("nats-leaf://127.0.0.1:%d", harness.Port(t)), nil)
 	r.fails("connect to 127.0.0.1:", "refused")
 
 	for _, test := range []struct{ said, where, why string }{

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // A server that comes back is found again, and what is subscribed to there. Of several servers the
@@ -18,7 +19,7 @@ import (
 func TestRestart(t *testing.T) {
 	h, other := newHub(t, "", ""), newHub(t, "", "")
 	r := run(t, h.leafURL(), func(c *leaf.Config) {
-		c.URLs = []string{fmt.Sprintf("127.0.0.1:%d", port(t)), h.leafURL()}
+		c.URLs = []string{fmt.Sprintf("127.0.0.1:%d", harness.Port(t)), h.leafURL()}
 		c.Subjects = []leaf.Subscription{{Subject: "a"}}
 	})
 	if s := r.connected(); s.Server != "hub" || !strings.Contains(h.leafURL(), s.Address) {

@@ -16,20 +16,19 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// pair returns a system with a second bridge that only gets what the first forwards.
-func pair(t *testing.T, engine testenv.Engine, changes ...func(*bridge.Options)) (e *testenv.Env, second *testenv.Bridge) {
-	e = testenv.New(t, testenv.Options{Engine: engine, NATS: withForwardedOnly})
-	second = e.StartBridge(append(changes, forwardedOnly)...)
+// pair returns a system with a second bridge that only gets what the first forwards. Neither stops
+// because its time is over.
+func pair(t *testing.T, engine testenv.Engine) (e *testenv.Env, second *testenv.Bridge) {
+	e = testenv.New(t, testenv.Options{Engine: engine, NATS: withForwardedOnly, Bridge: slow})
+	second = e.StartBridge(forwardedOnly)
 	together(t, e.Bridge, second)
 	return e, second
 }
 
-// eachPair runs a test on a pair with every engine that bridges can share. Neither stops because its time is over.
+// eachPair runs a test on a pair with every engine that bridges can share.
 func eachPair(t *testing.T, test func(t *testing.T, e *testenv.Env, second *testenv.Bridge)) {
 	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine, NATS: withForwardedOnly, Bridge: slow})
-		second := e.StartBridge(forwardedOnly)
-		together(t, e.Bridge, second)
+		e, second := pair(t, engine)
 		test(t, e, second)
 	})
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -271,22 +270,11 @@ func TestBrowsesWait(t *testing.T) {
 	e := start(t, testenv.Options{Wrap: store.wrap})
 	push(t, e, "pq.jobs.push", nil, "a")
 	hold.Store(true)
-	var all []*nats.Subscription
-	for range 70 {
-		all = append(all, ask(t, e.Conn, "pq.jobs.items", ""))
-	}
+	all := askMany(t, e, 70, "pq.jobs.items", "")
 	<-held
 	answers(t, e, "pq.list", "", `{"queues":[{"queue":"jobs","ready":1,"leased":0,"delayed":0}],"next":null}`)
 	close(free)
-	codes := map[int]int{}
-	for _, replies := range all {
-		code := 0
-		if err := bridge.ErrorFromHeaders(next(t, replies).Header); err != nil {
-			code = err.(*bridge.Error).Code
-		}
-		codes[code]++
-	}
-	if codes[429] != 6 || codes[0] != 64 {
+	if codes := collect(t, all, 70); codes[429] != 6 || codes[0] != 64 {
 		t.Errorf("codes %v: want 6 times 429", codes)
 	}
 }

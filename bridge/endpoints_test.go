@@ -22,15 +22,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// receipt is the reply to a push.
-type receipt struct {
-	Queue    string `json:"queue"`
-	ID       string `json:"id"`
-	Priority *int64 `json:"priority"`
-	Stream   string `json:"stream"`
-	Seq      uint64 `json:"seq"`
-}
-
 // ok makes a request that must succeed.
 func ok(t *testing.T, e *testenv.Env, subject string, headers nats.Header, payload string) *nats.Msg {
 	t.Helper()
@@ -64,17 +55,13 @@ func isError(t *testing.T, code int, subject string, reply *nats.Msg) *bridge.Er
 	return wire
 }
 
-func push(t *testing.T, e *testenv.Env, subject string, headers nats.Header, payload string) receipt {
+func push(t *testing.T, e *testenv.Env, subject string, h nats.Header, payload string) (p subjects.Pushed) {
 	t.Helper()
-	var r receipt
-	reply := ok(t, e, subject, headers, payload)
-	if err := json.Unmarshal(reply.Data, &r); err != nil {
-		t.Fatalf("%s: reply %q: %v", subject, reply.Data, err)
-	}
-	return r
+	must(t, json.Unmarshal(ok(t, e, subject, h, payload).Data, &p))
+	return p
 }
 
-func wantItem(t *testing.T, e *testenv.Env, subject, payload string, pushed receipt) {
+func wantItem(t *testing.T, e *testenv.Env, subject, payload string, pushed subjects.Pushed) {
 	t.Helper()
 	reply := ok(t, e, subject, nil, "")
 	if string(reply.Data) != payload {
@@ -182,41 +169,6 @@ func TestOrderOfOnePublisher(t *testing.T) {
 func publish(t *testing.T, e *testenv.Env, subject, reply, payload string) {
 	t.Helper()
 	must(t, e.Conn.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: []byte(payload)}))
-}
-
-func TestHeadersPassThrough(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		own := nats.Header{
-			"traceparent":  {"00-abc-def-01"},
-			"X-Many":       {"one", "two", "one"},
-			"x-many":       {"other"},
-			"Nats-Msg-Id":  {"unique"},
-			"Empty":        {""},
-			"Content-Type": {"text/plain; charset=utf-8"},
-			"Unicode":      {"größe 日本"},
-		}
-		sent := maps.Clone(own)
-		sent[subjects.HeaderPriority] = []string{"7"}
-		push(t, e, "pq.jobs.push", sent, "x")
-		push(t, e, "q.jobs.enqueue", own, "y")
-		for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.max", "q.jobs.peek", "q.jobs.dequeue"} {
-			h := ok(t, e, subject, nil, "").Header
-			if fifo := strings.HasPrefix(subject, "q."); h.Get(subjects.HeaderPriority) == "7" == fifo {
-				t.Errorf("%s: priority %q", subject, h[subjects.HeaderPriority])
-			}
-			for _, name := range []string{subjects.HeaderID, subjects.HeaderPriority, subjects.HeaderPushedAt} {
-				delete(h, name)
-			}
-			// It comes with traceparent: see TestTraceContext.
-			if disabled := h[subjects.HeaderTraceDest]; !slices.Equal(disabled, []string{subjects.TraceDisabled}) {
-				t.Errorf("%s: %s is %q", subject, subjects.HeaderTraceDest, disabled)
-			}
-			delete(h, subjects.HeaderTraceDest)
-			if !maps.EqualFunc(h, own, slices.Equal) {
-				t.Errorf("%s: headers %v, want %v", subject, h, own)
-			}
-		}
-	})
 }
 
 // Every payload that NATS carries comes back byte for byte, up to the limit, at which

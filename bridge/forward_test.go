@@ -36,32 +36,42 @@ func heartbeats(t *testing.T, nc *nats.Conn, bridges, times int) {
 	}
 }
 
-// pops requests one pop from each of n queues, with a header, and returns the subscription to the
-// answers.
-func pops(t *testing.T, e *testenv.Env, n int) *nats.Subscription {
+// askMany sends n requests, with a header and their number for %d in the subject, and returns the
+// subscription to the answers.
+func askMany(t *testing.T, e *testenv.Env, n int, subject, payload string) *nats.Subscription {
 	t.Helper()
 	inbox := nats.NewInbox()
 	answers := subscribe(t, e.Conn, inbox+".*")
+	must(t, answers.SetPendingLimits(-1, -1))
 	for i := range n {
-		m := nats.Msg{Subject: fmt.Sprintf("pq.jobs-%d.pop.min", i), Reply: inbox + "." + strconv.Itoa(i), Header: nats.Header{"Other": {"x"}}}
-		must(t, e.Conn.PublishMsg(&m))
+		number := strconv.Itoa(i)
+		must(t, e.Conn.PublishMsg(&nats.Msg{
+			Subject: strings.Replace(subject, "%d", number, 1), Reply: inbox + "." + number,
+			Header: nats.Header{"Other": {"x"}}, Data: []byte(payload),
+		}))
 	}
 	must(t, e.Conn.FlushTimeout(testenv.Patience))
 	return answers
 }
 
-// collect waits for n answers, one for each pop, and counts them by code. An unknown
-// outcome adds 1000 to the code.
+// pops requests one pop from each of n queues.
+func pops(t *testing.T, e *testenv.Env, n int) *nats.Subscription {
+	t.Helper()
+	return askMany(t, e, n, "pq.jobs-%d.pop.min", "")
+}
+
+// collect waits for n answers, one for each request, and counts them by code, 0 for success. An
+// unknown outcome adds 1000 to the code.
 func collect(t *testing.T, answers *nats.Subscription, n int) map[int]int {
 	t.Helper()
 	codes, answered := map[int]int{}, map[string]bool{}
 	for i := range n {
 		m, err := answers.NextMsg(testenv.Patience)
 		if err != nil {
-			t.Fatalf("%d of %d pops were answered: %v: %v", i, n, codes, err)
+			t.Fatalf("%d of %d requests were answered: %v: %v", i, n, codes, err)
 		}
 		if answered[m.Subject] {
-			t.Errorf("two answers to one pop: %v", m.Header)
+			t.Errorf("two answers to one request: %v", m.Header)
 		}
 		answered[m.Subject] = true
 		var refused *bridge.Error
@@ -84,7 +94,7 @@ func TestPopsOfABridgeThatDies(t *testing.T) {
 	e := start(t, testenv.Options{NATS: withForwardedOnly})
 	second := newBridge(e)
 	slow := stuck{Database: e.DB, entered: make(chan struct{}, n), free: make(chan struct{})}
-	w := newWire()
+	w := newWire(t, e)
 	third := e.StartBridge(w.use, forwardedOnly, func(o *bridge.Options) { o.DB = slow })
 	together(t, e.Bridge, second, third)
 	answers := pops(t, e, n)
@@ -114,7 +124,7 @@ func TestPopsOfABridgeThatFreezes(t *testing.T) {
 	const n = 120
 	e := start(t, testenv.Options{NATS: withForwardedOnly})
 	second := newBridge(e)
-	w := newWire()
+	w := newWire(t, e)
 	third := e.StartBridge(w.use, forwardedOnly)
 	bridges := func(n float64, which ...*testenv.Bridge) {
 		t.Helper()
@@ -123,14 +133,14 @@ func TestPopsOfABridgeThatFreezes(t *testing.T) {
 		}
 	}
 	bridges(3, e.Bridge, second, third)
-	w.freeze(true)
+	w.freeze()
 	answers := pops(t, e, n)
 	codes := collect(t, answers, n)
 	if codes[1503] == 0 || codes[404]+codes[1503] != n {
 		t.Errorf("answers by code while it is frozen: %v", codes)
 	}
 	bridges(2, e.Bridge, second)
-	w.freeze(false)
+	w.carries(-1, toServer, toBridge)
 	bridges(3, e.Bridge, second, third)
 	late := 0
 	testenv.Eventually(t, func() (err error) { // the frozen bridge runs and answers what it was sent
@@ -150,23 +160,23 @@ func TestPopsForwardedToABridgeThatEnds(t *testing.T) {
 	e := start(t, testenv.Options{NATS: withForwardedOnly, Stopped: true})
 	e.NATS.Start()
 	e.Conn = e.Connect()
-	w := newWire()
+	w := newWire(t, e)
 	first := newBridge(e, w.use)
 	second := e.StartBridge(forwardedOnly)
 	together(t, first, second)
-	w.hear(0)
+	w.carries(0, toBridge)
 	answers := pops(t, e, n) // on their way to the first bridge
 	second.BeginStop()
 	notReady(t, second, "shutting down")
 	heartbeats(t, e.Conn, 1, 3)
-	w.hear(8) // the first pops
+	w.carries(8, toBridge) // the first pops
 	testenv.Eventually(t, func() error {
 		if forwarded, err := metric(first, "pq_passed_total"); err != nil || forwarded == 0 {
 			return fmt.Errorf("%v pops were forwarded, %w", forwarded, err)
 		}
 		return nil
 	})
-	w.hear(-1) // the rest of them, and that the other one shuts down
+	w.carries(-1, toBridge) // the rest of them, and that the other one shuts down
 	if codes := collect(t, answers, n); codes[404] != n {
 		t.Errorf("answers by code: %v, want %d of 404", codes, n)
 	}

@@ -221,15 +221,16 @@ func TestPushBatchTooLargeForATransaction(t *testing.T) {
 			o.MaxPending = 64 << 20
 		}})
 		item := frame(0, "", strings.Repeat("x", 1<<20))
-		refusal := async(t, e, "pq.jobs.push.batch", frames(slices.Repeat([]subjects.Frame{item}, 10)...))
-		others := async(t, e, "pq.jobs.push", "x")
+		large := frames(slices.Repeat([]subjects.Frame{item}, 10)...)
+		refusal := ask(t, e.Conn, "pq.jobs.push.batch", large)
+		others := ask(t, e.Conn, "pq.jobs.push", "x")
 		err := isError(t, 413, "push.batch", next(t, refusal))
 		if !strings.Contains(err.Text, "10 items take") || !strings.Contains(err.Text, "at most 9900000") {
 			t.Errorf("%v", err)
 		}
 		must(t, bridge.ErrorFromHeaders(next(t, others).Header))
 		wantLen(t, e, "pq", "jobs", 1)
-		large := frames(frame(0, "", "y"), frame(0, "", strings.Repeat("x", fdbpq.MaxMessageSize+1)))
+		large = frames(frame(0, "", "y"), frame(0, "", strings.Repeat("x", fdbpq.MaxMessageSize+1)))
 		if err := refused(t, e, 413, "pq.jobs.push.batch", nil, []byte(large)); !strings.Contains(err.Text, "item 1: ") {
 			t.Errorf("%v", err)
 		}

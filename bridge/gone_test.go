@@ -43,7 +43,7 @@ func TestGoneReceiver(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		back := 0
 		for _, kind := range kinds {
-			var pushed []receipt
+			var pushed []subjects.Pushed
 			for _, value := range []string{"a", "b", "c", "d"} {
 				pushed = append(pushed, push(t, e, kind.push, nats.Header{"Own": {value, "x"}}, value))
 			}
@@ -82,15 +82,6 @@ func subscribeFor(t *testing.T, e *testenv.Env, messages int) *nats.Subscription
 	}
 	must(t, err)
 	return s
-}
-
-func received(t *testing.T, s *nats.Subscription, want string) *nats.Msg {
-	t.Helper()
-	m, err := s.NextMsg(testenv.Patience)
-	if err != nil || string(m.Data) != want {
-		t.Fatalf("received %v, %v: want %q", m, err, want)
-	}
-	return m
 }
 
 // A client that holds a wildcard inbox and does not want the reply any more loses the item:
@@ -214,7 +205,7 @@ func TestGoneInACluster(t *testing.T) {
 		must(t, client.PublishMsg(&nats.Msg{Subject: "pq.jobs.pop.min", Reply: inbox, Data: []byte(options)}))
 	}
 	pop("")
-	received(t, s, "a")
+	wantData(t, next(t, s), "a")
 	must(t, s.Unsubscribe())
 	e.NATS.Knows(inbox, false)
 	pop("")

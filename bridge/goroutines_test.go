@@ -102,17 +102,17 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			ends(t, b)
 		},
 		"NATS freezes with peers": func(t *testing.T, e *testenv.Env) {
-			f := newFreezer(t, e.NATS.URL())
-			behind := func(o *bridge.Options) { o.NATSURL, o.ShutdownTimeout = f.url(), time.Second }
+			w := newWire(t, e)
+			behind := func(o *bridge.Options) { w.use(o); o.ShutdownTimeout = time.Second }
 			bridges := []*testenv.Bridge{e.StartBridge(slow, behind), e.StartBridge(slow, behind)}
 			for _, b := range bridges {
 				b.WaitReady()
 			}
-			f.freeze()
+			w.freeze()
 			for _, b := range bridges {
 				_ = stops(t, b) // the last replies are not confirmed
 			}
-			f.end()
+			w.kill()
 		},
 		"an option of NATS fails": func(t *testing.T, e *testenv.Env) {
 			bad := func(*nats.Options) error { return errors.New("bad option") }

@@ -3,7 +3,6 @@ package bridge_test
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -67,57 +67,6 @@ func TestJetStream(t *testing.T) {
 	})
 }
 
-// The queue of a consumer is served by the bridge that owns it, whichever gets a request. So their
-// transactions do not conflict, and an acknowledgement that any of them gets makes room for another item.
-func TestJetStreamOfTwoBridges(t *testing.T) {
-	e := newJetStreamEnv(t, testenv.Options{})
-	other := newBridge(e)
-	const n = 399
-	for i := range n {
-		store(t, e, 0, fdbpq.Message{Value: []byte(strconv.Itoa(i))})
-	}
-	for _, b := range []*testenv.Bridge{e.Bridge, other} {
-		wantMetric(t, b, "pq_bridges", 2)
-	}
-
-	js, err := jetstream.NewWithDomain(e.Conn, "pq")
-	must(t, err)
-	minOf(t, e.Conn)
-	c, err := js.CreateOrUpdateConsumer(t.Context(), "jobs", jetstream.ConsumerConfig{
-		Durable: "w", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour, MaxAckPending: 4})
-	must(t, err)
-
-	seen := map[string]bool{}
-	for len(seen) < n {
-		batch, err := c.Fetch(3, jetstream.FetchMaxWait(testenv.Patience))
-		must(t, err)
-		for m := range batch.Messages() {
-			if seen[string(m.Data())] {
-				t.Errorf("%s came twice", m.Data())
-			}
-			seen[string(m.Data())] = true
-			must(t, m.Ack())
-		}
-		must(t, batch.Error())
-	}
-	info, err := c.Info(t.Context())
-	must(t, err)
-	same(t, "deliveries that INFO shows", info.Delivered.Consumer, n)
-
-	owns := 0
-	for _, b := range []*testenv.Bridge{e.Bridge, other} {
-		same(t, "conflicts", count(t, b, "pq_conflicts_total"), 0)
-		switch delivered := count(t, b, "pq_deliveries_total"); delivered {
-		case 0:
-		case n:
-			owns++
-		default:
-			t.Errorf("a bridge delivered %v", delivered)
-		}
-	}
-	same(t, "bridges that delivered", owns, 1)
-}
-
 // When another bridge takes over a queue, its pulls end, so that clients pull there.
 func TestJetStreamOwnerChanges(t *testing.T) {
 	e := newJetStreamEnv(t, testenv.Options{})
@@ -138,6 +87,40 @@ func TestJetStreamOwnerChanges(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A pull that does not wait gets what is behind items that its consumer gives up before its queue
+// does: here just as many as it asks for. What is known of consumers shows in info.
+func TestJetStreamGivesUp(t *testing.T) {
+	clock := newSteppedClock()
+	e := newJetStreamEnv(t, testenv.Options{Bridge: clock.options})
+	fetch := func(c jetstream.Consumer, want string) {
+		t.Helper()
+		batch, err := c.FetchNoWait(2)
+		must(t, err)
+		got := ""
+		for m := range batch.Messages() {
+			got += string(m.Data())
+		}
+		same(t, "fetched", got, want)
+	}
+	pushAll(t, e, "pq.jobs.push", "a", "b")
+	ok(t, e, "pq.jobs.config", nil, `{"max_deliver":5,"ack_wait":"30s"}`)
+	fetch(minOf(t, e.Conn), "ab")
+	clock.step(time.Minute)
+	js, err := jetstream.NewWithDomain(e.Conn, "pq")
+	must(t, err)
+	c, err := js.CreateConsumer(t.Context(), "jobs", jetstream.ConsumerConfig{
+		Durable: "w", AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 1})
+	must(t, err)
+	pushAll(t, e, "pq.jobs.push", "c", "d", "e")
+	fetch(c, "cd")
+	wantDead(t, e.Request("pq.jobs-dead.pop.min", nil, []byte(`{"expires":"1h"}`)), "a",
+		died{Queue: "jobs", Reason: "max_deliver", Deliveries: 1})
+	info, err := subjects.ParseQueueInfo(ok(t, e, "pq.jobs.info", nil, "").Data)
+	if err != nil || len(info.Consumers) != 1 || info.Consumers[0].MaxDeliver != 1 {
+		t.Errorf("%+v, %v", info, err)
+	}
 }
 
 // The bridge that owns a queue may have no leaf node connection. Then the others serve its consumers.
@@ -164,8 +147,8 @@ func TestJetStreamOwnerIsAway(t *testing.T) {
 	}
 }
 
-// A server whose own JetStream has the domain keeps all requests to itself. The bridge says so, and
-// serves once the server has another domain.
+// A server whose own JetStream has the domain of either kind keeps all requests to itself. The bridge
+// says so, also if the server gets it later, and serves once the server has another one.
 func TestJetStreamDomainTaken(t *testing.T) {
 	dir := t.TempDir()
 	e := newJetStreamEnv(t, testenv.Options{Stopped: true, NATS: func(n *server.Options) {
@@ -173,25 +156,19 @@ func TestJetStreamDomainTaken(t *testing.T) {
 	}})
 	e.NATS.Start()
 	b := e.StartBridge()
-	testenv.Eventually(t, func() error {
-		ready, reasons, err := b.Ready()
-		if ready {
-			t.Error("it was ready before it knew")
-		}
-		if err == nil && !strings.Contains(strings.Join(reasons, " "), `domain of the NATS server itself is "pq"`) {
-			err = fmt.Errorf("reasons %q", reasons)
-		}
-		return err
-	})
-
-	e.NATS.Stop()
-	e.NATS.Change(func(n *server.Options) { n.JetStreamDomain = "hub" })
-	e.NATS.Start()
+	notReady(t, b, `domain of the NATS server itself is "pq"`)
+	restartAs := func(domain string) {
+		e.NATS.Change(func(n *server.Options) { n.JetStreamDomain = domain })
+		e.NATS.Restart()
+	}
+	restartAs("hub")
 	b.WaitReady()
 	store(t, e, 0, fdbpq.Message{Value: []byte("a")})
 	m, err := minOf(t, e.Connect()).Next(jetstream.FetchMaxWait(testenv.Patience))
 	must(t, err)
 	must(t, m.DoubleAck(t.Context()))
+	restartAs("q")
+	notReady(t, b, `domain of the NATS server itself is "q"`)
 	must(t, b.Stop())
 }
 
@@ -224,13 +201,7 @@ func TestJetStreamWithoutPort(t *testing.T) {
 	e.NATS.Change(func(n *server.Options) { n.LeafNode.Port = 0 })
 	e.NATS.Start()
 	b := e.StartBridge()
-	testenv.Eventually(t, func() error {
-		_, reasons, err := b.Ready()
-		if err == nil && !(len(reasons) == 1 && strings.Contains(reasons[0], "jetstream: leaf: ")) {
-			err = fmt.Errorf("reasons %q", reasons)
-		}
-		return err
-	})
+	notReady(t, b, "jetstream: leaf: ")
 	must(t, b.Stop())
 }
 

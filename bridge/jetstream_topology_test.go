@@ -334,21 +334,3 @@ func TestJetStreamBesideAnother(t *testing.T) {
 	must(t, err)
 	same(t, "acknowledged", info.AckFloor.Stream, 1)
 }
-
-// A domain that the server itself has is refused for FIFO queues too, and also if the server gets it
-// later.
-func TestJetStreamDomainTakenLater(t *testing.T) {
-	dir := t.TempDir()
-	e := newJetStreamEnv(t, testenv.Options{})
-	minOf(t, e.Conn)
-	e.NATS.Stop()
-	e.NATS.Change(func(o *server.Options) { o.JetStream, o.JetStreamDomain, o.StoreDir = true, "q", dir })
-	e.NATS.Start()
-	testenv.Eventually(t, func() error {
-		_, reasons, err := e.Bridge.Ready()
-		if err == nil && !strings.Contains(strings.Join(reasons, " "), `domain of the NATS server itself is "q"`) {
-			err = fmt.Errorf("reasons %q", reasons)
-		}
-		return err
-	})
-}

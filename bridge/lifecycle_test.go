@@ -153,24 +153,14 @@ func TestRequestTimeout(t *testing.T) {
 		o.RequestTimeout = 500 * time.Millisecond
 	}})
 	comes(t, "answers in time", func() bool {
-		first := async(t, e, "pq.jobs.push", "begun, then cancelled")
-		second := async(t, e, "pq.jobs.push", "not run")
+		first := ask(t, e.Conn, "pq.jobs.push", "begun, then cancelled")
+		second := ask(t, e.Conn, "pq.jobs.push", "not run")
 		one, other := isError(t, 503, "push", next(t, first)), isError(t, 503, "push", next(t, second))
 		return !one.Unknown && !other.Unknown
 	})
 	close(s.free)
 	wantSettled(t, e)
 	wantLen(t, e, "pq", "jobs", 0)
-}
-
-// async makes a request and waits until the server has it, but not for the reply.
-func async(t *testing.T, e *testenv.Env, subject, payload string) *nats.Subscription {
-	t.Helper()
-	inbox := nats.NewInbox()
-	replies := subscribe(t, e.Conn, inbox)
-	publish(t, e, subject, inbox, payload)
-	must(t, e.Conn.FlushTimeout(testenv.Patience))
-	return replies
 }
 
 func next(t *testing.T, replies *nats.Subscription) *nats.Msg {
@@ -188,7 +178,7 @@ func TestShutdownFinishes(t *testing.T) {
 		e, s := stick(t, testenv.Options{Engine: engine})
 		var replies []*nats.Subscription
 		for range 50 {
-			replies = append(replies, async(t, e, "pq.jobs.push", "x"))
+			replies = append(replies, ask(t, e.Conn, "pq.jobs.push", "x"))
 		}
 		<-s.entered
 		wantMetric(t, e.Bridge, "pq_pending_requests", 50)
@@ -211,52 +201,15 @@ func TestShutdownTimeout(t *testing.T) {
 		o.Lanes = 1
 		o.ShutdownTimeout = 400 * time.Millisecond
 	}})
-	first := async(t, e, "pq.jobs.push", "begun")
+	first := ask(t, e.Conn, "pq.jobs.push", "begun")
 	<-s.entered
-	second := async(t, e, "pq.jobs.push", "waits")
+	second := ask(t, e.Conn, "pq.jobs.push", "waits")
 	wantMetric(t, e.Bridge, "pq_pending_requests", 2)
 	if err := e.Bridge.Stop(); err == nil {
 		t.Error("Run: no error")
 	}
 	isError(t, 503, "push", next(t, first))
 	isError(t, 503, "push", next(t, second))
-}
-
-// Under load, a bridge that shuts down and one that takes over lose nothing.
-func TestShutdownUnderLoad(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		stop := make(chan struct{})
-		acked := make(chan int)
-		const clients = 16
-		for range clients {
-			go func() {
-				n := 0
-				for {
-					select {
-					case <-stop:
-						acked <- n
-						return
-					default:
-					}
-					reply, err := e.Conn.Request("pq.jobs.push", []byte("x"), testenv.Patience)
-					if err == nil && bridge.ErrorFromHeaders(reply.Header) == nil {
-						n++
-					}
-				}
-			}()
-		}
-		for range 5 {
-			next := newBridge(e)
-			must(t, e.Bridge.Stop())
-			e.Bridge = next
-		}
-		close(stop)
-		total := 0
-		for range clients {
-			total += <-acked
-		}
-		wantLen(t, e, "pq", "jobs", total)
-	})
 }
 
 func TestOptionsListAllProblems(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,32 +20,10 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// flood sends n requests at once and counts the replies by code, 0 for success. Each
-// request must get exactly one.
+// flood sends n requests at once, and counts the answers by code.
 func flood(t *testing.T, e *testenv.Env, n int, subject, payload string) map[int]int {
 	t.Helper()
-	inbox := nats.NewInbox()
-	replies := subscribe(t, e.Conn, inbox+".*")
-	defer func() { _ = replies.Unsubscribe() }()
-	must(t, replies.SetPendingLimits(-1, -1))
-	for i := range n {
-		publish(t, e, subject, inbox+"."+strconv.Itoa(i), payload)
-	}
-	codes := map[int]int{}
-	answered := map[string]bool{}
-	for range n {
-		m := next(t, replies)
-		if answered[m.Subject] {
-			t.Fatalf("two replies to %s", m.Subject)
-		}
-		answered[m.Subject] = true
-		code := 0
-		if err := bridge.ErrorFromHeaders(m.Header); err != nil {
-			code = err.(*bridge.Error).Code
-		}
-		codes[code]++
-	}
-	return codes
+	return collect(t, askMany(t, e, n, subject, payload), n)
 }
 
 // Each request of a flood gets one reply, and pops of many items each are no exception.
@@ -91,7 +68,7 @@ func overload(t *testing.T, e *testenv.Env, s stuck, payload string) {
 	t.Helper()
 	var waiting []*nats.Subscription
 	for range 5 {
-		waiting = append(waiting, async(t, e, "pq.jobs.push", payload))
+		waiting = append(waiting, ask(t, e.Conn, "pq.jobs.push", payload))
 	}
 	wantMetric(t, e.Bridge, "pq_pending_requests", 5)
 	for range 3 {

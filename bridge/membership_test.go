@@ -112,7 +112,7 @@ func TestGhostDoesNotConflict(t *testing.T) {
 	e := start(t, testenv.Options{Stopped: true})
 	e.NATS.Start()
 	e.Conn = e.Connect()
-	w := newWire()
+	w := newWire(t, e)
 	killed := newBridge(e, w.use)
 	w.kill()
 	e.StartBridge(inGroup("pq2")).WaitReady()

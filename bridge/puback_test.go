@@ -2,9 +2,9 @@ package bridge_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -133,38 +133,33 @@ func TestErrorPayloads(t *testing.T) {
 	}
 }
 
-// pushOnce pushes and returns the reply.
-func pushOnce(t *testing.T, e *testenv.Env, subject string, h nats.Header) (p subjects.Pushed) {
-	t.Helper()
-	must(t, json.Unmarshal(ok(t, e, subject, h, "v").Data, &p))
-	return p
-}
-
 // The second push with a message id or unique key says so, with what the first one's reply said, and
 // the headers come back as they were pushed.
 func TestDuplicates(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, kind := range kinds {
 			both := nats.Header{"Nats-Msg-Id": {"1"}, "Pq-Unique": {"k"}, "Other": {"x"}}
-			first := pushOnce(t, e, kind.push, both)
+			first := push(t, e, kind.push, both, "v")
 			want := first
 			want.Duplicate = true
 			for _, h := range []nats.Header{both, {"Nats-Msg-Id": {"1"}}, {"Pq-Unique": {"k"}}, {"Nats-Msg-Id": {"2"}, "Pq-Unique": {"k"}}} {
-				if got := pushOnce(t, e, kind.push, h); first.Duplicate || fmt.Sprintf("%+v", deref(got)) != fmt.Sprintf("%+v", deref(want)) {
+				got := push(t, e, kind.push, h, "v")
+				if first.Duplicate || !reflect.DeepEqual(got, want) {
 					t.Errorf("%s: %v: %+v, want %+v", kind.push, h, got, want)
 				}
 			}
 			for _, subject := range []string{kind.peek, kind.pop} {
 				wantHeaders(t, ok(t, e, subject, nil, ""), both)
 			}
-			batch := frames(frame(0, "Nats-Msg-Id: 1\r\n", "v"), frame(0, "Pq-Unique: k\r\n", "v"), frame(0, "", ""), frame(0, "Pq-Unique: k\r\nNats-Msg-Id: 3\r\n", "v"))
+			batch := frames(frame(0, "Nats-Msg-Id: 1\r\n", "v"), frame(0, "Pq-Unique: k\r\n", "v"),
+				frame(0, "", ""), frame(0, "Pq-Unique: k\r\nNats-Msg-Id: 3\r\n", "v"))
 			reply, err := subjects.ParsePushedBatch(ok(t, e, kind.push+".batch", nil, batch).Data)
 			if err != nil || !slices.Equal(reply.Duplicates, []int{0, 3}) || reply.IDs[0] != first.ID || reply.IDs[3] != reply.IDs[1] || reply.Seq == first.Seq {
 				t.Errorf("%s: %+v, %v", kind.push, reply, err)
 			}
 			configured(t, e, kind.queue, `{"duplicate_window":"0"}`, `{"duplicate_window":"0s"}`)
 			ok(t, e, kind.push, nats.Header{"Nats-Msg-Id": {"4"}}, "")
-			if got := pushOnce(t, e, kind.push, nats.Header{"Nats-Msg-Id": {"4"}}); got.Duplicate {
+			if got := push(t, e, kind.push, nats.Header{"Nats-Msg-Id": {"4"}}, "v"); got.Duplicate {
 				t.Errorf("a duplicate without a window: %+v", got)
 			}
 			configured(t, e, kind.queue, `{"duplicate_window":"100ms"}`, `{"duplicate_window":"100ms"}`)
@@ -172,15 +167,4 @@ func TestDuplicates(t *testing.T) {
 		}
 		wantMetric(t, e.Bridge, "pq_duplicates_total", 12)
 	})
-}
-
-// deref makes the replies comparable as text.
-func deref(p subjects.Pushed) (flat struct {
-	subjects.Pushed
-	priority int64
-}) {
-	if flat.Pushed = p; p.Priority != nil {
-		flat.priority, flat.Pushed.Priority = *p.Priority, nil
-	}
-	return flat
 }

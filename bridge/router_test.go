@@ -145,15 +145,7 @@ func TestForwardedPopsAreBounded(t *testing.T) {
 	ghost := newGhost(t, e)
 	ghost.hears("to.ghost.>")
 	ghost.appear(e)
-	var all sync.WaitGroup
-	for i := range 64 {
-		all.Go(func() {
-			if _, err := e.Conn.Request(fmt.Sprintf("pq.jobs-%d.pop.min", i), nil, testenv.Patience); err != nil {
-				t.Errorf("pop %d: %v", i, err)
-			}
-		})
-	}
-	all.Wait()
+	collect(t, pops(t, e, 64), 64)
 }
 
 // A reply subject is refused if it is so long that a server would close the connection
@@ -202,91 +194,112 @@ func TestPopsFromAnotherAccount(t *testing.T) {
 	isError(t, 404, "a cancelled pop", next(t, waits))
 }
 
-// wire is the network of a bridge. Its connections can be cut for good, or frozen for a
-// while.
+// wire is the network between bridges and the NATS server. It can be cut for good. Each direction can
+// be frozen, which leaves the connections open, as a server stopped with SIGSTOP does.
 type wire struct {
+	net.Listener
+	dialed  chan struct{} // has an element for each connection made
+	running sync.WaitGroup
+
 	mu      sync.Mutex
-	reading sync.Cond
+	changed sync.Cond
 	conns   []net.Conn
-	gone    bool
-	reads   int // reads left, of a few messages each; negative if unlimited
-	frozen  bool
+	dead    bool
+	left    [2]int // how often each direction may carry a few messages; negative if unlimited
 }
 
-func newWire() *wire {
-	w := &wire{reads: -1}
-	w.reading.L = &w.mu
+const toServer, toBridge = 0, 1
+
+func newWire(t *testing.T, e *testenv.Env) *wire {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	w := &wire{Listener: l, dialed: make(chan struct{}, 64), left: [2]int{-1, -1}}
+	w.changed.L = &w.mu
+	address := strings.TrimPrefix(e.NATS.URL(), "nats://")
+	w.running.Go(func() {
+		for {
+			bridge, err := l.Accept()
+			if err != nil {
+				return
+			}
+			select {
+			case w.dialed <- struct{}{}:
+			default:
+			}
+			w.serve(bridge, address)
+		}
+	})
+	t.Cleanup(func() {
+		w.kill()
+		_ = l.Close()
+		w.running.Wait()
+	})
 	return w
 }
 
-// Dial implements nats.CustomDialer.
-func (w *wire) Dial(network, address string) (net.Conn, error) {
+func (w *wire) serve(bridge net.Conn, address string) {
+	server, err := net.Dial("tcp", address)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.gone {
-		return nil, errors.New("the bridge is dead")
+	switch {
+	case err != nil:
+		_ = bridge.Close()
+	case w.dead:
+		_, _ = bridge.Close(), server.Close()
+	default:
+		w.conns = append(w.conns, bridge, server)
+		w.running.Go(func() { w.carry(server, bridge, toServer) })
+		w.running.Go(func() { w.carry(bridge, server, toBridge) })
 	}
-	c, err := net.Dial(network, address)
-	if err == nil {
-		w.conns = append(w.conns, c)
-		c = &wireConn{c, w}
-	}
-	return c, err
 }
 
-type wireConn struct {
-	net.Conn
-	w *wire
-}
-
-func (c *wireConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b[:min(len(b), 512)])
-	c.w.mu.Lock()
-	defer c.w.mu.Unlock()
-	for (c.w.reads == 0 || c.w.frozen) && !c.w.gone {
-		c.w.reading.Wait()
+func (w *wire) carry(to, from net.Conn, direction int) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 512)
+	for {
+		n, err := from.Read(buffer)
+		w.mu.Lock()
+		for w.left[direction] == 0 && !w.dead {
+			w.changed.Wait()
+		}
+		w.left[direction]--
+		w.mu.Unlock()
+		if err == nil {
+			_, err = to.Write(buffer[:n])
+		}
+		if err != nil {
+			return
+		}
 	}
-	c.w.reads--
-	return n, err
 }
 
-func (c *wireConn) Write(b []byte) (int, error) {
-	c.w.mu.Lock()
-	for c.w.frozen && !c.w.gone {
-		c.w.reading.Wait()
-	}
-	c.w.mu.Unlock()
-	return c.Conn.Write(b)
-}
-
-// freeze stops all traffic in both directions, or resumes it.
-func (w *wire) freeze(frozen bool) {
+// carries has the directions carry a few messages so often; negative means for good.
+func (w *wire) carries(times int, directions ...int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.frozen = frozen
-	w.reading.Broadcast()
+	for _, d := range directions {
+		w.left[d] = times
+	}
+	w.changed.Broadcast()
 }
 
-// hear lets the bridge read from the server the given number of times.
-func (w *wire) hear(reads int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.reads = reads
-	w.reading.Broadcast()
-}
+func (w *wire) freeze() { w.carries(0, toServer, toBridge) }
 
-// kill has the effect of killing the process.
+// kill has the effect of killing the process of the bridge.
 func (w *wire) kill() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.gone = true
-	w.reading.Broadcast()
+	w.dead = true
+	w.changed.Broadcast()
 	for _, c := range w.conns {
 		_ = c.Close()
 	}
 }
 
-func (w *wire) use(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.SetCustomDialer(w)) }
+// use has a bridge connect through the wire.
+func (w *wire) use(o *bridge.Options) { o.NATSURL = "nats://" + w.Addr().String() }
 
 // forwardedOnly makes a bridge get only pops that others forward, none that NATS would
 // deliver to it.

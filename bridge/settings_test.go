@@ -95,25 +95,22 @@ func TestNextAsSettingsSay(t *testing.T) {
 	ended(t, replies, 2, "")
 }
 
-// wantDead pops an item from a dead-letter queue and compares its headers.
-func wantDead(t *testing.T, e *testenv.Env, subject, value string, want subjects.DeadLetter) subjects.ItemInfo {
+type died = subjects.DeadLetter
+
+// wantDead compares what the headers of a dead letter say.
+func wantDead(t *testing.T, m *nats.Msg, value string, want died) subjects.ItemInfo {
 	t.Helper()
-	m := ok(t, e, subject, nil, "")
+	wantData(t, m, value)
 	info, err := subjects.ParseItemHeaders(m.Header)
-	if err != nil || info.DeadLetter == nil || string(m.Data) != value {
-		t.Fatalf("%s: %q with %v, %v: want %q", subject, m.Data, m.Header, err, value)
+	if err != nil || info.DeadLetter == nil || info.DeadLetter.At.IsZero() {
+		t.Fatalf("%q with %v, %v: want when it died", m.Data, m.Header, err)
 	}
-	got := *info.DeadLetter
-	if got.At.IsZero() {
-		t.Errorf("%s: it does not say when it died", subject)
-	}
-	if got.At = want.At; got != want {
-		t.Errorf("%s: %+v, want %+v", subject, got, want)
-	}
+	want.At = info.DeadLetter.At
+	same(t, value, *info.DeadLetter, want)
 	return info.ItemInfo
 }
 
-// Each way to a dead-letter queue, over NATS.
+// Each way to a dead-letter queue, over NATS, also to whoever waits there.
 func TestDeadLetters(t *testing.T) {
 	clock := newSteppedClock()
 	each(t, func(t *testing.T, e *testenv.Env) {
@@ -135,18 +132,19 @@ func TestDeadLetters(t *testing.T) {
 				m.Header.Get("Nats-Msg-Id") != "" || m.Header.Get("Nats-TTL") != "" {
 				t.Errorf("headers %v", m.Header)
 			}
-			info := wantDead(t, e, kind.dead, "a", subjects.DeadLetter{Queue: "jobs", Reason: reason, Deliveries: 2, Error: "disk  full"})
+			info := wantDead(t, ok(t, e, kind.dead, nil, ""), "a",
+				died{Queue: "jobs", Reason: reason, Deliveries: 2, Error: "disk  full"})
 			if !info.PushedAt.Equal(before.PushedAt) || info.ID == before.ID || info.Priority != before.Priority {
 				t.Errorf("%+v was %+v", info, before)
 			}
 
 			// Without a reason, and published.
 			push(t, e, kind.push, nil, "b")
-			must(t, e.Conn.Publish(leased(t, e, kind.pop, `{"ack_wait":"1h"}`, "b"), []byte("+TERM")))
-			comes(t, "the dead letter", func() bool {
-				return strings.Contains(string(e.Request(kind.queue+"-dead.len", nil, nil).Data), `"len":1`)
-			})
-			wantDead(t, e, kind.dead, "b", subjects.DeadLetter{Queue: "jobs", Reason: "terminated", Deliveries: 1})
+			ack := leased(t, e, kind.pop, `{"ack_wait":"1h"}`, "b")
+			waits := ask(t, e.Conn, kind.dead, `{"expires":"1h"}`)
+			wantMetric(t, e.Bridge, "pq_waiters", 1)
+			must(t, e.Conn.Publish(ack, []byte("+TERM")))
+			wantDead(t, next(t, waits), "b", died{Queue: "jobs", Reason: "terminated", Deliveries: 1})
 
 			// After the last delivery, given back or run out, to another queue.
 			configured(t, e, kind.queue, `{"max_deliver":2,"dead_letter":"failed"}`, `{"max_deliver":2,"dead_letter":"failed"}`)
@@ -161,7 +159,8 @@ func TestDeadLetters(t *testing.T) {
 					refused(t, e, 404, kind.pop, nil, nil) // it finds that the lease is over
 				}
 				isError(t, 409, ack, e.Request(ack, nil, nil))
-				wantDead(t, e, failed, "c", subjects.DeadLetter{Queue: "jobs", Reason: "max_deliver", Deliveries: 2})
+				dead := died{Queue: "jobs", Reason: "max_deliver", Deliveries: 2}
+				wantDead(t, ok(t, e, failed, nil, ""), "c", dead)
 			}
 			consistent(t, e)
 		}

@@ -267,10 +267,11 @@ func TestDamageOfOneQueue(t *testing.T) {
 	for _, table := range tables {
 		spoil(t, table)
 	}
-	replies := []*nats.Subscription{async(t, e.Env, "pq.other.push", "x")}
+	replies := []*nats.Subscription{ask(t, e.Conn, "pq.other.push", "x")}
 	const n = 20
 	for range n {
-		replies = append(replies, async(t, e.Env, "pq.jobs.pop.min", ""), async(t, e.Env, "pq.other.push", "x"))
+		replies = append(replies, ask(t, e.Conn, "pq.jobs.pop.min", ""))
+		replies = append(replies, ask(t, e.Conn, "pq.other.push", "x"))
 	}
 	wantMetric(t, e.Bridge, "pq_pending_requests", 1+2*n)
 	close(s.free)

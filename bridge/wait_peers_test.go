@@ -9,30 +9,23 @@ import (
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/harness"
 )
-
-// unknown checks that the next reply is 503 with an unknown outcome.
-func unknown(t *testing.T, replies *nats.Subscription) {
-	t.Helper()
-	if err := isError(t, 503, "a pop that waits", next(t, replies)); !err.Unknown {
-		t.Errorf("%v: want an unknown outcome", err)
-	}
-}
 
 // A bridge dies while pops of others wait on it. Each of them is answered, and the next ones
 // wait elsewhere.
 func TestWaitersOfABridgeThatDies(t *testing.T) {
 	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		w := newWire()
-		e, second := pair(t, engine, w.use)
+		e := testenv.New(t, testenv.Options{Engine: engine, NATS: withForwardedOnly})
+		w := newWire(t, e)
+		second := e.StartBridge(w.use, forwardedOnly)
+		together(t, e.Bridge, second)
 		names, replies := waitOn(t, e, second, e.Bridge, 8, `{"expires":"1h"}`)
 		several := ask(t, e.Conn, "pq."+names[0]+".pop.max", `{"expires":"1h","batch":3}`)
 		waiters(t, second, names[0], 2)
 		heartbeats(t, e.Conn, 2, 2) // the first bridge knows that they arrived
 		w.kill()
 		for _, r := range replies {
-			unknown(t, r)
+			same(t, "unknown", isError(t, 503, "a pop that waits", next(t, r)).Unknown, true)
 		}
 		ended(t, several, 0, "503")
 		wantMetric(t, e.Bridge, "pq_bridges", 1)
@@ -230,33 +223,4 @@ func TestGoneForwardedWaiter(t *testing.T) {
 		settled(t, e, second)
 		wantInPlace(t, e, name, ids, "a", "b", "c")
 	})
-}
-
-// Pops whose receivers are gone keep no place of those that may wait, however often.
-func TestGoneForwardedWaitersFreeTheirPlaces(t *testing.T) {
-	const most = 3
-	rounds := harness.Times(5, 50)
-	limits := func(o *bridge.Options) { o.MaxPending, o.MaxWaiters = 4, most } // few pending, so it reports each at once
-	e := start(t, testenv.Options{NATS: withForwardedOnly, Bridge: limits})
-	second := e.StartBridge(forwardedOnly)
-	together(t, e.Bridge, second)
-	name := ownedBy(t, e, second, e.Bridge)
-	settled(t, e, second)
-	for round := range rounds {
-		var gone []*nats.Subscription
-		for range most {
-			gone = append(gone, forwardedTo(t, e, second, name, "pop.min", `{"expires":"1h"}`))
-		}
-		refused(t, e, 429, "pq."+name+".pop.min", nil, []byte(`{"expires":"1h"}`))
-		for _, s := range gone {
-			leave(t, e, s)
-		}
-		ids := pushTogether(t, e, name, "a", "b")
-		wantMetric(t, second, noResponders, float64(most*(round+1))) // one item each
-		settled(t, e, second)
-		wantInPlace(t, e, name, ids, "a", "b")
-		if t.Failed() {
-			t.Fatalf("in round %d", round)
-		}
-	}
 }

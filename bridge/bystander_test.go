@@ -107,15 +107,23 @@ func TestHostileClients(t *testing.T) {
 	}
 }
 
-// stuckLog is a log that blocks the line about a request without a usable reply subject
-// until it is freed, so that the callback of the subscription waits.
+// stuckLog is a log that blocks lines with some words until it is freed.
 type stuckLog struct {
 	slog.Handler
-	free chan struct{}
+	words       string
+	begun, free chan struct{} // begun has an element once it blocks
 }
 
-func (l stuckLog) Handle(ctx context.Context, r slog.Record) error {
-	if strings.Contains(r.Message, "reply subject") {
+func newStuckLog(words string) stuckLog {
+	return stuckLog{slog.DiscardHandler, words, make(chan struct{}, 1), make(chan struct{})}
+}
+
+func (l stuckLog) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, l.words) {
+		select {
+		case l.begun <- struct{}{}:
+		default:
+		}
 		<-l.free
 	}
 	return nil
@@ -135,7 +143,7 @@ func TestFloodInFrontOfACallback(t *testing.T) {
 		{1200, 32 << 10, func(_, bytes int) bool { return bytes >= bridge.IntakeBytes }},
 	} {
 		t.Run(fmt.Sprintf("%d of %d bytes", c.n, c.size), func(t *testing.T) {
-			log := stuckLog{slog.DiscardHandler, make(chan struct{})}
+			log := newStuckLog("reply subject") // blocks the callback of the subscription
 			e := start(t, testenv.Options{
 				NATS: func(o *server.Options) { // which waits for as long as the bridge does not read
 					o.MaxPending, o.WriteDeadline = 64<<20, testenv.Patience

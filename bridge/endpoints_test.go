@@ -137,35 +137,6 @@ func TestFIFOQueue(t *testing.T) {
 	})
 }
 
-// A publisher's requests to one queue are run in the order sent, without waiting for
-// replies.
-func TestOrderOfOnePublisher(t *testing.T) {
-	each(t, func(t *testing.T, e *testenv.Env) {
-		replies := subscribe(t, e.Conn, "replies")
-		const rounds = 200
-		var want []string
-		for i := range rounds {
-			value := strconv.Itoa(i)
-			publish(t, e, "q.order.enqueue", "", value)
-			publish(t, e, "q.order.len", "replies", "")
-			publish(t, e, "q.order.peek", "replies", "")
-			want = append(want, fmt.Sprintf(`{"queue":"order","len":%d}`, i+1), "0")
-		}
-		var got []string
-		for range want {
-			m, err := replies.NextMsg(testenv.Patience)
-			must(t, err)
-			got = append(got, string(m.Data))
-		}
-		// Requests of one batch may be answered in any order.
-		slices.Sort(got)
-		slices.Sort(want)
-		if !slices.Equal(got, want) {
-			t.Errorf("replies %v, want %v", got, want)
-		}
-	})
-}
-
 func publish(t *testing.T, e *testenv.Env, subject, reply, payload string) {
 	t.Helper()
 	must(t, e.Conn.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: []byte(payload)}))

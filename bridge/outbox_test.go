@@ -1,13 +1,11 @@
 package bridge_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -158,51 +156,28 @@ func TestSomeRepliesRefused(t *testing.T) {
 		t.Error("no item was delivered")
 	}
 	restart(t, e) // any item to push again has been pushed by then
-	for m := e.Request("pq.jobs.pop.min", nil, nil); len(m.Data) > 0; m = e.Request("pq.jobs.pop.min", nil, nil) {
-		if slices.Contains(delivered, string(m.Data)) {
-			t.Errorf("%q came twice", m.Data)
+	for _, value := range popAll(t, e, "pq.jobs.pop.min") {
+		if slices.Contains(delivered, value) {
+			t.Errorf("%q came twice", value)
 		}
 	}
-}
-
-// blockingHandler is a log that blocks until the test frees it.
-type blockingHandler struct {
-	slog.Handler
-	message string
-	begun   chan struct{}
-	free    chan struct{}
-	once    *sync.Once
-}
-
-func (h blockingHandler) Enabled(context.Context, slog.Level) bool { return true }
-
-func (h blockingHandler) Handle(ctx context.Context, r slog.Record) error {
-	if strings.Contains(r.Message, h.message) {
-		h.once.Do(func() { close(h.begun) })
-		<-h.free
-	}
-	return h.Handler.Handle(ctx, r)
 }
 
 // The NATS client reports a refusal from a goroutine of its own. However late that is,
 // the item is pushed again.
 func TestRefusalHeardLate(t *testing.T) {
-	h := blockingHandler{slog.DiscardHandler, "NATS refused a reply", make(chan struct{}), make(chan struct{}), &sync.Once{}}
+	log := newStuckLog("NATS refused a reply")
 	e := start(t, restricted(inboxesOnly(), testenv.Options{
-		Bridge: func(o *bridge.Options) { o.Logger = slog.New(h) },
+		Bridge: func(o *bridge.Options) { o.Logger = slog.New(log) },
 	}))
 	pushAll(t, e, "pq.jobs.push", "first", "second")
 	publish(t, e, "pq.jobs.pop.min", "elsewhere", "")
-	select {
-	case <-h.begun:
-	case <-time.After(testenv.Patience):
-		t.Fatal("nothing was logged")
-	}
+	<-log.begun
 	publish(t, e, "pq.jobs.pop.min", "elsewhere.too", "")
 	for range 300 { // many confirmed replies
 		ok(t, e, "pq.jobs.len", nil, "")
 	}
-	close(h.free)
+	close(log.free)
 	wantQueued(t, e, 2)
 }
 
@@ -243,8 +218,8 @@ func TestUnconfirmedWhenNATSGoes(t *testing.T) {
 		must(t, err)
 		seen[string(m.Data)]++
 	}
-	for m := e.Request("pq.jobs.pop.min", nil, nil); len(m.Data) > 0; m = e.Request("pq.jobs.pop.min", nil, nil) {
-		seen[string(m.Data)]++
+	for _, value := range popAll(t, e, "pq.jobs.pop.min") {
+		seen[value]++
 	}
 	for value, times := range seen {
 		if times > 1 {

@@ -3,7 +3,6 @@ package bridge_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -97,7 +95,8 @@ func TestOwnersShowQueues(t *testing.T) {
 	})
 }
 
-// Scrapes that come together, or soon after one that took long, read the lengths once.
+// Scrapes that come together, or soon after one that took long, read the lengths once: all of a kind in
+// two round trips to the store, for the names, then for all lengths.
 func TestScrapesShareFigures(t *testing.T) {
 	const queues = 20
 	free := make(chan struct{})
@@ -118,54 +117,29 @@ func TestScrapesShareFigures(t *testing.T) {
 	})
 	for i := range queues {
 		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "a")
+		push(t, e, fmt.Sprintf("q.jobs-%d.enqueue", i), nil, "a")
 	}
 	store.Take()
 	held.Store(true)
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			if err := metricIs(e.Bridge, `pq_queue_length{kind="priority",queue="jobs-7"}`, 1); err != nil {
+			err := metricIs(e.Bridge, `pq_queue_length{kind="fifo",queue="jobs-7"}`, 1)
+			if err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	time.AfterFunc(500*time.Millisecond, func() { close(free) }) // it is shown for ten times as long
 	wg.Wait()
-	reads := 0
-	for _, cost := range store.Take() {
-		if cost.Reads == 1+queues { // the names, and the lengths
+	want, reads := countkv.Cost{Reads: 1 + queues, Rounds: 2}, 0
+	costs := store.Take()
+	for _, cost := range costs {
+		if cost == want {
 			reads++
 		}
 	}
-	if reads != 1 {
-		t.Errorf("the lengths were read %d times for 3 scrapes", reads)
+	if reads != 2 { // one of each kind
+		t.Errorf("the costs are %+v, %d of them %+v", costs, reads, want)
 	}
-}
-
-// The lengths of all queues of a kind are read in two round trips to the store: the names, then all
-// lengths. Read one by one, they would take too long.
-func TestLengthsAreReadTogether(t *testing.T) {
-	const queues = 100
-	var store *countkv.DB
-	e := start(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
-		store = countkv.New(db)
-		return store
-	}})
-	var pushes []fdbpq.Op
-	for i := range queues {
-		name := fmt.Sprintf("queue-%d", i)
-		priority, err := e.Keyspace.PriorityQueue(name)
-		must(t, err)
-		fifo, err := e.Keyspace.Queue(name)
-		must(t, err)
-		pushes = append(pushes, fdbpq.Op{Kind: fdbpq.OpPush, Queue: priority}, fdbpq.Op{Kind: fdbpq.OpPush, Queue: fifo})
-	}
-	if _, err := fdbpq.NewBatcher(e.DB, e.Keyspace).Apply(t.Context(), pushes); err != nil {
-		t.Fatal(err)
-	}
-	store.Take()
-	wantMetric(t, e.Bridge, `pq_queue_length{kind="fifo",queue="queue-7"}`, 1)
-	want := countkv.Cost{Reads: 1 + queues, Rounds: 2}
-	costs := store.Take()
-	same(t, fmt.Sprintf("how many of the costs %+v are %+v", costs, want), len(slices.DeleteFunc(slices.Clone(costs), func(c countkv.Cost) bool { return c != want })), 2)
 }

@@ -31,26 +31,20 @@ func ask(t *testing.T, nc *nats.Conn, subject, options string) *nats.Subscriptio
 func waiters(t *testing.T, b *testenv.Bridge, queue string, n int) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
-		q, err := b.Dispatcher().Queue(subjects.Priority, queue)
-		if err == nil && q.Waiters() != n {
-			err = fmt.Errorf("%d pops wait for queue %s, want %d", q.Waiters(), queue, n)
+		if got := waitersOf(t, b, queue); got != n {
+			return fmt.Errorf("%d pops wait for queue %s, want %d", got, queue, n)
 		}
-		return err
+		return nil
 	})
 }
 
 // asked is ask on the environment's connection, and waits until the pop waits.
 func asked(t *testing.T, e *testenv.Env, queue, verb, options string) *nats.Subscription {
 	t.Helper()
-	q, err := e.Bridge.Dispatcher().Queue(subjects.Priority, queue)
-	must(t, err)
 	// Its lane answers this once it has done with all that it answered before, so pops that have
 	// got their items do not count.
 	e.Request("pq."+queue+".len", nil, nil)
-	before := q.Waiters()
-	replies := ask(t, e.Conn, "pq."+queue+"."+verb, options)
-	waiters(t, e.Bridge, queue, before+1)
-	return replies
+	return forwardedTo(t, e, e.Bridge, queue, verb, options)
 }
 
 // got checks that the next reply is an item.

@@ -38,43 +38,36 @@ func TestBenchOfFoundationDB(t *testing.T) {
 				figures[row.Name+" "+f.Name] = f.Value
 			}
 		}
+		const beside = "pop.min beside push Pq-Group, bridges: 2 "
 		for _, name := range []string{
 			"push of naive push", "pop.min of naive pop", "push, bridges: 2 of 1", "pop.min, bridges: 2 of 1",
+			beside + "pushes", beside + "items in a transaction",
 		} {
 			if figures[name] <= 0 {
 				t.Errorf("%s is %v in\n%s", name, figures[name], table)
 			}
 		}
-		if wasted, known := figures["pop.min, bridges: 2 wasted"]; !known || wasted < 0 || wasted >= 100 {
-			t.Errorf("%v %% wasted", wasted)
+		wasted, known := figures["pop.min, bridges: 2 wasted"]
+		if _, counted := figures[beside+"conflicts for each"]; !known || !counted || wasted < 0 || wasted >= 100 {
+			t.Errorf("%v %% wasted, and conflicts are known: %t", wasted, counted)
 		}
-		const beside = "pop.min beside push Pq-Group, bridges: 2 "
-		if figures[beside+"pushes"] <= 0 || figures[beside+"items in a transaction"] < 1 {
-			t.Errorf("pops beside pushes: %v", figures)
+		if file == "" {
+			continue
 		}
-		if _, known := figures[beside+"conflicts for each"]; !known {
-			t.Errorf("no conflicts in\n%s", table)
+		fdb.MustAPIVersion(fdbkv.DefaultAPIVersion)
+		db, err := fdb.OpenDatabase(file)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if file != "" {
-			wantClean(t, file)
-		}
-	}
-}
-
-// wantClean fails the test if the benchmark has left keys in the cluster.
-func wantClean(t *testing.T, clusterFile string) {
-	t.Helper()
-	fdb.MustAPIVersion(fdbkv.DefaultAPIVersion)
-	db, err := fdb.OpenDatabase(clusterFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, prefix := range []string{"pq-bench", "q-bench", "pq-bench-bridges", "q-bench-bridges", "pq-bench-beside", "q-bench-beside", "pq-bench-naive"} {
-		left, err := db.Transact(func(tr fdb.Transaction) (any, error) {
-			return tr.GetRange(subspace.Sub(prefix), fdb.RangeOptions{Limit: 1}).GetSliceWithError()
-		})
-		if err != nil || len(left.([]fdb.KeyValue)) > 0 {
-			t.Errorf("below %s there are %v (%v)", prefix, left, err)
+		for _, name := range []string{"", "-bridges", "-beside", "-naive"} {
+			for _, kind := range []string{"pq-bench", "q-bench"} {
+				left, err := db.Transact(func(tr fdb.Transaction) (any, error) {
+					return tr.GetRange(subspace.Sub(kind+name), fdb.RangeOptions{Limit: 1}).GetSliceWithError()
+				})
+				if err != nil || len(left.([]fdb.KeyValue)) > 0 {
+					t.Errorf("below %s there are %v (%v)", kind+name, left, err)
+				}
+			}
 		}
 	}
 }

@@ -1,17 +1,20 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
 )
@@ -26,39 +29,21 @@ func TestMain(m *testing.M) {
 	if os.Getenv(mainVariable) != "" {
 		main()
 	}
-	os.Exit(testAll(m))
-}
-
-func testAll(m *testing.M) int {
-	var err error
-	if programs, err = os.MkdirTemp("", "pqbench-peers-"); err == nil {
-		defer os.RemoveAll(programs)
-		err = buildPrograms()
+	code := 1
+	dir, err := os.MkdirTemp("", "pqbench-peers-")
+	if err == nil {
+		programs = dir
+		build := exec.Command("go", "build", "-o", dir+"/", "./cmd/pqbridge", "github.com/nats-io/nats-server/v2")
+		build.Dir, build.Stderr = "../../..", os.Stderr // the module of the service
+		err = build.Run()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+	} else {
+		code = m.Run()
 	}
-	code := m.Run()
-	for _, p := range peers() {
-		if p.Missing != "" {
-			fmt.Printf("skipped: tests of %s: %s\n", p.Name, p.Missing)
-		}
-	}
-	if _, missing := find("strace"); missing != "" {
-		fmt.Println("skipped: tests that peers sync the disk:", missing)
-	}
-	return code
-}
-
-// buildPrograms builds them in the module of the service.
-func buildPrograms() error {
-	cmd := exec.CommandContext(context.Background(), "go", "build", "-o", programs+"/", "./cmd/pqbridge", "github.com/nats-io/nats-server/v2")
-	cmd.Dir = "../../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return nil
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
 }
 
 func must(t *testing.T, err error) {
@@ -96,8 +81,8 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// begin starts the server of a peer and connects clients.
-func begin(t *testing.T, p bench.Peer, dir string, relaxed bool) (bench.PeerServer, []*bench.PeerClient) {
+// begin starts the server of a peer.
+func begin(t *testing.T, p bench.Peer, dir string, relaxed bool) bench.PeerServer {
 	t.Helper()
 	server, err := p.Start(t.Context(), dir, relaxed)
 	must(t, err)
@@ -105,100 +90,87 @@ func begin(t *testing.T, p bench.Peer, dir string, relaxed bool) (bench.PeerServ
 	if server.Version() == "" {
 		t.Error("no version")
 	}
-	return server, connect(t, server)
+	return server
 }
 
-func connect(t *testing.T, server bench.PeerServer) []*bench.PeerClient {
+// connect returns the first and the last of the clients of a server.
+func connect(t *testing.T, server bench.PeerServer) (first, last *bench.PeerClient) {
 	t.Helper()
 	clients, err := server.Connect(t.Context(), 4, 2, 10)
 	if err != nil || len(clients) != 4 {
 		t.Fatalf("%d clients, %v: want 4", len(clients), err)
 	}
-	return clients
+	return clients[0], clients[3]
 }
 
-func push(t *testing.T, c *bench.PeerClient, items int) {
+// push pushes items in requests of a size.
+func push(t *testing.T, c *bench.PeerClient, size, items int) {
 	t.Helper()
-	for i := range items {
-		if err := c.Push(t.Context(), []bench.PeerItem{{Priority: i % 10, Value: fmt.Appendf(nil, "item %d", i)}}); err != nil {
-			t.Fatalf("push: %v", err)
-		}
+	for i := range items / size {
+		must(t, c.Push(t.Context(), slices.Repeat([]bench.PeerItem{{Priority: i % 10, Value: []byte("item")}}, size)))
 	}
 }
 
-// popAll returns how many items there are.
-func popAll(t *testing.T, c *bench.PeerClient) int {
+// takes has one request pop or work off items, or none if the queue is empty.
+func takes(t *testing.T, from func(context.Context, int) ([][]byte, error), want int) int {
 	t.Helper()
-	for n := 0; ; n++ {
-		values, err := c.Work(t.Context(), 1)
-		if errors.Is(err, bench.ErrEmpty) {
-			return n
-		}
-		if err != nil || len(values) != 1 || !bytes.HasPrefix(values[0], []byte("item")) {
-			t.Fatalf("items %q, %v", values, err)
-		}
+	values, err := from(t.Context(), want)
+	if errors.Is(err, bench.ErrEmpty) {
+		return 0
+	}
+	if err != nil || len(values) != want || !bytes.HasPrefix(values[0], []byte("item")) {
+		t.Fatalf("%q, %v: want %d items", values, err, want)
+	}
+	return want
+}
+
+// empties pops or works off all items one by one, and checks how many there were.
+func empties(t *testing.T, from func(context.Context, int) ([][]byte, error), want int) {
+	t.Helper()
+	n := 0
+	for takes(t, from, 1) == 1 {
+		n++
+	}
+	if n != want {
+		t.Errorf("%d items are left, want %d", n, want)
 	}
 }
 
 // Each operation of a peer does what it says, and acknowledged items outlive the server.
 func TestPeer(t *testing.T) {
 	eachPeer(t, func(t *testing.T, p bench.Peer, dir string) {
-		server, clients := begin(t, p, dir, p.Relaxed)
-		first, other := clients[0], clients[3]
-		push(t, first, 30)
+		server := begin(t, p, dir, p.Relaxed)
+		first, other := connect(t, server)
+		push(t, first, 1, 30)
 		left := 30
 		if first.Pops != 0 {
-			values, err := other.Pop(t.Context(), 1)
-			if err != nil || len(values) != 1 || !bytes.HasPrefix(values[0], []byte("item")) {
-				t.Fatalf("pop: %q, %v", values, err)
-			}
-			left--
+			left -= takes(t, other.Pop, 1)
 		}
 		server.Stop()
 
-		_, clients = begin(t, p, dir, false)
-		first, other = clients[0], clients[3]
-		if n := popAll(t, other); n != left {
-			t.Errorf("%d items after a restart, want %d", n, left)
+		first, other = connect(t, begin(t, p, dir, false))
+		rest := func() {
+			if other.Rest != nil {
+				must(t, other.Rest())
+			}
 		}
-		rest(t, other)
+		empties(t, other.Work, left)
+		rest()
 		if first.Pushes&bench.Many == 0 {
 			return
 		}
-		items := make([]bench.PeerItem, 50)
-		for i := range items {
-			items[i] = bench.PeerItem{Priority: i % 10, Value: []byte("item")}
-		}
-		if err := first.Push(t.Context(), items); err != nil {
-			t.Fatalf("push many: %v", err)
-		}
+		push(t, first, 50, 50)
 		left = 50
-		for _, many := range []struct {
-			name string
-			has  bench.Sizes
-			do   func(context.Context, int) ([][]byte, error)
-		}{{"pop", other.Pops, other.Pop}, {"work", other.Works, other.Work}} {
-			if many.has&bench.Many == 0 {
-				continue
-			}
-			if values, err := many.do(t.Context(), 20); err != nil || len(values) != 20 {
-				t.Errorf("%s many: %d items, %v: want 20", many.name, len(values), err)
-			}
-			left -= 20
-			rest(t, other)
+		if other.Pops&bench.Many != 0 {
+			left -= takes(t, other.Pop, 20)
+			rest()
 		}
-		if n := popAll(t, first); n != left {
-			t.Errorf("%d items are left, want %d", n, left)
+		if other.Works&bench.Many != 0 {
+			left -= takes(t, other.Work, 20)
+			rest()
 		}
+		empties(t, first.Work, left)
 	})
-}
-
-func rest(t *testing.T, c *bench.PeerClient) {
-	t.Helper()
-	if c.Rest == nil {
-		return
-	}
-	must(t, c.Rest())
 }
 
 // A peer syncs the disk before it answers a push: there are at least as many syncs as pushes, one
@@ -210,37 +182,26 @@ func TestPeerSyncs(t *testing.T) {
 		t.Skip(missing)
 	}
 	eachPeer(t, func(t *testing.T, p bench.Peer, dir string) {
-		server, err := p.Start(t.Context(), dir, false)
-		must(t, err)
-		t.Cleanup(server.Stop)
+		server := begin(t, p, dir, false)
 		syncs := countSyncs(t, strace, server.(interface{ PID() int }).PID())
 		const items = 20
-		c := connect(t, server)[0]
-		before := syncs()
-		count := func(name string, do func()) int {
+		c, _ := connect(t, server)
+		count := func(name string, do func()) {
+			before := syncs()
 			do()
-			now := syncs()
-			n := now - before
+			n := syncs() - before
 			t.Logf("%s: %d syncs for %d items", name, n, items)
-			before = now
-			return n
-		}
-		take := func(one func(context.Context, int) ([][]byte, error)) {
-			for range items {
-				_, err := one(t.Context(), 1)
-				must(t, err)
+			unsynced := p.Name == "RabbitMQ classic" && !strings.HasPrefix(server.Version(), "3.")
+			if name == "push" && n < items != unsynced {
+				t.Errorf("%d syncs for %d pushes to %s %s", n, items, p.Name, server.Version())
 			}
 		}
-		unsynced := p.Name == "RabbitMQ classic" && !strings.HasPrefix(server.Version(), "3.")
-		if n := count("push", func() { push(t, c, items) }); n < items != unsynced {
-			t.Errorf("%d syncs for %d pushes to %s %s", n, items, p.Name, server.Version())
-		}
+		count("push", func() { push(t, c, 1, items) })
 		if c.Pops != 0 {
-			count("pop", func() { take(c.Pop) })
-			push(t, c, items)
-			before = syncs()
+			count("pop", func() { empties(t, c.Pop, items) })
+			push(t, c, 1, items)
 		}
-		count("work", func() { take(c.Work) })
+		count("work", func() { empties(t, c.Work, items) })
 	})
 }
 
@@ -249,41 +210,21 @@ func TestPeerSyncs(t *testing.T) {
 func countSyncs(t *testing.T, strace string, pid int) func() int {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "calls")
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, strace, "-f", "-p", fmt.Sprint(pid), "-e", "trace=fsync,fdatasync,sync_file_range,msync", "-e", "signal=none", "-o", file)
+	cmd := exec.CommandContext(t.Context(), strace, "-f", "-p", fmt.Sprint(pid), "-o", file,
+		"-e", "trace=fsync,fdatasync,sync_file_range,msync", "-e", "signal=none")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	stderr, err := cmd.StderrPipe()
-	if err == nil {
-		err = cmd.Start()
+	must(t, errors.Join(err, cmd.Start()))
+	t.Cleanup(func() { _ = cmd.Wait() }) // it is interrupted by then
+	said := bufio.NewReader(stderr)
+	if line, err := said.ReadString('\n'); !strings.Contains(line, "attached") {
+		t.Skipf("strace cannot watch: %s %v", line, err)
 	}
-	if err != nil {
-		cancel()
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		_ = cmd.Wait() // it was interrupted
-	})
-	buffer := make([]byte, 1<<16)
-	n, err := stderr.Read(buffer) // it says that it is attached
-	if err != nil || !bytes.Contains(buffer[:n], []byte("attached")) {
-		t.Skipf("strace cannot watch: %s %v", buffer[:n], err)
-	}
-	go func() {
-		for err == nil {
-			_, err = stderr.Read(buffer)
-		}
-	}()
+	go func() { _, _ = io.Copy(io.Discard, said) }()
 	return func() int {
 		text, err := os.ReadFile(file)
 		must(t, err)
-		calls := 0
-		for l := range strings.Lines(string(text)) {
-			if strings.Contains(l, "sync") && !strings.Contains(l, "resumed") {
-				calls++
-			}
-		}
-		return calls
+		return len(regexp.MustCompile(`(?m)^\d+ +\w*sync\w*\(`).FindAll(text, -1))
 	}
 }
 
@@ -293,95 +234,73 @@ func TestComparison(t *testing.T) {
 	dir := filepath.Dir(folder(t))
 	file := filepath.Join(t.TempDir(), "result.json")
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), []string{
-		"--pqbridge", filepath.Join(programs, "pqbridge"), "--nats-server", filepath.Join(programs, "nats-server"), "--dir", dir, "--json", file,
-		"--seconds", "0.1", "--rounds", "1", "--clients", "6", "--connections", "2", "--backlog", "300", "--only", "^(push|pop|work)( 100)?$",
-	}, &stdout, &stderr)
+	code := run(t.Context(), append(strings.Fields(
+		"--seconds 0.1 --rounds 1 --clients 6 --connections 2 --backlog 300 --only ^(push|pop|work)(\\x20100)?$"),
+		"--pqbridge", filepath.Join(programs, "pqbridge"), "--nats-server", filepath.Join(programs, "nats-server"),
+		"--dir", dir, "--json", file), &stdout, &stderr)
 	if code != 0 || stderr.Len() > 0 {
 		t.Fatalf("exit code %d: %s", code, stderr.String())
 	}
 	t.Log(stdout.String())
 	text, err := os.ReadFile(file)
 	must(t, err)
-	levels := map[string]int{"pqbridge": 1000, "Redis": 1000, "PostgreSQL": 1000, "RabbitMQ classic": 256, "beanstalkd": 1000, "JetStream": 1}
+	levels := map[string]int{
+		"pqbridge": 1000, "Redis": 1000, "PostgreSQL": 1000, "RabbitMQ classic": 256, "beanstalkd": 1000, "JetStream": 1,
+		"RabbitMQ quorum": 1, // up to version 4.2, whose two levels are mixed
+	}
+	_, version, _ := strings.Cut(stdout.String(), "\nRabbitMQ quorum ")
+	if _, n, _ := quorum(version, 1000); n > 2 {
+		levels["RabbitMQ quorum"] = n
+	}
 	seen := map[string]int{}
 	for line := range strings.Lines(string(text)) {
 		var row bench.Row
 		must(t, json.Unmarshal([]byte(line), &row))
 		seen[row.Queue]++
-		if row.Name != "order" {
-			if row.Rate <= 0 || row.P50 <= 0 || row.Ratio <= 0 {
-				t.Errorf("row %+v: want numbers", row)
-			}
-			continue
-		}
-
-		figures := map[string]float64{}
+		figures := map[string]float64{"items lost": -1}
 		for _, f := range row.Extra {
 			figures[f.Name] = f.Value
 		}
 		want, known := levels[row.Queue]
-		if row.Queue == "RabbitMQ quorum" {
-			want, known = 1, true // up to version 4.2, whose two levels are mixed
-			_, version, _ := strings.Cut(stdout.String(), "\n"+row.Queue+" ")
-			if _, n, _ := quorum(version, 1000); n > 2 {
-				want = n
+		switch got := figures["priorities in order"]; {
+		case row.Name != "order":
+			if row.Rate <= 0 || row.P50 <= 0 || row.Ratio <= 0 {
+				t.Errorf("row %+v: want numbers", row)
 			}
-		}
-		if got := figures["priorities in order"]; known && int(got) != want {
-			t.Errorf("%s keeps %v priorities in order, want %d", row.Queue, got, want)
-		}
-		if lost, known := figures["items lost"]; lost > 0 || !known {
-			t.Errorf("%s lost %v items", row.Queue, lost)
+		case known && int(got) != want || figures["items lost"] != 0:
+			t.Errorf("%s: %v; want %d priorities in order, and none lost", row.Queue, figures, want)
 		}
 	}
 	for _, p := range peers() {
-		if p.Missing == "" && seen[p.Name] == 0 || p.Missing != "" && !strings.Contains(stdout.String(), p.Name+" ("+p.Missing) {
+		said := strings.Contains(stdout.String(), p.Name+" ("+p.Missing)
+		if p.Missing == "" && seen[p.Name] == 0 || p.Missing != "" && !said {
 			t.Errorf("%s has %d rows, and the table does not say why", p.Name, seen[p.Name])
 		}
-	}
-	left, err := filepath.Glob(filepath.Join(dir, "pq-bench-*"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("folders %v are left (%v)", left, err)
 	}
 }
 
 func TestChoose(t *testing.T) {
 	for names, want := range map[string]string{
-		"":                       "Redis, PostgreSQL, RabbitMQ classic, RabbitMQ quorum, beanstalkd, JetStream",
-		"beanstalkd,redis":       "beanstalkd, Redis",
-		"rabbitmq":               "RabbitMQ classic, RabbitMQ quorum",
-		"RabbitMQ quorum,quorum": "--peers: no peer is called \"quorum\"",
-		"rabbitmq quorum":        "RabbitMQ quorum",
+		"":                       "Redis, PostgreSQL, RabbitMQ classic, RabbitMQ quorum, beanstalkd, JetStream, <nil>",
+		"beanstalkd,redis":       "beanstalkd, Redis, <nil>",
+		"rabbitmq":               "RabbitMQ classic, RabbitMQ quorum, <nil>",
+		"rabbitmq quorum":        "RabbitMQ quorum, <nil>",
+		"RabbitMQ quorum,quorum": `--peers: no peer is called "quorum"`,
 	} {
 		chosen, err := choose(peers(), strings.FieldsFunc(names, func(r rune) bool { return r == ',' }))
-		var got []string
+		got := ""
 		for _, p := range chosen {
-			got = append(got, p.Name)
+			got += p.Name + ", "
 		}
-		if err != nil {
-			got = []string{err.Error()}
-		}
-		if strings.Join(got, ", ") != want {
+		if got += fmt.Sprint(err); got != want {
 			t.Errorf("%q: %q, want %q", names, got, want)
 		}
 	}
-}
 
-func TestMistakes(t *testing.T) {
-	for words, args := range map[string]string{
-		"name the programs to measure": "",
-		"no peer is called \"kafka\"":  "--pqbridge p --nats-server n --peers kafka",
-		"bad regular expression":       "--pqbridge p --nats-server n --only (",
-		"clients is 0":                 "--pqbridge p --nats-server n --clients 0",
-		"unknown flag":                 "--fast",
-	} {
-		var stdout, stderr bytes.Buffer
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		code := run(ctx, strings.Fields(args), &stdout, &stderr)
-		cancel()
-		if code != 2 || !strings.Contains(stderr.String(), words) {
-			t.Errorf("%s: exit code %d and %q, want 2 and %q", args, code, stderr.String(), words)
-		}
+	// On the command line it is a mistake of use.
+	var stderr strings.Builder
+	code := run(t.Context(), strings.Fields("--pqbridge p --nats-server n --peers kafka"), io.Discard, &stderr)
+	if code != 2 || !strings.Contains(stderr.String(), `no peer is called "kafka"`) {
+		t.Errorf("exit code %d and %q", code, stderr.String())
 	}
 }

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,11 +18,12 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// testRig has clients and a NATS server, whose other side is conn.
-func testRig(t *testing.T) *rig {
+// testRig has clients of a bridge, whose queue is returned too.
+func testRig(t *testing.T) (*rig, *queue) {
 	t.Helper()
 	env := testenv.New(t, testenv.Options{})
-	r := &rig{url: env.NATS.URL(), conn: env.Conn, Options: Options{Clients: 7, Connections: 3, Priorities: 1}}
+	r := &rig{url: env.NATS.URL(), conn: env.Conn}
+	r.Options = Options{Clients: 7, Connections: 3, Priorities: 2}
 	var err error
 	if r.conns, err = r.connectAll(t.Context()); err != nil {
 		t.Fatal(err)
@@ -33,169 +33,93 @@ func testRig(t *testing.T) *rig {
 			nc.Close()
 		}
 	})
-	return r
+	jobs := client.New(env.Conn).PriorityQueue("jobs")
+	return r, &queue{PriorityQueue: jobs, rig: r, prefix: "pq.jobs.", value: []byte("item")}
 }
 
-// serve answers requests.
-func (r *rig) serve(t *testing.T, subject string, handle func(*nats.Msg)) {
-	t.Helper()
-	_, err := r.conn.Subscribe(subject, handle)
-	if err == nil {
-		err = r.conn.Flush()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestLoadCountsRequests(t *testing.T) {
-	r := testRig(t)
+func TestLoadCountsSteps(t *testing.T) {
 	var seen atomic.Int64
-	r.serve(t, "count", func(m *nats.Msg) {
-		seen.Add(1)
-		_ = m.Respond(nil)
-	})
-	l := r.asking(nil, "count")
+	l := make(actors, 7)
+	for i := range l {
+		l[i].do = func(context.Context, int) (int, error) {
+			seen.Add(1)
+			return 1, nil
+		}
+	}
 	for range 2 { // nothing of the first turn may show in the second
 		seen.Store(0)
 		out, err := runLoad(t.Context(), l, limit{steps: 100})
 		if err != nil || out.items != 100 || seen.Load() != 100 || out.dry {
-			t.Errorf("%d requests counted, %d seen, dry %v, %v: want 100 of each", out.items, seen.Load(), out.dry, err)
+			t.Errorf("%d steps counted, %d seen, dry %v, %v: want 100", out.items, seen.Load(), out.dry, err)
 		}
 		if out.latency.TotalCount() != 100 || out.elapsed <= 0 || out.rate() <= 0 {
-			t.Errorf("latencies of %d requests, elapsed %v", out.latency.TotalCount(), out.elapsed)
+			t.Errorf("latencies of %d steps, elapsed %v", out.latency.TotalCount(), out.elapsed)
 		}
 	}
-	out, err := runLoad(t.Context(), l, limit{duration: 20 * time.Millisecond})
-	if err != nil || out.elapsed <= 0 {
-		t.Errorf("%d requests in %v, %v", out.items, out.elapsed, err)
+	if _, err := runLoad(t.Context(), l, limit{duration: time.Millisecond}); err != nil { // it ends
+		t.Error(err)
 	}
-}
 
-func TestLoadEndsWithContext(t *testing.T) {
-	r := testRig(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("told to stop")
-	var seen atomic.Int64
-	r.serve(t, "slow", func(m *nats.Msg) {
-		if seen.Add(1) == 20 {
-			cancel(reason)
-		}
-		_ = m.Respond(nil)
-	})
-	if _, err := runLoad(ctx, r.asking(nil, "slow"), limit{}); !errors.Is(err, reason) {
+	l[3].do = func(context.Context, int) (int, error) {
+		cancel(reason)
+		return 1, nil
+	}
+	if _, err := runLoad(ctx, l, limit{}); !errors.Is(err, reason) {
 		t.Errorf("error %v, want %v", err, reason)
 	}
 }
 
-// leaser is a service with some items, which counts those that are acknowledged.
-type leaser struct {
-	nc           *nats.Conn
-	left, leased atomic.Int64
-	acked        atomic.Int64
-}
-
-// newLeaser serves leases.pop.min, and ack.*.
-func newLeaser(t *testing.T, r *rig, items int64) *leaser {
-	l := &leaser{nc: r.conn}
-	l.left.Store(items)
-	r.serve(t, "leases.pop.min", l.lease)
-	r.serve(t, "ack.*", func(m *nats.Msg) {
-		l.acked.Add(1)
-		if string(m.Data) == payloadNext {
-			l.lease(m)
-		} else {
-			_ = m.Respond(nil)
-		}
-	})
-	return l
-}
-
-// lease answers a pop.
-func (l *leaser) lease(m *nats.Msg) {
-	if l.left.Add(-1) < 0 {
-		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{"Nats-Service-Error-Code": {"404"}}})
-		return
-	}
-	_ = l.nc.PublishRequest(m.Reply, fmt.Sprintf("ack.%d", l.leased.Add(1)), []byte("item"))
-}
-
-// Each kind of request gets all items, acknowledges those that are leased, and gives back at the
-// end of a turn what a client still has.
+// Each kind of request gets all items, acknowledges those that are leased, also those that a client
+// still has at the end of a turn, and ends with the error of a reply.
 func TestRequests(t *testing.T) {
-	const items = 1000
-	for name, c := range map[string]struct {
-		load  func(q *queue) load
-		acked int64 // in the end
-	}{
-		"single":  {func(q *queue) load { return q.rig.asking(nil, q.subject("pop.min")) }, 0},
-		"acked":   {(*queue).leasing, items},
-		"chained": {(*queue).chaining, items},
+	const items = 200
+	r, q := testRig(t)
+	for name, l := range map[string]load{
+		"single": r.asking(nil, q.subject("pop.min")), "acked": q.leasing(), "chained": q.chaining(),
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := testRig(t)
-			service := newLeaser(t, r, items)
-			l := c.load(&queue{rig: r, prefix: "leases."})
-
-			out, err := runLoad(t.Context(), l, limit{steps: 10})
-			if leased := service.leased.Load(); err != nil || out.items != leased || out.dry {
-				t.Errorf("%d items of %d, dry %v, %v", out.items, leased, out.dry, err)
+		if err := q.fill(t.Context(), items); err != nil {
+			t.Fatal(err)
+		}
+		for _, lim := range []limit{{steps: 10}, {}} {
+			want, dry := int64(10), lim == limit{}
+			if dry {
+				want = items - 10
 			}
-			first := out.items
-			out, err = runLoad(t.Context(), l, limit{})
-			if err != nil || out.items != items-first || !out.dry {
-				t.Errorf("%d items, dry %v, %v: want %d until the queue is empty", out.items, out.dry, err, items-first)
+			out, err := runLoad(t.Context(), l, lim)
+			info, unknown := q.Info(t.Context())
+			if errors.Join(err, unknown) != nil || out.items != want || out.dry != dry || info.Leased > 0 ||
+				dry != (info.Ready == 0) {
+				t.Errorf("%s: %d items, dry %v, %v, left %+v", name, out.items, out.dry, err, info)
 			}
-
-			for _, nc := range r.opened { // what they published has arrived then
-				if err := nc.Flush(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if _, err := r.conn.Request("ack.0", nil, grace); err != nil { // the service has handled it then
-				t.Fatal(err)
-			}
-			if got := service.acked.Load() - 1; got != c.acked {
-				t.Errorf("%d items acknowledged, want %d", got, c.acked)
-			}
-		})
+		}
 	}
-}
 
-func TestRequestsEndWithBadReplies(t *testing.T) {
 	away := nats.Header{"Nats-Service-Error-Code": {"503"}, "Nats-Service-Error": {"the store is away"}}
-	for _, c := range []struct {
-		want  string
-		load  func(q *queue) load
-		reply nats.Msg
-	}{
-		{"has no reply subject", (*queue).leasing, nats.Msg{}},
-		{"has no reply subject", (*queue).chaining, nats.Msg{}},
-		{"the store is away (503)", (*queue).mixed, nats.Msg{Header: away}},
-		{"the store is away (503)", (*queue).pushingOnce, nats.Msg{Header: away}},
-		{nats.ErrNoResponders.Error(), func(q *queue) load { return q.rig.asking(nil, "nobody") }, nats.Msg{}},
-	} {
-		t.Run(c.want, func(t *testing.T) {
-			r := testRig(t)
-			r.serve(t, "bad.>", func(m *nats.Msg) {
-				_ = m.RespondMsg(&nats.Msg{Header: c.reply.Header, Data: c.reply.Data})
-			})
-			q := &queue{rig: r, prefix: "bad."}
-			_, err := runLoad(t.Context(), c.load(q), limit{duration: time.Minute})
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, want words %q", err, c.want)
-			}
-		})
+	for subject, header := range map[string]nats.Header{"bare.>": nil, "away.>": away} {
+		_, err := r.conn.Subscribe(subject, func(m *nats.Msg) { _ = m.RespondMsg(&nats.Msg{Header: header}) })
+		if err := errors.Join(err, r.conn.Flush()); err != nil {
+			t.Fatal(err)
+		}
 	}
-}
+	bare, unavailable := &queue{rig: r, prefix: "bare."}, &queue{rig: r, prefix: "away."}
+	for i, c := range []struct {
+		l    load
+		want string
+	}{
+		{bare.leasing(), "has no reply subject"}, {bare.chaining(), "has no reply subject"},
+		{unavailable.mixed(), "the store is away (503)"}, {unavailable.pushingOnce(), "the store is away (503)"},
+		{r.asking(nil, "nobody"), nats.ErrNoResponders.Error()},
+	} {
+		if _, err := runLoad(t.Context(), c.l, limit{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("load %d: error %v, want words %q", i, err, c.want)
+		}
+	}
 
-// A Worker ends with the time of its turn although its queue is empty.
-func TestWorkersEndInTime(t *testing.T) {
-	r := testRig(t)
-	w := &workers{clients: []int{2}}
-	w.queues = []*client.PriorityQueue{client.New(r.conns[0]).PriorityQueue("empty")}
-	out, err := runLoad(t.Context(), w, limit{duration: 50 * time.Millisecond})
-	if err != nil || out.items != 0 {
+	// A Worker ends with the time of its turn although its queue is empty.
+	w := &workers{clients: []int{2}, queues: []*client.PriorityQueue{q.PriorityQueue}}
+	if out, err := runLoad(t.Context(), w, limit{duration: time.Millisecond}); err != nil || out.items != 0 {
 		t.Errorf("%d items, %v: want none, and no error", out.items, err)
 	}
 }
@@ -205,12 +129,13 @@ func TestReport(t *testing.T) {
 	out.items, out.elapsed, out.dry = 4, time.Second, true
 	_ = out.latency.RecordValue(int64(2 * time.Millisecond))
 	w := &row{
-		name: "pop.min", out: out, all: process.Machine{All: 4 * time.Second, Stolen: time.Second},
+		name: "pop.min", out: out,
 		used: map[string]process.Usage{
 			userClient: {Known: true, CPU: 5 * time.Microsecond}, userService: {},
 		},
 		extra: []Figure{inMillis("restart", 1500*time.Microsecond), times(3, "naive", 2)},
 	}
+	w.all.Add(process.Machine{All: time.Second}, process.Machine{All: 5 * time.Second, Stolen: time.Second})
 	r := newReport(Options{Payload: 128, Clients: 1, Connections: 1, Priorities: 1, Duration: time.Second})
 	r.Rows = []Row{{Name: "push"}, w.result(8)}
 

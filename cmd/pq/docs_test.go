@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -86,6 +90,46 @@ func parse(args []string) error {
 	tree.SetOut(new(strings.Builder))
 	_, err := tree.ExecuteC()
 	return err
+}
+
+// runs finds what containers of Compose and Kubernetes run of pq, with their variables, and what a unit of
+// systemd and command lines of documents run.
+var runs = regexp.MustCompile(`(?sm)(?:entrypoint: \["/usr/local/bin/pq"\]\s+command:|` +
+	`command: \[/usr/local/bin/pq\]\s+args:)(.*?)(?:mem_limit|env):(.*?)ports:|` +
+	`(?:^ExecStart=/usr/local/bin/pq|^ +docker run [^\n]* --entrypoint pq pqbridge) ([^\n]*)$`)
+
+// TestDeploymentsRunTheDashboard parses the command lines and variables with which files to deploy run pq.
+func TestDeploymentsRunTheDashboard(t *testing.T) {
+	known := map[string]bool{}
+	for _, v := range login.Variables {
+		known[v.Variable] = true
+	}
+	found := 0
+	for _, path := range testenv.Files(t, root) {
+		isTemplate := strings.Contains(path, "/templates/")
+		if isTemplate || !slices.Contains([]string{".yml", ".yaml", ".service", ".md"}, filepath.Ext(path)) {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		must(t, err)
+		text = bytes.ReplaceAll(text, []byte("\\\n"), nil)
+		for _, m := range runs.FindAllStringSubmatch(string(text), -1) {
+			found++
+			args := strings.FieldsFunc(m[1]+m[3], func(r rune) bool { return strings.ContainsRune("\"[], \n", r) })
+			args = slices.DeleteFunc(args, func(word string) bool { return word == "-" })
+			if err := parse(args); err != nil || args[0] != "dashboard" {
+				t.Errorf("%s runs pq %q: %v", path, args, err)
+			}
+			for _, name := range regexp.MustCompile(`NATS_\w+`).FindAllString(m[2], -1) {
+				if !known[name] {
+					t.Errorf("%s: pq does not know %s", path, name)
+				}
+			}
+		}
+	}
+	if found != 7 {
+		t.Errorf("%d dashboards: does the test still see two of Compose, of the chart and of documents, and one unit?", found)
+	}
 }
 
 // words are bounds and defaults of settings as the protocol has them.

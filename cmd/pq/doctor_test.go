@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -177,4 +178,21 @@ func TestSkew(t *testing.T) {
 			t.Errorf("at %d: %v, want %v", at, got, want)
 		}
 	}
+}
+
+// pq doctor says whether bridges are connected for JetStream's programs, if they are to be.
+func TestDoctorSeesJetStream(t *testing.T) {
+	t.Parallel()
+	env := testenv.New(t, testenv.Options{JetStream: true})
+	c := &cli{t: t, server: env.NATS.URL()}
+	c.findings(exitOK)["jetstream"].is(t, fine, "1 bridge connected")
+
+	env.StartBridge(func(o *bridge.Options) { o.JetStream.LeafURL = env.NATS.URL() })
+	testenv.Eventually(t, func() error {
+		if got, _, _ := c.run("", "doctor", "--json"); !strings.Contains(got, "the port of leafnodes") {
+			return errors.New(got)
+		}
+		return nil
+	})
+	c.findings(exitError)["jetstream"].is(t, wrong, "does not serve JetStream's programs", "PQ_JETSTREAM_LEAF_URL")
 }

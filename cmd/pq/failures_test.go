@@ -105,20 +105,13 @@ func TestEveryCommandIsTried(t *testing.T) {
 	}
 }
 
-func TestEveryCommandWithoutNATS(t *testing.T) {
+func TestEveryCommandThatReachesNobody(t *testing.T) {
 	t.Parallel()
-	c := &cli{t: t, server: "nats://127.0.0.1:1"}
-	c.failsEverywhere("cannot connect to NATS at nats://127.0.0.1:1: no server answers there: start one with pqbridge -dev, or name another with --server")
-}
-
-func TestEveryCommandWithWrongCredentials(t *testing.T) {
-	t.Parallel()
-	c := newNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
-	c.failsEverywhere("Authorization Violation: look at the login (pq help connection)", "--user", "me", "--password", "wrong")
-}
-
-func TestEveryCommandWithoutABridge(t *testing.T) {
-	t.Parallel()
+	away := &cli{t: t, server: "nats://127.0.0.1:1"}
+	away.failsEverywhere("cannot connect to NATS at nats://127.0.0.1:1: no server answers there: start one with pqbridge -dev, " +
+		"or name another with --server")
+	closed := newNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
+	closed.failsEverywhere("Authorization Violation: look at the login (pq help connection)", "--user", "me", "--password", "wrong")
 	newNATS(t, nil).failsEverywhere("is pqbridge running? pq doctor looks for the reason")
 }
 

@@ -37,37 +37,26 @@ func examples(help string) string {
 	return before
 }
 
-// TestHelpFitsOnAScreen: 80 columns and 24 lines, one of them for the prompt.
-func TestHelpFitsOnAScreen(t *testing.T) {
+// TestHelp: 80 columns and 24 lines, one of them for the prompt. Each command, page and flag that help names
+// is there.
+func TestHelp(t *testing.T) {
 	c := &cli{t: t, server: "nats://127.0.0.1:1"}
+	root, _ := newRoot()
 	all := pages()
 	for _, args := range all {
-		text := c.ok("", args...)
-		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-		if len(lines) > 23 {
-			t.Errorf("pq %s: %d lines", strings.Join(args, " "), len(lines))
+		page, text := "pq "+strings.Join(args, " "), c.ok("", args...)
+		if n := strings.Count(text, "\n"); n > 23 {
+			t.Errorf("%s: %d lines", page, n)
 		}
-		for _, line := range lines {
-			if utf8.RuneCountInString(line) > 80 || strings.ContainsRune(line, '\t') {
-				t.Errorf("pq %s: a line of %d columns: %s", strings.Join(args, " "), utf8.RuneCountInString(line), line)
+		for line := range strings.Lines(text) {
+			if utf8.RuneCountInString(line) > 81 || strings.ContainsRune(line, '\t') {
+				t.Errorf("%s: a line of %d columns: %s", page, utf8.RuneCountInString(line)-1, line)
 			}
 		}
 		// It leads on: to an example, and to more help.
 		if len(commandLines(examples(text))) == 0 {
-			t.Errorf("pq %s has no example", strings.Join(args, " "))
+			t.Errorf("%s has no example", page)
 		}
-	}
-	if len(all) < 16 {
-		t.Errorf("%d pages of help only: does the test still see them?", len(all))
-	}
-}
-
-// TestHelpNames checks that each command, page and flag that help names is there.
-func TestHelpNames(t *testing.T) {
-	c := &cli{t: t, server: "nats://127.0.0.1:1"}
-	root, _ := newRoot()
-	for _, args := range pages() {
-		text := c.ok("", args...)
 		for _, m := range regexp.MustCompile(`pq help ([a-z]+)`).FindAllStringSubmatch(text, -1) {
 			c.ok("", "help", m[1])
 		}
@@ -78,9 +67,12 @@ func TestHelpNames(t *testing.T) {
 			local, inherited := cmd.Flags().Lookup(name[1]), cmd.InheritedFlags().Lookup(name[1])
 			example := strings.Contains(cmd.Example, "--"+name[1]) // of another command, which TestExamplesParse checks
 			if local == nil && inherited == nil && !example && name[1] != "help" {
-				t.Errorf("pq %s names %s", strings.Join(args, " "), name[0])
+				t.Errorf("%s names %s", page, name[0])
 			}
 		}
+	}
+	if len(all) < 16 {
+		t.Errorf("%d pages of help only: does the test still see them?", len(all))
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"net"
 	"syscall"
 	"testing"
@@ -87,53 +86,30 @@ func TestNohup(t *testing.T) {
 	p.printed("a\nb\n")
 }
 
-// silentServer accepts a connection and says nothing.
-type silentServer struct {
-	url       string
-	connected chan struct{}
-}
-
-func newSilentServer(t *testing.T) *silentServer {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	s := &silentServer{url: "nats://" + l.Addr().String(), connected: make(chan struct{})}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		conn, err := l.Accept()
-		close(s.connected)
-		if err == nil {
-			_, _ = io.Copy(io.Discard, conn) // until the client disconnects
-			_ = conn.Close()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = l.Close()
-		<-done
-	})
-	return s
-}
-
 // TestSignalWhileConnecting: a signal ends an attempt to connect.
 func TestSignalWhileConnecting(t *testing.T) {
 	t.Parallel()
-	silent := newSilentServer(t)
-	c := &cli{t: t, server: silent.url}
+	c, silent := newSilent(t)
 	p := c.start(nil, "pop", "jobs")
-	<-silent.connected
+	conn, err := silent.Accept()
+	must(t, err)
+	defer conn.Close()
 	p.signal(syscall.SIGTERM)
 	p.ends(exitSignal + int(syscall.SIGTERM))
 }
 
-func TestPopWithoutReply(t *testing.T) {
-	c, r := newRelay(t)
-	p := c.start(nil, "pop", "jobs", "--prefix", "relay", "--timeout", "2s")
-	r.next()
-	p.ends(exitError)
-	p.says("the outcome is unknown: no reply on relay.jobs.pop.min: waited 2s: items may be leased, and come back when that is over")
+// newSilent has a server that lets the system accept connections, and says nothing.
+func newSilent(t *testing.T) (*cli, net.Listener) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return &cli{t: t, server: "nats://" + l.Addr().String()}, l
+}
 
-	p = c.start(nil, "pop", "jobs", "--prefix", "relay")
+func TestPopOfUnknownOutcome(t *testing.T) {
+	c, r := newRelay(t)
+	p := c.start(nil, "pop", "jobs", "--prefix", "relay")
 	r.fail(r.next(), true)
 	p.ends(exitError)
 	p.says("made up (503): items may be leased, and come back when that is over")

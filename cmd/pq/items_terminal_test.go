@@ -3,12 +3,15 @@
 package main
 
 import (
+	"context"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -64,4 +67,61 @@ func TestItemsOnATerminal(t *testing.T) {
 			}
 		}
 	}
+}
+
+// bury makes the first item of jobs a dead letter, after one delivery.
+func (c *cli) bury(reason string) {
+	c.t.Helper()
+	c.ok("", "config", "jobs", "max_deliver=1")
+	must(c.t, c.leased("jobs").Nak(context.Background(), 0, client.Reason(reason)))
+}
+
+// Whatever prints an item says why it is a dead letter.
+func TestWhyAnItemIsADeadLetter(t *testing.T) {
+	c, _ := newCLI(t)
+	id := strings.TrimSpace(c.ok("", "push", "jobs", "x"))
+	var alive item
+	if decode(t, c.ok("", "get", "jobs", id, "--json"), &alive); alive.DeadLetter != nil {
+		t.Errorf("alive: %+v", alive)
+	}
+	c.bury("the disk is full")
+	it := c.item("peek", "jobs-dead")
+	for _, args := range []string{"peek jobs-dead", "get jobs-dead " + it.ID, "lease jobs-dead --ack-wait 100ms", "pop jobs-dead --wait 1h"} {
+		var it item
+		decode(t, c.ok("", append(strings.Fields(args), "--json")...), &it)
+		d := it.DeadLetter
+		if d == nil || d.Queue != "jobs" || d.Reason != "max_deliver" || d.Error != "the disk is full" || d.Deliveries != 1 || d.At == "" {
+			t.Errorf("pq %s: %+v", args, d)
+		}
+	}
+}
+
+// On a terminal, people see it too; what programs read is the value alone.
+func TestDeadLetterOnATerminal(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "x")
+	c.bury("the disk is full")
+	c.prints("x", "peek", "jobs-dead")
+	term := newTerminal(t, 80)
+	term.start(c, nil, "pop", "jobs-dead").ends(exitOK)
+	term.sees("x\r\n")
+	term.shows("pq: a dead letter of jobs: max_deliver after 1 delivery: the disk is full", "x")
+}
+
+// Commands of pq work hear of it, but not of another item that pq work itself is run for.
+func TestWorkOnDeadLetters(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "x")
+	c.bury("the disk is full")
+	within := func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, "PQ_DEAD_REASON=another", "PQ_PRIORITY=9", "PQ_GROUP=another", "PQ_HEADER_X=another")
+	}
+	const script = `echo "$PQ_DEAD_QUEUE, $PQ_DEAD_REASON, $PQ_DEAD_ERROR, $PQ_DEAD_DELIVERIES, ${PQ_DEAD_AT%%-*}, $PQ_HEADER_X"`
+	p := c.start(within, "work", "jobs-dead", "--", "sh", "-c", script)
+	p.sees(&p.stdout, "jobs, max_deliver, the disk is full, 1, 2")
+	p.stop()
+	c.ok("", "push", "--fifo", "mail", "x")
+	p = c.start(within, "work", "--fifo", "mail", "--", "sh", "-c", `echo "got $PQ_PRIORITY$PQ_GROUP$PQ_DEAD_REASON$PQ_HEADER_X."`)
+	p.sees(&p.stdout, "got .\n")
+	p.stop()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -60,13 +61,9 @@ func TestInfo(t *testing.T) {
 			t.Errorf("printed %q, want %q", got, line)
 		}
 	}
-	var info struct {
-		Ready    int
-		Settings map[string]any
-	}
-	decode(t, c.ok("", "info", "jobs", "--json"), &info)
-	if info.Ready != 1 || len(info.Settings) != 2 {
-		t.Errorf("printed %+v", info)
+	got = c.ok("", "info", "jobs", "--json")
+	if !strings.Contains(got, `"ready":1,`) || !strings.HasSuffix(got, `"settings":{"ack_wait":"1m0s","max_deliver":5}}`+"\n") {
+		t.Errorf("printed %s", got)
 	}
 	// A queue with many priorities has one line for them.
 	many := &client.QueueInfo{}
@@ -176,20 +173,66 @@ func TestPurgeAndRedrive(t *testing.T) {
 
 // A queue that is not in use may be a misspelt one, see TestEveryCommandWithAMisspeltName, or one
 // of the other kind. That is no error, because queues need no creation.
-func TestMisspeltQueues(t *testing.T) {
+func TestQueuesOfTheOtherKind(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("", "push", "jobs", "a")
 	c.ok("", "push", "--fifo", "mail", "a")
-	for _, m := range []struct {
-		args, stdout, stderr string
-	}{
-		{"purge reports --yes", "0\n", "pq: no queue reports is in use: pq ls lists those that are\n"},
-		{"redrive mail --yes", "0\n", "pq: mail is a FIFO queue: add --fifo\n"},
-		{"config --fifo jobs", "", "pq: jobs is a priority queue: leave out --fifo\n"},
+	for args, want := range map[string]string{
+		"purge reports --yes": "0\npq: no queue reports is in use: pq ls lists those that are\n",
+		"redrive mail --yes":  "0\npq: mail is a FIFO queue: add --fifo\n",
+		"config --fifo jobs":  "pq: jobs is a priority queue: leave out --fifo\n",
 	} {
-		stdout, stderr, code := c.run("", strings.Fields(m.args)...)
-		if !strings.Contains(stdout, m.stdout) || stderr != m.stderr || code != exitOK {
-			t.Errorf("pq %s: %q, %q, exit code %d; want %q, %q", m.args, stdout, stderr, code, m.stdout, m.stderr)
+		if stdout, stderr, code := c.run("", strings.Fields(args)...); stdout+stderr != want || code != exitOK {
+			t.Errorf("pq %s: %q, %q, exit code %d; want %q", args, stdout, stderr, code, want)
 		}
+	}
+}
+
+// A queue without consumers of its own says so, and one that was emptied is not suggested for itself.
+func TestNoConsumers(t *testing.T) {
+	c, _ := newCLI(t)
+	prints := func(want string, args ...string) {
+		t.Helper()
+		if stdout, stderr, code := c.run("", args...); code != exitOK || args[0] == "consumers" && stdout != "" || stderr != want {
+			t.Errorf("pq %q: exit code %d, %q and %q, want %q", args, code, stdout, stderr, want)
+		}
+	}
+	for _, kind := range []struct{ queue, flag, own string }{
+		{"jobs", "--fifo=false", "pq: none besides min and max, which every queue has\n"},
+		{"mail", "--fifo", "pq: none besides min, which every FIFO queue has\n"},
+	} {
+		c.ok("", "push", kind.queue, "x", kind.flag, "--msg-id", "1") // which keeps it on the list for a while
+		prints(kind.own, "consumers", kind.queue, kind.flag)
+		prints(kind.own, "consumers", kind.queue, kind.flag, "--json")
+
+		c.ok("", "pop", kind.queue, kind.flag)
+		prints(kind.own, "consumers", kind.queue, kind.flag)
+		prints("", "info", kind.queue, kind.flag)
+	}
+}
+
+// pq consumers lists what the bridge says of those that JetStream's programs have created.
+func TestConsumers(t *testing.T) {
+	c, env := newCLI(t)
+	info := &client.QueueInfo{Queue: "jobs", Ready: 1, Consumers: []client.QueueConsumer{
+		{Name: "mailer", Order: "max", AckWait: time.Minute, MaxDeliver: 5, MaxAckPending: 1000, Created: time.Unix(1, 0).UTC(), Description: "sends\tmail"},
+		{Name: "plain", Order: "min"},
+	}}
+	_, err := env.Conn.Subscribe("fake.jobs.info", func(m *nats.Msg) { _ = m.Respond(info.Encode()) })
+	must(t, err)
+	must(t, env.Conn.Flush())
+	lines := strings.Split(c.ok("", "consumers", "jobs", "--prefix", "fake"), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "mailer\tmax\t1m0s\t5\t1000\t") || !strings.HasSuffix(lines[0], "\tsends mail") ||
+		!strings.HasPrefix(lines[1], "plain\tmin\t-\t-\t-\t") {
+		t.Errorf("printed %q", lines)
+	}
+	var first client.QueueConsumer
+	line, rest, _ := strings.Cut(c.ok("", "consumers", "jobs", "--json", "--prefix", "fake"), "\n")
+	decode(t, line, &first)
+	if !reflect.DeepEqual(first, info.Consumers[0]) || strings.Count(rest, "\n") != 1 {
+		t.Errorf("printed %s, %s", line, rest)
+	}
+	if got := c.ok("", "info", "jobs", "--prefix", "fake"); !strings.Contains(got, "consumers   mailer, plain\n") {
+		t.Errorf("pq info printed %q", got)
 	}
 }

@@ -87,9 +87,7 @@ func shell(before, redirection string) func(*exec.Cmd) {
 
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Error(err)
-	}
+	must(p.t, p.cmd.Process.Signal(s))
 }
 
 // signalsUntilEnd repeats a signal until the process has ended: one that comes soon after another

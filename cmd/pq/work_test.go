@@ -18,20 +18,8 @@ import (
 // has waits until there are these queues, as pq ls prints them.
 func (c *cli) has(want string) {
 	c.t.Helper()
-	queues := client.New(c.conn())
 	testenv.Eventually(c.t, func() error {
-		got := ""
-		first, err := queues.ListPriorityQueues(c.t.Context(), "", 0)
-		must(c.t, err)
-		for _, q := range first.Queues {
-			got += fmt.Sprintf("pq\t%s\t%d\t%d\t%d\n", q.Queue, q.Ready, q.Leased, q.Delayed)
-		}
-		second, err := queues.ListQueues(c.t.Context(), "", 0)
-		must(c.t, err)
-		for _, q := range second.Queues {
-			got += fmt.Sprintf("q\t%s\t%d\t%d\t%d\n", q.Queue, q.Ready, q.Leased, q.Delayed)
-		}
-		if got != want {
+		if got := c.ok("", "ls"); got != want {
 			return fmt.Errorf("there are %q, want %q", got, want)
 		}
 		return nil

@@ -179,7 +179,7 @@ func TestDeadLetters(t *testing.T) {
 	page := b.sees("/dead", "no such user", "broken", "jobs-dead", `name="search"`)
 
 	search := regexp.MustCompile(`name="search" value="([^"]+)"`).FindStringSubmatch(page.body)[1] // the most frequent is first
-	b.get("/queue/pq/jobs-dead/items?search="+search).wants(t, 200, "one", "two").lacks(t, "three")
+	b.get("/queue/pq/jobs-dead/items?search="+search).wants(t, 200, "one", "two", `class="c-tries ">1</td>`).lacks(t, "three")
 	b.post("/queue/pq/jobs-dead/redrive", "search", search, "dry", "1").wants(t, 200, "2", "one")
 	b.post("/queue/pq/jobs-dead/redrive", "search", search).wants(t, 200, "2")
 	b.post("/queue/pq/other/redrive", "search", search).wants(t, 400, errNoSearch.Error())

@@ -212,46 +212,44 @@ func TestInterest(t *testing.T) {
 // Thousands of queues are listed more rarely, sorted, filtered and cut into pages here, and only
 // those in view are asked about.
 func TestThousandsOfQueues(t *testing.T) {
-	synctest.Test(t, thousandsOfQueues) // in which no time passes
-}
+	synctest.Test(t, func(t *testing.T) { // in which no time passes
+		l := &live{figures: figures{queues: map[queueRef]*queueState{}, bridges: bridges{}}}
+		now := time.Now()
+		for i := range 10_000 {
+			q := &queueState{infoAt: now, listed: true}
+			q.Ready = int64(i * 7 % 10_000)
+			l.queues[queueRef{"pq", fmt.Sprintf("queue-%04d", i)}] = q
+		}
+		l.listed = now
+		if l.isListDue(now.Add(15*time.Second)) || !l.isListDue(now.Add(20*time.Second)) {
+			t.Error("10,000 queues are not listed every 20 s")
+		}
 
-func thousandsOfQueues(t *testing.T) {
-	l := &live{figures: figures{queues: map[queueRef]*queueState{}, bridges: bridges{}}}
-	now := time.Now()
-	for i := range 10_000 {
-		q := &queueState{infoAt: now, listed: true}
-		q.Ready = int64(i * 7 % 10_000)
-		l.queues[queueRef{"pq", fmt.Sprintf("queue-%04d", i)}] = q
-	}
-	l.listed = now
-	if l.isListDue(now.Add(15*time.Second)) || !l.isListDue(now.Add(20*time.Second)) {
-		t.Error("10,000 queues are not listed every 20 s")
-	}
+		d := &board{live: l}
+		v := d.queuesView(map[string][]string{"sort": {"ready"}, "dir": {"desc"}, "from": {"100"}})
+		if len(v.Rows) != pageRows || v.Rows[0].Ready != 9_899 || v.Total != 10_000 || v.Pager.From != 101 || v.Pager.Prev == "" || v.Pager.Next == "" {
+			t.Errorf("%d rows from %+v, %+v", len(v.Rows), v.Rows[0], v.Pager)
+		}
+		v = d.queuesView(map[string][]string{"filter": {"QUEUE-99"}, "from": {"5000"}})
+		if v.Matching != 100 || v.Rows[0].Name != "queue-9900" || v.Pager.Next != "" || v.Sum.Ready != 9_999*5_000 {
+			t.Errorf("%d match, %+v, %+v", v.Matching, v.Pager, v.Sum)
+		}
 
-	d := &board{live: l}
-	v := d.queuesView(map[string][]string{"sort": {"ready"}, "dir": {"desc"}, "from": {"100"}})
-	if len(v.Rows) != pageRows || v.Rows[0].Ready != 9_899 || v.Total != 10_000 || v.Pager.From != 101 || v.Pager.Prev == "" || v.Pager.Next == "" {
-		t.Errorf("%d rows from %+v, %+v", len(v.Rows), v.Rows[0], v.Pager)
-	}
-	v = d.queuesView(map[string][]string{"filter": {"QUEUE-99"}, "from": {"5000"}})
-	if v.Matching != 100 || v.Rows[0].Name != "queue-9900" || v.Pager.Next != "" || v.Sum.Ready != 9_999*5_000 {
-		t.Errorf("%d match, %+v, %+v", v.Matching, v.Pager, v.Sum)
-	}
-
-	view := []queueRef{{"pq", "queue-0001"}, {"pq", "queue-0002"}}
-	soon, later := now.Add(6*time.Second), now.Add(time.Minute)
-	for _, q := range view {
-		l.queues[q].shown = soon
-	}
-	if list := l.due(soon); len(list) != 2 || !slices.Contains(view, list[0]) || !slices.Contains(view, list[1]) {
-		t.Errorf("%d are due", len(list))
-	}
-	for _, q := range view {
-		l.queues[q].shown = later
-	}
-	if list := l.due(later); len(list) != 2+othersPerTick {
-		t.Errorf("%d are due", len(list))
-	}
+		view := []queueRef{{"pq", "queue-0001"}, {"pq", "queue-0002"}}
+		soon, later := now.Add(6*time.Second), now.Add(time.Minute)
+		for _, q := range view {
+			l.queues[q].shown = soon
+		}
+		if list := l.due(soon); len(list) != 2 || !slices.Contains(view, list[0]) || !slices.Contains(view, list[1]) {
+			t.Errorf("%d are due", len(list))
+		}
+		for _, q := range view {
+			l.queues[q].shown = later
+		}
+		if list := l.due(later); len(list) != 2+othersPerTick {
+			t.Errorf("%d are due", len(list))
+		}
+	})
 }
 
 // Rates are what bridges counted between two answers. A bridge that no longer answers has none.

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,17 +79,10 @@ func serve(t *testing.T, env *testenv.Env, nc *nats.Conn, change func(*Options))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.board.Run(ctx) }()
-	stopped := false
-	r.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
+	r.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("the dashboard ended with %v", err)
-		}
-	}
+		must(t, <-done)
+	})
 	t.Cleanup(r.stop)
 	return r
 }

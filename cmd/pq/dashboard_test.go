@@ -3,12 +3,16 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // pq dashboard prints where it is, serves its pages there, and ends without an error.
@@ -29,16 +33,17 @@ func TestDashboard(t *testing.T) {
 	must(t, err)
 	url := strings.TrimSpace(strings.TrimPrefix(line, "pq dashboard: "))
 
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	reply, err := (&http.Client{Transport: transport}).Get(url + "/queue/pq/jobs/items")
-	must(t, err)
-	page, err := io.ReadAll(reply.Body)
-	must(t, err)
-	must(t, reply.Body.Close())
-	if reply.StatusCode != http.StatusOK || !strings.Contains(string(page), "hello") {
-		t.Errorf("status %d: %s", reply.StatusCode, page)
-	}
+	browser := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	testenv.Eventually(t, func() error { // it may not be connected yet
+		reply, err := browser.Get(url + "/queue/pq/jobs/items")
+		must(t, err)
+		defer reply.Body.Close()
+		page, err := io.ReadAll(reply.Body)
+		if err == nil && (reply.StatusCode != http.StatusOK || !strings.Contains(string(page), "hello")) {
+			err = fmt.Errorf("status %d: %s", reply.StatusCode, harness.Shorten("page", string(page)))
+		}
+		return err
+	})
 
 	cancel()
 	if err := <-done; err != nil || problems.Len() > 0 {

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
-
-	"github.com/pqbridge/pqbridge/testenv/harness"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
@@ -26,7 +24,7 @@ func options(e *testenv.Env) Options {
 	}
 }
 
-func run1(t *testing.T, o Options) *Report {
+func result(t *testing.T, o Options) *Report {
 	t.Helper()
 	report, err := Run(t.Context(), o)
 	if err != nil {
@@ -36,44 +34,38 @@ func run1(t *testing.T, o Options) *Report {
 }
 
 func TestVerifiedLoad(t *testing.T) {
-	for _, fifo := range []bool{false, true} {
-		o := options(testenv.New(t, testenv.Options{}))
-		o.FIFO, o.Verify = fifo, true
-		report := run1(t, o)
+	o := options(testenv.New(t, testenv.Options{}))
+	for _, o.FIFO = range []bool{false, true} {
+		o.Mode, o.Verify = Mixed, true
+		report := result(t, o)
 		if v := report.Verify; !v.OK() || v.Pushed != v.Popped || v.Unknown != 0 {
-			t.Errorf("FIFO %t: %+v", fifo, v)
+			t.Errorf("FIFO %t: %+v", o.FIFO, v)
 		}
 		if n := report.Operations[0].Count + report.Operations[1].Count; n != 400 {
-			t.Errorf("FIFO %t: %d requests, want 400", fifo, n)
+			t.Errorf("FIFO %t: %d requests, want 400", o.FIFO, n)
 		}
 		for _, row := range report.Operations {
 			if row.Count < 100 || row.Errors != 0 || row.Rate <= 0 || row.P50 <= 0 || row.Max < row.P50 {
-				t.Errorf("FIFO %t: row %+v", fifo, row)
+				t.Errorf("FIFO %t: row %+v", o.FIFO, row)
 			}
 		}
 		o.Mode = Push
-		if v := run1(t, o).Verify; !v.OK() || v.Pushed != 400 || v.Popped != 400 {
-			t.Errorf("FIFO %t: pushed only: %+v", fifo, v)
+		if v := result(t, o).Verify; !v.OK() || v.Pushed != 400 || v.Popped != 400 {
+			t.Errorf("FIFO %t: pushed only: %+v", o.FIFO, v)
 		}
 	}
-}
 
-func TestPushThenPop(t *testing.T) {
-	o := options(testenv.New(t, testenv.Options{}))
-	o.Mode = Push
-	run1(t, o)
+	o.Verify = false
+	result(t, o)
 	o.Verify = true
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "400 items of an earlier load") {
 		t.Errorf("verify with items there: %v", err)
 	}
-	o.Verify, o.Mode, o.Count, o.Duration = false, Pop, 0, time.Minute
-	report := run1(t, o)
-	if row := report.Operations[0]; len(report.Operations) != 1 || row.Name != "pop" || row.Count != 400 || !report.RanDry {
-		t.Errorf("%+v", report)
-	}
+	o.Verify, o.Mode, o.Count, o.Duration = false, Pop, 0, time.Hour
+	report := result(t, o)
 	var text strings.Builder
-	if err := report.Write(&text); err != nil || !strings.Contains(text.String(), "ran empty") {
-		t.Errorf("%v:\n%s", err, text.String())
+	if err := report.Write(&text); err != nil || !report.RanDry || !strings.Contains(text.String(), "ran empty") {
+		t.Errorf("%v: %+v\n%s", err, report, text.String())
 	}
 }
 
@@ -99,15 +91,13 @@ func TestItemsOfOthersStay(t *testing.T) {
 	}
 }
 
+// One request at once, and the next when its turn comes, unless the time is over.
 func TestRateAndDuration(t *testing.T) {
 	o := options(testenv.New(t, testenv.Options{}))
-	o.Count, o.Duration, o.Rate = 0, 200*time.Millisecond, 100
-	var told atomic.Int64
-	o.Progress = func(int64, time.Duration) { told.Add(1) }
-	report := run1(t, o)
-	// One at once, then one each 10 ms; a slow machine makes fewer.
-	if n := report.Operations[0].Count + report.Operations[1].Count; n < 1 || n > 30 {
-		t.Errorf("%d requests at 100 a second in 0.2 s", n)
+	o.Count, o.Duration, o.Rate = 0, 50*time.Millisecond, 0.001
+	report := result(t, o)
+	if n := report.Operations[0].Count + report.Operations[1].Count; n > 1 {
+		t.Errorf("%d requests, one each 1,000 s", n)
 	}
 }
 

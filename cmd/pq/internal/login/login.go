@@ -35,11 +35,11 @@ type Connection struct {
 	tlsFirst             bool
 }
 
-// connectTimeout bounds the attempt to connect to one server, so that a wrong
-// address is noticed early.
-const connectTimeout = 5 * time.Second
-
-func (c *Connection) connectTimeout() time.Duration { return min(c.Timeout, connectTimeout) }
+// connectTimeout bounds the attempt to connect to one server, so that a wrong address is noticed early: 5 s, or
+// half of a --timeout that is longer than usual.
+func (c *Connection) connectTimeout() time.Duration {
+	return min(c.Timeout, max(5*time.Second, c.Timeout/2))
+}
 
 // Variables maps flags to the variables that set them when the flag is not given.
 var Variables = [...]struct{ Flag, Variable string }{

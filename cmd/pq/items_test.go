@@ -13,6 +13,9 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
+// at is a time.
+const at = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z`
+
 // browsable has a leased item, a ready one and a delayed one in jobs, in this order, and returns their
 // ids.
 func (c *cli) browsable() (leased, ready, delayed string) {
@@ -30,7 +33,6 @@ func (c *cli) browsable() (leased, ready, delayed string) {
 func TestItems(t *testing.T) {
 	c, _ := newCLI(t)
 	leased, ready, delayed := c.browsable()
-	const at = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z`
 	want := regexp.MustCompile("^" + leased + "\t1\tleased\t1\t5\t" + at + "\t" + at + "\tfirst\n" +
 		ready + "\t2\tready\t0\t6\t" + at + "\t-\tsecond\n" + delayed + "\t3\tdelayed\t0\t7\t" + at + "\t" + at + "\tof acme\n$")
 	if got := c.ok("", "items", "jobs"); !want.MatchString(got) {
@@ -91,7 +93,6 @@ func TestDead(t *testing.T) {
 	c.ok("", "push", "failed", "no dead letter")
 	c.ok("", "push", "other-dead", "no dead letter")
 
-	const at = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z`
 	jobs := `[\w-]+\tfailed\tjobs\tno such user\t\t1\t` + at + `\tto jobs\n`
 	mail := `[\w-]+\tmail-dead\tmail\tno such user\t\t1\t` + at + `\tto mail\n`
 	for args, want := range map[string]string{"dead jobs": jobs, "dead mail": mail, "dead": jobs + mail, "dead --match mail": mail, "dead --limit 1": jobs, "dead failed": "", "dead --fifo": ""} {

@@ -13,48 +13,38 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
-func TestPurgeAsksOnATerminal(t *testing.T) {
-	c, _ := newCLI(t)
-	c.ok("a\nb\n", "push", "jobs", "--lines")
-	for _, step := range []struct {
-		answer, left, says string
-		code               int
-	}{
-		{"\n", "2\n", "pq: nothing was done, because the answer was not yes", exitError},
-		{"\x04", "2\n", "pq: nothing was done, because the answer was not yes", exitError}, // Ctrl-D
-		{"y\n", "0\n", "2 items removed from jobs", exitOK},
-	} {
-		term := newTerminal(t, 80)
-		p := term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, "purge", "jobs")
-		term.sees("Remove 2 items of jobs? [y/N] ")
-		_, err := term.keys.WriteString(step.answer)
-		must(t, err)
-		p.ends(step.code)
-		term.sees(step.says)
-		c.prints(step.left, "len", "jobs")
-	}
-}
-
-// Ctrl-C at the question changes nothing, and says so.
-func TestInterruptAtTheQuestion(t *testing.T) {
+// Only yes is an answer to a question. Ctrl-C changes nothing either, and says so.
+func TestQuestionsOnATerminal(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("a\nb\nc\n", "push", "jobs", "--lines")
 	c.bury("no")
 	c.ok("", "push", "jobs-dead", "no dead letter", "--priority", "-1") // the first, but not the last
-	for command, question := range map[string]string{
-		"purge jobs": "Remove 2 items of jobs? [y/N] ", "redrive jobs-dead": "Send the dead letters among 2 items of jobs-dead back? [y/N] ",
+	const unanswered = "pq: nothing was done, because the answer was not yes"
+	const interrupted = "pq: stopped by a signal (interrupt): nothing was changed"
+	purge, redrive := "Remove 2 items of jobs? [y/N] ", "Send the dead letters among 2 items of jobs-dead back? [y/N] "
+	for _, step := range []struct {
+		command, question, answer, says string
+		code                            int
+	}{
+		{"purge jobs", purge, "\n", unanswered, exitError},
+		{"purge jobs", purge, "\x04", unanswered, exitError}, // Ctrl-D
+		{"purge jobs", purge, "\x03", interrupted, exitSignal + int(syscall.SIGINT)},
+		{"redrive jobs-dead", redrive, "\x03", interrupted, exitSignal + int(syscall.SIGINT)},
+		{"purge jobs", purge, "y\n", "2 items removed from jobs", exitOK},
 	} {
+		c.prints("pq\tjobs\t2\t0\t0\npq\tjobs-dead\t2\t0\t0\n", "ls")
 		term := newTerminal(t, 80)
-		p := term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, strings.Fields(command)...)
-		term.sees(question)
-		_, err := term.keys.WriteString("\x03")
+		p := term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, strings.Fields(step.command)...)
+		term.sees(step.question)
+		_, err := term.keys.WriteString(step.answer)
 		must(t, err)
-		p.ends(exitSignal + int(syscall.SIGINT))
-		const said = "pq: stopped by a signal (interrupt): nothing was changed"
-		term.sees(said + "\r\n")
-		term.shows(question+"^C", said)
-		c.prints("2\n", "len", "jobs")
+		p.ends(step.code)
+		term.sees(step.says + "\r\n")
+		if step.says == interrupted {
+			term.shows(step.question+"^C", interrupted)
+		}
 	}
+	c.prints("0\n", "len", "jobs")
 }
 
 // Nobody is asked whether to send back dead letters of a queue that has none at its ends.

@@ -47,17 +47,8 @@ func TestSchedule(t *testing.T) {
 		}
 	}
 
-	for _, mistake := range [][2]string{
-		{"schedule add jobs a", "cron: want it or every"},
-		{"schedule add jobs a --cron @dayly", "want five fields"},
-		{"schedule add jobs a --every 1s --until soon", "want a time such as 2030"},
-		{"schedule add jobs a --every 1s -H x", "header"},
-		{"schedule rm jobs a", "no such schedule"},
-	} {
-		if _, stderr, code := c.run("", strings.Fields(mistake[0])...); code == exitOK || !strings.Contains(stderr, mistake[1]) {
-			t.Errorf("pq %s: exit code %d, %q", mistake[0], code, stderr)
-		}
-	}
+	c.fails(exitUsage, "header", strings.Fields("schedule add jobs a --every 1s -H x")...)
+	c.fails(exitUsage, "want a time such as 2030", strings.Fields("schedule add jobs a --every 1s --until soon")...)
 }
 
 // The page on schedules shows a request that a queue takes as it is.

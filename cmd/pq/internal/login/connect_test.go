@@ -2,7 +2,6 @@ package login
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"os"
@@ -13,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// What is said of a server is true of it.
+// What is said of a server is true of it. See TestServersThatRefuse of pq, too.
 func TestWhyNotConnected(t *testing.T) {
 	const none = "no server answers there"
 	c := &Connection{Timeout: time.Second}
@@ -26,12 +25,9 @@ func TestWhyNotConnected(t *testing.T) {
 		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, "it accepts the connection, but does not speak as a NATS server within 1s"},
 		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "nowhere"}}, "lookup nowhere: no such host: name another with --server"},
 		{nats.ErrNoInfoReceived, "that is no NATS server"},
-		{nats.ErrAuthorization, "look at the login"},
 		{fmt.Errorf("%w: expired", nats.ErrAuthExpired), "look at the login"},
 		{nats.ErrAuthRevoked, "look at the login"},
 		{nats.ErrMaxConnectionsExceeded, "maximum connections exceeded"},
-		{nats.ErrSecureConnWanted, "leave out --tlsca"},
-		{&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, "with --tlsca"},
 		{tls.AlertError(116), "--tlscert, --tlskey"},
 	} {
 		text := c.whyNot(m.err).Error()

@@ -2,6 +2,7 @@ package subjects
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -19,7 +20,7 @@ func FuzzBuildThenParse(f *testing.F) {
 		r := Request{Kind: Kind(kind), Verb: Verb(verb), Queue: queue, Priority: priority, HasPriority: hasPriority}
 		subject, err := g.Build(r)
 		if err != nil {
-			checkErrorText(t, err)
+			WantSendable(t, err, ErrPrefix, ErrQueueName, ErrVerb, ErrPriority, ErrToken)
 			return
 		}
 		if got, err := g.Parse(subject); err != nil || got != r {
@@ -43,7 +44,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, subject string) {
 		r, err := g.Parse(subject)
 		if err != nil {
-			checkErrorText(t, err)
+			WantSendable(t, err, ErrPrefix, ErrQueueName, ErrVerb, ErrPriority, ErrToken)
 			return
 		}
 		built, err := g.Build(r)
@@ -60,15 +61,13 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func checkErrorText(t *testing.T, err error) {
+// WantSendable checks that an error is one of ours, and fits into a header.
+func WantSendable(t *testing.T, err error, ours ...error) {
 	t.Helper()
-	ours := false
-	for _, sentinel := range []error{ErrPrefix, ErrQueueName, ErrVerb, ErrPriority, ErrToken} {
-		ours = ours || errors.Is(err, sentinel)
-	}
 	text := err.Error()
-	printable := strings.IndexFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) < 0
-	if !ours || !printable || len(text) > 1000 {
+	isOurs := slices.ContainsFunc(ours, func(sentinel error) bool { return errors.Is(err, sentinel) })
+	unprintable := func(c rune) bool { return c < ' ' || c > '~' }
+	if !isOurs || strings.ContainsFunc(text, unprintable) || len(text) > 1000 {
 		t.Fatalf("error %q", text)
 	}
 }

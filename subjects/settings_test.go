@@ -36,7 +36,6 @@ func TestChange(t *testing.T) {
 		`{"backoff":["1s",2000000000,"0s"],"ack_wait":"1m30s"}`: `{"ack_wait":"1m30s","backoff":["1s","2s","0s"]}`,
 		`{"ack_wait":0,"backoff":[],"max_deliver":0}`:           `{"ack_wait":null,"backoff":null,"max_deliver":null}`,
 		`{"ttl":"0s","duplicate_window":0}`:                     `{"ttl":null,"duplicate_window":"0s"}`,
-		`{"ttl":1000000000}`:                                    `{"ttl":"1s"}`,
 		`{"max_deliver":1000000,"max_items":1000000000}`:        "",
 		`{"max_bytes":1125899906842624,"discard":"new"}`:        "",
 		`{"pause_until":"2030-01-31T13:00:00.000001+01:00"}`:    `{"pause_until":"2030-01-31T12:00:00.000001Z"}`,
@@ -73,7 +72,6 @@ func TestBadChange(t *testing.T) {
 		``:                         "not an object",
 		`{"ttl2":1}`:               `unknown member "ttl2"`,
 		`{"ack_wait":"99ms"}`:      `ack_wait: "99ms": want 100ms to 12h`,
-		`{"ttl":"87601h"}`:         "1s to 87600h",
 		`{"backoff":"1s"}`:         `backoff: "1s": want an array`,
 		`{"backoff":["1s","-1s"]}`: "backoff: element 1",
 		`{"backoff":[` + strings.Repeat("1,", 100) + `1]}`: "up to 100 durations",
@@ -108,9 +106,7 @@ func FuzzSettings(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		c, err := subjects.ParseChange(payload)
 		if err != nil {
-			if !errors.Is(err, subjects.ErrOptions) || len(err.Error()) > 1000 || strings.Trim(err.Error(), printable) != "" {
-				t.Errorf("%q: %v", payload, err)
-			}
+			subjects.WantSendable(t, err, subjects.ErrOptions)
 			return
 		}
 
@@ -199,10 +195,8 @@ func TestDeadLetterHeaders(t *testing.T) {
 		t.Errorf("%v is read as %+v, %v", h, info.DeadLetter, err)
 	}
 	several := map[string][]string{subjects.HeaderPriority: {"x"}, subjects.HeaderDeliveries: {"soon"}, subjects.HeaderPushedAt: {"now"}}
-	for range 10 {
-		_, err := subjects.ParseItemHeaders(several)
-		if !errors.Is(err, subjects.ErrPriority) || !strings.Contains(err.Error(), subjects.HeaderPushedAt) {
-			t.Fatalf("%v: %v", several, err)
-		}
+	_, err = subjects.ParseItemHeaders(several)
+	if !errors.Is(err, subjects.ErrPriority) || !strings.Contains(err.Error(), subjects.HeaderPushedAt) {
+		t.Fatalf("%v: %v", several, err)
 	}
 }

@@ -12,25 +12,20 @@ func TestEndpoints(t *testing.T) {
 		got = append(got, e.Name+" "+e.Subject)
 	}
 	want := []string{
-		"push pq.*.push",
-		"push-priority pq.*.push.*",
-		"push-batch pq.*.push.batch",
-		"pop-min pq.*.pop.min",
-		"pop-max pq.*.pop.max",
-		"peek-min pq.*.peek.min",
-		"peek-max pq.*.peek.max",
-		"len pq.*.len", "ack pq.*.ack.*", "config pq.*.config", "info pq.*.info",
-		"get pq.*.get", "remove pq.*.remove", "rank pq.*.rank", "move pq.*.move", "items pq.*.items",
-		"release pq.*.release", "schedule pq.*.schedule", "schedules pq.*.schedules", "unschedule pq.*.unschedule",
-		"purge pq.*.purge", "redrive pq.*.redrive", "list pq.list",
-		"enqueue q.*.enqueue",
-		"enqueue-batch q.*.enqueue.batch",
-		"dequeue q.*.dequeue",
-		"peek q.*.peek",
-		"fifo-len q.*.len", "fifo-ack q.*.ack.*", "fifo-config q.*.config", "fifo-info q.*.info",
-		"fifo-get q.*.get", "fifo-remove q.*.remove", "fifo-rank q.*.rank", "fifo-items q.*.items",
-		"fifo-release q.*.release", "fifo-schedule q.*.schedule", "fifo-schedules q.*.schedules", "fifo-unschedule q.*.unschedule",
-		"fifo-purge q.*.purge", "fifo-redrive q.*.redrive", "fifo-list q.list",
+		"push pq.*.push", "push-priority pq.*.push.*", "push-batch pq.*.push.batch",
+		"pop-min pq.*.pop.min", "pop-max pq.*.pop.max", "peek-min pq.*.peek.min",
+		"peek-max pq.*.peek.max", "len pq.*.len", "ack pq.*.ack.*", "config pq.*.config",
+		"info pq.*.info", "get pq.*.get", "remove pq.*.remove", "rank pq.*.rank",
+		"move pq.*.move", "items pq.*.items", "release pq.*.release", "schedule pq.*.schedule",
+		"schedules pq.*.schedules", "unschedule pq.*.unschedule", "purge pq.*.purge",
+		"redrive pq.*.redrive", "list pq.list",
+		"enqueue q.*.enqueue", "enqueue-batch q.*.enqueue.batch", "dequeue q.*.dequeue",
+		"peek q.*.peek", "fifo-len q.*.len", "fifo-ack q.*.ack.*", "fifo-config q.*.config",
+		"fifo-info q.*.info", "fifo-get q.*.get", "fifo-remove q.*.remove",
+		"fifo-rank q.*.rank", "fifo-items q.*.items", "fifo-release q.*.release",
+		"fifo-schedule q.*.schedule", "fifo-schedules q.*.schedules",
+		"fifo-unschedule q.*.unschedule", "fifo-purge q.*.purge", "fifo-redrive q.*.redrive",
+		"fifo-list q.list",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -55,16 +50,5 @@ func TestVerbsBelongToTheCaller(t *testing.T) {
 	Verbs(FIFO)[0] = Push
 	if got, want := Verbs(FIFO), []Verb{Enqueue, EnqueueBatch, Dequeue, Peek, Len, AckLease, Config, Info, Get, Remove, Rank, Items, Release, Schedule, Schedules, Unschedule, Purge, Redrive, List}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestNames(t *testing.T) {
-	for got, want := range map[string]string{
-		Priority.String(): "priority", FIFO.String(): "fifo", Kind(7).String(): "Kind(7)",
-		PopMin.String(): "pop.min", Peek.String(): "peek", Verb(77).String(): "Verb(77)",
-	} {
-		if got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
 	}
 }

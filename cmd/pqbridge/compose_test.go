@@ -212,9 +212,20 @@ func TestComposeBuildsOnce(t *testing.T) {
 // TestComposeOrder: services wait for others that are there, not for each other, and bridges for
 // a database. The servers of FoundationDB are not healthy before foundationdb-configure is done,
 // and podman starts nothing that depends on an ended container that depends on a running one.
+// fdbserver ends by itself, with a line in its log, before the container's limit has it killed; each
+// server of a cluster has a name of its own, which the cluster file has.
 func TestComposeOrder(t *testing.T) {
 	for name, servers := range composeFiles {
 		file := readCompose(t, name)
+		for _, server := range servers {
+			s := file.Services[server]
+			if s.MemLimit != "3g" || s.Hostname != server {
+				t.Errorf("%s: %s has %s and the name %s", name, server, s.MemLimit, s.Hostname)
+			}
+			wantWords(t, strings.Join(s.Command, " "), "--memory=2500MiB")
+		}
+		coordinators := "@" + strings.Join(servers, ":4500,") + ":4500'"
+		wantWords(t, file.Services["foundationdb-volumes"].Command[0], coordinators)
 		waits := map[string][]string{}
 		for service, s := range file.Services {
 			waits[service] = slices.Collect(maps.Keys(s.DependsOn))
@@ -264,24 +275,6 @@ func TestComposeStartsNATS(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestComposeLimitsFoundationDB: fdbserver ends by itself, with a line in its log, before the
-// container's limit has it killed; each server of a cluster has a name of its own, which the
-// cluster file has.
-func TestComposeLimitsFoundationDB(t *testing.T) {
-	for name, servers := range composeFiles {
-		file := readCompose(t, name)
-		for _, server := range servers {
-			s := file.Services[server]
-			if s.MemLimit != "3g" || s.Hostname != server {
-				t.Errorf("%s: %s has %s and the name %s", name, server, s.MemLimit, s.Hostname)
-			}
-			wantWords(t, strings.Join(s.Command, " "), "--memory=2500MiB")
-		}
-		coordinators := "@" + strings.Join(servers, ":4500,") + ":4500'"
-		wantWords(t, file.Services["foundationdb-volumes"].Command[0], coordinators)
-	}
 }
 
 // fakeFDBCLI stands in for fdbcli. It keeps the state of the database, and what was done

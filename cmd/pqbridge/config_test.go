@@ -21,15 +21,11 @@ func TestEveryProblem(t *testing.T) {
 	}
 	mistakes := []mistake{
 		{"PQ_STORE", "redis", []string{"PQ_STORE", `"redis"`, "embedded", "fdb"}},
-		{"PQ_NATS_URL", "", []string{"PQ_NATS_URL"}},
 		{"PQ_NATS_TLS_CERT", "cert.pem", []string{`PQ_NATS_TLS_CERT is "cert.pem" and PQ_NATS_TLS_KEY ""`}},
-		{"PQ_NATS_PASSWORD", "secret", []string{"PQ_NATS_USER"}},
-		{"PQ_DATA_DIR", "", []string{"PQ_DATA_DIR"}},
 		{"PQ_KEY_PREFIX", "q", []string{"PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX", "the FIFO queues", "differ"}},
 		{"PQ_SUBJECT_PREFIX", "a..b", []string{"PQ_SUBJECT_PREFIX", "empty"}},
 		{"PQ_QUEUE_GROUP", "a b", []string{`PQ_QUEUE_GROUP is "a b": want 1 to 128 letters`}},
 		{"PQ_HTTP_ADDR", "127.0.0.1:99999", []string{`PQ_HTTP_ADDR is "127.0.0.1:99999": want host:port or off`}},
-		{"PQ_DEV_NATS_PORT", "70000", []string{"PQ_DEV_NATS_PORT", "65535"}},
 		{"PQ_LANES", "-1", []string{"PQ_LANES is -1: want 1 to 1024, or 0 for the default"}},
 		{"PQ_MAX_BATCH_BYTES", "9000000", []string{"PQ_MAX_BATCH_BYTES is 9000000: want 1 to 8000000"}},
 		{"PQ_REQUEST_TIMEOUT", "-1s", []string{"PQ_REQUEST_TIMEOUT is -1s: want 1ms to 24h"}},
@@ -41,7 +37,6 @@ func TestEveryProblem(t *testing.T) {
 		{"PQ_NATS_CREDS", "absent.creds", []string{"PQ_NATS_CREDS absent.creds", "no such file"}},
 		{"PQ_NATS_TLS_CA", "absent.pem", []string{"PQ_NATS_TLS_CA absent.pem", "no such file"}},
 		{"PQ_DATADIR", "x", []string{"PQ_DATADIR is not a variable", "did you mean PQ_DATA_DIR?"}},
-		{"PQ_NATS_CREDENTIALS", "x", []string{"PQ_NATS_CREDENTIALS", "did you mean PQ_NATS_CREDS?"}},
 	}
 	unreadable := []mistake{
 		{"PQ_LANES", "many", []string{`PQ_LANES is "many": want a whole number`}},
@@ -128,26 +123,6 @@ func TestDevRefusesNATSVariables(t *testing.T) {
 	}
 	if _, err := loadConfig(true); err == nil || !strings.Contains(err.Error(), "PQ_NATS_URL has no use with -dev") {
 		t.Errorf("error %v", err)
-	}
-}
-
-// TestKeyPrefixesThatMeet checks that key prefixes are refused if keys of one would be
-// among keys of the other, with an error that names the variables.
-func TestKeyPrefixesThatMeet(t *testing.T) {
-	for _, test := range []struct{ priority, fifo, want string }{
-		{"", "q", "not empty"},
-		{"pq", "", "not empty"},
-		{"pq", "pq", "the priority queues and the FIFO queues"},
-		{"pq", "pq-x", "the receipts of batches"},
-		{"pq", "pq-queues", "the list of priority queues"},
-		{"q-queues", "q", "the list of FIFO queues"},
-		{"q-store", "q", "what the store says about its FIFO queues"},
-	} {
-		t.Run(test.priority+" and "+test.fifo, func(t *testing.T) {
-			t.Setenv("PQ_KEY_PREFIX", test.priority)
-			t.Setenv("PQ_FIFO_KEY_PREFIX", test.fifo)
-			checkProblems(t, []string{"PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX: ", test.want})
-		})
 	}
 }
 

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,23 +57,15 @@ func (s *service) end() {
 	}
 }
 
-// awaitLog waits until the log has one of the texts.
-func (s *service) awaitLog(texts ...string) {
-	s.t.Helper()
-	testenv.Eventually(s.t, func() error {
-		log := s.log.String()
-		for _, text := range texts {
-			if strings.Contains(log, text) {
-				return nil
-			}
+// awaitLog waits until a log has one of the texts.
+func awaitLog(t *testing.T, log *testenv.Transcript, texts ...string) {
+	t.Helper()
+	testenv.Eventually(t, func() error {
+		said := log.String()
+		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(said, text) }) {
+			return nil
 		}
-		select {
-		case err := <-s.ended:
-			s.ended <- err // for end
-			s.t.Fatalf("the service has ended: %v\n%s", err, log)
-		default:
-		}
-		return fmt.Errorf("not in the log: %q\n%s", texts, log)
+		return fmt.Errorf("not in the log: %q\n%s", texts, harness.Shorten("log", said))
 	})
 }
 
@@ -82,54 +74,48 @@ func (s *service) awaitLog(texts ...string) {
 func TestLogins(t *testing.T) {
 	strangers := testenv.Logins(t)
 	for i, login := range testenv.Logins(t) {
-		t.Run(login.Name, func(t *testing.T) {
-			e, leafURL := leafServer(t, login)
-			t.Run("known", func(t *testing.T) {
-				setLogin(t, natsPrefix, login)
+		e, leafURL := leafServer(t, login)
+		other := testenv.New(t, testenv.Options{Stopped: true}) // wants no login
+		other.NATS.Start()
+		both := []string{"connected to NATS", "leaf node connected"}
+		for _, test := range []struct {
+			name, prefix, url string
+			login             testenv.Login
+			connected         []string // what the log says if it is let in
+		}{
+			{"known", natsPrefix, e.NATS.URL(), login, both},
+			{"stranger", natsPrefix, e.NATS.URL(), strangers[i], both},
+			{"of its own", leafPrefix, other.NATS.URL(), login, both[1:]},
+			{"stranger of its own", leafPrefix, other.NATS.URL(), strangers[i], both[1:]},
+		} {
+			t.Run(login.Name+"/"+test.name, func(t *testing.T) {
+				setLogin(t, test.prefix, test.login)
 				t.Setenv("PQ_JETSTREAM_LEAF_URL", leafURL)
-				s := startService(t, e.NATS.URL())
-				s.awaitLog("connected to NATS")
-				s.awaitLog("leaf node connected")
-				worksAsLeaf(t, e)
-				s.end()
-			})
-			t.Run("stranger", func(t *testing.T) {
-				setLogin(t, natsPrefix, strangers[i])
-				s := startService(t, e.NATS.URL())
-				s.awaitLog(refusals...)
-				s.end()
-				if strings.Contains(s.log.String(), "connected to NATS") {
-					t.Errorf("it was let in:\n%s", s.log.String())
-				}
-			})
-
-			// The client connection is at a server that wants no login.
-			other := testenv.New(t, testenv.Options{Stopped: true})
-			other.NATS.Start()
-			t.Run("of its own", func(t *testing.T) {
-				setLogin(t, leafPrefix, login)
-				t.Setenv("PQ_JETSTREAM_LEAF_URL", leafURL)
-				if secret := login.Password + login.Token; secret != "" {
+				secret := test.login.Password + test.login.Token
+				if test.prefix == leafPrefix && secret != "" { // in a file
 					variable := leafPrefix + map[bool]string{true: "TOKEN", false: "PASSWORD"}[login.User == ""]
 					file := filepath.Join(t.TempDir(), "secret")
 					writeSecret(t, file, secret+"\n")
 					setenv(t, map[string]string{variable: "", variable + "_FILE": file})
 				}
-				s := startService(t, other.NATS.URL())
-				s.awaitLog("leaf node connected")
-				s.end()
-			})
-			t.Run("stranger of its own", func(t *testing.T) {
-				setLogin(t, leafPrefix, strangers[i])
-				t.Setenv("PQ_JETSTREAM_LEAF_URL", leafURL)
-				s := startService(t, other.NATS.URL())
-				s.awaitLog(refusals...)
-				s.end()
-				if strings.Contains(s.log.String(), "leaf node connected") {
-					t.Errorf("it was let in:\n%s", s.log.String())
+				s := startService(t, test.url)
+				if strings.HasPrefix(test.name, "stranger") {
+					awaitLog(t, &s.log, refusals...)
+					s.end()
+					if log := s.log.String(); strings.Contains(log, test.connected[0]) {
+						t.Errorf("it was let in:\n%s", log)
+					}
+					return
 				}
+				for _, words := range test.connected {
+					awaitLog(t, &s.log, words)
+				}
+				if test.name == "known" {
+					worksAsLeaf(t, e)
+				}
+				s.end()
 			})
-		})
+		}
 	}
 }
 
@@ -176,29 +162,4 @@ func worksAsLeaf(t *testing.T, e *testenv.Env) {
 		t.Errorf("got %q", m.Data())
 	}
 	must(t, m.DoubleAck(t.Context()))
-}
-
-// TestUnusableFiles: the service does not start with files that are missing or have the
-// wrong contents, and names them.
-func TestUnusableFiles(t *testing.T) {
-	text := filepath.Join(t.TempDir(), "text")
-	must(t, os.WriteFile(text, []byte("no secret"), 0o600))
-	server := testenv.New(t, testenv.Options{Stopped: true}).NATS
-	server.Start()
-	for _, name := range []string{"PQ_NATS_CREDS", "PQ_NATS_NKEY", "PQ_NATS_TLS_CA", "PQ_NATS_TLS_CERT"} {
-		for _, path := range []string{text, text + ".absent"} {
-			t.Run(name+" "+filepath.Ext(path), func(t *testing.T) {
-				t.Setenv(name, path)
-				if name == "PQ_NATS_TLS_CERT" {
-					t.Setenv("PQ_NATS_TLS_KEY", path)
-				}
-				s := startService(t, server.URL())
-				err := <-s.ended
-				s.stop()
-				if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), path) {
-					t.Errorf("%v: want %s and %s", err, name, path)
-				}
-			})
-		}
-	}
 }

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
@@ -43,45 +40,18 @@ func TestLeafLogin(t *testing.T) {
 	}
 }
 
-// TLS files count for the leaf node alone, or those of the client connection.
-func TestLeafTLS(t *testing.T) {
-	bad := filepath.Join(t.TempDir(), "ca.pem")
-	must(t, os.WriteFile(bad, []byte("no certificate"), 0o600))
-	for _, variable := range []string{"PQ_NATS_TLS_CA", "PQ_JETSTREAM_LEAF_TLS_CA"} {
-		t.Run(variable, func(t *testing.T) {
-			setenv(t, map[string]string{"PQ_JETSTREAM_LEAF_URL": "host", variable: bad})
-			c, err := loadConfig(false)
-			must(t, err)
-			wantWords(t, c.checkFiles().Error(), variable+" "+bad, "it has no certificate")
-			if _, err := c.jetStreamOptions(); err == nil {
-				t.Error("no problem with the leaf node's certificates")
-			}
-		})
-	}
-}
-
 // Variables of the leaf node without its URL, or beside a prefix that is no domain, are mistakes.
 func TestLeafMistakes(t *testing.T) {
-	t.Run("no URL", func(t *testing.T) {
-		t.Setenv("PQ_JETSTREAM_LEAF_TOKEN", "x")
-		checkProblems(t, []string{"PQ_JETSTREAM_LEAF_URL is empty"})
-	})
-	for _, url := range []string{"http://x", ",", "nats-leaf://host:99999"} {
-		t.Run(url, func(t *testing.T) {
-			t.Setenv("PQ_JETSTREAM_LEAF_URL", url)
-			err := configurationError(t)
-			want := fmt.Sprintf("PQ_JETSTREAM_LEAF_URL is %q: want nats-leaf://host:7422, nats://host:7422 or tls://host:7422, or several separated by commas", url)
-			if err.Error() != "invalid configuration:\n"+want {
-				t.Errorf("error %v, want %s", err, want)
-			}
+	const url = "PQ_JETSTREAM_LEAF_URL"
+	for want, set := range map[string]map[string]string{
+		url + " is empty": {"PQ_JETSTREAM_LEAF_TOKEN": "x"},
+		url + ` is "http://x": want nats-leaf://host:7422, nats://host:7422 or tls://host:7422, ` +
+			"or several separated by commas": {url: "http://x"},
+		"has a dot": {url: "host", "PQ_SUBJECT_PREFIX": "a.b"},
+	} {
+		t.Run(want, func(t *testing.T) {
+			setenv(t, set)
+			checkProblems(t, []string{want})
 		})
 	}
-	t.Run("no domain", func(t *testing.T) {
-		setenv(t, map[string]string{"PQ_JETSTREAM_LEAF_URL": "host", "PQ_SUBJECT_PREFIX": "a.b"})
-		checkProblems(t, []string{"has a dot"})
-	})
-	t.Run("both", func(t *testing.T) {
-		setenv(t, map[string]string{"PQ_JETSTREAM_LEAF_URL": "host", "PQ_JETSTREAM_LEAF_USER": "u", "PQ_JETSTREAM_LEAF_PASSWORD": "x", "PQ_JETSTREAM_LEAF_PASSWORD_FILE": "y"})
-		checkProblems(t, []string{"PQ_JETSTREAM_LEAF_PASSWORD and PQ_JETSTREAM_LEAF_PASSWORD_FILE are both set"})
-	})
 }

@@ -105,12 +105,7 @@ func (c *command) log() string { return harness.Shorten("pqbridge", c.stderr.Str
 // says waits until the process has logged words.
 func (c *command) says(words string) {
 	c.t.Helper()
-	testenv.Eventually(c.t, func() error {
-		if !strings.Contains(c.stderr.String(), words) {
-			return errors.New("not in the log: " + words + "\n" + c.log())
-		}
-		return nil
-	})
+	awaitLog(c.t, &c.stderr, words)
 }
 
 // kill is kill -9.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -131,17 +132,23 @@ func metricsOf(t *testing.T, b *testenv.Bridge) string {
 	return string(body)
 }
 
+// awaitMetric waits until a bridge's metrics have a text, or no longer have it.
+func awaitMetric(t *testing.T, b *testenv.Bridge, text string, has bool) {
+	t.Helper()
+	testenv.Eventually(t, func() error {
+		if strings.Contains(metricsOf(t, b), text) != has {
+			return fmt.Errorf("%q among the metrics: %t", text, !has)
+		}
+		return nil
+	})
+}
+
 // withSource creates a queue with a source, and waits until that is among the metrics.
 func withSource(t *testing.T, env *testenv.Env) {
 	t.Helper()
 	env.Request("pq.jobs.push", nil, nil)
 	env.Request("pq.jobs.config", nil, []byte(`{"source":{"stream":"ORDERS"}}`))
-	testenv.Eventually(t, func() error {
-		if !strings.Contains(metricsOf(t, env.Bridge), "pq_source_lag{") {
-			return errors.New("the source is not among the metrics")
-		}
-		return nil
-	})
+	awaitMetric(t, env.Bridge, "pq_source_lag{", true)
 }
 
 // TestOperationsNamesMetrics compares the metrics that the document names with those of a

@@ -23,10 +23,10 @@ func TestPeakMemoryOnFoundationDB(t *testing.T) {
 	p.row("pops for nobody, of each item at once", p.popForNobody)
 	const batch = `{"batch":1000,"ack_wait":"1h"}`
 	var tokens []string
-	p.atOnce("lease "+batch+", 16 at once", 16, func(int) int { return p.take("jobs", batch, &tokens) })
+	p.atOnce("lease "+batch+", 16 at once", 16, func(int) int { return p.take(batch, &tokens) })
 	p.atOnce("-NAK of each lease, at once", len(tokens), func(i int) int { return p.one(tokens[i], "-NAK") })
 	p.atOnce("peek, 50 at once", 50, func(int) int { return p.one("pq.jobs.peek.max", "") })
 	p.atOnce("push.batch of 7 items, 4 at once", 4, p.pushBatch)
 	p.row("pop of as many queues with 90,000 bytes, at once", p.manyQueues)
-	p.row("pop {\"batch\":1000}", func() int { return p.take("jobs", `{"batch":1000,"no_wait":true}`, nil) })
+	p.row("pop {\"batch\":1000}", func() int { return p.take(`{"batch":1000,"no_wait":true}`, nil) })
 }

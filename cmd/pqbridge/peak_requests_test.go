@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -34,24 +35,15 @@ func (p *peak) together(n int, do func(i int) int) int {
 // fill pushes the items, each with a priority of its own.
 func (p *peak) fill() int {
 	value := make([]byte, peakValue)
-	next := make(chan int)
-	go func() {
-		defer close(next)
-		for i := range p.items {
-			next <- i
-		}
-	}()
-	var mu sync.Mutex
-	return p.together(16, func(int) (n int) {
-		for i := range next {
+	p.ids = make([]string, p.items)
+	return p.together(16, func(part int) (n int) {
+		for i := part; i < p.items; i += 16 {
 			reply := p.ask(fmt.Sprintf("pq.jobs.push.%d", i), value)
 			var pushed struct{ ID string }
 			if err := json.Unmarshal(reply.Data, &pushed); err != nil {
 				p.t.Errorf("%s: %v", reply.Data, err)
 			}
-			mu.Lock()
-			p.ids = append(p.ids, pushed.ID)
-			mu.Unlock()
+			p.ids[i] = pushed.ID
 			n++
 		}
 		return n
@@ -84,15 +76,14 @@ func (p *peak) one(subject, payload string) int {
 	return 1
 }
 
-// take pops or leases several items, returns how many came, and appends the subjects for their
-// acknowledgements.
-func (p *peak) take(queue, options string, tokens *[]string) (n int) {
-	p.t.Helper()
-	return p.receive("pq."+queue+".pop.min", options, tokens)
+// take pops or leases several items of the queue.
+func (p *peak) take(options string, tokens *[]string) (n int) {
+	return p.receive("pq.jobs.pop.min", options, tokens)
 }
 
 var peakTokens sync.Mutex
 
+// receive returns how many items came, and appends the subjects for their acknowledgements.
 func (p *peak) receive(subject, payload string, tokens *[]string) (n int) {
 	inbox := p.nc.NewInbox()
 	replies, err := p.nc.SubscribeSync(inbox)
@@ -129,29 +120,20 @@ func (p *peak) receive(subject, payload string, tokens *[]string) (n int) {
 	}
 }
 
-// also returns the tokens of leases but the first, as a list in JSON.
-func also(tokens []string) string {
-	var list []string
-	for _, subject := range tokens[1:] {
-		list = append(list, subject[strings.LastIndexByte(subject, '.')+1:])
+// settle is an acknowledgement of all leases, in a message for the first of them.
+func settle(leases []string, a subjects.Ack) (subject, payload string) {
+	for _, subject := range leases[1:] {
+		a.Also = append(a.Also, subject[strings.LastIndexByte(subject, '.')+1:])
 	}
-	text, _ := json.Marshal(list)
-	return string(text)
-}
-
-// ackAll acknowledges all leases in one request.
-func (p *peak) ackAll(tokens []string) int {
-	if p.one(tokens[0], `+ACK {"also":`+also(tokens)+`}`) == 0 {
-		return 0
-	}
-	return len(tokens)
+	return leases[0], string(a.Encode())
 }
 
 // next acknowledges all leases and wants as many as it can get.
 func (p *peak) next(tokens *[]string) int {
-	done := *tokens
+	options := subjects.PopOptions{Batch: 1000, Lease: true, AckWait: time.Hour}
+	subject, payload := settle(*tokens, subjects.Ack{Kind: subjects.AckNext, Next: options})
 	*tokens = nil
-	return p.receive(done[0], `+NXT {"also":`+also(done)+`,"batch":1000,"ack_wait":"1h"}`, tokens)
+	return p.receive(subject, payload, tokens)
 }
 
 // pushBatch pushes seven items in one message.

@@ -20,8 +20,6 @@ func TestChangedSettingsOfTheStore(t *testing.T) {
 		"value format":    {[]string{"PQ_VALUE_FORMAT=tuple"}, []string{"PQ_VALUE_FORMAT", "raw", "tuple"}},
 		"key prefix":      {[]string{"PQ_KEY_PREFIX=other"}, []string{"PQ_KEY_PREFIX", `"pq"`, `"other"`}},
 		"FIFO key prefix": {[]string{"PQ_FIFO_KEY_PREFIX=other"}, []string{"PQ_FIFO_KEY_PREFIX", `"q"`, `"other"`}},
-		"both prefixes":   {[]string{"PQ_KEY_PREFIX=a", "PQ_FIFO_KEY_PREFIX=b"}, []string{"PQ_KEY_PREFIX", `"pq"`, `"a"`}},
-		"swapped":         {[]string{"PQ_KEY_PREFIX=q", "PQ_FIFO_KEY_PREFIX=pq"}, []string{"PQ_KEY_PREFIX"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			words := append(change.words, strings.TrimPrefix(data, "PQ_DATA_DIR="))
@@ -50,17 +48,14 @@ func TestSecondFolderOnOneNATS(t *testing.T) {
 	request(t, connect(t, c.nats), "pq.jobs.pop.min", "")
 }
 
-func TestClusterName(t *testing.T) {
+func TestLocationOfFoundationDB(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fdb.cluster")
-	if got := clusterName(file); got != file {
-		t.Errorf("without a file: %q", got)
-	}
-	must(t, os.WriteFile(file, []byte("# DO NOT EDIT@all\n\n docker:Ab12@10.0.0.1:4500,10.0.0.2:4500\n"), 0o600))
-	if got := clusterName(file); got != "docker:Ab12" {
-		t.Errorf("%q", got)
-	}
 	t.Setenv("FDB_CLUSTER_FILE", file)
-	if got := (&config{Store: storeFDB}).storeLocation(); got != "FoundationDB docker:Ab12" {
-		t.Errorf("%q", got)
+	c := config{Store: storeFDB}
+	for _, want := range []string{"FoundationDB " + file, "FoundationDB docker:Ab12"} {
+		if got := c.storeLocation(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		writeSecret(t, file, "docker:Ab12@10.0.0.1:4500\n")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,24 +31,21 @@ func TestSetClass(t *testing.T) {
 // startThreads starts goroutines that have a thread each, until the function that it returns is
 // called.
 func startThreads(n int) (end func()) {
-	stop, started, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	stop := make(chan struct{})
+	var started, ended sync.WaitGroup
+	started.Add(n)
 	for range n {
-		go func() {
+		ended.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			started <- struct{}{}
+			started.Done()
 			<-stop
-			ended <- struct{}{}
-		}()
+		})
 	}
-	for range n {
-		<-started
-	}
+	started.Wait()
 	return func() {
 		close(stop)
-		for range n {
-			<-ended
-		}
+		ended.Wait()
 	}
 }
 

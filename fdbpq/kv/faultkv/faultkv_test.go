@@ -19,18 +19,11 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-func TestConformanceWithoutFaults(t *testing.T) {
-	conform(t, faultkv.Options{})
-}
-
 func TestConformanceWithDelays(t *testing.T) {
-	conform(t, faultkv.Options{
+	o := faultkv.Options{
 		Rates: map[faultkv.Fault]float64{faultkv.Delay: 1},
 		Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
-	})
-}
-
-func conform(t *testing.T, o faultkv.Options) {
+	}
 	kvtest.Run(t, kvtest.Engine{
 		Store: func(t *testing.T) func() kv.Database {
 			return func() kv.Database { return faultkv.New(memkv.New(memkv.Options{}), o) }
@@ -41,10 +34,7 @@ func conform(t *testing.T, o faultkv.Options) {
 // Nothing is promised about pipelining, and during an outage nothing answers. The rest is the
 // store's own, which here refuses reads of a blind transaction that wrote.
 func TestForwards(t *testing.T) {
-	inner, err := pebblekv.Open(t.TempDir(), pebblekv.Options{})
-	must(t, err)
-	serial := faultkv.New(inner, faultkv.Options{})
-	defer func() { _ = serial.Close() }()
+	serial := faultkv.New(openFolder(t, t.TempDir()), faultkv.Options{})
 	if got, want := serial.Traits(), (kv.Traits{Serial: true}); got != want {
 		t.Errorf("Traits returned %+v, want %+v", got, want)
 	}
@@ -76,6 +66,14 @@ var (
 func open(t *testing.T, o faultkv.Options) *faultkv.DB {
 	t.Helper()
 	db := faultkv.New(memkv.New(memkv.Options{}), o)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func openFolder(t *testing.T, dir string) kv.Database {
+	t.Helper()
+	db, err := pebblekv.Open(dir, pebblekv.Options{})
+	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -171,24 +169,26 @@ func TestScriptedFaults(t *testing.T) {
 				return nil
 			}})
 			db.Next(test.fault)
-			tx := begin(t, db)
+			ctx, cancel := context.WithCancel(t.Context())
+			tx, err := db.Begin(ctx, kv.BeginOptions{})
+			must(t, err)
 			tx.Set(key, []byte("1"))
 			wantErr(t, "Commit", commit(tx), test.want)
 			wantErr(t, "Get after Commit", get(tx), kv.ErrUsed)
 			tx.Set(other, []byte("1"))
 			tx.AddReadConflict(kv.SingleKey(other))
 			wantHas(t, "after Commit", db, key, test.made)
+			cancel() // which a commit that lands late outlives
+			tx.Cancel()
 			db.Land()
 			wantHas(t, "after Land", db, key, test.late)
 			wantHas(t, "after a write behind Commit", db, other, false)
 			if test.fault == faultkv.Delay && slept != 1 {
 				t.Errorf("slept %d times, want once", slept)
 			}
-			if test.fault == faultkv.None {
-				wantCounts(t, db, map[faultkv.Fault]int{})
-			} else {
-				wantCounts(t, db, map[faultkv.Fault]int{test.fault: 1})
-			}
+			counts := map[faultkv.Fault]int{test.fault: 1}
+			delete(counts, faultkv.None)
+			wantCounts(t, db, counts)
 			wantErr(t, "the next Commit", set(t, db, other), nil)
 		})
 	}
@@ -221,24 +221,6 @@ func TestMadeReturnsTheStoresOwnError(t *testing.T) {
 	}
 }
 
-func TestLateCommitsOutliveTheirContext(t *testing.T) {
-	for _, fault := range []faultkv.Fault{faultkv.UnknownBeforeNext, faultkv.UnknownDuringNext} {
-		t.Run(fault.String(), func(t *testing.T) {
-			db := open(t, faultkv.Options{})
-			db.Next(fault)
-			ctx, cancel := context.WithCancel(t.Context())
-			tx, err := db.Begin(ctx, kv.BeginOptions{})
-			must(t, err)
-			tx.Set(key, []byte("1"))
-			wantErr(t, "Commit", commit(tx), kv.ErrCommitUnknown)
-			cancel()
-			tx.Cancel()
-			db.Land()
-			wantHas(t, "after Land", db, key, true)
-		})
-	}
-}
-
 func TestBeforeNext(t *testing.T) {
 	db := open(t, faultkv.Options{})
 	setWith(t, db, faultkv.UnknownBeforeNext, kv.ErrCommitUnknown)
@@ -261,27 +243,11 @@ func TestDuringNext(t *testing.T) {
 }
 
 func TestCloseLands(t *testing.T) {
-	inner := &landed{Database: memkv.New(memkv.Options{})}
-	db := faultkv.New(inner, faultkv.Options{})
+	dir := t.TempDir()
+	db := faultkv.New(openFolder(t, dir), faultkv.Options{})
 	setWith(t, db, faultkv.UnknownBeforeNext, kv.ErrCommitUnknown)
 	wantErr(t, "Close", db.Close(), nil)
-	if inner.atClose != "1" {
-		t.Errorf("the store held %q when it was closed, want 1", inner.atClose)
-	}
-}
-
-// landed remembers what the store held when it was closed.
-type landed struct {
-	kv.Database
-	atClose string
-}
-
-func (l *landed) Close() error {
-	value, err := kv.ReadTransact(context.Background(), l.Database, func(r kv.Reader) ([]byte, error) {
-		return r.Get(key).Get()
-	})
-	l.atClose = string(value)
-	return errors.Join(err, l.Database.Close())
+	wantHas(t, "after Close", openFolder(t, dir), key, true)
 }
 
 func TestOutage(t *testing.T) {

@@ -138,23 +138,6 @@ func TestBackupRefusals(t *testing.T) {
 	wantErr(t, "of a closed store", errOf(db.Backup(t.Context(), filepath.Join(dir, "late"))), kv.ErrClosed)
 }
 
-// Where files cannot be linked they are copied.
-func TestBackupWithoutLinks(t *testing.T) {
-	causes := []error{syscall.EXDEV, syscall.EPERM, syscall.EMLINK, syscall.ENOTSUP}
-	for _, cause := range causes[:harness.Times(2, len(causes))] {
-		files := &hookFS{FS: vfs.NewMem(), link: cause}
-		db := openTest(t, files, Options{MemTableSize: minMemTableSize})
-		fill(t, db)
-		if _, err := db.Backup(t.Context(), "copy"); err != nil {
-			t.Fatalf("%v: %v", cause, err)
-		}
-		copied, err := Open("copy", Options{FS: files})
-		must(t, err)
-		wantFilled(t, copied)
-		mustClose(t, copied)
-	}
-}
-
 // A commit that waits for its sync holds no backup up.
 func TestBackupDuringSync(t *testing.T) {
 	files, syncing, release := newHeldFS()
@@ -318,18 +301,6 @@ func TestBackupsToOnePlace(t *testing.T) {
 	})
 	must(t, errOf(db.Backup(t.Context(), "copy")))
 	wantFilled(t, openTestDir(t, "copy", Options{FS: files}))
-}
-
-// Without its folder a store has nothing to copy, and says so.
-func TestBackupWithoutFolder(t *testing.T) {
-	dir := t.TempDir()
-	data := filepath.Join(dir, "data")
-	db := openTestDir(t, data, Options{})
-	must(t, os.Rename(data, filepath.Join(dir, "away")))
-	if _, err := db.Backup(t.Context(), filepath.Join(dir, "copy")); err == nil || !strings.Contains(err.Error(), "deleted or replaced") {
-		t.Errorf("without the folder: %v", err)
-	}
-	wantOnly(t, dir, "", 1)
 }
 
 // Close ends a backup that is under way, and waits for it.

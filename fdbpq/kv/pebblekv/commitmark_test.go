@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
-	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pqbridge/pqbridge/testenv/crashfs"
 	"github.com/pqbridge/pqbridge/testenv/harness"
@@ -82,24 +80,6 @@ func TestOtherMarks(t *testing.T) {
 	files := s.killed()
 	remove(t, files, commitMarkPath(files, testDir))
 	s.whole(files, "none")
-}
-
-// Without a mark everything still works.
-func TestNoMark(t *testing.T) {
-	for name, kind := range map[string]errorfs.OpKind{"open": errorfs.OpOpen, "write": errorfs.OpFileWriteAt, "sync": errorfs.OpFileSync} {
-		t.Run(name, func(t *testing.T) {
-			files := newFaultyFS(errInjected, func(op errorfs.Op) bool {
-				return strings.HasSuffix(op.Path, commitMarkName) && op.Kind == kind
-			})
-			db := openTest(t, files, Options{})
-			files.broken.Store(true)
-			mustSet(t, db, "key", "value")
-			noError(t, db.store.pdb.Flush())
-			mustClose(t, db)
-			files.broken.Store(false)
-			wantValue(t, openTest(t, files, Options{}), "key", "value")
-		})
-	}
 }
 
 // A table that cannot be read does not hide which number comes next.

@@ -190,6 +190,7 @@ func TestFolderGone(t *testing.T) {
 				wantNoPaths(t, err, lock)
 			}
 			wantGone("Check", db.Check())
+			wantGone("Backup", errOf(db.Backup(t.Context(), dir+".copy")))
 			for range 3 {
 				time.advance(retryInterval)
 				wantGone("Begin", errOf(db.Begin(context.Background(), kv.BeginOptions{})))

@@ -2,6 +2,7 @@ package pebblekv
 
 import (
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -86,16 +87,25 @@ func TestWALReserve(t *testing.T) {
 	checkAcked(t, openTest(t, left, Options{MemTableSize: minMemTableSize}), n+1)
 }
 
-// Without a reserve everything still works.
-func TestNoWALReserve(t *testing.T) {
-	for name, kind := range map[string]errorfs.OpKind{
-		"make": errorfs.OpCreate, "write": errorfs.OpFileWrite, "sync": errorfs.OpFileSync,
-		"use": errorfs.OpReuseForWrite,
+// Without a reserve, or the mark of what is synced, everything still works.
+func TestWithoutReserveOrMark(t *testing.T) {
+	for name, c := range map[string]struct {
+		file string
+		kind errorfs.OpKind
+	}{
+		"make": {reserveName, errorfs.OpCreate}, "write": {reserveName, errorfs.OpFileWrite},
+		"sync": {reserveName, errorfs.OpFileSync}, "use": {reserveName, errorfs.OpReuseForWrite},
+		"open mark": {commitMarkName, errorfs.OpOpen}, "write mark": {commitMarkName, errorfs.OpFileWriteAt},
+		"sync mark": {commitMarkName, errorfs.OpFileSync},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var failures atomic.Int64
-			files := newFaultyFS(syscall.ENOSPC, func(op errorfs.Op) bool {
-				fails := strings.HasPrefix(filepath.Base(op.Path), reserveName) && op.Kind == kind
+			cause := error(syscall.ENOSPC)
+			if name == "open mark" {
+				cause = fs.ErrNotExist // or else it is there, and may say something
+			}
+			files := newFaultyFS(cause, func(op errorfs.Op) bool {
+				fails := strings.HasPrefix(filepath.Base(op.Path), c.file) && op.Kind == c.kind
 				if fails {
 					failures.Add(1)
 				}
@@ -109,7 +119,7 @@ func TestNoWALReserve(t *testing.T) {
 
 			left := list(t, files)
 			isReserve := func(file string) bool { return strings.HasPrefix(file, reserveName) }
-			if name != "use" && slices.ContainsFunc(left, isReserve) {
+			if c.file == reserveName && name != "use" && slices.ContainsFunc(left, isReserve) {
 				t.Errorf("what failed was left behind: %q", left)
 			}
 			checkAcked(t, openTest(t, files, Options{}), n)

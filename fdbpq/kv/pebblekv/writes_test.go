@@ -85,36 +85,3 @@ func sortedNumbers(w *writes, from int) (all []int32) {
 	})
 	return all
 }
-
-// TestReadsOfOwnWrites reads after each of many writes, so the runs are small ones that merge.
-func TestReadsOfOwnWrites(t *testing.T) {
-	db := openTestDir(t, t.TempDir(), Options{})
-	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Cancel()
-
-	const keys = 1000
-	name := func(i int) []byte { return fmt.Appendf(nil, "k%03d", i) }
-	for i := range keys {
-		tx.Set(name(i*7%keys), []byte("old"))
-		tx.Set(name(i*7%keys), []byte("new"))
-		if i%3 == 0 {
-			tx.Clear(name(i * 7 % keys))
-		}
-		value, err := tx.Get(name(i * 7 % keys)).Get()
-		if err != nil || (value == nil) != (i%3 == 0) || value != nil && string(value) != "new" {
-			t.Fatalf("key %d: %q, %v", i, value, err)
-		}
-		pairs, err := tx.GetRange(kv.Range{Begin: []byte("l"), End: []byte("m")}, kv.RangeOptions{}).Get()
-		if err != nil || len(pairs) > 0 {
-			t.Fatalf("elsewhere: %d pairs, %v", len(pairs), err)
-		}
-	}
-
-	pairs, err := tx.GetRange(kv.Range{Begin: name(0), End: []byte("l")}, kv.RangeOptions{}).Get()
-	if want := keys - (keys+2)/3; err != nil || len(pairs) != want {
-		t.Errorf("%d pairs, %v: want %d", len(pairs), err, want)
-	}
-}

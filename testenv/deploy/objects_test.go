@@ -19,14 +19,9 @@ type serviceMonitor struct {
 	meta.TypeMeta   `json:",inline"`
 	meta.ObjectMeta `json:"metadata"`
 	Spec            struct {
-		Selector  meta.LabelSelector `json:"selector"`
-		Endpoints []struct {
-			Port          string `json:"port"`
-			Path          string `json:"path"`
-			Interval      string `json:"interval"`
-			ScrapeTimeout string `json:"scrapeTimeout"`
-		} `json:"endpoints"`
-	} `json:"spec"`
+		Selector  meta.LabelSelector
+		Endpoints []struct{ Port, Path, Interval, ScrapeTimeout string }
+	}
 }
 
 // objects are those of one release.

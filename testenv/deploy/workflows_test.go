@@ -35,37 +35,26 @@ func TestWorkflowsLint(t *testing.T) {
 // pinnedAction is a commit, with the version that it had as a comment.
 var pinnedAction = regexp.MustCompile(`^[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 
-// TestWorkflowsPinActions: a tag of an action can be moved, a commit cannot.
-func TestWorkflowsPinActions(t *testing.T) {
+// TestWorkflowsAreSafe: a tag of an action can be moved, a commit cannot. What a job may do beyond
+// reading is granted to that job.
+func TestWorkflowsAreSafe(t *testing.T) {
 	versions := map[string]string{}
 	for _, path := range workflows(t) {
-		for line := range strings.Lines(string(read(t, path))) {
-			_, action, ok := strings.Cut(strings.TrimSpace(line), "uses: ")
-			if !ok {
-				continue
-			}
-			if !pinnedAction.MatchString(action) {
-				t.Errorf("%s: %q is not a commit with its version", path, action)
-			}
-			name, version, _ := strings.Cut(action, "@")
-			if before := versions[name]; before != "" && before != version {
-				t.Errorf("%s: %s, and elsewhere %s", path, action, before)
+		text := read(t, path)
+		for _, used := range regexp.MustCompile(`(?m)^[ -]*uses: (.*)$`).FindAllStringSubmatch(string(text), -1) {
+			name, version, _ := strings.Cut(used[1], "@")
+			if !pinnedAction.MatchString(used[1]) || versions[name] != "" && versions[name] != version {
+				t.Errorf("%s: %q is not a commit with its version, or elsewhere at %s", path, used[1], versions[name])
 			}
 			versions[name] = version
 		}
-	}
-}
-
-// TestWorkflowsMayLittle: what a job may do beyond reading is granted to that job.
-func TestWorkflowsMayLittle(t *testing.T) {
-	for _, path := range workflows(t) {
 		var workflow struct {
 			Permissions map[string]string
 			Jobs        map[string]struct {
 				Timeout int `json:"timeout-minutes"`
 			}
 		}
-		must(t, yaml.Unmarshal(read(t, path), &workflow))
+		must(t, yaml.Unmarshal(text, &workflow))
 		if len(workflow.Permissions) != 1 || workflow.Permissions["contents"] != "read" {
 			t.Errorf("%s: permissions %v: want contents: read", path, workflow.Permissions)
 		}
@@ -74,7 +63,7 @@ func TestWorkflowsMayLittle(t *testing.T) {
 				t.Errorf("%s: job %s may hang for six hours: want timeout-minutes", path, name)
 			}
 		}
-		if bytes.Contains(read(t, path), []byte("pull_request_target")) {
+		if bytes.Contains(text, []byte("pull_request_target")) {
 			t.Errorf("%s runs code of strangers with our permissions", path)
 		}
 	}

@@ -9,3 +9,10 @@ import (
 )
 
 func TestMain(m *testing.M) { harness.Main(m, testenv.FDBGoroutines()...) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -24,24 +24,33 @@ var formats = map[string]struct {
 	"Tuple": {fdbpq.TupleValues, true},
 }
 
-// TestPriorityQueueRecipe: items pushed by either side come out of both ends of
-// either side, in one order.
-func TestPriorityQueueRecipe(t *testing.T) {
+// TestRecipes: items pushed by either side come out of both ends of either side, in one order.
+func TestRecipes(t *testing.T) {
 	for name, format := range formats {
-		for _, max := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/max=%v", name, max), func(t *testing.T) {
+		for _, kind := range []string{"min", "max", "FIFO"} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
 				db := openOwn(t)
 				queue := fdbpq.NewPriorityQueue(db.subspace, format.ours)
-				theirs := recipe.Queue{Items: subspace.FromBytes(db.subspace.Sub("i").Bytes()), Packed: format.theirs}
-				push := func(tx kv.Transaction, priority int64, value string) error {
-					_, err := queue.Push(tx, priority, fdbpq.Message{Value: []byte(value)})
+				fifo := fdbpq.NewQueue(db.subspace, format.ours)
+				items := subspace.FromBytes(db.subspace.Sub("i").Bytes())
+				theirs := recipe.Queue{Items: items, Packed: format.theirs}
+				push, enqueue := theirs.Push, func(tr fdb.Transaction, _ int64, value []byte) error {
+					return theirs.Enqueue(tr, value)
+				}
+				ourPush := func(tr fdb.Transaction, priority int64, value []byte) error {
+					_, err := queue.Push(fdbkv.Wrap(tr), priority, fdbpq.Message{Value: value})
 					return err
 				}
-				pop := func(tx kv.Transaction) (fdbpq.Item, error) {
-					if max {
-						return queue.PopMax(tx)
-					}
-					return queue.PopMin(tx)
+				ourEnqueue := func(tr fdb.Transaction, _ int64, value []byte) error {
+					_, err := fifo.Enqueue(fdbkv.Wrap(tr), fdbpq.Message{Value: value})
+					return err
+				}
+				pop := queue.PopMin
+				switch kind {
+				case "max":
+					pop = queue.PopMax
+				case "FIFO":
+					push, ourPush, pop = enqueue, ourEnqueue, fifo.Dequeue
 				}
 				// In the order of priority, then of pushing.
 				values := []string{"-2 a", "-2 b", "-2 c", "0 a", "0 b", "5 a", "5 b", "5 c"}
@@ -50,36 +59,14 @@ func TestPriorityQueueRecipe(t *testing.T) {
 						var priority int64
 						fmt.Sscan(value, &priority)
 						if i%2 == 0 {
-							return theirs.Push(tr, priority, []byte(value))
+							return push(tr, priority, []byte(value))
 						}
-						return push(fdbkv.Wrap(tr), priority, value)
+						return ourPush(tr, priority, []byte(value))
 					})
 				}
-				db.wantAlternating(t, values, max, theirs, pop)
+				db.wantAlternating(t, values, kind == "max", theirs, pop)
 			})
 		}
-	}
-}
-
-// TestQueueRecipe is TestPriorityQueueRecipe for the FIFO queue.
-func TestQueueRecipe(t *testing.T) {
-	for name, format := range formats {
-		t.Run(name, func(t *testing.T) {
-			db := openOwn(t)
-			queue := fdbpq.NewQueue(db.subspace, format.ours)
-			theirs := recipe.Queue{Items: subspace.FromBytes(db.subspace.Sub("i").Bytes()), Packed: format.theirs}
-			values := []string{"a", "b", "c", "d", "e", "f", "g"}
-			for i, value := range values {
-				db.transact(t, func(tr fdb.Transaction) error {
-					if i%2 == 0 {
-						return theirs.Enqueue(tr, []byte(value))
-					}
-					_, err := queue.Enqueue(fdbkv.Wrap(tr), fdbpq.Message{Value: []byte(value)})
-					return err
-				})
-			}
-			db.wantAlternating(t, values, false, theirs, queue.Dequeue)
-		})
 	}
 }
 

@@ -3,10 +3,9 @@
 package fdbkv_test
 
 import (
-	"bytes"
 	"crypto/rand"
-	"io"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
@@ -41,20 +40,16 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// printed is what f prints, which fits into a pipe.
+// printed is what f prints.
 func printed(t *testing.T, f func()) string {
 	t.Helper()
-	r, w, err := os.Pipe()
+	out, err := os.Create(filepath.Join(t.TempDir(), "printed"))
 	must(t, err)
-	defer r.Close()
-	stdout := os.Stdout
-	os.Stdout = w
+	defer out.Close()
+	defer func(stdout *os.File) { os.Stdout = stdout }(os.Stdout)
+	os.Stdout = out
 	f()
-	os.Stdout = stdout
-	must(t, w.Close())
-	var out bytes.Buffer
-	if _, err := io.Copy(&out, r); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
+	text, err := os.ReadFile(out.Name())
+	must(t, err)
+	return string(text)
 }

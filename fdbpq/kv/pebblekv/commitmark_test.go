@@ -3,7 +3,6 @@ package pebblekv
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io/fs"
@@ -80,28 +79,6 @@ func TestOtherMarks(t *testing.T) {
 	files := s.killed()
 	remove(t, files, commitMarkPath(files, testDir))
 	s.whole(files, "none")
-}
-
-// A table that cannot be read does not hide which number comes next.
-func TestNumbersGoOnAfterDamage(t *testing.T) {
-	files := newFaultyFS(nil, nil)
-	path := newTable(t, files)
-	db := openTest(t, files, Options{})
-	mark, err := readCommitMark(files, testDir)
-	if err := errors.Join(err, db.Close()); err != nil || mark.newest == 0 {
-		t.Fatal(mark, err)
-	}
-
-	data, err := files.inner.UnsafeGetFileDataBuffer(path)
-	must(t, err)
-	for i := range len(data) / 2 {
-		data[i] ^= 0xff
-	}
-
-	db = openTest(t, files, Options{})
-	if err := set(db, "other", "value"); err != nil || db.store.applied != mark.newest+1 {
-		t.Errorf("commit %d after %d: %v", db.store.applied, mark.newest, err)
-	}
 }
 
 // Whatever is killed or loses its power is opened again; whatever was cut off before that

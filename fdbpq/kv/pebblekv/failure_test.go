@@ -275,79 +275,63 @@ func TestDiskFull(t *testing.T) {
 		others bool
 	}{{99, false, true}, {20, false, false}, {200, true, true}} {
 		free(step.free)
-		for name, c := range map[string]struct {
-			do      func() error
-			allowed bool
-		}{"grow": {grow, step.grows}, "shrink": {shrink, step.others}, "remove": {remove, step.others}} {
-			err := c.do()
-			if (err == nil) != c.allowed || err != nil && (!errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err)) {
+		want := fmt.Sprintf("disk full: %d bytes free, 100 needed", step.free)
+		if err := grow(); (err == nil) != step.grows || err != nil &&
+			(!errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("to grow: %v, without %q", err, want)
+		}
+		for name, err := range map[string]error{"shrink": shrink(), "remove": remove()} {
+			if (err == nil) != step.others || err != nil && (!errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err)) {
 				t.Errorf("%s with %d free: %v", name, step.free, err)
-			}
-			want := fmt.Sprintf("disk full: %d bytes free, 100 needed", step.free)
-			if name == "grow" && err != nil && !strings.Contains(err.Error(), want) {
-				t.Errorf("the error is %q, without %q", err, want)
 			}
 		}
 		wantValue(t, db, "key", "value")
 	}
 }
 
-// TestWaitRoom stops flushes until writers have to wait.
+// TestWaitRoom stops flushes until writers have to wait, and ends that in each way.
 func TestWaitRoom(t *testing.T) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	fill := func(t *testing.T) (*DB, chan struct{}) {
-		gate := make(chan struct{})
-		files := newFaultyFS(nil, func(op errorfs.Op) bool {
-			if op.Kind == errorfs.OpCreate && isTable(op.Path) {
-				<-gate
+	for _, name := range []string{"flush", "failure", "close"} {
+		t.Run(name, func(t *testing.T) {
+			gate := make(chan struct{})
+			files := newFaultyFS(nil, func(op errorfs.Op) bool {
+				if op.Kind == errorfs.OpCreate && isTable(op.Path) {
+					<-gate
+				}
+				return false
+			})
+			files.broken.Store(true)
+			db := openTest(t, files, Options{MemTableSize: minMemTableSize})
+			value := strings.Repeat("v", 100_000)
+			for n := 0; db.store.waitRoom(over, db.closing) == nil; n++ {
+				if n > 100*maxMemTables {
+					t.Fatal("writers never wait")
+				}
+				mustSet(t, db, "key", value)
 			}
-			return false
+
+			waiting := make(chan error)
+			db.retry = time.Now().Add(time.Hour) // after a failure the folder cannot be closed yet
+			go func() { waiting <- set(db, "key", "value") }()
+			switch name {
+			case "flush":
+				close(gate)
+				noError(t, <-waiting)
+			case "failure":
+				db.store.disk.fail(syscall.EIO)
+				wantErr(t, "the writer", <-waiting, kv.ErrUnavailable)
+				close(gate)
+			case "close":
+				go close(gate)
+				mustClose(t, db)
+				if err := <-waiting; err != nil && !errors.Is(err, kv.ErrClosed) && !kv.MaybeCommitted(err) {
+					t.Error(err)
+				}
+			}
 		})
-		files.broken.Store(true)
-		db := openTest(t, files, Options{MemTableSize: minMemTableSize})
-		value := strings.Repeat("v", 100_000)
-		for n := 0; db.store.waitRoom(over, db.closing) == nil; n++ {
-			if n > 100*maxMemTables {
-				t.Fatal("writers never wait")
-			}
-			mustSet(t, db, "key", value)
-		}
-		return db, gate
 	}
-
-	t.Run("flush", func(t *testing.T) {
-		db, gate := fill(t)
-		waiting := setLater(db)
-		close(gate)
-		noError(t, <-waiting)
-	})
-	t.Run("failure", func(t *testing.T) {
-		db, gate := fill(t)
-		db.retry = time.Now().Add(time.Hour) // The folder cannot be closed yet.
-		waiting := setLater(db)
-		db.store.disk.fail(syscall.EIO)
-		if err := <-waiting; !errors.Is(err, kv.ErrUnavailable) {
-			t.Error(err)
-		}
-		close(gate)
-	})
-	t.Run("close", func(t *testing.T) {
-		db, gate := fill(t)
-		waiting := setLater(db)
-		go close(gate)
-		mustClose(t, db)
-		if err := <-waiting; err != nil && !errors.Is(err, kv.ErrClosed) && !kv.MaybeCommitted(err) {
-			t.Error(err)
-		}
-	})
-}
-
-// setLater writes a pair in another goroutine.
-func setLater(db *DB) <-chan error {
-	result := make(chan error)
-	go func() { result <- set(db, "key", "value") }()
-	return result
 }
 
 // A compaction that begins while the folder is being opened, and fails, must not
@@ -361,20 +345,16 @@ func TestCompactionFailsDuringOpen(t *testing.T) {
 		return nil
 	})}
 
-	failed := false
-	for i := 0; !failed; i++ {
+	for i, failed := 0, false; !failed; i++ {
 		if i == 100 {
 			t.Fatal("no compaction began during 100 opens")
 		}
 		db, err := Open(testDir, o)
-		if err != nil {
-			failed = true
-			break
+		if err == nil { // each log becomes a table when it is opened again, on top of the others
+			err = set(db, "key", fmt.Sprint(i))
+			_ = db.Close() // its disk may have failed
 		}
-		// Each log becomes a table when it is opened again, on top of the others.
-		err = set(db, "key", fmt.Sprint(i))
 		failed = err != nil
-		_ = db.Close() // its disk may have failed
 	}
 
 	db := openTest(t, files, Options{})

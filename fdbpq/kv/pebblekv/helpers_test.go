@@ -98,13 +98,10 @@ func mustCommit(t *testing.T, tx kv.Transaction) {
 
 // set writes a pair in a transaction of its own.
 func set(db *DB, key, value string) error {
-	tx, err := db.Begin(context.Background(), kv.BeginOptions{})
-	if err != nil {
-		return err
-	}
-	tx.Set([]byte(key), []byte(value))
-	_, err = tx.Commit().Get()
-	return err
+	return kv.Update(context.Background(), db, func(tx kv.Transaction) error {
+		tx.Set([]byte(key), []byte(value))
+		return nil
+	})
 }
 
 func mustSet(t *testing.T, db *DB, key, value string) {
@@ -114,12 +111,8 @@ func mustSet(t *testing.T, db *DB, key, value string) {
 
 // get reads a value that is durable.
 func get(db *DB, key string) (string, error) {
-	tx, err := db.BeginRead(context.Background())
-	if err != nil {
-		return "", err
-	}
-	defer tx.Cancel()
-	value, err := tx.Get([]byte(key)).Get()
+	read := func(r kv.Reader) ([]byte, error) { return r.Get([]byte(key)).Get() }
+	value, err := kv.ReadTransact(context.Background(), db, read)
 	return string(value), err
 }
 

@@ -1,12 +1,8 @@
 package pebblekv
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,29 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/kvtest"
 )
 
-// holdEnv makes this program hold the store in the folder it names, until its input ends.
-const holdEnv = "PEBBLEKV_TEST_HOLD"
-
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(holdEnv); dir != "" {
-		if err := hold(dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	harness.Main(m)
-}
-
-func hold(dir string) error {
-	db, err := Open(dir, Options{Logger: quiet})
-	if err != nil {
-		return err
-	}
-	fmt.Println("held")
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return errors.Join(err, db.Close())
-}
+func TestMain(m *testing.M) { harness.Main(m) }
 
 func TestConformance(t *testing.T) {
 	kvtest.Run(t, kvtest.Engine{
@@ -75,39 +49,21 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestExclusive opens a folder twice, in this process and in another.
+// TestExclusive opens a folder twice. A test of cmd/pqbridge does so in two processes.
 func TestExclusive(t *testing.T) {
 	dir := t.TempDir()
-	inUse := func() {
-		t.Helper()
-		for _, name := range []string{dir, filepath.Join(dir, "..", filepath.Base(dir))} {
-			db, err := Open(name, Options{Logger: quiet})
-			if err == nil {
-				_ = db.Close()
-				t.Fatal("it was opened twice")
-			}
-			if want := "folder " + dir + " is in use by another process"; !strings.Contains(err.Error(), want) {
-				t.Errorf("the error is %q, without %q", err, want)
-			}
+	db := openTestDir(t, dir, Options{})
+	for _, name := range []string{dir, filepath.Join(dir, "..", filepath.Base(dir))} {
+		again, err := Open(name, Options{Logger: quiet})
+		if err == nil {
+			_ = again.Close()
+			t.Fatal("it was opened twice")
+		}
+		if want := "folder " + dir + " is in use by another process"; !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %q, without %q", err, want)
 		}
 	}
-	db := openTestDir(t, dir, Options{})
-	inUse()
 	mustClose(t, db)
-
-	other := harness.Command(os.Args[0])
-	other.Env = append(os.Environ(), holdEnv+"="+dir)
-	other.Stderr = os.Stderr
-	input, err := other.StdinPipe()
-	must(t, err)
-	output, err := other.StdoutPipe()
-	must(t, err)
-	must(t, other.Start())
-	if line, err := bufio.NewReader(output).ReadString('\n'); line != "held\n" {
-		t.Errorf("the other process said %q, %v", line, err)
-	}
-	inUse()
-	must(t, errors.Join(input.Close(), other.Wait()))
 	openTestDir(t, dir, Options{})
 }
 

@@ -87,8 +87,9 @@ func TestUnreadableTable(t *testing.T) {
 			files.broken.Store(fault != nil)
 
 			var log bytes.Buffer
+			mark, markErr := readCommitMark(files, testDir)
 			db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			must(t, err)
+			must(t, errors.Join(err, markErr))
 			t.Cleanup(func() { _ = db.Close() })
 
 			wantUnreadable(t, db, path)
@@ -96,6 +97,9 @@ func TestUnreadableTable(t *testing.T) {
 				wantErr(t, "Get", errOf(get(db, "key")), errBlock)
 			}
 			mustSet(t, db, "other", "value")
+			if n := db.store.applied; fault == nil && (n != mark.newest+1 || n == 1) {
+				t.Errorf("commit %d after %d", n, mark.newest)
+			}
 			// Each table holds the number of a commit, behind all other keys.
 			if value, err := get(db, "other"); fault == nil && (value != "value" || err != nil) {
 				t.Errorf("the rest of the store: %q, %v", value, err)
@@ -190,7 +194,7 @@ func TestFolderGone(t *testing.T) {
 				wantNoPaths(t, err, lock)
 			}
 			wantGone("Check", db.Check())
-			wantGone("Backup", errOf(db.Backup(t.Context(), dir+".copy")))
+			wantErr(t, "Backup", errOf(db.Backup(t.Context(), dir+".copy")), kv.ErrUnavailable)
 			for range 3 {
 				time.advance(retryInterval)
 				wantGone("Begin", errOf(db.Begin(context.Background(), kv.BeginOptions{})))

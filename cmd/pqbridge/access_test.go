@@ -13,13 +13,15 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// recipeEnv starts a NATS server with the documented access control, after change has
-// edited it. It starts no bridge.
-func recipeEnv(t *testing.T, change func(user *server.User)) *testenv.Env {
+// recipeEnv starts a NATS server with the documented access control, but that the bridge may not
+// publish and subscribe to what is missing. It starts no bridge.
+func recipeEnv(t *testing.T, missing ...string) *testenv.Env {
 	t.Helper()
 	users := usersOfRecipe(t)
-	for _, user := range users {
-		change(user)
+	bridges := slices.IndexFunc(users, func(u *server.User) bool { return u.Username == "bridge" })
+	may := users[bridges].Permissions
+	for _, p := range []*server.SubjectPermission{may.Publish, may.Subscribe} {
+		p.Allow = slices.DeleteFunc(p.Allow, func(s string) bool { return slices.Contains(missing, s) })
 	}
 	e := testenv.New(t, testenv.Options{
 		Stopped: true,
@@ -30,20 +32,6 @@ func recipeEnv(t *testing.T, change func(user *server.User)) *testenv.Env {
 	})
 	e.NATS.Start()
 	return e
-}
-
-func unchanged(*server.User) {}
-
-// without removes subjects from what the bridge may publish and subscribe to.
-func without(subjects ...string) func(*server.User) {
-	return func(user *server.User) {
-		if user.Username != "bridge" {
-			return
-		}
-		for _, p := range []*server.SubjectPermission{user.Permissions.Publish, user.Permissions.Subscribe} {
-			p.Allow = slices.DeleteFunc(p.Allow, func(s string) bool { return slices.Contains(subjects, s) })
-		}
-	}
 }
 
 func connectAdmin(t *testing.T, e *testenv.Env) natsUser {
@@ -64,7 +52,7 @@ func lengths(t *testing.T, admin natsUser) string {
 // TestDeniedChangesNothing: NATS refuses whatever the recipe does not allow a client, and
 // the queues stay as they were.
 func TestDeniedChangesNothing(t *testing.T) {
-	e := recipeEnv(t, unchanged)
+	e := recipeEnv(t)
 	e.StartBridge().WaitReady()
 	admin := connectAdmin(t, e)
 	for _, subject := range []string{"pq.jobs.push", "pq.other.push", "q.jobs.enqueue", "q.other.enqueue"} {
@@ -101,7 +89,7 @@ func TestDeniedChangesNothing(t *testing.T) {
 // TestBridgesThatMayNotTalk: bridges without permission to talk to each other work as if
 // they were alone, and say so in the log.
 func TestBridgesThatMayNotTalk(t *testing.T) {
-	e := recipeEnv(t, without("_pqbridge.>"))
+	e := recipeEnv(t, "_pqbridge.>")
 	var log testenv.Transcript
 	quiet := func(o *bridge.Options) { o.Logger = newLogger(&config{LogFormat: "text"}, &log) }
 	bridges := []*testenv.Bridge{e.StartBridge(quiet)}
@@ -125,7 +113,7 @@ func TestBridgesThatMayNotTalk(t *testing.T) {
 func TestBridgeNeedsItsPermissions(t *testing.T) {
 	for _, subject := range []string{"pq.>", "q.>"} {
 		t.Run(subject, func(t *testing.T) {
-			b := recipeEnv(t, without(subject)).StartBridge()
+			b := recipeEnv(t, subject).StartBridge()
 			testenv.Eventually(t, func() error {
 				_, reasons, err := b.Ready()
 				if err == nil && !strings.Contains(fmt.Sprint(reasons), fmt.Sprintf("Subscription to %q", subject)) {
@@ -137,7 +125,7 @@ func TestBridgeNeedsItsPermissions(t *testing.T) {
 	}
 	for _, missing := range []string{"_INBOX.>", "$SRV.>", "_PQ.>"} {
 		t.Run(missing, func(t *testing.T) {
-			e := recipeEnv(t, without(missing))
+			e := recipeEnv(t, missing)
 			b := e.StartBridge()
 			b.WaitReady()
 			admin := connectAdmin(t, e)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,39 +10,10 @@ import (
 	"testing"
 )
 
-// TestBackupOfRunningService: what was acknowledged before the backup is in it. The copy is served
-// while the original is. Package pebblekv copies stores under load.
-func TestBackupOfRunningService(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	data, dest := filepath.Join(dir, "data"), filepath.Join(dir, "backup")
-	c := startDev(t, "PQ_DATA_DIR="+data)
-	for i := range 20 {
-		request(t, connect(t, c.nats), fmt.Sprint("pq.jobs.push.", i), fmt.Sprint(i))
-	}
-	stdout, stderr, err := runCommand(t, []string{"-backup", dest}, []string{"PQ_DATA_DIR=" + data})
-	if err != nil || !strings.Contains(stdout, "backup in "+dest) {
-		t.Errorf("%v, printed %q\n%s", err, stdout, stderr)
-	}
-
-	copied := startDev(t, "PQ_DATA_DIR="+dest)
-	request(t, connect(t, copied.nats), "pq.jobs.push.-1", "copy")
-	request(t, connect(t, c.nats), "pq.jobs.push.-1", "original")
-	for from, want := range map[*command]string{copied: "copy", c: "original"} {
-		pops(t, connect(t, from.nats), "pq.jobs.pop.min", want)
-		for i := range 20 {
-			pops(t, connect(t, from.nats), "pq.jobs.pop.min", fmt.Sprint(i))
-		}
-	}
-	c.stop(syscall.SIGTERM)
-	if _, err := os.Lstat(filepath.Join(data, socketName)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket of a stopped service: %v", err)
-	}
-}
-
-// TestBackupOfStoppedService: the command copies the store itself, also after a kill -9, which
-// leaves the socket behind, and with a folder whose path is too long for a socket.
-func TestBackupOfStoppedService(t *testing.T) {
+// TestBackup: what was acknowledged before the backup is in it, and the copy is served while the
+// original is. The command copies the store itself after a kill -9, which leaves the socket behind,
+// and with a folder whose path is too long for a socket. Package pebblekv copies stores under load.
+func TestBackup(t *testing.T) {
 	long := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	must(t, os.Mkdir(long, 0o700))
 	for name, dir := range map[string]string{"short": t.TempDir(), "long": long} {
@@ -51,24 +21,32 @@ func TestBackupOfStoppedService(t *testing.T) {
 			t.Parallel()
 			data := "PQ_DATA_DIR=" + filepath.Join(dir, "data")
 			c := startDev(t, data)
-			request(t, connect(t, c.nats), "pq.jobs.push", "kept")
 			backUp := func(to string) {
 				t.Helper()
-				if _, stderr, err := runCommand(t, []string{"-backup", filepath.Join(dir, to)}, []string{data}); err != nil {
-					t.Errorf("%v\n%s", err, stderr)
+				dest := filepath.Join(dir, to)
+				stdout, stderr, err := runCommand(t, []string{"-backup", dest}, []string{data})
+				if err != nil || !strings.Contains(stdout, "backup in "+dest) {
+					t.Errorf("%v, printed %q\n%s", err, stdout, stderr)
 				}
 			}
+			items := func(c *command, values ...string) {
+				t.Helper()
+				for _, want := range values {
+					pops(t, connect(t, c.nats), "pq.jobs.pop.min", want)
+				}
+			}
+			request(t, connect(t, c.nats), "pq.jobs.push.1", "first")
 			backUp("1")
+			copied := startDev(t, "PQ_DATA_DIR="+filepath.Join(dir, "1"))
+			request(t, connect(t, copied.nats), "pq.jobs.push.2", "copy")
+			request(t, connect(t, c.nats), "pq.jobs.push.2", "original")
+			items(copied, "first", "copy")
 			c.kill()
 			if _, err := os.Lstat(filepath.Join(dir, "data", socketName)); err != nil {
 				t.Error(err)
 			}
 			backUp("2")
-			for _, copied := range []string{"1", "2"} {
-				c := startDev(t, "PQ_DATA_DIR="+filepath.Join(dir, copied))
-				pops(t, connect(t, c.nats), "pq.jobs.pop.min", "kept")
-				c.stop(syscall.SIGTERM)
-			}
+			items(startDev(t, "PQ_DATA_DIR="+filepath.Join(dir, "2")), "first", "original")
 		})
 	}
 }
@@ -101,8 +79,11 @@ func TestBackupErrors(t *testing.T) {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
 	request(t, connect(t, c.nats), "pq.jobs.push", "x")
-	// Something else listens: the store is still in use.
-	c.kill()
+	c.stop(syscall.SIGTERM)
+	if _, err := os.Lstat(filepath.Join(data, socketName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket of a stopped service: %v", err)
+	}
+	// Nothing listens, and the store is in use all the same.
 	c = startDev(t, "PQ_DATA_DIR="+data)
 	must(t, os.Remove(filepath.Join(data, socketName)))
 	refuses(t, []string{"-backup", filepath.Join(dir, "b")}, []string{"PQ_DATA_DIR=" + data}, "in use by another process")

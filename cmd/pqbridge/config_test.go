@@ -151,10 +151,9 @@ func TestEveryVariableHasEffect(t *testing.T) {
 		value := reflect.ValueOf(c).Elem().Field(i)
 		old := reflect.New(value.Type()).Elem()
 		old.Set(value)
-		switch {
-		case value.CanInt():
+		if value.CanInt() {
 			value.SetInt(value.Int() + 1)
-		default:
+		} else {
 			value.SetString(value.String() + "x")
 		}
 		after := options()

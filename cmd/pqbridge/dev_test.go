@@ -62,14 +62,6 @@ func TestGreetingInAContainer(t *testing.T) {
 	}
 }
 
-// The options of docker run that the greeting asks for are in the README and in docs/operations.md.
-func TestDocumentedContainerKeepsItems(t *testing.T) {
-	const want = "docker run --rm -p 127.0.0.1:4222:4222 -p 127.0.0.1:8422:8422 -v pq-data:/data pqbridge -dev"
-	for _, name := range []string{"README.md", "docs/operations.md"} {
-		wantWords(t, readFile(t, name), want)
-	}
-}
-
 // TestReachable: the greeting shows addresses that people can connect to.
 func TestReachable(t *testing.T) {
 	for addr, want := range map[string]string{

@@ -38,16 +38,6 @@ func (d dockerfile) argument(name string) string {
 	return ""
 }
 
-// fetch returns the RUN that fetches FoundationDB's package.
-func (d dockerfile) fetch(t *testing.T) string {
-	t.Helper()
-	i := slices.IndexFunc(d["RUN"], func(r string) bool { return strings.Contains(r, "foundationdb-clients_") })
-	if i < 0 {
-		t.Fatal("no RUN fetches FoundationDB's package")
-	}
-	return d["RUN"][i]
-}
-
 // TestDockerfilePinsWhatItFetches: images have versions, and FoundationDB's package is checked
 // before it is unpacked. The suites on FoundationDB run with the same package, and with pinned
 // ones of the server.
@@ -74,7 +64,8 @@ func TestDockerfilePinsWhatItFetches(t *testing.T) {
 			t.Errorf("%s in ci.yml is %q, and in the Dockerfile %s", pattern, found, value)
 		}
 	}
-	fetch := d.fetch(t)
+	isFetch := func(r string) bool { return strings.Contains(r, "foundationdb-clients_") }
+	fetch := d["RUN"][slices.IndexFunc(d["RUN"], isFetch)]
 	checked, unpacked := strings.Index(fetch, "sha256sum -c"), strings.Index(fetch, "dpkg-deb -x")
 	if checked < 0 || unpacked < checked || !strings.Contains(fetch, "set -e") {
 		t.Errorf("the package is not checked before it is unpacked: %s", fetch)

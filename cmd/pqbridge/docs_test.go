@@ -41,12 +41,22 @@ func TestDocumentsListTheConfiguration(t *testing.T) {
 }
 
 // TestDocumentsNameRealFiles checks every file that a document names, as code, by a name with an
-// ending that files of the project have; names may be patterns.
+// ending that files of the project have; names may be patterns. Every path that begins with "./" is
+// below the root, or the document links to it, or makes it.
 func TestDocumentsNameRealFiles(t *testing.T) {
 	files := testenv.Files(t, root)
 	name := regexp.MustCompile("`([A-Za-z0-9_.*/-]+\\.(?:go|mod|md|ya?ml|json|sh|py|js|rs|service))`")
+	path := regexp.MustCompile(`(?:^|[^A-Za-z0-9_./-])\./([A-Za-z0-9_][A-Za-z0-9_./-]*)`)
+	made := regexp.MustCompile(`^(bin|data|dist|fdb\.cluster)(/|$)`)
 	named := 0
 	for document, text := range testenv.Documents(t, root) {
+		for _, m := range path.FindAllStringSubmatch(text, -1) {
+			name := strings.TrimRight(m[1], "./")
+			_, err := os.Stat(filepath.Join(root, name))
+			if err != nil && !made.MatchString(name) && !strings.Contains(text, "/"+name+")") {
+				t.Errorf("%s: there is no ./%s, and the document does not say where it is", document, name)
+			}
+		}
 		for _, m := range name.FindAllStringSubmatch(text, -1) {
 			named++
 			end := regexp.MustCompile("/" + strings.ReplaceAll(regexp.QuoteMeta(m[1]), `\*`, "[a-z_]*") + "$")
@@ -113,25 +123,6 @@ func TestDocumentsNameRealTargets(t *testing.T) {
 	for target, named := range targets {
 		if !named {
 			t.Errorf("no document names make %s", target)
-		}
-	}
-}
-
-// made are the files and folders below the root that commands of the documents make.
-var made = []string{"bin", "data", "dist", "fdb.cluster"}
-
-// TestDocumentsRunRealFiles checks every path that begins with "./": it is below the root, or the
-// document links to it.
-func TestDocumentsRunRealFiles(t *testing.T) {
-	path := regexp.MustCompile(`(?:^|[^A-Za-z0-9_./-])\./([A-Za-z0-9_][A-Za-z0-9_./-]*)`)
-	for document, text := range testenv.Documents(t, root) {
-		for _, m := range path.FindAllStringSubmatch(text, -1) {
-			name := strings.TrimRight(m[1], "./")
-			first, _, _ := strings.Cut(name, "/")
-			_, err := os.Stat(filepath.Join(root, name))
-			if err != nil && !slices.Contains(made, first) && !strings.Contains(text, "/"+name+")") {
-				t.Errorf("%s: there is no ./%s, and the document does not say where it is", document, name)
-			}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,10 +29,20 @@ func blocksOf(t *testing.T, document string) (blocks []block) {
 	for _, m := range pattern.FindAllStringSubmatch(readFile(t, "docs", document), -1) {
 		blocks = append(blocks, block{strings.TrimSpace(m[2] + " " + m[1]), m[3]})
 	}
-	if len(blocks) < 4 {
-		t.Fatalf("%s has %d blocks only: does the test still see them?", document, len(blocks))
+	if len(blocks) == 0 {
+		t.Fatalf("%s has no blocks: does the test still see them?", document)
 	}
 	return blocks
+}
+
+// blockOf returns the only block of a kind in a document.
+func blockOf(t *testing.T, document, kind string) string {
+	t.Helper()
+	blocks := slices.DeleteFunc(blocksOf(t, document), func(b block) bool { return b.kind != kind })
+	if len(blocks) != 1 {
+		t.Fatalf("%s has %d blocks %q, want one", document, len(blocks), kind)
+	}
+	return blocks[0].text
 }
 
 // Programs that documents show are parts of the examples, which their own tests run, whatever

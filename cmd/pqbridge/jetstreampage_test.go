@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,20 +18,10 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// blockOf returns the only block of a kind in docs/jetstream.md.
-func blockOf(t *testing.T, kind string) string {
-	t.Helper()
-	blocks := slices.DeleteFunc(blocksOf(t, "jetstream.md"), func(b block) bool { return b.kind != kind })
-	if len(blocks) != 1 {
-		t.Fatalf("docs/jetstream.md has %d blocks %q, want one", len(blocks), kind)
-	}
-	return blocks[0].text
-}
-
 // TestJetStreamPage does all that docs/jetstream.md says, in its order, with its programs, on a server
 // with its configuration.
 func TestJetStreamPage(t *testing.T) {
-	env := documentedSystem(t, blockOf(t, "sh the system is running"))
+	env := documentedSystem(t, blockOf(t, "jetstream.md", "sh the system is running"))
 	harness.OnlyNightly(t)
 	g := &guide{T: t, bin: t.TempDir(), env: append(os.Environ(), "NATS_URL="+env.NATS.URL())}
 	g.sh("go build -o bin/ ./cmd/pq\n")
@@ -59,7 +48,7 @@ func documentedSystem(t *testing.T, commands string) *testenv.Env {
 	documented, err := c.jetStreamOptions()
 	must(t, err)
 
-	config := testenv.ServerOptions(t, blockOf(t, "conf the server"))
+	config := testenv.ServerOptions(t, blockOf(t, "jetstream.md", "conf the server"))
 	return testenv.New(t, testenv.Options{JetStream: true,
 		NATS: func(o *server.Options) {
 			config(o)
@@ -97,7 +86,7 @@ func usersEnv(t *testing.T, block, leafUser string) (*testenv.Env, *testenv.Tran
 // TestJetStreamRights runs a client of each kind with the rights of docs/jetstream.md, and two bridges,
 // which forward requests to each other.
 func TestJetStreamRights(t *testing.T) {
-	e, log := usersEnv(t, blockOf(t, "conf rights"), "leaf")
+	e, log := usersEnv(t, blockOf(t, "jetstream.md", "conf rights"), "leaf")
 	b, other := e.StartBridge(), e.StartBridge()
 	for _, b := range []*testenv.Bridge{b, other} {
 		b.WaitReady()
@@ -163,7 +152,7 @@ func seesProbes(t *testing.T, bridges ...*testenv.Bridge) error {
 // TestJetStreamAnotherAccount runs a client with the accounts of docs/jetstream.md, which gets
 // more than one answer to a request.
 func TestJetStreamAnotherAccount(t *testing.T) {
-	e, _ := usersEnv(t, blockOf(t, "conf accounts"), "bridge")
+	e, _ := usersEnv(t, blockOf(t, "jetstream.md", "conf accounts"), "bridge")
 	e.StartBridge().WaitReady()
 	js := domain(t, connectAs(t, e, "app", strings.TrimSuffix(nats.InboxPrefix, ".")))
 	for _, subject := range []string{"pq.jobs.push", "pq.jobs.push.1"} {
@@ -199,17 +188,11 @@ func TestDefaultDomain(t *testing.T) {
 	if line == nil {
 		t.Fatal("docs/jetstream.md has no default_js_domain")
 	}
-	e := testenv.New(t, testenv.Options{JetStream: true, Stopped: true,
-		NATS: testenv.ServerOptions(t, "accounts { ACC: { users: [ {user: all, password: all} ] } }\n"+line[1]),
-		Bridge: func(o *bridge.Options) {
-			o.NATSOptions = append(o.NATSOptions, nats.UserInfo("all", "all"))
-			o.JetStream.Login = leaf.Login{User: "all", Password: "all"}
-		},
-	})
-	e.NATS.Start()
+	const account = "accounts { ACC: { users: [ {user: bridge, password: bridge} ] } }\n"
+	e, _ := usersEnv(t, account+line[1], "bridge")
 	e.StartBridge().WaitReady()
 
-	js, err := jetstream.New(connectAs(t, e, "all", strings.TrimSuffix(nats.InboxPrefix, ".")).Conn)
+	js, err := jetstream.New(connectAs(t, e, "bridge", strings.TrimSuffix(nats.InboxPrefix, ".")).Conn)
 	must(t, err)
 	_, err = js.Publish(t.Context(), "pq.jobs.push", []byte("an item"))
 	must(t, err)

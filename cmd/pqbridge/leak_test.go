@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/testenv"
@@ -114,16 +113,5 @@ func TestSignalDuringStartLeavesNoGoroutine(t *testing.T) {
 				t.Errorf("the log has no %q, or no end:\n%s", words, log.String())
 			}
 		})
-	}
-}
-
-// TestRefusedByNATSLeavesNoGoroutine: NATS does not let the service log in, and never will.
-func TestRefusedByNATSLeavesNoGoroutine(t *testing.T) {
-	nats := testenv.New(t, testenv.Options{Stopped: true, NATS: func(o *server.Options) { o.Authorization = "secret" }}).NATS
-	nats.Start()
-	ctx, stop := context.WithCancel(t.Context())
-	log := &stopAt{words: "Authorization Violation", stop: stop}
-	if err := runHere(t, ctx, log, nil, map[string]string{"PQ_NATS_URL": nats.URL()}); err != nil {
-		t.Errorf("%v\n%s", err, log.String())
 	}
 }

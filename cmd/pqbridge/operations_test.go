@@ -17,16 +17,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// fenced returns the document's only code block in a language.
-func fenced(t *testing.T, text, language string) string {
-	t.Helper()
-	blocks := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(text, -1)
-	if len(blocks) != 1 {
-		t.Fatalf("%d blocks of %s: want one", len(blocks), language)
-	}
-	return blocks[0][1]
-}
-
 // usersOfRecipe returns the users in the document's access control. Each password is the
 // user's name.
 func usersOfRecipe(t *testing.T) []*server.User {
@@ -35,7 +25,7 @@ func usersOfRecipe(t *testing.T) []*server.User {
 		t.Setenv(strings.ToUpper(user)+"_PASSWORD", user)
 	}
 	path := filepath.Join(t.TempDir(), "nats.conf")
-	must(t, os.WriteFile(path, []byte(fenced(t, readFile(t, "docs", "operations.md"), "conf")), 0o600))
+	must(t, os.WriteFile(path, []byte(blockOf(t, "operations.md", "conf")), 0o600))
 	o, err := server.ProcessConfigFile(path)
 	must(t, err)
 	return o.Users
@@ -44,7 +34,7 @@ func usersOfRecipe(t *testing.T) []*server.User {
 // TestAccessControlRecipe runs two bridges and a client of each kind on a NATS server with
 // the document's access control.
 func TestAccessControlRecipe(t *testing.T) {
-	env := recipeEnv(t, unchanged)
+	env := recipeEnv(t)
 	bridges := []*testenv.Bridge{env.StartBridge(), env.StartBridge()}
 	for _, b := range bridges {
 		b.WaitReady()

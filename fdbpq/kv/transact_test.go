@@ -171,25 +171,6 @@ func TestTransactReturnsErrorsUntouched(t *testing.T) {
 	}
 }
 
-func TestTransactRetriesErrorsOfTheWork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		db := open(t)
-		fail := []error{kv.ErrTooOld, fmt.Errorf("reading: %w", kv.ErrThrottled), kv.ErrConflict}
-		work := count()
-		runs, err := kv.Transact(t.Context(), db, func(tx kv.Transaction) (int, error) {
-			runs, _ := work(tx)
-			if runs <= len(fail) {
-				return runs, fail[runs-1]
-			}
-			return runs, nil
-		})
-		if runs != 4 || err != nil {
-			t.Errorf("returned %d, %v, want 4, nil", runs, err)
-		}
-		wantStored(t, db, 1)
-	})
-}
-
 func TestTransactReturnsErrorsOfBegin(t *testing.T) {
 	db := open(t)
 	if err := db.Close(); err != nil {
@@ -275,17 +256,6 @@ func TestReadTransactRules(t *testing.T) {
 			}
 			if retried := test.runs > 1; (retried && (err != nil || got != runs)) || (!retried && err != test.err) {
 				t.Errorf("%v: returned %d, %v", test.err, got, err)
-			}
-
-			views := 0
-			err = kv.View(t.Context(), open(t), func(kv.Reader) error {
-				if views++; views == 1 {
-					return test.err
-				}
-				return nil
-			})
-			if views != runs || (err != nil) != (test.runs == 1 && test.err != nil) {
-				t.Errorf("%v: View ran %d times and returned %v", test.err, views, err)
 			}
 		})
 	}

@@ -83,24 +83,3 @@ func TestErrorsKeepTheCode(t *testing.T) {
 		}
 	}
 }
-
-// TestRetryableCodes compares the table with the predicates of the client
-// library, whose lists are written out here.
-func TestRetryableCodes(t *testing.T) {
-	notCommitted := map[int]bool{1007: true, 1009: true, 1020: true, 1037: true, 1038: true, 1042: true,
-		1051: true, 1078: true, 1213: true, 1223: true}
-	maybeCommitted := map[int]bool{1021: true, 1039: true}
-	for code := 1000; code < 5000; code++ {
-		err := explainCommit(fdb.Error{Code: code})
-		if notCommitted[code] && kv.MaybeCommitted(err) {
-			t.Errorf("%d: the outcome is said to be open: %v", code, err)
-		}
-		if maybeCommitted[code] && !kv.MaybeCommitted(err) {
-			t.Errorf("%d: the outcome is said to be known: %v", code, err)
-		}
-		// A database stays locked for long, so waiting is the caller's decision.
-		if want := notCommitted[code] && code != 1038; kv.Retryable(err) != want {
-			t.Errorf("%d: Retryable(%v) = %v, want %v", code, err, !want, want)
-		}
-	}
-}

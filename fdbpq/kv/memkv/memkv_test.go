@@ -26,8 +26,23 @@ func put(t *testing.T, db kv.Database, key, value string) {
 	t.Helper()
 	tx := begin(t, db)
 	tx.Set([]byte(key), []byte(value))
-	if _, err := tx.Commit().Get(); err != nil {
-		t.Fatal(err)
+	wantErr(t, "put", commit(tx), nil)
+}
+
+func commit(tx kv.Transaction) error {
+	_, err := tx.Commit().Get()
+	return err
+}
+
+func get(r kv.Reader) error {
+	_, err := r.Get([]byte("read")).Get()
+	return err
+}
+
+func wantErr(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("%s returned %v, want %v", what, err, want)
 	}
 }
 
@@ -42,63 +57,40 @@ func begin(t *testing.T, db kv.Database) kv.Transaction {
 
 func TestTransactionOlderThanHistoryIsTooOld(t *testing.T) {
 	db := memkv.New(memkv.Options{History: 3})
-	key := []byte("read")
 	put(t, db, "read", "1")
 
 	writer, blind, readOnly := begin(t, db), begin(t, db), begin(t, db)
 	reader, err := db.BeginRead(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tx := range []kv.Transaction{writer, readOnly} {
-		if _, err := tx.Get(key).Get(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	wantErr(t, "BeginRead", err, nil)
+	wantErr(t, "Get", errors.Join(get(writer), get(readOnly)), nil)
 	for range 3 {
 		put(t, db, "other", "1")
 	}
-	for _, r := range []kv.Reader{writer, reader} {
-		if _, err := r.Get(key).Get(); err != nil {
-			t.Errorf("Get as old as the history returned %v", err)
-		}
-	}
+	wantErr(t, "Get as old as the history", errors.Join(get(writer), get(reader)), nil)
 
 	put(t, db, "other", "1")
 	for _, r := range []kv.Reader{writer, writer.Snapshot(), reader} {
-		if _, err := r.Get(key).Get(); !errors.Is(err, kv.ErrTooOld) {
-			t.Errorf("Get returned %v, want ErrTooOld", err)
-		}
+		wantErr(t, "Get", get(r), kv.ErrTooOld)
 	}
 	writer.Set([]byte("written"), nil)
-	if _, err := writer.Commit().Get(); !errors.Is(err, kv.ErrTooOld) {
-		t.Errorf("Commit returned %v, want ErrTooOld", err)
-	}
+	wantErr(t, "Commit", commit(writer), kv.ErrTooOld)
 	if value, err := begin(t, db).Get([]byte("written")).Get(); err != nil || value != nil {
 		t.Errorf("the transaction that is too old wrote %q (error %v)", value, err)
 	}
 
 	// Without reads nothing can be outdated; without writes nothing is checked.
 	blind.Set([]byte("blind"), nil)
-	if _, err := blind.Commit().Get(); err != nil {
-		t.Errorf("Commit of a blind write returned %v", err)
-	}
-	if _, err := readOnly.Commit().Get(); err != nil {
-		t.Errorf("Commit without writes returned %v", err)
-	}
+	wantErr(t, "Commit of a blind write", commit(blind), nil)
+	wantErr(t, "Commit without writes", commit(readOnly), nil)
 }
 
 func TestConflictAtTheEndOfHistoryIsFound(t *testing.T) {
 	db := memkv.New(memkv.Options{History: 2})
 	put(t, db, "other", "1")
 	tx := begin(t, db)
-	if _, err := tx.Get([]byte("read")).Get(); err != nil {
-		t.Fatal(err)
-	}
+	wantErr(t, "Get", get(tx), nil)
 	put(t, db, "read", "1")
 	put(t, db, "other", "1")
 	tx.Set([]byte("written"), nil)
-	if _, err := tx.Commit().Get(); !errors.Is(err, kv.ErrConflict) {
-		t.Errorf("Commit returned %v, want ErrConflict", err)
-	}
+	wantErr(t, "Commit", commit(tx), kv.ErrConflict)
 }

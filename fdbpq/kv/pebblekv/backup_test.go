@@ -93,14 +93,9 @@ func TestBackupIsSynced(t *testing.T) {
 
 	must(t, errOf(db.Backup(t.Context(), "copy")))
 	clone := files.CrashClone(vfs.CrashCloneCfg{})
-	copied, err := Open("copy", Options{FS: clone})
-	must(t, err)
-	defer func() { _ = copied.Close() }()
-
+	copied := openTestDir(t, "copy", Options{FS: clone})
 	for i := range 10 {
-		if got, err := get(copied, fmt.Sprint(i)); got != "value" || err != nil {
-			t.Errorf("%d: %q, %v", i, got, err)
-		}
+		wantValue(t, copied, fmt.Sprint(i), "value")
 	}
 }
 
@@ -202,10 +197,10 @@ func (f *hookFS) onCopy(part string, hook func(path string) error) {
 	})
 }
 
-// filledStore returns a store with tables, which backups cannot link.
+// filledStore returns a store with tables, which backups cannot link, so that they copy them.
 func filledStore(t *testing.T) (*hookFS, *DB) {
 	t.Helper()
-	files := &hookFS{FS: vfs.NewMem(), link: syscall.EXDEV}
+	files := &hookFS{FS: vfs.NewMem(), link: syscall.EPERM}
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
 	fill(t, db)
 	return files, db

@@ -34,10 +34,7 @@ func TestForeignFolder(t *testing.T) {
 			if err == nil {
 				mustClose(t, db)
 				// A store may be joined by other files, which stay as they are.
-				if db, err = Open(dir, Options{}); err != nil {
-					t.Fatal(err)
-				}
-				mustClose(t, db)
+				mustClose(t, openTestDir(t, dir, Options{}))
 			}
 
 			wantMode(t, dir, fs.FileMode(map[bool]uint32{true: 0o755, false: 0o700}[test.refused]))

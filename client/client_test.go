@@ -3,7 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
-	"github.com/pqbridge/pqbridge/testenv"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
 )
 
 func pushed(t *testing.T, q *client.PriorityQueue, priority int64, value string) client.PushAck {
@@ -42,14 +43,20 @@ func TestPriorityQueue(t *testing.T) {
 		failsWith(t, "an empty queue", client.ErrEmpty)(call(t.Context()))
 	}
 	before := time.Now().Add(-time.Second)
-	first := pushed(t, q, -7, "first")
-	pushed(t, q, 0, "second")
+	headers := nats.Header{subjects.HeaderPriority: {"7"}} // which the arguments override, 0 too
+	m := client.Message{Value: []byte("first"), Headers: headers}
+	first := must(q.PushMsg(t.Context(), -7, m))
+	m.Value = []byte("second")
+	second := must(q.PushMsg(t.Context(), 0, m))
 	pushed(t, q, 0, "third")
 	if n, err := q.Len(t.Context()); n != 3 || err != nil {
 		t.Errorf("len: %d, %v", n, err)
 	}
-	if first.Queue != "jobs" || first.Priority != -7 || first.ID == "" {
-		t.Errorf("acknowledged %+v", first)
+	if first.Queue != "jobs" || first.Priority != -7 || first.ID == "" || second.Priority != 0 {
+		t.Errorf("acknowledged %+v, %+v", first, second)
+	}
+	if headers.Get(subjects.HeaderPriority) != "7" {
+		t.Errorf("the pushes changed their headers to %v", headers)
 	}
 	want := value(t)
 	if got := want(q.PeekMin(t.Context())); got != "first" {
@@ -91,25 +98,6 @@ func TestQueueAndHeaders(t *testing.T) {
 		item, err := q.Dequeue(t.Context())
 		if err != nil || string(item.Value) != want {
 			t.Errorf("dequeue: %+v, %v, want %q", item, err, want)
-		}
-	}
-}
-
-// The priority of a push is its argument, 0 too, whatever the headers say.
-func TestPriorityHeaderIsIgnored(t *testing.T) {
-	_, q := newQueue(t)
-	for _, priority := range []int64{0, 1, -1} {
-		headers := nats.Header{subjects.HeaderPriority: {"7"}, "Trace": {"a"}}
-		ack, err := q.PushMsg(t.Context(), priority, client.Message{Headers: headers})
-		if err != nil || ack.Priority != priority {
-			t.Errorf("a push with priority %d: %+v, error %v", priority, ack, err)
-		}
-		if len(headers) != 2 || !slices.Equal(headers[subjects.HeaderPriority], []string{"7"}) {
-			t.Errorf("the push changed its headers to %v", headers)
-		}
-		item, err := q.PopMin(t.Context())
-		if err != nil || item.Priority != priority || !slices.Equal(item.Headers["Trace"], []string{"a"}) {
-			t.Errorf("popped %+v, error %v, want priority %d", item, err, priority)
 		}
 	}
 }
@@ -157,10 +145,6 @@ func TestErrors(t *testing.T) {
 	if _, err = c.Queue("mail").Dequeue(ended); !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("a context that had ended: %v", err)
 	}
-	elsewhere := must(subjects.New("other.pq", "other.q"))
-	failsWith(t, "no bridge", client.ErrNoBridge)(client.New(e.Conn, client.WithGrammar(elsewhere)).Queue("mail").Len(t.Context()))
-	e.Conn.Close()
-	failsWith(t, "a closed connection", nats.ErrConnectionClosed)(c.Queue("mail").Len(t.Context()))
 }
 
 // What is refused is shown as the caller wrote it, with what would be right.
@@ -180,6 +164,9 @@ func TestBadRequestsAreReadable(t *testing.T) {
 	set := func(s client.Settings) func() error {
 		return func() error { _, err := q.Configure(ctx, s); return err }
 	}
+	produce := func(o client.ProducerOptions) func() error {
+		return func() error { _, err := q.NewProducer(o); return err }
+	}
 	batch := func(headers nats.Header) func() error {
 		return func() error {
 			_, err := q.PushBatch(ctx, []client.PushItem{{Message: client.Message{Headers: headers}}})
@@ -196,6 +183,17 @@ func TestBadRequestsAreReadable(t *testing.T) {
 		{lease(client.Expires(time.Second), client.IdleHeartbeat(time.Millisecond)), `idle_heartbeat: "1ms": want 100ms to 1h`},
 		{lease(client.MaxBytes(-1)), `max_bytes: -1: want an integer from 0`},
 		{func() error { _, err := q.LeaseMinBatch(ctx, 2000); return err }, `batch: 2000: want an integer from 1 to 1000`},
+		{func() error { _, err := q.PopMinBatch(ctx, 0); return err }, `batch of 0: want 1 to 1000`},
+		{func() error { // as the bridge says
+			wait := []client.PopOption{client.Expires(math.MaxInt64), client.IdleHeartbeat(1)}
+			_, err := q.PopMinBatch(ctx, math.MaxInt, wait...)
+			return err
+		}, `want an integer from 1 to 1000`},
+		{func() error { _, err := q.RedriveItems(ctx, nil); return err }, `want 1 to 1000`},
+		{func() error { _, err := q.RemoveItems(ctx, []string{}); return err }, `want 1 to 1000`},
+		{func() error { _, err := q.ReleaseItems(ctx, nil); return err }, `want 1 to 1000`},
+		{produce(client.ProducerOptions{MaxItems: -1}), "MaxItems is -1: want 1 or more"},
+		{produce(client.ProducerOptions{MaxItems: -2, MaxBytes: -3}), "; MaxBytes is -3: want 1 or more"},
 		{func() error { return d.Nak(ctx, -time.Second) }, `delay: "-1s": want 0s to 87600h`},
 		{func() error { return d.Snooze(ctx, 100000*time.Hour) }, `delay: "100000h0m0s": want 0s to 87600h`},
 		{set(client.Settings{AckWait: time.Millisecond}), `ack_wait: "1ms": want 100ms to 12h`},

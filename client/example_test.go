@@ -164,60 +164,6 @@ func untilHome(stop func()) func(client.Work) client.Work {
 	}
 }
 
-// Middleware runs around the Work of each job: here it prints what the Work returned.
-func ExampleWorkerOptions_middleware() {
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer nc.Close()
-	ctx, stop := context.WithCancel(context.Background())
-
-	count := func(work client.Work) client.Work {
-		return func(ctx context.Context, job *client.Job) error {
-			err := work(ctx, job)
-			fmt.Printf("%s, delivery %d: %v\n", job.Value, job.Deliveries, err)
-			return err
-		}
-	}
-	mail := client.New(nc).Queue("counted-mail")
-	worker, err := mail.NewWorker(func(_ context.Context, job *client.Job) error {
-		stop()
-		return nil
-	}, client.WorkerOptions{Middleware: []func(client.Work) client.Work{count}})
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	if _, err := mail.Enqueue(ctx, []byte("hello")); err != nil {
-		log.Fatal(err)
-	}
-	if err := worker.Run(ctx); err != nil {
-		log.Fatal(err)
-	}
-	// Output: hello, delivery 1: <nil>
-}
-
-// Many items in one request: all of them are in the queue afterwards, or none.
-func ExamplePriorityQueue_PushBatch() {
-	nc, err := nats.Connect(url)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer nc.Close()
-
-	jobs := client.New(nc).PriorityQueue("batch-jobs")
-	ids, err := jobs.PushBatch(context.Background(), []client.PushItem{
-		{Priority: 5, Message: client.Message{Value: []byte("write the report")}},
-		{Priority: 1, Message: client.Message{Value: []byte("put out the fire")}},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(len(ids), "jobs pushed")
-	// Output: 2 jobs pushed
-}
-
 // More items than fit into one batch. With message ids, what failed can be pushed again, even if nobody knows
 // whether it is in the queue.
 func ExamplePriorityQueue_PushMany() {
@@ -281,27 +227,4 @@ func ExampleProducer() {
 	n, err := jobs.Len(ctx)
 	fmt.Println(n, err)
 	// Output: 5000 <nil>
-}
-
-// A future has the acknowledgement.
-func ExamplePushFuture() {
-	nc, err := nats.Connect(url)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer nc.Close()
-	ctx := context.Background()
-
-	producer, err := client.New(nc).Queue("async-mail").NewProducer(client.ProducerOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	push, err := producer.PushAsync(ctx, 0, client.Message{Value: []byte("hello")})
-	if err != nil {
-		log.Fatal(err)
-	}
-	// Do something else meanwhile.
-	ack, err := push.Wait(ctx)
-	fmt.Println(ack.Queue, err)
-	// Output: async-mail <nil>
 }

@@ -254,11 +254,13 @@ func (s *workshop) overhear() *nats.Subscription {
 
 // run starts a worker, and returns what says that Run has returned, and what ends the context of Run.
 func run(w *client.Worker) (<-chan error, context.CancelFunc) {
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(context.WithValue(context.Background(), runs{}, true))
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
 	return done, stop
 }
+
+type runs struct{} // is the key of a value of such a context
 
 // kill ends the jobs of a worker at once.
 func kill(w *client.Worker) {
@@ -277,20 +279,3 @@ func (c warnings) Handle(_ context.Context, r slog.Record) error {
 	c <- r.Message
 	return nil
 }
-
-// countLog counts messages.
-type countLog struct {
-	slog.Handler
-	mu sync.Mutex
-	n  map[string]int
-}
-
-func (l *countLog) Handle(_ context.Context, r slog.Record) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.n[r.Message]++
-	return nil
-}
-
-func (l *countLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
-func (l *countLog) Enabled(context.Context, slog.Level) bool { return true }

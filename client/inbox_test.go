@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"strings"
 	"sync"
@@ -66,18 +65,6 @@ func TestWaitOnAConnectionThatCloses(t *testing.T) {
 	got := <-done
 	if !errors.Is(got.err, nats.ErrConnectionClosed) || !errors.Is(got.err, client.ErrUnknownOutcome) || got.values != "1" || !strings.Contains(got.err.Error(), "after 1 items") {
 		t.Errorf("got %s items, %v", got.values, got.err)
-	}
-}
-
-// Options out of bounds are for the bridge to refuse.
-func TestAbsurdWaits(t *testing.T) {
-	_, q := newQueue(t)
-	for _, expires := range []time.Duration{math.MinInt64, -time.Hour, math.MaxInt64} {
-		for _, beat := range []time.Duration{math.MinInt64, 1, time.Second} {
-			if _, err := q.PopMinBatch(t.Context(), math.MaxInt, client.Expires(expires), client.IdleHeartbeat(beat)); err == nil {
-				t.Errorf("expires %v, heartbeat %v: no error", expires, beat)
-			}
-		}
 	}
 }
 

@@ -102,7 +102,10 @@ func TestLease(t *testing.T) {
 			if until, err := again.Extend(ctx); err != nil || time.Until(until).Round(time.Second) != 30*time.Second {
 				t.Errorf("%s: extended to %v, %v", q.name, until, err)
 			}
-			ok(t, again.Ack(ctx))
+
+			// Another process, which knows only the subject, can end a lease too.
+			ok(t, client.New(e.Connect()).Delivery(again.AckSubject()).Ack(ctx))
+			failsWith(t, q.name+": acknowledged twice", client.ErrLeaseLost)(nil, again.Ack(ctx))
 
 			// Next: done with b, and c, for as long as b.
 			c := leased(t, "c", 1)(b.Next(ctx))
@@ -131,8 +134,6 @@ func TestLeaseMaxAndOptions(t *testing.T) {
 	if err != nil || string(d.Value) != "high" || d.Priority != 2 {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	failsWith(t, "a negative delay", client.ErrBadRequest)(nil, d.Nak(t.Context(), -1))
-	failsWith(t, "next for a nanosecond", client.ErrBadRequest)(d.Next(t.Context(), client.AckWait(1)))
 	// From the same end, though the acknowledgement counts even if the next item is too large.
 	next, err := d.Next(t.Context(), client.AckWait(time.Hour))
 	if err != nil || string(next.Value) != "mid" || time.Until(next.Until) < 59*time.Minute {
@@ -142,21 +143,6 @@ func TestLeaseMaxAndOptions(t *testing.T) {
 	failsWith(t, "ack after next", client.ErrLeaseLost)(nil, next.Ack(t.Context()))
 	if got := value(t)(q.PopMin(t.Context())); got != "low" {
 		t.Errorf("left in the queue: %q", got)
-	}
-}
-
-// Another process, which knows only the subject, can end a lease too.
-func TestDeliveryOfAnotherProcess(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	for _, q := range leasers(e) {
-		q.fill(t, "a")
-		d := leased(t, "a", 1)(q.lease(t.Context(), client.AckWait(time.Hour)))
-		elsewhere := client.New(e.Connect()).Delivery(d.AckSubject())
-		if until, err := elsewhere.Extend(t.Context()); err != nil || time.Until(until) < time.Minute {
-			t.Errorf("%s: extended to %v, %v", q.name, until, err)
-		}
-		ok(t, elsewhere.Ack(t.Context()))
-		failsWith(t, q.name+": acknowledged twice", client.ErrLeaseLost)(nil, d.Ack(t.Context()))
 	}
 }
 
@@ -205,23 +191,8 @@ func TestAckAll(t *testing.T) {
 			counts = true
 			c := client.New(s.e.Conn)
 			errs := c.AckAll(t.Context(), list...)
-			if test.lost == nil && test.want == nil {
-				if errs != nil || requests != 1 {
-					t.Errorf("%v after %d requests", errs, requests)
-				}
-				// Again, with one that holds in another queue, and is there twice.
-				pushed(t, c.PriorityQueue("other"), 1, "x")
-				far := leaseOne(t, c.PriorityQueue("other"))
-				errs = c.AckAll(t.Context(), list[0], far, far)
-				for i, want := range []error{client.ErrLeaseLost, nil, client.ErrLeaseLost} {
-					if len(errs) != 3 || !errors.Is(errs[i], want) {
-						t.Fatalf("two queues: %v, want %v for %d", errs, want, i)
-					}
-				}
-				if errs := c.AckAll(t.Context()); errs != nil {
-					t.Errorf("none: %v", errs)
-				}
-				return
+			if name == "all" && errs == nil {
+				errs = make([]error, 6) // which it is short for
 			}
 			for i := range list {
 				want := test.want
@@ -237,6 +208,21 @@ func TestAckAll(t *testing.T) {
 			}
 			if counts = false; test.want == nil {
 				s.empty()
+			}
+			if name != "all" {
+				return
+			}
+			// Again, with one that holds in another queue, and is there twice.
+			pushed(t, c.PriorityQueue("other"), 1, "x")
+			far := leaseOne(t, c.PriorityQueue("other"))
+			errs = c.AckAll(t.Context(), list[0], far, far)
+			for i, want := range []error{client.ErrLeaseLost, nil, client.ErrLeaseLost} {
+				if len(errs) != 3 || !errors.Is(errs[i], want) {
+					t.Fatalf("two queues: %v, want %v for %d", errs, want, i)
+				}
+			}
+			if errs := c.AckAll(t.Context()); errs != nil {
+				t.Errorf("none: %v", errs)
 			}
 		})
 	}

@@ -2,10 +2,11 @@ package client_test
 
 import (
 	"fmt"
-	"github.com/pqbridge/pqbridge/testenv"
 	"io"
 	"slices"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv"
 
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/pqbridge/pqbridge/testenv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pqbridge/pqbridge/testenv"
 
 	"github.com/nats-io/nats.go"
 
@@ -23,23 +24,16 @@ func TestInfo(t *testing.T) {
 		succeeds(t)(jobs.Push(t.Context(), priority, nil))
 	}
 	succeeds(t)(jobs.LeaseMin(t.Context(), client.AckWait(time.Hour)))
-	for _, q := range []interface {
-		Info(context.Context) (*client.QueueInfo, error)
-	}{jobs, c.Queue("jobs")} {
-		info, err := q.Info(t.Context())
-		if err != nil || info.Queue != "jobs" {
-			t.Fatalf("%T: %+v, %v", q, info, err)
-		}
-		if q != jobs {
-			if info.Ready != 0 || info.OldestAge != nil || info.NextDue != nil || info.Priorities != nil {
-				t.Errorf("empty: %+v", info)
-			}
-			continue
-		}
-		if info.Ready != 2 || info.Leased != 1 || len(info.Priorities) != 1 || info.Priorities[0].Count != 2 ||
-			info.OldestAge == nil || *info.OldestAge > time.Minute || info.NextDue == nil || time.Until(*info.NextDue) < time.Minute {
-			t.Errorf("%+v", info)
-		}
+	info, err := jobs.Info(t.Context())
+	if err != nil || info.Queue != "jobs" || info.Ready != 2 || info.Leased != 1 ||
+		len(info.Priorities) != 1 || info.Priorities[0].Count != 2 ||
+		*info.OldestAge > time.Minute || time.Until(*info.NextDue) < time.Minute {
+		t.Errorf("%+v, %v", info, err)
+	}
+	info, err = c.Queue("jobs").Info(t.Context())
+	if err != nil || info.Queue != "jobs" || info.Ready != 0 || info.OldestAge != nil ||
+		info.NextDue != nil || info.Priorities != nil {
+		t.Errorf("empty: %+v, %v", info, err)
 	}
 	failsWith(t, "of a queue without a valid name", client.ErrBadRequest)(c.Queue("a b").Info(t.Context()))
 }
@@ -224,29 +218,5 @@ func TestItemResults(t *testing.T) {
 		}
 		failsWith(t, verb, client.ErrNotFound)(nil, results[1].Err())
 		failsWith(t, verb, test.conflict)(nil, results[2].Err())
-	}
-}
-
-// Without ids, nothing is changed: a redrive would be one of 1,000 dead letters.
-func TestNoIDs(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	c := client.New(e.Conn)
-	succeeds(t)(c.PriorityQueue("jobs").Push(t.Context(), 0, nil))
-	d, err := c.PriorityQueue("jobs").LeaseMin(t.Context())
-	must(t, err)
-	must(t, d.Term(t.Context(), "bad"))
-
-	dead := c.PriorityQueue("jobs-dead")
-	for _, edit := range []func(context.Context, []string) ([]client.ItemResult, error){
-		dead.RedriveItems, dead.RemoveItems, dead.ReleaseItems,
-	} {
-		for _, ids := range [][]string{nil, {}} {
-			if _, err := edit(t.Context(), ids); !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), "want 1 to 1000") {
-				t.Error(err)
-			}
-		}
-	}
-	if n, err := dead.Len(t.Context()); n != 1 || err != nil {
-		t.Errorf("%d dead letters, %v", n, err)
 	}
 }

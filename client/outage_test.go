@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -68,11 +67,7 @@ var pops = map[string]func(context.Context, *client.PriorityQueue) (string, erro
 	},
 	"batch": func(ctx context.Context, q *client.PriorityQueue) (string, error) {
 		items, err := q.PopMinBatch(ctx, 2)
-		var values []string
-		for _, item := range items {
-			values = append(values, string(item.Value))
-		}
-		return strings.Join(values, ","), err
+		return joined(items), err
 	},
 	"lease": func(ctx context.Context, q *client.PriorityQueue) (string, error) {
 		return oneLeased(q.LeaseMin(ctx, client.AckWait(time.Hour)))
@@ -107,64 +102,13 @@ func TestPopsThroughAnOutage(t *testing.T) {
 				if err != nil {
 					t.Fatalf("after %d items: %v", len(got), err)
 				}
-				got = append(got, strings.Split(value, ",")...)
+				got = append(got, strings.Fields(value)...)
 			}
 			if !slices.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		})
 	}
-}
-
-// A request that begins while the connection is away is made when it is back.
-func TestRequestsWaitForTheConnection(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		o := newOutage(t)
-		o.push(1)
-		o.begin()
-		popped := async(func() (string, error) { return one(o.jobs.PopMin(t.Context())) })
-		pushed := async(func() (string, error) {
-			_, err := o.jobs.Push(t.Context(), 7, nil)
-			return "", err
-		})
-		o.end(func() {})
-		ends(t, "a pop", <-popped, nil, "0")
-		if got := <-pushed; got.err != nil {
-			t.Error(got.err)
-		}
-	})
-}
-
-// An idle Worker through an outage gets each job at its first delivery, also those that are pushed before it is back.
-func TestIdleWorkerThroughAnOutage(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		o := newOutage(t, client.WithTimeout(100*time.Millisecond))
-		var r record
-		log := &countLog{Handler: slog.DiscardHandler, n: map[string]int{}}
-		w := must(o.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
-			r.add(job)
-			return nil
-		}, client.WorkerOptions{AckWait: time.Hour, Logger: slog.New(log)}))
-		w.SetHeartbeat(300 * time.Millisecond)
-		s := &workshop{T: t, e: o.e}
-		stop := s.start(w)
-		waiting(t, o.e, 1)
-		o.begin()
-		testenv.Eventually(t, func() error { // so it has tried again and again
-			log.mu.Lock()
-			defer log.mu.Unlock()
-			if log.n["cannot lease a job"] < 2 {
-				return errors.New("the worker has not said that the connection is away")
-			}
-			return nil
-		})
-		o.end(func() { o.push(5) })
-		comes(t, "five jobs", func() bool { return len(r.all()) >= 5 })
-		stop()
-		if got := r.all(); !slices.Equal(got, []string{"0 1", "1 1", "2 1", "3 1", "4 1"}) {
-			t.Errorf("jobs and deliveries: %q", got)
-		}
-	})
 }
 
 // What comes for a request that was given up goes back at once, also while an older one waits for its answer.
@@ -244,26 +188,20 @@ func hold(t *testing.T, e *testenv.Env) (sent <-chan *nats.Msg, pass func(*nats.
 // A wait that is given up ends at once, and takes nothing.
 func TestGivenUpWaitsEnd(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		e := testenv.New(t, testenv.Options{})
-		jobs := client.New(e.Conn).PriorityQueue("jobs")
+		e, jobs := newQueue(t)
 		pushed(t, jobs, 1, "held")
 		held := leaseOne(t, jobs, client.AckWait(time.Hour))
-		for name, wait := range map[string]func(context.Context) error{
-			"pop":   func(ctx context.Context) error { _, err := jobs.PopMin(ctx, client.Expires(time.Hour)); return err },
-			"lease": func(ctx context.Context) error { _, err := jobs.LeaseMax(ctx, client.Expires(time.Hour)); return err },
-			"batch": func(ctx context.Context) error {
-				_, err := jobs.LeaseMinBatch(ctx, 2, client.Expires(time.Hour), client.IdleHeartbeat(time.Hour))
-				return err
+		for _, wait := range []func(context.Context) (string, error){
+			func(ctx context.Context) (string, error) { return pops["wait"](ctx, jobs) },
+			func(ctx context.Context) (string, error) {
+				return oneLeased(held.Next(ctx, client.Expires(time.Hour)))
 			},
-			"next": func(ctx context.Context) error { _, err := held.Next(ctx, client.Expires(time.Hour)); return err },
 		} {
 			ctx, cancel := context.WithCancel(t.Context())
-			done := async(func() (string, error) { return "", wait(ctx) })
+			done := async(func() (string, error) { return wait(ctx) })
 			waiting(t, e, 1)
 			cancel()
-			if got := <-done; !errors.Is(got.err, context.Canceled) {
-				t.Errorf("%s: %v", name, got.err)
-			}
+			ends(t, "given up", <-done, context.Canceled, "")
 			waiting(t, e, 0)
 		}
 	})

@@ -41,7 +41,11 @@ func TestOutcomes(t *testing.T) {
 			changes bool   // a queue
 			foreign string // a reply that is not that of a bridge, "" if any could be
 		}{
-			"push":   {func(ctx context.Context) error { _, err := q.Push(ctx, 1, nil); return err }, true, `{"stream":"ALL","seq":1}`},
+			"push": {func(ctx context.Context) error { _, err := q.Push(ctx, 1, nil); return err }, true, `{"stream":"ALL","seq":1}`},
+			"batch": {func(ctx context.Context) error {
+				_, err := q.PushBatch(ctx, make([]client.PushItem, 2))
+				return err
+			}, true, `{"queue":"jobs","ids":["a"]}`},
 			"pop":    {func(ctx context.Context) error { _, err := q.PopMin(ctx); return err }, true, ""},
 			"lease":  {func(ctx context.Context) error { _, err := q.LeaseMin(ctx); return err }, true, `{"stream":"ALL","seq":1}`},
 			"ack":    {d.Ack, true, ""},

@@ -52,24 +52,6 @@ func TestProducer(t *testing.T) {
 	ok(t, errors.Join(p.Flush(t.Context()), m.Flush(t.Context()), p.Close(t.Context()), p.Close(t.Context())))
 }
 
-// Options out of bounds are refused, with what would be right.
-func TestProducerBadOptions(t *testing.T) {
-	c := client.New(testenv.New(t, testenv.Options{}).Conn)
-	for _, test := range []struct {
-		make func(client.ProducerOptions) (*client.Producer, error)
-		o    client.ProducerOptions
-		want string
-	}{
-		{c.PriorityQueue("a b").NewProducer, client.ProducerOptions{}, "bad queue name"},
-		{c.Queue("mail").NewProducer, client.ProducerOptions{MaxItems: -1}, "MaxItems is -1: want 1 or more, or 0 for 4096"},
-		{c.Queue("mail").NewProducer, client.ProducerOptions{MaxItems: -2, MaxBytes: -3}, "; MaxBytes is -3: want 1 or more, or 0 for 8388608"},
-	} {
-		if p, err := test.make(test.o); p != nil || !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("want %q, got %v", test.want, err)
-		}
-	}
-}
-
 // What PushAsync refuses has no future.
 func TestProducerRefuses(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
@@ -285,39 +267,6 @@ func TestProducerFullQueue(t *testing.T) {
 		ok(t, p.Close(t.Context()))
 		if got := strings.Join(contents(t, e), ""); got != "567" {
 			t.Errorf("then %s", got)
-		}
-	})
-}
-
-// Pushes ride through the restart of the bridge and of NATS: each is there once.
-func TestProducerRidesThrough(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		e := testenv.New(t, testenv.Options{})
-		p := must(client.New(e.Conn, client.WithTimeout(500*time.Millisecond)).PriorityQueue("jobs").NewProducer(client.ProducerOptions{MaxItems: 20}))
-		var want []string
-		var pushing sync.WaitGroup
-		push := func(n int) {
-			for range n {
-				value := fmt.Sprintf("%04d", len(want))
-				want = append(want, value)
-				if _, err := p.PushAsync(t.Context(), 1, client.Message{Value: []byte(value)}, client.MsgID(value)); err != nil {
-					t.Error(err)
-				}
-			}
-		}
-		push(100)
-		ok(t, e.Bridge.Stop())
-		pushing.Go(func() { push(50) })
-		e.Bridge = e.StartBridge()
-		pushing.Wait()
-		e.NATS.Stop()
-		pushing.Go(func() { push(50) })
-		e.NATS.Start()
-		pushing.Wait()
-		ok(t, p.Close(t.Context()))
-		e.Bridge.WaitReady()
-		if got := contents(t, e); !slices.Equal(got, want) {
-			t.Errorf("%d of %d items, or in another order: %q", len(got), len(want), got)
 		}
 	})
 }

@@ -114,11 +114,7 @@ func TestWaitForBatches(t *testing.T) {
 		batch := func(n int, options ...client.PopOption) <-chan outcome {
 			return async(func() (string, error) {
 				items, err := q.PopMinBatch(ctx, n, options...)
-				var texts []string
-				for _, item := range items {
-					texts = append(texts, string(item.Value))
-				}
-				return strings.Join(texts, " "), err
+				return joined(items), err
 			})
 		}
 		done := batch(3, client.Expires(time.Hour), client.IdleHeartbeat(rarely))
@@ -132,10 +128,6 @@ func TestWaitForBatches(t *testing.T) {
 		ends(t, "none", <-batch(3, client.Expires(50*time.Millisecond)), client.ErrEmpty, "")
 		pushed(t, q, 1, "e")
 		ends(t, "what is there", <-batch(3, client.Expires(time.Hour), client.NoWait()), nil, "e")
-		began := time.Now()
-		if _, err := q.PopMin(ctx, client.Expires(50*time.Millisecond)); !errors.Is(err, client.ErrEmpty) || time.Since(began) < 50*time.Millisecond {
-			t.Errorf("one: %v after %v", err, time.Since(began))
-		}
 		// What had arrived when the bridge went comes with the error.
 		done = batch(3, client.Expires(time.Hour))
 		waiting(t, e, 1)
@@ -174,8 +166,7 @@ func TestNextWaits(t *testing.T) {
 	})
 }
 
-// A call that waits ends when heartbeats stay away, when its context ends, and some time after
-// the bridge should have answered.
+// A call that waits ends when heartbeats stay away, and a while after it should be answered.
 func TestWaitsEnd(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		var beats atomic.Int64
@@ -195,16 +186,6 @@ func TestWaitsEnd(t *testing.T) {
 			_, err := q.PopMin(ctx, client.Expires(time.Hour), client.IdleHeartbeat(100*time.Millisecond))
 			if !errors.Is(err, client.ErrNoHeartbeat) || !errors.Is(err, client.ErrUnknownOutcome) || time.Since(began) < 200*time.Millisecond {
 				t.Errorf("%d heartbeats: %v after %v", n, err, time.Since(began))
-			}
-		}
-		for _, options := range [][]client.PopOption{
-			{client.Expires(time.Hour)}, {client.Expires(time.Hour), client.IdleHeartbeat(time.Minute)},
-		} {
-			short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-			_, err := q.PopMin(short, options...)
-			cancel()
-			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrNoHeartbeat) {
-				t.Errorf("a short context: %v", err)
 			}
 		}
 		long, cancel := context.WithTimeout(ctx, time.Hour)

@@ -2,9 +2,7 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"github.com/pqbridge/pqbridge/testenv"
 	"log/slog"
 	"slices"
 	"strings"
@@ -12,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pqbridge/pqbridge/testenv"
 
 	"github.com/nats-io/nats.go"
 
@@ -134,10 +134,14 @@ func testWorkerSharesRequests(t *testing.T, prefetch int) {
 			var r record
 			var begun sync.WaitGroup
 			begun.Add(workers)
-			var count atomic.Int32
+			var count, now atomic.Int32
 			said := make(warnings, 100)
 			worker = must(q.NewWorker(func(_ context.Context, job *client.Job) error {
 				r.add(job)
+				if n := now.Add(1); n > workers {
+					t.Errorf("%d jobs are done at a time", n)
+				}
+				defer now.Add(-1)
 				if count.Add(1) <= workers {
 					begun.Done()
 					begun.Wait()
@@ -173,28 +177,6 @@ func testWorkerSharesRequests(t *testing.T, prefetch int) {
 			}
 		})
 	}
-}
-
-// Jobs that fail do so by themselves, also beside others that are acknowledged together.
-func TestWorkerSharesOnlySuccess(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		s := newWorkshop(t)
-		for i := range 60 {
-			s.push(fmt.Sprint(i))
-		}
-		var failed atomic.Int32
-		s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
-			if job.Deliveries == 1 && len(job.Value)%2 == 1 {
-				failed.Add(1)
-				return errors.New("no")
-			}
-			return nil
-		}, quiet(client.WorkerOptions{Concurrency: 5}))))
-		s.empty()
-		if n := failed.Load(); n != 10 {
-			t.Errorf("%d jobs failed, want 10", n)
-		}
-	})
 }
 
 // Two requests that nobody answers do not hold up all others until they are given up.

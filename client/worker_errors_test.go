@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/pqbridge/pqbridge/testenv"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pqbridge/pqbridge/testenv"
 
 	"github.com/pqbridge/pqbridge/client"
 )

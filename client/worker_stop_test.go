@@ -3,11 +3,12 @@ package client_test
 import (
 	"context"
 	"errors"
-	"github.com/pqbridge/pqbridge/testenv"
 	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pqbridge/pqbridge/testenv"
 
 	"github.com/nats-io/nats.go"
 
@@ -15,8 +16,9 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// The end of Run's context waits for the jobs under way, and no other is begun; a Shutdown without time ends them, and
-// then they are back, and not counted.
+// The end of Run's context waits for the jobs under way, whose contexts outlive it and have its
+// values, and no other is begun; a Shutdown without time ends them, and then they are back, and not
+// counted.
 func TestWorkerStops(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		for _, prefetch := range []int{0, 2} {
@@ -30,8 +32,8 @@ func TestWorkerStops(t *testing.T) {
 					return nil
 				}
 				<-ctx.Done()
-				if context.Cause(ctx) != client.ErrStopped {
-					t.Errorf("the cause is %v", context.Cause(ctx))
+				if context.Cause(ctx) != client.ErrStopped || ctx.Value(runs{}) != true {
+					t.Errorf("the cause is %v, the value %v", context.Cause(ctx), ctx.Value(runs{}))
 				}
 				return ctx.Err()
 			}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch})))
@@ -118,53 +120,42 @@ func TestShutdownWithFreeSlots(t *testing.T) {
 	})
 }
 
-// An idle worker that stops ends its wait, and is through with it when Run returns. A job that comes at this moment is not lost.
+// An idle worker, of one queue or of two, that stops ends its waits, and is through with them when
+// Run returns. Jobs that come at this moment are done or back.
 func TestIdleWorkerStops(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
-		for i := range 20 {
+		queues := []client.WeightedQueue{
+			s.jobs.Weight(1), client.New(s.e.Conn).PriorityQueue("other").Weight(2),
+		}
+		for i := range 30 {
+			n := 1 + i%2
 			var jobs atomic.Int64
-			w := must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
+			w := must(client.NewWorker(func(context.Context, *client.Job) error {
 				jobs.Add(1)
 				return nil
-			}, quiet(client.WorkerOptions{AckWait: time.Hour})))
+			}, quiet(client.WorkerOptions{AckWait: time.Hour, Concurrency: n}), queues[:n]...))
 			done, stop := run(w)
-			waiting(t, s.e, 1)
+			waiting(t, s.e, n)
 			pushed := async(func() (string, error) {
-				_, err := s.jobs.Push(t.Context(), 0, nil)
+				_, err := s.jobs.PushBatch(t.Context(), make([]client.PushItem, 3))
 				return "", err
 			})
 			stop()
 			ok(t, <-done)
 			waiting(t, s.e, 0)
-			if got := <-pushed; got.err != nil {
-				t.Fatal(got.err)
+			ok(t, (<-pushed).err)
+			items, err := s.jobs.LeaseMinBatch(t.Context(), 3)
+			for _, d := range items {
+				if d.Deliveries != 1 {
+					t.Errorf("round %d: delivery %d", i, d.Deliveries)
+				}
+				ok(t, d.Ack(t.Context()))
 			}
-			if d, err := s.jobs.LeaseMin(t.Context()); jobs.Load() == 0 && (err != nil || d.Deliveries != 1) {
-				t.Fatalf("round %d: the job is neither done nor back: %v", i, err)
-			} else if err == nil {
-				_ = d.Ack(t.Context()) // else the next round finds it
+			if len(items)+int(jobs.Load()) != 3 {
+				t.Fatalf("round %d: %d jobs are back, %d done, %v", i, len(items), jobs.Load(), err)
 			}
 		}
-	})
-}
-
-// The contexts of jobs outlive that of Run, and have its values.
-func TestWorkerContext(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		s := newWorkshop(t)
-		s.push("a")
-		type key struct{}
-		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
-		w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
-			cancel()
-			if ctx.Err() != nil || ctx.Value(key{}) != "value" {
-				t.Errorf("the context of a job: %v, %v", ctx.Err(), ctx.Value(key{}))
-			}
-			return nil
-		}, client.WorkerOptions{}))
-		ok(t, w.Run(ctx))
-		s.empty()
 	})
 }
 
@@ -260,18 +251,16 @@ func TestWorkerWithoutHeartbeats(t *testing.T) {
 			}
 			return nil
 		})
-		log := &countLog{Handler: slog.DiscardHandler, n: map[string]int{}}
-		w := must(q.NewWorker(doNothing,
-			client.WorkerOptions{AckWait: time.Hour, Logger: slog.New(log)}))
+		said := make(warnings, 10)
+		o := client.WorkerOptions{AckWait: time.Hour, Logger: slog.New(said)}
+		w := must(q.NewWorker(doNothing, o))
 		w.SetHeartbeat(300 * time.Millisecond)
 		s.start(w)
 		waiting(t, s.e, 1)
 		s.push("a")
 		s.empty()
-		log.mu.Lock()
-		defer log.mu.Unlock()
-		if log.n["cannot lease a job"] != 1 {
-			t.Errorf("logged %v", log.n)
+		if len(said) != 1 || <-said != "cannot lease a job" {
+			t.Error("it did not say so once")
 		}
 	})
 }

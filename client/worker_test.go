@@ -8,8 +8,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,72 +110,6 @@ func TestWorkerMaxLeased(t *testing.T) {
 	})
 }
 
-// With Prefetch all jobs are done once, by as many as there are at a time.
-func TestWorkerPrefetch(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		s := newWorkshop(t)
-		var want []string
-		for i := range 200 {
-			want = append(want, fmt.Sprintf("%03d 1", i))
-			s.push(fmt.Sprintf("%03d", i))
-		}
-		var r record
-		var now, most atomic.Int64
-		stop := s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
-			most.Store(max(most.Load(), now.Add(1)))
-			defer now.Add(-1)
-			r.add(job)
-			return nil
-		}, client.WorkerOptions{Concurrency: 4, Prefetch: 20})))
-		s.empty()
-		stop()
-		done := r.all()
-		slices.Sort(done)
-		if !slices.Equal(done, want) || most.Load() > 4 {
-			t.Errorf("done %q, up to %d at a time", done, most.Load())
-		}
-	})
-}
-
-// Workers ride through restarts of the bridge and of NATS, and every job is done.
-func TestWorkerRidesThrough(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		s := newWorkshop(t)
-		var mu sync.Mutex
-		done := map[string]int{}
-		for _, prefetch := range []int{0, 4} {
-			s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
-				mu.Lock()
-				defer mu.Unlock()
-				done[string(job.Value)]++
-				return nil
-			}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch, AckWait: time.Second}))))
-		}
-		pushed := 0
-		push := func(n int) {
-			for range n {
-				s.push(fmt.Sprint(pushed))
-				pushed++
-			}
-		}
-		push(100)
-		ok(t, s.e.Bridge.Stop())
-		s.e.Bridge = s.e.StartBridge()
-		s.e.Bridge.WaitReady()
-		push(100)
-		s.e.NATS.Stop()
-		s.e.NATS.Start()
-		s.e.Bridge.WaitReady()
-		push(100)
-		s.empty()
-		mu.Lock()
-		defer mu.Unlock()
-		if len(done) != pushed {
-			t.Errorf("%d of %d jobs were done", len(done), pushed)
-		}
-	})
-}
-
 func TestWorkerMiddleware(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
@@ -262,36 +194,48 @@ func TestWorkerPermissions(t *testing.T) {
 
 // Options that can never work are refused, each with what would be right.
 func TestWorkerBadOptions(t *testing.T) {
-	c := client.New(testenv.New(t, testenv.Options{}).Conn)
-	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
-	work := doNothing
+	c := client.New(nil)
+	jobs, mail := c.PriorityQueue("jobs").Weight(1), c.Queue("mail").Weight(1)
+	one, bad := []client.WeightedQueue{jobs}, c.Queue("a b").Weight(2)
+	of := func(queues ...client.WeightedQueue) []client.WeightedQueue { return queues }
+	middleware := func(wraps ...func(client.Work) client.Work) client.WorkerOptions {
+		return client.WorkerOptions{Middleware: wraps}
+	}
 	same := func(work client.Work) client.Work { return work }
+	none := func(client.Work) client.Work { return nil }
+	many := client.WorkerOptions{Prefetch: math.MaxInt, Concurrency: math.MaxInt}
 	for _, test := range []struct {
-		make func(client.Work, client.WorkerOptions) (*client.Worker, error)
-		work client.Work
-		o    client.WorkerOptions
-		want string
+		o      client.WorkerOptions
+		queues []client.WeightedQueue
+		want   string
 	}{
-		{c.PriorityQueue("no spaces").NewWorker, work, client.WorkerOptions{}, "bad queue name"},
-		{jobs.NewWorker, nil, client.WorkerOptions{}, "the Work is nil: want a function"},
-		{jobs.NewWorker, work, client.WorkerOptions{Concurrency: -1}, "Concurrency is -1: want 1 or more"},
-		{jobs.NewWorker, work, client.WorkerOptions{Prefetch: -1}, "Prefetch is -1: want 0 or more"},
-		{jobs.NewWorker, work, client.WorkerOptions{Prefetch: 100_000}, "at most 100000 together"},
-		{jobs.NewWorker, work, client.WorkerOptions{Prefetch: math.MaxInt, Concurrency: math.MaxInt}, "at most 100000 together"},
-		{jobs.NewWorker, work, client.WorkerOptions{AckWait: time.Millisecond}, "AckWait is 1ms: want 100ms to 12h0m0s, or 0"},
-		{jobs.NewWorker, work, client.WorkerOptions{JobTimeout: -time.Second}, "JobTimeout is -1s: want more than 0, or 0"},
-		{jobs.NewWorker, work, client.WorkerOptions{AckWait: -time.Second}, "AckWait is -1s: want 100ms to 12h0m0s, or 0"},
-		{mail.NewWorker, work, client.WorkerOptions{AckWait: 24 * time.Hour, Prefetch: 2}, "AckWait is 24h0m0s"},
-		{mail.NewWorker, work, client.WorkerOptions{Max: true}, "Max with a FIFO queue"},
-		{jobs.NewWorker, work, client.WorkerOptions{Middleware: []func(client.Work) client.Work{same, nil}}, "Middleware[1] is nil: want a function"},
-		{jobs.NewWorker, work, client.WorkerOptions{Middleware: []func(client.Work) client.Work{
-			func(client.Work) client.Work { return nil }, same}}, "Middleware[0] returned nil: want a function"},
-		{mail.NewWorker, nil, client.WorkerOptions{Max: true, Prefetch: -1}, "nil: want a function; Prefetch is -1: want 0 or more; Max"},
+		{client.WorkerOptions{Concurrency: -1}, one, "Concurrency is -1: want 1 or more"},
+		{client.WorkerOptions{Prefetch: -1}, one, "Prefetch is -1: want 0 or more"},
+		{client.WorkerOptions{Prefetch: 100_000}, one, "at most 100000 together"},
+		{many, one, "at most 100000 together"},
+		{client.WorkerOptions{AckWait: time.Millisecond}, one, "AckWait is 1ms: want 100ms to 12h0m0s"},
+		{client.WorkerOptions{AckWait: 24 * time.Hour}, of(mail), "AckWait is 24h0m0s"},
+		{client.WorkerOptions{JobTimeout: -time.Second}, one, "JobTimeout is -1s: want more than 0"},
+		{middleware(same, nil), one, "Middleware[1] is nil: want a function"},
+		{middleware(none, same), one, "Middleware[0] returned nil: want a function"},
+		{client.WorkerOptions{}, nil, "no queue: want one or more"},
+		{client.WorkerOptions{}, of(client.WeightedQueue{}), "a WeightedQueue without a queue"},
+		{client.WorkerOptions{}, of(c.PriorityQueue("a").Weight(0), c.Queue("b").Weight(1001)),
+			"the weight of a is 0: want 1 to 1000; the weight of b is 1001"},
+		{client.WorkerOptions{}, of(jobs, jobs), "the queue jobs is there twice"},
+		{client.WorkerOptions{Prefetch: 1}, of(jobs, mail), "Prefetch is 1: want 0"},
+		{client.WorkerOptions{Max: true}, of(jobs, mail), "Max with a FIFO queue"},
+		{client.WorkerOptions{}, of(jobs, bad), "bad queue name"},
 	} {
-		w, err := test.make(test.work, test.o)
+		w, err := client.NewWorker(doNothing, test.o, test.queues...)
 		if w != nil || !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("want %q, got %v", test.want, err)
 		}
+	}
+	_, err := c.Queue("mail").NewWorker(nil, client.WorkerOptions{Max: true, Prefetch: -1})
+	want := "nil: want a function; Prefetch is -1: want 0 or more; Max"
+	if !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), want) {
+		t.Errorf("want %q, got %v", want, err)
 	}
 }
 

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -162,53 +161,4 @@ func TestWeightsEmptyQueue(t *testing.T) {
 			t.Errorf("requests: %v", count)
 		}
 	})
-}
-
-// A worker of several queues stops at any time, and leaves no job leased.
-func TestWeightsStop(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		s := newWorkshop(t)
-		other := client.New(s.e.Conn).PriorityQueue("other")
-		for range 15 {
-			w := must(client.NewWorker(doNothing, quiet(client.WorkerOptions{AckWait: time.Hour, Concurrency: 2}),
-				s.jobs.Weight(1), other.Weight(2)))
-			done, stop := run(w)
-			waiting(t, s.e, 2)
-			pushed := async(func() (string, error) {
-				_, err := s.jobs.PushBatch(t.Context(), make([]client.PushItem, 3))
-				return "", err
-			})
-			stop()
-			ok(t, <-done)
-			waiting(t, s.e, 0)
-			ok(t, (<-pushed).err)
-			if info := must(s.jobs.Info(t.Context())); info.Leased > 0 {
-				t.Fatalf("%d jobs are leased", info.Leased)
-			}
-			succeeds(t)(s.jobs.Purge(t.Context(), ""))
-		}
-	})
-}
-
-func TestWeightsBadOptions(t *testing.T) {
-	c := client.New(nil)
-	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
-	for _, test := range []struct {
-		o      client.WorkerOptions
-		queues []client.WeightedQueue
-		want   string
-	}{
-		{client.WorkerOptions{}, nil, "no queue: want one or more"},
-		{client.WorkerOptions{}, []client.WeightedQueue{{}}, "a WeightedQueue without a queue"},
-		{client.WorkerOptions{}, []client.WeightedQueue{jobs.Weight(0), mail.Weight(1001)}, "the weight of jobs is 0: want 1 to 1000; the weight of mail is 1001"},
-		{client.WorkerOptions{}, []client.WeightedQueue{jobs.Weight(1), c.PriorityQueue("jobs").Weight(2)}, "the queue jobs is there twice"},
-		{client.WorkerOptions{Prefetch: 1}, []client.WeightedQueue{jobs.Weight(1), mail.Weight(2)}, "Prefetch is 1: want 0"},
-		{client.WorkerOptions{Max: true}, []client.WeightedQueue{jobs.Weight(1), mail.Weight(2)}, "Max with a FIFO queue"},
-		{client.WorkerOptions{}, []client.WeightedQueue{jobs.Weight(1), c.Queue("a b").Weight(2)}, "bad queue name"},
-	} {
-		w, err := client.NewWorker(doNothing, test.o, test.queues...)
-		if w != nil || !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("want %q, got %v", test.want, err)
-		}
-	}
 }

@@ -2,6 +2,7 @@ package sources_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -9,14 +10,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/sources"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
@@ -44,7 +46,7 @@ func (f *fixture) apply(op fdbpq.Op) {
 	f.Helper()
 	op.Queue = f.queue("jobs")
 	results, err := kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
-		return fdbpq.Apply(tx, []fdbpq.Op{op}, f.now())
+		return fdbpq.Apply(tx, []fdbpq.Op{op}, time.Now())
 	})
 	f.must(err)
 	f.must(results[0].Err)
@@ -55,7 +57,6 @@ func TestRestored(t *testing.T) {
 	for retention, want := range map[jetstream.RetentionPolicy]string{
 		jetstream.LimitsPolicy:    "message 20 of stream S is another one",
 		jetstream.WorkQueuePolicy: "message 11 of stream S is another one",
-		jetstream.InterestPolicy:  "of stream S was removed",
 	} {
 		subtest(t, retention.String(), func(t *testing.T) {
 			f := newFixture(t, testenv.Options{})
@@ -131,7 +132,7 @@ func TestFormerConsumers(t *testing.T) {
 			f.stream("T", retention)
 			f.drawing(retention, 5)
 
-			for _, next := range []string{source("T"), source("S"), ""} {
+			for _, next := range []string{source("T"), source("S"), source("MISSING"), ""} {
 				f.must(f.Bridge.Stop())
 				f.configure(next)
 				f.Bridge = f.StartBridge()
@@ -147,13 +148,10 @@ func TestFormerConsumers(t *testing.T) {
 				}
 			}
 			testenv.Eventually(t, func() error {
-				value, err := kv.ReadTransact(t.Context(), f.DB, func(r kv.Reader) ([]byte, error) {
-					return r.Get(f.queue("jobs").Layout().SourceKey()).Get()
-				})
-				if err == nil && value != nil {
-					err = fmt.Errorf("there is still a state: %s", value)
+				if s, err := f.state(); !errors.Is(err, errNoSource) {
+					return fmt.Errorf("there is still a state: %s, %v", s.JSON(), err)
 				}
-				return err
+				return nil
 			})
 		})
 	}
@@ -175,14 +173,9 @@ func TestCopiedStore(t *testing.T) {
 			f.must(err)
 			config := info.CachedInfo().Config
 			config.Name, config.Durable = other, other
-			if retention == jetstream.WorkQueuePolicy {
-				f.must(f.js.DeleteConsumer(t.Context(), "S", name))
-			}
+			f.must(f.js.DeleteConsumer(t.Context(), "S", name))
 			_, err = f.js.CreateConsumer(t.Context(), "S", config)
 			f.must(err)
-			if retention != jetstream.WorkQueuePolicy {
-				f.must(f.js.DeleteConsumer(t.Context(), "S", name))
-			}
 			f.change(func(s *settings.SourceState) { s.Consumer = other })
 			f.publish("S", 6, 9)
 
@@ -205,27 +198,6 @@ func TestCopiedStore(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Messages that are gone before they are drawn stop the source if they are the first, also those from
-// an explicit start on. Of others it counts how many there were.
-func TestRemovedMessages(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		f := newFixture(t, testenv.Options{})
-		s := f.stream("S", jetstream.LimitsPolicy)
-		f.publish("S", 1, 12)
-		f.must(s.DeleteMsg(t.Context(), 6))
-		f.must(s.DeleteMsg(t.Context(), 9))
-		f.must(s.Purge(t.Context(), jetstream.WithPurgeSequence(3)))
-
-		f.must(f.set(source("S", `"start":1`)))
-		f.stopped("messages 1 to 2", `"start":3`)
-		f.must(f.set(source("S", `"start":3`)))
-		if s := f.drawn(12); s.Removed != 2 || s.Drawn != 8 {
-			t.Errorf("drawn: %s", s.JSON())
-		}
-		f.wantList("items", f.pop("jobs", value), "3", "12", "4", "7", "10", "5", "8", "11")
-	})
 }
 
 // A stream that keeps the last messages of each subject has fewer, and a mirror that has only begun has
@@ -281,13 +253,7 @@ func TestWorkQueueSetAgain(t *testing.T) {
 			}
 		}
 		f.must(f.set(source("S")))
-		testenv.Eventually(t, func() error {
-			s, err := f.js.Stream(t.Context(), "S")
-			if err == nil && s.CachedInfo().State.Msgs > 0 {
-				err = fmt.Errorf("%d messages are left", s.CachedInfo().State.Msgs)
-			}
-			return err
-		})
+		f.acknowledged("S")
 		f.wantItems(1, n)
 	})
 }
@@ -302,7 +268,9 @@ func TestFormerOfWorkQueue(t *testing.T) {
 		f.configure(source("S"))
 		f.change(func(s *settings.SourceState) {
 			for _, filter := range []string{"S.0", "S.1"} {
-				s.Former = append(s.Former, settings.SourceConsumer{Stream: "S", Filter: filter, Name: "former", Sequence: 24, Newest: f.now()})
+				s.Former = append(s.Former, settings.SourceConsumer{
+					Stream: "S", Filter: filter, Name: "former", Sequence: 24, Newest: time.Now(),
+				})
 			}
 		})
 		f.StartBridge().WaitReady()
@@ -311,25 +279,6 @@ func TestFormerOfWorkQueue(t *testing.T) {
 			t.Errorf("drawn: %s", s.JSON())
 		}
 		f.wantList("items", f.pop("jobs", value), "27", "30", "25", "28", "2", "5", "8", "11", "14", "17", "20", "23", "26", "29")
-	})
-}
-
-// A consumer of before goes even if its source's successor cannot draw.
-func TestFormerConsumerOfWaiting(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		f := newFixture(t, testenv.Options{})
-		f.stream("S", jetstream.InterestPolicy)
-		f.stream("T", jetstream.LimitsPolicy)
-		for next, ready := range map[string]func(s *settings.SourceState) bool{
-			source("MISSING"):         func(s *settings.SourceState) bool { return s.Waiting != "" },
-			source("T", `"start":99`): func(s *settings.SourceState) bool { return s.Stopped != "" },
-		} {
-			f.must(f.set(source("S")))
-			f.consumers("S", 1)
-			f.must(f.set(next))
-			f.eventually(func(s *settings.SourceState) bool { return ready(s) && len(s.Former) == 0 })
-			f.consumers("S", 0)
-		}
 	})
 }
 
@@ -349,14 +298,34 @@ func TestGroupTooLarge(t *testing.T) {
 	})
 }
 
-// Sources of the configuration go on where they were when a bridge starts again, also if somebody has
-// set another start meanwhile.
-func TestConfiguredStart(t *testing.T) {
+// Sources that are configured are set when the bridge starts, and those that cannot be are refused.
+// They go on where they were when a bridge starts again, also if somebody has set another start
+// meanwhile.
+func TestConfigured(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		o := testenv.Options{Bridge: func(o *bridge.Options) {
-			o.Sources = map[fdbpq.QueueName]string{{Name: "jobs"}: source("S", `"start":3`)}
-		}}
-		f := newFixture(t, o)
+		grammar, err := subjects.New("pq", "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for bad, want := range map[string]string{
+			`[]`:                           "want an object",
+			`{"orders":{"stream":"S"}}`:    `"orders": want a queue`,
+			`{"pq.a.push":{"stream":"S"}}`: `"pq.a.push": want a queue`,
+			`{"pq.orders":{}}`:             `pq.orders: stream: ""`,
+			`{"q.mail":{"stream":"S","priority":{"token":3}}}`: "q.mail: priority: a FIFO queue",
+		} {
+			_, err := sources.Parse(grammar, []byte(bad))
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", bad, err, want)
+			}
+		}
+		text := `{"pq.jobs":` + source("S", `"start":3`) + `,"q.mail":{"stream":"S"}}`
+		configured, err := sources.Parse(grammar, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newFixture(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Sources = configured }})
+		f.eventually(func(s *settings.SourceState) bool { return strings.Contains(s.Waiting, "not found") })
 		f.stream("S", jetstream.LimitsPolicy)
 		f.publish("S", 1, 6)
 		f.drawn(6)
@@ -383,15 +352,8 @@ func TestMissingRights(t *testing.T) {
 		"$JS.ACK.S.>":                   "does not take acknowledgements",
 	} {
 		subtest(t, missing, func(t *testing.T) {
-			f := newFixture(t, testenv.Options{
-				NATS: func(o *server.Options) {
-					o.Users = []*server.User{{Username: "admin", Password: "x"}, {Username: "bridge", Password: "x", Permissions: &server.Permissions{
-						Publish: &server.SubjectPermission{Deny: []string{missing}},
-					}}}
-					o.NoAuthUser = "admin"
-				},
-				Bridge: func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "x")) },
-			})
+			denied := &server.SubjectPermission{Deny: []string{missing}}
+			f := newFixture(t, withRights(server.Permissions{Publish: denied}))
 			f.stream("S", jetstream.WorkQueuePolicy)
 			f.publish("S", 1, 10)
 			f.must(f.set(source("S")))

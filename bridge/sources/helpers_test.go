@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -38,25 +40,34 @@ type fixture struct {
 	js jetstream.JetStream
 }
 
-func withJetStream(t testing.TB, o testenv.Options) testenv.Options {
-	dir := t.TempDir()
-	change := o.NATS
+func newFixture(t testing.TB, o testenv.Options) *fixture {
+	t.Helper()
+	dir, change := t.TempDir(), o.NATS
 	o.NATS = func(n *server.Options) {
 		n.JetStream, n.StoreDir = true, dir
 		if change != nil {
 			change(n)
 		}
 	}
-	return o
-}
-
-func newFixture(t testing.TB, o testenv.Options) *fixture {
-	t.Helper()
-	f := &fixture{TB: t, Env: testenv.New(t, withJetStream(t, o))}
+	f := &fixture{TB: t, Env: testenv.New(t, o)}
 	var err error
 	f.js, err = jetstream.New(f.Conn)
 	f.must(err)
 	return f
+}
+
+// withRights are options of a system whose bridge has these rights.
+func withRights(p server.Permissions) testenv.Options {
+	return testenv.Options{
+		NATS: func(o *server.Options) {
+			bridge := &server.User{Username: "bridge", Password: "x", Permissions: &p}
+			o.Users = []*server.User{{Username: "admin", Password: "x"}, bridge}
+			o.NoAuthUser = "admin"
+		},
+		Bridge: func(o *bridge.Options) {
+			o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "x"))
+		},
+	}
 }
 
 func (f *fixture) must(err error) {
@@ -97,6 +108,8 @@ func (f *fixture) set(source string) error {
 	return nil
 }
 
+var errNoSource = errors.New("no source")
+
 // state returns the state of the source of jobs.
 func (f *fixture) state() (s settings.SourceState, err error) {
 	q := f.queue("jobs")
@@ -104,7 +117,7 @@ func (f *fixture) state() (s settings.SourceState, err error) {
 		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpSettings, Queue: q}})
 	})
 	if err == nil && results[0].Source == nil {
-		err = errors.New("no source")
+		err = errNoSource
 	}
 	if err != nil {
 		return s, err
@@ -143,12 +156,26 @@ func (f *fixture) stopped(with ...string) settings.SourceState {
 // consumers waits until a stream has so many consumers.
 func (f *fixture) consumers(stream string, want int) {
 	f.Helper()
+	f.has(stream, want, "consumers", func(s *jetstream.StreamState) int { return s.Consumers })
+}
+
+// acknowledged waits until nothing is left of the messages of a stream.
+func (f *fixture) acknowledged(stream string) {
+	f.Helper()
+	f.has(stream, 0, "messages", func(s *jetstream.StreamState) int { return int(s.Msgs) })
+}
+
+func (f *fixture) has(stream string, want int, of string, count func(s *jetstream.StreamState) int) {
+	f.Helper()
 	testenv.Eventually(f, func() error {
 		s, err := f.js.Stream(f.Context(), stream)
-		if err == nil && s.CachedInfo().State.Consumers != want {
-			err = fmt.Errorf("stream %s has %d consumers, want %d", stream, s.CachedInfo().State.Consumers, want)
+		if err != nil {
+			return err
 		}
-		return err
+		if n := count(&s.CachedInfo().State); n != want {
+			return fmt.Errorf("stream %s has %d %s, want %d", stream, n, of, want)
+		}
+		return nil
 	})
 }
 
@@ -184,7 +211,7 @@ func (f *fixture) take(n int, name string, text func(item *fdbpq.Item) string) (
 		ops[i] = fdbpq.Op{Kind: fdbpq.OpPop, Queue: f.queue(name)}
 	}
 	results, err := kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
-		return fdbpq.Apply(tx, ops, f.now())
+		return fdbpq.Apply(tx, ops, time.Now())
 	})
 	f.must(err)
 	for i := range results {

@@ -4,22 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv/crashfs"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
@@ -28,10 +23,6 @@ import (
 type ledger struct {
 	t *testing.T
 	d *Dispatcher
-
-	waits, leases, delays time.Duration // the longest of the requests
-	pops                  int           // the most that one wants
-	inTime                bool          // they have to end in time
 
 	mu     sync.Mutex
 	latest map[uint64]time.Time // by when each is to end
@@ -49,7 +40,7 @@ func newLedger(t *testing.T, o Options) (g *ledger, stop func()) {
 	var d *Dispatcher
 	o.RequeueLate = givesBack(&d)
 	d = New(o)
-	newMoves().watch(t, d)
+	watchMoves(t, d)
 	return &ledger{
 		t: t, d: d, latest: map[uint64]time.Time{}, ends: map[uint64]int{}, tokens: map[*Queue][]fdbpq.Token{},
 		pushed: map[string]error{}, popped: map[string]int{},
@@ -83,7 +74,7 @@ func (g *ledger) note(r *Request, ops []fdbpq.Op, results []fdbpq.Result, ended 
 	if ended {
 		g.ends[numberOf(r)]++
 		g.left.Done()
-		if late := time.Since(g.latest[numberOf(r)]); g.inTime && late > 0 {
+		if late := time.Since(g.latest[numberOf(r)]); late > 0 {
 			g.t.Errorf("request %d ended %v too late", numberOf(r), late)
 		}
 	}
@@ -122,7 +113,11 @@ func (g *ledger) random(random *rand.Rand) (w WaitHandle) {
 	return w
 }
 
-const ledgerQueues = 4
+// The requests of a ledger: their queues, the longest times, and the most items that one wants.
+const (
+	ledgerQueues, ledgerPops                = 4, 30
+	longestWait, longestLease, longestDelay = 30 * time.Second, 20 * time.Second, 5 * time.Second
+)
 
 // submit submits a random request.
 func (g *ledger) submit(random *rand.Rand, n uint64) {
@@ -139,7 +134,7 @@ func (g *ledger) submit(random *rand.Rand, n uint64) {
 	r := &Request{Queue: q, Replier: number(g, n), Received: time.Now(), Size: 10}
 	op := fdbpq.Op{Kind: fdbpq.OpPop, Queue: q.Target, End: fdbpq.End(random.IntN(2))}
 	if random.IntN(3) == 0 {
-		op.Kind, op.Lease = fdbpq.OpLease, fdbpq.MinLease+upTo(g.leases)
+		op.Kind, op.Lease = fdbpq.OpLease, fdbpq.MinLease+upTo(longestLease)
 	}
 	ops := []fdbpq.Op{op}
 	latest := r.Received.Add(g.d.options.RequestTimeout + g.d.lanes[0].graceTime())
@@ -148,14 +143,15 @@ func (g *ledger) submit(random *rand.Rand, n uint64) {
 		ops = nil
 		for i := range 1 + random.IntN(3) {
 			ops = append(ops, push(q, fmt.Sprint(n, ".", i)))
-			ops[i].Delay = max(0, upTo(2*g.delays)-g.delays)
+			ops[i].Delay = max(0, upTo(2*longestDelay)-longestDelay)
 		}
 	case k < 8:
-		r.Pops = 1 + random.IntN(g.pops)
-		r.Wait = &Wait{Until: r.Received.Add(upTo(g.waits)), OnlyIfEmpty: random.IntN(4) == 0, Heartbeat: g.waits / 30}
+		r.Pops = 1 + random.IntN(ledgerPops)
+		r.Wait = &Wait{Until: r.Received.Add(upTo(longestWait)), Heartbeat: longestWait / 30}
+		r.Wait.OnlyIfEmpty = random.IntN(4) == 0
 		latest = r.Wait.Until.Add(g.d.lanes[0].lateTime())
 	case k < 9:
-		r.Pops = 1 + random.IntN(g.pops)
+		r.Pops = 1 + random.IntN(ledgerPops)
 	default:
 		g.mu.Lock()
 		if tokens := g.tokens[q]; len(tokens) > 0 { // an acknowledgement would lose the item
@@ -225,7 +221,8 @@ func TestAccountsWithCancels(t *testing.T) {
 func testAccountsWithCancels(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	faults := faultkv.New(memkv.New(memkv.Options{}), faultkv.Options{Seed: seed, Rates: map[faultkv.Fault]float64{
-		faultkv.Conflict: 0.02, faultkv.UnknownLost: 0.02, faultkv.UnknownMade: 0.02, faultkv.UnknownBeforeNext: 0.02, faultkv.Delay: 0.01,
+		faultkv.Conflict: 0.02, faultkv.TooOld: 0.01, faultkv.Outage: 0.01, faultkv.UnknownLost: 0.02,
+		faultkv.UnknownMade: 0.02, faultkv.UnknownBeforeNext: 0.02, faultkv.Delay: 0.01,
 	}})
 	db := newDeafDB(faults)
 	defer closeDB(t, faults)
@@ -233,7 +230,6 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 	o := testOptions(t, db)
 	o.Now, o.RequestTimeout = clock.now, 4*time.Second
 	g, stop := newLedger(t, o)
-	g.waits, g.leases, g.delays, g.pops, g.inTime = 30*time.Second, 20*time.Second, 5*time.Second, 30, true
 
 	// Cancels come at any time, also while the Repliers are called.
 	ctx, cancel := context.WithCancel(t.Context())
@@ -246,7 +242,17 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 		}
 	})
 
-	const requests = 1500
+	const requests, each = 1500, 500 // of this goroutine, and of each other one
+	var submitting sync.WaitGroup
+	for s := range uint64(3) {
+		random := rand.New(rand.NewPCG(seed, 2+s))
+		submitting.Go(func() {
+			for n := range uint64(each) {
+				g.submit(random, requests+s*each+n)
+				time.Sleep(time.Duration(random.Int64N(int64(200 * time.Millisecond))))
+			}
+		})
+	}
 	outage, deaf := false, false
 	for n := range uint64(requests) {
 		g.submit(random, n)
@@ -271,70 +277,12 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 		time.Sleep(10 * time.Second)
 		db.goOn()
 	}
+	submitting.Wait()
 	time.Sleep(time.Minute) // longer than any of them waits
 	cancel()
 	cancelling.Wait()
 	stop()
 	faults.Land()
 	clock.step(24 * time.Hour) // all leases are over
-	g.check(requests, faults.Database, clock.now)
-}
-
-// Whatever the store does, each request ends once, and each item comes out once.
-func TestAccountsOfWaiters(t *testing.T) {
-	rates := map[faultkv.Fault]float64{
-		faultkv.Conflict: 0.05, faultkv.TooOld: 0.01, faultkv.Outage: 0.01, faultkv.UnknownLost: 0.02,
-		faultkv.UnknownMade: 0.02, faultkv.UnknownBeforeNext: 0.02, faultkv.Delay: 0.01,
-	}
-	seed := rand.Uint64()
-	for name, open := range map[string]func() kv.Database{
-		"mem": func() kv.Database { return memkv.New(memkv.Options{}) },
-		"pebble": func() kv.Database {
-			disk := vfs.NewMem()
-			crashfs.Fill(disk, 0)
-			db, err := pebblekv.Open("db", pebblekv.Options{FS: disk, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)})
-			must(t, err)
-			return db
-		},
-	} {
-		for _, faulty := range []bool{false, true} {
-			if !harness.Nightly && (name == "pebble" || !faulty) {
-				continue
-			}
-			t.Run(fmt.Sprintf("%s, faults %t", name, faulty), func(t *testing.T) {
-				db := open()
-				defer closeDB(t, db)
-				o, land := testOptions(t, db), func() {}
-				if faulty {
-					faults := faultkv.New(db, faultkv.Options{Seed: seed, Rates: rates})
-					o.DB, land = faults, faults.Land
-				}
-				o.RequestTimeout = time.Second
-				g, stop := newLedger(t, o)
-				g.waits, g.pops = 300*time.Millisecond, 3
-
-				var submitting sync.WaitGroup
-				const sources, each = 4, 1500
-				for s := range uint64(sources) {
-					random := rand.New(rand.NewPCG(seed, s))
-					submitting.Go(func() {
-						for n := range uint64(each) {
-							g.submit(random, s*each+n)
-							if random.IntN(20) == 0 {
-								time.Sleep(time.Millisecond) // so that some requests come to an idle lane
-							}
-						}
-					})
-				}
-				submitting.Wait()
-				g.left.Wait()
-				stop()
-				land()
-				<-time.After(2 * fdbpq.MinLease)
-				if g.check(sources*each, db, time.Now); t.Failed() {
-					t.Logf("the seed is %d", seed)
-				}
-			})
-		}
-	}
+	g.check(requests+3*each, faults.Database, clock.now)
 }

@@ -99,23 +99,6 @@ func TestClockThatIsRight(t *testing.T) {
 	})
 }
 
-// The sweeper looks at its agenda when the clock is stepped, so dead letters come at once.
-func TestSweeperFollowsTheClock(t *testing.T) {
-	inSweeping(t, false, func(w *sweeping) {
-		clock := &steppedClock{}
-		a := w.start(0, func(o *Options) { o.Now = clock.now })
-		a.do("jobs", oneDelivery())
-		a.do("jobs", fdbpq.Op{Kind: fdbpq.OpPush})
-		a.do("jobs", leaseFor(time.Hour))
-		w.sleep(time.Second) // the pass at the start
-		w.want("transactions before", w.sleep(time.Minute+sweepEvery/2), 0)
-		clock.step(time.Hour + ownerLag)
-		w.sleep(watchEvery)
-		w.want("stored", w.stored("jobs"), 0)
-		w.want("transactions afterwards", w.sleep(10*time.Minute) < 10, true)
-	})
-}
-
 // The clock is watched from the first waiter of a lane on, not from the next time that the timers have something else
 // to do.
 func TestClockStepsBehindTheFirstWaiter(t *testing.T) {

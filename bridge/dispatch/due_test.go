@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,8 +15,7 @@ import (
 // dueQueue is a bridge with a queue where very much falls due at once.
 type dueQueue struct {
 	*sweeps
-	ahead atomic.Int64
-	rings []string
+	steppedClock
 }
 
 // inDueQueue fills a queue with n items, the last of them with the smallest priority, and lets all of them fall due:
@@ -46,18 +44,15 @@ func inDueQueue(t *testing.T, n int, leased bool, configure func(*Options), test
 		q.sweeps = w.start(0, func(o *Options) {
 			o.Now = q.now
 			o.DB = slowDB(o.DB, time.Millisecond)
-			o.Filled = func(q2 *Queue) { q.rings = append(q.rings, q2.Name) }
 			if configure != nil {
 				configure(o)
 			}
 		})
 		w.sleep(time.Second)
-		q.ahead.Store(int64(2 * time.Hour))
+		q.step(2 * time.Hour)
 		test(q)
 	})
 }
-
-func (q *dueQueue) now() time.Time { return time.Now().Add(time.Duration(q.ahead.Load())) }
 
 // ask submits an operation and waits for its result, as long as that takes.
 func (q *dueQueue) ask(queue string, wait *Wait, op fdbpq.Op) string {
@@ -160,33 +155,30 @@ func TestInfoWakes(t *testing.T) {
 	for name, op := range map[string]fdbpq.Op{
 		"info": {Kind: fdbpq.OpInfo}, "len": {Kind: fdbpq.OpLen}, "peek": {Kind: fdbpq.OpPeek, End: fdbpq.Back}, "sweep": {Kind: fdbpq.OpSweep},
 	} {
-		t.Run(name, func(t *testing.T) {
-			var ahead atomic.Int64
-			var rings []string
-			now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-			configure := func(o *Options) {
-				o.Now = now
-				o.Filled = func(q *Queue) { rings = append(rings, q.Name) }
+		var clock steppedClock
+		var rings []string
+		configure := func(o *Options) {
+			o.Now = clock.now
+			o.Filled = func(q *Queue) { rings = append(rings, q.Name) }
+		}
+		inBubble(t, configure, func(w *waiting) {
+			delayed := push(w.q, "late")
+			delayed.Delay = time.Hour
+			w.submit(nil, delayed)
+			first := w.park(w.pops(fdbpq.Front, 1)...)
+			rings = nil
+			clock.step(2 * time.Hour)
+			w.want("before")
+			op.Queue = w.q.Target
+			w.submit(nil, op)
+			synctest.Wait()
+			found := false
+			for _, event := range w.log.take() {
+				found = found || event == fmt.Sprintf("%d: late", first)
 			}
-			inBubble(t, configure, func(w *waiting) {
-				delayed := push(w.q, "late")
-				delayed.Delay = time.Hour
-				w.submit(nil, delayed)
-				first := w.park(w.pops(fdbpq.Front, 1)...)
-				rings = nil
-				ahead.Store(int64(2 * time.Hour)) // the clock is stepped
-				w.want("before")
-				op.Queue = w.q.Target
-				w.submit(nil, op)
-				synctest.Wait()
-				found := false
-				for _, event := range w.log.take() {
-					found = found || event == fmt.Sprintf("%d: late", first)
-				}
-				if !found || fmt.Sprint(rings) != "[jobs]" {
-					t.Errorf("the pop that waits has it: %t; rings: %v", found, rings)
-				}
-			})
+			if !found || fmt.Sprint(rings) != "[jobs]" {
+				t.Errorf("%s: the pop that waits has it: %t; rings: %v", name, found, rings)
+			}
 		})
 	}
 }

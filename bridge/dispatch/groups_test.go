@@ -43,11 +43,6 @@ func TestFreedPlacesOfGroups(t *testing.T) {
 			w.park(w.lease()) // 101 to 105
 		}
 		w.want("nothing yet")
-		w.transactions()
-		time.Sleep(time.Second)
-		w.want("nothing happens")
-		w.wantTransactions(0, "while nothing happens")
-
 		w.submit(nil, w.settle(fdbpq.OpAck, 1))
 		w.want("ack", "101: b2")
 		w.submit(nil, w.settle(fdbpq.OpTerm, 2))

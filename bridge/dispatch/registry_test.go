@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"fmt"
-	"runtime"
 	"sync"
 	"testing"
 
@@ -40,33 +39,6 @@ func TestRegistryHasOneQueuePerName(t *testing.T) {
 			}
 		}
 	}
-}
-
-// An unused name costs little memory, however many subscriptions saw it.
-func TestRegistryIsSmall(t *testing.T) {
-	const names, most = 10_000, 400
-	g := newTest(t).queues
-	before := heapAlloc()
-	for range 3 {
-		for i := range names {
-			getQueue(t, g, subjects.Priority, fmt.Sprintf("disposable-%08d", i))
-		}
-	}
-	each := (heapAlloc() - before) / names
-	t.Logf("%d bytes for each name", each)
-	if each > most {
-		t.Errorf("%d bytes for each name, want at most %d", each, most)
-	}
-	runtime.KeepAlive(g)
-}
-
-// heapAlloc returns the bytes of live objects.
-func heapAlloc() int64 {
-	runtime.GC()
-	runtime.GC() // also empties the pools
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	return int64(stats.HeapAlloc)
 }
 
 // After a queue was forgotten for lack of room, the retirer goes through the list

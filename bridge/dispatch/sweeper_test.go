@@ -313,22 +313,21 @@ func TestSweptQueuesLeaveTheList(t *testing.T) {
 // Clocks only move the moment. One that is an hour behind, or is set back, begins no transaction early.
 func TestSweeperAndClocks(t *testing.T) {
 	inSweeping(t, false, func(w *sweeping) {
-		var off atomic.Int64
-		clock := func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
-		a := w.start(0, func(o *Options) { o.Now = clock })
+		clock := &steppedClock{}
+		a := w.start(0, func(o *Options) { o.Now = clock.now })
 		w.sleep(time.Second) // the pass at the start
 		a.do("jobs", pushFor(time.Minute))
-		off.Store(-int64(time.Hour))
+		clock.step(-time.Hour)
 		w.want("transactions while its clock is behind", w.sleep(time.Hour), 0)
 		w.sleep(time.Minute + deadline)
 		w.want("stored", w.stored("jobs"), 0)
 		a.do("jobs", pushFor(time.Hour))
-		off.Store(0) // an hour ahead of what it was
-		w.sleep(deadline)
+		clock.step(time.Hour + ownerLag)
+		w.sleep(watchEvery) // then it looks at its agenda
 		w.want("stored", w.stored("jobs"), 0)
 
 		// A bridge with a right clock does what the owner takes for early.
-		off.Store(-int64(time.Hour))
+		clock.step(-time.Hour - ownerLag)
 		b := w.start(1, nil)
 		b.do("jobs", pushFor(time.Minute))
 		w.sleep(time.Minute + deadline)

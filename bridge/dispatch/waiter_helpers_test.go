@@ -3,7 +3,6 @@ package dispatch
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,7 +25,6 @@ type waiting struct {
 	store *countkv.DB
 	q     *Queue
 	log   *eventLog
-	moves *moves
 	stop  func() // Close, then wait for Run
 	n     uint64
 }
@@ -43,8 +41,8 @@ func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 		store := countkv.New(o.DB)
 		o.DB = store
 		t.Cleanup(func() { closeDB(t, store) })
-		w := &waiting{t: t, d: New(o), store: store, log: &eventLog{}, moves: newMoves()}
-		w.moves.watch(t, w.d)
+		w := &waiting{t: t, d: New(o), store: store, log: &eventLog{}}
+		watchMoves(t, w.d)
 		w.q = getQueue(t, w.d.queues, subjects.Priority, "jobs")
 		w.stop = run(t, w.d)
 		test(w)
@@ -59,10 +57,6 @@ func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 			}
 		}
 		w.log.checkEnds(t)
-		if everyMove != nil {
-			maps.Copy(everyMove.waiters, w.moves.waiters)
-			maps.Copy(everyMove.lines, w.moves.lines)
-		}
 	})
 }
 

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,4 +59,13 @@ func TestManyWaiters(t *testing.T) {
 			})
 		})
 	}
+}
+
+// heapAlloc returns the bytes of live objects.
+func heapAlloc() int64 {
+	runtime.GC()
+	runtime.GC() // also empties the pools
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
 }

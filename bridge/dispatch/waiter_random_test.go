@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -218,45 +217,19 @@ func testWaitersRandomly(w *waiting, seed uint64, steps int) {
 	}
 }
 
-// moves counts the moves of waiters and lines, and fails the test for one that is in no table.
-type moves struct {
-	sync.Mutex
-	waiters map[[2]waiterState]int
-	lines   map[[2]lineState]int
-}
-
-func newMoves() *moves {
-	return &moves{waiters: map[[2]waiterState]int{}, lines: map[[2]lineState]int{}}
-}
-
-// everyMove has the moves of all tests that TestEveryMove runs.
-var everyMove *moves
-
-// watch counts the moves of a Dispatcher that does not run yet.
-func (m *moves) watch(t testing.TB, d *Dispatcher) {
+// watchMoves fails the test for a move that is in no table. The Dispatcher does not run yet.
+func watchMoves(t testing.TB, d *Dispatcher) {
 	for _, l := range d.lanes {
-		l.waiterMoved = watchMoves(t, m, m.waiters, waiterMoves[:])
-		l.lineMoved = watchMoves(t, m, m.lines, lineMoves[:])
+		l.waiterMoved = inTable(t, waiterMoves[:])
+		l.lineMoved = inTable(t, lineMoves[:])
 	}
 }
 
-func watchMoves[State comparable](t testing.TB, m *moves, seen map[[2]State]int, table []move[State]) func(from, to State) {
+func inTable[State comparable](t testing.TB, table []move[State]) func(from, to State) {
 	return func(from, to State) {
-		m.Lock()
-		defer m.Unlock()
-		seen[[2]State{from, to}]++
-		if !slices.ContainsFunc(table, func(row move[State]) bool { return row.from == from && row.to == to }) {
+		is := func(row move[State]) bool { return row.from == from && row.to == to }
+		if !slices.ContainsFunc(table, is) {
 			t.Errorf("%T: there is no move from %v to %v", from, from, to)
-		}
-	}
-}
-
-// wantMoves checks that each move of a table has happened.
-func wantMoves[State comparable](t *testing.T, seen map[[2]State]int, table []move[State]) {
-	t.Helper()
-	for _, row := range table {
-		if seen[[2]State{row.from, row.to}] == 0 {
-			t.Errorf("%T: nothing has moved from %v to %v: %s", row.from, row.from, row.to, row.when)
 		}
 	}
 }
@@ -300,30 +273,7 @@ func checkLines(t testing.TB, l *lane) {
 	}
 }
 
-// A line that is ready, and that nobody needs any more, is quiet or gone.
-func TestReadyLinesThatNobodyNeeds(t *testing.T) {
-	inBubble(t, nil, func(w *waiting) {
-		w.park(w.lease())
-		w.park(pop(w.q))
-		l := w.d.lanes[0]
-
-		l.mu.Lock()
-		ln := l.lineLocked(w.q)
-		ln.limit, ln.budget = limitInForce, 1
-		l.makeReadyLocked(ln)
-		l.leaveCancelledLocked(ln.waiters.last) // those left want leases: to quiet
-		l.mu.Unlock()
-		synctest.Wait()
-
-		l.mu.Lock()
-		l.wakeLineLocked(ln, 1)
-		l.leaveCancelledLocked(ln.waiters.first) // to gone
-		l.mu.Unlock()
-		synctest.Wait()
-	})
-}
-
-// Lines that are held because too much is kept become ready, reserved or gone.
+// Lines that are held because too much is kept become ready or reserved.
 func TestHeldLines(t *testing.T) {
 	inBubble(t, func(o *Options) { o.MaxKept = 1000 }, func(w *waiting) {
 		other := getQueue(t, w.d.queues, subjects.Priority, "other")
@@ -343,28 +293,6 @@ func TestHeldLines(t *testing.T) {
 		w.d.Keep(w.q, -100) // which is less of this queue, but not of all
 		w.push("a")         // from held to reserved
 		w.want("served", "1: a")
-
 		w.d.Keep(other, -2000)
-		w.park(pop(w.q))
-		hold()
-		l := w.d.lanes[0]
-		l.mu.Lock()
-		l.leaveCancelledLocked(l.lineLocked(w.q).waiters.first) // from held to gone
-		l.mu.Unlock()
-		synctest.Wait()
 	})
-}
-
-// Each move in the tables happens, for the reason that it gives.
-func TestEveryMove(t *testing.T) {
-	everyMove = newMoves()
-	defer func() { everyMove = nil }()
-	for _, test := range []func(*testing.T){
-		TestReadyLinesThatNobodyNeeds, TestHeldLines, TestCancelSubmitted, TestAckThatWaitsForTheNext,
-		TestWaiterWhoseTimeIsOverBeforeItsTurn, TestLastLookAtMaxLeased, TestLastLookBesideAPushThatIsRefused,
-	} {
-		test(t)
-	}
-	wantMoves(t, everyMove.waiters, waiterMoves[:])
-	wantMoves(t, everyMove.lines, lineMoves[:])
 }

@@ -3,7 +3,6 @@ package jetstream
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -39,8 +38,6 @@ func TestRefusals(t *testing.T) {
 		{"CONSUMER.RESET.jobs.min", errBadRequest, "sequence numbers"},
 		{"CONSUMER.UNPIN.jobs.min", errBadRequest, "priority groups"},
 		{"STREAM.SNAPSHOT.jobs", errBadRequest, "no such call"},
-		{"STREAM.TEMPLATE.CREATE.jobs", errBadRequest, "no such call"},
-		{"DIRECT.GET.jobs.pq.jobs.push", errBadRequest, "no such call"},
 		{"STREAM", errBadRequest, "no such call"},
 		{"info", errBadRequest, "no such call"},
 		{"STREAM.INFO", errBadRequest, "0 tokens"},
@@ -122,30 +119,4 @@ func TestStoreErrors(t *testing.T) {
 		want := map[int]int{503: errUnavailable, 429: errNoResources, 500: errGeneral, 400: errBadRequest}[code]
 		s.fails("pq.API.STREAM.LIST", "", apiCode(want), "the store is away")
 	}
-}
-
-// Whatever is sent, there is one answer, and nothing changes.
-func TestRandomRequests(t *testing.T) {
-	s := newSystem(t)
-	s.push("jobs", "a", "b")
-	before := string(s.succeeds("pq.API.STREAM.INFO.jobs", "").Config)
-
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	payloads := []string{"", "{}", "x", "{", "null", "[1]", `{"offset":-5}`, `{"name":"jobs"}`, `{"stream_name":"jobs"}`, "\x00\xff", `{"config":{}}`, `{"stream_name":"jobs","config":{"ack_policy":"none"}}`}
-	tokens := []string{"jobs", "min", "w", "", "*", ">", "a/b", "é", "CREATE", strings.Repeat("x", 200)}
-	for range 2000 {
-		row := apiCalls[random.IntN(len(apiCalls))]
-		if row.name == countedPull || row.name == "STREAM.PURGE" {
-			continue
-		}
-		subject := "pq.API." + row.name
-		for range random.IntN(4) {
-			subject += "." + tokens[random.IntN(len(tokens))]
-		}
-		s.ask(subject, payloads[random.IntN(len(payloads))])
-	}
-	same(t, "the configuration", string(s.succeeds("pq.API.STREAM.INFO.jobs", "").Config), before)
-	same(t, "messages", s.succeeds("pq.API.STREAM.INFO.jobs", "").State.Msgs, 2)
 }

@@ -3,8 +3,7 @@ package jetstream
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
+	"fmt"
 	"testing"
 	"time"
 
@@ -27,32 +26,16 @@ func TestGoClient(t *testing.T) {
 	same(t, "messages", jobs.CachedInfo().State.Msgs, 2)
 	_, err = js.CreateOrUpdateStream(ctx, jobs.CachedInfo().Config)
 	must(t, err)
-	_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: "jobs", Subjects: []string{"orders"}})
-	if err == nil || !strings.Contains(err.Error(), "want subjects [\"pq.jobs.push\"]") {
-		t.Errorf("a stream with another subject: got %v", err)
-	}
-	_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: "jobs", Subjects: []string{"pq.jobs.push"}, MaxMsgs: 7})
-	if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		t.Errorf("a stream with another limit: got %v", err)
-	}
 	name, err := js.StreamNameBySubject(ctx, "pq.jobs.push")
 	must(t, err)
 	same(t, "name by subject", name, "jobs")
 
-	names, listed := js.StreamNames(ctx), []string{}
-	for name := range names.Name() {
-		listed = append(listed, name)
-	}
-	must(t, names.Err())
-	if !slices.Equal(listed, []string{"jobs", "more"}) {
-		t.Errorf("streams: got %v", listed)
-	}
-	streams, n := js.ListStreams(ctx), 0
+	streams, listed := js.ListStreams(ctx), ""
 	for info := range streams.Info() {
-		n += int(info.State.Msgs)
+		listed += fmt.Sprint(info.Config.Name, " ", info.State.Msgs, " ")
 	}
 	must(t, streams.Err())
-	same(t, "messages of all streams", n, 3)
+	same(t, "streams", listed, "jobs 2 more 1 ")
 
 	goClientConsumers(t, ctx, jobs)
 
@@ -60,9 +43,6 @@ func TestGoClient(t *testing.T) {
 	info, err := jobs.Info(ctx, jetstream.WithSubjectFilter(">"))
 	must(t, err)
 	same(t, "messages", info.State.Msgs, 0)
-	if _, err := jobs.GetMsg(ctx, 1); err == nil {
-		t.Error("GetMsg: no error")
-	}
 	if err := js.DeleteStream(ctx, "jobs"); !errors.Is(err, jetstream.ErrBadRequest) {
 		t.Errorf("DeleteStream: got %v", err)
 	}
@@ -92,30 +72,21 @@ func goClientConsumers(t *testing.T, ctx context.Context, jobs jetstream.Stream)
 	if _, err := jobs.UpdateConsumer(ctx, config); !errors.Is(err, jetstream.ErrConsumerDoesNotExist) {
 		t.Errorf("UpdateConsumer: got %v", err)
 	}
-	unnamed, err := jobs.CreateConsumer(ctx, jetstream.ConsumerConfig{})
+	_, err = jobs.CreateConsumer(ctx, jetstream.ConsumerConfig{})
 	must(t, err)
 
-	names, listed := jobs.ConsumerNames(ctx), []string{}
-	for name := range names.Name() {
-		listed = append(listed, name)
+	names, n := jobs.ConsumerNames(ctx), 0
+	for range names.Name() {
+		n++
 	}
 	must(t, names.Err())
-	want := []string{"max", "min", "w", unnamed.CachedInfo().Name}
-	slices.Sort(want)
-	slices.Sort(listed)
-	if !slices.Equal(listed, want) {
-		t.Errorf("consumers: got %v, want %v", listed, want)
-	}
-
+	same(t, "consumers, with max, min and w", n, 4)
 	must(t, jobs.DeleteConsumer(ctx, "w"))
 	if _, err := jobs.Consumer(ctx, "w"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		t.Errorf("a deleted consumer: got %v", err)
 	}
 	if _, err := jobs.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{}); err == nil {
 		t.Error("OrderedConsumer: no error")
-	}
-	if _, err := jobs.PauseConsumer(ctx, "min", time.Now().Add(time.Hour)); !errors.Is(err, jetstream.ErrBadRequest) {
-		t.Errorf("PauseConsumer: got %v", err)
 	}
 }
 

@@ -92,13 +92,7 @@ type both struct {
 }
 
 func newBoth(t *testing.T) *both {
-	n, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir()})
-	must(t, err)
-	n.Start()
-	t.Cleanup(func() { n.Shutdown(); n.WaitForShutdown() })
-	if !n.ReadyForConnections(patience) {
-		t.Fatal("the server did not start")
-	}
+	n := newServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	nc, err := nats.Connect(n.ClientURL())
 	must(t, err)
 	t.Cleanup(nc.Close)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +23,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
+
+func TestMain(m *testing.M) { harness.Main(m) }
 
 // patience is far more than anything here takes.
 const patience = 2 * time.Minute
@@ -74,10 +78,14 @@ func (c *clock) advance(d time.Duration) {
 // fakeSender hands what is sent to whoever waits for it.
 type fakeSender struct {
 	sent chan *leaf.Message
-	deaf string // how the subjects begin that nobody listens to; none if empty
+	deaf string                // how the subjects begin that nobody listens to; none if empty
+	err  atomic.Pointer[error] // of sending items, nil if there is none
 }
 
 func (s *fakeSender) Publish(m *leaf.Message) error {
+	if err := s.err.Load(); err != nil && m.Reply != "" {
+		return *err
+	}
 	copied := *m
 	copied.Header = slices.Clone(m.Header)
 	s.sent <- &copied
@@ -287,11 +295,10 @@ func member(t testing.TB, config json.RawMessage, name string) string {
 	return string(all[name])
 }
 
-// newServer starts a NATS server with a leaf node port, and returns its URL and that of the port.
-func newServer(t testing.TB) (url, leafURL string) {
+// newServer starts a NATS server.
+func newServer(t testing.TB, o *server.Options) *server.Server {
 	t.Helper()
-	o := &server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true}
-	o.LeafNode.Host, o.LeafNode.Port = "127.0.0.1", -1
+	o.Host, o.Port, o.NoLog, o.NoSigs = "127.0.0.1", -1, true, true
 	n, err := server.NewServer(o)
 	must(t, err)
 	n.Start()
@@ -299,18 +306,18 @@ func newServer(t testing.TB) (url, leafURL string) {
 	if !n.ReadyForConnections(patience) {
 		t.Fatal("the server did not start")
 	}
-	v, err := n.Varz(nil)
-	must(t, err)
-	return n.ClientURL(), fmt.Sprintf("nats-leaf://127.0.0.1:%d", v.LeafNode.Port)
+	return n
 }
 
 // connected returns a Face that is connected to a server of its own, and a client.
 func connected(t testing.TB) (*system, *nats.Conn) {
 	t.Helper()
-	url, leafURL := newServer(t)
+	n := newServer(t, &server.Options{LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: -1}})
+	v, err := n.Varz(nil)
+	must(t, err)
 	c, s := newConfig(t)
-	c.Leaf = leaf.Config{URLs: []string{leafURL}, Name: "test"}
-	var err error
+	address := fmt.Sprintf("nats-leaf://127.0.0.1:%d", v.LeafNode.Port)
+	c.Leaf = leaf.Config{URLs: []string{address}, Name: "test"}
 	s.Face, err = New(c)
 	must(t, err)
 
@@ -325,7 +332,7 @@ func connected(t testing.TB) (*system, *nats.Conn) {
 		must(t, <-ended)
 	})
 
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(n.ClientURL())
 	must(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.NewWithDomain(nc, "pq")

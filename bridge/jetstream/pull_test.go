@@ -2,11 +2,9 @@ package jetstream
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,7 +16,6 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 var (
@@ -172,6 +169,11 @@ func TestDecodeAck(t *testing.T) {
 			t.Errorf("%q: got kind %d, delay %v, reason %q", payload, op.Kind, op.Delay, op.Reason)
 		}
 	}
+	var long fdbpq.Op // of which little waits
+	known := decodeAck([]byte("+TERM "+strings.Repeat("x", 1<<20)), &long)
+	if n := len(long.Reason); !known || n < fdbpq.MaxTermReason || n > maxAckPayload {
+		t.Errorf("%d bytes of a long reason wait", n)
+	}
 	for _, payload := range []string{"x", "+", "+AC", "ACK", "-nak", "\x00"} {
 		if decodeAck([]byte(payload), new(fdbpq.Op)) {
 			t.Errorf("%q is an acknowledgement", payload)
@@ -193,12 +195,13 @@ func TestMaxDeliver(t *testing.T) {
 	s.settles(counts{Delivered: 3, AckPending: 1})
 }
 
-// More acknowledgements than requests may be pending all arrive.
+// A pull that does not wait gets what is there, also if that takes several requests, and more
+// acknowledgements than requests may be pending all arrive.
 func TestBurstOfAcknowledgements(t *testing.T) {
 	const n = 2*mostAcks + 100
 	s := newSystem(t)
 	s.push("jobs", make([]string, n)...)
-	s.pullAs(jetstream.ConsumerConfig{}, fmt.Sprint(n))
+	s.pullAs(jetstream.ConsumerConfig{}, fmt.Sprintf(`{"batch":%d,"no_wait":true}`, n))
 	var items []*leaf.Message
 	for range n {
 		items = append(items, s.nextItem(""))
@@ -242,28 +245,6 @@ func TestAcknowledgementsAreCollected(t *testing.T) {
 	left(0)
 }
 
-// failing is a sender that fails for a while.
-type failing struct {
-	sender
-	mu  sync.Mutex
-	err error
-}
-
-func (s *failing) Publish(m *leaf.Message) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil && m.Reply != "" {
-		return s.err
-	}
-	return s.sender.Publish(m)
-}
-
-func (s *failing) set(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = err
-}
-
 // returns has what could not be sent go back at once, and tells of it.
 func returns(to chan<- *fdbpq.Result) func(*Config) {
 	return func(c *Config) {
@@ -281,15 +262,14 @@ func TestConnectionIsFull(t *testing.T) { synctest.Test(t, testConnectionIsFull)
 func testConnectionIsFull(t *testing.T) {
 	returned := make(chan *fdbpq.Result, 10)
 	s := newSystem(t, returns(returned))
-	full := &failing{sender: s.out, err: leaf.ErrPending}
-	s.out = full
+	s.sender.err.Store(&leaf.ErrPending)
 	s.push("jobs", "a")
 	s.pullAs(jetstream.ConsumerConfig{}, `{"batch":1,"expires":3600000000000}`)
 	within(t, "return", returned)
-	full.set(nil)
+	s.sender.err.Store(nil)
 	s.nextItem("a")
 
-	full.set(leaf.ErrTooLarge)
+	s.sender.err.Store(&leaf.ErrTooLarge)
 	s.push("jobs", "b")
 	s.pullAs(jetstream.ConsumerConfig{}, hour)
 	within(t, "return", returned)
@@ -454,20 +434,6 @@ func testPullsOfNobody(t *testing.T) {
 	s.nextItem("a")
 }
 
-// A changed consumer counts for the pulls that wait, and its leases are as long as it says then.
-func TestConsumerChangesWhileAPullWaits(t *testing.T) {
-	s := newSystem(t)
-	for range 2 {
-		s.pullAs(jetstream.ConsumerConfig{MaxAckPending: 1, AckWait: time.Minute}, hour)
-	}
-	s.consumerChanged(worker(jetstream.ConsumerConfig{MaxAckPending: 2, AckWait: time.Hour}))
-	s.push("jobs", "a", "b")
-	s.nextItem("a")
-	s.nextItem("b")
-	s.clock.advance(2 * time.Minute)
-	s.settles(counts{Delivered: 2, AckPending: 2})
-}
-
 // When another bridge serves a queue, pulls go there, and what was delivered here takes no place any more.
 func TestOwnerChanges(t *testing.T) {
 	var owner atomic.Value
@@ -488,15 +454,6 @@ func TestOwnerChanges(t *testing.T) {
 	owner.Store("bridge1")
 	pull()
 	s.nextItem("b")
-}
-
-// However long the reason of an acknowledgement is, little of it waits.
-func TestLongReason(t *testing.T) {
-	var op fdbpq.Op
-	same(t, "known", decodeAck([]byte("+TERM "+strings.Repeat("x", 1<<20)), &op), true)
-	if n := len(op.Reason); n < fdbpq.MaxTermReason || n > maxAckPayload {
-		t.Errorf("%d bytes wait", n)
-	}
 }
 
 // Only OpAcks share a request: the dispatcher may run others of it again alone, and answers for those only.
@@ -556,35 +513,6 @@ func TestAcknowledgementsLeaveRoom(t *testing.T) {
 	same(t, "requests that wait", len(s.acks.collected), 3)
 	s.acks.mu.Unlock()
 	s.endsAcks()
-}
-
-// However many pulls one inbox has, each ends at once, in any order. Nightly there are so many that a
-// search for each would take too long.
-func TestManyPullsOfOneInbox(t *testing.T) {
-	n := harness.Times(1000, 300_000)
-	s := newSystem(t, func(c *Config) { c.MaxWaiters = n })
-	for range n {
-		s.pullAs(jetstream.ConsumerConfig{MaxAckPending: 1, MaxWaiting: n}, hour)
-	}
-	same(t, "pulls", s.counts(jobsW).Waiting, n)
-
-	inTime(t, func() {
-		s.pending.mu.Lock()
-		defer s.pending.mu.Unlock()
-		for p := range maps.Clone(s.pending.inboxes["_INBOX.x"]) {
-			p.endLocked(&ending{})
-		}
-	})
-	s.settles(counts{})
-	same(t, "inboxes", len(s.pending.inboxes), 0)
-}
-
-// inTime fails if something takes so long that it has to be quadratic.
-func inTime(t *testing.T, run func()) {
-	began := time.Now()
-	if run(); time.Since(began) > patience {
-		t.Errorf("it took %v", time.Since(began))
-	}
 }
 
 // Numbers that JetStream does not take for a batch are one message, and what is wrong is said briefly.

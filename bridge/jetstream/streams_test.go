@@ -71,11 +71,9 @@ func TestStreamCreate(t *testing.T) {
 	}{
 		{``, errNameMismatch, "does not match"},
 		{`{"name":"jobs"}`, errStreamConfig, `["pq.jobs.push"]`},
-		{`{"name":"jobs","subjects":["orders.>"]}`, errStreamConfig, `["pq.jobs.push"]`},
 		{`{"name":"jobs","subjects":["pq.jobs.push","pq.more.push"]}`, errStreamConfig, `["pq.jobs.push"]`},
 		{`{"name":"jobs","subjects":["pq.jobs.push"],"retention":"interest"}`, errStreamExists, "retention"},
 		{`{"name":"jobs","subjects":["pq.jobs.push"],"max_msgs":5}`, errStreamExists, "max_msgs"},
-		{`{"name":"jobs","subjects":["pq.jobs.push"],"storage":"memory"}`, errStreamExists, "storage"},
 		{`{"name":"jobs","subjects":["pq.jobs.push"],"num_replicas":3}`, errStreamExists, "num_replicas"},
 		{`{"name":"jobs","subjects":["pq.jobs.push"],"mirror":{"name":"x"}}`, errStreamExists, "mirror"},
 		{`{"name":"jobs","subjects":["pq.jobs.push"],"metadata":{"a":"b"}}`, errStreamExists, "metadata"},

@@ -21,6 +21,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
+func TestMain(m *testing.M) { harness.Main(m) }
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -101,16 +103,6 @@ func (h *hub) reload(config, leafnodes string) {
 		must(h.t, h.process.Process.Signal(syscall.SIGHUP))
 	} else {
 		must(h.t, h.server.Reload())
-	}
-}
-
-// lameDuck makes the server tell clients to go elsewhere, and stop.
-func (h *hub) lameDuck() {
-	h.t.Helper()
-	if h.process == nil {
-		go h.server.LameDuckShutdown() // stop, at the end of the test, waits for it
-	} else {
-		must(h.t, h.process.Process.Signal(syscall.SIGUSR2))
 	}
 }
 

@@ -54,13 +54,6 @@ type fakeConn struct {
 
 func (c *fakeConn) say(text string) { _, _ = c.Write([]byte(text)) }
 
-// sayBytes says it byte by byte. Without a delay they may still travel together.
-func (c *fakeConn) sayBytes(text string) {
-	for i := range len(text) {
-		c.say(text[i : i+1])
-	}
-}
-
 // hear reads until a line begins with a word, and returns it; it is empty at the end.
 func (c *fakeConn) hear(word string) string {
 	for {
@@ -133,38 +126,26 @@ func TestHostileServer(t *testing.T) {
 		{"LMSG a 5\r\nhello\r\nLMSG b ", ""}, // and cut
 	} {
 		for _, stage := range stages {
-			for _, slow := range []bool{false, true} {
-				if slow && len(frame.said) > 1000 {
-					continue
-				}
-				t.Run(fmt.Sprintf("%.20q %s %t", frame.said, stage.name, slow), func(t *testing.T) {
-					withFake(t, leaf.Limits{}, func(t *testing.T, r *running) {
-						s := next(t, r.states)
-						if s.Connected && stage.where == "" {
-							s = next(t, r.states)
-						}
-						where, quoted := stage.where, strings.Trim(strconv.Quote(frame.quoted), `"`)
-						switch {
-						case stage.name == "TLS":
-							quoted = ""
-						case stage.name == "first" && strings.HasPrefix(frame.said, "PING"):
-							quoted = "PING instead of INFO"
-						}
-						text := fmt.Sprint(s.Err)
-						if !strings.Contains(text, where) || !strings.Contains(text, quoted) || len(text) > 400 {
-							t.Errorf("%+v, without %q and %q", s, where, quoted)
-						}
-						r.connected()
-					}, func(c *fakeConn) {
-						stage.until(c)
-						if slow {
-							c.sayBytes(frame.said)
-						} else {
-							c.say(frame.said)
-						} // and cut what is not whole
-					})
-				})
-			}
+			t.Run(fmt.Sprintf("%.20q %s", frame.said, stage.name), func(t *testing.T) {
+				withFake(t, leaf.Limits{}, func(t *testing.T, r *running) {
+					s := next(t, r.states)
+					if s.Connected && stage.where == "" {
+						s = next(t, r.states)
+					}
+					where, quoted := stage.where, strings.Trim(strconv.Quote(frame.quoted), `"`)
+					switch {
+					case stage.name == "TLS":
+						quoted = ""
+					case stage.name == "first" && strings.HasPrefix(frame.said, "PING"):
+						quoted = "PING instead of INFO"
+					}
+					text := fmt.Sprint(s.Err)
+					if !strings.Contains(text, where) || !strings.Contains(text, quoted) || len(text) > 400 {
+						t.Errorf("%+v, without %q and %q", s, where, quoted)
+					}
+					r.connected()
+				}, func(c *fakeConn) { stage.until(c); c.say(frame.said) }) // and cut what is not whole
+			})
 		}
 	}
 }

@@ -61,32 +61,6 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// A server in lame duck mode, of which it does not tell leaf nodes, gets what was published, and
-// another one is found.
-func TestLameDuck(t *testing.T) {
-	h, other := newHub(t, "lame_duck_grace_period: 1ms", ""), newHub(t, "", "")
-	r := run(t, h.leafURL(), nil)
-	r.connected()
-	subscribe(t, h.client(), "_INBOX.a")
-	r.interest("_INBOX.a", true)
-	const messages = 1000
-	for range messages {
-		r.publish(&leaf.Message{Subject: "_INBOX.a"})
-	}
-	r.flush()
-	h.lameDuck()
-	r.fails("the server closed the connection")
-	if s := r.Stats(); s.Dropped != 0 {
-		t.Errorf("%+v", s)
-	}
-	r.end()
-
-	r = run(t, "", func(c *leaf.Config) { c.URLs = []string{h.leafURL(), other.leafURL()} })
-	if s := r.connected(); !strings.Contains(other.leafURL(), s.Address) {
-		t.Errorf("connected to %+v", s)
-	}
-}
-
 // A server that is stopped, or a network that swallows everything, is noticed, and left. Nobody who
 // publishes or flushes meanwhile waits for longer than he says.
 func TestSilentServer(t *testing.T) {

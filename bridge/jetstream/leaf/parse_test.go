@@ -3,6 +3,7 @@ package leaf
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // seeds are what servers say, and what they should not.
@@ -110,7 +113,7 @@ func FuzzRead(f *testing.F) {
 		l.maxInterest = 64 << 10
 		s := newSession(bytes.NewReader(said), l)
 		defer s.giveUp(nil)
-		s.patience = newStopped()
+		s.patience = time.NewTimer(time.Hour)
 		s.ping(s.loggedIn)
 
 		err := s.read()
@@ -309,7 +312,7 @@ func TestInterestRandom(t *testing.T) {
 		var groups []string
 		has := false
 		for s := range list {
-			if matches(s.Subject, asked) {
+			if server.SubjectMatchesFilter(asked, s.Subject) {
 				has = true
 				if s.Queue != "" {
 					groups = append(groups, s.Queue)
@@ -329,25 +332,11 @@ func TestInterestRandom(t *testing.T) {
 	}
 }
 
-// matches reports whether a pattern has a subject.
-func matches(pattern, subject string) bool {
-	p, s := strings.Split(pattern, "."), strings.Split(subject, ".")
-	for i := range p {
-		if p[i] == ">" {
-			return len(s) > i
-		}
-		if i >= len(s) || p[i] != "*" && p[i] != s[i] {
-			return false
-		}
-	}
-	return len(p) == len(s)
-}
-
 func TestPermissions(t *testing.T) {
 	list := func(subjects ...string) patterns {
 		var p patterns
-		text := fmt.Sprintf("[%s]", strings.Join(quoted(subjects), ","))
-		if err := p.UnmarshalJSON([]byte(text)); err != nil {
+		text, err := json.Marshal(subjects)
+		if err = errors.Join(err, p.UnmarshalJSON(text)); err != nil {
 			t.Fatal(err)
 		}
 		return p
@@ -369,18 +358,4 @@ func TestPermissions(t *testing.T) {
 	if none := (&permissions{Deny: list("x")}); !none.publish("a") || none.publish("x") || !none.subscribe("a") {
 		t.Error("an empty list does not allow everything")
 	}
-}
-
-func quoted(all []string) (q []string) {
-	for _, s := range all {
-		q = append(q, fmt.Sprintf("%q", s))
-	}
-	return q
-}
-
-// newStopped returns a timer that never fires.
-func newStopped() *time.Timer {
-	stopped := time.NewTimer(time.Hour)
-	stopped.Stop()
-	return stopped
 }

@@ -218,7 +218,6 @@ func TestReload(t *testing.T) {
 	for name, after := range map[string]struct{ config, failure string }{
 		"max_payload": {"max_payload: 100" + rights, ""},
 		"rights":      {strings.ReplaceAll(rights, "_INBOX", "other"), ""},
-		"user":        {strings.ReplaceAll(rights, "user: leaf", "user: gone"), "Authorization Violation"},
 		"account":     {"accounts { B { users = [ {user: client, password: c} ] } }", "Authorization Violation"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -252,73 +251,55 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// operator is an operator with an account.
-type operator struct {
-	t                       testing.TB
-	pair, account           nkeys.KeyPair
-	accountClaims           *jwt.AccountClaims
-	operatorText, credsFile string
-}
-
-func newOperator(t testing.TB, change func(*jwt.AccountClaims)) *operator {
+// operated returns the configuration of a server with an operator, and what writes a user's
+// credentials, which end after a time unless that is 0.
+func operated(t testing.TB) (config string, write func(to string, valid time.Duration)) {
 	t.Helper()
-	o := &operator{t: t, credsFile: filepath.Join(t.TempDir(), "creds")}
-	var public string
-	o.pair, public = newPair(t, nkeys.CreateOperator)
-	o.operatorText = o.encode(jwt.NewOperatorClaims(public), o.pair)
-	o.account, public = newPair(t, nkeys.CreateAccount)
-	o.accountClaims = jwt.NewAccountClaims(public)
-	change(o.accountClaims)
-	return o
-}
-
-func newPair(t testing.TB, create func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
-	t.Helper()
-	pair, err := create()
-	must(t, err)
-	public, err := pair.PublicKey()
-	must(t, err)
-	return pair, public
-}
-
-func (o *operator) encode(c jwt.Claims, pair nkeys.KeyPair) string {
-	o.t.Helper()
-	text, err := c.Encode(pair)
-	must(o.t, err)
-	return text
-}
-
-func (o *operator) config() string {
-	return fmt.Sprintf("operator: %s\nresolver: MEMORY\nresolver_preload: { %s: %s }", o.operatorText, o.accountClaims.Subject, o.encode(o.accountClaims, o.pair))
-}
-
-// writeCreds makes another user.
-func (o *operator) writeCreds(change func(*jwt.UserClaims)) {
-	o.t.Helper()
-	pair, public := newPair(o.t, nkeys.CreateUser)
-	claims := jwt.NewUserClaims(public)
-	change(claims)
-	seed, err := pair.Seed()
-	must(o.t, err)
-	text, err := jwt.FormatUserConfig(o.encode(claims, o.account), seed)
-	must(o.t, err)
-	must(o.t, os.WriteFile(o.credsFile, text, 0o600))
+	pair := func(create func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
+		pair, err := create()
+		must(t, err)
+		public, err := pair.PublicKey()
+		must(t, err)
+		return pair, public
+	}
+	encode := func(c jwt.Claims, by nkeys.KeyPair) string {
+		text, err := c.Encode(by)
+		must(t, err)
+		return text
+	}
+	operator, operatorKey := pair(nkeys.CreateOperator)
+	account, accountKey := pair(nkeys.CreateAccount)
+	config = fmt.Sprintf("operator: %s\nresolver: MEMORY\nresolver_preload: { %s: %s }",
+		encode(jwt.NewOperatorClaims(operatorKey), operator), accountKey,
+		encode(jwt.NewAccountClaims(accountKey), operator))
+	return config, func(to string, valid time.Duration) {
+		user, userKey := pair(nkeys.CreateUser)
+		claims := jwt.NewUserClaims(userKey)
+		if valid > 0 {
+			claims.Expires = time.Now().Add(valid).Unix()
+		}
+		seed, err := user.Seed()
+		must(t, err)
+		text, err := jwt.FormatUserConfig(encode(claims, account), seed)
+		must(t, err)
+		must(t, os.WriteFile(to, text, 0o600))
+	}
 }
 
 // When the credentials expire the connection ends, and those that are there by then are used.
 func TestCredsExpire(t *testing.T) {
 	t.Parallel()
-	o := newOperator(t, func(*jwt.AccountClaims) {})
-	h := newHub(t, o.config(), "")
+	config, write := operated(t)
+	h, file := newHub(t, config, ""), filepath.Join(t.TempDir(), "creds")
 	for valid := time.Second; ; valid *= 2 { // it has expired before a busy server looks
-		o.writeCreds(func(c *jwt.UserClaims) { c.Expires = time.Now().Add(valid).Unix() })
-		r := run(t, h.leafURL(), func(c *leaf.Config) { c.Login.CredsFile = o.credsFile })
+		write(file, valid)
+		r := run(t, h.leafURL(), func(c *leaf.Config) { c.Login.CredsFile = file })
 		if s := next(t, r.states); !s.Connected {
 			r.end()
 			continue
 		}
 		r.fails("Authentication Expired")
-		o.writeCreds(func(*jwt.UserClaims) {})
+		write(file, 0)
 		r.connected()
 		return
 	}
@@ -326,10 +307,9 @@ func TestCredsExpire(t *testing.T) {
 
 // The limit of an account is not told. A message beyond it ends the connection once.
 func TestPayloadLimitOfAccount(t *testing.T) {
-	o := newOperator(t, func(c *jwt.AccountClaims) { c.Limits.Payload = 1000 })
-	o.writeCreds(func(*jwt.UserClaims) {})
-	h := newHub(t, o.config(), "")
-	r := run(t, h.leafURL(), func(c *leaf.Config) { c.Login.CredsFile = o.credsFile })
+	const limited = "limits { max_payload: 1000 }, users = [ { user: leaf, password: x } ]"
+	h := newHub(t, "accounts { A { "+limited+" } }", "")
+	r := run(t, h.leafURL(), asUser("leaf"))
 	r.connected()
 	large := &leaf.Message{Subject: "a", Payload: make([]byte, 1500)}
 	r.publish(large)

@@ -1,9 +1,0 @@
-package jetstream
-
-import (
-	"testing"
-
-	"github.com/pqbridge/pqbridge/testenv/harness"
-)
-
-func TestMain(m *testing.M) { harness.Main(m) }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"slices"
 	"sync"
@@ -13,16 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/crashfs"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
@@ -37,20 +33,11 @@ type engine struct {
 
 func openMem(*testing.T) kv.Database { return memkv.New(memkv.Options{}) }
 
-func openPebble(t *testing.T) kv.Database {
-	if harness.Race {
-		t.Skip("Pebble checks itself with the race detector, which makes it 20 times slower")
-	}
-	disk := vfs.NewMem()
-	crashfs.Fill(disk, 0)
-	return must(pebblekv.Open("db", pebblekv.Options{FS: disk, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)}))
-}
-
 // engines returns those to run tests on: one, unless there is time for all of them.
 func engines() []engine {
 	list := []engine{{"mem", fdbpq.RawValues, openMem}}
 	if harness.Nightly {
-		list = append(list, engine{"mem/tuple", fdbpq.TupleValues, openMem}, engine{"pebble", fdbpq.TupleValues, openPebble})
+		list = append(list, engine{"mem/tuple", fdbpq.TupleValues, openMem})
 	}
 	return append(list, engine{"fdb", fdbpq.RawValues, func(t *testing.T) kv.Database { return testenv.FDB(t) }})
 }

@@ -3,7 +3,6 @@ package staged
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -56,32 +55,6 @@ func TestPopperThatLost(t *testing.T) {
 	f.clock.stepping(maxPatience / 2)
 	f.wantEmpty(f.popper())
 	f.wantStored(0, 1, 0, 1)
-}
-
-// Headers and the rest of a long value go with the item, and return with it.
-func TestLongItems(t *testing.T) {
-	long := push(0, strings.Repeat("\x00long", 60_000))
-	long.Message.Headers = map[string][]string{"A": {"1", "2"}, "B": {""}}
-	onEngines(t, func(f *fixture) {
-		for _, target := range []fdbpq.Target{f.q, must(f.Queue("jobs"))} {
-			f.target = target
-			p := f.popper()
-			f.clock.stepping(0)
-			f.apply(long, long)
-			f.line(fdbpq.Front)
-			f.clock.stepping(maxPatience / 2)
-			for range 2 {
-				item, err := p.PopMin(f.ctx)
-				if err != nil || string(item.Value) != string(long.Message.Value) {
-					f.Errorf("popped %d bytes (error %v), want %d", len(item.Value), err, len(long.Message.Value))
-				}
-				wantEqual(f.T, "headers", item.Headers, long.Message.Headers)
-				f.clock.advance(answerLife)
-			}
-			f.wantEmpty(p)
-			f.wantStored(0, 0, 0, 1)
-		}
-	})
 }
 
 // A paused queue gives nothing to staged pops.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -54,15 +53,10 @@ func TestRandomPops(t *testing.T) {
 	for _, e := range append(engines(), engine{"mem/fifo", fdbpq.RawValues, openMem}) {
 		t.Run(e.name, func(t *testing.T) {
 			f := newFixture(t, e.open(t), e.format)
-			rates := maps.Clone(faultRates)
-			if f.db.Traits().Serial { // nobody could begin before such a commit
-				delete(rates, faultkv.UnknownBeforeNext)
-				delete(rates, faultkv.UnknownDuringNext)
-			}
-			store := faultkv.New(f.db, faultkv.Options{Seed: seed, Rates: rates})
+			store := faultkv.New(f.db, faultkv.Options{Seed: seed, Rates: faultRates})
 			run := &randomRun{fixture: f, fallible: store, counts: map[string]int{}, each: 60, ends: []fdbpq.End{fdbpq.Front, fdbpq.Back}}
 			switch e.name {
-			case "pebble", "fdb":
+			case "fdb":
 				run.each = 20
 			case "mem/fifo":
 				run.target, run.ends = must(f.Queue("jobs")), run.ends[:1]

@@ -157,6 +157,7 @@ func TestFindsWhatIsDueLate(t *testing.T) {
 func (f *fixture) taken(value string, ttl time.Duration) (pushed fdbpq.Op, old fdbpq.Token) {
 	pushed = push(0, value)
 	pushed.Message.Unique, pushed.TTL = "k", ttl
+	pushed.Message.Headers = map[string][]string{"A": {"1", "2"}, "B": {""}}
 	f.apply(pushed)
 	old = f.apply(fdbpq.Op{Kind: fdbpq.OpLease})[0].Lease.Token
 	f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Token: old}) // so that it has a history
@@ -234,6 +235,7 @@ func TestItemWithUniqueKey(t *testing.T) {
 				wantEqual(f.T, "duplicate", third.Duplicate, true)
 				wantEqual(f.T, "of", third.Item.ID, holder)
 				got := f.apply(fdbpq.Op{Kind: fdbpq.OpGet, ID: old.ID})[0]
+				wantEqual(f.T, "headers", got.Item.Headers, pushed.Message.Headers)
 				if got.State != fdbpq.Ready || len(got.Item.Value) != 300_000 || (got.Item.Unique == "") != again {
 					f.Errorf("it came back %v with the key %q and %d bytes", got.State, got.Item.Unique, len(got.Item.Value))
 				}

@@ -89,11 +89,16 @@ func TestLeaseEnds(t *testing.T) {
 	same(t, "deliveries", again.Header.Get(subjects.HeaderDeliveries), "2")
 	same(t, "the end", leasedUntil(t, again).Equal(clock.now().Add(2*time.Hour)), true)
 	isError(t, 409, first, e.Request(first, nil, nil))
+	restart(t, e) // a lease outlives the bridge that has granted it
+	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
 	acked(t, e, again.Reply, `-NAK {"delay":"30m","snooze":true}`)
 	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
 	clock.step(30 * time.Minute)
 	again = ok(t, e, "pq.jobs.pop.min", nil, `{"ack_wait":"1h"}`)
 	same(t, "deliveries without that of the snooze", again.Header.Get(subjects.HeaderDeliveries), "2")
+	clock.step(2 * time.Hour)
+	acked(t, e, again.Reply, "+ACK") // late, and it counts: nobody has had the item since
+	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
 }
 
 // Options and acknowledgements that are wrong change nothing, and say what would be right.

@@ -55,7 +55,9 @@ func isError(t *testing.T, code int, subject string, reply *nats.Msg) *bridge.Er
 	return wire
 }
 
-func push(t *testing.T, e *testenv.Env, subject string, h nats.Header, payload string) (p subjects.Pushed) {
+func push(
+	t *testing.T, e *testenv.Env, subject string, h nats.Header, payload string,
+) (p subjects.Pushed) {
 	t.Helper()
 	must(t, json.Unmarshal(ok(t, e, subject, h, payload).Data, &p))
 	return p

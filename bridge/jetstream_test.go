@@ -147,8 +147,8 @@ func TestJetStreamOwnerIsAway(t *testing.T) {
 	}
 }
 
-// A server whose own JetStream has the domain of either kind keeps all requests to itself. The bridge
-// says so, also if the server gets it later, and serves once the server has another one.
+// A server whose own JetStream has the domain of either kind keeps all requests to itself. The
+// bridge says so, also if the server gets it later, and serves once the server has another one.
 func TestJetStreamDomainTaken(t *testing.T) {
 	dir := t.TempDir()
 	e := newJetStreamEnv(t, testenv.Options{Stopped: true, NATS: func(n *server.Options) {

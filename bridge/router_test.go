@@ -194,8 +194,8 @@ func TestPopsFromAnotherAccount(t *testing.T) {
 	isError(t, 404, "a cancelled pop", next(t, waits))
 }
 
-// wire is the network between bridges and the NATS server. It can be cut for good. Each direction can
-// be frozen, which leaves the connections open, as a server stopped with SIGSTOP does.
+// wire is the network between bridges and the NATS server. It can be cut for good. Each direction
+// can be frozen, which leaves the connections open, as a server stopped with SIGSTOP does.
 type wire struct {
 	net.Listener
 	dialed  chan struct{} // has an element for each connection made

@@ -155,7 +155,7 @@ func (b *bank) run() {
 		f := b.faults[b.struck%len(b.faults)]
 		b.struck++
 		f.strike()
-		b.tally.fault(f.name, 1)
+		b.tally.add("fault: "+f.name, 1)
 		if b.struck%len(b.faults) == 0 {
 			b.t.Logf("%d operations and %d faults in %v", b.done.Load(), b.struck, time.Since(b.zero).Round(time.Second))
 		}
@@ -226,7 +226,6 @@ func (b *bank) close() {
 	b.scan(ctx, db, 0)
 	balance, err := b.books.Close(emptied)
 	if err != nil {
-		b.tally.add(func() { b.tally.violations++ })
 		b.t.Errorf("%v\nmake a similar run: %s", err, b.again())
 	}
 	b.t.Log(balance)
@@ -243,16 +242,13 @@ type teller struct {
 	*bank
 	*burster
 	*workload
-	operations map[string]int
-	outcomes   map[string]int
-	broken     bool              // a request failed
-	late       []*grip           // leases that run out
-	hungry     bool              // a queue was empty
-	pushed     []books.Operation // items to edit
+	broken bool              // a request failed
+	late   []*grip           // leases that run out
+	hungry bool              // a queue was empty
+	pushed []books.Operation // items to edit
 }
 
 func (w *teller) run() {
-	w.operations, w.outcomes = map[string]int{}, map[string]int{}
 	random, few := w.workload.random, min(fewItems, w.target/20)
 	for w.done.Load() < w.target && !w.bank.over() && w.books.Problems() == nil {
 		waiting := w.books.Waiting()
@@ -281,14 +277,6 @@ func (w *teller) run() {
 			w.broken = false
 		}
 	}
-	w.tally.add(func() {
-		for kind, n := range w.operations {
-			w.tally.operations[kind] += n
-		}
-		for outcome, n := range w.outcomes {
-			w.tally.outcomes[outcome] += n
-		}
-	})
 }
 
 // end judges an operation.
@@ -298,8 +286,7 @@ func (w *teller) end(op *books.Operation, i books.Intent) {
 		w.bank.t.Errorf("no answer: %s of %s: %s", op.Kind, op.Queue, op.Text)
 	}
 	n := max(1, len(op.Items)) + len(op.Also)
-	w.operations[string(op.Kind)+ofSeveral(op)] += n
-	w.outcomes[string(op.Outcome)+ofSeveral(op)] += n
+	w.tally.operation(op, n)
 	if op.Kind.Takes() && op.Outcome == books.Empty {
 		n = 0 // that would be no load
 	}

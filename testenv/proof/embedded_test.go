@@ -110,7 +110,7 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 		}
 		db.Land()
 		for kind, n := range db.Counts() {
-			r.tally.fault("store: "+kind.String(), n)
+			r.tally.add("store: "+kind.String(), n)
 		}
 		return mem
 	}
@@ -214,7 +214,7 @@ func startDisk(r *rig) {
 	)
 	r.stop = func() kv.Database {
 		b.mustStop()
-		r.tally.fault("disk: single writes that failed", disk.mu.failed)
+		r.tally.add("disk: single writes that failed", disk.mu.failed)
 		return db
 	}
 }

@@ -38,7 +38,7 @@ func (w *teller) repeat(undecided []*pending, padding func(queue string) int) {
 			if again[i].op.Outcome == books.Done {
 				again[i].op.Call = r.op.Call
 				r.op = again[i].op
-				w.outcomes["done when repeated"]++
+				w.tally.add("done when repeated", 1)
 			}
 		}
 	}

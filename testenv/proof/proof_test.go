@@ -1,12 +1,11 @@
 package proof_test
 
 import (
-	"bufio"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -47,7 +46,7 @@ func TestProof(t *testing.T) {
 	seed := flags.firstSeed(t)
 	all := newTally()
 	defer func() { t.Logf("all systems, %v", all) }()
-	begin, before := time.Now(), ownResources(t)
+	begin, before := time.Now(), own(t)()
 	defer func() { wantNoMore(t, "the test", before, own(t)) }()
 	found := false
 	for again := uint64(0); ; again++ {
@@ -82,7 +81,7 @@ func (s system) run(t *testing.T, seed uint64, prepare, work func(*rig)) {
 
 // runFor runs a system, and adds to a tally.
 func (s system) runFor(t *testing.T, seed uint64, y *tally, prepare, work func(*rig)) {
-	before := ownResources(t)
+	before := own(t)()
 	t.Run("run", func(t *testing.T) {
 		r := newRig(t, s.name, seed, y)
 		r.share = s.share
@@ -132,20 +131,17 @@ func serviceResources(t *testing.T, s *service) resources {
 		_ = reply.Body.Close()
 		http.DefaultClient.CloseIdleConnections()
 	}()
-	values := map[string]float64{}
-	for lines := bufio.NewScanner(reply.Body); lines.Scan(); {
-		name, value, _ := strings.Cut(lines.Text(), " ")
-		if v, err := strconv.ParseFloat(value, 64); err == nil {
-			values[name] = v
-		}
+	text, err := io.ReadAll(reply.Body)
+	must(t, err)
+	value := func(name string) (v float64) {
+		_, after, _ := strings.Cut(string(text), "\n"+name+" ")
+		_, err := fmt.Sscan(after, &v)
+		must(t, err)
+		return v
 	}
-	r := resources{
-		goroutines: int(values["go_goroutines"]),
-		files:      int(values["process_open_fds"]),
-		memory:     uint64(values["go_memstats_heap_alloc_bytes"]),
+	return resources{
+		goroutines: int(value("go_goroutines")),
+		files:      int(value("process_open_fds")),
+		memory:     uint64(value("go_memstats_heap_alloc_bytes")),
 	}
-	if r.goroutines == 0 {
-		t.Error(fmt.Errorf("no numbers at http://%s/metrics", s.http))
-	}
-	return r
 }

@@ -220,7 +220,7 @@ func (r *rig) round(faults int) {
 			f := r.faults[r.struck%len(r.faults)]
 			r.struck++
 			f.strike()
-			r.tally.fault(f.name, 1)
+			r.tally.add("fault: "+f.name, 1)
 		case <-ended: // all clients have given up
 		}
 	}
@@ -287,7 +287,11 @@ func (r *rig) check(queues []string, maxLeased map[string]int) {
 		h.Operations = append(h.Operations, c.ops...)
 		c.ops = nil
 	}
-	r.tally.history(h, len(queues))
+	r.tally.add("histories", 1)
+	r.tally.add("queues of histories", len(queues))
+	for i := range h.Operations {
+		r.tally.operation(&h.Operations[i], 1)
+	}
 	if err := h.Check(checkTimeout); err != nil {
 		r.wrong(h, err)
 	}
@@ -299,13 +303,6 @@ func (r *rig) check(queues []string, maxLeased map[string]int) {
 // wrong reports a history that has a fault or is undecided.
 func (r *rig) wrong(h *proof.History, err error) {
 	r.t.Helper()
-	r.tally.add(func() {
-		if errors.Is(err, proof.ErrUndecided) {
-			r.tally.undecided++
-		} else {
-			r.tally.violations++
-		}
-	})
 	path := filepath.Join(flags.out, fmt.Sprintf("history-%s-%d.json", h.Name, time.Now().UnixNano()))
 	pages, visualErr := h.Visualize(path, checkTimeout)
 	r.t.Errorf("%v\nhistory: %s\npages: %s\ncheck the history again: go test -run '^TestFile$' ./testenv/proof -history %s\nmake a similar one: %s",
@@ -337,7 +334,6 @@ func (r *rig) finish() {
 		}
 	}
 	for queue, items := range left {
-		r.tally.add(func() { r.tally.violations++ })
 		r.t.Errorf("left in queue %s, after all its requests were answered and it was reported empty: %+v", queue, items)
 	}
 }
@@ -351,9 +347,8 @@ func (r *rig) scan(ctx context.Context, db kv.Database, items int) {
 	}
 	if err != nil {
 		r.t.Errorf("the store: %v\nreproduce with: %s", err, r.again())
-		r.tally.add(func() { r.tally.violations++ })
 	}
-	r.tally.add(func() { r.tally.scans++ })
+	r.tally.add("keyspaces scanned", 1)
 }
 
 func must(t *testing.T, err error) {

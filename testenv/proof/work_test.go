@@ -163,7 +163,7 @@ func (s *shop) breakThings() {
 		f := s.faults[s.struck%len(s.faults)]
 		s.struck++
 		f.strike()
-		s.tally.fault(f.name, 1)
+		s.tally.add("fault: "+f.name, 1)
 		if s.struck%(20*len(s.faults)) == 0 {
 			s.t.Logf("after %v: %v", time.Since(begin).Round(time.Second), s)
 		}
@@ -237,7 +237,6 @@ func (s *shop) close() {
 	defer cancel()
 	s.scan(ctx, db, 0)
 	for _, problem := range s.balance() {
-		s.tally.add(func() { s.tally.violations++ })
 		s.t.Error(problem)
 	}
 }

@@ -155,7 +155,11 @@ func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 		if len(r.also) > 0 {
 			return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckDone, Also: r.also}.Encode()}
 		}
-		return &nats.Msg{Subject: r.token}
+		m := &nats.Msg{Subject: r.token}
+		if op.JetStream {
+			m.Data = []byte("+ACK")
+		}
+		return m
 	case books.NextMin, books.NextMax:
 		next := subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires), MaxBytes: int(op.MaxBytes)}
 		ack := subjects.Ack{Kind: subjects.AckNext, Also: r.also, Next: next}

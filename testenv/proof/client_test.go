@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -77,7 +76,6 @@ type caller struct {
 	zero    time.Time                     // of the clock of the history
 	tight   bool                          // see limits: the caller has to know which batches were cut off
 	calm    bool                          // nothing breaks
-	js      map[string]jetstream.Consumer // by queue and name
 
 	ops   []books.Operation // of this round
 	grips []*grip           // leases of this round, most of them still good
@@ -85,7 +83,7 @@ type caller struct {
 }
 
 func newCaller(t *testing.T, number int, l *line, timeout *atomic.Int64, zero time.Time) *caller {
-	return &caller{t: t, number: number, line: l, client: client.New(l.nc), timeout: timeout, zero: zero, js: map[string]jetstream.Consumer{}}
+	return &caller{t: t, number: number, line: l, client: client.New(l.nc), timeout: timeout, zero: zero}
 }
 
 // request makes a request that ends when the connection is lost.
@@ -112,9 +110,6 @@ func (b *burster) do(op books.Operation, padding int) *books.Operation {
 // send makes a request and enters what became of it. Package client does not say why a batch has fewer items than were
 // asked for, so requests that need to know, and those with several leases, are sent without it.
 func (b *burster) send(op *books.Operation, padding int) {
-	if op.JetStream && b.byPackage(op) {
-		return
-	}
 	if op.JetStream || len(op.Also) > 0 || op.Batch > 0 && (b.tight || op.MaxBytes > 0) {
 		request := []pending{b.useOfGrips(*op)}
 		b.sendAll(request, nil, func(*pending) {}, func(*pending) {})

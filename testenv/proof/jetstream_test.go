@@ -24,7 +24,7 @@ import (
 )
 
 // Some leases are pulls through the JetStream face, and some of their acknowledgements are JetStream's. The others are those
-// of leases: a token is good for both. See jetstream_package_test.go for those of package jetstream.
+// of leases: a token is good for both.
 const (
 	// pullWait is the length of leases that pulls get in histories, which the settings of the queues say.
 	pullWait = 2 * fdbpq.MinLease
@@ -240,10 +240,7 @@ func (b *burster) readPulled(r *pending, m *nats.Msg) (ended bool, err error) {
 		if op.MaxBytes > 0 && int64(r.bytes) > op.MaxBytes {
 			b.t.Errorf("a pull of at most %d bytes got %d", op.MaxBytes, r.bytes)
 		}
-		g, err := b.pulled(op, m.Reply, m.Header, m.Data)
-		if g != nil && m.Subject != b.subject(op.Queue, subjects.Push, subjects.Enqueue) {
-			err = errors.Join(err, fmt.Errorf("%w: the subject is %s", client.ErrBadReply, m.Subject))
-		}
+		err := b.pulled(op, m)
 		if len(op.Items) == max(1, op.Batch) {
 			b.rest(m.Sub)
 		}
@@ -305,29 +302,31 @@ func endOfPull(op *books.Operation, code, text string) error {
 const ackTokens = 12
 
 // pulled records an item that was pulled.
-func (c *caller) pulled(op *books.Operation, reply string, header nats.Header, value []byte) (*grip, error) {
-	tokens := strings.Split(reply, ".")
+func (c *caller) pulled(op *books.Operation, m *nats.Msg) error {
+	tokens := strings.Split(m.Reply, ".")
 	if len(tokens) != ackTokens || tokens[2] != domain(op.Queue) || tokens[4] != op.Queue || tokens[5] != op.Consumer {
-		return nil, fmt.Errorf("%w: acknowledgements go to %s", client.ErrBadReply, reply)
+		return fmt.Errorf("%w: acknowledgements go to %s", client.ErrBadReply, m.Reply)
 	}
 	kind := subjects.Priority
 	if isFIFO(op.Queue) {
 		kind = subjects.FIFO
 	}
-	info, err := subjects.ParseItemHeaders(header)
+	info, err := subjects.ParseItemHeaders(m.Header)
 	d := c.client.Delivery(bridgeGrammar().Ack(kind, op.Queue, tokens[11]))
-	d.Item, d.LeaseInfo = client.Item{ItemInfo: info.ItemInfo, Message: client.Message{Value: value, Headers: header}}, info.Lease
+	d.Item, d.LeaseInfo = client.Item{ItemInfo: info.ItemInfo, Message: client.Message{Value: m.Data, Headers: m.Header}}, info.Lease
 	if strconv.FormatInt(info.Lease.Deliveries, 10) != tokens[6] {
 		err = errors.Join(err, fmt.Errorf("%w: delivery %s, and %d by the header", client.ErrBadReply, tokens[6], info.Lease.Deliveries))
 	}
 
+	if m.Subject != c.subject(op.Queue, subjects.Push, subjects.Enqueue) {
+		err = errors.Join(err, fmt.Errorf("%w: the subject is %s", client.ErrBadReply, m.Subject))
+	}
 	if len(op.Items) == max(1, op.Batch) {
 		err = errors.Join(err, fmt.Errorf("%w: more than the %d items of the pull", client.ErrBadReply, len(op.Items)))
 	}
 	err = errors.Join(err, c.got(op, d))
-	g := c.fresh[len(c.fresh)-1]
-	g.subject = reply
-	return g, err
+	c.fresh[len(c.fresh)-1].subject = m.Reply
+	return err
 }
 
 // configurePulls sets the length of the leases of pulls, and creates consumers that may have little outstanding.

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
@@ -18,10 +16,8 @@ import (
 // grip is a lease that a client has, or had.
 type grip struct {
 	*client.Delivery
-	queue string
-	// Of a pull: the subject that JetStream's acknowledgements go to, and the message if it is one of package jetstream.
-	subject string
-	message jetstream.Msg
+	queue   string
+	subject string // of a pull: where JetStream's acknowledgements go
 	item    books.Item
 	back    bool // it was leased from there
 	wait    int64

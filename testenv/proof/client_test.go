@@ -72,10 +72,10 @@ type caller struct {
 	number  int
 	line    *line
 	client  *client.Client
-	timeout *atomic.Int64                 // nanoseconds to wait for an answer
-	zero    time.Time                     // of the clock of the history
-	tight   bool                          // see limits: the caller has to know which batches were cut off
-	calm    bool                          // nothing breaks
+	timeout *atomic.Int64 // nanoseconds to wait for an answer
+	zero    time.Time     // of the clock of the history
+	tight   bool          // see limits: the caller has to know which batches were cut off
+	calm    bool          // nothing breaks
 
 	ops   []books.Operation // of this round
 	grips []*grip           // leases of this round, most of them still good

@@ -152,10 +152,7 @@ func (b *bank) run() {
 		if len(b.faults) == 0 {
 			continue
 		}
-		f := b.faults[b.struck%len(b.faults)]
-		b.struck++
-		f.strike()
-		b.tally.add("fault: "+f.name, 1)
+		b.strike()
 		if b.struck%len(b.faults) == 0 {
 			b.t.Logf("%d operations and %d faults in %v", b.done.Load(), b.struck, time.Since(b.zero).Round(time.Second))
 		}
@@ -209,13 +206,7 @@ func (b *bank) count(n int) {
 
 // close ends the system and balances the books with its store.
 func (b *bank) close() {
-	for _, c := range b.clients {
-		c.line.close()
-	}
-	db := b.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), toClose)
-	defer cancel()
-	b.scan(ctx, db, -1)
+	ctx, db := b.shut(toClose)
 	<-time.After(max(time.Duration(b.waits)*dueTime, accountDelay) + 2*b.skew)
 	b.compare(ctx, db)
 	must(b.t, liftRates(ctx, db, b.rated))

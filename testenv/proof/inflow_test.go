@@ -95,7 +95,10 @@ func (f *inflow) run() {
 	if f.fromBridges != nil {
 		f.faults = append(f.faults, fault{"requests and messages of the stream lost, then connections of bridges cut", func() { f.lose(f.fromBridges) }})
 	}
-	f.breakThings()
+	begin := time.Now()
+	f.breakThings(400*time.Millisecond, func() bool { // each was there, and the time is over
+		return f.struck >= len(f.faults) && time.Since(begin) > max(flags.duration, shortInflow) && f.confirmed() > 0
+	})
 	close(f.closing)
 	running.Wait()
 	var last uint64
@@ -182,30 +185,9 @@ func (f *inflow) publish() {
 // shortInflow is how long a short test lasts at least, so that schedules fire.
 const shortInflow = 2500 * time.Millisecond
 
-// breakThings makes faults, until each was there or the time is over.
-func (f *inflow) breakThings() {
-	for begin := time.Now(); !f.t.Failed(); {
-		if f.struck >= len(f.faults) && time.Since(begin) > max(flags.duration, shortInflow) && f.confirmed() > 0 {
-			return
-		}
-		f.hold(400 * time.Millisecond)
-		one := f.faults[f.struck%len(f.faults)]
-		f.struck++
-		one.strike()
-		f.tally.add("fault: "+one.name, 1)
-	}
-}
-
 // check ends the system and looks at what is in its store.
 func (f *inflow) check(last uint64) {
-	for _, c := range f.clients {
-		c.line.close()
-	}
-	db := f.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	f.scan(ctx, db, -1)
-
+	ctx, db := f.shut(patience)
 	order := map[int64]uint64{}
 	f.each(ctx, db, drawnQueue, func(item *fdbpq.Item) {
 		var sequence uint64

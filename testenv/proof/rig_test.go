@@ -217,10 +217,7 @@ func (r *rig) round(faults int) {
 	for _, mark := range marks {
 		select {
 		case <-mark:
-			f := r.faults[r.struck%len(r.faults)]
-			r.struck++
-			f.strike()
-			r.tally.add("fault: "+f.name, 1)
+			r.strike()
 		case <-ended: // all clients have given up
 		}
 	}
@@ -229,6 +226,22 @@ func (r *rig) round(faults int) {
 		r.awaitDue()
 		r.drain(queues)
 		r.check(queues, maxLeased)
+	}
+}
+
+// strike makes the next fault.
+func (r *rig) strike() {
+	f := r.faults[r.struck%len(r.faults)]
+	r.struck++
+	f.strike()
+	r.tally.add("fault: "+f.name, 1)
+}
+
+// breakThings makes faults, with pauses of random length, until there were enough.
+func (r *rig) breakThings(pause time.Duration, enough func() bool) {
+	for !r.t.Failed() && !enough() {
+		r.hold(pause)
+		r.strike()
 	}
 }
 
@@ -312,15 +325,21 @@ func (r *rig) wrong(h *proof.History, err error) {
 	}
 }
 
-// finish ends the system and checks what it left in its store.
-func (r *rig) finish() {
+// shut ends the system, and returns its store and a context for what is done with that.
+func (r *rig) shut(timeout time.Duration) (context.Context, kv.Database) {
 	for _, c := range r.clients {
 		c.line.close()
 	}
 	db := r.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	r.t.Cleanup(cancel)
 	r.scan(ctx, db, -1)
+	return ctx, db
+}
+
+// finish ends the system and checks what it left in its store.
+func (r *rig) finish() {
+	ctx, db := r.shut(patience)
 	<-time.After(maxWait + dueTime) // for what leases of unknown outcome hold
 	left, err := drainStore(ctx, db)
 	must(r.t, err)

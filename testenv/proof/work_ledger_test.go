@@ -2,7 +2,6 @@ package proof_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,8 +15,7 @@ import (
 
 // ledger knows what became of each job. Its problems are those of the system, found by the work itself.
 type ledger struct {
-	room  chan struct{}
-	calm  bool
+	room  chan struct{} // taken by jobs that wait for their first delivery
 	short bool
 	skew  time.Duration // between the clocks of bridges
 	watch sync.WaitGroup
@@ -30,18 +28,13 @@ type ledger struct {
 
 // job is one job. Its number is its value.
 type job struct {
-	id         string
-	run        *run            // the last one, until it has ended
-	before     context.Context // of the last one that has ended, if the job is not done
-	deliveries int64
-	counts     bool // that delivery
-	failed     int8 // times
-	snoozed    int8
-	returned   int8 // runs that a worker that was stopped gave back
-	runs       int32
-	pushed     bool
-	effect     bool // done, noted under its id
-	dead       bool
+	id     string
+	run    *run // the last one, until it has ended
+	runs   int32
+	put    int8 // how often it failed or was snoozed, as planned
+	pushed bool
+	effect bool // done, noted under its id
+	dead   bool
 }
 
 // run is one call of the work for a job.
@@ -56,30 +49,29 @@ type plan int
 const (
 	doIt plan = iota
 	failAlways
-	panicAlways
 	drop
 	failTwice
 	panicOnce
 	snoozeTwice
 	takeLong // longer than a lease
+	plans
 )
 
-// dies reports whether the job ends as a dead letter.
-func (p plan) dies() bool { return p == failAlways || p == panicAlways || p == drop }
-
 // planOf returns the plan of a job: one in twenty is special.
-func planOf(n int, calm bool) plan {
-	p := plan(n / 20 % 8)
-	if n%20 != 7 || calm && p == takeLong {
+func planOf(n int) plan {
+	if n%20 != 7 {
 		return doIt
 	}
-	return p
+	return plan(n/20) % plans
 }
 
+// putOff is how often the jobs of a plan are put off, at most.
+var putOff = map[plan]int8{failTwice: 2, panicOnce: 1, snoozeTwice: 2}
+
 // lengthOf returns how long a job takes. In a long run the average is 30 ms, which leaves the machine time for others.
-func (l *ledger) lengthOf(n int, what plan) time.Duration {
+func (l *ledger) lengthOf(n int) time.Duration {
 	switch {
-	case what == takeLong:
+	case planOf(n) == takeLong:
 		return longestWork
 	case l.short:
 		return time.Duration(n%5) * time.Millisecond
@@ -96,18 +88,21 @@ func (l *ledger) add() int {
 	return len(l.jobs) - 1
 }
 
-func (l *ledger) size() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.jobs)
+// numberOf returns the number of a job, -1 if nobody pushed it.
+func (l *ledger) numberOf(value []byte) int {
+	n, err := strconv.Atoi(string(value))
+	if err != nil || n >= len(l.jobs) {
+		l.problem("a job that nobody pushed: %q", value)
+		return -1
+	}
+	return n
 }
 
 // pushed notes that a job is in the queue, with an id.
 func (l *ledger) pushed(n int, ack client.PushAck) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	j := &l.jobs[n]
-	j.pushed = true
+	l.jobs[n].pushed = true
 	l.sameID(n, ack.ID)
 	if ack.Duplicate {
 		l.count["pushes that had counted before"]++
@@ -138,67 +133,56 @@ func (l *ledger) problem(format string, args ...any) {
 	}
 }
 
-var errFails = errors.New("this one fails")
+// tell counts what happened.
+func (l *ledger) tell(what string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count[what]++
+}
 
 // work is the work of all workers.
 func (l *ledger) work(ctx context.Context, item *client.Job) error {
-	n, err := strconv.Atoi(string(item.Value))
-	if err != nil || n >= l.size() {
-		l.violation("a job that nobody pushed: %q", item.Value)
+	r := &run{ctx: ctx, ended: make(chan struct{})}
+	n, what := l.begin(item, r)
+	if n < 0 {
 		return nil
 	}
-	r := &run{ctx: ctx, ended: make(chan struct{})}
 	defer l.end(n, r)
-	what := l.begin(n, item, r)
 	select {
-	case <-time.After(l.lengthOf(n, what)):
+	case <-time.After(l.lengthOf(n)):
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
-		return l.interrupted(ctx)
+		l.tell("runs interrupted")
+		return ctx.Err()
 	}
 	switch what {
 	case failAlways, failTwice:
-		return fmt.Errorf("job %d: %w", n, errFails)
-	case panicAlways, panicOnce:
-		explode(n)
+		return fmt.Errorf("job %d fails", n)
+	case panicOnce:
+		panic(fmt.Sprintf("job %d", n))
 	case snoozeTwice:
 		return client.Snooze(20 * time.Millisecond)
 	case drop:
 		return client.Drop("no use for it")
 	}
-	l.note(n)
+	l.done(n)
 	return nil
 }
 
-// explode panics. Its name must be in the reason of the dead letter.
-func explode(n int) { panic(fmt.Sprintf("job %d", n)) }
-
-// begin notes the beginning of a run, and returns what is to be done this time. It checks that nobody else is at it, and how
-// often it was delivered.
-func (l *ledger) begin(n int, item *client.Job, r *run) plan {
+// begin notes the beginning of a run, and returns the number of the job and what is to be done this time. It checks that
+// nobody else is at it.
+func (l *ledger) begin(item *client.Job, r *run) (n int, what plan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if n = l.numberOf(item.Value); n < 0 {
+		return n, doIt
+	}
 	j := &l.jobs[n]
 	l.sameID(n, item.ID)
 	if j.runs++; j.runs == 1 {
 		<-l.room
 	}
-	least := j.deliveries
-	if j.counts || j.runs == 1 {
-		least++
-	}
-	if j.counts && item.Deliveries < least && j.before != nil && errors.Is(context.Cause(j.before), client.ErrStopped) {
-		j.returned++ // after all: the worker was stopped between the end of the run and its acknowledgement
-		least--
-	}
-	switch more := item.Deliveries - least; {
-	case more < 0:
-		l.problem("job %d: delivery %d, want at least %d", n, item.Deliveries, least)
-	case more > 0:
-		l.count["deliveries that reached nobody, or settled late"] += int(more)
-	}
-	j.deliveries, j.counts = item.Deliveries, true
 	if j.run != nil {
 		l.apart(n, j.run, r)
 	}
@@ -206,20 +190,15 @@ func (l *ledger) begin(n int, item *client.Job, r *run) plan {
 	if j.effect {
 		l.count["runs of jobs that were done"]++
 	}
-	switch what := planOf(n, l.calm); {
-	case what == failTwice && j.failed < 2, what == panicOnce && j.failed < 1, what == failAlways, what == panicAlways:
-		j.failed++
-		l.count["failures and panics"]++
-		return what
-	case what == snoozeTwice && j.snoozed < 2:
-		j.snoozed++
-		j.counts = false
-		l.count["snoozed"]++
-		return what
-	case what == drop, what == takeLong:
-		return what
+	what = planOf(n)
+	if most := putOff[what]; most > 0 {
+		if j.put == most {
+			return n, doIt
+		}
+		j.put++
+		l.count["failures, panics and snoozes"]++
 	}
-	return doIt
+	return n, what
 }
 
 // end notes the end of a run.
@@ -227,18 +206,8 @@ func (l *ledger) end(n int, r *run) {
 	close(r.ended)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	j := &l.jobs[n]
-	if j.run == r {
+	if j := &l.jobs[n]; j.run == r {
 		j.run = nil
-		if j.before = nil; !j.effect {
-			j.before = r.ctx
-		}
-	}
-	if errors.Is(context.Cause(r.ctx), client.ErrStopped) { // given back, whatever it returns but nil
-		j.returned++
-		if j.run == nil {
-			j.counts = false
-		}
 	}
 }
 
@@ -275,16 +244,8 @@ func (l *ledger) apart(n int, before, r *run) {
 // overlap is how much later than the store a worker may notice that a lease is over, on a busy machine.
 const overlap = 500 * time.Millisecond
 
-// interrupted notes that a run was ended, and returns its error.
-func (l *ledger) interrupted(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.count["runs interrupted"]++
-	return ctx.Err()
-}
-
-// note has the effect of a job, once for each id.
-func (l *ledger) note(n int) {
+// done has the effect of a job, once for each id.
+func (l *ledger) done(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if j := &l.jobs[n]; j.effect {
@@ -299,39 +260,17 @@ func (l *ledger) note(n int) {
 func (l *ledger) dead(item *client.Item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, err := strconv.Atoi(string(item.Value))
-	if err != nil || n >= len(l.jobs) || item.DeadLetter == nil {
-		l.problem("a dead letter that nobody pushed: %+v", item)
+	n := l.numberOf(item.Value)
+	if n < 0 {
 		return
 	}
-	j, d, what := &l.jobs[n], item.DeadLetter, planOf(n, l.calm)
-	if j.dead {
-		l.problem("job %d: two dead letters", n)
+	j := &l.jobs[n]
+	want := map[plan]string{failAlways: "max_deliver", drop: "no use for it"}[planOf(n)]
+	if j.dead || want == "" || item.DeadLetter == nil || item.DeadLetter.Reason != want {
+		l.problem("job %d, after %d runs, is a dead letter: %+v, %+v", n, j.runs, *j, item.DeadLetter)
 	}
 	j.dead = true
 	l.count["dead letters"]++
-	reason, text := "max_deliver", ""
-	switch what {
-	case failAlways:
-		text = fmt.Sprintf("job %d: %v", n, errFails)
-	case panicAlways:
-		text = "explode (work_ledger_test.go:"
-	case drop:
-		reason = "no use for it"
-	default:
-		l.problem("job %d, which should be done, is a dead letter after %d runs: %+v", n, j.runs, *d)
-		return
-	}
-	most := int64(maxDeliver)
-	if what == drop {
-		most = int64(j.runs) + d.Deliveries // any number
-	}
-	if d.Reason != reason || !strings.Contains(d.Error, text) || what != drop && d.Deliveries != most || int64(j.runs-int32(j.returned)) > most {
-		l.problem("job %d: %d runs, dead letter %+v, want reason %q with %q", n, j.runs, *d, reason, text)
-	}
-	if l.calm && (what == drop && j.runs != 1 || what != drop && j.runs != maxDeliver) {
-		l.problem("job %d: %d runs before it was a dead letter", n, j.runs)
-	}
 }
 
 // balance checks that every job was done, or is a dead letter, and returns all problems.
@@ -340,17 +279,11 @@ func (l *ledger) balance() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for n := range l.jobs {
-		j, what := &l.jobs[n], planOf(n, l.calm)
-		if !j.pushed || j.effect == what.dies() || j.dead != what.dies() {
+		j, what := &l.jobs[n], planOf(n)
+		dies := what == failAlways || what == drop
+		if !j.pushed || j.effect == dies || j.dead != dies {
 			l.problem("job %d: %+v, with plan %d", n, *j, what)
 		}
-		want := map[plan]int32{doIt: 1, failTwice: 3, panicOnce: 2, snoozeTwice: 3}[what]
-		if l.calm && want > 0 && j.runs != want {
-			l.problem("job %d, with plan %d: %d runs, want %d", n, what, j.runs, want)
-		}
-	}
-	if l.calm && l.count["deliveries that reached nobody, or settled late"] > 0 {
-		l.problem("nothing broke, and yet: %v", l.count)
 	}
 	return l.problems
 }

@@ -14,7 +14,6 @@ import (
 // producer pushes jobs, and repeats pushes until it knows that they count. The message ids make that safe.
 type producer struct {
 	*shop
-	line   *line
 	random *rand.Rand
 	queues *client.Client
 }
@@ -22,14 +21,38 @@ type producer struct {
 // together is how many jobs are pushed at once, at most.
 const together = 40
 
-func (p *producer) run(produce func(p *producer, queue handle, jobs []int)) {
-	p.queues = client.New(p.line.nc, client.WithTimeout(p.patience()))
+// pushing pushes jobs in one of several ways, and returns what became of each.
+type pushing func(p *producer, queue handle, jobs []client.PushItem) []client.PushResult
+
+func (p *producer) run(push pushing) {
 	for n := 0; !p.over(); n++ {
+		queue := queueOf(p.queues, workQueues[n%2])
 		var jobs []int
 		for range 1 + p.random.IntN(together) {
 			jobs = append(jobs, p.add())
 		}
-		produce(p, queueOf(p.queues, workQueues[n%2]), jobs)
+		for len(jobs) > 0 && !p.t.Failed() {
+			items := make([]client.PushItem, len(jobs))
+			for i, n := range jobs {
+				value := strconv.AppendInt(nil, int64(n), 10)
+				items[i].Message = client.Message{Value: value}.With(client.MsgID(fmt.Sprint("job-", n)))
+				if !isFIFO(queue.name) {
+					items[i].Priority = int64(n*7919) % 5
+				}
+			}
+			var left []int
+			for i, r := range push(p, queue, items) {
+				if r.Err == nil {
+					p.pushed(jobs[i], r.PushAck)
+				} else {
+					left = append(left, jobs[i])
+				}
+			}
+			if jobs = left; len(left) > 0 {
+				p.tell("pushes or batches repeated by the producer")
+				<-time.After(10 * time.Millisecond)
+			}
+		}
 	}
 }
 
@@ -38,110 +61,45 @@ func (p *producer) over() bool {
 	case <-p.closing:
 		return true
 	default:
-		return p.t.Failed() || p.calm && p.size() >= calmJobs
+		return p.t.Failed()
 	}
-}
-
-// message is a job.
-func jobMessage(n int) client.Message {
-	return client.Message{Value: strconv.AppendInt(nil, int64(n), 10)}.With(client.MsgID(fmt.Sprint("job-", n)))
-}
-
-// itemOf is a job for one of the queues.
-func itemOf(queue handle, n int) client.PushItem {
-	item := client.PushItem{Message: jobMessage(n)}
-	if !isFIFO(queue.name) {
-		item.Priority = int64(n*7919) % 5
-	}
-	return item
-}
-
-// again notes that pushes are repeated, waits a little, and reports whether to do so.
-func (p *producer) again(err error) bool {
-	p.mu.Lock()
-	p.count["pushes or batches repeated by the producer"]++
-	p.mu.Unlock()
-	<-time.After(10 * time.Millisecond)
-	return !p.t.Failed()
 }
 
 // one pushes one after the other.
-func (p *producer) one(queue handle, jobs []int) {
-	for _, n := range jobs {
-		for {
-			item := itemOf(queue, n)
-			ack, err := queue.push(context.Background(), item.Priority, item.Message)
-			if err == nil {
-				p.pushed(n, ack)
-				break
-			}
-			if !p.again(err) {
-				return
-			}
-		}
+func (p *producer) one(queue handle, jobs []client.PushItem) []client.PushResult {
+	results := make([]client.PushResult, len(jobs))
+	for i, job := range jobs {
+		results[i].PushAck, results[i].Err = queue.push(context.Background(), job.Priority, job.Message)
 	}
+	return results
 }
 
 // many pushes batches.
-func (p *producer) many(queue handle, jobs []int) {
-	for {
-		var items []client.PushItem
-		var messages []client.Message
-		for _, n := range jobs {
-			items, messages = append(items, itemOf(queue, n)), append(messages, jobMessage(n))
-		}
-
-		var results []client.PushResult
-		var err error
-		if isFIFO(queue.name) {
-			results, err = queue.fifo.EnqueueMany(context.Background(), messages)
-		} else {
-			results, err = queue.jobs.PushMany(context.Background(), items)
-		}
-
-		var left []int
-		for i, r := range results {
-			if r.Err == nil {
-				p.pushed(jobs[i], r.PushAck)
-			} else {
-				left = append(left, jobs[i])
-			}
-		}
-		if jobs = left; err == nil || !p.again(err) {
-			return
-		}
+func (p *producer) many(queue handle, jobs []client.PushItem) (results []client.PushResult) {
+	if !isFIFO(queue.name) {
+		results, _ = queue.jobs.PushMany(context.Background(), jobs)
+		return results
 	}
+	messages := make([]client.Message, len(jobs))
+	for i, job := range jobs {
+		messages[i] = job.Message
+	}
+	results, _ = queue.fifo.EnqueueMany(context.Background(), messages)
+	return results
 }
 
 // async pushes with a Producer.
-func (p *producer) async(queue handle, jobs []int) {
+func (p *producer) async(queue handle, jobs []client.PushItem) []client.PushResult {
 	q, err := queue.managed().NewProducer(client.ProducerOptions{MaxItems: choose(queue, books.Push, together/2, 0, 0)})
 	must(p.t, err)
-	for len(jobs) > 0 {
-		var futures []*client.PushFuture
-		for _, n := range jobs {
-			item := itemOf(queue, n)
-			f, err := q.PushAsync(context.Background(), item.Priority, item.Message)
-			if err != nil {
-				p.t.Error(err)
-				return
-			}
-			futures = append(futures, f)
-		}
-
-		var left []int
-		for i, f := range futures {
-			ack, err := f.Wait(context.Background())
-			if err == nil {
-				p.pushed(jobs[i], ack)
-				continue
-			}
-			left = append(left, jobs[i])
-			if !p.again(err) {
-				return
-			}
-		}
-		jobs = left
+	futures, results := make([]*client.PushFuture, len(jobs)), make([]client.PushResult, len(jobs))
+	for i, job := range jobs {
+		futures[i], err = q.PushAsync(context.Background(), job.Priority, job.Message)
+		must(p.t, err)
+	}
+	for i, f := range futures {
+		results[i].PushAck, results[i].Err = f.Wait(context.Background())
 	}
 	must(p.t, q.Close(context.Background()))
+	return results
 }

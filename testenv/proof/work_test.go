@@ -22,7 +22,6 @@ import (
 // The load of TestWork.
 const (
 	maxDeliver  = 25  // many, because deliveries that reach nobody count
-	calmJobs    = 300 // of a system in which nothing breaks
 	backlog     = 400 // jobs that wait for their first delivery, at most
 	workLease   = 2 * time.Second
 	longestWork = 2 * workLease   // so that it shows if the lease is not extended
@@ -48,9 +47,6 @@ func TestWork(t *testing.T) {
 // workSystems are those that TestWork runs on.
 func workSystems() []system {
 	list := []system{{"embedded-kill", startKill, 1}}
-	if flags.duration == 0 && flags.all() {
-		list = append(list, calmSystems()[1])
-	}
 	for _, s := range fdbSystems() {
 		if s.name == "fdb-2-bridges" {
 			list = append(list, s)
@@ -80,18 +76,14 @@ func (r *rig) killNATS(storeDir string) {
 type shop struct {
 	*rig
 	*ledger
-	calm    bool
-	short   bool
-	room    chan struct{} // taken by jobs that wait for their first delivery
 	closing chan struct{} // closed when producers are to end
 	crews   []*crew
 	running sync.WaitGroup
 }
 
 func newShop(r *rig) *shop {
-	s := &shop{rig: r, calm: len(r.faults) == 0, short: flags.duration == 0, room: make(chan struct{}, backlog), closing: make(chan struct{})}
-	s.ledger = &ledger{room: s.room, calm: s.calm, short: s.short, skew: 2 * r.skew, count: map[string]int{}}
-	return s
+	l := &ledger{room: make(chan struct{}, backlog), short: flags.duration == 0, skew: 2 * r.skew, count: map[string]int{}}
+	return &shop{rig: r, ledger: l, closing: make(chan struct{})}
 }
 
 // workQueues are a priority queue and a FIFO queue.
@@ -111,18 +103,16 @@ func (s *shop) run() {
 			{Concurrency: 4, AckWait: workLease},
 			{Concurrency: 2, Prefetch: 4, AckWait: workLease + workLease/2},
 		} {
-			if s.calm {
-				o.AckWait = patience
-			}
 			o.Logger = slog.New(slog.DiscardHandler)
 			s.crews = append(s.crews, newCrew(s, queue, o))
 		}
 	}
-	for _, produce := range []func(*producer, handle, []int){(*producer).one, (*producer).many, (*producer).async} {
-		p := &producer{shop: s, line: newLine(s.t, s.toNATS.url()), random: rand.New(rand.NewPCG(s.random.Uint64(), 7))}
-		s.running.Go(func() { p.run(produce) })
+	for _, push := range []pushing{(*producer).one, (*producer).many, (*producer).async} {
+		p := &producer{shop: s, random: rand.New(rand.NewPCG(s.random.Uint64(), 7))}
+		p.queues = client.New(newLine(s.t, s.toNATS.url()).nc, client.WithTimeout(answerTime))
+		s.running.Go(func() { p.run(push) })
 	}
-	s.breakThings()
+	s.breakAll()
 	close(s.closing)
 	s.running.Wait() // all jobs are pushed
 	if s.drained() {
@@ -136,16 +126,16 @@ func (s *shop) run() {
 			c.end()
 		}
 		s.checkDead()
-		s.close()
+		ctx, db := s.shut(patience)
+		s.scan(ctx, db, 0)
+		for _, problem := range s.balance() {
+			s.t.Error(problem)
+		}
 	}
 }
 
-// breakThings makes faults, until the time is over.
-func (s *shop) breakThings() {
-	if s.calm {
-		s.running.Wait()
-		return
-	}
+// breakAll makes faults, until the time is over.
+func (s *shop) breakAll() {
 	s.faults = append(s.faults,
 		fault{"worker stopped and another started", func() { s.crews[s.random.IntN(len(s.crews))].restart() }},
 		fault{"connection of a worker closed", func() { s.crews[s.random.IntN(len(s.crews))].cutOff() }},
@@ -155,27 +145,13 @@ func (s *shop) breakThings() {
 		pause /= 10
 		s.faults = slices.DeleteFunc(s.faults, func(f fault) bool { return strings.Contains(f.name, "SIGSTOP") })
 	}
-	for begin := time.Now(); !s.t.Failed() && !s.broken(); {
-		if s.short && s.struck == len(s.faults) || !s.short && time.Since(begin) > flags.duration {
-			return
-		}
-		s.hold(pause)
-		f := s.faults[s.struck%len(s.faults)]
-		s.struck++
-		f.strike()
-		s.tally.add("fault: "+f.name, 1)
-		if s.struck%(20*len(s.faults)) == 0 {
+	begin := time.Now()
+	s.breakThings(pause, func() bool {
+		if s.struck > 0 && s.struck%(20*len(s.faults)) == 0 {
 			s.t.Logf("after %v: %v", time.Since(begin).Round(time.Second), s)
 		}
-	}
-}
-
-// patience is how long clients wait for an answer. If nothing is broken, each request is answered, however slow the machine is.
-func (s *shop) patience() time.Duration {
-	if s.calm {
-		return patience
-	}
-	return answerTime
+		return s.broken() || s.short && s.struck == len(s.faults) || !s.short && time.Since(begin) > flags.duration
+	})
 }
 
 // drained waits until nothing is left in the queues, as long as that gets less.
@@ -227,20 +203,6 @@ func (s *shop) checkDead() {
 	}
 }
 
-// close ends the system and checks its store and the ledger.
-func (s *shop) close() {
-	for _, c := range s.clients {
-		c.line.close()
-	}
-	db := s.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	s.scan(ctx, db, 0)
-	for _, problem := range s.balance() {
-		s.t.Error(problem)
-	}
-}
-
 // crew is a worker, and others that take its place.
 type crew struct {
 	shop  *shop
@@ -274,7 +236,7 @@ func (c *crew) start() {
 		}
 		<-time.After(5 * time.Millisecond)
 	}
-	queues := client.New(c.nc, client.WithTimeout(c.shop.patience()))
+	queues := client.New(c.nc, client.WithTimeout(answerTime))
 	var err error
 	c.worker, err = queueOf(queues, c.queue).managed().NewWorker(c.shop.work, c.o)
 	must(c.shop.t, err)

@@ -119,7 +119,7 @@ func (b *burster) sendAll(requests []pending, padding func(queue string) int, be
 
 // receiveOne records a reply to a request. It reports whether there are no more.
 func (b *burster) receiveOne(r *pending, reply *nats.Msg, end func(*pending)) (ended bool) {
-	if !r.op.Kind.Takes() {
+	if !r.op.Kind.Serves() {
 		b.finish(r, reply, nil, end)
 		return true
 	}
@@ -149,6 +149,12 @@ func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckProgress}.Encode()}
 	case books.Remove, books.Move, books.Purge, books.Redrive:
 		return b.encodeEdit(op)
+	case books.Len:
+		return &nats.Msg{Subject: b.subject(op.Queue, subjects.Len, subjects.Len)}
+	case books.PeekMin:
+		return &nats.Msg{Subject: b.subject(op.Queue, subjects.PeekMin, subjects.Peek)}
+	case books.PeekMax:
+		return &nats.Msg{Subject: b.subject(op.Queue, subjects.PeekMax, subjects.Peek)}
 	case books.Term:
 		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckTerm}.Encode()}
 	case books.Ack:
@@ -274,6 +280,11 @@ func (b *burster) read(op *books.Operation, reply *nats.Msg) error {
 		}
 	case books.Remove, books.Move, books.Purge, books.Redrive:
 		return readEdit(op, reply.Data)
+	case books.Len:
+		n, err := subjects.ParseLength(reply.Data)
+		if op.Len = n.Len; err != nil {
+			return errors.Join(client.ErrBadReply, err)
+		}
 	case books.Extend:
 		if op.JetStream {
 			return nil

@@ -97,7 +97,7 @@ func (c *caller) request(timeout time.Duration, send func(context.Context) error
 func (b *burster) do(op books.Operation, padding int) *books.Operation {
 	if op.JetStream && op.Kind.Takes() && op.Fence > 0 {
 		requests := ackAndPull(b.grip(&op), op)
-		b.sendAll(requests, nil, func(*pending) {}, func(*pending) {})
+		b.sendAll(requests, nil, nothing, nothing)
 		b.drop(&op)
 		b.ops = append(b.ops, requests[0].op, requests[1].op)
 		return &b.ops[len(b.ops)-1]
@@ -107,27 +107,14 @@ func (b *burster) do(op books.Operation, padding int) *books.Operation {
 	return &b.ops[len(b.ops)-1]
 }
 
-// send makes a request and enters what became of it. Package client does not say why a batch has fewer items than were
-// asked for, so requests that need to know, and those with several leases, are sent without it.
+// send makes a request and enters what became of it.
 func (b *burster) send(op *books.Operation, padding int) {
-	if op.JetStream || len(op.Also) > 0 || op.Batch > 0 && (b.tight || op.MaxBytes > 0) {
-		request := []pending{b.useOfGrips(*op)}
-		b.sendAll(request, nil, func(*pending) {}, func(*pending) {})
-		*op = request[0].op
-		return
-	}
-
-	c := b.caller
-	op.Client = c.number
-	m := message(op, padding)
-	op.Call = time.Since(c.zero).Nanoseconds()
-	err := c.request(time.Duration(c.timeout.Load()+op.Expires), func(ctx context.Context) error { return c.ask(ctx, op, m) })
-	op.Return = time.Since(c.zero).Nanoseconds()
-	op.Outcome = c.outcome(op, err)
-	if err != nil {
-		op.Text = err.Error()
-	}
+	request := []pending{b.useOfGrips(*op)}
+	b.sendAll(request, func(string) int { return padding }, nothing, nothing)
+	*op = request[0].op
 }
+
+func nothing(*pending) {}
 
 // outcome returns what the client promises about a request that ended with an error.
 func (c *caller) outcome(op *books.Operation, err error) books.Outcome {
@@ -191,44 +178,6 @@ func delayed(m client.Message, op *books.Operation) client.Message {
 		m = m.With(client.Delay(time.Duration(op.Delay)))
 	}
 	return m
-}
-
-// ask makes the request of an operation and records what the reply says.
-func (c *caller) ask(ctx context.Context, op *books.Operation, m client.Message) error {
-	var ack client.PushAck
-	var item *client.Item
-	var err error
-	q := queueOf(c.client, op.Queue)
-	switch op.Kind {
-	case books.Push:
-		if ack, err = q.push(ctx, op.Priority, m); err == nil {
-			op.ID = ack.ID
-		}
-		return err
-	case books.Len:
-		op.Len, err = q.managed().Len(ctx)
-		return err
-	case books.PeekMin, books.PeekMax:
-		item, err = choose(q, op.Kind, q.fifo.Peek, q.jobs.PeekMin, q.jobs.PeekMax)(ctx)
-	case books.PopMin, books.PopMax:
-		if op.Batch > 0 {
-			return c.popBatch(ctx, q, op)
-		}
-		pop := choose(q, op.Kind, q.fifo.Dequeue, q.jobs.PopMin, q.jobs.PopMax)
-		item, err = pop(ctx, client.Expires(op.Expires), client.MaxBytes(op.MaxBytes))
-	case books.LeaseMin, books.LeaseMax:
-		return c.lease(ctx, q, op)
-	default:
-		return c.settle(ctx, op)
-	}
-	if err != nil {
-		return err
-	}
-	op.ID, op.Unique, op.Group, op.Size = item.ID, item.Unique, item.Group, int64(len(item.Value))
-	if op.Value, err = unpad(item); err == nil {
-		err = checkGroup(op.Queue, op.Value, item)
-	}
-	return err
 }
 
 // pad makes a value of more bytes.

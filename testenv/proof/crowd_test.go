@@ -82,7 +82,7 @@ func (b *burster) crowd(w *workload, open *openPops, meter *odometer) int {
 		return 0
 	}
 	again := false
-	b.sendAll(all, func(string) int { return w.padding() }, func(*pending) {}, func(r *pending) {
+	b.sendAll(all, func(string) int { return w.padding() }, nothing, func(r *pending) {
 		b.ops = append(b.ops, r.op)
 		b.note(w, &r.op)
 		open.add(r.op.Queue, r.op.Untold())

@@ -51,7 +51,3 @@ func (h handle) push(ctx context.Context, priority int64, m client.Message) (cli
 	}
 	return h.jobs.PushMsg(ctx, priority, m)
 }
-
-func (h handle) popBatch(ctx context.Context, k books.Kind, n int, options ...client.PopOption) ([]*client.Item, error) {
-	return choose(h, k, h.fifo.DequeueBatch, h.jobs.PopMinBatch, h.jobs.PopMaxBatch)(ctx, n, options...)
-}

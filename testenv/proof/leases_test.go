@@ -1,7 +1,6 @@
 package proof_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -126,31 +125,6 @@ func (c *caller) drop(op *books.Operation) {
 // of reports whether the operation uses the lease.
 func (g *grip) of(op *books.Operation) bool { return g.item.ID == op.ID && g.item.Fence == op.Fence }
 
-// lease leases items.
-func (c *caller) lease(ctx context.Context, q handle, op *books.Operation) error {
-	wait, expires := client.AckWait(op.Wait), client.Expires(op.Expires)
-	if op.Batch == 0 {
-		lease := choose(q, op.Kind, q.fifo.Lease, q.jobs.LeaseMin, q.jobs.LeaseMax)
-		d, err := lease(ctx, wait, expires, client.MaxBytes(op.MaxBytes))
-		if err != nil {
-			return err
-		}
-		return c.got(op, d)
-	}
-	lease := choose(q, op.Kind, q.fifo.LeaseBatch, q.jobs.LeaseMinBatch, q.jobs.LeaseMaxBatch)
-	list, err := lease(ctx, op.Batch, wait, expires)
-	return errors.Join(c.got(op, list...), err)
-}
-
-// popBatch pops several items.
-func (c *caller) popBatch(ctx context.Context, q handle, op *books.Operation) error {
-	items, err := q.popBatch(ctx, op.Kind, op.Batch, client.Expires(op.Expires))
-	for _, item := range items {
-		err = errors.Join(popped(op, item), err)
-	}
-	return err
-}
-
 // popped records one of several items.
 func popped(op *books.Operation, item *client.Item) error {
 	value, torn := unpad(item)
@@ -187,30 +161,3 @@ func (c *caller) got(op *books.Operation, list ...*client.Delivery) (err error) 
 
 // since returns a time by the clock of the history.
 func (c *caller) since(t time.Time) int64 { return t.Sub(c.zero).Nanoseconds() }
-
-// settle uses the token of an operation.
-func (c *caller) settle(ctx context.Context, op *books.Operation) error {
-	g := c.grip(op)
-	switch op.Kind {
-	case books.Ack:
-		return g.Ack(ctx)
-	case books.Nak:
-		if op.Snooze {
-			return g.Snooze(ctx, time.Duration(op.Delay))
-		}
-		return g.Nak(ctx, time.Duration(op.Delay))
-	case books.Term:
-		return g.Term(ctx, "")
-	case books.Extend:
-		until, err := g.Extend(ctx)
-		if err == nil {
-			op.Until = c.since(until)
-		}
-		return err
-	}
-	d, err := g.Next(ctx, client.MaxBytes(op.MaxBytes))
-	if err != nil {
-		return err
-	}
-	return c.got(op, d)
-}

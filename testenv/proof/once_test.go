@@ -21,7 +21,6 @@ func (p *pending) undecided() bool {
 // this time or before. The books find an item that is there twice, or not at all. What takes so long on a busy machine
 // that the ids may be forgotten is left undecided.
 func (w *teller) repeat(undecided []*pending, padding func(queue string) int) {
-	nothing := func(*pending) {}
 	for n := 0; n < maxRepeats && len(undecided) > 0; n++ {
 		w.line.awaiting.Lock()
 		w.await()

@@ -47,12 +47,10 @@ func (c *caller) readOne(op *books.Operation, reply *nats.Msg) (ended bool, err 
 		return true, client.ErrEmpty
 	case ends:
 		return true, nil
-	case !op.Kind.Takes():
-		return true, nil
 	}
 	info, err := subjects.ParseItemHeaders(reply.Header)
 	item := client.Item{ItemInfo: info.ItemInfo, Message: client.Message{Value: reply.Data, Headers: reply.Header}}
-	if op.Kind == books.PopMin || op.Kind == books.PopMax {
+	if !op.Kind.Leases() {
 		return false, errors.Join(err, popped(op, &item))
 	}
 	d := c.client.Delivery(reply.Reply)

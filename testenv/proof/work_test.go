@@ -190,8 +190,9 @@ func (s *shop) left() (n int64, err error) {
 func (s *shop) checkDead() {
 	for _, queue := range workQueues {
 		h := queueOf(s.clients[0].client, queue+"-dead")
+		pop := choose(h, books.PopMin, h.fifo.DequeueBatch, h.jobs.PopMinBatch, nil)
 		for {
-			items, err := h.popBatch(context.Background(), books.PopMin, 100)
+			items, err := pop(context.Background(), 100)
 			for _, item := range items {
 				s.dead(item)
 			}

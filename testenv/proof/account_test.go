@@ -223,11 +223,6 @@ func (b *bank) close() {
 	b.checkAnswers()
 }
 
-// again returns the command that reproduces the run.
-func (b *bank) again() string {
-	return fmt.Sprintf("go test %s-count=1 -timeout 0 -run '^TestAccounts$/^%s$' ./testenv/proof -seed %d -ops %d", tagFlags, b.name, b.seed, b.target)
-}
-
 // teller is one of the clients.
 type teller struct {
 	*bank

@@ -220,17 +220,6 @@ func (c *caller) subject(queue string, verb, fifo subjects.Verb) string {
 	return subject
 }
 
-// sendToNobody sends a pop or lease whose answer nobody receives.
-func (b *burster) sendToNobody(op *books.Operation, frames bool) {
-	op.Client, op.Call = b.number, time.Since(b.zero).Nanoseconds()
-	m := b.encodePop(op, frames)
-	m.Reply = b.line.nc.NewInbox()
-	op.Outcome = books.Gone
-	if err := b.line.nc.PublishMsg(m); err != nil {
-		op.Outcome = books.Refused
-	}
-}
-
 // finish records the reply to a request, nil if there was none. sendErr is why it was not
 // sent.
 func (b *burster) finish(r *pending, reply *nats.Msg, sendErr error, end func(*pending)) {

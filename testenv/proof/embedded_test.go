@@ -1,9 +1,7 @@
 package proof_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -20,44 +18,19 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/crashfs"
 )
 
 // quiet drops the log, because the failures are intended.
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// local is a bridge in this process.
-type local struct {
-	t      *testing.T
-	cancel context.CancelFunc
-	done   chan error
-}
-
-func startLocal(t *testing.T, o bridge.Options) *local {
-	t.Helper()
-	o.Logger = quiet()
-	b, err := bridge.New(o)
-	must(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	l := &local{t: t, cancel: cancel, done: make(chan error, 1)}
-	go func() { l.done <- b.Run(ctx) }()
-	return l
-}
-
-// stop ends the bridge, which is necessary even if the test has failed. A second call
-// does nothing.
-func (l *local) stop() error {
-	l.cancel()
-	err := <-l.done
-	l.done <- nil
-	return err
-}
-
-func (l *local) mustStop() {
-	l.t.Helper()
-	if err := l.stop(); err != nil {
-		l.t.Errorf("the end of a bridge: %v", err)
-	}
+// startBridge starts a bridge in this process.
+func (r *rig) startBridge(url string, db kv.Database, timeout time.Duration) *testenv.Bridge {
+	return r.env.StartBridge(func(o *bridge.Options) {
+		*o = bridgeOptions(url, r.leafURL(), db, timeout, r.wrongBy(), r.limits)
+		o.Logger = quiet()
+	})
 }
 
 // startMem starts two or four bridges on one store in memory with every kind of fault.
@@ -76,15 +49,10 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 	db := faultkv.New(mem, faultkv.Options{Seed: r.random.Uint64(), Rates: rates, MaxDelay: 3 * time.Millisecond})
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	r.fromBridges = toNATS
-	start := func() *local {
-		return startLocal(r.t, bridgeOptions(toNATS.url(), r.leafURL(), db, r.requestTimeout(100*time.Millisecond), r.wrongBy(), r.limits))
+	start := func() *testenv.Bridge {
+		return r.startBridge(toNATS.url(), db, r.requestTimeout(100*time.Millisecond))
 	}
-	var bridges []*local
-	r.t.Cleanup(func() {
-		for _, b := range bridges {
-			_ = b.stop()
-		}
-	})
+	var bridges []*testenv.Bridge
 	r.bridges = 2 + 2*r.random.IntN(2)
 	for range r.bridges {
 		bridges = append(bridges, start())
@@ -98,7 +66,7 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 		fault{"connections of bridges cut", toNATS.cut},
 		fault{"bridge stopped and another started", func() {
 			// Its connection may just have been cut.
-			if err := bridges[0].stop(); err != nil && !strings.Contains(err.Error(), "replies could not be sent") {
+			if err := bridges[0].Stop(); err != nil && !strings.Contains(err.Error(), "replies could not be sent") {
 				r.t.Error(err)
 			}
 			bridges = append(bridges[1:], start())
@@ -106,7 +74,7 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 	)
 	r.stop = func() kv.Database {
 		for _, b := range bridges {
-			b.mustStop()
+			must(r.t, b.Stop())
 		}
 		db.Land()
 		for kind, n := range db.Counts() {
@@ -197,8 +165,7 @@ func startDisk(r *rig) {
 	disk.FS = errorfs.Wrap(vfs.Default, disk)
 	db := openFolder(r.t, r.t.TempDir(), disk)
 	r.t.Cleanup(func() { _ = db.Close() })
-	b := startLocal(r.t, bridgeOptions(r.env.NATS.URL(), r.leafURL(), db, 200*time.Millisecond, r.wrongBy(), r.limits))
-	r.t.Cleanup(func() { _ = b.stop() })
+	b := r.startBridge(r.env.NATS.URL(), db, 200*time.Millisecond)
 	while := func(rate float64, err error, full bool) func() {
 		return func() {
 			disk.set(rate, err, full)
@@ -213,7 +180,7 @@ func startDisk(r *rig) {
 		fault{"disk nearly full", while(0, nil, true)},
 	)
 	r.stop = func() kv.Database {
-		b.mustStop()
+		must(r.t, b.Stop())
 		r.tally.add("disk: single writes that failed", disk.mu.failed)
 		return db
 	}
@@ -227,29 +194,26 @@ func startPower(r *rig) {
 	disk := crashfs.New()
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	db := openFolder(r.t, "store", disk)
-	b := startLocal(r.t, bridgeOptions(toNATS.url(), r.leafURL(), db, time.Second, r.wrongBy(), r.limits))
-	r.t.Cleanup(func() {
-		_ = b.stop()
-		_ = db.Close()
-	})
+	r.t.Cleanup(func() { _ = db.Close() })
+	b := r.startBridge(toNATS.url(), db, time.Second)
 	cut := func(percent int) fault {
 		return fault{fmt.Sprintf("power cut, %d %% of the unsynced data is there", percent), func() {
 			// What the bridge says after this reaches nobody.
 			toNATS.refuse(true)
 			r.toLeaf.refuse(true)
 			after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: random})
-			_ = b.stop() // it cannot say goodbye
+			_ = b.Stop() // it cannot say goodbye
 			_ = db.Close()
 			toNATS.refuse(false)
 			r.toLeaf.refuse(false)
 			disk = after
 			db = openFolder(r.t, "store", disk)
-			b = startLocal(r.t, bridgeOptions(toNATS.url(), r.leafURL(), db, time.Second, r.wrongBy(), r.limits))
+			b = r.startBridge(toNATS.url(), db, time.Second)
 		}}
 	}
 	r.faults = append(r.faults, cut(0), cut(50), cut(100))
 	r.stop = func() kv.Database {
-		b.mustStop()
+		must(r.t, b.Stop())
 		return db
 	}
 }

@@ -81,6 +81,7 @@ func (f *inflow) consume(c *burster, queue *client.PriorityQueue, random *rand.R
 		}
 		confirmed := f.confirmed()
 		_ = c.request(answerTime/2, func(ctx context.Context) error { // much is broken
+			_, _ = queue.Len(ctx) // at which what is due there fires
 			options := []client.LeaseOption{client.AckWait(inflowLease)}
 			if random.IntN(2) == 0 {
 				options = append(options, client.Expires(time.Duration(1+random.IntN(100))*time.Millisecond))

@@ -87,7 +87,6 @@ func (f *inflow) run() {
 
 	var running sync.WaitGroup
 	running.Go(f.publish)
-	running.Go(func() { f.look(scheduled) })
 	for i, queue := range []string{drawnQueue, scheduledQueue, drawnQueue, scheduledQueue} {
 		c, random := f.clients[1+i], rand.New(rand.NewPCG(f.random.Uint64(), 9))
 		running.Go(func() { f.consume(c, c.client.PriorityQueue(queue), random) })
@@ -121,22 +120,6 @@ func (f *inflow) run() {
 	}
 }
 
-// look asks for the length of a queue, at which what is due there fires.
-func (f *inflow) look(queue *client.PriorityQueue) {
-	pause := time.NewTicker(50 * time.Millisecond)
-	defer pause.Stop()
-	for {
-		select {
-		case <-f.closing:
-			return
-		case <-pause.C:
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			_, _ = queue.Len(ctx) // much is broken
-			cancel()
-		}
-	}
-}
-
 // publish publishes messages, those of which nobody knows whether they are in the stream again.
 func (f *inflow) publish() {
 	pause := time.NewTicker(10 * time.Millisecond)
@@ -152,33 +135,19 @@ func (f *inflow) publish() {
 			left = append(left, n)
 			n++
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		futures := make([]jetstream.PubAckFuture, len(left))
-		for i, number := range left {
-			m := nats.NewMsg(fmt.Sprintf("events.%d", number))
-			m.Data = strconv.AppendInt(nil, int64(number), 10)
-			m.Header.Set("X-Priority", strconv.Itoa(number%inflowPriorities))
-			futures[i], _ = f.js.PublishMsgAsync(m, jetstream.WithMsgID(string(m.Data))) // nil if it was not sent
-		}
-		var again []int
-		for i, future := range futures {
-			sequence := uint64(0)
-			if future != nil {
-				select {
-				case ack := <-future.Ok():
-					sequence = ack.Sequence
-				case <-future.Err():
-				case <-ctx.Done():
-				}
+		for len(left) > 0 {
+			m := nats.NewMsg(fmt.Sprintf("events.%d", left[0]))
+			m.Data = strconv.AppendInt(nil, int64(left[0]), 10)
+			m.Header.Set("X-Priority", strconv.Itoa(left[0]%inflowPriorities))
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			ack, err := f.js.PublishMsg(ctx, m, jetstream.WithMsgID(string(m.Data)))
+			cancel()
+			if err != nil {
+				break
 			}
-			if sequence == 0 {
-				again = append(again, left[i])
-			} else {
-				f.acknowledged[sequence] = true
-			}
+			f.acknowledged[ack.Sequence] = true
+			left = left[1:]
 		}
-		left = again
-		cancel()
 	}
 }
 
@@ -250,8 +219,8 @@ func (f *inflow) check(last uint64) {
 			}
 		}
 	}
-	f.t.Logf("%d messages, %d items of schedules, %d items acknowledged; again: go test %s-run '^TestInflow$/^%s$' ./testenv/proof -seed %d",
-		last, len(f.items)-drawn, len(f.settled), tagFlags, f.name, f.seed)
+	f.t.Logf("%d messages, %d items of schedules, %d items acknowledged; again: %s",
+		last, len(f.items)-drawn, len(f.settled), f.again())
 }
 
 // each removes all items of a queue, in their order, and records what they come from.

@@ -367,19 +367,3 @@ func (w *teller) pullInAccounts(op *books.Operation) {
 	}
 	pullAs(op, consumer, int64(w.pullWait))
 }
-
-// pullForNobody sends a pull to an inbox that nobody subscribes to, or no longer.
-func (b *burster) pullForNobody(op *books.Operation) {
-	nc := b.line.nc
-	m := encodePull(&pending{op: *op})
-	m.Reply = nc.NewInbox()
-	op.Client, op.Call, op.Outcome = b.number, time.Since(b.zero).Nanoseconds(), books.Gone
-	gone, err := &nats.Subscription{}, error(nil)
-	if b.sent++; b.sent%2 == 0 {
-		gone, err = nc.SubscribeSync(m.Reply)
-		defer func() { _ = gone.Unsubscribe() }() // the connection may be closed
-	}
-	if err = errors.Join(err, nc.PublishMsg(m)); err != nil {
-		op.Outcome = books.Refused
-	}
-}

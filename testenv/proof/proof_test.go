@@ -46,8 +46,7 @@ func TestProof(t *testing.T) {
 	seed := flags.firstSeed(t)
 	all := newTally()
 	defer func() { t.Logf("all systems, %v", all) }()
-	begin, before := time.Now(), own(t)()
-	defer func() { wantNoMore(t, "the test", before, own(t)) }()
+	begin := time.Now()
 	found := false
 	for again := uint64(0); ; again++ {
 		for _, s := range some(systems(), "mem-faults", "embedded-kill") {

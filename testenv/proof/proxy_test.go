@@ -16,14 +16,12 @@ type proxy struct {
 
 	mu struct {
 		sync.Mutex
-		links     map[*link]struct{}
-		closed    bool
-		refusing  bool // new connections are closed
-		deaf      bool // what one side says is dropped
-		server    bool // it is the server
-		swallowed chan struct{}
-		left      int // bytes that are relayed before all connections are cut; ignored unless limit
-		limit     chan struct{}
+		links    map[*link]struct{}
+		closed   bool
+		refusing bool // new connections are closed
+		// filter says how many of n bytes that one side says are relayed, and whether all connections are cut then;
+		// nil relays all.
+		filter func(n int, fromServer bool) (relayed int, last bool)
 	}
 }
 
@@ -102,10 +100,7 @@ func (p *proxy) copy(l *link, to io.Writer, from io.Reader, fromServer bool) {
 		if err != nil {
 			return
 		}
-		if p.swallows(fromServer) {
-			continue
-		}
-		n, last := p.take(n)
+		n, last := p.take(n, fromServer)
 		if _, err := to.Write(buffer[:n]); err != nil {
 			return
 		}
@@ -116,41 +111,30 @@ func (p *proxy) copy(l *link, to io.Writer, from io.Reader, fromServer bool) {
 	}
 }
 
-func (p *proxy) swallows(fromServer bool) bool {
+func (p *proxy) take(n int, fromServer bool) (relayed int, last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.mu.deaf || p.mu.server != fromServer {
-		return false
-	}
-	if p.mu.swallowed != nil {
-		close(p.mu.swallowed)
-		p.mu.swallowed = nil
-	}
-	return true
-}
-
-// take returns how many of n bytes to relay, and whether these are the last ones before a cut.
-func (p *proxy) take(n int) (relayed int, last bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.limit == nil {
+	if p.mu.filter == nil {
 		return n, false
 	}
-	relayed = min(n, p.mu.left)
-	if p.mu.left -= relayed; p.mu.left > 0 {
-		return relayed, false
-	}
-	close(p.mu.limit)
-	p.mu.limit = nil
-	return relayed, true
+	return p.mu.filter(n, fromServer)
 }
 
 // cutAfter cuts all connections after that many bytes, of both directions together. The channel is closed then.
-func (p *proxy) cutAfter(n int) <-chan struct{} {
+func (p *proxy) cutAfter(left int) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.left, p.mu.limit = n, make(chan struct{})
-	return p.mu.limit
+	cut := make(chan struct{})
+	p.mu.filter = func(n int, _ bool) (relayed int, last bool) {
+		relayed = min(n, left)
+		if left -= relayed; left > 0 {
+			return relayed, false
+		}
+		close(cut)
+		p.mu.filter = nil
+		return relayed, true
+	}
+	return cut
 }
 
 // cut closes all connections.
@@ -180,9 +164,15 @@ func (p *proxy) refuse(on bool) {
 func (p *proxy) deafen(server bool) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.deaf, p.mu.server = true, server
 	swallowed := make(chan struct{})
-	p.mu.swallowed = swallowed
+	once := sync.OnceFunc(func() { close(swallowed) })
+	p.mu.filter = func(n int, fromServer bool) (int, bool) {
+		if fromServer != server {
+			return n, false
+		}
+		once()
+		return 0, false
+	}
 	return swallowed
 }
 
@@ -192,5 +182,5 @@ func (p *proxy) hear() {
 	p.cut()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.deaf, p.mu.swallowed = false, nil
+	p.mu.filter = nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -109,7 +110,9 @@ func (r *rig) wrongBy() time.Duration {
 
 // again returns the command that reproduces the run up to this round.
 func (r *rig) again() string {
-	return fmt.Sprintf("go test %s-count=1 -run '^TestProof$/^%s$' ./testenv/proof -seed %d -rounds %d", tagFlags, r.name, r.seed, r.rounds*r.share)
+	test, _, _ := strings.Cut(r.t.Name(), "/")
+	return fmt.Sprintf("go test %s-count=1 -timeout 0 -run '^%s$/^%s$' ./testenv/proof -seed %d -rounds %d -ops %d",
+		tagFlags, test, r.name, r.seed, r.rounds*r.share, flags.ops)
 }
 
 // requestTimeout returns after how long a bridge gives a request up.
@@ -192,11 +195,17 @@ func (o *odometer) add() {
 	}
 }
 
+// queuesOf returns the queues of a round.
+func queuesOf(n int) []string {
+	round := fmt.Sprint(n)
+	return []string{"a-" + round, "g-" + round, "fifo-" + round, "fifo-g" + round}
+}
+
 // round makes one history, with faults meanwhile, and checks it.
 func (r *rig) round(faults int) {
 	r.rounds++
 	round := fmt.Sprint(r.rounds)
-	queues := []string{"a-" + round, "g-" + round, "fifo-" + round, "fifo-g" + round}
+	queues := queuesOf(r.rounds)
 	maxLeased := r.configure(queues)
 	meter := &odometer{marks: map[int]chan struct{}{}}
 	var marks []<-chan struct{}
@@ -341,8 +350,14 @@ func (r *rig) shut(timeout time.Duration) (context.Context, kv.Database) {
 func (r *rig) finish() {
 	ctx, db := r.shut(patience)
 	<-time.After(maxWait + dueTime) // for what leases of unknown outcome hold
-	left, err := drainStore(ctx, db)
-	must(r.t, err)
+	left := map[string][]books.Item{}
+	for round := range r.rounds {
+		for _, queue := range queuesOf(round + 1) {
+			must(r.t, empty(ctx, db, queue, func(item *fdbpq.Item) {
+				left[queue] = append(left[queue], books.Item{Value: numberOf(item), ID: item.ID.String()})
+			}))
+		}
+	}
 	r.scan(ctx, db, 0)
 	for _, h := range r.kept {
 		if err := h.CheckLeft(left); err != nil {

@@ -141,8 +141,7 @@ func (f *fair) compare(turns map[string]span, names []string, weights map[string
 			}
 			s.most, s.least = max(s.most, s.now), min(s.least, s.now)
 			if turns[a+b] = s; s.most-s.least > mostTurns+1e-9 { // of thirds
-				f.t.Errorf("%s and %s differ by %.2f turns\nmake a similar run: go test %s-count=1 -run '^TestTurns$/^%s$' ./testenv/proof -seed %d",
-					a, b, s.most-s.least, tagFlags, f.name, f.seed)
+				f.t.Errorf("%s and %s differ by %.2f turns\nmake a similar run: %s", a, b, s.most-s.least, f.again())
 			}
 		}
 	}

@@ -1,8 +1,11 @@
 package proof_test
 
 import (
+	"errors"
 	"slices"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
@@ -15,10 +18,20 @@ func (w *teller) toNobody() {
 	if slices.Contains(w.unique, op.Queue) || slices.Contains(w.mortal, op.Queue) {
 		return // another item may get the key meanwhile, and an item may die
 	}
+	nc := w.line.nc
+	m := w.encodePop(&op, w.workload.random.IntN(2) == 0)
 	if op.JetStream {
-		w.pullForNobody(&op)
-	} else {
-		w.sendToNobody(&op, w.workload.random.IntN(2) == 0)
+		m = encodePull(&pending{op: op})
+	}
+	m.Reply = nc.NewInbox()
+	op.Client, op.Call, op.Outcome = w.number, time.Since(w.bank.zero).Nanoseconds(), books.Gone
+	gone, err := &nats.Subscription{}, error(nil)
+	if w.sent++; op.JetStream && w.sent%2 == 0 { // somebody is there for a moment
+		gone, err = nc.SubscribeSync(m.Reply)
+		defer func() { _ = gone.Unsubscribe() }() // the connection may be closed
+	}
+	if err = errors.Join(err, nc.PublishMsg(m)); err != nil {
+		op.Outcome = books.Refused
 	}
 	if op.Outcome == books.Gone && len(w.faults) > 0 {
 		op.Outcome = books.Lost

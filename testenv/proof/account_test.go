@@ -209,7 +209,10 @@ func (b *bank) close() {
 	ctx, db := b.shut(toClose)
 	<-time.After(max(time.Duration(b.waits)*dueTime, accountDelay) + 2*b.skew)
 	b.compare(ctx, db)
-	must(b.t, liftRates(ctx, db, b.rated))
+	for _, name := range b.rated { // so that all that is left can be taken at once
+		lift := fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "", "" }}
+		b.apply(ctx, db, name, time.Now(), lift)
+	}
 	for _, name := range slices.Concat(b.living(), b.dead) {
 		must(b.t, empty(ctx, db, name, func(item *fdbpq.Item) { b.books.Left(name, numberOf(item), item.ID.String()) }))
 	}

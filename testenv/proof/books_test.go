@@ -15,8 +15,8 @@ func TestBooks(t *testing.T) {
 		"frames without receiver":       {"", "push; fetch gone batch=2; lease 5 1 0; pop"},
 		"popped without answer":         {"", "push; pop lost"},
 		"stored again":                  {"", "push; pop lost; lease 1 1 0 as=other; left"},
-		"waited":                        {"", "batch 1 2; wait 2 expires=1m"},
-		"waited until the end":          {"", "wait 0 empty expires=1us"},
+		"waited":                        {"", "batch 1 2; take 0 1 batch=2 expires=1m"},
+		"waited until the end":          {"", "take batch=2 empty expires=1us"},
 		"batch without answer":          {"", "batch lost 1 2; left 0 1"},
 		"batch without effect":          {"", "batch lost 1 2"},
 		"given up":                      {"", "push; lease 1 1 9; term 1; dead 1; popdead"},
@@ -25,9 +25,9 @@ func TestBooks(t *testing.T) {
 		"not given up after all":        {"", "push; lease 1 1 0; term 1 lost; lease 2 2 0; pop"},
 		"given up, answered later":      {"", "push; lease 1 1 9; term 1 while=popdead"},
 
-		"told too early":              {"gave up early", "wait 0 empty expires=1m"},
-		"too few too early":           {"gave up early", "batch 1; wait 1 expires=1m"},
-		"waiter served twice":         {"lost: 1", "batch 1 2; wait 1"},
+		"told too early":              {"gave up early", "take batch=2 empty expires=1m"},
+		"too few too early":           {"gave up early", "batch 1; take 0 batch=2 expires=1m"},
+		"waiter served twice":         {"lost: 1", "batch 1 2; take 0 batch=2"},
 		"no receiver, lost":           {"lost: 0", "push; pop gone"},
 		"restored twice":              {"settled twice", "push; pop gone; pop; pop"},
 		"restored elsewhere":          {"stored again", "push; pop gone; lease 1 1 0 as=other; left"},
@@ -154,8 +154,8 @@ func TestMortalBooks(t *testing.T) {
 // Acknowledgements of several leases count for all of them or for none.
 func TestBooksOfSeveralAcks(t *testing.T) {
 	const (
-		long    = "batch 1 2; leaseboth 9; "
-		short   = "batch 1 2; leaseboth 0; "
+		long    = "batch 1 2; hold 0 1 batch=2 for=9s; "
+		short   = "batch 1 2; hold 0 1 batch=2 for=0s; "
 		again   = short + "lease 2 2 1 of=1; "
 		unheard = "ack 1 with=1 lost; "
 	)
@@ -210,7 +210,7 @@ func TestBooksOfSizes(t *testing.T) {
 	testBooks(t, map[string]pageTest{
 		"stays":                             {"", "push; pop too-large max_bytes=100; pop"},
 		"acknowledged":                      {"", "push; lease 1 1 9; next 1 too-large max_bytes=100"},
-		"waited, and the next is too large": {"", "batch 1; wait 1 expires=1m cut=true size=100 max_bytes=100"},
+		"waited, and the next is too large": {"", "batch 1; take 0 batch=2 expires=1m cut=true size=100 max_bytes=100"},
 
 		"not acknowledged": {"came back", "push; lease 1 1 0; next 1 too-large max_bytes=100; lease 2 2 0"},
 		"gone":             {"lost: 0", "push; pop too-large max_bytes=100"},
@@ -237,6 +237,6 @@ func TestBooksOfPulls(t *testing.T) {
 		"one place, two items":     {"too many leased", "places 1; " + two + first + second + both},
 		"extended and held by two": {"held by two", "push; lease 1 1 2; extend 1 wait=20s until=0 jetstream=true; later 5s; pop"},
 		"a fence of a pull":        {"of no known lease", "push; fetch empty jetstream=true; lease 2 1 9; ack 2"},
-		"acknowledged for another": {"lost: 1", "batch 1 2; leaseboth 0; ack 1 jetstream=true of=0; left 0"},
+		"acknowledged for another": {"lost: 1", "batch 1 2; hold 0 1 batch=2 for=0s; ack 1 jetstream=true of=0; left 0"},
 	})
 }

@@ -121,8 +121,12 @@ func readEdit(op *books.Operation, data []byte) (err error) {
 
 // compare compares what info and the lists of queues say with a scan of the store.
 func (b *bank) compare(ctx context.Context, db kv.Database) {
-	now := time.Now() // for all, so that nothing more expires
-	b.sweep(ctx, db, now)
+	now := time.Now()                                        // for all, so that nothing more expires
+	for _, name := range slices.Concat(b.living(), b.dead) { // does what is due by now
+		for more := true; more; {
+			more = b.apply(ctx, db, name, now, fdbpq.Op{Kind: fdbpq.OpSweep}).Swept.More
+		}
+	}
 	contents, err := fdbpqtest.CheckInvariants(ctx, db, subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
 	must(b.t, err)
 	want := [2]int64{int64(contents.Items), int64(contents.Items)}
@@ -131,47 +135,36 @@ func (b *bank) compare(ctx context.Context, db kv.Database) {
 	}
 }
 
-// sweep does what is due by now in all queues.
-func (b *bank) sweep(ctx context.Context, db kv.Database, now time.Time) {
-	k := keyspace()
-	batcher := fdbpq.NewBatcher(db, k)
+// apply does an operation on a queue of a store, without bridges.
+func (b *bank) apply(ctx context.Context, db kv.Database, name string, now time.Time, op fdbpq.Op) fdbpq.Result {
+	var err error
+	op.Queue, err = target(keyspace(), name)
+	must(b.t, err)
+	batcher := fdbpq.NewBatcher(db, keyspace())
 	batcher.SetNow(func() time.Time { return now })
-	for _, name := range slices.Concat(b.living(), b.dead) {
-		q, err := target(k, name)
-		must(b.t, err)
-		for more := true; more; {
-			results, err := batcher.Apply(ctx, []fdbpq.Op{{Kind: fdbpq.OpSweep, Queue: q}})
-			must(b.t, err)
-			must(b.t, results[0].Err)
-			more = results[0].Swept.More
-		}
-	}
+	results, err := batcher.Apply(ctx, []fdbpq.Op{op})
+	must(b.t, err)
+	must(b.t, results[0].Err)
+	return results[0]
 }
 
 // counted returns how many items there are by info, and by the lists of queues.
 func (b *bank) counted(ctx context.Context, db kv.Database, now time.Time) (n [2]int64) {
-	k := keyspace()
 	for _, name := range slices.Concat(b.living(), b.dead) {
-		q, err := target(k, name)
-		must(b.t, err)
-		results, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]fdbpq.Result, error) {
-			return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}})
-		})
-		must(b.t, errors.Join(err, results[0].Err))
-		info := results[0].Info
+		info := b.apply(ctx, db, name, now, fdbpq.Op{Kind: fdbpq.OpInfo}).Info
 		items := info.Ready + info.Leased + info.Delayed
 		if slices.Contains(b.limited, name) && items > maxItems {
 			b.t.Errorf("queue %s has %d items, and a limit of %d\nmake a similar run: %s", name, items, maxItems, b.again())
 		}
 		n[0] += items
 	}
-	for _, list := range []func(after string) (fdbpq.QueuePage, error){
-		func(after string) (fdbpq.QueuePage, error) { return k.ListPriorityQueues(ctx, db, after, 5, now) },
-		func(after string) (fdbpq.QueuePage, error) { return k.ListQueues(ctx, db, after, 5, now) },
+	k := keyspace()
+	for _, list := range []func(context.Context, kv.Database, string, int, time.Time) (fdbpq.QueuePage, error){
+		k.ListPriorityQueues, k.ListQueues,
 	} {
 		after := ""
 		for more := true; more; {
-			page, err := list(after)
+			page, err := list(ctx, db, after, 5, now)
 			must(b.t, err)
 			for _, q := range page.Queues {
 				n[1] += q.Ready + q.Leased + q.Delayed

@@ -6,9 +6,7 @@ import (
 	"strings"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -74,23 +72,4 @@ func (b *bank) rates() client.Settings {
 // hasUsedUp reports whether a pop that does not wait was refused because of a rate.
 func hasUsedUp(op *books.Operation, code subjects.Code) bool {
 	return code == subjects.CodeOverloaded && isRated(op.Queue) && op.Kind.Takes() && op.Expires == 0
-}
-
-// liftRates lets the items of queues be served at once.
-func liftRates(ctx context.Context, db kv.Database, queues []string) error {
-	for _, name := range queues {
-		q, err := target(keyspace(), name)
-		if err != nil {
-			return err
-		}
-		lift := fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "", "" }}
-		results, err := fdbpq.NewBatcher(db, keyspace()).Apply(ctx, []fdbpq.Op{lift})
-		if err != nil {
-			return err
-		}
-		if results[0].Err != nil {
-			return results[0].Err
-		}
-	}
-	return nil
 }

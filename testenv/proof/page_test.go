@@ -22,8 +22,8 @@ import (
 //	batch counts of the ids                 later duration
 //	limit max_leased_per_group [rate=2/9s] [rate_per_group=2/9s]
 //	places number                           that the consumer w has
-//	pop, peek [item], popdead               wait [items]           a pop of two
-//	take, hold [items]                      len number             take and hold: a pop, or a lease, of three
+//	pop, peek [item], popdead               len number
+//	take, hold [items]                      a pop, or a lease, of three, for=9s instead of a minute
 //	lease fence deliveries seconds          fetch                  a lease that gets nothing
 //	dead fence                              a lease of a dead letter
 //	ack, nak, snooze, extend, term, next fence
@@ -131,19 +131,15 @@ func (p *page) step(words []string) {
 		for _, n := range e.numbers {
 			got := books.Item{Value: fmt.Sprint(n), ID: p.id(fmt.Sprint(n))}
 			if words[0] == "hold" {
-				e.Kind, e.Wait = books.LeaseMin, int64(time.Minute)
-				got = p.lease(got.Value, 1, 1, 60)
+				length, err := time.ParseDuration(cmp.Or(e.settings["for"], "1m"))
+				must(p.T, err)
+				e.Kind, e.Wait = books.LeaseMin, int64(length)
+				got = p.lease(got.Value, 1, 1, int64(length/time.Second))
 			}
 			e.Items = append(e.Items, got)
 		}
 	case "popdead":
 		e.Kind, e.Queue, e.Value, e.ID = books.PopMin, "jobs-dead", "0", "letter"
-	case "wait":
-		e.Kind, e.Batch = books.PopMin, 2
-		for i := range e.number(0) {
-			e.Items = append(e.Items, books.Item{Value: fmt.Sprint(i), ID: fdbpq.ID{Count: i + 1}.String()})
-		}
-
 	case "fetch":
 		e.Kind = books.LeaseMin
 	case "lease":
@@ -151,9 +147,6 @@ func (p *page) step(words []string) {
 		p.ids[value] = cmp.Or(e.settings["as"], p.id(value))
 		e.Kind, e.Wait = books.LeaseMin, e.number(2)*int64(time.Second)
 		e.Items = []books.Item{p.lease(value, e.number(0), e.number(1), e.number(2))}
-	case "leaseboth":
-		e.Kind, e.Batch, e.Wait = books.LeaseMin, 2, e.number(0)*int64(time.Second)
-		e.Items = []books.Item{p.lease("0", 1, 1, e.number(0)), p.lease("1", 1, 1, e.number(0))}
 	case "dead":
 		letter := p.lease("0", e.number(0), e.number(0), 0)
 		letter.ID = "letter"

@@ -3,7 +3,6 @@ package proof_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"math/rand/v2"
@@ -280,6 +279,3 @@ func (c *crew) cutOff() {
 	}
 	c.start()
 }
-
-// String is what was done.
-func (s *shop) String() string { return fmt.Sprint(s.ledger) }

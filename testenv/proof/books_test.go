@@ -66,6 +66,14 @@ func TestBooks(t *testing.T) {
 		"a lease of wrong length": {"is over at", "push; lease 1 1 9 wait=1m; ack 1"},
 		"extended by too little":  {"is over at", "push; lease 1 1 9; extend 1 wait=9s until=1; later 1m; pop"},
 		"a negative one ignored":  {"item 0: fence 2", "push; lease 1 1 0; nak 1; lease 2 2 0; pop"},
+
+		"too large, stays":                  {"", "push; pop too-large max_bytes=100; pop"},
+		"acknowledged, too large":           {"", "push; lease 1 1 9; next 1 too-large max_bytes=100"},
+		"waited, and the next is too large": {"", "batch 1; take 0 batch=2 expires=1m cut=true size=100 max_bytes=100"},
+		"too large, not acknowledged":       {"came back", "push; lease 1 1 0; next 1 too-large max_bytes=100; lease 2 2 0"},
+		"too large, gone":                   {"lost: 0", "push; pop too-large max_bytes=100"},
+		"not limited":                       {"not limited", "push; pop too-large; pop"},
+		"too much":                          {"more bytes than asked for", "push; pop size=101 max_bytes=100"},
 	})
 }
 
@@ -202,20 +210,6 @@ func TestBooksOfLimits(t *testing.T) {
 		"more than the rate":   {"too many deliveries", rate + "pop; lease 1 1 0 of=1; later 7s; pop 1"},
 		"more of a group":      {"too many deliveries", group + "pop; lease 1 1 0 of=1; later 7s; pop 1"},
 		"a burst after tokens": {"too many deliveries", rate + "lease 1 1 0; later 9s; lease 2 2 0; later 9s; lease 1 1 0 of=1; lease 2 2 0 of=1; pop; pop 1"},
-	})
-}
-
-// Books know what becomes of items that are too large.
-func TestBooksOfSizes(t *testing.T) {
-	testBooks(t, map[string]pageTest{
-		"stays":                             {"", "push; pop too-large max_bytes=100; pop"},
-		"acknowledged":                      {"", "push; lease 1 1 9; next 1 too-large max_bytes=100"},
-		"waited, and the next is too large": {"", "batch 1; take 0 batch=2 expires=1m cut=true size=100 max_bytes=100"},
-
-		"not acknowledged": {"came back", "push; lease 1 1 0; next 1 too-large max_bytes=100; lease 2 2 0"},
-		"gone":             {"lost: 0", "push; pop too-large max_bytes=100"},
-		"not limited":      {"not limited", "push; pop too-large; pop"},
-		"too much":         {"more bytes than asked for", "push; pop size=101 max_bytes=100"},
 	})
 }
 

@@ -136,7 +136,9 @@ func (b *bank) compare(ctx context.Context, db kv.Database) {
 }
 
 // apply does an operation on a queue of a store, without bridges.
-func (b *bank) apply(ctx context.Context, db kv.Database, name string, now time.Time, op fdbpq.Op) fdbpq.Result {
+func (b *bank) apply(
+	ctx context.Context, db kv.Database, name string, now time.Time, op fdbpq.Op,
+) fdbpq.Result {
 	var err error
 	op.Queue, err = target(keyspace(), name)
 	must(b.t, err)
@@ -159,9 +161,8 @@ func (b *bank) counted(ctx context.Context, db kv.Database, now time.Time) (n [2
 		n[0] += items
 	}
 	k := keyspace()
-	for _, list := range []func(context.Context, kv.Database, string, int, time.Time) (fdbpq.QueuePage, error){
-		k.ListPriorityQueues, k.ListQueues,
-	} {
+	list := k.ListPriorityQueues
+	for range 2 {
 		after := ""
 		for more := true; more; {
 			page, err := list(ctx, db, after, 5, now)
@@ -172,6 +173,7 @@ func (b *bank) counted(ctx context.Context, db kv.Database, now time.Time) (n [2
 			}
 			more = page.More
 		}
+		list = k.ListQueues
 	}
 	return n
 }

@@ -313,7 +313,7 @@ func (c *caller) pulled(op *books.Operation, m *nats.Msg) error {
 	}
 	info, err := subjects.ParseItemHeaders(m.Header)
 	d := c.client.Delivery(bridgeGrammar().Ack(kind, op.Queue, tokens[11]))
-	d.Item, d.LeaseInfo = client.Item{ItemInfo: info.ItemInfo, Message: client.Message{Value: m.Data, Headers: m.Header}}, info.Lease
+	d.ItemInfo, d.Value, d.Headers, d.LeaseInfo = info.ItemInfo, m.Data, m.Header, info.Lease
 	if strconv.FormatInt(info.Lease.Deliveries, 10) != tokens[6] {
 		err = errors.Join(err, fmt.Errorf("%w: delivery %s, and %d by the header", client.ErrBadReply, tokens[6], info.Lease.Deliveries))
 	}

@@ -29,6 +29,9 @@ func systems() []system {
 	}, fdbSystems()...)
 }
 
+// firstFDB returns one system on FoundationDB, if that is installed.
+func firstFDB() []system { return fdbSystems()[:min(1, len(fdbSystems()))] }
+
 // some returns the systems with these names, and those on FoundationDB, unless all are to be tested.
 func some(list []system, names ...string) []system {
 	return slices.DeleteFunc(list, func(s system) bool {

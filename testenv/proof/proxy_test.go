@@ -19,8 +19,7 @@ type proxy struct {
 		links    map[*link]struct{}
 		closed   bool
 		refusing bool // new connections are closed
-		// filter says how many of n bytes that one side says are relayed, and whether all connections are cut then;
-		// nil relays all.
+		// filter says how many of n bytes are relayed, and whether that is all before a cut.
 		filter func(n int, fromServer bool) (relayed int, last bool)
 	}
 }

@@ -133,20 +133,20 @@ func bridgeOptions(url, leaf string, db kv.Database, timeout, wrongBy time.Durat
 	}
 }
 
-func bridgeGrammar() subjects.Grammar {
-	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
+// sure returns what cannot fail.
+func sure[T any](value T, err error) T {
 	if err != nil {
-		panic(err) // of the defaults
+		panic(err)
 	}
-	return grammar
+	return value
+}
+
+func bridgeGrammar() subjects.Grammar {
+	return sure(subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix))
 }
 
 func keyspace() *fdbpq.Keyspace {
-	k, err := fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix, fdbpq.RawValues)
-	if err != nil {
-		panic(err) // the prefixes are constants
-	}
-	return k
+	return sure(fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix, fdbpq.RawValues))
 }
 
 // service is a bridge, or a NATS server, in a process of its own.

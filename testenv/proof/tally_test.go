@@ -30,8 +30,7 @@ func (y *tally) add(name string, n int) {
 	y.counts[name] += n
 }
 
-// operation counts an operation that n items were in. Those on several leases, and those through the JetStream face, are
-// counted apart.
+// operation counts an operation that n items were in, and how it was made.
 func (y *tally) operation(op *books.Operation, n int) {
 	how := ""
 	switch {
@@ -87,10 +86,6 @@ func own(t *testing.T) func() resources {
 	}
 }
 
-func (r resources) String() string {
-	return fmt.Sprintf("%d goroutines, %d open files, %.1f MiB", r.goroutines, r.files, float64(r.memory)/(1<<20))
-}
-
 // wantNoMore fails if much more is held than at the start, and stays so: what a busy
 // queue needs is released after some seconds.
 func wantNoMore(t *testing.T, whose string, start resources, measure func() resources) {
@@ -99,9 +94,9 @@ func wantNoMore(t *testing.T, whose string, start resources, measure func() reso
 		now := measure()
 		if now.goroutines > start.goroutines+moreGoroutines || now.files > start.files+moreFiles ||
 			now.memory > start.memory+moreMemory {
-			return fmt.Errorf("%s held %v at the start and now holds %v", whose, start, now)
+			return fmt.Errorf("%s held %+v at the start and now holds %+v", whose, start, now)
 		}
-		t.Logf("%s held %v at the start, %v at the end", whose, start, now)
+		t.Logf("%s held %+v at the start, %+v at the end", whose, start, now)
 		return nil
 	})
 }

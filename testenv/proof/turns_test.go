@@ -13,7 +13,7 @@ import (
 
 // The load of TestTurns.
 const (
-	turnItems  = 70  // of a group that is at its limit, in front of all others: more than a pop passes over one by one
+	turnItems  = 70  // of a group that is at its limit: more than a pop passes over one by one
 	turnServed = 250 // items of other groups
 	turnPushes = 4   // of a client in a row, at most
 	turnBatch  = 6   // items of a push, at most
@@ -23,19 +23,21 @@ const (
 // weightsOf are the weights of the groups that each of several clients pushes.
 var weightsOf = []map[string]int{{"a": 1, "b": 2}, {"c": 3, "d": 1}, {"e": 1, "f": 2}}
 
-// TestTurns has clients push groups with weights through all bridges at once, and then another one lease some items one by
-// one, again and again, behind a group that is at its limit. While two groups have items, they may differ by two turns at most
-// in what they get.
+// TestTurns has clients push groups with weights through all bridges at once, and then another one
+// lease some items one by one, again and again, behind a group that is at its limit. While two
+// groups have items, they may differ by two turns at most in what they get.
 func TestTurns(t *testing.T) {
 	seed := flags.firstSeed(t)
 	list := some(calmSystems(), "mem-calm")
-	for _, s := range fdbSystems()[:min(1, len(fdbSystems()))] {
+	for _, s := range firstFDB() {
 		list = append(list, system{s.name, calmly(s.start), 1})
 	}
 	for _, s := range list {
 		t.Run(s.name, func(t *testing.T) {
 			s.run(t, seed, func(*rig) {}, func(r *rig) {
-				(&fair{rig: r, ready: map[string]int{}}).run()
+				f := &fair{rig: r, ready: map[string]int{}, turns: map[string]span{}}
+				f.weights = map[string]float64{}
+				f.run()
 			})
 		})
 	}
@@ -46,6 +48,9 @@ type fair struct {
 	*rig
 	mu    sync.Mutex
 	ready map[string]int // items of each group
+
+	weights map[string]float64
+	turns   map[string]span // by the names of two groups
 }
 
 func (f *fair) run() {
@@ -58,19 +63,17 @@ func (f *fair) run() {
 	_, err = jobs(0).LeaseMin(ctx, client.AckWait(patience)) // x is at its limit until the end
 	must(f.t, err)
 
-	weights := map[string]float64{}
 	for _, some := range weightsOf {
 		for group, weight := range some {
-			weights[group] = float64(weight)
+			f.weights[group] = float64(weight)
 		}
 	}
-	names, turns := slices.Sorted(maps.Keys(weights)), map[string]span{}
+	names := slices.Sorted(maps.Keys(f.weights))
 	var lease *client.Delivery
 	for served := 0; served < turnServed && !f.t.Failed(); {
 		var pushing sync.WaitGroup
 		for n, weights := range weightsOf {
-			random := rand.New(rand.NewPCG(f.random.Uint64(), 8))
-			pushing.Go(func() { f.pushSome(ctx, jobs(1+n), random, weights) })
+			pushing.Go(func() { f.pushSome(ctx, jobs(1+n), weights) })
 		}
 		pushing.Wait()
 		for range min(1+f.random.IntN(2*turnBatch*turnPushes), f.count(names)) {
@@ -81,7 +84,7 @@ func (f *fair) run() {
 			}
 			must(f.t, err)
 			served++
-			f.compare(turns, names, weights, lease.Group)
+			f.compare(names, lease.Group)
 		}
 	}
 	must(f.t, lease.Ack(ctx))
@@ -104,7 +107,10 @@ func (f *fair) push(ctx context.Context, q *client.PriorityQueue, group string, 
 }
 
 // pushSome pushes items of some groups.
-func (f *fair) pushSome(ctx context.Context, q *client.PriorityQueue, random *rand.Rand, weights map[string]int) {
+func (f *fair) pushSome(ctx context.Context, q *client.PriorityQueue, weights map[string]int) {
+	f.mu.Lock()
+	random := rand.New(rand.NewPCG(f.random.Uint64(), 8))
+	f.mu.Unlock()
 	names := slices.Sorted(maps.Keys(weights))
 	for range random.IntN(1 + turnPushes) {
 		group := names[random.IntN(len(names))]
@@ -122,26 +128,26 @@ func (f *fair) count(names []string) (n int) {
 	return n
 }
 
-// span is by how many turns one group was ahead of another, by how many behind, and by how many it is ahead now.
+// span is by how many turns one group was ahead of another, was behind, and is ahead now.
 type span struct{ most, least, now float64 }
 
-// compare enters that an item of a group was served, and compares each two groups that have had items ever since.
-func (f *fair) compare(turns map[string]span, names []string, weights map[string]float64, group string) {
+// compare enters that an item of a group was served, and compares those that have items.
+func (f *fair) compare(names []string, group string) {
 	f.ready[group]--
 	for i, a := range names {
 		for _, b := range names[:i] {
-			s := turns[a+b]
+			s := f.turns[a+b]
 			switch {
 			case f.ready[a] == 0 || f.ready[b] == 0:
 				s = span{}
 			case group == a:
-				s.now += 1 / weights[a]
+				s.now += 1 / f.weights[a]
 			case group == b:
-				s.now -= 1 / weights[b]
+				s.now -= 1 / f.weights[b]
 			}
 			s.most, s.least = max(s.most, s.now), min(s.least, s.now)
-			if turns[a+b] = s; s.most-s.least > mostTurns+1e-9 { // of thirds
-				f.t.Errorf("%s and %s differ by %.2f turns\nmake a similar run: %s", a, b, s.most-s.least, f.again())
+			if f.turns[a+b] = s; s.most-s.least > mostTurns+1e-9 { // of thirds
+				f.t.Errorf("%s and %s differ by %.2f turns\n%s", a, b, s.most-s.least, f.again())
 			}
 		}
 	}

@@ -170,8 +170,7 @@ func (l *ledger) work(ctx context.Context, item *client.Job) error {
 	return nil
 }
 
-// begin notes the beginning of a run, and returns the number of the job and what is to be done this time. It checks that
-// nobody else is at it.
+// begin notes the beginning of a run, and returns the job and what is to be done this time.
 func (l *ledger) begin(item *client.Job, r *run) (n int, what plan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -32,26 +32,16 @@ const (
 // runs for that long, else until each fault was there once.
 func TestWork(t *testing.T) {
 	seed := flags.firstSeed(t)
-	for _, s := range workSystems() {
+	for _, s := range append([]system{{"embedded-kill", startKill, 1}}, firstFDB()...) {
 		t.Run(s.name, func(t *testing.T) {
 			s.run(t, seed, killNATS, func(r *rig) {
-				w := newShop(r)
-				defer func() { t.Log(w) }()
-				w.run()
+				l := &ledger{room: make(chan struct{}, backlog), skew: 2 * r.skew, count: map[string]int{}}
+				l.short = flags.duration == 0
+				defer func() { t.Log(l) }()
+				(&shop{rig: r, ledger: l, closing: make(chan struct{})}).run()
 			})
 		})
 	}
-}
-
-// workSystems are those that TestWork runs on.
-func workSystems() []system {
-	list := []system{{"embedded-kill", startKill, 1}}
-	for _, s := range fdbSystems() {
-		if s.name == "fdb-2-bridges" {
-			list = append(list, s)
-		}
-	}
-	return list
 }
 
 // killNATS puts a NATS server that can be killed in the place of the rig's own.
@@ -78,11 +68,6 @@ type shop struct {
 	closing chan struct{} // closed when producers are to end
 	crews   []*crew
 	running sync.WaitGroup
-}
-
-func newShop(r *rig) *shop {
-	l := &ledger{room: make(chan struct{}, backlog), short: flags.duration == 0, skew: 2 * r.skew, count: map[string]int{}}
-	return &shop{rig: r, ledger: l, closing: make(chan struct{})}
 }
 
 // workQueues are a priority queue and a FIFO queue.
@@ -149,7 +134,8 @@ func (s *shop) breakAll() {
 		if s.struck > 0 && s.struck%(20*len(s.faults)) == 0 {
 			s.t.Logf("after %v: %v", time.Since(begin).Round(time.Second), s)
 		}
-		return s.broken() || s.short && s.struck == len(s.faults) || !s.short && time.Since(begin) > flags.duration
+		over := s.struck >= len(s.faults)
+		return s.broken() || over && (s.short || time.Since(begin) > flags.duration)
 	})
 }
 

@@ -23,7 +23,6 @@ func TestBooks(t *testing.T) {
 		"given up and left":             {"", "push; lease 1 1 9; term 1; left queue=jobs-dead"},
 		"given up without answer":       {"", "push; lease 1 1 9; term 1 lost; popdead"},
 		"not given up after all":        {"", "push; lease 1 1 0; term 1 lost; lease 2 2 0; pop"},
-		"given up, answered later":      {"", "push; lease 1 1 9; term 1 while=popdead"},
 
 		"told too early":              {"gave up early", "take batch=2 empty expires=1m"},
 		"too few too early":           {"gave up early", "batch 1; take 0 batch=2 expires=1m"},
@@ -68,7 +67,6 @@ func TestBooks(t *testing.T) {
 		"a negative one ignored":  {"item 0: fence 2", "push; lease 1 1 0; nak 1; lease 2 2 0; pop"},
 
 		"too large, stays":                  {"", "push; pop too-large max_bytes=100; pop"},
-		"acknowledged, too large":           {"", "push; lease 1 1 9; next 1 too-large max_bytes=100"},
 		"waited, and the next is too large": {"", "batch 1; take 0 batch=2 expires=1m cut=true size=100 max_bytes=100"},
 		"too large, not acknowledged":       {"came back", "push; lease 1 1 0; next 1 too-large max_bytes=100; lease 2 2 0"},
 		"too large, gone":                   {"lost: 0", "push; pop too-large max_bytes=100"},
@@ -91,7 +89,6 @@ func TestBooksOfManagedItems(t *testing.T) {
 		"expired":                      {"", "push ttl=1m; later 2m"},
 		"did not expire":               {"", "push ttl=1m; pop"},
 		"removed unanswered":           {"", "push; remove lost"},
-		"removed while leased":         {"", "push; lease 1 1 9; remove; ack 1 stale"},
 		"moved":                        {"", "push; move; lease 1 1 0 as=moved; left"},
 		"moved unanswered":             {"", "push; move lost; lease 1 1 0 as=moved; left"},
 		"not moved":                    {"", "push; move stale; pop"},
@@ -168,7 +165,6 @@ func TestBooksOfSeveralAcks(t *testing.T) {
 		unheard = "ack 1 with=1 lost; "
 	)
 	testBooks(t, map[string]pageTest{
-		"acknowledged, nothing there":              {"", long + "next 1 with=1 empty"},
 		"one is lost":                              {"", again + "ack 1 with=1 stale lost=[1]; ack 1; ack 2 of=1"},
 		"without answer, and each again":           {"", long + unheard + "ack 1 stale; ack 1 of=1 stale"},
 		"without answer or effect, then one alone": {"", short + unheard + "ack 1 lost; left 1"},

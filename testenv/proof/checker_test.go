@@ -32,7 +32,6 @@ func TestCheckerAccepts(t *testing.T) {
 		"leased, expired, acknowledged": {"", "push ttl=5s; lease 1 1 60; later 9s; ack 1"},
 		"leased, expired, lost":         {"", "push ttl=5s; lease 1 1 2; later 9s; ack 1 stale"},
 		"lease over":                    {"", "push; push 1; lease 1 1 2; later 5s; lease 2 2 9; ack 1 stale; ack 2; pop 1"},
-		"late acknowledgement":          {"", "push; lease 1 1 2; later 5s; ack 1; pop empty"},
 		"given back":                    {"", "push; push 1; lease 1 1 9; nak 1; lease 3 2 9; ack 3; pop 1"},
 		"given back for later":          {"", "push; lease 1 1 9; nak 1 delay=5s; pop empty; later 9s; lease 3 2 9; ack 3"},
 		"snoozed":                       {"", "push; lease 1 1 9; snooze 1; lease 3 1 9; ack 3"},
@@ -41,7 +40,6 @@ func TestCheckerAccepts(t *testing.T) {
 		"one of several lost":           {"", half + "ack 1 with=1 stale lost=[0]; ack 2; ack 1 of=1"},
 
 		"overlapping pops":            {"", "push; push 1; pop 1 end=9s; pop"},
-		"overlapping push and pop":    {"", "pop begin=9s end=9s empty; push end=9s; len 0; pop"},
 		"push without answer":         {"", "push lost; pop empty; pop"},
 		"push without effect":         {"", "push lost; pop empty"},
 		"pop without answer":          {"", "push; pop unknown; pop empty"},
@@ -55,6 +53,13 @@ func TestCheckerAccepts(t *testing.T) {
 		"extended without effect":     {"", "push; lease 1 1 2; extend 1 wait=9s lost; later 5s; pop"},
 		"several acks without answer": {"", "push; push 1; hold 0 1; ack 1 with=1 lost"},
 		"several acks without effect": {"", "push; push 1; hold 0 1; ack 1 with=1 lost; later 2m; pop; pop 1"},
+
+		"two transactions":          {"", "push 1 at=5; push at=3 priority=-1; hold 1 0 begin=1s spread=true; later 1h; take 0 1"},
+		"pulled nothing":            {"", "fetch empty spread=true; push; pop"},
+		"408 says nothing":          {"", "push; fetch empty spread=true expires=1us; pop"},
+		"no end":                    {"", "push; push 1; hold 0 lost spread=true batch=2; later 1h; take 0 1"},
+		"extended by a pull":        {"", "push; lease 1 1 2; extend 1 wait=20s until=0; later 9s; pop empty; later 20s; pop"},
+		"+NXT, the ack without end": {"", "push; push 1; lease 1 1 9; ack 1 lost; hold 1 spread=true batch=1; later 1h; take 1"},
 	})
 }
 
@@ -81,6 +86,11 @@ func TestCheckerFinds(t *testing.T) {
 
 		"expired early":      {wrong, "push ttl=9s; pop empty"},
 		"expired and peeked": {"expired, and served", "push ttl=5s; later 9s; peek"},
+
+		"two transactions as one": {wrong, "push 1 at=5; push at=3 priority=-1; hold 1 0 begin=1s; later 1h; take 0 1"},
+		"in the wrong order":      {wrong, "push; push 1; hold 1 spread=true batch=1; later 1h; take 0 1"},
+		"404 though there is one": {wrong, "push; fetch empty spread=true; pop"},
+		"few though there is one": {wrong, "push; push 1; hold 0 spread=true; later 1h; take 0 1"},
 	})
 }
 
@@ -92,7 +102,6 @@ func TestCheckerOfSizes(t *testing.T) {
 		wrong = "not linearizable"
 	)
 	testHistories(t, map[string]pageTest{
-		"the next is too large":     {"", two + "take 0 max_bytes=500 cut=true; take 1"},
 		"the largest is too large":  {"", two + "pop too-large kind=pop.max max_bytes=500; take 0 1"},
 		"a lease finds no room":     {"", two + "hold 0 cut=true; later 1h; take 0 1"},
 		"+NXT, and it is too large": {"", held + "next 1 too-large max_bytes=500; take 1"},
@@ -101,7 +110,6 @@ func TestCheckerOfSizes(t *testing.T) {
 		"nothing is":                           {wrong, two + "take 0 1 max_bytes=20000 cut=true"},
 		"a large one is skipped":               {wrong, two + "pop kind=pop.max max_bytes=500; take 1"},
 		"there is no next":                     {wrong, two + "take 0; hold 1 cut=true; later 1h; take 1"},
-		"no room, and it does not say so":      {wrong, two + "hold 0; later 1h; take 0 1"},
 		"+NXT says empty, and it is not":       {wrong, held + "next 1 empty max_bytes=500; take 1"},
 		"an item with another number of bytes": {"with 7 bytes", two + "pop size=7; take 1"},
 	})
@@ -117,7 +125,6 @@ func TestCheckerOfLimits(t *testing.T) {
 	)
 	testHistories(t, map[string]pageTest{
 		"passed over at the back":      {"", "limit 1; push group=x; push 1 group=x; lease 1 1 9 of=1 kind=lease.max; pop empty kind=pop.max; ack 1 of=1; pop"},
-		"several of a batch":           {"", three + "hold 0 2 cut=false; pop empty; ack 1; ack 1 of=2; pop 1"},
 		"not by a peek":                {"", first + "peek 1; len 2; ack 1; take 1 2"},
 		"not without a group":          {"", "limit 1; push; push 1; lease 1 1 9; pop 1; ack 1"},
 		"its place is free":            {"", first + "next 1 got=1; later 1h; take 1 2"},
@@ -128,7 +135,6 @@ func TestCheckerOfLimits(t *testing.T) {
 		"a pop without answer":         {"", first + "pop lost; pop empty; ack 1; pop 1"},
 		"a pop without answer, or two": {"", first + "pop lost; pop lost; pop empty; ack 1; pop empty"},
 
-		"leased beyond the limit":  {wrong, first + "lease 1 1 9 of=1" + ended},
 		"popped beyond the limit":  {wrong, first + "pop 1; ack 1; pop 2"},
 		"empty, though free":       {wrong, first + "pop 2; ack 1; pop empty; pop 1"},
 		"its own place not free":   {wrong, first + "next 1 got=2; later 1h; take 1 2"},
@@ -172,25 +178,4 @@ func TestFile(t *testing.T) {
 	h, err := proof.Read(flags.history)
 	must(t, err)
 	must(t, h.Check(checkTimeout))
-}
-
-// The checker knows what a pull through the JetStream face says, and what it leaves open.
-func TestCheckerOfPulls(t *testing.T) {
-	const (
-		after = "push 1 at=5; push at=3 priority=-1; "
-		wrong = "not linearizable"
-	)
-	testHistories(t, map[string]pageTest{
-		"two transactions":          {"", after + "hold 1 0 begin=1s spread=true; later 1h; take 0 1"},
-		"nothing":                   {"", "fetch empty spread=true; push; pop"},
-		"408 says nothing":          {"", "push; fetch empty spread=true expires=1us; pop"},
-		"no end":                    {"", "push; push 1; hold 0 lost spread=true batch=2; later 1h; take 0 1"},
-		"extended":                  {"", "push; lease 1 1 2; extend 1 wait=20s until=0; later 9s; pop empty; later 20s; pop"},
-		"+NXT, the ack without end": {"", "push; push 1; lease 1 1 9; ack 1 lost; hold 1 spread=true batch=1; later 1h; take 1"},
-
-		"two transactions as one": {wrong, after + "hold 1 0 begin=1s; later 1h; take 0 1"},
-		"in the wrong order":      {wrong, "push; push 1; hold 1 spread=true batch=1; later 1h; take 0 1"},
-		"404 though there is one": {wrong, "push; fetch empty spread=true; pop"},
-		"few though there is one": {wrong, "push; push 1; hold 0 spread=true; later 1h; take 0 1"},
-	})
 }

@@ -83,7 +83,8 @@ type caller struct {
 }
 
 func newCaller(t *testing.T, number int, l *line, timeout *atomic.Int64, zero time.Time) *caller {
-	return &caller{t: t, number: number, line: l, client: client.New(l.nc), timeout: timeout, zero: zero}
+	queues := client.New(l.nc)
+	return &caller{t: t, number: number, line: l, client: queues, timeout: timeout, zero: zero}
 }
 
 // request makes a request that ends when the connection is lost.

@@ -96,7 +96,8 @@ func (f *inflow) run() {
 	}
 	begin := time.Now()
 	f.breakThings(400*time.Millisecond, func() bool { // each was there, and the time is over
-		return f.struck >= len(f.faults) && time.Since(begin) > max(flags.duration, shortInflow) && f.confirmed() > 0
+		over := time.Since(begin) > max(flags.duration, shortInflow)
+		return over && f.struck >= len(f.faults) && f.confirmed() > 0
 	})
 	close(f.closing)
 	running.Wait()

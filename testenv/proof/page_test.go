@@ -30,8 +30,7 @@ import (
 //	remove, move [item]                     purge, redrive number
 //
 // of=1 is about that item instead of item 0, with=1 acknowledges it too, got=2 leases it, at=3 is the count in its id,
-// begin=2s and end=2s are how much earlier the request is sent, and how much later it is answered, and while=popdead
-// happens in between.
+// begin=2s and end=2s are how much earlier the request is sent, and how much later it is answered.
 type page struct {
 	*testing.T
 	books   *books.Books
@@ -272,12 +271,8 @@ func (p *page) enter(e *entry) {
 
 	p.now += int64(time.Second)
 	op.Call = p.now - 1000
-	intent := p.books.Begin(op)
-	if step := e.settings["while"]; step != "" {
-		p.write(step)
-	}
 	op.Return = p.now
-	p.books.End(op, intent)
+	p.books.End(op, p.books.Begin(op))
 }
 
 // pageTest is a script, and what is wrong with it.

@@ -98,7 +98,7 @@ func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 	r.faults = []fault{
 		{"NATS server restarted", r.env.NATS.Restart},
 		{"connections of clients cut", r.toNATS.cut},
-		{"replies lost, then connections cut", r.loseReplies},
+		{"replies lost, then connections cut", func() { r.lose(r.toNATS) }},
 	}
 	return r
 }
@@ -142,11 +142,8 @@ func keepApart(o *server.Options) {
 	o.NoAuthUser = "all"
 }
 
-// loseReplies drops what the server says to the clients, then cuts them off. If all
-// clients have ended, there is nothing to lose.
-func (r *rig) loseReplies() { r.lose(r.toNATS) }
-
-// lose drops what the server says through a proxy, then cuts its connections.
+// lose drops what the server says through a proxy, then cuts its connections. If all clients have
+// ended, there is nothing to lose.
 func (r *rig) lose(p *proxy) {
 	swallowed := p.deafen(true)
 	select {

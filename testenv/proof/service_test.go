@@ -146,7 +146,8 @@ func bridgeGrammar() subjects.Grammar {
 }
 
 func keyspace() *fdbpq.Keyspace {
-	return sure(fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix, fdbpq.RawValues))
+	priority, fifo := subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix
+	return sure(fdbpq.NewKeyspace(priority, fifo, fdbpq.RawValues))
 }
 
 // service is a bridge, or a NATS server, in a process of its own.

@@ -189,13 +189,14 @@ func TestExpiredAreCountedOnce(t *testing.T) {
 	}
 }
 
-// A dead letter of the largest size leaves no room for anything else, and is swept all the same.
+// A dead letter of the largest size leaves no room for anything else, and is swept all the same, byte for byte.
 func TestSweepOfALargeDeadLetter(t *testing.T) {
 	onStores(t, func(f *fixture) {
 		clock := f.setClock()
 		large, ids := f.queue("large"), f.queue("ids")
 		f.configure(large, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
-		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: large, Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}})
+		m := fdbpq.Message{Value: pattern(fdbpq.MaxMessageSize, 1)}
+		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: large, Message: m})
 		f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: large, Lease: time.Minute})
 		const n = 400
 		ops := many(n, func(i int) fdbpq.Op { return opPushOnce(ids, fmt.Sprintf("%0512d", i), "") })
@@ -203,5 +204,6 @@ func TestSweepOfALargeDeadLetter(t *testing.T) {
 		clock.advance(time.Hour)
 		swept := f.sweepDue(clock.now(), large, ids)
 		wantEqual(f.T, "swept", fmt.Sprint(swept.msgIDs, swept.filled), "400 [{false large} {false large-dead}]")
+		f.wantDead(large.DeadLetters(), m, fdbpq.DeadLetter{Queue: "large", Reason: fdbpq.ReasonMaxDeliver, Deliveries: 1})
 	})
 }

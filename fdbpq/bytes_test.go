@@ -1,7 +1,6 @@
 package fdbpq_test
 
 import (
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -112,17 +111,11 @@ func TestCountingConflicts(t *testing.T) {
 		f := onMem(t)
 		q := f.queue("jobs")
 		f.fill(q, "a", "b", "c")
-		count, take := must(f.db.Begin(f.ctx, kv.BeginOptions{})), must(f.db.Begin(f.ctx, kv.BeginOptions{}))
-		must(q.Configure(count, func(s *fdbpq.Settings) { s.MaxBytes = 100 }))
-		must(q.PopMin(take))
-		first, second := take, count
+		first, second := op(opPopMin, q), fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.MaxBytes = 100 }}
 		if countsFirst {
-			first, second = count, take
+			first, second = second, first
 		}
-		must(first.Commit().Get())
-		if _, err := second.Commit().Get(); !errors.Is(err, kv.ErrConflict) {
-			t.Errorf("counts first: %v: %v", countsFirst, err)
-		}
+		f.wantConflict(true, func() { wantError(t, f.apply(first)[0].Err, nil) }, second)
 		f.check()
 	}
 }

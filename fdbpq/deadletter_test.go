@@ -13,8 +13,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// The name of a dead-letter queue is not too long, and not that of its own queue.
+// The name of a dead-letter queue is not too long, and not that of its own queue, however often items die.
 func TestDeadLetterNames(t *testing.T) {
+	die := func(f *fixture, q *fdbpq.PriorityQueue) (to string) {
+		f.push(q, 1, "a")
+		p := f.batcher.Start(f.ctx, []fdbpq.Op{{Kind: fdbpq.OpTerm, Queue: q, Token: f.leaseSome(q, 1, time.Minute)[0]}})
+		wantErrors(t, must(p.Wait()))
+		return p.Filled()[0].Name
+	}
 	for name, want := range map[string]string{
 		"jobs":                             "jobs-dead",
 		"jobs-dead":                        "jobs-dead-dead",
@@ -24,38 +30,24 @@ func TestDeadLetterNames(t *testing.T) {
 		"a" + strings.Repeat("ä", 63):      "a" + strings.Repeat("ä", 61) + "-dead",
 	} {
 		f := onMem(t)
-		q := f.queue(name)
-		f.push(q, 1, "a")
-		token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease.Token
-		f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: token})
+		wantEqual(t, "name", die(f, f.queue(name)), want)
 		f.wantListed(name, slices.Sorted(slices.Values([]string{name, want}))...)
 		item, err := f.take(f.queue(want).PopMin)
 		if err != nil || item.DeadLetter.Queue != name {
 			t.Errorf("%q: %+v, %v", want, item, err)
 		}
 	}
-}
-
-// However often items die, they get to another queue.
-func TestDeadLetterChain(t *testing.T) {
 	for _, name := range []string{strings.Repeat("x", 128), "x", "é" + strings.Repeat("ä", 63)} {
 		f := onMem(t)
 		q := f.queue(name)
-		for range 60 {
+		for range 60 { // until the names are as long as they can be, and some more
 			next := q.DeadLetters()
-			f.push(q, 1, "a")
-			token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease.Token
-			p := f.batcher.Start(f.ctx, []fdbpq.Op{{Kind: fdbpq.OpTerm, Queue: q, Token: token}})
-			if r, err := p.Wait(); err != nil || r[0].Err != nil {
-				t.Fatal(err, r)
-			}
+			to := die(f, q)
 			if f.length(q) != 0 || f.length(next) != 1 {
-				t.Fatalf("%v: %d are left, %d are dead", p.Filled(), f.length(q), f.length(next))
+				t.Fatalf("%v: %d are left, %d are dead", to, f.length(q), f.length(next))
 			}
-			f.apply(op(opPopMin, next))
-			if q = next; len(p.Filled()[0].Name) > fdbpq.MaxQueueName-len("-dead") && name == "x" {
-				break
-			}
+			f.values(next.PopMin)
+			q = next
 		}
 	}
 }
@@ -92,25 +84,17 @@ func TestTermUncounted(t *testing.T) {
 // A queue in a subspace of its own has its dead letters inside.
 func TestDeadLettersOutsideAKeyspace(t *testing.T) {
 	f := onMem(t)
-	space := tuple.NewSubspace(tuple.Tuple{f.priority + "-x"}) // is removed with the rest
-	space = space.Sub("own")
-	f.corrupt = true // there are no receipts there
+	f.corrupt = true                                                      // there are no receipts there
+	space := tuple.NewSubspace(tuple.Tuple{f.priority + "-x"}).Sub("own") // is removed with the rest
 	q := fdbpq.NewQueue(space, fdbpq.RawValues)
-	for _, value := range []string{"a", "b"} {
-		must(do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Enqueue(tx, message(value)) }))
-	}
-	lease, err := do(f, func(tx kv.Transaction) (fdbpq.Lease, error) {
+	write(f, func(tx kv.Transaction) {
+		must(q.Enqueue(tx, message("a")))
+		must(q.Enqueue(tx, message("b")))
 		_, lease, err := q.Lease(tx, 0)
-		return lease, err
+		wantError(t, err, nil)
+		wantError(t, q.Term(tx, lease.Token, "no"), nil)
 	})
-	if err == nil {
-		err = kv.Update(f.ctx, f.db, func(tx kv.Transaction) error { return q.Term(tx, lease.Token, "no") })
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	inside := fdbpq.NewQueue(space.Sub("dead"), fdbpq.RawValues)
-	for _, dead := range []*fdbpq.Queue{inside, q.DeadLetters()} {
+	for _, dead := range []*fdbpq.Queue{fdbpq.NewQueue(space.Sub("dead"), fdbpq.RawValues), q.DeadLetters()} {
 		item, err := f.look(dead.Peek)
 		if err != nil || string(item.Value) != "a" || item.DeadLetter.Queue != "" || item.DeadLetter.Reason != "no" {
 			t.Errorf("%+v, %v", item, err)

@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -92,39 +91,6 @@ func FuzzParseItem(f *testing.F) {
 			t.Fatalf("%+v is %s, which is read as %+v, %v", id, id, again, err)
 		}
 	})
-}
-
-// FuzzMessage: a message reads back as it was pushed, in both formats.
-func FuzzMessage(f *testing.F) {
-	f.Add([]byte("value"), "Trace", "a", "b", uint8(0), false)
-	f.Add([]byte{}, "", "\x00", "\xff", uint8(2), true)
-	f.Add([]byte{0x01, 0x00}, "\x00\x00", "", "", uint8(1), true)
-	f.Add([]byte{0x01, 0x00}, "a", "", "", uint8(3), false)
-	f.Fuzz(func(t *testing.T, value []byte, name, first, second string, long uint8, packed bool) {
-		format := RawValues
-		if packed {
-			format = TupleValues
-		}
-		// The value ends with the given bytes, perhaps at the end of a chunk.
-		pads := []int{0, codec.ChunkOf(format) - len(value), codec.ChunkOf(format), 2 * codec.ChunkSize}
-		m := Message{Value: append(make([]byte, max(0, pads[int(long)%len(pads)])), value...)}
-		checkMessage(t, format, m)
-		m.Headers = map[string][]string{name: {first, second}, "Other": {}}
-		checkMessage(t, format, m)
-	})
-}
-
-func checkMessage(t *testing.T, format ValueFormat, m Message) {
-	t.Helper()
-	tx := beginFuzz(t)
-	l := fuzzLayout(false, format)
-	id := codec.NewID(1, 2, time.Now(), make([]byte, codec.UniqueSize), l.NeedsMeta(&m))
-	g := state.NewLedger(tx, l, time.Time{}, nil)
-	g.Add(&id, &m)
-	item, err := (&PriorityQueue{handle{l}}).PeekMin(tx)
-	if err != nil || !bytes.Equal(item.Value, m.Value) || !reflect.DeepEqual(item.Headers, m.Headers) {
-		t.Fatalf("%d bytes with %q came back as %d bytes with %q: %v", len(m.Value), m.Headers, len(item.Value), item.Headers, err)
-	}
 }
 
 // beginFuzz returns a transaction on an empty store.

@@ -13,13 +13,11 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // slow is a store whose commits wait for the test. It records what happens.
 type slow struct {
-	kv.Database
+	hooked
 	serial bool
 	// release lets a commit continue. With an error, nothing is committed.
 	release chan error
@@ -36,32 +34,19 @@ func (s *slow) note(event string) {
 	s.events = append(s.events, event)
 }
 
-func (s *slow) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	s.note("begin")
-	tx, err := s.Database.Begin(ctx, o)
-	return slowTransaction{tx, s}, err
-}
-
-type slowTransaction struct {
+type slowCommit struct {
 	kv.Transaction
 	slow *slow
 }
 
-func (tx slowTransaction) Commit() kv.Future[struct{}] {
-	tx.slow.note("commit")
-	return slowCommit{tx}
-}
-
-type slowCommit struct{ tx slowTransaction }
-
 func (c slowCommit) Get() (struct{}, error) {
-	if err := <-c.tx.slow.release; err != nil {
-		c.tx.Transaction.Cancel()
-		c.tx.slow.note(err.Error())
+	if err := <-c.slow.release; err != nil {
+		c.Cancel()
+		c.slow.note(err.Error())
 		return struct{}{}, err
 	}
-	_, err := c.tx.Transaction.Commit().Get()
-	c.tx.slow.note("committed")
+	_, err := c.Commit().Get()
+	c.slow.note("committed")
 	return struct{}{}, err
 }
 
@@ -75,12 +60,17 @@ func (s *slow) waiting() []string {
 	return events
 }
 
-// onSlow runs a test in a synctest bubble, on a store that commits when told to.
-func onSlow(t *testing.T, test func(t *testing.T, s *slow, k *fdbpq.Keyspace)) {
+// onSlow runs a test in a synctest bubble, with a store that commits to that of the fixture when told to.
+func onSlow(t *testing.T, test func(f *fixture, s *slow)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slow{Database: memkv.New(memkv.Options{}), release: make(chan error)}
-		test(t, s, must(fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)))
-		wantError(t, s.Close(), nil)
+		f := onMem(t)
+		s := &slow{hooked: hooked{Database: f.db}, release: make(chan error)}
+		s.begun = func() { s.note("begin") }
+		s.commit = func(tx kv.Transaction) kv.Future[struct{}] {
+			s.note("commit")
+			return slowCommit{tx, s}
+		}
+		test(f, s)
 	})
 }
 
@@ -91,42 +81,16 @@ func backwards() func() time.Time {
 	return c.now
 }
 
-// pushed pops everything from the store behind s, and returns the values.
-func pushed(t *testing.T, s *slow, q *fdbpq.PriorityQueue) (values []string) {
-	t.Helper()
-	for {
-		item, err := kv.Transact(t.Context(), s.Database, q.PopMin)
-		if errors.Is(err, fdbpq.ErrEmpty) {
-			return values
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		values = append(values, string(item.Value))
-	}
-}
-
-// wantListed fails the test unless the queue is in the list of queues.
-func wantListed(t *testing.T, s *slow, queue string) {
-	t.Helper()
-	value, err := kv.ReadTransact(t.Context(), s.Database, func(r kv.Reader) ([]byte, error) {
-		return r.Get(tuple.Tuple{"pq-queues", queue}.Pack()).Get()
-	})
-	if err != nil || value == nil {
-		t.Errorf("the queue is listed as %x, %v", value, err)
-	}
-}
-
 // A batch of pushes reads while the one before it commits, and still comes after it.
 func TestPushesReadWhileOthersCommit(t *testing.T) {
-	onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
-		b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
+	onSlow(t, func(f *fixture, s *slow) {
+		b, q := fdbpq.NewBatcher(s, f.Keyspace), f.queue("jobs")
 		b.SetNow(backwards())
 		var last *fdbpq.Pending
 		for i := range 4 {
 			started := make(chan *fdbpq.Pending, 1)
 			go func() {
-				started <- b.Start(t.Context(), []fdbpq.Op{opPush(q, 1, fmt.Sprint(i)), opPush(q, 2, fmt.Sprint(i, "b"))})
+				started <- b.Start(f.ctx, []fdbpq.Op{opPush(q, 1, fmt.Sprint(i)), opPush(q, 2, fmt.Sprint(i, "b"))})
 			}()
 			if i == 0 {
 				wantList(t, "first", s.waiting(), "begin", "commit")
@@ -134,7 +98,7 @@ func TestPushesReadWhileOthersCommit(t *testing.T) {
 				wantList(t, "meanwhile", s.waiting(), "begin")
 				s.release <- nil
 				wantList(t, "after the one before", s.waiting(), "committed", "commit")
-				wantListed(t, s, "jobs")
+				f.wantListed("afterwards", "jobs")
 			}
 			last = <-started
 		}
@@ -145,8 +109,8 @@ func TestPushesReadWhileOthersCommit(t *testing.T) {
 		}()
 		s.release <- nil
 		wantEqual(t, "error", <-done, nil)
-		wantListed(t, s, "jobs")
-		wantList(t, "items", pushed(t, s, q), "0", "1", "2", "3", "0b", "1b", "2b", "3b")
+		f.wantListed("afterwards", "jobs")
+		wantList(t, "items", f.values(q.PopMin), "0", "1", "2", "3", "0b", "1b", "2b", "3b")
 	})
 }
 
@@ -154,15 +118,15 @@ func TestPushesReadWhileOthersCommit(t *testing.T) {
 // still comes after it.
 func TestPushesAfterOnesTriedAgain(t *testing.T) {
 	for _, lost := range []error{kv.ErrTooOld, kv.ErrThrottled, kv.ErrCommitUnknown} {
-		onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
-			b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
+		onSlow(t, func(f *fixture, s *slow) {
+			b, q := fdbpq.NewBatcher(s, f.Keyspace), f.queue("jobs")
 			b.SetNow(backwards())
-			first := b.Start(t.Context(), []fdbpq.Op{opPush(q, 1, "first")})
+			first := b.Start(f.ctx, []fdbpq.Op{opPush(q, 1, "first")})
 			started := make(chan *fdbpq.Pending, 1)
-			go func() { started <- b.Start(t.Context(), []fdbpq.Op{opPush(q, 1, "second")}) }()
+			go func() { started <- b.Start(f.ctx, []fdbpq.Op{opPush(q, 1, "second")}) }()
 			synctest.Wait()
 			for i := range 3 {
-				must(fdbpq.NewBatcher(s.Database, k).Apply(t.Context(), []fdbpq.Op{opPush(q, 1, fmt.Sprint("other ", i))}))
+				f.push(q, 1, fmt.Sprint("other ", i))
 			}
 			s.release <- lost
 			s.release <- nil
@@ -171,19 +135,19 @@ func TestPushesAfterOnesTriedAgain(t *testing.T) {
 			for _, p := range []*fdbpq.Pending{first, second} {
 				must(p.Wait())
 			}
-			wantList(t, fmt.Sprint("items after ", lost), pushed(t, s, q), "other 0", "other 1", "other 2", "first", "second")
+			wantList(t, fmt.Sprint("items after ", lost), f.values(q.PopMin), "other 0", "other 1", "other 2", "first", "second")
 		})
 	}
 }
 
 // The next batch does not depend on the outcome of one that was given up.
 func TestPushesAfterAbandonedOnes(t *testing.T) {
-	onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
-		b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
-		ctx, cancel := context.WithCancel(t.Context())
+	onSlow(t, func(f *fixture, s *slow) {
+		b, q := fdbpq.NewBatcher(s, f.Keyspace), f.queue("jobs")
+		ctx, cancel := context.WithCancel(f.ctx)
 		first := b.Start(ctx, []fdbpq.Op{opPush(q, 1, "first")})
 		started := make(chan *fdbpq.Pending, 1)
-		go func() { started <- b.Start(t.Context(), []fdbpq.Op{opPush(q, 1, "second")}) }()
+		go func() { started <- b.Start(f.ctx, []fdbpq.Op{opPush(q, 1, "second")}) }()
 		synctest.Wait()
 		cancel()
 		s.release <- kv.ErrCommitUnknown
@@ -192,8 +156,8 @@ func TestPushesAfterAbandonedOnes(t *testing.T) {
 		go func() { s.release <- nil }()
 		must(second.Wait())
 		wantError(t, errOf(first.Wait()), kv.ErrCommitUnknown)
-		wantListed(t, s, "jobs") // though the first was to list it
-		wantList(t, "items", pushed(t, s, q), "second")
+		f.wantListed("afterwards", "jobs") // though the first was to list it
+		wantList(t, "items", f.values(q.PopMin), "second")
 	})
 }
 
@@ -212,18 +176,18 @@ func TestOtherBatchesWait(t *testing.T) {
 		{opNoItem, opNoItem, true},
 		{first: opNoItem}, // the second is empty
 	} {
-		onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
+		onSlow(t, func(f *fixture, s *slow) {
 			s.serial = c.serial
-			b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
-			must(fdbpq.NewBatcher(s.Database, k).Apply(t.Context(), []fdbpq.Op{opPush(q, 1, "a"), opPush(q, 1, "b")}))
-			first := b.Start(t.Context(), []fdbpq.Op{op(c.first, q)})
+			b, q := fdbpq.NewBatcher(s, f.Keyspace), f.queue("jobs")
+			f.apply(opPush(q, 1, "a"), opPush(q, 1, "b"))
+			first := b.Start(f.ctx, []fdbpq.Op{op(c.first, q)})
 			var second []fdbpq.Op
 			if c.second.Kind != 0 {
 				second = []fdbpq.Op{op(c.second, q), op(c.second, q)}
 			}
 			done := make(chan error)
 			go func() {
-				_, err := b.Apply(t.Context(), second)
+				_, err := b.Apply(f.ctx, second)
 				done <- err
 			}()
 			what := fmt.Sprint(c)
@@ -243,7 +207,7 @@ func TestOtherBatchesWait(t *testing.T) {
 }
 
 // All pushes of several Batchers, some started before the previous batch has ended, are there
-// exactly once, and those of one Batcher in the order they were started, whatever happens to
+// exactly once, and those of one Batcher in the order they were started, within a group or without one, whatever happens to
 // the commits.
 func TestPushesStayInOrder(t *testing.T) {
 	_, seed := newRandom(t)
@@ -265,7 +229,11 @@ func TestPushesStayInOrder(t *testing.T) {
 			for range 1 + w.random.IntN(4) {
 				w.pushes++
 				pushes.Add(1)
-				ops = append(ops, opPush(q, int64(w.random.IntN(2)), fmt.Sprintf("%d %d", w.number, w.pushes)))
+				push := opPush(q, int64(w.random.IntN(2)), fmt.Sprintf("%d %d", w.number, w.pushes))
+				if w.random.IntN(2) == 0 {
+					push = inGroup(push, "a")
+				}
+				ops = append(ops, push)
 			}
 			under = append(under, w.batcher.Start(f.ctx, ops))
 			wait(w.random.IntN(3))
@@ -273,8 +241,7 @@ func TestPushesStayInOrder(t *testing.T) {
 		wait(0)
 	})
 	f.calm()
-	last := map[[2]int64]int{}
-	all := int64(0)
+	last, all := map[string]int{}, int64(0)
 	for {
 		item, err := f.take(q.PopMin)
 		if errors.Is(err, fdbpq.ErrEmpty) {
@@ -285,9 +252,9 @@ func TestPushesStayInOrder(t *testing.T) {
 		}
 		var number, n int
 		must(fmt.Sscan(string(item.Value), &number, &n))
-		key := [2]int64{int64(number), item.ID.Priority}
+		key := fmt.Sprintf("Batcher %d, priority %d, group %q", number, item.ID.Priority, item.Group())
 		if n <= last[key] {
-			t.Errorf("priority %d: push %d of Batcher %d comes after its push %d", item.ID.Priority, n, number, last[key])
+			t.Errorf("%s: push %d comes after push %d", key, n, last[key])
 		}
 		last[key] = n
 		all++

@@ -13,27 +13,32 @@ func TestPurgeAfterRelease(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, now := f.queue("jobs"), time.Now()
 		id := f.push(q, 1, "a")
-		wantError(f.T, errOf(do(f, func(tx kv.Transaction) (int, error) { return 0, q.Release(tx, id) })), fdbpq.ErrNotLeased)
 		f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
 		f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpRelease, Queue: q, ID: id}, fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
 		wantEqual(f.T, "histories", len(f.stored(f.priority)), 0)
 	})
 }
 
-// Of two transactions that send the same dead letter home, one finds it gone.
-func TestRedriveItemConflicts(t *testing.T) {
+// The methods that change items by their ids, in a caller's transaction.
+func TestEditsInCallersTransaction(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
-	f.push(q, 1, "a")
-	token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease.Token
-	f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: token})
-	letters, _ := f.walk(fdbpq.Browse{}, q.DeadLetters(), time.Now())
-	redrive := fdbpq.Op{Kind: fdbpq.OpRedriveItem, Queue: q.DeadLetters(), ID: letters[0].ID}
-
-	f.wantConflict(true, func() { wantError(t, f.apply(redrive)[0].Err, nil) }, redrive)
-	wantError(t, f.apply(redrive)[0].Err, fdbpq.ErrNotFound)
-	wantError(t, errOf(do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.DeadLetters().RedriveItem(tx, redrive.ID) })), fdbpq.ErrNotFound)
-	wantList(t, "items", f.values(q.PopMin), "a")
+	f.bury(time.Now(), q, "dead")
+	dead := q.DeadLetters()
+	f.fill(q, "a", "b", "c")
+	write(f, func(tx kv.Transaction) {
+		wantError(t, q.Remove(tx, must(q.PeekMin(tx)).ID), nil)
+		must(q.Move(tx, must(q.PeekMin(tx)).ID, 7))
+		wantError(t, q.Release(tx, must(q.PeekMin(tx)).ID), fdbpq.ErrNotLeased)
+		letter := must(dead.PeekMin(tx)).ID
+		must(dead.RedriveItem(tx, letter))
+		wantError(t, errOf(dead.RedriveItem(tx, letter)), fdbpq.ErrNotFound)
+	})
+	wantList(t, "left", f.values(q.PopMin), "c", "dead", "b")
+	f.push(q, 1, "purged")
+	write(f, func(tx kv.Transaction) {
+		wantEqual(t, "purged", must(q.Purge(tx, fdbpq.AnyState, fdbpq.Progress{})).Done, 1)
+	})
 }
 
 // To browse few items of a state among very many of another does not read those.

@@ -65,9 +65,20 @@ func TestGroupsTakeTurns(t *testing.T) {
 		f.wantTurns(q, 3, "a5 d3 d4")
 		f.wantTurns(q, 2, "a6 d5")
 		wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
-		if left := f.stored(f.priority); len(left) != 0 {
-			f.Errorf("%d keys are left: %x", len(left), left)
+		wantEqual(t, "keys", len(f.stored(f.priority)), 0)
+
+		// What is left of turns when items go from the back does not keep the queue in the list.
+		f.pushGroup(q, "a", 50, 1)
+		f.popGroups(q, 10)
+		for f.apply(op(opPopMax, q))[0].Err == nil {
 		}
+		if left := f.stored(f.priority); len(left) != 1 || must(tuple.Unpack(left[0].Key))[2] != "v" {
+			t.Errorf("left are %x", left)
+		}
+		mark := fdbpq.NewMark()
+		f.retire("left", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+		f.retire("left again", []fdbpq.Target{q}, mark, mark, fdbpq.NotListed)
+		wantEqual(t, "keys", len(f.stored(f.priority)), 0)
 	})
 }
 
@@ -79,24 +90,6 @@ func (f *fixture) wantTurns(q fdbpq.Target, n int, want string) {
 	if text := strings.Join(got, " "); text != want {
 		f.Errorf("popped %s, want %s", text, want)
 	}
-}
-
-// The last item of a group may leave before earlier ones. The next still comes behind those.
-func TestGroupKeepsItsOrder(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("q")
-		f.pushGroup(q, "a", 3, 2)
-		leases := f.apply(slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour}}, 2)...)
-		wantEqual(t, "popped from the back", string(f.apply(op(opPopMax, q))[0].Item.Value), "a3")
-
-		f.apply(inGroup(opPush(q, 1, "later"), "a")) // while all others are held
-		for _, r := range leases {
-			wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: r.Lease.Token})[0].Err, nil)
-		}
-		if got := strings.Join(f.popGroups(q, 3), " "); got != "a1 a2 later" {
-			t.Errorf("popped %s", got)
-		}
-	})
 }
 
 // While two groups have ready items, they differ by two turns at most in what they have got for their weight, since
@@ -163,26 +156,6 @@ func TestTurnsAreFair(t *testing.T) {
 	}
 }
 
-// Batches that are started one after the other, before the first has ended, keep the order of a group.
-func TestGroupInPipelinedBatches(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q, now := f.queue("q"), time.Now()
-		f.batcher.SetNow(func() time.Time { return now })
-		var pending []*fdbpq.Pending
-		var want []string
-		for i := range 30 {
-			want = append(want, fmt.Sprint(i))
-			push := inGroup(opPush(q, 1, want[i]), "a")
-			push.Weight = 1 + i%3
-			pending = append(pending, f.batcher.Start(f.ctx, []fdbpq.Op{push}))
-		}
-		for _, p := range pending {
-			must(p.Wait())
-		}
-		wantList(f.T, "popped", f.popGroups(q, 30), want...)
-	})
-}
-
 // Bridges that push a group at the same moment give it the same counts, in each of which it has an item of each. The
 // next push goes back to where the group would be, so that it does not get more than others for good.
 func TestPushesOfGroupAtOnce(t *testing.T) {
@@ -228,44 +201,6 @@ func TestTurnsBesideBlockedGroup(t *testing.T) {
 			f.wantTurns(q, 2, fmt.Sprintf("b%d c%d", 21+i, 1+i))
 		}
 	})
-}
-
-// One group that pushes very much keeps the others waiting no longer than one that does not.
-func TestSmallGroupsAreDoneFirst(t *testing.T) {
-	f := onMem(t)
-	q := f.queue("q")
-	const groups, items = 20, 10
-	f.pushGroup(q, "large", 1000, 1)
-	for i := range groups {
-		f.pushGroup(q, fmt.Sprintf("small-%d-", i), items, 1)
-	}
-
-	left, first := groups*items, map[string]int{}
-	for n := 1; left > 0; n++ {
-		item := f.apply(op(opPopMin, q))[0].Item
-		if item.Group() == "large" {
-			continue
-		}
-		if left--; first[item.Group()] == 0 {
-			first[item.Group()] = n
-		}
-		if left == 0 && n > (groups+1)*items || first[item.Group()] > groups+1 {
-			t.Fatalf("after %d deliveries %d are left, the first of %s was number %d", n, left, item.Group(), first[item.Group()])
-		}
-	}
-
-	// What is left of turns does not keep the queue in the list.
-	f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q, End: fdbpq.Back})
-	for f.apply(op(opPopMax, q))[0].Err == nil {
-	}
-	if left := f.stored(f.priority); len(left) != 1 || must(tuple.Unpack(left[0].Key))[2] != "v" {
-		t.Errorf("left are %x", left)
-	}
-	mark := fdbpq.NewMark()
-	for _, want := range []fdbpq.Retired{fdbpq.Marked, fdbpq.NotListed} {
-		wantEqual(t, "retired", must(fdbpq.Retire(f.ctx, f.db, []fdbpq.Target{q}, mark, mark))[0], want)
-	}
-	wantEqual(t, "keys", len(f.stored(f.priority)), 0)
 }
 
 // turnsOfPair is by how many turns one of two groups has got more than the other, and the extremes of that, since

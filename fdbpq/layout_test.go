@@ -208,16 +208,3 @@ func (f *fixture) wantStored(key, want []byte) {
 		f.Errorf("key %x holds %x (error %v), want %x", key, got, err, want)
 	}
 }
-
-// Values that another program stored in the other format are returned as they are.
-func TestForeignValueInOtherFormat(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		q := f.queue("jobs")
-		list := readRecipes(t, false, items(f.priority, "jobs"))
-		write(f, func(tx kv.Transaction) { tx.Set(list[0].Key, []byte("plain")) })
-		got, err := f.take(q.PopMin)
-		if err != nil || string(got.Value) != "plain" {
-			f.Errorf("value is %q (error %v)", got.Value, err)
-		}
-	})
-}

@@ -2,7 +2,6 @@ package fdbpq_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,22 +26,6 @@ func (f *fixture) leaseOver(q fdbpq.Target, now func() time.Time) fdbpq.Token {
 func (f *fixture) applyAt(now time.Time, ops ...fdbpq.Op) []fdbpq.Result {
 	f.Helper()
 	return must(do(f, func(tx kv.Transaction) ([]fdbpq.Result, error) { return fdbpq.Apply(tx, ops, now) }))
-}
-
-// A batch of unknown outcome puts a popped item back with its history.
-func TestSettleKeepsFences(t *testing.T) {
-	f := newUnsure(t, faultkv.Options{})
-	q := f.queue("jobs")
-	f.push(q, 1, "a")
-	old := f.leaseOver(q, time.Now)
-	f.abandon(faultkv.UnknownMade, op(opPopMin, q))
-	f.calm()
-	wantError(t, f.batcher.Settle(context.Background()), nil)
-	r := f.applyAt(time.Now(), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0]
-	if r.Err != nil || r.Lease.Token.Fence <= old.Fence {
-		t.Errorf("leased %+v, %v, after %+v", r.Lease, r.Err, old)
-	}
-	wantError(t, f.applyAt(time.Now(), fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: old})[0].Err, fdbpq.ErrLeaseLost)
 }
 
 // A queue whose items are all held is in use. Clear removes them, and their tokens with them.

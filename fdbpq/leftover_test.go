@@ -2,7 +2,6 @@ package fdbpq_test
 
 import (
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -10,8 +9,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
 // duePage is how many entries of the time index a transaction handles.
@@ -61,12 +58,6 @@ func (f *fixture) setClock() *clock {
 	c := newClock(time.Now())
 	f.batcher.SetNow(c.now)
 	return c
-}
-
-// onFaults is a fixture in a store that fails when told to.
-func onFaults(t *testing.T, o faultkv.Options) (*fixture, *faultkv.DB) {
-	db := faultkv.New(memkv.New(memkv.Options{}), o)
-	return newFixture(t, db, fdbpq.RawValues), db
 }
 
 // fill pushes values with priorities 0, 1, 2...

@@ -18,11 +18,11 @@ import (
 // hooked is a store that calls functions of a test, unless they are nil.
 type hooked struct {
 	kv.Database
-	begin        func(kv.BeginOptions) error // before a transaction, which an error prevents
-	begun        func()                      // before it reads
-	beforeCommit func()                      // after all its reads
-	fail         func() error                // before its commit, which an error prevents
-	unknown      func()                      // after a commit of unknown outcome
+	begin        func(kv.BeginOptions) error              // before a transaction, which an error prevents
+	begun        func()                                   // before it reads
+	beforeCommit func()                                   // after all its reads
+	commit       func(kv.Transaction) kv.Future[struct{}] // instead of its commit
+	unknown      func()                                   // after a commit of unknown outcome
 }
 
 func (h *hooked) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
@@ -48,11 +48,8 @@ func (tx hookedTransaction) Commit() kv.Future[struct{}] {
 	if h.beforeCommit != nil {
 		h.beforeCommit()
 	}
-	if h.fail != nil {
-		if err := h.fail(); err != nil {
-			tx.Cancel()
-			return kv.Ready(struct{}{}, err)
-		}
+	if h.commit != nil {
+		return h.commit(tx.Transaction)
 	}
 	future := tx.Transaction.Commit()
 	if h.unknown != nil {

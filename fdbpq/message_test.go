@@ -66,16 +66,6 @@ func TestValueSizes(t *testing.T) {
 	})
 }
 
-func TestLargestMessage(t *testing.T) {
-	onStores(t, func(f *fixture) {
-		q := f.queue("largest")
-		m := fdbpq.Message{Value: pattern(fdbpq.MaxMessageSize, 1)}
-		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: m})
-		item, err := f.take(q.PopMin)
-		wantMessage(f.T, "popped", item, err, m)
-	})
-}
-
 func TestHeaders(t *testing.T) {
 	long := strings.Repeat("h", 200_000)
 	onEngines(t, func(f *fixture) {

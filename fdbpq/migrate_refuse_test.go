@@ -48,9 +48,9 @@ func TestMigrateRefusals(t *testing.T) {
 		"target that is complete": {target: func(from, to *fixture) { must(runMigration(from, to)) }, want: migrate.ErrMigrated},
 	} {
 		t.Run(name, func(t *testing.T) {
-			open := openMem
+			open := mem.open
 			if test.embedded {
-				open = openEmbedded
+				open = pebble.open
 			}
 			from := newFixtureIn(t, open(t), "pq-r", "q-r", fdbpq.RawValues)
 			must(from.open(from.Keyspace, fdbpq.StoreOptions{}))
@@ -62,25 +62,17 @@ func TestMigrateRefusals(t *testing.T) {
 			if test.target != nil {
 				test.target(from, to)
 			}
-			before := []string{from.everything(), to.everything()}
+			before := []string{fmt.Sprintf("%q", from.pairs()), fmt.Sprintf("%q", to.pairs())}
 			wantError(t, errOf(runMigration(from, to)), test.want)
-			wantList(t, "stores", []string{from.everything(), to.everything()}, before...)
+			wantList(t, "stores", []string{fmt.Sprintf("%q", from.pairs()), fmt.Sprintf("%q", to.pairs())}, before...)
 			to.corrupt, from.corrupt = true, true // some are half full
 		})
 	}
 }
 
-// everything returns all that is in the store.
-func (f *fixture) everything() string {
-	f.Helper()
-	return fmt.Sprintf("%q", must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]kv.KeyValue, error) {
-		return r.GetRange(kv.Range{Begin: []byte{}, End: []byte{0xff}}, kv.RangeOptions{}).Get()
-	})))
-}
-
 // another returns an empty store with the same roots.
 func (f *fixture) another() *fixture {
-	other := f.target(openMem(f.T))
+	other := f.target(mem.open(f.T))
 	must(other.open(other.Keyspace, fdbpq.StoreOptions{}))
 	return other
 }
@@ -104,12 +96,12 @@ func stopAtFirstStep(from, to *fixture) {
 
 // Other settings than those of the source are refused.
 func TestMigrateOtherSettings(t *testing.T) {
-	f := opened(t, openMem(t))
+	f := opened(t, mem.open(t))
 	for _, k := range []*fdbpq.Keyspace{
 		must(fdbpq.NewKeyspace(f.priority, f.fifo, fdbpq.TupleValues)),
 		must(fdbpq.NewKeyspace(f.priority, f.fifo+"x", fdbpq.RawValues)),
 	} {
-		_, err := migrate.Run(f.ctx, f.db, openMem(t), k, migrate.Options{})
+		_, err := migrate.Run(f.ctx, f.db, mem.open(t), k, migrate.Options{})
 		if mismatch, ok := errors.AsType[*fdbpq.MismatchError](err); !ok {
 			t.Errorf("%v, %v", err, mismatch)
 		}

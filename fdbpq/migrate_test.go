@@ -11,11 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/migrate"
 )
 
@@ -90,20 +88,17 @@ func (f *fixture) populate() fdbpq.Token {
 // that items had. New items come after old ones of their priority, leases and duplicates are
 // known there, and nothing was changed where it came from.
 func TestMigrateBothWays(t *testing.T) {
-	for name, path := range map[string][3]func(t *testing.T) kv.Database{
-		"pebble": {openEmbedded, openMem, openEmbedded},
-		"fdb":    {openEmbedded, fdb.open, openEmbedded},
-	} {
-		if name == "fdb" && !fdbAsked() {
+	for _, between := range engines() {
+		if between.name == "pebble" {
 			continue
 		}
-		t.Run(name, func(t *testing.T) {
-			first := opened(t, path[0](t))
+		t.Run(between.name, func(t *testing.T) {
+			first := opened(t, pebble.open(t))
 			token := first.populate()
 			identity := must(first.open(first.Keyspace, fdbpq.StoreOptions{})).ID
 			before := first.data()
 
-			second := first.target(path[1](t))
+			second := first.target(between.open(t))
 			result := must(runMigration(first, second))
 			wantMigrated(t, first, second, before, result)
 			if result.Digest.Queues != 5 || result.Digest.Items != 30+30+3+12+250 {
@@ -115,7 +110,7 @@ func TestMigrateBothWays(t *testing.T) {
 			second.pushMore("second")
 			second.apply(fdbpq.Op{Kind: fdbpq.OpAck, Queue: second.queue("jobs"), Token: token})
 
-			third := second.target(path[2](t))
+			third := second.target(pebble.open(t))
 			before = second.data()
 			result = must(runMigration(second, third))
 			wantMigrated(t, second, third, before, result)
@@ -124,9 +119,6 @@ func TestMigrateBothWays(t *testing.T) {
 		})
 	}
 }
-
-func openMem(*testing.T) kv.Database        { return memkv.New(memkv.Options{}) }
-func openEmbedded(t *testing.T) kv.Database { return openPebble(t, vfs.NewMem()) }
 
 // wantMigrated compares two stores.
 func wantMigrated(t *testing.T, from, to *fixture, before []string, result migrate.Result) {
@@ -182,10 +174,10 @@ func (f *fixture) wantOrder() {
 // A migration that ends after any step is refused by OpenStore, and continues where it was. So it does
 // when the store conflicts, fails, and does not say whether it committed.
 func TestMigrateResumes(t *testing.T) {
-	f := opened(t, openMem(t))
+	f := opened(t, mem.open(t))
 	f.populate()
 	for stop := 1; ; stop++ {
-		to := f.target(openMem(t))
+		to := f.target(mem.open(t))
 		faults := faultkv.New(to.db, faultkv.Options{Seed: uint64(stop), Rates: map[faultkv.Fault]float64{
 			faultkv.Conflict: 0.1, faultkv.UnknownLost: 0.1, faultkv.UnknownMade: 0.1, faultkv.UnknownBeforeNext: 0.1,
 			faultkv.UnknownDuringNext: 0.1, faultkv.Outage: 0.02,
@@ -248,9 +240,9 @@ func TestMigrateResumes(t *testing.T) {
 // atEachStep migrates to new stores, one for each step of copying, with something that happens at that step.
 func atEachStep(t *testing.T, do func(f, to *fixture), after func(what string, f, to *fixture, err error)) {
 	for stop, steps := 1, 1; stop <= steps; stop++ {
-		f := opened(t, openMem(t))
+		f := opened(t, mem.open(t))
 		f.populate()
-		to := f.target(openMem(t))
+		to := f.target(mem.open(t))
 		steps = 0
 		_, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, migrate.Options{Progress: func(p migrate.Progress) {
 			if p.Checking {
@@ -285,26 +277,24 @@ func TestMigrateNoticesChanges(t *testing.T) {
 
 // A batch that runs after its queue was read for the comparison shows, too.
 func TestMigrateNoticesChangeAtTheEnd(t *testing.T) {
-	f := opened(t, openMem(t))
+	f := opened(t, mem.open(t))
 	f.populate()
-	queues, inside, passes := everything(f.priority), false, 0
-	source := &rangeWatch{f.db, func(r kv.Range) {
-		was := inside
-		inside = bytes.Compare(r.Begin, queues.Begin) >= 0 && bytes.Compare(r.Begin, queues.End) < 0
-		if was && !inside {
+	queues, passes := f.stored(f.priority), 0
+	source := &spy{Database: f.db, found: func(pairs ...kv.KeyValue) {
+		if n := len(pairs); n > 0 && bytes.Equal(pairs[n-1].Key, queues[len(queues)-1].Key) {
 			if passes++; passes == 2 { // the first is to copy them
 				f.apply(opPush(f.queue("jobs"), 0, "new"))
 			}
 		}
 	}}
-	to := f.target(openMem(t))
+	to := f.target(mem.open(t))
 	wantError(t, errOf(migrate.Run(f.ctx, source, to.db, f.Keyspace, migrate.Options{})), migrate.ErrDiffers)
 	to.corrupt = true
 }
 
 // The comparison notices whatever is wrong with the copy.
 func TestMigrateNoticesDamage(t *testing.T) {
-	f := opened(t, openMem(t))
+	f := opened(t, mem.open(t))
 	f.populate()
 	for name, damage := range map[string]func(tx kv.Transaction, pair kv.KeyValue){
 		"value": func(tx kv.Transaction, pair kv.KeyValue) {
@@ -319,7 +309,7 @@ func TestMigrateNoticesDamage(t *testing.T) {
 		"lost":  func(tx kv.Transaction, pair kv.KeyValue) { tx.Clear(pair.Key) },
 		"added": func(tx kv.Transaction, pair kv.KeyValue) { tx.Set(append(pair.Key, 0), nil) },
 	} {
-		to := f.target(openMem(t))
+		to := f.target(mem.open(t))
 		damaged := false
 		_, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, migrate.Options{Progress: func(migrate.Progress) {
 			write(to, func(tx kv.Transaction) {
@@ -357,34 +347,4 @@ func TestMigrateTwice(t *testing.T) {
 			t.Errorf("overtaken %s: all items were popped, and there are %d again", what, len(left))
 		}
 	})
-}
-
-// rangeWatch is a store that says which ranges are read of it, before they are.
-type rangeWatch struct {
-	kv.Database
-	reading func(kv.Range)
-}
-
-func (w *rangeWatch) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
-	tx, err := w.Database.BeginRead(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &rangeWatchRead{tx, w, ctx}, nil
-}
-
-type rangeWatchRead struct {
-	kv.ReadTransaction
-	w   *rangeWatch
-	ctx context.Context
-}
-
-func (r *rangeWatchRead) GetRange(keys kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	r.w.reading(keys)
-	tx, err := r.w.Database.BeginRead(r.ctx) // one that sees what was written meanwhile
-	if err != nil {
-		return kv.Ready[[]kv.KeyValue](nil, err)
-	}
-	defer tx.Cancel()
-	return kv.Ready(tx.GetRange(keys, o).Get())
 }

@@ -230,19 +230,20 @@ func (r *modelRun) applyFailed(parts []modelPart) {
 	ctx, cancel := context.WithCancel(r.f.ctx)
 	defer cancel()
 	canceled, tried := r.f.db.Traits().Serial && r.random.IntN(2) == 0, false
-	r.failing.fail = func() error {
-		tried, r.failing.fail = true, nil
+	r.failing.commit = func(tx kv.Transaction) kv.Future[struct{}] {
+		tried, r.failing.commit = true, nil
 		if canceled {
 			cancel()
-			return nil
+			return tx.Commit()
 		}
-		return errCommit
+		tx.Cancel()
+		return kv.Ready(struct{}{}, errCommit)
 	}
 	_, err := r.main.Apply(ctx, flat(parts))
 	if err == nil && tried || err != nil && !errors.Is(err, errCommit) && !errors.Is(err, context.Canceled) {
 		r.f.Fatalf("a batch whose commit fails: %v", err)
 	}
-	r.failing.fail = nil
+	r.failing.commit = nil
 }
 
 // compare compares the results of a batch with the model.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -140,6 +141,7 @@ func TestSettle(t *testing.T) {
 		onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
 			n++
 			abandoned := unanswered[n%len(unanswered)]
+			f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: f.leaseSome(q, 1, time.Hour)[0]}) // "0" has a history
 			before := f.itemsStored()
 			popped := f.apply(op(opPopMin, q), op(opPopMax, q), op(opPopMin, fifo))
 			ops := []fdbpq.Op{opRestore(q, popped[0].Item), opRestore(q, popped[1].Item), opRestore(fifo, popped[2].Item), op(opPopMin, q), op(opPopMin, q),

@@ -2,7 +2,6 @@ package fdbpq_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -157,36 +156,29 @@ func TestKnowledgeIsAsOldAsTheTransaction(t *testing.T) {
 // If the items of a pop of unknown outcome return to a queue that has left the list meanwhile,
 // the queue is listed again.
 func TestRetireMeetsUnsettledPop(t *testing.T) {
-	f, faults := onFaults(t, faultkv.Options{})
+	f := newUnsure(t, faultkv.Options{})
 	q := f.queue("jobs")
 	f.push(q, 1, "v")
-	ctx, cancel := context.WithCancel(f.ctx)
-	b := fdbpq.NewBatcher(&hooked{Database: faults, unknown: cancel}, f.Keyspace)
-	faults.Next(faultkv.UnknownMade)
-	if _, err := b.Apply(ctx, []fdbpq.Op{op(opPopMin, q)}); !kv.MaybeCommitted(err) {
-		t.Fatalf("the pop ended with %v", err)
-	}
+	f.abandon(faultkv.UnknownMade, op(opPopMin, q))
 	mark := fdbpq.NewMark()
 	f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
 	f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
-	wantError(t, b.Settle(f.ctx), nil)
+	wantError(t, f.batcher.Settle(f.ctx), nil)
 	f.wantListed("afterwards", "jobs")
 	wantEqual(t, "items", f.length(q), 1)
 }
 
 // Retire returns errors, and can be called again.
 func TestRetireFails(t *testing.T) {
-	f, faults := onFaults(t, faultkv.Options{})
+	f := newUnsure(t, faultkv.Options{})
 	q := f.queue("jobs")
 	f.push(q, 1, "v")
 	f.values(q.PopMin)
 	mark := fdbpq.NewMark()
 	ctx, cancel := context.WithCancel(f.ctx)
-	db := &hooked{Database: faults, unknown: cancel}
-	faults.Next(faultkv.UnknownMade)
-	if _, err := fdbpq.Retire(ctx, db, []fdbpq.Target{q}, mark, ""); !errors.Is(err, kv.ErrCommitUnknown) {
-		t.Errorf("error %v", err)
-	}
+	f.watched.unknown = cancel
+	f.faults.Next(faultkv.UnknownMade)
+	wantError(t, errOf(fdbpq.Retire(ctx, f.db, []fdbpq.Target{q}, mark, "")), kv.ErrCommitUnknown)
 	f.retire("again", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
 	f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
 }

@@ -118,26 +118,3 @@ func TestUnknownEdits(t *testing.T) {
 		wantList(f.T, "dead", f.values(f.queue("b-dead").PopMin), "z")
 	})
 }
-
-// firstID is the id of the first item, read without conflict.
-func firstID(q *fdbpq.PriorityQueue, tx kv.Transaction) fdbpq.ID {
-	return must(q.PeekMin(tx.Snapshot())).ID
-}
-
-func removeStep(q *fdbpq.PriorityQueue) step {
-	return func(tx kv.Transaction) error { return q.Remove(tx, firstID(q, tx)) }
-}
-
-func moveStep(q *fdbpq.PriorityQueue, priority int64) step {
-	return func(tx kv.Transaction) error {
-		_, err := q.Move(tx, firstID(q, tx), priority)
-		return err
-	}
-}
-
-func purgeStep(q *fdbpq.PriorityQueue) step {
-	return func(tx kv.Transaction) error {
-		_, err := q.Purge(tx, fdbpq.AnyState, fdbpq.Progress{})
-		return err
-	}
-}

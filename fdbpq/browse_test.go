@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -41,102 +40,31 @@ func idsOf(items []fdbpq.Browsed) (ids []fdbpq.ID) {
 	return ids
 }
 
-// mixed fills a queue with items in all states, with values and headers of all sizes, and returns them in order.
-func (f *fixture) mixed(q *fdbpq.PriorityQueue, random *rand.Rand, n int, now time.Time) (want []fdbpq.Browsed) {
-	f.Helper()
-	for len(want) < n {
-		var ops []fdbpq.Op
-		for size := 0; len(ops) < 100 && size < 1_000_000; {
-			o := opPush(q, random.Int64N(5), fmt.Sprint("value ", len(want)+len(ops)))
-			switch random.IntN(40) {
-			case 0:
-				o.Message.Value = pattern(10_000+random.IntN(400_000), random.IntN(1000))
-			case 1:
-				o.Message.Headers = map[string][]string{"Large": {string(pattern(60_000, 1))}}
-			case 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18:
-				o.Message.Headers = map[string][]string{"N": {fmt.Sprint(len(ops))}}
-			}
-			if random.IntN(3) == 0 {
-				o.Delay = time.Hour
-			}
-			size += o.Message.Size()
-			ops = append(ops, o)
-		}
-		for i, r := range f.applyAt(now, ops...) {
-			wantError(f.T, r.Err, nil)
-			b := fdbpq.Browsed{Item: fdbpq.Item{ID: r.Item.ID, Message: ops[i].Message, PushedAt: r.Item.PushedAt}, State: fdbpq.Ready}
-			if ops[i].Delay > 0 {
-				b.State, b.Due = fdbpq.Delayed, now.Add(time.Hour)
-			}
-			want = append(want, b)
-		}
-	}
-	slices.SortFunc(want, func(a, b fdbpq.Browsed) int { return compareIDs(a.ID, b.ID) })
-
-	leases := 0 // those that come first
-	for i := range want {
-		if b := &want[i]; b.State == fdbpq.Ready && leases < n/8 {
-			r := f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0]
-			wantError(f.T, r.Err, nil)
-			b.State, b.Due, b.Deliveries = fdbpq.Leased, r.Lease.Until, 1
-			if leases++; leases%2 == 0 {
-				nak := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: r.Lease.Token, Delay: time.Hour, Reason: fmt.Sprint("reason ", i)}
-				wantError(f.T, f.applyAt(now, nak)[0].Err, nil)
-				b.State, b.Reason = fdbpq.Delayed, nak.Reason
-			}
-		}
-	}
-	return want
-}
-
-// A walk finds the items of a queue in their order, in full, from either end, in any state, in pages of any size.
+// A walk finds the items of a long queue in their order, in full, from either end, in any state, in pages of any size.
 func TestBrowse(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		random, _ := newRandom(f.T)
-		q, now := f.queue("jobs"), time.UnixMicro(time.Now().UnixMicro())
-		all := f.mixed(q, random, f.steps(harness.Times(400, 1200)), now)
+		r := newModelRun(f, random, true, map[string]int{})
+		q := r.homes[0]
+		for len(q.items) < f.steps(harness.Times(150, 1200)) {
+			pushes := many(20, func(int) fdbpq.Op { return r.push(q) })
+			leases := slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpLease, Lease: time.Hour}}, 4)
+			for _, ops := range [][]fdbpq.Op{pushes, append(leases, r.settlements(q)...)} {
+				r.applyBy(r.main, []modelPart{{q, r.on(q, ops...)}})
+				r.findAllArrived()
+			}
+		}
 		for state := fdbpq.AnyState; state <= fdbpq.Leased; state++ {
 			for _, end := range []fdbpq.End{fdbpq.Front, fdbpq.Back} {
-				for _, page := range []fdbpq.Browse{{}, {MaxItems: 1 + random.IntN(300)}, {MaxBytes: 1 + random.IntN(3_000_000)}} {
-					want := slices.DeleteFunc(slices.Clone(all), func(b fdbpq.Browsed) bool { return state != fdbpq.AnyState && b.State != state })
-					if end == fdbpq.Back {
-						slices.Reverse(want)
-					}
-					page.State, page.End = state, end
-					f.wantPages(q, page, now, want)
+				for _, b := range []fdbpq.Browse{
+					{}, {MaxItems: 1 + random.IntN(300)}, {MaxBytes: 1 + random.IntN(3_000_000)},
+				} {
+					b.State, b.End = state, end
+					r.walk(q, b, 10_000)
 				}
 			}
 		}
 	})
-}
-
-// wantPages checks what is found page by page.
-func (f *fixture) wantPages(q fdbpq.Target, b fdbpq.Browse, now time.Time, want []fdbpq.Browsed) {
-	f.Helper()
-	for {
-		items, end := f.walk(b, q, now)
-		for i := range items {
-			if i >= len(want) || !sameBrowsed(&items[i], &want[i]) {
-				f.Fatalf("%+v: item %d of %d is %.200s", b, i, len(want), fmt.Sprintf("%+v", items[i]))
-			}
-		}
-		want = want[len(items):]
-		if !end.More {
-			break
-		}
-		if b.After != nil && end.Last == *b.After {
-			f.Fatalf("%+v: %+v", b, end)
-		}
-		b.After = &end.Last
-	}
-	if len(want) > 0 {
-		f.Fatalf("%+v: %d items are missing", b, len(want))
-	}
-}
-
-func sameBrowsed(a, b *fdbpq.Browsed) bool {
-	return a.Err == nil && a.ID == b.ID && string(a.Value) == string(b.Value) && a.State == b.State && a.Due.Equal(b.Due) &&
-		a.Deliveries == b.Deliveries && a.Reason == b.Reason && a.PushedAt.Equal(b.PushedAt) && fmt.Sprint(a.Headers) == fmt.Sprint(b.Headers)
 }
 
 // An item that cannot be read does not hide the others, nor does a key that is no item's.

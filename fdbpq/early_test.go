@@ -232,11 +232,19 @@ func TestPushesStayInOrder(t *testing.T) {
 				push := opPush(q, int64(w.random.IntN(2)), fmt.Sprintf("%d %d", w.number, w.pushes))
 				if w.random.IntN(2) == 0 {
 					push = inGroup(push, "a")
+					push.Weight = 1 + w.random.IntN(3)
 				}
 				ops = append(ops, push)
 			}
 			under = append(under, w.batcher.Start(f.ctx, ops))
 			wait(w.random.IntN(3))
+			if w.random.IntN(4) == 0 { // something is given back, and has its old place
+				leased := must(w.batcher.Apply(f.ctx, []fdbpq.Op{leaseOf(q, fdbpq.End(w.random.IntN(2)))}))[0]
+				nak := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: leased.Lease.Token}
+				if leased.Err == nil {
+					wantErrors(f.T, must(w.batcher.Apply(f.ctx, []fdbpq.Op{nak})))
+				}
+			}
 		}
 		wait(0)
 	})

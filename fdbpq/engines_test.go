@@ -9,12 +9,16 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
@@ -332,4 +336,167 @@ func wantList(t *testing.T, what string, got []string, want ...string) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%s: got %q, want %q", what, got, want)
 	}
+}
+
+// duePage is how many entries of the time index a transaction handles.
+const duePage = due.Page
+
+// answerLife is how long staged pops may take to collect their items.
+const answerLife = 30 * time.Second
+
+// leave gives an item from each of the ends, if there is one, to a staged pop that never collects
+// it.
+func (f *fixture) leave(q fdbpq.Target, now time.Time, ends ...fdbpq.End) {
+	f.Helper()
+	l := q.Layout()
+	write(f, func(tx kv.Transaction) {
+		g := state.NewLedger(tx, l, now, nil)
+		for _, end := range ends {
+			for _, pair := range must(tx.GetRange(l.ItemRange(), kv.RangeOptions{Limit: 1, Reverse: end == fdbpq.Back}).Get()) {
+				id := must(l.ParseItem(pair.Key))
+				g.Detach(&state.Stored{Item: fdbpq.Item{ID: id}, Pair: pair})
+				request := codec.NewID(0, 0, now, codec.UniqueBytes(1), false).Random
+				a := codec.Answer{Deadline: now.Add(answerLife), Item: &id}
+				state.SetUntil(l, tx, a.Deadline, l.PartKey(codec.PartAnswer, request), a.Encode())
+				tx.Set(l.PartKey(codec.PartValue, request), pair.Value)
+			}
+		}
+		wantError(f.T, g.Flush(), nil)
+	})
+}
+
+// clock is a clock that moves when told to, and by step each time it is read.
+type clock struct {
+	micros, step atomic.Int64
+}
+
+func newClock(at time.Time) *clock {
+	c := &clock{}
+	c.micros.Store(at.UnixMicro())
+	return c
+}
+
+func (c *clock) now() time.Time           { return time.UnixMicro(c.micros.Add(c.step.Load())) }
+func (c *clock) advance(d time.Duration)  { c.micros.Add(d.Microseconds()) }
+func (c *clock) stepping(d time.Duration) { c.step.Store(d.Microseconds()) }
+
+// setClock gives the Batcher a clock.
+func (f *fixture) setClock() *clock {
+	c := newClock(time.Now())
+	f.batcher.SetNow(c.now)
+	return c
+}
+
+// fill pushes values with priorities 0, 1, 2...
+func (f *fixture) fill(q *fdbpq.PriorityQueue, values ...string) {
+	f.Helper()
+	for i, value := range values {
+		f.push(q, int64(i), value)
+	}
+}
+
+// spy is a store that says what is read and written. Functions may be nil.
+type spy struct {
+	kv.Database
+	asked func(method string, key []byte) // before it is done; of a range, its begin
+	found func(pairs ...kv.KeyValue)      // by a read
+}
+
+func (s *spy) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := s.Database.Begin(ctx, o)
+	return spiedTransaction{tx, spiedReader{tx, s, ""}}, err
+}
+
+func (s *spy) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+	tx, err := s.Database.BeginRead(ctx)
+	return spiedReads{spiedReader{tx, s, ""}, tx}, err
+}
+
+type spiedReader struct {
+	kv.Reader
+	*spy
+	snapshot string
+}
+
+func (r spiedReader) note(method string, key []byte) {
+	if r.asked != nil {
+		r.asked(r.snapshot+method, key)
+	}
+}
+
+func (r spiedReader) report(pairs ...kv.KeyValue) {
+	if r.found != nil {
+		r.found(pairs...)
+	}
+}
+
+func (r spiedReader) Get(key []byte) kv.Future[[]byte] {
+	r.note("get", key)
+	value, err := r.Reader.Get(key).Get()
+	r.report(kv.KeyValue{Key: key, Value: value})
+	return kv.Ready(value, err)
+}
+
+func (r spiedReader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	r.note("range", span.Begin)
+	pairs, err := r.Reader.GetRange(span, o).Get()
+	r.report(pairs...)
+	return kv.Ready(pairs, err)
+}
+
+type spiedReads struct {
+	spiedReader
+	ends interface{ Cancel() }
+}
+
+func (tx spiedReads) Cancel() { tx.ends.Cancel() }
+
+type spiedTransaction struct {
+	kv.Transaction
+	r spiedReader
+}
+
+func (tx spiedTransaction) Get(key []byte) kv.Future[[]byte] { return tx.r.Get(key) }
+
+func (tx spiedTransaction) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	return tx.r.GetRange(span, o)
+}
+
+func (tx spiedTransaction) Snapshot() kv.Reader {
+	return spiedReader{tx.Transaction.Snapshot(), tx.r.spy, "snapshot "}
+}
+
+func (tx spiedTransaction) Set(key, value []byte) {
+	tx.r.note("set", key)
+	tx.Transaction.Set(key, value)
+}
+
+func (tx spiedTransaction) Clear(key []byte) {
+	tx.r.note("clear", key)
+	tx.Transaction.Clear(key)
+}
+
+func (tx spiedTransaction) ClearRange(span kv.Range) {
+	tx.r.note("clear range", span.Begin)
+	tx.Transaction.ClearRange(span)
+}
+
+func (tx spiedTransaction) Add(key []byte, delta int64) {
+	tx.r.note("add", key)
+	tx.Transaction.Add(key, delta)
+}
+
+func (tx spiedTransaction) CompareAndClear(key, value []byte) {
+	tx.r.note("compare and clear", key)
+	tx.Transaction.CompareAndClear(key, value)
+}
+
+func (tx spiedTransaction) AddReadConflict(span kv.Range) {
+	tx.r.note("read conflict", span.Begin)
+	tx.Transaction.AddReadConflict(span)
+}
+
+func (tx spiedTransaction) AddWriteConflict(span kv.Range) {
+	tx.r.note("write conflict", span.Begin)
+	tx.Transaction.AddWriteConflict(span)
 }

@@ -42,35 +42,6 @@ func ExamplePriorityQueue_Push() {
 	// Output: priority 5: pack order 4711
 }
 
-// Among equal priorities PopMin serves the oldest item and PopMax the newest.
-func ExamplePriorityQueue_PopMax() {
-	db := memkv.New(memkv.Options{})
-	defer db.Close()
-	jobs := fdbpq.NewPriorityQueue(tuple.NewSubspace(tuple.Tuple{"jobs"}), fdbpq.RawValues)
-
-	_, err := kv.Transact(context.Background(), db, func(tx kv.Transaction) (struct{}, error) {
-		for _, value := range []string{"first", "second", "third"} {
-			if _, err := jobs.Push(tx, 1, fdbpq.Message{Value: []byte(value)}); err != nil {
-				return struct{}{}, err
-			}
-		}
-		oldest, err := jobs.PopMin(tx)
-		if err != nil {
-			return struct{}{}, err
-		}
-		newest, err := jobs.PopMax(tx)
-		if err != nil {
-			return struct{}{}, err
-		}
-		fmt.Printf("min: %s, max: %s\n", oldest.Value, newest.Value)
-		return struct{}{}, nil
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	// Output: min: first, max: third
-}
-
 func ExampleQueue() {
 	ctx := context.Background()
 	db := memkv.New(memkv.Options{})

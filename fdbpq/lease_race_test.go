@@ -43,19 +43,6 @@ type leaseGrip struct {
 	wait  time.Duration
 }
 
-// leaseRates has every fault. Together with retries they must not make the test slow.
-var leaseRates = map[faultkv.Fault]float64{
-	faultkv.Delay:             0.01,
-	faultkv.Outage:            0.002,
-	faultkv.TooOld:            0.005,
-	faultkv.Throttled:         0.005,
-	faultkv.Conflict:          0.05,
-	faultkv.UnknownLost:       0.03,
-	faultkv.UnknownMade:       0.03,
-	faultkv.UnknownBeforeNext: 0.03,
-	faultkv.UnknownDuringNext: 0.03,
-}
-
 // Whatever clients do at the same time, each item is settled once, a token works for one
 // delivery, nothing settled comes back, and what comes back is at its old place.
 func TestLeasesRace(t *testing.T) {
@@ -70,7 +57,8 @@ func TestLeasesRace(t *testing.T) {
 					f := newFixture(t, e.open(t), fdbpq.ValueFormat(seed%2))
 					lr := &leaseRace{fixture: f, fallible: f.db, seed: seed, fifo: fifo, clock: newClock(time.Now())}
 					if lr.zero = lr.clock.now(); faults {
-						rates := maps.Clone(leaseRates)
+						rates := maps.Clone(rates) // every fault, but so that retries do not make the test slow
+						rates[faultkv.Delay], rates[faultkv.Outage] = 0.01, 0.002
 						if f.db.Traits().Serial {
 							delete(rates, faultkv.UnknownDuringNext)
 						}
@@ -89,14 +77,11 @@ func TestLeasesRace(t *testing.T) {
 	}
 }
 
-// raceSkew is how much the clocks of the clients differ in a store with faults.
-const raceSkew = 6 * time.Second
-
 // run has the clients work and closes the books. Poppers take part if there are faults.
 func (r *leaseRace) run(faults bool) {
 	most := time.Duration(1)
 	if faults {
-		most = raceSkew
+		most = 6 * time.Second
 	}
 	r.books = books.Named(int64(most))
 	var wg sync.WaitGroup

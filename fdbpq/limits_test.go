@@ -2,6 +2,8 @@ package fdbpq_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -9,6 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/staged"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 func maxLeased(n int64) func(*fdbpq.Settings) {
@@ -67,7 +71,7 @@ func TestRetireBesidePush(t *testing.T) {
 }
 
 // Many push, pop, lease, settle, remove and configure at the same time: there are never more items or leases than the
-// limits allow, as the store has it before each batch, every item ends once, and no change of settings is
+// limits allow, of the queue or of a group, as the store has it before each batch, every item ends once, and no change of settings is
 // lost, whatever becomes of commits.
 func TestRaces(t *testing.T) {
 	onEngines(t, testRaces)
@@ -82,6 +86,7 @@ func TestRaces(t *testing.T) {
 func testRaces(f *fixture) {
 	for _, set := range []func(*fdbpq.Settings){
 		maxItems(7), func(s *fdbpq.Settings) { s.MaxBytes = 7 * 4 }, discardOld(7, 0), discardOld(0, 7*4), maxLeased(2),
+		func(s *fdbpq.Settings) { s.MaxLeasedPerGroup = 1 },
 	} {
 		r := &limitRace{fixture: f, q: f.queue("jobs"), ends: map[fdbpq.ID]int{}}
 		f.configure(r.q, func(s *fdbpq.Settings) { *s = fdbpq.Settings{} })
@@ -118,7 +123,7 @@ func (r *limitRace) run(s fdbpq.Settings) {
 			r.Errorf("%v ended %d times", id, n)
 		}
 	}
-	if s.MaxLeased > 0 {
+	if s.MaxLeased+s.MaxLeasedPerGroup > 0 {
 		return
 	}
 	for n := info.Ready + info.Leased; n < limit; n++ {
@@ -138,6 +143,9 @@ func (r *limitRace) work(w, each int, limit int64, s *fdbpq.Settings) {
 	var last fdbpq.ID
 	for n := range each {
 		ops := []fdbpq.Op{op(fdbpq.Op{Kind: fdbpq.OpInfo}, r.q), opPush(r.q, int64(n%3), fmt.Sprintf("%d-%02d", w, n))}
+		if s.MaxLeasedPerGroup > 0 {
+			ops[1] = inGroup(ops[1], string(rune('a'+n%2)))
+		}
 		switch more := (fdbpq.Op{Queue: r.q, Lease: time.Hour, ID: last}); n % 6 {
 		case 0:
 			more.Kind, more.Configure = fdbpq.OpConfigure, func(s *fdbpq.Settings) { s.AckWait += time.Second }
@@ -152,7 +160,8 @@ func (r *limitRace) work(w, each int, limit int64, s *fdbpq.Settings) {
 			ops = append(ops, more)
 		default:
 			for i, token := range tokens {
-				ops = append(ops, fdbpq.Op{Kind: []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpTerm}[i%2], Queue: r.q, Token: token})
+				kind := []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpTerm, fdbpq.OpNak}[(n/6+i)%3]
+				ops = append(ops, fdbpq.Op{Kind: kind, Queue: r.q, Token: token})
 			}
 			tokens = nil
 		}
@@ -161,7 +170,10 @@ func (r *limitRace) work(w, each int, limit int64, s *fdbpq.Settings) {
 			r.Error(err)
 			return
 		}
-		if i := results[0].Info; s.MaxLeased == 0 && i.Ready+i.Leased > limit || s.MaxLeased > 0 && i.Leased > s.MaxLeased {
+		switch i := results[0].Info; {
+		case s.MaxLeasedPerGroup > 0 && slices.ContainsFunc(i.Groups, func(g fdbpq.GroupCount) bool { return g.Leased > s.MaxLeasedPerGroup }),
+			s.MaxLeased > 0 && i.Leased > s.MaxLeased,
+			s.MaxLeased+s.MaxLeasedPerGroup == 0 && i.Ready+i.Leased > limit:
 			r.Errorf("there are %+v", i)
 		}
 		for i := range ops {
@@ -254,6 +266,114 @@ func TestMaxBytesOfLargeQueue(t *testing.T) {
 		wantEqual(t, "several transactions discard", tries > 1, true)
 		info := f.infoOf(q, 0)
 		wantEqual(t, "left", info.Ready+info.Leased+info.Delayed, int64(10))
+		f.check()
+	}
+}
+
+// The bytes of items that staged pops have taken are counted right, whether anybody collects them or not, while max_bytes
+// comes and goes; the fixture's check compares them with a scan.
+func TestBytesOfUncollectedPops(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		random, _ := newRandom(f.T)
+		clock := f.setClock()
+		q := f.queue("jobs")
+		for n := range harness.RaceTimes(120, 40) {
+			clock.advance(time.Duration(random.IntN(2000)) * time.Millisecond)
+			switch random.IntN(8) {
+			case 0:
+				most := []int64{0, 1 << 40, 1_000}[random.IntN(3)]
+				f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes, s.Discard = most, fdbpq.DiscardOld })
+			case 1, 2:
+				f.leave(q, clock.now(), fdbpq.Front)
+			case 3:
+				f.apply(op(opPopMin, q), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second})
+			default:
+				push := opPush(q, random.Int64N(3), strings.Repeat("\x00", []int{random.IntN(20), 200_000}[random.IntN(6)/5]))
+				if random.IntN(4) == 0 {
+					push.Message.Headers = map[string][]string{"A": {"\x00b", ""}}
+				}
+				f.apply(push)
+			}
+			if n%10 == 0 {
+				f.check()
+			}
+		}
+	})
+}
+
+// Staged pops that are collected are counted, and so are those that are counted first while they wait for that.
+func TestBytesOfStagedPops(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
+	f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 1 << 30 })
+	const workers, each = 4, 40
+	for range workers * each {
+		f.push(q, 1, "12345")
+	}
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			p := staged.New(f.db, q)
+			for range each {
+				must(p.PopMin(f.ctx))
+			}
+		})
+	}
+	for range 20 {
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 0 })
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 1 << 30 })
+		f.check()
+	}
+	wg.Wait()
+	f.check()
+}
+
+// What leaves and comes while a large queue is counted is counted once.
+func TestBytesWhileCounting(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		var ops []fdbpq.Op
+		for i := range 6000 {
+			ops = append(ops, opPush(q, int64(i%3), "12345"))
+			if len(ops) == 2000 {
+				f.apply(ops...)
+				ops = nil
+			}
+		}
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes, s.MaxDeliver = 1<<30, 1 })
+		done := make(chan error, 1)
+		go func() {
+			b := fdbpq.NewBatcher(f.db, f.Keyspace)
+			_, err := b.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "x")})
+			done <- err
+		}()
+		for running := true; running; {
+			r := f.apply(op(opPopMin, q), op(opPopMax, q), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})
+			f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: r[2].Lease.Token},
+				fdbpq.Op{Kind: fdbpq.OpRedrive, Queue: q.DeadLetters()}, fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &r[1].Item})
+			select {
+			case err := <-done:
+				if err != nil && !kv.MaybeCommitted(err) {
+					f.Error(err)
+				}
+				running = false
+			default:
+			}
+		}
+	})
+}
+
+// Whoever counts items conflicts with whoever takes one that does not count yet, in whichever order they commit.
+func TestCountingConflicts(t *testing.T) {
+	for _, countsFirst := range []bool{false, true} {
+		f := onMem(t)
+		q := f.queue("jobs")
+		f.fill(q, "a", "b", "c")
+		first, second := op(opPopMin, q), fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.MaxBytes = 100 }}
+		if countsFirst {
+			first, second = second, first
+		}
+		f.wantConflict(true, func() { wantError(t, f.apply(first)[0].Err, nil) }, second)
 		f.check()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -80,6 +81,13 @@ func compareIDs(a, b fdbpq.ID) int {
 }
 
 func (m *model) expired(i *modelItem) bool { return !i.Expires.IsZero() && !i.Expires.After(m.now) }
+
+// is reports whether an operation has returned this item.
+func (i *modelItem) is(got *fdbpq.Item) bool {
+	return got.ID == i.ID && string(got.Value) == string(i.Value) && reflect.DeepEqual(got.Headers, i.Headers) &&
+		got.MsgID == i.MsgID && got.Unique == i.Unique && got.Expires.Equal(i.Expires) &&
+		got.PushedAt.Equal(i.PushedAt) && reflect.DeepEqual(got.DeadLetter, i.DeadLetter)
+}
 
 // fallsDue is when something has to be done about an item; the zero time if nothing has.
 func (i *modelItem) fallsDue() time.Time {

@@ -100,27 +100,16 @@ func pushOp(priority int64, headers bool) []fdbpq.Op {
 func TestRoundsOfBatches(t *testing.T) {
 	push, popMin, popMax := opNoItem, opPopMin, opPopMax
 	peekMin, peekMax, length := opPeekMin, opPeekMax, opLen
-	plain := func(n int) func(*roundsFixture) {
+	with := func(n int, push []fdbpq.Op) func(*roundsFixture) {
 		return func(f *roundsFixture) {
 			for range n {
-				f.batch(pushOp(0, false))
+				f.batch(push)
 			}
 		}
 	}
-	withHeaders := func(n int) func(*roundsFixture) {
-		return func(f *roundsFixture) {
-			for range n {
-				f.batch(pushOp(0, true))
-			}
-		}
-	}
-	inGroups := func(n int) func(*roundsFixture) {
-		return func(f *roundsFixture) {
-			for range n {
-				f.batch([]fdbpq.Op{inGroup(opPush(nil, 1, ""), "a")})
-			}
-		}
-	}
+	plain := func(n int) func(*roundsFixture) { return with(n, pushOp(0, false)) }
+	withHeaders := func(n int) func(*roundsFixture) { return with(n, pushOp(0, true)) }
+	inGroups := with(1, []fdbpq.Op{inGroup(opPush(nil, 1, ""), "a")})
 	none := plain(0)
 	lease := fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}
 	leased := func(maxDeliver int64, headers bool, late time.Duration) func(*roundsFixture) {
@@ -138,15 +127,6 @@ func TestRoundsOfBatches(t *testing.T) {
 	}
 	setConsumer := opSetConsumer(nil, "a", "1")
 	nak, term := fdbpq.Op{Kind: fdbpq.OpNak}, fdbpq.Op{Kind: fdbpq.OpTerm}
-	empty := func(f *roundsFixture) { f.batch(ops(popMin)) }
-	emptyFirst := func(f *roundsFixture) {
-		empty(f)
-		plain(2)(f)
-	}
-	emptyOnce := func(f *roundsFixture) {
-		emptyFirst(f)
-		f.batch(ops(popMin))
-	}
 	cases := []struct {
 		name   string
 		before func(*roundsFixture)
@@ -165,9 +145,6 @@ func TestRoundsOfBatches(t *testing.T) {
 		{name: "pop", before: plain(2), ops: ops(popMin), reads: 4, rounds: 1, both: true},
 		{name: "pop of items with headers", before: withHeaders(2), ops: ops(popMin, popMin), reads: 6, rounds: 2, both: true},
 		{name: "pop of an empty queue", before: none, ops: ops(popMin), reads: 4, rounds: 1, empty: 1, both: true},
-		{name: "pop of a queue that was empty", before: empty, ops: ops(popMin), reads: 4, rounds: 1, empty: 1, both: true},
-		{name: "pop of a queue that was empty and is not", before: emptyFirst, ops: ops(popMin), reads: 4, rounds: 1, both: true},
-		{name: "pop of a queue that was empty and was not", before: emptyOnce, ops: ops(popMin), reads: 4, rounds: 1, both: true},
 		{name: "pop of too few", before: plain(1), ops: ops(popMin, popMin), reads: 4, rounds: 1, empty: 1, both: true},
 		{name: "pop.max", before: plain(2), ops: ops(popMax), reads: 4, rounds: 1},
 		{name: "pop.max of items with headers", before: withHeaders(2), ops: ops(popMax), reads: 5, rounds: 2},
@@ -191,8 +168,8 @@ func TestRoundsOfBatches(t *testing.T) {
 		{name: "all kinds", before: withHeaders(2), ops: ops(push, popMin, peekMin, length), reads: 10, rounds: 5, both: true},
 
 		// With groups there are more reads, of one queue in as many round trips as with any other header.
-		{name: "push with a group", before: inGroups(1), ops: []fdbpq.Op{inGroup(opPush(nil, 1, ""), "a")}, reads: 9, rounds: 1},
-		{name: "pop of an item with a group", before: inGroups(1), ops: ops(popMin), reads: 7, rounds: 2,
+		{name: "push with a group", before: inGroups, ops: []fdbpq.Op{inGroup(opPush(nil, 1, ""), "a")}, reads: 9, rounds: 1},
+		{name: "pop of an item with a group", before: inGroups, ops: ops(popMin), reads: 7, rounds: 2,
 			many: 101}, // how far its group is gets read when the pop gets there
 
 		// The items of dead pops return to all queues together. Their values are read in a few steps of growing size,
@@ -284,20 +261,11 @@ func TestReturningBesideACorruptAnswer(t *testing.T) {
 
 	list := slices.Repeat(ops(opPopMin), 3)
 	wantList(t, "results", summary(list, f.batch(list[:1])), "value", "value", "value")
-
 	write(f.fixture, func(tx kv.Transaction) {
 		tx.Clear(bad)
 		tx.Clear(due)
 	})
-	of := func(pairs []kv.KeyValue) (keys []string) {
-		for _, pair := range pairs {
-			if bytes.HasPrefix(pair.Key, tuple.Tuple{f.priority, "queue-1"}.Pack()) {
-				keys = append(keys, fmt.Sprintf("%x", pair.Key))
-			}
-		}
-		return keys
-	}
-	wantList(t, "keys of the queue", of(f.stored(f.priority)))
+	f.corrupt = false
 }
 
 // Read has the same results as a Batcher, and accepts only operations that read.
@@ -320,4 +288,54 @@ func TestRead(t *testing.T) {
 	q := f.queues[0]
 	results = f.read(op(configure, q), opSetConsumer(q, "a", "x"), draws(q, 0)[0])
 	wantErrors(t, results, fdbpq.ErrOp, fdbpq.ErrOp, fdbpq.ErrOp)
+}
+
+// A queue without groups has no keys of groups, and nothing reads or writes any; only an info looks whether there are
+// some. What else is read and written is counted in TestRoundsOfBatches.
+func TestWithoutGroupsNothingIsAdded(t *testing.T) {
+	var queue []byte
+	var noted []string
+	f := newFixture(t, &spy{Database: memkv.New(memkv.Options{}), asked: func(method string, key []byte) {
+		if rest, found := bytes.CutPrefix(key, queue); found && len(rest) > 1 {
+			kind, _, _ := strings.Cut(string(rest[1:]), "\x00") // behind the type of a string
+			if !strings.Contains("i m h a n t c", kind) {
+				noted = append(noted, method+" "+kind)
+			}
+		}
+	}}, fdbpq.RawValues)
+	queue = tuple.Tuple{f.priority, "jobs"}.Pack()
+	q := f.queue("jobs")
+	var id fdbpq.ID
+	var item fdbpq.Item
+	var token fdbpq.Token
+	push := opPush(q, 1, "x")
+	headers := push
+	headers.Message.Headers = map[string][]string{"A": {"1"}}
+	of := func(kind fdbpq.OpKind) fdbpq.Op { return fdbpq.Op{Kind: kind, Priority: 3, Lease: time.Minute} }
+	lease, pop, restore := of(fdbpq.OpLease), of(fdbpq.OpPop), of(fdbpq.OpRestore)
+	for n, o := range []fdbpq.Op{
+		push, push, headers, withDelay(push, time.Hour), pop, opPopMax, push, lease, of(fdbpq.OpExtend), of(fdbpq.OpNak),
+		lease, of(fdbpq.OpAck), push, opPeekMin, opLen, of(fdbpq.OpGet), of(fdbpq.OpRank), of(fdbpq.OpMove),
+		of(fdbpq.OpRemove), push, lease, of(fdbpq.OpTerm), of(fdbpq.OpPurge), pop,
+		withTTL(push, time.Hour), lease, of(fdbpq.OpRelease), pop, restore,
+	} {
+		o.Queue, o.ID, o.Token = q, id, token
+		if o.Kind == fdbpq.OpRestore {
+			o.Item = &item
+		}
+		result := f.apply(o)[0]
+		if result.Err != nil && !errors.Is(result.Err, fdbpq.ErrEmpty) {
+			t.Errorf("operation %d: %v", n, result.Err)
+		}
+		if !result.Lease.Until.IsZero() {
+			token = result.Lease.Token
+		}
+		if result.Item.ID != (fdbpq.ID{}) {
+			id, item = result.Item.ID, result.Item
+		}
+		wantList(t, fmt.Sprint("of groups, by operation ", n), noted)
+	}
+	f.apply(inGroup(push, "a"))
+	slices.Sort(noted)
+	wantList(t, "with a group", noted, "add z", "set w", "snapshot get v", "snapshot get z", "snapshot range w", "snapshot range w", "snapshot range y")
 }

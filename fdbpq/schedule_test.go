@@ -134,10 +134,6 @@ func TestSchedulePolicies(t *testing.T) {
 			wantError(f.T, f.one(begin, opUnschedule(q, id)).Err, nil)
 		}
 
-		f.setSchedule(q, schedule.Schedule{ID: "a", Every: minutely, IfMissed: schedule.All}, begin)
-		wantEqual(f.T, "all", len(fired(250*time.Minute)), 250) // in several transactions
-		remove("a")
-
 		f.setSchedule(q, schedule.Schedule{ID: "c", Every: minutely, Overlap: schedule.Skip}, begin)
 		at := func(d time.Duration, op fdbpq.Op) fdbpq.Result { op.Queue = q; return f.one(begin.Add(d), op) }
 		wantEqual(f.T, "length", at(2*time.Minute, fdbpq.Op{Kind: fdbpq.OpLen}).Len, 1) // ready

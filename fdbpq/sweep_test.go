@@ -1,7 +1,7 @@
 package fdbpq_test
 
 import (
-	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,20 +101,103 @@ func TestRedrive(t *testing.T) {
 	})
 }
 
-// Counts are exact and nothing happens twice, whatever is unknown of the outcome of commits.
+// Counts are exact and nothing happens twice, whatever is unknown of the outcome of commits: to items, settings, a
+// consumer, and what is drawn from a source.
 func TestUnknownEdits(t *testing.T) {
 	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
 		ids := f.order(q)
 		f.bury(time.Now(), f.queue("b"), "x", "y", "z")
+		f.setSource(f.queue("s"), `{"stream":"S"}`)
+		again := opSetConsumer(q, "a", "")
+		again.Change = func(old []byte, _ time.Time) ([]byte, error) { return append(slices.Clone(old), '+'), nil }
 		ready()
-		r := f.apply(fdbpq.Op{Kind: fdbpq.OpRemove, Queue: q, ID: ids[1]}, fdbpq.Op{Kind: fdbpq.OpMove, Queue: q, ID: ids[0], Priority: 9},
-			fdbpq.Op{Kind: fdbpq.OpPurge, Queue: fifo}, opPush(fifo, 0, "new"), fdbpq.Op{Kind: fdbpq.OpRedrive, Queue: f.queue("b-dead"), Limit: 2})
-		wantError(f.T, errors.Join(r[0].Err, r[1].Err), nil)
-		wantEqual(f.T, "purged and redriven", []int64{r[2].Progress.Done, r[4].Progress.Done}, []int64{6, 2})
+		r := f.apply(append(draws(f.queue("s"), 0, "drawn"),
+			fdbpq.Op{Kind: fdbpq.OpRemove, Queue: q, ID: ids[1]},
+			fdbpq.Op{Kind: fdbpq.OpMove, Queue: q, ID: ids[0], Priority: 9},
+			fdbpq.Op{Kind: fdbpq.OpPurge, Queue: fifo}, opPush(fifo, 0, "new"),
+			fdbpq.Op{Kind: fdbpq.OpRedrive, Queue: f.queue("b-dead"), Limit: 2},
+			fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.MaxDeliver++ }}, again)...)
+		wantErrors(f.T, r)
+		wantEqual(f.T, "purged and redriven", []int64{r[4].Progress.Done, r[6].Progress.Done}, []int64{6, 2})
 		f.calm()
 		wantList(f.T, "left", f.values(q.PopMin), "2", "3", "4", "0")
 		wantEqual(f.T, "purged", f.length(fifo), 0)
 		wantList(f.T, "home", f.values(f.queue("b").PopMin), "x", "y")
 		wantList(f.T, "dead", f.values(f.queue("b-dead").PopMin), "z")
+		wantEqual(f.T, "max_deliver", f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Settings.MaxDeliver, 1)
+		f.wantConsumers("changed", q, "a=+")
+		f.wantSource("drawn", f.queue("s"), 1, "drawn")
 	})
+}
+
+// A release may write the first history of a queue. What comes after it in its transaction knows that.
+func TestPurgeAfterRelease(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q, now := f.queue("jobs"), time.Now()
+		id := f.push(q, 1, "a")
+		f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
+		f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpRelease, Queue: q, ID: id}, fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
+		wantEqual(f.T, "histories", len(f.stored(f.priority)), 0)
+	})
+}
+
+// The methods that change items by their ids, in a caller's transaction.
+func TestEditsInCallersTransaction(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
+	f.bury(time.Now(), q, "dead")
+	dead := q.DeadLetters()
+	f.fill(q, "a", "b", "c")
+	write(f, func(tx kv.Transaction) {
+		wantError(t, q.Remove(tx, must(q.PeekMin(tx)).ID), nil)
+		must(q.Move(tx, must(q.PeekMin(tx)).ID, 7))
+		wantError(t, q.Release(tx, must(q.PeekMin(tx)).ID), fdbpq.ErrNotLeased)
+		letter := must(dead.PeekMin(tx)).ID
+		must(dead.RedriveItem(tx, letter))
+		wantError(t, errOf(dead.RedriveItem(tx, letter)), fdbpq.ErrNotFound)
+	})
+	wantList(t, "left", f.values(q.PopMin), "c", "dead", "b")
+	f.push(q, 1, "purged")
+	write(f, func(tx kv.Transaction) {
+		wantEqual(t, "purged", must(q.Purge(tx, fdbpq.AnyState, fdbpq.Progress{})).Done, 1)
+	})
+}
+
+// To browse few items of a state among very many of another does not read those.
+func TestBrowseReadsLittle(t *testing.T) {
+	const few, much = 100, 3000
+	f := onMem(t)
+	now := time.Now()
+	for _, state := range []fdbpq.ItemState{fdbpq.Ready, fdbpq.Delayed} {
+		q := f.queue(state.String())
+		var ops []fdbpq.Op
+		for i := range few + much {
+			o := opPush(q, 1, "v")
+			o.Message.Headers = map[string][]string{"A": {"b"}}
+			if (i%(1+much/few) == 0) == (state == fdbpq.Delayed) {
+				o.Delay = time.Hour
+			}
+			ops = append(ops, o)
+		}
+		f.applyAt(now, ops...)
+
+		for _, end := range []fdbpq.End{fdbpq.Front, fdbpq.Back} {
+			n, keys := 0, 0
+			counted := &spy{Database: f.db, found: func(pairs ...kv.KeyValue) { keys += len(pairs) }}
+			_, err := (&fdbpq.Browse{State: state, End: end}).Walk(f.ctx, counted, q, now, func(*fdbpq.Browsed) bool { n++; return true })
+			wantError(t, err, nil)
+			if n != few || keys > 8*few {
+				t.Errorf("%v from %d: %d items, and %d keys read", state, end, n, keys)
+			}
+			t.Logf("%v from %d: %d items, and %d keys read", state, end, n, keys)
+
+			keys, n = 0, 0
+			_, err = (&fdbpq.Browse{End: end}).Walk(f.ctx, counted, q, now, func(*fdbpq.Browsed) bool { n++; return true })
+			wantError(t, err, nil)
+			if n != few+much || keys > 3*n { // two keys each
+				t.Errorf("all from %d: %d items, and %d keys read", end, n, keys)
+			}
+			t.Logf("all from %d: %d items, and %d keys read", end, n, keys)
+		}
+	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// A batch of only reads writes nothing, not even a receipt, and a Batcher leaves only that of its last batch.
+// A batch of only reads writes nothing, not even a receipt. Of others, only the last one is left.
 func TestReadOnlyBatch(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, fifo := f.queue("a"), f.fifoQueue("a")
@@ -107,7 +107,9 @@ func testCorruptQueue(f *fixture, damage func(*fixture, kv.Transaction)) {
 		wantEqual(f.T, "keys", len(f.stored(f.priority)), before-7)
 	}
 	reads := []fdbpq.Op{op(opLen, bad), op(opPeekMin, bad), op(opLen, good), opPush(bad, 5, "more"), opPush(good, 5, "more")}
-	wantError(f.T, errOf(f.batcher.Apply(f.ctx, reads[:3])), nil)
+	looks := f.apply(append(reads[:3:3], op(fdbpq.Op{Kind: fdbpq.OpInfo}, bad))...)
+	wantEqual(f.T, "the info fails like the length", looks[3].Err != nil, looks[0].Err != nil)
+	wantEqual(f.T, "there is an info", looks[3].Info != nil, looks[3].Err == nil)
 	if results, err := f.batcher.Apply(f.ctx, reads); err != nil || results[4].Err != nil {
 		f.Errorf("a batch of pushes failed: %+v, %v", results, err)
 	}

@@ -40,7 +40,8 @@ func idsOf(items []fdbpq.Browsed) (ids []fdbpq.ID) {
 	return ids
 }
 
-// A walk finds the items of a long queue in their order, in full, from either end, in any state, in pages of any size.
+// A walk finds the items of a long queue in their order, in full, from either end, in any state, in
+// pages of any size.
 func TestBrowse(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		random, _ := newRandom(f.T)

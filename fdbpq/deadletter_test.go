@@ -14,11 +14,13 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// The name of a dead-letter queue is not too long, and not that of its own queue, however often items die.
+// The name of a dead-letter queue is not too long, and not that of its own queue, however often
+// items die.
 func TestDeadLetterNames(t *testing.T) {
 	die := func(f *fixture, q *fdbpq.PriorityQueue) (to string) {
 		f.push(q, 1, "a")
-		p := f.batcher.Start(f.ctx, []fdbpq.Op{{Kind: fdbpq.OpTerm, Queue: q, Token: f.leaseSome(q, 1, time.Minute)[0]}})
+		token := f.leaseSome(q, 1, time.Minute)[0]
+		p := f.batcher.Start(f.ctx, []fdbpq.Op{{Kind: fdbpq.OpTerm, Queue: q, Token: token}})
 		wantErrors(t, must(p.Wait()))
 		return p.Filled()[0].Name
 	}
@@ -85,7 +87,8 @@ func TestTermUncounted(t *testing.T) {
 // A queue in a subspace of its own has its dead letters inside.
 func TestDeadLettersOutsideAKeyspace(t *testing.T) {
 	f := onMem(t)
-	f.corrupt = true                                                      // there are no receipts there
+	f.corrupt = true // there are no receipts there
+
 	space := tuple.NewSubspace(tuple.Tuple{f.priority + "-x"}).Sub("own") // is removed with the rest
 	q := fdbpq.NewQueue(space, fdbpq.RawValues)
 	write(f, func(tx kv.Transaction) {
@@ -95,7 +98,8 @@ func TestDeadLettersOutsideAKeyspace(t *testing.T) {
 		wantError(t, err, nil)
 		wantError(t, q.Term(tx, lease.Token, "no"), nil)
 	})
-	for _, dead := range []*fdbpq.Queue{fdbpq.NewQueue(space.Sub("dead"), fdbpq.RawValues), q.DeadLetters()} {
+	inside := fdbpq.NewQueue(space.Sub("dead"), fdbpq.RawValues)
+	for _, dead := range []*fdbpq.Queue{inside, q.DeadLetters()} {
 		item, err := f.look(dead.Peek)
 		if err != nil || string(item.Value) != "a" || item.DeadLetter.Queue != "" || item.DeadLetter.Reason != "no" {
 			t.Errorf("%+v, %v", item, err)

@@ -60,7 +60,7 @@ func (s *slow) waiting() []string {
 	return events
 }
 
-// onSlow runs a test in a synctest bubble, with a store that commits to that of the fixture when told to.
+// onSlow runs a test in a synctest bubble, with a store that commits to the fixture's when told to.
 func onSlow(t *testing.T, test func(f *fixture, s *slow)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := onMem(t)
@@ -90,7 +90,8 @@ func TestPushesReadWhileOthersCommit(t *testing.T) {
 		for i := range 4 {
 			started := make(chan *fdbpq.Pending, 1)
 			go func() {
-				started <- b.Start(f.ctx, []fdbpq.Op{opPush(q, 1, fmt.Sprint(i)), opPush(q, 2, fmt.Sprint(i, "b"))})
+				ops := []fdbpq.Op{opPush(q, 1, fmt.Sprint(i)), opPush(q, 2, fmt.Sprint(i, "b"))}
+				started <- b.Start(f.ctx, ops)
 			}()
 			if i == 0 {
 				wantList(t, "first", s.waiting(), "begin", "commit")
@@ -135,7 +136,8 @@ func TestPushesAfterOnesTriedAgain(t *testing.T) {
 			for _, p := range []*fdbpq.Pending{first, second} {
 				must(p.Wait())
 			}
-			wantList(t, fmt.Sprint("items after ", lost), f.values(q.PopMin), "other 0", "other 1", "other 2", "first", "second")
+			got := f.values(q.PopMin)
+			wantList(t, lost.Error(), got, "other 0", "other 1", "other 2", "first", "second")
 		})
 	}
 }
@@ -207,8 +209,8 @@ func TestOtherBatchesWait(t *testing.T) {
 }
 
 // All pushes of several Batchers, some started before the previous batch has ended, are there
-// exactly once, and those of one Batcher in the order they were started, within a group or without one, whatever happens to
-// the commits.
+// exactly once, and those of one Batcher in the order they were started, within a group or without,
+// whatever happens to the commits, and while others lease and give back the same group.
 func TestPushesStayInOrder(t *testing.T) {
 	_, seed := newRandom(t)
 	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})

@@ -42,32 +42,6 @@ func ExamplePriorityQueue_Push() {
 	// Output: priority 5: pack order 4711
 }
 
-func ExampleQueue() {
-	ctx := context.Background()
-	db := memkv.New(memkv.Options{})
-	defer db.Close()
-	mail := fdbpq.NewQueue(tuple.NewSubspace(tuple.Tuple{"mail"}), fdbpq.RawValues)
-
-	for _, text := range []string{"hello", "goodbye"} {
-		_, err := kv.Transact(ctx, db, func(tx kv.Transaction) (fdbpq.ID, error) {
-			return mail.Enqueue(tx, fdbpq.Message{Value: []byte(text)})
-		})
-		if err != nil {
-			log.Fatal(err)
-		}
-	}
-	letter, err := kv.Transact(ctx, db, mail.Dequeue)
-	if err != nil {
-		log.Fatal(err)
-	}
-	left, err := kv.ReadTransact(ctx, db, mail.Len)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("%s, and %d more\n", letter.Value, left)
-	// Output: hello, and 1 more
-}
-
 // A Batcher runs the operations of many callers in one transaction, and handles commits of
 // unknown outcome by itself.
 func ExampleBatcher() {

@@ -58,14 +58,17 @@ var prefixes = map[string]directory{
 	"begins as text": []byte("\x02pq"),
 }
 
-// In any subspace, items are where the recipe looks for them, also if the caller changes the bytes of the prefix later.
+// In any subspace, items are where the recipe looks for them, also if the caller changes the bytes
+// of the prefix later.
 func TestQueuesInAnySubspace(t *testing.T) {
 	for name, prefix := range prefixes {
 		t.Run(name, func(t *testing.T) {
 			f := onMem(t)
 			inPrefix := tuple.FromBytes(prefix)
-			jobsIn, mailIn, allIn := directory(inPrefix.Sub("jobs").Bytes()), directory(inPrefix.Sub("mail").Bytes()), slices.Clone(prefix)
-			jobs, mail := fdbpq.NewPriorityQueue(jobsIn, fdbpq.RawValues), fdbpq.NewQueue(mailIn, fdbpq.RawValues)
+			jobsIn := directory(inPrefix.Sub("jobs").Bytes())
+			mailIn, allIn := directory(inPrefix.Sub("mail").Bytes()), slices.Clone(prefix)
+			jobs := fdbpq.NewPriorityQueue(jobsIn, fdbpq.RawValues)
+			mail := fdbpq.NewQueue(mailIn, fdbpq.RawValues)
 			k := must(fdbpq.NewKeyspaceIn(allIn, "pq", "q", fdbpq.RawValues))
 			for _, of := range []directory{jobsIn, mailIn, allIn} {
 				clear(of)
@@ -115,7 +118,8 @@ func TestKeyspacesInSubspaces(t *testing.T) {
 			t.Errorf("%s: %d keys were added, want 11", name, len(after)-len(before))
 		}
 		for _, pair := range after {
-			if !bytes.HasPrefix(pair.Key, prefix) && !slices.ContainsFunc(before, func(old kv.KeyValue) bool { return bytes.Equal(old.Key, pair.Key) }) {
+			there := func(old kv.KeyValue) bool { return bytes.Equal(old.Key, pair.Key) }
+			if !bytes.HasPrefix(pair.Key, prefix) && !slices.ContainsFunc(before, there) {
 				t.Errorf("%s: key %q is outside of the subspace", name, pair.Key)
 			}
 		}
@@ -174,10 +178,12 @@ func FuzzParseID(f *testing.F) {
 		f.Add(fdbpq.ID{Priority: n, Count: n, Random: [20]byte{1, 2, 255}}.String())
 	}
 	good, encode := fdbpq.ID{Priority: 5, Count: 7}.String(), base64.RawURLEncoding.EncodeToString
+	zeros := make([]byte, 20)
 	for _, bad := range []string{
-		"", "not an id", good[:len(good)-4], good + "AAAA", good[:8] + "\n" + good[8:], good + "\r\n", good + " ", good + "=", "+" + good[1:],
-		encode(append([]byte{0x16, 0, 5, 0x14}, make([]byte, 20)...)),                         // a long integer
-		encode(append([]byte{0x1d, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0x14}, make([]byte, 20)...)), // one that is too long
+		"", "not an id", good[:len(good)-4], good + "AAAA", good[:8] + "\n" + good[8:], good + "\r\n",
+		good + " ", good + "=", "+" + good[1:],
+		encode(append([]byte{0x16, 0, 5, 0x14}, zeros...)),                         // a long integer
+		encode(append([]byte{0x1d, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0x14}, zeros...)), // a longer one
 		encode(make([]byte, 22)), // no integers
 	} {
 		f.Add(bad)

@@ -130,7 +130,8 @@ func TestMuchIsSwept(t *testing.T) {
 	})
 }
 
-// The same beside a push of the largest message, which leaves room for what is due, with faults and without.
+// The same beside a push of the largest message, which leaves room for what is due, with faults and
+// without.
 func TestMuchFallsDueWithFaults(t *testing.T) {
 	for _, fault := range append(unanswered, faultkv.None, faultkv.Conflict, faultkv.Throttled) {
 		t.Run(fault.String(), func(t *testing.T) {

@@ -256,7 +256,8 @@ func TestLeasesOfRecipeItems(t *testing.T) {
 				wantEqual(f.T, "items", items, before)
 			}
 			for i, want := range list {
-				end := fdbpq.Op{Queue: q, Token: f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease.Token}
+				lease := f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease
+				end := fdbpq.Op{Queue: q, Token: lease.Token}
 				if end.Kind = fdbpq.OpAck; i%2 == 0 {
 					end.Kind = fdbpq.OpTerm
 				}

@@ -416,7 +416,8 @@ func TestSearchesMissOnce(t *testing.T) {
 			}
 		}
 		for _, pair := range f.stored(f.priority) {
-			if key := must(tuple.Unpack(pair.Key)); key[2] == "w" && (key[4] == int64(6) || key[4] == int64(8)) {
+			key := must(tuple.Unpack(pair.Key))
+			if key[2] == "w" && (key[4] == int64(6) || key[4] == int64(8)) {
 				f.Errorf("left is %v", key)
 			}
 		}

@@ -70,9 +70,9 @@ func TestRetireBesidePush(t *testing.T) {
 	f.wantListed("afterwards", "jobs")
 }
 
-// Many push, pop, lease, settle, remove and configure at the same time: there are never more items or leases than the
-// limits allow, of the queue or of a group, as the store has it before each batch, every item ends once, and no change of settings is
-// lost, whatever becomes of commits.
+// Many push, pop, lease, settle, remove and configure at the same time: there are never more items
+// or leases than the limits allow, of the queue or a group, as the store has it before each batch,
+// every item ends once, and no change of settings is lost, whatever becomes of commits.
 func TestRaces(t *testing.T) {
 	onEngines(t, testRaces)
 	t.Run("faults", func(t *testing.T) {
@@ -170,8 +170,9 @@ func (r *limitRace) work(w, each int, limit int64, s *fdbpq.Settings) {
 			r.Error(err)
 			return
 		}
+		tooMany := func(g fdbpq.GroupCount) bool { return g.Leased > s.MaxLeasedPerGroup }
 		switch i := results[0].Info; {
-		case s.MaxLeasedPerGroup > 0 && slices.ContainsFunc(i.Groups, func(g fdbpq.GroupCount) bool { return g.Leased > s.MaxLeasedPerGroup }),
+		case s.MaxLeasedPerGroup > 0 && slices.ContainsFunc(i.Groups, tooMany),
 			s.MaxLeased > 0 && i.Leased > s.MaxLeased,
 			s.MaxLeased+s.MaxLeasedPerGroup == 0 && i.Ready+i.Leased > limit:
 			r.Errorf("there are %+v", i)
@@ -369,7 +370,8 @@ func TestCountingConflicts(t *testing.T) {
 		f := onMem(t)
 		q := f.queue("jobs")
 		f.fill(q, "a", "b", "c")
-		first, second := op(opPopMin, q), fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.MaxBytes = 100 }}
+		first := op(opPopMin, q)
+		second := fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: discardOld(0, 100)}
 		if countsFirst {
 			first, second = second, first
 		}

@@ -18,7 +18,7 @@ import (
 // hooked is a store that calls functions of a test, unless they are nil.
 type hooked struct {
 	kv.Database
-	begin        func(kv.BeginOptions) error              // before a transaction, which an error prevents
+	begin        func(kv.BeginOptions) error              // before a transaction; an error prevents it
 	begun        func()                                   // before it reads
 	beforeCommit func()                                   // after all its reads
 	commit       func(kv.Transaction) kv.Future[struct{}] // instead of its commit
@@ -60,18 +60,6 @@ func (tx hookedTransaction) Commit() kv.Future[struct{}] {
 	return future
 }
 
-// rival is a batch, and what another client does after the batch has read and before it
-// commits.
-type rival struct {
-	name   string
-	before []fdbpq.Op // what is there
-	batch  []fdbpq.Op
-	rival  []fdbpq.Op
-	// allowed are the results of batch and rival that some order of all operations
-	// explains, with the rival's in their own order.
-	allowed []string
-}
-
 // Each result of a batch must be true at some moment between its start and its end, even if
 // another client is faster. Each case tries to break that: a peek that sees the batch's own
 // push, which nobody else sees before the commit, and misses what is there by then.
@@ -86,7 +74,13 @@ func TestPeeksInBatchesAreLinearizable(t *testing.T) {
 	ops := func(list ...fdbpq.Op) []fdbpq.Op { return list }
 	list := func(values ...string) string { return fmt.Sprintf("%q", values) }
 
-	for _, c := range []rival{
+	for _, c := range []struct {
+		name    string
+		before  []fdbpq.Op // what is there
+		batch   []fdbpq.Op
+		rival   []fdbpq.Op // what another client does before the batch commits
+		allowed []string   // the results that some order of all operations explains
+	}{
 		{"own push, a better one comes first", nil, ops(push(5, "own"), first), ops(push(1, "r"), last),
 			[]string{list("", "r", "", "r"), list("", "own", "", "own")}},
 		{"own push, a better one was there and is popped", ops(push(1, "x")), ops(push(5, "own"), first), ops(popMin, first),

@@ -13,7 +13,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/fdbpq/staged"
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // infoOf returns what a Batcher says about a queue.
@@ -63,20 +62,6 @@ func (f *fixture) wantPriorities(q *fdbpq.PriorityQueue, first int64, want fdbpq
 		if last := got.Priorities[len(got.Priorities)-1]; got.Priorities[0].Priority != first || last.Priority != 29 {
 			f.Errorf("limit %d: from %v to %v", limit, got.Priorities[0], last)
 		}
-	}
-}
-
-// A damaged counter fails the info, and nothing else of the batch.
-func TestInfoOfDamagedQueue(t *testing.T) {
-	f := onMem(t)
-	f.corrupt = true
-	q := f.queue("q")
-	f.push(q, 0, "a")
-	write(f, func(tx kv.Transaction) { tx.Set(tuple.Tuple{f.priority, "q", "n"}.Pack(), []byte("no")) })
-	results := f.apply(fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q}, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q})
-	wantError(t, results[0].Err, fdbpq.ErrCorrupt)
-	if results[0].Info != nil || results[1].Err != nil {
-		t.Errorf("info %+v, peek %v", results[0].Info, results[1].Err)
 	}
 }
 

@@ -400,9 +400,10 @@ func TestMigrateRefusals(t *testing.T) {
 			if test.target != nil {
 				test.target(from, to)
 			}
-			before := []string{fmt.Sprintf("%q", from.pairs()), fmt.Sprintf("%q", to.pairs())}
+			stores := func() string { return fmt.Sprintf("%q, %q", from.pairs(), to.pairs()) }
+			before := stores()
 			wantError(t, errOf(runMigration(from, to)), test.want)
-			wantList(t, "stores", []string{fmt.Sprintf("%q", from.pairs()), fmt.Sprintf("%q", to.pairs())}, before...)
+			wantEqual(t, "stores", stores(), before)
 			to.corrupt, from.corrupt = true, true // some are half full
 		})
 	}

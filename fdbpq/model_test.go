@@ -84,9 +84,10 @@ func (m *model) expired(i *modelItem) bool { return !i.Expires.IsZero() && !i.Ex
 
 // is reports whether an operation has returned this item.
 func (i *modelItem) is(got *fdbpq.Item) bool {
-	return got.ID == i.ID && string(got.Value) == string(i.Value) && reflect.DeepEqual(got.Headers, i.Headers) &&
-		got.MsgID == i.MsgID && got.Unique == i.Unique && got.Expires.Equal(i.Expires) &&
-		got.PushedAt.Equal(i.PushedAt) && reflect.DeepEqual(got.DeadLetter, i.DeadLetter)
+	return got.ID == i.ID && bytes.Equal(got.Value, i.Value) &&
+		got.MsgID == i.MsgID && got.Unique == i.Unique &&
+		reflect.DeepEqual(got.Headers, i.Headers) && reflect.DeepEqual(got.DeadLetter, i.DeadLetter) &&
+		got.Expires.Equal(i.Expires) && got.PushedAt.Equal(i.PushedAt)
 }
 
 // fallsDue is when something has to be done about an item; the zero time if nothing has.

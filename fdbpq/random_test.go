@@ -114,6 +114,7 @@ func TestEveryItemOnce(t *testing.T) {
 	}
 	f.run(seed, 6, func(w *worker) {
 		var back []fdbpq.Op // what this worker has to restore
+		begin := w.givingUp()
 		for round := range 140 {
 			ops := slices.Clone(back)
 			for n := range w.random.IntN(6) {
@@ -127,8 +128,7 @@ func TestEveryItemOnce(t *testing.T) {
 				}
 				ops = append(ops, o)
 			}
-			ctx, cancel := context.WithCancel(f.ctx)
-			w.batcher = w.batcherWithEnd(cancel)
+			ctx, cancel := begin()
 			results, err := w.batcher.Apply(ctx, ops)
 			cancel()
 			if err != nil && !errors.Is(err, context.Canceled) {
@@ -193,13 +193,4 @@ func (w *worker) givingUp() func() (context.Context, context.CancelFunc) {
 		}
 		return ctx, cancel
 	}
-}
-
-// batcherWithEnd returns a Batcher whose next batch cancel may give up after a commit of
-// unknown outcome.
-func (w *worker) batcherWithEnd(cancel func()) *fdbpq.Batcher {
-	if w.random.IntN(3) > 0 {
-		return fdbpq.NewBatcher(w.faults, w.Keyspace)
-	}
-	return fdbpq.NewBatcher(&hooked{Database: w.faults, unknown: cancel}, w.Keyspace)
 }

@@ -146,7 +146,8 @@ func TestSettle(t *testing.T) {
 		onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
 			n++
 			abandoned := unanswered[n%len(unanswered)]
-			f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: f.leaseSome(q, 1, time.Hour)[0]}) // "0" has a history
+			lease := f.leaseSome(q, 1, time.Hour)[0]
+			f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: lease}) // "0" has a history
 			before := f.itemsStored()
 			popped := f.apply(op(opPopMin, q), op(opPopMax, q), op(opPopMin, fifo))
 			ops := []fdbpq.Op{opRestore(q, popped[0].Item), opRestore(q, popped[1].Item), opRestore(fifo, popped[2].Item), op(opPopMin, q), op(opPopMin, q),
@@ -381,8 +382,8 @@ func TestSettleCountsExpiredOnce(t *testing.T) {
 	}
 }
 
-// Popped items that do not fit into one transaction return in parts. They may take much more of it than the length of
-// their values: zero bytes count twice in tuples, and long keys several times.
+// Popped items that do not fit into one transaction return in parts. They may take much more of it
+// than the length of their values: zero bytes count twice in tuples, and long keys several times.
 func TestSettleOfMuchData(t *testing.T) {
 	large := fdbpq.Message{Value: pattern(fdbpq.MaxMessageSize/2+1, 1)}
 	for name, c := range map[string]struct {
@@ -394,8 +395,11 @@ func TestSettleOfMuchData(t *testing.T) {
 		script   []faultkv.Fault
 	}{
 		"values": {queue: "a", n: 5, message: large},
-		"faults": {queue: "a", n: 5, message: large, script: append([]faultkv.Fault{faultkv.UnknownMade}, unanswered...)},
-		"zeros":  {format: fdbpq.TupleValues, queue: "a", n: 300, message: fdbpq.Message{Value: make([]byte, 45_000)}},
+		"faults": {queue: "a", n: 5, message: large, script: unanswered},
+		"zeros": {
+			format: fdbpq.TupleValues, queue: "a", n: 300,
+			message: fdbpq.Message{Value: make([]byte, 45_000)},
+		},
 		"keys": {
 			queue: strings.Repeat("x", 128), n: 6500, priority: 1 << 60,
 			message: fdbpq.Message{Value: make([]byte, 800), Headers: map[string][]string{"A": {"b"}}},
@@ -470,7 +474,7 @@ func TestSweepReceipts(t *testing.T) {
 	})
 }
 
-// An item that another program stored in the other format is restored, and returned, as it was stored.
+// An item that another program stored in the other format is restored and returned as it was.
 func TestSettleKeepsTheStoredBytes(t *testing.T) {
 	f := newUnsureWith(t, faultkv.Options{}, fdbpq.TupleValues)
 	q := f.queue("a")

@@ -76,18 +76,13 @@ func TestStoreRefusesOtherSettings(t *testing.T) {
 				[]fdbpq.Setting{fdbpq.SettingRoots, fdbpq.SettingValueFormat}},
 		} {
 			_, err := f.open(c.k, fdbpq.StoreOptions{})
-			var mismatch *fdbpq.MismatchError
-			if !errors.As(err, &mismatch) {
-				f.Errorf("%s: %v", name, err)
-				continue
-			}
 			var settings []fdbpq.Setting
-			for _, m := range mismatch.Mismatches {
-				settings = append(settings, m.Setting)
+			if mismatch, ok := errors.AsType[*fdbpq.MismatchError](err); ok {
+				for _, m := range mismatch.Mismatches {
+					settings = append(settings, m.Setting)
+				}
 			}
-			if !slices.Equal(settings, c.want) {
-				f.Errorf("%s: %v: want %q", name, err, c.want)
-			}
+			wantEqual(f.T, name, settings, c.want)
 		}
 		if n := len(f.stored(f.priority + "2-store")); n > 0 {
 			f.Errorf("a refused keyspace has %d records", n)

@@ -337,7 +337,8 @@ func TestExpiredAreCountedOnce(t *testing.T) {
 	}
 }
 
-// A dead letter of the largest size leaves no room for anything else, and is swept all the same, byte for byte.
+// A dead letter of the largest size leaves no room for anything else, and is swept all the same,
+// byte for byte.
 func TestSweepOfALargeDeadLetter(t *testing.T) {
 	onStores(t, func(f *fixture) {
 		clock := f.setClock()
@@ -352,7 +353,8 @@ func TestSweepOfALargeDeadLetter(t *testing.T) {
 		clock.advance(time.Hour)
 		swept := f.sweepDue(clock.now(), large, ids)
 		wantEqual(f.T, "swept", fmt.Sprint(swept.msgIDs, swept.filled), "400 [{false large} {false large-dead}]")
-		f.wantDead(large.DeadLetters(), m, fdbpq.DeadLetter{Queue: "large", Reason: fdbpq.ReasonMaxDeliver, Deliveries: 1})
+		want := fdbpq.DeadLetter{Queue: "large", Reason: fdbpq.ReasonMaxDeliver, Deliveries: 1}
+		f.wantDead(large.DeadLetters(), m, want)
 	})
 }
 

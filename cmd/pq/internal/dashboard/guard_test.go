@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ const secret = "correct horse battery staple"
 
 // Every page has the headers that keep other sites, and items, from doing harm.
 func TestSecurityHeaders(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t, func(o *Options) { o.Hosts = []string{"Queues.example", "other.example:99"} })
 	b := r.browser()
 	for _, path := range []string{"/", "/queue/pq/jobs", "/queue/pq/jobs/items", "/queue/pq/jobs/item/none", "/dead", "/bridges", "/none", "/static/none"} {
 		h := b.get(path).Header
@@ -35,12 +36,8 @@ func TestSecurityHeaders(t *testing.T) {
 	if set := r.browser().get("/").Header.Get("Set-Cookie"); !strings.Contains(set, "HttpOnly") || !strings.Contains(set, "SameSite=Strict") || cookie == "" {
 		t.Errorf("the cookie is %q, then %q", set, cookie)
 	}
-}
 
-// A name that resolves to this address, in the hands of another site, opens nothing.
-func TestRebinding(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Hosts = []string{"Queues.example", "other.example:99"} })
-	b := r.browser()
+	// A name that resolves to this address, in the hands of another site, opens nothing.
 	_, port, _ := strings.Cut(strings.TrimPrefix(r.board.URL(), "http://"), ":")
 	for host, want := range map[string]int{
 		"localhost": 200, "localhost:" + port: 200, "LOCALHOST:" + port: 200, "127.0.0.1:" + port: 200, "[::1]:" + port: 200, "[::1]": 200,
@@ -105,16 +102,6 @@ func TestCrossSitePosts(t *testing.T) {
 	}
 }
 
-// A link that somebody follows from another site comes without the cookie. It must not end the
-// session.
-func TestLinkFromAnotherSite(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Token = secret })
-	a := r.browser().get("/bridges", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate")
-	if a.Header.Get("Refresh") != "0" || a.Header.Get("Set-Cookie") != "" || a.body != "" {
-		t.Errorf("headers %v, %s", a.Header, a.body)
-	}
-}
-
 // Requests that are too large, too many fields and too many at a time are refused.
 func TestLimits(t *testing.T) {
 	r := newRig(t, nil)
@@ -161,21 +148,40 @@ func TestLimits(t *testing.T) {
 	await("status")
 }
 
-// With a token, nothing is shown before somebody has logged in.
+// With a token, nothing is shown before somebody has logged in: pages lead to the form for that, and forms stay as
+// they are. Only probes get by.
 func TestLogin(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Token = secret })
 	r.push("a")
 	b := r.browser()
+	// A link that somebody follows from another site comes without the cookie. It must not end the session.
+	link := b.get("/bridges", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate")
+	if link.Header.Get("Refresh") != "0" || link.Header.Get("Set-Cookie") != "" || link.body != "" {
+		t.Errorf("headers %v, %s", link.Header, link.body)
+	}
+	for _, path := range []string{healthPath, readyPath} {
+		other := b.do(http.MethodPost, path, "", "Host", "evil.example").wants(t, http.StatusMisdirectedRequest)
+		other.lacks(t, "nats://", "<html")
+		b.do(http.MethodPost, path, "").wants(t, http.StatusUnauthorized).lacks(t, "nats://")
+		b.get(path).wants(t, http.StatusOK)
+	}
 	for _, path := range []string{"/", "/queue/pq/jobs", "/events?page=queues", "/dead", "/none"} {
 		a := b.get(path)
 		if a.StatusCode != http.StatusSeeOther || !strings.HasPrefix(a.Header.Get("Location"), "/login") {
 			t.Errorf("%s: status %d, %s", path, a.StatusCode, a.Header.Get("Location"))
 		}
-		b.get(path, "HX-Request", "true").wants(t, http.StatusUnauthorized)
+		if to := b.get(path, "HX-Request", "true").wants(t, http.StatusUnauthorized).Header.Get("HX-Redirect"); to != loginPath {
+			t.Errorf("%s, which asks for itself, leads to %q", path, to)
+		}
 	}
+	b.do(http.MethodHead, "/dead", "").wants(t, http.StatusSeeOther)
 	b.post("/queue/pq/jobs/purge", "name", "jobs").wants(t, http.StatusUnauthorized)
 
 	b.get("/login").wants(t, http.StatusOK, `type="password"`)
+	form := b.do(http.MethodPost, "/queue/pq/jobs/push", "csrf="+b.token, "HX-Request", "true")
+	if form.wants(t, http.StatusUnauthorized, "log in first, in another tab").Header.Get("HX-Redirect") != "" {
+		t.Error("the form is left")
+	}
 	b.do(http.MethodPost, "/login", "token="+secret).wants(t, http.StatusForbidden) // no CSRF token
 	b.post("/login", "token", secret+"x").wants(t, http.StatusUnauthorized, errToken.Error())
 	before := b.token
@@ -224,19 +230,12 @@ func TestLoginLimits(t *testing.T) {
 
 	l := r.board.guard.logins
 	for i := range maxSessions + 10 { // from elsewhere
-		must(t, l.logIn(discard{}, &http.Request{RemoteAddr: fmt.Sprintf("10.0.%d.%d:1", i/250, i%250)}, secret))
+		must(t, l.logIn(httptest.NewRecorder(), &http.Request{RemoteAddr: fmt.Sprintf("10.0.%d.%d:1", i/250, i%250)}, secret))
 	}
 	if n := len(l.sessions); n == 0 || n > maxSessions {
 		t.Errorf("%d sessions", n)
 	}
 }
-
-// discard is a ResponseWriter that nobody reads.
-type discard struct{}
-
-func (discard) Header() http.Header         { return http.Header{} }
-func (discard) Write(b []byte) (int, error) { return len(b), nil }
-func (discard) WriteHeader(int)             {}
 
 // Behind a proxy, the user is whom the proxy names, and nobody else gets in.
 func TestProxyUser(t *testing.T) {
@@ -267,18 +266,6 @@ func TestOpenAddressIsRefused(t *testing.T) {
 	must(t, board.Run(ctx))
 }
 
-// Only probes get by without a login and with every name.
-func TestProbesOpenNothing(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Token = secret })
-	b := r.browser()
-	for _, path := range []string{healthPath, readyPath} {
-		a := b.do(http.MethodPost, path, "", "Host", "evil.example").wants(t, http.StatusMisdirectedRequest)
-		a.lacks(t, "nats://", "<html")
-		b.do(http.MethodPost, path, "").wants(t, http.StatusUnauthorized).lacks(t, "nats://")
-		b.get(path).wants(t, http.StatusOK)
-	}
-}
-
 // Who has not logged in keeps nobody out by sending slowly, and sends little.
 func TestSlowForms(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Token = secret })
@@ -295,21 +282,6 @@ func TestSlowForms(t *testing.T) {
 	b := r.browser()
 	b.get("/login").wants(t, http.StatusOK)
 	b.do(http.MethodPost, "/static/push", "csrf="+b.token+"&value="+strings.Repeat("x", maxOpenBody)).wants(t, http.StatusRequestEntityTooLarge)
-}
-
-// When the session is over, pages lead to the form to log in, and forms stay as they are.
-func TestSessionIsOver(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Token = secret })
-	b := r.browser()
-	b.get("/login")
-	b.do(http.MethodHead, "/dead", "").wants(t, http.StatusSeeOther)
-	a := b.do(http.MethodPost, "/queue/pq/jobs/push", "csrf="+b.token, "HX-Request", "true").wants(t, http.StatusUnauthorized, "log in first, in another tab")
-	if a.Header.Get("HX-Redirect") != "" {
-		t.Error("the form is left")
-	}
-	if b.get("/dead", "HX-Request", "true").Header.Get("HX-Redirect") != loginPath {
-		t.Error("a list that asks for itself does not lead to the login")
-	}
 }
 
 // An action is about as many items as the dialog has said, whatever a search has found since.
@@ -335,26 +307,27 @@ func TestCountOfDialog(t *testing.T) {
 	}
 }
 
-// Dead letters that the role may not read leave the others on the page, as does a role without
-// discovery.
+// Dead letters that the role may not read leave the others on the page, as does a role without discovery. Who may
+// list one kind of queues sees those, and who may list none is told so.
 func TestRoleOfSomeQueues(t *testing.T) {
 	t.Parallel()
-	r := newRigAs(t, "*.list", "*.*.info", "pq.jobs-dead.items")
-	ctx := context.Background()
-	other := client.New(r.Conn).PriorityQueue("another")
-	_, err := other.Push(ctx, 0, []byte("x"))
-	must(t, err)
-	d, err := other.LeaseMin(ctx)
-	must(t, err)
-	must(t, d.Term(ctx, "hidden"))
-	r.push("y")
-	d, err = r.jobs.LeaseMin(ctx)
-	must(t, err)
-	must(t, d.Term(ctx, "no such user"))
-
+	r := newRigAs(t, "pq.list", "*.*.info", "pq.jobs-dead.items")
+	queues := client.New(r.Conn)
+	for name, reason := range map[string]string{"another": "hidden", "jobs": "no such user"} {
+		_, err := queues.PriorityQueue(name).Push(t.Context(), 0, []byte("x"))
+		must(t, err)
+		d, err := queues.PriorityQueue(name).LeaseMin(t.Context())
+		must(t, err)
+		must(t, d.Term(t.Context(), reason))
+	}
 	b := r.browser()
+	b.sees("/", `href="/queue/pq/jobs-dead"`, `class="live"`)
 	b.sees("/dead", "no such user", "may not send requests to pq.another-dead.items")
 	b.sees("/bridges", "may not send requests to $SRV.STATS")
+
+	r = newRigAs(t, "*.*.info", "$SRV.>")
+	r.push("a")
+	r.browser().sees("/", "may not send requests to pq.list").lacks(t, `href="/queue/pq/jobs"`)
 }
 
 // What the server refuses, it is not asked again for a while, however many queues there are.

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,6 +176,47 @@ func TestEvents(t *testing.T) {
 
 	r.stop() // which ends the others
 }
+
+// A page gets one change a second, however much happens.
+func TestPace(t *testing.T) {
+	synctest.Test(t, pace)
+}
+
+func pace(t *testing.T) {
+	pages, err := newRenderer()
+	must(t, err)
+	l := &live{figures: figures{queues: map[queueRef]*queueState{}, bridges: bridges{}}, changed: make(chan struct{})}
+	b := &board{pages: pages, guard: newGuard(&Options{}, 1), live: l, closing: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &changesOf{}
+	s := &stream{board: b, w: w, page: "queues", query: url.Values{}, sent: sent{}}
+	s.r = httptest.NewRequestWithContext(ctx, http.MethodGet, "/events?page=queues", nil)
+	var running sync.WaitGroup
+	running.Go(s.run)
+	for i := range 1000 {
+		l.mu.Lock()
+		l.queue(queueRef{"pq", fmt.Sprintf("queue-%d", i)}).Ready = 1
+		close(l.changed)
+		l.changed = make(chan struct{})
+		l.mu.Unlock()
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	running.Wait()
+	if w.n < 9 || w.n > 12 {
+		t.Errorf("%d changes in 10 s", w.n)
+	}
+}
+
+// changesOf counts what a stream writes.
+type changesOf struct {
+	discard
+	n int
+}
+
+func (c *changesOf) Write(b []byte) (int, error)    { c.n++; return len(b), nil }
+func (*changesOf) SetWriteDeadline(time.Time) error { return nil }
+func (*changesOf) Flush()                           {}
 
 // Nobody is asked anything while nobody looks.
 func TestInterest(t *testing.T) {

@@ -100,6 +100,7 @@ func (s *deadScan) keep() {
 func (s *deadScan) run() error {
 	ctx, cancel := context.WithTimeout(s.searches.ctx, longestSearch)
 	defer cancel()
+	s.live.awaitList(ctx)
 	rows := s.live.deadQueues()
 	for i := range rows {
 		_ = s.live.ask(ctx, rows[i].queueRef) // the list may be older

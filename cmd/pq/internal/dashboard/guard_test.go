@@ -32,6 +32,14 @@ func TestSecurityHeaders(t *testing.T) {
 			t.Errorf("%s has headers %v", path, h)
 		}
 	}
+	for _, want := range []string{
+		"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "form-action 'self'",
+		"frame-ancestors 'none'", "base-uri 'none'",
+	} {
+		if !strings.Contains(policy, want) || strings.Contains(policy, "unsafe") {
+			t.Errorf("the policy is %s: want %s", policy, want)
+		}
+	}
 	cookie := b.get("/none").Request.Header.Get("Cookie")
 	if set := r.browser().get("/").Header.Get("Set-Cookie"); !strings.Contains(set, "HttpOnly") || !strings.Contains(set, "SameSite=Strict") || cookie == "" {
 		t.Errorf("the cookie is %q, then %q", set, cookie)
@@ -248,15 +256,24 @@ func TestProxyUser(t *testing.T) {
 	if !strings.Contains(a.Header.Get("Set-Cookie"), "Secure") {
 		t.Errorf("the cookie is %q", a.Header.Get("Set-Cookie"))
 	}
+
+	b = r.browser()
+	b.get("/queue/pq/jobs", "X-User", "ann <b>").wants(t, http.StatusOK, "ann &lt;b&gt;")
+	b.do(http.MethodPost, "/queue/pq/jobs/push", "value=x&csrf="+b.token, "X-User", "ann").wants(t, http.StatusOK)
+	if !strings.Contains(r.log.String(), "action=push queue=pq.jobs user=ann") {
+		t.Errorf("logged %s", r.log)
+	}
 }
 
 // Who is not sure to be alone on the machine, needs a login.
 func TestOpenAddressIsRefused(t *testing.T) {
 	t.Parallel()
 	env := testenv.New(t, testenv.Options{})
-	o := Options{Listen: "0.0.0.0:0", Conn: env.Conn, Grammar: env.Grammar, Log: slog.New(slog.DiscardHandler)}
-	if _, err := New(o); !errors.Is(err, ErrOpen) {
-		t.Errorf("%v", err)
+	o := Options{Conn: env.Conn, Grammar: env.Grammar, Log: slog.New(slog.DiscardHandler)}
+	for _, o.Listen = range []string{"[::]:0", ":0", "0.0.0.0:0"} {
+		if _, err := New(o); !errors.Is(err, ErrOpen) {
+			t.Errorf("%s: %v", o.Listen, err)
+		}
 	}
 	o.ProxyUser = "X-User"
 	board, err := New(o)

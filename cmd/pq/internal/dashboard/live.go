@@ -19,7 +19,7 @@ const (
 	// histories have no gap when somebody comes back.
 	slowTick = 10 * time.Second
 	keepTime = 5 * time.Minute
-	// pollTime bounds each request of a look.
+	// pollTime bounds each request of a look, and those about single queues together.
 	pollTime = 3 * time.Second
 	// firstLook is how long a page waits for figures if nobody looked for freshFor. Then it comes as
 	// it is, and changes.
@@ -107,12 +107,15 @@ func (l *live) look(ctx context.Context, now time.Time) {
 			l.list(ctx)
 		}
 
+		// Pages change when the look ends: what takes too long, is due again.
+		within, cancel := context.WithTimeout(ctx, pollTime)
 		var asked errgroup.Group
 		asked.SetLimit(4)
 		for _, q := range l.due(now) {
-			asked.Go(func() error { return l.ask(ctx, q) })
+			asked.Go(func() error { return l.ask(within, q) })
 		}
 		_ = asked.Wait() // what is not known, is shown as such
+		cancel()
 	}
 
 	l.mu.Lock()
@@ -223,6 +226,20 @@ func (l *live) freshen(ctx context.Context) {
 	case <-news:
 	case <-ctx.Done():
 	case <-time.After(firstLook):
+	}
+}
+
+// awaitList waits for the list of queues if it is old, but not for one that fails.
+func (l *live) awaitList(ctx context.Context) {
+	for failed := false; !failed && l.isListDue(time.Now()) && l.g.nc.IsConnected(); {
+		select {
+		case <-l.watch():
+		case <-ctx.Done():
+			return
+		}
+		l.mu.Lock()
+		failed = l.listErr != nil
+		l.mu.Unlock()
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
-	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
@@ -26,41 +24,31 @@ var started struct {
 	pq      string
 }
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := runWith(m)
+func TestMain(m *testing.M) { harness.Main(browsing{m}) }
+
+// browsing are the tests, for which the browser is there. It ends with this process, however that ends:
+// chromedp ties it to this one, and its own children end with it.
+type browsing struct{ *testing.M }
+
+func (b browsing) Run() int {
+	code, err := b.run()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		code = 1
+		return 1
 	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	return code
 }
 
-// runWith runs the tests while the browser is there.
-func runWith(m *testing.M) (code int, err error) {
+func (b browsing) run() (code int, err error) {
 	folder, err := os.MkdirTemp("", "pq-dashboard-test-")
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 
-	started.pq = filepath.Join(folder, "pq")
-	build := harness.Command("go", "build", "-o", started.pq)
-	if harness.Race { // then races of the program fail the test, which sees its exit code
-		build.Args = append(build.Args, "-race")
+	if started.pq, err = build(folder, "pq"); err != nil {
+		return 0, err
 	}
-	build.Args = append(build.Args, "./cmd/pq")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("%w\n%s", err, out)
-	}
-
 	browser, err := findBrowser()
 	if err != nil {
 		return 0, err
@@ -68,8 +56,7 @@ func runWith(m *testing.M) (code int, err error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(browser), chromedp.UserDataDir(filepath.Join(folder, "profile")),
 		chromedp.NoSandbox, // it would refuse to run as root, as in containers; it opens only our pages
-		// No name leads anywhere but to this machine.
-		chromedp.Flag("host-resolver-rules", "MAP * 127.0.0.1"),
+		chromedp.Flag("host-resolver-rules", "MAP * 127.0.0.1"), // no name leads anywhere else
 		chromedp.Flag("force-color-profile", "srgb"),
 	)
 	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
@@ -81,15 +68,31 @@ func runWith(m *testing.M) (code int, err error) {
 	}
 	started.browser = ctx
 
-	code = m.Run()
+	code = b.M.Run()
 	err = chromedp.Cancel(ctx) // waits for its end
 	closeBrowser()
 	return code, err
 }
 
+// build builds a program, and returns where it is.
+func build(folder, name string) (program string, err error) {
+	program = filepath.Join(folder, name)
+	cmd := harness.Command("go", "build", "-o", program)
+	if harness.Race { // then races of the program fail the test, which sees its exit code
+		cmd.Args = append(cmd.Args, "-race")
+	}
+	cmd.Args = append(cmd.Args, "./cmd/"+name)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return program, nil
+}
+
 // findBrowser returns the path of Chromium.
 func findBrowser() (string, error) {
-	for _, name := range []string{os.Getenv("PQ_TEST_CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
+	named := os.Getenv("PQ_TEST_CHROMIUM")
+	for _, name := range []string{named, "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(cmp.Or(name, "-")); err == nil {
 			return path, nil
 		}

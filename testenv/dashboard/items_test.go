@@ -1,14 +1,20 @@
 package dashboard
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv"
 )
 
 // pushMany pushes n items, whose values are item 0, item 1 and so on. Each tenth belongs to the tenant acme.
@@ -35,16 +41,11 @@ func (b *tab) act(form, action string, n int, done string) {
 	if n == 1 {
 		items = "item"
 	}
-	b.confirm(action, fmt.Sprintf("%d %s", n, items), done)
-}
-
-// confirm says yes to an action that asks.
-func (b *tab) confirm(action, items, done string) {
-	b.Helper()
-	b.seesIn("#act h2", action+" "+items+" of ")
-	b.press("#act", action+" "+items)
-	b.seesIn("#act", items+" "+done)
-	eval[bool](b, "window.before = true")
+	about := fmt.Sprintf("%d %s", n, items)
+	b.seesIn("#act h2", action+" "+about+" of ")
+	b.press("#act", action+" "+about)
+	b.seesIn("#act", about+" "+done)
+	b.do("window.before = true")
 	b.press("#act", "Close")
 	b.until(`!window.before && document.readyState == "complete"`) // the list is loaded again
 }
@@ -52,16 +53,16 @@ func (b *tab) confirm(action, items, done string) {
 func TestItems(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
+	jobs := s.client.PriorityQueue("jobs")
 	s.pushMany("jobs", 250)
-	_, err := s.client.PriorityQueue("jobs").LeaseMin(t.Context())
-	must(t, err)
-	_, err = s.client.PriorityQueue("jobs").Push(t.Context(), 9, []byte("much later"), client.Delay(time.Hour))
+	s.lease("jobs")
+	_, err := jobs.Push(t.Context(), 9, []byte("much later"), client.Delay(1000*time.Hour))
 	must(t, err)
 
 	b := newTab(t, s.url)
-	b.open("/queue/pq/jobs/items")
+	b.open("/queue/pq/jobs/items", `$("nav.tabs").innerText.includes("All 251")`)
 	b.has(100, "#items tbody tr")
-	b.seesIn("nav.tabs", "All 251", "Ready 249", "Leased 1", "Delayed 1")
+	b.seesIn("nav.tabs", "Ready 249", "Leased 1", "Delayed 1")
 	b.press(".pager", "Next")
 	b.seesIn("#items", `{"item": 100}`)
 	b.press(".pager", "Next")
@@ -69,37 +70,38 @@ func TestItems(t *testing.T) {
 	b.seesIn("#items", "much later")
 	b.press("nav.tabs", "Leased")
 	b.has(1, "#items tbody tr")
-	b.seesIn("#items", `{"item": 0}`, "s left")
+	b.seesIn("#items", `{"item": 0}`, "h left")
 	b.press("nav.tabs", "Delayed")
 	b.has(1, "#items tbody tr")
-	b.seesIn("#items", "59m")
+	b.seesIn("#items", "41d")
 	b.open("/queue/pq/jobs/items?end=max")
-	b.until(`document.querySelector("#items tbody tr").innerText.includes("much later")`)
+	b.seesIn("#items tbody tr", "much later")
 
 	// The place of an item that has gone is still a place.
-	page, err := s.client.PriorityQueue("jobs").Items(t.Context(), client.ItemsOptions{Limit: 50})
+	page, err := jobs.Items(t.Context(), client.ItemsOptions{Limit: 50})
 	must(t, err)
-	must(t, s.client.PriorityQueue("jobs").Remove(t.Context(), *page.Next))
+	must(t, jobs.Remove(t.Context(), *page.Next))
 	b.open("/queue/pq/jobs/items?after=" + *page.Next)
-	b.until(`document.querySelector("#items tbody tr").innerText.includes('{"item": 50}')`)
+	b.seesIn("#items tbody tr", `{"item": 50}`)
 }
 
 func TestItemActions(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	s.push("jobs", 5, "a", "b", "c", "d", "e")
-	delivery, err := s.client.PriorityQueue("jobs").LeaseMin(t.Context())
-	must(t, err)
+	delivery := s.lease("jobs")
 	ids := s.ids("jobs")
 	b := newTab(t, s.url)
 	pick := func(ids ...string) {
-		b.open("/queue/pq/jobs/items")
+		b.Helper()
+		b.open("/queue/pq/jobs/items", `$("#bulk")`)
 		for _, id := range ids {
 			b.click(`input[name=ids][value="` + id + `"]`)
 		}
 	}
 
-	pick(ids[0])
+	b.open("/queue/pq/jobs/items", `$$("#bulk button").some(b => b.innerText == "Release…")`)
+	b.click(`input[name=ids][value="` + ids[0] + `"]`)
 	b.act("#bulk", "Release", 1, "released")
 	s.lengths("jobs", 5, 0)
 	if err := delivery.Ack(t.Context()); err == nil {
@@ -117,7 +119,7 @@ func TestItemActions(t *testing.T) {
 	b.press("#bulk", "Move…")
 	b.fill("#act [name=priority]", "soon")
 	b.press("#act", "Move 1 item")
-	b.until(`document.querySelector("#act .err") && document.querySelector("#act [name=priority]").value == "soon"`)
+	b.refuses("#act", map[string]string{"priority": "soon"})
 	b.fill("#act [name=priority]", "-2")
 	b.press("#act", "Move 1 item")
 	b.seesIn("#act", "1 item moved")
@@ -128,21 +130,16 @@ func TestItemActions(t *testing.T) {
 	}
 
 	// All on the page.
-	b.open("/queue/pq/jobs/items")
+	pick()
 	b.click("[data-pick-all]")
 	b.act("#bulk", "Remove", 3, "removed")
 	s.lengths("jobs", 0)
 
-	// Without any selected, nothing happens.
+	// Without any selected, there is nothing to do.
 	s.push("jobs", 5, "a")
-	b.open("/queue/pq/jobs/items")
-	b.run()
-	if n := b.count("#bulk .acts button:not([disabled])"); n > 0 {
-		b.press("#bulk", "Remove…")
-		b.until(`document.querySelector("#act").innerText.length > 0`)
-		b.until(`!document.querySelector("#act button.main:not([disabled])")`)
-	}
-	s.lengths("jobs", 1)
+	pick()
+	b.until(`$$("#bulk .acts button").length > 0`)
+	b.has(0, "#bulk .acts button:not([disabled])")
 }
 
 // search searches a page of items.
@@ -151,7 +148,7 @@ func (b *tab) search(match, header string) {
 	b.fill("[name=match]", match)
 	b.fill("[name=header]", header)
 	b.press("form.filter", "Search")
-	b.until(`new URLSearchParams(location.search).has("search")`)
+	b.until(`new URLSearchParams(location.search).has("search") && document.readyState == "complete"`)
 }
 
 func TestSearch(t *testing.T) {
@@ -164,7 +161,7 @@ func TestSearch(t *testing.T) {
 	b.seesIn("#items", "1 item matches", "Looked at all 3,000")
 	b.has(1, "#items tbody tr")
 
-	b.open("/queue/pq/jobs/items")
+	b.open("/queue/pq/jobs/items", `$("#bulk")`)
 	b.search("", "X-Tenant: acme")
 	b.seesIn("#items", "300 items match")
 	b.has(100, "#items tbody tr")
@@ -187,24 +184,38 @@ func TestSearch(t *testing.T) {
 	b.open("/queue/pq/jobs/items")
 	b.fill("[name=header]", "no colon")
 	b.press("form.filter", "Search")
-	b.until(`document.querySelector(".filter .err, #items .err")?.innerText.length > 0 && document.querySelector("[name=header]").value == "no colon"`)
+	b.refuses("form.filter", map[string]string{"header": "no colon"})
 }
 
-// TestSearchStops: a long search shows what it has found, and can be stopped.
+// slow is a store whose reads wait while it is shut.
+type slow struct {
+	kv.Database
+	door *sync.RWMutex
+}
+
+func (s slow) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+	s.door.RLock()
+	defer s.door.RUnlock()
+	return s.Database.BeginRead(ctx)
+}
+
+// TestSearchStops: a search that takes long says so, and can be stopped.
 func TestSearchStops(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t)
-	s.pushMany("jobs", 50_000)
+	var door sync.RWMutex
+	s := systemIn(t, testenv.New(t, testenv.Options{
+		Wrap: func(db kv.Database) kv.Database { return slow{db, &door} },
+	}))
+	s.pushMany("jobs", 10)
 	b := newTab(t, s.url)
-	b.open("/queue/pq/jobs/items")
+	b.open("/queue/pq/jobs/items", `$("#bulk")`)
+	door.Lock()
+	defer door.Unlock()
 	b.search("", "X-Tenant: acme")
-	b.until(`document.querySelectorAll("#items tbody tr").length > 0`)
-	if b.count("#stop") > 0 {
-		b.click("#stop")
-		b.until(`!document.querySelector("#stop")`)
-		b.until(`/Stopped after|Looked at all|More may match/.test(document.querySelector("#items").innerText)`)
-	}
-	b.seesIn("#items", "match")
+	b.seesIn("#items", "0 items match so far")
+	b.click("#stop")
+	b.until(`!$("#stop")`)
+	b.seesIn("#items", "0 items match. Stopped after")
 }
 
 func TestItem(t *testing.T) {
@@ -213,7 +224,7 @@ func TestItem(t *testing.T) {
 	value := map[string]any{"customer": "acme", "lines": []int{1, 2, 3}, "nested": map[string]any{"deep": true}}
 	text, err := json.Marshal(value)
 	must(t, err)
-	message := client.Message{Value: text, Headers: map[string][]string{"X-Tenant": {"acme", "second"}}}
+	message := client.Message{Value: text, Headers: nats.Header{"X-Tenant": {"acme", "second"}}}
 	ack, err := s.client.PriorityQueue("jobs").PushMsg(t.Context(), 3, message)
 	must(t, err)
 	s.push("jobs", 1, "before")
@@ -221,29 +232,31 @@ func TestItem(t *testing.T) {
 	b := newTab(t, s.url)
 	b.open("/queue/pq/jobs/item/" + ack.ID)
 	b.sees(ack.ID, "ready", "X-Tenant", "acme", "second")
-	b.until(`document.querySelector("#value").innerText.split("\n").length > 5`) // JSON laid out
+	b.until(`$("#value").innerText.split("\n").length > 5`) // JSON laid out
 	b.seesIn(".facts", "Served after\n1 item", "Priority\n3", "Deliveries\n0")
 	b.press(".views", "Text")
-	b.until(`document.querySelector("#value").innerText.trim() == ` + quoted(string(text)))
+	b.until(`$("#value").innerText.trim() == ` + quoted(string(text)))
 	b.press(".views", "Hex")
 	b.seesIn("#value", "7b 22 63 75")
 
-	reply, body := s.send(s.request("GET", "/queue/pq/jobs/item/"+ack.ID+"/value", ""))
-	if body != string(text) || reply.Header.Get("Content-Type") != "application/octet-stream" ||
-		!strings.HasPrefix(reply.Header.Get("Content-Disposition"), "attachment") || reply.Header.Get("X-Content-Type-Options") != "nosniff" {
-		t.Errorf("download %q with %v", body, reply.Header)
+	page := "/queue/pq/jobs/item/" + ack.ID
+	reply, body := s.send("GET", page+"/value", "")
+	h := reply.Header
+	if body != string(text) || h.Get("Content-Type") != "application/octet-stream" ||
+		!strings.HasPrefix(h.Get("Content-Disposition"), "attachment") ||
+		h.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("download %q with %v", body, h)
 	}
 
-	delivery, err := s.client.PriorityQueue("jobs").LeaseMax(t.Context(), client.AckWait(time.Hour))
+	delivery, err := s.client.PriorityQueue("jobs").LeaseMax(t.Context(), client.AckWait(12*time.Hour))
 	must(t, err)
-	must(t, delivery.Nak(t.Context(), time.Hour))
-	b.open("/queue/pq/jobs/item/" + ack.ID)
-	b.seesIn(".facts", "59m", "Deliveries\n1")
+	must(t, delivery.Nak(t.Context(), 1000*time.Hour))
+	b.open(page, `$$("main button").some(b => b.innerText == "Remove…")`)
+	b.seesIn(".facts", "41d", "Deliveries\n1")
 	b.act("main", "Remove", 1, "removed")
-	b.expect("status of 404")
-	b.open("/queue/pq/jobs/item/" + ack.ID)
-	b.sees("no such item")
 	b.expect("status of 4")
+	b.open(page)
+	b.sees("no such item")
 	b.open("/queue/pq/jobs/item/" + url.PathEscape("../../x"))
 	b.open("/queue/pq/other/item/" + ack.ID)
 	b.sees("no such item")
@@ -259,11 +272,12 @@ func TestDeadLetters(t *testing.T) {
 	s.bury("jobs", "no <b>ink</b>")
 	s.bury("mail", "out of paper")
 	s.lengths("jobs-dead", 3)
+	s.lengths("mail-dead", 1)
 
 	b := newTab(t, s.url)
 	b.open("/dead")
 	b.sees("4 dead letters in 2 queues", "out of paper", "no <b>ink</b>")
-	b.until(`document.querySelectorAll("#dead tbody tr").length == 3`)
+	b.has(3, "#dead tbody tr")
 
 	// Look at those of a reason, read one, send it home.
 	b.press("#dead tbody tr:first-child", "out of paper")
@@ -271,50 +285,21 @@ func TestDeadLetters(t *testing.T) {
 	b.press("#items tbody tr", "")
 	b.seesIn("#value", "a1")
 	b.sees("Died", "Because of")
-	b.press("main .acts", "Send home…")
-	b.confirm("Send home", "1 item", "sent home")
+	b.open(eval[string](b, "location.href"), `$("main .acts button")`)
+	b.act("main .acts", "Send home", 1, "sent home")
 	s.lengths("jobs", 1)
 	s.lengths("jobs-dead", 2)
 
 	// All of a reason at once.
-	b.open("/dead")
-	b.until(`document.querySelectorAll("#dead tbody tr").length == 3`)
-	find := `#dead tbody tr:has(bdi)`
-	eval[bool](b, `(() => { [...document.querySelectorAll(`+quoted(find)+`)].find(r => r.innerText.includes("ink")).id = "ink"; return true })()`)
-	b.press("#ink", "Send home…")
-	b.confirm("Send home", "1 item", "sent home")
+	b.open("/dead", `$$("#dead tbody tr:has(button)").length == 3`)
+	b.do(`$$("#dead tbody tr").find(r => r.innerText.includes("ink")).id = "ink"`)
+	b.act("#ink", "Send home", 1, "sent home")
 	s.lengths("jobs", 2)
 
-	b.open("/queue/pq/jobs-dead/items")
+	b.open("/queue/pq/jobs-dead/items", `$("#bulk .acts button.main")`)
 	b.sees("Dead letters in jobs-dead")
 	b.click("[data-pick-all]")
-	b.press("#bulk", "Send home…")
-	b.confirm("Send home", "1 item", "sent home")
+	b.act("#bulk", "Send home", 1, "sent home")
 	s.lengths("jobs", 3)
 	s.logged("redrive", "jobs-dead", "1")
-}
-
-func TestFIFOQueue(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	q := s.client.Queue("mail")
-	ack, err := q.Enqueue(t.Context(), []byte("dear all"))
-	must(t, err)
-	b := newTab(t, s.url)
-	b.open("/queue/q/mail")
-	b.seesIn("#totals", "Ready\n1")
-	b.press("#push", "Push an item")
-	b.fill("#push [name=value]", "second")
-	b.press("#push", "Push")
-	b.seesIn("#push", "ushed")
-	b.open("/queue/q/mail/items")
-	b.has(2, "#items tbody tr")
-	b.open("/queue/q/mail/item/" + ack.ID)
-	b.seesIn("#value", "dear all")
-	b.act("main", "Remove", 1, "removed")
-	n, err := q.Len(t.Context())
-	must(t, err)
-	if n != 1 {
-		t.Errorf("%d items", n)
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,7 +30,8 @@ const (
 	needles = 12
 )
 
-// TestMeasure measures what docs/dashboard.md says. The bridge is a process of its own, with the embedded store.
+// TestMeasure measures what docs/dashboard.md says. The bridge is a process of its own, with the embedded
+// store.
 func TestMeasure(t *testing.T) {
 	if *measure == 0 {
 		t.Skip("make bench OF=dashboard")
@@ -41,50 +41,43 @@ func TestMeasure(t *testing.T) {
 	env := testenv.New(t, testenv.Options{Stopped: true})
 	env.NATS.Start()
 	pid := startBridge(t, env)
-	s := &system{Env: env, t: t, client: clientOf(env.Connect())}
+	env.Conn = env.Connect()
 	testenv.Eventually(t, func() error {
-		_, err := s.client.ListPriorityQueues(t.Context(), "", 1)
+		_, err := clientOf(env.Conn).ListPriorityQueues(t.Context(), "", 1)
 		return err
 	})
+	s := systemIn(t, env)
 
 	for i := range 50 {
 		s.push(fmt.Sprintf("queue-%02d", i), 0, "a", "b", "c")
 	}
-	s.dashboard = startDashboard(t, "--server", env.NATS.URL())
-	t.Run("paint", func(t *testing.T) { measurePaint(t, s, "with 50 queues", 300*time.Millisecond) })
+	measurePaint(t, s, "with 50 queues", 300*time.Millisecond)
 	t.Run("tabs, 50 queues", func(t *testing.T) { measureTabs(t, s, pid) })
-
 	s.haystack("events", *measure)
 	t.Run("search", func(t *testing.T) { measureSearch(t, s) })
 	s.graveyard("orders", *measure*7/10)
 	t.Run("dead letters", func(t *testing.T) { measureDead(t, s) })
 	t.Run("tabs, with all items", func(t *testing.T) { measureTabs(t, s, pid) })
-
 	for i := range 10_000 {
 		s.push(fmt.Sprintf("many-%05d", i), 0, "a")
 	}
-	t.Run("paint of 10,000 queues", func(t *testing.T) { measurePaint(t, s, "with 10,000 queues", 2*time.Second) })
+	measurePaint(t, s, "with 10,000 queues", 2*time.Second)
 }
 
 // startBridge starts pqbridge, with its data in a folder of the test, and returns the id of the process.
 func startBridge(t *testing.T, env *testenv.Env) int {
 	t.Helper()
 	folder := t.TempDir()
-	program := filepath.Join(folder, "pqbridge")
-	build := harness.Command("go", "build", "-o", program, "./cmd/pqbridge")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-
+	program, err := build(folder, "pqbridge")
+	must(t, err)
 	cmd := harness.Command(program)
-	cmd.Env = append(environment(), "PQ_NATS_URL="+env.NATS.URL(), "PQ_DATA_DIR="+filepath.Join(folder, "data"), "PQ_HTTP_ADDR=off")
+	cmd.Env = append(environment(), "PQ_NATS_URL="+env.NATS.URL(), "PQ_HTTP_ADDR=off",
+		"PQ_DATA_DIR="+filepath.Join(folder, "data"))
 	var log testenv.Transcript
 	cmd.Stderr = &log
 	must(t, cmd.Start())
 	t.Cleanup(func() {
-		err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait())
-		if err != nil {
+		if err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait()); err != nil {
 			t.Errorf("pqbridge: %v\n%s", err, log.String())
 		}
 	})
@@ -97,10 +90,8 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	must(t, err)
 	_, rest, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(rest)
-	user, err := strconv.Atoi(fields[11])
-	must(t, err)
-	system, err := strconv.Atoi(fields[12])
+	var user, system int
+	_, err = fmt.Sscan(strings.Join(strings.Fields(rest)[11:13], " "), &user, &system)
 	must(t, err)
 	return time.Duration(user+system) * 10 * time.Millisecond // in ticks of 1/100 s
 }
@@ -121,28 +112,21 @@ func measurePaint(t *testing.T, s *system, what string, most time.Duration) {
 	}
 }
 
-// measureTabs compares what the bridge takes without and with open tabs. Each is the visible one of a browser of its
-// own, which a hidden tab of one browser would not be.
+// measureTabs compares what the bridge takes without and with open tabs. Each is the visible one of a browser
+// of its own, which a hidden tab of one browser would not be.
 func measureTabs(t *testing.T, s *system, pid int) {
-	took := func() (bridge, board float64) {
+	took := func() (bridge, board float64) { // in percent of a core
 		b, d := cpuTime(t, pid), cpuTime(t, s.cmd.Process.Pid)
 		<-time.After(watchTime)
-		share := func(since time.Duration, pid int) float64 {
-			return 100 * float64(cpuTime(t, pid)-since) / float64(watchTime)
-		}
-		return share(b, pid), share(d, s.cmd.Process.Pid)
+		b, d = cpuTime(t, pid)-b, cpuTime(t, s.cmd.Process.Pid)-d
+		return 100 * float64(b) / float64(watchTime), 100 * float64(d) / float64(watchTime)
 	}
 	idle, _ := took()
-	var all []*tab
-	for i := range tabs {
-		b := newTab(t, s.url)
-		all = append(all, b)
-		if i%2 == 0 {
-			b.open("/")
-		} else {
-			b.open(fmt.Sprintf("/queue/pq/queue-%02d", i))
-		}
-		b.sees("queue-")
+	all := make([]*tab, tabs)
+	for i := range all {
+		all[i] = newTab(t, s.url)
+		all[i].open([]string{"/", fmt.Sprintf("/queue/pq/queue-%02d", i)}[i%2])
+		all[i].sees("queue-")
 	}
 	bridge, board := took()
 	for _, b := range all {
@@ -150,7 +134,8 @@ func measureTabs(t *testing.T, s *system, pid int) {
 			t.Errorf("a tab is %s, and asks for nothing", state)
 		}
 	}
-	t.Logf("of a core, in %v: the bridge %.1f %% alone and %.1f %% with %d tabs; the dashboard %.1f %%", watchTime, idle, bridge, tabs, board)
+	t.Logf("of a core, in %v: the bridge %.1f %% alone and %.1f %% with %d tabs; the dashboard %.1f %%",
+		watchTime, idle, bridge, tabs, board)
 	if bridge-idle > 2 {
 		t.Errorf("want at most 2 %% of a core more")
 	}
@@ -168,8 +153,8 @@ func (s *system) haystack(queue string, n int) {
 				tenant = "acme"
 			}
 			items[j].Message = client.Message{
-				Value:   fmt.Appendf(nil, `{"order": %d, "customer": {"id": %d}, "lines": [{"sku": "A-17", "count": 2}]}`, i, i%9000),
-				Headers: nats.Header{"X-Tenant": {tenant}},
+				Headers: nats.Header{"X-Tenant": {tenant}}, Value: fmt.Appendf(nil,
+					`{"order": %d, "customer": {"id": %d}, "lines": [{"sku": "A-17", "count": 2}]}`, i, i%9000),
 			}
 			i++
 		}
@@ -184,14 +169,15 @@ func (s *system) graveyard(queue string, n int) {
 	s.t.Helper()
 	s.haystack(queue, n)
 	began := time.Now()
-	q := s.client.PriorityQueue(queue)
+	reasons := []string{"card declined", "timed out", "no such customer"}
 	for done := 0; done < n; {
-		batch, err := q.LeaseMinBatch(s.t.Context(), 1000, client.AckWait(10*time.Minute))
+		batch, err := s.client.PriorityQueue(queue).
+			LeaseMinBatch(s.t.Context(), 1000, client.AckWait(10*time.Minute))
 		must(s.t, err)
 		var ending sync.WaitGroup
 		for i, delivery := range batch {
 			ending.Go(func() {
-				if err := delivery.Term(s.t.Context(), []string{"card declined", "timed out", "no such customer"}[i%3]); err != nil {
+				if err := delivery.Term(s.t.Context(), reasons[i%3]); err != nil {
 					s.t.Error(err)
 				}
 			})
@@ -202,47 +188,53 @@ func (s *system) graveyard(queue string, n int) {
 	s.t.Logf("%d dead letters made in %v", n, time.Since(began).Round(time.Millisecond))
 }
 
+// stopwatch returns a function that says how long something took, since the last time.
+func stopwatch(t *testing.T) func(what string) time.Duration {
+	began := time.Now()
+	return func(what string) time.Duration {
+		took := time.Since(began)
+		t.Logf("%s: %v", what, took.Round(time.Millisecond))
+		began = time.Now()
+		return took
+	}
+}
+
 func measureSearch(t *testing.T, s *system) {
 	b := newTab(t, s.url)
 	b.open("/queue/pq/events/items")
 	b.fill("[name=header]", "X-Tenant: acme")
-	began := time.Now()
+	step := stopwatch(t)
 	b.press("form.filter", "Search")
-	b.until(`document.querySelectorAll("#items tbody tr").length > 0`)
-	first := time.Since(began)
-	b.seesIn("#items", fmt.Sprintf("%d items match", needles), "Looked at all")
-	t.Logf("a search of %d items: first match after %v, all %d after %v", *measure, first.Round(time.Millisecond), needles, time.Since(began).Round(time.Millisecond))
-	if first > 2*time.Second {
+	b.until(`$("#items tbody tr")`)
+	if step("first match in all items") > 2*time.Second {
 		t.Errorf("want the first match within 2 s")
 	}
+	b.seesIn("#items", fmt.Sprintf("%d items match", needles), "Looked at all")
+	step("all matches")
 
 	b.open("/queue/pq/events/items")
 	b.fill("[name=match]", "is nowhere")
 	b.press("form.filter", "Search")
-	b.until(`document.querySelector("#stop")`)
-	began = time.Now()
+	b.until(`$("#stop")`)
+	step = stopwatch(t)
 	b.press("#items", "Stop")
 	b.seesIn("#items", "Stopped after")
-	t.Logf("a search stops %v after the click: %s", time.Since(began).Round(time.Millisecond), b.text("#items .search p"))
+	step("stopped: " + b.text("#items .search p"))
 }
 
 func measureDead(t *testing.T, s *system) {
 	b := newTab(t, s.url)
-	began := time.Now()
-	step := func(what string) {
-		t.Logf("%s: %v", what, time.Since(began).Round(time.Millisecond))
-		began = time.Now()
-	}
+	step := stopwatch(t)
 	b.open("/dead")
 	b.seesIn("#dead", "card declined")
 	step("dead letters by reason, the first")
-	b.until(`!document.querySelector("#dead progress")`)
+	b.until(`!$("#dead progress")`)
 	step("counted: " + b.text("#dead p"))
 	b.open("/queue/pq/orders-dead/items")
 	b.has(100, "#items tbody tr")
 	step("the list of dead letters")
 	b.search("", "X-Tenant: acme")
-	b.until(`document.querySelectorAll("#items tbody tr").length > 0`)
+	b.until(`$("#items tbody tr")`)
 	step("first match of one customer")
 	b.seesIn("#items", fmt.Sprintf("%d items match", needles), "Looked at all")
 	step("all matches")
@@ -252,11 +244,7 @@ func measureDead(t *testing.T, s *system) {
 	step("one of them")
 	b.open(list)
 	b.click("[data-pick-match]")
-	b.press("#bulk", "Send home…")
-	b.seesIn("#act h2", fmt.Sprintf("Send home %d items", needles))
-	step("asked about all of them")
-	b.press("#act", fmt.Sprintf("Send home %d items", needles))
-	b.seesIn("#act", "sent home")
-	step("all sent home")
+	b.act("#bulk", "Send home", needles, "sent home")
+	step("all of them sent home")
 	s.lengths("orders", needles)
 }

@@ -11,22 +11,20 @@ import (
 
 // row is the row of a queue in the list, as JavaScript has it.
 func row(name string) string {
-	return fmt.Sprintf(`[...document.querySelectorAll("#rows tr")].find(r => r.querySelector("th a").innerText == %s)`, quoted(name))
+	return fmt.Sprintf(`$$("#rows tr").find(r => r.querySelector("th a").innerText == %s)`, quoted(name))
 }
 
 // figures waits until the list shows these texts for a queue, by the classes of the cells.
 func (b *tab) figures(name string, cells ...string) {
 	b.Helper()
 	for i := 0; i < len(cells); i += 2 {
-		b.until(fmt.Sprintf("%s?.querySelector(%s).innerText.trim() == %s", row(name), quoted(cells[i]), quoted(cells[i+1])))
+		cell := fmt.Sprintf("%s?.querySelector(%s).innerText.trim()", row(name), quoted(cells[i]))
+		b.until(cell + " == " + quoted(cells[i+1]))
 	}
 }
 
-// names returns those in the list, in its order.
-func (b *tab) names() string {
-	b.Helper()
-	return eval[string](b, `[...document.querySelectorAll("#rows th a")].map(a => a.innerText).join(" ")`)
-}
+// names are those in the list, in its order, as JavaScript has them.
+const names = `$$("#rows th a").map(a => a.innerText).join(" ")`
 
 func TestQueues(t *testing.T) {
 	t.Parallel()
@@ -36,10 +34,10 @@ func TestQueues(t *testing.T) {
 	s.bury("broken", "out of paper")
 	_, err := s.client.Queue("mail").Enqueue(t.Context(), []byte("dear all"))
 	must(t, err)
-	_, err = s.client.PriorityQueue("broken").Configure(t.Context(), client.Settings{PauseUntil: time.Now().Add(time.Hour)})
+	paused := client.Settings{PauseUntil: time.Now().Add(1000 * time.Hour)}
+	_, err = s.client.PriorityQueue("broken").Configure(t.Context(), paused)
 	must(t, err)
-	_, err = s.client.PriorityQueue("jobs").LeaseMin(t.Context())
-	must(t, err)
+	s.lease("jobs")
 
 	b := newTab(t, s.url)
 	b.open("/")
@@ -57,13 +55,15 @@ func TestQueues(t *testing.T) {
 	b.figures("another", ".c-ready", "1")
 
 	// So do ages, rates and lines.
-	b.until(`/^[2-9]|^1\d/.test(` + row("mail") + `.querySelector(".c-oldest").innerText)`)
+	oldest := row("mail") + `.querySelector(".c-oldest").innerText`
+	b.until(`/^\d/.test(` + oldest + `)`)
+	b.until(oldest + " != " + quoted(eval[string](b, oldest)))
 	b.figures("mail", ".c-in", "0")
 	b.until(row("mail") + `.querySelector(".c-line polyline").getAttribute("points").split(" ").length > 2`)
 
 	// Filters as one types, and keeps that while it changes.
 	b.fill("#filter", "ANO")
-	b.until(`document.querySelectorAll("#rows tr").length == 1`)
+	b.has(1, "#rows tr")
 	b.sees("1 of 5 queues")
 	s.push("another", 2, "h")
 	b.figures("another", ".c-ready", "2")
@@ -74,19 +74,18 @@ func TestQueues(t *testing.T) {
 	b.sees("5 queues")
 
 	b.press("form.filter", "Fifo")
-	b.until(`document.querySelectorAll("#rows tr").length == 1 && ` + row("mail"))
+	b.until(names + ` == "mail"`)
 	b.press("form.filter", "All")
 	b.has(5, "#rows tr")
 
 	// Sorts by each column, both ways.
 	b.press("thead", "Ready")
-	b.until(`document.querySelector("th[aria-sort=descending], th[aria-sort=ascending]").innerText.startsWith("Ready")`)
-	first := b.names()
+	b.until(`$("th[aria-sort=descending]")?.innerText.startsWith("Ready") && ` + names + `.startsWith("jobs ")`)
 	b.press("thead", "Ready")
-	b.until(`[...document.querySelectorAll("#rows th a")].map(a => a.innerText).join(" ") != ` + quoted(first))
+	b.until(`$("th[aria-sort=ascending]")?.innerText.startsWith("Ready") && ` + names + `.endsWith(" jobs")`)
 
 	b.press("#rows", "jobs")
-	b.until(`location.pathname == "/queue/pq/jobs"`)
+	b.at("/queue/pq/jobs")
 	b.seesIn("h1", "jobs")
 }
 
@@ -122,7 +121,7 @@ func TestQueue(t *testing.T) {
 	b.seesIn("#totals", "Ready\n3")
 	b.seesIn("#depth", "-3", "5")
 	b.seesIn("#head", "minus three", "five")
-	b.until(`document.querySelector(".chart canvas")`)
+	b.until(`$(".chart canvas")`)
 
 	s.push("jobs", 7, "later")
 	b.seesIn("#totals", "Ready\n4")
@@ -163,14 +162,13 @@ func TestSchedules(t *testing.T) {
 	b := newTab(t, s.url)
 	b.open("/queue/pq/jobs")
 	b.seesIn("#schedules", "each-second", "every 1s", "<b&nightly", "0 3 * * * Europe/Berlin", "paused")
-	pushed := `Number([...document.querySelectorAll("#schedules tbody tr")].find(r => r.innerText.startsWith("each-second")).cells[4].innerText)`
-	b.until(pushed + " >= 2")
+	b.until(`$$("#schedules tr").find(r => r.innerText.startsWith("each-second")).cells[4].innerText >= 2`)
 	b.seesIn("#totals", "Source\ndrawn to 0, 0 left, waiting: stream ORDERS:")
 
 	for _, id := range []string{"each-second", "<b&nightly"} {
 		must(t, jobs.Unschedule(t.Context(), id))
 	}
-	b.until(`document.querySelector("#schedules").innerText == ""`)
+	b.until(`$("#schedules").innerText == ""`)
 }
 
 func TestBridges(t *testing.T) {
@@ -181,7 +179,7 @@ func TestBridges(t *testing.T) {
 	b := newTab(t, s.url)
 	b.open("/bridges")
 	b.sees("2 bridges", "0.0.1")
-	b.until(`[...document.querySelectorAll(".c-ok")].filter(c => c.innerText == "yes").length == 2`)
+	b.until(`$$(".c-ok").filter(c => c.innerText == "yes").length == 2`)
 	must(t, second.Stop())
 	b.seesIn("#bridges", "it does not answer")
 
@@ -192,7 +190,7 @@ func TestBridges(t *testing.T) {
 		defer close(done)
 		_, _ = s.client.PriorityQueue("jobs").PopMin(ctx, client.Expires(time.Hour))
 	}()
-	b.until(`document.querySelector("#bridges td.c-wait").innerText == "1"`)
+	b.until(`$$("#bridges td.c-wait").some(c => c.innerText == "1")`)
 	cancel()
 	<-done
 }

@@ -24,7 +24,8 @@ var shots = flag.Bool("shots", false, "write the screenshots of the documents")
 // maxShots is how many bytes they may have together.
 const maxShots = 1_500_000
 
-// TestShots takes the pictures of the documents: of a system at work for a minute, so that there is something to see.
+// TestShots takes the pictures of the documents: of a system at work for a minute, so that there is
+// something to see.
 func TestShots(t *testing.T) {
 	if !*shots {
 		t.Skip("make shots")
@@ -39,10 +40,7 @@ func TestShots(t *testing.T) {
 	desk := newTab(t, s.url)
 	desk.resize(1200, 760)
 	desk.open("/")
-	select {
-	case <-time.After(75 * time.Second): // charts and lines fill
-	case <-ctx.Done():
-	}
+	pause(ctx, 75*time.Second) // charts and lines fill
 
 	desk.shoot("queues-light")
 	desk.theme("dark")
@@ -50,7 +48,7 @@ func TestShots(t *testing.T) {
 	desk.theme("light")
 	desk.resize(1200, 900)
 	desk.open("/queue/pq/orders")
-	desk.until(`document.querySelector(".chart canvas") && document.querySelector("#head tbody tr")`)
+	desk.until(`$(".chart canvas") && $("#head tbody tr")`)
 	desk.shoot("queue-light")
 	desk.theme("dark")
 	desk.shoot("queue-dark")
@@ -64,7 +62,7 @@ func TestShots(t *testing.T) {
 	desk.theme("light")
 	desk.open("/dead")
 	desk.seesIn("#dead", "payment provider")
-	desk.until(`!document.querySelector("#dead progress")`)
+	desk.until(`!$("#dead progress")`)
 	desk.shoot("dead-light")
 
 	phone := newTab(t, s.url)
@@ -85,9 +83,8 @@ func TestShots(t *testing.T) {
 		must(t, err)
 		total += info.Size()
 	}
-	t.Logf("%d pictures, %d bytes", len(files), total)
-	if total > maxShots {
-		t.Errorf("the pictures have %d bytes: want at most %d", total, maxShots)
+	if t.Logf("%d pictures, %d bytes", len(files), total); total > maxShots {
+		t.Errorf("want at most %d bytes", maxShots)
 	}
 }
 
@@ -116,16 +113,18 @@ func (s *system) shop(ctx context.Context, working *sync.WaitGroup) {
 	random := rand.New(rand.NewPCG(1, 2))
 	tenants := []string{"acme", "initech", "globex", "hooli", "umbrella", "stark", "wayne", "tyrell"}
 	reasons := []string{
-		"payment provider: 402 card declined", "timed out", "no such customer", "payment provider: 503 service unavailable",
-		"invalid address: postcode", "panic: runtime error: index out of range [3] with length 3",
+		"payment provider: 402 card declined", "timed out", "no such customer",
+		"payment provider: 503 service unavailable", "invalid address: postcode",
+		"panic: runtime error: index out of range [3] with length 3",
 	}
 	item := func(i int) client.PushItem {
-		value := fmt.Sprintf(`{"order": %d, "customer": {"id": %d, "name": "%s"}, "lines": [{"sku": "A-%d", "count": %d}], "total": %d.%02d}`,
-			10_000+i, random.IntN(9000), tenants[random.IntN(len(tenants))], random.IntN(900), 1+random.IntN(4), random.IntN(400), random.IntN(100))
-		return client.PushItem{
-			Message:  client.Message{Value: []byte(value), Headers: nats.Header{"X-Tenant": {tenants[random.IntN(len(tenants))]}, "Content-Type": {"application/json"}}},
-			Priority: int64(random.IntN(6)),
-		}
+		tenant := func() string { return tenants[random.IntN(len(tenants))] }
+		value := fmt.Appendf(nil, `{"order": %d, "customer": {"id": %d, "name": "%s"}, `+
+			`"lines": [{"sku": "A-%d", "count": %d}], "total": %d.%02d}`, 10_000+i, random.IntN(9000), tenant(),
+			random.IntN(900), 1+random.IntN(4), random.IntN(400), random.IntN(100))
+		headers := nats.Header{"X-Tenant": {tenant()}, "Content-Type": {"application/json"}}
+		message := client.Message{Value: value, Headers: headers}
+		return client.PushItem{Message: message, Priority: int64(random.IntN(6))}
 	}
 	fill := func(queue string, n int) {
 		items := make([]client.PushItem, n)
@@ -137,19 +136,15 @@ func (s *system) shop(ctx context.Context, working *sync.WaitGroup) {
 			must(s.t, err)
 		}
 	}
-	bury := func(queue string, n int) {
+	for queue, n := range map[string]int{"orders": 412, "webhooks": 96, "thumbnails": 11} {
 		fill(queue, n)
 		for i := range n {
 			s.bury(queue, reasons[int(math.Sqrt(float64(i%36)))])
 		}
 	}
-
-	bury("orders", 412)
-	bury("webhooks", 96)
-	bury("thumbnails", 11)
 	for queue, n := range map[string]int{
-		"orders": 9840, "emails": 12_400, "thumbnails": 310, "webhooks": 87, "invoices": 24, "search-index": 5200,
-		"exports": 6, "push-notifications": 0, "fraud-checks": 41, "reports": 129,
+		"orders": 9840, "emails": 12_400, "thumbnails": 310, "webhooks": 87, "invoices": 24, "exports": 6,
+		"search-index": 5200, "push-notifications": 0, "fraud-checks": 41, "reports": 129,
 	} {
 		fill(queue, n)
 	}
@@ -159,11 +154,14 @@ func (s *system) shop(ctx context.Context, working *sync.WaitGroup) {
 	}
 	_, err := s.client.Queue("audit-log").Enqueue(ctx, []byte(`{"user": "ann", "did": "log in"}`))
 	must(s.t, err)
-	_, err = s.client.PriorityQueue("exports").Configure(ctx, client.Settings{PauseUntil: time.Now().Add(45 * time.Minute)})
+	paused := client.Settings{PauseUntil: time.Now().Add(45 * time.Minute)}
+	_, err = s.client.PriorityQueue("exports").Configure(ctx, paused)
 	must(s.t, err)
 
 	// Producers and workers, faster and slower in waves.
-	for i, queue := range []string{"orders", "emails", "thumbnails", "webhooks", "push-notifications", "search-index", "fraud-checks"} {
+	for i, queue := range []string{
+		"orders", "emails", "thumbnails", "webhooks", "push-notifications", "search-index", "fraud-checks",
+	} {
 		q, rate := s.client.PriorityQueue(queue), float64(40/(i+1)+3)
 		began := time.Now()
 		wave := func(shift float64) time.Duration {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,10 +39,8 @@ func newSystem(t *testing.T, args ...string) *system {
 
 func systemIn(t *testing.T, env *testenv.Env, args ...string) *system {
 	t.Helper()
-	return &system{
-		Env: env, t: t, client: clientOf(env.Conn),
-		dashboard: startDashboard(t, append([]string{"--server", env.NATS.URL()}, args...)...),
-	}
+	args = append([]string{"--server", env.NATS.URL()}, args...)
+	return &system{Env: env, t: t, client: clientOf(env.Conn), dashboard: startDashboard(t, args...)}
 }
 
 func clientOf(nc *nats.Conn) *client.Client {
@@ -63,47 +62,39 @@ var urlLine = regexp.MustCompile(`^pq dashboard: (https?://\S+)$`)
 // startDashboard starts pq dashboard and waits until it says where it is.
 func startDashboard(t *testing.T, args ...string) *dashboard {
 	t.Helper()
-	d := runDashboard(t, args...)
-	if d.url == "" {
-		t.Fatalf("the dashboard ends with %v\n%s", d.err, d.log.String())
-	}
-	return d
-}
-
-// runDashboard starts pq dashboard, and returns when it says where it is, or has ended with an error.
-func runDashboard(t *testing.T, args ...string) *dashboard {
-	t.Helper()
 	d := &dashboard{t: t, done: make(chan struct{})}
-	d.cmd = harness.Command(started.pq, append([]string{"dashboard", "--listen", "127.0.0.1:0"}, args...)...)
+	first := []string{"dashboard", "--listen", "127.0.0.1:0", "--timeout", testenv.Patience.String()}
+	d.cmd = harness.Command(started.pq, append(first, args...)...)
 	d.cmd.Env = environment()
 	d.cmd.Stderr = &d.log
 	out, err := d.cmd.StdoutPipe()
 	must(t, err)
 	must(t, d.cmd.Start())
 
-	first := make(chan string, 1)
+	said := make(chan string, 1)
 	go func() {
 		defer close(d.done)
 		lines := bufio.NewReader(out)
 		line, _ := lines.ReadString('\n') // a line without an end is none
-		first <- strings.TrimSpace(line)
+		said <- strings.TrimSpace(line)
 		_, _ = io.Copy(&d.log, lines) // ends with the process
 		d.err = d.cmd.Wait()
 	}()
 	t.Cleanup(func() {
 		d.stop()
 		if t.Failed() {
-			t.Logf("log of the dashboard:\n%s", d.log.String())
+			t.Log(harness.Shorten("dashboard", d.log.String()))
 		}
 	})
 
 	select {
-	case line := <-first:
-		if found := urlLine.FindStringSubmatch(line); found != nil {
-			d.url = strings.NewReplacer("0.0.0.0", "127.0.0.1", "[::]", "127.0.0.1").Replace(found[1])
-		} else {
+	case line := <-said:
+		found := urlLine.FindStringSubmatch(line)
+		if found == nil {
 			<-d.done
+			t.Fatalf("the dashboard ends with %v\n%s", d.err, d.log.String())
 		}
+		d.url = found[1]
 	case <-time.After(testenv.Patience):
 		t.Fatalf("the dashboard does not start\n%s", d.log.String())
 	}
@@ -113,7 +104,8 @@ func runDashboard(t *testing.T, args ...string) *dashboard {
 // environment is that of this process, without what would tell pq about other servers.
 func environment() (variables []string) {
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "NATS_") && !strings.HasPrefix(v, "PQ_") && !strings.HasPrefix(v, "XDG_CONFIG_HOME=") {
+		isAbout := func(prefix string) bool { return strings.HasPrefix(v, prefix) }
+		if !slices.ContainsFunc([]string{"NATS_", "PQ_", "XDG_CONFIG_HOME="}, isAbout) {
 			variables = append(variables, v)
 		}
 	}
@@ -146,7 +138,8 @@ func (d *dashboard) logged(texts ...string) {
 	d.t.Helper()
 	testenv.Eventually(d.t, func() error {
 		for line := range strings.Lines(d.log.String()) {
-			if containsAll(line, texts) {
+			isMissing := func(text string) bool { return !strings.Contains(line, text) }
+			if !slices.ContainsFunc(texts, isMissing) {
 				return nil
 			}
 		}
@@ -154,44 +147,21 @@ func (d *dashboard) logged(texts ...string) {
 	})
 }
 
-func containsAll(text string, parts []string) bool {
-	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			return false
-		}
-	}
-	return true
-}
-
-// send sends a request as some program does, and returns the answer with its body.
-func (d *dashboard) send(r *http.Request) (*http.Response, string) {
-	d.t.Helper()
-	transport := &http.Transport{DisableKeepAlives: true}
-	defer transport.CloseIdleConnections()
-	c := &http.Client{
-		Transport: transport, Timeout: testenv.Patience,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	reply, err := c.Do(r)
-	must(d.t, err)
-	body, err := io.ReadAll(reply.Body)
-	must(d.t, errors.Join(err, reply.Body.Close()))
-	return reply, string(body)
-}
-
-// request returns a request to a path of the dashboard, with headers in pairs.
-func (d *dashboard) request(method, path, body string, headers ...string) *http.Request {
+// send sends a request as some program does, with headers in pairs, and returns the answer with its body.
+func (d *dashboard) send(method, path, body string, headers ...string) (*http.Response, string) {
 	d.t.Helper()
 	r, err := http.NewRequest(method, d.url+path, strings.NewReader(body))
 	must(d.t, err)
 	for i := 0; i < len(headers); i += 2 {
-		if headers[i] == "Host" {
-			r.Host = headers[i+1]
-		} else {
-			r.Header.Set(headers[i], headers[i+1])
-		}
+		r.Header.Set(headers[i], headers[i+1])
 	}
-	return r
+	transport := &http.Transport{DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	reply, err := (&http.Client{Transport: transport, Timeout: testenv.Patience}).Do(r)
+	must(d.t, err)
+	text, err := io.ReadAll(reply.Body)
+	must(d.t, errors.Join(err, reply.Body.Close()))
+	return reply, string(text)
 }
 
 // push pushes items with one priority each.
@@ -205,12 +175,18 @@ func (s *system) push(queue string, priority int64, values ...string) (ids []str
 	return ids
 }
 
-// bury makes a dead letter of the most urgent item, and returns its id in the dead-letter queue.
+// lease leases the most urgent item, for longer than any test takes.
+func (s *system) lease(queue string) *client.Delivery {
+	s.t.Helper()
+	delivery, err := s.client.PriorityQueue(queue).LeaseMin(s.t.Context(), client.AckWait(12*time.Hour))
+	must(s.t, err)
+	return delivery
+}
+
+// bury makes a dead letter of the most urgent item.
 func (s *system) bury(queue, reason string) {
 	s.t.Helper()
-	delivery, err := s.client.PriorityQueue(queue).LeaseMin(s.t.Context())
-	must(s.t, err)
-	must(s.t, delivery.Term(s.t.Context(), reason))
+	must(s.t, s.lease(queue).Term(s.t.Context(), reason))
 }
 
 // lengths waits until a queue has that many items: ready, leased, delayed.
@@ -221,10 +197,9 @@ func (s *system) lengths(queue string, want ...int64) {
 		if err != nil {
 			return err
 		}
-		for i, n := range []int64{info.Ready, info.Leased, info.Delayed} {
-			if i < len(want) && n != want[i] {
-				return fmt.Errorf("%s has %d ready, %d leased and %d delayed items: want %d", queue, info.Ready, info.Leased, info.Delayed, want)
-			}
+		has := []int64{info.Ready, info.Leased, info.Delayed}
+		if !slices.Equal(has[:len(want)], want) {
+			return fmt.Errorf("%s has %d items, ready, leased and delayed: want %d", queue, has, want)
 		}
 		return nil
 	})
@@ -235,7 +210,8 @@ func (s *system) ids(queue string) (ids []string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), testenv.Patience)
 	defer cancel()
-	page, err := s.client.PriorityQueue(queue).Items(ctx, client.ItemsOptions{Limit: 1000, ValueBytes: client.NoValues})
+	all := client.ItemsOptions{Limit: 1000, ValueBytes: client.NoValues}
+	page, err := s.client.PriorityQueue(queue).Items(ctx, all)
 	must(s.t, err)
 	for _, item := range page.Items {
 		ids = append(ids, item.ID)

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"flag"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,10 +19,10 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-)
 
-// patience is how long something may take that should happen at once.
-var patience = flag.Duration("patience", 30*time.Second, "how long to wait for what should happen at once")
+	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
+)
 
 // tab is a page in the browser. Its methods fail the test if something does not happen in time. At the
 // end of the test, whatever the browser complained about fails it, too.
@@ -45,18 +45,20 @@ func newTab(t *testing.T, base string) *tab {
 func openTab(t *testing.T, base string, in context.Context, options ...chromedp.ContextOption) *tab {
 	t.Helper()
 	b := &tab{T: t, base: base}
+	b.expected = []string{"htmx:sendAbort", "htmx:afterRequest"} // of a filter that is typed on
 	ctx, end := chromedp.NewContext(in, append(options, chromedp.WithListener(b.note))...)
 	b.ctx = ctx
 	t.Cleanup(func() {
 		if t.Failed() {
-			text, err := chromedp.Run(ctx, chromedp.Evaluate[string]("document.body.innerText"))
-			t.Logf("%s shows (%v):\n%s", b.location(), err, text)
+			text, err := evaluate[string](b, "document.body.innerText")
+			t.Logf("%s shows (%v):\n%s", b.location(), err, harness.Shorten("page", text))
 		}
 		end()
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for _, complaint := range b.complaints {
-			if !slices.ContainsFunc(b.expected, func(part string) bool { return strings.Contains(complaint, part) }) {
+			isIn := func(part string) bool { return strings.Contains(complaint, part) }
+			if !slices.ContainsFunc(b.expected, isIn) {
 				t.Errorf("the browser complains: %s", complaint)
 			}
 		}
@@ -116,7 +118,7 @@ func (b *tab) run(steps ...chromedp.Action[chromedp.Void]) {
 		if err != nil {
 			b.Fatalf("the browser at %s: %v", b.location(), err)
 		}
-	case <-time.After(*patience):
+	case <-time.After(testenv.Patience):
 		b.Fatal("the browser does not answer, or what was wanted of it did not come")
 	}
 }
@@ -124,18 +126,30 @@ func (b *tab) run(steps ...chromedp.Action[chromedp.Void]) {
 // call sends a command of the DevTools protocol.
 func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
 	b.Helper()
-	if _, err := chromedp.Call(b.ctx, command, params); err != nil {
+	ctx, cancel := context.WithTimeout(b.ctx, testenv.Patience)
+	defer cancel()
+	if _, err := chromedp.Call(ctx, command, params); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// open goes to a page. The path may be a whole address.
-func (b *tab) open(path string) {
+// open goes to a page. The path may be a whole address. It does so until expressions of JavaScript are
+// true, if there are any: what a page does not know when it is asked for, such as what the user may
+// do, it leaves out, and some of it does not come by itself.
+func (b *tab) open(path string, until ...string) {
 	b.Helper()
 	if strings.HasPrefix(path, "/") {
 		path = b.base + path
 	}
-	b.run(chromedp.Navigate(path))
+	testenv.Eventually(b.T, func() error {
+		b.run(chromedp.Navigate(path))
+		for _, expression := range until {
+			if err := b.check(expression); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // at waits until the page with this path is there, with its scripts.
@@ -145,43 +159,54 @@ func (b *tab) at(path string) {
 }
 
 func (b *tab) location() string {
-	ctx, cancel := context.WithTimeout(b.ctx, time.Second)
-	defer cancel()
-	location, err := chromedp.Run(ctx, chromedp.Location())
+	location, err := evaluate[string](b, "location.href")
 	if err != nil {
 		return err.Error()
 	}
 	return location
 }
 
-// eval returns what an expression of JavaScript is, or what its promise brings.
+// evaluate returns what an expression of JavaScript is, or what its promise brings. It may use $ and
+// $$ for the first and all elements with a selector.
+func evaluate[T any](b *tab, expression string) (T, error) {
+	ctx, cancel := context.WithTimeout(b.ctx, testenv.Patience)
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.Evaluate[T]("(($, $$) => ("+expression+
+		"))(s => document.querySelector(s), s => [...document.querySelectorAll(s)])", chromedp.EvalAwaitPromise))
+}
+
+// eval is evaluate for an expression that cannot fail.
 func eval[T any](b *tab, expression string) T {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, *patience)
-	defer cancel()
-	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	value, err := evaluate[T](b, expression)
 	if err != nil {
 		b.Fatalf("%s at %s: %v", expression, b.location(), err)
 	}
 	return value
 }
 
+// do runs JavaScript.
+func (b *tab) do(statements string) {
+	b.Helper()
+	eval[bool](b, "(() => { "+statements+"; return true })()")
+}
+
+// check returns an error if an expression of JavaScript is not true.
+func (b *tab) check(expression string) error {
+	ok, err := evaluate[bool](b, "Boolean("+expression+")")
+	if err == nil && !ok {
+		err = errors.New("it is not true")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", expression, err)
+	}
+	return nil
+}
+
 // until waits until an expression of JavaScript is true.
 func (b *tab) until(expression string) {
 	b.Helper()
-	deadline := time.Now().Add(*patience)
-	for {
-		ctx, cancel := context.WithDeadline(b.ctx, deadline)
-		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
-		cancel()
-		if ok && err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.Fatalf("at %s, after %v: %s is not true (%v)", b.location(), *patience, expression, err)
-		}
-		<-time.After(20 * time.Millisecond) // pages change at most once a second
-	}
+	testenv.Eventually(b.T, func() error { return b.check(expression) })
 }
 
 // quoted is a text as JavaScript has it.
@@ -193,7 +218,7 @@ func quoted(text string) string {
 // text returns what can be read in an element, "" without one.
 func (b *tab) text(selector string) string {
 	b.Helper()
-	return eval[string](b, "document.querySelector("+quoted(selector)+")?.innerText ?? ''")
+	return eval[string](b, "$("+quoted(selector)+")?.innerText ?? ''")
 }
 
 // sees waits until the page shows all of these texts.
@@ -206,48 +231,41 @@ func (b *tab) sees(texts ...string) {
 func (b *tab) seesIn(selector string, texts ...string) {
 	b.Helper()
 	for _, text := range texts {
-		b.until(fmt.Sprintf("document.querySelector(%s)?.innerText.includes(%s)", quoted(selector), quoted(text)))
+		b.until(fmt.Sprintf("$(%s)?.innerText.includes(%s)", quoted(selector), quoted(text)))
 	}
-}
-
-// count returns how many elements there are.
-func (b *tab) count(selector string) int {
-	b.Helper()
-	return eval[int](b, "document.querySelectorAll("+quoted(selector)+").length")
 }
 
 // has waits until there are that many elements.
 func (b *tab) has(n int, selector string) {
 	b.Helper()
-	b.until(fmt.Sprintf("document.querySelectorAll(%s).length == %d", quoted(selector), n))
+	b.until(fmt.Sprintf("$$(%s).length == %d", quoted(selector), n))
 }
 
 // click clicks on the first element that matches, as a person does, once it can be clicked.
 func (b *tab) click(selector string) {
 	b.Helper()
-	b.clickOn("[document.querySelector(" + quoted(selector) + ")].find(e => e?.checkVisibility() && !e.disabled)")
+	b.clickOn("[$(" + quoted(selector) + ")].find(e => e?.checkVisibility() && !e.disabled)")
 }
 
 // press clicks on the button or the link with this text, or that begins with it, below an element.
 func (b *tab) press(selector, text string) {
 	b.Helper()
 	b.clickOn(fmt.Sprintf(`(() => {
-		const all = [...document.querySelectorAll(%s)].flatMap(e => [...e.querySelectorAll("button, a, summary, input[type=submit], label:has(input[type=radio])")])
+		const kinds = "button, a, summary, input[type=submit], label:has(input[type=radio])"
+		const all = $$(%s).flatMap(e => [...e.querySelectorAll(kinds)])
 			.filter(e => e.checkVisibility() && !e.disabled)
 		const text = e => (e.innerText || e.value || "").trim()
 		return all.find(e => text(e) == %[2]s) ?? all.find(e => text(e).startsWith(%[2]s))
 	})()`, quoted(selector), quoted(text)))
 }
 
-// clickOn clicks where an element is. The page changes meanwhile: if another element has taken its place, the click does
-// nothing, and if it was replaced between press and release, there is none. Then it is made again.
+// clickOn clicks where an element is. The page changes meanwhile: if another element has taken its place,
+// the click does nothing, and if it was replaced between press and release, there is none. Then it is
+// made again.
 func (b *tab) clickOn(element string) {
 	b.Helper()
-	end := time.Now().Add(*patience)
-	for landed := false; !landed; {
-		if b.until(element); time.Now().After(end) {
-			b.Fatalf("no click lands on %s", element)
-		}
+	testenv.Eventually(b.T, func() error {
+		b.until(element)
 		at := eval[[]float64](b, `(e => {
 			e?.scrollIntoView({block: "center", behavior: "instant"})
 			document.removeEventListener("click", window.judge, true)
@@ -262,40 +280,35 @@ func (b *tab) clickOn(element string) {
 			return [r.left + r.width / 2, r.top + r.height / 2]
 		})(`+element+`)`)
 		b.run(chromedp.MouseClickXY(at[0], at[1]))
-		ctx, cancel := context.WithTimeout(b.ctx, *patience)
-		missed, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("window.landed === false"))
-		cancel()
-		landed = !missed || err != nil // the click may have led to another page
-	}
+		missed, err := evaluate[bool](b, "window.landed === false")
+		if missed && err == nil { // the click may have led to another page
+			return fmt.Errorf("no click lands on %s", element)
+		}
+		return nil
+	})
 }
 
 // fill types a text into an input, in place of what is there.
 func (b *tab) fill(selector, text string) {
 	b.Helper()
-	b.until(fmt.Sprintf("(e => e && e.checkVisibility())(document.querySelector(%s))", quoted(selector)))
-	eval[bool](b, fmt.Sprintf("(e => { e.focus(); e.select(); return true })(document.querySelector(%s))", quoted(selector)))
+	b.until("$(" + quoted(selector) + ")?.checkVisibility()")
+	b.do("const e = $(" + quoted(selector) + "); e.focus(); e.select()")
 	b.run(chromedp.KeyEvent(cmp.Or(text, kb.Backspace)))
 }
 
-// choose selects an option by its value.
-func (b *tab) choose(selector, value string) {
-	b.Helper()
-	eval[bool](b, fmt.Sprintf(`(e => { e.value = %s; e.dispatchEvent(new Event("input", {bubbles: true})); e.dispatchEvent(new Event("change", {bubbles: true})); return true })`+
-		`(document.querySelector(%s))`, quoted(value), quoted(selector)))
-}
-
-// keys presses keys, without an input in mind. chromedp's own events type the key even if the page has a use for it.
+// keys presses keys, without an input in mind. chromedp's own events type the key even if the page has a
+// use for it.
 func (b *tab) keys(keys string) {
 	b.Helper()
-	names := map[rune]string{'\r': "Enter", '\x1b': "Escape"}
 	for _, key := range keys {
-		press := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: cmp.Or(names[key], string(key)), Text: string(key)}
+		press := input.DispatchKeyEventParams{Key: string(key), Text: string(key)}
 		switch key {
 		case '\r':
-			press.WindowsVirtualKeyCode = 13
+			press.Key, press.WindowsVirtualKeyCode = "Enter", 13
 		case '\x1b':
-			press.WindowsVirtualKeyCode, press.Text = 27, ""
+			press.Key, press.WindowsVirtualKeyCode, press.Text = "Escape", 27, ""
 		}
+		press.Type = input.DispatchKeyEventTypeKeyDown
 		call(b, input.DispatchKeyEvent, press)
 		press.Type, press.Text = input.DispatchKeyEventTypeKeyUp, ""
 		call(b, input.DispatchKeyEvent, press)
@@ -305,25 +318,24 @@ func (b *tab) keys(keys string) {
 // resize gives the page a width, as on a phone with touch if that is narrow.
 func (b *tab) resize(width, height int64) {
 	b.Helper()
-	phone := width < 600
-	scale := 1.0
-	if phone {
-		scale = 2
+	screen := emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1}
+	if width < 600 {
+		screen.Mobile, screen.DeviceScaleFactor = true, 2
 	}
-	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
-		Width: width, Height: height, DeviceScaleFactor: scale, Mobile: phone,
-	})
-	call(b, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: phone})
+	call(b, emulation.SetDeviceMetricsOverride, screen)
+	touch := emulation.SetTouchEmulationEnabledParams{Enabled: screen.Mobile}
+	call(b, emulation.SetTouchEmulationEnabled, touch)
 }
 
 // isTooWide returns the elements that are wider than the window, unless they scroll by themselves.
 func (b *tab) isTooWide() string {
 	b.Helper()
 	return eval[string](b, `(() => {
-		const width = document.documentElement.clientWidth
-		if (document.documentElement.scrollWidth <= width) return ""
-		return document.documentElement.scrollWidth + " of " + width + ": " + [...document.querySelectorAll("body *")]
-			.filter(e => e.getBoundingClientRect().right > width + 1).slice(0, 5)
-			.map(e => e.tagName + "." + e.className + " " + Math.round(e.getBoundingClientRect().right) + " " + (e.innerText ?? "").slice(0, 40)).join("; ")
+		const width = document.documentElement.clientWidth, all = document.documentElement.scrollWidth
+		if (all <= width) return ""
+		const right = e => Math.round(e.getBoundingClientRect().right)
+		return all + " of " + width + ": " + $$("body *").filter(e => right(e) > width + 1).slice(0, 5)
+			.map(e => e.tagName + "." + e.className + " " + right(e) + " " + (e.innerText ?? "").slice(0, 40))
+			.join("; ")
 	})()`)
 }

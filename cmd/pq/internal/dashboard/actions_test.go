@@ -285,14 +285,33 @@ func TestDownload(t *testing.T) {
 	b.get("/queue/pq/jobs/item/"+id+"x/value").wants(t, 400)
 }
 
+// A value as large as NATS lets one be is pushed, and a larger one is refused with all that was typed.
+func TestLargeValues(t *testing.T) {
+	r := newRig(t, nil)
+	b := r.browser()
+	b.get("/queue/pq/jobs")
+	large := strings.Repeat("é<&", 250_000) // 1,000,000 bytes
+	b.post("/queue/pq/jobs/push", "value", large).wants(t, 200, "pushed ")
+	item, err := r.jobs.PopMin(context.Background())
+	must(t, err)
+	id := r.push(large)[0]
+	if a := b.get("/queue/pq/jobs/item/" + id + "/value"); a.body != large || string(item.Value) != large {
+		t.Errorf("pushed %d bytes, downloaded %d", len(item.Value), len(a.body))
+	}
+	a := b.post("/queue/pq/jobs/push", "value", strings.Repeat("x", 1_500_000), "priority", "77")
+	if a.StatusCode < 400 || !strings.Contains(a.body, `value="77"`) || !strings.Contains(a.body, "xxxxxxxxxx") {
+		t.Errorf("one and a half million bytes: %d", a.StatusCode)
+	}
+}
+
 // Hidden values are nowhere: not on a page, not in a file, and nobody can find them out by searching.
 func TestHiddenValues(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.HideValues = true })
 	ack, err := r.jobs.PushMsg(context.Background(), 5, client.Message{Value: []byte("swordfish"), Headers: map[string][]string{"X-Key": {"sesame"}}})
 	must(t, err)
 	b := r.browser()
-	for _, path := range []string{"/queue/pq/jobs", "/queue/pq/jobs/items", "/queue/pq/jobs/item/" + ack.ID, "/queue/pq/jobs/items?match=sword"} {
-		b.get(path).lacks(t, "swordfish", "sesame")
+	for _, path := range []string{"/queue/pq/jobs", "/queue/pq/jobs/items", "/queue/pq/jobs/item/" + ack.ID, "/queue/pq/jobs/item/" + ack.ID + "?as=hex", "/queue/pq/jobs/items?match=sword"} {
+		b.get(path).lacks(t, "swordfish", "sesame", "73 77 6f")
 	}
 	b.get("/queue/pq/jobs/item/"+ack.ID+"/value").wants(t, 403)
 	b.get("/queue/pq/jobs/items?header=X-Key:sesame").wants(t, 200, "hidden here").lacks(t, ack.ID)

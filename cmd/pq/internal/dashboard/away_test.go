@@ -49,6 +49,29 @@ func TestReadOnlyRole(t *testing.T) {
 	}
 }
 
+// Who may do nothing, or only list, or cannot receive replies, gets pages that say so.
+func TestBlindRole(t *testing.T) {
+	t.Parallel()
+	env := testenv.New(t, testenv.Options{NATS: testenv.ServerOptions(t, `authorization { users = [
+		{user: all, password: all}
+		{user: lister, password: lister, permissions: {publish: ["pq.list", "q.list"], subscribe: "_INBOX.>"}}
+		{user: nobody, password: nobody, permissions: {publish: "nothing", subscribe: "_INBOX.>"}}
+		{user: deaf, password: deaf, permissions: {publish: ">", subscribe: "nothing"}}
+	] }
+	no_auth_user: all`)})
+	for user, sees := range map[string]string{"lister": "jobs", "nobody": "may not", "deaf": "cannot receive replies"} {
+		r := serve(t, env, env.Connect(nats.UserInfo(user, user)), func(o *Options) { o.Timeout = time.Second })
+		id := r.push("secret-value")[0]
+		b := r.browser()
+		b.sees("/", sees)
+		for _, path := range []string{"", "/items", "/item/" + id} {
+			b.get("/queue/pq/jobs"+path).lacks(t, "secret-value", "/push", "/config", "/pause", "/purge", "formaction")
+		}
+		b.get("/dead").wants(t, 200).lacks(t, "formaction")
+		b.get("/bridges").wants(t, 200)
+	}
+}
+
 // Each right is found out by itself, and asking for it changes nothing. If the server says what the
 // user may do, no bridge is asked.
 func TestRightsAreFoundOut(t *testing.T) {
@@ -188,7 +211,7 @@ func pace(t *testing.T) {
 	l := &live{figures: figures{queues: map[queueRef]*queueState{}, bridges: bridges{}}, changed: make(chan struct{})}
 	b := &board{pages: pages, guard: newGuard(&Options{}, 1), live: l, closing: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &changesOf{}
+	w := &changesOf{ResponseRecorder: httptest.NewRecorder()}
 	s := &stream{board: b, w: w, page: "queues", query: url.Values{}, sent: sent{}}
 	s.r = httptest.NewRequestWithContext(ctx, http.MethodGet, "/events?page=queues", nil)
 	var running sync.WaitGroup
@@ -210,7 +233,7 @@ func pace(t *testing.T) {
 
 // changesOf counts what a stream writes.
 type changesOf struct {
-	discard
+	*httptest.ResponseRecorder
 	n int
 }
 

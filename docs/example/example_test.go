@@ -104,13 +104,13 @@ func TestGoRefused(t *testing.T) {
 func TestJavaScript(t *testing.T) {
 	dir := javaScript(t, "javascript", "@nats-io/transport-node")
 	env := testenv.New(t, testenv.Options{})
-	story(t, env, node(t, dir, env, "producer.js"), node(t, dir, env, "worker.js"))
+	story(t, env, run(t, dir, env, "node", "producer.js"), run(t, dir, env, "node", "worker.js"))
 }
 
 func TestJetStreamJavaScript(t *testing.T) {
 	dir := javaScript(t, "javascript", "@nats-io/transport-node", "@nats-io/jetstream")
 	env := jetStream(t)
-	story(t, env, node(t, dir, env, "jetstream.js", "push"), node(t, dir, env, "jetstream.js", "work"))
+	story(t, env, run(t, dir, env, "node", "jetstream.js", "push"), run(t, dir, env, "node", "jetstream.js", "work"))
 }
 
 func TestJetStreamCallsJavaScript(t *testing.T) {
@@ -174,10 +174,6 @@ func run(t *testing.T, dir string, env *testenv.Env, args ...string) program {
 		}
 		return nil
 	}
-}
-
-func node(t *testing.T, dir string, env *testenv.Env, args ...string) program {
-	return run(t, dir, env, append([]string{"node"}, args...)...)
 }
 
 // story has a producer push three jobs, and push them again, and a worker do them, one of them at the second attempt.
@@ -336,7 +332,7 @@ func must(t *testing.T, err error) {
 func TestJetStreamConsumer(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	env := testenv.New(t, testenv.Options{JetStream: true})
+	env := jetStream(t)
 	js, err := jetstream.NewWithDomain(env.Conn, "pq")
 	must(t, err)
 	jobs := client.New(env.Conn).PriorityQueue("jobs")
@@ -344,11 +340,6 @@ func TestJetStreamConsumer(t *testing.T) {
 		_, err := jobs.Push(ctx, priority, fmt.Append(nil, priority))
 		must(t, err)
 	}
-	testenv.Eventually(t, func() error { // until the bridge is connected
-		_, err := js.AccountInfo(ctx)
-		return err
-	})
-
 	lowest, err := js.CreateOrUpdateConsumer(ctx, "jobs", jetstream.ConsumerConfig{
 		Durable:       "lowest-first",
 		AckPolicy:     jetstream.AckExplicitPolicy,

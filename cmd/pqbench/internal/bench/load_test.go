@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -82,16 +83,16 @@ func TestRequests(t *testing.T) {
 		if err := q.fill(t.Context(), items); err != nil {
 			t.Fatal(err)
 		}
-		for _, lim := range []limit{{steps: 10}, {}} {
-			want, dry := int64(10), lim == limit{}
-			if dry {
-				want = items - 10
-			}
-			out, err := runLoad(t.Context(), l, lim)
+		for _, turn := range []struct {
+			steps       int
+			items, left int64
+		}{{10, 10, items - 10}, {0, items - 10, 0}} {
+			out, err := runLoad(t.Context(), l, limit{steps: turn.steps})
 			info, unknown := q.Info(t.Context())
-			if errors.Join(err, unknown) != nil || out.items != want || out.dry != dry || info.Leased > 0 ||
-				dry != (info.Ready == 0) {
-				t.Errorf("%s: %d items, dry %v, %v, left %+v", name, out.items, out.dry, err, info)
+			if errors.Join(err, unknown) != nil || out.items != turn.items || out.dry != (turn.left == 0) {
+				t.Errorf("%s: %d items of %d, dry %v, %v", name, out.items, turn.items, out.dry, err)
+			} else if info.Leased > 0 || info.Ready != turn.left {
+				t.Errorf("%s: %d leased, %d ready, want %d", name, info.Leased, info.Ready, turn.left)
 			}
 		}
 	}
@@ -140,12 +141,16 @@ func TestReport(t *testing.T) {
 	r.Rows = []Row{{Name: "push"}, w.result(8)}
 
 	var table, lines strings.Builder
-	if err := errors.Join(r.Write(&table), r.WriteJSON(&lines)); err != nil {
-		t.Fatal(err)
+	if err := errors.Join(r.Write(&table), r.WriteJSON(&lines)); err != nil || strings.Count(lines.String(), "\n") != 2 {
+		t.Fatal(err, lines.String())
 	}
-	for _, want := range []string{"pop.min*", "2.00", "0.50", "25 %", "1.2", "restart 1.50 ms, of naive 1.50", "ran empty"} {
-		if !strings.Contains(table.String(), want) {
-			t.Errorf("%q is not in the table:\n%s", want, table.String())
+	for _, want := range []string{
+		"pop.min*", "2.00", "0.50", "25 %", "1.2", "restart 1.50 ms, of naive 1.50", "ran empty", `"payload":128`,
+		`"name":"pop.min","items":4,"rate":4,"ratio":0.5,"p50_us":20`, `"client_us":1.25,"stolen":0.25`,
+		`{"name":"restart","value":1.5,"unit":"ms"}`,
+	} {
+		if !strings.Contains(table.String()+lines.String(), want) {
+			t.Errorf("%q is not in\n%s%s", want, table.String(), lines.String())
 		}
 	}
 	for _, without := range []string{"service", "FDB", "queue  "} {
@@ -153,12 +158,48 @@ func TestReport(t *testing.T) {
 			t.Errorf("a column that is empty, %q, is in the table:\n%s", without, table.String())
 		}
 	}
-	for _, want := range []string{
-		`"payload":128`, `"name":"pop.min","items":4,"rate":4,"ratio":0.5,"p50_us":20`, `"client_us":1.25,"stolen":0.25`,
-		`{"name":"restart","value":1.5,"unit":"ms"}`,
+}
+
+// Whatever is not in turn is an error, and served to whom is counted.
+func TestTurnsOf(t *testing.T) {
+	var inTurn, firstComeFirstServed []string
+	for range smallGroup {
+		inTurn = append(inTurn, largeGroup)
+		for i := range manyGroups {
+			inTurn = append(inTurn, groupName(i))
+		}
+		firstComeFirstServed = append(firstComeFirstServed, largeGroup)
+	}
+	if first, done, err := turnsOf(inTurn); first != 101 || done != 10_100 || err != nil {
+		t.Errorf("in turn: %d, %d, %v", first, done, err)
+	}
+
+	late := slices.Clone(inTurn)
+	late[100], late[101] = late[101], late[100]
+	for words, popped := range map[string][]string{
+		"10000 items of small groups are left":           firstComeFirstServed,
+		"1 items of small groups are left":               append(slices.Clone(inTurn[:10_099]), largeGroup),
+		"its first delivery after 102: want at most 101": late,
 	} {
-		if strings.Count(lines.String(), "\n") != 2 || !strings.Contains(lines.String(), want) {
-			t.Errorf("%s is not in the two lines\n%s", want, lines.String())
+		if _, _, err := turnsOf(popped); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("got %v, want %s", err, words)
+		}
+	}
+}
+
+func TestOrder(t *testing.T) {
+	for _, test := range []struct {
+		popped             []int
+		levels, inversions int
+	}{
+		{[]int{0, 1, 2, 3}, 4, 0},
+		{[]int{3, 2, 1, 0}, 1, 6},    // no priorities at all
+		{[]int{1, 0, 3, 2}, 2, 2},    // two levels
+		{[]int{0, 1, 3, 2, 4}, 4, 1}, // all but two are told apart
+		{[]int{1, 2, 3, 0}, 1, 3},    // the first comes last
+	} {
+		if levels, inversions := order(test.popped); levels != test.levels || inversions != test.inversions {
+			t.Errorf("%v: %d levels and %d inversions, want %d and %d", test.popped, levels, inversions, test.levels, test.inversions)
 		}
 	}
 }

@@ -277,6 +277,3 @@ func TestCorruptSettings(t *testing.T) {
 		}
 	})
 }
-
-// configKey is the key of the settings of a priority queue.
-func (f *fixture) configKey(name string) []byte { return tuple.Tuple{f.priority, name, "c"}.Pack() }

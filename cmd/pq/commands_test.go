@@ -50,7 +50,8 @@ func TestJSON(t *testing.T) {
 	for flag, priority := range map[string]string{"--fifo=false": `,"priority":0`, "--fifo": ""} {
 		once := []string{"push", "keys", "text", flag, "-H", "Pq-Unique:key", "--json"}
 		first, again := c.ok("", once...), c.ok("", once...)
-		if want := regexp.MustCompile(`^\{"queue":"keys","id":"[^"]+"` + priority + `\}\n$`); !want.MatchString(first) {
+		want := regexp.MustCompile(`^\{"queue":"keys","id":"[^"]+"` + priority + `\}\n$`)
+		if !want.MatchString(first) {
 			t.Errorf("%s: got %s, want %v", flag, first, want)
 		}
 		if want := strings.TrimSuffix(first, "}\n") + `,"duplicate":true}` + "\n"; again != want {
@@ -61,8 +62,9 @@ func TestJSON(t *testing.T) {
 	id := strings.TrimSpace(c.ok("", "push", "jobs", "text", "-p", "7", "-H", "Trace: abc", "-H", "Trace:def"))
 	c.ok("\xff\x00", "push", "jobs", "-p", "8")
 	text := c.item("pop", "jobs")
-	if text.ID != id || text.Queue != "jobs" || *text.Priority != 7 || *text.Value != "text" || text.Base64 != nil ||
-		text.PushedAt == "" || !slices.Equal(text.Headers["Trace"], []string{"abc", "def"}) || len(text.Headers) != 1 {
+	if text.ID != id || text.Queue != "jobs" || *text.Priority != 7 || *text.Value != "text" ||
+		text.Base64 != nil || text.PushedAt == "" ||
+		!slices.Equal(text.Headers["Trace"], []string{"abc", "def"}) || len(text.Headers) != 1 {
 		t.Errorf("popped %+v: want %s with the value as text, its headers and the time", text, id)
 	}
 	if bytes := c.item("peek", "jobs"); bytes.Value != nil || string(bytes.Base64) != "\xff\x00" {

@@ -128,7 +128,7 @@ func TestDeploymentsRunTheDashboard(t *testing.T) {
 		}
 	}
 	if found != 7 {
-		t.Errorf("%d dashboards: does the test still see two of Compose, of the chart and of documents, and one unit?", found)
+		t.Errorf("%d dashboards: does the test still see one unit, and two of Compose, chart and documents?", found)
 	}
 }
 

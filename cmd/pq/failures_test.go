@@ -108,10 +108,11 @@ func TestEveryCommandIsTried(t *testing.T) {
 func TestEveryCommandThatReachesNobody(t *testing.T) {
 	t.Parallel()
 	away := &cli{t: t, server: "nats://127.0.0.1:1"}
-	away.failsEverywhere("cannot connect to NATS at nats://127.0.0.1:1: no server answers there: start one with pqbridge -dev, " +
-		"or name another with --server")
+	away.failsEverywhere("cannot connect to NATS at nats://127.0.0.1:1: no server answers there: " +
+		"start one with pqbridge -dev, or name another with --server")
 	closed := newNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
-	closed.failsEverywhere("Authorization Violation: look at the login (pq help connection)", "--user", "me", "--password", "wrong")
+	closed.failsEverywhere("Authorization Violation: look at the login (pq help connection)",
+		"--user", "me", "--password", "wrong")
 	newNATS(t, nil).failsEverywhere("is pqbridge running? pq doctor looks for the reason")
 }
 

@@ -124,7 +124,8 @@ func TestInputThatIsTooLarge(t *testing.T) {
 
 	// Of input that breaks, part of a line is not pushed.
 	in := io.MultiReader(strings.NewReader("whole\nhal"), iotest.ErrReader(errors.New("bad disk")))
-	if stderr, code := c.runOn(in, io.Discard, "push", "some", "--lines"); code != exitError || !strings.Contains(stderr, "standard input, after line 1: bad disk") {
+	stderr, code := c.runOn(in, io.Discard, "push", "some", "--lines")
+	if code != exitError || !strings.Contains(stderr, "standard input, after line 1: bad disk") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	c.prints("whole\n", "pop", "some", "--all")

@@ -66,7 +66,8 @@ pq    jobs1  1,234,567       1        0         0    2m0s  ###
 
 // A frame fits on the terminal, whatever there is, and names stay apart on 80 columns, wherever they differ.
 func TestFrameFits(t *testing.T) {
-	names := []string{"eu-west-1-orders-of-acme-high", "eu-west-1-orders-of-acme-low", "eu-west-2-orders-of-acme-low", "jobs", strings.Repeat("long", 32)}
+	names := append(strings.Fields("eu-west-1-orders-of-acme-high eu-west-1-orders-of-acme-low "+
+		"eu-west-2-orders-of-acme-low jobs"), strings.Repeat("long", 32))
 	many := make([]int64, 50)
 	for i := range many {
 		many[i] = int64(i) * 1_000_000

@@ -110,7 +110,8 @@ func TestJavaScript(t *testing.T) {
 func TestJetStreamJavaScript(t *testing.T) {
 	dir := javaScript(t, "javascript", "@nats-io/transport-node", "@nats-io/jetstream")
 	env := jetStream(t)
-	story(t, env, run(t, dir, env, "node", "jetstream.js", "push"), run(t, dir, env, "node", "jetstream.js", "work"))
+	story(t, env,
+		run(t, dir, env, "node", "jetstream.js", "push"), run(t, dir, env, "node", "jetstream.js", "work"))
 }
 
 func TestJetStreamCallsJavaScript(t *testing.T) {

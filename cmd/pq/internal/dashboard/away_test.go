@@ -239,7 +239,6 @@ type changesOf struct {
 
 func (c *changesOf) Write(b []byte) (int, error)    { c.n++; return len(b), nil }
 func (*changesOf) SetWriteDeadline(time.Time) error { return nil }
-func (*changesOf) Flush()                           {}
 
 // Nobody is asked anything while nobody looks.
 func TestInterest(t *testing.T) {

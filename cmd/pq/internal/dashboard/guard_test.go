@@ -178,8 +178,9 @@ func TestLogin(t *testing.T) {
 		if a.StatusCode != http.StatusSeeOther || !strings.HasPrefix(a.Header.Get("Location"), "/login") {
 			t.Errorf("%s: status %d, %s", path, a.StatusCode, a.Header.Get("Location"))
 		}
-		if to := b.get(path, "HX-Request", "true").wants(t, http.StatusUnauthorized).Header.Get("HX-Redirect"); to != loginPath {
-			t.Errorf("%s, which asks for itself, leads to %q", path, to)
+		part := b.get(path, "HX-Request", "true").wants(t, http.StatusUnauthorized)
+		if part.Header.Get("HX-Redirect") != loginPath {
+			t.Errorf("%s, which asks for itself, leads to %v", path, part.Header)
 		}
 	}
 	b.do(http.MethodHead, "/dead", "").wants(t, http.StatusSeeOther)

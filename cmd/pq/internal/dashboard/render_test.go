@@ -192,7 +192,8 @@ func TestEveryTemplate(t *testing.T) {
 // No text of an item reaches a page with characters that change how its surroundings look.
 func TestBidi(t *testing.T) {
 	// A bridge has checked these, or pq has, before anybody could choose them.
-	checked := strings.Fields("Queue Home Kind Name ID IDs Search State End Match Header First Prev Next Title Version Store Action Back Priority")
+	checked := strings.Fields("Queue Home Kind Name ID IDs Search State End Match Header First Prev Next " +
+		"Title Version Store Action Back Priority")
 	for _, name := range []string{"items", "page-item", "dead", "bridges", "confirm", "error"} {
 		view := views()[name]
 		filler{text: "a\u202eb\u200bc\u0000d\u2066", checked: checked}.fill(reflect.ValueOf(view).Elem())

@@ -141,7 +141,8 @@ func TestReport(t *testing.T) {
 	r.Rows = []Row{{Name: "push"}, w.result(8)}
 
 	var table, lines strings.Builder
-	if err := errors.Join(r.Write(&table), r.WriteJSON(&lines)); err != nil || strings.Count(lines.String(), "\n") != 2 {
+	err := errors.Join(r.Write(&table), r.WriteJSON(&lines))
+	if err != nil || strings.Count(lines.String(), "\n") != 2 {
 		t.Fatal(err, lines.String())
 	}
 	for _, want := range []string{

@@ -47,7 +47,7 @@ func TestBrowse(t *testing.T) {
 		random, _ := newRandom(f.T)
 		r := newModelRun(f, random, true, map[string]int{})
 		q := r.homes[0]
-		for len(q.items) < f.steps(harness.Times(150, 1200)) {
+		for len(q.items) < f.steps(harness.Times(200, 1200)) {
 			pushes := many(20, func(int) fdbpq.Op { return r.push(q) })
 			leases := slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpLease, Lease: time.Hour}}, 4)
 			for _, ops := range [][]fdbpq.Op{pushes, append(leases, r.settlements(q)...)} {

@@ -247,9 +247,9 @@ func TestDamagedOlderLog(t *testing.T) {
 	defer close(flushed)
 	places := map[string]logPart{} // the last of each log
 	for len(s.logs()) < 3 {
-		s.write(10)
 		small := s.writeSmall()
 		places[small.path] = small
+		s.write(1) // begins one log at most
 	}
 	logs := s.logs()
 	for _, path := range logs[:len(logs)-1] {

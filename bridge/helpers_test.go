@@ -266,7 +266,7 @@ func (tx hookedTransaction) Commit() kv.Future[struct{}] {
 }
 
 // syncLog is a log that the test reads while it is written.
-type syncLog struct{ testenv.Transcript }
+type syncLog struct{ harness.Transcript }
 
 func (l *syncLog) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 

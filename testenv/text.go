@@ -1,34 +1,12 @@
 package testenv
 
 import (
-	"bytes"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 )
-
-// Transcript collects text that is read meanwhile, such as a log. Its methods are safe for concurrent use.
-type Transcript struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write adds text.
-func (t *Transcript) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.Write(b)
-}
-
-// String returns all of the text so far.
-func (t *Transcript) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.String()
-}
 
 // Files returns the files below a folder, without what is built or installed there.
 func Files(t testing.TB, root string) (files []string) {

@@ -24,7 +24,7 @@ type process struct {
 	t              *testing.T
 	cmd            *exec.Cmd
 	stdin          io.WriteCloser
-	stdout, stderr testenv.Transcript
+	stdout, stderr harness.Transcript
 	ended          chan struct{}
 }
 
@@ -113,7 +113,7 @@ func (p *process) write(text string) {
 }
 
 // sees waits until the process has written words to a stream.
-func (p *process) sees(stream *testenv.Transcript, words string) {
+func (p *process) sees(stream *harness.Transcript, words string) {
 	p.t.Helper()
 	testenv.Eventually(p.t, func() error {
 		if strings.Contains(stream.String(), words) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // fakeTerminal is a terminal that a process is started on.
@@ -26,7 +27,7 @@ type fakeTerminal struct {
 	t      *testing.T
 	keys   *os.File // what is written to it was typed
 	device *os.File
-	output testenv.Transcript
+	output harness.Transcript
 }
 
 func newTerminal(t *testing.T, columns uint16) *fakeTerminal {
@@ -191,7 +192,7 @@ func TestIDsInsteadOfProgress(t *testing.T) {
 	id := regexp.MustCompile(`\b[A-Za-z0-9_-]{24,36}\b`)
 	input := func(cmd *exec.Cmd) { cmd.Stdin = strings.NewReader("a\nb\n") }
 
-	var piped testenv.Transcript
+	var piped harness.Transcript
 	term := newTerminal(t, 80)
 	p := term.start(c, func(cmd *exec.Cmd) {
 		input(cmd)

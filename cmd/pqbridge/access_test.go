@@ -11,6 +11,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // recipeEnv starts a NATS server with the documented access control, but that the bridge may not
@@ -90,7 +91,7 @@ func TestDeniedChangesNothing(t *testing.T) {
 // they were alone, and say so in the log.
 func TestBridgesThatMayNotTalk(t *testing.T) {
 	e := recipeEnv(t, "_pqbridge.>")
-	var log testenv.Transcript
+	var log harness.Transcript
 	quiet := func(o *bridge.Options) { o.Logger = newLogger(&config{LogFormat: "text"}, &log) }
 	bridges := []*testenv.Bridge{e.StartBridge(quiet)}
 	admin := connectAdmin(t, e)

@@ -32,7 +32,7 @@ func setLogin(t *testing.T, prefix string, l testenv.Login) {
 // service is pqbridge running in this process.
 type service struct {
 	t     *testing.T
-	log   testenv.Transcript
+	log   harness.Transcript
 	stop  context.CancelFunc
 	ended chan error
 }
@@ -58,7 +58,7 @@ func (s *service) end() {
 }
 
 // awaitLog waits until a log has one of the texts.
-func awaitLog(t *testing.T, log *testenv.Transcript, texts ...string) {
+func awaitLog(t *testing.T, log *harness.Transcript, texts ...string) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
 		said := log.String()

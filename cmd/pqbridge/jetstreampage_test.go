@@ -65,12 +65,12 @@ func documentedSystem(t *testing.T, commands string) *testenv.Env {
 
 // usersEnv runs a server with the users of a block of the page. Each password is the user's name. The
 // leaf node of bridges is the user leafUser.
-func usersEnv(t *testing.T, block, leafUser string) (*testenv.Env, *testenv.Transcript) {
+func usersEnv(t *testing.T, block, leafUser string) (*testenv.Env, *harness.Transcript) {
 	t.Helper()
 	for _, user := range []string{"bridge", "leaf", "owner", "workers", "worker", "app"} {
 		t.Setenv(strings.ToUpper(user)+"_PASSWORD", user)
 	}
-	log := &testenv.Transcript{}
+	log := &harness.Transcript{}
 	e := testenv.New(t, testenv.Options{JetStream: true, Stopped: true,
 		NATS: testenv.ServerOptions(t, block),
 		Bridge: func(o *bridge.Options) {

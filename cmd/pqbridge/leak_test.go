@@ -14,11 +14,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // stopAt is an output that calls stop when words are written to it.
 type stopAt struct {
-	testenv.Transcript
+	harness.Transcript
 	words string
 	stop  func()
 }
@@ -72,7 +73,7 @@ func TestFailedStartLeavesNoGoroutine(t *testing.T) {
 		"health of nobody": {[]string{"-healthcheck"}, map[string]string{"PQ_HTTP_ADDR": "127.0.0.1:1"}, "not ready"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log testenv.Transcript
+			var log harness.Transcript
 			err := runHere(t, t.Context(), &log, test.args, test.variables)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v: want one with %q\n%s", err, test.want, log.String())

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 type command struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	stderr testenv.Transcript
+	stderr harness.Transcript
 	nats   string // URL of the NATS server that -dev started
 	http   string // address of /readyz and others
 }

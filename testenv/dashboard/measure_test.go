@@ -73,7 +73,7 @@ func startBridge(t *testing.T, env *testenv.Env) int {
 	cmd := harness.Command(program)
 	cmd.Env = append(environment(), "PQ_NATS_URL="+env.NATS.URL(), "PQ_HTTP_ADDR=off",
 		"PQ_DATA_DIR="+filepath.Join(folder, "data"))
-	var log testenv.Transcript
+	var log harness.Transcript
 	cmd.Stderr = &log
 	must(t, cmd.Start())
 	t.Cleanup(func() {

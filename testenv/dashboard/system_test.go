@@ -52,7 +52,7 @@ type dashboard struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	url  string
-	log  testenv.Transcript
+	log  harness.Transcript
 	done chan struct{} // closed when it has exited with err
 	err  error
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -52,7 +51,7 @@ func Logger(t testing.TB, level slog.Level) *slog.Logger {
 	if testing.Verbose() {
 		return slog.New(slog.NewTextHandler(t.Output(), options))
 	}
-	log := &buffer{}
+	log := &Transcript{}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(Shorten("log", log.String()))
@@ -83,24 +82,6 @@ func save(what string, content []byte) string {
 		return err.Error()
 	}
 	return f.Name()
-}
-
-// buffer is text that is safe for concurrent use.
-type buffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // RaceTimes returns how often a test repeats something: n times, or under times with the race detector.

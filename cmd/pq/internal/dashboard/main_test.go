@@ -36,7 +36,7 @@ type rig struct {
 	*testenv.Env
 	t     *testing.T
 	board *Dashboard
-	log   *testenv.Transcript
+	log   *harness.Transcript
 	jobs  *client.PriorityQueue
 	stop  func()
 }
@@ -64,7 +64,7 @@ func newRigAs(t *testing.T, allow ...string) *rig {
 
 func serve(t *testing.T, env *testenv.Env, nc *nats.Conn, change func(*Options)) *rig {
 	t.Helper()
-	r := &rig{Env: env, t: t, log: &testenv.Transcript{}}
+	r := &rig{Env: env, t: t, log: &harness.Transcript{}}
 	if env.Conn != nil {
 		r.jobs = client.New(env.Conn).PriorityQueue("jobs")
 	}

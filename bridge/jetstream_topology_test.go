@@ -23,6 +23,7 @@ func natsServer(t testing.TB, config string) *server.Server {
 	t.Helper()
 	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT}
 	testenv.ServerOptions(t, config)(o)
+	testenv.PatientLogins(o)
 	s, err := server.NewServer(o)
 	must(t, err)
 	s.Start()
@@ -73,7 +74,7 @@ func (l *landscape) start(t testing.TB, changes ...func(*bridge.Options)) (*test
 
 func dial(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(url, options...)
+	nc, err := nats.Connect(url, append(options, nats.Timeout(testenv.Patience))...)
 	must(t, err)
 	t.Cleanup(nc.Close)
 	return nc
@@ -297,6 +298,9 @@ func waitsAsJetStream(t *testing.T, l *landscape, bridges []*testenv.Bridge, js 
 	_, err := js.Publish(ctx, "pq.jobs.push.1", []byte("x"))
 	must(t, err)
 	m := next(t, s)
+	for m.Header.Get("Status") == "100" { // more heartbeats
+		m = next(t, s)
+	}
 	same(t, "what came", string(m.Data), "x")
 	must(t, m.AckSync())
 

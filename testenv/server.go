@@ -32,8 +32,16 @@ func newServer(t testing.TB, change func(*server.Options)) *Server {
 	if change != nil {
 		change(&s.options)
 	}
+	PatientLogins(&s.options)
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// PatientLogins gives clients and leaf nodes as long as they need to log in: a busy machine can take
+// longer than the server's default of two seconds.
+func PatientLogins(o *server.Options) {
+	o.AuthTimeout = Patience.Seconds()
+	o.LeafNode.AuthTimeout = Patience.Seconds()
 }
 
 // URL returns the server's address, even while it is stopped.

@@ -141,6 +141,7 @@ func (e *Env) Connect(options ...nats.Option) *nats.Conn {
 // impatient returns options for connections that soon notice that the server is back.
 func impatient() []nats.Option {
 	return []nats.Option{
+		nats.Timeout(Patience),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(10 * time.Millisecond),
 		nats.ReconnectJitter(0, 0),

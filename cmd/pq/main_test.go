@@ -136,7 +136,7 @@ func (c *cli) fails(code int, words string, args ...string) {
 // conn connects to the server.
 func (c *cli) conn() *nats.Conn {
 	c.t.Helper()
-	nc, err := nats.Connect(c.server)
+	nc, err := nats.Connect(c.server, nats.Timeout(testenv.Patience))
 	must(c.t, err)
 	c.t.Cleanup(nc.Close)
 	return nc

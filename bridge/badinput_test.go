@@ -55,6 +55,8 @@ func TestBadInput(t *testing.T) {
 		{"weight 0", "pq.jobs.push", nats.Header{"Pq-Group": {"a"}, "Pq-Weight": {"0"}}, payload, `bad Pq-Weight "0": want an integer from 1 to 100, beside Pq-Group`, subjects.ErrWeight},
 		{"error header", "pq.jobs.push", nats.Header{"Nats-Service-Error": {"no"}}, payload, "take it for an error", bridge.ErrBadRequest},
 		{"no responders header", "pq.jobs.push", nats.Header{"Status": {"503"}}, nil, "no responders", bridge.ErrBadRequest},
+		{"header of a pull that ends", "pq.jobs.push", nats.Header{"Status": {"404"}}, nil, "header Status without a value", bridge.ErrBadRequest},
+		{"header of any status in a batch", "pq.jobs.push.batch", nil, []byte(frames(frame(0, "Status: 7\r\n", ""))), "item 0: bad request: header Status", bridge.ErrBadRequest},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

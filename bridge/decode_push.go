@@ -3,7 +3,6 @@ package bridge
 import (
 	"bytes"
 	"fmt"
-	"net/textproto"
 	"slices"
 	"strings"
 	"time"
@@ -100,9 +99,8 @@ func checkPushed(m *nats.Msg, queue string) error {
 		}
 	}
 
-	// NATS trims the spaces around the value on the way back.
-	if len(m.Data) == 0 && textproto.TrimString(m.Header.Get("Status")) == "503" {
-		return fmt.Errorf("%w: header Status 503 without a payload: whoever pops the item would take it for \"no responders\"", errBadRequest)
+	if subjects.IsStatus(m.Header, m.Data) {
+		return fmt.Errorf("%w: header %s without a value: %s", errBadRequest, subjects.HeaderStatus, subjects.WhyNoStatus)
 	}
 	return nil
 }

@@ -143,7 +143,7 @@ func (e *encoder) itemAlone(item *fdbpq.Item) nats.Header {
 
 // pushers resets the header to the pusher's, without other names that are the protocol's: programs
 // that write to the store themselves could store those, and a client would take an item for
-// the end of a batch.
+// the end of a batch, or for a message of the server.
 func (e *encoder) pushers(item *fdbpq.Item) {
 	if e.header == nil {
 		e.header = nats.Header{}
@@ -157,6 +157,9 @@ func (e *encoder) pushers(item *fdbpq.Item) {
 		if item.DeadLetter == nil || !subjects.OfPushAlone(name) {
 			e.header[name] = values
 		}
+	}
+	if subjects.IsStatus(e.header, item.Value) {
+		delete(e.header, subjects.HeaderStatus)
 	}
 	setKeys(e.header, &item.Message)
 }

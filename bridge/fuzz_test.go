@@ -164,8 +164,8 @@ func checkStored(t *testing.T, r subjects.Request, op *fdbpq.Op, payload string)
 	if err := ErrorFromHeaders(got); err != nil {
 		t.Fatalf("%q came back as the error %v", op.Message.Headers, err)
 	}
-	if payload == "" && got.Get("Status") == "503" {
-		t.Fatalf("%q came back as %q: no responders", op.Message.Headers, got)
+	if subjects.IsStatus(got, item.Value) {
+		t.Fatalf("%q came back as %q: a message of the server", op.Message.Headers, got)
 	}
 	if p, err := subjects.ParsePriority(got.Get(subjects.HeaderPriority)); r.Kind == subjects.Priority && (err != nil || p != op.Priority) {
 		t.Fatalf("priority %d came back as %q", op.Priority, got)
@@ -235,7 +235,7 @@ func FuzzHeaderBlock(f *testing.F) {
 		"", "a: b\r\n", "Nats-Trace-Dest: x\r\n", "a: b\nNats-Trace-Dest: x\r\n", "a: b\r\n\r\nNats-Trace-Dest:x\r\n", "a:b\rNats-Rollup: all\r\n",
 		"traceparent: 00-a-b-01\r\n", "TraceParent:00-a-b-ff\r\nNats-Trace-Dest: trace disabled\r\n", "nats-trace-dest:x\r\n",
 		" Nats-Trace-Dest: x\r\n", ": x\r\nNats-Trace-Only: 1\r\n", "Nats-Trace-Dest : x\r\n", "a: \x00\r\nNmqtt-Pub:1\r\n",
-		"Nats-Trace-Dest: trace disabled\r\nNats-Trace-Dest: x\r\n", "Nats-Schedule-Whatever: x\r\nNats-Msg-Id: 1\r\n", "a: b\n\n",
+		"Nats-Trace-Dest: trace disabled\r\nNats-Trace-Dest: x\r\n", "Nats-Schedule-Whatever: x\r\nNats-Msg-Id: 1\r\n", "a: b\n\n", "Status: 404\r\n",
 	} {
 		f.Add(block)
 	}
@@ -251,6 +251,9 @@ func FuzzHeaderBlock(f *testing.F) {
 		for _, reply := range []nats.Header{maps.Clone(e.itemHeaders(q, &stored)), e.itemAlone(&stored)} {
 			if !slices.ContainsFunc(slices.Collect(maps.Keys(reply)), func(name string) bool { return !subjects.ValidHeaderName(name) }) { // else the reply is not sent
 				checkInert(t, reply)
+			}
+			if subjects.IsStatus(reply, nil) {
+				t.Fatalf("%q is a message of the server", reply)
 			}
 		}
 		op := fdbpq.Op{Kind: fdbpq.OpPush}

@@ -121,6 +121,19 @@ func RequestHeaderKnown(name string) bool {
 // priority queues alone.
 var PushHeaders = [...]string{HeaderPriority, HeaderDelay, HeaderUnique, HeaderGroup, HeaderWeight}
 
+// HeaderStatus is where NATS clients put the status of a message that is the server's own.
+const HeaderStatus = "Status"
+
+// IsStatus reports whether NATS clients take a message for one of the server's own, such as "no
+// responders" or "no messages". They hide it, or stop, whatever the status is.
+func IsStatus(headers map[string][]string, value []byte) bool {
+	return len(value) == 0 && len(headers[HeaderStatus]) > 0
+}
+
+// WhyNoStatus says why an item must not be like that, as the end of a sentence.
+const WhyNoStatus = "NATS clients take it for a message of the server, such as \"no responders\", and hide it: " +
+	"leave the header out, or give the item a value"
+
 // Headers of NATS's message tracing.
 const (
 	// HeaderTraceParent is the header of W3C trace contexts. A NATS server ignores its case and, if

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
@@ -184,36 +185,45 @@ func (d *drawer) ackDrawn(stream jetstream.Stream, c settings.SourceConsumer) er
 	consumer, err := stream.CreateConsumer(d.ctx, jetstream.ConsumerConfig{
 		Durable: name, FilterSubject: c.Filter, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1,
 	})
-	for err == nil && consumer.CachedInfo().NumPending > 0 {
-		var batch jetstream.MessageBatch
-		if batch, err = consumer.FetchNoWait(maxMessages); err != nil {
-			break
-		}
-		var last jetstream.Msg // its answer comes after all acknowledgements
-		n := 0
-		for m := range batch.Messages() {
-			meta, err := m.Metadata()
-			if err != nil || meta.Sequence.Stream > c.Sequence {
-				break
-			}
-			n++
-			if meta.Timestamp.After(c.Newest) { // not the one that was drawn
-				continue
-			}
-			if last != nil {
-				_ = last.Ack()
-			}
-			last = m
-		}
-		if last != nil {
-			err = doubleAck(d.ctx, last)
-		}
-		if n < maxMessages {
-			break
-		}
+	if err == nil && consumer.CachedInfo().NumPending > 0 {
+		err = d.ackUpTo(consumer.CachedInfo(), c)
 	}
 	if err == nil {
 		err = d.removeConsumers(stream, []string{name})
 	}
 	return err
+}
+
+// ackUpTo acknowledges the messages of a consumer that a former one has drawn.
+func (d *drawer) ackUpTo(consumer *jetstream.ConsumerInfo, former settings.SourceConsumer) error {
+	messages, err := newPuller(d.config.Conn(), former.Domain, consumer)
+	if err != nil {
+		return err
+	}
+	defer messages.stop()
+
+	var last *nats.Msg // its answer comes after all acknowledgements
+	for pending := consumer.NumPending; pending > 0; {
+		m, err := messages.next(d.ctx, 2*heartbeat)
+		if err != nil {
+			return err
+		} else if m == nil {
+			break
+		}
+		meta, err := m.Metadata()
+		if err != nil || meta.Sequence.Stream > former.Sequence {
+			break
+		}
+		if pending = meta.NumPending; meta.Timestamp.After(former.Newest) { // not the one that was drawn
+			continue
+		}
+		if last != nil {
+			_ = last.Ack()
+		}
+		last = m
+	}
+	if last == nil {
+		return nil
+	}
+	return doubleAck(d.ctx, last)
 }

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,12 +118,11 @@ func (d *drawer) session() error {
 	} else if err != nil {
 		return fmt.Errorf("stream %s: %w", d.source.Stream, err)
 	}
-	messages, err := p.consumer.Messages(jetstream.PullHeartbeat(heartbeat),
-		jetstream.PullMaxMessagesWithBytesLimit(prefetch, max(4*maxBytes, 3*int(p.maxPayload))))
+	messages, err := newPuller(nc, p.source.Domain, p.consumer.CachedInfo())
 	if err != nil {
 		return err
 	}
-	defer messages.Stop()
+	defer messages.stop()
 	for err == nil {
 		err = p.drawNext(messages)
 	}
@@ -172,22 +172,38 @@ func (p *session) open() error {
 }
 
 // drawNext waits for messages and draws those that have come.
-func (p *session) drawNext(messages jetstream.MessagesContext) error {
-	m, err := messages.Next(jetstream.NextContext(p.connected))
-	var list []message
-	for bytes := 0; err == nil; {
-		if list, err = p.add(list, m); err != nil {
-			return err
-		}
-		if bytes += len(m.Data()); len(list) == maxMessages || bytes >= maxBytes {
-			break
-		}
-		m, err = messages.Next(jetstream.NextMaxWait(gather))
-	}
-	if err != nil && !errors.Is(err, nats.ErrTimeout) {
+func (p *session) drawNext(messages *puller) error {
+	m, err := messages.next(p.connected, 2*heartbeat)
+	if errors.Is(err, nats.ErrTimeout) {
+		return jetstream.ErrNoHeartbeat
+	} else if m == nil {
 		return err
 	}
 
+	var list []message
+	for bytes := 0; m != nil && err == nil; {
+		if list, err = p.add(list, m); err != nil {
+			break
+		}
+		if bytes += len(m.Data); len(list) == maxMessages || bytes >= maxBytes {
+			break
+		}
+		m, err = messages.next(p.connected, gather)
+	}
+	switch {
+	case errors.Is(err, errLost): // those in the list came before
+		return cmp.Or(p.drawList(list), err)
+	case err != nil && !errors.Is(err, nats.ErrTimeout):
+		return err
+	}
+	return p.drawList(list)
+}
+
+// errLost is of a session that has not got all deliveries.
+var errLost = errors.New("others were lost on the way")
+
+// drawList draws messages, up to the first that comes after others that the source must not miss.
+func (p *session) drawList(list []message) error {
 	if len(list) == 0 { // what arrives was drawn before
 		return p.note(func(s *settings.SourceState) { s.Waiting = "" })
 	}
@@ -217,13 +233,13 @@ func (p *session) drawNext(messages jetstream.MessagesContext) error {
 
 // add appends a message, unless it was delivered before. The error says that a delivery was lost on the
 // way, or stops the source.
-func (p *session) add(list []message, m jetstream.Msg) ([]message, error) {
+func (p *session) add(list []message, m *nats.Msg) ([]message, error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return list, err
 	}
 	if p.delivered++; meta.Sequence.Consumer != p.delivered {
-		return list, fmt.Errorf("delivery %d came after %d: others were lost on the way", meta.Sequence.Consumer, p.delivered-1)
+		return list, fmt.Errorf("delivery %d came after %d: %w", meta.Sequence.Consumer, p.delivered-1, errLost)
 	}
 
 	sequence := meta.Sequence.Stream
@@ -287,12 +303,17 @@ func (p *session) drawBatch(list []message) error {
 			continue
 		}
 		err = fmt.Errorf("message %d of stream %s: %w", list[i].sequence, p.source.Stream, err)
-		if p.source.OnBad == "stop" || p.retention != jetstream.LimitsPolicy && errors.Is(err, errTooLarge) {
+		lost := p.retention != jetstream.LimitsPolicy && errors.Is(err, errTooLarge)
+		if p.source.OnBad == "stop" || lost {
+			change := "set the source so that it can be an item"
+			if !lost {
+				change += ", or with \"on_bad\":\"dead_letter\""
+			}
 			goOn := fmt.Sprintf("set it with \"start\":%d", list[i].sequence+1)
 			if p.retention == jetstream.WorkQueuePolicy {
 				goOn = fmt.Sprintf("delete the message, as with: nats stream rmm %s %d, and remove the source and set it again", p.source.Stream, list[i].sequence)
 			}
-			bad, list = fmt.Errorf("%w: set the source so that it can be an item, or, to go on without it, %s", err, goOn), list[:i]
+			bad, list = fmt.Errorf("%w: %s, or, to go on without it, %s", err, change, goOn), list[:i]
 			break
 		}
 		op.Message.DeadLetter = &fdbpq.DeadLetter{Reason: text(err)}
@@ -317,7 +338,7 @@ func (p *session) drawBatch(list []message) error {
 			list = list[len(list)-1:] // acknowledges those before it, too
 		}
 		for i := range list {
-			if err := p.ack(list[i]); err != nil {
+			if err := p.ack(list[i].Msg); err != nil {
 				return err
 			}
 		}
@@ -333,7 +354,7 @@ var errNotAcked = errors.New("JetStream does not take acknowledgements: has this
 
 // ack acknowledges a message. JetStream answers the first of a session. Of the others, what is lost on
 // the way is delivered again, and passed over.
-func (p *session) ack(m jetstream.Msg) error {
+func (p *session) ack(m *nats.Msg) error {
 	if p.acked {
 		_ = m.Ack()
 		return nil
@@ -345,10 +366,10 @@ func (p *session) ack(m jetstream.Msg) error {
 	return nil
 }
 
-func doubleAck(ctx context.Context, m jetstream.Msg) error {
+func doubleAck(ctx context.Context, m *nats.Msg) error {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
-	if err := m.DoubleAck(ctx); err != nil {
+	if err := m.AckSync(nats.Context(ctx)); err != nil {
 		return fmt.Errorf("%w (%w)", errNotAcked, err)
 	}
 	return nil

@@ -124,8 +124,8 @@ func TestFields(t *testing.T) {
 		f.stream("S", jetstream.LimitsPolicy)
 		for _, subject := range []string{"S.7.a", "S.-3.b"} {
 			m := nats.NewMsg(subject)
-			m.Header = nats.Header{"Tenant": {"t-" + subject}, "Other": {"x"}, "Nats-Msg-Id": {subject}, "Pq-Unique": {"u"}, "Status": {"503"}}
-			m.Data = []byte("x") // NATS clients take one with a status and no payload for an answer of the server
+			m.Header = nats.Header{"Tenant": {"t-" + subject}, "Other": {"x"}, "Nats-Msg-Id": {subject}, "Pq-Unique": {"u"}}
+			m.Data = []byte("x")
 			_, err := f.js.PublishMsg(t.Context(), m)
 			f.must(err)
 		}
@@ -143,41 +143,6 @@ func TestFields(t *testing.T) {
 			f.drawn(2)
 			f.wantList(fields, f.pop("jobs", text), want...)
 		}
-	})
-}
-
-// A message that cannot be an item goes to the dead-letter queue, or stops the source until it is set
-// again.
-func TestBadMessages(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		f := newFixture(t, testenv.Options{})
-		f.stream("S", jetstream.LimitsPolicy)
-		f.publish("S", 1, 3)
-		m := nats.NewMsg("S.x")
-		m.Header, m.Data = nats.Header{"X-Priority": {"urgent"}}, []byte("bad")
-		_, err := f.js.PublishMsg(t.Context(), m)
-		f.must(err)
-		f.publish("S", 5, 6)
-
-		f.must(f.set(source("S")))
-		if s := f.drawn(6); s.Drawn != 5 || s.Dead != 1 || s.Lag != 0 {
-			t.Errorf("drawn: %s", s.JSON())
-		}
-		f.wantList("items", f.pop("jobs", value), "3", "6", "1", "2", "5")
-		f.wantList("dead letters", f.pop("jobs-dead", func(item *fdbpq.Item) string {
-			d := item.Message.DeadLetter
-			return fmt.Sprint(string(item.Message.Value), item.Message.Headers, " ", d.Queue, ": ", d.Reason)
-		}), `badmap[Pq-Source:[S 4] X-Priority:[urgent]] jobs: message 4 of stream S: header X-Priority: bad priority "urgent": want a decimal integer, such as 5 or -5`)
-
-		f.must(f.set(source("S", `"start":2`, `"on_bad":"stop"`)))
-		f.stopped("message 4", `bad priority "urgent"`, `"start":5`)
-		f.wantList("before it", f.pop("jobs", value), "3", "2")
-		f.must(f.set(source("S", `"start":5`, `"on_bad":"stop"`)))
-		f.drawn(6)
-		f.wantList("after it", f.pop("jobs", value), "6", "5")
-		f.must(f.set(`{"stream":"S","start":3,"on_bad":"stop","priority":7}`))
-		f.drawn(6)
-		f.wantList("with another priority", f.pop("jobs", value), "3", "bad", "5", "6")
 	})
 }
 

@@ -150,7 +150,7 @@ func (h *handler) check(m *nats.Msg, c *clientReplier) (parsed subjects.Request,
 		return parsed, err
 	}
 	if !c.from.Forwarded() { // else the other bridge has done it, and made a new block
-		if err := checkBlock(m.Header, m.Size()-len(m.Subject)-len(m.Reply)-len(m.Data)); err != nil {
+		if err := checkBlock(m.Header, wire.BlockSize(m)); err != nil {
 			return parsed, err
 		}
 	}

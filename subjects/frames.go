@@ -96,7 +96,7 @@ func AppendHeaderLine[T string | []byte](b []byte, name string, value T) []byte 
 func CheckHeaders(h map[string][]string) error {
 	for name := range h {
 		if !ValidHeaderName(name) {
-			return fmt.Errorf("header %s: want a name of letters, digits and any of %s", quote(name), headerPunctuation)
+			return fmt.Errorf("header %s: want a name of letters, digits and any of %s", quote(name), HeaderPunctuation)
 		}
 	}
 	for _, name := range []string{HeaderMsgID, HeaderUnique, HeaderGroup} {

@@ -249,15 +249,15 @@ func AddedByServer(name string) bool {
 		strings.EqualFold(name, headerTraceHop) || strings.EqualFold(name, HeaderTraceDest)
 }
 
-// headerPunctuation may be in the names of headers, besides letters and digits.
-const headerPunctuation = "!#$%&'*+-.^_`|~"
+// HeaderPunctuation may be in the names of headers, besides letters and digits.
+const HeaderPunctuation = "!#$%&'*+-.^_`|~"
 
 // ValidHeaderName reports whether NATS's Go client can send a header of that name.
 func ValidHeaderName(name string) bool {
 	for i := range len(name) {
 		c := name[i]
 		alnum := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
-		if !alnum && strings.IndexByte(headerPunctuation, c) < 0 {
+		if !alnum && strings.IndexByte(HeaderPunctuation, c) < 0 {
 			return false
 		}
 	}

@@ -2,7 +2,10 @@ package sources_test
 
 import (
 	"fmt"
+	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,6 +93,50 @@ func TestStatus(t *testing.T) {
 		f.acknowledged("S")
 		if s := f.eventually(func(s *settings.SourceState) bool { return s.Former == nil }); s.Dead != 4 {
 			t.Errorf("drawn: %s", s.JSON())
+		}
+	})
+}
+
+// Headers that no item can have are in no item: the message is a bad one.
+func TestBadHeaders(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{})
+		f.stream("S", jetstream.LimitsPolicy)
+		conn, err := f.NATS.InProcessConn()
+		f.must(err)
+		defer conn.Close()
+		go io.Copy(io.Discard, conn)
+		_, err = io.WriteString(conn, "CONNECT {\"headers\":true,\"verbose\":false}\r\n")
+		f.must(err)
+		wants := []string{}
+		for lines, want := range map[string]string{
+			"Größe: XL\r\nA(b): c\r\n":      `headers ["A(b): c" "Größe: XL"]: want names`,
+			"Kunde Nr:5\r\n":                `headers ["Kunde Nr: 5"]`,
+			"a: x\ry\r\n":                   `headers ["a: x\ry"]`,
+			"no colon\r\na: b\r\n":          "the headers cannot be read",
+			": lost\r\na: b\r\n":            "more than one way",
+			"a:b\r\nNats-Msg-Id: 7\r\n":     "",
+			"status: a\r\nNmqtt-Pub: 1\r\n": "",
+		} {
+			block := "NATS/1.0\r\n" + lines + "\r\n"
+			_, err = fmt.Fprintf(conn, "HPUB S.x %d %d\r\n%sv\r\n", len(block), len(block)+1, block)
+			f.must(err)
+			if want != "" {
+				wants = append(wants, want)
+			}
+		}
+		f.has("S", 7, "messages", func(s *jetstream.StreamState) int { return int(s.Msgs) })
+
+		f.must(f.set(`{"stream":"S"}`))
+		if s := f.drawn(7); s.Dead != 5 {
+			t.Errorf("drawn: %s", s.JSON())
+		}
+		for _, reason := range f.pop("jobs-dead", func(item *fdbpq.Item) string { return item.Message.DeadLetter.Reason }) {
+			i := slices.IndexFunc(wants, func(want string) bool { return strings.Contains(reason, want) })
+			if i < 0 {
+				t.Fatalf("dead: %s", reason)
+			}
+			wants = slices.Delete(wants, i, i+1)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,19 +32,7 @@ var errTooLarge = errors.New("too large for an item")
 
 // convert makes a message an item, of at most maxPayload bytes. With an error the message is as the dead-letter queue has it.
 func (d *drawer) convert(m *message, maxPayload int) (op fdbpq.Op, err error) {
-	h, lines := nats.Header{}, 1
-	for name, values := range m.Header {
-		// Those of NATS and of the protocol would be about another message.
-		if subjects.ValidHeaderName(name) && !subjects.IsNATS(name) && !subjects.IsReserved(name) {
-			h[name] = values
-			lines += len(values)
-		}
-	}
-	var bad error
-	if subjects.IsStatus(h, m.Data) {
-		delete(h, subjects.HeaderStatus)
-		bad = fmt.Errorf("header %s without a value: %s", subjects.HeaderStatus, subjects.WhyNoStatus)
-	}
+	h, lines, bad := headersOf(m.Msg)
 	source := []string{d.source.Stream + " " + strconv.FormatUint(m.sequence, 10)}
 	h[subjects.HeaderSource] = source
 	var group error
@@ -59,9 +48,9 @@ func (d *drawer) convert(m *message, maxPayload int) (op fdbpq.Op, err error) {
 	op = fdbpq.Op{Kind: fdbpq.OpPush, Follows: true, Message: fdbpq.Message{Value: m.Data, Headers: h}}
 
 	size, most := max(op.Message.Size(), len(m.Data)+wire.HeaderSize(h)), min(fdbpq.MaxMessageSize, maxPayload)
-	if size > most || lines > subjects.MaxHeaders {
+	if size > most || lines >= subjects.MaxHeaders {
 		op.Message = fdbpq.Message{Headers: nats.Header{subjects.HeaderSource: source}}
-		return op, fmt.Errorf("%w: %d bytes and %d headers: want at most %d and %d", errTooLarge, size, lines, most, subjects.MaxHeaders)
+		return op, fmt.Errorf("%w: %d bytes and %d headers: want at most %d and %d", errTooLarge, size, lines+1, most, subjects.MaxHeaders)
 	}
 
 	if f := d.source.Priority; f != nil && f.Value != nil {
@@ -73,6 +62,40 @@ func (d *drawer) convert(m *message, maxPayload int) (op fdbpq.Op, err error) {
 		}
 	}
 	return op, cmp.Or(bad, err, group)
+}
+
+// headersOf returns the headers that the item of a message has, and how many lines these are. The error
+// says which it ought to have, and cannot: they would be lost on the way to a client.
+func headersOf(m *nats.Msg) (h nats.Header, lines int, err error) {
+	h = nats.Header{}
+	var bad []string
+	for name, values := range m.Header {
+		switch {
+		case aboutMessage(name):
+		case !subjects.ValidHeaderName(name) || strings.Contains(strings.Join(values, ""), "\r"):
+			bad = append(bad, name+": "+strings.Join(values, ", "))
+		default:
+			h[name] = values
+			lines += len(values)
+		}
+	}
+
+	switch slices.Sort(bad); {
+	case len(bad) > 0:
+		err = fmt.Errorf("headers %.80q: want names of letters, digits and any of %s, and no CR in a value", bad, subjects.HeaderPunctuation)
+	case subjects.IsStatus(h, m.Data):
+		delete(h, subjects.HeaderStatus)
+		err = fmt.Errorf("header %s without a value: %s", subjects.HeaderStatus, subjects.WhyNoStatus)
+	default:
+		err = wire.CheckBlock(m.Header, wire.BlockSize(m), aboutMessage)
+	}
+	return h, lines, err
+}
+
+// aboutMessage reports whether a header is one of NATS or of the protocol, which would be about another
+// message than the item.
+func aboutMessage(name string) bool {
+	return subjects.IsNATS(name) || subjects.IsReserved(name) || subjects.AddedByServer(name)
 }
 
 // field returns what a message has in a field, "" for nothing, and which that is.

@@ -2,7 +2,13 @@
 // subscriptions have still to handle.
 package wire
 
-import "strings"
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
 
 const (
 	// BlockStart begins the headers of a message, and CRLF ends each line of them.
@@ -34,6 +40,49 @@ func LinesSize(h map[string][]string) (n int) {
 		}
 	}
 	return n
+}
+
+// BlockSize returns the number of bytes that the headers of a received message took.
+func BlockSize(m *nats.Msg) int { return m.Size() - len(m.Subject) - len(m.Reply) - len(m.Data) }
+
+// CheckBlock refuses headers that a NATS server may have parsed differently from the NATS client, which
+// would hide a header from one of them: lines that end in LF alone, lines without a name, spaces before
+// a value, a status.
+//
+// The client does not expose the raw block, only its size. The size must be that of lines
+// "name: value" that end in CR LF, or smaller by the spaces after the colons if the sender writes
+// none. Those that a server may have added have its own style. This is not exact, because other blocks
+// can add up to the same size. That is harmless: only what the client parsed is stored and sent on.
+func CheckBlock(h nats.Header, size int, added func(name string) bool) error {
+	if h == nil {
+		if size > 0 {
+			return errors.New("the headers cannot be read: want a line \"name: value\" for each")
+		}
+		return nil
+	}
+
+	lines, ofServer := 0, 0
+	for name, values := range h {
+		lines += len(values)
+		if added(name) {
+			ofServer += len(values)
+		}
+		for _, value := range values {
+			if strings.IndexByte(value, '\r') >= 0 {
+				return fmt.Errorf("header %.64q: its value has a CR in it", name)
+			}
+		}
+	}
+
+	missing := len(BlockStart) + LinesSize(h) + len(CRLF) - size
+	if withSpaces := 0 <= missing && missing <= ofServer; withSpaces {
+		return nil
+	}
+	if without := lines-ofServer <= missing && missing <= lines; without {
+		return nil
+	}
+	return errors.New("the headers can be read in more than one way: " +
+		"want lines \"name: value\" or lines \"name:value\" that end in CR LF, and no status")
 }
 
 // HeaderMemory estimates the bytes that h takes in memory beyond those in a message.

@@ -49,6 +49,23 @@ func (f *fixture) popGroups(q fdbpq.Target, n int) (values []string) {
 	return values
 }
 
+// A group with a weight that pushes as fast as it is served does not keep the others waiting.
+func TestFastGroupTakesTurns(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("q")
+	f.pushGroup(q, "a", 4, 1)
+	f.pushGroup(q, "b", 2, 2)
+	served := map[byte]int{}
+	for range 9 {
+		group := f.popGroups(q, 1)[0][0]
+		served[group]++
+		if group == 'b' {
+			f.pushGroup(q, "b", 1, 2)
+		}
+	}
+	wantEqual(t, "served of a", served['a'], 3)
+}
+
 // Groups are served in turn, by weight, and each in its order. A group that comes later shares from then on.
 func TestGroupsTakeTurns(t *testing.T) {
 	onEngines(t, func(f *fixture) {
@@ -61,9 +78,9 @@ func TestGroupsTakeTurns(t *testing.T) {
 		f.wantTurns(q, 3, "a3 b3 c1")
 		f.wantTurns(q, 1, "a4")
 		f.pushGroup(q, "d", 5, 2) // two in each turn
-		f.wantTurns(q, 3, "c2 d1 d2")
-		f.wantTurns(q, 3, "a5 d3 d4")
-		f.wantTurns(q, 2, "a6 d5")
+		f.wantTurns(q, 2, "c2 d1") // one in a turn that has begun
+		f.wantTurns(q, 3, "a5 d2 d3")
+		f.wantTurns(q, 3, "a6 d4 d5")
 		wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
 		wantEqual(t, "keys", len(f.stored(f.priority)), 0)
 
@@ -92,7 +109,7 @@ func (f *fixture) wantTurns(q fdbpq.Target, n int, want string) {
 	}
 }
 
-// While two groups have ready items, they differ by two turns at most in what they have got for their weight, since
+// While two groups have ready items, they differ by less than three turns in what they have got for their weight, since
 // any time, whatever is leased, comes back late, or is pushed meanwhile.
 func TestTurnsAreFair(t *testing.T) {
 	f := onMem(t)
@@ -148,7 +165,7 @@ func TestTurnsAreFair(t *testing.T) {
 				} else if group == b {
 					pairs[a+b].served(-1 / float64(weights[b]))
 				}
-				if d := pairs[a+b].difference(); d > 2 {
+				if d := pairs[a+b].difference(); d >= 3 {
 					t.Fatalf("%s and %s differ by %.2f turns after %d deliveries", a, b, d, n)
 				}
 			}

@@ -63,7 +63,7 @@ func (f *roundsFixture) abandon(value string) {
 		f.apply(opPush(q, 0, value))
 	}
 	for _, q := range f.queues {
-		f.leave(q, time.Now().Add(-answerLife-time.Second), fdbpq.Front)
+		f.leave(q, f.clock.now().Add(-answerLife-time.Second), fdbpq.Front)
 	}
 }
 

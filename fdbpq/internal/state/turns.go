@@ -37,8 +37,9 @@ const uncounted = 1 << 40
 // served alone until it has caught up. So pops record how far they have served.
 type virtualTime struct {
 	first  kv.Future[[]kv.KeyValue] // ready item
-	served kv.Future[[]byte]        // what is recorded
-	count  int64                    // once known
+	record kv.Future[[]byte]
+	count  int64 // once known
+	served int64 // the highest that has been served from the front, as recorded
 }
 
 // turnOf names the items of a group at a priority.
@@ -129,7 +130,7 @@ func (t *Turns) begin(some []*turn) {
 		r := t.g.Tx.Snapshot()
 		t.virtual[one.priority] = &virtualTime{
 			first:  r.GetRange(t.g.L.PriorityRange(one.priority), kv.RangeOptions{Limit: 1}),
-			served: r.Get(t.g.L.TurnKey(one.priority)),
+			record: r.Get(t.g.L.TurnKey(one.priority)),
 		}
 	}
 }
@@ -154,17 +155,19 @@ func (v *virtualTime) load(l *codec.Layout, next int64) error {
 	if err != nil {
 		return err
 	}
-	served, err := v.served.Get()
+	record, err := v.record.Get()
 	if err != nil {
 		return err
 	}
+
+	v.served = codec.ParseCount(record, math.MinInt64)
 	if len(first) == 0 {
 		v.count = next
 		return nil
 	}
 
 	id, err := l.ParseItem(first[0].Key)
-	v.count = max(id.Count, codec.ParseCount(served, math.MinInt64))
+	v.count = max(id.Count, v.served)
 	return err
 }
 
@@ -176,7 +179,8 @@ func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, next int6
 		return next, now
 	}
 
-	start := t.virtual[priority].count
+	virtual := t.virtual[priority]
+	start := virtual.count
 	if one.ready > 0 {
 		// What has been pushed at several places at once may share counts. So the group has not as many
 		// turns as there are counts up to its tail, but as many as its items fill.
@@ -188,6 +192,10 @@ func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, next int6
 	switch after := time.UnixMicro(one.latest + 1); {
 	case one.empty() || one.tail < start:
 		return start, now
+	case one.tail == virtual.served:
+		// Items of the group may have left this count already. If others took their places, a group that
+		// pushes as fast as it is served would be served alone.
+		return codec.Following(one.tail), now
 	case 0 < one.same && one.same < int64(weight) && one.latest < codec.LastTime-1:
 		if after.After(now) {
 			return one.tail, after

@@ -90,6 +90,7 @@ func TestGapIndexAgainstHistory(t *testing.T) {
 	rng := seeded(t)
 	h := newHistory(60)
 	k := newGapIndex(2000)
+	found := false
 	for range harness.Times(2_000, 20_000) {
 		switch rng.IntN(4) {
 		case 0, 1:
@@ -101,11 +102,12 @@ func TestGapIndexAgainstHistory(t *testing.T) {
 		}
 
 		checkGaps(t, h, k)
+		found = found || k.gaps.gaps.Len() > 0
 		if k.gaps.bytes > k.limit {
 			t.Fatalf("%d bytes, limit %d", k.gaps.bytes, k.limit)
 		}
 	}
-	if k.gaps.gaps.Len() == 0 {
+	if !found {
 		t.Error("nothing was found, so nothing was tested")
 	}
 }

@@ -246,8 +246,8 @@ func (r *Record) next(t time.Time) time.Time {
 	if err != nil || r.Paused { // Check has seen it; a zone may be missing here
 		return time.Time{}
 	}
-	if ahead := r.Last.Sub(t); 0 < ahead && ahead < MissedAfter {
-		t = r.Last // fired by a bridge whose clock is ahead
+	if r.Last.After(t) {
+		t = r.Last // the clock went back, or this bridge's is behind: no time fires twice
 	}
 	next := after(t)
 	if !r.Until.IsZero() && next.After(r.Until) {

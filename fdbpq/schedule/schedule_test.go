@@ -185,6 +185,17 @@ func TestChanges(t *testing.T) {
 		t.Errorf("another interval: next %v", other.Next)
 	}
 
+	// The clock went back, over times that have fired.
+	ahead := *r
+	ahead.Last = start.Add(5 * time.Hour)
+	for name, r := range map[string]*Record{
+		"set again": Set(&ahead, &hourly, start), "goes on": ahead.Pause(true, start).Pause(false, start), "run": ahead.Run(start),
+	} {
+		if r.Fire(start, 9); !r.Next.Equal(start.Add(6 * time.Hour)) {
+			t.Errorf("%s after the clock went back: next %v", name, r.Next)
+		}
+	}
+
 	paused := r.Pause(true, start)
 	if !paused.Next.IsZero() || !paused.Paused {
 		t.Errorf("paused: %+v", paused)

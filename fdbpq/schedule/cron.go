@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -17,8 +18,12 @@ const cronFields = cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | 
 // star is set in a field that begins with a star.
 const star = 1 << 63
 
-// horizon is how far ahead a matching time is looked for: 29 February can be eight years away.
-const horizon = 8 * 366 * 24 * time.Hour
+// horizon is how far ahead a matching time is looked for: a Sunday that is a 29 February can be forty
+// years away.
+const horizon = 40 * 366 * 24 * time.Hour
+
+// bounds are the first and the last value of each field.
+var bounds = [...][2]int{{0, 59}, {0, 23}, {1, 31}, {1, 12}, {0, 7}}
 
 // wallTimes are the times at which a cron expression fires in a zone.
 type wallTimes struct {
@@ -31,14 +36,19 @@ func parseCron(text string, zone *time.Location) (wallTimes, error) {
 	if strings.Contains(text, "=") {
 		return wallTimes{}, errors.New("it cannot have a zone")
 	}
+	fields := strings.Fields(text)
 	if !strings.HasPrefix(text, "@") {
-		for _, field := range strings.Fields(text) {
-			if err := checkField(field); err != nil {
+		if len(fields) != len(bounds) {
+			return wallTimes{}, fmt.Errorf("it has %d fields", len(fields))
+		}
+		for i, field := range fields {
+			var err error
+			if fields[i], err = checkField(field, bounds[i]); err != nil {
 				return wallTimes{}, err
 			}
 		}
 	}
-	parsed, err := cron.MustNewParser(cronFields).Parse(text)
+	parsed, err := cron.MustNewParser(cronFields).Parse(strings.Join(fields, " "))
 	if err != nil {
 		return wallTimes{}, err
 	}
@@ -46,29 +56,43 @@ func parseCron(text string, zone *time.Location) (wallTimes, error) {
 	if !ok {
 		return wallTimes{}, errors.New("it is no time of the clock")
 	}
-	fields := []*uint64{&spec.Minute, &spec.Hour, &spec.Dom, &spec.Month, &spec.Dow}
+	sets := []*uint64{&spec.Minute, &spec.Hour, &spec.Dom, &spec.Month, &spec.Dow}
 	for i, field := range strings.Fields(text) { // a name is one, and begins otherwise
 		if strings.HasPrefix(field, "*") { // also */5
-			*fields[i] |= star
+			*sets[i] |= star
 		}
 	}
 	return wallTimes{spec, zone}, nil
 }
 
 // part is a part of a field: a star, a value or a range, and a step.
-var part = regexp.MustCompile(`^(?:\*|(\d+|[A-Za-z]{3})(?:-(\d+|[A-Za-z]{3}))?)(?:/\d+)?$`)
+var part = regexp.MustCompile(`^(?:\*|(\d+|[A-Za-z]{3})(?:-(\d+|[A-Za-z]{3}))?)(?:/(\d+))?$`)
 
-// checkField refuses what crontab(5) does not have, though the parser guesses what it means.
-func checkField(field string) error {
-	for text := range strings.SplitSeq(field, ",") {
-		switch m := part.FindStringSubmatch(text); {
-		case m == nil:
-			return fmt.Errorf("%.32q in %.32q is none of \"*\", \"5\", \"1-5\", \"mon\", \"*/15\" and \"1-5/2\"", text, field)
-		case m[2] != "" && number(m[1]) > number(m[2]):
-			return fmt.Errorf("%q goes backwards: write \"22-5\" as \"22-23,0-5\", and \"sat-sun\" as \"6-7\"", text)
+// checkField refuses what crontab(5) does not have, though the parser guesses what it means. It returns
+// the field as the parser takes it, which refuses steps that leave only the first value.
+func checkField(field string, bounds [2]int) (string, error) {
+	parts := strings.Split(field, ",")
+	for i, text := range parts {
+		m := part.FindStringSubmatch(text)
+		if m == nil {
+			return "", fmt.Errorf("%.32q in %.32q is none of \"*\", \"5\", \"1-5\", \"mon\", \"*/15\" and \"1-5/2\"", text, field)
+		}
+
+		first, last := bounds[0], bounds[1]
+		if m[1] != "" {
+			first = number(m[1])
+		}
+		if m[2] != "" {
+			last = number(m[2])
+		}
+		if m[2] != "" && first > last {
+			return "", fmt.Errorf("%q goes backwards: write \"22-5\" as \"22-23,0-5\", and \"sat-sun\" as \"6-7\"", text)
+		}
+		if step, err := strconv.Atoi(m[3]); err == nil && step > last-first && last <= bounds[1] {
+			parts[i] = cmp.Or(m[1], strconv.Itoa(first))
 		}
 	}
-	return nil
+	return strings.Join(parts, ","), nil
 }
 
 // number returns the number of a day of the week or month that may be a name.
@@ -94,8 +118,10 @@ func (w wallTimes) day(t time.Time) bool {
 		dom = dom || dow
 		dow = dom
 	}
-	return s.Month>>t.Month()&1 == 1 && dom && dow
+	return w.month(t) && dom && dow
 }
+
+func (w wallTimes) month(t time.Time) bool { return w.spec.Month>>t.Month()&1 == 1 }
 
 func (w wallTimes) hour(t time.Time) bool { return w.spec.Hour>>t.Hour()&1 == 1 }
 
@@ -110,6 +136,9 @@ func (w wallTimes) next(after time.Time) time.Time {
 			return t
 		case !w.day(t):
 			t = ahead(t, time.Duration(24*60-t.Hour()*60-t.Minute())*time.Minute)
+			if near := w.nearDay(t); near.After(t) {
+				t = near
+			}
 		case !w.hour(t):
 			t = ahead(t, time.Duration(60-t.Minute())*time.Minute)
 		case !w.minute(t), w.fixed() && shift(t) < 0 && w.again(t):
@@ -121,9 +150,24 @@ func (w wallTimes) next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// ahead returns the time after a duration, or earlier, when the clock is changed before that.
+// nearDay returns a time at most two days before the first date from t on that matches, by the calendar
+// alone: years of days take microseconds so.
+func (w wallTimes) nearDay(t time.Time) time.Time {
+	date := time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC)
+	for last := date.Add(horizon); !w.day(date) && date.Before(last); {
+		if w.month(date) {
+			date = date.Add(24 * time.Hour)
+		} else {
+			date = time.Date(date.Year(), date.Month()+1, 1, 0, 0, 0, 0, time.UTC)
+		}
+	}
+	return time.Date(date.Year(), date.Month(), date.Day()-2, 0, 0, 0, 0, w.zone)
+}
+
+// ahead returns the time after a duration, or earlier, when the clock is changed before that. For the
+// last day of a leap year after 2037 ZoneBounds returns a change before t, which is none.
 func ahead(t time.Time, d time.Duration) time.Time {
-	if _, change := t.ZoneBounds(); !change.IsZero() && change.Before(t.Add(d)) {
+	if _, change := t.ZoneBounds(); change.After(t) && change.Before(t.Add(d)) {
 		return change.In(t.Location())
 	}
 	return t.Add(d)

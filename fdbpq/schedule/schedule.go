@@ -241,19 +241,23 @@ func (r *Record) after() (func(time.Time) time.Time, error) {
 func validInterval(d time.Duration) bool { return MinEvery <= d && d <= MaxEvery }
 
 // next returns the first time after another at which the schedule fires, zero if it does not.
-func (r *Record) next(t time.Time) time.Time {
+func (r *Record) next(t time.Time) time.Time { return r.times()(t) }
+
+// times returns next. To read the expression and the zone takes longer than many calls of it.
+func (r *Record) times() func(time.Time) time.Time {
 	after, err := r.after()
 	if err != nil || r.Paused { // Check has seen it; a zone may be missing here
+		return func(time.Time) time.Time { return time.Time{} }
+	}
+	return func(t time.Time) time.Time {
+		if r.Last.After(t) {
+			t = r.Last // the clock went back, or this bridge's is behind: no time fires twice
+		}
+		if next := after(t); r.Until.IsZero() || !next.After(r.Until) {
+			return next
+		}
 		return time.Time{}
 	}
-	if r.Last.After(t) {
-		t = r.Last // the clock went back, or this bridge's is behind: no time fires twice
-	}
-	next := after(t)
-	if !r.Until.IsZero() && next.After(r.Until) {
-		return time.Time{}
-	}
-	return next
 }
 
 // Set returns the record of a schedule that is set now, in place of another; nil is none. It keeps
@@ -294,11 +298,15 @@ const mostCounted = 1000
 // Fire returns the times that are due and for which an item is to be pushed, the earliest first, at
 // most limit and MostAtOnce, and moves the record past these. If there are more, Next is still due.
 func (r *Record) Fire(now time.Time, limit int) (times []time.Time) {
+	if !r.Due(now) {
+		return nil
+	}
+	next := r.times()
 	missed := func() bool { return !r.Next.IsZero() && r.Next.Before(now.Add(-MissedAfter)) }
 	if r.IfMissed != All && missed() {
 		if cmp.Or(r.IfMissed, Once) == Once {
 			times = append(times, r.Next)
-			r.Next = r.next(r.Next)
+			r.Next = next(r.Next)
 		}
 		for n := 0; missed(); n++ {
 			from := r.Next
@@ -307,13 +315,13 @@ func (r *Record) Fire(now time.Time, limit int) (times []time.Time) {
 			} else {
 				r.Skipped++
 			}
-			r.Next = r.next(from)
+			r.Next = next(from)
 		}
 	}
 
 	for len(times) < min(limit, MostAtOnce) && r.Due(now) {
 		times = append(times, r.Next)
-		r.Next = r.next(r.Next)
+		r.Next = next(r.Next)
 	}
 	return times
 }

@@ -178,6 +178,19 @@ func TestFire(t *testing.T) {
 	}
 }
 
+// Times that were missed cost no reading of the expression and the zone each.
+func TestFireOfManyMissed(t *testing.T) {
+	start := at(t, "2026-01-01T00:00:00Z")
+	r := Set(nil, &Schedule{Cron: "* * * * *", Zone: "Europe/Berlin"}, start)
+	if n := testing.AllocsPerRun(1, func() {
+		if again := *r; len(again.Fire(start.Add(24*time.Hour), 9)) != 3 || again.Skipped != mostCounted {
+			t.Errorf("%d skipped", again.Skipped)
+		}
+	}); n > mostCounted {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func TestChanges(t *testing.T) {
 	start := at(t, "2026-01-01T00:00:00Z")
 	hourly := Schedule{ID: "a", Every: Duration(time.Hour)}

@@ -22,7 +22,7 @@ var errNoSchedule = errors.New("no such schedule")
 func decodeSchedule(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	var err error
 	op := &ops[0]
-	change := func(*schedule.Record, time.Time) *schedule.Record { return nil }
+	change := func(*schedule.Record, time.Time) (*schedule.Record, error) { return nil, nil }
 	if r.Verb == subjects.Unschedule {
 		op.Record, err = subjects.ParseUnschedule(m.Data)
 	} else {
@@ -52,7 +52,11 @@ func decodeSchedule(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.O
 				old = nil // what cannot be read can be set again, or removed
 			}
 		}
-		if set := change(old, now); set != nil {
+		set, err := change(old, now)
+		if err != nil {
+			return value, err
+		}
+		if set != nil {
 			return set.Encode(), nil
 		}
 		if sets || value == nil {
@@ -63,8 +67,12 @@ func decodeSchedule(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.O
 	return ops, nil
 }
 
-// checkContent returns an error unless the items of a schedule can have its headers.
+// checkContent returns an error unless the items of a schedule can have its priority and headers.
 func checkContent(s *schedule.Schedule, r *subjects.Request) error {
+	if r.Kind == subjects.FIFO && s.Priority != 0 {
+		return fmt.Errorf("%w: priority: %d: a FIFO queue has none: leave it out",
+			schedule.ErrInvalid, s.Priority)
+	}
 	bad := func(err error) error { return fmt.Errorf("%w: headers: %w", schedule.ErrInvalid, err) }
 	m := &nats.Msg{Header: nats.Header(maps.Clone(s.Headers)), Data: s.Value}
 	for name := range m.Header {

@@ -34,7 +34,11 @@ func TestSchedule(t *testing.T) {
 	clock := newSteppedClock()
 	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, kind := range kinds {
-			set := scheduled(t, e, kind.queue, `{"id":"nightly","cron":"0 3 * * *","zone":"Europe/Berlin","priority":5,"value":"aGk=","headers":{"A":["b"],"Pq-Group":["g"]}}`)
+			priority := ""
+			if kind.queue == "pq.jobs" {
+				priority = `"priority":5,`
+			}
+			set := scheduled(t, e, kind.queue, `{"id":"nightly","cron":"0 3 * * *","zone":"Europe/Berlin",`+priority+`"value":"aGk=","headers":{"A":["b"],"Pq-Group":["g"]}}`)
 			if left := set.Next.Sub(clock.now()); left <= 0 || left > 26*time.Hour {
 				t.Errorf("next %v", set.Next)
 			}
@@ -77,16 +81,18 @@ func TestScheduleBadInput(t *testing.T) {
 		`{"id":"a","run":1}`:                    "run: 1: want true or false",
 		`{"id":"a","run":true,"cron":"@daily"}`: "run: want nothing else beside the id",
 		`{"id":"a"}`:                            "cron: want it or every",
-		`{"id":"a","cron":"@dayly"}`:            `want five fields such as "0 3 * * *"`,
-		`{"id":"a","cron":"@daily","headers":{"Pq-Delay":["1s"]}}`:      `headers: "Pq-Delay": want none about the push itself but Pq-Group`,
-		`{"id":"a","cron":"@daily","headers":{"Nats-Msg-Id":["1"]}}`:    "want none about the push",
-		`{"id":"a","cron":"@daily","headers":{"nats-schedule":["1"]}}`:  "want none about the push",
-		`{"id":"a","cron":"@daily","headers":{"Pq-Group":["a","b"]}}`:   "headers: ",
-		`{"id":"a","cron":"@daily","headers":{"Nats-Rollup":["all"]}}`:  "headers: ",
-		`{"id":"a","cron":"@daily","headers":{"A":["b\r\nC: d"]}}`:      "values of one line",
-		`{"id":"a","cron":"@daily","headers":{"A b":["c"]}}`:            "printable ASCII",
-		`{"id":"a","cron":"@daily","headers":{"Status":["409"]}}`:       "header Status without a value",
-		`{"id":"a","cron":"@daily","headers":{"Nats-Trace-Hop":["1"]}}`: "it is not stored",
+		`{"id":"a","cron":"@daily","until":"2026-01-01T00:00:00Z"}`:             "until: 2026-01-01T00:00:00Z: the schedule has no time before that: want a later one",
+		`{"id":"a","every":"10s","until":"2026-01-01T00:00:00Z","paused":true}`: "until: ",
+		`{"id":"a","cron":"@dayly"}`:                                            `want five fields such as "0 3 * * *"`,
+		`{"id":"a","cron":"@daily","headers":{"Pq-Delay":["1s"]}}`:              `headers: "Pq-Delay": want none about the push itself but Pq-Group`,
+		`{"id":"a","cron":"@daily","headers":{"Nats-Msg-Id":["1"]}}`:            "want none about the push",
+		`{"id":"a","cron":"@daily","headers":{"nats-schedule":["1"]}}`:          "want none about the push",
+		`{"id":"a","cron":"@daily","headers":{"Pq-Group":["a","b"]}}`:           "headers: ",
+		`{"id":"a","cron":"@daily","headers":{"Nats-Rollup":["all"]}}`:          "headers: ",
+		`{"id":"a","cron":"@daily","headers":{"A":["b\r\nC: d"]}}`:              "values of one line",
+		`{"id":"a","cron":"@daily","headers":{"A b":["c"]}}`:                    "printable ASCII",
+		`{"id":"a","cron":"@daily","headers":{"Status":["409"]}}`:               "header Status without a value",
+		`{"id":"a","cron":"@daily","headers":{"Nats-Trace-Hop":["1"]}}`:         "it is not stored",
 	} {
 		err := refused(t, e, 400, "pq.jobs.schedule", nil, []byte(payload))
 		if !strings.Contains(err.Text, words) {
@@ -103,6 +109,9 @@ func TestScheduleBadInput(t *testing.T) {
 		if err := refused(t, e, 400, "pq.jobs.unschedule", nil, []byte(payload)); !strings.Contains(err.Text, words) {
 			t.Errorf("%s: %v: want %q", payload, err, words)
 		}
+	}
+	if err := refused(t, e, 400, "q.jobs.schedule", nil, []byte(`{"id":"a","cron":"@daily","priority":5}`)); !strings.Contains(err.Text, "priority: 5: a FIFO queue has none") {
+		t.Error(err)
 	}
 	refused(t, e, 400, "pq.jobs.schedules", nil, []byte(`{}`))
 	refused(t, e, 400, "pq.jobs.schedule", nats.Header{"Pq-Priority": {"1"}}, []byte(`{"id":"a","cron":"@daily"}`))

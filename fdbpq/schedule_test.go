@@ -147,7 +147,7 @@ func TestSchedulePolicies(t *testing.T) {
 		remove("c")
 
 		f.setSchedule(q, schedule.Schedule{ID: "d", Every: minutely, Jitter: schedule.Duration(50 * time.Second)}, begin)
-		ready := f.schedules(q, begin)[0].ReadyAt(begin.Add(time.Minute))
+		ready := f.schedules(q, begin)[0].ReadyAt(q.Layout().Prefix, begin.Add(time.Minute))
 		wantEqual(f.T, "jitter", len(fired(time.Minute)), 0)
 		wantEqual(f.T, "delayed", f.ahead(q).Due.Equal(ready.Truncate(time.Microsecond)), true)
 		wantList(f.T, "jitter over", fired(ready.Sub(begin)), "d 1m0s ")
@@ -165,7 +165,7 @@ func TestSchedulePolicies(t *testing.T) {
 		remove("e")
 
 		late := schedule.Schedule{ID: "f", Every: minutely, Jitter: 60 * minutely, Until: begin.Add(time.Minute)}
-		for !late.ReadyAt(late.Until).After(late.Until.Add(time.Minute)) {
+		for !late.ReadyAt(q.Layout().Prefix, late.Until).After(late.Until.Add(time.Minute)) {
 			late.ID += "f"
 		}
 		f.setSchedule(q, late, begin)

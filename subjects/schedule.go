@@ -37,17 +37,18 @@ func ParseScheduleChange(payload []byte) (c ScheduleChange, err error) {
 }
 
 // Of returns what the change makes of a record; nil is none, and what it returns for that if there has
-// to be one.
-func (c *ScheduleChange) Of(old *schedule.Record, now time.Time) *schedule.Record {
+// to be one. Errors wrap schedule.ErrInvalid.
+func (c *ScheduleChange) Of(old *schedule.Record, now time.Time) (*schedule.Record, error) {
 	switch {
 	case c.Run && old != nil:
-		return old.Run(now)
+		return old.Run(now), nil
 	case c.pauses && old != nil:
-		return old.Pause(c.Paused, now)
+		return old.Pause(c.Paused, now), nil
 	case c.Run || c.pauses:
-		return nil
+		return nil, nil
 	}
-	return schedule.Set(old, &c.Schedule, now)
+	r := schedule.Set(old, &c.Schedule, now)
+	return r, r.CheckUntil(now)
 }
 
 // Encode returns the payload that ParseScheduleChange reads.

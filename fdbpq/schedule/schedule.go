@@ -52,7 +52,8 @@ type Schedule struct {
 	// Zone is the time zone of Cron, such as Europe/Berlin. Default UTC.
 	Zone string `json:"zone,omitempty"`
 
-	// Priority, Value and Headers are those of the items. A FIFO queue ignores Priority.
+	// Priority, Value and Headers are those of the items. A FIFO queue has no Priority: fdbpq ignores it,
+	// and a bridge refuses it.
 	Priority int64               `json:"priority,omitempty"`
 	Value    []byte              `json:"value,omitempty"`
 	Headers  map[string][]string `json:"headers,omitempty"`
@@ -274,6 +275,16 @@ func Set(old *Record, s *Schedule, now time.Time) *Record {
 	return r
 }
 
+// CheckUntil returns an error that wraps ErrInvalid if the schedule would never fire from now on, even if
+// it is not paused.
+func (r *Record) CheckUntil(now time.Time) error {
+	if r.Until.IsZero() || !r.Pause(false, now).Next.IsZero() {
+		return nil
+	}
+	return fmt.Errorf("%w: until: %s: the schedule has no time before that: want a later one", ErrInvalid,
+		r.Until.Format(time.RFC3339))
+}
+
 // Pause returns the record of a schedule that is paused, or goes on, from now on.
 func (r Record) Pause(paused bool, now time.Time) *Record {
 	if r.Paused != paused {
@@ -326,13 +337,14 @@ func (r *Record) Fire(now time.Time, limit int) (times []time.Time) {
 	return times
 }
 
-// ReadyAt returns when the item for a time becomes ready.
-func (s *Schedule) ReadyAt(at time.Time) time.Time {
+// ReadyAt returns when the item for a time becomes ready in a queue, given what no other queue has,
+// such as the prefix of its keys: else the jitter would be the same in all that have such a schedule.
+func (s *Schedule) ReadyAt(queue string, at time.Time) time.Time {
 	if s.Jitter <= 0 {
 		return at
 	}
 	h := fnv.New64a()
-	_, _ = fmt.Fprint(h, s.ID, at.UnixMicro()) // never fails
+	_, _ = fmt.Fprint(h, queue, " ", s.ID, " ", at.UnixMicro()) // never fails
 	return at.Add(time.Duration(h.Sum64() % uint64(s.Jitter)))
 }
 

@@ -105,7 +105,7 @@ func (s *dueSchedule) fire(room *Room) error {
 			set.Skipped++
 			continue
 		}
-		id := to.Push(s.priority(), m, g.Now, set.ReadyAt(at))
+		id := to.Push(s.priority(), m, g.Now, set.ReadyAt(g.L.Prefix, at))
 		once.Pushed(g, &id, m)
 		set.Fired++
 		g.CountFired(g.Now.Sub(at))

@@ -17,8 +17,7 @@ import (
 
 var errNoSchedule = errors.New("no such schedule")
 
-// decodeSchedule reads a change of a schedule. One that is run fires in the same transaction, because
-// the operation that follows looks at the queue.
+// decodeSchedule reads a change of a schedule.
 func decodeSchedule(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	var err error
 	op := &ops[0]
@@ -34,10 +33,6 @@ func decodeSchedule(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.O
 		}
 		// So that it is refused if the server could not carry it with an item.
 		op.Message = fdbpq.Message{Value: c.Value, Headers: c.Headers}
-		if c.Run {
-			ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLen})
-			op = &ops[0]
-		}
 	}
 	if err != nil {
 		return nil, err

@@ -43,7 +43,8 @@ func TestSchedule(t *testing.T) {
 				t.Errorf("next %v", set.Next)
 			}
 			same(t, "paused", scheduled(t, e, kind.queue, `{"id":"nightly","paused":true}`).Next.IsZero(), true)
-			scheduled(t, e, kind.queue, `{"id":"nightly","run":true}`)
+			ran := scheduled(t, e, kind.queue, `{"id":"nightly","run":true}`)
+			same(t, "run", fmt.Sprint(ran.Fired, ran.Last.IsZero(), ran.Next.IsZero()), "1 false true")
 			m := ok(t, e, kind.pop, nil, "")
 			same(t, "item", fmt.Sprint(string(m.Data), m.Header["A"], m.Header["Pq-Group"], m.Header["Pq-Schedule"]), "hi[b] [g] [nightly]")
 			if _, err := time.Parse(time.RFC3339, m.Header.Get("Pq-Scheduled-At")); err != nil {

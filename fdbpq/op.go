@@ -73,8 +73,9 @@ const (
 	// OpSetSchedule creates, changes or removes the record of a schedule, as OpSetConsumer does that of
 	// a consumer. The item of a schedule is pushed by whichever transaction first looks at the queue
 	// once Record.Next is due, together with the next time, so exactly once. One that changes the record
-	// looks, too; while more times are due than it has room for, the change fails with ErrNoRoom. Only one
-	// with schedule.All, or whose item cannot be pushed, can be removed then.
+	// looks, too, before the change and, if that makes the schedule due, after it; while more times are
+	// due than it has room for, the change fails with ErrNoRoom. Only one with schedule.All, or whose
+	// item cannot be pushed, can be removed then.
 	OpSetSchedule
 	// OpSetSource changes the state of the queue's source, with the pushes that follow it or not at all.
 	// One of a transaction can.

@@ -131,6 +131,38 @@ func (q *queueRecords) finish() error {
 			result.Records = all
 		}
 	}
+	return q.fireRuns()
+}
+
+// fireRuns fires the schedules that the operations have made due, so that their results have what became
+// of them.
+func (q *queueRecords) fireRuns() error {
+	var runs []int
+	for _, i := range q.indexes {
+		_, sets := q.ops[i].Kind.recordKind()
+		if result := &q.results[i]; sets && result.Err == nil && q.isDue(result.Records[0].Value) {
+			runs = append(runs, i)
+		}
+	}
+	if len(runs) == 0 {
+		return nil
+	}
+
+	q.due.Again()
+	if err := q.bringBack([]*due.Due{&q.due}); err != nil {
+		return err
+	}
+	for _, i := range runs {
+		value, err := q.tx.Get(q.l.RecordKey(q.kind, q.ops[i].Record)).Get()
+		if err != nil {
+			return err
+		}
+		result := &q.results[i]
+		result.Records[0].Value = value
+		if r := parseSchedule(value); r != nil {
+			result.NextDue = r.Next
+		}
+	}
 	return nil
 }
 

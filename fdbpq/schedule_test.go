@@ -265,6 +265,13 @@ func TestChangesOfBacklog(t *testing.T) {
 		wantError(t, f.applyAt(now.Add(59*time.Second), change, op(opLen, q))[0].Err, nil)
 	}
 	wantEqual(t, "next", f.schedules(q, now)[0].Next.Sub(now), 2*time.Minute)
+
+	// The result of one that runs has what became of it.
+	now = now.Add(90 * time.Second)
+	ran := f.one(now, opRun(q, "a"))
+	stored := f.schedules(q, now)[0]
+	wantEqual(t, "record", string(ran.Records[0].Value), string(stored.Encode()))
+	wantEqual(t, "next due", fmt.Sprint(stored.Last.Equal(now), ran.NextDue.Sub(now)), fmt.Sprint(true, 30*time.Second))
 }
 
 // A removal waits, too, until what is due of a schedule has had its turn.

@@ -28,29 +28,30 @@ add, ls, run, pause, resume, rm. See pq schedule COMMAND --help.`,
 		Example: `  pq schedule add jobs nightly report --cron "0 3 * * *" --zone Europe/Berlin
   pq schedule ls jobs`,
 	}
-	set := func(verb subjects.Verb, name, short, did string, do func(context.Context, *session, string) error) *cobra.Command {
+	set := func(verb subjects.Verb, name, short, did string, do func(context.Context, *session, string) (any, error)) *cobra.Command {
 		q := &queue{app: a, verb: verb}
 		return q.request(&cobra.Command{
 			Use: name + " QUEUE ID", Short: short, Long: short + ".", Example: "  pq schedule " + name + " jobs nightly",
 		}, "the schedule may be "+did, func(ctx context.Context, s *session, args []string) (reply, error) {
-			return reply{json: map[string]string{"id": args[0]}}, do(ctx, s, args[0])
+			answer, err := do(ctx, s, args[0])
+			if answer == nil {
+				answer = subjects.Removed{Queue: q.name, ID: args[0]}
+			}
+			return reply{json: answer}, err
 		})
 	}
 	cmd.AddCommand(newScheduleAdd(a), newScheduleList(a),
-		set(subjects.Schedule, "run", "Push an item of a schedule now", "run", func(ctx context.Context, s *session, id string) error {
-			_, err := s.queue.RunSchedule(ctx, id)
-			return err
+		set(subjects.Schedule, "run", "Push an item of a schedule now", "run", func(ctx context.Context, s *session, id string) (any, error) {
+			return s.queue.RunSchedule(ctx, id)
 		}),
-		set(subjects.Schedule, "pause", "Keep a schedule from pushing items", "paused", func(ctx context.Context, s *session, id string) error {
-			_, err := s.queue.PauseSchedule(ctx, id, true)
-			return err
+		set(subjects.Schedule, "pause", "Keep a schedule from pushing items", "paused", func(ctx context.Context, s *session, id string) (any, error) {
+			return s.queue.PauseSchedule(ctx, id, true)
 		}),
-		set(subjects.Schedule, "resume", "Let a paused schedule go on", "resumed", func(ctx context.Context, s *session, id string) error {
-			_, err := s.queue.PauseSchedule(ctx, id, false)
-			return err
+		set(subjects.Schedule, "resume", "Let a paused schedule go on", "resumed", func(ctx context.Context, s *session, id string) (any, error) {
+			return s.queue.PauseSchedule(ctx, id, false)
 		}),
-		set(subjects.Unschedule, "rm", "Remove a schedule", "removed", func(ctx context.Context, s *session, id string) error {
-			return s.queue.Unschedule(ctx, id)
+		set(subjects.Unschedule, "rm", "Remove a schedule", "removed", func(ctx context.Context, s *session, id string) (any, error) {
+			return nil, s.queue.Unschedule(ctx, id)
 		}))
 	return cmd
 }

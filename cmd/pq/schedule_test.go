@@ -38,9 +38,13 @@ func TestSchedule(t *testing.T) {
 		if record.ID != "often" || record.Overlap != schedule.Skip || record.IfMissed != schedule.All || time.Duration(record.Jitter) != 5*time.Second || record.Until.Year() != 2100 {
 			t.Errorf("often is %+v", record)
 		}
-		c.ok("", "schedule", "resume", "jobs", "often", flag)
+		must(t, json.Unmarshal([]byte(c.ok("", "schedule", "resume", "jobs", "often", "--json", flag)), &record))
+		must(t, json.Unmarshal([]byte(c.ok("", "schedule", "run", "jobs", "often", "--json", flag)), &record))
+		if record.ID != "often" || record.Fired != 1 || record.Next.IsZero() {
+			t.Errorf("run: %+v", record)
+		}
 		for _, id := range []string{"nightly", "often"} {
-			c.ok("", "schedule", "rm", "jobs", id, flag)
+			c.prints(`{"queue":"jobs","id":"`+id+"\"}\n", "schedule", "rm", "jobs", id, "--json", flag)
 		}
 		if _, stderr, code := c.run("", "schedule", "ls", "jobs", flag); code != exitOK || stderr != "pq: no schedules\n" {
 			t.Errorf("exit code %d, %q", code, stderr)

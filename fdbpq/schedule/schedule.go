@@ -75,7 +75,7 @@ type Schedule struct {
 type Record struct {
 	Schedule
 	Since   time.Time `json:"since"`         // when it was set; intervals count from here
-	Next    time.Time `json:"next,omitzero"` // when it fires next; zero if it does not
+	Next    time.Time `json:"next,omitzero"` // when it fires next; zero if it is paused or over
 	Last    time.Time `json:"last,omitzero"` // the time that it last fired for
 	Fired   int64     `json:"fired"`         // items pushed
 	Skipped int64     `json:"skipped"`       // times without an item; of more than 1,000 missed at once, 1,000

@@ -163,6 +163,35 @@ func (i *inspector) sweep(ctx context.Context, q fdbpq.Target) error {
 	})
 }
 
+// look has the inspector run an operation that only reads, as a part of a browse, and answer with
+// what reply makes of the result.
+func (c *clientReplier) look(r *subjects.Request, op fdbpq.Op, reply func(*fdbpq.Result) []byte) {
+	i, kind, name := c.b.inspector, r.Kind, r.Queue
+	c.inspection = &inspection{browseLimit, func(ctx context.Context) (payload []byte, err error) {
+		if op.Queue, err = i.target(kind, name); err != nil {
+			return nil, err
+		}
+		if err := i.sweep(ctx, op.Queue); err != nil {
+			return nil, err
+		}
+		err = i.paced(ctx, func() error {
+			results, err := kv.ReadTransact(ctx, i.options.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
+				return fdbpq.Read(r, []fdbpq.Op{op})
+			})
+			if err != nil || results[0].Err != nil {
+				return cmp.Or(err, results[0].Err)
+			}
+			payload = reply(&results[0])
+			return nil
+		})
+		return payload, err
+	}}
+}
+
+func rankReply(result *fdbpq.Result) []byte {
+	return subjects.EncodeReply(subjects.Ranked{Rank: result.Rank, AtLeast: result.RankAtLeast})
+}
+
 // getItems answers a get of several ids.
 func getItems(c *clientReplier, kind subjects.Kind, name string, ids []fdbpq.ID, valueBytes int) *inspection {
 	b := c.b

@@ -44,6 +44,10 @@ func decode(v *verb, m *nats.Msg, r *subjects.Request, c *clientReplier, request
 		return ops, decodeList(m.Data, r.Kind, c)
 	case subjects.Items:
 		return ops, decodeItems(m.Data, r.Kind, r.Queue, c)
+	case subjects.Schedules:
+		return ops, decodeSchedules(m.Data, r, c)
+	case subjects.Rank:
+		return decodeItem(m, r, c, request, ops)
 	}
 	switch v.op {
 	case fdbpq.OpPop:
@@ -52,7 +56,7 @@ func decode(v *verb, m *nats.Msg, r *subjects.Request, c *clientReplier, request
 		return decodeAck(m, r, c, request, ops)
 	case fdbpq.OpSettings:
 		return ops, decodeSettings(m, op)
-	case fdbpq.OpGet, fdbpq.OpRemove, fdbpq.OpRank, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedrive:
+	case fdbpq.OpGet, fdbpq.OpRemove, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedrive:
 		return decodeItem(m, r, c, request, ops)
 	case fdbpq.OpSetSchedule:
 		return decodeSchedule(m, r, ops)
@@ -221,6 +225,9 @@ func decodeItem(m *nats.Msg, r *subjects.Request, c *clientReplier, request *dis
 	}
 	if o.IDs == nil {
 		op.ID, err = fdbpq.ParseID(o.ID)
+		if r.Verb == subjects.Rank {
+			c.look(r, fdbpq.Op{Kind: fdbpq.OpRank, ID: op.ID, End: op.End}, rankReply)
+		}
 		return ops, err
 	}
 

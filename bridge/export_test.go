@@ -130,3 +130,6 @@ func (b *Bridge) EarlyCancels() int {
 	defer b.waits.mu.Unlock()
 	return len(b.waits.mu.early)
 }
+
+// Batches is how many batches the lanes have run.
+func (b *Bridge) Batches() int64 { return b.inspector.batches.Load() }

@@ -67,8 +67,9 @@ func newInspector(o *Options, d *dispatch.Dispatcher) *inspector {
 
 var (
 	listLimit   = &inspectionLimit{maxLists, fmt.Errorf("%w: %d lists wait: try again", dispatch.ErrOverloaded, maxLists)}
-	browseLimit = &inspectionLimit{maxBrowses, fmt.Errorf("%w: %d requests for items wait: try again", dispatch.ErrOverloaded, maxBrowses)}
-	errEnded    = fmt.Errorf("%w: the service is shutting down: try again", dispatch.ErrUnavailable)
+	browseLimit = &inspectionLimit{maxBrowses, fmt.Errorf("%w: %d requests for items, ranks and schedules wait: try again",
+		dispatch.ErrOverloaded, maxBrowses)}
+	errEnded = fmt.Errorf("%w: the service is shutting down: try again", dispatch.ErrUnavailable)
 )
 
 // end ends the questions over NATS: they have until ctx ends.

@@ -38,15 +38,10 @@ func (c *clientReplier) sendPayload(r *dispatch.Request, op *fdbpq.Op, results [
 		if payload = result.Records[0].Value; payload == nil {
 			payload = subjects.EncodeReply(subjects.Removed{Queue: q.Name, ID: op.Record})
 		}
-	case fdbpq.OpSchedules:
-		list := scheduleList(result.Records)
-		payload = list.Encode(c.b.nc.MaxPayload())
 	case fdbpq.OpRemove, fdbpq.OpRelease:
 		payload = subjects.EncodeReply(subjects.Removed{Queue: q.Name, ID: op.ID.String()})
 	case fdbpq.OpMove:
 		payload = subjects.EncodeReply(subjects.Moved{Queue: q.Name, ID: result.Item.ID.String(), Priority: op.Priority})
-	case fdbpq.OpRank:
-		payload = subjects.EncodeReply(subjects.Ranked{Rank: result.Rank, AtLeast: result.RankAtLeast})
 	case fdbpq.OpPurge:
 		payload = subjects.EncodeReply(subjects.Purged{Purged: result.Progress.Done})
 	case fdbpq.OpRedrive:

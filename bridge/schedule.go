@@ -97,13 +97,42 @@ func checkContent(s *schedule.Schedule, r *subjects.Request) error {
 // notInName reports whether the name of a header cannot have the character.
 func notInName(c rune) bool { return c <= ' ' || c > '~' || c == ':' }
 
-// scheduleList returns the schedules in records, without those that cannot be read.
-func scheduleList(records []fdbpq.Record) subjects.ScheduleList {
-	list := subjects.ScheduleList{Schedules: []*schedule.Record{}}
-	for _, record := range records {
-		if parsed, err := schedule.Parse(record.Value); err == nil {
-			list.Schedules = append(list.Schedules, parsed)
-		}
+// decodeSchedules reads the payload of a schedules.
+func decodeSchedules(payload []byte, r *subjects.Request, c *clientReplier) error {
+	o, err := subjects.ParseListOptions(payload)
+	if err != nil {
+		return err
 	}
-	return list
+	room := c.b.newItemPage(0).room
+	c.look(r, fdbpq.Op{Kind: fdbpq.OpSchedules}, func(result *fdbpq.Result) []byte {
+		return schedulesPage(result.Records, o, room)
+	})
+	return nil
+}
+
+// schedulesPage returns a page of the schedules in records that can be read. If there is no room for
+// one alone, its value and headers are left out.
+func schedulesPage(records []fdbpq.Record, o subjects.ListOptions, room int) []byte {
+	var page [][]byte
+	var last *string
+	for i := range records {
+		record := &records[i]
+		if record.Name <= o.After {
+			continue
+		}
+		r, err := schedule.Parse(record.Value)
+		if err != nil {
+			continue
+		}
+		text := r.Encode()
+		if len(text) > room && len(page) == 0 {
+			r.Value, r.Headers = nil, nil
+			text = r.Encode()
+		} else if len(text) > room || len(page) == o.Limit {
+			return subjects.EncodeScheduleList(page, last)
+		}
+		page, last = append(page, text), &record.Name
+		room -= len(text) + len(",")
+	}
+	return subjects.EncodeScheduleList(page, nil)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -114,7 +115,7 @@ func TestScheduleBadInput(t *testing.T) {
 	if err := refused(t, e, 400, "q.jobs.schedule", nil, []byte(`{"id":"a","cron":"@daily","priority":5}`)); !strings.Contains(err.Text, "priority: 5: a FIFO queue has none") {
 		t.Error(err)
 	}
-	refused(t, e, 400, "pq.jobs.schedules", nil, []byte(`{}`))
+	refused(t, e, 400, "pq.jobs.schedules", nil, []byte(`{"before":"a"}`))
 	refused(t, e, 400, "pq.jobs.schedule", nats.Header{"Pq-Priority": {"1"}}, []byte(`{"id":"a","cron":"@daily"}`))
 	list := listed(t, e, "pq.jobs")
 	if len(list) != 1 || string(list[0].Encode()) != string(good.Encode()) {
@@ -127,19 +128,30 @@ func TestScheduleBadInput(t *testing.T) {
 	}
 }
 
-// A list that does not fit into a reply leaves out what the items contain.
-func TestScheduleListTooLarge(t *testing.T) {
+// The list comes in pages of what fits into a reply, or of a limit, beside the lanes.
+func TestSchedulePages(t *testing.T) {
 	e := start(t, testenv.Options{})
 	value, err := json.Marshal(make([]byte, 30_000))
 	must(t, err)
 	for i := range 40 {
-		scheduled(t, e, "pq.jobs", fmt.Sprintf(`{"id":"%d","cron":"@daily","value":%s}`, i, value))
+		scheduled(t, e, "pq.jobs", fmt.Sprintf(`{"id":"%02d","cron":"@daily","value":%s}`, i, value))
 	}
-	reply := ok(t, e, "pq.jobs.schedules", nil, "")
-	list, err := subjects.ParseScheduleList(reply.Data)
-	must(t, err)
-	if len(list.Schedules) != 40 || !list.Cut || list.Schedules[0].Value != nil {
-		t.Errorf("%d schedules, cut: %t", len(list.Schedules), list.Cut)
+	batches := e.Bridge.Batches()
+	for payload, want := range map[string]string{"": "26 00 25", `{"after":"25"}`: "14 26 ", `{"after":"25","limit":2}`: "2 26 27", `{"after":"x"}`: "0"} {
+		list, err := subjects.ParseScheduleList(ok(t, e, "pq.jobs.schedules", nil, payload).Data)
+		must(t, err)
+		got := fmt.Sprint(len(list.Schedules))
+		if len(list.Schedules) > 0 {
+			next := ""
+			if list.Next != nil {
+				next = *list.Next
+			}
+			got += " " + list.Schedules[0].ID + " " + next
+			same(t, "value", len(list.Schedules[0].Value), 30_000)
+		}
+		same(t, payload, got, want)
 	}
+	refused(t, e, 404, "pq.jobs.rank", nil, []byte(itemOf(fdbpq.ID{}.String(), "")))
+	same(t, "batches", e.Bridge.Batches(), batches)
 	refused(t, e, 400, "pq.jobs.schedule", nil, fmt.Appendf(nil, `{"id":"x","cron":"@daily","value":%q}`, strings.Repeat("aaaa", 11_000)))
 }

@@ -37,7 +37,7 @@ var verbs = [...]verb{
 	subjects.List:    {inspected: true},
 	subjects.Get:     {op: fdbpq.OpGet},
 	subjects.Remove:  {op: fdbpq.OpRemove},
-	subjects.Rank:    {op: fdbpq.OpRank},
+	subjects.Rank:    {inspected: true},
 	subjects.Move:    {op: fdbpq.OpMove},
 	subjects.Purge:   {op: fdbpq.OpPurge},
 	subjects.Redrive: {op: fdbpq.OpRedrive},
@@ -46,7 +46,7 @@ var verbs = [...]verb{
 
 	subjects.Schedule:   {op: fdbpq.OpSetSchedule},
 	subjects.Unschedule: {op: fdbpq.OpSetSchedule},
-	subjects.Schedules:  {op: fdbpq.OpSchedules},
+	subjects.Schedules:  {inspected: true},
 
 	subjects.PushBatch:    {op: fdbpq.OpPush, several: true},
 	subjects.EnqueueBatch: {op: fdbpq.OpPush, several: true},

@@ -45,13 +45,21 @@ func (q *handle) changeSchedule(ctx context.Context, payload []byte) (ScheduleRe
 	return query(ctx, q, subjects.Schedule, payload, subjects.ParseScheduleRecord)
 }
 
-// Schedules returns the schedules of the queue, sorted by ID. If they do not fit into one reply, their
-// values and headers are left out.
+// Schedules returns the schedules of the queue, sorted by ID, in as many requests as it takes.
 //
 // Errors: those that every call can return.
 func (q *handle) Schedules(ctx context.Context) ([]*ScheduleRecord, error) {
-	list, err := query(ctx, q, subjects.Schedules, nil, subjects.ParseScheduleList)
-	return list.Schedules, err
+	var all []*ScheduleRecord
+	for o := (subjects.ListOptions{}); ; {
+		page, err := query(ctx, q, subjects.Schedules, o.Encode(), subjects.ParseScheduleList)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, page.Schedules...); page.Next == nil {
+			return all, nil
+		}
+		o.After = *page.Next
+	}
 }
 
 // Unschedule removes a schedule. Its items stay.

@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -76,27 +77,20 @@ func ParseUnschedule(payload []byte) (id string, err error) {
 // EncodeUnschedule returns the payload that ParseUnschedule reads.
 func EncodeUnschedule(id string) []byte { return encodeValid(scheduleID{id}) }
 
-// ScheduleList is the reply to a Schedules.
+// ScheduleList is the reply to a Schedules, whose payload is ListOptions: a page.
 type ScheduleList struct {
 	Schedules []*schedule.Record `json:"schedules"`
-	// Cut says that the reply had no room for the values and headers of their items.
-	Cut bool `json:"cut,omitempty"`
+	// Next is the After of the next page, nil if this is the last one.
+	Next *string `json:"next"`
 }
 
-// Encode returns the reply, of at most that many bytes if it is enough to leave out values and headers.
-func (l *ScheduleList) Encode(most int64) []byte {
-	payload := encodeValid(l)
-	if int64(len(payload)) <= most {
-		return payload
-	}
-	l.Cut = true
-	for _, r := range l.Schedules {
-		r.Value, r.Headers = nil, nil
-	}
-	return encodeValid(l)
+// EncodeScheduleList returns a ScheduleList of records that are encoded already.
+func EncodeScheduleList(records [][]byte, next *string) []byte {
+	payload := append([]byte(`{"schedules":[`), bytes.Join(records, []byte{','})...)
+	return append(append(append(payload, `],"next":`...), encodeValid(next)...), '}')
 }
 
-// ParseScheduleList reads what ScheduleList.Encode wrote, and ParseScheduleRecord the reply to a
+// ParseScheduleList reads what EncodeScheduleList returned, and ParseScheduleRecord the reply to a
 // Schedule. They ignore members that they do not know.
 func ParseScheduleList(payload []byte) (ScheduleList, error) {
 	return parseReply[ScheduleList](payload)

@@ -98,7 +98,7 @@ func infoReply(q *dispatch.Queue, results []fdbpq.Result, now time.Time) *subjec
 		Queue: q.Name, Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed,
 		PrioritiesMore: info.MorePriorities, Settings: *results[1].Settings,
 		GroupsMore: info.MoreGroups, GroupsAtLimit: info.GroupsAtLimit,
-		Consumers: jetstream.Describe(results[2].Records, now),
+		Consumers: jetstream.Describe(results[2].Records),
 	}
 	for _, g := range info.Groups {
 		if reply.Groups == nil {

@@ -15,7 +15,8 @@ import (
 )
 
 // Record is what a queue keeps under a name: for a consumer, through which programs read it with
-// another protocol, bytes that mean nothing here; for a schedule, what schedule.Parse reads.
+// another protocol, JSON of which only the member "expires" means something here, the time at which the
+// consumer goes; for a schedule, what schedule.Parse reads.
 type Record struct {
 	Name  string
 	Value []byte // 1 to MaxConsumerValue or MaxScheduleValue bytes; not to be changed
@@ -112,6 +113,7 @@ func (q *queueRecords) beginRead() {
 // those that change something.
 func (q *queueRecords) finish() error {
 	all, err := q.parse()
+	all = q.dropExpired(all)
 	if err == nil && q.tx != nil && q.changesDue(all) {
 		all, err = q.fireDue()
 	}
@@ -182,6 +184,22 @@ func (q *queueRecords) parse() ([]Record, error) {
 		all[i].Value = pair.Value
 	}
 	return all, nil
+}
+
+// dropExpired leaves out the consumers that have expired, so that they do not count for MaxConsumers. A
+// transaction that may write removes them.
+func (q *queueRecords) dropExpired(all []Record) []Record {
+	if q.kind != codec.ConsumerRecord {
+		return all
+	}
+	return slices.DeleteFunc(all, func(r Record) bool {
+		at := codec.ConsumerExpires(r.Value)
+		gone := !at.IsZero() && !at.After(q.now)
+		if gone && q.tx != nil {
+			q.ledger.SetConsumer(r.Name, r.Value, nil)
+		}
+		return gone
+	})
 }
 
 // changesDue reports whether an operation changes a schedule that is due.
@@ -278,7 +296,7 @@ func (q *queueRecords) set(op *Op, all []Record, result *Result) ([]Record, erro
 // write writes a record, or removes it, and returns when it falls due.
 func (q *queueRecords) write(name string, old, value []byte) (next time.Time, err error) {
 	if q.kind != codec.ScheduleRecord {
-		q.ledger.SetRecord(q.kind, name, value)
+		q.ledger.SetConsumer(name, old, value)
 		return next, nil
 	}
 

@@ -1,6 +1,7 @@
 package fdbpq_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,6 +81,37 @@ func TestConsumerBounds(t *testing.T) {
 	f.check()
 	f.setConsumer(q, "7", "")
 	f.setConsumer(q, "more", "x")
+}
+
+// Consumers that have expired are not there, even if nobody has removed them, and fall due as all else does. A
+// change puts it off.
+func TestConsumersExpire(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q, now := f.queue("jobs"), time.Now()
+		record := func(at time.Time) string { return string(must(json.Marshal(map[string]any{"expires": at, "x": 1}))) }
+		var sets []fdbpq.Op
+		for i := range fdbpq.MaxConsumers {
+			sets = append(sets, opSetConsumer(q, fmt.Sprint(i), record(now.Add(time.Minute))))
+		}
+		wantErrors(f.T, f.applyAt(now, append(sets, opSetConsumer(q, "5", record(now.Add(time.Hour))))...))
+		f.check()
+		wantErrors(f.T, f.applyAt(now, opSetConsumer(q, "more", "x")), fdbpq.ErrMaxRecords)
+
+		now = now.Add(2 * time.Minute)
+		page := must(f.ListPriorityQueues(f.ctx, f.db, "", 10, now))
+		wantEqual(f.T, "due", len(page.Due), 1)
+		r := f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpConsumers, Queue: q})[0]
+		if len(r.Records) != 1 || r.Records[0].Name != "5" {
+			f.Errorf("consumers: %+v", r.Records)
+		}
+		wantErrors(f.T, f.applyAt(now, opSetConsumer(q, "more", record(now.Add(time.Hour)))))
+		f.check()
+
+		wantErrors(f.T, f.applyAt(now.Add(time.Hour), fdbpq.Op{Kind: fdbpq.OpSweep, Queue: q}))
+		if left := f.stored(f.priority); len(left) > 0 {
+			f.Errorf("left: %q", left)
+		}
+	})
 }
 
 // The records of many queues are as much as a batch may return, and those that have no room are

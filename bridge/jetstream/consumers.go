@@ -287,7 +287,7 @@ func (f *Face) consumerDelete(ctx context.Context, r *request) (any, error) {
 	if fdbpq.CheckConsumer(name) != nil {
 		return nil, refuse(errNoConsumer, "consumer not found")
 	}
-	if err := f.removeRecord(ctx, r.stream, name, false); err != nil {
+	if err := f.removeRecord(ctx, r.stream, name); err != nil {
 		return nil, err
 	}
 	f.consumerDeleted(consumerKey{r.stream, name})

@@ -115,7 +115,7 @@ func TestWrongConsumers(t *testing.T) {
 	same(t, "consumers", s.succeeds("pq.API.CONSUMER.NAMES.jobs", "").Total, 2)
 }
 
-// A queue has at most so many consumers of its own.
+// A queue has at most so many consumers of its own. Those that nobody uses make room for others.
 func TestMaxConsumers(t *testing.T) {
 	s := newSystem(t)
 	for i := range fdbpq.MaxConsumers {
@@ -124,6 +124,8 @@ func TestMaxConsumers(t *testing.T) {
 	s.fails("pq.API.CONSUMER.CREATE.jobs.more", create(`{}`), 10026, "maximum consumers limit reached")
 	s.succeeds("pq.API.CONSUMER.CREATE.jobs.w7", create(`{"max_deliver":2}`))
 	same(t, "consumers", length(s.succeeds("pq.API.CONSUMER.LIST.jobs", "").Consumers), maxConsumers)
+	s.clock.advance(minThreshold + time.Second)
+	s.succeeds("pq.API.CONSUMER.CREATE.jobs.more", create(`{}`))
 }
 
 // A consumer without a durable name goes when nobody has used it for long enough.

@@ -3,7 +3,6 @@ package jetstream
 import (
 	"cmp"
 	"strings"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -14,15 +13,11 @@ import (
 const maxShown = 200
 
 // Describe returns the consumers of a queue that are stored, for those who do not speak JetStream's
-// API. It leaves out those that nobody has used for long enough, as the API does. One that cannot be
-// read has only its name.
-func Describe(stored []fdbpq.Record, now time.Time) (shown []subjects.QueueConsumer) {
+// API. One that cannot be read has only its name.
+func Describe(stored []fdbpq.Record) (shown []subjects.QueueConsumer) {
 	for i := range stored {
 		one := subjects.QueueConsumer{Name: stored[i].Name}
 		if r, err := parseRecord(stored[i].Value); err == nil && r != nil {
-			if r.unused(now) {
-				continue
-			}
 			c := &r.Config
 			one.Order, one.Created = cmp.Or(c.Metadata[metaOrder], orderMin), r.Created
 			one.AckWait, one.InactiveThreshold = c.AckWait, max(c.InactiveThreshold, 0)

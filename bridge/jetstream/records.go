@@ -39,8 +39,13 @@ const (
 type record struct {
 	Config  jetstream.ConsumerConfig `json:"config"`
 	Created time.Time                `json:"created"`
-	// Active is until when the consumer was known to be used, for one with an InactiveThreshold.
-	Active time.Time `json:"active,omitzero"`
+	// Expires is when the queue removes it, for one with an InactiveThreshold. Each use puts that off.
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// keptFor is for how long a consumer with an InactiveThreshold is kept that nobody uses.
+func keptFor(c *jetstream.ConsumerConfig) time.Duration {
+	return max(c.InactiveThreshold, minThreshold)
 }
 
 // next begins a pull: at once if it is known what the consumer is.
@@ -122,8 +127,7 @@ func (f *Face) builtin(s stream, name string) *consumer {
 	return c
 }
 
-// parseRecords returns the consumers of a queue by name, those that it has anyway included. Those
-// that nobody used for long enough are left out, and removed soon.
+// parseRecords returns the consumers of a queue by name, those that it has anyway included.
 func (f *Face) parseRecords(s stream, stored []fdbpq.Record) (map[string]*consumer, error) {
 	all := map[string]*consumer{}
 	for _, name := range []string{orderMin, orderMax} {
@@ -137,12 +141,8 @@ func (f *Face) parseRecords(s stream, stored []fdbpq.Record) (map[string]*consum
 		if err != nil {
 			return nil, err
 		}
-		if r.unused(f.config.Now()) {
-			f.later(func(ctx context.Context) { _ = f.removeRecord(ctx, s, name, true) }) // or whoever reads it next does
-			continue
-		}
 		c := &consumer{stream: s, name: name, config: r.Config, created: r.Created}
-		c.noted.Store(r.Active.UnixNano())
+		c.noted.Store(r.Expires.Add(-keptFor(&r.Config)).UnixNano())
 		if r.Config.Metadata[metaOrder] == orderMax {
 			c.end = fdbpq.Back
 		}
@@ -161,11 +161,6 @@ func parseRecord(value []byte) (*record, error) {
 		return nil, errors.Join(fdbpq.ErrCorrupt, err)
 	}
 	return r, nil
-}
-
-// unused reports whether the time is over for which the consumer is kept without being used.
-func (r *record) unused(now time.Time) bool {
-	return r.Config.InactiveThreshold > 0 && now.Sub(r.Active) > max(r.Config.InactiveThreshold, minThreshold)
 }
 
 // change changes the record of a consumer, nil if there is none: to nothing if the result is nil.
@@ -197,9 +192,6 @@ func (f *Face) change(ctx context.Context, s stream, name string, to func(old *r
 func (f *Face) setRecord(ctx context.Context, s stream, config *jetstream.ConsumerConfig, action string) error {
 	now := f.config.Now().UTC()
 	return f.change(ctx, s, config.Name, func(old *record) (*record, error) {
-		if old != nil && old.unused(now) {
-			old = nil
-		}
 		switch {
 		case old == nil && action == "update":
 			return nil, refuse(10149, "consumer does not exist")
@@ -214,19 +206,16 @@ func (f *Face) setRecord(ctx context.Context, s stream, config *jetstream.Consum
 			r.Created = old.Created
 		}
 		if config.InactiveThreshold > 0 {
-			r.Active = now
+			r.Expires = now.Add(keptFor(config))
 		}
 		return r, nil
 	})
 }
 
-// removeRecord removes a consumer; if unused is true, only one that nobody has used for long enough.
-func (f *Face) removeRecord(ctx context.Context, s stream, name string, unused bool) error {
+// removeRecord removes a consumer.
+func (f *Face) removeRecord(ctx context.Context, s stream, name string) error {
 	return f.change(ctx, s, name, func(old *record) (*record, error) {
-		switch {
-		case unused && (old == nil || !old.unused(f.config.Now())):
-			return old, nil
-		case old == nil:
+		if old == nil {
 			return nil, refuse(errNoConsumer, "consumer not found")
 		}
 		return nil, nil
@@ -235,18 +224,18 @@ func (f *Face) removeRecord(ctx context.Context, s stream, name string, unused b
 
 // touch notes that a consumer is used until then. It does not wait.
 func (f *Face) touch(c *consumer, until time.Time) {
-	noted := c.noted.Load()
-	keep := max(c.config.InactiveThreshold, minThreshold)
+	noted, keep := c.noted.Load(), keptFor(&c.config)
 	if c.config.InactiveThreshold <= 0 || until.UnixNano()-noted <= int64(keep/3) || !c.noted.CompareAndSwap(noted, until.UnixNano()) {
 		return
 	}
+	expires := until.Add(keep)
 	f.later(func(ctx context.Context) {
 		_ = f.change(ctx, c.stream, c.name, func(old *record) (*record, error) { // or a later pull does
-			if old == nil || !until.After(old.Active) {
+			if old == nil || !expires.After(old.Expires) {
 				return old, nil
 			}
 			r := *old
-			r.Active = until.UTC()
+			r.Expires = expires.UTC()
 			return &r, nil
 		})
 	})

@@ -3,8 +3,10 @@ package fdbpqtest
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
@@ -139,6 +141,10 @@ func (q *queue) consumer(key tuple.Tuple, value []byte) error {
 	name, ok := elementAt[string](key, 0)
 	if !ok || len(key) != 1 || len(name) == 0 || len(name) > 128 || len(value) == 0 || len(value) > 4096 {
 		return fmt.Errorf("malformed consumer: value of %d bytes", len(value))
+	}
+	var record struct{ Expires time.Time }
+	if json.Unmarshal(value, &record) == nil && !record.Expires.IsZero() {
+		q.falls[string(append(tuple.Tuple{"p"}, key...).Pack())] = record.Expires.UnixMicro()
 	}
 	if q.consumers > 200 {
 		return fmt.Errorf("there are %d consumers and schedules", q.consumers)

@@ -15,7 +15,7 @@ import (
 // due is in microseconds since 1970, and (kind, ...) is the key that falls due, without the queue's
 // subspace: a held item, or an answer or claim of staged pops. ("x", priority, count, random)
 // stands for an item in ("i") that expires, with its unique key as the value: see expiry.go.
-// ("s", id) is a schedule that fires.
+// ("s", id) is a schedule that fires, and ("p", name) a consumer that goes.
 //
 // Nothing runs at the due time itself. There is one way back: each transaction that looks at a
 // queue reads the index up to now and first handles what is due there, at most due.Page entries, in

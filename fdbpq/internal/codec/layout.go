@@ -23,7 +23,7 @@ import (
 //	("t", due, kind, ...)                = ""       time index, see due.go and expiry.go
 //	("b"), ("b", "counted")                bytes of all items, with Settings.MaxBytes: see below
 //	("c")                                = settings, see config.go
-//	("p", name)                          = bytes    record of a consumer, see records.go
+//	("p", name)                          = JSON     record of a consumer, see records.go
 //	("s", id)                            = JSON     record of a schedule
 //	("k")                                = JSON     how far Settings.Source is drawn, see source.go
 //	("d", msg id), ("e", until, msg id), ("u", unique key)

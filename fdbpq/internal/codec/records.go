@@ -1,8 +1,10 @@
 package codec
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -12,11 +14,12 @@ import (
 
 // Beside its settings a queue keeps named records:
 //
-//	("p", name) = bytes    of a consumer, through which programs read the queue with another protocol
+//	("p", name) = JSON     of a consumer, through which programs read the queue with another protocol
 //	("s", id)   = JSON     of a schedule, a schedule.Record
 //
-// The bytes of a consumer mean nothing here. A schedule that fires has an entry in the time index. A
-// queue with a record is in the list of queues, as one with settings is.
+// Of a consumer, only the time means something here at which it goes: see ConsumerExpires. A consumer
+// that expires and a schedule that fires have an entry in the time index. A queue with a record is in
+// the list of queues, as one with settings is.
 
 // RecordKind is a kind of records, the first element of their keys.
 type RecordKind string
@@ -94,4 +97,14 @@ func CheckRecord(k RecordKind, name string) error {
 			ErrOp, k, MaxRecordName, name, MaxRecordName)
 	}
 	return nil
+}
+
+// ConsumerExpires returns when a consumer goes unless its record is changed before: the member "expires"
+// of the record. It is zero if there is none, or the record is no JSON.
+func ConsumerExpires(value []byte) time.Time {
+	var record struct {
+		Expires time.Time `json:"expires"`
+	}
+	_ = json.Unmarshal(value, &record)
+	return record.Expires
 }

@@ -2,6 +2,7 @@ package due
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -17,7 +18,7 @@ func BringBack(queues []*Due, room *Room) error {
 	}
 
 	var staged []*uncollected
-	var buckets []*fullBucket
+	var gone []*lapsed
 	var byQueue [][]*dueHeld
 	var schedules []*dueSchedule
 	for _, d := range queues {
@@ -35,7 +36,7 @@ func BringBack(queues []*Due, room *Room) error {
 		d.More = len(entries) == d.limit()
 		var items []*dueHeld
 		for _, entry := range entries {
-			if err := d.resolve(entry, &staged, &buckets, &schedules, &items); err != nil {
+			if err := d.resolve(entry, &staged, &gone, &schedules, &items); err != nil {
 				d.Err = err
 			}
 		}
@@ -45,7 +46,7 @@ func BringBack(queues []*Due, room *Room) error {
 	if err := returnStaged(staged); err != nil {
 		return err
 	}
-	if err := removeBuckets(buckets); err != nil {
+	if err := removeLapsed(gone); err != nil {
 		return err
 	}
 	if err := returnHeld(inTurns(byQueue), room); err != nil {
@@ -75,7 +76,7 @@ func inTurns(lists [][]*dueHeld) (all []*dueHeld) {
 }
 
 // resolve adds what an entry stands for to one of the lists.
-func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, buckets *[]*fullBucket, schedules *[]*dueSchedule, all *[]*dueHeld) error {
+func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, gone *[]*lapsed, schedules *[]*dueSchedule, all *[]*dueHeld) error {
 	l, entry := d.Ledger.L, pair.Key
 	_, rest, err := tuple.DecodeInt(entry[len(l.Prefix)+codec.KindSize:])
 	var kind string
@@ -92,8 +93,12 @@ func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, buckets *[]*full
 	if kind == codec.KindAnswer && d.resolveStaged(record, what, staged) {
 		return nil
 	}
-	if kind == codec.KindBucket {
-		*buckets = append(*buckets, &fullBucket{record, d, d.Ledger.Tx.Get(record.key)})
+	if kind == codec.KindBucket || kind == string(codec.ConsumerRecord) {
+		until := codec.ConsumerExpires
+		if kind == codec.KindBucket {
+			until = func(value []byte) time.Time { return codec.BucketDue(codec.ParseCount(value, 0)) }
+		}
+		*gone = append(*gone, &lapsed{record, d, d.Ledger.Tx.Get(record.key), until})
 		return nil
 	}
 	if kind == string(codec.ScheduleRecord) {

@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -59,36 +60,46 @@ func (g *Ledger) SetSettings(set *codec.Settings) {
 	g.AddToList()
 }
 
-// SetRecord writes a record, or removes it if the value is empty. A queue with one is in the list of
-// queues, as one with settings is.
-func (g *Ledger) SetRecord(k codec.RecordKind, name string, value []byte) {
+// setRecord writes a record, or removes it if the value is empty, and moves its entry in the time index
+// from one time to another; zero is none. A queue with a record is in the list of queues, as one with
+// settings is.
+func (g *Ledger) setRecord(k codec.RecordKind, name string, value []byte, before, next time.Time) {
 	g.wrote = true
 	key := g.L.RecordKey(k, name)
+	if !before.IsZero() {
+		g.Tx.Clear(g.L.DueKey(before, key))
+	}
 	if len(value) == 0 {
 		g.Tx.Clear(key)
 		return
 	}
+
 	g.Tx.Set(key, value)
+	if !next.IsZero() {
+		g.Tx.Set(g.L.DueKey(next, key), []byte{})
+		g.noteDue(next)
+	}
 	g.AddToList()
 }
 
 // SetSchedule writes the record of a schedule in place of an old one, with its entry in the time
 // index; nil is none.
 func (g *Ledger) SetSchedule(id string, old, set *schedule.Record) {
-	key := g.L.RecordKey(codec.ScheduleRecord, id)
-	if old != nil && !old.Next.IsZero() {
-		g.Tx.Clear(g.L.DueKey(old.Next, key))
+	var before, next time.Time
+	var value []byte
+	if old != nil {
+		before = old.Next
 	}
-	if set == nil {
-		g.SetRecord(codec.ScheduleRecord, id, nil)
-		return
+	if set != nil {
+		next, value = set.Next, set.Encode()
 	}
+	g.setRecord(codec.ScheduleRecord, id, value, before, next)
+}
 
-	g.SetRecord(codec.ScheduleRecord, id, set.Encode())
-	if !set.Next.IsZero() {
-		g.Tx.Set(g.L.DueKey(set.Next, key), []byte{})
-		g.noteDue(set.Next)
-	}
+// SetConsumer writes the record of a consumer in place of an old one, with its entry in the time
+// index; an empty one is none.
+func (g *Ledger) SetConsumer(name string, old, set []byte) {
+	g.setRecord(codec.ConsumerRecord, name, set, codec.ConsumerExpires(old), codec.ConsumerExpires(set))
 }
 
 // SetSource writes the state of the queue's source, or removes it if it is nil.

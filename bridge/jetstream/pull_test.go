@@ -344,17 +344,17 @@ func testPullAfterAFailure(t *testing.T) {
 	failure := fmt.Errorf("%w: no store", dispatch.ErrUnavailable)
 
 	p(`{"no_wait":true}`).Fail(nil, nil, failure)
-	s.nextStatus("503 unavailable: no store")
+	s.nextStatus("409 unavailable: no store")
 	p(hour).Fail(nil, nil, failure)
 	s.push("jobs", "a")
 	s.nextItem("a") // after a pause
 	last := p(`{"expires":1}`)
 	time.Sleep(time.Second)
 	last.Fail(nil, nil, failure)
-	s.nextStatus("503 unavailable: no store")
+	s.nextStatus("409 unavailable: no store")
 	unknown := fmt.Errorf("%w: no answer", dispatch.ErrUnknownOutcome)
 	p(hour).Fail(nil, nil, unknown) // somebody may have a lease, so its order is over
-	s.nextStatus("503 " + unknown.Error())
+	s.nextStatus("409 " + unknown.Error())
 	p(hour).Fail(nil, nil, dispatch.ErrTooManyWaiters)
 	s.nextStatus("409 Exceeded MaxWaiting")
 	p(`{"no_wait":true}`).Fail(nil, nil, dispatch.ErrTooManyRequests)

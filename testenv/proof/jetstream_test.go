@@ -285,11 +285,7 @@ func endOfPull(op *books.Operation, code, text string) error {
 	case text == "Message Size Exceeds MaxBytes", text == "Batch Completed":
 		op.Cut = some
 		return none(client.ErrTooLarge)
-	case code == "503" && text == "":
-		// It may have leased items: one whose commit had no known outcome, when the bridge stopped for longer than a request
-		// may take, was told 503. Until that is mended, 503 says nothing.
-		return fmt.Errorf("%w: %s", client.ErrUnknownOutcome, code)
-	case text == "Exceeded MaxWaiting", text == "Consumer Deleted":
+	case code == "503", text == "Exceeded MaxWaiting", text == "Consumer Deleted":
 		op.Cut = some
 		return none(client.ErrNoBridge)
 	case code == "400", code == "408":

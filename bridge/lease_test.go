@@ -1,10 +1,12 @@
 package bridge_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -75,6 +78,45 @@ func TestLeases(t *testing.T) {
 			consistent(t, e)
 		}
 	})
+}
+
+// clockedStore is a store whose commits take as long as the test says.
+type clockedStore struct {
+	kv.Database
+	clock *steppedClock
+	takes atomic.Int64
+}
+
+func (s *clockedStore) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := s.Database.Begin(ctx, o)
+	return clockedTx{tx, s}, err
+}
+
+type clockedTx struct {
+	kv.Transaction
+	store *clockedStore
+}
+
+func (tx clockedTx) Commit() kv.Future[struct{}] {
+	tx.store.clock.step(time.Duration(tx.store.takes.Load()))
+	return tx.Transaction.Commit()
+}
+
+// An item whose lease is over before it can be sent goes back, and the delivery does not count.
+func TestLeaseOverBeforeItIsSent(t *testing.T) {
+	s := &clockedStore{clock: newSteppedClock()}
+	e := start(t, testenv.Options{Bridge: s.clock.options, Wrap: func(db kv.Database) kv.Database { s.Database = db; return s }})
+	pushAll(t, e, "pq.jobs.push", "a")
+	for i, options := range []string{"", `,"frames":true`, `,"batch":2`, `,"batch":2,"frames":true`, `,"expires":"1m"`} {
+		s.takes.Store(int64(2 * time.Second))
+		m := e.Request("pq.jobs.pop.min", nil, []byte(`{"ack_wait":"1s"`+options+`}`))
+		isError(t, 503, options, m)
+		same(t, "the outcome", m.Header.Get(subjects.HeaderOutcome), "unknown")
+		wantMetric(t, e.Bridge, `pq_given_back_total{reason="late"}`, float64(i+1))
+		s.takes.Store(0)
+	}
+	m := e.Request("pq.jobs.pop.min", nil, []byte(`{"ack_wait":"1s"}`))
+	same(t, "deliveries of "+string(m.Data), m.Header.Get(subjects.HeaderDeliveries), "1")
 }
 
 // A lease that runs out, or an item that was given back with a delay, comes back at its time.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -121,10 +122,14 @@ func (c *clientReplier) replied(r *dispatch.Request, err error) {
 // returns why there are not more items. It stops at the first item that cannot be sent; those after
 // it go back, or their leases end.
 func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Result) (failed error) {
+	now := c.b.options.Now()
 	for i := range results {
 		switch op, result := &ops[i], &results[i]; {
 		case result.Err != nil:
 			failed = cmp.Or(failed, result.Err)
+		case leaseOver(op, result, now):
+			failed = cmp.Or(failed, errLeaseOver)
+			c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Late)
 		case failed != nil:
 			c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Unsendable)
 		case p.add(op, result):
@@ -139,6 +144,12 @@ func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Resul
 		}
 	}
 	return failed
+}
+
+// leaseOver reports whether an item was leased, and the lease is over: somebody else may have the item
+// by now. The store may have taken so long, or the process may have stood still.
+func leaseOver(op *fdbpq.Op, result *fdbpq.Result, now time.Time) bool {
+	return op.Kind == fdbpq.OpLease && !result.Lease.Until.After(now)
 }
 
 // end sends the message that ends the items of a pop of several, which may be the parcel. err says
@@ -217,6 +228,10 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.
 	}
 
 	result := &results[0]
+	if leaseOver(op, result, c.b.options.Now()) {
+		c.b.outbox.Return(r.Queue, op.Kind, result, outbox.Late)
+		return errLeaseOver
+	}
 	if op.Kind == fdbpq.OpLease {
 		p := c.newParcel(r, 1)
 		defer p.close()

@@ -14,6 +14,8 @@ import (
 var (
 	// errDeaf: nobody subscribes to the inbox of a pull.
 	errDeaf = errors.New("nobody subscribes to the inbox")
+	// errLeaseOver: the leases are over, because the store took so long, or the process stood still.
+	errLeaseOver = errors.New("the leases are over")
 	// errMaxBytes: an item exceeds what is left of the max_bytes of a pull.
 	errMaxBytes = errors.New("the item exceeds max_bytes")
 )
@@ -38,7 +40,7 @@ func (p *pull) fit() int {
 // deliver sends the items of a request, and gives up those that the consumer has had too often. It
 // returns how many it took, in one way or the other, and why not all. The others go back.
 func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (taken int, unsent error) {
-	a, now := p.account, time.Now()
+	a, now, clock := p.account, time.Now(), p.f.config.Now()
 
 	// An acknowledgement may arrive before the next statement, so the places are taken first.
 	p.f.pending.mu.Lock()
@@ -49,8 +51,12 @@ func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (taken int, un
 	m := messages.Get().(*message)
 	m.number, m.room = a.delivered, p.bytes
 	for i := range results {
-		if results[i].Err == nil {
-			p.f.holdLocked(a, &results[i].Lease)
+		switch lease := &results[i].Lease; {
+		case results[i].Err != nil || unsent != nil:
+		case !lease.Until.After(clock): // somebody else may have the items by now
+			unsent = errLeaseOver
+		default:
+			p.f.holdLocked(a, lease)
 		}
 	}
 	p.f.pending.mu.Unlock()

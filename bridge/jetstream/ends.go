@@ -60,7 +60,7 @@ func (f *Face) OwnersChanged() {
 		q, err := f.queueOf(k.stream)
 		return err == nil && f.config.Owner(q) != f.config.Self
 	}
-	f.endAll(&ending{code: 409, text: "Leadership Change"}, func(p *pull) bool { return gone(p.consumer.key()) })
+	f.endAll(leaderChanged, func(p *pull) bool { return gone(p.consumer.key()) })
 
 	f.pending.mu.Lock()
 	defer f.pending.mu.Unlock()

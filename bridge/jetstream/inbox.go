@@ -57,10 +57,12 @@ type ending struct {
 var (
 	// errShutdown ends pulls when the bridge stops. Clients pull again, from another one.
 	errShutdown = &ending{code: 409, text: "Server Shutdown"}
-	noMessages  = &ending{code: 404, text: "No Messages"}
-	timeIsOver  = &ending{code: 408, text: "Request Timeout", counts: true}
-	tooLarge    = &ending{code: 409, text: "Message Size Exceeds MaxBytes", counts: true}
-	completed   = &ending{code: 409, text: "Batch Completed", counts: true}
+	// leaderChanged ends pulls that clients are to begin again at once.
+	leaderChanged = &ending{code: 409, text: "Leadership Change"}
+	noMessages    = &ending{code: 404, text: "No Messages"}
+	timeIsOver    = &ending{code: 408, text: "Request Timeout", counts: true}
+	tooLarge      = &ending{code: 409, text: "Message Size Exceeds MaxBytes", counts: true}
+	completed     = &ending{code: 409, text: "Batch Completed", counts: true}
 )
 
 // endingAfter is the end of a pull after an error. It is never 503, which clients take for "nobody is

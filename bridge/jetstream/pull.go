@@ -155,6 +155,8 @@ func (p *pull) verdictLocked(err, unsent error) *ending {
 	switch {
 	case errors.Is(unsent, errDeaf), errors.Is(unsent, leaf.ErrOffline), errors.Is(unsent, leaf.ErrDenied):
 		return &ending{} // nobody would hear more
+	case errors.Is(unsent, errLeaseOver):
+		return leaderChanged
 	case errors.Is(unsent, leaf.ErrTooLarge), errors.Is(unsent, errMaxBytes):
 		return tooLarge
 	case unsent != nil && !errors.Is(unsent, leaf.ErrPending):

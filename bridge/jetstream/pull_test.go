@@ -256,6 +256,27 @@ func returns(to chan<- *fdbpq.Result) func(*Config) {
 	}
 }
 
+// Items whose leases are over before they can be sent go back, and their client pulls again.
+func TestLeaseOverBeforeItIsSent(t *testing.T) {
+	var took atomic.Int64
+	returned := make(chan *fdbpq.Result, 10)
+	s := newSystem(t, func(c *Config) {
+		now := c.Now
+		c.Now = func() time.Time { return now().Add(time.Duration(took.Load())) }
+	}, returns(returned))
+	s.push("jobs", "a", "b")
+	took.Store(int64(time.Minute))
+	s.pullAs(jetstream.ConsumerConfig{AckWait: time.Minute}, `{"batch":2,"expires":3600000000000}`)
+	s.nextStatus("409 Leadership Change")
+	within(t, "return", returned)
+	within(t, "return", returned)
+
+	took.Store(0)
+	s.pullAs(jetstream.ConsumerConfig{AckWait: time.Minute}, "")
+	s.nextItem("a")
+	s.settles(counts{Delivered: 1, AckPending: 1})
+}
+
 // What cannot be sent goes back, and the pull goes on when the connection takes more.
 func TestConnectionIsFull(t *testing.T) { synctest.Test(t, testConnectionIsFull) }
 

@@ -48,7 +48,7 @@ const (
 	Gone       Reason = "no_responders" // nobody was subscribed to the reply subject
 	Denied     Reason = "denied"        // NATS does not permit the reply
 	Unsendable Reason = "unsendable"    // the reply could not be handed to NATS
-	Late       Reason = "late"          // the request had been answered, because the store took too long
+	Late       Reason = "late"          // the request had been answered, or the lease was over, because that took too long
 )
 
 // Reasons returns all of them.

@@ -30,11 +30,13 @@ type JetStreamOptions struct {
 	Login leaf.Login
 	// TLS demands TLS, as a URL with tls:// does.
 	TLS *tls.Config
+	// Memory is about how many bytes the connection takes at most; 0 is leaf.MostMemory.
+	Memory int
 }
 
 // leafConfig is what package leaf needs of the options.
 func (o *JetStreamOptions) leafConfig() leaf.Config {
-	c := leaf.Config{Name: clientName, Login: o.Login, TLS: o.TLS}
+	c := leaf.Config{Name: clientName, Login: o.Login, TLS: o.TLS, Memory: o.Memory}
 	for url := range strings.SplitSeq(o.LeafURL, ",") {
 		if url = strings.TrimSpace(url); url != "" {
 			c.URLs = append(c.URLs, url)

@@ -29,7 +29,7 @@ func tuneGC(c *config, dev bool, room int64) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	limit := heapLimit(c, dev)
+	limit := heapLimit(c, dev) + c.leafMemory(room)
 	if os.Getenv("GOMEMLIMIT") != "" {
 		limit = debug.SetMemoryLimit(-1)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 )
 
 const (
@@ -86,6 +87,15 @@ func heapRoom(c *config, limit int64) int64 {
 		return limit
 	}
 	return max(limit/8*7-engineMemory(c), limit/4)
+}
+
+// leafMemory is how many bytes of the room for Go's heap the leaf node connection may take: a fifth, 0
+// without one.
+func (c *config) leafMemory(room int64) int64 {
+	if c.LeafURL == "" {
+		return 0
+	}
+	return min(room/5, leaf.MostMemory)
 }
 
 // engineMemory is what the engine takes outside of Go's heap, in bytes.

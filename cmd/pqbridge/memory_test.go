@@ -73,6 +73,18 @@ func TestFitMemoryKeepsWhatIsConfigured(t *testing.T) {
 	}
 }
 
+// TestLeafMemory: the leaf node connection has a share of the memory that there is.
+func TestLeafMemory(t *testing.T) {
+	for room, want := range map[int64]int64{50 << 20: 10 << 20, 170 << 20: 34 << 20, math.MaxInt64: 320 << 20} {
+		if got := (&config{LeafURL: "nats-leaf://x"}).leafMemory(room); got != want {
+			t.Errorf("room for %d bytes: %d for the leaf node connection, want %d", room, got, want)
+		}
+	}
+	if got := new(config).leafMemory(1 << 30); got != 0 {
+		t.Errorf("%d bytes without a leaf node connection", got)
+	}
+}
+
 // TestTooLittleMemory: the service does not start where a few messages could have it killed.
 func TestTooLittleMemory(t *testing.T) {
 	t.Parallel()

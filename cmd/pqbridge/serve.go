@@ -82,6 +82,7 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	if options.JetStream, err = c.jetStreamOptions(); err != nil {
 		return err
 	}
+	options.JetStream.Memory = int(c.leafMemory(room))
 
 	if options.Sources, err = c.sources(); err != nil {
 		return err
@@ -98,7 +99,7 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 		others.Go(func() { greet(ctx, stdout, c, b.Addr()) })
 	}
 
-	memory := idleMemory{limit: heapLimit(c, dev), room: room, waiters: b.Waiters}
+	memory := idleMemory{limit: heapLimit(c, dev) + c.leafMemory(room), room: room, waiters: b.Waiters}
 	others.Go(func() { memory.run(ctx) })
 	others.Go(func() { chooseClass(ctx, logger) })
 

@@ -14,7 +14,7 @@ import (
 
 const defaultPort = "7422"
 
-// Config is what a Conn is made of. All but TLS, Login and Subjects is required.
+// Config is what a Conn is made of. All but TLS, Login, Subjects and Memory is required.
 type Config struct {
 	// URLs are the leaf node ports of servers: nats-leaf://, nats:// or tls:// with host and port;
 	// without a port, 7422. User and password in a URL, or a token alone, are the Login if that is
@@ -28,6 +28,10 @@ type Config struct {
 	Login Login
 	// Subjects, which have to be valid, are subscribed to at each connect.
 	Subjects []Subscription
+
+	// Memory is about how many bytes the connection takes at most: half of it for the table of what others
+	// subscribe to, half for what waits to be written, but no more than MostMemory in all. 0 is MostMemory.
+	Memory int
 
 	// Receive takes each message. It is called by one goroutine and must not block: nothing else is
 	// read meanwhile. The message and its memory belong to it.
@@ -57,9 +61,25 @@ type limits struct {
 
 func defaultLimits() limits {
 	return limits{
-		pending: 64 << 20, login: 5 * time.Second, write: 10 * time.Second, ping: 10 * time.Second,
-		minPause: 50 * time.Millisecond, maxInterest: 256 << 20,
+		pending: mostPending, login: 5 * time.Second, write: 10 * time.Second, ping: 10 * time.Second,
+		minPause: 50 * time.Millisecond, maxInterest: mostInterest,
 	}
+}
+
+// The most memory that a connection has a use for.
+const (
+	mostPending, mostInterest = 64 << 20, 256 << 20
+	MostMemory                = mostPending + mostInterest
+)
+
+// limits returns the limits for the memory that there is.
+func (c *Config) limits() limits {
+	l := defaultLimits()
+	if c.Memory > 0 {
+		l.pending = min(l.pending, c.Memory/2)
+		l.maxInterest = min(l.maxInterest, c.Memory-l.pending)
+	}
+	return l
 }
 
 // Subscription is a subject, with or without wildcards, and the queue group, if any.

@@ -42,7 +42,7 @@ func New(config Config) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{
-		config: config, limits: defaultLimits(), urls: urls, id: nuid.Next(),
+		config: config, limits: config.limits(), urls: urls, id: nuid.Next(),
 		subjects: slices.Clone(config.Subjects),
 	}
 	c.dial = func(ctx context.Context, address string) (net.Conn, error) {

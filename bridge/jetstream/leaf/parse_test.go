@@ -222,6 +222,21 @@ func held() int {
 	return int(m.HeapAlloc)
 }
 
+// What a connection may take at most fits into the memory that it is given.
+func TestLimitsFitMemory(t *testing.T) {
+	for memory, want := range map[int][2]int{
+		0: {64 << 20, 256 << 20}, 10 << 20: {5 << 20, 5 << 20}, 200 << 20: {64 << 20, 136 << 20}, 1 << 40: {64 << 20, 256 << 20},
+	} {
+		c, err := New(Config{URLs: []string{"x"}, Memory: memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]int{c.limits.pending, c.limits.maxInterest}; got != want {
+			t.Errorf("%d bytes: %d to be written and %d of interest, want %d", memory, got[0], got[1], want)
+		}
+	}
+}
+
 // However many subscriptions a server tells of, the table takes no more than its limit, and once it
 // is full every subject counts as subscribed to.
 func TestHostileInterest(t *testing.T) {

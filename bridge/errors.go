@@ -24,8 +24,10 @@ var (
 	errTooLarge = errors.New("the message is too large")
 	// errInternal: a fault of the service or of the stored data.
 	errInternal = errors.New("internal error")
-	// errLeaseOver: an item was leased too late to be sent. It goes back, and the delivery does not count.
-	errLeaseOver = fmt.Errorf("%w: the lease was over before its item could be sent: ask again", dispatch.ErrUnknownOutcome)
+	// errLeaseOver: the lease was over before its item could be sent. The item goes back, and the
+	// delivery does not count.
+	errLeaseOver = fmt.Errorf("%w: the lease was over before its item could be sent: ask again",
+		dispatch.ErrUnknownOutcome)
 )
 
 // ErrSubjectsTaken is what Run returns if another bridge serves the same

@@ -146,8 +146,8 @@ func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Resul
 	return failed
 }
 
-// leaseOver reports whether an item was leased, and the lease is over: somebody else may have the item
-// by now. The store may have taken so long, or the process may have stood still.
+// leaseOver reports whether an item was leased, and the lease is over: somebody else may have the
+// item by now. The store may have taken too long, or the process may have stood still.
 func leaseOver(op *fdbpq.Op, result *fdbpq.Result, now time.Time) bool {
 	return op.Kind == fdbpq.OpLease && !result.Lease.Until.After(now)
 }

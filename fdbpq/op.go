@@ -65,9 +65,9 @@ const (
 	OpSweep
 	// OpConsumers returns the records of the queue's consumers, in the order of their names.
 	OpConsumers
-	// OpSetConsumer creates, changes or removes the record of a consumer, which the queue removes itself
-	// once it has expired, see Record. It comes before all other operations of its transaction but those
-	// on settings.
+	// OpSetConsumer creates, changes or removes the record of a consumer. The queue itself removes
+	// one that has expired: see Record. It comes before all other operations of its transaction but
+	// those on settings.
 	OpSetConsumer
 	// OpSchedules returns the records of the queue's schedules, in the order of their ids.
 	OpSchedules

@@ -15,8 +15,8 @@ import (
 )
 
 // Record is what a queue keeps under a name: for a consumer, through which programs read it with
-// another protocol, JSON of which only the member "expires" means something here, the time at which the
-// consumer goes; for a schedule, what schedule.Parse reads.
+// another protocol, JSON whose member "expires" says when the queue removes it, if it is there, and
+// whose others mean nothing here; for a schedule, what schedule.Parse reads.
 type Record struct {
 	Name  string
 	Value []byte // 1 to MaxConsumerValue or MaxScheduleValue bytes; not to be changed
@@ -186,8 +186,8 @@ func (q *queueRecords) parse() ([]Record, error) {
 	return all, nil
 }
 
-// dropExpired leaves out the consumers that have expired, so that they do not count for MaxConsumers. A
-// transaction that may write removes them.
+// dropExpired leaves out the consumers that have expired, so that they do not count for
+// MaxConsumers. A transaction that may write removes them.
 func (q *queueRecords) dropExpired(all []Record) []Record {
 	if q.kind != codec.ConsumerRecord {
 		return all

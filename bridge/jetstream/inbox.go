@@ -65,8 +65,8 @@ var (
 	completed     = &ending{code: 409, text: "Batch Completed", counts: true}
 )
 
-// endingAfter is the end of a pull after an error. It is never 503, which clients take for "nobody is
-// there" whatever its text, because the pull may have leased items.
+// endingAfter is the end of a pull after an error. It is never 503, which clients take for "nobody
+// is there" whatever its text, because the pull may have leased items.
 func (f *Face) endingAfter(err error) *ending {
 	code, text := f.config.ErrorText(err)
 	if code == 503 {

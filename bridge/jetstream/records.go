@@ -39,7 +39,7 @@ const (
 type record struct {
 	Config  jetstream.ConsumerConfig `json:"config"`
 	Created time.Time                `json:"created"`
-	// Expires is when the queue removes it, for one with an InactiveThreshold. Each use puts that off.
+	// Expires is when the queue removes it, for one with an InactiveThreshold. Each use puts it off.
 	Expires time.Time `json:"expires,omitzero"`
 }
 

@@ -89,8 +89,8 @@ func heapRoom(c *config, limit int64) int64 {
 	return max(limit/8*7-engineMemory(c), limit/4)
 }
 
-// leafMemory is how many bytes of the room for Go's heap the leaf node connection may take: a fifth, 0
-// without one.
+// leafMemory is how many bytes of the room for Go's heap the leaf node connection may take: a fifth,
+// or 0 if there is none.
 func (c *config) leafMemory(room int64) int64 {
 	if c.LeafURL == "" {
 		return 0

@@ -29,8 +29,9 @@ type Config struct {
 	// Subjects, which have to be valid, are subscribed to at each connect.
 	Subjects []Subscription
 
-	// Memory is about how many bytes the connection takes at most: half of it for the table of what others
-	// subscribe to, half for what waits to be written, but no more than MostMemory in all. 0 is MostMemory.
+	// Memory is about how many bytes the connection takes at most, half of them for what others
+	// subscribe to, half for what waits to be written. It takes no more than MostMemory, which is
+	// also what 0 means.
 	Memory int
 
 	// Receive takes each message. It is called by one goroutine and must not block: nothing else is

@@ -17,9 +17,9 @@ import (
 //	("p", name) = JSON     of a consumer, through which programs read the queue with another protocol
 //	("s", id)   = JSON     of a schedule, a schedule.Record
 //
-// Of a consumer, only the time means something here at which it goes: see ConsumerExpires. A consumer
-// that expires and a schedule that fires have an entry in the time index. A queue with a record is in
-// the list of queues, as one with settings is.
+// Of a consumer, only one member means something here: see ConsumerExpires. A consumer that expires
+// and a schedule that fires have an entry in the time index. A queue with a record is in the list of
+// queues, as one with settings is.
 
 // RecordKind is a kind of records, the first element of their keys.
 type RecordKind string
@@ -99,8 +99,8 @@ func CheckRecord(k RecordKind, name string) error {
 	return nil
 }
 
-// ConsumerExpires returns when a consumer goes unless its record is changed before: the member "expires"
-// of the record. It is zero if there is none, or the record is no JSON.
+// ConsumerExpires returns when a consumer goes unless its record is changed before: the member
+// "expires" of the record. It is zero if there is none, or if the record is not JSON.
 func ConsumerExpires(value []byte) time.Time {
 	var record struct {
 		Expires time.Time `json:"expires"`

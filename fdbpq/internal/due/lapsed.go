@@ -7,8 +7,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// lapsed is a key that is only removed once it is due: the row of a rate that allows a full burst again
-// (see state.Bucket), or a consumer that nobody uses.
+// lapsed is a key that is removed once it is due, and no more: the row of a rate that allows a full
+// burst again (see state.Bucket), or a consumer that nobody uses.
 type lapsed struct {
 	dueRecord
 	due   *Due

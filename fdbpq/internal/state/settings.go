@@ -60,9 +60,9 @@ func (g *Ledger) SetSettings(set *codec.Settings) {
 	g.AddToList()
 }
 
-// setRecord writes a record, or removes it if the value is empty, and moves its entry in the time index
-// from one time to another; zero is none. A queue with a record is in the list of queues, as one with
-// settings is.
+// setRecord writes a record, or removes it if the value is empty, and moves its entry in the time
+// index from one time to another; zero is none. A queue with a record is in the list of queues, as
+// one with settings is.
 func (g *Ledger) setRecord(k codec.RecordKind, name string, value []byte, before, next time.Time) {
 	g.wrote = true
 	key := g.L.RecordKey(k, name)
@@ -99,7 +99,8 @@ func (g *Ledger) SetSchedule(id string, old, set *schedule.Record) {
 // SetConsumer writes the record of a consumer in place of an old one, with its entry in the time
 // index; an empty one is none.
 func (g *Ledger) SetConsumer(name string, old, set []byte) {
-	g.setRecord(codec.ConsumerRecord, name, set, codec.ConsumerExpires(old), codec.ConsumerExpires(set))
+	before, next := codec.ConsumerExpires(old), codec.ConsumerExpires(set)
+	g.setRecord(codec.ConsumerRecord, name, set, before, next)
 }
 
 // SetSource writes the state of the queue's source, or removes it if it is nil.

@@ -237,8 +237,7 @@ func TestFragments(t *testing.T) {
 		}
 	}
 
-	form := "csrf=" + b.token
-	post := func(path, fields string) answer { return b.do(http.MethodPost, path, form+"&"+fields, htmx...) }
+	post := func(path, fields string) answer { return b.do(http.MethodPost, path, fields, htmx...) }
 	post("/queue/pq/jobs/push", "value=x&priority=up").wants(t, 400, `id="push"`, `value="up"`).lacks(t, "<html")
 	post("/queue/pq/jobs/config", "max_deliver=5").wants(t, 200, `id="settings"`).lacks(t, "<html")
 	post("/queue/pq/jobs/pause", "for=1m").wants(t, 200, `id="pause"`).lacks(t, "<html")

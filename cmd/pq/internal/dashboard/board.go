@@ -33,7 +33,7 @@ type board struct {
 func (b *board) newShell(r *http.Request, title, nav string) *shell {
 	c := callerOf(r)
 	return &shell{
-		Title: title, Nav: nav, Now: time.Now(), CSRF: b.guard.csrf(c.session), User: c.name,
+		Title: title, Nav: nav, Now: time.Now(), User: c.name,
 		Server: b.Conn.ConnectedUrlRedacted(), LogOut: b.guard.logins.hasForm() && b.guard.logins.mayGoOn(c),
 		HideValues: b.HideValues, Status: b.live.currentStatus(),
 	}

@@ -2,11 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"mime"
@@ -28,8 +23,6 @@ const (
 	maxFields      = 2_000
 	maxRequests    = 64 // that run at a time, streams of events aside
 	requestTime    = 30 * time.Second
-	csrfField      = "csrf"
-	csrfHeader     = "X-CSRF-Token"
 )
 
 // Paths that the guard knows.
@@ -53,13 +46,11 @@ type guard struct {
 	origins *http.CrossOriginProtection
 	logins  *logins
 	slots   chan struct{} // an element for each request that runs
-	key     []byte        // of CSRF tokens
 }
 
 func newGuard(o *Options, port int) *guard {
 	g := &guard{
-		origins: http.NewCrossOriginProtection(), logins: newLogins(o, port),
-		slots: make(chan struct{}, maxRequests), key: []byte(rand.Text()),
+		origins: http.NewCrossOriginProtection(), logins: newLogins(o, port), slots: make(chan struct{}, maxRequests),
 	}
 	for _, host := range o.Hosts {
 		g.hosts = append(g.hosts, strings.ToLower(host))
@@ -187,8 +178,8 @@ func fromElsewhere(r *http.Request) bool {
 	return site == "cross-site" || site == "same-site"
 }
 
-// admit returns who sent a request, if that may go on: the caller has logged in, and a form is from a
-// page of this server. Others it has answered, by the form to log in if they asked for a page.
+// admit returns who sent a request, if that may go on: the caller has logged in, and a form is as the
+// pages send it. Others it has answered, by the form to log in if they asked for a page.
 func (g *guard) admit(w http.ResponseWriter, r *http.Request) (c caller, ok bool) {
 	if fromElsewhere(r) && !g.logins.hasCookie(r) {
 		// Browsers send the cookie only with requests of this site: the page asks again by itself.
@@ -212,7 +203,7 @@ func (g *guard) admit(w http.ResponseWriter, r *http.Request) (c caller, ok bool
 			limit = maxPushBody
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
-		if err := g.checkPost(r, c); err != nil {
+		if err := checkPost(r); err != nil {
 			code := http.StatusForbidden
 			if errors.As(err, new(*http.MaxBytesError)) || errors.Is(err, errFields) {
 				code = http.StatusRequestEntityTooLarge
@@ -243,11 +234,10 @@ func (g *guard) askToLogIn(w http.ResponseWriter, r *http.Request, err error) {
 var (
 	errFields = errors.New("the form has too many fields")
 	errForm   = errors.New("want a form, as this dashboard sends it")
-	errCSRF   = errors.New("the form is out of date, or another site sent it: load the page again")
 )
 
-// checkPost returns an error unless a POST has the token of a page that this server made.
-func (g *guard) checkPost(r *http.Request, c caller) error {
+// checkPost reads the form of a POST.
+func checkPost(r *http.Request) error {
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); r.ContentLength != 0 && kind != "application/x-www-form-urlencoded" {
 		return errForm
 	}
@@ -262,22 +252,7 @@ func (g *guard) checkPost(r *http.Request, c caller) error {
 	if fields > maxFields {
 		return errFields
 	}
-
-	token := r.Header.Get(csrfHeader)
-	if token == "" {
-		token = r.PostForm.Get(csrfField)
-	}
-	if subtle.ConstantTimeCompare([]byte(token), []byte(g.csrf(c.session))) == 0 {
-		return errCSRF
-	}
 	return nil
-}
-
-// csrf returns the token that the forms of a session have.
-func (g *guard) csrf(session string) string {
-	mac := hmac.New(sha256.New, g.key)
-	_, _ = mac.Write([]byte(session)) // never returns an error
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
 func shorten(text string) string {

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
-	"regexp"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -108,9 +107,8 @@ func (r *rig) info() *client.QueueInfo {
 // browser is somebody's browser.
 type browser struct {
 	http.Client
-	t     *testing.T
-	base  string
-	token string // of forms
+	t    *testing.T
+	base string
 }
 
 func (r *rig) browser() *browser {
@@ -147,9 +145,6 @@ func (b *browser) do(method, path, body string, headers ...string) answer {
 	text, err := io.ReadAll(response.Body)
 	must(b.t, err)
 	must(b.t, response.Body.Close())
-	if m := regexp.MustCompile(`name="csrf" value="([^"]+)"`).FindStringSubmatch(string(text)); m != nil {
-		b.token = m[1]
-	}
 	return answer{response, string(text)}
 }
 
@@ -173,10 +168,10 @@ func (b *browser) sees(path string, words ...string) (page answer) {
 	return page
 }
 
-// post sends a form of names and values, with the token of the last page.
+// post sends a form of names and values.
 func (b *browser) post(path string, fields ...string) answer {
 	b.t.Helper()
-	form := url.Values{csrfField: {b.token}}
+	form := url.Values{}
 	for i := 0; i < len(fields); i += 2 {
 		form.Add(fields[i], fields[i+1])
 	}

@@ -65,7 +65,7 @@ func newRenderer() (*renderer, error) {
 // page writes a whole page. That of the login says nothing about where it leads.
 func (r *renderer) page(w io.Writer, name string, s *shell, view any) error {
 	if name == "login" {
-		s = &shell{Title: s.Title, Nav: name, Now: s.Now, CSRF: s.CSRF}
+		s = &shell{Title: s.Title, Nav: name, Now: s.Now}
 	}
 	main, err := r.execute("page-"+name, s, view)
 	if err != nil {

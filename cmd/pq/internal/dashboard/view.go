@@ -22,8 +22,6 @@ type shell struct {
 	Title, Nav string
 	// Now is when the view was made; ages are relative to it.
 	Now time.Time
-	// CSRF is the token of the forms, "" where there is nobody to act (the login has one too).
-	CSRF string
 	// User is who the NATS user or the proxy says is there, "" if that is not known.
 	User string
 	// Server is the NATS server, as shown: without credentials.

@@ -59,7 +59,8 @@ var rooms = map[string]room{
 	"bridge/outbox":         {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
 	"bridge/peers":          {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
 	"bridge/sources":        {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
-	"bridge/web":            {metrics: true},
+	"bridge/web":            {uses: []string{"bridge/web/connlimit"}, metrics: true},
+	"bridge/web/connlimit":  {},
 }
 
 // below fdbpq, what a package may use besides the contract of stores, tuples, settings and schedules. Packages that are not

@@ -1,17 +1,11 @@
 package web
 
 import (
-	"net"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 )
-
-// This file limits how many clients there are at a time. Where one is too many, the oldest has to
-// go: most likely it reads or sends nothing, while a probe or a scrape is over within milliseconds.
-// If the newest had to wait instead, a few clients that do nothing could keep the probes of the
-// service waiting until it is killed.
 
 const (
 	maxConnections = 64
@@ -20,49 +14,8 @@ const (
 	scrapeTimeout = 5 * time.Second
 )
 
-// connections are those of a server, the oldest first.
-type connections struct {
-	sync.Mutex
-	all        []connection
-	goroutines sync.WaitGroup // one for each connection, also for those that note has closed
-}
-
-type connection struct {
-	net.Conn
-	idle bool // between requests, or before the first
-}
-
-// note is for http.Server.ConnState. If there are too many connections, it closes one: the oldest
-// that is idle, or else the oldest.
-func (c *connections) note(conn net.Conn, state http.ConnState) {
-	c.Lock()
-	defer c.Unlock()
-
-	switch state {
-	case http.StateNew:
-		c.goroutines.Add(1)
-	case http.StateClosed, http.StateHijacked:
-		defer c.goroutines.Done()
-	}
-
-	at := slices.IndexFunc(c.all, func(other connection) bool { return other.Conn == conn })
-	switch {
-	case state == http.StateNew:
-		if len(c.all) >= maxConnections {
-			first := max(0, slices.IndexFunc(c.all, func(other connection) bool { return other.idle }))
-			_ = c.all[first].Close()
-			c.all = slices.Delete(c.all, first, first+1)
-		}
-		c.all = append(c.all, connection{conn, true})
-	case at < 0: // it was closed above
-	case state == http.StateClosed || state == http.StateHijacked:
-		c.all = slices.Delete(c.all, at, at+1)
-	default:
-		c.all[at].idle = state == http.StateIdle
-	}
-}
-
-// scrapes are those under way, the oldest first.
+// scrapes are those under way, the oldest first. Of too many, the oldest has to go, for the reason that
+// connlimit has.
 type scrapes struct {
 	sync.Mutex
 	all []*scrapeWriter

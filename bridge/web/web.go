@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/pqbridge/pqbridge/bridge/web/connlimit"
 )
 
 const (
@@ -40,13 +42,13 @@ type Server struct {
 	endScrapes context.CancelFunc
 
 	serving     sync.WaitGroup
-	connections connections
+	connections *connlimit.Limit
 }
 
 // New adds the metrics of the queues to the registry and opens the listener. The error is that of
 // the listener. Call Close if Start will not be called.
 func New(c Config) (*Server, error) {
-	s := &Server{config: c}
+	s := &Server{config: c, connections: connlimit.New(maxConnections)}
 	if c.Addr != "" {
 		listener, err := net.Listen("tcp", c.Addr)
 		if err != nil {
@@ -85,7 +87,7 @@ func (s *Server) Start(failed chan<- error) {
 		return
 	}
 
-	s.http = newServer(s.routes(), s.config.Timeout, &s.connections)
+	s.http = newServer(s.routes(), s.config.Timeout, s.connections)
 	s.serving.Go(func() {
 		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			failed <- fmt.Errorf("bridge: HTTP: %w", err)
@@ -103,14 +105,14 @@ func (s *Server) Stop() {
 
 	_ = s.http.Close() // fails if the listener is closed already
 	s.serving.Wait()   // so that no connection is added
-	s.connections.goroutines.Wait()
+	s.connections.Wait()
 }
 
 // newServer returns a server whose clients cannot keep a connection busy by being slow. Its
 // handlers take as long as work at most, each time that they read the store.
-func newServer(handler http.Handler, work time.Duration, all *connections) *http.Server {
+func newServer(handler http.Handler, work time.Duration, all *connlimit.Limit) *http.Server {
 	return &http.Server{
-		ConnState:         all.note,
+		ConnState:         all.Note,
 		Handler:           handler,
 		ReadHeaderTimeout: requestTimeout,
 		ReadTimeout:       requestTimeout,

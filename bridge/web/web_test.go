@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pqbridge/pqbridge/bridge/web/connlimit"
 )
 
 // pipes is a listener whose connections have the clock of a bubble.
@@ -80,7 +82,7 @@ func TestSlowHTTPClients(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write(bytes.Repeat([]byte("a"), 100_000))
-				}), time.Second, new(connections))
+				}), time.Second, connlimit.New(maxConnections))
 				listener := &pipes{accepted: make(chan net.Conn)}
 				served := make(chan error, 1)
 				go func() { served <- server.Serve(listener) }()
@@ -122,8 +124,8 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		for i := range 1000 { // more than the server keeps until somebody reads
 			registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: fmt.Sprintf("gauge_%d", i)}))
 		}
-		s := &Server{config: Config{Registry: registry, Warn: func(string, ...any) {}}}
-		server := newServer(s.routes(), time.Second, &s.connections)
+		s := &Server{config: Config{Registry: registry, Warn: func(string, ...any) {}}, connections: connlimit.New(maxConnections)}
+		server := newServer(s.routes(), time.Second, s.connections)
 		listener := &pipes{accepted: make(chan net.Conn)}
 		served := make(chan error, 1)
 		var open atomic.Int32 // as the server sees it

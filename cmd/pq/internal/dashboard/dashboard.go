@@ -17,6 +17,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/pqbridge/pqbridge/bridge/web/connlimit"
 )
 
 // Dashboard is a server that listens.
@@ -79,7 +81,8 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler: d.guard.wrap(d.routes()), MaxHeaderBytes: maxHeaderBytes,
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute,
-		ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn),
+		ConnState: connlimit.New(maxConnections).Note,
+		ErrorLog:  slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
 	work.Go(func() { failed <- server.Serve(d.listener) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // Bounds of what a browser may ask for.
@@ -20,7 +23,9 @@ const (
 	maxBody        = 256 << 10
 	maxPushBody    = 4 << 20 // a value of 1 MiB, encoded as a form
 	maxOpenBody    = 4 << 10 // before somebody has logged in
+	maxForms       = 6 << 20 // held at a time: the largest, and a login on each connection
 	maxFields      = 2_000
+	maxConnections = maxStreams + maxRequests
 	maxRequests    = 64 // that run at a time, streams of events aside
 	requestTime    = 30 * time.Second
 )
@@ -45,12 +50,14 @@ type guard struct {
 	hosts   []string // that a Host header may name besides addresses, with or without a port
 	origins *http.CrossOriginProtection
 	logins  *logins
-	slots   chan struct{} // an element for each request that runs
+	slots   chan struct{}       // an element for each request that runs
+	forms   *semaphore.Weighted // bytes that are held
 }
 
 func newGuard(o *Options, port int) *guard {
 	g := &guard{
 		origins: http.NewCrossOriginProtection(), logins: newLogins(o, port), slots: make(chan struct{}, maxRequests),
+		forms: semaphore.NewWeighted(maxForms),
 	}
 	for _, host := range o.Hosts {
 		g.hosts = append(g.hosts, strings.ToLower(host))
@@ -84,24 +91,34 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 			return
 		}
 		if c, ok := g.admit(w, r); ok {
-			g.limit(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)), next)
+			g.serve(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)), next)
 		}
 	})
 }
 
-// limit calls next if there is a slot. Streams of events need none.
-func (g *guard) limit(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if r.URL.Path == eventsPath {
+// serve calls next with the form of the request, once there is room for both.
+func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	release, err := g.readForm(w, r)
+	defer release()
+	if err != nil {
+		refuseForm(w, err)
+		return
+	}
+
+	if r.URL.Path == eventsPath { // streams have a limit of their own
 		next.ServeHTTP(w, r)
 		return
 	}
-	select {
-	case g.slots <- struct{}{}:
-		defer func() { <-g.slots }()
-	default:
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "The dashboard has too many requests to answer: try again.", http.StatusServiceUnavailable)
-		return
+
+	// What is open to strangers takes no slot: they could keep all of them.
+	if !isOpen(r) {
+		select {
+		case g.slots <- struct{}{}:
+			defer func() { <-g.slots }()
+		default:
+			refuseForm(w, errBusy)
+			return
+		}
 	}
 
 	// Who reads slowly does not keep the slot.
@@ -178,8 +195,8 @@ func fromElsewhere(r *http.Request) bool {
 	return site == "cross-site" || site == "same-site"
 }
 
-// admit returns who sent a request, if that may go on: the caller has logged in, and a form is as the
-// pages send it. Others it has answered, by the form to log in if they asked for a page.
+// admit returns who sent a request, if the caller has logged in. Others it has answered, by the form
+// to log in if they asked for a page.
 func (g *guard) admit(w http.ResponseWriter, r *http.Request) (c caller, ok bool) {
 	if fromElsewhere(r) && !g.logins.hasCookie(r) {
 		// Browsers send the cookie only with requests of this site: the page asks again by itself.
@@ -187,32 +204,17 @@ func (g *guard) admit(w http.ResponseWriter, r *http.Request) (c caller, ok bool
 		return c, false
 	}
 
-	isOpen := r.URL.Path == loginPath || strings.HasPrefix(r.URL.Path, staticPath)
 	c, err := g.logins.caller(w, r)
-	if err != nil && !isOpen {
+	if err != nil && !isOpen(r) {
 		g.askToLogIn(w, r, err)
 		return c, false
 	}
-
-	if r.Method == http.MethodPost {
-		limit := int64(maxBody)
-		switch {
-		case isOpen:
-			limit = maxOpenBody
-		case strings.HasSuffix(r.URL.Path, pushEnd):
-			limit = maxPushBody
-		}
-		r.Body = http.MaxBytesReader(w, r.Body, limit)
-		if err := checkPost(r); err != nil {
-			code := http.StatusForbidden
-			if errors.As(err, new(*http.MaxBytesError)) || errors.Is(err, errFields) {
-				code = http.StatusRequestEntityTooLarge
-			}
-			http.Error(w, err.Error(), code)
-			return c, false
-		}
-	}
 	return c, true
+}
+
+// isOpen reports whether a request is for what everybody gets, without a login.
+func isOpen(r *http.Request) bool {
+	return r.URL.Path == loginPath || strings.HasPrefix(r.URL.Path, staticPath)
 }
 
 // askToLogIn answers a request of somebody who has not logged in. A form stays as it is, so that
@@ -232,27 +234,66 @@ func (g *guard) askToLogIn(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 var (
+	errBusy   = errors.New("the dashboard has too many requests to answer: try again")
+	errSize   = errors.New("the form is too large")
 	errFields = errors.New("the form has too many fields")
 	errForm   = errors.New("want a form, as this dashboard sends it")
 )
 
-// checkPost reads the form of a POST.
-func checkPost(r *http.Request) error {
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); r.ContentLength != 0 && kind != "application/x-www-form-urlencoded" {
-		return errForm
+// readForm reads the form of a POST, and no other body. Before any of it is read, a form counts among
+// those that are held at a time, until release is called.
+func (g *guard) readForm(w http.ResponseWriter, r *http.Request) (release func(), err error) {
+	release = func() {}
+	if r.Method != http.MethodPost {
+		r.Body = http.NoBody // a handler that asks for a field would read what there is
+		return release, nil
 	}
-	if err := r.ParseForm(); err != nil {
-		return err
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); r.ContentLength != 0 && kind != "application/x-www-form-urlencoded" {
+		return release, errForm
 	}
 
-	fields := 0
-	for _, values := range r.Form {
-		fields += len(values)
+	limit := int64(maxBody)
+	switch {
+	case isOpen(r):
+		limit = maxOpenBody
+	case strings.HasSuffix(r.URL.Path, pushEnd):
+		limit = maxPushBody
 	}
-	if fields > maxFields {
-		return errFields
+	size := r.ContentLength
+	switch {
+	case size > limit:
+		return release, errSize
+	case size < 0: // it is not said
+		size = limit
 	}
-	return nil
+	if !g.forms.TryAcquire(size) {
+		return release, errBusy
+	}
+	release = func() { g.forms.Release(size) }
+
+	var text strings.Builder
+	text.Grow(int(size))
+	if _, err := io.Copy(&text, http.MaxBytesReader(w, r.Body, limit)); err != nil {
+		return release, err
+	}
+	if strings.Count(text.String(), "&") >= maxFields { // before each takes memory of its own
+		return release, errFields
+	}
+	r.PostForm, err = url.ParseQuery(text.String())
+	return release, err
+}
+
+// refuseForm answers a request whose form was not read, or that there is no room for.
+func refuseForm(w http.ResponseWriter, err error) {
+	code := http.StatusForbidden
+	switch {
+	case errors.Is(err, errBusy):
+		w.Header().Set("Retry-After", "1")
+		code = http.StatusServiceUnavailable
+	case errors.Is(err, errSize), errors.Is(err, errFields), errors.As(err, new(*http.MaxBytesError)):
+		code = http.StatusRequestEntityTooLarge
+	}
+	http.Error(w, err.Error(), code)
 }
 
 func shorten(text string) string {

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -100,52 +97,6 @@ func TestCrossSitePosts(t *testing.T) {
 	}
 }
 
-// Requests that are too large, too many fields and too many at a time are refused.
-func TestLimits(t *testing.T) {
-	r := newRig(t, nil)
-	b := r.browser()
-	b.get("/queue/pq/jobs")
-	large := func(method, path, body, header string, want int) {
-		t.Helper()
-		q, err := http.NewRequest(method, b.base+path, strings.NewReader(body))
-		must(t, err)
-		q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		q.Header.Set("X-Long", header)
-		a, err := b.Do(q)
-		if err != nil { // the server did not wait for the end
-			return
-		}
-		must(t, a.Body.Close())
-		if a.StatusCode != want {
-			t.Errorf("%s %s: status %d", method, path, a.StatusCode)
-		}
-	}
-	const form = "value="
-	large(http.MethodPost, "/queue/pq/jobs/remove", form+strings.Repeat("x", maxBody), "", http.StatusRequestEntityTooLarge)
-	large(http.MethodPost, "/queue/pq/jobs/push", form+strings.Repeat("x", maxPushBody), "", http.StatusRequestEntityTooLarge)
-	large(http.MethodGet, "/", "", strings.Repeat("x", maxHeaderBytes+10_000), http.StatusRequestHeaderFieldsTooLarge)
-	if n := r.info().Ready; n != 0 {
-		t.Errorf("%d items were pushed", n)
-	}
-	b.do(http.MethodPost, "/queue/pq/jobs/remove", strings.Repeat("a&", maxFields+1)).wants(t, http.StatusRequestEntityTooLarge)
-
-	for range maxRequests {
-		r.board.guard.slots <- struct{}{}
-	}
-	b.get("/").wants(t, http.StatusServiceUnavailable)
-	for range maxRequests {
-		<-r.board.guard.slots
-	}
-	b.get("/").wants(t, http.StatusOK)
-
-	for range streamsPerSession {
-		b.events("/events?page=queues")
-	}
-	b.get("/events?page=queues").wants(t, http.StatusTooManyRequests)
-	await, _ := r.browser().events("/events?page=queues") // another one is not kept out
-	await("status")
-}
-
 // With a token, nothing is shown before somebody has logged in: pages lead to the form for that, and forms stay as
 // they are. Only probes get by.
 func TestLogin(t *testing.T) {
@@ -212,30 +163,6 @@ func TestNextAfterLogin(t *testing.T) {
 	}
 }
 
-// Nobody guesses the token, and the number of sessions is bounded.
-func TestLoginLimits(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Token = secret })
-	b := r.browser()
-	b.get("/login")
-	refused := 0
-	for range 30 {
-		if b.post("/login", "token", "guess").StatusCode == http.StatusTooManyRequests {
-			refused++
-		}
-	}
-	if refused < 10 {
-		t.Errorf("%d of 30 attempts were refused", refused)
-	}
-
-	l := r.board.guard.logins
-	for i := range maxSessions + 10 { // from elsewhere
-		must(t, l.logIn(httptest.NewRecorder(), &http.Request{RemoteAddr: fmt.Sprintf("10.0.%d.%d:1", i/250, i%250)}, secret))
-	}
-	if n := len(l.sessions); n == 0 || n > maxSessions {
-		t.Errorf("%d sessions", n)
-	}
-}
-
 // Behind a proxy, the user is whom the proxy names, and nobody else gets in.
 func TestProxyUser(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.ProxyUser = "X-User" })
@@ -272,24 +199,6 @@ func TestOpenAddressIsRefused(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(fmt.Errorf("at once"))
 	must(t, board.Run(ctx))
-}
-
-// Who has not logged in keeps nobody out by sending slowly, and sends little.
-func TestSlowForms(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Token = secret })
-	address := strings.TrimPrefix(r.board.URL(), "http://")
-	for range maxRequests + 1 {
-		c, err := net.Dial("tcp", address)
-		must(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		_, err = fmt.Fprintf(c, "POST /login HTTP/1.1\r\nHost: %s\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n", address)
-		must(t, err)
-		_, err = io.ReadFull(c, make([]byte, 12)) // the server reads the form now
-		must(t, err)
-	}
-	b := r.browser()
-	b.get("/login").wants(t, http.StatusOK)
-	b.do(http.MethodPost, "/static/push", strings.Repeat("x", maxOpenBody+1)).wants(t, http.StatusRequestEntityTooLarge)
 }
 
 // An action is about as many items as the dialog has said, whatever a search has found since.

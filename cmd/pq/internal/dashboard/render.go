@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"embed"
@@ -74,18 +73,14 @@ func (r *renderer) page(w io.Writer, name string, s *shell, view any) error {
 	return r.fragment(w, "layout", s, template.HTML(main)) // it was escaped just now
 }
 
-// fragment writes one template, or nothing if that fails.
+// fragment writes one template. After an error, a part of it may be written.
 func (r *renderer) fragment(w io.Writer, name string, s *shell, view any) error {
-	html, err := r.execute(name, s, view)
-	if err == nil {
-		_, err = io.WriteString(w, html)
-	}
-	return err
+	return r.templates.ExecuteTemplate(w, name, frame{s, view})
 }
 
 func (r *renderer) execute(name string, s *shell, view any) (string, error) {
-	var b bytes.Buffer
-	err := r.templates.ExecuteTemplate(&b, name, frame{s, view})
+	var b strings.Builder
+	err := r.fragment(&b, name, s, view)
 	return b.String(), err
 }
 

@@ -1,0 +1,162 @@
+package dashboard
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// Requests that are too large, too many fields and too many at a time are refused.
+func TestLimits(t *testing.T) {
+	r := newRig(t, nil)
+	b := r.browser()
+	b.get("/queue/pq/jobs")
+	large := func(method, path, body, header string, want int) {
+		t.Helper()
+		q, err := http.NewRequest(method, b.base+path, strings.NewReader(body))
+		must(t, err)
+		q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		q.Header.Set("X-Long", header)
+		a, err := b.Do(q)
+		if err != nil { // the server did not wait for the end
+			return
+		}
+		must(t, a.Body.Close())
+		if a.StatusCode != want {
+			t.Errorf("%s %s: status %d", method, path, a.StatusCode)
+		}
+	}
+	const form = "value="
+	large(http.MethodPost, "/queue/pq/jobs/remove", form+strings.Repeat("x", maxBody), "", http.StatusRequestEntityTooLarge)
+	large(http.MethodPost, "/queue/pq/jobs/push", form+strings.Repeat("x", maxPushBody), "", http.StatusRequestEntityTooLarge)
+	large(http.MethodGet, "/", "", strings.Repeat("x", maxHeaderBytes+10_000), http.StatusRequestHeaderFieldsTooLarge)
+	if n := r.info().Ready; n != 0 {
+		t.Errorf("%d items were pushed", n)
+	}
+	b.do(http.MethodPost, "/queue/pq/jobs/remove", strings.Repeat("a&", maxFields+1)).wants(t, http.StatusRequestEntityTooLarge)
+
+	for range maxRequests {
+		r.board.guard.slots <- struct{}{}
+	}
+	b.get("/").wants(t, http.StatusServiceUnavailable)
+	for range maxRequests {
+		<-r.board.guard.slots
+	}
+	b.get("/").wants(t, http.StatusOK)
+
+	for range streamsPerSession {
+		b.events("/events?page=queues")
+	}
+	b.get("/events?page=queues").wants(t, http.StatusTooManyRequests)
+	await, _ := r.browser().events("/events?page=queues") // another one is not kept out
+	await("status")
+}
+
+// Who has not logged in keeps nobody out by sending slowly, and sends little.
+func TestSlowForms(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Token = secret })
+	address := strings.TrimPrefix(r.board.URL(), "http://")
+	for range maxRequests + 1 {
+		c, err := net.Dial("tcp", address)
+		must(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		_, err = fmt.Fprintf(c, "POST /login HTTP/1.1\r\nHost: %s\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n", address)
+		must(t, err)
+		_, err = io.ReadFull(c, make([]byte, 12)) // the server reads the form now
+		must(t, err)
+	}
+	b := r.browser()
+	b.get("/login").wants(t, http.StatusOK)
+	b.do(http.MethodPost, "/static/push", strings.Repeat("x", maxOpenBody+1)).wants(t, http.StatusRequestEntityTooLarge)
+}
+
+// dial opens a connection, writes to it, and returns the status of the answer.
+func (r *rig) dial(format string, args ...any) (c net.Conn, status string) {
+	r.t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(r.board.URL(), "http://"))
+	must(r.t, err)
+	r.t.Cleanup(func() { _ = c.Close() })
+	must(r.t, c.SetDeadline(time.Now().Add(testenv.Patience)))
+	_, err = fmt.Fprintf(c, format, args...)
+	must(r.t, err)
+	answer := make([]byte, len("HTTP/1.1 200"))
+	_, err = io.ReadFull(c, answer)
+	must(r.t, err)
+	return c, string(answer[len(answer)-3:])
+}
+
+// What is read of forms at a time is bounded, whoever sends them, and nothing else is read of a request.
+func TestMemoryOfForms(t *testing.T) {
+	r := newRig(t, nil)
+	b := r.browser()
+	const form = "POST /queue/pq/jobs/push HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nExpect: 100-continue\r\n"
+	for _, length := range []string{"Transfer-Encoding: chunked", fmt.Sprint("Content-Length: ", maxPushBody)} {
+		sender, status := r.dial("%s%s\r\n\r\n", form, length)
+		if status != "100" { // the server reads the form
+			t.Errorf("%s: status %s", length, status)
+		}
+		if _, status := r.dial("%s%s\r\n\r\n", form, length); status != "503" {
+			t.Errorf("%s: one more has status %s", length, status)
+		}
+		b.post("/queue/pq/jobs/push", "value", "x").wants(t, http.StatusOK) // there is room for small ones
+		must(t, sender.Close())
+		testenv.Eventually(t, func() error {
+			if !r.board.guard.forms.TryAcquire(maxForms) {
+				return errBusy
+			}
+			r.board.guard.forms.Release(maxForms)
+			return nil
+		})
+	}
+
+	r = serve(t, r.Env, r.Env.Connect(), func(o *Options) { o.Token = secret })
+	_, status := r.dial("GET /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: 99999999\r\nExpect: 100-continue\r\n\r\n")
+	if status != "200" {
+		t.Errorf("status %s", status)
+	}
+}
+
+// Connections that do nothing keep nobody out, and there is a limited number of them.
+func TestIdleConnections(t *testing.T) {
+	r := newRig(t, nil)
+	const get = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	first, _ := r.dial(get)
+	for range maxConnections {
+		r.dial(get)
+	}
+	if _, err := io.Copy(io.Discard, first); err != nil {
+		t.Errorf("the oldest connection is still open: %v", err)
+	}
+	r.browser().get("/").wants(t, http.StatusOK)
+}
+
+// Nobody guesses the token, and the number of sessions is bounded.
+func TestLoginLimits(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Token = secret })
+	b := r.browser()
+	b.get("/login")
+	refused := 0
+	for range 30 {
+		if b.post("/login", "token", "guess").StatusCode == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	if refused < 10 {
+		t.Errorf("%d of 30 attempts were refused", refused)
+	}
+
+	l := r.board.guard.logins
+	for i := range maxSessions + 10 { // from elsewhere
+		must(t, l.logIn(httptest.NewRecorder(), &http.Request{RemoteAddr: fmt.Sprintf("10.0.%d.%d:1", i/250, i%250)}, secret))
+	}
+	if n := len(l.sessions); n == 0 || n > maxSessions {
+		t.Errorf("%d sessions", n)
+	}
+}

@@ -46,8 +46,10 @@ func (e *endpoint) done(r *dispatch.Request, f *failure) {
 
 // failedLate counts the error of a request that done has already counted.
 func (e *endpoint) failedLate(f *failure) {
-	e.errors.Add(1)
-	e.lastError.Store(&f.Text)
+	if f.Code != subjects.CodeNotFound { // a queue that is empty is no fault of anybody
+		e.errors.Add(1)
+		e.lastError.Store(&f.Text)
+	}
 	e.failed[f.Code].Inc()
 }
 

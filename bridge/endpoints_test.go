@@ -185,7 +185,8 @@ func TestDiscovery(t *testing.T) {
 	}
 	push(t, e, "pq.jobs.push", nil, "x")
 	ok(t, e, "pq.jobs.pop.min", nil, "")
-	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
+	refused(t, e, 400, "pq.jobs.pop.min", nats.Header{"Pq-Wait": {"?"}}, nil)
+	refused(t, e, 404, "pq.jobs.pop.min", nil, nil) // which is no error of the bridge
 
 	for _, scope := range []string{"", ".pqbridge", ".pqbridge." + ping.ID} {
 		var again micro.Ping
@@ -277,8 +278,8 @@ func checkStats(t *testing.T, stats micro.Stats) {
 		case "push":
 			requests = 1
 		case "pop-min":
-			requests, errors = 2, 1
-			if s.Subject != "pq.*.pop.min" || !strings.Contains(s.LastError, "empty") {
+			requests, errors = 3, 1
+			if s.Subject != "pq.*.pop.min" || !strings.Contains(s.LastError, "Pq-Wait") {
 				t.Errorf("%+v", s)
 			}
 		default:

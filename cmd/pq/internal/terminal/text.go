@@ -42,12 +42,12 @@ func InWords(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// Short writes a duration with its largest unit alone: 5s, 3m, 40h, 12d.
+// Short writes a duration with one unit, of which there are at least two: 119s, 3m, 40h, 12d.
 func Short(d time.Duration) string {
 	switch {
-	case d < time.Minute:
+	case d < 2*time.Minute:
 		return fmt.Sprintf("%ds", max(d, 0)/time.Second)
-	case d < time.Hour:
+	case d < 2*time.Hour:
 		return fmt.Sprintf("%dm", d/time.Minute)
 	case d < 48*time.Hour:
 		return fmt.Sprintf("%dh", d/time.Hour)

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -135,8 +136,20 @@ func TestAway(t *testing.T) {
 	await, _ := b.events("/events?page=queues")
 	await("jobs")
 
+	// Pages that do not change say from when they are, and hear of the connection.
+	item := "/queue/pq/jobs/item/" + r.push("b")[0]
+	for _, path := range []string{"/dead", "/queue/pq/jobs/items", item, "/none"} {
+		if a := b.get(path); !strings.Contains(a.body, `data-events="/events?page=still"`) || !strings.Contains(a.body, ">as of ") || strings.Contains(a.body, ">live<") {
+			t.Errorf("%s: %s", path, a.body)
+		}
+	}
+	b.get("/").wants(t, 200, ">live<").lacks(t, ">as of ")
+	still, _ := b.events("/events?page=still")
+	still("connected")
+
 	r.NATS.Stop()
 	await("NATS is away")
+	still("NATS is away")
 	b.get("/").wants(t, 200, "NATS is away", "jobs")
 	b.get("/queue/pq/jobs/items").wants(t, 200, "NATS is away")
 	b.get("/queue/pq/jobs/item/x").wants(t, 503)

@@ -35,7 +35,7 @@ func (b *board) newShell(r *http.Request, title, nav string) *shell {
 	return &shell{
 		Title: title, Nav: nav, Now: time.Now(), User: c.name,
 		Server: b.Conn.ConnectedUrlRedacted(), LogOut: b.guard.logins.hasForm() && b.guard.logins.mayGoOn(c),
-		HideValues: b.HideValues, Status: b.live.currentStatus(),
+		HideValues: b.HideValues, CanReload: r.Method == http.MethodGet, Status: b.live.currentStatus(),
 	}
 }
 

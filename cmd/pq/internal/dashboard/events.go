@@ -116,6 +116,9 @@ func (s *stream) run() {
 // update sends what has changed on the page.
 func (s *stream) update() error {
 	shell := s.newShell(s.r, "", "")
+	if liveParts[s.page] != nil {
+		shell.Events = eventsPath
+	}
 	status, err := s.pages.execute("status", shell, nil)
 	if err != nil {
 		return err

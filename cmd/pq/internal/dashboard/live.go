@@ -231,9 +231,13 @@ func (l *live) freshen(ctx context.Context) {
 
 // awaitList waits for the list of queues if it is old, but not for one that fails.
 func (l *live) awaitList(ctx context.Context) {
-	for failed := false; !failed && l.isListDue(time.Now()) && l.g.nc.IsConnected(); {
+	for failed := false; !failed; {
+		news := l.watch() // before the question, so that no change is missed
+		if !l.isListDue(time.Now()) || !l.g.nc.IsConnected() {
+			return
+		}
 		select {
-		case <-l.watch():
+		case <-news:
 		case <-ctx.Done():
 			return
 		}

@@ -30,9 +30,11 @@ type shell struct {
 	LogOut bool
 	// HideValues says that values and headers of items are not shown, and Value fields are nil.
 	HideValues bool
-	// Events is the address of the page's server-sent events, "" for a page that does not change.
-	Events string
-	Status status
+	// Events is the address of the page's server-sent events, "" for a page of which only the status
+	// changes. CanReload says that such a page can be asked for again.
+	Events    string
+	CanReload bool
+	Status    status
 }
 
 // status is how the dashboard is connected. It is also a fragment, "status", in events.

@@ -131,6 +131,8 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *openAttempt, err err
 		}
 	}
 
+	// The time comes after Begin, which fixes what the transaction reads. If the process stood still
+	// in between, an older time would grant leases that are over.
 	applied := newTxOps(tx, p.ops, p.batcher.newResults(len(p.ops)), p.batcher.now())
 	applied.pushes.minCounts = minCounts
 	applied.moving.most, applied.returned.Most = p.batcher.room, p.batcher.returned

@@ -53,11 +53,12 @@ type Database interface {
 	// Traits says what kind of engine this is. It is cheap and always returns the same value.
 	Traits() Traits
 
-	// Begin starts a transaction. The context bounds the whole life of the
-	// transaction: when it ends, pending and later calls fail with the
-	// context's error. In a serial engine Begin waits for the writer before it.
+	// Begin starts a transaction, which reads the store as it was before Begin returned. So a time
+	// taken after Begin is no older than the data, however long the process stood still. The
+	// context bounds the whole life of the transaction: when it ends, pending and later calls fail
+	// with the context's error. In a serial engine Begin waits for the writer before it.
 	//
-	// Errors: ErrClosed, ErrUnavailable, ErrCorrupt, the context's error.
+	// Errors: ErrClosed, ErrThrottled, ErrUnavailable, ErrCorrupt, the context's error.
 	Begin(ctx context.Context, o BeginOptions) (Transaction, error)
 
 	// BeginRead starts a read-only transaction over the durable state. The caller must Cancel it.

@@ -115,12 +115,17 @@ func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, err
 	if err != nil {
 		return nil, err
 	}
-	if !o.Blind {
-		return t, nil
+	if o.Blind {
+		if err := t.tr.Options().SetReadYourWritesDisable(); err != nil {
+			t.Cancel()
+			return nil, fmt.Errorf("fdbkv: blind transaction: %w", explain(err))
+		}
 	}
-	if err := t.tr.Options().SetReadYourWritesDisable(); err != nil {
+
+	// Otherwise the first read gets it. FoundationDB refuses a commit five seconds later.
+	if _, err := t.tr.GetReadVersion().Get(); err != nil {
 		t.Cancel()
-		return nil, fmt.Errorf("fdbkv: blind transaction: %w", explain(err))
+		return nil, fmt.Errorf("fdbkv: read version: %w", t.readError(err))
 	}
 	return t, nil
 }

@@ -18,7 +18,12 @@ import (
 // errors of the queues from that function, wrapped or not: they wrap the binding's fdb.Error, so
 // Transact retries what it always retries. That includes error 1021, after which the first attempt
 // may have committed. As with all work done in Transact, doing it twice should do no harm.
-func Wrap(tr fdb.Transaction) kv.Transaction { return wrapped{wrap(tr)} }
+//
+// Wrap waits until the transaction has its read version: see kv.Database.
+func Wrap(tr fdb.Transaction) kv.Transaction {
+	_, _ = tr.GetReadVersion().Get() // a read returns the error
+	return wrapped{wrap(tr)}
+}
 
 // WrapRead lets the queues read in a transaction of the binding: peek, or count items.
 // It takes what fdb.Database.ReadTransact gives to its function, or a Snapshot. Reads

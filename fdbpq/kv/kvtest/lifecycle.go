@@ -112,6 +112,15 @@ var lifecycleTests = append(endTests(), []test{
 		f.wantBeginFails(cancelled, context.Canceled)
 		f.wantBeginFails(expired, context.DeadlineExceeded)
 	}},
+	{"BeginFixesTheState", func(f *fixture) {
+		if f.db.Traits().Serial {
+			return // nobody else writes before the transaction has ended
+		}
+		f.write(set("a", "1"))
+		tx := f.begin()
+		f.write(set("a", "2"))
+		f.wantRead(tx, modelOf(set("a", "1")), get("a"))
+	}},
 	{"ContextEndsDuringTransaction", func(f *fixture) {
 		ctx, cancel := context.WithCancel(f.ctx)
 		defer cancel()

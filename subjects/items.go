@@ -318,7 +318,7 @@ func (o *ItemOptions) members(v Verb, has *itemMembers) (list members) {
 	case Rank:
 		list = append(list, member{name: "end", to: (*isMax)(&o.Max)})
 	case Redrive:
-		list = append(list, member{name: "max", to: &o.Most, given: &has.most, most: MaxRedrive})
+		list = append(list, member{name: "max", to: &o.Most, given: &has.most, least: 1, most: MaxRedrive})
 	case Get:
 		list = append(list, member{name: "value_bytes", to: &o.ValueBytes, given: &has.valueBytes, most: MaxValueBytes})
 	case Move:

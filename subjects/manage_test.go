@@ -16,7 +16,7 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 			t.Errorf("%s: %q, %v: want %q", payload, got, err, want)
 		}
 	}
-	for payload, want := range map[string]int{``: 1000, `{}`: 1000, `{"max":0}`: 1000, `{"max":1}`: 1, `{"max":1000000}`: 1_000_000} {
+	for payload, want := range map[string]int{``: 1000, `{}`: 1000, `{"max":1}`: 1, `{"max":1000000}`: 1_000_000} {
 		if got, err := subjects.ParseItemOptions(subjects.Redrive, []byte(payload)); got.Most != want || err != nil {
 			t.Errorf("%s: %+v, %v: want %d", payload, got, err, want)
 		}
@@ -30,9 +30,9 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 		}
 	}
 	for payload, words := range map[string]string{
-		`1`: "not an object", `{"max":null}`: "0 to 1000000", `{"max":-1}`: "0 to 1000000", `{"max":1000001}`: "0 to 1000000",
-		`{"max":"5"}`: "0 to 1000000", `{"n":1}`: "members of ids, max", `{"ids":["x"`: "members of ids, max",
-		`{"ids":["x"],"max":1}`: "ids and max: want one of them", `{"max":0,"ids":["x"]}`: "ids and max: want one of them",
+		`1`: "not an object", `{"max":0}`: "1 to 1000000", `{"max":null}`: "1 to 1000000", `{"max":-1}`: "1 to 1000000", `{"max":1000001}`: "1 to 1000000",
+		`{"max":"5"}`: "1 to 1000000", `{"n":1}`: "members of ids, max", `{"ids":["x"`: "members of ids, max",
+		`{"ids":["x"],"max":1}`: "ids and max: want one of them", `{"max":2,"ids":["x"]}`: "ids and max: want one of them",
 	} {
 		got, err := subjects.ParseItemOptions(subjects.Redrive, []byte(payload))
 		if got.Most != 0 || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), words) {

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -56,13 +57,19 @@ func decode(v *verb, m *nats.Msg, r *subjects.Request, c *clientReplier, request
 		return decodeAck(m, r, c, request, ops)
 	case fdbpq.OpSettings:
 		return ops, decodeSettings(m, op)
-	case fdbpq.OpGet, fdbpq.OpRemove, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedrive:
+	case fdbpq.OpGet, fdbpq.OpRemove, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedriveItem:
 		return decodeItem(m, r, c, request, ops)
 	case fdbpq.OpSetSchedule:
 		return decodeSchedule(m, r, ops)
 	case fdbpq.OpPurge:
 		state, err := subjects.ParsePurge(m.Data)
-		op.State = states[state]
+		if state != "" {
+			of := fdbpq.Op{Kind: fdbpq.OpRemove, State: states[state]}
+			all := bulkEdit{op: of, state: of.State, most: math.MaxInt64, kind: r.Kind, queue: r.Queue}
+			c.inspection = all.inspection(c.b, func(done int64, more bool) []byte {
+				return subjects.EncodeReply(subjects.Purged{Purged: done, More: more})
+			})
+		}
 		return ops, err
 	case fdbpq.OpInfo:
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpSettings}, fdbpq.Op{Kind: fdbpq.OpConsumers})
@@ -217,11 +224,14 @@ func decodeItem(m *nats.Msg, r *subjects.Request, c *clientReplier, request *dis
 		op.End = fdbpq.Back
 	}
 	if r.Verb == subjects.Redrive {
-		op.DropHeader, op.Limit = subjects.OfPushAlone, int64(o.Most)
+		op.DropHeader = subjects.OfPushAlone
 		if o.IDs == nil {
+			letters := bulkEdit{op: *op, state: fdbpq.Ready, most: int64(o.Most), kind: r.Kind, queue: r.Queue}
+			c.inspection = letters.inspection(c.b, func(done int64, more bool) []byte {
+				return subjects.EncodeReply(subjects.Redriven{Redriven: done, More: more})
+			})
 			return ops, nil
 		}
-		op.Kind = fdbpq.OpRedriveItem
 	}
 	if o.IDs == nil {
 		op.ID, err = fdbpq.ParseID(o.ID)

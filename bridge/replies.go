@@ -43,9 +43,7 @@ func (c *clientReplier) sendPayload(r *dispatch.Request, op *fdbpq.Op, results [
 	case fdbpq.OpMove:
 		payload = subjects.EncodeReply(subjects.Moved{Queue: q.Name, ID: result.Item.ID.String(), Priority: op.Priority})
 	case fdbpq.OpPurge:
-		payload = subjects.EncodeReply(subjects.Purged{Purged: result.Progress.Done})
-	case fdbpq.OpRedrive:
-		payload = subjects.EncodeReply(subjects.Redriven{Redriven: result.Progress.Done})
+		payload = subjects.EncodeReply(subjects.Purged{Purged: result.Len})
 	}
 
 	err := c.sendData(payload)

@@ -40,7 +40,7 @@ var verbs = [...]verb{
 	subjects.Rank:    {inspected: true},
 	subjects.Move:    {op: fdbpq.OpMove},
 	subjects.Purge:   {op: fdbpq.OpPurge},
-	subjects.Redrive: {op: fdbpq.OpRedrive},
+	subjects.Redrive: {op: fdbpq.OpRedriveItem},
 	subjects.Items:   {inspected: true},
 	subjects.Release: {op: fdbpq.OpRelease},
 

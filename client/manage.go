@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -113,26 +114,46 @@ func (q *handle) Configure(ctx context.Context, change Settings, reset ...string
 	return *s, nil
 }
 
-// Purge removes the items in a state, or with "" all items, and returns how many that were. It
-// takes as many transactions as it needs; an item that changes its state meanwhile may stay.
+// Purge removes all items, at once, or those in a state, with as many requests as it takes, and
+// returns how many that were. An item that changes its state meanwhile may stay. With an error, it
+// returns how many items are known to be gone.
 //
-// Errors: [ErrUnavailable] if there were more than there was time for. The text says how many were
-// removed: purge again. And those that every call can return.
-func (q *handle) Purge(ctx context.Context, state State) (int64, error) {
+// Errors: those that every call can return.
+func (q *handle) Purge(ctx context.Context, state State) (n int64, err error) {
+	for more := true; more && err == nil; {
+		var part int64
+		part, more, err = q.PurgePart(ctx, state)
+		n += part
+	}
+	return n, err
+}
+
+// PurgePart is one request of a Purge, for whoever wants to know how it gets on. If more, go on with
+// the next.
+func (q *handle) PurgePart(ctx context.Context, state State) (n int64, more bool, err error) {
 	payload := subjects.EncodePurge(state)
 	purged, err := query(ctx, q, subjects.Purge, payload, subjects.ParseReply[subjects.Purged])
-	return purged.Purged, err
+	return purged.Purged, purged.More, err
 }
 
 // Redrive sends up to max dead letters of this queue, 1,000 if it is 0, back to the queues that
 // they were in, and returns how many that were. They are pushed again: with a new id, at the end of
-// their priority.
-//
-// Errors: as Purge.
-func (q *handle) Redrive(ctx context.Context, max int) (int64, error) {
+// their priority. Otherwise it is as Purge.
+func (q *handle) Redrive(ctx context.Context, max int) (n int64, err error) {
+	max = cmp.Or(max, subjects.DefaultRedrive)
+	for more := true; more && err == nil; {
+		var part int64
+		part, more, err = q.RedrivePart(ctx, max-int(n))
+		n += part
+	}
+	return n, err
+}
+
+// RedrivePart is to Redrive what PurgePart is to Purge.
+func (q *handle) RedrivePart(ctx context.Context, max int) (n int64, more bool, err error) {
 	payload := subjects.ItemOptions{Most: max}.Encode(subjects.Redrive)
 	redriven, err := query(ctx, q, subjects.Redrive, payload, subjects.ParseReply[subjects.Redriven])
-	return redriven.Redriven, err
+	return redriven.Redriven, redriven.More, err
 }
 
 // QueueList is a page of the list of queues, sorted by name.

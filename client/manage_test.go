@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +101,32 @@ func TestManage(t *testing.T) {
 	}
 	if n, err := jobs.Purge(t.Context(), ""); n != 1 || err != nil {
 		t.Errorf("purged %d, %v", n, err)
+	}
+}
+
+// Purge and Redrive go on until nothing is left, and say how many items are done, also with an error.
+func TestPurgeGoesOn(t *testing.T) {
+	var asked []string
+	nc := fake(t, "pq.jobs.*", func(_ *nats.Conn, m *nats.Msg) {
+		asked = append(asked, string(m.Data))
+		reply := &nats.Msg{Data: []byte(`{"purged":3,"redriven":3,"more":true}`)}
+		if len(asked) == 3 {
+			reply = refusal(subjects.CodeOverloaded)
+		} else if len(asked) == 5 {
+			reply.Data = []byte(`{"redriven":2}`)
+		}
+		_ = m.RespondMsg(reply) // else the test has no reply
+	})
+	jobs := client.New(nc).PriorityQueue("jobs")
+	if n, err := jobs.Purge(t.Context(), client.Ready); n != 6 || !errors.Is(err, client.ErrOverloaded) {
+		t.Errorf("purged %d, %v", n, err)
+	}
+	if n, err := jobs.Redrive(t.Context(), 5); n != 5 || err != nil {
+		t.Errorf("redriven %d, %v", n, err)
+	}
+	const state = `{"state":"ready"}`
+	if want := []string{state, state, state, `{"max":5}`, `{"max":2}`}; !slices.Equal(asked, want) {
+		t.Errorf("asked %q", asked)
 	}
 }
 

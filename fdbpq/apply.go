@@ -166,7 +166,7 @@ func (t *txOps) learnCounts() {
 func (t *txOps) onlyPushesAdd() bool {
 	for i := range t.ops {
 		switch t.ops[i].Kind {
-		case OpRestore, OpMove, OpRedrive, OpRedriveItem:
+		case OpRestore, OpMove, OpRedriveItem:
 			return false
 		}
 	}

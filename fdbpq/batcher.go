@@ -100,7 +100,7 @@ func (b *Batcher) LimitReturned(bytes int) { b.returned = bytes }
 //  3. pushes
 //  4. restores
 //  5. operations with tokens
-//  6. removes, moves, purges and redrives
+//  6. removes, moves, redrives, releases and purges
 //  7. pops and leases
 //  8. peeks
 //

@@ -64,7 +64,7 @@
 //	peek.go                           peeks
 //	pop.go, lease.go, limits.go       pops: past what has expired, as leases, and what keeps them from it
 //	search.go, limits_group.go        items of groups that may be served
-//	edit.go, bulk.go                  items by id, and many at once: removes, moves, releases, purges, dead letters
+//	edit.go, redrive.go               purges; items by id: removes, moves, releases, dead letters
 //	                                  sent home
 //	settle.go, settle_read.go, settle_group.go
 //	                                  operations with tokens

@@ -6,18 +6,16 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// queueEdits is the removes, moves, releases, purges and redrives of one queue, which run in their
+// queueEdits is the removes, moves, releases, redrives and purges of one queue, which run in their
 // order. They see what the operations with tokens have done, and run before the pops.
 type queueEdits struct {
 	*queueTxn
 	indexes []int // into txn.ops
 	reads   map[int]*editRead
-	stale   map[ID]bool              // items that this transaction has moved since they were read
-	past    kv.Future[[]kv.KeyValue] // the first history of an item; nil unless wanted
-	// released: items came back with histories, maybe after past was read.
-	released bool
-	last     map[int64]kv.Future[int64] // the next counts of the priorities that items move to, being read
-	next     map[int64]int64            // the same, once known
+	stale   map[ID]bool                // items that this transaction has moved since they were read
+	purged  bool                       // all of them are gone since they were read
+	last    map[int64]kv.Future[int64] // the next counts of the priorities that items move to, being read
+	next    map[int64]int64            // the same, once known
 }
 
 // editRead is what an operation on one item reads.
@@ -65,14 +63,12 @@ func (e edits) run() error {
 
 // beginReads starts the reads of an operation.
 func (q *queueEdits) beginReads(i int) {
-	switch op := &q.ops[i]; op.Kind {
-	case OpRemove, OpMove, OpRelease, OpRedriveItem:
+	op := &q.ops[i]
+	if op.Kind != OpPurge {
 		q.readItem(i)
-		if _, begun := q.last[op.Priority]; op.Kind == OpMove && !begun {
-			q.last[op.Priority] = state.ReadNextCount(q.l, q.snapshot, op.Priority)
-		}
-	default:
-		q.past = q.ledger.FirstHistory()
+	}
+	if _, begun := q.last[op.Priority]; op.Kind == OpMove && !begun {
+		q.last[op.Priority] = state.ReadNextCount(q.l, q.snapshot, op.Priority)
 	}
 }
 
@@ -86,8 +82,12 @@ func (q *queueEdits) readItem(i int) {
 // store.
 func (q *queueEdits) run(i int) error {
 	defer delete(q.reads, i)
-	if kind := q.ops[i].Kind; kind == OpPurge || kind == OpRedrive {
-		return q.bulk(i)
+	if q.ops[i].Kind == OpPurge {
+		return q.purge(&q.results[i])
+	}
+	if q.ops[i].Follows && i > 0 && q.results[i-1].Err != nil {
+		q.results[i].Err = q.results[i-1].Err
+		return nil
 	}
 
 	h, err := q.find(i)
@@ -108,7 +108,7 @@ func (q *queueEdits) run(i int) error {
 // find returns the item of an operation. If there is none, that is in the result.
 func (q *queueEdits) find(i int) (*codec.Record, error) {
 	op := &q.ops[i]
-	if q.stale[op.ID] {
+	if q.stale[op.ID] || q.purged {
 		q.readItem(i)
 	}
 	read := q.reads[i]
@@ -116,7 +116,7 @@ func (q *queueEdits) find(i int) (*codec.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h == nil {
+	if h == nil || op.State != AnyState && op.State != h.State {
 		q.results[i].Err = notFound(&op.ID)
 		return nil, nil
 	}
@@ -144,6 +144,22 @@ func (q *queueEdits) remove(i int, h *codec.Record) (err error) {
 	return err
 }
 
+// purge removes all items. What operations before it have added is in the counters by then.
+func (q *queueEdits) purge(result *Result) (err error) {
+	if err := q.dead.Flush(); err != nil {
+		return err
+	}
+	if err := q.ledger.Flush(); err != nil {
+		return err
+	}
+	if result.Len, err = q.ledger.Purge(); err != nil {
+		return err
+	}
+	q.purged = true
+	result.Freed, err = q.ledger.LimitsLeased()
+	return err
+}
+
 // take reads the rest of an item that is to move, if it may and there is room. If not, it returns
 // nil, and why is in the result.
 func (q *queueEdits) take(i int, h *codec.Record) (*Message, error) {
@@ -155,7 +171,7 @@ func (q *queueEdits) take(i int, h *codec.Record) (*Message, error) {
 	if err := rest.Load(q.tx, q.l, h.Value, !q.moving.full); err != nil {
 		return nil, err
 	}
-	if rest.Cut || !q.moving.fits(rest.Item.Message.Size()) {
+	if rest.Cut || !q.moving.fits(rest.Item.Message.Size()+q.l.GroupSizeOf(&h.ID)) {
 		q.moving.full = true
 		result.Err = state.ErrNoRoom
 		return nil, nil
@@ -181,34 +197,9 @@ func (q *queueEdits) release(i int, h *codec.Record) (err error) {
 	if h.Expired(q.now) {
 		result.Err = notFound(&op.ID)
 	}
-	q.stale[op.ID], q.released = true, true
+	q.stale[op.ID] = true
 	q.ledger.DetachAnywhere(h)
 	q.giveBack(op, h, nil)
-	return nil
-}
-
-// redriveItem sends a dead letter back to its queue.
-func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
-	op, result := &q.ops[i], &q.results[i]
-	m, err := q.take(i, h)
-	if m == nil || err != nil {
-		return err
-	}
-	home := q.homeOf(m)
-	if home == nil {
-		result.Err = ErrNotDeadLetter
-		return nil
-	}
-	id, err := q.sendHome(op, home, op.ID.Priority, m)
-	if err != nil {
-		return err
-	}
-
-	q.stale[op.ID] = true
-	h.Message = m
-	q.ledger.DetachAnywhere(h)
-	q.ledger.Delete(h)
-	result.Item, result.Home = Item{ID: id, PushedAt: codec.PushedAt(&id)}, home.Name()
 	return nil
 }
 

@@ -137,7 +137,7 @@ func (t *txOps) addRare(q *queueOps, i int) {
 	case OpRestore:
 		r := join(&q.restores, &t.restores, func() *queueRestores { return &queueRestores{queueTxn: &q.queueTxn} })
 		r.indexes = append(r.indexes, i)
-	case OpRemove, OpMove, OpRelease, OpRedriveItem, OpPurge, OpRedrive:
+	case OpRemove, OpMove, OpRelease, OpRedriveItem, OpPurge:
 		e := join(&q.edits, &t.edits, func() *queueEdits { return newQueueEdits(&q.queueTxn) })
 		e.indexes = append(e.indexes, i)
 		q.looked, q.takes = true, true

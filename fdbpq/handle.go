@@ -107,30 +107,20 @@ func (q *handle) Release(tx kv.Transaction, id ID) error {
 	return applyOne(tx, Op{Kind: OpRelease, Queue: q, ID: id}).Err
 }
 
-// Purge removes items in a state, or in AnyState, as many as fit into a transaction; begin with the
-// zero Progress. If Progress.Next is not "" there may be more: go on with what was returned, in
-// another transaction. An item that changes its state meanwhile may stay. Leases of removed items
-// are lost.
+// Purge removes all items at once, however many there are, and returns how many those were: see
+// Result.Len. Leases of removed items are lost. To remove only those in one state, Browse, and apply
+// an OpRemove with that State to each.
 //
-// Errors: ErrCorrupt and errors of the store.
-func (q *handle) Purge(tx kv.Transaction, s ItemState, from Progress) (Progress, error) {
-	result := applyOne(tx, Op{Kind: OpPurge, Queue: q, State: s, Progress: from})
-	return result.Progress, result.Err
+// Errors: ErrNoRoom if rates of more groups than a transaction has room for are in use, and errors of
+// the store.
+func (q *handle) Purge(tx kv.Transaction) (int64, error) {
+	result := applyOne(tx, Op{Kind: OpPurge, Queue: q})
+	return result.Len, result.Err
 }
 
-// Redrive pushes ready items of a dead-letter queue again to the queues that DeadLetter.Queue
-// names, at most limit of them, or all if it is 0. They keep their priority and order, their value
-// and headers. Their deliveries begin anew, they have new ids, and no DeadLetter. It goes on as
-// Purge.
-//
-// Errors: as Purge.
-func (q *handle) Redrive(tx kv.Transaction, limit int64, from Progress) (Progress, error) {
-	result := applyOne(tx, Op{Kind: OpRedrive, Queue: q, Limit: limit, Progress: from})
-	return result.Progress, result.Err
-}
-
-// RedriveItem sends one item of a dead-letter queue back as Redrive does, also a delayed one, and
-// returns the id that it has in the queue that it was in.
+// RedriveItem pushes an item of a dead-letter queue, ready or delayed, again to the queue that
+// DeadLetter.Queue names, and returns the id that it has there. It keeps its priority, its value and
+// its headers. Its deliveries begin anew, and it has no DeadLetter.
 //
 // Errors: ErrLeased, ErrNotDeadLetter, ErrNoRoom for a large item that the transaction has no room
 // for, and as Get.

@@ -119,8 +119,8 @@ func TestBadOps(t *testing.T) {
 			add(fifo, fdbpq.Op{Kind: kind, End: fdbpq.Back})
 		}
 		other := fdbpq.Item{ID: fdbpq.ID{Priority: 3}}
-		add(q, fdbpq.Op{Kind: 77}, fdbpq.Op{Kind: fdbpq.OpRedrive, Limit: -1}, fdbpq.Op{Kind: fdbpq.OpConfigure})
-		add(fifo, fdbpq.Op{}, fdbpq.Op{Kind: fdbpq.OpMove}, fdbpq.Op{Kind: fdbpq.OpPurge, State: state},
+		add(q, fdbpq.Op{Kind: 77}, fdbpq.Op{Kind: fdbpq.OpConfigure})
+		add(fifo, fdbpq.Op{}, fdbpq.Op{Kind: fdbpq.OpMove}, fdbpq.Op{Kind: fdbpq.OpRemove, State: state},
 			fdbpq.Op{Kind: fdbpq.OpRestore}, fdbpq.Op{Kind: fdbpq.OpRestore, Item: &other})
 
 		results := f.apply(append(bad, opPush(fifo, 0, "v"), op(opPopMin, fifo))...)

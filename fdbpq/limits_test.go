@@ -349,9 +349,9 @@ func TestBytesWhileCounting(t *testing.T) {
 			done <- err
 		}()
 		for running := true; running; {
-			r := f.apply(op(opPopMin, q), op(opPopMax, q), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})
+			r := f.apply(op(opPopMin, q), op(opPopMax, q), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour}, op(opPeekMin, q.DeadLetters()))
 			f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: r[2].Lease.Token},
-				fdbpq.Op{Kind: fdbpq.OpRedrive, Queue: q.DeadLetters()}, fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &r[1].Item})
+				fdbpq.Op{Kind: fdbpq.OpRedriveItem, Queue: q.DeadLetters(), ID: r[3].Item.ID}, fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &r[1].Item})
 			select {
 			case err := <-done:
 				if err != nil && !kv.MaybeCommitted(err) {

@@ -39,7 +39,7 @@ func (q *modelQueue) run(ops []fdbpq.Op, results []fdbpq.Result, page int) {
 	b.each(b.consumer, fdbpq.OpConsumers, fdbpq.OpSetConsumer)
 
 	looks := []fdbpq.OpKind{fdbpq.OpLen, fdbpq.OpInfo, fdbpq.OpGet, fdbpq.OpRank, fdbpq.OpSweep}
-	edits := []fdbpq.OpKind{fdbpq.OpRemove, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedriveItem, fdbpq.OpPurge, fdbpq.OpRedrive}
+	edits := []fdbpq.OpKind{fdbpq.OpRemove, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedriveItem, fdbpq.OpPurge}
 	if slices.ContainsFunc(ops, func(o fdbpq.Op) bool {
 		return o.Kind == fdbpq.OpPeek || o.Message.Unique != "" || slices.Contains(looks, o.Kind) || slices.Contains(edits, o.Kind)
 	}) {
@@ -312,14 +312,14 @@ func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
 	i := b.items[o.ID]
 	switch {
 	case o.Kind == fdbpq.OpPurge:
-		gone := b.inOrder(func(i *modelItem) bool { return o.State == fdbpq.AnyState || i.state == o.State })
-		b.wantProgress(o, r, len(gone))
+		gone := b.inOrder(func(*modelItem) bool { return true })
+		if b.wantErr(o, r, nil); r.Len != int64(len(gone)) {
+			b.fail(o, r, len(gone))
+		}
 		for _, i := range gone {
 			b.lose(i, "purged")
 		}
-	case o.Kind == fdbpq.OpRedrive:
-		b.redrive(o, r)
-	case i == nil || i.state != fdbpq.Leased && b.expired(i):
+	case i == nil || i.state != fdbpq.Leased && b.expired(i) || o.State != fdbpq.AnyState && o.State != i.state:
 		b.wantErr(o, r, fdbpq.ErrNotFound)
 	case o.Kind == fdbpq.OpRemove:
 		b.wantErr(o, r, nil)
@@ -362,26 +362,6 @@ func (b *modelBatch) release(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 		i.state, i.due, i.token = fdbpq.Ready, time.Time{}, fdbpq.Token{}
 		i.deliveries--
 		b.counts["released"]++
-	}
-}
-
-func (b *modelBatch) wantProgress(o *fdbpq.Op, r *fdbpq.Result, done int) {
-	b.Helper()
-	if b.wantErr(o, r, nil); r.Progress.Done != int64(done) || r.Progress.Next != "" {
-		b.Logf("%+v", r.Progress)
-		b.fail(o, r, done)
-	}
-}
-
-// redrive sends dead letters back to the queues that they were in, as new pushes.
-func (b *modelBatch) redrive(o *fdbpq.Op, r *fdbpq.Result) {
-	letters := b.inOrder(func(i *modelItem) bool { return isReady(i) && i.DeadLetter != nil })
-	if o.Limit > 0 {
-		letters = letters[:min(len(letters), int(o.Limit))]
-	}
-	b.wantProgress(o, r, len(letters))
-	for _, i := range letters {
-		b.sendHome(i)
 	}
 }
 

@@ -185,13 +185,10 @@ func (r *modelRun) settlements(q *modelQueue) (ops []fdbpq.Op) {
 func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
 	o := fdbpq.Op{Kind: fdbpq.OpMove, ID: r.someID(q), Priority: r.priority()}
 	switch n := r.random.IntN(10); {
-	case n == 0 && r.random.IntN(3) == 0 && !r.large: // of large items, one transaction has room for a few
-		o.Kind, o.State = fdbpq.OpPurge, fdbpq.ItemState(r.random.IntN(4))
+	case n == 0 && r.random.IntN(6) == 0:
+		o.Kind = fdbpq.OpPurge
 	case n < 6 && q.name != r.homes[0].name:
-		o.Kind, o.Limit = fdbpq.OpRedrive, r.random.Int64N(3)
-		if r.random.IntN(2) == 0 {
-			o.Kind, o.Limit = fdbpq.OpRedriveItem, 0
-		}
+		o.Kind = fdbpq.OpRedriveItem
 	case n >= 7:
 		if o.Kind = fdbpq.OpRelease; r.random.IntN(8) == 0 {
 			o.Kind = fdbpq.OpRedriveItem
@@ -200,7 +197,7 @@ func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
 			o.ID = leased[r.random.IntN(len(leased))].ID
 		}
 	case n < 4 || q.fifo:
-		o.Kind = fdbpq.OpRemove
+		o.Kind, o.State = fdbpq.OpRemove, fdbpq.ItemState(max(r.random.IntN(9)-5, 0))
 	}
 	return o
 }

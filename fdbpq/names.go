@@ -79,7 +79,7 @@ const (
 	Back  = codec.Back
 )
 
-// States of items. AnyState is for OpPurge: items in all of them.
+// States of items. AnyState is for what is about items in any of them.
 const (
 	AnyState = codec.AnyState
 	Ready    = codec.Ready

@@ -40,16 +40,14 @@ const (
 	OpGet
 	// OpRank returns how many items would be served before an item.
 	OpRank
-	// OpRemove removes an item, wherever it is.
+	// OpRemove removes an item, wherever it is. With a State, one in another state stays, with
+	// ErrNotFound.
 	OpRemove
 	// OpMove moves an item to the end of another priority, where it has another id. An item that is
 	// leased stays where it is, with ErrLeased.
 	OpMove
-	// OpPurge removes items, as many as one transaction has room for.
+	// OpPurge removes all items at once, however many there are.
 	OpPurge
-	// OpRedrive sends items of a dead-letter queue back to the queues that they were in, as many
-	// as one transaction has room for.
-	OpRedrive
 	// OpRelease ends the lease of an item at once, whoever holds it: the item is ready again at its
 	// old place, its delivery does not count, and its token is invalid. An item that is not leased
 	// stays as it is, with ErrNotLeased.
@@ -95,7 +93,7 @@ type Op struct {
 	End End
 	// Follows ties the operation to the one before it, on the same queue: if that failed, this one
 	// fails with the same error. So an OpLease that follows an OpAck happens only if that did, and
-	// pops that follow each other share MaxBytes.
+	// pops that follow each other share MaxBytes. An OpRedriveItem that follows another keeps their order.
 	//
 	// A chain of pushes is atomic: if one fails, all fail with its error. An OpPush can only follow
 	// an OpPush, or an OpSetSource, with which the chain is atomic, too. A chain of OpAcks is atomic, too: if leases are lost, all fail with one
@@ -167,14 +165,9 @@ type Op struct {
 	// means MaxInfoPriorities, which is also the most; NoPriorities means none.
 	MaxPriorities int
 
-	// State says which items OpPurge removes; AnyState is all of them.
+	// State is the one that the item of an OpRemove must have; AnyState is any of them.
 	State ItemState
-	// Limit is the most items that an OpRedrive sends back; 0 means no limit.
-	Limit int64
-	// Progress is where an OpPurge or OpRedrive goes on: the Result.Progress of the one before.
-	Progress Progress
-	// DropHeader says which headers of an item do not come along with OpRedrive and OpRedriveItem. nil
-	// means all do.
+	// DropHeader says which headers of an item do not come along with OpRedriveItem. nil means all do.
 	DropHeader func(name string) bool
 }
 
@@ -190,7 +183,7 @@ func onlyPushes(ops []Op) bool { return !anyOp(ops, func(op *Op) bool { return o
 func onlyShrink(ops []Op) bool {
 	return !anyOp(ops, func(op *Op) bool {
 		switch op.Kind {
-		case OpPush, OpConfigure, OpSetConsumer, OpSetSchedule, OpSetSource, OpMove, OpRedrive, OpRedriveItem:
+		case OpPush, OpConfigure, OpSetConsumer, OpSetSchedule, OpSetSource, OpMove, OpRedriveItem:
 			return true
 		default:
 			return false

@@ -13,7 +13,7 @@ func (op *Op) check(l *codec.Layout) error {
 	switch op.Kind {
 	case OpLen, OpInfo, OpSettings, OpConsumers, OpSchedules, OpSweep:
 		return nil
-	case OpGet, OpRank, OpRemove, OpMove, OpRelease, OpRedriveItem, OpPurge, OpRedrive:
+	case OpGet, OpRank, OpRemove, OpMove, OpRelease, OpRedriveItem, OpPurge:
 		return op.checkManaging(l)
 	case OpConfigure:
 		if op.Configure == nil {
@@ -71,16 +71,14 @@ func (op *Op) check(l *codec.Layout) error {
 }
 
 // checkManaging returns an error if the queue does not support an operation on an item by its id,
-// or on many of its items.
+// or on all of its items.
 func (op *Op) checkManaging(l *codec.Layout) error {
 	switch {
 	case op.Kind == OpMove && l.Fifo:
 		return fmt.Errorf("%w: a FIFO queue has no priorities to move an item to", ErrOp)
-	case op.Kind == OpPurge && op.State > Leased:
+	case op.State > Leased:
 		return fmt.Errorf("%w: no state %d", ErrOp, op.State)
-	case op.Limit < 0:
-		return fmt.Errorf("%w: a limit of %d: want 0 or more", ErrOp, op.Limit)
-	case op.Kind == OpPurge || op.Kind == OpRedrive:
+	case op.Kind == OpPurge:
 		return nil
 	case op.End > Back:
 		return fmt.Errorf("%w: no end %d", ErrOp, op.End)

@@ -187,7 +187,7 @@ func TestRetireLeavesRecords(t *testing.T) {
 			set("1")
 			f.retire(name, []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.InUse)
 			f.push(q, 1, "b")
-			wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q, State: fdbpq.AnyState})[0].Err, nil)
+			wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})[0].Err, nil)
 			f.retire(name+", purged", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.InUse)
 			page := must(f.ListPriorityQueues(f.ctx, f.db, "", 10, time.Now()))
 			if len(page.Queues) != 1 || page.Queues[0].Name != "jobs" {

@@ -27,7 +27,8 @@ type Result struct {
 	// which there was none; 0 if it failed for another reason. It does not count items that other
 	// programs added with the bare recipe.
 	Ready int64
-	// Len is the number of items, for OpLen.
+	// Len is the number of items, for OpLen, and of those that an OpPurge removed. It does not count
+	// items that other programs added with the bare recipe.
 	Len int64
 	// State is that of the item, for OpGet.
 	State ItemState
@@ -37,8 +38,6 @@ type Result struct {
 	RankAtLeast bool
 	// Home is the name of the queue to which an OpRedriveItem sent the item; "" outside a Keyspace.
 	Home string
-	// Progress is what OpPurge or OpRedrive has done, and where the next one goes on.
-	Progress Progress
 	// Swept is what OpSweep has done.
 	Swept Swept
 	// Info is the result of OpInfo. Operations on the same queue may share it.
@@ -85,14 +84,6 @@ type Lease struct {
 	Until time.Time
 	// Deliveries is how many times the item was delivered, this time included.
 	Deliveries int64
-}
-
-// Progress is how far an operation on many items has come that takes several transactions.
-type Progress struct {
-	// Done is how many items it has removed or sent back so far.
-	Done int64
-	// Next is where it goes on, "" once it has come to its end.
-	Next string
 }
 
 // Info is what OpInfo returns about a queue. It does not count items that other programs

@@ -1,6 +1,7 @@
 package fdbpq_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -8,52 +9,54 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// sweep runs an OpPurge or OpRedrive to its end, in as many transactions as it needs.
-func (f *fixture) sweep(at time.Time, op fdbpq.Op) (done int64, transactions int) {
-	f.Helper()
-	for {
-		r := f.one(at, op)
-		wantError(f.T, r.Err, nil)
-		transactions++
-		if op.Progress = r.Progress; op.Progress.Next == "" {
-			return op.Progress.Done, transactions
-		}
-	}
-}
-
-// A purge takes many items in few transactions, and walks over those in other states.
-func TestPurgeInTransactions(t *testing.T) {
+// A purge reads a few keys in one transaction, however many items there are, and removes all that
+// belongs to them. It leaves what else a queue has, and what falls due of that: items that staged
+// pops have yet to collect, schedules, the account of rates, message ids.
+func TestPurgeOfMany(t *testing.T) {
 	onEngines(t, func(f *fixture) {
-		q := f.queue("q")
-		now := time.Now()
 		const n = 3000
-		for range n / 1000 {
-			ops := make([]fdbpq.Op, 1000)
-			for i := range ops {
-				ops[i] = fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: int64(i % 10)}
-			}
-			f.applyAt(now, ops...)
-			for i := range ops {
-				ops[i] = fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour}
-			}
-			leases := f.applyAt(now, ops...)
-			for i := range ops {
-				ops[i] = fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: leases[i].Lease.Token, Delay: time.Duration(i%2) * time.Hour}
-			}
-			f.applyAt(now, ops...)
+		now := time.Now()
+		q := f.queue("q")
+		f.configure(q, func(s *fdbpq.Settings) {
+			s.MaxBytes, s.RatePerGroup, s.MaxLeasedPerGroup = 1<<30, "50/1h", 50
+		})
+		f.setSchedule(q, schedule.Schedule{ID: "s", Every: schedule.Duration(time.Hour), Value: []byte("fired")}, now)
+		for some := range slices.Chunk(many(n, func(i int) fdbpq.Op {
+			o := inGroup(opPushOnce(q, "", fmt.Sprint("unique", i)), fmt.Sprint("group", i%10))
+			o.Priority, o.TTL, o.Delay = int64(i%20), time.Hour, time.Duration(i%3/2)*time.Minute
+			return o
+		}), 500) {
+			f.applyAt(now, some...)
 		}
-		if purged, times := f.sweep(now, fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q, State: fdbpq.Leased}); purged != 0 || times > 1 {
-			f.Errorf("purged %d leased items in %d transactions", purged, times)
+		f.one(now, opPushOnce(q, "id", ""))
+		leases := f.applyAt(now, slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}}, 20)...)
+		f.one(now, fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: leases[0].Lease.Token})
+		f.leave(q, now, fdbpq.Front, fdbpq.Back)
+
+		read := 0
+		b := fdbpq.NewBatcher(&spy{Database: f.db, found: func(pairs ...kv.KeyValue) { read += len(pairs) }}, f.Keyspace)
+		b.SetNow(func() time.Time { return now })
+		r := must(b.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "before"), {Kind: fdbpq.OpPurge, Queue: q}}))
+		wantErrors(f.T, r)
+		wantEqual(f.T, "purged", r[1].Len, n)
+		if read > 100 {
+			f.Errorf("%d keys were read", read)
 		}
-		if purged, times := f.sweep(now, fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q}); purged != n || times > 3 || times < 2 {
-			f.Errorf("purged %d in %d transactions: want %d in 2 or 3", purged, times, n)
-		}
-		if info := f.infoOf(q, 0); info.Ready+info.Leased+info.Delayed != 0 {
+		wantEqual(f.T, "ended a lease that counts", r[1].Freed, true)
+		wantError(f.T, f.one(now, fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: leases[1].Lease.Token}).Err, fdbpq.ErrLeaseLost)
+		if info := f.infoOf(q, 10); info.Ready+info.Leased+info.Delayed != 0 || info.GroupCount > 0 {
 			f.Errorf("%+v", info)
 		}
+		f.check()
+
+		wantEqual(f.T, "pushed again", f.one(now, opPushOnce(q, "id", "")).Duplicate, true)
+		wantEqual(f.T, "unique again", f.one(now, opPushOnce(q, "", "unique1")).Duplicate, false)
+		wantEqual(f.T, "back or pushed", f.one(now.Add(answerLife), op(opLen, q)).Len, 3)
+		wantEqual(f.T, "fired, too", f.one(now.Add(time.Hour), op(opLen, q)).Len, 2) // staged ones have expired
 	})
 }
 
@@ -80,9 +83,11 @@ func TestRedrive(t *testing.T) {
 			q, dead := target[0], target[1]
 			f.bury(now, q, "a", "b"+large)
 			f.one(now, opPush(dead, 3, "no dead letter"))
-			redrive := fdbpq.Op{Kind: fdbpq.OpRedrive, Queue: dead, DropHeader: func(name string) bool { return name == "Drop" }}
-			n, _ := f.sweep(now, redrive)
-			wantEqual(f.T, "redriven", n, 2)
+			redrive := fdbpq.Op{Kind: fdbpq.OpRedriveItem, Queue: dead, DropHeader: func(name string) bool { return name == "Drop" }}
+			for _, want := range []error{nil, nil, fdbpq.ErrNotDeadLetter} {
+				redrive.ID = f.one(now, op(opPeekMin, dead)).Item.ID
+				wantError(f.T, f.one(now, redrive).Err, want)
+			}
 			for _, want := range []string{"a", "b" + large} {
 				i := f.one(now, op(opPopMin, q)).Item
 				wantMessage(f.T, "redriven", i, nil, fdbpq.Message{Value: []byte(want), Headers: map[string][]string{"Name": {want[:1]}}})
@@ -91,7 +96,7 @@ func TestRedrive(t *testing.T) {
 			wantEqual(f.T, "stayed", string(f.one(now, op(opPopMin, dead)).Item.Value), "no dead letter")
 
 			f.bury(now, q, "c")
-			redrive.Kind, redrive.ID = fdbpq.OpRedriveItem, f.one(now, op(opPeekMin, dead)).Item.ID
+			redrive.ID = f.one(now, op(opPeekMin, dead)).Item.ID
 			wantError(f.T, f.one(now, redrive).Err, nil)
 			i := f.one(now, op(opPopMin, q)).Item
 			want := fdbpq.Message{Value: []byte("c"), Headers: map[string][]string{"Name": {"c"}}}
@@ -114,20 +119,20 @@ func TestUnknownEdits(t *testing.T) {
 		}
 		configure := fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q}
 		configure.Configure = func(s *fdbpq.Settings) { s.MaxDeliver++ }
+		letters := f.applyAt(time.Now(), op(opPeekMin, f.queue("b-dead")))
 		ready()
 		r := f.apply(append(draws(f.queue("s"), 0, "drawn"),
 			fdbpq.Op{Kind: fdbpq.OpRemove, Queue: q, ID: ids[1]},
 			fdbpq.Op{Kind: fdbpq.OpMove, Queue: q, ID: ids[0], Priority: 9},
 			fdbpq.Op{Kind: fdbpq.OpPurge, Queue: fifo}, opPush(fifo, 0, "new"),
-			fdbpq.Op{Kind: fdbpq.OpRedrive, Queue: f.queue("b-dead"), Limit: 2}, configure, again)...)
+			fdbpq.Op{Kind: fdbpq.OpRedriveItem, Queue: f.queue("b-dead"), ID: letters[0].Item.ID}, configure, again)...)
 		wantErrors(f.T, r)
-		wantEqual(f.T, "purged", r[4].Progress.Done, 6)
-		wantEqual(f.T, "redriven", r[6].Progress.Done, 2)
+		wantEqual(f.T, "purged", r[4].Len, 6)
 		f.calm()
 		wantList(f.T, "left", f.values(q.PopMin), "2", "3", "4", "0")
 		wantEqual(f.T, "purged", f.length(fifo), 0)
-		wantList(f.T, "home", f.values(f.queue("b").PopMin), "x", "y")
-		wantList(f.T, "dead", f.values(f.queue("b-dead").PopMin), "z")
+		wantList(f.T, "home", f.values(f.queue("b").PopMin), "x")
+		wantList(f.T, "dead", f.values(f.queue("b-dead").PopMin), "y", "z")
 		wantEqual(f.T, "max_deliver", must(kv.ReadTransact(f.ctx, f.db, q.Settings)).MaxDeliver, 1)
 		f.wantConsumers("changed", q, "a=+")
 		f.wantSource("drawn", f.queue("s"), 1, "drawn")
@@ -163,7 +168,7 @@ func TestEditsInCallersTransaction(t *testing.T) {
 	wantList(t, "left", f.values(q.PopMin), "c", "dead", "b")
 	f.push(q, 1, "purged")
 	write(f, func(tx kv.Transaction) {
-		wantEqual(t, "purged", must(q.Purge(tx, fdbpq.AnyState, fdbpq.Progress{})).Done, 1)
+		wantEqual(t, "purged", must(q.Purge(tx)), 1)
 	})
 }
 

@@ -82,11 +82,13 @@ type Ranked struct {
 // Purged is the payload of the reply to a purge: how many items were removed.
 type Purged struct {
 	Purged int64 `json:"purged"`
+	More   bool  `json:"more,omitempty"` // there may be more than there was time for
 }
 
 // Redriven is the payload of the reply to a redrive: how many items were sent home.
 type Redriven struct {
 	Redriven int64 `json:"redriven"`
+	More     bool  `json:"more,omitempty"` // as in Purged
 }
 
 // EncodeReply returns one of these as JSON.

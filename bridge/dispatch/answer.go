@@ -66,15 +66,8 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
 }
 
-// answerRequest answers a request that does not wait, unless a later batch goes on with it.
+// answerRequest answers a request that does not wait, unless a later batch tries it again.
 func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result, now time.Time) {
-	if results[0].Progress.Next != "" {
-		l.continueLater(r, ops, results[0].Progress, now)
-		return
-	}
-	if results[0].Err != nil {
-		results[0].Err = withProgress(ops, results[0].Err)
-	}
 	r.acked = r.acked || LeadingAcks(ops) > 0 && results[0].Err == nil
 
 	left := toRetry(ops, results)
@@ -97,19 +90,6 @@ func (l *lane) endsWithoutRoom(r *Request, results []fdbpq.Result, now time.Time
 	last := results[len(results)-1].Err
 	known := errors.Is(last, fdbpq.ErrEmpty) || errors.Is(last, fdbpq.ErrMaxLeased) || errors.Is(last, fdbpq.ErrFull)
 	return known && now.Sub(r.Received) >= l.d.options.RequestTimeout*3/4
-}
-
-// continueLater has the next batch go on with an operation that takes several transactions. It
-// leaves the last of them half of the time, so that the answer can say exactly how much is done.
-func (l *lane) continueLater(r *Request, ops []fdbpq.Op, so fdbpq.Progress, now time.Time) {
-	ops[0].Progress = so
-	err := errTakesLong
-	if now.Sub(r.Received) < l.d.options.RequestTimeout/2 {
-		err = l.runAgain(r, ops)
-	}
-	if err != nil {
-		r.fail(ops, err)
-	}
 }
 
 // failBatch fails the requests of a batch that was not run or whose outcome is unknown.

@@ -11,7 +11,7 @@ import (
 // opOverhead is roughly how many bytes an operation adds to a transaction.
 const opOverhead = 256
 
-// sweepBytes is roughly how many bytes a purge or redrive adds to a transaction.
+// sweepBytes is roughly how many bytes the sweeps of a batch add to a transaction.
 const sweepBytes = 1 << 20
 
 // sweepPage is how many queues the Sweeper sweeps at a time.
@@ -28,8 +28,6 @@ func (l *lane) expectedBytes(r *Request, ops []fdbpq.Op) int {
 		switch kind := ops[i].Kind; {
 		case movesItem(kind):
 			bytes += l.itemSize(r.Queue)
-		case kind == fdbpq.OpPurge || kind == fdbpq.OpRedrive:
-			bytes += sweepBytes
 		case kind == fdbpq.OpSweep: // those of a batch share their room
 			bytes += sweepBytes / sweepPage
 		}

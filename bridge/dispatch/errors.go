@@ -19,8 +19,8 @@ var (
 	// closing. The request was not run.
 	ErrUnavailable = errors.New("unavailable")
 
-	// ErrUnknownOutcome: the store did not say whether the batch was committed. A push
-	// may or may not be in the queue; an item that a pop took goes back to its place.
+	// ErrUnknownOutcome: the store did not say whether the batch was committed. The request may or
+	// may not have been carried out; an item that a pop took goes back to its place.
 	ErrUnknownOutcome = errors.New("the outcome is unknown")
 
 	// ErrCancelled: the request was cancelled while it waited.
@@ -32,16 +32,14 @@ var errClosed = fmt.Errorf("%w: the service is shutting down: try again", ErrUna
 // errSettles is for requests whose time is up while a batch of unknown outcome is not settled.
 var errSettles = fmt.Errorf("%w: the store does not answer, and the request got no item: try again", ErrUnavailable)
 
-var errTakesLong = fmt.Errorf("%w: there is more than there was time for", ErrUnavailable)
-
-var errLate = fmt.Errorf("%w: the store does not answer; a push may or may not be in the queue, and what a pop took is put back",
+var errLate = fmt.Errorf("%w: the store does not answer; the request may or may not have been carried out, and what a pop took goes back",
 	ErrUnknownOutcome)
 
 // batchError returns the error of a batch as its requests are to hear it.
 func batchError(err error) error {
 	switch {
 	case kv.MaybeCommitted(err):
-		return fmt.Errorf("%w: a push may or may not be in the queue, and what a pop took is put back: %w",
+		return fmt.Errorf("%w: the request may or may not have been carried out, and what a pop took goes back: %w",
 			ErrUnknownOutcome, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: the store did not answer in time, the request was not run: try again", ErrUnavailable)
@@ -81,14 +79,6 @@ func asNothing(err error) error {
 		return limitError{err}
 	}
 	return err
-}
-
-// withProgress adds to the error of a request how much of it earlier batches have done.
-func withProgress(ops []fdbpq.Op, err error) error {
-	if len(ops) == 0 || ops[0].Progress.Done == 0 {
-		return err
-	}
-	return fmt.Errorf("%w; %d items are done, ask again for the rest", err, ops[0].Progress.Done)
 }
 
 // hasNoRoom reports whether an operation failed with an error that goes away by itself.

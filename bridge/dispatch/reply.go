@@ -132,5 +132,5 @@ func (l *lane) requeueLate(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
 // fail passes the error to the Replier.
 func (r *Request) fail(ops []fdbpq.Op, err error) {
 	r.Answered = time.Now()
-	r.Replier.Fail(r, ops, withProgress(ops, err))
+	r.Replier.Fail(r, ops, err)
 }

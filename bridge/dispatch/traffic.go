@@ -48,8 +48,8 @@ func itemsMoved(op *fdbpq.Op, r *fdbpq.Result) (in, out int64) {
 		return 1, 0
 	case fdbpq.OpPop, fdbpq.OpAck, fdbpq.OpTerm, fdbpq.OpRemove, fdbpq.OpRedriveItem:
 		return 0, 1
-	case fdbpq.OpPurge, fdbpq.OpRedrive:
-		return 0, r.Progress.Done - op.Progress.Done // less what earlier batches have done
+	case fdbpq.OpPurge:
+		return 0, r.Len
 	}
 	return 0, 0
 }

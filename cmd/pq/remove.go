@@ -29,7 +29,8 @@ type bulk struct {
 	unknown string // what an unknown outcome may mean
 	// question asks whether to go on, with as many items as it may be about.
 	question func(*client.QueueInfo) (string, int64)
-	do       func(context.Context, *session) (int64, error)
+	// part makes a request, after others that did something with that many items.
+	part func(ctx context.Context, s *session, before int64) (n int64, more bool, err error)
 }
 
 func (m *bulk) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
@@ -44,7 +45,9 @@ func newPurge(a *app) *cobra.Command {
 	m := &bulk{
 		queue:  queue{app: a, verb: subjects.Purge},
 		member: "purged", done: "removed from", unknown: "some items may have been removed",
-		do: func(ctx context.Context, s *session) (int64, error) { return s.queue.Purge(ctx, state) },
+		part: func(ctx context.Context, s *session, _ int64) (int64, bool, error) {
+			return s.queue.PurgePart(ctx, state)
+		},
 	}
 	m.question = func(i *client.QueueInfo) (string, int64) {
 		n := map[client.State]int64{
@@ -71,7 +74,9 @@ func newRedrive(a *app) *cobra.Command {
 	m := &bulk{
 		queue:  queue{app: a, verb: subjects.Redrive},
 		member: "redriven", done: "sent back from", unknown: "some items may have been sent back",
-		do: func(ctx context.Context, s *session) (int64, error) { return s.queue.Redrive(ctx, int(most)) },
+		part: func(ctx context.Context, s *session, before int64) (int64, bool, error) {
+			return s.queue.RedrivePart(ctx, int(most)-int(before))
+		},
 	}
 	m.question = func(i *client.QueueInfo) (string, int64) {
 		n := min(i.Ready, int64(most))
@@ -119,13 +124,10 @@ func (m *bulk) run([]string) error {
 		}
 	}
 
-	n, err := ask(&m.queue, m.unknown, func(ctx context.Context, s *session) (int64, error) {
-		n, err := m.do(ctx, s)
-		if err == nil && n == 0 {
-			s.noteUnused(ctx)
-		}
-		return n, err
-	})
+	n, err := ask(&m.queue, m.unknown, m.untilDone)
+	if err != nil && n > 0 {
+		return fmt.Errorf("%w; before that, %s %s %s", err, items(n, ""), m.done, m.name)
+	}
 	if err != nil {
 		return err
 	}
@@ -135,6 +137,30 @@ func (m *bulk) run([]string) error {
 		text = fmt.Sprintf("%s %s %s\n", items(n, ""), m.done, m.name)
 	}
 	return m.print(reply{text, map[string]int64{m.member: n}}, m.json)
+}
+
+// untilDone makes as many requests as it takes, with a progress bar on a terminal, and returns with how
+// many items. A signal ends it after a request.
+func (m *bulk) untilDone(ctx context.Context, s *session) (n int64, err error) {
+	var bar *terminal.Progress
+	if terminal.Is(m.cmd.ErrOrStderr()) {
+		bar = terminal.NewProgress(m.cmd.ErrOrStderr(), -1)
+		defer bar.Clear()
+	}
+
+	for more := true; more && err == nil; {
+		var part int64
+		part, more, err = m.part(ctx, s, n)
+		n += part
+		bar.Show(n, items(n, ""))
+		if more && err == nil {
+			err = context.Cause(m.cmd.Context())
+		}
+	}
+	if err == nil && n == 0 {
+		s.noteUnused(ctx)
+	}
+	return n, err
 }
 
 // errDeclined is the answer no.

@@ -4,7 +4,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -55,9 +54,7 @@ func main() {
 		}
 	}
 
-	if _, err = q.Purge(ctx, ""); errors.Is(err, client.ErrUnavailable) { // a busy machine had no time for all
-		_, err = q.Purge(ctx, "")
-	}
+	_, err = q.Purge(ctx, "")
 	check(err)
 }
 

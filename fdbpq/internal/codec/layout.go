@@ -74,6 +74,13 @@ const (
 	KindSize = len("\x02i\x00")
 )
 
+// ItemKinds are the kinds of keys that are there because of ready and held items, all together:
+// themselves, what counts, orders and indexes them, and the time index, which has others, too. Not
+// among them are keys that items of staged pops need.
+var ItemKinds = []string{
+	KindItem, KindHeld, KindCounter, KindDue, KindGroupReady, KindGroupHeld, kindGroupCounter, kindTurn,
+}
+
 // Layout builds the keys of one queue. A process can have very many, so it holds nothing
 // that can be computed when needed. Only ListedSince ever changes.
 type Layout struct {
@@ -110,6 +117,11 @@ func Within(prefix []byte) kv.Range {
 // KindRange is the range of the keys of a kind.
 func (l *Layout) KindRange(kind string) kv.Range {
 	return Within(l.Key(kind, len(l.Prefix)+KindSize+2))
+}
+
+// AllOf is KindRange with the key that is the kind alone.
+func (l *Layout) AllOf(kind string) kv.Range {
+	return kv.Range{Begin: l.Key(kind, 0), End: append(l.Key(kind, 1), 0xff)}
 }
 
 func (l *Layout) ItemRange() kv.Range { return l.KindRange(KindItem) }
@@ -183,18 +195,6 @@ func (l *Layout) Before(key []byte, end End) kv.Range {
 		r.End = kv.SingleKey(key).End
 	}
 	return r
-}
-
-// PurgeRange is the range of the keys of items in a state. Held items come right before ready ones.
-func (l *Layout) PurgeRange(s ItemState) kv.Range {
-	switch s {
-	case Ready:
-		return l.ItemRange()
-	case AnyState:
-		return kv.Range{Begin: l.KindRange(KindHeld).Begin, End: l.ItemRange().End}
-	default:
-		return l.KindRange(KindHeld)
-	}
 }
 
 // A queue with Settings.MaxBytes, and only such a queue, counts the bytes of its items, until they

@@ -60,17 +60,6 @@ func (g *Ledger) flushGroups() {
 	clear(g.groups)
 }
 
-// ClearGroups removes all keys of groups, because the queue is empty.
-func (g *Ledger) ClearGroups() {
-	clear(g.groups)
-	clear(*g.turns())
-	for _, kind := range []string{codec.KindGroupReady, codec.KindGroupHeld} {
-		g.Tx.ClearRange(g.L.KindRange(kind))
-	}
-	g.Tx.ClearRange(g.L.GroupCounters())
-	g.wrote = true
-}
-
 // MissReady removes the key of an item from the index of its group, because a program that does not
 // know groups has taken the item.
 func (g *Ledger) MissReady(id *codec.ID) {

@@ -146,6 +146,15 @@ func (f *facts) forgetLeased(id *codec.ID) {
 	}
 }
 
+// forgetItems records that all items are removed.
+func (f *facts) forgetItems() {
+	if f != nil {
+		for id := range f.leased {
+			f.forgetLeased(&id)
+		}
+	}
+}
+
 // leasedSize is about how much memory an element of facts.leased takes.
 func leasedSize(h *codec.Record) int { return 300 + len(h.Reason) + len(h.Unique) }
 

@@ -72,9 +72,10 @@ func (b *board) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
 	v := &confirmView{actionView: actionView{Action: "purge", Queue: q}, State: subjects.State(r.PostForm.Get("state")), Name: r.PostForm.Get("name")}
 	dry := r.PostForm.Get("dry") != ""
 	if !dry && v.Name == q.Name {
-		n, err := ask(r.Context(), b.gateway, q, subjects.Purge, func(ctx context.Context, q queue) (int64, error) { return q.Purge(ctx, v.State) })
-		v.Count = n
-		b.done(w, r, &doneView{actionView: v.actionView, Done: n, found: string(v.State)}, err)
+		done := &doneView{actionView: v.actionView, found: string(v.State)}
+		err := b.purgeItems(r.Context(), done, v.State)
+		done.Count = done.Done
+		b.done(w, r, done, err)
 		return
 	}
 
@@ -96,6 +97,20 @@ func (b *board) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
 		return
 	}
 	b.confirm(w, r, v)
+}
+
+// purgeItems purges until nothing is left, and counts the items.
+func (b *board) purgeItems(ctx context.Context, v *doneView, state client.State) error {
+	for {
+		more, err := ask(ctx, b.gateway, v.Queue, subjects.Purge, func(ctx context.Context, q queue) (more bool, err error) {
+			n, more, err := q.PurgePart(ctx, state)
+			v.Done += n
+			return more, err
+		})
+		if err != nil || !more {
+			return err
+		}
+	}
 }
 
 var (

@@ -171,7 +171,7 @@ type queue interface {
 	RemoveItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
 	RedriveItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
 	ReleaseItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
-	Purge(ctx context.Context, state client.State) (int64, error)
+	PurgePart(ctx context.Context, state client.State) (n int64, more bool, err error)
 	Configure(ctx context.Context, change client.Settings, reset ...string) (client.Settings, error)
 	Schedules(ctx context.Context) ([]*client.ScheduleRecord, error)
 }

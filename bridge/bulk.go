@@ -1,0 +1,118 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+const (
+	// bulkBatch is how many items a bulkEdit changes in a batch, and maxBulkEdits how many of them run.
+	bulkBatch, maxBulkEdits = 500, 8
+)
+
+var bulkLimit = &inspectionLimit{maxBulkEdits, fmt.Errorf("%w: %d purges and redrives run: try again", dispatch.ErrOverloaded, maxBulkEdits)}
+
+// bulkEdit is a request about items that have to be found first: a purge of those in a state, or a redrive
+// without ids.
+type bulkEdit struct {
+	op    fdbpq.Op // for each of them
+	state fdbpq.ItemState
+	most  int64 // items
+	kind  subjects.Kind
+	queue string
+
+	done int64 // items so far
+}
+
+// inspection returns how the inspector answers: with encode(done, more).
+func (e *bulkEdit) inspection(b *Bridge, encode func(done int64, more bool) []byte) *inspection {
+	return &inspection{bulkLimit, func(ctx context.Context) ([]byte, error) {
+		more, err := e.run(ctx, b.inspector)
+		unknown := err != nil && newFailure(err).Unknown
+		switch {
+		case unknown && e.done > 0:
+			err = fmt.Errorf("%w; before that, %d items were done", err, e.done)
+		case err != nil && e.done > 0:
+			more, err = true, nil // what is asked for next has the error, if it is still there
+		}
+		return encode(e.done, more), err
+	}}
+}
+
+// run finds the items and changes them, a batch at a time, for half of the time of a request. So the
+// last batch can end, and the reply says exactly how many are done, and whether there may be more.
+func (e *bulkEdit) run(ctx context.Context, i *inspector) (more bool, err error) {
+	until := time.Now().Add(i.options.RequestTimeout / 2)
+	q, err := i.dispatcher.Queue(e.kind, e.queue)
+	if err == nil {
+		err = i.sweep(ctx, q.Target)
+	}
+
+	walk := fdbpq.Browse{State: e.state, MaxItems: maxLooked, MaxBytes: partBytes}
+	for more = true; err == nil && more && e.done < e.most; {
+		if time.Now().After(until) {
+			if e.done == 0 {
+				err = fmt.Errorf("%w: there was no time to find an item: try again", dispatch.ErrUnavailable)
+			}
+			break
+		}
+		more, err = e.part(ctx, i, q, &walk)
+	}
+	return more && e.done < e.most, err
+}
+
+// part changes the next items, and moves the walk on.
+func (e *bulkEdit) part(ctx context.Context, i *inspector, q *dispatch.Queue, walk *fdbpq.Browse) (more bool, err error) {
+	var ops []fdbpq.Op
+	var end fdbpq.BrowseEnd
+	err = i.run(ctx, i.slots, func() (err error) {
+		end, err = walk.Walk(ctx, i.options.DB, q.Target, i.options.Now(), func(item *fdbpq.Browsed) bool {
+			if len(ops) == int(min(bulkBatch, e.most-e.done)) {
+				return false
+			}
+			if e.op.Kind == fdbpq.OpRemove || item.DeadLetter != nil {
+				op := e.op
+				op.ID, op.Follows = item.ID, op.Kind == fdbpq.OpRedriveItem && len(ops) > 0
+				ops = append(ops, op)
+			}
+			return true
+		})
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+
+	before := walk.After
+	walk.After = &end.Last
+	if len(ops) == 0 {
+		return end.More, nil
+	}
+	results, err := i.dispatcher.Do(ctx, q, ops)
+	if err != nil {
+		return false, err
+	}
+	for n := range results {
+		switch err := results[n].Err; {
+		case err == nil:
+			e.done++
+		case errors.Is(err, fdbpq.ErrNoRoom): // the next batch begins here
+			if walk.After = before; n > 0 {
+				walk.After = &ops[n-1].ID
+			}
+			return true, nil
+		case !errors.Is(err, fdbpq.ErrNotFound) && !errors.Is(err, fdbpq.ErrLeased) && !errors.Is(err, fdbpq.ErrNotDeadLetter):
+			return false, err
+		case e.op.Kind == fdbpq.OpRedriveItem: // the others have not been tried
+			walk.After = &ops[n].ID
+			return true, nil
+		}
+	}
+	return end.More, nil
+}

@@ -1,0 +1,137 @@
+package state
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
+)
+
+// Purge removes all items, however many, and returns how many those were by the counters. The
+// caller has flushed all ledgers of the queue. It clears ranges, so what other programs left there
+// goes, too. Message ids stay until their window is over, and so do items that staged pops have yet
+// to collect.
+//
+// It conflicts with all that changes how many items there are. Other changes that commit while it
+// runs are to items that it removes, and go with those. The error is ErrNoRoom, and then nothing has
+// changed, or one of the store.
+func (g *Ledger) Purge() (items int64, err error) {
+	counters := [][]byte{g.L.TotalKey()}
+	for _, s := range codec.HeldStates {
+		counters = append(counters, g.L.StateCounterKey(s))
+	}
+	for _, key := range counters {
+		n, err := ReadCounter(g.Tx.Get(key))
+		if codec.UnlessCorrupt(err) != nil {
+			return 0, err
+		}
+		items += n
+	}
+
+	staged, err := g.uncollected()
+	if err != nil {
+		return 0, err
+	}
+	entries, err := g.dueBesideItems()
+	if err != nil {
+		return 0, err
+	}
+
+	for _, kind := range codec.ItemKinds {
+		g.Tx.ClearRange(g.L.AllOf(kind))
+	}
+	for _, entry := range entries {
+		g.Tx.Set(entry, []byte{})
+	}
+	g.wrote = true
+	g.facts.forgetItems()
+	clear(*g.turns())
+	return items, g.clearBeside(staged)
+}
+
+// clearBeside clears what belongs to items beside their own keys, but for those that staged pops have
+// yet to collect, and counts the bytes of these alone.
+func (g *Ledger) clearBeside(staged []kv.KeyValue) error {
+	counts := g.CountsBytes()
+	g.Tx.Clear(g.L.BytesKey())
+	g.Tx.ClearRange(g.L.AllOf(codec.KindUnique))
+
+	slices.SortFunc(staged, func(a, b kv.KeyValue) int { return bytes.Compare(a.Key, b.Key) })
+	histories, metas := g.L.AllOf(codec.KindHistory), g.L.AllOf(codec.KindMeta)
+	for _, pair := range staged {
+		id, err := g.L.ParseItem(pair.Key)
+		if err != nil {
+			return err
+		}
+		if counts {
+			size, err := g.SizeOf(&codec.Record{ID: id, Value: pair.Value})
+			if err != nil {
+				return err
+			}
+			g.addBytes(&id, size)
+		}
+		rest := BeginItem(g.L, g.Tx, &id, Beginning)
+		lasting, err := rest.Lasting()
+		if codec.UnlessCorrupt(err) != nil {
+			return err
+		}
+		g.keepUnique(&id, lasting.Unique)
+		histories = g.clearUpTo(histories, g.L.HistoryKey(&id))
+		metas = g.clearUpTo(metas, g.L.IDKey(codec.KindMeta, &id))
+	}
+	g.Tx.ClearRange(histories)
+	g.Tx.ClearRange(metas)
+	return nil
+}
+
+// clearUpTo clears the keys of a range before those that begin with kept, and returns the rest
+// behind these.
+func (g *Ledger) clearUpTo(keys kv.Range, kept []byte) kv.Range {
+	g.Tx.ClearRange(kv.Range{Begin: keys.Begin, End: kept})
+	return kv.Range{Begin: append(slices.Clone(kept), 0xff), End: keys.End}
+}
+
+// dueBesideItems returns the entries of the time index for all that is no item. The error is
+// ErrNoRoom if they are too many, or one of the store.
+func (g *Ledger) dueBesideItems() (entries [][]byte, err error) {
+	bucket := func(value []byte) time.Time { return codec.BucketDue(codec.ParseCount(value, 0)) }
+	for _, rows := range []struct {
+		keys kv.Range
+		due  func(value []byte) time.Time // zero for what cannot be read
+	}{
+		{g.L.RecordRange(codec.ScheduleRecord), func(value []byte) (at time.Time) {
+			if r, err := schedule.Parse(value); err == nil {
+				at = r.Next
+			}
+			return at
+		}},
+		{g.L.AllOf(codec.KindBucket), bucket},
+		{codec.Within(g.L.PartPrefix(codec.PartAnswer)), func(value []byte) (at time.Time) {
+			if a, err := codec.ParseAnswer(value); err == nil {
+				at = a.Deadline
+			}
+			return at
+		}},
+		{codec.Within(g.L.PartPrefix(codec.PartClaim)), func(value []byte) time.Time {
+			at, _, _ := codec.ParseClaim(value)
+			return at
+		}},
+	} {
+		pairs, err := g.Tx.GetRange(rows.keys, kv.RangeOptions{Limit: MostGroupRows}).Get()
+		if err != nil {
+			return nil, err
+		}
+		if len(pairs) == MostGroupRows {
+			return nil, codec.ErrNoRoom
+		}
+		for _, pair := range pairs {
+			if at := rows.due(pair.Value); !at.IsZero() {
+				entries = append(entries, g.L.DueKey(at, pair.Key))
+			}
+		}
+	}
+	return entries, nil
+}

@@ -37,8 +37,8 @@
 // package dispatch, replier.go, replies.go, parcel.go and encode.go, and package outbox; verbs.go is
 // the table of what differs between verbs, endpoint.go counts, errors.go is the table of errors, and
 // waits.go has the pops that can be cancelled. inspector.go and browse.go answer what only reads,
-// beside the lanes, and bulk.go what changes many items. jetstream.go has the JetStream face, see package jetstream. serving.go decides
-// whether the bridge takes requests, with package peers.
+// beside the lanes, and bulk.go what changes many items. jetstream.go has the JetStream face, see
+// package jetstream. serving.go decides whether the bridge takes requests, with package peers.
 package bridge
 
 import (

@@ -12,14 +12,18 @@ import (
 )
 
 const (
-	// bulkBatch is how many items a bulkEdit changes in a batch, and maxBulkEdits how many of them run.
-	bulkBatch, maxBulkEdits = 500, 8
+	// bulkBatch is how many items a bulkEdit changes in a batch.
+	bulkBatch = 500
+	// maxBulkEdits is how many of them run.
+	maxBulkEdits = 8
 )
 
-var bulkLimit = &inspectionLimit{maxBulkEdits, fmt.Errorf("%w: %d purges and redrives run: try again", dispatch.ErrOverloaded, maxBulkEdits)}
+var bulkLimit = &inspectionLimit{
+	maxBulkEdits, fmt.Errorf("%w: %d purges and redrives run: try again", dispatch.ErrOverloaded, maxBulkEdits),
+}
 
-// bulkEdit is a request about items that have to be found first: a purge of those in a state, or a redrive
-// without ids.
+// bulkEdit is a request about items that have to be found first: a purge of those in a state, or a
+// redrive without ids.
 type bulkEdit struct {
 	op    fdbpq.Op // for each of them
 	state fdbpq.ItemState
@@ -45,8 +49,8 @@ func (e *bulkEdit) inspection(b *Bridge, encode func(done int64, more bool) []by
 	}}
 }
 
-// run finds the items and changes them, a batch at a time, for half of the time of a request. So the
-// last batch can end, and the reply says exactly how many are done, and whether there may be more.
+// run finds the items and changes them, a batch at a time, for half of the time of a request. So
+// the last batch can end, and the reply says how many are done and whether there may be more.
 func (e *bulkEdit) run(ctx context.Context, i *inspector) (more bool, err error) {
 	until := time.Now().Add(i.options.RequestTimeout / 2)
 	q, err := i.dispatcher.Queue(e.kind, e.queue)
@@ -68,21 +72,26 @@ func (e *bulkEdit) run(ctx context.Context, i *inspector) (more bool, err error)
 }
 
 // part changes the next items, and moves the walk on.
-func (e *bulkEdit) part(ctx context.Context, i *inspector, q *dispatch.Queue, walk *fdbpq.Browse) (more bool, err error) {
+func (e *bulkEdit) part(
+	ctx context.Context, i *inspector, q *dispatch.Queue, walk *fdbpq.Browse,
+) (more bool, err error) {
+	redrives := e.op.Kind == fdbpq.OpRedriveItem
 	var ops []fdbpq.Op
+	visit := func(item *fdbpq.Browsed) bool {
+		if len(ops) == int(min(bulkBatch, e.most-e.done)) {
+			return false
+		}
+		if !redrives || item.DeadLetter != nil {
+			op := e.op
+			op.ID, op.Follows = item.ID, redrives && len(ops) > 0
+			ops = append(ops, op)
+		}
+		return true
+	}
+
 	var end fdbpq.BrowseEnd
 	err = i.run(ctx, i.slots, func() (err error) {
-		end, err = walk.Walk(ctx, i.options.DB, q.Target, i.options.Now(), func(item *fdbpq.Browsed) bool {
-			if len(ops) == int(min(bulkBatch, e.most-e.done)) {
-				return false
-			}
-			if e.op.Kind == fdbpq.OpRemove || item.DeadLetter != nil {
-				op := e.op
-				op.ID, op.Follows = item.ID, op.Kind == fdbpq.OpRedriveItem && len(ops) > 0
-				ops = append(ops, op)
-			}
-			return true
-		})
+		end, err = walk.Walk(ctx, i.options.DB, q.Target, i.options.Now(), visit)
 		return err
 	})
 	if err != nil {
@@ -98,6 +107,7 @@ func (e *bulkEdit) part(ctx context.Context, i *inspector, q *dispatch.Queue, wa
 	if err != nil {
 		return false, err
 	}
+
 	for n := range results {
 		switch err := results[n].Err; {
 		case err == nil:
@@ -107,9 +117,9 @@ func (e *bulkEdit) part(ctx context.Context, i *inspector, q *dispatch.Queue, wa
 				walk.After = &ops[n-1].ID
 			}
 			return true, nil
-		case !errors.Is(err, fdbpq.ErrNotFound) && !errors.Is(err, fdbpq.ErrLeased) && !errors.Is(err, fdbpq.ErrNotDeadLetter):
+		case classify(err).code != subjects.CodeNotFound && classify(err).code != subjects.CodeConflict:
 			return false, err
-		case e.op.Kind == fdbpq.OpRedriveItem: // the others have not been tried
+		case redrives: // the others have not been tried
 			walk.After = &ops[n].ID
 			return true, nil
 		}

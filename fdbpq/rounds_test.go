@@ -321,7 +321,7 @@ func TestWithoutGroupsNothingIsAdded(t *testing.T) {
 		push, push, headers, withDelay(push, time.Hour), pop, opPopMax,
 		push, lease, of(fdbpq.OpExtend), of(fdbpq.OpNak), lease, of(fdbpq.OpAck),
 		push, opPeekMin, opLen, of(fdbpq.OpGet), of(fdbpq.OpRank), of(fdbpq.OpMove), of(fdbpq.OpRemove),
-		push, lease, of(fdbpq.OpTerm), of(fdbpq.OpPurge), pop,
+		push, lease, of(fdbpq.OpTerm), pop,
 		withTTL(push, time.Hour), lease, of(fdbpq.OpRelease), pop, restore,
 	} {
 		o.Queue, o.ID, o.Token = q, id, token

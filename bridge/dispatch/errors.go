@@ -32,15 +32,16 @@ var errClosed = fmt.Errorf("%w: the service is shutting down: try again", ErrUna
 // errSettles is for requests whose time is up while a batch of unknown outcome is not settled.
 var errSettles = fmt.Errorf("%w: the store does not answer, and the request got no item: try again", ErrUnavailable)
 
-var errLate = fmt.Errorf("%w: the store does not answer; the request may or may not have been carried out, and what a pop took goes back",
-	ErrUnknownOutcome)
+var errLate = fmt.Errorf("%w: the store does not answer; %s", ErrUnknownOutcome, mayBeDone)
+
+// mayBeDone is true of every request of unknown outcome.
+const mayBeDone = "the request may or may not have been carried out, and what a pop took goes back"
 
 // batchError returns the error of a batch as its requests are to hear it.
 func batchError(err error) error {
 	switch {
 	case kv.MaybeCommitted(err):
-		return fmt.Errorf("%w: the request may or may not have been carried out, and what a pop took goes back: %w",
-			ErrUnknownOutcome, err)
+		return fmt.Errorf("%w: %s: %w", ErrUnknownOutcome, mayBeDone, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: the store did not answer in time, the request was not run: try again", ErrUnavailable)
 	case errors.Is(err, context.Canceled):

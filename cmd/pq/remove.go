@@ -139,8 +139,8 @@ func (m *bulk) run([]string) error {
 	return m.print(reply{text, map[string]int64{m.member: n}}, m.json)
 }
 
-// untilDone makes as many requests as it takes, with a progress bar on a terminal, and returns with how
-// many items. A signal ends it after a request.
+// untilDone makes as many requests as it takes, with a progress bar on a terminal, and returns how
+// many items that were. A signal ends it after a request.
 func (m *bulk) untilDone(ctx context.Context, s *session) (n int64, err error) {
 	var bar *terminal.Progress
 	if terminal.Is(m.cmd.ErrOrStderr()) {

@@ -16,8 +16,8 @@ import (
 // to collect.
 //
 // It conflicts with all that changes how many items there are. Other changes that commit while it
-// runs are to items that it removes, and go with those. The error is ErrNoRoom, and then nothing has
-// changed, or one of the store.
+// runs are to items that it removes, and go with those. The error is ErrNoRoom, and then nothing
+// has changed, or one of the store.
 func (g *Ledger) Purge() (items int64, err error) {
 	counters := [][]byte{g.L.TotalKey()}
 	for _, s := range codec.HeldStates {
@@ -52,8 +52,8 @@ func (g *Ledger) Purge() (items int64, err error) {
 	return items, g.clearBeside(staged)
 }
 
-// clearBeside clears what belongs to items beside their own keys, but for those that staged pops have
-// yet to collect, and counts the bytes of these alone.
+// clearBeside clears what belongs to items beside their own keys, but for those that staged pops
+// have yet to collect, and counts the bytes of these alone.
 func (g *Ledger) clearBeside(staged []kv.KeyValue) error {
 	counts := g.CountsBytes()
 	g.Tx.Clear(g.L.BytesKey())

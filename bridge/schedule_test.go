@@ -79,7 +79,7 @@ func TestScheduleBadInput(t *testing.T) {
 	e := start(t, testenv.Options{})
 	good := scheduled(t, e, "pq.jobs", `{"id":"a","cron":"@daily"}`)
 	for payload, words := range map[string]string{
-		``:                                      `it is empty: want an object such as {"id":"nightly"`,
+		``:                                      `it is empty: want a JSON object with members of id, cron,`,
 		`{"id":"a","run":1}`:                    "run: 1: want true or false",
 		`{"id":"a","run":true,"cron":"@daily"}`: "run: want nothing else beside the id",
 		`{"id":"a"}`:                            "cron: want it or every",
@@ -102,11 +102,11 @@ func TestScheduleBadInput(t *testing.T) {
 		}
 	}
 	for payload, words := range map[string]string{
-		``:             `it is empty: want an object such as {"id":"nightly"}`,
+		``:             `it is empty: want a JSON object with members of id`,
 		`{}x`:          "something comes after the object",
-		`[]`:           "it is a JSON array",
-		`{"id":1}`:     `id: 1: want a text, as in {"id":"nightly"}`,
-		`{"name":"a"}`: `unknown field "name": want an object such as {"id":"nightly"}`,
+		`[]`:           "[]: want a JSON object with members of id",
+		`{"id":1}`:     `id: 1: want a text in quotes`,
+		`{"name":"a"}`: `unknown member "name": want a JSON object with members of id`,
 	} {
 		if err := refused(t, e, 400, "pq.jobs.unschedule", nil, []byte(payload)); !strings.Contains(err.Text, words) {
 			t.Errorf("%s: %v: want %q", payload, err, words)

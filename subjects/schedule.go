@@ -21,11 +21,13 @@ type ScheduleChange struct {
 
 // ParseScheduleChange reads the payload of a Schedule. Errors wrap schedule.ErrInvalid.
 func ParseScheduleChange(payload []byte) (c ScheduleChange, err error) {
-	if c, err = schedule.Decode[ScheduleChange](payload, schedule.Example); err != nil {
+	if c, err = schedule.Decode[ScheduleChange](payload); err != nil {
 		return c, err
 	}
 
-	var given struct{ Paused *bool }
+	var given struct {
+		Paused *bool `json:"paused"`
+	}
 	_ = json.Unmarshal(payload, &given) // Decode has read it
 	bare := reflect.DeepEqual(c.Schedule, schedule.Schedule{ID: c.ID, Paused: c.Paused})
 	switch c.pauses = bare && given.Paused != nil && !c.Run; {
@@ -70,7 +72,7 @@ type scheduleID struct {
 
 // ParseUnschedule reads the payload of an Unschedule, {"id":"nightly"}. Errors wrap schedule.ErrInvalid.
 func ParseUnschedule(payload []byte) (id string, err error) {
-	named, err := schedule.Decode[scheduleID](payload, `{"id":"nightly"}`)
+	named, err := schedule.Decode[scheduleID](payload)
 	return named.ID, err
 }
 

@@ -308,7 +308,9 @@ func TestConfigured(t *testing.T) {
 			t.Fatal(err)
 		}
 		for bad, want := range map[string]string{
-			`[]`:                           "want an object",
+			`[]`:                           `want a JSON object, such as {"pq.orders"`,
+			`{"pq.a":{},"pq.a":{}}`:        `"pq.a" given twice`,
+			`{"pq.a":{"Stream":"S"}}`:      `pq.a: unknown member "Stream"`,
 			`{"orders":{"stream":"S"}}`:    `"orders": want a queue`,
 			`{"pq.a.push":{"stream":"S"}}`: `"pq.a.push": want a queue`,
 			`{"pq.orders":{}}`:             `pq.orders: stream: ""`,

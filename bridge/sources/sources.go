@@ -27,6 +27,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/internal/strictjson"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -138,8 +139,8 @@ func (s *Sources) Each(f func(queue fdbpq.QueueName, state *settings.SourceState
 // Parse reads Config.Configured from an object such as {"pq.orders":{"stream":"ORDERS"}}.
 func Parse(g subjects.Grammar, object []byte) (map[fdbpq.QueueName]string, error) {
 	var members map[string]json.RawMessage
-	if err := json.Unmarshal(object, &members); err != nil {
-		return nil, fmt.Errorf(`%w: want an object such as {"pq.orders":{"stream":"ORDERS"}}`, err)
+	if err := strictjson.Unmarshal(object, &members); err != nil {
+		return nil, fmt.Errorf(`%w, such as {"pq.orders":{"stream":"ORDERS"}}`, err)
 	}
 
 	configured := make(map[fdbpq.QueueName]string, len(members))

@@ -61,7 +61,7 @@ func TestSchedulesPage(t *testing.T) {
 	text := testenv.Documents(t, root)[root+"/docs/schedules.md"]
 	_, rest, _ := strings.Cut(text, "```json\n")
 	block, _, found := strings.Cut(rest, "```")
-	s, err := schedule.Decode[client.Schedule]([]byte(block), schedule.Example)
+	s, err := schedule.Decode[client.Schedule]([]byte(block))
 	if err != nil || !found {
 		t.Fatalf("%q: %v", block, err)
 	}

@@ -1,17 +1,15 @@
 package schedule
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/pqbridge/pqbridge/internal/strictjson"
 )
 
 // Bounds of a schedule.
@@ -90,71 +88,22 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
-	if err != nil {
-		return fmt.Errorf("%q is no duration: want one such as \"15m\"", text)
-	}
 	*d = Duration(parsed)
-	return nil
+	return err
 }
+
+// Want says what UnmarshalText reads.
+func (Duration) Want() string { return `a duration such as "15m"` }
 
 // Example is a schedule that is right, for errors.
 const Example = `{"id":"nightly","cron":"0 3 * * *","zone":"Europe/Berlin","value":"aGk="}`
 
-// Decode reads the JSON of a value with the members of T and no others, such as the example. The
-// error wraps ErrInvalid.
-func Decode[T any](data []byte, example string) (v T, err error) {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err = d.Decode(&v); err == nil {
-		if _, more := d.Token(); more == io.EOF {
-			return v, nil
-		}
-		err = errors.New("something comes after the object")
+// Decode reads a schedule, or another object with members of one. The error wraps ErrInvalid.
+func Decode[T any](data []byte) (v T, err error) {
+	if err := strictjson.Unmarshal(data, &v); err != nil {
+		return v, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-
-	if name, given := badMember[T](data); name != "" {
-		return v, fmt.Errorf("%w: %s: %.64s: want %s", ErrInvalid, name, given, wanted(name, example))
-	}
-	what := strings.TrimPrefix(err.Error(), "json: ")
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		what = "it is a JSON " + wrong.Value
-	} else if err == io.EOF {
-		what = "it is empty"
-	}
-	return v, fmt.Errorf("%w: %s: want an object such as %s", ErrInvalid, what, example)
-}
-
-// badMember returns a member that T cannot have so; "" if there is none.
-func badMember[T any](data []byte) (name string, given json.RawMessage) {
-	var members map[string]json.RawMessage
-	_ = json.Unmarshal(data, &members) // then there are none
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		var v T
-		alone, _ := json.Marshal(map[string]json.RawMessage{name: members[name]}) // they were read
-		if json.Unmarshal(alone, &v) != nil {
-			return name, members[name]
-		}
-	}
-	return "", nil
-}
-
-// wanted says what a member of another type has to be.
-func wanted(member, example string) string {
-	switch strings.ToLower(member) { // as encoding/json takes them
-	case "priority":
-		return "a whole number such as 5"
-	case "value":
-		return `Base64 such as "aGk="`
-	case "headers":
-		return `lists of texts, such as {"Pq-Group":["a"]}`
-	case "every", "jitter":
-		return `a duration such as "15m"`
-	case "until":
-		return `a time such as "2027-01-01T00:00:00Z"`
-	case "paused", "run":
-		return "true or false"
-	}
-	return "a text, as in " + example
+	return v, nil
 }
 
 // Check returns an error that wraps ErrInvalid unless the schedule can be set.

@@ -79,13 +79,13 @@ func TestTimes(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for data, want := range map[string]string{
-		``:                             "it is empty: want an object such as {",
-		`[]`:                           "it is a JSON array: want an object",
+		``:                             "it is empty: want a JSON object with members of id",
+		`[]`:                           "[]: want a JSON object with members of id, cron, ",
 		`{"id":"a"}`:                   "cron: want it or every",
 		`{"id":"a","cron":"@daily"} x`: "something comes after",
 		`{"id":"a","cron":"@daily","every":"1s"}`:          "cron: want it or every",
-		`{"id":"a","corn":"@daily"}`:                       `unknown field "corn"`,
-		`{"id":"a","cron":7}`:                              `cron: 7: want a text, as in {"id":`,
+		`{"id":"a","corn":"@daily"}`:                       `unknown member "corn"`,
+		`{"id":"a","cron":7}`:                              `cron: 7: want a text in quotes`,
 		`{"id":"a","cron":"0 3 * *"}`:                      "cron: \"0 3 * *\"",
 		`{"id":"a","cron":"0 0 3 * * *"}`:                  "cron: ",
 		`{"id":"a","cron":"60 3 * * *"}`:                   "cron: ",
@@ -122,16 +122,16 @@ func TestCheck(t *testing.T) {
 		`{"id":"a","every":"1m","jitter":"2h"}`:            "jitter: 2h",
 		`{"id":"a","every":"1m","if_missed":"no"}`:         `if_missed: "no": want "once", "skip" or "all"`,
 		`{"id":"a","every":"1m","overlap":"no"}`:           `overlap: "no": want "allow" or "skip"`,
-		`{"id":"a","every":"1m","until":"soon"}`:           `until: "soon": want a time such as "2027-01-01T00:00:00Z"`,
+		`{"id":"a","every":"1m","until":"soon"}`:           `until: "soon": want a time such as "2030-01-31T12:00:00Z"`,
 		`{"id":"a","every":"1m","value":"%"}`:              `value: "%": want Base64 such as "aGk="`,
 		" \n":                                              "it is empty",
-		`{"id":"a","every":"1m","priority":"1"}`:           `priority: "1": want a whole number such as 5`,
+		`{"id":"a","every":"1m","priority":"1"}`:           `priority: "1": want an integer, such as 5`,
 		`{"id":"a","every":"1m","paused":"yes"}`:           `paused: "yes": want true or false`,
-		`{"id":"a","Until":1}`:                             `Until: 1: want a time such as`,
+		`{"id":"a","Until":1}`:                             `unknown member "Until": want a JSON object with members of id, cron, `,
 		`{"id":"a","every":"1m","value":"` + strings.Repeat("aaaa", MaxContent/3+1) + `"}`: "value: value and headers have",
-		`{"id":"a","every":"1m","headers":{"a":"b"}}`:                                      `headers: {"a":"b"}: want lists of texts, such as {`,
+		`{"id":"a","every":"1m","headers":{"a":"b"}}`:                                      `headers.a: "b": want an array of texts`,
 	} {
-		s, err := Decode[Schedule]([]byte(data), Example)
+		s, err := Decode[Schedule]([]byte(data))
 		if err == nil {
 			err = s.Check()
 		}

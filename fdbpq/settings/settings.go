@@ -3,7 +3,7 @@
 // fdbpq), on the wire and on the command line (package subjects) follows from the table.
 //
 // A new setting is a field of Settings and a row of the table, besides what it does. The package
-// depends on nothing and does no I/O.
+// does no I/O.
 package settings
 
 import "time"

@@ -1,29 +1,29 @@
 package settings
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pqbridge/pqbridge/internal/strictjson"
 )
 
 // Source is the setting source: a stream of NATS JetStream that a queue draws from, and how messages
 // become items.
 type Source struct {
-	Stream string // its name
-	Domain string // the JetStream domain that it is in, "" for that of the bridge's account
-	Filter string // a subject that messages match, with wildcards or without; "" is any
+	Stream string `json:"stream"` // its name
+	Domain string `json:"domain"` // the JetStream domain that it is in, "" for that of the bridge's account
+	Filter string `json:"filter"` // a subject that messages match, with wildcards or without; "" is any
 	// Priority and Group say where an item has them from; nil is priority 0 and no group.
-	Priority, Group *SourceField
+	Priority *SourceField `json:"priority"`
+	Group    *SourceField `json:"group"`
 	// Start is "", "all", "new" or the sequence of the first message. "" is "all".
-	Start SourceStart
+	Start SourceStart `json:"start"`
 	// OnBad says what becomes of a message that cannot be an item: "", "dead_letter" or "stop". "" is
 	// "dead_letter".
 	OnBad string `json:"on_bad"`
@@ -33,8 +33,8 @@ type Source struct {
 
 // SourceField is a Header of a message, a Token of its subject, from 1 on, or a fixed Value.
 type SourceField struct {
-	Header string
-	Token  int
+	Header string `json:"header"`
+	Token  int    `json:"token"`
 	Value  *int64 `json:"-"`
 }
 
@@ -77,24 +77,20 @@ type SourceConsumer struct {
 	Newest   time.Time `json:"newest,omitzero"`
 }
 
-// ParseSource reads a Source strictly. The error says which member is wrong, and what is right.
+// ParseSource reads a Source. The error says which member is wrong, and what is right.
 func ParseSource(text string) (s Source, err error) {
-	d := json.NewDecoder(strings.NewReader(text))
-	d.DisallowUnknownFields()
-	if err = d.Decode(&s); err == nil {
-		if _, more := d.Token(); more != io.EOF {
-			err = errors.New("something after the object")
-		}
-	}
-	if err = cmp.Or(err, s.check()); err == nil && len(text) > 2048 {
+	err = cmp.Or(strictjson.Unmarshal([]byte(text), &s), s.check())
+	if err == nil && len(text) > 2048 {
 		err = fmt.Errorf("%d bytes: want at most 2048", len(text))
-	}
-	if err != nil {
-		err = fmt.Errorf(`%s: want an object such as {"stream":"ORDERS","filter":"orders.>","priority":{"header":"X-Priority"},"start":"all"}`,
-			strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return s, err
 }
+
+// What the types of members refuse; what they want is said by Want.
+var (
+	errNoField = errors.New("no field of a message")
+	errNoStart = errors.New("no start")
+)
 
 func checkSource(text string) error {
 	_, err := ParseSource(text)
@@ -128,23 +124,29 @@ func (f *SourceField) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	type plain SourceField
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode((*plain)(f)); err != nil || (f.Header == "") == (f.Token == 0) || f.Token < 0 || f.Token > 64 {
-		return fmt.Errorf(`priority or group: %.64s: want a priority, {"header":name} or {"token":n}, with n from 1 to 64`, b)
+	if err := strictjson.Unmarshal(b, (*plain)(f)); err != nil || (f.Header == "") == (f.Token == 0) || f.Token < 0 || f.Token > 64 {
+		return cmp.Or(err, errNoField)
 	}
 	f.Value = nil
 	return nil
+}
+
+// Want says what UnmarshalJSON reads.
+func (SourceField) Want() string {
+	return `a number, {"header":"X-Name"} or {"token":3}, with a token from 1 to 64`
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (s *SourceStart) UnmarshalJSON(b []byte) error {
 	text := strings.Trim(string(b), `"`)
 	if *s = SourceStart(text); text != "all" && text != "new" && (s.Sequence() == 0 || b[0] == '"') {
-		return fmt.Errorf(`start: %.64s: want "all", "new" or a sequence from 1 on`, b)
+		return errNoStart
 	}
 	return nil
 }
+
+// Want says what UnmarshalJSON reads.
+func (SourceStart) Want() string { return `"all", "new" or a sequence from 1 on` }
 
 // Sequence is the sequence of the first message, 0 without one.
 func (s SourceStart) Sequence() uint64 {
@@ -199,7 +201,7 @@ func WithStartOf(source, before string) string {
 	}
 	var members map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(source), &members)
-	maps.DeleteFunc(members, func(name string, _ json.RawMessage) bool { return strings.EqualFold(name, "start") })
+	delete(members, "start")
 	if was.Start != "" {
 		members["start"] = was.Start.json()
 	}

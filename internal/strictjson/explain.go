@@ -1,0 +1,111 @@
+package strictjson
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// explain says in words of JSON what is wrong with a value that cannot be read.
+func explain(data []byte, to any, err error) error {
+	var wrong *json.SemanticError
+	if !errors.As(err, &wrong) {
+		return fmt.Errorf("%s: want %s", malformed(data, err), wanted(reflect.TypeOf(to)))
+	}
+	if wrong.Err == json.ErrUnknownName {
+		return fmt.Errorf("unknown member %s: want %s", Quote(wrong.JSONPointer.LastToken()), wanted(wrong.GoType))
+	}
+
+	value, _ := jsontext.NewDecoder(bytes.NewReader(data[wrong.ByteOffset:]), strict).ReadValue() // it was read before
+	if wrong.JSONPointer == "" {
+		return fmt.Errorf("%s: want %s", shown(value), wanted(reflect.TypeOf(to)))
+	}
+	want := "a value, or leave it out"
+	if wrong.JSONKind != jsontext.KindNull {
+		want = wanted(wrong.GoType)
+	}
+	return fmt.Errorf("%s: %s: want %s", place(wrong.JSONPointer), shown(value), want)
+}
+
+// malformed says why a text is not a value of JSON.
+func malformed(data []byte, err error) string {
+	var syntax *jsontext.SyntacticError
+	value, bad := jsontext.NewDecoder(bytes.NewReader(data), strict).ReadValue()
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &syntax):
+		return Quote(syntax.JSONPointer.LastToken()) + " given twice"
+	case bad == nil:
+		return shown(bytes.TrimSpace(data[len(value):])) + ": something comes after the object"
+	case len(bytes.TrimSpace(data)) == 0:
+		return "it is empty"
+	}
+	return shown(data) + ": not JSON"
+}
+
+// place is a pointer as people write it, such as priority.token.
+func place(p jsontext.Pointer) string {
+	var parts []string
+	for token := range p.Tokens() {
+		if quoted := Quote(token); token == "" || quoted != `"`+token+`"` {
+			token = quoted
+		}
+		parts = append(parts, token)
+	}
+	return strings.Join(parts, ".")
+}
+
+// wanted says what a value of a type is in JSON.
+func wanted(t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if self, ok := reflect.Zero(t).Interface().(interface{ Want() string }); ok {
+		return self.Want()
+	}
+
+	switch t {
+	case reflect.TypeFor[time.Duration]():
+		return `a duration with a unit such as "30s" or "1h30m", or nanoseconds`
+	case reflect.TypeFor[time.Time]():
+		return `a time such as "2030-01-31T12:00:00Z"`
+	case reflect.TypeFor[[]byte]():
+		return `Base64 such as "aGk="`
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a text in quotes"
+	case reflect.Slice:
+		return "an array" + ofTexts(t)
+	case reflect.Map:
+		return "a JSON object" + ofTexts(t)
+	case reflect.Struct:
+		return "a JSON object with members of " + strings.Join(names(t), ", ")
+	}
+	return "an integer, such as 5"
+}
+
+// ofTexts says more about an array or an object, if it is one of texts.
+func ofTexts(t reflect.Type) string {
+	if t.Elem().Kind() == reflect.String {
+		return " of texts"
+	}
+	return ""
+}
+
+// names returns those of the members of a struct.
+func names(t reflect.Type) (list []string) {
+	for _, field := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
+			list = append(list, name)
+		}
+	}
+	return list
+}

@@ -1,0 +1,97 @@
+package subjects_test
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Each object that a client or an operator writes has names exactly as they are spelled, each once, and
+// no others, in objects within it as well.
+func TestNamesAreExact(t *testing.T) {
+	type parse = func([]byte) error
+	items := func(v subjects.Verb) parse {
+		return func(b []byte) error { _, err := subjects.ParseItemOptions(v, b); return err }
+	}
+	ack := func(b []byte) error { _, err := subjects.ParseAck(b); return err }
+	pop := func(b []byte) error { _, err := subjects.ParsePopOptions(b); return err }
+	change := func(b []byte) error { _, err := subjects.ParseChange(b); return err }
+	schedule := func(b []byte) error { _, err := subjects.ParseScheduleChange(b); return err }
+	const source = `{"stream":"S","domain":"D","filter":"a.>","priority":{"token":1},"group":{"header":"H"},"start":"all","on_bad":"stop","when_full":"wait"}`
+
+	for _, test := range []struct {
+		prefix, object string
+		parse          parse
+	}{
+		{"", `{"batch":2,"ack_wait":"1s","max_bytes":9,"expires":"1s","idle_heartbeat":"1s","no_wait":true,"frames":true,"id":"a"}`, pop},
+		{"", `{"cancel":"a"}`, pop},
+		{"+ACK ", `{"also":["a"]}`, ack},
+		{"+NXT ", `{"also":["a"],"batch":2}`, ack},
+		{"-NAK ", `{"delay":"1s","snooze":true,"reason":"r"}`, ack},
+		{"", `{"state":"ready","end":"min","after":"a","limit":1,"value_bytes":1,"match":"m","headers":{"A":"b"}}`,
+			func(b []byte) error { _, err := subjects.ParseItemsOptions(b); return err }},
+		{"", `{"ids":["a"],"value_bytes":1}`, items(subjects.Get)},
+		{"", `{"id":"a"}`, items(subjects.Remove)},
+		{"", `{"id":"a","end":"max"}`, items(subjects.Rank)},
+		{"", `{"ids":["a"],"priority":1}`, items(subjects.Move)},
+		{"", `{"ids":["a"]}`, items(subjects.Release)},
+		{"", `{"max":1}`, items(subjects.Redrive)},
+		{"", `{"state":"ready"}`, func(b []byte) error { _, err := subjects.ParsePurge(b); return err }},
+		{"", `{"after":"a","limit":1}`, func(b []byte) error { _, err := subjects.ParseListOptions(b); return err }},
+		{"", all[:len(all)-1] + `,"source":` + source + `}`, change},
+		{"", `{"id":"a","cron":"@daily","zone":"UTC","priority":1,"value":"aGk=","headers":{"A":["b"]},"jitter":"1s",` +
+			`"if_missed":"all","overlap":"skip","until":"2030-01-01T00:00:00Z","paused":false}`, schedule},
+		{"", `{"id":"a","every":"1m"}`, schedule},
+		{"", `{"id":"a","run":true}`, schedule},
+		{"", `{"id":"a"}`, func(b []byte) error { _, err := subjects.ParseUnschedule(b); return err }},
+		{"", source, func(b []byte) error { _, err := settings.ParseSource(string(b)); return err }},
+		{"", `{"stream":"S","priority":5,"start":7}`, func(b []byte) error { _, err := settings.ParseSource(string(b)); return err }},
+	} {
+		if err := test.parse([]byte(test.prefix + test.object)); err != nil {
+			t.Errorf("%s: %v", test.object, err)
+		}
+		for _, wrong := range mangled(test.object) {
+			err := test.parse([]byte(test.prefix + wrong))
+			if err == nil || !strings.Contains(err.Error(), "want ") {
+				t.Errorf("%s: %v", wrong, err)
+			} else if text := err.Error(); strings.Contains(text, "Go ") || strings.Contains(text, "json") || strings.Contains(text, "subjects.") {
+				t.Errorf("%s: the error has words of Go: %v", wrong, err)
+			}
+		}
+	}
+}
+
+// mangled returns an object with each of its names in another case, given twice, in two cases, and of
+// null or another type, and with a name that is not known.
+func mangled(object string) (list []string) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal([]byte(object), &members) != nil || members == nil {
+		return nil
+	}
+	list = append(list, object[:len(object)-1]+`,"heard_of":1}`, object+"{}", object[1:])
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		value := string(members[name])
+		member := `"` + name + `":` + value
+		with := func(other string) { list = append(list, strings.Replace(object, member, other, 1)) }
+		title := strings.ToUpper(name[:1]) + name[1:]
+		if name[:1] != title[:1] { // not a header
+			with(`"` + title + `":` + value)
+			with(member + `,"` + title + `":` + value)
+			with(`"` + strings.ToUpper(name) + `":` + value)
+		}
+		with(member + "," + member)
+		with(`"` + name + `":[{}]`)
+		if !strings.Contains(object, `"ttl"`) { // null resets a setting
+			with(`"` + name + `":null`)
+		}
+		for _, inner := range mangled(value) {
+			with(`"` + name + `":` + inner)
+		}
+	}
+	return list
+}

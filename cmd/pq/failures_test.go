@@ -91,6 +91,23 @@ func (c *cli) failsEverywhere(words string, flags ...string) {
 	}
 }
 
+// A group of commands and a page of help do nothing by themselves, and refuse what they do not know.
+func TestUnknownCommands(t *testing.T) {
+	c := &cli{t: t, server: "nats://127.0.0.1:1"}
+	root, _ := newRoot()
+	for _, cmd := range append(root.Commands(), root) {
+		if name := cmd.Name(); cmd.HasSubCommands() || name == "connection" {
+			args := strings.Fields(strings.TrimPrefix(cmd.CommandPath(), "pq"))
+			c.fails(exitUsage, `unknown command "typo"`, append(args, "typo", "jobs", "x")...)
+			if c.ok("", append(args, "--help")...) != c.ok("", append([]string{"help"}, args...)...) {
+				t.Errorf("pq %s has two pages of help", name)
+			}
+		}
+	}
+	c.fails(exitUsage, "want one of add, ls, pause, resume, rm, run", "schedule")
+	c.ok("", "connection")
+}
+
 func TestEveryCommandIsTried(t *testing.T) {
 	tried := []string{"completion", "help", "connection"} // these ask nobody
 	tried = append(tried, "dashboard")                    // which goes on, and says it on its pages

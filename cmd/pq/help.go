@@ -54,10 +54,10 @@ func addHelp(root *cobra.Command, groups []group) {
 				fmt.Fprintf(&list, "  %-21s%s\n", g.title, strings.Join(names, "  "))
 			}
 			_, _ = fmt.Fprintf(out, rootUsage, list.String(), root.Example)
-		case cmd.Runnable():
-			_, _ = fmt.Fprint(out, usage(cmd))
-		default: // a page of help
+		case cmd.HasSubCommands() || cmd.Name() == connectionTopic:
 			_, _ = fmt.Fprintf(out, "Flags:\n%s\nExamples:\n%s\n", cmd.InheritedFlags().FlagUsages(), cmd.Example)
+		default:
+			_, _ = fmt.Fprint(out, usage(cmd))
 		}
 	})
 }
@@ -89,10 +89,12 @@ func newHelp() *cobra.Command {
 	}
 }
 
+const connectionTopic = "connection"
+
 // newConnectionTopic is a page of help: it has nothing to run.
 func newConnectionTopic() *cobra.Command {
 	return &cobra.Command{
-		Use: "connection",
+		Use: connectionTopic,
 		Long: `Every command takes these flags, also as the variables in brackets. What is not
 set comes from the context that is named, or else the one that nats context
 select has selected. The server is nats://127.0.0.1:4222 unless one is named.`,

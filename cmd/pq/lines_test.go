@@ -119,8 +119,10 @@ func TestInputThatIsTooLarge(t *testing.T) {
 	// The largest values that fit.
 	largest := strings.Repeat("x", max)
 	c.ok(largest, "push", "jobs")
-	c.ok(largest+"\r\n"+largest, "push", "jobs", "--lines")
+	c.ok(largest+"\n"+largest, "push", "jobs", "--lines")
 	c.prints("3\n", "len", "jobs")
+	c.ok("a\r\n\rb", "push", "some", "--lines") // only a line feed ends a line
+	c.prints("a\r\n\rb\n", "pop", "some", "--all")
 
 	// Of input that breaks, part of a line is not pushed.
 	in := io.MultiReader(strings.NewReader("whole\nhal"), iotest.ErrReader(errors.New("bad disk")))

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -48,13 +50,39 @@ func newRoot() (root *cobra.Command, started *bool) {
 		root.AddCommand(g.commands...)
 	}
 	root.AddCommand(newConnectionTopic())
+	for _, cmd := range root.Commands() {
+		if !cmd.Runnable() {
+			refuseUnknown(cmd)
+		}
+	}
 	addHelp(root, groups)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Explain(err) })
 	return root, started
 }
 
+// refuseUnknown makes a group of commands, or a page of help, refuse what it does not know. By itself
+// cobra would print its help.
+func refuseUnknown(cmd *cobra.Command) {
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		var names []string
+		for _, c := range cmd.Commands() {
+			names = append(names, c.Name())
+		}
+		switch {
+		case len(names) > 0 && len(args) > 0:
+			return fmt.Errorf("unknown command %q: want one of %s", args[0], strings.Join(names, ", "))
+		case len(names) > 0:
+			return fmt.Errorf("the command is missing: want one of %s", strings.Join(names, ", "))
+		case len(args) > 0:
+			return fmt.Errorf("unknown command %q: %s is a page of help", args[0], cmd.CommandPath())
+		}
+		return nil
+	}
+	cmd.RunE = func(*cobra.Command, []string) error { return cmd.Help() }
+}
+
 // offline reports whether a command needs no server, so that nothing in the environment can be
 // wrong. The completion of a queue's name reads the environment itself.
 func offline(cmd *cobra.Command) bool {
-	return slices.Contains([]string{"completion", "help", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, cmd.Name())
+	return slices.Contains([]string{"completion", "help", connectionTopic, cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, cmd.Name())
 }

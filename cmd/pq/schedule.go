@@ -70,13 +70,17 @@ func newScheduleAdd(a *app) *cobra.Command {
 there. A schedule with the same ID is replaced.`,
 		Example: `  pq schedule add jobs nightly report --cron "0 3 * * *" --zone Europe/Berlin
   pq schedule add jobs poll --every 15m --overlap skip --priority -5`,
-	}, "the schedule may be set", func(ctx context.Context, session *session, args []string) (reply, error) {
-		s.ID, s.Value = args[0], []byte(strings.Join(args[1:], " "))
+	}, "the schedule may be set", func(ctx context.Context, session *session, _ []string) (reply, error) {
+		record, err := session.queue.SetSchedule(ctx, s)
+		return reply{text: fmt.Sprintln(timeOrDash(record.Next)), json: record}, err
+	})
+	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
+		s.ID, s.Value = args[1], []byte(strings.Join(args[2:], " "))
 		s.Priority, s.Every, s.Jitter = int64(priority), schedule.Duration(every), schedule.Duration(jitter)
 		for _, h := range headers {
 			name, value, err := headerFlag(h)
 			if err != nil {
-				return reply{}, exit.UsageError{Err: err}
+				return exit.UsageError{Err: err}
 			}
 			if s.Headers == nil {
 				s.Headers = map[string][]string{}
@@ -86,13 +90,15 @@ there. A schedule with the same ID is replaced.`,
 		if until != "" {
 			at, err := time.Parse(time.RFC3339, until)
 			if err != nil {
-				return reply{}, exit.UsageError{Err: errors.New("--until: want a time such as 2030-01-02T15:04:05Z")}
+				return exit.UsageError{Err: errors.New("--until: want a time such as 2030-01-02T15:04:05Z")}
 			}
 			s.Until = at
 		}
-		record, err := session.queue.SetSchedule(ctx, s)
-		return reply{text: fmt.Sprintln(timeOrDash(record.Next)), json: record}, err
-	})
+		if err := checkSchedule(s); err != nil {
+			return exit.UsageError{Err: err}
+		}
+		return nil
+	}
 	set := cmd.Flags()
 	set.StringVar(&s.Cron, "cron", "", "`EXPRESSION` of five fields, or @daily and such")
 	set.DurationVar(&every, "every", 0, "push at an interval of `DURATION`")
@@ -105,6 +111,14 @@ there. A schedule with the same ID is replaced.`,
 	set.StringVar(&until, "until", "", "`TIME` after which it ends, in RFC 3339")
 	flags.WithoutDefault(set, "every", "jitter")
 	return cmd
+}
+
+// checkSchedule returns what a bridge would refuse. A zone that is unknown here may be known there.
+func checkSchedule(s client.Schedule) error {
+	if _, err := time.LoadLocation(s.Zone); err != nil {
+		s.Zone = ""
+	}
+	return s.Check()
 }
 
 func newScheduleList(a *app) *cobra.Command {

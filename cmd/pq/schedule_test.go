@@ -51,8 +51,11 @@ func TestSchedule(t *testing.T) {
 		}
 	}
 
-	c.fails(exitUsage, "header", strings.Fields("schedule add jobs a --every 1s -H x")...)
-	c.fails(exitUsage, "want a time such as 2030", strings.Fields("schedule add jobs a --every 1s --until soon")...)
+	away := &cli{t: t, server: "nats://127.0.0.1:1"} // what is wrong is noticed before anything is sent
+	away.fails(exitUsage, "bad schedule: cron: ", "schedule", "add", "jobs", "a", "--cron", "0 3 * *")
+	away.fails(exitUsage, "bad schedule: every: ", "schedule", "add", "jobs", "a", "--every", "1ms")
+	away.fails(exitUsage, "header", strings.Fields("schedule add jobs a --every 1s -H x")...)
+	away.fails(exitUsage, "want a time such as 2030", strings.Fields("schedule add jobs a --every 1s --until soon")...)
 }
 
 // The page on schedules shows a request that a queue takes as it is.

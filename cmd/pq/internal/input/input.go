@@ -32,7 +32,7 @@ func TooLarge(max int64) error {
 	return fmt.Errorf("%w: the NATS server takes %d bytes at most, headers included", client.ErrTooLarge, max)
 }
 
-// Lines reads lines of limited length. Unlike a bufio.Scanner it returns no
+// Lines reads lines of limited length, which only a line feed ends. Unlike a bufio.Scanner it returns no
 // partial line before a read error.
 type Lines struct {
 	in     *bufio.Reader
@@ -41,8 +41,7 @@ type Lines struct {
 }
 
 func NewLines(in io.Reader, max int) *Lines {
-	const lineEnd = 2
-	return &Lines{in: bufio.NewReaderSize(in, max+lineEnd), max: max}
+	return &Lines{in: bufio.NewReaderSize(in, max+len("\n")), max: max}
 }
 
 // Next returns the next line, which the caller owns, and io.EOF after the last.
@@ -56,7 +55,7 @@ func (l *Lines) Next() ([]byte, error) {
 		return nil, fmt.Errorf("standard input, after line %d: %w", l.number, err)
 	}
 
-	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+	line = bytes.TrimSuffix(line, []byte("\n"))
 	if len(line) > l.max {
 		return nil, fmt.Errorf("line %d: %w", l.number+1, TooLarge(int64(l.max)))
 	}

@@ -15,6 +15,10 @@ import (
 // and rides through restarts of bridges and NATS servers. Each job is done at least once, and by
 // one worker at a time as long as that extends its lease in time.
 //
+// A process that is frozen for longer than its leases, as by SIGSTOP, costs one delivery more than
+// one that dies: while there is room for another job, a request for one waits at a bridge, and gets
+// what the frozen process has lost.
+//
 // The connection should reconnect indefinitely: nats.MaxReconnects(-1). Otherwise the NATS client
 // closes it after two minutes without a server, and Run returns.
 //

@@ -149,7 +149,7 @@ func newGuide(t *testing.T) *guide {
 // bash returns a command that runs lines of the guide, in the root of the repository but with
 // another folder bin.
 func (g *guide) bash(code string) *exec.Cmd {
-	code = strings.NewReplacer("$PWD/bin", g.bin, " bin/", " "+g.bin+"/", "\nbin/", "\nexec "+g.bin+"/", "\npq work", "\nexec pq work").Replace("\n" + code)
+	code = strings.NewReplacer("$PWD/bin", g.bin, " bin/", " "+g.bin+"/", "\nbin/", "\nexec "+g.bin+"/", "\npq work", "\nexec pq work", " &\n", "\n").Replace("\n" + code)
 	cmd := harness.CommandContext(g.Context(), "bash", "-e", "-o", "pipefail", "-c", "PATH="+g.bin+":$PATH"+code)
 	cmd.Dir, cmd.Env = root, g.env
 	return cmd

@@ -1,10 +1,9 @@
 package subjects
 
 import (
-	"encoding/json"
-	"math"
-	"slices"
 	"time"
+
+	"github.com/pqbridge/pqbridge/internal/strictjson"
 )
 
 // QueueConsumer is a consumer of a queue, through which programs written for JetStream take its
@@ -13,50 +12,32 @@ import (
 //	{"name":"worker","order":"min","ack_wait":"1m0s","max_deliver":5,"max_ack_pending":1000,
 //	 "created":"2026-11-23T08:37:57.685968Z","description":"sends the mail"}
 type QueueConsumer struct {
-	Name string
+	Name string `json:"name,omitzero"`
 	// Order is the end of the queue where it begins: "min" or "max".
-	Order string
+	Order string `json:"order,omitzero"`
 	// AckWait is how long its leases are; 0 is the setting of the queue.
-	AckWait time.Duration
+	AckWait time.Duration `json:"ack_wait,omitzero"`
 	// MaxDeliver is after how many deliveries it gives an item up; 0 sets no limit besides that of the
 	// queue.
-	MaxDeliver int
+	MaxDeliver int `json:"max_deliver,omitzero"`
 	// MaxAckPending is the most items that it may have outstanding; 0 is no limit.
-	MaxAckPending int
+	MaxAckPending int `json:"max_ack_pending,omitzero"`
 	// InactiveThreshold is after how long it goes if nobody pulls; 0 is never.
-	InactiveThreshold time.Duration
-	Created           time.Time
+	InactiveThreshold time.Duration `json:"inactive_threshold,omitzero"`
+	Created           time.Time     `json:"created,omitzero"`
 	// Description is its description, or the beginning of that.
-	Description string
-}
-
-// members is what the object of a QueueConsumer may have.
-func (c *QueueConsumer) members() members {
-	const most = math.MaxInt64
-	return members{
-		{name: "name", to: &c.Name}, {name: "order", to: &c.Order}, {name: "ack_wait", to: &c.AckWait, most: most},
-		{name: "max_deliver", to: &c.MaxDeliver, most: most}, {name: "max_ack_pending", to: &c.MaxAckPending, most: most},
-		{name: "inactive_threshold", to: &c.InactiveThreshold, most: most}, {name: "created", to: &c.Created, most: 9999},
-		{name: "description", to: &c.Description},
-	}
+	Description string `json:"description,omitzero"`
 }
 
 // MarshalJSON implements json.Marshaler.
 func (c QueueConsumer) MarshalJSON() ([]byte, error) {
-	if object := c.members().encode(); object != nil {
-		return object, nil
-	}
-	return []byte("{}"), nil
+	type plain QueueConsumer
+	return strictjson.Marshal(plain(c)), nil
 }
 
 // UnmarshalJSON implements json.Unmarshaler. It ignores members that it does not know.
 func (c *QueueConsumer) UnmarshalJSON(data []byte) error {
+	type plain QueueConsumer
 	*c = QueueConsumer{}
-	list := c.members()
-	return eachMember(data, func(name string, value json.RawMessage) error {
-		if i := slices.IndexFunc(list, func(m member) bool { return m.name == name }); i >= 0 {
-			return list[i].parse(value)
-		}
-		return nil
-	})
+	return strictjson.UnmarshalReply(data, (*plain)(c))
 }

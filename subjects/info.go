@@ -110,7 +110,7 @@ func ParseQueueInfo(payload []byte) (*QueueInfo, error) {
 	if o.NextDue != nil {
 		due, err := time.Parse(TimeLayout, *o.NextDue)
 		if err != nil {
-			return nil, fmt.Errorf("reply %s: next_due: %w", shown(payload), err)
+			return nil, fmt.Errorf("reply %s: next_due: %w", quote(string(payload)), err)
 		}
 		i.NextDue = &due
 	}

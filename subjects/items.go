@@ -5,9 +5,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
+
+	"github.com/pqbridge/pqbridge/internal/strictjson"
 )
 
 // Bounds of requests about many items.
@@ -53,55 +54,110 @@ type ItemsOptions struct {
 	Headers map[string]string
 }
 
+// itemsObject is ItemsOptions as JSON.
+type itemsObject struct {
+	State      knownState        `json:"state,omitzero"`
+	End        queueEnd          `json:"end,omitzero"`
+	After      string            `json:"after,omitzero"`
+	Limit      *int              `json:"limit,omitzero"`
+	ValueBytes *int              `json:"value_bytes,omitzero"`
+	Match      string            `json:"match,omitzero"`
+	Headers    map[string]string `json:"headers,omitempty"`
+}
+
+// queueEnd is the end of a queue: "min" or "max".
+type queueEnd string
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (e *queueEnd) UnmarshalText(text []byte) error {
+	if *e = queueEnd(text); *e != "min" && *e != "max" {
+		return ErrOptions
+	}
+	return nil
+}
+
+// Want says what UnmarshalText reads.
+func (queueEnd) Want() string { return `"min" or "max"` }
+
+// endOf returns "max", or what is left out.
+func endOf(max bool) queueEnd {
+	if max {
+		return "max"
+	}
+	return ""
+}
+
 // ParseItemsOptions reads the payload of an items request. Limit and ValueBytes are what they mean:
 // never 0, and NoValues for none. Errors wrap ErrOptions.
-func ParseItemsOptions(payload []byte) (o ItemsOptions, err error) {
-	var hasLimit, hasBytes bool
+func ParseItemsOptions(payload []byte) (ItemsOptions, error) {
+	var o itemsObject
 	if len(payload) > 0 {
-		err = o.members(&hasLimit, &hasBytes).parse(payload)
+		if err := readObject(payload, &o); err != nil {
+			return ItemsOptions{}, err
+		}
 	}
-	if err != nil {
-		return ItemsOptions{}, err
+	limit := DefaultItems
+	if o.Limit != nil {
+		limit = *o.Limit
 	}
-	o.Limit = cmp.Or(o.Limit, DefaultItems)
-	o.ValueBytes = valueBytes(o.ValueBytes, hasBytes)
-	return o, nil
+	return ItemsOptions{
+		State: State(o.State), Max: o.End == "max", After: o.After, Limit: limit,
+		ValueBytes: valueBytes(o.ValueBytes), Match: o.Match, Headers: o.Headers,
+	}, nil
 }
 
 // valueBytes returns what a ValueBytes of the wire means.
-func valueBytes(n int, given bool) int {
+func valueBytes(n *int) int {
 	switch {
-	case !given:
+	case n == nil:
 		return DefaultValueBytes
-	case n == 0:
+	case *n == 0:
 		return NoValues
 	}
-	return n
+	return *n
+}
+
+// wireBytes is the opposite.
+func wireBytes(n int) *int {
+	switch n {
+	case 0:
+		return nil
+	case NoValues:
+		n = 0
+	}
+	return &n
 }
 
 // Encode returns the payload that ParseItemsOptions reads.
 func (o ItemsOptions) Encode() []byte {
-	hasLimit, hasBytes := o.Limit != 0, o.ValueBytes != 0
-	if o.ValueBytes == NoValues {
-		o.ValueBytes = 0
+	wire := itemsObject{
+		State: knownState(o.State), End: endOf(o.Max), After: o.After,
+		ValueBytes: wireBytes(o.ValueBytes), Match: o.Match, Headers: o.Headers,
 	}
-	return o.members(&hasLimit, &hasBytes).encode()
+	if o.Limit != 0 {
+		wire.Limit = &o.Limit
+	}
+	return strictjson.Marshal(wire)
 }
 
-func (o *ItemsOptions) members(hasLimit, hasBytes *bool) members {
-	return append(o.State.members(),
-		member{name: "end", to: (*isMax)(&o.Max)},
-		member{name: "after", to: &o.After},
-		member{name: "limit", to: &o.Limit, given: hasLimit, least: 1, most: MaxItems},
-		member{name: "value_bytes", to: &o.ValueBytes, given: hasBytes, most: MaxValueBytes},
-		member{name: "match", to: &o.Match, check: checkMatch},
-		member{name: "headers", to: &o.Headers, length: MaxMatchHeaders, check: checkMatch},
+func (o *itemsObject) check() error {
+	err := cmp.Or(
+		within("limit", o.Limit, 1, MaxItems),
+		within("value_bytes", o.ValueBytes, 0, MaxValueBytes),
+		checkMatch("match", o.Match),
 	)
+	if err == nil && len(o.Headers) > MaxMatchHeaders {
+		err = fmt.Errorf("headers: %d members: want at most %d", len(o.Headers), MaxMatchHeaders)
+	}
+	for name, text := range o.Headers {
+		err = cmp.Or(err, checkMatch("headers: a name", name), checkMatch("headers: "+quote(name), text))
+	}
+	return err
 }
 
-func checkMatch(text string) error {
+func checkMatch(what, text string) error {
 	if len(text) > MaxMatch {
-		return fmt.Errorf("a text of %d bytes: want at most %d", len(text), MaxMatch)
+		return fmt.Errorf("%s: a text of %d bytes: want at most %d", what, len(text), MaxMatch)
 	}
 	return nil
 }
@@ -243,46 +299,113 @@ type ItemOptions struct {
 	Most int
 }
 
+// itemObject is ItemOptions as JSON; object says which members a verb has.
+type itemObject struct {
+	verb Verb
+	idMember
+	idsMember
+	endMember
+	priorityMember
+	bytesMember
+	mostMember
+}
+
+type (
+	idMember struct {
+		ID *string `json:"id,omitzero"`
+	}
+	idsMember struct {
+		IDs texts `json:"ids,omitzero"`
+	}
+	endMember struct {
+		End queueEnd `json:"end,omitzero"`
+	}
+	priorityMember struct {
+		Priority *int64 `json:"priority,omitzero"`
+	}
+	bytesMember struct {
+		ValueBytes *int `json:"value_bytes,omitzero"`
+	}
+	mostMember struct {
+		Most *int `json:"max,omitzero"`
+	}
+)
+
+// object returns a pointer to a struct of the members that the object has for its verb.
+func (o *itemObject) object() any {
+	switch o.verb {
+	case Rank:
+		return &struct {
+			*idMember
+			*endMember
+		}{&o.idMember, &o.endMember}
+	case Redrive:
+		return &struct {
+			*idsMember
+			*mostMember
+		}{&o.idsMember, &o.mostMember}
+	case Get:
+		return &struct {
+			*idMember
+			*idsMember
+			*bytesMember
+		}{&o.idMember, &o.idsMember, &o.bytesMember}
+	case Move:
+		return &struct {
+			*idMember
+			*idsMember
+			*priorityMember
+		}{&o.idMember, &o.idsMember, &o.priorityMember}
+	}
+	return &struct {
+		*idMember
+		*idsMember
+	}{&o.idMember, &o.idsMember}
+}
+
 // ParseItemOptions reads the payload of a get, remove, rank, move, release or redrive. ValueBytes is
 // what it means, as ParseItemsOptions returns it, and so is Most. Errors wrap ErrOptions.
-func ParseItemOptions(v Verb, payload []byte) (o ItemOptions, err error) {
-	var has itemMembers
+func ParseItemOptions(v Verb, payload []byte) (ItemOptions, error) {
+	wire := itemObject{verb: v}
 	if v != Redrive || len(payload) > 0 {
-		err = o.members(v, &has).parse(payload)
-	}
-	if err != nil {
-		return ItemOptions{}, err
+		if err := cmp.Or(strictjson.Unmarshal(payload, wire.object()), wire.check()); err != nil {
+			return ItemOptions{}, fmt.Errorf("%w: %w", ErrOptions, err)
+		}
 	}
 
-	if err := o.check(v, &has); err != nil {
-		return ItemOptions{}, fmt.Errorf("%w: %s: %w", ErrOptions, shown(payload), err)
+	o := ItemOptions{IDs: wire.IDs, Max: wire.End == "max"}
+	if wire.ID != nil {
+		o.ID = *wire.ID
 	}
-	if v == Get && has.ids {
-		o.ValueBytes = valueBytes(o.ValueBytes, has.valueBytes)
+	if wire.Priority != nil {
+		o.Priority = *wire.Priority
 	}
-	if v == Redrive && !has.ids {
-		o.Most = cmp.Or(o.Most, DefaultRedrive)
+	if v == Get && wire.IDs != nil {
+		o.ValueBytes = valueBytes(wire.ValueBytes)
+	}
+	if v == Redrive && wire.IDs == nil {
+		o.Most = DefaultRedrive
+		if wire.Most != nil {
+			o.Most = *wire.Most
+		}
 	}
 	return o, nil
 }
 
-// itemMembers says which members an object has.
-type itemMembers struct{ id, ids, priority, valueBytes, most bool }
-
 // check returns what is wrong with the members as a whole.
-func (o *ItemOptions) check(v Verb, has *itemMembers) error {
+func (o *itemObject) check() error {
 	switch {
-	case has.id && has.ids:
+	case o.ID != nil && o.IDs != nil:
 		return errBothIDs
-	case has.ids && has.most:
+	case o.IDs != nil && o.Most != nil:
 		return errBothRedrives
-	case !has.id && !has.ids && v != Redrive:
+	case o.ID == nil && o.IDs == nil && o.verb != Redrive:
 		return errNoID
-	case has.ids && len(o.IDs) == 0:
+	case o.IDs != nil && len(o.IDs) == 0:
 		return errNoIDs
-	case v == Move && !has.priority:
+	case o.verb == Move && o.Priority == nil:
 		return errNoPriority
-	case has.id && has.valueBytes:
+	case o.ID != nil && o.ValueBytes != nil:
 		return errOnlyWithIDs
 	}
 
@@ -293,39 +416,24 @@ func (o *ItemOptions) check(v Verb, has *itemMembers) error {
 		}
 		places[id] = i
 	}
-	return nil
+	return cmp.Or(
+		o.IDs.atMost("ids", MaxItems),
+		within("max", o.Most, 1, MaxRedrive),
+		within("value_bytes", o.ValueBytes, 0, MaxValueBytes),
+	)
 }
 
 // Encode returns the payload that ParseItemOptions reads.
 func (o ItemOptions) Encode(v Verb) []byte {
-	has := itemMembers{id: o.IDs == nil, priority: true, valueBytes: o.IDs != nil && o.ValueBytes != 0}
-	if !has.valueBytes || o.ValueBytes == NoValues {
-		o.ValueBytes = 0
+	wire := itemObject{verb: v}
+	wire.IDs, wire.End, wire.Priority = o.IDs, endOf(o.Max), &o.Priority
+	if o.IDs == nil {
+		wire.ID = &o.ID
+	} else {
+		wire.ValueBytes = wireBytes(o.ValueBytes)
 	}
-	return o.members(v, &has).encode()
-}
-
-// members returns those of the object for a verb.
-func (o *ItemOptions) members(v Verb, has *itemMembers) (list members) {
-	if v != Redrive {
-		list = append(list, member{name: "id", to: &o.ID, given: &has.id})
+	if o.Most != 0 {
+		wire.Most = &o.Most
 	}
-	if v != Rank {
-		list = append(list, member{name: "ids", to: &o.IDs, given: &has.ids, length: MaxItems})
-	}
-
-	switch v {
-	case Rank:
-		list = append(list, member{name: "end", to: (*isMax)(&o.Max)})
-	case Redrive:
-		list = append(list, member{name: "max", to: &o.Most, given: &has.most, least: 1, most: MaxRedrive})
-	case Get:
-		list = append(list, member{name: "value_bytes", to: &o.ValueBytes, given: &has.valueBytes, most: MaxValueBytes})
-	case Move:
-		list = append(list, member{
-			name: "priority", to: &o.Priority, given: &has.priority,
-			least: math.MinInt64, most: math.MaxInt64, want: "an integer, such as 5 or -5",
-		})
-	}
-	return list
+	return strictjson.Marshal(wire.object())
 }

@@ -50,8 +50,8 @@ func TestItemsOptions(t *testing.T) {
 		`{"value_bytes":65537}`:                "value_bytes: 65537: want an integer from 0 to 65536",
 		`{"after":5}`:                          "after: 5: want a text in quotes",
 		`{"match":"` + longest + `m"}`:         "match: a text of 257 bytes: want at most 256",
-		`{"headers":["A"]}`:                    "headers: [\"A\"]: want an object of texts",
-		`{"headers":{"A":1}}`:                  `headers: "A": 1: want a text in quotes`,
+		`{"headers":["A"]}`:                    "headers: [\"A\"]: want a JSON object of texts",
+		`{"headers":{"A":1}}`:                  `headers: A: 1: want a text in quotes`,
 		`{"headers":{"A":"b","A":"c"}}`:        "given twice",
 		`{"headers":{"A":"` + longest + `m"}}`: `headers: "A": a text of 257 bytes: want at most 256`,
 		`{"headers":{"` + longest + `m":""}}`:  "a text of 257 bytes: want at most 256",
@@ -120,7 +120,7 @@ func TestItemOptions(t *testing.T) {
 		verb           subjects.Verb
 		payload, words string
 	}{
-		{subjects.Get, ``, "not an object"},
+		{subjects.Get, ``, "want a JSON object with members of id, ids, value_bytes"},
 		{subjects.Get, `{}`, `no id: want {"id":"..."}`},
 		{subjects.Get, `{"id":5}`, "want a text"},
 		{subjects.Get, `{"ID":"x"}`, `unknown member "ID": want a JSON object with members of id`},

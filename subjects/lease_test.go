@@ -17,6 +17,7 @@ func TestEncodeOptions(t *testing.T) {
 		``:                  subjects.PopOptions{},
 		`{"ack_wait":"0s"}`: subjects.PopOptions{Lease: true},
 		`{"cancel":"Q7"}`:   subjects.PopOptions{Cancel: "Q7"},
+		`{"ack_wait":"1s"}`: subjects.PopOptions{AckWait: time.Second},
 		`{"batch":2,"ack_wait":"1m30s","max_bytes":9,"expires":"1ms","idle_heartbeat":"100ms","no_wait":true,"frames":true,"id":"Q7"}`: subjects.PopOptions{
 			Batch: 2, Lease: true, AckWait: 90 * time.Second, MaxBytes: 9, Expires: subjects.MinExpires,
 			IdleHeartbeat: subjects.MinIdleHeartbeat, NoWait: true, Frames: true, ID: "Q7",

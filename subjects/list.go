@@ -3,6 +3,9 @@ package subjects
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
+
+	"github.com/pqbridge/pqbridge/internal/strictjson"
 )
 
 // MaxList is the most queues that a list returns, and how many it does unless it is asked for
@@ -12,15 +15,15 @@ const MaxList = 1000
 // ListOptions is the payload of a list, a JSON object: {"after":"jobs","limit":100}.
 type ListOptions struct {
 	// After is the name that the queues come after, "" for all.
-	After string
+	After string `json:"after,omitzero"`
 	// Limit is the most queues to return, 1 to MaxList; 0 means MaxList.
-	Limit int
+	Limit int `json:"limit,omitzero"`
 }
 
 // ParseListOptions reads the payload of a list. The Limit is never 0. Errors wrap ErrOptions.
 func ParseListOptions(payload []byte) (o ListOptions, err error) {
 	if len(payload) > 0 {
-		err = o.members().parse(payload)
+		err = readObject(payload, &o)
 	}
 	if err != nil {
 		return ListOptions{}, err
@@ -30,20 +33,15 @@ func ParseListOptions(payload []byte) (o ListOptions, err error) {
 }
 
 // Encode returns the payload that ParseListOptions reads.
-func (o ListOptions) Encode() []byte { return o.members().encode() }
+func (o ListOptions) Encode() []byte { return strictjson.Marshal(o) }
 
-func (o *ListOptions) members() members {
-	return members{
-		{name: "after", to: &o.After, check: checkAfter},
-		{name: "limit", to: &o.Limit, most: MaxList},
+func (o *ListOptions) check() error {
+	if o.After != "" {
+		if err := checkToken(o.After); err != nil {
+			return fmt.Errorf("after: %w", err)
+		}
 	}
-}
-
-func checkAfter(name string) error {
-	if name == "" {
-		return nil
-	}
-	return checkToken(name)
+	return within("limit", &o.Limit, 0, MaxList)
 }
 
 // QueueList is the payload of the reply to a list.

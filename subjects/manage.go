@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+
+	"github.com/pqbridge/pqbridge/internal/strictjson"
 )
 
 // MaxRedrive is the most items that one redrive may ask for, and DefaultRedrive how many it means
@@ -33,30 +35,43 @@ const (
 	StateLeased  State = "leased"
 )
 
+// knownState is one of the states.
+type knownState State
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *knownState) UnmarshalText(text []byte) error {
+	if !slices.Contains([]State{StateReady, StateDelayed, StateLeased}, State(text)) {
+		return ErrOptions
+	}
+	*s = knownState(text)
+	return nil
+}
+
+// Want says what UnmarshalText reads.
+func (knownState) Want() string { return `"ready", "delayed" or "leased"` }
+
+// purgeObject is the payload of a purge.
+type purgeObject struct {
+	State knownState `json:"state,omitzero"`
+}
+
+func (o *purgeObject) check() error { return nil }
+
 // ParsePurge reads the payload of a purge, {"state":"ready"}: the state of the items to be removed,
 // "" if all are. Errors wrap ErrOptions.
-func ParsePurge(payload []byte) (s State, err error) {
-	if len(payload) > 0 {
-		err = s.members().parse(payload)
+func ParsePurge(payload []byte) (State, error) {
+	var o purgeObject
+	if len(payload) == 0 {
+		return "", nil
 	}
-	if err != nil {
+	if err := readObject(payload, &o); err != nil {
 		return "", err
 	}
-	return s, nil
+	return State(o.State), nil
 }
 
 // EncodePurge returns the payload that ParsePurge reads.
-func EncodePurge(s State) []byte { return s.members().encode() }
-
-func (s *State) members() members {
-	known := func(text string) error {
-		if !slices.Contains([]State{StateReady, StateDelayed, StateLeased}, State(text)) {
-			return ErrOptions
-		}
-		return nil
-	}
-	return members{{name: "state", to: (*string)(s), check: known, want: `"ready", "delayed" or "leased"`}}
-}
+func EncodePurge(s State) []byte { return strictjson.Marshal(purgeObject{knownState(s)}) }
 
 // Removed is the payload of the reply to a remove or release of one item.
 type Removed struct {

@@ -22,7 +22,7 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 		}
 	}
 	for payload, words := range map[string]string{
-		`[]`: "not an object", `{"state":null}`: `want "ready", "delayed" or "leased"`, `{"state":"all"}`: "want", `{"state":""}`: "want",
+		`[]`: "[]: want a JSON object with members of state", `{"state":null}`: "state: null: want a value, or leave it out", `{"state":"all"}`: "want", `{"state":""}`: "want",
 		`{"state":"ready","state":"ready"}`: "given twice", `{"max":1}`: "unknown member", `{"state":1}`: "want",
 	} {
 		if got, err := subjects.ParsePurge([]byte(payload)); got != "" || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), words) {
@@ -30,8 +30,8 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 		}
 	}
 	for payload, words := range map[string]string{
-		`1`: "not an object", `{"max":0}`: "1 to 1000000", `{"max":null}`: "1 to 1000000", `{"max":-1}`: "1 to 1000000", `{"max":1000001}`: "1 to 1000000",
-		`{"max":"5"}`: "1 to 1000000", `{"n":1}`: "members of ids, max", `{"ids":["x"`: "members of ids, max",
+		`1`: "1: want a JSON object with members of ids, max", `{"max":null}`: "max: null: want a value", `{"max":0}`: "1 to 1000000", `{"max":-1}`: "1 to 1000000", `{"max":1000001}`: "1 to 1000000",
+		`{"max":"5"}`: "want an integer", `{"n":1}`: "members of ids, max", `{"ids":["x"`: "members of ids, max",
 		`{"ids":["x"],"max":1}`: "ids and max: want one of them", `{"max":2,"ids":["x"]}`: "ids and max: want one of them",
 	} {
 		got, err := subjects.ParseItemOptions(subjects.Redrive, []byte(payload))
@@ -88,8 +88,8 @@ func TestListOptions(t *testing.T) {
 		}
 	}
 	for payload, words := range map[string]string{
-		`[]`: "not an object", `{"limit":1001}`: "0 to 1000", `{"limit":-1}`: "0 to 1000", `{"limit":null}`: "0 to 1000", `{"limit":"1"}`: "0 to 1000",
-		`{"after":"a b"}`: `after: "a b" holds " "`, `{"after":null}`: "want a text", `{"after":"a","after":"a"}`: "given twice", `{"from":"a"}`: "unknown member",
+		`[]`: "want a JSON object", `{"limit":1001}`: "0 to 1000", `{"limit":-1}`: "0 to 1000", `{"limit":null}`: "want a value", `{"limit":"1"}`: "want an integer",
+		`{"after":"a b"}`: `after: "a b" holds " "`, `{"after":null}`: "want a value", `{"after":"a","after":"a"}`: "given twice", `{"from":"a"}`: "unknown member",
 	} {
 		if got, err := subjects.ParseListOptions([]byte(payload)); got != (subjects.ListOptions{}) || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %+v, %v: want %q", payload, got, err, words)

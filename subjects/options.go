@@ -1,6 +1,8 @@
 package subjects
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/internal/strictjson"
 )
 
 // ErrOptions: the payload of a pop, an acknowledgement or a change of settings is not what it
@@ -78,13 +81,44 @@ func CheckRequestID(id string) error {
 	return nil
 }
 
+// popObject is PopOptions as JSON.
+type popObject struct {
+	Batch         *int           `json:"batch,omitzero"`
+	AckWait       *time.Duration `json:"ack_wait,omitzero"`
+	MaxBytes      int            `json:"max_bytes,omitzero"`
+	Expires       time.Duration  `json:"expires,omitzero"`
+	IdleHeartbeat time.Duration  `json:"idle_heartbeat,omitzero"`
+	NoWait        bool           `json:"no_wait,omitzero"`
+	Frames        bool           `json:"frames,omitzero"`
+	ID            requestID      `json:"id,omitzero"`
+	Cancel        requestID      `json:"cancel,omitzero"`
+}
+
+// requestID is a text that CheckRequestID accepts.
+type requestID string
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *requestID) UnmarshalText(text []byte) error {
+	*id = requestID(text)
+	return CheckRequestID(string(text))
+}
+
+// Want says what UnmarshalText reads.
+func (requestID) Want() string {
+	return fmt.Sprintf("1 to %d letters, digits, '-' and '_'", maxRequestID)
+}
+
 // ParsePopOptions reads the payload of a pop; an empty one asks for nothing. Errors wrap
 // ErrOptions.
-func ParsePopOptions(payload []byte) (o PopOptions, err error) {
-	if len(payload) > 0 {
-		err = o.parse(payload)
+func ParsePopOptions(payload []byte) (PopOptions, error) {
+	var p popObject
+	if len(payload) == 0 {
+		return PopOptions{}, nil
 	}
-	return o, err
+	if err := readObject(payload, &p); err != nil {
+		return PopOptions{}, err
+	}
+	return p.options(), nil
 }
 
 // Encode returns the payload that ParsePopOptions reads, nil if o asks for nothing. It does not
@@ -93,56 +127,58 @@ func (o PopOptions) Encode() []byte {
 	if o == (PopOptions{}) {
 		return nil // which most pops of one item do
 	}
-	return o.encode()
+	return strictjson.Marshal(o.object())
 }
 
-// encode adds another member.
-func (o *PopOptions) encode(more ...member) []byte {
-	list := o.members()
-	return members(list[:popMembers+copy(list[popMembers:], more)]).encode()
+func (o *PopOptions) object() *popObject {
+	p := &popObject{
+		MaxBytes: o.MaxBytes, Expires: o.Expires, IdleHeartbeat: o.IdleHeartbeat, NoWait: o.NoWait,
+		Frames: o.Frames, ID: requestID(o.ID), Cancel: requestID(o.Cancel),
+	}
+	if o.Batch != 0 {
+		p.Batch = &o.Batch
+	}
+	if o.Lease || o.AckWait != 0 {
+		p.AckWait = &o.AckWait
+	}
+	return p
 }
 
-// parse reads the object of a pop, which may have another member.
-func (o *PopOptions) parse(payload []byte, more ...member) error {
-	list := o.members()
-	err := members(list[:popMembers+copy(list[popMembers:], more)]).parse(payload)
-	if err == nil {
-		err = o.check()
+func (p *popObject) options() PopOptions {
+	o := PopOptions{
+		MaxBytes: p.MaxBytes, Expires: p.Expires, IdleHeartbeat: p.IdleHeartbeat, NoWait: p.NoWait,
+		Frames: p.Frames, ID: string(p.ID), Cancel: string(p.Cancel), Lease: p.AckWait != nil,
 	}
-	if err != nil {
-		*o = PopOptions{}
+	if p.Batch != nil {
+		o.Batch = *p.Batch
 	}
-	return err
+	if o.Lease {
+		o.AckWait = *p.AckWait
+	}
+	return o
 }
 
-// popMembers is the number of members of PopOptions.
-const popMembers = 9
-
-// members has room for one more. It is an array because requests with options are frequent.
-func (o *PopOptions) members() [popMembers + 1]member {
-	return [...]member{
-		{name: "batch", to: &o.Batch, least: 1, most: MaxPopBatch},
-		{name: "ack_wait", to: &o.AckWait, given: &o.Lease, least: int64(MinAckWait), most: int64(MaxAckWait)},
-		{name: "max_bytes", to: &o.MaxBytes, most: 1 << 40},
-		{name: "expires", to: &o.Expires, least: int64(MinExpires), most: int64(MaxExpires)},
-		{name: "idle_heartbeat", to: &o.IdleHeartbeat, least: int64(MinIdleHeartbeat), most: int64(MaxExpires)},
-		{name: "no_wait", to: &o.NoWait},
-		{name: "frames", to: &o.Frames},
-		{name: "id", to: &o.ID, check: CheckRequestID},
-		{name: "cancel", to: &o.Cancel, check: CheckRequestID},
-		{},
-	}
+func (p *popObject) check() error {
+	o := p.options()
+	return cmp.Or(
+		within("batch", p.Batch, 1, MaxPopBatch),
+		lasts("ack_wait", o.AckWait, MinAckWait, MaxAckWait),
+		within("max_bytes", &p.MaxBytes, 0, 1<<40),
+		lasts("expires", p.Expires, MinExpires, MaxExpires),
+		lasts("idle_heartbeat", p.IdleHeartbeat, MinIdleHeartbeat, MaxExpires),
+		o.check(),
+	)
 }
 
 // check returns an error if members do not go together.
 func (o *PopOptions) check() error {
 	switch {
 	case o.Cancel != "" && *o != PopOptions{Cancel: o.Cancel}:
-		return fmt.Errorf("%w: cancel ends another request: want nothing else with it", ErrOptions)
+		return errors.New("cancel ends another request: want nothing else with it")
 	case o.IdleHeartbeat != 0 && o.Expires == 0:
-		return fmt.Errorf("%w: idle_heartbeat without expires: only a pop that waits has heartbeats: want both or neither", ErrOptions)
+		return errors.New("idle_heartbeat without expires: only a pop that waits has heartbeats: want both or neither")
 	case o.ID != "" && o.Expires == 0:
-		return fmt.Errorf("%w: id without expires: only a pop that waits can be cancelled: want both or neither", ErrOptions)
+		return errors.New("id without expires: only a pop that waits can be cancelled: want both or neither")
 	}
 	return nil
 }
@@ -193,7 +229,10 @@ func ParseAck(payload []byte) (a Ack, err error) {
 		a.Kind = AckNext
 		return a, a.parseNext(rest)
 	case verb == "+ACK" && strings.HasPrefix(rest, "{"):
-		return a, members{a.also()}.parse([]byte(rest))
+		var o ackObject
+		err = readObject([]byte(rest), &o)
+		a.Also = o.Also
+		return a, err
 	case verb == "+WPI":
 		a.Kind = AckProgress
 	case verb != "+ACK" && len(payload) > 0:
@@ -210,8 +249,32 @@ func ParseAck(payload []byte) (a Ack, err error) {
 	return a, nil
 }
 
-// also is the member that names further leases.
-func (a *Ack) also() member { return member{name: "also", to: &a.Also, length: MaxAlso} }
+// ackObject is what follows +ACK, nextObject +NXT, and nakObject -NAK.
+type ackObject struct {
+	Also texts `json:"also,omitzero"`
+}
+
+type nextObject struct {
+	popObject
+	ackObject
+}
+
+type nakObject struct {
+	Delay  *time.Duration `json:"delay,omitzero"`
+	Snooze bool           `json:"snooze,omitzero"`
+	Reason string         `json:"reason,omitzero"`
+}
+
+func (o *ackObject) check() error { return o.Also.atMost("also", MaxAlso) }
+
+func (o *nextObject) check() error { return cmp.Or(o.popObject.check(), o.ackObject.check()) }
+
+func (o *nakObject) check() error {
+	if o.Delay == nil {
+		return nil
+	}
+	return lasts("delay", *o.Delay, 0, MaxDelay)
+}
 
 // parseNext reads what follows +NXT: nothing, a number, as JetStream has it, or an object.
 func (a *Ack) parseNext(text string) (err error) {
@@ -226,9 +289,11 @@ func (a *Ack) parseNext(text string) (err error) {
 		return err
 	}
 
-	if err = a.Next.parse([]byte(text), a.also()); err == nil && a.Next.Cancel != "" {
+	var o nextObject
+	if err = readObject([]byte(text), &o); err == nil && o.Cancel != "" {
 		err = fmt.Errorf("%w: +NXT with cancel, which the subject of a pop takes: want something else", ErrOptions)
 	}
+	a.Next, a.Also = o.options(), o.Also
 	return err
 }
 
@@ -238,44 +303,44 @@ func (a *Ack) parseNak(text string) (err error) {
 	case text == "":
 		return nil
 	case text[0] == '{':
-		err = a.nak().parse([]byte(text))
-		a.Reason = strings.TrimSpace(a.Reason)
+		var o nakObject
+		err = readObject([]byte(text), &o)
+		a.Snooze, a.Reason, a.HasDelay = o.Snooze, strings.TrimSpace(o.Reason), o.Delay != nil
+		if a.HasDelay {
+			a.Delay = *o.Delay
+		}
 		return err
 	}
 
 	a.HasDelay = true
-	if a.Delay, err = parseDurationText(text); err != nil || a.Delay < 0 || a.Delay > MaxDelay {
+	if a.Delay, err = time.ParseDuration(text); err != nil || a.Delay < 0 || a.Delay > MaxDelay {
 		return fmt.Errorf("%w: -NAK %s: want a duration with a unit, such as 30s, from 0s to %v, or a JSON object",
 			ErrOptions, quote(text), MaxDelay)
 	}
 	return nil
 }
 
-// nak is the members of the object of a -NAK.
-func (a *Ack) nak() members {
-	return members{
-		{name: "delay", to: &a.Delay, given: &a.HasDelay, most: int64(MaxDelay)},
-		{name: "snooze", to: &a.Snooze},
-		{name: "reason", to: &a.Reason},
-	}
-}
-
 // Encode returns the payload that ParseAck reads. It does not check the bounds.
 func (a Ack) Encode() []byte {
-	verb, rest := "+ACK", members{a.also()}.encode()
+	verb, rest := "+ACK", any(ackObject{a.Also})
 	switch a.Kind {
 	case AckNak:
-		verb, rest = "-NAK", a.nak().encode()
+		o := nakObject{Snooze: a.Snooze, Reason: a.Reason}
+		if a.HasDelay || a.Delay != 0 {
+			o.Delay = &a.Delay
+		}
+		verb, rest = "-NAK", o
 	case AckTerm:
-		verb, rest = "+TERM", []byte(a.Reason)
+		return bytes.TrimSuffix([]byte("+TERM "+a.Reason), []byte(" "))
 	case AckProgress:
-		verb, rest = "+WPI", nil
+		return []byte("+WPI")
 	case AckNext:
-		verb, rest = "+NXT", a.Next.encode(a.also())
+		verb, rest = "+NXT", nextObject{*a.Next.object(), ackObject{a.Also}}
 	}
 
-	if len(rest) == 0 {
+	object := strictjson.Marshal(rest)
+	if string(object) == "{}" {
 		return []byte(verb)
 	}
-	return append([]byte(verb+" "), rest...)
+	return append([]byte(verb+" "), object...)
 }

@@ -31,28 +31,28 @@ func TestPopOptions(t *testing.T) {
 		}
 	}
 	for payload, words := range map[string]string{
-		`null`:                                "not an object",
+		`null`:                                "null: want a JSON object with members of batch, ack_wait, ",
 		`{`:                                   "not JSON",
-		`{"batch":1}}`:                        "something after",
+		`{"batch":1}}`:                        "something comes after the object",
 		`{"batch":1,"batch":1}`:               "given twice",
 		`{"Batch":1}`:                         "unknown member",
 		`{"expires":null}`:                    "nanoseconds",
 		`{"expires":"30"}`:                    "a duration with a unit",
-		`{"expires":999999}`:                  "expires: 999999 nanoseconds, which are 999.999us: want 1ms to 1h",
-		`{"expires":"1h1ns"}`:                 `expires: "1h1ns": want 1ms to 1h`,
+		`{"expires":999999}`:                  "expires: 999.999us: want 1ms to 1h",
+		`{"expires":"1h1ns"}`:                 "expires: 1h0m0.000000001s: want 1ms to 1h",
 		`{"expires":0,"idle_heartbeat":"1s"}`: "without expires",
 		`{"expires":"1s","idle_heartbeat":"99ms"}`: "100ms to 1h",
 		`{"frames":1}`:                "frames: 1: want true or false",
 		`{"id":"a"}`:                  "id without expires",
 		`{"id":"a.b","expires":"1s"}`: "want 1 to 64 letters",
 		`{"cancel":"` + strings.Repeat("a", 65) + `"}`: "want 1 to 64 letters",
-		`{"cancel":1}`:                "want a text in quotes",
+		`{"cancel":1}`:                "want 1 to 64 letters",
 		`{"cancel":"a","batch":1}`:    "want nothing else with it",
 		`{"cancel":"a","ack_wait":0}`: "want nothing else with it",
 		`{"batch":0}`:                 "1 to 1000",
 		`{"batch":1001}`:              "1 to 1000",
-		`{"batch":1.5}`:               "1 to 1000",
-		`{"batch":"1"}`:               "1 to 1000",
+		`{"batch":1.5}`:               "batch: 1.5: want an integer",
+		`{"batch":"1"}`:               `batch: "1": want an integer`,
 		`{"ack_wait":30}`:             "100ms to 12h",
 		`{"ack_wait":"13h"}`:          "100ms to 12h",
 		`{"ack_wait":"soon"}`:         `ack_wait: "soon": want a duration with a unit`,
@@ -109,7 +109,7 @@ func TestAck(t *testing.T) {
 	}
 	for payload, words := range map[string]string{
 		"-NAK 30": `-NAK "30": want a duration with a unit`, "-NAK 87601h": "from 0s to 87600h", " ": `" ": want nothing, +ACK`, "+ACK now": `want nothing after +ACK, or a JSON object such as {"also"`,
-		`+ACK {"also":null}`: "also: null: want an array of texts", `+ACK {"also":"a"}`: "want an array", `+NXT {"also":["a",5]}`: "also: element 1: 5: want a text in quotes",
+		`+ACK {"also":null}`: "also: null: want a value", `+ACK {"also":"a"}`: "want an array", `+NXT {"also":["a",5]}`: "also: element 1: 5: want a text in quotes",
 		`+ACK {"max_bytes":1}`: "want a JSON object with members of also", strings.Replace(most, "[", `["u",`, 1): "also: an array of 1000 elements: want at most 999",
 	} {
 		if _, err := subjects.ParseAck([]byte(payload)); err == nil || !strings.Contains(err.Error(), words) {

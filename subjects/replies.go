@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/pqbridge/pqbridge/internal/strictjson"
 )
 
 // TimeLayout is how replies write times: RFC 3339 with microseconds. The time is in UTC.
-const TimeLayout = "2006-01-02T15:04:05.000000Z"
+const TimeLayout = strictjson.TimeLayout
 
 // Members of the metadata of a bridge in service discovery.
 const (
@@ -116,26 +118,16 @@ func AppendPushedBatch(b []byte, queue string, n int, appendID func(b []byte, i 
 }
 
 // ParsePushedBatch reads what AppendPushedBatch wrote. It ignores members that it does not know.
-func ParsePushedBatch(payload []byte) (p PushedBatch, err error) {
-	err = eachMember(payload, func(name string, value json.RawMessage) (err error) {
-		switch name {
-		case "queue":
-			p.Queue, err = parseText(value)
-		case "ids": // by far the most of it
-			p.IDs, err = parseTexts(value, MaxFrames)
-		case "duplicates":
-			err = json.Unmarshal(value, &p.Duplicates)
-		case "stream":
-			p.Stream, err = parseText(value)
-		case "seq":
-			err = json.Unmarshal(value, &p.Seq)
-		}
-		return err
-	})
-	if err != nil {
-		return p, notReply(payload)
+func ParsePushedBatch(payload []byte) (PushedBatch, error) {
+	var reply struct {
+		IDs texts `json:"ids"` // by far the most of it
+		PushedBatch
 	}
-	return p, nil
+	if strictjson.UnmarshalReply(payload, &reply) != nil {
+		return PushedBatch{}, notReply(payload)
+	}
+	reply.PushedBatch.IDs = reply.IDs
+	return reply.PushedBatch, nil
 }
 
 // Length is the payload of the reply to a len.

@@ -1,11 +1,16 @@
 package subjects
 
 import (
-	"encoding/json"
+	"bytes"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/internal/strictjson"
 )
 
 // Settings are the settings of a queue, in replies a JSON object of those that are set:
@@ -26,24 +31,41 @@ var null = []byte("null")
 
 // ParseChange reads a change of settings. Errors wrap ErrOptions.
 func ParseChange(payload []byte) (*Change, error) {
-	c := &Change{}
-	var list members
-	for row := range settings.All() {
-		set := func(v json.RawMessage) error { return c.set(row, v) }
-		list = append(list, member{name: row.Name, to: set})
+	members, err := strictjson.Members(payload)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if settings.Find(name) == nil {
+			return nil, fmt.Errorf("%w: unknown member %s: want a JSON object with members of %s",
+				ErrOptions, quote(name), settingNames())
+		}
 	}
 
-	if err := list.parse(payload); err != nil {
-		return nil, err
+	c := &Change{}
+	for row := range settings.All() {
+		if v, given := members[row.Name]; given {
+			if err := c.set(row, v); err != nil {
+				return nil, fmt.Errorf("%w: %s: %w", ErrOptions, row.Name, err)
+			}
+		}
 	}
 	return c, nil
 }
 
+func settingNames() string {
+	var names []string
+	for row := range settings.All() {
+		names = append(names, row.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
 // set adds a setting to the change, in place of what the change says about it.
-func (c *Change) set(row *settings.Setting, v json.RawMessage) error {
+func (c *Change) set(row *settings.Setting, v []byte) error {
 	var s Settings
-	if string(v) != string(null) {
-		if err := memberOf(row, &s).parse(v); err != nil {
+	if !bytes.Equal(v, null) {
+		if err := readSetting(row, &s, v); err != nil {
 			return err
 		}
 	}
@@ -55,12 +77,59 @@ func (c *Change) set(row *settings.Setting, v json.RawMessage) error {
 	return nil
 }
 
+// readSetting reads the value of a setting, which is not null.
+func readSetting(row *settings.Setting, s *Settings, v []byte) error {
+	field := row.Field(s)
+	if text, ok := field.(*string); ok && row.Object && v[0] != '"' {
+		*text = string(v)
+	} else if err := strictjson.Unmarshal(v, field); err != nil {
+		return err
+	}
+
+	switch field := field.(type) {
+	case *time.Duration:
+		if *field == 0 {
+			*field = row.Off
+		} else if err := settings.CheckBounds(*field, time.Duration(row.Least), time.Duration(row.Most)); err != nil {
+			return err
+		}
+	case *time.Time:
+		*field = field.Add(time.Microsecond - 1).Truncate(time.Microsecond).UTC()
+	case *string:
+		switch {
+		case row.Choices == nil && row.CheckText == nil: // the name of a queue
+			return checkToken(*field)
+		case *field == "" && !row.Object:
+			return errEmptyText
+		}
+	}
+	return row.Check(s)
+}
+
+var errEmptyText = errors.New(`"": want a text, or null to reset it`)
+
+// settingJSON returns the value of a setting that is set.
+func settingJSON(row *settings.Setting, s *Settings) []byte {
+	field := row.Field(s)
+	switch field := field.(type) {
+	case *string:
+		if row.Object {
+			return []byte(*field)
+		}
+	case *time.Duration:
+		if *field == row.Off {
+			return strictjson.Marshal(time.Duration(0))
+		}
+	}
+	return strictjson.Marshal(field)
+}
+
 // Encode returns the object that ParseChange reads. It does not check names or bounds.
 func (c *Change) Encode() []byte {
 	var o object
 	for row := range settings.All() {
 		if row.IsSet(&c.Settings) {
-			o.add(row.Name, memberOf(row, &c.Settings).json())
+			o.add(row.Name, settingJSON(row, &c.Settings))
 		} else if slices.Contains(c.Reset, row.Name) {
 			o.add(row.Name, null)
 		}
@@ -68,8 +137,7 @@ func (c *Change) Encode() []byte {
 
 	for _, name := range c.Reset {
 		if settings.Find(name) == nil { // a newer bridge may know it
-			quoted := textJSON(name)
-			o.add(string(quoted[1:len(quoted)-1]), null)
+			o.add(name, null)
 		}
 	}
 	return o.end()
@@ -90,36 +158,18 @@ func EncodeSettings(s *Settings) []byte { return (&Change{Settings: *s}).Encode(
 // ParseSettings reads the settings in a reply. It ignores members that it does not know, so that a
 // newer bridge may add some.
 func ParseSettings(payload []byte) (*Settings, error) {
-	members, err := parseReply[map[string]json.RawMessage](payload)
+	members, err := strictjson.Members(payload)
 	if err != nil {
-		return nil, err
+		return nil, notReply(payload)
 	}
 
 	s := &Settings{}
 	for row := range settings.All() {
 		if v, given := members[row.Name]; given {
-			if err := memberOf(row, s).parse(v); err != nil {
-				return nil, fmt.Errorf("reply %s: %s: %w", shown(payload), row.Name, err)
+			if err := readSetting(row, s, v); err != nil {
+				return nil, fmt.Errorf("reply %s: %s: %w", quote(string(payload)), row.Name, err)
 			}
 		}
 	}
 	return s, nil
-}
-
-// memberOf returns a setting as a member of an object. Its value is not null.
-func memberOf(row *settings.Setting, s *Settings) *member {
-	m := &member{name: row.Name, to: row.Field(s), least: row.Least, most: row.Most, length: row.Length, off: row.Off}
-	m.check = checkToken // a text is the name of a queue
-	if row.CheckText != nil {
-		m.check, m.object = row.CheckText, row.Object
-	}
-	if row.Choices != nil {
-		m.check = func(text string) error {
-			if !slices.Contains(row.Choices, text) {
-				return fmt.Errorf("%s: want %s", quote(text), row.Choice())
-			}
-			return nil
-		}
-	}
-	return m
 }

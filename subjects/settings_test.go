@@ -69,14 +69,18 @@ func TestChange(t *testing.T) {
 // Bad settings are refused with what would be right.
 func TestBadChange(t *testing.T) {
 	for payload, words := range map[string]string{
-		``:                         "not an object",
+		``:                         "it is empty: want a JSON object",
+		`null`:                     "null: want a JSON object",
+		`{"ttl":"1h","ttl":null}`:  `"ttl" given twice: want a JSON object`,
+		`{"discard":""}`:           `discard: "": want a text, or null`,
+		`{"duplicate_window":-1}`:  "duplicate_window: -1ns: want 100ms to",
 		`{"ttl2":1}`:               `unknown member "ttl2"`,
-		`{"ack_wait":"99ms"}`:      `ack_wait: "99ms": want 100ms to 12h`,
+		`{"ack_wait":"99ms"}`:      `ack_wait: 99ms: want 100ms to 12h`,
 		`{"backoff":"1s"}`:         `backoff: "1s": want an array`,
-		`{"backoff":["1s","-1s"]}`: "backoff: element 1",
-		`{"backoff":[` + strings.Repeat("1,", 100) + `1]}`: "up to 100 durations",
-		`{"max_deliver":-1}`:                                 "max_deliver: -1: want an integer from 0 to 1000000",
-		`{"max_bytes":1125899906842625}`:                     "want an integer from 0 to 1125899906842624",
+		`{"backoff":["1s","-1s"]}`: "backoff: -1s: want 0s to",
+		`{"backoff":[` + strings.Repeat("1,", 100) + `1]}`: "backoff: 101 durations: want at most 100",
+		`{"max_deliver":-1}`:                                 "max_deliver: -1: want 0 to 1000000",
+		`{"max_bytes":1125899906842625}`:                     "want 0 to 1125899906842624",
 		`{"dead_letter":""}`:                                 "is empty",
 		`{"dead_letter":"a.b"}`:                              "letters, digits",
 		`{"dead_letter":"` + strings.Repeat("x", 129) + `"}`: "129 bytes",
@@ -85,7 +89,7 @@ func TestBadChange(t *testing.T) {
 		`{"rate":"0/1s"}`:                                    `"0/1s"`,
 		`{"rate":"1000001/1s"}`:                              `1 to 1000000`,
 		`{"rate_per_group":"10/0s"}`:                         `rate_per_group: "10/0s"`,
-		`{"max_leased_per_group":1000000001}`:                "from 0 to 1000000000",
+		`{"max_leased_per_group":1000000001}`:                "want 0 to 1000000000",
 		`{"pause_until":"1h"}`:                               `want a time such as "2030-01-31T12:00:00Z"`,
 		`{"pause_until":"1969-12-31T23:59:59Z"}`:             "a year from 1970 to 9999",
 		`{"pause_until":"9999-12-31T23:59:59-01:00"}`:        "a year from 1970 to 9999",
@@ -157,7 +161,7 @@ func TestSettingsAsText(t *testing.T) {
 
 	for _, bad := range []struct{ name, value, words string }{
 		{"ack_weight", "1m", `no setting "ack_weight": want one of ack_wait, backoff, `},
-		{"ack_wait", "30", "such as 30s"},
+		{"ack_wait", "30", `"30": want a duration with a unit such as "30s"`},
 		{"backoff", "1s,soon", "element 1"},
 		{"max_items", "many", "integer"},
 	} {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/internal/strictjson"
 )
 
 // Set adds a setting to the change, as people write it: ack_wait is 1m30s, backoff 1s,10s. ""
@@ -14,11 +15,7 @@ import (
 func (c *Change) Set(name, value string) error {
 	row := settings.Find(name)
 	if row == nil {
-		var names []string
-		for row := range settings.All() {
-			names = append(names, row.Name)
-		}
-		return fmt.Errorf("%w: there is no setting %s: want one of %s", ErrOptions, quote(name), strings.Join(names, ", "))
+		return fmt.Errorf("%w: there is no setting %s: want one of %s", ErrOptions, quote(name), settingNames())
 	}
 
 	if err := c.set(row, valueOf(row, value)); err != nil {
@@ -35,13 +32,13 @@ func valueOf(row *settings.Setting, text string) json.RawMessage {
 
 	switch row.Field(&Settings{}).(type) {
 	case *[]time.Duration:
-		return textsJSON(strings.Split(text, ","))
+		return strictjson.Marshal(strings.Split(text, ","))
 	case *int64:
-		if isNumber(text) && json.Valid([]byte(text)) {
+		if json.Valid([]byte(text)) && strings.Trim(text, "0123456789.+-") == "" {
 			return json.RawMessage(text)
 		}
 	}
-	return textJSON(text)
+	return strictjson.Marshal(text)
 }
 
 // SettingTexts returns the settings that are set as people write them, such as "ack_wait=1m30s".
@@ -49,7 +46,7 @@ func SettingTexts(s *Settings) []string {
 	var texts []string
 	for row := range settings.All() {
 		if row.IsSet(s) {
-			texts = append(texts, row.Name+"="+textOf(memberOf(row, s).json()))
+			texts = append(texts, row.Name+"="+textOf(settingJSON(row, s)))
 		}
 	}
 	return texts

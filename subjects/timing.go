@@ -15,7 +15,7 @@ var ErrTiming = errors.New("bad time")
 
 // ParseDelay reads the value of [HeaderDelay], 0 to MaxDelay. Errors wrap ErrTiming.
 func ParseDelay(text string) (time.Duration, error) {
-	d, err := parseDurationText(text)
+	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > MaxDelay {
 		return 0, fmt.Errorf("%w: %s: want a duration with a unit, such as 10s or 1h30m, from 0s to %v", ErrTiming, quote(text), MaxDelay)
 	}

@@ -119,23 +119,23 @@ func (s *Schedule) Check() error {
 	case s.Jitter < 0 || time.Duration(s.Jitter) > MaxJitter:
 		return bad("jitter", "%v: want 0s to 1h, as in \"30s\"", time.Duration(s.Jitter))
 	case s.IfMissed != "" && s.IfMissed != Once && s.IfMissed != Skip && s.IfMissed != All:
-		return bad("if_missed", "%.32q: want \"once\", \"skip\" or \"all\"", s.IfMissed)
+		return bad("if_missed", "%+.32q: want \"once\", \"skip\" or \"all\"", s.IfMissed)
 	case s.Overlap != "" && s.Overlap != Allow && s.Overlap != Skip:
-		return bad("overlap", "%.32q: want \"allow\" or \"skip\"", s.Overlap)
+		return bad("overlap", "%+.32q: want \"allow\" or \"skip\"", s.Overlap)
 	case (s.Cron == "" || strings.HasPrefix(s.Cron, everyPrefix)) && s.Zone != "":
 		return bad("zone", "an interval has none: want it beside cron only")
 	case size > MaxContent:
 		return bad("value", "value and headers have %d bytes: want at most %d", size, MaxContent)
 	}
 	if _, err := time.LoadLocation(s.Zone); err != nil || s.Zone == "Local" {
-		return bad("zone", "%.64q is not known: want a name such as \"Europe/Berlin\"", s.Zone)
+		return bad("zone", "%+.64q is not known: want a name such as \"Europe/Berlin\"", s.Zone)
 	}
 	next, err := s.after()
 	if err != nil {
-		return bad("cron", "%.64q: %v: want five fields such as \"0 3 * * *\", or \"@daily\"", s.Cron, err)
+		return bad("cron", "%+.64q: %v: want five fields such as \"0 3 * * *\", or \"@daily\"", s.Cron, err)
 	}
 	if next(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return bad("cron", "%.64q: no such time comes: want one that there is, such as \"0 3 * * *\"", s.Cron)
+		return bad("cron", "%+.64q: no such time comes: want one that there is, such as \"0 3 * * *\"", s.Cron)
 	}
 	return nil
 }

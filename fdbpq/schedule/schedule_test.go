@@ -129,7 +129,7 @@ func TestCheck(t *testing.T) {
 		`{"id":"a","every":"1m","paused":"yes"}`:           `paused: "yes": want true or false`,
 		`{"id":"a","Until":1}`:                             `unknown member "Until": want a JSON object with members of id, cron, `,
 		`{"id":"a","every":"1m","value":"` + strings.Repeat("aaaa", MaxContent/3+1) + `"}`: "value: value and headers have",
-		`{"id":"a","every":"1m","headers":{"a":"b"}}`:                                      `headers.a: "b": want an array of texts`,
+		`{"id":"a","every":"1m","headers":{"a":"b"}}`:                                      `headers: a: "b": want an array of texts`,
 	} {
 		s, err := Decode[Schedule]([]byte(data))
 		if err == nil {

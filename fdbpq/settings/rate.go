@@ -39,7 +39,7 @@ func ParseRate(text string) (r Rate, err error) {
 }
 
 func badRate(text string) error {
-	return fmt.Errorf(`%.130q: want n/duration, such as "10/1s", with 1 to %d and 1s to 24h`, text, MaxRateCount)
+	return fmt.Errorf(`%+.130q: want n/duration, such as "10/1s", with 1 to %d and 1s to 24h`, text, MaxRateCount)
 }
 
 // Interval is the time after which one more item may be delivered. It is rounded up, so that no

@@ -102,18 +102,18 @@ func (s *Source) check() error {
 	tokens := strings.Split(s.Filter, ".")
 	switch {
 	case s.Stream == "" || len(s.Stream) > 255 || strings.ContainsAny(s.Stream, ".*>/\\ \t\r\n"):
-		return fmt.Errorf("stream: %.64q: want the name of a stream", s.Stream)
+		return fmt.Errorf("stream: %+.64q: want the name of a stream", s.Stream)
 	case strings.ContainsAny(s.Domain, ".*> \t\r\n"):
-		return fmt.Errorf("domain: %.64q: want the name of a JetStream domain", s.Domain)
+		return fmt.Errorf("domain: %+.64q: want the name of a JetStream domain", s.Domain)
 	case s.Filter != "" && (strings.ContainsAny(s.Filter, " \t\r\n") || slices.Contains(tokens, "") ||
 		slices.ContainsFunc(tokens, wild) || slices.Contains(tokens[:len(tokens)-1], ">")):
-		return fmt.Errorf("filter: %.64q: want a subject, with wildcards or without", s.Filter)
+		return fmt.Errorf("filter: %+.64q: want a subject, with wildcards or without", s.Filter)
 	case s.Group != nil && s.Group.Value != nil:
 		return errors.New(`group: a number: want {"header":name} or {"token":n}`)
 	case !slices.Contains([]string{"", "dead_letter", "stop"}, s.OnBad):
-		return fmt.Errorf(`on_bad: %.64q: want "dead_letter" or "stop"`, s.OnBad)
+		return fmt.Errorf(`on_bad: %+.64q: want "dead_letter" or "stop"`, s.OnBad)
 	case s.WhenFull != "" && s.WhenFull != "wait":
-		return fmt.Errorf(`when_full: %.64q: want "wait"`, s.WhenFull)
+		return fmt.Errorf(`when_full: %+.64q: want "wait"`, s.WhenFull)
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/pqbridge/pqbridge/internal/strictjson"
 )
 
 // Setting is all that is known of a setting, besides what it does. It must not be changed.
@@ -125,7 +127,7 @@ func (row *Setting) Check(s *Settings) error {
 		}
 	case *string:
 		if row.Choices != nil && !slices.Contains(row.Choices, *field) {
-			return fmt.Errorf("%.130q: want %s", *field, row.Choice())
+			return fmt.Errorf("%+.130q: want %s", *field, row.Choice())
 		}
 		if row.CheckText != nil {
 			return row.CheckText(*field)
@@ -144,7 +146,7 @@ func (row *Setting) Choice() string { return `"` + strings.Join(row.Choices, `" 
 // CheckBounds returns an error unless the duration is 0 or between the bounds.
 func CheckBounds(d, least, most time.Duration) error {
 	if d != 0 && (d < least || d > most) {
-		return fmt.Errorf("%v: want %v to %v", d, least, most)
+		return fmt.Errorf("%s: want %v to %v", strictjson.DurationText(d), least, most)
 	}
 	return nil
 }

@@ -19,10 +19,11 @@ func explain(data []byte, to any, err error) error {
 		return fmt.Errorf("%s: want %s", malformed(data, err), wanted(reflect.TypeOf(to)))
 	}
 	if wrong.Err == json.ErrUnknownName {
-		return fmt.Errorf("unknown member %s: want %s", Quote(wrong.JSONPointer.LastToken()), wanted(wrong.GoType))
+		name := Quote(wrong.JSONPointer.LastToken())
+		return fmt.Errorf("unknown member %s: want %s", name, wanted(wrong.GoType))
 	}
 
-	value, _ := jsontext.NewDecoder(bytes.NewReader(data[wrong.ByteOffset:]), strict).ReadValue() // it was read before
+	value, _ := firstValue(data[wrong.ByteOffset:]) // it was read before
 	if wrong.JSONPointer == "" {
 		return fmt.Errorf("%s: want %s", shown(value), wanted(reflect.TypeOf(to)))
 	}
@@ -33,10 +34,14 @@ func explain(data []byte, to any, err error) error {
 	return fmt.Errorf("%s: %s: want %s", place(wrong.JSONPointer), shown(value), want)
 }
 
+func firstValue(data []byte) (jsontext.Value, error) {
+	return jsontext.NewDecoder(bytes.NewReader(data), strict).ReadValue()
+}
+
 // malformed says why a text is not a value of JSON.
 func malformed(data []byte, err error) string {
 	var syntax *jsontext.SyntacticError
-	value, bad := jsontext.NewDecoder(bytes.NewReader(data), strict).ReadValue()
+	value, bad := firstValue(data)
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &syntax):
 		return Quote(syntax.JSONPointer.LastToken()) + " given twice"
@@ -48,16 +53,18 @@ func malformed(data []byte, err error) string {
 	return shown(data) + ": not JSON"
 }
 
-// place is a pointer as people write it, such as priority.token.
+// place is a pointer as people write it, such as backoff: element 3.
 func place(p jsontext.Pointer) string {
 	var parts []string
 	for token := range p.Tokens() {
-		if quoted := Quote(token); token == "" || quoted != `"`+token+`"` {
+		if strings.Trim(token, "0123456789") == "" {
+			token = "element " + token
+		} else if quoted := Quote(token); quoted != `"`+token+`"` {
 			token = quoted
 		}
 		parts = append(parts, token)
 	}
-	return strings.Join(parts, ".")
+	return strings.Join(parts, ": ")
 }
 
 // wanted says what a value of a type is in JSON.

@@ -47,6 +47,17 @@ func Unmarshal(data []byte, to any) error {
 	return nil
 }
 
+// Members reads the members of an object in which null has a meaning.
+func Members(data []byte) (members map[string]jsontext.Value, err error) {
+	if err = json.Unmarshal(data, &members, strict); err == nil && members == nil {
+		err = findNull(data)
+	}
+	if err != nil {
+		return nil, explain(data, &members, err)
+	}
+	return members, nil
+}
+
 // UnmarshalReply reads what a program of another version may have written: it ignores members that
 // are not known. Errors are not for clients.
 func UnmarshalReply(data []byte, to any) error { return json.Unmarshal(data, to, lenient) }
@@ -97,7 +108,8 @@ func findNull(data []byte) error {
 			return nil // the end
 		}
 		if token.Kind() == jsontext.KindNull {
-			return &json.SemanticError{JSONPointer: d.StackPointer(), ByteOffset: d.InputOffset() - int64(len("null")), JSONKind: jsontext.KindNull}
+			at := d.InputOffset() - int64(len("null"))
+			return &json.SemanticError{JSONPointer: d.StackPointer(), ByteOffset: at, JSONKind: jsontext.KindNull}
 		}
 	}
 }

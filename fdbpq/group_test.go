@@ -77,7 +77,7 @@ func TestGroupsTakeTurns(t *testing.T) {
 		f.pushGroup(q, "c", 2, 1) // comes in where the others are
 		f.wantTurns(q, 3, "a3 b3 c1")
 		f.wantTurns(q, 1, "a4")
-		f.pushGroup(q, "d", 5, 2) // two in each turn
+		f.pushGroup(q, "d", 5, 2)  // two in each turn
 		f.wantTurns(q, 2, "c2 d1") // one in a turn that has begun
 		f.wantTurns(q, 3, "a5 d2 d3")
 		f.wantTurns(q, 3, "a6 d4 d5")

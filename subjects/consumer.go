@@ -3,7 +3,7 @@ package subjects
 import (
 	"time"
 
-	"github.com/pqbridge/pqbridge/internal/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // QueueConsumer is a consumer of a queue, through which programs written for JetStream take its

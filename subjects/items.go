@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pqbridge/pqbridge/internal/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // Bounds of requests about many items.

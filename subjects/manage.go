@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/pqbridge/pqbridge/internal/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // MaxRedrive is the most items that one redrive may ask for, and DefaultRedrive how many it means

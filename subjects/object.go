@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
-	"github.com/pqbridge/pqbridge/internal/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // readObject reads the payload of a request into the struct that to points to. Errors wrap ErrOptions.

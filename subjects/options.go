@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
-	"github.com/pqbridge/pqbridge/internal/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // ErrOptions: the payload of a pop, an acknowledgement or a change of settings is not what it

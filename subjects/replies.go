@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pqbridge/pqbridge/internal/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // TimeLayout is how replies write times: RFC 3339 with microseconds. The time is in UTC.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
-	"github.com/pqbridge/pqbridge/internal/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // Settings are the settings of a queue, in replies a JSON object of those that are set:

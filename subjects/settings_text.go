@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
-	"github.com/pqbridge/pqbridge/internal/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // Set adds a setting to the change, as people write it: ack_wait is 1m30s, backoff 1s,10s. ""

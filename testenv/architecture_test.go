@@ -18,10 +18,10 @@ const jsonV2 = "github.com/go-json-experiment/json"
 // shared are for all that know queues, with or without a store.
 var shared = []string{module + "/fdbpq/settings", module + "/fdbpq/schedule", strictJSON}
 
-const strictJSON = module + "/internal/strictjson"
+const strictJSON = module + "/subjects/strictjson"
 
 // pure has the packages that do no I/O and depend on nothing.
-var pure = []string{"subjects", "fdbpq/settings", "fdbpq/schedule", "fdbpq/tuple", "internal/strictjson"}
+var pure = []string{"subjects", "fdbpq/settings", "fdbpq/schedule", "fdbpq/tuple", "subjects/strictjson"}
 
 // rules say which of the project's packages may import what; tests may import anything.
 // A name stands for the package and those below it.
@@ -138,7 +138,7 @@ func TestArchitecture(t *testing.T) {
 		if slices.Contains(pure, relative) {
 			for _, imported := range p.Imports {
 				allowed := relative == "subjects" && slices.Contains(shared, imported) || imported == strictJSON ||
-					below(imported, jsonV2) && (relative == "subjects" || relative == "internal/strictjson") ||
+					below(imported, jsonV2) && (relative == "subjects" || relative == "subjects/strictjson") ||
 					relative == "fdbpq/schedule" && imported == "github.com/netresearch/go-cron"
 				if !allowed && (imported == "net" || imported == "os" || strings.Contains(imported, ".")) {
 					t.Errorf("%s imports %s: it is pure", relative, imported)

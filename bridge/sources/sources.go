@@ -27,8 +27,8 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
-	"github.com/pqbridge/pqbridge/internal/strictjson"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // Sources draws for all queues of a bridge. Its methods are safe for concurrent use.

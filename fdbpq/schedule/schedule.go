@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pqbridge/pqbridge/internal/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // Bounds of a schedule.

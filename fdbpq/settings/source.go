@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pqbridge/pqbridge/internal/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // Source is the setting source: a stream of NATS JetStream that a queue draws from, and how messages

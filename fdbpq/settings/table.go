@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pqbridge/pqbridge/internal/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // Setting is all that is known of a setting, besides what it does. It must not be changed.

@@ -152,7 +152,10 @@ func impatient() []nats.Option {
 // subjects.ErrorFromHeaders. It fails the test if there is none.
 func (e *Env) Request(subject string, headers nats.Header, payload []byte) *nats.Msg {
 	e.t.Helper()
-	reply, err := e.Conn.RequestMsg(&nats.Msg{Subject: subject, Header: headers, Data: payload}, Patience)
+	// RequestMsg would use a timer that another test has left, and a bubble cannot wait for that.
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	reply, err := e.Conn.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Header: headers, Data: payload})
 	if err != nil {
 		e.t.Fatalf("testenv: request %s: %v", subject, err)
 	}

@@ -125,7 +125,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"too many arguments: want pq ls\n", "ls jobs"},
 		{"want NAME=VALUE", "config jobs ack_wait"},
 		{`no setting "ack"`, "config jobs ack=1m"},
-		{`ack_wait: "soon": want a duration with a unit, such as 30s or 1h30m`, "config jobs ack_wait=soon"},
+		{`ack_wait: "soon": want a duration with a unit such as "30s" or "1h30m"`, "config jobs ack_wait=soon"},
 		{"leave out one", "pause jobs --for 1m --until 2030-01-31T12:00:00Z"},
 		{"above zero", "pause jobs --for 0s"},
 		{`--until is "tomorrow": want a time such as 2030-01-31T12:00:00Z`, "pause jobs --until tomorrow"},

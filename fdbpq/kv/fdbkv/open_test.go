@@ -83,7 +83,7 @@ func shortLived(t *testing.T) kv.Transaction {
 	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: clusterFile, TransactionTimeout: 50 * time.Millisecond})
 	must(t, err)
 	t.Cleanup(func() { db.Close() })
-	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
+	tx, err := db.BeginLate(t.Context())
 	must(t, err)
 	t.Cleanup(tx.Cancel)
 	tx.Set([]byte("a"), nil)
@@ -99,6 +99,17 @@ func TestTimeoutBeforeCommit(t *testing.T) {
 		if _, err := read.Get(); !errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err) {
 			t.Errorf("the read returned %v, want ErrUnavailable", err)
 		}
+	}
+}
+
+// TestBeginWaits: Begin waits for the read version, for as long as a transaction may take.
+func TestBeginWaits(t *testing.T) {
+	clusterFile, _ := silentCluster(t)
+	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: clusterFile, TransactionTimeout: 50 * time.Millisecond})
+	must(t, err)
+	defer db.Close()
+	if _, err := db.Begin(t.Context(), kv.BeginOptions{}); !errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err) {
+		t.Errorf("Begin returned %v, want ErrUnavailable", err)
 	}
 }
 
@@ -129,10 +140,10 @@ func TestEndedWhileWaiting(t *testing.T) {
 			defer db.Close()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			reading, err := db.Begin(ctx, kv.BeginOptions{})
+			reading, err := db.BeginLate(ctx)
 			must(t, err)
 			defer reading.Cancel()
-			committing, err := db.Begin(ctx, kv.BeginOptions{})
+			committing, err := db.BeginLate(ctx)
 			must(t, err)
 			defer committing.Cancel()
 			committing.Set([]byte("a"), nil)

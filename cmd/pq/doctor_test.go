@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -19,15 +18,9 @@ import (
 // findings runs pq doctor, and returns the findings by their checks.
 func (c *cli) findings(code int, args ...string) map[string]finding {
 	c.t.Helper()
-	stdout, stderr, got := c.run("", append(append([]string{"doctor"}, args...), "--json")...)
+	all, got := c.diagnose(args...)
 	if got != code {
-		c.t.Errorf("exit code %d, want %d: %s%s", got, code, stdout, stderr)
-	}
-	all := map[string]finding{}
-	for line := range strings.Lines(stdout) {
-		var f finding
-		decode(c.t, line, &f)
-		all[f.Check] = f
+		c.t.Errorf("exit code %d, want %d: %+v", got, code, all)
 	}
 	return all
 }
@@ -36,12 +29,25 @@ func (c *cli) findings(code int, args ...string) map[string]finding {
 func (c *cli) findingsOf(bridges string, code int) (all map[string]finding) {
 	c.t.Helper()
 	testenv.Eventually(c.t, func() error {
-		if all = c.findings(code); !strings.Contains(all["bridges"].Text, bridges) {
-			return fmt.Errorf("%+v", all["bridges"])
+		var got int
+		if all, got = c.diagnose(); got != code || !strings.Contains(all["bridges"].Text, bridges) {
+			return fmt.Errorf("exit code %d, want %d: %+v", got, code, all)
 		}
 		return nil
 	})
 	return all
+}
+
+func (c *cli) diagnose(args ...string) (all map[string]finding, code int) {
+	c.t.Helper()
+	stdout, _, code := c.run("", append(append([]string{"doctor"}, args...), "--json")...)
+	all = map[string]finding{}
+	for line := range strings.Lines(stdout) {
+		var f finding
+		decode(c.t, line, &f)
+		all[f.Check] = f
+	}
+	return all, code
 }
 
 // is checks a finding.
@@ -189,10 +195,10 @@ func TestDoctorSeesJetStream(t *testing.T) {
 
 	env.StartBridge(func(o *bridge.Options) { o.JetStream.LeafURL = env.NATS.URL() })
 	testenv.Eventually(t, func() error {
-		if got, _, _ := c.run("", "doctor", "--json"); !strings.Contains(got, "the port of leafnodes") {
-			return errors.New(got)
+		if all, _ := c.diagnose(); !strings.Contains(all["jetstream"].Text, "the port of leafnodes") {
+			return fmt.Errorf("%+v", all)
 		}
 		return nil
 	})
-	c.findings(exitError)["jetstream"].is(t, wrong, "does not serve JetStream's programs", "PQ_JETSTREAM_LEAF_URL")
+	c.findingsOf("2 bridges found", exitError)["jetstream"].is(t, wrong, "does not serve JetStream's programs", "PQ_JETSTREAM_LEAF_URL")
 }

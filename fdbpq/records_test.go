@@ -105,6 +105,7 @@ func TestConsumersExpire(t *testing.T) {
 			f.Errorf("consumers: %+v", r.Records)
 		}
 		wantErrors(f.T, f.applyAt(now, opSetConsumer(q, "more", record(now.Add(time.Hour)))))
+		wantErrors(f.T, f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q}))
 		f.check()
 
 		wantErrors(f.T, f.applyAt(now.Add(time.Hour), fdbpq.Op{Kind: fdbpq.OpSweep, Queue: q}))

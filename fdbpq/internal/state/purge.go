@@ -108,6 +108,7 @@ func (g *Ledger) dueBesideItems() (entries [][]byte, err error) {
 			}
 			return at
 		}},
+		{g.L.RecordRange(codec.ConsumerRecord), codec.ConsumerExpires},
 		{g.L.AllOf(codec.KindBucket), bucket},
 		{codec.Within(g.L.PartPrefix(codec.PartAnswer)), func(value []byte) (at time.Time) {
 			if a, err := codec.ParseAnswer(value); err == nil {

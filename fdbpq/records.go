@@ -194,7 +194,7 @@ func (q *queueRecords) dropExpired(all []Record) []Record {
 	}
 	return slices.DeleteFunc(all, func(r Record) bool {
 		at := codec.ConsumerExpires(r.Value)
-		gone := !at.IsZero() && !at.After(q.now)
+		gone := !at.IsZero() && !at.After(q.asOf)
 		if gone && q.tx != nil {
 			q.ledger.SetConsumer(r.Name, r.Value, nil)
 		}

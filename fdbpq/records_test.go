@@ -89,6 +89,9 @@ func TestConsumersExpire(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, now := f.queue("jobs"), time.Now()
 		record := func(at time.Time) string { return string(must(json.Marshal(map[string]any{"expires": at, "x": 1}))) }
+		wantErrors(f.T, f.applyAt(now.Add(-time.Hour), opSetConsumer(q, "old", record(now.Add(-time.Minute)))))
+		wantEqual(f.T, "only read", len(f.read(fdbpq.Op{Kind: fdbpq.OpConsumers, Queue: q})[0].Records), 0)
+
 		var sets []fdbpq.Op
 		for i := range fdbpq.MaxConsumers {
 			sets = append(sets, opSetConsumer(q, fmt.Sprint(i), record(now.Add(time.Minute))))

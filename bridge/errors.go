@@ -47,7 +47,7 @@ var wireErrors = []wireError{
 	{subjects.CodeOverloaded, false, []error{fdbpq.ErrRate}},
 	{subjects.CodeNotFound, false, []error{fdbpq.ErrEmpty, fdbpq.ErrNotFound, fdbpq.ErrPaused, errNoSchedule}},
 	{subjects.CodeConflict, false, []error{
-		fdbpq.ErrLeaseLost, fdbpq.ErrLeased, fdbpq.ErrNotLeased, fdbpq.ErrNotDeadLetter,
+		fdbpq.ErrLeaseLost, fdbpq.ErrLeased, fdbpq.ErrNotLeased, fdbpq.ErrNotDeadLetter, fdbpq.ErrManyRates,
 	}},
 	{subjects.CodeUnavailable, true, []error{kv.ErrCommitUnknown, dispatch.ErrUnknownOutcome}},
 	{subjects.CodeBadRequest, false, []error{

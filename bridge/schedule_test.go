@@ -82,7 +82,7 @@ func TestScheduleBadInput(t *testing.T) {
 		``:                                      `it is empty: want a JSON object with members of id, cron,`,
 		`{"id":"a","run":1}`:                    "run: 1: want true or false",
 		`{"id":"a","run":true,"cron":"@daily"}`: "run: want nothing else beside the id",
-		`{"id":"a"}`:                            "cron: want it or every",
+		`{"id":"a"}`:                            "want cron or every to set one",
 		`{"id":"a","cron":"@daily","until":"2026-01-01T00:00:00Z"}`:             "until: 2026-01-01T00:00:00Z: the schedule has no time before that: want a later one",
 		`{"id":"a","every":"10s","until":"2026-01-01T00:00:00Z","paused":true}`: "until: ",
 		`{"id":"a","cron":"@dayly"}`:                                            `want five fields such as "0 3 * * *"`,

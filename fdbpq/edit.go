@@ -1,6 +1,8 @@
 package fdbpq
 
 import (
+	"errors"
+
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -152,7 +154,11 @@ func (q *queueEdits) purge(result *Result) (err error) {
 	if err := q.ledger.Flush(); err != nil {
 		return err
 	}
-	if result.Len, err = q.ledger.Purge(); err != nil {
+	switch result.Len, err = q.ledger.Purge(); {
+	case errors.Is(err, ErrManyRates):
+		result.Err = err
+		return nil
+	case err != nil:
 		return err
 	}
 	q.purged = true

@@ -89,6 +89,10 @@ var (
 	// nothing says in which queue it was.
 	ErrNotDeadLetter = codec.ErrNotDeadLetter
 
+	// ErrManyRates is returned by OpPurge while 20,000 groups or more have a rate in use. To purge such
+	// a queue, remove the items of each state.
+	ErrManyRates = codec.ErrManyRates
+
 	// ErrMaxRecords is returned by OpSetConsumer and OpSetSchedule for one more than MaxConsumers or
 	// MaxSchedules, or more than MaxScheduleBytes.
 	ErrMaxRecords = codec.ErrMaxRecords

@@ -111,8 +111,7 @@ func (q *handle) Release(tx kv.Transaction, id ID) error {
 // Result.Len. Leases of removed items are lost. To remove only those in one state, Browse, and apply
 // an OpRemove with that State to each.
 //
-// Errors: ErrNoRoom if rates of more groups than a transaction has room for are in use, and errors of
-// the store.
+// Errors: ErrManyRates, and errors of the store.
 func (q *handle) Purge(tx kv.Transaction) (int64, error) {
 	result := applyOne(tx, Op{Kind: OpPurge, Queue: q})
 	return result.Len, result.Err

@@ -54,8 +54,8 @@ type Result struct {
 	Freed bool
 	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrRate, ErrGroupLimits, ErrMaxLeased, ErrFull,
 	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
-	// ErrNotLeased, ErrNotDeadLetter, ErrMaxRecords, ErrNoSource, ErrSettings, ErrOp or ErrCorrupt, or what Op.Change
-	// returned. It does not affect the other operations.
+	// ErrNotLeased, ErrNotDeadLetter, ErrManyRates, ErrMaxRecords, ErrNoSource, ErrSettings, ErrOp or
+	// ErrCorrupt, or what Op.Change returned. It does not affect the other operations.
 	Err error
 }
 

@@ -60,6 +60,22 @@ func TestPurgeOfMany(t *testing.T) {
 	})
 }
 
+// A purge keeps the rates of groups, and one of too many says what to do.
+func TestPurgeBesideManyRates(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("q")
+	f.apply(opPush(q, 1, "x"))
+	rates := tuple.Tuple{f.priority, "q", "q"}
+	write(f, func(tx kv.Transaction) {
+		for i := range 20_000 {
+			tx.Set(append(rates, i).Pack(), nil)
+		}
+	})
+	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})[0].Err, fdbpq.ErrManyRates)
+	wantEqual(t, "left", f.apply(op(opLen, q))[0].Len, 1)
+	write(f, func(tx kv.Transaction) { tx.ClearRange(kv.Range{Begin: rates.Pack(), End: append(rates.Pack(), 0xff)}) })
+}
+
 // bury makes dead letters of new items, with the values given, of a queue.
 func (f *fixture) bury(at time.Time, q fdbpq.Target, values ...string) {
 	f.Helper()

@@ -35,6 +35,8 @@ func ParseScheduleChange(payload []byte) (c ScheduleChange, err error) {
 		return c, fmt.Errorf("%w: run: want nothing else beside the id, as in {\"id\":\"nightly\",\"run\":true}", schedule.ErrInvalid)
 	case c.Run || c.pauses:
 		return c, nil
+	case bare && c.ID != "":
+		return c, fmt.Errorf("%w: want cron or every to set one, or run or paused to change one, as in {\"id\":\"nightly\",\"run\":true}", schedule.ErrInvalid)
 	}
 	return c, c.Check()
 }

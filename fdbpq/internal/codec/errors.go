@@ -30,6 +30,7 @@ var (
 	ErrLeased          = errors.New("fdbpq: the item is leased")
 	ErrNotLeased       = errors.New("fdbpq: the item is not leased")
 	ErrNotDeadLetter   = errors.New("fdbpq: the item is not a dead letter")
+	ErrManyRates       = errors.New("fdbpq: too many groups have a rate in use to purge all at once: purge the states one by one")
 	ErrMaxRecords      = errors.New("fdbpq: the queue has as many as it can have")
 	ErrSettings        = errors.New("fdbpq: invalid settings")
 	ErrOp              = errors.New("fdbpq: invalid operation")

@@ -16,8 +16,8 @@ import (
 // to collect.
 //
 // It conflicts with all that changes how many items there are. Other changes that commit while it
-// runs are to items that it removes, and go with those. The error is ErrNoRoom, and then nothing
-// has changed, or one of the store.
+// runs are to items that it removes, and go with those. The error is ErrManyRates, and then
+// nothing has changed, or one of the store.
 func (g *Ledger) Purge() (items int64, err error) {
 	counters := [][]byte{g.L.TotalKey()}
 	for _, s := range codec.HeldStates {
@@ -95,7 +95,7 @@ func (g *Ledger) clearUpTo(keys kv.Range, kept []byte) kv.Range {
 }
 
 // dueBesideItems returns the entries of the time index for all that is no item. The error is
-// ErrNoRoom if they are too many, or one of the store.
+// ErrManyRates if they are too many, or one of the store.
 func (g *Ledger) dueBesideItems() (entries [][]byte, err error) {
 	bucket := func(value []byte) time.Time { return codec.BucketDue(codec.ParseCount(value, 0)) }
 	for _, rows := range []struct {
@@ -126,7 +126,7 @@ func (g *Ledger) dueBesideItems() (entries [][]byte, err error) {
 			return nil, err
 		}
 		if len(pairs) == MostGroupRows {
-			return nil, codec.ErrNoRoom
+			return nil, codec.ErrManyRates
 		}
 		for _, pair := range pairs {
 			if at := rows.due(pair.Value); !at.IsZero() {

@@ -24,6 +24,7 @@ type batch struct {
 
 	alone     bool // no request may join it
 	silent    bool // has a push without a reply
+	purges    bool // has nothing but purges, and pops of lines
 	writes    bool
 	pushes    bool
 	nonPushes bool // has operations other than pushes
@@ -50,6 +51,7 @@ func (b *batch) add(r *Request, ops []fdbpq.Op) {
 		b.nonPushes = b.nonPushes || !push
 		b.writes = b.writes || ops[i].Kind.Writes()
 		b.silent = b.silent || push && r.Silent
+		b.purges = b.purges || ops[i].Kind == fdbpq.OpPurge
 	}
 }
 

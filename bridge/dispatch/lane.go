@@ -208,8 +208,11 @@ func (b *batch) countShare(q *Queue, bytes int) {
 	q.batchBytes += bytes
 }
 
-// isAlone reports whether a request is to have a batch of its own.
-func isAlone(r *Request, _ []fdbpq.Op) bool { return r != nil && r.alone }
+// isAlone reports whether a request must not come behind pops of lines in a batch: it is to have a
+// batch of its own, or to share it with purges alone.
+func isAlone(r *Request, ops []fdbpq.Op) bool {
+	return r != nil && (r.alone || has(ops, fdbpq.OpPurge))
+}
 
 // calls is held by whoever calls Repliers of requests that wait, or of requests that have
 // run. So calls for one queue come one at a time. It has room for arguments.

@@ -14,6 +14,9 @@ import (
 // without asking for a reply and then reads could notice. So a len or info never shares a batch with
 // an earlier push that has no reply, and a batch that only reads waits for such pushes.
 //
+// A purge removes what its batch pushes, and before its batch pops. So purges share batches with each
+// other alone: what was pushed after a purge stays, whoever waits for replies or not.
+//
 // From a push that the store refused to one that it took, pushes have batches of their own:
 // the store may be full, and take pops.
 //
@@ -66,7 +69,7 @@ func (l *lane) takeRequestsLocked(b *batch) {
 		bytes := l.expectedBytes(r, ops)
 		full := b.bytes+bytes > options.MaxBatchBytes ||
 			len(b.ops)+b.reserved+r.operations(ops) > options.MaxBatch
-		mixes := apart && b.pushes != has(ops, fdbpq.OpPush)
+		mixes := apart && b.pushes != has(ops, fdbpq.OpPush) || b.purges != has(ops, fdbpq.OpPurge)
 		reads := b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))
 
 		if full && b.many == r.Queue && r.Queue.ranOut.Load() && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {

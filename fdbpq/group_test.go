@@ -77,10 +77,11 @@ func TestGroupsTakeTurns(t *testing.T) {
 		f.pushGroup(q, "c", 2, 1) // comes in where the others are
 		f.wantTurns(q, 3, "a3 b3 c1")
 		f.wantTurns(q, 1, "a4")
-		f.pushGroup(q, "d", 5, 2)  // two in each turn
-		f.wantTurns(q, 2, "c2 d1") // one in a turn that has begun
-		f.wantTurns(q, 3, "a5 d2 d3")
-		f.wantTurns(q, 3, "a6 d4 d5")
+		f.pushGroup(q, "d", 5, 2) // two in each turn, but for the one that has begun
+		f.wantTurns(q, 1, "c2")
+		f.wantTurns(q, 3, "a5 d1 d2")
+		f.wantTurns(q, 3, "a6 d3 d4")
+		f.wantTurns(q, 1, "d5")
 		wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
 		wantEqual(t, "keys", len(f.stored(f.priority)), 0)
 
@@ -303,4 +304,37 @@ func TestPurgeRemovesWhatOthersLeft(t *testing.T) {
 		wantError(t, r.Err, nil)
 		f.corrupt = true // the time index has the lease that is gone
 	})
+}
+
+// Groups that push as fast as they are served, and have nothing in between, do not keep one with a
+// backlog waiting, and neither do groups that come once.
+func TestGroupsThatComeAgainLeaveTurns(t *testing.T) {
+	for _, once := range []bool{false, true} {
+		f := onMem(t)
+		q, now := f.queue("jobs"), time.Now()
+		push := func(group string) {
+			now = now.Add(time.Millisecond)
+			f.one(now, inGroup(opPush(q, 0, group), group))
+		}
+		for range 20 {
+			push("backlog")
+		}
+		push("a")
+		push("c")
+		served := 0
+		for i := range 60 {
+			now = now.Add(time.Millisecond)
+			switch group := string(f.one(now, fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}).Item.Value); {
+			case group == "backlog":
+				served++
+			case once:
+				push(fmt.Sprint(i))
+			default:
+				push(group)
+			}
+		}
+		if served < 15 {
+			t.Errorf("groups that come once %v: the one with a backlog was served %d of 60 times", once, served)
+		}
+	}
 }

@@ -167,7 +167,9 @@ func (v *virtualTime) load(l *codec.Layout, next int64) error {
 	}
 
 	id, err := l.ParseItem(first[0].Key)
-	v.count = max(id.Count, v.served)
+	// Whatever has begun is closed: if what comes new could still join it, others that come as fast as
+	// they are served would keep the rest waiting for ever.
+	v.count = max(id.Count, codec.Following(v.served))
 	return err
 }
 

@@ -96,13 +96,9 @@ func ParseItemsOptions(payload []byte) (ItemsOptions, error) {
 			return ItemsOptions{}, err
 		}
 	}
-	limit := DefaultItems
-	if o.Limit != nil {
-		limit = *o.Limit
-	}
 	return ItemsOptions{
-		State: State(o.State), Max: o.End == "max", After: o.After, Limit: limit,
-		ValueBytes: valueBytes(o.ValueBytes), Match: o.Match, Headers: o.Headers,
+		State: State(o.State), Max: o.End == "max", Limit: cmp.Or(deref(o.Limit), DefaultItems),
+		After: o.After, ValueBytes: valueBytes(o.ValueBytes), Match: o.Match, Headers: o.Headers,
 	}, nil
 }
 
@@ -373,21 +369,13 @@ func ParseItemOptions(v Verb, payload []byte) (ItemOptions, error) {
 		}
 	}
 
-	o := ItemOptions{IDs: wire.IDs, Max: wire.End == "max"}
-	if wire.ID != nil {
-		o.ID = *wire.ID
-	}
-	if wire.Priority != nil {
-		o.Priority = *wire.Priority
-	}
+	o := ItemOptions{ID: deref(wire.ID), IDs: wire.IDs, Max: wire.End == "max"}
+	o.Priority = deref(wire.Priority)
 	if v == Get && wire.IDs != nil {
 		o.ValueBytes = valueBytes(wire.ValueBytes)
 	}
 	if v == Redrive && wire.IDs == nil {
-		o.Most = DefaultRedrive
-		if wire.Most != nil {
-			o.Most = *wire.Most
-		}
+		o.Most = cmp.Or(deref(wire.Most), DefaultRedrive)
 	}
 	return o, nil
 }

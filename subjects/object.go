@@ -3,8 +3,11 @@ package subjects
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
@@ -28,6 +31,14 @@ func within(name string, n *int, least, most int) error {
 		return fmt.Errorf("%s: %d: want an integer from %d to %d", name, *n, least, most)
 	}
 	return nil
+}
+
+// deref returns the value of a member, or zero if it is absent.
+func deref[T any](member *T) (v T) {
+	if member != nil {
+		v = *member
+	}
+	return v
 }
 
 // lasts returns an error unless a duration is 0 or within its bounds.
@@ -82,10 +93,38 @@ type object []byte
 func (o *object) add(name string, value []byte) {
 	separator := byte(',')
 	if *o == nil {
-		separator = '{'
+		separator, *o = '{', make(object, 0, 64)
 	}
-	*o = append(append(append(*o, separator), strictjson.Marshal(name)...), ':')
-	*o = append(*o, value...)
+	*o = append(append(appendText(append(*o, separator), name), ':'), value...)
+}
+
+// put adds a member, if it is given: an int, true, a text, a duration, or an array of texts.
+func (o *object) put(name string, given bool, value any) {
+	if !given {
+		return
+	}
+	o.add(name, nil)
+	switch v := value.(type) {
+	case int:
+		*o = strconv.AppendInt(*o, int64(v), 10)
+	case bool:
+		*o = append(*o, "true"...)
+	case string:
+		*o = appendText(*o, v)
+	case time.Duration:
+		*o = appendText(*o, strictjson.DurationText(v))
+	case []string:
+		for i, text := range v {
+			*o = appendText(append(*o, "[,"[min(i, 1)]), text)
+		}
+		*o = append(*o, ']')
+	}
+}
+
+// appendText appends the JSON of a text.
+func appendText(b []byte, text string) []byte {
+	b, _ = jsontext.AppendQuote(b, text) // complains only of invalid UTF-8, which it replaces
+	return b
 }
 
 // end returns the object.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
-	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // ErrOptions: the payload of a pop, an acknowledgement or a change of settings is not what it
@@ -81,18 +80,30 @@ func CheckRequestID(id string) error {
 	return nil
 }
 
-// popObject is PopOptions as JSON.
+// popObject is PopOptions as JSON; PopOptions.object writes the same.
 type popObject struct {
-	Batch         *int           `json:"batch,omitzero"`
-	AckWait       *time.Duration `json:"ack_wait,omitzero"`
-	MaxBytes      int            `json:"max_bytes,omitzero"`
-	Expires       time.Duration  `json:"expires,omitzero"`
-	IdleHeartbeat time.Duration  `json:"idle_heartbeat,omitzero"`
-	NoWait        bool           `json:"no_wait,omitzero"`
-	Frames        bool           `json:"frames,omitzero"`
-	ID            requestID      `json:"id,omitzero"`
-	Cancel        requestID      `json:"cancel,omitzero"`
+	Batch         popBatch       `json:"batch"`
+	AckWait       *time.Duration `json:"ack_wait"`
+	MaxBytes      int            `json:"max_bytes"`
+	Expires       time.Duration  `json:"expires"`
+	IdleHeartbeat time.Duration  `json:"idle_heartbeat"`
+	NoWait        bool           `json:"no_wait"`
+	Frames        bool           `json:"frames"`
+	ID            requestID      `json:"id"`
+	Cancel        requestID      `json:"cancel"`
 }
+
+// popBatch is 1 to MaxPopBatch.
+type popBatch int
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (b *popBatch) UnmarshalJSON(v []byte) error {
+	n, err := strconv.Atoi(string(v))
+	*b = popBatch(n)
+	return cmp.Or(err, within("batch", &n, 1, MaxPopBatch))
+}
+
+func (popBatch) Want() string { return fmt.Sprintf("an integer from 1 to %d", MaxPopBatch) }
 
 // requestID is a text that CheckRequestID accepts.
 type requestID string
@@ -111,10 +122,10 @@ func (requestID) Want() string {
 // ParsePopOptions reads the payload of a pop; an empty one asks for nothing. Errors wrap
 // ErrOptions.
 func ParsePopOptions(payload []byte) (PopOptions, error) {
-	var p popObject
 	if len(payload) == 0 {
 		return PopOptions{}, nil
 	}
+	var p popObject
 	if err := readObject(payload, &p); err != nil {
 		return PopOptions{}, err
 	}
@@ -127,57 +138,45 @@ func (o PopOptions) Encode() []byte {
 	if o == (PopOptions{}) {
 		return nil // which most pops of one item do
 	}
-	return strictjson.Marshal(o.object())
+	return o.object().end()
 }
 
-func (o *PopOptions) object() *popObject {
-	p := &popObject{
-		MaxBytes: o.MaxBytes, Expires: o.Expires, IdleHeartbeat: o.IdleHeartbeat, NoWait: o.NoWait,
-		Frames: o.Frames, ID: requestID(o.ID), Cancel: requestID(o.Cancel),
-	}
-	if o.Batch != 0 {
-		p.Batch = &o.Batch
-	}
-	if o.Lease || o.AckWait != 0 {
-		p.AckWait = &o.AckWait
-	}
-	return p
+func (o *PopOptions) object() (b object) {
+	b.put("batch", o.Batch != 0, o.Batch)
+	b.put("ack_wait", o.Lease || o.AckWait != 0, o.AckWait)
+	b.put("max_bytes", o.MaxBytes != 0, o.MaxBytes)
+	b.put("expires", o.Expires != 0, o.Expires)
+	b.put("idle_heartbeat", o.IdleHeartbeat != 0, o.IdleHeartbeat)
+	b.put("no_wait", o.NoWait, true)
+	b.put("frames", o.Frames, true)
+	b.put("id", o.ID != "", o.ID)
+	b.put("cancel", o.Cancel != "", o.Cancel)
+	return b
 }
 
 func (p *popObject) options() PopOptions {
-	o := PopOptions{
-		MaxBytes: p.MaxBytes, Expires: p.Expires, IdleHeartbeat: p.IdleHeartbeat, NoWait: p.NoWait,
-		Frames: p.Frames, ID: string(p.ID), Cancel: string(p.Cancel), Lease: p.AckWait != nil,
+	return PopOptions{
+		Batch: int(p.Batch), Lease: p.AckWait != nil, AckWait: deref(p.AckWait), NoWait: p.NoWait,
+		MaxBytes: p.MaxBytes, Expires: p.Expires, IdleHeartbeat: p.IdleHeartbeat, Frames: p.Frames,
+		ID: string(p.ID), Cancel: string(p.Cancel),
 	}
-	if p.Batch != nil {
-		o.Batch = *p.Batch
-	}
-	if o.Lease {
-		o.AckWait = *p.AckWait
-	}
-	return o
 }
 
 func (p *popObject) check() error {
-	o := p.options()
-	return cmp.Or(
-		within("batch", p.Batch, 1, MaxPopBatch),
-		lasts("ack_wait", o.AckWait, MinAckWait, MaxAckWait),
+	err := cmp.Or(
+		lasts("ack_wait", deref(p.AckWait), MinAckWait, MaxAckWait),
 		within("max_bytes", &p.MaxBytes, 0, 1<<40),
 		lasts("expires", p.Expires, MinExpires, MaxExpires),
 		lasts("idle_heartbeat", p.IdleHeartbeat, MinIdleHeartbeat, MaxExpires),
-		o.check(),
 	)
-}
-
-// check returns an error if members do not go together.
-func (o *PopOptions) check() error {
 	switch {
-	case o.Cancel != "" && *o != PopOptions{Cancel: o.Cancel}:
+	case err != nil:
+		return err
+	case p.Cancel != "" && *p != popObject{Cancel: p.Cancel}:
 		return errors.New("cancel ends another request: want nothing else with it")
-	case o.IdleHeartbeat != 0 && o.Expires == 0:
+	case p.IdleHeartbeat != 0 && p.Expires == 0:
 		return errors.New("idle_heartbeat without expires: only a pop that waits has heartbeats: want both or neither")
-	case o.ID != "" && o.Expires == 0:
+	case p.ID != "" && p.Expires == 0:
 		return errors.New("id without expires: only a pop that waits can be cancelled: want both or neither")
 	}
 	return nil
@@ -251,7 +250,7 @@ func ParseAck(payload []byte) (a Ack, err error) {
 
 // ackObject is what follows +ACK, nextObject +NXT, and nakObject -NAK.
 type ackObject struct {
-	Also texts `json:"also,omitzero"`
+	Also texts `json:"also"`
 }
 
 type nextObject struct {
@@ -260,33 +259,30 @@ type nextObject struct {
 }
 
 type nakObject struct {
-	Delay  *time.Duration `json:"delay,omitzero"`
-	Snooze bool           `json:"snooze,omitzero"`
-	Reason string         `json:"reason,omitzero"`
+	Delay  *time.Duration `json:"delay"`
+	Snooze bool           `json:"snooze"`
+	Reason string         `json:"reason"`
 }
 
 func (o *ackObject) check() error { return o.Also.atMost("also", MaxAlso) }
 
 func (o *nextObject) check() error { return cmp.Or(o.popObject.check(), o.ackObject.check()) }
 
-func (o *nakObject) check() error {
-	if o.Delay == nil {
-		return nil
-	}
-	return lasts("delay", *o.Delay, 0, MaxDelay)
-}
+func (o *nakObject) check() error { return lasts("delay", deref(o.Delay), 0, MaxDelay) }
 
 // parseNext reads what follows +NXT: nothing, a number, as JetStream has it, or an object.
 func (a *Ack) parseNext(text string) (err error) {
 	if text == "" {
 		return nil
 	}
-
-	if a.Next.Batch, err = strconv.Atoi(text); err == nil {
-		if a.Next.Batch < 1 || a.Next.Batch > MaxPopBatch {
-			err = fmt.Errorf("%w: +NXT %s: want 1 to %d items", ErrOptions, quote(text), MaxPopBatch)
+	if text[0] != '{' { // where Atoi would take long to fail
+		if a.Next.Batch, err = strconv.Atoi(text); err == nil {
+			if a.Next.Batch < 1 || a.Next.Batch > MaxPopBatch {
+				err = fmt.Errorf("%w: +NXT %s: want 1 to %d items",
+					ErrOptions, quote(text), MaxPopBatch)
+			}
+			return err
 		}
-		return err
 	}
 
 	var o nextObject
@@ -305,10 +301,8 @@ func (a *Ack) parseNak(text string) (err error) {
 	case text[0] == '{':
 		var o nakObject
 		err = readObject([]byte(text), &o)
-		a.Snooze, a.Reason, a.HasDelay = o.Snooze, strings.TrimSpace(o.Reason), o.Delay != nil
-		if a.HasDelay {
-			a.Delay = *o.Delay
-		}
+		a.Delay, a.HasDelay, a.Snooze = deref(o.Delay), o.Delay != nil, o.Snooze
+		a.Reason = strings.TrimSpace(o.Reason)
 		return err
 	}
 
@@ -322,25 +316,24 @@ func (a *Ack) parseNak(text string) (err error) {
 
 // Encode returns the payload that ParseAck reads. It does not check the bounds.
 func (a Ack) Encode() []byte {
-	verb, rest := "+ACK", any(ackObject{a.Also})
+	verb, b := "+ACK", object(nil)
 	switch a.Kind {
 	case AckNak:
-		o := nakObject{Snooze: a.Snooze, Reason: a.Reason}
-		if a.HasDelay || a.Delay != 0 {
-			o.Delay = &a.Delay
-		}
-		verb, rest = "-NAK", o
+		verb = "-NAK"
+		b.put("delay", a.HasDelay || a.Delay != 0, a.Delay)
+		b.put("snooze", a.Snooze, true)
+		b.put("reason", a.Reason != "", a.Reason)
 	case AckTerm:
 		return bytes.TrimSuffix([]byte("+TERM "+a.Reason), []byte(" "))
 	case AckProgress:
 		return []byte("+WPI")
 	case AckNext:
-		verb, rest = "+NXT", nextObject{*a.Next.object(), ackObject{a.Also}}
+		verb, b = "+NXT", a.Next.object()
 	}
 
-	object := strictjson.Marshal(rest)
-	if string(object) == "{}" {
+	b.put("also", len(a.Also) > 0 && a.Kind != AckNak, a.Also)
+	if b == nil {
 		return []byte(verb)
 	}
-	return append([]byte(verb+" "), object...)
+	return append([]byte(verb+" "), b.end()...)
 }

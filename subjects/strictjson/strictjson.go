@@ -83,7 +83,7 @@ func readDuration(in *jsontext.Decoder, d *time.Duration) error {
 		n, err = strconv.ParseInt(string(v), 10, 64)
 		*d = time.Duration(n)
 	case jsontext.KindString:
-		text, _ := jsontext.AppendUnquote(nil, v) // replaces invalid UTF-8
+		text, _ := jsontext.AppendUnquote(make([]byte, 0, 32), v) // replaces invalid UTF-8
 		*d, err = time.ParseDuration(string(text))
 	default:
 		err = errors.New("no duration")

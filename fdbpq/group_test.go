@@ -49,23 +49,6 @@ func (f *fixture) popGroups(q fdbpq.Target, n int) (values []string) {
 	return values
 }
 
-// A group with a weight that pushes as fast as it is served does not keep the others waiting.
-func TestFastGroupTakesTurns(t *testing.T) {
-	f := onMem(t)
-	q := f.queue("q")
-	f.pushGroup(q, "a", 4, 1)
-	f.pushGroup(q, "b", 2, 2)
-	served := map[byte]int{}
-	for range 9 {
-		group := f.popGroups(q, 1)[0][0]
-		served[group]++
-		if group == 'b' {
-			f.pushGroup(q, "b", 1, 2)
-		}
-	}
-	wantEqual(t, "served of a", served['a'], 3)
-}
-
 // Groups are served in turn, by weight, and each in its order. A group that comes later shares from then on.
 func TestGroupsTakeTurns(t *testing.T) {
 	onEngines(t, func(f *fixture) {

@@ -13,7 +13,7 @@ import (
 
 // Turns finds the counts of pushed items that have a group, in one queue and transaction. Items of
 // equal priority are served in the order of their counts. So groups take turns if each item of a
-// group gets the next count after the one before it, beginning with the count that is being served:
+// group gets the next count after the one before it, beginning behind the count that is being served:
 // this is start-time fair queueing, with that count as the virtual time. Of a group with weight w,
 // w items share a count, and their times order them.
 //
@@ -37,9 +37,8 @@ const uncounted = 1 << 40
 // served alone until it has caught up. So pops record how far they have served.
 type virtualTime struct {
 	first  kv.Future[[]kv.KeyValue] // ready item
-	record kv.Future[[]byte]
-	count  int64 // once known
-	served int64 // the highest that has been served from the front, as recorded
+	served kv.Future[[]byte]        // what is recorded
+	count  int64                    // once known
 }
 
 // turnOf names the items of a group at a priority.
@@ -130,7 +129,7 @@ func (t *Turns) begin(some []*turn) {
 		r := t.g.Tx.Snapshot()
 		t.virtual[one.priority] = &virtualTime{
 			first:  r.GetRange(t.g.L.PriorityRange(one.priority), kv.RangeOptions{Limit: 1}),
-			record: r.Get(t.g.L.TurnKey(one.priority)),
+			served: r.Get(t.g.L.TurnKey(one.priority)),
 		}
 	}
 }
@@ -155,12 +154,10 @@ func (v *virtualTime) load(l *codec.Layout, next int64) error {
 	if err != nil {
 		return err
 	}
-	record, err := v.record.Get()
+	served, err := v.served.Get()
 	if err != nil {
 		return err
 	}
-
-	v.served = codec.ParseCount(record, math.MinInt64)
 	if len(first) == 0 {
 		v.count = next
 		return nil
@@ -169,7 +166,7 @@ func (v *virtualTime) load(l *codec.Layout, next int64) error {
 	id, err := l.ParseItem(first[0].Key)
 	// Whatever has begun is closed: if what comes new could still join it, others that come as fast as
 	// they are served would keep the rest waiting for ever.
-	v.count = max(id.Count, codec.Following(v.served))
+	v.count = max(id.Count, codec.Following(codec.ParseCount(served, math.MinInt64)))
 	return err
 }
 
@@ -181,8 +178,7 @@ func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, next int6
 		return next, now
 	}
 
-	virtual := t.virtual[priority]
-	start := virtual.count
+	start := t.virtual[priority].count
 	if one.ready > 0 {
 		// What has been pushed at several places at once may share counts. So the group has not as many
 		// turns as there are counts up to its tail, but as many as its items fill.
@@ -194,10 +190,6 @@ func (t *Turns) Next(hash codec.GroupHash, priority int64, weight int, next int6
 	switch after := time.UnixMicro(one.latest + 1); {
 	case one.empty() || one.tail < start:
 		return start, now
-	case one.tail == virtual.served:
-		// Items of the group may have left this count already. If others took their places, a group that
-		// pushes as fast as it is served would be served alone.
-		return codec.Following(one.tail), now
 	case 0 < one.same && one.same < int64(weight) && one.latest < codec.LastTime-1:
 		if after.After(now) {
 			return one.tail, after

@@ -155,9 +155,25 @@ func TestPopsOfABridgeThatFreezes(t *testing.T) {
 }
 
 // A bridge that shuts down takes the pops of peers that have not yet heard of it.
+// On a machine that stands still meanwhile, the bridges may take each other for gone: then it is tried again.
 func TestPopsForwardedToABridgeThatEnds(t *testing.T) {
+	t.Parallel()
 	const n = 100
-	e := start(t, testenv.Options{NATS: withForwardedOnly, Stopped: true})
+	var codes map[int]int
+	for range 10 {
+		codes = popsForwardedToABridgeThatEnds(t, n)
+		if codes[404] == n {
+			return
+		}
+		if codes[404]+codes[1503] != n {
+			break
+		}
+	}
+	t.Errorf("answers by code: %v, want %d of 404", codes, n)
+}
+
+func popsForwardedToABridgeThatEnds(t *testing.T, n int) map[int]int {
+	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly, Stopped: true})
 	e.NATS.Start()
 	e.Conn = e.Connect()
 	w := newWire(t, e)
@@ -177,10 +193,9 @@ func TestPopsForwardedToABridgeThatEnds(t *testing.T) {
 		return nil
 	})
 	w.carries(-1, toBridge) // the rest of them, and that the other one shuts down
-	if codes := collect(t, answers, n); codes[404] != n {
-		t.Errorf("answers by code: %v, want %d of 404", codes, n)
-	}
+	codes := collect(t, answers, n)
 	<-second.Done()
+	return codes
 }
 
 // forwarded is a pop that the ghost received.

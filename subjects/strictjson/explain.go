@@ -23,7 +23,10 @@ func explain(data []byte, to any, err error) error {
 		return fmt.Errorf("unknown member %s: want %s", name, wanted(wrong.GoType))
 	}
 
-	value, _ := firstValue(data[wrong.ByteOffset:]) // it was read before
+	value, bad := firstValue(data[wrong.ByteOffset:])
+	if bad != nil { // a wrong kind is noticed before the rest is read
+		return fmt.Errorf("%s: want %s", malformed(data, bad), wanted(reflect.TypeOf(to)))
+	}
 	if wrong.JSONPointer == "" {
 		return fmt.Errorf("%s: want %s", shown(value), wanted(reflect.TypeOf(to)))
 	}

@@ -37,5 +37,8 @@ func (l *Layout) ParseBucketKey(key []byte) (GroupHash, error) {
 // GroupBuckets is the range of the keys of groups.
 func (l *Layout) GroupBuckets() kv.Range { return l.KindRange(KindBucket) }
 
+// BucketRowDue is when a row with that value falls due.
+func BucketRowDue(value []byte) time.Time { return BucketDue(ParseCount(value, 0)) }
+
 // BucketDue is when a row with that time falls due: not before it, to the microsecond.
 func BucketDue(full int64) time.Time { return Micros(time.Unix(0, full+int64(time.Microsecond)-1)) }

@@ -2,7 +2,6 @@ package due
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -96,7 +95,7 @@ func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, gone *[]*lapsed,
 	if kind == codec.KindBucket || kind == string(codec.ConsumerRecord) {
 		until := codec.ConsumerExpires
 		if kind == codec.KindBucket {
-			until = func(value []byte) time.Time { return codec.BucketDue(codec.ParseCount(value, 0)) }
+			until = codec.BucketRowDue
 		}
 		*gone = append(*gone, &lapsed{record, d, d.Ledger.Tx.Get(record.key), until})
 		return nil

@@ -97,7 +97,6 @@ func (g *Ledger) clearUpTo(keys kv.Range, kept []byte) kv.Range {
 // dueBesideItems returns the entries of the time index for all that is no item. The error is
 // ErrManyRates if they are too many, or one of the store.
 func (g *Ledger) dueBesideItems() (entries [][]byte, err error) {
-	bucket := func(value []byte) time.Time { return codec.BucketDue(codec.ParseCount(value, 0)) }
 	for _, rows := range []struct {
 		keys kv.Range
 		due  func(value []byte) time.Time // zero for what cannot be read
@@ -109,7 +108,7 @@ func (g *Ledger) dueBesideItems() (entries [][]byte, err error) {
 			return at
 		}},
 		{g.L.RecordRange(codec.ConsumerRecord), codec.ConsumerExpires},
-		{g.L.AllOf(codec.KindBucket), bucket},
+		{g.L.AllOf(codec.KindBucket), codec.BucketRowDue},
 		{codec.Within(g.L.PartPrefix(codec.PartAnswer)), func(value []byte) (at time.Time) {
 			if a, err := codec.ParseAnswer(value); err == nil {
 				at = a.Deadline

@@ -15,8 +15,9 @@ import (
 )
 
 // inspector answers questions about many queues or items, and those that come over HTTP: see package
-// web. They run beside the lanes, a few at a time, in transactions that only read, but for bulkEdit. Those
-// over NATS bring back what is due first. Whoever asks over HTTP has logged in nowhere, so that writes nothing.
+// web. They run beside the lanes, a few at a time, in transactions that only read, except for a
+// bulkEdit. Questions over NATS bring back what is due first. Those over HTTP need no login, so they
+// write nothing.
 type inspector struct {
 	options    *Options
 	dispatcher *dispatch.Dispatcher

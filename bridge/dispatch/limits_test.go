@@ -67,7 +67,7 @@ func TestFreedPlacesServeWaiters(t *testing.T) {
 	})
 }
 
-// A lease that does not wait is told so at once, whoever waits. Plain pops go on, even behind
+// A lease that does not wait is told so at once, even if others wait. Plain pops go on, even behind
 // leases that wait, and so does a lease that follows its own acknowledgement.
 func TestWhoPassesMaxLeased(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {

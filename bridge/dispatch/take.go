@@ -14,8 +14,8 @@ import (
 // without asking for a reply and then reads could notice. So a len or info never shares a batch with
 // an earlier push that has no reply, and a batch that only reads waits for such pushes.
 //
-// A purge removes what its batch pushes, and before its batch pops. So purges share batches with each
-// other alone: what was pushed after a purge stays, whoever waits for replies or not.
+// In a batch, a purge runs after the pushes and before the pops. So purges share batches only with
+// each other, and items pushed after a purge stay, even if the client did not wait for its reply.
 //
 // From a push that the store refused to one that it took, pushes have batches of their own:
 // the store may be full, and take pops.

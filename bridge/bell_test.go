@@ -196,7 +196,7 @@ func TestHostileBells(t *testing.T) {
 	for _, text := range []string{"", "no such id", "\x00", strings.Repeat("x", 100_000)} {
 		g.says("bell.priority.jobs", text)
 	}
-	testenv.Eventually(t, func() error { return log.says("rang the bell of a queue without its name") })
+	testenv.Eventually(t, func() error { return log.says("rang the bell of a queue without its own name") })
 	for _, beat := range []string{"waits ghost", "here waits", "here rings waits", " waits ghost", "here  ", "here waits rings waits unknown ghost"} {
 		g.says("members", beat)
 	}

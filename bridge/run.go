@@ -134,7 +134,7 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 	}
 
 	if o.DB.Traits().Shared {
-		lanes.WaitersChanged = func(q *dispatch.Queue, waiting bool) { b.peers.Router.WaitersChanged(q, waiting) }
+		lanes.Waits = func() { b.peers.Router.Waits() }
 		lanes.Filled = func(q *dispatch.Queue) { b.peers.Router.Filled(q) }
 	}
 

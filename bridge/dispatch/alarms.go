@@ -9,14 +9,13 @@ import (
 
 // timerWork is what runTimers found to do.
 type timerWork struct {
-	waitingChanged []*Queue
-	beats          []*waiter
-	ended          []ending
-	late           []*waiter // whose time is up while they are in a batch
-	overdue        bool      // the time of others may be up
-	waiting        bool      // somebody waits
-	next           time.Duration
-	more           bool // there is more to do now
+	beats   []*waiter
+	ended   []ending
+	late    []*waiter // whose time is up while they are in a batch
+	overdue bool      // the time of others may be up
+	waiting bool      // somebody waits
+	next    time.Duration
+	more    bool // there is more to do now
 }
 
 // timerPage is how many waiters runTimers ends at most before it lets others go on.
@@ -59,12 +58,6 @@ func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 	work := l.findWorkLocked(ctx)
 	l.mu.Unlock()
 
-	for _, q := range work.waitingChanged {
-		if is := q.Waiters() > 0; is != q.toldWaiting {
-			q.toldWaiting = is
-			l.d.options.WaitersChanged(q, is)
-		}
-	}
 	for _, w := range work.beats {
 		if replier, ok := w.request.Replier.(WaitingReplier); ok {
 			replier.Heartbeat(&w.request, w.wanted)
@@ -87,7 +80,6 @@ func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 // findWorkLocked collects what is to be done now, and takes those that are to be ended out
 // of their lines.
 func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
-	work.waitingChanged, l.mu.waitingChanged = l.mu.waitingChanged, nil
 	if l.mu.closed || ctx.Err() != nil {
 		l.closeLinesLocked(ctx, &work)
 	}

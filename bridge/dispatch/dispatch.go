@@ -150,6 +150,13 @@ func (d *Dispatcher) Keep(q *Queue, bytes int) {
 // to nothing if nobody waits.
 func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q) }
 
+// WakeAll is Wake for all queues.
+func (d *Dispatcher) WakeAll() {
+	for _, l := range d.lanes {
+		l.wakeAllLines()
+	}
+}
+
 // Cancel ends a request that waits, because nobody wants what it waits for. It may be called once
 // Submit has returned. The request's Replier gets a Fail with ErrCancelled, after the items of a
 // batch in flight, unless the request ends in another way before. If it has ended, nothing happens.
@@ -188,6 +195,12 @@ func (d *Dispatcher) Close() {
 // fdbpq.ErrQueueName.
 func (d *Dispatcher) Queue(kind subjects.Kind, name string) (*Queue, error) {
 	return d.queues.get(kind, name)
+}
+
+// Find returns the queue of that name if it is in memory, and otherwise nil.
+func (d *Dispatcher) Find(kind subjects.Kind, name string) *Queue {
+	q, _, _ := d.queues.find(kind, name)
+	return q
 }
 
 // Queues returns the number of queues in memory.

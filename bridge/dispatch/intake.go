@@ -8,9 +8,14 @@ import (
 
 // submit is Dispatcher.Submit.
 func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
-	if r.Wait != nil && l.d.waiters.Add(1) > int64(l.d.options.MaxWaiters) {
-		l.d.waiters.Add(-1)
-		return ErrTooManyWaiters
+	if r.Wait != nil {
+		if l.d.waiters.Add(1) > int64(l.d.options.MaxWaiters) {
+			l.d.waiters.Add(-1)
+			return ErrTooManyWaiters
+		}
+		if l.d.options.Waits != nil {
+			l.d.options.Waits()
+		}
 	}
 
 	if err := l.d.load.admit(r.Size); err != nil {

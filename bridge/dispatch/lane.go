@@ -50,10 +50,8 @@ type lane struct {
 		frees   int64              // load.frees when ready last got those that are held
 		batches int64              // taken so far
 
-		// For runTimers: waiters that were cancelled and are in no line any more, and queues whose
-		// waiting may have changed.
-		cancelled      []*waiter
-		waitingChanged []*Queue
+		// For runTimers: waiters that were cancelled and are in no line any more.
+		cancelled []*waiter
 	}
 	popBuffer []fdbpq.Op // room for addPopsLocked, guarded by mu
 	spare     sync.Pool  // of *batch

@@ -113,8 +113,8 @@ func (l *lane) leaveLocked(w *waiter) {
 	}
 	if w.waits() {
 		l.d.waiters.Add(-1)
-		if w.state.hasParked() && ln.queue.waiters.Add(-1) == 0 {
-			l.noteWaitingLocked(ln.queue)
+		if w.state.hasParked() {
+			ln.queue.waiters.Add(-1)
 		}
 	}
 
@@ -184,20 +184,9 @@ func (l *lane) parkLocked(w *waiter) {
 // longer.
 func (l *lane) beginWaitLocked(w *waiter) {
 	l.d.load.release(1, w.request.Size)
-	if w.line.queue.waiters.Add(1) == 1 {
-		l.noteWaitingLocked(w.line.queue)
-	}
+	w.line.queue.waiters.Add(1)
 	if every := w.request.Wait.Heartbeat; every > 0 {
 		w.beat = l.timers.now() + every
-	}
-}
-
-// noteWaitingLocked has Options.WaitersChanged called if the first waiter of the queue has come, or
-// the last one has left.
-func (l *lane) noteWaitingLocked(q *Queue) {
-	if l.d.options.WaitersChanged != nil {
-		l.mu.waitingChanged = append(l.mu.waitingChanged, q)
-		l.timers.wake()
 	}
 }
 
@@ -241,6 +230,15 @@ func (l *lane) wakeLine(q *Queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if ln := l.lineLocked(q); ln != nil {
+		l.wakeLineLocked(ln, wakeBudget)
+	}
+}
+
+// wakeAllLines is Dispatcher.WakeAll for the lane.
+func (l *lane) wakeAllLines() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, ln := range l.mu.lines {
 		l.wakeLineLocked(ln, wakeBudget)
 	}
 }

@@ -28,9 +28,8 @@ type Queue struct {
 	batch      int64 // the last that countShare saw; the lane's lock guards it and batchBytes
 	batchBytes int   // in that batch
 
-	waiters     atomic.Int32 // in line, with a Wait
-	toldWaiting bool         // Options.WaitersChanged was told so; only runTimers uses it
-	rung        int64        // the last tellFilled that found items for it; belongs to lane.calling
+	waiters atomic.Int32 // in line, with a Wait
+	rung    int64        // the last tellFilled that found items for it; belongs to lane.calling
 
 	in, out atomic.Int64 // items, see Dispatcher.Traffic
 
@@ -136,18 +135,23 @@ func (g *registry) len() (n int) {
 
 // get returns the queue of that name, which it copies. Errors wrap fdbpq.ErrQueueName.
 func (g *registry) get(kind subjects.Kind, name string) (*Queue, error) {
-	hash := maphash.String(g.seed, name)
-	s := &g.shards[uint64(kind)*registryShards+hash%registryShards]
-	s.RLock()
-	q := s.queues[name]
-	if q != nil {
-		q.use(g.round.Load())
-	}
-	s.RUnlock()
+	q, s, hash := g.find(kind, name)
 	if q != nil {
 		return q, nil
 	}
 	return g.add(s, kind, name, hash)
+}
+
+// find returns the queue of that name, nil if it is not there, and where it belongs.
+func (g *registry) find(kind subjects.Kind, name string) (q *Queue, s *shard, hash uint64) {
+	hash = maphash.String(g.seed, name)
+	s = &g.shards[uint64(kind)*registryShards+hash%registryShards]
+	s.RLock()
+	defer s.RUnlock()
+	if q = s.queues[name]; q != nil {
+		q.use(g.round.Load())
+	}
+	return q, s, hash
 }
 
 // use records that the queue is used in this round, unless that is known already.

@@ -67,12 +67,10 @@ type Options struct {
 	// Sweeper comes by, and with changed when a batch has changed the source, or may have removed it. It
 	// must be quick.
 	Source func(queue fdbpq.QueueName, changed bool)
-	// WaitersChanged, unless nil, is called when the first request begins to wait for items of a
-	// queue, and when the last one has ended. Calls for one queue come one at a time. Items
-	// that came before the call are found without help: whoever listens elsewhere for new
-	// ones, in order to call Wake, calls it once more when listening has begun. The bridge sets
-	// Router.WaitersChanged of package peers, in newDispatcher (bridge/run.go).
-	WaitersChanged func(q *Queue, waiting bool)
+	// Waits, unless nil, is called for each request with a Wait, which may wait for items that come
+	// without a request of this Dispatcher: see Wake. It must be quick. The bridge sets
+	// Router.Waits of package peers, in newDispatcher (bridge/run.go).
+	Waits func()
 	// Filled, unless nil, is called when a durable batch has made items of a queue available
 	// to pops, or has them fall due later: once for each batch and queue. It may be called
 	// without need, and must be quick. The bridge sets Router.Filled, in the same place.

@@ -204,9 +204,7 @@ func TestMaxWaiters(t *testing.T) {
 func TestWaitingAndFilled(t *testing.T) {
 	var log []string
 	configure := func(o *Options) {
-		o.WaitersChanged = func(q *Queue, is bool) {
-			log = append(log, map[bool]string{true: "waiting", false: "not waiting"}[is]+" "+q.Name)
-		}
+		o.Waits = func() { log = append(log, "waits") }
 		o.Filled = func(q *Queue) { log = append(log, "filled "+q.Name) }
 	}
 	inBubble(t, configure, func(w *waiting) {
@@ -220,15 +218,15 @@ func TestWaitingAndFilled(t *testing.T) {
 			log = nil
 		}
 		w.park(pop(w.q))
-		want("the first waiter", "waiting jobs")
+		want("the first waiter", "waits")
 		w.park(pop(w.q))
-		want("the second")
+		want("the second", "waits")
 		w.push("a")
 		want("a push", "filled jobs")
 		w.submit(nil, push(w.q, "b"), push(w.q, "c"))
-		want("two pushes", "filled jobs", "not waiting jobs")
+		want("two pushes", "filled jobs")
 		w.submit(w.minute(), fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Second})
-		want("a lease", "filled jobs")
+		want("a lease", "filled jobs", "waits")
 		w.submit(nil, fdbpq.Op{Kind: fdbpq.OpNak, Queue: w.q.Target, Token: w.log.mu.tokens[0], Delay: 2 * time.Second})
 		want("a nak", "filled jobs")
 		w.submit(nil, pop(w.q))

@@ -19,7 +19,7 @@ const (
 // sendHeartbeat announces this bridge to its peers.
 func (r *Router) sendHeartbeat() {
 	words := []string{string(*r.phase.Load())}
-	if r.bell.waits() {
+	if r.bell.waits.Load() {
 		words = append(words, saidWaits)
 	}
 	if r.bell.peersWait.Load() {

@@ -63,99 +63,65 @@ func TestPeersThatWait(t *testing.T) {
 // what they may have missed.
 func TestMissedRings(t *testing.T) {
 	p := newTest(t)
-	r, l := p.Router, p.Router.bell
-	missed := func(what string, want bool) {
-		t.Helper()
-		if got := took(l.work) && l.mu.missed; got != want {
-			t.Errorf("%s: pops look: %t", what, got)
-		}
-		l.mu.missed = false
-	}
+	r, looks := p.Router, 0
+	r.bell.wakeAll = func() { looks++ }
 	hear := func(text string) { r.hearHeartbeat(&nats.Msg{Data: []byte(text)}) }
-	hear("here rings a")
-	l.recheck()
-	missed("nothing waits", false)
-	l.waitersChanged(&dispatch.Queue{Name: "jobs"}, true)
-	if !took(l.work) || len(l.takeFresh()) != 1 {
-		t.Error("a queue is not listened to")
-	}
-	hear("here rings a")
-	missed("it rang before", false)
-	hear("here a")
-	missed("it no longer rings", false)
-	hear("here rings a")
-	missed("it rings again", true)
-	hear("here rings b")
-	missed("a new peer that rings", true)
-	p.Connected()
-	missed("a new connection", true)
-}
-
-// A bridge that cannot confirm its subscriptions, because NATS takes too long, tries again. Else no
-// peer would ring for it until the next connection.
-func TestBellTriesAgain(t *testing.T) {
-	p := newTest(t)
-	l := p.Router.bell
-	nc, err := nats.Connect("nats://127.0.0.1:1", nats.RetryOnFailedConnect(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	nc.Close() // so that it fails at once
-	p.config.Conn = func() *nats.Conn { return nc }
-	p.config.Flush = nc.FlushWithContext
-	l.waitersChanged(&dispatch.Queue{Name: "jobs"}, true)
-	took(l.work)
-	l.listen(t.Context())
-	if took(l.work) {
-		t.Error("it tries again without a pause")
-	}
-	l.beat()
-	if !took(l.work) || len(l.takeFresh()) != 1 || l.waits() {
-		t.Error("it does not try again")
-	}
-	if l.beat(); took(l.work) {
-		t.Error("it tries again without need")
-	}
-}
-
-// A bridge listens to a bell for a while after the last pop has waited, and then says that it
-// waits for nothing any more.
-func TestBellLife(t *testing.T) {
-	l := newTest(t).Router.bell
-	jobs, again := &dispatch.Queue{Name: "jobs"}, &dispatch.Queue{Name: "jobs"}
-	mail := &dispatch.Queue{Name: "jobs", Kind: subjects.FIFO}
-	l.waitersChanged(jobs, true)
-	l.waitersChanged(mail, true)
-	l.waitersChanged(mail, false)
-	l.setWaits()
-	if fresh := l.takeFresh(); len(fresh) != 2 || !l.waits() || !took(l.helloNow) {
-		t.Errorf("%d new bells, waits: %t", len(fresh), l.waits())
-	}
-	beats := func(n, bells int, waits bool) {
+	missed := func(what string, want int) {
 		t.Helper()
-		for range n {
-			l.beat()
+		if looks != want {
+			t.Errorf("%s: pops looked %d times, want %d", what, looks, want)
 		}
-		if len(l.mu.queues) != bells || l.waits() != waits || len(l.mu.idle) > bells {
-			t.Errorf("after %d heartbeats: %d bells, %d of them idle, waits: %t", n, len(l.mu.queues), len(l.mu.idle), l.waits())
+		looks = 0
+	}
+	hear("here rings a")
+	missed("a peer that rings", 1)
+	hear("here rings a")
+	missed("it rang before", 0)
+	hear("here a")
+	missed("it no longer rings", 0)
+	hear("here rings a")
+	missed("it rings again", 1)
+	hear("here rings b")
+	missed("a new peer that rings", 1)
+	p.Connected()
+	missed("a new connection", 1)
+}
+
+// A bridge says that it waits from the first pop that does until a while after the last.
+func TestBellLife(t *testing.T) {
+	r := newTest(t).Router
+	l, waiting := r.bell, 1
+	l.waiters = func() int { return waiting }
+	says := func(when string, want bool) {
+		t.Helper()
+		if got := l.waits.Load(); got != want {
+			t.Errorf("%s: it says that it waits: %t", when, got)
 		}
 	}
-	beats(bellLife, 2, true)
-	beats(1, 1, true)
-	l.waitersChanged(jobs, false)
-	beats(bellLife, 1, true)
-	l.waitersChanged(again, true) // of another object, which the registry made
-	beats(2*bellLife, 1, true)
-	for _, q := range l.mu.queues {
-		if q.queue.Load() != again {
-			t.Error("it would wake the old object")
-		}
-	}
-	l.waitersChanged(again, false)
-	beats(bellLife+1, 0, false)
-	if !took(l.helloNow) {
+	says("at first", false)
+	r.Waits()
+	says("a pop waits", true)
+	if !took(r.helloNow) {
 		t.Error("the peers are not told at once")
 	}
+	r.Waits()
+	if took(r.helloNow) {
+		t.Error("the peers are told twice")
+	}
+	for range 2 * bellLife {
+		l.beat()
+	}
+	says("it still waits", true)
+	waiting = 0
+	for range bellLife {
+		l.beat()
+	}
+	says("the next pop may follow soon", true)
+	l.beat()
+	says("none has followed", false)
+	waiting = 1 // one that Waits was called for while the bell was about to end
+	l.beat()
+	says("it waits again", true)
 }
 
 func TestMain(m *testing.M) { harness.Main(m) }

@@ -188,9 +188,8 @@ func (r *Router) notePromise(id string) {
 	signal(r.changed)
 }
 
-// WaitersChanged says that pops of a queue begin to wait on this bridge, or that none waits any
-// more.
-func (r *Router) WaitersChanged(q *dispatch.Queue, waiting bool) { r.bell.waitersChanged(q, waiting) }
+// Waits says that a pop may wait for items on this bridge.
+func (r *Router) Waits() { r.bell.began() }
 
 // Filled says that this bridge has made items of a queue available.
 func (r *Router) Filled(q *dispatch.Queue) { r.bell.filled(q) }

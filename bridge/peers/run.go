@@ -29,8 +29,6 @@ func (r *Router) Join(realm string) error {
 		ctx, cancel := context.WithCancel(context.Background())
 		r.stop = cancel
 		r.running.Go(func() { r.run(ctx) })
-		r.running.Go(func() { r.bell.run(ctx) })
-		r.running.Go(func() { r.bell.hear(ctx) })
 	}
 
 	r.enter(phaseHere)
@@ -44,6 +42,7 @@ func (r *Router) subscribe() error {
 		r.root + "members": r.hearHeartbeat,
 		r.root + "report." + r.p.config.Self.ID + ".*": r.hearReport,
 		r.root + "cancel": r.hearCancel,
+		r.root + "bell.>": r.bell.hear,
 		r.inbox + ">":     r.receive,
 	} {
 		s, err := r.p.config.Conn().Subscribe(subject, handle)

@@ -164,6 +164,19 @@ func TestEveryVariableHasEffect(t *testing.T) {
 	}
 }
 
+// A variable that Kubernetes sets for a Service called pq is refused with the way to be rid of it, a typo without.
+func TestServiceLinks(t *testing.T) {
+	for entry, link := range map[string]bool{
+		"PQ_SERVICE_HOST=10.43.12.7": true, "PQ_NATS_SERVICE_PORT_CLIENT=4222": true, "PQ_PORT=tcp://10.43.12.7:4222": true,
+		"PQ_PORT_80_TCP_ADDR=10.43.12.7": true, "PQ_HTTP_ADR=:80": false, "PQ_SERVICE=10.43.12.7": false,
+	} {
+		problems := unknownVariables([]string{entry})
+		if len(problems) != 1 || strings.Contains(problems[0].Error(), "enableServiceLinks: false") != link {
+			t.Errorf("%s: %v", entry, problems)
+		}
+	}
+}
+
 func TestHelp(t *testing.T) {
 	for _, flag := range []string{"-help", "-h", "--help"} {
 		var out bytes.Buffer

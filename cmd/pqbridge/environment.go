@@ -18,9 +18,6 @@ import (
 // unknown variables, values that cannot be parsed, and what validate finds.
 func loadConfig(dev bool) (*config, error) {
 	problems := unknownVariables(os.Environ())
-	for _, name := range serviceLinks(os.Environ()) {
-		defer hide(name)()
-	}
 	c := defaultConfig()
 
 	for {
@@ -82,16 +79,28 @@ const testVariables = "PQ_TEST_"
 // likely a typo, and ignoring it would silently leave a default in force.
 func unknownVariables(environ []string) (problems []error) {
 	for _, entry := range environ {
-		name, value, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, "PQ_") || strings.HasPrefix(name, testVariables) || isServiceLink(name, value) {
+		name, _, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "PQ_") || strings.HasPrefix(name, testVariables) {
 			continue
 		}
-		if nearest := nearestVariable(name); nearest != name {
-			problems = append(problems, fmt.Errorf("%s is not a variable of pqbridge: did you mean %s?", name, nearest))
+
+		nearest := nearestVariable(name)
+		if nearest == name {
+			continue
 		}
+		problem := fmt.Errorf("%s is not a variable of pqbridge: did you mean %s?", name, nearest)
+		if serviceLink.MatchString(name) {
+			problem = fmt.Errorf("%w Kubernetes sets such a variable for a Service whose name begins with pq, "+
+				"unless the pod has enableServiceLinks: false", problem)
+		}
+		problems = append(problems, problem)
 	}
 	return problems
 }
+
+// serviceLink matches the variables that Kubernetes sets in the pods of a namespace for a Service called pq, or
+// pq and more.
+var serviceLink = regexp.MustCompile(`^PQ_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)?)$`)
 
 func nearestVariable(name string) string {
 	return slices.MinFunc(variables(), func(a, b variable) int {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"runtime/debug"
-	"runtime/metrics"
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge"
@@ -47,27 +46,16 @@ func heapLimit(c *config, dev bool) int64 {
 	return int64(min(limit, 1<<62))
 }
 
-// idleMemory returns memory to the system once the process has become idle. By itself Go
-// would hold on to it until the next collection, which an idle process hardly ever has.
-type idleMemory struct {
-	// limit is the limit for Go's heap without pops that wait. Those live long, so with many
-	// of them the limit has to grow, but not beyond the room that there is.
-	limit   int64
-	room    int64
-	waiters func() int
+// limitInterval is how often limitMemory looks.
+const limitInterval = 5 * time.Second
 
-	cycles uint64 // collections until the last check
-	needed uint64 // bytes held after the last release
-}
-
-const (
-	idleInterval = 5 * time.Second
-	// idleSlack is how much an idle process may hold beyond what it needs.
-	idleSlack = 32 << 20
-)
-
-func (m *idleMemory) run(ctx context.Context) {
-	ticker := time.NewTicker(idleInterval)
+// limitMemory moves the limit for Go's heap with the number of pops that wait, until ctx ends: those live
+// long, so with many of them the limit has to grow, but not beyond the room that there is.
+func limitMemory(ctx context.Context, limit, room int64, waiters func() int) {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	ticker := time.NewTicker(limitInterval)
 	defer ticker.Stop()
 
 	for {
@@ -75,32 +63,7 @@ func (m *idleMemory) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if os.Getenv("GOMEMLIMIT") == "" {
-				debug.SetMemoryLimit(min(m.limit+waiterHeap*int64(m.waiters()), m.room))
-			}
-			m.release()
+			debug.SetMemoryLimit(min(limit+waiterHeap*int64(waiters()), room))
 		}
 	}
-}
-
-// release returns memory to the system if there is enough of it and the process is idle:
-// it has had no collection since the last check.
-func (m *idleMemory) release() {
-	cycles, held := readMemory()
-	if cycles == m.cycles && held > m.needed+idleSlack {
-		debug.FreeOSMemory()
-		cycles, m.needed = readMemory()
-	}
-	m.cycles = cycles
-}
-
-// readMemory returns the number of collections so far, and the bytes that Go holds.
-func readMemory() (cycles, held uint64) {
-	samples := []metrics.Sample{
-		{Name: "/gc/cycles/total:gc-cycles"},
-		{Name: "/memory/classes/total:bytes"},
-		{Name: "/memory/classes/heap/released:bytes"},
-	}
-	metrics.Read(samples)
-	return samples[0].Value.Uint64(), samples[1].Value.Uint64() - samples[2].Value.Uint64()
 }

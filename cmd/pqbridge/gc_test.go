@@ -2,39 +2,8 @@ package main
 
 import (
 	"math"
-	"runtime"
 	"testing"
 )
-
-// TestIdleMemoryIsReturned: once the process is idle, the memory of a flood goes back to
-// the system. Go by itself would take minutes.
-func TestIdleMemoryIsReturned(t *testing.T) {
-	const flood = 200 << 20
-	var m idleMemory
-	m.release()
-	_, before := readMemory()
-	garbage := make([][]byte, flood>>20)
-	for i := range garbage {
-		garbage[i] = make([]byte, 1<<20)
-		for page := 0; page < len(garbage[i]); page += 4096 {
-			garbage[i][page] = 1
-		}
-	}
-	if _, held := readMemory(); held < before+flood/2 {
-		t.Fatalf("%d bytes held before the flood, %d in it", before, held)
-	}
-	runtime.KeepAlive(garbage)
-	clear(garbage)
-	for range 10 { // collections, from the flood or by chance, make it look busy
-		m.release()
-	}
-	if _, held := readMemory(); held > before+idleSlack {
-		t.Errorf("%d bytes are held, %d were before the flood", held, before)
-	}
-	if needed := m.needed; needed == 0 {
-		t.Error("it has not noted what it needs")
-	}
-}
 
 // TestHeapLimit: the limit grows with the configuration and never becomes negative.
 func TestHeapLimit(t *testing.T) {

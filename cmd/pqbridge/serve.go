@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
 	"sync"
 
 	"github.com/pqbridge/pqbridge/bridge"
@@ -26,9 +25,6 @@ func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout
 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	if names := serviceLinks(os.Environ()); len(names) > 0 {
-		logger.Info("ignoring variables that Kubernetes sets for a service", "variables", names)
-	}
 
 	return endWithin(ctx, c.ShutdownTimeout, func() error {
 		defer surviveSignals(dev, stop, logger)() // inside, because a log that nobody reads can block it
@@ -99,8 +95,7 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 		others.Go(func() { greet(ctx, stdout, c, b.Addr()) })
 	}
 
-	memory := idleMemory{limit: heapLimit(c, dev) + c.leafMemory(room), room: room, waiters: b.Waiters}
-	others.Go(func() { memory.run(ctx) })
+	others.Go(func() { limitMemory(ctx, heapLimit(c, dev)+c.leafMemory(room), room, b.Waiters) })
 	others.Go(func() { chooseClass(ctx, logger) })
 
 	err = b.Run(ctx)

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,20 +21,18 @@ import (
 type benchmark struct {
 	queue
 	load.Options
-	size string
 	json bool
 }
 
 func newBench(a *app) *cobra.Command {
 	b := &benchmark{queue: queue{app: a}}
 	cmd := b.command(&cobra.Command{
-		Use:   "bench QUEUE [push|pop|mixed]",
+		Use:   "bench QUEUE [push|pop|mixed|lease|work]",
 		Short: "Put load on a queue and print rates and latencies",
-		Long: `Put load on a queue and print how many requests the service answers, how fast.
-mixed, the default, pushes and pops in turn; only items of pq bench are popped.
---verify needs an empty queue and empties it; the exit code is 1 if it fails.`,
-		Example: `  pq bench try --rate 2000 --duration 1m --verify
-  pq bench try push --count 100000 --size 100-10000`,
+		Long: `Put load on a queue and print rates and latencies. mixed, the default, pushes
+and pops; pop, lease (and ack) and work (Workers) take what push left. --verify
+needs an empty queue and empties it; the exit code is 1 if it fails.`,
+		Example: `  pq bench try --rate 2000 --duration 1m --verify`,
 	}, func(mode []string) error {
 		b.Mode = load.Mode(cmp.Or(strings.Join(mode, ""), string(load.Mixed)))
 		return b.run()
@@ -45,11 +41,12 @@ mixed, the default, pushes and pops in turn; only items of pq bench are popped.
 	set := cmd.Flags()
 	set.IntVar(&b.Clients, "clients", 64, "`N` clients, one request each")
 	set.IntVar(&b.Connections, "connections", 4, "`N` connections that they share")
-	set.StringVar(&b.size, "size", "128", "`BYTES` of a value, or a range")
+	set.IntVar(&b.Batch, "batch", 1, "`N` items in a request")
+	set.IntVar(&b.Size, "size", 128, "`BYTES` of a value")
 	set.IntVar(&b.Priorities, "priorities", 10, "`N` priorities, from 0 up")
-	set.Float64Var(&b.Rate, "rate", 0, "`N` requests per second at most; 0 means no limit")
+	set.Float64Var(&b.Rate, "rate", 0, "`N` items per second at most; 0 means no limit")
 	set.DurationVar(&b.Duration, "duration", 10*time.Second, "run for `DURATION`; 0 is until --count")
-	set.Int64Var(&b.Count, "count", 0, "`N` requests; 0 is until --duration")
+	set.Int64Var(&b.Count, "count", 0, "`N` items; 0 is until --duration")
 	set.BoolVar(&b.Verify, "verify", false, "count what is lost, popped twice or out of order")
 	set.BoolVar(&b.json, "json", false, "print the result as JSON, times in seconds")
 	return cmd
@@ -61,9 +58,6 @@ func (b *benchmark) run() error {
 	var err error
 	if o.Grammar, err = b.grammar(); err != nil {
 		return err
-	}
-	if o.MinSize, o.MaxSize, err = parseSizes(b.size); err != nil {
-		return exit.UsageError{Err: err}
 	}
 
 	if o.Count > 0 && !cmd.Flags().Changed("duration") {
@@ -105,8 +99,8 @@ func (b *benchmark) run() error {
 	return err
 }
 
-// showProgress draws how many of the requests are answered, or how much of the time
-// is over if only that is limited.
+// showProgress draws how many of the items are done, or how much of the time is over if only that
+// is limited.
 func (b *benchmark) showProgress(stderr io.Writer, o *load.Options) *terminal.Progress {
 	whole := o.Count
 	if whole == 0 {
@@ -114,26 +108,12 @@ func (b *benchmark) showProgress(stderr io.Writer, o *load.Options) *terminal.Pr
 	}
 
 	bar := terminal.NewProgress(stderr, whole)
-	o.Progress = func(answered int64, elapsed time.Duration) {
-		done := answered
+	o.Progress = func(items int64, elapsed time.Duration) {
+		done := items
 		if o.Count == 0 {
 			done = elapsed.Milliseconds()
 		}
-		bar.Show(done, terminal.Rate(answered, "requests", elapsed))
+		bar.Show(done, terminal.Rate(items, "items", elapsed))
 	}
 	return bar
-}
-
-// parseSizes parses "128" or "100-10000".
-func parseSizes(text string) (least, most int, err error) {
-	first, last, isRange := strings.Cut(text, "-")
-	if !isRange {
-		last = first
-	}
-	least, err1 := strconv.Atoi(first)
-	most, err2 := strconv.Atoi(last)
-	if errors.Join(err1, err2) != nil {
-		return 0, 0, fmt.Errorf("--size is %q: want a number of bytes, or a range such as 100-10000", text)
-	}
-	return least, most, nil
 }

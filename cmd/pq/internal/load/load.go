@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 )
 
 const (
@@ -38,46 +36,40 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		o.Priorities = 1
 	}
 	r := &run{Options: o, name: newRun(), ops: map[string]*measured{}}
-	for _, name := range []string{opPush, opPop} {
+	for _, name := range o.operations() {
 		r.ops[name] = &measured{latency: hdrhistogram.New(int64(time.Microsecond), int64(time.Minute), 3)}
 	}
 	if o.Rate > 0 {
-		r.limiter = rate.NewLimiter(rate.Limit(o.Rate), 1)
+		r.limiter = rate.NewLimiter(rate.Limit(o.Rate), o.Batch)
 	}
 
-	var targets []target.Queue
+	var queues []*queue
 	for range o.Connections {
 		nc, err := o.Dial()
 		if err != nil {
 			return nil, err
 		}
 		defer nc.Close()
-		targets = append(targets, target.New(client.New(nc, client.WithGrammar(o.Grammar)), o.FIFO, o.Queue))
+		queues = append(queues, openQueue(nc, &o))
 	}
 
-	if err := o.check(ctx, targets[0]); err != nil {
+	if err := o.check(ctx, queues[0]); err != nil {
 		return nil, fmt.Errorf("queue %s: %w", o.Queue, err)
 	}
-	if err := r.clients(ctx, targets); err != nil {
+	if err := r.clients(ctx, queues); err != nil {
 		return nil, err
 	}
 
 	report := r.report()
 	if o.Verify {
 		// Also after an interrupt: what was pushed must not stay behind.
-		if err := r.drain(context.WithoutCancel(ctx), targets[0]); err != nil {
+		if err := r.drain(context.WithoutCancel(ctx), queues[0]); err != nil {
 			return nil, err
 		}
 		report.Verify = r.events.verify()
 	}
 	return report, nil
 }
-
-// Names of the operations.
-const (
-	opPush = "push"
-	opPop  = "pop"
-)
 
 // run is one load.
 type run struct {
@@ -86,24 +78,25 @@ type run struct {
 	limiter *rate.Limiter // nil without a limit
 	begun   time.Time
 
-	asked, answered atomic.Int64
+	asked, answered atomic.Int64 // items
 	pushed          atomic.Int64 // number of the last item
 	dry             atomic.Bool  // the queue was empty
-	elapsed         time.Duration
 
-	mu     sync.Mutex
-	ops    map[string]*measured
-	events events
+	mu      sync.Mutex
+	elapsed time.Duration // until the last answer
+	ops     map[string]*measured
+	events  events
 }
 
 // measured is the result of one operation.
 type measured struct {
 	latency *hdrhistogram.Histogram // nanoseconds, of requests that succeeded
+	items   int64
 	errors  int64
 }
 
 // clients runs the clients until the load is over.
-func (r *run) clients(ctx context.Context, targets []target.Queue) error {
+func (r *run) clients(ctx context.Context, queues []*queue) error {
 	r.begun = time.Now()
 
 	ended, cancel := context.WithCancel(ctx)
@@ -115,10 +108,9 @@ func (r *run) clients(ctx context.Context, targets []target.Queue) error {
 
 	var running sync.WaitGroup
 	failures := make(chan error, r.Clients)
-	for i := range r.Clients {
-		q := targets[i%len(targets)]
+	start := func(client func() error) {
 		running.Go(func() {
-			if err := r.client(ended, q); err != nil {
+			if err := client(); err != nil {
 				failures <- err
 				cancel()
 			}
@@ -126,6 +118,19 @@ func (r *run) clients(ctx context.Context, targets []target.Queue) error {
 				cancel()
 			}
 		})
+	}
+	if r.Mode == Work {
+		for i, q := range queues {
+			jobs := (r.Clients + len(queues) - 1 - i) / len(queues)
+			start(func() error {
+				defer cancel() // the other Workers would wait for items
+				return r.work(ended, q, jobs)
+			})
+		}
+	} else {
+		for i := range r.Clients {
+			start(func() error { return r.client(ended, queues[i%len(queues)]) })
+		}
 	}
 
 	stop := make(chan struct{})
@@ -135,7 +140,6 @@ func (r *run) clients(ctx context.Context, targets []target.Queue) error {
 	}
 
 	running.Wait()
-	r.elapsed = time.Since(r.begun)
 	close(stop)
 	reporting.Wait()
 	close(failures)
@@ -157,10 +161,10 @@ func (r *run) reportProgress(stop <-chan struct{}) {
 
 // client makes one request after another until ended ends. It finishes the request
 // under way: that has a context of its own.
-func (r *run) client(ended context.Context, q target.Queue) error {
-	pushes := r.Mode != Pop
+func (r *run) client(ended context.Context, q *queue) error {
+	name := r.operations()[0]
 	for r.next(ended) {
-		err := r.request(context.WithoutCancel(ended), q, pushes)
+		err := r.request(context.WithoutCancel(ended), q, name)
 		switch {
 		case passes(err):
 			rest(ended)
@@ -171,8 +175,10 @@ func (r *run) client(ended context.Context, q target.Queue) error {
 		if r.dry.Load() {
 			return nil
 		}
-		if r.Mode == Mixed {
-			pushes = !pushes
+		if r.Mode == Mixed && name == opPush {
+			name = opPop
+		} else if r.Mode == Mixed {
+			name = opPush
 		}
 	}
 	return nil
@@ -180,36 +186,11 @@ func (r *run) client(ended context.Context, q target.Queue) error {
 
 // next waits until the next request is due, and returns false after the last.
 func (r *run) next(ended context.Context) bool {
-	if ended.Err() != nil || r.Count > 0 && r.asked.Add(1) > r.Count {
+	n := r.Batch
+	if ended.Err() != nil || r.Count > 0 && r.asked.Add(int64(n)) > r.Count+int64(n)-1 {
 		return false
 	}
-	return r.limiter == nil || r.limiter.Wait(ended) == nil
-}
-
-func (r *run) request(ctx context.Context, q target.Queue, pushes bool) error {
-	e := event{sent: time.Since(r.begun)}
-	var err error
-	name := opPop
-	if pushes {
-		name = opPush
-		e.number = r.pushed.Add(1)
-		e.priority = e.number % int64(r.Priorities)
-		_, err = q.Push(ctx, e.priority, client.Message{Value: value(r.name, e.number, r.size())})
-	} else {
-		e.number, e.priority, err = r.popOwn(ctx, q)
-	}
-
-	e.replied = time.Since(r.begun)
-	if errors.Is(err, client.ErrEmpty) {
-		if r.Mode == Pop {
-			r.dry.Store(true)
-		}
-		return nil
-	}
-
-	r.answered.Add(1)
-	r.note(name, e, err)
-	return err
+	return r.limiter == nil || r.limiter.WaitN(ended, n) == nil
 }
 
 // passes reports whether the same request may succeed later.
@@ -227,68 +208,22 @@ func rest(ended context.Context) {
 	}
 }
 
-func (r *run) size() int { return r.MinSize + rand.IntN(r.MaxSize-r.MinSize+1) }
-
-// popOwn pops an item of this run; with the mode Pop, one of any run.
-func (r *run) popOwn(ctx context.Context, q target.Queue) (number, priority int64, err error) {
-	item, err := q.Pop(ctx, false)
-	if err != nil {
-		return 0, 0, err
-	}
-
-	name, number, err := parse(item.Value)
-	if err == nil && r.Verify && name != r.name {
-		err = errForeign
-	}
-
-	if err != nil {
-		if _, back := q.Push(ctx, item.Priority, item.Message); back != nil {
-			err = fmt.Errorf("%w: item %s could not be put back: %w", err, item.ID, back)
-		}
-		return 0, 0, err
-	}
-	return number, item.Priority, nil
-}
-
 // note counts a request.
-func (r *run) note(name string, e event, err error) {
+func (r *run) note(name string, items []event, sent, replied time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
+	r.elapsed = max(r.elapsed, replied)
 	m := r.ops[name]
-	unknown := errors.Is(err, client.ErrUnknownOutcome)
 	if err == nil {
-		_ = m.latency.RecordValue(int64(e.replied - e.sent)) // a minute at most: requests end before
-	}
-	if r.Verify && (err == nil || unknown) {
-		e.unknown = unknown
-		r.events.add(name, e)
-	}
-	if err != nil {
+		r.answered.Add(int64(len(items)))
+		m.items += int64(len(items))
+		_ = m.latency.RecordValue(int64(replied - sent)) // a minute at most: requests end before
+	} else {
 		m.errors++
 	}
-}
 
-// drain pops what is left, one item at a time.
-func (r *run) drain(ctx context.Context, q target.Queue) error {
-	for {
-		e := event{sent: time.Since(r.begun)}
-		var err error
-		e.number, e.priority, err = r.popOwn(ctx, q)
-		e.replied = time.Since(r.begun)
-
-		if errors.Is(err, client.ErrEmpty) {
-			return nil
-		}
-
-		e.unknown = errors.Is(err, client.ErrUnknownOutcome)
-		switch {
-		case err == nil || e.unknown:
-			r.events.add(opPop, e)
-		case passes(err):
-			rest(ctx)
-		default:
-			return err
-		}
+	if r.Verify {
+		r.events.add(name, items, sent, replied, err)
 	}
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) { harness.Main(m, testenv.FDBGoroutines()...) }
 
 func options(e *testenv.Env) Options {
 	return Options{
 		Dial:    func() (*nats.Conn, error) { return nats.Connect(e.NATS.URL()) },
 		Grammar: e.Grammar, Queue: "try", Mode: Mixed,
-		Clients: 8, Connections: 2, MinSize: 32, MaxSize: 200, Priorities: 3, Count: 400,
+		Batch: 1, Clients: 8, Connections: 2, Size: 100, Priorities: 3, Count: 400,
 	}
 }
 
@@ -69,6 +69,32 @@ func TestVerifiedLoad(t *testing.T) {
 	}
 }
 
+// Each mode takes as many items as it should, one by one and in batches.
+func TestModes(t *testing.T) {
+	o := options(testenv.New(t, testenv.Options{}))
+	for _, o.FIFO = range []bool{false, true} {
+		for _, o.Batch = range []int{1, 50} {
+			for _, mode := range []Mode{Pop, Lease, Work} {
+				o.Mode, o.Count = Push, 401
+				want := int64(401+o.Batch-1) / int64(o.Batch) * int64(o.Batch)
+				if row := result(t, o).Operations[0]; row.Count != want || row.Rate <= 0 || row.P50 <= 0 {
+					t.Errorf("FIFO %t, batches of %d: %+v, want %d", o.FIFO, o.Batch, row, want)
+				}
+
+				o.Mode, o.Count = mode, want
+				if mode == Work && o.Batch > 1 {
+					o.Mode, o.Count = Pop, want+1 // more than there are
+				}
+				report := result(t, o)
+				row := report.Operations[0]
+				if row.Count != want || row.Rate <= 0 || row.P50 <= 0 || report.RanDry != (o.Count > want) {
+					t.Errorf("FIFO %t, batches of %d: %+v of %+v, want %d", o.FIFO, o.Batch, row, report, want)
+				}
+			}
+		}
+	}
+}
+
 // A load pops nothing but its own items.
 func TestItemsOfOthersStay(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
@@ -81,10 +107,11 @@ func TestItemsOfOthersStay(t *testing.T) {
 		}
 	}
 	// One that the first look does not see comes back.
-	e.Request("pq.try.push.1", nil, value(newRun(), 1, markSize))
-	o.Mode = Pop
-	if _, err := Run(t.Context(), o); !errors.Is(err, errForeign) {
-		t.Errorf("popped on the way: %v", err)
+	for _, o.Mode = range []Mode{Pop, Lease, Work} {
+		e.Request("pq.try.push.1", nil, value(newRun(), 1, markSize))
+		if _, err := Run(t.Context(), o); !errors.Is(err, errForeign) {
+			t.Errorf("%s: taken on the way: %v", o.Mode, err)
+		}
 	}
 	if got := e.Request("pq.try.pop.min", nil, nil); string(got.Data) != "precious" || got.Header.Get("Pq-Priority") != "2" {
 		t.Errorf("left %q %v", got.Data, got.Header)

@@ -2,13 +2,15 @@
 // replies. With Verify it also checks, as a client can see it, that nothing was
 // lost, served twice or served out of order.
 //
-// Items carry a mark, so that the load pops only its own. It refuses a queue with
+// Items carry a mark, so that the load takes only its own. It refuses a queue with
 // other items, and puts back one that turns up later.
 package load
 
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,12 +21,16 @@ import (
 // Mode is what the clients do.
 type Mode string
 
-// The modes. Mixed alternates: each client pushes an item, then pops one.
 const (
 	Push  Mode = "push"
 	Pop   Mode = "pop"
-	Mixed Mode = "mixed"
+	Mixed Mode = "mixed" // each client pushes, then pops
+	Lease Mode = "lease" // leases items, and acknowledges them with another request
+	Work  Mode = "work"  // a client.Worker for each connection, whose jobs do nothing
 )
+
+// Modes are all modes, in the order of the help.
+var Modes = []Mode{Push, Pop, Mixed, Lease, Work}
 
 // Options describe a load.
 type Options struct {
@@ -37,30 +43,34 @@ type Options struct {
 	FIFO  bool
 
 	Mode Mode
+	// Batch is the number of items in a request. A Worker decides that itself.
+	Batch int
 	// Clients is the number of clients, each with one request under way, which
 	// share the Connections.
 	Clients, Connections int
-	// MinSize and MaxSize bound the size of a value, in bytes; each size
-	// between them is equally likely.
-	MinSize, MaxSize int
+	// Size is that of a value, in bytes.
+	Size int
 	// Priorities is the number of different priorities pushed, from 0 up. A FIFO
 	// queue ignores it.
 	Priorities int
-	// Rate is the most requests per second of all clients together; 0 means as
-	// many as the service answers.
+	// Rate is the most items per second of all clients together; 0 means as many as
+	// the service answers.
 	Rate float64
-	// Duration and Count end the load, whichever comes first; 0 means no limit,
-	// and one of them must be set.
+	// Duration and Count, of items, end the load, whichever comes first; 0 means no
+	// limit, and one of them must be set.
 	Duration time.Duration
 	Count    int64
 	// Verify checks what was popped. The queue must be empty at the start, and
 	// is emptied at the end.
 	Verify bool
 
-	// Progress, if not nil, is called a few times a second with the requests
-	// answered so far.
-	Progress func(answered int64, elapsed time.Duration)
+	// Progress, if not nil, is called a few times a second with the number of items so
+	// far.
+	Progress func(items int64, elapsed time.Duration)
 }
+
+// takes reports whether the mode takes items that are in the queue already.
+func (m Mode) takes() bool { return m == Pop || m == Lease || m == Work }
 
 // Validate returns all problems of the options, joined.
 func (o *Options) Validate() error {
@@ -71,15 +81,18 @@ func (o *Options) Validate() error {
 		}
 	}
 
-	check(o.Mode == Push || o.Mode == Pop || o.Mode == Mixed, "mode %q: want %s, %s or %s", o.Mode, Push, Pop, Mixed)
+	check(slices.Contains(Modes, o.Mode), "mode %q: want one of %s", o.Mode, strings.Trim(fmt.Sprint(Modes), "[]"))
+	check(o.Batch >= 1 && o.Batch <= subjects.MaxPopBatch, "batch is %d: want 1 to %d", o.Batch, subjects.MaxPopBatch)
+	check(o.Batch == 1 || o.Mode != Work, "mode %s with a batch: Workers decide what they ask for", Work)
 	check(o.Connections >= 1, "connections is %d: want at least 1", o.Connections)
-	check(o.Clients >= o.Connections, "%d clients cannot share %d connections: want at least one client each", o.Clients, o.Connections)
-	check(o.MinSize >= markSize && o.MaxSize >= o.MinSize,
-		"size is %d to %d: want at least %d bytes, which mark the items of the load", o.MinSize, o.MaxSize, markSize)
+	check(o.Clients >= o.Connections,
+		"%d clients cannot share %d connections: want at least one client each", o.Clients, o.Connections)
+	check(o.Size >= markSize, "size is %d: want at least %d bytes, which mark the items of the load", o.Size, markSize)
 	check(o.Priorities >= 1, "priorities is %d: want at least 1", o.Priorities)
-	check(o.Rate >= 0, "rate is %v: want 0 or more requests per second", o.Rate)
+	check(o.Rate >= 0, "rate is %v: want 0 or more items per second", o.Rate)
 	check(o.Duration >= 0 && o.Count >= 0 && (o.Duration > 0 || o.Count > 0),
 		"duration is %v and count is %d: want one of them above 0", o.Duration, o.Count)
-	check(!o.Verify || o.Mode != Pop, "mode %s with verify: there is nothing to compare with: want %s or %s", Pop, Push, Mixed)
+	check(!o.Verify || !o.Mode.takes() && o.Batch == 1,
+		"only %s and %s of single items can be verified: with the others there is nothing to compare with", Push, Mixed)
 	return errors.Join(problems...)
 }

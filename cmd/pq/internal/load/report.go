@@ -12,6 +12,7 @@ import (
 type Report struct {
 	Queue       string  `json:"queue"`
 	Mode        Mode    `json:"mode"`
+	Batch       int     `json:"batch"`
 	Clients     int     `json:"clients"`
 	Connections int     `json:"connections"`
 	Seconds     float64 `json:"seconds"`
@@ -21,12 +22,13 @@ type Report struct {
 	Verify     *Verify `json:"verify,omitempty"`
 }
 
-// Row is one operation. Latencies are of requests that succeeded.
+// Row is one operation. Latencies are of requests that succeeded; with Lease that is a lease and its
+// acknowledgement, and with Work the time from the end of one job to the end of the next.
 type Row struct {
 	Name   string  `json:"name"`
-	Count  int64   `json:"count"`
-	Errors int64   `json:"errors"` // refused or of unknown outcome, not in Count
-	Rate   float64 `json:"rate"`   // per second
+	Count  int64   `json:"count"`  // of items
+	Errors int64   `json:"errors"` // requests that were refused or of unknown outcome, not in Count
+	Rate   float64 `json:"rate"`   // items per second
 	P50    float64 `json:"p50"`
 	P90    float64 `json:"p90"`
 	P99    float64 `json:"p99"`
@@ -36,23 +38,17 @@ type Row struct {
 
 func (r *run) report() *Report {
 	report := &Report{
-		Queue: r.Queue, Mode: r.Mode, Clients: r.Clients, Connections: r.Connections,
+		Queue: r.Queue, Mode: r.Mode, Batch: r.Batch, Clients: r.Clients, Connections: r.Connections,
 		Seconds: r.elapsed.Seconds(), RanDry: r.dry.Load(),
 	}
-	for _, name := range []string{opPush, opPop} {
-		if r.Mode != Mixed && string(r.Mode) != name {
-			continue
-		}
-
+	for _, name := range r.operations() {
 		m := r.ops[name]
 		quantile := func(q float64) float64 { return time.Duration(m.latency.ValueAtQuantile(q)).Seconds() }
 		report.Operations = append(report.Operations, Row{
-			Name: name, Count: m.latency.TotalCount(), Errors: m.errors,
-			Rate: float64(m.latency.TotalCount()) / max(r.elapsed.Seconds(), 1e-9),
-			P50:  quantile(50), P90: quantile(90), P99: quantile(99), P999: quantile(99.9), Max: quantile(100),
+			Name: name, Count: m.items, Errors: m.errors, Rate: float64(m.items) / max(r.elapsed.Seconds(), 1e-9),
+			P50: quantile(50), P90: quantile(90), P99: quantile(99), P999: quantile(99.9), Max: quantile(100),
 		})
 	}
-
 	return report
 }
 

@@ -2,8 +2,11 @@ package load
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
+
+	"github.com/pqbridge/pqbridge/client"
 )
 
 // event is one request as its client saw it. Times count from the start of the
@@ -20,14 +23,24 @@ type events struct {
 	lostPops     int64 // pops of unknown outcome: each may have taken an item
 }
 
-func (e *events) add(name string, ev event) {
-	switch {
-	case name == opPush:
-		e.pushes = append(e.pushes, ev)
-	case ev.unknown:
+// add adds a request of items that succeeded, or may have.
+func (e *events) add(name string, items []event, sent, replied time.Duration, err error) {
+	unknown := errors.Is(err, client.ErrUnknownOutcome)
+	if err != nil && !unknown {
+		return
+	}
+	if unknown && name == opPop {
 		e.lostPops++
-	default:
-		e.pops = append(e.pops, ev)
+		return
+	}
+
+	for _, item := range items {
+		item.sent, item.replied, item.unknown = sent, replied, unknown
+		if name == opPush {
+			e.pushes = append(e.pushes, item)
+		} else {
+			e.pops = append(e.pops, item)
+		}
 	}
 }
 

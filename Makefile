@@ -32,7 +32,7 @@ NIGHTLY = PQ_TEST_NIGHTLY=1
 
 .DEFAULT_GOAL := help
 .PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients \
-	test-modules test-image test-all nightly soak fuzz jetstream-suite leaf-versions bench shots
+	test-modules test-image test-all nightly soak fuzz jetstream-suite leaf-versions bench bench-peers shots
 
 help: ## list the targets
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -101,7 +101,7 @@ test-browser: ## test pq dashboard in Chromium
 
 FDB_SERVER = $(shell PATH="$$PATH:/usr/sbin" command -v fdbserver)
 NO_FDB     = $(strip $(if $(TAGS),,FoundationDB's client package and a C compiler) $(if $(FDB_SERVER)$(FDB_CLUSTER_FILE),,fdbserver))
-FDB_PKG    = ./bridge ./bridge/dispatch ./cmd/pqbridge ./cmd/pqbench ./docs/example/... ./fdbpq/... ./testenv ./testenv/proof
+FDB_PKG    = ./bridge ./bridge/dispatch ./cmd/pqbridge ./docs/example/... ./fdbpq/... ./testenv ./testenv/proof
 test-fdb: ## test on FoundationDB: PKG= RUN= RACE=1
 	$(if $(NO_FDB),@echo "test-fdb needs $(NO_FDB)"; exit 1,PQ_TEST_FDB=1 go test $(TAG_FLAGS) $(TEST_FLAGS) \
 		$(if $(RACE),-race) $(if $(filter-out ./...,$(PKG)),$(PKG),$(FDB_PKG)))
@@ -116,7 +116,7 @@ UPDATE :=
 test-modules: ## test the modules beside this one; UPDATE=1: golden files
 	cd testenv/deploy && go test -vet=off ./... $(if $(UPDATE),-update)
 	cd client/pqotel && go vet ./... && go test -timeout $(TIMEOUT) $(if $(RACE),-race) ./...
-	cd cmd/pqbench/peers && go vet ./... && go test -timeout $(TIMEOUT) ./...
+	cd testenv/peers && go vet ./... && go test -timeout $(TIMEOUT) ./...
 
 # docker or podman, whichever works here.
 ENGINE = $(firstword $(foreach engine,docker podman,$(if $(shell $(engine) info >/dev/null 2>&1 && echo yes),$(engine))))
@@ -174,38 +174,37 @@ nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 	$(MAKE) soak TESTED=Proof
 	$(MAKE) soak TESTED=Work
 	$(MAKE) soak TESTED=Inflow
+	$(MAKE) bench AGAINST=bin/pqbridge TURNS=1 SECONDS=0.1
+	$(if $(NO_FDB),,$(MAKE) bench STORE=fdb TURNS=1 SECONDS=0.1)
 
 ##@ Measure
+
+# PQBRIDGE is the build to measure, by default of this checkout, and AGAINST another one, in turns with it; a ratio is
+# PQBRIDGE's figure divided by AGAINST's. BENCH chooses workloads, a regular expression; FLAGS are more flags, such as
+# -clients=32 -size=10240. The data go below TMPDIR: that has to be on the kind of disk that the service will use.
+PQBRIDGE = $(CURDIR)/bin/pqbridge
+AGAINST :=
+STORE   := embedded
+BENCH   := .
+TURNS   := 6
+SECONDS := 2
+FLAGS   :=
+BENCH_TMP  = $(or $(TMPDIR),$(CURDIR)/bin)
+BENCH_TEST = TMPDIR=$(BENCH_TMP) $(if $(filter fdb,$(STORE)),go test $(TAG_FLAGS) $(TEST_FLAGS),$(TEST)) -timeout 0 -run '^$$'
+bench: build ## measure the service: AGAINST=another build, STORE= BENCH= TURNS= SECONDS=
+	$(BENCH_TEST) -bench 'Service/$(BENCH)' -benchtime 1x -count $(TURNS) ./cmd/pq/internal/load -store $(STORE) \
+		-pqbridge $(abspath $(PQBRIDGE)) $(if $(AGAINST),-against $(abspath $(AGAINST))) -seconds $(SECONDS) $(FLAGS) | tee bin/bench.txt
+	@grep -q '^PASS' bin/bench.txt && go tool benchstat bin/bench.txt
 
 # What is not installed of the other queues is named and left out. On Debian and Ubuntu
 # apt install redis-server beanstalkd postgresql rabbitmq-server has all of it; the servers that these packages
 # start are not used: systemctl disable --now redis-server beanstalkd postgresql rabbitmq-server ends them.
-# OF is service, jetstream (programs that use its API), peers (other queues), contention (of staged pops) or dashboard.
-OF    := service
-ITEMS := 1000000
-BENCH :=
-bench: ## measure the service or another: OF= STORE= BENCH=
-	@$(MAKE) --no-print-directory bench-$(OF)
-
-.PHONY: bench-service bench-jetstream bench-peers bench-contention bench-dashboard bench-build
-bench-build: build
-	go build $(TAG_FLAGS) -o bin/ ./cmd/pqbench github.com/nats-io/nats-server/v2
-
-bench-service: bench-build
-	bin/pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server $(if $(STORE),--store $(STORE)) $(BENCH)
-
-bench-jetstream: bench-build
-	bin/pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --jetstream $(if $(STORE),--store $(STORE)) $(BENCH)
-
-bench-peers: bench-build
-	cd cmd/pqbench/peers && go build -o ../../../bin/pqbench-peers .
-	bin/pqbench-peers --pqbridge bin/pqbridge --nats-server bin/nats-server $(BENCH)
-
-bench-contention:
-	go test -tags fdb -run '^$$' -bench Contention -benchtime 3x -timeout 30m ./fdbpq/staged
-
-bench-dashboard:
-	$(BROWSER_TEST) -count=1 -v -run '^TestMeasure$$' -measure $(ITEMS)
+QUEUES := .
+bench-peers: ## measure other queues beside it: QUEUES= BENCH= TURNS= SECONDS=
+	@mkdir -p bin
+	cd testenv/peers && TMPDIR=$(BENCH_TMP) go test -timeout 0 -run '^$$' -bench 'Queues/round/op=($(BENCH))/queue=($(QUEUES))' \
+		-benchtime $(SECONDS)s . -rounds $(TURNS) $(FLAGS) | tee $(CURDIR)/bin/peers.txt
+	@grep -q '^PASS' bin/peers.txt && go tool benchstat -row /op -col /queue -ignore /round bin/peers.txt
 
 shots: ## write the screenshots in docs/images
 	$(BROWSER_TEST) -count=1 -run '^TestShots$$' -shots

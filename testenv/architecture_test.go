@@ -33,17 +33,16 @@ var rules = []struct {
 	{"github.com/nats-io", []string{"bridge", "client", "cmd", "testenv", "docs/example"}, "queues do not know NATS"},
 	{module + "/bridge", []string{"cmd", "testenv"}, "queues do not know NATS"},
 	{"github.com/cockroachdb/pebble/v2", []string{"fdbpq/kv/pebblekv", "testenv"}, "one engine, one package"},
-	{"github.com/apple/foundationdb", []string{"fdbpq/kv/fdbkv", "testenv", "cmd/pqbench/internal/bench", "docs/example/foundationdb"}, "one engine, one package"},
+	{"github.com/apple/foundationdb", []string{"fdbpq/kv/fdbkv", "testenv", "docs/example/foundationdb"}, "one engine, one package"},
 	{module + "/fdbpq/kv/pebblekv", []string{"cmd/pqbridge", "testenv"}, "queues do not know their engine"},
-	{module + "/fdbpq/kv/fdbkv", []string{"cmd/pqbridge", "testenv", "cmd/pqbench/internal/bench", "docs/example/foundationdb"}, "queues do not know their engine"},
+	{module + "/fdbpq/kv/fdbkv", []string{"cmd/pqbridge", "testenv", "docs/example/foundationdb"}, "queues do not know their engine"},
 	{module + "/fdbpq/kv/memkv", []string{"testenv"}, "the model engine is for tests"},
 	{module + "/fdbpq/kv/faultkv", []string{"testenv"}, "faults are for tests"},
 	{module + "/fdbpq/kv/countkv", []string{"testenv"}, "counting is for tests"},
 	{"testing", []string{"testenv", "fdbpq/kv/kvtest", "fdbpq/fdbpqtest"}, "no test code in the programs"},
-	// The benchmark compares with the bare recipe on a server of its own.
-	{module + "/testenv", []string{"testenv", "cmd/pqbench/internal/bench"}, "no test code in the programs"},
-	{module + "/fdbpq", []string{"bridge", "cmd/pqbridge", "cmd/pqbench/internal/bench", "testenv", "fdbpq", "docs/example/foundationdb"}, "the client needs no store"},
-	{"github.com/prometheus", []string{"bridge", "cmd/pqbench/internal/process"}, "metrics belong to the service"},
+	{module + "/testenv", []string{"testenv"}, "no test code in the programs"},
+	{module + "/fdbpq", []string{"bridge", "cmd/pqbridge", "testenv", "fdbpq", "docs/example/foundationdb"}, "the client needs no store"},
+	{"github.com/prometheus", []string{"bridge", "testenv"}, "metrics belong to the service"},
 }
 
 // room is a package below bridge. None knows the bridge, nor a room that it does not use.

@@ -75,6 +75,16 @@ func FDBClusterFile(tb testing.TB) string {
 	return server.ClusterFile()
 }
 
+// FDBDiskClusterFile is FDBClusterFile for what measures: if no cluster is named, it starts a server
+// with the ssd engine, which ends with the test.
+func FDBDiskClusterFile(tb testing.TB) string {
+	tb.Helper()
+	if os.Getenv(fdbClusterVariable) != "" {
+		return FDBClusterFile(tb)
+	}
+	return StartFDB(tb, FDBSSD).ClusterFile()
+}
+
 // askedCluster waits until the cluster answers, once for each process.
 var askedCluster = func() func(file string) error {
 	var once sync.Once

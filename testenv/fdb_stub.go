@@ -25,6 +25,9 @@ func FDBClusterFile(tb testing.TB) string {
 	return ""
 }
 
+// FDBDiskClusterFile ends the test: see the package built with the tag fdb.
+func FDBDiskClusterFile(tb testing.TB) string { return FDBClusterFile(tb) }
+
 func notTagged(tb testing.TB) {
 	tb.Helper()
 	const why = "the tests were built without -tags fdb"

@@ -1,15 +1,11 @@
 package dashboard
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,7 +13,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 var measure = flag.Int("measure", 0, "measure the dashboard with so many items")
@@ -34,13 +29,15 @@ const (
 // store.
 func TestMeasure(t *testing.T) {
 	if *measure == 0 {
-		t.Skip("make bench OF=dashboard")
+		t.Skip("go test -run TestMeasure -measure 1000000 measures")
 	}
 	load, _ := os.ReadFile("/proc/loadavg") // only Linux has it
 	t.Logf("load before: %s", load)
 	env := testenv.New(t, testenv.Options{Stopped: true})
 	env.NATS.Start()
-	pid := startBridge(t, env)
+	program, err := build(t.TempDir(), "pqbridge")
+	must(t, err)
+	pid := env.StartProgram(program, "pq", "PQ_FIFO_PREFIX=q")
 	env.Conn = env.Connect()
 	testenv.Eventually(t, func() error {
 		_, err := clientOf(env.Conn).ListPriorityQueues(t.Context(), "", 1)
@@ -64,38 +61,6 @@ func TestMeasure(t *testing.T) {
 	measurePaint(t, s, "with 10,000 queues", 2*time.Second)
 }
 
-// startBridge starts pqbridge, with its data in a folder of the test, and returns the id of the process.
-func startBridge(t *testing.T, env *testenv.Env) int {
-	t.Helper()
-	folder := t.TempDir()
-	program, err := build(folder, "pqbridge")
-	must(t, err)
-	cmd := harness.Command(program)
-	cmd.Env = append(environment(), "PQ_NATS_URL="+env.NATS.URL(), "PQ_HTTP_ADDR=off",
-		"PQ_DATA_DIR="+filepath.Join(folder, "data"))
-	var log harness.Transcript
-	cmd.Stderr = &log
-	must(t, cmd.Start())
-	t.Cleanup(func() {
-		if err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait()); err != nil {
-			t.Errorf("pqbridge: %v\n%s", err, log.String())
-		}
-	})
-	return cmd.Process.Pid
-}
-
-// cpuTime returns what a process has had of the processors.
-func cpuTime(t *testing.T, pid int) time.Duration {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	must(t, err)
-	_, rest, _ := strings.Cut(string(text), ") ")
-	var user, system int
-	_, err = fmt.Sscan(strings.Join(strings.Fields(rest)[11:13], " "), &user, &system)
-	must(t, err)
-	return time.Duration(user+system) * 10 * time.Millisecond // in ticks of 1/100 s
-}
-
 func measurePaint(t *testing.T, s *system, what string, most time.Duration) {
 	var times []time.Duration
 	for range 5 {
@@ -116,9 +81,9 @@ func measurePaint(t *testing.T, s *system, what string, most time.Duration) {
 // of its own, which a hidden tab of one browser would not be.
 func measureTabs(t *testing.T, s *system, pid int) {
 	took := func() (bridge, board float64) { // in percent of a core
-		b, d := cpuTime(t, pid), cpuTime(t, s.cmd.Process.Pid)
+		b, d := testenv.ProcessorTime(pid), testenv.ProcessorTime(s.cmd.Process.Pid)
 		<-time.After(watchTime)
-		b, d = cpuTime(t, pid)-b, cpuTime(t, s.cmd.Process.Pid)-d
+		b, d = testenv.ProcessorTime(pid)-b, testenv.ProcessorTime(s.cmd.Process.Pid)-d
 		return 100 * float64(b) / float64(watchTime), 100 * float64(d) / float64(watchTime)
 	}
 	idle, _ := took()

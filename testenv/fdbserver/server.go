@@ -138,7 +138,6 @@ func (s *Server) launch() error {
 	defer output.Close()
 	cmd := exec.Command(program, "--public-address", s.address, "--cluster-file", s.ClusterFile(),
 		"--datadir", filepath.Join(s.dir, "data"), "--logdir", filepath.Join(s.dir, "log"),
-		"--knob_worker_logging_interval=1", // seconds between the counts that its status shows
 		"--memory", "4GiB", "--cache-memory", "256MiB", "--storage-memory", "1GiB")
 	cmd.Stdout, cmd.Stderr = output, output
 	// A group of its own, so that an interrupt of the tests does not reach it.
@@ -211,9 +210,6 @@ func (s *Server) Stop() error {
 
 // ClusterFile returns the path of the cluster file.
 func (s *Server) ClusterFile() string { return filepath.Join(s.dir, "fdb.cluster") }
-
-// PID returns the id of the latest process.
-func (s *Server) PID() int { return s.process.Pid }
 
 // Running reports whether the process is running.
 func (s *Server) Running() bool {

@@ -2,8 +2,7 @@
 
 // Package recipe implements FoundationDB's published recipes for a priority queue and a
 // queue as another program would: with the binding and its tuple layer, and with none
-// of this project's code. Tests and the benchmark compare with it. It needs the build
-// tag fdb.
+// of this project's code. Tests compare with it. It needs the build tag fdb.
 package recipe
 
 import (

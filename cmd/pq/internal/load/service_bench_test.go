@@ -42,8 +42,8 @@ const fillBatch = 100
 
 // BenchmarkService measures a pqbridge in a process of its own: an iteration is a turn of about
 // -seconds. With -against, one of the other build comes before or after it, by turns, with as many
-// items. The ratios are those of -pqbridge to the other, so a rate above 1 is better, and processor
-// time below 1. Benchstat has the medians of many iterations.
+// items. The ratios are those of -pqbridge to the other, so a rate above 100 % is better, and processor
+// time below. Benchstat has the medians of many iterations.
 func BenchmarkService(b *testing.B) {
 	if *pqbridge == "" {
 		b.Skip("make bench says which program is measured")
@@ -99,9 +99,11 @@ func benchmarkTurns(b *testing.B, services []*service, first int, o Options) {
 	b.ReportMetric(p50/float64(b.N)*1e3, "p50-ms")
 	b.ReportMetric(p99/float64(b.N)*1e3, "p99-ms")
 	b.ReportMetric(each(0)*1e6, "bridge-µs/item")
-	if len(services) > 1 {
-		b.ReportMetric(items[0]/elapsed[0]/(items[1]/elapsed[1]), "rate-ratio")
-		b.ReportMetric(each(0)/each(1), "cpu-ratio")
+	if len(services) > 1 { // in percent, since benchstat would print 0.99 as 990m
+		b.ReportMetric(100*items[0]/elapsed[0]/(items[1]/elapsed[1]), "rate-ratio-%")
+		if each(1) > 0 {
+			b.ReportMetric(100*each(0)/each(1), "cpu-ratio-%")
+		}
 	}
 }
 

@@ -113,7 +113,11 @@ func TestItemsOfOthersStay(t *testing.T) {
 			t.Errorf("%s: taken on the way: %v", o.Mode, err)
 		}
 	}
-	if got := e.Request("pq.try.pop.min", nil, nil); string(got.Data) != "precious" || got.Header.Get("Pq-Priority") != "2" {
+	got := e.Request("pq.try.pop.min", nil, nil)
+	if _, _, err := parse(got.Data); err == nil { // a Worker may stop before it comes to its own
+		got = e.Request("pq.try.pop.min", nil, nil)
+	}
+	if string(got.Data) != "precious" || got.Header.Get("Pq-Priority") != "2" {
 		t.Errorf("left %q %v", got.Data, got.Header)
 	}
 }

@@ -254,14 +254,15 @@ func TestJetStreamItemTooLarge(t *testing.T) {
 	})
 }
 
-// A pull ends with the wildcard that its client listens to, as nats.go's PullSubscribe does.
+// A pull ends at the heartbeat after the end of the wildcard that its client listens to, as nats.go's PullSubscribe
+// does.
 func TestJetStreamWildcardInbox(t *testing.T) {
 	e := newJetStreamEnv(t, testenv.Options{})
 	minOf(t, e.Conn)
 	inbox := e.Conn.NewInbox()
 	s := subscribe(t, e.Conn, inbox+".*")
-	for _, id := range []string{"1", "2"} {
-		must(t, e.Conn.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min", inbox+"."+id, []byte(`{"expires":36000000000000}`)))
+	for id, payload := range map[string]string{"1": `{"expires":3600000000000,"idle_heartbeat":100000000}`, "2": `{"expires":3600000000000}`} {
+		must(t, e.Conn.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min", inbox+"."+id, []byte(payload)))
 	}
 	own := subscribe(t, e.Conn, inbox+".2")
 	wantMetric(t, e.Bridge, "pq_waiters", 2)

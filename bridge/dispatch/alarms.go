@@ -106,6 +106,9 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 			l.wakeLineLocked(of, wakeBudget)
 		case *waiter:
 			l.alarmLocked(of, now, &work)
+		case *lane:
+			l.mu.lazyDue = l.mu.backlog.lazy > 0
+			l.mu.changed.Signal()
 		default:
 			work.overdue = true
 		}
@@ -121,6 +124,9 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 	case w.state.inBatch():
 		work.late = append(work.late, w)
 		return // the batch ends it
+	case w.blocked():
+		l.leaveToEndLocked(w, work, nil)
+		return
 	case w.endsWhenEmpty() && hasNoRoom(w.line.nothing) && w.lookedLocked():
 		l.leaveToEndLocked(w, work, w.line.nothing)
 		return

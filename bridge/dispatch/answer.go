@@ -122,7 +122,7 @@ func (l *lane) failBatch(b *batch, err error) {
 		pops := 0
 		if w != nil {
 			doubtful := unknown && w.leases() // it may have an item, which nobody puts back
-			if w.state.hasParked() && (!w.endsWhenEmpty() || apart) && !doubtful {
+			if w.retries() && (!w.endsWhenEmpty() || apart) && !doubtful {
 				continue // it waits on: one that should end looks again without pushes
 			}
 			w.answered = true // nobody knows of it yet, so it may be requeued as a new one

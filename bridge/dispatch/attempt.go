@@ -48,6 +48,7 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 		if w == nil {
 			continue
 		}
+		w.refundLocked()
 		switch {
 		case w.state == waiterAcking && w.answered:
 			l.moveWaiter(w, waiterLeft)

@@ -89,6 +89,7 @@ type backlog struct {
 	ops      fifo[fdbpq.Op]
 
 	nonPushes  int       // of ops
+	lazy       int       // of ops
 	operations int       // that the requests will have in their batches
 	latest     time.Time // the latest turnBy of the requests
 }
@@ -108,6 +109,9 @@ func (w *backlog) push(r *Request, ops []fdbpq.Op) {
 		w.latest = r.turnBy
 	}
 
+	if r.Lazy {
+		w.lazy += len(ops)
+	}
 	for i := range ops {
 		w.ops.push(ops[i])
 		if ops[i].Kind != fdbpq.OpPush {
@@ -133,6 +137,9 @@ func (w *backlog) pop() {
 		if ops[i].Kind != fdbpq.OpPush {
 			w.nonPushes--
 		}
+	}
+	if r.Lazy {
+		w.lazy -= len(ops)
 	}
 	w.operations -= r.operations(ops)
 	w.ops.drop(r.span)

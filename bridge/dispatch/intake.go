@@ -30,6 +30,9 @@ func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
 		return errClosed
 	}
 	l.pushLocked(&l.mu.backlog, r, ops)
+	if r.Lazy && !l.mu.lazy.isSet() {
+		l.timers.set(&l.mu.lazy, l.timers.now()+lazyTime)
+	}
 	if l.enoughLocked() {
 		l.mu.changed.Signal()
 	}

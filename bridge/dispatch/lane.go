@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
@@ -42,6 +43,8 @@ type lane struct {
 		newest    *batch   // the batch started last, nil once it is answered
 		inFlight  []*batch // that are taken and not finished
 		overdue   alarm    // for the first of all requests whose time will be up
+		lazy      alarm    // for the first of the lazy requests in the backlog
+		lazyDue   bool     // it went off, or a batch has left some
 		doubtful  []*Queue // queues of the batches whose outcome is unknown
 
 		lines   map[lineKey]*line
@@ -61,6 +64,13 @@ type lane struct {
 	lineMoved   func(from, to lineState)
 }
 
+// A batch of lazy requests alone begins lazyTime after the first of them, or once they have maxLazy
+// operations. So they mostly share the batch, and the sync, of a request that somebody waits for.
+const (
+	lazyTime = time.Millisecond
+	maxLazy  = 250
+)
+
 // firstBatchPops limits the pops in a batch while the size of the items is still
 // unknown.
 const firstBatchPops = 64
@@ -74,6 +84,7 @@ func newLane(d *shared) *lane {
 		over:    make(chan struct{}),
 	}
 	l.mu.lines = map[lineKey]*line{}
+	l.mu.lazy.of = l
 
 	if room := d.options.LeaseRoom; room > 0 {
 		l.batcher.LimitRoom(room)
@@ -112,7 +123,10 @@ func (l *lane) doneLocked(ctx context.Context) bool {
 // enoughLocked reports whether it is time to start a batch.
 func (l *lane) enoughLocked() bool {
 	n, newest := l.takeableLocked(), l.mu.newest
-	if n == 0 || newest == nil {
+	if lazy := l.mu.backlog.lazy; lazy < maxLazy && !l.mu.lazyDue {
+		n -= lazy
+	}
+	if n <= 0 || newest == nil {
 		return n > 0
 	}
 	onlyPushes := !newest.nonPushes && l.mu.returns.len() == 0 && l.mu.backlog.nonPushes+l.mu.aside.nonPushes == 0 &&

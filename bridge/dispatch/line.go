@@ -19,6 +19,7 @@ type line struct {
 	waiters chain[waiter, *waiter]
 	ending  int // of them: see waiter.endsWhenEmpty
 	leases  int // of them
+	blocked int // of those, in no batch and without credits
 	state   lineState
 	limit   leaseLimit
 
@@ -59,7 +60,7 @@ const (
 
 // servable reports whether a batch can have pops of the line.
 func (ln *line) servable() bool {
-	return ln.waiters.n > ln.leases || ln.limit != limitInForce && ln.leases > 0
+	return ln.waiters.n > ln.leases || ln.limit != limitInForce && ln.leases > ln.blocked
 }
 
 // lineLocked returns the line of a queue, nil if there is none. It is cheap while nobody
@@ -100,7 +101,6 @@ func (l *lane) joinLocked(w *waiter) *line {
 func (l *lane) leaveLocked(w *waiter) {
 	ln := w.line
 	ln.waiters.remove(w)
-	w.line = nil
 	if w.leases() {
 		ln.leases--
 	}
@@ -120,6 +120,7 @@ func (l *lane) leaveLocked(w *waiter) {
 
 	l.timers.clear(&w.alarm)
 	l.moveWaiter(w, waiterLeft)
+	w.line = nil
 	l.dropEmptyLocked(ln)
 }
 
@@ -258,6 +259,9 @@ func (l *lane) lookByLocked(ln *line, at time.Duration) {
 func (l *lane) moveWaiter(w *waiter, to waiterState) {
 	if l.waiterMoved != nil {
 		l.waiterMoved(w.state, to)
+	}
+	if c := w.credits(); c != nil && w.state.isIdle() != to.isIdle() {
+		c.countLocked(w.line, to.isIdle())
 	}
 	w.state = to
 }

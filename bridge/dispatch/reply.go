@@ -42,6 +42,9 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 		w.line.attempt.noteResult(&found[n])
 	}
 
+	if !w.answered {
+		w.charged = max(w.charged-n, 0) // the others are refunded
+	}
 	switch {
 	case w.answered: // by the timers
 		l.requeueLate(w.request.Queue, pops, found)

@@ -17,6 +17,9 @@ type Request struct {
 	// Silent says that nobody learns the results, which restricts what may share a batch with its
 	// pushes: whoever reads later sees them all the same.
 	Silent bool
+	// Lazy says that nobody waits for the answer, so the request need not begin a batch at once: it
+	// waits up to lazyTime for others.
+	Lazy bool
 	// Received is when the request arrived.
 	Received time.Time
 	// Answered is when its batch finished. It is set before each call of the Replier, and only to
@@ -70,6 +73,11 @@ type Wait struct {
 	Heartbeat time.Duration
 	// OnlyIfEmpty makes the request wait only if its first attempt finds no item at all.
 	OnlyIfEmpty bool
+	// Retry makes the request wait although its first attempt failed, unless that may have leased
+	// something.
+	Retry bool
+	// Credits, unless nil, bound what the request may get. It then wants leases.
+	Credits *Credits
 	// ID is how the source knows the request; "" if it does not have to.
 	ID string
 

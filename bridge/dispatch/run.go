@@ -46,6 +46,7 @@ func (l *lane) awaitWork(ctx context.Context) bool {
 	l.mu.ended = !l.mu.unsettled && l.doneLocked(ctx)
 	if l.mu.ended {
 		l.timers.clear(&l.mu.overdue)
+		l.timers.clear(&l.mu.lazy)
 	}
 	return !l.mu.ended
 }

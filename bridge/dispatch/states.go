@@ -29,7 +29,7 @@ var waiterMoves = [...]move[waiterState]{
 	{waiterNew, waiterLeft, "it was cancelled before it took anything"},
 	{waiterAcking, waiterParked, "the acknowledgements are done, and it takes its place"},
 	{waiterAcking, waiterLeft, "they failed, or it was cancelled meanwhile"},
-	{waiterFirst, waiterParked, "the batch found too little"},
+	{waiterFirst, waiterParked, "the batch found too little, or the waiter has no credits"},
 	{waiterFirst, waiterLeft, "it was answered, or cancelled meanwhile"},
 	{waiterParked, waiterTrying, "a batch looks for it again"},
 	{waiterParked, waiterLate, "its time is over, and nobody has looked since it came"},
@@ -49,6 +49,9 @@ func (s waiterState) inBatch() bool {
 
 // hasParked reports whether the waiter is in line and has waited there.
 func (s waiterState) hasParked() bool { return waiterParked <= s && s <= waiterLateTrying }
+
+// isIdle reports whether the waiter is in line and in no batch.
+func (s waiterState) isIdle() bool { return s == waiterParked || s == waiterLate }
 
 // isLate reports whether the time of the waiter is over.
 func (s waiterState) isLate() bool { return s == waiterLate || s == waiterLateTrying }
@@ -79,7 +82,7 @@ var lineMoves = [...]move[lineState]{
 	{lineQuiet, lineGone, "the last waiter has left"},
 	{lineReady, lineReserved, "the batch that is being made looks"},
 	{lineReady, lineHeld, "it would be looked at, but too much of its queue is kept"},
-	{lineReady, lineQuiet, "all who wait in it want leases, and max_leased allows none"},
+	{lineReady, lineQuiet, "all who wait in it want leases, and max_leased or their credits allow none"},
 	{lineReady, lineGone, "the last waiter has left"},
 	{lineHeld, lineReady, "less is kept"},
 	{lineHeld, lineReserved, "as if it were quiet, because less is kept"},

@@ -47,6 +47,8 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 	l.takeRequestsLocked(b)
 	l.addPopsLocked(b)
 
+	l.mu.lazyDue = l.mu.backlog.lazy > 0 // the batch has no room for them
+
 	if len(b.ops) == 0 {
 		l.spare.Put(b)
 		return nil
@@ -132,7 +134,7 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op, full bool) {
 	}
 
 	ln := l.lineLocked(r.Queue)
-	first := !full &&
+	first := !full && !w.blocked() &&
 		(ln == nil || ln.inFlight == 0 && (!ln.waiters.last.state.hasParked() || len(w.acks) > 0 && !ln.servable()))
 	if len(w.acks) > 0 && !first {
 		// The acknowledgements do not wait. What they end gets its place once that is done.
@@ -157,7 +159,7 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op, full bool) {
 	switch {
 	case !w.waits():
 		l.wakeLineLocked(ln, wakeBudget)
-	case ln.limit == limitInForce && !w.leases(): // which keeps others back, but there are items
+	case ln.limit == limitInForce && !w.leases(), ln.blocked > 0: // others are kept back, but there are items
 		ln.budget, ln.guess = max(ln.budget, w.wanted), true
 		l.makeReadyLocked(ln)
 	}
@@ -254,8 +256,15 @@ func (l *lane) addPopsLocked(b *batch) {
 	for _, ln := range b.lines {
 		room := ln.reserved
 		ln.attempt = attempt{guess: ln.guess}
-		for w := ln.waiters.first; w != nil && room > 0; w = w.next {
+		for w, next := ln.waiters.first, (*waiter)(nil); w != nil && room > 0; w = next {
+			next = w.next
 			if ln.limit == limitInForce && w.state.hasParked() && w.leases() {
+				continue
+			}
+			if w.blocked() {
+				if w.state == waiterFirst { // others of the batch have taken the last credits
+					l.parkLocked(w)
+				}
 				continue
 			}
 
@@ -271,6 +280,7 @@ func (l *lane) addPopsLocked(b *batch) {
 				l.moveWaiter(w, waiterTrying)
 			}
 
+			n = w.chargeLocked(n)
 			l.popBuffer = w.appendPops(append(l.popBuffer[:0], w.acks...), n)
 			b.addWaiter(w, l.popBuffer, received)
 			room -= n

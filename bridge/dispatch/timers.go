@@ -53,7 +53,7 @@ func (s *timers) set(a *alarm, at time.Duration) {
 type alarm struct {
 	at    time.Duration // since the epoch of the timers, or the Unix epoch
 	index int           // in alarms, from 1; 0 if it is not set
-	of    any           // *waiter, *line, *task; nil for what is in flight: see findWorkLocked, Sweeper
+	of    any           // *waiter, *line, *lane, *task; nil for what is in flight: see findWorkLocked, Sweeper
 }
 
 func (a *alarm) isSet() bool { return a.index > 0 }

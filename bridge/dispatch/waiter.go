@@ -30,6 +30,7 @@ type waiter struct {
 	// These belong to whoever may call the Replier.
 	answered    bool // the last call was made
 	onlyIfEmpty bool // Wait.OnlyIfEmpty, until it has looked or found others in line
+	charged     int  // Credits of the attempt in flight, without those of items that it got
 }
 
 // popOptions is what a waiter's pops or leases have in common: an fdbpq.Op takes much more memory.
@@ -81,6 +82,9 @@ func (w *waiter) cancelled() bool { return w.waits() && w.request.Wait.cancelled
 // pending reports whether a request that has not ended counts as pending: one with a Wait does not
 // while it waits.
 func (w *waiter) pending() bool { return !w.waits() || !w.state.hasParked() }
+
+// retries reports whether the request waits on after a batch that failed.
+func (w *waiter) retries() bool { return w.state.hasParked() || w.waits() && w.request.Wait.Retry }
 
 // leases reports whether the request wants leases.
 func (w *waiter) leases() bool { return w.pop.kind == fdbpq.OpLease }

@@ -92,6 +92,22 @@ func TestWaitersOutliveAnOutage(t *testing.T) {
 	})
 }
 
+// A request that is to retry outlives a failure of its first attempt.
+func TestRetry(t *testing.T) {
+	withFaults(t, func(w *waiting, faults *faultkv.DB) {
+		faults.SetOutage(true)
+		wait := w.minute()
+		wait.Retry = true
+		w.submit(wait, pop(w.q))
+		w.submit(&Wait{Until: time.Now().Add(10 * time.Second), Retry: true}, pop(w.q))
+		time.Sleep(10 * time.Second)
+		w.want("the time of one is up", "2: failed 1, unavailable")
+		faults.SetOutage(false)
+		w.push("a")
+		w.want("a later attempt", "1: a")
+	})
+}
+
 // If nobody knows whether a waiter's item was taken, it is put back, and the waiter gets it
 // then.
 func TestWaitersAfterUnknownOutcomes(t *testing.T) {

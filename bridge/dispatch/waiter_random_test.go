@@ -20,6 +20,7 @@ type lineModel struct {
 	held    []modelItem // by due
 	waiters []modelWaiter
 	refuses uint64 // the waiter whose Deliver returns false
+	credits int    // of those who share them
 	events  []string
 }
 
@@ -54,7 +55,11 @@ func (m *lineModel) hold(item modelItem) {
 // take gives the waiter what it can get, as one call.
 func (m *lineModel) take(w *modelWaiter, now time.Time) {
 	var got []string
-	for ; w.wanted > 0 && len(m.items) > 0; w.wanted-- {
+	shares := w.wait != nil && w.wait.Credits != nil
+	for ; w.wanted > 0 && len(m.items) > 0 && (!shares || m.credits > 0); w.wanted-- {
+		if shares {
+			m.credits--
+		}
 		at := 0
 		if w.end == fdbpq.Back {
 			at = len(m.items) - 1
@@ -141,7 +146,8 @@ func TestWaitersRandomly(t *testing.T) {
 
 func testWaitersRandomly(w *waiting, seed uint64, steps int) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	m := &lineModel{}
+	m := &lineModel{credits: 3}
+	credits := NewCredits(3)
 	for step := range steps {
 		what := ""
 		end := fdbpq.End(random.IntN(2))
@@ -151,7 +157,7 @@ func testWaitersRandomly(w *waiting, seed uint64, steps int) {
 			op.Kind, op.Lease = fdbpq.OpLease, time.Second+time.Duration(random.Int64N(int64(20*time.Second)))
 			waiter.lease = op.Lease
 		}
-		switch k := random.IntN(12); {
+		switch k := random.IntN(13); {
 		case k < 4:
 			var ops []fdbpq.Op
 			for range 1 + random.IntN(3) {
@@ -172,7 +178,9 @@ func testWaitersRandomly(w *waiting, seed uint64, steps int) {
 			what = "push"
 		case k < 8:
 			wait := &Wait{Until: time.Now().Add(1 + time.Duration(random.Int64N(int64(30*time.Second))))}
-			wait.OnlyIfEmpty = random.IntN(3) == 0
+			if wait.OnlyIfEmpty = random.IntN(3) == 0; !wait.OnlyIfEmpty && waiter.lease > 0 {
+				wait.Credits = credits
+			}
 			wait.Heartbeat = time.Second + time.Duration(random.Int64N(int64(20*time.Second)))
 			waiter.wait, waiter.n = wait, w.n+1
 			if random.IntN(5) == 0 {
@@ -197,6 +205,12 @@ func testWaitersRandomly(w *waiting, seed uint64, steps int) {
 			m.note(m.waiters[i].n, "failed 1, unavailable")
 			m.waiters = slices.Delete(m.waiters, i, i+1)
 			what = "cancel"
+		case k < 11:
+			n := 1 + random.IntN(2)
+			w.d.AddCredits(w.q, credits, n)
+			m.credits += n
+			m.serve(time.Now())
+			what = "credits"
 		default:
 			d := time.Duration(random.Int64N(int64(10 * time.Second)))
 			m.advance(time.Now().Add(d))
@@ -251,7 +265,7 @@ func checkLines(t testing.TB, l *lane) {
 		if trying != (ln.inFlight > 0) || ready[ln] != (ln.state == lineReady) || ln.reserved != 0 {
 			t.Errorf("a line is %v, with %d batches and %d pops to come; listed as ready: %v", ln.state, ln.inFlight, ln.reserved, ready[ln])
 		}
-		waiters, ending, leases := 0, 0, 0
+		waiters, ending, leases, blocked := 0, 0, 0, 0
 		for w := ln.waiters.first; w != nil; w = w.next {
 			waiters++
 			if w.endsWhenEmpty() {
@@ -260,6 +274,9 @@ func checkLines(t testing.TB, l *lane) {
 			if w.leases() {
 				leases++
 			}
+			if w.state.isIdle() && w.blocked() {
+				blocked++
+			}
 			if w.line != ln || w.state == waiterAcking || w.state == waiterLeft {
 				t.Errorf("a waiter in line is %v", w.state)
 			}
@@ -267,8 +284,9 @@ func checkLines(t testing.TB, l *lane) {
 				t.Errorf("a waiter is %v in a line that is %v", w.state, ln.state)
 			}
 		}
-		if waiters != ln.waiters.n || ending != ln.ending || leases != ln.leases {
-			t.Errorf("of %d waiters %d end and %d lease; counted are %d, %d and %d", waiters, ending, leases, ln.waiters.n, ln.ending, ln.leases)
+		if waiters != ln.waiters.n || ending != ln.ending || leases != ln.leases || blocked != ln.blocked {
+			t.Errorf("of %d waiters %d end, %d lease and %d are blocked; counted are %d, %d, %d and %d",
+				waiters, ending, leases, blocked, ln.waiters.n, ln.ending, ln.leases, ln.blocked)
 		}
 	}
 }

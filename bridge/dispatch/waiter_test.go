@@ -300,3 +300,69 @@ func TestItemsOfOthers(t *testing.T) {
 		})
 	}
 }
+
+// Who shares credits gets no more than there are, and holds up nobody else.
+func TestCredits(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		credits := NewCredits(2)
+		lease := func(n int, until time.Duration) {
+			op := fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Hour}
+			w.submit(&Wait{Until: time.Now().Add(until), Credits: credits}, pops(op, n)...)
+			synctest.Wait()
+		}
+		w.pushElsewhere("a", "b", "c", "d")
+		lease(3, time.Minute)
+		w.want("as many as there are credits", "1: part a b")
+		lease(1, time.Second)
+		w.submit(nil, pop(w.q))
+		w.want("past those without", "3: c")
+		time.Sleep(time.Second)
+		w.want("in time", "2: empty")
+		w.d.AddCredits(w.q, credits, 1)
+		w.want("one more", "1: d")
+
+		// Credits of an attempt that found too little are back.
+		w.d.AddCredits(w.q, credits, 1)
+		lease(1, time.Minute)
+		w.push("e")
+		w.want("the last", "4: e")
+
+		// Two that come together share the last one.
+		w.d.AddCredits(w.q, credits, 1)
+		w.together(func() {
+			for range 2 {
+				w.add(w.q, &Wait{Until: time.Now().Add(time.Minute), Credits: credits}, fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Hour})
+			}
+			w.add(w.q, nil, push(w.q, "f"), push(w.q, "g"))
+		})
+		w.want("one of two", "6: f")
+		w.submit(nil, pop(w.q))
+		w.want("past the other", "9: g")
+	})
+}
+
+// A lazy request runs with the next one, or soon.
+func TestLazy(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		lazy := func() {
+			must(t, w.d.Submit(&Request{Queue: w.q, Replier: number(w.log, 0), Received: time.Now(), Lazy: true},
+				[]fdbpq.Op{{Kind: fdbpq.OpLen, Queue: w.q.Target}}))
+			synctest.Wait()
+		}
+		lazy()
+		w.wantTransactions(0, "at first")
+		w.submit(nil, fdbpq.Op{Kind: fdbpq.OpLen, Queue: w.q.Target})
+		synctest.Wait()
+		w.wantTransactions(1, "with another")
+		lazy()
+		time.Sleep(lazyTime)
+		synctest.Wait()
+		w.wantTransactions(1, "after a moment")
+		for range maxLazy - 1 {
+			lazy()
+		}
+		w.wantTransactions(0, "for few")
+		lazy()
+		w.wantTransactions(1, "for many")
+	})
+}

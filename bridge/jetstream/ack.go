@@ -10,42 +10,58 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// maxAckPayload is how much of an acknowledgement is read: more than counts of any reason.
-const maxAckPayload = 1 << 10
+const (
+	// maxAckPayload is how much of an acknowledgement is read: more than counts of any reason.
+	maxAckPayload = 1 << 10
+	// ackMemory estimates what an acknowledgement takes in memory.
+	ackMemory = 512
+)
 
 var ackNext = []byte("+NXT")
 
-// ack takes an acknowledgement, which another bridge may have forwarded. Nothing in it waits.
-func (f *Face) ack(m *leaf.Message, forwarded bool) {
-	a, err := f.domains.parseAck(m.Subject)
-	var q *dispatch.Queue
-	if err == nil {
-		q, err = f.queueOf(a.key.stream)
-	}
-	op := fdbpq.Op{Token: a.token}
-	if err != nil || !decodeAck(m.Payload, &op) {
-		f.config.Counted(countedAck, true)
-		return
-	}
-	if m.Reply != "" && !f.mayReply(m.Reply) {
-		m.Reply = ""
-	}
-	if !forwarded && f.forward(a.key.stream, m) {
-		return
-	}
+// settled is the dispatch.Replier of an acknowledgement. It confirms one whose client asks for it,
+// once it is durable. A client whose lease was lost hears nothing: nobody may take that for a yes.
+type settled struct {
+	f     *core
+	reply string // the subject, "" for none
+}
 
+// settle runs an acknowledgement. One that nobody waits for shares the batch of the next pull.
+func (f *core) settle(q *dispatch.Queue, op *fdbpq.Op, reply string) {
 	op.Queue = q.Target
-	reply := m.Reply
-	next, isNext := bytes.CutPrefix(m.Payload, ackNext)
-	if isNext {
-		reply = "" // the next messages are answer enough
+	s := &settled{f, reply}
+	r := dispatch.Request{Queue: q, Replier: s, Received: time.Now(), Size: ackMemory + len(op.Reason),
+		Lazy: reply == "" && op.Kind != fdbpq.OpNak}
+	if err := f.submit(&r, *op); err != nil {
+		s.failed(err)
 	}
-	f.acks.add(q, &op, reply)
+}
 
-	f.settle(a.key, keyOf(&a.token), op.Kind == fdbpq.OpExtend) // pulls that now have a place come after that
-	if isNext && m.Reply != "" {
-		f.next(a.key.stream, a.key.name, &leaf.Message{Reply: m.Reply, Payload: next})
+// giveUp ends the lease of an item that the consumer has had as often as it allows, as if the lease
+// before had been the last.
+func (f *core) giveUp(q *dispatch.Queue, token *fdbpq.Token) {
+	f.settle(q, &fdbpq.Op{Kind: fdbpq.OpTerm, Token: *token, Reason: fdbpq.ReasonMaxDeliver, Uncounted: true}, "")
+}
+
+// Answer implements dispatch.Replier.
+func (s *settled) Answer(_ *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Result) {
+	defer s.f.answered()
+	failed := results[0].Err != nil
+	s.f.config.Counted(countedAck, failed)
+	if s.reply != "" && !failed {
+		s.f.send(&leaf.Message{Subject: s.reply})
 	}
+}
+
+// Fail implements dispatch.Replier.
+func (s *settled) Fail(_ *dispatch.Request, _ []fdbpq.Op, err error) {
+	defer s.f.answered()
+	s.failed(err)
+}
+
+func (s *settled) failed(err error) {
+	s.f.config.Counted(countedAck, true)
+	s.f.config.Warn("an acknowledgement failed: its item will be delivered again", "error", err)
 }
 
 // decodeAck completes the operation of an acknowledgement. It returns false for a payload that

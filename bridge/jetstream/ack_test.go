@@ -22,14 +22,10 @@ func (s *system) askFor(m *leaf.Message, payload string) {
 	s.ack(&leaf.Message{Subject: subject, Reply: ackInbox, Payload: []byte(payload)}, false)
 }
 
-// endsAcks waits until no acknowledgement waits.
+// endsAcks waits until no acknowledgement or pull waits.
 func (s *system) endsAcks() {
 	s.t.Helper()
-	eventually(s.t, "the end of all acknowledgements", func() bool {
-		s.acks.mu.Lock()
-		defer s.acks.mu.Unlock()
-		return s.acks.waiting == 0 && s.acks.requests == 0 && len(s.acks.collected) == 0
-	})
+	eventually(s.t, "the end of all requests", func() bool { return s.requests.Load() == 0 })
 }
 
 // leased leases the next item of a queue, and returns its value.
@@ -41,7 +37,6 @@ func (s *system) leased(name string) string {
 // Each acknowledgement of a request gets the answer that is its own.
 func TestAnswersOfARequest(t *testing.T) {
 	s := newSystem(t)
-	s.acks.delay = time.Hour
 	s.push("jobs", "a", "b", "c", "d")
 	s.pullAs(jetstream.ConsumerConfig{}, "4")
 	settled, second, third, fourth := s.nextItem("a"), s.nextItem("b"), s.nextItem("c"), s.nextItem("d")
@@ -62,13 +57,10 @@ func TestAnswersOfARequest(t *testing.T) {
 // A client does not hear of an acknowledgement whose transaction failed.
 func TestFailedAcknowledgement(t *testing.T) {
 	s := newSystem(t)
-	failed := &settled{acks: &s.acks, replies: []string{ackInbox}}
-	s.acks.mu.Lock()
-	s.acks.requests, s.acks.waiting = 1, 1
-	s.acks.mu.Unlock()
-	failed.Fail(nil, nil, dispatch.ErrUnavailable)
+	s.requests.Add(1)
+	(&settled{s.core, ackInbox}).Fail(nil, nil, dispatch.ErrUnavailable)
 	same(t, "answers", len(s.sender.sent), 0)
-	same(t, "acknowledgements that wait", s.acks.waiting, 0)
+	s.endsAcks()
 }
 
 // A client that is at work keeps its item and its place for as long again, and is told so if it asks.

@@ -69,7 +69,7 @@ func TestWithoutReply(t *testing.T) {
 	s := newSystem(t)
 	s.push("jobs", "a")
 	s.receive(&leaf.Message{Subject: "$JS.pq.API.STREAM.PURGE.jobs"})
-	s.calls.Wait()
+	s.running.Wait()
 	same(t, "messages", s.succeeds("pq.API.STREAM.INFO.jobs", "").State.Msgs, 0)
 }
 
@@ -82,19 +82,19 @@ func TestTooManyCalls(t *testing.T) {
 			return subjects.QueueList{}, nil
 		}
 	})
-	for range maxCalls + maxWaiting {
+	for range maxTasks + maxWaitingTasks {
 		s.receive(&leaf.Message{Subject: "$JS.pq.API.STREAM.NAMES", Reply: "_INBOX.waiting"})
 	}
 	s.fails("pq.API.STREAM.NAMES", "", errNoResources, "insufficient resources")
 
 	close(held)
-	for range maxCalls + maxWaiting {
+	for range maxTasks + maxWaitingTasks {
 		same(t, "reply", s.sent().Subject, "_INBOX.waiting")
 	}
-	s.calls.Wait()
+	s.running.Wait()
 	s.succeeds("pq.API.STREAM.NAMES", "")
 
-	s.endCalls(context.Background())
+	s.tasks.end(context.Background())
 	s.fails("pq.API.STREAM.NAMES", "", errNoResources, "insufficient resources")
 }
 

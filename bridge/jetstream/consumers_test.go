@@ -148,18 +148,18 @@ func TestInactiveConsumers(t *testing.T) {
 		}
 		s.touch(c, s.clock.now().Add(time.Second))
 		s.touch(c, s.clock.now().Add(time.Second))
-		s.calls.Wait()
+		s.running.Wait()
 	}
 	written := find().noted.Load()
 	s.touch(find(), s.clock.now().Add(2*time.Second))
-	s.calls.Wait()
+	s.running.Wait()
 	same(t, "the use that is noted", find().noted.Load(), written)
 
 	s.clock.advance(minThreshold + 2*time.Second)
 	if find() != nil {
 		t.Error("an unused consumer is still there")
 	}
-	s.calls.Wait()
+	s.running.Wait()
 	same(t, "records", len(s.do(jobs.kind, jobs.name, fdbpq.Op{Kind: fdbpq.OpConsumers})[0].Records), 0)
 	s.fails("pq.API.CONSUMER.CREATE.jobs.w", strings.Replace(create(`{}`), "{", `{"action":"update",`, 1), 10149, "does not exist")
 	s.succeeds("pq.API.CONSUMER.CREATE.jobs.w", strings.Replace(create(`{"max_deliver":7}`), "{", `{"action":"create",`, 1))
@@ -174,7 +174,7 @@ func TestPullsThatDoNotWaitUseTheirConsumer(t *testing.T) {
 		s.cache.drop(stream{subjects.Priority, "jobs"})
 		s.receive(&leaf.Message{Subject: "$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w", Reply: "_INBOX.x", Payload: []byte(`{"no_wait":true}`)})
 		s.nextStatus("404 No Messages")
-		s.calls.Wait()
+		s.running.Wait()
 	}
 }
 
@@ -202,7 +202,7 @@ func TestConsumerOfAnotherBridge(t *testing.T) {
 	other, err := newFace(s.config)
 	must(t, err)
 	other.out = s.sender
-	t.Cleanup(func() { other.endCalls(context.Background()) })
+	t.Cleanup(func() { other.tasks.end(context.Background()) })
 	pull := func() string {
 		t.Helper()
 		other.receive(&leaf.Message{Subject: "$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w", Reply: "_INBOX.pull", Payload: []byte(`{"batch":1,"no_wait":true}`)})
@@ -243,7 +243,7 @@ func TestChangeReachesPulls(t *testing.T) {
 	pull()
 	other, err := newFace(s.config)
 	must(t, err)
-	t.Cleanup(func() { other.endCalls(context.Background()) })
+	t.Cleanup(func() { other.tasks.end(context.Background()) })
 	must(t, other.setRecord(context.Background(), stream{name: "jobs"}, &jetstream.ConsumerConfig{Name: "w", Durable: "w", MaxAckPending: 3, MaxWaiting: 10}, ""))
 	s.cache.drop(stream{name: "jobs"}) // as after a second
 	pull()
@@ -256,7 +256,7 @@ func TestFloodOfAbsentConsumers(t *testing.T) {
 	pull := func(i int) {
 		s.receive(&leaf.Message{Subject: fmt.Sprint("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w", i), Reply: "_INBOX.pull", Payload: []byte("1")})
 	}
-	for range maxCalls {
+	for range maxTasks {
 		s.slots <- struct{}{} // no read goes on
 	}
 	for i := range s.config.MaxWaiters {
@@ -268,13 +268,13 @@ func TestFloodOfAbsentConsumers(t *testing.T) {
 	pull(0)
 	same(t, "one too many", string(s.sent().Header), "NATS/1.0 409 Exceeded MaxWaiting\r\n\r\n")
 
-	for range maxCalls {
+	for range maxTasks {
 		<-s.slots
 	}
 	for range s.config.MaxWaiters {
 		same(t, "an answer", string(s.sent().Header), "NATS/1.0 503\r\n\r\n")
 	}
-	s.calls.Wait()
+	s.running.Wait()
 	same(t, "pulls that wait", s.cache.waiting, 0)
 }
 

@@ -28,54 +28,30 @@ const overhead = 320
 // may cost them their place before the next.
 func (p *pull) overhead() int { return overhead + 2*len(p.consumer.stream.name) + len(p.consumer.name) }
 
-// fit is how many items to ask for at once with max_bytes. An item that does not fit beside others is
-// asked for alone.
-func (p *pull) fit() int {
-	if p.alone {
-		return 1
-	}
-	return max(p.bytes/(2*p.overhead()), 1)
-}
-
 // deliver sends the items of a request, and gives up those that the consumer has had too often. It
-// returns how many it took, in one way or the other, and why not all. The others go back.
-func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (taken int, unsent error) {
-	a, now, clock := p.account, time.Now(), p.f.config.Now()
-
-	// An acknowledgement may arrive before the next statement, so the places are taken first.
-	p.f.pending.mu.Lock()
-	a.reserved -= p.asked
-	if p.deafLocked(now) {
-		unsent = errDeaf
+// returns why it did not send all. The others go back.
+func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error) {
+	for len(results) > 0 && results[len(results)-1].Err != nil {
+		results = results[:len(results)-1]
 	}
+	a, now := p.account, time.Now()
 	m := messages.Get().(*message)
-	m.number, m.room = a.delivered, p.bytes
-	for i := range results {
-		switch lease := &results[i].Lease; {
-		case results[i].Err != nil || unsent != nil:
-		case !lease.Until.After(clock): // somebody else may have the items by now
-			unsent = errLeaseOver
-		default:
-			p.f.holdLocked(a, lease)
-		}
-	}
-	p.f.pending.mu.Unlock()
-
+	held, unsent := p.hold(m, results, now)
 	m.Subject, m.subject = p.to(now), p.f.pushSubject(p.consumer.stream)
+
 	sent, most := 0, int64(p.consumer.config.MaxDeliver)
 	var back []leaseKey
 	for i := range results {
 		r := &results[i]
-		if r.Err != nil {
-			continue
-		}
 		m.number++
-		switch exhausted := most > 0 && r.Lease.Deliveries > most; {
-		case unsent != nil:
+		switch {
+		case i >= held:
 			p.f.config.Return(q, r, errors.Is(unsent, errDeaf))
-		case exhausted:
+			continue
+		case unsent != nil:
+			p.f.config.Return(q, r, false)
+		case most > 0 && r.Lease.Deliveries > most:
 			p.f.giveUp(q, &r.Lease.Token)
-			taken++
 		default:
 			if unsent = p.send(q, m, r); unsent == nil {
 				p.f.config.Delivered(r.Lease.Deliveries)
@@ -87,17 +63,37 @@ func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (taken int, un
 		back = append(back, keyOf(&r.Lease.Token))
 	}
 
-	p.f.pending.mu.Lock()
-	defer p.f.pending.mu.Unlock()
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	p.f.creditLocked(a, len(results)-held)
 	for _, key := range back {
-		delete(a.leases, key)
+		p.f.endLeaseLocked(a, key)
 	}
-	if sent > 0 {
-		p.wanted, p.bytes, p.hurries, p.spoken = p.wanted-sent, m.room, p.noWait, now
+	if p.Batch, p.MaxBytes = p.Batch-sent, m.room; sent > 0 && p.NoWait {
+		p.Expires, p.nothing = 0, noMessages
 	}
 	m.Message = leaf.Message{}
 	messages.Put(m)
-	return taken + sent, unsent
+	return unsent
+}
+
+// hold notes the leases of items that are to be sent, since acknowledgements may arrive before the
+// last is, and returns how many these are, and why not all.
+func (p *pull) hold(m *message, results []fdbpq.Result, now time.Time) (held int, unsent error) {
+	clock := p.f.config.Now()
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	m.number, m.room = p.account.delivered, p.MaxBytes
+	if p.deafLocked(now) {
+		return 0, errDeaf
+	}
+	for i := range results {
+		if !results[i].Lease.Until.After(clock) { // somebody else may have the items by now
+			return i, errLeaseOver
+		}
+		p.f.holdLocked(p.account, &results[i].Lease)
+	}
+	return len(results), nil
 }
 
 // message is one item after the other, on its way.

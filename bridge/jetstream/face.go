@@ -20,219 +20,126 @@
 // # Reading the code
 //
 // serve.go takes messages, from the table of API calls (calls.go) to what they do (streams.go, consumers.go,
-// records.go). pull.go turns a pull into requests of the dispatcher, deliver.go their results into messages, and
-// inbox.go speaks to the client. ack.go reads acknowledgements, and acks.go runs them. pending.go counts what
-// consumers have outstanding, and ends.go ends pulls from outside. subjects.go takes subjects apart.
+// records.go). pull.go turns a pull into requests of the dispatcher, and deliver.go their results into messages
+// for its inbox (inbox.go). ack.go runs acknowledgements. accounts.go counts what consumers have outstanding,
+// and ends.go ends pulls from outside. subjects.go takes subjects apart.
 package jetstream
 
 import (
-	"cmp"
 	"context"
-	"log/slog"
-	"sync"
+	"errors"
 	"sync/atomic"
 	"time"
 
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
-	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/subjects"
-)
-
-// Config is what the face needs of the bridge. All fields are required unless they say otherwise.
-type Config struct {
-	// Leaf says how to connect. Subjects and all functions are the face's own.
-	Leaf leaf.Config
-	// Group is the queue group of all bridges that share the store.
-	Group string
-	// Identity is that of the store: the same for all bridges that share it, and for no others.
-	Identity string
-	// Self names this bridge, in one token.
-	Self string
-	// Domains are the prefixes of the queues of each kind; one without a prefix is missing.
-	Domains map[subjects.Kind]string
-	// Grammar has the same prefixes.
-	Grammar subjects.Grammar
-
-	Dispatcher *dispatch.Dispatcher
-	// List returns a page of the list of queues.
-	List func(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error)
-	// ErrorText returns what clients are told of an error, and JetStream's code for it: 400, 404, 408,
-	// 409, 429, 500 or 503.
-	ErrorText func(err error) (code int, text string)
-
-	// MaxWaiters is the most pulls that wait.
-	MaxWaiters int
-	// MaxPending is the most requests that the Dispatcher takes. Those of acknowledgements leave room for
-	// others.
-	MaxPending int
-	// AppendHeader appends the header block of an item; without what the bridge adds if lease is nil.
-	AppendHeader func(to []byte, q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease) ([]byte, error)
-	// Return ends the lease of an item that was not delivered, or whose receiver is gone.
-	Return func(q *dispatch.Queue, result *fdbpq.Result, gone bool)
-	// MayReply reports whether clients may choose a subject for answers.
-	MayReply func(subject string) bool
-	// Owner names the bridge that pops from a queue. It must not block.
-	Owner func(q *dispatch.Queue) string
-
-	RequestTimeout time.Duration
-	Now            func() time.Time
-	Logger         *slog.Logger
-	// Warn logs at most now and then.
-	Warn func(message string, args ...any)
-	// Counted is told of each answered call of the API, pull and acknowledgement, by what it was;
-	// failed if it got an error.
-	Counted func(call string, failed bool)
-	// Connected is told of each connect. It must not block.
-	Connected func()
-	// Delivered is told of each item that was sent, and how many times it was by now.
-	Delivered func(deliveries int64)
-}
-
-// sender is what the face needs of a leaf.Conn.
-type sender interface {
-	Publish(m *leaf.Message) error
-	HasInterest(subject string) bool
-}
-
-const (
-	// maxCalls run at a time, and maxWaiting of them wait.
-	maxCalls, maxWaiting = 16, 1000
-	// countedPull and countedAck are what Config.Counted is told of.
-	countedPull, countedAck = "CONSUMER.MSG.NEXT", "ACK"
 )
 
 // Face is the JetStream face of a bridge. Its methods may be called by any goroutine.
 type Face struct {
-	config  Config
-	domains domains
-	inbox   string // begins the subjects of requests that other bridges have forwarded
-	leaf    *leaf.Conn
-	out     sender // that connection
-	cache   consumerCache
-	pending *outstanding
-	acks    acks
+	*pulls
+	*tasks
+	forwarded string // begins the subjects of requests that other bridges have forwarded
+	leaf      *leaf.Conn
+	cache     consumerCache
 
 	state atomic.Pointer[leaf.State] // nil before the first attempt to connect
-
-	slots  chan struct{} // an element for each call that runs
-	ctx    context.Context
-	cancel context.CancelFunc
-
-	mu struct {
-		sync.Mutex
-		waiting int // calls that wait or run
-		ended   bool
-	}
-	calls sync.WaitGroup
 }
 
-// forwardRoot begins the subjects on which bridges forward requests to each other.
-const forwardRoot = "_pqbridge.jetstream."
-
-// inboxOf begins the subjects of what is forwarded to a bridge that shares the store.
-func (f *Face) inboxOf(bridge string) string {
-	return forwardRoot + f.domains.hash + "." + bridge + "."
-}
-
-// forward sends a request for a queue, as it came, to the bridge that pops from it, and reports whether
-// that gets it. If several bridges served the pulls of a queue, their transactions would conflict, and
-// each would count only what it has delivered itself.
-func (f *Face) forward(s stream, m *leaf.Message) bool {
-	q, err := f.queueOf(s)
-	if err != nil {
-		return false
-	}
-	owner := f.config.Owner(q)
-	if owner == f.config.Self {
-		return false
-	}
-	// Not to one without a connection. Headers are for NATS, which must not act on them once more.
-	subject := f.inboxOf(owner) + m.Subject
-	return f.out.HasInterest(subject) && f.out.Publish(&leaf.Message{Subject: subject, Reply: m.Reply, Payload: m.Payload}) == nil
-}
-
-// mayReply reports whether a client may be answered on a subject. A leaf node may publish where
-// clients may not, so it is not to be used for that.
-func (f *Face) mayReply(subject string) bool {
-	inbox, _ := withoutGateway(subject)
-	_, again := withoutGateway(inbox) // no server makes that
-	return !again && f.config.MayReply(inbox)
-}
-
-// noConsumer answers a pull as NATS does if nobody listens, which is so for a consumer that
-// JetStream does not have, or not now.
-func (f *Face) noConsumer(m *leaf.Message) {
-	f.config.Counted(countedPull, true)
-	f.status(m.Reply, 503, "")
-}
-
-// later runs a call when there is a slot for it. It returns false if too many wait, or the face has
-// ended.
-func (f *Face) later(run func(ctx context.Context)) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.mu.ended || f.mu.waiting >= maxCalls+maxWaiting {
-		return false
-	}
-
-	f.mu.waiting++
-	f.calls.Go(func() {
-		ctx, cancel := context.WithTimeout(f.ctx, f.config.RequestTimeout)
-		defer cancel()
-		f.slots <- struct{}{}
-		run(ctx)
-		<-f.slots
-
-		f.mu.Lock()
-		f.mu.waiting--
-		f.mu.Unlock()
-	})
-	return true
-}
-
-// queueOf returns the queue of a stream.
-func (f *Face) queueOf(s stream) (*dispatch.Queue, error) {
-	return f.config.Dispatcher.Queue(s.kind, s.name)
-}
-
-// do runs operations on a queue, and returns the error of the first that failed.
-func (f *Face) do(ctx context.Context, s stream, ops ...fdbpq.Op) ([]fdbpq.Result, error) {
-	q, err := f.queueOf(s)
+// New returns a Face that listens once Run has connected it.
+func New(c Config) (*Face, error) {
+	f, err := newFace(c)
 	if err != nil {
 		return nil, err
 	}
-	f.acks.run(together{queue: q}) // what was acknowledged before counts
-	results, err := f.config.Dispatcher.Do(ctx, q, ops)
-	for i := range results {
-		err = cmp.Or(err, results[i].Err)
+
+	c.Leaf.Subjects = append(f.domains.subscriptions(c.Group), leaf.Subscription{Subject: f.forwarded + ">"})
+	c.Leaf.Receive, c.Leaf.Changed, c.Leaf.InterestGone, c.Leaf.InterestFull = f.receive, f.changed, f.interestGone, f.interestFull
+	if f.leaf, err = leaf.New(c.Leaf); err != nil {
+		return nil, err
 	}
-	return results, err
+	f.out = f.leaf
+	return f, nil
 }
 
-// pushSubject returns the subject of a stream: that of the pushes to the queue.
-func (f *Face) pushSubject(s stream) string {
-	verb := subjects.Push
-	if s.kind == subjects.FIFO {
-		verb = subjects.Enqueue
+// newFace returns a Face without a connection.
+func newFace(c Config) (*Face, error) {
+	d, err := newDomains(c.Domains, c.Identity)
+	if err != nil {
+		return nil, err
 	}
-	subject, _ := f.config.Grammar.Build(subjects.Request{Kind: s.kind, Queue: s.name, Verb: verb}) // its name was checked
-	return subject
+	f := &Face{pulls: newPulls(&core{config: c, domains: d}), tasks: newTasks(c.RequestTimeout)}
+	f.used = f.touch
+	f.forwarded = f.forwardTo(c.Self)
+	f.cache.streams = map[stream]*cachedConsumers{}
+	return f, nil
 }
 
-// status sends a status.
-func (f *Face) status(subject string, code int, text string) {
-	f.send(&leaf.Message{Subject: subject, Header: statusHeader(code, text)})
+// Run connects, and connects again whenever the connection is lost, until ctx ends. It returns when
+// all goroutines of the face have ended.
+func (f *Face) Run(ctx context.Context) error {
+	err := f.leaf.Run(ctx)
+	f.tasks.end(ctx)
+	return err
 }
 
-// reply sends the payload of an answer.
-func (f *Face) reply(subject string, payload []byte) {
-	f.send(&leaf.Message{Subject: subject, Payload: payload})
-}
+// Stop makes the face listen no longer, ends the pulls that wait, and answers calls that have
+// arrived, until ctx ends. The connection stays until that of Run ends.
+func (f *Face) Stop(ctx context.Context) error {
+	err := f.leaf.Drain(ctx)
 
-// send sends an answer that is safe to lose: whoever waits for it asks again.
-func (f *Face) send(m *leaf.Message) {
-	if err := f.out.Publish(m); err != nil {
-		f.config.Warn("an answer over the leaf node connection could not be sent", "error", err)
+	f.endPulls()
+	f.tasks.end(ctx)
+	if errors.Is(err, leaf.ErrOffline) {
+		return nil // nothing more comes
 	}
+	return err
+}
+
+// Flush returns when all that had arrived before Stop is answered, and the server has received what was
+// sent.
+func (f *Face) Flush(ctx context.Context) error {
+	for f.requests.Load() > 0 && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return f.leaf.Flush(ctx)
+}
+
+// Ready returns nil if the face is connected, and otherwise why it is not.
+func (f *Face) Ready() error {
+	switch s := f.state.Load(); {
+	case s != nil && s.Connected:
+		return nil
+	case s != nil && s.Err != nil:
+		return s.Err
+	}
+	return leaf.ErrOffline
+}
+
+// Connected reports whether the face is connected.
+func (f *Face) Connected() bool { return f.Ready() == nil }
+
+// Stats returns the counters of the connection.
+func (f *Face) Stats() leaf.Stats { return f.leaf.Stats() }
+
+// changed is told what becomes of the connection.
+func (f *Face) changed(s leaf.State) {
+	f.state.Store(&s)
+	if !s.Connected {
+		f.dropPulls() // those who asked ask again
+	}
+	switch {
+	case s.Connected:
+		f.config.Logger.Info("leaf node connected", "address", s.Address, "server", s.Server, "account", s.Account)
+		f.config.Connected()
+	case s.Err != nil:
+		f.config.Warn("no leaf node connection", "address", s.Address, "error", s.Err)
+	}
+}
+
+// interestFull is told that NATS has more subscriptions than the connection can note.
+func (f *Face) interestFull() {
+	f.config.Warn("NATS has more subscriptions than can be noted here: items for JetStream clients that are gone come again after ack_wait only")
 }

@@ -31,6 +31,9 @@ func TestMain(m *testing.M) { harness.Main(m) }
 // patience is far more than anything here takes.
 const patience = 2 * time.Minute
 
+// maxWaiters may wait in the dispatcher of a system.
+const maxWaiters = 1000
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -117,7 +120,7 @@ func newConfig(t testing.TB) (Config, *system) {
 	must(t, err)
 	s.dispatcher = dispatch.New(dispatch.Options{
 		DB: s.db, Keyspace: s.keyspace, Now: s.clock.now, Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
-		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 1000, RequestTimeout: patience,
+		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: maxWaiters, RequestTimeout: patience,
 		Warn: func(string, ...any) {}, BatchDone: func(int) {},
 		RequeueLate: func(*dispatch.Queue, fdbpq.OpKind, *fdbpq.Result) {},
 	})
@@ -134,7 +137,7 @@ func newConfig(t testing.TB) (Config, *system) {
 	grammar, err := subjects.New("pq", "q")
 	must(t, err)
 	return Config{
-		Group: "pq", Identity: "store", Self: "bridge1", Grammar: grammar, MaxWaiters: 1000, MaxPending: 16384,
+		Group: "pq", Identity: "store", Self: "bridge1", Grammar: grammar, MaxWaiters: maxWaiters,
 		Domains:    map[subjects.Kind]string{subjects.Priority: "pq", subjects.FIFO: "q"},
 		Dispatcher: s.dispatcher, List: s.list, RequestTimeout: patience, Now: s.clock.now,
 		Logger: slog.New(slog.DiscardHandler), Warn: func(string, ...any) {}, Counted: func(string, bool) {},
@@ -189,7 +192,7 @@ func newSystem(t testing.TB, changes ...func(*Config)) *system {
 	must(t, err)
 	s.sender = &fakeSender{sent: make(chan *leaf.Message, 10_000)}
 	s.out = s.sender
-	t.Cleanup(func() { s.endCalls(context.Background()) })
+	t.Cleanup(func() { s.tasks.end(context.Background()) })
 	return s
 }
 

@@ -1,7 +1,6 @@
 package jetstream
 
 import (
-	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,7 +35,7 @@ func TestLargeRequests(t *testing.T) {
 // A request that waits keeps no headers, which may be as large as a message can be.
 func TestLargeHeaders(t *testing.T) {
 	s := newSystem(t)
-	for range maxCalls {
+	for range maxTasks {
 		s.slots <- struct{}{} // so the consumer is not read yet
 	}
 	body := make([]byte, 1<<20)
@@ -50,7 +49,7 @@ func TestLargeHeaders(t *testing.T) {
 	if len(m.Header) > 0 || &m.Payload[0] == &body[header] {
 		t.Error("the headers of a pull that waits stay in memory")
 	}
-	for range maxCalls {
+	for range maxTasks {
 		<-s.slots
 	}
 	s.nextStatus("503")
@@ -60,24 +59,20 @@ func TestLargeHeaders(t *testing.T) {
 // another, and each ends at once, in any order. Nightly there are so many that a search for each
 // would take too long.
 func TestManyPulls(t *testing.T) {
-	n := harness.Times(1000, 300_000)
-	s := newSystem(t, func(c *Config) { c.MaxWaiters = n })
+	n := harness.Times(1000, 100_000)
+	s := newSystem(t)
 	began := time.Now()
-	s.pending.mu.Lock()
-	defer s.pending.mu.Unlock()
 	for i := range n {
 		c := worker(jetstream.ConsumerConfig{})
 		c.name = strconv.Itoa(i)
-		p := &pull{f: s.Face, consumer: c, inbox: "_INBOX.x", hidden: true}
-		if e := s.addLocked(p); e != nil {
-			t.Fatal(e.text)
-		}
+		s.pull(c, &leaf.Message{Reply: "_INBOX.x", Payload: []byte(hour)})
 	}
-	same(t, "pulls", len(s.pending.inboxes["_INBOX.x"]), n)
-	for p := range maps.Clone(s.pending.inboxes["_INBOX.x"]) {
-		p.endLocked(&ending{})
-	}
-	same(t, "inboxes and pulls", len(s.pending.inboxes)+s.pending.pulls, 0)
+	s.interestGone("_INBOX.x")
+	eventually(t, "the end of all", func() bool {
+		s.pulls.mu.Lock()
+		defer s.pulls.mu.Unlock()
+		return len(s.inboxes) == 0
+	})
 	if took := time.Since(began); took > patience {
 		t.Errorf("it took %v", took)
 	}

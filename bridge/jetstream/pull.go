@@ -7,275 +7,262 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 const (
-	// maxExpires is how long a pull waits at most, and one that does not say.
-	maxExpires = subjects.MaxExpires
-	// retryPause is after a failure of the store, or when the connection takes no more for now.
-	retryPause = 500 * time.Millisecond
+	// maxAtOnce is how many items a pull leases in one transaction.
+	maxAtOnce = 512
 	// pullMemory estimates what a request of a pull takes in memory.
 	pullMemory = 1024
 )
 
+// pull is a client's request for messages, and the Replier of its requests to the dispatcher. It has
+// one of these at a time, which waits there for items and for credits of the consumer, and ends with
+// the first items that it gets. Then the pull asks again, behind others that wait, until it has all
+// or its time is over:
+//
+//	from     to       when
+//	-        asking   it began
+//	asking   asking   items were sent, and it wants more; or its consumer has changed
+//	asking   ended    it has all, its time is over, or something failed
+//	asking   leaving  it is ended from outside: leaves is set, and its request cancelled
+//	leaving  ended    the request has ended, maybe with items, which were sent
+type pull struct {
+	f        *pulls
+	account  *account
+	consumer *consumer // as it was at its latest request
+	inbox
+	pullRequest
+
+	// The lock of accounts guards these. While it asks, Batch and MaxBytes are for reading.
+	asked   int     // items that its request wants
+	nothing *ending // what it ends with when there is nothing for it
+	leaves  *ending // nil unless it is leaving
+	waits   dispatch.WaitHandle
+}
+
+// pulls are those that have not ended, by the subject of their inbox. The lock of accounts guards them.
+type pulls struct {
+	accounts
+	inboxes map[string]map[*pull]bool
+	used    func(c *consumer, until time.Time) // is told of each pull. It must not wait
+}
+
+func newPulls(f *core) *pulls {
+	return &pulls{
+		accounts: accounts{core: f, byConsumer: map[consumerKey]*account{}, most: maxAccounts},
+		inboxes:  map[string]map[*pull]bool{},
+	}
+}
+
 // pull begins a pull. Nothing in it waits.
-func (f *Face) pull(c *consumer, m *leaf.Message) {
-	now := time.Now()
-	p := &pull{f: f, consumer: c, received: now, spoken: now, until: now.Add(maxExpires)}
-	p.addressTo(m.Reply)
-	r, e := parsePull(m.Payload, &c.config)
-	if e != nil {
-		p.say(e)
+func (f *pulls) pull(c *consumer, m *leaf.Message) {
+	p := &pull{f: f, consumer: c, inbox: inboxOf(m.Reply, f.out), nothing: timeIsOver}
+	r, refused := parsePull(m.Payload, &c.config)
+	if refused != nil {
+		p.say(refused)
 		return
 	}
+	if p.pullRequest = r; r.Expires == 0 {
+		p.nothing = noMessages
+	}
+	f.used(c, f.config.Now().Add(r.Expires))
 
-	p.wanted, p.bytes, p.limited = max(r.Batch, 1), max(r.MaxBytes, 0), r.MaxBytes > 0
-	p.noWait, p.hurries, p.heartbeat = r.NoWait, r.NoWait && r.Expires == 0, r.Heartbeat
-	if r.Expires != 0 {
-		p.until = now.Add(min(max(r.Expires, 0), maxExpires))
-	}
-	waits := p.until.Sub(now)
-	if p.hurries {
-		waits = 0
-	}
-	f.touch(c, f.config.Now().Add(waits))
-
-	f.pending.mu.Lock()
-	defer f.pending.mu.Unlock()
-	if e = f.addLocked(p); e != nil {
-		p.say(e)
-		return
-	}
-	p.lineUpLocked()
-}
-
-// addLocked takes up a new pull, or returns its end: the consumer, or the bridge, may have no more.
-func (f *Face) addLocked(p *pull) *ending {
-	o := f.pending
-	a := o.accountLocked(p.consumer)
-	if o.stopped.Load() {
-		return errShutdown
-	}
-	if o.pulls >= f.config.MaxWaiters || a.pulls >= p.consumer.config.MaxWaiting {
-		return p.noRoom()
-	}
-
-	p.account = a
-	a.pulls++
-	o.pulls++
-	if o.inboxes[p.inbox] == nil {
-		o.inboxes[p.inbox] = map[*pull]bool{}
-	}
-	o.inboxes[p.inbox][p] = true
-	if p.unheard() {
-		f.sweepLocked(newInterest)
-	}
-	return nil
-}
-
-// lineUpLocked puts the pull at the end of the line, from where it asks for items when there are places.
-func (p *pull) lineUpLocked() {
-	p.place = p.account.line.PushBack(p)
-	p.account.admitLocked()
-	if p.place != nil && p.hurries {
-		p.closeLocked(noMessages)
-	}
-	p.watchLocked()
-}
-
-// leaveLineLocked takes the pull out of the line, if it is there.
-func (p *pull) leaveLineLocked() {
-	if p.place != nil {
-		p.account.line.Remove(p.place)
-		p.place = nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p.account = f.accountLocked(c)
+	switch {
+	case f.stopped:
+		p.say(errShutdown)
+	case p.account.pulls >= c.config.MaxWaiting:
+		p.say(p.noRoom())
+	default:
+		p.account.pulls++
+		if f.inboxes[p.subject] == nil {
+			f.inboxes[p.subject] = map[*pull]bool{}
+		}
+		f.inboxes[p.subject][p] = true
+		p.askLocked(maxAtOnce)
 	}
 }
 
-// askLocked has the pull leave the line and make a request, for as many items as there are places.
-func (p *pull) askLocked(places int) {
-	p.leaveLineLocked()
+// until is when the time of the pull is over.
+func (p *pull) until() time.Time { return p.received.Add(p.Expires) }
+
+// askLocked makes a request for up to that many items.
+func (p *pull) askLocked(most int) {
 	p.consumer = p.account.consumer
 	q, err := p.f.queueOf(p.consumer.stream) // anew, because it may have left the memory
 	if err != nil {
-		p.failedLocked(err)
+		p.closeLocked(p.endingAfter(err))
 		return
 	}
 
-	n := min(p.wanted, places, maxAtOnce)
 	op := fdbpq.Op{Kind: fdbpq.OpLease, End: p.consumer.end, Queue: q.Target, Count: true,
 		Lease: cmp.Or(p.consumer.config.AckWait, fdbpq.SettingsLease)}
+	p.asked = min(p.Batch, most)
 	if p.limited {
-		n = min(n, p.fit())
-		op.MaxBytes = max(p.bytes-n*p.overhead(), 1)
-	}
-	r := dispatch.Request{Queue: q, Replier: p, Received: time.Now(), Size: pullMemory, Pops: n}
-	if !p.hurries {
-		r.Wait = &dispatch.Wait{Until: p.until, OnlyIfEmpty: p.noWait}
+		p.asked = min(p.asked, max(p.MaxBytes/(2*p.overhead()), 1))
+		op.MaxBytes = max(p.MaxBytes-p.asked*p.overhead(), 1)
 	}
 
-	p.waits, p.asked = r.WaitHandle(), n
-	p.account.reserved += n
-	if err := p.f.config.Dispatcher.Submit(&r, []fdbpq.Op{op}); err != nil {
-		p.failedLocked(err)
+	r := dispatch.Request{Queue: q, Replier: p, Received: time.Now(), Size: pullMemory, Pops: p.asked, Wait: &dispatch.Wait{
+		Until: p.until(), Heartbeat: cmp.Or(p.pullRequest.Heartbeat, listenPause), Retry: true, Credits: p.account.credits,
+	}}
+	p.waits = r.WaitHandle()
+	if err := p.f.submit(&r, op); err != nil {
+		p.closeLocked(p.endingAfter(err))
 	}
-	p.f.acks.run(together{queue: q}) // in the same transaction, which the client waits for anyway
 }
 
-// Answer implements dispatch.Replier: it sends the items, and decides how the pull goes on.
-func (p *pull) Answer(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Result) {
-	taken, unsent := p.deliver(r.Queue, results)
+// Answer implements dispatch.Replier.
+func (p *pull) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
+	p.Deliver(r, ops, results)
+}
+
+// Deliver implements dispatch.WaitingReplier: it sends the items, and has the request end.
+func (p *pull) Deliver(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Result) (more bool) {
+	defer p.f.answered()
+	unsent := p.deliver(r.Queue, results)
 	var err error
 	for i := range results {
 		err = cmp.Or(err, results[i].Err)
 	}
 
-	p.f.pending.mu.Lock()
-	defer p.f.pending.mu.Unlock()
-	p.alone = errors.Is(err, fdbpq.ErrMaxBytes) && p.asked > 1
-	p.asked = 0
-	switch e := cmp.Or(p.leaving, p.verdictLocked(err, unsent)); {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	switch e := cmp.Or(p.leaves, p.endingUnsent(unsent), p.endingDone()); {
 	case e != nil:
 		p.closeLocked(e)
-	case unsent != nil, taken == 0 && !p.alone: // earlier than it should be
-		p.watchLocked()
+	case errors.Is(err, fdbpq.ErrMaxBytes) && p.asked > 1:
+		p.askLocked(1) // the next item does not fit beside others
+	case err == nil, errors.Is(err, fdbpq.ErrNoRoom):
+		p.askLocked(maxAtOnce)
 	default:
-		p.lineUpLocked()
+		p.closeLocked(p.endingAfter(err))
 	}
-	p.account.admitLocked()
-}
-
-// verdictLocked returns how the pull ends after a request that got an error, or of which an item could
-// not be sent; nil if it goes on.
-func (p *pull) verdictLocked(err, unsent error) *ending {
-	nothing := errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased)
-	switch {
-	case errors.Is(unsent, errDeaf), errors.Is(unsent, leaf.ErrOffline), errors.Is(unsent, leaf.ErrDenied):
-		return &ending{} // nobody would hear more
-	case errors.Is(unsent, errLeaseOver):
-		return leaderChanged
-	case errors.Is(unsent, leaf.ErrTooLarge), errors.Is(unsent, errMaxBytes):
-		return tooLarge
-	case unsent != nil && !errors.Is(unsent, leaf.ErrPending):
-		return p.f.endingAfter(unsent)
-	case p.wanted == 0 && p.limited && p.bytes > 0:
-		return completed
-	case p.wanted == 0:
-		return &ending{}
-	case p.alone:
-		return nil
-	case errors.Is(err, fdbpq.ErrMaxBytes), p.limited && p.bytes <= 0:
-		return tooLarge
-	case err != nil && !nothing && !errors.Is(err, fdbpq.ErrNoRoom):
-		return p.f.endingAfter(err)
-	case nothing && p.hurries:
-		return noMessages
-	case time.Until(p.until) <= 0:
-		return timeIsOver
-	}
-	return nil
+	return false
 }
 
 // Fail implements dispatch.Replier.
 func (p *pull) Fail(_ *dispatch.Request, _ []fdbpq.Op, err error) {
-	p.f.pending.mu.Lock()
-	defer p.f.pending.mu.Unlock()
-	p.failedLocked(err)
-	p.account.admitLocked()
-}
-
-// failedLocked decides how the pull goes on after a request that was not run.
-func (p *pull) failedLocked(err error) {
-	p.account.reserved -= p.asked
-	p.asked = 0
-	last := p.hurries || time.Until(p.until) <= 0
+	defer p.f.answered()
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
 	switch {
-	case p.leaving != nil:
-		p.closeLocked(p.leaving)
+	case p.leaves != nil:
+		p.closeLocked(p.leaves)
 	case errors.Is(err, dispatch.ErrCancelled): // to ask for what the changed consumer says
-		p.lineUpLocked()
-	case errors.Is(err, dispatch.ErrTooManyWaiters), last && errors.Is(err, dispatch.ErrOverloaded):
-		p.closeLocked(p.noRoom())
-	case last, errors.Is(err, dispatch.ErrUnknownOutcome), kv.MaybeCommitted(err): // it may have a lease
-		p.closeLocked(p.f.endingAfter(err))
+		p.askLocked(maxAtOnce)
 	default:
-		p.watchLocked() // it pauses
+		p.closeLocked(p.endingAfter(err))
 	}
 }
 
-// endLocked ends the pull from outside, once its request has ended if it has one.
-func (p *pull) endLocked(e *ending) {
+// Heartbeat implements dispatch.WaitingReplier. If nobody hears it, that ends the pull.
+func (p *pull) Heartbeat(*dispatch.Request, int) {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	now, heard := time.Now(), p.heard
 	switch {
-	case p.over || p.leaving != nil:
-	case p.asked > 0:
-		p.leaving = e
-		p.f.config.Dispatcher.Cancel(p.waits)
-	default:
-		p.closeLocked(e)
+	case p.deafLocked(now):
+		if !heard {
+			p.f.config.Warn("a pull ends because nobody is seen to subscribe to its inbox: the client is gone, "+
+				"or the leaf node's user may not publish there", "inbox", wire.Shorten(p.subject))
+		}
+		p.endLocked(silent)
+	case p.pullRequest.Heartbeat > 0:
+		p.beat(now, p.account.delivered)
 	}
 }
 
-// closeLocked ends the pull, whose request has ended if it had one.
-func (p *pull) closeLocked(e *ending) {
-	p.over = true
-	if p.timer != nil {
-		p.timer.Stop()
+// endingUnsent is the end of a pull that could not send an item, nil if it could send all.
+func (p *pull) endingUnsent(unsent error) *ending {
+	switch {
+	case unsent == nil:
+		return nil
+	case errors.Is(unsent, errDeaf), errors.Is(unsent, leaf.ErrOffline), errors.Is(unsent, leaf.ErrDenied):
+		return silent
+	case errors.Is(unsent, errLeaseOver), errors.Is(unsent, leaf.ErrPending):
+		return leaderChanged
+	case errors.Is(unsent, leaf.ErrTooLarge), errors.Is(unsent, errMaxBytes):
+		return tooLarge
 	}
-	p.leaveLineLocked()
-	p.f.pending.removeLocked(p)
+	return p.endingAfter(unsent)
+}
+
+// endingDone is the end of a pull that has all that it may have, nil if it may have more.
+func (p *pull) endingDone() *ending {
+	switch {
+	case p.Batch > 0 && p.limited && p.MaxBytes <= 0:
+		return tooLarge
+	case p.Batch > 0:
+		return nil
+	case p.limited && p.MaxBytes > 0:
+		return completed
+	}
+	return silent
+}
+
+// endingAfter is the end of a pull after an error. It is never 503, which clients take for "nobody
+// is there" whatever its text, because the pull may have leased items.
+func (p *pull) endingAfter(err error) *ending {
+	switch {
+	case errors.Is(err, fdbpq.ErrEmpty), errors.Is(err, fdbpq.ErrMaxLeased):
+		return p.nothing
+	case errors.Is(err, fdbpq.ErrMaxBytes):
+		return tooLarge
+	case errors.Is(err, dispatch.ErrOverloaded):
+		return p.noRoom()
+	}
+	code, text := p.f.config.ErrorText(err)
+	if code == 503 {
+		code = 409
+	}
+	return &ending{code: code, text: text}
+}
+
+// noRoom is the end of a pull for which there is no room. Clients that expect heartbeats are not told,
+// as with JetStream: they pull again when they miss those, and not at once.
+func (p *pull) noRoom() *ending {
+	if p.pullRequest.Heartbeat > 0 {
+		return silent
+	}
+	return maxWaiting
+}
+
+// endLocked ends the pull from outside, once its request has ended.
+func (p *pull) endLocked(e *ending) {
+	if p.leaves == nil {
+		p.leaves = e
+		p.f.config.Dispatcher.Cancel(p.waits)
+	}
+}
+
+// closeLocked ends the pull, whose request has ended.
+func (p *pull) closeLocked(e *ending) {
+	p.account.pulls--
+	if delete(p.f.inboxes[p.subject], p); len(p.f.inboxes[p.subject]) == 0 {
+		delete(p.f.inboxes, p.subject)
+	}
 	p.say(e)
 }
 
-// watchLocked sets the timer for what happens next: the end, if no request knows of it, that of a pause,
-// for a pull that neither asks nor is in line, or a heartbeat.
-func (p *pull) watchLocked() {
-	left := time.Until(p.until)
-	switch {
-	case p.over, p.asked > 0 && p.heartbeat == 0:
-		return
-	case p.asked > 0:
-		left = p.heartbeat
-	case p.place == nil:
-		left = min(left, retryPause)
-	}
-	if p.heartbeat > 0 {
-		left = min(left, time.Until(p.spoken.Add(p.heartbeat)))
-	}
-
-	if p.timer == nil {
-		p.timer = time.AfterFunc(left, p.alarm)
-	} else {
-		p.timer.Reset(left)
-	}
-}
-
-// alarm does what is due.
-func (p *pull) alarm() {
-	p.f.pending.mu.Lock()
-	defer p.f.pending.mu.Unlock()
-	switch now := time.Now(); {
-	case p.over:
-	case p.asked == 0 && !now.Before(p.until):
-		p.closeLocked(timeIsOver)
-	case p.asked == 0 && p.place == nil:
-		p.lineUpLocked()
-	case p.heartbeat > 0 && now.Sub(p.spoken) >= p.heartbeat:
-		p.beatLocked(now)
-	}
-	p.watchLocked()
-}
-
-// beatLocked sends a heartbeat. If nobody hears it, that ends the pull.
-func (p *pull) beatLocked(now time.Time) {
-	p.spoken = now
-	if p.deafLocked(now) {
-		p.endLocked(&ending{})
+// say sends the status that ends the pull.
+func (p *pull) say(e *ending) {
+	p.f.config.Counted(countedPull, e.code >= 400 && e.code != 404 && e.code != 408)
+	if e.code == 0 {
 		return
 	}
-	number := strconv.FormatUint(p.account.delivered, 10)
-	header := statusHeader(100, "Idle Heartbeat", "Nats-Last-Consumer", number, "Nats-Last-Stream", number)
-	_ = p.f.out.Publish(&leaf.Message{Subject: p.to(now), Header: header}) // the next one may succeed
+	var pairs []string
+	if e.counts {
+		pairs = []string{"Nats-Pending-Messages", strconv.Itoa(p.Batch), "Nats-Pending-Bytes", strconv.Itoa(max(p.MaxBytes, 0))}
+	}
+	m := leaf.Message{Subject: p.to(time.Now()), Header: statusHeader(e.code, e.text, pairs...)}
+	if err := p.f.out.Publish(&m); err != nil {
+		p.f.config.Warn("the status of a pull could not be sent", "status", e.text, "error", err)
+	}
 }

@@ -77,10 +77,7 @@ func TestPlaceIsFreeAfterTheLease(t *testing.T) {
 	s.settles(counts{Delivered: 1, AckPending: 1, Waiting: 1})
 	s.clock.advance(2 * time.Minute)
 
-	s.pending.mu.Lock()
-	a := s.pending.accounts[jobsW]
-	s.pending.mu.Unlock()
-	s.freeExpired(a) // what a timer does
+	s.freeExpired(s.byConsumer[jobsW]) // what a timer does
 	second := s.nextItem("a")
 	s.settles(counts{Delivered: 2, AckPending: 1, Redelivered: 1})
 	s.askFor(first, "+ACK")
@@ -127,14 +124,14 @@ func TestForward(t *testing.T) {
 	forwarded("$JS.pq.API.CONSUMER.INFO.jobs.min", "")
 
 	s.push("jobs", "a", "b", "c")
-	s.receive(&leaf.Message{Subject: s.inbox + pull, Reply: "_INBOX.x"})
+	s.receive(&leaf.Message{Subject: s.forwarded + pull, Reply: "_INBOX.x"})
 	a := s.nextItem("a")
 	ack, _, _ := strings.Cut(a.Reply, "@")
 	forwarded(ack, "+ACK")
 	s.receive(&leaf.Message{Subject: ack, Reply: "$SYS.x"})
 	same(t, "a reply subject that belongs to NATS", s.sent().Reply, "")
 	eventually(t, "the delivery", func() bool { return s.counts(jobsMin).AckPending == 1 })
-	s.receive(&leaf.Message{Subject: s.inbox + ack, Reply: "_INBOX.ack"})
+	s.receive(&leaf.Message{Subject: s.forwarded + ack, Reply: "_INBOX.ack"})
 	same(t, "the confirmation", s.sent().Subject, "_INBOX.ack")
 	same(t, "outstanding after that", s.counts(jobsMin).AckPending, 0)
 
@@ -195,10 +192,10 @@ func TestMaxDeliver(t *testing.T) {
 	s.settles(counts{Delivered: 3, AckPending: 1})
 }
 
-// A pull that does not wait gets what is there, also if that takes several requests, and more
-// acknowledgements than requests may be pending all arrive.
+// A pull that does not wait gets what is there, also if that takes several requests, and all its
+// acknowledgements arrive.
 func TestBurstOfAcknowledgements(t *testing.T) {
-	const n = 2*mostAcks + 100
+	const n = 2*maxAtOnce + 100
 	s := newSystem(t)
 	s.push("jobs", make([]string, n)...)
 	s.pullAs(jetstream.ConsumerConfig{}, fmt.Sprintf(`{"batch":%d,"no_wait":true}`, n))
@@ -210,39 +207,6 @@ func TestBurstOfAcknowledgements(t *testing.T) {
 		s.acknowledge(m, "+ACK")
 	}
 	eventually(t, "the end of the queue", func() bool { ready, leased := s.count("jobs"); return ready+leased == 0 })
-}
-
-// Acknowledgements that nobody waits for run with the next pull, with one that somebody waits for, or
-// when the bridge stops, if none of this comes before their time.
-func TestAcknowledgementsAreCollected(t *testing.T) {
-	s := newSystem(t)
-	s.acks.delay = time.Hour
-	s.push("jobs", "a", "b", "c", "d", "e")
-	pull := func(n int) { s.pullAs(jetstream.ConsumerConfig{}, fmt.Sprint(n)) }
-	left := func(want int64) {
-		t.Helper()
-		eventually(t, fmt.Sprint(want, " items"), func() bool { ready, leased := s.count("jobs"); return ready+leased == want })
-	}
-
-	pull(3)
-	first, second, third := s.nextItem("a"), s.nextItem("b"), s.nextItem("c")
-	s.acknowledge(first, "")
-	s.acknowledge(second, "+ACK")
-	s.do(subjects.Priority, "jobs", fdbpq.Op{Kind: fdbpq.OpInfo}) // comes after all that runs
-	left(5)
-	pull(1)
-	fourth := s.nextItem("d")
-	left(3)
-
-	s.acknowledge(third, "")
-	s.askFor(fourth, "")
-	same(t, "the confirmation", s.sent().Subject, ackInbox)
-	left(1)
-
-	pull(1)
-	s.acknowledge(s.nextItem("e"), "")
-	s.acks.runAll()
-	left(0)
 }
 
 // returns has what could not be sent go back at once, and tells of it.
@@ -277,7 +241,7 @@ func TestLeaseOverBeforeItIsSent(t *testing.T) {
 	s.settles(counts{Delivered: 1, AckPending: 1})
 }
 
-// What cannot be sent goes back, and the pull goes on when the connection takes more.
+// What cannot be sent goes back, and the client pulls again.
 func TestConnectionIsFull(t *testing.T) { synctest.Test(t, testConnectionIsFull) }
 
 func testConnectionIsFull(t *testing.T) {
@@ -287,7 +251,9 @@ func testConnectionIsFull(t *testing.T) {
 	s.push("jobs", "a")
 	s.pullAs(jetstream.ConsumerConfig{}, `{"batch":1,"expires":3600000000000}`)
 	within(t, "return", returned)
+	s.nextStatus("409 Leadership Change")
 	s.sender.err.Store(nil)
+	s.pullAs(jetstream.ConsumerConfig{}, "")
 	s.nextItem("a")
 
 	s.sender.err.Store(&leaf.ErrTooLarge)
@@ -341,57 +307,36 @@ type ignore struct{}
 func (ignore) Answer(*dispatch.Request, []fdbpq.Op, []fdbpq.Result) {}
 func (ignore) Fail(*dispatch.Request, []fdbpq.Op, error)            {}
 
-// After a failure of the store, a pull that does not wait says so, and one that does tries again
-// until its time is up.
-func TestPullAfterAFailure(t *testing.T) { synctest.Test(t, testPullAfterAFailure) }
-
-func testPullAfterAFailure(t *testing.T) {
+// A pull that fails says so, but not with 503. One for which there is no room is told as JetStream does.
+func TestPullAfterAFailure(t *testing.T) {
 	s := newSystem(t)
-	p := func(payload string) *pull {
-		r, e := parsePull([]byte(payload), new(jetstream.ConsumerConfig))
-		if e != nil {
-			t.Fatal(e)
+	pull := func(payload string) *pull {
+		s.pullAs(jetstream.ConsumerConfig{}, payload)
+		s.pulls.mu.Lock()
+		defer s.pulls.mu.Unlock()
+		for p := range s.inboxes["_INBOX.x"] {
+			return p
 		}
-		p := &pull{f: s.Face, consumer: worker(jetstream.ConsumerConfig{}), inbox: "_INBOX.x", heard: true, received: time.Now(), wanted: 1,
-			noWait: r.NoWait, hurries: r.NoWait && r.Expires == 0, until: time.Now().Add(r.Expires)}
-		s.pending.mu.Lock()
-		defer s.pending.mu.Unlock()
-		if e := s.addLocked(p); e != nil {
-			t.Fatal(e)
-		}
-		p.asked, p.account.reserved = 1, p.account.reserved+1
-		return p
+		return nil
 	}
-	failure := fmt.Errorf("%w: no store", dispatch.ErrUnavailable)
-
-	p(`{"no_wait":true}`).Fail(nil, nil, failure)
-	s.nextStatus("409 unavailable: no store")
-	p(hour).Fail(nil, nil, failure)
-	s.push("jobs", "a")
-	s.nextItem("a") // after a pause
-	last := p(`{"expires":1}`)
-	time.Sleep(time.Second)
-	last.Fail(nil, nil, failure)
-	s.nextStatus("409 unavailable: no store")
-	unknown := fmt.Errorf("%w: no answer", dispatch.ErrUnknownOutcome)
-	p(hour).Fail(nil, nil, unknown) // somebody may have a lease, so its order is over
-	s.nextStatus("409 " + unknown.Error())
-	p(hour).Fail(nil, nil, dispatch.ErrTooManyWaiters)
-	s.nextStatus("409 Exceeded MaxWaiting")
-	p(`{"no_wait":true}`).Fail(nil, nil, dispatch.ErrTooManyRequests)
-	s.nextStatus("409 Exceeded MaxWaiting")
-	p(hour).Fail(nil, nil, dispatch.ErrTooManyRequests) // which may be over in a moment
-	s.push("jobs", "b")
-	s.nextItem("b")
-	eventually(t, "the end of all", func() bool { return s.counts(jobsW).Waiting == 0 })
+	for err, want := range map[error]string{
+		fmt.Errorf("%w: no store", dispatch.ErrUnavailable):     "409 unavailable: no store",
+		fmt.Errorf("%w: no answer", dispatch.ErrUnknownOutcome): "409 the outcome is unknown: no answer",
+		dispatch.ErrTooManyWaiters:                              "409 Exceeded MaxWaiting",
+		dispatch.ErrTooManyRequests:                             "409 Exceeded MaxWaiting",
+	} {
+		p := pull(hour)
+		p.Fail(nil, nil, err)
+		s.nextStatus(want)
+		s.dispatcher.Cancel(p.waits)
+	}
 }
 
 // A pull from behind a gateway is answered through it while the gateway remembers the way.
 func TestGatewayInbox(t *testing.T) {
 	s := newSystem(t)
 	const way = "_GR_.cluster.server._INBOX.x.y"
-	p := &pull{f: s.Face, received: time.Now()}
-	p.addressTo(way)
+	p := inboxOf(way, s.out)
 	same(t, "at first", p.to(p.received), way)
 	same(t, "later", p.to(p.received.Add(3*time.Second)), "_INBOX.x.y")
 	for reply, may := range map[string]bool{way: true, "_INBOX.x": true, "_GR_.c.s.$JS.API.STREAM.DELETE.x": false, "$JS.API.X": false, "_GR_.c.s.pq.jobs.push": false,
@@ -400,24 +345,23 @@ func TestGatewayInbox(t *testing.T) {
 	}
 }
 
-// A flood of pulls is bounded.
+// A flood of pulls is bounded by what may wait in the dispatcher, and a pull beyond that is told so.
 func TestTooManyPulls(t *testing.T) {
-	s := newSystem(t, func(c *Config) { c.MaxWaiters = 3 })
-	for range 3 {
-		s.pullAs(jetstream.ConsumerConfig{}, hour)
+	s := newSystem(t)
+	c := jetstream.ConsumerConfig{MaxWaiting: 2 * maxWaiters}
+	for range maxWaiters {
+		s.pullAs(c, hour)
 	}
-	s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.y", Payload: []byte(hour)})
+	s.pull(worker(c), &leaf.Message{Reply: "_INBOX.y", Payload: []byte(hour)})
 	same(t, "to", func() string { m := s.sent(); return m.Subject + string(m.Header) }(), "_INBOX.yNATS/1.0 409 Exceeded MaxWaiting\r\n\r\n")
 
 	// The others end with the bridge, and later ones at once.
 	s.endPulls()
-	s.pullAs(jetstream.ConsumerConfig{}, "")
-	for range 4 {
+	s.pullAs(c, "")
+	for range maxWaiters + 1 {
 		s.nextStatus("409 Server Shutdown")
 	}
-	if s.pending.pulls != 0 || len(s.pending.inboxes) != 0 {
-		t.Errorf("%d pulls are left", s.pending.pulls)
-	}
+	s.endsAcks()
 }
 
 // Pulls of one inbox end together.
@@ -475,65 +419,6 @@ func TestOwnerChanges(t *testing.T) {
 	owner.Store("bridge1")
 	pull()
 	s.nextItem("b")
-}
-
-// Only OpAcks share a request: the dispatcher may run others of it again alone, and answers for those only.
-func TestAcksThatShareARequest(t *testing.T) {
-	s := newSystem(t)
-	s.acks.delay = time.Hour
-	q, err := s.queueOf(stream{subjects.Priority, "jobs"})
-	must(t, err)
-	for _, kind := range []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpTerm, fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpExtend} {
-		s.acks.add(q, &fdbpq.Op{Kind: kind, Queue: q.Target}, "")
-	}
-	s.acks.mu.Lock()
-	defer s.acks.mu.Unlock()
-	same(t, "requests that wait", len(s.acks.collected), 1)
-	same(t, "acknowledgements of it", len(s.acks.collected[together{queue: q}].ops), 2)
-}
-
-// However many acknowledgements there are, and of however many queues, few of them wait.
-func TestAcknowledgementsAreBounded(t *testing.T) {
-	var failed atomic.Int64
-	s := newSystem(t, func(c *Config) {
-		c.Counted = func(_ string, bad bool) {
-			if bad {
-				failed.Add(1)
-			}
-		}
-	})
-	s.acks.delay = time.Hour
-	s.push("jobs", "a")
-	s.pullAs(jetstream.ConsumerConfig{}, "")
-	subject, _, _ := strings.Cut(s.nextItem("a").Reply, "@")
-	const more = 10
-	for i := range maxAckRequests + more {
-		s.ack(&leaf.Message{Subject: strings.Replace(subject, ".jobs.", fmt.Sprintf(".q%d.", i), 1)}, false)
-	}
-	same(t, "dropped", failed.Load(), more)
-	same(t, "waiting", s.acks.waiting, maxAckRequests)
-	s.acks.runAll()
-	s.endsAcks()
-}
-
-// Acknowledgements take a quarter of the requests that may run at a time. Others wait, and are not lost.
-func TestAcknowledgementsLeaveRoom(t *testing.T) {
-	s := newSystem(t, func(c *Config) { c.MaxPending = 8 })
-	s.acks.delay = time.Hour
-	for i := range 5 {
-		q, err := s.queueOf(stream{subjects.Priority, fmt.Sprintf("q%d", i)})
-		must(t, err)
-		s.acks.add(q, &fdbpq.Op{Kind: fdbpq.OpAck, Queue: q.Target}, "")
-	}
-
-	s.acks.mu.Lock() // none ends meanwhile
-	for _, one := range s.acks.collected {
-		s.acks.runLocked(one)
-	}
-	same(t, "requests that run", s.acks.requests, 2)
-	same(t, "requests that wait", len(s.acks.collected), 3)
-	s.acks.mu.Unlock()
-	s.endsAcks()
 }
 
 // Numbers that JetStream does not take for a batch are one message, and what is wrong is said briefly.

@@ -48,6 +48,13 @@ func keptFor(c *jetstream.ConsumerConfig) time.Duration {
 	return max(c.InactiveThreshold, minThreshold)
 }
 
+// noConsumer answers a pull as NATS does if nobody listens, which is so for a consumer that
+// JetStream does not have, or not now.
+func (f *Face) noConsumer(m *leaf.Message) {
+	f.config.Counted(countedPull, true)
+	f.status(m.Reply, 503, "")
+}
+
 // next begins a pull: at once if it is known what the consumer is.
 func (f *Face) next(s stream, name string, m *leaf.Message) {
 	if len(m.Payload) > maxPull { // many may wait

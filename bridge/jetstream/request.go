@@ -24,10 +24,15 @@ type pullRequest struct {
 	MinAckPending int64         `json:"min_ack_pending"`
 	PinID         string        `json:"id"`
 	Priority      int           `json:"priority"`
+
+	limited bool // by MaxBytes
 }
 
+// maxExpires is how long a pull waits at most, and one that does not say.
+const maxExpires = subjects.MaxExpires
+
 // parsePull reads the payload of a pull, as JetStream does: JSON, a number of messages, or anything
-// else for one. It returns the status of one that is refused.
+// else for one. Expires is 0 for one that does not wait. It returns the status of one that is refused.
 func parsePull(payload []byte, c *jetstream.ConsumerConfig) (r pullRequest, refused *ending) {
 	payload = bytes.TrimSpace(payload)
 	var err error
@@ -60,8 +65,16 @@ func parsePull(payload []byte, c *jetstream.ConsumerConfig) (r pullRequest, refu
 	if code > 0 {
 		return r, &ending{code: code, text: text}
 	}
+
+	r.Batch, r.MaxBytes, r.limited = max(r.Batch, 1), max(r.MaxBytes, 0), r.MaxBytes > 0
 	if r.Heartbeat > 0 {
 		r.Heartbeat = max(r.Heartbeat, subjects.MinIdleHeartbeat)
+	}
+	switch {
+	case r.Expires == 0 && !r.NoWait:
+		r.Expires = maxExpires
+	case r.Expires != 0:
+		r.Expires = min(max(r.Expires, 1), maxExpires)
 	}
 	return r, nil
 }

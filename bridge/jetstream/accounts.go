@@ -1,0 +1,192 @@
+package jetstream
+
+import (
+	"maps"
+	"math"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// accounts have what the consumers have outstanding at this bridge: leases that were delivered, each
+// of which takes one of the credits that max_ack_pending allows its consumer. The credit is back once
+// an acknowledgement arrives, at whichever bridge, or the lease is over.
+//
+// Credits only bound how far clients are ahead of their work. So it does no harm that one is back
+// before the acknowledgement is durable, or that each bridge counts its own.
+type accounts struct {
+	*core
+	mu         sync.Mutex // guards all of this, and pulls; dispatcher and connection may be called with it
+	byConsumer map[consumerKey]*account
+	most       int // of them, before those that have nothing outstanding are forgotten
+	stopped    bool
+}
+
+const (
+	// maxAccounts is how many consumers are known before those that have nothing outstanding are
+	// forgotten for the first time.
+	maxAccounts = 4096
+	// expiryPause is how often leases are looked through for those that are over.
+	expiryPause = time.Second
+)
+
+// account is what one consumer has outstanding.
+type account struct {
+	consumer  *consumer // as far as it is known
+	credits   *dispatch.Credits
+	leases    map[leaseKey]heldLease
+	length    time.Duration // of the latest lease
+	expiring  bool          // freeExpired is planned
+	pulls     int
+	delivered uint64 // a running number
+}
+
+// leaseKey names a delivery: no other has its fence.
+type leaseKey struct {
+	id    fdbpq.ID
+	fence int64
+}
+
+func keyOf(t *fdbpq.Token) leaseKey { return leaseKey{t.ID, t.Fence} }
+
+// heldLease is a delivery that was not acknowledged.
+type heldLease struct {
+	until time.Time
+	again bool // it was not the item's first
+}
+
+// counts is what CONSUMER.INFO shows of this bridge.
+type counts struct {
+	Delivered                        uint64
+	AckPending, Redelivered, Waiting int
+}
+
+// maxOutstanding is how many credits the consumer has.
+func (c *consumer) maxOutstanding() int {
+	if c.config.MaxAckPending > 0 {
+		return c.config.MaxAckPending
+	}
+	return math.MaxInt32
+}
+
+// accountLocked returns the account of a consumer.
+func (o *accounts) accountLocked(c *consumer) *account {
+	a := o.byConsumer[c.key()]
+	if a == nil {
+		if len(o.byConsumer) >= o.most {
+			maps.DeleteFunc(o.byConsumer, func(_ consumerKey, a *account) bool { return a.pulls == 0 && len(a.leases) == 0 })
+			o.most = max(maxAccounts, 2*len(o.byConsumer)) // not again with each consumer if most are in use
+		}
+		a = &account{consumer: c, credits: dispatch.NewCredits(c.maxOutstanding()), leases: map[leaseKey]heldLease{}}
+		o.byConsumer[c.key()] = a
+	}
+	o.updateLocked(a, c)
+	return a
+}
+
+// updateLocked notes what the consumer is now, and reports whether it has changed.
+func (o *accounts) updateLocked(a *account, c *consumer) bool {
+	was := a.consumer
+	a.consumer = c
+	if more := c.maxOutstanding() - was.maxOutstanding(); more != 0 {
+		o.creditLocked(a, more)
+	}
+	return was != c && !reflect.DeepEqual(was.config, c.config)
+}
+
+// creditLocked gives a consumer credits.
+func (o *accounts) creditLocked(a *account, n int) {
+	if q, err := o.queueOf(a.consumer.stream); err == nil && n != 0 { // its name was checked
+		o.config.Dispatcher.AddCredits(q, a.credits, n)
+	}
+}
+
+// holdLocked notes a delivery.
+func (o *accounts) holdLocked(a *account, lease *fdbpq.Lease) {
+	a.leases[keyOf(&lease.Token)] = heldLease{lease.Until, lease.Deliveries > 1}
+	a.length = lease.Until.Sub(o.config.Now())
+	a.delivered++
+	if !a.expiring {
+		a.expiring = true
+		time.AfterFunc(expiryPause, func() { o.freeExpired(a) })
+	}
+}
+
+// freeExpired ends the account of leases that are over.
+func (o *accounts) freeExpired(a *account) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.expireLocked(a)
+	if a.expiring = len(a.leases) > 0 && !o.stopped; a.expiring {
+		time.AfterFunc(expiryPause, func() { o.freeExpired(a) })
+	}
+}
+
+func (o *accounts) expireLocked(a *account) {
+	now, before := o.config.Now(), len(a.leases)
+	maps.DeleteFunc(a.leases, func(_ leaseKey, held heldLease) bool { return !held.until.After(now) })
+	o.creditLocked(a, before-len(a.leases))
+}
+
+// release ends a delivery, or has it last for as long again, if it was this bridge's.
+func (o *accounts) release(k consumerKey, key leaseKey, extended bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	a := o.byConsumer[k]
+	if a == nil {
+		return
+	}
+
+	held, ok := a.leases[key]
+	switch {
+	case !ok:
+	case extended:
+		held.until = o.config.Now().Add(a.length)
+		a.leases[key] = held
+	default:
+		o.endLeaseLocked(a, key)
+	}
+}
+
+// endLeaseLocked gives back the credit of a delivery, unless its lease is over.
+func (o *accounts) endLeaseLocked(a *account, key leaseKey) {
+	if _, held := a.leases[key]; held {
+		delete(a.leases, key)
+		o.creditLocked(a, 1)
+	}
+}
+
+// purged ends the deliveries of a queue's consumers, because its leases have ended.
+func (o *accounts) purged(s stream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for k, a := range o.byConsumer {
+		if k.stream == s {
+			n := len(a.leases)
+			clear(a.leases)
+			o.creditLocked(a, n)
+		}
+	}
+}
+
+// counts returns what a consumer has outstanding.
+func (o *accounts) counts(k consumerKey) (c counts) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	a := o.byConsumer[k]
+	if a == nil {
+		return c
+	}
+
+	o.expireLocked(a)
+	for _, held := range a.leases {
+		if held.again {
+			c.Redelivered++
+		}
+	}
+	c.Delivered, c.AckPending, c.Waiting = a.delivered, len(a.leases), a.pulls
+	return c
+}

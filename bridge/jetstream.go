@@ -182,7 +182,7 @@ func (j *jetStream) config(store string) jetstream.Config {
 		Leaf: b.options.JetStream.leafConfig(), Group: b.options.QueueGroup, Identity: store,
 		Self: b.id, Owner: b.peers.Router.Owner,
 		Domains: domains(b.grammar), Grammar: b.grammar,
-		Dispatcher: b.dispatcher, MaxWaiters: b.options.MaxWaiters, RequestTimeout: b.options.RequestTimeout,
+		Dispatcher: b.dispatcher, RequestTimeout: b.options.RequestTimeout,
 		List: func(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
 			return b.inspector.list(ctx, kind, o, false)
 		},

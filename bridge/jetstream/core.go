@@ -35,8 +35,6 @@ type Config struct {
 	// 409, 429, 500 or 503.
 	ErrorText func(err error) (code int, text string)
 
-	// MaxWaiters is the most pulls that wait.
-	MaxWaiters int
 	// AppendHeader appends the header block of an item; without what the bridge adds if lease is nil.
 	AppendHeader func(to []byte, q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease) ([]byte, error)
 	// Return ends the lease of an item that was not delivered, or whose receiver is gone.

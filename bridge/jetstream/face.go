@@ -70,7 +70,7 @@ func newFace(c Config) (*Face, error) {
 	f := &Face{pulls: newPulls(&core{config: c, domains: d}), tasks: newTasks(c.RequestTimeout)}
 	f.used = f.touch
 	f.forwarded = f.forwardTo(c.Self)
-	f.cache.streams = map[stream]*cachedConsumers{}
+	f.cache.streams = map[stream]cachedConsumers{}
 	return f, nil
 }
 

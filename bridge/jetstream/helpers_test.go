@@ -137,7 +137,7 @@ func newConfig(t testing.TB) (Config, *system) {
 	grammar, err := subjects.New("pq", "q")
 	must(t, err)
 	return Config{
-		Group: "pq", Identity: "store", Self: "bridge1", Grammar: grammar, MaxWaiters: maxWaiters,
+		Group: "pq", Identity: "store", Self: "bridge1", Grammar: grammar,
 		Domains:    map[subjects.Kind]string{subjects.Priority: "pq", subjects.FIFO: "q"},
 		Dispatcher: s.dispatcher, List: s.list, RequestTimeout: patience, Now: s.clock.now,
 		Logger: slog.New(slog.DiscardHandler), Warn: func(string, ...any) {}, Counted: func(string, bool) {},

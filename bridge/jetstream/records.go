@@ -62,58 +62,44 @@ func (f *Face) next(s stream, name string, m *leaf.Message) {
 		f.status(m.Reply, 400, fmt.Sprintf("Bad Request - %d bytes: want at most %d", len(m.Payload), maxPull))
 		return
 	}
-	known, first, room := f.builtin(s, name), false, true
+
+	came := time.Now()
+	known := f.builtin(s, name)
 	if known == nil {
-		known, first, room = f.cache.find(s, waitingPull{name, m}, f.config.MaxWaiters)
+		known, _ = f.cache.find(s, name, came)
 	}
 	switch {
 	case known != nil:
 		f.pull(known, m)
-	case !room:
+	case !f.later(func(ctx context.Context) { f.nextAfterRead(ctx, s, name, m, came) }):
 		f.config.Counted(countedPull, true)
-		f.status(m.Reply, 409, "Exceeded MaxWaiting")
-	case first:
-		f.readForPulls(s)
+		f.status(m.Reply, maxWaiting.code, maxWaiting.text)
 	}
 }
 
-// readForPulls reads the consumers of a queue, and begins the pulls that wait for that.
-func (f *Face) readForPulls(s stream) {
-	read := func(ctx context.Context) {
-		pulls, changes := f.cache.begin(s)
-		var byName map[string]*consumer
+// nextAfterRead begins a pull that came then, if its consumer exists. Many pulls share a read.
+func (f *Face) nextAfterRead(ctx context.Context, s stream, name string, m *leaf.Message, came time.Time) {
+	c, known := f.cache.find(s, name, came)
+	if !known {
+		read := cachedConsumers{began: time.Now()}
 		results, err := f.do(ctx, s, fdbpq.Op{Kind: fdbpq.OpConsumers})
 		if err == nil {
-			byName, err = f.parseRecords(s, results[0].Records)
+			read.byName, err = f.parseRecords(s, results[0].Records)
 		}
 		if err != nil {
 			f.config.Warn("the consumers of a queue could not be read", "queue", s.name, "error", err)
 		}
-		more := f.cache.end(s, byName, changes)
-		for _, c := range byName {
+		f.cache.keep(s, read)
+		for _, c := range read.byName {
 			f.consumerChanged(c)
 		}
-		f.beginPulls(pulls, byName)
-		if more {
-			f.readForPulls(s)
-		}
+		c = read.byName[name]
 	}
-	for more := !f.later(read); more; {
-		pulls, changes := f.cache.begin(s)
-		more = f.cache.end(s, nil, changes)
-		f.beginPulls(pulls, nil)
+	if c == nil {
+		f.noConsumer(m)
+		return
 	}
-}
-
-// beginPulls begins those pulls whose consumers exist.
-func (f *Face) beginPulls(pulls []waitingPull, byName map[string]*consumer) {
-	for _, p := range pulls {
-		if c := byName[p.name]; c != nil {
-			f.pull(c, p.message)
-		} else {
-			f.noConsumer(p.message)
-		}
-	}
+	f.pull(c, m)
 }
 
 // builtin returns a consumer that each queue has, nil if the name is none of these.

@@ -97,22 +97,31 @@ func (o *accounts) updateLocked(a *account, c *consumer) bool {
 	return was != c && !reflect.DeepEqual(was.config, c.config)
 }
 
-// creditLocked gives a consumer credits.
+// credit gives a consumer credits.
+func (o *accounts) credit(a *account, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.creditLocked(a, n)
+}
+
 func (o *accounts) creditLocked(a *account, n int) {
 	if q, err := o.queueOf(a.consumer.stream); err == nil && n != 0 { // its name was checked
 		o.config.Dispatcher.AddCredits(q, a.credits, n)
 	}
 }
 
-// holdLocked notes a delivery.
-func (o *accounts) holdLocked(a *account, lease *fdbpq.Lease) {
+// hold notes a delivery, and returns its number.
+func (o *accounts) hold(a *account, lease *fdbpq.Lease) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	a.leases[keyOf(&lease.Token)] = heldLease{lease.Until, lease.Deliveries > 1}
 	a.length = lease.Until.Sub(o.config.Now())
-	a.delivered++
 	if !a.expiring {
 		a.expiring = true
 		time.AfterFunc(expiryPause, func() { o.freeExpired(a) })
 	}
+	a.delivered++
+	return a.delivered
 }
 
 // freeExpired ends the account of leases that are over.
@@ -147,12 +156,15 @@ func (o *accounts) release(k consumerKey, key leaseKey, extended bool) {
 		held.until = o.config.Now().Add(a.length)
 		a.leases[key] = held
 	default:
-		o.endLeaseLocked(a, key)
+		delete(a.leases, key)
+		o.creditLocked(a, 1)
 	}
 }
 
-// endLeaseLocked gives back the credit of a delivery, unless its lease is over.
-func (o *accounts) endLeaseLocked(a *account, key leaseKey) {
+// endLease gives back the credit of a delivery, unless its lease is over.
+func (o *accounts) endLease(a *account, key leaseKey) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if _, held := a.leases[key]; held {
 		delete(a.leases, key)
 		o.creditLocked(a, 1)

@@ -31,69 +31,46 @@ func (p *pull) overhead() int { return overhead + 2*len(p.consumer.stream.name) 
 // deliver sends the items of a request, and gives up those that the consumer has had too often. It
 // returns why it did not send all. The others go back.
 func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error) {
-	for len(results) > 0 && results[len(results)-1].Err != nil {
-		results = results[:len(results)-1]
+	now, clock, most := time.Now(), p.f.config.Now(), int64(p.consumer.config.MaxDeliver)
+	if p.deaf(now) {
+		unsent = errDeaf
 	}
-	a, now := p.account, time.Now()
 	m := messages.Get().(*message)
-	held, unsent := p.hold(m, results, now)
-	m.Subject, m.subject = p.to(now), p.f.pushSubject(p.consumer.stream)
+	m.Subject, m.subject, m.room = p.to(now), p.f.pushSubject(p.consumer.stream), p.MaxBytes
 
-	sent, most := 0, int64(p.consumer.config.MaxDeliver)
-	var back []leaseKey
+	sent := 0
 	for i := range results {
 		r := &results[i]
-		m.number++
+		if unsent == nil && r.Err == nil && !r.Lease.Until.After(clock) {
+			unsent = errLeaseOver // somebody else may have it by now
+		}
+
 		switch {
-		case i >= held:
-			p.f.config.Return(q, r, errors.Is(unsent, errDeaf))
-			continue
+		case r.Err != nil:
 		case unsent != nil:
-			p.f.config.Return(q, r, false)
+			p.f.credit(p.account, 1)
+			p.f.config.Return(q, r, errors.Is(unsent, errDeaf))
 		case most > 0 && r.Lease.Deliveries > most:
+			p.f.credit(p.account, 1)
 			p.f.giveUp(q, &r.Lease.Token)
 		default:
-			if unsent = p.send(q, m, r); unsent == nil {
-				p.f.config.Delivered(r.Lease.Deliveries)
-				sent++
+			m.number = p.f.hold(p.account, &r.Lease) // an acknowledgement may arrive at once
+			if unsent = p.send(q, m, r); unsent != nil {
+				p.f.endLease(p.account, keyOf(&r.Lease.Token))
+				p.f.config.Return(q, r, false)
 				continue
 			}
-			p.f.config.Return(q, r, false)
+			p.f.config.Delivered(r.Lease.Deliveries)
+			sent++
 		}
-		back = append(back, keyOf(&r.Lease.Token))
 	}
 
-	p.f.mu.Lock()
-	defer p.f.mu.Unlock()
-	p.f.creditLocked(a, len(results)-held)
-	for _, key := range back {
-		p.f.endLeaseLocked(a, key)
-	}
 	if p.Batch, p.MaxBytes = p.Batch-sent, m.room; sent > 0 && p.NoWait {
 		p.Expires, p.nothing = 0, noMessages
 	}
 	m.Message = leaf.Message{}
 	messages.Put(m)
 	return unsent
-}
-
-// hold notes the leases of items that are to be sent, since acknowledgements may arrive before the
-// last is, and returns how many these are, and why not all.
-func (p *pull) hold(m *message, results []fdbpq.Result, now time.Time) (held int, unsent error) {
-	clock := p.f.config.Now()
-	p.f.mu.Lock()
-	defer p.f.mu.Unlock()
-	m.number, m.room = p.account.delivered, p.MaxBytes
-	if p.deafLocked(now) {
-		return 0, errDeaf
-	}
-	for i := range results {
-		if !results[i].Lease.Until.After(clock) { // somebody else may have the items by now
-			return i, errLeaseOver
-		}
-		p.f.holdLocked(p.account, &results[i].Lease)
-	}
-	return len(results), nil
 }
 
 // message is one item after the other, on its way.

@@ -22,7 +22,7 @@ type inbox struct {
 	subject  string // that the client subscribes to
 	gateway  string // the subject to use at first instead, if the pull came through a gateway
 	hidden   bool   // nothing tells whether anybody subscribes to the subject
-	heard    bool   // somebody subscribes to it, or did; guarded by the lock of accounts
+	heard    bool   // somebody subscribes to it, or did; for calls of the Replier
 	received time.Time
 }
 
@@ -44,8 +44,8 @@ func (b *inbox) to(now time.Time) string {
 	return b.subject
 }
 
-// deafLocked reports whether nobody would receive a message.
-func (b *inbox) deafLocked(now time.Time) bool {
+// deaf reports whether nobody would receive a message.
+func (b *inbox) deaf(now time.Time) bool {
 	if b.hidden || b.out.HasInterest(b.subject) {
 		b.heard = true
 		return false

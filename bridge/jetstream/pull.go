@@ -37,11 +37,13 @@ type pull struct {
 	inbox
 	pullRequest
 
-	// The lock of accounts guards these. While it asks, Batch and MaxBytes are for reading.
 	asked   int     // items that its request wants
 	nothing *ending // what it ends with when there is nothing for it
-	leaves  *ending // nil unless it is leaving
-	waits   dispatch.WaitHandle
+
+	// The lock of accounts guards these. The rest belongs to who makes a request and, after that, to
+	// the calls of the Replier.
+	leaves *ending // nil unless it is leaving
+	waits  dispatch.WaitHandle
 }
 
 // pulls are those that have not ended, by the subject of their inbox. The lock of accounts guards them.
@@ -168,7 +170,7 @@ func (p *pull) Heartbeat(*dispatch.Request, int) {
 	defer p.f.mu.Unlock()
 	now, heard := time.Now(), p.heard
 	switch {
-	case p.deafLocked(now):
+	case p.deaf(now):
 		if !heard {
 			p.f.config.Warn("a pull ends because nobody is seen to subscribe to its inbox: the client is gone, "+
 				"or the leaf node's user may not publish there", "inbox", wire.Shorten(p.subject))

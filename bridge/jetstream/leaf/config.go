@@ -40,10 +40,8 @@ type Config struct {
 	// Changed is told of each connect and disconnect, and of each attempt that failed, by the same
 	// goroutine.
 	Changed func(State)
-	// InterestGone is told of a subject that nobody subscribes to any more, not even by a wildcard;
-	// and of one with wildcards that is subscribed to less than before, so that HasInterest may have
-	// changed for all that it matches. A lost connection is not reported here. By the same
-	// goroutine.
+	// InterestGone is told of a subject that nobody subscribes to any more, not even by a wildcard, unless
+	// it was a wildcard that ended last. A lost connection is not reported here. By the same goroutine.
 	InterestGone func(subject string)
 	// InterestFull is told when there is no more room for interest: HasInterest is true for all subjects
 	// until there is. By the same goroutine.
@@ -106,10 +104,8 @@ type State struct {
 
 // Stats are counters since New.
 type Stats struct {
-	InMessages  uint64
-	OutMessages uint64 // taken by Publish
-	Dropped     uint64 // taken by Publish, but lost with the connection
-	Connects    uint64 // connections that became usable
+	Dropped  uint64 // taken by Publish, but lost with the connection
+	Connects uint64 // connections that became usable
 }
 
 // check returns the addresses of the URLs, or all that is wrong.

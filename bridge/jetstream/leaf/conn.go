@@ -29,7 +29,7 @@ type Conn struct {
 
 	refused int // size of the smallest message that a server refused, 0 if none
 
-	inMessages, outMessages, dropped, connects atomic.Uint64
+	dropped, connects atomic.Uint64
 
 	mu       sync.Mutex
 	subjects []Subscription
@@ -147,8 +147,5 @@ func (c *Conn) HasInterest(subject string) bool {
 
 // Stats returns the counters.
 func (c *Conn) Stats() Stats {
-	return Stats{
-		InMessages: c.inMessages.Load(), OutMessages: c.outMessages.Load(),
-		Dropped: c.dropped.Load(), Connects: c.connects.Load(),
-	}
+	return Stats{Dropped: c.dropped.Load(), Connects: c.connects.Load()}
 }

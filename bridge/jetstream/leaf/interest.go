@@ -85,8 +85,8 @@ func (t *interest) drop(subject, queue string) bool {
 	return known
 }
 
-// remove reports whether nobody subscribes to the subject any more. One with wildcards counts as if
-// so: it is not known who subscribes to what it matches.
+// remove reports whether nobody subscribes to the subject any more. That is not known of those that one
+// with wildcards matches.
 func (t *interest) remove(subject, queue string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +94,7 @@ func (t *interest) remove(subject, queue string) bool {
 		t.missed = max(t.missed-1, 0)
 		return false
 	}
-	return strings.ContainsAny(subject, "*>") || !t.match(subject)
+	return isName(subject, "") && !t.match(subject)
 }
 
 // has reports whether somebody subscribes to a subject.

@@ -100,7 +100,7 @@ func TestServerReadsNothing(t *testing.T) {
 		}
 		r.fails("the server is silent: it has not read for 10s")
 		r.connected()
-		if s := r.Stats(); s.OutMessages != taken || s.Dropped != taken {
+		if s := r.Stats(); s.Dropped != taken {
 			t.Errorf("%+v, and %d were taken", s, taken)
 		}
 		time.Sleep(time.Minute)

@@ -220,7 +220,6 @@ func (s *session) read() error {
 
 		switch f.op {
 		case "LMSG":
-			s.conn.inMessages.Add(1)
 			s.conn.config.Receive(f.message)
 		case "LS+":
 			if s.interest.add(f.subject, f.queue) {

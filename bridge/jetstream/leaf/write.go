@@ -100,7 +100,6 @@ func (s *session) publish(m *Message) error {
 	s.buffer = append(append(append(line, m.Header...), m.Payload...), "\r\n"...)
 	s.taken++
 	s.biggest = max(s.biggest, size)
-	s.conn.outMessages.Add(1)
 	s.wakeUp()
 	return nil
 }

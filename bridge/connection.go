@@ -84,7 +84,6 @@ func (b *Bridge) connected(nc *nats.Conn) {
 	b.denials.take()
 	b.outbox.Connected()
 	b.peers.Connected()
-	b.jetStream.wake()
 	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
 }
 

@@ -64,10 +64,7 @@ type jetStream struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	face  atomic.Pointer[jetstream.Face] // nil while it does not run
-	taken atomic.Pointer[string]         // the domain that a NATS server has, nil if none
-	asked atomic.Uint64                  // how many connections face had when that was found out
-	woken chan struct{}                  // has an element when probe may have something to do
+	face atomic.Pointer[jetstream.Face] // nil while it does not run
 
 	requests, errors *prometheus.CounterVec
 }
@@ -77,7 +74,7 @@ func (b *Bridge) newJetStream() *jetStream {
 	if b.options.JetStream.LeafURL == "" {
 		return nil
 	}
-	j := &jetStream{b: b, woken: make(chan struct{}, 1)}
+	j := &jetStream{b: b}
 	auto := promauto.With(b.metrics.registry)
 	j.requests = auto.NewCounterVec(prometheus.CounterOpts{Name: "pq_jetstream_requests_total",
 		Help: "Calls of JetStream's API, pulls and acknowledgements that were answered, errors included, by call."}, []string{"call"})
@@ -106,13 +103,10 @@ func (j *jetStream) start(ctx context.Context, store string) error {
 		return fmt.Errorf("bridge: %w", err)
 	}
 
-	j.taken.Store(nil)
-	j.asked.Store(0)
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	j.stop = stop
 	j.face.Store(face)
 	j.running.Go(func() { _ = face.Run(running) }) // fails only if called twice
-	j.running.Go(func() { j.probe(running, face) })
 	return nil
 }
 
@@ -164,15 +158,14 @@ func (j *jetStream) ready() error {
 	if err := face.Ready(); err != nil {
 		return fmt.Errorf("jetstream: %w", err)
 	}
-	asked := j.asked.Load() == face.Stats().Connects // before taken is read, which is written first
-	if domain := j.taken.Load(); domain != nil {
-		return fmt.Errorf("jetstream: the JetStream domain of the NATS server itself is %q, so it keeps all requests to $JS.%s.API: give the server "+
-			"another jetstream { domain }, or this service another PQ_SUBJECT_PREFIX or PQ_FIFO_PREFIX", *domain, *domain)
-	}
-	if !asked {
-		return errors.New("jetstream: it is being found out whether a NATS server has its domain")
-	}
 	return nil
+}
+
+// ownersChanged says that queues may have another owner.
+func (j *jetStream) ownersChanged() {
+	if face := j.current(); face != nil {
+		face.OwnersChanged()
+	}
 }
 
 // config is what the face needs of the bridge.
@@ -186,7 +179,7 @@ func (j *jetStream) config(store string) jetstream.Config {
 		List: func(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
 			return b.inspector.list(ctx, kind, o, false)
 		},
-		ErrorText: jetStreamFailure, AppendHeader: j.appendHeader, Counted: j.counted, Connected: j.wake, Delivered: b.metrics.delivered,
+		ErrorText: jetStreamFailure, AppendHeader: j.appendHeader, Counted: j.counted, Delivered: b.metrics.delivered,
 		Return: func(q *dispatch.Queue, result *fdbpq.Result, gone bool) {
 			why := outbox.Unsendable
 			if gone {

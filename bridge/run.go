@@ -182,14 +182,18 @@ func (b *Bridge) newPeers() *peers.Peers {
 		Shared:     o.DB.Traits().Shared,
 		MaxPending: o.MaxPending, MaxWaiters: o.MaxWaiters, RequestTimeout: o.RequestTimeout,
 		Dispatcher: b.dispatcher,
-		Conn:       func() *nats.Conn { return b.nc },
-		Online:     b.online.Load,
-		Flush:      b.flush,
-		Receive:    h.receive,
-		Cancel:     b.waits.end,
-		Forwarded:  b.metrics.forwarded.Inc,
-		Logger:     o.Logger,
-		Warn:       b.quiet.nats.warn,
+		OwnersChanged: func() {
+			b.dispatcher.OwnersChanged()
+			b.jetStream.ownersChanged()
+		},
+		Conn:      func() *nats.Conn { return b.nc },
+		Online:    b.online.Load,
+		Flush:     b.flush,
+		Receive:   h.receive,
+		Cancel:    b.waits.end,
+		Forwarded: b.metrics.forwarded.Inc,
+		Logger:    o.Logger,
+		Warn:      b.quiet.nats.warn,
 	})
 }
 

@@ -132,16 +132,12 @@ func (f *Face) answer(r *request, reply string, body any, err error) {
 	}
 }
 
-// Service is in the answer to INFO, and in none of a NATS server.
-const Service = "pqbridge"
-
 // accountInfo answers INFO. It counts nothing: the statistics of the bridge do.
 func (f *Face) accountInfo(_ context.Context, r *request) (any, error) {
 	unlimited := jetstream.AccountLimits{MaxMemory: -1, MaxStore: -1, MaxStreams: -1, MaxConsumers: -1}
 	return struct {
 		jetstream.Tier
-		Domain  string             `json:"domain"`
-		API     jetstream.APIStats `json:"api"`
-		Service string             `json:"service"`
-	}{jetstream.Tier{Limits: unlimited}, f.domains.names[r.kind], jetstream.APIStats{}, Service}, nil
+		Domain string             `json:"domain"`
+		API    jetstream.APIStats `json:"api"`
+	}{jetstream.Tier{Limits: unlimited}, f.domains.names[r.kind], jetstream.APIStats{}}, nil
 }

@@ -94,7 +94,7 @@ func goClientConsumers(t *testing.T, ctx context.Context, jobs jetstream.Stream)
 func TestStop(t *testing.T) {
 	const n = 100
 	s, nc := connected(t)
-	same(t, "connected", s.Connected(), true)
+	same(t, "ready", s.Ready(), nil)
 	same(t, "connects", s.Stats().Connects, 1)
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)

@@ -52,8 +52,6 @@ type Config struct {
 	// Counted is told of each answered call of the API, pull and acknowledgement, by what it was;
 	// failed if it got an error.
 	Counted func(call string, failed bool)
-	// Connected is told of each connect. It must not block.
-	Connected func()
 	// Delivered is told of each item that was sent, and how many times it was by now.
 	Delivered func(deliveries int64)
 }

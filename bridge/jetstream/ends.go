@@ -40,9 +40,9 @@ func (f *pulls) consumerDeleted(k consumerKey) {
 	f.endAll(deleted, func(p *pull) bool { return p.consumer.key() == k })
 }
 
-// OwnersChanged ends the pulls of queues that another bridge serves now, and forgets what their consumers
+// endForeign ends the pulls of queues that another bridge serves now, and forgets what their consumers
 // have outstanding: clients pull again, and acknowledge there.
-func (f *pulls) OwnersChanged() {
+func (f *pulls) endForeign() {
 	gone := func(k consumerKey) bool {
 		q, err := f.queueOf(k.stream)
 		return err == nil && f.config.Owner(q) != f.config.Self

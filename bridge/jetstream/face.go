@@ -28,6 +28,7 @@ package jetstream
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -107,22 +108,24 @@ func (f *Face) Flush(ctx context.Context) error {
 	return f.leaf.Flush(ctx)
 }
 
-// Ready returns nil if the face is connected, and otherwise why it is not.
+// Ready returns nil if the face is connected and gets requests, and otherwise why not.
 func (f *Face) Ready() error {
 	switch s := f.state.Load(); {
 	case s != nil && s.Connected:
-		return nil
+		return f.domains.taken(s.Domain)
 	case s != nil && s.Err != nil:
 		return s.Err
 	}
 	return leaf.ErrOffline
 }
 
-// Connected reports whether the face is connected.
-func (f *Face) Connected() bool { return f.Ready() == nil }
-
 // Stats returns the counters of the connection.
 func (f *Face) Stats() leaf.Stats { return f.leaf.Stats() }
+
+// OwnersChanged says that Config.Owner has changed. It does not wait.
+func (f *Face) OwnersChanged() {
+	f.behind(math.MaxInt, func(context.Context) { f.endForeign() })
+}
 
 // changed is told what becomes of the connection.
 func (f *Face) changed(s leaf.State) {
@@ -130,10 +133,12 @@ func (f *Face) changed(s leaf.State) {
 	if !s.Connected {
 		f.dropPulls() // those who asked ask again
 	}
+	if err := f.Ready(); s.Connected && err != nil {
+		f.config.Logger.Error("JetStream's programs are not served", "reason", err)
+	}
 	switch {
 	case s.Connected:
 		f.config.Logger.Info("leaf node connected", "address", s.Address, "server", s.Server, "account", s.Account)
-		f.config.Connected()
 	case s.Err != nil:
 		f.config.Warn("no leaf node connection", "address", s.Address, "error", s.Err)
 	}

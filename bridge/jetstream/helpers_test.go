@@ -151,7 +151,7 @@ func newConfig(t testing.TB) (Config, *system) {
 			return append(to, "NATS/1.0\r\n\r\n"...), nil
 		},
 		MayReply: func(subject string) bool { return !strings.HasPrefix(subject, "$") && !grammar.Owns(subject) },
-		Return:   func(*dispatch.Queue, *fdbpq.Result, bool) {}, Connected: func() {}, Delivered: func(int64) {}, Owner: func(*dispatch.Queue) string { return "bridge1" },
+		Return:   func(*dispatch.Queue, *fdbpq.Result, bool) {}, Delivered: func(int64) {}, Owner: func(*dispatch.Queue) string { return "bridge1" },
 	}, s
 }
 

@@ -410,11 +410,11 @@ func TestOwnerChanges(t *testing.T) {
 	s.nextItem("a")
 	s.settles(counts{Delivered: 1, AckPending: 1})
 	pull()
-	s.OwnersChanged()
+	s.endForeign()
 	s.settles(counts{Delivered: 1, AckPending: 1, Waiting: 1})
 
 	owner.Store("bridge2")
-	s.OwnersChanged()
+	s.endForeign()
 	s.nextStatus("409 Leadership Change")
 	owner.Store("bridge1")
 	pull()

@@ -62,6 +62,15 @@ func (d *domains) subscriptions(group string) (all []leaf.Subscription) {
 	return all
 }
 
+// taken returns an error if one of these is the domain of the NATS server's own JetStream.
+func (d *domains) taken(domain string) error {
+	if _, is := d.kindOf(domain); !is {
+		return nil
+	}
+	return fmt.Errorf("the JetStream domain of the NATS server itself is %q, so it keeps all requests to $JS.%s.API: give the server "+
+		"another jetstream { domain }, or this service another PQ_SUBJECT_PREFIX or PQ_FIFO_PREFIX", domain, domain)
+}
+
 // kindOf returns the kind of queues that a domain has.
 func (d *domains) kindOf(domain string) (subjects.Kind, bool) {
 	for kind, name := range d.names {

@@ -33,9 +33,14 @@ func newTasks(timeout time.Duration) *tasks {
 // later runs a task when there is a slot for it. It returns false if too many wait, or the face has
 // ended.
 func (t *tasks) later(run func(ctx context.Context)) bool {
+	return t.behind(maxTasks+maxWaitingTasks, run)
+}
+
+// behind is later for another limit.
+func (t *tasks) behind(most int, run func(ctx context.Context)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.mu.ended || t.mu.waiting >= maxTasks+maxWaitingTasks {
+	if t.mu.ended || t.mu.waiting >= most {
 		return false
 	}
 

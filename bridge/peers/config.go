@@ -27,6 +27,8 @@ type Config struct {
 	RequestTimeout         time.Duration
 	// Dispatcher runs the pops of this bridge.
 	Dispatcher *dispatch.Dispatcher
+	// OwnersChanged is told that queues may have another owner. It must not block.
+	OwnersChanged func()
 
 	// Conn returns the connection, nil before there is one. Online reports whether it is connected,
 	// and Flush returns when NATS has received everything sent before.

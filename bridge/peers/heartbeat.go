@@ -145,6 +145,6 @@ func (r *Router) updateBridgesLocked() {
 	}
 
 	r.bridges.Store(&ids)
-	r.p.config.Dispatcher.OwnersChanged()
+	r.p.config.OwnersChanged()
 	r.p.config.Logger.Info("bridges that share the queues", "count", len(ids))
 }

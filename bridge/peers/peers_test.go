@@ -149,7 +149,7 @@ func newTest(t *testing.T) *Peers {
 	})
 	return New(Config{
 		Self:       Self{ID: "self"},
-		Dispatcher: dispatcher,
+		Dispatcher: dispatcher, OwnersChanged: func() {},
 		MaxPending: 16384, MaxWaiters: 100, RequestTimeout: 5 * time.Second,
 		Conn:      func() *nats.Conn { return nil },
 		Online:    func() bool { return false },

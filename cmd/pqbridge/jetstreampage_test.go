@@ -1,10 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -92,7 +90,6 @@ func TestJetStreamRights(t *testing.T) {
 		b.WaitReady()
 		awaitMetric(t, b, "\npq_bridges 2\n", true)
 	}
-	testenv.Eventually(t, func() error { return seesProbes(t, b, other) })
 
 	js := domain(t, connectAs(t, e, "owner", strings.TrimSuffix(nats.InboxPrefix, ".")))
 	for _, queue := range []string{"jobs", "other"} {
@@ -130,23 +127,6 @@ func TestJetStreamRights(t *testing.T) {
 	if strings.Contains(log.String(), "level=WARN") || strings.Contains(log.String(), "level=ERROR") {
 		t.Errorf("the log has warnings:\n%s", log)
 	}
-}
-
-// seesProbes returns an error until the bridges have been asked by themselves.
-func seesProbes(t *testing.T, bridges ...*testenv.Bridge) error {
-	t.Helper()
-	asked := 0
-	for _, b := range bridges {
-		if m := regexp.MustCompile(`\npq_jetstream_requests_total{call="INFO"} (\d+)\n`).FindStringSubmatch(metricsOf(t, b)); m != nil {
-			n, err := strconv.Atoi(m[1])
-			must(t, err)
-			asked += n
-		}
-	}
-	if asked != 2*len(bridges) {
-		return fmt.Errorf("they were asked %d times", asked)
-	}
-	return nil
 }
 
 // TestJetStreamAnotherAccount runs a client with the accounts of docs/jetstream.md, which gets

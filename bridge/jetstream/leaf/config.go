@@ -98,6 +98,8 @@ type State struct {
 	Connected bool
 	// Address is the host and port, Server the server's name, Account the account there, if known.
 	Address, Server, Account string
+	// Domain is that of the server's own JetStream, "" if it has none.
+	Domain string
 	// Err is why the connection ended or was not made. It holds no secrets.
 	Err error
 }

@@ -44,6 +44,8 @@ type info struct {
 	ClientID   uint64       `json:"client_id"`
 	URLs       []string     `json:"leafnode_urls"`
 	Leaf       bool         `json:"info_on_connect"`
+	JetStream  bool         `json:"jetstream"`
+	Domain     string       `json:"domain"`
 	Gateway    string       `json:"gateway"`
 	Answer     bool         `json:"connect_info"`
 	Account    string       `json:"remote_account"`
@@ -203,7 +205,11 @@ func (s *session) subscribed() error {
 	s.stage = ""
 	s.patience.Stop()
 	s.conn.connects.Add(1)
-	s.conn.config.Changed(State{Connected: true, Address: s.url.Host, Server: s.info.Name, Account: s.account})
+	state := State{Connected: true, Address: s.url.Host, Server: s.info.Name, Account: s.account}
+	if s.info.JetStream {
+		state.Domain = s.info.Domain
+	}
+	s.conn.config.Changed(state)
 	return nil
 }
 

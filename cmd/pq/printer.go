@@ -136,7 +136,7 @@ func newStored(q *queue, from *client.StoredItem) *item {
 	maps.DeleteFunc(headers, func(name string, _ []string) bool { return !subjects.OfItem(name) })
 	value := from.Value
 	if from.ValueCut {
-		value = wholeRunes(value)
+		value = terminal.WholeRunes(value)
 	}
 
 	it := newItem(q, &client.Item{ItemInfo: info.ItemInfo, Message: client.Message{Value: value, Headers: headers}})
@@ -146,16 +146,6 @@ func newStored(q *queue, from *client.StoredItem) *item {
 	}
 	it.Due, it.Expires = timeText(timeOf(from.Due)), timeText(timeOf(from.Expires))
 	return it
-}
-
-// wholeRunes returns a text that was cut without the beginning of a character at its end.
-func wholeRunes(text []byte) []byte {
-	for n := range min(utf8.UTFMax, len(text)) {
-		if whole := text[:len(text)-n]; utf8.Valid(whole) {
-			return whole
-		}
-	}
-	return text
 }
 
 // timeOf returns the zero time for nil.

@@ -166,6 +166,7 @@ func TestHostileQueues(t *testing.T) {
 		s.push(name, 0, "x")
 	}
 	b := newTab(t, s.url)
+	b.expect("status of 404") // of items that were removed
 	b.open("/")
 	b.sees(fmt.Sprintf("%d queues", len(names)))
 	b.unharmed()

@@ -251,10 +251,10 @@ func TestItem(t *testing.T) {
 	delivery, err := s.client.PriorityQueue("jobs").LeaseMax(t.Context(), client.AckWait(12*time.Hour))
 	must(t, err)
 	must(t, delivery.Nak(t.Context(), 1000*time.Hour))
+	b.expect("status of 4") // once it is gone
 	b.open(page, `$$("main button").some(b => b.innerText == "Remove…")`)
 	b.seesIn(".facts", "41d", "Deliveries\n1")
 	b.act("main", "Remove", 1, "removed")
-	b.expect("status of 4")
 	b.open(page)
 	b.sees("no such item")
 	b.open("/queue/pq/jobs/item/" + url.PathEscape("../../x"))
@@ -280,6 +280,7 @@ func TestDeadLetters(t *testing.T) {
 	b.has(3, "#dead tbody tr")
 
 	// Look at those of a reason, read one, send it home.
+	b.expect("status of 404") // once it is gone
 	b.press("#dead tbody tr:first-child", "out of paper")
 	b.has(2, "#items tbody tr")
 	b.press("#items tbody tr", "")
@@ -291,9 +292,12 @@ func TestDeadLetters(t *testing.T) {
 	s.lengths("jobs-dead", 2)
 
 	// All of a reason at once.
-	b.open("/dead", `$$("#dead tbody tr:has(button)").length == 3`)
-	b.do(`$$("#dead tbody tr").find(r => r.innerText.includes("ink")).id = "ink"`)
-	b.act("#ink", "Send home", 1, "sent home")
+	b.open("/dead")
+	b.has(3, "#dead tbody tr")
+	b.press("#dead tbody", "no <b>ink</b>")
+	b.seesIn("#items", "1 item matches")
+	b.click("[data-pick-match]")
+	b.act("#bulk", "Send home", 1, "sent home")
 	s.lengths("jobs", 2)
 
 	b.open("/queue/pq/jobs-dead/items", `$("#bulk .acts button.main")`)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -19,20 +20,14 @@ const sampleItems = 5
 // itemAction is an action on items, up to subjects.MaxItems at a time.
 type itemAction struct {
 	verb subjects.Verb
-	do   func(ctx context.Context, q queue, ids []string) ([]client.ItemResult, error)
+	do   func(q target.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error)
 }
 
 var itemActions = map[string]itemAction{
-	"remove": {subjects.Remove, func(ctx context.Context, q queue, ids []string) ([]client.ItemResult, error) {
-		return q.RemoveItems(ctx, ids)
-	}},
-	"redrive": {subjects.Redrive, func(ctx context.Context, q queue, ids []string) ([]client.ItemResult, error) {
-		return q.RedriveItems(ctx, ids)
-	}},
-	"release": {subjects.Release, func(ctx context.Context, q queue, ids []string) ([]client.ItemResult, error) {
-		return q.ReleaseItems(ctx, ids)
-	}},
-	"move": {verb: subjects.Move}, // to a priority
+	"remove":  {subjects.Remove, target.Queue.RemoveItems},
+	"redrive": {subjects.Redrive, target.Queue.RedriveItems},
+	"release": {subjects.Release, target.Queue.ReleaseItems},
+	"move":    {verb: subjects.Move}, // to a priority
 }
 
 func (b *board) postAction(w http.ResponseWriter, r *http.Request, q queueRef) {
@@ -55,7 +50,7 @@ func (b *board) confirm(w http.ResponseWriter, r *http.Request, v *confirmView) 
 	if v.Error != "" {
 		code = http.StatusBadRequest
 	}
-	b.show(w, r, code, "confirm", "confirm", b.newShell(r, v.Queue.Name, "queues"), v)
+	b.show(w, code, "confirm", b.newShell(r, v.Queue.Name, "queues"), v)
 }
 
 // done shows what an action has done.
@@ -65,7 +60,7 @@ func (b *board) done(w http.ResponseWriter, r *http.Request, v *doneView, err er
 	}
 	b.live.asked.forget(v.Queue) // the next page shows the new counts
 	b.log(r, v.Action, v.Queue, "items", v.Count, "done", v.Done, "of", v.found, "error", v.Error)
-	b.show(w, r, codeOf(err), "done", "done", b.newShell(r, v.Queue.Name, "queues"), v)
+	b.show(w, codeOf(err), "done", b.newShell(r, v.Queue.Name, "queues"), v)
 }
 
 func (b *board) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
@@ -102,7 +97,7 @@ func (b *board) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
 // purgeItems purges until nothing is left, and counts the items.
 func (b *board) purgeItems(ctx context.Context, v *doneView, state client.State) error {
 	for {
-		more, err := ask(ctx, b.gateway, v.Queue, subjects.Purge, func(ctx context.Context, q queue) (more bool, err error) {
+		more, err := ask(ctx, b.gateway, v.Queue, subjects.Purge, func(ctx context.Context, q target.Queue) (more bool, err error) {
 			n, more, err := q.PurgePart(ctx, state)
 			v.Done += n
 			return more, err
@@ -161,8 +156,8 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef, a
 		if err != nil {
 			v.Error = err.Error()
 		}
-		do.do = func(ctx context.Context, _ queue, ids []string) ([]client.ItemResult, error) {
-			return b.gateway.client.PriorityQueue(q.Name).MoveItems(ctx, ids, priority)
+		do.do = func(q target.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
+			return q.MoveItems(ctx, ids, priority)
 		}
 	}
 	if !dry && v.Error == "" {
@@ -191,14 +186,11 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef, a
 // act runs an action on items, and counts the results.
 func (b *board) act(ctx context.Context, v *doneView, do itemAction, ids []string) error {
 	v.Failures, v.Homes = map[string][]string{}, map[string]int64{}
-	for part := range slices.Chunk(ids, subjects.MaxItems) {
-		results, err := ask(ctx, b.gateway, v.Queue, do.verb, func(ctx context.Context, q queue) ([]client.ItemResult, error) {
-			return do.do(ctx, q, part)
+	err := target.ByIDs(ids, b.Conn.MaxPayload(), func(part []string) (again []string, err error) {
+		results, err := ask(ctx, b.gateway, v.Queue, do.verb, func(ctx context.Context, q target.Queue) ([]client.ItemResult, error) {
+			return do.do(q, ctx, part)
 		})
-		if err != nil {
-			return err
-		}
-
+		results, again = target.WithoutRoom(results)
 		for _, result := range results {
 			if result.Code != 0 {
 				v.Failures[result.Text] = append(v.Failures[result.Text], result.ID)
@@ -211,9 +203,10 @@ func (b *board) act(ctx context.Context, v *doneView, do itemAction, ids []strin
 				v.Homes[result.Home]++
 			}
 		}
-	}
+		return again, err
+	})
 	if v.Count > 1 {
 		v.NewID = ""
 	}
-	return nil
+	return err
 }

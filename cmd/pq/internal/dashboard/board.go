@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -22,63 +21,46 @@ type board struct {
 	live     *live
 	searches *searches
 	dead     *deadScan
-	streams  *streams
-	heads    memo[queueRef, []client.StoredItem]
-	planned  memo[queueRef, []*client.ScheduleRecord]
-	tables   memo[string, []part] // by their queries
-	closing  chan struct{}        // closed when streams have to end
+	details  memo[queueRef, details]
 }
+
+const (
+	// refreshTime is how often a page asks for itself, soonTime while what it shows is incomplete.
+	refreshTime = 2 * time.Second
+	soonTime    = 500 * time.Millisecond
+)
 
 // newShell returns what every page has.
 func (b *board) newShell(r *http.Request, title, nav string) *shell {
-	c := callerOf(r)
-	return &shell{
-		Title: title, Nav: nav, Now: time.Now(), User: c.name,
-		Server: b.Conn.ConnectedUrlRedacted(), LogOut: b.guard.logins.hasForm() && b.guard.logins.mayGoOn(c),
-		HideValues: b.HideValues, CanReload: r.Method == http.MethodGet, Status: b.live.currentStatus(),
+	now := time.Now()
+	s := &shell{
+		Title: title, Nav: nav, Now: now, AsOf: now, User: callerOf(r).name,
+		Server: b.Conn.ConnectedUrlRedacted(), LogOut: b.guard.logins.hasForm(),
+		HideValues: b.HideValues, Status: b.live.status(),
 	}
+	if r.Method == http.MethodGet { // the answer to a form stays as it is
+		s.Refresh = refreshTime
+	}
+	return s
 }
 
-// eventsOf returns the address of the events of a page.
-func eventsOf(page string, query url.Values) string {
-	return linkTo(eventsPath, query, "page", page)
-}
-
-// show writes a page, or only a fragment of it to a page that asks for that.
-func (b *board) show(w http.ResponseWriter, r *http.Request, code int, page, fragment string, s *shell, view any) {
+// show writes a page. The answer to a form of a page is a whole page too, which that takes a part of.
+func (b *board) show(w http.ResponseWriter, code int, page string, s *shell, view any) {
 	var html bytes.Buffer
-	var err error
-	if isHTMX(r) {
-		err = b.pages.fragment(&html, fragment, s, view)
-	} else {
-		err = b.pages.page(&html, page, s, view)
-	}
-	if err != nil {
+	if err := b.pages.page(&html, page, s, view); err != nil {
 		b.Log.Error("cannot show a page", "page", page, "error", err)
 		http.Error(w, "This page cannot be shown: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Vary", "HX-Request")
 	w.WriteHeader(code)
 	_, _ = html.WriteTo(w) // fails if the browser is gone
 }
 
-func isHTMX(r *http.Request) bool { return r.Header.Get("HX-Request") == "true" }
-
-// redirect leads the browser to another page.
-func redirect(w http.ResponseWriter, r *http.Request, to string) {
-	if isHTMX(r) {
-		w.Header().Set("HX-Redirect", to)
-		return
-	}
-	http.Redirect(w, r, to, http.StatusSeeOther)
-}
-
 // fail shows an error in place of a page.
 func (b *board) fail(w http.ResponseWriter, r *http.Request, code int, title, text string) {
-	b.show(w, r, code, "error", "error", b.newShell(r, title, ""), &errorView{title, text})
+	b.show(w, code, "error", b.newShell(r, title, ""), &errorView{title, text})
 }
 
 func (b *board) notFound(w http.ResponseWriter, r *http.Request) {
@@ -111,10 +93,8 @@ func codeOf(err error) int {
 // log notes an action: who did what, with how many. What is "" or nil among the rest is left out.
 func (b *board) log(r *http.Request, action string, q queueRef, rest ...any) {
 	c := callerOf(r)
-	args := []any{
-		"action", action, "queue", q.Kind + "." + q.Name, "user", c.name, "from", r.RemoteAddr,
-		"session", c.session[:min(len(c.session), 6)], // enough to tell two browsers apart, and to log in with nothing
-	}
+	args := []any{"action", action, "queue", q.Kind + "." + q.Name, "user", c.name, "from", r.RemoteAddr}
+	rest = append(rest, "session", c.session[:min(len(c.session), 6)]) // enough to tell two browsers apart, and to log in with nothing
 	for pair := range slices.Chunk(rest, 2) {
 		if pair[1] != nil && pair[1] != "" {
 			args = append(args, pair...)
@@ -141,8 +121,9 @@ func (b *board) ofQueue(page queuePage) http.HandlerFunc {
 func (b *board) getBridges(w http.ResponseWriter, r *http.Request) {
 	b.live.freshen(r.Context())
 	s := b.newShell(r, "Bridges", "bridges")
-	s.Events = eventsOf("bridges", url.Values{})
-	b.show(w, r, http.StatusOK, "bridges", "bridges", s, b.live.bridgesView())
+	var v *bridgesView
+	v, s.AsOf = b.live.bridgesView()
+	b.show(w, http.StatusOK, "bridges", s, v)
 }
 
 // getReady answers probes: whether NATS is there.

@@ -15,9 +15,9 @@ import (
 
 // States of the connection.
 const (
-	stateLive   = "live"
-	stateAway   = "away"
-	stateDenied = "denied"
+	stateConnected = "connected"
+	stateAway      = "away"
+	stateDenied    = "denied"
 )
 
 const (
@@ -143,18 +143,19 @@ func (all bridges) ratesOf(q queueRef) (in, out *float64) {
 	return &sum.in, &sum.out
 }
 
-// state returns how the bridges are: live if one is ready, or all are unknown.
-func (all bridges) state() (state, text string) {
+// status returns how the bridges are: connected if one is ready, or all are unknown.
+func (all bridges) status() status {
+	s := status{State: stateConnected}
 	for _, b := range all { // those that answer, and are not ready, refuse requests
 		switch {
 		case b.isGone():
 		case b.Ready:
-			return stateLive, ""
+			return status{State: stateConnected}
 		default:
-			state, text = stateAway, fmt.Sprintf("bridge %s is not ready: %s", b.ID, b.Why)
+			s = status{stateAway, fmt.Sprintf("bridge %s is not ready: %s", b.ID, b.Why)}
 		}
 	}
-	return cmp.Or(state, stateLive), text
+	return s
 }
 
 // rows returns what the page of the bridges shows.

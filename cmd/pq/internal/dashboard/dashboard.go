@@ -5,8 +5,8 @@
 // address to listen on needs a token, or a proxy that says who is there. Requests that the pages of
 // other sites make a browser send are refused, see guard.
 //
-// Nothing is asked of the bridges while no page is open. All open pages share what was asked, see
-// live. The memory and time that browsers can take are bounded by the constants of this package.
+// Pages that somebody looks at ask for themselves every two seconds. They share what was asked of the
+// bridges, see live, and while nobody looks nothing is asked. The memory and time that browsers can take are bounded by the constants of this package.
 package dashboard
 
 import (
@@ -49,14 +49,14 @@ func New(o Options) (*Dashboard, error) {
 
 	b := &board{
 		Options: o, pages: pages, gateway: newGateway(&o),
-		guard: newGuard(&o, addr.Port), streams: &streams{bySession: map[string]int{}}, tables: memo[string, []part]{most: maxTables}, closing: make(chan struct{}),
+		guard: newGuard(&o, addr.Port),
 	}
 	if b.live, err = newLive(b.gateway); err != nil {
 		_ = listener.Close()
 		return nil, err
 	}
 	b.searches = newSearches(b.gateway)
-	b.dead = &deadScan{live: b.live, searches: b.searches, kept: map[string]*search{}}
+	b.dead = &deadScan{live: b.live, searches: b.searches}
 	return &Dashboard{b, listener}, nil
 }
 
@@ -93,9 +93,7 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 
-	// Streams and searches would go on; other requests are answered.
-	close(d.closing)
-	d.searches.end()
+	d.searches.end() // requests under way are answered
 	within, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	if server.Shutdown(within) != nil {
@@ -120,7 +118,6 @@ func (d *Dashboard) routes() http.Handler {
 		"POST " + queuePath + "/{action}":       d.ofQueue(d.postAction),
 		"POST /search":                          d.postSearch,
 		"POST /search/{id}/stop":                d.postStop,
-		"GET " + eventsPath:                     d.getEvents,
 		"GET " + loginPath:                      d.getLogin,
 		"POST " + loginPath:                     d.postLogin,
 		"POST /logout":                          d.postLogout,

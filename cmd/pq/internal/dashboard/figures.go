@@ -21,7 +21,7 @@ const (
 	othersPerTick = 10
 	maxInfos      = 200 // each tick
 	maxQueues     = 50_000
-	// tick is how often pages change.
+	// tick is the time between two looks while somebody looks at pages.
 	tick = time.Second
 )
 
@@ -32,6 +32,7 @@ type queueState struct {
 	history history
 	info    *client.QueueInfo // nil until it was asked for
 	infoAt  time.Time
+	asked   time.Time // when it was last asked for
 	shown   time.Time // when a page last showed it in a table
 }
 
@@ -44,7 +45,7 @@ type figures struct {
 	listed  time.Time // when the list was last complete
 	listErr error
 	refused time.Time // when the server last did not let a question about a queue pass
-	status  status
+	looked  time.Time // when the bridges were last asked
 }
 
 // record adds what was found to the histories. f.mu is held.
@@ -102,7 +103,7 @@ func (f *figures) due(now time.Time) []queueRef {
 	defer f.mu.Unlock()
 	var shown, others []queueRef
 	for ref, q := range f.queues {
-		switch age := now.Sub(q.infoAt); {
+		switch age := now.Sub(q.asked); {
 		case !q.listed:
 		case now.Sub(q.shown) < viewTime && age >= viewTime-tick/4:
 			shown = append(shown, ref)
@@ -111,22 +112,25 @@ func (f *figures) due(now time.Time) []queueRef {
 		}
 	}
 
-	byAge := func(a, b queueRef) int { return f.queues[a].infoAt.Compare(f.queues[b].infoAt) }
+	byAge := func(a, b queueRef) int { return f.queues[a].asked.Compare(f.queues[b].asked) }
 	slices.SortFunc(shown, byAge)
 	slices.SortFunc(others, byAge)
 	return append(shown[:min(len(shown), maxInfos)], others[:min(len(others), othersPerTick)]...)
 }
 
-func (f *figures) currentStatus() status {
+// listedAt is when all queues were last listed.
+func (f *figures) listedAt() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.status
+	return f.listed
 }
 
-// knownQueue is what is known of a queue, and its history. The info is nil if it is not known.
+// knownQueue is what is known of a queue as of a time, and its history. The info is nil if it is not
+// known.
 type knownQueue struct {
 	queueRow
 	info   *client.QueueInfo
+	asOf   time.Time
 	points []point
 }
 
@@ -139,7 +143,10 @@ func (f *figures) one(ref queueRef) knownQueue {
 		return knownQueue{queueRow: queueRow{queueRef: ref}}
 	}
 	now := time.Now()
-	k := knownQueue{f.row(now, ref, q), q.info, slices.Clone(q.history.points)}
+	k := knownQueue{f.row(now, ref, q), q.info, q.infoAt, slices.Clone(q.history.points)}
+	if k.asOf.IsZero() {
+		k.asOf = f.listed
+	}
 	k.Line = q.history.line(now, readyOf)
 	return k
 }

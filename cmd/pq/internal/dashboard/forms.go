@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -84,7 +85,7 @@ func (b *board) push(w http.ResponseWriter, r *http.Request, q queueRef) {
 	}
 	v := b.queueView(r, q)
 	v.Push, v.Can.Push = f, v.Can.Push || f.failed() // nothing that was typed is lost
-	b.showQueue(w, r, code, v, "push")
+	b.showQueue(w, r, code, v)
 }
 
 func (b *board) pushMessage(ctx context.Context, q queueRef, priority int64, m client.Message) (client.PushAck, error) {
@@ -92,12 +93,7 @@ func (b *board) pushMessage(ctx context.Context, q queueRef, priority int64, m c
 	if q.FIFO() {
 		verb = subjects.Enqueue
 	}
-	return ask(ctx, b.gateway, q, verb, func(ctx context.Context, _ queue) (client.PushAck, error) {
-		if q.FIFO() {
-			return b.gateway.client.Queue(q.Name).EnqueueMsg(ctx, m)
-		}
-		return b.gateway.client.PriorityQueue(q.Name).PushMsg(ctx, priority, m)
-	})
+	return ask(ctx, b.gateway, q, verb, func(ctx context.Context, q target.Queue) (client.PushAck, error) { return q.Push(ctx, priority, m) })
 }
 
 // messageOf returns the message that a form describes.
@@ -177,12 +173,12 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 	}
 	v := b.queueView(r, q)
 	v.Settings.form, v.Can.Config = f, v.Can.Config || f.failed()
-	b.showQueue(w, r, code, v, "settings")
+	b.showQueue(w, r, code, v)
 }
 
 // change changes settings. The next page asks what is in force then.
 func (b *board) change(r *http.Request, q queueRef, action string, c *subjects.Change) error {
-	_, err := ask(r.Context(), b.gateway, q, subjects.Config, func(ctx context.Context, q queue) (client.Settings, error) {
+	_, err := ask(r.Context(), b.gateway, q, subjects.Config, func(ctx context.Context, q target.Queue) (client.Settings, error) {
 		return q.Configure(ctx, c.Settings, c.Reset...)
 	})
 	b.log(r, action, q, "change", string(c.Encode()), "error", err)
@@ -190,12 +186,9 @@ func (b *board) change(r *http.Request, q queueRef, action string, c *subjects.C
 	return err
 }
 
-// forever is until when a queue is paused that has to be resumed.
-var forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
-
 func (b *board) pause(w http.ResponseWriter, r *http.Request, q queueRef) {
 	f := typed(r, "for")
-	until := forever
+	until := target.Forever
 	if text := strings.TrimSpace(f.Fields["for"].Value); text != "" {
 		during, err := subjects.ParseDelay(text)
 		if err == nil && during <= 0 {
@@ -223,5 +216,5 @@ func (b *board) setPause(w http.ResponseWriter, r *http.Request, q queueRef, f f
 	}
 	v := b.queueView(r, q)
 	v.Pause, v.Can.Config = f, v.Can.Config || f.failed()
-	b.showQueue(w, r, code, v, "pause")
+	b.showQueue(w, r, code, v)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -35,7 +37,6 @@ type gateway struct {
 	// refused are the subjects that the server did not let pass, which are not asked for a while.
 	refused map[string]refusal
 
-	rights  memo[queueRef, can]
 	allowed memo[struct{}, *discovery.Permissions] // as the server says; nil if it does not
 }
 
@@ -86,6 +87,7 @@ func newGateway(o *Options) *gateway {
 		calls:  map[*call]struct{}{}, refused: map[string]refusal{},
 	}
 	o.Conn.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { g.noteRefusal(err) })
+	o.Conn.SetDisconnectErrHandler(func(*nats.Conn, error) { g.endCalls("", errAway) }) // replies would be lost
 	return g
 }
 
@@ -161,29 +163,6 @@ func (g *gateway) send(ctx context.Context, subject string, request func(context
 	return err
 }
 
-// queue is what handles of both kinds of queues have in common.
-type queue interface {
-	Info(ctx context.Context) (*client.QueueInfo, error)
-	Items(ctx context.Context, o client.ItemsOptions) (client.ItemsPage, error)
-	Get(ctx context.Context, id string) (*client.Item, client.State, error)
-	GetItems(ctx context.Context, ids []string, valueBytes int) ([]client.StoredItem, error)
-	Rank(ctx context.Context, id string) (n int64, atLeast bool, err error)
-	RemoveItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
-	RedriveItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
-	ReleaseItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
-	PurgePart(ctx context.Context, state client.State) (n int64, more bool, err error)
-	Configure(ctx context.Context, change client.Settings, reset ...string) (client.Settings, error)
-	Schedules(ctx context.Context) ([]*client.ScheduleRecord, error)
-}
-
-// handle returns the handle of a queue.
-func (g *gateway) handle(q queueRef) queue {
-	if q.FIFO() {
-		return g.client.Queue(q.Name)
-	}
-	return g.client.PriorityQueue(q.Name)
-}
-
 // subject returns that of requests with a verb, or an error if there cannot be such a queue.
 func (g *gateway) subject(q queueRef, verb subjects.Verb) (string, error) {
 	kind, err := kindOf(q.Kind)
@@ -207,71 +186,48 @@ func (g *gateway) check(q queueRef) error {
 }
 
 // ask sends a request about a queue, and returns the answer.
-func ask[T any](ctx context.Context, g *gateway, q queueRef, verb subjects.Verb, request func(context.Context, queue) (T, error)) (answer T, err error) {
+func ask[T any](ctx context.Context, g *gateway, q queueRef, verb subjects.Verb, request func(context.Context, target.Queue) (T, error)) (answer T, err error) {
 	subject, err := g.subject(q, verb)
 	if err != nil {
 		return answer, err
 	}
 	err = g.send(ctx, subject, func(ctx context.Context) (err error) {
-		answer, err = request(ctx, g.handle(q))
+		answer, err = request(ctx, target.New(g.client, q.FIFO(), q.Name))
 		return err
 	})
 	return answer, err
 }
 
 func (g *gateway) info(ctx context.Context, q queueRef) (*client.QueueInfo, error) {
-	return ask(ctx, g, q, subjects.Info, func(ctx context.Context, q queue) (*client.QueueInfo, error) { return q.Info(ctx) })
+	return ask(ctx, g, q, subjects.Info, func(ctx context.Context, q target.Queue) (*client.QueueInfo, error) { return q.Info(ctx) })
 }
 
 func (g *gateway) items(ctx context.Context, q queueRef, o client.ItemsOptions) (client.ItemsPage, error) {
-	return ask(ctx, g, q, subjects.Items, func(ctx context.Context, q queue) (client.ItemsPage, error) { return q.Items(ctx, o) })
+	return ask(ctx, g, q, subjects.Items, func(ctx context.Context, q target.Queue) (client.ItemsPage, error) { return q.Items(ctx, o) })
 }
 
 func (g *gateway) schedules(ctx context.Context, q queueRef) ([]*client.ScheduleRecord, error) {
-	return ask(ctx, g, q, subjects.Schedules, func(ctx context.Context, q queue) ([]*client.ScheduleRecord, error) { return q.Schedules(ctx) })
+	return ask(ctx, g, q, subjects.Schedules, func(ctx context.Context, q target.Queue) ([]*client.ScheduleRecord, error) { return q.Schedules(ctx) })
 }
 
 // scan reads the items of a queue page by page, without their values, until note has enough.
-func (g *gateway) scan(ctx context.Context, q queueRef, o client.ItemsOptions, note func(client.ItemsPage) (more bool)) error {
+func (g *gateway) scan(ctx context.Context, q queueRef, o client.ItemsOptions, note func(*client.ItemsPage) (more bool)) error {
 	o.Limit, o.ValueBytes = subjects.MaxItems, client.NoValues
-	for {
-		page, err := g.items(ctx, q, o)
-		if err != nil {
-			return err
-		}
-		if !note(page) || page.Next == nil || page.Scanned <= 0 {
-			return nil
-		}
-		o.After = *page.Next
-	}
+	_, err := target.Pages(o, func(o client.ItemsOptions) (client.ItemsPage, error) { return g.items(ctx, q, o) },
+		func(page *client.ItemsPage) (bool, error) { return note(page), nil })
+	return err
 }
 
 // list returns all queues of a kind that there can be.
-func (g *gateway) list(ctx context.Context, kind string) (all []subjects.QueueCounts, err error) {
-	list, number := g.client.ListPriorityQueues, subjects.Priority
-	if kind == subjects.FIFO.Short() {
-		list, number = g.client.ListQueues, subjects.FIFO
-	}
-	subject, err := g.grammar.Build(subjects.Request{Kind: number, Verb: subjects.List})
+func (g *gateway) list(ctx context.Context, kind subjects.Kind) ([]subjects.QueueCounts, error) {
+	subject, err := g.grammar.Build(subjects.Request{Kind: kind, Verb: subjects.List})
 	if err != nil {
 		return nil, err
 	}
-
-	for after := new(string); after != nil; {
-		var page client.QueueList
-		err := g.send(ctx, subject, func(ctx context.Context) (err error) {
-			page, err = list(ctx, *after, 0)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		for _, q := range page.Queues {
-			if g.check(queueRef{kind, q.Queue}) == nil { // whoever answers, may not be a bridge
-				all = append(all, q)
-			}
-		}
-		after = page.Next
-	}
-	return all, nil
+	all, err := target.List(g.client, kind == subjects.FIFO, func(request func(context.Context) error) error {
+		return g.send(ctx, subject, request)
+	})
+	return slices.DeleteFunc(all, func(q subjects.QueueCounts) bool { // whoever answers, may not be a bridge
+		return g.check(queueRef{kind.Short(), q.Queue}) != nil
+	}), err
 }

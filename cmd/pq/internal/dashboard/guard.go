@@ -25,14 +25,13 @@ const (
 	maxOpenBody    = 4 << 10 // before somebody has logged in
 	maxForms       = 6 << 20 // held at a time: the largest, and a login on each connection
 	maxFields      = 2_000
-	maxConnections = maxStreams + maxRequests
-	maxRequests    = 64 // that run at a time, streams of events aside
+	maxConnections = 320
+	maxRequests    = 64 // that run at a time
 	requestTime    = 30 * time.Second
 )
 
 // Paths that the guard knows.
 const (
-	eventsPath = "/events"
 	loginPath  = "/login"
 	staticPath = "/static/"
 	healthPath = "/healthz"
@@ -68,7 +67,7 @@ func newGuard(o *Options, port int) *guard {
 // caller is who sent a request.
 type caller struct {
 	name    string // "" if nobody logs in
-	session string // the value of the cookie
+	session string // of the token, the value of the cookie
 }
 
 type callerKey struct{}
@@ -90,9 +89,12 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 			http.Error(w, text, code)
 			return
 		}
-		if c, ok := g.admit(w, r); ok {
-			g.serve(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)), next)
+		c, err := g.logins.caller(r)
+		if err != nil && !isOpen(r) {
+			g.askToLogIn(w, r, err)
+			return
 		}
+		g.serve(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)), next)
 	})
 }
 
@@ -102,11 +104,6 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	defer release()
 	if err != nil {
 		refuseForm(w, err)
-		return
-	}
-
-	if r.URL.Path == eventsPath { // streams have a limit of their own
-		next.ServeHTTP(w, r)
 		return
 	}
 
@@ -186,30 +183,8 @@ func isLocal(host string) bool {
 // isEmbedded reports whether another site asks for something in the background. Only its links may
 // lead here.
 func isEmbedded(r *http.Request) bool {
-	return fromElsewhere(r) && r.Header.Get("Sec-Fetch-Mode") != "navigate"
-}
-
-// fromElsewhere reports whether another site made the browser send a request.
-func fromElsewhere(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
-	return site == "cross-site" || site == "same-site"
-}
-
-// admit returns who sent a request, if the caller has logged in. Others it has answered, by the form
-// to log in if they asked for a page.
-func (g *guard) admit(w http.ResponseWriter, r *http.Request) (c caller, ok bool) {
-	if fromElsewhere(r) && !g.logins.hasCookie(r) {
-		// Browsers send the cookie only with requests of this site: the page asks again by itself.
-		w.Header().Set("Refresh", "0")
-		return c, false
-	}
-
-	c, err := g.logins.caller(w, r)
-	if err != nil && !isOpen(r) {
-		g.askToLogIn(w, r, err)
-		return c, false
-	}
-	return c, true
+	return (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Mode") != "navigate"
 }
 
 // isOpen reports whether a request is for what everybody gets, without a login.
@@ -222,7 +197,7 @@ func isOpen(r *http.Request) bool {
 func (g *guard) askToLogIn(w http.ResponseWriter, r *http.Request, err error) {
 	isForm := r.Method == http.MethodPost
 	switch {
-	case g.logins.hasForm() && !isForm && !isHTMX(r):
+	case g.logins.hasForm() && !isForm && r.Header.Get("HX-Request") == "":
 		http.Redirect(w, r, loginPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
 		return
 	case g.logins.hasForm() && !isForm:

@@ -59,7 +59,7 @@ func inOf(p *point) int64    { return max(int64(p.in+0.5), 0) }
 func outOf(p *point) int64   { return max(int64(p.out+0.5), 0) }
 
 // charts returns the charts of points.
-func charts(points []point, reset bool) (countsChart, ratesChart series) {
+func charts(points []point) (countsChart, ratesChart series) {
 	at := make([]int64, len(points))
 	var lines [5][]*float64
 	for i := range lines {
@@ -74,6 +74,6 @@ func charts(points []point, reset bool) (countsChart, ratesChart series) {
 			}
 		}
 	}
-	return series{ID: "counts", Reset: reset, At: at, Names: []string{"ready", "leased", "delayed"}, Lines: lines[:3]},
-		series{ID: "rates", Reset: reset, At: at, Names: []string{"in", "out"}, Lines: lines[3:]}
+	return series{ID: "counts", At: at, Names: []string{"ready", "leased", "delayed"}, Lines: lines[:3]},
+		series{ID: "rates", At: at, Names: []string{"in", "out"}, Lines: lines[3:]}
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -46,7 +47,7 @@ func (b *board) rowsByID(ctx context.Context, q queueRef, ids []string, bytes in
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	items, err := ask(ctx, b.gateway, q, subjects.Get, func(ctx context.Context, handle queue) ([]client.StoredItem, error) {
+	items, err := ask(ctx, b.gateway, q, subjects.Get, func(ctx context.Context, handle target.Queue) ([]client.StoredItem, error) {
 		return handle.GetItems(ctx, ids, b.valueBytes(bytes))
 	})
 	return b.rowsOf(q, items), err
@@ -68,7 +69,7 @@ func (b *board) getItem(w http.ResponseWriter, r *http.Request, q queueRef) {
 		v.itemRow, v.Can = rows[0], b.gateway.may(r.Context(), q)
 		v.Rank = b.rank(r.Context(), &rows[0])
 	}
-	b.show(w, r, code, "item", "item", b.newShell(r, q.Name, "queues"), v)
+	b.show(w, code, "item", b.newShell(r, q.Name, "queues"), v)
 }
 
 // rank returns how many items would be served before one, nil if that is not known.
@@ -76,8 +77,8 @@ func (b *board) rank(ctx context.Context, row *itemRow) *int64 {
 	if row.State != subjects.StateReady {
 		return nil
 	}
-	rank, err := ask(ctx, b.gateway, row.Queue, subjects.Rank, func(ctx context.Context, handle queue) (*int64, error) {
-		n, atLeast, err := handle.Rank(ctx, row.ID)
+	rank, err := ask(ctx, b.gateway, row.Queue, subjects.Rank, func(ctx context.Context, handle target.Queue) (*int64, error) {
+		n, atLeast, err := handle.RankItem(ctx, row.ID, false)
 		if atLeast {
 			return nil, err
 		}
@@ -97,7 +98,7 @@ func (b *board) getValue(w http.ResponseWriter, r *http.Request, q queueRef) {
 	}
 
 	id := r.PathValue("id")
-	item, err := ask(r.Context(), b.gateway, q, subjects.Get, func(ctx context.Context, handle queue) (*client.Item, error) {
+	item, err := ask(r.Context(), b.gateway, q, subjects.Get, func(ctx context.Context, handle target.Queue) (*client.Item, error) {
 		item, _, err := handle.Get(ctx, id)
 		return item, err
 	})

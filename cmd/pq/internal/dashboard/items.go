@@ -56,7 +56,11 @@ func (b *board) showItems(w http.ResponseWriter, r *http.Request, code int, v *i
 		v.IsDead = v.IsDead || v.Rows[i].Dead != nil
 	}
 	v.IsDead = v.IsDead || len(v.Rows) == 0 && strings.HasSuffix(v.Queue.Name, settings.DeadSuffix)
-	b.show(w, r, code, "items", "items", b.newShell(r, v.Queue.Name, "queues"), v)
+	s := b.newShell(r, v.Queue.Name, "queues")
+	if v.Search != nil && v.Search.Running && s.Refresh > 0 {
+		s.Refresh = soonTime
+	}
+	b.show(w, code, "items", s, v)
 }
 
 func (b *board) getItems(w http.ResponseWriter, r *http.Request, q queueRef) {
@@ -70,7 +74,7 @@ func (b *board) getItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 		b.fail(w, r, http.StatusNotFound, "No search", noSearch)
 		return
 	}
-	b.showItems(w, r, http.StatusOK, v)
+	b.showItems(w, r, codeOf(v.err), v)
 }
 
 // addItems adds the items from a place on.
@@ -87,7 +91,7 @@ func (b *board) addItems(ctx context.Context, v *itemsView, query url.Values) {
 		v.Filter.Error = err.Error()
 		return
 	case err != nil:
-		v.Error = err.Error()
+		v.Error, v.err = err.Error(), err
 		return
 	}
 
@@ -110,7 +114,7 @@ func (b *board) addMatches(ctx context.Context, v *itemsView, f *search, query u
 	v.Pager = pagerOf(v.Queue.Items(""), query, from, len(ids), len(found))
 	rows, err := b.rowsByID(ctx, v.Queue, ids, rowBytes)
 	if err != nil {
-		v.Error = err.Error()
+		v.Error, v.err = err.Error(), err
 	}
 	v.Rows = slices.DeleteFunc(rows, isGone)
 }
@@ -120,9 +124,6 @@ func isGone(row itemRow) bool { return row.Code == subjects.CodeNotFound }
 // searchOf returns a search of a queue, nil if it is not kept.
 func (b *board) searchOf(id string, q queueRef) *search {
 	f := b.searches.find(id)
-	if f == nil {
-		f = b.dead.find(id)
-	}
 	if f == nil || f.queue != q {
 		return nil
 	}
@@ -148,7 +149,7 @@ func (b *board) postSearch(w http.ResponseWriter, r *http.Request) {
 		b.showItems(w, r, http.StatusBadRequest, b.newItems(r, q, filter))
 		return
 	}
-	redirect(w, r, q.Items("")+"?search="+found.id)
+	http.Redirect(w, r, q.Items("")+"?search="+found.id, http.StatusSeeOther)
 }
 
 func (b *board) postStop(w http.ResponseWriter, r *http.Request) {
@@ -158,12 +159,5 @@ func (b *board) postStop(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.end()
-	if !isHTMX(r) {
-		redirect(w, r, f.queue.Items("")+"?search="+f.id)
-		return
-	}
-
-	v := b.newItems(r, f.queue, f.filter)
-	b.addMatches(r.Context(), v, f, url.Values{"search": {f.id}})
-	b.showItems(w, r, http.StatusOK, v)
+	http.Redirect(w, r, f.queue.Items("")+"?search="+f.id, http.StatusSeeOther)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,9 +21,9 @@ const (
 	// pollTime bounds each request of a look, and those about single queues together.
 	pollTime = 3 * time.Second
 	// firstLook is how long a page waits for figures if nobody looked for freshFor. Then it comes as
-	// it is, and changes.
+	// it is, and asks again.
 	firstLook = 150 * time.Millisecond
-	freshFor  = 3 * tick
+	freshFor  = 3 * refreshTime
 )
 
 // live knows what the queues and bridges do now. All pages share it: it asks as often for twenty of
@@ -36,7 +35,7 @@ type live struct {
 	wake    chan struct{}
 	asked   memo[queueRef, outcome]
 
-	changed chan struct{} // closed when something is new
+	ended   chan struct{} // closed when the next look ends
 	watched time.Time     // when somebody last looked
 }
 
@@ -46,8 +45,8 @@ type outcome struct{ err error }
 func newLive(g *gateway) (*live, error) {
 	l := &live{
 		g: g, wake: make(chan struct{}, 1),
-		figures: figures{queues: map[queueRef]*queueState{}, bridges: bridges{}, status: status{State: stateLive, Since: time.Now()}},
-		changed: make(chan struct{}),
+		figures: figures{queues: map[queueRef]*queueState{}, bridges: bridges{}},
+		ended:   make(chan struct{}),
 	}
 	var err error
 	l.answers, err = g.nc.Subscribe(g.nc.NewInbox(), l.noteAnswer)
@@ -57,10 +56,6 @@ func newLive(g *gateway) (*live, error) {
 // run looks at the queues until ctx ends.
 func (l *live) run(ctx context.Context) {
 	defer func() { _ = l.answers.Unsubscribe() }() // fails only if the connection has ended
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	watching.Go(func() { l.watchConnection(ctx) })
-
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -98,6 +93,7 @@ func (l *live) interest(now time.Time) time.Duration {
 func (l *live) look(ctx context.Context, now time.Time) {
 	if l.g.nc.IsConnected() {
 		l.mu.Lock()
+		l.looked = now
 		l.bridges.noteAsked()
 		l.mu.Unlock()
 		if l.g.refusal(statsSubject) == nil { // otherwise the status says it if the connection is gone
@@ -107,7 +103,7 @@ func (l *live) look(ctx context.Context, now time.Time) {
 			l.list(ctx)
 		}
 
-		// Pages change when the look ends: what takes too long, is due again.
+		// Pages may wait for the end of the look: what takes too long, is due again.
 		within, cancel := context.WithTimeout(ctx, pollTime)
 		var asked errgroup.Group
 		asked.SetLimit(4)
@@ -119,9 +115,10 @@ func (l *live) look(ctx context.Context, now time.Time) {
 	}
 
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.bridges.forget(now)
-	l.mu.Unlock()
-	l.noteStatus()
+	close(l.ended)
+	l.ended = make(chan struct{})
 }
 
 // noteAnswer takes in what a bridge says.
@@ -139,7 +136,7 @@ func (l *live) list(ctx context.Context) {
 	found := map[queueRef]subjects.QueueCounts{}
 	var failed error
 	var refusals []error
-	for _, kind := range []string{subjects.Priority.Short(), subjects.FIFO.Short()} {
+	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
 		all, err := l.g.list(ctx, kind)
 		if errors.As(err, new(*refusedError)) {
 			refusals = append(refusals, err)
@@ -147,7 +144,7 @@ func (l *live) list(ctx context.Context) {
 			failed = errors.Join(failed, err)
 		}
 		for _, q := range all {
-			found[queueRef{kind, q.Queue}] = q
+			found[queueRef{kind.Short(), q.Queue}] = q
 		}
 	}
 	if len(refusals) == 2 { // who may see one kind of queues, may be meant to
@@ -163,7 +160,7 @@ func (l *live) list(ctx context.Context) {
 	l.listed = now
 	for ref, q := range l.queues {
 		if _, ok := found[ref]; !ok && failed == nil {
-			if q.listed = false; now.Sub(q.infoAt) > viewTime { // nobody looks at its page
+			if q.listed = false; now.Sub(q.asked) > viewTime { // nobody looks at its page
 				delete(l.queues, ref)
 			}
 		}
@@ -185,8 +182,8 @@ func (l *live) ask(ctx context.Context, ref queueRef) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		q := l.queue(ref)
-		if q.infoAt = now; err == nil {
-			q.info = info
+		if q.asked = now; err == nil {
+			q.info, q.infoAt = info, now
 			q.Ready, q.Leased, q.Delayed = info.Ready, info.Leased, info.Delayed
 			q.history.add(l.pointOf(now, ref, q), fineStep)
 		} else if deniedBy(err) != "" {
@@ -196,116 +193,80 @@ func (l *live) ask(ctx context.Context, ref queueRef) error {
 	}).err
 }
 
-// watch notes that somebody looks, and returns a channel that is closed when something is new. Who
-// goes on looking calls it again then.
-func (l *live) watch() (news <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	if now.Sub(l.watched) > 2*tick {
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
-	}
-	l.watched = now
-	return l.changed
-}
-
-// freshen waits a moment for figures if those that are known are old.
+// freshen notes that somebody looks, and waits a moment for figures if those that are known are old.
 func (l *live) freshen(ctx context.Context) {
 	l.mu.Lock()
 	isOld := time.Since(l.watched) > freshFor || l.listed.IsZero() && l.listErr == nil
+	l.watched = time.Now()
 	l.mu.Unlock()
-	news := l.watch()
-	if !isOld {
-		return
+	if isOld {
+		l.await(ctx, firstLook)
+	}
+}
+
+// await waits for the end of a look, which begins at once unless one is under way.
+func (l *live) await(ctx context.Context, atMost time.Duration) {
+	l.mu.Lock()
+	ended := l.ended
+	l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
 	}
 
 	select {
-	case <-news:
+	case <-ended:
 	case <-ctx.Done():
-	case <-time.After(firstLook):
+	case <-time.After(atMost):
 	}
 }
 
-// awaitList waits for the list of queues if it is old, but not for one that fails.
-func (l *live) awaitList(ctx context.Context) {
-	for failed := false; !failed; {
-		news := l.watch() // before the question, so that no change is missed
-		if !l.isListDue(time.Now()) || !l.g.nc.IsConnected() {
-			return
-		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			return
-		}
-		l.mu.Lock()
-		failed = l.listErr != nil
-		l.mu.Unlock()
+// awaitList waits for the list of queues if it is old.
+func (l *live) awaitList(ctx context.Context) error {
+	if l.isListDue(time.Now()) {
+		l.await(ctx, longestSearch)
 	}
-}
-
-// watchConnection tells those who watch at once when NATS goes or comes back: a look under way waits
-// for answers.
-func (l *live) watchConnection(ctx context.Context) {
-	changes := l.g.nc.StatusChanged()
-	defer l.g.nc.RemoveStatusListener(changes)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changes:
-			if !l.g.nc.IsConnected() {
-				l.g.endCalls("", errAway) // their replies would be lost
-			}
-			l.noteStatus()
-		}
-	}
-}
-
-// noteStatus finds out how the connection is, and tells those who watch.
-func (l *live) noteStatus() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	state, text := l.state()
-	if state != l.status.State {
-		l.status.Since = time.Now()
+	switch {
+	case !l.g.nc.IsConnected():
+		return errAway
+	case deniedBy(l.listErr) != "": // what is known without the list is all that there is
+		return nil
 	}
-	l.status.State, l.status.Text = state, text
-	close(l.changed)
-	l.changed = make(chan struct{})
+	return l.listErr
 }
 
-// state returns how the connection is. l.mu is held.
-func (l *live) state() (state, text string) {
+// status returns how the connection is.
+func (l *live) status() status {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
 	case l.g.nc.IsClosed():
-		return stateAway, "the connection to NATS is closed: start pq dashboard again"
+		return status{stateAway, "the connection to NATS is closed: start pq dashboard again"}
 	case !l.g.nc.IsConnected():
-		text = "NATS is away, and the dashboard reconnects"
+		text := "NATS is away, and the dashboard reconnects"
 		if err := l.g.nc.LastError(); err != nil {
 			text = fmt.Sprintf("%s: %v", text, err)
 		}
-		return stateAway, text
+		return status{stateAway, text}
 	case errors.As(l.listErr, new(*refusedError)):
-		return stateDenied, l.listErr.Error()
+		return status{stateDenied, l.listErr.Error()}
 	case errors.Is(l.listErr, client.ErrNoBridge):
-		return stateAway, client.ErrNoBridge.Error()
+		return status{stateAway, client.ErrNoBridge.Error()}
 	case l.listErr != nil:
-		return stateAway, l.listErr.Error()
+		return status{stateAway, l.listErr.Error()}
 	}
-	return l.bridges.state()
+	return l.bridges.status()
 }
 
-// bridgesView returns what the page of the bridges shows.
-func (l *live) bridgesView() *bridgesView {
+// bridgesView returns what the page of the bridges shows, and as of when.
+func (l *live) bridgesView() (*bridgesView, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v := &bridgesView{Rows: l.bridges.rows(time.Now())}
 	if refused := l.g.refusal(statsSubject); len(v.Rows) == 0 {
 		v.Denied = deniedBy(refused)
 	}
-	return v
+	return v, l.looked
 }

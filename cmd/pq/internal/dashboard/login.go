@@ -48,9 +48,8 @@ func newLogins(o *Options, port int) *logins {
 // hasForm reports whether people log in here.
 func (l *logins) hasForm() bool { return l.token != "" }
 
-// caller returns who sent a request. It gives a browser without a session one, which has not logged
-// in.
-func (l *logins) caller(w http.ResponseWriter, r *http.Request) (c caller, err error) {
+// caller returns who sent a request, also with an error.
+func (l *logins) caller(r *http.Request) (c caller, err error) {
 	if l.proxyHeader != "" {
 		names := r.Header.Values(l.proxyHeader)
 		if len(names) != 1 || strings.TrimSpace(names[0]) == "" || len(names[0]) > maxUser {
@@ -59,33 +58,21 @@ func (l *logins) caller(w http.ResponseWriter, r *http.Request) (c caller, err e
 		c.name = strings.TrimSpace(names[0])
 	}
 
-	if cookie, err := r.Cookie(l.cookie); err == nil && len(cookie.Value) == len(rand.Text()) {
+	if l.token == "" {
+		return c, nil
+	}
+	if cookie, err := r.Cookie(l.cookie); err == nil {
 		c.session = cookie.Value
 	}
-	if c.session == "" {
-		c.session = rand.Text()
-		l.setCookie(w, r, c.session)
-	}
-
-	if l.token != "" && !l.isLoggedIn(c.session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !time.Now().Before(l.sessions[c.session]) {
 		return c, errLoggedIn
 	}
 	return c, nil
 }
 
-func (l *logins) hasCookie(r *http.Request) bool {
-	_, err := r.Cookie(l.cookie)
-	return err == nil
-}
-
-func (l *logins) isLoggedIn(session string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Now().Before(l.sessions[session])
-}
-
-// logIn begins a session if the token is right. It has a new cookie: one from before the login may
-// be known to others.
+// logIn begins a session if the token is right.
 func (l *logins) logIn(w http.ResponseWriter, r *http.Request, token string) error {
 	// Attempts have no limit: behind a proxy all come from one address, and a stranger who uses up
 	// a limit locks out who has the token. Its length stands against guessing.
@@ -110,21 +97,21 @@ func (l *logins) logOut(w http.ResponseWriter, r *http.Request, session string) 
 	l.mu.Lock()
 	delete(l.sessions, session)
 	l.mu.Unlock()
-	l.setCookie(w, r, rand.Text())
+	l.setCookie(w, r, "")
 }
 
+// setCookie gives the browser the session, which it sends with links from other sites too: the guard
+// keeps them from doing more than that.
 func (l *logins) setCookie(w http.ResponseWriter, r *http.Request, session string) {
 	http.SetCookie(w, &http.Cookie{
-		Name: l.cookie, Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: l.cookie, Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode,
 		Secure: isHTTPS(r),
 	})
 }
 
-// isHTTPS reports whether a proxy says that the browser uses HTTPS. Who forges that, locks out himself.
+// isHTTPS reports whether a proxy says that the browser uses HTTPS. Forging it only locks out the
+// forger.
 func isHTTPS(r *http.Request) bool { return r.Header.Get("X-Forwarded-Proto") == "https" }
-
-// mayGoOn reports whether the login, if there has to be one, is not over.
-func (l *logins) mayGoOn(c caller) bool { return l.token == "" || l.isLoggedIn(c.session) }
 
 func (b *board) getLogin(w http.ResponseWriter, r *http.Request) {
 	b.showLogin(w, r, http.StatusOK, localPath(r.FormValue("next")), "")
@@ -136,7 +123,7 @@ func (b *board) showLogin(w http.ResponseWriter, r *http.Request, code int, next
 		http.Redirect(w, r, "/", http.StatusSeeOther)
 		return
 	}
-	b.show(w, r, code, "login", "login", b.newShell(r, "Log in", ""), &loginView{next, text})
+	b.show(w, code, "login", b.newShell(r, "Log in", ""), &loginView{next, text})
 }
 
 func (b *board) postLogin(w http.ResponseWriter, r *http.Request) {

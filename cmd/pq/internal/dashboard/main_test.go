@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"bufio"
 	"context"
 	"flag"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -209,57 +207,6 @@ func (a answer) lacks(t *testing.T, words ...string) {
 			t.Errorf("%s %s: %q is there, before %.200s", a.Request.Method, a.Request.URL, word, after)
 		}
 	}
-}
-
-// events opens a stream. The function returns once words have come, and the last one closes it.
-func (b *browser) events(path string) (await func(words string), stop func()) {
-	b.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.base+path, nil)
-	must(b.t, err)
-	stream := http.Client{Jar: b.Jar, Transport: b.Transport}
-	response, err := stream.Do(r)
-	must(b.t, err)
-	if response.StatusCode != http.StatusOK {
-		b.t.Fatalf("%s: status %d", path, response.StatusCode)
-	}
-
-	lines := make(chan string)
-	go func() {
-		defer close(lines)
-		for scanner := bufio.NewScanner(response.Body); scanner.Scan(); {
-			select {
-			case lines <- scanner.Text():
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	await = func(words string) {
-		b.t.Helper()
-		end := time.After(testenv.Patience)
-		for {
-			select {
-			case line, ok := <-lines:
-				if !ok {
-					b.t.Fatalf("the stream ended before %q", words)
-				}
-				if strings.Contains(line, words) {
-					return
-				}
-			case <-end:
-				b.t.Fatalf("no event has %q", words)
-			}
-		}
-	}
-	stop = func() {
-		cancel()
-		for range lines { // until its goroutine has ended
-		}
-		_ = response.Body.Close()
-	}
-	b.t.Cleanup(stop)
-	return await, stop
 }
 
 func must(t testing.TB, err error) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -16,67 +15,54 @@ import (
 )
 
 const (
-	// headItems are shown of what is served next, and asked for each headTime.
-	headItems = 5
-	headTime  = 2 * time.Second
+	// headItems are shown of what is served next. The page of a queue asks for them and for its schedules
+	// at most once each detailTime.
+	headItems  = 5
+	detailTime = refreshTime - tick/4
 )
 
+// details are what the page of a queue shows besides its info: the first items, and the schedules, nil
+// if the user may not look at them.
+type details struct {
+	head      []client.StoredItem
+	schedules []*client.ScheduleRecord
+}
+
 func (b *board) getQueue(w http.ResponseWriter, r *http.Request, q queueRef) {
-	b.showQueue(w, r, http.StatusOK, b.queueView(r, q), "totals")
+	b.showQueue(w, r, http.StatusOK, b.queueView(r, q))
 }
 
-// showQueue shows the page of a queue, or a form of it.
-func (b *board) showQueue(w http.ResponseWriter, r *http.Request, code int, v *queueView, fragment string) {
+func (b *board) showQueue(w http.ResponseWriter, r *http.Request, code int, v *queueView) {
 	s := b.newShell(r, v.Name, "queues")
-	s.Events = eventsOf("queue", url.Values{"kind": {v.Kind}, "name": {v.Name}})
-	b.show(w, r, code, "queue", fragment, s, v)
+	s.AsOf = v.asOf
+	b.show(w, code, "queue", s, v)
 }
 
-// queueView returns the whole page of a queue.
+// queueView returns the page of a queue.
 func (b *board) queueView(r *http.Request, q queueRef) *queueView {
-	v, points := b.liveQueue(r.Context(), q)
-	v.CountsChart, v.RatesChart = charts(points, true)
+	ctx := r.Context()
+	b.live.freshen(ctx)
+	err := b.live.ask(ctx, q)
+	known := b.live.one(q)
+	v := &queueView{queueRow: known.queueRow, Info: known.info, Denied: deniedBy(err), Can: b.gateway.may(ctx, q), asOf: known.asOf}
+	v.CountsChart, v.RatesChart = charts(known.points)
 	v.Settings = settingsOf(q, v.Info)
+
+	more := b.detailsOf(ctx, q)
+	v.Head, v.Schedules = b.rowsOf(q, more.head), more.schedules
+	v.Exists = len(v.Schedules) > 0 || v.All() > 0 || v.Info == nil && err != nil ||
+		v.Info != nil && len(subjects.SettingTexts(&v.Info.Settings))+len(v.Info.Consumers) > 0
 	return v
 }
 
-// liveQueue returns what changes by itself, and the history of the queue.
-func (b *board) liveQueue(ctx context.Context, q queueRef) (*queueView, []point) {
-	b.live.watch()
-	err := b.live.ask(ctx, q)
-	known := b.live.one(q)
-	v := &queueView{queueRow: known.queueRow, Info: known.info, Denied: deniedBy(err), Can: b.gateway.may(ctx, q)}
-	v.Schedules = b.schedules(ctx, q)
-	v.Exists = len(v.Schedules) > 0 || v.All() > 0 || v.Info == nil && err != nil ||
-		v.Info != nil && len(subjects.SettingTexts(&v.Info.Settings))+len(v.Info.Consumers) > 0
-	v.Head = b.rowsOf(q, b.head(ctx, q))
-	return v, known.points
-}
-
-// head returns the items that are served next.
-func (b *board) head(ctx context.Context, q queueRef) []client.StoredItem {
-	return b.heads.get(q, func(before []client.StoredItem) ([]client.StoredItem, time.Duration) {
-		page, err := b.gateway.items(ctx, q, client.ItemsOptions{Limit: headItems, ValueBytes: b.valueBytes(rowBytes)})
-		switch {
-		case ctx.Err() != nil:
-			return before, 0
-		case err != nil:
-			return nil, headTime
-		}
-		return page.Items, headTime - tick/4
-	})
-}
-
-// schedules returns those of a queue, nil if the user may not list them.
-func (b *board) schedules(ctx context.Context, q queueRef) []*client.ScheduleRecord {
-	return b.planned.get(q, func(before []*client.ScheduleRecord) ([]*client.ScheduleRecord, time.Duration) {
-		list, err := b.gateway.schedules(ctx, q)
+func (b *board) detailsOf(ctx context.Context, q queueRef) details {
+	return b.details.get(q, func(before details) (details, time.Duration) {
+		page, _ := b.gateway.items(ctx, q, client.ItemsOptions{Limit: headItems, ValueBytes: b.valueBytes(rowBytes)})
+		schedules, _ := b.gateway.schedules(ctx, q) // what the user may not see, is left out
 		if ctx.Err() != nil {
 			return before, 0
-		} else if err != nil {
-			return nil, headTime
 		}
-		return list, headTime - tick/4
+		return details{page.Items, schedules}, detailTime
 	})
 }
 

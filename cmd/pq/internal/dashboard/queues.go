@@ -10,18 +10,16 @@ import (
 	"strings"
 )
 
-const (
-	// pageRows is how many rows a table has.
-	pageRows = 100
-	// maxTables are kept for tabs that show the same.
-	maxTables = 64
-)
+// pageRows is how many rows a table has.
+const pageRows = 100
 
 func (b *board) getQueues(w http.ResponseWriter, r *http.Request) {
 	b.live.freshen(r.Context())
 	s := b.newShell(r, "Queues", "queues")
-	s.Events = eventsOf("queues", r.URL.Query())
-	b.show(w, r, http.StatusOK, "queues", "queues", s, b.queuesView(r.URL.Query()))
+	if s.AsOf = b.live.listedAt(); s.AsOf.IsZero() && s.Status.State == stateConnected {
+		s.Refresh = soonTime
+	}
+	b.show(w, http.StatusOK, "queues", s, b.queuesView(r.URL.Query()))
 }
 
 // queueColumns compare rows by the columns that a table can be sorted by, besides the name.
@@ -118,7 +116,6 @@ func pagerOf(path string, query url.Values, from, n, all int) (p pager) {
 // linkTo returns the address of a page with one value of its query replaced, or removed with "".
 func linkTo(path string, query url.Values, name, value string) string {
 	q := maps.Clone(query)
-	q.Del("page") // which events have
 	if q.Del(name); value != "" {
 		q.Set(name, value)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -95,21 +96,12 @@ func (s *searches) start(q queueRef, f itemsFilter, options client.ItemsOptions,
 	return found, nil
 }
 
-// makeRoom drops searches that are old, or the oldest if there are too many. s.mu is held.
+// makeRoom drops searches that are old, or if there are too many all that have ended. s.mu is held.
 func (s *searches) makeRoom(now time.Time) {
-	var oldest *search
-	for id, f := range s.all {
-		switch {
-		case f.view().Running:
-		case now.Sub(f.at.Started) > searchTime:
-			delete(s.all, id)
-		case oldest == nil || f.at.Started.Before(oldest.at.Started):
-			oldest = f
-		}
-	}
-	if len(s.all) >= keptSearches && oldest != nil {
-		delete(s.all, oldest.id)
-	}
+	isFull := len(s.all) >= keptSearches
+	maps.DeleteFunc(s.all, func(_ string, f *search) bool {
+		return !f.view().Running && (isFull || now.Sub(f.at.Started) > searchTime)
+	})
 }
 
 // find returns a search, nil if it is not kept.
@@ -138,7 +130,7 @@ func (f *search) run(ctx context.Context, g *gateway, o client.ItemsOptions) {
 }
 
 // note takes in a page, and reports whether there is room for more.
-func (f *search) note(page client.ItemsPage) bool {
+func (f *search) note(page *client.ItemsPage) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at.Scanned += page.Scanned

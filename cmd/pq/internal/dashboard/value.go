@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 // Bounds of what is shown of a value, whatever it is.
@@ -88,7 +90,7 @@ type shownValue struct {
 func showValue(value []byte, cut bool, as string) shownValue {
 	whole := value
 	if cut {
-		whole = trimRune(value)
+		whole = terminal.WholeRunes(value)
 	}
 	isText := utf8.Valid(whole) && !bytes.ContainsRune(whole, 0)
 	laidOut := layOut(value)
@@ -104,19 +106,6 @@ func showValue(value []byte, cut bool, as string) shownValue {
 		v.As, v.Runs = "text", runs(string(whole), len(whole))
 	}
 	return v
-}
-
-// trimRune removes a rune at the end that was cut.
-func trimRune(value []byte) []byte {
-	for i := 1; i <= min(utf8.UTFMax, len(value)); i++ {
-		if tail := value[len(value)-i:]; utf8.RuneStart(tail[0]) {
-			if !utf8.FullRune(tail) {
-				return value[:len(value)-i]
-			}
-			break
-		}
-	}
-	return value
 }
 
 func isObject(value []byte) bool {
@@ -159,7 +148,7 @@ func preview(value []byte, cut bool) []run {
 		value, cut = value[:most], true
 	}
 	if cut {
-		value = trimRune(value)
+		value = terminal.WholeRunes(value)
 	}
 	return runs(spaces.ReplaceAllString(string(value), " "), maxPeek)
 }

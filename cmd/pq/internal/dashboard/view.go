@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -15,13 +17,15 @@ import (
 // The structs of this file are what the templates show. They hold raw numbers, times and bytes, which
 // the templates format. A nil pointer means that a number is not known, and is shown as a dash.
 
-// shell is what every page and fragment has besides its view.
+// shell is what every page has besides its view.
 type shell struct {
 	// Title is the name of the page, such as that of a queue. Nav is the page marked in the
 	// navigation: "queues", "dead", "bridges", or "" for none.
 	Title, Nav string
-	// Now is when the view was made; ages are relative to it.
-	Now time.Time
+	// Now is when the view was made; ages are relative to it. AsOf is when what it shows was last known.
+	Now, AsOf time.Time
+	// Refresh is how long until the page asks for itself again, 0 if it does not.
+	Refresh time.Duration
 	// User is who the NATS user or the proxy says is there, "" if that is not known.
 	User string
 	// Server is the NATS server, as shown: without credentials.
@@ -30,22 +34,12 @@ type shell struct {
 	LogOut bool
 	// HideValues says that values and headers of items are not shown, and Value fields are nil.
 	HideValues bool
-	// Events is the address of the page's server-sent events, "" for a page of which only the status
-	// changes. CanReload says that such a page can be asked for again.
-	Events    string
-	CanReload bool
-	Status    status
+	Status     status
 }
 
-// status is how the dashboard is connected. It is also a fragment, "status", in events.
-type status struct {
-	// State is "live", "away" (no NATS, or no bridge answers) or "denied".
-	State string
-	// Text says what is the matter, in the words of the client; "" while live.
-	Text string
-	// Since is when State began; what is shown is as old as that unless it is live.
-	Since time.Time
-}
+// status is how the dashboard is connected: State is "connected", "away" (no NATS, or no bridge answers)
+// or "denied", and Text says why, in the words of the client.
+type status struct{ State, Text string }
 
 // queueRef is a queue.
 type queueRef struct {
@@ -124,7 +118,7 @@ type form struct {
 // Field returns an input, empty if nothing was typed.
 func (f form) Field(name string) field { return f.Fields[name] }
 
-// Page "queues": fragment "queues" is its table, and changes with events.
+// Page "queues".
 type queuesView struct {
 	// Filter is what names must contain, Kind "pq", "q" or "" for both.
 	Filter, Kind string
@@ -143,7 +137,7 @@ type queuesView struct {
 	Denied string
 }
 
-// queueRow is a queue of the list, the fragment "queue-row".
+// queueRow is a queue of the list.
 type queueRow struct {
 	queueRef
 	counts
@@ -163,16 +157,18 @@ type queueView struct {
 	Denied string
 	// Info is what the bridge says, nil if it did not.
 	Info *client.QueueInfo
-	// CountsChart (ready, leased, delayed) and RatesChart (in, out) also come as events.
+	// CountsChart has ready, leased and delayed items, RatesChart pushes and pops.
 	CountsChart, RatesChart series
 	// Head has the first items, at most 5; nil if the user may not look at them.
 	Head []itemRow
 	// Schedules are those of the queue; nil if the user may not list them.
 	Schedules []*client.ScheduleRecord
-	// The forms are fragments too. Push has the fields value, priority, delay, ttl, headers (lines of
-	// "Name: value"), msg_id and unique, and Pause has for.
+	// Push has the fields value, priority, delay, ttl, headers (lines of "Name: value"), msg_id and unique,
+	// and Pause has for.
 	Settings    settingsForm
 	Push, Pause form
+
+	asOf time.Time
 }
 
 // Deepest is the largest number of items with one priority.
@@ -183,14 +179,12 @@ func (v *queueView) Deepest() (most int64) {
 	return most
 }
 
-// series is a chart. It is the JSON of the attribute data-series, and of the event "series", which
-// has only what is new: the page appends it, unless Reset is set.
+// series is a chart. It is the JSON of the attribute data-series.
 type series struct {
-	ID    string       `json:"id"`              // "counts" or "rates"
-	Reset bool         `json:"reset,omitempty"` // in events
-	At    []int64      `json:"at"`              // in seconds since 1970
-	Names []string     `json:"names"`           // of the lines
-	Lines [][]*float64 `json:"lines"`           // as many numbers as At; nil is a gap
+	ID    string       `json:"id"`    // "counts" or "rates"
+	At    []int64      `json:"at"`    // in seconds since 1970
+	Names []string     `json:"names"` // of the lines
+	Lines [][]*float64 `json:"lines"` // as many numbers as At; nil is a gap
 }
 
 // settingsForm is the editor of settings.
@@ -223,7 +217,7 @@ func (f itemsFilter) Text() string { return strings.TrimSpace(f.Match + " " + f.
 // IsSearch reports whether the items have to be searched for.
 func (f itemsFilter) IsSearch() bool { return f.Text() != "" }
 
-// Page "items": fragment "items" is its table with the actions.
+// Page "items".
 type itemsView struct {
 	Queue  queueRef
 	Can    can
@@ -237,6 +231,8 @@ type itemsView struct {
 	Search *searchView
 	// Error is why there are no items, such as that the user may not look at them.
 	Error string
+
+	err error // the same
 }
 
 // itemRow is an item of a queue. Dead is set for a dead letter.
@@ -267,16 +263,13 @@ func (r itemRow) Why() string {
 	return r.Dead.Reason + ": " + r.Dead.Error
 }
 
-// searchView is a search. While it runs, the fragment "items" asks for itself again, with what was
-// found so far.
+// searchView is a search, with what was found so far.
 type searchView struct {
 	ID string
 	// Scanned of about Total items were looked at, and Found match.
 	Scanned, Total, Found int64
 	Started               time.Time
 	Took                  time.Duration
-	// First is of how many dead letters it has a part, 0 of all.
-	First int64
 	// Running, or else Stopped by somebody, Full because it found as much as is kept, or done.
 	Running, Stopped, Full bool
 	Error                  string
@@ -296,33 +289,41 @@ type itemView struct {
 	Search string
 }
 
-// Page "dead": fragment "dead" is its table.
+// Page "dead".
 type deadView struct {
 	// Queues is how many dead-letter queues there are, Total the number of their items.
 	Queues int
 	Total  int64
-	// Counted is how many of them the reasons below are of. Running: it asks for itself again.
+	// Counted is how many of them the reasons below are of, so far while it is Running.
 	Counted int64
 	Running bool
 	// Denied says why some queues cannot be read.
 	Denied  string
 	Reasons []deadReason
 	Error   string
+
+	err  error // the same
+	asOf time.Time
 }
 
 // deadReason is dead letters of one queue with one reason.
 type deadReason struct {
 	Reason string
-	// Queue is the dead-letter queue, Home where they came from.
+	// Queue is the dead-letter queue, Home where they came from, or Queue too if these are several.
 	Queue, Home    queueRef
 	Count          int64
 	Oldest, Newest time.Time
-	// Search is the id of a search that has them, or the first 10,000, once they are counted.
-	Search string
-	Can    can
 }
 
-// Page "bridges": fragment "bridges" is its table, and changes with events.
+// ElementID is the id of its row in a page.
+func (r *deadReason) ElementID() string {
+	return fmt.Sprintf("d-%.8x", sha256.Sum256(fmt.Append(nil, r.Queue, r.Reason)))
+}
+
+// Header is what finds them.
+func (r *deadReason) Header() string { return subjects.HeaderDeadReason + ": " + r.Reason }
+
+// Page "bridges".
 type bridgesView struct {
 	Rows []bridgeRow
 	// Denied says why the bridges cannot be asked.
@@ -349,7 +350,7 @@ type loginView struct {
 	Error string
 }
 
-// Page "error": something else than what was asked for; also the fragment "error".
+// Page "error": something else than what was asked for.
 type errorView struct{ Title, Text string }
 
 // actionView is an action on items of a queue.
@@ -367,8 +368,7 @@ type actionView struct {
 	Error string
 }
 
-// confirmView is an action that waits for a yes, after a dry run: fragment "confirm", and page
-// "confirm" for a browser without JavaScript.
+// Page "confirm", or a dialog: an action that waits for a yes, after a dry run.
 type confirmView struct {
 	actionView
 	// More says that more match than are kept.
@@ -382,7 +382,7 @@ type confirmView struct {
 	Sample []itemRow
 }
 
-// doneView is the result of an action: fragment "done", and page "done".
+// Page "done", or a dialog: the result of an action.
 type doneView struct {
 	actionView
 	Done int64

@@ -68,6 +68,16 @@ func Plain(value string) string {
 	}, value)
 }
 
+// WholeRunes returns a text that was cut without the beginning of a character at its end.
+func WholeRunes(text []byte) []byte {
+	for n := range min(utf8.UTFMax, len(text)) {
+		if whole := text[:len(text)-n]; utf8.Valid(whole) {
+			return whole
+		}
+	}
+	return text
+}
+
 // Clip cuts a line for a terminal.
 func Clip(line string, width int) string { return text.Snip(line, max(width, 0), "~") }
 

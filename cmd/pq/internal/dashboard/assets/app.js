@@ -9,99 +9,83 @@
 
   const act = $("#act");
 
-  // parsed is HTML of the server that is not part of the page yet.
-  function parsed(html) {
-    const template = document.createElement("template");
-    template.innerHTML = html;
-    return template.content;
+  const parsed = (html) => new DOMParser().parseFromString(html, "text/html");
+
+  // --- A visible page asks for itself again and again, and changes where it is no longer the same.
+
+  let timer = 0, turn = 0;
+
+  function refreshSoon() {
+    clearTimeout(timer);
+    const every = $("#as-of")?.dataset.refresh;
+    if (every && !document.hidden) timer = setTimeout(refresh, every);
   }
 
-  // --- Events: one stream while the page is visible, opened again with growing pauses.
+  async function refresh() {
+    clearTimeout(timer);
+    if (document.hidden) return;
+    const url = location.href, mine = ++turn;
+    let answer, page;
+    try {
+      answer = await fetch(url, { redirect: "manual", cache: "no-store", signal: AbortSignal.timeout(30000) });
+      page = parsed(await answer.text());
+    } catch {}
+    if (mine !== turn || document.hidden || url !== location.href) return refreshSoon(); // or the answer is about something else
 
-  let stream = null, streamURL = "", failures = 0, retry = 0;
-
-  function eventsURL() {
-    const from = $("[data-events]");
-    return from ? from.dataset.events : "";
-  }
-
-  function listen() {
-    const url = document.hidden ? "" : eventsURL();
-    if (url === streamURL && stream) return;
-    close();
-    if (!url) return;
-
-    streamURL = url;
-    stream = new EventSource(url);
-    stream.addEventListener("patch", (e) => {
-      if (url !== eventsURL()) return listen(); // of a table that is no longer shown
-      alive();
-      patch(e.data);
-    });
-    stream.addEventListener("series", (e) => { alive(); addToChart(JSON.parse(e.data)); });
-    stream.onerror = () => { close(); lost(); };
-  }
-
-  function close() {
-    clearTimeout(retry);
-    if (stream) stream.close();
-    stream = null;
-    streamURL = "";
-  }
-
-  function alive() {
-    failures = 0;
-    $$(".lost").forEach((el) => el.classList.remove("lost"));
-  }
-
-  function lost() {
-    const seconds = Math.min(2 ** failures++, 30);
-    retry = setTimeout(listen, seconds * (800 + 400 * Math.random()));
-    if (failures === 1) return; // a server that restarts is back at once
-    const status = $("#status");
-    if (status) {
-      status.className = "lost";
-      $(".lamp", status).textContent = `no dashboard, next try in ${seconds} s`;
+    const sessionEnded = answer?.type === "opaqueredirect"; // to the login
+    if (sessionEnded && !$$("form").some(inUse)) return location.reload();
+    if (page?.getElementById("status")) {
+      // What could not be found out stays as it was, and says as of when.
+      for (const id of answer.status >= 500 ? ["status"] : ["status", "as-of", "main"]) morph(document.getElementById(id), page.getElementById(id));
+      ready();
+    } else {
+      lost(sessionEnded ? "The login is over: log in again, in another tab." : "The dashboard does not answer. What is shown is as of the time above.");
     }
-    // A session that has ended shows as a redirection to the login.
-    fetch(location.href, { method: "HEAD", redirect: "manual", cache: "no-store" })
-      .then((r) => { if (r.type === "opaqueredirect") location.reload(); }, () => {});
+    refreshSoon();
   }
 
-  // patch changes the elements that the HTML has, by their ids. They stay the same elements, which an
-  // answer that is under way may be for. Rows come in a table without an id.
-  function patch(html) {
-    for (const now of [...parsed(html).children].flatMap((el) => (el.matches("table:not([id])") ? [...el.rows] : [el]))) {
-      const was = now.id && document.getElementById(now.id);
-      if (!was || typedIn(was)) continue;
-      if (was.dataset.events) now.dataset.events = was.dataset.events;
-      const focused = was.contains(document.activeElement) ? place(was, document.activeElement) : null;
-      for (const name of was.getAttributeNames()) if (!now.hasAttribute(name)) was.removeAttribute(name);
-      for (const { name, value } of now.attributes) was.setAttribute(name, value);
-      was.replaceChildren(...now.childNodes);
-      if (window.htmx) htmx.process(was);
-      if (focused) { const again = $(focused, was); if (again) again.focus({ preventScroll: true }); }
+  function lost(why) {
+    $("#status").className = "lost";
+    $("#status .lamp").textContent = "lost";
+    $("#status .banner").textContent = why;
+    $("#status .banner").hidden = false;
+  }
+
+  // morph makes an element like another. What is the same stays the same element, with its focus and selection,
+  // and with what was typed or unfolded. Children with ids are found again wherever they are.
+  function morph(was, now) {
+    if (was.isEqualNode(now) || was.matches("noscript, .htmx-request") || (was.matches("form") && inUse(was))) return;
+    for (const { name } of [...was.attributes]) if (!now.hasAttribute(name) && name !== "open") was.removeAttribute(name);
+    for (const { name, value } of now.attributes) if (was.getAttribute(name) !== value) was.setAttribute(name, value);
+    if (was.matches(".chart")) return; // drawn here
+
+    const focused = document.activeElement;
+    const known = new Map([...was.children].filter((el) => el.id).map((el) => [el.id, el]));
+    let at = was.firstChild;
+    for (const node of [...now.childNodes]) {
+      const same = node.id ? known.get(node.id) : at && !at.id && at.nodeName === node.nodeName ? at : null;
+      known.delete(node.id);
+      if (same && same === at) at = at.nextSibling;
+      else was.insertBefore(same ?? node, at);
+      if (same?.nodeType === Node.ELEMENT_NODE) morph(same, node);
+      else if (same && same.nodeValue !== node.nodeValue) same.nodeValue = node.nodeValue;
     }
+    while (at) { const rest = at; at = at.nextSibling; rest.remove(); }
+    if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true }); // it was moved
   }
 
-  // typedIn says whether somebody is about to fill in a form.
-  function typedIn(el) {
-    return $$("input:not([type=hidden], [type=checkbox])", el).some((i) => i === document.activeElement || i.value !== i.defaultValue);
+  // inUse says whether somebody is filling in a form, or reads what came of it.
+  function inUse(form) {
+    const typed = (i) => i === document.activeElement || (i.defaultValue !== undefined && i.value !== i.defaultValue);
+    return $(".err, .done", form) || $$("input:not([type=hidden], [type=checkbox], [type=radio]), textarea, select", form).some(typed);
   }
 
-  // place is a selector of a link within an element that is about to be replaced.
-  function place(within, el) {
-    return el !== within && el.matches("a[href]") ? `a[href="${CSS.escape(el.getAttribute("href"))}"]` : null;
-  }
-
-  document.addEventListener("visibilitychange", listen);
-  addEventListener("pagehide", close);
-  addEventListener("pageshow", (e) => { if (e.persisted) listen(); });
+  document.addEventListener("visibilitychange", refresh);
+  addEventListener("pageshow", (e) => { if (e.persisted) refresh(); });
 
   // --- Charts
 
   const charts = new Map();
-  const keep = 900; // points
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const figure = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -139,7 +123,7 @@
         })),
       ],
     }, [series.at, ...series.lines], el);
-    charts.set(series.id, { el, series, plot });
+    charts.set(series.id, { el, plot });
     if (!old) resizes.observe(el);
   }
 
@@ -158,29 +142,16 @@
     });
   });
 
-  function addToChart(more) {
-    const chart = charts.get(more.id);
-    if (!chart) return;
-    const s = chart.series;
-    if (more.reset) {
-      s.at = more.at;
-      s.lines = more.lines;
-    } else {
-      s.at = s.at.concat(more.at).slice(-keep);
-      s.lines = s.lines.map((line, i) => line.concat(more.lines[i]).slice(-keep));
-    }
-    chart.plot.setData([s.at, ...s.lines]);
-  }
-
-  function drawAll() {
-    if (!window.uPlot) return;
-    for (const el of $$(".chart[data-series]")) {
-      const series = JSON.parse(el.dataset.series);
-      if (series.names) draw(el, charts.has(series.id) ? charts.get(series.id).series : series);
+  // showCharts draws those that are new, or all of them again, and gives the others what is new.
+  function showCharts(again) {
+    for (const el of window.uPlot ? $$(".chart[data-series]") : []) {
+      const series = JSON.parse(el.dataset.series), chart = charts.get(series.id);
+      if (chart?.el === el && !again) chart.plot.setData([series.at, ...series.lines]);
+      else draw(el, series);
     }
   }
 
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => showCharts(true));
 
   // --- Selection of items
 
@@ -228,23 +199,23 @@
     }
   });
 
-  // What was selected stays so when the list is loaded again.
-  let selected = new Set();
   document.addEventListener("htmx:beforeSwap", (e) => {
     const { target, xhr, requestConfig } = e.detail;
-    // A form whose answer is no form, such as when the session has ended, keeps what was typed.
-    if (requestConfig.verb !== "get" && xhr.status >= 400 && target !== act && !xhr.responseText.includes(`id="${target.id}"`)) {
-      e.detail.shouldSwap = false;
-      say(parsed(xhr.responseText).textContent.trim() || "That did not work.");
+    if (requestConfig.verb === "get") { // a filter
+      if (xhr.status >= 400) e.detail.shouldSwap = false;
+      return;
     }
-    // A list that asks for itself again stays as it is while the server cannot answer.
-    if (requestConfig.verb === "get" && xhr.status >= 500) e.detail.shouldSwap = false;
-    if (target.id === "items") selected = new Set(picks().filter((p) => p.checked).map((p) => p.value));
+    // A form whose answer is no form, such as when the session has ended, keeps what was typed.
+    const answer = parsed(xhr.responseText);
+    if (xhr.status >= 400 && !$(target === act ? "#main" : `#${target.id}`, answer)) {
+      e.detail.shouldSwap = false;
+      say(answer.body.textContent.trim() || "That did not work.");
+    }
   });
 
   // --- Dialogs
 
-    document.addEventListener("htmx:afterSwap", (e) => {
+  document.addEventListener("htmx:afterSwap", (e) => {
     if (e.detail.target !== act || !act.firstElementChild) return;
     if (!act.open) act.showModal();
     const first = $("[autofocus], button.main, .button.main", act);
@@ -296,14 +267,15 @@
 
   // --- Keyboard
 
-  const rows = () => $$("table.list tbody tr").filter((tr) => tr.offsetParent && $("a[href]", tr));
+  const opener = "th a[href], th button";
+  const rows = () => $$("table.list tbody tr").filter((tr) => tr.offsetParent && $(opener, tr));
   const typing = (el) => el.matches("textarea, select, [contenteditable]") || (el.matches("input") && !/^(checkbox|radio|button)$/.test(el.type));
   let prefix = "";
 
   function step(by) {
     const all = rows(), here = all.findIndex((tr) => tr.contains(document.activeElement));
     const next = all[here < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(here + by, 0), all.length - 1)];
-    if (next) $("a[href]", next).focus();
+    if (next) $(opener, next).focus();
   }
 
   const go = (selector) => { const a = $(selector); if (a) a.click(); };
@@ -344,16 +316,12 @@
   function ready() {
     $$("button[hidden][data-open], button[hidden][data-copy]").forEach((b) => { b.hidden = false; });
     showPicked();
-    listen();
+    showCharts(false);
+    if (window.htmx) htmx.process(document.body);
   }
 
-  document.addEventListener("htmx:afterSettle", (e) => {
-    if (e.detail.target.id === "items" || e.detail.elt.id === "items") {
-      picks().forEach((p) => { p.checked = selected.has(p.value); });
-    }
-    ready();
-  });
+  document.addEventListener("htmx:afterSettle", ready);
 
-  drawAll();
   ready();
+  refreshSoon();
 })();

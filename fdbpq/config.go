@@ -1,6 +1,8 @@
 package fdbpq
 
 import (
+	"errors"
+
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 )
 
@@ -43,6 +45,14 @@ func (q *queueConfigs) configure() error {
 				q.results[i].Err = err
 				continue
 			}
+			if on := changed.MaxBytes > 0; on != (present.MaxBytes > 0) {
+				if err := q.ledger.ResetBytes(on); errors.Is(err, ErrSettings) {
+					q.results[i].Err = err
+					continue
+				} else if err != nil {
+					return err
+				}
+			}
 
 			before := present
 			present = changed.Clone() // the caller may keep the other
@@ -61,11 +71,6 @@ func (q *queueConfigs) configure() error {
 			}
 			if before.RatePerGroup != present.RatePerGroup {
 				q.ledger.ResetBuckets(true)
-			}
-			if (before.MaxBytes > 0) != (present.MaxBytes > 0) {
-				if err := q.ledger.ResetBytes(); err != nil {
-					return err
-				}
 			}
 		}
 		q.results[i].Settings = present.Clone()

@@ -17,7 +17,6 @@ type pushLimits struct {
 	counters []kv.Future[[]byte]      // of the items in all states
 	headDue  kv.Future[[]kv.KeyValue] // something that is due; nil unless the transaction is blind
 	have     state.Load
-	counting bool // not all bytes are counted yet
 
 	victims victims // with DiscardOld
 }
@@ -31,9 +30,6 @@ func (p *pushLimits) beginLoad(settings *Settings) error {
 	p.settings = settings
 	if p.evicts() {
 		p.victims = newVictims(&p.ledger)
-	}
-	if err := p.countBytes(); err != nil || p.counting {
-		return err
 	}
 
 	p.counters = p.ledger.BeginLoad()
@@ -66,7 +62,7 @@ func loadOf(counters []kv.Future[[]byte]) (have state.Load, err error) {
 // countLoad waits for what beginLoad started. If the queue has no room for all its pushes, what is
 // due in it comes back first, because items may leave the queue then.
 func (p *pushLimits) countLoad(pushes []int) error {
-	if p.settings == nil || p.counting {
+	if p.settings == nil {
 		return nil
 	}
 	var err error
@@ -92,23 +88,6 @@ func (p *pushLimits) countLoad(pushes []int) error {
 	return nil
 }
 
-// countBytes counts bytes of the queue that are not counted yet, as many as the transaction has
-// room for, if the queue counts them.
-func (p *pushLimits) countBytes() error {
-	g := &p.ledger
-	if all, err := g.CountsAllBytes(); all {
-		return err
-	}
-	if p.blind {
-		return errBlind
-	}
-
-	all, err := g.CountPage()
-	p.counting = !all
-	g.FlushBytes() // BeginLoad reads it
-	return err
-}
-
 // loadOfPushes is what the pushes at the given indexes add to the queue.
 func (p *pushLimits) loadOfPushes(pushes []int) (n state.Load) {
 	n.Items = int64(len(pushes))
@@ -124,10 +103,6 @@ func (p *pushLimits) loadOfPushes(pushes []int) (n state.Load) {
 // makeRoom counts a group of pushes, and evicts what has to go for it. refused says why it cannot
 // be done. err is ErrCorrupt or one of the store, and then nothing has changed.
 func (p *pushLimits) makeRoom(group []int) (refused, err error) {
-	if p.counting {
-		return ErrNoRoom, nil
-	}
-
 	more := p.loadOfPushes(group)
 	all := p.have.Plus(more)
 	full := all.Exceeds(p.settings)

@@ -22,9 +22,8 @@ import (
 // together with its other reads. So a change counts for all transactions that commit after it, on
 // every bridge.
 
-// Settings are the settings of a queue. MaxBytes counts an item as Message.Size does. If it is set
-// where there is more than a transaction can count, pushes of a Batcher count that first; those in
-// a caller's own transaction get ErrNoRoom until it is counted.
+// Settings are the settings of a queue. MaxBytes counts an item as Message.Size does. It cannot be set
+// where there are more items than a transaction can count.
 type Settings = settings.Settings
 
 // StoredSettings are the settings of a queue as its key has them.

@@ -203,13 +203,10 @@ func (l *Layout) Before(key []byte, end End) kv.Range {
 //	("b")            = int64         counter: Message.Size of all items
 //	("b", "counted") = byte, bytes   which items count
 //
-// The byte is 0, or 1, followed by a key of an item without ("i"): then all items up to that place
-// count, in whichever state they are, and none behind it. Without the key none counts.
-//
-// Setting MaxBytes counts the items that are there, as many as a transaction has room for. If there
-// are more, pushes first count the rest, a transaction at a time. Meanwhile, whoever adds or
-// removes an item that counts keeps the counter right, and conflicts with those transactions, and
-// they with it. Resetting MaxBytes removes both keys.
+// The byte is 0, and then all items count, in whichever state they are. Without the key none counts.
+// Setting MaxBytes counts the items that are there, and resetting it removes both keys. Earlier versions
+// counted a large queue step by step: there the byte is 1, followed by a key of an item without ("i"), and
+// the items up to that place count. A purge ends that.
 
 const kindBytes = "b"
 

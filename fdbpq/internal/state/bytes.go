@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -13,6 +14,9 @@ const (
 	countedAll byte = iota
 	countedTo
 )
+
+// countedAtOnce is about how many bytes of items ResetBytes reads.
+const countedAtOnce = 16 << 20
 
 // CountsBytes reports whether the queue counts bytes. An error makes Flush fail.
 func (g *Ledger) CountsBytes() bool {
@@ -33,7 +37,7 @@ func (g *Ledger) CountsBytes() bool {
 
 	b.on = true
 	b.all = len(counted) > 0 && counted[0] == countedAll
-	if len(counted) > 0 && !b.all {
+	if len(counted) > 0 && counted[0] == countedTo {
 		b.to = counted[1:]
 	}
 	return true
@@ -128,115 +132,84 @@ func (g *Ledger) SizeOf(h *codec.Record) (int, error) {
 	return size + m.Size() + len(rest), nil
 }
 
-// ResetBytes forgets what was counted, and counts anew if the settings say so. The error is one of
-// the store.
-func (g *Ledger) ResetBytes() error {
-	g.bytes = byteCount{}
+// ResetBytes begins to count bytes, with the items that are there, or ends it. It conflicts with whoever
+// adds, moves or removes an item. The error is ErrSettings if there are more than a transaction can
+// count, or one of the store. Then nothing has changed.
+func (g *Ledger) ResetBytes(on bool) error {
+	before := g.bytes
+	g.bytes = byteCount{loaded: true, on: on, all: on}
+	if on {
+		if err := g.countItems(); err != nil {
+			g.bytes = before
+			return err
+		}
+	}
+
 	g.Tx.Clear(g.L.BytesKey())
-	g.Tx.Clear(g.L.CountedKey())
-	_, err := g.CountPage()
-	return err
+	g.setCounted(on)
+	return nil
 }
 
-// CountsAllBytes reports whether the bytes of all items count, or the queue does not count bytes.
-func (g *Ledger) CountsAllBytes() (bool, error) {
-	return !g.CountsBytes() || g.bytes.all || g.err != nil, g.err
-}
-
-// CountPage counts items that do not count yet, as many as a transaction has room for, and reports
-// whether all count then. The error is one of the store.
-func (g *Ledger) CountPage() (all bool, err error) {
-	if all, err := g.CountsAllBytes(); all {
-		return true, err
+// setCounted records that all items count, or none.
+func (g *Ledger) setCounted(all bool) {
+	if !all {
+		g.Tx.Clear(g.L.CountedKey())
+		return
 	}
+	g.Tx.Set(g.L.CountedKey(), []byte{countedAll})
+	g.bytes.all, g.bytes.to = true, nil
+}
 
-	b := &g.bytes
-	items, size := 0, 0
-	for page := FirstSweepPage; !b.all && items < SweepItems && size < SweepBytes; page = min(4*page, MaxSweepPage) {
-		found, end, err := g.uncounted(page)
+// countItems counts all items. The errors are those of ResetBytes.
+func (g *Ledger) countItems() error {
+	pairs, err := g.uncollected()
+	if err != nil {
+		return err
+	}
+	for _, kind := range [...]string{codec.KindItem, codec.KindHeld} {
+		o := kv.RangeOptions{Limit: SweepItems, Bytes: countedAtOnce}
+		some, err := g.Tx.GetRange(g.L.KindRange(kind), o).Get()
 		if err != nil {
-			return false, err
+			return err
 		}
-
-		for _, h := range found {
-			g.BeginSize(&h.ID)
-		}
-
-		b.all, b.to = end == nil, end
-		for _, h := range found {
-			n, err := g.SizeOf(h)
-			if err != nil {
-				return false, err
-			}
-			g.addBytes(&h.ID, n)
-			size += len(h.Value)
-		}
-		items += page
-	}
-
-	counted := []byte{countedAll}
-	if !b.all {
-		counted = append([]byte{countedTo}, b.to...)
-	}
-	g.Tx.Set(g.L.CountedKey(), counted)
-	g.wrote = true
-	return b.all, nil
-}
-
-// uncounted returns the next items that do not count yet, about limit of them, and the place of the
-// last one; nil if these are all. It conflicts with whoever adds, moves or removes one of them.
-func (g *Ledger) uncounted(limit int) (found []*codec.Record, end []byte, err error) {
-	kinds := [...]string{codec.KindItem, codec.KindHeld}
-	var pages [len(kinds)]kv.Future[[]kv.KeyValue]
-	o := kv.RangeOptions{Limit: limit, Bytes: SweepBytes}
-	for i, kind := range kinds {
-		keys := g.L.KindRange(kind)
-		if g.bytes.to != nil {
-			keys.Begin = kv.SingleKey(append(g.L.Key(kind, len(g.bytes.to)), g.bytes.to...)).End
-		}
-		pages[i] = g.Tx.GetRange(keys, o)
-	}
-
-	var pairs []kv.KeyValue
-	for _, page := range pages {
-		some, err := page.Get()
-		if err != nil {
-			return nil, nil, err
+		if o.Full(some) {
+			return fmt.Errorf("%w: max_bytes: the queue has more than %d items, or %d MB: want fewer to set it, or another limit",
+				codec.ErrSettings, SweepItems, countedAtOnce>>20)
 		}
 		pairs = append(pairs, some...)
-		if o.Full(some) {
-			if last := g.L.Place(some[len(some)-1].Key); end == nil || bytes.Compare(last, end) < 0 {
-				end = last
-			}
-		}
 	}
 
-	uncollected, err := g.uncollected()
-	if err != nil {
-		return nil, nil, err
-	}
-
-	heldPrefix := g.L.Key(codec.KindHeld, 0)
-	for _, pair := range append(pairs, uncollected...) {
-		place := g.L.Place(pair.Key)
-		if end != nil && bytes.Compare(place, end) > 0 || g.bytes.to != nil && bytes.Compare(place, g.bytes.to) <= 0 {
-			continue
+	var items []*codec.Record
+	for _, pair := range pairs {
+		if h := g.recordOf(pair); h != nil {
+			g.BeginSize(&h.ID)
+			items = append(items, h)
 		}
-		id, err := g.L.ParseItem(pair.Key)
+	}
+	for _, h := range items {
+		size, err := g.SizeOf(h)
 		if err != nil {
-			continue // another program's
+			return err
 		}
-
-		h := &codec.Record{ID: id, Value: pair.Value}
-		if bytes.HasPrefix(pair.Key, heldPrefix) {
-			if h, err = codec.ParseRecord(&id, pair.Value); err != nil {
-				continue
-			}
-		}
-
-		found = append(found, h)
+		g.addBytes(&h.ID, size)
 	}
-	return found, end, nil
+	return nil
+}
+
+// recordOf returns the item of a pair, nil if it cannot be read.
+func (g *Ledger) recordOf(pair kv.KeyValue) *codec.Record {
+	id, err := g.L.ParseItem(pair.Key)
+	if err != nil {
+		return nil // another program's
+	}
+	if !bytes.HasPrefix(pair.Key, g.L.Key(codec.KindHeld, 0)) {
+		return &codec.Record{ID: id, Value: pair.Value}
+	}
+	h, err := codec.ParseRecord(&id, pair.Value)
+	if err != nil {
+		return nil
+	}
+	return h
 }
 
 // uncollected returns the items that staged pops have yet to collect, with the keys that they had.

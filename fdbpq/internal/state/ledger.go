@@ -127,7 +127,8 @@ func (g *Ledger) Ready() int64 { return g.ready }
 
 // Flush writes the changes of the counters.
 func (g *Ledger) Flush() error {
-	g.FlushBytes()
+	addToCounter(g.Tx, g.L.BytesKey(), g.bytes.delta)
+	g.bytes.delta = 0
 	for _, s := range codec.HeldStates {
 		addToCounter(g.Tx, g.L.StateCounterKey(s), g.held[s])
 		g.held[s] = 0
@@ -145,12 +146,6 @@ func (g *Ledger) Flush() error {
 	return g.err
 }
 
-// FlushBytes writes the change of the bytes alone, before they are read.
-func (g *Ledger) FlushBytes() {
-	addToCounter(g.Tx, g.L.BytesKey(), g.bytes.delta)
-	g.bytes.delta = 0
-}
-
 // AppendAhead appends what falls due of what the ledger has written, if anything does.
 func (g *Ledger) AppendAhead(list []QueueAhead) []QueueAhead {
 	if g.ahead == (Ahead{}) || g.L.List == nil {
@@ -164,7 +159,7 @@ type byteCount struct {
 	loaded bool
 	on     bool   // the queue counts them
 	all    bool   // all items count
-	to     []byte // the place up to which they do; nil if none does
+	to     []byte // the place up to which they do, if an earlier version has not counted all; nil if none does
 	delta  int64  // change of the counter
 	sizes  map[codec.ID]sizeRead
 }

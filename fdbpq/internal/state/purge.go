@@ -57,6 +57,7 @@ func (g *Ledger) Purge() (items int64, err error) {
 func (g *Ledger) clearBeside(staged []kv.KeyValue) error {
 	counts := g.CountsBytes()
 	g.Tx.Clear(g.L.BytesKey())
+	g.setCounted(counts)
 	g.Tx.ClearRange(g.L.AllOf(codec.KindUnique))
 
 	slices.SortFunc(staged, func(a, b kv.KeyValue) int { return bytes.Compare(a.Key, b.Key) })

@@ -7,7 +7,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // victimBytes is about the most bytes of items that a transaction reads to evict some, unless there
@@ -18,13 +17,14 @@ const victimBytes = 16 << 20
 // the back, in a FIFO queue from the front. It has those that are ready or delayed, and none that
 // other programs pushed, which do not count either.
 type victims struct {
-	g           *state.Ledger
-	ready, held victimWalk
-	order       []*victim // this transaction's own, and the others as far as they are loaded
-	loaded      []byte    // the place of the last of these; nil before the first
-	ended       bool      // all are loaded
-	own         map[ID]bool
-	read        int // bytes
+	g       *state.Ledger
+	browser state.Browser
+	page    int       // items of the last page
+	order   []*victim // this transaction's own, and the others as far as they are loaded
+	loaded  []byte    // the place up to which these are; nil before the first
+	ended   bool      // all are loaded
+	own     map[ID]bool
+	read    int // bytes
 }
 
 // victim is an item that may be evicted.
@@ -35,10 +35,11 @@ type victim struct {
 }
 
 func newVictims(g *state.Ledger) victims {
-	return victims{
-		g: g, own: map[ID]bool{},
-		ready: victimWalk{g: g, rest: g.L.ItemRange()}, held: victimWalk{g: g, rest: g.L.KindRange(codec.KindHeld)},
+	end := Back
+	if g.L.Fifo {
+		end = Front
 	}
+	return victims{g: g, own: map[ID]bool{}, browser: state.Browser{L: g.L, End: end}}
 }
 
 // before reports whether the item at a place goes before that at another.
@@ -94,114 +95,44 @@ func (v *victims) evict(n int) error {
 	return v.g.Err()
 }
 
-// load reads the next item of the store that may be evicted.
+// load reads the next items of the store. The transaction conflicts with whoever changes one up to
+// there.
 func (v *victims) load() error {
-	first, err := v.ready.first()
+	v.page = min(4*max(v.page, 1), state.MaxSweepPage)
+	items, part, err := v.browser.ReadPage(v.g.Tx, v.loaded, v.page)
 	if err != nil {
 		return err
 	}
-	second, err := v.held.first()
-	if err != nil {
-		return err
-	}
+	v.loaded, v.ended = part.Place, part.Ended
 
-	walk, pair := &v.ready, first
-	if first == nil || second != nil && v.before(v.g.L.Place(second.Key), v.g.L.Place(first.Key)) {
-		walk, pair = &v.held, second
+	rests := make([]state.Stored, len(items))
+	for i := range items {
+		rests[i] = state.BeginItem(v.g.L, v.g.Tx.Snapshot(), &items[i].ID, state.Beginning)
+		v.g.BeginSize(&items[i].ID)
 	}
-	if pair == nil {
-		v.ended = true
-		return nil
-	}
-
-	h, err := v.parse(pair, walk == &v.ready, walk.rests[0])
-	if err != nil {
-		return err
-	}
-	walk.skip()
-	v.loaded = v.g.L.Place(pair.Key)
-	v.read += len(pair.Value)
-	if h == nil {
-		return nil
-	}
-
-	size := 0
-	if v.g.CountsBytes() {
-		if size, err = v.g.SizeOf(h); err != nil {
-			return err
+	for i := range items {
+		s := &items[i]
+		v.read += s.Bytes
+		if s.Err != nil {
+			return s.Err
 		}
+		if !codec.Ours(&s.ID) || v.own[s.ID] || s.State == Leased {
+			continue
+		}
+
+		h := s.Record
+		if s.State == Ready {
+			if h.Lasting, err = rests[i].Lasting(); err != nil {
+				return err
+			}
+		}
+		size := 0
+		if v.g.CountsBytes() {
+			if size, err = v.g.SizeOf(&h); err != nil {
+				return err
+			}
+		}
+		v.insert(&h, size)
 	}
-	v.insert(h, size)
 	return nil
 }
-
-// parse returns the item of a pair, nil if it must not be evicted.
-func (v *victims) parse(pair *kv.KeyValue, ready bool, rest state.Stored) (*codec.Record, error) {
-	id, err := v.g.L.ParseItem(pair.Key)
-	if err != nil || !codec.Ours(&id) || v.own[id] {
-		return nil, err
-	}
-
-	if !ready {
-		h, err := codec.ParseRecord(&id, pair.Value)
-		if err != nil || h.State == Leased {
-			return nil, err
-		}
-		return h, nil
-	}
-
-	h := &codec.Record{ID: id, State: Ready, Value: pair.Value}
-	if h.Lasting, err = rest.Lasting(); err != nil {
-		return nil, err
-	}
-	return h, nil
-}
-
-// victimWalk walks the items of a kind, in pages.
-type victimWalk struct {
-	g     *state.Ledger
-	rest  kv.Range
-	size  int // of the last page
-	ended bool
-	pairs []kv.KeyValue
-	rests []state.Stored // what else belongs to pairs, being read
-}
-
-// first returns the next item, nil after the last. It conflicts with whoever changes one up to
-// there.
-func (w *victimWalk) first() (*kv.KeyValue, error) {
-	if len(w.pairs) > 0 {
-		return &w.pairs[0], nil
-	}
-	if w.ended {
-		return nil, nil
-	}
-
-	w.size = min(4*max(w.size, 1), state.MaxSweepPage)
-	back := !w.g.L.Fifo
-	o := kv.RangeOptions{Limit: w.size, Bytes: state.SweepBytes, Reverse: back}
-	pairs, err := w.g.Tx.GetRange(w.rest, o).Get()
-	if err != nil {
-		return nil, err
-	}
-	if w.ended = !o.Full(pairs); len(pairs) == 0 {
-		return nil, nil
-	}
-
-	if last := pairs[len(pairs)-1].Key; back {
-		w.rest.End = last
-	} else {
-		w.rest.Begin = kv.SingleKey(last).End
-	}
-
-	w.pairs, w.rests = pairs, state.BeginItems(w.g.L, w.g.Tx.Snapshot(), pairs)
-	for _, pair := range pairs {
-		if id, err := w.g.L.ParseItem(pair.Key); err == nil {
-			w.g.BeginSize(&id)
-		}
-	}
-	return &w.pairs[0], nil
-}
-
-// skip goes on to the next item.
-func (w *victimWalk) skip() { w.pairs, w.rests = w.pairs[1:], w.rests[1:] }

@@ -60,7 +60,7 @@ const (
 // part has, but at least one if there is one. The error is one of the store.
 func (b *Browser) ReadPart(r kv.Reader, after []byte, most int) (p Part, err error) {
 	past := r.GetRange(b.L.KindRange(codec.KindHistory), kv.RangeOptions{Limit: 1})
-	all, p, err := b.readPages(r, after, most)
+	all, p, err := b.ReadPage(r, after, most)
 	if err != nil {
 		return Part{}, err
 	}

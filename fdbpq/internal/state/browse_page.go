@@ -3,14 +3,14 @@ package state
 import (
 	"bytes"
 	"cmp"
-	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// readPages reads the next items from ("i") and ("h"), as far as both pages reach, in one order.
-func (b *Browser) readPages(r kv.Reader, after []byte, most int) (items []Standing, p Part, err error) {
+// ReadPage reads the next items from ("i") and ("h"), as far as a page of both reaches, in one order, and
+// at most so many: their own keys alone. The error is one of the store.
+func (b *Browser) ReadPage(r kv.Reader, after []byte, most int) (items []Standing, p Part, err error) {
 	var found [2][]kv.KeyValue
 	var asked [2]kv.RangeOptions
 	var pages [2]kv.Future[[]kv.KeyValue]
@@ -212,31 +212,12 @@ func (b *Browser) readSpans(r kv.Reader, spans []kv.Range, o kv.RangeOptions) (f
 		return nil, false, err
 	}
 
-	full, read, strangers := o.Full(pairs), len(pairs), 0
-	passed := func(key, bound []byte) bool { return (bytes.Compare(key, bound) < 0) == o.Reverse }
-	for _, span := range spans {
-		first, last := span.Begin, span.End
-		if o.Reverse {
-			first, last = last, first
-		}
-		for len(pairs) > 0 && !passed(pairs[0].Key, first) {
-			pairs, strangers = pairs[1:], strangers+1
-		}
-		n := 0
-		for n < len(pairs) && !passed(pairs[n].Key, last) {
-			n++
-		}
-		if n == len(pairs) && full { // there may be more of them
-			break
-		}
-
-		own := pairs[:n:n]
-		if pairs = pairs[n:]; o.Reverse {
-			slices.Reverse(own)
-		}
-		found = append(found, own)
+	found, others := inSpans(pairs, spans, o)
+	strangers := 0
+	for _, n := range others {
+		strangers += n
 	}
-	return found, 2*strangers <= read, nil
+	return found, 2*strangers <= len(pairs), nil
 }
 
 // finishSome reads the items of a group in full, one after the other, until the part is large enough,

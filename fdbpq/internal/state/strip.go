@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -17,11 +18,11 @@ const (
 // strip is keys of one kind that are to be removed, and what a range read says of them: which there
 // are, and what others lie between. It is read without conflict.
 type strip struct {
-	spans   []kv.Range // what is to be removed, in the order of the keys
-	read    kv.Future[[]kv.KeyValue]
-	asked   kv.RangeOptions
-	found   []kv.KeyValue // from the first span on
-	covered int           // so many of the spans: what is in these is known
+	spans  []kv.Range // what is to be removed, in the order of the keys
+	read   kv.Future[[]kv.KeyValue]
+	asked  kv.RangeOptions
+	own    [][]kv.KeyValue // what is in the first of the spans, which were read
+	others []int           // how many others lie before each of these
 }
 
 func (s *strip) add(span kv.Range) { s.spans = append(s.spans, span) }
@@ -41,28 +42,40 @@ func (s *strip) arrive() error {
 	if err != nil {
 		return err
 	}
-
-	s.found, s.covered = found, len(s.spans)
-	if s.asked.Full(found) {
-		last := kv.SingleKey(found[len(found)-1].Key).End
-		for s.covered > 0 && bytes.Compare(s.spans[s.covered-1].End, last) > 0 {
-			s.covered--
-		}
-	}
+	s.own, s.others = inSpans(found, s.spans, s.asked)
 	return nil
 }
 
-// splitKeys returns the keys before a span, those in it, and those after it.
-func splitKeys(keys []kv.KeyValue, span kv.Range) (before, in, after []kv.KeyValue) {
-	below := func(n int, end []byte) int {
-		for n < len(keys) && bytes.Compare(keys[n].Key, end) < 0 {
+// inSpans returns what a range read has found in each of the first of some spans, as far as it reaches,
+// in the order of the keys, and how many others it has found before each. The spans are in the order of
+// the read.
+func inSpans(pairs []kv.KeyValue, spans []kv.Range, o kv.RangeOptions) (own [][]kv.KeyValue, others []int) {
+	full := o.Full(pairs)
+	passed := func(key, bound []byte) bool { return (bytes.Compare(key, bound) < 0) == o.Reverse }
+	for _, span := range spans {
+		first, last := span.Begin, span.End
+		if o.Reverse {
+			first, last = last, first
+		}
+		before, n := 0, 0
+		for before < len(pairs) && !passed(pairs[before].Key, first) {
+			before++
+		}
+		pairs, others = pairs[before:], append(others, before)
+		for n < len(pairs) && !passed(pairs[n].Key, last) {
 			n++
 		}
-		return n
+		if n == len(pairs) && full { // there may be more of them
+			break
+		}
+
+		found := pairs[:n:n]
+		if pairs = pairs[n:]; o.Reverse {
+			slices.Reverse(found)
+		}
+		own = append(own, found)
 	}
-	n := below(0, span.Begin)
-	m := below(n, span.End)
-	return keys[:n], keys[n:m], keys[m:]
+	return own, others
 }
 
 // run is spans with nothing else between them.
@@ -71,23 +84,19 @@ type run struct {
 	found []kv.KeyValue
 }
 
-// runs returns the spans that are covered as runs. A span follows the one before it in a run if
+// runs returns the spans that were read as runs. A span follows the one before it in a run if
 // follows says so; owns says which spans are to be removed after all.
 func (s *strip) runs(follows, owns func(n int) bool) (runs []run) {
 	last := -2 // span in the last run
-	rest := s.found
-	for n, span := range s.spans[:s.covered] {
-		var strangers, own []kv.KeyValue
-		strangers, own, rest = splitKeys(rest, span)
+	for n, own := range s.own {
 		if !owns(n) {
 			continue
 		}
-
-		if last == n-1 && len(strangers) == 0 && follows(n) {
+		if last == n-1 && s.others[n] == 0 && follows(n) {
 			r := &runs[len(runs)-1]
-			r.all.End, r.found = span.End, r.found[:len(r.found)+len(own)] // which lie behind those
+			r.all.End, r.found = s.spans[n].End, append(r.found, own...)
 		} else {
-			runs = append(runs, run{span, own})
+			runs = append(runs, run{s.spans[n], own})
 		}
 		last = n
 	}
@@ -108,7 +117,7 @@ func (s *strip) clear(tx kv.Transaction, follows, owns func(n int) bool) {
 		tx.ClearRange(r.all)
 	}
 
-	for n := s.covered; n < len(s.spans); n++ {
+	for n := len(s.own); n < len(s.spans); n++ {
 		switch span := s.spans[n]; {
 		case !owns(n):
 		case len(span.End) == len(span.Begin)+1: // a single key

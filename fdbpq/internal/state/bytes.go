@@ -69,27 +69,24 @@ func (g *Ledger) countRemoved(h *codec.Record) {
 
 // BeginSize starts to read what it takes to know the size of an item, if the queue counts bytes.
 func (g *Ledger) BeginSize(id *codec.ID) {
-	if !codec.HasMeta(id) || !g.CountsBytes() || g.bytes.sizes[*id].first != nil {
-		return
+	if codec.HasMeta(id) && g.CountsBytes() && g.bytes.sizes[*id] == nil {
+		s := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
+		g.noteSize(&s)
 	}
-	r, metas := g.Tx.Snapshot(), g.L.MetaRange(id)
-	g.noteSize(id, sizeRead{
-		r.GetRange(metas, kv.RangeOptions{Limit: 1}), r.GetRange(metas, kv.RangeOptions{Limit: 1, Reverse: true}),
-	})
 }
 
 // knowSize is BeginSize for an item whose ("m") keys were read.
 func (g *Ledger) knowSize(id *codec.ID, metas []kv.KeyValue) {
-	if n := len(metas); codec.HasMeta(id) && g.CountsBytes() {
-		g.noteSize(id, sizeRead{kv.Ready(metas[:min(n, 1)], nil), kv.Ready(metas[max(n-1, 0):], nil)})
+	if codec.HasMeta(id) && g.CountsBytes() {
+		g.noteSize(&Stored{Item: codec.Item{ID: *id}, metas: kv.Ready(metas, nil)})
 	}
 }
 
-func (g *Ledger) noteSize(id *codec.ID, read sizeRead) {
+func (g *Ledger) noteSize(s *Stored) {
 	if g.bytes.sizes == nil {
-		g.bytes.sizes = map[codec.ID]sizeRead{}
+		g.bytes.sizes = map[codec.ID]*Stored{}
 	}
-	g.bytes.sizes[*id] = read
+	g.bytes.sizes[s.Item.ID] = s
 }
 
 // SizeOf returns the size of an item, which must still have its ("m") keys unless its message is
@@ -99,37 +96,40 @@ func (g *Ledger) SizeOf(h *codec.Record) (int, error) {
 		return h.Message.Size(), nil
 	}
 	size := len(codec.DecodeValue(g.L.Format, h.Value)) + h.Dropped
-	if !codec.HasMeta(&h.ID) {
+	g.BeginSize(&h.ID)
+	s := g.bytes.sizes[h.ID]
+	if s == nil {
 		return size, nil
 	}
 
-	g.BeginSize(&h.ID)
-	read := g.bytes.sizes[h.ID]
-	first, err := read.first.Get()
-	if err != nil || len(first) == 0 {
+	r := g.Tx.Snapshot()
+	if err := s.FinishRead(); err != nil {
 		return size, err
 	}
-	last, err := read.last.Get()
-	if err != nil || len(last) == 0 {
-		return size, err
-	}
-
-	m, rest, err := codec.DecodeMeta(first)
-	if err != nil && !bytes.Equal(first[0].Key, last[0].Key) { // its headers may take more than one key
-		if first, err = g.Tx.Snapshot().GetRange(g.L.MetaRange(&h.ID), kv.RangeOptions{}).Get(); err != nil {
+	if s.headless {
+		if err := s.ReadRest(r, g.L, NoBound); err != nil {
 			return size, err
 		}
-		m, rest, err = codec.DecodeMeta(first)
-		last = first[len(first)-1:]
 	}
+	m, rest, err := codec.DecodeMeta(s.parts)
 	if err != nil {
 		return size, nil
 	}
-
-	if part, _, err := tuple.DecodeInt(last[0].Key[len(g.L.IDKey(codec.KindMeta, &h.ID)):]); err == nil && part >= int64(len(first)) {
-		size += int(part-int64(len(first)))*codec.ChunkSize + len(last[0].Value)
+	size += m.Size() + len(rest)
+	if !s.Cut {
+		return size, nil
 	}
-	return size + m.Size() + len(rest), nil
+
+	// All keys but the last are full.
+	last, err := r.GetRange(g.L.MetaRange(&h.ID), kv.RangeOptions{Limit: 1, Reverse: true}).Get()
+	if err != nil || len(last) == 0 {
+		return size, err
+	}
+	read := int64(len(s.parts))
+	if part, _, err := tuple.DecodeInt(last[0].Key[len(g.L.IDKey(codec.KindMeta, &h.ID)):]); err == nil && part >= read {
+		size += int(part-read)*codec.ChunkSize + len(last[0].Value)
+	}
+	return size, nil
 }
 
 // ResetBytes begins to count bytes, with the items that are there, or ends it. It conflicts with whoever

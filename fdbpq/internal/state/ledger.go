@@ -157,15 +157,12 @@ func (g *Ledger) AppendAhead(list []QueueAhead) []QueueAhead {
 // byteCount is what a transaction knows of the bytes of a queue.
 type byteCount struct {
 	loaded bool
-	on     bool   // the queue counts them
-	all    bool   // all items count
-	to     []byte // the place up to which they do, if an earlier version has not counted all; nil if none does
-	delta  int64  // change of the counter
-	sizes  map[codec.ID]sizeRead
+	on     bool                 // the queue counts them
+	all    bool                 // all items count
+	to     []byte               // the place up to which they do, if an earlier version has not counted all; nil if none does
+	delta  int64                // change of the counter
+	sizes  map[codec.ID]*Stored // of which the ("m") keys are read
 }
-
-// sizeRead is the first and the last ("m") key of an item, being read.
-type sizeRead struct{ first, last kv.Future[[]kv.KeyValue] }
 
 // config is the settings of one queue as one transaction sees them.
 type config struct {

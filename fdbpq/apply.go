@@ -40,7 +40,7 @@ func newTxOps(tx kv.Transaction, ops []Op, results []Result, now time.Time) *txO
 		moving:   moveRoom{most: MaxMessageSize},
 		returned: state.ItemRoom{Most: MaxMessageSize},
 	}}
-	t.looks.txn, t.pops.txn = &t.txn, &t.txn
+	t.looks.txn = &t.txn
 	t.pushes.nextCounts = state.CountsByQueue{}
 	t.group()
 	return t
@@ -60,7 +60,7 @@ func (t *txOps) apply() error {
 	for _, q := range t.pushes.queues {
 		q.ledger.BeginSettings()
 	}
-	for _, q := range t.pops.queues {
+	for _, q := range t.pops {
 		q.ledger.BeginSettings()
 	}
 

@@ -62,8 +62,9 @@
 //	                                  group commit, and commits of unknown outcome
 //	apply.go, read.go, group.go       the order of the families in a transaction, and in one that only reads
 //	peek.go                           peeks
-//	pop.go, lease.go, limits.go       pops: past what has expired, as leases, and what keeps them from it
-//	search.go, limits_group.go        items of groups that may be served
+//	pop.go, lease.go                  pops and leases
+//	pop_side.go, search.go, limits_pop.go
+//	                                  the next item from an end that may be served, and what limits pops
 //	edit.go, redrive.go               purges; items by id: removes, moves, releases, dead letters
 //	                                  sent home
 //	settle.go, settle_read.go, settle_group.go

@@ -68,9 +68,8 @@ var (
 	//   - ErrItemTooLarge, of an item that had no room beside the other operations;
 	//   - ErrEmpty, of pops and peeks that have found nothing while more is to come back;
 	//   - ErrMaxLeased and ErrFull, while leases that are over and items that have expired still count;
-	//   - nothing, of pops and peeks that have met more expired items than a transaction steps over,
-	//     behind which there may be others, while the bytes of a queue with Settings.MaxBytes are
-	//     being counted, and of OpSetSchedule while times of the schedule are still due.
+	//   - nothing, of pops and peeks that have met an expired item, behind which there may be others, and
+	//     of OpSetSchedule while times of the schedule are still due.
 	ErrNoRoom = codec.ErrNoRoom
 
 	// ErrExists is returned by OpRestore for an item that is in the queue.

@@ -86,11 +86,9 @@ func (t *txOps) addPush(q *queueOps, i int) {
 }
 
 func (t *txOps) addPop(q *queueOps, i int) {
-	p := join(&q.pops, &t.pops.queues, func() *queuePops {
-		return &queuePops{queueTxn: &q.queueTxn, all: &t.pops, limits: popLimits{queueTxn: &q.queueTxn}, groups: groupLimits{queueTxn: &q.queueTxn}}
-	})
+	p := join(&q.pops, &t.pops, func() *queuePops { return newQueuePops(&q.queueTxn) })
 	p.indexes = q.expect(p.indexes, i)
-	p.include(i)
+	p.sides[t.ops[i].End].want++
 	q.takes = true
 }
 

@@ -32,7 +32,7 @@ func (n *infos) finishGroups() error {
 	if err != nil {
 		return err
 	}
-	limits := groupLimits{queueTxn: n.queueTxn}
+	limits := popLimits{queueTxn: n.queueTxn}
 	limits.setUp(settings)
 	loads, cut, err := limits.know(n.groups, infoGroupRows)
 	if err != nil {

@@ -49,11 +49,12 @@ func TestCursorGoesOn(t *testing.T) {
 			got, err := kv.ReadTransact(t.Context(), store, func(r kv.Reader) (got []int64, err error) {
 				c := state.Walk(q.l, r, end, want, MaxMessageSize, 100)
 				for {
-					s, err := c.Next()
+					s, err := c.Peek()
 					if err != nil || s == nil {
 						return got, err
 					}
 					got = append(got, s.Item.ID.Priority)
+					c.Drop()
 				}
 			})
 			if err != nil {
@@ -83,9 +84,10 @@ func TestCursorConflicts(t *testing.T) {
 					err := changeMeanwhile(t, end, at, func(tx kv.Transaction, l *codec.Layout) error {
 						c := state.Walk(l, tx, end, want, MaxMessageSize, 100)
 						for range passed {
-							if _, err := c.Next(); err != nil {
+							if _, err := c.Peek(); err != nil {
 								return err
 							}
+							c.Drop()
 						}
 						return c.Arrive()
 					})

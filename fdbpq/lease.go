@@ -35,14 +35,13 @@ func (q *queuePops) leaseLength(i int) (time.Duration, error) {
 // leaseItem leases an item, whose history is given as stored, for the given time. The error is
 // ErrCorrupt; then nothing changes.
 func (q *queuePops) leaseItem(i int, s *state.Stored, encoded []byte, length time.Duration) error {
-	op, result := &q.ops[i], &q.results[i]
 	past, err := codec.ParseHistory(&s.Item.ID, encoded)
 	if err != nil {
-		return q.damage(op.End, err)
+		return err
 	}
 
 	h := &codec.Record{
-		ID: s.Item.ID, State: Leased, Due: q.now.Add(length), End: op.End, Value: s.Pair.Value,
+		ID: s.Item.ID, State: Leased, Due: q.now.Add(length), End: q.ops[i].End, Value: s.Pair.Value,
 		History: codec.History{
 			Deliveries: past.Deliveries + 1, Fence: codec.NextFence(past.Fence), Wait: length, Reason: past.Reason,
 			Lasting: codec.LastingOf(&s.Item.Message),
@@ -54,10 +53,9 @@ func (q *queuePops) leaseItem(i int, s *state.Stored, encoded []byte, length tim
 	q.ledger.Hold(h)
 
 	until := codec.Micros(h.Due)
-	q.noteDue(until)
+	q.nextDue = codec.Earliest(q.nextDue, until)
+	result := &q.results[i]
 	result.wait, result.Item = length, s.Item
 	result.Lease = Lease{Token: Token{ID: h.ID, Fence: h.Fence, End: h.End}, Until: until, Deliveries: h.Deliveries}
-	q.ends.NoteTaken(op.End, s)
-	s.Release()
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
 // modelBatch is the operations of a batch on one queue, and what the queue says.
@@ -446,7 +447,7 @@ func (r *modelRun) removeConsumers() {
 func (b *modelBatch) wantReady(n int) {
 	o, r := &b.ops[n], &b.results[n]
 	want := b.inState(fdbpq.Ready) + int64(len(b.arrived))
-	if !o.Count || o.Follows && b.results[n-1].Err != nil {
+	if !o.Count || o.Follows && b.results[n-1].Err != nil || errors.Is(r.Err, state.ErrMoreExpired) {
 		want = 0
 	} else {
 		b.counts["counted"]++

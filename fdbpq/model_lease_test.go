@@ -193,11 +193,16 @@ func (b *modelBatch) take(n int) {
 		return
 	}
 
-	i := b.end(o.End, func(i *modelItem) bool { return isReady(i) && !b.expired(i) && b.may(i) })
-	for _, gone := range b.inOrder(func(gone *modelItem) bool {
-		return isReady(gone) && b.expired(gone) && b.may(gone) && (i == nil || (compareIDs(gone.ID, i.ID) < 0) == (o.End == fdbpq.Front))
-	}) {
-		b.expire(gone) // it was on the way
+	first := func() *modelItem {
+		return b.end(o.End, func(i *modelItem) bool { return isReady(i) && b.may(i) })
+	}
+	i := first()
+	for ; i != nil && b.expired(i); i = first() {
+		if b.behind {
+			b.wantErr(o, r, fdbpq.ErrNoRoom)
+			return
+		}
+		b.expire(i) // this batch has pushed it
 	}
 	if most := b.settings.MaxLeased; i != nil && o.Kind == fdbpq.OpLease && most > 0 && b.inState(fdbpq.Leased)+int64(len(b.place)) >= most {
 		b.counts["max_leased"]++
@@ -239,7 +244,11 @@ func (b *modelBatch) take(n int) {
 
 func (b *modelBatch) peek(o *fdbpq.Op, r *fdbpq.Result) {
 	// Unless there is more that is due, only what this batch has pushed can have expired.
-	b.wantItem(o, r, b.end(o.End, func(i *modelItem) bool { return isReady(i) && (!b.behind || !b.expired(i)) }))
+	if i := b.end(o.End, isReady); i != nil && b.behind && b.expired(i) {
+		b.wantErr(o, r, fdbpq.ErrNoRoom)
+	} else {
+		b.wantItem(o, r, i)
+	}
 }
 
 // modelRates is the rates of a queue. The group "" is the queue itself.

@@ -83,22 +83,11 @@ func (q *queuePeeks) beginWalks(bytes int) {
 	}
 }
 
-// findItems waits for the items, and starts to read the rest of them. It steps over those that have
-// expired, if there may be any because not all that is due was handled.
+// findItems waits for the items, and starts to read the rest of them.
 func (q *queuePeeks) findItems() error {
 	for end := range q.walks {
 		walk := &q.walks[end]
-		next := walk.Next
-		if q.due.More || q.due.Err != nil {
-			next = func() (*state.Stored, error) { return walk.NextLive(q.now) }
-		}
-
-		s, err := next()
-		if errors.Is(err, state.ErrMoreExpired) {
-			// Next time as many come first if what is due cannot be read.
-			q.errs[end] = cmp.Or(q.due.Err, err)
-			continue
-		}
+		s, err := walk.Peek()
 		if err != nil {
 			return err
 		}
@@ -112,8 +101,29 @@ func (q *queuePeeks) findItems() error {
 	return nil
 }
 
+// checkExpired makes the results of peeks errors that would return an item that has expired.
+func (q *queuePeeks) checkExpired() error {
+	if !q.due.More && q.due.Err == nil {
+		return nil
+	}
+	for end, s := range q.items {
+		if s == nil {
+			continue
+		}
+		if expired, err := s.Expired(q.reader(), q.l, q.now, q.returned.Page()); err != nil {
+			return err
+		} else if expired {
+			q.items[end], q.errs[end] = nil, q.moreExpired()
+		}
+	}
+	return nil
+}
+
 // finish waits for the rest of the items and sets the results.
 func (q *queuePeeks) finish() error {
+	if err := q.checkExpired(); err != nil {
+		return err
+	}
 	q.guard()
 	for end, indexes := range q.indexes {
 		if len(indexes) == 0 {

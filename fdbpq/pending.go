@@ -173,7 +173,7 @@ func (p *Pending) blind() bool { return p.pushes && !p.sighted }
 
 // startCommit starts to commit the attempt, and returns the counts after its own.
 func (p *Pending) startCommit(a *openAttempt) state.CountsByQueue {
-	p.last = attempt{p.last.number + 1, a.results, a.pops.popped, a.removed}
+	p.last = attempt{p.last.number + 1, a.results, a.popped, a.removed}
 	p.wrote, p.listed, p.readFrom = a.wrote, a.pushes.listed, a.readFrom
 	p.filled, p.behind = append(p.filled, a.filled()...), a.behind()
 	for _, q := range a.queues {

@@ -20,8 +20,9 @@ type txn struct {
 	now      time.Time      // zero if it only reads: nothing expires then
 	asOf     time.Time      // the same, but never zero
 	ops      []Op
-	results  []Result    // by place in ops
-	queues   []*queueTxn // in order of first use
+	results  []Result          // by place in ops
+	queues   []*queueTxn       // in order of first use
+	popped   []state.TakenItem // in order of removal
 	known    *state.Known
 	blind    bool // see kv.BeginOptions
 
@@ -90,6 +91,15 @@ func (t *txn) failAll(indexes []int, err error) {
 	for _, i := range indexes {
 		t.results[i].Err = err
 	}
+}
+
+// moreExpired is the error of pops and peeks that meet an item that has expired, because not all that
+// is due was handled.
+func (q *queueTxn) moreExpired() error {
+	if q.due.Err != nil && !q.due.Done { // the next transaction would do no more
+		return q.due.Err
+	}
+	return state.ErrMoreExpired
 }
 
 // leadsPops reports whether an operation is the first of pops, or leases, that share MaxBytes.

@@ -129,7 +129,7 @@ func (s *serving) answerLine(d *due.Due) error {
 			s.sayEmpty(w, none)
 			continue
 		}
-		item, err := s.items.Next(w.End)
+		item, err := s.items.Peek(w.End)
 		if err != nil {
 			return err
 		}
@@ -161,7 +161,8 @@ func (s *serving) give(w *codec.LineEntry, item *state.Stored) (err error) {
 		return item.Err
 	}
 
-	s.items.NoteTaken(w.End, item)
+	s.items.Walks[w.End].Drop()
+	s.items.NoteTaken(w.End, item.Pair.Key)
 	s.tx.AddReadConflict(kv.SingleKey(item.Pair.Key))
 	s.dequeue(w)
 	s.g.Detach(item)

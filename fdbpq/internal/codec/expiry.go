@@ -16,9 +16,8 @@ import (
 // Staged pops, which need not know what they move, leave the entry where it is, and write it again
 // if the item comes back: see state.Ledger.ReturnStaged.
 //
-// A pop or lease that meets an expired item all the same, because its transaction had no room for
-// all that was due, removes it and goes on, as far as there is room: see state.Stepped. A peek
-// steps over it.
+// A pop, lease or peek that meets an expired item all the same, because its transaction had no room for
+// all that was due, fails with ErrNoRoom: the next one goes on with what is due.
 
 // Never as Op.TTL is no expiry, whatever Settings.TTL says.
 const Never = time.Duration(math.MinInt64)

@@ -115,11 +115,6 @@ func UniqueBytes(n int) []byte {
 	return b
 }
 
-// CompareIDs orders ids as their keys.
-func CompareIDs(id *ID, other *ID) int {
-	return cmp.Or(cmp.Compare(id.Priority, other.Priority), cmp.Compare(id.Count, other.Count), bytes.Compare(id.Random[:], other.Random[:]))
-}
-
 // Ours reports whether this package made the id.
 func Ours(id *ID) bool {
 	t := binary.BigEndian.Uint64(id.Random[:])

@@ -12,6 +12,32 @@ import (
 // each whether items came back. The error is one of the store. What cannot be read stays as it is,
 // and the Due.Err of its queue says why.
 func BringBack(queues []*Due, room *Room) error {
+	if err := bringBackPages(queues, room); err != nil {
+		return err
+	}
+
+	// Expired items keep pops and peeks from those behind them, and mostly lie together. So where some
+	// are among more that is due, a transaction does as much as a sweep.
+	var more []*Due
+	for _, d := range queues {
+		if d.Page == 0 && d.expired != nil && d.Behind() {
+			more = append(more, d)
+		}
+	}
+	for _, d := range more {
+		d.Again()
+		d.Page = max(SweepPage/len(more), 1)
+	}
+	room.Fits = nil // something has moved
+	err := bringBackPages(more, room)
+	for _, d := range more {
+		d.Page = 0
+	}
+	return err
+}
+
+// bringBackPages handles a page of what is due in each of the queues.
+func bringBackPages(queues []*Due, room *Room) error {
 	for _, d := range queues {
 		d.ReadIndex()
 	}

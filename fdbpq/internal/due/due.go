@@ -59,7 +59,7 @@ func (d *Due) ReadIndex() {
 }
 
 // Again has what is due then handled once more.
-func (d *Due) Again() { d.Handled, d.Entries, d.expired = false, nil, nil }
+func (d *Due) Again() { d.Handled, d.Entries, d.expired, d.More = false, nil, nil, false }
 
 func (d *Due) limit() int { return cmp.Or(d.Page, Page) }
 

@@ -7,9 +7,10 @@
 //	settings.go, bytes.go           the settings as one transaction sees them; the bytes of all items
 //	limits.go, counter.go, room.go  how much a queue has, and what a transaction has room for
 //	stored.go, lookup.go            an item being read, in full; the keys where it may be
-//	cursor.go, expiry.go            items in their order, from either end; stepping over expired ones
+//	cursor.go                       items in their order, from either end
 //	browse.go, browse_page.go       items wherever they are, in their order, to be looked at
-//	expiries.go, strip.go           many expired items, removed together
+//	expiry.go, expiries.go, strip.go
+//	                                many expired items, removed together
 //	dedup.go                        message ids and unique keys of the pushes of a transaction
 //	counts.go, known.go             the next counts, and what else a Batcher knows from its last transaction
 //	group.go, turns.go, bucket.go   groups: their index, whose turn it is, and rates

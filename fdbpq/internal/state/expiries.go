@@ -8,15 +8,18 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
+// expiredSingly is the most expired items that are looked for one by one: each may have a value and
+// two ("m") keys of 90 KB.
+const expiredSingly = 64
+
 // Expiries is items in ("i") of one queue that have expired, to be removed together. Those that
 // expire together mostly lie next to each other, in the queue as in the time index. So a few range
 // reads find their keys, and what lies between those, and runs of keys are cleared as ranges. To a
 // store, that is a small part of the work of single keys.
 type Expiries struct {
-	G      *Ledger
-	Items  []*codec.Record // with id, expires and unique, and value unless they are to be looked for
-	Walked bool            // the transaction has read them; otherwise they are looked for
-	Left   map[string]bool // entries of items that the next transaction is to look for
+	G     *Ledger
+	Items []*codec.Record // with id, expires and unique
+	Left  map[string]bool // entries of items that the next transaction is to look for
 
 	// ready, unless they are few, and pasts and entries need not be read
 	ready, pasts, metas, entries strip
@@ -48,7 +51,7 @@ func RemoveExpired(queues ...*Expiries) error {
 // begin starts to read the ranges, for one of so many queues.
 func (e *Expiries) begin(queues int) {
 	l := e.G.L
-	slices.SortFunc(e.Items, func(a, b *codec.Record) int { return codec.CompareIDs(&a.ID, &b.ID) })
+	slices.SortFunc(e.Items, func(a, b *codec.Record) int { return a.ID.Compare(&b.ID) })
 	for _, h := range e.Items {
 		e.entries.add(kv.SingleKey(l.DueKey(h.Expires, l.ExpiryKey(&h.ID))))
 	}
@@ -67,10 +70,6 @@ func (e *Expiries) begin(queues int) {
 	if n < minRun {
 		return
 	}
-
-	if e.Walked { // they were read already, and little else can be there now
-		much = kv.RangeOptions{Limit: n + minRun, Bytes: 2 * maxSteppedBytes}
-	}
 	e.ready.begin(r, much)
 	e.pasts.begin(r, short)
 	e.entries.begin(r, short)
@@ -87,33 +86,26 @@ func (e *Expiries) arrive(queues int) error {
 
 	e.single = make([]kv.Future[[]byte], len(e.Items))
 	e.present, e.absent = make([]bool, len(e.Items)), make([]bool, len(e.Items))
-	found, metas, singly := e.ready.found, e.metas.found, 0
+	singly := 0
 	for n, h := range e.Items {
-		var own, parts []kv.KeyValue
-		_, own, found = splitKeys(found, e.ready.spans[n])
-		_, parts, metas = splitKeys(metas, e.metas.spans[n])
-
-		isRead := n < e.ready.covered
-		if e.absent[n] = !e.Walked && isRead && len(own) == 0; e.absent[n] {
+		isRead := n < len(e.ready.own)
+		if e.absent[n] = isRead && len(e.ready.own[n]) == 0; e.absent[n] {
 			continue
 		}
-		if !e.Walked && !(isRead && e.isSized(n)) { // it may be large
+		if !isRead || !e.isSized(n) { // it may be large
 			if singly++; singly > max(expiredSingly/queues, 1) {
 				e.leave(h)
 				continue
 			}
 		}
 
-		switch {
-		case e.Walked:
-			e.present[n] = true
-		case isRead:
-			h.Value, e.present[n] = own[0].Value, true
-		default:
+		if isRead {
+			h.Value, e.present[n] = e.ready.own[n][0].Value, true
+		} else {
 			e.single[n] = e.G.Tx.Get(e.ready.spans[n].Begin)
 		}
-		if n < e.metas.covered {
-			e.G.knowSize(&h.ID, parts)
+		if n < len(e.metas.own) {
+			e.G.knowSize(&h.ID, e.metas.own[n])
 		} else {
 			e.G.BeginSize(&h.ID)
 		}
@@ -123,7 +115,7 @@ func (e *Expiries) arrive(queues int) error {
 
 // isSized reports whether what was read of an item says how large it is, if that has to be known.
 func (e *Expiries) isSized(n int) bool {
-	return n < e.metas.covered || !codec.HasMeta(&e.Items[n].ID) || !e.G.CountsBytes()
+	return n < len(e.metas.own) || !codec.HasMeta(&e.Items[n].ID) || !e.G.CountsBytes()
 }
 
 // leave leaves an item to the next transaction.
@@ -154,15 +146,12 @@ func (e *Expiries) remove() error {
 		}
 	}
 
-	// Pushes add at the end of a priority, so they do not conflict with runs within one. A walk
-	// conflicts anyway.
-	follows := func(n int) bool { return e.Walked || e.Items[n].ID.Priority == e.Items[n-1].ID.Priority }
+	// Pushes add at the end of a priority, so they do not conflict with runs within one.
+	follows := func(n int) bool { return e.Items[n].ID.Priority == e.Items[n-1].ID.Priority }
 	owns := func(n int) bool { return e.present[n] } // a staged pop may hold the others
 	all := func(int) bool { return true }
-	if !e.Walked {
-		for _, run := range e.ready.runs(follows, all) {
-			g.Tx.AddReadConflict(run.all)
-		}
+	for _, run := range e.ready.runs(follows, all) {
+		g.Tx.AddReadConflict(run.all)
 	}
 
 	e.ready.clear(g.Tx, follows, func(n int) bool { return e.present[n] || e.absent[n] })

@@ -2,7 +2,6 @@ package state
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 )
@@ -11,48 +10,10 @@ import (
 // theirs.
 var ErrNotYet = fmt.Errorf("%w so far: %w", codec.ErrEmpty, codec.ErrNoRoom)
 
-// ErrMoreExpired is for pops and peeks that have met more expired items than a transaction steps
-// over. Behind those there may be live ones, so nobody knows whether the queue is empty.
+// ErrMoreExpired is for pops and peeks that have met an expired item, because the transaction had no
+// room for all that is due. Behind it there may be live ones, so nobody knows whether the queue is
+// empty.
 var ErrMoreExpired = fmt.Errorf("%w: more items come first that have expired", codec.ErrNoRoom)
-
-// Stepped counts the expired items that the pops of a transaction step over, or a peek.
-type Stepped struct {
-	items, bytes int // bytes that were read of these
-}
-
-const (
-	maxStepped      = 2048
-	maxSteppedBytes = 4 << 20
-)
-
-// Note counts an item.
-func (n *Stepped) Note(s *Stored) {
-	n.items++
-	n.bytes += s.Read()
-}
-
-// Enough reports whether the next transaction is to go on.
-func (n *Stepped) Enough() bool { return n.items >= maxStepped || n.bytes >= maxSteppedBytes }
-
-// NextLive returns the next item, nil after the last. It steps over expired ones. The error is
-// ErrMoreExpired or one of the store.
-func (c *Cursor) NextLive(now time.Time) (*Stored, error) {
-	var stepped Stepped
-	for {
-		s, err := c.Next()
-		if err != nil || s == nil {
-			return nil, err
-		}
-		if has, err := s.ReadUnlessExpired(c.r, c.l, now, c.asked.Bytes); err != nil || !has {
-			return s, err
-		}
-		if stepped.Enough() {
-			return nil, ErrMoreExpired
-		}
-		stepped.Note(s)
-		c.noteExpired()
-	}
-}
 
 // ExpiredSize is about the most bytes that removing an expired item takes in a transaction:
 // mutations and conflict ranges of all of its keys. In a run it takes less.

@@ -84,8 +84,7 @@ const (
 	SweepItems = 2048
 	SweepBytes = 1 << 20
 
-	FirstSweepPage = 16
-	MaxSweepPage   = 512
+	MaxSweepPage = 512
 
 	// SweptKeys is about how many keys of its length a removed item takes in a transaction.
 	SweptKeys = 16

@@ -17,7 +17,6 @@ type Stored struct {
 	Err  error       // ErrCorrupt if this item cannot be read
 	Cut  bool        // there may be more ("m") keys than were read
 
-	head     kv.Future[[]kv.KeyValue] // the first two ("m") keys being read; nil unless begun
 	metas    kv.Future[[]kv.KeyValue] // the ("m") keys being read; nil before BeginRead, or if there are none
 	asked    kv.RangeOptions          // of metas
 	parts    []kv.KeyValue            // the ("m") keys, once read
@@ -47,17 +46,6 @@ func BeginItem(l *codec.Layout, r kv.Reader, id *codec.ID, bytes int) Stored {
 	return s
 }
 
-// BeginItems is BeginItem for the items of some pairs.
-func BeginItems(l *codec.Layout, r kv.Reader, pairs []kv.KeyValue) []Stored {
-	begun := make([]Stored, len(pairs))
-	for i, pair := range pairs {
-		if id, err := l.ParseItem(pair.Key); err == nil {
-			begun[i] = BeginItem(l, r, &id, Beginning)
-		}
-	}
-	return begun
-}
-
 // BeginRead starts to read the item's ("m") keys, the first time it is called: at least one, and no
 // more than about so many bytes of them, 0 for all.
 func (s *Stored) BeginRead(r kv.Reader, l *codec.Layout, bytes int) {
@@ -68,31 +56,9 @@ func (s *Stored) BeginRead(r kv.Reader, l *codec.Layout, bytes int) {
 	s.metas = r.GetRange(l.MetaRange(&s.Item.ID), s.asked)
 }
 
-// beginHead starts to read the first of the item's ("m") keys, which say when it expires, if it has
-// any.
-func (s *Stored) beginHead(r kv.Reader, l *codec.Layout) {
-	if s.Err == nil && codec.HasMeta(&s.Item.ID) {
-		s.head = r.GetRange(l.MetaRange(&s.Item.ID), kv.RangeOptions{Limit: 2})
-	}
-}
-
-// ReadUnlessExpired reads the item in full, unless it has expired by now. The error is one of the
-// store. bytes is as for BeginRead.
-func (s *Stored) ReadUnlessExpired(r kv.Reader, l *codec.Layout, now time.Time, bytes int) (has bool, err error) {
-	if s.head != nil {
-		parts, err := s.head.Get()
-		if err != nil {
-			return false, err
-		}
-		if m, _, err := codec.DecodeMeta(parts); err == nil && codec.Expired(m.Expires, now) {
-			s.Item.Expires, s.Item.Unique = m.Expires, m.Unique
-			return true, nil
-		}
-		if len(parts) < 2 && s.metas == nil { // these are all
-			s.metas = s.head
-		}
-	}
-
+// Expired reads the item, unless it is too large, and reports whether it has expired by now. bytes
+// is as for BeginRead. The error is one of the store.
+func (s *Stored) Expired(r kv.Reader, l *codec.Layout, now time.Time, bytes int) (bool, error) {
 	s.BeginRead(r, l, bytes) // usually a no-op
 	if err := s.FinishRead(); err != nil {
 		return false, err
@@ -103,14 +69,6 @@ func (s *Stored) ReadUnlessExpired(r kv.Reader, l *codec.Layout, now time.Time, 
 		}
 	}
 	return s.Err == nil && codec.Expired(s.Item.Expires, now), nil
-}
-
-// ExpiredItem is the item as something that has expired, to be removed. It does not keep the value.
-func (s *Stored) ExpiredItem(l *codec.Layout) *codec.Record {
-	return &codec.Record{
-		ID: s.Item.ID, State: codec.Ready, History: codec.History{Lasting: codec.LastingOf(&s.Item.Message)},
-		Dropped: len(codec.DecodeValue(l.Format, s.Pair.Value)),
-	}
 }
 
 // FinishRead waits for what BeginRead started, and completes the item, unless that is cut. The
@@ -210,12 +168,8 @@ func (s *Stored) ReadRest(r kv.Reader, l *codec.Layout, most int) error {
 
 // Read is the number of bytes read of the item so far.
 func (s *Stored) Read() int {
-	parts := s.parts
-	if parts == nil && s.head != nil {
-		parts, _ = s.head.Get() // which are there
-	}
 	n := len(s.Pair.Value)
-	for _, part := range parts {
+	for _, part := range s.parts {
 		n += len(part.Value)
 	}
 	return n

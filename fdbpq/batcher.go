@@ -34,8 +34,6 @@ type Batcher struct {
 	room     int // see LimitRoom
 	returned int // see LimitReturned
 
-	removed state.RemovedSoFar
-
 	conflicts atomic.Int64 // see Conflicts
 
 	batchCount int64               // batches started
@@ -45,6 +43,7 @@ type Batcher struct {
 
 	mu struct {
 		sync.Mutex
+		removed   Removed     // see Removed
 		newest    *Pending    // the last batch started, nil once it has ended
 		obsolete  [][]byte    // receipts to remove
 		unsettled []unsettled // batches of unknown outcome
@@ -73,7 +72,11 @@ func (b *Batcher) Conflicts() int64 { return b.conflicts.Load() }
 // Removed returns how many items batches have removed so far although no operation took or removed
 // them. It counts each item once, also if the store did not say whether a batch committed, as soon
 // as that is settled. It may be called at any time.
-func (b *Batcher) Removed() Removed { return b.removed.Sum() }
+func (b *Batcher) Removed() Removed {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.removed
+}
 
 // LimitRoom lowers the bytes that the leases of a batch may move; the default, and the most, is
 // MaxMessageSize. One item may always move. An operation that finds no room results in ErrNoRoom.

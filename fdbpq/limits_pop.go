@@ -35,16 +35,16 @@ type quota struct {
 	bucket  *state.Bucket     // nil without a rate
 }
 
-// full reports whether as many items are leased as may be. The error is ErrCorrupt or one of the store.
-func (u *quota) full() (bool, error) {
+// count returns how many items are leased. The error is ErrCorrupt or one of the store.
+func (u *quota) count() (int64, error) {
 	if u.counter != nil {
 		n, err := state.ReadCounter(u.counter)
 		if err != nil {
-			return false, err
+			return 0, err
 		}
 		u.counter, u.leased = nil, u.leased+n
 	}
-	return u.most > 0 && u.leased >= u.most, nil
+	return u.leased, nil
 }
 
 // nextToken returns when the rate gives one, zero if that is now. The error is one of the store.
@@ -121,8 +121,8 @@ func (p *popLimits) releasePlaces(i int) {
 // checkLease returns why no further item may be leased, nil if one may. The error is ErrCorrupt or
 // one of the store.
 func (p *popLimits) checkLease() (refused, err error) {
-	full, err := p.queue.full()
-	if err != nil || !full && (p.queue.most == 0 || p.queue.leased+p.kept < p.queue.most) {
+	n, err := p.queue.count()
+	if err != nil || p.queue.most == 0 || n+p.kept < p.queue.most {
 		return nil, err
 	}
 	refused = fmt.Errorf("%w: %d", ErrMaxLeased, p.queue.most)
@@ -205,12 +205,12 @@ func (p *popLimits) may(hash codec.GroupHash) (bool, error) {
 	}
 	p.beginGroup(hash)
 	u := p.groups[hash]
-	full, err := u.full()
+	n, err := u.count()
 	if err != nil {
 		return false, err
 	}
 	at, err := p.nextToken(u)
-	may := !full && at.IsZero()
+	may := (u.most == 0 || n < u.most) && at.IsZero()
 	p.passed = p.passed || !may
 	return may, err
 }

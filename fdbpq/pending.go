@@ -199,13 +199,15 @@ func (p *Pending) complete(err error) {
 	b := p.batcher
 	if err == nil {
 		p.noteListed()
-		b.removed.Add(p.last.removed)
 	}
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.mu.newest == p {
 		b.mu.newest = nil
+	}
+	if err == nil {
+		b.mu.removed.Add(p.last.removed)
 	}
 	if err == nil && p.wrote {
 		b.mu.obsolete = append(b.mu.obsolete, p.receipt)

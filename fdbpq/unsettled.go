@@ -57,10 +57,10 @@ func (b *Batcher) Settle(ctx context.Context) error {
 			continue
 		}
 
-		for _, n := range u.gone {
-			b.removed.Add(n)
-		}
 		b.mu.Lock()
+		for _, n := range u.gone {
+			b.mu.removed.Add(n)
+		}
 		b.mu.unsettled = b.mu.unsettled[1:]
 		b.mu.obsolete = append(b.mu.obsolete, u.receipt)
 		b.mu.Unlock()

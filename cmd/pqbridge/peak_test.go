@@ -77,8 +77,8 @@ func TestPeakMemory(t *testing.T) {
 	p.row("redrive", func() int { return p.one("pq.jobs-dead.redrive", "{}") })
 	p.atOnce("pop of single items, 100 at once", 100, func(int) int { return p.one("pq.jobs.pop.min", "") })
 	p.row("/queues, /queues/pq/jobs and /metrics", p.pages)
-	p.row("config with max_bytes and discard", func() int {
-		return p.one("pq.jobs.config", `{"max_bytes":20000000,"discard":"old"}`) + p.one("pq.jobs.push.0", "x")
+	p.row("config with max_items and discard", func() int {
+		return p.one("pq.jobs.config", `{"max_items":3,"discard":"old"}`) + p.one("pq.jobs.push.0", "x")
 	})
 	p.row("purge", func() int { return p.one("pq.jobs.purge", "{}") })
 	p.atOnce("push.batch of 7 items, 8 at once", 8, p.pushBatch)

@@ -16,7 +16,7 @@ const (
 )
 
 // countedAtOnce is about how many bytes of items ResetBytes reads.
-const countedAtOnce = 16 << 20
+const countedAtOnce = 4 << 20
 
 // CountsBytes reports whether the queue counts bytes. An error makes Flush fail.
 func (g *Ledger) CountsBytes() bool {

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"sync"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -44,24 +43,4 @@ func (r *Removed) Add(more Removed) {
 	r.Fired += more.Fired
 	r.Skipped += more.Skipped
 	r.Late += more.Late
-}
-
-// RemovedSoFar is a sum that may be read at any time.
-type RemovedSoFar struct {
-	mu  sync.Mutex
-	sum Removed
-}
-
-// Sum returns it.
-func (s *RemovedSoFar) Sum() Removed {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sum
-}
-
-// Add adds to it.
-func (s *RemovedSoFar) Add(more Removed) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sum.Add(more)
 }

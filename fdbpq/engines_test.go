@@ -24,7 +24,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/crashfs"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
@@ -63,7 +62,6 @@ func fdbAsked() bool {
 func nightly() bool { return harness.Nightly && !harness.Race }
 
 func openPebble(t *testing.T, fs vfs.FS) kv.Database {
-	crashfs.Fill(fs, 0)
 	return must(pebblekv.Open("db", pebblekv.Options{FS: fs, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)}))
 }
 

@@ -186,10 +186,6 @@ func listenIn(dir string) (net.Listener, error) {
 	}
 
 	listener.SetUnlinkOnClose(false) // its path may be another file by then
-	// The folder keeps others out, but for one that belongs to another user.
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
 	return listener, nil
 }
 

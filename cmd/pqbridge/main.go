@@ -24,6 +24,7 @@ import (
 )
 
 func main() {
+	keepOthersOut()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx, stop := context.WithCancelCause(context.Background())

@@ -11,6 +11,9 @@ import (
 	"syscall"
 )
 
+// keepOthersOut makes new files readable for their owner alone.
+func keepOthersOut() { syscall.Umask(0o077) }
+
 // explainPermission adds to an error whose folder it is and what to do, if the reason is that this
 // process may not use it.
 func explainPermission(err error, folder string) error {

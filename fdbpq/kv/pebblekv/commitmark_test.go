@@ -6,9 +6,14 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pqbridge/pqbridge/testenv/crashfs"
 	"github.com/pqbridge/pqbridge/testenv/harness"
@@ -79,6 +84,37 @@ func TestOtherMarks(t *testing.T) {
 	files := s.killed()
 	remove(t, files, commitMarkPath(files, testDir))
 	s.whole(files, "none")
+}
+
+// Without a mark, everything still works.
+func TestWithoutCommitMark(t *testing.T) {
+	for name, kind := range map[string]errorfs.OpKind{
+		"open": errorfs.OpOpen, "write": errorfs.OpFileWriteAt, "sync": errorfs.OpFileSync,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var failures atomic.Int64
+			cause := error(syscall.ENOSPC)
+			if name == "open" {
+				cause = fs.ErrNotExist // or else it is there, and may say something
+			}
+			files := newFaultyFS(cause, func(op errorfs.Op) bool {
+				fails := strings.HasPrefix(filepath.Base(op.Path), commitMarkName) && op.Kind == kind
+				if fails {
+					failures.Add(1)
+				}
+				return fails
+			})
+
+			files.broken.Store(true)
+			db := openTest(t, files, Options{})
+			mustSet(t, db, "000001", "value")
+			mustClose(t, db)
+			if failures.Load() == 0 {
+				t.Error("nothing failed")
+			}
+			checkAcked(t, openTest(t, files, Options{}), 1)
+		})
+	}
 }
 
 // Whatever is killed or loses its power is opened again; whatever was cut off before that

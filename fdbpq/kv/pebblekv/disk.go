@@ -21,10 +21,9 @@ import (
 // results mean nothing: check err after every sync that is waited for.
 type diskFS struct {
 	vfs.FS
-	dir     string
-	logger  *slog.Logger
-	reserve *walReserve
-	after   *vfs.MemFS // files created after the failure
+	dir    string
+	logger *slog.Logger
+	after  *vfs.MemFS // files created after the failure
 
 	logs   logLengths
 	backup atomic.Pointer[backupFS] // where Pebble writes a copy of the folder, nil if it does not
@@ -41,7 +40,6 @@ func newDisk(dir string, o Options) (*diskFS, error) {
 		FS:       tableFS{o.FS},
 		dir:      dir,
 		logger:   o.Logger,
-		reserve:  newWALReserve(o.FS, dir, o.MemTableSize, uint64(max(o.MinFreeSpace, 0))),
 		after:    vfs.NewMem(),
 		failed:   make(chan struct{}),
 		released: make(chan struct{}),
@@ -54,7 +52,6 @@ func (d *diskFS) fail(cause error) {
 	d.once.Do(func() {
 		d.cause = cause
 		close(d.failed)
-		d.reserve.stopped.Store(true)
 		d.logger.Error("pebblekv: the disk failed, nothing more is written", "error", cause.Error())
 	})
 }
@@ -69,12 +66,9 @@ func (d *diskFS) err() error {
 	}
 }
 
-// release ends the wait of compactions on a failed disk, so that Pebble can be closed,
-// and the work beside Pebble. It is called at most once.
-func (d *diskFS) release() {
-	close(d.released)
-	d.reserve.close()
-}
+// release ends the wait of compactions on a failed disk, so that Pebble can be closed. It is called
+// at most once.
+func (d *diskFS) release() { close(d.released) }
 
 // backupOf returns the file system for a file of a backup, nil for one of the store.
 func (d *diskFS) backupOf(name string) *backupFS {
@@ -95,7 +89,7 @@ func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 
 	table := isTable(name)
 	if d.err() == nil {
-		f, err := d.create(name, category)
+		f, err := d.FS.Create(name, category)
 		if err == nil {
 			return &diskFile{File: f, disk: d, table: table, written: d.logs.add(name)}, nil
 		}
@@ -111,43 +105,17 @@ func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 	return d.after.Create(name, category)
 }
 
-// create creates a file, for a log from the reserve if possible. A second log since
-// the folder was opened means that more will follow, so the next is prepared.
-func (d *diskFS) create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if category != logCategory {
-		return d.FS.Create(name, category)
-	}
-
-	if d.opened.Load() {
-		defer d.reserve.prepare()
-	}
-	if f, ok := d.reserve.useAs(name, ""); ok {
-		return f, nil
-	}
-	return d.FS.Create(name, category)
-}
-
 // ReuseForWrite implements vfs.FS. Pebble reuses old logs with it.
 func (d *diskFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if d.err() == nil {
-		f, err := d.reuse(oldname, newname, category)
+		d.logs.forget(oldname)
+		f, err := d.FS.ReuseForWrite(oldname, newname, category)
 		if err == nil {
 			return &diskFile{File: f, disk: d, written: d.logs.add(newname)}, nil
 		}
 		d.fail(err)
 	}
 	return d.after.Create(newname, category)
-}
-
-// reuse turns an old log into a new one, or uses the reserve if that is longer.
-func (d *diskFS) reuse(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	d.logs.forget(oldname)
-	if f, ok := d.reserve.useAs(newname, oldname); ok {
-		_ = d.FS.Remove(oldname) // A file left behind does no harm.
-		d.reserve.prepare()
-		return f, nil
-	}
-	return d.FS.ReuseForWrite(oldname, newname, category)
 }
 
 func (d *diskFS) OpenDir(name string) (vfs.File, error) {

@@ -17,8 +17,8 @@ import (
 // Names that Pebble neither uses nor reads.
 const (
 	commitMarkName = "SYNCED"
-	reserveName    = "SPARE"
 	proofName      = "writable"
+	spareName      = "SPARE" // of earlier versions
 
 	// unfinished ends the name of the folder in which a backup is made. Open refuses what is
 	// in it: a part of a store may look like a store.
@@ -40,7 +40,7 @@ func isLog(name string) bool {
 
 // belongsToStore reports whether a store has files with such names.
 func belongsToStore(name string) bool {
-	for _, prefix := range []string{"MANIFEST-", "OPTIONS-", "marker.", commitMarkName, reserveName} {
+	for _, prefix := range []string{"MANIFEST-", "OPTIONS-", "marker.", commitMarkName, spareName} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

@@ -4,12 +4,32 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 )
+
+const (
+	ownerFolder fs.FileMode = 0o700
+	// others is the permissions of the group and of everybody else.
+	others fs.FileMode = 0o077
+)
+
+// tighten revokes the permissions of everybody but the owner on a folder, and so on what is in it. In
+// one that belongs to another user, as in many containers, they stay.
+func tighten(dir string, chmod func(string, fs.FileMode) error, logger *slog.Logger) {
+	info, err := os.Stat(dir)
+	if err == nil && info.Mode().Perm()&others != 0 {
+		err = chmod(dir, info.Mode()&^others)
+	}
+	if err != nil {
+		logger.Warn("pebblekv: other users may be able to read the data, "+
+			"because the permissions of the folder cannot be changed", "folder", dir, "error", err)
+	}
+}
 
 // folderInterval is the shortest time between two checks of the folder.
 const folderInterval = 100 * time.Millisecond

@@ -14,7 +14,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/testenv/crashfs"
 )
 
 const testDir = "data"
@@ -25,10 +24,7 @@ var quiet = slog.New(slog.DiscardHandler)
 func openTest(t *testing.T, files vfs.FS, o Options) *DB {
 	t.Helper()
 	o.FS = files
-	if o.MemTableSize == 0 { // the test is not about preallocated logs
-		crashfs.Fill(files, uint64(cmp.Or(o.MinFreeSpace, DefaultMinFreeSpace)))
-		o.MemTableSize = minMemTableSize // copies of the files are small
-	}
+	o.MemTableSize = cmp.Or(o.MemTableSize, minMemTableSize) // copies of the files are small
 	return openTestDir(t, testDir, o)
 }
 
@@ -71,6 +67,22 @@ func wantErr(t *testing.T, what string, err, want error) {
 
 // errOf is the error of a function with another result.
 func errOf[T any](_ T, err error) error { return err }
+
+// logSizes returns the lengths of the logs in the folder, oldest first.
+func logSizes(t *testing.T, files vfs.FS) []int64 {
+	t.Helper()
+	var sizes []int64
+	for _, name := range list(t, files) {
+		if filepath.Ext(name) != ".log" {
+			continue
+		}
+		info, err := files.Stat(files.PathJoin(testDir, name))
+		if err == nil { // or it was removed meanwhile
+			sizes = append(sizes, info.Size())
+		}
+	}
+	return sizes
+}
 
 func mustClose(t *testing.T, db *DB) {
 	t.Helper()

@@ -34,7 +34,7 @@ type Options struct {
 	Logger *slog.Logger
 
 	// FS is the file system of the store. nil means that of the operating system,
-	// where only their owner has access to the folder and its files.
+	// where only its owner has access to the folder.
 	FS vfs.FS
 
 	// now replaces time.Now in tests.
@@ -79,7 +79,7 @@ func (o Options) withDefaults() Options {
 	o.MinFreeSpace = cmp.Or(o.MinFreeSpace, DefaultMinFreeSpace)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.FS == nil {
-		o.FS = ownerFS{vfs.Default}
+		o.FS = vfs.Default
 	}
 	if o.now == nil {
 		o.now = time.Now

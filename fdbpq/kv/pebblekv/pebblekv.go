@@ -77,7 +77,7 @@ var ErrInUse = errors.New("is in use by another process")
 // Open opens the store in the folder dir, which it creates if necessary. It fails if
 // dir is in use by a DB of this or another process, or holds other files and no store. In
 // the file system of the operating system it revokes the permissions of everybody but the
-// owner on dir and its files, if it may.
+// owner on dir, if it may; those of files that it makes are up to the umask.
 func Open(dir string, o Options) (*DB, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -113,6 +113,7 @@ func openDB(dir string, o Options) (*DB, error) {
 	if system {
 		tighten(dir, os.Chmod, o.Logger)
 	}
+	_ = o.FS.Remove(o.FS.PathJoin(dir, spareName))
 	folder, err := newFolderGuard(dir, o.now)
 	if err != nil && system {
 		return nil, errors.Join(err, lock.Close())

@@ -240,12 +240,7 @@ func (tx *transaction) admissible() error {
 	if err := tx.store.err(); err != nil {
 		return err
 	}
-
-	err := tx.space.check(tx.growth > 0 && !tx.shrinks)
-	if err != nil {
-		tx.store.disk.reserve.drop()
-	}
-	return err
+	return tx.space.check(tx.growth > 0 && !tx.shrinks)
 }
 
 func (tx *transaction) Cancel() {

@@ -174,12 +174,12 @@ func TestBatchesInFrames(t *testing.T) {
 				Priority: int64(i - 5), Message: client.Message{Value: fmt.Appendf(nil, "value %d", i), Headers: nats.Header{"Own": {fmt.Sprint(i), "x"}}},
 			})
 		}
-		ids, err := q.PushBatch(ctx, pushes)
+		acks, err := q.PushBatch(ctx, pushes)
 		ok(t, err)
 		check := func(what string, items []*client.Item) {
 			t.Helper()
 			for i, item := range items {
-				if item.ID != ids[i] || item.Priority != int64(i-5) || string(item.Value) != fmt.Sprint("value ", i) || time.Since(item.PushedAt).Abs() > time.Minute ||
+				if item.ID != acks[i].ID || item.Priority != int64(i-5) || string(item.Value) != fmt.Sprint("value ", i) || time.Since(item.PushedAt).Abs() > time.Minute ||
 					len(item.Headers) != 1 || !slices.Equal(item.Headers["Own"], []string{fmt.Sprint(i), "x"}) {
 					t.Fatalf("%s: item %d is %+v", what, i, item)
 				}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -111,7 +110,7 @@ func (p *Producer) newFuture(priority int64, m Message) (*PushFuture, error) {
 		return nil, badRequest("priority %d in a FIFO queue: want 0", priority)
 	}
 
-	frame, err := p.queue.appendFrame(nil, priority, &m)
+	frame, err := p.queue.appendFrame(nil, &PushItem{priority, m})
 	if err != nil {
 		return nil, badRequest("%v", err)
 	}
@@ -296,7 +295,7 @@ func (p *Producer) pushBatch(batch []*PushFuture) error {
 	}
 
 	// A batch that Close gives up has an unknown outcome, unless it was not sent.
-	ids, duplicates, err := p.queue.pushFrames(p.killed, len(batch), payload)
+	acks, err := p.queue.pushFrames(p.killed, len(batch), payload)
 	if errors.Is(err, ErrUnknownOutcome) {
 		for _, f := range batch {
 			f.unknown = true
@@ -307,8 +306,8 @@ func (p *Producer) pushBatch(batch []*PushFuture) error {
 	}
 
 	for i, f := range batch {
-		duplicate := slices.Contains(duplicates, i)
-		p.end(f, PushAck{Queue: p.queue.name, ID: ids[i], Priority: f.priority, Duplicate: duplicate}, nil)
+		acks[i].Priority = f.priority
+		p.end(f, acks[i], nil)
 	}
 	return nil
 }

@@ -15,12 +15,12 @@ type PushItem struct {
 	Message
 }
 
-// PushBatch adds 1 to 4,096 items in one transaction, and returns their ids in the same order once
-// all of them are durable. After an error none of them is in the queue, unless it is
+// PushBatch adds 1 to 4,096 items in one transaction, and returns their acknowledgements in the same
+// order once all of them are durable. After an error none of them is in the queue, unless it is
 // [ErrUnknownOutcome]: then all of them are, or none.
 //
-// An item with [MsgID] or [Unique] (see Message.With) that is a duplicate is not pushed, and has
-// the id of the item that was pushed before. PushBatchDuplicates says which.
+// An item with [MsgID] or [Unique] (see Message.With) may be a duplicate: see [PushAck.Duplicate]. Its
+// acknowledgement has its own priority.
 //
 // Items of one priority are served in the order of the slice. A call is never split: it is
 // ErrTooLarge if the items do not fit into a message of NATS or a transaction, and the text has the
@@ -28,56 +28,45 @@ type PushItem struct {
 //
 // Errors: [ErrBadRequest], whose text has the index of the item, [ErrTooLarge], and those that
 // every call can return.
-func (q *PriorityQueue) PushBatch(ctx context.Context, items []PushItem) (ids []string, err error) {
-	ids, _, err = q.PushBatchDuplicates(ctx, items)
-	return ids, err
-}
-
-// PushBatchDuplicates is PushBatch, and returns the indexes of the duplicates.
-func (q *PriorityQueue) PushBatchDuplicates(ctx context.Context, items []PushItem) (ids []string, duplicates []int, err error) {
-	return q.pushBatch(ctx, len(items), withPriorities(items))
+func (q *PriorityQueue) PushBatch(ctx context.Context, items []PushItem) ([]PushAck, error) {
+	return q.pushBatch(ctx, items)
 }
 
 // EnqueueBatch adds 1 to 4,096 items at the end, as PriorityQueue.PushBatch does.
-func (q *Queue) EnqueueBatch(ctx context.Context, items []Message) (ids []string, err error) {
-	ids, _, err = q.EnqueueBatchDuplicates(ctx, items)
-	return ids, err
+func (q *Queue) EnqueueBatch(ctx context.Context, items []Message) ([]PushAck, error) {
+	return q.pushBatch(ctx, pushItems(items))
 }
 
-// EnqueueBatchDuplicates is EnqueueBatch, and returns the indexes of the duplicates.
-func (q *Queue) EnqueueBatchDuplicates(ctx context.Context, items []Message) (ids []string, duplicates []int, err error) {
-	return q.pushBatch(ctx, len(items), withoutPriorities(items))
+func pushItems(messages []Message) []PushItem {
+	items := make([]PushItem, len(messages))
+	for i, m := range messages {
+		items[i].Message = m
+	}
+	return items
 }
 
-// itemAt returns the item with an index, of either kind of queue.
-type itemAt func(i int) (priority int64, m *Message)
-
-func withPriorities(items []PushItem) itemAt {
-	return func(i int) (int64, *Message) { return items[i].Priority, &items[i].Message }
-}
-
-func withoutPriorities(items []Message) itemAt {
-	return func(i int) (int64, *Message) { return 0, &items[i] }
-}
-
-func (q *handle) pushBatch(ctx context.Context, n int, item itemAt) (ids []string, duplicates []int, err error) {
-	if n > subjects.MaxFrames { // the bridge would say so too, after it has received them
-		return nil, nil, tooLarge("a batch of %d items: want at most %d", n, subjects.MaxFrames)
+func (q *handle) pushBatch(ctx context.Context, items []PushItem) (acks []PushAck, err error) {
+	if len(items) > subjects.MaxFrames { // the bridge would say so too, after it has received them
+		return nil, tooLarge("a batch of %d items: want at most %d", len(items), subjects.MaxFrames)
 	}
 
 	var payload []byte
-	for i := range n {
-		priority, m := item(i)
-		if payload, err = q.appendFrame(payload, priority, m); err != nil {
-			return nil, nil, badRequest("item %d: %v", i, err)
+	for i := range items {
+		if payload, err = q.appendFrame(payload, &items[i]); err != nil {
+			return nil, badRequest("item %d: %v", i, err)
 		}
 	}
-	return q.pushFrames(ctx, n, payload)
+
+	acks, err = q.pushFrames(ctx, len(items), payload)
+	for i := range acks {
+		acks[i].Priority = items[i].Priority
+	}
+	return acks, err
 }
 
 // appendFrame appends the frame of an item.
-func (q *handle) appendFrame(b []byte, priority int64, m *Message) ([]byte, error) {
-	h := m.Headers
+func (q *handle) appendFrame(b []byte, item *PushItem) ([]byte, error) {
+	h := item.Headers
 	if _, given := h[subjects.HeaderPriority]; given && q.kind == subjects.Priority {
 		h = maps.Clone(h) // the priority is that of the item, as for PushMsg
 		delete(h, subjects.HeaderPriority)
@@ -87,21 +76,30 @@ func (q *handle) appendFrame(b []byte, priority int64, m *Message) ([]byte, erro
 	if err != nil {
 		return b, err
 	}
-	return subjects.AppendFrame(b, subjects.Frame{Priority: priority, Headers: headers, Value: m.Value}), nil
+	return subjects.AppendFrame(b, subjects.Frame{Priority: item.Priority, Headers: headers, Value: item.Value}), nil
 }
 
-// pushFrames pushes n items, whose frames are the payload.
-func (q *handle) pushFrames(ctx context.Context, n int, payload []byte) (ids []string, duplicates []int, err error) {
+// pushFrames pushes n items, whose frames are the payload. The acknowledgements have no priorities.
+func (q *handle) pushFrames(ctx context.Context, n int, payload []byte) ([]PushAck, error) {
 	reply, err := q.request(ctx, q.pushBatchVerb(), nil, payload)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 
 	pushed, err := subjects.ParsePushedBatch(reply.Data)
 	if err != nil || len(pushed.IDs) != n {
-		return nil, nil, badReply(fmt.Errorf("%.64q", reply.Data))
+		return nil, badReply(fmt.Errorf("%.64q", reply.Data))
 	}
-	return pushed.IDs, pushed.Duplicates, nil
+	acks := make([]PushAck, n)
+	for i, id := range pushed.IDs {
+		acks[i] = PushAck{Queue: q.name, ID: id}
+	}
+	for _, i := range pushed.Duplicates {
+		if i >= 0 && i < n {
+			acks[i].Duplicate = true
+		}
+	}
+	return acks, nil
 }
 
 // maxBatchBytes bounds the batches of PushMany and Producer on a connection with that max_payload.

@@ -37,19 +37,20 @@ type PushResult struct {
 // items are in the queue, how many are not, and how many may be. The context bounds the whole call;
 // if it has no deadline, the timeout of the client bounds each batch.
 func (q *PriorityQueue) PushMany(ctx context.Context, items []PushItem) ([]PushResult, error) {
-	return q.pushMany(ctx, len(items), withPriorities(items))
+	return q.pushMany(ctx, items)
 }
 
 // EnqueueMany is PriorityQueue.PushMany.
 func (q *Queue) EnqueueMany(ctx context.Context, items []Message) ([]PushResult, error) {
-	return q.pushMany(ctx, len(items), withoutPriorities(items))
+	return q.pushMany(ctx, pushItems(items))
 }
 
-func (q *handle) pushMany(ctx context.Context, n int, item itemAt) ([]PushResult, error) {
+func (q *handle) pushMany(ctx context.Context, items []PushItem) ([]PushResult, error) {
+	n := len(items)
 	results := make([]PushResult, n)
 	limit := subjects.MaxFrames
 	for i := 0; i < n; {
-		end, err := q.pushNext(ctx, results, i, min(i+limit, n), item)
+		end, err := q.pushNext(ctx, results, i, items[:min(i+limit, n)])
 		switch {
 		case err == nil:
 			i = end
@@ -71,17 +72,16 @@ func (q *handle) pushMany(ctx context.Context, n int, item itemAt) ([]PushResult
 	return results, nil
 }
 
-// pushNext pushes the items from i on in one batch, those before limit that fit into a message, and
-// returns the end of the batch.
-func (q *handle) pushNext(ctx context.Context, results []PushResult, i, limit int, item itemAt) (end int, err error) {
+// pushNext pushes the items from i on in one batch, those that fit into a message, and returns the
+// end of the batch.
+func (q *handle) pushNext(ctx context.Context, results []PushResult, i int, items []PushItem) (end int, err error) {
 	maxPayload := q.client.maxPayload()
 	maxBytes := maxBatchBytes(maxPayload)
-	limit = min(limit, i+maxBatchItems(maxPayload))
+	limit := min(len(items), i+maxBatchItems(maxPayload))
 
 	var payload []byte
 	for end = i; end < limit; end++ {
-		priority, m := item(end)
-		longer, err := q.appendFrame(payload, priority, m)
+		longer, err := q.appendFrame(payload, &items[end])
 		if err != nil && end == i {
 			return end + 1, badRequest("%v", err)
 		}
@@ -91,20 +91,12 @@ func (q *handle) pushNext(ctx context.Context, results []PushResult, i, limit in
 		payload = longer
 	}
 
-	ids, duplicates, err := q.pushFrames(ctx, end-i, payload)
-	if err != nil {
-		return end, err
+	acks, err := q.pushFrames(ctx, end-i, payload)
+	for k, ack := range acks {
+		ack.Priority = items[i+k].Priority
+		results[i+k].PushAck = ack
 	}
-	for k, id := range ids {
-		priority, _ := item(i + k)
-		results[i+k].PushAck = PushAck{Queue: q.name, ID: id, Priority: priority}
-	}
-	for _, k := range duplicates {
-		if k >= 0 && k < len(ids) {
-			results[i+k].Duplicate = true
-		}
-	}
-	return end, nil
+	return end, err
 }
 
 // nameItem returns the error of items i to end. If it is of one item, the text has its index.

@@ -27,25 +27,25 @@ func TestPushBatch(t *testing.T) {
 	c, ctx := client.New(e.Conn), t.Context()
 	q, mail := c.PriorityQueue("jobs"), c.Queue("mail")
 	headers := nats.Header{"a": {"1", "2"}, subjects.HeaderPriority: {"ignored"}}
-	ids, err := q.PushBatch(ctx, []client.PushItem{
+	acks, err := q.PushBatch(ctx, []client.PushItem{
 		pushItem(7, "c"), {Priority: -7, Message: client.Message{Value: []byte("a"), Headers: headers}}, pushItem(7, "d"), pushItem(0, "b"),
 	})
-	if err != nil || len(ids) != 4 || headers.Get(subjects.HeaderPriority) != "ignored" {
-		t.Fatalf("%q, %v, headers %v", ids, err, headers)
+	if err != nil || len(acks) != 4 || headers.Get(subjects.HeaderPriority) != "ignored" {
+		t.Fatalf("%+v, %v, headers %v", acks, err, headers)
 	}
 	for i, at := range []int{1, 3, 0, 2} {
 		item, err := q.PopMin(ctx)
-		if err != nil || string(item.Value) != string("abcd"[i]) || item.ID != ids[at] {
+		if err != nil || string(item.Value) != string("abcd"[i]) || item.ID != acks[at].ID || item.Priority != acks[at].Priority {
 			t.Errorf("popped %+v, %v, want item %d", item, err, at)
 		}
 		if i == 0 && (item.Priority != -7 || !slices.Equal(item.Headers["a"], []string{"1", "2"})) {
 			t.Errorf("popped %+v", item)
 		}
 	}
-	ids, err = mail.EnqueueBatch(ctx, []client.Message{{Value: []byte("a")}, {}, {Headers: nats.Header{"b": {"x"}}}})
+	acks, err = mail.EnqueueBatch(ctx, []client.Message{{Value: []byte("a")}, {}, {Headers: nats.Header{"b": {"x"}}}})
 	ok(t, err)
-	for i, id := range ids {
-		if item, err := mail.Dequeue(ctx); err != nil || item.ID != id || i == 2 && item.Headers.Get("b") != "x" {
+	for i, ack := range acks {
+		if item, err := mail.Dequeue(ctx); err != nil || item.ID != ack.ID || i == 2 && item.Headers.Get("b") != "x" {
 			t.Errorf("item %d: %+v, %v", i, item, err)
 		}
 	}
@@ -71,9 +71,9 @@ func TestPushBatchRefuses(t *testing.T) {
 		{"refused header", withHeader("Nats-Rollup"), client.ErrBadRequest, "item 1: bad request"},
 		{"protocol's header", withHeader("Pq-Wait"), client.ErrBadRequest, "item 1: bad request"},
 	} {
-		ids, err := q.PushBatch(ctx, test.items)
-		if ids != nil || !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.text) {
-			t.Errorf("%s: %q, %v", test.name, ids, err)
+		acks, err := q.PushBatch(ctx, test.items)
+		if acks != nil || !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.text) {
+			t.Errorf("%s: %+v, %v", test.name, acks, err)
 		}
 	}
 	failsWith(t, "a priority in a FIFO queue", client.ErrBadRequest)(mail.EnqueueBatch(ctx, []client.Message{{Headers: nats.Header{subjects.HeaderPriority: {"1"}}}}))
@@ -316,11 +316,11 @@ func TestPushOnce(t *testing.T) {
 	if err != nil || len(results) != 2 || !results[0].Duplicate || results[1].Duplicate {
 		t.Errorf("enqueued %+v, %v", results, err)
 	}
-	ids, duplicates, err := mail.EnqueueBatchDuplicates(ctx, []client.Message{
+	acks, err := mail.EnqueueBatch(ctx, []client.Message{
 		client.Message{}.With(client.MsgID("1")), client.Message{}.With(client.Unique("k")), client.Message{}.With(client.Unique("k")),
 	})
-	if err != nil || !slices.Equal(duplicates, []int{0, 2}) || ids[1] != ids[2] {
-		t.Errorf("%q, %v, %v", ids, duplicates, err)
+	if err != nil || !acks[0].Duplicate || acks[1].Duplicate || !acks[2].Duplicate || acks[1].ID != acks[2].ID {
+		t.Errorf("%+v, %v", acks, err)
 	}
 	for _, bad := range []client.PushOption{client.MsgID(""), client.Unique(strings.Repeat("x", 513))} {
 		if _, err := mail.Enqueue(ctx, nil, bad); !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), "want 1 to 512") {

@@ -50,7 +50,7 @@ func TestInfo(t *testing.T) {
 				priorities = func(string) string { return "null" }
 			}
 			answers(t, e, kind.queue+".info", "", fmt.Sprintf(
-				`{"queue":%q,"ready":0,"leased":0,"delayed":0,"priorities":%s,"oldest_age_s":null,"next_due":null,"settings":{}}`,
+				`{"queue":%q,"ready":0,"leased":0,"delayed":0,"priorities":%s,"next_due":null,"oldest_age_s":null,"settings":{}}`,
 				name, priorities("{}")))
 			for range 3 {
 				push(t, e, kind.push, nil, "a")
@@ -61,12 +61,12 @@ func TestInfo(t *testing.T) {
 			acked(t, e, m.Reply, "-NAK 1m")
 			configured(t, e, kind.queue, `{"max_deliver":5}`, `{"max_deliver":5}`)
 			answers(t, e, kind.queue+".info", "", fmt.Sprintf(
-				`{"queue":%q,"ready":1,"leased":1,"delayed":1,"priorities":%s,"oldest_age_s":1,"next_due":%q,"settings":{"max_deliver":5}}`,
+				`{"queue":%q,"ready":1,"leased":1,"delayed":1,"priorities":%s,"next_due":%q,"oldest_age_s":1,"settings":{"max_deliver":5}}`,
 				name, priorities(`{"0":1}`), clock.after(time.Minute)))
 			// What has fallen due since is ready.
 			clock.step(time.Minute)
 			answers(t, e, kind.queue+".info", "", fmt.Sprintf(
-				`{"queue":%q,"ready":2,"leased":1,"delayed":0,"priorities":%s,"oldest_age_s":62,"next_due":%q,"settings":{"max_deliver":5}}`,
+				`{"queue":%q,"ready":2,"leased":1,"delayed":0,"priorities":%s,"next_due":%q,"oldest_age_s":62,"settings":{"max_deliver":5}}`,
 				name, priorities(`{"0":2}`), clock.after(time.Hour-time.Minute)))
 			refused(t, e, 400, kind.queue+".info", nil, []byte("{}"))
 		}

@@ -3,13 +3,14 @@ package subjects
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // QueueInfo is the payload of the reply to an info, a JSON object:
@@ -17,30 +18,32 @@ import (
 //	{"queue":"jobs","ready":3,"leased":1,"delayed":0,"priorities":{"1":2,"5":1},
 //	 "oldest_age_s":12.5,"next_due":"2026-11-20T08:37:57.685968Z","settings":{"max_deliver":5}}
 type QueueInfo struct {
-	Queue string
+	Queue string `json:"queue"`
 	// Ready, Leased and Delayed are the number of items in each state.
-	Ready, Leased, Delayed int64
+	Ready   int64 `json:"ready"`
+	Leased  int64 `json:"leased"`
+	Delayed int64 `json:"delayed"`
 	// Priorities is the number of ready items of each priority, in order; nil in a FIFO queue.
-	Priorities []PriorityCount
+	Priorities PriorityCounts `json:"priorities"`
 	// PrioritiesMore says that Priorities has only some of the smallest and of the largest.
-	PrioritiesMore bool
+	PrioritiesMore bool `json:"priorities_more,omitzero"`
 	// Groups is how many items of each group are ready and leased, by name: those of the groups with
 	// the most. It is nil without groups, and GroupsMore says that there are more of them.
-	Groups     map[string]GroupCount
-	GroupsMore bool
+	Groups     map[string]GroupCount `json:"groups,omitzero"`
+	GroupsMore bool                  `json:"groups_more,omitzero"`
 	// GroupsAtLimit is how many groups have ready items and are passed over because of a limit.
-	GroupsAtLimit int
+	GroupsAtLimit int `json:"groups_at_limit,omitzero"`
 	// OldestAge is the time since the push of the oldest ready item, nil if there is none.
-	OldestAge *time.Duration
+	OldestAge *time.Duration `json:"-"`
 	// NextDue is when the next thing in the queue falls due, such as the end of a lease; nil if
 	// nothing will.
-	NextDue *time.Time
+	NextDue *time.Time `json:"next_due"`
 	// Settings has the settings that are set.
-	Settings Settings
+	Settings Settings `json:"-"`
 	// Consumers is those that JetStream's programs have created, by name; nil without any.
-	Consumers []QueueConsumer
+	Consumers []QueueConsumer `json:"consumers,omitzero"`
 	// Source is how far the source of the queue has been drawn; nil without one.
-	Source *settings.SourceState
+	Source *settings.SourceState `json:"source,omitzero"`
 }
 
 // PriorityCount is the number of ready items of one priority.
@@ -54,81 +57,47 @@ type GroupCount struct {
 
 // queueInfo is a QueueInfo as JSON.
 type queueInfo struct {
-	Queue          string         `json:"queue"`
-	Ready          int64          `json:"ready"`
-	Leased         int64          `json:"leased"`
-	Delayed        int64          `json:"delayed"`
-	Priorities     priorityCounts `json:"priorities"`
-	PrioritiesMore bool           `json:"priorities_more,omitempty"`
-
-	Groups        map[string]GroupCount `json:"groups,omitempty"`
-	GroupsMore    bool                  `json:"groups_more,omitempty"`
-	GroupsAtLimit int                   `json:"groups_at_limit,omitempty"`
-
-	OldestAge *float64        `json:"oldest_age_s"`
-	NextDue   *string         `json:"next_due"`
-	Settings  json.RawMessage `json:"settings"`
-	Consumers []QueueConsumer `json:"consumers,omitempty"`
-
-	Source *settings.SourceState `json:"source,omitempty"`
+	*QueueInfo
+	OldestAge *float64       `json:"oldest_age_s"`
+	Settings  jsontext.Value `json:"settings"`
 }
 
 // Encode returns the JSON.
 func (i *QueueInfo) Encode() []byte {
-	o := queueInfo{
-		Queue: i.Queue, Ready: i.Ready, Leased: i.Leased, Delayed: i.Delayed,
-		Priorities: i.Priorities, PrioritiesMore: i.PrioritiesMore, Settings: EncodeSettings(&i.Settings),
-		Groups: i.Groups, GroupsMore: i.GroupsMore, GroupsAtLimit: i.GroupsAtLimit, Consumers: i.Consumers, Source: i.Source,
-	}
+	o := queueInfo{QueueInfo: i, Settings: EncodeSettings(&i.Settings)}
 	if i.OldestAge != nil {
 		age := i.OldestAge.Seconds()
 		o.OldestAge = &age
 	}
-	if i.NextDue != nil {
-		due := i.NextDue.UTC().Format(TimeLayout)
-		o.NextDue = &due
-	}
-	payload, _ := json.Marshal(&o) // never returns an error for these types
-	return payload
+	return strictjson.Marshal(&o)
 }
 
 // ParseQueueInfo reads what Encode wrote. It ignores members that it does not know.
 func ParseQueueInfo(payload []byte) (*QueueInfo, error) {
-	o, err := parseReply[queueInfo](payload)
-	if err != nil {
-		return nil, err
+	o := queueInfo{QueueInfo: &QueueInfo{}}
+	if strictjson.UnmarshalReply(payload, &o) != nil {
+		return nil, notReply(payload)
 	}
-	i := &QueueInfo{
-		Queue: o.Queue, Ready: o.Ready, Leased: o.Leased, Delayed: o.Delayed,
-		Priorities: o.Priorities, PrioritiesMore: o.PrioritiesMore,
-		Groups: o.Groups, GroupsMore: o.GroupsMore, GroupsAtLimit: o.GroupsAtLimit, Consumers: o.Consumers, Source: o.Source,
-	}
+
 	if o.OldestAge != nil {
 		age := time.Duration(*o.OldestAge * float64(time.Second))
-		i.OldestAge = &age
-	}
-	if o.NextDue != nil {
-		due, err := time.Parse(TimeLayout, *o.NextDue)
-		if err != nil {
-			return nil, fmt.Errorf("reply %s: next_due: %w", quote(string(payload)), err)
-		}
-		i.NextDue = &due
+		o.QueueInfo.OldestAge = &age
 	}
 	if o.Settings != nil {
 		set, err := ParseSettings(o.Settings)
 		if err != nil {
 			return nil, err
 		}
-		i.Settings = *set
+		o.QueueInfo.Settings = *set
 	}
-	return i, nil
+	return o.QueueInfo, nil
 }
 
-// priorityCounts is a JSON object with a member for each priority, in their order.
-type priorityCounts []PriorityCount
+// PriorityCounts is a JSON object with a member for each priority, in their order.
+type PriorityCounts []PriorityCount
 
 // MarshalJSON implements json.Marshaler.
-func (p priorityCounts) MarshalJSON() ([]byte, error) {
+func (p PriorityCounts) MarshalJSON() ([]byte, error) {
 	if p == nil {
 		return null, nil
 	}
@@ -140,15 +109,15 @@ func (p priorityCounts) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (p *priorityCounts) UnmarshalJSON(data []byte) error {
+func (p *PriorityCounts) UnmarshalJSON(data []byte) error {
 	if bytes.Equal(data, null) {
 		return nil
 	}
 	var members map[int64]int64
-	if err := json.Unmarshal(data, &members); err != nil {
+	if err := strictjson.UnmarshalReply(data, &members); err != nil {
 		return err
 	}
-	*p = make(priorityCounts, 0, len(members))
+	*p = make(PriorityCounts, 0, len(members))
 	for priority, count := range members {
 		*p = append(*p, PriorityCount{priority, count})
 	}

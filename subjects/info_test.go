@@ -9,25 +9,25 @@ import (
 func TestQueueInfo(t *testing.T) {
 	age, due := 1500*time.Millisecond, time.Date(2026, 11, 20, 8, 37, 57, 685968000, time.UTC)
 	for want, info := range map[string]QueueInfo{
-		`{"queue":"jobs","ready":3,"leased":1,"delayed":2,"priorities":{"-7":1,"1":1,"10":1},"priorities_more":true,"oldest_age_s":1.5,` +
-			`"next_due":"2026-11-20T08:37:57.685968Z","settings":{"max_deliver":5}}`: {
+		`{"queue":"jobs","ready":3,"leased":1,"delayed":2,"priorities":{"-7":1,"1":1,"10":1},"priorities_more":true,` +
+			`"next_due":"2026-11-20T08:37:57.685968Z","oldest_age_s":1.5,"settings":{"max_deliver":5}}`: {
 			Queue: "jobs", Ready: 3, Leased: 1, Delayed: 2, Priorities: []PriorityCount{{-7, 1}, {1, 1}, {10, 1}}, PrioritiesMore: true,
 			OldestAge: &age, NextDue: &due, Settings: Settings{MaxDeliver: 5},
 		},
-		`{"queue":"jobs","ready":0,"leased":0,"delayed":0,"priorities":{},"oldest_age_s":null,"next_due":null,"settings":{}}`: {
+		`{"queue":"jobs","ready":0,"leased":0,"delayed":0,"priorities":{},"next_due":null,"oldest_age_s":null,"settings":{}}`: {
 			Queue: "jobs", Priorities: []PriorityCount{},
 		},
 		`{"queue":"jobs","ready":3,"leased":1,"delayed":0,"priorities":{},"groups":{"acme":{"ready":3,"leased":1},"b":{"ready":0,"leased":0}},` +
-			`"groups_more":true,"groups_at_limit":2,"oldest_age_s":null,"next_due":null,"settings":{}}`: {
+			`"groups_more":true,"groups_at_limit":2,"next_due":null,"oldest_age_s":null,"settings":{}}`: {
 			Queue: "jobs", Ready: 3, Leased: 1, Priorities: []PriorityCount{}, GroupsMore: true, GroupsAtLimit: 2,
 			Groups: map[string]GroupCount{"acme": {3, 1}, "b": {}},
 		},
-		`{"queue":"mail","ready":0,"leased":0,"delayed":0,"priorities":null,"oldest_age_s":null,"next_due":null,"settings":{}}`: {
+		`{"queue":"mail","ready":0,"leased":0,"delayed":0,"priorities":null,"next_due":null,"oldest_age_s":null,"settings":{}}`: {
 			Queue: "mail",
 		},
-		`{"queue":"jobs","ready":0,"leased":0,"delayed":0,"priorities":null,"oldest_age_s":null,"next_due":null,"settings":{},"consumers":[` +
+		`{"queue":"jobs","ready":0,"leased":0,"delayed":0,"priorities":null,"next_due":null,"consumers":[` +
 			`{"name":"a","order":"max","ack_wait":"1m0s","max_deliver":5,"max_ack_pending":7,"inactive_threshold":"5s",` +
-			`"created":"2026-11-20T08:37:57.685968Z","description":"mail"},{"name":"b","order":"min"}]}`: {
+			`"created":"2026-11-20T08:37:57.685968Z","description":"mail"},{"name":"b","order":"min"}],"oldest_age_s":null,"settings":{}}`: {
 			Queue: "jobs", Consumers: []QueueConsumer{{Name: "a", Order: "max", AckWait: time.Minute, MaxDeliver: 5, MaxAckPending: 7,
 				InactiveThreshold: 5 * time.Second, Created: due, Description: "mail"}, {Name: "b", Order: "min"}},
 		},

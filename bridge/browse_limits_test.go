@@ -64,7 +64,7 @@ func TestItemsFit(t *testing.T) {
 	var got []string
 	for o, pages := (subjects.ItemsOptions{ValueBytes: 65536}), 0; ; pages++ {
 		reply := ok(t, e, "pq.jobs.items", nil, string(o.Encode()))
-		p, err := subjects.ParseItemsPage(reply.Data)
+		p, err := subjects.ParseReply[subjects.ItemsPage](reply.Data)
 		must(t, err)
 		for _, item := range p.Items {
 			got = append(got, item.ID)
@@ -85,7 +85,7 @@ func TestItemsFit(t *testing.T) {
 	}
 
 	all := append(slices.Clone(ids[39:]), append(slices.Clone(ids[:20]), large)...)
-	p, err := subjects.ParseItemsPage(ok(t, e, "pq.jobs.get", nil, idsOf(`,"value_bytes":65536`, all...)).Data)
+	p, err := subjects.ParseReply[subjects.ItemsPage](ok(t, e, "pq.jobs.get", nil, idsOf(`,"value_bytes":65536`, all...)).Data)
 	must(t, err)
 	for i, item := range p.Items {
 		full := item.Code == 413 && strings.Contains(item.Text, "get it alone")
@@ -95,7 +95,7 @@ func TestItemsFit(t *testing.T) {
 	}
 	same(t, "items got", len(p.Items), len(all))
 	same(t, "the last of them", p.Items[len(all)-1].Code, 413)
-	p, err = subjects.ParseItemsPage(ok(t, e, "pq.jobs.get", nil, idsOf("", large)).Data)
+	p, err = subjects.ParseReply[subjects.ItemsPage](ok(t, e, "pq.jobs.get", nil, idsOf("", large)).Data)
 	must(t, err)
 	same(t, "a large one alone is cut", p.Items[0].HeadersCut, true)
 
@@ -162,7 +162,7 @@ func TestHostileItems(t *testing.T) {
 			t.Errorf("%+v", first)
 		}
 		reply := ok(t, e, "pq.jobs.items", nil, `{"value_bytes":65536}`)
-		all, err := subjects.ParseItemsPage(reply.Data)
+		all, err := subjects.ParseReply[subjects.ItemsPage](reply.Data)
 		must(t, err)
 		for all.Next != nil {
 			more := page(t, e, "pq.jobs", fmt.Sprintf(`{"after":%q,"value_bytes":65536}`, *all.Next))
@@ -210,7 +210,7 @@ func TestGetOfLargeItems(t *testing.T) {
 	for range 12 {
 		ids = append(ids, store(t, e, 0, fdbpq.Message{Value: make([]byte, 1<<20)}).String())
 	}
-	p, err := subjects.ParseItemsPage(ok(t, e, "pq.jobs.get", nil, idsOf(`,"value_bytes":0`, ids...)).Data)
+	p, err := subjects.ParseReply[subjects.ItemsPage](ok(t, e, "pq.jobs.get", nil, idsOf(`,"value_bytes":0`, ids...)).Data)
 	must(t, err)
 	for i, item := range p.Items {
 		if item.ID != ids[i] || i < 8 && (item.Code != 0 || item.Size != 1<<20) || i >= 8 && item.Code != 413 {
@@ -241,7 +241,7 @@ func TestSearchOfMany(t *testing.T) {
 			search := ask(t, e.Conn, "pq.jobs.items", fmt.Sprintf(`{"match":"needle","after":%q}`, after))
 			ok(t, e, "pq.list", nil, "")
 			wantData(t, ok(t, e, "pq.jobs.pop.min", nil, ""), "hay")
-			p, err := subjects.ParseItemsPage(next(t, search).Data)
+			p, err := subjects.ParseReply[subjects.ItemsPage](next(t, search).Data)
 			must(t, err)
 			looked, found = append(looked, p.Scanned), found+values(p)
 			if p.Next == nil {

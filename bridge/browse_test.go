@@ -24,7 +24,7 @@ func idsOf(more string, ids ...string) string {
 // results makes a request for several items, and returns the result of each.
 func results(t *testing.T, e *testenv.Env, subject, payload string) []subjects.ItemResult {
 	t.Helper()
-	reply, err := subjects.ParseItemResults(ok(t, e, subject, nil, payload).Data)
+	reply, err := subjects.ParseReply[subjects.ItemResults](ok(t, e, subject, nil, payload).Data)
 	must(t, err)
 	if reply.Queue == "" {
 		t.Errorf("%s: no queue", subject)
@@ -59,7 +59,7 @@ func TestManyByID(t *testing.T) {
 			gone := e.Request(kind.pop, nil, nil).Header.Get("Pq-Id") // 2
 			other := push(t, e, strings.Replace(kind.push, "jobs", "other", 1), nil, "").ID
 
-			page, err := subjects.ParseItemsPage(ok(t, e, kind.queue+".get", nil, idsOf("", ids[3], gone, ids[0], other, ids[1])).Data)
+			page, err := subjects.ParseReply[subjects.ItemsPage](ok(t, e, kind.queue+".get", nil, idsOf("", ids[3], gone, ids[0], other, ids[1])).Data)
 			must(t, err)
 			for i, want := range []string{"ready 3 0", " 404", "leased 0 1", " 404", "delayed 1 1"} {
 				item := page.Items[i]
@@ -108,7 +108,7 @@ func TestRedriveByID(t *testing.T) {
 				acked(t, e, leased(t, e, kind.pop, `{"ack_wait":"1h"}`, "x"), "+TERM no such user")
 			}
 			plain := push(t, e, deadPush, nil, "").ID
-			page, err := subjects.ParseItemsPage(ok(t, e, dead+".items", nil, "").Data)
+			page, err := subjects.ParseReply[subjects.ItemsPage](ok(t, e, dead+".items", nil, "").Data)
 			must(t, err)
 			var ids []string
 			for _, item := range page.Items[:3] {
@@ -138,7 +138,7 @@ func TestRedriveByID(t *testing.T) {
 // page makes an items request.
 func page(t *testing.T, e *testenv.Env, queue, payload string) subjects.ItemsPage {
 	t.Helper()
-	page, err := subjects.ParseItemsPage(ok(t, e, queue+".items", nil, payload).Data)
+	page, err := subjects.ParseReply[subjects.ItemsPage](ok(t, e, queue+".items", nil, payload).Data)
 	must(t, err)
 	return page
 }

@@ -69,7 +69,7 @@ func (c *clientReplier) sendResults(r *dispatch.Request, ops []fdbpq.Op, results
 		}
 	}
 
-	err := c.sendData(reply.Encode())
+	err := c.sendData(subjects.EncodeReply(&reply))
 	if errors.Is(err, errTooLarge) {
 		err = fmt.Errorf("%w: the items are changed, but the results do not fit into a reply: %w", dispatch.ErrUnknownOutcome, err)
 	}

@@ -19,14 +19,14 @@ import (
 // scheduled sends a change of a schedule, and returns the record of the reply.
 func scheduled(t *testing.T, e *testenv.Env, queue, payload string) schedule.Record {
 	t.Helper()
-	record, err := subjects.ParseScheduleRecord(ok(t, e, queue+".schedule", nil, payload).Data)
+	record, err := subjects.ParseReply[schedule.Record](ok(t, e, queue+".schedule", nil, payload).Data)
 	must(t, err)
 	return record
 }
 
 func listed(t *testing.T, e *testenv.Env, queue string) []*schedule.Record {
 	t.Helper()
-	list, err := subjects.ParseScheduleList(ok(t, e, queue+".schedules", nil, "").Data)
+	list, err := subjects.ParseReply[subjects.ScheduleList](ok(t, e, queue+".schedules", nil, "").Data)
 	must(t, err)
 	return list.Schedules
 }
@@ -138,7 +138,7 @@ func TestSchedulePages(t *testing.T) {
 	}
 	batches := e.Bridge.Batches()
 	for payload, want := range map[string]string{"": "26 00 25", `{"after":"25"}`: "14 26 ", `{"after":"25","limit":2}`: "2 26 27", `{"after":"x"}`: "0"} {
-		list, err := subjects.ParseScheduleList(ok(t, e, "pq.jobs.schedules", nil, payload).Data)
+		list, err := subjects.ParseReply[subjects.ScheduleList](ok(t, e, "pq.jobs.schedules", nil, payload).Data)
 		must(t, err)
 		got := fmt.Sprint(len(list.Schedules))
 		if len(list.Schedules) > 0 {

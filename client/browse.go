@@ -74,7 +74,7 @@ func (r ItemResult) Err() error {
 //
 // Errors: [ErrBadRequest], [ErrOverloaded], and those that every call can return.
 func (q *handle) Items(ctx context.Context, o ItemsOptions) (ItemsPage, error) {
-	return query(ctx, q, subjects.Items, o.Encode(), subjects.ParseItemsPage)
+	return query(ctx, q, subjects.Items, o.Encode(), subjects.ParseReply[subjects.ItemsPage])
 }
 
 // GetItems returns items by their ids, 1 to 1,000 of them, with up to valueBytes bytes of each value,
@@ -84,7 +84,7 @@ func (q *handle) Items(ctx context.Context, o ItemsOptions) (ItemsPage, error) {
 // Errors: [ErrBadRequest] for what is no id, and those that every call can return.
 func (q *handle) GetItems(ctx context.Context, ids []string, valueBytes int) ([]StoredItem, error) {
 	payload := subjects.ItemOptions{IDs: ids, ValueBytes: valueBytes}.Encode(subjects.Get)
-	page, err := query(ctx, q, subjects.Get, payload, subjects.ParseItemsPage)
+	page, err := query(ctx, q, subjects.Get, payload, subjects.ParseReply[subjects.ItemsPage])
 	return page.Items, err
 }
 
@@ -116,7 +116,7 @@ func (q *handle) editItems(ctx context.Context, verb subjects.Verb, o subjects.I
 	if len(o.IDs) == 0 { // which could mean others, to a redrive
 		return nil, badRequest("no ids: want 1 to %d", subjects.MaxItems)
 	}
-	reply, err := query(ctx, q, verb, o.Encode(verb), subjects.ParseItemResults)
+	reply, err := query(ctx, q, verb, o.Encode(verb), subjects.ParseReply[subjects.ItemResults])
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 // by other programs than bridges and package fdbpq do not count.
 func (q *handle) Len(ctx context.Context) (int64, error) {
 	return query(ctx, q, subjects.Len, nil, func(data []byte) (int64, error) {
-		length, err := subjects.ParseLength(data)
+		length, err := subjects.ParseReply[subjects.Length](data)
 		if err != nil || length.Queue == "" {
 			return 0, fmt.Errorf("%.64q", data)
 		}
@@ -175,5 +175,5 @@ func (c *Client) ListQueues(ctx context.Context, after string, limit int) (Queue
 
 func (c *Client) list(ctx context.Context, kind subjects.Kind, after string, limit int) (QueueList, error) {
 	payload := subjects.ListOptions{After: after, Limit: limit}.Encode()
-	return query(ctx, &handle{client: c, kind: kind}, subjects.List, payload, subjects.ParseQueueList)
+	return query(ctx, &handle{client: c, kind: kind}, subjects.List, payload, subjects.ParseReply[subjects.QueueList])
 }

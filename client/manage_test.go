@@ -227,7 +227,7 @@ func TestItemResults(t *testing.T) {
 		results := subjects.ItemResults{Queue: "jobs", Results: []subjects.ItemResult{{ID: "a", NewID: "c"}, {ID: "b"}, {ID: "d"}}}
 		results.Results[1].Failure = subjects.Failure{Code: subjects.CodeNotFound, Text: "no such item"}
 		results.Results[2].Failure = subjects.Failure{Code: subjects.CodeConflict, Text: "it is not"}
-		if err := m.Respond(results.Encode()); err != nil {
+		if err := m.Respond(subjects.EncodeReply(&results)); err != nil {
 			t.Error(err)
 		}
 	})

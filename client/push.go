@@ -66,7 +66,7 @@ func (q *handle) push(ctx context.Context, verb subjects.Verb, headers nats.Head
 		return PushAck{}, err
 	}
 
-	pushed, err := subjects.ParsePushed(reply.Data)
+	pushed, err := subjects.ParseReply[subjects.Pushed](reply.Data)
 	if err != nil || pushed.ID == "" {
 		return PushAck{}, badReply(fmt.Errorf("%.64q", reply.Data))
 	}

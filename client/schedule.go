@@ -42,7 +42,7 @@ func (q *handle) RunSchedule(ctx context.Context, id string) (ScheduleRecord, er
 }
 
 func (q *handle) changeSchedule(ctx context.Context, payload []byte) (ScheduleRecord, error) {
-	return query(ctx, q, subjects.Schedule, payload, subjects.ParseScheduleRecord)
+	return query(ctx, q, subjects.Schedule, payload, subjects.ParseReply[schedule.Record])
 }
 
 // Schedules returns the schedules of the queue, sorted by ID, in as many requests as it takes.
@@ -51,7 +51,7 @@ func (q *handle) changeSchedule(ctx context.Context, payload []byte) (ScheduleRe
 func (q *handle) Schedules(ctx context.Context) ([]*ScheduleRecord, error) {
 	var all []*ScheduleRecord
 	for o := (subjects.ListOptions{}); ; {
-		page, err := query(ctx, q, subjects.Schedules, o.Encode(), subjects.ParseScheduleList)
+		page, err := query(ctx, q, subjects.Schedules, o.Encode(), subjects.ParseReply[subjects.ScheduleList])
 		if err != nil {
 			return nil, err
 		}

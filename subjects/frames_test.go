@@ -169,7 +169,7 @@ func TestPushedIsAPubAck(t *testing.T) {
 		if string(payload) != want {
 			t.Errorf("got %s, want %s", payload, want)
 		}
-		got, err := ParsePushed(payload)
+		got, err := ParseReply[Pushed](payload)
 		if err != nil || got.Stream != got.Queue || got.Seq != 7258118399999999 || got.Seq >= 1<<53 {
 			t.Errorf("%s: got %+v, %v", payload, got, err)
 		}

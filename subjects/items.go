@@ -3,7 +3,6 @@ package subjects
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -236,10 +235,7 @@ func (p *ItemsPage) Encode() []byte {
 }
 
 // Encode returns the JSON of an item, for EncodeItemsPage.
-func (i *StoredItem) Encode() []byte {
-	item, _ := json.Marshal(i) // never returns an error for this type
-	return item
-}
+func (i *StoredItem) Encode() []byte { return EncodeReply(i) }
 
 // ItemsPageSize is the most bytes that a page takes beside its items and the commas between them.
 const ItemsPageSize = 256
@@ -247,8 +243,7 @@ const ItemsPageSize = 256
 // EncodeItemsPage is ItemsPage.Encode for items that are encoded already.
 func EncodeItemsPage(items [][]byte, next *string, scanned int64) []byte {
 	payload := append([]byte(`{"items":[`), bytes.Join(items, []byte{','})...)
-	end, _ := json.Marshal(next) // never returns an error for this type
-	payload = append(append(payload, `],"next":`...), end...)
+	payload = append(append(payload, `],"next":`...), EncodeReply(next)...)
 	return append(strconv.AppendInt(append(payload, `,"scanned":`...), scanned, 10), '}')
 }
 
@@ -261,18 +256,6 @@ func MaxItemResults(n int) int {
 
 // MaxFailureText is the longest text of a Failure.
 const MaxFailureText = 200
-
-// Encode returns the JSON.
-func (r *ItemResults) Encode() []byte {
-	payload, _ := json.Marshal(r) // never returns an error for these types
-	return payload
-}
-
-// ParseItemsPage reads what ItemsPage.Encode wrote. It ignores members that it does not know.
-func ParseItemsPage(payload []byte) (ItemsPage, error) { return parseReply[ItemsPage](payload) }
-
-// ParseItemResults reads what ItemResults.Encode wrote. It ignores members that it does not know.
-func ParseItemResults(payload []byte) (ItemResults, error) { return parseReply[ItemResults](payload) }
 
 // ItemOptions is the payload of a get, remove, rank, move, release or redrive, a JSON object with one
 // id, or several unless it is a rank. A redrive has several, or how many items it is for:

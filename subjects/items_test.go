@@ -160,7 +160,7 @@ func TestItemReplies(t *testing.T) {
 		},
 		Next: &next, Scanned: 7,
 	}
-	if got, err := subjects.ParseItemsPage(page.Encode()); err != nil || !reflect.DeepEqual(got, page) {
+	if got, err := subjects.ParseReply[subjects.ItemsPage](page.Encode()); err != nil || !reflect.DeepEqual(got, page) {
 		t.Errorf("%s: %+v, %v: want %+v", page.Encode(), got, err, page)
 	}
 	if got, want := string((&subjects.ItemsPage{}).Encode()), `{"items":[],"next":null,"scanned":0}`; got != want {
@@ -169,7 +169,7 @@ func TestItemReplies(t *testing.T) {
 	results := subjects.ItemResults{Queue: "jobs", Results: []subjects.ItemResult{
 		{ID: "a", NewID: "b", Home: "c"}, {ID: "d", Failure: subjects.Failure{Code: 409, Text: "the item is leased"}},
 	}}
-	if got, err := subjects.ParseItemResults(results.Encode()); err != nil || !reflect.DeepEqual(got, results) {
-		t.Errorf("%s: %+v, %v: want %+v", results.Encode(), got, err, results)
+	if got, err := subjects.ParseReply[subjects.ItemResults](subjects.EncodeReply(&results)); err != nil || !reflect.DeepEqual(got, results) {
+		t.Errorf("%s: %+v, %v: want %+v", subjects.EncodeReply(&results), got, err, results)
 	}
 }

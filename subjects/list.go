@@ -2,7 +2,6 @@ package subjects
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
@@ -65,9 +64,5 @@ func (l *QueueList) Encode() []byte {
 	if l.Queues == nil {
 		l.Queues = []QueueCounts{}
 	}
-	payload, _ := json.Marshal(l) // never returns an error for these types
-	return payload
+	return EncodeReply(l)
 }
-
-// ParseQueueList reads what Encode wrote. It ignores members that it does not know.
-func ParseQueueList(payload []byte) (QueueList, error) { return parseReply[QueueList](payload) }

@@ -106,13 +106,18 @@ type Redriven struct {
 	More     bool  `json:"more,omitempty"` // as in Purged
 }
 
-// EncodeReply returns one of these as JSON.
-func EncodeReply[T Removed | Moved | Ranked | Purged | Redriven](reply T) []byte {
-	payload, _ := json.Marshal(reply) // never returns an error for these types
+// EncodeReply returns a reply as JSON, which it has to have a form in.
+func EncodeReply(reply any) []byte {
+	payload, _ := json.Marshal(reply)
 	return payload
 }
 
-// ParseReply reads what EncodeReply wrote. It ignores members that it does not know.
-func ParseReply[T Removed | Moved | Ranked | Purged | Redriven](payload []byte) (T, error) {
-	return parseReply[T](payload)
+// ParseReply reads a reply of which EncodeReply, or a method or function that appends it, wrote the JSON.
+// It ignores members that it does not know, so that a newer bridge may add some.
+func ParseReply[T any](payload []byte) (T, error) {
+	var reply T
+	if err := json.Unmarshal(payload, &reply); err != nil {
+		return reply, notReply(payload)
+	}
+	return reply, nil
 }

@@ -1,7 +1,6 @@
 package subjects
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -73,12 +72,6 @@ func AppendPushed(b []byte, kind Kind, queue, id string, priority int64, at time
 	return appendStored(b, queue, at)
 }
 
-// ParsePushed reads what AppendPushed wrote. It ignores members that it does not know,
-// so that a newer bridge may add some.
-func ParsePushed(payload []byte) (Pushed, error) {
-	return parseReply[Pushed](payload)
-}
-
 // PushedBatch is the payload of the reply to a batch of pushes.
 type PushedBatch struct {
 	Queue string `json:"queue"`
@@ -143,19 +136,6 @@ func AppendLength(b []byte, queue string, n int64) []byte {
 	b = append(b, `","len":`...)
 	b = strconv.AppendInt(b, n, 10)
 	return append(b, '}')
-}
-
-// ParseLength reads what AppendLength wrote.
-func ParseLength(payload []byte) (Length, error) {
-	return parseReply[Length](payload)
-}
-
-func parseReply[T any](payload []byte) (T, error) {
-	var reply T
-	if err := json.Unmarshal(payload, &reply); err != nil {
-		return reply, notReply(payload)
-	}
-	return reply, nil
 }
 
 func notReply(payload []byte) error {

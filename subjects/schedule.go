@@ -57,11 +57,11 @@ func (c *ScheduleChange) Of(old *schedule.Record, now time.Time) (*schedule.Reco
 }
 
 // Encode returns the payload that ParseScheduleChange reads.
-func (c ScheduleChange) Encode() []byte { return encodeValid(c) }
+func (c ScheduleChange) Encode() []byte { return EncodeReply(c) }
 
 // EncodePause returns the payload that pauses a schedule or lets it go on.
 func EncodePause(id string, paused bool) []byte {
-	return encodeValid(struct {
+	return EncodeReply(struct {
 		ID     string `json:"id"`
 		Paused bool   `json:"paused"`
 	}{id, paused})
@@ -79,7 +79,7 @@ func ParseUnschedule(payload []byte) (id string, err error) {
 }
 
 // EncodeUnschedule returns the payload that ParseUnschedule reads.
-func EncodeUnschedule(id string) []byte { return encodeValid(scheduleID{id}) }
+func EncodeUnschedule(id string) []byte { return EncodeReply(scheduleID{id}) }
 
 // ScheduleList is the reply to a Schedules, whose payload is ListOptions: a page.
 type ScheduleList struct {
@@ -91,21 +91,5 @@ type ScheduleList struct {
 // EncodeScheduleList returns a ScheduleList of records that are encoded already.
 func EncodeScheduleList(records [][]byte, next *string) []byte {
 	payload := append([]byte(`{"schedules":[`), bytes.Join(records, []byte{','})...)
-	return append(append(append(payload, `],"next":`...), encodeValid(next)...), '}')
-}
-
-// ParseScheduleList reads what EncodeScheduleList returned, and ParseScheduleRecord the reply to a
-// Schedule. They ignore members that they do not know.
-func ParseScheduleList(payload []byte) (ScheduleList, error) {
-	return parseReply[ScheduleList](payload)
-}
-
-func ParseScheduleRecord(payload []byte) (schedule.Record, error) {
-	return parseReply[schedule.Record](payload)
-}
-
-// encodeValid encodes what can always be encoded.
-func encodeValid(v any) []byte {
-	payload, _ := json.Marshal(v)
-	return payload
+	return append(append(append(payload, `],"next":`...), EncodeReply(next)...), '}')
 }

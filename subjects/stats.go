@@ -48,7 +48,7 @@ func WantsBridgeStats(payload []byte) bool {
 // ParseBridgeStats returns the BridgeStats in a reply to a STATS request; nil if it has none, as that
 // of an earlier version.
 func ParseBridgeStats(payload []byte) (*BridgeStats, error) {
-	reply, err := parseReply[struct {
+	reply, err := ParseReply[struct {
 		Bridge *BridgeStats `json:"bridge"`
 	}](payload)
 	return reply.Bridge, err

@@ -259,7 +259,7 @@ func (b *burster) read(op *books.Operation, reply *nats.Msg) error {
 		if op.Batch > 0 {
 			return readBatch(op, reply)
 		}
-		pushed, err := subjects.ParsePushed(reply.Data)
+		pushed, err := subjects.ParseReply[subjects.Pushed](reply.Data)
 		if err != nil || pushed.ID == "" {
 			return errors.Join(client.ErrBadReply, err)
 		}
@@ -270,7 +270,7 @@ func (b *burster) read(op *books.Operation, reply *nats.Msg) error {
 	case books.Remove, books.Move, books.Purge, books.Redrive:
 		return readEdit(op, reply.Data)
 	case books.Len:
-		n, err := subjects.ParseLength(reply.Data)
+		n, err := subjects.ParseReply[subjects.Length](reply.Data)
 		if op.Len = n.Len; err != nil {
 			return errors.Join(client.ErrBadReply, err)
 		}

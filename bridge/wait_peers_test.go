@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -142,7 +143,13 @@ func ownedBy(t *testing.T, e *testenv.Env, owner, other *testenv.Bridge) string 
 // forwardedTo is ask, and waits until the pop waits on the owner of its queue.
 func forwardedTo(t *testing.T, e *testenv.Env, owner *testenv.Bridge, queue, verb, options string) *nats.Subscription {
 	t.Helper()
-	before := waitersOf(t, owner, queue)
+	// The lane answers this once it has done with all that it answered before, so pops that have got their items do not
+	// count.
+	q, err := owner.Dispatcher().Queue(subjects.Priority, queue)
+	must(t, err)
+	_, err = owner.Dispatcher().Do(t.Context(), q, []fdbpq.Op{{Kind: fdbpq.OpLen}})
+	must(t, err)
+	before := q.Waiters()
 	replies := ask(t, e.Conn, "pq."+queue+"."+verb, options)
 	waiters(t, owner, queue, before+1)
 	return replies

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -92,6 +93,33 @@ func TestManyAcknowledgementsKeepOtherValues(t *testing.T) {
 			wantEqual(t, "value", string(result.Item.Value), fmt.Sprint("value ", i))
 		}
 		wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
+	})
+}
+
+// The bytes of a queue are right after acknowledgements of more leases than are read at once, also of leases that are over.
+func TestBytesAfterManyAcknowledgements(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		for name, later := range map[string]time.Duration{"held": 0, "ready": time.Hour} {
+			q, now := f.queue(name), time.Now()
+			f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 1 << 30 })
+			var leases, acks []fdbpq.Op
+			for i := range 40 {
+				f.one(now, fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: fdbpq.Message{Value: fmt.Append(nil, "value ", i)}})
+				leases = append(leases, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})
+			}
+			for i, result := range f.applyAt(now, leases...) {
+				wantError(t, result.Err, nil)
+				acks = append(acks, fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: result.Lease.Token, Follows: i > 0})
+			}
+			now = now.Add(later)
+			f.one(now, fdbpq.Op{Kind: fdbpq.OpLen, Queue: q}) // brings back what is due
+			other := fdbpq.NewBatcher(f.db, f.Keyspace)       // which knows none of the leases
+			other.LimitReturned(100_000)                      // as few values at once as there can be
+			for _, result := range must(other.Apply(f.ctx, acks)) {
+				wantError(t, result.Err, nil)
+			}
+			f.check() // counts the bytes
+		}
 	})
 }
 

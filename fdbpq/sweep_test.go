@@ -112,11 +112,13 @@ func TestRedrive(t *testing.T) {
 			wantEqual(f.T, "stayed", string(f.one(now, op(opPopMin, dead)).Item.Value), "no dead letter")
 
 			f.bury(now, q, "c")
+			f.one(now, fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.TTL = time.Hour }})
 			redrive.ID = f.one(now, op(opPeekMin, dead)).Item.ID
 			wantError(f.T, f.one(now, redrive).Err, nil)
 			i := f.one(now, op(opPopMin, q)).Item
 			want := fdbpq.Message{Value: []byte("c"), Headers: map[string][]string{"Name": {"c"}}}
 			wantMessage(f.T, "redriven alone", i, nil, want)
+			wantEqual(f.T, "it expires", i.Expires.Equal(now.Add(time.Hour).Truncate(time.Microsecond)), true)
 		}
 		write(f, func(tx kv.Transaction) { tx.ClearRange(everything(f.priority + "-outside")) })
 	})

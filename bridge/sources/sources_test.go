@@ -252,6 +252,26 @@ func TestTwoDrawers(t *testing.T) {
 	}
 }
 
+// A bridge that does not know yet that another one has gone on draws nothing, and goes on behind that.
+func TestDrawsBehindAnother(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{})
+		f.drawing(jetstream.LimitsPolicy, 10)
+		f.change(func(s *settings.SourceState) { s.Sequence, s.Newest = 20, time.Now().Add(time.Hour) })
+		f.publish("S", 11, 30)
+		f.drawn(30)
+		var want []string
+		for p := range 3 {
+			for i := 1; i <= 30; i++ {
+				if i%3 == p && (i <= 10 || i > 20) {
+					want = append(want, strconv.Itoa(i))
+				}
+			}
+		}
+		f.wantList("items", f.pop("jobs", value), want...)
+	})
+}
+
 // Messages as large as the server carries, and one that no item can be.
 func TestLargeMessages(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {

@@ -138,8 +138,11 @@ func TestLogin(t *testing.T) {
 	}
 	b.post("/login", "token", secret)
 
+	cookie := b.Jar.Cookies(a.Request.URL)[0].String()
+	r.browser().get("/", "Cookie", cookie).wants(t, http.StatusOK)
 	b.post("/logout").wants(t, http.StatusSeeOther)
 	b.get("/").wants(t, http.StatusSeeOther)
+	r.browser().get("/", "Cookie", cookie).wants(t, http.StatusSeeOther) // whoever kept it
 	if !strings.Contains(r.log.String(), "msg=login") {
 		t.Error("logins are not logged")
 	}

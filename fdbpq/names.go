@@ -121,9 +121,8 @@ type (
 	QueueName = codec.QueueName
 
 	// Settings are the settings of a queue: see the fields of settings.Settings. MaxBytes counts an
-	// item as Message.Size does. If it is set where there is more than a transaction can count,
-	// pushes of a Batcher count that first; those in a caller's own transaction get ErrNoRoom until
-	// it is counted.
+	// item as Message.Size does. It cannot be set where there are more items than a transaction can
+	// count.
 	Settings = settings.Settings
 
 	// Mark is what Retire leaves in the list of queues for a queue that it found empty. NewMark

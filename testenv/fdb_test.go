@@ -99,7 +99,7 @@ func TestFDBServerKilled(t *testing.T) {
 
 func TestFDBServerPaused(t *testing.T) {
 	server := testenv.StartFDB(t, testenv.FDBMemory)
-	db := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: 100 * time.Millisecond})
+	db := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: 5 * time.Second})
 	must(t, set(t.Context(), db, "before"))
 	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
 	must(t, err)

@@ -199,7 +199,7 @@ func TestShutdownTimeout(t *testing.T) {
 	t.Parallel()
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {
 		o.Lanes = 1
-		o.ShutdownTimeout = 400 * time.Millisecond
+		o.ShutdownTimeout = 5 * time.Second // a quarter of which is for the answers
 	}})
 	first := ask(t, e.Conn, "pq.jobs.push", "begun")
 	<-s.entered

@@ -157,7 +157,7 @@ func TestUnknownOutcome(t *testing.T) {
 			wantSettled(t, e)
 			m := e.Request(acks[0], nil, []byte(also("+ACK", acks[1:])))
 			if lost, want := m.Header.Get(subjects.HeaderLost), map[bool]string{true: "0,1,2"}[made]; lost != want {
-				t.Errorf("lost are %q, want %q", lost, want)
+				t.Errorf("lost are %q, want %q: %v", lost, want, m.Header)
 			}
 			consistent(t, e)
 		})

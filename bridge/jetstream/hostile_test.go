@@ -13,6 +13,10 @@ func TestLargeRequests(t *testing.T) {
 	s.fails("pq.API.STREAM.INFO.jobs", strings.Repeat(" ", maxCall+1), errJSON, "bytes")
 	s.succeeds("pq.API.STREAM.INFO.jobs", strings.Repeat(" ", maxCall))
 
+	s.running.Wait() // the calls so far
+	for range maxTasks {
+		s.slots <- struct{}{} // so that a pull that waits goes on waiting
+	}
 	large := []byte(`{"no_wait":true,"group":"` + strings.Repeat("x", maxPull) + `"}`)
 	for _, consumer := range []string{"min", "unknown"} {
 		s.receive(&leaf.Message{Subject: "$JS.pq.API.CONSUMER.MSG.NEXT.jobs." + consumer, Reply: "_INBOX.x", Payload: large})
@@ -21,7 +25,12 @@ func TestLargeRequests(t *testing.T) {
 			t.Errorf("a large pull of %s got %q", consumer, status)
 		}
 	}
+	s.mu.Lock()
 	same(t, "pulls that wait for their consumer", s.mu.waiting, 0)
+	s.mu.Unlock()
+	for range maxTasks {
+		<-s.slots
+	}
 }
 
 // A request that waits keeps no headers, which may be as large as a message can be.

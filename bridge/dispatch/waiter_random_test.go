@@ -20,7 +20,7 @@ type lineModel struct {
 	held    []modelItem // by due
 	waiters []modelWaiter
 	refuses uint64 // the waiter whose Deliver returns false
-	credits int    // of those who share them
+	credits int    // left, in the model
 	events  []string
 }
 

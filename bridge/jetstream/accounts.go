@@ -21,15 +21,14 @@ type accounts struct {
 	*core
 	mu         sync.Mutex // guards all of this, and pulls; dispatcher and connection may be called with it
 	byConsumer map[consumerKey]*account
-	most       int // of them, before those that have nothing outstanding are forgotten
+	most       int // accounts; one more, and the idle ones are forgotten
 	stopped    bool
 }
 
 const (
-	// maxAccounts is how many consumers are known before those that have nothing outstanding are
-	// forgotten for the first time.
+	// maxAccounts is how many accounts there are before idle ones are forgotten for the first time.
 	maxAccounts = 4096
-	// expiryPause is how often leases are looked through for those that are over.
+	// expiryPause is how often an account drops leases that are over.
 	expiryPause = time.Second
 )
 

@@ -78,7 +78,7 @@ func (f *core) queueOf(s stream) (*dispatch.Queue, error) {
 	return f.config.Dispatcher.Queue(s.kind, s.name)
 }
 
-// submit hands a request of one operation to the dispatcher. Whoever answers it calls answered.
+// submit hands a request of one operation to the dispatcher. Its Replier must call answered.
 func (f *core) submit(r *dispatch.Request, op fdbpq.Op) error {
 	f.requests.Add(1)
 	err := f.config.Dispatcher.Submit(r, []fdbpq.Op{op})
@@ -126,7 +126,7 @@ func (f *core) status(subject string, code int, text string) {
 	f.send(&leaf.Message{Subject: subject, Header: statusHeader(code, text)})
 }
 
-// send sends an answer that is safe to lose: whoever waits for it asks again.
+// send sends an answer that is safe to lose, because the client asks again.
 func (f *core) send(m *leaf.Message) {
 	if err := f.out.Publish(m); err != nil {
 		f.config.Warn("an answer over the leaf node connection could not be sent", "error", err)

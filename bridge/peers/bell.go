@@ -88,7 +88,10 @@ func (l *bell) hear(m *nats.Msg) {
 
 	kind, queue, _ := strings.Cut(name, ".")
 	for _, k := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
-		if q := l.p.config.Dispatcher.Find(k, queue); q != nil && k.String() == kind {
+		if k.String() != kind {
+			continue
+		}
+		if q := l.p.config.Dispatcher.Find(k, queue); q != nil {
 			l.p.config.Dispatcher.Wake(q)
 		}
 	}

@@ -51,7 +51,7 @@ func BlockSize(m *nats.Msg) int { return m.Size() - len(m.Subject) - len(m.Reply
 //
 // The client does not expose the raw block, only its size. The size must be that of lines
 // "name: value" that end in CR LF, or smaller by the spaces after the colons if the sender writes
-// none. A server writes those that it adds in a style of its own. This is not exact, because other
+// none. A server writes the headers that it adds in its own style. This is not exact, because other
 // blocks can add up to the same size. That is harmless: only what the client parsed is stored and
 // sent on.
 func CheckBlock(h nats.Header, size int, added func(name string) bool) error {

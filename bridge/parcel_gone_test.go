@@ -218,7 +218,7 @@ func TestFramesOfFewItemsAreSmall(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	const n = 100
 	bytes := map[string]uint64{}
-	for _, frames := range []string{"", `,"frames":true`} {
+	for round, frames := range []string{"", `,"frames":true`} {
 		replies := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":1000`+frames+`}`)
 		bytes[frames] = allocated(func() {
 			for range n {
@@ -229,6 +229,7 @@ func TestFramesOfFewItemsAreSmall(t *testing.T) {
 		leave(t, e, replies)
 		push(t, e, "pq.jobs.push", nil, "x") // which ends it
 		waiters(t, e.Bridge, "jobs", 0)
+		wantMetric(t, e.Bridge, noResponders, float64(round+1))
 		wantPopped(t, e, "pq.jobs.pop.min", "x")
 	}
 	if more := int64(bytes[`,"frames":true`]-bytes[""]) / n; more > 20_000 {

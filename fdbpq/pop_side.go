@@ -112,6 +112,7 @@ func (s *side) removeExpired(item *state.Stored) {
 	h.Lasting = codec.LastingOf(&item.Item.Message)
 	s.ledger.DetachAnywhere(h)
 	s.ledger.DeleteExpired(h)
+	s.ends.NoteTaken(s.end, item.Pair.Key) // the other end may have read it
 	s.drop()
 }
 

@@ -125,6 +125,21 @@ func TestExpiryOfATakenItem(t *testing.T) {
 	}
 }
 
+// An item that has expired by the time it is pushed leaves once, also where pops from both ends meet it.
+func TestExpiredAtBothEnds(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		push := opPush(q, 1, "x")
+		push.Message.Expires = time.Now().Add(-time.Minute)
+		results := f.apply(push, op(opPopMin, q), op(opPopMax, q), op(opLen, q))
+		wantError(f.T, results[0].Err, nil)
+		wantError(f.T, results[1].Err, fdbpq.ErrEmpty)
+		wantError(f.T, results[2].Err, fdbpq.ErrEmpty)
+		wantEqual(f.T, "expired", f.batcher.Removed().Expired, 1)
+		wantEqual(f.T, "length", f.apply(op(opLen, q))[0].Len, 0)
+	})
+}
+
 // Items that have expired together take a few reads, however many they are: in the pops that meet them, in sweeps, and
 // in peeks that step over them.
 func TestReadsOfExpired(t *testing.T) {

@@ -153,7 +153,7 @@ fuzz: ## run each fuzz test for FUZZTIME=30s
 	done
 
 jetstream-suite: ## run nats.go's tests of pull consumers on a bridge: RUN=
-	go run ./testenv/jetstream/suite $(if $(RUN),-v -run '$(RUN)')
+	go run ./testenv/jetstream/suite $(if $(RUN),-run '$(RUN)')
 
 VERSIONS := v2.10.29 v2.11.17 v2.12.12 v2.14.9
 leaf-versions: ## test leaf connections with the NATS servers VERSIONS=

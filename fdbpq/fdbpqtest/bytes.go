@@ -69,14 +69,12 @@ func (c *checker) checkBytes(q *queue) {
 
 // metaSize is how many bytes the ("m") keys of an item count with: those of its value and headers.
 func metaSize(blob []byte) (size int64) {
-	n, used := binary.Uvarint(blob)
-	if used <= 0 || n > uint64(len(blob)-used) {
+	head, value := splitRecord(blob)
+	version, ok := elementAt[int64](head, 0)
+	if !ok {
 		return 0
 	}
-	head, _ := tuple.Unpack(blob[used : used+int(n)])
-	size = int64(len(blob) - used - int(n))
-	version, _ := elementAt[int64](head, 0)
-	head = head[1:]
+	head, size = head[1:], int64(len(value))
 	if version > 1 {
 		content, _ := elementAt[tuple.Tuple](head, 0)
 		head = head[1:]
@@ -99,6 +97,16 @@ func metaSize(blob []byte) (size int64) {
 		size += textsSize(texts)
 	}
 	return size
+}
+
+// splitRecord returns the tuple that bytes begin with after its length, nil if there is none, and the rest.
+func splitRecord(b []byte) (record tuple.Tuple, rest []byte) {
+	n, used := binary.Uvarint(b)
+	if used <= 0 || n > uint64(len(b)-used) {
+		return nil, nil
+	}
+	record, _ = tuple.Unpack(b[used : used+int(n)])
+	return record, b[used+int(n):]
 }
 
 func textsSize(t tuple.Tuple) (size int64) {

@@ -1,6 +1,7 @@
 package fdbpqtest
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -8,19 +9,40 @@ import (
 
 // checkQueue compares the keys of a queue with each other.
 func (c *checker) checkQueue(q *queue) {
-	counts := map[string]int64{}
-	for key, priority := range q.items {
-		counts[""]++
-		if !q.fifo {
-			counts[string(tuple.Tuple{priority}.Pack())]++
+	for key := range q.held {
+		if q.all[key] {
+			c.problem("queue %s: item %x is both ready and held", q.name, key)
 		}
-		if q.metas[key] != (len(q.parts[key]) > 0) {
-			c.problem("queue %s: item %x: says %v about (m) keys and has %d", q.name, key, q.metas[key], len(q.parts[key]))
+	}
+	for key := range q.past {
+		if !q.all[key] && !q.staged[key] {
+			c.problem("queue %s: a history of no ready item: %x", q.name, key)
+		}
+	}
+	if q.hasSource != q.hasState {
+		c.problem("queue %s: source %v, state of one %v", q.name, q.hasSource, q.hasState)
+	}
+	if !q.listed && (q.config || q.consumers > 0 || len(q.items) > 0 || q.heldOwn != [2]int64{}) {
+		c.problem("queue %s has items, settings or consumers and is not listed", q.name)
+	}
+
+	c.checkParts(q)
+	c.checkCounts(q)
+	c.checkDue(q)
+	c.checkDedup(q)
+	c.checkBytes(q)
+	c.checkGroups(q)
+}
+
+// checkParts compares the ("m") keys with the ids that call for them.
+func (c *checker) checkParts(q *queue) {
+	for key, wants := range q.metas {
+		if wants != (len(q.parts[key]) > 0) {
+			c.problem("queue %s: item %x: says %v about (m) keys and has %d", q.name, key, wants, len(q.parts[key]))
 		}
 	}
 	for key, parts := range q.parts {
-		_, isReady := q.items[key]
-		if _, isHeld := q.held[key]; !isReady && !isHeld && !q.staged[key] {
+		if _, isOwn := q.metas[key]; !isOwn && !q.staged[key] {
 			c.problem("queue %s: %d (m) keys of no item: %x", q.name, len(parts), key)
 		}
 		for n, part := range parts {
@@ -30,17 +52,15 @@ func (c *checker) checkQueue(q *queue) {
 			}
 		}
 	}
-	for key := range q.held {
-		if q.all[key] {
-			c.problem("queue %s: item %x is both ready and held", q.name, key)
-		}
-		if q.metas[key] != (len(q.parts[key]) > 0) {
-			c.problem("queue %s: held item %x: says %v about (m) keys and has %d", q.name, key, q.metas[key], len(q.parts[key]))
-		}
-	}
-	for key := range q.past {
-		if !q.all[key] && !q.staged[key] {
-			c.problem("queue %s: a history of no ready item: %x", q.name, key)
+}
+
+// checkCounts compares the counters with the items.
+func (c *checker) checkCounts(q *queue) {
+	counts := map[string]int64{}
+	for _, priority := range q.items {
+		counts[""]++
+		if !q.fifo {
+			counts[string(tuple.Tuple{priority}.Pack())]++
 		}
 	}
 	for state, n := range q.heldOwn {
@@ -48,26 +68,7 @@ func (c *checker) checkQueue(q *queue) {
 			counts[string(tuple.Tuple{[]string{"leased", "delayed"}[state]}.Pack())] = n
 		}
 	}
-	for key := range counts {
-		if q.counts[key] != counts[key] {
-			c.problem("queue %s: number for priority %x is %d, there are %d", q.name, key, q.counts[key], counts[key])
-		}
-	}
-	for key := range q.counts {
-		if counts[key] == 0 {
-			c.problem("queue %s: number for priority %x is %d, there are none", q.name, key, q.counts[key])
-		}
-	}
-	if q.hasSource != q.hasState {
-		c.problem("queue %s: source %v, state of one %v", q.name, q.hasSource, q.hasState)
-	}
-	if !q.listed && (q.config || q.consumers > 0 || len(q.items) > 0 || q.heldOwn != [2]int64{}) {
-		c.problem("queue %s has items, settings or consumers and is not listed", q.name)
-	}
-	c.checkDue(q)
-	c.checkDedup(q)
-	c.checkBytes(q)
-	c.checkGroups(q)
+	compare(c, q, "number of items", q.counts, counts)
 }
 
 // checkExpiry adds what expires to what falls due: ready items do when their ("m") keys say so, with their
@@ -100,14 +101,21 @@ func (q *queue) stagedExpires(key string, due int64) bool {
 // checkDue compares the time index of a queue with what falls due there.
 func (c *checker) checkDue(q *queue) {
 	c.checkExpiry(q)
-	for key, at := range q.falls {
-		if due, there := q.due[key]; !there || due != at {
-			c.problem("queue %s: key %x falls due at %d, in the time index at %d (%t)", q.name, key, at, due, there)
-		}
-	}
-	for key, due := range q.due {
-		if _, there := q.falls[key]; !there && !q.stagedExpires(key, due) {
-			c.problem("queue %s: time index: at %d falls due %x, which is not there", q.name, due, key)
+	maps.DeleteFunc(q.due, func(key string, due int64) bool {
+		_, falls := q.falls[key]
+		return !falls && q.stagedExpires(key, due)
+	})
+	compare(c, q, "time index", q.due, q.falls)
+}
+
+// compare adds a problem for each key with which the store differs from what it has to hold.
+func compare[V comparable](c *checker, q *queue, what string, stored, want map[string]V) {
+	all := maps.Clone(stored)
+	maps.Copy(all, want)
+	for key := range all {
+		has, found := stored[key]
+		if wants, wanted := want[key]; found != wanted || has != wants {
+			c.problem("queue %s: %s: %x has %v (%t), want %v (%t)", q.name, what, key, has, found, wants, wanted)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package fdbpqtest
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -28,13 +27,8 @@ func parseEnding(t tuple.Tuple, at int) (ending, error) {
 
 // ending returns that of an item by its ("m") keys.
 func (q *queue) ending(id string) (e ending) {
-	blob := q.blobs[id]
-	n, used := binary.Uvarint(blob)
-	if used <= 0 || n > uint64(len(blob)-used) {
-		return e
-	}
-	head, err := tuple.Unpack(blob[used : used+int(n)])
-	if version, _ := elementAt[int64](head, 0); err != nil || version != 3 {
+	head, _ := splitRecord(q.blobs[id])
+	if version, _ := elementAt[int64](head, 0); version != 3 {
 		return e
 	}
 	list, _ := elementAt[tuple.Tuple](head, 1)
@@ -98,16 +92,7 @@ func (q *queue) unique(key tuple.Tuple, value []byte) error {
 
 // checkDedup compares message ids with their entries, and unique keys with items.
 func (c *checker) checkDedup(q *queue) {
-	for key, value := range q.msgIDs {
-		if entry, there := q.msgIDEnds[key]; !there || entry != value {
-			c.problem("queue %s: message id %x: %x, and its entry %x (%t)", q.name, key, value, entry, there)
-		}
-	}
-	for key := range q.msgIDEnds {
-		if _, there := q.msgIDs[key]; !there {
-			c.problem("queue %s: an entry of no message id: %x", q.name, key)
-		}
-	}
+	compare(c, q, "ends of message ids", q.msgIDEnds, q.msgIDs)
 	for id := range q.metas {
 		if e := q.ending(id); e.unique != q.uniques[id] {
 			c.problem("queue %s: item %x has the unique key %q, and that of it is %q", q.name, id, e.unique, q.uniques[id])

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -91,12 +90,8 @@ func (q *queue) turn(key tuple.Tuple, value []byte) error {
 // checkGroups compares the index with the items, and the groups of items with their headers.
 func (c *checker) checkGroups(q *queue) {
 	g := &q.groups
-	if !maps.Equal(g.rows, g.wantRows) {
-		c.problem("queue %s: the index of groups is %v, want %v", q.name, g.rows, g.wantRows)
-	}
-	if !maps.Equal(g.counts, g.wantCounts) {
-		c.problem("queue %s: the counters of groups are %v, want %v", q.name, g.counts, g.wantCounts)
-	}
+	compare(c, q, "index of groups", g.rows, g.wantRows)
+	compare(c, q, "counter of groups", g.counts, g.wantCounts)
 	for key, at := range g.buckets {
 		if !g.bucketsDue[fmt.Sprint(key, at)] {
 			c.problem("queue %s: rate %x falls due at %d, but not in the time index", q.name, key, at)
@@ -112,11 +107,7 @@ func (c *checker) checkGroups(q *queue) {
 
 // groupOf returns the group that the ("m") keys of an item name, "" for none.
 func groupOf(blob []byte) string {
-	n, used := binary.Uvarint(blob)
-	if used <= 0 || n > uint64(len(blob)-used) {
-		return ""
-	}
-	head, _ := tuple.Unpack(blob[used : used+int(n)])
+	head, _ := splitRecord(blob)
 	for _, element := range head {
 		if header, ok := element.(tuple.Tuple); ok && len(header) == 2 {
 			name, _ := elementAt[[]byte](header, 0)

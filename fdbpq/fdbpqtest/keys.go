@@ -24,7 +24,7 @@ func (q *queue) item(key tuple.Tuple, value []byte) error {
 		return errors.New("too long for an item")
 	}
 	q.all[string(key.Pack())] = true
-	if micros := binary.BigEndian.Uint64(id.Random[:]); isOwn(id, micros) {
+	if isOwn(id) {
 		q.items[string(key.Pack())] = id.Priority
 		q.metas[string(key.Pack())] = id.Random[10]&1 != 0
 		q.bytes.values[string(key.Pack())] = value
@@ -39,39 +39,36 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 	if err != nil || len(key) != idLength(q.fifo) {
 		return errors.Join(errors.New("malformed id of a held item"), err)
 	}
-	n, used := binary.Uvarint(value)
-	if used <= 0 || n > uint64(len(value)-used) {
-		return fmt.Errorf("value %x has no record", value)
-	}
-	record, err := tuple.Unpack(value[used : used+int(n)])
+	record, rest := splitRecord(value)
 	version, _ := elementAt[int64](record, 0)
 	state, isState := elementAt[int64](record, 1)
 	deliveries, _ := elementAt[int64](record, 2)
 	fence, _ := elementAt[int64](record, 3)
 	due, isTime := elementAt[int64](record, 4)
 	what := string(key.Pack())
-	switch {
-	case err == nil && version == 2:
+	switch version {
+	case 1:
+	case 2:
 		err = checkReason(record, 7)
-		version = 1
-	case err == nil && version == 3:
+	case 3:
 		var end ending
 		end, err = parseEnding(record, 7)
 		q.ends[what] = end
 		if state == 1 && end.expires > 0 {
 			due = min(due, end.expires)
 		}
-		version = 1
+	default:
+		err = errors.New("unknown version")
 	}
-	if err != nil || version != 1 || !isState || state < 0 || state > 1 || fence < 1 || deliveries < 0 || deliveries > fence || !isTime {
-		return fmt.Errorf("malformed record %v: %w", record, err)
+	if err != nil || !isState || state < 0 || state > 1 || fence < 1 || deliveries < 0 || deliveries > fence || !isTime {
+		return fmt.Errorf("malformed record %x: %w", value, err)
 	}
 	q.falls[string(append(tuple.Tuple{"h"}, key...).Pack())] = due
 	q.held[what] = state
-	if micros := binary.BigEndian.Uint64(id.Random[:]); isOwn(id, micros) {
+	if isOwn(id) {
 		q.metas[what] = id.Random[10]&1 != 0
 		q.heldOwn[state]++
-		q.bytes.values[what] = value[used+int(n):]
+		q.bytes.values[what] = rest
 		q.groups.has(q, "y", id, key, state == 0)
 	}
 	return nil
@@ -239,7 +236,7 @@ func (q *queue) answer(key tuple.Tuple, value []byte) error {
 	}
 	q.staged[string(id.Pack())] = true
 	own, err := parseID(id, q.fifo)
-	if isOwn(own, binary.BigEndian.Uint64(own.Random[:])) {
+	if isOwn(own) {
 		q.bytes.answers[string(request)] = string(id.Pack())
 	}
 	return err
@@ -293,7 +290,8 @@ func parseID(key tuple.Tuple, fifo bool) (id fdbpq.ID, err error) {
 
 // isOwn reports whether fdbpq made the id: whether it has the signature, and a time between
 // 2020 and 2200.
-func isOwn(id fdbpq.ID, micros uint64) bool {
+func isOwn(id fdbpq.ID) bool {
+	micros := binary.BigEndian.Uint64(id.Random[:])
 	return bytes.Equal(id.Random[8:10], []byte{0x9d, 0x51}) && micros >= 1577836800e6 && micros < 7258118400e6
 }
 

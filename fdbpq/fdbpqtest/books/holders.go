@@ -170,25 +170,36 @@ func (b *Books) use(op *Operation, i Intent) {
 	case left:
 		b.useLate(op)
 	case op.Kind.Acks():
-		if !newest {
-			b.problem("acknowledged with fence %d, and delivered with fence %d: %q", op.Fence, e.fence, op.Value)
-		}
-		b.checkDenied(e, op.Value)
-		b.settle(e, op, op.Value, acked)
+		b.ack(e, op, newest)
 	case op.Kind == Nak:
-		e.naks++
-		if op.Snooze {
-			e.snoozes++
-		}
-		if newest {
-			e.marks |= naked
-			e.until = millis(op.Call + op.Delay)
-			if op.Snooze {
-				e.marks |= snoozed
-			}
-			b.diedOfNak(e, op)
-		}
+		b.nak(e, op, newest)
 	default:
 		b.extend(e, op, newest, alone)
 	}
+}
+
+// ack judges an acknowledgement that counts.
+func (b *Books) ack(e *entry, op *Operation, newest bool) {
+	if !newest {
+		b.problem("acknowledged with fence %d, and delivered with fence %d: %q", op.Fence, e.fence, op.Value)
+	}
+	b.checkDenied(e, op.Value)
+	b.settle(e, op, op.Value, acked)
+}
+
+// nak records that a negative acknowledgement counts.
+func (b *Books) nak(e *entry, op *Operation, newest bool) {
+	e.naks++
+	if op.Snooze {
+		e.snoozes++
+	}
+	if !newest {
+		return
+	}
+	e.marks |= naked
+	e.until = millis(op.Call + op.Delay)
+	if op.Snooze {
+		e.marks |= snoozed
+	}
+	b.diedOfNak(e, op)
 }

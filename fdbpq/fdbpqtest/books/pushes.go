@@ -18,6 +18,71 @@ func (o *Operation) pushes() (values []string) {
 	return values
 }
 
+// announce records what is known of items before they are pushed.
+func (b *Books) announce(op *Operation) {
+	for _, value := range op.pushes() {
+		b.name(value)
+		e, unlock := b.entry(value)
+		if e == nil {
+			continue
+		}
+		if op.Delay > 0 {
+			e.until = millis(op.Call + op.Delay)
+		}
+		if op.TTL > 0 {
+			e.marks |= expiring
+			e.expires.from = millis(op.Call + op.TTL)
+		}
+		if isPurged(op.Queue) {
+			e.marks |= purgeable
+		}
+		if IsMortal(op.Queue) {
+			e.marks |= mortal
+		}
+		if e.marks&vanishing != 0 {
+			b.mayEnds.Add(1)
+		}
+		if op.Unique != "" {
+			e.marks |= keyed
+			b.keys.announce(op)
+		}
+		unlock()
+	}
+}
+
+// push judges the push of one item.
+func (b *Books) push(op *Operation) {
+	e, unlock := b.entry(op.Value)
+	if e == nil {
+		return
+	}
+	defer unlock()
+	if e.marks&keyed != 0 {
+		b.keys.push(op, b.tolerance)
+	}
+	done := op.Outcome != Refused && op.Outcome != Duplicate
+	if !done {
+		b.unmark(e, vanishing)
+	}
+	if op.Outcome != Done && e.marks&vanishing == 0 {
+		b.mayPushes.Add(1)
+	}
+	switch {
+	case op.Outcome == Done:
+		e.marks |= pushed
+		if e.marks&expiring != 0 {
+			e.expires.to = millis(op.Return + op.TTL)
+		}
+		if e.life() == 0 {
+			b.identify(e, op.ID, millis(op.Call))
+		}
+	case !done && (e.leases > 0 || e.marks&settled != 0):
+		b.problem("refused, but done: the push of %q", op.Value)
+	case !done:
+		e.marks |= refused
+	}
+}
+
 // pushBatch records a batch of pushes.
 func (b *Books) pushBatch(op *Operation) {
 	type line struct {

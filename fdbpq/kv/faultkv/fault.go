@@ -26,7 +26,8 @@ const (
 	// UnknownMade fails the commit, which was made. If the store refuses it, the error is the
 	// store's own.
 	UnknownMade
-	// UnknownBeforeNext fails the commit, which is made before the next transaction begins.
+	// UnknownBeforeNext fails the commit, which is made before the next transaction begins; in a serial
+	// store at once.
 	UnknownBeforeNext
 	// UnknownDuringNext fails the commit, which is made when the next transaction that wrote
 	// commits. Not for serial stores, where that would wait for it indefinitely.

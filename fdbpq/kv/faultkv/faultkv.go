@@ -45,10 +45,6 @@ type Options struct {
 
 	// MaxDelay is the longest Delay. 0 means 10 ms.
 	MaxDelay time.Duration
-
-	// Sleep waits for d or until ctx ends, in which case it returns ctx's
-	// error. nil means a real wait.
-	Sleep func(ctx context.Context, d time.Duration) error
 }
 
 const defaultMaxDelay = 10 * time.Millisecond
@@ -56,9 +52,7 @@ const defaultMaxDelay = 10 * time.Millisecond
 // DB is a store with faults. It implements kv.Database.
 type DB struct {
 	kv.Database
-	rates    [faults]float64
-	maxDelay time.Duration
-	sleep    func(ctx context.Context, d time.Duration) error
+	options Options
 
 	mu struct {
 		sync.Mutex
@@ -66,7 +60,6 @@ type DB struct {
 		script     []Fault
 		outage     bool
 		counts     map[Fault]int
-		beginning  int              // calls of the store's Begin in progress
 		beforeNext []kv.Transaction // to commit before the next one begins
 		duringNext []kv.Transaction // to commit when the next one commits
 	}
@@ -76,27 +69,11 @@ var _ kv.Database = (*DB)(nil)
 
 // New injects faults in front of inner. Closing the DB closes inner.
 func New(inner kv.Database, o Options) *DB {
-	db := &DB{Database: inner, maxDelay: cmp.Or(o.MaxDelay, defaultMaxDelay), sleep: o.Sleep}
-	for fault, rate := range o.Rates {
-		db.rates[fault] = rate
-	}
-	if db.sleep == nil {
-		db.sleep = sleep
-	}
+	o.MaxDelay = cmp.Or(o.MaxDelay, defaultMaxDelay)
+	db := &DB{Database: inner, options: o}
 	db.mu.random = rand.New(rand.NewPCG(o.Seed, 0))
 	db.mu.counts = map[Fault]int{}
 	return db
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // Next sets the faults of the next commits of transactions that wrote, one for each, instead of
@@ -145,8 +122,7 @@ func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, err
 	if err := db.strike(ctx, db.pick(Delay, Outage)); err != nil {
 		return nil, err
 	}
-	db.startBeginning()
-	defer db.stopBeginning()
+	db.land(&db.mu.beforeNext)
 
 	// A commit that is made later must not end with its caller.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -196,39 +172,14 @@ func (db *DB) Close() error {
 	return db.Database.Close()
 }
 
-// startBeginning makes the commits due before the next transaction. While a
-// transaction is beginning, no commit is put off to the next one: in a serial store
-// that one would wait for it indefinitely.
-func (db *DB) startBeginning() {
-	for {
-		db.land(&db.mu.beforeNext)
-		db.mu.Lock()
-		if db.mu.beforeNext == nil {
-			db.mu.beginning++
-			db.mu.Unlock()
-			return
-		}
-		db.mu.Unlock()
-	}
-}
-
-func (db *DB) stopBeginning() {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	db.mu.beginning--
-}
-
 // putOff leaves a commit for later.
 func (db *DB) putOff(tx kv.Transaction, fault Fault) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	switch {
-	case fault == UnknownDuringNext:
+	if fault == UnknownDuringNext {
 		db.mu.duringNext = append(db.mu.duringNext, tx)
-	case db.mu.beginning == 0:
+	} else {
 		db.mu.beforeNext = append(db.mu.beforeNext, tx)
-	default:
-		_, _ = tx.Commit().Get()
 	}
 }
 
@@ -258,10 +209,10 @@ func (db *DB) pickLocked(kinds []Fault) Fault {
 	}
 	x := db.mu.random.Float64()
 	for _, kind := range kinds {
-		if x < db.rates[kind] {
+		if x < db.options.Rates[kind] {
 			return kind
 		}
-		x -= db.rates[kind]
+		x -= db.options.Rates[kind]
 	}
 	return None
 }
@@ -279,11 +230,17 @@ func (db *DB) strike(ctx context.Context, fault Fault) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if fault == Delay {
-		db.mu.Lock()
-		d := time.Duration(db.mu.random.Int64N(int64(db.maxDelay)))
-		db.mu.Unlock()
-		return db.sleep(ctx, d)
+	if fault != Delay {
+		return fault.err()
 	}
-	return fault.err()
+
+	db.mu.Lock()
+	d := time.Duration(db.mu.random.Int64N(int64(db.options.MaxDelay)))
+	db.mu.Unlock()
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"testing"
-
-	"github.com/pqbridge/pqbridge/testenv/harness"
+	"testing/synctest"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -15,15 +14,13 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/kvtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
 func TestConformanceWithDelays(t *testing.T) {
-	o := faultkv.Options{
-		Rates: map[faultkv.Fault]float64{faultkv.Delay: 1},
-		Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
-	}
+	o := faultkv.Options{Rates: map[faultkv.Fault]float64{faultkv.Delay: 1}, MaxDelay: time.Nanosecond}
 	kvtest.Run(t, kvtest.Engine{
 		Store: func(t *testing.T) func() kv.Database {
 			return func() kv.Database { return faultkv.New(memkv.New(memkv.Options{}), o) }
@@ -163,11 +160,7 @@ func TestScriptedFaults(t *testing.T) {
 		{faultkv.UnknownDuringNext, kv.ErrCommitUnknown, false, true},
 	} {
 		t.Run(test.fault.String(), func(t *testing.T) {
-			var slept int
-			db := open(t, faultkv.Options{Sleep: func(context.Context, time.Duration) error {
-				slept++
-				return nil
-			}})
+			db := open(t, faultkv.Options{})
 			db.Next(test.fault)
 			ctx, cancel := context.WithCancel(t.Context())
 			tx, err := db.Begin(ctx, kv.BeginOptions{})
@@ -183,9 +176,6 @@ func TestScriptedFaults(t *testing.T) {
 			db.Land()
 			wantHas(t, "after Land", db, key, test.late)
 			wantHas(t, "after a write behind Commit", db, other, false)
-			if test.fault == faultkv.Delay && slept != 1 {
-				t.Errorf("slept %d times, want once", slept)
-			}
 			counts := map[faultkv.Fault]int{test.fault: 1}
 			delete(counts, faultkv.None)
 			wantCounts(t, db, counts)
@@ -243,11 +233,22 @@ func TestDuringNext(t *testing.T) {
 }
 
 func TestCloseLands(t *testing.T) {
-	dir := t.TempDir()
-	db := faultkv.New(openFolder(t, dir), faultkv.Options{})
+	store := memkv.New(memkv.Options{})
+	db := faultkv.New(unclosed{store}, faultkv.Options{})
 	setWith(t, db, faultkv.UnknownBeforeNext, kv.ErrCommitUnknown)
 	wantErr(t, "Close", db.Close(), nil)
-	wantHas(t, "after Close", openFolder(t, dir), key, true)
+	wantHas(t, "after Close", store, key, true)
+}
+
+type unclosed struct{ kv.Database }
+
+func (unclosed) Close() error { return nil }
+
+// The next transaction would wait for the one whose commit is put off.
+func TestBeforeNextInSerialStore(t *testing.T) {
+	db := faultkv.New(openFolder(t, t.TempDir()), faultkv.Options{})
+	setWith(t, db, faultkv.UnknownBeforeNext, kv.ErrCommitUnknown)
+	wantHas(t, "at once", db, key, true)
 }
 
 func TestOutage(t *testing.T) {
@@ -290,33 +291,27 @@ func TestFaultsOfReadsLast(t *testing.T) {
 }
 
 func TestDelay(t *testing.T) {
-	var delays []time.Duration
-	ctx, cancel := context.WithCancel(t.Context())
-	db := open(t, faultkv.Options{
-		Rates:    map[faultkv.Fault]float64{faultkv.Delay: 1},
-		MaxDelay: time.Hour,
-		Sleep: func(ctx context.Context, d time.Duration) error {
-			if delays = append(delays, d); len(delays) == 4 {
-				cancel()
+	synctest.Test(t, func(t *testing.T) {
+		const most = time.Hour
+		db := open(t, faultkv.Options{Rates: map[faultkv.Fault]float64{faultkv.Delay: 1}, MaxDelay: most})
+		ctx, cancel := context.WithCancel(t.Context())
+		tx, err := db.Begin(ctx, kv.BeginOptions{})
+		must(t, err)
+		for range 2 {
+			before := time.Now()
+			wantErr(t, "Get", get(tx), nil)
+			if d := time.Since(before); d <= 0 || d >= most {
+				t.Errorf("a delay of %v, want less than %v", d, most)
 			}
-			return ctx.Err()
-		},
-	})
-	tx, err := db.Begin(ctx, kv.BeginOptions{})
-	must(t, err)
-	for range 2 {
-		wantErr(t, "Get", get(tx), nil)
-	}
-	tx.Set(key, []byte("1"))
-	if err := commit(tx); !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
-		t.Errorf("Commit returned %v, want context.Canceled alone", err)
-	}
-	for _, d := range delays {
-		if d < 0 || d >= time.Hour {
-			t.Errorf("a delay of %v, want less than the longest", d)
 		}
-	}
-	wantHas(t, "after the end of the context", db, key, false)
+
+		tx.Set(key, []byte("1"))
+		time.AfterFunc(time.Nanosecond, cancel)
+		if err := commit(tx); !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
+			t.Errorf("Commit returned %v, want context.Canceled alone", err)
+		}
+		wantHas(t, "after the end of the context", db, key, false)
+	})
 }
 
 func TestSameSeedSameFaults(t *testing.T) {

@@ -1,6 +1,7 @@
 package faultkv
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -135,18 +136,16 @@ func (tx *transaction) commit() error {
 	if !kv.MaybeCommitted(err) {
 		return err
 	}
-	switch fault {
-	case UnknownMade:
-		if err := tx.commitNow(); err != nil {
-			return err
-		}
-	case UnknownBeforeNext, UnknownDuringNext:
-		if !tx.detach() {
-			return tx.ctx.Err()
-		}
-		tx.ended = true
-		tx.db.putOff(tx.inner, fault)
+	switch {
+	case fault == UnknownLost:
+		return err
+	case fault == UnknownMade, fault == UnknownBeforeNext && tx.db.Traits().Serial: // there the next one would wait
+		return cmp.Or(tx.commitNow(), err)
+	case !tx.detach():
+		return tx.ctx.Err()
 	}
+	tx.ended = true
+	tx.db.putOff(tx.inner, fault)
 	return err
 }
 

@@ -16,11 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/docs/example/natsgo/jobs"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
@@ -62,42 +60,6 @@ func TestReadme(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if err != nil || string(out) != "put out the fire (priority 1)\nwrite the report (delivery 1)\n" {
 		t.Errorf("it printed %q, %v", out, err)
-	}
-}
-
-// The program with nothing but nats.go does jobs one by one, and all at once.
-func TestGo(t *testing.T) {
-	t.Parallel()
-	env := testenv.New(t, testenv.Options{})
-	of := func(do func(context.Context, *nats.Conn, io.Writer) error) program {
-		return func(ctx context.Context, out io.Writer) error { return do(ctx, env.Conn, out) }
-	}
-	story(t, env, of(jobs.Push), of(jobs.Work))
-
-	env = testenv.New(t, testenv.Options{})
-	var out strings.Builder
-	must(t, jobs.Push(t.Context(), env.Conn, io.Discard))
-	must(t, jobs.Digest(t.Context(), env.Conn, &out))
-	if out.String() != "put out the fire, call back, write the report\n" {
-		t.Errorf("the digest is %q", &out)
-	}
-	if err := jobs.Digest(t.Context(), env.Conn, &out); err == nil || !strings.Contains(err.Error(), "(404)") {
-		t.Errorf("the second digest: %v, want that the queue is empty", err)
-	}
-}
-
-// What the bridge refuses is not tried again.
-func TestGoRefused(t *testing.T) {
-	t.Parallel()
-	env := testenv.New(t, testenv.Options{Stopped: true})
-	env.NATS.Start()
-	nc := env.Connect()
-	_, err := nc.Subscribe("pq.jobs.push", func(m *nats.Msg) {
-		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{"Nats-Service-Error-Code": {"400"}, "Nats-Service-Error": {"why"}}})
-	})
-	must(t, err)
-	if err := jobs.Push(t.Context(), nc, io.Discard); err == nil || err.Error() != "why (400)" {
-		t.Errorf("the error is %v", err)
 	}
 }
 

@@ -153,11 +153,6 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 	if err := t.tr.Options().SetTimeout(db.options.TransactionTimeout.Milliseconds()); err != nil {
 		return nil, fmt.Errorf("fdbkv: transaction timeout: %w", explain(err))
 	}
-	if limit := db.options.TransactionSizeLimit; limit != kv.MaxTransactionSize {
-		if err := t.tr.Options().SetSizeLimit(int64(limit)); err != nil {
-			return nil, fmt.Errorf("fdbkv: transaction size limit: %w", explain(err))
-		}
-	}
 	unbindContext := context.AfterFunc(ctx, t.tr.Cancel)
 	unbindDB := context.AfterFunc(db.open, t.tr.Cancel)
 	t.release = func() {

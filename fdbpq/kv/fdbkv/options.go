@@ -21,9 +21,6 @@ const (
 // and a recovery of the cluster.
 const DefaultTransactionTimeout = 10 * time.Second
 
-// minTransactionSizeLimit is the smallest limit that FoundationDB accepts.
-const minTransactionSizeLimit = 32
-
 // Options says which cluster to use and how. The zero value is the default
 // cluster with default limits.
 type Options struct {
@@ -39,16 +36,11 @@ type Options struct {
 	// TransactionTimeout bounds the life of each transaction, in steps of one
 	// millisecond; 0 means DefaultTransactionTimeout.
 	TransactionTimeout time.Duration
-
-	// TransactionSizeLimit bounds the size of each transaction, in bytes, from
-	// 32 to kv.MaxTransactionSize; 0 means kv.MaxTransactionSize.
-	TransactionSizeLimit int
 }
 
 func (o Options) withDefaults() Options {
 	o.APIVersion = cmp.Or(o.APIVersion, DefaultAPIVersion)
 	o.TransactionTimeout = cmp.Or(o.TransactionTimeout, DefaultTransactionTimeout)
-	o.TransactionSizeLimit = cmp.Or(o.TransactionSizeLimit, kv.MaxTransactionSize)
 	return o
 }
 
@@ -65,7 +57,5 @@ func (o Options) Validate() error {
 		"APIVersion", o.APIVersion, "%d to %d", MinAPIVersion, MaxAPIVersion)
 	check(o.TransactionTimeout >= time.Millisecond && o.TransactionTimeout.Milliseconds() <= math.MaxInt32,
 		"TransactionTimeout", o.TransactionTimeout, "1ms to %v", math.MaxInt32*time.Millisecond)
-	check(o.TransactionSizeLimit >= minTransactionSizeLimit && o.TransactionSizeLimit <= kv.MaxTransactionSize,
-		"TransactionSizeLimit", o.TransactionSizeLimit, "%d to %d bytes", minTransactionSizeLimit, kv.MaxTransactionSize)
 	return errors.Join(problems...)
 }

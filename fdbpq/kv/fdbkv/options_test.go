@@ -5,15 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 )
 
 func TestValidOptions(t *testing.T) {
 	for _, o := range []fdbkv.Options{
 		{},
-		{APIVersion: fdbkv.MinAPIVersion, TransactionTimeout: time.Millisecond, TransactionSizeLimit: 32},
-		{APIVersion: fdbkv.MaxAPIVersion, TransactionTimeout: time.Hour, TransactionSizeLimit: kv.MaxTransactionSize},
+		{APIVersion: fdbkv.MinAPIVersion, TransactionTimeout: time.Millisecond},
+		{APIVersion: fdbkv.MaxAPIVersion, TransactionTimeout: time.Hour},
 	} {
 		if err := o.Validate(); err != nil {
 			t.Errorf("%+v: %v", o, err)
@@ -24,17 +23,16 @@ func TestValidOptions(t *testing.T) {
 // TestInvalidOptions: every problem is named, and Open finds them too.
 func TestInvalidOptions(t *testing.T) {
 	for _, o := range []fdbkv.Options{
-		{APIVersion: fdbkv.MinAPIVersion - 1, TransactionTimeout: -1, TransactionSizeLimit: 31},
-		{APIVersion: fdbkv.MaxAPIVersion + 1, TransactionTimeout: time.Microsecond,
-			TransactionSizeLimit: kv.MaxTransactionSize + 1},
-		{APIVersion: -1, TransactionTimeout: 30 * 24 * time.Hour, TransactionSizeLimit: -1},
+		{APIVersion: fdbkv.MinAPIVersion - 1, TransactionTimeout: -1},
+		{APIVersion: fdbkv.MaxAPIVersion + 1, TransactionTimeout: time.Microsecond},
+		{APIVersion: -1, TransactionTimeout: 30 * 24 * time.Hour},
 	} {
 		err := o.Validate()
 		if err == nil {
 			t.Errorf("%+v: no error", o)
 			continue
 		}
-		for _, want := range []string{"APIVersion", "TransactionTimeout", "TransactionSizeLimit"} {
+		for _, want := range []string{"APIVersion", "TransactionTimeout"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %q does not name the %s", o, err, want)
 			}

@@ -156,7 +156,7 @@ func TestWrapRead(t *testing.T) {
 func TestNewOnAnOpenDatabase(t *testing.T) {
 	db := openOwn(t)
 	key := db.subspace.Pack(tuple.Tuple{"key"})
-	store, err := fdbkv.New(db.Database, fdbkv.Options{TransactionSizeLimit: 1000})
+	store, err := fdbkv.New(db.Database, fdbkv.Options{})
 	must(t, err)
 	set := func(value []byte) error {
 		_, err := kv.Transact(t.Context(), store, func(tx kv.Transaction) (struct{}, error) {
@@ -166,9 +166,6 @@ func TestNewOnAnOpenDatabase(t *testing.T) {
 		return err
 	}
 	must(t, set([]byte("1")))
-	if err := set(make([]byte, 1001)); !errors.Is(err, kv.ErrTooLarge) {
-		t.Errorf("a transaction over the limit returned %v, want ErrTooLarge", err)
-	}
 	must(t, store.Close())
 	if err := set(nil); !errors.Is(err, kv.ErrClosed) {
 		t.Errorf("after Close it returned %v, want ErrClosed", err)

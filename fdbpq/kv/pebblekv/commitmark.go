@@ -135,19 +135,17 @@ func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumber
 // explainVanished returns an error wrapping errDamaged if a commit that the mark knows was
 // not found. It says what to do.
 func explainVanished(found, marked commitNumbers, mark string) error {
-	remove := "rm " + quoted(mark)
-
 	switch {
 	case found.newest < marked.newest:
 		return fmt.Errorf("%w: the newest commit found is number %d, but commits up to number %d were synced; "+
 			"the newest file *.log is damaged, cut off or missing: restore the folder from a backup, "+
-			"or give up the commits that are missing with: %s", errDamaged, found.newest, marked.newest, remove)
+			"or give up the commits that are missing and remove %s", errDamaged, found.newest, marked.newest, mark)
 	case found.inTables < marked.inTables:
 		return fmt.Errorf("%w: the newest commit in the tables is number %d, but tables had all up to number %d; "+
 			"the list of the tables, a file %s, is damaged, cut off or an older one: "+
 			"restore the folder from a backup, all of it and into an empty folder; "+
-			"if there is none, see what is left in a copy of the folder, after: %s",
-			errDamaged, found.inTables, marked.inTables, "MANIFEST-*", remove)
+			"if there is none, see what is left in a copy of the folder, without the file %s",
+			errDamaged, found.inTables, marked.inTables, "MANIFEST-*", mark)
 	}
 	return nil
 }

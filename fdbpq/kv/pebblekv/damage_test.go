@@ -272,7 +272,7 @@ func TestGiveUpDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	_, mark, found := strings.Cut(err.Error(), "rm ")
+	_, mark, found := strings.Cut(err.Error(), "and remove ")
 	if !found {
 		t.Fatal(err)
 	}
@@ -280,16 +280,6 @@ func TestGiveUpDamage(t *testing.T) {
 	remove(t, files, mark)
 	db := openTest(t, files, Options{})
 	mustSet(t, db, "key", "value")
-}
-
-func TestQuoted(t *testing.T) {
-	for path, want := range map[string]string{
-		"/srv/data-1/SYNCED": "/srv/data-1/SYNCED", "/srv/my data": "'/srv/my data'", "it's": `'it'\''s'`,
-	} {
-		if got := quoted(path); got != want {
-			t.Errorf("%s: %s, want %s", path, got, want)
-		}
-	}
 }
 
 var errInjected = errors.New("injected")

@@ -6,10 +6,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
-	"unicode"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -65,17 +63,6 @@ func explainDamage(err error) error {
 		return fmt.Errorf("%w: %w: restore the folder from a backup", errDamaged, err)
 	}
 	return err
-}
-
-// quoted quotes a path for a shell if necessary.
-func quoted(path string) string {
-	special := func(c rune) bool {
-		return !strings.ContainsRune("/._-", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
-	}
-	if !strings.ContainsFunc(path, special) {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 func ignoreNotExist(err error) error {

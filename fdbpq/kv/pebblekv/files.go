@@ -18,7 +18,6 @@ import (
 const (
 	commitMarkName = "SYNCED"
 	proofName      = "writable"
-	spareName      = "SPARE" // of earlier versions
 
 	// unfinished ends the name of the folder in which a backup is made. Open refuses what is
 	// in it: a part of a store may look like a store.
@@ -40,7 +39,7 @@ func isLog(name string) bool {
 
 // belongsToStore reports whether a store has files with such names.
 func belongsToStore(name string) bool {
-	for _, prefix := range []string{"MANIFEST-", "OPTIONS-", "marker.", commitMarkName, spareName} {
+	for _, prefix := range []string{"MANIFEST-", "OPTIONS-", "marker.", commitMarkName} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

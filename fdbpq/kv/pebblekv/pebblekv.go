@@ -113,7 +113,6 @@ func openDB(dir string, o Options) (*DB, error) {
 	if system {
 		tighten(dir, os.Chmod, o.Logger)
 	}
-	_ = o.FS.Remove(o.FS.PathJoin(dir, spareName))
 	folder, err := newFolderGuard(dir, o.now)
 	if err != nil && system {
 		return nil, errors.Join(err, lock.Close())

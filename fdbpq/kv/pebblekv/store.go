@@ -129,8 +129,6 @@ func (s *openedStore) beginAt(marked commitNumbers, iter *pebble.Iterator) {
 	// The mark goes past the disk: if it cannot be written, the disk has not failed.
 	files := s.disk.Unwrap()
 	mark := openCommitMark(files, s.disk.dir, found, s.disk.logger)
-	// The version before would compare the manifest with it.
-	_ = files.Remove(files.PathJoin(s.disk.dir, commitMarkName+".manifest"))
 	s.syncer.start(s.pdb, mark, newView(iter, s.applied))
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
-	"github.com/pqbridge/pqbridge/testenv/fdbserver"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // FDB returns an empty database on FoundationDB for one test: the keys below a random
@@ -44,7 +44,7 @@ func removeAll(options fdbkv.Options, prefix keyPrefix) error {
 		return err
 	}
 	defer db.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), fdbserver.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	return kv.UpdateIdempotent(ctx, db, func(tx kv.Transaction) error {
 		tx.ClearRange(prefix.all())
@@ -54,8 +54,7 @@ func removeAll(options fdbkv.Options, prefix keyPrefix) error {
 
 // FDBClusterFile returns the cluster file of a cluster that answers: the one named by
 // FDB_CLUSTER_FILE, or else a private server that all tests of the process share and
-// that ends with the process. Others use that cluster too, so stay below a random
-// prefix.
+// that ends with them. Others use that cluster too, so stay below a random prefix.
 //
 // The test fails if the named cluster does not answer. If none is named and
 // FoundationDB is not installed, it fails if PQ_TEST_FDB=1 and is skipped otherwise.
@@ -68,11 +67,11 @@ func FDBClusterFile(tb testing.TB) string {
 		return file
 	}
 	requireFDBInstalled(tb)
-	server, err := sharedFDB()
-	if err != nil {
-		tb.Fatalf("FoundationDB: %v", err)
+	sharedFDB.Do(func() { sharedFDB.server, sharedFDB.err = startFDB(harness.Port(tb), FDBMemory) })
+	if sharedFDB.err != nil {
+		tb.Fatalf("FoundationDB: %v", sharedFDB.err)
 	}
-	return server.ClusterFile()
+	return sharedFDB.server.ClusterFile()
 }
 
 // FDBDiskClusterFile is FDBClusterFile for what measures: if no cluster is named, it starts a server
@@ -91,23 +90,32 @@ var askedCluster = func() func(file string) error {
 	var err error
 	return func(file string) error {
 		once.Do(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), fdbserver.Patience)
+			ctx, cancel := context.WithTimeout(context.Background(), Patience)
 			defer cancel()
-			err = fdbserver.Await(ctx, file)
+			err = awaitFDB(ctx, file)
 		})
 		return err
 	}
 }()
 
-// sharedFDB returns the server that the tests of a process share. Its janitor stops it
-// when the process ends.
-var sharedFDB = sync.OnceValues(func() (*FDBServer, error) { return fdbserver.Start("", FDBMemory) })
+// sharedFDB is the server that the tests of a process share.
+var sharedFDB struct {
+	sync.Once
+	server *FDBServer
+	err    error
+}
 
 // FDBGoroutines returns, for goleak to ignore, the goroutines that live as long as a
-// process once it has used FoundationDB.
+// process once it has used FoundationDB. The shared server ends with the tests.
 func FDBGoroutines() []goleak.Option {
 	return []goleak.Option{
 		goleak.IgnoreAnyFunction("github.com/apple/foundationdb/bindings/go/src/fdb.executeWithRunningNetworkThread.func1"),
-		goleak.IgnoreAnyFunction("github.com/pqbridge/pqbridge/testenv/fdbserver.(*Server).wait"),
+		goleak.IgnoreAnyFunction("github.com/pqbridge/pqbridge/testenv.(*FDBServer).wait"),
+		goleak.Cleanup(func(code int) {
+			if server := sharedFDB.server; server != nil {
+				_ = server.stop() // its files are temporary
+			}
+			os.Exit(code)
+		}),
 	}
 }

@@ -3,24 +3,39 @@
 package testenv
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
 	"testing"
 
-	"github.com/pqbridge/pqbridge/testenv/fdbserver"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// FDBServer is a private FoundationDB cluster of one process, with its data in
-// a temporary folder.
-type FDBServer = fdbserver.Server
-
 // FDBStorage is a storage engine of FoundationDB.
-type FDBStorage = fdbserver.Storage
+type FDBStorage string
 
 // Storage engines. Both write to disk before they answer.
 const (
-	FDBMemory = fdbserver.Memory
-	FDBSSD    = fdbserver.SSD
+	FDBMemory FDBStorage = "memory"
+	FDBSSD    FDBStorage = "ssd"
 )
+
+// FDBServer is a private FoundationDB cluster of one process on the loopback interface, with its data
+// in a temporary folder. Only one goroutine may use it at a time. It ends with the process that
+// started it.
+type FDBServer struct {
+	dir     string
+	address string
+	process *os.Process
+	exited  chan struct{} // closed when process is gone
+}
 
 // StartFDB starts a server for one test that disturbs it; other tests share one through
 // FDB. It ends with the test, or with the process if the test does not finish. Where
@@ -29,12 +44,12 @@ const (
 func StartFDB(tb testing.TB, storage FDBStorage) *FDBServer {
 	tb.Helper()
 	requireFDBInstalled(tb)
-	server, err := fdbserver.Start("", storage)
+	server, err := startFDB(harness.Port(tb), storage)
 	if err != nil {
 		tb.Fatalf("FoundationDB: %v", err)
 	}
 	tb.Cleanup(func() {
-		if err := server.Stop(); err != nil {
+		if err := server.stop(); err != nil {
 			tb.Errorf("FoundationDB: %v", err)
 		}
 	})
@@ -44,8 +59,177 @@ func StartFDB(tb testing.TB, storage FDBStorage) *FDBServer {
 func requireFDBInstalled(tb testing.TB) {
 	tb.Helper()
 	for _, name := range []string{"fdbserver", "fdbcli"} {
-		if _, err := fdbserver.Program(name); err != nil {
+		if _, err := fdbProgram(name); err != nil {
 			noFDB(tb, fmt.Sprintf("%s is not installed: %v", name, err))
 		}
 	}
 }
+
+// fdbProgram returns the path of one of FoundationDB's programs. Packages put
+// the server where only root's PATH finds it.
+func fdbProgram(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		if path, err := exec.LookPath(filepath.Join("/usr/sbin", name)); err == nil {
+			return path, nil
+		}
+	}
+	return path, err
+}
+
+// startFDB starts a server on a port. It returns when the server answers.
+func startFDB(port int, storage FDBStorage) (*FDBServer, error) {
+	dir, err := os.MkdirTemp("", "pq-fdb-")
+	if err != nil {
+		return nil, err
+	}
+	s := &FDBServer{dir: dir, address: "127.0.0.1:" + strconv.Itoa(port)}
+	err = os.WriteFile(s.ClusterFile(), []byte("pqtest:pqtest@"+s.address), 0o600)
+	if err == nil {
+		err = s.launch()
+	}
+	if err == nil {
+		err = s.configure(storage)
+	}
+	if err == nil {
+		err = s.await()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	return s, nil
+}
+
+// configure makes the database. fdbcli waits for the server.
+func (s *FDBServer) configure(storage FDBStorage) error {
+	program, err := fdbProgram("fdbcli")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := s.whileRunning()
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, "-C", s.ClusterFile(), "--timeout", "60",
+		"--exec", "configure new single "+string(storage)).CombinedOutput()
+	if err != nil {
+		return s.describe(fmt.Errorf("fdbcli: %w: %s", err, out))
+	}
+	return nil
+}
+
+// launch starts the process and does not wait for it to answer.
+func (s *FDBServer) launch() error {
+	program, err := fdbProgram("fdbserver")
+	if err != nil {
+		return err
+	}
+	output, err := os.OpenFile(s.outputFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer output.Close()
+	cmd := harness.Command(program, "--public-address", s.address, "--cluster-file", s.ClusterFile(),
+		"--datadir", filepath.Join(s.dir, "data"), "--logdir", filepath.Join(s.dir, "log"),
+		"--memory", "4GiB", "--cache-memory", "256MiB", "--storage-memory", "1GiB")
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.process, s.exited = cmd.Process, make(chan struct{})
+	go s.wait(cmd, s.exited)
+	return nil
+}
+
+func (s *FDBServer) wait(cmd *exec.Cmd, exited chan<- struct{}) {
+	cmd.Wait() // its output says how it ended
+	close(exited)
+}
+
+// whileRunning returns a context that ends when the server does, or after Patience.
+func (s *FDBServer) whileRunning() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	go func(exited <-chan struct{}) {
+		select {
+		case <-exited:
+			cancel()
+		case <-ctx.Done():
+		}
+	}(s.exited)
+	return ctx, cancel
+}
+
+// await waits until the server answers.
+func (s *FDBServer) await() error {
+	ctx, cancel := s.whileRunning()
+	defer cancel()
+	if err := awaitFDB(ctx, s.ClusterFile()); err != nil {
+		return s.describe(fmt.Errorf("waiting for fdbserver: %w", err))
+	}
+	return nil
+}
+
+// awaitFDB waits until the cluster has answered a read.
+func awaitFDB(ctx context.Context, clusterFile string) error {
+	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: clusterFile, TransactionTimeout: Patience})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return kv.View(ctx, db, func(r kv.Reader) error {
+		_, err := r.Get([]byte("pqtest")).Get()
+		return err
+	})
+}
+
+// describe adds what the server printed to err.
+func (s *FDBServer) describe(err error) error {
+	output, _ := os.ReadFile(s.outputFile())
+	return fmt.Errorf("%w\nfdbserver printed: %s", err, output)
+}
+
+func (s *FDBServer) outputFile() string { return filepath.Join(s.dir, "output") }
+
+// stop kills the server and removes its files.
+func (s *FDBServer) stop() error {
+	var err error
+	if s.process != nil && s.Running() {
+		err = s.Kill()
+	}
+	return errors.Join(err, os.RemoveAll(s.dir))
+}
+
+// ClusterFile returns the path of the cluster file.
+func (s *FDBServer) ClusterFile() string { return filepath.Join(s.dir, "fdb.cluster") }
+
+// Running reports whether the process is running.
+func (s *FDBServer) Running() bool {
+	select {
+	case <-s.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// Kill ends the process as kill -9 does and returns when it is gone.
+func (s *FDBServer) Kill() error {
+	if err := s.process.Kill(); err != nil {
+		return fmt.Errorf("fdbserver: kill: %w", err)
+	}
+	<-s.exited
+	return nil
+}
+
+// Restart starts a killed server with its address and data, and returns when
+// it answers.
+func (s *FDBServer) Restart() error {
+	if err := s.launch(); err != nil {
+		return err
+	}
+	return s.await()
+}
+
+// Pause freezes the process: its connections stay open and nothing answers.
+func (s *FDBServer) Pause() error { return s.process.Signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process continue.
+func (s *FDBServer) Resume() error { return s.process.Signal(syscall.SIGCONT) }

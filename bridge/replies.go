@@ -28,8 +28,7 @@ func (c *clientReplier) sendPayload(r *dispatch.Request, op *fdbpq.Op, results [
 	case fdbpq.OpPush:
 		payload = e.pushed(q, results, c.endpoint.verb.several)
 	case fdbpq.OpLen:
-		e.buf = subjects.AppendLength(e.buf[:0], q.Name, result.Len)
-		payload = e.buf
+		payload = subjects.EncodeReply(subjects.Length{Queue: q.Name, Len: result.Len})
 	case fdbpq.OpSettings, fdbpq.OpConfigure:
 		payload = subjects.EncodeSettings(result.Settings)
 	case fdbpq.OpInfo: // and OpSettings and OpConsumers

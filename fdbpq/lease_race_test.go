@@ -114,7 +114,7 @@ func (r *leaseRace) run(faults bool) {
 	if err != nil {
 		r.Error(err)
 	}
-	r.Log(balance)
+	r.Logf("%+v", balance)
 }
 
 // since is the time by the clock of the books.

@@ -129,15 +129,6 @@ type Length struct {
 	Len   int64  `json:"len"`
 }
 
-// AppendLength appends the JSON of a Length to b: {"queue":"jobs","len":5}.
-func AppendLength(b []byte, queue string, n int64) []byte {
-	b = append(b, `{"queue":"`...)
-	b = append(b, queue...)
-	b = append(b, `","len":`...)
-	b = strconv.AppendInt(b, n, 10)
-	return append(b, '}')
-}
-
 func notReply(payload []byte) error {
 	return fmt.Errorf("reply %s: want a JSON object with the members of such a reply", quote(string(payload)))
 }

@@ -157,17 +157,6 @@ func (v Verb) String() string {
 	return fmt.Sprintf("Verb(%d)", uint8(v))
 }
 
-// Verbs returns the verbs of a kind of queue. The slice belongs to the caller.
-func Verbs(k Kind) []Verb {
-	var verbs []Verb
-	for i := range verbTable {
-		if verbTable[i].kind == k {
-			verbs = append(verbs, verbTable[i].verb)
-		}
-	}
-	return verbs
-}
-
 // rowOf returns the row of a verb, nil if the kind of queue does not have it.
 func rowOf(k Kind, v Verb) *verbRow {
 	for i := range verbTable {

@@ -45,10 +45,3 @@ func TestEndpointsMatchTheGrammar(t *testing.T) {
 		}
 	}
 }
-
-func TestVerbsBelongToTheCaller(t *testing.T) {
-	Verbs(FIFO)[0] = Push
-	if got, want := Verbs(FIFO), []Verb{Enqueue, EnqueueBatch, Dequeue, Peek, Len, AckLease, Config, Info, Get, Remove, Rank, Items, Release, Schedule, Schedules, Unschedule, Purge, Redrive, List}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}

@@ -222,7 +222,7 @@ func (b *bank) close() {
 	if err != nil {
 		b.t.Errorf("%v\nmake a similar run: %s", err, b.again())
 	}
-	b.t.Log(balance)
+	b.t.Logf("%+v", balance)
 	b.checkAnswers()
 }
 

@@ -98,7 +98,7 @@ func (s *shop) waiting() (int64, error) {
 // dispatch takes the most urgent job in a way that suits many processes doing so at the
 // same time.
 func (s *shop) dispatch(ctx context.Context) (fdbpq.Item, error) {
-	store, err := fdbkv.New(s.db, fdbkv.Options{})
+	store, err := fdbkv.New(s.db, 0)
 	if err != nil {
 		return fdbpq.Item{}, err
 	}

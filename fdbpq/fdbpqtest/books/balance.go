@@ -1,24 +1,25 @@
 package books
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // Balance is what Close has added up.
 type Balance struct {
-	Items, Missing, Halves, Takes, Again, Fences, MayFences, Redelivered, Buried, Gone int64
-	Vanished, Purged, Redriven, Keys, Duplicates, Overlaps, AtLimit, AtRate            int64
-}
+	Items       int64
+	Missing     int64 // of these
+	Halves      int64 // missing, and acknowledged together with others that are not
+	Takes       int64 // that unanswered pops may have taken
+	Again       int64 // stored again under another id
+	Redelivered int64 // delivered more than once
+	Fences      int64 // of no known lease
+	MayFences   int64 // that unanswered operations may have used
 
-// String is the report.
-func (b Balance) String() string {
-	return fmt.Sprintf("%d items; missing %d, of which %d were acknowledged together with others that are not, and unanswered pops may have taken %d; stored again %d; delivered more than once %d; "+
-		"fences of no known lease %d, and unanswered operations may have used %d; dead letters %d, redriven %d; purged %d, expired or purged %d; "+
-		"unique keys: %d items, %d duplicates, two at once, or without, %d; sent to nobody while nothing was broken %d; "+
-		"groups that came to a limit %d, deliveries at a rate %d",
-		b.Items, b.Missing, b.Halves, b.Takes, b.Again, b.Redelivered, b.Fences, b.MayFences, b.Buried, b.Redriven, b.Purged, b.Vanished,
-		b.Keys, b.Duplicates, b.Overlaps, b.Gone, b.AtLimit, b.AtRate)
+	Buried, Redriven int64 // dead letters
+	Purged, Vanished int64 // vanished are those that have expired or were purged
+
+	Keys, Duplicates int64 // items with unique keys, and pushes that were told of another one
+	Overlaps         int64 // two items at once with one key, or one without its key
+	Gone             int64 // sent to nobody while nothing was broken
+	AtLimit, AtRate  int64 // groups that came to a limit, and deliveries at a rate
 }
 
 // Close adds everything up, after all that was left has been entered, which was done at a time in milliseconds: until then

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
 
@@ -58,15 +59,14 @@ func Open(o Options) (*DB, error) {
 	return newDB(handle, o), nil
 }
 
-// New returns a DB for a database that your program has opened with the binding. Only the
-// limits of transactions among the options apply: do not set ClusterFile or APIVersion. Keep
-// the database open for as long as you use the DB. Close ends the transactions of the DB and
-// leaves the database open.
+// New returns a DB for a database that your program has opened with the binding. The timeout is
+// Options.TransactionTimeout. Keep the database open for as long as you use the DB. Close ends the
+// transactions of the DB and leaves the database open.
 //
-// Errors: those of Options.Validate, an option that does not apply, a database that was never
-// opened.
-func New(handle fdb.Database, o Options) (*DB, error) {
-	if err := errors.Join(o.Validate(), o.validateOpened()); err != nil {
+// Errors: a timeout that Options.Validate refuses, a database that was never opened.
+func New(handle fdb.Database, timeout time.Duration) (*DB, error) {
+	o := Options{TransactionTimeout: timeout}
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	if handle == (fdb.Database{}) {
@@ -79,22 +79,6 @@ func newDB(handle fdb.Database, o Options) *DB {
 	db := &DB{handle: handle, options: o}
 	db.open, db.close = context.WithCancel(context.Background())
 	return db
-}
-
-// validateOpened returns an error for each option that is set but cannot apply to an open database.
-func (o Options) validateOpened() error {
-	var problems []error
-	refuse := func(field string, value any) {
-		problems = append(problems, &kv.OptionError{Package: "fdbkv", Field: field, Value: value,
-			Want: "nothing, because the database is already open"})
-	}
-	if o.ClusterFile != "" {
-		refuse("ClusterFile", o.ClusterFile)
-	}
-	if o.APIVersion != 0 {
-		refuse("APIVersion", o.APIVersion)
-	}
-	return errors.Join(problems...)
 }
 
 func selectAPIVersion(version int) error {

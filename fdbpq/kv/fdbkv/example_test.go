@@ -79,7 +79,7 @@ func ExampleNew() {
 	}
 	jobs := fdbpq.NewPriorityQueue(shop.Sub("jobs"), fdbpq.RawValues)
 
-	store, err := fdbkv.New(db, fdbkv.Options{})
+	store, err := fdbkv.New(db, 0)
 	if err != nil {
 		log.Fatal(err)
 	}

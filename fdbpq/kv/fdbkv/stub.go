@@ -17,7 +17,7 @@ const Built = false
 //
 //	cannot call fdbkv.Wrap (untyped string constant "needs FoundationDB's client: go build -tags fdb")
 const (
-	// New is, with -tags fdb, func New(handle fdb.Database, o Options) (*DB, error): a DB for a
+	// New is, with -tags fdb, func New(handle fdb.Database, timeout time.Duration) (*DB, error): a DB for a
 	// database that the program has opened with the binding.
 	New = missing
 	// Wrap is, with -tags fdb, func Wrap(tr fdb.Transaction) kv.Transaction: it lets the queues

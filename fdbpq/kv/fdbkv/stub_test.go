@@ -34,7 +34,7 @@ import "github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 func main() {
 	fdbkv.Wrap(1)
 	fdbkv.WrapRead(1)
-	fdbkv.New(1, fdbkv.Options{})
+	fdbkv.New(1, 0)
 }`
 	file := filepath.Join(t.TempDir(), "main.go")
 	must(t, os.WriteFile(file, []byte(program), 0o600))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
 	"github.com/apple/foundationdb/bindings/go/src/fdb/directory"
@@ -156,7 +157,7 @@ func TestWrapRead(t *testing.T) {
 func TestNewOnAnOpenDatabase(t *testing.T) {
 	db := openOwn(t)
 	key := db.subspace.Pack(tuple.Tuple{"key"})
-	store, err := fdbkv.New(db.Database, fdbkv.Options{})
+	store, err := fdbkv.New(db.Database, 0)
 	must(t, err)
 	set := func(value []byte) error {
 		_, err := kv.Transact(t.Context(), store, func(tx kv.Transaction) (struct{}, error) {
@@ -178,16 +179,11 @@ func TestNewOnAnOpenDatabase(t *testing.T) {
 	})
 }
 
-// TestNewRefuses: options that cannot apply to an open database, and what is not one.
+// TestNewRefuses: a timeout that is none, and what is no database.
 func TestNewRefuses(t *testing.T) {
-	for want, o := range map[string]fdbkv.Options{
-		"ClusterFile":        {ClusterFile: "fdb.cluster"},
-		"APIVersion":         {APIVersion: fdbkv.DefaultAPIVersion},
-		"TransactionTimeout": {TransactionTimeout: -1},
-		"never opened":       {},
-	} {
-		if _, err := fdbkv.New(fdb.Database{}, o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("New with %+v returned %v, want an error about %s", o, err, want)
+	for want, timeout := range map[string]time.Duration{"TransactionTimeout": -1, "never opened": 0} {
+		if _, err := fdbkv.New(fdb.Database{}, timeout); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("New with %v returned %v, want an error about %s", timeout, err, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 const noResponders = `pq_given_back_total{reason="no_responders"}`
@@ -192,10 +194,18 @@ func TestGoneIsNotForged(t *testing.T) {
 
 // The server of the receiver may be another than the bridge's.
 func TestGoneInACluster(t *testing.T) {
-	e := start(t, testenv.Options{NATS: testenv.Clustered})
-	far := e.NATS.Join(t)
-	client := e.ConnectTo(far)
-	far.Knows("pq.jobs.pop.min", true)
+	port := harness.Port(t)
+	e := start(t, testenv.Options{NATS: func(o *server.Options) {
+		clustered(o)
+		o.Cluster.Port = port
+	}})
+	other := testenv.New(t, testenv.Options{Stopped: true, NATS: func(o *server.Options) {
+		clustered(o)
+		o.Routes = []*url.URL{{Scheme: "nats-route", Host: fmt.Sprint("127.0.0.1:", port)}}
+	}})
+	other.NATS.Start()
+	client := other.Connect()
+	other.NATS.Knows("pq.jobs.pop.min", true)
 	pushAll(t, e, "pq.jobs.push", "a", "b", "c")
 	inbox := nats.NewInbox()
 	s := subscribe(t, client, inbox)
@@ -234,13 +244,18 @@ func TestGoneInACluster(t *testing.T) {
 	}
 }
 
+// clustered are options of a server that others can join.
+func clustered(o *server.Options) {
+	o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: server.RANDOM_PORT}
+}
+
 // Without the permission to hear of receivers that are gone everything else works.
 func TestGoneWithoutPermission(t *testing.T) {
 	p := inboxesOnly()
 	p.Subscribe = &server.SubjectPermission{Deny: []string{"_PQ.>"}}
 	var log syncLog
 	e := start(t, restricted(p, testenv.Options{
-		NATS:   testenv.Clustered,
+		NATS:   clustered,
 		Bridge: func(o *bridge.Options) { o.Logger = log.logger() },
 	}))
 	testenv.Eventually(t, func() error { return log.says("allow this user to subscribe to _PQ.>") })

@@ -28,17 +28,9 @@ func selfSigned(t testing.TB, name string) (certFile, keyFile string) {
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 
-	var signed, encoded []byte
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err == nil {
-		signed, err = x509.CreateCertificate(rand.Reader, certificate, certificate, key.Public(), key)
-	}
-	if err == nil {
-		encoded, err = x509.MarshalPKCS8PrivateKey(key)
-	}
-	if err != nil {
-		t.Fatalf("testenv: certificate: %v", err)
-	}
+	key := made(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	signed := made(x509.CreateCertificate(rand.Reader, certificate, certificate, key.Public(), key))
+	encoded := made(x509.MarshalPKCS8PrivateKey(key))
 	return writePEM(t, "cert.pem", "CERTIFICATE", signed), writePEM(t, "key.pem", "PRIVATE KEY", encoded)
 }
 

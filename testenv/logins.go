@@ -59,7 +59,7 @@ func ServerOptions(t testing.TB, config string) func(*server.Options) {
 }
 
 func nkeyLogin(t testing.TB) Login {
-	user := newKey(t, nkeys.CreateUser)
+	user := newKey(nkeys.CreateUser)
 	return Login{
 		Name: "nkey", NkeyFile: writeFile(t, "user.nk", user.seed),
 		Config: fmt.Sprintf("authorization { users = [ { nkey: %s } ] }", user.public),
@@ -68,7 +68,7 @@ func nkeyLogin(t testing.TB) Login {
 
 // credsLogin returns the login of a user of an account of an operator.
 func credsLogin(t testing.TB) Login {
-	operator, account, user := newKey(t, nkeys.CreateOperator), newKey(t, nkeys.CreateAccount), newKey(t, nkeys.CreateUser)
+	operator, account, user := newKey(nkeys.CreateOperator), newKey(nkeys.CreateAccount), newKey(nkeys.CreateUser)
 	claims := []struct {
 		jwt.Claims
 		issuer key
@@ -79,16 +79,9 @@ func credsLogin(t testing.TB) Login {
 	}
 	var signed []string
 	for _, c := range claims {
-		text, err := c.Encode(c.issuer.pair)
-		if err != nil {
-			t.Fatalf("testenv: JWT: %v", err)
-		}
-		signed = append(signed, text)
+		signed = append(signed, made(c.Encode(c.issuer.pair)))
 	}
-	creds, err := jwt.FormatUserConfig(signed[2], user.seed)
-	if err != nil {
-		t.Fatalf("testenv: credentials file: %v", err)
-	}
+	creds := made(jwt.FormatUserConfig(signed[2], user.seed))
 	return Login{
 		Name: "creds", CredsFile: writeFile(t, "user.creds", creds),
 		Config: fmt.Sprintf("operator: %s\nresolver: MEMORY\nresolver_preload: { %s: %s }", signed[0], account.public, signed[1]),
@@ -114,20 +107,17 @@ type key struct {
 	seed   []byte
 }
 
-func newKey(t testing.TB, create func() (nkeys.KeyPair, error)) key {
-	t.Helper()
-	var k key
-	var err error
-	if k.pair, err = create(); err == nil {
-		k.public, err = k.pair.PublicKey()
-	}
-	if err == nil {
-		k.seed, err = k.pair.Seed()
-	}
+func newKey(create func() (nkeys.KeyPair, error)) key {
+	pair := made(create())
+	return key{pair, made(pair.PublicKey()), made(pair.Seed())}
+}
+
+// made returns what fails only without random numbers.
+func made[T any](value T, err error) T {
 	if err != nil {
-		t.Fatalf("testenv: nkey: %v", err)
+		panic(err)
 	}
-	return k
+	return value
 }
 
 // writeFile writes a file in a folder of its own and returns its path.

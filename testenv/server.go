@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
@@ -112,6 +113,18 @@ func (s *Server) Reload() {
 
 // Change changes the options for the next Start or Reload.
 func (s *Server) Change(change func(*server.Options)) { change(&s.options) }
+
+// Knows waits until the server knows that somebody, on any server of its cluster, is subscribed to a
+// subject, or that nobody is.
+func (s *Server) Knows(subject string, subscribed bool) {
+	s.t.Helper()
+	Eventually(s.t, func() error {
+		if s.running.GlobalAccount().Interest(subject) > 0 != subscribed {
+			return fmt.Errorf("subscribed to %s: want %t", subject, subscribed)
+		}
+		return nil
+	})
+}
 
 // logger returns a logger that writes warnings and errors to the test's log.
 func logger(t testing.TB) *slog.Logger {

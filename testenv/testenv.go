@@ -135,7 +135,12 @@ func (e *Env) answers() error {
 // Connect makes a connection to NATS. The options come after those for all tests.
 func (e *Env) Connect(options ...nats.Option) *nats.Conn {
 	e.t.Helper()
-	return e.ConnectTo(e.NATS, options...)
+	nc, err := nats.Connect(e.NATS.URL(), append(e.NATS.connectOptions(), options...)...)
+	if err != nil {
+		e.t.Fatalf("testenv: connect to NATS: %v", err)
+	}
+	e.t.Cleanup(nc.Close)
+	return nc
 }
 
 // impatient returns options for connections that soon notice that the server is back.

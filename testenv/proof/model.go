@@ -340,21 +340,11 @@ func (m *queueModel) porcupine() porcupine.Model {
 
 func (m *queueModel) describeState(s state) string {
 	var there []string
-	for i, value := range m.values {
-		state := s.items[i]
-		text := fmt.Sprintf("%d:%s", m.ids[i].Priority, value)
-		switch state.status {
-		case away:
-			continue
-		case leased:
-			text += " leased"
-		case delayed:
-			text += " delayed"
+	for n, i := range s.items {
+		if i.status != away {
+			status := [...]string{ready: "ready", leased: "leased", delayed: "delayed"}[i.status]
+			there = append(there, fmt.Sprintf("%d:%s %s fence %d", m.ids[n].Priority, m.values[n], status, i.fence))
 		}
-		if state.fence > 0 {
-			text += fmt.Sprint(" fence ", state.fence)
-		}
-		there = append(there, text)
 	}
 	return "[" + strings.Join(there, ", ") + "]"
 }

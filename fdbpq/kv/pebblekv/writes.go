@@ -255,8 +255,8 @@ func (w *write) addTo(b *pebble.Batch) error {
 	}
 }
 
-// maxSpareWrites bounds the memory that one transaction leaves to the next, a fifth of what a
-// transaction of BenchmarkTransaction takes.
+// maxSpareWrites bounds the memory that one transaction leaves to the next: a fifth of what a lane's
+// usual pushes and pops take.
 const maxSpareWrites = 4096
 
 // close frees the memory, and returns what the next transaction can use for its list.

@@ -1,14 +1,12 @@
 package bridge
 
 import (
-	"fmt"
 	"strconv"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
-	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -39,24 +37,14 @@ func (e *endpoint) done(r *dispatch.Request, f *failure) {
 		e.seconds.Observe(took.Seconds())
 	}
 
-	if f != nil {
-		e.failedLate(f)
+	if f == nil {
+		return
 	}
-}
-
-// failedLate counts the error of a request that done has already counted.
-func (e *endpoint) failedLate(f *failure) {
 	if f.Code != subjects.CodeNotFound { // a queue that is empty is no fault of anybody
 		e.errors.Add(1)
 		e.lastError.Store(&f.Text)
 	}
 	e.failed[f.Code].Inc()
-}
-
-// Denied implements outbox.Endpoint.
-func (e *endpoint) Denied(subject string) {
-	e.failedLate(failureOf(fmt.Errorf("%w: NATS does not let this service publish to the reply subject %.64q: want an inbox",
-		errBadRequest, wire.WithoutToken(subject))))
 }
 
 // endpoints finds the endpoint of a request.

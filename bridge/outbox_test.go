@@ -65,8 +65,6 @@ func TestRefusedReplies(t *testing.T) {
 		wantQueued(t, e, int64(n))
 		wantMetric(t, e.Bridge, "pq_reply_failures_total", float64(4*n))
 		wantMetric(t, e.Bridge, "pq_nats_errors_total", float64(4*n))
-		wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="pop-min"}`, float64(n))
-		wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="dequeue"}`, float64(n))
 		wantMetric(t, e.Bridge, `pq_requests_total{operation="pop-min"}`, float64(n))
 		for _, subject := range []string{"pq.jobs.pop.min", "q.jobs.dequeue"} {
 			got := map[string]bool{}

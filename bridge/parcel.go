@@ -92,7 +92,7 @@ func (p *parcel) send(last bool) error {
 	content := outbox.Content{Queue: p.r.Queue, Popped: p.popped, Leased: p.leased, Waits: p.r.WaitHandle()}
 
 	p.left -= p.n
-	err := p.c.b.outbox.SendItem(&nats.Msg{Subject: p.c.reply, Header: header, Data: p.payload}, p.c.endpoint, content)
+	err := p.c.b.outbox.SendItem(&nats.Msg{Subject: p.c.reply, Header: header, Data: p.payload}, content)
 	if err == nil {
 		p.c.sent += p.n
 		for i := range p.leased {

@@ -215,7 +215,7 @@ func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []f
 // Heartbeat says that a pop still waits. If nobody hears it, that ends the pop.
 func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
 	m := nats.Msg{Subject: c.reply, Header: nats.Header{subjects.HeaderHeartbeat: {strconv.Itoa(wanted)}}}
-	if err := c.b.outbox.SendItem(&m, nil, outbox.Content{Waits: r.WaitHandle()}); err != nil {
+	if err := c.b.outbox.SendItem(&m, outbox.Content{Waits: r.WaitHandle()}); err != nil {
 		c.b.replyFailed(err)
 	}
 }
@@ -249,7 +249,7 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.
 	case fdbpq.OpExtend:
 		until := result.Lease.Until.Format(subjects.TimeLayout)
 		m := nats.Msg{Subject: c.reply, Header: nats.Header{subjects.HeaderLeaseUntil: {until}}}
-		err = c.b.outbox.SendItem(&m, c.endpoint, outbox.Content{})
+		err = c.b.outbox.SendItem(&m, outbox.Content{})
 	default:
 		err = c.sendPayload(r, op, results)
 	}

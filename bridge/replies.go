@@ -80,7 +80,7 @@ func (c *clientReplier) sendResults(r *dispatch.Request, ops []fdbpq.Op, results
 
 // sendData answers with a payload, which may be too large for a message.
 func (c *clientReplier) sendData(payload []byte) error {
-	err := c.b.outbox.SendData(c.reply, payload, c.endpoint)
+	err := c.b.outbox.SendData(c.reply, payload)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		err = fmt.Errorf("%w: the reply has %d bytes: %w", errTooLarge, len(payload), err)
 	}
@@ -159,10 +159,10 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	}
 
 	m.Header = e.headers()
-	err := c.b.outbox.SendItem(&m, c.endpoint, content)
+	err := c.b.outbox.SendItem(&m, content)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		m.Header = e.itemAlone(item)
-		err = c.b.outbox.SendItem(&m, c.endpoint, content)
+		err = c.b.outbox.SendItem(&m, content)
 	}
 
 	if err == nil && op.Kind == fdbpq.OpLease {

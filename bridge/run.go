@@ -166,7 +166,6 @@ func (b *Bridge) newOutbox() *outbox.Outbox {
 		Returned:   func(why outbox.Reason) { b.metrics.givenBack[why].Inc() },
 		Lost:       func(items int) { b.metrics.lostItems.Add(float64(items)) },
 		Logger:     b.options.Logger,
-		Warn:       b.quiet.replies.warn,
 		WarnLost:   b.quiet.lost.warn,
 	})
 }

@@ -34,10 +34,9 @@ type Config struct {
 	Returned func(why Reason)
 	Lost     func(items int)
 
-	// Logger logs what comes rarely. Warn and WarnLost log, but no flood; WarnLost is about items
-	// that may be lost.
-	Logger         *slog.Logger
-	Warn, WarnLost func(message string, args ...any)
+	// Logger logs what comes rarely. WarnLost is about items that may be lost; it logs, but no flood.
+	Logger   *slog.Logger
+	WarnLost func(message string, args ...any)
 }
 
 // Reason is why nobody received an item. It is a label of a metric.
@@ -53,12 +52,6 @@ const (
 
 // Reasons returns all of them.
 func Reasons() []Reason { return []Reason{Gone, Denied, Unsendable, Late} }
-
-// Endpoint counts the requests of one form.
-type Endpoint interface {
-	// Denied counts the error of a request whose reply NATS denied.
-	Denied(subject string)
-}
 
 // Content is what a reply carries, and what is to be done if nobody receives it: items go back into
 // their queue, leases end, and a request that waits ends.

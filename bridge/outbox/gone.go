@@ -120,12 +120,12 @@ func (o *Outbox) hearGone(m *nats.Msg) {
 
 	o.mu.Lock()
 	_, s := o.sentItemLocked(number)
-	if s == nil || s.random == 0 || s.random != random || s.decided {
+	if s == nil || s.random == 0 || s.random != random || s.subject == "" {
 		o.mu.Unlock()
 		return
 	}
 
-	s.decided = true
+	s.subject = ""
 	lost := *s
 	o.config.Dispatcher.Hold() // the outbox may delete the item, and with it hold no longer
 	o.mu.Unlock()

@@ -23,10 +23,10 @@ func (o *Outbox) addItemLocked(sent sentItem) {
 	o.grewLocked(c, sent.bytes, itemOverhead+len(sent.subject))
 }
 
-func (o *Outbox) addReplyLocked(sent sentReply) {
+func (o *Outbox) addReplyLocked(subject string) {
 	if c := o.openLocked(); c != nil {
-		c.replies = append(c.replies, sent)
-		o.grewLocked(c, 0, replyOverhead+len(sent.subject))
+		c.replies = append(c.replies, subject)
+		o.grewLocked(c, 0, replyOverhead+len(subject))
 	}
 }
 

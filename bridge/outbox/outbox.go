@@ -38,7 +38,6 @@ type Outbox struct {
 	config Config
 	wake   chan struct{} // has an element when something is unconfirmed
 	hurry  chan struct{} // has an element when a lot is unconfirmed
-	news   chan struct{} // has an element when mu.heard has changed
 
 	inbox string                            // start of the reply subjects of items
 	gone  atomic.Pointer[nats.Subscription] // to these subjects, set by Listen
@@ -52,8 +51,9 @@ type Outbox struct {
 		bytes     int            // of all chunks
 		denials   map[string]int // by subject, not yet attributed to replies
 		heard     error          // the latest permission violation that Heard was told
-		hearings  map[error]struct{}
-		undecided int // rounds in a row that ended without a decision
+		awaited   error          // the one that a round waits for, nil for none
+		caughtUp  chan struct{}  // closed when Heard was told of it
+		undecided int            // rounds in a row that ended without a decision
 		ended     bool
 		abandoned int             // replies that were unconfirmed at the end
 		numbered  uint64          // items so far; the number of the next
@@ -65,10 +65,9 @@ type Outbox struct {
 
 // New returns an outbox that keeps nothing yet. Run confirms what it sends.
 func New(c Config) *Outbox {
-	o := &Outbox{config: c, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+	o := &Outbox{config: c, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
 	o.inbox = Root + c.ID + "."
 	o.mu.denials = map[string]int{}
-	o.mu.hearings = map[error]struct{}{}
 	o.mu.pauses = map[dispatch.Replier]*time.Timer{}
 	return o
 }
@@ -99,7 +98,7 @@ const Root = "_PQ."
 
 // chunk holds replies that were handed over one after the other.
 type chunk struct {
-	replies []sentReply
+	replies []string // subjects of those without an item, or with one that stayed in its queue
 	items   []sentItem
 	first   uint64 // number of the first item
 	bytes   int
@@ -108,16 +107,9 @@ type chunk struct {
 	rounds  int       // rounds that confirmed it without certainty
 }
 
-// sentReply is a reply without an item, or with one that stayed in its queue.
-type sentReply struct {
-	subject  string
-	endpoint Endpoint // nil if the request has failed anyway
-	decided  bool     // whether it was delivered
-}
-
 // sentItem is a reply that carries items, or after which its request waits.
 type sentItem struct {
-	sentReply
+	subject string // "" once it is decided whether it was delivered, as in chunk.replies
 	Content
 	random uint64 // in its reply subject; 0 if that is for acknowledgements
 	bytes  int    // of its items
@@ -143,13 +135,15 @@ func (c *chunk) recycle() *chunk {
 	return &chunk{replies: c.replies[:0], items: c.items[:0]}
 }
 
-// each calls f for all replies; those without an item have no sentItem.
-func (c *chunk) each(f func(*sentReply, *sentItem)) {
-	for i := range c.replies {
-		f(&c.replies[i], nil)
-	}
-	for i := range c.items {
-		f(&c.items[i].sentReply, &c.items[i])
+// eachLocked calls f for all replies; those without an item have no sentItem.
+func (o *Outbox) eachLocked(f func(c *chunk, subject *string, item *sentItem)) {
+	for _, c := range o.mu.chunks {
+		for i := range c.replies {
+			f(c, &c.replies[i], nil)
+		}
+		for i := range c.items {
+			f(c, &c.items[i].subject, &c.items[i])
+		}
 	}
 }
 

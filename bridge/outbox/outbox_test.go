@@ -71,8 +71,8 @@ func TestOutboxHoldsTheDispatcher(t *testing.T) {
 		o.NoteDenied("elsewhere")
 		o.confirm(true)
 		<-ended
-		if returned, refused := o.returned[Denied].Load(), o.refused.Load(); returned != 1 || refused != 1 {
-			t.Errorf("%d items were given back and %d requests refused, want 1 and 1", returned, refused)
+		if returned := o.returned[Denied].Load(); returned != 1 {
+			t.Errorf("%d items were given back, want 1", returned)
 		}
 	})
 }
@@ -96,7 +96,7 @@ func TestOutboxDecides(t *testing.T) {
 		"two of two":               {{sent: 2, denied: 2, asked: true, confirmed: true, want: 2}},
 		"one of two":               {{sent: 2, denied: 1, asked: true, confirmed: true}},
 		"one after the PING":       {{sent: 1, denied: 1, asked: true, late: 1, confirmed: true}, {asked: true, confirmed: true}},
-		"two after the PING":       {{sent: 1, denied: 1, asked: true, late: 1, lateDenied: 1, confirmed: true}, {asked: true, confirmed: true, want: 2}},
+		"two after the PING":       {{sent: 1, denied: 1, asked: true, late: 1, lateDenied: 1, confirmed: true, want: 2}, {asked: true, confirmed: true, want: 2}},
 		"in the next round":        {{sent: 1, asked: true, confirmed: true}, {sent: 1, denied: 1, asked: true, confirmed: true, want: 1}},
 		"one subject after itself": {{sent: 1, denied: 1, asked: true, confirmed: true, want: 1}, {sent: 1, asked: true, confirmed: true, want: 1}},
 		"something else":           {{denied: 1, asked: true, confirmed: true}, {sent: 1, asked: true, confirmed: true}},
@@ -157,7 +157,7 @@ func TestOutboxCountsSubjects(t *testing.T) {
 	o := newTest(t)
 	for range 20_000 {
 		o.mu.Lock()
-		o.addReplyLocked(sentReply{subject: strings.Repeat("x", 2048)})
+		o.addReplyLocked(strings.Repeat("x", 2048))
 		o.mu.Unlock()
 	}
 	if n := o.unconfirmed(); n*2048 > o.config.MaxBytes {
@@ -211,11 +211,7 @@ type testOutbox struct {
 	dispatcher *dispatch.Dispatcher // on an empty store; it does not run
 	returned   map[Reason]*atomic.Int64
 	lost       atomic.Int64
-	refused    atomic.Int64 // requests whose replies were denied
 }
-
-// Denied implements Endpoint.
-func (o *testOutbox) Denied(string) { o.refused.Add(1) }
 
 func newTest(t *testing.T) *testOutbox {
 	t.Helper()
@@ -252,7 +248,7 @@ func newTest(t *testing.T) *testOutbox {
 		Returned: func(why Reason) { o.returned[why].Add(1) },
 		Lost:     func(items int) { o.lost.Add(int64(items)) },
 		Logger:   slog.New(slog.DiscardHandler),
-		Warn:     func(string, ...any) {}, WarnLost: func(string, ...any) {},
+		WarnLost: func(string, ...any) {},
 	})
 	return o
 }
@@ -262,7 +258,7 @@ func (o *testOutbox) remember(subject string, size int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	item := fdbpq.Item{Message: fdbpq.Message{Value: make([]byte, size)}}
-	o.addItemLocked(sentItem{sentReply: sentReply{subject: subject, endpoint: o}, Content: Content{Queue: o.queue, Item: item}})
+	o.addItemLocked(sentItem{subject: subject, Content: Content{Queue: o.queue, Item: item}})
 }
 
 // unconfirmed returns how many replies are kept.

@@ -73,7 +73,6 @@ func (o *Outbox) round(ctx context.Context) {
 func (o *Outbox) markAsked() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.mu.hearings = map[error]struct{}{o.mu.heard: {}}
 	for _, c := range o.mu.chunks {
 		c.asked = true
 	}
@@ -96,18 +95,23 @@ func (o *Outbox) exchange(ctx context.Context) (certain bool, err error) {
 
 	// The client sets LastError before it reads on, and reports errors in the same order from a
 	// goroutine of its own.
+	o.mu.Lock()
 	newest := o.config.Conn().LastError()
-	if !errors.Is(newest, nats.ErrPermissionViolation) {
-		return newest == nil, nil
+	certain = newest == nil || newest == o.mu.heard
+	if certain || !errors.Is(newest, nats.ErrPermissionViolation) {
+		o.mu.Unlock()
+		return certain, nil
 	}
-	for !o.hasHeard(newest) {
-		select {
-		case <-o.news:
-		case <-ctx.Done():
-			return false, ctx.Err()
-		}
+	caughtUp := make(chan struct{})
+	o.mu.awaited, o.mu.caughtUp = newest, caughtUp
+	o.mu.Unlock()
+
+	select {
+	case <-caughtUp:
+		return true, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
 	}
-	return true, nil
 }
 
 // confirm decides about the replies that markAsked marked, and deletes them. If the server may have
@@ -121,7 +125,7 @@ func (o *Outbox) confirm(certain bool) {
 	}
 
 	for i := range undelivered {
-		o.denied(&undelivered[i]) // before the chunks are deleted, because then the lanes may end
+		o.ReturnAll(&undelivered[i], Denied) // before the chunks are deleted, because then the lanes may end
 	}
 
 	o.mu.Lock()

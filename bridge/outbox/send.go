@@ -15,7 +15,7 @@ func (o *Outbox) Send(m *nats.Msg) {
 	o.mu.Lock()
 	err := o.config.Conn().PublishMsg(m)
 	if err == nil {
-		o.addReplyLocked(sentReply{subject: m.Subject})
+		o.addReplyLocked(m.Subject)
 	}
 	o.mu.Unlock()
 
@@ -25,19 +25,19 @@ func (o *Outbox) Send(m *nats.Msg) {
 }
 
 // SendData sends a reply with that payload. An error means that NATS did not accept it.
-func (o *Outbox) SendData(to string, data []byte, e Endpoint) error {
+func (o *Outbox) SendData(to string, data []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	err := o.config.Conn().Publish(to, data)
 	if err == nil {
-		o.addReplyLocked(sentReply{subject: to, endpoint: e})
+		o.addReplyLocked(to)
 	}
 	return err
 }
 
 // SendItem sends a reply that may carry items, or keep its request waiting. It makes m.Reply unless
-// there is one. e may be nil. An error means that NATS did not accept the reply.
-func (o *Outbox) SendItem(m *nats.Msg, e Endpoint, c Content) error {
+// there is one. An error means that NATS did not accept the reply.
+func (o *Outbox) SendItem(m *nats.Msg, c Content) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	kept := c.Queue != nil || c.Waits != dispatch.WaitHandle{}
@@ -54,11 +54,10 @@ func (o *Outbox) SendItem(m *nats.Msg, e Endpoint, c Content) error {
 		return err
 	}
 
-	sent := sentReply{subject: m.Subject, endpoint: e}
 	if kept {
-		o.addItemLocked(sentItem{sentReply: sent, Content: c, random: random})
+		o.addItemLocked(sentItem{subject: m.Subject, Content: c, random: random})
 	} else {
-		o.addReplyLocked(sent)
+		o.addReplyLocked(m.Subject)
 	}
 	return nil
 }

@@ -29,6 +29,8 @@ const (
 	idleTimeout    = time.Minute
 	// maxHeader is the most bytes of headers; clients that send more get 431.
 	maxHeader = 16 << 10
+	// maxConnections are open at a time, and maxScrapes of /metrics run.
+	maxConnections, maxScrapes = 64, 8
 )
 
 // Server serves the pages of one bridge.
@@ -132,19 +134,13 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /queues", queues.list)
 	mux.HandleFunc("GET /queues/{kind}/{name}", queues.queue)
 
-	scrape := promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{
+	// With a Timeout, promhttp writes to memory first: nobody takes a place by reading slowly.
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{
 		ErrorLog:            promLog{s.config.Warn},
 		ErrorHandling:       promhttp.ContinueOnError,
-		MaxRequestsInFlight: 2 * maxScrapes, // those that were ended may still be at work
-	})
-	var underWay scrapes
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		own := &scrapeWriter{ResponseWriter: w}
-		underWay.add(own)
-		defer underWay.remove(own)
-		scrape.ServeHTTP(own, r)
-	})
-
+		MaxRequestsInFlight: maxScrapes,
+		Timeout:             2 * s.config.Timeout,
+	}))
 	return mux
 }
 

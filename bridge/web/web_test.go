@@ -124,7 +124,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		for i := range 1000 { // more than the server keeps until somebody reads
 			registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: fmt.Sprintf("gauge_%d", i)}))
 		}
-		s := &Server{config: Config{Registry: registry, Warn: func(string, ...any) {}}, connections: connlimit.New(maxConnections)}
+		s := &Server{config: Config{Registry: registry, Timeout: time.Second, Warn: func(string, ...any) {}}, connections: connlimit.New(maxConnections)}
 		server := newServer(s.routes(), time.Second, s.connections)
 		listener := &pipes{accepted: make(chan net.Conn)}
 		served := make(chan error, 1)

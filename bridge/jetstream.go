@@ -82,14 +82,6 @@ func (b *Bridge) newJetStream() *jetStream {
 		Help: "Those that were answered with an error, and acknowledgements that changed nothing, by call."}, []string{"call"})
 	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "pq_jetstream_connected", Help: "1 if connected to NATS as a leaf node."},
 		func() float64 { return float64(oneIf(j.ready() == nil)) })
-	auto.NewCounterFunc(prometheus.CounterOpts{Name: "pq_jetstream_dropped_total",
-		Help: "Messages that were lost with a leaf node connection before NATS had them."},
-		func() float64 {
-			if face := j.face.Load(); face != nil {
-				return float64(face.Stats().Dropped)
-			}
-			return 0
-		})
 	return j
 }
 

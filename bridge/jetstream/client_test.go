@@ -95,7 +95,6 @@ func TestStop(t *testing.T) {
 	const n = 100
 	s, nc := connected(t)
 	same(t, "ready", s.Ready(), nil)
-	same(t, "connects", s.Stats().Connects, 1)
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	must(t, err)

@@ -54,7 +54,7 @@ func New(c Config) (*Face, error) {
 	}
 
 	c.Leaf.Subjects = append(f.domains.subscriptions(c.Group), leaf.Subscription{Subject: f.forwarded + ">"})
-	c.Leaf.Receive, c.Leaf.Changed, c.Leaf.InterestGone, c.Leaf.InterestFull = f.receive, f.changed, f.interestGone, f.interestFull
+	c.Leaf.Receive, c.Leaf.Changed, c.Leaf.InterestGone = f.receive, f.changed, f.interestGone
 	if f.leaf, err = leaf.New(c.Leaf); err != nil {
 		return nil, err
 	}
@@ -119,9 +119,6 @@ func (f *Face) Ready() error {
 	return leaf.ErrOffline
 }
 
-// Stats returns the counters of the connection.
-func (f *Face) Stats() leaf.Stats { return f.leaf.Stats() }
-
 // OwnersChanged says that Config.Owner has changed. It does not wait.
 func (f *Face) OwnersChanged() {
 	f.behind(math.MaxInt, func(context.Context) { f.endForeign() })
@@ -142,9 +139,4 @@ func (f *Face) changed(s leaf.State) {
 	case s.Err != nil:
 		f.config.Warn("no leaf node connection", "address", s.Address, "error", s.Err)
 	}
-}
-
-// interestFull is told that NATS has more subscriptions than the connection can note.
-func (f *Face) interestFull() {
-	f.config.Warn("NATS has more subscriptions than can be noted here: items for JetStream clients that are gone come again after ack_wait only")
 }

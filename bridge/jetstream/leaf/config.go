@@ -43,9 +43,6 @@ type Config struct {
 	// InterestGone is told of a subject that nobody subscribes to any more, not even by a wildcard, unless
 	// it was a wildcard that ended last. A lost connection is not reported here. By the same goroutine.
 	InterestGone func(subject string)
-	// InterestFull is told when there is no more room for interest: HasInterest is true for all subjects
-	// until there is. By the same goroutine.
-	InterestFull func()
 }
 
 // limits are what tests may not have the patience or the memory for.
@@ -102,12 +99,6 @@ type State struct {
 	Domain string
 	// Err is why the connection ended or was not made. It holds no secrets.
 	Err error
-}
-
-// Stats are counters since New.
-type Stats struct {
-	Dropped  uint64 // taken by Publish, but lost with the connection
-	Connects uint64 // connections that became usable
 }
 
 // check returns the addresses of the URLs, or all that is wrong.

@@ -29,8 +29,6 @@ type Conn struct {
 
 	refused int // size of the smallest message that a server refused, 0 if none
 
-	dropped, connects atomic.Uint64
-
 	mu       sync.Mutex
 	subjects []Subscription
 }
@@ -104,7 +102,7 @@ func (c *Conn) Drain(ctx context.Context) error {
 	return c.Flush(ctx)
 }
 
-// Publish sends a message to all who subscribe to its subject, queue groups included. It copies the
+// Publish sends a message to all who subscribe to its subject, but not to queue groups. It copies the
 // message and does not wait: what is published reaches the server in order, or is lost with the
 // connection. Errors: ErrOffline, ErrPending, ErrTooLarge, ErrDenied, ErrInvalid.
 func (c *Conn) Publish(m *Message) error {
@@ -138,14 +136,9 @@ func (c *Conn) Flush(ctx context.Context) error {
 }
 
 // HasInterest reports whether somebody at the server, or reached through it, subscribes to a
-// subject, by its name, a wildcard or in a queue group. The server tells only of subjects that this
-// user may publish to. It is false while offline.
+// subject, by its name or a wildcard, but not in a queue group. The server tells only of subjects
+// that this user may publish to. It is false while offline.
 func (c *Conn) HasInterest(subject string) bool {
 	online := c.online.Load()
 	return online != nil && online.interest.has(subject)
-}
-
-// Stats returns the counters.
-func (c *Conn) Stats() Stats {
-	return Stats{Dropped: c.dropped.Load(), Connects: c.connects.Load()}
 }

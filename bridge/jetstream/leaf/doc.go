@@ -22,7 +22,7 @@
 // told, so it does not count: list the subjects. The payload limit of an account or a user is not
 // told either; a connection that it ended teaches it.
 //
-// Interest in names is a map, and interest in wildcards and queue groups is nats-server's own generic
-// tree, package gsl: 600 bytes for the wildcard of a client's inboxes, 150 ns for a look among
-// 100,000. If there is no room for all, every subject counts as subscribed to until there is.
+// Interest in names is a map, and interest in wildcards is nats-server's own generic tree, package
+// gsl: 600 bytes for the wildcard of a client's inboxes, 150 ns for a look among 100,000. If there is
+// no room for all, every subject counts as subscribed to until there is.
 package leaf

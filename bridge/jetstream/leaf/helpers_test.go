@@ -144,7 +144,6 @@ func runLimited(t testing.TB, url string, change func(*leaf.Config), limits leaf
 		Receive:      func(m *leaf.Message) { r.received <- m },
 		Changed:      func(s leaf.State) { r.states <- s },
 		InterestGone: func(subject string) { r.gone <- subject },
-		InterestFull: func() {},
 	}
 	if change != nil {
 		change(&config)

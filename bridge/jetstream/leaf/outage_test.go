@@ -87,7 +87,7 @@ func TestServerReadsNothing(t *testing.T) {
 	withFake(t, leaf.Limits{Pending: 4 << 20}, func(t *testing.T, r *running) {
 		r.connected()
 		m := &leaf.Message{Subject: "a", Payload: make([]byte, 1<<20)}
-		taken, refused := uint64(0), 0
+		taken, refused := 0, 0
 		for ; len(r.states) == 0; time.Sleep(time.Second) {
 			if err := r.Publish(m); err == nil {
 				taken++
@@ -100,9 +100,6 @@ func TestServerReadsNothing(t *testing.T) {
 		}
 		r.fails("the server is silent: it has not read for 10s")
 		r.connected()
-		if s := r.Stats(); s.Dropped != taken {
-			t.Errorf("%+v, and %d were taken", s, taken)
-		}
 		time.Sleep(time.Minute)
 	}, func(c *fakeConn) { c.welcome(); time.Sleep(time.Minute) })
 }
@@ -116,8 +113,8 @@ func TestServerReadsSlowly(t *testing.T) {
 			r.publish(&leaf.Message{Subject: "a", Payload: make([]byte, size)})
 		}
 		r.flush()
-		if s := r.Stats(); len(r.states) > 0 || s.Connects != 1 || s.Dropped > 0 {
-			t.Errorf("%+v", s)
+		if n := len(r.states); n > 0 {
+			t.Errorf("%d changes of the connection", n)
 		}
 	}, func(c *fakeConn) {
 		c.welcome()

@@ -91,7 +91,6 @@ func (c *Conn) connect(ctx context.Context, u *url.URL) error {
 	c.online.CompareAndSwap(s, nil)
 	<-closed
 	<-s.written
-	c.dropped.Add(s.lost())
 	return s.explain(err)
 }
 
@@ -204,7 +203,6 @@ func (s *session) loggedIn() error {
 func (s *session) subscribed() error {
 	s.stage = ""
 	s.patience.Stop()
-	s.conn.connects.Add(1)
 	state := State{Connected: true, Address: s.url.Host, Server: s.info.Name, Account: s.account}
 	if s.info.JetStream {
 		state.Domain = s.info.Domain
@@ -228,11 +226,11 @@ func (s *session) read() error {
 		case "LMSG":
 			s.conn.config.Receive(f.message)
 		case "LS+":
-			if s.interest.add(f.subject, f.queue) {
-				s.conn.config.InterestFull()
+			if f.queue == "" {
+				s.interest.add(f.subject)
 			}
 		case "LS-":
-			if s.interest.remove(f.subject, f.queue) {
+			if f.queue == "" && s.interest.remove(f.subject) {
 				s.conn.config.InterestGone(f.subject)
 			}
 		case "PING":

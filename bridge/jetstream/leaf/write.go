@@ -35,9 +35,7 @@ type outgoing struct {
 	mu      sync.Mutex
 	buffer  []byte
 	writing int            // bytes that are being written
-	taken   uint64         // messages that were published,
-	sent    uint64         // and those of them that were written
-	biggest int            // of those messages, in bytes
+	biggest int            // of the messages that were published, in bytes
 	pongs   []func() error // what to do at the answers to pings
 	exports *permissions   // what may be published
 }
@@ -80,7 +78,6 @@ func (s *session) publish(m *Message) error {
 	if size > s.parser.maxPayload {
 		return fmt.Errorf("%w: %d bytes, %d are allowed", ErrTooLarge, size, s.parser.maxPayload)
 	}
-	groups := s.interest.groupsOf(m.Subject)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,38 +90,24 @@ func (s *session) publish(m *Message) error {
 		return ErrPending
 	}
 
-	line := appendLine(s.buffer, m, groups)
-	if len(line)-len(s.buffer) > maxLine {
-		return fmt.Errorf("%w: line of a message to %s, with %d queue groups", ErrTooLarge, snippet(m.Subject), len(groups))
-	}
+	line := appendLine(s.buffer, m)
 	s.buffer = append(append(append(line, m.Header...), m.Payload...), "\r\n"...)
-	s.taken++
 	s.biggest = max(s.biggest, size)
 	s.wakeUp()
 	return nil
 }
 
 // appendLine appends the line that message, in parse.go, parses.
-func appendLine(to []byte, m *Message, groups []string) []byte {
+func appendLine(to []byte, m *Message) []byte {
 	if len(m.Header) > 0 {
 		to = append(to, 'H')
 	} else {
 		to = append(to, 'L')
 	}
 	to = append(append(append(to, "MSG "...), m.Subject...), ' ')
-
-	switch {
-	case len(groups) > 0 && m.Reply != "":
-		to = append(append(append(to, "+ "...), m.Reply...), ' ')
-	case len(groups) > 0:
-		to = append(to, "| "...)
-	case m.Reply != "":
+	if m.Reply != "" {
 		to = append(append(to, m.Reply...), ' ')
 	}
-	for _, group := range groups {
-		to = append(append(to, group...), ' ')
-	}
-
 	if len(m.Header) > 0 {
 		to = append(strconv.AppendInt(to, int64(len(m.Header)), 10), ' ')
 	}
@@ -215,7 +198,7 @@ func (s *session) write() {
 		}
 
 		s.mu.Lock()
-		batch, last := s.buffer, s.taken
+		batch := s.buffer
 		s.buffer, s.writing = spare[:0], len(batch)
 		s.mu.Unlock()
 
@@ -227,7 +210,7 @@ func (s *session) write() {
 		}
 
 		s.mu.Lock()
-		s.writing, s.sent = 0, last
+		s.writing = 0
 		s.mu.Unlock()
 		if spare = batch; cap(spare) > keptBuffer {
 			spare = nil
@@ -247,11 +230,4 @@ func (s *session) writeAll(batch []byte) error {
 		batch = batch[n:]
 	}
 	return nil
-}
-
-// lost returns how many messages were not written.
-func (s *session) lost() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.taken - s.sent
 }

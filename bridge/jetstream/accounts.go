@@ -160,16 +160,6 @@ func (o *accounts) release(k consumerKey, key leaseKey, extended bool) {
 	}
 }
 
-// endLease gives back the credit of a delivery, unless its lease is over.
-func (o *accounts) endLease(a *account, key leaseKey) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if _, held := a.leases[key]; held {
-		delete(a.leases, key)
-		o.creditLocked(a, 1)
-	}
-}
-
 // purged ends the deliveries of a queue's consumers, because its leases have ended.
 func (o *accounts) purged(s stream) {
 	o.mu.Lock()

@@ -13,7 +13,7 @@ const (
 )
 
 // consumerCache has the consumers of queues that were used lately, for pulls. That there is no
-// consumer it says only of a read that began after the pull came: another bridge may have created it.
+// consumer it does not say: another bridge may have created it.
 type consumerCache struct {
 	sync.Mutex
 	streams map[stream]cachedConsumers
@@ -25,13 +25,15 @@ type cachedConsumers struct {
 	byName map[string]*consumer
 }
 
-// find returns a consumer, nil if there is none, and whether that is known of a time since then.
-func (c *consumerCache) find(s stream, name string, since time.Time) (found *consumer, known bool) {
+// find returns a consumer, nil if it is not known.
+func (c *consumerCache) find(s stream, name string) *consumer {
 	c.Lock()
 	defer c.Unlock()
 	of := c.streams[s]
-	found = of.byName[name]
-	return found, of.began.After(since) || found != nil && time.Since(of.began) < cacheLife
+	if time.Since(of.began) >= cacheLife {
+		return nil
+	}
+	return of.byName[name]
 }
 
 // keep keeps what was read, unless it may be older than a change.

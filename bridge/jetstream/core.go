@@ -121,9 +121,9 @@ func (f *core) mayReply(subject string) bool {
 	return !again && f.config.MayReply(inbox)
 }
 
-// status sends a status.
-func (f *core) status(subject string, code int, text string) {
-	f.send(&leaf.Message{Subject: subject, Header: statusHeader(code, text)})
+// status sends a status, with further headers in pairs of name and value.
+func (f *core) status(subject string, code int, text string, pairs ...string) {
+	f.send(&leaf.Message{Subject: subject, Header: statusHeader(code, text, pairs...)})
 }
 
 // send sends an answer that is safe to lose, because the client asks again.

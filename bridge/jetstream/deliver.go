@@ -56,7 +56,7 @@ func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error)
 		default:
 			m.number = p.f.hold(p.account, &r.Lease) // an acknowledgement may arrive at once
 			if unsent = p.send(q, m, r); unsent != nil {
-				p.f.endLease(p.account, keyOf(&r.Lease.Token))
+				p.f.release(p.consumer.key(), keyOf(&r.Lease.Token), false)
 				p.f.config.Return(q, r, false)
 				continue
 			}

@@ -263,8 +263,5 @@ func (p *pull) say(e *ending) {
 	if e.counts {
 		pairs = []string{"Nats-Pending-Messages", strconv.Itoa(p.Batch), "Nats-Pending-Bytes", strconv.Itoa(max(p.MaxBytes, 0))}
 	}
-	m := leaf.Message{Subject: p.to(time.Now()), Header: statusHeader(e.code, e.text, pairs...)}
-	if err := p.f.out.Publish(&m); err != nil {
-		p.f.config.Warn("the status of a pull could not be sent", "status", e.text, "error", err)
-	}
+	p.f.status(p.to(time.Now()), e.code, e.text, pairs...)
 }

@@ -63,24 +63,23 @@ func (f *Face) next(s stream, name string, m *leaf.Message) {
 		return
 	}
 
-	came := time.Now()
 	known := f.builtin(s, name)
 	if known == nil {
-		known, _ = f.cache.find(s, name, came)
+		known = f.cache.find(s, name)
 	}
 	switch {
 	case known != nil:
 		f.pull(known, m)
-	case !f.later(func(ctx context.Context) { f.nextAfterRead(ctx, s, name, m, came) }):
+	case !f.later(func(ctx context.Context) { f.nextAfterRead(ctx, s, name, m) }):
 		f.config.Counted(countedPull, true)
 		f.status(m.Reply, maxWaiting.code, maxWaiting.text)
 	}
 }
 
-// nextAfterRead begins a pull that came then, if its consumer exists. Many pulls share a read.
-func (f *Face) nextAfterRead(ctx context.Context, s stream, name string, m *leaf.Message, came time.Time) {
-	c, known := f.cache.find(s, name, came)
-	if !known {
+// nextAfterRead begins a pull if its consumer exists. Many pulls share a read.
+func (f *Face) nextAfterRead(ctx context.Context, s stream, name string, m *leaf.Message) {
+	c := f.cache.find(s, name)
+	if c == nil {
 		read := cachedConsumers{began: time.Now()}
 		results, err := f.do(ctx, s, fdbpq.Op{Kind: fdbpq.OpConsumers})
 		if err == nil {

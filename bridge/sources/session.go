@@ -94,7 +94,11 @@ func (d *drawer) session() error {
 	default:
 		return fmt.Errorf("this bridge draws from %d sources already, which is the most", Max)
 	}
+	return d.draw()
+}
 
+// draw is the part of a session that needs NATS. It ends with the connection.
+func (d *drawer) draw() error {
 	// What the server has sent over a connection that is lost comes again late, and others before it.
 	nc := d.config.Conn()
 	parted := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)

@@ -7,7 +7,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
-	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -61,12 +60,8 @@ func (l *bell) beat() {
 
 // filled is Router.Filled. What is due later is rung for at once: the waiters look, and then know when.
 func (l *bell) filled(q *dispatch.Queue) {
-	if !l.peersWait.Load() || l.p.silent() {
-		return
-	}
-	subject := l.root + "bell." + q.Kind.String() + "." + q.Name
-	if err := l.p.config.Conn().Publish(subject, []byte(l.p.config.Self.ID)); err != nil {
-		l.p.config.Warn("cannot ring the bell of a queue", "error", err)
+	if l.peersWait.Load() {
+		l.p.publish(l.root+"bell."+q.Kind.String()+"."+q.Name, []byte(l.p.config.Self.ID))
 	}
 }
 
@@ -76,17 +71,10 @@ func (l *bell) recheck() { l.wakeAll() }
 
 // hear has the pops of a queue look for items after a ring.
 func (l *bell) hear(m *nats.Msg) {
-	from := string(m.Data)
-	if from == l.p.config.Self.ID {
+	if string(m.Data) == l.p.config.Self.ID {
 		return // the dispatcher knows
 	}
-	name := strings.TrimPrefix(m.Subject, l.root+"bell.")
-	if err := subjects.ValidateQueueName(from); err != nil {
-		l.p.config.Warn("a bridge rang the bell of a queue without its own name", "queue", wire.Shorten(name))
-		return
-	}
-
-	kind, queue, _ := strings.Cut(name, ".")
+	kind, queue, _ := strings.Cut(strings.TrimPrefix(m.Subject, l.root+"bell."), ".")
 	for _, k := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
 		if k.String() != kind {
 			continue

@@ -66,8 +66,16 @@ type peering struct {
 	muted  atomic.Bool // NATS does not permit messages between bridges
 }
 
-// silent reports whether messages to other bridges would not be sent.
-func (p *peering) silent() bool { return p.muted.Load() || p.config.Conn().IsClosed() }
+// publish sends to other bridges, unless NATS does not permit it. It does no harm if the NATS client
+// buffers a message while disconnected and it arrives late.
+func (p *peering) publish(subject string, data []byte) {
+	if p.muted.Load() || p.config.Conn().IsClosed() {
+		return
+	}
+	if err := p.config.Conn().Publish(subject, data); err != nil {
+		p.config.Warn("cannot reach the other bridges", "error", err)
+	}
+}
 
 // signal wakes the reader of a channel with room for one element.
 func signal(c chan struct{}) {

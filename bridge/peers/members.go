@@ -206,17 +206,8 @@ func (m *Members) ask(ctx context.Context, inbox string) (reached, enough bool) 
 
 // announce publishes the announcement of this bridge.
 func (m *Members) announce(subject string) {
-	if m.p.silent() {
-		return
-	}
-
-	data, err := json.Marshal(m.self())
-	if err == nil {
-		err = m.p.config.Conn().Publish(subject, data)
-	}
-	if err != nil {
-		m.p.config.Warn("cannot announce this bridge to other bridges", "error", err)
-	}
+	data, _ := json.Marshal(m.self()) // never returns an error for this type
+	m.p.publish(subject, data)
 }
 
 // hear handles announcements, and NATS's report that there are no responders.

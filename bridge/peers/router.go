@@ -161,16 +161,8 @@ func (r *Router) Bridges() []string { return *r.bridges.Load() }
 // Count returns how many bridges share the queues at the moment, this one included.
 func (r *Router) Count() int { return 1 + r.activePeers() }
 
-// publish sends to peers. It does no harm if the NATS client buffers a message while disconnected
-// and it arrives late.
-func (r *Router) publish(subject string, data []byte) {
-	if r.p.silent() {
-		return
-	}
-	if err := r.p.config.Conn().Publish(r.root+subject, data); err != nil {
-		r.p.config.Warn("cannot reach the other bridges", "error", err)
-	}
-}
+// publish sends to peers.
+func (r *Router) publish(subject string, data []byte) { r.p.publish(r.root+subject, data) }
 
 // lastOne is the payload that promises that no more pops will be forwarded.
 const lastOne = "last"

@@ -204,25 +204,26 @@ func ExampleProducer() {
 	ctx := context.Background()
 
 	jobs := client.New(nc).PriorityQueue("async-jobs")
-	producer, err := jobs.NewProducer(client.ProducerOptions{
-		MaxItems: 1000, // then PushAsync waits
-		Done: func(push *client.PushFuture) {
-			if _, err := push.Wait(ctx); err != nil {
-				log.Printf("%s: %v", push.Value(), err)
-			}
-		},
-	})
+	producer, err := jobs.NewProducer(client.ProducerOptions{MaxItems: 1000}) // then PushAsync waits
 	if err != nil {
 		log.Fatal(err)
 	}
+	var pushes []*client.PushFuture
 	for i := range 5000 {
 		m := client.Message{Value: fmt.Appendf(nil, "job %d", i)}
-		if _, err := producer.PushAsync(ctx, 5, m, client.MsgID(fmt.Sprint("job-", i))); err != nil {
+		push, err := producer.PushAsync(ctx, 5, m, client.MsgID(fmt.Sprint("job-", i)))
+		if err != nil {
 			log.Fatal(err)
 		}
+		pushes = append(pushes, push)
 	}
 	if err := producer.Close(ctx); err != nil {
 		log.Fatal(err)
+	}
+	for i, push := range pushes {
+		if _, err := push.Wait(ctx); err != nil {
+			log.Printf("job %d: %v", i, err)
+		}
 	}
 	n, err := jobs.Len(ctx)
 	fmt.Println(n, err)

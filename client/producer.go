@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,10 +49,9 @@ type Producer struct {
 
 	mu       sync.Mutex
 	closed   bool
-	sending  bool            // there is a sender
-	pending  []*PushFuture   // for the next batches, in order
-	flushes  []chan struct{} // to close when what is pending now has ended
-	flushing []chan struct{} // to close when what the sender has taken has ended
+	sending  bool          // there is a sender
+	pending  []*PushFuture // for the next batches, in order
+	underWay []*PushFuture // what the sender has taken, some of which have ended
 }
 
 // NewProducer returns a Producer for this queue. The error is [ErrBadRequest], and says of each
@@ -77,10 +77,9 @@ func (q *handle) NewProducer(o ProducerOptions) (*Producer, error) {
 // PushAsync begins to push an item. It copies the message, so that the caller may change it
 // afterwards. In a FIFO queue the priority must be 0.
 //
-// If too much is under way, it waits for room until ctx ends, or fails at once with NoWait. The
-// context has no other use. An error means that the item is not pushed, and there is no future:
-// [ErrBadRequest], [ErrTooLarge], [ErrOverloaded] with NoWait, [ErrProducerClosed], and the error
-// of ctx.
+// If too much is under way, it waits for room until ctx ends. The context has no other use. An error
+// means that the item is not pushed, and there is no future: [ErrBadRequest], [ErrTooLarge],
+// [ErrProducerClosed], and the error of ctx.
 func (p *Producer) PushAsync(ctx context.Context, priority int64, m Message, options ...PushOption) (*PushFuture, error) {
 	f, err := p.newFuture(priority, m.With(options...))
 	if err != nil {
@@ -122,36 +121,14 @@ func (p *Producer) newFuture(priority int64, m Message) (*PushFuture, error) {
 	return &PushFuture{
 		priority: priority,
 		frame:    frame,
-		value:    frame[len(frame)-len(m.Value):],
 		hasMsgID: len(m.Headers[subjects.HeaderMsgID]) > 0,
 		room:     int64(min(len(frame), p.o.MaxBytes)),
 		done:     make(chan struct{}),
 	}, nil
 }
 
-// acquireRoom waits for room for one more push, unless the options say NoWait.
+// acquireRoom waits for room for one more push.
 func (p *Producer) acquireRoom(ctx context.Context, bytes int64) error {
-	p.mu.Lock()
-	closed := p.closed
-	p.mu.Unlock()
-	switch {
-	case closed:
-		return ErrProducerClosed
-	case ctx.Err() != nil:
-		return endOf(ctx)
-	}
-
-	if p.o.NoWait {
-		if !p.items.TryAcquire(1) {
-			return fmt.Errorf("%w: %d pushes are under way", ErrOverloaded, p.o.MaxItems)
-		}
-		if !p.bytes.TryAcquire(bytes) {
-			p.items.Release(1)
-			return fmt.Errorf("%w: the pushes under way leave no room for %d bytes of %d", ErrOverloaded, bytes, p.o.MaxBytes)
-		}
-		return nil
-	}
-
 	if p.items.Acquire(ctx, 1) != nil {
 		return endOf(ctx)
 	}
@@ -171,20 +148,15 @@ func (p *Producer) releaseRoom(bytes int64) {
 // the error of ctx. How they ended, their futures say.
 func (p *Producer) Flush(ctx context.Context) error {
 	p.mu.Lock()
-	if !p.sending {
-		p.mu.Unlock()
-		return nil
-	}
-	ended := make(chan struct{})
-	p.flushes = append(p.flushes, ended)
+	begun := slices.Concat(p.underWay, p.pending)
 	p.mu.Unlock()
 
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		return endOf(ctx)
+	for _, f := range begun {
+		if err := await(ctx, f.done); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // Close refuses further pushes, and waits until those under way have ended. When ctx ends before
@@ -215,24 +187,9 @@ func (p *Producer) takePending() []*PushFuture {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	list := p.pending
-	p.pending = nil
-	p.sending = len(list) > 0
-
-	// What was begun before the last call has ended; what was begun since is in the list.
-	closeAll(p.flushing)
-	p.flushing, p.flushes = p.flushes, nil
-	if !p.sending {
-		closeAll(p.flushing)
-		p.flushing = nil
-	}
-	return list
-}
-
-func closeAll(list []chan struct{}) {
-	for _, c := range list {
-		close(c)
-	}
+	p.underWay, p.pending = p.pending, nil
+	p.sending = len(p.underWay) > 0
+	return p.underWay
 }
 
 // pushInOrder returns when all pushes have ended. Batches get smaller when the bridge refuses one,
@@ -339,9 +296,5 @@ func (p *Producer) end(f *PushFuture, ack PushAck, err error) {
 	}
 	f.ack, f.err = ack, err
 	close(f.done)
-
 	p.releaseRoom(f.room)
-	if p.o.Done != nil {
-		p.o.Done(f)
-	}
 }

@@ -18,18 +18,11 @@ type ProducerOptions struct {
 	// larger item goes alone.
 	MaxBytes int
 
-	// NoWait makes PushAsync fail with [ErrOverloaded] where it would wait for room.
-	NoWait bool
-
 	// RetryFor is for how long a push that failed for the time being is tried again, from PushAsync
 	// on; 0 means 30 s, less than 0 never. It must be shorter than the duplicate window of the
 	// queue, two minutes unless its settings say otherwise; beyond it, message ids do not keep an
 	// item from being there twice.
 	RetryFor time.Duration
-
-	// Done, if it is not nil, is called once for each push when its outcome is there. The next
-	// batch waits until it returns, so it must not call PushAsync, Flush or Close.
-	Done func(*PushFuture)
 }
 
 // Defaults of ProducerOptions.

@@ -9,7 +9,6 @@ import (
 type PushFuture struct {
 	priority int64
 	frame    []byte
-	value    []byte // part of frame
 	hasMsgID bool
 
 	room     int64     // bytes that it takes of MaxBytes
@@ -29,22 +28,8 @@ func (f *PushFuture) Done() <-chan struct{} { return f.done }
 // may or may not be; with any other error it is not. Of a duplicate, the acknowledgement has the ID
 // of the item that was pushed before, and the priority of this push.
 func (f *PushFuture) Wait(ctx context.Context) (PushAck, error) {
-	select {
-	case <-f.done: // even if ctx has ended
-		return f.ack, f.err
-	default:
+	if err := await(ctx, f.done); err != nil {
+		return PushAck{}, err
 	}
-
-	select {
-	case <-f.done:
-		return f.ack, f.err
-	case <-ctx.Done():
-		return PushAck{}, endOf(ctx)
-	}
+	return f.ack, f.err
 }
-
-// Priority returns the priority of the item.
-func (f *PushFuture) Priority() int64 { return f.priority }
-
-// Value returns the value of the item. It must not be changed.
-func (f *PushFuture) Value() []byte { return f.value }

@@ -33,9 +33,8 @@ type PushResult struct {
 // large or because of a bad item. So such an item fails alone, and the text of the error has its
 // index.
 //
-// The error is that of the batch that failed, one of those of PushBatch; its text says how many
-// items are in the queue, how many are not, and how many may be. The context bounds the whole call;
-// if it has no deadline, the timeout of the client bounds each batch.
+// The error is that of the batch that failed, one of those of PushBatch. The context bounds the whole
+// call; if it has no deadline, the timeout of the client bounds each batch.
 func (q *PriorityQueue) PushMany(ctx context.Context, items []PushItem) ([]PushResult, error) {
 	return q.pushMany(ctx, items)
 }
@@ -64,9 +63,9 @@ func (q *handle) pushMany(ctx context.Context, items []PushItem) ([]PushResult, 
 				results[i+k].Err = err
 			}
 			for k := range results[end:] {
-				results[end+k].Err = fmt.Errorf("%w because of an earlier item: %w", ErrNotSent, textOnly{err})
+				results[end+k].Err = fmt.Errorf("%w because of an earlier item: %v", ErrNotSent, err) // which it is not
 			}
-			return results, incomplete(err, i, end, n)
+			return results, fmt.Errorf("of %d items %d are in the queue: %w", n, i, err)
 		}
 	}
 	return results, nil
@@ -109,18 +108,4 @@ func nameItem(err error, i, end int) error {
 	named := *e
 	named.Text = fmt.Sprintf("item %d: %s", i, strings.TrimPrefix(e.Text, "item 0: "))
 	return &named
-}
-
-// textOnly has the text of an error and is no other: what was not sent has no unknown outcome.
-type textOnly struct{ error }
-
-// incomplete returns the error of n items of which those before i are pushed, and those from i to
-// end failed.
-func incomplete(err error, i, end, n int) error {
-	unknown := 0
-	if errors.Is(err, ErrUnknownOutcome) {
-		unknown = end - i
-	}
-	return fmt.Errorf("of %d items %d are in the queue, %d are not, and of %d the outcome is unknown: %w",
-		n, i, n-i-unknown, unknown, err)
 }

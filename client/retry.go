@@ -29,6 +29,22 @@ func isPassing(err error) bool {
 // isRefused reports whether a batch was refused because of its items.
 func isRefused(err error) bool { return isAny(err, ErrBadRequest, ErrTooLarge) }
 
+// await returns nil when done is closed, and the error of ctx if that ends first.
+func await(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done: // even if ctx has ended
+		return nil
+	default:
+	}
+
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return endOf(ctx)
+	}
+}
+
 // pause is the time between attempts, which doubles from firstPause to longestPause.
 type pause struct{ last time.Duration }
 

@@ -102,18 +102,11 @@ func (w *Worker) Shutdown(ctx context.Context) error {
 		return nil
 	}
 
-	select {
-	case <-ended:
-		return nil
-	default:
-	}
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
+	err := await(ctx, ended)
+	if err != nil {
 		w.kill(ErrStopped)
-		return endOf(ctx)
 	}
+	return err
 }
 
 // fail stops the worker because of an error that will not go away.

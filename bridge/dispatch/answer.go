@@ -54,7 +54,7 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 		case r.waiter != nil:
 			l.applyResults(r.waiter, ops, own, now)
 		case r.answered: // by the timers
-			l.requeueLate(r.Queue, ops, own)
+			l.d.requeueLate(r.Queue, ops, own)
 		default:
 			l.answerRequest(r, ops, own, now)
 		}

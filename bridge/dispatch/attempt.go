@@ -3,38 +3,9 @@ package dispatch
 import (
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
-
-// attempt is what the batches in flight have found out for a line. It belongs to whoever may
-// call the Repliers.
-type attempt struct {
-	pops   int
-	left   int  // of the budget
-	guess  bool // as in line
-	failed error
-	empty  error     // why a pop found nothing; nil if none did
-	stuck  error     // why a pop failed in another way
-	full   error     // why a lease found that too many items are leased
-	due    time.Time // when the next item falls due; zero if none does
-}
-
-// noteResult records the result of a pop that found nothing.
-func (f *attempt) noteResult(r *fdbpq.Result) {
-	switch {
-	case hasNoRoom(r.Err):
-		f.stuck = r.Err
-	case errors.Is(r.Err, fdbpq.ErrEmpty):
-		f.empty = r.Err
-		f.due = r.NextDue // that of the last pop is the most recent
-	case errors.Is(r.Err, fdbpq.ErrMaxLeased):
-		f.full, f.due = r.Err, r.NextDue
-	default:
-		f.stuck = r.Err
-	}
-}
 
 // finishWaiters ends a batch for the lines that had operations in it: it succeeded with these
 // results, or failed. Waiters that have not ended wait on.
@@ -111,16 +82,12 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 		if stale && errors.Is(f.empty, fdbpq.ErrGroupLimits) { // a group may be below its limit by now
 			ln.budget, ln.guess = max(ln.budget, wakeBudget), true
 		}
-		if !f.due.IsZero() {
-			l.lookWhenDueLocked(ln, f.due)
-		}
+		l.lookWhenDueLocked(ln, f.due)
 		ln.emptied = b.number
 		ended = l.removeEndingLocked(ln, f.empty, ended)
 	case f.full != nil:
 		ln.nothing = limitError{f.full}
-		if !f.due.IsZero() {
-			l.lookWhenDueLocked(ln, f.due)
-		}
+		l.lookWhenDueLocked(ln, f.due)
 		ln.noLease = b.number
 		ended = l.removeEndingLocked(ln, f.full, ended)
 		if ln.budget = 0; ln.servable() { // it has pops without a lease, or a place may be free by now
@@ -134,9 +101,9 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 			ln.nothing, ln.noLease = limitError{f.stuck}, b.number
 		}
 		ln.guess = true
-		ln.budget = max(ln.budget+f.left, 2*f.pops, wakeBudget)
+		ln.budget = max(ln.budget+f.unused, 2*f.pops, wakeBudget)
 	default:
-		ln.budget += f.left
+		ln.budget += f.unused
 	}
 
 	l.makeReadyLocked(ln)
@@ -163,12 +130,8 @@ func (l *lane) noteDuesLocked(b *batch, results []fdbpq.Result) {
 	for r, ops := range b.each() {
 		own := results[:len(ops)]
 		results = results[len(ops):]
-		ln := l.lineLocked(r.Queue)
-		if ln == nil {
-			continue
-		}
-		if due := nextDue(ops, own); !due.IsZero() {
-			l.lookWhenDueLocked(ln, due)
+		if ln := l.lineLocked(r.Queue); ln != nil {
+			l.lookWhenDueLocked(ln, nextDue(ops, own))
 		}
 	}
 }

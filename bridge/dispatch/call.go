@@ -36,7 +36,7 @@ func (c *call) wait(ctx context.Context) ([]fdbpq.Result, error) {
 func (c *call) Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result) {
 	c.results = slices.Clone(results)
 	if c.over.Swap(true) {
-		r.Queue.lane.requeueLate(r.Queue, ops, c.results)
+		r.Queue.lane.d.requeueLate(r.Queue, ops, c.results)
 		return
 	}
 	close(c.done)

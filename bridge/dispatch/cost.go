@@ -51,7 +51,7 @@ func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
 	for r, ops := range b.each() {
 		own := results[:len(ops)]
 		results = results[len(ops):]
-		moved.note(r.Queue, ops, own)
+		moved.count(r.Queue, ops, own)
 		if last := len(ops) - 1; takesItem(ops[last].Kind) {
 			if out := foundNothing(own[last].Err); out != r.Queue.ranOut.Load() {
 				r.Queue.ranOut.Store(out)
@@ -99,4 +99,50 @@ func observeSize(expected *atomic.Int64, largest int, items bool) {
 	} else if items {
 		expected.Store(size - (size-int64(largest)+7)/8)
 	}
+}
+
+// traffic counts items of one queue for as long as a batch goes on with it, so that the counters that
+// batches share change once and not for each request.
+type traffic struct {
+	queue   *Queue
+	in, out int64
+}
+
+// count counts the results of a request.
+func (t *traffic) count(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
+	if t.queue != q {
+		t.flush()
+		t.queue = q
+	}
+	for i := range ops {
+		if r := &results[i]; r.Err == nil && !r.Duplicate {
+			in, out := itemsMoved(&ops[i], r)
+			t.in += in
+			t.out += out
+		}
+	}
+}
+
+// flush adds what was counted to the counters of the queue.
+func (t *traffic) flush() {
+	if t.in > 0 {
+		t.queue.in.Add(t.in)
+	}
+	if t.out > 0 {
+		t.queue.out.Add(t.out)
+	}
+	*t = traffic{}
+}
+
+// itemsMoved returns how many items came into the queue and left it by an operation that succeeded.
+func itemsMoved(op *fdbpq.Op, r *fdbpq.Result) (in, out int64) {
+	switch op.Kind {
+	case fdbpq.OpPush:
+		return 1, 0
+	case fdbpq.OpPop, fdbpq.OpAck, fdbpq.OpTerm, fdbpq.OpRemove, fdbpq.OpRedriveItem:
+		return 0, 1
+	case fdbpq.OpPurge:
+		return 0, r.Len
+	}
+	return 0, 0
 }

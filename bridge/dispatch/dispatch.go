@@ -29,25 +29,28 @@
 // # Time
 //
 // The timers of a lane answer what is not answered within Options.RequestTimeout. Timers go by the
-// monotonic clock. Items fall due by Options.Now, so while somebody waits, or the sweeper has
-// something on its agenda, they compare the two once a second, and look again when they have parted.
+// monotonic clock. Items fall due by Options.Now, so while somebody waits they compare the two once a
+// second, and look again when they have parted. The sweeper looks at its agenda every few seconds.
 //
 // # Where to read
 //
 // Calls go down this list, with few exceptions:
 //
-//	dispatch, sweeper, sweep, poll, retire  what a bridge sees, and what runs beside its requests
-//	run, take, answer                       a batch from the first of its requests to its replies
-//	alarms                                  what happens at a certain time
-//	attempt, reply                          those who wait: what they get
-//	intake, cost                            how a lane accepts requests, and what it allows a batch
-//	lane, batch, line, waiter, states       the data of a lane, and when lines are looked at
-//	shared, queue, timers, chain, health    what lanes are made of
-//	request, call, ops, errors              what goes in and out
+//	dispatch, sweep, sweeper, retire      what a bridge sees, and what runs beside its requests
+//	run, take, answer                     a batch from the first of its requests to its replies
+//	alarms                                what happens at a certain time
+//	attempt, reply                        those who wait: what they get
+//	intake, lines, cost, deadlines        how a lane accepts requests and keeps lines, and what it allows a batch
+//	lane, batch, line, waiter, states     the data of a lane
+//	shared, queue, timers, chain, health  what lanes are made of
+//	request, call, ops, errors            what goes in and out
 package dispatch
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -99,6 +102,43 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	running.Wait()
 	stop()
 	polling.Wait()
+}
+
+// poll looks every PollEvery at queues where requests wait, until ctx ends, for the sake of programs
+// that write to the store and call no Wake.
+func (d *Dispatcher) poll(ctx context.Context) {
+	for pause(ctx, d.options.PollEvery) {
+		for _, l := range d.lanes {
+			d.pollLane(ctx, l)
+		}
+	}
+}
+
+// pollLane looks at the queues of one lane. Errors do not matter: the next round comes soon.
+func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
+	for page := range slices.Chunk(l.takeQuiet(), d.options.MaxBatch) {
+		ops := make([]fdbpq.Op, len(page))
+		for i, q := range page {
+			ops[i] = fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q.Target}
+		}
+
+		attempt, cancel := context.WithTimeout(ctx, d.options.RequestTimeout)
+		pending := d.poller.Start(attempt, ops)
+		results, err := pending.Wait()
+		cancel()
+		d.sweeper.noteAhead(pending.Ahead())
+		d.sweeper.noteBehind(pending.Behind())
+		wakeQueues(d.shared, d.filledQueues(pending), nil)
+		if err != nil {
+			return
+		}
+
+		for i, q := range page {
+			if err := results[i].Err; !errors.Is(err, fdbpq.ErrEmpty) || hasNoRoom(err) {
+				q.lane.wakeLine(q)
+			}
+		}
+	}
 }
 
 // Submit queues a request and copies its operations; what they point to must not change
@@ -166,6 +206,19 @@ func (d *Dispatcher) Cancel(w WaitHandle) {
 	}
 }
 
+// AddCredits adds credits of requests of a queue, or takes them away if n is negative.
+func (d *Dispatcher) AddCredits(q *Queue, c *Credits, n int) {
+	l := q.lane
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln := l.lineLocked(q)
+	before := c.available
+	c.addLocked(ln, n)
+	if before <= 0 && c.available > 0 && c.parked > 0 {
+		l.wakeLineLocked(ln, c.available)
+	}
+}
+
 // Hold keeps Run going after Close although all is answered, because there may still be
 // something to requeue, until Release is called as often.
 func (d *Dispatcher) Hold() { d.holds.Add(1) }
@@ -203,9 +256,6 @@ func (d *Dispatcher) Find(kind subjects.Kind, name string) *Queue {
 	return q
 }
 
-// Queues returns the number of queues in memory.
-func (d *Dispatcher) Queues() int { return d.queues.len() }
-
 // Pending returns the number and the total size of the requests that wait or run.
 func (d *Dispatcher) Pending() (requests, bytes int64) {
 	return d.load.requests.Load(), d.load.bytes.Load()
@@ -230,6 +280,27 @@ func (d *Dispatcher) Conflicts() int64 {
 		sum += l.batcher.Conflicts()
 	}
 	return sum
+}
+
+// Traffic returns how many items came into and left the queues in use by requests, of up to n of the
+// queues where it was most.
+func (d *Dispatcher) Traffic(n int) []subjects.QueueTraffic {
+	all := []subjects.QueueTraffic{}
+	for i := range d.queues.shards {
+		s := &d.queues.shards[i]
+		s.RLock()
+		for _, q := range s.queues {
+			if in, out := q.in.Load(), q.out.Load(); in+out > 0 {
+				all = append(all, subjects.QueueTraffic{Kind: q.Kind.Short(), Queue: q.Name, In: in, Out: out})
+			}
+		}
+		s.RUnlock()
+	}
+
+	slices.SortFunc(all, func(a, b subjects.QueueTraffic) int {
+		return cmp.Or(cmp.Compare(b.In+b.Out, a.In+a.Out), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Queue, b.Queue))
+	})
+	return all[:min(n, len(all))]
 }
 
 // StoreReady returns nil if the store answers reads and, as far as is known, accepts

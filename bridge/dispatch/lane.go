@@ -209,15 +209,15 @@ const queueShare = 4
 
 // exceedsShare reports whether a queue has its part of the batch.
 func (l *lane) exceedsShare(b *batch, q *Queue) bool {
-	return q.batch == b.number && q.batchBytes > l.d.options.MaxBatchBytes/queueShare
+	return q.shareOf == b.number && q.shareBytes > l.d.options.MaxBatchBytes/queueShare
 }
 
 // countShare counts the bytes of a request against the part of its queue.
 func (b *batch) countShare(q *Queue, bytes int) {
-	if q.batch != b.number {
-		q.batch, q.batchBytes = b.number, 0
+	if q.shareOf != b.number {
+		q.shareOf, q.shareBytes = b.number, 0
 	}
-	q.batchBytes += bytes
+	q.shareBytes += bytes
 }
 
 // isAlone reports whether a request must not come behind pops of lines in a batch: it is to have a

@@ -1,8 +1,10 @@
 package dispatch
 
 import (
+	"errors"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -51,225 +53,35 @@ type lineKey struct {
 
 func (q *Queue) lineKey() lineKey { return lineKey{q.Kind, q.Name} }
 
-const (
-	// wakeBudget is how many pops look for an unknown number of items at first.
-	wakeBudget = 16
-	// retryPause is how long a line waits after an attempt that failed.
-	retryPause = time.Second
-)
-
 // servable reports whether a batch can have pops of the line.
 func (ln *line) servable() bool {
 	return ln.waiters.n > ln.leases || ln.limit != limitInForce && ln.leases > ln.blocked
 }
 
-// lineLocked returns the line of a queue, nil if there is none. It is cheap while nobody
-// waits in the lane.
-func (l *lane) lineLocked(q *Queue) *line {
-	if len(l.mu.lines) == 0 {
-		return nil
-	}
-	return l.mu.lines[q.lineKey()]
+// attempt is what the batches in flight have found out for a line. It belongs to whoever may
+// call the Repliers.
+type attempt struct {
+	pops   int
+	unused int  // of the budget
+	guess  bool // as in line
+	failed error
+	empty  error     // why a pop found nothing; nil if none did
+	stuck  error     // why a pop failed in another way
+	full   error     // why a lease found that too many items are leased
+	due    time.Time // when the next item falls due; zero if none does
 }
 
-// joinLocked puts a waiter at the end of the line of its queue.
-func (l *lane) joinLocked(w *waiter) *line {
-	q := w.request.Queue
-	ln := l.lineLocked(q)
-	if ln == nil {
-		ln = &line{queue: q}
-		ln.alarm.of = ln
-		l.mu.lines[q.lineKey()] = ln
-		if len(l.mu.lines) == 1 {
-			l.timers.wake() // from now on it looks at the clock
-		}
+// noteResult records the result of a pop that found nothing.
+func (f *attempt) noteResult(r *fdbpq.Result) {
+	switch {
+	case hasNoRoom(r.Err):
+		f.stuck = r.Err
+	case errors.Is(r.Err, fdbpq.ErrEmpty):
+		f.empty = r.Err
+		f.due = r.NextDue // that of the last pop is the most recent
+	case errors.Is(r.Err, fdbpq.ErrMaxLeased):
+		f.full, f.due = r.Err, r.NextDue
+	default:
+		f.stuck = r.Err
 	}
-
-	w.line = ln
-	ln.waiters.push(w)
-	if w.leases() {
-		ln.leases++
-	}
-	w.since = l.mu.batches
-	if w.endsWhenEmpty() {
-		ln.ending++
-	}
-	return ln
-}
-
-// leaveLocked removes a waiter from its line, and the line if it was the last.
-func (l *lane) leaveLocked(w *waiter) {
-	ln := w.line
-	ln.waiters.remove(w)
-	if w.leases() {
-		ln.leases--
-	}
-	if w.endsWhenEmpty() {
-		ln.ending--
-	}
-
-	if w.pending() {
-		l.d.load.release(1, w.request.Size)
-	}
-	if w.waits() {
-		l.d.waiters.Add(-1)
-		if w.state.hasParked() {
-			ln.queue.waiters.Add(-1)
-		}
-	}
-
-	l.timers.clear(&w.alarm)
-	l.moveWaiter(w, waiterLeft)
-	w.line = nil
-	l.dropEmptyLocked(ln)
-}
-
-// cancelWait is Dispatcher.Cancel.
-func (l *lane) cancelWait(wait *Wait) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	wait.cancelled = true
-	// One that has no waiter yet, or is in a batch, leaves when it would park.
-	if w := wait.waiter; w != nil && w.line != nil && !w.state.inBatch() {
-		l.leaveCancelledLocked(w)
-	}
-}
-
-// leaveCancelledLocked removes a waiter that was cancelled from its line, so that no batch takes
-// more items for it, and has runTimers end it.
-func (l *lane) leaveCancelledLocked(w *waiter) {
-	l.leaveLocked(w)
-	l.mu.cancelled = append(l.mu.cancelled, w)
-	l.timers.wake()
-}
-
-// dropEmptyLocked removes a line without waiters, once no batch refers to it.
-func (l *lane) dropEmptyLocked(ln *line) {
-	if ln.waiters.n > 0 || ln.state != lineQuiet && ln.state != lineReady && ln.state != lineHeld {
-		return
-	}
-	l.unlistLocked(ln)
-	l.moveLine(ln, lineGone)
-	delete(l.mu.lines, ln.queue.lineKey())
-	l.timers.clear(&ln.alarm)
-	if len(l.mu.lines) == 0 {
-		l.mu.changed.Signal() // run may be waiting to end
-	}
-}
-
-// parkLocked has a waiter in its line wait until an event or its end. One that was cancelled leaves
-// instead.
-func (l *lane) parkLocked(w *waiter) {
-	if w.cancelled() {
-		l.leaveCancelledLocked(w)
-		return
-	}
-
-	begins := w.waits() && !w.state.hasParked()
-	if w.state == waiterLateTrying {
-		l.moveWaiter(w, waiterLate)
-	} else {
-		l.moveWaiter(w, waiterParked)
-	}
-	if begins {
-		l.beginWaitLocked(w)
-	}
-
-	l.timers.set(&w.alarm, l.nextAlarm(w))
-	if l.mu.closed {
-		l.timers.wake()
-	}
-}
-
-// beginWaitLocked counts a request with a Wait as one that waits for items, and as pending no
-// longer.
-func (l *lane) beginWaitLocked(w *waiter) {
-	l.d.load.release(1, w.request.Size)
-	w.line.queue.waiters.Add(1)
-	if every := w.request.Wait.Heartbeat; every > 0 {
-		w.beat = l.timers.now() + every
-	}
-}
-
-// wakeLineLocked has a line looked at again, because there may be an unknown number of items.
-func (l *lane) wakeLineLocked(ln *line, pops int) {
-	ln.budget, ln.guess = max(ln.budget, pops), true
-	ln.limit = min(ln.limit, limitMet)
-	l.noteChangeLocked(ln)
-	l.makeReadyLocked(ln)
-}
-
-// noteChangeLocked records that what the batches in flight find out about a line may be out of
-// date.
-func (l *lane) noteChangeLocked(ln *line) {
-	if ln.state == lineTrying {
-		l.moveLine(ln, lineStale)
-	}
-}
-
-// makeReadyLocked has the next batch look at a quiet line if it has a budget.
-func (l *lane) makeReadyLocked(ln *line) {
-	if ln.state == lineQuiet && ln.budget > 0 && ln.servable() {
-		l.moveLine(ln, lineReady)
-		l.mu.ready.push(ln)
-		l.mu.changed.Signal()
-	}
-}
-
-// unlistLocked takes a line out of the list that it is in, if it is in one. Its state is to change.
-func (l *lane) unlistLocked(ln *line) {
-	switch ln.state {
-	case lineReady:
-		l.mu.ready.remove(ln)
-	case lineHeld:
-		l.mu.held.remove(ln)
-	}
-}
-
-// wakeLine is Dispatcher.Wake.
-func (l *lane) wakeLine(q *Queue) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if ln := l.lineLocked(q); ln != nil {
-		l.wakeLineLocked(ln, wakeBudget)
-	}
-}
-
-// wakeAllLines is Dispatcher.WakeAll for the lane.
-func (l *lane) wakeAllLines() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, ln := range l.mu.lines {
-		l.wakeLineLocked(ln, wakeBudget)
-	}
-}
-
-// lookWhenDueLocked has the line looked at again when an item falls due, or before.
-func (l *lane) lookWhenDueLocked(ln *line, due time.Time) { l.lookByLocked(ln, l.timers.due(due)) }
-
-// lookByLocked has the line looked at again at the given time since the epoch of the timers, or
-// before.
-func (l *lane) lookByLocked(ln *line, at time.Duration) {
-	if !ln.alarm.isSet() || at < ln.alarm.at {
-		l.timers.set(&ln.alarm, at)
-	}
-}
-
-// moveWaiter changes the state of a waiter. The lane's lock is held.
-func (l *lane) moveWaiter(w *waiter, to waiterState) {
-	if l.waiterMoved != nil {
-		l.waiterMoved(w.state, to)
-	}
-	if c := w.credits(); c != nil && w.state.isIdle() != to.isIdle() {
-		c.countLocked(w.line, to.isIdle())
-	}
-	w.state = to
-}
-
-// moveLine changes the state of a line. The lane's lock is held.
-func (l *lane) moveLine(ln *line, to lineState) {
-	if l.lineMoved != nil {
-		l.lineMoved(ln.state, to)
-	}
-	ln.state = to
 }

@@ -25,8 +25,8 @@ type Queue struct {
 	itemSize atomic.Int64 // expected bytes of an item; 0 if no batch has returned one, see lane.observeResults
 	ranOut   atomic.Bool  // the last request for items found nothing, or less than it wanted
 
-	batch      int64 // the last that countShare saw; the lane's lock guards it and batchBytes
-	batchBytes int   // in that batch
+	shareOf    int64 // the number of the batch that shareBytes are of; the lane's lock guards both
+	shareBytes int   // see lane.exceedsShare
 
 	waiters atomic.Int32 // in line, with a Wait
 	rung    int64        // the last tellFilled that found items for it; belongs to lane.calling
@@ -74,14 +74,17 @@ func Owner(kind subjects.Kind, name string, bridges []string) (owner string) {
 	return owner
 }
 
-func kindOf(name fdbpq.QueueName) subjects.Kind {
+// KindOf returns the kind of a queue.
+func KindOf(name fdbpq.QueueName) subjects.Kind {
 	if name.FIFO {
 		return subjects.FIFO
 	}
 	return subjects.Priority
 }
 
-func targetOf(k *fdbpq.Keyspace, kind subjects.Kind, name string) (fdbpq.Target, error) {
+// TargetOf returns a queue for operations on it, without adding it to those in use. Errors wrap
+// fdbpq.ErrQueueName.
+func TargetOf(k *fdbpq.Keyspace, kind subjects.Kind, name string) (fdbpq.Target, error) {
 	if kind == subjects.FIFO {
 		return k.Queue(name)
 	}
@@ -122,17 +125,6 @@ func newRegistry(k *fdbpq.Keyspace, lanes []*lane) *registry {
 	return g
 }
 
-// len returns the number of queues.
-func (g *registry) len() (n int) {
-	for i := range g.shards {
-		s := &g.shards[i]
-		s.RLock()
-		n += len(s.queues)
-		s.RUnlock()
-	}
-	return n
-}
-
 // get returns the queue of that name, which it copies. Errors wrap fdbpq.ErrQueueName.
 func (g *registry) get(kind subjects.Kind, name string) (*Queue, error) {
 	q, s, hash := g.find(kind, name)
@@ -166,7 +158,7 @@ func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (
 	q := &Queue{Name: name, Kind: kind, lane: g.lanes[(hash/registryShards+uint64(kind))%uint64(len(g.lanes))]}
 
 	var err error
-	if q.Target, err = targetOf(g.keyspace, kind, name); err != nil {
+	if q.Target, err = TargetOf(g.keyspace, kind, name); err != nil {
 		return nil, err
 	}
 

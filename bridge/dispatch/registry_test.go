@@ -100,7 +100,11 @@ func TestRegistryIsBounded(t *testing.T) {
 			}
 			getQueue(t, g, subjects.Priority, fmt.Sprint(i))
 		}
-		if n := w.d.Queues(); n > maxQueues || !g.evicted.Load() {
+		n := 0
+		for i := range g.shards {
+			n += len(g.shards[i].queues)
+		}
+		if n > maxQueues || !g.evicted.Load() {
 			t.Errorf("%d queues, want at most %d; evicted %v", n, maxQueues, g.evicted.Load())
 		}
 		if getQueue(t, g, subjects.Priority, "jobs") != w.q {

@@ -47,7 +47,7 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 	}
 	switch {
 	case w.answered: // by the timers
-		l.requeueLate(w.request.Queue, pops, found)
+		l.d.requeueLate(w.request.Queue, pops, found)
 	case n == w.wanted:
 		w.answered = true
 		w.request.Replier.Answer(&w.request, ops, results)
@@ -120,15 +120,6 @@ func (l *lane) answerLate(w *waiter) {
 		w.answered = true
 		ops := w.rest()
 		w.request.fail(ops, lateError(ops))
-	}
-}
-
-// requeueLate returns what a batch took for a request that was answered before.
-func (l *lane) requeueLate(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
-	for i := range ops {
-		if kind := ops[i].Kind; results[i].Err == nil && (kind == fdbpq.OpPop || kind == fdbpq.OpLease) {
-			l.d.options.RequeueLate(q, kind, &results[i])
-		}
 	}
 }
 

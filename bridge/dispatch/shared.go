@@ -124,12 +124,12 @@ func (d *shared) release(r *Request) {
 
 // queue returns the queue of that name.
 func (d *shared) queue(name fdbpq.QueueName) (*Queue, error) {
-	return d.queues.get(kindOf(name), name.Name)
+	return d.queues.get(KindOf(name), name.Name)
 }
 
 // target is queue without the object of the queue.
 func (d *shared) target(name fdbpq.QueueName) (fdbpq.Target, error) {
-	return targetOf(d.options.Keyspace, kindOf(name), name.Name)
+	return TargetOf(d.options.Keyspace, KindOf(name), name.Name)
 }
 
 // listPage is how many names of a list one transaction reads.
@@ -159,6 +159,15 @@ func (d *shared) filledQueues(p *fdbpq.Pending) (queues []*Queue) {
 		}
 	}
 	return queues
+}
+
+// requeueLate returns what a batch took for a request that was answered before.
+func (d *shared) requeueLate(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
+	for i := range ops {
+		if kind := ops[i].Kind; results[i].Err == nil && (kind == fdbpq.OpPop || kind == fdbpq.OpLease) {
+			d.options.RequeueLate(q, kind, &results[i])
+		}
+	}
 }
 
 // load counts the requests that wait or run in all lanes.

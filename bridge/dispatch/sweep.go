@@ -258,3 +258,72 @@ func (s *Sweeper) putBack(ctx context.Context, tasks []task, swept []fdbpq.Resul
 		s.warn(ctx, failed)
 	}
 }
+
+// Run sweeps until ctx ends. The store must be open.
+func (s *Sweeper) Run(ctx context.Context) {
+	s.planPass(time.Now())
+	s.next = time.Now()
+
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-s.woken:
+		}
+
+		timer.Stop()
+		if wait, any := s.step(ctx); any {
+			timer.Reset(wait)
+		}
+	}
+}
+
+// step does a small part of the work, and returns how long to wait before the next; false if there
+// is none until something changes.
+func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
+	began := time.Now()
+	if wait := s.pause.Sub(began); wait > 0 {
+		return wait, true
+	}
+	s.mu.Lock()
+	if s.mu.behind {
+		s.mu.behind, s.next = false, began
+	}
+	s.mu.Unlock()
+
+	worked := s.stepPass(ctx, began)
+	if !began.Before(s.next) {
+		tasks := s.takeTasks()
+		if len(tasks) > 0 {
+			worked = true
+			if !s.sweep(ctx, tasks) {
+				s.next = time.Now().Add(sweepEvery)
+			}
+		} else {
+			s.next = began.Add(sweepEvery)
+		}
+	}
+
+	if worked {
+		pause := max(retirePause, time.Since(began))
+		s.pause = time.Now().Add(pause)
+		return pause, true
+	}
+	return s.untilNext()
+}
+
+// untilNext returns how long nothing has to be done.
+func (s *Sweeper) untilNext() (wait time.Duration, any bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.mu.pass.at
+	// The clock of the agenda may be set, so it is looked at every sweepEvery, and not when its first
+	// task is due.
+	if len(s.mu.agenda.heap) > 0 && (next.IsZero() || s.next.Before(next)) {
+		next = s.next
+	}
+	return max(0, time.Until(next)), !next.IsZero()
+}

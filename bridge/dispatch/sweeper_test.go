@@ -323,7 +323,7 @@ func TestSweeperAndClocks(t *testing.T) {
 		w.want("stored", w.stored("jobs"), 0)
 		a.do("jobs", pushFor(time.Hour))
 		clock.step(time.Hour + ownerLag)
-		w.sleep(watchEvery) // then it looks at its agenda
+		w.sleep(sweepEvery) // then it looks at its agenda
 		w.want("stored", w.stored("jobs"), 0)
 
 		// A bridge with a right clock does what the owner takes for early.

@@ -287,7 +287,7 @@ func (l *lane) addPopsLocked(b *batch) {
 			ln.attempt.pops += n
 		}
 
-		ln.attempt.left = max(ln.budget-ln.attempt.pops, 0)
+		ln.attempt.unused = max(ln.budget-ln.attempt.pops, 0)
 		ln.budget, ln.guess, ln.reserved = 0, false, 0
 		ln.inFlight++
 		l.moveLine(ln, lineTrying)

@@ -141,3 +141,71 @@ type ending struct {
 	waiter *waiter
 	why    error
 }
+
+// Credits bound how many items the requests of one queue that share them may have at a time: each
+// item that one gets takes a credit, which Dispatcher.AddCredits gives back. A request that waits
+// while there are none keeps its place in line, and nobody behind it waits for that.
+type Credits struct {
+	// The lock of the queue's lane guards these.
+	available int // below 0 if more were taken away than there were
+	parked    int // requests that share them, in line and in no batch
+}
+
+// NewCredits returns n credits.
+func NewCredits(n int) *Credits { return &Credits{available: n} }
+
+// addLocked changes how many are available. The line is that of the queue, nil if nobody waits.
+func (c *Credits) addLocked(ln *line, n int) {
+	before := c.available
+	c.available += n
+	switch {
+	case before > 0 && c.available <= 0 && c.parked > 0:
+		ln.blocked += c.parked
+	case before <= 0 && c.available > 0 && c.parked > 0:
+		ln.blocked -= c.parked
+	}
+}
+
+// countLocked counts a request that parks, or ends that.
+func (c *Credits) countLocked(ln *line, parks bool) {
+	n := -1
+	if parks {
+		n = 1
+	}
+	c.parked += n
+	if c.available <= 0 {
+		ln.blocked += n
+	}
+}
+
+// credits are those of the request, nil if nothing bounds it.
+func (w *waiter) credits() *Credits {
+	if w.waits() {
+		return w.request.Wait.Credits
+	}
+	return nil
+}
+
+// blocked reports whether the request may get nothing now for lack of credits.
+func (w *waiter) blocked() bool {
+	c := w.credits()
+	return c != nil && c.available <= 0
+}
+
+// chargeLocked takes credits for up to n pops of an attempt, and returns for how many.
+func (w *waiter) chargeLocked(n int) int {
+	if c := w.credits(); c != nil {
+		n = min(n, c.available)
+		w.charged = n
+		c.addLocked(w.line, -n)
+	}
+	return n
+}
+
+// refundLocked gives back the credits of an attempt that got no items.
+func (w *waiter) refundLocked() {
+	if c := w.credits(); c != nil {
+		c.addLocked(w.line, w.charged)
+		w.charged = 0
+	}
+}

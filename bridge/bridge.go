@@ -33,15 +33,17 @@
 // # Reading the code
 //
 // run.go makes the parts of a bridge and runs them, shutdown.go ends them, and bridge.go has what
-// they share. A request goes through connection.go, handler.go, decode.go and decode_push.go,
-// package dispatch, replier.go, replies.go, parcel.go and encode.go, and package outbox; verbs.go is
-// the table of what differs between verbs, endpoint.go counts, errors.go is the table of errors, and
-// waits.go has the pops that can be cancelled. inspector.go and browse.go answer what only reads,
-// beside the lanes, and bulk.go what changes many items. jetstream.go has the JetStream face, see
-// package jetstream. serving.go decides whether the bridge takes requests, with package peers.
+// they share. A request goes through connection.go, handler.go, decode.go, decode_push.go and
+// decode_browse.go, package dispatch, replier.go, replies.go, parcel.go and encode.go, and package
+// outbox; verbs.go is the table of what differs between verbs, endpoint.go counts, errors.go is the
+// table of errors, and waits.go has the pops that can be cancelled. inspector.go and browse.go answer
+// what only reads, beside the lanes, and bulk.go what changes many items. jetstream.go has the
+// JetStream face, see package jetstream. serving.go decides whether the bridge takes requests, with
+// package peers.
 package bridge
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,7 +74,14 @@ type Bridge struct {
 	inspector  *inspector
 	waits      *waits
 
-	statsOfQueues statsOfQueues
+	// statsOfQueues is the last reply to a STATS request for BridgeStats. It is given again for a few
+	// times as long as it took to make, because a bridge may have a hundred thousand queues in use,
+	// and anybody may ask.
+	statsOfQueues struct {
+		sync.Mutex
+		reply []byte
+		until time.Time
+	}
 
 	id      string // of this instance, for service discovery
 	created time.Time
@@ -106,4 +115,15 @@ func (b *Bridge) replyFailed(err error) {
 		b.unsent.Add(1)
 	}
 	b.quiet.replies.warn("a reply could not be sent", "error", err)
+}
+
+// notServing makes /readyz say why this bridge does not serve.
+func (b *Bridge) notServing(reason string) { b.idle.Store(&reason) }
+
+// servingReady returns an error that says why this bridge does not serve.
+func (b *Bridge) servingReady() error {
+	if reason := b.idle.Load(); reason != nil {
+		return errors.New(*reason)
+	}
+	return nil
 }

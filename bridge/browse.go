@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -31,42 +32,11 @@ const (
 	maxItemFailure = 512
 )
 
-// decodeItems reads the payload of an items request.
-func decodeItems(payload []byte, kind subjects.Kind, name string, c *clientReplier) error {
-	o, err := subjects.ParseItemsOptions(payload)
-	if err != nil {
-		return err
-	}
-
-	walk := fdbpq.Browse{State: states[o.State], MaxItems: maxLooked, MaxBytes: maxLookedBytes}
-	if o.Max && kind == subjects.FIFO {
-		return fmt.Errorf(`%w: end: "max": a FIFO queue is served from its front only: want "min"`, errBadRequest)
-	} else if o.Max {
-		walk.End = fdbpq.Back
-	}
-	if o.After != "" {
-		after, err := fdbpq.ParseID(o.After)
-		if err != nil {
-			return fmt.Errorf("after: %w", err)
-		}
-		walk.After = &after
-	}
-	if o.Match == "" && len(o.Headers) == 0 && walk.State <= fdbpq.Ready { // else it passes over others
-		walk.MaxItems = o.Limit
-	}
-
-	b := c.b
-	c.inspection = &inspection{browseLimit, func(ctx context.Context) ([]byte, error) {
-		return b.inspector.items(ctx, kind, name, &walk, &itemFilter{&o}, b.newItemPage(o.ValueBytes))
-	}}
-	return nil
-}
-
 // items returns a page of the items of a queue, after what is due there was swept.
 func (i *inspector) items(
 	ctx context.Context, kind subjects.Kind, name string, walk *fdbpq.Browse, filter *itemFilter, page *itemPage,
 ) (payload []byte, err error) {
-	q, err := i.target(kind, name)
+	q, err := dispatch.TargetOf(i.options.Keyspace, kind, name)
 	if err != nil {
 		return nil, err
 	}
@@ -163,66 +133,6 @@ func (i *inspector) sweep(ctx context.Context, q fdbpq.Target) error {
 	})
 }
 
-// look has the inspector run an operation that only reads, as a part of a browse, and answer with
-// what reply makes of the result.
-func (c *clientReplier) look(r *subjects.Request, op fdbpq.Op, reply func(*fdbpq.Result) []byte) {
-	i, kind, name := c.b.inspector, r.Kind, r.Queue
-	c.inspection = &inspection{browseLimit, func(ctx context.Context) (payload []byte, err error) {
-		if op.Queue, err = i.target(kind, name); err != nil {
-			return nil, err
-		}
-		if err := i.sweep(ctx, op.Queue); err != nil {
-			return nil, err
-		}
-		err = i.paced(ctx, func() error {
-			results, err := kv.ReadTransact(ctx, i.options.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
-				return fdbpq.Read(r, []fdbpq.Op{op})
-			})
-			if err != nil || results[0].Err != nil {
-				return cmp.Or(err, results[0].Err)
-			}
-			payload = reply(&results[0])
-			return nil
-		})
-		return payload, err
-	}}
-}
-
-func rankReply(result *fdbpq.Result) []byte {
-	return subjects.EncodeReply(subjects.Ranked{Rank: result.Rank, AtLeast: result.RankAtLeast})
-}
-
-// getItems answers a get of several ids.
-func getItems(c *clientReplier, kind subjects.Kind, name string, ids []fdbpq.ID, valueBytes int) *inspection {
-	b := c.b
-	return &inspection{browseLimit, func(ctx context.Context) (payload []byte, err error) {
-		i := b.inspector
-		q, err := i.target(kind, name)
-		if err != nil {
-			return nil, err
-		}
-
-		page, looked := b.newItemPage(valueBytes), 0
-		noRoomFor := func(id *fdbpq.ID) { page.append(failedItem(id, errNoRoomForReply).Encode()) }
-		read := func() error {
-			return fdbpq.ReadItems(ctx, i.options.DB, q, ids, i.options.Now(), func(n int, item *fdbpq.Browsed) bool {
-				if !page.add(item, maxItemFailure*(len(ids)-n-1)) {
-					noRoomFor(&ids[n])
-				}
-				looked += item.Message.Size()
-				return looked < maxLookedBytes
-			})
-		}
-		if err = i.sweep(ctx, q); err == nil {
-			err = i.paced(ctx, read)
-		}
-		for n := len(page.items); n < len(ids); n++ {
-			noRoomFor(&ids[n])
-		}
-		return subjects.EncodeItemsPage(page.items, nil, 0), err
-	}}
-}
-
 // errNoRoomForReply is told of an item that does not fit into the reply to a get of several.
 var errNoRoomForReply = fmt.Errorf("%w: the others left no room for it in the reply: get it alone", errTooLarge)
 
@@ -264,8 +174,9 @@ type itemPage struct {
 	e          encoder
 }
 
-func (b *Bridge) newItemPage(valueBytes int) *itemPage {
-	room := min(int(b.nc.MaxPayload()), maxPage) - subjects.ItemsPageSize
+// newItemPage returns a page for a reply of at most maxPayload bytes.
+func newItemPage(valueBytes int, maxPayload int64) *itemPage {
+	room := min(int(maxPayload), maxPage) - subjects.ItemsPageSize
 	return &itemPage{valueBytes: max(valueBytes, 0), room: room}
 }
 

@@ -27,7 +27,7 @@ var bulkLimit = &inspectionLimit{
 type bulkEdit struct {
 	op    fdbpq.Op // for each of them
 	state fdbpq.ItemState
-	most  int64 // items
+	max   int64 // items
 	kind  subjects.Kind
 	queue string
 
@@ -35,9 +35,9 @@ type bulkEdit struct {
 }
 
 // inspection returns how the inspector answers: with encode(done, more).
-func (e *bulkEdit) inspection(b *Bridge, encode func(done int64, more bool) []byte) *inspection {
+func (e *bulkEdit) inspection(i *inspector, encode func(done int64, more bool) []byte) *inspection {
 	return &inspection{bulkLimit, func(ctx context.Context) ([]byte, error) {
-		more, err := e.run(ctx, b.inspector)
+		more, err := e.run(ctx, i)
 		unknown := err != nil && newFailure(err).Unknown
 		switch {
 		case unknown && e.done > 0:
@@ -59,7 +59,7 @@ func (e *bulkEdit) run(ctx context.Context, i *inspector) (more bool, err error)
 	}
 
 	walk := fdbpq.Browse{State: e.state, MaxItems: maxLooked, MaxBytes: partBytes}
-	for more = true; err == nil && more && e.done < e.most; {
+	for more = true; err == nil && more && e.done < e.max; {
 		if time.Now().After(until) {
 			if e.done == 0 {
 				err = fmt.Errorf("%w: there was no time to find an item: try again", dispatch.ErrUnavailable)
@@ -68,7 +68,7 @@ func (e *bulkEdit) run(ctx context.Context, i *inspector) (more bool, err error)
 		}
 		more, err = e.part(ctx, i, q, &walk)
 	}
-	return more && e.done < e.most, err
+	return more && e.done < e.max, err
 }
 
 // part changes the next items, and moves the walk on.
@@ -78,7 +78,7 @@ func (e *bulkEdit) part(
 	redrives := e.op.Kind == fdbpq.OpRedriveItem
 	var ops []fdbpq.Op
 	visit := func(item *fdbpq.Browsed) bool {
-		if len(ops) == int(min(bulkBatch, e.most-e.done)) {
+		if len(ops) == int(min(bulkBatch, e.max-e.done)) {
 			return false
 		}
 		if !redrives || item.DeadLetter != nil {

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,7 +15,6 @@ import (
 )
 
 const (
-	clientName    = "pqbridge"
 	reconnectWait = 500 * time.Millisecond
 
 	// The NATS client drops messages when a subscription's callback is this far behind:
@@ -81,7 +77,7 @@ func (b *Bridge) subscribeTo(subject string) (*nats.Subscription, error) {
 func (b *Bridge) connected(nc *nats.Conn) {
 	// Each new connection subscribes again, and NATS reports any denial again.
 	b.online.Store(true)
-	b.denials.take()
+	b.denials.takeAll()
 	b.outbox.Connected()
 	b.peers.Connected()
 	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
@@ -137,7 +133,7 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	for _, wildcard := range b.grammar.Wildcards() {
 		// The subscription is nil, so the server's text must tell which one it was.
 		if strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", wildcard)) {
-			b.denials.note(wildcard, err.Error())
+			b.denials.add(wildcard, err.Error())
 		}
 	}
 }
@@ -175,47 +171,4 @@ func (b *Bridge) dropped() float64 {
 	total := b.serving.dropped + wire.Dropped(b.serving.subscriptions)
 	b.serving.mu.Unlock()
 	return float64(total + b.peers.Router.Dropped())
-}
-
-// denials are the subjects of requests that NATS does not let this bridge subscribe to, with what
-// it says.
-//
-// NATS ends a subscription when an operator takes the permission away, and does not make it again
-// when the permission comes back. So the bridge asks again from time to time. On a new connection
-// it subscribes to everything anyway.
-type denials struct {
-	mu sync.Mutex
-	of map[string]string
-}
-
-// deniedRetry is the time between two attempts.
-const deniedRetry = 10 * time.Second
-
-func (d *denials) note(subject, text string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.of == nil {
-		d.of = map[string]string{}
-	}
-	d.of[subject] = text
-}
-
-// take returns the subjects, and forgets them.
-func (d *denials) take() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	subjects := slices.Sorted(maps.Keys(d.of))
-	d.of = nil
-	return subjects
-}
-
-// err returns an error that says what NATS denied, nil if nothing.
-func (d *denials) err() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var errs []error
-	for _, subject := range slices.Sorted(maps.Keys(d.of)) {
-		errs = append(errs, fmt.Errorf("nats: %s", d.of[subject]))
-	}
-	return errors.Join(errs...)
 }

@@ -65,8 +65,8 @@ func decode(v *verb, m *nats.Msg, r *subjects.Request, c *clientReplier, request
 		state, err := subjects.ParsePurge(m.Data)
 		if state != "" {
 			of := fdbpq.Op{Kind: fdbpq.OpRemove, State: states[state]}
-			all := bulkEdit{op: of, state: of.State, most: math.MaxInt64, kind: r.Kind, queue: r.Queue}
-			c.inspection = all.inspection(c.b, func(done int64, more bool) []byte {
+			all := bulkEdit{op: of, state: of.State, max: math.MaxInt64, kind: r.Kind, queue: r.Queue}
+			c.inspection = all.inspection(c.b.inspector, func(done int64, more bool) []byte {
 				return subjects.EncodeReply(subjects.Purged{Purged: done, More: more})
 			})
 		}
@@ -226,8 +226,8 @@ func decodeItem(m *nats.Msg, r *subjects.Request, c *clientReplier, request *dis
 	if r.Verb == subjects.Redrive {
 		op.DropHeader = subjects.OfPushAlone
 		if o.IDs == nil {
-			letters := bulkEdit{op: *op, state: fdbpq.Ready, most: int64(o.Most), kind: r.Kind, queue: r.Queue}
-			c.inspection = letters.inspection(c.b, func(done int64, more bool) []byte {
+			letters := bulkEdit{op: *op, state: fdbpq.Ready, max: int64(o.Most), kind: r.Kind, queue: r.Queue}
+			c.inspection = letters.inspection(c.b.inspector, func(done int64, more bool) []byte {
 				return subjects.EncodeReply(subjects.Redriven{Redriven: done, More: more})
 			})
 			return ops, nil
@@ -272,14 +272,6 @@ func parseIDs(texts []string) ([]fdbpq.ID, error) {
 		ids[i] = id
 	}
 	return ids, nil
-}
-
-// states has the state that each name stands for.
-var states = map[subjects.State]fdbpq.ItemState{
-	"":                    fdbpq.AnyState,
-	subjects.StateReady:   fdbpq.Ready,
-	subjects.StateDelayed: fdbpq.Delayed,
-	subjects.StateLeased:  fdbpq.Leased,
 }
 
 // checkStatus refuses what NATS itself sends, such as "no responders": it does not say that

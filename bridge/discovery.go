@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -113,15 +112,6 @@ func (b *Bridge) stats() micro.Stats {
 		})
 	}
 	return stats
-}
-
-// statsOfQueues is the last reply to a STATS request for BridgeStats. It is given again for a few
-// times as long as it took to make, because a bridge may have a hundred thousand queues in use, and
-// anybody may ask.
-type statsOfQueues struct {
-	sync.Mutex
-	reply []byte
-	until time.Time
 }
 
 // statsFor answers a STATS request with that payload.

@@ -28,6 +28,7 @@ var (
 	// delivery does not count.
 	errLeaseOver = fmt.Errorf("%w: the lease was over before its item could be sent: ask again",
 		dispatch.ErrUnknownOutcome)
+	errNoSchedule = errors.New("no such schedule")
 )
 
 // ErrSubjectsTaken is what Run returns if another bridge serves the same

@@ -74,7 +74,7 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 		return nil
 	}
 	if c.inspection != nil {
-		return h.b.inspector.answer(c, r)
+		return c.inspect(r)
 	}
 
 	if err := h.measure(c, r, span); err != nil {

@@ -48,8 +48,8 @@ type inspection struct {
 
 // inspectionLimit bounds how many questions over NATS wait or run.
 type inspectionLimit struct {
-	most int
-	err  error
+	max int
+	err error
 }
 
 const (
@@ -93,15 +93,14 @@ func (i *inspector) isEnding() bool {
 	}
 }
 
-// answer answers a request in a goroutine of its own, unless too many wait.
-func (i *inspector) answer(c *clientReplier, r *dispatch.Request) error {
+// answer calls reply with the answer from a goroutine of its own, unless too many wait.
+func (i *inspector) answer(asked *inspection, reply func(payload []byte, err error)) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	asked, request := c.inspection, *r
 	switch {
 	case i.isEnding():
 		return errEnded
-	case i.mu.waiting[asked.limit] >= asked.limit.most:
+	case i.mu.waiting[asked.limit] >= asked.limit.max:
 		return asked.limit.err
 	}
 
@@ -109,29 +108,12 @@ func (i *inspector) answer(c *clientReplier, r *dispatch.Request) error {
 	i.answering.Go(func() {
 		ctx, cancel := context.WithTimeout(i.ctx, i.options.RequestTimeout)
 		defer cancel()
-		payload, err := asked.reply(ctx)
-		request.Answered = time.Now()
-		c.answerData(&request, payload, err)
+		reply(asked.reply(ctx))
 
 		i.mu.Lock()
 		i.mu.waiting[asked.limit]--
 		i.mu.Unlock()
 	})
-	return nil
-}
-
-// decodeList reads the payload of a list.
-func decodeList(payload []byte, kind subjects.Kind, c *clientReplier) error {
-	o, err := subjects.ParseListOptions(payload)
-	if err != nil {
-		return err
-	}
-
-	i := c.b.inspector
-	c.inspection = &inspection{listLimit, func(ctx context.Context) ([]byte, error) {
-		list, err := i.list(ctx, kind, o, true)
-		return list.Encode(), err
-	}}
 	return nil
 }
 
@@ -162,7 +144,7 @@ func (i *inspector) list(ctx context.Context, kind subjects.Kind, o subjects.Lis
 // info returns what there is to know of a queue as it is stored, without adding it to those in use,
 // and when that was.
 func (i *inspector) info(ctx context.Context, kind subjects.Kind, name string) (info *fdbpq.Info, at time.Time, err error) {
-	q, err := i.target(kind, name)
+	q, err := dispatch.TargetOf(i.options.Keyspace, kind, name)
 	if err != nil {
 		return nil, at, err
 	}
@@ -178,14 +160,6 @@ func (i *inspector) info(ctx context.Context, kind subjects.Kind, name string) (
 		return err
 	})
 	return info, at, err
-}
-
-// target returns a queue, without adding it to those in use.
-func (i *inspector) target(kind subjects.Kind, name string) (fdbpq.Target, error) {
-	if kind == subjects.FIFO {
-		return i.options.Keyspace.Queue(name)
-	}
-	return i.options.Keyspace.PriorityQueue(name)
 }
 
 // run calls f when there is a slot for it.

@@ -2,10 +2,8 @@ package bridge
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -19,37 +17,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// JetStreamOptions say how programs that were written for JetStream's pull consumers are served, see
-// package bridge/jetstream. Without LeafURL they are not.
-type JetStreamOptions struct {
-	// LeafURL is the leaf node port of a NATS server in the account of those programs, or those of
-	// several servers of one cluster, separated by commas.
-	LeafURL string
-	// Login is how to log in there, if not as the URL says.
-	Login leaf.Login
-	// TLS demands TLS, as a URL with tls:// does.
-	TLS *tls.Config
-	// Memory is about how many bytes the connection takes at most; 0 is leaf.MostMemory.
-	Memory int
-}
-
-// leafConfig is what package leaf needs of the options.
-func (o *JetStreamOptions) leafConfig() leaf.Config {
-	c := leaf.Config{Name: clientName, Login: o.Login, TLS: o.TLS, Memory: o.Memory}
-	for url := range strings.SplitSeq(o.LeafURL, ",") {
-		if url = strings.TrimSpace(url); url != "" {
-			c.URLs = append(c.URLs, url)
-		}
-	}
-	return c
-}
-
-// validURLs reports whether package leaf takes the URLs.
-func (o *JetStreamOptions) validURLs() bool {
-	_, err := leaf.New(o.leafConfig())
-	return err == nil
-}
 
 // domains are the prefixes of the grammar, as JetStream's clients name them.
 func domains(g subjects.Grammar) map[subjects.Kind]string {

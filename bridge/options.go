@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -37,6 +39,9 @@ const (
 	// DefaultLanes is for engines that do not pipeline; the others get one lane.
 	DefaultLanes = 4
 )
+
+// clientName is the name of the bridge's connections.
+const clientName = "pqbridge"
 
 // Options configure a Bridge. DB, Keyspace and Grammar are required; everywhere
 // else the zero value means the default.
@@ -131,6 +136,37 @@ type Options struct {
 	// Version is the semantic version that service discovery shows. Default the
 	// version of the main module in the binary, or 0.0.0.
 	Version string
+}
+
+// JetStreamOptions say how programs that were written for JetStream's pull consumers are served, see
+// package bridge/jetstream. Without LeafURL they are not.
+type JetStreamOptions struct {
+	// LeafURL is the leaf node port of a NATS server in the account of those programs, or those of
+	// several servers of one cluster, separated by commas.
+	LeafURL string
+	// Login is how to log in there, if not as the URL says.
+	Login leaf.Login
+	// TLS demands TLS, as a URL with tls:// does.
+	TLS *tls.Config
+	// Memory is about how many bytes the connection takes at most; 0 is leaf.MostMemory.
+	Memory int
+}
+
+// leafConfig is what package leaf needs of the options.
+func (o *JetStreamOptions) leafConfig() leaf.Config {
+	c := leaf.Config{Name: clientName, Login: o.Login, TLS: o.TLS, Memory: o.Memory}
+	for url := range strings.SplitSeq(o.LeafURL, ",") {
+		if url = strings.TrimSpace(url); url != "" {
+			c.URLs = append(c.URLs, url)
+		}
+	}
+	return c
+}
+
+// validURLs reports whether package leaf takes the URLs.
+func (o *JetStreamOptions) validURLs() bool {
+	_, err := leaf.New(o.leafConfig())
+	return err == nil
 }
 
 // bounded is an option that is a number, with its default and bounds. Most bounds only refuse values

@@ -45,11 +45,6 @@ func (b *Bridge) newReplier(reply string, from peers.Origin) *clientReplier {
 // request, if one has, and frees the replier.
 func (c *clientReplier) ended() {
 	c.from.NoteAnswered()
-	c.free()
-}
-
-// free ends the use of a replier.
-func (c *clientReplier) free() {
 	b := c.b
 	*c = clientReplier{}
 	b.repliers.Put(c)
@@ -103,6 +98,15 @@ func (c *clientReplier) answerData(r *dispatch.Request, data []byte, err error) 
 	}
 	c.replied(r, err)
 	c.ended()
+}
+
+// inspect has the inspector answer the request.
+func (c *clientReplier) inspect(r *dispatch.Request) error {
+	answered := *r // so that r itself stays off the heap
+	return c.b.inspector.answer(c.inspection, func(payload []byte, err error) {
+		answered.Answered = time.Now()
+		c.answerData(&answered, payload, err)
+	})
 }
 
 // replied counts a request whose reply was sent or, with an error, could not be. The client can be

@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,8 +13,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 	"github.com/pqbridge/pqbridge/subjects"
 )
-
-var errNoSchedule = errors.New("no such schedule")
 
 // decodeSchedule reads a change of a schedule.
 func decodeSchedule(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
@@ -96,19 +93,6 @@ func checkContent(s *schedule.Schedule, r *subjects.Request) error {
 
 // notInName reports whether the name of a header cannot have the character.
 func notInName(c rune) bool { return c <= ' ' || c > '~' || c == ':' }
-
-// decodeSchedules reads the payload of a schedules.
-func decodeSchedules(payload []byte, r *subjects.Request, c *clientReplier) error {
-	o, err := subjects.ParseListOptions(payload)
-	if err != nil {
-		return err
-	}
-	room := c.b.newItemPage(0).room
-	c.look(r, fdbpq.Op{Kind: fdbpq.OpSchedules}, func(result *fdbpq.Result) []byte {
-		return schedulesPage(result.Records, o, room)
-	})
-	return nil
-}
 
 // schedulesPage returns a page of the schedules in records that can be read. If there is no room for
 // one alone, its value and headers are left out.

@@ -77,17 +77,6 @@ func (b *Bridge) yield(ctx context.Context, store string) error {
 	return nil
 }
 
-// notServing makes /readyz say why this bridge does not serve.
-func (b *Bridge) notServing(reason string) { b.idle.Store(&reason) }
-
-// servingReady returns an error that says why this bridge does not serve.
-func (b *Bridge) servingReady() error {
-	if reason := b.idle.Load(); reason != nil {
-		return errors.New(*reason)
-	}
-	return nil
-}
-
 // notReady returns why this bridge is not ready. It asks NATS and the store at once.
 func (b *Bridge) notReady(ctx context.Context) (reasons []error) {
 	store := make(chan error, 1)
@@ -228,9 +217,9 @@ func (b *Bridge) askAgain() {
 	if !b.online.Load() {
 		return // the next connection asks
 	}
-	for _, subject := range b.denials.take() {
+	for _, subject := range b.denials.takeAll() {
 		if err := b.requestAgain(subject); err != nil {
-			b.denials.note(subject, err.Error())
+			b.denials.add(subject, err.Error())
 		}
 	}
 	b.outbox.ListenAgain()

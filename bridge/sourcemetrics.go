@@ -3,6 +3,7 @@ package bridge
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/sources"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
@@ -27,7 +28,7 @@ func (m sourceMetrics) Describe(ch chan<- *prometheus.Desc) { prometheus.Describ
 // Collect implements prometheus.Collector.
 func (m sourceMetrics) Collect(ch chan<- prometheus.Metric) {
 	m.sources.Each(func(queue fdbpq.QueueName, s *settings.SourceState) {
-		kind := sources.KindOf(queue).String()
+		kind := dispatch.KindOf(queue).String()
 		ch <- prometheus.MustNewConstMetric(sourceLag, prometheus.GaugeValue, float64(s.Lag), kind, queue.Name)
 		ch <- prometheus.MustNewConstMetric(sourceDrawn, prometheus.CounterValue, float64(s.Drawn+s.Dead), kind, queue.Name)
 		ch <- prometheus.MustNewConstMetric(sourceStopped, prometheus.GaugeValue, float64(oneIf(s.Stopped+s.Waiting != "")), kind, queue.Name)

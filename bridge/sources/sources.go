@@ -25,6 +25,7 @@ import (
 	"maps"
 	"sync"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -79,7 +80,7 @@ func (s *Sources) run(ctx context.Context) {
 }
 
 func (s *Sources) configure(ctx context.Context, queue fdbpq.QueueName, source string) error {
-	q, err := s.config.Dispatcher.Queue(KindOf(queue), queue.Name)
+	q, err := s.config.Dispatcher.Queue(dispatch.KindOf(queue), queue.Name)
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (s *Sources) configure(ctx context.Context, queue fdbpq.QueueName, source s
 
 // Tell says that a queue has a source or, if changed is true, that it may have another one or none.
 func (s *Sources) Tell(queue fdbpq.QueueName, changed bool) {
-	owns := s.config.Owns(KindOf(queue), queue.Name)
+	owns := s.config.Owns(dispatch.KindOf(queue), queue.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.drawers[queue]
@@ -108,7 +109,7 @@ func (s *Sources) Tell(queue fdbpq.QueueName, changed bool) {
 		return
 	}
 
-	q, err := s.config.Dispatcher.Queue(KindOf(queue), queue.Name)
+	q, err := s.config.Dispatcher.Queue(dispatch.KindOf(queue), queue.Name)
 	if err != nil { // no request can have that name
 		s.config.Warn("a source cannot be drawn from", "queue", queue.Name, "error", err)
 		return
@@ -161,11 +162,3 @@ func Parse(g subjects.Grammar, object []byte) (map[fdbpq.QueueName]string, error
 }
 
 var errFIFO = errors.New("priority: a FIFO queue has none: leave it out")
-
-// KindOf is the kind of a queue.
-func KindOf(queue fdbpq.QueueName) subjects.Kind {
-	if queue.FIFO {
-		return subjects.FIFO
-	}
-	return subjects.Priority
-}

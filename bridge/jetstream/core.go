@@ -67,7 +67,8 @@ type core struct {
 	config   Config
 	domains  domains
 	out      sender
-	requests atomic.Int64 // that the dispatcher has of pulls and acknowledgements
+	requests atomic.Int64  // that the dispatcher has of pulls and acknowledgements
+	idle     chan struct{} // has an element once there are none, for Flush
 }
 
 // countedPull and countedAck are what Config.Counted is told of.
@@ -88,7 +89,15 @@ func (f *core) submit(r *dispatch.Request, op fdbpq.Op) error {
 	return err
 }
 
-func (f *core) answered() { f.requests.Add(-1) }
+func (f *core) answered() {
+	if f.requests.Add(-1) > 0 {
+		return
+	}
+	select {
+	case f.idle <- struct{}{}:
+	default: // Flush has not seen the last one
+	}
+}
 
 // do runs operations on a queue, and returns the error of the first that failed.
 func (f *core) do(ctx context.Context, s stream, ops ...fdbpq.Op) ([]fdbpq.Result, error) {

@@ -30,7 +30,6 @@ import (
 	"errors"
 	"math"
 	"sync/atomic"
-	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 )
@@ -68,7 +67,8 @@ func newFace(c Config) (*Face, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Face{pulls: newPulls(&core{config: c, domains: d}), tasks: newTasks(c.RequestTimeout)}
+	shared := &core{config: c, domains: d, idle: make(chan struct{}, 1)}
+	f := &Face{pulls: newPulls(shared), tasks: newTasks(c.RequestTimeout)}
 	f.used = f.touch
 	f.forwarded = f.forwardTo(c.Self)
 	f.cache.streams = map[stream]cachedConsumers{}
@@ -97,12 +97,12 @@ func (f *Face) Stop(ctx context.Context) error {
 }
 
 // Flush returns when all that had arrived before Stop is answered, and the server has received what was
-// sent.
+// sent. Calls must not be concurrent.
 func (f *Face) Flush(ctx context.Context) error {
 	for f.requests.Load() > 0 && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Millisecond):
+		case <-f.idle:
 		}
 	}
 	return f.leaf.Flush(ctx)

@@ -8,8 +8,10 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // keyspace says where in the store the queues are.
@@ -25,7 +27,7 @@ func (c *config) keyspace() (*fdbpq.Keyspace, error) {
 	return keyspace, nil
 }
 
-// bridgeOptions returns the options that are plain values of variables. serve adds the
+// bridgeOptions returns the options that are plain values of variables. optionsFor adds the
 // others.
 func (c *config) bridgeOptions() bridge.Options {
 	o := bridge.Options{
@@ -107,4 +109,29 @@ func (c *config) natsOptions() ([]nats.Option, error) {
 		options = append(options, nats.ClientCert(c.NATSTLSCert, c.NATSTLSKey))
 	}
 	return options, nil
+}
+
+// optionsFor returns the options of a bridge on a store.
+func (c *config) optionsFor(db kv.Database, room int64, logger *slog.Logger) (o bridge.Options, err error) {
+	o = c.bridgeOptions()
+	o.DB, o.Logger = db, logger
+	o.ShutdownTimeout -= c.ShutdownTimeout / 8 // the rest is for closing what is below the bridge
+	o.Exclusive = !db.Traits().Shared
+	o.Location, o.Engine = c.storeLocation(), c.Store
+
+	if o.Grammar, err = subjects.New(c.SubjectPrefix, c.FIFOPrefix); err != nil {
+		return o, err
+	}
+	if o.Keyspace, err = c.keyspace(); err != nil {
+		return o, err
+	}
+	if o.NATSOptions, err = c.natsOptions(); err != nil {
+		return o, err
+	}
+	if o.JetStream, err = c.jetStreamOptions(); err != nil {
+		return o, err
+	}
+	o.JetStream.Memory = int(c.leafMemory(room))
+	o.Sources, err = c.sources()
+	return o, err
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // serve runs the service until ctx ends, then shuts it down within the shutdown timeout.
@@ -57,33 +56,10 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 		defer startControl(c.DataDir, embedded, logger).stop()
 	}
 
-	grammar, err := subjects.New(c.SubjectPrefix, c.FIFOPrefix)
+	options, err := c.optionsFor(db, room, logger)
 	if err != nil {
 		return err
 	}
-	keyspace, err := c.keyspace()
-	if err != nil {
-		return err
-	}
-
-	options := c.bridgeOptions()
-	options.DB, options.Keyspace, options.Grammar = db, keyspace, grammar
-	options.Logger = logger
-	options.ShutdownTimeout -= c.ShutdownTimeout / 8 // the rest is for closing what is below the bridge
-	options.Exclusive = !db.Traits().Shared
-	options.Location, options.Engine = c.storeLocation(), c.Store
-	if options.NATSOptions, err = c.natsOptions(); err != nil {
-		return err
-	}
-	if options.JetStream, err = c.jetStreamOptions(); err != nil {
-		return err
-	}
-	options.JetStream.Memory = int(c.leafMemory(room))
-
-	if options.Sources, err = c.sources(); err != nil {
-		return err
-	}
-
 	b, err := bridge.New(options)
 	if err != nil {
 		return inVariables(err)

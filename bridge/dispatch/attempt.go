@@ -143,15 +143,15 @@ func (l *lane) tellFilled(b *batch, results []fdbpq.Result) {
 		return
 	}
 
-	l.calls.rings++
+	l.rings++
 	for r, ops := range b.each() {
 		own := results[:len(ops)]
 		results = results[len(ops):]
-		if r.Queue.rung == l.calls.rings {
+		if r.Queue.rung == l.rings {
 			continue
 		}
 		if itemsFilled(ops) > 0 || has(ops, fdbpq.OpConfigure) || freesPlace(own) || !nextDue(ops, own).IsZero() {
-			r.Queue.rung = l.calls.rings
+			r.Queue.rung = l.rings
 			filled(r.Queue)
 		}
 	}

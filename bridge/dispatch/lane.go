@@ -26,8 +26,10 @@ type lane struct {
 	watch   *clockWatch   // of the clock by which items fall due
 	over    chan struct{} // closed when run has returned
 
-	calling sync.Mutex // guards calls; never taken by who has mu
-	calls   calls
+	// calling is held by whoever calls Repliers of requests that wait, or of requests that have run. So
+	// calls for one queue come one at a time. It is never taken by who has mu.
+	calling sync.Mutex
+	rings   int64 // of tellFilled, so far; guarded by calling
 
 	mu struct {
 		sync.Mutex
@@ -224,18 +226,4 @@ func (b *batch) countShare(q *Queue, bytes int) {
 // batch of its own, or to share it with purges alone.
 func isAlone(r *Request, ops []fdbpq.Op) bool {
 	return r != nil && (r.alone || has(ops, fdbpq.OpPurge))
-}
-
-// calls is held by whoever calls Repliers of requests that wait, or of requests that have
-// run. So calls for one queue come one at a time. It has room for arguments.
-type calls struct {
-	ops     []fdbpq.Op
-	results []fdbpq.Result
-	rings   int64 // of tellFilled, so far
-}
-
-// clear frees what the arguments of a call refer to.
-func (c *calls) clear() {
-	clear(c.ops)
-	clear(c.results)
 }

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -90,10 +91,8 @@ func (l *lane) deliverPart(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
 func (l *lane) endWithResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, err error) {
 	w.answered = true
 	if w.wanted+LeadingAcks(ops) > len(ops) {
-		l.calls.ops = append(append(l.calls.ops[:0], ops...), w.op())
-		l.calls.results = append(append(l.calls.results[:0], results...), fdbpq.Result{Err: err})
-		ops, results = l.calls.ops, l.calls.results
-		defer l.calls.clear()
+		ops = append(slices.Clip(ops), w.op()) // copies, because those of other requests come next
+		results = append(slices.Clip(results), fdbpq.Result{Err: err})
 	}
 	w.request.Replier.Answer(&w.request, ops, results)
 }
@@ -103,14 +102,12 @@ func (l *lane) endWithResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result,
 func (l *lane) endWaiter(w *waiter, err error) {
 	w.answered = true
 	w.request.Answered = time.Now()
-	l.calls.ops = w.appendPops(l.calls.ops[:0], 1)
-	defer l.calls.clear()
+	ops := []fdbpq.Op{w.op()}
 	if err = cmp.Or(err, fdbpq.ErrEmpty); !errors.Is(err, fdbpq.ErrEmpty) {
-		w.request.Replier.Fail(&w.request, l.calls.ops, err)
+		w.request.Replier.Fail(&w.request, ops, err)
 		return
 	}
-	l.calls.results = append(l.calls.results[:0], fdbpq.Result{Err: err})
-	w.request.Replier.Answer(&w.request, l.calls.ops, l.calls.results)
+	w.request.Replier.Answer(&w.request, ops, []fdbpq.Result{{Err: err}})
 }
 
 // answerLate ends a waiter that is in a batch: it leaves its line with the batch. The caller may

@@ -40,7 +40,7 @@
 //	run, take, answer                     a batch from the first of its requests to its replies
 //	alarms                                what happens at a certain time
 //	attempt, reply                        those who wait: what they get
-//	intake, lines, cost, deadlines        how a lane accepts requests and keeps lines, and what it allows a batch
+//	intake, lines, cost, deadlines        how a lane accepts requests, keeps lines and fills batches
 //	lane, batch, line, waiter, states     the data of a lane
 //	shared, queue, timers, chain, health  what lanes are made of
 //	request, call, ops, errors            what goes in and out
@@ -63,7 +63,6 @@ type Dispatcher struct {
 	*shared
 	lanes   []*lane
 	poller  *fdbpq.Batcher // reads what poll looks at
-	retirer *Retirer
 	sweeper *Sweeper
 }
 
@@ -78,7 +77,6 @@ func New(o Options) *Dispatcher {
 	d.noteBatch = d.sweeper.noteBatch
 	d.poller = fdbpq.NewBatcher(o.DB, o.Keyspace)
 	d.poller.SetNow(d.options.Now)
-	d.retirer = d.NewRetirer(true)
 	return d
 }
 
@@ -325,20 +323,11 @@ func (d *Dispatcher) Sweeper() *Sweeper { return d.sweeper }
 // OwnersChanged says that Options.Owns has changed.
 func (d *Dispatcher) OwnersChanged() { d.sweeper.planPass(time.Now().Add(ownersPause)) }
 
-// NewRetirer returns a Retirer that works only when Round is called; Maintain has one
-// of its own. It goes through the list of queues only if lists is true.
-func (d *Dispatcher) NewRetirer(lists bool) *Retirer {
-	r := &Retirer{d: d.shared}
-	if lists {
-		r.passes = listPasses
-	}
-	return r
-}
-
 // Maintain removes what dead processes left in the store and retires unused queues,
 // until ctx ends. It calls next between the two. The store must be open.
 func (d *Dispatcher) Maintain(ctx context.Context, next func()) {
-	d.retirer.sweepReceipts(ctx)
+	r := &retirer{d: d.shared, passes: listPasses}
+	r.sweepReceipts(ctx)
 	next()
-	d.retirer.run(ctx)
+	r.run(ctx)
 }

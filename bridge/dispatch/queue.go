@@ -92,7 +92,7 @@ func TargetOf(k *fdbpq.Keyspace, kind subjects.Kind, name string) (fdbpq.Target,
 }
 
 // registry holds one object for each queue in use. It is safe for concurrent use. It counts time in
-// rounds, which the Retirer begins.
+// rounds, which the retirer begins.
 type registry struct {
 	keyspace *fdbpq.Keyspace
 	lanes    []*lane

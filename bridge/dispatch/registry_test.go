@@ -45,7 +45,7 @@ func TestRegistryHasOneQueuePerName(t *testing.T) {
 // again, because nobody else would retire the queue.
 func TestRetirerFindsEvictedNames(t *testing.T) {
 	d := newTest(t)
-	r := d.NewRetirer(false)
+	r := &retirer{d: d.shared}
 	listed := func() int {
 		t.Helper()
 		names, err := kv.ReadTransact(t.Context(), d.options.DB, func(reader kv.Reader) ([]string, error) {
@@ -69,7 +69,7 @@ func TestRetirerFindsEvictedNames(t *testing.T) {
 	rounds := func(n int) {
 		t.Helper()
 		for range n {
-			must(t, r.Round(t.Context()))
+			must(t, r.runRound(t.Context()))
 		}
 	}
 	if rounds(4); listed() != 3 {
@@ -86,9 +86,9 @@ func TestRegistryIsBounded(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
 		g := w.d.queues
 		w.park(pop(w.q))
-		r := w.d.NewRetirer(false)
+		r := &retirer{d: w.d.shared}
 		for range 4 {
-			must(w.t, r.Round(w.t.Context()))
+			must(w.t, r.runRound(w.t.Context()))
 		}
 		busy := getQueue(t, g, subjects.Priority, "busy")
 		for i := range 2 * maxQueues {

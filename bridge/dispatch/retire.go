@@ -8,7 +8,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// Retirer forgets queues that are no longer used, and removes the empty ones from the list of queues,
+// retirer forgets queues that are no longer used, and removes the empty ones from the list of queues,
 // so that a name used once ends up costing nothing. Rounds are fdbpq.RetireAfter apart. A round
 // checks each queue that was not used during the one before: it marks the queue if it is empty and,
 // if it still is in the next round, removes it from the list. The queue is then forgotten, as is one
@@ -16,7 +16,7 @@ import (
 //
 // Names that no bridge remembers, because their bridge ended or had no room for them, are found in
 // the list itself, in two rounds: the first marks, the second removes.
-type Retirer struct {
+type retirer struct {
 	d      *shared
 	ripe   fdbpq.Mark // of the previous round
 	passes int        // how many more rounds go through the whole list
@@ -33,16 +33,16 @@ const (
 const sweepAge = 24 * time.Hour
 
 // sweepReceipts removes what dead processes left in the store.
-func (r *Retirer) sweepReceipts(ctx context.Context) {
+func (r *retirer) sweepReceipts(ctx context.Context) {
 	err := fdbpq.SweepReceipts(ctx, r.d.options.DB, r.d.options.Keyspace, sweepAge)
 	if err != nil && ctx.Err() == nil {
 		r.d.options.Warn("old receipts could not be removed; the next start tries again", "error", err)
 	}
 }
 
-func (r *Retirer) run(ctx context.Context) {
+func (r *retirer) run(ctx context.Context) {
 	for {
-		if err := r.Round(ctx); err != nil && ctx.Err() == nil {
+		if err := r.runRound(ctx); err != nil && ctx.Err() == nil {
 			r.d.options.Warn("unused queues could not be retired; the next round tries again", "error", err)
 		}
 		if !pause(ctx, fdbpq.RetireAfter) {
@@ -63,9 +63,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Round runs one round. After an error it leaves the rest to the next one. Calls must
+// runRound runs one round. After an error it leaves the rest to the next one. Calls must
 // not be concurrent.
-func (r *Retirer) Round(ctx context.Context) error {
+func (r *retirer) runRound(ctx context.Context) error {
 	queues := r.d.queues
 	round := queues.beginRound()
 	next, ripe := fdbpq.NewMark(), r.ripe
@@ -92,7 +92,7 @@ func (r *Retirer) Round(ctx context.Context) error {
 }
 
 // passList retires queues of the whole list.
-func (r *Retirer) passList(ctx context.Context, fifo bool, next, ripe fdbpq.Mark) error {
+func (r *retirer) passList(ctx context.Context, fifo bool, next, ripe fdbpq.Mark) error {
 	for after := ""; ; {
 		queues, err := r.d.list(ctx, fifo, after)
 		if err != nil {
@@ -113,7 +113,7 @@ func (r *Retirer) passList(ctx context.Context, fifo bool, next, ripe fdbpq.Mark
 }
 
 // passShard retires queues that were not used in the previous round.
-func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ripe fdbpq.Mark) error {
+func (r *retirer) passShard(ctx context.Context, s *shard, round int64, next, ripe fdbpq.Mark) error {
 	for page := range slices.Chunk(s.unused(round-1), listPage) {
 
 		targets := make([]fdbpq.Target, len(page))
@@ -139,7 +139,7 @@ func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ri
 }
 
 // retire calls fdbpq.Retire for a page of queues, then pauses.
-func (r *Retirer) retire(ctx context.Context, targets []fdbpq.Target, next, ripe fdbpq.Mark) ([]fdbpq.Retired, error) {
+func (r *retirer) retire(ctx context.Context, targets []fdbpq.Target, next, ripe fdbpq.Mark) ([]fdbpq.Retired, error) {
 	if len(targets) == 0 {
 		return nil, nil
 	}

@@ -18,8 +18,6 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // byIDs does something with items by the ids in the arguments, in requests for up to a thousand. do
@@ -32,15 +30,12 @@ func (q *queue) byIDs(args []string, unknown string, t *tally, do func(context.C
 	t.cmd, t.all = q.cmd, len(ids)
 
 	_, err = ask(q, unknown, func(ctx context.Context, s *session) (none struct{}, err error) {
-		for len(ids) > 0 && err == nil {
-			var again []string
-			n := min(len(ids), s.maxIDs())
-			if err = context.Cause(q.cmd.Context()); err == nil {
-				again, err = do(ctx, s, ids[:n])
+		err = target.ByIDs(ids, s.nc.MaxPayload(), func(part []string) ([]string, error) {
+			if err := context.Cause(q.cmd.Context()); err != nil {
+				return nil, err
 			}
-			ids = append(again, ids[n:]...)
-		}
-
+			return do(ctx, s, part)
+		})
 		switch {
 		case err == nil:
 			err = t.verdict(s)
@@ -50,15 +45,6 @@ func (q *queue) byIDs(args []string, unknown string, t *tally, do func(context.C
 		return none, err
 	})
 	return err
-}
-
-// maxIDs is how many ids one request can name, so that the reply fits into a message.
-func (s *session) maxIDs() int {
-	n := subjects.MaxItems
-	for n > 1 && int64(subjects.MaxItemResults(n)) > s.nc.MaxPayload() {
-		n /= 2
-	}
-	return n
 }
 
 // tally counts the results of requests for items by their ids.
@@ -126,9 +112,6 @@ func idArguments(cmd *cobra.Command, args []string) (ids []string, err error) {
 }
 
 func firstWords(in io.Reader) (words []string, err error) {
-	if err := terminal.Readable(in); err != nil {
-		return nil, err
-	}
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		if fields := strings.Fields(lines.Text()); len(fields) > 0 {
@@ -158,13 +141,9 @@ func (e *edit) run(args []string) error {
 	t := &tally{done: e.done, quiet: e.json}
 	return e.byIDs(args, "items may have been "+e.done, t, func(ctx context.Context, s *session, ids []string) (again []string, err error) {
 		results, err := e.do(s.queue, ctx, ids)
+		results, again = target.WithoutRoom(results)
 		var text bytes.Buffer
-		for i, r := range results {
-			if i > 0 && r.Code == subjects.CodeTooLarge { // beside the others
-				again = append(again, r.ID)
-				continue
-			}
-
+		for _, r := range results {
 			t.add(r.ID, r.Err())
 			switch {
 			case e.json:
@@ -183,7 +162,7 @@ func (e *edit) run(args []string) error {
 }
 
 func newRm(a *app) *cobra.Command {
-	e := &edit{queue: &queue{app: a, verb: subjects.Remove}, done: "removed", do: target.Queue.RemoveItems}
+	e := &edit{queue: &queue{app: a}, done: "removed", do: target.Queue.RemoveItems}
 	return e.command(&cobra.Command{
 		Use:     "rm QUEUE ID...",
 		Aliases: []string{"remove"},
@@ -197,7 +176,7 @@ when it acknowledges it.`,
 }
 
 func newRelease(a *app) *cobra.Command {
-	e := &edit{queue: &queue{app: a, verb: subjects.Release}, done: "released", do: target.Queue.ReleaseItems}
+	e := &edit{queue: &queue{app: a}, done: "released", do: target.Queue.ReleaseItems}
 	return e.command(&cobra.Command{
 		Use:   "release QUEUE ID...",
 		Short: "End leases whose holders are dead",
@@ -211,7 +190,7 @@ that is not dead gets an error when it acknowledges the item.`,
 
 func newMv(a *app) *cobra.Command {
 	var priority flags.Priority
-	e := &edit{queue: &queue{app: a, verb: subjects.Move}, done: "moved"}
+	e := &edit{queue: &queue{app: a}, done: "moved"}
 	e.do = func(q target.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
 		return q.MoveItems(ctx, ids, int64(priority))
 	}
@@ -226,6 +205,9 @@ each line. An item that is leased cannot be moved.`,
   pq items jobs --match acme --all | pq mv jobs - 9`,
 	}, func(args []string) error {
 		ids, last := args[:len(args)-1], args[len(args)-1]
+		if e.fifo {
+			return exit.UsageError{Err: errors.New("a FIFO queue has no priorities: leave out --fifo")}
+		}
 		if err := priority.Set(last); err != nil {
 			return exit.UsageError{Err: err}
 		}

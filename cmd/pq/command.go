@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,12 +30,26 @@ func (q *queue) addFlags(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = q.complete
 	set := cmd.Flags()
 	set.SortFlags = false
-	if q.verb != subjects.Move { // which FIFO queues do not have
-		set.BoolVarP(&q.fifo, "fifo", "q", false, "QUEUE is a FIFO queue, which has no priorities")
-	}
+	set.BoolVarP(&q.fifo, "fifo", "q", false, "QUEUE is a FIFO queue, which has no priorities")
 	if q.maxHelp != "" {
 		set.BoolVar(&q.max, "max", false, q.maxHelp)
 	}
+}
+
+// patience is how long somebody who has pressed the tab key waits.
+const patience = time.Second
+
+// complete completes the name of the queue, if somebody answers.
+func (q *queue) complete(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	if len(args) > 0 || q.FromEnv(cmd.Flags()) != nil { // which cobra has not called
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	q.Timeout = min(q.Timeout, patience)
+	list, _ := ask(q, "", func(ctx context.Context, s *session) ([]subjects.QueueCounts, error) { return s.list(ctx, q.kind()) })
+	for _, found := range list {
+		names = append(names, found.Queue)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // request makes cmd a command of one request, whose reply it prints. If the request changes

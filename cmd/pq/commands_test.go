@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -73,25 +72,6 @@ func TestJSON(t *testing.T) {
 	c.prints(`{"queue":"jobs","len":1}`+"\n", "len", "jobs", "--json")
 }
 
-func TestPushLinesInParallel(t *testing.T) {
-	const n = 500
-	c, _ := newCLI(t)
-	in := ""
-	for i := range n {
-		in += fmt.Sprintf("line %03d\n", i)
-	}
-	ids := strings.Fields(c.ok(in, "push", "jobs", "--lines", "--parallel", "16"))
-	slices.Sort(ids)
-	if got := len(slices.Compact(ids)); got != n {
-		t.Errorf("printed %d different ids, want %d", got, n)
-	}
-	got := strings.SplitAfter(c.ok("", "pop", "jobs", "--all"), "\n")
-	slices.Sort(got)
-	if strings.Join(got, "") != in {
-		t.Errorf("popped %d lines that are not those pushed", len(got)-1)
-	}
-}
-
 func TestMistakesInTheCommandLine(t *testing.T) {
 	c := &cli{t: t, server: "nats://127.0.0.1:1"}
 	c.fails(exitUsage, "one line", "push", "jobs", "x", "-H", "Trace:a\nb")
@@ -106,8 +86,6 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"no priorities", "push --fifo mail x --priority 0"},
 		{"NAME:VALUE", "push jobs x --header Trace"},
 		{"leave out VALUE", "push jobs x --lines"},
-		{"goes with --lines", "push jobs x --parallel 2"},
-		{"at least 1", "push jobs --lines --parallel 0"},
 		{"at least 1", "pop jobs -n 0"},
 		{"leave out one", "pop jobs -n 2 --all"},
 		{"want a duration", "pop jobs --wait -1s"},
@@ -119,16 +97,13 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"--limit is 0: want at least 1", "items jobs --limit 0"},
 		{"leave out one", "items jobs --limit 5 --all"},
 		{`--state is "gone": want ready, delayed or leased`, "items jobs --state gone"},
-		{"-n is 0: want at least 1", "peek jobs -n 0"},
 		{"--max is for all dead letters, without ids: leave it out", "redrive jobs-dead id --max 5"},
 		{"bad priority", "mv jobs id high"},
 		{"too many arguments: want pq ls\n", "ls jobs"},
 		{"want NAME=VALUE", "config jobs ack_wait"},
 		{`no setting "ack"`, "config jobs ack=1m"},
 		{`ack_wait: "soon": want a duration with a unit such as "30s" or "1h30m"`, "config jobs ack_wait=soon"},
-		{"leave out one", "pause jobs --for 1m --until 2030-01-31T12:00:00Z"},
 		{"above zero", "pause jobs --for 0s"},
-		{`--until is "tomorrow": want a time such as 2030-01-31T12:00:00Z`, "pause jobs --until tomorrow"},
 		{"ready, delayed or leased", "purge jobs --state gone --yes"},
 		{"at least 1", "redrive jobs --max 0 --yes"},
 		{"bad prefix", "len jobs --prefix a..b"},
@@ -154,7 +129,6 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"a name of letters", "push jobs x --header a_(b:c"},
 		{"--delay is -1s: want 0s to", "nak " + receiptExample + " --delay -1s"},
 		{"leave out one", "nak " + receiptExample + " --snooze --reason x"},
-		{"--max is 2000000: want at least 1, and at most 1000000", "redrive jobs --max 2000000 --yes"},
 		{"want a queue and a command: pq work QUEUE -- COMMAND", "work jobs true"},
 		{"want a queue and a command: pq work QUEUE -- COMMAND", "work jobs --"},
 		{"want a queue and a command: pq work QUEUE -- COMMAND", "work -- jobs true"},
@@ -162,9 +136,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"at least 1", "work jobs --jobs 0 -- true"},
 		{"--job-timeout is -1s: want a duration, such as 10m", "work jobs --job-timeout -1s -- true"},
 		{"--retry-delay is -1s: want 0s to 87600h0m0s", "work jobs --retry-delay -1s -- true"},
-		{"leave out one", "push jobs x -p 0 -H Pq-Priority:7"},
-		{"all but one", "push jobs x -H Pq-Priority:7 -H Pq-Priority:7"},
-		{"Pq-Priority: bad priority", "push jobs x -H Pq-Priority:seven"},
+		{"a header cannot set the priority: use --priority", "push jobs x -H Pq-Priority:7"},
 		{"--msg-id names one item: leave out --lines", "push jobs --lines --msg-id x"},
 		{"--unique names one item: leave out --lines", "push jobs --lines --unique x"},
 		{"--delay and --header Pq-Delay say the same thing: leave out one", "push jobs x --delay 1s -H Pq-Delay:1s"},

@@ -16,7 +16,7 @@ import (
 )
 
 func newDead(a *app) *cobra.Command {
-	b := &browsing{queue: queue{app: a, verb: subjects.Items}}
+	b := &browsing{queue: queue{app: a}}
 	cmd := &cobra.Command{
 		Use:   "dead [QUEUE]",
 		Short: "List dead letters, of one queue or of all",

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -86,7 +85,7 @@ func parse(args []string) error {
 		}
 	}
 	disarm(tree)
-	tree.SetArgs(flags.NegativeLast(tree, args))
+	tree.SetArgs(priorityLast(tree, args))
 	tree.SetOut(new(strings.Builder))
 	_, err := tree.ExecuteC()
 	return err

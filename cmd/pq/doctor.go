@@ -201,36 +201,13 @@ func (d *diagnosis) checkSubjects(s *session, b *discovery.Bridge) {
 		if known {
 			unknown = append(unknown, missing...)
 		} else {
-			d.reportPrefix(s, kind, b)
+			d.report(wrong, "subjects", fmt.Sprintf("bridge %s serves nothing like %s", b.ID, missing[0]), "name its prefixes with --prefix and --fifo-prefix")
 		}
 	}
 
 	if len(unknown) > 0 {
 		d.report(wrong, "versions", fmt.Sprintf("bridge %s, version %s, does not know %s", b.ID, b.Version, strings.Join(unknown, ", ")), "upgrade it")
 	}
-}
-
-// reportPrefix says that a bridge has another prefix for the subjects of a kind.
-func (d *diagnosis) reportPrefix(s *session, kind subjects.Kind, b *discovery.Bridge) {
-	wanted, flag, queues, first := d.priorityPrefix, "--prefix", "priority queues", subjects.Push
-	if kind == subjects.FIFO {
-		wanted, flag, queues, first = d.fifoPrefix, "--fifo-prefix", "FIFO queues", subjects.Enqueue
-	}
-	text, toDo := fmt.Sprintf("bridge %s does not serve %s below %s.>", b.ID, queues, wanted), "name its prefix with "+flag
-	rest := strings.TrimPrefix(s.endpoint(first, kind), wanted)
-
-	for _, e := range b.Endpoints {
-		if served, found := strings.CutSuffix(e.Subject, rest); found && !strings.Contains(served, "*") {
-			text += fmt.Sprintf(", but below %s.>", served)
-			toDo = fmt.Sprintf("%s %s", flag, served)
-			if served == subjects.DefaultPriorityPrefix || served == subjects.DefaultFIFOPrefix {
-				toDo = "leave out " + flag
-			}
-			break
-		}
-	}
-
-	d.report(wrong, "subjects", text, toDo)
 }
 
 // checkTogether checks that the bridges can serve the same subjects.
@@ -310,7 +287,7 @@ func skew(at, asked, arrived time.Time) time.Duration {
 
 func (d *diagnosis) checkStore(s *session) {
 	began := time.Now()
-	if _, err := s.list(s.usable, false, ""); err != nil {
+	if _, err := s.client.ListPriorityQueues(s.usable, "", 0); err != nil {
 		d.reportUnanswered(s, "store", s.endpoint(subjects.List, subjects.Priority), err)
 		return
 	}
@@ -336,16 +313,6 @@ func (d *diagnosis) checkQueue(s *session) {
 			d.report(notable, "queue", text, "push something, if the name is right")
 		}
 		return
-	}
-
-	// Who may not ask for the length may still be allowed to peek.
-	if errors.Is(err, nats.ErrPermissionViolation) {
-		s.renew()
-		began = time.Now()
-		if _, peeked := s.queue.PeekItem(s.usable, false); peeked == nil || errors.Is(peeked, client.ErrEmpty) {
-			d.report(fine, "queue", fmt.Sprintf("%s answers in %s, to a peek", q.name, roundTrip(began)), "")
-			return
-		}
 	}
 
 	subject := strings.Replace(s.endpoint(subjects.Len, q.kind()), "*", q.name, 1)

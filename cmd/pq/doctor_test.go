@@ -102,7 +102,6 @@ func TestDoctorSeesPermissions(t *testing.T) {
 	t.Parallel()
 	c := newCLIWith(t, map[string]*server.Permissions{
 		"worker":        publish([]string{"pq.jobs.>", discovery.UserSubject}, []string{"pq.jobs.purge"}),
-		"peeker":        publish([]string{"pq.jobs.peek.*"}, nil),
 		"blind":         publish([]string{"pq.jobs.>"}, nil),
 		"short-sighted": publish(nil, []string{"$SYS.>", "$SRV.>"}),
 		"deaf":          {Subscribe: &server.SubjectPermission{Allow: []string{"nothing"}}},
@@ -114,7 +113,6 @@ func TestDoctorSeesPermissions(t *testing.T) {
 		t.Errorf("%+v", all["permissions"])
 	}
 	all["queue"].is(t, fine, "jobs answers in ", ": 1 ready item")
-	c.findings(exitOK, "jobs", "--user", "peeker", "--password", "peeker")["queue"].is(t, fine, "to a peek")
 	c.findings(exitOK, "other", "--user", "worker", "--password", "worker")["queue"].is(t, notable, "it cannot be tried", "allow pq.other.len")
 	c.findings(exitOK, "jobs", "--fifo", "--user", "worker", "--password", "worker")["permissions"].is(t, notable, "q.jobs.enqueue")
 	all["bridges"].is(t, notable, "allow $SRV.INFO.pqbridge")
@@ -138,9 +136,9 @@ func TestDoctorSeesSubjectsVersionsAndClocks(t *testing.T) {
 		hours++
 	}})
 	c := &cli{t: t, server: env.NATS.URL()}
-	c.findings(exitError, "--prefix", "jobs", "--fifo-prefix", "mail")["subjects"].is(t, wrong, "does not serve FIFO queues below mail.>, but below q.>", "leave out --fifo-prefix")
+	c.findings(exitError, "--prefix", "jobs", "--fifo-prefix", "mail")["subjects"].is(t, wrong, "serves nothing like mail.", "--fifo-prefix")
 	other := c.findings(exitError, "--prefix", "other")
-	other["subjects"].is(t, wrong, "does not serve priority queues below other.>, but below pq.>", "leave out --prefix")
+	other["subjects"].is(t, wrong, "serves nothing like other.", "--prefix")
 	other["store"].is(t, wrong, "no bridge takes requests on other.list", "see above")
 	if _, found := other["versions"]; found {
 		t.Errorf("an older bridge: %+v", other["versions"])

@@ -2,8 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,8 +21,6 @@ const someID = "FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"
 // everyCommand has a command line for each thing that pq asks a bridge for.
 var everyCommand = []struct {
 	args string
-	// since is the endpoint that came with this request, "" if the first bridge had it.
-	since string
 	// misspelt is the exit code, and the words, if nobody uses the queue.
 	misspelt int
 	words    string
@@ -35,37 +31,35 @@ var everyCommand = []struct {
 	{args: "peek jbos", misspelt: exitEmpty, words: "the queue is empty"},
 	{args: "len jbos"},
 	{args: "bench jbos push --count 1"},
-	{args: "work jbos -- true", since: "info", misspelt: -1}, // it waits for items
-	{args: "lease jbos", since: "ack", misspelt: exitEmpty, words: "the queue is empty"},
-	{args: "ack " + receiptExample, since: "ack", misspelt: exitError, words: "(4"},
-	{args: "nak " + receiptExample, since: "ack", misspelt: exitError, words: "(4"},
-	{args: "term " + receiptExample, since: "ack", misspelt: exitError, words: "(4"},
-	{args: "extend " + receiptExample, since: "ack", misspelt: exitError, words: "(4"},
-	{args: "get jbos " + someID, since: "get", misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: did you mean jobs?"},
-	{args: "rank jbos " + someID, since: "rank", misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: did you mean jobs?"},
-	{args: "mv jbos " + someID + " 3", since: "move", misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: did you mean jobs?"},
-	{args: "rm jbos " + someID, since: "remove", misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: did you mean jobs?"},
-	{args: "release jbos " + someID, since: "release", misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: did you mean jobs?"},
-	{args: "items jbos", since: "items", words: "no queue jbos is in use: did you mean jobs?"},
-	{args: "peek jbos -n 2", since: "items", misspelt: exitEmpty, words: "the queue is empty"},
-	{args: "dead jbos", since: "items", words: "no queue jbos is in use: did you mean jobs?"},
-	{args: "get jobs " + someID, since: "get", misspelt: exitEmpty, words: "no item has this id: it was popped, removed or moved, or the id is misspelt"},
-	{args: "get jobs x", since: "get", misspelt: exitError, words: "(400)"},
-	{args: "ls", since: "list"},
-	{args: "watch jbos --count 1", since: "info"},
-	{args: "watch --count 1", since: "list"},
-	{args: "info jbos", since: "info", words: "no queue jbos is in use: did you mean jobs?"},
-	{args: "consumers jbos", since: "info", words: "no queue jbos is in use: did you mean jobs?"},
-	{args: "config jbos", since: "info", words: "no queue jbos is in use: did you mean jobs?"},
-	{args: "config jbos ttl=1h", since: "config"},
-	{args: "pause jbos", since: "config"},
-	{args: "resume jbos", since: "config"},
-	{args: "purge jbos --yes", since: "purge", words: "no queue jbos is in use: did you mean jobs?"},
-	{args: "redrive jbos --yes", since: "redrive", words: "no queue jbos is in use: did you mean jobs?"},
-	{args: "schedule add jbos nightly --cron @daily", since: "schedule", misspelt: exitOK, words: ""},
-	{args: "schedule rm jbos nightly", since: "unschedule", misspelt: exitEmpty, words: "no such schedule"},
-	{args: "schedule ls jbos", since: "schedules", words: "no schedules"},
-	{args: "schedule run jbos nightly", since: "schedule", misspelt: exitEmpty, words: "no such schedule"},
+	{args: "work jbos -- true", misspelt: -1}, // it waits for items
+	{args: "lease jbos", misspelt: exitEmpty, words: "the queue is empty"},
+	{args: "ack " + receiptExample, misspelt: exitError, words: "(4"},
+	{args: "nak " + receiptExample, misspelt: exitError, words: "(4"},
+	{args: "term " + receiptExample, misspelt: exitError, words: "(4"},
+	{args: "extend " + receiptExample, misspelt: exitError, words: "(4"},
+	{args: "get jbos " + someID, misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: pq ls lists those that are"},
+	{args: "rank jbos " + someID, misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: pq ls lists those that are"},
+	{args: "mv jbos " + someID + " 3", misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: pq ls lists those that are"},
+	{args: "rm jbos " + someID, misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: pq ls lists those that are"},
+	{args: "release jbos " + someID, misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: pq ls lists those that are"},
+	{args: "items jbos", words: "no queue jbos is in use: pq ls lists those that are"},
+	{args: "dead jbos", words: "no queue jbos is in use: pq ls lists those that are"},
+	{args: "get jobs " + someID, misspelt: exitEmpty, words: "no item has this id: it was popped, removed or moved, or the id is misspelt"},
+	{args: "get jobs x", misspelt: exitError, words: "(400)"},
+	{args: "ls"},
+	{args: "watch jbos --count 1"},
+	{args: "watch --count 1"},
+	{args: "info jbos", words: "no queue jbos is in use: pq ls lists those that are"},
+	{args: "config jbos", words: "no queue jbos is in use: pq ls lists those that are"},
+	{args: "config jbos ttl=1h"},
+	{args: "pause jbos"},
+	{args: "resume jbos"},
+	{args: "purge jbos --yes", words: "no queue jbos is in use: pq ls lists those that are"},
+	{args: "redrive jbos --yes", words: "no queue jbos is in use: pq ls lists those that are"},
+	{args: "schedule add jbos nightly --cron @daily", misspelt: exitOK, words: ""},
+	{args: "schedule rm jbos nightly", misspelt: exitEmpty, words: "no such schedule"},
+	{args: "schedule ls jbos", words: "no schedules"},
+	{args: "schedule run jbos nightly", misspelt: exitEmpty, words: "no such schedule"},
 	{args: "doctor jbos"},
 }
 
@@ -175,36 +169,6 @@ func newOlderBridge(t *testing.T, missing ...string) *cli {
 	}
 	must(t, nc.Flush())
 	return &cli{t: t, server: env.NATS.URL()}
-}
-
-func TestEveryCommandWithAnOlderBridge(t *testing.T) {
-	t.Parallel()
-	missing := map[string]string{} // subjects by endpoints
-	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
-	must(t, err)
-	for _, command := range everyCommand {
-		for _, e := range grammar.Endpoints() {
-			if e.Name == command.since {
-				missing[e.Name] = e.Subject
-			}
-		}
-	}
-	c := newOlderBridge(t, slices.Collect(maps.Keys(missing))...)
-	var commands sync.WaitGroup // each waits whether another bridge answers
-	defer commands.Wait()
-	for _, command := range everyCommand {
-		if subject := missing[command.since]; subject != "" {
-			commands.Go(func() {
-				testenv.Eventually(t, func() error { // a busy machine may answer the question for bridges too late
-					_, stderr, code := c.run("", strings.Fields(command.args)...)
-					if code != exitError || !strings.HasSuffix(stderr, "a bridge does not know "+subject+" yet (version 0.1.0, id OLD): upgrade it\n") {
-						return fmt.Errorf("pq %s: exit code %d and %q", command.args, code, stderr)
-					}
-					return nil
-				})
-			})
-		}
-	}
 }
 
 func TestEveryCommandWithAMisspeltName(t *testing.T) {

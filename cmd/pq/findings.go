@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
-
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 // findings prints what pq doctor finds.
@@ -80,9 +78,5 @@ func (f *findings) lines(r result, check, what, toDo string) string {
 		lines[i] = strings.TrimRight(line, " ")
 	}
 
-	mark := fmt.Sprintf("%-6s", r)
-	if terminal.Coloured(f.out) {
-		mark = map[result]text.Color{fine: text.FgGreen, notable: text.FgYellow, wrong: text.FgRed}[r].EscapeSeq() + mark + text.Reset.EscapeSeq()
-	}
-	return fmt.Sprintf("%s%-12s%s\n", mark, check, strings.Join(lines, "\n"+strings.Repeat(" ", indent)))
+	return fmt.Sprintf("%-6s%-12s%s\n", r, check, strings.Join(lines, "\n"+strings.Repeat(" ", indent)))
 }

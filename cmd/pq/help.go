@@ -105,15 +105,6 @@ select has selected. The server is nats://127.0.0.1:4222 unless one is named.`,
 
 // newCompletion replaces cobra's own, whose help is longer than a screen.
 func newCompletion() *cobra.Command {
-	shells := map[string]func(*cobra.Command) error{
-		"bash": func(cmd *cobra.Command) error { return cmd.Root().GenBashCompletionV2(cmd.OutOrStdout(), true) },
-		"zsh":  func(cmd *cobra.Command) error { return cmd.Root().GenZshCompletion(cmd.OutOrStdout()) },
-		"fish": func(cmd *cobra.Command) error { return cmd.Root().GenFishCompletion(cmd.OutOrStdout(), true) },
-		"powershell": func(cmd *cobra.Command) error {
-			return cmd.Root().GenPowerShellCompletionWithDesc(cmd.OutOrStdout())
-		},
-	}
-
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print a script that completes pq commands in a shell",
@@ -127,16 +118,21 @@ queues.
   powershell  pq completion powershell | Out-String | Invoke-Expression`,
 		Example:   "  pq completion bash",
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := arguments(cmd, args); err != nil {
-				return err
+		Args:      arguments,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, out := cmd.Root(), cmd.OutOrStdout()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(out, true)
+			case "zsh":
+				return root.GenZshCompletion(out)
+			case "fish":
+				return root.GenFishCompletion(out, true)
+			case "powershell":
+				return root.GenPowerShellCompletionWithDesc(out)
 			}
-			if shells[args[0]] == nil {
-				return fmt.Errorf("no completion for %q: want bash, zsh, fish or powershell", args[0])
-			}
-			return nil
+			return exit.UsageError{Err: fmt.Errorf("no completion for %q: want bash, zsh, fish or powershell", args[0])}
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return shells[args[0]](cmd) },
 	}
 }
 

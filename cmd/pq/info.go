@@ -18,7 +18,7 @@ import (
 )
 
 func newLen(a *app) *cobra.Command {
-	q := &queue{app: a, verb: subjects.Len}
+	q := &queue{app: a}
 	cmd := q.request(&cobra.Command{
 		Use:   "len QUEUE",
 		Short: "Print the number of items",
@@ -27,9 +27,6 @@ func newLen(a *app) *cobra.Command {
   pq len --fifo mail --json`,
 	}, "", func(ctx context.Context, s *session, _ []string) (reply, error) {
 		n, err := s.queue.Len(ctx)
-		if err == nil && n == 0 && terminal.Is(q.cmd.ErrOrStderr()) {
-			s.noteUnused(ctx)
-		}
 		return reply{fmt.Sprintln(n), subjects.Length{Queue: q.name, Len: n}}, err
 	})
 	cmd.Flag("json").Usage = "print a line of JSON with queue and len"
@@ -37,7 +34,7 @@ func newLen(a *app) *cobra.Command {
 }
 
 func newInfo(a *app) *cobra.Command {
-	q := &queue{app: a, verb: subjects.Info}
+	q := &queue{app: a}
 	return q.request(&cobra.Command{
 		Use:   "info QUEUE",
 		Short: "Print what is known about a queue",
@@ -82,15 +79,17 @@ func infoText(i *client.QueueInfo, now time.Time) string {
 		line("at a limit", terminal.Plural(i.GroupsAtLimit, "group"))
 	}
 
-	if len(i.Consumers) > 0 {
-		line("consumers", consumerLine(i, 80-12))
+	name := "consumers"
+	for j := range i.Consumers {
+		line(name, consumerText(&i.Consumers[j]))
+		name = ""
 	}
 
 	if i.Source != nil {
 		line("source", i.Source.String())
 	}
 
-	name := "settings"
+	name = "settings"
 	for _, text := range subjects.SettingTexts(&i.Settings) {
 		line(name, text)
 		name = ""
@@ -124,34 +123,37 @@ func groupLine(i *client.QueueInfo, width int) string {
 	return firstOf(counts, width, i.GroupsMore)
 }
 
-// consumerLine lists the consumers of JetStream's programs in up to width columns.
-func consumerLine(i *client.QueueInfo, width int) string {
-	var names []string
-	for _, c := range i.Consumers {
-		names = append(names, terminal.Plain(c.Name))
+// consumerText says what a consumer that a program written for JetStream has created is like, without
+// what it leaves to the settings of the queue.
+func consumerText(c *client.QueueConsumer) string {
+	text := terminal.Plain(c.Name) + ": " + c.Order
+	if c.AckWait > 0 {
+		text += fmt.Sprintf(", ack_wait=%v", c.AckWait)
 	}
-	return firstOf(names, width, false)
+	if c.MaxDeliver > 0 {
+		text += fmt.Sprintf(", max_deliver=%d", c.MaxDeliver)
+	}
+	if c.MaxAckPending > 0 {
+		text += fmt.Sprintf(", max_ack_pending=%d", c.MaxAckPending)
+	}
+	if c.Description != "" {
+		text += ", " + terminal.Plain(c.Description)
+	}
+	return text
 }
 
-// firstOf lists as many texts as fit into width columns, and says how many more there are: with
-// unknown, that and others.
-func firstOf(texts []string, width int, unknown bool) string {
-	const more = len(" and 1,000 more")
+// firstOf lists as many texts as fit into width columns, and says that there are others.
+func firstOf(texts []string, width int, others bool) string {
+	const more = " and others"
 	line := ""
 	for n, text := range texts {
-		if n > 0 {
-			text = line + ", " + text
+		if n > 0 && len(line)+len(", ")+len(text)+len(more) > width {
+			return line + more
 		}
-		if left := terminal.Grouped(int64(len(texts) - n)); n > 0 && len(text)+more > width {
-			if unknown {
-				return line + " and others"
-			}
-			return fmt.Sprintf("%s and %s more", line, left)
-		}
-		line = text
+		line = strings.TrimPrefix(line+", "+text, ", ")
 	}
-	if unknown {
-		line += " and others"
+	if others {
+		line += more
 	}
 	return line
 }

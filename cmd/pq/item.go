@@ -2,38 +2,25 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 func newPeek(a *app) *cobra.Command {
-	q := &queue{app: a, verb: subjects.PeekMin, maxHelp: "print the last item: largest priority, newest"}
+	q := &queue{app: a, maxHelp: "print the last item: largest priority, newest"}
 	var p printer
-	count := flags.Count(1)
 	cmd := q.command(&cobra.Command{
 		Use:   "peek QUEUE",
-		Short: "Print the first item, or several, and leave them in the queue",
-		Long: `Print the value of the item that pq pop would take, or with -n of several, and
-leave them in the queue.
-
-The value is printed as it is; on a terminal, and with -n, a newline follows.`,
+		Short: "Print the first item, and leave it in the queue",
+		Long: `Print the value of the item that pq pop would take, and leave it in the queue;
+on a terminal, a newline follows. pq items lists several.`,
 		Example: `  pq peek jobs
-  pq peek jobs -n 20 --json`,
+  pq items jobs --state ready --limit 20 | pq get jobs -`,
 	}, func([]string) error {
-		if err := count.Check("-n"); err != nil {
-			return err
-		}
-		if q.cmd.Flags().Changed("number") {
-			q.verb = subjects.Items
-			return q.peekMany(&p, int(count))
-		}
-
 		it, err := ask(q, "", func(ctx context.Context, s *session) (*item, error) {
 			first, err := s.queue.PeekItem(ctx, q.max)
 			if err != nil {
@@ -46,39 +33,8 @@ The value is printed as it is; on a terminal, and with -n, a newline follows.`,
 		}
 		return p.print(q.cmd, it, true)
 	})
-	cmd.Flags().VarP(&count, "number", "n", "print up to `N` items")
-	flags.WithoutDefault(cmd.Flags(), "number")
 	p.addFlags(cmd)
 	return cmd
-}
-
-// peekMany prints ready items.
-func (q *queue) peekMany(p *printer, n int) error {
-	_, err := ask(q, "", func(ctx context.Context, s *session) (none struct{}, err error) {
-		left := n
-		o := client.ItemsOptions{State: client.Ready, Max: q.max, ValueBytes: subjects.MaxValueBytes}
-		_, err = s.pages(ctx, q, o, &left, func(page *client.ItemsPage) error {
-			for i := range page.Items {
-				it, err := s.whole(ctx, &page.Items[i])
-				if errors.Is(err, client.ErrNotFound) {
-					continue // it was popped meanwhile
-				}
-				if err == nil {
-					err = p.print(q.cmd, it, false)
-				}
-				if err != nil {
-					return err
-				}
-				left--
-			}
-			return nil
-		})
-		if err == nil && left == n {
-			err = client.ErrEmpty
-		}
-		return none, err
-	})
-	return err
 }
 
 // whole returns an item of a page with all of its value and headers.
@@ -100,7 +56,7 @@ func (s *session) whole(ctx context.Context, from *client.StoredItem) (*item, er
 }
 
 func newGet(a *app) *cobra.Command {
-	q := &queue{app: a, verb: subjects.Get}
+	q := &queue{app: a}
 	var p printer
 	cmd := q.command(&cobra.Command{
 		Use:   "get QUEUE ID...",
@@ -135,7 +91,7 @@ func (q *queue) get(p *printer, args []string) error {
 }
 
 func newRank(a *app) *cobra.Command {
-	q := &queue{app: a, verb: subjects.Rank, maxHelp: "by pops of the last item"}
+	q := &queue{app: a, maxHelp: "by pops of the last item"}
 	return q.request(&cobra.Command{
 		Use:   "rank QUEUE ID",
 		Short: "Print how many items come before one",

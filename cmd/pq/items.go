@@ -26,7 +26,7 @@ type browsing struct {
 	queue
 	options   client.ItemsOptions
 	headers   []string
-	limit     flags.Count
+	limit     int
 	all, json bool
 
 	bar            *terminal.Progress // nil if none is shown
@@ -38,8 +38,7 @@ func (b *browsing) addFilters(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.StringVar(&b.options.Match, "match", "", "only items with this `TEXT` in value, headers or id")
 	set.StringArrayVarP(&b.headers, "header", "H", nil, "only items with this header, `NAME:VALUE`")
-	b.limit = 100
-	set.VarP(&b.limit, "limit", "n", "print up to `N`, 100 unless it says otherwise")
+	set.IntVarP(&b.limit, "limit", "n", 100, "print up to `N`, 100 unless it says otherwise")
 	set.BoolVar(&b.all, "all", false, "print all, however many")
 	set.BoolVar(&b.json, "json", false, "print a line of JSON for each")
 	flags.WithoutDefault(set, "limit")
@@ -50,7 +49,7 @@ const shownValue = 256
 
 // run checks the flags, connects, and lists. A signal ends what is under way.
 func (b *browsing) run(list func(context.Context, *session) error) (err error) {
-	if b.left, err = b.limit.OrAll(b.cmd, "limit", "--limit", b.all); err != nil {
+	if b.left, err = flags.OrAll(b.cmd, "limit", b.limit, b.all); err != nil {
 		return err
 	}
 	b.options.Headers = map[string]string{}
@@ -76,7 +75,16 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 // asked for. The items after the one that it returns were not looked at.
 func (b *browsing) walk(ctx context.Context, s *session, q *queue, row func(*client.StoredItem) string) (after string, err error) {
 	defer b.bar.Clear()
-	return s.pages(ctx, q, b.options, &b.left, func(page *client.ItemsPage) error {
+	handle := target.New(s.client, q.fifo, q.name)
+	ask := func(o client.ItemsOptions) (client.ItemsPage, error) {
+		o.Limit = min(b.left, subjects.MaxItems)
+		page, err := handle.Items(ctx, o)
+		if err != nil {
+			err = cmp.Or(context.Cause(ctx), err)
+		}
+		return page, err
+	}
+	return target.Pages(b.options, ask, func(page *client.ItemsPage) (bool, error) {
 		var text bytes.Buffer
 		for i := range page.Items {
 			switch line := row(&page.Items[i]); {
@@ -94,35 +102,13 @@ func (b *browsing) walk(ctx context.Context, s *session, q *queue, row func(*cli
 			b.bar.Clear()
 		}
 		if _, err := text.WriteTo(b.cmd.OutOrStdout()); err != nil {
-			return err
+			return false, err
 		}
 
 		b.scanned += page.Scanned
 		b.bar.Show(b.scanned, fmt.Sprintf("%s looked at, %s found", items(b.scanned, ""), terminal.Grouped(b.found)))
-		return nil
+		return b.left > 0, nil
 	})
-}
-
-// pages calls do with items of a queue, page by page, until there are no more or do has brought left
-// down to 0. The items after the one that it returns were not looked at.
-func (s *session) pages(
-	ctx context.Context, q *queue, o client.ItemsOptions, left *int, do func(*client.ItemsPage) error,
-) (after string, err error) {
-	for *left > 0 {
-		o.Limit = min(*left, subjects.MaxItems)
-		page, err := target.New(s.client, q.fifo, q.name).Items(ctx, o)
-		if err != nil {
-			return o.After, cmp.Or(context.Cause(ctx), err)
-		}
-		if err := do(&page); err != nil {
-			return o.After, err
-		}
-		if page.Next == nil {
-			return "", nil
-		}
-		o.After = *page.Next
-	}
-	return o.After, nil
 }
 
 // noteMore tells people how to see the rest.
@@ -133,7 +119,7 @@ func (b *browsing) noteMore(how string) {
 }
 
 func newItems(a *app) *cobra.Command {
-	b := &browsing{queue: queue{app: a, verb: subjects.Items, maxHelp: "begin with the last: largest priority, newest"}}
+	b := &browsing{queue: queue{app: a, maxHelp: "begin with the last: largest priority, newest"}}
 	cmd := b.command(&cobra.Command{
 		Use:   "items QUEUE",
 		Short: "List the items of a queue, or search them",

@@ -25,7 +25,7 @@ type leasing struct {
 }
 
 func newLease(a *app) *cobra.Command {
-	l := &leasing{queue: queue{app: a, verb: subjects.AckLease, maxHelp: "lease the last item: largest priority, newest"}}
+	l := &leasing{queue: queue{app: a, maxHelp: "lease the last item: largest priority, newest"}}
 	cmd := l.command(&cobra.Command{
 		Use:   "lease QUEUE",
 		Short: "Take the first item for a time, and print it with a receipt",
@@ -91,7 +91,7 @@ func newSettle(a *app, cmd *cobra.Command, settle func(context.Context, *client.
 			return err
 		}
 
-		q := &queue{app: a, cmd: cmd, fifo: kind == subjects.FIFO, verb: subjects.AckLease}
+		q := &queue{app: a, cmd: cmd, fifo: kind == subjects.FIFO}
 		_, err = ask(q, "it may count: try again", func(ctx context.Context, s *session) (struct{}, error) {
 			err := settle(ctx, s.client.Delivery(args[0]), args[1:])
 			if errors.Is(err, client.ErrLeaseLost) {

@@ -3,66 +3,13 @@ package main
 import (
 	"errors"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
-
-	"github.com/nats-io/nats.go"
 )
 
-// TestWhichLinesAreIn makes pushes fail in every way, several at once.
-func TestWhichLinesAreIn(t *testing.T) {
-	c, r := newRelay(t)
-	p := c.start(nil, "push", "jobs", "--lines", "--parallel", "3", "--prefix", "relay", "--json")
-	held := map[string]*nats.Msg{}
-	for _, n := range []string{"1", "2", "3"} { // each by itself, so not in a batch
-		p.write(n + "\n")
-		held[n] = r.next()
-		if string(held[n].Data) != n {
-			t.Fatalf("request %q, want line %s", held[n].Data, n)
-		}
-	}
-	p.write("4\n")
-	r.forward(held["1"])
-	fourth := r.next()
-	p.write("5\n")
-	r.forward(fourth)
-	fifth := r.next()
-	p.sees(&p.stdout, `"line":4`)
-	r.forward(fifth)
-	p.write("6\n")
-	sixth := r.next()
-	p.write("7\n8\n") // they wait for their turn, or for being read
-	p.sees(&p.stdout, `"line":5`)
-	// All that is under way fails, so that no reply makes room for the seventh before a failure is
-	// seen.
-	r.fail(held["2"], false)
-	r.fail(held["3"], true)
-	r.fail(sixth, false)
-	p.ends(exitError)
-	p.says(": made up (503)", // of whichever reply comes first
-		"\npq: lines in the queue: 1,4-5\n",
-		"\npq: lines that may be in the queue: 3\n",
-		"\npq: lines not in the queue: sed -n '2p;6,$p'\n")
-
-	var lines []int
-	for text := range strings.Lines(p.stdout.String()) {
-		var stored pushed
-		decode(t, text, &stored)
-		lines = append(lines, stored.Line)
-	}
-	slices.Sort(lines)
-	if !slices.Equal(lines, []int{1, 4, 5}) {
-		t.Errorf("lines %v are printed with ids", lines)
-	}
-	if got := len(strings.Fields(c.ok("", "pop", "jobs", "--all"))); got != 3 {
-		t.Errorf("%d items are in the queue, want 3", got)
-	}
-}
-
-// TestBatchesOfLines: what arrives together is pushed in one request, which counts as a whole. Without
-// --parallel, one that fails is the last.
+// TestBatchesOfLines: what arrives together is pushed in one request, which counts as a whole. One that
+// fails is the last.
 func TestBatchesOfLines(t *testing.T) {
 	c, r := newRelay(t)
 	for _, m := range []struct {
@@ -144,12 +91,4 @@ func TestNumbersAreDecimal(t *testing.T) {
 	for _, text := range []string{"0x10", "1_000", "0o7", "+5", "1e3", "", "9223372036854775808"} {
 		c.fails(exitUsage, "priority", "push", "jobs", "x", "-p", text)
 	}
-	c.fails(exitUsage, "number", "pop", "jobs", "-n", "0x10")
-	// A header can set the priority, too.
-	c.ok("x\n", "push", "jobs", "--lines", "-H", "Pq-Priority: -7")
-	if it := c.item("pop", "jobs"); *it.Priority != -7 || len(it.Headers) > 0 {
-		t.Errorf("popped %+v, want priority -7", it)
-	}
-	c.ok(strings.Repeat("x\n", 20), "push", "many", "--lines", "--parallel", "010")
-	c.prints(strings.Repeat("x\n", 10), "pop", "many", "-n", "010")
 }

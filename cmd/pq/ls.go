@@ -50,7 +50,7 @@ a pipe, tabs separate the columns, and there is no heading.`,
 }
 
 func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
-	all := &queue{app: a, cmd: cmd, verb: subjects.List, fifo: fifoOnly}
+	all := &queue{app: a, cmd: cmd, fifo: fifoOnly}
 	queues, err := ask(all, "", func(ctx context.Context, s *session) ([]counted, error) { return s.queues(ctx, fifoOnly) })
 	if err != nil {
 		return err
@@ -78,22 +78,23 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 	return t.Print()
 }
 
+// list returns all queues of a kind.
+func (s *session) list(ctx context.Context, kind subjects.Kind) ([]subjects.QueueCounts, error) {
+	return target.List(s.client, kind == subjects.FIFO, func(request func(context.Context) error) error { return request(ctx) })
+}
+
 // queues returns all queues, or only the FIFO queues.
-func (s *session) queues(ctx context.Context, fifoOnly bool) ([]counted, error) {
-	var all []counted
+func (s *session) queues(ctx context.Context, fifoOnly bool) (all []counted, err error) {
 	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
 		if fifoOnly && kind == subjects.Priority {
 			continue
 		}
-		for after := new(string); after != nil; {
-			page, err := s.list(ctx, kind == subjects.FIFO, *after)
-			if err != nil {
-				return nil, err
-			}
-			for _, q := range page.Queues {
-				all = append(all, counted{kind.Short(), q})
-			}
-			after = page.Next
+		list, err := s.list(ctx, kind)
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range list {
+			all = append(all, counted{kind.Short(), q})
 		}
 	}
 	return all, nil

@@ -12,12 +12,16 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Exit codes. Scripts depend on them.
@@ -39,7 +43,7 @@ func main() {
 // execute runs one command line and prints its error to stderr.
 func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	root, started := newRoot()
-	root.SetArgs(flags.NegativeLast(root, args))
+	root.SetArgs(priorityLast(root, args))
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -58,6 +62,20 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 		_, _ = fmt.Fprintln(stderr, "See "+cmd.CommandPath()+" --help.")
 	}
 	return err
+}
+
+// priorityLast puts -- before the last argument of pq mv if that is a priority below zero, which looks
+// like a flag.
+func priorityLast(root *cobra.Command, args []string) []string {
+	last := len(args) - 1
+	cmd, _, err := root.Find(args)
+	if err != nil || cmd.Name() != "mv" || !strings.HasPrefix(args[last], "-") || slices.Contains(args, "--") {
+		return args
+	}
+	if _, err := subjects.ParsePriority(args[last]); err != nil {
+		return args
+	}
+	return slices.Insert(slices.Clone(args), last, "--")
 }
 
 func exitCode(err error) int {

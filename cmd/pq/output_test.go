@@ -39,18 +39,6 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-func TestInputThatIsClosed(t *testing.T) {
-	c, _ := newCLI(t)
-	for _, args := range []string{"push jobs", "push jobs -", "push jobs --lines"} {
-		p := c.start(shell("", "<&-"), strings.Fields(args)...)
-		p.ends(exitError)
-		p.says("standard input: it is closed")
-	}
-	c.start(shell("", "<&-"), "push", "jobs", "no input needed").ends(exitOK)
-	c.start(shell("", "</dev/null"), "push", "jobs").ends(exitOK)
-	c.prints("2\n", "len", "jobs")
-}
-
 // TestReaderGoes is pq pop --all | head -1, with items larger than the pipe's buffer. Nobody knows what
 // head has read, so nothing is lost: each item comes back with its id, to its place.
 func TestReaderGoes(t *testing.T) {

@@ -21,12 +21,12 @@ type popping struct {
 	queue
 	printer
 	all   bool
-	count flags.Count
+	count int
 	wait  time.Duration
 }
 
 func newPop(a *app) *cobra.Command {
-	p := &popping{queue: queue{app: a, maxHelp: "take the last item: largest priority, newest"}, count: 1}
+	p := &popping{queue: queue{app: a, maxHelp: "take the last item: largest priority, newest"}}
 	cmd := p.command(&cobra.Command{
 		Use:   "pop QUEUE",
 		Short: "Take the first item, or several, and print the values",
@@ -42,7 +42,7 @@ loses the connection, these items come back within a minute.`,
 	}, func([]string) error { return p.run() })
 
 	set := cmd.Flags()
-	set.VarP(&p.count, "number", "n", "pop up to `N` items, one by default")
+	set.IntVarP(&p.count, "number", "n", 1, "pop up to `N` items, one by default")
 	set.BoolVar(&p.all, "all", false, "pop until the queue is empty")
 	set.DurationVar(&p.wait, "wait", 0, "wait `DURATION` for each item; else not at all")
 	flags.WithoutDefault(set, "number", "wait")
@@ -52,7 +52,7 @@ loses the connection, these items come back within a minute.`,
 
 func (p *popping) run() error {
 	cmd := p.cmd
-	count, err := p.count.OrAll(cmd, "number", "-n", p.all)
+	count, err := flags.OrAll(cmd, "number", p.count, p.all)
 	if err == nil {
 		err = flags.CheckWait(p.wait)
 	}

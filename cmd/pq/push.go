@@ -14,7 +14,6 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/input"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -30,12 +29,11 @@ type pushing struct {
 	group    string
 	weight   int
 	lines    bool
-	parallel flags.Count
 	json     bool
 }
 
 func newPush(a *app) *cobra.Command {
-	p := &pushing{queue: queue{app: a}, parallel: 1}
+	p := &pushing{queue: queue{app: a}}
 	cmd := p.command(&cobra.Command{
 		Use:   "push QUEUE [VALUE|-]",
 		Short: "Add an item, or one for each line of input",
@@ -54,9 +52,8 @@ disk. If --lines fails, standard error has a sed command for the other lines.`,
 	set.StringVar(&p.group, "group", "", "`NAME` of the group, which has its turn among others")
 	set.IntVar(&p.weight, "weight", 1, "`N` items of the group have a turn together, 1 to 100")
 	set.BoolVar(&p.lines, "lines", false, "push each line of standard input as an item")
-	set.Var(&p.parallel, "parallel", "push `N` batches of lines at once, in no certain order")
 	set.BoolVar(&p.json, "json", false, "print a line of JSON per item, with its id and line")
-	flags.WithoutDefault(set, "parallel", "delay", "ttl", "weight")
+	flags.WithoutDefault(set, "delay", "ttl", "weight")
 	return cmd
 }
 
@@ -67,13 +64,6 @@ func (p *pushing) run(values []string) error {
 		return exit.UsageError{Err: err}
 	}
 
-	in, fromInput := cmd.InOrStdin(), len(values) == 0 || values[0] == "-"
-	if fromInput {
-		if err := terminal.Readable(in); err != nil {
-			return fmt.Errorf("standard input: %w: nothing was pushed", err)
-		}
-	}
-
 	ctx := cmd.Context()
 	s, err := p.open(ctx)
 	if err != nil {
@@ -81,17 +71,14 @@ func (p *pushing) run(values []string) error {
 	}
 	defer s.close()
 	if p.lines {
-		return pushLines(s, int64(p.priority), header, int(p.parallel), p.json)
+		return pushLines(s, int64(p.priority), header, p.json)
 	}
 
 	defer interrupt.Say(cmd, pushInterrupted)()
 	var value []byte
-	if fromInput {
-		value, err = interrupt.Await(ctx, func() ([]byte, error) { return input.Value(in, s.nc.MaxPayload()) })
-	} else {
+	if len(values) > 0 && values[0] != "-" {
 		value = []byte(values[0])
-	}
-	if err != nil {
+	} else if value, err = interrupt.Await(ctx, func() ([]byte, error) { return input.Value(cmd.InOrStdin(), s.nc.MaxPayload()) }); err != nil {
 		return err
 	}
 
@@ -99,7 +86,7 @@ func (p *pushing) run(values []string) error {
 	if err != nil {
 		return s.explain(err, oneUnknown)
 	}
-	return printPushed(cmd.OutOrStdout(), 0, ack, p.fifo, p.json)
+	return printPushed(&p.queue, 0, ack, p.json)
 }
 
 // header returns the headers of the items, or the mistake in the flags.
@@ -116,18 +103,16 @@ func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, erro
 	switch {
 	case p.fifo && cmd.Flags().Changed("priority"):
 		return nil, errors.New("a FIFO queue has no priorities: leave out --priority or --fifo")
+	case header.Get(subjects.HeaderPriority) != "": // which the client would ignore
+		return nil, errors.New("a header cannot set the priority: use --priority")
 	case p.lines && len(values) == 1 && values[0] != "-":
 		return nil, errors.New("--lines reads the items from standard input: leave out VALUE")
-	case !p.lines && cmd.Flags().Changed("parallel"):
-		return nil, errors.New("--parallel goes with --lines")
-	case p.parallel < 1:
-		return nil, fmt.Errorf("--parallel is %d: want at least 1", p.parallel)
 	}
 
 	if err := p.addOptions(cmd, header); err != nil {
 		return nil, err
 	}
-	return header, p.takePriority(cmd, header[subjects.HeaderPriority])
+	return header, nil
 }
 
 // headerFlag reads the value of a flag --header.
@@ -183,23 +168,6 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 
 	if _, err := subjects.GroupOfPush(header); errors.Is(err, subjects.ErrWeight) {
 		return err
-	}
-	return nil
-}
-
-// takePriority takes the priority from a header, because the client ignores it there. The
-// bridge refuses the header for a FIFO queue.
-func (p *pushing) takePriority(cmd *cobra.Command, texts []string) error {
-	switch {
-	case len(texts) == 0 || p.fifo:
-		return nil
-	case cmd.Flags().Changed("priority"):
-		return fmt.Errorf("--priority and --header %s say the same thing: leave out one", subjects.HeaderPriority)
-	case len(texts) > 1:
-		return fmt.Errorf("--header %s is given %d times: leave out all but one", subjects.HeaderPriority, len(texts))
-	}
-	if err := p.priority.Set(texts[0]); err != nil {
-		return fmt.Errorf("--header %s: %w", subjects.HeaderPriority, err)
 	}
 	return nil
 }

@@ -1,15 +1,17 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/nats-io/nats.go"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/input"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 // pushInterrupted is what a second signal costs.
@@ -20,75 +22,110 @@ const oneUnknown = "the item may be in the queue"
 
 // pushLines pushes each line of standard input, without its line end. Lines that have arrived
 // together share a batch, so that those of a file are pushed by the thousand, and one that somebody
-// types at once. It stops at the first failure or when a signal comes. Then it waits for the pushes
-// under way, and its error says which lines are in the queue.
-func pushLines(s *session, priority int64, header nats.Header, parallel int, asJSON bool) error {
+// types at once. It stops at the first failure or when a signal comes. Its error says which lines are
+// in the queue. A terminal shows how many were pushed in place of their ids, unless they are typed
+// there.
+func pushLines(s *session, priority int64, header nats.Header, asJSON bool) error {
 	cmd := s.of.cmd
-	in := cmd.InOrStdin()
-	lines := input.NewLines(in, int(s.nc.MaxPayload()))
-	r := newReceipts(s.of, asJSON, in)
-	defer r.close()
+	in, out := cmd.InOrStdin(), cmd.OutOrStdout()
+	printIDs := asJSON || !terminal.Is(out) || terminal.Is(in)
+	printed := func(line int, ack client.PushAck) error {
+		if !printIDs {
+			return nil
+		}
+		return printPushed(s.of, line, ack, asJSON)
+	}
+
+	var bar *terminal.Progress
+	if stderr := cmd.ErrOrStderr(); !printIDs && terminal.Is(stderr) {
+		bar = terminal.NewProgress(stderr, -1)
+		cmd.SetErr(bar)
+		defer bar.Clear()
+	}
 	defer interrupt.Say(cmd, pushInterrupted)()
 
-	var o input.Outcomes
-	group, going := errgroup.WithContext(cmd.Context())
-	group.SetLimit(parallel)
-
+	lines, done, begun := input.NewLines(in, int(s.nc.MaxPayload())), 0, time.Now()
 	for {
-		values, err := interrupt.Await(going, lines.NextBatch)
-		if err != nil {
-			o.Ended = err
+		values, err := interrupt.Await(cmd.Context(), lines.NextBatch)
+		if err == io.EOF {
 			break
 		}
-
-		first := o.Read + 1
-		o.Read += len(values)
-		group.Go(func() error {
-			if going.Err() != nil { // while these lines waited for their turn
-				for i := range values {
-					o.Failed(first+i, going.Err())
-				}
-				return nil
-			}
-			return pushBatch(s, priority, header, first, values, r, &o)
-		})
+		var failed []error
+		if err == nil {
+			failed, err = pushBatch(s, priority, header, done, values, printed)
+		}
+		if err != nil {
+			return fmt.Errorf("%w%s", err, input.Report(done, failed))
+		}
+		done += len(values)
+		bar.Show(0, terminal.Rate(int64(done), "items", time.Since(begun)))
 	}
 
-	err := group.Wait()
-	if err == nil && o.Ended != io.EOF {
-		err = o.Ended
+	if printIDs {
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("%w%s", err, o.Report())
-	}
-	return r.finish()
+	bar.Clear()
+	_, err := fmt.Fprintf(out, "%s pushed to %s in %s\n", items(int64(done), ""), s.of.name, terminal.InWords(time.Since(begun)))
+	return err
 }
 
-// pushBatch pushes lines, and prints and records their results. The error is that of the first
-// line that is not in the queue, or whose id could not be printed.
-func pushBatch(s *session, priority int64, header nats.Header, first int, values [][]byte, r *receipts, o *input.Outcomes) (err error) {
-	list := make([]client.Message, len(values))
+// pushBatch pushes the lines after the first done ones, and returns the error of each. err is that of
+// the first line that is not in the queue, or whose id could not be printed.
+func pushBatch(
+	s *session, priority int64, header nats.Header, done int, values [][]byte, printed func(line int, ack client.PushAck) error,
+) (failed []error, err error) {
+	list := make([]client.PushItem, len(values))
 	for i, value := range values {
-		list[i] = client.Message{Value: value, Headers: header}
+		list[i] = client.PushItem{Priority: priority, Message: client.Message{Value: value, Headers: header}}
 	}
 	results, unknown := make([]client.PushResult, 1), oneUnknown
 	if len(list) == 1 { // which may fill a message, so that a batch has no room for it
-		results[0].PushAck, results[0].Err = s.queue.Push(s.usable, priority, list[0])
+		results[0].PushAck, results[0].Err = s.queue.Push(s.usable, priority, list[0].Message)
 	} else {
-		results, _ = s.queue.PushMany(s.usable, priority, list) // the results have the errors
+		results, _ = s.queue.PushMany(s.usable, list) // the results have the errors
 		unknown = "the items of this batch may be in the queue, all or none"
 	}
 
+	failed = make([]error, len(results))
 	for i, result := range results {
-		failed := s.explain(result.Err, unknown)
-		if failed != nil {
-			o.Failed(first+i, failed)
-		} else if err == nil {
-			failed = r.add(first+i, len(values[i]), result.PushAck)
+		failed[i] = s.explain(result.Err, unknown)
+		if err != nil {
+			continue
 		}
-		if failed != nil && err == nil {
-			err = fmt.Errorf("line %d: %w", first+i, failed)
+		if err = failed[i]; err == nil {
+			err = printed(done+1+i, result.PushAck)
+		}
+		if err != nil {
+			err = fmt.Errorf("line %d: %w", done+1+i, err)
 		}
 	}
-	return err
+	return failed, err
+}
+
+// pushed is an item in the queue, as --json prints it.
+type pushed struct {
+	Line      int    `json:"line,omitempty"` // with --lines, from 1
+	Queue     string `json:"queue"`
+	ID        string `json:"id"`
+	Priority  *int64 `json:"priority,omitempty"` // nil in a FIFO queue
+	Duplicate bool   `json:"duplicate,omitempty"`
+}
+
+// printPushed prints an acknowledged push; line is 0 without --lines.
+func printPushed(q *queue, line int, ack client.PushAck, asJSON bool) (err error) {
+	out := q.cmd.OutOrStdout()
+	if asJSON {
+		stored := pushed{Line: line, Queue: ack.Queue, ID: ack.ID, Duplicate: ack.Duplicate}
+		if !q.fifo {
+			stored.Priority = &ack.Priority
+		}
+		err = json.NewEncoder(out).Encode(stored)
+	} else {
+		_, err = fmt.Fprintln(out, ack.ID)
+	}
+
+	if err != nil {
+		return fmt.Errorf("the item is in the queue as %s, but its id cannot be printed: %w", ack.ID, err)
+	}
+	return nil
 }

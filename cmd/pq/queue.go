@@ -44,8 +44,7 @@ func (a *app) grammar() (subjects.Grammar, error) {
 type queue struct {
 	*app
 	cmd       *cobra.Command
-	verb      subjects.Verb // of its requests
-	maxHelp   string        // of --max; without it there is no such flag
+	maxHelp   string // of --max; without it there is no such flag
 	name      string
 	fifo, max bool
 }

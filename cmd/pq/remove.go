@@ -43,7 +43,7 @@ func (m *bulk) command(cmd *cobra.Command, run func(args []string) error) *cobra
 func newPurge(a *app) *cobra.Command {
 	var state client.State
 	m := &bulk{
-		queue:  queue{app: a, verb: subjects.Purge},
+		queue:  queue{app: a},
 		member: "purged", done: "removed from", unknown: "some items may have been removed",
 		part: func(ctx context.Context, s *session, _ int64) (int64, bool, error) {
 			return s.queue.PurgePart(ctx, state)
@@ -70,12 +70,12 @@ were. Settings stay. On a terminal it asks first; elsewhere it needs --yes.`,
 }
 
 func newRedrive(a *app) *cobra.Command {
-	most := flags.Count(1000)
+	var most int
 	m := &bulk{
-		queue:  queue{app: a, verb: subjects.Redrive},
+		queue:  queue{app: a},
 		member: "redriven", done: "sent back from", unknown: "some items may have been sent back",
 		part: func(ctx context.Context, s *session, before int64) (int64, bool, error) {
-			return s.queue.RedrivePart(ctx, int(most)-int(before))
+			return s.queue.RedrivePart(ctx, most-int(before))
 		},
 	}
 	m.question = func(i *client.QueueInfo) (string, int64) {
@@ -92,22 +92,18 @@ elsewhere it needs --yes. With ids, or - for ids from standard input, send those
 alone, without a question, and print a new id and a queue for each.`,
 		Example: `  pq redrive jobs-dead --max 10 --yes
   pq dead jobs --match acme --all | pq redrive jobs-dead -`,
-		PreRunE: func(*cobra.Command, []string) error {
-			if most < 1 || most > subjects.MaxRedrive {
-				return exit.UsageError{Err: fmt.Errorf("--max is %d: want at least 1, and at most %d", most, subjects.MaxRedrive)}
-			}
-			return nil
-		},
 	}, func(ids []string) error {
 		switch {
-		case len(ids) == 0:
-			return m.run(nil)
-		case m.cmd.Flags().Changed("max"):
+		case len(ids) > 0 && m.cmd.Flags().Changed("max"):
 			return exit.UsageError{Err: errors.New("--max is for all dead letters, without ids: leave it out")}
+		case len(ids) > 0:
+			return (&edit{&m.queue, m.json, "sent back", target.Queue.RedriveItems}).run(ids)
+		case most < 1 || most > subjects.MaxRedrive:
+			return exit.UsageError{Err: fmt.Errorf("--max is %d: want at least 1, and at most %d", most, subjects.MaxRedrive)}
 		}
-		return (&edit{&m.queue, m.json, "sent back", target.Queue.RedriveItems}).run(ids)
+		return m.run(nil)
 	})
-	cmd.Flags().Var(&most, "max", "send up to `N` back, 1,000 unless it says otherwise")
+	cmd.Flags().IntVar(&most, "max", 1000, "send up to `N` back, 1,000 unless it says otherwise")
 	flags.WithoutDefault(cmd.Flags(), "max")
 	return cmd
 }
@@ -168,9 +164,7 @@ var errDeclined = errors.New("nothing was done, because the answer was not yes")
 
 // confirm asks the question, if there is anything to do.
 func (m *bulk) confirm() error {
-	q := m.queue
-	q.verb = subjects.Info
-	info, err := ask(&q, "", func(ctx context.Context, s *session) (*client.QueueInfo, error) { return s.queue.Info(ctx) })
+	info, err := ask(&m.queue, "", func(ctx context.Context, s *session) (*client.QueueInfo, error) { return s.queue.Info(ctx) })
 	if err != nil {
 		return err
 	}
@@ -179,35 +173,7 @@ func (m *bulk) confirm() error {
 	if n == 0 {
 		return nil
 	}
-
-	if m.verb == subjects.Redrive {
-		if err := m.findDeadLetter(); err != nil {
-			return err
-		}
-	}
 	return confirm(m.cmd, text)
-}
-
-// findDeadLetter returns an error if there is no dead letter at either end of the queue. Items that
-// were pushed to a dead-letter queue may hide those between them, so it is not said to whoever
-// wants no question.
-func (m *bulk) findDeadLetter() error {
-	q := m.queue
-	q.verb = subjects.PeekMin
-	found, err := ask(&q, "", func(ctx context.Context, s *session) (bool, error) {
-		for _, last := range []bool{false, !m.fifo} { // a FIFO queue has one end
-			item, err := s.queue.PeekItem(ctx, last)
-			if err != nil || item.DeadLetter != nil {
-				return err == nil, err
-			}
-		}
-		return false, nil
-	})
-
-	if err != nil || found { // also whoever may not peek gets the question
-		return nil
-	}
-	return fmt.Errorf("nothing to redrive: there is no dead letter at the ends of %s; --yes looks at all its items", m.name)
 }
 
 // confirm asks somebody at the terminal.

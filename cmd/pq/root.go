@@ -36,10 +36,9 @@ func newRoot() (root *cobra.Command, started *bool) {
 	}
 
 	a.addFlags(root.PersistentFlags())
-	_ = root.RegisterFlagCompletionFunc("context", completeContexts) // there is this flag
 	groups := []group{
 		{"items", []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a), newItems(a), newDead(a)}},
-		{"workers", []*cobra.Command{newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a), newExtend(a), newConsumers(a)}},
+		{"workers", []*cobra.Command{newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a), newExtend(a)}},
 		{"items by their ids", []*cobra.Command{newGet(a), newRank(a), newMv(a), newRm(a), newRelease(a)}},
 		{"queues", []*cobra.Command{newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
 		{"what is pushed again", []*cobra.Command{newSchedule(a)}},
@@ -84,5 +83,6 @@ func refuseUnknown(cmd *cobra.Command) {
 // offline reports whether a command needs no server, so that nothing in the environment can be
 // wrong. The completion of a queue's name reads the environment itself.
 func offline(cmd *cobra.Command) bool {
-	return slices.Contains([]string{"completion", "help", connectionTopic, cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, cmd.Name())
+	names := []string{"completion", "help", connectionTopic, cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
+	return slices.Contains(names, cmd.Name())
 }

@@ -28,8 +28,8 @@ add, ls, run, pause, resume, rm. See pq schedule COMMAND --help.`,
 		Example: `  pq schedule add jobs nightly report --cron "0 3 * * *" --zone Europe/Berlin
   pq schedule ls jobs`,
 	}
-	set := func(verb subjects.Verb, name, short, did string, do func(context.Context, *session, string) (any, error)) *cobra.Command {
-		q := &queue{app: a, verb: verb}
+	set := func(name, short, did string, do func(context.Context, *session, string) (any, error)) *cobra.Command {
+		q := &queue{app: a}
 		return q.request(&cobra.Command{
 			Use: name + " QUEUE ID", Short: short, Long: short + ".", Example: "  pq schedule " + name + " jobs nightly",
 		}, "the schedule may be "+did, func(ctx context.Context, s *session, args []string) (reply, error) {
@@ -41,23 +41,23 @@ add, ls, run, pause, resume, rm. See pq schedule COMMAND --help.`,
 		})
 	}
 	cmd.AddCommand(newScheduleAdd(a), newScheduleList(a),
-		set(subjects.Schedule, "run", "Push an item of a schedule now", "run", func(ctx context.Context, s *session, id string) (any, error) {
+		set("run", "Push an item of a schedule now", "run", func(ctx context.Context, s *session, id string) (any, error) {
 			return s.queue.RunSchedule(ctx, id)
 		}),
-		set(subjects.Schedule, "pause", "Keep a schedule from pushing items", "paused", func(ctx context.Context, s *session, id string) (any, error) {
+		set("pause", "Keep a schedule from pushing items", "paused", func(ctx context.Context, s *session, id string) (any, error) {
 			return s.queue.PauseSchedule(ctx, id, true)
 		}),
-		set(subjects.Schedule, "resume", "Let a paused schedule go on", "resumed", func(ctx context.Context, s *session, id string) (any, error) {
+		set("resume", "Let a paused schedule go on", "resumed", func(ctx context.Context, s *session, id string) (any, error) {
 			return s.queue.PauseSchedule(ctx, id, false)
 		}),
-		set(subjects.Unschedule, "rm", "Remove a schedule", "removed", func(ctx context.Context, s *session, id string) (any, error) {
+		set("rm", "Remove a schedule", "removed", func(ctx context.Context, s *session, id string) (any, error) {
 			return nil, s.queue.Unschedule(ctx, id)
 		}))
 	return cmd
 }
 
 func newScheduleAdd(a *app) *cobra.Command {
-	q := &queue{app: a, verb: subjects.Schedule}
+	q := &queue{app: a}
 	var s client.Schedule
 	var priority flags.Priority
 	var every, jitter time.Duration
@@ -122,7 +122,7 @@ func checkSchedule(s client.Schedule) error {
 }
 
 func newScheduleList(a *app) *cobra.Command {
-	q := &queue{app: a, verb: subjects.Schedules}
+	q := &queue{app: a}
 	var asJSON bool
 	cmd := q.command(&cobra.Command{
 		Use:     "ls QUEUE",

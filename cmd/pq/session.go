@@ -12,11 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/internal/spelling"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -118,7 +115,7 @@ func (q *queue) lease(s *session, n int, wait, ackWait time.Duration) (list []*c
 			return list, begun, nil // the next request will say why there are not more
 		case !errors.Is(err, client.ErrEmpty) || left <= longestPop:
 			err = s.explain(err, "items may be leased, and come back when that is over")
-			return nil, begun, s.outdated(subjects.AckLease, q.kind(), s.explainEmpty(err))
+			return nil, begun, err
 		case ctx.Err() != nil:
 			return nil, begun, context.Cause(ctx)
 		}
@@ -146,25 +143,6 @@ func (s *session) explain(err error, unknown string) error {
 // withoutBridge adds to ErrNoBridge what the user can do.
 func withoutBridge(err error) error {
 	return fmt.Errorf("%w: is pqbridge running? pq doctor looks for the reason", err)
-}
-
-// outdated adds to the error of a bad request that a bridge is too old for it.
-func (s *session) outdated(verb subjects.Verb, kind subjects.Kind, err error) error {
-	if !errors.Is(err, client.ErrBadRequest) {
-		return err
-	}
-	subject := s.endpoint(verb, kind)
-	bridges, failed := discovery.Bridges(s.usable, s.nc)
-	if failed != nil || subject == "" {
-		return err
-	}
-
-	for i := range bridges {
-		if b := &bridges[i]; !b.Serves(subject) {
-			return fmt.Errorf("a bridge does not know %s yet (version %s, id %s): upgrade it", subject, b.Version, b.ID)
-		}
-	}
-	return err
 }
 
 // endpoint returns the subject, with wildcards, of requests with this verb.
@@ -195,7 +173,7 @@ func ask[T any](q *queue, unknown string, request func(context.Context, *session
 	}
 
 	answer, err := request(s.usable, s)
-	return answer, s.outdated(q.verb, q.kind(), s.explainEmpty(s.explain(err, unknown)))
+	return answer, s.explain(err, unknown)
 }
 
 // isUnused reports whether a queue has no items, settings or consumers. Nothing else tells a queue from a
@@ -220,33 +198,7 @@ func (s *session) suggest(ctx context.Context) string {
 		return fmt.Sprintf("%s is a FIFO queue: add --fifo", q.name)
 	}
 
-	list, err := s.list(ctx, q.fifo, "")
-	if err != nil {
-		return ""
-	}
-
-	best, least := "", len(q.name)/3+1 // more changes make another word
-	for _, used := range list.Queues {
-		if used.Queue == q.name { // it was lately
-			return ""
-		}
-		if d := spelling.Distance(q.name, used.Queue); d <= least {
-			best, least = used.Queue, d-1
-		}
-	}
-
-	if best != "" {
-		return fmt.Sprintf("no queue %s is in use: did you mean %s?", q.name, best)
-	}
 	return fmt.Sprintf("no queue %s is in use: pq ls lists those that are", q.name)
-}
-
-// list returns a page of the queues of a kind.
-func (s *session) list(ctx context.Context, fifo bool, after string) (client.QueueList, error) {
-	if fifo {
-		return s.client.ListQueues(ctx, after, 0)
-	}
-	return s.client.ListPriorityQueues(ctx, after, 0)
 }
 
 // noteUnused tells people that the queue they named is not in use, and reports whether that is so.
@@ -257,18 +209,6 @@ func (s *session) noteUnused(ctx context.Context) bool {
 		_, _ = fmt.Fprintln(s.of.cmd.ErrOrStderr(), "pq:", text) // there is nowhere to report a failure
 	}
 	return text != ""
-}
-
-// explainEmpty adds to the error of a queue without items what may be wrong with its name. It does
-// so only for people, because it takes more requests.
-func (s *session) explainEmpty(err error) error {
-	if err != client.ErrEmpty || !terminal.Is(s.of.cmd.ErrOrStderr()) {
-		return err
-	}
-	if text := s.suggest(s.usable); text != "" {
-		return fmt.Errorf("%w: %s", err, text)
-	}
-	return err
 }
 
 // absent explains that an item is not in the queue.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -99,16 +98,13 @@ func (term *fakeTerminal) shows(lines ...string) {
 	}
 }
 
-// pushUntilBar pushes lines, typed into a pipe unless they are in a file, until
-// there is a progress bar. It returns how many.
-func (term *fakeTerminal) pushUntilBar(p *process, r *relay, typed bool) int {
+// pushUntilBar types lines into a pipe until there is a progress line. It returns how many.
+func (term *fakeTerminal) pushUntilBar(p *process, r *relay) int {
 	term.t.Helper()
 	for n := 1; ; n++ {
-		if typed {
-			p.write("line\n")
-		}
+		p.write("line\n")
 		r.forward(r.next())
-		if bar := regexp.MustCompile(`items|%`); bar.MatchString(term.output.String()) {
+		if bar := regexp.MustCompile(`items, `); bar.MatchString(term.output.String()) {
 			return n
 		}
 	}
@@ -121,7 +117,7 @@ func startLines(t *testing.T) (p *process, r *relay, term *fakeTerminal, n int) 
 	c, r := newRelay(t)
 	term = newTerminal(t, 80)
 	p = term.start(c, nil, "push", "jobs", "--lines", "--prefix", "relay")
-	n = term.pushUntilBar(p, r, true)
+	n = term.pushUntilBar(p, r)
 	return p, r, term, n
 }
 
@@ -167,23 +163,6 @@ func TestInterruptOnATerminal(t *testing.T) {
 		fmt.Sprintf("pq: lines in the queue: 1-%d", n+1),
 		fmt.Sprintf("pq: lines not in the queue: sed -n '%d,$p'", n+2),
 	)
-}
-
-// The lines of a file fill the bar, which stays within the terminal.
-func TestFileOnANarrowTerminal(t *testing.T) {
-	const columns, lines = 20, 100_000
-	c, r := newRelay(t)
-	file := filepath.Join(t.TempDir(), "lines")
-	must(t, os.WriteFile(file, []byte(strings.Repeat("x\n", lines)), 0o600))
-	term := newTerminal(t, columns)
-	p := term.start(c, shell("", "<"+file), "push", "jobs", "--lines", "--prefix", "relay")
-	term.pushUntilBar(p, r, false)
-	term.sees("%")
-	for part := range strings.FieldsFuncSeq(term.output.String(), func(r rune) bool { return r == '\r' || r == '\n' }) {
-		if len(part) > columns {
-			t.Errorf("%q is wider than %d columns", part, columns)
-		}
-	}
 }
 
 // Ids are printed for scripts, and for lines that somebody types.

@@ -20,6 +20,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -28,13 +29,13 @@ import (
 type work struct {
 	queue
 	runner
-	jobs    flags.Count
+	jobs    int
 	ackWait time.Duration
 	timeout time.Duration // of a job, 0 for none
 }
 
 func newWork(a *app) *cobra.Command {
-	w := &work{queue: queue{app: a, verb: subjects.AckLease}, runner: runner{stopped: make(chan struct{})}, jobs: 1}
+	w := &work{queue: queue{app: a}, runner: runner{stopped: make(chan struct{})}}
 	cmd := w.command(&cobra.Command{
 		Use:                   "work QUEUE [flags] -- COMMAND [ARG...]",
 		DisableFlagsInUseLine: true,
@@ -56,7 +57,7 @@ exits with 0. A later one ends them, and their items go back.`,
 	}, func(command []string) error { return w.run(command) })
 
 	set := cmd.Flags()
-	set.VarP(&w.jobs, "jobs", "j", "run up to `N` commands at once, else one")
+	set.IntVarP(&w.jobs, "jobs", "j", 1, "run up to `N` commands at once, else one")
 	set.IntSliceVar(&w.dropOn, "drop-on", nil, "exit `CODES` that make the item a dead letter")
 	set.DurationVar(&w.ackWait, "ack-wait", 0, "lease for `DURATION`; else as config says, or 30s")
 	set.DurationVar(&w.retry.first, "retry-delay", time.Second, "pause `DURATION` if there is no backoff; else 1s")
@@ -69,7 +70,7 @@ exits with 0. A later one ends them, and their items go back.`,
 func (w *work) run(command []string) error {
 	cmd := w.cmd
 	w.program = command
-	if err := w.jobs.Check("--jobs"); err != nil {
+	if err := flags.AtLeastOne("jobs", w.jobs); err != nil {
 		return err
 	}
 	switch {
@@ -104,7 +105,7 @@ func (w *work) run(command []string) error {
 
 	w.log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	worker, err := s.queue.NewWorker(w.do(cmd, s), client.WorkerOptions{
-		Concurrency: int(w.jobs), AckWait: w.ackWait, JobTimeout: w.timeout, Max: w.max, Logger: w.log,
+		Concurrency: w.jobs, AckWait: w.ackWait, JobTimeout: w.timeout, Max: w.max, Logger: w.log,
 	})
 	if err != nil {
 		return s.explain(err, "")
@@ -126,7 +127,7 @@ func (w *work) prepare(ctx context.Context, s *session) error {
 		return fmt.Errorf("%w; with --ack-wait pq work needs no settings", s.explain(err, ""))
 	}
 	if err != nil {
-		return s.outdated(subjects.Info, w.kind(), s.explain(err, ""))
+		return s.explain(err, "")
 	}
 
 	w.ackWait = info.Settings.LeaseWait()
@@ -137,7 +138,7 @@ func (w *work) prepare(ctx context.Context, s *session) error {
 // waitText says what there is to do in a queue, or what keeps pq work waiting.
 func waitText(name string, i *client.QueueInfo, now time.Time) string {
 	switch until := i.Settings.PauseUntil; {
-	case until.Equal(forever):
+	case until.Equal(target.Forever):
 		return name + " is paused: waiting for pq resume"
 	case until.After(now):
 		return fmt.Sprintf("%s is paused until %s: waiting for that", name, timeText(until))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -33,7 +34,7 @@ func TestWork(t *testing.T) {
 	if it := c.item("peek", "jobs"); it.Group != "acme" {
 		t.Errorf("peeked %+v, want the group acme", it)
 	}
-	if it := c.item("peek", "jobs", "-n", "1"); it.Group != "acme" {
+	if it := c.item("items", "jobs"); it.Group != "acme" {
 		t.Errorf("listed %+v, want the group acme", it)
 	}
 	c.ok("", "push", "jobs", "bad", "-p", "2")
@@ -93,7 +94,7 @@ func TestWaitText(t *testing.T) {
 		"1,000 ready items in jobs":                                                                      {Ready: 1000, Leased: 1},
 		"no queue jobs is in use yet: waiting for items":                                                 {},
 		"jobs is empty: waiting for items":                                                               {Settings: client.Settings{MaxDeliver: 3}},
-		"jobs is paused: waiting for pq resume":                                                          {Ready: 1, Settings: client.Settings{PauseUntil: forever}},
+		"jobs is paused: waiting for pq resume":                                                          {Ready: 1, Settings: client.Settings{PauseUntil: target.Forever}},
 		"jobs is paused until 2030-01-02T03:04:10.000000Z: waiting for that":                             {Settings: client.Settings{PauseUntil: soon}},
 		"no ready item in jobs, 1 leased, 2 delayed: waiting for others, or 5.0 s for the next of these": {Leased: 1, Delayed: 2, NextDue: &soon},
 	} {

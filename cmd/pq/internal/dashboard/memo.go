@@ -1,18 +1,15 @@
 package dashboard
 
 import (
-	"cmp"
 	"sync"
 	"time"
 )
 
-// maxKept bounds what a memo keeps that has no bound of its own.
+// maxKept bounds what a memo keeps.
 const maxKept = 10_000
 
 // memo keeps answers for a while. Whoever wants one that somebody else is asking for waits for that.
 type memo[K comparable, V any] struct {
-	most int // answers, 0 for maxKept
-
 	mu  sync.Mutex
 	all map[K]*kept[V]
 }
@@ -25,10 +22,10 @@ type kept[V any] struct {
 }
 
 // get returns what is kept for a key. Without any, or once it is too old, ask returns it and how long
-// to keep it; before is the old one.
-func (m *memo[K, V]) get(key K, ask func(before V) (V, time.Duration)) V {
+// to keep it.
+func (m *memo[K, V]) get(key K, ask func() (V, time.Duration)) V {
 	m.mu.Lock()
-	if m.all == nil || len(m.all) >= cmp.Or(m.most, maxKept) {
+	if m.all == nil || len(m.all) >= maxKept {
 		m.all = map[K]*kept[V]{}
 	}
 	k := m.all[key]
@@ -41,7 +38,7 @@ func (m *memo[K, V]) get(key K, ask func(before V) (V, time.Duration)) V {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !time.Now().Before(k.until) {
-		value, lasts := ask(k.value)
+		value, lasts := ask()
 		k.value, k.until = value, time.Now().Add(lasts)
 	}
 	return k.value

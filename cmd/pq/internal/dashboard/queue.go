@@ -56,11 +56,11 @@ func (b *board) queueView(r *http.Request, q queueRef) *queueView {
 }
 
 func (b *board) detailsOf(ctx context.Context, q queueRef) details {
-	return b.details.get(q, func(before details) (details, time.Duration) {
+	return b.details.get(q, func() (details, time.Duration) {
 		page, _ := b.gateway.items(ctx, q, client.ItemsOptions{Limit: headItems, ValueBytes: b.valueBytes(rowBytes)})
 		schedules, _ := b.gateway.schedules(ctx, q) // what the user may not see, is left out
 		if ctx.Err() != nil {
-			return before, 0
+			return details{}, 0 // nobody waits for it
 		}
 		return details{page.Items, schedules}, detailTime
 	})

@@ -29,7 +29,7 @@ func (g *gateway) may(ctx context.Context, q queueRef) can {
 // permissions returns what the NATS server says that the user may publish, nil if it may not ask
 // that.
 func (g *gateway) permissions(ctx context.Context) *discovery.Permissions {
-	return g.allowed.get(struct{}{}, func(*discovery.Permissions) (*discovery.Permissions, time.Duration) {
+	return g.allowed.get(struct{}{}, func() (*discovery.Permissions, time.Duration) {
 		var user *discovery.User
 		err := g.send(ctx, discovery.UserSubject, func(ctx context.Context) (err error) {
 			user, err = discovery.LoggedIn(ctx, g.nc)

@@ -16,31 +16,30 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 )
 
-// serviceName is the name of bridges in service discovery.
-const serviceName = "pqbridge"
-
 const (
 	// FirstAnswer is how long to wait for the first bridge, moreAnswers for each further one.
 	FirstAnswer = 2 * time.Second
 	moreAnswers = 200 * time.Millisecond
 )
 
-// Ask asks all bridges something and calls receive with each answer. Without bridges that is
-// ErrNoBridge, without an answer nats.ErrTimeout.
-func Ask(ctx context.Context, nc *nats.Conn, asked micro.Verb, receive func(*nats.Msg) error) error {
-	subject, err := micro.ControlSubject(asked, serviceName, "")
-	if err != nil {
-		return err
-	}
+// Bridge is what a bridge says about itself, between two times.
+type Bridge struct {
+	micro.Info
+	Asked, Arrived time.Time
+}
 
+// Bridges returns what all bridges say about themselves, in the order of their ids. Without bridges
+// that is ErrNoBridge, without an answer nats.ErrTimeout.
+func Bridges(ctx context.Context, nc *nats.Conn) (all []Bridge, err error) {
 	inbox := nc.NewInbox()
 	answers, err := nc.SubscribeSync(inbox)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = answers.Unsubscribe() }() // fails only if the connection has ended
-	if err := nc.PublishRequest(subject, inbox, nil); err != nil {
-		return err
+	asked := time.Now()
+	if err := nc.PublishRequest("$SRV.INFO.pqbridge", inbox, nil); err != nil {
+		return nil, err
 	}
 
 	for wait := FirstAnswer; ; wait = moreAnswers {
@@ -49,41 +48,22 @@ func Ask(ctx context.Context, nc *nats.Conn, asked micro.Verb, receive func(*nat
 		cancel()
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
-			return client.ErrNoBridge
+			return nil, client.ErrNoBridge
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil && wait == moreAnswers:
-			return nil
+			return nil, context.Cause(ctx)
+		case err != nil && len(all) == 0:
+			return nil, nats.ErrTimeout
 		case err != nil:
-			return nats.ErrTimeout
+			slices.SortFunc(all, func(a, b Bridge) int { return strings.Compare(a.ID, b.ID) })
+			return all, nil
 		}
 
-		if err := receive(m); err != nil {
-			return err
-		}
-	}
-}
-
-// Bridge is what a bridge says about itself, between two times.
-type Bridge struct {
-	micro.Info
-	Asked, Arrived time.Time
-}
-
-// Bridges returns what all bridges say about themselves, in the order of their ids.
-func Bridges(ctx context.Context, nc *nats.Conn) ([]Bridge, error) {
-	var all []Bridge
-	asked := time.Now()
-	err := Ask(ctx, nc, micro.InfoVerb, func(m *nats.Msg) error {
 		b := Bridge{Asked: asked, Arrived: time.Now()}
 		if err := json.Unmarshal(m.Data, &b.Info); err != nil {
-			return fmt.Errorf("the answer of a bridge on %s: %w", m.Subject, err)
+			return nil, fmt.Errorf("the answer of a bridge on %s: %w", m.Subject, err)
 		}
 		all = append(all, b)
-		return nil
-	})
-	slices.SortFunc(all, func(a, b Bridge) int { return strings.Compare(a.ID, b.ID) })
-	return all, err
+	}
 }
 
 // Serves reports whether the bridge has an endpoint for a subject with wildcards.

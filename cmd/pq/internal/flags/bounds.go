@@ -25,25 +25,23 @@ func CheckAckWait(d time.Duration) error {
 	return InBounds("ack-wait", d, subjects.MinAckWait, subjects.MaxAckWait)
 }
 
-// Check returns a usage error unless a count, of a flag that users write like this, is 1 or more.
-func (c Count) Check(flag string) error {
-	if c < 1 {
-		return exit.UsageError{Err: fmt.Errorf("%s is %d: want at least 1", flag, c)}
+// AtLeastOne returns a usage error unless a flag is 1 or more.
+func AtLeastOne(flag string, n int) error {
+	if n < 1 {
+		return exit.UsageError{Err: fmt.Errorf("--%s is %d: want at least 1", flag, n)}
 	}
 	return nil
 }
 
-// OrAll returns the count of a flag, or if --all is given no limit.
-func (c Count) OrAll(cmd *cobra.Command, name, flag string, all bool) (int, error) {
+// OrAll returns how many items a flag asks for, or if --all is given no limit.
+func OrAll(cmd *cobra.Command, flag string, n int, all bool) (int, error) {
 	switch {
-	case c < 1:
-		return 0, c.Check(flag)
-	case all && cmd.Flags().Changed(name):
-		return 0, exit.UsageError{Err: fmt.Errorf("%s and --all exclude each other: leave out one", flag)}
+	case all && cmd.Flags().Changed(flag):
+		return 0, exit.UsageError{Err: fmt.Errorf("--%s and --all exclude each other: leave out one", flag)}
 	case all:
 		return math.MaxInt, nil
 	}
-	return int(c), nil
+	return n, AtLeastOne(flag, n)
 }
 
 // CheckWait checks how long to wait for items.

@@ -24,7 +24,7 @@ func Explain(err error) error {
 // wanted says what would be a valid value.
 func wanted(e *pflag.InvalidValueError) string {
 	switch value := e.GetFlag().Value.(type) {
-	case *Priority, *Count:
+	case *Priority:
 		return e.Unwrap().Error()
 	default:
 		switch value.Type() {

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
-	"sync"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -86,39 +84,28 @@ func (l *Lines) NextBatch() ([][]byte, error) {
 	return batch, nil
 }
 
-// Outcomes is what became of the lines that were read.
-type Outcomes struct {
-	Read  int   // number of lines
-	Ended error // why no more were read
-
-	mu              sync.Mutex
-	refused, unsure []int // numbers of the lines that are not in the queue, and that may be
-}
-
-// Failed records that the push of a line failed.
-func (o *Outcomes) Failed(number int, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if errors.Is(err, client.ErrUnknownOutcome) {
-		o.unsure = append(o.unsure, number)
-	} else {
-		o.refused = append(o.refused, number)
+// Report says, in a form that scripts can read, which lines are in the queue and how to print the
+// others, when no push is under way: the first done lines are there, and failed has the errors of those
+// after them, nil for a line that is there too.
+func Report(done int, failed []error) string {
+	var in, unsure, out []span
+	if done > 0 {
+		in = []span{{1, done}}
 	}
-}
-
-// Report says, in a form that scripts can read, which lines are in the queue and
-// how to print the others. It is called when no push is under way.
-func (o *Outcomes) Report() string {
-	slices.Sort(o.refused)
-	slices.Sort(o.unsure)
-	in := gaps(slices.Sorted(slices.Values(slices.Concat(o.refused, o.unsure))), o.Read)
-	out := spans(o.refused)
-	if o.Ended != io.EOF { // there may be more lines
-		out = spans(append(o.refused, o.Read+1))
-		out[len(out)-1].last = 0
+	for i, err := range failed {
+		list := &out
+		switch {
+		case err == nil:
+			list = &in
+		case errors.Is(err, client.ErrUnknownOutcome):
+			list = &unsure
+		}
+		*list = add(*list, done+1+i)
 	}
+	out = add(out, done+len(failed)+1) // and all that was not read
+	out[len(out)-1].last = 0
 
-	var b strings.Builder
+	text := ""
 	for _, part := range []struct {
 		words, separator string
 		spans            []span
@@ -126,7 +113,7 @@ func (o *Outcomes) Report() string {
 		end              string
 	}{
 		{"in the queue: ", ",", in, span.String, ""},
-		{"that may be in the queue: ", ",", spans(o.unsure), span.String, ""},
+		{"that may be in the queue: ", ",", unsure, span.String, ""},
 		{"not in the queue: sed -n '", ";", out, span.sed, "'"},
 	} {
 		if len(part.spans) == 0 {
@@ -136,13 +123,22 @@ func (o *Outcomes) Report() string {
 		for i, s := range part.spans {
 			texts[i] = part.format(s)
 		}
-		b.WriteString("\npq: lines " + part.words + strings.Join(texts, part.separator) + part.end)
+		text += "\npq: lines " + part.words + strings.Join(texts, part.separator) + part.end
 	}
-	return b.String()
+	return text
 }
 
 // span is a range of lines. If last is 0 it has no end.
 type span struct{ first, last int }
+
+// add adds the line behind the others.
+func add(all []span, n int) []span {
+	if last := len(all) - 1; last >= 0 && all[last].last == n-1 {
+		all[last].last = n
+		return all
+	}
+	return append(all, span{n, n})
+}
 
 func (s span) String() string {
 	if s.first == s.last {
@@ -161,30 +157,4 @@ func (s span) sed() string {
 	default:
 		return fmt.Sprintf("%d,%dp", s.first, s.last)
 	}
-}
-
-// spans returns the ranges that sorted numbers form.
-func spans(numbers []int) []span {
-	var all []span
-	for _, n := range numbers {
-		if last := len(all) - 1; last >= 0 && all[last].last == n-1 {
-			all[last].last = n
-		} else {
-			all = append(all, span{n, n})
-		}
-	}
-	return all
-}
-
-// gaps returns the ranges of 1 to last that sorted numbers leave out.
-func gaps(numbers []int, last int) []span {
-	var all []span
-	next := 1
-	for _, n := range append(numbers, last+1) {
-		if next < n {
-			all = append(all, span{next, n - 1})
-		}
-		next = n + 1
-	}
-	return all
 }

@@ -56,12 +56,17 @@ func (r *run) push(ctx context.Context, q *queue) ([]event, error) {
 		pushed[i].Priority = items[i].priority
 		pushed[i].Message.Value = value(r.name, number, r.Size)
 	}
-	return items, q.push(ctx, pushed)
+	if r.Batch > 1 {
+		_, err := q.PushMany(ctx, pushed)
+		return items, err
+	}
+	_, err := q.Push(ctx, pushed[0].Priority, pushed[0].Message)
+	return items, err
 }
 
 // pop pops items of this load or, without Verify, of any.
 func (r *run) pop(ctx context.Context, q *queue) (items []event, err error) {
-	popped, err := q.pop(ctx, r.Batch)
+	popped, err := q.PopItems(ctx, r.Batch)
 	for _, item := range popped {
 		e, foreign := r.own(item)
 		if foreign == nil {
@@ -69,8 +74,7 @@ func (r *run) pop(ctx context.Context, q *queue) (items []event, err error) {
 			continue
 		}
 		err = foreign
-		back := client.PushItem{Priority: item.Priority, Message: item.Message}
-		if failed := q.push(ctx, []client.PushItem{back}); failed != nil {
+		if _, failed := q.Push(ctx, item.Priority, item.Message); failed != nil {
 			err = fmt.Errorf("%w: item %s could not be put back: %w", err, item.ID, failed)
 		}
 	}
@@ -79,7 +83,7 @@ func (r *run) pop(ctx context.Context, q *queue) (items []event, err error) {
 
 // lease leases items and acknowledges them.
 func (r *run) lease(ctx context.Context, q *queue) (items []event, err error) {
-	leased, err := q.lease(ctx, r.Batch)
+	leased, err := q.LeaseItems(ctx, r.Batch, false)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +133,7 @@ func (r *run) work(ended context.Context, q *queue, concurrency int) error {
 		return nil
 	}
 
-	worker, err := q.worker(do, client.WorkerOptions{Concurrency: concurrency, Logger: slog.New(slog.DiscardHandler)})
+	worker, err := q.NewWorker(do, client.WorkerOptions{Concurrency: concurrency, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

@@ -11,70 +11,18 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 )
 
 // queue is the queue of a load, over one of its connections.
 type queue struct {
+	target.Queue
 	client *client.Client
-	push   func(context.Context, []client.PushItem) error
-	pop    func(ctx context.Context, n int) ([]*client.Item, error)
-	lease  func(ctx context.Context, n int) ([]*client.Delivery, error)
-	peek   func(context.Context) (*client.Item, error)
-	length func(context.Context) (int64, error)
-	worker func(client.Work, client.WorkerOptions) (*client.Worker, error)
 }
 
 func openQueue(nc *nats.Conn, o *Options) *queue {
 	c := client.New(nc, client.WithGrammar(o.Grammar))
-	if o.FIFO {
-		q := c.Queue(o.Queue)
-		return &queue{
-			client: c, peek: q.Peek, length: q.Len, worker: q.NewWorker,
-			pop: oneOrMany(q.Dequeue, q.DequeueBatch), lease: oneOrMany(q.Lease, q.LeaseBatch),
-			push: func(ctx context.Context, items []client.PushItem) error {
-				messages := make([]client.Message, len(items))
-				for i := range items {
-					messages[i] = items[i].Message
-				}
-				if len(items) > 1 {
-					_, err := q.EnqueueBatch(ctx, messages)
-					return err
-				}
-				_, err := q.EnqueueMsg(ctx, messages[0])
-				return err
-			},
-		}
-	}
-
-	q := c.PriorityQueue(o.Queue)
-	return &queue{
-		client: c, peek: q.PeekMin, length: q.Len, worker: q.NewWorker,
-		pop: oneOrMany(q.PopMin, q.PopMinBatch), lease: oneOrMany(q.LeaseMin, q.LeaseMinBatch),
-		push: func(ctx context.Context, items []client.PushItem) error {
-			if len(items) > 1 {
-				_, err := q.PushBatch(ctx, items)
-				return err
-			}
-			_, err := q.PushMsg(ctx, items[0].Priority, items[0].Message)
-			return err
-		},
-	}
-}
-
-// oneOrMany returns a function that asks for a batch only if it is to have more than one item.
-func oneOrMany[T, O any](
-	one func(context.Context, ...O) (*T, error), many func(context.Context, int, ...O) ([]*T, error),
-) func(context.Context, int) ([]*T, error) {
-	return func(ctx context.Context, n int) ([]*T, error) {
-		if n > 1 {
-			return many(ctx, n)
-		}
-		item, err := one(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return []*T{item}, nil
-	}
+	return &queue{target.New(c, o.FIFO, o.Queue), c}
 }
 
 // A value begins with mark, the run and the item's number in that run, both in
@@ -126,7 +74,7 @@ func (o *Options) check(ctx context.Context, q *queue) error {
 		return nil
 	}
 
-	item, err := q.peek(ctx)
+	item, err := q.PeekItem(ctx, false)
 	switch {
 	case errors.Is(err, client.ErrEmpty):
 		return nil
@@ -141,7 +89,7 @@ func (o *Options) check(ctx context.Context, q *queue) error {
 		return nil
 	}
 
-	n, err := q.length(ctx)
+	n, err := q.Len(ctx)
 	if err == nil {
 		err = fmt.Errorf("the queue has %d items of an earlier load: it must be empty to be verified", n)
 	}

@@ -243,14 +243,3 @@ func (c *Connection) contextOptions() []nats.Option {
 	}
 	return options
 }
-
-// Contexts returns the names of the contexts of the nats tool.
-func Contexts() (names []string) {
-	if dir, err := configDir(); err == nil {
-		files, _ := filepath.Glob(filepath.Join(dir, "context", "*.json")) // the pattern is valid
-		for _, file := range files {
-			names = append(names, strings.TrimSuffix(filepath.Base(file), ".json"))
-		}
-	}
-	return names
-}

@@ -14,15 +14,14 @@ type Queue interface {
 	// Push adds an item.
 	Push(ctx context.Context, priority int64, m client.Message) (client.PushAck, error)
 	// PushMany adds items, as client.PriorityQueue.PushMany does.
-	PushMany(ctx context.Context, priority int64, list []client.Message) ([]client.PushResult, error)
-	// Pop takes the first item; with max, the last.
-	Pop(ctx context.Context, max bool, options ...client.PopOption) (*client.Item, error)
-	// LeaseItems leases up to n items, those that Pop would take.
+	PushMany(ctx context.Context, items []client.PushItem) ([]client.PushResult, error)
+	// PopItems takes up to n items, the first ones.
+	PopItems(ctx context.Context, n int) ([]*client.Item, error)
+	// LeaseItems leases up to n items, the first ones; with max, the last ones.
 	LeaseItems(ctx context.Context, n int, max bool, options ...client.LeaseOption) ([]*client.Delivery, error)
-	// PeekItem returns the item that Pop would take.
+	// PeekItem returns the item that LeaseItems would lease.
 	PeekItem(ctx context.Context, max bool) (*client.Item, error)
-	// RankItem returns how many items Pop would return before the one with this id, or at least
-	// that many.
+	// RankItem returns how many items come before the one with this id, or at least that many.
 	RankItem(ctx context.Context, id string, max bool) (n int64, atLeast bool, err error)
 	// MoveItems moves items to the end of another priority.
 	MoveItems(ctx context.Context, ids []string, priority int64) ([]client.ItemResult, error)
@@ -62,26 +61,31 @@ func (q priorityQueue) Push(ctx context.Context, priority int64, m client.Messag
 	return q.PushMsg(ctx, priority, m)
 }
 
-func (q priorityQueue) PushMany(ctx context.Context, priority int64, list []client.Message) ([]client.PushResult, error) {
-	items := make([]client.PushItem, len(list))
-	for i, m := range list {
-		items[i] = client.PushItem{Priority: priority, Message: m}
+func (q priorityQueue) PopItems(ctx context.Context, n int) ([]*client.Item, error) {
+	if n > 1 {
+		return q.PopMinBatch(ctx, n)
 	}
-	return q.PriorityQueue.PushMany(ctx, items)
-}
-
-func (q priorityQueue) Pop(ctx context.Context, max bool, options ...client.PopOption) (*client.Item, error) {
-	if max {
-		return q.PopMax(ctx, options...)
-	}
-	return q.PopMin(ctx, options...)
+	return one(q.PopMin(ctx))
 }
 
 func (q priorityQueue) LeaseItems(ctx context.Context, n int, max bool, options ...client.LeaseOption) ([]*client.Delivery, error) {
-	if max {
+	switch {
+	case n > 1 && max:
 		return q.LeaseMaxBatch(ctx, n, options...)
+	case n > 1:
+		return q.LeaseMinBatch(ctx, n, options...)
+	case max:
+		return one(q.LeaseMax(ctx, options...))
 	}
-	return q.LeaseMinBatch(ctx, n, options...)
+	return one(q.LeaseMin(ctx, options...))
+}
+
+// one returns the result of a request for a single item, which is smaller than one for a batch.
+func one[T any](item *T, err error) ([]*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return []*T{item}, nil
 }
 
 func (q priorityQueue) PeekItem(ctx context.Context, max bool) (*client.Item, error) {
@@ -104,16 +108,26 @@ func (q fifoQueue) Push(ctx context.Context, _ int64, m client.Message) (client.
 	return q.EnqueueMsg(ctx, m)
 }
 
-func (q fifoQueue) PushMany(ctx context.Context, _ int64, list []client.Message) ([]client.PushResult, error) {
+func (q fifoQueue) PushMany(ctx context.Context, items []client.PushItem) ([]client.PushResult, error) {
+	list := make([]client.Message, len(items))
+	for i := range items {
+		list[i] = items[i].Message
+	}
 	return q.EnqueueMany(ctx, list)
 }
 
-func (q fifoQueue) Pop(ctx context.Context, _ bool, options ...client.PopOption) (*client.Item, error) {
-	return q.Dequeue(ctx, options...)
+func (q fifoQueue) PopItems(ctx context.Context, n int) ([]*client.Item, error) {
+	if n > 1 {
+		return q.DequeueBatch(ctx, n)
+	}
+	return one(q.Dequeue(ctx))
 }
 
 func (q fifoQueue) LeaseItems(ctx context.Context, n int, _ bool, options ...client.LeaseOption) ([]*client.Delivery, error) {
-	return q.LeaseBatch(ctx, n, options...)
+	if n > 1 {
+		return q.LeaseBatch(ctx, n, options...)
+	}
+	return one(q.Lease(ctx, options...))
 }
 
 func (q fifoQueue) PeekItem(ctx context.Context, _ bool) (*client.Item, error) {

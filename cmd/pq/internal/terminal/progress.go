@@ -1,46 +1,35 @@
 package terminal
 
 import (
+	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
+	"unicode/utf8"
 )
 
-// redrawEvery is the least time between two drawings of a progress bar.
+// redrawEvery is the least time between two drawings of a progress line.
 const redrawEvery = 100 * time.Millisecond
 
-// Progress is a progress bar on a terminal, which it gives up for messages that are
+// Progress is a line on a terminal that says how far something is. It gives way to messages that are
 // written to it. A nil Progress shows nothing. It is safe for concurrent use.
 type Progress struct {
 	terminal io.Writer
 	whole    int64 // -1 if unknown
 
-	mu      sync.Mutex
-	bar     *progressbar.ProgressBar
-	drawn   time.Time // last
-	visible bool
+	mu    sync.Mutex
+	drawn time.Time // last
+	width int       // of what is to be seen, 0 for nothing
 }
 
-// NewProgress returns a bar that is full when whole is done. If whole is -1, it
-// shows only that there is progress. What is over quickly has no bar.
+// NewProgress returns a line that begins with the share of whole that is done, unless whole is -1.
+// What is over quickly has no line.
 func NewProgress(terminal io.Writer, whole int64) *Progress {
-	return &Progress{terminal: terminal, whole: whole, drawn: time.Now(), bar: progressbar.NewOptions64(whole,
-		progressbar.OptionSetWriter(terminal),
-		progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetPredictTime(false),
-		progressbar.OptionSetElapsedTime(false),
-		progressbar.OptionSpinnerType(9),              // of ASCII characters
-		progressbar.OptionSetSpinnerChangeInterval(0), // else a goroutine turns it
-		progressbar.OptionSetTheme(progressbar.ThemeASCII),
-	)}
+	return &Progress{terminal: terminal, whole: whole, drawn: time.Now()}
 }
 
-// Show draws the bar with what is done so far, unless it was drawn just now.
+// Show draws the line with what is done so far, unless it was drawn just now.
 func (p *Progress) Show(done int64, text string) {
 	if p == nil {
 		return
@@ -52,31 +41,19 @@ func (p *Progress) Show(done int64, text string) {
 	if now.Sub(p.drawn) < redrawEvery {
 		return
 	}
-	p.drawn, p.visible = now, true
-
-	// A bar that cannot be drawn is no reason to stop.
-	p.bar.Describe(p.fit(text))
-	if p.whole >= 0 {
-		_ = p.bar.Set64(min(done, p.whole-1)) // at the end it would be gone
+	p.drawn = now
+	if p.whole > 0 {
+		text = fmt.Sprintf("%d%%, %s", 100*min(done, p.whole)/p.whole, text)
 	}
+	if width := Width(p.terminal); width > 0 {
+		text = Clip(text, width-1) // the last column is for the cursor
+	}
+	p.clearLocked()
+	p.width = utf8.RuneCountInString(text)
+	_, _ = io.WriteString(p.terminal, text) // a line that cannot be drawn is no reason to stop
 }
 
-// fit returns as much of text, which consists of parts with commas between them, as
-// the terminal has room for beside the rest of the bar.
-func (p *Progress) fit(text string) string {
-	const rest = 14
-	f, ok := p.terminal.(*os.File)
-	if !ok {
-		return text
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	for err == nil && width > 0 && text != "" && len(text) > width-rest {
-		text = text[:max(0, strings.LastIndex(text, ", "))]
-	}
-	return text
-}
-
-// Clear removes the bar. The next call of Show draws it again.
+// Clear removes the line. The next call of Show draws it again.
 func (p *Progress) Clear() {
 	if p == nil {
 		return
@@ -87,13 +64,13 @@ func (p *Progress) Clear() {
 }
 
 func (p *Progress) clearLocked() {
-	if p.visible {
-		_ = p.bar.Clear()
-		p.visible = false
+	if p.width > 0 {
+		_, _ = io.WriteString(p.terminal, "\r"+strings.Repeat(" ", p.width)+"\r")
+		p.width = 0
 	}
 }
 
-// Write writes a message to the terminal in place of the bar.
+// Write writes a message to the terminal in place of the line.
 func (p *Progress) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

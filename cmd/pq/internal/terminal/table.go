@@ -3,7 +3,6 @@ package terminal
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -22,8 +21,11 @@ type Alignment int
 const (
 	Left Alignment = iota
 	Right
-	Snipped // left, and cut in the middle if the terminal has not enough columns
+	Snipped // left, and cut if the terminal has not enough columns
 )
+
+// A column that is snipped leaves others to the rest of the table, and is never narrower than narrowest.
+const others, narrowest = 50, 12
 
 // between is the blanks between columns.
 const between = "  "
@@ -40,11 +42,6 @@ type Table struct {
 // NewTable returns a table without rows, which Print writes to out.
 func NewTable(out io.Writer, list ...Column) *Table {
 	return &Table{out: out, list: list, terminal: Is(out), width: Width(out)}
-}
-
-// NewFrame returns a table for people that is part of a frame of a Screen of this width.
-func NewFrame(width int, list ...Column) *Table {
-	return &Table{list: list, terminal: true, width: width}
 }
 
 // Row adds a row. People get numbers with commas.
@@ -100,7 +97,6 @@ func (t *Table) String() string {
 
 // configs says how the columns are aligned, and how wide they can be.
 func (t *Table) configs() []table.ColumnConfig {
-	room := t.room()
 	configs := make([]table.ColumnConfig, len(t.list))
 	for i, col := range t.list {
 		configs[i] = table.ColumnConfig{Number: i + 1, Align: text.AlignLeft, AlignHeader: text.AlignLeft}
@@ -108,74 +104,9 @@ func (t *Table) configs() []table.ColumnConfig {
 		case col.Align == Right:
 			configs[i].Align, configs[i].AlignHeader = text.AlignRight, text.AlignRight
 		case col.Align == Snipped && t.width > 0:
-			configs[i].WidthMax = max(room, text.StringWidth(col.Title))
-			configs[i].WidthMaxEnforcer = snipMiddle
+			configs[i].WidthMax = max(t.width-others, narrowest)
+			configs[i].WidthMaxEnforcer = func(value string, most int) string { return Clip(value, most) }
 		}
 	}
 	return configs
-}
-
-// room returns how many columns of the terminal are left for the one that is snipped.
-func (t *Table) room() int {
-	room := t.width
-	for i, col := range t.list {
-		room -= len(between)
-		if col.Align == Snipped {
-			continue
-		}
-
-		widest := text.StringWidth(col.Title)
-		for _, row := range t.rows {
-			widest = max(widest, text.StringWidth(fmt.Sprint(row[i])))
-		}
-		room -= widest
-	}
-	return room
-}
-
-// snipMiddle cuts a name so that both of its ends stay, because names often differ at one only.
-func snipMiddle(name string, most int) string {
-	if text.StringWidth(name) <= most {
-		return name
-	}
-	end := max(most-1, 0) / 2
-	runes := []rune(name)
-	from := len(runes)
-	for from > 0 && text.StringWidth(string(runes[from-1:])) <= end {
-		from--
-	}
-	return text.Snip(name, most-end, "~") + string(runes[from:])
-}
-
-// Apart returns how much room, at least least, the column that is snipped needs so that its values
-// differ.
-func (t *Table) Apart(least int) int {
-	snipped := slices.IndexFunc(t.list, func(c Column) bool { return c.Align == Snipped })
-	for room, longest := least, least; ; room++ {
-		seen := map[string]bool{}
-		for _, row := range t.rows {
-			name := fmt.Sprint(row[snipped])
-			seen[snipMiddle(name, room)] = true
-			longest = max(longest, text.StringWidth(name))
-		}
-		if len(seen) == len(t.rows) || room >= longest {
-			return room
-		}
-	}
-}
-
-// Shrink drops the last columns until the one that is snipped has room, except for the first keep.
-func (t *Table) Shrink(room, keep int) {
-	for len(t.list) > keep && t.room() < room {
-		t.dropLast()
-	}
-}
-
-// dropLast removes the last column.
-func (t *Table) dropLast() {
-	last := len(t.list) - 1
-	t.list = t.list[:last]
-	for i, row := range t.rows {
-		t.rows[i] = row[:last]
-	}
 }

@@ -1,18 +1,15 @@
-// Package terminal is what pq needs of terminals and standard streams: tables, progress bars, a
-// screen that is drawn again and again, and texts for people.
+// Package terminal is what pq needs of terminals and standard streams: tables, progress, what is drawn
+// again and again, and texts for people.
 package terminal
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"strings"
 
 	"golang.org/x/term"
 )
-
-// Coloured reports whether what is written to the stream may have colours.
-func Coloured(stream any) bool {
-	return Is(stream) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-}
 
 // Is reports whether the stream is a terminal.
 func Is(stream any) bool {
@@ -30,13 +27,24 @@ func Width(stream any) int {
 	return width
 }
 
-// Unicode reports whether the locale says that the terminal shows more than ASCII.
-func Unicode() bool {
-	for _, variable := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if locale := os.Getenv(variable); locale != "" {
-			locale = strings.ToLower(strings.ReplaceAll(locale, "-", ""))
-			return strings.Contains(locale, "utf8")
+// Redraw replaces what a terminal shows by lines of text, as far as there is room for them.
+func Redraw(out io.Writer, text string) error {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	width, height := 80, 24
+	if f, ok := out.(*os.File); ok {
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 1 {
+			width, height = w, h
 		}
 	}
-	return false
+	if room := height - 1; len(lines) > room { // the last line is for the cursor
+		lines = append(lines[:room-1], fmt.Sprintf("and %d more", len(lines)-room+1))
+	}
+
+	const toTop, clearLine, clearRest = "\x1b[H", "\x1b[K", "\x1b[J"
+	frame := toTop
+	for _, line := range lines {
+		frame += Clip(line, width) + clearLine + "\n"
+	}
+	_, err := io.WriteString(out, frame+clearRest)
+	return err
 }

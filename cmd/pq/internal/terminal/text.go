@@ -80,26 +80,3 @@ func WholeRunes(text []byte) []byte {
 
 // Clip cuts a line for a terminal.
 func Clip(line string, width int) string { return text.Snip(line, max(width, 0), "~") }
-
-// Trend draws numbers as a line of bars, from none to the largest.
-func Trend(numbers []int64, unicode bool) string {
-	bars := []rune("_.:-=+*#")
-	if unicode {
-		bars = []rune("▁▂▃▄▅▆▇█")
-	}
-
-	var most int64
-	for _, n := range numbers {
-		most = max(most, n)
-	}
-
-	line := make([]rune, len(numbers))
-	for i, n := range numbers {
-		height := 0
-		if n > 0 {
-			height = 1 + int(float64(n)/float64(most)*float64(len(bars)-2))
-		}
-		line[i] = bars[height]
-	}
-	return string(line)
-}

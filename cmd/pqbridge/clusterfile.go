@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"regexp"
-	"slices"
-	"strconv"
-	"strings"
 )
 
 // maxClusterFile is how much of a cluster file FoundationDB's client reads, in bytes.
@@ -70,45 +66,22 @@ func clusterName(configured string) string {
 }
 
 var (
-	comments    = regexp.MustCompile(`#[^\n\r]*`)
-	whiteSpace  = regexp.MustCompile(`[ \t\n\r]`)
-	clusterKey  = regexp.MustCompile(`^[A-Za-z0-9_]+:[A-Za-z0-9]+$`)
-	hostAndPort = regexp.MustCompile(`^[A-Za-z0-9_.-]*[A-Za-z_-][A-Za-z0-9_.-]*:(\d+)$`)
+	comments   = regexp.MustCompile(`#[^\n\r]*`)
+	whiteSpace = regexp.MustCompile(`[ \t\n\r]`)
+	// clusterText is description:id@ and coordinators. The client itself writes (fromHostname) behind
+	// addresses that it has looked up.
+	clusterText = regexp.MustCompile(`^(\w+:[A-Za-z0-9]+)@` + coordinator + `(,` + coordinator + `)*$`)
 )
+
+// coordinator matches ip:port or host:port, with :tls or without.
+const coordinator = `([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(:tls)?(\(fromHostname\))?`
 
 // parseClusterFile returns the description and id in the text of a cluster file. White
 // space and comments count for nothing, as in FoundationDB's client.
 func parseClusterFile(text string) (name string, err error) {
-	text = whiteSpace.ReplaceAllString(comments.ReplaceAllString(text, ""), "")
-	name, list, _ := strings.Cut(text, "@")
-	if !clusterKey.MatchString(name) {
+	found := clusterText.FindStringSubmatch(whiteSpace.ReplaceAllString(comments.ReplaceAllString(text, ""), ""))
+	if found == nil {
 		return "", errNoClusterFile
 	}
-
-	coordinators := strings.Split(list, ",")
-	for i, coordinator := range coordinators {
-		if !isCoordinator(coordinator) {
-			return "", fmt.Errorf("coordinator %q: %w", coordinator, errNoClusterFile)
-		}
-		if slices.Contains(coordinators[:i], coordinator) {
-			return "", fmt.Errorf("coordinator %s twice: %w", coordinator, errNoClusterFile)
-		}
-	}
-	return name, nil
-}
-
-// isCoordinator reports whether text is ip:port or host:port, with :tls or without. The
-// client itself writes (fromHostname) behind addresses that it has looked up.
-func isCoordinator(text string) bool {
-	text = strings.TrimSuffix(text, "(fromHostname)")
-	text = strings.TrimSuffix(text, ":tls")
-	if address, err := netip.ParseAddrPort(text); err == nil {
-		return address.Port() > 0
-	}
-	host := hostAndPort.FindStringSubmatch(text)
-	if host == nil {
-		return false
-	}
-	port, err := strconv.ParseUint(host[1], 10, 16)
-	return err == nil && port > 0
+	return found[1], nil
 }

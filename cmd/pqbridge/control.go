@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
@@ -23,9 +22,6 @@ import (
 // NATS nor everybody who reaches the HTTP address may do. Whoever reaches the socket may
 // write to the folder anyway.
 const socketName = "pqbridge.sock"
-
-// maxSocketPath is the longest path of a socket on every system, in bytes.
-const maxSocketPath = 103
 
 // maxReply bounds what is read of a reply, in bytes.
 const maxReply = 64 << 10
@@ -47,13 +43,12 @@ type control struct {
 	server http.Server
 	served chan struct{} // closed when it has ended
 	cancel context.CancelFunc
-	remove func() // the socket
 }
 
 // startControl serves backups of db, whose folder is dir. Without a socket everything else
 // still works, so a failure is only logged.
 func startControl(dir string, db *pebblekv.DB, logger *slog.Logger) *control {
-	c := &control{served: make(chan struct{}), remove: func() {}}
+	c := &control{served: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 
@@ -65,7 +60,6 @@ func startControl(dir string, db *pebblekv.DB, logger *slog.Logger) *control {
 		return c
 	}
 
-	c.remove = removing(filepath.Join(dir, socketName))
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /backup", func(w http.ResponseWriter, r *http.Request) { serveBackup(w, r, db, logger) })
 	c.server = http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
@@ -89,17 +83,6 @@ func (c *control) stop() {
 		_ = c.server.Close() // a client that does not read
 	}
 	<-c.served
-	c.remove()
-}
-
-// removing returns a function that removes a file, unless another one has its place by then.
-func removing(path string) func() {
-	made, err := os.Lstat(path)
-	return func() {
-		if found, lost := os.Lstat(path); err == nil && lost == nil && os.SameFile(made, found) {
-			_ = os.Remove(path) // The next service does it otherwise.
-		}
-	}
 }
 
 func serveBackup(w http.ResponseWriter, r *http.Request, db *pebblekv.DB, logger *slog.Logger) {
@@ -127,14 +110,8 @@ func serveBackup(w http.ResponseWriter, r *http.Request, db *pebblekv.DB, logger
 // askForBackup asks the service that has the store in dir. It returns errNoService if none
 // takes requests.
 func askForBackup(ctx context.Context, dir, dest string) (pebblekv.Backup, error) {
-	path, release, err := socketPath(dir)
-	if err != nil {
-		return pebblekv.Backup{}, errNoService
-	}
-	defer release()
-
 	var dialer net.Dialer
-	connection, err := dialer.DialContext(ctx, "unix", path)
+	connection, err := dialer.DialContext(ctx, "unix", filepath.Join(dir, socketName))
 	if err != nil {
 		return pebblekv.Backup{}, errors.Join(errNoService, ctx.Err())
 	}
@@ -169,39 +146,12 @@ func askForBackup(ctx context.Context, dir, dest string) (pebblekv.Backup, error
 	return reply.Backup, nil
 }
 
-// listenIn makes the socket in the folder of a store that this process has opened.
+// listenIn makes the socket in the folder of a store that this process has opened. Its path must not be
+// longer than the system allows, about a hundred bytes.
 func listenIn(dir string) (net.Listener, error) {
-	path, release, err := socketPath(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-
+	path := filepath.Join(dir, socketName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of a process that was killed
 		return nil, err
 	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-
-	listener.SetUnlinkOnClose(false) // its path may be another file by then
-	return listener, nil
-}
-
-// socketPath returns a path of the socket in a folder that is valid until release is called.
-// Paths of sockets are short; on Linux a folder that is open has a short one, too.
-func socketPath(dir string) (path string, release func(), err error) {
-	path = filepath.Join(dir, socketName)
-	if len(path) <= maxSocketPath {
-		return path, func() {}, nil
-	}
-	if runtime.GOOS != "linux" {
-		return "", nil, fmt.Errorf("its path has %d bytes: want at most %d", len(path), maxSocketPath)
-	}
-	folder, err := os.Open(dir)
-	if err != nil {
-		return "", nil, err
-	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), socketName), func() { _ = folder.Close() }, nil
+	return net.Listen("unix", path)
 }

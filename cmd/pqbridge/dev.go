@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -87,12 +86,11 @@ func greet(ctx context.Context, w io.Writer, c *config, httpAddr string) {
 		path = pathToPQ(filepath.Dir(self))
 	}
 	// It does no harm if nobody can read the greeting.
-	_, _ = io.WriteString(w, greeting(c, httpAddr, path, inContainer()))
+	_, _ = io.WriteString(w, greeting(c, httpAddr, path))
 }
 
-// greeting says where the service is and what to try, after the line path. In a container it says
-// which options of docker run that depends on, because the service cannot see them.
-func greeting(c *config, httpAddr, path string, container bool) string {
+// greeting says where the service is and what to try, after the line path.
+func greeting(c *config, httpAddr, path string) string {
 	server := ""
 	if c.NATSURL != "nats://127.0.0.1:4222" {
 		server = " --server " + c.NATSURL
@@ -102,54 +100,21 @@ func greeting(c *config, httpAddr, path string, container bool) string {
 	if httpAddr != "" {
 		where += fmt.Sprintf(", health and metrics at http://%s", reachable(httpAddr))
 	}
-	where += "."
-	after := "queued items stay."
-
-	if ip := net.ParseIP(c.DevNATSHost); container && ip.IsUnspecified() {
-		where += publishing(c.NATSURL, httpAddr)
-		after = fmt.Sprintf("queued items stay if %s is a volume with a name,\nas with -v pq-data:%[1]s, or a folder of the host.", c.DataDir)
-	}
-
 	return fmt.Sprintf(`
-%[1]s
+%[1]s.
 Try, in another terminal:
 
-%[4]s  pq%[3]s push jobs "write the report" --priority 5
-  pq%[3]s push jobs "put out the fire" --priority 1
-  pq%[3]s pop jobs
+%[3]s  pq%[2]s push jobs "write the report" --priority 5
+  pq%[2]s push jobs "put out the fire" --priority 1
+  pq%[2]s pop jobs
 
 or with the NATS command line tool:
 
-  nats%[3]s request pq.jobs.push.1 "put out the fire"
-  nats%[3]s request pq.jobs.pop.min ""
+  nats%[2]s request pq.jobs.push.1 "put out the fire"
+  nats%[2]s request pq.jobs.pop.min ""
 
-Ctrl-C stops it; %[2]s
-`, where, after, server, path)
-}
-
-// publishing says how the addresses in a container get to be addresses of the host.
-func publishing(natsURL, httpAddr string) string {
-	options := ""
-	for _, addr := range []string{strings.TrimPrefix(natsURL, "nats://"), httpAddr} {
-		if _, port, err := net.SplitHostPort(addr); err == nil {
-			options += fmt.Sprintf(" -p 127.0.0.1:%[1]s:%[1]s", port)
-		}
-	}
-	return "\nOutside of the container that is so with" + options + "."
-}
-
-// inContainer reports whether this is the first process of a container, or Docker or podman says
-// that it is in one.
-func inContainer() bool {
-	if os.Getpid() == 1 {
-		return true
-	}
-	for _, mark := range []string{"/.dockerenv", "/run/.containerenv"} {
-		if _, err := os.Stat(mark); err == nil {
-			return true
-		}
-	}
-	return false
+Ctrl-C stops it; queued items stay.
+`, where, server, path)
 }
 
 // pathToPQ returns the line that lets a shell find the pq in a folder, "" if it finds one anyway,

@@ -41,27 +41,6 @@ func TestGreetingFindsPQ(t *testing.T) {
 	}
 }
 
-// What the greeting says of addresses and items depends, in a container, on how that was started.
-func TestGreetingInAContainer(t *testing.T) {
-	c := defaultConfig()
-	c.NATSURL, c.DataDir, c.DevNATSHost = "nats://127.0.0.1:4222", "/data", "0.0.0.0"
-	const stays = "Ctrl-C stops it; queued items stay.\n"
-	publish := "Outside of the container that is so with -p 127.0.0.1:4222:4222 -p 127.0.0.1:8422:8422."
-	volume := "queued items stay if /data is a volume with a name,\nas with -v pq-data:/data"
-
-	inside := greeting(c, "0.0.0.0:8422", "", true)
-	if !strings.Contains(inside, publish) || !strings.Contains(inside, volume) || strings.Contains(inside, stays) {
-		t.Errorf("in a container:\n%s", inside)
-	}
-	outside := greeting(c, "0.0.0.0:8422", "", false)
-	if strings.Contains(outside, "-p ") || !strings.Contains(outside, stays) {
-		t.Errorf("in no container:\n%s", outside)
-	}
-	if silent := greeting(c, "", "", true); strings.Contains(silent, "http") || strings.Contains(silent, "8422") {
-		t.Errorf("without HTTP:\n%s", silent)
-	}
-}
-
 // TestReachable: the greeting shows addresses that people can connect to.
 func TestReachable(t *testing.T) {
 	for addr, want := range map[string]string{

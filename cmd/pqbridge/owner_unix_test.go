@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Whoever may not use the folder of the store learns whose it is, and what to do.
+// Whoever may not use the folder of the store learns what to do.
 func TestFolderOfSomebodyElse(t *testing.T) {
 	closed := filepath.Join(t.TempDir(), "closed")
 	must(t, os.Mkdir(closed, 0o500))
@@ -29,9 +29,8 @@ func TestFolderOfSomebodyElse(t *testing.T) {
 		t.Fatal("no error")
 	}
 	wantWords(t, err.Error(), "permission denied",
-		fmt.Sprintf("%s belongs to user %d and group %d, with mode dr-x------", closed, os.Getuid(), os.Getgid()),
 		"runs as user "+strings.Replace(own, ":", " and group ", 1),
-		"chown -R "+own+" "+c.DataDir, "docker run --user ", "--tmpfs "+c.DataDir+":uid=")
+		"chown -R "+own+" "+c.DataDir, "docker run --user", "--tmpfs "+c.DataDir+":uid=")
 }
 
 func TestOtherErrorsHaveNoOwner(t *testing.T) {

@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -28,6 +30,17 @@ func openStore(c *config, logger *slog.Logger) (kv.Database, error) {
 		return nil, explainPermission(err, c.DataDir)
 	}
 	return db, nil
+}
+
+// explainPermission adds to an error what to do, if this process may not use the folder.
+func explainPermission(err error, folder string) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return fmt.Errorf("%w\npqbridge runs as user %d and group %d\n"+
+		"give it the folder with all that is in it, as in chown -R %[2]d:%[3]d %[4]s (of a mounted folder, on the host), "+
+		"or run pqbridge as the owner (docker run --user); a tmpfs needs --tmpfs %[4]s:uid=%[2]d,gid=%[3]d",
+		err, os.Getuid(), os.Getgid(), folder)
 }
 
 // storeLocation tells people where the store is. Other bridges show it too.

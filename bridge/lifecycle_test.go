@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
@@ -223,14 +224,14 @@ func TestOptionsBounds(t *testing.T) {
 		"JetStream.LeafURL": {JetStream: bridge.JetStreamOptions{LeafURL: "http://host"}},
 		"Grammar":           {Grammar: dotted, JetStream: bridge.JetStreamOptions{LeafURL: "host"}},
 		"MetricQueues":      {MetricQueues: 1_000_001},
-		"Lanes":             {Lanes: 1025},
-		"MaxBatch":          {MaxBatch: 1<<16 + 1},
-		"MaxBatchBytes":     {MaxBatchBytes: 8_000_001},
-		"LeaseRoom":         {LeaseRoom: 9_000_001},
-		"MaxPending":        {MaxPending: 1<<30 + 1},
-		"MaxPendingBytes":   {MaxPendingBytes: math.MinInt},
-		"MaxWaiters":        {MaxWaiters: 1<<30 + 1},
-		"RequestTimeout":    {RequestTimeout: time.Millisecond - 1},
+		"Lanes":             {Limits: dispatch.Limits{Lanes: 1025}},
+		"MaxBatch":          {Limits: dispatch.Limits{MaxBatch: 1<<16 + 1}},
+		"MaxBatchBytes":     {Limits: dispatch.Limits{MaxBatchBytes: 8_000_001}},
+		"LeaseRoom":         {Limits: dispatch.Limits{LeaseRoom: 9_000_001}},
+		"MaxPending":        {Limits: dispatch.Limits{MaxPending: 1<<30 + 1}},
+		"MaxPendingBytes":   {Limits: dispatch.Limits{MaxPendingBytes: math.MinInt}},
+		"MaxWaiters":        {Limits: dispatch.Limits{MaxWaiters: 1<<30 + 1}},
+		"RequestTimeout":    {Limits: dispatch.Limits{RequestTimeout: time.Millisecond - 1}},
 		"ShutdownTimeout":   {ShutdownTimeout: math.MaxInt64},
 	} {
 		text := o.Validate().Error() // which lists all problems
@@ -239,8 +240,10 @@ func TestOptionsBounds(t *testing.T) {
 		}
 	}
 	least := bridge.Options{
-		NATSURL: "host:1", HTTPTimeout: time.Millisecond, MetricQueues: -1, Lanes: 1, MaxBatch: 1, MaxBatchBytes: 1,
-		LeaseRoom: 1, MaxPending: 1, MaxPendingBytes: 1, MaxWaiters: 1, RequestTimeout: time.Millisecond, ShutdownTimeout: 1,
+		NATSURL: "host:1", HTTPTimeout: time.Millisecond, MetricQueues: -1, ShutdownTimeout: 1,
+		Limits: dispatch.Limits{
+			Lanes: 1, MaxBatch: 1, MaxBatchBytes: 1, LeaseRoom: 1, MaxPending: 1, MaxPendingBytes: 1, MaxWaiters: 1, RequestTimeout: time.Millisecond,
+		},
 	}
 	for _, line := range strings.Split(least.Validate().Error(), "\n") {
 		if required := []string{"bridge: DB ", "bridge: Keyspace ", "bridge: Grammar "}; !slices.ContainsFunc(required, func(s string) bool { return strings.HasPrefix(line, s) }) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -93,35 +94,9 @@ type Options struct {
 	// DefaultMetricQueues.
 	MetricQueues int
 
-	// Lanes is how many batches are built independently of each other, at most 1024. A
-	// queue always belongs to the same lane. More than one is of no use on an engine with
-	// a single writer. Default 1 if the engine pipelines (see kv.Traits), else
-	// DefaultLanes.
-	Lanes int
-	// MaxBatch limits the requests in one transaction, 1 to 65536. Default
-	// DefaultMaxBatch.
-	MaxBatch int
-	// MaxBatchBytes limits the bytes that one batch pushes, pops and peeks,
-	// approximately; a single request may exceed it. At most 8,000,000, which leaves room
-	// for keys in a transaction of 10,000,000 bytes. Default DefaultMaxBatchBytes.
-	MaxBatchBytes int
-	// LeaseRoom limits the bytes that the leases of one transaction move. Tests lower it, see
-	// fdbpq.Batcher.LimitRoom. Default, and most, fdbpq.MaxMessageSize.
-	LeaseRoom int
-	// MaxPending limits the requests waiting or running, at most 2^30. Further
-	// ones get 429 at once. Default DefaultMaxPending.
-	MaxPending int
-	// MaxPendingBytes is the same limit in bytes of payloads and headers, at most 1 TiB.
-	// The request that crosses it is still accepted. Default DefaultMaxPendingBytes.
-	MaxPendingBytes int
-	// MaxWaiters limits the pops that wait for items, at most 2^30; they are not
-	// pending. Those beyond it get 429. Default DefaultMaxWaiters.
-	MaxWaiters int
-
-	// RequestTimeout is how long a request that does not wait for items may take, 1ms to 24h, but
-	// for a twentieth of it or 250 ms, whichever is less. After three quarters of it without a
-	// batch it gets 503 without having run. Default DefaultRequestTimeout.
-	RequestTimeout time.Duration
+	// Limits bound what the bridge does at a time: see the constants for the defaults. Requests beyond
+	// those that may wait or run get 429, and those that take too long 503.
+	dispatch.Limits
 	// ShutdownTimeout is how long Run may take to return once its context has ended, at
 	// most 24h. Run works on requests that have already arrived until the last quarter of
 	// that time, or the last two seconds if that is less; the rest get 503. Default
@@ -197,7 +172,8 @@ func (o *Options) numbers() []bounded {
 	}
 }
 
-func (o Options) withDefaults() Options {
+// WithDefaults returns the options with the defaults filled in.
+func (o Options) WithDefaults() Options {
 	for _, n := range o.numbers() {
 		*n.value = cmp.Or(*n.value, n.normal)
 	}
@@ -243,7 +219,7 @@ func moduleVersion() string {
 // Validate returns all problems of the options, joined, each a *kv.OptionError, after filling in
 // the defaults. New calls it.
 func (o Options) Validate() error {
-	o = o.withDefaults()
+	o = o.WithDefaults()
 	var problems []error
 	check := func(ok bool, field string, value any, want string) {
 		if !ok {

@@ -23,7 +23,7 @@ import (
 // New checks the options and opens the HTTP listener. Call Close if Run will not be called. It
 // returns the errors of Options.Validate, or that of the listener.
 func New(o Options) (*Bridge, error) {
-	o = o.withDefaults()
+	o = o.WithDefaults()
 	o.Logger = withDetails(o.Logger)
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -115,13 +115,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 	o := &b.options
 	lanes := dispatch.Options{
-		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Lanes: o.Lanes,
-		MaxBatch: o.MaxBatch, MaxBatchBytes: o.MaxBatchBytes, LeaseRoom: o.LeaseRoom,
-		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes,
-		MaxKept:    o.maxKept(),
-		MaxWaiters: o.MaxWaiters, PollEvery: o.pollEvery(),
-		RequestTimeout: o.RequestTimeout,
-		Warn:           b.quiet.store.warn,
+		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Limits: o.Limits,
+		MaxKept: o.maxKept(), PollEvery: o.pollEvery(),
+		Warn: b.quiet.store.warn,
 		BatchDone: func(operations int) {
 			b.inspector.batches.Add(1)
 			b.metrics.batchSize.Observe(float64(operations))
@@ -179,7 +175,7 @@ func (b *Bridge) newPeers() *peers.Peers {
 			Exclusive: o.Exclusive, Location: o.Location, Started: b.created,
 		},
 		Shared:     o.DB.Traits().Shared,
-		MaxPending: o.MaxPending, MaxWaiters: o.MaxWaiters, RequestTimeout: o.RequestTimeout,
+		Limits:     o.Limits,
 		Dispatcher: b.dispatcher,
 		OwnersChanged: func() {
 			b.dispatcher.OwnersChanged()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 )
 
 // Bridge is a running bridge.
@@ -37,7 +38,7 @@ func (e *Env) StartBridge(changes ...func(*bridge.Options)) *Bridge {
 		Logger:      logger(e.t),
 		Version:     "0.0.1",
 		// No test fails because the machine is slow.
-		RequestTimeout: Patience,
+		Limits: dispatch.Limits{RequestTimeout: Patience},
 	}
 	if isBubble(e.t) {
 		o.HTTPAddr = ""

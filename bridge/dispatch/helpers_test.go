@@ -23,8 +23,10 @@ func testOptions(t testing.TB, db kv.Database) Options {
 	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
 	must(t, err)
 	return Options{
-		DB: db, Keyspace: keyspace, Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
-		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 1000, RequestTimeout: 5 * time.Second,
+		DB: db, Keyspace: keyspace, Limits: Limits{
+			Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
+			MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 1000, RequestTimeout: 5 * time.Second,
+		},
 		Warn: func(string, ...any) {}, BatchDone: func(int) {},
 		RequeueLate: func(*Queue, fdbpq.OpKind, *fdbpq.Result) {
 			t.Error("a request was answered before its batch had ended")

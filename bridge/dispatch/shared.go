@@ -12,6 +12,36 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
+// Limits bound what a Dispatcher does at a time. Tags name the variables of pqbridge, and describe
+// them.
+type Limits struct {
+	// Lanes is how many batches are built independently of each other, at most 1024. A
+	// queue always belongs to the same lane. More than one is of no use on an engine with
+	// a single writer.
+	Lanes int `envconfig:"PQ_LANES" group:"Batches and limits" desc:"batches built at the same time; 0 means 1 with the embedded store and 4 with fdb"`
+	// MaxBatch limits the operations in one transaction, 1 to 65536; a single request may exceed it.
+	MaxBatch int `envconfig:"PQ_MAX_BATCH" desc:"maximum number of requests in one transaction"`
+	// MaxBatchBytes limits, approximately, the bytes that one batch pushes and those of the
+	// items that it returns. A single push or item may exceed it. At most 8,000,000, which leaves room
+	// for keys in a transaction of 10,000,000 bytes.
+	MaxBatchBytes int `envconfig:"PQ_MAX_BATCH_BYTES" desc:"maximum bytes of payload in one transaction, approximately; one larger message still fits"`
+	// LeaseRoom limits the bytes that the leases of one transaction move, see
+	// fdbpq.Batcher.LimitRoom. Tests lower it. 0 is its default, and most, fdbpq.MaxMessageSize.
+	LeaseRoom int `ignored:"true"`
+	// MaxPending limits the requests that wait or run at one time, at most 2^30.
+	MaxPending int `envconfig:"PQ_MAX_PENDING" desc:"maximum number of requests waiting or running; more get 429"`
+	// MaxPendingBytes is the same limit in bytes of payloads and headers, at most 1 TiB. The request
+	// that crosses it is still accepted.
+	MaxPendingBytes int `envconfig:"PQ_MAX_PENDING_BYTES" desc:"maximum bytes of requests waiting or running; more get 429"`
+	// MaxWaiters limits the requests with a Wait, from Submit until they end, at most 2^30. They are
+	// not pending.
+	MaxWaiters int `envconfig:"PQ_MAX_WAITERS" desc:"maximum number of pops that wait for items; more get 429"`
+	// RequestTimeout is how long a request takes at most that does not wait for items, 1ms to 24h, but
+	// for a twentieth of it or 250 ms, whichever is less. A request whose batch has not begun after
+	// three quarters of the time has not run, so a batch gets at least a quarter.
+	RequestTimeout time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" desc:"how long a request may take that does not wait for items, before it gets 503"`
+}
+
 // Options configure a Dispatcher. All fields are required, except as stated.
 type Options struct {
 	DB       kv.Database
@@ -19,35 +49,15 @@ type Options struct {
 	// Now is the clock by which leases end and items fall due; nil is time.Now.
 	Now func() time.Time
 
-	// Lanes is the number of lanes, each of which builds batches independently of the
-	// others.
-	Lanes int
-	// MaxBatch limits the operations in one transaction; a single request may exceed
-	// it.
-	MaxBatch int
-	// MaxBatchBytes limits, approximately, the bytes that one batch pushes and those of the
-	// items that it returns. A single push or item may exceed it.
-	MaxBatchBytes int
-	// LeaseRoom is for fdbpq.Batcher.LimitRoom; 0 means its default.
-	LeaseRoom int
-	// MaxPending limits the requests that wait or run at one time.
-	MaxPending int
-	// MaxPendingBytes is the same limit in bytes. The request that crosses it is still
-	// accepted.
-	MaxPendingBytes int
+	Limits
+
 	// MaxKept is how many bytes Repliers may keep, see Dispatcher.Keep, before pops and leases are
 	// set aside: until it is less again, or their time is up. Queues of which little is kept may
 	// exceed it by as much as the batches in flight may: two of each lane. 0 is no limit.
 	MaxKept int
-	// MaxWaiters limits the requests with a Wait, from Submit until they end.
-	MaxWaiters int
 	// PollEvery is how often queues with waiters are looked at, for items of programs that
 	// call no Wake. 0 never looks, which is right if only this Dispatcher uses the store.
 	PollEvery time.Duration
-	// RequestTimeout is how long a request takes at most that does not wait for items, but for a
-	// twentieth of it or 250 ms, whichever is less. A request whose batch has not begun after three
-	// quarters of the time has not run, so a batch gets at least a quarter.
-	RequestTimeout time.Duration
 
 	// Warn logs problems with the store. It may drop messages.
 	Warn func(message string, args ...any)

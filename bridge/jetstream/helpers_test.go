@@ -119,8 +119,10 @@ func newConfig(t testing.TB) (Config, *system) {
 	s.keyspace, err = fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
 	must(t, err)
 	s.dispatcher = dispatch.New(dispatch.Options{
-		DB: s.db, Keyspace: s.keyspace, Now: s.clock.now, Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
-		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: maxWaiters, RequestTimeout: patience,
+		DB: s.db, Keyspace: s.keyspace, Now: s.clock.now, Limits: dispatch.Limits{
+			Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
+			MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: maxWaiters, RequestTimeout: patience,
+		},
 		Warn: func(string, ...any) {}, BatchDone: func(int) {},
 		RequeueLate: func(*dispatch.Queue, fdbpq.OpKind, *fdbpq.Result) {},
 	})

@@ -231,8 +231,9 @@ func newTest(t *testing.T) *testOutbox {
 		o.returned[why] = new(atomic.Int64)
 	}
 	o.dispatcher = dispatch.New(dispatch.Options{
-		DB: db, Keyspace: keyspace, Lanes: 4, MaxBatch: 1024, MaxBatchBytes: 4 << 20, LeaseRoom: fdbpq.MaxMessageSize,
-		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 100, RequestTimeout: 5 * time.Second,
+		DB: db, Keyspace: keyspace, Limits: dispatch.Limits{
+			Lanes: 4, MaxBatch: 1024, MaxBatchBytes: 4 << 20, MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 100, RequestTimeout: 5 * time.Second,
+		},
 		Warn: func(string, ...any) {}, BatchDone: func(int) {},
 		Owns:        func(subjects.Kind, string) bool { return true },
 		RequeueLate: func(*dispatch.Queue, fdbpq.OpKind, *fdbpq.Result) {},

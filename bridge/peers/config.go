@@ -21,10 +21,9 @@ type Config struct {
 	Self Self
 	// Shared says that other bridges may use the store. Otherwise nothing is forwarded.
 	Shared bool
-	// MaxPending and MaxWaiters limit the pops that are with one peer, and those of them that wait
-	// for items. RequestTimeout is how long the others may take.
-	MaxPending, MaxWaiters int
-	RequestTimeout         time.Duration
+	// Limits are those of the bridge: MaxPending and MaxWaiters also limit the pops that are with one
+	// peer, and those of them that wait for items.
+	dispatch.Limits
 	// Dispatcher runs the pops of this bridge.
 	Dispatcher *dispatch.Dispatcher
 	// OwnersChanged is told that queues may have another owner. It must not block.

@@ -140,9 +140,11 @@ func newTest(t *testing.T) *Peers {
 		}
 	})
 
+	limits := dispatch.Limits{
+		Lanes: 4, MaxBatch: 1024, MaxBatchBytes: 4 << 20, MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 100, RequestTimeout: 5 * time.Second,
+	}
 	dispatcher := dispatch.New(dispatch.Options{
-		DB: db, Keyspace: keyspace, Lanes: 4, MaxBatch: 1024, MaxBatchBytes: 4 << 20, LeaseRoom: fdbpq.MaxMessageSize,
-		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 100, RequestTimeout: 5 * time.Second,
+		DB: db, Keyspace: keyspace, Limits: limits,
 		Warn: func(string, ...any) {}, BatchDone: func(int) {},
 		Owns:        func(subjects.Kind, string) bool { return true },
 		RequeueLate: func(*dispatch.Queue, fdbpq.OpKind, *fdbpq.Result) {},
@@ -150,7 +152,7 @@ func newTest(t *testing.T) *Peers {
 	return New(Config{
 		Self:       Self{ID: "self"},
 		Dispatcher: dispatcher, OwnersChanged: func() {},
-		MaxPending: 16384, MaxWaiters: 100, RequestTimeout: 5 * time.Second,
+		Limits:    limits,
 		Conn:      func() *nats.Conn { return nil },
 		Online:    func() bool { return false },
 		Flush:     func(context.Context) error { return nats.ErrDisconnected },

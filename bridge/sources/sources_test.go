@@ -220,8 +220,8 @@ func TestTwoDrawers(t *testing.T) {
 			store := strings.Split(s.Consumer, "_")[1]
 
 			d := dispatch.New(dispatch.Options{
-				DB: f.DB, Keyspace: f.Keyspace, Lanes: 1, MaxBatch: 1000, MaxBatchBytes: 1 << 20, MaxPending: 1000, MaxPendingBytes: 1 << 30,
-				RequestTimeout: testenv.Patience, Warn: func(string, ...any) {}, BatchDone: func(int) {},
+				DB: f.DB, Keyspace: f.Keyspace, Limits: dispatch.Limits{Lanes: 1, MaxBatch: 1000, MaxBatchBytes: 1 << 20, MaxPending: 1000, MaxPendingBytes: 1 << 30, RequestTimeout: testenv.Patience},
+				Warn: func(string, ...any) {}, BatchDone: func(int) {},
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			var running sync.WaitGroup

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -15,33 +16,15 @@ import (
 //
 // Each field names its variable and describes it: meaning, unit and special values, as
 // -help prints them, and the option of a package below that has its value, if there is one. The
-// first field of a group has the group's heading. Variables are
-// spelled out because envconfig would otherwise also read them without the prefix PQ_.
+// first field of a group has the group's heading. Variables are spelled out because envconfig would
+// otherwise also read them without the prefix PQ_; those of a struct's fields begin with its own.
 // Defaults are in defaultConfig, the checks in validate.
 type config struct {
-	NATSURL          string `envconfig:"PQ_NATS_URL" option:"bridge.NATSURL" group:"NATS connection" desc:"NATS servers of one cluster, separated by commas"`
-	NATSCreds        string `envconfig:"PQ_NATS_CREDS" desc:"path of a NATS credentials file"`
-	NATSNkey         string `envconfig:"PQ_NATS_NKEY" desc:"path of a file with an nkey seed"`
-	NATSUser         string `envconfig:"PQ_NATS_USER" desc:"NATS user name"`
-	NATSPassword     string `envconfig:"PQ_NATS_PASSWORD" desc:"NATS password"`
-	NATSPasswordFile string `envconfig:"PQ_NATS_PASSWORD_FILE" desc:"path of a file with the NATS password, in place of PQ_NATS_PASSWORD"`
-	NATSToken        string `envconfig:"PQ_NATS_TOKEN" desc:"NATS token"`
-	NATSTokenFile    string `envconfig:"PQ_NATS_TOKEN_FILE" desc:"path of a file with the NATS token, in place of PQ_NATS_TOKEN"`
-	NATSTLSCA        string `envconfig:"PQ_NATS_TLS_CA" desc:"path of the CA certificates to trust, PEM; if unset, the system's"`
-	NATSTLSCert      string `envconfig:"PQ_NATS_TLS_CERT" desc:"path of the TLS client certificate, PEM"`
-	NATSTLSKey       string `envconfig:"PQ_NATS_TLS_KEY" desc:"path of that certificate's private key, PEM"`
+	NATSURL string `envconfig:"PQ_NATS_URL" option:"bridge.NATSURL" group:"NATS connection" desc:"NATS servers of one cluster, separated by commas"`
+	NATS    access `envconfig:"PQ_NATS"`
 
-	LeafURL          string `envconfig:"PQ_JETSTREAM_LEAF_URL" option:"bridge.JetStream.LeafURL" group:"JetStream" desc:"leaf node ports of the NATS servers, as nats-leaf://host:7422, separated by commas: lets programs written for JetStream's pull consumers take items; if unset, off"`
-	LeafCreds        string `envconfig:"PQ_JETSTREAM_LEAF_CREDS" desc:"path of a NATS credentials file for the leaf node; without a login here or in the URL, it logs in as the client connection does"`
-	LeafNkey         string `envconfig:"PQ_JETSTREAM_LEAF_NKEY" desc:"path of a file with an nkey seed"`
-	LeafUser         string `envconfig:"PQ_JETSTREAM_LEAF_USER" desc:"NATS user name"`
-	LeafPassword     string `envconfig:"PQ_JETSTREAM_LEAF_PASSWORD" desc:"NATS password"`
-	LeafPasswordFile string `envconfig:"PQ_JETSTREAM_LEAF_PASSWORD_FILE" desc:"path of a file with the password, in place of PQ_JETSTREAM_LEAF_PASSWORD"`
-	LeafToken        string `envconfig:"PQ_JETSTREAM_LEAF_TOKEN" desc:"NATS token"`
-	LeafTokenFile    string `envconfig:"PQ_JETSTREAM_LEAF_TOKEN_FILE" desc:"path of a file with the token, in place of PQ_JETSTREAM_LEAF_TOKEN"`
-	LeafTLSCA        string `envconfig:"PQ_JETSTREAM_LEAF_TLS_CA" desc:"path of the CA certificates to trust, PEM; without TLS files here, those of the client connection count"`
-	LeafTLSCert      string `envconfig:"PQ_JETSTREAM_LEAF_TLS_CERT" desc:"path of the TLS client certificate, PEM"`
-	LeafTLSKey       string `envconfig:"PQ_JETSTREAM_LEAF_TLS_KEY" desc:"path of that certificate's private key, PEM"`
+	LeafURL string `envconfig:"PQ_JETSTREAM_LEAF_URL" option:"bridge.JetStream.LeafURL" group:"JetStream" desc:"leaf node ports of the NATS servers, as nats-leaf://host:7422, separated by commas: lets programs written for JetStream's pull consumers take items; if unset, off; without a login or TLS files of its own, it has those of the client connection"`
+	Leaf    access `envconfig:"PQ_JETSTREAM_LEAF"`
 
 	SubjectPrefix string `envconfig:"PQ_SUBJECT_PREFIX" group:"Subjects" desc:"first tokens of the subjects of priority queues"`
 	FIFOPrefix    string `envconfig:"PQ_FIFO_PREFIX" desc:"first tokens of the subjects of FIFO queues"`
@@ -67,13 +50,7 @@ type config struct {
 	HTTPTimeout  time.Duration `envconfig:"PQ_HTTP_TIMEOUT" option:"bridge.HTTPTimeout" desc:"time limit of a /readyz check, and of reading the queue lengths for /metrics"`
 	MetricQueues int           `envconfig:"PQ_METRIC_QUEUES" option:"bridge.MetricQueues" desc:"how many queues of each kind /metrics shows, longest first, of those that the bridge owns; -1 shows none"`
 
-	Lanes           int           `envconfig:"PQ_LANES" option:"bridge.Lanes" group:"Batches and limits" desc:"batches built at the same time; 0 means 1 with the embedded store and 4 with fdb"`
-	MaxBatch        int           `envconfig:"PQ_MAX_BATCH" option:"bridge.MaxBatch" desc:"maximum number of requests in one transaction"`
-	MaxBatchBytes   int           `envconfig:"PQ_MAX_BATCH_BYTES" option:"bridge.MaxBatchBytes" desc:"maximum bytes of payload in one transaction, approximately; one larger message still fits"`
-	MaxPending      int           `envconfig:"PQ_MAX_PENDING" option:"bridge.MaxPending" desc:"maximum number of requests waiting or running; more get 429"`
-	MaxPendingBytes int           `envconfig:"PQ_MAX_PENDING_BYTES" option:"bridge.MaxPendingBytes" desc:"maximum bytes of requests waiting or running; more get 429"`
-	MaxWaiters      int           `envconfig:"PQ_MAX_WAITERS" option:"bridge.MaxWaiters" desc:"maximum number of pops that wait for items; more get 429"`
-	RequestTimeout  time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" option:"bridge.RequestTimeout" desc:"how long a request may take that does not wait for items, before it gets 503"`
+	dispatch.Limits
 	ShutdownTimeout time.Duration `envconfig:"PQ_SHUTDOWN_TIMEOUT" option:"bridge.ShutdownTimeout" desc:"time limit of a shutdown, which finishes the requests that have arrived; keep it below the 10s that docker stop waits"`
 
 	LogLevel  logLevel `envconfig:"PQ_LOG_LEVEL" group:"Log" desc:"lowest level to log: debug, info, warn or error"`
@@ -95,12 +72,16 @@ const httpOff = "off"
 // defaultConfig returns the configuration without any variables set. Defaults of the
 // packages below stay in those packages.
 func defaultConfig() *config {
+	o := bridge.Options{}.WithDefaults()
+	o.Lanes = 0 // which depends on the store
 	return &config{
-		NATSURL: bridge.DefaultNATSURL,
+		NATSURL: o.NATSURL,
+		NATS:    access{prefix: natsPrefix},
+		Leaf:    access{prefix: leafPrefix},
 
 		SubjectPrefix: subjects.DefaultPriorityPrefix,
 		FIFOPrefix:    subjects.DefaultFIFOPrefix,
-		QueueGroup:    bridge.DefaultQueueGroup,
+		QueueGroup:    o.QueueGroup,
 
 		Store: storeEmbedded,
 		// The same names as in subjects make it easy to find a queue's keys.
@@ -117,16 +98,11 @@ func defaultConfig() *config {
 		FDBTransactionTimeout: fdbkv.DefaultTransactionTimeout,
 
 		HTTPAddr:     "127.0.0.1:8422",
-		HTTPTimeout:  bridge.DefaultHTTPTimeout,
-		MetricQueues: bridge.DefaultMetricQueues,
+		HTTPTimeout:  o.HTTPTimeout,
+		MetricQueues: o.MetricQueues,
 
-		MaxBatch:        bridge.DefaultMaxBatch,
-		MaxBatchBytes:   bridge.DefaultMaxBatchBytes,
-		MaxPending:      bridge.DefaultMaxPending,
-		MaxPendingBytes: bridge.DefaultMaxPendingBytes,
-		MaxWaiters:      bridge.DefaultMaxWaiters,
-		RequestTimeout:  bridge.DefaultRequestTimeout,
-		ShutdownTimeout: bridge.DefaultShutdownTimeout,
+		Limits:          o.Limits,
+		ShutdownTimeout: o.ShutdownTimeout,
 
 		LogFormat: "text",
 

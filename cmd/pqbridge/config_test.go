@@ -36,13 +36,13 @@ func TestEveryProblem(t *testing.T) {
 		{"PQ_FDB_TRANSACTION_TIMEOUT", "1us", []string{"PQ_FDB_TRANSACTION_TIMEOUT is 1µs: want 1ms to "}},
 		{"PQ_NATS_CREDS", "absent.creds", []string{"PQ_NATS_CREDS absent.creds", "no such file"}},
 		{"PQ_NATS_TLS_CA", "absent.pem", []string{"PQ_NATS_TLS_CA absent.pem", "no such file"}},
-		{"PQ_DATADIR", "x", []string{"PQ_DATADIR is not a variable", "did you mean PQ_DATA_DIR?"}},
+		{"PQ_DATADIR", "x", []string{"PQ_DATADIR is not a variable", "pqbridge -help lists them"}},
 	}
 	unreadable := []mistake{
 		{"PQ_LANES", "many", []string{`PQ_LANES is "many": want a whole number`}},
 		{"PQ_REQUEST_TIMEOUT", "5", []string{`PQ_REQUEST_TIMEOUT is "5": want a time such as 500ms, 5s or 1m`}},
 		{"PQ_LOG_LEVEL", "loud", []string{`PQ_LOG_LEVEL is "loud": want debug, info, warn or error`}},
-		{"PQ_MAX_PENDNIG", "1", []string{"did you mean PQ_MAX_PENDING?"}},
+		{"PQ_MAX_PENDNIG", "1", []string{"PQ_MAX_PENDNIG is not a variable"}},
 	}
 	for name, all := range map[string][]mistake{"refused": mistakes, "unreadable": unreadable} {
 		t.Run(name, func(t *testing.T) {
@@ -141,14 +141,14 @@ func TestEveryVariableHasEffect(t *testing.T) {
 		"PQ_SUBJECT_PREFIX", "PQ_FIFO_PREFIX", "PQ_STORE", "PQ_KEY_PREFIX", "PQ_FIFO_KEY_PREFIX", "PQ_VALUE_FORMAT",
 		"PQ_DATA_DIR", "PQ_LOG_LEVEL", "PQ_LOG_FORMAT", "PQ_DEV_NATS_HOST", "PQ_DEV_NATS_PORT",
 	}
-	for i, v := range variables() {
+	for _, v := range c.variables() {
 		name := v.name
 		ofLogin := strings.HasPrefix(name, natsPrefix) || strings.HasPrefix(name, leafPrefix)
 		if slices.Contains(elsewhere, name) || ofLogin && !strings.HasSuffix(name, "_URL") {
 			continue
 		}
 		before := options()
-		value := reflect.ValueOf(c).Elem().Field(i)
+		value := v.value
 		old := reflect.New(value.Type()).Elem()
 		old.Set(value)
 		if value.CanInt() {
@@ -186,8 +186,8 @@ func TestHelp(t *testing.T) {
 		words := strings.Join(strings.Fields(text), " ")
 		for _, v := range variables() {
 			want := v.name + " " + v.description
-			if v.byDefault != "" {
-				want += " (default " + v.byDefault + ")"
+			if byDefault := v.text(); byDefault != "" {
+				want += " (default " + byDefault + ")"
 			}
 			if v.description == "" || !strings.Contains(words, " "+want+" ") {
 				t.Errorf("%s does not tell of %s with its meaning and default", flag, v.name)

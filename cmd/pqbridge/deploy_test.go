@@ -139,7 +139,7 @@ func TestChartConfigures(t *testing.T) {
 			if c.Store == storeFDB {
 				stored = c.FDBClusterFile
 			}
-			for _, path := range []string{stored, c.NATSCreds, c.NATSNkey, c.NATSTLSCA, c.NATSTLSCert, c.NATSTLSKey} {
+			for _, path := range []string{stored, c.NATS.Creds, c.NATS.Nkey, c.NATS.TLS.CA, c.NATS.TLS.Cert, c.NATS.TLS.Key} {
 				mounted := path == ""
 				for _, mount := range container.VolumeMounts {
 					mounted = mounted || strings.HasPrefix(path, mount.MountPath+"/")

@@ -28,7 +28,7 @@ func TestDocumentsListTheConfiguration(t *testing.T) {
 	text := readFile(t, "docs", "configuration.md")
 	var want []string
 	for _, v := range variables() {
-		byDefault := v.byDefault
+		byDefault := v.text()
 		if byDefault != "" {
 			byDefault = "`" + byDefault + "`"
 		}

@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"github.com/kelseyhightower/envconfig"
-
-	"github.com/pqbridge/pqbridge/cmd/internal/spelling"
 )
 
 // loadConfig reads the configuration from the environment. The error joins all problems:
@@ -33,6 +31,7 @@ func loadConfig(dev bool) (*config, error) {
 		defer hide(wrong.KeyName)()
 	}
 
+	c.NATS.url, c.Leaf.url = c.NATSURL, c.LeafURL
 	problems = append(problems, leadingZeros(), c.validate(), validateDev(dev))
 	return c, errors.Join(problems...)
 }
@@ -64,7 +63,7 @@ var leadingZero = regexp.MustCompile(`^[+-]?0[0-9_]+$`)
 func leadingZeros() error {
 	var problems []error
 	for _, v := range variables() {
-		_, err := strconv.Atoi(v.byDefault)
+		_, err := strconv.Atoi(v.text())
 		if text := os.Getenv(v.name); err == nil && leadingZero.MatchString(text) {
 			problems = append(problems, fmt.Errorf("%s is %q: want a whole number without a leading zero", v.name, text))
 		}
@@ -84,13 +83,12 @@ func unknownVariables(environ []string) (problems []error) {
 			continue
 		}
 
-		nearest := nearestVariable(name)
-		if nearest == name {
+		if slices.ContainsFunc(variables(), func(v variable) bool { return v.name == name }) {
 			continue
 		}
-		problem := fmt.Errorf("%s is not a variable of pqbridge: did you mean %s?", name, nearest)
+		problem := fmt.Errorf("%s is not a variable of pqbridge: pqbridge -help lists them", name)
 		if serviceLink.MatchString(name) {
-			problem = fmt.Errorf("%w Kubernetes sets such a variable for a Service whose name begins with pq, "+
+			problem = fmt.Errorf("%w. Kubernetes sets such a variable for a Service whose name begins with pq, "+
 				"unless the pod has enableServiceLinks: false", problem)
 		}
 		problems = append(problems, problem)
@@ -101,9 +99,3 @@ func unknownVariables(environ []string) (problems []error) {
 // serviceLink matches the variables that Kubernetes sets in the pods of a namespace for a Service called pq, or
 // pq and more.
 var serviceLink = regexp.MustCompile(`^PQ_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)?)$`)
-
-func nearestVariable(name string) string {
-	return slices.MinFunc(variables(), func(a, b variable) int {
-		return spelling.Distance(name, a.name) - spelling.Distance(name, b.name)
-	}).name
-}

@@ -18,7 +18,7 @@ import (
 // between retries. The error joins all problems.
 func (c *config) checkFiles() error {
 	var problems []error
-	problems = append(problems, c.natsAccess().checkFiles(), c.leafAccess().checkFiles())
+	problems = append(problems, c.NATS.checkFiles(), c.Leaf.checkFiles())
 	if c.Store == storeFDB {
 		problems = append(problems, c.checkFDB())
 	}

@@ -3,11 +3,13 @@ package main
 import (
 	"math"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 )
 
 // TestHeapLimit: the limit grows with the configuration and never becomes negative.
 func TestHeapLimit(t *testing.T) {
-	c := config{MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxBatchBytes: 4 << 20}
+	c := config{Limits: dispatch.Limits{MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxBatchBytes: 4 << 20}}
 	limit := heapLimit(&c, false)
 	if limit < 200<<20 || limit > 400<<20 {
 		t.Errorf("%d bytes with the defaults", limit)

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"strings"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/cmd/internal/buildinfo"
 )
 
@@ -48,8 +51,8 @@ func printHelp(w io.Writer) error {
 		}
 		description := v.description
 
-		if v.byDefault != "" {
-			description += " (default " + v.byDefault + ")"
+		if byDefault := v.text(); byDefault != "" {
+			description += " (default " + byDefault + ")"
 		}
 		name := "  " + v.name
 		for _, line := range wrap(description, helpWidth-helpName) {
@@ -83,26 +86,46 @@ func wrap(text string, width int) []string {
 // variable is an environment variable as people see it.
 type variable struct {
 	name, description string
-	byDefault         string // "" if there is none
+	value             reflect.Value
 	group             string // heading of the group that begins here, or ""
 	option            string // package and field of the option with its value, or ""
 }
 
-// variables describes the fields of config, in order.
-func variables() []variable {
-	var all []variable
-	defaults := reflect.ValueOf(*defaultConfig())
-	for i, field := range reflect.VisibleFields(defaults.Type()) {
-		all = append(all, variable{
-			name:        field.Tag.Get("envconfig"),
-			description: field.Tag.Get("desc"),
-			byDefault:   fmt.Sprint(defaults.Field(i)),
-			group:       field.Tag.Get("group"),
-			option:      field.Tag.Get("option"),
-		})
+// variables describes all variables, with their defaults, in order.
+func variables() []variable { return defaultConfig().variables() }
+
+func (c *config) variables() []variable { return appendVariables(nil, "", reflect.ValueOf(c).Elem()) }
+
+// wordEnd is where envconfig splits the name of a field.
+var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
+
+// appendVariables appends those of the fields of a struct, whose names begin with prefix unless the field
+// says otherwise.
+func appendVariables(all []variable, prefix string, s reflect.Value) []variable {
+	for i := range s.NumField() {
+		field, value := s.Type().Field(i), s.Field(i)
+		name := strings.ToUpper(wordEnd.ReplaceAllString(field.Name, "${1}_${2}"))
+		name = cmp.Or(field.Tag.Get("envconfig"), prefix+"_"+name)
+
+		switch {
+		case !field.IsExported() || field.Tag.Get("ignored") != "":
+		case field.Anonymous:
+			all = appendVariables(all, prefix, value)
+		case value.Kind() == reflect.Struct:
+			all = appendVariables(all, name, value)
+		default:
+			v := variable{name, field.Tag.Get("desc"), value, field.Tag.Get("group"), field.Tag.Get("option")}
+			if s.Type() == reflect.TypeFor[dispatch.Limits]() { // which the options of a bridge embed
+				v.option = "bridge." + field.Name
+			}
+			all = append(all, v)
+		}
 	}
 	return all
 }
+
+// text is the value as people write it, "" if there is none.
+func (v *variable) text() string { return fmt.Sprint(v.value) }
 
 // version is set by the linker for released programs: -X main.version=1.2.3.
 var version string

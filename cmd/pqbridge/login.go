@@ -25,22 +25,21 @@ const (
 
 // access is how to get into NATS, over one kind of connection.
 type access struct {
+	Creds        string `desc:"path of a NATS credentials file"`
+	Nkey         string `desc:"path of a file with an nkey seed"`
+	User         string `desc:"NATS user name"`
+	Password     string `desc:"NATS password"`
+	PasswordFile string `split_words:"true" desc:"path of a file with the NATS password, in place of the password itself"`
+	Token        string `desc:"NATS token"`
+	TokenFile    string `split_words:"true" desc:"path of a file with the NATS token, in place of the token itself"`
+	TLS          struct {
+		CA   string `desc:"path of the CA certificates to trust, PEM; if unset, the system's"`
+		Cert string `desc:"path of the TLS client certificate, PEM"`
+		Key  string `desc:"path of that certificate's private key, PEM"`
+	}
+
 	prefix string // of its variables
-
-	url, creds, nkey              string
-	user, password, passwordFile  string
-	token, tokenFile              string
-	caFile, certFile, certKeyFile string
-}
-
-func (c *config) natsAccess() *access {
-	return &access{natsPrefix, c.NATSURL, c.NATSCreds, c.NATSNkey, c.NATSUser, c.NATSPassword, c.NATSPasswordFile,
-		c.NATSToken, c.NATSTokenFile, c.NATSTLSCA, c.NATSTLSCert, c.NATSTLSKey}
-}
-
-func (c *config) leafAccess() *access {
-	return &access{leafPrefix, c.LeafURL, c.LeafCreds, c.LeafNkey, c.LeafUser, c.LeafPassword, c.LeafPasswordFile,
-		c.LeafToken, c.LeafTokenFile, c.LeafTLSCA, c.LeafTLSCert, c.LeafTLSKey}
+	url    string
 }
 
 // validate returns everything that is wrong with the values, joined.
@@ -53,14 +52,14 @@ func (a *access) validate() error {
 	}
 
 	p := a.prefix
-	check((a.certFile == "") == (a.certKeyFile == ""), fmt.Sprintf("%sTLS_CERT is %q and %sTLS_KEY %q: want both or none", p, a.certFile, p, a.certKeyFile))
-	check(a.password == "" || a.user != "", p+"PASSWORD is set and "+p+"USER is empty: want both or none")
-	check(a.passwordFile == "" || a.user != "", p+"PASSWORD_FILE is set and "+p+"USER is empty: want both or none")
-	check(a.password == "" || a.passwordFile == "", p+"PASSWORD and "+p+"PASSWORD_FILE are both set: want one of them")
-	check(a.token == "" || a.tokenFile == "", p+"TOKEN and "+p+"TOKEN_FILE are both set: want one of them")
-	check(a.passwordFile+a.tokenFile == "" || !strings.Contains(a.url, "@"),
+	check((a.TLS.Cert == "") == (a.TLS.Key == ""), fmt.Sprintf("%sTLS_CERT is %q and %sTLS_KEY %q: want both or none", p, a.TLS.Cert, p, a.TLS.Key))
+	check(a.Password == "" || a.User != "", p+"PASSWORD is set and "+p+"USER is empty: want both or none")
+	check(a.PasswordFile == "" || a.User != "", p+"PASSWORD_FILE is set and "+p+"USER is empty: want both or none")
+	check(a.Password == "" || a.PasswordFile == "", p+"PASSWORD and "+p+"PASSWORD_FILE are both set: want one of them")
+	check(a.Token == "" || a.TokenFile == "", p+"TOKEN and "+p+"TOKEN_FILE are both set: want one of them")
+	check(a.PasswordFile+a.TokenFile == "" || !strings.Contains(a.url, "@"),
 		p+"URL names a user, and a file has a secret too: want the login in one of them")
-	for name, value := range map[string]string{"USER": a.user, "PASSWORD": a.password, "TOKEN": a.token} {
+	for name, value := range map[string]string{"USER": a.User, "PASSWORD": a.Password, "TOKEN": a.Token} {
 		check(value == "" || strings.TrimSpace(value) != "", p+name+" is blank: want a value, or leave it unset")
 	}
 	return errors.Join(problems...)
@@ -69,33 +68,33 @@ func (a *access) validate() error {
 // checkFiles returns what is wrong with the files, joined.
 func (a *access) checkFiles() error {
 	var problems []error
-	if a.creds != "" {
-		text, err := os.ReadFile(a.creds)
+	if a.Creds != "" {
+		text, err := os.ReadFile(a.Creds)
 		if err == nil {
 			_, err = nkeys.ParseDecoratedUserNKey(text)
 		}
 		if err != nil {
-			problems = append(problems, fileProblem(a.prefix+"CREDS", a.creds, err))
+			problems = append(problems, fileProblem(a.prefix+"CREDS", a.Creds, err))
 		}
 	}
-	if a.nkey != "" {
-		if _, err := nats.NkeyOptionFromSeed(a.nkey); err != nil {
-			problems = append(problems, fileProblem(a.prefix+"NKEY", a.nkey, err))
+	if a.Nkey != "" {
+		if _, err := nats.NkeyOptionFromSeed(a.Nkey); err != nil {
+			problems = append(problems, fileProblem(a.prefix+"NKEY", a.Nkey, err))
 		}
 	}
 
 	problems = append(problems,
-		checkSecret(a.prefix+"PASSWORD_FILE", a.passwordFile),
-		checkSecret(a.prefix+"TOKEN_FILE", a.tokenFile))
+		checkSecret(a.prefix+"PASSWORD_FILE", a.PasswordFile),
+		checkSecret(a.prefix+"TOKEN_FILE", a.TokenFile))
 
-	if a.caFile != "" {
+	if a.TLS.CA != "" {
 		if _, err := a.roots(); err != nil {
 			problems = append(problems, err)
 		}
 	}
-	if a.certFile != "" && a.certKeyFile != "" { // else validate complains
-		if _, err := tls.LoadX509KeyPair(a.certFile, a.certKeyFile); err != nil {
-			problems = append(problems, fileProblem(a.prefix+"TLS_CERT with "+a.prefix+"TLS_KEY", a.certFile+" "+a.certKeyFile, err))
+	if a.TLS.Cert != "" && a.TLS.Key != "" { // else validate complains
+		if _, err := tls.LoadX509KeyPair(a.TLS.Cert, a.TLS.Key); err != nil {
+			problems = append(problems, fileProblem(a.prefix+"TLS_CERT with "+a.prefix+"TLS_KEY", a.TLS.Cert+" "+a.TLS.Key, err))
 		}
 	}
 	return errors.Join(problems...)
@@ -104,12 +103,12 @@ func (a *access) checkFiles() error {
 // roots returns the certificates to trust.
 func (a *access) roots() (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
-	text, err := os.ReadFile(a.caFile)
+	text, err := os.ReadFile(a.TLS.CA)
 	if err == nil && !pool.AppendCertsFromPEM(text) {
 		err = errors.New("it has no certificate: want one or more in PEM")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%sTLS_CA %s: %w", a.prefix, a.caFile, err)
+		return nil, fmt.Errorf("%sTLS_CA %s: %w", a.prefix, a.TLS.CA, err)
 	}
 	return pool, nil
 }
@@ -117,16 +116,16 @@ func (a *access) roots() (*x509.CertPool, error) {
 // login returns the first way to log in that is set; that of the URL counts only if it is asked for.
 func (a *access) login(ofURL bool) (l leaf.Login) {
 	switch {
-	case a.creds != "":
-		l.CredsFile = a.creds
-	case a.nkey != "":
-		l.NkeyFile = a.nkey
-	case a.user != "":
-		l.User, l.Password, l.PasswordFile = a.user, a.password, a.passwordFile
-	case a.token != "":
-		l.Token = a.token
-	case a.tokenFile != "":
-		l.TokenFile = a.tokenFile
+	case a.Creds != "":
+		l.CredsFile = a.Creds
+	case a.Nkey != "":
+		l.NkeyFile = a.Nkey
+	case a.User != "":
+		l.User, l.Password, l.PasswordFile = a.User, a.Password, a.PasswordFile
+	case a.Token != "":
+		l.Token = a.Token
+	case a.TokenFile != "":
+		l.TokenFile = a.TokenFile
 	case ofURL:
 		first, _, _ := strings.Cut(a.url, ",")
 		if u, err := url.Parse(strings.TrimSpace(first)); err == nil {
@@ -138,18 +137,18 @@ func (a *access) login(ofURL bool) (l leaf.Login) {
 
 // tls returns nil if no file is set. A certificate may be replaced while the service runs.
 func (a *access) tls() (*tls.Config, error) {
-	if a.caFile+a.certFile == "" {
+	if a.TLS.CA+a.TLS.Cert == "" {
 		return nil, nil
 	}
 
 	t := &tls.Config{MinVersion: tls.VersionTLS12}
 	var err error
-	if a.caFile != "" {
+	if a.TLS.CA != "" {
 		t.RootCAs, err = a.roots()
 	}
-	if a.certFile != "" {
+	if a.TLS.Cert != "" {
 		t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(a.certFile, a.certKeyFile)
+			pair, err := tls.LoadX509KeyPair(a.TLS.Cert, a.TLS.Key)
 			return &pair, err
 		}
 	}
@@ -163,12 +162,12 @@ func (c *config) jetStreamOptions() (o bridge.JetStreamOptions, err error) {
 		return o, nil
 	}
 
-	own, client := c.leafAccess(), c.natsAccess()
+	own, client := c.Leaf, &c.NATS
 	if o.Login = own.login(false); !strings.Contains(o.LeafURL, "@") {
 		o.Login = cmp.Or(o.Login, client.login(true))
 	}
-	if own.caFile+own.certFile == "" {
-		own.caFile, own.certFile, own.certKeyFile = client.caFile, client.certFile, client.certKeyFile
+	if own.TLS.CA+own.TLS.Cert == "" {
+		own.TLS = client.TLS
 	}
 	o.TLS, err = own.tls()
 	return o, err

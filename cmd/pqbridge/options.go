@@ -35,13 +35,7 @@ func (c *config) bridgeOptions() bridge.Options {
 		QueueGroup:      c.QueueGroup,
 		HTTPTimeout:     c.HTTPTimeout,
 		MetricQueues:    c.MetricQueues,
-		Lanes:           c.Lanes,
-		MaxBatch:        c.MaxBatch,
-		MaxBatchBytes:   c.MaxBatchBytes,
-		MaxPending:      c.MaxPending,
-		MaxPendingBytes: c.MaxPendingBytes,
-		MaxWaiters:      c.MaxWaiters,
-		RequestTimeout:  c.RequestTimeout,
+		Limits:          c.Limits,
 		ShutdownTimeout: c.ShutdownTimeout,
 		Version:         semanticVersion(),
 	}
@@ -74,39 +68,39 @@ func (c *config) fdbOptions() fdbkv.Options {
 // trust. checkFiles would have found any error it returns.
 func (c *config) natsOptions() ([]nats.Option, error) {
 	var options []nats.Option
-	if c.NATSCreds != "" {
-		options = append(options, nats.UserCredentials(c.NATSCreds))
+	if c.NATS.Creds != "" {
+		options = append(options, nats.UserCredentials(c.NATS.Creds))
 	}
 
-	if c.NATSNkey != "" {
-		nkey, err := nats.NkeyOptionFromSeed(c.NATSNkey)
+	if c.NATS.Nkey != "" {
+		nkey, err := nats.NkeyOptionFromSeed(c.NATS.Nkey)
 		if err != nil {
-			return nil, fmt.Errorf("PQ_NATS_NKEY %s: %w", c.NATSNkey, err)
+			return nil, fmt.Errorf("PQ_NATS_NKEY %s: %w", c.NATS.Nkey, err)
 		}
 		options = append(options, nkey)
 	}
 
-	if c.NATSUser != "" {
-		if c.NATSPasswordFile != "" {
-			password := secretFile(c.NATSPasswordFile)
-			options = append(options, nats.UserInfoHandler(func() (string, string) { return c.NATSUser, password() }))
+	if c.NATS.User != "" {
+		if c.NATS.PasswordFile != "" {
+			password := secretFile(c.NATS.PasswordFile)
+			options = append(options, nats.UserInfoHandler(func() (string, string) { return c.NATS.User, password() }))
 		} else {
-			options = append(options, nats.UserInfo(c.NATSUser, c.NATSPassword))
+			options = append(options, nats.UserInfo(c.NATS.User, c.NATS.Password))
 		}
 	}
 
-	if c.NATSToken != "" {
-		options = append(options, nats.Token(c.NATSToken))
+	if c.NATS.Token != "" {
+		options = append(options, nats.Token(c.NATS.Token))
 	}
-	if c.NATSTokenFile != "" {
-		options = append(options, nats.TokenHandler(secretFile(c.NATSTokenFile)))
+	if c.NATS.TokenFile != "" {
+		options = append(options, nats.TokenHandler(secretFile(c.NATS.TokenFile)))
 	}
 
-	if c.NATSTLSCA != "" {
-		options = append(options, nats.RootCAs(c.NATSTLSCA))
+	if c.NATS.TLS.CA != "" {
+		options = append(options, nats.RootCAs(c.NATS.TLS.CA))
 	}
-	if c.NATSTLSCert != "" {
-		options = append(options, nats.ClientCert(c.NATSTLSCert, c.NATSTLSKey))
+	if c.NATS.TLS.Cert != "" {
+		options = append(options, nats.ClientCert(c.NATS.TLS.Cert, c.NATS.TLS.Key))
 	}
 	return options, nil
 }

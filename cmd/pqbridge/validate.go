@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"reflect"
 	"strings"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -33,8 +32,8 @@ func (c *config) validate() error {
 	oneOf("PQ_VALUE_FORMAT", c.ValueFormat, "raw", "tuple")
 	oneOf("PQ_LOG_FORMAT", c.LogFormat, "text", "json")
 	check(c.NATSURL != "", "PQ_NATS_URL is empty: want the URL of a NATS server")
-	problems = append(problems, c.natsAccess().validate(), c.leafAccess().validate())
-	check(c.LeafURL != "" || *c.leafAccess() == access{prefix: leafPrefix}, "PQ_JETSTREAM_LEAF_URL is empty, and other variables of %s* are set: want it too, or none", leafPrefix)
+	problems = append(problems, c.NATS.validate(), c.Leaf.validate())
+	check(c.LeafURL != "" || c.Leaf == access{prefix: leafPrefix}, "PQ_JETSTREAM_LEAF_URL is empty, and other variables of %s* are set: want it too, or none", leafPrefix)
 	check(c.QueueGroup != "", "PQ_QUEUE_GROUP is empty: leave it unset for the default")
 	check(c.DataDir != "" || c.Store != storeEmbedded, "PQ_DATA_DIR is empty: want the folder of the embedded store")
 	check(c.HTTPAddr == httpOff || isHostPort(c.HTTPAddr), "PQ_HTTP_ADDR is %q: want host:port or %s", c.HTTPAddr, httpOff)
@@ -81,9 +80,9 @@ func isHostPort(addr string) bool {
 // that for their default, but nobody who sets it means that.
 func (c *config) validateZeros() error {
 	var problems []error
-	values, defaults := reflect.ValueOf(*c), reflect.ValueOf(*defaultConfig())
-	for i, v := range variables() {
-		if value := values.Field(i); v.option != "" && value.CanInt() && value.IsZero() && !defaults.Field(i).IsZero() {
+	defaults := variables()
+	for i, v := range c.variables() {
+		if v.option != "" && v.value.CanInt() && v.value.IsZero() && !defaults[i].value.IsZero() {
 			problems = append(problems, fmt.Errorf("%s is 0: leave it unset for the default", v.name))
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
@@ -120,16 +121,13 @@ func bridgeOptions(url, leaf string, db kv.Database, timeout, wrongBy time.Durat
 		NATSOptions: []nats.Option{
 			nats.MaxReconnects(-1), nats.ReconnectWait(10 * time.Millisecond), nats.ReconnectJitter(0, 0),
 		},
-		DB:             db,
-		Keyspace:       keyspace(),
-		Now:            func() time.Time { return time.Now().Add(wrongBy) },
-		Grammar:        bridgeGrammar(),
-		JetStream:      bridge.JetStreamOptions{LeafURL: leaf},
-		LeaseRoom:      l.LeaseRoom,
-		MaxBatchBytes:  l.MaxBatchBytes,
-		Lanes:          l.Lanes,
-		RequestTimeout: timeout,
-		Version:        "0.0.1",
+		DB:        db,
+		Keyspace:  keyspace(),
+		Now:       func() time.Time { return time.Now().Add(wrongBy) },
+		Grammar:   bridgeGrammar(),
+		JetStream: bridge.JetStreamOptions{LeafURL: leaf},
+		Limits:    dispatch.Limits{LeaseRoom: l.LeaseRoom, MaxBatchBytes: l.MaxBatchBytes, Lanes: l.Lanes, RequestTimeout: timeout},
+		Version:   "0.0.1",
 	}
 }
 

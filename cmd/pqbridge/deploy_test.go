@@ -227,24 +227,27 @@ func kedaTrigger(t *testing.T) map[string]string {
 	return object.Spec.Triggers[0].Metadata
 }
 
-// TestOperationsExplainsTheAlerts: the document says what to do at each alert, and names no others.
+// TestOperationsExplainsTheAlerts: the document has a section for each alert, in the order of the rules, and each
+// alert links to its own.
 func TestOperationsExplainsTheAlerts(t *testing.T) {
 	rules := readFile(t, "deploy", "prometheus", "rules.yaml")
-
-	var alerts []string
-	for _, m := range regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(rules, -1) {
-		alerts = append(alerts, m[1])
-	}
-
-	var explained []string
-	for _, row := range regexp.MustCompile("(?m)^\\| (`Pq.*?) \\| .+ \\|$").FindAllStringSubmatch(readFile(t, "docs", "operations.md"), -1) {
-		for _, m := range regexp.MustCompile("`(Pq[A-Z][A-Za-z]+)`").FindAllStringSubmatch(row[1], -1) {
-			explained = append(explained, m[1])
+	document := readFile(t, "docs", "operations.md")
+	matches := func(text, pattern string) (all []string) {
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			all = append(all, m[1])
 		}
+		return all
 	}
 
+	alerts := matches(rules, `(?m)^ *- alert: (\w+)$`)
+	explained := matches(document, `(?m)^### (Pq\w+)$`)
 	if len(alerts) == 0 || !slices.Equal(alerts, explained) {
 		t.Errorf("docs/operations.md explains %v, and deploy/prometheus/rules.yaml has %v", explained, alerts)
+	}
+
+	linked := matches(rules, `(?m)^ *runbook_url: \S+/docs/operations\.md#(\w+)$`)
+	if sections := strings.Fields(strings.ToLower(strings.Join(alerts, " "))); !slices.Equal(linked, sections) {
+		t.Errorf("the alerts link to %v: want %v", linked, sections)
 	}
 }
 

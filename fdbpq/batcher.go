@@ -146,7 +146,10 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 
 	b.batchCount++
 	p.receipt = b.receipts.Pack(tuple.Tuple{b.batchCount})
-	p.obsolete = b.makeNewest(p)
+	b.mu.Lock()
+	b.mu.newest = p
+	p.obsolete, b.mu.obsolete = b.mu.obsolete, nil
+	b.mu.Unlock()
 	if early != nil {
 		b.nextCounts = p.startCommit(early)
 	} else {
@@ -175,15 +178,6 @@ func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
 		return nil
 	}
 	return early
-}
-
-// makeNewest makes p the newest batch, and returns the receipts that it should remove.
-func (b *Batcher) makeNewest(p *Pending) (obsolete [][]byte) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.mu.newest = p
-	obsolete, b.mu.obsolete = b.mu.obsolete, nil
-	return obsolete
 }
 
 // Apply runs ops in one transaction and waits for it: Start, then Wait.

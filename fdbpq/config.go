@@ -2,8 +2,11 @@ package fdbpq
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // queueConfigs is the operations on the settings of one queue, which run before all others.
@@ -76,4 +79,84 @@ func (q *queueConfigs) configure() error {
 		q.results[i].Settings = present.Clone()
 	}
 	return nil
+}
+
+// What becomes of the state of a source is decided before the pushes that follow, which fail with it,
+// and written after them, unless they have failed.
+
+// checkSource reads the state for an operation and, if it is an OpSetSource, decides what becomes of
+// it. The error is one of the store.
+func (q *queueConfigs) checkSource(i int) error {
+	r := q.snapshot
+	if q.tx != nil {
+		r = q.tx
+	}
+	op, result := &q.ops[i], &q.results[i]
+	state, err := r.Get(q.l.SourceKey()).Get()
+	if result.Source = state; err != nil || op.Kind != OpSetSource || q.tx == nil {
+		return err
+	}
+
+	switch {
+	case state == nil:
+		result.Err = ErrNoSource
+	case q.source > 0:
+		result.Err = fmt.Errorf("%w: a source changes once in a transaction", ErrNoRoom)
+	default:
+		result.Source, result.Err = op.Change(state, q.now)
+	}
+	if result.Err == nil && len(op.Dead) > 0 {
+		err = q.failOps(q.deadQueue().LoadNext(0), i) // before anything is pushed, because it may be corrupt
+	}
+	if result.Err == nil {
+		q.source = i + 1
+	} else if q.leads(i) {
+		q.results[i+1].Err = result.Err
+	}
+	return err
+}
+
+// leads reports whether pushes follow the OpSetSource.
+func (q *queueConfigs) leads(i int) bool {
+	return i+1 < len(q.ops) && q.ops[i+1].Kind == OpPush && q.ops[i+1].Follows
+}
+
+func (q *queueConfigs) deadQueue() *due.DeadQueue {
+	set, _ := q.ledger.Settings() // configure has read them
+	return q.dead.Target(q.l.DeadLetters(set.DeadLetter), 0)
+}
+
+// writeSource does what checkSource has decided.
+func (q *queueConfigs) writeSource() error {
+	i := q.source - 1
+	if i < 0 {
+		return nil
+	}
+	if q.leads(i) && q.results[i+1].Err != nil {
+		q.results[i].Err = q.results[i+1].Err
+		return nil
+	}
+
+	for _, m := range q.ops[i].Dead {
+		q.dead.BuryNew(q.l, q.deadQueue(), m)
+	}
+	q.ledger.SetSource(q.results[i].Source)
+	return nil
+}
+
+// configureSource changes the state of the source to that of another setting.
+func (q *queueConfigs) configureSource(source string) error {
+	if i := q.source - 1; i >= 0 { // it would write the state of before
+		q.results[i].Err = fmt.Errorf("%w: the source was set in the same transaction", ErrNoRoom)
+		if q.leads(i) {
+			q.results[i+1].Err = q.results[i].Err
+		}
+		q.source = 0
+	}
+	old, err := q.tx.Get(q.l.SourceKey()).Get()
+	if err == nil {
+		q.ledger.SetSource(settings.NextSource(old, source))
+		q.ledger.NoteSource()
+	}
+	return err
 }

@@ -96,7 +96,7 @@ func TestDeadLettersOutsideAKeyspace(t *testing.T) {
 		must(q.Enqueue(tx, message("b")))
 		_, lease, err := q.Lease(tx, 0)
 		wantError(t, err, nil)
-		wantError(t, q.Term(tx, lease.Token, "no"), nil)
+		wantError(t, applyIn(tx, fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: lease.Token, Reason: "no"}).Err, nil)
 	})
 	inside := fdbpq.NewQueue(space.Sub("dead"), fdbpq.RawValues)
 	for _, dead := range []*fdbpq.Queue{inside, q.DeadLetters()} {

@@ -42,8 +42,8 @@
 //
 // # How it works
 //
-// group.go sorts the operations of a transaction by family, such as pushes or pops, and by queue.
-// apply.go runs one family after the other; each owns what it reads, and how it begins and
+// apply.go sorts the operations of a transaction by family, such as pushes or pops, and by queue, and
+// runs one family after the other; each owns what it reads, and how it begins and
 // finishes. It starts the reads of all queues before it waits for the first, so many queues cost
 // no more round trips than one.
 //
@@ -55,31 +55,27 @@
 //
 // Each file knows mostly those below it:
 //
-//	handle.go, priority_queue.go, queue.go, keyspace.go
-//	                                  handles of queues, and their names
-//	store.go, retire.go, queuelist.go the store of a Keyspace; leaving the list of queues; the list with counts
-//	batcher.go, pending.go, receipt.go, unsettled.go
-//	                                  group commit, and commits of unknown outcome
-//	apply.go, read.go, group.go       the order of the families in a transaction, and in one that only reads
+//	handle.go, keyspace.go            handles of queues, their names, and the store of a Keyspace
+//	retire.go                         leaving the list of queues; the list with counts
+//	batcher.go, pending.go, receipt.go
+//	                                  group commit
+//	restore.go                        commits of unknown outcome; popped items on their way back
+//	apply.go, read.go                 the operations by family, and the order of the families in a
+//	                                  transaction, and in one that only reads
 //	peek.go                           peeks
-//	pop.go, lease.go                  pops and leases
-//	pop_side.go, search.go, limits_pop.go
-//	                                  the next item from an end that may be served, and what limits pops
-//	edit.go, redrive.go               purges; items by id: removes, moves, releases, dead letters
-//	                                  sent home
-//	settle.go, settle_read.go, settle_group.go
-//	                                  operations with tokens
-//	restore.go                        popped items that nobody received, on their way back
-//	push.go, dedup.go, limits_push.go, evict.go
-//	                                  pushes: duplicates, limits, and what is evicted for them
-//	look.go, info.go, info_group.go, get.go, rank.go
-//	                                  how many items there are; an item by its id, and how many come before it
+//	pop.go, pop_side.go, limits_pop.go
+//	                                  pops and leases: the next item from an end that may be served, and
+//	                                  what limits them
+//	edit.go                           purges; items by id: removes, moves, releases, dead letters sent home
+//	settle.go                         operations with tokens
+//	push.go, limits_push.go           pushes: duplicates, limits, and what is evicted for them
+//	look.go, info.go                  how many items there are; an item by its id, and how many come before it
 //	browse.go                         items where they stand, in transactions of its own
 //	sweep.go                          what falls due in queues that nobody uses
-//	config.go                         settings
-//	txn.go, room.go                   a transaction and its queues, as all families see them
-//	op.go, op_check.go, result.go     operations and results
-//	names.go, errors.go               public names of what internal packages have
+//	config.go, records.go             settings and the source; consumers and schedules
+//	txn.go                            a transaction and its queues, as all families see them
+//	op.go, result.go                  operations and results
+//	names.go, errors.go               public names of what internal packages have; errors
 //
 // Below it are internal/due (the time index, the one way back, dead letters), internal/state (the
 // states of items: all writes of their keys and counters) and internal/codec (keys, ids, stored

@@ -5,7 +5,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // queueEdits is the removes, moves, releases, redrives and purges of one queue, which run in their
@@ -14,23 +13,14 @@ type queueEdits struct {
 	*queueTxn
 	indexes []int // into txn.ops
 	reads   map[int]*editRead
-	stale   map[ID]bool                // items that this transaction has moved since they were read
-	purged  bool                       // all of them are gone since they were read
-	last    map[int64]kv.Future[int64] // the next counts of the priorities that items move to, being read
-	next    map[int64]int64            // the same, once known
+	stale   map[ID]bool // items that this transaction has moved since they were read
+	purged  bool        // all of them are gone since they were read
 }
 
 // editRead is what an operation on one item reads.
 type editRead struct {
 	state.Lookup
 	rest state.Stored // what else belongs to the item
-}
-
-func newQueueEdits(q *queueTxn) *queueEdits {
-	return &queueEdits{
-		queueTxn: q, reads: map[int]*editRead{}, stale: map[ID]bool{},
-		last: map[int64]kv.Future[int64]{}, next: map[int64]int64{},
-	}
 }
 
 // edits is those of all queues.
@@ -69,8 +59,8 @@ func (q *queueEdits) beginReads(i int) {
 	if op.Kind != OpPurge {
 		q.readItem(i)
 	}
-	if _, begun := q.last[op.Priority]; op.Kind == OpMove && !begun {
-		q.last[op.Priority] = state.ReadNextCount(q.l, q.snapshot, op.Priority)
+	if op.Kind == OpMove {
+		q.dead.Target(q.l, op.Priority)
 	}
 }
 
@@ -224,20 +214,15 @@ func (q *queueEdits) move(i int, h *codec.Record) error {
 		}
 		h.Lasting = codec.LastingOf(m)
 	}
-	count, err := q.nextCount(op.Priority)
-	if err != nil {
+	to := q.dead.Target(q.l, op.Priority)
+	if err := to.LoadNext(op.Priority); err != nil {
 		return err
 	}
 	pushed := codec.PushedAt(&op.ID)
 	if pushed.IsZero() { // another program wrote it
 		pushed = q.now
 	}
-	settings, err := q.ledger.ReadableSettings()
-	if err != nil {
-		return err
-	}
-	id := codec.NewID(op.Priority, count, pushed, codec.UniqueBytes(1), q.l.NeedsMeta(m))
-	codec.SetGroup(&id, codec.GroupOf(m, settings))
+	id := to.NewID(op.Priority, m, pushed)
 
 	q.stale[op.ID] = true
 	if err := q.ledger.MoveMsgID(&op.ID, &id, m.MsgID); err != nil {
@@ -270,15 +255,55 @@ func (q *queueEdits) addAs(id *ID, h *codec.Record, past []byte) {
 	q.notePushed(id)
 }
 
-// nextCount returns the count of the next item that moves to a priority.
-func (q *queueEdits) nextCount(priority int64) (int64, error) {
-	count, known := q.next[priority]
-	if !known {
-		var err error
-		if count, err = q.last[priority].Get(); err != nil {
-			return 0, err
-		}
+// redriveItem pushes a dead letter again to the queue that it was in.
+func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
+	op, result := &q.ops[i], &q.results[i]
+	m, err := q.take(i, h)
+	if m == nil || err != nil {
+		return err
 	}
-	q.next[priority] = codec.Following(count)
-	return count, nil
+
+	var home *codec.Layout
+	if m.DeadLetter != nil {
+		home = q.l.Home(m.DeadLetter)
+	}
+	if home == nil {
+		result.Err = ErrNotDeadLetter
+		return nil
+	}
+	to := q.dead.Target(home, op.ID.Priority)
+	if err := to.LoadNext(op.ID.Priority); err != nil {
+		return err
+	}
+
+	// It expires as the settings of its queue say.
+	settings, err := to.ReadableSettings()
+	if err != nil {
+		return err
+	}
+	back := op.kept(m)
+	back.Expires = (&Op{}).expires(q.now, settings)
+	id := to.Push(op.ID.Priority, back, q.now, q.now)
+
+	q.stale[op.ID] = true
+	h.Message = m
+	q.ledger.DetachAnywhere(h)
+	q.ledger.Delete(h)
+	result.Item, result.Home = Item{ID: id, PushedAt: codec.PushedAt(&id)}, home.Name()
+	return nil
+}
+
+// kept is the message of a dead letter as it comes back to its queue.
+func (op *Op) kept(m *Message) *Message {
+	kept := &Message{Value: m.Value}
+	for name, values := range m.Headers {
+		if op.DropHeader != nil && op.DropHeader(name) {
+			continue
+		}
+		if kept.Headers == nil {
+			kept.Headers = make(map[string][]string, len(m.Headers))
+		}
+		kept.Headers[name] = values
+	}
+	return kept
 }

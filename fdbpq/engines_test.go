@@ -196,6 +196,11 @@ func write(f *fixture, fn func(tx kv.Transaction)) {
 	}
 }
 
+// applyIn runs one operation in a transaction.
+func applyIn(tx kv.Transaction, op fdbpq.Op) fdbpq.Result {
+	return must(fdbpq.Apply(tx, []fdbpq.Op{op}, time.Now()))[0]
+}
+
 // stored returns all pairs below a root.
 func (f *fixture) stored(root string) []kv.KeyValue {
 	f.Helper()

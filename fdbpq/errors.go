@@ -1,6 +1,12 @@
 package fdbpq
 
-import "github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+)
 
 // Errors of this package. Errors of the store, which are those of package kv, pass through
 // unchanged.
@@ -14,16 +20,16 @@ var (
 
 	// ErrRate is returned by pops and leases of a queue that has used up Settings.Rate, as a RateError.
 	// It comes wrapped together with ErrEmpty.
-	ErrRate = codec.ErrRate
+	ErrRate = errors.New("fdbpq: the queue's rate is used up")
 
 	// ErrGroupLimits is returned by pops and leases if there are items, but none of a group that may
 	// be served now: see Settings.MaxLeasedPerGroup and Settings.RatePerGroup. It comes as a
 	// GroupLimitsError, wrapped together with ErrEmpty.
-	ErrGroupLimits = codec.ErrGroupLimits
+	ErrGroupLimits = errors.New("fdbpq: nothing may be served now")
 
 	// ErrMaxLeased is returned by leases while as many items are leased as Settings.MaxLeased
 	// allows.
-	ErrMaxLeased = codec.ErrMaxLeased
+	ErrMaxLeased = errors.New("fdbpq: as many items are leased as max_leased allows")
 
 	// ErrFull is returned by pushes that would leave more in the queue than Settings.MaxItems or
 	// Settings.MaxBytes allows.
@@ -35,7 +41,7 @@ var (
 
 	// ErrMessageTooLarge is returned by pushes of a message over MaxMessageSize, and of a group
 	// that is too large for one transaction.
-	ErrMessageTooLarge = codec.ErrMessageTooLarge
+	ErrMessageTooLarge = errors.New("fdbpq: the message is too large")
 
 	// ErrKeyspace is returned by NewKeyspace for roots with which keys of two kinds would mix.
 	ErrKeyspace = codec.ErrKeyspace
@@ -51,7 +57,7 @@ var (
 
 	// ErrLeaseLost is returned for a token whose lease is over, when the item is settled or was
 	// delivered again.
-	ErrLeaseLost = codec.ErrLeaseLost
+	ErrLeaseLost = errors.New("fdbpq: the lease is lost or the item is settled")
 
 	// ErrItemTooLarge is returned by operations that would return or move an item that is too large
 	// for them: as ErrMaxBytes or with ErrNoRoom, and alone by leases of an item that another
@@ -59,7 +65,7 @@ var (
 	ErrItemTooLarge = codec.ErrItemTooLarge
 
 	// ErrMaxBytes is an ErrItemTooLarge, of pops and leases whose item exceeds Op.MaxBytes.
-	ErrMaxBytes = codec.ErrMaxBytes
+	ErrMaxBytes = fmt.Errorf("%w: it exceeds max_bytes", ErrItemTooLarge)
 
 	// ErrNoRoom is returned by operations that one transaction had no room for. What the
 	// transaction has done helps the next one, so commit it and try again. It comes wrapped
@@ -79,14 +85,14 @@ var (
 	ErrNotFound = codec.ErrNotFound
 
 	// ErrLeased is returned by OpMove and OpRedriveItem for an item that is leased.
-	ErrLeased = codec.ErrLeased
+	ErrLeased = errors.New("fdbpq: the item is leased")
 
 	// ErrNotLeased is returned by OpRelease for an item that is not leased.
-	ErrNotLeased = codec.ErrNotLeased
+	ErrNotLeased = errors.New("fdbpq: the item is not leased")
 
 	// ErrNotDeadLetter is returned by OpRedriveItem for an item that is no dead letter, or of which
 	// nothing says in which queue it was.
-	ErrNotDeadLetter = codec.ErrNotDeadLetter
+	ErrNotDeadLetter = errors.New("fdbpq: the item is not a dead letter")
 
 	// ErrManyRates is returned by OpPurge while 20,000 groups or more have a rate in use. To purge such
 	// a queue, remove the items of each state.
@@ -94,10 +100,10 @@ var (
 
 	// ErrMaxRecords is returned by OpSetConsumer and OpSetSchedule for one more than MaxConsumers or
 	// MaxSchedules, or more than MaxScheduleBytes.
-	ErrMaxRecords = codec.ErrMaxRecords
+	ErrMaxRecords = errors.New("fdbpq: the queue has as many as it can have")
 
 	// ErrNoSource is returned by OpSetSource for a queue without Settings.Source.
-	ErrNoSource = codec.ErrNoSource
+	ErrNoSource = errors.New("fdbpq: the queue has no source")
 
 	// ErrSettings is returned by OpConfigure for settings that the queue cannot have.
 	ErrSettings = codec.ErrSettings
@@ -117,3 +123,57 @@ var (
 	// made.
 	ErrStoreVersion = codec.ErrStoreVersion
 )
+
+// LostLeases is the ErrLeaseLost of acknowledgements that follow each other, so that none of them
+// was done.
+type LostLeases struct {
+	// Lost says which of them have lost their leases, counted from 0 and ascending.
+	Lost []int
+	// Of is how many there are.
+	Of int
+}
+
+// Error implements error.
+func (e *LostLeases) Error() string {
+	return fmt.Sprintf("%v: %d of %d leases, the first is number %d, counted from 0: nothing was changed",
+		ErrLeaseLost, len(e.Lost), e.Of, e.Lost[0])
+}
+
+// Unwrap returns ErrLeaseLost.
+func (e *LostLeases) Unwrap() error { return ErrLeaseLost }
+
+// RateError is the error of pops and leases of a queue that has used up Settings.Rate.
+type RateError struct {
+	Rate  string    // as the settings have it
+	Until time.Time // when the next item may be delivered
+}
+
+// Error implements error.
+func (e *RateError) Error() string {
+	return fmt.Sprintf("fdbpq: the queue's rate of %s is used up until %s", e.Rate, e.Until.UTC().Format(time.RFC3339Nano))
+}
+
+// Unwrap returns the errors that this is.
+func (e *RateError) Unwrap() []error { return []error{ErrRate, ErrEmpty} }
+
+// GroupLimitsError is the error of pops and leases that find no item of a group that may be served.
+type GroupLimitsError struct {
+	MaxLeasedPerGroup int64  // as the settings have it
+	RatePerGroup      string // the same
+}
+
+// Error implements error.
+func (e *GroupLimitsError) Error() string {
+	leased := fmt.Sprintf("have max_leased_per_group %d leased", e.MaxLeasedPerGroup)
+	used := "have used up rate_per_group " + e.RatePerGroup
+	switch {
+	case e.RatePerGroup == "":
+		used = leased
+	case e.MaxLeasedPerGroup > 0:
+		used = leased + " or " + used
+	}
+	return fmt.Sprintf("%v: the groups of the ready items %s", ErrGroupLimits, used)
+}
+
+// Unwrap returns the errors that this is.
+func (e *GroupLimitsError) Unwrap() []error { return []error{ErrGroupLimits, ErrEmpty} }

@@ -7,7 +7,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// handle is what handles of both kinds of queues have in common.
+// handle is what handles of both kinds of queues have in common: the methods that most programs need.
+// Apply has all operations.
 type handle struct{ l *codec.Layout }
 
 func (q *handle) Layout() *codec.Layout { return q.l }
@@ -27,21 +28,6 @@ func (q *handle) Nak(tx kv.Transaction, token Token, delay time.Duration) error 
 	return applyOne(tx, Op{Kind: OpNak, Queue: q, Token: token, Delay: delay}).Err
 }
 
-// Restore puts an item that a pop took back to its old place, with its history, as
-// if it had not been popped. It is for items that nobody received.
-//
-// Errors: ErrExists if the item is in the queue, and errors of the store.
-func (q *handle) Restore(tx kv.Transaction, item *Item) error {
-	return applyOne(tx, Op{Kind: OpRestore, Queue: q, Item: item}).Err
-}
-
-// Term gives up a leased item: it moves to the dead-letter queue, with the reason, or
-// ReasonTerminated if that is "". Errors: as Ack, and ErrNoRoom for a large item that the
-// transaction has no room for.
-func (q *handle) Term(tx kv.Transaction, token Token, reason string) error {
-	return applyOne(tx, Op{Kind: OpTerm, Queue: q, Token: token, Reason: reason}).Err
-}
-
 // Extend renews a lease, with the length that it had. Errors: as Ack.
 func (q *handle) Extend(tx kv.Transaction, token Token) (Lease, error) {
 	_, lease, err := applyOne(tx, Op{Kind: OpExtend, Queue: q, Token: token}).lease()
@@ -55,21 +41,6 @@ func (q *handle) Len(r kv.Reader) (int64, error) {
 	return result.Len, result.Err
 }
 
-// Info returns the number of items in each state, and more. Errors: ErrCorrupt and errors of
-// the store.
-func (q *handle) Info(r kv.Reader) (Info, error) {
-	result := readOne(r, Op{Kind: OpInfo, Queue: q})
-	return orZero(result.Info, result.Err)
-}
-
-// Settings returns the settings of the queue.
-//
-// Errors: ErrCorrupt and errors of the store.
-func (q *handle) Settings(r kv.Reader) (Settings, error) {
-	result := readOne(r, Op{Kind: OpSettings, Queue: q})
-	return orZero(result.Settings, result.Err)
-}
-
 // Configure changes the settings of the queue, and returns what they are then. They count for all
 // transactions that commit later. change gets the present settings; it must not do anything else,
 // and may be called again if the transaction is.
@@ -77,52 +48,145 @@ func (q *handle) Settings(r kv.Reader) (Settings, error) {
 // Errors: ErrSettings, ErrCorrupt and errors of the store.
 func (q *handle) Configure(tx kv.Transaction, change func(*Settings)) (Settings, error) {
 	result := applyOne(tx, Op{Kind: OpConfigure, Queue: q, Configure: change})
-	return orZero(result.Settings, result.Err)
+	if result.Err != nil {
+		return Settings{}, result.Err
+	}
+	return *result.Settings, nil
 }
 
 // Clear removes everything in the queue, also its settings and consumers.
-func (q *handle) Clear(tx kv.Transaction) { codec.Clear(q.l, tx) }
+func (q *handle) Clear(tx kv.Transaction) { tx.ClearRange(codec.Within([]byte(q.l.Prefix))) }
 
-// Get returns an item by its id, whichever state it is in, and leaves it there.
-//
-// Errors: ErrNotFound, ErrCorrupt and errors of the store.
-func (q *handle) Get(r kv.Reader, id ID) (Item, ItemState, error) {
-	return readOne(r, Op{Kind: OpGet, Queue: q, ID: id}).itemState()
+// PriorityQueue is a queue ordered by priority, then by order of pushing. Its methods work
+// inside the caller's transaction: nothing has happened until that commits, and if it does
+// not, discard what they returned. A PriorityQueue is cheap to make and safe for concurrent
+// use.
+type PriorityQueue struct{ handle }
+
+// NewPriorityQueue returns the priority queue in s, which must hold nothing else. The
+// recipe's items are in its subspace ("i"). NewPriorityQueue reads and writes nothing: a
+// queue exists from its first push on.
+func NewPriorityQueue(s Subspace, format ValueFormat) *PriorityQueue {
+	return &PriorityQueue{handle{codec.NewLayout(s, format, false)}}
 }
 
-// Remove removes an item by its id, whichever state it is in. If it is leased, its lease is lost.
+// Push adds a message, after all items of the same priority. Pushes never conflict with each other,
+// unless the queue has Settings.MaxItems or Settings.MaxBytes, or they have the same MsgID or
+// Unique key: then the second is not pushed, and the id is that of the first. The transaction should
+// end within a few minutes: see Retire. An OpPush of Apply can also hold an item back, and says whether
+// it is a duplicate.
 //
-// Errors: as Get.
-func (q *handle) Remove(tx kv.Transaction, id ID) error {
-	return applyOne(tx, Op{Kind: OpRemove, Queue: q, ID: id}).Err
+// Errors: ErrMessageTooLarge, ErrFull, ErrNoRoom while bytes have to be counted, ErrOp for a MsgID
+// or Unique that is too long, ErrCorrupt and errors of the store.
+func (q *PriorityQueue) Push(tx kv.Transaction, priority int64, m Message) (ID, error) {
+	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m}).id()
 }
 
-// Release ends the lease of an item by its id, whoever holds it, as if the item had not been
-// delivered: it is ready again at its old place, and the token is invalid. It is for leases whose
-// holder is known to be gone.
+// PopMin removes and returns the first item: the oldest of those with the smallest
+// priority.
 //
-// Errors: ErrNotLeased, and as Get; ErrNotFound also for an item that has expired meanwhile, which is
-// removed.
-func (q *handle) Release(tx kv.Transaction, id ID) error {
-	return applyOne(tx, Op{Kind: OpRelease, Queue: q, ID: id}).Err
+// Errors: ErrEmpty, with ErrPaused if the queue is paused, ErrCorrupt and errors of the store.
+func (q *PriorityQueue) PopMin(tx kv.Transaction) (Item, error) {
+	return applyOne(tx, Op{Kind: OpPop, End: Front, Queue: q}).item()
 }
 
-// Purge removes all items at once, however many there are, and returns how many those were: see
-// Result.Len. Leases of removed items are lost. To remove only those in one state, Browse, and apply
-// an OpRemove with that State to each.
+// PopMax removes and returns the last item: the NEWEST of those with the largest priority,
+// because it reads the same order from the other end. To serve large numbers first and the
+// oldest among equals, push with the negated priority and use PopMin.
 //
-// Errors: ErrManyRates, and errors of the store.
-func (q *handle) Purge(tx kv.Transaction) (int64, error) {
-	result := applyOne(tx, Op{Kind: OpPurge, Queue: q})
-	return result.Len, result.Err
+// Errors: as PopMin.
+func (q *PriorityQueue) PopMax(tx kv.Transaction) (Item, error) {
+	return applyOne(tx, Op{Kind: OpPop, End: Back, Queue: q}).item()
 }
 
-// RedriveItem pushes an item of a dead-letter queue, ready or delayed, again to the queue that
-// DeadLetter.Queue names, and returns the id that it has there. It keeps its priority, its value and
-// its headers. Its deliveries begin anew, and it has no DeadLetter.
+// LeaseMin returns the item that PopMin would return, and leases it for the given time, MinLease to
+// MaxLease; 0 means Settings.AckWait. Nobody else gets the item meanwhile. Ack removes it;
+// otherwise it comes back to its old place when the lease is over, or with Nak.
 //
-// Errors: ErrLeased, ErrNotDeadLetter, ErrNoRoom for a large item that the transaction has no room
-// for, and as Get.
-func (q *handle) RedriveItem(tx kv.Transaction, id ID) (ID, error) {
-	return applyOne(tx, Op{Kind: OpRedriveItem, Queue: q, ID: id}).id()
+// Errors: ErrOp for the duration, ErrMaxLeased, ErrNoRoom for an item that the transaction has no
+// room for, and as PopMin.
+func (q *PriorityQueue) LeaseMin(tx kv.Transaction, wait time.Duration) (Item, Lease, error) {
+	return applyOne(tx, Op{Kind: OpLease, End: Front, Queue: q, Lease: wait}).lease()
 }
+
+// LeaseMax leases the item that PopMax would return, as LeaseMin does.
+func (q *PriorityQueue) LeaseMax(tx kv.Transaction, wait time.Duration) (Item, Lease, error) {
+	return applyOne(tx, Op{Kind: OpLease, End: Back, Queue: q, Lease: wait}).lease()
+}
+
+// PeekMin returns the item that PopMin would return, and leaves it in the queue.
+func (q *PriorityQueue) PeekMin(r kv.Reader) (Item, error) {
+	return readOne(r, Op{Kind: OpPeek, End: Front, Queue: q}).item()
+}
+
+// PeekMax returns the item that PopMax would return, and leaves it in the queue.
+func (q *PriorityQueue) PeekMax(r kv.Reader) (Item, error) {
+	return readOne(r, Op{Kind: OpPeek, End: Back, Queue: q}).item()
+}
+
+// DeadLetters returns the dead-letter queue, unless Settings.DeadLetter names another: in a
+// Keyspace the queue with "-dead" appended to the name, otherwise one inside this queue's own
+// subspace.
+func (q *PriorityQueue) DeadLetters() *PriorityQueue {
+	return &PriorityQueue{handle{q.l.DeadLetters("")}}
+}
+
+// Queue is a first-in first-out queue. Its methods work inside the caller's transaction, as
+// those of PriorityQueue do.
+type Queue struct{ handle }
+
+// NewQueue returns the FIFO queue in s, as NewPriorityQueue returns a priority queue.
+func NewQueue(s Subspace, format ValueFormat) *Queue {
+	return &Queue{handle{codec.NewLayout(s, format, true)}}
+}
+
+// Enqueue adds a message at the end, as PriorityQueue.Push does. Concurrent ones end up in
+// either order.
+//
+// Errors: as PriorityQueue.Push.
+func (q *Queue) Enqueue(tx kv.Transaction, m Message) (ID, error) {
+	return applyOne(tx, Op{Kind: OpPush, Queue: q, Message: m}).id()
+}
+
+// Dequeue removes and returns the oldest item.
+//
+// Errors: as PriorityQueue.PopMin.
+func (q *Queue) Dequeue(tx kv.Transaction) (Item, error) {
+	return applyOne(tx, Op{Kind: OpPop, Queue: q}).item()
+}
+
+// Lease returns the item that Dequeue would return, and leases it for the given time, MinLease to
+// MaxLease; 0 means Settings.AckWait. Nobody else gets the item meanwhile. Ack removes it;
+// otherwise it comes back to its old place when the lease is over, or with Nak.
+//
+// Errors: as PriorityQueue.LeaseMin.
+func (q *Queue) Lease(tx kv.Transaction, wait time.Duration) (Item, Lease, error) {
+	return applyOne(tx, Op{Kind: OpLease, Queue: q, Lease: wait}).lease()
+}
+
+// Peek returns the item that Dequeue would return, and leaves it in the queue.
+func (q *Queue) Peek(r kv.Reader) (Item, error) {
+	return readOne(r, Op{Kind: OpPeek, Queue: q}).item()
+}
+
+// DeadLetters returns the dead-letter queue, unless Settings.DeadLetter names another: in a
+// Keyspace the queue with "-dead" appended to the name, otherwise one inside this queue's own
+// subspace.
+func (q *Queue) DeadLetters() *Queue { return &Queue{handle{q.l.DeadLetters("")}} }
+
+// applyOne runs a single operation in the caller's transaction. Result.Err is any error.
+func applyOne(tx kv.Transaction, op Op) Result { return first(Apply(tx, []Op{op}, time.Now())) }
+
+// readOne is applyOne for operations that only read.
+func readOne(r kv.Reader, op Op) Result { return first(Read(r, []Op{op})) }
+
+func first(results []Result, err error) Result {
+	if err != nil {
+		return Result{Err: err}
+	}
+	return results[0]
+}
+
+func (r Result) id() (ID, error)             { return r.Item.ID, r.Err }
+func (r Result) item() (Item, error)         { return r.Item, r.Err }
+func (r Result) lease() (Item, Lease, error) { return r.Item, r.Lease, r.Err }

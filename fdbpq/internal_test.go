@@ -208,7 +208,7 @@ func meet(ranges []kv.Range) bool {
 }
 
 // ListedLife is how long pushes rely on an earlier batch that saw their queue listed: see
-// internal/codec/list.go.
+// codec.List.
 const ListedLife = time.Minute
 
 // MaxHeldValue is the longest stored value that can be leased.

@@ -1,6 +1,11 @@
 package fdbpq
 
 import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"strings"
+
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -77,4 +82,194 @@ func (k *Keyspace) PriorityQueues(r kv.Reader, after string, limit int) kv.Futur
 // Queues is PriorityQueues for FIFO queues.
 func (k *Keyspace) Queues(r kv.Reader, after string, limit int) kv.Future[[]string] {
 	return state.ListNames(k.s.Fifo.List, r, after, limit)
+}
+
+// Store describes a store that OpenStore opened.
+type Store struct {
+	// ID identifies this Keyspace of this store: random letters and digits, chosen when
+	// it was first opened. A copy of the store has the same ID.
+	ID string
+	// New is whether this call wrote the record. Adopted is whether there were queues
+	// before, from a version of this package that wrote no record.
+	New, Adopted bool
+}
+
+// StoreOptions configure OpenStore.
+type StoreOptions struct {
+	// Exclusive refuses a store that has queues below other roots.
+	Exclusive bool
+}
+
+// OpenStore compares the Keyspace with its record in the store, and writes the record if
+// there is none. Any number of programs may call it at the same time; all get the same ID.
+// It retries errors that are [kv.Retryable], and commits of unknown outcome, until ctx ends.
+//
+// Errors: *MismatchError, ErrStoreVersion, ErrUnfinished, ErrCorrupt. After any other error, which
+// is one of the store, it can be called again.
+//
+// Queues without a record, from an earlier version, are assumed to have the settings of
+// the Keyspace. The exception is a Keyspace of TupleValues in a store where some value is
+// certainly raw: that is a MismatchError.
+func OpenStore(ctx context.Context, db kv.Database, k *Keyspace, o StoreOptions) (Store, error) {
+	s, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (Store, error) { return k.ReadStore(r, o) })
+	if err != nil || s.ID != "" {
+		return s, err
+	}
+	return kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (Store, error) {
+		s, err := k.ReadStore(tx, o)
+		if err != nil || s.ID != "" {
+			return s, err // another program was faster
+		}
+		return k.makeStore(tx)
+	})
+}
+
+// ReadStore returns what OpenStore would, and writes nothing: without an ID if there is no record.
+func (k *Keyspace) ReadStore(r kv.Reader, o StoreOptions) (Store, error) {
+	reads := []kv.Future[[]byte]{r.Get(k.s.StoreKey(k.s.Priority.Root)), r.Get(k.s.StoreKey(k.s.Fifo.Root))}
+
+	var store Store
+	for _, read := range reads {
+		value, err := read.Get()
+		if err != nil {
+			return Store{}, err
+		}
+		if value == nil {
+			continue
+		}
+		record, err := codec.ParseStoreRecord(value)
+		if err != nil {
+			return Store{}, err
+		}
+		if err := k.s.Compare(record); err != nil {
+			return Store{}, err
+		}
+		store.ID = record.ID
+	}
+
+	if store.ID == "" && o.Exclusive {
+		return store, k.checkAlone(r)
+	}
+	return store, nil
+}
+
+// maxRoots is how many roots checkAlone reads at most. A Keyspace has seven.
+const maxRoots = 64
+
+// checkAlone returns an error if there are queues below other roots. It reads one key of
+// each root.
+func (k *Keyspace) checkAlone(r kv.Reader) error {
+	prefix := len(k.s.Base.Bytes())
+	next := k.s.Base.Pack(tuple.Tuple{""})[:prefix+1] // where tuples that begin with a string start
+	end := slices.Clone(next)
+	end[prefix]++
+
+	var others []string
+	for range maxRoots {
+		pairs, err := r.GetRange(kv.Range{Begin: next, End: end}, kv.RangeOptions{Limit: 1}).Get()
+		if err != nil {
+			return err
+		}
+		if len(pairs) == 0 {
+			break
+		}
+
+		first, _, err := tuple.DecodeString(pairs[0].Key[prefix:])
+		if err != nil {
+			next = kv.SingleKey(pairs[0].Key).End // not a key of ours
+			continue
+		}
+		next = codec.Within(k.s.Base.Pack(tuple.Tuple{first})).End
+
+		root, registered := strings.CutSuffix(first, codec.ListSuffix)
+		if registered && root != k.s.Priority.Root && root != k.s.Fifo.Root {
+			others = append(others, root)
+		}
+		if root, recorded := strings.CutSuffix(first, codec.StoreSuffix); recorded {
+			if record, err := codec.ParseStoreRecord(pairs[0].Value); err == nil {
+				return k.s.Compare(record)
+			}
+			others = append(others, root)
+		}
+	}
+
+	if len(others) == 0 {
+		return nil
+	}
+	slices.Sort(others)
+	return &MismatchError{Mismatches: []Mismatch{{
+		Setting: SettingRoots, Stored: codec.Roots(slices.Compact(others)...), Asked: codec.Roots(k.s.Priority.Root, k.s.Fifo.Root),
+	}}}
+}
+
+// makeStore writes the record.
+func (k *Keyspace) makeStore(tx kv.Transaction) (Store, error) {
+	layouts, err := k.firstQueues(tx.Snapshot())
+	if err != nil {
+		return Store{}, err
+	}
+	if err := k.checkValues(tx, layouts); err != nil {
+		return Store{}, err
+	}
+
+	record := k.s.Record(rand.Text())
+	for _, root := range []string{k.s.Priority.Root, k.s.Fifo.Root} {
+		tx.Set(k.s.StoreKey(root), record.Encode())
+	}
+	return Store{ID: record.ID, New: true, Adopted: len(layouts) > 0}, nil
+}
+
+// Before queues are adopted, sampleItems of sampleQueues of each kind are checked.
+const (
+	sampleQueues = 16
+	sampleItems  = 4
+)
+
+// firstQueues returns some of the queues.
+func (k *Keyspace) firstQueues(r kv.Reader) (layouts []*codec.Layout, err error) {
+	for _, of := range []*codec.Branch{&k.s.Priority, &k.s.Fifo} {
+		queues, err := state.ListNames(of.List, r, "", sampleQueues).Get()
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range queues {
+			l, err := k.s.LayoutOf(of, name)
+			if err != nil {
+				return nil, err
+			}
+			layouts = append(layouts, l)
+		}
+	}
+	return layouts, nil
+}
+
+// checkValues returns an error if values are to be tuples and this package has stored some
+// that are not. The opposite cannot be detected: any bytes can be a raw value.
+func (k *Keyspace) checkValues(tx kv.Transaction, layouts []*codec.Layout) error {
+	if k.s.Format != TupleValues {
+		return nil
+	}
+	reads := make([]kv.Future[[]kv.KeyValue], len(layouts))
+	for i, l := range layouts {
+		reads[i] = tx.Snapshot().GetRange(l.ItemRange(), kv.RangeOptions{Limit: sampleItems})
+	}
+
+	for i, read := range reads {
+		pairs, err := read.Get()
+		if err != nil {
+			return err
+		}
+		for _, pair := range pairs {
+			id, err := layouts[i].ParseItem(pair.Key)
+			if err != nil || !codec.Ours(&id) {
+				continue
+			}
+			if _, rest, err := tuple.DecodeBytes(pair.Value, nil); err != nil || len(rest) > 0 {
+				return &MismatchError{Mismatches: []Mismatch{{
+					Setting: SettingValueFormat, Stored: RawValues.String(), Asked: TupleValues.String(),
+				}}}
+			}
+		}
+	}
+	return nil
 }

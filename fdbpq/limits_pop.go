@@ -49,10 +49,8 @@ func (u *quota) count() (int64, error) {
 
 // nextToken returns when the rate gives one, zero if that is now. The error is one of the store.
 func (p *popLimits) nextToken(u *quota) (at time.Time, err error) {
-	if u.bucket != nil {
-		at, err = u.bucket.Next(p.asOf)
-		p.next = codec.Earliest(p.next, at)
-	}
+	at, err = u.bucket.Next(p.asOf)
+	p.next = codec.Earliest(p.next, at)
 	return at, err
 }
 
@@ -100,7 +98,7 @@ func (p *popLimits) closed() error {
 	}
 	at, err := p.nextToken(&p.queue)
 	if err == nil && !at.IsZero() {
-		err = &codec.RateError{Rate: p.set.Rate, Until: at}
+		err = &RateError{Rate: p.set.Rate, Until: at}
 	}
 	return err
 }
@@ -231,9 +229,7 @@ func (p *popLimits) take(hash codec.GroupHash, lease bool) {
 }
 
 func (u *quota) take(now time.Time, lease bool) {
-	if u.bucket != nil {
-		u.bucket.Take(now)
-	}
+	u.bucket.Take(now)
 	if lease {
 		u.leased++
 	}
@@ -241,15 +237,9 @@ func (u *quota) take(now time.Time, lease bool) {
 
 // write writes what the deliveries have left of the rates.
 func (p *popLimits) write() {
-	p.queue.write(&p.ledger)
+	p.queue.bucket.Write(&p.ledger)
 	for _, u := range p.groups {
-		u.write(&p.ledger)
-	}
-}
-
-func (u *quota) write(g *state.Ledger) {
-	if u.bucket != nil {
-		u.bucket.Write(g)
+		u.bucket.Write(&p.ledger)
 	}
 }
 
@@ -258,5 +248,5 @@ func (p *popLimits) none() error {
 	if !p.passed {
 		return nil
 	}
-	return &codec.GroupLimitsError{MaxLeasedPerGroup: p.set.MaxLeasedPerGroup, RatePerGroup: p.set.RatePerGroup}
+	return &GroupLimitsError{MaxLeasedPerGroup: p.set.MaxLeasedPerGroup, RatePerGroup: p.set.RatePerGroup}
 }

@@ -1,6 +1,9 @@
 package fdbpq
 
 import (
+	"errors"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -131,5 +134,183 @@ func (k *looks) inspectNext() {
 	share := k.returned.Share(1, k.begun)
 	for _, one := range k.unread[:k.begun] {
 		one.beginReads(share)
+	}
+}
+
+// get is an OpGet.
+type get struct {
+	*queueTxn
+	index int // into txn.ops
+	id    ID
+	begun bool
+	where state.Lookup
+	rest  state.Stored // what else belongs to the item
+}
+
+// beginReads implements inspection.
+func (g *get) beginReads(bytes int) {
+	if g.returned.Refused {
+		return
+	}
+	g.begun = true
+	g.where = state.LookUp(g.l, g.snapshot, &g.id)
+	g.rest = state.BeginItem(g.l, g.snapshot, &g.id, bytes)
+}
+
+// finish implements inspection.
+func (g *get) finish() error {
+	if !g.begun {
+		g.results[g.index].Err = state.ErrNoRoom
+		return nil
+	}
+	return g.failOps(g.find(), g.index)
+}
+
+// find sets the result. The error is ErrCorrupt or one of the store.
+func (g *get) find() error {
+	result := &g.results[g.index]
+	h, err := g.where.Anywhere(&g.id)
+	if err != nil {
+		return err
+	}
+	if h == nil {
+		result.Err = notFound(&g.id)
+		return nil
+	}
+
+	g.rest.SetOwn(g.l, h.Value)
+	item, err := g.rest.Whole(g.snapshot, g.l, &g.returned)
+	if errors.Is(err, ErrNoRoom) {
+		result.Err = err
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+
+	if h.State != Leased && codec.Expired(item.Expires, g.now) {
+		result.Err = notFound(&g.id)
+		return nil
+	}
+	result.Item, result.State = item, h.State
+	g.where = state.Lookup{} // it holds the value
+	return nil
+}
+
+// rank is an OpRank. The counters say how many items other priorities have, and the
+// items of its own priority are counted one by one.
+type rank struct {
+	*queueTxn
+	index    int // into txn.ops
+	id       ID
+	end      End
+	item     state.Lookup
+	counters kv.Future[[]kv.KeyValue] // of the priorities that come before; nil in a FIFO queue
+	rest     kv.Range                 // of its priority, what is not counted yet
+	page     kv.Future[[]kv.KeyValue] // the first of these
+	asked    kv.RangeOptions          // for the page
+}
+
+const (
+	// MaxRank is the largest number of items of one priority, and of other priorities, that an
+	// OpRank counts.
+	MaxRank = 10_000
+	// maxRankBytes limits the values that are read on the way: items cannot be counted without.
+	maxRankBytes = 64 << 20
+
+	firstRankPage = 64
+	maxRankPage   = 1024
+)
+
+// beginReads implements inspection.
+func (k *rank) beginReads(bytes int) {
+	r, l := k.snapshot, k.l
+	k.item = state.LookUp(l, r, &k.id)
+	key := l.ItemKey(&k.id)
+	k.rest = l.PriorityRange(k.id.Priority)
+	if k.end == Front {
+		k.rest.End = key
+	} else {
+		k.rest.Begin = kv.SingleKey(key).End
+	}
+	k.asked = kv.RangeOptions{Limit: firstRankPage, Bytes: bytes}
+	k.page = r.GetRange(k.rest, k.asked)
+
+	if l.Fifo {
+		return
+	}
+	all := l.KindRange(codec.KindCounter)
+	own := l.CounterKey(k.id.Priority)
+	before := kv.Range{Begin: append(l.Key(codec.KindCounter, 1), firstNotText), End: own}
+	if k.end == Back {
+		before = kv.Range{Begin: kv.SingleKey(own).End, End: all.End}
+	}
+	k.counters = r.GetRange(before, kv.RangeOptions{Limit: MaxRank + 1})
+}
+
+// firstNotText follows all texts in a tuple, such as the names of the counters of states, and
+// comes before all numbers.
+const firstNotText = 0x03
+
+// finish implements inspection.
+func (k *rank) finish() error { return k.failOps(k.count(), k.index) }
+
+// count sets the result. The error is ErrCorrupt or one of the store.
+func (k *rank) count() error {
+	result := &k.results[k.index]
+	exists, err := k.item.Exists()
+	if err != nil {
+		return err
+	}
+	if !exists {
+		result.Err = notFound(&k.id)
+		return nil
+	}
+
+	if k.counters != nil {
+		counters, err := k.counters.Get()
+		if err != nil {
+			return err
+		}
+		if len(counters) > MaxRank {
+			counters, result.RankAtLeast = counters[:MaxRank], true
+		}
+		for _, counter := range counters {
+			n, err := state.ParseLength(counter.Value)
+			if err != nil {
+				return err
+			}
+			result.Rank += n
+		}
+	}
+
+	n, all, err := k.countOwn()
+	result.Rank += n
+	result.RankAtLeast = result.RankAtLeast || !all
+	return err
+}
+
+// countOwn counts the items of the same priority, page by page.
+func (k *rank) countOwn() (n int64, all bool, err error) {
+	for bytes := 0; ; {
+		pairs, err := k.page.Get()
+		if err != nil {
+			return 0, false, err
+		}
+		n += int64(len(pairs))
+		if !k.asked.Full(pairs) {
+			return min(n, MaxRank), n <= MaxRank, nil
+		}
+
+		for _, pair := range pairs {
+			bytes += len(pair.Value)
+		}
+		if n > MaxRank || bytes > maxRankBytes {
+			return min(n, MaxRank), false, nil
+		}
+
+		k.rest.Begin = kv.SingleKey(pairs[len(pairs)-1].Key).End
+		k.asked = kv.RangeOptions{Limit: min(4*k.asked.Limit, maxRankPage), Bytes: k.returned.Page()}
+		k.page = k.snapshot.GetRange(k.rest, k.asked)
 	}
 }

@@ -1,6 +1,9 @@
 package fdbpq
 
 import (
+	"math"
+	"time"
+
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
@@ -91,8 +94,8 @@ const (
 // bytes.
 const (
 	ReasonMaxDeliver = codec.ReasonMaxDeliver
-	ReasonTerminated = codec.ReasonTerminated
-	MaxTermReason    = codec.MaxTermReason
+	ReasonTerminated = "terminated"
+	MaxTermReason    = 256
 	MaxNakReason     = codec.MaxNakReason
 )
 
@@ -165,27 +168,6 @@ type (
 	// MismatchError is returned by OpenStore for a store that was made with other settings. It has
 	// at least one of Mismatches; Error names them all.
 	MismatchError = codec.MismatchError
-
-	// RateError is the error of pops and leases of a queue that has used up Settings.Rate, which Error
-	// says. Unwrap returns ErrRate and ErrEmpty.
-	//
-	//	Rate   string     // as the settings have it
-	//	Until  time.Time  // when the next item may be delivered
-	RateError = codec.RateError
-
-	// GroupLimitsError is the error of pops and leases that find no item of a group that may be served.
-	// Error says which limits there are, and Unwrap returns ErrGroupLimits and ErrEmpty.
-	//
-	//	MaxLeasedPerGroup  int64   // as the settings have it
-	//	RatePerGroup       string  // the same
-	GroupLimitsError = codec.GroupLimitsError
-
-	// LostLeases is the error of acknowledgements that are done together or not at all, because
-	// some name leases that are over. Error counts them, and Unwrap returns ErrLeaseLost.
-	//
-	//	Lost  []int  // which of them, counted from 0 and ascending
-	//	Of    int    // how many there are
-	LostLeases = codec.LostLeases
 )
 
 // Formats of values.
@@ -228,7 +210,7 @@ const (
 	// MaxGroup is the longest group, in bytes.
 	MaxGroup = codec.MaxGroup
 	// MaxWeight is the largest Op.Weight.
-	MaxWeight = codec.MaxWeight
+	MaxWeight = 100
 	// MaxKey is the longest Message.MsgID and Message.Unique, in bytes.
 	MaxKey = codec.MaxKey
 	// MinLease, MaxLease and MaxDelay bound the length of a lease and of a delay.
@@ -241,12 +223,12 @@ const (
 	MinTTL = settings.MinTTL
 	MaxTTL = settings.MaxDelay
 	// Never as Op.TTL is no expiry, whatever Settings.TTL says.
-	Never = codec.Never
+	Never time.Duration = math.MinInt64
 	// Backoff as Op.Delay is what the queue's settings say, no delay if they say nothing.
-	Backoff = codec.Backoff
+	Backoff time.Duration = math.MinInt64
 	// SettingsLease is the Lease of an OpLease that is as long as Settings.AckWait says, even if it
 	// follows an OpAck or OpLease.
-	SettingsLease = codec.SettingsLease
+	SettingsLease time.Duration = math.MinInt64
 	// RetireAfter is the least time between the call of Retire that marks a queue and
 	// the call that takes it off the list.
 	RetireAfter = codec.RetireAfter

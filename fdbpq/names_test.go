@@ -23,8 +23,7 @@ func TestNamesDocumentFieldsAndMethods(t *testing.T) {
 		"Mark": reflect.TypeFor[fdbpq.Mark](), "Removed": reflect.TypeFor[fdbpq.Removed](),
 		"Ahead": reflect.TypeFor[fdbpq.Ahead](), "QueueAhead": reflect.TypeFor[fdbpq.QueueAhead](),
 		"Setting": reflect.TypeFor[fdbpq.Setting](), "Mismatch": reflect.TypeFor[fdbpq.Mismatch](),
-		"MismatchError": reflect.TypeFor[fdbpq.MismatchError](), "LostLeases": reflect.TypeFor[fdbpq.LostLeases](),
-		"RateError": reflect.TypeFor[fdbpq.RateError](), "GroupLimitsError": reflect.TypeFor[fdbpq.GroupLimitsError](),
+		"MismatchError": reflect.TypeFor[fdbpq.MismatchError](),
 	}
 	file := must(parser.ParseFile(token.NewFileSet(), "names.go", nil, parser.ParseComments))
 	for _, decl := range file.Decls {

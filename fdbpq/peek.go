@@ -132,7 +132,7 @@ func (q *queuePeeks) finish() error {
 
 		result := Result{Err: cmp.Or(q.errs[end], ErrEmpty)}
 		if s := q.items[end]; s != nil {
-			item, err := q.walks[end].Whole(s, &q.returned)
+			item, err := s.Whole(q.reader(), q.l, &q.returned)
 			if fatal := codec.UnlessCorrupt(err); fatal != nil && !errors.Is(err, ErrNoRoom) {
 				return err
 			}

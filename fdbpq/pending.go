@@ -189,7 +189,9 @@ func (p *Pending) startCommit(a *openAttempt) state.CountsByQueue {
 		}
 	}
 
-	a.learnCounts()
+	if known := p.batcher.known; known.Any() {
+		known.LearnCounts(a.pushes.nextCounts, a.onlyPushesAdd())
+	}
 	p.commit = a.tx.Commit()
 	return a.pushes.nextCounts
 }
@@ -197,8 +199,11 @@ func (p *Pending) startCommit(a *openAttempt) state.CountsByQueue {
 // complete ends the batch with err, and updates the Batcher.
 func (p *Pending) complete(err error) {
 	b := p.batcher
-	if err == nil {
-		p.noteListed()
+	if err == nil { // the queues that it found in the list, or put there, are durably there
+		since := p.readFrom // a copy, because the queues keep it
+		for _, l := range p.listed {
+			l.ListedSince.Store(&since)
+		}
 	}
 
 	b.mu.Lock()
@@ -252,15 +257,6 @@ func (p *Pending) Behind() []QueueName { return p.behind }
 // Ahead returns when what the batch has written, or may have written, falls due. Queues may be named
 // more than once. Call it after Wait, also after an error.
 func (p *Pending) Ahead() []QueueAhead { return p.ahead }
-
-// noteListed records which queues are in the list of queues, now that the batch that found or put
-// them there is durable.
-func (p *Pending) noteListed() {
-	since := p.readFrom // a copy, because the queues keep it
-	for _, l := range p.listed {
-		l.ListedSince.Store(&since)
-	}
-}
 
 // Failed returns the error of a batch that failed to start, and otherwise nil, without waiting.
 // Only the caller of Start may call it, before another goroutine calls Wait.

@@ -240,7 +240,7 @@ func TestSettings(t *testing.T) {
 		}
 		f.wantStored(key, golden.Pack())
 		f.wantListed("with settings", "jobs")
-		got = must(kv.ReadTransact(f.ctx, f.db, q.Settings))
+		got = *f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Settings
 		wantEqual(f.T, "read", got, want)
 
 		write(f, func(tx kv.Transaction) {

@@ -122,15 +122,16 @@ func TestRestoreInTransactions(t *testing.T) {
 		_, err := do(f, func(tx kv.Transaction) (struct{}, error) {
 			item, err := q.PopMax(tx)
 			if err == nil {
-				err = q.Restore(tx, &item)
+				err = applyIn(tx, fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &item}).Err
 			}
 			return struct{}{}, err
 		})
 		wantError(f.T, err, nil)
 		item, err := f.take(fifo.Dequeue)
 		wantError(f.T, err, nil)
-		_, err = do(f, func(tx kv.Transaction) (struct{}, error) { return struct{}{}, fifo.Restore(tx, &item) })
-		wantError(f.T, err, nil)
+		write(f, func(tx kv.Transaction) {
+			wantError(f.T, applyIn(tx, fdbpq.Op{Kind: fdbpq.OpRestore, Queue: fifo, Item: &item}).Err, nil)
+		})
 		if after := f.itemsStored(); after != before {
 			f.Errorf("stored\n%.5000s\nwant\n%.5000s", after, before)
 		}

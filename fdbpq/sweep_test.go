@@ -151,7 +151,7 @@ func TestUnknownEdits(t *testing.T) {
 		wantEqual(f.T, "purged", f.length(fifo), 0)
 		wantList(f.T, "home", f.values(f.queue("b").PopMin), "x")
 		wantList(f.T, "dead", f.values(f.queue("b-dead").PopMin), "y", "z")
-		wantEqual(f.T, "max_deliver", must(kv.ReadTransact(f.ctx, f.db, q.Settings)).MaxDeliver, 1)
+		wantEqual(f.T, "max_deliver", f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Settings.MaxDeliver, 1)
 		f.wantConsumers("changed", q, "a=+")
 		f.wantSource("drawn", f.queue("s"), 1, "drawn")
 	})
@@ -168,7 +168,7 @@ func TestPurgeAfterRelease(t *testing.T) {
 	})
 }
 
-// The methods that change items by their ids, in a caller's transaction.
+// Operations on items by their ids, one after the other in a caller's transaction.
 func TestEditsInCallersTransaction(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
@@ -176,17 +176,20 @@ func TestEditsInCallersTransaction(t *testing.T) {
 	dead := q.DeadLetters()
 	f.fill(q, "a", "b", "c")
 	write(f, func(tx kv.Transaction) {
-		wantError(t, q.Remove(tx, must(q.PeekMin(tx)).ID), nil)
-		must(q.Move(tx, must(q.PeekMin(tx)).ID, 7))
-		wantError(t, q.Release(tx, must(q.PeekMin(tx)).ID), fdbpq.ErrNotLeased)
-		letter := must(dead.PeekMin(tx)).ID
-		must(dead.RedriveItem(tx, letter))
-		wantError(t, errOf(dead.RedriveItem(tx, letter)), fdbpq.ErrNotFound)
+		edit := func(kind fdbpq.OpKind, id fdbpq.ID) fdbpq.Result {
+			return applyIn(tx, fdbpq.Op{Kind: kind, Queue: q, ID: id, Priority: 7})
+		}
+		wantError(t, edit(fdbpq.OpRemove, must(q.PeekMin(tx)).ID).Err, nil)
+		wantError(t, edit(fdbpq.OpMove, must(q.PeekMin(tx)).ID).Err, nil)
+		wantError(t, edit(fdbpq.OpRelease, must(q.PeekMin(tx)).ID).Err, fdbpq.ErrNotLeased)
+		redrive := fdbpq.Op{Kind: fdbpq.OpRedriveItem, Queue: dead, ID: must(dead.PeekMin(tx)).ID}
+		wantError(t, applyIn(tx, redrive).Err, nil)
+		wantError(t, applyIn(tx, redrive).Err, fdbpq.ErrNotFound)
 	})
 	wantList(t, "left", f.values(q.PopMin), "c", "dead", "b")
 	f.push(q, 1, "purged")
 	write(f, func(tx kv.Transaction) {
-		wantEqual(t, "purged", must(q.Purge(tx)), 1)
+		wantEqual(t, "purged", applyIn(tx, fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q}).Len, 1)
 	})
 }
 

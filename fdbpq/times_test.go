@@ -54,33 +54,6 @@ func TestDelayBounds(t *testing.T) {
 	})
 }
 
-// The methods of the two kinds of queues, and what they say of themselves in a caller's transaction.
-func TestPushAfterAndAt(t *testing.T) {
-	f := onMem(t)
-	q, fifo := f.queue("jobs"), f.fifoQueue("jobs")
-	hour := time.Now().Add(time.Hour)
-	write(f, func(tx kv.Transaction) {
-		must(q.PushAfter(tx, 1, message("a"), time.Hour))
-		must(q.PushAt(tx, 1, message("b"), hour))
-		must(q.PushAt(tx, 1, message("c"), time.Now().Add(-time.Hour)))
-		must(fifo.EnqueueAfter(tx, message("a"), time.Hour))
-		must(fifo.EnqueueAt(tx, message("b"), hour))
-		must(fifo.EnqueueAfter(tx, message("c"), 0))
-	})
-	for _, info := range []func(kv.Reader) (fdbpq.Info, error){q.Info, fifo.Info} {
-		got := must(do(f, func(tx kv.Transaction) (fdbpq.Info, error) { return info(tx) }))
-		wantEqual(t, "ready and delayed", fmt.Sprint(got.Ready, got.Delayed), "1 2")
-	}
-	wantList(t, "ready", f.values(q.PopMin), "c")
-	wantList(t, "ready, FIFO", f.values(fifo.Dequeue), "c")
-	now := hour.Add(time.Minute)
-	f.batcher.SetNow(func() time.Time { return now })
-	for _, target := range []fdbpq.Target{q, fifo} {
-		got := f.apply(op(opPopMin, target), op(opPopMin, target))
-		wantList(t, "after an hour", summary(make([]fdbpq.Op, 2), got), "a", "b")
-	}
-}
-
 // withTTL is a push of an item that expires.
 func withTTL(push fdbpq.Op, ttl time.Duration) fdbpq.Op {
 	push.TTL = ttl

@@ -115,6 +115,41 @@ func (t *txn) messageOf(i int, settings *Settings) Message {
 	return m
 }
 
+// giveBack returns a detached item to its queue, at once or after the delay, unless it has expired.
+// The time is when the delay is over, zero without one.
+func (q *queueTxn) giveBack(op *Op, h *codec.Record, settings *Settings) (nextDue time.Time) {
+	if h.Expired(q.now) {
+		q.ledger.DeleteExpired(h)
+		return time.Time{}
+	}
+
+	h.Fence = codec.NextFence(h.Fence) // ends the token
+	if op.Uncounted || op.Kind == OpRelease {
+		h.Deliveries--
+	}
+	h.NoteReason(op.nakReason())
+
+	delay := op.Delay
+	if delay == Backoff {
+		delay = settings.BackoffAfter(h.Deliveries)
+	}
+	if delay <= 0 {
+		q.ledger.Requeue(h)
+		return time.Time{}
+	}
+	h.State, h.Due = Delayed, q.now.Add(delay)
+	q.ledger.Hold(h)
+	return codec.Micros(h.Due)
+}
+
+// nakReason is the reason that the operation gives an item to keep, "" for none.
+func (op *Op) nakReason() string {
+	if op.Kind == OpNak {
+		return op.Reason
+	}
+	return ""
+}
+
 // each runs a step for each queue, or part, of a family, until one fails.
 func each[Q any](family []Q, step func(Q) error) error {
 	for _, q := range family {
@@ -152,3 +187,91 @@ func tied(ops []Op, i int) bool {
 func notYet(err error) error { return fmt.Errorf("%w, so far: %w", err, ErrNoRoom) }
 
 func notFound(id *ID) error { return fmt.Errorf("%w: %s", ErrNotFound, id) }
+
+// moveRoom is the room of a transaction for items that it moves (leases, requeues, buries or evicts) and
+// for expired ones that it removes.
+type moveRoom struct {
+	beside  int  // bytes that the operations add themselves
+	most    int  // bytes that may move if the operations add nothing
+	left    int  // bytes that may still move, once something has
+	moves   int  // so far
+	full    bool // a large item had no room, so no more of them are read to find out whether they have
+	expired int  // bytes that removing expired items takes, about
+}
+
+// bytesOf returns about how many bytes of a transaction the operations take, apart from items that they
+// move.
+func bytesOf(ops []Op) (n int) {
+	const popped = 16 // keys that a pop removes, or that are in its conflict ranges
+	for i := range ops {
+		n += state.RestoreOverhead
+		l := ops[i].Queue.Layout()
+		switch ops[i].Kind {
+		case OpPush:
+			n += ops[i].Message.Size() + l.DedupSize(&ops[i].Message)
+			if ops[i].Message.Group() != "" {
+				n += l.GroupSize()
+			}
+		case OpRestore:
+			if item := ops[i].Item; item != nil {
+				n += item.Size() + l.DedupSize(&item.Message)
+			}
+		case OpSetSource:
+			for _, m := range ops[i].Dead {
+				n += m.Size() + codec.DeadLetterSize
+			}
+		case OpSetConsumer, OpSetSchedule:
+			kind, _ := ops[i].Kind.recordKind()
+			n += codec.MaxRecordName + kind.MaxValue()
+		case OpPop, OpLease:
+			n += popped * len(l.Prefix)
+		}
+	}
+	return n
+}
+
+// remaining is how many bytes may still be moved, since a transaction must not grow too large.
+func (r *moveRoom) remaining() int {
+	if r.moves == 0 {
+		return r.most - r.beside
+	}
+	return r.left
+}
+
+// fits reports whether the transaction has room to move that many bytes, and takes the room. The
+// value of the first item always fits, and so does a whole item alone.
+func (r *moveRoom) fits(size int) bool {
+	switch {
+	case r.moves == 0:
+		r.left = r.remaining()
+		if size > codec.ChunkSize && size > r.left+state.RoomAlone {
+			return false
+		}
+	case size > r.left:
+		return false
+	}
+
+	r.moves++
+	r.left -= size
+	return true
+}
+
+// take takes room that leases do not have any more.
+func (r *moveRoom) take(size int) { r.most, r.left = r.most-size, r.left-size }
+
+// forExpired is about how many bytes may still go into removing expired items: some beside whatever
+// else there is, and more if that leaves room.
+func (r *moveRoom) forExpired() int {
+	most := due.ExpiredBytes + max(r.remaining(), 0)
+	if over := r.expired - due.ExpiredBytes; over > 0 {
+		most += over // which takeExpired has taken from the rest
+	}
+	return min(most, due.MostExpiredBytes) - r.expired
+}
+
+// takeExpired takes room to remove expired items.
+func (r *moveRoom) takeExpired(size int) {
+	before := max(r.expired-due.ExpiredBytes, 0)
+	r.expired += size
+	r.take(max(r.expired-due.ExpiredBytes, 0) - before)
+}

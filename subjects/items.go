@@ -64,28 +64,6 @@ type itemsObject struct {
 	Headers    map[string]string `json:"headers,omitempty"`
 }
 
-// queueEnd is the end of a queue: "min" or "max".
-type queueEnd string
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (e *queueEnd) UnmarshalText(text []byte) error {
-	if *e = queueEnd(text); *e != "min" && *e != "max" {
-		return ErrOptions
-	}
-	return nil
-}
-
-// Want says what UnmarshalText reads.
-func (queueEnd) Want() string { return `"min" or "max"` }
-
-// endOf returns "max", or what is left out.
-func endOf(max bool) queueEnd {
-	if max {
-		return "max"
-	}
-	return ""
-}
-
 // ParseItemsOptions reads the payload of an items request. Limit and ValueBytes are what they mean:
 // never 0, and NoValues for none. Errors wrap ErrOptions.
 func ParseItemsOptions(payload []byte) (ItemsOptions, error) {

@@ -86,6 +86,28 @@ func (t texts) atMost(name string, most int) error {
 	return nil
 }
 
+// queueEnd is the end of a queue: "min" or "max".
+type queueEnd string
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (e *queueEnd) UnmarshalText(text []byte) error {
+	if *e = queueEnd(text); *e != "min" && *e != "max" {
+		return ErrOptions
+	}
+	return nil
+}
+
+// Want says what UnmarshalText reads.
+func (queueEnd) Want() string { return `"min" or "max"` }
+
+// endOf returns "max", or what is left out.
+func endOf(max bool) queueEnd {
+	if max {
+		return "max"
+	}
+	return ""
+}
+
 // object is a JSON object being written.
 type object []byte
 

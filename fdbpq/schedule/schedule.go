@@ -130,7 +130,7 @@ func (s *Schedule) Check() error {
 	if _, err := time.LoadLocation(s.Zone); err != nil || s.Zone == "Local" {
 		return bad("zone", "%+.64q is not known: want a name such as \"Europe/Berlin\"", s.Zone)
 	}
-	next, err := s.after()
+	next, err := (&Record{Schedule: *s, Since: time.Unix(0, 0)}).after()
 	if err != nil {
 		return bad("cron", "%+.64q: %v: want five fields such as \"0 3 * * *\", or \"@daily\"", s.Cron, err)
 	}
@@ -162,12 +162,7 @@ func (s *Schedule) Size() int {
 // everyPrefix begins a cron expression that is an interval.
 const everyPrefix = "@every "
 
-// after returns a function that returns the first time after another, for a schedule that was set at
-// the zero time of Unix, if it is an interval.
-func (s *Schedule) after() (func(time.Time) time.Time, error) {
-	return (&Record{Schedule: *s, Since: time.Unix(0, 0)}).after()
-}
-
+// after returns a function that returns the first time after another.
 func (r *Record) after() (func(time.Time) time.Time, error) {
 	every := time.Duration(r.Every)
 	if text, ok := strings.CutPrefix(r.Cron, everyPrefix); ok {

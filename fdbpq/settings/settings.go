@@ -6,7 +6,13 @@
 // does no I/O.
 package settings
 
-import "time"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
 
 // Bounds of leases and delays, in settings and elsewhere.
 const (
@@ -138,4 +144,89 @@ func (s *Settings) Window() time.Duration {
 		return DefaultDuplicateWindow
 	}
 	return s.DuplicateWindow
+}
+
+// Bounds of rates.
+const (
+	MaxRateCount = 1_000_000
+	MinRatePer   = time.Second
+	MaxRatePer   = 24 * time.Hour
+)
+
+// Rate is how often items may be delivered: Count of them in each Per, and as many at once after a
+// pause.
+type Rate struct {
+	Count int64
+	Per   time.Duration
+}
+
+// ParseRate reads a rate such as "10/1s". "" is the zero Rate, which is no limit.
+func ParseRate(text string) (r Rate, err error) {
+	if text == "" {
+		return r, nil
+	}
+
+	count, per, _ := strings.Cut(text, "/")
+	r.Count, err = strconv.ParseInt(count, 10, 64)
+	if err == nil {
+		r.Per, err = time.ParseDuration(per)
+	}
+	if err != nil || strconv.FormatInt(r.Count, 10) != count || r.Count < 1 || r.Count > MaxRateCount || r.Per < MinRatePer || r.Per > MaxRatePer {
+		return Rate{}, badRate(text)
+	}
+	return r, nil
+}
+
+func badRate(text string) error {
+	return fmt.Errorf(`%+.130q: want n/duration, such as "10/1s", with 1 to %d and 1s to 24h`, text, MaxRateCount)
+}
+
+// Interval is the time after which one more item may be delivered. It is rounded up, so that no
+// period has more than Count.
+func (r Rate) Interval() time.Duration {
+	return (r.Per + time.Duration(r.Count) - 1) / time.Duration(r.Count)
+}
+
+// checkRate returns what is wrong with the text of a rate.
+func checkRate(text string) error {
+	if text == "" { // no limit is not set
+		return badRate(text)
+	}
+	_, err := ParseRate(text)
+	return err
+}
+
+// MaxQueueName is the longest queue name, in bytes.
+const MaxQueueName = 128
+
+// DeadSuffix ends the names of dead-letter queues that no setting names.
+const DeadSuffix = "-dead"
+
+// DeadLetterQueue returns the name of the dead-letter queue of the queue with this name: DeadLetter,
+// or the name with "-dead" appended. A long name gets that in place of its end, as often as it takes
+// to make another name.
+func (s *Settings) DeadLetterQueue(name string) string {
+	if s.DeadLetter != "" && s.DeadLetter != name {
+		return s.DeadLetter
+	}
+
+	for suffix := DeadSuffix; len(suffix) < MaxQueueName; suffix += DeadSuffix {
+		if dead := Cut(name, MaxQueueName-len(suffix)) + suffix; dead != name {
+			return dead
+		}
+	}
+	return strings.TrimPrefix(DeadSuffix, "-") // name is little else than suffixes
+}
+
+// Cut cuts a text at n bytes, or before the rune there.
+func Cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for i := n; i > max(n-utf8.UTFMax, 0); i-- {
+		if utf8.RuneStart(text[i]) {
+			return text[:i]
+		}
+	}
+	return text[:n] // not UTF-8
 }

@@ -93,3 +93,28 @@ func parseDeadLetter(from any) (*DeadLetter, error) {
 	d.Queue, d.Reason, d.At, d.Error = string(queue), string(reason), time.UnixMicro(at).UTC(), string(text)
 	return d, nil
 }
+
+// DeadLetter says how an item came into a dead-letter queue.
+type DeadLetter struct {
+	// Queue is the name of the queue that the item was in; "" if that is outside a Keyspace.
+	Queue string
+	// Reason is ReasonMaxDeliver, ReasonTerminated, or what OpTerm gave.
+	Reason string
+	// At is when the item was moved, to the microsecond.
+	At time.Time
+	// Deliveries is how many deliveries the item had.
+	Deliveries int64
+	// Error is the reason of the last negative acknowledgement that gave one.
+	Error string
+}
+
+// ReasonMaxDeliver is the reason of a dead letter that has had its last delivery.
+const ReasonMaxDeliver = "max_deliver"
+
+// size is about the number of bytes that a DeadLetter takes in a transaction.
+func (d *DeadLetter) size() int {
+	if d == nil {
+		return 0
+	}
+	return textSize(d.Queue) + textSize(d.Reason) + textSize(d.Error) + 32
+}

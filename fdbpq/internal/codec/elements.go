@@ -2,8 +2,12 @@ package codec
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -54,26 +58,7 @@ func (d *decoder) text() (v string) {
 // time reads microseconds since 1970.
 func (d *decoder) time() time.Time { return time.UnixMicro(d.int()).UTC() }
 
-var (
-	errRandom = errors.New("the random part does not have 20 bytes")
-	errMore   = errors.New("more bytes follow")
-)
-
-// random reads the random part of an id.
-func (d *decoder) random() (r [RandomSize]byte) {
-	if d.err != nil {
-		return r
-	}
-	var b []byte
-	if b, d.rest, d.err = tuple.DecodeBytes(d.rest, r[:0]); d.err == nil && len(b) != RandomSize {
-		d.err = errRandom
-	}
-	copy(r[:], b) // which usually is there already
-	return r
-}
-
-// id reads the priority, count and random part of an id.
-func (d *decoder) id() ID { return ID{Priority: d.int(), Count: d.int(), Random: d.random()} }
+var errMore = errors.New("more bytes follow")
 
 // more reports whether there are more elements.
 func (d *decoder) more() bool { return d.err == nil && len(d.rest) > 0 }
@@ -84,4 +69,45 @@ func (d *decoder) end() error {
 		return errMore
 	}
 	return d.err
+}
+
+// MaxNakReason is the longest reason of a negative acknowledgement that is kept, in bytes. The rest of a
+// longer one is cut off.
+const MaxNakReason = 1024
+
+// CleanText makes a client's text fit for a header: valid UTF-8 without control characters, cut at
+// n bytes.
+func CleanText(text string, n int) string {
+	text = strings.ToValidUTF8(settings.Cut(text, n), "\uFFFD")
+	return settings.Cut(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text), n)
+}
+
+// textSize is the length of a header name or value in a tuple, where a zero byte takes two.
+func textSize(text string) int { return len(text) + strings.Count(text, "\x00") + 2 }
+
+// Forever is after all times that are stored.
+var Forever = time.UnixMicro(1<<62 - 1)
+
+// Earliest returns the earlier of two times; zero is none.
+func Earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Micros is t as it is stored.
+func Micros(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
+
+// CheckLease returns an error if the duration cannot be the length of a lease. 0 means the default.
+func CheckLease(d time.Duration) error {
+	if err := settings.CheckBounds(d, settings.MinLease, settings.MaxLease); err != nil {
+		return fmt.Errorf("%w: a lease of %w", ErrOp, err)
+	}
+	return nil
 }

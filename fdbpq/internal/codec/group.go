@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -32,12 +33,6 @@ import (
 // be left from items that are gone.
 //
 // In a FIFO queue all of these are without priority. See state.Turns for what they are for.
-const (
-	KindGroupReady   = "w"
-	KindGroupHeld    = "y"
-	kindGroupCounter = "z"
-	kindTurn         = "v"
-)
 
 // groupKey returns the key (kind, hash), with room for more.
 func (l *Layout) groupKey(kind string, hash GroupHash) []byte {
@@ -148,10 +143,8 @@ func (l *Layout) GroupSizeOf(id *ID) int {
 // GroupHeader is the header that names the group of a message. It is stored as any other header.
 const GroupHeader = "Pq-Group"
 
-const (
-	MaxGroup  = 128
-	MaxWeight = 100
-)
+// MaxGroup is the longest group, in bytes.
+const MaxGroup = 128
 
 // Group returns the group of the message, "" if it has none.
 func (m Message) Group() string {
@@ -202,4 +195,95 @@ func GroupOf(m *Message, s *Settings) GroupHash {
 		return NoGroup
 	}
 	return NotIndexed
+}
+
+// A queue with Settings.Rate, or with RatePerGroup, keeps account of deliveries:
+//
+//	("q")       = (time)      when the queue may have a full burst again, in nanoseconds
+//	("q", hash) = (time)      the same of a group
+//
+// Each delivery moves that time on. A row falls due then, see held.go, because it says nothing any more.
+// A change of the settings removes rows and leaves their entries of the time index. Those may stand
+// for no row, or for one with another time.
+
+// KindBucket is the kind of these keys.
+const KindBucket = "q"
+
+// BucketKey is the key of a group or, for NotIndexed, of the queue.
+func (l *Layout) BucketKey(hash GroupHash) []byte {
+	if hash == NotIndexed {
+		return l.Key(KindBucket, 0)
+	}
+	return tuple.AppendInt(l.Key(KindBucket, 8), int64(hash))
+}
+
+// ParseBucketKey returns the group of a BucketKey of one.
+func (l *Layout) ParseBucketKey(key []byte) (GroupHash, error) {
+	d := decoder{rest: l.Place(key)}
+	hash := GroupHash(d.int())
+	return hash, d.end()
+}
+
+// GroupBuckets is the range of the keys of groups.
+func (l *Layout) GroupBuckets() kv.Range { return l.KindRange(KindBucket) }
+
+// BucketRowDue is when a row with that value falls due.
+func BucketRowDue(value []byte) time.Time { return BucketDue(ParseCount(value, 0)) }
+
+// BucketDue is when a row with that time falls due: not before it, to the microsecond.
+func BucketDue(full int64) time.Time { return Micros(time.Unix(0, full+int64(time.Microsecond)-1)) }
+
+// SetGroup sets the group of an id that NewID has made.
+func SetGroup(id *ID, hash GroupHash) {
+	if hash == NotIndexed {
+		return
+	}
+	id.Random[flagsAt] |= flagGroup
+	for i := range groupSize {
+		id.Random[uniqueAt+i] = byte(hash >> (8 * (groupSize - 1 - i)))
+	}
+}
+
+// GroupIn returns the group in an id.
+func GroupIn(id *ID) GroupHash {
+	if id.Random[flagsAt]&flagGroup == 0 || !Ours(id) {
+		return NotIndexed
+	}
+	var hash GroupHash
+	for _, b := range id.Random[uniqueAt : uniqueAt+groupSize] {
+		hash = hash<<8 | GroupHash(b)
+	}
+	return hash
+}
+
+// PushSize is at least the number of bytes that a push takes in a transaction, if its
+// priority is its alone.
+func (l *Layout) PushSize(m *Message, delays bool) int {
+	// Each key is written, with a conflict range of two keys: that of the item, those of its
+	// parts, and a counter. 64 bytes are for the rest of a key and for what FoundationDB counts
+	// besides keys; a Database that decorates another may have a prefix of 32 bytes.
+	const rest = 3 * (KindSize + 64 + 32)
+	keys := 2
+	if l.NeedsMeta(m) {
+		keys += 1 + m.Size()/ChunkSize
+	}
+	if delays || !m.Expires.IsZero() { // the entry of the time index contains the key of the item
+		keys++
+	}
+
+	size := m.Size() + l.DedupSize(m) + keys*(3*len(l.Prefix)+rest)
+
+	if delays {
+		size += maxRecord
+	}
+	if m.Unique != "" && (delays || !m.Expires.IsZero()) { // they contain it
+		size += textSize(m.Unique)
+	}
+	if m.Group() != "" {
+		size += l.GroupSize()
+	}
+	if l.Format == TupleValues { // zero bytes take two
+		size += bytes.Count(m.Value[:min(len(m.Value), ChunkOf(l.Format))], []byte{0})
+	}
+	return size
 }

@@ -16,7 +16,7 @@ import (
 //	("h", priority, count, random) = record, then the value as it was stored
 //
 // and returns to its old key. Its ("m") keys stay, and the counter ("n", "leased") or ("n",
-// "delayed") counts it. It falls due: see due.go. Once back in ("i"), it keeps its history in
+// "delayed") counts it. It falls due: see below. Once back in ("i"), it keeps its history in
 //
 //	("a", priority, count, random) = (deliveries, fence, wait), with (..., reason)
 //	                                 or (..., reason, expires, unique key)
@@ -230,8 +230,8 @@ func (h *Record) NoteReason(reason string) {
 	}
 }
 
-// An item that is pushed with a delay is held from the start, delayed, under its own id: see
-// held.go. It has never been leased, which its record says with no deliveries and firstFence.
+// An item that is pushed with a delay is held from the start, delayed, under its own id. It
+// has never been leased, which its record says with no deliveries and firstFence.
 // Its place is that of its count, so it comes in before items that are pushed meanwhile.
 
 // firstFence is the fence of an item that was never leased. Any lease has a higher one, or a
@@ -250,4 +250,89 @@ func NewDelayed(id *ID, m *Message, until time.Time, value []byte) *Record {
 // NeverLeased reports whether a held item was pushed with a delay and not leased since.
 func (h *Record) NeverLeased() bool {
 	return h.State == Delayed && h.Deliveries == 0 && h.Fence == firstFence
+}
+
+// The time index says what falls due in a queue, and when. Each key that falls due has an entry,
+// written and removed together with the key:
+//
+//	("t", due) + (kind, ...) = ""
+//
+// due is in microseconds since 1970, and (kind, ...) is the key that falls due, without the queue's
+// subspace: a held item, or an answer or claim of staged pops. ("x", priority, count, random)
+// stands for an item in ("i") that expires, with its unique key as the value: see below.
+// ("s", id) is a schedule that fires, and ("p", name) a consumer that goes.
+//
+// Nothing runs at the due time itself. There is one way back: each transaction that looks at a
+// queue reads the index up to now and first handles what is due there, at most due.Page entries, in
+// the order in which they fell due. What is left counts as what it was, leased or delayed, and is
+// served once it is back; Pending.Behind names its queue, so that a sweeper can go on with OpSweep,
+// which takes more at a time. An item that has expired is never served, whether it is removed yet
+// or not. An operation that cannot tell yet what its result is, such as a pop that has met nothing
+// but expired items, fails with an error that wraps ErrNoRoom: the next transaction goes on where
+// this one has ended.
+//
+// An entry is removed together with its key, or by a transaction that has read that the key is gone
+// and conflicts with whoever writes it. Versions of this package before the index leave such
+// entries.
+
+// DueKey returns the entry for a key that falls due at the given time.
+func (l *Layout) DueKey(at time.Time, key []byte) []byte {
+	rest := key[len(l.Prefix):]
+	return append(tuple.AppendInt(l.Key(KindDue, 9+len(rest)), at.UnixMicro()), rest...)
+}
+
+// DueRange is the range of the entries that are due.
+func (l *Layout) DueRange(now time.Time) kv.Range { return l.timesUpTo(KindDue, now) }
+
+// timesUpTo is the range of the keys of a kind that begin with a time in microseconds, up to now.
+func (l *Layout) timesUpTo(kind string, now time.Time) kv.Range {
+	return kv.Range{Begin: l.KindRange(kind).Begin, End: tuple.AppendInt(l.Key(kind, 9), now.UnixMicro()+1)}
+}
+
+// LaterRange is the range of the entries that are not due yet.
+func (l *Layout) LaterRange(now time.Time) kv.Range {
+	return kv.Range{Begin: l.DueRange(now).End, End: l.KindRange(KindDue).End}
+}
+
+// DueTime returns when an entry falls due.
+func (l *Layout) DueTime(entry []byte) (time.Time, error) {
+	d := decoder{rest: l.Place(entry)}
+	at := d.time()
+	return at, d.err
+}
+
+// An item may expire: Message.Expires, in its ("m") keys, says when. While it is in ("i"), it has
+// an entry in the time index, written and removed together with its key in ("i"):
+//
+//	("t", expires) + ("x", priority, count, random) = unique key
+//
+// Whoever finds the entry due removes the item, and frees its unique key, without reading the ("m")
+// keys. While it is held, its record says when it expires; a delayed item falls due then, at the
+// latest. A leased one expires when its lease ends: whoever holds it may still acknowledge it.
+// Staged pops, which need not know what they move, leave the entry where it is, and write it again
+// if the item comes back: see state.Ledger.ReturnStaged.
+//
+// A pop, lease or peek that meets an expired item all the same, because its transaction had no room for
+// all that was due, fails with ErrNoRoom: the next one goes on with what is due.
+
+// ExpiryKey is the part of an entry of the time index that names an item in ("i"). There is no such
+// key.
+func (l *Layout) ExpiryKey(id *ID) []byte { return l.IDKey(KindExpiry, id) }
+
+// Expired reports whether something that expires at a time has; zero is never.
+func Expired(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
+
+// Expired reports whether the time of an item is over. It may be leased.
+func (h *Record) Expired(now time.Time) bool { return Expired(h.Expires, now) }
+
+// Gone reports whether an item counts as gone: it has expired, and nobody has a lease of it, which
+// may be over.
+func (h *Record) Gone(now time.Time) bool { return h.Expired(now) && h.State != Leased }
+
+// FallsDue is when something has to be done about a held item.
+func (h *Record) FallsDue() time.Time {
+	if h.State == Delayed {
+		return Earliest(h.Due, h.Expires)
+	}
+	return h.Due
 }

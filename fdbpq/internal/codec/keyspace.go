@@ -1,7 +1,9 @@
 package codec
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -85,6 +87,134 @@ func (k *Space) DataAreas() []kv.Range {
 		ranges = append(ranges, Within(k.Base.Pack(tuple.Tuple{root})))
 	}
 	return ranges
+}
+
+// A Keyspace has a record in the store, the same one below both of its roots:
+//
+//	("pq-store"), ("q-store") = (version, id, priority root, FIFO root, value format)
+//	                          = (version, id, priority root, FIFO root, value format, origin)
+//
+// The second form is that of a store that Migrate filled; origin is the id of its source. Until
+// Migrate has ended, a record of its own is there instead.
+//
+// Both are written in one transaction. There are two so that OpenStore notices a root that is
+// reused with another one, or for the other kind of queues.
+
+// storeVersion is the version of the record and of the layout of all keys. It changes when
+// older programs would misread what newer ones write.
+const storeVersion = 1
+
+// UnfinishedVersion is the version of the record of a store that Migrate has begun to fill.
+// Programs that do not know it refuse the store as one of a newer version.
+const UnfinishedVersion = 1 << 20
+
+// ErrUnfinished is returned for a store to which a migration has begun and not ended. Nothing may
+// serve it.
+var ErrUnfinished = errors.New("fdbpq: the store is the target of a migration that has not ended")
+
+// ErrStoreVersion is returned by OpenStore for a store that a newer version of this package made.
+var ErrStoreVersion = errors.New("fdbpq: the store needs a newer version of this program")
+
+// Setting is a setting that a store keeps for its whole life.
+type Setting string
+
+// Settings of a store: see NewKeyspace.
+const (
+	// SettingRoots is the two roots.
+	SettingRoots Setting = "root prefixes"
+	// SettingValueFormat is the ValueFormat.
+	SettingValueFormat Setting = "value format"
+)
+
+// Mismatch is a setting that differs from the store's.
+type Mismatch struct {
+	Setting       Setting
+	Stored, Asked string // for people to read
+}
+
+// MismatchError is returned by OpenStore for a store that was made with other settings.
+type MismatchError struct {
+	Mismatches []Mismatch // at least one
+}
+
+// Error implements error.
+func (e *MismatchError) Error() string {
+	var parts []string
+	for _, m := range e.Mismatches {
+		parts = append(parts, fmt.Sprintf("%s %s, not %s", m.Setting, m.Stored, m.Asked))
+	}
+	return "fdbpq: the store was made with " + strings.Join(parts, "; and with ")
+}
+
+// storeRecord is what the record says.
+type storeRecord struct {
+	ID, priority, fifo, format string
+	Origin                     string // "" if Migrate did not fill it
+}
+
+func (k *Space) Record(id string) storeRecord {
+	return storeRecord{ID: id, priority: k.Priority.Root, fifo: k.Fifo.Root, format: k.Format.String()}
+}
+
+func (k *Space) StoreKey(root string) []byte { return k.Base.Pack(tuple.Tuple{root + StoreSuffix}) }
+
+func (s storeRecord) Encode() []byte {
+	t := tuple.Tuple{int64(storeVersion), s.ID, s.priority, s.fifo, s.format}
+	if s.Origin != "" {
+		t = append(t, s.Origin)
+	}
+	return t.Pack()
+}
+
+func ParseStoreRecord(value []byte) (s storeRecord, err error) {
+	d := decoder{rest: value}
+	version := d.int()
+	switch {
+	case d.err == nil && version == UnfinishedVersion:
+		return s, ErrUnfinished
+	case d.err == nil && version > storeVersion:
+		return s, fmt.Errorf("%w: the store has version %d, this program knows %d", ErrStoreVersion, version, storeVersion)
+	}
+
+	s = storeRecord{ID: d.text(), priority: d.text(), fifo: d.text(), format: d.text()}
+	if d.more() {
+		s.Origin = d.text()
+	}
+	if d.err == nil && s.ID == "" {
+		d.err = errors.New("no id")
+	}
+	if d.err != nil {
+		return s, fmt.Errorf("%w: record of the store %x: %w", ErrCorrupt, value, d.err)
+	}
+	return s, nil
+}
+
+// Compare returns a MismatchError if the record is not that of the Keyspace.
+func (k *Space) Compare(record storeRecord) error {
+	asked := k.Record(record.ID)
+	asked.Origin = record.Origin
+	if record == asked {
+		return nil
+	}
+
+	var differ []Mismatch
+	if record.priority != asked.priority || record.fifo != asked.fifo {
+		stored, wanted := Roots(record.priority, record.fifo), Roots(asked.priority, asked.fifo)
+		differ = append(differ, Mismatch{Setting: SettingRoots, Stored: stored, Asked: wanted})
+	}
+	if record.format != asked.format {
+		differ = append(differ, Mismatch{Setting: SettingValueFormat, Stored: record.format, Asked: asked.format})
+	}
+	return &MismatchError{Mismatches: differ}
+}
+
+// Roots returns names as errors show them.
+func Roots(names ...string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = fmt.Sprintf("%q", name)
+	}
+	return strings.Join(quoted, " and ")
 }
 
 func NewList(base tuple.Subspace, root string) *List {

@@ -20,12 +20,12 @@ import (
 //	("n", priority)                      = int64    counter: items of that priority
 //	("n", "leased"), ("n", "delayed")    = int64    counters: held items
 //	("r", ...), ("f", ...)                          staged pops, see staged_keys.go
-//	("t", due, kind, ...)                = ""       time index, see due.go and expiry.go
+//	("t", due, kind, ...)                = ""       time index, see held.go
 //	("b"), ("b", "counted")                bytes of all items, with Settings.MaxBytes: see below
 //	("c")                                = settings, see config.go
-//	("p", name)                          = JSON     record of a consumer, see records.go
+//	("p", name)                          = JSON     record of a consumer, see config.go
 //	("s", id)                            = JSON     record of a schedule
-//	("k")                                = JSON     how far Settings.Source is drawn, see source.go
+//	("k")                                = JSON     how far Settings.Source is drawn, see config.go
 //	("d", msg id), ("e", until, msg id), ("u", unique key)
 //	                                                pushes done once, see dedup.go
 //	("w", group, priority, count, random) = ""
@@ -33,7 +33,7 @@ import (
 //	("z", group, 0, priority), ("z", group, 1)
 //	                                     = int64    counters: ready and leased items of a group
 //	("v", priority)                      = count    how far groups have been served
-//	("q"), ("q", group)        = time               rates, see bucket.go
+//	("q"), ("q", group)        = time               rates, see group.go
 //	("dead", ...)                                   its dead letters, outside a Keyspace: see deadletter.go
 //
 // For a Queue, the same without priority:
@@ -46,7 +46,7 @@ import (
 //
 // A Keyspace also has keys below its roots (here "pq"):
 //
-//	("pq-queues", name)        = (microseconds) or (microseconds, mark), see list.go
+//	("pq-queues", name)        = (microseconds) or (microseconds, mark), see List
 //	("pq-x", batcherID, batch) = receipt of a committed batch, see fdbpq.Batcher
 //	("pq-x", "probe")          = a receipt without a batch, see fdbpq.Probe
 //	("pq-store")               = identity and settings of the keyspace, see fdbpq.OpenStore
@@ -70,6 +70,11 @@ const (
 	KindConfig  = "c"
 	kindDead    = "dead"
 
+	KindGroupReady   = "w"
+	KindGroupHeld    = "y"
+	kindGroupCounter = "z"
+	kindTurn         = "v"
+
 	// KindSize is the length of a packed kind.
 	KindSize = len("\x02i\x00")
 )
@@ -90,7 +95,7 @@ type Layout struct {
 	Format ValueFormat
 
 	// ListedSince is when the newest durable batch began that saw the queue in the list, or put it
-	// there; nil if none has. list.go says for how long pushes may rely on it.
+	// there; nil if none has. List says for how long pushes may rely on it.
 	ListedSince atomic.Pointer[time.Time]
 }
 
@@ -183,8 +188,6 @@ func (l *Layout) ClearBesideSettings(tx kv.Transaction) {
 	tx.ClearRange(kv.Range{Begin: all.Begin, End: settings.Begin})
 	tx.ClearRange(kv.Range{Begin: settings.End, End: all.End})
 }
-
-func Clear(l *Layout, tx kv.Transaction) { tx.ClearRange(Within([]byte(l.Prefix))) }
 
 // Before returns the range of key and of all keys that come before it from that end.
 func (l *Layout) Before(key []byte, end End) kv.Range {
@@ -287,3 +290,73 @@ func (l *Layout) RecentlyListed(now time.Time) bool {
 	age, byWall := now.Sub(*seen), now.Round(0).Sub(seen.Round(0))
 	return 0 <= age && age < listedLife && 0 <= byWall && byWall < listedLife
 }
+
+// List is the list of the queues of one kind in a Keyspace:
+//
+//	("pq-queues", name) = (microseconds)        listed, since about then
+//	                    = (microseconds, mark)  listed, but Retire found the queue empty
+//
+// Pushes list queues, and Retire takes empty ones off the list.
+//
+// # Why no queue with items is missing
+//
+// A push must not conflict with other pushes, and should not read the list each time. So it relies
+// on an earlier batch of the same process that has seen the entry, for listedLife from the start of
+// that batch. Otherwise it reads the entry, without conflict, and writes it if it is missing or has
+// a mark.
+//
+// Taking a queue off the list takes two transactions. The first finds the queue empty and leaves a
+// mark. The second, RetireAfter later, finds the queue still empty with the same mark, and removes
+// the entry. Both read the entry and the range of the items, so that they conflict with every
+// change of either.
+//
+// A push that commits before the second transaction is seen by it, or makes it conflict. So let it
+// commit afterwards:
+//
+//   - If it read the entry, it began after the mark was made, because otherwise it would have ended
+//     by now. So it saw the mark, or no entry, and wrote the entry. Either the second transaction
+//     conflicts with that, or the write restores what it removed.
+//   - If it relied on an earlier batch, that batch began less than listedLife before, so after the
+//     mark was made, too. It saw the entry without a mark, or wrote it: the mark was gone, and the
+//     second transaction did not find it.
+//
+// This holds as long as a transaction ends within RetireAfter - listedLife of its start. All
+// durations are measured by the clock of one process.
+type List struct {
+	Prefix string // of the keys in the list
+	root   string // of the keys of the queues in it
+}
+
+const (
+	// listedLife is how long pushes may rely on a batch that saw their queue in the list.
+	listedLife = time.Minute
+	// RetireAfter is the least time between the call of Retire that marks a queue and the call that
+	// takes it off the list.
+	RetireAfter = 10 * time.Minute
+)
+
+// ParseListEntry returns the mark of an entry, "" without one.
+func ParseListEntry(value []byte) (mark Mark, err error) {
+	d := decoder{rest: value}
+	d.int()
+	if d.more() {
+		mark = Mark(d.bytes())
+	}
+	if err := d.end(); err != nil {
+		return "", fmt.Errorf("%w: list of queues: value %x: %w", ErrCorrupt, value, err)
+	}
+	return mark, nil
+}
+
+// Name returns the name in the key of an entry.
+func (l *List) Name(key []byte) (string, error) {
+	d := decoder{rest: key[len(l.Prefix):]}
+	name := d.text()
+	if err := d.end(); err != nil {
+		return "", fmt.Errorf("%w: list of queues: key %x: %w", ErrCorrupt, key, err)
+	}
+	return name, nil
+}
+
+// Mark is what Retire adds to the list entry of a queue that it found empty.
+type Mark string

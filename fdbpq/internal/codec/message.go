@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -212,38 +211,72 @@ func decodeHeader(from any) (name string, values []string, ok bool) {
 	return texts[0], texts[1:], true
 }
 
-// PushSize is at least the number of bytes that a push takes in a transaction, if its
-// priority is its alone.
-func (l *Layout) PushSize(m *Message, delays bool) int {
-	// Each key is written, with a conflict range of two keys: that of the item, those of its
-	// parts, and a counter. 64 bytes are for the rest of a key and for what FoundationDB counts
-	// besides keys; a Database that decorates another may have a prefix of 32 bytes.
-	const rest = 3 * (KindSize + 64 + 32)
-	keys := 2
-	if l.NeedsMeta(m) {
-		keys += 1 + m.Size()/ChunkSize
-	}
-	if delays || !m.Expires.IsZero() { // the entry of the time index contains the key of the item
-		keys++
-	}
-
-	size := m.Size() + l.DedupSize(m) + keys*(3*len(l.Prefix)+rest)
-
-	if delays {
-		size += maxRecord
-	}
-	if m.Unique != "" && (delays || !m.Expires.IsZero()) { // they contain it
-		size += textSize(m.Unique)
-	}
-	if m.Group() != "" {
-		size += l.GroupSize()
-	}
-	if l.Format == TupleValues { // zero bytes take two
-		size += bytes.Count(m.Value[:min(len(m.Value), ChunkOf(l.Format))], []byte{0})
-	}
-	return size
-}
-
 // Following returns count + 1. At the end of int64, which only another program can
 // reach, it stays there, and the time in the id orders the items.
 func Following(count int64) int64 { return max(count, count+1) }
+
+// Message is what a push adds to a queue.
+type Message struct {
+	// Value is the payload. It may be empty.
+	Value []byte
+	// Headers travel with the value unchanged. nil means none.
+	Headers map[string][]string
+	// MsgID names the push, so that it is done once: see Settings.DuplicateWindow. "" means none;
+	// at most MaxKey bytes.
+	MsgID string
+	// Unique is a key that no other item has as long as this one is in the queue, ready, leased or
+	// delayed. "" means none; at most MaxKey bytes.
+	Unique string
+	// Expires is when the item expires, to the microsecond, by the clock of the process that serves
+	// it; zero is never. A push may set it, but see Op.TTL and Settings.TTL.
+	Expires time.Time
+	// DeadLetter says how the message came into a dead-letter queue; nil for all others.
+	DeadLetter *DeadLetter
+}
+
+// Size is how many bytes the message counts with where bytes are limited, as by Op.MaxBytes: the
+// value; the names and values of headers, MsgID and Unique, with two bytes more for each text and
+// zero bytes twice; 9 bytes for Expires; and the texts of DeadLetter, with 38 bytes more. That is
+// about what it takes in a transaction.
+func (m Message) Size() int {
+	n := len(m.Value) + m.DeadLetter.size()
+	for _, key := range [...]string{m.MsgID, m.Unique} {
+		if key != "" {
+			n += textSize(key)
+		}
+	}
+	if !m.Expires.IsZero() {
+		n += 9
+	}
+
+	for name, values := range m.Headers {
+		n += textSize(name)
+		for _, v := range values {
+			n += textSize(v)
+		}
+	}
+	return n
+}
+
+// Item is a message in a queue.
+type Item struct {
+	ID ID
+	Message
+	// PushedAt is when the item was pushed, to the microsecond, by the clock of the process that
+	// pushed it. It is the zero time for items that another program wrote with the bare recipe.
+	PushedAt time.Time
+
+	kept *Kept // usually nil
+}
+
+// Kept is what restoring an item needs besides what the item says.
+type Kept struct {
+	Value []byte // as stored, of an item that another program wrote
+	Past  []byte // its history, as stored; nil if it has none
+}
+
+// KeptOf returns what is kept for restoring the item, nil for most.
+func KeptOf(i *Item) *Kept { return i.kept }
+
+// KeepFor keeps what restoring the item needs.
+func KeepFor(i *Item, k *Kept) { i.kept = k }

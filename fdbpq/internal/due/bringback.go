@@ -1,7 +1,9 @@
 package due
 
 import (
+	"bytes"
 	"fmt"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -146,4 +148,31 @@ func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, gone *[]*lapsed,
 	}
 
 	return fmt.Errorf("%w: time index: key %x: this version cannot handle it", codec.ErrCorrupt, entry)
+}
+
+// lapsed is a key that is removed once it is due, and no more: the row of a rate that allows a full
+// burst again (see state.Bucket), or a consumer that nobody uses.
+type lapsed struct {
+	dueRecord
+	due   *Due
+	value kv.Future[[]byte]
+	until func(value []byte) time.Time // when it falls due
+}
+
+// removeLapsed removes keys with their entries. An entry whose key has another time goes alone.
+func removeLapsed(all []*lapsed) error {
+	for _, r := range all {
+		value, err := r.value.Get()
+		if err != nil {
+			return err
+		}
+
+		g := r.due.Ledger
+		if value != nil && bytes.Equal(g.L.DueKey(r.until(value), r.key), r.entry) {
+			g.Tx.Clear(r.key)
+		}
+		g.Tx.Clear(r.entry)
+		r.due.Done = true
+	}
+	return nil
 }

@@ -23,7 +23,7 @@ func NewBurials(tx kv.Transaction, now time.Time, known *state.Known) Burials {
 }
 
 // DeadQueue is a queue to which a transaction moves items: a dead-letter queue, one that gets
-// items back from it, or one with a schedule that fires.
+// items back from it, one with a schedule that fires, or one where items move to another priority.
 type DeadQueue struct {
 	ledger state.Ledger
 	counts map[int64]kv.Future[int64] // the next counts, being read, by priority
@@ -82,16 +82,22 @@ func (to *DeadQueue) LoadNext(priority int64) error {
 // ReadableSettings is Ledger.ReadableSettings of the queue.
 func (to *DeadQueue) ReadableSettings() (*codec.Settings, error) { return to.ledger.ReadableSettings() }
 
+// NewID returns the id of a message that comes to the end of a priority, after LoadNext, as pushed at the
+// given time.
+func (to *DeadQueue) NewID(priority int64, m *codec.Message, at time.Time) codec.ID {
+	id := codec.NewID(priority, to.next[priority], at, codec.UniqueBytes(1), to.ledger.L.NeedsMeta(m))
+	to.next[priority] = codec.Following(to.next[priority])
+	if settings, err := to.ReadableSettings(); err == nil { // otherwise whoever adds the item sees to the error
+		codec.SetGroup(&id, codec.GroupOf(m, settings))
+	}
+	return id
+}
+
 // Push adds a message at the end of a priority, after LoadNext, as pushed at the given time, and
 // lists the queue. Before until the item is delayed.
 func (to *DeadQueue) Push(priority int64, m *codec.Message, at, until time.Time) codec.ID {
-	g := &to.ledger
+	g, id := &to.ledger, to.NewID(priority, m, at)
 	g.AddToList()
-	id := codec.NewID(priority, to.next[priority], at, codec.UniqueBytes(1), g.L.NeedsMeta(m))
-	to.next[priority] = codec.Following(to.next[priority])
-	if settings, err := to.ReadableSettings(); err == nil { // otherwise Add sees to the error
-		codec.SetGroup(&id, codec.GroupOf(m, settings))
-	}
 	if until.After(g.Now) {
 		g.AddDelayed(&id, m, codec.Micros(until))
 	} else {

@@ -2,8 +2,10 @@ package due
 
 import (
 	"cmp"
+	"errors"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -87,3 +89,12 @@ type Room struct {
 // Behind reports whether another transaction may bring back more. It does not while
 // something cannot be read, which would come first again.
 func (d *Due) Behind() bool { return d.More && d.Err == nil }
+
+// noteUnreadable records what cannot be read, and returns any other error.
+func (d *Due) noteUnreadable(err error) error {
+	if !errors.Is(err, codec.ErrCorrupt) {
+		return err
+	}
+	d.Err = err
+	return nil
+}

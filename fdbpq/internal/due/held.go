@@ -2,7 +2,6 @@ package due
 
 import (
 	"bytes"
-	"errors"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
@@ -233,13 +232,4 @@ func (d *dueHeld) noteUnreadable(err error) error {
 		d.h = nil
 	}
 	return err
-}
-
-// noteUnreadable records what cannot be read, and returns any other error.
-func (d *Due) noteUnreadable(err error) error {
-	if !errors.Is(err, codec.ErrCorrupt) {
-		return err
-	}
-	d.Err = err
-	return nil
 }

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -19,7 +21,6 @@ type Browser struct {
 	Now   time.Time
 
 	limits [2]int // of the next pages of ("i") and ("h"); 0 before the first
-	apart  int    // so many more groups have their ("m") keys read one by one
 }
 
 // Part is what is read in one transaction.
@@ -49,11 +50,9 @@ const (
 	minBrowsePage   = 16
 	maxBrowsePage   = 1024
 
-	// browseSingly is how many items are read one by one at once. Each takes at least a value and an
-	// ("m") key, of up to 90 KB.
-	browseSingly = 16
-	// apartFor is for how many groups items are read one by one, once much lies between them.
-	apartFor = 16
+	// browseAtOnce is of how many items the rest is read at once. Each takes up to a value and an ("m") key
+	// of 90 KB.
+	browseAtOnce = 32
 )
 
 // ReadPart reads the items behind a place, nil for the first ones: at most so many, and as many as a
@@ -69,10 +68,10 @@ func (b *Browser) ReadPart(r kv.Reader, after []byte, most int) (p Part, err err
 		return Part{}, err
 	}
 
-	size := 0
-	for len(p.Items) < len(all) && size < browsePart {
-		group, err := b.beginGroup(r, all[len(p.Items):], browsePart-size, len(pasts) > 0)
-		if err != nil {
+	for size := 0; len(p.Items) < len(all) && size < browsePart; {
+		group := all[len(p.Items):]
+		group = group[:min(len(group), browseAtOnce)]
+		if err := b.beginGroup(r, group, len(pasts) > 0); err != nil {
 			return Part{}, err
 		}
 		read, err := b.finishSome(r, group, &size)
@@ -94,7 +93,7 @@ func (b *Browser) ReadPart(r kv.Reader, after []byte, most int) (p Part, err err
 func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err error) {
 	for size := 0; len(items) < len(ids) && size < browsePart; {
 		some := ids[len(items):]
-		some = some[:min(len(some), browseSingly)]
+		some = some[:min(len(some), browseAtOnce)]
 		group, reads := make([]Standing, len(some)), make([]Lookup, len(some))
 		for i := range some {
 			reads[i] = LookUp(b.L, r, &some[i])
@@ -145,4 +144,170 @@ func (s *Standing) arrive(l *codec.Layout, read *Lookup, id *codec.ID) error {
 func (s *Standing) setPast(past []byte) (err error) {
 	s.History, err = codec.ParseHistory(&s.ID, past)
 	return err
+}
+
+// ReadPage reads the next items from ("i") and ("h"), as far as a page of both reaches, in one order, and
+// at most so many: their own keys alone. The error is one of the store.
+func (b *Browser) ReadPage(r kv.Reader, after []byte, most int) (items []Standing, p Part, err error) {
+	var found [2][]kv.KeyValue
+	var asked [2]kv.RangeOptions
+	var pages [2]kv.Future[[]kv.KeyValue]
+	for n, kind := range [...]string{codec.KindItem, codec.KindHeld} {
+		if b.State != codec.AnyState && (b.State == codec.Ready) != (kind == codec.KindItem) {
+			continue
+		}
+		keys := b.L.KindRange(kind)
+		if after != nil {
+			place := append(b.L.Key(kind, len(after)), after...)
+			if b.End == codec.Back {
+				keys.End = place
+			} else {
+				keys.Begin = kv.SingleKey(place).End
+			}
+		}
+		limit := cmp.Or(b.limits[n], firstBrowsePage)
+		asked[n] = kv.RangeOptions{Limit: min(limit, most+1), Bytes: browsePage, Reverse: b.End == codec.Back}
+		pages[n] = r.GetRange(keys, asked[n])
+	}
+
+	p.Ended = true
+	for n := range pages {
+		if pages[n] == nil {
+			continue
+		}
+		if found[n], err = pages[n].Get(); err != nil {
+			return nil, p, err
+		}
+		if asked[n].Full(found[n]) {
+			last := b.L.Place(found[n][len(found[n])-1].Key)
+			if p.Ended || b.before(last, p.Place) {
+				p.Place, p.Ended = last, false
+			}
+		}
+	}
+	return b.merge(found, &p, most), p, nil
+}
+
+// before reports whether a key, or a place, comes before another one from the end of the walk.
+func (b *Browser) before(key, other []byte) bool {
+	order := bytes.Compare(key, other)
+	return b.End == codec.Front && order < 0 || b.End == codec.Back && order > 0
+}
+
+// merge merges pages as far as the part goes, and ends the part there if that would be more than so
+// many items.
+func (b *Browser) merge(found [2][]kv.KeyValue, p *Part, most int) []Standing {
+	items := make([]Standing, 0, min(len(found[0])+len(found[1]), most))
+	for len(found[0])+len(found[1]) > 0 {
+		n := 0
+		if len(found[0]) == 0 || len(found[1]) > 0 && b.before(b.L.Place(found[1][0].Key), b.L.Place(found[0][0].Key)) {
+			n = 1
+		}
+		pair := found[n][0]
+		place := b.L.Place(pair.Key)
+		if !p.Ended && b.before(p.Place, place) {
+			break
+		}
+		if len(items) == most {
+			p.Place, p.Ended = b.L.Place(b.L.ItemKey(&items[most-1].ID)), false
+			break
+		}
+		found[n] = found[n][1:]
+
+		if id, err := b.L.ParseItem(pair.Key); err == nil {
+			items = append(items, b.standing(id, pair.Value, n == 1))
+		}
+	}
+	return items
+}
+
+// standing returns an item of a page, of which the rest is still to be read.
+func (b *Browser) standing(id codec.ID, value []byte, held bool) (s Standing) {
+	s = Standing{Record: codec.Record{ID: id, State: codec.Ready, Value: value}, Bytes: len(value)}
+	if !held {
+		return s
+	}
+	h, err := codec.ParseRecord(&id, value)
+	if err != nil {
+		s.Record, s.Err = codec.Record{ID: id}, err
+		return s
+	}
+	s.Record = *h
+	s.Skipped = b.State != codec.AnyState && b.State != h.State
+	return s
+}
+
+// adapt has the next pages hold a few times as many items as this part had of theirs.
+func (b *Browser) adapt(items []Standing) {
+	var used [2]int
+	for i := range items {
+		if items[i].State == codec.Ready {
+			used[0]++
+		} else {
+			used[1]++
+		}
+	}
+	for n := range used {
+		b.limits[n] = min(max(4*used[n], minBrowsePage), maxBrowsePage)
+	}
+}
+
+// beginGroup reads the histories of some items, if there may be any, and starts to read what else belongs
+// to them.
+func (b *Browser) beginGroup(r kv.Reader, group []Standing, pasts bool) error {
+	var histories [browseAtOnce]kv.Future[[]byte]
+	for i := range group {
+		s := &group[i]
+		if s.Skipped || s.Err != nil {
+			continue
+		}
+		s.rest = BeginItem(b.L, r, &s.ID, Beginning)
+		if pasts && s.State == codec.Ready {
+			histories[i] = r.Get(b.L.HistoryKey(&s.ID))
+		}
+	}
+
+	for i, history := range histories {
+		if history == nil {
+			continue
+		}
+		past, err := history.Get()
+		if err != nil {
+			return err
+		}
+		group[i].Err = group[i].setPast(past)
+	}
+	return nil
+}
+
+// finishSome reads the items of a group in full, one after the other, until the part is large enough,
+// and returns how many. Size is that of the part so far. The error is one of the store.
+func (b *Browser) finishSome(r kv.Reader, group []Standing, size *int) (n int, err error) {
+	for n < len(group) && *size < browsePart {
+		s := &group[n]
+		if err := b.finish(r, s); err != nil {
+			return n, err
+		}
+		*size += s.Bytes
+		n++
+	}
+	return n, nil
+}
+
+// finish reads an item in full, unless it is skipped. The error is one of the store.
+func (b *Browser) finish(r kv.Reader, s *Standing) error {
+	if !s.Skipped && s.Err == nil {
+		s.Err = s.rest.Load(r, b.L, s.Value, true)
+		if err := codec.UnlessCorrupt(s.Err); err != nil {
+			return err
+		}
+		s.Bytes = s.rest.Read()
+		s.Item = s.rest.Item
+		s.Skipped = s.Err == nil && s.State != codec.Leased && codec.Expired(s.Item.Expires, b.Now)
+	}
+	if s.Skipped || s.Err != nil {
+		s.Item = codec.Item{ID: s.ID, PushedAt: codec.PushedAt(&s.ID)}
+	}
+	s.rest, s.Value = Stored{}, nil // they hold values
+	return nil
 }

@@ -120,11 +120,6 @@ func (c *Cursor) BeginReads() {
 // BeginRead starts to read the rest of an item that Peek returned, unless that has begun.
 func (c *Cursor) BeginRead(s *Stored) { s.BeginRead(c.r, c.l, c.asked.Bytes) }
 
-// Whole returns an item that Peek returned, as Stored.whole does.
-func (c *Cursor) Whole(s *Stored, returned *ItemRoom) (codec.Item, error) {
-	return s.whole(c.r, c.l, returned)
-}
-
 // Ahead returns the ids of the items that have arrived and were not dropped.
 func (c *Cursor) Ahead() iter.Seq[*codec.ID] {
 	return func(yield func(*codec.ID) bool) {

@@ -1,8 +1,6 @@
 package state
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -24,9 +22,28 @@ func (d *Dedup) RereadUniques(tx kv.Reader, l *codec.Layout) {
 	}
 }
 
-// LoadUniques finds out which unique keys are taken.
+// LoadUniques finds out which unique keys are taken. That the items are there is read without conflict:
+// whoever removes one writes its key, too.
 func (d *Dedup) LoadUniques(snapshot kv.Reader, l *codec.Layout) error {
-	return loadUniques(snapshot, l, slices.Collect(maps.Values(d.Uniques)))
+	for _, read := range d.Uniques {
+		if err := read.Parse(codec.ParseUnique); err != nil {
+			return err
+		}
+		if read.Found {
+			read.item = LookUp(l, snapshot, &read.Seen.ID)
+		}
+	}
+
+	for _, read := range d.Uniques {
+		if !read.Found {
+			continue
+		}
+		var err error
+		if read.Found, err = read.item.Exists(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // FreeExpired removes items that have a unique key and have expired, where there was no room for
@@ -181,4 +198,25 @@ func (g *Ledger) setMsgID(msgID string, s *codec.Seen) {
 	g.Tx.Set(g.L.MsgIDEndKey(s.Until, msgID), value)
 	g.ahead.Over = codec.Earliest(g.ahead.Over, s.Until)
 	g.wrote = true
+}
+
+// DedupRead is a message id or a unique key, being read.
+type DedupRead struct {
+	Value kv.Future[[]byte]
+	Seen  codec.Seen
+	Found bool  // the key is there, and the item that it names
+	Err   error // ErrCorrupt
+
+	item Lookup // that a unique key names
+}
+
+// Parse waits for the key. The error is one of the store.
+func (r *DedupRead) Parse(parse func([]byte) (codec.Seen, error)) error {
+	value, err := r.Value.Get()
+	if value == nil || err != nil {
+		return err
+	}
+	r.Seen, r.Err = parse(value)
+	r.Found = r.Err == nil
+	return nil
 }

@@ -68,12 +68,10 @@ func (k *Known) Counts(l *codec.Layout) map[int64]int64 {
 	return k.counts[l.Prefix]
 }
 
-// LearnCounts takes the counts after the pushes of a transaction. If other items may have got
+// LearnCounts takes the counts after the pushes of a transaction, where anything can be known. If other items may have got
 // higher ones, nothing is known any more.
 func (k *Known) LearnCounts(after CountsByQueue, onlyPushes bool) {
 	switch {
-	case !k.Any():
-		return
 	case !onlyPushes:
 		k.counts, k.size = nil, 0
 		return
@@ -192,3 +190,35 @@ func (f *facts) learnDue(r kv.Reader, l *codec.Layout) {
 
 // nothing is the result of reading a range that is known to be empty.
 var nothing = kv.Ready[[]kv.KeyValue](nil, nil)
+
+// CountsByQueue holds a count for each priority of each queue, by the queue's prefix.
+type CountsByQueue map[string]map[int64]int64
+
+// turnOf names the items of a group at a priority.
+type turnOf struct {
+	hash     codec.GroupHash
+	priority int64
+}
+
+// turn is how far these reach, as the open transaction sees it.
+type turn struct {
+	turnOf
+	weight int // the highest of those that want it in the transaction; 0 if none does
+	reads  *turnReads
+	loaded bool // what follows is right
+
+	rows   int64 // how many keys are in the index; uncounted, or nearly, if that is not known, as with same
+	ready  int64 // how many are ready, as the counter says
+	front  int64 // count of the first ready one or, once that has left, of an earlier one
+	tail   int64 // highest count or, if same is 0, more than that
+	same   int64 // how many have it
+	latest int64 // time of these, in microseconds
+}
+
+// turnReads is a turn being read.
+type turnReads struct {
+	most        int // of the last items that are read
+	ready, held kv.Future[[]kv.KeyValue]
+	first       kv.Future[[]kv.KeyValue] // that is ready
+	length      kv.Future[[]byte]        // how many are ready
+}

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"encoding/binary"
+	"fmt"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -96,55 +98,11 @@ func (g *Ledger) fail(err error) {
 	}
 }
 
-// countReady adds to the counters. Items of other programs are not counted.
-func (g *Ledger) countReady(id *codec.ID, delta int64) {
-	g.wrote = true
-	if !codec.Ours(id) {
-		return
-	}
-	if g.deltas == nil {
-		g.deltas = make(map[int64]int64)
-	}
-	g.deltas[id.Priority] += delta
-	g.ready += delta
-	g.tally(codec.KindGroupReady, id, delta)
-}
-
-// countHeld adds to the counter of a held item's state.
-func (g *Ledger) countHeld(h *codec.Record, delta int64) {
-	g.wrote = true
-	if codec.Ours(&h.ID) {
-		g.held[h.State] += delta
-		g.tallyHeld(h, delta)
-	}
-}
-
 // Held is how many more items are in the state of a held item than Flush has written.
 func (g *Ledger) Held(s codec.ItemState) int64 { return g.held[s] }
 
 // Ready is how many more items are ready than Flush has written.
 func (g *Ledger) Ready() int64 { return g.ready }
-
-// Flush writes the changes of the counters.
-func (g *Ledger) Flush() error {
-	addToCounter(g.Tx, g.L.BytesKey(), g.bytes.delta)
-	g.bytes.delta = 0
-	for _, s := range codec.HeldStates {
-		addToCounter(g.Tx, g.L.StateCounterKey(s), g.held[s])
-		g.held[s] = 0
-	}
-
-	g.flushGroups()
-	for priority, delta := range g.deltas {
-		if !g.L.Fifo {
-			addToCounter(g.Tx, g.L.CounterKey(priority), delta)
-		}
-	}
-	addToCounter(g.Tx, g.L.TotalKey(), g.ready)
-	clear(g.deltas)
-	g.ready = 0
-	return g.err
-}
 
 // AppendAhead appends what falls due of what the ledger has written, if anything does.
 func (g *Ledger) AppendAhead(list []QueueAhead) []QueueAhead {
@@ -168,4 +126,154 @@ type byteCount struct {
 type config struct {
 	value    kv.Future[[]byte]     // being read; nil before, and if the settings were known
 	settings *codec.StoredSettings // once read, or changed by the transaction
+}
+
+// SetExpiry writes the entry of an item in ("i"), if it expires.
+func (g *Ledger) SetExpiry(id *codec.ID, l codec.Lasting) {
+	if !l.Expires.IsZero() {
+		g.Tx.Set(g.L.DueKey(l.Expires, g.L.ExpiryKey(id)), []byte(l.Unique))
+		g.noteDue(l.Expires)
+	}
+}
+
+// ClearExpiry removes what SetExpiry wrote.
+func (g *Ledger) ClearExpiry(id *codec.ID, at time.Time) {
+	if !at.IsZero() {
+		g.Tx.Clear(g.L.DueKey(at, g.L.ExpiryKey(id)))
+	}
+}
+
+// SetUntil writes a key that falls due at the given time.
+func SetUntil(l *codec.Layout, tx kv.Transaction, at time.Time, key, value []byte) {
+	tx.Set(key, value)
+	tx.Set(l.DueKey(at, key), []byte{})
+}
+
+// ClearUntil removes a key that falls due, or fell due, at the given time.
+func ClearUntil(l *codec.Layout, tx kv.Transaction, at time.Time, key []byte) {
+	tx.Clear(key)
+	tx.Clear(l.DueKey(at, key))
+}
+
+// noteDue records that something is written that falls due.
+func (g *Ledger) noteDue(at time.Time) {
+	g.ahead.Due = codec.Earliest(g.ahead.Due, at)
+	g.facts.noteDue(at)
+}
+
+// ReadDue starts to read the first entries of what is due, without conflict: handling it conflicts
+// with everyone who handles the same.
+func (g *Ledger) ReadDue(limit int) kv.Future[[]kv.KeyValue] {
+	if g.facts.quiet(g.Now) {
+		return nothing
+	}
+	head := g.Tx.Snapshot().GetRange(g.L.DueRange(g.Now), kv.RangeOptions{Limit: limit})
+	if g.facts == nil {
+		return head
+	}
+
+	if entries, err := head.Get(); err == nil && len(entries) == 0 {
+		g.facts.learnDue(g.Tx.Snapshot(), g.L)
+	}
+	return head
+}
+
+// Ahead is when there will be something to do about a queue that nobody asks for.
+type Ahead struct {
+	// Due is when the next item falls due: a lease or delay is over, or the item expires. Zero if
+	// none will.
+	Due time.Time
+	// Over is when the window of the next message id is over; zero if there is none.
+	Over time.Time
+	// Source says that the queue has a source, or that this has changed.
+	Source bool
+}
+
+// QueueAhead is that of a queue of a Keyspace.
+type QueueAhead struct {
+	Queue codec.QueueName
+	Ahead
+}
+
+// Removed is how many items left their queues although no operation took or removed them, and how
+// many came although none pushed them.
+type Removed struct {
+	Expired   int64 // because they had expired
+	Discarded int64 // because of DiscardOld
+	Dead      int64 // because they moved to a dead-letter queue
+
+	Fired   int64         // items that schedules have pushed
+	Skipped int64         // times of schedules without an item
+	Late    time.Duration // how much later than their times the items were pushed, summed up
+}
+
+// Add adds other items.
+func (r *Removed) Add(more Removed) {
+	r.Expired += more.Expired
+	r.Discarded += more.Discarded
+	r.Dead += more.Dead
+	r.Fired += more.Fired
+	r.Skipped += more.Skipped
+	r.Late += more.Late
+}
+
+// groupCounter names a counter of a group.
+type groupCounter struct {
+	hash     codec.GroupHash
+	leased   bool
+	priority int64 // 0 for leased items
+}
+
+func ReadCounter(value kv.Future[[]byte]) (int64, error) {
+	encoded, err := value.Get()
+	if err != nil {
+		return 0, err
+	}
+	return ParseLength(encoded)
+}
+
+func ParseLength(value []byte) (int64, error) {
+	if value == nil {
+		return 0, nil
+	}
+	if len(value) != 8 {
+		return 0, fmt.Errorf("%w: item counter has %d bytes: want 8", codec.ErrCorrupt, len(value))
+	}
+	return int64(binary.LittleEndian.Uint64(value)), nil
+}
+
+// LookUp starts to read an item with its history, wherever it is.
+func (g *Ledger) LookUp(id *codec.ID) Lookup {
+	k := g.LookUpHeld(id)
+	k.item, k.history = g.Tx.Get(g.L.ItemKey(id)), g.Tx.Get(g.L.HistoryKey(id))
+	return k
+}
+
+// LookUpHeld starts to read an item where it is while it is held.
+func (g *Ledger) LookUpHeld(id *codec.ID) Lookup {
+	return Lookup{held: g.Tx.Get(g.L.HeldKey(id))}
+}
+
+// LookUpLeased is LookUpHeld for whoever needs no value.
+func (g *Ledger) LookUpLeased(id *codec.ID) Lookup {
+	if g.facts != nil {
+		if known := g.facts.leased[*id]; known != nil {
+			return Lookup{known: known}
+		}
+	}
+	return g.LookUpHeld(id)
+}
+
+// FirstHistory starts to read the first history of an item in the queue. If there is none, which is
+// usual, pops need not read those of their items. It reads without conflict: see ReadHistory.
+func (g *Ledger) FirstHistory() kv.Future[[]kv.KeyValue] {
+	if g.facts != nil && g.facts.noHistories {
+		return nothing
+	}
+	first := g.Tx.Snapshot().GetRange(g.L.KindRange(codec.KindHistory), kv.RangeOptions{Limit: 1})
+	if g.facts != nil {
+		pairs, err := first.Get()
+		g.facts.noHistories = err == nil && len(pairs) == 0
+	}
+	return first
 }

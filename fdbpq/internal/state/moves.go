@@ -150,3 +150,17 @@ func (g *Ledger) Pop(s *Stored) {
 	g.Detach(s)
 	g.DeleteRest(s)
 }
+
+// keepUnique writes the unique key of an item that is added.
+func (g *Ledger) keepUnique(id *codec.ID, key string) {
+	if key != "" {
+		g.Tx.Set(g.L.UniqueKey(key), codec.EncodeID(id))
+	}
+}
+
+// freeUnique removes the unique key of an item that leaves the queue, if it is still that item's.
+func (g *Ledger) freeUnique(id *codec.ID, key string) {
+	if key != "" {
+		g.Tx.CompareAndClear(g.L.UniqueKey(key), codec.EncodeID(id))
+	}
+}

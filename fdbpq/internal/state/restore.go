@@ -1,8 +1,6 @@
 package state
 
-import (
-	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-)
+import "github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 
 // TakenItem is an item that was taken, and its queue.
 type TakenItem struct {
@@ -121,4 +119,16 @@ func (g *Ledger) returnWithoutUnique(s *Stored, value []byte) error {
 		g.SetHistory(id, h.Encode())
 	}
 	return nil
+}
+
+// takenUnique reports whether another item has got the unique key of an item that is to be
+// restored.
+func (g *Ledger) takenUnique(key string) (bool, error) {
+	if key == "" {
+		return false, nil
+	}
+	read := &DedupRead{Value: g.Tx.Get(g.L.UniqueKey(key))}
+	d := Dedup{Uniques: map[string]*DedupRead{key: read}}
+	err := d.LoadUniques(g.Tx.Snapshot(), g.L)
+	return read.Found || read.Err != nil, err
 }

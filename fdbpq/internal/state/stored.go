@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -121,13 +122,6 @@ func (s *Stored) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) err
 	return cmp.Or(err, s.Err)
 }
 
-// Present returns what whole does, for an item that BeginItem reads, given the value in its own
-// key, as stored.
-func (s *Stored) Present(r kv.Reader, l *codec.Layout, value []byte, returned *ItemRoom) (codec.Item, error) {
-	s.SetOwn(l, value)
-	return s.whole(r, l, returned)
-}
-
 // SetOwn sets the own key and value of an item that BeginItem reads, as stored.
 func (s *Stored) SetOwn(l *codec.Layout, value []byte) {
 	s.Pair = kv.KeyValue{Key: l.ItemKey(&s.Item.ID), Value: value}
@@ -180,9 +174,9 @@ func (s *Stored) Release() {
 	s.metas, s.parts, s.Pair.Value = nil, nil, nil
 }
 
-// whole returns an item whose read has begun, to be returned by an operation that leaves it where
+// Whole returns an item whose read has begun, to be returned by an operation that leaves it where
 // it is. The error is ErrNoRoom, ErrCorrupt or one of the store.
-func (s *Stored) whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (codec.Item, error) {
+func (s *Stored) Whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (codec.Item, error) {
 	if err := s.FinishRead(); err != nil {
 		return codec.Item{}, err
 	}
@@ -202,3 +196,138 @@ func (s *Stored) whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (codec.
 	s.Release()
 	return item, nil
 }
+
+// Lookup is the keys that an item may have, being read: that of a held item, and the two of one in
+// ("i").
+type Lookup struct {
+	held, item, history kv.Future[[]byte] // nil if not begun
+	dropped             int               // bytes of the item's value that Shrink has dropped
+	known               *codec.Record     // the item, leased and without its value; then nothing is read
+}
+
+// LookUp starts to read an item wherever it is, but no history.
+func LookUp(l *codec.Layout, r kv.Reader, id *codec.ID) Lookup {
+	return Lookup{held: r.Get(l.HeldKey(id)), item: r.Get(l.ItemKey(id))}
+}
+
+// LookUpReady goes on after LookUpHeld, and starts to read the item where else it can be, if it is
+// not held. One that is held needs no more: whoever moves it writes the key that was read.
+func (k *Lookup) LookUpReady(r kv.Reader, l *codec.Layout, id *codec.ID) {
+	if k.known != nil {
+		return
+	}
+	if record, err := k.held.Get(); record == nil && err == nil && k.item == nil {
+		k.item, k.history = r.Get(l.ItemKey(id)), r.Get(l.HistoryKey(id))
+	}
+}
+
+// Shrink waits for what was begun, and drops the value of the item, which an acknowledgement does
+// without.
+func (k *Lookup) Shrink(l *codec.Layout, id *codec.ID) error {
+	if k.known != nil {
+		return nil
+	}
+	record, err := k.held.Get()
+	if err != nil {
+		return err
+	}
+	if h, err := codec.ParseRecord(id, record); record != nil && err == nil {
+		k.dropped = len(codec.DecodeValue(l.Format, h.Value))
+		k.held = kv.Ready(slices.Clone(record[:len(record)-len(h.Value)]), nil)
+	}
+
+	if k.item == nil {
+		return nil
+	}
+	value, err := k.item.Get()
+	if err == nil && value != nil {
+		k.dropped = len(codec.DecodeValue(l.Format, value))
+		k.item = kv.Ready([]byte{}, nil)
+	}
+	return err
+}
+
+// Find returns the item if the token still holds, nil otherwise. Programs may make up tokens: with
+// the fence 0 of an item that was never leased or, since the keys of a FIFO queue have no priority,
+// with another id for the same item.
+func (k *Lookup) Find(l *codec.Layout, token *codec.Token) (*codec.Record, error) {
+	if token.Fence <= 0 || l.Fifo && token.ID.Priority != 0 {
+		return nil, nil
+	}
+	h, err := k.Anywhere(&token.ID)
+	if h == nil || err != nil {
+		return nil, err
+	}
+
+	h.Dropped += k.dropped
+	if h.State == codec.Ready { // back in ("i"), and nobody else got it
+		past, err := k.Past()
+		if err != nil {
+			return nil, err
+		}
+		if h.History, err = codec.ParseHistory(&token.ID, past); err != nil {
+			return nil, err
+		}
+		h.End = token.End
+	}
+	if h.Fence != token.Fence || h.NeverLeased() {
+		return nil, nil
+	}
+	return h, nil
+}
+
+// Anywhere returns the item in whichever state it is, nil if it is not in the queue. One that is
+// ready has neither history nor expiry.
+func (k *Lookup) Anywhere(id *codec.ID) (*codec.Record, error) {
+	if k.known != nil {
+		h := *k.known
+		return &h, nil
+	}
+	record, err := k.held.Get()
+	if err != nil {
+		return nil, err
+	}
+	if record != nil {
+		return codec.ParseRecord(id, record)
+	}
+
+	value, err := k.item.Get()
+	if value == nil || err != nil {
+		return nil, err
+	}
+	return &codec.Record{ID: *id, State: codec.Ready, Value: value}, nil
+}
+
+// Past returns the history of an item in ("i"), as stored, nil if it has none.
+func (k *Lookup) Past() ([]byte, error) { return k.history.Get() }
+
+// Exists reports whether the item is in the queue.
+func (k *Lookup) Exists() (bool, error) {
+	for _, key := range []kv.Future[[]byte]{k.held, k.item} {
+		if value, err := key.Get(); err != nil || value != nil {
+			return value != nil, err
+		}
+	}
+	return false, nil
+}
+
+// WantFree returns ErrExists if the item is in the queue: to restore it there would overwrite it.
+func (k *Lookup) WantFree(id *codec.ID) error {
+	exists, err := k.Exists()
+	if err == nil && exists {
+		err = fmt.Errorf("%w: %s", codec.ErrExists, id)
+	}
+	return err
+}
+
+// ReadHistory starts to read the history of an item that is to be taken. It reads without
+// conflict, because an item and its history are written together.
+func ReadHistory(l *codec.Layout, tx kv.Transaction, id *codec.ID) kv.Future[[]byte] {
+	return tx.Snapshot().Get(l.HistoryKey(id))
+}
+
+// later is a future that Get computes.
+type later[T any] func() (T, error)
+
+// Get implements kv.Future.
+func (f later[T]) Get() (T, error) { return f() }

@@ -41,35 +41,6 @@ type virtualTime struct {
 	count  int64                    // once known
 }
 
-// turnOf names the items of a group at a priority.
-type turnOf struct {
-	hash     codec.GroupHash
-	priority int64
-}
-
-// turn is how far these reach, as the open transaction sees it.
-type turn struct {
-	turnOf
-	weight int // the highest of those that want it in the transaction; 0 if none does
-	reads  *turnReads
-	loaded bool // what follows is right
-
-	rows   int64 // how many keys are in the index; uncounted, or nearly, if that is not known, as with same
-	ready  int64 // how many are ready, as the counter says
-	front  int64 // count of the first ready one or, once that has left, of an earlier one
-	tail   int64 // highest count or, if same is 0, more than that
-	same   int64 // how many have it
-	latest int64 // time of these, in microseconds
-}
-
-// turnReads is a turn being read.
-type turnReads struct {
-	most        int // of the last items that are read
-	ready, held kv.Future[[]kv.KeyValue]
-	first       kv.Future[[]kv.KeyValue] // that is ready
-	length      kv.Future[[]byte]        // how many are ready
-}
-
 // turns returns the turns that are known. Without facts they are only from this transaction.
 func (g *Ledger) turns() *map[turnOf]*turn {
 	if g.facts != nil {

@@ -7,7 +7,8 @@ TAGS       := $(if $(FDB_HEADER),$(if $(filter 1,$(shell go env CGO_ENABLED)),fd
 TAG_FLAGS  := $(if $(TAGS),-tags $(TAGS))
 # Set for releases.
 VERSION :=
-LDFLAGS := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
+NUMBER  := $(patsubst v%,%,$(VERSION))
+LDFLAGS := $(if $(NUMBER),-ldflags "-X main.version=$(NUMBER)")
 
 # What test runs: PKG=./client for one package, RUN=<regexp> for some tests, RACE=1 for the race
 # detector, which needs a C compiler.
@@ -54,11 +55,11 @@ dist: ## build a release into ./dist: VERSION=v1.2.3
 	@test -n "$(VERSION)" || { echo "give the version, as in make dist VERSION=v1.2.3"; exit 1; }
 	rm -rf dist
 	@set -e; for platform in $(PLATFORMS); do \
-		name=pqbridge_$(patsubst v%,%,$(VERSION))_$$(echo $$platform | tr / _); \
+		name=pqbridge_$(NUMBER)_$$(echo $$platform | tr / _); \
 		echo "$$name"; \
 		mkdir -p dist/$$name; \
 		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath \
-			-ldflags "-s -w -X main.version=$(VERSION)" -o dist/$$name/ ./cmd/pqbridge ./cmd/pq; \
+			-ldflags "-s -w -X main.version=$(NUMBER)" -o dist/$$name/ ./cmd/pqbridge ./cmd/pq; \
 		cp LICENSE README.md CHANGELOG.md dist/$$name/; \
 		tar -C dist -czf dist/$$name.tar.gz --owner=0 --group=0 $$name; \
 		rm -r dist/$$name; \

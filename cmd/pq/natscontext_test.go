@@ -89,7 +89,7 @@ func TestDeletedContext(t *testing.T) {
 	c.save("queues", map[string]any{"url": "nats://127.0.0.1:1"})
 	must(t, os.Remove(filepath.Join(c.dir, "context", "queues.json")))
 	bare := &cli{t: t}
-	for _, args := range []string{"completion bash", "help", "help pop", "pop --help", "--version", "__complete po", "__complete pop --ma", "__complete pop x"} {
+	for _, args := range []string{"completion bash", "help", "help pop", "pop --help", "--version", "version", "__complete po", "__complete pop --ma", "__complete pop x"} {
 		if stdout, _, code := bare.run("", strings.Fields(args)...); code != exitOK || stdout == "" {
 			t.Errorf("pq %s: exit code %d, %q", args, code, stdout)
 		}

@@ -42,7 +42,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 		{"items by their ids", []*cobra.Command{newGet(a), newRank(a), newMv(a), newRm(a), newRelease(a)}},
 		{"queues", []*cobra.Command{newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
 		{"what is pushed again", []*cobra.Command{newSchedule(a)}},
-		{"the tool", []*cobra.Command{newDashboard(a), newDoctor(a), newBench(a), newCompletion()}},
+		{"the tool", []*cobra.Command{newDashboard(a), newDoctor(a), newBench(a), newCompletion(), newVersion()}},
 	}
 
 	for _, g := range groups {
@@ -57,6 +57,18 @@ func newRoot() (root *cobra.Command, started *bool) {
 	addHelp(root, groups)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Explain(err) })
 	return root, started
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of pq",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "pq", cmd.Root().Version)
+			return err
+		},
+	}
 }
 
 // refuseUnknown makes a group of commands, or a page of help, refuse what it does not know. By itself
@@ -83,6 +95,6 @@ func refuseUnknown(cmd *cobra.Command) {
 // offline reports whether a command needs no server, so that nothing in the environment can be
 // wrong. The completion of a queue's name reads the environment itself.
 func offline(cmd *cobra.Command) bool {
-	names := []string{"completion", "help", connectionTopic, cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
+	names := []string{"completion", "help", "version", connectionTopic, cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
 	return slices.Contains(names, cmd.Name())
 }

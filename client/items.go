@@ -49,8 +49,8 @@ func (q *handle) Get(ctx context.Context, id string) (*Item, State, error) {
 	return receivedIn(reply).item(), State(reply.Header.Get(subjects.HeaderState)), nil
 }
 
-// Remove removes an item by its id, whichever state it is in. Whoever leased it gets [ErrLeaseLost]
-// for its acknowledgements.
+// Remove removes an item by its id, whichever state it is in. A worker that leased it gets
+// [ErrLeaseLost] for its acknowledgements.
 //
 // Errors: as Get.
 func (q *handle) Remove(ctx context.Context, id string) error {

@@ -128,7 +128,7 @@ func (q *handle) Purge(ctx context.Context, state State) (n int64, err error) {
 	return n, err
 }
 
-// PurgePart is one request of a Purge, for whoever wants to know how it gets on. If more, go on with
+// PurgePart is one request of a Purge, for callers that show progress. If more, go on with
 // the next.
 func (q *handle) PurgePart(ctx context.Context, state State) (n int64, more bool, err error) {
 	payload := subjects.EncodePurge(state)

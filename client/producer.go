@@ -177,7 +177,7 @@ func (p *Producer) Close(ctx context.Context) error {
 func (p *Producer) sendPending() {
 	for list := p.takePending(); len(list) > 0; list = p.takePending() {
 		p.pushInOrder(list)
-		runtime.Gosched() // whoever waited for these can push the next ones
+		runtime.Gosched() // callers that waited for these can push the next ones
 	}
 }
 

@@ -105,7 +105,7 @@ func (s *source) finish(h *heldJob) (next *heldJob) {
 	return s.acknowledge(h, s.ackAndLease)
 }
 
-// runPrefetched leases jobs ahead of those who do them.
+// runPrefetched leases jobs ahead of the loops that do them.
 func (s *source) runPrefetched(all *sync.WaitGroup) {
 	room := make(chan struct{}, s.o.Concurrency+s.o.Prefetch) // has one for each job that is held
 	leased := make(chan *heldJob, cap(room))

@@ -16,7 +16,7 @@ const (
 	settingsTime = time.Second
 
 	// maxUnanswered is after how many requests without an answer a worker asks no more: NATS does not
-	// answer those who may not ask.
+	// answer clients that may not ask.
 	maxUnanswered = 2
 )
 

@@ -32,7 +32,7 @@
 // Leases: a leased item is with one holder at a time, until it is acknowledged or released,
 // or the lease is over. An acknowledgement never touches a later delivery. What comes back does so
 // at its old place. What is given up moves to a dead-letter queue in the same transaction.
-// Times are those of the clock of whoever looks: skew moves the moment at which a lease is
+// Times are those of the clock of the process that looks: skew moves the moment at which a lease is
 // over, and nothing else.
 //
 // Conflicts: pushes never conflict with pushes, unless they have the same MsgID or Unique

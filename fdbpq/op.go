@@ -50,9 +50,9 @@ const (
 	OpMove
 	// OpPurge removes all items at once, however many there are.
 	OpPurge
-	// OpRelease ends the lease of an item at once, whoever holds it: the item is ready again at its
-	// old place, its delivery does not count, and its token is invalid. An item that is not leased
-	// stays as it is, with ErrNotLeased.
+	// OpRelease ends the lease of an item at once, without its token: the item is ready again at
+	// its old place, its delivery does not count, and its token is invalid. An item that is not
+	// leased stays as it is, with ErrNotLeased.
 	OpRelease
 	// OpRedriveItem sends one item of a dead-letter queue, ready or delayed, back to the queue that it
 	// was in. One that is leased stays where it is, with ErrLeased, and one that is no dead letter,

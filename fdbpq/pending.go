@@ -243,7 +243,7 @@ func (p *Pending) complete(err error) {
 	b.mu.unsettled = append(b.mu.unsettled, u)
 }
 
-// Filled returns the queues of the Keyspace where there may now be items for whoever waits,
+// Filled returns the queues of the Keyspace where there may now be items for waiting pops,
 // although no operation of the batch added any: items came back, leases that counted for
 // Settings.MaxLeased ran out, dead letters arrived. Some may be named twice or, after faults of the
 // store, without need. Call it after Wait, also after an error.

@@ -276,7 +276,7 @@ func (q *queuePops) findNextDue() error {
 	next := codec.Earliest(q.nextDue, q.due.Next) // later was read before
 	next = codec.Earliest(next, q.limits.next)
 	if len(entries) > 0 {
-		if at, err := q.l.DueTime(entries[0].Key); err == nil { // else whoever brings it back says what is wrong
+		if at, err := q.l.DueTime(entries[0].Key); err == nil { // else bringing it back reports that
 			next = codec.Earliest(next, at)
 		}
 	}

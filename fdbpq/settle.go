@@ -121,7 +121,7 @@ func (q *queueSettlements) extend(op *Op, h *codec.Record, result *Result) {
 		h.Wait = op.Lease
 	}
 	if hash := codec.GroupIn(&h.ID); h.State != Leased && hash > codec.NoGroup {
-		q.ledger.ConflictLeasing(hash, false) // whoever counts the leases of the group
+		q.ledger.ConflictLeasing(hash, false) // with what counts the leases of the group
 	}
 	h.State, h.Due = Leased, q.now.Add(h.Wait)
 	q.ledger.Hold(h)

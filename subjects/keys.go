@@ -23,7 +23,7 @@ func KeysOfPush(h map[string][]string) (msgID, unique string, err error) {
 		return "", "", err
 	}
 	for name := range h {
-		// Streams ignore it, but whoever wrote it relies on it.
+		// Streams ignore it, but the author relies on it.
 		if strings.EqualFold(name, HeaderMsgID) && name != HeaderMsgID {
 			return "", "", fmt.Errorf("%w: header %s: want it spelled %s", ErrKey, quote(name), HeaderMsgID)
 		}

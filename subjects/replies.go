@@ -175,8 +175,8 @@ func ParseItemHeaders(h map[string][]string) (item ItemHeaders, err error) {
 	return item, err
 }
 
-// Set takes in one header, for those who have no map of them. It ignores headers that have no field
-// here. Of one that is repeated, the last counts. After an error the header counts as absent.
+// Set takes in one header, for callers that have no map of them. It ignores headers that have no
+// field here. Of one that is repeated, the last counts. After an error the header counts as absent.
 func (h *ItemHeaders) Set(name, value string) (err error) {
 	switch name {
 	case HeaderID:

@@ -50,7 +50,7 @@ func Pebble() Engine {
 	}}
 }
 
-// Opened is an engine that returns a store that is already open. Whoever opened the
+// Opened is an engine that returns a store that is already open. The caller that opened the
 // store closes it.
 func Opened(db kv.Database) Engine {
 	return Engine{Name: "opened", Open: func(testing.TB) kv.Database { return db }}

@@ -94,7 +94,7 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 			ln.budget, ln.guess = wakeBudget, true
 		}
 	case f.guess || f.stuck != nil:
-		switch { // it looks again at once, but those whose time is up need not wait for that
+		switch { // it looks again at once, but waiters whose time is up need not wait for that
 		case errors.Is(f.stuck, fdbpq.ErrEmpty):
 			ln.nothing, ln.emptied = f.stuck, b.number
 		case errors.Is(f.stuck, fdbpq.ErrMaxLeased):
@@ -191,8 +191,8 @@ func (l *lane) wakeDoubtful() {
 	wakeQueues(l.d, queues, nil) // those of other lanes may have got dead letters
 }
 
-// wakeQueues wakes those who wait for items of queues that b has filled, here and elsewhere. b is nil
-// for what was no batch of a lane, or is not known to be done.
+// wakeQueues wakes the pops that wait for items of queues that b has filled, here and elsewhere. b
+// is nil for what was no batch of a lane, or is not known to be done.
 func wakeQueues(d *shared, queues []*Queue, b *batch) {
 	for _, q := range queues {
 		q.lane.wakeUnlessLooked(q, b)

@@ -70,8 +70,8 @@ func lateError(ops []fdbpq.Op) error {
 // nothing because as many items are leased as max_leased allows, or rate is used up.
 type limitError struct{ error }
 
-// Unwrap returns what it is. To whoever has waited, it is as if the queue were empty; and the error
-// of the limit would mean that the request changed nothing.
+// Unwrap returns what it is. To a pop that has waited, it is as if the queue were empty; and the
+// error of the limit would mean that the request changed nothing.
 func (limitError) Unwrap() error { return fdbpq.ErrEmpty }
 
 // asNothing returns a limitError for fdbpq.ErrMaxLeased and fdbpq.ErrRate, and any other error as it is.

@@ -26,8 +26,8 @@ type lane struct {
 	watch   *clockWatch   // of the clock by which items fall due
 	over    chan struct{} // closed when run has returned
 
-	// calling is held by whoever calls Repliers of requests that wait, or of requests that have run. So
-	// calls for one queue come one at a time. It is never taken by who has mu.
+	// calling is held while somebody calls Repliers of requests that wait, or of requests that have
+	// run. So calls for one queue come one at a time. It is never taken by who has mu.
 	calling sync.Mutex
 	rings   int64 // of tellFilled, so far; guarded by calling
 

@@ -15,7 +15,7 @@ type Request struct {
 	Replier Replier
 
 	// Silent says that nobody learns the results, which restricts what may share a batch with its
-	// pushes: whoever reads later sees them all the same.
+	// pushes: later reads see them all the same.
 	Silent bool
 	// Lazy says that nobody waits for the answer, so the request need not begin a batch at once: it
 	// waits up to lazyTime for others.

@@ -91,7 +91,7 @@ func (s *Sweeper) readAheads(ctx context.Context, queues []fdbpq.QueueName, note
 	var places []int // in queues
 	for i, name := range queues {
 		target, err := s.d.target(name)
-		if err != nil { // whoever writes through this package cannot use that name
+		if err != nil { // nobody can use that name through this package
 			note(i, fdbpq.Ahead{}, err)
 			continue
 		}
@@ -162,7 +162,7 @@ func (s *Sweeper) putBackDamaged(t task, err error, now time.Time) {
 	s.addTask(t)
 }
 
-// Sweep sweeps queues once, so that whoever reads then finds what is due there, unless that is very
+// Sweep sweeps queues once, so that later reads find what is due there, unless that is very
 // much.
 func (s *Sweeper) Sweep(ctx context.Context, queues []fdbpq.QueueName) error {
 	tasks := make([]task, len(queues))

@@ -11,7 +11,7 @@ import (
 
 // Sweeper does what falls due in queues that nobody asks: it removes items that have expired and
 // message ids whose window is over, brings items back, and takes dead letters where they belong.
-// Whoever asks a queue does a share of that first. Where more is due than that, the Sweeper does
+// Requests to a queue do a share of that first. Where more is due than that, the Sweeper does
 // the rest. What it does is an operation like any other, fdbpq.OpSweep, in the lane of the queue.
 //
 // # When it looks
@@ -25,7 +25,7 @@ import (
 //
 // # Who sweeps
 //
-// The owner of a queue, ownerLag after something falls due, so that whoever asks may do it first;
+// The owner of a queue, ownerLag after something falls due, so that requests can do it first;
 // or at once, if a batch has found more due than its share. A process that is not the owner but
 // has run the request looks some time later, and does what the owner has not done. Two that sweep
 // the same conflict, which costs time and nothing else.

@@ -12,8 +12,8 @@ import (
 // fit into one reply.
 const maxShown = 200
 
-// Describe returns the consumers of a queue that are stored, for those who do not speak JetStream's
-// API. One that cannot be read has only its name.
+// Describe returns the consumers of a queue that are stored, for programs that do not speak
+// JetStream's API. One that cannot be read has only its name.
 func Describe(stored []fdbpq.Record) (shown []subjects.QueueConsumer) {
 	for i := range stored {
 		one := subjects.QueueConsumer{Name: stored[i].Name}

@@ -128,7 +128,7 @@ func (f *Face) OwnersChanged() {
 func (f *Face) changed(s leaf.State) {
 	f.state.Store(&s)
 	if !s.Connected {
-		f.dropPulls() // those who asked ask again
+		f.dropPulls() // their clients ask again
 	}
 	if err := f.Ready(); s.Connected && err != nil {
 		f.config.Logger.Error("JetStream's programs are not served", "reason", err)

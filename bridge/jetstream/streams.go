@@ -102,7 +102,7 @@ func (f *Face) listed(ctx context.Context, r *request, most int) (names []string
 	page.Offset, page.Limit = max(asked.Offset, 0), most
 	names = []string{}
 
-	// Whoever asks for the stream of one subject is to find it before anything was pushed.
+	// A client that looks up the stream of a subject finds it before anything was pushed.
 	if name, ok := f.nameOf(r.kind, asked.Subject); ok {
 		page.Total, page.Offset = 1, min(page.Offset, 1)
 		return append(names, name)[page.Offset:], page, nil

@@ -116,7 +116,7 @@ func (w *work) run(command []string) error {
 // prepare finds out early what makes the work impossible, and how long leases are.
 func (w *work) prepare(ctx context.Context, s *session) error {
 	say := func(text string) { _, _ = fmt.Fprintln(w.cmd.ErrOrStderr(), "pq:", text) } // there is nowhere to report a failure
-	if w.ackWait != 0 {                                                                // whoever says so needs no permission to read the settings
+	if w.ackWait != 0 {                                                                // needs no permission to read the settings
 		say("waiting for items of " + w.name)
 		return nil
 	}

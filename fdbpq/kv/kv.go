@@ -71,7 +71,7 @@ type Database interface {
 	// not read. It costs next to nothing, so it can be called often.
 	//
 	// Errors: ErrClosed; ErrUnavailable while the store cannot write; ErrCorrupt
-	// once some data could not be read, whoever asked for it.
+	// once some data could not be read, for any reader.
 	Check() error
 
 	// Close closes the store. Transactions still open fail with ErrClosed. It is safe

@@ -93,7 +93,7 @@ func (s *serving) dequeue(w *codec.LineEntry) {
 }
 
 // readItems starts to read as many items from each end as the line wants. It reads without
-// conflict: giving an item conflicts with whoever takes the same one.
+// conflict: giving an item conflicts with any other taking of it.
 func (s *serving) readItems() {
 	var want [2]int
 	for _, w := range s.line {

@@ -252,7 +252,7 @@ func ConsumerExpires(value []byte) time.Time {
 
 // A queue with Settings.Source has the JSON of a settings.SourceState in ("k"), and one that had it until
 // the consumer of that is removed. Whoever draws changes it in the transaction that adds the items, and checks that it is the one that
-// it knows. So each message becomes one item, whoever draws, and however often.
+// it knows. So each message becomes one item, whichever bridge draws it, and however often.
 
 func (l *Layout) SourceKey() []byte { return l.Key("k", 0) }
 

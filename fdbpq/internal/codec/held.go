@@ -31,8 +31,8 @@ import (
 // Each lease of an item has a higher fence than all before it, and a token holds the fence of its
 // lease. Deliveries cannot serve for that, because some are not counted. An operation with a token
 // reads the key of the held item and, unless that is there, the two of the item in the queue. So it
-// conflicts with whoever moves the item, and does nothing unless the item is there with the fence
-// of the token, and was leased.
+// conflicts with any other move of the item, and does nothing unless the item is there with the
+// fence of the token, and was leased.
 
 // Record is an item that is held, or one in ("i") of which only its own keys were read.
 type Record struct {

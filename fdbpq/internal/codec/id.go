@@ -135,7 +135,7 @@ func PushedAt(id *ID) time.Time {
 	return time.UnixMicro(int64(binary.BigEndian.Uint64(id.Random[:]))).UTC()
 }
 
-// Token names one lease of an item. Whoever has it may end or extend the lease.
+// Token names one lease of an item. It is all one needs to end or extend the lease.
 type Token struct {
 	// ID is that of the item.
 	ID ID
@@ -226,7 +226,7 @@ const (
 	AnyState ItemState = iota
 	Ready              // to be popped
 	Delayed            // held back until a time
-	Leased             // with whoever leased it
+	Leased             // with a worker
 )
 
 // String returns "any", "ready", "delayed" or "leased". The keys of counters have these names.

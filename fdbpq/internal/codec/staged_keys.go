@@ -39,7 +39,7 @@ import (
 // Whoever serves the line reads and removes the requests it answers and their items, so each
 // request gets one answer and each item goes to one request. It conflicts with the withdrawal, and
 // with another serving, of the same requests. Whoever returns an uncollected item reads and removes
-// the answer, and so conflicts with whoever collects it.
+// the answer, and so conflicts with its collection.
 const (
 	PartAnswer = iota
 	PartValue

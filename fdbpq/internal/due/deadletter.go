@@ -87,7 +87,7 @@ func (to *DeadQueue) ReadableSettings() (*codec.Settings, error) { return to.led
 func (to *DeadQueue) NewID(priority int64, m *codec.Message, at time.Time) codec.ID {
 	id := codec.NewID(priority, to.next[priority], at, codec.UniqueBytes(1), to.ledger.L.NeedsMeta(m))
 	to.next[priority] = codec.Following(to.next[priority])
-	if settings, err := to.ReadableSettings(); err == nil { // otherwise whoever adds the item sees to the error
+	if settings, err := to.ReadableSettings(); err == nil { // else Add reports the error
 		codec.SetGroup(&id, codec.GroupOf(m, settings))
 	}
 	return id

@@ -63,7 +63,7 @@ func returnStaged(answers []*uncollected) error {
 			continue
 		}
 		tx := a.due.Ledger.Tx
-		tx.AddReadConflict(kv.SingleKey(a.key)) // with whoever collects it
+		tx.AddReadConflict(kv.SingleKey(a.key)) // with its collection
 		a.remove(tx)
 	}
 	return returnItems(withItem)

@@ -254,7 +254,7 @@ func (g *Ledger) LookUpHeld(id *codec.ID) Lookup {
 	return Lookup{held: g.Tx.Get(g.L.HeldKey(id))}
 }
 
-// LookUpLeased is LookUpHeld for whoever needs no value.
+// LookUpLeased is LookUpHeld for callers that need no value.
 func (g *Ledger) LookUpLeased(id *codec.ID) Lookup {
 	if g.facts != nil {
 		if known := g.facts.leased[*id]; known != nil {

@@ -19,7 +19,7 @@ func (g *Ledger) BeginSettings() {
 	g.ReadSettings(g.Tx, g.L)
 }
 
-// ReadSettings is BeginSettings for whoever reads without a transaction.
+// ReadSettings is BeginSettings for readers without a transaction.
 func (g *Ledger) ReadSettings(r kv.Reader, l *codec.Layout) {
 	if !g.SettingsBegun() {
 		g.config.value = r.Get(l.Key(codec.KindConfig, 0))

@@ -211,7 +211,7 @@ func LookUp(l *codec.Layout, r kv.Reader, id *codec.ID) Lookup {
 }
 
 // LookUpReady goes on after LookUpHeld, and starts to read the item where else it can be, if it is
-// not held. One that is held needs no more: whoever moves it writes the key that was read.
+// not held. One that is held needs no more: a move of it writes the key that was read.
 func (k *Lookup) LookUpReady(r kv.Reader, l *codec.Layout, id *codec.ID) {
 	if k.known != nil {
 		return

@@ -136,7 +136,7 @@ func (v *virtualTime) load(l *codec.Layout, next int64) error {
 
 	id, err := l.ParseItem(first[0].Key)
 	// Whatever has begun is closed: if what comes new could still join it, others that come as fast as
-	// they are served would keep the rest waiting for ever.
+	// they are served would keep the rest waiting indefinitely.
 	v.count = max(id.Count, codec.Following(codec.ParseCount(served, math.MinInt64)))
 	return err
 }

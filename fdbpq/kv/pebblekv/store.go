@@ -24,7 +24,7 @@ type openedStore struct {
 	folder *folderGuard // of the DB
 	damage *damage
 
-	// These belong to whoever holds the writer slot.
+	// These belong to the holder of the writer slot.
 	applied     uint64 // number of the newest commit, which is the version
 	counters    counterCache
 	spareWrites []write

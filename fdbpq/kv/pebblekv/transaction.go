@@ -41,7 +41,7 @@ type transaction struct {
 
 var _ kv.Transaction = (*transaction)(nil)
 
-// newTransaction begins a transaction of whoever holds the writer slot, and takes the slot
+// newTransaction begins a transaction of the holder of the writer slot, and takes the slot
 // over if it succeeds.
 func newTransaction(ctx context.Context, o kv.BeginOptions, s *openedStore, w *writerSlot, free *spaceGuard) (*transaction, error) {
 	tx := &transaction{ctx: ctx, store: s, writer: w, space: free,

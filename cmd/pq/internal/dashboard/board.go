@@ -137,5 +137,5 @@ func (b *board) getReady(w http.ResponseWriter, _ *http.Request) {
 		answer.Reasons = []string{"NATS is away"}
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(answer) // fails if whoever asks is gone
+	_ = json.NewEncoder(w).Encode(answer) // fails if the client is gone
 }

@@ -62,7 +62,7 @@ func (all bridges) note(now time.Time, data []byte) {
 		said = &subjects.BridgeStats{Ready: true}
 	}
 
-	// Whoever answers, may not be a bridge.
+	// What answers may not be a bridge.
 	stats.ID, stats.Version, said.Store, said.Why = shorten(stats.ID), shorten(stats.Version), shorten(said.Store), shorten(said.Why)
 	b := all[stats.ID]
 	if b == nil {

@@ -227,7 +227,8 @@ func (g *gateway) list(ctx context.Context, kind subjects.Kind) ([]subjects.Queu
 	all, err := target.List(g.client, kind == subjects.FIFO, func(request func(context.Context) error) error {
 		return g.send(ctx, subject, request)
 	})
-	return slices.DeleteFunc(all, func(q subjects.QueueCounts) bool { // whoever answers, may not be a bridge
+	// What answers may not be a bridge.
+	return slices.DeleteFunc(all, func(q subjects.QueueCounts) bool {
 		return g.check(queueRef{kind.Short(), q.Queue}) != nil
 	}), err
 }

@@ -137,7 +137,7 @@ func setHeaders(h http.Header, secure bool) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// refuse returns why a request is refused whoever sends it, "" if it is not.
+// refuse returns why a request is refused for any sender, "" if it is not.
 func (g *guard) refuse(r *http.Request) (text string, code int) {
 	if !g.isHost(r.Host) {
 		return "This dashboard is not served as " + shorten(r.Host) + ". Start pq dashboard with --host to allow that name.",

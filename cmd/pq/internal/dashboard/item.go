@@ -31,7 +31,7 @@ func (b *board) rowsOf(q queueRef, items []client.StoredItem) []itemRow {
 	rows := make([]itemRow, len(items))
 	for i, item := range items {
 		rows[i] = itemRow{Queue: q, StoredItem: item}
-		rows[i].ID = shorten(item.ID) // whoever answers, may not be a bridge
+		rows[i].ID = shorten(item.ID) // what answers may not be a bridge
 		if info, err := subjects.ParseItemHeaders(item.Headers); err == nil {
 			rows[i].Dead = info.DeadLetter
 		}

@@ -87,7 +87,7 @@ func (l *logins) logIn(w http.ResponseWriter, r *http.Request, token string) err
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.sessions) >= maxSessions {
-		clear(l.sessions) // whoever has the token can log in again
+		clear(l.sessions) // users that have the token can log in again
 	}
 	l.sessions[session] = time.Now().Add(sessionTime)
 	return nil

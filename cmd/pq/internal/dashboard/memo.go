@@ -8,7 +8,7 @@ import (
 // maxKept bounds what a memo keeps.
 const maxKept = 10_000
 
-// memo keeps answers for a while. Whoever wants one that somebody else is asking for waits for that.
+// memo keeps answers for a while. Callers that want the same answer share one request.
 type memo[K comparable, V any] struct {
 	mu  sync.Mutex
 	all map[K]*kept[V]

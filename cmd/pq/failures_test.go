@@ -104,8 +104,8 @@ func TestUnknownCommands(t *testing.T) {
 }
 
 func TestEveryCommandIsTried(t *testing.T) {
-	tried := []string{"completion", "help", "connection"} // these ask nobody
-	tried = append(tried, "dashboard")                    // which goes on, and says it on its pages
+	tried := []string{"completion", "help", "connection", "version"} // these ask nobody
+	tried = append(tried, "dashboard")                               // which goes on, and says it on its pages
 	for _, command := range everyCommand {
 		tried = append(tried, strings.Fields(command.args)[0])
 	}

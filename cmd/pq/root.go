@@ -61,9 +61,10 @@ func newRoot() (root *cobra.Command, started *bool) {
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version of pq",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Print the version of pq",
+		Example: "  pq version",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "pq", cmd.Root().Version)
 			return err

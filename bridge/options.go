@@ -94,8 +94,8 @@ type Options struct {
 	// DefaultMetricQueues.
 	MetricQueues int
 
-	// Limits bound what the bridge does at a time: see the constants for the defaults. Requests beyond
-	// those that may wait or run get 429, and those that take too long 503.
+	// Limits bound what the bridge does at a time: see the constants for the defaults. Requests over a
+	// limit get 429, and requests that take too long get 503.
 	dispatch.Limits
 	// ShutdownTimeout is how long Run may take to return once its context has ended, at
 	// most 24h. Run works on requests that have already arrived until the last quarter of

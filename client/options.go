@@ -32,8 +32,7 @@ func (n MaxBytes) plain()                       {}
 
 // Expires makes a pop or lease of an empty queue wait for that long, 1 ms to 1 h: it returns as
 // soon as there is an item, or with [ErrEmpty]. The pop that has waited longest comes first. A pop
-// of several items waits until it has all of them, and returns those that it has when the time is
-// over. 0, the default, means not to wait.
+// of several items waits until it has all of them; when the time is over, it returns what it has. 0, the default, means not to wait.
 //
 // Without a reply the call gives up 5 s after that time, with [ErrUnknownOutcome], even if its
 // context lasts longer.

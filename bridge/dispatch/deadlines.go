@@ -3,10 +3,10 @@ package dispatch
 import "time"
 
 // A lane answers each request within Options.RequestTimeout, whatever the store does. A request whose
-// batch has not begun by turnTime has not run, which leaves the batches that do begin the rest of the
-// time. A batch whose time is over ends with its context, and says exactly what became of it. A store
-// may overlook that; so within graceTime the timers answer all the same, and nobody knows what becomes
-// of the requests. What the batch has taken for them then goes back to its place once it ends.
+// batch has not begun by turnTime has not run; batches that have begun get the rest of the time. When
+// that is over, the context of the batch ends, and the batch reports what became of it. If the store
+// ignores its context, the timers answer within graceTime that the outcome is unknown, and what the
+// batch has taken returns to its place once it ends.
 
 // maxGrace is the longest graceTime.
 const maxGrace = 250 * time.Millisecond

@@ -39,7 +39,7 @@
 //	dispatch, sweep, sweeper, retire      what a bridge sees, and what runs beside its requests
 //	run, take, answer                     a batch from the first of its requests to its replies
 //	alarms                                what happens at a certain time
-//	attempt, reply                        those who wait: what they get
+//	attempt, reply                        what waiting pops get
 //	intake, lines, cost, deadlines        how a lane accepts requests, keeps lines and fills batches
 //	lane, batch, line, waiter, states     the data of a lane
 //	shared, queue, timers, chain, health  what lanes are made of

@@ -58,7 +58,7 @@ func (ln *line) servable() bool {
 	return ln.waiters.n > ln.leases || ln.limit != limitInForce && ln.leases > ln.blocked
 }
 
-// attempt is what the batches in flight have found out for a line. It belongs to whoever may
+// attempt is what the batches in flight have found out for a line. Its owner is the goroutine that may
 // call the Repliers.
 type attempt struct {
 	pops   int

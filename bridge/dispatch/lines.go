@@ -229,8 +229,8 @@ func (l *lane) moveLine(ln *line, to lineState) {
 	ln.state = to
 }
 
-// takeQuiet returns the queues whose lines nothing looks at and wait for items. It wakes those that
-// wait for the end of a pause or because of another limit, of which a peek knows nothing.
+// takeQuiet returns the queues with a line that waits for items and that no batch looks at. Lines held
+// up by a pause or another limit are woken instead, because a peek would not see that limit end.
 func (l *lane) takeQuiet() (queues []*Queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

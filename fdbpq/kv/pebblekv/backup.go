@@ -24,18 +24,18 @@ type Backup struct {
 	Bytes int64  // their size together
 }
 
-// Backup copies the store to the new folder dest while it is in use. The copy is a store of its own,
-// which Open opens. It has every commit whose future was ready when Backup was called, perhaps some
-// later ones, and no part of a transaction. Tables are hard links if the file system has them, so
-// they take no space until the store no longer needs them.
+// Backup copies the store to the new folder dest while it is in use. The copy is a store of its
+// own, which Open opens. It has every commit whose future was ready when Backup was called, perhaps
+// some later ones, and no part of a transaction. Tables are hard links if the file system has them,
+// so they take no space until the store no longer needs them.
 //
 // The folder dest appears once the copy is complete and synced, and was opened without an error.
 // Until then the copy is in a folder beside dest, whose name ends in .unfinished-backup. Backup
 // removes such a folder if it finds one.
 //
 // Errors: dest exists, or its parent does not, or it is inside the store; ErrBackupRunning; too
-// little space, which wraps kv.ErrUnavailable; the context's error; kv.ErrClosed, kv.ErrUnavailable;
-// kv.ErrCorrupt if a table is known to be damaged.
+// little space, which wraps kv.ErrUnavailable; the context's error; kv.ErrClosed,
+// kv.ErrUnavailable; kv.ErrCorrupt if a table is known to be damaged.
 func (db *DB) Backup(ctx context.Context, dest string) (Backup, error) {
 	copied, err := db.backup(ctx, dest)
 	if err != nil {
@@ -49,10 +49,12 @@ func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
 	if err := errors.Join(db.Check(), ctx.Err()); err != nil {
 		return Backup{}, err
 	}
+
 	dest, err := db.checkDestination(dest)
 	if err != nil {
 		return Backup{}, err
 	}
+
 	s, err := db.healthy()
 	if err != nil {
 		return Backup{}, err
@@ -106,6 +108,7 @@ func (db *DB) checkDestination(dest string) (string, error) {
 	if db.system && isBelow(parent, db.dir) {
 		return "", fmt.Errorf("it is inside the folder of the store, %s: want one elsewhere", db.dir)
 	}
+
 	return dest, nil
 }
 
@@ -122,8 +125,8 @@ func isBelow(folder, top string) bool {
 	return err == nil && !outside
 }
 
-// backupRun is a backup under way. It is registered like a transaction, so that the end of the store
-// ends it.
+// backupRun is a backup under way. It is registered like a transaction, so that the end of the
+// store ends it.
 type backupRun struct {
 	db     *DB
 	store  *openedStore
@@ -144,6 +147,7 @@ func (b *backupRun) run() (Backup, error) {
 	if err := files.MkdirAll(staging, ownerFolder); err != nil {
 		return Backup{}, err
 	}
+
 	lock, err := pebble.LockDirectory(staging, files)
 	if err != nil {
 		return Backup{}, fmt.Errorf("%w to the same folder: %w", ErrBackupRunning, err)
@@ -166,6 +170,7 @@ func (b *backupRun) run() (Backup, error) {
 	if err := b.publish(made); err != nil {
 		return Backup{}, b.reason(err)
 	}
+
 	return b.describe()
 }
 
@@ -201,12 +206,14 @@ func (b *backupRun) copyTo(made string) error {
 	if b.db.system {
 		o.FS = nil
 	}
+
 	o.MinFreeSpace, o.CacheSize = -1, 1
 	o.Logger = slog.New(slog.DiscardHandler)
 	opened, err := openDB(made, o)
 	if err != nil {
 		return fmt.Errorf("the copy cannot be opened: %w", err)
 	}
+
 	return opened.Close()
 }
 
@@ -224,6 +231,7 @@ func (b *backupRun) publish(made string) error {
 	if err != nil {
 		return err
 	}
+
 	return errors.Join(parent.Sync(), parent.Close())
 }
 
@@ -243,11 +251,12 @@ func (b *backupRun) describe() (Backup, error) {
 		copied.Files++
 		copied.Bytes += info.Size()
 	}
+
 	return copied, nil
 }
 
-// checkRoom returns an error if the copy would not fit, or would take the space that the store keeps
-// free for itself.
+// checkRoom returns an error if the copy would not fit, or would take the space that the store
+// keeps free for itself.
 func (b *backupRun) checkRoom() error {
 	files, dir, parent := b.db.options.FS, b.db.dir, b.db.options.FS.PathDir(b.dest)
 	usage, err := files.GetDiskUsage(parent)
@@ -259,6 +268,7 @@ func (b *backupRun) checkRoom() error {
 	if err != nil {
 		return err
 	}
+
 	to, err := files.Stat(parent)
 	if err != nil {
 		return err
@@ -277,5 +287,6 @@ func (b *backupRun) checkRoom() error {
 		return fmt.Errorf("%w: %d bytes free in %s, about %d needed",
 			kv.ErrUnavailable, usage.AvailBytes, parent, need)
 	}
+
 	return nil
 }

@@ -69,6 +69,7 @@ func (l *logLengths) add(path string) *atomic.Int64 {
 	if !isLog(path) {
 		return nil
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.written == nil {

@@ -13,14 +13,14 @@ import (
 // The commit mark: whether synced commits are still there
 //
 // In its newest log, and in its manifest, Pebble takes the first record that it cannot read for the
-// end, because a crash leaves such an end. Damage looks the same, and would silently drop the newest
-// commits, or whole tables.
+// end, because a crash leaves such an end. Damage looks the same, and would silently drop the
+// newest commits, or whole tables.
 //
-// So each commit stores its number under commitKey, and the file SYNCED has two numbers: up to which
-// commits are synced, and up to which of them are in tables. Open first reads the folder without
-// changing it. It refuses the folder if one of these commits is not where the file says it is. The
-// second number is for a manifest that has lost its end: the newest commits are still in the log
-// then, but not the tables before them.
+// So each commit stores its number under commitKey, and the file SYNCED has two numbers: up to
+// which commits are synced, and up to which of them are in tables. Open first reads the folder
+// without changing it. It refuses the folder if one of these commits is not where the file says it
+// is. The second number is for a manifest that has lost its end: the newest commits are still in
+// the log then, but not the tables before them.
 //
 // The first number is written before anybody learns that a commit is synced. It is not synced
 // itself: a power cut may leave an older one, which is still true. The file is synced when the
@@ -75,6 +75,7 @@ func readCommitMark(files vfs.FS, dir string) (commitNumbers, error) {
 	if n.encode() != file {
 		return commitNumbers{}, nil
 	}
+
 	return n, nil
 }
 
@@ -94,8 +95,8 @@ func findCommits(db *pebble.DB) (n commitNumbers, err error) {
 	return n, err
 }
 
-// newestCommit returns the number of the newest commit in a store, or only in its tables. It is 0 if
-// there is none.
+// newestCommit returns the number of the newest commit in a store, or only in its tables. It is 0
+// if there is none.
 func newestCommit(db *pebble.DB, inTables bool) (number uint64, err error) {
 	o := &pebble.IterOptions{LowerBound: commitKey, OnlyReadGuaranteedDurable: inTables}
 	iter, err := db.NewIter(o)
@@ -108,6 +109,7 @@ func newestCommit(db *pebble.DB, inTables bool) (number uint64, err error) {
 			number = binary.BigEndian.Uint64(value)
 		}
 	}
+
 	return number, iter.Close() // It returns what went wrong in between.
 }
 
@@ -123,6 +125,7 @@ func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumber
 	if err != nil {
 		return marked, explainDamage(err)
 	}
+
 	found, err := findCommits(pdb)
 	_ = pdb.Close() // Nothing was written.
 	if err != nil && passing(err) {
@@ -131,6 +134,7 @@ func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumber
 	if err != nil {
 		return marked, nil // A table is damaged, but the rest of the store can be used.
 	}
+
 	return marked, explainVanished(found, marked, commitMarkPath(o.FS, dir))
 }
 
@@ -150,6 +154,7 @@ func explainVanished(found, marked commitNumbers, mark string) error {
 			"if there is none, see what is left in a copy of the folder, without the file %s",
 			errDamaged, found.inTables, marked.inTables, mark)
 	}
+
 	return nil
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// diskFS is the file system that Pebble writes to. It makes the first failed write look like a power
-// cut: from then on nothing reaches the folder.
+// diskFS is the file system that Pebble writes to. It makes the first failed write look like a
+// power cut: from then on nothing reaches the folder.
 //
 // After most failed writes Pebble would exit the process, panic with its locks held, or unlock a
 // mutex twice, and it could delete files that a manifest still needs. So Pebble is not told. The
@@ -24,8 +24,8 @@ import (
 //	removals                            do nothing
 //	reads of what was there before      go on
 //
-// So Pebble stays consistent in memory, its readers continue, and it can be closed. Its results mean
-// nothing: check err after every sync that is waited for.
+// So Pebble stays consistent in memory, its readers continue, and it can be closed. Its results
+// mean nothing: check err after every sync that is waited for.
 type diskFS struct {
 	vfs.FS
 	dir    string
@@ -51,6 +51,7 @@ func newDisk(dir string, o Options) (*diskFS, error) {
 		failed:   make(chan struct{}),
 		released: make(chan struct{}),
 	}
+
 	return d, d.after.MkdirAll(dir, 0o755)
 }
 
@@ -109,6 +110,7 @@ func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 		}
 		return nil, d.cause
 	}
+
 	return d.after.Create(name, category)
 }
 
@@ -157,6 +159,7 @@ func (d *diskFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if written := d.logs.of(name); written != nil {
 		return &writtenPart{File: f, left: written.Load()}, nil
 	}
+
 	return f, nil
 }
 
@@ -195,6 +198,7 @@ func (d *diskFS) Rename(oldname, newname string) error {
 		}
 		d.fail(err)
 	}
+
 	_ = d.after.Rename(oldname, newname) // The file may be older than the failure.
 	return nil
 }
@@ -210,6 +214,7 @@ func (d *diskFS) Remove(name string) error {
 	if d.err() == nil {
 		return d.FS.Remove(name)
 	}
+
 	_ = d.after.Remove(name) // The file may be older than the failure.
 	return nil
 }
@@ -242,6 +247,7 @@ func (f *diskFile) attempt(op func() error) error {
 	if f.table {
 		return errTable
 	}
+
 	return nil
 }
 
@@ -259,6 +265,7 @@ func (f *diskFile) Write(p []byte) (int, error) {
 	if f.written != nil {
 		f.written.Add(int64(len(p)))
 	}
+
 	return len(p), nil
 }
 

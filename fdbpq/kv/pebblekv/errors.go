@@ -51,6 +51,7 @@ func reason(cause error) string {
 	case known:
 		return "the disk failed: " + errno.Error()
 	}
+
 	return "the disk failed"
 }
 
@@ -104,6 +105,7 @@ func (d *damage) note(what string, err error) {
 	if d.noted == nil {
 		d.noted = make(map[string]struct{})
 	}
+
 	d.noted[what] = struct{}{}
 	if d.first == nil {
 		d.first = kv.WithCause(kv.ErrCorrupt, damagedReason, err)

@@ -51,6 +51,7 @@ func belongsToStore(name string) bool {
 			return true
 		}
 	}
+
 	return name == "LOCK" || name == "CURRENT"
 }
 
@@ -87,10 +88,12 @@ func refuseForeign(files vfs.FS, dir string) error {
 			foreign = name
 		}
 	}
+
 	if foreign != "" {
 		return fmt.Errorf("pebblekv: folder %s has no store in it but other files, such as %q: "+
 			"want an empty folder, or one with a store", dir, foreign)
 	}
+
 	return nil
 }
 
@@ -120,6 +123,7 @@ func checkMarker(files vfs.FS, dir string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, name := range names {
 		// Pebble creates these only after the marker.
 		if isLog(name) || isTable(name) {
@@ -128,5 +132,6 @@ func checkMarker(files vfs.FS, dir string) error {
 				errDamaged, files.PathJoin(dir, name))
 		}
 	}
+
 	return nil
 }

@@ -41,6 +41,7 @@ func lockFolder(dir string, files vfs.FS) (*pebble.Lock, error) {
 	if err := files.MkdirAll(dir, ownerFolder); err != nil {
 		return nil, fmt.Errorf("pebblekv: make the folder %s: %w", dir, err)
 	}
+
 	lock, err := pebble.LockDirectory(dir, files)
 	if _, isPath := errors.AsType[*fs.PathError](err); isPath {
 		return nil, fmt.Errorf("pebblekv: make the lock of the folder %s: %w", dir, err)
@@ -48,6 +49,7 @@ func lockFolder(dir string, files vfs.FS) (*pebble.Lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pebblekv: folder %s %w: %w", dir, ErrInUse, err)
 	}
+
 	return lock, nil
 }
 
@@ -85,6 +87,7 @@ func (f *folderGuard) check(must bool) error {
 	if f == nil {
 		return nil
 	}
+
 	now := f.now()
 
 	f.mu.Lock()
@@ -93,6 +96,7 @@ func (f *folderGuard) check(must bool) error {
 		f.next = now.Add(folderInterval)
 		f.gone = f.compareLock()
 	}
+
 	return f.gone
 }
 
@@ -107,6 +111,7 @@ func (f *folderGuard) compareLock() error {
 	case !os.SameFile(file, f.file):
 		return fmt.Errorf("%w: %s is a different file now", errGone, f.lock)
 	}
+
 	return nil
 }
 
@@ -140,6 +145,7 @@ func (s *spaceGuard) check(grows bool) error {
 	if s == nil {
 		return nil
 	}
+
 	need := s.min
 	if !grows {
 		need /= shrinkDivisor
@@ -152,6 +158,7 @@ func (s *spaceGuard) check(grows bool) error {
 	if free < need {
 		return fmt.Errorf("%w: disk full: %d bytes free, %d needed", kv.ErrUnavailable, free, need)
 	}
+
 	return nil
 }
 
@@ -165,5 +172,6 @@ func (s *spaceGuard) query() (free uint64, err error) {
 		usage, s.err = s.fs.GetDiskUsage(s.dir)
 		s.free = usage.AvailBytes
 	}
+
 	return s.free, s.err
 }

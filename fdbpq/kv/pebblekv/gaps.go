@@ -102,6 +102,7 @@ func (s *gapSet) countSamples(g gap, max int) (n int, first []byte) {
 		}
 		return n < max
 	})
+
 	return n, first
 }
 
@@ -167,6 +168,7 @@ func (s *gapSet) first(r kv.Range, version uint64) kv.Range {
 		r.End = g.begin
 		return false
 	})
+
 	return r
 }
 
@@ -191,6 +193,7 @@ func (s *gapSet) last(r kv.Range, version uint64) kv.Range {
 		r.Begin = g.end
 		return false
 	})
+
 	return r
 }
 
@@ -206,6 +209,7 @@ func (s *gapSet) trim(keys [][]byte) {
 		sample []byte // the first in rest; nil if there is none
 		next   []byte // where the next gap begins, if there is no rest; nil if that is not known
 	)
+
 	keepUpTo := func(end []byte) {
 		part := gap{rest.begin, end, rest.since}
 		if cut != nil {
@@ -224,6 +228,7 @@ func (s *gapSet) trim(keys [][]byte) {
 			if sample != nil {
 				keepUpTo(rest.end)
 			}
+
 			rest, sample = gap{}, nil
 			if next != nil && bytes.Compare(key, next) < 0 {
 				continue
@@ -238,6 +243,7 @@ func (s *gapSet) trim(keys [][]byte) {
 				next = after.begin
 				continue
 			}
+
 			s.remove(g)
 			rest, cut, next = g, nil, nil
 			_, sample = s.countSamples(rest, 1)
@@ -249,6 +255,7 @@ func (s *gapSet) trim(keys [][]byte) {
 			s.dropSample(key)
 			_, sample = s.countSamples(gap{begin: key, end: rest.end}, 1)
 		}
+
 		cut = key
 	}
 
@@ -274,6 +281,7 @@ func (s *gapSet) add(g gap, samples ...[]byte) {
 		} else {
 			begin = g.end
 		}
+
 		if bytes.Compare(hole.begin, hole.end) < 0 {
 			s.insert(hole)
 		}
@@ -319,6 +327,7 @@ func (s *gapSet) addAll(other *gapSet, since, durable uint64) {
 		s.join(g, durable)
 		return true
 	})
+
 	other.samples.Ascend(func(key []byte) bool {
 		s.addSample(key)
 		return true

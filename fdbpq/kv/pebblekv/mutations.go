@@ -56,6 +56,7 @@ func (tx *transaction) Add(key []byte, delta int64) {
 	if !tx.admit(key, len(stored)) {
 		return
 	}
+
 	old, err := tx.newest(key)
 	if err != nil {
 		tx.invalidate(err)
@@ -76,6 +77,7 @@ func (tx *transaction) CompareAndClear(key, value []byte) {
 	if !tx.admit(key, len(value)) {
 		return
 	}
+
 	old, err := tx.newest(key)
 	if err != nil {
 		tx.invalidate(err)
@@ -128,6 +130,7 @@ func (tx *transaction) admit(key []byte, n int) bool {
 	if len(key) > kv.MaxKeySize || n > kv.MaxValueSize || tx.size > kv.MaxTransactionSize {
 		tx.invalid = kv.ErrTooLarge
 	}
+
 	return tx.invalid == nil
 }
 

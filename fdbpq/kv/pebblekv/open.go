@@ -33,6 +33,7 @@ func (p *opener) open() (*openedStore, error) {
 	if err := checkMarker(o.FS, p.dir); err != nil {
 		return nil, err
 	}
+
 	marked, err := checkCommits(p.dir, o, p.lock)
 	if err != nil {
 		return nil, err
@@ -42,6 +43,7 @@ func (p *opener) open() (*openedStore, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	s := &openedStore{
 		disk: disk,
 		syncer: &syncer{
@@ -66,6 +68,7 @@ func (p *opener) open() (*openedStore, error) {
 		}
 		return nil, explainDamage(err)
 	}
+
 	disk.opened.Store(true)
 
 	// Pebble has flushed what it found in its log, even what was never synced, so all of it is
@@ -74,10 +77,12 @@ func (p *opener) open() (*openedStore, error) {
 		_ = s.closePebble() // On a failed disk its result means nothing.
 		return nil, err
 	}
+
 	iter, err := s.pdb.NewIter(nil)
 	if err != nil {
 		return nil, errors.Join(err, s.closePebble())
 	}
+
 	s.beginAt(marked, iter)
 	return s, nil
 }
@@ -114,6 +119,7 @@ func (s *openedStore) beginAt(marked commitNumbers, iter *pebble.Iterator) {
 		_ = s.readError(err) // It notes the damage.
 		found = marked
 	}
+
 	s.applied = found.newest
 	s.gapIndex.publishCommitted(s.applied, s.applied, nil)
 
@@ -135,6 +141,7 @@ func (s *openedStore) abortAll(reason error) {
 	for tx := range s.live {
 		live = append(live, tx)
 	}
+
 	s.mu.Unlock()
 
 	// Each of them unregisters itself.

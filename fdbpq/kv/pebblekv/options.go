@@ -86,5 +86,6 @@ func (o Options) withDefaults() Options {
 	if o.now == nil {
 		o.now = time.Now
 	}
+
 	return o
 }

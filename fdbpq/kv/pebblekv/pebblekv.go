@@ -83,6 +83,7 @@ func Open(dir string, o Options) (*DB, error) {
 			return nil, err
 		}
 	}
+
 	return openDB(dir, o)
 }
 
@@ -102,6 +103,7 @@ func openDB(dir string, o Options) (*DB, error) {
 	if err := refuseForeign(o.FS, dir); err != nil {
 		return nil, err
 	}
+
 	lock, err := lockFolder(dir, o.FS)
 	if err != nil {
 		return nil, err
@@ -109,6 +111,7 @@ func openDB(dir string, o Options) (*DB, error) {
 	if system {
 		tighten(dir, os.Chmod, o.Logger)
 	}
+
 	folder, err := newFolderGuard(dir, o.now)
 	if err != nil && system {
 		return nil, errors.Join(err, lock.Close())
@@ -126,6 +129,7 @@ func openDB(dir string, o Options) (*DB, error) {
 		system:  system,
 		closing: make(chan struct{}),
 	}
+
 	if o.MinFreeSpace > 0 {
 		db.space = &spaceGuard{fs: o.FS, dir: dir, min: uint64(o.MinFreeSpace), now: o.now}
 	}
@@ -133,6 +137,7 @@ func openDB(dir string, o Options) (*DB, error) {
 		err = fmt.Errorf("pebblekv: open the store in %s: %w", dir, err)
 		return nil, errors.Join(err, lock.Close())
 	}
+
 	return db, nil
 }
 
@@ -153,6 +158,7 @@ func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, err
 		db.writer.release()
 		return nil, err
 	}
+
 	return tx, nil
 }
 
@@ -194,10 +200,12 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	tx, err := newReadTransaction(ctx, s)
 	if err != nil {
 		return nil, err
 	}
+
 	return tx, nil
 }
 
@@ -212,6 +220,7 @@ func (db *DB) reopenForReader(ctx context.Context, down error) (*openedStore, er
 	if err := db.checkOpen(ctx); err != nil {
 		return nil, err
 	}
+
 	return db.repaired()
 }
 
@@ -236,6 +245,7 @@ func (db *DB) Check() error {
 	if _, err := db.healthy(); err != nil {
 		return err
 	}
+
 	return db.damage.err()
 }
 
@@ -257,11 +267,13 @@ func (db *DB) Close() error {
 		if s, down := db.current(); down == nil {
 			err = s.close(kv.ErrClosed)
 		}
+
 		db.setCurrent(nil, kv.ErrClosed)
 
 		if err = errors.Join(err, db.lock.Close()); err != nil {
 			db.closed = fmt.Errorf("pebblekv: close the store in %s: %w", db.dir, err)
 		}
 	})
+
 	return db.closed
 }

@@ -34,6 +34,7 @@ func newReadTransaction(ctx context.Context, s *openedStore) (*readTransaction, 
 	if err := s.register(tx); err != nil {
 		return nil, err
 	}
+
 	tx.view = s.syncer.durableView()
 	return tx, nil
 }
@@ -54,10 +55,12 @@ func (tx *readTransaction) get(key []byte) ([]byte, error) {
 	if tx.iter.SeekGEWithLimit(key, limit) != pebble.IterValid || !bytes.Equal(tx.iter.Key(), key) {
 		return nil, tx.store.readError(tx.iter.Error())
 	}
+
 	value, err := tx.iter.ValueAndErr()
 	if err != nil {
 		return nil, tx.store.readError(err)
 	}
+
 	return tx.copies.clone(value), nil
 }
 
@@ -95,6 +98,7 @@ func (tx *readTransaction) prepare() error {
 	if err != nil {
 		return tx.store.readError(err)
 	}
+
 	tx.iter = iter
 	return nil
 }
@@ -112,6 +116,7 @@ func (tx *readTransaction) abort(reason error) {
 	if tx.iter != nil {
 		_ = tx.iter.Close() // Its errors were returned by the reads.
 	}
+
 	tx.store.gapIndex.publishRead(tx.view.version, tx.finder.found)
 	tx.view.unref()
 	tx.store.unregister(tx)

@@ -71,6 +71,7 @@ func (p *opener) repaired() (*openedStore, error) {
 	if now.Before(p.retry) {
 		return nil, down
 	}
+
 	p.retry = now.Add(retryInterval)
 	if err := p.space.check(true); err != nil {
 		return nil, err
@@ -83,6 +84,7 @@ func (p *opener) repaired() (*openedStore, error) {
 		p.setCurrent(nil, fmt.Errorf("%w: the folder is being reopened", kv.ErrUnavailable))
 		_ = s.close(down) // On a failed disk its result means nothing.
 	}
+
 	fresh, err := p.open()
 	if err != nil {
 		p.options.Logger.Error("pebblekv: cannot reopen the folder",
@@ -113,5 +115,6 @@ func (p *opener) proveWritable() (err error) {
 	if err == nil {
 		err = f.Sync()
 	}
+
 	return errors.Join(err, f.Close())
 }

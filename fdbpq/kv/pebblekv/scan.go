@@ -68,6 +68,7 @@ func (s *scan) readPart(r kv.Range) (full bool, err error) {
 		if s.pairs == nil && s.options.Limit > 0 {
 			s.pairs = make([]kv.KeyValue, 0, min(s.options.Limit, maxAhead))
 		}
+
 		key := s.copies.clone(s.iter.Key())
 		s.pairs = append(s.pairs, kv.KeyValue{Key: key, Value: s.copies.clone(value)})
 		s.size += len(value)
@@ -82,6 +83,7 @@ func (s *scan) readPart(r kv.Range) (full bool, err error) {
 			return true, nil
 		}
 	}
+
 	return false, s.iter.Error()
 }
 
@@ -104,6 +106,7 @@ func (s *scan) noteGap(key []byte) {
 	if above != nil {
 		r.End = above
 	}
+
 	s.finder.addGap(r, s.finder.samples...)
 }
 
@@ -119,6 +122,7 @@ func (s *scan) seek(r kv.Range) pebble.IterValidityState {
 		}
 		return pebble.IterExhausted
 	}
+
 	return s.iter.SeekGEWithLimit(r.Begin, r.End)
 }
 

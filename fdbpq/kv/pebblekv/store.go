@@ -220,6 +220,7 @@ func (y *syncer) waitSync(c *pendingCommit) {
 	if failed := y.disk.err(); failed != nil {
 		err = failed
 	}
+
 	_ = c.batch.Close() // It never fails.
 
 	if err != nil {
@@ -230,6 +231,7 @@ func (y *syncer) waitSync(c *pendingCommit) {
 		}
 		return
 	}
+
 	y.advance(c.view)
 }
 
@@ -321,5 +323,6 @@ func (s *openedStore) readError(err error) error {
 		}
 		s.damage.note(what, err)
 	}
+
 	return kv.WithCause(kv.ErrCorrupt, damagedReason, err)
 }

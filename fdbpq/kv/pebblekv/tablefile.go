@@ -41,6 +41,7 @@ func (f *tableFile) ReadAt(p []byte, offset int64) (int, error) {
 	if err != nil {
 		return n, err
 	}
+
 	end := offset + int64(n)
 	if end == info.Size() {
 		return n, nil

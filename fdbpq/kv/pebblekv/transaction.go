@@ -97,6 +97,7 @@ func (tx *transaction) begin() error {
 	if err := tx.store.register(tx); err != nil {
 		return err
 	}
+
 	tx.unwatch = context.AfterFunc(tx.ctx, func() { tx.abort(tx.ctx.Err()) })
 	return nil
 }
@@ -166,6 +167,7 @@ func (tx *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.Ke
 	} else {
 		tx.countConflict(r.Begin, r.End)
 	}
+
 	return kv.Ready(pairs, err)
 }
 
@@ -173,6 +175,7 @@ func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, e
 	if err := tx.check(); err != nil {
 		return nil, err
 	}
+
 	iter, err := tx.iterator(r)
 	if err != nil {
 		return nil, tx.store.readError(err)
@@ -214,10 +217,12 @@ func (tx *transaction) iterator(r kv.Range) (_ *pebble.Iterator, err error) {
 		_ = tx.mergedIter.Close() // Its errors were returned by the reads.
 		tx.mergedIter = nil
 	}
+
 	index, err := tx.writes.reader(tx.store.pdb)
 	if err != nil {
 		return nil, err
 	}
+
 	tx.mergedIter, err = index.NewIter(o)
 	tx.merged = len(tx.writes.list)
 	return tx.mergedIter, err
@@ -289,6 +294,7 @@ func (tx *transaction) admissible() error {
 	if err := tx.store.err(); err != nil {
 		return err
 	}
+
 	return tx.space.check(tx.growth > 0 && !tx.shrinks)
 }
 
@@ -315,6 +321,7 @@ func (tx *transaction) end(reason error) {
 	if tx.ended != nil {
 		return
 	}
+
 	tx.ended = reason
 	tx.unwatch()
 	tx.closeIters()

@@ -63,6 +63,7 @@ func (o Options) tuned(d *diskFS, lock *pebble.Lock, events *pebble.EventListene
 	p.ApplyCompressionSettings(func() pebble.DBCompressionSettings {
 		return pebble.DBCompressionNone
 	})
+
 	for i := range p.Levels {
 		p.Levels[i].BlockSize = blockSize
 		p.Levels[i].IndexBlockSize = indexBlockSize

@@ -59,11 +59,13 @@ func (w *writes) reader(db *pebble.DB) (*pebble.Batch, error) {
 	if w.index == nil {
 		w.index = db.NewIndexedBatch()
 	}
+
 	for ; w.indexed < len(w.list); w.indexed++ {
 		if err := w.list[w.indexed].addTo(w.index); err != nil {
 			return nil, err
 		}
 	}
+
 	return w.index, nil
 }
 
@@ -82,6 +84,7 @@ func (w *writes) getter(db *pebble.DB) (*pebble.Batch, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	w.fragmented = w.ranges
 	return reader, iter.Close()
 }
@@ -110,6 +113,7 @@ func (w *writes) sortNew() (set [][]byte) {
 		}
 		w.mergeLast()
 	}
+
 	return set
 }
 
@@ -138,6 +142,7 @@ func (w *writes) sorted(from int) []int32 {
 		copy(start[:], w.list[from+i].key[shared:])
 		order = append(order, place{binary.BigEndian.Uint64(start[:]), int32(from + i)})
 	}
+
 	slices.SortFunc(order, func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.number, b.number))
 	})
@@ -153,6 +158,7 @@ func (w *writes) sorted(from int) []int32 {
 		first, second := w.list[a].key[shared:], w.list[b].key[shared:]
 		return cmp.Or(bytes.Compare(first, second), cmp.Compare(a, b))
 	}
+
 	for begin, end := 0, 0; begin < len(order); begin = end {
 		for end < len(order) && order[end].start == order[begin].start {
 			end++
@@ -161,6 +167,7 @@ func (w *writes) sorted(from int) []int32 {
 			slices.SortFunc(equal, byKey)
 		}
 	}
+
 	return run
 }
 
@@ -176,6 +183,7 @@ func (w *writes) sharedPrefix(from int) int {
 		for n = 0; n < min(len(first), len(key)) && first[n] == key[n]; n++ {
 		}
 	}
+
 	return n
 }
 
@@ -193,6 +201,7 @@ func (w *writes) merged(older, newer []int32) []int32 {
 		all = append(all, newer[:n]...)
 		newer = newer[n:]
 	}
+
 	return append(append(all, older...), newer...)
 }
 
@@ -208,6 +217,7 @@ func (w *writes) before(run []int32, key []byte, orAt bool) int {
 	for end <= len(run) && is(end-1) {
 		end *= 2
 	}
+
 	known := end / 2
 	rest := min(end, len(run)) - known
 	return known + sort.Search(rest, func(i int) bool { return !is(known + i) })
@@ -247,9 +257,11 @@ func (w *writes) batch(db *pebble.DB) *pebble.Batch {
 	for len(w.runs) > 1 {
 		w.mergeLast()
 	}
+
 	for _, n := range w.runs[0] {
 		_ = w.list[n].addTo(b)
 	}
+
 	return b
 }
 
@@ -285,6 +297,7 @@ func (w *writes) close() (spare []write) {
 		clear(w.list)
 		spare = w.list[:0]
 	}
+
 	*w = writes{}
 	return spare
 }
@@ -314,6 +327,7 @@ func (a *arena) clone(b []byte) []byte {
 	if n > len(a.free) {
 		a.free = make([]byte, arenaBlock)
 	}
+
 	c := a.free[:n:n]
 	a.free = a.free[n:]
 	copy(c, b)

@@ -2,10 +2,10 @@ package dispatch
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // answerBatches waits for the batches that run has started, in order, and answers their
@@ -92,79 +92,6 @@ func (l *lane) endsWithoutRoom(r *Request, results []fdbpq.Result, now time.Time
 	return known && now.Sub(r.Received) >= l.d.options.RequestTimeout*3/4
 }
 
-// failBatch fails the requests of a batch that was not run or whose outcome is unknown.
-func (l *lane) failBatch(b *batch, err error) {
-	if b.writes {
-		l.d.health.noteFailure(err)
-	}
-
-	l.calling.Lock()
-	defer l.calling.Unlock()
-	if kv.MaybeCommitted(err) {
-		l.setUnsettled(b)
-	}
-	err = batchError(err)
-	l.d.options.Warn("a batch failed", "requests", len(b.requests), "error", err)
-
-	// A store that is full refuses pushes, and with them the rest of their batch.
-	refused := b.pushes && errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome)
-	if refused {
-		l.d.health.refusesPushes.Store(true)
-	}
-	apart := refused && b.nonPushes
-	unknown := errors.Is(err, ErrUnknownOutcome)
-
-	for r, ops := range b.each() {
-		w := r.waiter
-		if r.answered || w != nil && w.answered {
-			continue // it was answered
-		}
-		pops := 0
-		if w != nil {
-			doubtful := unknown && w.leases() // it may have an item, which nobody puts back
-			if w.retries() && (!w.endsWhenEmpty() || apart) && !doubtful {
-				continue // it waits on: one that should end looks again without pushes
-			}
-			w.answered = true // nobody knows of it yet, so it may be requeued as a new one
-			r, ops, pops = &w.request, w.rest(), w.wanted
-		}
-
-		if apart && !has(ops, fdbpq.OpPush) {
-			again := *r
-			again.Pops = pops
-			if l.runAgain(&again, ops) == nil {
-				continue // to be run without pushes: see takeBatch
-			}
-		}
-		r.fail(ops, err)
-	}
-
-	l.finishWaiters(b, nil, err)
-	if apart {
-		l.retryLines(b)
-	}
-	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
-}
-
-// setUnsettled records that the outcome of the batch is unknown; nil is one of before.
-func (l *lane) setUnsettled(b *batch) {
-	var filled []*Queue
-	if b != nil {
-		filled = l.d.filledQueues(b.pending)
-	}
-
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.unsettled = true
-	if b != nil {
-		for i := range b.requests {
-			l.mu.doubtful = append(l.mu.doubtful, b.requests[i].Queue)
-		}
-		l.mu.doubtful = append(l.mu.doubtful, filled...)
-	}
-	l.mu.changed.Signal()
-}
-
 // finishBatch ends the batch and frees what it held.
 func (l *lane) finishBatch(b *batch) {
 	requests, bytes := 0, 0
@@ -190,4 +117,129 @@ func (l *lane) finishBatch(b *batch) {
 	b.empty() // no longer the newest, so nothing else reads it
 	*b = batch{requests: b.requests, ops: b.ops, lines: b.lines}
 	l.spare.Put(b)
+}
+
+// observeResults learns from a batch how large items are, and which queues ran out of them, and counts
+// what came and went.
+func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
+	largest, items := 0, false
+	var moved traffic
+	for r, ops := range b.each() {
+		own := results[:len(ops)]
+		results = results[len(ops):]
+		moved.count(r.Queue, ops, own)
+		if last := len(ops) - 1; takesItem(ops[last].Kind) {
+			if out := foundNothing(own[last].Err); out != r.Queue.ranOut.Load() {
+				r.Queue.ranOut.Store(out)
+			}
+		}
+
+		most, some := largestItem(r, ops, own)
+		if some || r.Queue.itemSize.Load() > 0 {
+			observeSize(&r.Queue.itemSize, most, some)
+		}
+		largest, items = max(largest, most), items || some
+	}
+	moved.flush()
+	observeSize(&l.popSize, largest, items)
+}
+
+// foundNothing reports whether a pop or lease failed because there was nothing for it.
+func foundNothing(err error) bool {
+	return err != nil && (errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased))
+}
+
+// largestItem returns the size of the largest item that a request has pushed or got, and whether it
+// got any.
+func largestItem(r *Request, ops []fdbpq.Op, results []fdbpq.Result) (size int, got bool) {
+	if len(ops) == 1 {
+		size = r.Size
+	}
+	for i := range results {
+		if results[i].Err == nil && returnsItem(ops[i].Kind) {
+			got = true
+			size = max(size, sizeOf(&results[i].Item.Message))
+		} else if len(ops) > 1 { // the request is larger than each of its pushes
+			size = max(size, sizeOf(&ops[i].Message))
+		}
+	}
+	return size, got
+}
+
+// observeSize adjusts the expected size of an item: up to the largest message at once, down
+// slowly. So a batch has no more pops than there is room for: see fdbpq.Batcher.LimitReturned.
+func observeSize(expected *atomic.Int64, largest int, items bool) {
+	size := expected.Load()
+	if int64(largest) > size {
+		expected.Store(int64(largest))
+	} else if items {
+		expected.Store(size - (size-int64(largest)+7)/8)
+	}
+}
+
+// traffic counts items of one queue for as long as a batch goes on with it, so that the counters that
+// batches share change once and not for each request.
+type traffic struct {
+	queue   *Queue
+	in, out int64
+}
+
+// count counts the results of a request.
+func (t *traffic) count(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
+	if t.queue != q {
+		t.flush()
+		t.queue = q
+	}
+	for i := range ops {
+		if r := &results[i]; r.Err == nil && !r.Duplicate {
+			in, out := itemsMoved(&ops[i], r)
+			t.in += in
+			t.out += out
+		}
+	}
+}
+
+// flush adds what was counted to the counters of the queue.
+func (t *traffic) flush() {
+	if t.in > 0 {
+		t.queue.in.Add(t.in)
+	}
+	if t.out > 0 {
+		t.queue.out.Add(t.out)
+	}
+	*t = traffic{}
+}
+
+// itemsMoved returns how many items came into the queue and left it by an operation that succeeded.
+func itemsMoved(op *fdbpq.Op, r *fdbpq.Result) (in, out int64) {
+	switch op.Kind {
+	case fdbpq.OpPush:
+		return 1, 0
+	case fdbpq.OpPop, fdbpq.OpAck, fdbpq.OpTerm, fdbpq.OpRemove, fdbpq.OpRedriveItem:
+		return 0, 1
+	case fdbpq.OpPurge:
+		return 0, r.Len
+	}
+	return 0, 0
+}
+
+// tellFilled calls Options.Filled for a durable batch, once for each queue.
+func (l *lane) tellFilled(b *batch, results []fdbpq.Result) {
+	filled := l.d.options.Filled
+	if filled == nil {
+		return
+	}
+
+	l.rings++
+	for r, ops := range b.each() {
+		own := results[:len(ops)]
+		results = results[len(ops):]
+		if r.Queue.rung == l.rings {
+			continue
+		}
+		if itemsFilled(ops) > 0 || has(ops, fdbpq.OpConfigure) || freesPlace(own) || !nextDue(ops, own).IsZero() {
+			r.Queue.rung = l.rings
+			filled(r.Queue)
+		}
+	}
 }

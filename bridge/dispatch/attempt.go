@@ -3,6 +3,7 @@ package dispatch
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
@@ -136,68 +137,175 @@ func (l *lane) noteDuesLocked(b *batch, results []fdbpq.Result) {
 	}
 }
 
-// tellFilled calls Options.Filled for a durable batch, once for each queue.
-func (l *lane) tellFilled(b *batch, results []fdbpq.Result) {
-	filled := l.d.options.Filled
-	if filled == nil {
+// queueUpLocked puts a request into the line of its queue. If nobody was there before it, it
+// looks for items with this batch, unless that has no room for it. Otherwise it waits its turn,
+// because the queue is empty or about to be looked at.
+func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op, full bool) {
+	w := newWaiter(r, ops)
+	if w.cancelled() && len(w.acks) == 0 {
+		l.joinLocked(w)
+		l.leaveCancelledLocked(w) // before it takes anything
 		return
 	}
 
-	l.rings++
-	for r, ops := range b.each() {
-		own := results[:len(ops)]
-		results = results[len(ops):]
-		if r.Queue.rung == l.rings {
-			continue
-		}
-		if itemsFilled(ops) > 0 || has(ops, fdbpq.OpConfigure) || freesPlace(own) || !nextDue(ops, own).IsZero() {
-			r.Queue.rung = l.rings
-			filled(r.Queue)
-		}
+	ln := l.lineLocked(r.Queue)
+	first := !full && !w.blocked() &&
+		(ln == nil || ln.inFlight == 0 && (!ln.waiters.last.state.hasParked() || len(w.acks) > 0 && !ln.servable()))
+	if len(w.acks) > 0 && !first {
+		// The acknowledgements do not wait. What they end gets its place once that is done.
+		l.moveWaiter(w, waiterAcking)
+		b.addWaiter(w, w.acks, r.Received)
+		return
+	}
+
+	ln = l.joinLocked(w)
+	if first {
+		l.moveWaiter(w, waiterFirst)
+		ln.guess = true
+		ln.budget += w.wanted
+		l.reserveLocked(b, ln, w.wanted)
+		b.reserved += len(w.acks)
+		b.bytes += r.Size
+		return
+	}
+
+	w.onlyIfEmpty = false // it has not looked, but found others before it
+	l.parkLocked(w)
+	switch {
+	case !w.waits():
+		l.wakeLineLocked(ln, wakeBudget)
+	case ln.limit == limitInForce && !w.leases(), ln.blocked > 0: // others are kept back, but there are items
+		ln.budget, ln.guess = max(ln.budget, w.wanted), true
+		l.makeReadyLocked(ln)
 	}
 }
 
-// wakeUnlessLooked is wakeLine, unless the batch was one of this lane that has itself found all
-// that it brought back.
-func (l *lane) wakeUnlessLooked(q *Queue, b *batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ln := l.lineLocked(q)
+// serveLocked has the batch serve a line as well if a request in it makes items of its queue
+// ready. Where pushes are kept apart, the next batch does.
+func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
+	ln := l.lineLocked(r.Queue)
 	if ln == nil {
 		return
 	}
-	looked := b != nil && slices.Contains(b.lines, ln) && ln.emptied == b.number
-	if !looked || ln.nothing == nil || hasNoRoom(ln.nothing) {
+	if has(ops, fdbpq.OpConfigure) || has(ops, fdbpq.OpPurge) { // it may end a pause, or any number of leases
 		l.wakeLineLocked(ln, wakeBudget)
 	}
-}
 
-// retryLines has the lines of a batch that failed looked at again at once.
-func (l *lane) retryLines(b *batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, ln := range b.lines {
-		l.wakeLineLocked(ln, 1)
-	}
-}
-
-// wakeDoubtful has the lines looked at whose queues may have got items from batches of unknown
-// outcome, whether those committed or were undone.
-func (l *lane) wakeDoubtful() {
-	l.mu.Lock()
-	queues := l.mu.doubtful
-	l.mu.doubtful = nil
-	l.mu.Unlock()
-	wakeQueues(l.d, queues, nil) // those of other lanes may have got dead letters
-}
-
-// wakeQueues wakes the pops that wait for items of queues that b has filled, here and elsewhere. b
-// is nil for what was no batch of a lane, or is not known to be done.
-func wakeQueues(d *shared, queues []*Queue, b *batch) {
-	for _, q := range queues {
-		q.lane.wakeUnlessLooked(q, b)
-		if filled := d.options.Filled; filled != nil {
-			filled(q)
+	n := itemsFilled(ops)
+	if ended := leasesEnded(ops); ended > 0 {
+		l.noteChangeLocked(ln)
+		if ln.limit != limitUnmet {
+			ln.limit = limitMet
+			n = max(n, ended)
+		}
+		if errors.Is(ln.nothing, fdbpq.ErrGroupLimits) { // one of a group that is at its limit
+			n = max(n, ended)
+			ln.guess = ln.guess || ln.waiters.n > ln.leases // one free place is enough for any number of pops
 		}
 	}
+
+	ln.budget += n
+	if n > 0 && !apart && ln.inFlight == 0 && ln.servable() && !l.d.load.keepsTooMuchOf(ln.queue) {
+		l.reserveLocked(b, ln, min(n, max(l.d.options.MaxBatch-len(b.ops)-b.reserved, 1)))
+	}
+	l.makeReadyLocked(ln)
+}
+
+// reserveLocked reserves room in the batch for pops of a line.
+func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
+	if ln.state != lineReserved {
+		l.unlistLocked(ln)
+		l.moveLine(ln, lineReserved)
+		b.lines = append(b.lines, ln)
+	}
+	ln.reserved += pops
+	b.reserved += pops
+	b.bytes += pops * l.popCost(ln.queue)
+}
+
+// takeReadyLocked reserves room for the lines that are to be looked at, and leaves half of the
+// batch to requests.
+func (l *lane) takeReadyLocked(b *batch) {
+	l.readyHeldLocked()
+	pops, bytes := max(l.d.options.MaxBatch/2, 1), l.d.options.MaxBatchBytes/2
+
+	for l.mu.ready.n > 0 && b.reserved < pops && b.bytes < bytes {
+		ln := l.mu.ready.first
+		if l.d.load.keepsTooMuchOf(ln.queue) {
+			l.mu.ready.remove(ln)
+			l.moveLine(ln, lineHeld)
+			l.mu.held.push(ln)
+			continue
+		}
+		if !ln.servable() {
+			// A line without pops must not come into a batch, which could end up empty and would
+			// never be answered.
+			l.mu.ready.remove(ln)
+			l.moveLine(ln, lineQuiet)
+			continue
+		}
+		room := max((bytes-b.bytes)/l.popCost(ln.queue), 1)
+		l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved, room))
+	}
+}
+
+// readyHeldLocked puts the lines that are held behind those that are ready, if less is kept since
+// they were.
+func (l *lane) readyHeldLocked() {
+	frees := l.d.load.frees.Load()
+	if frees == l.mu.frees {
+		return
+	}
+
+	l.mu.frees = frees
+	for ln := l.mu.held.first; ln != nil; ln = l.mu.held.first {
+		l.mu.held.remove(ln)
+		l.moveLine(ln, lineReady)
+		l.mu.ready.push(ln)
+	}
+}
+
+// addPopsLocked adds the operations of those that are first in line.
+func (l *lane) addPopsLocked(b *batch) {
+	now := time.Now()
+	for _, ln := range b.lines {
+		room := ln.reserved
+		ln.attempt = attempt{guess: ln.guess}
+		for w, next := ln.waiters.first, (*waiter)(nil); w != nil && room > 0; w = next {
+			next = w.next
+			if ln.limit == limitInForce && w.state.hasParked() && w.leases() {
+				continue
+			}
+			if w.blocked() {
+				if w.state == waiterFirst { // others of the batch have taken the last credits
+					l.parkLocked(w)
+				}
+				continue
+			}
+
+			n, received := w.wanted, w.request.Received
+			switch w.state {
+			case waiterLate:
+				received = w.request.Wait.Until // it would leave the others half of their time
+				l.moveWaiter(w, waiterLateTrying)
+			case waiterParked:
+				if w.waits() {
+					n, received = min(n, room), now // it is in no hurry
+				}
+				l.moveWaiter(w, waiterTrying)
+			}
+
+			n = w.chargeLocked(n)
+			l.popBuffer = w.appendPops(append(l.popBuffer[:0], w.acks...), n)
+			b.addWaiter(w, l.popBuffer, received)
+			room -= n
+			ln.attempt.pops += n
+		}
+
+		ln.attempt.unused = max(ln.budget-ln.attempt.pops, 0)
+		ln.budget, ln.guess, ln.reserved = 0, false, 0
+		ln.inFlight++
+		l.moveLine(ln, lineTrying)
+	}
+	b.reserved = 0
 }

@@ -149,55 +149,6 @@ func (w *backlog) pop() {
 	}
 }
 
-// takeLate removes and returns the requests that should have had their turn by now. Unless all is
-// set, it may leave some that have others in front of them.
-func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
-	take := func() {
-		r, ops := w.first()
-		late = append(late, lateRequest{*r, slices.Clone(ops)})
-		w.pop()
-	}
-
-	isLate := func(r *Request) bool { return r != nil && !r.turnBy.After(now) }
-	for r, _ := w.first(); isLate(r); r, _ = w.first() {
-		take()
-	}
-
-	if !all || !w.hasLate(now) {
-		return late
-	}
-
-	// Some are behind others that still have time.
-	var others backlog
-	for r, ops := w.first(); r != nil; r, ops = w.first() {
-		if isLate(r) {
-			take()
-		} else {
-			others.push(r, ops)
-			w.pop()
-		}
-	}
-	*w = others
-	return late
-}
-
-// hasLate reports whether some request should have had its turn by now.
-func (w *backlog) hasLate(now time.Time) bool {
-	left := w.requests.items[w.requests.head:]
-	for i := range left {
-		if !left[i].turnBy.After(now) {
-			return true
-		}
-	}
-	return false
-}
-
-// lateRequest is a request that was removed, with its operations.
-type lateRequest struct {
-	Request
-	ops []fdbpq.Op
-}
-
 // fifo is a slice that grows at the end and shrinks at the front.
 type fifo[T any] struct {
 	items []T

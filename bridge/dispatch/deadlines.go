@@ -1,6 +1,12 @@
 package dispatch
 
-import "time"
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
 
 // A lane answers each request within Options.RequestTimeout, whatever the store does. A request whose
 // batch has not begun by turnTime has not run; batches that have begun get the rest of the time. When
@@ -67,4 +73,142 @@ func (l *lane) nextAlarm(w *waiter) time.Duration {
 		at = min(at, w.beat)
 	}
 	return at
+}
+
+func (l *lane) watchOverdueLocked(at time.Duration) {
+	if a := &l.mu.overdue; !a.isSet() || at < a.at {
+		l.timers.set(a, at)
+	}
+}
+
+// takeLate removes and returns the requests that should have had their turn by now. Unless all is
+// set, it may leave some that have others in front of them.
+func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
+	take := func() {
+		r, ops := w.first()
+		late = append(late, lateRequest{*r, slices.Clone(ops)})
+		w.pop()
+	}
+
+	isLate := func(r *Request) bool { return r != nil && !r.turnBy.After(now) }
+	for r, _ := w.first(); isLate(r); r, _ = w.first() {
+		take()
+	}
+
+	if !all || !w.hasLate(now) {
+		return late
+	}
+
+	// Some are behind others that still have time.
+	var others backlog
+	for r, ops := w.first(); r != nil; r, ops = w.first() {
+		if isLate(r) {
+			take()
+		} else {
+			others.push(r, ops)
+			w.pop()
+		}
+	}
+	*w = others
+	return late
+}
+
+// hasLate reports whether some request should have had its turn by now.
+func (w *backlog) hasLate(now time.Time) bool {
+	left := w.requests.items[w.requests.head:]
+	for i := range left {
+		if !left[i].turnBy.After(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// lateRequest is a request that was removed, with its operations.
+type lateRequest struct {
+	Request
+	ops []fdbpq.Op
+}
+
+// endOverdue answers the requests whose time is up, and has the timers look again as long as there
+// are others. The caller may call the Repliers.
+func (l *lane) endOverdue(ctx context.Context) {
+	l.failOverdue(ctx, true)
+	l.mu.Lock()
+	batches := slices.Clone(l.mu.inFlight) // they end only when calling is free
+	l.mu.Unlock()
+
+	// Those that are in batches may have been taken; their batches say so when they end.
+	now := l.timers.now()
+	for _, b := range batches {
+		for r, ops := range b.each() {
+			w := r.waiter
+			switch {
+			case w != nil && w.state.hasParked(): // it has an alarm of its own
+			case w != nil:
+				if l.answerWaiterBy(w) <= now {
+					l.answerLate(w)
+				}
+			case !r.answered && l.answerBy(r) <= now:
+				r.answered = true
+				r.fail(ops, lateError(ops))
+			}
+		}
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	waiting := l.mu.returns.len() + l.mu.backlog.len() + l.mu.aside.len() + len(l.mu.inFlight)
+	if waiting > 0 && !l.mu.ended {
+		l.watchOverdueLocked(now + l.pageTime())
+	}
+}
+
+// failOverdue fails the requests that have waited too long, and all of them once ctx has ended.
+// Unless all is set, it leaves some that are not first.
+func (l *lane) failOverdue(ctx context.Context, all bool) {
+	l.mu.Lock()
+	over := ctx.Err() != nil
+	if over {
+		l.mu.ended = l.mu.closed // else a Replier could requeue endlessly
+	}
+	late := l.takeLateLocked(over, all)
+	l.mu.Unlock()
+	l.failLate(late, nil)
+}
+
+// takeLateLocked takes the requests that have waited too long out of the backlogs, or whatever is
+// there.
+func (l *lane) takeLateLocked(whatever, all bool) (late []lateRequest) {
+	now := time.Now()
+	for _, from := range l.backlogsLocked() {
+		by := now
+		if whatever {
+			by = from.latest
+		}
+		some := from.takeLate(by, whatever || all)
+		if from == &l.mu.aside {
+			for i := range some {
+				some[i].Queue.aside.Add(-1)
+			}
+		}
+		late = append(late, some...)
+	}
+	if len(late) > 0 {
+		l.mu.changed.Signal()
+	}
+	return late
+}
+
+// failLate fails requests that are in no backlog any more; a nil err says that they have waited too
+// long.
+func (l *lane) failLate(late []lateRequest, err error) {
+	for i := range late {
+		r, why := &late[i].Request, err
+		if why == nil {
+			why = turnError(r.Received)
+		}
+		l.d.release(r)
+		r.fail(late[i].ops, why)
+	}
 }

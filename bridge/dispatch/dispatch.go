@@ -37,13 +37,14 @@
 // Calls go down this list, with few exceptions:
 //
 //	dispatch, sweep, sweeper, retire      what a bridge sees, and what runs beside its requests
-//	run, take, answer                     a batch from the first of its requests to its replies
-//	alarms                                what happens at a certain time
-//	attempt, reply                        what waiting pops get
-//	intake, lines, cost, deadlines        how a lane accepts requests, keeps lines and fills batches
+//	run, take, answer                     a request from Submit through its batch to its reply
+//	failure                               what becomes of a batch that failed
+//	alarms, deadlines                     what happens at a certain time, and what has waited too long
+//	attempt, reply                        what a batch does for the lines of its queues
+//	lines                                 who joins and leaves a line, and when it is looked at again
 //	lane, batch, line, waiter, states     the data of a lane
 //	shared, queue, timers, chain, health  what lanes are made of
-//	request, call, ops, errors            what goes in and out
+//	request, call, errors                 what goes in and out
 package dispatch
 
 import (

@@ -81,6 +81,3 @@ func asNothing(err error) error {
 	}
 	return err
 }
-
-// hasNoRoom reports whether an operation failed with an error that goes away by itself.
-func hasNoRoom(err error) bool { return errors.Is(err, fdbpq.ErrNoRoom) }

@@ -1,10 +1,10 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
@@ -66,13 +66,6 @@ type lane struct {
 	lineMoved   func(from, to lineState)
 }
 
-// A batch of lazy requests alone begins lazyTime after the first of them, or once they have maxLazy
-// operations. So they mostly share the batch, and the sync, of a request that somebody waits for.
-const (
-	lazyTime = time.Millisecond
-	maxLazy  = 250
-)
-
 // firstBatchPops limits the pops in a batch while the size of the items is still
 // unknown.
 const firstBatchPops = 64
@@ -122,33 +115,13 @@ func (l *lane) doneLocked(ctx context.Context) bool {
 	return l.mu.closed && l.mu.newest == nil && waiting == 0 && (l.d.holds.Load() == 0 || ctx.Err() != nil)
 }
 
-// enoughLocked reports whether it is time to start a batch.
-func (l *lane) enoughLocked() bool {
-	n, newest := l.takeableLocked(), l.mu.newest
-	if lazy := l.mu.backlog.lazy; lazy < maxLazy && !l.mu.lazyDue {
-		n -= lazy
+// lineLocked returns the line of a queue, nil if there is none. It is cheap while nobody
+// waits in the lane.
+func (l *lane) lineLocked(q *Queue) *line {
+	if len(l.mu.lines) == 0 {
+		return nil
 	}
-	if n <= 0 || newest == nil {
-		return n > 0
-	}
-	onlyPushes := !newest.nonPushes && l.mu.returns.len() == 0 && l.mu.backlog.nonPushes+l.mu.aside.nonPushes == 0 &&
-		l.mu.ready.n == 0
-	traits := l.d.options.DB.Traits()
-	return n >= len(newest.ops) && (newest.durable || traits.Pipelines || onlyPushes && !traits.Serial)
-}
-
-// takeableLocked is about how many operations the next batch could have.
-func (l *lane) takeableLocked() int {
-	n := l.mu.ready.n
-	if l.mu.frees != l.d.load.frees.Load() {
-		n += l.mu.held.n
-	}
-	for _, from := range l.backlogsLocked() {
-		if l.availableLocked(from) {
-			n += from.operations
-		}
-	}
-	return n
+	return l.mu.lines[q.lineKey()]
 }
 
 // backlogsLocked returns all backlogs: the one that goes first in the next batch, and then the others.
@@ -162,68 +135,13 @@ func (l *lane) backlogsLocked() [3]*backlog {
 	return [3]*backlog{&l.mu.aside, &l.mu.backlog, &l.mu.returns}
 }
 
-// nextLocked returns the backlog that has the next request to run, nil if there is none.
-func (l *lane) nextLocked() *backlog {
-	for _, from := range l.backlogsLocked() {
-		if l.availableLocked(from) {
-			return from
-		}
-	}
-	return nil
-}
+// opOverhead is roughly how many bytes an operation adds to a transaction.
+const opOverhead = 256
 
-// availableLocked reports whether the first request of a backlog may run. Not while it takes items and
-// too much is kept.
-func (l *lane) availableLocked(from *backlog) bool {
-	r, ops := from.first()
-	if r == nil || !takesItem(ops[len(ops)-1].Kind) {
-		return r != nil
-	}
-	return l.d.load.mayTake(from == &l.mu.aside)
-}
+// popCost is about how many bytes a pop adds to a transaction.
+func (l *lane) popCost(q *Queue) int { return l.itemSize(q) + opOverhead }
 
-// setAsideLocked moves the first request of the backlog to aside.
-func (l *lane) setAsideLocked() {
-	r, ops := l.mu.backlog.first()
-	r.Queue.aside.Add(1)
-	l.mu.aside.push(r, ops)
-	l.mu.backlog.pop()
-}
-
-// removeFirstLocked removes the first request of a backlog.
-func (l *lane) removeFirstLocked(from *backlog) {
-	if from == &l.mu.aside {
-		r, _ := from.first()
-		r.Queue.aside.Add(-1)
-	}
-	from.pop()
-}
-
-// mustWaitLocked reports whether a request has to wait because too much of its queue is kept, or because
-// one in front of it is set aside.
-func (l *lane) mustWaitLocked(r *Request, ops []fdbpq.Op) bool {
-	return r.Queue.aside.Load() > 0 || takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuchOf(r.Queue)
-}
-
-// queueShare is the part of a batch that the requests of a queue may take without those behind them
-// being set aside.
-const queueShare = 4
-
-// exceedsShare reports whether a queue has its part of the batch.
-func (l *lane) exceedsShare(b *batch, q *Queue) bool {
-	return q.shareOf == b.number && q.shareBytes > l.d.options.MaxBatchBytes/queueShare
-}
-
-// countShare counts the bytes of a request against the part of its queue.
-func (b *batch) countShare(q *Queue, bytes int) {
-	if q.shareOf != b.number {
-		q.shareOf, q.shareBytes = b.number, 0
-	}
-	q.shareBytes += bytes
-}
-
-// isAlone reports whether a request must not come behind pops of lines in a batch: it is to have a
-// batch of its own, or to share it with purges alone.
-func isAlone(r *Request, ops []fdbpq.Op) bool {
-	return r != nil && (r.alone || has(ops, fdbpq.OpPurge))
+// itemSize is the expected size of an item that is popped or peeked.
+func (l *lane) itemSize(q *Queue) int {
+	return int(cmp.Or(q.itemSize.Load(), l.popSize.Load()))
 }

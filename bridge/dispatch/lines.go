@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -13,15 +14,6 @@ const (
 	// retryPause is how long a line waits after an attempt that failed.
 	retryPause = time.Second
 )
-
-// lineLocked returns the line of a queue, nil if there is none. It is cheap while nobody
-// waits in the lane.
-func (l *lane) lineLocked(q *Queue) *line {
-	if len(l.mu.lines) == 0 {
-		return nil
-	}
-	return l.mu.lines[q.lineKey()]
-}
 
 // joinLocked puts a waiter at the end of the line of its queue.
 func (l *lane) joinLocked(w *waiter) *line {
@@ -245,4 +237,30 @@ func (l *lane) takeQuiet() (queues []*Queue) {
 		}
 	}
 	return queues
+}
+
+// wakeUnlessLooked is wakeLine, unless the batch was one of this lane that has itself found all
+// that it brought back.
+func (l *lane) wakeUnlessLooked(q *Queue, b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln := l.lineLocked(q)
+	if ln == nil {
+		return
+	}
+	looked := b != nil && slices.Contains(b.lines, ln) && ln.emptied == b.number
+	if !looked || ln.nothing == nil || hasNoRoom(ln.nothing) {
+		l.wakeLineLocked(ln, wakeBudget)
+	}
+}
+
+// wakeQueues wakes the pops that wait for items of queues that b has filled, here and elsewhere. b
+// is nil for what was no batch of a lane, or is not known to be done.
+func wakeQueues(d *shared, queues []*Queue, b *batch) {
+	for _, q := range queues {
+		q.lane.wakeUnlessLooked(q, b)
+		if filled := d.options.Filled; filled != nil {
+			filled(q)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
+
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )

@@ -3,9 +3,9 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -107,42 +107,68 @@ func (l *lane) splitBatch(b *batch) (singles []*batch) {
 	return singles
 }
 
-// settleBatches puts back the items that a batch of unknown outcome popped, before anything
-// else runs. Until it succeeds, it fails requests that have waited too long, and all of
-// them while the store reports that it is unavailable.
-func (l *lane) settleBatches(ctx context.Context) {
-	var backoff kv.Backoff
-	for l.takeUnsettled() {
-		attempt, cancel := context.WithTimeout(ctx, l.d.options.RequestTimeout/2)
-		err := l.batcher.Settle(attempt)
-		cancel()
-		if err == nil {
-			l.wakeDoubtful()
-			continue
+// submit is Dispatcher.Submit.
+func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
+	if r.Wait != nil {
+		if l.d.waiters.Add(1) > int64(l.d.options.MaxWaiters) {
+			l.d.waiters.Add(-1)
+			return ErrTooManyWaiters
 		}
-
-		l.d.options.Warn("a batch of unknown outcome is not settled yet", "error", err)
-		if ctx.Err() != nil {
-			return
+		if l.d.options.Waits != nil {
+			l.d.options.Waits()
 		}
-		l.setUnsettled(nil)
-		l.failOverdue(ctx, false)
-		if errors.Is(err, kv.ErrUnavailable) && !kv.MaybeCommitted(err) {
-			l.mu.Lock()
-			all := l.takeLateLocked(true, true)
-			l.mu.Unlock()
-			l.failLate(all, fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err))
-		}
-		_ = backoff.Wait(ctx) // if ctx ends the next attempt fails and is the last
 	}
-}
 
-// takeUnsettled returns the flag and clears it, so that a batch that fails during
-// Settle can set it again.
-func (l *lane) takeUnsettled() bool {
+	if err := l.d.load.admit(r.Size); err != nil {
+		l.d.releaseWaiter(r)
+		return err
+	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	was := l.mu.unsettled
-	l.mu.unsettled = false
-	return was
+	if l.mu.closed {
+		l.d.release(r)
+		return errClosed
+	}
+	l.pushLocked(&l.mu.backlog, r, ops)
+	if r.Lazy && !l.mu.lazy.isSet() {
+		l.timers.set(&l.mu.lazy, l.timers.now()+lazyTime)
+	}
+	if l.enoughLocked() {
+		l.mu.changed.Signal()
+	}
+	return nil
+}
+
+// runAgain has a request run again, after those that wait now. It ignores the load limits.
+func (l *lane) runAgain(r *Request, ops []fdbpq.Op) error { return l.requeueIn(&l.mu.backlog, r, ops) }
+
+// requeueIn adds a request to one of the backlogs, regardless of the load limits.
+func (l *lane) requeueIn(to *backlog, r *Request, ops []fdbpq.Op) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.ended {
+		return errClosed
+	}
+	l.d.load.add(r.Size)
+	if r.Wait != nil {
+		l.d.waiters.Add(1)
+	}
+	l.pushLocked(to, r, ops)
+	l.mu.changed.Signal()
+	return nil
+}
+
+// pushLocked adds a copy of a request to one of the backlogs.
+func (l *lane) pushLocked(to *backlog, r *Request, ops []fdbpq.Op) {
+	queued := *r
+	queued.alone = r.alone || r.Each
+	queued.turnBy = r.Received.Add(l.turnTime())
+	if r.Wait != nil {
+		if last := r.Wait.Until.Add(l.lateTime() - l.pageTime()); last.Before(queued.turnBy) {
+			queued.turnBy = last
+		}
+	}
+	to.push(&queued, ops)
+	l.watchOverdueLocked(l.timers.since(queued.turnBy))
 }

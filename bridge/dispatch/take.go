@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -122,175 +121,128 @@ func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
 	return r.Wait != nil || l.lineLocked(r.Queue) != nil
 }
 
-// queueUpLocked puts a request into the line of its queue. If nobody was there before it, it
-// looks for items with this batch, unless that has no room for it. Otherwise it waits its turn,
-// because the queue is empty or about to be looked at.
-func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op, full bool) {
-	w := newWaiter(r, ops)
-	if w.cancelled() && len(w.acks) == 0 {
-		l.joinLocked(w)
-		l.leaveCancelledLocked(w) // before it takes anything
-		return
+// takeableLocked is about how many operations the next batch could have.
+func (l *lane) takeableLocked() int {
+	n := l.mu.ready.n
+	if l.mu.frees != l.d.load.frees.Load() {
+		n += l.mu.held.n
 	}
-
-	ln := l.lineLocked(r.Queue)
-	first := !full && !w.blocked() &&
-		(ln == nil || ln.inFlight == 0 && (!ln.waiters.last.state.hasParked() || len(w.acks) > 0 && !ln.servable()))
-	if len(w.acks) > 0 && !first {
-		// The acknowledgements do not wait. What they end gets its place once that is done.
-		l.moveWaiter(w, waiterAcking)
-		b.addWaiter(w, w.acks, r.Received)
-		return
-	}
-
-	ln = l.joinLocked(w)
-	if first {
-		l.moveWaiter(w, waiterFirst)
-		ln.guess = true
-		ln.budget += w.wanted
-		l.reserveLocked(b, ln, w.wanted)
-		b.reserved += len(w.acks)
-		b.bytes += r.Size
-		return
-	}
-
-	w.onlyIfEmpty = false // it has not looked, but found others before it
-	l.parkLocked(w)
-	switch {
-	case !w.waits():
-		l.wakeLineLocked(ln, wakeBudget)
-	case ln.limit == limitInForce && !w.leases(), ln.blocked > 0: // others are kept back, but there are items
-		ln.budget, ln.guess = max(ln.budget, w.wanted), true
-		l.makeReadyLocked(ln)
-	}
-}
-
-// serveLocked has the batch serve a line as well if a request in it makes items of its queue
-// ready. Where pushes are kept apart, the next batch does.
-func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
-	ln := l.lineLocked(r.Queue)
-	if ln == nil {
-		return
-	}
-	if has(ops, fdbpq.OpConfigure) || has(ops, fdbpq.OpPurge) { // it may end a pause, or any number of leases
-		l.wakeLineLocked(ln, wakeBudget)
-	}
-
-	n := itemsFilled(ops)
-	if ended := leasesEnded(ops); ended > 0 {
-		l.noteChangeLocked(ln)
-		if ln.limit != limitUnmet {
-			ln.limit = limitMet
-			n = max(n, ended)
-		}
-		if errors.Is(ln.nothing, fdbpq.ErrGroupLimits) { // one of a group that is at its limit
-			n = max(n, ended)
-			ln.guess = ln.guess || ln.waiters.n > ln.leases // one free place is enough for any number of pops
+	for _, from := range l.backlogsLocked() {
+		if l.availableLocked(from) {
+			n += from.operations
 		}
 	}
-
-	ln.budget += n
-	if n > 0 && !apart && ln.inFlight == 0 && ln.servable() && !l.d.load.keepsTooMuchOf(ln.queue) {
-		l.reserveLocked(b, ln, min(n, max(l.d.options.MaxBatch-len(b.ops)-b.reserved, 1)))
-	}
-	l.makeReadyLocked(ln)
+	return n
 }
 
-// reserveLocked reserves room in the batch for pops of a line.
-func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
-	if ln.state != lineReserved {
-		l.unlistLocked(ln)
-		l.moveLine(ln, lineReserved)
-		b.lines = append(b.lines, ln)
-	}
-	ln.reserved += pops
-	b.reserved += pops
-	b.bytes += pops * l.popCost(ln.queue)
-}
-
-// takeReadyLocked reserves room for the lines that are to be looked at, and leaves half of the
-// batch to requests.
-func (l *lane) takeReadyLocked(b *batch) {
-	l.readyHeldLocked()
-	pops, bytes := max(l.d.options.MaxBatch/2, 1), l.d.options.MaxBatchBytes/2
-
-	for l.mu.ready.n > 0 && b.reserved < pops && b.bytes < bytes {
-		ln := l.mu.ready.first
-		if l.d.load.keepsTooMuchOf(ln.queue) {
-			l.mu.ready.remove(ln)
-			l.moveLine(ln, lineHeld)
-			l.mu.held.push(ln)
-			continue
+// nextLocked returns the backlog that has the next request to run, nil if there is none.
+func (l *lane) nextLocked() *backlog {
+	for _, from := range l.backlogsLocked() {
+		if l.availableLocked(from) {
+			return from
 		}
-		if !ln.servable() {
-			// A line without pops must not come into a batch, which could end up empty and would
-			// never be answered.
-			l.mu.ready.remove(ln)
-			l.moveLine(ln, lineQuiet)
-			continue
+	}
+	return nil
+}
+
+// availableLocked reports whether the first request of a backlog may run. Not while it takes items and
+// too much is kept.
+func (l *lane) availableLocked(from *backlog) bool {
+	r, ops := from.first()
+	if r == nil || !takesItem(ops[len(ops)-1].Kind) {
+		return r != nil
+	}
+	return l.d.load.mayTake(from == &l.mu.aside)
+}
+
+// setAsideLocked moves the first request of the backlog to aside.
+func (l *lane) setAsideLocked() {
+	r, ops := l.mu.backlog.first()
+	r.Queue.aside.Add(1)
+	l.mu.aside.push(r, ops)
+	l.mu.backlog.pop()
+}
+
+// removeFirstLocked removes the first request of a backlog.
+func (l *lane) removeFirstLocked(from *backlog) {
+	if from == &l.mu.aside {
+		r, _ := from.first()
+		r.Queue.aside.Add(-1)
+	}
+	from.pop()
+}
+
+// mustWaitLocked reports whether a request has to wait because too much of its queue is kept, or because
+// one in front of it is set aside.
+func (l *lane) mustWaitLocked(r *Request, ops []fdbpq.Op) bool {
+	return r.Queue.aside.Load() > 0 || takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuchOf(r.Queue)
+}
+
+// queueShare is the part of a batch that the requests of a queue may take without those behind them
+// being set aside.
+const queueShare = 4
+
+// exceedsShare reports whether a queue has its part of the batch.
+func (l *lane) exceedsShare(b *batch, q *Queue) bool {
+	return q.shareOf == b.number && q.shareBytes > l.d.options.MaxBatchBytes/queueShare
+}
+
+// countShare counts the bytes of a request against the part of its queue.
+func (b *batch) countShare(q *Queue, bytes int) {
+	if q.shareOf != b.number {
+		q.shareOf, q.shareBytes = b.number, 0
+	}
+	q.shareBytes += bytes
+}
+
+// isAlone reports whether a request must not come behind pops of lines in a batch: it is to have a
+// batch of its own, or to share it with purges alone.
+func isAlone(r *Request, ops []fdbpq.Op) bool {
+	return r != nil && (r.alone || has(ops, fdbpq.OpPurge))
+}
+
+// sweepBytes is roughly how many bytes the sweeps of a batch add to a transaction.
+const sweepBytes = 1 << 20
+
+// sweepPage is how many queues the Sweeper sweeps at a time.
+const sweepPage = 32
+
+// expectedBytes estimates the bytes that the request adds to a transaction.
+func (l *lane) expectedBytes(r *Request, ops []fdbpq.Op) int {
+	bytes := r.Size + opOverhead*len(ops)
+	if r.Pops > 1 {
+		bytes += (r.Pops - 1) * l.popCost(r.Queue)
+	}
+
+	for i := range ops {
+		switch kind := ops[i].Kind; {
+		case movesItem(kind):
+			bytes += l.itemSize(r.Queue)
+		case kind == fdbpq.OpSweep: // those of a batch share their room
+			bytes += sweepBytes / sweepPage
 		}
-		room := max((bytes-b.bytes)/l.popCost(ln.queue), 1)
-		l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved, room))
 	}
+	return bytes
 }
 
-// readyHeldLocked puts the lines that are held behind those that are ready, if less is kept since
-// they were.
-func (l *lane) readyHeldLocked() {
-	frees := l.d.load.frees.Load()
-	if frees == l.mu.frees {
-		return
+// enoughLocked reports whether it is time to start a batch.
+func (l *lane) enoughLocked() bool {
+	n, newest := l.takeableLocked(), l.mu.newest
+	if lazy := l.mu.backlog.lazy; lazy < maxLazy && !l.mu.lazyDue {
+		n -= lazy
 	}
-
-	l.mu.frees = frees
-	for ln := l.mu.held.first; ln != nil; ln = l.mu.held.first {
-		l.mu.held.remove(ln)
-		l.moveLine(ln, lineReady)
-		l.mu.ready.push(ln)
+	if n <= 0 || newest == nil {
+		return n > 0
 	}
+	onlyPushes := !newest.nonPushes && l.mu.returns.len() == 0 && l.mu.backlog.nonPushes+l.mu.aside.nonPushes == 0 &&
+		l.mu.ready.n == 0
+	traits := l.d.options.DB.Traits()
+	return n >= len(newest.ops) && (newest.durable || traits.Pipelines || onlyPushes && !traits.Serial)
 }
 
-// addPopsLocked adds the operations of those that are first in line.
-func (l *lane) addPopsLocked(b *batch) {
-	now := time.Now()
-	for _, ln := range b.lines {
-		room := ln.reserved
-		ln.attempt = attempt{guess: ln.guess}
-		for w, next := ln.waiters.first, (*waiter)(nil); w != nil && room > 0; w = next {
-			next = w.next
-			if ln.limit == limitInForce && w.state.hasParked() && w.leases() {
-				continue
-			}
-			if w.blocked() {
-				if w.state == waiterFirst { // others of the batch have taken the last credits
-					l.parkLocked(w)
-				}
-				continue
-			}
-
-			n, received := w.wanted, w.request.Received
-			switch w.state {
-			case waiterLate:
-				received = w.request.Wait.Until // it would leave the others half of their time
-				l.moveWaiter(w, waiterLateTrying)
-			case waiterParked:
-				if w.waits() {
-					n, received = min(n, room), now // it is in no hurry
-				}
-				l.moveWaiter(w, waiterTrying)
-			}
-
-			n = w.chargeLocked(n)
-			l.popBuffer = w.appendPops(append(l.popBuffer[:0], w.acks...), n)
-			b.addWaiter(w, l.popBuffer, received)
-			room -= n
-			ln.attempt.pops += n
-		}
-
-		ln.attempt.unused = max(ln.budget-ln.attempt.pops, 0)
-		ln.budget, ln.guess, ln.reserved = 0, false, 0
-		ln.inFlight++
-		l.moveLine(ln, lineTrying)
-	}
-	b.reserved = 0
-}
+// A batch of lazy requests alone begins lazyTime after the first of them, or once they have maxLazy
+// operations. So they mostly share the batch, and the sync, of a request that somebody waits for.
+const (
+	lazyTime = time.Millisecond
+	maxLazy  = 250
+)

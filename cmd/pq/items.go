@@ -28,6 +28,7 @@ type browsing struct {
 	headers   []string
 	limit     int
 	all, json bool
+	died      string // the error of the dead letters to print, "" for any
 
 	bar            *terminal.Progress // nil if none is shown
 	left           int                // items to print

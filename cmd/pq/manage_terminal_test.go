@@ -30,6 +30,7 @@ func TestQuestionsOnATerminal(t *testing.T) {
 		{"purge jobs", purge, "\x04", unanswered, exitError}, // Ctrl-D
 		{"purge jobs", purge, "\x03", interrupted, exitSignal + int(syscall.SIGINT)},
 		{"redrive jobs-dead", redrive, "\x03", interrupted, exitSignal + int(syscall.SIGINT)},
+		{"redrive jobs-dead --error no", "Send 1 dead letter of jobs-dead back? [y/N] ", "n\n", unanswered, exitError},
 		{"purge jobs", purge, "y\n", "2 items removed from jobs", exitOK},
 	} {
 		c.prints("pq\tjobs\t2\t0\t0\npq\tjobs-dead\t2\t0\t0\n", "ls")

@@ -61,6 +61,7 @@ var everyCommand = []struct {
 	{args: "schedule add jbos nightly --cron @daily", misspelt: exitOK, words: ""},
 	{args: "schedule rm jbos nightly", misspelt: exitEmpty, words: "no such schedule"},
 	{args: "schedule ls jbos", words: "no schedules"},
+	{args: "schedule ls", misspelt: -1}, // others make some
 	{args: "schedule run jbos nightly", misspelt: exitEmpty, words: "no such schedule"},
 	{args: "doctor jbos"},
 }

@@ -189,6 +189,9 @@ func (s *session) suggest(ctx context.Context) string {
 	if info, err := s.queue.Info(ctx); err != nil || !isUnused(info) {
 		return ""
 	}
+	if list, err := s.queue.Schedules(ctx); err != nil || len(list) > 0 {
+		return ""
+	}
 
 	other := target.New(s.client, !q.fifo, q.name)
 	if info, err := other.Info(ctx); err == nil && !isUnused(info) {

@@ -118,7 +118,7 @@ func applyOptions(c *clientReplier, r *dispatch.Request, last *fdbpq.Op, o subje
 	plain, far := last.Kind == fdbpq.OpPop, wire.Imported(c.reply)
 	c.frames = o.Frames && (plain && o.Batch > 1 || !plain && !far)
 
-	last.Lease, last.MaxBytes = o.AckWait, o.MaxBytes
+	last.Lease, last.Holder, last.MaxBytes = o.AckWait, o.Holder, o.MaxBytes
 	if o.Lease && o.AckWait == 0 {
 		last.Lease = fdbpq.SettingsLease // also after +NXT, whose lease would have the length of the one before
 	}

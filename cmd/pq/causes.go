@@ -29,15 +29,12 @@ func countCauses(
 
 	scanned := int64(0)
 	for i, q := range queues {
-		handle := target.New(s.client, q.fifo, q.name)
+		ask := s.pager(ctx, target.New(s.client, q.fifo, q.name))
 		more, err := c.Walk(q.fifo, q.name, o, func(o client.ItemsOptions) (client.ItemsPage, error) {
-			page, err := handle.Items(ctx, o)
-			if err != nil {
-				return page, cmp.Or(context.Cause(ctx), err)
-			}
+			page, err := ask(o)
 			scanned += page.Scanned
 			bar.Show(0, fmt.Sprintf("%s looked at, %s found", items(scanned, ""), terminal.Grouped(int64(c.Letters))))
-			return page, nil
+			return page, err
 		})
 		if err != nil {
 			return err

@@ -43,6 +43,8 @@ var everyCommand = []struct {
 	{args: "rm jbos " + someID, misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: pq ls lists those that are"},
 	{args: "release jbos " + someID, misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: pq ls lists those that are"},
 	{args: "items jbos", words: "no queue jbos is in use: pq ls lists those that are"},
+	{args: "busy"},
+	{args: "busy jbos", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "dead jbos", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "dead jbos --by cause", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "get jobs " + someID, misspelt: exitEmpty, words: "no item has this id: it was popped, removed or moved, or the id is misspelt"},

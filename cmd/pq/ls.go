@@ -20,6 +20,11 @@ type counted struct {
 	subjects.QueueCounts
 }
 
+// counted is the queue as an entry in a list, with nothing counted.
+func (q *queue) counted() counted {
+	return counted{q.kind().Short(), subjects.QueueCounts{Queue: q.name}}
+}
+
 func (q counted) isFIFO() bool { return q.Kind == subjects.FIFO.Short() }
 
 // countColumns are the columns of a table of what was counted.

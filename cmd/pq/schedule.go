@@ -184,7 +184,7 @@ func (q *queue) listSchedules(asJSON bool) error {
 
 // schedules returns the schedules of the queue that is named, or of all.
 func (q *queue) schedules(ctx context.Context, s *session) (all []scheduled, err error) {
-	list := []counted{{q.kind().Short(), subjects.QueueCounts{Queue: q.name}}}
+	list := []counted{q.counted()}
 	if q.name == "" {
 		if list, err = s.queues(ctx, q.fifo); err != nil {
 			return nil, err

@@ -182,9 +182,10 @@ func newRelease(a *app) *cobra.Command {
 		Short: "End leases whose holders are dead",
 		Long: `End the leases of items by their ids, or - for ids from standard input, so that
 they are back at their places at once. The deliveries do not count. A holder
-that is not dead gets an error when it acknowledges the item.`,
+that is not dead gets an error when it acknowledges the item. pq busy lists what
+is held by whom.`,
 		Example: `  pq release jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo
-  pq items jobs --state leased --all | pq release jobs -`,
+  pq busy jobs --all | pq release jobs -`,
 	}, e.run)
 }
 

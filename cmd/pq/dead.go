@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -17,28 +18,37 @@ import (
 
 func newDead(a *app) *cobra.Command {
 	b := &browsing{queue: queue{app: a}}
+	var by string
 	cmd := &cobra.Command{
 		Use:   "dead [QUEUE]",
 		Short: "List dead letters, of one queue or of all",
 		Long: `List the dead letters of a queue, or of all: the id in the dead-letter queue,
 how long they are there, why, the last error, and the beginning of the value.
-Into a pipe, tabs separate id, dead-letter queue, queue, reason, error,
-deliveries, time and value. pq redrive sends them back, pq rm removes them.`,
-		Example: `  pq dead jobs
-  pq dead jobs --match acme --all | pq redrive jobs-dead -`,
+With --by cause, count those whose errors differ only in numbers, ids and
+addresses. pq redrive sends dead letters back, pq rm removes them.`,
+		Example: `  pq dead --by cause
+  pq dead jobs --error "dial tcp *: i/o timeout" --all | pq rm jobs-dead -`,
 		Args: arguments,
 	}
 	b.addFlags(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if err := b.checkBy(by); err != nil {
+			return err
+		}
 		if len(args) > 0 {
 			b.name = args[0]
 			if err := b.check(); err != nil {
 				return err
 			}
 		}
+		if by != "" {
+			return b.run(b.listCauses)
+		}
 		return b.run(b.listDead)
 	}
 	b.addFilters(cmd)
+	cmd.Flags().StringVar(&by, "by", "", "count by `cause`")
+	cmd.Flags().StringVar(&b.died, "error", "", "only those with this error, `TEXT`, or of this cause")
 	return cmd
 }
 
@@ -48,10 +58,6 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	if b.name != "" {
-		b.options.Headers[subjects.HeaderDeadQueue] = b.name
-	}
-
 	width := terminal.Width(b.cmd.OutOrStdout())
 	for i, q := range queues {
 		heading := ""
@@ -59,7 +65,7 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 			heading = q.name + ":\n" // which has these ids
 		}
 		after, err := b.walk(ctx, s, q, func(it *client.StoredItem) string {
-			row := deadRow(q, it, width)
+			row := b.deadRow(q, it, width)
 			if row != "" {
 				row, heading = heading+row, ""
 			}
@@ -80,14 +86,15 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 	return nil
 }
 
-// deadLetterQueues returns the queues with the dead letters of the queue that is named, or else those
-// in use that are named like one, or by the settings of a queue.
+// deadLetterQueues returns the queue with the dead letters of the queue that is named, which are then
+// the only ones to look for, or else those in use that are named like one, or by the settings of a queue.
 func (b *browsing) deadLetterQueues(ctx context.Context, s *session) ([]*queue, error) {
 	if b.name != "" {
 		info, err := s.queue.Info(ctx)
 		if err != nil {
 			return nil, err
 		}
+		b.options.Headers[subjects.HeaderDeadQueue] = b.name
 		return []*queue{{fifo: b.fifo, name: info.Settings.DeadLetterQueue(b.name)}}, nil
 	}
 
@@ -114,16 +121,12 @@ func (b *browsing) deadLetterQueues(ctx context.Context, s *session) ([]*queue, 
 	return queues, nil
 }
 
-// deadRow returns what there is to say about a dead letter, "" for what is none: for people some lines
-// as wide as their terminal, for programs one with tabs.
-func deadRow(q *queue, it *client.StoredItem, width int) string {
-	info, _ := subjects.ParseItemHeaders(it.Headers)
-	d := info.DeadLetter
-	switch {
-	case d == nil && !it.HeadersCut:
+// deadRow returns what there is to say about a dead letter, "" for what is none or not asked for: for
+// people some lines as wide as their terminal, for programs one with tabs.
+func (b *browsing) deadRow(q *queue, it *client.StoredItem, width int) string {
+	d := target.DeadLetter(it)
+	if d == nil || b.died != "" && !target.DiedOf(d, b.died) {
 		return ""
-	case d == nil: // its headers had no room in the reply
-		d = &subjects.DeadLetter{Reason: it.Reason}
 	}
 
 	failure, value := terminal.Plain(d.Error), shown(it)

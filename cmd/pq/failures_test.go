@@ -43,7 +43,10 @@ var everyCommand = []struct {
 	{args: "rm jbos " + someID, misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: pq ls lists those that are"},
 	{args: "release jbos " + someID, misspelt: exitEmpty, words: "no item has this id: no queue jbos is in use: pq ls lists those that are"},
 	{args: "items jbos", words: "no queue jbos is in use: pq ls lists those that are"},
+	{args: "busy"},
+	{args: "busy jbos", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "dead jbos", words: "no queue jbos is in use: pq ls lists those that are"},
+	{args: "dead jbos --by cause", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "get jobs " + someID, misspelt: exitEmpty, words: "no item has this id: it was popped, removed or moved, or the id is misspelt"},
 	{args: "get jobs x", misspelt: exitError, words: "(400)"},
 	{args: "ls"},
@@ -56,9 +59,11 @@ var everyCommand = []struct {
 	{args: "resume jbos"},
 	{args: "purge jbos --yes", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "redrive jbos --yes", words: "no queue jbos is in use: pq ls lists those that are"},
+	{args: "redrive jbos --error x --yes", misspelt: exitEmpty, words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "schedule add jbos nightly --cron @daily", misspelt: exitOK, words: ""},
 	{args: "schedule rm jbos nightly", misspelt: exitEmpty, words: "no such schedule"},
 	{args: "schedule ls jbos", words: "no schedules"},
+	{args: "schedule ls", misspelt: -1}, // others make some
 	{args: "schedule run jbos nightly", misspelt: exitEmpty, words: "no such schedule"},
 	{args: "doctor jbos"},
 }

@@ -39,7 +39,7 @@ func newInfo(a *app) *cobra.Command {
 		Use:   "info QUEUE",
 		Short: "Print what is known about a queue",
 		Long: `Print how many items of a queue are ready, leased and delayed, how old the
-oldest is, when something falls due next, and the settings.`,
+oldest is, when something falls due next, the schedules and the settings.`,
 		Example: `  pq info jobs
   pq info --fifo mail --json`,
 	}, "", func(ctx context.Context, s *session, _ []string) (reply, error) {
@@ -47,17 +47,46 @@ oldest is, when something falls due next, and the settings.`,
 		if err != nil {
 			return reply{}, err
 		}
-		if isUnused(info) {
+		text := infoText(info, time.Now())
+		list, err := s.queue.Schedules(ctx)
+		if isUnused(info) && len(list) == 0 {
 			s.noteUnused(ctx)
 		}
-		return reply{infoText(info, time.Now()), info.Encode()}, nil
+		return reply{text + scheduleLines(q.name, list, err), info.Encode()}, nil
 	})
 }
+
+// shownSchedules is how many schedules pq info names.
+const shownSchedules = 10
+
+// scheduleLines names the schedules of a queue, or says why they cannot be read: a user may read one
+// but not the other.
+func scheduleLines(queue string, list []*client.ScheduleRecord, err error) string {
+	if err != nil {
+		return infoLine("schedules", "cannot be read: "+err.Error())
+	}
+
+	text, name := "", "schedules"
+	for i, r := range list {
+		if i == shownSchedules {
+			return text + infoLine("", fmt.Sprintf("and %d others: pq schedule ls %s", len(list)-i, queue))
+		}
+		next := "next " + timeOrDash(r.Next)
+		if r.Paused {
+			next = "paused"
+		}
+		text += infoLine(name, terminal.Plain(fmt.Sprintf("%s: %s, %s", r.ID, r.When(), next)))
+		name = ""
+	}
+	return text
+}
+
+func infoLine(name, text string) string { return fmt.Sprintf("%-12s%s\n", name, text) }
 
 // infoText writes what is known about a queue for people.
 func infoText(i *client.QueueInfo, now time.Time) string {
 	var b strings.Builder
-	line := func(name, text string) { fmt.Fprintf(&b, "%-12s%s\n", name, text) }
+	line := func(name, text string) { b.WriteString(infoLine(name, text)) }
 
 	line("ready", terminal.Grouped(i.Ready))
 	line("leased", terminal.Grouped(i.Leased))

@@ -28,6 +28,7 @@ type browsing struct {
 	headers   []string
 	limit     int
 	all, json bool
+	died      string // the error of the dead letters to print, "" for any
 
 	bar            *terminal.Progress // nil if none is shown
 	left           int                // items to print
@@ -75,14 +76,10 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 // asked for. The items after the one that it returns were not looked at.
 func (b *browsing) walk(ctx context.Context, s *session, q *queue, row func(*client.StoredItem) string) (after string, err error) {
 	defer b.bar.Clear()
-	handle := target.New(s.client, q.fifo, q.name)
+	page := s.pager(ctx, target.New(s.client, q.fifo, q.name))
 	ask := func(o client.ItemsOptions) (client.ItemsPage, error) {
 		o.Limit = min(b.left, subjects.MaxItems)
-		page, err := handle.Items(ctx, o)
-		if err != nil {
-			err = cmp.Or(context.Cause(ctx), err)
-		}
-		return page, err
+		return page(o)
 	}
 	return target.Pages(b.options, ask, func(page *client.ItemsPage) (bool, error) {
 		var text bytes.Buffer
@@ -106,9 +103,26 @@ func (b *browsing) walk(ctx context.Context, s *session, q *queue, row func(*cli
 		}
 
 		b.scanned += page.Scanned
-		b.bar.Show(b.scanned, fmt.Sprintf("%s looked at, %s found", items(b.scanned, ""), terminal.Grouped(b.found)))
+		b.showProgress()
 		return b.left > 0, nil
 	})
+}
+
+// pager returns what asks for a page of the items of a queue. If ctx ends, the error says why.
+func (s *session) pager(
+	ctx context.Context, q target.Queue,
+) func(client.ItemsOptions) (client.ItemsPage, error) {
+	return func(o client.ItemsOptions) (client.ItemsPage, error) {
+		page, err := q.Items(ctx, o)
+		if err != nil {
+			err = cmp.Or(context.Cause(ctx), err)
+		}
+		return page, err
+	}
+}
+
+func (b *browsing) showProgress() {
+	b.bar.Show(b.scanned, fmt.Sprintf("%s looked at, %s found", items(b.scanned, ""), terminal.Grouped(b.found)))
 }
 
 // noteMore tells people how to see the rest.

@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -22,6 +23,7 @@ type leasing struct {
 	queue
 	printer
 	wait, ackWait time.Duration
+	holder        string
 }
 
 func newLease(a *app) *cobra.Command {
@@ -33,12 +35,13 @@ func newLease(a *app) *cobra.Command {
 like, and then the value as it is. Nobody else gets the item until the lease is
 over; then it comes back, unless it was acknowledged. pq work does all of it.`,
 		Example: `  pq lease jobs --ack-wait 5m
-  pq lease jobs --wait 1m --json`,
+  pq lease jobs --wait 1m --holder nightly-report --json`,
 	}, func([]string) error { return l.run() })
 
 	set := cmd.Flags()
 	set.DurationVar(&l.ackWait, "ack-wait", 0, "lease for `DURATION`; else as pq config says, or 30s")
 	set.DurationVar(&l.wait, "wait", 0, "wait `DURATION` for an item; else not at all")
+	set.StringVar(&l.holder, "holder", "", "`NAME` for pq busy to show; else that of the process")
 	flags.WithoutDefault(set, "ack-wait", "wait")
 	l.printer.addFlags(cmd)
 	return cmd
@@ -52,6 +55,9 @@ func (l *leasing) run() error {
 	if err := flags.CheckAckWait(l.ackWait); err != nil {
 		return err
 	}
+	if err := settings.CheckHolder(l.holder); err != nil {
+		return exit.UsageError{Err: fmt.Errorf("--holder: %w", err)}
+	}
 	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("standard output: %w: nothing was leased", err)
 	}
@@ -62,7 +68,7 @@ func (l *leasing) run() error {
 	}
 	defer s.close()
 	defer interrupt.Say(cmd, "an item may be leased, and come back when that is over")()
-	list, _, err := l.queue.lease(s, 1, l.wait, l.ackWait)
+	list, _, err := l.queue.lease(s, 1, l.wait, l.ackWait, client.Holder(l.holder))
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,11 @@ type counted struct {
 	subjects.QueueCounts
 }
 
+// counted is the queue as an entry in a list, with nothing counted.
+func (q *queue) counted() counted {
+	return counted{q.kind().Short(), subjects.QueueCounts{Queue: q.name}}
+}
+
 func (q counted) isFIFO() bool { return q.Kind == subjects.FIFO.Short() }
 
 // countColumns are the columns of a table of what was counted.
@@ -100,16 +105,23 @@ func (s *session) queues(ctx context.Context, fifoOnly bool) (all []counted, err
 	return all, nil
 }
 
-// infos asks about queues, several at a time. Those about which it has no answer are nil.
+// infos asks about queues.
 func (s *session) infos(ctx context.Context, list []counted) ([]*client.QueueInfo, error) {
-	infos := make([]*client.QueueInfo, len(list))
+	return each(ctx, s, list, target.Queue.Info)
+}
+
+// each asks something about queues, several at a time.
+func each[T any](
+	ctx context.Context, s *session, list []counted, ask func(target.Queue, context.Context) (T, error),
+) ([]T, error) {
+	answers := make([]T, len(list))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
 	for i, q := range list {
 		group.Go(func() (err error) {
-			infos[i], err = target.New(s.client, q.isFIFO(), q.Queue).Info(ctx)
+			answers[i], err = ask(target.New(s.client, q.isFIFO(), q.Queue), ctx)
 			return err
 		})
 	}
-	return infos, group.Wait()
+	return answers, group.Wait()
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -30,6 +31,7 @@ func TestQuestionsOnATerminal(t *testing.T) {
 		{"purge jobs", purge, "\x04", unanswered, exitError}, // Ctrl-D
 		{"purge jobs", purge, "\x03", interrupted, exitSignal + int(syscall.SIGINT)},
 		{"redrive jobs-dead", redrive, "\x03", interrupted, exitSignal + int(syscall.SIGINT)},
+		{"redrive jobs-dead --error no", "Send 1 dead letter of jobs-dead back? [y/N] ", "n\n", unanswered, exitError},
 		{"purge jobs", purge, "y\n", "2 items removed from jobs", exitOK},
 	} {
 		c.prints("pq\tjobs\t2\t0\t0\npq\tjobs-dead\t2\t0\t0\n", "ls")
@@ -57,12 +59,39 @@ func TestLsOnATerminal(t *testing.T) {
 	term.sees("\nq ")
 	lines := slices.DeleteFunc(term.screen(), func(line string) bool { return line == "" })
 	want := []string{
-		"KIND  QUEUE                           READY  LEASED  DELAYED",
-		"pq    jobs                            1,234       0        0",
-		"q     long-namelong-namelong-namelo~      1       0        0",
+		"KIND  QUEUE                                               READY  LEASED  DELAYED",
+		"pq    jobs                                                1,234       0        0",
+		"q     long-namelong-namelong-namelong-namelong-namelong~      1       0        0",
 	}
 	if !slices.Equal(lines, want) {
 		t.Errorf("the screen shows\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// No zone wraps at 80 columns: names are cut first.
+func TestSchedulesOnATerminal(t *testing.T) {
+	c, _ := newCLI(t)
+	long := strings.Repeat("long-name", 5)
+	for _, args := range [][]string{
+		{"jobs", "nightly", "--cron", "0 3 1 1 *", "--zone", "Europe/Berlin", "--until", "2030-12-31T00:00:00Z"},
+		{long, long, "--cron", "0 3 1 1 *", "--zone", "America/New_York"}, {"jobs", "often", "--every", "1h"},
+	} {
+		c.ok("", append([]string{"schedule", "add"}, args...)...)
+	}
+	c.ok("", "schedule", "pause", "jobs", "often")
+	term := newTerminal(t, 80)
+	term.start(c, nil, "schedule", "ls").ends(exitOK)
+	term.sees("\nlong")
+	lines := slices.DeleteFunc(term.screen(), func(line string) bool { return line == "" })
+	for i, want := range []string{
+		`QUEUE     ID           WHEN                        NEXT \(UTC\)  LAST  FIRED  SKIP`,
+		`jobs      nightly      0 3 1 1 \* Europe/Berlin     20\d\d-01-01     -      0     0`,
+		`jobs      often        every 1h0m0s                paused         -      0     0`,
+		`long-na~  long-namel~  0 3 1 1 \* America/New_York  20\d\d-01-01     -      0     0`,
+	} {
+		if len(lines) != 4 || !regexp.MustCompile("^"+want+"$").MatchString(lines[i]) {
+			t.Errorf("%d lines, %q, want %s", len(lines), lines[min(i, len(lines)-1)], want)
+		}
 	}
 }
 

@@ -75,7 +75,7 @@ func (p *popping) run() error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		list, begun, err := p.queue.lease(s, min(count-n, popBatch), p.wait, popLease)
+		list, begun, err := p.queue.lease(s, min(count-n, popBatch), p.wait, popLease, "")
 		switch {
 		case errors.Is(err, client.ErrEmpty) && n > 0:
 			return nil

@@ -45,6 +45,8 @@ type item struct {
 
 	// These are of items where they stand.
 	Due      string `json:"due,omitempty"`
+	Holder   string `json:"holder,omitempty"`
+	LeasedAt string `json:"leased_at,omitempty"`
 	Expires  string `json:"expires,omitempty"`
 	Reason   string `json:"reason,omitempty"`
 	Size     *int   `json:"size,omitempty"`
@@ -145,6 +147,7 @@ func newStored(q *queue, from *client.StoredItem) *item {
 		it.Size = &from.Size
 	}
 	it.Due, it.Expires = timeText(timeOf(from.Due)), timeText(timeOf(from.Expires))
+	it.Holder, it.LeasedAt = from.Holder, timeText(timeOf(from.LeasedAt))
 	return it
 }
 

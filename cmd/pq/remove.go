@@ -71,6 +71,7 @@ were. Settings stay. On a terminal it asks first; elsewhere it needs --yes.`,
 
 func newRedrive(a *app) *cobra.Command {
 	var most int
+	var text string
 	m := &bulk{
 		queue:  queue{app: a},
 		member: "redriven", done: "sent back from", unknown: "some items may have been sent back",
@@ -88,14 +89,23 @@ func newRedrive(a *app) *cobra.Command {
 		Short: "Send dead letters back to their queues",
 		Long: `Send the dead letters in a queue, such as jobs-dead, back to the queues that
 they come from, and print how many that were. On a terminal it asks first;
-elsewhere it needs --yes. With ids, or - for ids from standard input, send those
-alone, without a question, and print a new id and a queue for each.`,
+elsewhere it needs --yes. --error chooses those with an error, or of a cause as
+pq dead prints it. With ids, or - for ids from standard input, send those alone,
+without a question, and print a new id and a queue for each.`,
 		Example: `  pq redrive jobs-dead --max 10 --yes
+  pq redrive jobs-dead --error "dial tcp *: i/o timeout"
   pq dead jobs --match acme --all | pq redrive jobs-dead -`,
 	}, func(ids []string) error {
+		byError := m.cmd.Flags().Changed("error")
 		switch {
-		case len(ids) > 0 && m.cmd.Flags().Changed("max"):
-			return exit.UsageError{Err: errors.New("--max is for all dead letters, without ids: leave it out")}
+		case (len(ids) > 0 || byError) && m.cmd.Flags().Changed("max"):
+			return exit.UsageError{Err: errors.New("--max is for all dead letters, without ids and --error: leave it out")}
+		case len(ids) > 0 && byError:
+			return exit.UsageError{Err: errors.New("--error is for all dead letters, without ids: leave it out")}
+		case byError && text == "":
+			return exit.UsageError{Err: errors.New("--error is empty: want the text of an error")}
+		case byError:
+			return m.redriveCause(text)
 		case len(ids) > 0:
 			return (&edit{&m.queue, m.json, "sent back", target.Queue.RedriveItems}).run(ids)
 		case most < 1 || most > subjects.MaxRedrive:
@@ -105,14 +115,23 @@ alone, without a question, and print a new id and a queue for each.`,
 	})
 	cmd.Flags().IntVar(&most, "max", 1000, "send up to `N` back, 1,000 unless it says otherwise")
 	flags.WithoutDefault(cmd.Flags(), "max")
+	cmd.Flags().StringVar(&text, "error", "", "send those with this error, `TEXT`, or of this cause")
 	return cmd
 }
 
-// run asks the question, if there is somebody to ask and anything to do, and does it.
-func (m *bulk) run([]string) error {
+// mayAsk refuses to go on without --yes if there is nobody to ask.
+func (m *bulk) mayAsk() error {
 	interactive := terminal.Is(m.cmd.InOrStdin()) && terminal.Is(m.cmd.ErrOrStderr())
 	if !m.yes && !interactive {
 		return exit.UsageError{Err: errors.New("nobody can be asked, because this is no terminal: add --yes")}
+	}
+	return nil
+}
+
+// run asks the question, if there is anything to do, and does it.
+func (m *bulk) run([]string) error {
+	if err := m.mayAsk(); err != nil {
+		return err
 	}
 	if !m.yes {
 		if err := m.confirm(); err != nil {

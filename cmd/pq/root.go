@@ -38,7 +38,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 	a.addFlags(root.PersistentFlags())
 	groups := []group{
 		{"items", []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a), newItems(a), newDead(a)}},
-		{"workers", []*cobra.Command{newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a), newExtend(a)}},
+		{"workers", []*cobra.Command{newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a), newExtend(a), newBusy(a)}},
 		{"items by their ids", []*cobra.Command{newGet(a), newRank(a), newMv(a), newRm(a), newRelease(a)}},
 		{"queues", []*cobra.Command{newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
 		{"what is pushed again", []*cobra.Command{newSchedule(a)}},

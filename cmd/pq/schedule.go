@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -26,7 +29,7 @@ func newSchedule(a *app) *cobra.Command {
 		Long: `Have a queue push an item at the times of a cron expression, or at an interval:
 add, ls, run, pause, resume, rm. See pq schedule COMMAND --help.`,
 		Example: `  pq schedule add jobs nightly report --cron "0 3 * * *" --zone Europe/Berlin
-  pq schedule ls jobs`,
+  pq schedule ls`,
 	}
 	set := func(name, short, did string, do func(context.Context, *session, string) (any, error)) *cobra.Command {
 		q := &queue{app: a}
@@ -124,42 +127,112 @@ func checkSchedule(s client.Schedule) error {
 func newScheduleList(a *app) *cobra.Command {
 	q := &queue{app: a}
 	var asJSON bool
-	cmd := q.command(&cobra.Command{
-		Use:     "ls QUEUE",
-		Short:   "List the schedules of a queue",
-		Long:    "List the schedules of a queue. Into a pipe, tabs separate the columns, and there\nis no heading.",
-		Example: "  pq schedule ls jobs",
-	}, func([]string) error {
-		list, err := ask(q, "", func(ctx context.Context, s *session) ([]*client.ScheduleRecord, error) { return s.queue.Schedules(ctx) })
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			encoder := json.NewEncoder(q.cmd.OutOrStdout())
-			for _, r := range list {
-				if err := encoder.Encode(r); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-		if len(list) == 0 {
-			_, _ = fmt.Fprintln(q.cmd.ErrOrStderr(), "pq: no schedules") // there is nowhere to report a failure
-			return nil
-		}
-		t := terminal.NewTable(q.cmd.OutOrStdout(), terminal.Column{Title: "ID"}, terminal.Column{Title: "WHEN"}, terminal.Column{Title: "NEXT"},
-			terminal.Column{Title: "LAST"}, terminal.Column{Title: "FIRED", Align: terminal.Right}, terminal.Column{Title: "SKIPPED", Align: terminal.Right})
-		for _, r := range list {
-			next := timeOrDash(r.Next)
-			if r.Paused {
-				next = "paused"
-			}
-			t.Row(terminal.Plain(r.ID), terminal.Plain(r.When()), next, timeOrDash(r.Last), r.Fired, r.Skipped)
-		}
-		return t.Print()
-	})
+	cmd := &cobra.Command{
+		Use:   "ls [QUEUE]",
+		Short: "List the schedules of a queue or of all",
+		Long: `List the schedules of a queue, or of all: when they fire, the next and the last
+time, and how many times an item was pushed or skipped. Into a pipe, tabs
+separate kind and name of the queue, id, when, next, last, fired and skipped.`,
+		Example: `  pq schedule ls
+  pq schedule ls jobs --json`,
+		Args: arguments,
+	}
+	q.addFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each schedule")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			q.name = args[0]
+			if err := q.check(); err != nil {
+				return err
+			}
+		}
+		return q.listSchedules(asJSON)
+	}
 	return cmd
+}
+
+// scheduled is a schedule and its queue, as --json prints it.
+type scheduled struct {
+	Kind  string `json:"kind"`
+	Queue string `json:"queue"`
+	*client.ScheduleRecord
+}
+
+// listSchedules prints the schedules of the queue that is named, or of all.
+func (q *queue) listSchedules(asJSON bool) error {
+	list, err := ask(q, "", q.schedules)
+	if err != nil {
+		return err
+	}
+
+	out := q.cmd.OutOrStdout()
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		for _, r := range list {
+			if err := encoder.Encode(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(list) == 0 {
+		_, _ = fmt.Fprintln(q.cmd.ErrOrStderr(), "pq: no schedules") // there is nowhere to report a failure
+		return nil
+	}
+	return scheduleTable(out, list, time.Now()).Print()
+}
+
+// schedules returns the schedules of the queue that is named, or of all.
+func (q *queue) schedules(ctx context.Context, s *session) (all []scheduled, err error) {
+	list := []counted{q.counted()}
+	if q.name == "" {
+		if list, err = s.queues(ctx, q.fifo); err != nil {
+			return nil, err
+		}
+	}
+	records, err := each(ctx, s, list, target.Queue.Schedules)
+	for i, of := range records {
+		for _, r := range of {
+			all = append(all, scheduled{list[i].Kind, list[i].Queue, r})
+		}
+	}
+	return all, err
+}
+
+// scheduleTable is a table of schedules. For people, times are short, and names are cut before WHEN.
+func scheduleTable(out io.Writer, list []scheduled, now time.Time) *terminal.Table {
+	people := terminal.Is(out)
+	t := terminal.NewTable(out, terminal.Column{Title: "QUEUE", Align: terminal.Snipped},
+		terminal.Column{Title: "ID", Align: terminal.Snipped}, terminal.Column{Title: "WHEN", Align: terminal.Snipped},
+		terminal.Column{Title: "NEXT (UTC)"}, terminal.Column{Title: "LAST", Align: terminal.Right},
+		terminal.Column{Title: "FIRED", Align: terminal.Right}, terminal.Column{Title: "SKIP", Align: terminal.Right})
+	for _, r := range list {
+		next, last := timeOrDash(r.Next), timeOrDash(r.Last)
+		if people && !r.Next.IsZero() {
+			next = shortTime(r.Next, now)
+		}
+		if people && !r.Last.IsZero() {
+			last = terminal.Short(now.Sub(r.Last))
+		}
+		if r.Paused {
+			next = "paused"
+		}
+
+		row := []any{r.Queue, terminal.Plain(r.ID), terminal.Plain(r.When()), next, last, r.Fired, r.Skipped}
+		if !people {
+			row = slices.Insert(row, 0, any(r.Kind))
+		}
+		t.Row(row...)
+	}
+	return t
+}
+
+// shortTime is a time in UTC without the year, unless it is not this one.
+func shortTime(t, now time.Time) string {
+	if t.UTC().Year() != now.UTC().Year() {
+		return t.UTC().Format(time.DateOnly)
+	}
+	return t.UTC().Format("01-02 15:04")
 }
 
 // timeOrDash is a time as it is printed, or a dash for none.

@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 	_ "time/tzdata"
+
+	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
@@ -15,7 +18,7 @@ import (
 
 func TestSchedule(t *testing.T) {
 	c, _ := newCLI(t)
-	for _, flag := range []string{"--fifo=false", "--fifo"} {
+	for flag, kind := range map[string]string{"--fifo=false": "pq", "--fifo": "q"} {
 		printed := strings.TrimSpace(c.ok("", "schedule", "add", "jobs", "nightly", "the report", "--cron", "0 3 * * *", "--zone", "Europe/Berlin", "-H", "Trace:abc", flag))
 		next, err := time.Parse(time.RFC3339, printed)
 		must(t, err)
@@ -30,7 +33,7 @@ func TestSchedule(t *testing.T) {
 		}
 
 		lines := strings.Split(c.ok("", "schedule", "ls", "jobs", flag), "\n")
-		if len(lines) != 3 || !strings.HasPrefix(lines[0], "nightly\t0 3 * * * Europe/Berlin\t"+printed+"\t20") || !strings.HasSuffix(lines[0], "\t1\t0") || lines[1] != "often\tevery 1h0m0s\tpaused\t-\t0\t0" {
+		if len(lines) != 3 || !strings.HasPrefix(lines[0], kind+"\tjobs\tnightly\t0 3 * * * Europe/Berlin\t"+printed+"\t20") || !strings.HasSuffix(lines[0], "\t1\t0") || lines[1] != kind+"\tjobs\toften\tevery 1h0m0s\tpaused\t-\t0\t0" {
 			t.Errorf("listed %q", lines)
 		}
 		var record client.ScheduleRecord
@@ -56,6 +59,49 @@ func TestSchedule(t *testing.T) {
 	away.fails(exitUsage, "bad schedule: every: ", "schedule", "add", "jobs", "a", "--every", "1ms")
 	away.fails(exitUsage, "header", strings.Fields("schedule add jobs a --every 1s -H x")...)
 	away.fails(exitUsage, "want a time such as 2030", strings.Fields("schedule add jobs a --every 1s --until soon")...)
+}
+
+// Without a queue, all have their schedules in one list.
+func TestSchedulesOfAllQueues(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "none", "x")
+	for _, args := range []string{"jobs poll", "jobs nightly", "mail hourly", "--fifo mail hourly"} {
+		c.ok("", append(strings.Fields("schedule add --cron @yearly"), strings.Fields(args)...)...)
+	}
+	var got []string
+	for line := range strings.Lines(c.ok("", "schedule", "ls")) {
+		got = append(got, strings.Join(strings.Split(line, "\t")[:3], " "))
+	}
+	if want := "pq jobs nightly, pq jobs poll, pq mail hourly, q mail hourly"; strings.Join(got, ", ") != want {
+		t.Errorf("listed %q, want %s", got, want)
+	}
+
+	var one scheduled
+	must(t, json.Unmarshal([]byte(c.ok("", "schedule", "ls", "--fifo", "--json")), &one))
+	if one.Kind != "q" || one.Queue != "mail" || one.ID != "hourly" || one.Next.IsZero() {
+		t.Errorf("printed %+v", one)
+	}
+	c.fails(exitUsage, "too many arguments: want pq schedule ls [QUEUE]", "schedule", "ls", "jobs", "nightly")
+	c.fails(exitUsage, "bad queue name", "schedule", "ls", "a.b")
+}
+
+// pq info names the schedules, and says so if the user may not read them.
+func TestInfoNamesSchedules(t *testing.T) {
+	t.Parallel()
+	c := newCLIWith(t, map[string]*server.Permissions{"me": publish(nil, []string{"pq.*.schedules"})})
+	for i := range shownSchedules + 2 {
+		c.ok("", "schedule", "add", "jobs", fmt.Sprintf("poll-%02d", i), "--cron", "@yearly")
+	}
+	c.ok("", "schedule", "pause", "jobs", "poll-01")
+	got := c.ok("", "info", "jobs")
+	for _, want := range []string{"schedules   poll-00: @yearly, next 20", "            poll-01: @yearly, paused\n", "            and 2 others: pq schedule ls jobs\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("printed %q, want %q", got, want)
+		}
+	}
+	if got := c.ok("", "info", "jobs", "--user", "me", "--password", "me"); !strings.Contains(got, "\nschedules   cannot be read: ") {
+		t.Errorf("printed %q", got)
+	}
 }
 
 // The page on schedules shows a request that a queue takes as it is.

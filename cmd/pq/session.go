@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,12 +100,14 @@ const longestPop = time.Second
 
 // lease leases up to n items, and returns when that began. While there is none it tries again, until
 // the time to wait is over or a signal comes.
-func (q *queue) lease(s *session, n int, wait, ackWait time.Duration) (list []*client.Delivery, begun time.Time, err error) {
+func (q *queue) lease(
+	s *session, n int, wait, ackWait time.Duration, holder client.Holder,
+) (list []*client.Delivery, begun time.Time, err error) {
 	ctx, until := q.cmd.Context(), time.Now().Add(wait)
 	for {
 		begun = time.Now()
 		left := until.Sub(begun)
-		options := []client.LeaseOption{client.AckWait(ackWait), client.NoWait(), client.DefaultHolder(s.nc)}
+		options := []client.LeaseOption{client.AckWait(ackWait), client.NoWait(), cmp.Or(holder, client.DefaultHolder(s.nc))}
 		if wait > 0 {
 			options = append(options, client.Expires(min(max(left, time.Millisecond), longestPop)))
 		}
@@ -187,6 +190,9 @@ func isUnused(i *client.QueueInfo) bool {
 func (s *session) suggest(ctx context.Context) string {
 	q := s.of
 	if info, err := s.queue.Info(ctx); err != nil || !isUnused(info) {
+		return ""
+	}
+	if list, err := s.queue.Schedules(ctx); err != nil || len(list) > 0 {
 		return ""
 	}
 

@@ -14,7 +14,6 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // watch is the command line of pq watch.
@@ -126,7 +125,7 @@ func (w *watch) look(s *session) (*look, error) {
 
 	var list []counted
 	for _, name := range w.names {
-		list = append(list, counted{(&queue{fifo: w.fifoOnly}).kind().Short(), subjects.QueueCounts{Queue: name}})
+		list = append(list, (&queue{fifo: w.fifoOnly, name: name}).counted())
 	}
 	if len(list) == 0 {
 		var err error

@@ -21,11 +21,10 @@ type Alignment int
 const (
 	Left Alignment = iota
 	Right
-	Snipped // left, and cut if the terminal has not enough columns
+	Snipped // left, and cut, to no less than narrowest, if the terminal has not enough columns
 )
 
-// A column that is snipped leaves others to the rest of the table, and is never narrower than narrowest.
-const others, narrowest = 50, 12
+const narrowest = 8
 
 // between is the blanks between columns.
 const between = "  "
@@ -98,15 +97,38 @@ func (t *Table) String() string {
 // configs says how the columns are aligned, and how wide they can be.
 func (t *Table) configs() []table.ColumnConfig {
 	configs := make([]table.ColumnConfig, len(t.list))
+	widths := t.widths()
 	for i, col := range t.list {
 		configs[i] = table.ColumnConfig{Number: i + 1, Align: text.AlignLeft, AlignHeader: text.AlignLeft}
 		switch {
 		case col.Align == Right:
 			configs[i].Align, configs[i].AlignHeader = text.AlignRight, text.AlignRight
 		case col.Align == Snipped && t.width > 0:
-			configs[i].WidthMax = max(t.width-others, narrowest)
+			configs[i].WidthMax = widths[i]
 			configs[i].WidthMaxEnforcer = func(value string, most int) string { return Clip(value, most) }
 		}
 	}
 	return configs
+}
+
+// widths returns how wide the columns are, once those that are snipped, the first before the others,
+// have made room for the rest.
+func (t *Table) widths() []int {
+	widths, all := make([]int, len(t.list)), -len(between)
+	for i, col := range t.list {
+		widths[i] = text.StringWidth(col.Title)
+		for _, row := range t.rows {
+			widths[i] = max(widths[i], text.StringWidth(fmt.Sprint(row[i])))
+		}
+		all += widths[i] + len(between)
+	}
+
+	for i, col := range t.list {
+		if over := all - t.width; col.Align == Snipped && over > 0 {
+			narrow := max(widths[i]-over, min(widths[i], narrowest))
+			all -= widths[i] - narrow
+			widths[i] = narrow
+		}
+	}
+	return widths
 }

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/client"
+)
+
+// died makes an item of a queue a dead letter for each reason.
+func (c *cli) died(queue string, reasons ...string) {
+	c.t.Helper()
+	c.ok("", "config", queue, "max_deliver=1")
+	for i, reason := range reasons {
+		c.ok("", "push", queue, fmt.Sprint("item ", i))
+		must(c.t, c.leased(queue).Nak(context.Background(), 0, client.Reason(reason)))
+	}
+}
+
+func TestDeadByCause(t *testing.T) {
+	c, _ := newCLI(t)
+	c.died("jobs", "dial tcp 10.0.0.1:5432: i/o timeout", "no such user", "dial tcp 10.0.0.2:5432: i/o timeout")
+	c.died("mail", "no such user")
+
+	times := at + `\t` + at
+	timeouts := `2\tjobs-dead\tjobs\t` + times + `\t[\w-]+\tdial tcp \*: i/o timeout\n`
+	user := func(queue string) string {
+		return `1\t` + queue + `-dead\t` + queue + `\t` + times + `\t[\w-]+\tno such user\n`
+	}
+	for args, want := range map[string]string{
+		"dead --by cause": timeouts + user("mail") + user("jobs"), "dead jobs --by cause": timeouts + user("jobs"),
+		"dead --by cause --match user": user("mail") + user("jobs"), "dead --by cause --fifo": "",
+	} {
+		if got := c.ok("", strings.Fields(args)...); !regexp.MustCompile("^" + want + "$").MatchString(got) {
+			t.Errorf("pq %s printed %q, want %s", args, got, want)
+		}
+	}
+
+	var line causeLine
+	must(t, json.NewDecoder(strings.NewReader(c.ok("", "dead", "--by", "cause", "--json"))).Decode(&line))
+	if line.Count != 2 || line.Queue != "jobs-dead" || line.Home != "jobs" || line.Error != "dial tcp 10.0.0.2:5432: i/o timeout" || line.Newest <= line.Oldest {
+		t.Errorf("printed %+v", line)
+	}
+	// A cause, as it is printed, is opened with --error.
+	for text, want := range map[string]int{line.Cause: 2, line.Error: 1, "no such user": 2, "no such": 0} {
+		if got := c.ok("", "dead", "--error", text); strings.Count(got, "\n") != want {
+			t.Errorf("--error %q printed %q, want %d lines", text, got, want)
+		}
+	}
+}
+
+func TestRedriveByCause(t *testing.T) {
+	c, _ := newCLI(t)
+	c.died("jobs", "timeout after 1s", "no such user", "timeout after 2s", "timeout after 3s")
+	c.fails(exitEmpty, "pq: no dead letter of jobs-dead has this error. These are there:\n     3  timeout after *\n     1  no such user\n",
+		"redrive", "jobs-dead", "--error", "timeout", "--yes")
+	c.fails(exitEmpty, "pq: jobs has no dead letters", "redrive", "jobs", "--error", "timeout", "--yes")
+	c.prints("1\n", "redrive", "jobs-dead", "--error", "timeout after 3s", "--yes")
+	c.prints("item 3", "pop", "jobs")
+	c.prints(`{"redriven":2}`+"\n", "redrive", "jobs-dead", "--error", "timeout after *", "--yes", "--json")
+	c.prints("item 0\nitem 2\n", "pop", "jobs", "--all")
+	c.prints("1\n", "len", "jobs-dead")
+}
+
+// More than a request takes.
+func TestRedriveOfManyOfACause(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "config", "jobs", "max_deliver=1")
+	c.ok(strings.Repeat("x\n", 1100), "push", "jobs", "--lines")
+	for range 2 {
+		list, err := client.New(c.conn()).PriorityQueue("jobs").LeaseMinBatch(context.Background(), 550)
+		must(t, err)
+		for i, d := range list {
+			must(t, d.Nak(context.Background(), 0, client.Reason(fmt.Sprint("timeout after ", i))))
+		}
+	}
+	c.prints("1100\n", "redrive", "jobs-dead", "--error", "timeout after *", "--yes")
+	c.prints("1100\n", "len", "jobs")
+}

@@ -30,17 +30,20 @@ var traitTests = []test{
 			await(f, first.Commit())
 			return
 		}
+
 		ctx, cancel := context.WithTimeout(f.ctx, 20*time.Millisecond)
 		defer cancel()
 		second, err := f.db.Begin(ctx, kv.BeginOptions{})
 		if !errors.Is(err, context.DeadlineExceeded) {
-			f.Errorf("Begin while another transaction is open returned %v, %v, want it to wait", second, err)
+			f.Errorf("Begin while another transaction is open returned %v, %v, want it to wait",
+				second, err)
 		}
+
 		await(f, first.Commit())
 		f.begin().Cancel()
 	}},
 	{"Turn", func(f *fixture) {
-		// Turns count the transactions where one writer runs at a time, and nobody else can write.
+		// Turns count transactions only where one writer runs at a time and nobody else can write.
 		t := f.db.Traits()
 		first := f.begin()
 		defer first.Cancel()
@@ -54,6 +57,7 @@ var traitTests = []test{
 		if turn < 1 {
 			f.Errorf("Turn returned %d, want at least 1", turn)
 		}
+
 		first.Cancel()
 		for _, test := range []struct {
 			name    string
@@ -61,9 +65,15 @@ var traitTests = []test{
 			follows bool // the next transaction has the next turn
 		}{
 			{"commits nothing", func(tx kv.Transaction) { await(f, tx.Commit()) }, true},
-			{"commits a write", func(tx kv.Transaction) { tx.Set([]byte("1"), []byte("a")); await(f, tx.Commit()) }, true},
+			{"commits a write", func(tx kv.Transaction) {
+				tx.Set([]byte("1"), []byte("a"))
+				await(f, tx.Commit())
+			}, true},
 			{"is cancelled", kv.Transaction.Cancel, false},
-			{"is cancelled after a write", func(tx kv.Transaction) { tx.Set([]byte("1"), nil); tx.Cancel() }, false},
+			{"is cancelled after a write", func(tx kv.Transaction) {
+				tx.Set([]byte("1"), nil)
+				tx.Cancel()
+			}, false},
 			{"commits what is too large", func(tx kv.Transaction) {
 				tx.Set(make([]byte, kv.MaxKeySize+1), nil)
 				if _, err := tx.Commit().Get(); err == nil {
@@ -79,13 +89,16 @@ var traitTests = []test{
 				tx.Set([]byte("2"), nil)
 				test.end = kv.Transaction.Cancel
 			}
+
 			turn := tx.Turn()
 			test.end(tx)
 			cancel()
 			next := f.begin()
 			if got := next.Turn(); (got == turn+1) != test.follows || got <= turn {
-				f.Errorf("after a transaction that %s Turn returned %d after %d", test.name, got, turn)
+				f.Errorf("after a transaction that %s Turn returned %d after %d",
+					test.name, got, turn)
 			}
+
 			await(f, next.Commit())
 		}
 	}},
@@ -94,6 +107,7 @@ var traitTests = []test{
 		if !f.db.Traits().Shared || !f.engine.Persistent {
 			return
 		}
+
 		other := f.open()
 		defer func() {
 			if err := other.Close(); err != nil {

@@ -180,10 +180,8 @@ type commitMark struct {
 	buffer  [commitMarkSize]byte
 }
 
-// openCommitMark opens the mark of a folder. The commits in found are synced.
-func openCommitMark(
-	files vfs.FS, dir string, found commitNumbers, logger *slog.Logger,
-) *commitMark {
+// openCommitMark opens the mark of a folder. The commits up to n are synced.
+func openCommitMark(files vfs.FS, dir string, n commitNumbers, logger *slog.Logger) *commitMark {
 	m := &commitMark{logger: logger}
 	f, err := files.OpenReadWrite(commitMarkPath(files, dir), commitMarkCategory)
 	if err != nil {
@@ -192,7 +190,7 @@ func openCommitMark(
 	}
 
 	m.file = f
-	m.setInTables(found)
+	m.setInTables(n)
 	return m
 }
 

@@ -57,12 +57,10 @@ func withoutResult[T any](fn func(T) error) func(T) (struct{}, error) {
 }
 
 // retry repeats attempts whose error allows it, after growing pauses, until ctx ends.
-func retry[T any](
-	ctx context.Context, again func(error) bool, attempt func() (T, error),
-) (T, error) {
+func retry[T any](ctx context.Context, again func(error) bool, try func() (T, error)) (T, error) {
 	var backoff Backoff
 	for {
-		value, err := attempt()
+		value, err := try()
 		if err == nil || !again(err) || ctx.Err() != nil {
 			return value, err
 		}

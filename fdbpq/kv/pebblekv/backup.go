@@ -95,18 +95,16 @@ func (db *DB) checkDestination(dest string) (string, error) {
 
 	parent := files.PathDir(dest)
 	info, err := files.Stat(parent)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
 		return "", fmt.Errorf("the folder %s does not exist: "+
 			"want one that does, with the backup as a new folder in it", parent)
-	case err != nil:
+	}
+	if err != nil {
 		return "", err
-	case !info.IsDir():
-		return "", fmt.Errorf("%s is not a folder", parent)
 	}
 
 	if db.system && isBelow(parent, db.dir) {
-		return "", fmt.Errorf("it is inside the folder of the store, %s: want one elsewhere", db.dir)
+		return "", fmt.Errorf("it is inside the folder of the store %s: want one elsewhere", db.dir)
 	}
 
 	return dest, nil

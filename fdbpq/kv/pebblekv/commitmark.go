@@ -143,13 +143,13 @@ func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumber
 func explainVanished(found, marked commitNumbers, mark string) error {
 	if found.newest < marked.newest {
 		return fmt.Errorf("%w: the newest commit found is number %d, but commits up to number %d "+
-			"were synced; the newest file *.log is damaged, cut off or missing: restore the folder "+
-			"from a backup, or give up the commits that are missing and remove %s",
+			"were synced; the newest file *.log is damaged, cut off or missing: restore the "+
+			"folder from a backup, or give up the commits that are missing and remove %s",
 			errDamaged, found.newest, marked.newest, mark)
 	}
 	if found.inTables < marked.inTables {
-		return fmt.Errorf("%w: the newest commit in the tables is number %d, but tables had all up "+
-			"to number %d; the list of the tables, a file MANIFEST-*, is damaged, cut off or an "+
+		return fmt.Errorf("%w: the newest commit in the tables is number %d, but tables had all "+
+			"up to number %d; the list of the tables, a file MANIFEST-*, is damaged, cut off or an "+
 			"older one: restore the folder from a backup, all of it and into an empty folder; "+
 			"if there is none, see what is left in a copy of the folder, without the file %s",
 			errDamaged, found.inTables, marked.inTables, mark)
@@ -180,10 +180,8 @@ type commitMark struct {
 	buffer  [commitMarkSize]byte
 }
 
-// openCommitMark opens the mark of a folder. The commits in found are synced.
-func openCommitMark(
-	files vfs.FS, dir string, found commitNumbers, logger *slog.Logger,
-) *commitMark {
+// openCommitMark opens the mark of a folder. The commits up to n are synced.
+func openCommitMark(files vfs.FS, dir string, n commitNumbers, logger *slog.Logger) *commitMark {
 	m := &commitMark{logger: logger}
 	f, err := files.OpenReadWrite(commitMarkPath(files, dir), commitMarkCategory)
 	if err != nil {
@@ -192,7 +190,7 @@ func openCommitMark(
 	}
 
 	m.file = f
-	m.setInTables(found)
+	m.setInTables(n)
 	return m
 }
 

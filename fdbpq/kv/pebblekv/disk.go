@@ -115,18 +115,16 @@ func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 }
 
 // ReuseForWrite implements vfs.FS. Pebble reuses old logs with it.
-func (d *diskFS) ReuseForWrite(
-	oldname, newname string, category vfs.DiskWriteCategory,
-) (vfs.File, error) {
+func (d *diskFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if d.err() == nil {
-		d.logs.forget(oldname)
-		f, err := d.FS.ReuseForWrite(oldname, newname, category)
+		d.logs.forget(from)
+		f, err := d.FS.ReuseForWrite(from, to, category)
 		if err == nil {
-			return &diskFile{File: f, disk: d, written: d.logs.add(newname)}, nil
+			return &diskFile{File: f, disk: d, written: d.logs.add(to)}, nil
 		}
 		d.fail(err)
 	}
-	return d.after.Create(newname, category)
+	return d.after.Create(to, category)
 }
 
 func (d *diskFS) OpenDir(name string) (vfs.File, error) {

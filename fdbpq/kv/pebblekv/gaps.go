@@ -201,10 +201,7 @@ func (s *gapSet) last(r kv.Range, version uint64) kv.Range {
 // worth keeping.
 func (s *gapSet) trim(keys [][]byte) {
 	var (
-		// What is left of the gap that the last key was in. It is not in the set. If it has no
-		// end, there is none.
-		rest gap
-
+		rest   gap    // what is left of the gap the last key was in, taken out of the set; or none
 		cut    []byte // the last key; nil if rest is a whole gap
 		sample []byte // the first in rest; nil if there is none
 		next   []byte // where the next gap begins, if there is no rest; nil if that is not known

@@ -201,12 +201,7 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 		return nil, err
 	}
 
-	tx, err := newReadTransaction(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-
-	return tx, nil
+	return newReadTransaction(ctx, s)
 }
 
 // reopenForReader lets a reader try to reopen the folder, which could not be reopened because of

@@ -23,9 +23,7 @@ type readTransaction struct {
 	finder gapFinder
 }
 
-var _ kv.ReadTransaction = (*readTransaction)(nil)
-
-func newReadTransaction(ctx context.Context, s *openedStore) (*readTransaction, error) {
+func newReadTransaction(ctx context.Context, s *openedStore) (kv.ReadTransaction, error) {
 	tx := &readTransaction{ctx: ctx, store: s}
 
 	// The store may abort tx as soon as it is registered. It keeps its view until that is done.

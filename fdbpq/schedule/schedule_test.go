@@ -68,7 +68,7 @@ func TestTimes(t *testing.T) {
 		}
 		var got []string
 		for next := at(t, c.after); len(got) < len(c.want); {
-			next = r.next(next)
+			next = r.times()(next)
 			got = append(got, next.Format(time.RFC3339))
 		}
 		if !slices.Equal(got, c.want) {

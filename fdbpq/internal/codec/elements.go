@@ -26,8 +26,8 @@ func appendInts(b []byte, fields ...int64) []byte {
 	return b
 }
 
-// decoder reads the elements of a tuple one after the other. err is the first problem; from then on
-// all elements are zero.
+// decoder reads the elements of a tuple one after the other. err is the first error; after it all
+// elements are zero.
 type decoder struct {
 	rest []byte
 	err  error
@@ -40,7 +40,7 @@ func (d *decoder) int() (v int64) {
 	return v
 }
 
-// bytes may share memory with what is read.
+// bytes returns memory that may be shared with what is read.
 func (d *decoder) bytes() (v []byte) {
 	if d.err == nil {
 		v, d.rest, d.err = tuple.DecodeBytes(d.rest, nil)
@@ -71,8 +71,7 @@ func (d *decoder) end() error {
 	return d.err
 }
 
-// MaxNakReason is the longest reason of a negative acknowledgement that is kept, in bytes. The rest of a
-// longer one is cut off.
+// MaxNakReason is how many bytes of the reason of a negative acknowledgement are kept.
 const MaxNakReason = 1024
 
 // CleanText makes a client's text fit for a header: valid UTF-8 without control characters, cut at
@@ -90,10 +89,10 @@ func CleanText(text string, n int) string {
 // textSize is the length of a header name or value in a tuple, where a zero byte takes two.
 func textSize(text string) int { return len(text) + strings.Count(text, "\x00") + 2 }
 
-// Forever is after all times that are stored.
+// Forever is later than all times that are stored.
 var Forever = time.UnixMicro(1<<62 - 1)
 
-// Earliest returns the earlier of two times; zero is none.
+// Earliest returns the earlier of two times; a zero time is none.
 func Earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -101,10 +100,11 @@ func Earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// Micros is t as it is stored.
+// Micros returns a time as it is stored: in UTC, to the microsecond.
 func Micros(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
 
-// CheckLease returns an error if the duration cannot be the length of a lease. 0 means the default.
+// CheckLease returns an error that wraps ErrOp if a lease cannot have this length; 0 is the default
+// length.
 func CheckLease(d time.Duration) error {
 	if err := settings.CheckBounds(d, settings.MinLease, settings.MaxLease); err != nil {
 		return fmt.Errorf("%w: a lease of %w", ErrOp, err)

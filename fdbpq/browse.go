@@ -3,7 +3,6 @@ package fdbpq
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"time"
 
@@ -43,15 +42,15 @@ type Browse struct {
 	End End
 	// After is the id behind which to begin, whether that item is there or not; nil is the end.
 	After *ID
-	// MaxItems is how many items to look at, and MaxBytes about how many bytes of them; 0 is no bound.
-	// Both count items that are not visited, too.
+	// MaxItems is how many items to look at, and MaxBytes about how many bytes of them; 0 is no
+	// bound. Both count items that are not visited, too.
 	MaxItems, MaxBytes int
 }
 
 // BrowseEnd is where a Browse has ended.
 type BrowseEnd struct {
-	// Last is the item that was looked at last, from where another Browse can go on; Browse.After, or
-	// zero, if none was.
+	// Last is the item that was looked at last, from where another Browse can go on; Browse.After,
+	// or zero, if none was.
 	Last ID
 	// Scanned is how many items were looked at.
 	Scanned int64
@@ -62,18 +61,19 @@ type BrowseEnd struct {
 }
 
 // Walk calls visit for items until it returns false, the bounds are reached, or there are no more.
-// An item for which visit returns false counts as not looked at. Items that have expired by now, and
-// are not leased, are looked at but not visited.
+// An item for which visit returns false counts as not looked at. Items that have expired by now,
+// and are not leased, are looked at but not visited.
 //
-// Walk reads without conflict, in short transactions of about a megabyte, or of one larger item, and
-// calls visit after each. It sees no single state of the queue: an item that is moved, or that is
-// pushed before the place where the walk is, may be missed. One that only changes its state is not.
-// What is due is not brought back. Keys among the items that no queue writes are passed over.
+// Walk reads without conflict, in short transactions of about a megabyte, or of one larger item,
+// and calls visit after each. It sees no single state of the queue: an item that is moved, or that
+// is pushed before the place where the walk is, may be missed. One that only changes its state is
+// not. What is due is not brought back. Keys among the items that no queue writes are passed over.
 //
 // Errors: ErrOp, and those of the store.
 func (b *Browse) Walk(ctx context.Context, db kv.Database, q Target, now time.Time, visit func(*Browsed) bool) (BrowseEnd, error) {
 	l := q.Layout()
-	if err := b.check(l); err != nil {
+	like := Op{Kind: OpRank, State: b.State, End: b.End} // has the same bounds
+	if err := like.checkManaging(l); err != nil {
 		return BrowseEnd{}, err
 	}
 
@@ -118,19 +118,6 @@ func browsed(s *state.Standing) *Browsed {
 		b.Holder, b.LeasedSince = s.Holder, codec.Micros(s.LeasedSince())
 	}
 	return b
-}
-
-// check returns an error if the queue cannot be browsed like that.
-func (b *Browse) check(l *codec.Layout) error {
-	switch {
-	case b.State > Leased:
-		return fmt.Errorf("%w: no state %d", ErrOp, b.State)
-	case b.End > Back:
-		return fmt.Errorf("%w: no end %d", ErrOp, b.End)
-	case l.Fifo && b.End == Back:
-		return fmt.Errorf("%w: a FIFO queue is served from its front only", ErrOp)
-	}
-	return nil
 }
 
 // ReadItems calls visit for each of the ids, in their order, until it returns false. Err is

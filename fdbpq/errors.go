@@ -18,12 +18,12 @@ var (
 	// It comes wrapped together with ErrEmpty.
 	ErrPaused = codec.ErrPaused
 
-	// ErrRate is returned by pops and leases of a queue that has used up Settings.Rate, as a RateError.
-	// It comes wrapped together with ErrEmpty.
+	// ErrRate is returned by pops and leases of a queue that has used up Settings.Rate, as a
+	// RateError. It comes wrapped together with ErrEmpty.
 	ErrRate = errors.New("fdbpq: the queue's rate is used up")
 
-	// ErrGroupLimits is returned by pops and leases if there are items, but none of a group that may
-	// be served now: see Settings.MaxLeasedPerGroup and Settings.RatePerGroup. It comes as a
+	// ErrGroupLimits is returned by pops and leases if there are items, but none of a group that
+	// may be served now: see Settings.MaxLeasedPerGroup and Settings.RatePerGroup. It comes as a
 	// GroupLimitsError, wrapped together with ErrEmpty.
 	ErrGroupLimits = errors.New("fdbpq: nothing may be served now")
 
@@ -94,12 +94,12 @@ var (
 	// nothing says in which queue it was.
 	ErrNotDeadLetter = errors.New("fdbpq: the item is not a dead letter")
 
-	// ErrManyRates is returned by OpPurge while 20,000 groups or more have a rate in use. To purge such
-	// a queue, remove the items of each state.
+	// ErrManyRates is returned by OpPurge while 20,000 groups or more have a rate in use. To purge
+	// such a queue, remove the items of each state.
 	ErrManyRates = codec.ErrManyRates
 
-	// ErrMaxRecords is returned by OpSetConsumer and OpSetSchedule for one more than MaxConsumers or
-	// MaxSchedules, or more than MaxScheduleBytes.
+	// ErrMaxRecords is returned by OpSetConsumer and OpSetSchedule for one more than MaxConsumers
+	// or MaxSchedules, or more than MaxScheduleBytes.
 	ErrMaxRecords = errors.New("fdbpq: the queue has as many as it can have")
 
 	// ErrNoSource is returned by OpSetSource for a queue without Settings.Source.
@@ -177,3 +177,5 @@ func (e *GroupLimitsError) Error() string {
 
 // Unwrap returns the errors that this is.
 func (e *GroupLimitsError) Unwrap() []error { return []error{ErrGroupLimits, ErrEmpty} }
+
+func notFound(id *ID) error { return fmt.Errorf("%w: %s", ErrNotFound, id) }

@@ -7,12 +7,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// handle is what handles of both kinds of queues have in common: the methods that most programs need.
-// Apply has all operations.
-type handle struct{ l *codec.Layout }
-
-func (q *handle) Layout() *codec.Layout { return q.l }
-
 // Ack removes a leased item. It also works when the lease is over, as long as nobody
 // else got the item.
 //
@@ -72,9 +66,9 @@ func NewPriorityQueue(s Subspace, format ValueFormat) *PriorityQueue {
 
 // Push adds a message, after all items of the same priority. Pushes never conflict with each other,
 // unless the queue has Settings.MaxItems or Settings.MaxBytes, or they have the same MsgID or
-// Unique key: then the second is not pushed, and the id is that of the first. The transaction should
-// end within a few minutes: see Retire. An OpPush of Apply can also hold an item back, and says whether
-// it is a duplicate.
+// Unique key: then the second is not pushed, and the id is that of the first. The transaction
+// should end within a few minutes: see Retire. An OpPush of Apply can also hold an item back, and
+// says whether it is a duplicate.
 //
 // Errors: ErrMessageTooLarge, ErrFull, ErrNoRoom while bytes have to be counted, ErrOp for a MsgID
 // or Unique that is too long, ErrCorrupt and errors of the store.

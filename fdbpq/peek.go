@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
@@ -24,10 +25,11 @@ type peeks []*queuePeeks
 
 // run reads the first items of a few queues at a time.
 func (p peeks) run() error {
-	for len(p) > 0 {
-		returned := &p[0].returned
-		some := p[:min(len(p), returned.AtOnce())]
-		p = p[len(some):]
+	if len(p) == 0 {
+		return nil
+	}
+	returned := &p[0].returned
+	for some := range slices.Chunk(p, returned.AtOnce()) {
 		if returned.Refused {
 			for _, q := range some {
 				q.failAll(q.indexes[Front], state.ErrNoRoom)
@@ -50,18 +52,19 @@ func (p peeks) run() error {
 	return nil
 }
 
-// reader returns a reader without conflicts, unless the queue also has pops, operations with tokens
-// or edits. A peek after those takes place when the transaction commits, so until then nobody may
-// push an item before the one it returned.
+// reader returns the reader of the peeks. It reads without conflict, unless the queue also has
+// pops, operations with tokens or edits.
 func (q *queuePeeks) reader() kv.Reader {
+	// A peek after those takes place when the transaction commits, so until then nobody may push an
+	// item before the one it returned.
 	if q.takes && q.tx != nil {
 		return q.tx
 	}
 	return q.snapshot
 }
 
-// guard adds the conflicts of peeks that return an item of this transaction's own, for the same
-// reason.
+// guard adds the conflicts of peeks that return an item that this transaction has added, for the
+// same reason.
 func (q *queuePeeks) guard() {
 	for end, s := range q.items {
 		if s == nil {
@@ -91,6 +94,7 @@ func (q *queuePeeks) findItems() error {
 		if err != nil {
 			return err
 		}
+
 		if s != nil {
 			walk.BeginRead(s)
 		} else if q.due.Behind() { // something may come back next
@@ -101,7 +105,7 @@ func (q *queuePeeks) findItems() error {
 	return nil
 }
 
-// checkExpired makes the results of peeks errors that would return an item that has expired.
+// checkExpired fails the peeks that would return an item that has expired.
 func (q *queuePeeks) checkExpired() error {
 	if !q.due.More && q.due.Err == nil {
 		return nil
@@ -125,6 +129,7 @@ func (q *queuePeeks) finish() error {
 		return err
 	}
 	q.guard()
+
 	for end, indexes := range q.indexes {
 		if len(indexes) == 0 {
 			continue

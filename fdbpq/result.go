@@ -1,6 +1,10 @@
 package fdbpq
 
-import "time"
+import (
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+)
 
 // Result is the result of one Op.
 type Result struct {
@@ -24,12 +28,12 @@ type Result struct {
 	ended bool
 	// place: the OpLease has the place of a lease that was ended before it.
 	place bool
-	// Ready is how many items are ready after an OpPop or OpLease with Count that got an item, or for
-	// which there was none; 0 if it failed for another reason. It does not count items that other
-	// programs added with the bare recipe.
+	// Ready is how many items are ready after an OpPop or OpLease with Count that got an item, or
+	// for which there was none; 0 if it failed for another reason. It does not count items that
+	// other programs added with the bare recipe.
 	Ready int64
-	// Len is the number of items, for OpLen, and of those that an OpPurge removed. It does not count
-	// items that other programs added with the bare recipe.
+	// Len is the number of items, for OpLen, and of those that an OpPurge removed. It does not
+	// count items that other programs added with the bare recipe.
 	Len int64
 	// State is that of the item, for OpGet.
 	State ItemState
@@ -45,18 +49,20 @@ type Result struct {
 	Info *Info
 	// Settings is those of the queue, for OpSettings and OpConfigure.
 	Settings *Settings
-	// Source is the JSON of a settings.SourceState, nil without a source, for OpSettings and OpSetSource.
+	// Source is the JSON of a settings.SourceState, nil without a source, for OpSettings and
+	// OpSetSource.
 	Source []byte
 	// Records is those of the queue, for OpConsumers and OpSchedules. For OpSetConsumer and
 	// OpSetSchedule it is the record as it is now, without a Value if it was removed.
 	Records []Record
-	// Freed says that an OpAck, OpTerm, OpRemove, OpRelease or OpPurge ended a lease of a queue with
-	// Settings.MaxLeased or Settings.MaxLeasedPerGroup, so another may begin.
+	// Freed says that an OpAck, OpTerm, OpRemove, OpRelease or OpPurge ended a lease of a queue
+	// with Settings.MaxLeased or Settings.MaxLeasedPerGroup, so another may begin.
 	Freed bool
-	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrRate, ErrGroupLimits, ErrMaxLeased, ErrFull,
-	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
-	// ErrNotLeased, ErrNotDeadLetter, ErrManyRates, ErrMaxRecords, ErrNoSource, ErrSettings, ErrOp or
-	// ErrCorrupt, or what Op.Change returned. It does not affect the other operations.
+	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrRate, ErrGroupLimits,
+	// ErrMaxLeased, ErrFull, ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists,
+	// ErrNotFound, ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrManyRates, ErrMaxRecords,
+	// ErrNoSource, ErrSettings, ErrOp or ErrCorrupt, or what Op.Change returned. It does not affect
+	// the other operations.
 	Err error
 }
 
@@ -103,17 +109,18 @@ type Info struct {
 	// Oldest is the earliest push time among the first items of these priorities; zero if
 	// there are none.
 	Oldest time.Time
-	// NextDue is when the next held item falls due, or the next ready one expires, or what a rate has
-	// stored is over; zero if none will.
+	// NextDue is when the next held item falls due, or the next ready one expires, or what a rate
+	// has stored is over; zero if none will.
 	NextDue time.Time
-	// Groups are the groups with ready or leased items, at most MaxInfoGroups of those with the most,
-	// in the order of their names. nil if there are none, or with NoPriorities.
+	// Groups are the groups with ready or leased items, at most MaxInfoGroups of those with the
+	// most, in the order of their names. nil if there are none, or with NoPriorities.
 	Groups []GroupCount
 	// GroupCount is how many groups have ready or leased items, and GroupsAtLimit how many of these
 	// have ready items and are passed over because of Settings.MaxLeasedPerGroup or
 	// Settings.RatePerGroup.
 	GroupCount, GroupsAtLimit int
-	// MoreGroups says that the queue has more groups than Groups. Of very many, some are not counted.
+	// MoreGroups says that the queue has more groups than Groups. Of very many, some are not
+	// counted.
 	MoreGroups bool
 }
 
@@ -136,4 +143,30 @@ const (
 	// NoPriorities as Op.MaxPriorities makes an OpInfo return only the number of items in each
 	// state, which takes less time.
 	NoPriorities = -1
+)
+
+// Record is what a queue keeps under a name, for a consumer or a schedule.
+//
+// A consumer is a way in which programs read the queue with another protocol. Its Value is JSON.
+// The member "expires", if there is one, says when the queue removes the record; other members mean
+// nothing here. The Value of a schedule is what schedule.Parse reads.
+type Record struct {
+	Name  string
+	Value []byte // 1 to MaxConsumerValue or MaxScheduleValue bytes; must not be changed
+}
+
+// Bounds of records.
+const (
+	// MaxConsumers is the most consumers of a queue.
+	MaxConsumers = codec.MaxConsumers
+	// MaxConsumerValue is the longest Record.Value of a consumer, in bytes.
+	MaxConsumerValue = codec.MaxConsumerValue
+	// MaxSchedules is the most schedules of a queue.
+	MaxSchedules = codec.MaxSchedules
+	// MaxScheduleBytes is the most bytes of the names and values of a queue's schedules, together.
+	MaxScheduleBytes = codec.MaxScheduleBytes
+	// MaxScheduleValue is the longest Record.Value of a schedule, in bytes.
+	MaxScheduleValue = codec.MaxScheduleValue
+	// MaxRecordName is the longest Record.Name, in bytes.
+	MaxRecordName = codec.MaxRecordName
 )

@@ -159,8 +159,8 @@ func readEmptiness(r kv.Reader, queues []Target, now time.Time) ([]emptiness, er
 	return found, nil
 }
 
-// beginEmptiness starts the reads of a queue. Its keys are ranges of leftovers and of what is in use,
-// in turns.
+// beginEmptiness starts the reads of a queue. Its keys are ranges of leftovers and of what is in
+// use, in turns.
 func beginEmptiness(r kv.Reader, l *codec.Layout) emptyReads {
 	first := func(begin, end []byte) kv.Future[[]kv.KeyValue] {
 		return r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: 1})

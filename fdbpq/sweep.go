@@ -1,6 +1,8 @@
 package fdbpq
 
 import (
+	"errors"
+
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -72,17 +74,10 @@ func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {
 
 	found := make([]Ahead, len(queues))
 	for i, queue := range queues {
-		due, err := begun[i].due.Get()
-		if err != nil {
-			return nil, err
-		}
-		over, err := begun[i].over.Get()
-		if err != nil {
-			return nil, err
-		}
-
+		due, dueErr := begun[i].due.Get()
+		over, overErr := begun[i].over.Get()
 		source, err := begun[i].source.Get()
-		if err != nil {
+		if err := errors.Join(dueErr, overErr, err); err != nil {
 			return nil, err
 		}
 

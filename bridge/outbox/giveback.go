@@ -171,7 +171,7 @@ func (o *Outbox) EndRestores() {
 
 	if abandoned > 0 {
 		o.config.Lost(abandoned)
-		o.config.Logger.Error("items that nobody received could not be put back in time: they are lost",
-			"count", abandoned)
+		o.config.Logger.Error("items are lost: nobody received them, and time was too short to "+
+			"put them back", "count", abandoned)
 	}
 }

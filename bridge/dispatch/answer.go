@@ -8,18 +8,19 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// answerBatches waits for the batches that run has started, in order, and answers their
-// requests.
+// answerBatches waits for the batches that run has started, in order, and answers their requests.
 func (l *lane) answerBatches() {
 	for b := range l.started {
 		results, err := b.pending.Wait()
 		b.cancel()
 		l.setDurable(b)
+
 		if err == nil {
 			l.answerBatch(b, results)
 		} else {
 			l.failBatch(b, err)
 		}
+
 		l.d.noteBatch(b.pending)
 		l.finishBatch(b)
 		l.batcher.Reuse(results)
@@ -45,6 +46,7 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 	defer l.calling.Unlock()
 	now := time.Now()
 	l.observeResults(b, results)
+
 	rest := results
 	for r, ops := range b.each() {
 		own := rest[:len(ops)]
@@ -53,16 +55,16 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 		switch {
 		case r.waiter != nil:
 			l.applyResults(r.waiter, ops, own, now)
-		case r.answered: // by the timers
+		case r.answered:
 			l.d.requeueLate(r.Queue, ops, own)
 		default:
 			l.answerRequest(r, ops, own, now)
 		}
 	}
 
-	// The lines come last: what the batch found for them says when they are looked at again.
+	// Only now is it known what the batch found for each line, and so when to look again.
 	l.finishWaiters(b, results, nil)
-	l.tellFilled(b, results)
+	l.notifyFilled(b, results)
 	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
 }
 
@@ -71,10 +73,13 @@ func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result,
 	r.acked = r.acked || LeadingAcks(ops) > 0 && results[0].Err == nil
 
 	left := toRetry(ops, results)
-	if len(left) > 0 && !r.Each && !l.endsWithoutRoom(r, results, now) && l.runAgain(r, left) == nil {
-		return
+	if len(left) > 0 && !r.Each && !l.endsWithoutRoom(r, results, now) {
+		if l.runAgain(r, left) == nil {
+			return
+		}
 	}
 
+	// The limit's own error would say that the request changed nothing.
 	if r.acked {
 		for i := range results {
 			results[i].Err = asNothing(results[i].Err)
@@ -84,12 +89,36 @@ func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result,
 	r.Replier.Answer(r, ops, results)
 }
 
-// endsWithoutRoom reports whether a request for which no batch had room ends with what is known so
-// far, because its time is nearly up: there is nothing, or no place.
+// endsWithoutRoom reports whether a request that no batch had room for ends now, instead of running
+// again. It does if its time is nearly up and the batch found out why it would get nothing: the
+// queue is empty or full, or max_leased is reached.
 func (l *lane) endsWithoutRoom(r *Request, results []fdbpq.Result, now time.Time) bool {
 	last := results[len(results)-1].Err
-	known := errors.Is(last, fdbpq.ErrEmpty) || errors.Is(last, fdbpq.ErrMaxLeased) || errors.Is(last, fdbpq.ErrFull)
+	known := foundNothing(last) || errors.Is(last, fdbpq.ErrFull)
 	return known && now.Sub(r.Received) >= l.d.options.RequestTimeout*3/4
+}
+
+// notifyFilled calls Options.Filled for a durable batch, once for each queue.
+func (l *lane) notifyFilled(b *batch, results []fdbpq.Result) {
+	filled := l.d.options.Filled
+	if filled == nil {
+		return
+	}
+
+	l.notifications++
+	for r, ops := range b.each() {
+		own := results[:len(ops)]
+		results = results[len(ops):]
+		if r.Queue.notified == l.notifications {
+			continue
+		}
+
+		fills := itemsFilled(ops) > 0 || freesPlace(own) || !nextDue(ops, own).IsZero()
+		if fills || has(ops, fdbpq.OpConfigure) {
+			r.Queue.notified = l.notifications
+			filled(r.Queue)
+		}
+	}
 }
 
 // finishBatch ends the batch and frees what it held.
@@ -119,8 +148,8 @@ func (l *lane) finishBatch(b *batch) {
 	l.spare.Put(b)
 }
 
-// observeResults learns from a batch how large items are, and which queues ran out of them, and counts
-// what came and went.
+// observeResults learns from a batch how large items are and which queues ran out of them, and
+// counts the items that came and went.
 func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
 	largest, items := 0, false
 	var moved traffic
@@ -128,17 +157,18 @@ func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
 		own := results[:len(ops)]
 		results = results[len(ops):]
 		moved.count(r.Queue, ops, own)
+
 		if last := len(ops) - 1; takesItem(ops[last].Kind) {
 			if out := foundNothing(own[last].Err); out != r.Queue.ranOut.Load() {
 				r.Queue.ranOut.Store(out)
 			}
 		}
 
-		most, some := largestItem(r, ops, own)
-		if some || r.Queue.itemSize.Load() > 0 {
-			observeSize(&r.Queue.itemSize, most, some)
+		size, got := largestItem(r, ops, own)
+		if got || r.Queue.itemSize.Load() > 0 {
+			observeSize(&r.Queue.itemSize, size, got)
 		}
-		largest, items = max(largest, most), items || some
+		largest, items = max(largest, size), items || got
 	}
 	moved.flush()
 	observeSize(&l.popSize, largest, items)
@@ -149,8 +179,8 @@ func foundNothing(err error) bool {
 	return err != nil && (errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased))
 }
 
-// largestItem returns the size of the largest item that a request has pushed or got, and whether it
-// got any.
+// largestItem returns the size of the largest item that a request pushed or got, and whether it got
+// any.
 func largestItem(r *Request, ops []fdbpq.Op, results []fdbpq.Result) (size int, got bool) {
 	if len(ops) == 1 {
 		size = r.Size
@@ -166,8 +196,8 @@ func largestItem(r *Request, ops []fdbpq.Op, results []fdbpq.Result) (size int, 
 	return size, got
 }
 
-// observeSize adjusts the expected size of an item: up to the largest message at once, down
-// slowly. So a batch has no more pops than there is room for: see fdbpq.Batcher.LimitReturned.
+// observeSize adjusts the expected size of an item: up to the largest message at once, down slowly.
+// So a batch has no more pops than fdbpq.Batcher.LimitReturned allows.
 func observeSize(expected *atomic.Int64, largest int, items bool) {
 	size := expected.Load()
 	if int64(largest) > size {
@@ -177,8 +207,8 @@ func observeSize(expected *atomic.Int64, largest int, items bool) {
 	}
 }
 
-// traffic counts items of one queue for as long as a batch goes on with it, so that the counters that
-// batches share change once and not for each request.
+// traffic counts items of one queue. The counters of a queue, which batches share, change once for
+// each run of its requests in a batch.
 type traffic struct {
 	queue   *Queue
 	in, out int64
@@ -210,7 +240,7 @@ func (t *traffic) flush() {
 	*t = traffic{}
 }
 
-// itemsMoved returns how many items came into the queue and left it by an operation that succeeded.
+// itemsMoved returns how many items an operation that succeeded put into the queue and took out.
 func itemsMoved(op *fdbpq.Op, r *fdbpq.Result) (in, out int64) {
 	switch op.Kind {
 	case fdbpq.OpPush:
@@ -221,25 +251,4 @@ func itemsMoved(op *fdbpq.Op, r *fdbpq.Result) (in, out int64) {
 		return 0, r.Len
 	}
 	return 0, 0
-}
-
-// tellFilled calls Options.Filled for a durable batch, once for each queue.
-func (l *lane) tellFilled(b *batch, results []fdbpq.Result) {
-	filled := l.d.options.Filled
-	if filled == nil {
-		return
-	}
-
-	l.rings++
-	for r, ops := range b.each() {
-		own := results[:len(ops)]
-		results = results[len(ops):]
-		if r.Queue.rung == l.rings {
-			continue
-		}
-		if itemsFilled(ops) > 0 || has(ops, fdbpq.OpConfigure) || freesPlace(own) || !nextDue(ops, own).IsZero() {
-			r.Queue.rung = l.rings
-			filled(r.Queue)
-		}
-	}
 }

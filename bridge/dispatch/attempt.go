@@ -8,138 +8,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// finishWaiters ends a batch for the lines that had operations in it: it succeeded with these
-// results, or failed. Waiters that have not ended wait on.
-func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
-	l.mu.Lock()
-	at := slices.Index(l.mu.inFlight, b)
-	l.mu.inFlight = slices.Delete(l.mu.inFlight, at, at+1)
-
-	for i := range b.requests {
-		w := b.requests[i].waiter
-		if w == nil {
-			continue
-		}
-		w.refundLocked()
-		switch {
-		case w.state == waiterAcking && w.answered:
-			l.moveWaiter(w, waiterLeft)
-			l.d.release(&w.request)
-		case w.state == waiterAcking:
-			l.wakeLineLocked(l.joinLocked(w), wakeBudget)
-			l.parkLocked(w)
-		case w.answered:
-			l.leaveLocked(w)
-		default:
-			l.parkLocked(w)
-		}
-	}
-
-	// A line whose requests the batch was split by is done with the last of them.
-	var ended []ending
-	for _, ln := range b.lines {
-		ln.inFlight--
-		if failed != nil {
-			ln.attempt.failed = failed
-		}
-		if ln.inFlight == 0 {
-			ended = l.endAttemptLocked(b, ln, ended)
-		}
-	}
-	if results != nil && len(l.mu.lines) > 0 {
-		l.noteDuesLocked(b, results)
-	}
-	l.mu.Unlock()
-
-	for _, e := range ended {
-		l.endWaiter(e.waiter, e.why)
-	}
-}
-
-// endAttemptLocked decides when the line is looked at next. It takes the waiters that do not wait
-// for more out of the line, and appends them to ended.
-func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
-	f := &ln.attempt
-	if ln.failed = f.failed; errors.Is(f.failed, ErrUnknownOutcome) {
-		ln.failed = errSettles
-	}
-
-	switch {
-	case f.full != nil && ln.state != lineStale:
-		ln.limit = limitInForce
-	case f.full != nil:
-		ln.limit = limitMet
-	default: // no lease has met it again
-		ln.limit = min(ln.limit, limitMet)
-	}
-	stale := ln.state == lineStale
-	l.moveLine(ln, lineQuiet)
-
-	switch {
-	case f.failed != nil:
-		l.lookByLocked(ln, l.timers.now()+retryPause)
-	case f.empty != nil:
-		ln.nothing = asNothing(f.empty)
-		if stale && errors.Is(f.empty, fdbpq.ErrGroupLimits) { // a group may be below its limit by now
-			ln.budget, ln.guess = max(ln.budget, wakeBudget), true
-		}
-		l.lookWhenDueLocked(ln, f.due)
-		ln.emptied = b.number
-		ended = l.removeEndingLocked(ln, f.empty, ended)
-	case f.full != nil:
-		ln.nothing = limitError{f.full}
-		l.lookWhenDueLocked(ln, f.due)
-		ln.noLease = b.number
-		ended = l.removeEndingLocked(ln, f.full, ended)
-		if ln.budget = 0; ln.servable() { // it has pops without a lease, or a place may be free by now
-			ln.budget, ln.guess = wakeBudget, true
-		}
-	case f.guess || f.stuck != nil:
-		switch { // it looks again at once, but waiters whose time is up need not wait for that
-		case errors.Is(f.stuck, fdbpq.ErrEmpty):
-			ln.nothing, ln.emptied = f.stuck, b.number
-		case errors.Is(f.stuck, fdbpq.ErrMaxLeased):
-			ln.nothing, ln.noLease = limitError{f.stuck}, b.number
-		}
-		ln.guess = true
-		ln.budget = max(ln.budget+f.unused, 2*f.pops, wakeBudget)
-	default:
-		ln.budget += f.unused
-	}
-
-	l.makeReadyLocked(ln)
-	l.dropEmptyLocked(ln)
-	return ended
-}
-
-// removeEndingLocked takes requests that wait no longer out of the line if nothing was found for
-// them, because of why, and appends them to ended.
-func (l *lane) removeEndingLocked(ln *line, why error, ended []ending) []ending {
-	for w := ln.waiters.last; w != nil && ln.ending > 0; {
-		before := w.prev
-		if w.endsWhenEmpty() && w.lookedLocked() {
-			ended = append(ended, ending{w, w.waitedFor(why)})
-			l.leaveLocked(w)
-		}
-		w = before
-	}
-	return ended
-}
-
-// noteDuesLocked has lines looked at when leases and delays of the batch are over.
-func (l *lane) noteDuesLocked(b *batch, results []fdbpq.Result) {
-	for r, ops := range b.each() {
-		own := results[:len(ops)]
-		results = results[len(ops):]
-		if ln := l.lineLocked(r.Queue); ln != nil {
-			l.lookWhenDueLocked(ln, nextDue(ops, own))
-		}
-	}
-}
-
-// queueUpLocked puts a request into the line of its queue. If nobody was there before it, it
-// looks for items with this batch, unless that has no room for it. Otherwise it waits its turn,
-// because the queue is empty or about to be looked at.
+// queueUpLocked puts a request into the line of its queue. If it is the first one there, this batch
+// looks for its items, unless the batch is full. Otherwise the queue is empty or about to be looked
+// at, and the request parks.
 func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op, full bool) {
 	w := newWaiter(r, ops)
 	if w.cancelled() && len(w.acks) == 0 {
@@ -149,10 +20,10 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op, full bool) {
 	}
 
 	ln := l.lineLocked(r.Queue)
-	first := !full && !w.blocked() &&
-		(ln == nil || ln.inFlight == 0 && (!ln.waiters.last.state.hasParked() || len(w.acks) > 0 && !ln.servable()))
+	first := !full && !w.blocked() && (ln == nil || ln.admitsFirst(w))
+
+	// Acknowledgements do not wait for those in line. The request joins them once they are done.
 	if len(w.acks) > 0 && !first {
-		// The acknowledgements do not wait. What they end gets its place once that is done.
 		l.moveWaiter(w, waiterAcking)
 		b.addWaiter(w, w.acks, r.Received)
 		return
@@ -174,38 +45,57 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op, full bool) {
 	switch {
 	case !w.waits():
 		l.wakeLineLocked(ln, wakeBudget)
-	case ln.limit == limitInForce && !w.leases(), ln.blocked > 0: // others are kept back, but there are items
+
+	// The others wait for leases or groups, so there may be items for this one.
+	case ln.limit == limitInForce && !w.leases(), ln.blocked > 0:
 		ln.budget, ln.guess = max(ln.budget, w.wanted), true
 		l.makeReadyLocked(ln)
 	}
 }
 
-// serveLocked has the batch serve a line as well if a request in it makes items of its queue
-// ready. Where pushes are kept apart, the next batch does.
-func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
+// admitsFirst reports whether the batch that is being made may look for a new waiter at once:
+// nobody in the line has to come before it.
+func (ln *line) admitsFirst(w *waiter) bool {
+	if ln.inFlight > 0 {
+		return false
+	}
+	allInThisBatch := !ln.waiters.last.state.hasParked()
+	return allInThisBatch || len(w.acks) > 0 && !ln.servable()
+}
+
+// serveLocked has the batch look for the line of a queue too, if a request in it makes items of the
+// queue ready. While the store refuses pushes, they get batches without pops, so the next batch
+// looks.
+func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, refusesPushes bool) {
 	ln := l.lineLocked(r.Queue)
 	if ln == nil {
 		return
 	}
-	if has(ops, fdbpq.OpConfigure) || has(ops, fdbpq.OpPurge) { // it may end a pause, or any number of leases
+
+	// These may end a pause, or any number of leases.
+	if has(ops, fdbpq.OpConfigure) || has(ops, fdbpq.OpPurge) {
 		l.wakeLineLocked(ln, wakeBudget)
 	}
 
 	n := itemsFilled(ops)
 	if ended := leasesEnded(ops); ended > 0 {
-		l.noteChangeLocked(ln)
+		l.markStaleLocked(ln)
 		if ln.limit != limitUnmet {
 			ln.limit = limitMet
 			n = max(n, ended)
 		}
-		if errors.Is(ln.nothing, fdbpq.ErrGroupLimits) { // one of a group that is at its limit
+
+		// The lease may be of a group at its limit. One free place is enough for any number of
+		// pops.
+		if errors.Is(ln.nothing, fdbpq.ErrGroupLimits) {
 			n = max(n, ended)
-			ln.guess = ln.guess || ln.waiters.n > ln.leases // one free place is enough for any number of pops
+			ln.guess = ln.guess || ln.waiters.n > ln.leases
 		}
 	}
 
 	ln.budget += n
-	if n > 0 && !apart && ln.inFlight == 0 && ln.servable() && !l.d.load.keepsTooMuchOf(ln.queue) {
+	looks := n > 0 && !refusesPushes && ln.inFlight == 0 && ln.servable()
+	if looks && !l.d.load.keepsTooMuchOf(ln.queue) {
 		l.reserveLocked(b, ln, min(n, max(l.d.options.MaxBatch-len(b.ops)-b.reserved, 1)))
 	}
 	l.makeReadyLocked(ln)
@@ -223,8 +113,7 @@ func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
 	b.bytes += pops * l.popCost(ln.queue)
 }
 
-// takeReadyLocked reserves room for the lines that are to be looked at, and leaves half of the
-// batch to requests.
+// takeReadyLocked reserves room for the ready lines, up to half of the batch.
 func (l *lane) takeReadyLocked(b *batch) {
 	l.readyHeldLocked()
 	pops, bytes := max(l.d.options.MaxBatch/2, 1), l.d.options.MaxBatchBytes/2
@@ -237,20 +126,21 @@ func (l *lane) takeReadyLocked(b *batch) {
 			l.mu.held.push(ln)
 			continue
 		}
+
+		// A line without pops could leave the batch empty, and an empty batch is never answered.
 		if !ln.servable() {
-			// A line without pops must not come into a batch, which could end up empty and would
-			// never be answered.
 			l.mu.ready.remove(ln)
 			l.moveLine(ln, lineQuiet)
 			continue
 		}
+
 		room := max((bytes-b.bytes)/l.popCost(ln.queue), 1)
 		l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved, room))
 	}
 }
 
-// readyHeldLocked puts the lines that are held behind those that are ready, if less is kept since
-// they were.
+// readyHeldLocked makes held lines ready again, behind the others, if less is kept than when they
+// were held.
 func (l *lane) readyHeldLocked() {
 	frees := l.d.load.frees.Load()
 	if frees == l.mu.frees {
@@ -265,7 +155,7 @@ func (l *lane) readyHeldLocked() {
 	}
 }
 
-// addPopsLocked adds the operations of those that are first in line.
+// addPopsLocked adds the operations of the first waiters of each line.
 func (l *lane) addPopsLocked(b *batch) {
 	now := time.Now()
 	for _, ln := range b.lines {
@@ -277,16 +167,17 @@ func (l *lane) addPopsLocked(b *batch) {
 				continue
 			}
 			if w.blocked() {
-				if w.state == waiterFirst { // others of the batch have taken the last credits
+				if w.state == waiterFirst { // others in the batch have taken the last credits
 					l.parkLocked(w)
 				}
 				continue
 			}
 
+			// received decides how long the batch may take: see startBatch.
 			n, received := w.wanted, w.request.Received
 			switch w.state {
 			case waiterLate:
-				received = w.request.Wait.Until // it would leave the others half of their time
+				received = w.request.Wait.Until // w.request.Received leaves too little time
 				l.moveWaiter(w, waiterLateTrying)
 			case waiterParked:
 				if w.waits() {
@@ -308,4 +199,140 @@ func (l *lane) addPopsLocked(b *batch) {
 		l.moveLine(ln, lineTrying)
 	}
 	b.reserved = 0
+}
+
+// finishWaiters ends a batch for the lines that had operations in it: with results, or with the
+// error that it failed with. Waiters that have not been answered wait on.
+func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
+	l.mu.Lock()
+	at := slices.Index(l.mu.inFlight, b)
+	l.mu.inFlight = slices.Delete(l.mu.inFlight, at, at+1)
+
+	for i := range b.requests {
+		w := b.requests[i].waiter
+		if w == nil {
+			continue
+		}
+
+		w.refundLocked()
+		switch {
+		case w.state == waiterAcking && w.answered:
+			l.moveWaiter(w, waiterLeft)
+			l.d.release(&w.request)
+		case w.state == waiterAcking:
+			l.wakeLineLocked(l.joinLocked(w), wakeBudget)
+			l.parkLocked(w)
+		case w.answered:
+			l.leaveLocked(w)
+		default:
+			l.parkLocked(w)
+		}
+	}
+
+	// If damaged data split a batch, the attempt of a line ends with the last part.
+	var ended []ending
+	for _, ln := range b.lines {
+		ln.inFlight--
+		if failed != nil {
+			ln.attempt.failed = failed
+		}
+		if ln.inFlight == 0 {
+			ended = l.endAttemptLocked(b, ln, ended)
+		}
+	}
+	if results != nil && len(l.mu.lines) > 0 {
+		l.noteDuesLocked(b, results)
+	}
+	l.mu.Unlock()
+
+	for _, e := range ended {
+		l.endWaiter(e.waiter, e.why)
+	}
+}
+
+// endAttemptLocked decides when the line is looked at next. It takes the waiters that wait no
+// longer out of the line, and appends them to ended.
+func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
+	f := &ln.attempt
+	if ln.failed = f.failed; errors.Is(f.failed, ErrUnknownOutcome) {
+		ln.failed = errSettles
+	}
+
+	stale := ln.state == lineStale
+	switch {
+	case f.full != nil && !stale:
+		ln.limit = limitInForce
+	case f.full != nil:
+		ln.limit = limitMet
+	default: // no lease has met the limit again
+		ln.limit = min(ln.limit, limitMet)
+	}
+	l.moveLine(ln, lineQuiet)
+
+	switch {
+	case f.failed != nil:
+		l.lookByLocked(ln, l.timers.now()+retryPause)
+
+	case f.empty != nil:
+		ln.nothing = asNothing(f.empty)
+		if stale && errors.Is(f.empty, fdbpq.ErrGroupLimits) { // a lease of a group has ended
+			ln.budget, ln.guess = max(ln.budget, wakeBudget), true
+		}
+		l.lookWhenDueLocked(ln, f.due)
+		ln.emptied = b.number
+		ended = l.removeEndingLocked(ln, f.empty, ended)
+
+	case f.full != nil:
+		ln.nothing = limitError{f.full}
+		l.lookWhenDueLocked(ln, f.due)
+		ln.noLease = b.number
+		ended = l.removeEndingLocked(ln, f.full, ended)
+		if ln.budget = 0; ln.servable() { // it has pops, or a place for a lease may be free by now
+			ln.budget, ln.guess = wakeBudget, true
+		}
+
+	// There may be more, so the next batch looks again. Waiters whose time is up need not wait for
+	// it.
+	case f.guess || f.stuck != nil:
+		switch {
+		case errors.Is(f.stuck, fdbpq.ErrEmpty):
+			ln.nothing, ln.emptied = f.stuck, b.number
+		case errors.Is(f.stuck, fdbpq.ErrMaxLeased):
+			ln.nothing, ln.noLease = limitError{f.stuck}, b.number
+		}
+		ln.guess = true
+		ln.budget = max(ln.budget+f.unused, 2*f.pops, wakeBudget)
+
+	default:
+		ln.budget += f.unused
+	}
+
+	l.makeReadyLocked(ln)
+	l.dropEmptyLocked(ln)
+	return ended
+}
+
+// removeEndingLocked takes the waiters that end when nothing is found out of the line, and appends
+// them to ended, with why nothing was found.
+func (l *lane) removeEndingLocked(ln *line, why error, ended []ending) []ending {
+	for w := ln.waiters.last; w != nil && ln.ending > 0; {
+		before := w.prev
+		if w.endsWhenEmpty() && w.lookedLocked() {
+			ended = append(ended, ending{w, w.waitedFor(why)})
+			l.leaveLocked(w)
+		}
+		w = before
+	}
+	return ended
+}
+
+// noteDuesLocked has lines looked at when leases and delays of the batch end.
+func (l *lane) noteDuesLocked(b *batch, results []fdbpq.Result) {
+	for r, ops := range b.each() {
+		own := results[:len(ops)]
+		results = results[len(ops):]
+		if ln := l.lineLocked(r.Queue); ln != nil {
+			l.lookWhenDueLocked(ln, nextDue(ops, own))
+		}
+	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// failBatch fails the requests of a batch that was not run or whose outcome is unknown.
+// failBatch fails the requests of a batch that did not run, or whose outcome is unknown.
 func (l *lane) failBatch(b *batch, err error) {
 	if b.writes {
 		l.d.health.noteFailure(err)
@@ -23,47 +23,55 @@ func (l *lane) failBatch(b *batch, err error) {
 	err = batchError(err)
 	l.d.options.Warn("a batch failed", "requests", len(b.requests), "error", err)
 
-	// A store that is full refuses pushes, and with them the rest of their batch.
-	refused := b.pushes && errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome)
+	// A full store refuses pushes, and with them the rest of their batch. The rest runs again, in
+	// batches without pushes: see batch.excludes.
+	unknown := errors.Is(err, ErrUnknownOutcome)
+	refused := b.pushes && errors.Is(err, kv.ErrUnavailable) && !unknown
 	if refused {
 		l.d.health.refusesPushes.Store(true)
 	}
-	apart := refused && b.nonPushes
-	unknown := errors.Is(err, ErrUnknownOutcome)
+	runsAgain := refused && b.nonPushes
 
 	for r, ops := range b.each() {
 		w := r.waiter
 		if r.answered || w != nil && w.answered {
-			continue // it was answered
+			continue
 		}
+
 		pops := 0
 		if w != nil {
-			doubtful := unknown && w.leases() // it may have an item, which nobody puts back
-			if w.retries() && (!w.endsWhenEmpty() || apart) && !doubtful {
-				continue // it waits on: one that should end looks again without pushes
+			// It waits on, unless it may have an item that nobody would put back. A waiter that
+			// ends when the queue is empty waits only if the next batch looks at once.
+			mayHaveItem := unknown && w.leases()
+			if w.retries() && (!w.endsWhenEmpty() || runsAgain) && !mayHaveItem {
+				continue
 			}
-			w.answered = true // nobody knows of it yet, so it may be requeued as a new one
+
+			// The Replier has no call for the waiter yet, so its request may run again as a new
+			// one.
+			w.answered = true
 			r, ops, pops = &w.request, w.rest(), w.wanted
 		}
 
-		if apart && !has(ops, fdbpq.OpPush) {
+		if runsAgain && !has(ops, fdbpq.OpPush) {
 			again := *r
 			again.Pops = pops
 			if l.runAgain(&again, ops) == nil {
-				continue // to be run without pushes: see takeBatch
+				continue
 			}
 		}
 		r.fail(ops, err)
 	}
 
 	l.finishWaiters(b, nil, err)
-	if apart {
+	if runsAgain {
 		l.retryLines(b)
 	}
 	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
 }
 
-// setUnsettled records that the outcome of the batch is unknown; nil is one of before.
+// setUnsettled records that the outcome of the batch is unknown. nil stands for an earlier batch
+// that is still unsettled.
 func (l *lane) setUnsettled(b *batch) {
 	var filled []*Queue
 	if b != nil {
@@ -82,9 +90,9 @@ func (l *lane) setUnsettled(b *batch) {
 	l.mu.changed.Signal()
 }
 
-// settleBatches puts back the items that a batch of unknown outcome popped, before anything
-// else runs. Until it succeeds, it fails requests that have waited too long, and all of
-// them while the store reports that it is unavailable.
+// settleBatches puts back the items that a batch of unknown outcome popped, before anything else
+// runs. Until it succeeds, it fails requests that have waited too long, and all of them while the
+// store reports that it is unavailable.
 func (l *lane) settleBatches(ctx context.Context) {
 	var backoff kv.Backoff
 	for l.takeUnsettled() {
@@ -100,20 +108,21 @@ func (l *lane) settleBatches(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+
 		l.setUnsettled(nil)
 		l.failOverdue(ctx, false)
 		if errors.Is(err, kv.ErrUnavailable) && !kv.MaybeCommitted(err) {
 			l.mu.Lock()
 			all := l.takeLateLocked(true, true)
 			l.mu.Unlock()
-			l.failLate(all, fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err))
+			l.failLate(all, fmt.Errorf("%w: %s: %w", ErrUnavailable, notRun, err))
 		}
 		_ = backoff.Wait(ctx) // if ctx ends the next attempt fails and is the last
 	}
 }
 
-// takeUnsettled returns the flag and clears it, so that a batch that fails during
-// Settle can set it again.
+// takeUnsettled returns the flag and clears it, so that a batch that fails during Settle can set it
+// again.
 func (l *lane) takeUnsettled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,21 +131,21 @@ func (l *lane) takeUnsettled() bool {
 	return was
 }
 
-// retryLines has the lines of a batch that failed looked at again at once.
+// wakeDoubtful wakes the lines of queues that may have got items from batches of unknown outcome,
+// whether those committed or were undone.
+func (l *lane) wakeDoubtful() {
+	l.mu.Lock()
+	queues := l.mu.doubtful
+	l.mu.doubtful = nil
+	l.mu.Unlock()
+	wakeQueues(l.d, queues, nil) // queues of other lanes may have got dead letters
+}
+
+// retryLines has the lines of a failed batch looked at again at once.
 func (l *lane) retryLines(b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, ln := range b.lines {
 		l.wakeLineLocked(ln, 1)
 	}
-}
-
-// wakeDoubtful has the lines looked at whose queues may have got items from batches of unknown
-// outcome, whether those committed or were undone.
-func (l *lane) wakeDoubtful() {
-	l.mu.Lock()
-	queues := l.mu.doubtful
-	l.mu.doubtful = nil
-	l.mu.Unlock()
-	wakeQueues(l.d, queues, nil) // those of other lanes may have got dead letters
 }

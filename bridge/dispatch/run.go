@@ -9,104 +9,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// run starts batches until close has been called and everything is done. Once ctx has
-// ended, waiting requests fail.
-func (l *lane) run(ctx context.Context) {
-	defer close(l.over)
-	defer close(l.started)
-	defer context.AfterFunc(ctx, l.wakeRun)()
-
-	for l.awaitWork(ctx) {
-		l.settleBatches(ctx)
-		b := l.takeBatch(ctx)
-		if b == nil {
-			continue
-		}
-
-		l.startBatch(ctx, b)
-		if len(b.requests) > 1 && errors.Is(b.pending.Failed(), kv.ErrCorrupt) {
-			l.startEach(ctx, b)
-			continue
-		}
-		l.started <- b
-	}
-}
-
-// awaitWork waits for something to do, and returns false when nothing more will come.
-func (l *lane) awaitWork(ctx context.Context) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	// A batch in flight may leave more to do: an outcome to settle, an item to requeue.
-	expires := func() bool { return ctx.Err() != nil && l.mu.backlog.len()+l.mu.aside.len() > 0 } // even if they may not run
-	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) && !expires() {
-		l.mu.changed.Wait()
-	}
-
-	l.mu.ended = !l.mu.unsettled && l.doneLocked(ctx)
-	if l.mu.ended {
-		l.timers.clear(&l.mu.overdue)
-		l.timers.clear(&l.mu.lazy)
-	}
-	return !l.mu.ended
-}
-
-// startBatch starts the transaction of a batch, which has what is left of the time of its oldest
-// request, and at least what a request has whose turn came late.
-func (l *lane) startBatch(ctx context.Context, b *batch) {
-	timeout := l.d.options.RequestTimeout
-	timeout = max(timeout-time.Since(b.oldest), timeout-l.turnTime())
-	batchCtx, cancel := context.WithTimeout(ctx, timeout)
-	b.cancel = cancel
-	b.pending = l.batcher.Start(batchCtx, b.ops)
-}
-
-// startEach retries the requests of a batch that met damaged data one by one, so that
-// only those that need the damaged data fail.
-func (l *lane) startEach(ctx context.Context, b *batch) {
-	b.cancel()
-	for _, single := range l.splitBatch(b) {
-		l.mu.Lock()
-		l.makeNewestLocked(single)
-		l.mu.Unlock()
-		l.startBatch(ctx, single)
-		l.started <- single
-	}
-
-	l.calling.Lock()
-	l.finishWaiters(b, nil, nil)
-	l.calling.Unlock()
-	l.finishBatch(b)
-}
-
-// splitBatch moves the requests of a batch into batches of their own.
-func (l *lane) splitBatch(b *batch) (singles []*batch) {
-	l.calling.Lock() // the timers may be answering them
-	defer l.calling.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if b.silent { // they are counted again, one by one
-		l.mu.silent--
-		b.silent = false
-	}
-
-	for r, ops := range b.each() {
-		single := l.spare.Get().(*batch)
-		single.number = b.number
-		single.add(r, ops)
-		if r.waiter != nil && r.waiter.line != nil {
-			r.waiter.line.inFlight++ // one for each, besides that of b
-			single.lines = append(single.lines, r.waiter.line)
-		}
-		l.mu.inFlight = append(l.mu.inFlight, single)
-		singles = append(singles, single)
-	}
-
-	clear(b.requests)
-	b.requests = b.requests[:0]
-	return singles
-}
-
 // submit is Dispatcher.Submit.
 func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
 	if r.Wait != nil {
@@ -130,6 +32,7 @@ func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
 		l.d.release(r)
 		return errClosed
 	}
+
 	l.pushLocked(&l.mu.backlog, r, ops)
 	if r.Lazy && !l.mu.lazy.isSet() {
 		l.timers.set(&l.mu.lazy, l.timers.now()+lazyTime)
@@ -140,16 +43,19 @@ func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
 	return nil
 }
 
-// runAgain has a request run again, after those that wait now. It ignores the load limits.
-func (l *lane) runAgain(r *Request, ops []fdbpq.Op) error { return l.requeueIn(&l.mu.backlog, r, ops) }
+// runAgain appends a request to the backlog again, regardless of the load limits.
+func (l *lane) runAgain(r *Request, ops []fdbpq.Op) error {
+	return l.requeueIn(&l.mu.backlog, r, ops)
+}
 
-// requeueIn adds a request to one of the backlogs, regardless of the load limits.
+// requeueIn appends a request to a backlog, regardless of the load limits.
 func (l *lane) requeueIn(to *backlog, r *Request, ops []fdbpq.Op) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.ended {
 		return errClosed
 	}
+
 	l.d.load.add(r.Size)
 	if r.Wait != nil {
 		l.d.waiters.Add(1)
@@ -159,16 +65,125 @@ func (l *lane) requeueIn(to *backlog, r *Request, ops []fdbpq.Op) error {
 	return nil
 }
 
-// pushLocked adds a copy of a request to one of the backlogs.
+// pushLocked appends a copy of a request to a backlog, with the time by which its batch must begin.
 func (l *lane) pushLocked(to *backlog, r *Request, ops []fdbpq.Op) {
 	queued := *r
-	queued.alone = r.alone || r.Each
+	queued.exclusive = r.exclusive || r.Each
+
 	queued.turnBy = r.Received.Add(l.turnTime())
 	if r.Wait != nil {
 		if last := r.Wait.Until.Add(l.lateTime() - l.pageTime()); last.Before(queued.turnBy) {
 			queued.turnBy = last
 		}
 	}
+
 	to.push(&queued, ops)
 	l.watchOverdueLocked(l.timers.since(queued.turnBy))
+}
+
+// run starts batches until close has been called and everything is done. Once ctx ends, waiting
+// requests fail.
+func (l *lane) run(ctx context.Context) {
+	defer close(l.ended)
+	defer close(l.started)
+	defer context.AfterFunc(ctx, l.wakeRun)()
+
+	for l.awaitWork(ctx) {
+		l.settleBatches(ctx)
+		b := l.takeBatch(ctx)
+		if b == nil {
+			continue
+		}
+
+		// Damaged data fails a whole batch, so each of its requests gets a batch of its own.
+		l.startBatch(ctx, b)
+		if len(b.requests) > 1 && errors.Is(b.pending.Failed(), kv.ErrCorrupt) {
+			l.startEach(ctx, b)
+			continue
+		}
+		l.started <- b
+	}
+}
+
+// awaitWork waits for something to do, and returns false when nothing more will come.
+func (l *lane) awaitWork(ctx context.Context) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	// When ctx ends, the backlogs must fail, even requests that may not run now.
+	expired := func() bool {
+		return ctx.Err() != nil && l.mu.backlog.len()+l.mu.aside.len() > 0
+	}
+
+	// Nothing is done while a batch is in flight: it may leave an outcome to settle, or an item to
+	// put back.
+	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) && !expired() {
+		l.mu.changed.Wait()
+	}
+
+	l.mu.ended = !l.mu.unsettled && l.doneLocked(ctx)
+	if l.mu.ended {
+		l.timers.clear(&l.mu.overdue)
+		l.timers.clear(&l.mu.lazy)
+	}
+	return !l.mu.ended
+}
+
+// startBatch starts the transaction of a batch. Its timeout is what is left of the time of its
+// oldest request, but at least a quarter of RequestTimeout.
+func (l *lane) startBatch(ctx context.Context, b *batch) {
+	timeout := l.d.options.RequestTimeout
+	timeout = max(timeout-time.Since(b.oldest), timeout-l.turnTime())
+
+	batchCtx, cancel := context.WithTimeout(ctx, timeout)
+	b.cancel = cancel
+	b.pending = l.batcher.Start(batchCtx, b.ops)
+}
+
+// startEach retries the requests of a batch that met damaged data one by one, so that only those
+// that need the damaged data fail.
+func (l *lane) startEach(ctx context.Context, b *batch) {
+	b.cancel()
+	for _, single := range l.splitBatch(b) {
+		l.mu.Lock()
+		l.makeNewestLocked(single)
+		l.mu.Unlock()
+		l.startBatch(ctx, single)
+		l.started <- single
+	}
+
+	l.calling.Lock()
+	l.finishWaiters(b, nil, nil)
+	l.calling.Unlock()
+	l.finishBatch(b)
+}
+
+// splitBatch moves the requests of a batch into batches of their own.
+func (l *lane) splitBatch(b *batch) (singles []*batch) {
+	l.calling.Lock() // the timers may be answering them
+	defer l.calling.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	// makeNewestLocked counts each single batch that is silent.
+	if b.silent {
+		l.mu.silent--
+		b.silent = false
+	}
+
+	for r, ops := range b.each() {
+		single := l.spare.Get().(*batch)
+		single.number = b.number
+		single.add(r, ops)
+		if r.waiter != nil && r.waiter.line != nil {
+			r.waiter.line.inFlight++ // b itself counts until finishWaiters
+			single.lines = append(single.lines, r.waiter.line)
+		}
+		l.mu.inFlight = append(l.mu.inFlight, single)
+		singles = append(singles, single)
+	}
+
+	clear(b.requests)
+	b.requests = b.requests[:0]
+	return singles
 }

@@ -7,27 +7,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// takeBatch returns the next batch, nil if there is none.
+// takeBatch returns the next batch, nil if there is nothing to run.
 //
-// A batch reorders its operations, and one that only reads sees only durable data. Whoever pushes
-// without asking for a reply and then reads could notice. So a len or info never shares a batch with
-// an earlier push that has no reply, and a batch that only reads waits for such pushes.
-//
-// In a batch, a purge runs after the pushes and before the pops. So purges share batches only with
-// each other, and items pushed after a purge stay, even if the client did not wait for its reply.
-//
-// From a push that the store refused to one that it took, pushes have batches of their own:
-// the store may be full, and take pops.
-//
-// A queue whose requests are large, or return large items, must not keep the others waiting. Once it
-// has had its part of a batch, its further requests are set aside. What was set aside, what goes back
-// into queues and the rest take turns at being first. While too much of what may go back is in
-// memory, requests that take items are set aside and stay there: see Options.MaxKept.
-//
-// Requests that wait, and pops of queues where others wait, take their places in line. What
-// the batch has for lines comes after its other operations. Where several pop many items from a
-// queue that ran out of them, those for which the batch has no room form a line: if there is nothing
-// more, all of them end together, instead of each filling a batch.
+// Requests come first in it, then the pops of lines. Three backlogs take turns at going first: the
+// requests that were set aside, the items that go back into their queues, and all other requests.
 func (l *lane) takeBatch(ctx context.Context) *batch {
 	l.failOverdue(ctx, false)
 	l.mu.Lock()
@@ -35,18 +18,21 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 	if l.takeableLocked() == 0 {
 		return nil
 	}
+
 	b := l.spare.Get().(*batch)
 	l.mu.batches++
 	b.number = l.mu.batches
 
-	// Lines that are ready get their half first, unless the batch is to have one request alone.
-	if from := l.nextLocked(); from == nil || !isAlone(from.first()) {
+	// Ready lines reserve up to half of the batch before requests fill it, unless the first request
+	// is a purge or wants a batch for itself.
+	if from := l.nextLocked(); from == nil || !excludesPops(from.first()) {
 		l.takeReadyLocked(b)
 	}
 	l.takeRequestsLocked(b)
 	l.addPopsLocked(b)
 
-	l.mu.lazyDue = l.mu.backlog.lazy > 0 // the batch has no room for them
+	// Lazy requests that found no room have waited long enough.
+	l.mu.lazyDue = l.mu.backlog.lazy > 0
 
 	if len(b.ops) == 0 {
 		l.spare.Put(b)
@@ -57,9 +43,10 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 	return b
 }
 
-// takeRequestsLocked moves requests from the backlogs into the batch, as many as it may have.
+// takeRequestsLocked moves requests from the backlogs into the batch until it is full, or until the
+// next request must not share a batch with those in it.
 func (l *lane) takeRequestsLocked(b *batch) {
-	options, apart := &l.d.options, l.d.health.refusesPushes.Load()
+	options, refusesPushes := &l.d.options, l.d.health.refusesPushes.Load()
 	for from := l.nextLocked(); from != nil; from = l.nextLocked() {
 		r, ops := from.first()
 		if from == &l.mu.backlog && l.mustWaitLocked(r, ops) {
@@ -68,21 +55,26 @@ func (l *lane) takeRequestsLocked(b *batch) {
 		}
 
 		bytes := l.expectedBytes(r, ops)
-		full := b.bytes+bytes > options.MaxBatchBytes ||
-			len(b.ops)+b.reserved+r.operations(ops) > options.MaxBatch
-		mixes := apart && b.pushes != has(ops, fdbpq.OpPush) || b.purges != has(ops, fdbpq.OpPurge)
-		reads := b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))
+		operations := len(b.ops) + b.reserved + r.operations(ops)
+		full := operations > options.MaxBatch || b.bytes+bytes > options.MaxBatchBytes
 
-		if full && b.many == r.Queue && r.Queue.ranOut.Load() && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
+		// Several clients pop many items from a queue that ran out of them. Those for which the
+		// batch has no room form a line: if nothing more comes, all of them end together, instead
+		// of each filling a batch.
+		popsMany := r.Wait == nil && r.Pops > 1 && len(ops) == 1
+		if full && popsMany && b.multiPop == r.Queue && r.Queue.ranOut.Load() {
 			l.queueUpLocked(b, r, ops, true)
 			l.removeFirstLocked(from)
 			continue
 		}
+
+		// A queue whose requests or items are large must not keep the others waiting.
 		if from == &l.mu.backlog && l.exceedsShare(b, r.Queue) {
 			l.setAsideLocked()
 			continue
 		}
-		if len(b.ops)+b.reserved > 0 && (full || mixes || reads || b.alone || r.alone) {
+
+		if len(b.ops)+b.reserved > 0 && (full || b.excludes(r, ops, refusesPushes)) {
 			return
 		}
 
@@ -92,28 +84,52 @@ func (l *lane) takeRequestsLocked(b *batch) {
 			b.add(r, ops)
 			b.bytes += bytes
 			if r.Pops > 1 {
-				b.many = r.Queue
+				b.multiPop = r.Queue
 			}
-			l.serveLocked(b, r, ops, apart)
+			l.serveLocked(b, r, ops, refusesPushes)
 		}
 		b.countShare(r.Queue, bytes)
 		l.removeFirstLocked(from)
 	}
 }
 
-// makeNewestLocked makes b the newest batch, once it may start.
+// excludes reports whether a request must not share the batch with the requests in it.
+func (b *batch) excludes(r *Request, ops []fdbpq.Op, refusesPushes bool) bool {
+	if b.exclusive || r.exclusive {
+		return true
+	}
+
+	// A purge runs after the pushes of its batch. Items pushed after the purge must stay, even if
+	// the client did not wait for its reply.
+	if b.purges != has(ops, fdbpq.OpPurge) {
+		return true
+	}
+
+	// The operations of a batch are reordered, so a read could miss an earlier push of its client.
+	// Only a client that asked for no reply to the push would notice.
+	if b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo)) {
+		return true
+	}
+
+	// The store refused the last push. If it is full, it may still accept pops.
+	return refusesPushes && b.pushes != has(ops, fdbpq.OpPush)
+}
+
+// makeNewestLocked makes b the newest batch. A batch that only reads sees only durable data, so it
+// first waits until all pushes without a reply are durable.
 func (l *lane) makeNewestLocked(b *batch) {
 	for !b.writes && l.mu.silent > 0 {
 		l.mu.changed.Wait()
 	}
+
 	if b.silent {
 		l.mu.silent++
 	}
 	l.mu.newest = b
 }
 
-// queuesUpLocked reports whether the request has to take its place in the line of its queue:
-// it waits, or it pops where others wait.
+// queuesUpLocked reports whether the request has to take its place in the line of its queue,
+// because it waits for items, or pops where others wait.
 func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
 	if !takesItem(ops[len(ops)-1].Kind) {
 		return false
@@ -135,7 +151,7 @@ func (l *lane) takeableLocked() int {
 	return n
 }
 
-// nextLocked returns the backlog that has the next request to run, nil if there is none.
+// nextLocked returns the backlog with the next request to run, nil if there is none.
 func (l *lane) nextLocked() *backlog {
 	for _, from := range l.backlogsLocked() {
 		if l.availableLocked(from) {
@@ -145,14 +161,23 @@ func (l *lane) nextLocked() *backlog {
 	return nil
 }
 
-// availableLocked reports whether the first request of a backlog may run. Not while it takes items and
-// too much is kept.
+// availableLocked reports whether the first request of a backlog may run. A request that takes
+// items may not while too many bytes are kept.
 func (l *lane) availableLocked(from *backlog) bool {
 	r, ops := from.first()
 	if r == nil || !takesItem(ops[len(ops)-1].Kind) {
 		return r != nil
 	}
 	return l.d.load.mayTake(from == &l.mu.aside)
+}
+
+// mustWaitLocked reports whether a request is set aside, because too much of its queue is kept (see
+// Options.MaxKept), or because an earlier request of the queue is set aside.
+func (l *lane) mustWaitLocked(r *Request, ops []fdbpq.Op) bool {
+	if r.Queue.aside.Load() > 0 {
+		return true
+	}
+	return takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuchOf(r.Queue)
 }
 
 // setAsideLocked moves the first request of the backlog to aside.
@@ -172,22 +197,16 @@ func (l *lane) removeFirstLocked(from *backlog) {
 	from.pop()
 }
 
-// mustWaitLocked reports whether a request has to wait because too much of its queue is kept, or because
-// one in front of it is set aside.
-func (l *lane) mustWaitLocked(r *Request, ops []fdbpq.Op) bool {
-	return r.Queue.aside.Load() > 0 || takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuchOf(r.Queue)
-}
-
-// queueShare is the part of a batch that the requests of a queue may take without those behind them
-// being set aside.
+// queueShare is the fraction of a batch, one in queueShare, that the requests of a queue may fill
+// before its further requests are set aside.
 const queueShare = 4
 
-// exceedsShare reports whether a queue has its part of the batch.
+// exceedsShare reports whether a queue has had its share of the batch.
 func (l *lane) exceedsShare(b *batch, q *Queue) bool {
 	return q.shareOf == b.number && q.shareBytes > l.d.options.MaxBatchBytes/queueShare
 }
 
-// countShare counts the bytes of a request against the part of its queue.
+// countShare counts the bytes of a request against the share of its queue.
 func (b *batch) countShare(q *Queue, bytes int) {
 	if q.shareOf != b.number {
 		q.shareOf, q.shareBytes = b.number, 0
@@ -195,19 +214,19 @@ func (b *batch) countShare(q *Queue, bytes int) {
 	q.shareBytes += bytes
 }
 
-// isAlone reports whether a request must not come behind pops of lines in a batch: it is to have a
-// batch of its own, or to share it with purges alone.
-func isAlone(r *Request, ops []fdbpq.Op) bool {
-	return r != nil && (r.alone || has(ops, fdbpq.OpPurge))
+// excludesPops reports whether the pops of lines must not come before the request in a batch.
+func excludesPops(r *Request, ops []fdbpq.Op) bool {
+	return r != nil && (r.exclusive || has(ops, fdbpq.OpPurge))
 }
 
-// sweepBytes is roughly how many bytes the sweeps of a batch add to a transaction.
-const sweepBytes = 1 << 20
+const (
+	// sweepBytes is roughly how many bytes all sweeps of a batch add to a transaction.
+	sweepBytes = 1 << 20
+	// sweepPage is how many queues the Sweeper sweeps at a time.
+	sweepPage = 32
+)
 
-// sweepPage is how many queues the Sweeper sweeps at a time.
-const sweepPage = 32
-
-// expectedBytes estimates the bytes that the request adds to a transaction.
+// expectedBytes estimates how many bytes the request adds to a transaction.
 func (l *lane) expectedBytes(r *Request, ops []fdbpq.Op) int {
 	bytes := r.Size + opOverhead*len(ops)
 	if r.Pops > 1 {
@@ -218,12 +237,20 @@ func (l *lane) expectedBytes(r *Request, ops []fdbpq.Op) int {
 		switch kind := ops[i].Kind; {
 		case movesItem(kind):
 			bytes += l.itemSize(r.Queue)
-		case kind == fdbpq.OpSweep: // those of a batch share their room
+		case kind == fdbpq.OpSweep:
 			bytes += sweepBytes / sweepPage
 		}
 	}
 	return bytes
 }
+
+const (
+	// lazyTime is how long a lazy request waits for others before a batch starts for it. Mostly it
+	// shares the batch, and the sync, of a request that somebody waits for.
+	lazyTime = time.Millisecond
+	// maxLazy is how many operations of lazy requests start a batch at once.
+	maxLazy = 250
+)
 
 // enoughLocked reports whether it is time to start a batch.
 func (l *lane) enoughLocked() bool {
@@ -234,15 +261,15 @@ func (l *lane) enoughLocked() bool {
 	if n <= 0 || newest == nil {
 		return n > 0
 	}
-	onlyPushes := !newest.nonPushes && l.mu.returns.len() == 0 && l.mu.backlog.nonPushes+l.mu.aside.nonPushes == 0 &&
-		l.mu.ready.n == 0
-	traits := l.d.options.DB.Traits()
-	return n >= len(newest.ops) && (newest.durable || traits.Pipelines || onlyPushes && !traits.Serial)
-}
 
-// A batch of lazy requests alone begins lazyTime after the first of them, or once they have maxLazy
-// operations. So they mostly share the batch, and the sync, of a request that somebody waits for.
-const (
-	lazyTime = time.Millisecond
-	maxLazy  = 250
-)
+	// A second batch in flight is smaller than the first if it starts too early, and many small
+	// batches cost more than they gain.
+	if n < len(newest.ops) {
+		return false
+	}
+
+	waiting := l.mu.returns.len() + l.mu.backlog.nonPushes + l.mu.aside.nonPushes + l.mu.ready.n
+	onlyPushes := !newest.nonPushes && waiting == 0
+	traits := l.d.options.DB.Traits()
+	return newest.durable || traits.Pipelines || onlyPushes && !traits.Serial
+}

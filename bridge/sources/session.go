@@ -119,6 +119,8 @@ func (d *drawer) draw() error {
 	p := &session{drawer: d, connected: connected, maxPayload: nc.MaxPayload(), size: maxMessages}
 	if err := p.open(); errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("stream %s: no answer from JetStream: is it there, and does this bridge have the rights that sources need? (%w)", d.source.Stream, err)
+	} else if errors.Is(err, nats.ErrNoResponders) && d.source.Domain == "" {
+		return fmt.Errorf("stream %s: this NATS server has no JetStream (%w)", d.source.Stream, err)
 	} else if err != nil {
 		return fmt.Errorf("stream %s: %w", d.source.Stream, err)
 	}

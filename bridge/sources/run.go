@@ -122,10 +122,13 @@ func (d *drawer) draw() error {
 	s := &session{
 		drawer: d, connected: connected, maxPayload: nc.MaxPayload(), batchSize: maxMessages,
 	}
-	if err := s.open(); errors.Is(err, context.DeadlineExceeded) {
+	switch err := s.open(); {
+	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("stream %s: no answer from JetStream: is it there, and does this bridge "+
 			"have the rights that sources need? (%w)", d.source.Stream, err)
-	} else if err != nil {
+	case errors.Is(err, nats.ErrNoResponders) && d.source.Domain == "":
+		return fmt.Errorf("stream %s: this NATS server has no JetStream (%w)", d.source.Stream, err)
+	case err != nil:
 		return fmt.Errorf("stream %s: %w", d.source.Stream, err)
 	}
 

@@ -1,0 +1,147 @@
+package target
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Bounds of Causes.
+const (
+	MaxLetters = 100_000 // dead letters of all queues together
+	MaxCauses  = 1_000
+)
+
+// Cause is dead letters in one queue that died of the same, as far as Fold tells.
+type Cause struct {
+	FIFO           bool
+	Queue          string // that they are in
+	Home           string // that they come from, "" for several
+	Text           string // folded
+	Newest, Oldest time.Time
+	IDs            []string // of all of them, in the order of the queue
+
+	// ExampleID and Example are the id of the newest and its error as it stands.
+	ExampleID, Example string
+}
+
+// Causes groups dead letters by their causes. The zero value has none. It is not safe for
+// concurrent use.
+type Causes struct {
+	// Error is the error of the letters that Matching has the ids of, as it stands or folded; "" for
+	// none.
+	Error    string
+	Matching []string
+
+	Letters int // that were added, those without room for their cause included
+	// NoRoom is how many letters are missing from the list, because MaxCauses others were there.
+	NoRoom int
+
+	list  []*Cause
+	byKey map[causeKey]*Cause
+}
+
+type causeKey struct {
+	fifo        bool
+	queue, text string
+}
+
+// Walk adds the dead letters among the items of a queue that ask returns page by page, as o says, and
+// reports whether there is room for those of another queue.
+func (c *Causes) Walk(
+	fifo bool, queue string, o client.ItemsOptions, ask func(client.ItemsOptions) (client.ItemsPage, error),
+) (more bool, err error) {
+	more = true
+	o.Limit, o.ValueBytes = subjects.MaxItems, client.NoValues
+	_, err = Pages(o, ask, func(page *client.ItemsPage) (bool, error) {
+		more = c.Add(fifo, queue, page.Items)
+		return more, nil
+	})
+	return more, err
+}
+
+// Add adds the dead letters among items of a queue, and reports whether there is room for more.
+func (c *Causes) Add(fifo bool, queue string, items []client.StoredItem) (more bool) {
+	for i := range items {
+		letter := DeadLetter(&items[i])
+		if letter == nil {
+			continue
+		}
+		if c.Letters == MaxLetters {
+			return false
+		}
+		c.Letters++
+		c.add(fifo, queue, items[i].ID, letter)
+	}
+	return true
+}
+
+func (c *Causes) add(fifo bool, queue, id string, letter *subjects.DeadLetter) {
+	text := causeOf(letter)
+	key := causeKey{fifo, queue, Fold(text)}
+	if c.Error != "" && (c.Error == text || c.Error == key.text) {
+		c.Matching = append(c.Matching, id)
+	}
+
+	group := c.byKey[key]
+	if group == nil {
+		if len(c.list) == MaxCauses {
+			c.NoRoom++
+			return
+		}
+		if c.byKey == nil {
+			c.byKey = map[causeKey]*Cause{}
+		}
+		group = &Cause{FIFO: fifo, Queue: queue, Text: key.text, ExampleID: id, Example: text}
+		c.byKey[key] = group
+		c.list = append(c.list, group)
+	}
+
+	group.IDs = append(group.IDs, id)
+	if letter.Queue == "" { // its headers had no room in the reply
+		return
+	}
+
+	switch {
+	case group.Oldest.IsZero():
+		group.Home, group.Oldest = letter.Queue, letter.At
+	case group.Home != letter.Queue:
+		group.Home = ""
+	}
+	if letter.At.Before(group.Oldest) {
+		group.Oldest = letter.At
+	}
+	if letter.At.After(group.Newest) {
+		group.Newest, group.ExampleID, group.Example = letter.At, id, text
+	}
+}
+
+// List returns the causes, those with the most letters first. They stay those of c.
+func (c *Causes) List() []*Cause {
+	slices.SortStableFunc(c.list, func(a, b *Cause) int {
+		return cmp.Or(cmp.Compare(len(b.IDs), len(a.IDs)), b.Newest.Compare(a.Newest))
+	})
+	return c.list
+}
+
+// DeadLetter returns why an item is a dead letter, nil if it is none. Of one whose headers had no room
+// in the reply, only the reason is known.
+func DeadLetter(it *client.StoredItem) *subjects.DeadLetter {
+	info, _ := subjects.ParseItemHeaders(it.Headers) // what cannot be read counts as absent
+	if info.DeadLetter == nil && it.HeadersCut {
+		return &subjects.DeadLetter{Reason: it.Reason}
+	}
+	return info.DeadLetter
+}
+
+// causeOf returns the last error of a dead letter or, without one, why it was moved.
+func causeOf(d *subjects.DeadLetter) string { return cmp.Or(d.Error, d.Reason) }
+
+// DiedOf reports whether the cause of a dead letter is text, as it stands or folded.
+func DiedOf(d *subjects.DeadLetter, text string) bool {
+	cause := causeOf(d)
+	return cause == text || Fold(cause) == text
+}

@@ -1,0 +1,90 @@
+package target
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+func TestFold(t *testing.T) {
+	for text, want := range map[string]string{
+		"":            "",
+		"max_deliver": "max_deliver",
+		"dial tcp 10.0.0.7:5432: connection refused":                         "dial tcp *: connection refused",
+		"dial tcp [fe80::1]:5432: i/o timeout":                               "dial tcp [*]:*: i/o timeout",
+		"lookup db.example.com on 127.0.0.53:53: no such host":               "lookup db.example.com on *: no such host",
+		"order-4711 of bob.b@example.com is 3 days old":                      "order-* of * is * days old",
+		"id 3f8a2c1e-9b7d-4e21-8f0a-1c2d3e4f5a6b":                            "id *",
+		"item FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo is gone":                       "item * is gone",
+		"commit deadbeef01 of user12345":                                     "commit * of user*",
+		"x509: certificate has expired: 2026-11-25T22:01:02Z is after 10:05": "x509: certificate has expired: * is after *",
+		"GET http://api/v2/orders/17?page=3: 503 Service Unavailable":        "GET http://api/v2/orders/*?page=*: * Service Unavailable",
+		"took 30.5s,  want\n1,000\x1b[2Jms":                                  "took *, want * [*",
+		"handle.sh: exit status 65: no such user \"bob\"":                    "handle.sh: exit status *: no such user \"bob\"",
+		"std::bad_alloc in Größe-12":                                         "std::bad_alloc in Größe-*",
+	} {
+		if got := Fold(text); got != want {
+			t.Errorf("%q is folded to %q, want %q", text, got, want)
+		}
+		if got := Fold(want); got != want {
+			t.Errorf("%q is folded again to %q", want, got)
+		}
+	}
+}
+
+// letter is a dead letter of jobs that was moved at a second.
+func letter(id, home, text string, second int64) client.StoredItem {
+	return client.StoredItem{ID: id, Headers: map[string][]string{
+		subjects.HeaderDeadQueue: {home}, subjects.HeaderDeadReason: {"max_deliver"}, subjects.HeaderDeadError: {text},
+		subjects.HeaderDeadAt: {time.Unix(second, 0).UTC().Format(subjects.TimeLayout)},
+	}}
+}
+
+func TestCauses(t *testing.T) {
+	var c Causes
+	c.Add(false, "jobs-dead", []client.StoredItem{
+		{ID: "cut", HeadersCut: true, Reason: "no route"}, letter("a", "jobs", "no route", 5), letter("b", "jobs", "user 1", 3), {ID: "none"}, letter("c", "mail", "user 2", 1),
+	})
+	c.Add(true, "jobs-dead", []client.StoredItem{letter("d", "jobs", "", 4)})
+	want := "jobs-dead jobs no route [cut a] 5 a no route; jobs-dead  user * [b c] 3 b user 1; jobs-dead jobs max_deliver [d] 4 d max_deliver; "
+	got := ""
+	for _, g := range c.List() {
+		got += fmt.Sprintln(g.Queue, g.Home, g.Text, g.IDs, g.Newest.Unix(), g.ExampleID, g.Example)
+		got = got[:len(got)-1] + "; "
+	}
+	if got != want || c.Letters != 5 || c.List()[1].Oldest.Unix() != 1 {
+		t.Errorf("%d letters: %s\nwant %s", c.Letters, got, want)
+	}
+}
+
+// Neither many causes nor many letters take more memory than some megabytes.
+func TestBoundsOfCauses(t *testing.T) {
+	var c Causes
+	word := func(n int) string { // without digits
+		text := []byte(strconv.Itoa(n))
+		for i := range text {
+			text[i] += 'a' - '0'
+		}
+		return string(text)
+	}
+	n := 0
+	for more := true; more; n++ {
+		more = c.Add(false, "jobs-dead", []client.StoredItem{letter(strconv.Itoa(n), "jobs", "no "+word(n), 1)})
+	}
+	if len(c.List()) != MaxCauses || c.Letters != MaxLetters || c.NoRoom != MaxLetters-MaxCauses || n != MaxLetters+1 {
+		t.Errorf("%d causes, %d letters, %d without room, after %d", len(c.List()), c.Letters, c.NoRoom, n)
+	}
+}
+
+func TestDiedOf(t *testing.T) {
+	d := &subjects.DeadLetter{Error: "user 17", Reason: "max_deliver"}
+	for text, want := range map[string]bool{"user 17": true, "user *": true, "user 18": false, "max_deliver": false} {
+		if DiedOf(d, text) != want {
+			t.Errorf("it died of %q: %v", text, !want)
+		}
+	}
+}

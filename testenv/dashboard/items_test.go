@@ -267,8 +267,8 @@ func TestDeadLetters(t *testing.T) {
 	s := newSystem(t)
 	s.push("jobs", 0, "a1", "a2", "b1")
 	s.push("mail", 0, "m1")
-	s.bury("jobs", "out of paper")
-	s.bury("jobs", "out of paper")
+	s.bury("jobs", "out of paper in tray 1")
+	s.bury("jobs", "out of paper in tray 2")
 	s.bury("jobs", "no <b>ink</b>")
 	s.bury("mail", "out of paper")
 	s.lengths("jobs-dead", 3)
@@ -276,34 +276,42 @@ func TestDeadLetters(t *testing.T) {
 
 	b := newTab(t, s.url)
 	b.open("/dead")
-	b.sees("4 dead letters in 2 queues", "out of paper", "no <b>ink</b>")
+	b.sees("4 dead letters in 2 queues", "out of paper in tray *", "no <b>ink</b>")
 	b.has(3, "#dead tbody tr")
 
-	// Look at those of a reason, read one, send it home.
+	// Look at those of a cause, read one, redrive it.
 	b.expect("status of 404") // once it is gone
 	b.press("#dead tbody tr:first-child", "out of paper")
 	b.has(2, "#items tbody tr")
 	b.press("#items tbody tr", "")
 	b.seesIn("#value", "a1")
 	b.sees("Died", "Because of")
-	b.open(eval[string](b, "location.href"), `$("main .acts button")`)
-	b.act("main .acts", "Send home", 1, "sent home")
+	b.open(b.location(), `$("main .acts button")`)
+	b.act("main .acts", "Redrive", 1, "redriven")
 	s.lengths("jobs", 1)
 	s.lengths("jobs-dead", 2)
 
-	// All of a reason at once.
+	// All of a cause at once: from its list, and without looking at them.
 	b.open("/dead")
-	b.has(3, "#dead tbody tr")
 	b.press("#dead tbody", "no <b>ink</b>")
-	b.seesIn("#items", "1 item matches")
-	b.click("[data-pick-match]")
-	b.act("#bulk", "Send home", 1, "sent home")
+	b.seesIn("#items", "1 item matches", "Cause: no <b>ink</b>")
+	b.has(1, "[data-pick-match]:checked")
+	b.act("#bulk", "Redrive", 1, "redriven")
 	s.lengths("jobs", 2)
+	b.open("/dead")
+	b.has(2, "#dead tbody tr")
+	b.press("#dead tbody tr:has([href='/queue/pq/mail'])", "Redrive all…")
+	b.seesIn("#act h2", "Redrive 1 item of mail-dead?")
+	b.press("#act", "Redrive 1 item")
+	b.seesIn("#act", "1 item redriven")
+	b.press("#act", "Close")
+	b.has(1, "#dead tbody tr")
+	s.lengths("mail", 1)
 
 	b.open("/queue/pq/jobs-dead/items", `$("#bulk .acts button.main")`)
 	b.sees("Dead letters in jobs-dead")
 	b.click("[data-pick-all]")
-	b.act("#bulk", "Send home", 1, "sent home")
+	b.act("#bulk", "Redrive", 1, "redriven")
 	s.lengths("jobs", 3)
 	s.logged("redrive", "jobs-dead", "1")
 }

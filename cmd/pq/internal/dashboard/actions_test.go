@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -161,12 +160,12 @@ func TestActionsOnItems(t *testing.T) {
 	}
 }
 
-// A dead letter is found by its reason and sent home, all with that reason at once.
+// Dead letters are counted by cause, without what differs between them, and all of one cause are redriven or removed.
 func TestDeadLetters(t *testing.T) {
 	r := newRig(t, nil)
 	ctx := context.Background()
-	r.push("one", "two", "three")
-	for _, reason := range []string{"no such user", "no such user", "broken"} {
+	r.push("one", "two", "three", "four")
+	for _, reason := range []string{"no user 17", "no user 4", "broken", "too late"} {
 		d, err := r.jobs.LeaseMin(ctx)
 		must(t, err)
 		must(t, d.Term(ctx, reason))
@@ -174,27 +173,40 @@ func TestDeadLetters(t *testing.T) {
 
 	b := r.browser()
 	// The page asks for itself again, so it soon knows them, though nobody has looked at the queues before.
-	var page answer
-	testenv.Eventually(t, func() error {
-		page = b.get("/dead")
-		if page.StatusCode != http.StatusOK || strings.Contains(page.body, "<progress") || !strings.Contains(page.body, "no such user") {
-			return errors.New("it still counts, or has counted before they died")
-		}
-		return nil
-	})
-	page.wants(t, 200, "no such user", "broken", "jobs-dead", `value="Pq-Dead-Reason: no such user"`)
+	counted := func(words ...string) {
+		t.Helper()
+		testenv.Eventually(t, func() error {
+			r.board.dead.expire()
+			page := b.get("/dead")
+			for _, word := range words {
+				if page.StatusCode != http.StatusOK || strings.Contains(page.body, "<progress") || !strings.Contains(page.body, word) {
+					return fmt.Errorf("it still counts, or has counted before they died, without %s", word)
+				}
+			}
+			return nil
+		})
+	}
+	counted("no user *", "broken", "too late", "/queue/pq/jobs-dead/redrive", `>2</td>`)
 
-	found := b.post("/search", "kind", "pq", "name", "jobs-dead", "header", "Pq-Dead-Reason: no such user").wants(t, 303).Header.Get("Location")
+	found := b.post("/search", "kind", "pq", "name", "jobs-dead", "cause", "no user *").wants(t, 303).Header.Get("Location")
 	_, search, _ := strings.Cut(found, "search=")
-	b.sees(found, "one", "two", `class="c-tries ">1</td>`).lacks(t, "three")
-	r.board.searches.work.Wait()
-	b.post("/queue/pq/jobs-dead/redrive", "search", search, "dry", "1").wants(t, 200, "2", "one")
-	b.post("/queue/pq/jobs-dead/redrive", "search", search).wants(t, 200, "2")
+	b.sees(found, "one", "two", "no user *", `class="c-tries ">1</td>`, "data-pick-match checked").lacks(t, "three")
+	b.post("/search", "kind", "pq", "name", "jobs-dead", "cause", "other").wants(t, 400, errNoCause.Error())
 	b.post("/queue/pq/other/redrive", "search", search).wants(t, 400, errNoSearch.Error())
+	b.get("/queue/pq/jobs-dead/items?header="+url.QueryEscape("Pq-Dead-Reason: broken")).wants(t, 200, "three")
+
+	asked := b.post("/queue/pq/jobs-dead/redrive", "cause", "no user *", "dry", "1", "back", "/dead").wants(t, 200, "Redrive 2 items", "one")
+	kept := regexp.MustCompile(`name="search" value="(\w+)"`).FindStringSubmatch(asked.body)
+	b.post("/queue/pq/jobs-dead/redrive", "search", kept[1], "count", "2", "back", "/dead").wants(t, 200, "2 items redriven", `href="/dead"`)
+	b.post("/queue/pq/jobs-dead/remove", "cause", "too late").wants(t, 200, "1 item removed")
+	b.post("/queue/pq/jobs-dead/remove", "cause", "none").wants(t, 400, errNoCause.Error())
 	if n := r.info().Ready; n != 2 {
 		t.Errorf("%d items are home", n)
 	}
-	b.get("/queue/pq/jobs-dead/items?header="+url.QueryEscape("Pq-Dead-Reason: broken")).wants(t, 200, "three")
+	counted("broken", "1 dead letter")
+	if page := b.get("/dead"); strings.Contains(page.body, "no user") || strings.Contains(page.body, "too late") {
+		t.Errorf("still there: %s", page.mainText())
+	}
 }
 
 // A search goes through the whole queue, can be stopped, and all that it found can be acted on.

@@ -20,7 +20,7 @@ type board struct {
 	gateway  *gateway
 	live     *live
 	searches *searches
-	dead     *deadScan
+	dead     survey[deadView]
 	details  memo[queueRef, details]
 }
 

@@ -56,7 +56,7 @@ func New(o Options) (*Dashboard, error) {
 		return nil, err
 	}
 	b.searches = newSearches(b.gateway)
-	b.dead = &deadScan{live: b.live, searches: b.searches}
+	b.dead.searches, b.dead.gather = b.searches, b.countDead
 	return &Dashboard{b, listener}, nil
 }
 

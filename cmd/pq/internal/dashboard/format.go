@@ -154,7 +154,7 @@ type gloss struct{ Do, Done, Danger string }
 var glosses = map[string]gloss{
 	"remove":  {"Remove", "removed", "They are gone for good."},
 	"move":    {"Move", "moved", ""},
-	"redrive": {"Send home", "sent home", ""},
+	"redrive": {"Redrive", "redriven", ""},
 	"release": {"Release", "released", "Their holders lose them, also those that are alive."},
 	"purge":   {"Purge", "purged", "They are gone for good."},
 }

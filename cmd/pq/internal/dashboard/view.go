@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -125,7 +127,7 @@ type queuesView struct {
 	// Sort is a column: "name", "ready", "leased", "delayed", "dead", "oldest", "in" or "out".
 	Sort string
 	Desc bool
-	// Total counts all queues, Matching those that match the filter.
+	// Total counts all queues but those of dead letters, Matching those that match the filter.
 	Total, Matching int
 	// Sum is of all queues.
 	Sum counts
@@ -141,8 +143,9 @@ type queuesView struct {
 type queueRow struct {
 	queueRef
 	counts
-	// DeadQueue is its dead-letter queue, if that has items.
+	// DeadQueue is its dead-letter queue, if that has items. IsDead says that it is one itself.
 	DeadQueue *queueRef
+	IsDead    bool
 	// Paused says that pops are paused, PausedUntil the end of that.
 	Paused      bool
 	PausedUntil time.Time
@@ -207,12 +210,16 @@ type itemsFilter struct {
 	Match string
 	// Header is "Name: value", as typed.
 	Header string
+	// Cause is that of the dead letters that were looked for, "" for any items.
+	Cause string
 	// Error is what is wrong with one of them: the text of the bridge.
 	Error string
 }
 
 // Text is what it looks for.
-func (f itemsFilter) Text() string { return strings.TrimSpace(f.Match + " " + f.Header) }
+func (f itemsFilter) Text() string {
+	return strings.TrimSpace(strings.Join([]string{f.Match, f.Header, f.Cause}, " "))
+}
 
 // IsSearch reports whether the items have to be searched for.
 func (f itemsFilter) IsSearch() bool { return f.Text() != "" }
@@ -294,34 +301,40 @@ type deadView struct {
 	// Queues is how many dead-letter queues there are, Total the number of their items.
 	Queues int
 	Total  int64
-	// Counted is how many of them the reasons below are of, so far while it is Running.
+	// Counted is how many of them have the causes below, so far while it is Running.
 	Counted int64
 	Running bool
 	// Denied says why some queues cannot be read.
-	Denied  string
-	Reasons []deadReason
-	Error   string
-
-	err  error // the same
-	asOf time.Time
+	Denied string
+	Causes []deadCause
+	Error  string
 }
 
-// deadReason is dead letters of one queue with one reason.
-type deadReason struct {
-	Reason string
-	// Queue is the dead-letter queue, Home where they came from, or Queue too if these are several.
-	Queue, Home    queueRef
-	Count          int64
-	Oldest, Newest time.Time
+// deadCause is dead letters of one queue with one cause.
+type deadCause struct {
+	target.Cause
+	Can can
 }
+
+// In is the dead-letter queue.
+func (c *deadCause) In() queueRef {
+	kind := subjects.Priority
+	if c.FIFO {
+		kind = subjects.FIFO
+	}
+	return queueRef{kind.Short(), c.Queue}
+}
+
+// From is the queue that they came from, or In if these are several.
+func (c *deadCause) From() queueRef { return c.In().Named(cmp.Or(c.Home, c.Queue)) }
+
+// Count is how many there are.
+func (c *deadCause) Count() int64 { return int64(len(c.IDs)) }
 
 // ElementID is the id of its row in a page.
-func (r *deadReason) ElementID() string {
-	return fmt.Sprintf("d-%.8x", sha256.Sum256(fmt.Append(nil, r.Queue, r.Reason)))
+func (c *deadCause) ElementID() string {
+	return fmt.Sprintf("d-%.8x", sha256.Sum256(fmt.Append(nil, c.In(), c.Text)))
 }
-
-// Header is what finds them.
-func (r *deadReason) Header() string { return subjects.HeaderDeadReason + ": " + r.Reason }
 
 // Page "bridges".
 type bridgesView struct {
@@ -392,7 +405,7 @@ type doneView struct {
 	Failures map[string][]string
 	// Homes is how many dead letters went to each queue.
 	Homes map[string]int64
-	// NewID is that of the one item that was moved or sent home, Home its queue.
+	// NewID is that of the one item that was moved or redriven, Home its queue.
 	NewID string
 	Home  queueRef
 }

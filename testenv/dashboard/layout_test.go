@@ -72,6 +72,12 @@ func TestLayout(t *testing.T) {
 		PauseUntil: time.Now().Add(1000 * time.Hour), Backoff: []time.Duration{time.Second, time.Hour},
 	})
 	must(t, err)
+	nightly := client.Schedule{ID: strings.Repeat("nightly-report-", 8), Cron: "0,15,30,45 3 1-7 */2 mon-fri", Zone: "America/Argentina/Buenos_Aires"}
+	_, err = s.client.PriorityQueue(long).SetSchedule(t.Context(), nightly)
+	must(t, err)
+	paused := client.Schedule{ID: "each-hour", Every: client.Interval(time.Hour), Paused: true}
+	_, err = s.client.PriorityQueue("jobs").SetSchedule(t.Context(), paused)
+	must(t, err)
 	s.lengths("jobs-dead", 2)
 	dead := s.ids("jobs-dead")
 
@@ -80,6 +86,8 @@ func TestLayout(t *testing.T) {
 		b.resize(width, 740)
 		for path, acts := range map[string]string{ // and what shows that the page has its actions
 			"/": "", "/bridges": "", "/dead": "#dead button", "/queue/pq/jobs": "#push form",
+			"/schedules": "#schedules button", "/schedule": "form button",
+			"/schedule?kind=pq&queue=" + long + "&id=" + nightly.ID: "form button",
 			"/queue/pq/" + long: "#push form", "/queue/pq/jobs/items": "#bulk", "/queue/pq/jobs-dead/items": "#bulk",
 			"/queue/pq/jobs-dead/item/" + dead[0]:             ".acts",
 			"/queue/pq/jobs-dead/item/" + dead[1] + "?as=hex": ".acts",
@@ -146,7 +154,7 @@ func TestKeyboard(t *testing.T) {
 	b.at("/queue/pq/jobs/items")
 
 	// Two keys have to come soon after each other: here they do, however busy the machine is.
-	for key, path := range map[string]string{"b": "/bridges", "d": "/dead", "q": "/"} {
+	for key, path := range map[string]string{"b": "/bridges", "d": "/dead", "s": "/schedules", "q": "/"} {
 		b.do(`for (const key of ["g", ` + quoted(key) + `])
 			document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}))`)
 		b.at(path)

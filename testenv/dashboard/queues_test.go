@@ -144,7 +144,8 @@ func TestQueue(t *testing.T) {
 }
 
 // TestSchedules: the page of a queue lists its schedules, with what they have pushed so far, and says
-// what its source waits for.
+// what its source waits for. One page has those of all queues, and what can be done to them, with the
+// keyboard alone.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -165,10 +166,44 @@ func TestSchedules(t *testing.T) {
 	b.until(`$$("#schedules tr").find(r => r.innerText.startsWith("each-second")).cells[4].innerText >= 2`)
 	b.seesIn("#totals", "Source\ndrawn to 0, 0 left, waiting: stream ORDERS:")
 
+	b.open("/schedules", `$("#schedules button")`)
+	b.seesIn("#schedules tbody tr:first-child", "each-second", "jobs", "every 1s")
+	b.press("#schedules tbody tr:nth-child(2)", "Resume")
+	b.seesIn("#schedules tbody tr:nth-child(2)", "<b&nightly", "in ", "Pause")
+	b.do(`$("#schedules tbody tr:nth-child(2) [value=run]").focus()`)
+	b.keys("\r")
+	b.until(`$("#schedules tbody tr:nth-child(2)").cells[5].innerText == "1"`)
+
+	b.press("main", "Add a schedule")
+	b.expect("status of 4")
+	b.fill("[name=queue]", "mail")
+	b.fill("[name=id]", "weekly")
+	b.fill("[name=cron]", "0 25 * * *")
+	b.fill("[name=value]", "dear all\nhello")
+	b.press("form.schedule", "Add")
+	b.refuses("form.schedule", map[string]string{"queue": "mail", "cron": "0 25 * * *", "value": "dear all\nhello"})
+	b.fill("[name=cron]", "@weekly")
+	b.press("form.schedule", "Add")
+	b.at("/schedules")
+	b.press("#schedules", "weekly")
+	b.at("/schedule")
+	b.until(`$("[name=cron]").value == "@weekly"`)
+	b.fill("[name=cron]", "")
+	b.fill("[name=every]", "15m")
+	b.press("form.schedule", "Save")
+	b.at("/schedules")
+	b.seesIn("#schedules", "every 15m0s")
+	b.press("#schedules", "weekly")
+	b.press("main", "Remove")
+	b.press("details", "Remove this schedule")
+	b.at("/schedules")
+	b.has(2, "#schedules tbody tr")
+
+	b.open("/queue/pq/jobs")
 	for _, id := range []string{"each-second", "<b&nightly"} {
 		must(t, jobs.Unschedule(t.Context(), id))
 	}
-	b.until(`$("#schedules").innerText == ""`)
+	b.until(`$("#schedules").innerText.trim() == "Add a schedule"`)
 }
 
 func TestBridges(t *testing.T) {

@@ -87,7 +87,7 @@ func TestRightsAreFoundOut(t *testing.T) {
 	}
 
 	r = newRigAs(t, some...)
-	if got := r.board.gateway.may(t.Context(), queueRef{"pq", "jobs"}); got != (can{true, true, true, true, true, true, true}) {
+	if got := r.board.gateway.may(t.Context(), queueRef{"pq", "jobs"}); got != (can{true, true, true, true, true, true, true, true, true}) {
 		t.Errorf("%+v is offered", got)
 	}
 	r.browser().post("/queue/pq/jobs/purge", "name", "jobs").wants(t, http.StatusForbidden, "may not send requests to pq.jobs.purge")

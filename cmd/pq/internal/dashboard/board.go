@@ -20,8 +20,10 @@ type board struct {
 	gateway  *gateway
 	live     *live
 	searches *searches
-	dead     survey[deadView]
 	details  memo[queueRef, details]
+
+	dead      survey[deadView]
+	schedules survey[schedulesView]
 }
 
 const (
@@ -82,6 +84,8 @@ func codeOf(err error) int {
 		return http.StatusForbidden
 	case errors.As(err, &reply) && reply.Code >= 400 && reply.Code < 600:
 		return int(reply.Code)
+	case errors.Is(err, client.ErrBadRequest):
+		return http.StatusBadRequest
 	case errors.Is(err, client.ErrNoBridge), errors.Is(err, client.ErrNotSent):
 		return http.StatusServiceUnavailable
 	case errors.Is(err, context.DeadlineExceeded):

@@ -57,6 +57,7 @@ func New(o Options) (*Dashboard, error) {
 	}
 	b.searches = newSearches(b.gateway)
 	b.dead.searches, b.dead.gather = b.searches, b.countDead
+	b.schedules.searches, b.schedules.gather = b.searches, b.listSchedules
 	return &Dashboard{b, listener}, nil
 }
 
@@ -111,6 +112,9 @@ func (d *Dashboard) routes() http.Handler {
 		"GET /{$}":                              d.getQueues,
 		"GET /bridges":                          d.getBridges,
 		"GET /dead":                             d.getDead,
+		"GET /schedules":                        d.getSchedules,
+		"GET /schedule":                         d.getSchedule,
+		"POST /schedule":                        d.postSchedule,
 		"GET " + queuePath:                      d.ofQueue(d.getQueue),
 		"GET " + queuePath + "/items":           d.ofQueue(d.getItems),
 		"GET " + queuePath + "/item/{id}":       d.ofQueue(d.getItem),

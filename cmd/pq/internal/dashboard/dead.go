@@ -1,12 +1,16 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 const (
@@ -15,6 +19,46 @@ const (
 	deadPerQueue = maxMatches
 	shownCauses  = 100
 )
+
+// Page "dead".
+type deadView struct {
+	// Queues is how many dead-letter queues there are, Total the number of their items.
+	Queues int
+	Total  int64
+	// Counted is how many of them have the causes below, so far while it is Running.
+	Counted int64
+	Running bool
+	// Denied says why some queues cannot be read.
+	Denied string
+	Causes []deadCause
+	Error  string
+}
+
+// deadCause is dead letters of one queue with one cause.
+type deadCause struct {
+	target.Cause
+	Can can
+}
+
+// In is the dead-letter queue.
+func (c *deadCause) In() queueRef {
+	kind := subjects.Priority
+	if c.FIFO {
+		kind = subjects.FIFO
+	}
+	return queueRef{kind.Short(), c.Queue}
+}
+
+// From is the queue that they came from, or In if these are several.
+func (c *deadCause) From() queueRef { return c.In().Named(cmp.Or(c.Home, c.Queue)) }
+
+// Count is how many there are.
+func (c *deadCause) Count() int64 { return int64(len(c.IDs)) }
+
+// ElementID is the id of its row in a page.
+func (c *deadCause) ElementID() string {
+	return fmt.Sprintf("d-%.8x", sha256.Sum256(fmt.Append(nil, c.In(), c.Text)))
+}
 
 var errNoCause = errors.New("no dead letter of this queue has this cause now")
 

@@ -36,6 +36,7 @@ var formats = template.FuncMap{
 	"spark": spark,
 	"json":  func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
 	"short": short,
+	"ends":  ends,
 	"runs":  func(text string) []run { return runs(text, math.MaxInt) },
 	"clip":  runs,
 	"value": showValue,
@@ -134,6 +135,17 @@ func short(id string) string {
 		return id
 	}
 	return id[:4] + "…" + id[len(id)-7:]
+}
+
+// ends returns a long name in two parts, of which a page cuts the first one; nil for others.
+func ends(name string) []string {
+	const least, tail = 24, 10
+	runes := []rune(name)
+	if len(runes) <= least {
+		return nil
+	}
+	cut := len(runes) - tail
+	return []string{string(runes[:cut]), string(runes[cut:])}
 }
 
 // faint is the class of numbers that say nothing: 0, or not known.

@@ -18,7 +18,7 @@ import (
 // views are those of all pages.
 func views() map[string]any {
 	return map[string]any{
-		"queues": &queuesView{}, "queue": &queueView{}, "items": &itemsView{}, "item": &itemView{}, "dead": &deadView{},
+		"queues": &queuesView{}, "queue": &queueView{}, "items": &itemsView{}, "item": &itemView{}, "dead": &deadView{}, "schedules": &schedulesView{}, "schedule": &scheduleView{},
 		"bridges": &bridgesView{}, "login": &loginView{}, "error": &errorView{}, "confirm": &confirmView{}, "done": &doneView{},
 	}
 }

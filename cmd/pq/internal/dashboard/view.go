@@ -1,9 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
-	"crypto/sha256"
-	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -11,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -22,7 +18,7 @@ import (
 // shell is what every page has besides its view.
 type shell struct {
 	// Title is the name of the page, such as that of a queue. Nav is the page marked in the
-	// navigation: "queues", "dead", "bridges", or "" for none.
+	// navigation: "queues", "dead", "busy", "schedules", "bridges", or "" for none.
 	Title, Nav string
 	// Now is when the view was made; ages are relative to it. AsOf is when what it shows was last known.
 	Now, AsOf time.Time
@@ -76,7 +72,7 @@ func (q queueRef) FIFO() bool { return q.Kind == subjects.FIFO.Short() }
 
 // can is what the NATS user may do to a queue. The zero value may look.
 type can struct {
-	Push, Config, Purge, Remove, Move, Redrive, Release bool
+	Push, Config, Purge, Remove, Move, Redrive, Release, Schedule, Unschedule bool
 }
 
 // Any reports whether there is any action on items.
@@ -165,9 +161,9 @@ type queueView struct {
 	// Head has the first items, at most 5; nil if the user may not look at them.
 	Head []itemRow
 	// Schedules are those of the queue; nil if the user may not list them.
-	Schedules []*client.ScheduleRecord
-	// Push has the fields value, priority, delay, ttl, headers (lines of "Name: value"), msg_id and unique,
-	// and Pause has for.
+	Schedules []scheduleRow
+	// Push has the fields value, priority, delay, ttl, headers (lines of "Name: value"), group, msg_id
+	// and unique, and Pause has for.
 	Settings    settingsForm
 	Push, Pause form
 
@@ -294,46 +290,6 @@ type itemView struct {
 	As string
 	// Search is what one came from, "" if that is no search.
 	Search string
-}
-
-// Page "dead".
-type deadView struct {
-	// Queues is how many dead-letter queues there are, Total the number of their items.
-	Queues int
-	Total  int64
-	// Counted is how many of them have the causes below, so far while it is Running.
-	Counted int64
-	Running bool
-	// Denied says why some queues cannot be read.
-	Denied string
-	Causes []deadCause
-	Error  string
-}
-
-// deadCause is dead letters of one queue with one cause.
-type deadCause struct {
-	target.Cause
-	Can can
-}
-
-// In is the dead-letter queue.
-func (c *deadCause) In() queueRef {
-	kind := subjects.Priority
-	if c.FIFO {
-		kind = subjects.FIFO
-	}
-	return queueRef{kind.Short(), c.Queue}
-}
-
-// From is the queue that they came from, or In if these are several.
-func (c *deadCause) From() queueRef { return c.In().Named(cmp.Or(c.Home, c.Queue)) }
-
-// Count is how many there are.
-func (c *deadCause) Count() int64 { return int64(len(c.IDs)) }
-
-// ElementID is the id of its row in a page.
-func (c *deadCause) ElementID() string {
-	return fmt.Sprintf("d-%.8x", sha256.Sum256(fmt.Append(nil, c.In(), c.Text)))
 }
 
 // Page "bridges".

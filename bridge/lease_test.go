@@ -144,6 +144,54 @@ func TestLeaseEnds(t *testing.T) {
 }
 
 // Options and acknowledgements that are wrong change nothing, and say what would be right.
+// items shows who holds a lease, and since when, until it ends.
+func TestHolders(t *testing.T) {
+	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
+		clock := newSteppedClock()
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options})
+		for _, kind := range kinds {
+			pushAll(t, e, kind.push, "a", "b")
+			held := func(want string) {
+				t.Helper()
+				reply := ok(t, e, kind.queue+".items", nil, "")
+				page, err := subjects.ParseReply[subjects.ItemsPage](reply.Data)
+				must(t, err)
+				got := ""
+				for _, item := range page.Items {
+					if item.LeasedAt == nil {
+						got += string(item.Value) + " " + item.Holder + "- "
+					} else {
+						got += fmt.Sprintf("%s %s+%v ", item.Value, item.Holder, item.Due.Sub(*item.LeasedAt).Round(time.Second))
+					}
+				}
+				same(t, kind.queue, got, want)
+			}
+
+			ack := leased(t, e, kind.pop, `{"ack_wait":"1h","holder":"me, at home"}`, "a")
+			held("a me, at home+1h0m0s b - ")
+			clock.step(time.Minute)
+			acked(t, e, ack, "+WPI") // the lease goes on
+			held("a me, at home+1h1m0s b - ")
+			same(t, "next", string(acked(t, e, ack, "+NXT").Data), "b")
+			held("b me, at home+1h0m0s ")
+			clock.step(time.Hour)
+			held("b - ")
+
+			ack = leased(t, e, kind.pop, `{"ack_wait":"1h","holder":"you"}`, "b")
+			acked(t, e, ack, "-NAK 1h")
+			held("b - ")
+			clock.step(time.Hour)
+			ack = leased(t, e, kind.pop, `{"ack_wait":"1h"}`, "b")
+			held("b +1h0m0s ")
+			acked(t, e, ack, "")
+
+			refused(t, e, 400, kind.pop, nil, []byte(`{"holder":"me"}`))
+			refused(t, e, 400, kind.pop, nil, []byte(`{"ack_wait":"1h","holder":"a\nb"}`))
+			refused(t, e, 400, kind.pop, nil, []byte(`{"ack_wait":"1h","holder":"`+strings.Repeat("x", 129)+`"}`))
+		}
+	})
+}
+
 func TestBadLeaseRequests(t *testing.T) {
 	e := start(t, testenv.Options{})
 	push(t, e, "pq.jobs.push", nil, "a")

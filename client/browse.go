@@ -13,6 +13,8 @@ import (
 //	State      State               // Ready, Delayed or Leased
 //	PushedAt   *time.Time          // nil for items that other programs wrote
 //	Due        *time.Time          // when the lease or the delay is over, nil if it is ready
+//	LeasedAt   *time.Time          // when the lease began; without Holder, when it was last renewed
+//	Holder     string              // the name that the lease was taken with, "" without one
 //	Expires    *time.Time          // nil if it does not
 //	Deliveries int64               // it has had
 //	Reason     string              // of the last failure or, without, why it is a dead letter

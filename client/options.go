@@ -1,14 +1,20 @@
 package client
 
 import (
+	"fmt"
 	"math"
+	"os"
 	"strings"
 	"time"
+	"unicode"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// LeaseOption changes a lease: [AckWait], or any [PopOption].
+// LeaseOption changes a lease: [AckWait], [Holder], or any [PopOption].
 type LeaseOption interface{ apply(*subjects.PopOptions) }
 
 // PopOption changes a pop: [MaxBytes], [Expires], [IdleHeartbeat] or [NoWait].
@@ -22,6 +28,35 @@ type PopOption interface {
 type AckWait time.Duration
 
 func (w AckWait) apply(o *subjects.PopOptions) { o.AckWait = time.Duration(w) }
+
+// Holder is the name of who takes a lease, for people who ask what is held by whom: up to 128 bytes of
+// UTF-8 without control characters. "", the default, is none; the lease of a [Delivery.Next] keeps the
+// name of the one before.
+type Holder string
+
+func (h Holder) apply(o *subjects.PopOptions) { o.Holder = string(h) }
+
+// DefaultHolder names this process: its host and process id and, if it has one, the name of the
+// connection (nats.Name).
+func DefaultHolder(nc *nats.Conn) Holder {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	name := fmt.Sprintf("%s pid %d", host, os.Getpid())
+	if nc != nil && nc.Opts.Name != "" {
+		name += " " + nc.Opts.Name
+	}
+
+	// A host or a connection may have any name.
+	name = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(name, "\uFFFD"))
+	return Holder(settings.Cut(name, settings.MaxHolder))
+}
 
 // MaxBytes is the most bytes of values and headers that a call returns, with 4 bytes more for each
 // header. The first item that exceeds it stays in the queue. 0, the default, means no limit.

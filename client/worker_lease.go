@@ -47,13 +47,12 @@ func (s *source) tryLease(n int) ([]*heldJob, error) {
 	}
 
 	if n > 1 {
-		o := leaseOptions(min(n, subjects.MaxPopBatch), []LeaseOption{AckWait(s.ackWait)})
-		list, err := s.leaseOnce(o)
+		list, err := s.leaseOnce(s.leaseOptions(min(n, subjects.MaxPopBatch)))
 		if len(list) > 0 || !isAny(err, ErrEmpty, ErrOverloaded) { // at max_leased it is overloaded: wait for that, too
 			return list, err
 		}
 	}
-	return s.leaseOnce(leaseOptions(0, []LeaseOption{AckWait(s.ackWait), Expires(idleWait), IdleHeartbeat(s.heartbeat)}))
+	return s.leaseOnce(s.leaseOptions(0, Expires(idleWait), IdleHeartbeat(s.heartbeat)))
 }
 
 // awaitConnected waits for the connection, but not so long that nobody is told.

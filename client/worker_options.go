@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -27,6 +28,10 @@ type WorkerOptions struct {
 	// they do not. Set it if this connection may not read them (pq.<name>.info): otherwise Run waits
 	// for two requests to time out, and takes 30 s.
 	AckWait time.Duration
+
+	// Holder is the name that the leases are taken with, which pq busy and the dashboard show: up to
+	// 128 bytes of UTF-8 without control characters. "" means DefaultHolder.
+	Holder Holder
 
 	// JobTimeout is how long a job may take. Then the context of its Work ends: its cause is
 	// [ErrTimedOut], and its Deadline says so in advance. If the Work returns an error after that, the
@@ -68,6 +73,9 @@ func (o *WorkerOptions) check(kind subjects.Kind, work Work) error {
 	}
 	if o.AckWait != 0 && (o.AckWait < subjects.MinAckWait || o.AckWait > subjects.MaxAckWait) {
 		add("AckWait is %v: want %v to %v, or 0 for what the settings of the queue say", o.AckWait, subjects.MinAckWait, subjects.MaxAckWait)
+	}
+	if err := settings.CheckHolder(string(o.Holder)); err != nil {
+		add("Holder: %v", err)
 	}
 	if o.JobTimeout < 0 {
 		add("JobTimeout is %v: want more than 0, or 0 for none", o.JobTimeout)

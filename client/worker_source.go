@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -17,6 +18,7 @@ type source struct {
 	verb    subjects.Verb // that leases
 	log     *slog.Logger
 	ackWait time.Duration // the length of leases
+	holder  Holder        // the name that they are taken with
 
 	// waits has room for one: of those who have nothing to do, only one waits for a job.
 	waits chan struct{}
@@ -36,6 +38,7 @@ func (w *Worker) newSource(weighted WeightedQueue) *source {
 		verb:    q.popVerb(),
 		log:     w.o.Logger.With("queue", q.name),
 		ackWait: w.o.AckWait,
+		holder:  cmp.Or(w.o.Holder, DefaultHolder(q.client.nc)),
 		waits:   make(chan struct{}, 1),
 		share:   share{weight: float64(weighted.weight)},
 	}
@@ -43,6 +46,11 @@ func (w *Worker) newSource(weighted WeightedQueue) *source {
 		s.verb = subjects.PopMax
 	}
 	return s
+}
+
+// leaseOptions are those of a lease of up to n jobs, 0 for one without batches.
+func (s *source) leaseOptions(n int, more ...LeaseOption) subjects.PopOptions {
+	return leaseOptions(n, append(more, AckWait(s.ackWait), s.holder))
 }
 
 // patience is how long to wait for the answer to an acknowledgement: so that there is time for

@@ -1,12 +1,15 @@
 package client_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -346,4 +349,30 @@ func TestWorkerLosesPrefetched(t *testing.T) {
 			t.Errorf("done: %q, want %q", got, want)
 		}
 	})
+}
+
+// Who leases is seen in items: a name that was given, or host, process and connection.
+func TestWorkerHolder(t *testing.T) {
+	for _, name := range []client.Holder{"", "the night shift"} {
+		subtest(t, string(name), func(t *testing.T) {
+			s := newWorkshop(t)
+			s.push("a")
+			want := cmp.Or(name, client.DefaultHolder(s.e.Conn))
+			seen := make(chan string, 1)
+			s.start(must(s.jobs.NewWorker(func(ctx context.Context, _ *client.Job) error {
+				page, err := s.jobs.Items(ctx, client.ItemsOptions{State: "leased"})
+				if err == nil && len(page.Items) == 1 {
+					seen <- page.Items[0].Holder
+				}
+				return err
+			}, quiet(client.WorkerOptions{Holder: name}))))
+			if got := <-seen; got != string(want) || name == "" && !strings.Contains(got, "pid "+strconv.Itoa(os.Getpid())) {
+				t.Errorf("held by %q, want %q", got, want)
+			}
+			s.empty()
+		})
+	}
+	if _, err := client.New(nil).Queue("q").NewWorker(doNothing, client.WorkerOptions{Holder: "a\nb"}); err == nil {
+		t.Error("a holder with a control character was taken")
+	}
 }

@@ -156,7 +156,7 @@ func (s *source) finishShared(h *heldJob) (next *heldJob) {
 
 // leaseNow leases a job if there is one.
 func (s *source) leaseNow() *heldJob {
-	list, _ := s.leaseOnce(leaseOptions(0, []LeaseOption{AckWait(s.ackWait)}))
+	list, _ := s.leaseOnce(s.leaseOptions(0))
 	if len(list) == 0 { // the request that waits meets the error again, if it was one
 		return s.took(nil)
 	}

@@ -20,6 +20,11 @@ type Browsed struct {
 	State ItemState
 	// Due is when the lease or the delay is over, zero for a ready item. It may have passed.
 	Due time.Time
+	// LeasedSince is when the lease was taken, zero unless State is Leased. Without a Holder it is when
+	// the lease was renewed last, if it was.
+	LeasedSince time.Time
+	// Holder is the Op.Holder of the lease; "" is none.
+	Holder string
 	// Deliveries is how many deliveries the item has had, the present one included.
 	Deliveries int64
 	// Reason is that of the last negative acknowledgement that gave one.
@@ -108,6 +113,9 @@ func browsed(s *state.Standing) *Browsed {
 	b := &Browsed{Item: s.Item, State: s.State, Deliveries: s.Deliveries, Reason: s.Reason, Err: s.Err}
 	if !s.Due.IsZero() {
 		b.Due = codec.Micros(s.Due)
+	}
+	if b.State == Leased {
+		b.Holder, b.LeasedSince = s.Holder, codec.Micros(s.LeasedSince())
 	}
 	return b
 }

@@ -97,6 +97,8 @@ const (
 	ReasonTerminated = "terminated"
 	MaxTermReason    = 256
 	MaxNakReason     = codec.MaxNakReason
+	// MaxHolder is the longest Op.Holder, in bytes.
+	MaxHolder = settings.MaxHolder
 )
 
 // ParseID reads what ID.String returns. Errors wrap ErrID.

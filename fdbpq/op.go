@@ -126,6 +126,10 @@ type Op struct {
 	// that of the first. SettingsLease means Settings.AckWait in any case. For OpExtend, 0 means
 	// the length that the lease had.
 	Lease time.Duration
+	// Holder is the name of who takes an OpLease: up to MaxHolder bytes of UTF-8 without control
+	// characters, for people who look at the queue. "" means that of the lease before, if it follows an
+	// OpAck, and otherwise no name.
+	Holder string
 	// Token says which lease OpAck, OpNak, OpExtend and OpTerm are about.
 	Token Token
 	// Delay is how long OpNak keeps the item back, 0 to MaxDelay, or Backoff. For OpPush it is how
@@ -252,6 +256,9 @@ func (op *Op) check(l *codec.Layout) error {
 			if err := codec.CheckLease(op.Lease); err != nil {
 				return err
 			}
+		}
+		if err := settings.CheckHolder(op.Holder); err != nil {
+			return fmt.Errorf("%w: %w", ErrOp, err)
 		}
 		if op.End > Back {
 			return fmt.Errorf("%w: no end %d", ErrOp, op.End)

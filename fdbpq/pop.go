@@ -300,14 +300,8 @@ func (q *queuePops) leaseLength(i int) (time.Duration, error) {
 		return op.Lease, nil
 	}
 
-	if op.Lease != SettingsLease && op.Follows && i > 0 {
-		before := i - 1
-		for tied(q.ops, before) { // only acknowledgements can be, before a lease
-			before--
-		}
-		if length := q.results[before].wait; length > 0 {
-			return length, nil
-		}
+	if before := q.leaseBefore(i); op.Lease != SettingsLease && before != nil && before.wait > 0 {
+		return before.wait, nil
 	}
 
 	settings, err := q.ledger.Settings()
@@ -315,6 +309,18 @@ func (q *queuePops) leaseLength(i int) (time.Duration, error) {
 		return 0, err
 	}
 	return settings.LeaseWait(), nil
+}
+
+// leaseBefore returns the result of the OpLease or OpAck that an OpLease follows; nil if it follows none.
+func (q *queuePops) leaseBefore(i int) *Result {
+	if !q.ops[i].Follows || i == 0 {
+		return nil
+	}
+	before := i - 1
+	for tied(q.ops, before) { // the first of several acknowledgements counts
+		before--
+	}
+	return &q.results[before]
 }
 
 // leaseItem leases an item, whose history is given as stored, for the given time. The error is
@@ -332,6 +338,12 @@ func (q *queuePops) leaseItem(i int, s *state.Stored, encoded []byte, length tim
 			Lasting: codec.LastingOf(&s.Item.Message),
 		},
 	}
+	holder := q.ops[i].Holder
+	if before := q.leaseBefore(i); holder == "" && before != nil {
+		holder = before.holder
+	}
+	h.SetHolder(holder, q.now)
+
 	q.ledger.Detach(s)
 	q.ledger.ClearExpiry(&h.ID, h.Expires)
 	q.ledger.ClearHistory(&h.ID, encoded)
@@ -340,7 +352,7 @@ func (q *queuePops) leaseItem(i int, s *state.Stored, encoded []byte, length tim
 	until := codec.Micros(h.Due)
 	q.nextDue = codec.Earliest(q.nextDue, until)
 	result := &q.results[i]
-	result.wait, result.Item = length, s.Item
+	result.wait, result.holder, result.Item = length, holder, s.Item
 	result.Lease = Lease{Token: Token{ID: h.ID, Fence: h.Fence, End: h.End}, Until: until, Deliveries: h.Deliveries}
 	return nil
 }

@@ -17,8 +17,9 @@ type Result struct {
 	// zero without a delay, and for a duplicate. For
 	// OpSetSchedule it is when the schedule fires next.
 	NextDue time.Time
-	// wait is the length of the lease that an OpLease gave or an OpAck ended.
-	wait time.Duration
+	// wait and holder are those of the lease that an OpLease gave or an OpAck ended.
+	wait   time.Duration
+	holder string
 	// ended: the OpAck has ended a lease, and an OpLease that follows may have its place.
 	ended bool
 	// place: the OpLease has the place of a lease that was ended before it.
@@ -74,6 +75,10 @@ type Swept struct {
 // LeaseLength is the length of the lease that an OpLease gave or an OpAck ended. It is what
 // an OpLease without a length has if it follows.
 func (r *Result) LeaseLength() time.Duration { return r.wait }
+
+// LeaseHolder is the Op.Holder of the lease that an OpLease gave or an OpAck ended. An OpLease without
+// one has it if it follows.
+func (r *Result) LeaseHolder() string { return r.holder }
 
 // Lease is the right to an item for a time.
 type Lease struct {

@@ -111,7 +111,7 @@ func (q *queueSettlements) ack(h *codec.Record, result *Result) (err error) {
 	}
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h)
-	result.wait, result.ended = h.Wait, h.State == Leased
+	result.wait, result.holder, result.ended = h.Wait, h.Holder, h.State == Leased
 	return nil
 }
 

@@ -157,6 +157,11 @@ type StoredItem struct {
 	PushedAt *time.Time `json:"pushed_at,omitempty"`
 	// Due is when the lease or the delay is over, nil for a ready item.
 	Due *time.Time `json:"due,omitempty"`
+	// LeasedAt is when the lease was taken, nil unless the item is leased. Without a Holder it is when
+	// the lease was renewed last, if it was.
+	LeasedAt *time.Time `json:"leased_at,omitempty"`
+	// Holder is the name that the lease was taken with, "" without one: see PopOptions.
+	Holder string `json:"holder,omitempty"`
 	// Expires is when the item expires, nil if it does not.
 	Expires *time.Time `json:"expires,omitempty"`
 	// Deliveries is how many deliveries it has had.

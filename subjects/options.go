@@ -32,6 +32,8 @@ const (
 	MinIdleHeartbeat = 100 * time.Millisecond
 	// MaxDelay is the longest delay of a negative acknowledgement, or in a backoff.
 	MaxDelay = settings.MaxDelay
+	// MaxHolder is the longest name of a lease's holder, in bytes.
+	MaxHolder = settings.MaxHolder
 )
 
 // PopOptions is what the payload of a pop asks for, a JSON object:
@@ -40,7 +42,7 @@ const (
 //	 "no_wait": true, "frames": true, "id": "Q7..."}
 //	{"cancel": "Q7..."}
 //
-// The names are those of JetStream's pull requests, and ack_wait, frames, id and cancel. Durations
+// The names are those of JetStream's pull requests, and ack_wait, frames, id, holder and cancel. Durations
 // are integers in nanoseconds, as there, or texts such as "30s".
 type PopOptions struct {
 	// Batch is the most items to return, 1 to MaxPopBatch; 0 if it was not given.
@@ -65,6 +67,10 @@ type PopOptions struct {
 	// ID names a pop with Expires, so that Cancel can end it: a text that nobody else can guess, as
 	// CheckRequestID wants it.
 	ID string
+	// Holder is the name of who takes the leases, up to MaxHolder bytes of UTF-8 without control
+	// characters, for people who look at the queue; "" is none. It needs Lease. After +NXT, without
+	// Lease, it is that of the lease before unless it says another.
+	Holder string
 	// Cancel is the ID of the pop that is to wait no longer. Nothing else goes with it.
 	Cancel string
 }
@@ -90,6 +96,7 @@ type popObject struct {
 	NoWait        bool           `json:"no_wait"`
 	Frames        bool           `json:"frames"`
 	ID            requestID      `json:"id"`
+	Holder        holderName     `json:"holder"`
 	Cancel        requestID      `json:"cancel"`
 }
 
@@ -119,6 +126,20 @@ func (requestID) Want() string {
 	return fmt.Sprintf("1 to %d letters, digits, '-' and '_'", maxRequestID)
 }
 
+// holderName is the name of a lease's holder.
+type holderName string
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (n *holderName) UnmarshalText(text []byte) error {
+	*n = holderName(text)
+	return settings.CheckHolder(string(text))
+}
+
+// Want says what UnmarshalText reads.
+func (holderName) Want() string {
+	return fmt.Sprintf("a text of at most %d bytes without control characters", MaxHolder)
+}
+
 // ParsePopOptions reads the payload of a pop; an empty one asks for nothing. Errors wrap
 // ErrOptions.
 func ParsePopOptions(payload []byte) (PopOptions, error) {
@@ -128,6 +149,9 @@ func ParsePopOptions(payload []byte) (PopOptions, error) {
 	var p popObject
 	if err := readObject(payload, &p); err != nil {
 		return PopOptions{}, err
+	}
+	if p.Holder != "" && p.AckWait == nil {
+		return PopOptions{}, fmt.Errorf("%w: holder without ack_wait: only a lease has a holder: want both or neither", ErrOptions)
 	}
 	return p.options(), nil
 }
@@ -150,6 +174,7 @@ func (o *PopOptions) object() (b object) {
 	b.put("no_wait", o.NoWait, true)
 	b.put("frames", o.Frames, true)
 	b.put("id", o.ID != "", o.ID)
+	b.put("holder", o.Holder != "", o.Holder)
 	b.put("cancel", o.Cancel != "", o.Cancel)
 	return b
 }
@@ -158,7 +183,7 @@ func (p *popObject) options() PopOptions {
 	return PopOptions{
 		Batch: int(p.Batch), Lease: p.AckWait != nil, AckWait: deref(p.AckWait), NoWait: p.NoWait,
 		MaxBytes: p.MaxBytes, Expires: p.Expires, IdleHeartbeat: p.IdleHeartbeat, Frames: p.Frames,
-		ID: string(p.ID), Cancel: string(p.Cancel),
+		ID: string(p.ID), Holder: string(p.Holder), Cancel: string(p.Cancel),
 	}
 }
 

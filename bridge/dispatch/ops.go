@@ -108,6 +108,7 @@ func toRetry(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
 		left[0].Follows = false
 		for i := range left {
 			left[i].Lease = cmp.Or(left[i].Lease, results[0].LeaseLength())
+			left[i].Holder = cmp.Or(left[i].Holder, results[0].LeaseHolder())
 		}
 		return left
 	}

@@ -26,6 +26,7 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 		if w.pop.lease == 0 {
 			w.pop.lease = results[0].LeaseLength()
 		}
+		w.pop.holder = cmp.Or(w.pop.holder, results[0].LeaseHolder())
 		w.acks, w.request.acked = nil, true
 		pops, found = ops[acks:], results[acks:]
 		if len(pops) == 0 {

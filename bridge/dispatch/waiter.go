@@ -39,6 +39,7 @@ type popOptions struct {
 	end      fdbpq.End
 	count    bool
 	lease    time.Duration
+	holder   string
 	maxBytes int // what is left of it
 }
 
@@ -46,7 +47,7 @@ type popOptions struct {
 func (w *waiter) op() fdbpq.Op {
 	return fdbpq.Op{
 		Kind: w.pop.kind, Queue: w.request.Queue.Target, End: w.pop.end,
-		Lease: w.pop.lease, MaxBytes: w.pop.maxBytes, Waits: true, Count: w.pop.count,
+		Lease: w.pop.lease, Holder: w.pop.holder, MaxBytes: w.pop.maxBytes, Waits: true, Count: w.pop.count,
 	}
 }
 
@@ -55,7 +56,9 @@ func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 	last := &ops[len(ops)-1]
 	acks := LeadingAcks(ops)
 	w := &waiter{request: *r, wanted: r.operations(ops) - acks}
-	w.pop = popOptions{kind: last.Kind, end: last.End, lease: last.Lease, maxBytes: last.MaxBytes, count: last.Count}
+	w.pop = popOptions{
+		kind: last.Kind, end: last.End, lease: last.Lease, holder: last.Holder, maxBytes: last.MaxBytes, count: last.Count,
+	}
 
 	w.request.span, w.request.Pops = 0, 0
 	w.request.waiter = w

@@ -103,7 +103,7 @@ func (p *pull) askLocked(most int) {
 		return
 	}
 
-	op := fdbpq.Op{Kind: fdbpq.OpLease, End: p.consumer.end, Queue: q.Target, Count: true,
+	op := fdbpq.Op{Kind: fdbpq.OpLease, End: p.consumer.end, Queue: q.Target, Count: true, Holder: p.consumer.name,
 		Lease: cmp.Or(p.consumer.config.AckWait, fdbpq.SettingsLease)}
 	p.asked = min(p.Batch, most)
 	if p.limited {

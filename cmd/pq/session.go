@@ -104,7 +104,7 @@ func (q *queue) lease(s *session, n int, wait, ackWait time.Duration) (list []*c
 	for {
 		begun = time.Now()
 		left := until.Sub(begun)
-		options := []client.LeaseOption{client.AckWait(ackWait), client.NoWait()}
+		options := []client.LeaseOption{client.AckWait(ackWait), client.NoWait(), client.DefaultHolder(s.nc)}
 		if wait > 0 {
 			options = append(options, client.Expires(min(max(left, time.Millisecond), longestPop)))
 		}

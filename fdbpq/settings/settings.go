@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -216,6 +217,17 @@ func (s *Settings) DeadLetterQueue(name string) string {
 		}
 	}
 	return strings.TrimPrefix(DeadSuffix, "-") // name is little else than suffixes
+}
+
+// MaxHolder is the longest name of a lease's holder, in bytes.
+const MaxHolder = 128
+
+// CheckHolder returns an error if the text cannot be the name of a lease's holder. "" is none.
+func CheckHolder(name string) error {
+	if len(name) > MaxHolder || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return fmt.Errorf("a holder %.140q: want at most %d bytes of UTF-8 without control characters", name, MaxHolder)
+	}
+	return nil
 }
 
 // Cut cuts a text at n bytes, or before the rune there.

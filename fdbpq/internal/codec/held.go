@@ -23,8 +23,9 @@ import (
 //
 // The record is a varint, and a tuple of that length: (1, state, deliveries, fence, due, wait,
 // end), times in microseconds, or the same with 2 and a reason at its end, or with 3, a reason, the
-// time when the item expires, or 0, and its unique key, or "". The reason is that of the last
-// negative acknowledgement that gave one; "" is none.
+// time when the item expires, or 0, and its unique key, or "". A lease whose holder gave a name has 4,
+// all of that, the name, and when the lease began. The reason is that of the last negative
+// acknowledgement that gave one; "" is none.
 //
 // # Why a late acknowledgement never touches a later delivery
 //
@@ -41,6 +42,8 @@ type Record struct {
 	State   ItemState // Leased or Delayed; Ready in ("i")
 	Due     time.Time // end of the lease, or of the delay
 	End     End       // that the item was leased from
+	Holder  string    // name that the lease was taken with; "" is none
+	Since   time.Time // when a lease with a Holder began
 	Value   []byte    // as stored
 	Dropped int       // bytes of the value that are not in Value any more, but count
 	Message *Message  // all of it; nil unless known
@@ -86,7 +89,11 @@ const (
 	heldVersion       = 1
 	heldVersionReason = 2
 	heldVersionEnd    = 3
+	heldVersionHolder = 4
 )
+
+// holderRoom is what a name takes in a record, at most, beside a reason.
+const holderRoom = MaxNakReason + settings.MaxHolder + 16
 
 func (l *Layout) HeldKey(id *ID) []byte { return l.IDKey(KindHeld, id) }
 
@@ -106,6 +113,8 @@ func (l *Layout) StateCounterKey(s ItemState) []byte {
 func (h *Record) Encode() []byte {
 	version := int64(heldVersion)
 	switch {
+	case h.State == Leased && h.Holder != "":
+		version = heldVersionHolder
 	case !h.Lasting.none():
 		version = heldVersionEnd
 	case h.Reason != "":
@@ -119,6 +128,9 @@ func (h *Record) Encode() []byte {
 	}
 	if version >= heldVersionEnd {
 		record = h.Lasting.appendTo(record)
+	}
+	if version >= heldVersionHolder {
+		record = tuple.AppendInt(tuple.AppendBytes(record, []byte(h.Holder)), h.Since.UnixMicro())
 	}
 
 	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.Value)), uint64(len(record)))
@@ -142,14 +154,17 @@ func ParseRecord(id *ID, data []byte) (*Record, error) {
 	if version >= heldVersionReason {
 		h.Reason = string(d.bytes())
 	}
-	if version == heldVersionEnd {
+	if version >= heldVersionEnd {
 		h.Lasting = d.lasting()
+	}
+	if version >= heldVersionHolder {
+		h.Holder, h.Since = string(d.bytes()), d.time()
 	}
 
 	if err := d.end(); err != nil {
 		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
 	}
-	if version < heldVersion || version > heldVersionEnd || state < 0 || state >= int64(len(HeldStates)) ||
+	if version < heldVersion || version > heldVersionHolder || state < 0 || state >= int64(len(HeldStates)) ||
 		end < int64(Front) || end > int64(Back) || h.Deliveries < 0 || h.Fence < 1 || !isWait(wait) {
 		return nil, fmt.Errorf("%w: held item %s: record %x", ErrCorrupt, id, record)
 	}
@@ -228,6 +243,26 @@ func (h *Record) NoteReason(reason string) {
 	if reason != "" && len(h.Value) <= MaxHeldValue-MaxNakReason {
 		h.Reason = CleanText(reason, MaxNakReason)
 	}
+}
+
+// SetHolder notes who has taken a lease, and when, if the holder gave a name and the value of another
+// program leaves room for it.
+func (h *Record) SetHolder(name string, now time.Time) {
+	if name != "" && len(h.Value) <= MaxHeldValue-holderRoom {
+		h.Holder, h.Since = name, now
+	}
+}
+
+// LeasedSince returns when the lease began. Without a Holder that is unknown if the lease was renewed:
+// then it is when it was renewed last.
+func (h *Record) LeasedSince() time.Time {
+	switch {
+	case h.State != Leased:
+		return time.Time{}
+	case h.Holder != "":
+		return h.Since
+	}
+	return h.Due.Add(-h.Wait)
 }
 
 // An item that is pushed with a delay is held from the start, delayed, under its own id. It

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -34,6 +35,15 @@ func TestStoredFormsOfLeases(t *testing.T) {
 	h.Expires, h.Unique = time.UnixMicro(1_790_000_000_000_000).UTC(), "k"
 	check("held item that expires, with a unique key", h.Encode(),
 		"27"+"1503"+"1501"+"1502"+"1505"+"1b065bfeda25e000"+"170f4240"+"1501"+"016e00ff6f00"+"1b065bfeda25e000"+"016b00"+"76616c7565")
+	named := h
+	named.State, named.Holder, named.Since = Leased, "me", time.UnixMicro(1_790_000_000_000_000).UTC()
+	check("lease with a holder", named.Encode(),
+		"32"+"1504"+"14"+"1502"+"1505"+"1b065bfeda25e000"+"170f4240"+"1501"+"016e00ff6f00"+"1b065bfeda25e000"+"016b00"+"016d6500"+"1b065bfeda25e000"+"76616c7565")
+	if again, err := ParseRecord(&id, named.Encode()); err != nil || !reflect.DeepEqual(*again, named) {
+		t.Errorf("read %+v, %v: want %+v", again, err, named)
+	}
+	named.State = Delayed // nobody holds it any more
+	check("delayed after a lease with a holder", named.Encode(), fmt.Sprintf("%x", h.Encode()))
 	check("headers", EncodeMeta(&Message{Headers: dead.Headers}), "0d"+"1501"+"05"+"014100"+"016200"+"016300"+"00")
 	check("headers of a dead letter", EncodeMeta(&dead),
 		"29"+"1502"+"05"+"016a6f627300"+"016e6f00"+"1b065bfeda25e000"+"1502"+"016c61746500"+"00"+"05"+"014100"+"016200"+"016300"+"00")

@@ -2,14 +2,14 @@ package state
 
 import "github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 
-// TakenItem is an item that was taken, and its queue.
+// TakenItem is an item that an operation took, and its queue.
 type TakenItem struct {
 	L *codec.Layout
 	*codec.Item
 }
 
-// Taken returns an item that is taken, whose history is given as stored, with all that is
-// needed to restore it. Most items need nothing but themselves.
+// Taken returns the item with all that it takes to restore it, which for most items is nothing
+// else. past is its history as stored.
 func (s *Stored) Taken(l *codec.Layout, past []byte) TakenItem {
 	switch {
 	case !codec.Ours(&s.Item.ID):
@@ -23,9 +23,9 @@ func (s *Stored) Taken(l *codec.Layout, past []byte) TakenItem {
 // RestoreSize is about the number of bytes that restoring the item takes in a transaction.
 func (i *TakenItem) RestoreSize() int { return i.Size() + len(i.L.Prefix) + RestoreOverhead }
 
-// Restore returns a popped item to its old place, as it was stored, with its history, and lists the
-// queue, which may have left the list of queues meanwhile. An item that has expired meanwhile stays
-// away, and one whose unique key another item has by now returns without. The error is ErrCorrupt,
+// Restore returns a popped item to its old place, as it was stored, with its history. It lists the
+// queue, which may have left the list of queues meanwhile. An item that has expired stays away, and
+// one whose unique key belongs to another item by now returns without it. The error is ErrCorrupt,
 // and then nothing has changed, or one of the store.
 func (g *Ledger) Restore(item *codec.Item) error {
 	if codec.Expired(item.Expires, g.Now) {
@@ -48,24 +48,25 @@ func (g *Ledger) Restore(item *codec.Item) error {
 	} else {
 		g.Add(&item.ID, &item.Message)
 	}
+
 	if k != nil && k.Past != nil {
 		g.SetHistory(&item.ID, k.Past)
 	}
 	return nil
 }
 
-// BeginReturn starts to read what it takes to return an item of a staged pop. Such a pop takes an
-// item whose headers nobody has read yet. If nobody collects it, it returns to the queue, where its
-// expiry and its unique key count again. Meanwhile its entry of the time index may have fallen due,
-// with no item to remove, and another item may have got its key.
+// BeginReturn starts to read what ReturnStaged needs. A staged pop takes an item whose headers
+// nobody has read yet. If nobody collects it, it returns to the queue, where its expiry and its
+// unique key count again. Meanwhile its entry of the time index may have fallen due, without an
+// item to remove, and another item may have got its unique key.
 func (g *Ledger) BeginReturn(id *codec.ID) *Stored {
 	s := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
 	return &s
 }
 
 // ReturnStaged returns an item to its old place, with its value as it was stored. One that has
-// expired stays away, and one whose unique key another item has by now returns without. The error
-// is one of the store.
+// expired stays away, and one whose unique key belongs to another item by now returns without it.
+// The error is one of the store.
 func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
 	id := &s.Item.ID
 	lasts, err := s.Lasting()
@@ -76,7 +77,8 @@ func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
 	if codec.Expired(lasts.Expires, g.Now) {
 		g.Tx.Clear(g.L.HistoryKey(id))
 		g.ClearExpiry(id, lasts.Expires)
-		g.DeleteExpired(&codec.Record{ID: *id, History: codec.History{Lasting: lasts}, Value: value})
+		h := codec.Record{ID: *id, History: codec.History{Lasting: lasts}, Value: value}
+		g.DeleteExpired(&h)
 		return nil
 	}
 
@@ -84,32 +86,36 @@ func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
 	if err != nil {
 		return err
 	}
+
 	g.strays = true
 	if taken {
 		return g.returnWithoutUnique(s, value)
 	}
+
 	g.keepUnique(id, lasts.Unique)
 	g.Attach(id, value)
 	g.SetExpiry(id, lasts)
 	return nil
 }
 
-// returnWithoutUnique returns an item whose unique key another one has.
+// returnWithoutUnique returns an item whose unique key belongs to another one.
 func (g *Ledger) returnWithoutUnique(s *Stored, value []byte) error {
 	id, m := &s.Item.ID, &s.Item.Message
 	past, err := ReadHistory(g.L, g.Tx, id).Get()
 	if err != nil {
 		return err
 	}
+
 	if err := s.Load(g.Tx, g.L, value, true); err != nil {
 		return err
 	}
+
 	h, err := codec.ParseHistory(id, past)
 	if err != nil {
 		return err
 	}
 
-	// Both its ("m") keys and its history name the unique key, so they are written anew.
+	// Its ("m") keys and its history name the unique key, so both are written anew.
 	g.countRemoved(&codec.Record{ID: *id, Message: m, Value: value})
 	m.Unique, h.Unique = "", ""
 	g.Tx.ClearRange(g.L.MetaRange(id))
@@ -121,8 +127,7 @@ func (g *Ledger) returnWithoutUnique(s *Stored, value []byte) error {
 	return nil
 }
 
-// takenUnique reports whether another item has got the unique key of an item that is to be
-// restored.
+// takenUnique reports whether another item has the unique key of an item that returns.
 func (g *Ledger) takenUnique(key string) (bool, error) {
 	if key == "" {
 		return false, nil

@@ -67,8 +67,10 @@ func TestLayout(t *testing.T) {
 	s.push("jobs", -1<<62, strings.Repeat("W", 5000), deep)
 	s.bury("jobs", strings.Repeat("a long reason ", 15))
 	s.bury("jobs", strings.Repeat("unbreakable", 15))
-	s.lease("jobs")
-	_, err := s.client.PriorityQueue("jobs").Configure(t.Context(), client.Settings{
+	holder := client.Holder(strings.Repeat("worker-of-a-long-name/", 5))
+	_, err := s.client.PriorityQueue("jobs").LeaseMin(t.Context(), client.AckWait(12*time.Hour), holder)
+	must(t, err)
+	_, err = s.client.PriorityQueue("jobs").Configure(t.Context(), client.Settings{
 		PauseUntil: time.Now().Add(1000 * time.Hour), Backoff: []time.Duration{time.Second, time.Hour},
 	})
 	must(t, err)
@@ -86,7 +88,7 @@ func TestLayout(t *testing.T) {
 		b.resize(width, 740)
 		for path, acts := range map[string]string{ // and what shows that the page has its actions
 			"/": "", "/bridges": "", "/dead": "#dead button", "/queue/pq/jobs": "#push form",
-			"/schedules": "#schedules button", "/schedule": "form button",
+			"/busy": "#busy button", "/schedules": "#schedules button", "/schedule": "form button",
 			"/schedule?kind=pq&queue=" + long + "&id=" + nightly.ID: "form button",
 			"/queue/pq/" + long: "#push form", "/queue/pq/jobs/items": "#bulk", "/queue/pq/jobs-dead/items": "#bulk",
 			"/queue/pq/jobs-dead/item/" + dead[0]:             ".acts",
@@ -154,7 +156,7 @@ func TestKeyboard(t *testing.T) {
 	b.at("/queue/pq/jobs/items")
 
 	// Two keys have to come soon after each other: here they do, however busy the machine is.
-	for key, path := range map[string]string{"b": "/bridges", "d": "/dead", "s": "/schedules", "q": "/"} {
+	for key, path := range map[string]string{"b": "/bridges", "d": "/dead", "y": "/busy", "s": "/schedules", "q": "/"} {
 		b.do(`for (const key of ["g", ` + quoted(key) + `])
 			document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}))`)
 		b.at(path)

@@ -60,6 +60,7 @@ func (b *board) done(w http.ResponseWriter, r *http.Request, v *doneView, err er
 	}
 	b.live.asked.forget(v.Queue) // the next page shows the new counts
 	b.dead.expire()
+	b.busy.expire()
 	b.log(r, v.Action, v.Queue, "items", v.Count, "done", v.Done, "of", v.found, "error", v.Error)
 	b.show(w, codeOf(err), "done", b.newShell(r, v.Queue.Name, "queues"), v)
 }

@@ -23,6 +23,7 @@ type board struct {
 	details  memo[queueRef, details]
 
 	dead      survey[deadView]
+	busy      survey[busyView]
 	schedules survey[schedulesView]
 }
 

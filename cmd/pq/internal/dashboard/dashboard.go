@@ -57,6 +57,7 @@ func New(o Options) (*Dashboard, error) {
 	}
 	b.searches = newSearches(b.gateway)
 	b.dead.searches, b.dead.gather = b.searches, b.countDead
+	b.busy.searches, b.busy.gather = b.searches, b.listBusy
 	b.schedules.searches, b.schedules.gather = b.searches, b.listSchedules
 	return &Dashboard{b, listener}, nil
 }
@@ -112,6 +113,7 @@ func (d *Dashboard) routes() http.Handler {
 		"GET /{$}":                              d.getQueues,
 		"GET /bridges":                          d.getBridges,
 		"GET /dead":                             d.getDead,
+		"GET /busy":                             d.getBusy,
 		"GET /schedules":                        d.getSchedules,
 		"GET /schedule":                         d.getSchedule,
 		"POST /schedule":                        d.postSchedule,

@@ -15,7 +15,7 @@ import (
 )
 
 // none stands for a number that is not known.
-const none = "–"
+const none = "—"
 
 // formats are the functions of the templates. Those of numbers also take nil pointers, as none.
 var formats = template.FuncMap{

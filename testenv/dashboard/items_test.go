@@ -70,7 +70,7 @@ func TestItems(t *testing.T) {
 	b.seesIn("#items", "much later")
 	b.press("nav.tabs", "Leased")
 	b.has(1, "#items tbody tr")
-	b.seesIn("#items", `{"item": 0}`, "h left")
+	b.seesIn("#items", `{"item": 0}`, "11h", "left")
 	b.press("nav.tabs", "Delayed")
 	b.has(1, "#items tbody tr")
 	b.seesIn("#items", "41d")

@@ -11,7 +11,7 @@ import (
 
 // row is the row of a queue in the list, as JavaScript has it.
 func row(name string) string {
-	return fmt.Sprintf(`$$("#rows tr").find(r => r.querySelector("th a").innerText == %s)`, quoted(name))
+	return fmt.Sprintf(`$$("#rows tr").find(r => r.querySelector("th a").textContent == %s)`, quoted(name))
 }
 
 // figures waits until the list shows these texts for a queue, by the classes of the cells.

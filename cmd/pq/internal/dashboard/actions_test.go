@@ -21,10 +21,10 @@ func TestPush(t *testing.T) {
 	b := r.browser()
 	b.get("/queue/pq/jobs")
 	const path = "/queue/pq/jobs/push"
-	b.post(path, "value", "a\r\nb", "priority", "-7", "headers", "X-Tenant: acme\r\nX-Tenant: other\r\n", "ttl", "1h", "unique", "k").wants(t, 200, "pushed ")
+	b.post(path, "value", "a\r\nb", "priority", "-7", "headers", "X-Tenant: acme\r\nX-Tenant: other\r\n", "ttl", "1h", "unique", "k", "group", "tenant 7").wants(t, 200, "pushed ")
 	item, err := r.jobs.PopMin(context.Background())
 	must(t, err)
-	if string(item.Value) != "a\nb" || item.Priority != -7 || fmt.Sprint(item.Headers["X-Tenant"]) != "[acme other]" || item.Unique != "k" {
+	if string(item.Value) != "a\nb" || item.Priority != -7 || fmt.Sprint(item.Headers["X-Tenant"]) != "[acme other]" || item.Unique != "k" || item.Group != "tenant 7" {
 		t.Errorf("pushed %q, %d, %v", item.Value, item.Priority, item.Headers)
 	}
 	b.post(path, "value", "later", "delay", "1h", "msg_id", "m").wants(t, 200, "pushed ")
@@ -86,6 +86,43 @@ func TestSettings(t *testing.T) {
 	if !r.info().Settings.PauseUntil.IsZero() {
 		t.Error("still paused")
 	}
+}
+
+// A source is set and changed in fields of its own, and what is wrong with one stands beside it.
+func TestSourceSetting(t *testing.T) {
+	r := newRig(t, nil)
+	b := r.browser()
+	const path = "/queue/pq/jobs/config"
+	fields := func(changed ...string) []string {
+		return append(changed, "source.stream", "", "source.filter", "", "source.domain", "", "source.priority", "", "source.group", "", "source.start", "", "source.on_bad", "")
+	}
+	source := func(want string) {
+		t.Helper()
+		if got := r.info().Settings.Source; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	b.post(path, fields("max_deliver", "3")...).wants(t, 200, "changed")
+	source("")
+	all := []string{"source.stream", "ORDERS", "source.filter", "orders.>", "source.priority", "header X-Urgency", "source.group", "token 2", "source.start", "17", "source.on_bad", "stop"}
+	b.post(path, fields(all...)...).wants(t, 200, "changed")
+	source(`{"stream":"ORDERS","filter":"orders.>","priority":{"header":"X-Urgency"},"group":{"token":2},"start":17,"on_bad":"stop"}`)
+	b.get("/queue/pq/jobs").wants(t, 200, `value="orders.&gt;"`, `value="header X-Urgency"`, `value="token 2"`, `value="17"`, "<option selected>stop")
+	b.post(path, fields(all...)...).wants(t, 200, "nothing to change")
+
+	for name, text := range map[string]string{
+		"stream": "a.b", "filter": "a..b", "domain": "a.b", "priority": "high", "group": "5", "start": "soon", "on_bad": "explode", "stream ": "",
+	} {
+		name = strings.TrimSpace(name)
+		a := b.post(path, fields("source."+name, text, "source.stream", "ORDERS", "source.filter", "x")...).wants(t, 400)
+		if mark := `id="set-source.` + name + `"[^>]*aria-invalid`; name != "on_bad" && !regexp.MustCompile(mark).MatchString(a.body) {
+			t.Errorf("%s %q is not marked: %s", name, text, a.mainText())
+		}
+	}
+	b.post(path, fields("source.stream", "ORDERS", "source.priority", "-5", "source.start", "new")...).wants(t, 200, "changed")
+	source(`{"stream":"ORDERS","priority":-5,"start":"new"}`)
+	b.post(path, fields()...).wants(t, 200, "changed")
+	source("")
 }
 
 // A purge says how many items it is about, and wants the name of the queue.

@@ -21,14 +21,14 @@ const none = "—"
 var formats = template.FuncMap{
 	"num":   orNone(terminal.Grouped),
 	"rate":  orNone(rate),
-	"age":   orNone(terminal.Short),
+	"age":   orNone(age),
 	"took":  orNone(took),
 	"part":  func(part float64) string { return strconv.FormatFloat(100*min(max(part, 0), 1), 'f', 1, 64) },
 	"ratio": func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
 	"size":  func(n int) string { return size(int64(n)) },
 	"count": func(n int) int64 { return int64(n) },
 	"few":   terminal.Plural[int64],
-	"ago":   func(now, t time.Time) string { return terminal.Short(now.Sub(t)) + " ago" },
+	"ago":   func(now, t time.Time) string { return age(now.Sub(t)) + " ago" },
 	"until": soon("in ", ""),
 	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
@@ -87,11 +87,32 @@ func took(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
+// age writes a duration: 59s, 1m 5s, 1h 1m, 2d 3h.
+func age(d time.Duration) string {
+	units := []struct {
+		name string
+		unit time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}}
+	d = max(d, 0)
+	for i, large := range units[:3] {
+		if d < large.unit {
+			continue
+		}
+		text := fmt.Sprintf("%d%s", d/large.unit, large.name)
+		small := units[i+1]
+		if rest := d % large.unit / small.unit; rest > 0 {
+			text += fmt.Sprintf(" %d%s", rest, small.name)
+		}
+		return text
+	}
+	return fmt.Sprintf("%ds", d/time.Second)
+}
+
 // soon writes how long it is until a time, between two words.
 func soon(before, after string) func(now, t time.Time) string {
 	return func(now, t time.Time) string {
 		if d := t.Sub(now); d > 0 {
-			return before + terminal.Short(d) + after
+			return before + age(d) + after
 		}
 		return "due"
 	}

@@ -147,6 +147,7 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 	}
 	names := map[string]string{}
 	changed := 0
+	var source []settingRow
 	for _, row := range settingsOf(q, info).Rows {
 		values, given := r.PostForm[row.Name]
 		if !given {
@@ -154,6 +155,10 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 		}
 		value := strings.TrimSpace(values[0])
 		f.Fields[row.Name], names[row.Name] = field{Value: value}, row.Name
+		if strings.HasPrefix(row.Name, sourcePrefix) {
+			source = append(source, row)
+			continue
+		}
 		if value == row.Value {
 			continue
 		}
@@ -161,6 +166,9 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 		if err := change.Set(row.Name, value); err != nil {
 			f.fail(row.Name, err)
 		}
+	}
+	if f.source(&change, source) {
+		changed++
 	}
 
 	code := http.StatusBadRequest

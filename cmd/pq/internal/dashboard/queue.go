@@ -96,6 +96,10 @@ func settingsOf(q queueRef, info *client.QueueInfo) (f settingsForm) {
 		}
 	}
 	for row := range settings.All() {
+		if row.Name == "source" {
+			f.Rows = append(f.Rows, sourceRows(now[row.Name])...)
+			continue
+		}
 		s := settingRow{Setting: row, Value: now[row.Name]}
 		switch {
 		case row.Default != nil:

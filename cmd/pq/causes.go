@@ -74,8 +74,8 @@ func (b *browsing) listCauses(ctx context.Context, s *session) error {
 		_, _ = fmt.Fprintf(b.cmd.ErrOrStderr(), "pq: %s of other causes: this list has %s\n",
 			terminal.Plural(causes.NoRoom, "dead letter"), terminal.Plural(target.MaxCauses, "cause"))
 	}
-	if causes.Letters == 0 && b.name != "" {
-		s.noteUnused(ctx)
+	if causes.Letters == 0 {
+		b.noteNoLetters(ctx, s)
 	}
 	return nil
 }
@@ -160,12 +160,21 @@ func (m *bulk) redriveCause(text string) error {
 	return m.run(nil)
 }
 
+// noLetters says that a queue has no dead letters, and where its own are.
+func (m *bulk) noLetters(ctx context.Context, s *session) string {
+	text := m.name + " has no dead letters"
+	if set, err := s.queue.Settings(ctx); err == nil {
+		text += fmt.Sprintf(": what dies in it goes to %s", set.DeadLetterQueue(m.name))
+	}
+	return text
+}
+
 // noSuchCause names the causes there are.
 func (m *bulk) noSuchCause(ctx context.Context, s *session, causes *target.Causes) error {
 	const shown = 10
 	list := causes.List()
 	if len(list) == 0 {
-		return notFound(cmp.Or(s.suggest(ctx), m.name+" has no dead letters"))
+		return notFound(cmp.Or(s.suggest(ctx), m.noLetters(ctx, s)))
 	}
 
 	text := fmt.Sprintf("no dead letter of %s has this error. These are there:", m.name)

@@ -58,7 +58,7 @@ func TestRedriveByCause(t *testing.T) {
 	c.died("jobs", "timeout after 1s", "no such user", "timeout after 2s", "timeout after 3s")
 	c.fails(exitEmpty, "pq: no dead letter of jobs-dead has this error. These are there:\n     3  timeout after *\n     1  no such user\n",
 		"redrive", "jobs-dead", "--error", "timeout", "--yes")
-	c.fails(exitEmpty, "pq: jobs has no dead letters", "redrive", "jobs", "--error", "timeout", "--yes")
+	c.fails(exitEmpty, "pq: jobs has no dead letters: what dies in it goes to jobs-dead\n", "redrive", "jobs", "--error", "timeout", "--yes")
 	c.prints("1\n", "redrive", "jobs-dead", "--error", "timeout after 3s", "--yes")
 	c.prints("item 3", "pop", "jobs")
 	c.prints(`{"redriven":2}`+"\n", "redrive", "jobs-dead", "--error", "timeout after *", "--yes", "--json")

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
@@ -47,7 +48,8 @@ addresses. pq redrive sends dead letters back, pq rm removes them.`,
 		return b.run(b.listDead)
 	}
 	b.addFilters(cmd)
-	cmd.Flags().StringVar(&by, "by", "", "count by `cause`")
+	cmd.Flags().StringVar(&by, "by", "", "count by `WHAT`: cause")
+	flags.Completes(cmd, "by", "cause")
 	cmd.Flags().StringVar(&b.died, "error", "", "only those with this error, `TEXT`, or of this cause")
 	return cmd
 }
@@ -80,10 +82,23 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 		}
 	}
 
-	if b.found == 0 && b.name != "" {
-		s.noteUnused(ctx)
+	if b.found == 0 {
+		b.noteNoLetters(ctx, s)
 	}
 	return nil
+}
+
+// noteNoLetters tells people who named a queue why nothing was printed, if its name may be wrong: it
+// may be the queue that the dead letters are in.
+func (b *browsing) noteNoLetters(ctx context.Context, s *session) {
+	if b.name == "" || s.noteUnused(ctx) {
+		return
+	}
+	first, err := s.queue.PeekItem(ctx, false)
+	if err == nil && first.DeadLetter != nil {
+		home := first.DeadLetter.Queue
+		_, _ = fmt.Fprintf(b.cmd.ErrOrStderr(), "pq: %s is where dead letters of %s are: pq dead %s lists them\n", b.name, home, home)
+	}
 }
 
 // deadLetterQueues returns the queue with the dead letters of the queue that is named, which are then

@@ -36,8 +36,9 @@ func newLen(a *app) *cobra.Command {
 func newInfo(a *app) *cobra.Command {
 	q := &queue{app: a}
 	return q.request(&cobra.Command{
-		Use:   "info QUEUE",
-		Short: "Print what is known about a queue",
+		Use:        "info QUEUE",
+		SuggestFor: []string{"status", "stats", "show", "describe"},
+		Short:      "Print what is known about a queue",
 		Long: `Print how many items of a queue are ready, leased and delayed, how old the
 oldest is, when something falls due next, the schedules and the settings.`,
 		Example: `  pq info jobs

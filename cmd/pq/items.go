@@ -5,13 +5,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
@@ -147,7 +147,7 @@ separate id, priority, state, deliveries, size, push time, due time and value.`,
 	}, func([]string) error { return b.run(b.list) })
 
 	set := cmd.Flags()
-	addState(set, &b.options.State)
+	addState(cmd, &b.options.State)
 	b.addFilters(cmd)
 	set.StringVar(&b.options.After, "after", "", "go on behind the item with this `ID`")
 	return cmd
@@ -159,7 +159,7 @@ func (b *browsing) list(ctx context.Context, s *session) error {
 	rows := &itemRows{width: terminal.Width(b.cmd.OutOrStdout()), fifo: b.fifo, now: time.Now()}
 	after, err := b.walk(ctx, s, &b.queue, rows.row)
 	switch {
-	case err != nil && after != "":
+	case err != nil && after != "" && !errors.Is(err, client.ErrBadRequest):
 		return fmt.Errorf("%w: go on with --after %s", err, after)
 	case err != nil:
 		return err
@@ -217,8 +217,9 @@ func shown(it *client.StoredItem) string {
 }
 
 // addState adds the flag --state.
-func addState(set *pflag.FlagSet, state *client.State) {
-	set.StringVar((*string)(state), "state", "", "only items in this `STATE`: ready, delayed or leased")
+func addState(cmd *cobra.Command, state *client.State) {
+	cmd.Flags().StringVar((*string)(state), "state", "", "only items in this `STATE`: ready, delayed or leased")
+	flags.Completes(cmd, "state", string(client.Ready), string(client.Delayed), string(client.Leased))
 }
 
 func checkState(state client.State) error {

@@ -29,6 +29,8 @@ type bulk struct {
 	unknown string // what an unknown outcome may mean
 	// question asks whether to go on, with as many items as it may be about.
 	question func(*client.QueueInfo) (string, int64)
+	// nothing, if not nil, says why nothing was done with a queue that is in use.
+	nothing func(ctx context.Context, s *session)
 	// part makes a request, after others that did something with that many items.
 	part func(ctx context.Context, s *session, before int64) (n int64, more bool, err error)
 }
@@ -57,15 +59,16 @@ func newPurge(a *app) *cobra.Command {
 	}
 
 	cmd := m.command(&cobra.Command{
-		Use:   "purge QUEUE",
-		Short: "Remove all items of a queue",
+		Use:        "purge QUEUE",
+		SuggestFor: []string{"delete", "clear", "drop"},
+		Short:      "Remove all items of a queue",
 		Long: `Remove all items of a queue, or those in one state, and print how many that
 were. Settings stay. On a terminal it asks first; elsewhere it needs --yes.`,
 		Example: `  pq purge jobs
   pq purge jobs --state delayed --yes`,
 		PreRunE: func(*cobra.Command, []string) error { return checkState(state) },
 	}, m.run)
-	addState(cmd.Flags(), &state)
+	addState(cmd, &state)
 	return cmd
 }
 
@@ -78,6 +81,9 @@ func newRedrive(a *app) *cobra.Command {
 		part: func(ctx context.Context, s *session, before int64) (int64, bool, error) {
 			return s.queue.RedrivePart(ctx, most-int(before))
 		},
+	}
+	m.nothing = func(ctx context.Context, s *session) {
+		_, _ = fmt.Fprintln(m.cmd.ErrOrStderr(), "pq:", m.noLetters(ctx, s)) // there is nowhere to report a failure
 	}
 	m.question = func(i *client.QueueInfo) (string, int64) {
 		n := min(i.Ready, int64(most))
@@ -172,8 +178,8 @@ func (m *bulk) untilDone(ctx context.Context, s *session) (n int64, err error) {
 			err = context.Cause(m.cmd.Context())
 		}
 	}
-	if err == nil && n == 0 {
-		s.noteUnused(ctx)
+	if err == nil && n == 0 && !s.noteUnused(ctx) && m.nothing != nil {
+		m.nothing(ctx, s)
 	}
 	return n, err
 }

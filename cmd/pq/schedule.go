@@ -97,8 +97,8 @@ there. A schedule with the same ID is replaced.`,
 			}
 			s.Until = at
 		}
-		if err := checkSchedule(s); err != nil {
-			return exit.UsageError{Err: err}
+		if err := checkSchedule(s, time.Now()); err != nil {
+			return exit.UsageError{Err: flags.Named(cmd, err, strings.TrimPrefix(err.Error(), badSchedule))}
 		}
 		return nil
 	}
@@ -109,19 +109,30 @@ there. A schedule with the same ID is replaced.`,
 	set.VarP(&priority, "priority", "p", "decimal `PRIORITY` of the items")
 	set.StringArrayVarP(&headers, "header", "H", nil, "`NAME:VALUE` to store with the items; repeat for more")
 	set.DurationVar(&jitter, "jitter", 0, "up to `DURATION` later, each by another part")
-	set.StringVar(&s.IfMissed, "if-missed", "", "missed times: `once` (default), skip or all")
-	set.StringVar(&s.Overlap, "overlap", "", "if the last item is there: `allow` (default) or skip")
+	set.StringVar(&s.IfMissed, "if-missed", "", "`WHAT` of missed times: once (default), skip or all")
+	set.StringVar(&s.Overlap, "overlap", "", "`WHAT` if the last is there: allow (default) or skip")
 	set.StringVar(&until, "until", "", "`TIME` after which it ends, in RFC 3339")
 	flags.WithoutDefault(set, "every", "jitter")
+	flags.Completes(cmd, "if-missed", schedule.Once, schedule.Skip, schedule.All)
+	flags.Completes(cmd, "overlap", schedule.Allow, schedule.Skip)
 	return cmd
 }
 
+// badSchedule begins errors about schedules, before the member.
+var badSchedule = schedule.ErrInvalid.Error() + ": "
+
 // checkSchedule returns what a bridge would refuse. A zone that is unknown here may be known there.
-func checkSchedule(s client.Schedule) error {
+func checkSchedule(s client.Schedule, now time.Time) error {
+	if (s.Cron == "") == (s.Every == 0) {
+		return errors.New(`want --cron or --every, and not both: such as --cron "0 3 * * *", or --every 15m`)
+	}
 	if _, err := time.LoadLocation(s.Zone); err != nil {
 		s.Zone = ""
 	}
-	return s.Check()
+	if err := s.Check(); err != nil {
+		return err
+	}
+	return schedule.Set(nil, &s, now).CheckUntil(now)
 }
 
 func newScheduleList(a *app) *cobra.Command {

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -132,6 +133,8 @@ func (s *session) explain(err error, unknown string) error {
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation): // the server did not pass the request on
 		return fmt.Errorf("%w: give this user the permission, or log in as another (pq help connection)", context.Cause(s.usable))
+	case errors.Is(err, client.ErrBadRequest):
+		return flags.Named(s.of.cmd, err, strings.TrimPrefix(err.Error(), badSchedule))
 	case errors.Is(err, client.ErrUnknownOutcome):
 		return fmt.Errorf("%w: %s", err, unknown)
 	case errors.Is(err, client.ErrNoBridge):

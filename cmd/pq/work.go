@@ -39,6 +39,7 @@ func newWork(a *app) *cobra.Command {
 	cmd := w.command(&cobra.Command{
 		Use:                   "work QUEUE [flags] -- COMMAND [ARG...]",
 		DisableFlagsInUseLine: true,
+		SuggestFor:            []string{"subscribe", "sub", "consume"},
 		Short:                 "Run a command for each item",
 		Long: `Lease one item after the other, and run COMMAND with its value as standard
 input. Exit code 0 acknowledges the item. Any other gives it back, until it has
@@ -105,7 +106,8 @@ func (w *work) run(command []string) error {
 
 	w.log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	worker, err := s.queue.NewWorker(w.do(cmd, s), client.WorkerOptions{
-		Concurrency: w.jobs, AckWait: w.ackWait, JobTimeout: w.timeout, Max: w.max, Logger: w.log,
+		Concurrency: w.jobs, AckWait: w.ackWait, JobTimeout: w.timeout, Max: w.max,
+		Logger: slog.New(logOnce{w.log.Handler()}),
 	})
 	if err != nil {
 		return s.explain(err, "")

@@ -60,6 +60,7 @@ func TestItems(t *testing.T) {
 		*it.Value != strings.Repeat("x", 1023) || it.Headers.Get("Trace") != "abc" || it.Queue != "mail" || it.PushedAt == "" {
 		t.Errorf("printed %+v", it)
 	}
+	c.fails(exitError, "pq: --match: a text of 257 bytes: want at most 256 (400)\n", "items", "jobs", "--match", strings.Repeat("x", 257))
 	c.fails(exitError, `pq: --after: invalid item id: "x": want one as a push or pop returned it (400)`+"\n", "items", "jobs", "--after", "x")
 }
 

@@ -134,7 +134,8 @@ func (s *session) explain(err error, unknown string) error {
 	case errors.Is(err, nats.ErrPermissionViolation): // the server did not pass the request on
 		return fmt.Errorf("%w: give this user the permission, or log in as another (pq help connection)", context.Cause(s.usable))
 	case errors.Is(err, client.ErrBadRequest):
-		return flags.Named(s.of.cmd, err, strings.TrimPrefix(err.Error(), badSchedule))
+		text := strings.TrimPrefix(err.Error(), badSchedule)
+		return flags.Named(s.of.cmd, err, strings.TrimPrefix(text, subjects.ErrOptions.Error()+": "))
 	case errors.Is(err, client.ErrUnknownOutcome):
 		return fmt.Errorf("%w: %s", err, unknown)
 	case errors.Is(err, client.ErrNoBridge):

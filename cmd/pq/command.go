@@ -11,13 +11,16 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// command makes cmd work on a queue. run gets the arguments that follow the name.
+// command makes cmd work on a queue, which may be optional. run gets the arguments that follow the name.
 func (q *queue) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
 	q.addFlags(cmd)
 	if cmd.Args == nil {
 		cmd.Args = arguments
 	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return run(nil)
+		}
 		q.name = args[0]
 		if err := q.check(); err != nil {
 			return err

@@ -103,7 +103,7 @@ func (q *queue) applySettings(change *subjects.Change) (client.Settings, error) 
 
 // noteDefaults says that there is nothing to print.
 func (q *queue) noteDefaults() {
-	_, _ = fmt.Fprintf(q.cmd.ErrOrStderr(), "pq: %s has no settings: the defaults are in force\n", q.name)
+	q.say("%s has no settings: the defaults are in force", q.name)
 }
 
 func newPause(a *app) *cobra.Command {

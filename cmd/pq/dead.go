@@ -20,7 +20,7 @@ import (
 func newDead(a *app) *cobra.Command {
 	b := &browsing{queue: queue{app: a}}
 	var by string
-	cmd := &cobra.Command{
+	cmd := b.command(&cobra.Command{
 		Use:   "dead [QUEUE]",
 		Short: "List dead letters, of one queue or of all",
 		Long: `List the dead letters of a queue, or of all: the id in the dead-letter queue,
@@ -29,24 +29,13 @@ With --by cause, count those whose errors differ only in numbers, ids and
 addresses. pq redrive sends dead letters back, pq rm removes them.`,
 		Example: `  pq dead --by cause
   pq dead jobs --error "dial tcp *: i/o timeout" --all | pq rm jobs-dead -`,
-		Args: arguments,
-	}
-	b.addFlags(cmd)
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if err := b.checkBy(by); err != nil {
-			return err
-		}
-		if len(args) > 0 {
-			b.name = args[0]
-			if err := b.check(); err != nil {
-				return err
-			}
-		}
+		PreRunE: func(*cobra.Command, []string) error { return b.checkBy(by) },
+	}, func([]string) error {
 		if by != "" {
 			return b.run(b.listCauses)
 		}
 		return b.run(b.listDead)
-	}
+	})
 	b.addFilters(cmd)
 	cmd.Flags().StringVar(&by, "by", "", "count by `WHAT`: cause")
 	flags.Completes(cmd, "by", "cause")
@@ -97,7 +86,7 @@ func (b *browsing) noteNoLetters(ctx context.Context, s *session) {
 	first, err := s.queue.PeekItem(ctx, false)
 	if err == nil && first.DeadLetter != nil {
 		home := first.DeadLetter.Queue
-		_, _ = fmt.Fprintf(b.cmd.ErrOrStderr(), "pq: %s is where dead letters of %s are: pq dead %s lists them\n", b.name, home, home)
+		b.say("%s is where dead letters of %s are: pq dead %s lists them", b.name, home, home)
 	}
 }
 

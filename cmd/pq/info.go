@@ -53,25 +53,19 @@ oldest is, when something falls due next, the schedules and the settings.`,
 		if isUnused(info) && len(list) == 0 {
 			s.noteUnused(ctx)
 		}
-		return reply{text + scheduleLines(q.name, list, err), info.Encode()}, nil
+		return reply{text + scheduleLines(list, err), info.Encode()}, nil
 	})
 }
 
-// shownSchedules is how many schedules pq info names.
-const shownSchedules = 10
-
 // scheduleLines names the schedules of a queue, or says why they cannot be read: a user may read one
 // but not the other.
-func scheduleLines(queue string, list []*client.ScheduleRecord, err error) string {
+func scheduleLines(list []*client.ScheduleRecord, err error) string {
 	if err != nil {
 		return infoLine("schedules", "cannot be read: "+err.Error())
 	}
 
 	text, name := "", "schedules"
-	for i, r := range list {
-		if i == shownSchedules {
-			return text + infoLine("", fmt.Sprintf("and %d others: pq schedule ls %s", len(list)-i, queue))
-		}
+	for _, r := range list {
 		next := "next " + timeOrDash(r.Next)
 		if r.Paused {
 			next = "paused"

@@ -65,9 +65,7 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 		b.options.ValueBytes = shownValue
 	}
 
-	if stderr := b.cmd.ErrOrStderr(); terminal.Is(stderr) {
-		b.bar = terminal.NewProgress(stderr, -1)
-	}
+	b.bar = terminal.NewProgress(b.cmd.ErrOrStderr(), -1)
 	_, err = ask(&b.queue, "", func(ctx context.Context, s *session) (struct{}, error) { return struct{}{}, list(ctx, s) })
 	return err
 }
@@ -127,8 +125,8 @@ func (b *browsing) showProgress() {
 
 // noteMore tells people how to see the rest.
 func (b *browsing) noteMore(how string) {
-	if stderr := b.cmd.ErrOrStderr(); terminal.Is(stderr) {
-		_, _ = fmt.Fprintln(stderr, "pq: there may be more:", how) // there is nowhere to report a failure
+	if terminal.Is(b.cmd.ErrOrStderr()) {
+		b.say("there may be more: %s", how)
 	}
 }
 

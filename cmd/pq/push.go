@@ -95,7 +95,7 @@ func (p *pushing) run(values []string) error {
 func (p *pushing) read(s *session, asked bool) ([]byte, error) {
 	in := p.cmd.InOrStdin()
 	if terminal.Is(in) {
-		_, _ = fmt.Fprintln(p.cmd.ErrOrStderr(), "pq: reading the value from the terminal: Ctrl-D at the beginning of a line ends it")
+		p.say("reading the value from the terminal: Ctrl-D at the beginning of a line ends it")
 	}
 	value, err := interrupt.Await(p.cmd.Context(), func() ([]byte, error) { return input.Value(in, s.nc.MaxPayload()) })
 	if err == nil && len(value) == 0 && !asked {

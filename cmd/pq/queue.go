@@ -68,6 +68,11 @@ func (q *queue) print(r reply, asJSON bool) error {
 	return json.NewEncoder(out).Encode(r.json)
 }
 
+// say tells people something. There is nowhere to report a failure.
+func (q *queue) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(q.cmd.ErrOrStderr(), "pq: "+format+"\n", args...)
+}
+
 // kind is the kind of the queue.
 func (q *queue) kind() subjects.Kind {
 	if q.fifo {

@@ -14,7 +14,6 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -82,9 +81,7 @@ func newRedrive(a *app) *cobra.Command {
 			return s.queue.RedrivePart(ctx, most-int(before))
 		},
 	}
-	m.nothing = func(ctx context.Context, s *session) {
-		_, _ = fmt.Fprintln(m.cmd.ErrOrStderr(), "pq:", m.noLetters(ctx, s)) // there is nowhere to report a failure
-	}
+	m.nothing = func(ctx context.Context, s *session) { m.say("%s", m.noLetters(ctx, s)) }
 	m.question = func(i *client.QueueInfo) (string, int64) {
 		n := min(i.Ready, int64(most))
 		return fmt.Sprintf("Send the dead letters among %s of %s back?", items(n, ""), m.name), n
@@ -113,7 +110,7 @@ without a question, and print a new id and a queue for each.`,
 		case byError:
 			return m.redriveCause(text)
 		case len(ids) > 0:
-			return (&edit{&m.queue, m.json, "sent back", target.Queue.RedriveItems}).run(ids)
+			return m.redriveIDs(ids)
 		case most < 1 || most > subjects.MaxRedrive:
 			return exit.UsageError{Err: fmt.Errorf("--max is %d: want at least 1, and at most %d", most, subjects.MaxRedrive)}
 		}
@@ -163,11 +160,8 @@ func (m *bulk) run([]string) error {
 // untilDone makes as many requests as it takes, with a progress bar on a terminal, and returns how
 // many items that were. A signal ends it after a request.
 func (m *bulk) untilDone(ctx context.Context, s *session) (n int64, err error) {
-	var bar *terminal.Progress
-	if terminal.Is(m.cmd.ErrOrStderr()) {
-		bar = terminal.NewProgress(m.cmd.ErrOrStderr(), -1)
-		defer bar.Clear()
-	}
+	bar := terminal.NewProgress(m.cmd.ErrOrStderr(), -1)
+	defer bar.Clear()
 
 	for more := true; more && err == nil; {
 		var part int64

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -138,27 +136,16 @@ func checkSchedule(s client.Schedule, now time.Time) error {
 func newScheduleList(a *app) *cobra.Command {
 	q := &queue{app: a}
 	var asJSON bool
-	cmd := &cobra.Command{
+	cmd := q.command(&cobra.Command{
 		Use:   "ls [QUEUE]",
 		Short: "List the schedules of a queue or of all",
 		Long: `List the schedules of a queue, or of all: when they fire, the next and the last
 time, and how many times an item was pushed or skipped. Into a pipe, tabs
-separate kind and name of the queue, id, when, next, last, fired and skipped.`,
+separate queue, id, when, next, last, fired and skipped.`,
 		Example: `  pq schedule ls
   pq schedule ls jobs --json`,
-		Args: arguments,
-	}
-	q.addFlags(cmd)
+	}, func([]string) error { return q.listSchedules(asJSON) })
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each schedule")
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			q.name = args[0]
-			if err := q.check(); err != nil {
-				return err
-			}
-		}
-		return q.listSchedules(asJSON)
-	}
 	return cmd
 }
 
@@ -178,16 +165,10 @@ func (q *queue) listSchedules(asJSON bool) error {
 
 	out := q.cmd.OutOrStdout()
 	if asJSON {
-		encoder := json.NewEncoder(out)
-		for _, r := range list {
-			if err := encoder.Encode(r); err != nil {
-				return err
-			}
-		}
-		return nil
+		return encodeLines(out, list)
 	}
 	if len(list) == 0 {
-		_, _ = fmt.Fprintln(q.cmd.ErrOrStderr(), "pq: no schedules") // there is nowhere to report a failure
+		q.say("no schedules")
 		return nil
 	}
 	return scheduleTable(out, list, time.Now()).Print()
@@ -220,7 +201,7 @@ func scheduleTable(out io.Writer, list []scheduled, now time.Time) *terminal.Tab
 	for _, r := range list {
 		next, last := timeOrDash(r.Next), timeOrDash(r.Last)
 		if people && !r.Next.IsZero() {
-			next = shortTime(r.Next, now)
+			next = r.Next.UTC().Format("01-02 15:04")
 		}
 		if people && !r.Last.IsZero() {
 			last = terminal.Short(now.Sub(r.Last))
@@ -228,22 +209,9 @@ func scheduleTable(out io.Writer, list []scheduled, now time.Time) *terminal.Tab
 		if r.Paused {
 			next = "paused"
 		}
-
-		row := []any{r.Queue, terminal.Plain(r.ID), terminal.Plain(r.When()), next, last, r.Fired, r.Skipped}
-		if !people {
-			row = slices.Insert(row, 0, any(r.Kind))
-		}
-		t.Row(row...)
+		t.Row(r.Queue, terminal.Plain(r.ID), terminal.Plain(r.When()), next, last, r.Fired, r.Skipped)
 	}
 	return t
-}
-
-// shortTime is a time in UTC without the year, unless it is not this one.
-func shortTime(t, now time.Time) string {
-	if t.UTC().Year() != now.UTC().Year() {
-		return t.UTC().Format(time.DateOnly)
-	}
-	return t.UTC().Format("01-02 15:04")
 }
 
 // timeOrDash is a time as it is printed, or a dash for none.

@@ -216,7 +216,7 @@ func (s *session) suggest(ctx context.Context) string {
 func (s *session) noteUnused(ctx context.Context) bool {
 	text := s.suggest(ctx)
 	if text != "" {
-		_, _ = fmt.Fprintln(s.of.cmd.ErrOrStderr(), "pq:", text) // there is nowhere to report a failure
+		s.of.say("%s", text)
 	}
 	return text != ""
 }

@@ -117,9 +117,8 @@ func (w *work) run(command []string) error {
 
 // prepare finds out early what makes the work impossible, and how long leases are.
 func (w *work) prepare(ctx context.Context, s *session) error {
-	say := func(text string) { _, _ = fmt.Fprintln(w.cmd.ErrOrStderr(), "pq:", text) } // there is nowhere to report a failure
-	if w.ackWait != 0 {                                                                // needs no permission to read the settings
-		say("waiting for items of " + w.name)
+	if w.ackWait != 0 { // needs no permission to read the settings
+		w.say("waiting for items of %s", w.name)
 		return nil
 	}
 
@@ -133,7 +132,7 @@ func (w *work) prepare(ctx context.Context, s *session) error {
 	}
 
 	w.ackWait = info.Settings.LeaseWait()
-	say(waitText(w.name, info, time.Now()))
+	w.say("%s", waitText(w.name, info, time.Now()))
 	return nil
 }
 

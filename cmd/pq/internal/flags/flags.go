@@ -55,17 +55,8 @@ func Named(cmd *cobra.Command, err error, text string) error {
 	if problem == "" || cmd.Flags().Lookup(name) == nil {
 		return err
 	}
-	return &named{"--" + name + ": " + problem, err}
+	return errors.New("--" + name + ": " + problem)
 }
-
-// named is an error with another text.
-type named struct {
-	text string
-	error
-}
-
-func (e *named) Error() string { return e.text }
-func (e *named) Unwrap() error { return e.error }
 
 // Completes lets a shell complete the values of a flag that cmd has.
 func Completes(cmd *cobra.Command, flag string, values ...string) {

@@ -23,9 +23,12 @@ type Progress struct {
 	width int       // of what is to be seen, 0 for nothing
 }
 
-// NewProgress returns a line that begins with the share of whole that is done, unless whole is -1.
-// What is over quickly has no line.
+// NewProgress returns a line that begins with the share of whole that is done, unless whole is -1, and
+// nil without a terminal. What is over quickly has no line.
 func NewProgress(terminal io.Writer, whole int64) *Progress {
+	if !Is(terminal) {
+		return nil
+	}
 	return &Progress{terminal: terminal, whole: whole, drawn: time.Now()}
 }
 

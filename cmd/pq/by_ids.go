@@ -41,7 +41,8 @@ func (q *queue) byIDs(args []string, unknown string, t *tally, do func(context.C
 				return again, err
 			}
 
-			// An id that is none fails the request before anything is done. Find it, to let it fail alone.
+			// An id that is none fails the request before anything is done. Find it, to let it fail
+			// alone.
 			first, err := each(part[:len(part)/2])
 			if err != nil {
 				return nil, err
@@ -112,12 +113,12 @@ func (t *tally) verdict(s *session) error {
 	return errors.New(text)
 }
 
-// idArguments returns the ids in arguments, each once. For - they are those that standard input has:
-// the first word of each line.
+// idArguments returns the ids in arguments, each once. For - they are those that standard input
+// has: the first word of each line.
 func idArguments(cmd *cobra.Command, args []string) (ids []string, err error) {
 	if slices.Contains(args, "-") {
 		if len(args) > 1 {
-			return nil, exit.UsageError{Err: errors.New("- stands for the ids in standard input: leave out the others")}
+			return nil, exit.Usagef("- stands for the ids in standard input: leave out the others")
 		}
 		if args, err = interrupt.Await(cmd.Context(), func() ([]string, error) { return firstWords(cmd.InOrStdin()) }); err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
@@ -237,7 +238,7 @@ each line. An item that is leased cannot be moved.`,
 	}, func(args []string) error {
 		ids, last := args[:len(args)-1], args[len(args)-1]
 		if e.fifo {
-			return exit.UsageError{Err: errors.New("a FIFO queue has no priorities: leave out --fifo")}
+			return exit.Usagef("a FIFO queue has no priorities: leave out --fifo")
 		}
 		if err := priority.Set(last); err != nil {
 			return exit.UsageError{Err: err}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -144,9 +143,9 @@ func (m *bulk) noSuchCause(ctx context.Context, s *session, list []*target.Cause
 func (b *browsing) checkBy(by string) error {
 	switch {
 	case by != "" && by != "cause":
-		return exit.UsageError{Err: fmt.Errorf("--by is %q: want cause", by)}
+		return exit.Usagef("--by is %q: want cause", by)
 	case by != "" && (b.all || b.died != "" || b.cmd.Flags().Changed("limit")):
-		return exit.UsageError{Err: errors.New("--by counts all: leave it out, or --limit, --all and --error")}
+		return exit.Usagef("--by counts all: leave it out, or --limit, --all and --error")
 	}
 	return nil
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// command makes cmd work on a queue, which may be optional. run gets the arguments that follow the name.
+// command makes cmd work on a queue, which may be optional. run gets the arguments that follow the
+// name.
 func (q *queue) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
 	q.addFlags(cmd)
 	if cmd.Args == nil {

@@ -77,8 +77,8 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 	return nil
 }
 
-// noteNoLetters tells people who named a queue why nothing was printed, if its name may be wrong: it
-// may be the queue that the dead letters are in.
+// noteNoLetters tells people who named a queue why nothing was printed, if its name may be wrong:
+// it may be the queue that the dead letters are in.
 func (b *browsing) noteNoLetters(ctx context.Context, s *session) {
 	if b.name == "" || s.noteUnused(ctx) {
 		return
@@ -90,8 +90,9 @@ func (b *browsing) noteNoLetters(ctx context.Context, s *session) {
 	}
 }
 
-// deadLetterQueues returns the queue with the dead letters of the queue that is named, which are then
-// the only ones to look for, or else those in use that are named like one, or by the settings of a queue.
+// deadLetterQueues returns the queue with the dead letters of the queue that is named, which are
+// then the only ones to look for, or else those in use that are named like one, or by the settings
+// of a queue.
 func (b *browsing) deadLetterQueues(ctx context.Context, s *session) ([]*queue, error) {
 	if b.name != "" {
 		info, err := s.queue.Info(ctx)
@@ -125,8 +126,8 @@ func (b *browsing) deadLetterQueues(ctx context.Context, s *session) ([]*queue, 
 	return queues, nil
 }
 
-// deadRow returns what there is to say about a dead letter, "" for what is none or not asked for: for
-// people some lines as wide as their terminal, for programs one with tabs.
+// deadRow returns what there is to say about a dead letter, "" for what is none or not asked for:
+// for people some lines as wide as their terminal, for programs one with tabs.
 func (b *browsing) deadRow(q *queue, it *client.StoredItem, width int) string {
 	d := target.DeadLetter(it)
 	if d == nil || b.died != "" && !target.DiedOf(d, b.died) {

@@ -57,8 +57,8 @@ oldest is, when something falls due next, the schedules and the settings.`,
 	})
 }
 
-// scheduleLines names the schedules of a queue, or says why they cannot be read: a user may read one
-// but not the other.
+// scheduleLines names the schedules of a queue, or says why they cannot be read: a user may read
+// one but not the other.
 func scheduleLines(list []*client.ScheduleRecord, err error) string {
 	if err != nil {
 		return infoLine("schedules", "cannot be read: "+err.Error())
@@ -147,8 +147,8 @@ func groupLine(i *client.QueueInfo, width int) string {
 	return firstOf(counts, width, i.GroupsMore)
 }
 
-// consumerText says what a consumer that a program written for JetStream has created is like, without
-// what it leaves to the settings of the queue.
+// consumerText says what a consumer that a program written for JetStream has created is like,
+// without what it leaves to the settings of the queue.
 func consumerText(c *client.QueueConsumer) string {
 	text := terminal.Plain(c.Name) + ": " + c.Order
 	if c.AckWait > 0 {

@@ -70,8 +70,8 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 	return err
 }
 
-// walk prints items of a queue, each as JSON or else with row, which returns "" for those that are not
-// asked for. The items after the one that it returns were not looked at.
+// walk prints items of a queue, each as JSON or else with row, which returns "" for those that are
+// not asked for. The items after the one that it returns were not looked at.
 func (b *browsing) walk(ctx context.Context, s *session, q *queue, row func(*client.StoredItem) string) (after string, err error) {
 	defer b.bar.Clear()
 	page := s.pager(ctx, target.New(s.client, q.fifo, q.name))
@@ -222,7 +222,7 @@ func addState(cmd *cobra.Command, state *client.State) {
 
 func checkState(state client.State) error {
 	if !slices.Contains([]client.State{"", client.Ready, client.Delayed, client.Leased}, state) {
-		return exit.UsageError{Err: fmt.Errorf("--state is %q: want %s, %s or %s", state, client.Ready, client.Delayed, client.Leased)}
+		return exit.Usagef("--state is %q: want %s, %s or %s", state, client.Ready, client.Delayed, client.Leased)
 	}
 	return nil
 }

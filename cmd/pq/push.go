@@ -91,7 +91,8 @@ func (p *pushing) run(values []string) error {
 	return printPushed(&p.queue, 0, ack, p.json)
 }
 
-// read reads the value from standard input. An empty one is most likely a mistake, unless it is asked for.
+// read reads the value from standard input. An empty one is most likely a mistake, unless it is
+// asked for.
 func (p *pushing) read(s *session, asked bool) ([]byte, error) {
 	in := p.cmd.InOrStdin()
 	if terminal.Is(in) {

@@ -102,17 +102,17 @@ without a question, and print a new id and a queue for each.`,
 		byError := m.cmd.Flags().Changed("error")
 		switch {
 		case (len(ids) > 0 || byError) && m.cmd.Flags().Changed("max"):
-			return exit.UsageError{Err: errors.New("--max is for all dead letters, without ids and --error: leave it out")}
+			return exit.Usagef("--max is for all dead letters, without ids and --error: leave it out")
 		case len(ids) > 0 && byError:
-			return exit.UsageError{Err: errors.New("--error is for all dead letters, without ids: leave it out")}
+			return exit.Usagef("--error is for all dead letters, without ids: leave it out")
 		case byError && text == "":
-			return exit.UsageError{Err: errors.New("--error is empty: want the text of an error")}
+			return exit.Usagef("--error is empty: want the text of an error")
 		case byError:
 			return m.redriveCause(text)
 		case len(ids) > 0:
 			return m.redriveIDs(ids)
 		case most < 1 || most > subjects.MaxRedrive:
-			return exit.UsageError{Err: fmt.Errorf("--max is %d: want at least 1, and at most %d", most, subjects.MaxRedrive)}
+			return exit.Usagef("--max is %d: want at least 1, and at most %d", most, subjects.MaxRedrive)
 		}
 		return m.run(nil)
 	})
@@ -126,7 +126,7 @@ without a question, and print a new id and a queue for each.`,
 func (m *bulk) mayAsk() error {
 	interactive := terminal.Is(m.cmd.InOrStdin()) && terminal.Is(m.cmd.ErrOrStderr())
 	if !m.yes && !interactive {
-		return exit.UsageError{Err: errors.New("nobody can be asked, because this is no terminal: add --yes")}
+		return exit.Usagef("nobody can be asked, because this is no terminal: add --yes")
 	}
 	return nil
 }

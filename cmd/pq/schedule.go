@@ -91,7 +91,7 @@ there. A schedule with the same ID is replaced.`,
 		if until != "" {
 			at, err := time.Parse(time.RFC3339, until)
 			if err != nil {
-				return exit.UsageError{Err: errors.New("--until: want a time such as 2030-01-02T15:04:05Z")}
+				return exit.Usagef("--until: want a time such as 2030-01-02T15:04:05Z")
 			}
 			s.Until = at
 		}
@@ -191,7 +191,8 @@ func (q *queue) schedules(ctx context.Context, s *session) (all []scheduled, err
 	return all, err
 }
 
-// scheduleTable is a table of schedules. For people, times are short, and names are cut before WHEN.
+// scheduleTable is a table of schedules. For people, times are short, and names are cut before
+// WHEN.
 func scheduleTable(out io.Writer, list []scheduled, now time.Time) *terminal.Table {
 	people := terminal.Is(out)
 	t := terminal.NewTable(out, terminal.Column{Title: "QUEUE", Align: terminal.Snipped},

@@ -99,8 +99,8 @@ func (s *session) close() {
 // it could leave an item leased, so the wait for a longer time takes several.
 const longestPop = time.Second
 
-// lease leases up to n items, and returns when that began. While there is none it tries again, until
-// the time to wait is over or a signal comes.
+// lease leases up to n items, and returns when that began. While there is none it tries again,
+// until the time to wait is over or a signal comes.
 func (q *queue) lease(
 	s *session, n int, wait, ackWait time.Duration, holder client.Holder,
 ) (list []*client.Delivery, begun time.Time, err error) {
@@ -183,8 +183,8 @@ func ask[T any](q *queue, unknown string, request func(context.Context, *session
 	return answer, s.explain(err, unknown)
 }
 
-// isUnused reports whether a queue has no items, settings or consumers. Nothing else tells a queue from a
-// misspelt name.
+// isUnused reports whether a queue has no items, settings or consumers. Nothing else tells a queue
+// from a misspelt name.
 func isUnused(i *client.QueueInfo) bool {
 	return i.Ready+i.Leased+i.Delayed == 0 && reflect.ValueOf(i.Settings).IsZero() && len(i.Consumers) == 0
 }

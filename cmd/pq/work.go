@@ -76,9 +76,9 @@ func (w *work) run(command []string) error {
 	}
 	switch {
 	case slices.ContainsFunc(w.dropOn, func(code int) bool { return code < 1 || code > 255 }):
-		return exit.UsageError{Err: errors.New("--drop-on: want exit codes from 1 to 255")}
+		return exit.Usagef("--drop-on: want exit codes from 1 to 255")
 	case w.timeout < 0:
-		return exit.UsageError{Err: fmt.Errorf("--job-timeout is %v: want a duration, such as 10m", w.timeout)}
+		return exit.Usagef("--job-timeout is %v: want a duration, such as 10m", w.timeout)
 	}
 
 	if err := flags.CheckAckWait(w.ackWait); err != nil {
@@ -88,7 +88,7 @@ func (w *work) run(command []string) error {
 		return err
 	}
 	if _, err := exec.LookPath(w.program[0]); err != nil {
-		return exit.UsageError{Err: fmt.Errorf("cannot run the command %s: %w", w.program[0], errors.Unwrap(err))}
+		return exit.Usagef("cannot run the command %s: %w", w.program[0], errors.Unwrap(err))
 	}
 
 	blindfold := w.ackWait != 0 // then nobody needs the settings

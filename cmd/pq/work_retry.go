@@ -32,8 +32,9 @@ func (r *retryDelay) after(deliveries int64) time.Duration {
 	return min(delay, longest)
 }
 
-// of returns err with the delay of a job that has failed, and logs that and what becomes of the job. It
-// asks for the settings each time, so that a change counts at once. If that fails, the bridge decides.
+// of returns err with the delay of a job that has failed, and logs that and what becomes of the
+// job. It asks for the settings each time, so that a change counts at once. If that fails, the
+// bridge decides.
 func (r *retryDelay) of(err error, s *session, job *client.Job, log *slog.Logger) error {
 	log = log.With("queue", job.Queue, "id", job.ID, "deliveries", job.Deliveries)
 	log.Warn(jobFailed, "error", err)

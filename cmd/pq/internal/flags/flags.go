@@ -44,8 +44,8 @@ func wanted(e *pflag.InvalidValueError) string {
 	}
 }
 
-// Named returns an error that begins with the member of a request, such as "if_missed: want ...", with
-// the flag of cmd that it is from, and other errors as they are.
+// Named returns an error that begins with the member of a request, such as "if_missed: want ...",
+// with the flag of cmd that it is from, and other errors as they are.
 func Named(cmd *cobra.Command, err error, text string) error {
 	member, problem, _ := strings.Cut(text, ": ")
 	name := strings.ReplaceAll(member, "_", "-")

@@ -15,8 +15,8 @@ const (
 	MaxCauses  = 1_000
 )
 
-// Cause is dead letters in one queue that died of the same, as far as Fold tells. Its JSON is what pq
-// prints.
+// Cause is dead letters in one queue that died of the same, as far as Fold tells. Its JSON is what
+// pq prints.
 type Cause struct {
 	FIFO   bool      `json:"-"`
 	Queue  string    `json:"queue"`          // that they are in
@@ -35,8 +35,8 @@ type Cause struct {
 // Causes groups dead letters by their causes. The zero value has none. It is not safe for
 // concurrent use.
 type Causes struct {
-	// Error is the error of the letters that Matching has the ids of, as it stands or folded; "" for
-	// none.
+	// Error is the error of the letters that Matching has the ids of, as it stands or folded; ""
+	// for none.
 	Error    string
 	Matching []string
 
@@ -50,8 +50,8 @@ type causeKey struct {
 	queue, text string
 }
 
-// Walk adds the dead letters among the items of a queue that ask returns page by page, as o says, and
-// reports whether there is room for those of another queue.
+// Walk adds the dead letters among the items of a queue that ask returns page by page, as o says,
+// and reports whether there is room for those of another queue.
 func (c *Causes) Walk(
 	fifo bool, queue string, o client.ItemsOptions, ask func(client.ItemsOptions) (client.ItemsPage, error),
 ) (more bool, err error) {
@@ -64,8 +64,8 @@ func (c *Causes) Walk(
 	return more, err
 }
 
-// Add adds the dead letters among items of a queue, as far as there is room, and reports whether there
-// was.
+// Add adds the dead letters among items of a queue, as far as there is room, and reports whether
+// there was.
 func (c *Causes) Add(fifo bool, queue string, items []client.StoredItem) (more bool) {
 	for i := range items {
 		letter := DeadLetter(&items[i])
@@ -126,8 +126,8 @@ func (c *Causes) List() []*Cause {
 	return c.list
 }
 
-// DeadLetter returns why an item is a dead letter, nil if it is none. Of one whose headers had no room
-// in the reply, only the reason is known.
+// DeadLetter returns why an item is a dead letter, nil if it is none. Of one whose headers had no
+// room in the reply, only the reason is known.
 func DeadLetter(it *client.StoredItem) *subjects.DeadLetter {
 	info, _ := subjects.ParseItemHeaders(it.Headers) // what cannot be read counts as absent
 	if info.DeadLetter == nil && it.HeadersCut {

@@ -90,8 +90,8 @@ func (t *Table) String() string {
 // between is the blanks between columns.
 const between = "  "
 
-// widths returns how wide the columns are, once those that are snipped, the first before the others,
-// have made room for the rest.
+// widths returns how wide the columns are, once those that are snipped, the first before the
+// others, have made room for the rest.
 func (t *Table) widths() []int {
 	widths, all := make([]int, len(t.columns)), -len(between)
 	for i := range widths {

@@ -97,10 +97,7 @@ func (b *browsing) printHeld(list []held, now time.Time) error {
 		return encodeLines(out, items)
 	}
 
-	t := terminal.NewTable(out, terminal.Column{Title: "ID"}, terminal.Column{Title: "QUEUE", Align: terminal.Snipped},
-		terminal.Column{Title: "HOLDER", Align: terminal.Snipped},
-		terminal.Column{Title: "HELD", Align: terminal.Right}, terminal.Column{Title: "LEFT", Align: terminal.Right},
-		terminal.Column{Title: "TRY", Align: terminal.Right})
+	t := terminal.NewTable(out, "ID", "QUEUE~", "HOLDER~", "HELD>", "LEFT>", "TRY>")
 	for _, h := range list {
 		since, until, none := timeText(timeOf(h.LeasedAt)), timeText(timeOf(h.Due)), "-"
 		if terminal.Is(out) {

@@ -29,10 +29,7 @@ func (q *queue) counted() counted {
 func (q counted) isFIFO() bool { return q.Kind == subjects.FIFO.Short() }
 
 // countColumns are the columns of a table of what was counted.
-var countColumns = []terminal.Column{
-	{Title: "KIND"}, {Title: "QUEUE", Align: terminal.Snipped},
-	{Title: "READY", Align: terminal.Right}, {Title: "LEASED", Align: terminal.Right}, {Title: "DELAYED", Align: terminal.Right},
-}
+var countColumns = []string{"KIND", "QUEUE~", "READY>", "LEASED>", "DELAYED>"}
 
 func newLs(a *app) *cobra.Command {
 	var asJSON, fifoOnly bool

@@ -195,10 +195,7 @@ func (q *queue) schedules(ctx context.Context, s *session) (all []scheduled, err
 // WHEN.
 func scheduleTable(out io.Writer, list []scheduled, now time.Time) *terminal.Table {
 	people := terminal.Is(out)
-	t := terminal.NewTable(out, terminal.Column{Title: "QUEUE", Align: terminal.Snipped},
-		terminal.Column{Title: "ID", Align: terminal.Snipped}, terminal.Column{Title: "WHEN", Align: terminal.Snipped},
-		terminal.Column{Title: "NEXT (UTC)"}, terminal.Column{Title: "LAST", Align: terminal.Right},
-		terminal.Column{Title: "FIRED", Align: terminal.Right}, terminal.Column{Title: "SKIP", Align: terminal.Right})
+	t := terminal.NewTable(out, "QUEUE~", "ID~", "WHEN~", "NEXT (UTC)", "LAST>", "FIRED>", "SKIP>")
 	for _, r := range list {
 		next, last := timeOrDash(r.Next), timeOrDash(r.Last)
 		if people && !r.Next.IsZero() {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -173,8 +174,7 @@ func (w *watch) show(out io.Writer, now, last *look) error {
 		return t.Print()
 	}
 
-	t := terminal.NewTable(out, append(countColumns[:len(countColumns):len(countColumns)],
-		terminal.Column{Title: "CHANGE/S", Align: terminal.Right}, terminal.Column{Title: "OLDEST", Align: terminal.Right})...)
+	t := terminal.NewTable(out, slices.Concat(countColumns, []string{"CHANGE/S>", "OLDEST>"})...)
 	for _, q := range now.queues {
 		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, changeText("%+.1f", now.change(last, q)), terminal.InWords(q.age()))
 	}

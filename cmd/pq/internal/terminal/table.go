@@ -9,19 +9,10 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// Column is a column of a table.
-type Column struct {
-	Title string
-	Align Alignment
-}
-
-// Alignment says how the values of a column stand in it.
-type Alignment int
-
+// What can follow the title of a column.
 const (
-	Left Alignment = iota
-	Right
-	Snipped // left, and cut, to no less than narrowest, if the terminal has not enough columns
+	right   = ">" // its values are aligned to the right
+	snipped = "~" // they are cut, to no less than narrowest, if the terminal has not enough columns
 )
 
 const narrowest = 8
@@ -29,19 +20,17 @@ const narrowest = 8
 // Table is a table: for people with a heading, for programs with tabs between the columns.
 type Table struct {
 	out     io.Writer
-	columns []Column
+	columns []string
 	rows    [][]string // for people, the first is the heading
 }
 
-// NewTable returns a table without rows, which Print writes to out.
-func NewTable(out io.Writer, columns ...Column) *Table {
+// NewTable returns a table without rows, which Print writes to out. The columns are their titles, with
+// a > behind those of numbers, and a ~ behind those of names, which are cut where there is no room.
+func NewTable(out io.Writer, columns ...string) *Table {
 	t := &Table{out: out, columns: columns}
 	if Is(out) {
-		var titles []string
-		for _, col := range columns {
-			titles = append(titles, col.Title)
-		}
-		t.rows = append(t.rows, titles)
+		titles := strings.NewReplacer(right, "", snipped, "").Replace(strings.Join(columns, "\n"))
+		t.rows = append(t.rows, strings.Split(titles, "\n"))
 	}
 	return t
 }
@@ -77,7 +66,7 @@ func (t *Table) String() string {
 		line := slices.Clone(row)
 		for i, col := range t.columns {
 			align := text.AlignLeft
-			if col.Align == Right {
+			if strings.HasSuffix(col, right) {
 				align = text.AlignRight
 			}
 			line[i] = align.Apply(Clip(row[i], widths[i]), widths[i])
@@ -102,7 +91,7 @@ func (t *Table) widths() []int {
 	}
 
 	for i, col := range t.columns {
-		if over := all - Width(t.out); col.Align == Snipped && over > 0 {
+		if over := all - Width(t.out); over > 0 && strings.HasSuffix(col, snipped) {
 			narrow := max(widths[i]-over, min(widths[i], narrowest))
 			all -= widths[i] - narrow
 			widths[i] = narrow

@@ -73,11 +73,7 @@ func (b *benchmark) run() error {
 	}
 	o.Dial = func() (*nats.Conn, error) { return b.ConnectAny(options) }
 
-	var bar *terminal.Progress
-	if terminal.Is(cmd.ErrOrStderr()) {
-		bar = b.showProgress(cmd.ErrOrStderr(), &o)
-	}
-
+	bar := b.showProgress(cmd.ErrOrStderr(), &o)
 	report, err := load.Run(cmd.Context(), o)
 	bar.Clear()
 	if errors.Is(err, client.ErrNoBridge) {

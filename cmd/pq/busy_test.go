@@ -25,8 +25,8 @@ func TestBusy(t *testing.T) {
 	row := func(id, queue, holder string) string {
 		return id + `\t` + queue + `\t` + holder + `\t` + at + `\t` + at + `\t1\n`
 	}
-	jobs1, jobs2 := row(first.ID, `pq\tjobs`, "the first"), row(second.ID, `pq\tjobs`, "-")
-	one := row(mail.ID, `q\tmail`, `\S+ pid \d+ pq.*`)
+	jobs1, jobs2 := row(first.ID, "jobs", "the first"), row(second.ID, "jobs", "-")
+	one := row(mail.ID, "mail", `\S+ pid \d+ pq.*`)
 	for args, want := range map[string]string{
 		"busy": jobs1 + one + jobs2, "busy jobs": jobs1 + jobs2, "busy --fifo": one, "busy --fifo mail": one,
 		"busy --limit 2": jobs1 + one, "busy jobs --match two! --all": jobs2,
@@ -69,5 +69,5 @@ func TestLongestHeld(t *testing.T) {
 	page(&next, 7, 3, 9, 5, 8)
 	page(nil, 4, 6)
 	p.ends(exitOK)
-	p.printed("id-3\tpq\tjobs\t-\t2030-01-01T00:00:03.000000Z\t-\t0\nid-4\tpq\tjobs\t-\t2030-01-01T00:00:04.000000Z\t-\t0\n")
+	p.printed("id-3\tjobs\t-\t2030-01-01T00:00:03.000000Z\t-\t0\nid-4\tjobs\t-\t2030-01-01T00:00:04.000000Z\t-\t0\n")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // byIDs does something with items by the ids in the arguments, in requests for up to a thousand. do
@@ -30,12 +31,26 @@ func (q *queue) byIDs(args []string, unknown string, t *tally, do func(context.C
 	t.cmd, t.all = q.cmd, len(ids)
 
 	_, err = ask(q, unknown, func(ctx context.Context, s *session) (none struct{}, err error) {
-		err = target.ByIDs(ids, s.nc.MaxPayload(), func(part []string) ([]string, error) {
+		var each func(part []string) ([]string, error)
+		each = func(part []string) ([]string, error) {
 			if err := context.Cause(q.cmd.Context()); err != nil {
 				return nil, err
 			}
-			return do(ctx, s, part)
-		})
+			again, err := do(ctx, s, part)
+			if len(part) == 1 || !errors.Is(err, client.ErrBadRequest) {
+				return again, err
+			}
+
+			// An id that is none fails the request before anything is done. Find it, to let it fail
+			// alone.
+			first, err := each(part[:len(part)/2])
+			if err != nil {
+				return nil, err
+			}
+			again, err = each(part[len(part)/2:])
+			return append(first, again...), err
+		}
+		err = target.ByIDs(ids, s.nc.MaxPayload(), each)
 		switch {
 		case err == nil:
 			err = t.verdict(s)
@@ -45,6 +60,15 @@ func (q *queue) byIDs(args []string, unknown string, t *tally, do func(context.C
 		return none, err
 	})
 	return err
+}
+
+// malformed returns the error of a request for one id alone that is none, nil for other errors.
+func malformed(ids []string, err error) *client.Error {
+	var reply *client.Error
+	if len(ids) > 1 || !errors.Is(err, client.ErrBadRequest) || !errors.As(err, &reply) {
+		return nil
+	}
+	return &client.Error{Code: reply.Code, Text: strings.TrimPrefix(reply.Text, "ids: element 0: ")}
 }
 
 // tally counts the results of requests for items by their ids.
@@ -89,12 +113,12 @@ func (t *tally) verdict(s *session) error {
 	return errors.New(text)
 }
 
-// idArguments returns the ids in arguments, each once. For - they are those that standard input has:
-// the first word of each line.
+// idArguments returns the ids in arguments, each once. For - they are those that standard input
+// has: the first word of each line.
 func idArguments(cmd *cobra.Command, args []string) (ids []string, err error) {
 	if slices.Contains(args, "-") {
 		if len(args) > 1 {
-			return nil, exit.UsageError{Err: errors.New("- stands for the ids in standard input: leave out the others")}
+			return nil, exit.Usagef("- stands for the ids in standard input: leave out the others")
 		}
 		if args, err = interrupt.Await(cmd.Context(), func() ([]string, error) { return firstWords(cmd.InOrStdin()) }); err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
@@ -141,6 +165,11 @@ func (e *edit) run(args []string) error {
 	t := &tally{done: e.done, quiet: e.json}
 	return e.byIDs(args, "items may have been "+e.done, t, func(ctx context.Context, s *session, ids []string) (again []string, err error) {
 		results, err := e.do(s.queue, ctx, ids)
+		if refused := malformed(ids, err); refused != nil {
+			failure := subjects.Failure{Code: refused.Code, Text: refused.Text}
+			results = []client.ItemResult{{ItemResult: subjects.ItemResult{ID: ids[0], Failure: failure}}}
+			err = nil
+		}
 		results, again = target.WithoutRoom(results)
 		var text bytes.Buffer
 		for _, r := range results {
@@ -166,7 +195,9 @@ func newRm(a *app) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use:     "rm QUEUE ID...",
 		Aliases: []string{"remove"},
-		Short:   "Remove items by their ids",
+
+		SuggestFor: []string{"delete", "del"},
+		Short:      "Remove items by their ids",
 		Long: `Remove items by their ids, whichever state they are in; - stands for ids from
 standard input, the first word of each line. Who has leased one gets an error
 when it acknowledges it.`,
@@ -207,7 +238,7 @@ each line. An item that is leased cannot be moved.`,
 	}, func(args []string) error {
 		ids, last := args[:len(args)-1], args[len(args)-1]
 		if e.fifo {
-			return exit.UsageError{Err: errors.New("a FIFO queue has no priorities: leave out --fifo")}
+			return exit.Usagef("a FIFO queue has no priorities: leave out --fifo")
 		}
 		if err := priority.Set(last); err != nil {
 			return exit.UsageError{Err: err}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 )
 
 // died makes an item of a queue a dead letter for each reason.
@@ -40,13 +41,13 @@ func TestDeadByCause(t *testing.T) {
 		}
 	}
 
-	var line causeLine
+	var line target.Cause
 	must(t, json.NewDecoder(strings.NewReader(c.ok("", "dead", "--by", "cause", "--json"))).Decode(&line))
-	if line.Count != 2 || line.Queue != "jobs-dead" || line.Home != "jobs" || line.Error != "dial tcp 10.0.0.2:5432: i/o timeout" || line.Newest <= line.Oldest {
+	if line.Count != 2 || line.Queue != "jobs-dead" || line.Home != "jobs" || line.Example != "dial tcp 10.0.0.2:5432: i/o timeout" || !line.Newest.After(line.Oldest) {
 		t.Errorf("printed %+v", line)
 	}
 	// A cause, as it is printed, is opened with --error.
-	for text, want := range map[string]int{line.Cause: 2, line.Error: 1, "no such user": 2, "no such": 0} {
+	for text, want := range map[string]int{line.Text: 2, line.Example: 1, "no such user": 2, "no such": 0} {
 		if got := c.ok("", "dead", "--error", text); strings.Count(got, "\n") != want {
 			t.Errorf("--error %q printed %q, want %d lines", text, got, want)
 		}
@@ -58,10 +59,14 @@ func TestRedriveByCause(t *testing.T) {
 	c.died("jobs", "timeout after 1s", "no such user", "timeout after 2s", "timeout after 3s")
 	c.fails(exitEmpty, "pq: no dead letter of jobs-dead has this error. These are there:\n     3  timeout after *\n     1  no such user\n",
 		"redrive", "jobs-dead", "--error", "timeout", "--yes")
-	c.fails(exitEmpty, "pq: jobs has no dead letters", "redrive", "jobs", "--error", "timeout", "--yes")
-	c.prints("1\n", "redrive", "jobs-dead", "--error", "timeout after 3s", "--yes")
+	c.fails(exitEmpty, "pq: jobs has no dead letters: what dies in it goes to jobs-dead\n", "redrive", "jobs", "--error", "timeout", "--yes")
+	if got := c.ok("", "redrive", "jobs-dead", "--error", "timeout after 3s", "--yes"); !regexp.MustCompile(`^[\w-]+\tjobs\n$`).MatchString(got) {
+		t.Errorf("printed %q", got)
+	}
 	c.prints("item 3", "pop", "jobs")
-	c.prints(`{"redriven":2}`+"\n", "redrive", "jobs-dead", "--error", "timeout after *", "--yes", "--json")
+	if got := c.ok("", "redrive", "jobs-dead", "--error", "timeout after *", "--yes", "--json"); strings.Count(got, `"home":"jobs"`) != 2 {
+		t.Errorf("printed %q", got)
+	}
 	c.prints("item 0\nitem 2\n", "pop", "jobs", "--all")
 	c.prints("1\n", "len", "jobs-dead")
 }
@@ -78,6 +83,8 @@ func TestRedriveOfManyOfACause(t *testing.T) {
 			must(t, d.Nak(context.Background(), 0, client.Reason(fmt.Sprint("timeout after ", i))))
 		}
 	}
-	c.prints("1100\n", "redrive", "jobs-dead", "--error", "timeout after *", "--yes")
+	if got := c.ok("", "redrive", "jobs-dead", "--error", "timeout after *", "--yes"); strings.Count(got, "\tjobs\n") != 1100 {
+		t.Errorf("printed %d lines", strings.Count(got, "\n"))
+	}
 	c.prints("1100\n", "len", "jobs")
 }

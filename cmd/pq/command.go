@@ -2,20 +2,26 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// command makes cmd work on a queue. run gets the arguments that follow the name.
+// command makes cmd work on a queue, which may be optional. run gets the arguments that follow the
+// name.
 func (q *queue) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
 	q.addFlags(cmd)
 	if cmd.Args == nil {
 		cmd.Args = arguments
 	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return run(nil)
+		}
 		q.name = args[0]
 		if err := q.check(); err != nil {
 			return err
@@ -39,12 +45,21 @@ func (q *queue) addFlags(cmd *cobra.Command) {
 // patience is how long somebody who has pressed the tab key waits.
 const patience = time.Second
 
-// complete completes the name of the queue, if somebody answers.
+// complete completes the name of the queue or the id of a schedule, if somebody answers.
 func (q *queue) complete(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-	if len(args) > 0 || q.FromEnv(cmd.Flags()) != nil { // which cobra has not called
+	ofSchedule := len(args) == 1 && strings.HasSuffix(cmd.Use, " QUEUE ID") && cmd.Parent().Name() == "schedule"
+	if len(args) > 0 && !ofSchedule || q.FromEnv(cmd.Flags()) != nil { // which cobra has not called
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	q.Timeout = min(q.Timeout, patience)
+	if ofSchedule {
+		q.name = args[0]
+		list, _ := ask(q, "", func(ctx context.Context, s *session) ([]*client.ScheduleRecord, error) { return s.queue.Schedules(ctx) })
+		for _, r := range list {
+			names = append(names, r.ID)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
 	list, _ := ask(q, "", func(ctx context.Context, s *session) ([]subjects.QueueCounts, error) { return s.list(ctx, q.kind()) })
 	for _, found := range list {
 		names = append(names, found.Queue)

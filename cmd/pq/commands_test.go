@@ -38,9 +38,18 @@ func TestQueues(t *testing.T) {
 	c.fails(exitEmpty, "empty", "pop", "-q", "mail")
 
 	for _, value := range []string{"", "\n", "no newline", "\x00\xff\r\n"} {
-		c.ok(value, "push", "bytes")
+		c.ok(value, "push", "bytes", "-")
 		c.prints(value, "pop", "bytes")
 	}
+}
+
+// An empty value is pushed if it is asked for.
+func TestEmptyInput(t *testing.T) {
+	c, _ := newCLI(t)
+	c.fails(exitUsage, "pq: standard input is empty: to push an empty item, name it with -\n", "push", "jobs")
+	c.prints("0\n", "len", "jobs")
+	c.ok("", "push", "jobs", "")
+	c.prints("1\n", "len", "jobs")
 }
 
 // What --json prints says all that is known, and nothing else.
@@ -77,6 +86,9 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 	c.fails(exitUsage, "one line", "push", "jobs", "x", "-H", "Trace:a\nb")
 	for _, m := range []struct{ words, args string }{
 		{"Did you mean this?\n\tpush\n", "psuh jobs"},
+		{"Did you mean this?\n\tinfo\n", "status"},
+		{"Did you mean this?\n\tpurge\n\trm\n", "delete jobs"},
+		{"Did you mean this?\n\tpush\n", "publish jobs x"},
 		{`no help on "psuh"`, "help psuh"},
 		{`no completion for "sh"`, "completion sh"},
 		{"QUEUE is missing: want pq push QUEUE [VALUE|-]\nSee pq push --help.", "push"},
@@ -103,8 +115,8 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"--error is empty", "redrive jobs-dead --error= --yes"},
 		{"add --yes", "redrive jobs-dead --error x"},
 		{`--by is "error": want cause`, "dead --by error"},
-		{"leave out one of them or --by", "dead --by cause --all"},
-		{"exclude each other", "dead --by cause --error x"},
+		{"--by counts all: leave it out, or --limit", "dead --by cause --all"},
+		{"--by counts all: leave it out", "dead --by cause --error x"},
 		{"bad priority", "mv jobs id high"},
 		{"too many arguments: want pq ls\n", "ls jobs"},
 		{"want NAME=VALUE", "config jobs ack_wait"},

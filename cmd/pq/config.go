@@ -55,7 +55,7 @@ func (q *queue) configure(changes []string, asJSON bool) error {
 	for _, text := range changes {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok {
-			return exit.UsageError{Err: fmt.Errorf("%q: want NAME=VALUE, or NAME= to reset it", text)}
+			return exit.Usagef("%q: want NAME=VALUE, or NAME= to reset it", text)
 		}
 		if err := change.Set(name, value); err != nil {
 			return exit.UsageError{Err: err}
@@ -103,7 +103,7 @@ func (q *queue) applySettings(change *subjects.Change) (client.Settings, error) 
 
 // noteDefaults says that there is nothing to print.
 func (q *queue) noteDefaults() {
-	_, _ = fmt.Fprintf(q.cmd.ErrOrStderr(), "pq: %s has no settings: the defaults are in force\n", q.name)
+	q.say("%s has no settings: the defaults are in force", q.name)
 }
 
 func newPause(a *app) *cobra.Command {
@@ -127,7 +127,7 @@ func (q *queue) pause(during time.Duration) error {
 	until := target.Forever
 	if q.cmd.Flags().Changed("for") {
 		if during <= 0 {
-			return exit.UsageError{Err: fmt.Errorf("--for is %v: want a duration above zero, such as 10m", during)}
+			return exit.Usagef("--for is %v: want a duration above zero, such as 10m", during)
 		}
 		until = time.Now().Add(during).UTC()
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
@@ -19,7 +20,7 @@ import (
 func newDead(a *app) *cobra.Command {
 	b := &browsing{queue: queue{app: a}}
 	var by string
-	cmd := &cobra.Command{
+	cmd := b.command(&cobra.Command{
 		Use:   "dead [QUEUE]",
 		Short: "List dead letters, of one queue or of all",
 		Long: `List the dead letters of a queue, or of all: the id in the dead-letter queue,
@@ -28,26 +29,16 @@ With --by cause, count those whose errors differ only in numbers, ids and
 addresses. pq redrive sends dead letters back, pq rm removes them.`,
 		Example: `  pq dead --by cause
   pq dead jobs --error "dial tcp *: i/o timeout" --all | pq rm jobs-dead -`,
-		Args: arguments,
-	}
-	b.addFlags(cmd)
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if err := b.checkBy(by); err != nil {
-			return err
-		}
-		if len(args) > 0 {
-			b.name = args[0]
-			if err := b.check(); err != nil {
-				return err
-			}
-		}
+		PreRunE: func(*cobra.Command, []string) error { return b.checkBy(by) },
+	}, func([]string) error {
 		if by != "" {
 			return b.run(b.listCauses)
 		}
 		return b.run(b.listDead)
-	}
+	})
 	b.addFilters(cmd)
-	cmd.Flags().StringVar(&by, "by", "", "count by `cause`")
+	cmd.Flags().StringVar(&by, "by", "", "count by `WHAT`: cause")
+	flags.Completes(cmd, "by", "cause")
 	cmd.Flags().StringVar(&b.died, "error", "", "only those with this error, `TEXT`, or of this cause")
 	return cmd
 }
@@ -80,14 +71,28 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 		}
 	}
 
-	if b.found == 0 && b.name != "" {
-		s.noteUnused(ctx)
+	if b.found == 0 {
+		b.noteNoLetters(ctx, s)
 	}
 	return nil
 }
 
-// deadLetterQueues returns the queue with the dead letters of the queue that is named, which are then
-// the only ones to look for, or else those in use that are named like one, or by the settings of a queue.
+// noteNoLetters tells people who named a queue why nothing was printed, if its name may be wrong:
+// it may be the queue that the dead letters are in.
+func (b *browsing) noteNoLetters(ctx context.Context, s *session) {
+	if b.name == "" || s.noteUnused(ctx) {
+		return
+	}
+	first, err := s.queue.PeekItem(ctx, false)
+	if err == nil && first.DeadLetter != nil {
+		home := first.DeadLetter.Queue
+		b.say("%s is where dead letters of %s are: pq dead %s lists them", b.name, home, home)
+	}
+}
+
+// deadLetterQueues returns the queue with the dead letters of the queue that is named, which are
+// then the only ones to look for, or else those in use that are named like one, or by the settings
+// of a queue.
 func (b *browsing) deadLetterQueues(ctx context.Context, s *session) ([]*queue, error) {
 	if b.name != "" {
 		info, err := s.queue.Info(ctx)
@@ -121,8 +126,8 @@ func (b *browsing) deadLetterQueues(ctx context.Context, s *session) ([]*queue, 
 	return queues, nil
 }
 
-// deadRow returns what there is to say about a dead letter, "" for what is none or not asked for: for
-// people some lines as wide as their terminal, for programs one with tabs.
+// deadRow returns what there is to say about a dead letter, "" for what is none or not asked for:
+// for people some lines as wide as their terminal, for programs one with tabs.
 func (b *browsing) deadRow(q *queue, it *client.StoredItem, width int) string {
 	d := target.DeadLetter(it)
 	if d == nil || b.died != "" && !target.DiedOf(d, b.died) {

@@ -45,7 +45,7 @@ it is the queue that is asked for something.`,
 					return err
 				}
 			} else if d.queue.fifo {
-				return exit.UsageError{Err: errors.New("--fifo says what QUEUE is: name one, or leave it out")}
+				return exit.Usagef("--fifo says what QUEUE is: name one, or leave it out")
 			}
 			d.out = cmd.OutOrStdout()
 			return d.run(cmd.Context())

@@ -82,7 +82,7 @@ func newHelp() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			topic, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return exit.UsageError{Err: fmt.Errorf("no help on %q", strings.Join(args, " "))}
+				return exit.Usagef("no help on %q", strings.Join(args, " "))
 			}
 			return topic.Help()
 		},
@@ -131,7 +131,7 @@ queues.
 			case "powershell":
 				return root.GenPowerShellCompletionWithDesc(out)
 			}
-			return exit.UsageError{Err: fmt.Errorf("no completion for %q: want bash, zsh, fish or powershell", args[0])}
+			return exit.Usagef("no completion for %q: want bash, zsh, fish or powershell", args[0])
 		},
 	}
 }

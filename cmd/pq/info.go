@@ -36,8 +36,9 @@ func newLen(a *app) *cobra.Command {
 func newInfo(a *app) *cobra.Command {
 	q := &queue{app: a}
 	return q.request(&cobra.Command{
-		Use:   "info QUEUE",
-		Short: "Print what is known about a queue",
+		Use:        "info QUEUE",
+		SuggestFor: []string{"status", "stats", "show", "describe"},
+		Short:      "Print what is known about a queue",
 		Long: `Print how many items of a queue are ready, leased and delayed, how old the
 oldest is, when something falls due next, the schedules and the settings.`,
 		Example: `  pq info jobs
@@ -52,25 +53,19 @@ oldest is, when something falls due next, the schedules and the settings.`,
 		if isUnused(info) && len(list) == 0 {
 			s.noteUnused(ctx)
 		}
-		return reply{text + scheduleLines(q.name, list, err), info.Encode()}, nil
+		return reply{text + scheduleLines(list, err), info.Encode()}, nil
 	})
 }
 
-// shownSchedules is how many schedules pq info names.
-const shownSchedules = 10
-
-// scheduleLines names the schedules of a queue, or says why they cannot be read: a user may read one
-// but not the other.
-func scheduleLines(queue string, list []*client.ScheduleRecord, err error) string {
+// scheduleLines names the schedules of a queue, or says why they cannot be read: a user may read
+// one but not the other.
+func scheduleLines(list []*client.ScheduleRecord, err error) string {
 	if err != nil {
 		return infoLine("schedules", "cannot be read: "+err.Error())
 	}
 
 	text, name := "", "schedules"
-	for i, r := range list {
-		if i == shownSchedules {
-			return text + infoLine("", fmt.Sprintf("and %d others: pq schedule ls %s", len(list)-i, queue))
-		}
+	for _, r := range list {
 		next := "next " + timeOrDash(r.Next)
 		if r.Paused {
 			next = "paused"
@@ -152,8 +147,8 @@ func groupLine(i *client.QueueInfo, width int) string {
 	return firstOf(counts, width, i.GroupsMore)
 }
 
-// consumerText says what a consumer that a program written for JetStream has created is like, without
-// what it leaves to the settings of the queue.
+// consumerText says what a consumer that a program written for JetStream has created is like,
+// without what it leaves to the settings of the queue.
 func consumerText(c *client.QueueConsumer) string {
 	text := terminal.Plain(c.Name) + ": " + c.Order
 	if c.AckWait > 0 {

@@ -79,6 +79,10 @@ func (q *queue) get(p *printer, args []string) error {
 		if t.all > 1 {
 			list, err = s.queue.GetItems(ctx, ids, subjects.MaxValueBytes)
 		}
+		if refused := malformed(ids, err); refused != nil {
+			t.add(ids[0], refused)
+			return nil, nil
+		}
 		for i := 0; i < len(list) && err == nil; i++ {
 			it, failed := s.whole(ctx, &list[i])
 			t.add(list[i].ID, failed)

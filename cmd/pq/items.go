@@ -5,13 +5,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
@@ -65,15 +65,13 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 		b.options.ValueBytes = shownValue
 	}
 
-	if stderr := b.cmd.ErrOrStderr(); terminal.Is(stderr) {
-		b.bar = terminal.NewProgress(stderr, -1)
-	}
+	b.bar = terminal.NewProgress(b.cmd.ErrOrStderr(), -1)
 	_, err = ask(&b.queue, "", func(ctx context.Context, s *session) (struct{}, error) { return struct{}{}, list(ctx, s) })
 	return err
 }
 
-// walk prints items of a queue, each as JSON or else with row, which returns "" for those that are not
-// asked for. The items after the one that it returns were not looked at.
+// walk prints items of a queue, each as JSON or else with row, which returns "" for those that are
+// not asked for. The items after the one that it returns were not looked at.
 func (b *browsing) walk(ctx context.Context, s *session, q *queue, row func(*client.StoredItem) string) (after string, err error) {
 	defer b.bar.Clear()
 	page := s.pager(ctx, target.New(s.client, q.fifo, q.name))
@@ -127,8 +125,8 @@ func (b *browsing) showProgress() {
 
 // noteMore tells people how to see the rest.
 func (b *browsing) noteMore(how string) {
-	if stderr := b.cmd.ErrOrStderr(); terminal.Is(stderr) {
-		_, _ = fmt.Fprintln(stderr, "pq: there may be more:", how) // there is nowhere to report a failure
+	if terminal.Is(b.cmd.ErrOrStderr()) {
+		b.say("there may be more: %s", how)
 	}
 }
 
@@ -147,7 +145,7 @@ separate id, priority, state, deliveries, size, push time, due time and value.`,
 	}, func([]string) error { return b.run(b.list) })
 
 	set := cmd.Flags()
-	addState(set, &b.options.State)
+	addState(cmd, &b.options.State)
 	b.addFilters(cmd)
 	set.StringVar(&b.options.After, "after", "", "go on behind the item with this `ID`")
 	return cmd
@@ -159,7 +157,7 @@ func (b *browsing) list(ctx context.Context, s *session) error {
 	rows := &itemRows{width: terminal.Width(b.cmd.OutOrStdout()), fifo: b.fifo, now: time.Now()}
 	after, err := b.walk(ctx, s, &b.queue, rows.row)
 	switch {
-	case err != nil && after != "":
+	case err != nil && after != "" && !errors.Is(err, client.ErrBadRequest):
 		return fmt.Errorf("%w: go on with --after %s", err, after)
 	case err != nil:
 		return err
@@ -217,13 +215,14 @@ func shown(it *client.StoredItem) string {
 }
 
 // addState adds the flag --state.
-func addState(set *pflag.FlagSet, state *client.State) {
-	set.StringVar((*string)(state), "state", "", "only items in this `STATE`: ready, delayed or leased")
+func addState(cmd *cobra.Command, state *client.State) {
+	cmd.Flags().StringVar((*string)(state), "state", "", "only items in this `STATE`: ready, delayed or leased")
+	flags.Completes(cmd, "state", string(client.Ready), string(client.Delayed), string(client.Leased))
 }
 
 func checkState(state client.State) error {
 	if !slices.Contains([]client.State{"", client.Ready, client.Delayed, client.Leased}, state) {
-		return exit.UsageError{Err: fmt.Errorf("--state is %q: want %s, %s or %s", state, client.Ready, client.Delayed, client.Leased)}
+		return exit.Usagef("--state is %q: want %s, %s or %s", state, client.Ready, client.Delayed, client.Leased)
 	}
 	return nil
 }

@@ -60,7 +60,8 @@ func TestItems(t *testing.T) {
 		*it.Value != strings.Repeat("x", 1023) || it.Headers.Get("Trace") != "abc" || it.Queue != "mail" || it.PushedAt == "" {
 		t.Errorf("printed %+v", it)
 	}
-	c.fails(exitError, "(400)", "items", "jobs", "--after", "x")
+	c.fails(exitError, "pq: --match: a text of 257 bytes: want at most 256 (400)\n", "items", "jobs", "--match", strings.Repeat("x", 257))
+	c.fails(exitError, `pq: --after: invalid item id: "x": want one as a push or pop returned it (400)`+"\n", "items", "jobs", "--after", "x")
 }
 
 // A list takes as many requests as it needs.
@@ -92,7 +93,7 @@ func TestDead(t *testing.T) {
 
 	jobs := `[\w-]+\tfailed\tjobs\tno such user\t\t1\t` + at + `\tto jobs\n`
 	mail := `[\w-]+\tmail-dead\tmail\tno such user\t\t1\t` + at + `\tto mail\n`
-	for args, want := range map[string]string{"dead jobs": jobs, "dead mail": mail, "dead": jobs + mail, "dead --match mail": mail, "dead --limit 1": jobs, "dead failed": "", "dead --fifo": ""} {
+	for args, want := range map[string]string{"dead jobs": jobs, "dead mail": mail, "dead": jobs + mail, "dead --match mail": mail, "dead --limit 1": jobs, "dead --fifo": ""} {
 		if got := c.ok("", strings.Fields(args)...); !regexp.MustCompile("^" + want + "$").MatchString(got) {
 			t.Errorf("pq %s printed %q, want %s", args, got, want)
 		}
@@ -130,7 +131,26 @@ func TestManyIDs(t *testing.T) {
 	}
 	c.prints("0\n", "len", "jobs")
 	c.prints("", "rm", "jobs", "-") // nothing to do
-	c.fails(exitError, "(400)", "rm", "jobs", someID, "x")
+}
+
+// What is no id fails alone.
+func TestMalformedIDs(t *testing.T) {
+	c, _ := newCLI(t)
+	ids := strings.Fields(c.ok(strings.Repeat("x\n", 1000), "push", "jobs", "--lines"))
+	const refused = `invalid item id: "x": want one as a push or pop returned it (400)` + "\n"
+	some := strings.Join(slices.Concat([]string{"ID"}, ids[:700], []string{"x"}, ids[700:999]), "\n")
+	stdout, stderr, code := c.run(some, "get", "jobs", "-")
+	if stdout != strings.Repeat("x\n", 999) || !strings.Contains(stderr, "pq: x: "+refused) || !strings.HasSuffix(stderr, "\npq: 2 of 1001 items were not printed\n") || code != exitError {
+		t.Errorf("exit code %d, %d items, %q", code, strings.Count(stdout, "\n"), stderr)
+	}
+	stdout, stderr, code = c.run(some, "rm", "jobs", "-", "--json")
+	if strings.Count(stdout, "\n") != 1001 || !strings.Contains(stdout, `{"id":"x","code":400,"error":"invalid item id: `) || stderr != "pq: 2 of 1001 items were not removed\n" || code != exitError {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+	c.prints("1\n", "len", "jobs")
+	for _, verb := range []string{"rm", "get", "release", "redrive"} {
+		c.fails(exitError, "pq: "+refused, verb, "jobs", "x")
+	}
 }
 
 func TestGetMany(t *testing.T) {

@@ -56,7 +56,7 @@ func (l *leasing) run() error {
 		return err
 	}
 	if err := settings.CheckHolder(l.holder); err != nil {
-		return exit.UsageError{Err: fmt.Errorf("--holder: %w", err)}
+		return exit.Usagef("--holder: %w", err)
 	}
 	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("standard output: %w: nothing was leased", err)
@@ -126,7 +126,7 @@ func (a *app) checkReceipt(receipt string) (subjects.Kind, error) {
 	}
 	r, err := g.Parse(receipt)
 	if err != nil || r.Verb != subjects.AckLease {
-		return 0, exit.UsageError{Err: fmt.Errorf("%q is no receipt: want what pq lease printed, such as %s", receipt, g.Ack(subjects.Priority, "jobs", "TOKEN"))}
+		return 0, exit.Usagef("%q is no receipt: want what pq lease printed, such as %s", receipt, g.Ack(subjects.Priority, "jobs", "TOKEN"))
 	}
 	return r.Kind, nil
 }
@@ -173,7 +173,7 @@ place, or after its last delivery into the dead-letter queue.`,
 
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if snooze && reason != "" {
-			return exit.UsageError{Err: errors.New("--reason is for failures, --snooze for what is none: leave out one")}
+			return exit.Usagef("--reason is for failures, --snooze for what is none: leave out one")
 		}
 		return flags.InBounds("delay", delay, 0, subjects.MaxDelay)
 	}

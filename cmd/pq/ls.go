@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -28,10 +29,7 @@ func (q *queue) counted() counted {
 func (q counted) isFIFO() bool { return q.Kind == subjects.FIFO.Short() }
 
 // countColumns are the columns of a table of what was counted.
-var countColumns = []terminal.Column{
-	{Title: "KIND"}, {Title: "QUEUE", Align: terminal.Snipped},
-	{Title: "READY", Align: terminal.Right}, {Title: "LEASED", Align: terminal.Right}, {Title: "DELAYED", Align: terminal.Right},
-}
+var countColumns = []string{"KIND", "QUEUE~", "READY>", "LEASED>", "DELAYED>"}
 
 func newLs(a *app) *cobra.Command {
 	var asJSON, fifoOnly bool
@@ -63,13 +61,7 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 
 	out := cmd.OutOrStdout()
 	if asJSON {
-		encoder := json.NewEncoder(out)
-		for _, q := range queues {
-			if err := encoder.Encode(q); err != nil {
-				return err
-			}
-		}
-		return nil
+		return encodeLines(out, queues)
 	}
 
 	t := terminal.NewTable(out, countColumns...)
@@ -81,6 +73,17 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 		return err
 	}
 	return t.Print()
+}
+
+// encodeLines prints a line of JSON for each value.
+func encodeLines[T any](out io.Writer, values []T) error {
+	encoder := json.NewEncoder(out)
+	for _, value := range values {
+		if err := encoder.Encode(value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // list returns all queues of a kind.

@@ -64,8 +64,8 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	return err
 }
 
-// priorityLast puts -- before the last argument of pq mv if that is a priority below zero, which looks
-// like a flag.
+// priorityLast puts -- before the last argument of pq mv if that is a priority below zero, which
+// looks like a flag.
 func priorityLast(root *cobra.Command, args []string) []string {
 	last := len(args) - 1
 	cmd, _, err := root.Find(args)

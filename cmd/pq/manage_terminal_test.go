@@ -84,10 +84,10 @@ func TestSchedulesOnATerminal(t *testing.T) {
 	term.sees("\nlong")
 	lines := slices.DeleteFunc(term.screen(), func(line string) bool { return line == "" })
 	for i, want := range []string{
-		`QUEUE     ID           WHEN                        NEXT \(UTC\)  LAST  FIRED  SKIP`,
-		`jobs      nightly      0 3 1 1 \* Europe/Berlin     20\d\d-01-01     -      0     0`,
-		`jobs      often        every 1h0m0s                paused         -      0     0`,
-		`long-na~  long-namel~  0 3 1 1 \* America/New_York  20\d\d-01-01     -      0     0`,
+		`QUEUE     ID          WHEN                        NEXT \(UTC\)   LAST  FIRED  SKIP`,
+		`jobs      nightly     0 3 1 1 \* Europe/Berlin     01-01 \d\d:\d\d     -      0     0`,
+		`jobs      often       every 1h0m0s                paused          -      0     0`,
+		`long-na~  long-name~  0 3 1 1 \* America/New_York  01-01 \d\d:\d\d     -      0     0`,
 	} {
 		if len(lines) != 4 || !regexp.MustCompile("^"+want+"$").MatchString(lines[i]) {
 			t.Errorf("%d lines, %q, want %s", len(lines), lines[min(i, len(lines)-1)], want)

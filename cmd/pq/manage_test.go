@@ -159,6 +159,16 @@ func TestPurgeAndRedrive(t *testing.T) {
 	}
 	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "redrive", "jobs-dead")
 	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "purge", "jobs")
+	if stdout, stderr, code := c.run("", "redrive", "jobs", "--yes"); stdout != "0\n" || code != exitOK ||
+		stderr != "pq: jobs has no dead letters: what dies in it goes to jobs-dead\n" {
+		t.Errorf("printed %q, %q, exit code %d", stdout, stderr, code)
+	}
+	for _, flags := range [][]string{nil, {"--by", "cause"}} {
+		_, stderr, code := c.run("", append([]string{"dead", "jobs-dead"}, flags...)...)
+		if code != exitOK || stderr != "pq: jobs-dead is where dead letters of jobs are: pq dead jobs lists them\n" {
+			t.Errorf("%q: %q, exit code %d", flags, stderr, code)
+		}
+	}
 	c.prints("1\n", "redrive", "jobs-dead", "--max", "1", "--yes")
 	c.prints(`{"redriven":1}`+"\n", "redrive", "jobs-dead", "--yes", "--json")
 	c.ok("", "push", "jobs", "later", "-H", "Pq-Delay:1h")

@@ -116,6 +116,7 @@ func TestCompletion(t *testing.T) {
 	c.ok("", "push", "jobs", "x")
 	c.ok("", "push", "reports", "x")
 	c.ok("", "push", "--fifo", "mail", "x")
+	c.ok("", "schedule", "add", "jobs", "nightly", "--cron", "@daily")
 	for _, m := range []struct {
 		want string
 		args []string
@@ -123,6 +124,12 @@ func TestCompletion(t *testing.T) {
 		{"jobs reports", []string{"--server", c.server, "pop", ""}},
 		{"mail", []string{"--server", c.server, "pop", "--fifo", ""}},
 		{"", []string{"--server", c.server, "get", "jobs", ""}},
+		{"jobs reports", []string{"--server", c.server, "schedule", "run", ""}},
+		{"nightly", []string{"--server", c.server, "schedule", "run", "jobs", ""}},
+		{"", []string{"--server", c.server, "schedule", "add", "jobs", "n"}},
+		{"", []string{"--server", c.server, "schedule", "rm", "jobs", "nightly", ""}},
+		{"ready delayed leased", []string{"--server", c.server, "items", "jobs", "--state", ""}},
+		{"cause", []string{"--server", c.server, "dead", "--by", ""}},
 		{"jobs reports", []string{"--context", "work", "pop", ""}},
 		{"", []string{"--server", "nats://127.0.0.1:1", "pop", ""}},
 	} {

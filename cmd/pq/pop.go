@@ -99,8 +99,8 @@ const (
 	popLease = time.Minute
 )
 
-// printLeased prints items, and returns how many: until a signal comes, or printing has taken so long
-// that the leases of the others may soon be over.
+// printLeased prints items, and returns how many: until a signal comes, or printing has taken so
+// long that the leases of the others may soon be over.
 func (p *popping) printLeased(list []*client.Delivery, begun time.Time, only bool) (printed int, err error) {
 	for i, d := range list {
 		if i > 0 && (p.cmd.Context().Err() != nil || time.Since(begun) > popLease/2) {

@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/input"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -35,8 +36,9 @@ type pushing struct {
 func newPush(a *app) *cobra.Command {
 	p := &pushing{queue: queue{app: a}}
 	cmd := p.command(&cobra.Command{
-		Use:   "push QUEUE [VALUE|-]",
-		Short: "Add an item, or one for each line of input",
+		Use:        "push QUEUE [VALUE|-]",
+		SuggestFor: []string{"publish", "pub", "add", "enqueue", "send"},
+		Short:      "Add an item, or one for each line of input",
 		Long: `Add an item, VALUE or all of standard input, and print its id once it is on
 disk. If --lines fails, standard error has a sed command for the other lines.`,
 		Example: `  pq push jobs "do this first" --priority -5 --group acme --header Trace:abc`,
@@ -78,7 +80,7 @@ func (p *pushing) run(values []string) error {
 	var value []byte
 	if len(values) > 0 && values[0] != "-" {
 		value = []byte(values[0])
-	} else if value, err = interrupt.Await(ctx, func() ([]byte, error) { return input.Value(cmd.InOrStdin(), s.nc.MaxPayload()) }); err != nil {
+	} else if value, err = p.read(s, len(values) > 0); err != nil {
 		return err
 	}
 
@@ -87,6 +89,20 @@ func (p *pushing) run(values []string) error {
 		return s.explain(err, oneUnknown)
 	}
 	return printPushed(&p.queue, 0, ack, p.json)
+}
+
+// read reads the value from standard input. An empty one is most likely a mistake, unless it is
+// asked for.
+func (p *pushing) read(s *session, asked bool) ([]byte, error) {
+	in := p.cmd.InOrStdin()
+	if terminal.Is(in) {
+		p.say("reading the value from the terminal: Ctrl-D at the beginning of a line ends it")
+	}
+	value, err := interrupt.Await(p.cmd.Context(), func() ([]byte, error) { return input.Value(in, s.nc.MaxPayload()) })
+	if err == nil && len(value) == 0 && !asked {
+		err = exit.InputError{Err: errors.New("standard input is empty: to push an empty item, name it with -")}
+	}
+	return value, err
 }
 
 // header returns the headers of the items, or the mistake in the flags.

@@ -22,9 +22,9 @@ const oneUnknown = "the item may be in the queue"
 
 // pushLines pushes each line of standard input, without its line end. Lines that have arrived
 // together share a batch, so that those of a file are pushed by the thousand, and one that somebody
-// types at once. It stops at the first failure or when a signal comes. Its error says which lines are
-// in the queue. A terminal shows how many were pushed in place of their ids, unless they are typed
-// there.
+// types at once. It stops at the first failure or when a signal comes. Its error says which lines
+// are in the queue. A terminal shows how many were pushed in place of their ids, unless they are
+// typed there.
 func pushLines(s *session, priority int64, header nats.Header, asJSON bool) error {
 	cmd := s.of.cmd
 	in, out := cmd.InOrStdin(), cmd.OutOrStdout()
@@ -69,8 +69,8 @@ func pushLines(s *session, priority int64, header nats.Header, asJSON bool) erro
 	return err
 }
 
-// pushBatch pushes the lines after the first done ones, and returns the error of each. err is that of
-// the first line that is not in the queue, or whose id could not be printed.
+// pushBatch pushes the lines after the first done ones, and returns the error of each. err is that
+// of the first line that is not in the queue, or whose id could not be printed.
 func pushBatch(
 	s *session, priority int64, header nats.Header, done int, values [][]byte, printed func(line int, ack client.PushAck) error,
 ) (failed []error, err error) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -68,6 +67,11 @@ func (q *queue) print(r reply, asJSON bool) error {
 	return json.NewEncoder(out).Encode(r.json)
 }
 
+// say tells people something. There is nowhere to report a failure.
+func (q *queue) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(q.cmd.ErrOrStderr(), "pq: "+format+"\n", args...)
+}
+
 // kind is the kind of the queue.
 func (q *queue) kind() subjects.Kind {
 	if q.fifo {
@@ -79,7 +83,7 @@ func (q *queue) kind() subjects.Kind {
 // check returns the mistakes in the command line that concern the queue.
 func (q *queue) check() error {
 	if q.max && q.fifo {
-		return exit.UsageError{Err: errors.New("a FIFO queue has one end to read from: leave out --max or --fifo")}
+		return exit.Usagef("a FIFO queue has one end to read from: leave out --max or --fifo")
 	}
 	g, err := q.grammar()
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -29,6 +28,8 @@ type bulk struct {
 	unknown string // what an unknown outcome may mean
 	// question asks whether to go on, with as many items as it may be about.
 	question func(*client.QueueInfo) (string, int64)
+	// nothing, if not nil, says why nothing was done with a queue that is in use.
+	nothing func(ctx context.Context, s *session)
 	// part makes a request, after others that did something with that many items.
 	part func(ctx context.Context, s *session, before int64) (n int64, more bool, err error)
 }
@@ -57,15 +58,16 @@ func newPurge(a *app) *cobra.Command {
 	}
 
 	cmd := m.command(&cobra.Command{
-		Use:   "purge QUEUE",
-		Short: "Remove all items of a queue",
+		Use:        "purge QUEUE",
+		SuggestFor: []string{"delete", "clear", "drop"},
+		Short:      "Remove all items of a queue",
 		Long: `Remove all items of a queue, or those in one state, and print how many that
 were. Settings stay. On a terminal it asks first; elsewhere it needs --yes.`,
 		Example: `  pq purge jobs
   pq purge jobs --state delayed --yes`,
 		PreRunE: func(*cobra.Command, []string) error { return checkState(state) },
 	}, m.run)
-	addState(cmd.Flags(), &state)
+	addState(cmd, &state)
 	return cmd
 }
 
@@ -79,6 +81,7 @@ func newRedrive(a *app) *cobra.Command {
 			return s.queue.RedrivePart(ctx, most-int(before))
 		},
 	}
+	m.nothing = func(ctx context.Context, s *session) { m.say("%s", m.noLetters(ctx, s)) }
 	m.question = func(i *client.QueueInfo) (string, int64) {
 		n := min(i.Ready, int64(most))
 		return fmt.Sprintf("Send the dead letters among %s of %s back?", items(n, ""), m.name), n
@@ -99,17 +102,17 @@ without a question, and print a new id and a queue for each.`,
 		byError := m.cmd.Flags().Changed("error")
 		switch {
 		case (len(ids) > 0 || byError) && m.cmd.Flags().Changed("max"):
-			return exit.UsageError{Err: errors.New("--max is for all dead letters, without ids and --error: leave it out")}
+			return exit.Usagef("--max is for all dead letters, without ids and --error: leave it out")
 		case len(ids) > 0 && byError:
-			return exit.UsageError{Err: errors.New("--error is for all dead letters, without ids: leave it out")}
+			return exit.Usagef("--error is for all dead letters, without ids: leave it out")
 		case byError && text == "":
-			return exit.UsageError{Err: errors.New("--error is empty: want the text of an error")}
+			return exit.Usagef("--error is empty: want the text of an error")
 		case byError:
 			return m.redriveCause(text)
 		case len(ids) > 0:
-			return (&edit{&m.queue, m.json, "sent back", target.Queue.RedriveItems}).run(ids)
+			return m.redriveIDs(ids)
 		case most < 1 || most > subjects.MaxRedrive:
-			return exit.UsageError{Err: fmt.Errorf("--max is %d: want at least 1, and at most %d", most, subjects.MaxRedrive)}
+			return exit.Usagef("--max is %d: want at least 1, and at most %d", most, subjects.MaxRedrive)
 		}
 		return m.run(nil)
 	})
@@ -123,7 +126,7 @@ without a question, and print a new id and a queue for each.`,
 func (m *bulk) mayAsk() error {
 	interactive := terminal.Is(m.cmd.InOrStdin()) && terminal.Is(m.cmd.ErrOrStderr())
 	if !m.yes && !interactive {
-		return exit.UsageError{Err: errors.New("nobody can be asked, because this is no terminal: add --yes")}
+		return exit.Usagef("nobody can be asked, because this is no terminal: add --yes")
 	}
 	return nil
 }
@@ -157,11 +160,8 @@ func (m *bulk) run([]string) error {
 // untilDone makes as many requests as it takes, with a progress bar on a terminal, and returns how
 // many items that were. A signal ends it after a request.
 func (m *bulk) untilDone(ctx context.Context, s *session) (n int64, err error) {
-	var bar *terminal.Progress
-	if terminal.Is(m.cmd.ErrOrStderr()) {
-		bar = terminal.NewProgress(m.cmd.ErrOrStderr(), -1)
-		defer bar.Clear()
-	}
+	bar := terminal.NewProgress(m.cmd.ErrOrStderr(), -1)
+	defer bar.Clear()
 
 	for more := true; more && err == nil; {
 		var part int64
@@ -172,8 +172,8 @@ func (m *bulk) untilDone(ctx context.Context, s *session) (n int64, err error) {
 			err = context.Cause(m.cmd.Context())
 		}
 	}
-	if err == nil && n == 0 {
-		s.noteUnused(ctx)
+	if err == nil && n == 0 && !s.noteUnused(ctx) && m.nothing != nil {
+		m.nothing(ctx, s)
 	}
 	return n, err
 }

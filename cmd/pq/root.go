@@ -72,8 +72,8 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// refuseUnknown makes a group of commands, or a page of help, refuse what it does not know. By itself
-// cobra would print its help.
+// refuseUnknown makes a group of commands, or a page of help, refuse what it does not know. By
+// itself cobra would print its help.
 func refuseUnknown(cmd *cobra.Command) {
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		var names []string

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -93,12 +91,12 @@ there. A schedule with the same ID is replaced.`,
 		if until != "" {
 			at, err := time.Parse(time.RFC3339, until)
 			if err != nil {
-				return exit.UsageError{Err: errors.New("--until: want a time such as 2030-01-02T15:04:05Z")}
+				return exit.Usagef("--until: want a time such as 2030-01-02T15:04:05Z")
 			}
 			s.Until = at
 		}
-		if err := checkSchedule(s); err != nil {
-			return exit.UsageError{Err: err}
+		if err := checkSchedule(s, time.Now()); err != nil {
+			return exit.UsageError{Err: flags.Named(cmd, err, strings.TrimPrefix(err.Error(), badSchedule))}
 		}
 		return nil
 	}
@@ -109,45 +107,45 @@ there. A schedule with the same ID is replaced.`,
 	set.VarP(&priority, "priority", "p", "decimal `PRIORITY` of the items")
 	set.StringArrayVarP(&headers, "header", "H", nil, "`NAME:VALUE` to store with the items; repeat for more")
 	set.DurationVar(&jitter, "jitter", 0, "up to `DURATION` later, each by another part")
-	set.StringVar(&s.IfMissed, "if-missed", "", "missed times: `once` (default), skip or all")
-	set.StringVar(&s.Overlap, "overlap", "", "if the last item is there: `allow` (default) or skip")
+	set.StringVar(&s.IfMissed, "if-missed", "", "`WHAT` of missed times: once (default), skip or all")
+	set.StringVar(&s.Overlap, "overlap", "", "`WHAT` if the last is there: allow (default) or skip")
 	set.StringVar(&until, "until", "", "`TIME` after which it ends, in RFC 3339")
 	flags.WithoutDefault(set, "every", "jitter")
+	flags.Completes(cmd, "if-missed", schedule.Once, schedule.Skip, schedule.All)
+	flags.Completes(cmd, "overlap", schedule.Allow, schedule.Skip)
 	return cmd
 }
 
+// badSchedule begins errors about schedules, before the member.
+var badSchedule = schedule.ErrInvalid.Error() + ": "
+
 // checkSchedule returns what a bridge would refuse. A zone that is unknown here may be known there.
-func checkSchedule(s client.Schedule) error {
+func checkSchedule(s client.Schedule, now time.Time) error {
+	if (s.Cron == "") == (s.Every == 0) {
+		return errors.New(`want --cron or --every, and not both: such as --cron "0 3 * * *", or --every 15m`)
+	}
 	if _, err := time.LoadLocation(s.Zone); err != nil {
 		s.Zone = ""
 	}
-	return s.Check()
+	if err := s.Check(); err != nil {
+		return err
+	}
+	return schedule.Set(nil, &s, now).CheckUntil(now)
 }
 
 func newScheduleList(a *app) *cobra.Command {
 	q := &queue{app: a}
 	var asJSON bool
-	cmd := &cobra.Command{
+	cmd := q.command(&cobra.Command{
 		Use:   "ls [QUEUE]",
 		Short: "List the schedules of a queue or of all",
 		Long: `List the schedules of a queue, or of all: when they fire, the next and the last
 time, and how many times an item was pushed or skipped. Into a pipe, tabs
-separate kind and name of the queue, id, when, next, last, fired and skipped.`,
+separate queue, id, when, next, last, fired and skipped.`,
 		Example: `  pq schedule ls
   pq schedule ls jobs --json`,
-		Args: arguments,
-	}
-	q.addFlags(cmd)
+	}, func([]string) error { return q.listSchedules(asJSON) })
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each schedule")
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			q.name = args[0]
-			if err := q.check(); err != nil {
-				return err
-			}
-		}
-		return q.listSchedules(asJSON)
-	}
 	return cmd
 }
 
@@ -167,16 +165,10 @@ func (q *queue) listSchedules(asJSON bool) error {
 
 	out := q.cmd.OutOrStdout()
 	if asJSON {
-		encoder := json.NewEncoder(out)
-		for _, r := range list {
-			if err := encoder.Encode(r); err != nil {
-				return err
-			}
-		}
-		return nil
+		return encodeLines(out, list)
 	}
 	if len(list) == 0 {
-		_, _ = fmt.Fprintln(q.cmd.ErrOrStderr(), "pq: no schedules") // there is nowhere to report a failure
+		q.say("no schedules")
 		return nil
 	}
 	return scheduleTable(out, list, time.Now()).Print()
@@ -199,17 +191,15 @@ func (q *queue) schedules(ctx context.Context, s *session) (all []scheduled, err
 	return all, err
 }
 
-// scheduleTable is a table of schedules. For people, times are short, and names are cut before WHEN.
+// scheduleTable is a table of schedules. For people, times are short, and names are cut before
+// WHEN.
 func scheduleTable(out io.Writer, list []scheduled, now time.Time) *terminal.Table {
 	people := terminal.Is(out)
-	t := terminal.NewTable(out, terminal.Column{Title: "QUEUE", Align: terminal.Snipped},
-		terminal.Column{Title: "ID", Align: terminal.Snipped}, terminal.Column{Title: "WHEN", Align: terminal.Snipped},
-		terminal.Column{Title: "NEXT (UTC)"}, terminal.Column{Title: "LAST", Align: terminal.Right},
-		terminal.Column{Title: "FIRED", Align: terminal.Right}, terminal.Column{Title: "SKIP", Align: terminal.Right})
+	t := terminal.NewTable(out, "QUEUE~", "ID~", "WHEN~", "NEXT (UTC)", "LAST>", "FIRED>", "SKIP>")
 	for _, r := range list {
 		next, last := timeOrDash(r.Next), timeOrDash(r.Last)
 		if people && !r.Next.IsZero() {
-			next = shortTime(r.Next, now)
+			next = r.Next.UTC().Format("01-02 15:04")
 		}
 		if people && !r.Last.IsZero() {
 			last = terminal.Short(now.Sub(r.Last))
@@ -217,22 +207,9 @@ func scheduleTable(out io.Writer, list []scheduled, now time.Time) *terminal.Tab
 		if r.Paused {
 			next = "paused"
 		}
-
-		row := []any{r.Queue, terminal.Plain(r.ID), terminal.Plain(r.When()), next, last, r.Fired, r.Skipped}
-		if !people {
-			row = slices.Insert(row, 0, any(r.Kind))
-		}
-		t.Row(row...)
+		t.Row(r.Queue, terminal.Plain(r.ID), terminal.Plain(r.When()), next, last, r.Fired, r.Skipped)
 	}
 	return t
-}
-
-// shortTime is a time in UTC without the year, unless it is not this one.
-func shortTime(t, now time.Time) string {
-	if t.UTC().Year() != now.UTC().Year() {
-		return t.UTC().Format(time.DateOnly)
-	}
-	return t.UTC().Format("01-02 15:04")
 }
 
 // timeOrDash is a time as it is printed, or a dash for none.

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -98,8 +99,8 @@ func (s *session) close() {
 // it could leave an item leased, so the wait for a longer time takes several.
 const longestPop = time.Second
 
-// lease leases up to n items, and returns when that began. While there is none it tries again, until
-// the time to wait is over or a signal comes.
+// lease leases up to n items, and returns when that began. While there is none it tries again,
+// until the time to wait is over or a signal comes.
 func (q *queue) lease(
 	s *session, n int, wait, ackWait time.Duration, holder client.Holder,
 ) (list []*client.Delivery, begun time.Time, err error) {
@@ -132,6 +133,9 @@ func (s *session) explain(err error, unknown string) error {
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation): // the server did not pass the request on
 		return fmt.Errorf("%w: give this user the permission, or log in as another (pq help connection)", context.Cause(s.usable))
+	case errors.Is(err, client.ErrBadRequest):
+		text := strings.TrimPrefix(err.Error(), badSchedule)
+		return flags.Named(s.of.cmd, err, strings.TrimPrefix(text, subjects.ErrOptions.Error()+": "))
 	case errors.Is(err, client.ErrUnknownOutcome):
 		return fmt.Errorf("%w: %s", err, unknown)
 	case errors.Is(err, client.ErrNoBridge):
@@ -179,8 +183,8 @@ func ask[T any](q *queue, unknown string, request func(context.Context, *session
 	return answer, s.explain(err, unknown)
 }
 
-// isUnused reports whether a queue has no items, settings or consumers. Nothing else tells a queue from a
-// misspelt name.
+// isUnused reports whether a queue has no items, settings or consumers. Nothing else tells a queue
+// from a misspelt name.
 func isUnused(i *client.QueueInfo) bool {
 	return i.Ready+i.Leased+i.Delayed == 0 && reflect.ValueOf(i.Settings).IsZero() && len(i.Consumers) == 0
 }
@@ -212,7 +216,7 @@ func (s *session) suggest(ctx context.Context) string {
 func (s *session) noteUnused(ctx context.Context) bool {
 	text := s.suggest(ctx)
 	if text != "" {
-		_, _ = fmt.Fprintln(s.of.cmd.ErrOrStderr(), "pq:", text) // there is nowhere to report a failure
+		s.of.say("%s", text)
 	}
 	return text != ""
 }

@@ -190,6 +190,14 @@ func TestIDsInsteadOfProgress(t *testing.T) {
 	term.sees(`"line":2`)
 
 	term = newTerminal(t, 80)
+	p = term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, "push", "jobs")
+	term.sees("pq: reading the value from the terminal: Ctrl-D at the beginning of a line ends it")
+	if _, err := term.keys.WriteString("typed\n\x04"); err != nil { // Ctrl-D
+		t.Fatal(err)
+	}
+	p.ends(exitOK)
+
+	term = newTerminal(t, 80)
 	p = term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, "push", "jobs", "--lines")
 	if _, err := term.keys.WriteString("a\nb\n\x04"); err != nil { // Ctrl-D
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -59,9 +60,9 @@ two looks is at least 100ms.`,
 func (w *watch) run(cmd *cobra.Command) error {
 	switch {
 	case w.every < 100*time.Millisecond:
-		return exit.UsageError{Err: fmt.Errorf("--every is %v: want 100ms or more", w.every)}
+		return exit.Usagef("--every is %v: want 100ms or more", w.every)
 	case w.count < 0, w.count == 0 && cmd.Flags().Changed("count"):
-		return exit.UsageError{Err: fmt.Errorf("--count is %d: want at least 1", w.count)}
+		return exit.Usagef("--count is %d: want at least 1", w.count)
 	}
 	for _, name := range w.names {
 		if err := (&queue{app: w.app, name: name}).check(); err != nil {
@@ -173,8 +174,7 @@ func (w *watch) show(out io.Writer, now, last *look) error {
 		return t.Print()
 	}
 
-	t := terminal.NewTable(out, append(countColumns[:len(countColumns):len(countColumns)],
-		terminal.Column{Title: "CHANGE/S", Align: terminal.Right}, terminal.Column{Title: "OLDEST", Align: terminal.Right})...)
+	t := terminal.NewTable(out, slices.Concat(countColumns, []string{"CHANGE/S>", "OLDEST>"})...)
 	for _, q := range now.queues {
 		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, changeText("%+.1f", now.change(last, q)), terminal.InWords(q.age()))
 	}
@@ -186,7 +186,8 @@ func (q *seen) age() time.Duration { return *cmp.Or(q.oldest, new(time.Duration)
 
 func (q *seen) items() int64 { return q.Ready + q.Leased + q.Delayed }
 
-// change returns how many items a second a queue has won or lost since the last look, nil without one.
+// change returns how many items a second a queue has won or lost since the last look, nil without
+// one.
 func (l *look) change(last *look, q seen) *float64 {
 	if last == nil || !l.at.After(last.at) {
 		return nil

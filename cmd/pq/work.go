@@ -39,6 +39,7 @@ func newWork(a *app) *cobra.Command {
 	cmd := w.command(&cobra.Command{
 		Use:                   "work QUEUE [flags] -- COMMAND [ARG...]",
 		DisableFlagsInUseLine: true,
+		SuggestFor:            []string{"subscribe", "sub", "consume"},
 		Short:                 "Run a command for each item",
 		Long: `Lease one item after the other, and run COMMAND with its value as standard
 input. Exit code 0 acknowledges the item. Any other gives it back, until it has
@@ -75,9 +76,9 @@ func (w *work) run(command []string) error {
 	}
 	switch {
 	case slices.ContainsFunc(w.dropOn, func(code int) bool { return code < 1 || code > 255 }):
-		return exit.UsageError{Err: errors.New("--drop-on: want exit codes from 1 to 255")}
+		return exit.Usagef("--drop-on: want exit codes from 1 to 255")
 	case w.timeout < 0:
-		return exit.UsageError{Err: fmt.Errorf("--job-timeout is %v: want a duration, such as 10m", w.timeout)}
+		return exit.Usagef("--job-timeout is %v: want a duration, such as 10m", w.timeout)
 	}
 
 	if err := flags.CheckAckWait(w.ackWait); err != nil {
@@ -87,7 +88,7 @@ func (w *work) run(command []string) error {
 		return err
 	}
 	if _, err := exec.LookPath(w.program[0]); err != nil {
-		return exit.UsageError{Err: fmt.Errorf("cannot run the command %s: %w", w.program[0], errors.Unwrap(err))}
+		return exit.Usagef("cannot run the command %s: %w", w.program[0], errors.Unwrap(err))
 	}
 
 	blindfold := w.ackWait != 0 // then nobody needs the settings
@@ -105,7 +106,8 @@ func (w *work) run(command []string) error {
 
 	w.log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	worker, err := s.queue.NewWorker(w.do(cmd, s), client.WorkerOptions{
-		Concurrency: w.jobs, AckWait: w.ackWait, JobTimeout: w.timeout, Max: w.max, Logger: w.log,
+		Concurrency: w.jobs, AckWait: w.ackWait, JobTimeout: w.timeout, Max: w.max,
+		Logger: slog.New(logOnce{w.log.Handler()}),
 	})
 	if err != nil {
 		return s.explain(err, "")
@@ -115,9 +117,8 @@ func (w *work) run(command []string) error {
 
 // prepare finds out early what makes the work impossible, and how long leases are.
 func (w *work) prepare(ctx context.Context, s *session) error {
-	say := func(text string) { _, _ = fmt.Fprintln(w.cmd.ErrOrStderr(), "pq:", text) } // there is nowhere to report a failure
-	if w.ackWait != 0 {                                                                // needs no permission to read the settings
-		say("waiting for items of " + w.name)
+	if w.ackWait != 0 { // needs no permission to read the settings
+		w.say("waiting for items of %s", w.name)
 		return nil
 	}
 
@@ -131,7 +132,7 @@ func (w *work) prepare(ctx context.Context, s *session) error {
 	}
 
 	w.ackWait = info.Settings.LeaseWait()
-	say(waitText(w.name, info, time.Now()))
+	w.say("%s", waitText(w.name, info, time.Now()))
 	return nil
 }
 

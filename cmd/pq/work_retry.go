@@ -32,9 +32,13 @@ func (r *retryDelay) after(deliveries int64) time.Duration {
 	return min(delay, longest)
 }
 
-// of returns err with the delay of a job that has failed, and logs what becomes of that. It asks for
-// the settings each time, so that a change counts at once. If that fails, the bridge decides.
+// of returns err with the delay of a job that has failed, and logs that and what becomes of the
+// job. It asks for the settings each time, so that a change counts at once. If that fails, the
+// bridge decides.
 func (r *retryDelay) of(err error, s *session, job *client.Job, log *slog.Logger) error {
+	log = log.With("queue", job.Queue, "id", job.ID, "deliveries", job.Deliveries)
+	log.Warn(jobFailed, "error", err)
+
 	var set client.Settings
 	if !r.blind.Load() {
 		ctx, cancel := context.WithTimeout(s.usable, discovery.FirstAnswer)
@@ -45,7 +49,6 @@ func (r *retryDelay) of(err error, s *session, job *client.Job, log *slog.Logger
 		}
 	}
 
-	log = log.With("queue", job.Queue, "id", job.ID, "deliveries", job.Deliveries)
 	if set.MaxDeliver > 0 {
 		log = log.With("max_deliver", set.MaxDeliver)
 	}
@@ -76,4 +79,23 @@ func (r *retryDelay) refused(q *queue, err error) bool {
 	}
 	r.blind.Store(true)
 	return true
+}
+
+// jobFailed is what a Worker logs when a job has failed.
+const jobFailed = "a job failed"
+
+// logOnce is a log without that line, which the Worker would add after what has become of the job.
+type logOnce struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (h logOnce) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == jobFailed {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h logOnce) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return logOnce{h.Handler.WithAttrs(attrs)}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -67,6 +68,10 @@ func TestWorkSaysWhatBecomesOfItems(t *testing.T) {
 echo looking >&2; echo "the disk is full" >&2; exit 1`
 	p := c.start(nil, "work", "jobs", "--", "sh", "-c", script)
 	c.has("pq\tjobs\t0\t0\t0\npq\tjobs-dead\t1\t0\t0\n")
+	log := p.stderr.String()
+	if failed := strings.Index(log, `msg="a job failed" queue=jobs id=`); strings.Count(log, "a job failed") != 2 || failed > strings.Index(log, "a job is tried again") {
+		t.Errorf("it logs %s", log)
+	}
 	p.says("pq: 1 ready item in jobs\n", "looking\nthe disk is full\n",
 		`msg="a job is tried again" queue=jobs id=`, "deliveries=1 max_deliver=2 after=10ms\n",
 		`msg="a job has had its last delivery: it becomes a dead letter" queue=jobs id=`, "deliveries=2 max_deliver=2 in=jobs-dead\n")

@@ -25,9 +25,9 @@ type Stderr struct {
 	tail []byte
 }
 
-// NewStderr makes c write to to through a pipe. A process that c leaves behind may go on writing, so c
-// does not wait for the end of the pipe, as it would for a writer that is no file. Call End once c has
-// ended or could not be started.
+// NewStderr makes c write to to through a pipe. A process that c leaves behind may go on writing,
+// so c does not wait for the end of the pipe, as it would for a writer that is no file. Call End
+// once c has ended or could not be started.
 func NewStderr(c *exec.Cmd, to io.Writer) (*Stderr, error) {
 	read, write, err := os.Pipe()
 	if err != nil {

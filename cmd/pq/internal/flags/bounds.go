@@ -1,7 +1,6 @@
 package flags
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -17,7 +16,7 @@ func InBounds(flag string, value, least, most time.Duration) error {
 	if value == 0 || least <= value && value <= most {
 		return nil
 	}
-	return exit.UsageError{Err: fmt.Errorf("--%s is %v: want %v to %v", flag, value, least, most)}
+	return exit.Usagef("--%s is %v: want %v to %v", flag, value, least, most)
 }
 
 // CheckAckWait checks the length of a lease.
@@ -28,7 +27,7 @@ func CheckAckWait(d time.Duration) error {
 // AtLeastOne returns a usage error unless a flag is 1 or more.
 func AtLeastOne(flag string, n int) error {
 	if n < 1 {
-		return exit.UsageError{Err: fmt.Errorf("--%s is %d: want at least 1", flag, n)}
+		return exit.Usagef("--%s is %d: want at least 1", flag, n)
 	}
 	return nil
 }
@@ -37,7 +36,7 @@ func AtLeastOne(flag string, n int) error {
 func OrAll(cmd *cobra.Command, flag string, n int, all bool) (int, error) {
 	switch {
 	case all && cmd.Flags().Changed(flag):
-		return 0, exit.UsageError{Err: fmt.Errorf("--%s and --all exclude each other: leave out one", flag)}
+		return 0, exit.Usagef("--%s and --all exclude each other: leave out one", flag)
 	case all:
 		return math.MaxInt, nil
 	}
@@ -47,7 +46,7 @@ func OrAll(cmd *cobra.Command, flag string, n int, all bool) (int, error) {
 // CheckWait checks how long to wait for items.
 func CheckWait(d time.Duration) error {
 	if d < 0 {
-		return exit.UsageError{Err: fmt.Errorf("--wait is %v: want a duration, such as 30s", d)}
+		return exit.Usagef("--wait is %v: want a duration, such as 30s", d)
 	}
 	return nil
 }

@@ -4,7 +4,9 @@ package flags
 import (
 	"errors"
 	"fmt"
+	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -40,6 +42,25 @@ func wanted(e *pflag.InvalidValueError) string {
 			return "want a decimal number"
 		}
 	}
+}
+
+// Named returns an error that begins with the member of a request, such as "if_missed: want ...",
+// with the flag of cmd that it is from, and other errors as they are.
+func Named(cmd *cobra.Command, err error, text string) error {
+	member, problem, _ := strings.Cut(text, ": ")
+	name := strings.ReplaceAll(member, "_", "-")
+	if name == "headers" {
+		name = "header"
+	}
+	if problem == "" || cmd.Flags().Lookup(name) == nil {
+		return err
+	}
+	return errors.New("--" + name + ": " + problem)
+}
+
+// Completes lets a shell complete the values of a flag that cmd has.
+func Completes(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails without the flag
 }
 
 // WithoutDefault keeps the defaults of flags out of the help, where their lines

@@ -6,8 +6,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Priority is the value of a flag that is a priority, as the protocol defines it: pflag would read 010
-// as 8.
+// Priority is the value of a flag that is a priority, as the protocol defines it: pflag would read
+// 010 as 8.
 type Priority int64
 
 // Set implements pflag.Value.

@@ -30,8 +30,8 @@ func TooLarge(max int64) error {
 	return fmt.Errorf("%w: the NATS server takes %d bytes at most, headers included", client.ErrTooLarge, max)
 }
 
-// Lines reads lines of limited length, which only a line feed ends. Unlike a bufio.Scanner it returns no
-// partial line before a read error.
+// Lines reads lines of limited length, which only a line feed ends. Unlike a bufio.Scanner it
+// returns no partial line before a read error.
 type Lines struct {
 	in     *bufio.Reader
 	number int // of the last line returned
@@ -61,8 +61,8 @@ func (l *Lines) Next() ([]byte, error) {
 	return bytes.Clone(line), nil
 }
 
-// NextBatch returns the next line and those behind it that have been read already, up to half of what
-// the server takes in a message, unless the first alone is longer.
+// NextBatch returns the next line and those behind it that have been read already, up to half of
+// what the server takes in a message, unless the first alone is longer.
 func (l *Lines) NextBatch() ([][]byte, error) {
 	line, err := l.Next()
 	if err != nil {
@@ -85,8 +85,8 @@ func (l *Lines) NextBatch() ([][]byte, error) {
 }
 
 // Report says, in a form that scripts can read, which lines are in the queue and how to print the
-// others, when no push is under way: the first done lines are there, and failed has the errors of those
-// after them, nil for a line that is there too.
+// others, when no push is under way: the first done lines are there, and failed has the errors of
+// those after them, nil for a line that is there too.
 func Report(done int, failed []error) string {
 	var in, unsure, out []span
 	if done > 0 {

@@ -22,8 +22,8 @@ type Report struct {
 	Verify     *Verify `json:"verify,omitempty"`
 }
 
-// Row is one operation. Latencies are of requests that succeeded; with Lease that is a lease and its
-// acknowledgement, and with Work the time from the end of one job to the end of the next.
+// Row is one operation. Latencies are of requests that succeeded; with Lease that is a lease and
+// its acknowledgement, and with Work the time from the end of one job to the end of the next.
 type Row struct {
 	Name   string  `json:"name"`
 	Count  int64   `json:"count"`  // of items

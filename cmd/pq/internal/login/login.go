@@ -35,8 +35,8 @@ type Connection struct {
 	tlsFirst             bool
 }
 
-// connectTimeout bounds the attempt to connect to one server, so that a wrong address is noticed early: 5 s, or
-// half of a --timeout that is longer than usual.
+// connectTimeout bounds the attempt to connect to one server, so that a wrong address is noticed
+// early: 5 s, or half of a --timeout that is longer than usual.
 func (c *Connection) connectTimeout() time.Duration {
 	return min(c.Timeout, max(5*time.Second, c.Timeout/2))
 }

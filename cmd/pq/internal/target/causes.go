@@ -9,39 +9,40 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Bounds of Causes.
+// Bounds of Causes, for all queues together.
 const (
-	MaxLetters = 100_000 // dead letters of all queues together
+	MaxLetters = 100_000
 	MaxCauses  = 1_000
 )
 
-// Cause is dead letters in one queue that died of the same, as far as Fold tells.
+// Cause is dead letters in one queue that died of the same, as far as Fold tells. Its JSON is what
+// pq prints.
 type Cause struct {
-	FIFO           bool
-	Queue          string // that they are in
-	Home           string // that they come from, "" for several
-	Text           string // folded
-	Newest, Oldest time.Time
-	IDs            []string // of all of them, in the order of the queue
+	FIFO   bool      `json:"-"`
+	Queue  string    `json:"queue"`          // that they are in
+	Home   string    `json:"home,omitempty"` // queue that they come from, "" for several
+	Text   string    `json:"cause"`          // folded
+	Count  int       `json:"count"`
+	Newest time.Time `json:"newest"`
+	Oldest time.Time `json:"oldest"`
+	IDs    []string  `json:"-"` // of all of them, in the order of the queue
 
 	// ExampleID and Example are the id of the newest and its error as it stands.
-	ExampleID, Example string
+	ExampleID string `json:"id"`
+	Example   string `json:"error"`
 }
 
 // Causes groups dead letters by their causes. The zero value has none. It is not safe for
 // concurrent use.
 type Causes struct {
-	// Error is the error of the letters that Matching has the ids of, as it stands or folded; "" for
-	// none.
+	// Error is the error of the letters that Matching has the ids of, as it stands or folded; ""
+	// for none.
 	Error    string
 	Matching []string
 
-	Letters int // that were added, those without room for their cause included
-	// NoRoom is how many letters are missing from the list, because MaxCauses others were there.
-	NoRoom int
-
-	list  []*Cause
-	byKey map[causeKey]*Cause
+	Letters int // that were added
+	list    []*Cause
+	byKey   map[causeKey]*Cause
 }
 
 type causeKey struct {
@@ -49,8 +50,8 @@ type causeKey struct {
 	queue, text string
 }
 
-// Walk adds the dead letters among the items of a queue that ask returns page by page, as o says, and
-// reports whether there is room for those of another queue.
+// Walk adds the dead letters among the items of a queue that ask returns page by page, as o says,
+// and reports whether there is room for those of another queue.
 func (c *Causes) Walk(
 	fifo bool, queue string, o client.ItemsOptions, ask func(client.ItemsOptions) (client.ItemsPage, error),
 ) (more bool, err error) {
@@ -63,35 +64,31 @@ func (c *Causes) Walk(
 	return more, err
 }
 
-// Add adds the dead letters among items of a queue, and reports whether there is room for more.
+// Add adds the dead letters among items of a queue, as far as there is room, and reports whether
+// there was.
 func (c *Causes) Add(fifo bool, queue string, items []client.StoredItem) (more bool) {
 	for i := range items {
 		letter := DeadLetter(&items[i])
-		if letter == nil {
-			continue
-		}
-		if c.Letters == MaxLetters {
+		if letter != nil && !c.add(fifo, queue, items[i].ID, letter) {
 			return false
 		}
-		c.Letters++
-		c.add(fifo, queue, items[i].ID, letter)
 	}
 	return true
 }
 
-func (c *Causes) add(fifo bool, queue, id string, letter *subjects.DeadLetter) {
+func (c *Causes) add(fifo bool, queue, id string, letter *subjects.DeadLetter) (more bool) {
 	text := causeOf(letter)
 	key := causeKey{fifo, queue, Fold(text)}
+	group := c.byKey[key]
+	if c.Letters == MaxLetters || group == nil && len(c.list) == MaxCauses {
+		return false
+	}
+	c.Letters++
 	if c.Error != "" && (c.Error == text || c.Error == key.text) {
 		c.Matching = append(c.Matching, id)
 	}
 
-	group := c.byKey[key]
 	if group == nil {
-		if len(c.list) == MaxCauses {
-			c.NoRoom++
-			return
-		}
 		if c.byKey == nil {
 			c.byKey = map[causeKey]*Cause{}
 		}
@@ -100,9 +97,10 @@ func (c *Causes) add(fifo bool, queue, id string, letter *subjects.DeadLetter) {
 		c.list = append(c.list, group)
 	}
 
+	group.Count++
 	group.IDs = append(group.IDs, id)
 	if letter.Queue == "" { // its headers had no room in the reply
-		return
+		return true
 	}
 
 	switch {
@@ -117,18 +115,19 @@ func (c *Causes) add(fifo bool, queue, id string, letter *subjects.DeadLetter) {
 	if letter.At.After(group.Newest) {
 		group.Newest, group.ExampleID, group.Example = letter.At, id, text
 	}
+	return true
 }
 
 // List returns the causes, those with the most letters first. They stay those of c.
 func (c *Causes) List() []*Cause {
 	slices.SortStableFunc(c.list, func(a, b *Cause) int {
-		return cmp.Or(cmp.Compare(len(b.IDs), len(a.IDs)), b.Newest.Compare(a.Newest))
+		return cmp.Or(cmp.Compare(b.Count, a.Count), b.Newest.Compare(a.Newest))
 	})
 	return c.list
 }
 
-// DeadLetter returns why an item is a dead letter, nil if it is none. Of one whose headers had no room
-// in the reply, only the reason is known.
+// DeadLetter returns why an item is a dead letter, nil if it is none. Of one whose headers had no
+// room in the reply, only the reason is known.
 func DeadLetter(it *client.StoredItem) *subjects.DeadLetter {
 	info, _ := subjects.ParseItemHeaders(it.Headers) // what cannot be read counts as absent
 	if info.DeadLetter == nil && it.HeadersCut {

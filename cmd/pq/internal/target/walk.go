@@ -32,8 +32,8 @@ func List(c *client.Client, fifo bool, send func(request func(context.Context) e
 	return all, nil
 }
 
-// Pages calls do with the items of a queue that ask returns, page by page, until there are no more or do
-// has enough. The items after the one that it returns were not looked at.
+// Pages calls do with the items of a queue that ask returns, page by page, until there are no more
+// or do has enough. The items after the one that it returns were not looked at.
 func Pages(
 	o client.ItemsOptions, ask func(client.ItemsOptions) (client.ItemsPage, error), do func(*client.ItemsPage) (more bool, err error),
 ) (after string, err error) {
@@ -56,19 +56,13 @@ func Pages(
 	}
 }
 
-// MaxIDs is how many ids a request can have so that a message has room for the reply.
-func MaxIDs(maxPayload int64) int {
+// ByIDs calls do with ids, as many at a time as the reply has room for in a message. do returns
+// those that have to be asked for again.
+func ByIDs(ids []string, maxPayload int64, do func([]string) (again []string, err error)) error {
 	most := subjects.MaxItems
 	for most > 1 && int64(subjects.MaxItemResults(most)) > maxPayload {
 		most /= 2
 	}
-	return most
-}
-
-// ByIDs calls do with ids, as many at a time as the reply has room for in a message. do returns those
-// that have to be asked for again.
-func ByIDs(ids []string, maxPayload int64, do func([]string) (again []string, err error)) error {
-	most := MaxIDs(maxPayload)
 	for len(ids) > 0 {
 		n := min(len(ids), most)
 		again, err := do(ids[:n])

@@ -12,8 +12,8 @@ import (
 // redrawEvery is the least time between two drawings of a progress line.
 const redrawEvery = 100 * time.Millisecond
 
-// Progress is a line on a terminal that says how far something is. It gives way to messages that are
-// written to it. A nil Progress shows nothing. It is safe for concurrent use.
+// Progress is a line on a terminal that says how far something is. It gives way to messages that
+// are written to it. A nil Progress shows nothing. It is safe for concurrent use.
 type Progress struct {
 	terminal io.Writer
 	whole    int64 // -1 if unknown
@@ -23,9 +23,12 @@ type Progress struct {
 	width int       // of what is to be seen, 0 for nothing
 }
 
-// NewProgress returns a line that begins with the share of whole that is done, unless whole is -1.
-// What is over quickly has no line.
+// NewProgress returns a line that begins with the share of whole that is done, unless whole is -1,
+// and nil without a terminal. What is over quickly has no line.
 func NewProgress(terminal io.Writer, whole int64) *Progress {
+	if !Is(terminal) {
+		return nil
+	}
 	return &Progress{terminal: terminal, whole: whole, drawn: time.Now()}
 }
 

@@ -8,8 +8,8 @@ import (
 
 // Writable returns why w cannot be written to, if that shows without writing.
 //
-// If standard output was closed when pq started, Go's runtime has opened the null device in its place,
-// for reading and writing. A redirection opens it for only one of them.
+// If standard output was closed when pq started, Go's runtime has opened the null device in its
+// place, for reading and writing. A redirection opens it for only one of them.
 func Writable(w io.Writer) error {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -3,56 +3,48 @@ package terminal
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// Column is a column of a table.
-type Column struct {
-	Title string
-	Align Alignment
-}
-
-// Alignment says how the values of a column stand in it.
-type Alignment int
-
+// What can follow the title of a column.
 const (
-	Left Alignment = iota
-	Right
-	Snipped // left, and cut, to no less than narrowest, if the terminal has not enough columns
+	right   = ">" // its values are aligned to the right
+	snipped = "~" // they are cut, to no less than narrowest, if the terminal has not enough columns
 )
 
 const narrowest = 8
 
-// between is the blanks between columns.
-const between = "  "
-
 // Table is a table: for people with a heading, for programs with tabs between the columns.
 type Table struct {
-	out      io.Writer
-	terminal bool
-	width    int // of the terminal
-	list     []Column
-	rows     []table.Row
+	out     io.Writer
+	columns []string
+	rows    [][]string // for people, the first is the heading
 }
 
-// NewTable returns a table without rows, which Print writes to out.
-func NewTable(out io.Writer, list ...Column) *Table {
-	return &Table{out: out, list: list, terminal: Is(out), width: Width(out)}
+// NewTable returns a table without rows, which Print writes to out. The columns are their titles, with
+// a > behind those of numbers, and a ~ behind those of names, which are cut where there is no room.
+func NewTable(out io.Writer, columns ...string) *Table {
+	t := &Table{out: out, columns: columns}
+	if Is(out) {
+		titles := strings.NewReplacer(right, "", snipped, "").Replace(strings.Join(columns, "\n"))
+		t.rows = append(t.rows, strings.Split(titles, "\n"))
+	}
+	return t
 }
 
 // Row adds a row. People get numbers with commas.
 func (t *Table) Row(values ...any) {
-	if t.terminal {
-		for i, v := range values {
-			if n, ok := v.(int64); ok {
-				values[i] = Grouped(n)
-			}
+	row := make([]string, len(values))
+	for i, v := range values {
+		if n, ok := v.(int64); ok && Is(t.out) {
+			v = Grouped(n)
 		}
+		row[i] = fmt.Sprint(v)
 	}
-	t.rows = append(t.rows, values)
+	t.rows = append(t.rows, row)
 }
 
 // Print prints the table.
@@ -63,68 +55,43 @@ func (t *Table) Print() error {
 
 // String returns the table.
 func (t *Table) String() string {
-	if !t.terminal {
-		var b strings.Builder
-		for _, row := range t.rows {
-			for i, v := range row {
-				if i > 0 {
-					b.WriteByte('\t')
-				}
-				fmt.Fprint(&b, v)
+	var b strings.Builder
+	people, widths := Is(t.out), t.widths()
+	for _, row := range t.rows {
+		if !people {
+			b.WriteString(strings.Join(row, "\t") + "\n")
+			continue
+		}
+
+		line := slices.Clone(row)
+		for i, col := range t.columns {
+			align := text.AlignLeft
+			if strings.HasSuffix(col, right) {
+				align = text.AlignRight
 			}
-			b.WriteByte('\n')
+			line[i] = align.Apply(Clip(row[i], widths[i]), widths[i])
 		}
-		return b.String()
+		b.WriteString(strings.TrimRight(strings.Join(line, between), " ") + "\n")
 	}
-
-	w := table.NewWriter()
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", between
-	w.SetStyle(style)
-	w.SuppressTrailingSpaces()
-	w.SetColumnConfigs(t.configs())
-
-	titles := make(table.Row, len(t.list))
-	for i, col := range t.list {
-		titles[i] = col.Title
-	}
-	w.AppendHeader(titles)
-	w.AppendRows(t.rows)
-	return w.Render() + "\n"
+	return b.String()
 }
 
-// configs says how the columns are aligned, and how wide they can be.
-func (t *Table) configs() []table.ColumnConfig {
-	configs := make([]table.ColumnConfig, len(t.list))
-	widths := t.widths()
-	for i, col := range t.list {
-		configs[i] = table.ColumnConfig{Number: i + 1, Align: text.AlignLeft, AlignHeader: text.AlignLeft}
-		switch {
-		case col.Align == Right:
-			configs[i].Align, configs[i].AlignHeader = text.AlignRight, text.AlignRight
-		case col.Align == Snipped && t.width > 0:
-			configs[i].WidthMax = widths[i]
-			configs[i].WidthMaxEnforcer = func(value string, most int) string { return Clip(value, most) }
-		}
-	}
-	return configs
-}
+// between is the blanks between columns.
+const between = "  "
 
-// widths returns how wide the columns are, once those that are snipped, the first before the others,
-// have made room for the rest.
+// widths returns how wide the columns are, once those that are snipped, the first before the
+// others, have made room for the rest.
 func (t *Table) widths() []int {
-	widths, all := make([]int, len(t.list)), -len(between)
-	for i, col := range t.list {
-		widths[i] = text.StringWidth(col.Title)
+	widths, all := make([]int, len(t.columns)), -len(between)
+	for i := range widths {
 		for _, row := range t.rows {
-			widths[i] = max(widths[i], text.StringWidth(fmt.Sprint(row[i])))
+			widths[i] = max(widths[i], text.StringWidth(row[i]))
 		}
 		all += widths[i] + len(between)
 	}
 
-	for i, col := range t.list {
-		if over := all - t.width; col.Align == Snipped && over > 0 {
+	for i, col := range t.columns {
+		if over := all - Width(t.out); over > 0 && strings.HasSuffix(col, snipped) {
 			narrow := max(widths[i]-over, min(widths[i], narrowest))
 			all -= widths[i] - narrow
 			widths[i] = narrow

@@ -1,5 +1,5 @@
-// Package terminal is what pq needs of terminals and standard streams: tables, progress, what is drawn
-// again and again, and texts for people.
+// Package terminal is what pq needs of terminals and standard streams: tables, progress, what is
+// drawn again and again, and texts for people.
 package terminal
 
 import (

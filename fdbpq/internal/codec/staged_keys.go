@@ -125,10 +125,7 @@ func ParseAnswer(value []byte) (*Answer, error) {
 		id := d.id()
 		a.Item = &id
 	}
-	if err := d.end(); err != nil {
-		return nil, fmt.Errorf("%w: answer %.100x: %w", ErrCorrupt, value, err)
-	}
-	return a, nil
+	return finish(&d, a, "answer", value)
 }
 
 // EncodeClaim returns the value of a claim of the n'th attempt.

@@ -62,11 +62,6 @@ func returnHeld(all []*dueHeld, room *Room) error {
 	for _, d := range all {
 		d.due.More = true
 	}
-	return moveAll(moves)
-}
-
-// moveAll moves or removes the items. The error is one of the store.
-func moveAll(moves []*dueHeld) error {
 	if err := removeExpired(moves); err != nil {
 		return err
 	}

@@ -24,6 +24,8 @@ type dueSchedule struct {
 	id     string
 	value  kv.Future[[]byte]
 	record *schedule.Record // before it fires
+
+	priority int64 // of its items
 }
 
 // fireSchedules pushes the items of schedules, and writes when they fire next. As with items that
@@ -74,22 +76,18 @@ func (s *dueSchedule) load() error {
 	}
 
 	s.record = record
-	s.due.Dead.Target(g.L, s.priority())
-	return nil
-}
-
-func (s *dueSchedule) priority() int64 {
-	if s.due.Ledger.L.Fifo {
-		return 0
+	if !g.L.Fifo {
+		s.priority = record.Priority
 	}
-	return s.record.Priority
+	s.due.Dead.Target(g.L, s.priority)
+	return nil
 }
 
 // fire pushes an item for each time that is due, as far as there is room.
 func (s *dueSchedule) fire(room *Room) error {
 	g := s.due.Ledger
-	to := s.due.Dead.Target(g.L, s.priority())
-	if err := to.LoadNext(s.priority()); err != nil {
+	to := s.due.Dead.Target(g.L, s.priority)
+	if err := to.LoadNext(s.priority); err != nil {
 		return s.due.noteUnreadable(err)
 	}
 
@@ -115,7 +113,7 @@ func (s *dueSchedule) fire(room *Room) error {
 			continue
 		}
 
-		id := to.Push(s.priority(), m, g.Now, set.ReadyAt(g.L.Prefix, at))
+		id := to.Push(s.priority, m, g.Now, set.ReadyAt(g.L.Prefix, at))
 		once.Pushed(g, &id, m)
 		set.Fired++
 		g.CountFired(g.Now.Sub(at))

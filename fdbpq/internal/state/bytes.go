@@ -230,10 +230,7 @@ func (g *Ledger) recordOf(pair kv.KeyValue) *codec.Record {
 		return &codec.Record{ID: id, Value: pair.Value}
 	}
 
-	h, err := codec.ParseRecord(&id, pair.Value)
-	if err != nil {
-		return nil
-	}
+	h, _ := codec.ParseRecord(&id, pair.Value) // nil with an error
 	return h
 }
 

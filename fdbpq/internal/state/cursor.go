@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"iter"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -180,12 +181,7 @@ func WalkEnds(l *codec.Layout, r kv.Reader, want [2]int, bytes, together int) En
 
 // Arrive waits for the pages being read at both ends.
 func (e *Ends) Arrive() error {
-	for end := range e.Walks {
-		if err := e.Walks[end].Arrive(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(e.Walks[codec.Front].Arrive(), e.Walks[codec.Back].Arrive())
 }
 
 // Empty reports whether neither end has an item in its page. Both pages must have arrived.

@@ -119,13 +119,8 @@ func (d *Dedup) OnlyNew(group []int, pushed func(i int) *codec.Message) (added [
 		}
 
 		added = append(added, i)
-		if m.MsgID != "" && d.Window > 0 {
-			msgIDs[m.MsgID] = true
-		}
-
-		if m.Unique != "" {
-			uniques[m.Unique] = true
-		}
+		msgIDs[m.MsgID] = m.MsgID != "" && d.Window > 0
+		uniques[m.Unique] = m.Unique != ""
 	}
 
 	return added

@@ -100,6 +100,7 @@ func (e *Expiries) arrive(queues int) error {
 
 	e.single = make([]kv.Future[[]byte], len(e.Items))
 	e.present, e.absent = make([]bool, len(e.Items)), make([]bool, len(e.Items))
+	e.Left = map[string]bool{}
 	singly := 0
 	for n, h := range e.Items {
 		isRead := n < len(e.ready.own)
@@ -110,9 +111,6 @@ func (e *Expiries) arrive(queues int) error {
 
 		if !isRead || !e.isSized(n) { // it may be large
 			if singly++; singly > max(expiredSingly/queues, 1) {
-				if e.Left == nil {
-					e.Left = map[string]bool{}
-				}
 				e.Left[string(e.G.L.DueKey(h.Expires, e.G.L.ExpiryKey(&h.ID)))] = true
 				continue
 			}

@@ -193,24 +193,20 @@ func (g *Ledger) ReadDue(limit int) kv.Future[[]kv.KeyValue] {
 		return head
 	}
 
-	if entries, err := head.Get(); err == nil && len(entries) == 0 {
-		g.facts.learnDue(g.Tx.Snapshot(), g.L)
+	// Nothing is due now, and until the first entry that there is.
+	entries, err := head.Get()
+	if err != nil || len(entries) > 0 {
+		return head
+	}
+	g.facts.quietUntil = time.Time{}
+	all := g.L.KindRange(codec.KindDue)
+	first, err := g.Tx.Snapshot().GetRange(all, kv.RangeOptions{Limit: 1}).Get()
+	if err == nil && len(first) == 0 {
+		g.facts.quietUntil = codec.Forever
+	} else if err == nil {
+		g.facts.quietUntil, _ = g.L.DueTime(first[0].Key)
 	}
 	return head
-}
-
-// learnDue finds out when the first entry of the time index falls due.
-func (f *facts) learnDue(r kv.Reader, l *codec.Layout) {
-	f.quietUntil = time.Time{}
-	first, err := r.GetRange(l.KindRange(codec.KindDue), kv.RangeOptions{Limit: 1}).Get()
-	if err != nil {
-		return
-	}
-	if len(first) == 0 {
-		f.quietUntil = codec.Forever
-	} else if at, err := l.DueTime(first[0].Key); err == nil {
-		f.quietUntil = at
-	}
 }
 
 // noteSettings records the settings, as they were read or are written.

@@ -64,7 +64,7 @@ func serve(tx kv.Transaction, own *request, joins bool, now time.Time) (*fdbpq.R
 	return s.result, cmp.Or(dead.Flush(), g.Flush())
 }
 
-// readLine reads the first requests in line, and removes those that have expired.
+// readLine reads the first requests in line, and removes expired ones.
 func (s *serving) readLine(joins bool) error {
 	requests, some := s.g.L.RequestRange(), kv.RangeOptions{Limit: serveLimit}
 	pairs, err := s.tx.Snapshot().GetRange(requests, some).Get()

@@ -99,6 +99,7 @@ func ParseSettings(value []byte) (*StoredSettings, error) {
 	}
 
 	for i := 1; i < len(stored); i += 2 {
+		// Names that this version does not know are kept for the one that wrote them.
 		name, _ := stored[i].(string)
 		row := settings.Find(name)
 		switch {

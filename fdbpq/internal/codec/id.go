@@ -193,6 +193,7 @@ func ParseToken(text string) (Token, error) {
 // the 400 millionth, and more leases than there is time for. Versions of this package that add 1 to
 // a fence can read all of these, and continue from any of them.
 func NextFence(fence int64) int64 {
+	// Half of the room that is left takes one bit, and with it two random bits.
 	room := bits.Len64(uint64(math.MaxInt64 - fence))
 	random := max(0, 2*room-78) // 48 of 63 bits
 

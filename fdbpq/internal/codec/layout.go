@@ -112,6 +112,7 @@ func (l *Layout) Key(kind string, room int) []byte {
 // capacity behind it, where both ends of the range find room if prefix is from KindRange or
 // priorityKey.
 func Within(prefix []byte) kv.Range {
+	// Both ends share one piece of memory.
 	n := len(prefix) + 1
 	both := append(append(prefix, 0x00), prefix...)
 	both = append(both, 0xff)

@@ -162,6 +162,7 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 		blob = append(blob, part.Value...)
 	}
 
+	// The length says where the tuple ends and the rest of the value begins.
 	n, used := binary.Uvarint(blob)
 	if used <= 0 || n > uint64(len(blob)-used) {
 		return m, nil, fmt.Errorf("%w: length of headers", ErrCorrupt)
@@ -193,6 +194,7 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 			ErrCorrupt, metaVersion, metaVersionProps)
 	}
 
+	// What follows version and properties are the headers.
 	for _, element := range head {
 		name, values, ok := decodeHeader(element)
 		if !ok {

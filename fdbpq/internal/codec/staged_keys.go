@@ -85,6 +85,8 @@ func EncodeRequest(end End, deadline time.Time) []byte {
 func (l *Layout) ParseRequest(pair kv.KeyValue) (*LineEntry, error) {
 	key, value := decoder{rest: l.Place(pair.Key)}, decoder{rest: pair.Value}
 	w := &LineEntry{Key: pair.Key, Count: key.int(), ID: key.random()}
+
+	// An unknown kind is a Front here, which the check below refuses.
 	kind := value.int()
 	w.Deadline = value.time()
 	if kind == requestKinds[Back] {

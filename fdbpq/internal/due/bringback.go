@@ -141,6 +141,7 @@ func bringBackPages(queues []*Due, room *Room) error {
 			return err
 		}
 
+		// A full page may not be all that is due.
 		d.More = len(entries) == d.limit()
 
 		all.held = append(all.held, nil)

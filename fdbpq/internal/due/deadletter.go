@@ -94,6 +94,8 @@ func (to *DeadQueue) NewID(priority int64, m *codec.Message, at time.Time) codec
 	count, meta := to.next[priority], to.ledger.L.NeedsMeta(m)
 	id := codec.NewID(priority, count, at, codec.UniqueBytes(1), meta)
 	to.next[priority] = codec.Following(count)
+
+	// The settings say whether items without a group are indexed.
 	if settings, err := to.ReadableSettings(); err == nil { // else Add reports the error
 		codec.SetGroup(&id, codec.GroupOf(m, settings))
 	}
@@ -141,6 +143,7 @@ func (b *Burials) Bury(p *Burial, h *codec.Record, reason string) {
 		pushed = b.now
 	}
 
+	// A dead letter does not expire, and others may reuse its message id and unique key.
 	m := p.item.Item.Message
 	m.MsgID, m.Unique, m.Expires = "", "", time.Time{}
 	m.DeadLetter = b.letter(p.from.L, reason)

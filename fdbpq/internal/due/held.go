@@ -132,6 +132,7 @@ func (d *dueHeld) finishRead() error {
 		return nil
 	}
 
+	// The value moves with the record.
 	d.size = len(encoded) + state.RestoreOverhead + g.L.GroupSizeOf(&d.id)
 	h, err := codec.ParseRecord(&d.id, encoded)
 	if err != nil {
@@ -146,6 +147,8 @@ func (d *dueHeld) finishRead() error {
 	}
 
 	d.h = h
+
+	// An expired item is removed, which counts bytes; a delayed one comes back. Neither needs more.
 	if h.Expired(g.Now) {
 		g.BeginSize(&d.id)
 		return nil
@@ -188,6 +191,7 @@ func (d *dueHeld) takeRoom(room *Room, first bool) (fits bool, err error) {
 		return true, nil
 	}
 
+	// What is left are dead letters, whose size only reading them shows.
 	mayBeLarge := first && room.Fits != nil
 	if err := d.burial.Load(d.h, mayBeLarge); err != nil {
 		return false, d.noteUnreadable(err)

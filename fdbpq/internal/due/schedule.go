@@ -58,6 +58,7 @@ func fireSchedules(all []*dueSchedule, room *Room) error {
 // load waits for the record, and starts to read what pushing takes. A record that cannot be read
 // stays. An entry that does not belong to the record goes.
 func (s *dueSchedule) load() error {
+	// The entry may be of an earlier record, or of one that is gone.
 	value, err := s.value.Get()
 	if err != nil {
 		return err
@@ -101,6 +102,7 @@ func (s *dueSchedule) fire(room *Room) error {
 		return s.due.noteUnreadable(err)
 	}
 
+	// Fire moves the copy past the times that it returns.
 	set, size := *s.record, s.record.Size()+state.RestoreOverhead
 	for _, at := range set.Fire(g.Now, room.Bytes/size+1) {
 		if at.After(set.Last) { // not so if a bridge whose clock is behind runs the schedule now

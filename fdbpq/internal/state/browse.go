@@ -69,6 +69,7 @@ func (b *Browser) ReadPart(r kv.Reader, after []byte, most int) (p Part, err err
 		return Part{}, err
 	}
 
+	// Read the rest of the items group by group, until the part is large enough.
 	for size := 0; len(p.Items) < len(all) && size < browsePart; {
 		group := all[len(p.Items):]
 		group = group[:min(len(group), browseAtOnce)]
@@ -222,6 +223,7 @@ func (b *Browser) merge(found [2][]kv.KeyValue, p *Part, most int) []Standing {
 			break
 		}
 
+		// There may be more in the pages, so the part ends at the last item that fits.
 		if len(items) == most {
 			p.Place, p.Ended = b.L.Place(b.L.ItemKey(&items[most-1].ID)), false
 			break

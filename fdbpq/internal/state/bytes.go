@@ -121,6 +121,7 @@ func (g *Ledger) SizeOf(h *codec.Record) (int, error) {
 		return size, err
 	}
 
+	// Too little was read for the headers, and so for their size.
 	if s.headless {
 		if err := s.ReadRest(r, g.L, NoBound); err != nil {
 			return size, err
@@ -180,6 +181,7 @@ func (g *Ledger) setCounted(all bool) {
 
 // countItems counts all items. The errors are those of ResetBytes.
 func (g *Ledger) countItems() error {
+	// Items that staged pops have yet to collect count as well.
 	pairs, err := g.uncollected()
 	if err != nil {
 		return err

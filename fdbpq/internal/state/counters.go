@@ -40,6 +40,7 @@ func ReadNextCount(l *codec.Layout, snapshot kv.Reader, priority int64) kv.Futur
 	}
 
 	return later[int64](func() (int64, error) {
+		// Ready and held items are read apart, and the larger count leads.
 		count, empty := int64(0), true
 		if l.Fifo { // the recipe of FIFO queues counts from 1
 			count = 1
@@ -179,6 +180,7 @@ func GroupLoads(l *codec.Layout, read kv.Future[[]kv.KeyValue], limit int) (
 			return nil, false, err
 		}
 
+		// The counters of a group lie next to each other.
 		if len(loads) == 0 || loads[len(loads)-1].Hash != hash {
 			loads = append(loads, GroupLoad{Hash: hash})
 		}

@@ -72,6 +72,8 @@ func (c *Cursor) Arrive() error {
 	}
 
 	c.page = nil
+
+	// A page that is not full has reached the end of the queue.
 	c.more = c.asked.Full(pairs)
 	if len(pairs) == 0 {
 		return nil
@@ -114,6 +116,8 @@ func (c *Cursor) BeginReads() {
 	}
 
 	c.begun = min(len(c.items), c.together)
+
+	// Only items with ("m") keys have a rest, so only they share the page.
 	some, sharers := c.items[:c.begun], 0
 	for i := range some {
 		if codec.HasMeta(&some[i].Item.ID) {
@@ -172,6 +176,7 @@ func WalkEnds(l *codec.Layout, r kv.Reader, want [2]int, bytes, together int) En
 	var e Ends
 	for end, n := range want {
 		if n > 0 {
+			// Each end gets its part of the bytes.
 			share := bytes * n / (want[codec.Front] + want[codec.Back])
 			e.Walks[end] = Walk(l, r, codec.End(end), n, share, together)
 		}

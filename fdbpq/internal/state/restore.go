@@ -49,8 +49,11 @@ func (g *Ledger) Restore(item *codec.Item) error {
 		}
 	}
 
+	// Retire may have taken the queue off the list since the pop.
 	g.AddToList()
 	k := codec.KeptOf(item)
+
+	// What another program wrote goes back byte for byte.
 	if k != nil && !codec.Ours(&item.ID) {
 		g.Attach(&item.ID, k.Value)
 	} else {
@@ -163,6 +166,7 @@ func (g *Ledger) Purge() (items int64, err error) {
 		items += n
 	}
 
+	// What staged pops hold is not among the items, and needs its keys.
 	staged, err := g.uncollected()
 	if err != nil {
 		return 0, err
@@ -173,6 +177,7 @@ func (g *Ledger) Purge() (items int64, err error) {
 		return 0, err
 	}
 
+	// The time index goes with the items, so the other entries are written again.
 	for _, kind := range codec.ItemKinds {
 		g.Tx.ClearRange(g.L.AllOf(kind))
 	}

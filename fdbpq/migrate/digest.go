@@ -29,19 +29,14 @@ func (d Digest) String() string {
 }
 
 // digest reads all areas, the last one first: see codec.Space.DataAreas.
-func digest(
-	ctx context.Context, db kv.Database, k *codec.Space, areas []kv.Range,
-	progress func(keys, bytes int64),
-) (Digest, error) {
+func (m *migration) digest(ctx context.Context, db kv.Database, read func(Digest)) (Digest, error) {
 	var d Digest
 	sum := sha256.New()
-	roots := []string{
-		string(k.Base.Pack(tuple.Tuple{k.Priority.Root})),
-		string(k.Base.Pack(tuple.Tuple{k.Fifo.Root})),
-	}
+	priority := string(m.k.Base.Pack(tuple.Tuple{m.k.Priority.Root}))
+	fifo := string(m.k.Base.Pack(tuple.Tuple{m.k.Fifo.Root}))
 
 	queue := "" // prefix of the last one
-	for _, area := range slices.Backward(areas) {
+	for _, area := range slices.Backward(m.areas) {
 		err := scan(ctx, db, area, func(pairs []kv.KeyValue) error {
 			var lengths [8]byte
 			for _, pair := range pairs {
@@ -52,11 +47,10 @@ func digest(
 				sum.Write(pair.Value)
 				d.Keys++
 				d.Bytes += int64(len(pair.Key) + len(pair.Value))
-				for _, root := range roots {
-					d.count(string(pair.Key), root, &queue)
-				}
+				d.count(string(pair.Key), priority, &queue)
+				d.count(string(pair.Key), fifo, &queue)
 			}
-			progress(d.Keys, d.Bytes)
+			read(d)
 			return nil
 		})
 		if err != nil {

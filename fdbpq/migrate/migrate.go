@@ -356,13 +356,13 @@ func (m *migration) compare() (source Digest, err error) {
 	var target Digest
 	both, ctx := errgroup.WithContext(m.ctx)
 	both.Go(func() (err error) {
-		target, err = digest(ctx, m.to, m.k, m.areas, func(keys, bytes int64) {
-			m.progress(Progress{Checking: true, Keys: keys, Bytes: bytes})
+		target, err = m.digest(ctx, m.to, func(d Digest) {
+			m.progress(Progress{Checking: true, Keys: d.Keys, Bytes: d.Bytes})
 		})
 		return storeError("target", err)
 	})
 	both.Go(func() (err error) {
-		source, err = digest(ctx, m.from, m.k, m.areas, func(int64, int64) {})
+		source, err = m.digest(ctx, m.from, func(Digest) {})
 		return storeError("source", err)
 	})
 	if err := both.Wait(); err != nil || target == source {

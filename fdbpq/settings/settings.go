@@ -8,6 +8,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -141,10 +142,7 @@ func (s *Settings) Exhausted(deliveries int64) bool {
 
 // Window returns how long message ids are remembered; 0 or less is not at all.
 func (s *Settings) Window() time.Duration {
-	if s.DuplicateWindow == 0 {
-		return DefaultDuplicateWindow
-	}
-	return s.DuplicateWindow
+	return cmp.Or(s.DuplicateWindow, DefaultDuplicateWindow)
 }
 
 // Bounds of rates.
@@ -175,14 +173,10 @@ func ParseRate(text string) (r Rate, err error) {
 
 	if err != nil || strconv.FormatInt(r.Count, 10) != count ||
 		r.Count < 1 || r.Count > MaxRateCount || r.Per < MinRatePer || r.Per > MaxRatePer {
-		return Rate{}, badRate(text)
+		return Rate{}, fmt.Errorf(`%+.130q: want n/duration, such as "10/1s", `+
+			"with 1 to %d and 1s to 24h", text, MaxRateCount)
 	}
 	return r, nil
-}
-
-func badRate(text string) error {
-	return fmt.Errorf(`%+.130q: want n/duration, such as "10/1s", with 1 to %d and 1s to 24h`,
-		text, MaxRateCount)
 }
 
 // Interval returns the time after which one more item may be delivered. It is rounded up, so that
@@ -193,9 +187,6 @@ func (r Rate) Interval() time.Duration {
 
 // checkRate returns what is wrong with the text of a rate.
 func checkRate(text string) error {
-	if text == "" { // to have no limit, leave the setting out
-		return badRate(text)
-	}
 	_, err := ParseRate(text)
 	return err
 }

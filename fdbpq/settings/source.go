@@ -92,12 +92,6 @@ func ParseSource(text string) (s Source, err error) {
 	return s, err
 }
 
-// Errors of the types of members. Their Want says what is wanted.
-var (
-	errNoField = errors.New("no field of a message")
-	errNoStart = errors.New("no start")
-)
-
 func checkSource(text string) error {
 	_, err := ParseSource(text)
 	return err
@@ -125,7 +119,7 @@ func (s *Source) check() error {
 	return nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler. Want says what it wants.
 func (f *SourceField) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, &f.Value) == nil {
 		return nil
@@ -134,7 +128,7 @@ func (f *SourceField) UnmarshalJSON(b []byte) error {
 	type plain SourceField
 	err := strictjson.Unmarshal(b, (*plain)(f))
 	if err != nil || (f.Header == "") == (f.Token == 0) || f.Token < 0 || f.Token > 64 {
-		return cmp.Or(err, errNoField)
+		return cmp.Or(err, errors.New("no field of a message"))
 	}
 	f.Value = nil
 	return nil
@@ -145,14 +139,14 @@ func (SourceField) Want() string {
 	return `a number, {"header":"X-Name"} or {"token":3}, with a token from 1 to 64`
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler. Want says what it wants.
 func (s *SourceStart) UnmarshalJSON(b []byte) error {
 	text := strings.Trim(string(b), `"`)
 	*s = SourceStart(text)
 	if text == "all" || text == "new" || s.Sequence() > 0 && b[0] != '"' {
 		return nil
 	}
-	return errNoStart
+	return errors.New("no start")
 }
 
 // Want says what UnmarshalJSON reads.
@@ -165,13 +159,6 @@ func (s SourceStart) Sequence() uint64 {
 		return 0
 	}
 	return n
-}
-
-func (s SourceStart) json() []byte {
-	if s.Sequence() > 0 {
-		return []byte(s)
-	}
-	return []byte(strconv.Quote(string(s)))
 }
 
 // sameMessages reports whether both draw the same messages, wherever they start.
@@ -215,11 +202,12 @@ func WithStartOf(source, before string) string {
 		return source
 	}
 
-	var members map[string]json.RawMessage
+	var members, earlier map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(source), &members)
+	_ = json.Unmarshal([]byte(before), &earlier)
 	delete(members, "start")
 	if was.Start != "" {
-		members["start"] = was.Start.json()
+		members["start"] = earlier["start"]
 	}
 
 	text, _ := json.Marshal(members) // as it was read

@@ -39,9 +39,8 @@ type Setting struct {
 
 // table is in the order in which settings are stored and listed, so new rows come last.
 var table = []*Setting{
-	{Name: "ack_wait", About: "length of leases", Default: DefaultLease,
-		Least: int64(MinLease), Most: int64(MaxLease),
-		Field: func(s *Settings) any { return &s.AckWait }},
+	{Name: "ack_wait", About: "length of leases", Least: int64(MinLease), Most: int64(MaxLease),
+		Default: DefaultLease, Field: func(s *Settings) any { return &s.AckWait }},
 	{Name: "backoff", About: "delays after failures", Most: int64(MaxDelay), Length: MaxBackoffs,
 		Field: func(s *Settings) any { return &s.Backoff }},
 	{Name: "max_deliver", About: "deliveries of an item", Most: MaxMaxDeliver,
@@ -58,9 +57,8 @@ var table = []*Setting{
 		Field: func(s *Settings) any { return &s.MaxItems }},
 	{Name: "max_bytes", About: "most bytes in the queue", Most: MaxTotalBytes,
 		Field: func(s *Settings) any { return &s.MaxBytes }},
-	{Name: "discard", About: "new or old: what goes", Default: DiscardNew,
-		Choices: []string{DiscardNew, DiscardOld},
-		Field:   func(s *Settings) any { return &s.Discard }},
+	{Name: "discard", About: "new or old: what goes", Choices: []string{DiscardNew, DiscardOld},
+		Default: DiscardNew, Field: func(s *Settings) any { return &s.Discard }},
 	{Name: "duplicate_window", About: "how long ids are kept", Default: DefaultDuplicateWindow,
 		Least: int64(MinLease), Most: int64(MaxDelay), Off: NoDuplicateWindow,
 		Field: func(s *Settings) any { return &s.DuplicateWindow }},

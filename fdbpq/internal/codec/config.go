@@ -99,6 +99,7 @@ func ParseSettings(value []byte) (*StoredSettings, error) {
 	}
 
 	for i := 1; i < len(stored); i += 2 {
+		// Names that this version does not know are kept for the one that wrote them.
 		name, _ := stored[i].(string)
 		row := settings.Find(name)
 		switch {
@@ -191,37 +192,31 @@ const (
 	MaxRecordName    = 128     // bytes
 )
 
-// String returns "consumer" or "schedule".
-func (k RecordKind) String() string {
-	if k == ScheduleRecord {
-		return "schedule"
-	}
-	return "consumer"
+// recordBounds are the name of a kind of records, and its bounds.
+type recordBounds struct {
+	what                      string
+	records, value, allValues int
 }
+
+func (k RecordKind) bounds() recordBounds {
+	if k == ScheduleRecord {
+		return recordBounds{"schedule", MaxSchedules, MaxScheduleValue, MaxScheduleBytes}
+	}
+	all := MaxConsumers * (MaxRecordName + MaxConsumerValue)
+	return recordBounds{"consumer", MaxConsumers, MaxConsumerValue, all}
+}
+
+// String returns "consumer" or "schedule".
+func (k RecordKind) String() string { return k.bounds().what }
 
 // Most returns how many such records a queue can have.
-func (k RecordKind) Most() int {
-	if k == ScheduleRecord {
-		return MaxSchedules
-	}
-	return MaxConsumers
-}
+func (k RecordKind) Most() int { return k.bounds().records }
 
 // MaxValue returns the most bytes of a record.
-func (k RecordKind) MaxValue() int {
-	if k == ScheduleRecord {
-		return MaxScheduleValue
-	}
-	return MaxConsumerValue
-}
+func (k RecordKind) MaxValue() int { return k.bounds().value }
 
 // MaxBytes returns the most bytes that all such records of a queue have together.
-func (k RecordKind) MaxBytes() int {
-	if k == ScheduleRecord {
-		return MaxScheduleBytes
-	}
-	return MaxConsumers * (MaxRecordName + MaxConsumerValue)
-}
+func (k RecordKind) MaxBytes() int { return k.bounds().allValues }
 
 // RecordKey is the key of a record.
 func (l *Layout) RecordKey(k RecordKind, name string) []byte {
@@ -234,11 +229,7 @@ func (l *Layout) RecordRange(k RecordKind) kv.Range { return l.KindRange(string(
 // ParseRecordKey returns the name in the key of a record.
 func (l *Layout) ParseRecordKey(key []byte) (name string, err error) {
 	d := decoder{rest: l.Place(key)}
-	name = d.text()
-	if err := d.end(); err != nil {
-		return "", fmt.Errorf("%w: record: key %x: %w", ErrCorrupt, key, err)
-	}
-	return name, nil
+	return finish(&d, d.text(), "record: key", key)
 }
 
 // CheckRecord returns an error that wraps ErrOp unless the name can be a token of a subject.

@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -80,20 +79,18 @@ func (d *DeadLetter) encode() tuple.Tuple {
 	return tuple.Tuple{queue, reason, d.At.UnixMicro(), d.Deliveries, text}
 }
 
-var errDeadLetter = errors.New("dead letter")
-
-// parseDeadLetter reads what encode wrote.
-func parseDeadLetter(from any) (*DeadLetter, error) {
+// parseDeadLetter reads what encode wrote, and reports whether it could.
+func parseDeadLetter(from any) (*DeadLetter, bool) {
 	var queue, reason, text []byte
 	var at, deliveries int64
 	t, ok := from.(tuple.Tuple)
 	if !ok || len(t) < 5 || !element(t[0], &queue) || !element(t[1], &reason) ||
 		!element(t[2], &at) || !element(t[3], &deliveries) || !element(t[4], &text) {
-		return nil, errDeadLetter
+		return nil, false
 	}
 	return &DeadLetter{
 		string(queue), string(reason), time.UnixMicro(at).UTC(), deliveries, string(text),
-	}, nil
+	}, true
 }
 
 // DeadLetter says how an item came into a dead-letter queue.

@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -80,21 +79,13 @@ func (s *Seen) Encode() []byte { return tuple.AppendInt(EncodeID(&s.ID), s.Until
 // ParseSeen reads what Encode wrote.
 func ParseSeen(data []byte) (Seen, error) {
 	d := decoder{rest: data}
-	s := Seen{ID: d.id(), Until: d.time()}
-	if err := d.end(); err != nil {
-		return Seen{}, fmt.Errorf("%w: message id: value %x: %w", ErrCorrupt, data, err)
-	}
-	return s, nil
+	return finish(&d, Seen{ID: d.id(), Until: d.time()}, "message id: value", data)
 }
 
 // ParseUnique reads the value of a unique key.
 func ParseUnique(data []byte) (Seen, error) {
 	d := decoder{rest: data}
-	s := Seen{ID: d.id()}
-	if err := d.end(); err != nil {
-		return Seen{}, fmt.Errorf("%w: unique key: value %x: %w", ErrCorrupt, data, err)
-	}
-	return s, nil
+	return finish(&d, Seen{ID: d.id()}, "unique key: value", data)
 }
 
 // OverPage is how many message ids that are over a push removes for each id that it adds.

@@ -12,5 +12,5 @@
 //	staged_keys.go            staged pops
 //	config.go                 settings, consumers, schedules and the source of a queue
 //	keyspace.go               the keys of a Keyspace, and what a store says of itself
-//	errors.go, elements.go    errors; what the other files have in common
+//	elements.go               errors, elements of tuples, and what else the files have in common
 package codec

@@ -3,6 +3,7 @@ package codec
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"time"
@@ -57,10 +58,7 @@ func (l *Layout) ParseGroupItem(key []byte) (id ID, err error) {
 		id.Priority = d.int()
 	}
 	id.Count, id.Random = d.int(), d.random()
-	if err := d.end(); err != nil {
-		return id, fmt.Errorf("%w: key %x of a group: %w", ErrCorrupt, key, err)
-	}
-	return id, nil
+	return finish(&d, id, "index of groups: key", key)
 }
 
 // GroupReadyKey is the counter of the ready items of a group at a priority.
@@ -175,11 +173,12 @@ const (
 // HashGroup returns the hash of a group. It is never NoGroup.
 func HashGroup(group string) GroupHash {
 	sum := sha256.Sum256([]byte(group))
-	var hash GroupHash
-	for _, b := range sum[:groupSize] {
-		hash = hash<<8 | GroupHash(b)
-	}
-	return max(hash, 1)
+	return max(groupHash(sum[:]), 1)
+}
+
+// groupHash reads a hash of groupSize bytes.
+func groupHash(b []byte) GroupHash {
+	return GroupHash(binary.BigEndian.Uint32(b))<<8 | GroupHash(b[4])
 }
 
 // GroupOf returns the hash for the id of a message in a queue with the settings.
@@ -245,9 +244,5 @@ func GroupIn(id *ID) GroupHash {
 	if id.Random[flagsAt]&flagGroup == 0 || !Ours(id) {
 		return NotIndexed
 	}
-	var hash GroupHash
-	for _, b := range id.Random[uniqueAt : uniqueAt+groupSize] {
-		hash = hash<<8 | GroupHash(b)
-	}
-	return hash
+	return groupHash(id.Random[uniqueAt:])
 }

@@ -180,6 +180,7 @@ func ParseRecord(id *ID, data []byte) (*Record, error) {
 		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
 	}
 
+	// Refuse what no version writes.
 	if version < heldVersion || version > heldVersionHolder ||
 		state < 0 || state >= int64(len(HeldStates)) || end < int64(Front) || end > int64(Back) ||
 		h.Deliveries < 0 || h.Fence < 1 || !isWait(wait) {

@@ -52,23 +52,22 @@ func (id *ID) Compare(other *ID) int {
 
 // ParseID reads an id as String writes it. Errors wrap ErrID.
 func ParseID(text string) (ID, error) {
-	malformed := func() (ID, error) {
-		return ID{}, fmt.Errorf("%w: %.100q: want one as a push or pop returned it", ErrID, text)
-	}
-
-	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder would skip those
-		return malformed()
-	}
-
-	d := decoder{rest: packed}
+	d := textDecoder(text)
 	id := ID{Priority: d.int(), Count: d.int()}
 	if d.err != nil || len(d.rest) != RandomSize {
-		return malformed()
+		return ID{}, fmt.Errorf("%w: %.100q: want one as a push or pop returned it", ErrID, text)
 	}
-
 	id.Random = [RandomSize]byte(d.rest)
 	return id, nil
+}
+
+// textDecoder reads the text of an id or a token.
+func textDecoder(text string) (d decoder) {
+	if strings.ContainsAny(text, "\r\n") { // base64 would skip them
+		return decoder{err: errMore}
+	}
+	d.rest, d.err = base64.RawURLEncoding.Strict().DecodeString(text)
+	return d
 }
 
 // The random part of an id is 20 bytes:
@@ -172,23 +171,14 @@ func (t *Token) AppendTo(b []byte) []byte {
 
 // ParseToken reads a token as String writes it. Errors wrap ErrToken.
 func ParseToken(text string) (Token, error) {
-	malformed := func() (Token, error) {
-		// A token gives power over the lease, so the error repeats only its start.
-		return Token{}, fmt.Errorf("%w: %.4q... (%d bytes): want one as a leased item came with it",
-			ErrToken, text, len(text))
-	}
-
-	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder would skip those
-		return malformed()
-	}
-
-	d := decoder{rest: packed}
+	d := textDecoder(text)
 	version, end := d.int(), d.int()
 	t := Token{Fence: d.int(), ID: ID{Priority: d.int(), Count: d.int()}, End: End(end)}
 	if d.err != nil || version != tokenVersion || end < int64(Front) || end > int64(Back) ||
 		t.Fence < 1 || len(d.rest) != RandomSize {
-		return malformed()
+		// A token gives power over the lease, so the error repeats only its start.
+		return Token{}, fmt.Errorf("%w: %.4q... (%d bytes): want one as a leased item came with it",
+			ErrToken, text, len(text))
 	}
 
 	t.ID.Random = [RandomSize]byte(d.rest)
@@ -203,6 +193,7 @@ func ParseToken(text string) (Token, error) {
 // the 400 millionth, and more leases than there is time for. Versions of this package that add 1 to
 // a fence can read all of these, and continue from any of them.
 func NextFence(fence int64) int64 {
+	// Half of the room that is left takes one bit, and with it two random bits.
 	room := bits.Len64(uint64(math.MaxInt64 - fence))
 	random := max(0, 2*room-78) // 48 of 63 bits
 

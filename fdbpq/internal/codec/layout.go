@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -113,6 +112,7 @@ func (l *Layout) Key(kind string, room int) []byte {
 // capacity behind it, where both ends of the range find room if prefix is from KindRange or
 // priorityKey.
 func Within(prefix []byte) kv.Range {
+	// Both ends share one piece of memory.
 	n := len(prefix) + 1
 	both := append(append(prefix, 0x00), prefix...)
 	both = append(both, 0xff)
@@ -182,10 +182,7 @@ func (l *Layout) ParseItem(key []byte) (id ID, err error) {
 		id.Priority = d.int()
 	}
 	id.Count, id.Random = d.int(), d.random()
-	if err := d.end(); err != nil {
-		return id, fmt.Errorf("%w: item key %x: %w", ErrCorrupt, key, err)
-	}
-	return id, nil
+	return finish(&d, id, "item key", key)
 }
 
 // ClearBesideSettings clears all keys except the settings. Pushes read the settings, so clearing
@@ -353,20 +350,13 @@ func ParseListEntry(value []byte) (mark Mark, err error) {
 	if d.more() {
 		mark = Mark(d.bytes())
 	}
-	if err := d.end(); err != nil {
-		return "", fmt.Errorf("%w: list of queues: value %x: %w", ErrCorrupt, value, err)
-	}
-	return mark, nil
+	return finish(&d, mark, "list of queues: value", value)
 }
 
 // Name returns the name in the key of an entry.
 func (l *List) Name(key []byte) (string, error) {
 	d := decoder{rest: key[len(l.Prefix):]}
-	name := d.text()
-	if err := d.end(); err != nil {
-		return "", fmt.Errorf("%w: list of queues: key %x: %w", ErrCorrupt, key, err)
-	}
-	return name, nil
+	return finish(&d, d.text(), "list of queues: key", key)
 }
 
 // Mark is what Retire adds to the list entry of a queue that it found empty.

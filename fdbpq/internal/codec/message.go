@@ -104,7 +104,6 @@ func (m *Message) decodeProperties(from any) bool {
 	for ; ok && len(list) > 1; list = list[2:] {
 		var text []byte
 		var micros int64
-		var err error
 
 		switch list[0] {
 		case propMsgID:
@@ -117,8 +116,7 @@ func (m *Message) decodeProperties(from any) bool {
 			ok = element(list[1], &micros)
 			m.Expires = time.UnixMicro(micros).UTC()
 		case propDead:
-			m.DeadLetter, err = parseDeadLetter(list[1])
-			ok = err == nil
+			m.DeadLetter, ok = parseDeadLetter(list[1])
 		default:
 			return false
 		}
@@ -164,6 +162,7 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 		blob = append(blob, part.Value...)
 	}
 
+	// The length says where the tuple ends and the rest of the value begins.
 	n, used := binary.Uvarint(blob)
 	if used <= 0 || n > uint64(len(blob)-used) {
 		return m, nil, fmt.Errorf("%w: length of headers", ErrCorrupt)
@@ -178,8 +177,9 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 	case len(head) > 0 && head[0] == int64(metaVersion):
 		head = head[1:]
 	case len(head) > 1 && head[0] == int64(metaVersionDead):
-		if m.DeadLetter, err = parseDeadLetter(head[1]); err != nil {
-			return m, nil, fmt.Errorf("%w: headers: %w: %v", ErrCorrupt, err, head[1])
+		var ok bool
+		if m.DeadLetter, ok = parseDeadLetter(head[1]); !ok {
+			return m, nil, fmt.Errorf("%w: headers: dead letter: %v", ErrCorrupt, head[1])
 		}
 
 		head = head[2:]
@@ -194,6 +194,7 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 			ErrCorrupt, metaVersion, metaVersionProps)
 	}
 
+	// What follows version and properties are the headers.
 	for _, element := range head {
 		name, values, ok := decodeHeader(element)
 		if !ok {

@@ -85,6 +85,8 @@ func EncodeRequest(end End, deadline time.Time) []byte {
 func (l *Layout) ParseRequest(pair kv.KeyValue) (*LineEntry, error) {
 	key, value := decoder{rest: l.Place(pair.Key)}, decoder{rest: pair.Value}
 	w := &LineEntry{Key: pair.Key, Count: key.int(), ID: key.random()}
+
+	// An unknown kind is a Front here, which the check below refuses.
 	kind := value.int()
 	w.Deadline = value.time()
 	if kind == requestKinds[Back] {
@@ -125,10 +127,7 @@ func ParseAnswer(value []byte) (*Answer, error) {
 		id := d.id()
 		a.Item = &id
 	}
-	if err := d.end(); err != nil {
-		return nil, fmt.Errorf("%w: answer %.100x: %w", ErrCorrupt, value, err)
-	}
-	return a, nil
+	return finish(&d, a, "answer", value)
 }
 
 // EncodeClaim returns the value of a claim of the n'th attempt.

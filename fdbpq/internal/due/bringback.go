@@ -141,6 +141,7 @@ func bringBackPages(queues []*Due, room *Room) error {
 			return err
 		}
 
+		// A full page may not be all that is due.
 		d.More = len(entries) == d.limit()
 
 		all.held = append(all.held, nil)
@@ -211,7 +212,17 @@ func (f *findings) add(d *Due, pair kv.KeyValue) error {
 	record := dueRecord{key: append([]byte(g.L.Prefix), rest...), entry: entry, says: pair.Value}
 	switch kind {
 	case codec.KindHeld, codec.KindExpiry:
-		return f.addHeld(d, record, kind == codec.KindExpiry)
+		item := &dueHeld{dueRecord: record, due: d, ready: kind == codec.KindExpiry}
+		if item.id, err = g.L.ParseItem(record.key); err != nil {
+			return err
+		}
+		if item.ready {
+			item.key = g.L.ItemKey(&item.id) // the entry names a key that does not exist
+		}
+		g.BeginSettings() // leases that have run out need them, and so does what expires
+		last := len(f.held) - 1
+		f.held[last] = append(f.held[last], item)
+		return nil
 	case codec.KindBucket:
 		f.lapsed = append(f.lapsed, &lapsed{record, d, g.Tx.Get(record.key), codec.BucketRowDue})
 		return nil
@@ -233,44 +244,21 @@ func (f *findings) add(d *Due, pair kv.KeyValue) error {
 		codec.ErrCorrupt, entry)
 }
 
-// addHeld adds an item that is held or, if ready, one in ("i") that has expired.
-func (f *findings) addHeld(d *Due, record dueRecord, ready bool) error {
-	g := d.Ledger
-	id, err := g.L.ParseItem(record.key)
-	if err != nil {
-		return err
-	}
-
-	item := &dueHeld{dueRecord: record, due: d, id: id, ready: ready}
-	if ready {
-		item.key = g.L.ItemKey(&id) // the entry names a key that does not exist
-	}
-
-	g.BeginSettings() // leases that have run out need them, and so does what expires
-	last := len(f.held) - 1
-	f.held[last] = append(f.held[last], item)
-	return nil
-}
-
 // inTurns returns the first item of each list, then the second of each, and so on, so that no queue
 // takes the room of the others.
 func inTurns(lists [][]*dueHeld) (all []*dueHeld) {
-	if len(lists) == 1 {
-		return lists[0]
+	total := 0
+	for _, list := range lists {
+		total += len(list)
 	}
-
-	for n := 0; ; n++ {
-		before := len(all)
+	for n := 0; len(all) < total; n++ {
 		for _, list := range lists {
 			if n < len(list) {
 				all = append(all, list[n])
 			}
 		}
-
-		if len(all) == before {
-			return all
-		}
 	}
+	return all
 }
 
 // lapsed is a key that is only removed when it is due: the row of a rate that allows a full burst

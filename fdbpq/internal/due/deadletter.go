@@ -28,7 +28,7 @@ type DeadQueue struct {
 	ledger state.Ledger
 	counts map[int64]kv.Future[int64] // the next counts being read, by priority
 	next   map[int64]int64            // the next counts that are known
-	moved  map[codec.ID]struct{}      // items that came here
+	moved  map[codec.ID]bool          // items that came here
 }
 
 // Burial is an item being read in order to bury it.
@@ -54,7 +54,7 @@ func (b *Burials) Target(l *codec.Layout, priority int64) *DeadQueue {
 			ledger: state.NewLedger(b.tx, l, b.now, b.known),
 			counts: map[int64]kv.Future[int64]{},
 			next:   map[int64]int64{},
-			moved:  map[codec.ID]struct{}{},
+			moved:  map[codec.ID]bool{},
 		}
 
 		if b.queues == nil {
@@ -94,6 +94,8 @@ func (to *DeadQueue) NewID(priority int64, m *codec.Message, at time.Time) codec
 	count, meta := to.next[priority], to.ledger.L.NeedsMeta(m)
 	id := codec.NewID(priority, count, at, codec.UniqueBytes(1), meta)
 	to.next[priority] = codec.Following(count)
+
+	// The settings say whether items without a group are indexed.
 	if settings, err := to.ReadableSettings(); err == nil { // else Add reports the error
 		codec.SetGroup(&id, codec.GroupOf(m, settings))
 	}
@@ -110,7 +112,7 @@ func (to *DeadQueue) Push(priority int64, m *codec.Message, at, until time.Time)
 	} else {
 		g.Add(&id, m)
 	}
-	to.moved[id] = struct{}{}
+	to.moved[id] = true
 	return id
 }
 
@@ -141,24 +143,24 @@ func (b *Burials) Bury(p *Burial, h *codec.Record, reason string) {
 		pushed = b.now
 	}
 
+	// A dead letter does not expire, and others may reuse its message id and unique key.
 	m := p.item.Item.Message
 	m.MsgID, m.Unique, m.Expires = "", "", time.Time{}
-	m.DeadLetter = &codec.DeadLetter{
-		Queue:      p.from.L.Name(),
-		Reason:     reason,
-		At:         codec.Micros(b.now),
-		Deliveries: h.Deliveries,
-		Error:      h.Reason,
-	}
+	m.DeadLetter = b.letter(p.from.L, reason)
+	m.DeadLetter.Deliveries, m.DeadLetter.Error = h.Deliveries, h.Reason
 
 	p.to.Push(h.ID.Priority, &m, pushed, time.Time{})
 	b.count++
 }
 
+// letter returns the record of an item that comes from a queue.
+func (b *Burials) letter(of *codec.Layout, reason string) *codec.DeadLetter {
+	return &codec.DeadLetter{Queue: of.Name(), Reason: reason, At: codec.Micros(b.now)}
+}
+
 // BuryNew adds a message that was in no queue to a dead-letter queue. Call LoadNext before.
 func (b *Burials) BuryNew(of *codec.Layout, to *DeadQueue, m codec.Message) {
-	reason, at := m.DeadLetter.Reason, codec.Micros(b.now)
-	m.DeadLetter = &codec.DeadLetter{Queue: of.Name(), Reason: reason, At: at}
+	m.DeadLetter = b.letter(of, m.DeadLetter.Reason)
 	to.Push(0, &m, b.now, time.Time{})
 	b.count++
 }
@@ -198,11 +200,7 @@ func (b *Burials) Ready(l *codec.Layout) int64 {
 // Owns reports whether this transaction has added the item to the queue.
 func (b *Burials) Owns(l *codec.Layout, id *codec.ID) bool {
 	to := b.queues[l.Prefix]
-	if to == nil {
-		return false
-	}
-	_, owns := to.moved[*id]
-	return owns
+	return to != nil && to.moved[*id]
 }
 
 // Reached returns the queues of the Keyspace that got items.

@@ -62,11 +62,6 @@ func returnHeld(all []*dueHeld, room *Room) error {
 	for _, d := range all {
 		d.due.More = true
 	}
-	return moveAll(moves)
-}
-
-// moveAll moves or removes the items. The error is one of the store.
-func moveAll(moves []*dueHeld) error {
 	if err := removeExpired(moves); err != nil {
 		return err
 	}
@@ -137,6 +132,7 @@ func (d *dueHeld) finishRead() error {
 		return nil
 	}
 
+	// The value moves with the record.
 	d.size = len(encoded) + state.RestoreOverhead + g.L.GroupSizeOf(&d.id)
 	h, err := codec.ParseRecord(&d.id, encoded)
 	if err != nil {
@@ -151,6 +147,8 @@ func (d *dueHeld) finishRead() error {
 	}
 
 	d.h = h
+
+	// An expired item is removed, which counts bytes; a delayed one comes back. Neither needs more.
 	if h.Expired(g.Now) {
 		g.BeginSize(&d.id)
 		return nil
@@ -193,6 +191,7 @@ func (d *dueHeld) takeRoom(room *Room, first bool) (fits bool, err error) {
 		return true, nil
 	}
 
+	// What is left are dead letters, whose size only reading them shows.
 	mayBeLarge := first && room.Fits != nil
 	if err := d.burial.Load(d.h, mayBeLarge); err != nil {
 		return false, d.noteUnreadable(err)

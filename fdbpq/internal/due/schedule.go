@@ -24,6 +24,8 @@ type dueSchedule struct {
 	id     string
 	value  kv.Future[[]byte]
 	record *schedule.Record // before it fires
+
+	priority int64 // of its items
 }
 
 // fireSchedules pushes the items of schedules, and writes when they fire next. As with items that
@@ -56,6 +58,7 @@ func fireSchedules(all []*dueSchedule, room *Room) error {
 // load waits for the record, and starts to read what pushing takes. A record that cannot be read
 // stays. An entry that does not belong to the record goes.
 func (s *dueSchedule) load() error {
+	// The entry may be of an earlier record, or of one that is gone.
 	value, err := s.value.Get()
 	if err != nil {
 		return err
@@ -74,22 +77,18 @@ func (s *dueSchedule) load() error {
 	}
 
 	s.record = record
-	s.due.Dead.Target(g.L, s.priority())
-	return nil
-}
-
-func (s *dueSchedule) priority() int64 {
-	if s.due.Ledger.L.Fifo {
-		return 0
+	if !g.L.Fifo {
+		s.priority = record.Priority
 	}
-	return s.record.Priority
+	s.due.Dead.Target(g.L, s.priority)
+	return nil
 }
 
 // fire pushes an item for each time that is due, as far as there is room.
 func (s *dueSchedule) fire(room *Room) error {
 	g := s.due.Ledger
-	to := s.due.Dead.Target(g.L, s.priority())
-	if err := to.LoadNext(s.priority()); err != nil {
+	to := s.due.Dead.Target(g.L, s.priority)
+	if err := to.LoadNext(s.priority); err != nil {
 		return s.due.noteUnreadable(err)
 	}
 
@@ -103,6 +102,7 @@ func (s *dueSchedule) fire(room *Room) error {
 		return s.due.noteUnreadable(err)
 	}
 
+	// Fire moves the copy past the times that it returns.
 	set, size := *s.record, s.record.Size()+state.RestoreOverhead
 	for _, at := range set.Fire(g.Now, room.Bytes/size+1) {
 		if at.After(set.Last) { // not so if a bridge whose clock is behind runs the schedule now
@@ -115,7 +115,7 @@ func (s *dueSchedule) fire(room *Room) error {
 			continue
 		}
 
-		id := to.Push(s.priority(), m, g.Now, set.ReadyAt(g.L.Prefix, at))
+		id := to.Push(s.priority, m, g.Now, set.ReadyAt(g.L.Prefix, at))
 		once.Pushed(g, &id, m)
 		set.Fired++
 		g.CountFired(g.Now.Sub(at))

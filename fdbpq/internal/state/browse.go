@@ -69,6 +69,7 @@ func (b *Browser) ReadPart(r kv.Reader, after []byte, most int) (p Part, err err
 		return Part{}, err
 	}
 
+	// Read the rest of the items group by group, until the part is large enough.
 	for size := 0; len(p.Items) < len(all) && size < browsePart; {
 		group := all[len(p.Items):]
 		group = group[:min(len(group), browseAtOnce)]
@@ -212,37 +213,30 @@ func (b *Browser) before(key, other []byte) bool {
 // merge merges two pages as far as the part goes. It ends the part after most items.
 func (b *Browser) merge(found [2][]kv.KeyValue, p *Part, most int) []Standing {
 	items := make([]Standing, 0, min(len(found[0])+len(found[1]), most))
+	place := func(n int) []byte { return b.L.Place(found[n][0].Key) }
 	for len(found[0])+len(found[1]) > 0 {
-		n := b.first(found)
-		pair := found[n][0]
-		if !p.Ended && b.before(p.Place, b.L.Place(pair.Key)) {
+		n := 0
+		if len(found[0]) == 0 || len(found[1]) > 0 && b.before(place(1), place(0)) {
+			n = 1
+		}
+		if !p.Ended && b.before(p.Place, place(n)) {
 			break
 		}
 
+		// There may be more in the pages, so the part ends at the last item that fits.
 		if len(items) == most {
 			p.Place, p.Ended = b.L.Place(b.L.ItemKey(&items[most-1].ID)), false
 			break
 		}
 
+		pair := found[n][0]
 		found[n] = found[n][1:]
-
 		if id, err := b.L.ParseItem(pair.Key); err == nil {
 			items = append(items, b.standing(id, pair.Value, n == 1))
 		}
 	}
 
 	return items
-}
-
-// first returns which of two pages, not both empty, has the next item.
-func (b *Browser) first(found [2][]kv.KeyValue) int {
-	switch {
-	case len(found[1]) == 0:
-		return 0
-	case len(found[0]) == 0, b.before(b.L.Place(found[1][0].Key), b.L.Place(found[0][0].Key)):
-		return 1
-	}
-	return 0
 }
 
 // standing returns an item of a page. Its rest is still to be read.

@@ -121,6 +121,7 @@ func (g *Ledger) SizeOf(h *codec.Record) (int, error) {
 		return size, err
 	}
 
+	// Too little was read for the headers, and so for their size.
 	if s.headless {
 		if err := s.ReadRest(r, g.L, NoBound); err != nil {
 			return size, err
@@ -180,6 +181,7 @@ func (g *Ledger) setCounted(all bool) {
 
 // countItems counts all items. The errors are those of ResetBytes.
 func (g *Ledger) countItems() error {
+	// Items that staged pops have yet to collect count as well.
 	pairs, err := g.uncollected()
 	if err != nil {
 		return err
@@ -230,10 +232,7 @@ func (g *Ledger) recordOf(pair kv.KeyValue) *codec.Record {
 		return &codec.Record{ID: id, Value: pair.Value}
 	}
 
-	h, err := codec.ParseRecord(&id, pair.Value)
-	if err != nil {
-		return nil
-	}
+	h, _ := codec.ParseRecord(&id, pair.Value) // nil with an error
 	return h
 }
 

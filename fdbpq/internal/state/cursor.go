@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"iter"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -71,6 +72,8 @@ func (c *Cursor) Arrive() error {
 	}
 
 	c.page = nil
+
+	// A page that is not full has reached the end of the queue.
 	c.more = c.asked.Full(pairs)
 	if len(pairs) == 0 {
 		return nil
@@ -113,6 +116,8 @@ func (c *Cursor) BeginReads() {
 	}
 
 	c.begun = min(len(c.items), c.together)
+
+	// Only items with ("m") keys have a rest, so only they share the page.
 	some, sharers := c.items[:c.begun], 0
 	for i := range some {
 		if codec.HasMeta(&some[i].Item.ID) {
@@ -171,6 +176,7 @@ func WalkEnds(l *codec.Layout, r kv.Reader, want [2]int, bytes, together int) En
 	var e Ends
 	for end, n := range want {
 		if n > 0 {
+			// Each end gets its part of the bytes.
 			share := bytes * n / (want[codec.Front] + want[codec.Back])
 			e.Walks[end] = Walk(l, r, codec.End(end), n, share, together)
 		}
@@ -180,12 +186,7 @@ func WalkEnds(l *codec.Layout, r kv.Reader, want [2]int, bytes, together int) En
 
 // Arrive waits for the pages being read at both ends.
 func (e *Ends) Arrive() error {
-	for end := range e.Walks {
-		if err := e.Walks[end].Arrive(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(e.Walks[codec.Front].Arrive(), e.Walks[codec.Back].Arrive())
 }
 
 // Empty reports whether neither end has an item in its page. Both pages must have arrived.

@@ -68,6 +68,7 @@ func (d *Dedup) FreeExpired(g *Ledger) error {
 			continue
 		}
 
+		// A ready item has its expiry in its ("m") keys; the record of a held one has it.
 		if h.State == codec.Ready {
 			rest := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
 			if h.Lasting, err = rest.Lasting(); err != nil {
@@ -119,13 +120,8 @@ func (d *Dedup) OnlyNew(group []int, pushed func(i int) *codec.Message) (added [
 		}
 
 		added = append(added, i)
-		if m.MsgID != "" && d.Window > 0 {
-			msgIDs[m.MsgID] = true
-		}
-
-		if m.Unique != "" {
-			uniques[m.Unique] = true
-		}
+		msgIDs[m.MsgID] = m.MsgID != "" && d.Window > 0
+		uniques[m.Unique] = m.Unique != ""
 	}
 
 	return added
@@ -198,6 +194,7 @@ func (g *Ledger) MoveMsgID(from, to *codec.ID, msgID string) error {
 		return nil
 	}
 
+	// Only the id changes: the window goes on.
 	s.ID = *to
 	g.setMsgID(msgID, &s)
 	return nil

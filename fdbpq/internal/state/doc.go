@@ -10,11 +10,11 @@
 //	lookup.go               an item by its id, wherever it is
 //	turn.go, turns.go       how far a group reaches; which count its next item gets
 //	known.go                what is known of a queue from earlier transactions
-//	counters.go, bytes.go   counters, of groups too; the bytes of all items
+//	counters.go, bytes.go   counters, and what a ledger reports; the bytes of all items
 //	settings.go             settings, records, rates and the list entry of a queue
-//	room.go, report.go      what a transaction has room for; what it tells about a queue
+//	room.go                 what a transaction has room for
 //	dedup.go                message ids and unique keys
 //	expiries.go             expired items, removed in runs
-//	restore.go, purge.go    popped items on their way back; all items at once
+//	restore.go              popped items on their way back; all items removed at once
 //	browse.go               items wherever they are, in their order, to be looked at
 package state

@@ -69,6 +69,7 @@ func (e *Expiries) begin(queues int) {
 	byKey := func(a, b kv.Range) int { return bytes.Compare(a.Begin, b.Begin) }
 	slices.SortFunc(e.entries.spans, byKey)
 
+	// An item may have several entries, but has each other key once.
 	e.Items = slices.CompactFunc(e.Items, func(a, b *codec.Record) bool { return a.ID == b.ID })
 	for _, h := range e.Items {
 		e.ready.add(kv.SingleKey(l.ItemKey(&h.ID)))
@@ -79,8 +80,9 @@ func (e *Expiries) begin(queues int) {
 	r, n := e.G.Tx.Snapshot(), len(e.Items)
 	short := kv.RangeOptions{Limit: 2 * n}
 	much := kv.RangeOptions{Limit: 2 * n, Bytes: expiredBytes / queues}
+
 	e.metas.begin(r, much)
-	if n < minRun {
+	if n < minRun { // for few items, single reads are cheaper than ranges
 		return
 	}
 
@@ -100,6 +102,7 @@ func (e *Expiries) arrive(queues int) error {
 
 	e.single = make([]kv.Future[[]byte], len(e.Items))
 	e.present, e.absent = make([]bool, len(e.Items)), make([]bool, len(e.Items))
+	e.Left = map[string]bool{}
 	singly := 0
 	for n, h := range e.Items {
 		isRead := n < len(e.ready.own)
@@ -110,9 +113,6 @@ func (e *Expiries) arrive(queues int) error {
 
 		if !isRead || !e.isSized(n) { // it may be large
 			if singly++; singly > max(expiredSingly/queues, 1) {
-				if e.Left == nil {
-					e.Left = map[string]bool{}
-				}
 				e.Left[string(e.G.L.DueKey(h.Expires, e.G.L.ExpiryKey(&h.ID)))] = true
 				continue
 			}
@@ -206,6 +206,7 @@ func (s *strip) arrive() error {
 		return err
 	}
 
+	// Go along the spans and what was found, both in order.
 	full := s.asked.Full(found)
 	for _, span := range s.spans {
 		others := countBefore(found, span.Begin)

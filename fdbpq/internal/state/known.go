@@ -39,7 +39,7 @@ const (
 type CountsByQueue map[string]map[int64]int64
 
 // facts is what is known of one queue, as the open transaction sees it, with its own writes. Code
-// that writes what a fact is about must change the fact, too. A nil *facts knows nothing.
+// that writes what a fact is about must also change the fact. A nil *facts knows nothing.
 //
 //	fact         unknown          learned by                   changed by
 //	quietUntil   zero             ReadDue that finds nothing   noteDue, to an earlier time
@@ -63,6 +63,7 @@ func (k *Known) BeginTransaction(tx kv.Transaction) {
 		return
 	}
 
+	// The turn counts transactions: the next one means that nobody else has written in between.
 	turn := tx.Turn()
 	if turn == 0 || turn != k.turn+1 {
 		k.counts, k.size = nil, 0
@@ -139,6 +140,7 @@ func (f *facts) knowLeased(l *codec.Layout, h *codec.Record) {
 		f.leased = map[codec.ID]*codec.Record{}
 	}
 
+	// A later acknowledgement needs everything but the value, which may be large.
 	known := *h
 	known.Due = codec.Micros(h.Due) // as it is stored
 	known.Dropped = len(codec.DecodeValue(l.Format, h.Value))
@@ -188,29 +190,26 @@ func (g *Ledger) ReadDue(limit int) kv.Future[[]kv.KeyValue] {
 		return nothing
 	}
 
+	// Not known to be quiet, so the index must be read.
 	head := g.Tx.Snapshot().GetRange(g.L.DueRange(g.Now), kv.RangeOptions{Limit: limit})
 	if g.facts == nil {
 		return head
 	}
 
-	if entries, err := head.Get(); err == nil && len(entries) == 0 {
-		g.facts.learnDue(g.Tx.Snapshot(), g.L)
+	// Nothing is due now, and until the first entry that there is.
+	entries, err := head.Get()
+	if err != nil || len(entries) > 0 {
+		return head
+	}
+	g.facts.quietUntil = time.Time{}
+	all := g.L.KindRange(codec.KindDue)
+	first, err := g.Tx.Snapshot().GetRange(all, kv.RangeOptions{Limit: 1}).Get()
+	if err == nil && len(first) == 0 {
+		g.facts.quietUntil = codec.Forever
+	} else if err == nil {
+		g.facts.quietUntil, _ = g.L.DueTime(first[0].Key)
 	}
 	return head
-}
-
-// learnDue finds out when the first entry of the time index falls due.
-func (f *facts) learnDue(r kv.Reader, l *codec.Layout) {
-	f.quietUntil = time.Time{}
-	first, err := r.GetRange(l.KindRange(codec.KindDue), kv.RangeOptions{Limit: 1}).Get()
-	if err != nil {
-		return
-	}
-	if len(first) == 0 {
-		f.quietUntil = codec.Forever
-	} else if at, err := l.DueTime(first[0].Key); err == nil {
-		f.quietUntil = at
-	}
 }
 
 // noteSettings records the settings, as they were read or are written.

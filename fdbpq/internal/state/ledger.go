@@ -281,7 +281,7 @@ func (g *Ledger) countReady(id *codec.ID, delta int64) {
 	g.tally(codec.KindGroupReady, id, delta)
 }
 
-// countHeld is countReady for ("h"). Leases count for their group, too.
+// countHeld is countReady for ("h"). Leases also count for their group.
 func (g *Ledger) countHeld(h *codec.Record, delta int64) {
 	g.wrote = true
 	if !codec.Ours(&h.ID) {

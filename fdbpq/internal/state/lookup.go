@@ -66,6 +66,7 @@ func (k *Lookup) Shrink(l *codec.Layout, id *codec.ID) error {
 		return err
 	}
 
+	// Clone, so that the record does not keep the whole value in memory.
 	if h, err := codec.ParseRecord(id, record); record != nil && err == nil {
 		k.dropped = len(codec.DecodeValue(l.Format, h.Value))
 		k.held = kv.Ready(slices.Clone(record[:len(record)-len(h.Value)]), nil)
@@ -97,6 +98,7 @@ func (k *Lookup) Find(l *codec.Layout, token *codec.Token) (*codec.Record, error
 		return nil, err
 	}
 
+	// Shrink may have dropped the value, which still counts where bytes do.
 	h.Dropped += k.dropped
 	if h.State == codec.Ready { // it is back in ("i"), and nobody has leased it since
 		past, err := k.Past()
@@ -162,8 +164,8 @@ func (k *Lookup) WantFree(id *codec.ID) error {
 	return err
 }
 
-// ReadHistory starts to read the history of an item that is to be taken. It reads without conflict,
-// because an item and its history are written together.
+// ReadHistory starts to read the history of an item that an operation is about to take. It reads
+// without conflict, because an item and its history are written together.
 func ReadHistory(l *codec.Layout, tx kv.Transaction, id *codec.ID) kv.Future[[]byte] {
 	return tx.Snapshot().Get(l.HistoryKey(id))
 }

@@ -80,6 +80,7 @@ func (g *Ledger) SetSettings(set *codec.Settings) {
 	g.facts.noteSettings(s)
 	g.wrote = true
 
+	// A queue whose settings are all unset has no key.
 	key, value := g.L.Key(codec.KindConfig, 0), s.Encode()
 	if value == nil {
 		g.Tx.Clear(key)
@@ -214,6 +215,7 @@ func (b *Bucket) Next(now time.Time) (time.Time, error) {
 		b.full = b.stored
 	}
 
+	// With Count tokens, a delivery is allowed from Count - 1 intervals before the bucket is full.
 	interval := int64(b.rate.Interval())
 	if at := b.full - (b.rate.Count-1)*interval; at > now.UnixNano() {
 		return codec.BucketDue(at), nil
@@ -241,6 +243,7 @@ func (b *Bucket) Write(g *Ledger) {
 		g.Tx.Clear(g.L.DueKey(codec.BucketDue(b.stored), key))
 	}
 
+	// The row falls due when it is full, and goes then: see package due.
 	at := codec.BucketDue(b.full)
 	SetUntil(g.L, g.Tx, at, key, codec.EncodeCount(b.full))
 	g.noteDue(at)

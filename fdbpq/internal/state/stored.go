@@ -77,6 +77,8 @@ func (s *Stored) FinishRead() error {
 	if err != nil {
 		return err
 	}
+
+	// A read that came back full may have stopped before the last key.
 	s.parts, s.Cut = parts, s.asked.Full(parts)
 	s.parse()
 	return nil
@@ -94,6 +96,7 @@ func (s *Stored) parse() {
 		return
 	}
 
+	// DecodeMeta knows nothing of the part of the value in the item's own key.
 	m.Value = s.Item.Value
 	s.Item.Message = m
 	if len(rest) > 0 && !s.Cut {

@@ -90,6 +90,7 @@ func (t *turn) beginRead(g *Ledger) {
 		return
 	}
 
+	// Up to weight items share a count, so the last weight rows show the whole tail.
 	r, last := g.Tx.Snapshot(), kv.RangeOptions{Limit: t.weight, Reverse: true}
 	ready := g.L.GroupRange(codec.KindGroupReady, t.hash, t.priority)
 	t.reads = &turnReads{
@@ -133,6 +134,7 @@ func (t *turn) finishRead(l *codec.Layout) error {
 		read.extendTo(&id)
 	}
 
+	// Rows beyond those that were read may belong to the tail as well.
 	if read.same >= int64(reads.most) {
 		read.same = uncounted
 	}
@@ -187,6 +189,7 @@ func (t *turn) noteKey(l *codec.Layout, kind string, id *codec.ID, delta int64) 
 		return
 	}
 
+	// front may fall behind when the first item leaves.
 	if delta > 0 && (t.ready == 0 || id.Count < t.front) {
 		t.front = id.Count
 	}

@@ -87,6 +87,8 @@ func (t *Turns) Load(next map[int64]int64, corrupt map[int64]error) error {
 	for _, of := range t.wanted {
 		virtual := t.virtual[of.priority]
 		err := cmp.Or(of.finishRead(t.g.L), virtual.finishRead(t.g.L, next[of.priority]))
+
+		// The next transaction collects weights anew.
 		of.weight, of.reads = 0, nil
 		if errors.Is(err, codec.ErrCorrupt) {
 			corrupt[of.priority] = err

@@ -1,7 +1,6 @@
 package fdbpq
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -114,14 +113,12 @@ func (op *Op) check(l *codec.Layout) error {
 		return op.checkManaging(l)
 	case OpRestore:
 		return op.checkRestore(l)
-	case OpConfigure, OpSetSource:
-		return op.checkConfigure()
-	case OpSetConsumer, OpSetSchedule:
-		return op.checkRecord()
+	case OpConfigure, OpSetSource, OpSetConsumer, OpSetSchedule:
+		return op.checkChange()
 	case OpLen, OpInfo, OpSettings, OpConsumers, OpSchedules, OpSweep:
 		return nil
 	default:
-		return fmt.Errorf("%w: no operation %d", ErrOp, op.Kind)
+		return badOp("no operation %d", op.Kind)
 	}
 }
 
@@ -359,24 +356,18 @@ func (t *txOps) onlyPushesAdd() bool {
 	return !t.dead.Any()
 }
 
-// behind returns the queues of the Keyspace where more is due than this transaction has handled.
-func (t *txOps) behind() (names []QueueName) {
-	for _, q := range t.queues {
-		if q.due.Behind() {
-			names = q.l.AppendName(names)
-		}
-	}
-	return names
-}
-
-// filled returns the queues of the Keyspace to which items came although no operation on them adds
-// any: those where items came back, and those that got dead letters.
-func (t *txOps) filled() []QueueName {
-	names := t.dead.Reached()
+// filledAndBehind returns the queues of the Keyspace to which items came although no operation on
+// them adds any, because items came back or became dead letters, and the queues where more is due
+// than this transaction has handled.
+func (t *txOps) filledAndBehind() (filled, behind []QueueName) {
+	filled = t.dead.Reached()
 	for _, q := range t.queues {
 		if q.due.Done {
-			names = q.l.AppendName(names)
+			filled = q.l.AppendName(filled)
+		}
+		if q.due.Behind() {
+			behind = q.l.AppendName(behind)
 		}
 	}
-	return names
+	return filled, behind
 }

@@ -53,10 +53,8 @@ type Batcher struct {
 
 // NewBatcher returns a Batcher for queues of k in db.
 func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
-	b := &Batcher{
-		db: db, receipts: k.newReceipts(), now: time.Now,
-		maxMoved: MaxMessageSize, maxReturned: MaxMessageSize,
-	}
+	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now}
+	b.maxMoved, b.maxReturned = MaxMessageSize, MaxMessageSize
 
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.
 	if t := db.Traits(); t.Serial && t.Pipelines && !t.Shared {
@@ -181,7 +179,8 @@ type Pending struct {
 }
 
 func newPending(b *Batcher, ctx context.Context, ops []Op) *Pending {
-	p := &Pending{batcher: b, ctx: ctx, ops: ops, onlyReads: true, pushes: len(ops) > 0, shrinks: true}
+	p := &Pending{batcher: b, ctx: ctx, ops: ops}
+	p.onlyReads, p.pushes, p.shrinks = true, len(ops) > 0, true
 	unique := false
 	for i := range ops {
 		op := &ops[i]
@@ -311,7 +310,8 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *txOps, err error) {
 func (p *Pending) startCommit(a *txOps) state.CountsByQueue {
 	p.last = attempt{p.last.number + 1, a.results, a.popped, a.removed}
 	p.wrote, p.listed, p.readFrom = a.wrote, a.pushes.listed, a.readFrom
-	p.filled, p.behind = append(p.filled, a.filled()...), a.behind()
+	filled, behind := a.filledAndBehind()
+	p.filled, p.behind = append(p.filled, filled...), behind
 	for _, q := range a.queues {
 		p.ahead = q.ledger.AppendAhead(p.ahead)
 	}

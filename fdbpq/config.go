@@ -19,17 +19,6 @@ type queueConfigs struct {
 // configs is those of all queues.
 type configs []*queueConfigs
 
-// checkConfigure returns an error if the operation does not say what to change.
-func (op *Op) checkConfigure() error {
-	switch {
-	case op.Kind == OpConfigure && op.Configure == nil:
-		return fmt.Errorf("%w: nothing says what to configure", ErrOp)
-	case op.Kind == OpSetSource && op.Change == nil:
-		return fmt.Errorf("%w: nothing says what becomes of the source", ErrOp)
-	}
-	return nil
-}
-
 // run reads the settings, and changes them.
 func (c configs) run() error {
 	for _, q := range c {
@@ -108,7 +97,7 @@ func (q *queueConfigs) change(op *Op, before *Settings) (*Settings, error) {
 //
 //	checkSource   decides about the state; if it fails, so do the pushes
 //	the pushes    run after all operations on settings
-//	writeSources  writes the state, unless the pushes have failed; then the OpSetSource fails with them
+//	writeSources  writes the state; if the pushes have failed, so does the OpSetSource
 
 // checkSource reads the state for an operation and, if it is an OpSetSource, decides what becomes
 // of it. The error is one of the store.

@@ -62,8 +62,8 @@
 //	batcher_report.go                what a Batcher can be told, and what it and its batches report
 //	batcher.go                       group commit: a batch, its attempts, its commit
 //	receipt.go                       receipts, commits of unknown outcome, and restored items
-//	read.go, apply.go                the families, and their order, in a transaction that only reads,
-//	                                 and in any other
+//	read.go, apply.go                the families, and their order, in a transaction that only
+//	                                 reads, and in any other
 //	handle.go, keyspace.go           handles of queues, their names, and the store of a Keyspace
 //	look.go, info.go                 lengths, infos, an item by its id, and how many come before it
 //	peek.go                          peeks

@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -30,15 +29,15 @@ type editRead struct {
 func (op *Op) checkManaging(l *codec.Layout) error {
 	switch {
 	case op.Kind == OpMove && l.Fifo:
-		return fmt.Errorf("%w: a FIFO queue has no priorities to move an item to", ErrOp)
+		return badOp("a FIFO queue has no priorities to move an item to")
 	case op.State > Leased:
-		return fmt.Errorf("%w: no state %d", ErrOp, op.State)
+		return badOp("no state %d", op.State)
 	case op.Kind == OpPurge:
 		return nil
 	case op.End > Back:
-		return fmt.Errorf("%w: no end %d", ErrOp, op.End)
+		return badOp("no end %d", op.End)
 	case op.Kind == OpRank && l.Fifo && op.End == Back:
-		return fmt.Errorf("%w: a FIFO queue is served from its front only", ErrOp)
+		return badOp("a FIFO queue is served from its front only")
 	case l.Fifo && op.ID.Priority != 0: // its key would be that of another item
 		return notFound(&op.ID)
 	}
@@ -67,9 +66,10 @@ func (e edits) run() error {
 		for _, one := range some {
 			one.beginReads(one.index)
 		}
-		err := each(some, func(one edit) error { return one.failOps(one.run(one.index), one.index) })
-		if err != nil {
-			return err
+		for _, one := range some {
+			if err := one.failOps(one.run(one.index), one.index); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -50,7 +50,6 @@ func (n *infos) beginCounters() {
 	// The counters of states have texts, which sort before the priorities.
 	n.front = r.GetRange(counters, kv.RangeOptions{Limit: n.limit + len(codec.HeldStates)})
 	if n.limit == 0 {
-		n.next = kv.Ready[[]kv.KeyValue](nil, nil)
 		return
 	}
 
@@ -74,13 +73,13 @@ func (n *infos) finishCounters() error {
 		return err
 	}
 
-	next, err := n.next.Get()
-	if err != nil {
-		return err
-	}
 	if n.limit == 0 {
 		n.info.Priorities = nil
 		return nil
+	}
+	next, err := n.next.Get()
+	if err != nil {
+		return err
 	}
 
 	counted := int64(0)
@@ -119,7 +118,8 @@ func (n *infos) countPriorities() error {
 
 	var last []byte // key added
 	for _, pair := range front {
-		if n.limit > 0 && len(n.info.Priorities) == n.limit { // front has room for counters of states
+		// front may have more, because it has room for the counters of states.
+		if n.limit > 0 && len(n.info.Priorities) == n.limit {
 			break
 		}
 		n.addCounter(pair)
@@ -233,7 +233,8 @@ func (n *infos) finishGroups() error {
 		return err
 	}
 
-	loads = slices.DeleteFunc(loads, func(g state.GroupLoad) bool { return g.Hash == codec.NoGroup })
+	without := func(g state.GroupLoad) bool { return g.Hash == codec.NoGroup }
+	loads = slices.DeleteFunc(loads, without)
 	n.info.GroupCount = len(loads)
 	for _, load := range loads {
 		if served, err := limits.mayServe(load.Hash); err != nil {
@@ -243,8 +244,9 @@ func (n *infos) finishGroups() error {
 		}
 	}
 
-	mostFirst := func(a, b state.GroupLoad) int { return cmp.Compare(b.Ready+b.Leased, a.Ready+a.Leased) }
-	slices.SortStableFunc(loads, mostFirst)
+	slices.SortStableFunc(loads, func(a, b state.GroupLoad) int { // those with the most first
+		return cmp.Compare(b.Ready+b.Leased, a.Ready+a.Leased)
+	})
 	n.info.MoreGroups = cut || len(loads) > MaxInfoGroups
 	return n.nameGroups(loads[:min(len(loads), MaxInfoGroups)])
 }

@@ -61,7 +61,8 @@ func (p *popLimits) setUp(set *Settings) {
 	p.set = set
 	if set.LimitsGroups() {
 		p.groups = map[codec.GroupHash]*quota{}
-		p.groupRate, _ = settings.ParseRate(set.RatePerGroup) // what only another version can read is no limit
+		// What only another version can read is no limit.
+		p.groupRate, _ = settings.ParseRate(set.RatePerGroup)
 	}
 }
 
@@ -224,5 +225,5 @@ func (p *popLimits) noneServed() error {
 	if !p.passedOver {
 		return nil
 	}
-	return &GroupLimitsError{MaxLeasedPerGroup: p.set.MaxLeasedPerGroup, RatePerGroup: p.set.RatePerGroup}
+	return &GroupLimitsError{p.set.MaxLeasedPerGroup, p.set.RatePerGroup}
 }

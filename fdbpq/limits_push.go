@@ -17,7 +17,7 @@ import (
 type pushLimits struct {
 	*queueTxn
 	settings *Settings                // nil if there is no limit
-	counters []kv.Future[[]byte]      // of the items in all states
+	counters []kv.Future[[]byte]      // of the items in all states, and of their bytes
 	headDue  kv.Future[[]kv.KeyValue] // something that is due; nil unless the transaction is blind
 	have     state.Load
 
@@ -46,32 +46,24 @@ func (p *pushLimits) beginLoad(settings *Settings) error {
 // it pushes, or something is due and comes back first.
 var errBlind = errors.New("not a blind transaction")
 
-// loadOf waits for what BeginLoad started.
-func loadOf(counters []kv.Future[[]byte]) (have state.Load, err error) {
-	for i, counter := range counters {
-		n, err := state.ReadCounter(counter)
-		switch {
-		case err != nil:
-			return have, err
-		case i > len(codec.HeldStates):
-			have.Bytes = n
-		default:
-			have.Items += n
-		}
-	}
-	return have, nil
-}
-
 // countLoad waits for what beginLoad started. If the queue has no room for all its pushes, what is
 // due in it comes back first, because that may remove items.
 func (p *pushLimits) countLoad(pushes []int) error {
 	if p.settings == nil {
 		return nil
 	}
-	var err error
-	if p.have, err = loadOf(p.counters); err != nil {
-		return err
+	for i, counter := range p.counters {
+		n, err := state.ReadCounter(counter)
+		if err != nil {
+			return err
+		}
+		if i <= len(codec.HeldStates) {
+			p.have.Items += n
+		} else {
+			p.have.Bytes = n
+		}
 	}
+
 	wanted := p.have.Plus(p.loadOfPushes(pushes))
 	if wanted.Exceeds(p.settings) == nil || p.due.Handled {
 		return nil
@@ -146,8 +138,10 @@ func (p *pushLimits) evict(chain []int, more state.Load, refused error) (error, 
 			return nil, err
 		case next == nil || !p.l.Fifo && next.item.ID.Priority <= last:
 			p.moving = before
-			return fmt.Errorf("%w: nothing would be discarded before it but what is leased", refused), nil
-		case v.readBytes > victimBytes && planned > 0, !p.moving.fits(p.removedBytes(&next.item.ID)):
+			const text = "%w: nothing would be discarded before it but what is leased"
+			return fmt.Errorf(text, refused), nil
+		case v.readBytes > victimBytes && planned > 0,
+			!p.moving.fits(p.removedBytes(&next.item.ID)):
 			return p.tooMany(refused, planned, all.Minus(more), before.moves == 0)
 		}
 
@@ -167,7 +161,9 @@ func (p *pushLimits) removedBytes(id *ID) int {
 // tooMany is for a chain of pushes for which more would have to go than the transaction has room
 // for. If that is because the limits are exceeded already, it evicts what it can, and left is what
 // the queue has then.
-func (p *pushLimits) tooMany(refused error, planned int, left state.Load, alone bool) (error, error) {
+func (p *pushLimits) tooMany(
+	refused error, planned int, left state.Load, alone bool,
+) (_, err error) {
 	switch {
 	case planned > 0 && p.have.Exceeds(p.settings) != nil:
 		p.have = left
@@ -175,7 +171,8 @@ func (p *pushLimits) tooMany(refused error, planned int, left state.Load, alone 
 	case !alone:
 		return notYet(refused), nil // the next transaction may have room
 	}
-	return fmt.Errorf("%w: more would have to be discarded than a transaction has room for", refused), nil
+	const text = "%w: more would have to be discarded than a transaction has room for"
+	return fmt.Errorf(text, refused), nil
 }
 
 // evicts reports whether items may be evicted for pushes.
@@ -184,12 +181,12 @@ func (p *pushLimits) evicts() bool { return p.settings != nil && p.settings.Disc
 // describe completes the error of pushes that take a queue beyond a limit.
 func (p *pushLimits) describe(full error, more state.Load) error {
 	if errors.Is(full, ErrFullBytes) {
-		return fmt.Errorf(
-			"%w: its items have %d bytes, with those that are leased or delayed, no room for %d more, and max_bytes is %d",
-			full, p.have.Bytes, more.Bytes, p.settings.MaxBytes)
+		const text = "%w: its items have %d bytes, with those that are leased or delayed, " +
+			"no room for %d more, and max_bytes is %d"
+		return fmt.Errorf(text, full, p.have.Bytes, more.Bytes, p.settings.MaxBytes)
 	}
-	err := fmt.Errorf("%w: it has %d items, with those that are leased or delayed, and max_items is %d",
-		full, p.have.Items, p.settings.MaxItems)
+	const text = "%w: it has %d items, with those that are leased or delayed, and max_items is %d"
+	err := fmt.Errorf(text, full, p.have.Items, p.settings.MaxItems)
 	if more.Items > 1 {
 		err = fmt.Errorf("%w: no room for %d more", err, more.Items)
 	}

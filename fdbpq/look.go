@@ -40,11 +40,7 @@ func (k *looks) add(q *queueLooks, i int) {
 	case OpLen:
 		q.lens = append(q.lens, i)
 	case OpInfo:
-		if q.infos == nil {
-			q.infos = &infos{queueTxn: q.queueTxn}
-			k.infos = append(k.infos, q.infos)
-		}
-		q.infos.add(i, op.MaxPriorities)
+		join(&q.infos, &k.infos, infos{queueTxn: q.queueTxn}).add(i, op.MaxPriorities)
 	case OpGet:
 		k.unread = append(k.unread, &get{queueTxn: q.queueTxn, index: i, id: op.ID})
 	case OpRank:
@@ -311,7 +307,8 @@ func (k *rank) countOwn() (n int64, all bool, err error) {
 
 		// Pages grow, so that a small rank reads little.
 		k.rest.Begin = kv.SingleKey(pairs[len(pairs)-1].Key).End
-		k.asked = kv.RangeOptions{Limit: min(4*k.asked.Limit, maxRankPage), Bytes: k.returned.Page()}
+		limit := min(4*k.asked.Limit, maxRankPage)
+		k.asked = kv.RangeOptions{Limit: limit, Bytes: k.returned.Page()}
 		k.page = k.snapshot.GetRange(k.rest, k.asked)
 	}
 }

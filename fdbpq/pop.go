@@ -3,7 +3,6 @@ package fdbpq
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -53,7 +52,7 @@ func (op *Op) checkPop(l *codec.Layout) error {
 
 	switch {
 	case op.End > Back:
-		return fmt.Errorf("%w: no end %d", ErrOp, op.End)
+		return badOp("no end %d", op.End)
 	case l.Fifo && op.End == Back:
 		return codec.ErrFIFOEnd
 	}
@@ -299,7 +298,8 @@ func (q *queuePops) findNextDue() error {
 	next := codec.Earliest(q.nextDue, q.due.Next)
 	next = codec.Earliest(next, q.limits.next)
 	if len(entries) > 0 {
-		if at, err := q.l.DueTime(entries[0].Key); err == nil { // else bringing it back reports that
+		// What cannot be read here is reported when it is brought back.
+		if at, err := q.l.DueTime(entries[0].Key); err == nil {
 			next = codec.Earliest(next, at)
 		}
 	}

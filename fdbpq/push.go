@@ -314,8 +314,8 @@ func (q *queuePushes) checkSize(chain []int, settings *Settings) error {
 		size += q.l.PushSize(&m, q.ops[i].delays())
 	}
 	if size > maxChain {
-		return fmt.Errorf("%w: %d items take %d bytes in a transaction: want at most %d: push them in several",
-			ErrMessageTooLarge, len(chain), size, maxChain)
+		const text = "%w: %d items take %d bytes in a transaction: want at most %d: push them in several"
+		return fmt.Errorf(text, ErrMessageTooLarge, len(chain), size, maxChain)
 	}
 	return nil
 }

@@ -13,15 +13,16 @@ import (
 // checkPush returns an error if no queue can have the message, or not with these options.
 func (op *Op) checkPush() error {
 	if size := op.Message.Size(); size > MaxMessageSize {
-		return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)
+		const text = "%w: value and headers are %d bytes: want at most %d"
+		return fmt.Errorf(text, ErrMessageTooLarge, size, MaxMessageSize)
 	}
 	if n := max(len(op.Message.MsgID), len(op.Message.Unique)); n > MaxKey {
-		return fmt.Errorf("%w: a message id or unique key of %d bytes: want at most %d", ErrOp, n, MaxKey)
+		return badOp("a message id or unique key of %d bytes: want at most %d", n, MaxKey)
 	}
 
 	group := op.Message.Headers[GroupHeader]
 	if op.Weight < 0 || op.Weight > MaxWeight || op.Weight > 0 && group == nil {
-		return fmt.Errorf("%w: bad weight %d: want 1 to %d, beside %s", ErrOp, op.Weight, MaxWeight, GroupHeader)
+		return badOp("bad weight %d: want 1 to %d, beside %s", op.Weight, MaxWeight, GroupHeader)
 	}
 	if err := codec.CheckGroup(group); err != nil {
 		return err
@@ -33,21 +34,21 @@ func (op *Op) checkPush() error {
 func (op *Op) checkTimes() error {
 	switch {
 	case op.Delay < 0 || op.Delay > MaxDelay:
-		return fmt.Errorf("%w: a delay of %v: want 0 to %v", ErrOp, op.Delay, MaxDelay)
+		return badOp("a delay of %v: want 0 to %v", op.Delay, MaxDelay)
 	case op.Delay > 0 && !op.At.IsZero():
-		return fmt.Errorf("%w: a delay of %v and one until %v: want one of them", ErrOp, op.Delay, op.At)
+		return badOp("a delay of %v and one until %v: want one of them", op.Delay, op.At)
 	case op.At.Unix() >= codec.LastTime/1e6:
-		return fmt.Errorf("%w: a delay until %v: want a time before 2200", ErrOp, op.At)
+		return badOp("a delay until %v: want a time before 2200", op.At)
 	}
 
 	if op.TTL != Never {
 		if err := settings.CheckBounds(op.TTL, MinTTL, MaxTTL); err != nil {
-			return fmt.Errorf("%w: it expires after %w", ErrOp, err)
+			return badOp("it expires after %w", err)
 		}
 	}
 	at := op.Message.Expires
 	if !at.IsZero() && (at.Unix() < codec.FirstTime/1e6 || at.Unix() >= codec.LastTime/1e6) {
-		return fmt.Errorf("%w: it expires at %v: want a time from 2020 on and before 2200", ErrOp, at)
+		return badOp("it expires at %v: want a time from 2020 on and before 2200", at)
 	}
 	return nil
 }
@@ -103,7 +104,8 @@ func (q *queueTxn) beginDedup(indexes []int) (d *state.Dedup) {
 		}
 
 		if d == nil {
-			d = &state.Dedup{MsgIDs: map[string]*state.DedupRead{}, Uniques: map[string]*state.DedupRead{}}
+			d = &state.Dedup{}
+			d.MsgIDs, d.Uniques = map[string]*state.DedupRead{}, map[string]*state.DedupRead{}
 		}
 		if m.MsgID != "" && d.MsgIDs[m.MsgID] == nil {
 			d.MsgIDs[m.MsgID] = &state.DedupRead{Value: q.tx.Get(q.l.MsgIDKey(m.MsgID))}

@@ -95,7 +95,7 @@ func parseReceipt(value []byte) (at time.Time, number, restored int64, err error
 // attempt that has committed, as the receipt says.
 type unsettled struct {
 	receipt []byte
-	restore map[int64][]state.TakenItem // what the attempt popped; at noAttempt, the batch's restores
+	restore map[int64][]state.TakenItem // what it popped; at noAttempt, the batch's restores
 	removed map[int64]Removed           // what left the queues in the attempt
 
 	// gone is what has left the queues so far: at attemptItself in the attempt, and at the index of
@@ -277,7 +277,7 @@ func (q *queueRestores) finish() error {
 // checkRestore returns an error if the queue cannot have had the item.
 func (op *Op) checkRestore(l *codec.Layout) error {
 	if op.Item == nil || l.Fifo && op.Item.ID.Priority != 0 {
-		return fmt.Errorf("%w: want the item that a pop took from this queue", ErrOp)
+		return badOp("want the item that a pop took from this queue")
 	}
 	return nil
 }

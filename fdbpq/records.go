@@ -14,13 +14,20 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 )
 
-// checkRecord returns an error if the operation does not say what to set, or under a bad name.
-func (op *Op) checkRecord() error {
+// checkChange returns an error if the operation does not say what to change, or of which record.
+func (op *Op) checkChange() error {
 	kind := op.Kind.recordKind()
-	if op.Change == nil {
-		return fmt.Errorf("%w: nothing says what becomes of the %v", ErrOp, kind)
+	switch {
+	case op.Kind == OpConfigure && op.Configure == nil:
+		return badOp("nothing says what to configure")
+	case op.Kind == OpSetSource && op.Change == nil:
+		return badOp("nothing says what becomes of the source")
+	case kind != "" && op.Change == nil:
+		return badOp("nothing says what becomes of the %v", kind)
+	case kind != "":
+		return codec.CheckRecord(kind, op.Record)
 	}
-	return codec.CheckRecord(kind, op.Record)
+	return nil
 }
 
 // queueRecords is the operations on the records of one kind of one queue.
@@ -37,14 +44,11 @@ type records []*queueRecords
 
 // atOnce is how many queues are read together. The records of one can be as long as several values.
 func (r records) atOnce() int {
-	if len(r) == 0 {
-		return 1
-	}
-	longest := 1
+	values, longest := 1, 1
 	for _, q := range r {
-		longest = max(longest, q.kind.MaxBytes()/codec.ChunkSize+1)
+		values, longest = q.returned.AtOnce(), max(longest, q.kind.MaxBytes()/codec.ChunkSize+1)
 	}
-	return (r[0].returned.AtOnce() + longest - 1) / longest
+	return (values + longest - 1) / longest
 }
 
 // begin starts to read the records of the first queues, so that they take no round trip of their
@@ -255,11 +259,12 @@ func (q *queueRecords) set(op *Op, all []Record, result *Result) ([]Record, erro
 	case bytes.Equal(value, old):
 		return all, nil
 	case len(value) > most:
-		return all, fmt.Errorf("%w: a %v of %d bytes: want at most %d", ErrOp, q.kind, len(value), most)
+		return all, badOp("a %v of %d bytes: want at most %d", q.kind, len(value), most)
 	case !found && len(all) >= q.kind.Most():
 		return all, fmt.Errorf("%w: %d %vs", ErrMaxRecords, q.kind.Most(), q.kind)
 	case grows > 0 && sizeOfRecords(all)+len(op.Record)+grows > q.kind.MaxBytes():
-		return all, fmt.Errorf("%w: %vs of more than %d bytes in all", ErrMaxRecords, q.kind, q.kind.MaxBytes())
+		const text = "%w: %vs of more than %d bytes in all"
+		return all, fmt.Errorf(text, ErrMaxRecords, q.kind, q.kind.MaxBytes())
 	}
 
 	if result.NextDue, err = q.write(op.Record, old, value); err != nil {
@@ -280,7 +285,7 @@ func (q *queueRecords) write(name string, old, value []byte) (next time.Time, er
 
 	set := parseSchedule(value)
 	if len(value) > 0 && set == nil {
-		return next, fmt.Errorf("%w: a schedule that cannot be read: want what Record.Encode returns", ErrOp)
+		return next, badOp("a schedule that cannot be read: want what Record.Encode returns")
 	}
 	q.ledger.SetSchedule(name, parseSchedule(old), set)
 	if set != nil {

@@ -29,7 +29,7 @@ type settlements []*queueSettlements
 // checkToken returns an error if the operation cannot have its delay or length.
 func (op *Op) checkToken() error {
 	if (op.Delay < 0 || op.Delay > MaxDelay) && op.Delay != Backoff {
-		return fmt.Errorf("%w: a delay of %v: want 0 to %v", ErrOp, op.Delay, MaxDelay)
+		return badOp("a delay of %v: want 0 to %v", op.Delay, MaxDelay)
 	}
 	return codec.CheckLease(op.Lease)
 }
@@ -85,7 +85,8 @@ func (q *queueSettlements) nextSpan(most int) (n int) {
 // store.
 func (q *queueSettlements) beginReads() error {
 	if q.reads == nil {
-		q.reads, q.burials = make([]state.Lookup, len(q.indexes)), make([]*due.Burial, len(q.indexes))
+		q.reads = make([]state.Lookup, len(q.indexes))
+		q.burials = make([]*due.Burial, len(q.indexes))
 	}
 
 	// Only a chain of acknowledgements, which ends the span, makes that longer than AtOnce. It has

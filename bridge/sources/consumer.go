@@ -161,7 +161,6 @@ func (d *drawer) ackDrawn(stream jetstream.Stream, c settings.SourceConsumer) er
 		Durable: name, FilterSubject: c.Filter,
 		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1,
 	})
-
 	if err == nil && consumer.CachedInfo().NumPending > 0 {
 		err = d.ackUpTo(consumer.CachedInfo(), c)
 	}

@@ -125,8 +125,8 @@ func (s *session) compare(info *jetstream.StreamInfo) error {
 			return err
 		} else if err != nil {
 			why = fmt.Sprintf("the consumer %s of stream %s was removed, and messages after %d "+
-				"may have gone with it: remove the source and set it again with \"start\":%d to go on "+
-				"without them", state.Consumer, name, state.Sequence, state.Sequence+1)
+				"may have gone with it: remove the source and set it again with \"start\":%d to "+
+				"go on without them", state.Consumer, name, state.Sequence, state.Sequence+1)
 		}
 	}
 

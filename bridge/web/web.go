@@ -129,6 +129,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
+
 	mux.HandleFunc("GET /readyz", s.readyz)
 	queues := &queuePages{&s.config}
 	mux.HandleFunc("GET /queues", queues.list)
@@ -166,5 +167,6 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		answer.Ready, status = false, http.StatusServiceUnavailable
 		answer.Reasons = append(answer.Reasons, err.Error())
 	}
+
 	writeJSON(w, status, answer)
 }

@@ -11,12 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-const (
-	// bulkBatch is how many items a bulkEdit changes in a batch.
-	bulkBatch = 500
-	// maxBulkEdits is how many of them run.
-	maxBulkEdits = 8
-)
+// bulkBatch is how many items a bulkEdit changes in a batch.
+const bulkBatch = 500
 
 // bulkEdit is a request about items that have to be found first: a purge of those in a state, or a
 // redrive without ids.

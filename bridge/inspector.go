@@ -62,6 +62,8 @@ const (
 	maxInspections = 4
 	// maxLists and maxBrowses over NATS wait or run.
 	maxLists, maxBrowses = 256, 64
+	// maxBulkEdits run or wait.
+	maxBulkEdits = 8
 )
 
 func newInspector(o *Options, d *dispatch.Dispatcher) *inspector {

@@ -265,5 +265,3 @@ func (b *Bridge) requestAgain(subject string) error {
 	wire.Drain(ended)
 	return nil
 }
-
-func hasEnded(s *nats.Subscription) bool { return !s.IsValid() }

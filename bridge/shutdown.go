@@ -210,6 +210,8 @@ func (b *Bridge) unsubscribe(ctx context.Context) error {
 	return b.nc.FlushWithContext(ctx)
 }
 
+func hasEnded(s *nats.Subscription) bool { return !s.IsValid() }
+
 // awaitHandlers returns when the handlers have seen every message delivered. They do not block,
 // unless NATS accepts no replies. If ctx ends first, it returns the number of messages not seen.
 func (b *Bridge) awaitHandlers(ctx context.Context) (unseen int) {

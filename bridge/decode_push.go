@@ -62,7 +62,7 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) (err error) {
 
 // checkPushed refuses headers that would make the reply to a later pop look like something other
 // than an item, that a NATS server would act on in that reply, or that NATS cannot carry. It
-// removes those that are not stored.
+// removes headers that are not stored.
 func checkPushed(m *nats.Msg, queue string) error {
 	const prefix = len(subjects.HeaderError)
 	for name, values := range m.Header {

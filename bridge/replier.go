@@ -15,7 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// clientReplier answers one request of a client, whichever bridge received it. It is a
+// clientReplier answers one request of a client, even if another bridge received it. It is a
 // dispatch.WaitingReplier. The last call, which tells the client the end, frees it for another
 // request.
 type clientReplier struct {

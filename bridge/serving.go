@@ -216,7 +216,7 @@ func (b *Bridge) subscribe() (made []*nats.Subscription, err error) {
 }
 
 // stopServing ends what startServing began. When it returns, no more requests arrive
-// from NATS or from peers, and those that have arrived are in their lanes.
+// from NATS or from peers, and all that have arrived are in their lanes.
 func (b *Bridge) stopServing(ctx context.Context) error {
 	b.peers.Router.Leave(ctx)
 	err := errors.Join(b.unsubscribe(ctx), b.jetStream.leave(ctx), b.jetStream.end(ctx))

@@ -283,7 +283,7 @@ func (m *Members) Leave() {
 	}
 }
 
-// Beat announces this bridge and forgets those that have been silent for too long.
+// Beat announces this bridge and forgets others that have been silent for too long.
 func (m *Members) Beat() {
 	m.announce(membersSubject)
 

@@ -207,7 +207,7 @@ func (r *Router) Backlog() (messages, bytes int) {
 	return wire.Backlog(*r.subscriptions.Load())
 }
 
-// abandonAll removes and returns all pops that are with peers, without those that wait there.
+// abandonAll removes and returns all pops that are with peers, except for pops that wait there.
 func (r *Router) abandonAll() (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

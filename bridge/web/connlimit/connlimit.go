@@ -18,7 +18,7 @@ type Limit struct {
 
 	mu         sync.Mutex
 	all        []connection   // the oldest first
-	goroutines sync.WaitGroup // one for each connection, also for those that Note has closed
+	goroutines sync.WaitGroup // one for each connection, even if Note has closed it
 }
 
 type connection struct {

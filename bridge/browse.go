@@ -117,6 +117,7 @@ func (i *inspector) paced(ctx context.Context, part func() error) error {
 			return ctx.Err()
 		}
 
+		// If other requests run or wait, the next part rests for as long as restFactor says.
 		batches, began := i.batches.Load(), time.Now()
 		err := part()
 		i.nextPart = time.Now()

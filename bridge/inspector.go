@@ -67,13 +67,8 @@ const (
 )
 
 func newInspector(o *Options, d *dispatch.Dispatcher) *inspector {
-	i := &inspector{
-		options:    o,
-		dispatcher: d,
-		slots:      make(chan struct{}, maxInspections),
-		browse:     make(chan struct{}, 1),
-		ending:     make(chan struct{}),
-	}
+	i := &inspector{options: o, dispatcher: d, ending: make(chan struct{})}
+	i.slots, i.browse = make(chan struct{}, maxInspections), make(chan struct{}, 1)
 
 	i.mu.waiting = map[*inspectionLimit]int{}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
@@ -118,6 +113,7 @@ func (i *inspector) answer(asked *inspection, reply func(payload []byte, err err
 		return asked.limit.err
 	}
 
+	// Under the lock, so end waits for it.
 	i.mu.waiting[asked.limit]++
 	i.answering.Go(func() {
 		ctx, cancel := context.WithTimeout(i.ctx, i.options.RequestTimeout)

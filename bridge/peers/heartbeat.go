@@ -48,6 +48,7 @@ func (r *Router) hearHeartbeat(m *nats.Msg) {
 		return
 	}
 
+	// A bridge that leaves waits for this promise.
 	if said == phaseLeaving {
 		defer r.promiseLocked(id)
 	}

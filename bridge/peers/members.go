@@ -77,12 +77,9 @@ func newMembers(p *peering) *Members {
 		host = "unknown"
 	}
 
-	m := &Members{
-		p:      p,
-		online: make(chan struct{}, 1),
-		asked:  make(chan struct{}, 1),
-		news:   make(chan struct{}, 1),
-	}
+	m := &Members{p: p}
+	m.online, m.asked = make(chan struct{}, 1), make(chan struct{}, 1)
+	m.news = make(chan struct{}, 1)
 
 	m.mu.members = map[string]*member{}
 

@@ -133,6 +133,7 @@ func (r *Router) End(ctx context.Context) {
 		return true
 	})
 
+	// From here on no reports are heard, so only this bridge can answer what is left.
 	r.stop()
 	r.running.Wait()
 	for _, s := range *r.subscriptions.Load() {

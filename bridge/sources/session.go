@@ -49,6 +49,7 @@ func (s *session) open() error {
 		return err
 	}
 
+	// A source that has drawn nothing has no stream to compare this one with.
 	info := s.stream.CachedInfo()
 	s.retention = info.Config.Retention
 	s.nothingDrawn = s.state.Created.IsZero()

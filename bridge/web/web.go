@@ -51,7 +51,7 @@ type Server struct {
 // the listener. Call Close if Start will not be called.
 func New(c Config) (*Server, error) {
 	s := &Server{config: c, connections: connlimit.New(maxConnections)}
-	if c.Addr != "" {
+	if c.Addr != "" { // here and not in Start, so that a bad address fails early
 		listener, err := net.Listen("tcp", c.Addr)
 		if err != nil {
 			return nil, err

@@ -122,7 +122,7 @@ func getItems(
 	}}
 }
 
-// decodeSchedules reads the payload of a schedules.
+// decodeSchedules reads the payload of a schedules request.
 func decodeSchedules(payload []byte, r *subjects.Request, c *clientReplier) error {
 	o, err := subjects.ParseListOptions(payload)
 	if err != nil {

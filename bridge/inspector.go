@@ -165,8 +165,8 @@ func (i *inspector) listStored(
 	return i.list(ctx, kind, o, false)
 }
 
-// info returns what there is to know of a queue as it is stored, without adding it to those in use,
-// and when that was.
+// info returns the figures of a queue as it is stored, and when that was. It does not add the queue
+// to those in use.
 func (i *inspector) info(
 	ctx context.Context, kind subjects.Kind, name string,
 ) (info *fdbpq.Info, at time.Time, err error) {

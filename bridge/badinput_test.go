@@ -93,7 +93,7 @@ func TestNoReplySubject(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_pending_requests", 0)
 }
 
-// Neither errors nor the log repeat the token of a lease that holds: whoever reads it could acknowledge the item.
+// Neither errors nor the log repeat the token of a lease that holds: anybody who reads it could acknowledge the item.
 func TestTokensAreNotRepeated(t *testing.T) {
 	log := &syncLog{}
 	e := start(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Logger = log.logger() }})

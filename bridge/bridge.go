@@ -32,14 +32,19 @@
 //
 // # Reading the code
 //
+// A request goes through handler.go, decode.go, package dispatch, replier.go, encode.go and package
+// outbox. Beside decode.go, decode_push.go reads pushes, decode_manage.go and decode_browse.go what
+// manages a queue. Beside replier.go, parcel.go answers pops of several items, and replies.go all
+// that has a payload.
+//
+// Three tables say what differs: verbs.go between verbs, errors.go between errors, and options.go
+// between options. metrics.go counts, and waits.go has the pops that can be cancelled. inspector.go
+// and browse.go answer what only reads, beside the lanes, and bulk.go what changes many items.
+//
 // run.go makes the parts of a bridge and runs them, shutdown.go ends them, and bridge.go has what
-// they share. A request goes through connection.go, handler.go, decode.go, decode_push.go and
-// decode_browse.go, package dispatch, replier.go, replies.go, parcel.go and encode.go, and package
-// outbox; verbs.go is the table of what differs between verbs, endpoint.go counts, errors.go is the
-// table of errors, and waits.go has the pops that can be cancelled. inspector.go and browse.go answer
-// what only reads, beside the lanes, and bulk.go what changes many items. jetstream.go has the
-// JetStream face, see package jetstream. serving.go decides whether the bridge takes requests, with
-// package peers.
+// they share. connection.go connects to NATS, over cable.go. serving.go decides, with package
+// peers, whether the bridge takes requests. jetstream.go has the JetStream face: see package
+// jetstream.
 package bridge
 
 import (
@@ -74,9 +79,9 @@ type Bridge struct {
 	inspector  *inspector
 	waits      *waits
 
-	// statsOfQueues is the last reply to a STATS request for BridgeStats. It is given again for a few
-	// times as long as it took to make, because a bridge may have a hundred thousand queues in use,
-	// and anybody may ask.
+	// statsOfQueues is the last reply to a STATS request for BridgeStats. It is sent again until
+	// restFactor times as long has passed as it took to make: a bridge may have a hundred thousand
+	// queues in use, and anybody may ask.
 	statsOfQueues struct {
 		sync.Mutex
 		reply []byte
@@ -92,7 +97,7 @@ type Bridge struct {
 	sources   *sources.Sources
 
 	cable    *cable
-	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
+	online   atomic.Bool            // connected to NATS; nc itself would wait while it connects
 	nc       *nats.Conn             // set by connect, before anything uses it
 	denials  denials                // of subscriptions to requests
 	closed   chan struct{}          // closed when nc is closed for good

@@ -34,7 +34,8 @@ const (
 
 // items returns a page of the items of a queue, after what is due there was swept.
 func (i *inspector) items(
-	ctx context.Context, kind subjects.Kind, name string, walk *fdbpq.Browse, filter *itemFilter, page *itemPage,
+	ctx context.Context, kind subjects.Kind, name string,
+	walk *fdbpq.Browse, filter *itemFilter, page *itemPage,
 ) (payload []byte, err error) {
 	q, err := dispatch.TargetOf(i.options.Keyspace, kind, name)
 	if err != nil {
@@ -44,8 +45,12 @@ func (i *inspector) items(
 	if err := i.sweep(ctx, q); err != nil {
 		return nil, err
 	}
+
 	end, err := i.walk(ctx, q, walk, func(item *fdbpq.Browsed) bool {
-		return len(page.items) < filter.Limit && (!filter.matches(item, &page.e) || page.add(item, 0))
+		if len(page.items) >= filter.Limit {
+			return false
+		}
+		return !filter.matches(item, &page.e) || page.add(item, 0)
 	})
 	if err != nil {
 		return nil, err
@@ -56,11 +61,13 @@ func (i *inspector) items(
 		id := end.Last.String()
 		next = &id
 	}
+
 	return subjects.EncodeItemsPage(page.items, next, end.Scanned), nil
 }
 
-// walk is fdbpq.Browse.Walk in parts, between which other browses have their turns. It ends early if
-// it takes long, or the bridge ends. Of an error the walk that begins there says more.
+// walk is fdbpq.Browse.Walk in parts, between which other browses have their turns. It ends early
+// if it takes long, the bridge ends, or a later part fails: the next walk begins there, and returns
+// the error if it is still there.
 func (i *inspector) walk(
 	ctx context.Context, q fdbpq.Target, all *fdbpq.Browse, visit func(*fdbpq.Browsed) bool,
 ) (end fdbpq.BrowseEnd, err error) {
@@ -73,6 +80,7 @@ func (i *inspector) walk(
 		stopped = !visit(item)
 		return !stopped
 	}
+
 	for {
 		part.MaxItems = min(partItems, all.MaxItems-int(end.Scanned))
 		part.MaxBytes = min(partBytes, all.MaxBytes-end.Bytes)
@@ -86,15 +94,18 @@ func (i *inspector) walk(
 		if end.Scanned += looked.Scanned; err != nil && end.Scanned == 0 {
 			return end, err
 		}
-		if err != nil || stopped || !end.More || int(end.Scanned) >= all.MaxItems || end.Bytes >= all.MaxBytes || i.isEnding() {
+
+		enough := int(end.Scanned) >= all.MaxItems || end.Bytes >= all.MaxBytes
+		if err != nil || stopped || !end.More || enough || i.isEnding() {
 			return end, nil
 		}
+
 		part.After, ctx = &end.Last, early
 	}
 }
 
-// paced runs a part of a browse when it has its turn. While there are other requests, browses take a
-// tenth of the time.
+// paced runs a part of a browse when it has its turn. While there are other requests, browses take
+// a tenth of the time.
 func (i *inspector) paced(ctx context.Context, part func() error) error {
 	return i.run(ctx, i.browse, func() error {
 		rest := time.NewTimer(time.Until(i.nextPart))
@@ -106,6 +117,7 @@ func (i *inspector) paced(ctx context.Context, part func() error) error {
 			return ctx.Err()
 		}
 
+		// If other requests run or wait, the next part rests for as long as restFactor says.
 		batches, began := i.batches.Load(), time.Now()
 		err := part()
 		i.nextPart = time.Now()
@@ -116,30 +128,33 @@ func (i *inspector) paced(ctx context.Context, part func() error) error {
 	})
 }
 
-// sweep sweeps a queue if something is due there, and does not wait for long: also a store that cannot
-// be written is looked into.
+// sweep sweeps a queue if something is due there. It does not wait for long, because a store that
+// cannot be written can still be browsed.
 func (i *inspector) sweep(ctx context.Context, q fdbpq.Target) error {
+	readDue := func(r kv.Reader) (due []fdbpq.QueueName, err error) {
+		_, due, err = fdbpq.ReadDue(r, []fdbpq.Op{{Kind: fdbpq.OpLen, Queue: q}}, i.options.Now())
+		return due, err
+	}
+
 	return i.run(ctx, i.browse, func() error {
-		due, err := kv.ReadTransact(ctx, i.options.DB, func(r kv.Reader) ([]fdbpq.QueueName, error) {
-			_, due, err := fdbpq.ReadDue(r, []fdbpq.Op{{Kind: fdbpq.OpLen, Queue: q}}, i.options.Now())
-			return due, err
-		})
+		due, err := kv.ReadTransact(ctx, i.options.DB, readDue)
 		if err == nil && len(due) > 0 {
 			early, cancel := context.WithTimeout(ctx, min(pageTime, i.options.RequestTimeout/4))
 			defer cancel()
-			_ = i.dispatcher.Sweeper().Sweep(early, due) // else they come as they are
+			_ = i.dispatcher.Sweeper().Sweep(early, due) // if it fails, the items come as they are
 		}
 		return err
 	})
 }
 
 // errNoRoomForReply is told of an item that does not fit into the reply to a get of several.
-var errNoRoomForReply = fmt.Errorf("%w: the others left no room for it in the reply: get it alone", errTooLarge)
+var errNoRoomForReply = fmt.Errorf("%w: the others left no room for it in the reply: get it alone",
+	errTooLarge)
 
 // itemFilter says which items are wanted.
 type itemFilter struct{ *subjects.ItemsOptions }
 
-// matches reports whether an item is wanted. Of one that cannot be read, only the id is known.
+// matches reports whether an item is wanted. An item that cannot be read has only an id.
 func (f *itemFilter) matches(item *fdbpq.Browsed, e *encoder) bool {
 	if f.Match == "" && len(f.Headers) == 0 {
 		return true
@@ -151,7 +166,9 @@ func (f *itemFilter) matches(item *fdbpq.Browsed, e *encoder) bool {
 			return false
 		}
 	}
-	return bytes.Contains(item.Value, []byte(f.Match)) || strings.Contains(item.ID.String(), f.Match) || f.inHeaders(e)
+
+	return bytes.Contains(item.Value, []byte(f.Match)) ||
+		strings.Contains(item.ID.String(), f.Match) || f.inHeaders(e)
 }
 
 // inHeaders reports whether one of the header lines contains the text.
@@ -189,6 +206,7 @@ func (p *itemPage) add(item *fdbpq.Browsed, others int) bool {
 	} else {
 		stored = p.render(item)
 	}
+
 	text := stored.Encode()
 	if len(text) >= p.room-others {
 		if len(p.items)+others > 0 {
@@ -196,6 +214,7 @@ func (p *itemPage) add(item *fdbpq.Browsed, others int) bool {
 		}
 		text = p.cut(stored)
 	}
+
 	p.append(text)
 	return true
 }
@@ -207,7 +226,9 @@ func (p *itemPage) append(text []byte) {
 
 // failedItem says why there is no item.
 func failedItem(id *fdbpq.ID, err error) *subjects.StoredItem {
-	return &subjects.StoredItem{ID: id.String(), Priority: id.Priority, Value: []byte{}, Failure: itemFailure(err)}
+	return &subjects.StoredItem{
+		ID: id.String(), Priority: id.Priority, Value: []byte{}, Failure: itemFailure(err),
+	}
 }
 
 // render returns the item as it is sent if there is room. It shares memory with the item and p.
@@ -225,15 +246,17 @@ func (p *itemPage) render(item *fdbpq.Browsed) *subjects.StoredItem {
 	if dead := item.DeadLetter; dead != nil {
 		stored.Reason = cmp.Or(item.Reason, dead.Error, dead.Reason)
 	}
+
 	if n := min(len(item.Value), p.valueBytes); n > 0 {
 		stored.Value = item.Value[:n]
 	}
+
 	stored.ValueCut = len(stored.Value) < stored.Size
 	return stored
 }
 
-// cut returns an item that does not fit without its headers, and with as much of its value as fits. A
-// reason that leaves no room at all goes, too.
+// cut returns an item that does not fit: without its headers, with as much of its value as fits,
+// and without a reason that leaves no room at all.
 func (p *itemPage) cut(stored *subjects.StoredItem) []byte {
 	value := stored.Value
 	stored.Headers, stored.HeadersCut = nil, len(stored.Headers) > 0
@@ -241,6 +264,7 @@ func (p *itemPage) cut(stored *subjects.StoredItem) []byte {
 	if len(stored.Encode()) >= p.room {
 		stored.Reason = ""
 	}
+
 	room := p.room - len(stored.Encode()) - len(",")
 
 	stored.Value = value[:min(len(value), max(room, 0)/4*3)] // base64

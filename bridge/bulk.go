@@ -11,16 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-const (
-	// bulkBatch is how many items a bulkEdit changes in a batch.
-	bulkBatch = 500
-	// maxBulkEdits is how many of them run.
-	maxBulkEdits = 8
-)
-
-var bulkLimit = &inspectionLimit{
-	maxBulkEdits, fmt.Errorf("%w: %d purges and redrives run: try again", dispatch.ErrOverloaded, maxBulkEdits),
-}
+// bulkBatch is how many items a bulkEdit changes in a batch.
+const bulkBatch = 500
 
 // bulkEdit is a request about items that have to be found first: a purge of those in a state, or a
 // redrive without ids.
@@ -65,12 +57,14 @@ func (e *bulkEdit) run(ctx context.Context, i *inspector) (more bool, err error)
 	for more = true; err == nil && more && e.done < e.max; {
 		if time.Now().After(until) {
 			if e.done == 0 {
-				err = fmt.Errorf("%w: there was no time to find an item: try again", dispatch.ErrUnavailable)
+				err = fmt.Errorf("%w: there was no time to find an item: try again",
+					dispatch.ErrUnavailable)
 			}
 			break
 		}
 		more, err = e.part(ctx, i, q, &walk)
 	}
+
 	return more && e.done < e.max, err
 }
 
@@ -106,23 +100,29 @@ func (e *bulkEdit) part(
 	if len(ops) == 0 {
 		return end.More, nil
 	}
+
 	results, err := i.dispatcher.Do(ctx, q, ops)
 	if err != nil {
 		return false, err
 	}
 
 	for n := range results {
-		switch err := results[n].Err; {
-		case err == nil:
+		err := results[n].Err
+		if err == nil {
 			e.done++
+			continue
+		}
+
+		// What is gone or leased by now is passed over.
+		switch code := classify(err).code; {
 		case errors.Is(err, fdbpq.ErrNoRoom): // the next batch begins here
 			if walk.After = before; n > 0 {
 				walk.After = &ops[n-1].ID
 			}
 			return true, nil
-		case classify(err).code != subjects.CodeNotFound && classify(err).code != subjects.CodeConflict:
+		case code != subjects.CodeNotFound && code != subjects.CodeConflict:
 			return false, err
-		case redrives: // the others have not been tried
+		case redrives: // they follow each other, so the rest has not been tried
 			walk.After = &ops[n].ID
 			return true, nil
 		}

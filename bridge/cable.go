@@ -73,14 +73,16 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	if err := d.cable.whole.Err(); err != nil {
 		return nil, err
 	}
+
 	conn, err := d.dial(network, address)
 	if err != nil {
 		return nil, err
 	}
 
-	open, closed := context.WithCancel(d.cable.whole)
-	release := context.AfterFunc(d.cable.whole, func() { _ = conn.Close() }) // or it is closed already
-	return &cableConn{Conn: conn, cable: d.cable, open: open, leave: func() { release(); closed() }}, nil
+	c := &cableConn{Conn: conn, cable: d.cable}
+	c.open, c.closed = context.WithCancel(d.cable.whole)
+	c.release = context.AfterFunc(d.cable.whole, func() { _ = conn.Close() })
+	return c, nil
 }
 
 // dial tries all addresses of a host in random order, as the NATS client does.
@@ -93,31 +95,33 @@ func (d *dialer) dial(network, address string) (conn net.Conn, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	addresses, err := net.DefaultResolver.LookupHost(d.cable.whole, host)
 	if err != nil {
 		return nil, err
 	}
 
-	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 	single := d.single
 	single.Timeout /= time.Duration(len(addresses))
-
-	for _, address := range addresses {
+	for _, i := range rand.Perm(len(addresses)) {
+		address := addresses[i]
 		conn, err = single.DialContext(d.cable.whole, network, net.JoinHostPort(address, port))
 		if err == nil {
 			return conn, nil
 		}
 	}
+
 	return nil, err
 }
 
-// cableConn is a connection over a cable, which it leaves when it is closed.
+// cableConn is a connection over a cable.
 type cableConn struct {
 	net.Conn
-	cable *cable
-	open  context.Context // ends when it is closed, or the cable is cut
-	leave func()
-	read  int // bytes since the last check of the backlog; used by the reader alone
+	cable   *cable
+	open    context.Context // ends when it is closed, or the cable is cut
+	closed  func()          // ends open
+	release func() bool     // keeps the cut from closing it
+	read    int             // bytes since the last check of the backlog; only for the reader
 }
 
 // Read implements net.Conn. It waits until the backlog is small enough.
@@ -131,6 +135,7 @@ func (c *cableConn) Read(p []byte) (int, error) {
 			}
 		}
 	}
+
 	n, err := c.Conn.Read(p)
 	c.read += n
 	return n, err
@@ -138,6 +143,7 @@ func (c *cableConn) Read(p []byte) (int, error) {
 
 // Close implements net.Conn.
 func (c *cableConn) Close() error {
-	c.leave()
+	c.release()
+	c.closed()
 	return c.Conn.Close()
 }

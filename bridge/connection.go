@@ -58,6 +58,7 @@ func (b *Bridge) connect(ctx context.Context) error {
 	if err := b.outbox.Listen(nc); err != nil {
 		return err
 	}
+
 	b.online.Store(nc.IsConnected())
 	return nil
 }
@@ -80,7 +81,8 @@ func (b *Bridge) connected(nc *nats.Conn) {
 	b.denials.takeAll()
 	b.outbox.Connected()
 	b.peers.Connected()
-	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
+	b.options.Logger.Info("connected to NATS",
+		"url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
 }
 
 func (b *Bridge) disconnected(_ *nats.Conn, err error) {
@@ -102,14 +104,16 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	defer b.outbox.Heard(err)
 	b.metrics.natsErrors.Inc()
 
-	// No reply goes to NATS itself: those are requests of sources, and their acknowledgements.
-	if to, ok := deniedSubject(err); ok && !strings.HasPrefix(to, peers.Root) && !strings.HasPrefix(to, "$JS.") {
+	// What a source sends to JetStream is no reply, nor is what goes to other bridges.
+	to, denied := deniedSubject(err)
+	if denied && !strings.HasPrefix(to, peers.Root) && !strings.HasPrefix(to, "$JS.") {
 		b.metrics.replyFailures.Inc()
-		b.quiet.replies.warn("NATS refused a reply: this service may not publish to the subject that the client chose",
-			"subject", wire.Shorten(to))
+		b.quiet.replies.warn("NATS refused a reply: this service may not publish to the subject "+
+			"that the client chose", "subject", wire.Shorten(to))
 		b.outbox.NoteDenied(to)
 		return
 	}
+
 	if errors.Is(err, nats.ErrPermissionViolation) && b.outbox.NoteDeaf(err) {
 		return
 	}
@@ -118,22 +122,27 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	if s != nil {
 		subject = s.Subject
 	}
-	b.quiet.nats.warn("NATS reports an error", "error", wire.Shorten(err.Error()), "subject", subject)
+
+	text := err.Error()
+	b.quiet.nats.warn("NATS reports an error", "error", wire.Shorten(text), "subject", subject)
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
 
-	// Until the next reconnect this bridge acts as if it were alone. The opening quote excludes reply
-	// subjects of clients that contain peers.Root further on.
-	if strings.Contains(err.Error(), `to "`+peers.Root) {
+	// Until the next reconnect this bridge acts as if there were no others. The opening quote
+	// excludes reply subjects of clients that contain peers.Root further on.
+	if strings.Contains(text, `to "`+peers.Root) {
 		b.peers.Mute()
-		b.quiet.nats.warn("NATS does not permit messages between bridges: allow this user to publish and subscribe to " +
-			peers.Root + ">; otherwise a bridge that serves the same subjects from another store goes unnoticed, and bridges that pop from the same queue conflict")
+		b.quiet.nats.warn("NATS does not permit messages between bridges: allow this user to " +
+			"publish and subscribe to " + peers.Root + ">; otherwise a bridge that serves the " +
+			"same subjects from another store goes unnoticed, and bridges that pop from the same " +
+			"queue conflict")
 	}
+
+	// The subscription is nil, so the server's text must tell which one it was.
 	for _, wildcard := range b.grammar.Wildcards() {
-		// The subscription is nil, so the server's text must tell which one it was.
-		if strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", wildcard)) {
-			b.denials.add(wildcard, err.Error())
+		if strings.Contains(text, fmt.Sprintf("Subscription to %q", wildcard)) {
+			b.denials.add(wildcard, text)
 		}
 	}
 }
@@ -144,10 +153,12 @@ func deniedSubject(err error) (subject string, ok bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return "", false
 	}
+
 	_, quoted, ok := strings.Cut(err.Error(), "Permissions Violation for Publish to ")
 	if !ok {
 		return "", false
 	}
+
 	subject, err = strconv.Unquote(quoted)
 	return subject, err == nil
 }
@@ -166,9 +177,9 @@ func (b *Bridge) backlog() (messages, bytes int) {
 
 // dropped returns how many messages the NATS client dropped because the bridge fell
 // behind.
-func (b *Bridge) dropped() float64 {
+func (b *Bridge) dropped() int64 {
 	b.serving.mu.Lock()
 	total := b.serving.dropped + wire.Dropped(b.serving.subscriptions)
 	b.serving.mu.Unlock()
-	return float64(total + b.peers.Router.Dropped())
+	return int64(total + b.peers.Router.Dropped())
 }

@@ -1,13 +1,11 @@
 package bridge
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -39,6 +37,7 @@ func decodeItems(payload []byte, kind subjects.Kind, name string, c *clientRepli
 	} else if o.Max {
 		walk.End = fdbpq.Back
 	}
+
 	if o.After != "" {
 		after, err := fdbpq.ParseID(o.After)
 		if err != nil {
@@ -46,7 +45,8 @@ func decodeItems(payload []byte, kind subjects.Kind, name string, c *clientRepli
 		}
 		walk.After = &after
 	}
-	if o.Match == "" && len(o.Headers) == 0 && walk.State <= fdbpq.Ready { // else it passes over others
+
+	if o.Match == "" && len(o.Headers) == 0 && walk.State <= fdbpq.Ready { // it passes over none
 		walk.MaxItems = o.Limit
 	}
 
@@ -70,14 +70,11 @@ func (c *clientReplier) look(r *subjects.Request, op fdbpq.Op, reply func(*fdbpq
 			return nil, err
 		}
 		err = i.paced(ctx, func() error {
-			results, err := kv.ReadTransact(ctx, i.options.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
-				return fdbpq.Read(r, []fdbpq.Op{op})
-			})
-			if err != nil || results[0].Err != nil {
-				return cmp.Or(err, results[0].Err)
+			result, err := i.read(ctx, op)
+			if err == nil {
+				payload = reply(&result)
 			}
-			payload = reply(&results[0])
-			return nil
+			return err
 		})
 		return payload, err
 	}}
@@ -88,7 +85,9 @@ func rankReply(result *fdbpq.Result) []byte {
 }
 
 // getItems answers a get of several ids.
-func getItems(c *clientReplier, kind subjects.Kind, name string, ids []fdbpq.ID, valueBytes int) *inspection {
+func getItems(
+	c *clientReplier, kind subjects.Kind, name string, ids []fdbpq.ID, valueBytes int,
+) *inspection {
 	b := c.b
 	return &inspection{browseLimit, func(ctx context.Context) (payload []byte, err error) {
 		i := b.inspector
@@ -99,35 +98,42 @@ func getItems(c *clientReplier, kind subjects.Kind, name string, ids []fdbpq.ID,
 
 		page, looked := newItemPage(valueBytes, b.nc.MaxPayload()), 0
 		noRoomFor := func(id *fdbpq.ID) { page.append(failedItem(id, errNoRoomForReply).Encode()) }
-		read := func() error {
-			return fdbpq.ReadItems(ctx, i.options.DB, q, ids, i.options.Now(), func(n int, item *fdbpq.Browsed) bool {
-				if !page.add(item, maxItemFailure*(len(ids)-n-1)) {
-					noRoomFor(&ids[n])
-				}
-				looked += item.Message.Size()
-				return looked < maxLookedBytes
-			})
+		visit := func(n int, item *fdbpq.Browsed) bool {
+			if !page.add(item, maxItemFailure*(len(ids)-n-1)) {
+				noRoomFor(&ids[n])
+			}
+			looked += item.Message.Size()
+			return looked < maxLookedBytes
 		}
+
+		read := func() error {
+			return fdbpq.ReadItems(ctx, i.options.DB, q, ids, i.options.Now(), visit)
+		}
+
 		if err = i.sweep(ctx, q); err == nil {
 			err = i.paced(ctx, read)
 		}
+
 		for n := len(page.items); n < len(ids); n++ {
 			noRoomFor(&ids[n])
 		}
+
 		return subjects.EncodeItemsPage(page.items, nil, 0), err
 	}}
 }
 
-// decodeSchedules reads the payload of a schedules.
+// decodeSchedules reads the payload of a schedules request.
 func decodeSchedules(payload []byte, r *subjects.Request, c *clientReplier) error {
 	o, err := subjects.ParseListOptions(payload)
 	if err != nil {
 		return err
 	}
+
 	room := newItemPage(0, c.b.nc.MaxPayload()).room
 	c.look(r, fdbpq.Op{Kind: fdbpq.OpSchedules}, func(result *fdbpq.Result) []byte {
 		return schedulesPage(result.Records, o, room)
 	})
+
 	return nil
 }
 

@@ -62,12 +62,12 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) (err error) {
 
 // checkPushed refuses headers that would make the reply to a later pop look like something other
 // than an item, that a NATS server would act on in that reply, or that NATS cannot carry. It
-// removes those that are not stored.
+// removes headers that are not stored.
 func checkPushed(m *nats.Msg, queue string) error {
 	const prefix = len(subjects.HeaderError)
 	for name, values := range m.Header {
 		if len(name) >= prefix && strings.EqualFold(name[:prefix], subjects.HeaderError) {
-			return badRequest("header %.64q: a client that pops it would take it for an error", name)
+			return badRequest("header %.64q: clients that pop it would take it for an error", name)
 		}
 
 		if !subjects.ValidHeaderName(name) {
@@ -117,70 +117,52 @@ func takeKeys(h nats.Header, m *fdbpq.Message) (err error) {
 // takeTimes reads the delay and the expiry of a push from its headers, and takes the delay out of
 // them. Errors wrap errBadRequest or subjects.ErrTiming.
 func takeTimes(h nats.Header, op *fdbpq.Op) error {
-	delayed, scheduled, expires := false, false, false
-	for name, values := range h {
-		var err error
-		switch {
-		case name == subjects.HeaderDelay:
-			delayed = true
-			op.Delay, err = single(name, values, subjects.ParseDelay)
-		case strings.EqualFold(name, subjects.HeaderSchedule):
-			if scheduled {
-				return errTwice(name)
-			}
-			scheduled = true
-			op.At, err = single(name, values, parseScheduled)
-		case strings.EqualFold(name, subjects.HeaderTTL):
-			if expires {
-				return errTwice(name)
-			}
-			expires = true
-			if op.TTL, err = single(name, values, subjects.ParseTTL); err != nil {
-				return err
-			}
-			if op.TTL == 0 {
-				op.TTL = fdbpq.Never
-			}
-			continue // it comes back with the item
-		default:
-			continue
-		}
-
-		if err != nil {
-			return err
-		}
-
-		delete(h, name)
+	delay, err := single(h, subjects.HeaderDelay, subjects.ParseDelay, &op.Delay)
+	if err != nil {
+		return err
 	}
-
-	if delayed && scheduled {
+	schedule, err := single(h, subjects.HeaderSchedule, parseScheduled, &op.At)
+	if err != nil {
+		return err
+	}
+	if delay != "" && schedule != "" {
 		return badRequest("headers %s and %s: want one of them",
 			subjects.HeaderDelay, subjects.HeaderSchedule)
 	}
+	delete(h, delay)
+	delete(h, schedule)
 
-	return nil
+	// The expiry comes back with the item.
+	ttl, err := single(h, subjects.HeaderTTL, subjects.ParseTTL, &op.TTL)
+	if ttl != "" && op.TTL == 0 {
+		op.TTL = fdbpq.Never
+	}
+	return err
 }
 
 func parseScheduled(text string) (time.Time, error) {
 	return subjects.ParseSchedule(text, time.Now())
 }
 
-// single parses a header that has one value.
+// single parses the one value of a header whose name may have any case. It returns the name as the
+// client spelled it, "" if there is no such header.
 func single[T any](
-	name string, values []string, parse func(string) (T, error),
-) (value T, err error) {
-	if len(values) != 1 {
-		return value, errTwice(name)
+	h nats.Header, name string, parse func(string) (T, error), to *T,
+) (spelled string, err error) {
+	for other, values := range h {
+		if !strings.EqualFold(other, name) {
+			continue
+		}
+		if spelled != "" || len(values) != 1 {
+			return "", badRequest("header %s given twice: want it once", other)
+		}
+		spelled = other
+		if *to, err = parse(values[0]); err != nil {
+			return "", fmt.Errorf("header %s: %w", other, err)
+		}
 	}
-
-	if value, err = parse(values[0]); err != nil {
-		return value, fmt.Errorf("header %s: %w", name, err)
-	}
-
-	return value, nil
+	return spelled, nil
 }
-
-func errTwice(name string) error { return badRequest("header %s given twice: want it once", name) }
 
 // priority returns the priority from the header and the subject, which must agree.
 func priority(r *subjects.Request, texts []string) (int64, error) {

@@ -39,6 +39,7 @@ func (b *Bridge) discoverable() (made []*nats.Subscription, err error) {
 			made = append(made, subscription)
 		}
 	}
+
 	return made, nil
 }
 
@@ -46,6 +47,7 @@ func (b *Bridge) discover(m *nats.Msg, answer any) {
 	if m.Reply == "" || b.unanswerable(m.Reply) != "" {
 		return
 	}
+
 	data, encoded := answer.([]byte)
 	if !encoded {
 		var err error
@@ -54,6 +56,7 @@ func (b *Bridge) discover(m *nats.Msg, answer any) {
 			return
 		}
 	}
+
 	b.outbox.Send(&nats.Msg{Subject: m.Reply, Data: data})
 }
 
@@ -62,7 +65,9 @@ func (b *Bridge) identity() micro.ServiceIdentity {
 	if store := b.peers.Members.Store(); store != "" {
 		metadata[subjects.MetadataStore] = store
 	}
-	return micro.ServiceIdentity{Name: serviceName, ID: b.id, Version: b.options.Version, Metadata: metadata}
+	return micro.ServiceIdentity{
+		Name: serviceName, ID: b.id, Version: b.options.Version, Metadata: metadata,
+	}
 }
 
 func (b *Bridge) ping() micro.Ping {
@@ -78,16 +83,20 @@ func (b *Bridge) info() micro.Info {
 			identity.Metadata[subjects.MetadataJetStream] = err.Error()
 		}
 	}
+
 	info := micro.Info{
 		ServiceIdentity: identity,
 		Type:            micro.InfoResponseType,
 		Description:     "Durable priority queues",
 	}
+
 	for _, e := range b.endpoints.all {
 		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{
-			Name: e.name, Subject: e.subject, QueueGroup: b.options.QueueGroup, Metadata: map[string]string{},
+			Name: e.name, Subject: e.subject,
+			QueueGroup: b.options.QueueGroup, Metadata: map[string]string{},
 		})
 	}
+
 	return info
 }
 
@@ -111,6 +120,7 @@ func (b *Bridge) stats() micro.Stats {
 			AverageProcessingTime: time.Duration(took / max(requests, 1)),
 		})
 	}
+
 	return stats
 }
 
@@ -128,7 +138,7 @@ func (b *Bridge) statsFor(payload []byte) any {
 		return last.reply
 	}
 
-	// As many queues as there is room for beside the endpoints.
+	// The reply has as many queues as there is room for beside the endpoints.
 	const row, others = 256, 64 << 10
 	room := (b.nc.MaxPayload() - others) / row
 	last.reply, _ = json.Marshal(struct { // never returns an error for these types
@@ -139,7 +149,7 @@ func (b *Bridge) statsFor(payload []byte) any {
 	return last.reply
 }
 
-// bridgeStats returns what is known without asking the store, with up to so many queues.
+// bridgeStats returns what is known without asking the store, with at most that many queues.
 func (b *Bridge) bridgeStats(queues int) *subjects.BridgeStats {
 	pending, _ := b.dispatcher.Pending()
 	stats := &subjects.BridgeStats{
@@ -151,8 +161,10 @@ func (b *Bridge) bridgeStats(queues int) *subjects.BridgeStats {
 	if b.stopping.Load() {
 		err = errors.New("shutting down")
 	}
+
 	if stats.Ready = err == nil; err != nil {
 		stats.Why = failureOf(err).Text
 	}
+
 	return stats
 }

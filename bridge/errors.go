@@ -127,11 +127,13 @@ func failureOf(err error) *failure {
 	if err == nil {
 		return nil
 	}
+
 	for _, f := range prepared {
 		if f.of == err {
 			return f
 		}
 	}
+
 	return newFailure(err)
 }
 
@@ -145,6 +147,7 @@ func newFailure(err error) *failure {
 	if lost, ok := errors.AsType[*fdbpq.LostLeases](err); ok {
 		f.header[subjects.HeaderLost] = []string{subjects.FormatLost(lost.Lost)}
 	}
+
 	return f
 }
 
@@ -172,6 +175,7 @@ func itemFailure(err error) subjects.Failure {
 	if len(text) > subjects.MaxFailureText {
 		text = strings.ToValidUTF8(text[:subjects.MaxFailureText], "")
 	}
+
 	return subjects.Failure{Code: f.Code, Text: text}
 }
 

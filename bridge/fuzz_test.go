@@ -282,7 +282,7 @@ func checkInert(t *testing.T, h nats.Header) {
 	}
 }
 
-// traced decides whether a message is to be traced as nats-server 2.15 does, in
+// traced decides whether to trace a message as nats-server 2.15 does, in
 // genHeaderMapIfTraceHeadersPresent.
 func traced(block string) (found bool) {
 	rest := strings.TrimPrefix(block, "NATS/1.0\r\n")

@@ -75,7 +75,7 @@ func TestGoneReceiver(t *testing.T) {
 	})
 }
 
-// subscribeFor subscribes to a new inbox for so many messages.
+// subscribeFor subscribes to a new inbox, until that many messages have come.
 func subscribeFor(t *testing.T, e *testenv.Env, messages int) *nats.Subscription {
 	t.Helper()
 	s, err := e.Conn.SubscribeSync(nats.NewInbox())

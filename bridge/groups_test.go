@@ -64,8 +64,8 @@ func TestGroupsTakeTurns(t *testing.T) {
 	}
 }
 
-// A group at its limit is passed over, and whoever waits gets what it has once a place is free, on
-// whatever bridge.
+// A group at its limit is passed over. Once a place is free, a pop that waits gets its item, on
+// either bridge.
 func TestMaxLeasedPerGroup(t *testing.T) {
 	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		for _, kind := range kinds {

@@ -210,7 +210,7 @@ func TestRepliesToNATS(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_unanswered_total", float64(5*len(replies)))
 }
 
-// A request with very many headers is refused, whichever it is, because they take long to read and to store.
+// Any request with very many headers is refused, because they take long to read and to store.
 func TestTooManyHeaders(t *testing.T) {
 	e := start(t, testenv.Options{})
 	c := dialRaw(t, e)

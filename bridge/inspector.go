@@ -14,10 +14,10 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// inspector answers questions about many queues or items, and those that come over HTTP: see package
-// web. They run beside the lanes, a few at a time, in transactions that only read, except for a
-// bulkEdit. Questions over NATS bring back what is due first. Those over HTTP need no login, so they
-// write nothing.
+// inspector answers questions about many queues or items, and those that come over HTTP: see
+// package web. They run beside the lanes, a few at a time, in transactions that only read. The
+// exception is a bulkEdit, which changes items through the lanes. Questions over NATS bring back
+// what is due first. Those over HTTP need no login, so they write nothing.
 type inspector struct {
 	options    *Options
 	dispatcher *dispatch.Dispatcher
@@ -25,7 +25,7 @@ type inspector struct {
 	slots  chan struct{} // an element for each that runs, but for browses
 	browse chan struct{} // an element for the part of a browse that runs
 
-	nextPart time.Time    // when the next part of a browse may begin; belongs to who has the slot
+	nextPart time.Time    // when the next part of a browse may begin; for the holder of the slot
 	batches  atomic.Int64 // of the lanes, so far
 
 	ctx    context.Context
@@ -52,25 +52,34 @@ type inspectionLimit struct {
 	err error
 }
 
+func newLimit(most int, what string) *inspectionLimit {
+	err := fmt.Errorf("%w: %d %s: try again", dispatch.ErrOverloaded, most, what)
+	return &inspectionLimit{most, err}
+}
+
 const (
 	// maxInspections run at a time, beside one browse.
 	maxInspections = 4
 	// maxLists and maxBrowses over NATS wait or run.
 	maxLists, maxBrowses = 256, 64
+	// maxBulkEdits run or wait.
+	maxBulkEdits = 8
 )
 
 func newInspector(o *Options, d *dispatch.Dispatcher) *inspector {
-	i := &inspector{options: o, dispatcher: d, slots: make(chan struct{}, maxInspections), browse: make(chan struct{}, 1), ending: make(chan struct{})}
+	i := &inspector{options: o, dispatcher: d, ending: make(chan struct{})}
+	i.slots, i.browse = make(chan struct{}, maxInspections), make(chan struct{}, 1)
+
 	i.mu.waiting = map[*inspectionLimit]int{}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	return i
 }
 
 var (
-	listLimit   = &inspectionLimit{maxLists, fmt.Errorf("%w: %d lists wait: try again", dispatch.ErrOverloaded, maxLists)}
-	browseLimit = &inspectionLimit{maxBrowses, fmt.Errorf("%w: %d requests for items, ranks and schedules wait: try again",
-		dispatch.ErrOverloaded, maxBrowses)}
-	errEnded = fmt.Errorf("%w: the service is shutting down: try again", dispatch.ErrUnavailable)
+	listLimit   = newLimit(maxLists, "lists wait")
+	browseLimit = newLimit(maxBrowses, "requests for items, ranks and schedules wait")
+	bulkLimit   = newLimit(maxBulkEdits, "purges and redrives run")
+	errEnded    = fmt.Errorf("%w: the service is shutting down: try again", dispatch.ErrUnavailable)
 )
 
 // end ends the questions over NATS: they have until ctx ends.
@@ -104,6 +113,7 @@ func (i *inspector) answer(asked *inspection, reply func(payload []byte, err err
 		return asked.limit.err
 	}
 
+	// Under the lock, so end waits for it.
 	i.mu.waiting[asked.limit]++
 	i.answering.Go(func() {
 		ctx, cancel := context.WithTimeout(i.ctx, i.options.RequestTimeout)
@@ -114,11 +124,14 @@ func (i *inspector) answer(asked *inspection, reply func(payload []byte, err err
 		i.mu.waiting[asked.limit]--
 		i.mu.Unlock()
 	})
+
 	return nil
 }
 
 // list returns a page of a list of queues, after what is due in them was swept, or as it is.
-func (i *inspector) list(ctx context.Context, kind subjects.Kind, o subjects.ListOptions, sweeps bool) (list subjects.QueueList, err error) {
+func (i *inspector) list(
+	ctx context.Context, kind subjects.Kind, o subjects.ListOptions, sweeps bool,
+) (list subjects.QueueList, err error) {
 	of := i.options.Keyspace.ListPriorityQueues
 	if kind == subjects.FIFO {
 		of = i.options.Keyspace.ListQueues
@@ -126,24 +139,37 @@ func (i *inspector) list(ctx context.Context, kind subjects.Kind, o subjects.Lis
 
 	err = i.run(ctx, i.slots, func() error {
 		page, err := of(ctx, i.options.DB, o.After, o.Limit, i.options.Now())
-		if err == nil && sweeps && len(page.Due) > 0 && i.dispatcher.Sweeper().Sweep(ctx, page.Due) == nil {
+		due := err == nil && sweeps && len(page.Due) > 0
+		if due && i.dispatcher.Sweeper().Sweep(ctx, page.Due) == nil {
 			page, err = of(ctx, i.options.DB, o.After, o.Limit, i.options.Now())
 		}
 
 		for _, q := range page.Queues {
-			list.Queues = append(list.Queues, subjects.QueueCounts{Queue: q.Name, Ready: q.Ready, Leased: q.Leased, Delayed: q.Delayed})
+			list.Queues = append(list.Queues, subjects.QueueCounts{
+				Queue: q.Name, Ready: q.Ready, Leased: q.Leased, Delayed: q.Delayed,
+			})
 		}
 		if page.More {
 			list.Next = &list.Queues[len(list.Queues)-1].Queue
 		}
 		return err
 	})
+
 	return list, err
 }
 
-// info returns what there is to know of a queue as it is stored, without adding it to those in use,
-// and when that was.
-func (i *inspector) info(ctx context.Context, kind subjects.Kind, name string) (info *fdbpq.Info, at time.Time, err error) {
+// listStored is list of the queues as they are.
+func (i *inspector) listStored(
+	ctx context.Context, kind subjects.Kind, o subjects.ListOptions,
+) (subjects.QueueList, error) {
+	return i.list(ctx, kind, o, false)
+}
+
+// info returns the figures of a queue as it is stored, and when that was. It does not add the queue
+// to those in use.
+func (i *inspector) info(
+	ctx context.Context, kind subjects.Kind, name string,
+) (info *fdbpq.Info, at time.Time, err error) {
 	q, err := dispatch.TargetOf(i.options.Keyspace, kind, name)
 	if err != nil {
 		return nil, at, err
@@ -151,15 +177,23 @@ func (i *inspector) info(ctx context.Context, kind subjects.Kind, name string) (
 
 	err = i.run(ctx, i.slots, func() error {
 		at = i.options.Now()
-		results, err := kv.ReadTransact(ctx, i.options.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
-			return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}})
-		})
-		if err == nil {
-			info, err = results[0].Info, results[0].Err
-		}
+		result, err := i.read(ctx, fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q})
+		info = result.Info
 		return err
 	})
+
 	return info, at, err
+}
+
+// read runs an operation that only reads.
+func (i *inspector) read(ctx context.Context, op fdbpq.Op) (fdbpq.Result, error) {
+	results, err := kv.ReadTransact(ctx, i.options.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
+		return fdbpq.Read(r, []fdbpq.Op{op})
+	})
+	if err != nil {
+		return fdbpq.Result{}, err
+	}
+	return results[0], results[0].Err
 }
 
 // run calls f when there is a slot for it.
@@ -181,6 +215,7 @@ func (i *inspector) ended(ctx context.Context, err error) error {
 	case i.ctx.Err() != nil:
 		return errEnded
 	default:
-		return fmt.Errorf("%w: the store did not answer in time: try again", dispatch.ErrUnavailable)
+		return fmt.Errorf("%w: the store did not answer in time: try again",
+			dispatch.ErrUnavailable)
 	}
 }

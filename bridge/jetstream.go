@@ -18,11 +18,6 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// domains are the prefixes of the grammar, as JetStream's clients name them.
-func domains(g subjects.Grammar) map[subjects.Kind]string {
-	return map[subjects.Kind]string{subjects.Priority: g.Prefix(subjects.Priority), subjects.FIFO: g.Prefix(subjects.FIFO)}
-}
-
 // jetStream runs the JetStream face while the bridge serves. nil is one that is off.
 type jetStream struct {
 	b *Bridge
@@ -41,14 +36,18 @@ func (b *Bridge) newJetStream() *jetStream {
 	if b.options.JetStream.LeafURL == "" {
 		return nil
 	}
+
+	auto := series{promauto.With(b.metrics.registry)}
 	j := &jetStream{b: b}
-	auto := promauto.With(b.metrics.registry)
-	j.requests = auto.NewCounterVec(prometheus.CounterOpts{Name: "pq_jetstream_requests_total",
-		Help: "Calls of JetStream's API, pulls and acknowledgements that were answered, errors included, by call."}, []string{"call"})
-	j.errors = auto.NewCounterVec(prometheus.CounterOpts{Name: "pq_jetstream_errors_total",
-		Help: "Those that were answered with an error, and acknowledgements that changed nothing, by call."}, []string{"call"})
-	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "pq_jetstream_connected", Help: "1 if connected to NATS as a leaf node."},
-		func() float64 { return float64(oneIf(j.ready() == nil)) })
+	j.requests = auto.counters("pq_jetstream_requests_total", "Calls of JetStream's API, pulls "+
+		"and acknowledgements that were answered, errors included, by call.", "call")
+	j.errors = auto.counters("pq_jetstream_errors_total", "Those that were answered with an "+
+		"error, and acknowledgements that changed nothing, by call.", "call")
+	connected := prometheus.GaugeOpts{
+		Name: "pq_jetstream_connected", Help: "1 if connected to NATS as a leaf node.",
+	}
+
+	auto.NewGaugeFunc(connected, func() float64 { return float64(oneIf(j.ready() == nil)) })
 	return j
 }
 
@@ -57,6 +56,7 @@ func (j *jetStream) start(ctx context.Context, store string) error {
 	if j == nil {
 		return nil
 	}
+
 	face, err := jetstream.New(j.config(store))
 	if err != nil {
 		return fmt.Errorf("bridge: %w", err)
@@ -95,6 +95,7 @@ func (j *jetStream) end(ctx context.Context) error {
 	if face == nil {
 		return nil
 	}
+
 	err := face.Flush(ctx)
 	j.stop()
 	j.running.Wait()
@@ -102,21 +103,25 @@ func (j *jetStream) end(ctx context.Context) error {
 	if err != nil && !errors.Is(err, leaf.ErrOffline) {
 		return fmt.Errorf("bridge: NATS did not confirm what was sent as a leaf node: %w", err)
 	}
+
 	return nil
 }
 
-// ready returns why JetStream's programs are not served, nil if they are, or are not to be.
+// ready returns why JetStream's programs are not served, nil if they are or if the face is off.
 func (j *jetStream) ready() error {
 	if j == nil {
 		return nil
 	}
+
 	face := j.current()
 	if face == nil {
 		return errors.New("jetstream: not started")
 	}
+
 	if err := face.Ready(); err != nil {
 		return fmt.Errorf("jetstream: %w", err)
 	}
+
 	return nil
 }
 
@@ -129,16 +134,16 @@ func (j *jetStream) ownersChanged() {
 
 // config is what the face needs of the bridge.
 func (j *jetStream) config(store string) jetstream.Config {
-	b := j.b
+	b, g := j.b, j.b.grammar
 	return jetstream.Config{
 		Leaf: b.options.JetStream.leafConfig(), Group: b.options.QueueGroup, Identity: store,
 		Self: b.id, Owner: b.peers.Router.Owner,
-		Domains: domains(b.grammar), Grammar: b.grammar,
-		Dispatcher: b.dispatcher, RequestTimeout: b.options.RequestTimeout,
-		List: func(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
-			return b.inspector.list(ctx, kind, o, false)
+		Domains: map[subjects.Kind]string{
+			subjects.Priority: g.Prefix(subjects.Priority), subjects.FIFO: g.Prefix(subjects.FIFO),
 		},
-		ErrorText: jetStreamFailure, AppendHeader: j.appendHeader, Counted: j.counted, Delivered: b.metrics.delivered,
+		Grammar: g, Dispatcher: b.dispatcher, RequestTimeout: b.options.RequestTimeout,
+		List: b.inspector.listStored, ErrorText: jetStreamFailure, AppendHeader: j.appendHeader,
+		Counted: j.counted, Delivered: b.metrics.delivered,
 		Return: func(q *dispatch.Queue, result *fdbpq.Result, gone bool) {
 			why := outbox.Unsendable
 			if gone {
@@ -161,7 +166,9 @@ func jetStreamFailure(err error) (code int, text string) {
 }
 
 // appendHeader appends the headers of an item: without a lease only the pusher's.
-func (j *jetStream) appendHeader(to []byte, q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease) ([]byte, error) {
+func (j *jetStream) appendHeader(
+	to []byte, q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease,
+) ([]byte, error) {
 	e := j.b.encoders.Get().(*encoder)
 	defer j.b.encoders.Put(e)
 	if lease != nil {
@@ -172,9 +179,10 @@ func (j *jetStream) appendHeader(to []byte, q *dispatch.Queue, item *fdbpq.Item,
 
 	block, err := e.headerBlock()
 	if err != nil {
-		return to, fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that it cannot carry; its lease ends: %w",
-			errInternal, item.ID, q.Name, err)
+		return to, fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers "+
+			"that it cannot carry; its lease ends: %w", errInternal, item.ID, q.Name, err)
 	}
+
 	return append(to, block...), nil
 }
 

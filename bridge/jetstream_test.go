@@ -172,7 +172,7 @@ func TestJetStreamDomainTaken(t *testing.T) {
 	must(t, b.Stop())
 }
 
-// A bridge that stops tells those who wait, and finishes what it has.
+// A bridge that stops answers the pulls that wait, and finishes what it has.
 func TestJetStreamShutdown(t *testing.T) {
 	e := newJetStreamEnv(t, testenv.Options{})
 	store(t, e, 0, fdbpq.Message{Value: []byte("a")})

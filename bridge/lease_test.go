@@ -416,7 +416,7 @@ func TestBadAlso(t *testing.T) {
 	acked(t, e, acks[0], also("+ACK", acks[1:]))
 }
 
-// Whichever bridge gets it, an acknowledgement of several leases that wants the next ones runs once.
+// An acknowledgement of several leases that wants the next ones runs once, on either bridge.
 func TestAckSeveralIsForwarded(t *testing.T) {
 	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		queues, replies := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h"}`)

@@ -11,7 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// A pause lets nobody have items, and those who wait for them get them when it ends. Pushes, peeks and
+// During a pause nobody gets items. Pops that wait get them when it ends. Pushes, peeks and
 // acknowledgements go on.
 func TestPause(t *testing.T) {
 	clock := newSteppedClock()

@@ -57,6 +57,7 @@ func (h detailHandler) Handle(ctx context.Context, r slog.Record) error {
 		detailed.AddAttrs(a)
 		return true
 	})
+
 	return h.Handler.Handle(ctx, detailed)
 }
 

@@ -76,7 +76,7 @@ type Options struct {
 	// serve the same subjects from another store.
 	Location string
 
-	// Sources has sources that queues are given at the start, as sources.Parse returns them. Default
+	// Sources has the sources that queues get at the start, as sources.Parse returns them. Default
 	// none.
 	Sources map[fdbpq.QueueName]string
 
@@ -94,8 +94,8 @@ type Options struct {
 	// DefaultMetricQueues.
 	MetricQueues int
 
-	// Limits bound what the bridge does at a time: see the constants for the defaults. Requests over a
-	// limit get 429, and requests that take too long get 503.
+	// Limits bound what the bridge does at a time. The defaults are the constants above. Requests
+	// over a limit get 429, and requests that take too long get 503.
 	dispatch.Limits
 	// ShutdownTimeout is how long Run may take to return once its context has ended, at
 	// most 24h. Run works on requests that have already arrived until the last quarter of
@@ -113,8 +113,8 @@ type Options struct {
 	Version string
 }
 
-// JetStreamOptions say how programs that were written for JetStream's pull consumers are served, see
-// package bridge/jetstream. Without LeafURL they are not.
+// JetStreamOptions say how programs that were written for JetStream's pull consumers are served,
+// see package bridge/jetstream. Without LeafURL they are not.
 type JetStreamOptions struct {
 	// LeafURL is the leaf node port of a NATS server in the account of those programs, or those of
 	// several servers of one cluster, separated by commas.
@@ -144,8 +144,8 @@ func (o *JetStreamOptions) validURLs() bool {
 	return err == nil
 }
 
-// bounded is an option that is a number, with its default and bounds. Most bounds only refuse values
-// that must be mistakes.
+// bounded is an option that is a number, with its default and bounds. Most bounds only refuse
+// values that must be mistakes.
 type bounded struct {
 	field       string
 	value       *int
@@ -153,11 +153,17 @@ type bounded struct {
 	least, most int
 }
 
+// optionError returns the error of an option.
+func optionError(field string, value any, want string) error {
+	return &kv.OptionError{Package: "bridge", Field: field, Value: value, Want: want}
+}
+
 func (o *Options) numbers() []bounded {
 	lanes := DefaultLanes
 	if o.DB != nil && o.DB.Traits().Pipelines {
 		lanes = 1
 	}
+
 	return []bounded{
 		{"MetricQueues", &o.MetricQueues, DefaultMetricQueues, -1, 1_000_000},
 		{"Lanes", &o.Lanes, lanes, 1, 1024},
@@ -177,6 +183,7 @@ func (o Options) WithDefaults() Options {
 	for _, n := range o.numbers() {
 		*n.value = cmp.Or(*n.value, n.normal)
 	}
+
 	o.NATSURL = cmp.Or(o.NATSURL, DefaultNATSURL)
 	o.QueueGroup = cmp.Or(o.QueueGroup, DefaultQueueGroup)
 	o.HTTPTimeout = cmp.Or(o.HTTPTimeout, DefaultHTTPTimeout)
@@ -187,6 +194,7 @@ func (o Options) WithDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+
 	return o
 }
 
@@ -223,34 +231,41 @@ func (o Options) Validate() error {
 	var problems []error
 	check := func(ok bool, field string, value any, want string) {
 		if !ok {
-			problems = append(problems, &kv.OptionError{Package: "bridge", Field: field, Value: value, Want: want})
+			problems = append(problems, optionError(field, value, want))
 		}
 	}
+
 	timeout := func(field string, value, least time.Duration, want string) {
 		check(value >= least && value <= 24*time.Hour, field, value, want)
 	}
 
-	check(validURLs(o.NATSURL), "NATSURL", redacted(o.NATSURL), "nats://host:port, or several separated by commas")
+	check(validURLs(o.NATSURL), "NATSURL", redacted(o.NATSURL),
+		"nats://host:port, or several separated by commas")
 	client := nats.GetDefaultOptions()
 	for _, option := range o.NATSOptions {
 		if option != nil {
 			_ = option(&client) // Run returns the error
 		}
 	}
-	check(!client.NoEcho, "NATSOptions", "nats.NoEcho", "options without it: a bridge must hear its own heartbeats")
+
+	check(!client.NoEcho, "NATSOptions", "nats.NoEcho",
+		"options without it: a bridge must hear its own heartbeats")
 	check(!client.NoCallbacksAfterClientClose, "NATSOptions", "nats.NoCallbacksAfterClientClose",
 		"options without it: shutdown waits for a callback")
 
 	check(o.DB != nil, "DB", o.DB, "a store")
 	check(o.Keyspace != nil, "Keyspace", o.Keyspace, "a keyspace")
 	check(o.Grammar != subjects.Grammar{}, "Grammar", "empty", "a grammar")
-	check(subjects.ValidateQueueName(o.QueueGroup) == nil, "QueueGroup", strconv.Quote(o.QueueGroup), "1 to 128 letters, digits, '-' and '_'")
+	check(subjects.ValidateQueueName(o.QueueGroup) == nil,
+		"QueueGroup", strconv.Quote(o.QueueGroup), "1 to 128 letters, digits, '-' and '_'")
 
 	if o.JetStream.LeafURL != "" {
 		check(o.JetStream.validURLs(), "JetStream.LeafURL", redacted(o.JetStream.LeafURL),
-			"nats-leaf://host:7422, nats://host:7422 or tls://host:7422, or several separated by commas")
+			"nats-leaf://host:7422, nats://host:7422 or tls://host:7422, or several separated by "+
+				"commas")
 		prefixes := o.Grammar.Prefix(subjects.Priority) + " and " + o.Grammar.Prefix(subjects.FIFO)
-		check(!strings.Contains(prefixes, "."), "Grammar", prefixes, "prefixes without dots: with JetStream.LeafURL they name JetStream domains")
+		check(!strings.Contains(prefixes, "."), "Grammar", prefixes,
+			"prefixes without dots: with JetStream.LeafURL they name JetStream domains")
 	}
 
 	for _, n := range o.numbers() {
@@ -258,12 +273,15 @@ func (o Options) Validate() error {
 		if n.value == &o.Lanes {
 			want += ", or 0 for the default"
 		}
+
 		check(*n.value >= n.least && *n.value <= n.most, n.field, *n.value, want)
 	}
+
 	timeout("HTTPTimeout", o.HTTPTimeout, time.Millisecond, "1ms to 24h")
 	timeout("RequestTimeout", o.RequestTimeout, time.Millisecond, "1ms to 24h")
 	timeout("ShutdownTimeout", o.ShutdownTimeout, 1, "more than 0, at most 24h")
-	check(semver.MatchString(o.Version), "Version", strconv.Quote(o.Version), "a semantic version such as 1.2.3")
+	check(semver.MatchString(o.Version), "Version", strconv.Quote(o.Version),
+		"a semantic version such as 1.2.3")
 	return errors.Join(problems...)
 }
 
@@ -286,6 +304,7 @@ func validURLs(list string) bool {
 		}
 		found = true
 	}
+
 	return found
 }
 
@@ -305,4 +324,5 @@ func redacted(list string) string {
 }
 
 // semver matches the versions that service discovery accepts.
-var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
+	`(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)

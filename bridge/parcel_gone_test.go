@@ -56,7 +56,7 @@ func TestGoneReceiverOfFrames(t *testing.T) {
 				waiters(t, e.Bridge, name, 0)
 				firsts(t, e, name, ids, values)
 			}
-			// Whoever gets one message of several keeps its items.
+			// A client that gets one message of several keeps its items.
 			if name == "several" {
 				for _, options := range []string{`{"batch":6,"frames":true,"ack_wait":"1h"}`, `{"batch":5,"frames":true}`} {
 					s := subscribeFor(t, e, 1)
@@ -157,7 +157,7 @@ func afterHeartbeats(t *testing.T, replies *nats.Subscription) *nats.Msg {
 	return m
 }
 
-// A pop that waits gets frames as items become available, on whichever bridge it waits, and ends as without frames.
+// A pop that waits gets frames as items become available, on either bridge, and ends as without frames.
 func TestFramesOfWaiters(t *testing.T) {
 	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		there := ownedBy(t, e, second, e.Bridge)

@@ -134,8 +134,7 @@ func getPage(t *testing.T, b *testenv.Bridge, method, path string) (status int, 
 	return reply.StatusCode, strings.TrimSpace(string(data))
 }
 
-// Whoever asks over HTTP has logged in nowhere, so that only reads: what is due counts once somebody else has
-// brought it back.
+// HTTP needs no login, so a request only reads: what is due counts once something else has brought it back.
 func TestHTTPQueues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		clock := newSteppedClock()

@@ -15,7 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// clientReplier answers one request of a client, whichever bridge received it. It is a
+// clientReplier answers one request of a client, even if another bridge received it. It is a
 // dispatch.WaitingReplier. The last call, which tells the client the end, frees it for another
 // request.
 type clientReplier struct {
@@ -69,6 +69,7 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 		return
 	}
 
+	// Operations on several items succeed or fail one by one.
 	if r.Each {
 		c.endpoint.items.Observe(float64(len(results)))
 		c.replied(r, c.sendResults(r, ops, results))
@@ -109,6 +110,7 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.
 		return nil
 	}
 
+	// Somebody else may have an item whose lease is over.
 	result := &results[0]
 	if leaseOver(op, result, c.b.options.Now()) {
 		c.b.outbox.Return(r.Queue, op.Kind, result, outbox.Late)
@@ -186,7 +188,7 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	m.Header = e.headers()
 	err := c.b.outbox.SendItem(&m, content)
 	if errors.Is(err, nats.ErrMaxPayload) {
-		m.Header = e.itemAlone(item)
+		m.Header = e.itemAlone(item) // without our headers it may fit
 		err = c.b.outbox.SendItem(&m, content)
 	}
 

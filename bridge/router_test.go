@@ -51,8 +51,8 @@ func (g *ghost) hears(subject string) *nats.Subscription {
 	return s
 }
 
-// Pops of one queue go to one of two bridges, whichever NATS delivers them to, and batches of pushes to both. When
-// one shuts down, the other takes over, and every pop is answered.
+// Pops of one queue run on one of two bridges, even if NATS delivers them to the other. Batches of pushes run on
+// both. When one shuts down, the other takes over, and every pop is answered.
 func TestPopsOfOneQueueGoToOneBridge(t *testing.T) {
 	e := start(t, testenv.Options{})
 	both := []*testenv.Bridge{e.Bridge, e.StartBridge()}
@@ -170,8 +170,7 @@ func TestLongReplySubjects(t *testing.T) {
 	wantQueued(t, e, 1)
 }
 
-// Clients of another account, whose reply subjects cannot be forwarded, are answered by
-// whichever bridge gets their pops.
+// Reply subjects of other accounts cannot be forwarded, so the bridge that gets such a pop answers it.
 func TestPopsFromAnotherAccount(t *testing.T) {
 	e := withAccounts(t, `
 		accounts {

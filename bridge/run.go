@@ -16,7 +16,6 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/sources"
 	"github.com/pqbridge/pqbridge/bridge/web"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -34,13 +33,13 @@ func New(o Options) (*Bridge, error) {
 		id: nuid.Next(), created: time.Now().UTC(),
 		metrics: newMetrics(), closed: make(chan struct{}),
 	}
+
 	b.encoders.New = func() any { return new(encoder) }
 	b.spans.New = func() any { return new([]fdbpq.Op) }
 	b.repliers.New = func() any { return new(clientReplier) }
 	b.cable = newCable(b.backlog)
 	b.endpoints = newEndpoints(b.metrics, o.Grammar)
 	b.notServing("starting: the store has not answered yet")
-	b.registerGauges()
 
 	// The dispatcher first, because the others give it work. It calls them only once it runs.
 	b.dispatcher = b.newDispatcher()
@@ -51,11 +50,13 @@ func New(o Options) (*Bridge, error) {
 	b.jetStream = b.newJetStream()
 	b.sources = b.newSources()
 	b.metrics.registry.MustRegister(sourceMetrics{b.sources})
+	b.registerGauges()
 
 	var err error
 	if b.web, err = b.newWeb(); err != nil {
 		return nil, err
 	}
+
 	return b, nil
 }
 
@@ -91,8 +92,10 @@ func (b *Bridge) Run(ctx context.Context) error {
 		started.stopServing = stopServing
 		started.serving.Go(func() {
 			opened := func(store string) {
-				started.others.Go(b.sources.Start(serving, store)) // before the sweeper finds sources
-				sweep := func() { started.others.Go(func() { b.dispatcher.Sweeper().Run(serving) }) }
+				// First the sources, because the sweeper finds some.
+				started.others.Go(b.sources.Start(serving, store))
+				sweeper := func() { b.dispatcher.Sweeper().Run(serving) }
+				sweep := func() { started.others.Go(sweeper) }
 				started.others.Go(func() { b.dispatcher.Maintain(work, sweep) })
 			}
 			if err := b.serve(serving, opened); err != nil {
@@ -122,7 +125,9 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 			b.inspector.batches.Add(1)
 			b.metrics.batchSize.Observe(float64(operations))
 		},
-		Owns:   func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
+		Owns: func(kind subjects.Kind, name string) bool {
+			return b.peers.Router.Owns(kind, name)
+		},
 		Source: func(queue fdbpq.QueueName, changed bool) { b.sources.Tell(queue, changed) },
 		RequeueLate: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
 			b.outbox.Return(q, kind, result, outbox.Late)
@@ -197,11 +202,8 @@ func (b *Bridge) newWeb() (*web.Server, error) {
 	o := &b.options
 	server, err := web.New(web.Config{
 		Addr: o.HTTPAddr, Timeout: o.HTTPTimeout,
-		Ready: b.notReady,
-		Queues: func(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
-			return b.inspector.list(ctx, kind, o, false)
-		},
-		Info:     b.inspector.info,
+		Ready:  b.notReady,
+		Queues: b.inspector.listStored, Info: b.inspector.info,
 		Registry: b.metrics.registry,
 		DB:       o.DB, Keyspace: o.Keyspace, MetricQueues: o.MetricQueues,
 		Owns:    b.peers.Router.Owns,
@@ -210,52 +212,62 @@ func (b *Bridge) newWeb() (*web.Server, error) {
 		Warn:    b.quiet.store.warn,
 	})
 	if err != nil {
-		return nil, &kv.OptionError{Package: "bridge", Field: "HTTPAddr", Value: o.HTTPAddr, Want: "an address to listen on: " + err.Error()}
+		return nil, optionError("HTTPAddr", o.HTTPAddr, "an address to listen on: "+err.Error())
 	}
+
 	return server, nil
 }
 
 // registerGauges adds to /metrics what the parts of the bridge count themselves.
 func (b *Bridge) registerGauges() {
 	auto := promauto.With(b.metrics.registry)
-	type row struct {
-		name, help string
-		value      func() float64
+	gauge := func(name, help string, value func() int64) {
+		float := func() float64 { return float64(value()) }
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, float)
 	}
 
-	for _, g := range []row{
-		{"pq_pending_requests", "Requests that wait or run.",
-			func() float64 { n, _ := b.dispatcher.Pending(); return float64(n) }},
-		{"pq_pending_bytes", "Bytes of the requests that wait or run.",
-			func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }},
-		{"pq_waiters", "Pops that wait for items.", func() float64 { return float64(b.dispatcher.Waiters()) }},
-		{"pq_bridges", "Bridges that share the queues as far as this one knows, itself included.",
-			func() float64 { return float64(b.peers.Router.Count()) }},
-		{"pq_nats_connected", "1 if connected to NATS.", func() float64 { return float64(oneIf(b.online.Load())) }},
-		{"pq_serving", "1 if subscribed to requests.", func() float64 { return float64(oneIf(b.servingReady() == nil)) }},
-	} {
-		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, g.value)
+	counter := func(name, help string, value func() int64) {
+		float := func() float64 { return float64(value()) }
+		auto.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, float)
 	}
 
-	for _, c := range []row{
-		{"pq_sweeps_total", "Transactions that did what had fallen due in queues that nobody asked.",
-			func() float64 { return float64(b.dispatcher.Sweeper().Sweeps()) }},
-		{"pq_conflicts_total", "Attempts at batches that failed because another transaction changed what they read, and were repeated.",
-			func() float64 { return float64(b.dispatcher.Conflicts()) }},
-		{"pq_dropped_total", "Messages dropped by the NATS client because the bridge fell behind.", b.dropped},
-		{"pq_expired_total", "Items that were removed because they had expired.",
-			func() float64 { return float64(b.dispatcher.Removed().Expired) }},
-		{"pq_dead_total", "Items that moved to a dead-letter queue.",
-			func() float64 { return float64(b.dispatcher.Removed().Dead) }},
-		{"pq_discarded_total", "Items that were discarded to make room for others, because of a limit of their queue.",
-			func() float64 { return float64(b.dispatcher.Removed().Discarded) }},
-		{"pq_schedule_fired_total", "Items that schedules have pushed.",
-			func() float64 { return float64(b.dispatcher.Removed().Fired) }},
-		{"pq_schedule_skipped_total", "Times of schedules without an item, because they were missed or the item before was still there.",
-			func() float64 { return float64(b.dispatcher.Removed().Skipped) }},
-		{"pq_schedule_late_seconds_total", "How much later than their times schedules have pushed items, summed up.",
-			func() float64 { return b.dispatcher.Removed().Late.Seconds() }},
-	} {
-		auto.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help}, c.value)
-	}
+	d := b.dispatcher
+
+	gauge("pq_pending_requests", "Requests that wait or run.",
+		func() int64 { n, _ := d.Pending(); return n })
+	gauge("pq_pending_bytes", "Bytes of the requests that wait or run.",
+		func() int64 { _, n := d.Pending(); return n })
+	gauge("pq_waiters", "Pops that wait for items.", func() int64 { return int64(d.Waiters()) })
+	gauge("pq_bridges",
+		"Bridges that share the queues as far as this one knows, itself included.",
+		func() int64 { return int64(b.peers.Router.Count()) })
+	gauge("pq_nats_connected", "1 if connected to NATS.",
+		func() int64 { return int64(oneIf(b.online.Load())) })
+	gauge("pq_serving", "1 if subscribed to requests.",
+		func() int64 { return int64(oneIf(b.servingReady() == nil)) })
+
+	counter("pq_sweeps_total",
+		"Transactions that did what had fallen due in queues that nobody asked.",
+		d.Sweeper().Sweeps)
+	counter("pq_conflicts_total", "Attempts at batches that failed because another transaction "+
+		"changed what they read, and were repeated.", d.Conflicts)
+	counter("pq_dropped_total",
+		"Messages dropped by the NATS client because the bridge fell behind.", b.dropped)
+
+	counter("pq_expired_total", "Items that were removed because they had expired.",
+		func() int64 { return d.Removed().Expired })
+	counter("pq_dead_total", "Items that moved to a dead-letter queue.",
+		func() int64 { return d.Removed().Dead })
+	counter("pq_discarded_total", "Items that were discarded to make room for others, because of "+
+		"a limit of their queue.", func() int64 { return d.Removed().Discarded })
+
+	counter("pq_schedule_fired_total", "Items that schedules have pushed.",
+		func() int64 { return d.Removed().Fired })
+	counter("pq_schedule_skipped_total", "Times of schedules without an item, because they were "+
+		"missed or the item before was still there.",
+		func() int64 { return d.Removed().Skipped })
+	auto.NewCounterFunc(prometheus.CounterOpts{
+		Name: "pq_schedule_late_seconds_total",
+		Help: "How much later than their times schedules have pushed items, summed up.",
+	}, func() float64 { return d.Removed().Late.Seconds() })
 }

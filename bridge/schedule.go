@@ -3,7 +3,6 @@ package bridge
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,9 +27,11 @@ func decodeSchedule(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.O
 		if err == nil {
 			err = checkContent(&c.Schedule, r)
 		}
-		// So that it is refused if the server could not carry it with an item.
+
+		// With its message, measure refuses a schedule whose items the server could not carry.
 		op.Message = fdbpq.Message{Value: c.Value, Headers: c.Headers}
 	}
+
 	if err != nil {
 		return nil, err
 	}
@@ -44,18 +45,24 @@ func decodeSchedule(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.O
 				old = nil // what cannot be read can be set again, or removed
 			}
 		}
+
 		set, err := change(old, now)
 		if err != nil {
 			return value, err
 		}
+
 		if set != nil {
 			return set.Encode(), nil
 		}
+
 		if sets || value == nil {
-			return value, fmt.Errorf("%w: %q: want the id of one that the verb %v lists", errNoSchedule, id, subjects.Schedules)
+			return value, fmt.Errorf("%w: %q: want the id of one that the verb %v lists",
+				errNoSchedule, id, subjects.Schedules)
 		}
+
 		return nil, nil
 	}
+
 	return ops, nil
 }
 
@@ -65,37 +72,48 @@ func checkContent(s *schedule.Schedule, r *subjects.Request) error {
 		return fmt.Errorf("%w: priority: %d: a FIFO queue has none: leave it out",
 			schedule.ErrInvalid, s.Priority)
 	}
+
 	bad := func(err error) error { return fmt.Errorf("%w: headers: %w", schedule.ErrInvalid, err) }
 	m := &nats.Msg{Header: nats.Header(maps.Clone(s.Headers)), Data: s.Value}
 	for name := range m.Header {
-		if subjects.IsReserved(name) && name != subjects.HeaderGroup || subjects.OfPushAlone(name) || strings.EqualFold(name, subjects.HeaderSchedule) {
-			return bad(fmt.Errorf("%.64q: want none about the push itself but %s", name, subjects.HeaderGroup))
+		ofPush := subjects.IsReserved(name) && name != subjects.HeaderGroup ||
+			subjects.OfPushAlone(name) || strings.EqualFold(name, subjects.HeaderSchedule)
+		if ofPush {
+			return bad(fmt.Errorf("%.64q: want none about the push itself but %s",
+				name, subjects.HeaderGroup))
 		}
 	}
+
 	for name, values := range m.Header {
-		if name == "" || strings.ContainsFunc(name, notInName) || slices.ContainsFunc(values, func(v string) bool { return strings.ContainsAny(v, "\r\n") }) {
-			return bad(fmt.Errorf("%.64q: want a name of printable ASCII without colons, and values of one line", name))
+		lines := strings.ContainsAny(strings.Join(values, ""), "\r\n")
+		if name == "" || lines || strings.ContainsFunc(name, notInName) {
+			return bad(fmt.Errorf("%.64q: want a name of printable ASCII without colons, and "+
+				"values of one line", name))
 		}
 	}
+
 	if err := checkPushed(m, r.Queue); err != nil {
 		return bad(err)
 	}
+
 	for name := range s.Headers {
 		if _, kept := m.Header[name]; !kept {
 			return bad(fmt.Errorf("%.64q: it is not stored with an item: leave it out", name))
 		}
 	}
+
 	if _, err := subjects.GroupOfPush(m.Header); err != nil {
 		return bad(err)
 	}
+
 	return nil
 }
 
 // notInName reports whether the name of a header cannot have the character.
 func notInName(c rune) bool { return c <= ' ' || c > '~' || c == ':' }
 
-// schedulesPage returns a page of the schedules in records that can be read. If there is no room for
-// one alone, its value and headers are left out.
+// schedulesPage returns a page of the schedules in records that can be read. If there is no room
+// for one alone, its value and headers are left out.
 func schedulesPage(records []fdbpq.Record, o subjects.ListOptions, room int) []byte {
 	var page [][]byte
 	var last *string
@@ -118,5 +136,6 @@ func schedulesPage(records []fdbpq.Record, o subjects.ListOptions, room int) []b
 		page, last = append(page, text), &record.Name
 		room -= len(text) + len(",")
 	}
+
 	return subjects.EncodeScheduleList(page, nil)
 }

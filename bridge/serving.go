@@ -17,9 +17,9 @@ import (
 )
 
 // serve serves until ctx ends, once the store has answered and while no other bridge conflicts with
-// this one. Otherwise it has no subscriptions to requests, so that NATS delivers them to other
-// bridges or answers "no responders". It calls opened with the id of the store once that has answered. The error says
-// why this bridge cannot serve at all.
+// this one. At other times it has no subscriptions to requests, so NATS delivers them to other
+// bridges or answers "no responders". It calls opened with the id of the store once that has
+// answered. The error says why this bridge cannot serve at all.
 func (b *Bridge) serve(ctx context.Context, opened func(store string)) error {
 	store, err := b.openStore(ctx)
 	if err == nil {
@@ -27,6 +27,7 @@ func (b *Bridge) serve(ctx context.Context, opened func(store string)) error {
 		b.notServing("starting: looking for other bridges")
 		err = b.peers.Members.Join(ctx, store.ID)
 	}
+
 	if err == nil {
 		err = b.startServing(ctx, store.ID)
 	}
@@ -46,12 +47,14 @@ func (b *Bridge) serve(ctx context.Context, opened func(store string)) error {
 		case <-again.C:
 			b.askAgain()
 		}
+
 		err = b.yield(ctx, store.ID)
 	}
 
 	if ctx.Err() != nil {
 		return nil
 	}
+
 	return err
 }
 
@@ -61,7 +64,8 @@ func (b *Bridge) yield(ctx context.Context, store string) error {
 	rival, serving := b.peers.Members.Rival(), b.peers.Members.Serving()
 	switch {
 	case rival != "" && serving:
-		b.options.Logger.Error("another pqbridge serves the same subjects; this one stops until it is gone", "other", rival)
+		b.options.Logger.Error("another pqbridge serves the same subjects; this one stops "+
+			"until it is gone", "other", rival)
 		b.notServing("another pqbridge serves the same subjects: " + rival)
 		b.peers.Members.Enter(peers.Blocked)
 
@@ -74,6 +78,7 @@ func (b *Bridge) yield(ctx context.Context, store string) error {
 		b.options.Logger.Info("the other pqbridge is gone; serving again")
 		return b.startServing(ctx, store)
 	}
+
 	return nil
 }
 
@@ -93,9 +98,11 @@ func (b *Bridge) notReady(ctx context.Context) (reasons []error) {
 			reasons = append(reasons, err)
 		}
 	}
+
 	if b.stopping.Load() {
 		reasons = append(reasons, errors.New("shutting down"))
 	}
+
 	return reasons
 }
 
@@ -116,9 +123,10 @@ const openTimeout = 5 * time.Second
 // openStore reads the identity of the store. It retries until the store answers.
 func (b *Bridge) openStore(ctx context.Context) (fdbpq.Store, error) {
 	var backoff kv.Backoff
+	how := fdbpq.StoreOptions{Exclusive: b.options.Exclusive}
 	for {
 		attempt, cancel := context.WithTimeout(ctx, openTimeout)
-		store, err := fdbpq.OpenStore(attempt, b.options.DB, b.options.Keyspace, fdbpq.StoreOptions{Exclusive: b.options.Exclusive})
+		store, err := fdbpq.OpenStore(attempt, b.options.DB, b.options.Keyspace, how)
 		cancel()
 
 		if err == nil {
@@ -141,17 +149,20 @@ func (b *Bridge) openStore(ctx context.Context) (fdbpq.Store, error) {
 func (b *Bridge) logStore(store fdbpq.Store) {
 	switch {
 	case store.Adopted:
-		b.options.Logger.Info("the store has queues of an earlier version; these settings are now recorded in it", "store", store.ID)
+		b.options.Logger.Info("the store has queues of an earlier version; these settings are now "+
+			"recorded in it", "store", store.ID)
 	case store.New:
-		b.options.Logger.Info("a new store, or new key prefixes in it: there are no queues yet", "store", store.ID)
+		b.options.Logger.Info("a new store, or new key prefixes in it: there are no queues yet",
+			"store", store.ID)
 	}
 }
 
 // isFinal reports whether opening a store failed for good.
 func isFinal(err error) bool {
 	var mismatch *fdbpq.MismatchError
-	return errors.As(err, &mismatch) || errors.Is(err, fdbpq.ErrStoreVersion) || errors.Is(err, fdbpq.ErrUnfinished) ||
-		errors.Is(err, fdbpq.ErrCorrupt) || errors.Is(err, kv.ErrClosed)
+	return errors.As(err, &mismatch) || errors.Is(err, fdbpq.ErrStoreVersion) ||
+		errors.Is(err, fdbpq.ErrUnfinished) || errors.Is(err, fdbpq.ErrCorrupt) ||
+		errors.Is(err, kv.ErrClosed)
 }
 
 // startServing subscribes to requests.
@@ -172,10 +183,12 @@ func (b *Bridge) startServing(ctx context.Context, store string) error {
 	if err := b.jetStream.start(ctx, store); err != nil {
 		return err
 	}
+
 	b.peers.Members.Enter(peers.Serving)
 	if err := b.flush(ctx); err == nil { // else NATS gets the subscriptions on reconnect
 		b.options.Logger.Info("taking requests", "subjects", b.grammar.Wildcards())
 	}
+
 	b.idle.Store(nil)
 	return nil
 }
@@ -197,12 +210,13 @@ func (b *Bridge) subscribe() (made []*nats.Subscription, err error) {
 		}
 		made = append(made, subscription)
 	}
+
 	discovery, err := b.discoverable()
 	return append(made, discovery...), err
 }
 
 // stopServing ends what startServing began. When it returns, no more requests arrive
-// from NATS or from peers, and those that have arrived are in their lanes.
+// from NATS or from peers, and all that have arrived are in their lanes.
 func (b *Bridge) stopServing(ctx context.Context) error {
 	b.peers.Router.Leave(ctx)
 	err := errors.Join(b.unsubscribe(ctx), b.jetStream.leave(ctx), b.jetStream.end(ctx))
@@ -217,11 +231,13 @@ func (b *Bridge) askAgain() {
 	if !b.online.Load() {
 		return // the next connection asks
 	}
+
 	for _, subject := range b.denials.takeAll() {
 		if err := b.requestAgain(subject); err != nil {
 			b.denials.add(subject, err.Error())
 		}
 	}
+
 	b.outbox.ListenAgain()
 }
 
@@ -234,15 +250,16 @@ func (b *Bridge) requestAgain(subject string) error {
 	}
 
 	b.serving.mu.Lock()
-	old := again
-	if i := slices.IndexFunc(b.serving.subscriptions, func(s *nats.Subscription) bool { return s.Subject == subject }); i >= 0 {
-		old, b.serving.subscriptions[i] = b.serving.subscriptions[i], again
-	} // else this bridge has stopped serving
+	old := again // ended at once if this bridge has stopped serving
+	for i, s := range b.serving.subscriptions {
+		if s.Subject == subject {
+			old, b.serving.subscriptions[i] = s, again
+		}
+	}
 
 	ended := []*nats.Subscription{old}
 	b.serving.dropped += wire.Dropped(ended)
-	b.serving.ending = slices.DeleteFunc(b.serving.ending, func(s *nats.Subscription) bool { return !s.IsValid() })
-	b.serving.ending = append(b.serving.ending, old)
+	b.serving.ending = append(slices.DeleteFunc(b.serving.ending, hasEnded), old)
 	b.serving.mu.Unlock()
 
 	wire.Drain(ended)

@@ -110,7 +110,7 @@ func wantDead(t *testing.T, m *nats.Msg, value string, want died) subjects.ItemI
 	return info.ItemInfo
 }
 
-// Each way to a dead-letter queue, over NATS, also to whoever waits there.
+// Each way to a dead-letter queue, over NATS, also to a pop that waits there.
 func TestDeadLetters(t *testing.T) {
 	clock := newSteppedClock()
 	each(t, func(t *testing.T, e *testenv.Env) {

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,12 +25,12 @@ const natsPatience = 2 * time.Second
 func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) error {
 	// From here on /readyz answers 503, so that no more traffic is sent here.
 	b.stopping.Store(true)
-	summary := &shutdownSummary{b: b, cause: cause, began: time.Now(), before: b.endpoints.answered()}
-	timeout := b.options.ShutdownTimeout
-	reason := cause
-	if reason == nil {
-		reason = context.Cause(ctx)
+	summary := &shutdownSummary{
+		b: b, cause: cause, began: time.Now(), before: b.endpoints.answered(),
 	}
+
+	timeout := b.options.ShutdownTimeout
+	reason := cmp.Or(cause, context.Cause(ctx))
 	pending, _ := b.dispatcher.Pending()
 	b.options.Logger.Info("shutting down", "reason", reason, "pending", pending, "timeout", timeout)
 
@@ -67,6 +68,7 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 	if silence != nil {
 		cancel() // their reports cannot arrive
 	}
+
 	b.peers.Router.End(forwarded)
 	_ = toNATS.call(func(context.Context) error { b.peers.Members.Leave(); return nil })
 
@@ -83,7 +85,9 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 
 // endDelivery returns when no more requests arrive. The error says why that is unknown: if NATS
 // does not answer, nobody can know whether more are on their way.
-func (b *Bridge) endDelivery(requests context.Context, toNATS *patience, summary *shutdownSummary) (silence error) {
+func (b *Bridge) endDelivery(
+	requests context.Context, toNATS *patience, summary *shutdownSummary,
+) (silence error) {
 	// Peers first: until they know, they forward pops that NATS delivers to them.
 	_ = toNATS.call(func(ctx context.Context) error { b.peers.Router.Leave(ctx); return nil })
 	silence = toNATS.call(b.unsubscribe)
@@ -92,8 +96,10 @@ func (b *Bridge) endDelivery(requests context.Context, toNATS *patience, summary
 	if errors.Is(silence, nats.ErrDisconnected) {
 		b.goOffline()
 	}
+
 	if silence != nil && b.online.Load() {
-		b.options.Logger.Warn("NATS does not answer: the shutdown goes on without it", "error", silence)
+		b.options.Logger.Warn("NATS does not answer: the shutdown goes on without it",
+			"error", silence)
 	}
 
 	// A reply that waits in the client for a connection would be lost in the end. Once the
@@ -102,6 +108,7 @@ func (b *Bridge) endDelivery(requests context.Context, toNATS *patience, summary
 		b.disconnect()
 		b.options.Logger.Warn("NATS is away: the shutdown goes on without it")
 	}
+
 	return silence
 }
 
@@ -113,6 +120,7 @@ func (b *Bridge) endRequests(requests context.Context, started *running, summary
 	if !waitFor(requests, &started.dispatcher) {
 		summary.undone, _ = b.dispatcher.Pending()
 	}
+
 	b.inspector.end(requests)
 
 	started.stop()
@@ -190,21 +198,19 @@ func (b *Bridge) unsubscribe(ctx context.Context) error {
 	ending := b.serving.subscriptions
 	b.serving.dropped += wire.Dropped(ending) // a subscription forgets the number when it ends
 
-	draining := slices.Clone(ending)
-	for _, s := range b.serving.ending { // of an earlier call
-		if s.IsValid() {
-			draining = append(draining, s)
-		}
-	}
-	b.serving.subscriptions, b.serving.ending = nil, draining
+	earlier := slices.DeleteFunc(b.serving.ending, hasEnded) // of another call
+	b.serving.subscriptions, b.serving.ending = nil, slices.Concat(ending, earlier)
 	b.serving.mu.Unlock()
 
 	wire.Drain(ending)
 	if b.nc == nil || !b.nc.IsConnected() {
 		return nats.ErrDisconnected
 	}
+
 	return b.nc.FlushWithContext(ctx)
 }
+
+func hasEnded(s *nats.Subscription) bool { return !s.IsValid() }
 
 // awaitHandlers returns when the handlers have seen every message delivered. They do not block,
 // unless NATS accepts no replies. If ctx ends first, it returns the number of messages not seen.
@@ -237,8 +243,8 @@ type shutdownSummary struct {
 	leaf        error // the same of what was sent as a leaf node
 }
 
-// sent returns how many requests were answered since the beginning, with replies that were handed to
-// NATS.
+// sent returns how many requests were answered since the beginning, with replies that were handed
+// to NATS.
 func (s *shutdownSummary) sent() int64 {
 	return max(0, s.b.endpoints.answered()-s.before-s.undone-s.b.unsent.Load())
 }
@@ -250,25 +256,35 @@ func (s *shutdownSummary) end() error {
 	answered := s.sent()
 
 	problems := []error{s.cause, s.leaf}
+	add := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf(format, args...))
+	}
+
 	if s.unseen > 0 {
 		problems = append(problems, errUnseen(s.unseen))
 	}
+
 	if s.undone > 0 {
-		problems = append(problems, fmt.Errorf("bridge: %d requests were not done in time", s.undone))
+		add("bridge: %d requests were not done in time", s.undone)
 	}
+
 	if unsent > 0 {
-		problems = append(problems, fmt.Errorf("bridge: %d replies could not be sent: NATS is away", unsent))
+		add("bridge: %d replies could not be sent: NATS is away", unsent)
 	}
+
 	if s.unconfirmed != nil {
-		problems = append(problems, fmt.Errorf("bridge: NATS did not confirm that it has the replies to %d requests: %w", answered, s.unconfirmed))
+		add("bridge: NATS did not confirm that it has the replies to %d requests: %w",
+			answered, s.unconfirmed)
 	}
 
 	level := slog.LevelInfo
 	if left > 0 || s.abandoned > 0 || s.unconfirmed != nil {
 		level = slog.LevelWarn
 	}
+
 	s.b.options.Logger.Log(context.Background(), level, "no more requests are served",
-		"answered", answered, "left", left, "unconfirmed", s.abandoned, "took", time.Since(s.began).Round(time.Millisecond))
+		"answered", answered, "left", left, "unconfirmed", s.abandoned,
+		"took", time.Since(s.began).Round(time.Millisecond))
 	return errors.Join(problems...)
 }
 

@@ -17,9 +17,12 @@ func sourceDesc(name, help string) *prometheus.Desc {
 }
 
 var (
-	sourceLag     = sourceDesc("pq_source_lag", "Messages of a stream that its queue has yet to draw, when it last drew some or was held back.")
-	sourceDrawn   = sourceDesc("pq_source_drawn_total", "Messages that a queue has drawn from its stream, dead letters included.")
-	sourceStopped = sourceDesc("pq_source_stopped", "1 if a source has stopped or cannot draw for now: info says why.")
+	sourceLag = sourceDesc("pq_source_lag", "Messages of a stream that its queue has yet to draw, "+
+		"when it last drew some or was held back.")
+	sourceDrawn = sourceDesc("pq_source_drawn_total",
+		"Messages that a queue has drawn from its stream, dead letters included.")
+	sourceStopped = sourceDesc("pq_source_stopped",
+		"1 if a source has stopped or cannot draw for now: info says why.")
 )
 
 // Describe implements prometheus.Collector.
@@ -28,9 +31,12 @@ func (m sourceMetrics) Describe(ch chan<- *prometheus.Desc) { prometheus.Describ
 // Collect implements prometheus.Collector.
 func (m sourceMetrics) Collect(ch chan<- prometheus.Metric) {
 	m.sources.Each(func(queue fdbpq.QueueName, s *settings.SourceState) {
-		kind := dispatch.KindOf(queue).String()
-		ch <- prometheus.MustNewConstMetric(sourceLag, prometheus.GaugeValue, float64(s.Lag), kind, queue.Name)
-		ch <- prometheus.MustNewConstMetric(sourceDrawn, prometheus.CounterValue, float64(s.Drawn+s.Dead), kind, queue.Name)
-		ch <- prometheus.MustNewConstMetric(sourceStopped, prometheus.GaugeValue, float64(oneIf(s.Stopped+s.Waiting != "")), kind, queue.Name)
+		show := func(desc *prometheus.Desc, of prometheus.ValueType, value float64) {
+			kind := dispatch.KindOf(queue).String()
+			ch <- prometheus.MustNewConstMetric(desc, of, value, kind, queue.Name)
+		}
+		show(sourceLag, prometheus.GaugeValue, float64(s.Lag))
+		show(sourceDrawn, prometheus.CounterValue, float64(s.Drawn+s.Dead))
+		show(sourceStopped, prometheus.GaugeValue, float64(oneIf(s.Stopped+s.Waiting != "")))
 	})
 }

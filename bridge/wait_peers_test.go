@@ -104,7 +104,7 @@ func TestWaitersWhenABridgeJoins(t *testing.T) {
 	})
 }
 
-// Pops that wait on a peer take no room of those that do not, and have a bound of their own.
+// Pops that wait on a peer have a bound of their own, and take no room of other pops.
 func TestForwardedWaitersAreNotPending(t *testing.T) {
 	limits := func(o *bridge.Options) { o.MaxPending, o.MaxWaiters = 4, 40 }
 	e := start(t, testenv.Options{NATS: withForwardedOnly, Bridge: limits})

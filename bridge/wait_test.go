@@ -76,8 +76,7 @@ func silent(t *testing.T, e *testenv.Env, replies *nats.Subscription) {
 	}
 }
 
-// A pop that waits gets what is pushed later, whoever pushes it, and the first to wait is the
-// first to get something.
+// A pop that waits gets what anybody pushes later. The first to wait is the first to get something.
 func TestWaitForAPush(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		first := asked(t, e, "jobs", "pop.min", `{"expires":"1h"}`)
@@ -182,7 +181,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// What an acknowledgement asks for can be cancelled, too. The acknowledgement counts.
+// The next item that an acknowledgement asks for can be cancelled. The acknowledgement counts.
 func TestCancelNext(t *testing.T) {
 	e := start(t, testenv.Options{})
 	acks := leasedMany(t, e, "jobs", 1)
@@ -223,7 +222,7 @@ func TestCancelsOfNothing(t *testing.T) {
 	isError(t, 404, "a pop that was cancelled before", e.Request("pq.jobs.pop.min", nil, []byte(`{"expires":"1h","id":"last"}`)))
 }
 
-// A pop that waits at one bridge ends, whichever bridge is asked to cancel it.
+// A pop that waits at one bridge ends, even if the other one is asked to cancel it.
 func TestCancelAtAnotherBridge(t *testing.T) {
 	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		names, replies := waitOn(t, e, second, e.Bridge, 8, `{"expires":"1h","ack_wait":"1h","id":"secret"}`)

@@ -22,7 +22,7 @@ type waits struct {
 	mu struct {
 		sync.Mutex
 		of    map[string]*cancellable // by key
-		early []*cancellable          // those that are not here, oldest first
+		early []*cancellable          // of requests that are not here, oldest first
 	}
 }
 

@@ -28,8 +28,8 @@ import (
 // such a subject as well. So a request also ends if its client goes away before there is an item,
 // or if it leases items in messages of their own, whose reply subjects are for acknowledgements.
 //
-// Clients need no right to publish there. Those that have it can say that they did not receive an
-// item, but not that others did not, because they cannot guess the random part.
+// Clients need no right to publish there. A client with that right can say that it did not receive
+// an item, but not that another did not, because it cannot guess the random part.
 
 // Root is the start of these subjects.
 const Root = "_PQ."

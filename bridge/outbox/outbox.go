@@ -177,6 +177,7 @@ func (o *Outbox) addItemLocked(sent sentItem) {
 		return
 	}
 
+	// The items of a chunk have consecutive numbers, so hearGone finds one by its number.
 	if len(c.items) == 0 {
 		c.first = o.mu.numbered
 	}
@@ -206,6 +207,7 @@ func (o *Outbox) openLocked() *chunk {
 		return nil
 	}
 
+	// A PING ends a chunk: the replies before and after it are confirmed by different rounds.
 	if n := len(o.mu.chunks); n > 0 {
 		if c := o.mu.chunks[n-1]; !c.asked && c.bytes < chunkBytes {
 			return c

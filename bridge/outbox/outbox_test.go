@@ -152,7 +152,7 @@ func TestOutboxDecidesAtLast(t *testing.T) {
 	}
 }
 
-// The bound counts the subjects, too.
+// The bound also counts the subjects.
 func TestOutboxCountsSubjects(t *testing.T) {
 	o := newTest(t)
 	for range 20_000 {
@@ -178,7 +178,7 @@ func TestLostItemsAreCounted(t *testing.T) {
 	o := newTest(t)
 	q := o.queue
 	fail := func(err error) {
-		// After so many attempts the next one comes late enough for this test.
+		// After that many attempts the next one comes late enough for this test.
 		i := &restoring{o: o.Outbox, reason: Denied, attempts: 10}
 		i.Fail(&dispatch.Request{Queue: q}, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}}, err)
 	}

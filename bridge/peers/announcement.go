@@ -21,7 +21,7 @@ type announcement struct {
 	State     State     `json:"state"`
 }
 
-// State of a bridge among those that want to serve the same subjects.
+// State says how far a bridge is that wants to serve.
 type State string
 
 // The states in which a bridge announces itself.

@@ -105,7 +105,7 @@ func (f *forwarding) fail(t *testing.T, lost []failedForward) {
 
 // Every pop, whether it waits or not, is answered by exactly one of the two bridges while both live,
 // whatever is lost. A pop that is answered as not run has not been run. Once the other bridge is
-// gone, this one answers all those that the other had not.
+// gone, this one answers what the other has not.
 func TestForwardsAreAnsweredOnce(t *testing.T) {
 	for range harness.Times(60, 300) {
 		seed := rand.Uint64()
@@ -335,8 +335,8 @@ func TestPeersAreForgottenByHeartbeats(t *testing.T) {
 	want("nothing new", 2)
 }
 
-// A bridge that starts waits for one that is frozen. Only others that may be in the way make that shorter: not those
-// with other subjects, and not those that leave.
+// A bridge that starts waits for one that is frozen. Only a bridge that may be in the way makes that shorter: not
+// one with other subjects, and not one that leaves.
 func TestWhoIsAStranger(t *testing.T) {
 	m := newTest(t).Members
 	m.mu.self.Subjects = []string{subjects.DefaultPriorityPrefix + ".>"}

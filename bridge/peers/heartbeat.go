@@ -48,6 +48,7 @@ func (r *Router) hearHeartbeat(m *nats.Msg) {
 		return
 	}
 
+	// A bridge that leaves waits for this promise.
 	if said == phaseLeaving {
 		defer r.promiseLocked(id)
 	}
@@ -92,7 +93,7 @@ func (r *Router) forwardLife() int { return peerLife + int(r.p.config.RequestTim
 const expireEvery = 16
 
 // agePeers is called once per heartbeat. It forgets peers that have been silent for too long, asks
-// those that should have reported, and returns the pops that no peer will answer.
+// peers whose reports are overdue, and returns the pops that no peer will answer.
 //
 // A bridge that does not even hear its own heartbeats is behind with reading, so the silence of
 // others means nothing.

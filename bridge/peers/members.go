@@ -77,12 +77,9 @@ func newMembers(p *peering) *Members {
 		host = "unknown"
 	}
 
-	m := &Members{
-		p:      p,
-		online: make(chan struct{}, 1),
-		asked:  make(chan struct{}, 1),
-		news:   make(chan struct{}, 1),
-	}
+	m := &Members{p: p}
+	m.online, m.asked = make(chan struct{}, 1), make(chan struct{}, 1)
+	m.news = make(chan struct{}, 1)
 
 	m.mu.members = map[string]*member{}
 
@@ -283,7 +280,7 @@ func (m *Members) Leave() {
 	}
 }
 
-// Beat announces this bridge and forgets those that have been silent for too long.
+// Beat announces this bridge and forgets others that have been silent for too long.
 func (m *Members) Beat() {
 	m.announce(membersSubject)
 

@@ -99,8 +99,8 @@ func (p *peer) keep(left []forward) {
 	}
 }
 
-// applyReport removes the pops that the report says were answered, and removes and
-// returns those that will not be.
+// applyReport removes the pops that the report says were answered. It also removes the pops that
+// will not be answered, and returns them.
 func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
 	kept := p.forwards[:0]
 	pending, spans, ended := r.Pending, r.Lost, r.Ended
@@ -151,7 +151,7 @@ func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
 }
 
 // expire removes and returns the pops that the peer was last known to have before the given
-// heartbeat, except for those that may still wait there.
+// heartbeat, except for pops that may still wait there.
 func (p *peer) expire(before int, now time.Time) (lost []failedForward) {
 	kept := p.forwards[:0]
 	for i := range p.forwards {
@@ -178,7 +178,7 @@ func (p *peer) expireWaiting(now time.Time) {
 	}
 }
 
-// abandon removes and returns all pops that are with the peer, without those that wait there:
+// abandon removes and returns all pops that are with the peer, except for pops that wait there:
 // as long as it lives, it answers them itself.
 func (p *peer) abandon(err error) (lost []failedForward) {
 	for _, f := range p.forwards {
@@ -188,7 +188,7 @@ func (p *peer) abandon(err error) (lost []failedForward) {
 	return lost
 }
 
-// abandonAll is abandon for those that wait too, because the peer is gone.
+// abandonAll also abandons pops that wait there, because the peer is gone.
 func (p *peer) abandonAll(err error) (lost []failedForward) {
 	lost = p.abandon(err)
 	for _, f := range p.waiting {

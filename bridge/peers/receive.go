@@ -126,7 +126,7 @@ func (r *Router) hearReport(m *nats.Msg) {
 	failLost(r.applyReport(id, heard))
 }
 
-// applyReport forgets the pops that a peer has answered, and returns those that it will not answer.
+// applyReport forgets the pops that a peer has answered, and returns what it will not answer.
 func (r *Router) applyReport(id string, heard Report) (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -133,6 +133,7 @@ func (r *Router) End(ctx context.Context) {
 		return true
 	})
 
+	// From here on no reports are heard, so only this bridge can answer what is left.
 	r.stop()
 	r.running.Wait()
 	for _, s := range *r.subscriptions.Load() {
@@ -207,7 +208,7 @@ func (r *Router) Backlog() (messages, bytes int) {
 	return wire.Backlog(*r.subscriptions.Load())
 }
 
-// abandonAll removes and returns all pops that are with peers, without those that wait there.
+// abandonAll removes and returns all pops that are with peers, except for pops that wait there.
 func (r *Router) abandonAll() (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -66,8 +66,8 @@ func (d *drawer) removeConsumers(stream jetstream.Stream, names []string) error 
 	return nil
 }
 
-// removeFormer removes the consumers of sources that the queue had before. Those that it cannot
-// remove stay in the state. It tries once in cleanEvery, or at once if this source draws from one
+// removeFormer removes the consumers of sources that the queue had before. What it cannot
+// remove stays in the state. It tries once in cleanEvery, or at once if this source draws from one
 // of their streams.
 func (d *drawer) removeFormer() (err error) {
 	former := d.state.Former
@@ -161,7 +161,6 @@ func (d *drawer) ackDrawn(stream jetstream.Stream, c settings.SourceConsumer) er
 		Durable: name, FilterSubject: c.Filter,
 		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1,
 	})
-
 	if err == nil && consumer.CachedInfo().NumPending > 0 {
 		err = d.ackUpTo(consumer.CachedInfo(), c)
 	}

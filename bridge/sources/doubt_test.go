@@ -85,7 +85,7 @@ func TestRestored(t *testing.T) {
 	}
 }
 
-// drawing creates stream S, draws from it, and has drawn so many messages.
+// drawing creates stream S, draws from it, and waits until n messages are drawn.
 func (f *fixture) drawing(retention jetstream.RetentionPolicy, n int) jetstream.Stream {
 	f.Helper()
 	s := f.stream("S", retention)
@@ -106,7 +106,7 @@ func (f *fixture) publishAnyway(from, to int) {
 	f.publish("S", from, to)
 }
 
-// If its consumer of a stream with interest is gone, messages may be, too.
+// If the consumer of a stream with interest is gone, messages may have gone with it.
 func TestConsumerRemoved(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		f := newFixture(t, testenv.Options{})
@@ -201,7 +201,7 @@ func TestCopiedStore(t *testing.T) {
 }
 
 // A stream that keeps the last messages of each subject has fewer, and a mirror that has only begun has
-// none yet of those that it will have.
+// none of its messages yet.
 func TestFewerMessages(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		f := newFixture(t, testenv.Options{})

@@ -21,7 +21,7 @@ const gather = 50 * time.Microsecond
 // errLost is of a session that has not got all deliveries.
 var errLost = errors.New("others were lost on the way")
 
-// drawNext waits for messages and draws those that have come.
+// drawNext waits for messages and draws what has come.
 func (s *session) drawNext(messages *puller) error {
 	m, err := messages.next(s.connected, 2*heartbeat)
 	if errors.Is(err, nats.ErrTimeout) {

@@ -64,7 +64,6 @@ func (d *drawer) read() error {
 			return nil, errRead
 		},
 	})
-
 	if err != nil && !errors.Is(err, errRead) && !errors.Is(err, fdbpq.ErrNoSource) {
 		return err
 	}

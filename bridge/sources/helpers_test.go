@@ -153,7 +153,7 @@ func (f *fixture) stopped(with ...string) settings.SourceState {
 	return s
 }
 
-// consumers waits until a stream has so many consumers.
+// consumers waits until a stream has that many consumers.
 func (f *fixture) consumers(stream string, want int) {
 	f.Helper()
 	f.has(stream, want, "consumers", func(s *jetstream.StreamState) int { return s.Consumers })
@@ -192,7 +192,7 @@ func (f *fixture) pop(name string, text func(item *fdbpq.Item) string) (texts []
 	return f.popBy(100, name, text)
 }
 
-// popBy is pop, of so many at a time.
+// popBy is pop, of n items at a time.
 func (f *fixture) popBy(n int, name string, text func(item *fdbpq.Item) string) (texts []string) {
 	f.Helper()
 	for {
@@ -203,7 +203,7 @@ func (f *fixture) popBy(n int, name string, text func(item *fdbpq.Item) string) 
 	}
 }
 
-// take pops so many items, or all, in one transaction.
+// take pops n items, or all, in one transaction.
 func (f *fixture) take(n int, name string, text func(item *fdbpq.Item) string) (texts []string) {
 	f.Helper()
 	ops := make([]fdbpq.Op, n)

@@ -49,6 +49,7 @@ func (s *session) open() error {
 		return err
 	}
 
+	// A source that has drawn nothing has no stream to compare this one with.
 	info := s.stream.CachedInfo()
 	s.retention = info.Config.Retention
 	s.nothingDrawn = s.state.Created.IsZero()
@@ -125,8 +126,8 @@ func (s *session) compare(info *jetstream.StreamInfo) error {
 			return err
 		} else if err != nil {
 			why = fmt.Sprintf("the consumer %s of stream %s was removed, and messages after %d "+
-				"may have gone with it: remove the source and set it again with \"start\":%d to go on "+
-				"without them", state.Consumer, name, state.Sequence, state.Sequence+1)
+				"may have gone with it: remove the source and set it again with \"start\":%d to "+
+				"go on without them", state.Consumer, name, state.Sequence, state.Sequence+1)
 		}
 	}
 

@@ -47,11 +47,8 @@ type Sources struct {
 
 // New returns Sources, which draws once it has started.
 func New(c Config) *Sources {
-	return &Sources{
-		config:  c,
-		slots:   make(chan struct{}, Max),
-		drawers: map[fdbpq.QueueName]*drawer{},
-	}
+	drawers := map[fdbpq.QueueName]*drawer{}
+	return &Sources{config: c, slots: make(chan struct{}, Max), drawers: drawers}
 }
 
 // Start begins to draw, so that Tell has an effect, until ctx ends. store is the id of the store,
@@ -103,11 +100,12 @@ func (s *Sources) configure(ctx context.Context, queue fdbpq.QueueName, source s
 }
 
 // Tell says that a queue has a source or, if changed is true, that it may have another one or none.
-// It does not block.
 func (s *Sources) Tell(queue fdbpq.QueueName, changed bool) {
 	owns := s.config.Owns(dispatch.KindOf(queue), queue.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
+	// A drawer goes on as the source that it began with, so a change ends it.
 	before := s.drawers[queue]
 	if before != nil && (changed || !owns) {
 		before.stop()

@@ -20,24 +20,28 @@ type Config struct {
 	// Ready returns why the bridge is not ready; nothing if it is.
 	Ready func(ctx context.Context) []error
 
-	// Queues returns a page of the list of queues, and Info what there is to know of one queue, and
-	// when that was. Both only read.
-	Queues func(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error)
-	Info   func(ctx context.Context, kind subjects.Kind, name string) (info *fdbpq.Info, at time.Time, err error)
+	// Queues returns a page of the list of queues. Info returns what there is to know of one queue,
+	// and when that was. Both only read.
+	Queues func(
+		ctx context.Context, kind subjects.Kind, o subjects.ListOptions,
+	) (subjects.QueueList, error)
+	Info func(
+		ctx context.Context, kind subjects.Kind, name string,
+	) (info *fdbpq.Info, at time.Time, err error)
 
 	// Registry has the metrics to show. New adds those of the queues.
 	Registry *prometheus.Registry
-	// DB and Keyspace are where the queues are whose metrics are shown: the MetricQueues longest of
-	// each kind, of those that Owns reports; none if it is negative.
+	// DB and Keyspace say where the queues are. Of those that Owns reports, the metrics show the
+	// MetricQueues longest of each kind; none if it is negative.
 	DB           kv.Database
 	Keyspace     *fdbpq.Keyspace
 	MetricQueues int
 	Owns         func(kind subjects.Kind, name string) bool
-	// Owners returns the bridges among which the queues are shared out. It must not be changed.
+	// Owners returns the bridges that share the queues. Callers do not change the slice.
 	Owners func() []string
 
 	// Failure returns the code and the text of an error that is not the client's.
 	Failure func(error) (code int, text string)
-	// Warn logs, but no flood.
+	// Warn logs, and suppresses floods.
 	Warn func(message string, args ...any)
 }

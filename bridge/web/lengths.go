@@ -16,33 +16,48 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// perQueue describes a figure of a queue.
-func perQueue(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, []string{"kind", "queue"}, nil)
-}
-
 var (
-	queueLengthDesc = perQueue("pq_queue_length",
-		"Ready items of a queue, without those that other programs added with the bare recipe.")
 	queuesTruncatedDesc = prometheus.NewDesc("pq_queue_length_truncated",
 		"1 if there are more queues of the kind than pq_queue_length shows.", []string{"kind"}, nil)
 	queuesReadDesc = prometheus.NewDesc("pq_queue_length_up",
 		"1 if the queue lengths could be read from the store.", nil, nil)
-
-	queueLeasedDesc  = perQueue("pq_queue_leased", "Items of a queue that are leased.")
-	queueDelayedDesc = perQueue("pq_queue_delayed", "Items of a queue that wait out a delay.")
-	queueOldestDesc  = perQueue("pq_queue_oldest_seconds",
-		"Age of the oldest item of a queue that is ready, since its push; 0 without one. With many priorities, that of the smallest and largest ones.")
-
-	queueGroupsDesc  = perQueue("pq_queue_groups", "Groups with ready or leased items in a queue.")
-	queueLimitedDesc = perQueue("pq_queue_groups_at_limit",
-		"Groups of a queue with ready items that are passed over because of a limit.")
-
-	queueDescs = []*prometheus.Desc{
-		queueLengthDesc, queuesTruncatedDesc, queuesReadDesc, queueLeasedDesc, queueDelayedDesc, queueOldestDesc,
-		queueGroupsDesc, queueLimitedDesc,
-	}
 )
+
+// queueGauge is a figure of each queue. All but the first need its info.
+type queueGauge struct {
+	desc  *prometheus.Desc
+	value func(q *queueLength) float64
+}
+
+func perQueue(name, help string, value func(q *queueLength) float64) queueGauge {
+	return queueGauge{prometheus.NewDesc(name, help, []string{"kind", "queue"}, nil), value}
+}
+
+var queueGauges = []queueGauge{
+	perQueue("pq_queue_length",
+		"Ready items of a queue, without those that other programs added with the bare recipe.",
+		func(q *queueLength) float64 { return float64(q.length) }),
+	perQueue("pq_queue_leased", "Items of a queue that are leased.",
+		func(q *queueLength) float64 { return float64(q.info.Leased) }),
+	perQueue("pq_queue_delayed", "Items of a queue that wait out a delay.",
+		func(q *queueLength) float64 { return float64(q.info.Delayed) }),
+	perQueue("pq_queue_oldest_seconds", "Age of the oldest item of a queue that is ready, since "+
+		"its push; 0 without one. With many priorities, that of the smallest and largest ones.",
+		func(q *queueLength) float64 { return age(q.info.Oldest, time.Now()) }),
+	perQueue("pq_queue_groups", "Groups with ready or leased items in a queue.",
+		func(q *queueLength) float64 { return float64(q.info.GroupCount) }),
+	perQueue("pq_queue_groups_at_limit",
+		"Groups of a queue with ready items that are passed over because of a limit.",
+		func(q *queueLength) float64 { return float64(q.info.GroupsAtLimit) }),
+}
+
+// age returns the seconds since an item was pushed, 0 without one.
+func age(pushed, now time.Time) float64 {
+	if pushed.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(pushed).Seconds())
+}
 
 // queueCollector reads the figures of the queues that this bridge owns. Scrapes share what it has
 // read, so that they cost little however many there are: see readShare.
@@ -53,13 +68,13 @@ type queueCollector struct {
 	mu struct {
 		sync.Mutex // held while the figures are read
 		last       *figures
-		until      time.Time // when they are to be read again
+		until      time.Time // when they must be read again
 	}
 }
 
 // figures are what a scrape shows of the queues.
 type figures struct {
-	owners []string // among whom the queues were shared out
+	owners []string // the bridges that shared the queues
 	kinds  []*lengths
 	err    error // why some are missing
 }
@@ -67,9 +82,9 @@ type figures struct {
 const (
 	// lengthsPage is how many lengths one transaction reads.
 	lengthsPage = 1000
-	// infosPage is the same for what else there is to know of a queue, which takes more reads.
+	// infosPage is the same for the other figures of a queue, which take more reads.
 	infosPage = 100
-	// agePriorities is of how many priorities of a queue the ages of the items are compared.
+	// agePriorities is how many priorities of a queue the oldest item is looked for in.
 	agePriorities = 16
 	// maxLengths limits the lengths read of one kind, from the start of the list.
 	maxLengths = 100_000
@@ -82,8 +97,10 @@ const (
 
 // Describe implements prometheus.Collector.
 func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range queueDescs {
-		ch <- desc
+	ch <- queuesTruncatedDesc
+	ch <- queuesReadDesc
+	for _, g := range queueGauges {
+		ch <- g.desc
 	}
 }
 
@@ -92,6 +109,7 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	if c.config.MetricQueues < 0 {
 		return
 	}
+
 	show := func(desc *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
@@ -102,20 +120,11 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 		kind := l.kind.String()
 		show(queuesTruncatedDesc, oneIf(l.truncated || !l.complete), kind)
 		for _, q := range l.longest {
-			show(queueLengthDesc, float64(q.length), kind, q.name)
-			if q.info == nil {
-				continue
+			for i, g := range queueGauges {
+				if i == 0 || q.info != nil {
+					show(g.desc, g.value(&q), kind, q.name)
+				}
 			}
-
-			age := 0.0
-			if !q.info.Oldest.IsZero() {
-				age = max(0, time.Since(q.info.Oldest).Seconds())
-			}
-			show(queueLeasedDesc, float64(q.info.Leased), kind, q.name)
-			show(queueDelayedDesc, float64(q.info.Delayed), kind, q.name)
-			show(queueOldestDesc, age, kind, q.name)
-			show(queueGroupsDesc, float64(q.info.GroupCount), kind, q.name)
-			show(queueLimitedDesc, float64(q.info.GroupsAtLimit), kind, q.name)
 		}
 	}
 }
@@ -126,15 +135,21 @@ func (c *queueCollector) figures() *figures {
 	defer c.mu.Unlock()
 
 	// What was read for other owners may be of queues that are no longer this bridge's.
-	began, owners := time.Now(), c.config.Owners()
-	if last := c.mu.last; last != nil && slices.Equal(last.owners, owners) && began.Before(c.mu.until) {
+	began, owners, last := time.Now(), c.config.Owners(), c.mu.last
+	if last != nil && slices.Equal(last.owners, owners) && began.Before(c.mu.until) {
 		return last
 	}
 
 	k := c.config.Keyspace
 	f := &figures{owners: owners, kinds: []*lengths{
-		{kind: subjects.Priority, list: k.PriorityQueues, open: func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }},
-		{kind: subjects.FIFO, list: k.Queues, open: func(name string) (fdbpq.Target, error) { return k.Queue(name) }},
+		{
+			kind: subjects.Priority, list: k.PriorityQueues,
+			open: func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) },
+		},
+		{
+			kind: subjects.FIFO, list: k.Queues,
+			open: func(name string) (fdbpq.Target, error) { return k.Queue(name) },
+		},
 	}}
 	if f.err = c.read(f.kinds); f.err != nil {
 		c.config.Warn("the queue lengths could not be read", "error", f.err)
@@ -145,26 +160,29 @@ func (c *queueCollector) figures() *figures {
 	return f
 }
 
-// read reads the lengths of all queues page by page, and then what else is shown of the longest.
+// read reads the lengths of all queues page by page, and then the other figures of the longest.
 // After an error, kinds have what was read before it.
 func (c *queueCollector) read(kinds []*lengths) error {
 	ctx, cancel := context.WithTimeout(c.scrapes, c.config.Timeout)
 	defer cancel()
 
 	for _, l := range kinds {
+		next := func(r kv.Reader) (page, error) { return c.readPage(r, l) }
 		for read := 0; read < maxLengths && !l.complete; read += lengthsPage {
-			p, err := kv.ReadTransact(ctx, c.config.DB, func(r kv.Reader) (page, error) { return c.readPage(r, l) })
+			p, err := kv.ReadTransact(ctx, c.config.DB, next)
 			if err != nil {
 				return err
 			}
 			l.add(p, c.config.MetricQueues)
 		}
 	}
+
 	for _, l := range kinds {
 		if err := c.inspect(ctx, l); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -212,38 +230,47 @@ func (c *queueCollector) readPage(r kv.Reader, l *lengths) (p page, err error) {
 		p.owned = append(p.owned, queueLength{name: name, target: q})
 		lens = append(lens, fdbpq.Op{Kind: fdbpq.OpLen, Queue: q})
 	}
-	return p, readAll(r, p.owned, lens, func(q *queueLength, result *fdbpq.Result) { q.length = result.Len })
+
+	setLength := func(q *queueLength, result *fdbpq.Result) { q.length = result.Len }
+	return p, readAll(r, p.owned, lens, setLength)
 }
 
-// inspect reads what else is shown of the queues that are shown, page by page.
+// inspect reads the other figures of the longest queues, page by page.
 func (c *queueCollector) inspect(ctx context.Context, l *lengths) error {
+	setInfo := func(q *queueLength, result *fdbpq.Result) { q.info = result.Info }
 	for page := range slices.Chunk(l.longest, infosPage) {
 		ops := make([]fdbpq.Op, len(page))
 		for i := range page {
-			ops[i] = fdbpq.Op{Kind: fdbpq.OpInfo, Queue: page[i].target, MaxPriorities: agePriorities}
+			of := page[i].target
+			ops[i] = fdbpq.Op{Kind: fdbpq.OpInfo, Queue: of, MaxPriorities: agePriorities}
 		}
 		_, err := kv.ReadTransact(ctx, c.config.DB, func(r kv.Reader) (struct{}, error) {
-			return struct{}{}, readAll(r, page, ops, func(q *queueLength, result *fdbpq.Result) { q.info = result.Info })
+			return struct{}{}, readAll(r, page, ops, setInfo)
 		})
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
-// readAll runs an operation on each queue, and notes the results.
-func readAll(r kv.Reader, queues []queueLength, ops []fdbpq.Op, note func(*queueLength, *fdbpq.Result)) error {
+// readAll runs an operation on each queue, and calls set with each result.
+func readAll(
+	r kv.Reader, queues []queueLength, ops []fdbpq.Op, set func(*queueLength, *fdbpq.Result),
+) error {
 	results, err := fdbpq.Read(r, ops)
 	if err != nil {
 		return err
 	}
+
 	for i := range results {
 		if err := results[i].Err; err != nil {
 			return fmt.Errorf("queue %s: %w", queues[i].name, err)
 		}
-		note(&queues[i], &results[i])
+		set(&queues[i], &results[i])
 	}
+
 	return nil
 }
 
@@ -254,6 +281,7 @@ func (l *lengths) add(p page, limit int) {
 	if len(p.names) > 0 {
 		l.after = p.names[len(p.names)-1]
 	}
+
 	if len(p.owned) == 0 {
 		return
 	}
@@ -262,6 +290,7 @@ func (l *lengths) add(p page, limit int) {
 	slices.SortFunc(l.longest, func(a, b queueLength) int {
 		return cmp.Or(cmp.Compare(b.length, a.length), strings.Compare(a.name, b.name))
 	})
+
 	if len(l.longest) > limit {
 		l.longest, l.truncated = l.longest[:limit], true
 	}

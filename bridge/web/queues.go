@@ -64,11 +64,10 @@ func (p *queuePages) queue(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	load := queueLoad{Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed, Work: info.Ready + info.Leased}
-	if !info.Oldest.IsZero() {
-		load.OldestAge = max(0, at.Sub(info.Oldest).Seconds())
-	}
-	writeJSON(w, http.StatusOK, load)
+	writeJSON(w, http.StatusOK, queueLoad{
+		Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed,
+		OldestAge: age(info.Oldest, at), Work: info.Ready + info.Leased,
+	})
 }
 
 // listQuery is the query of /queues.
@@ -84,7 +83,8 @@ func parseQuery(query url.Values) (q listQuery, err error) {
 	if text := query.Get("limit"); text != "" {
 		n, err := subjects.ParsePriority(text) // an integer
 		if err != nil || n < 1 || n > subjects.MaxList {
-			return q, fmt.Errorf("%w: limit %+.64q: want an integer from 1 to %d", errBadRequest, text, subjects.MaxList)
+			return q, fmt.Errorf("%w: limit %+.64q: want an integer from 1 to %d",
+				errBadRequest, text, subjects.MaxList)
 		}
 		q.limit = int(n)
 	}
@@ -96,6 +96,7 @@ func parseQuery(query url.Values) (q listQuery, err error) {
 		}
 		q.after = name
 	}
+
 	return q, nil
 }
 
@@ -115,6 +116,7 @@ func (p *queuePages) list(w http.ResponseWriter, r *http.Request) {
 		p.writeError(w, err)
 		return
 	}
+
 	writeJSON(w, http.StatusOK, loads)
 }
 
@@ -125,18 +127,21 @@ func (p *queuePages) read(ctx context.Context, query listQuery) (loads queueLoad
 		if kind < query.kind {
 			continue
 		}
+
 		after := ""
 		if kind == query.kind {
 			after = query.after
 		}
 
 		// A page that is full already reads one more, to know whether there is a next one.
-		full := len(loads.Queues) == query.limit
-		page, err := p.config.Queues(ctx, kind, subjects.ListOptions{After: after, Limit: max(query.limit-len(loads.Queues), 1)})
+		left := query.limit - len(loads.Queues)
+		o := subjects.ListOptions{After: after, Limit: max(left, 1)}
+		page, err := p.config.Queues(ctx, kind, o)
 		if err != nil {
 			return loads, err
 		}
-		if full && len(page.Queues) > 0 {
+
+		if left == 0 && len(page.Queues) > 0 {
 			loads.setNext()
 			return loads, nil
 		}
@@ -144,11 +149,13 @@ func (p *queuePages) read(ctx context.Context, query listQuery) (loads queueLoad
 		for _, q := range page.Queues {
 			loads.Queues = append(loads.Queues, namedLoad{kind.Short(), q, q.Ready + q.Leased})
 		}
+
 		if page.Next != nil {
 			loads.setNext()
 			return loads, nil
 		}
 	}
+
 	return loads, nil
 }
 

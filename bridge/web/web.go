@@ -51,7 +51,7 @@ type Server struct {
 // the listener. Call Close if Start will not be called.
 func New(c Config) (*Server, error) {
 	s := &Server{config: c, connections: connlimit.New(maxConnections)}
-	if c.Addr != "" {
+	if c.Addr != "" { // here and not in Start, so that a bad address fails early
 		listener, err := net.Listen("tcp", c.Addr)
 		if err != nil {
 			return nil, err
@@ -129,6 +129,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
+
 	mux.HandleFunc("GET /readyz", s.readyz)
 	queues := &queuePages{&s.config}
 	mux.HandleFunc("GET /queues", queues.list)
@@ -166,5 +167,6 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		answer.Ready, status = false, http.StatusServiceUnavailable
 		answer.Reasons = append(answer.Reasons, err.Error())
 	}
+
 	writeJSON(w, status, answer)
 }

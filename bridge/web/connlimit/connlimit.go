@@ -1,8 +1,8 @@
 // Package connlimit limits how many connections an HTTP server has at a time.
 //
-// Where one is too many, the oldest has to go: most likely it reads or sends nothing, while a probe
-// or a scrape is over within milliseconds. If the newest had to wait instead, a few clients that do
-// nothing could keep everybody else out.
+// If there is one too many, the oldest has to go: most likely its client does nothing, while a
+// probe or a scrape is over within milliseconds. If the newest had to wait instead, a few clients
+// that do nothing could keep everybody else out.
 package connlimit
 
 import (
@@ -18,7 +18,7 @@ type Limit struct {
 
 	mu         sync.Mutex
 	all        []connection   // the oldest first
-	goroutines sync.WaitGroup // one for each connection, also for those that Note has closed
+	goroutines sync.WaitGroup // one for each connection, even if Note has closed it
 }
 
 type connection struct {
@@ -46,7 +46,8 @@ func (l *Limit) Note(conn net.Conn, state http.ConnState) {
 	switch {
 	case state == http.StateNew:
 		if len(l.all) >= l.most {
-			first := max(0, slices.IndexFunc(l.all, func(other connection) bool { return other.idle }))
+			isIdle := func(other connection) bool { return other.idle }
+			first := max(0, slices.IndexFunc(l.all, isIdle))
 			_ = l.all[first].Close()
 			l.all = slices.Delete(l.all, first, first+1)
 		}

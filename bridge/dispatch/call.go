@@ -29,6 +29,7 @@ func (c *call) wait(ctx context.Context) ([]fdbpq.Result, error) {
 		}
 		<-c.done
 	}
+
 	return c.results, c.err
 }
 

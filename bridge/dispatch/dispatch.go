@@ -215,6 +215,7 @@ func (d *Dispatcher) AddCredits(q *Queue, c *Credits, n int) {
 	l := q.lane
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	ln := l.lineLocked(q)
 
 	before := c.available

@@ -69,11 +69,13 @@ func (h *health) probe(ctx context.Context, db kv.Database, k *fdbpq.Keyspace) e
 	if !h.probing.TryLock() {
 		return *failed // one probe at a time is enough
 	}
+
 	defer h.probing.Unlock()
 
 	if err := fdbpq.Probe(ctx, db, k); err != nil {
 		return err
 	}
+
 	h.failed.CompareAndSwap(failed, nil) // unless another write failed meanwhile
 	return nil
 }

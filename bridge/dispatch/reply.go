@@ -23,7 +23,8 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 			}
 			return
 		}
-		if w.pop.lease == 0 {
+
+		if w.pop.lease == 0 { // then it is as long as the lease that it follows
 			w.pop.lease = results[0].LeaseLength()
 		}
 		w.acks, w.request.acked = nil, true

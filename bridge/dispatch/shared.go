@@ -172,6 +172,7 @@ func (d *shared) filledQueues(p *fdbpq.Pending) (queues []*Queue) {
 			queues = append(queues, q)
 		}
 	}
+
 	return queues
 }
 
@@ -220,6 +221,7 @@ func (l *load) admit(size int) error {
 		l.release(1, size)
 		return ErrTooManyBytes
 	}
+
 	return nil
 }
 

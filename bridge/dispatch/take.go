@@ -15,6 +15,7 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 	l.failOverdue(ctx, false)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.takeableLocked() == 0 {
 		return nil
 	}
@@ -38,6 +39,7 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 		l.spare.Put(b)
 		return nil
 	}
+
 	l.mu.inFlight = append(l.mu.inFlight, b)
 	l.makeNewestLocked(b)
 	return b
@@ -148,6 +150,7 @@ func (l *lane) takeableLocked() int {
 			n += from.operations
 		}
 	}
+
 	return n
 }
 
@@ -241,6 +244,7 @@ func (l *lane) expectedBytes(r *Request, ops []fdbpq.Op) int {
 			bytes += sweepBytes / sweepPage
 		}
 	}
+
 	return bytes
 }
 

@@ -58,7 +58,7 @@ func TestAnswersOfARequest(t *testing.T) {
 func TestFailedAcknowledgement(t *testing.T) {
 	s := newSystem(t)
 	s.requests.Add(1)
-	(&settled{s.core, ackInbox}).Fail(nil, nil, dispatch.ErrUnavailable)
+	(&settlement{s.core, ackInbox}).Fail(nil, nil, dispatch.ErrUnavailable)
 	same(t, "answers", len(s.sender.sent), 0)
 	s.endsAcks()
 }

@@ -21,9 +21,9 @@ import (
 type apiCall struct {
 	name  string // the tokens after $JS.<domain>.API
 	reply string // the type of the reply, without what all types begin and end with
-	// least and most are how many tokens follow the name, the first of which is the name of a stream.
+	// least and most are how many tokens may follow the name. The first is the name of a stream.
 	least, most int
-	// run answers it. A call without is a pull, or refused for a reason.
+	// run answers the call. Without it, the call is a pull, or refused with the reason.
 	run    func(f *Face, ctx context.Context, r *request) (any, error)
 	reason string
 }
@@ -38,18 +38,19 @@ const (
 
 	noSequences      = "items of a queue have no sequence numbers"
 	noPriorityGroups = "consumers of a queue compete for its items, without priority groups"
+	pausedAsWhole    = "a queue is paused as a whole, by its setting pause_until"
 )
 
 // request is a call of the API.
 type request struct {
 	kind    subjects.Kind
 	row     *apiCall // nil if there is no such call
-	args    []string // what follows its name in the subject; after check without the name of the stream
+	args    []string // tokens after its name; check moves the first to stream
 	stream  stream
 	payload []byte
 }
 
-// JetStream's codes of errors, but for those that consumers.go uses once.
+// JetStream's codes of errors, without those that consumers.go uses once.
 const (
 	errBadRequest   = 10003
 	errUnavailable  = 10008
@@ -65,14 +66,16 @@ const (
 	errNoStream     = 10059
 )
 
-// statuses are the statuses that go with JetStream's codes, if not 400.
+// statuses are the statuses of JetStream's codes, if not 400.
 var statuses = map[jetstream.ErrorCode]int{
-	errNoStream: 404, errNoConsumer: 404, errGeneral: 500, errConfig: 500, errStreamConfig: 500, errUnavailable: 503, errNoResources: 503,
+	errNoStream: 404, errNoConsumer: 404, errGeneral: 500, errConfig: 500, errStreamConfig: 500,
+	errUnavailable: 503, errNoResources: 503,
 }
 
-// refuse returns one of JetStream's errors. The text is JetStream's own, and a reason if there is one.
+// refuse returns one of JetStream's errors. The text is JetStream's own, and mostly says why.
 func refuse(code jetstream.ErrorCode, format string, args ...any) error {
-	return &jetstream.APIError{Code: cmp.Or(statuses[code], 400), ErrorCode: code, Description: fmt.Sprintf(format, args...)}
+	status, text := cmp.Or(statuses[code], 400), fmt.Sprintf(format, args...)
+	return &jetstream.APIError{Code: status, ErrorCode: code, Description: text}
 }
 
 // failure returns what a client is told of an error.
@@ -82,7 +85,8 @@ func (f *Face) failure(err error) *jetstream.APIError {
 	}
 	status, text := f.config.ErrorText(err)
 	codes := map[int]jetstream.ErrorCode{503: errUnavailable, 429: errNoResources, 500: errGeneral}
-	return &jetstream.APIError{Code: status, ErrorCode: cmp.Or(codes[status], errBadRequest), Description: text}
+	code := cmp.Or(codes[status], errBadRequest)
+	return &jetstream.APIError{Code: status, ErrorCode: code, Description: text}
 }
 
 // encode returns a reply: the members of the body, or the error, after its type.
@@ -94,8 +98,8 @@ func (f *Face) encode(kind string, body any, err error) []byte {
 	return slices.Concat([]byte(`{"type":"`+typePrefix+kind+`_response",`), members[1:])
 }
 
-// decode reads the payload of a request as JetStream does. An empty one leaves to as it is, and what
-// is not known is refused: nothing that is asked for is ignored.
+// decode reads the payload of a request as JetStream does. An empty payload leaves to as it is.
+// Unknown members are refused, so that nothing a client asks for is ignored.
 func decode(payload []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	d.DisallowUnknownFields()
@@ -104,12 +108,13 @@ func decode(payload []byte, to any) error {
 		case err == io.EOF:
 			return nil
 		case err != nil:
-			return refuse(errJSON, "invalid JSON: %s", wire.Shorten(err.Error())) // it may repeat a number, of any length
+			// The error may repeat a number, of any length.
+			return refuse(errJSON, "invalid JSON: %s", wire.Shorten(err.Error()))
 		}
 	}
 }
 
-// decodeQuery is decode for requests that only read. JetStream ignores there what is no JSON object.
+// decodeQuery is decode for requests that only read. There JetStream ignores what is not JSON.
 func decodeQuery(payload []byte, to any) error {
 	if text := bytes.TrimSpace(payload); len(text) == 0 || text[0] != '{' && text[0] != '[' {
 		return nil
@@ -117,22 +122,25 @@ func decodeQuery(payload []byte, to any) error {
 	return decode(payload, to)
 }
 
-// expectEmpty returns an error unless a payload says nothing.
+// expectEmpty returns an error unless a payload is empty, or an object without members.
 func expectEmpty(payload []byte) error {
+	if len(payload) == 0 {
+		return nil
+	}
 	var members map[string]any
-	if len(payload) > 0 && (json.Unmarshal(payload, &members) != nil || members == nil || len(members) > 0) {
+	if json.Unmarshal(payload, &members) != nil || members == nil || len(members) > 0 {
 		return refuse(errNotEmpty, "expected an empty request payload: leave it out, or send {}")
 	}
 	return nil
 }
 
-// query is what a request for a page says.
+// query is a request for a page.
 type query struct {
 	Offset  int    `json:"offset"`
 	Subject string `json:"subject"` // only for streams
 }
 
-// page is the reply, or the part of one that says which page it is.
+// page is a reply with a page, or the part of it that says which page it is.
 type page struct {
 	Total     int `json:"total"`
 	Offset    int `json:"offset"`

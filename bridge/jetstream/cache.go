@@ -12,8 +12,8 @@ const (
 	maxCached = 4096 // queues
 )
 
-// consumerCache has the consumers of queues that were used lately, for pulls. That there is no
-// consumer it does not say: another bridge may have created it.
+// consumerCache caches the consumers of queues that were used lately, for pulls. It cannot say that
+// a consumer does not exist: another bridge may have created it.
 type consumerCache struct {
 	sync.Mutex
 	streams map[stream]cachedConsumers
@@ -21,7 +21,7 @@ type consumerCache struct {
 }
 
 type cachedConsumers struct {
-	began  time.Time // the read
+	began  time.Time // when the read began
 	byName map[string]*consumer
 }
 
@@ -29,6 +29,7 @@ type cachedConsumers struct {
 func (c *consumerCache) find(s stream, name string) *consumer {
 	c.Lock()
 	defer c.Unlock()
+
 	of := c.streams[s]
 	if time.Since(of.began) >= cacheLife {
 		return nil
@@ -36,15 +37,19 @@ func (c *consumerCache) find(s stream, name string) *consumer {
 	return of.byName[name]
 }
 
-// keep keeps what was read, unless it may be older than a change.
+// keep caches what was read, unless it may be older than a change.
 func (c *consumerCache) keep(s stream, read cachedConsumers) {
 	c.Lock()
 	defer c.Unlock()
+
 	if !read.began.After(c.changed) {
 		return
 	}
-	if len(c.streams) >= maxCached { // they are read again within a second anyway
-		maps.DeleteFunc(c.streams, func(_ stream, of cachedConsumers) bool { return time.Since(of.began) >= cacheLife })
+
+	// The rest is read again within a second anyway.
+	if len(c.streams) >= maxCached {
+		old := func(_ stream, of cachedConsumers) bool { return time.Since(of.began) >= cacheLife }
+		maps.DeleteFunc(c.streams, old)
 	}
 	c.streams[s] = read
 }

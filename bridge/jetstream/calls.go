@@ -12,7 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// apiCalls is the table.
+// apiCalls is the table of all calls.
 var apiCalls = []*apiCall{
 	{"INFO", "account_info", 0, 0, (*Face).accountInfo, ""},
 
@@ -22,7 +22,8 @@ var apiCalls = []*apiCall{
 	{"STREAM.CREATE", "stream_create", 1, 1, (*Face).streamCreate, ""},
 	{streamUpdate, "stream_update", 1, 1, (*Face).streamCreate, ""},
 	{"STREAM.PURGE", "stream_purge", 1, 1, (*Face).streamPurge, ""},
-	{"STREAM.DELETE", "stream_delete", 1, 1, nil, "a queue cannot be deleted: purge it and delete its consumers. " +
+	{"STREAM.DELETE", "stream_delete", 1, 1, nil, "a queue cannot be deleted: " +
+		"purge it and delete its consumers. " +
 		"Without items, settings and consumers it is not listed"},
 	{"STREAM.MSG.GET", "stream_msg_get", 1, 1, nil, noSequences},
 	{"STREAM.MSG.DELETE", "stream_msg_delete", 1, 1, nil, noSequences},
@@ -33,14 +34,14 @@ var apiCalls = []*apiCall{
 	{"CONSUMER.NAMES", "consumer_names", 1, 1, (*Face).consumerNames, ""},
 	{"CONSUMER.LIST", "consumer_list", 1, 1, (*Face).consumerList, ""},
 	{"CONSUMER.DELETE", "consumer_delete", 2, 2, (*Face).consumerDelete, ""},
-	{"CONSUMER.PAUSE", "consumer_pause", 2, 2, nil, "a queue is paused as a whole, by its setting pause_until"},
+	{"CONSUMER.PAUSE", "consumer_pause", 2, 2, nil, pausedAsWhole},
 	{"CONSUMER.RESET", "consumer_reset", 2, 2, nil, noSequences},
 	{"CONSUMER.UNPIN", "consumer_unpin", 2, 2, nil, noPriorityGroups},
 	{countedPull, "", 2, 2, nil, ""},
 }
 
-// parse takes the subject of a call of the API apart. ok is false for a subject that is none, and
-// the request has no row if there is no such call.
+// parse parses the subject of a call of the API. ok is false if the subject is none, and the
+// request has no row if there is no such call.
 func (d *domains) parse(subject string, payload []byte) (r *request, ok bool) {
 	rest, isJS := strings.CutPrefix(subject, root)
 	domain, rest, isAPI := strings.Cut(rest, apiToken)
@@ -53,10 +54,12 @@ func (d *domains) parse(subject string, payload []byte) (r *request, ok bool) {
 	tokens := strings.Split(rest, ".")
 	for n := min(len(tokens), maxCallTokens); n > 0 && r.row == nil; n-- {
 		name := strings.Join(tokens[:n], ".")
-		if i := slices.IndexFunc(apiCalls, func(c *apiCall) bool { return c.name == name }); i >= 0 {
+		named := func(c *apiCall) bool { return c.name == name }
+		if i := slices.IndexFunc(apiCalls, named); i >= 0 {
 			r.row, r.args = apiCalls[i], tokens[n:]
 		}
 	}
+
 	return r, true
 }
 
@@ -86,15 +89,18 @@ func (r *request) check() error {
 // call answers a call of the API.
 func (f *Face) call(r *request, reply string) {
 	if n := len(r.payload); n > maxCall { // many may wait
-		f.answer(r, reply, nil, refuse(errJSON, "invalid JSON: the request has %d bytes: want at most %d", n, maxCall))
+		const text = "invalid JSON: the request has %d bytes: want at most %d"
+		f.answer(r, reply, nil, refuse(errJSON, text, n, maxCall))
 		return
 	}
+
 	run := func(ctx context.Context) {
 		body, err := f.run(ctx, r)
 		f.answer(r, reply, body, err)
 	}
 	if !f.later(run) {
-		f.answer(r, reply, nil, refuse(errNoResources, "insufficient resources: too many requests wait"))
+		const text = "insufficient resources: too many requests wait"
+		f.answer(r, reply, nil, refuse(errNoResources, text))
 	}
 }
 
@@ -104,14 +110,16 @@ func (f *Face) run(ctx context.Context, r *request) (any, error) {
 	case err != nil:
 		return nil, err
 	case ctx.Err() != nil:
-		return nil, refuse(errUnavailable, "JetStream system temporarily unavailable: the request waited for too long and was not run")
+		return nil, refuse(errUnavailable, "JetStream system temporarily unavailable: "+
+			"the request waited for too long and was not run")
 	case r.row.run == nil:
 		return nil, refuse(errBadRequest, "bad request: %s", r.row.reason)
 	}
+
 	return r.row.run(f, ctx, r)
 }
 
-// answer sends the answer of a call, if it is to get one.
+// answer sends the answer of a call, unless it has no reply subject.
 func (f *Face) answer(r *request, reply string, body any, err error) {
 	name, kind := "unknown", "system"
 	if r.row != nil {
@@ -128,13 +136,15 @@ func (f *Face) answer(r *request, reply string, body any, err error) {
 		sent = f.out.Publish(&leaf.Message{Subject: reply, Payload: f.encode(kind, nil, err)})
 	}
 	if sent != nil {
-		f.config.Warn("an answer over the leaf node connection could not be sent", "call", name, "error", sent)
+		f.config.Warn(unsentAnswer, "call", name, "error", sent)
 	}
 }
 
 // accountInfo answers INFO. It counts nothing: the statistics of the bridge do.
 func (f *Face) accountInfo(_ context.Context, r *request) (any, error) {
-	unlimited := jetstream.AccountLimits{MaxMemory: -1, MaxStore: -1, MaxStreams: -1, MaxConsumers: -1}
+	unlimited := jetstream.AccountLimits{
+		MaxMemory: -1, MaxStore: -1, MaxStreams: -1, MaxConsumers: -1,
+	}
 	return struct {
 		jetstream.Tier
 		Domain string             `json:"domain"`

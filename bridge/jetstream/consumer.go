@@ -22,20 +22,20 @@ type consumerKey struct {
 	name   string
 }
 
-// consumer is what the face knows of a consumer of a queue. It is not changed: a changed consumer is
-// another one with the same key.
+// consumer is what the face knows of a consumer of a queue. It is immutable but for noted: a
+// changed consumer is another one with the same key.
 type consumer struct {
 	stream stream
 	name   string
 	end    fdbpq.End
-	// config has JetStream's defaults where nothing is set. An AckWait of 0 is that of the queue, and
-	// other limits of 0 or less are none.
+	// config has JetStream's defaults where nothing is set. An AckWait of 0 means that of the
+	// queue, and other limits of 0 or less mean no limit.
 	config  jetstream.ConsumerConfig
 	created time.Time
-	noted   atomic.Int64 // until when its use is written down, in nanoseconds
+	noted   atomic.Int64 // until when its record says that it is used, in Unix nanoseconds
 }
 
 func (c *consumer) key() consumerKey { return consumerKey{c.stream, c.name} }
 
-// unknownTime is when queues and the consumers that each has were created.
+// unknownTime stands for when queues and their built-in consumers were created.
 var unknownTime = time.Unix(0, 0).UTC()

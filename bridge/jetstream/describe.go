@@ -8,23 +8,28 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// maxShown is how many bytes of a description a QueueConsumer has. All consumers of a queue are to
+// maxShown is how many bytes of a description a QueueConsumer has, so that all consumers of a queue
 // fit into one reply.
 const maxShown = 200
 
-// Describe returns the consumers of a queue that are stored, for programs that do not speak
-// JetStream's API. One that cannot be read has only its name.
+// Describe returns the stored consumers of a queue, for programs that do not use JetStream's API. A
+// consumer whose record cannot be read has only its name.
 func Describe(stored []fdbpq.Record) (shown []subjects.QueueConsumer) {
 	for i := range stored {
-		one := subjects.QueueConsumer{Name: stored[i].Name}
+		consumer := subjects.QueueConsumer{Name: stored[i].Name}
 		if r, err := parseRecord(stored[i].Value); err == nil && r != nil {
 			c := &r.Config
-			one.Order, one.Created = cmp.Or(c.Metadata[metaOrder], orderMin), r.Created
-			one.AckWait, one.InactiveThreshold = c.AckWait, max(c.InactiveThreshold, 0)
-			one.MaxDeliver, one.MaxAckPending = max(c.MaxDeliver, 0), max(c.MaxAckPending, 0)
-			one.Description = strings.ToValidUTF8(c.Description[:min(len(c.Description), maxShown)], "") // a character may be cut
+			consumer.Order, consumer.Created = cmp.Or(c.Metadata[metaOrder], orderMin), r.Created
+			consumer.AckWait, consumer.InactiveThreshold = c.AckWait, max(c.InactiveThreshold, 0)
+			consumer.MaxDeliver = max(c.MaxDeliver, 0)
+			consumer.MaxAckPending = max(c.MaxAckPending, 0)
+
+			// A character may be cut.
+			cut := c.Description[:min(len(c.Description), maxShown)]
+			consumer.Description = strings.ToValidUTF8(cut, "")
 		}
-		shown = append(shown, one)
+		shown = append(shown, consumer)
 	}
+
 	return shown
 }

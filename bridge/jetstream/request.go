@@ -25,14 +25,15 @@ type pullRequest struct {
 	PinID         string        `json:"id"`
 	Priority      int           `json:"priority"`
 
-	limited bool // by MaxBytes
+	limited bool // MaxBytes limits the pull
 }
 
-// maxExpires is how long a pull waits at most, and one that does not say.
+// maxExpires is how long a pull waits at most, and by default.
 const maxExpires = subjects.MaxExpires
 
-// parsePull reads the payload of a pull, as JetStream does: JSON, a number of messages, or anything
-// else for one. Expires is 0 for one that does not wait. It returns the status of one that is refused.
+// parsePull parses the payload of a pull, as JetStream does: JSON, a number of messages, or
+// anything else for one message. The result has an Expires of 0 if the pull does not wait. A pull
+// that is refused ends with the second result.
 func parsePull(payload []byte, c *jetstream.ConsumerConfig) (r pullRequest, refused *ending) {
 	payload = bytes.TrimSpace(payload)
 	var err error
@@ -62,11 +63,13 @@ func parsePull(payload []byte, c *jetstream.ConsumerConfig) (r pullRequest, refu
 	case r.Priority < 0 || r.Priority > 9:
 		code, text = 400, "Bad Request - Priority must be between 0 and 9"
 	}
+
 	if code > 0 {
 		return r, &ending{code: code, text: text}
 	}
 
-	r.Batch, r.MaxBytes, r.limited = max(r.Batch, 1), max(r.MaxBytes, 0), r.MaxBytes > 0
+	r.limited = r.MaxBytes > 0
+	r.Batch, r.MaxBytes = max(r.Batch, 1), max(r.MaxBytes, 0)
 	if r.Heartbeat > 0 {
 		r.Heartbeat = max(r.Heartbeat, subjects.MinIdleHeartbeat)
 	}
@@ -76,5 +79,6 @@ func parsePull(payload []byte, c *jetstream.ConsumerConfig) (r pullRequest, refu
 	case r.Expires != 0:
 		r.Expires = min(max(r.Expires, 1), maxExpires)
 	}
+
 	return r, nil
 }

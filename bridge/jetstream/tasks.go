@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// maxTasks run at a time, and maxWaitingTasks of them wait.
+// Up to maxTasks tasks run at a time, and up to maxWaitingTasks wait.
 const maxTasks, maxWaitingTasks = 16, 1000
 
-// tasks are calls of the API, and what else waits for the store.
+// tasks runs calls of the API, and what else waits for the store.
 type tasks struct {
-	slots   chan struct{} // an element for each that runs
+	slots   chan struct{} // an element for each task that runs
 	ctx     context.Context
 	cancel  context.CancelFunc
 	timeout time.Duration // of each
 
 	mu struct {
 		sync.Mutex
-		waiting int // that wait or run
+		pending int // tasks that wait or run
 		ended   bool
 	}
 	running sync.WaitGroup
@@ -33,18 +33,19 @@ func newTasks(timeout time.Duration) *tasks {
 // later runs a task when there is a slot for it. It returns false if too many wait, or the face has
 // ended.
 func (t *tasks) later(run func(ctx context.Context)) bool {
-	return t.behind(maxTasks+maxWaitingTasks, run)
+	return t.runTask(maxTasks+maxWaitingTasks, run)
 }
 
-// behind is later for another limit.
-func (t *tasks) behind(most int, run func(ctx context.Context)) bool {
+// runTask is later with another limit.
+func (t *tasks) runTask(limit int, run func(ctx context.Context)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.mu.ended || t.mu.waiting >= most {
+
+	if t.mu.ended || t.mu.pending >= limit {
 		return false
 	}
 
-	t.mu.waiting++
+	t.mu.pending++
 	t.running.Go(func() {
 		ctx, cancel := context.WithTimeout(t.ctx, t.timeout)
 		defer cancel()
@@ -53,13 +54,13 @@ func (t *tasks) behind(most int, run func(ctx context.Context)) bool {
 		<-t.slots
 
 		t.mu.Lock()
-		t.mu.waiting--
+		t.mu.pending--
 		t.mu.Unlock()
 	})
 	return true
 }
 
-// end waits for the tasks, and cancels them when ctx ends.
+// end waits for the tasks. When ctx ends it cancels them. No further ones begin.
 func (t *tasks) end(ctx context.Context) {
 	t.mu.Lock()
 	t.mu.ended = true

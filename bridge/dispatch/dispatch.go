@@ -42,8 +42,8 @@
 //	attempt, reply                        what a batch does for the lines of its queues
 //	lines                                 joining, leaving and waking a line
 //	lane, batch, line, waiter, states     the data of a lane
-//	shared, queue, timers, chain, health  what lanes are made of
-//	request, call, errors                 what goes in and out
+//	shared, queue, timers, chain          what lanes are made of, and the health of the store
+//	request, errors                       what goes in and out
 package dispatch
 
 import (

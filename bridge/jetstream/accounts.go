@@ -127,7 +127,7 @@ func (o *accounts) hold(a *account, lease *fdbpq.Lease) uint64 {
 	defer o.mu.Unlock()
 
 	a.leases[keyOf(&lease.Token)] = heldLease{lease.Until, lease.Deliveries > 1}
-	a.length = lease.Until.Sub(o.config.Now())
+	a.length = lease.Until.Sub(o.config.Now()) // for an extension
 	if !a.expiring {
 		a.expiring = true
 		time.AfterFunc(expiryPause, func() { o.freeExpired(a) })

@@ -102,7 +102,7 @@ func TestAckWaitOfTheQueue(t *testing.T) {
 	same(t, "what another client gets", s.leased("jobs"), "b")
 }
 
-// What comes for a client that is gone goes back, as something that nobody has heard.
+// Items for a client that is gone go back, as not received.
 func TestNobodyHears(t *testing.T) {
 	returned := make(chan bool, 1)
 	s := newSystem(t, func(c *Config) {

@@ -26,6 +26,7 @@
 //	pull       turns a pull into requests to the dispatcher; ends.go has how pulls end
 //	deliver    sends the items of a pull to its inbox
 //	calls      the table of API calls; streams, consumers and records run them
+//	consumer   what the face knows of a consumer, and its cache
 //	subjects   the names of domains, and the subjects of messages
 package jetstream
 
@@ -33,7 +34,9 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 )
@@ -95,6 +98,7 @@ func (f *Face) Run(ctx context.Context) error {
 // Stop stops listening, ends the pulls that wait, and answers the calls that have arrived, until
 // ctx ends. The connection stays until the context of Run ends.
 func (f *Face) Stop(ctx context.Context) error {
+	// After Drain no further pulls come, so none is left behind.
 	err := f.leaf.Drain(ctx)
 
 	f.endPulls()
@@ -152,4 +156,69 @@ func (f *Face) changed(s leaf.State) {
 	case s.Err != nil:
 		f.config.Warn("no leaf node connection", "address", s.Address, "error", s.Err)
 	}
+}
+
+// Up to maxTasks tasks run at a time, and up to maxWaitingTasks wait.
+const maxTasks, maxWaitingTasks = 16, 1000
+
+// tasks runs calls of the API, and what else waits for the store.
+type tasks struct {
+	slots   chan struct{} // an element for each task that runs
+	ctx     context.Context
+	cancel  context.CancelFunc
+	timeout time.Duration // of each
+
+	mu struct {
+		sync.Mutex
+		pending int // tasks that wait or run
+		ended   bool
+	}
+	running sync.WaitGroup
+}
+
+func newTasks(timeout time.Duration) *tasks {
+	t := &tasks{slots: make(chan struct{}, maxTasks), timeout: timeout}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	return t
+}
+
+// later runs a task when there is a slot for it. It returns false if too many wait, or the face has
+// ended.
+func (t *tasks) later(run func(ctx context.Context)) bool {
+	return t.runTask(maxTasks+maxWaitingTasks, run)
+}
+
+// runTask is later with another limit.
+func (t *tasks) runTask(limit int, run func(ctx context.Context)) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	if t.mu.ended || t.mu.pending >= limit {
+		return false
+	}
+
+	t.mu.pending++
+	t.running.Go(func() {
+		ctx, cancel := context.WithTimeout(t.ctx, t.timeout)
+		defer cancel()
+		t.slots <- struct{}{}
+		run(ctx)
+		<-t.slots
+
+		t.mu.Lock()
+		t.mu.pending--
+		t.mu.Unlock()
+	})
+	return true
+}
+
+// end waits for the tasks. When ctx ends it cancels them. No further ones begin.
+func (t *tasks) end(ctx context.Context) {
+	t.mu.Lock()
+	t.mu.ended = true
+	t.mu.Unlock()
+
+	defer context.AfterFunc(ctx, t.cancel)()
+	t.running.Wait()
+	t.cancel()
 }

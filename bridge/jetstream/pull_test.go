@@ -220,7 +220,7 @@ func returns(to chan<- *fdbpq.Result) func(*Config) {
 	}
 }
 
-// Items whose leases are over before they can be sent go back, and their client pulls again.
+// Items whose leases end before they can be sent go back, and their client pulls again.
 func TestLeaseOverBeforeItIsSent(t *testing.T) {
 	var took atomic.Int64
 	returned := make(chan *fdbpq.Result, 10)

@@ -1,11 +1,13 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -81,6 +83,7 @@ func (f *Face) next(s stream, name string, m *leaf.Message) {
 
 // nextAfterRead starts a pull if its consumer exists. Many pulls share a read.
 func (f *Face) nextAfterRead(ctx context.Context, s stream, name string, m *leaf.Message) {
+	// Another pull may have read it while this one waited.
 	c := f.cache.find(s, name)
 	if c == nil {
 		read := cachedConsumers{began: time.Now()}
@@ -211,6 +214,7 @@ func (f *Face) setRecord(
 			return nil, refuse(10148, "consumer already exists")
 		}
 
+		// A change keeps the time of the creation.
 		r := &record{Config: *config, Created: now}
 		if old != nil {
 			r.Created = old.Created
@@ -254,4 +258,30 @@ func (f *Face) touch(c *consumer, until time.Time) {
 			return &r, nil
 		})
 	})
+}
+
+// maxShown is how many bytes of a description a QueueConsumer has, so that all consumers of a queue
+// fit into one reply.
+const maxShown = 200
+
+// Describe returns the stored consumers of a queue, for programs that do not use JetStream's API. A
+// consumer whose record cannot be read has only its name.
+func Describe(stored []fdbpq.Record) (shown []subjects.QueueConsumer) {
+	for i := range stored {
+		consumer := subjects.QueueConsumer{Name: stored[i].Name}
+		if r, err := parseRecord(stored[i].Value); err == nil && r != nil {
+			c := &r.Config
+			consumer.Order, consumer.Created = cmp.Or(c.Metadata[metaOrder], orderMin), r.Created
+			consumer.AckWait, consumer.InactiveThreshold = c.AckWait, max(c.InactiveThreshold, 0)
+			consumer.MaxDeliver = max(c.MaxDeliver, 0)
+			consumer.MaxAckPending = max(c.MaxAckPending, 0)
+
+			// A character may be cut.
+			cut := c.Description[:min(len(c.Description), maxShown)]
+			consumer.Description = strings.ToValidUTF8(cut, "")
+		}
+		shown = append(shown, consumer)
+	}
+
+	return shown
 }

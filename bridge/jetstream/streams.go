@@ -87,6 +87,7 @@ func (f *Face) streamInfo(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 
+	// A stream of a queue has one subject, which is shown only if it has messages.
 	info := f.infoOf(r.stream, q)
 	subject := info.Config.Subjects[0]
 	if asked.SubjectsFilter != "" && matches(asked.SubjectsFilter, subject) && info.State.Msgs > 0 {

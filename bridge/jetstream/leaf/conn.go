@@ -66,7 +66,7 @@ func (c *Conn) Run(ctx context.Context) error {
 		u := c.urls[next%len(c.urls)]
 		began := time.Now()
 		err := c.connect(ctx, u)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil { // the end is no failure
 			err = nil
 		}
 		c.config.Changed(State{Address: u.Host, Err: err})
@@ -95,6 +95,7 @@ func (c *Conn) pause(preceded int) time.Duration {
 // Drain ends the subscriptions for good, and returns when Receive has had all messages that the
 // server had sent for them. Errors: ErrOffline, or that of ctx.
 func (c *Conn) Drain(ctx context.Context) error {
+	// With the lock, so that a login does not subscribe after this.
 	c.mu.Lock()
 	if online := c.online.Load(); online != nil {
 		for _, s := range c.subjects {

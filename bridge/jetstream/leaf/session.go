@@ -124,6 +124,7 @@ func (s *session) greet() error {
 		return errors.New("headers are off: remove no_header_support")
 	}
 
+	// A limit of the account or the user may be lower. Only a refused message tells.
 	s.parser.maxPayload = min(max(s.info.MaxPayload, 0), maxMessage)
 	if s.conn.refused > 0 {
 		s.parser.maxPayload = min(s.parser.maxPayload, s.conn.refused-1)

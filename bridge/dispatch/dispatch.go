@@ -26,10 +26,11 @@
 //
 // # Time
 //
-// Every request gets an answer within Options.RequestTimeout, plus a small grace time. The timers
-// of a lane answer what the store does not. Timers use the monotonic clock, but items fall due by
-// Options.Now, so while somebody waits the timers compare the two clocks once a second, and look
-// again if they have drifted apart. The sweeper looks at its agenda every few seconds.
+// A request that does not wait is answered within Options.RequestTimeout and a short grace time,
+// whatever the store does: see deadlines.go. The timers of a lane answer what the store does not.
+// They use the monotonic clock, but items fall due by Options.Now. So while a request waits, the
+// timers compare the two clocks once a second, and look again if they have drifted apart. The
+// sweeper looks at its agenda every few seconds.
 //
 // # Where to read
 //

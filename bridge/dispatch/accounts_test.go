@@ -206,7 +206,7 @@ func (g *ledger) check(requests uint64, db kv.Database, now func() time.Time) {
 	}
 }
 
-// Whatever becomes of the store and the clock, and whoever is cancelled, however late: each request ends
+// Whatever happens to the store and the clock, and however late requests are cancelled, each request ends
 // once and in time, and each item comes out once.
 func TestAccountsWithCancels(t *testing.T) {
 	for range harness.Times(2, harness.RaceTimes(8, 2)) {

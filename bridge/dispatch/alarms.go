@@ -62,6 +62,7 @@ func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 			replier.Heartbeat(&w.request, w.wanted)
 		}
 	}
+
 	for _, e := range work.ended {
 		l.endWaiter(e.waiter, e.why)
 	}
@@ -73,6 +74,7 @@ func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 		l.endOverdue(ctx)
 		work.more = true // it has set another alarm
 	}
+
 	return work
 }
 
@@ -115,6 +117,7 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 		found := len(work.ended) + len(work.beats) + len(work.late)
 		work.more = work.more || found >= timerPage
 	}
+
 	return work
 }
 

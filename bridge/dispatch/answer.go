@@ -44,6 +44,7 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 
 	l.calling.Lock()
 	defer l.calling.Unlock()
+
 	now := time.Now()
 	l.observeResults(b, results)
 
@@ -131,6 +132,7 @@ func (l *lane) finishBatch(b *batch) {
 			l.d.releaseWaiter(r)
 		}
 	}
+
 	l.d.load.release(requests, bytes)
 
 	l.mu.Lock()
@@ -152,11 +154,10 @@ func (l *lane) finishBatch(b *batch) {
 // counts the items that came and went.
 func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
 	largest, items := 0, false
-	var moved traffic
 	for r, ops := range b.each() {
 		own := results[:len(ops)]
 		results = results[len(ops):]
-		moved.count(r.Queue, ops, own)
+		countTraffic(r.Queue, ops, own)
 
 		if last := len(ops) - 1; takesItem(ops[last].Kind) {
 			if out := foundNothing(own[last].Err); out != r.Queue.ranOut.Load() {
@@ -170,7 +171,6 @@ func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
 		}
 		largest, items = max(largest, size), items || got
 	}
-	moved.flush()
 	observeSize(&l.popSize, largest, items)
 }
 
@@ -193,6 +193,7 @@ func largestItem(r *Request, ops []fdbpq.Op, results []fdbpq.Result) (size int, 
 			size = max(size, sizeOf(&ops[i].Message))
 		}
 	}
+
 	return size, got
 }
 
@@ -207,37 +208,22 @@ func observeSize(expected *atomic.Int64, largest int, items bool) {
 	}
 }
 
-// traffic counts items of one queue. The counters of a queue, which batches share, change once for
-// each run of its requests in a batch.
-type traffic struct {
-	queue   *Queue
-	in, out int64
-}
-
-// count counts the results of a request.
-func (t *traffic) count(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
-	if t.queue != q {
-		t.flush()
-		t.queue = q
-	}
+// countTraffic counts the items that a request put into its queue and took out.
+func countTraffic(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
+	in, out := int64(0), int64(0)
 	for i := range ops {
 		if r := &results[i]; r.Err == nil && !r.Duplicate {
-			in, out := itemsMoved(&ops[i], r)
-			t.in += in
-			t.out += out
+			put, took := itemsMoved(&ops[i], r)
+			in, out = in+put, out+took
 		}
 	}
-}
 
-// flush adds what was counted to the counters of the queue.
-func (t *traffic) flush() {
-	if t.in > 0 {
-		t.queue.in.Add(t.in)
+	if in > 0 {
+		q.in.Add(in)
 	}
-	if t.out > 0 {
-		t.queue.out.Add(t.out)
+	if out > 0 {
+		q.out.Add(out)
 	}
-	*t = traffic{}
 }
 
 // itemsMoved returns how many items an operation that succeeded put into the queue and took out.
@@ -250,5 +236,6 @@ func itemsMoved(op *fdbpq.Op, r *fdbpq.Result) (in, out int64) {
 	case fdbpq.OpPurge:
 		return 0, r.Len
 	}
+
 	return 0, 0
 }

@@ -240,6 +240,7 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 			ended = l.endAttemptLocked(b, ln, ended)
 		}
 	}
+
 	if results != nil && len(l.mu.lines) > 0 {
 		l.noteDuesLocked(b, results)
 	}
@@ -267,6 +268,7 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	default: // no lease has met the limit again
 		ln.limit = min(ln.limit, limitMet)
 	}
+
 	l.moveLine(ln, lineQuiet)
 
 	switch {
@@ -323,6 +325,7 @@ func (l *lane) removeEndingLocked(ln *line, why error, ended []ending) []ending 
 		}
 		w = before
 	}
+
 	return ended
 }
 

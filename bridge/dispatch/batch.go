@@ -138,6 +138,7 @@ func (w *backlog) pop() {
 			w.nonPushes--
 		}
 	}
+
 	if r.Lazy {
 		w.lazy -= len(ops)
 	}

@@ -23,8 +23,7 @@ func watched(t *testing.T, test func(w *waiting, clock *steppedClock)) {
 	inBubble(t, func(o *Options) { o.Now = clock.now }, func(w *waiting) { test(w, clock) })
 }
 
-// What falls due because the clock is stepped forward comes to those who wait: leases, delays, backoff and
-// pauses.
+// When the clock is stepped forward, waiting pops get what falls due: leases, delays, backoff and pauses.
 func TestClockStepsForward(t *testing.T) {
 	watched(t, func(w *waiting, clock *steppedClock) {
 		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Hour}
@@ -59,8 +58,8 @@ func TestClockStepsForward(t *testing.T) {
 	})
 }
 
-// A clock that is stepped back lets nothing come too early, and costs one look; those who wait end when
-// their time is over, whatever the clock says.
+// When the clock is stepped back, nothing comes too early, and it costs one look. Pops that wait end when
+// their time is up, whatever the clock says.
 func TestClockStepsBack(t *testing.T) {
 	watched(t, func(w *waiting, clock *steppedClock) {
 		w.push("a")
@@ -81,7 +80,7 @@ func TestClockStepsBack(t *testing.T) {
 	})
 }
 
-// Without a step, those who wait cost no transactions.
+// Without a step, pops that wait cost no transactions.
 func TestClockThatIsRight(t *testing.T) {
 	watched(t, func(w *waiting, clock *steppedClock) {
 		w.submit(w.minute(), fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Hour})

@@ -87,6 +87,7 @@ func (l *lane) watchOverdueLocked(at time.Duration) {
 // holds lane.calling.
 func (l *lane) endOverdue(ctx context.Context) {
 	l.failOverdue(ctx, true)
+
 	l.mu.Lock()
 	batches := slices.Clone(l.mu.inFlight) // none of them ends while calling is held
 	l.mu.Unlock()
@@ -112,6 +113,7 @@ func (l *lane) endOverdue(ctx context.Context) {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	waiting := l.mu.returns.len() + l.mu.backlog.len() + l.mu.aside.len() + len(l.mu.inFlight)
 	if waiting > 0 && !l.mu.ended {
 		l.watchOverdueLocked(now + l.pageTime())
@@ -200,6 +202,7 @@ func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
 			w.pop()
 		}
 	}
+
 	*w = others
 	return late
 }

@@ -26,10 +26,11 @@
 //
 // # Time
 //
-// Every request gets an answer within Options.RequestTimeout, plus a small grace time. The timers
-// of a lane answer what the store does not. Timers use the monotonic clock, but items fall due by
-// Options.Now, so while somebody waits the timers compare the two clocks once a second, and look
-// again if they have drifted apart. The sweeper looks at its agenda every few seconds.
+// A request that does not wait is answered within Options.RequestTimeout and a short grace time,
+// whatever the store does: see deadlines.go. The timers of a lane answer what the store does not.
+// They use the monotonic clock, but items fall due by Options.Now. So while a request waits, the
+// timers compare the two clocks once a second, and look again if they have drifted apart. The
+// sweeper looks at its agenda every few seconds.
 //
 // # Where to read
 //
@@ -42,8 +43,8 @@
 //	attempt, reply                        what a batch does for the lines of its queues
 //	lines                                 joining, leaving and waking a line
 //	lane, batch, line, waiter, states     the data of a lane
-//	shared, queue, timers, chain, health  what lanes are made of
-//	request, call, errors                 what goes in and out
+//	shared, queue, timers, chain          what lanes are made of, and the health of the store
+//	request, errors                       what goes in and out
 package dispatch
 
 import (
@@ -215,6 +216,7 @@ func (d *Dispatcher) AddCredits(q *Queue, c *Credits, n int) {
 	l := q.lane
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	ln := l.lineLocked(q)
 
 	before := c.available

@@ -19,7 +19,7 @@ type dueQueue struct {
 }
 
 // inDueQueue fills a queue with n items, the last of them with the smallest priority, and lets all of them fall due:
-// leases with a lease, or else they expire. One that is live comes behind them.
+// their leases end if leased is set, else they expire. A live item comes behind them.
 func inDueQueue(t *testing.T, n int, leased bool, configure func(*Options), test func(q *dueQueue)) {
 	inSweeping(t, false, func(w *sweeping) {
 		q := &dueQueue{}
@@ -92,8 +92,8 @@ func TestSweeperAndPopsDoNotFight(t *testing.T) {
 	})
 }
 
-// Live items behind very many that have expired are served, by pops that wait and others, as are other queues. A peek,
-// which cannot remove what has expired, goes on as that is removed.
+// Live items behind very many expired ones are served, to pops that wait and to others, and so are other queues. A peek
+// cannot remove expired items, but succeeds as others remove them.
 func TestLiveItemsBehindExpired(t *testing.T) {
 	n := harness.Times(3_000, 20_000)
 	inDueQueue(t, n, false, nil, func(q *dueQueue) {
@@ -118,8 +118,8 @@ func TestLiveItemsBehindExpired(t *testing.T) {
 	}
 }
 
-// A pop that meets only expired items until its time is over hears that the store takes too long, and not that the queue
-// is empty: there are live items behind. Others that try again get those.
+// A pop that meets only expired items until its time is up is told that the store takes too long, not that the queue is
+// empty: there are live items behind them. Pops that try again get those.
 func TestPopsNeverMissLiveItemsBehindExpired(t *testing.T) {
 	n := harness.Times(8_000, 20_000)
 	for _, waits := range []bool{false, true} {

@@ -52,14 +52,14 @@ func batchError(err error) error {
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%w: the service is shutting down, %s", ErrUnavailable, notRun)
 	}
+
 	return err
 }
 
 // turnError is the error of a request that has waited too long for its turn, since it arrived.
 func turnError(since time.Time) error {
-	waited := time.Since(since).Round(time.Millisecond)
-	const text = "%w: the request waited %v for its turn and was not run: try again"
-	return fmt.Errorf(text, ErrUnavailable, waited)
+	return fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
+		ErrUnavailable, time.Since(since).Round(time.Millisecond))
 }
 
 // lateError is the error of a request in a batch that takes too long.

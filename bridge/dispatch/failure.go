@@ -17,6 +17,7 @@ func (l *lane) failBatch(b *batch, err error) {
 
 	l.calling.Lock()
 	defer l.calling.Unlock()
+
 	if kv.MaybeCommitted(err) {
 		l.setUnsettled(b)
 	}
@@ -80,6 +81,7 @@ func (l *lane) setUnsettled(b *batch) {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	l.mu.unsettled = true
 	if b != nil {
 		for i := range b.requests {
@@ -126,6 +128,7 @@ func (l *lane) settleBatches(ctx context.Context) {
 func (l *lane) takeUnsettled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	was := l.mu.unsettled
 	l.mu.unsettled = false
 	return was
@@ -145,6 +148,7 @@ func (l *lane) wakeDoubtful() {
 func (l *lane) retryLines(b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	for _, ln := range b.lines {
 		l.wakeLineLocked(ln, 1)
 	}

@@ -34,7 +34,7 @@ func (w *waiting) atGroupLimit(groups ...string) {
 	w.n = 100
 }
 
-// Each end of a lease serves one that waits for its group, with a lease or without: ack, term, nak with a
+// Each way in which a lease ends serves a pop or lease that waits for its group: ack, term, nak with a
 // delay, the end of its time, and a change of the setting.
 func TestFreedPlacesOfGroups(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
@@ -56,7 +56,7 @@ func TestFreedPlacesOfGroups(t *testing.T) {
 	})
 }
 
-// Pops without a lease take no place, so one that becomes free is enough for all of them.
+// Pops without a lease take no place, so one free place is enough for all of them.
 func TestFreedPlaceServesPops(t *testing.T) {
 	for _, end := range []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpTerm, fdbpq.OpRelease} {
 		inBubble(t, nil, func(w *waiting) {
@@ -145,7 +145,7 @@ func TestTokensServeWaiters(t *testing.T) {
 	}
 }
 
-// One that does not wait is told that the rate is used up, one whose time is over as if the queue were empty.
+// A pop that does not wait is told that the rate is used up. One that has waited ends as if the queue were empty.
 func TestWhoMeetsRate(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
 		for _, item := range []string{"a", "b", "c"} {

@@ -101,6 +101,7 @@ func newLane(d *shared) *lane {
 func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	l.mu.closed = true
 	l.mu.changed.Signal()
 	l.timers.wake()
@@ -139,6 +140,7 @@ func (l *lane) backlogsLocked() [3]*backlog {
 	case 2:
 		return [3]*backlog{&l.mu.backlog, &l.mu.aside, &l.mu.returns}
 	}
+
 	return [3]*backlog{&l.mu.aside, &l.mu.backlog, &l.mu.returns}
 }
 

@@ -37,8 +37,8 @@ func (w *waiting) atMaxLeased(items ...string) {
 	w.n = 100
 }
 
-// Each end of a lease serves one that waits: ack, nak, term, the end of its time, and a change of the
-// setting.
+// Each way in which a lease ends serves a lease that waits: ack, nak, term, the end of its time, and a
+// change of the setting.
 func TestFreedPlacesServeWaiters(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
 		w.atMaxLeased("a", "b", "c", "d", "e", "f", "g")
@@ -123,8 +123,8 @@ func TestBatchAtMaxLeased(t *testing.T) {
 	})
 }
 
-// A lease that follows acknowledgements which count never fails as if nothing had been done: without a place for it, it is
-// told that it found nothing. Its own place may have gone to another, if the lease that it ends was over.
+// A lease after acknowledgements that succeeded never fails as if nothing had been done. Without a place for it, it finds
+// nothing. The place of the acknowledged lease may be taken, if that lease was over.
 func TestNextWithoutAPlace(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
 		next := func(n int) []fdbpq.Op {
@@ -255,7 +255,7 @@ func (w *waiting) configure(change func(*fdbpq.Settings)) {
 	w.submit(nil, fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: w.q.Target, Configure: change})
 }
 
-// Whoever waits for items of a paused queue gets them when the pause ends: at its time, or when the
+// Pops that wait for items of a paused queue get them when the pause ends: at its time, or when the
 // setting is changed.
 func TestWaitersAndPause(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
@@ -295,7 +295,7 @@ func (w *waiting) release(id fdbpq.ID) fdbpq.Op {
 	return fdbpq.Op{Kind: fdbpq.OpRelease, Queue: w.q.Target, ID: id}
 }
 
-// A dead letter that goes home serves those that wait there.
+// A redriven dead letter goes to a pop that waits for it.
 func TestRedriveServesWaiters(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
 		w.push("a")

@@ -71,6 +71,7 @@ func (l *lane) leaveLocked(w *waiter) {
 func (l *lane) cancelWait(wait *Wait) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	wait.cancelled = true
 
 	// A request in no line yet, or in a batch, leaves when it would park.
@@ -175,6 +176,7 @@ func (l *lane) unlistLocked(ln *line) {
 func (l *lane) wakeLine(q *Queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if ln := l.lineLocked(q); ln != nil {
 		l.wakeLineLocked(ln, wakeBudget)
 	}
@@ -184,6 +186,7 @@ func (l *lane) wakeLine(q *Queue) {
 func (l *lane) wakeAllLines() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	for _, ln := range l.mu.lines {
 		l.wakeLineLocked(ln, wakeBudget)
 	}
@@ -204,10 +207,12 @@ func wakeQueues(d *shared, queues []*Queue, b *batch) {
 func (l *lane) wakeUnlessLooked(q *Queue, b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	ln := l.lineLocked(q)
 	if ln == nil {
 		return
 	}
+
 	looked := b != nil && slices.Contains(b.lines, ln) && ln.emptied == b.number
 	if !looked || ln.nothing == nil || hasNoRoom(ln.nothing) {
 		l.wakeLineLocked(ln, wakeBudget)
@@ -253,6 +258,7 @@ func (l *lane) moveLine(ln *line, to lineState) {
 func (l *lane) takeQuiet() (queues []*Queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	var limit limitError
 	for _, ln := range l.mu.lines {
 		limited := errors.Is(ln.nothing, fdbpq.ErrPaused) ||
@@ -265,5 +271,6 @@ func (l *lane) takeQuiet() (queues []*Queue) {
 			queues = append(queues, ln.queue)
 		}
 	}
+
 	return queues
 }

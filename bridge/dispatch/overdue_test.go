@@ -18,8 +18,8 @@ import (
 // until is a Wait that ends after d.
 func until(d time.Duration) *Wait { return &Wait{Until: time.Now().Add(d)} }
 
-// A pop whose time is over while the pops before it are in flight is not told that the queue is
-// empty: nobody has looked for it.
+// A pop whose time is up while the pops before it are in flight is not told that the queue is empty:
+// no batch has looked for it.
 func TestWaiterWhoseTimeIsOverBeforeItsTurn(t *testing.T) {
 	withLater(t, func(*Options) {}, func(w *waiting, commits chan struct{}) {
 		durable := func() {
@@ -72,8 +72,8 @@ func TestLastLook(t *testing.T) {
 	})
 }
 
-// A lease whose time is over behind others that wait for max_leased hears that it waited for nothing, as
-// they do, and not what a lease hears that does not wait.
+// A lease whose time is up behind others that wait for max_leased gets the same answer as they do, and
+// not that of a lease that does not wait.
 func TestLastLookAtMaxLeased(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
 		w.atMaxLeased("a", "b")

@@ -74,6 +74,7 @@ func Owner(kind subjects.Kind, name string, bridges []string) (owner string) {
 			highest, owner = h, id
 		}
 	}
+
 	return owner
 }
 
@@ -143,6 +144,7 @@ func (g *registry) find(kind subjects.Kind, name string) (q *Queue, s *shard, ha
 	s = &g.shards[uint64(kind)*registryShards+hash%registryShards]
 	s.RLock()
 	defer s.RUnlock()
+
 	if q = s.queues[name]; q != nil {
 		q.use(g.round.Load())
 	}
@@ -168,6 +170,7 @@ func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (
 
 	s.Lock()
 	defer s.Unlock()
+
 	if other := s.queues[name]; other != nil { // added meanwhile
 		q = other
 	} else {
@@ -211,11 +214,13 @@ func (g *registry) beginRound() int64 { return g.round.Add(1) }
 func (s *shard) unused(round int64) (found []*Queue) {
 	s.RLock()
 	defer s.RUnlock()
+
 	for _, q := range s.queues {
 		if q.used.Load() < round && !q.busy() {
 			found = append(found, q)
 		}
 	}
+
 	return found
 }
 
@@ -223,6 +228,7 @@ func (s *shard) unused(round int64) (found []*Queue) {
 func (s *shard) evictUnused(queues []*Queue, round int64) {
 	s.Lock()
 	defer s.Unlock()
+
 	for _, q := range queues {
 		if q.used.Load() < round && !q.busy() && s.queues[q.Name] == q {
 			delete(s.queues, q.Name)

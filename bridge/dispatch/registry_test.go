@@ -81,7 +81,7 @@ func TestRetirerFindsEvictedNames(t *testing.T) {
 	}
 }
 
-// The number of queues is limited, but those that are used and those with waiters stay.
+// The number of queues is limited. Queues in use and queues with waiters stay.
 func TestRegistryIsBounded(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
 		g := w.d.queues

@@ -179,6 +179,7 @@ func itemsFilled(ops []fdbpq.Op) (n int) {
 			}
 		}
 	}
+
 	return n
 }
 
@@ -190,6 +191,7 @@ func leasesEnded(ops []fdbpq.Op) (n int) {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -206,10 +208,12 @@ func nextDue(ops []fdbpq.Op, results []fdbpq.Result) (due time.Time) {
 		case fdbpq.OpNak, fdbpq.OpPush, fdbpq.OpSetSchedule:
 			at = results[i].NextDue
 		}
+
 		if !at.IsZero() && (due.IsZero() || at.Before(due)) {
 			due = at
 		}
 	}
+
 	return due
 }
 
@@ -244,6 +248,7 @@ func toRetry(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
 		}
 		return left
 	}
+
 	if hasNoRoom(results[0].Err) {
 		return ops
 	}
@@ -264,5 +269,6 @@ func sizeOf(m *fdbpq.Message) int {
 			n += len(name) + len(value)
 		}
 	}
+
 	return n
 }

@@ -91,6 +91,7 @@ func (r *retirer) runRound(ctx context.Context) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -109,6 +110,7 @@ func (r *retirer) passList(ctx context.Context, fifo bool, next, ripe fdbpq.Mark
 				targets = append(targets, target)
 			}
 		}
+
 		if _, err := r.retire(ctx, targets, next, ripe); err != nil || len(queues) < listPage {
 			return err
 		}
@@ -139,6 +141,7 @@ func (r *retirer) passShard(
 		}
 		s.evictUnused(evicted, round-1)
 	}
+
 	return nil
 }
 

@@ -28,6 +28,7 @@ func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.mu.closed {
 		l.d.release(r)
 		return errClosed
@@ -52,6 +53,7 @@ func (l *lane) runAgain(r *Request, ops []fdbpq.Op) error {
 func (l *lane) requeueIn(to *backlog, r *Request, ops []fdbpq.Op) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.mu.ended {
 		return errClosed
 	}
@@ -126,6 +128,7 @@ func (l *lane) awaitWork(ctx context.Context) bool {
 		l.timers.clear(&l.mu.overdue)
 		l.timers.clear(&l.mu.lazy)
 	}
+
 	return !l.mu.ended
 }
 

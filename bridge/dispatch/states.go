@@ -55,13 +55,6 @@ func (s waiterState) isIdle() bool { return s == waiterParked || s == waiterLate
 // isLate reports whether the time of the waiter is up.
 func (s waiterState) isLate() bool { return s == waiterLate || s == waiterLateTrying }
 
-// String returns the name of the state.
-func (s waiterState) String() string {
-	return [...]string{
-		"new", "acking", "first", "parked", "trying", "late", "late and trying", "left",
-	}[s]
-}
-
 // lineState says whether a line is looked at. Only lane.moveLine changes it, by the moves in
 // lineMoves.
 type lineState uint8
@@ -92,11 +85,6 @@ var lineMoves = [...]move[lineState]{
 	{lineTrying, lineStale, "the line was woken, or a lease has ended"},
 	{lineTrying, lineQuiet, "the batches have ended"},
 	{lineStale, lineQuiet, "the batches have ended"},
-}
-
-// String returns the name of the state.
-func (s lineState) String() string {
-	return [...]string{"quiet", "ready", "held", "reserved", "trying", "stale", "gone"}[s]
 }
 
 // leaseLimit is what a line knows of the max_leased of its queue.

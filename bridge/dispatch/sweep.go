@@ -18,6 +18,7 @@ func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 		s.mu.Unlock()
 		return false
 	}
+
 	if p.began.IsZero() {
 		p.began, p.found, p.full = now, false, false
 		s.active.Store(false)
@@ -34,6 +35,7 @@ func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	switch {
 	case p.began != began: // a new pass is planned
 	case errors.Is(err, fdbpq.ErrCorrupt):
@@ -43,6 +45,7 @@ func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 	default:
 		s.notePageLocked(queues, aheads)
 	}
+
 	return true
 }
 
@@ -125,6 +128,7 @@ func (s *Sweeper) readAheads(
 		}
 		note(i, a, damage)
 	}
+
 	return nil
 }
 
@@ -200,6 +204,7 @@ func (s *Sweeper) runSweeps(ctx context.Context, tasks []task) []fdbpq.Result {
 		}
 	}
 
+	// All of them are in the lanes now, so that they share batches.
 	for i, c := range calls {
 		if results[i].Err != nil {
 			continue
@@ -210,6 +215,7 @@ func (s *Sweeper) runSweeps(ctx context.Context, tasks []task) []fdbpq.Result {
 			results[i] = swept[0]
 		}
 	}
+
 	return results
 }
 
@@ -245,6 +251,8 @@ func (s *Sweeper) putBack(ctx context.Context, tasks []task, swept []fdbpq.Resul
 	for i, t := range tasks {
 		r := &swept[i]
 		t.exclusive = false
+
+		// Queues may be too large only together. One that is too large by itself is damaged.
 		switch {
 		case isDamage(r.Err) && !(errors.Is(r.Err, kv.ErrTooLarge) && !tasks[i].exclusive):
 			s.putBackDamaged(t, r.Err, now)
@@ -264,6 +272,7 @@ func (s *Sweeper) putBack(ctx context.Context, tasks []task, swept []fdbpq.Resul
 
 		s.addTask(t)
 	}
+
 	if failed != nil {
 		s.warn(ctx, failed)
 	}
@@ -324,6 +333,7 @@ func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
 		s.pause = time.Now().Add(pause)
 		return pause, true
 	}
+
 	return s.untilNext()
 }
 
@@ -331,6 +341,7 @@ func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
 func (s *Sweeper) untilNext() (wait time.Duration, any bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	next := s.mu.pass.at
 
 	// The clock by which tasks fall due may be set, so they have no timer: see sweepEvery.

@@ -128,6 +128,7 @@ func (s *Sweeper) noteAhead(ahead []fdbpq.QueueAhead) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for _, a := range ahead {
 		s.tellSource(a.Queue, a.Ahead, true)
 		s.addLocked(a.Queue, a.Ahead, false)
@@ -140,12 +141,15 @@ func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
 	if len(queues) == 0 {
 		return
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for _, queue := range queues {
 		s.addTaskLocked(task{queue: queue, at: s.d.options.Now()})
 		s.mu.behind = s.mu.behind || s.owns(queue)
 	}
+
 	if s.mu.behind {
 		s.wake()
 	}
@@ -195,6 +199,7 @@ func (s *Sweeper) addTask(t task) {
 func (s *Sweeper) takeTasks() (tasks []task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for _, t := range s.mu.agenda.takeDue(s.d.options.Now(), sweepPage) {
 		switch {
 		case t.late || s.owns(t.queue):
@@ -204,6 +209,7 @@ func (s *Sweeper) takeTasks() (tasks []task) {
 			s.addTaskLocked(t)
 		}
 	}
+
 	return tasks
 }
 
@@ -285,6 +291,7 @@ func (a *agenda) takeDue(now time.Time, limit int) (tasks []task) {
 		delete(a.byQueue, t.queue)
 		tasks = append(tasks, *t)
 	}
+
 	if len(a.heap) == 0 {
 		*a = newAgenda(a.limit) // neither shrinks
 	}

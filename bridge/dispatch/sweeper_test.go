@@ -183,7 +183,7 @@ func TestSweeperIsIdle(t *testing.T) {
 	})
 }
 
-// Dead letters appear in time, whoever leased them, and nobody asks.
+// Dead letters appear in time without a request to the queue, whichever bridge leased the items.
 func TestSweptDeadLetters(t *testing.T) {
 	inSweeping(t, false, func(w *sweeping) {
 		w.foreign("before", oneDelivery())
@@ -272,8 +272,8 @@ func TestSweeperFindsForeignItems(t *testing.T) {
 	})
 }
 
-// Message ids are gone after their window though no push comes, and queues that are empty then leave the
-// list, as do those that items left by expiring.
+// Message ids go after their window although no push comes. Queues that are empty then leave the list, and
+// so do queues whose items have expired.
 func TestSweptQueuesLeaveTheList(t *testing.T) {
 	inSweeping(t, false, func(w *sweeping) {
 		a := w.start(0, nil)
@@ -310,7 +310,8 @@ func TestSweptQueuesLeaveTheList(t *testing.T) {
 	})
 }
 
-// Clocks only move the moment. One that is an hour behind, or is set back, begins no transaction early.
+// Clocks only change when it sweeps. With a clock that is an hour behind, or is set back, it begins no
+// transaction early.
 func TestSweeperAndClocks(t *testing.T) {
 	inSweeping(t, false, func(w *sweeping) {
 		clock := &steppedClock{}

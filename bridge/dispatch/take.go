@@ -15,6 +15,7 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 	l.failOverdue(ctx, false)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.takeableLocked() == 0 {
 		return nil
 	}
@@ -38,6 +39,7 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 		l.spare.Put(b)
 		return nil
 	}
+
 	l.mu.inFlight = append(l.mu.inFlight, b)
 	l.makeNewestLocked(b)
 	return b
@@ -111,7 +113,8 @@ func (b *batch) excludes(r *Request, ops []fdbpq.Op, refusesPushes bool) bool {
 		return true
 	}
 
-	// The store refused the last push. If it is full, it may still accept pops.
+	// The store refused the last push. If it is full, it may still accept pops, so pushes get batches
+	// of their own until it accepts one.
 	return refusesPushes && b.pushes != has(ops, fdbpq.OpPush)
 }
 
@@ -148,6 +151,7 @@ func (l *lane) takeableLocked() int {
 			n += from.operations
 		}
 	}
+
 	return n
 }
 
@@ -241,6 +245,7 @@ func (l *lane) expectedBytes(r *Request, ops []fdbpq.Op) int {
 			bytes += sweepBytes / sweepPage
 		}
 	}
+
 	return bytes
 }
 

@@ -130,6 +130,7 @@ func (w *waiter) waitsOn(n int, err error, now time.Time) bool {
 	case n > 0 && (w.onlyIfEmpty || !w.takesParts()):
 		return false
 	}
+
 	return errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased) || hasNoRoom(err)
 }
 

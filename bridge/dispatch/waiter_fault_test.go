@@ -11,8 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
-// One that is cancelled while it is in a batch ends with that batch. What it got is delivered,
-// so its Replier can say once more that nobody received it.
+// A request that is cancelled while it is in a batch ends with the batch. What it got is delivered, so
+// its Replier can say once more that nobody received it.
 func TestCancelInABatch(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
 		w.log.told = func(r *Request) { w.d.Cancel(r.WaitHandle()) }
@@ -155,8 +155,8 @@ func (w *waiting) pushOfUnknownOutcome(faults *faultkv.DB) {
 	faults.SetOutage(true)
 }
 
-// A lease of unknown outcome stays with nobody until it is over. So whoever waits for one is told, and does
-// not get the next item as if that were the first.
+// A lease of unknown outcome belongs to nobody until it is over. So the request that waits for it is told,
+// and does not get the next item as if that were the first.
 func TestWaitingLeaseOfUnknownOutcome(t *testing.T) {
 	withFaults(t, func(w *waiting, faults *faultkv.DB) {
 		w.park(w.lease()) // 1

@@ -285,3 +285,15 @@ func short(err error) string {
 	}
 	return err.Error()
 }
+
+// String returns the name of the state.
+func (s waiterState) String() string {
+	return [...]string{
+		"new", "acking", "first", "parked", "trying", "late", "late and trying", "left",
+	}[s]
+}
+
+// String returns the name of the state.
+func (s lineState) String() string {
+	return [...]string{"quiet", "ready", "held", "reserved", "trying", "stale", "gone"}[s]
+}

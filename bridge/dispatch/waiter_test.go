@@ -11,7 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Whoever waits first is served first, whichever end it waits at, and nobody overtakes.
+// Pops are served in the order in which they came, whichever end they wait at.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	withHeld(t, nil, func(w *waiting, db *heldDB) {
 		w.park(w.pops(fdbpq.Back, 1)...)  // 1
@@ -109,8 +109,8 @@ func TestWaiterGetsWhatFallsDue(t *testing.T) {
 	})
 }
 
-// An acknowledgement that asks for the next commits at once. Then it waits, with a lease as
-// long as the one that it ends.
+// An acknowledgement that asks for the next item commits at once. Then the request waits, for a lease as
+// long as the one that ended.
 func TestAckThatWaitsForTheNext(t *testing.T) {
 	for _, alone := range []bool{true, false} {
 		inBubble(t, nil, func(w *waiting) {
@@ -301,7 +301,7 @@ func TestItemsOfOthers(t *testing.T) {
 	}
 }
 
-// Who shares credits gets no more than there are, and holds up nobody else.
+// Requests that share credits get no more items than there are credits, and hold up no others.
 func TestCredits(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
 		credits := NewCredits(2)

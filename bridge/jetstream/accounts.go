@@ -11,36 +11,36 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// accounts have what the consumers have outstanding at this bridge: leases that were delivered, each
-// of which takes one of the credits that max_ack_pending allows its consumer. The credit is back once
-// an acknowledgement arrives, at whichever bridge, or the lease is over.
+// accounts records what the consumers have outstanding at this bridge: leases that were delivered.
+// Each takes one of the credits that max_ack_pending allows its consumer. The credit is back once
+// an acknowledgement arrives, at whichever bridge, or the lease ends.
 //
-// Credits only bound how far clients are ahead of their work. So it does no harm that one is back
-// before the acknowledgement is durable, or that each bridge counts its own.
+// Credits only limit how far clients are ahead of their work. So it does no harm that a credit is
+// back before the acknowledgement is durable, or that each bridge counts its own.
 type accounts struct {
 	*core
-	mu         sync.Mutex // guards all of this, and pulls; dispatcher and connection may be called with it
+	mu         sync.Mutex // guards all of this, and pulls; held in calls of dispatcher and leaf
 	byConsumer map[consumerKey]*account
-	most       int // accounts; one more, and the idle ones are forgotten
+	limit      int // with so many accounts, the idle ones go
 	stopped    bool
 }
 
 const (
-	// maxAccounts is how many accounts there are before idle ones are forgotten for the first time.
+	// maxAccounts is how many accounts there are before idle ones go for the first time.
 	maxAccounts = 4096
-	// expiryPause is how often an account drops leases that are over.
+	// expiryPause is how often an account drops leases that have ended.
 	expiryPause = time.Second
 )
 
 // account is what one consumer has outstanding.
 type account struct {
-	consumer  *consumer // as far as it is known
+	consumer  *consumer // the latest that this bridge knows
 	credits   *dispatch.Credits
 	leases    map[leaseKey]heldLease
 	length    time.Duration // of the latest lease
-	expiring  bool          // freeExpired is planned
+	expiring  bool          // a call of freeExpired is planned
 	pulls     int
-	delivered uint64 // a running number
+	delivered uint64 // deliveries so far
 }
 
 // leaseKey names a delivery: no other has its fence.
@@ -53,8 +53,8 @@ func keyOf(t *fdbpq.Token) leaseKey { return leaseKey{t.ID, t.Fence} }
 
 // heldLease is a delivery that was not acknowledged.
 type heldLease struct {
-	until time.Time
-	again bool // it was not the item's first
+	until       time.Time
+	redelivered bool // it was not the first of its item
 }
 
 // counts is what CONSUMER.INFO shows of this bridge.
@@ -75,18 +75,29 @@ func (c *consumer) maxOutstanding() int {
 func (o *accounts) accountLocked(c *consumer) *account {
 	a := o.byConsumer[c.key()]
 	if a == nil {
-		if len(o.byConsumer) >= o.most {
-			maps.DeleteFunc(o.byConsumer, func(_ consumerKey, a *account) bool { return a.pulls == 0 && len(a.leases) == 0 })
-			o.most = max(maxAccounts, 2*len(o.byConsumer)) // not again with each consumer if most are in use
+		if len(o.byConsumer) >= o.limit {
+			o.dropIdleLocked()
 		}
-		a = &account{consumer: c, credits: dispatch.NewCredits(c.maxOutstanding()), leases: map[leaseKey]heldLease{}}
+		a = &account{
+			consumer: c, credits: dispatch.NewCredits(c.maxOutstanding()),
+			leases: map[leaseKey]heldLease{},
+		}
 		o.byConsumer[c.key()] = a
 	}
 	o.updateLocked(a, c)
 	return a
 }
 
-// updateLocked notes what the consumer is now, and reports whether it has changed.
+// dropIdleLocked drops the accounts of consumers with no pull and nothing outstanding.
+func (o *accounts) dropIdleLocked() {
+	idle := func(_ consumerKey, a *account) bool { return a.pulls == 0 && len(a.leases) == 0 }
+	maps.DeleteFunc(o.byConsumer, idle)
+
+	// If most are in use, do not look again with each new consumer.
+	o.limit = max(maxAccounts, 2*len(o.byConsumer))
+}
+
+// updateLocked records what the consumer is now, and reports whether it has changed.
 func (o *accounts) updateLocked(a *account, c *consumer) bool {
 	was := a.consumer
 	a.consumer = c
@@ -96,7 +107,7 @@ func (o *accounts) updateLocked(a *account, c *consumer) bool {
 	return was != c && !reflect.DeepEqual(was.config, c.config)
 }
 
-// credit gives a consumer credits.
+// credit gives a consumer n credits.
 func (o *accounts) credit(a *account, n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -104,17 +115,19 @@ func (o *accounts) credit(a *account, n int) {
 }
 
 func (o *accounts) creditLocked(a *account, n int) {
-	if q, err := o.queueOf(a.consumer.stream); err == nil && n != 0 { // its name was checked
+	q, err := o.queueOf(a.consumer.stream)
+	if err == nil && n != 0 { // an error cannot be: the name was checked
 		o.config.Dispatcher.AddCredits(q, a.credits, n)
 	}
 }
 
-// hold notes a delivery, and returns its number.
+// hold records a delivery, and returns its number.
 func (o *accounts) hold(a *account, lease *fdbpq.Lease) uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	a.leases[keyOf(&lease.Token)] = heldLease{lease.Until, lease.Deliveries > 1}
-	a.length = lease.Until.Sub(o.config.Now())
+	a.length = lease.Until.Sub(o.config.Now()) // for an extension
 	if !a.expiring {
 		a.expiring = true
 		time.AfterFunc(expiryPause, func() { o.freeExpired(a) })
@@ -123,10 +136,12 @@ func (o *accounts) hold(a *account, lease *fdbpq.Lease) uint64 {
 	return a.delivered
 }
 
-// freeExpired ends the account of leases that are over.
+// freeExpired drops the leases of an account that have ended, and plans the next call if any are
+// left.
 func (o *accounts) freeExpired(a *account) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	o.expireLocked(a)
 	if a.expiring = len(a.leases) > 0 && !o.stopped; a.expiring {
 		time.AfterFunc(expiryPause, func() { o.freeExpired(a) })
@@ -135,14 +150,17 @@ func (o *accounts) freeExpired(a *account) {
 
 func (o *accounts) expireLocked(a *account) {
 	now, before := o.config.Now(), len(a.leases)
-	maps.DeleteFunc(a.leases, func(_ leaseKey, held heldLease) bool { return !held.until.After(now) })
+	ended := func(_ leaseKey, held heldLease) bool { return !held.until.After(now) }
+	maps.DeleteFunc(a.leases, ended)
 	o.creditLocked(a, before-len(a.leases))
 }
 
-// release ends a delivery, or has it last for as long again, if it was this bridge's.
+// release ends a delivery of this bridge or, if extended, lets it last as long again. It ignores
+// deliveries of other bridges.
 func (o *accounts) release(k consumerKey, key leaseKey, extended bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	a := o.byConsumer[k]
 	if a == nil {
 		return
@@ -160,10 +178,11 @@ func (o *accounts) release(k consumerKey, key leaseKey, extended bool) {
 	}
 }
 
-// purged ends the deliveries of a queue's consumers, because its leases have ended.
+// purged ends the deliveries of a queue's consumers, because a purge has ended its leases.
 func (o *accounts) purged(s stream) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	for k, a := range o.byConsumer {
 		if k.stream == s {
 			n := len(a.leases)
@@ -177,6 +196,7 @@ func (o *accounts) purged(s stream) {
 func (o *accounts) counts(k consumerKey) (c counts) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	a := o.byConsumer[k]
 	if a == nil {
 		return c
@@ -184,10 +204,11 @@ func (o *accounts) counts(k consumerKey) (c counts) {
 
 	o.expireLocked(a)
 	for _, held := range a.leases {
-		if held.again {
+		if held.redelivered {
 			c.Redelivered++
 		}
 	}
+
 	c.Delivered, c.AckPending, c.Waiting = a.delivered, len(a.leases), a.pulls
 	return c
 }

@@ -58,7 +58,7 @@ func TestAnswersOfARequest(t *testing.T) {
 func TestFailedAcknowledgement(t *testing.T) {
 	s := newSystem(t)
 	s.requests.Add(1)
-	(&settled{s.core, ackInbox}).Fail(nil, nil, dispatch.ErrUnavailable)
+	(&settlement{s.core, ackInbox}).Fail(nil, nil, dispatch.ErrUnavailable)
 	same(t, "answers", len(s.sender.sent), 0)
 	s.endsAcks()
 }
@@ -102,7 +102,7 @@ func TestAckWaitOfTheQueue(t *testing.T) {
 	same(t, "what another client gets", s.leased("jobs"), "b")
 }
 
-// What comes for a client that is gone goes back, as something that nobody has heard.
+// Items for a client that is gone go back, as not received.
 func TestNobodyHears(t *testing.T) {
 	returned := make(chan bool, 1)
 	s := newSystem(t, func(c *Config) {

@@ -21,7 +21,7 @@ const (
 	defaultAckPending = 1000
 	maxText           = 1 << 10 // of a description, and of metadata
 
-	// defaultThreshold is after how long a consumer without a durable name goes if nobody pulls.
+	// defaultThreshold is how long a consumer without a durable name stays if nobody pulls.
 	defaultThreshold = 5 * time.Second
 )
 
@@ -60,47 +60,83 @@ func firstOf(refusals []refusal) error {
 
 // checkName returns why a queue cannot have a consumer with this name.
 func checkName(name string) error {
+	const limit = fdbpq.MaxRecordName
 	return firstOf([]refusal{
 		{strings.ContainsAny(name, `\/`), 10127, "Consumer name can not contain path separators"},
-		{len(name) > fdbpq.MaxRecordName, 10102, fmt.Sprintf("consumer name is too long, maximum allowed is %d", fdbpq.MaxRecordName)},
-		{fdbpq.CheckConsumer(name) != nil, errStreamConfig, "consumer name is empty, or has dots, spaces, '*', '>', control characters or what is not UTF-8"},
+		{len(name) > limit, 10102,
+			fmt.Sprintf("consumer name is too long, maximum allowed is %d", limit)},
+		{fdbpq.CheckConsumer(name) != nil, errStreamConfig, "consumer name is empty, " +
+			"or has dots, spaces, '*', '>', control characters or what is not UTF-8"},
 	})
 }
 
 // checkConfig returns why a queue cannot have a consumer, whatever its name and filter.
 func checkConfig(c *consumerConfig) error {
-	hasPolicy := c.PriorityPolicy != "" && c.PriorityPolicy != "none"
-	if err := firstOf([]refusal{
-		{c.DeliverSubject != "" || c.DeliverGroup != "", errConfig, "push consumers are not supported: pull, without deliver_subject"},
-		{c.Direct || c.Sourcing, 10090, "consumer direct requires a push based consumer: a queue cannot be a source or mirror of a stream"},
-		{c.AckPolicy == jetstream.AckNonePolicy, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream: a queue has no ordered consumers either"},
-		{c.AckPolicy != jetstream.AckExplicitPolicy, 10098, "workqueue stream requires explicit ack"},
-		{c.DeliverPolicy != jetstream.DeliverAllPolicy, 10101, "consumer must be deliver all on workqueue stream"},
-		{c.OptStartSeq > 0 || c.OptStartTime != nil, 10094, "consumer delivery policy is deliver all, but optional start is also set"},
-		{c.ReplayPolicy != jetstream.ReplayInstantPolicy, 10182, "consumer replay policy invalid: want instant"},
-		{c.RateLimit > 0, 10086, "consumer in pull mode can not have rate limit set: rate is a setting of the queue"},
-		{c.IdleHeartbeat > 0, 10088, "consumer idle heartbeat requires a push based consumer"},
-		{c.FlowControl, 10089, "consumer flow control requires a push based consumer"},
-		{hasPolicy && len(c.PriorityGroups) > 0, errConfig, "priority_policy and priority_groups are not supported: " + noPriorityGroups},
-		{hasPolicy, 10159, "Setting PriorityPolicy requires at least one PriorityGroup to be set: " + noPriorityGroups},
-		{len(c.PriorityGroups) > 0, 10196, "consumer can not have priority groups when policy is none: " + noPriorityGroups},
-		{c.PinnedTTL > 0, 10197, "PinnedTTL cannot be set when PriorityPolicy is none"},
-		{len(c.BackOff) > 0, errConfig, "backoff is a setting of the queue: leave it out here"},
-		{c.PauseUntil != nil && !c.PauseUntil.IsZero(), errConfig, "a queue is paused as a whole, by its setting pause_until"},
-		{c.HeadersOnly, errConfig, "headers_only is not supported: items come with their values"},
-		{c.SampleFrequency != "", 10095, "failed to parse consumer sampling configuration: sample_freq is not supported, the metrics of the service count deliveries"},
-		{c.Replicas > 1, 10126, "consumer config replica count exceeds parent stream"},
-		{c.Replicas < 0, 10133, "replicas count cannot be negative"},
-		{c.AckWait < 0, 10183, "consumer ack wait needs to be positive"},
-		{c.MaxRequestExpires > 0 && c.MaxRequestExpires < time.Millisecond, 10115, "consumer max request expires needs to be >= 1ms"},
-		{len(c.Description) > maxText, 10107, fmt.Sprintf("consumer description is too long, maximum allowed is %d", maxText)},
-	}); err != nil {
+	err := cmp.Or(checkDelivery(c), checkGroups(c), checkOptions(c))
+	if err != nil {
 		return err
 	}
 	if err := settings.CheckBounds(c.AckWait, fdbpq.MinLease, fdbpq.MaxLease); err != nil {
 		return refuse(errConfig, "ack_wait %v", err)
 	}
 	return nil
+}
+
+// checkDelivery accepts pull consumers of everything, with explicit acknowledgements.
+func checkDelivery(c *consumerConfig) error {
+	return firstOf([]refusal{
+		{c.DeliverSubject != "" || c.DeliverGroup != "", errConfig,
+			"push consumers are not supported: pull, without deliver_subject"},
+		{c.Direct || c.Sourcing, 10090, "consumer direct requires a push based consumer: " +
+			"a queue cannot be a source or mirror of a stream"},
+		{c.AckPolicy == jetstream.AckNonePolicy, 10084, "consumer in pull mode requires " +
+			"explicit ack policy on workqueue stream: a queue has no ordered consumers either"},
+		{c.AckPolicy != jetstream.AckExplicitPolicy, 10098,
+			"workqueue stream requires explicit ack"},
+		{c.DeliverPolicy != jetstream.DeliverAllPolicy, 10101,
+			"consumer must be deliver all on workqueue stream"},
+		{c.OptStartSeq > 0 || c.OptStartTime != nil, 10094,
+			"consumer delivery policy is deliver all, but optional start is also set"},
+		{c.ReplayPolicy != jetstream.ReplayInstantPolicy, 10182,
+			"consumer replay policy invalid: want instant"},
+		{c.RateLimit > 0, 10086,
+			"consumer in pull mode can not have rate limit set: rate is a setting of the queue"},
+		{c.IdleHeartbeat > 0, 10088, "consumer idle heartbeat requires a push based consumer"},
+		{c.FlowControl, 10089, "consumer flow control requires a push based consumer"},
+	})
+}
+
+// checkGroups accepts no priority groups.
+func checkGroups(c *consumerConfig) error {
+	hasPolicy := c.PriorityPolicy != "" && c.PriorityPolicy != "none"
+	hasGroups := len(c.PriorityGroups) > 0
+	return firstOf([]refusal{
+		{hasPolicy && hasGroups, errConfig,
+			"priority_policy and priority_groups are not supported: " + noPriorityGroups},
+		{hasPolicy, 10159, "Setting PriorityPolicy requires at least one PriorityGroup " +
+			"to be set: " + noPriorityGroups},
+		{hasGroups, 10196,
+			"consumer can not have priority groups when policy is none: " + noPriorityGroups},
+		{c.PinnedTTL > 0, 10197, "PinnedTTL cannot be set when PriorityPolicy is none"},
+	})
+}
+
+// checkOptions checks what is left.
+func checkOptions(c *consumerConfig) error {
+	return firstOf([]refusal{
+		{len(c.BackOff) > 0, errConfig, "backoff is a setting of the queue: leave it out here"},
+		{c.PauseUntil != nil && !c.PauseUntil.IsZero(), errConfig, pausedAsWhole},
+		{c.HeadersOnly, errConfig, "headers_only is not supported: items come with their values"},
+		{c.SampleFrequency != "", 10095, "failed to parse consumer sampling " +
+			"configuration: sample_freq is not supported, metrics of the service count deliveries"},
+		{c.Replicas > 1, 10126, "consumer config replica count exceeds parent stream"},
+		{c.Replicas < 0, 10133, "replicas count cannot be negative"},
+		{c.AckWait < 0, 10183, "consumer ack wait needs to be positive"},
+		{c.MaxRequestExpires > 0 && c.MaxRequestExpires < time.Millisecond, 10115,
+			"consumer max request expires needs to be >= 1ms"},
+		{len(c.Description) > maxText, 10107,
+			fmt.Sprintf("consumer description is too long, maximum allowed is %d", maxText)},
+	})
 }
 
 // setDefaults sets what is not set.
@@ -117,20 +153,23 @@ func setDefaults(c *jetstream.ConsumerConfig) {
 	c.Metadata[metaOrder] = cmp.Or(c.Metadata[metaOrder], orderMin)
 }
 
-// checkFilters accepts the one subject that a queue has.
+// checkFilters accepts the one subject that a queue has, or none.
 func (f *Face) checkFilters(s stream, c *consumerConfig) error {
 	subject := f.pushSubject(s)
 	other := func(filter string) bool { return filter != "" && filter != subject }
 	return firstOf([]refusal{
-		{c.FilterSubject != "" && len(c.FilterSubjects) > 0, 10136, "consumer cannot have both FilterSubject and FilterSubjects specified"},
-		{slices.Contains(c.FilterSubjects, ""), 10139, "consumer filter in FilterSubjects cannot be empty"},
+		{c.FilterSubject != "" && len(c.FilterSubjects) > 0, 10136,
+			"consumer cannot have both FilterSubject and FilterSubjects specified"},
+		{slices.Contains(c.FilterSubjects, ""), 10139,
+			"consumer filter in FilterSubjects cannot be empty"},
 		{len(c.FilterSubjects) > 1, 10138, "consumer subject filters cannot overlap"},
 		{other(c.FilterSubject) || slices.ContainsFunc(c.FilterSubjects, other), 10093,
-			"consumer filter subject is not a valid subset of the interest subjects: want " + subject + ", or none"},
+			"consumer filter subject is not a valid subset of the interest subjects: " +
+				"want " + subject + ", or none"},
 	})
 }
 
-// checkMetadata accepts all that fits.
+// checkMetadata accepts anything that fits, but of names with pq. only the order.
 func checkMetadata(s stream, c *consumerConfig) error {
 	size := 0
 	for name, value := range c.Metadata {
@@ -138,10 +177,14 @@ func checkMetadata(s stream, c *consumerConfig) error {
 		if !strings.HasPrefix(name, "pq.") {
 			continue
 		}
-		if name != metaOrder || value != orderMin && (value != orderMax || s.kind == subjects.FIFO) {
-			return refuse(errConfig, "metadata %.40q is %.20q: of those with pq. there is %s, which is min, or max for a priority queue", name, value, metaOrder)
+
+		ok := value == orderMin || value == orderMax && s.kind != subjects.FIFO
+		if name != metaOrder || !ok {
+			return refuse(errConfig, "metadata %.40q is %.20q: of those with pq. there is %s, "+
+				"which is min, or max for a priority queue", name, value, metaOrder)
 		}
 	}
+
 	if size > maxText {
 		return refuse(10135, "consumer metadata exceeds maximum size of 1KB")
 	}
@@ -156,6 +199,7 @@ func (f *Face) consumerCreate(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 
+	// The subject has the name and the filter, if any.
 	c := &asked.Config
 	named, filter := len(r.args) > 0, ""
 	if named {
@@ -163,46 +207,65 @@ func (f *Face) consumerCreate(ctx context.Context, r *request) (any, error) {
 	} else if c.Name == "" {
 		c.Name = nuid.Next()
 	}
-	if err := firstOf([]refusal{
-		{!slices.Contains([]string{"", "create", "update"}, asked.Action), errJSON, "invalid JSON: action is neither create nor update"},
-		{asked.Stream != r.stream.name, errNameMismatch, "stream name in subject does not match request: want " + r.stream.name},
-		{r.row.name == durableCreate && c.Durable == "", 10018, "consumer expected to be durable but a durable name was not set"},
-		{!named && c.Durable != "", 10020, "consumer expected to be ephemeral but a durable name was set in request"},
-		{c.Durable != "" && c.Durable != c.Name, 10017, "consumer name in subject does not match durable name in request"},
-		{filter != "" && len(c.FilterSubjects) > 0, 10137, "consumer with multiple subject filters cannot use subject based API"},
-		{filter != "" && filter != c.FilterSubject, 10131, "Consumer create request did not match filtered subject from create subject"},
-	}); err != nil {
-		return nil, err
-	}
-	if err := cmp.Or(checkName(c.Name), checkConfig(c), f.checkFilters(r.stream, c), checkMetadata(r.stream, c)); err != nil {
-		return nil, err
-	}
-
-	c.PauseUntil = nil // the nats tool sends a zero time
-
-	own := f.builtin(r.stream, c.Name)
-	if own == nil {
-		setDefaults(&c.ConsumerConfig)
-		if err := f.setRecord(ctx, r.stream, &c.ConsumerConfig, asked.Action); err != nil {
-			return nil, err
-		}
-	}
-	q, err := f.readQueue(ctx, r.stream)
+	err := cmp.Or(
+		firstOf([]refusal{
+			{!slices.Contains([]string{"", "create", "update"}, asked.Action), errJSON,
+				"invalid JSON: action is neither create nor update"},
+			{asked.Stream != r.stream.name, errNameMismatch,
+				"stream name in subject does not match request: want " + r.stream.name},
+			{r.row.name == durableCreate && c.Durable == "", 10018,
+				"consumer expected to be durable but a durable name was not set"},
+			{!named && c.Durable != "", 10020,
+				"consumer expected to be ephemeral but a durable name was set in request"},
+			{c.Durable != "" && c.Durable != c.Name, 10017,
+				"consumer name in subject does not match durable name in request"},
+			{filter != "" && len(c.FilterSubjects) > 0, 10137,
+				"consumer with multiple subject filters cannot use subject based API"},
+			{filter != "" && filter != c.FilterSubject, 10131,
+				"Consumer create request did not match filtered subject from create subject"},
+		}),
+		checkName(c.Name), checkConfig(c), f.checkFilters(r.stream, c), checkMetadata(r.stream, c),
+	)
 	if err != nil {
 		return nil, err
 	}
-	if own != nil {
-		is := f.consumerInfoOf(own, q).Config
-		is.FilterSubject, is.FilterSubjects, is.InactiveThreshold = c.FilterSubject, c.FilterSubjects, c.InactiveThreshold // for any
-		is.Replicas, is.MemoryStorage = c.Replicas, c.MemoryStorage
-		if field := differs(c.ConsumerConfig, is); field != "" {
-			return nil, refuse(10013, "consumer name already in use: leave out %s, or choose another name: each queue has %s as it is", field, own.name)
+	return f.createConsumer(ctx, r.stream, c, asked.Action)
+}
+
+// createConsumer creates or changes a consumer whose configuration was checked.
+func (f *Face) createConsumer(
+	ctx context.Context, s stream, c *consumerConfig, action string,
+) (any, error) {
+	c.PauseUntil = nil // the nats tool sends a zero time
+
+	own := f.builtin(s, c.Name)
+	if own == nil {
+		setDefaults(&c.ConsumerConfig)
+		if err := f.setRecord(ctx, s, &c.ConsumerConfig, action); err != nil {
+			return nil, err
 		}
 	}
+	q, err := f.readQueue(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+
+	// A built-in consumer accepts any filter, threshold and storage, and otherwise only what it is.
+	if own != nil {
+		is := f.consumerInfoOf(own, q).Config
+		is.FilterSubject, is.FilterSubjects = c.FilterSubject, c.FilterSubjects
+		is.InactiveThreshold = c.InactiveThreshold
+		is.Replicas, is.MemoryStorage = c.Replicas, c.MemoryStorage
+		if field := differs(c.ConsumerConfig, is); field != "" {
+			return nil, refuse(10013, "consumer name already in use: leave out %s, "+
+				"or choose another name: each queue has %s as it is", field, own.name)
+		}
+	}
+
 	return f.infoOfConsumer(c.Name, q)
 }
 
-// infoOfConsumer returns a consumer that readQueue has read.
+// infoOfConsumer returns the info of a consumer that readQueue has read.
 func (f *Face) infoOfConsumer(name string, q *queueState) (any, error) {
 	c := q.consumers[name]
 	if c == nil {
@@ -212,7 +275,7 @@ func (f *Face) infoOfConsumer(name string, q *queueState) (any, error) {
 	return f.consumerInfoOf(c, q), nil
 }
 
-// consumerInfoOf returns a consumer as it is, with what this bridge knows of its deliveries.
+// consumerInfoOf returns the info of a consumer, with what this bridge knows of its deliveries.
 func (f *Face) consumerInfoOf(c *consumer, q *queueState) *jetstream.ConsumerInfo {
 	config := c.config
 	if config.AckWait == 0 {
@@ -253,15 +316,19 @@ func (f *Face) consumerNames(ctx context.Context, r *request) (any, error) {
 
 // consumerList answers CONSUMER.LIST.
 func (f *Face) consumerList(ctx context.Context, r *request) (any, error) {
-	return f.consumersFrom(ctx, r, func(c *consumer, q *queueState) any { return f.consumerInfoOf(c, q) })
+	show := func(c *consumer, q *queueState) any { return f.consumerInfoOf(c, q) }
+	return f.consumersFrom(ctx, r, show)
 }
 
-// consumersFrom returns the consumers from the offset that a request has. All fit into one page.
-func (f *Face) consumersFrom(ctx context.Context, r *request, show func(c *consumer, q *queueState) any) (any, error) {
+// consumersFrom returns the consumers from the offset in a request. All fit into one page.
+func (f *Face) consumersFrom(
+	ctx context.Context, r *request, show func(c *consumer, q *queueState) any,
+) (any, error) {
 	var asked query
 	if err := decodeQuery(r.payload, &asked); err != nil {
 		return nil, err
 	}
+
 	q, err := f.readQueue(ctx, r.stream)
 	if err != nil {
 		return nil, err
@@ -290,6 +357,7 @@ func (f *Face) consumerDelete(ctx context.Context, r *request) (any, error) {
 	if err := f.removeRecord(ctx, r.stream, name); err != nil {
 		return nil, err
 	}
+
 	f.consumerDeleted(consumerKey{r.stream, name})
 	return map[string]any{"success": true}, nil
 }

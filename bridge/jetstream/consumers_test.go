@@ -79,7 +79,7 @@ func TestConsumers(t *testing.T) {
 	same(t, "total", r.Total, 6)
 	same(t, "streams that have something", length(s.succeeds("pq.API.STREAM.NAMES", "").Streams), 1)
 
-	// Another bridge with the same store knows them, too.
+	// Another bridge with the same store knows them as well.
 	c, err := s.consumerOf(context.Background(), stream{subjects.Priority, "jobs"}, "w")
 	must(t, err)
 	same(t, "end", c.end, fdbpq.Back)
@@ -165,7 +165,7 @@ func TestInactiveConsumers(t *testing.T) {
 	s.succeeds("pq.API.CONSUMER.CREATE.jobs.w", strings.Replace(create(`{"max_deliver":7}`), "{", `{"action":"create",`, 1))
 }
 
-// A consumer is used by pulls that do not wait, too.
+// Pulls that do not wait count as use of their consumer.
 func TestPullsThatDoNotWaitUseTheirConsumer(t *testing.T) {
 	s := newSystem(t)
 	s.succeeds("pq.API.CONSUMER.CREATE.jobs.w", create(`{}`))
@@ -196,7 +196,7 @@ func TestPullOfNobody(t *testing.T) {
 	}
 }
 
-// A consumer that another bridge creates is there for the next pull, also after one that missed it.
+// A consumer that another bridge creates is there for the next pull, even if the pull before missed it.
 func TestConsumerOfAnotherBridge(t *testing.T) {
 	s := newSystem(t)
 	other, err := newFace(s.config)

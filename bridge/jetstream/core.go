@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,30 +15,36 @@ import (
 )
 
 // Config is what the face needs of the bridge. All fields are required unless they say otherwise.
+// All functions may be called concurrently.
 type Config struct {
-	// Leaf says how to connect. Subjects and all functions are the face's own.
+	// Leaf says how to connect. The face sets Subjects and all functions.
 	Leaf leaf.Config
 	// Group is the queue group of all bridges that share the store.
 	Group string
-	// Identity is that of the store: the same for all bridges that share it, and for no others.
+	// Identity identifies the store: the same for all bridges that share it, and for no others.
 	Identity string
 	// Self names this bridge, in one token.
 	Self string
-	// Domains are the prefixes of the queues of each kind; one without a prefix is missing.
+	// Domains are the prefixes of the queues of each kind. A kind without a prefix is missing.
 	Domains map[subjects.Kind]string
 	// Grammar has the same prefixes.
 	Grammar subjects.Grammar
 
 	Dispatcher *dispatch.Dispatcher
 	// List returns a page of the list of queues.
-	List func(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error)
-	// ErrorText returns what clients are told of an error, and JetStream's code for it: 400, 404, 408,
-	// 409, 429, 500 or 503.
+	List func(
+		ctx context.Context, kind subjects.Kind, o subjects.ListOptions,
+	) (subjects.QueueList, error)
+	// ErrorText returns what clients are told of an error, and JetStream's code for it: 400, 404,
+	// 408, 409, 429, 500 or 503.
 	ErrorText func(err error) (code int, text string)
 
-	// AppendHeader appends the header block of an item; without what the bridge adds if lease is nil.
-	AppendHeader func(to []byte, q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease) ([]byte, error)
-	// Return ends the lease of an item that was not delivered, or whose receiver is gone.
+	// AppendHeader appends the header block of an item. If lease is nil, it leaves out the headers
+	// that the bridge adds.
+	AppendHeader func(
+		to []byte, q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease,
+	) ([]byte, error)
+	// Return ends the lease of an item that was not delivered. gone says that its receiver is gone.
 	Return func(q *dispatch.Queue, result *fdbpq.Result, gone bool)
 	// MayReply reports whether clients may choose a subject for answers.
 	MayReply func(subject string) bool
@@ -47,12 +54,12 @@ type Config struct {
 	RequestTimeout time.Duration
 	Now            func() time.Time
 	Logger         *slog.Logger
-	// Warn logs at most now and then.
+	// Warn logs a problem that may repeat. It drops most repetitions.
 	Warn func(message string, args ...any)
-	// Counted is told of each answered call of the API, pull and acknowledgement, by what it was;
-	// failed if it got an error.
+	// Counted is called for each answered call of the API, pull and acknowledgement, with the name
+	// of the call; failed says that the client got an error.
 	Counted func(call string, failed bool)
-	// Delivered is told of each item that was sent, and how many times it was by now.
+	// Delivered is called for each item that was sent, with how many times it has been delivered.
 	Delivered func(deliveries int64)
 }
 
@@ -62,16 +69,16 @@ type sender interface {
 	HasInterest(subject string) bool
 }
 
-// core is what pulls, acknowledgements and calls of the API need to run requests and to answer.
+// core is what pulls, acknowledgements and calls of the API share to run requests and to answer.
 type core struct {
 	config   Config
 	domains  domains
 	out      sender
-	requests atomic.Int64  // that the dispatcher has of pulls and acknowledgements
-	idle     chan struct{} // has an element once there are none, for Flush
+	requests atomic.Int64  // pulls and acknowledgements that the dispatcher has
+	idle     chan struct{} // holds an element once requests is 0, for Flush
 }
 
-// countedPull and countedAck are what Config.Counted is told of.
+// The names of pulls and acknowledgements for Config.Counted.
 const countedPull, countedAck = "CONSUMER.MSG.NEXT", "ACK"
 
 // queueOf returns the queue of a stream.
@@ -79,7 +86,62 @@ func (f *core) queueOf(s stream) (*dispatch.Queue, error) {
 	return f.config.Dispatcher.Queue(s.kind, s.name)
 }
 
-// submit hands a request of one operation to the dispatcher. Its Replier must call answered.
+// ackMemory estimates how many bytes an acknowledgement takes in memory, without its reason.
+const ackMemory = 512
+
+// settle runs an acknowledgement. reply is the subject to confirm it on, "" for none.
+func (f *core) settle(q *dispatch.Queue, op *fdbpq.Op, reply string) {
+	op.Queue = q.Target
+	s := &settlement{f, reply}
+	r := dispatch.Request{
+		Queue: q, Replier: s, Received: time.Now(), Size: ackMemory + len(op.Reason),
+		// If nobody waits for it, it shares the batch of the next pull.
+		Lazy: reply == "" && op.Kind != fdbpq.OpNak,
+	}
+	if err := f.submit(&r, *op); err != nil {
+		s.failed(err)
+	}
+}
+
+// discard ends the lease of an item that the consumer has had as often as it allows. It does not
+// count as a delivery, as if the lease before had been the last.
+func (f *core) discard(q *dispatch.Queue, token *fdbpq.Token) {
+	op := fdbpq.Op{
+		Kind: fdbpq.OpTerm, Token: *token, Reason: fdbpq.ReasonMaxDeliver, Uncounted: true,
+	}
+	f.settle(q, &op, "")
+}
+
+// settlement is the dispatch.Replier of an acknowledgement. Once that is durable, it confirms it to
+// a client that asks for this. If the lease was lost, the client hears nothing, because it could
+// take any answer for a yes.
+type settlement struct {
+	f     *core
+	reply string // the subject, "" for none
+}
+
+// Answer implements dispatch.Replier.
+func (s *settlement) Answer(_ *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Result) {
+	defer s.f.answered()
+	failed := results[0].Err != nil
+	s.f.config.Counted(countedAck, failed)
+	if s.reply != "" && !failed {
+		s.f.send(&leaf.Message{Subject: s.reply})
+	}
+}
+
+// Fail implements dispatch.Replier.
+func (s *settlement) Fail(_ *dispatch.Request, _ []fdbpq.Op, err error) {
+	defer s.f.answered()
+	s.failed(err)
+}
+
+func (s *settlement) failed(err error) {
+	s.f.config.Counted(countedAck, true)
+	s.f.config.Warn("an acknowledgement failed: its item will be delivered again", "error", err)
+}
+
+// submit passes a request of one operation to the dispatcher. Its Replier must call answered.
 func (f *core) submit(r *dispatch.Request, op fdbpq.Op) error {
 	f.requests.Add(1)
 	err := f.config.Dispatcher.Submit(r, []fdbpq.Op{op})
@@ -112,33 +174,46 @@ func (f *core) do(ctx context.Context, s stream, ops ...fdbpq.Op) ([]fdbpq.Resul
 	return results, err
 }
 
-// pushSubject returns the subject of a stream: that of the pushes to the queue.
+// pushSubject returns the subject of a stream: that of pushes to the queue.
 func (f *core) pushSubject(s stream) string {
 	verb := subjects.Push
 	if s.kind == subjects.FIFO {
 		verb = subjects.Enqueue
 	}
-	subject, _ := f.config.Grammar.Build(subjects.Request{Kind: s.kind, Queue: s.name, Verb: verb}) // its name was checked
+	r := subjects.Request{Kind: s.kind, Queue: s.name, Verb: verb}
+	subject, _ := f.config.Grammar.Build(r) // its name was checked
 	return subject
 }
 
 // mayReply reports whether a client may be answered on a subject. A leaf node may publish where
-// clients may not, so it is not to be used for that.
+// clients may not, and a client must not use it for that.
 func (f *core) mayReply(subject string) bool {
 	inbox, _ := withoutGateway(subject)
 	_, again := withoutGateway(inbox) // no server makes that
 	return !again && f.config.MayReply(inbox)
 }
 
-// status sends a status, with further headers in pairs of name and value.
+// withoutGateway returns the inbox of a request, and whether the request came through a gateway.
+// The gateway makes the inbox "_GR_.<cluster>.<server>.<inbox>", and forgets that name after a
+// while.
+func withoutGateway(reply string) (inbox string, via bool) {
+	if parts := strings.SplitN(reply, ".", 4); len(parts) == 4 && parts[0] == "_GR_" {
+		return parts[3], true
+	}
+	return reply, false
+}
+
+// status sends a status, with further headers as pairs of name and value.
 func (f *core) status(subject string, code int, text string, pairs ...string) {
 	f.send(&leaf.Message{Subject: subject, Header: statusHeader(code, text, pairs...)})
 }
 
+const unsentAnswer = "an answer over the leaf node connection could not be sent"
+
 // send sends an answer that is safe to lose, because the client asks again.
 func (f *core) send(m *leaf.Message) {
 	if err := f.out.Publish(m); err != nil {
-		f.config.Warn("an answer over the leaf node connection could not be sent", "error", err)
+		f.config.Warn(unsentAnswer, "error", err)
 	}
 }
 
@@ -150,19 +225,23 @@ func (f *core) forwardTo(bridge string) string {
 	return forwardRoot + f.domains.hash + "." + bridge + "."
 }
 
-// forward sends a request for a queue, as it came, to the bridge that pops from it, and reports whether
-// that gets it. If several bridges served the pulls of a queue, their transactions would conflict, and
-// each would count only what it has delivered itself.
+// forward forwards a message for a queue to the bridge that pops from it, and reports whether it
+// did. If several bridges served the pulls of a queue, their transactions would conflict, and each
+// would count only what it has delivered itself.
 func (f *core) forward(s stream, m *leaf.Message) bool {
 	q, err := f.queueOf(s)
 	if err != nil {
 		return false
 	}
+
 	owner := f.config.Owner(q)
 	if owner == f.config.Self {
 		return false
 	}
-	// Not to one without a connection. Headers are for NATS, which must not act on them once more.
-	subject := f.forwardTo(owner) + m.Subject
-	return f.out.HasInterest(subject) && f.out.Publish(&leaf.Message{Subject: subject, Reply: m.Reply, Payload: m.Payload}) == nil
+
+	// An owner without a leaf connection has no interest. The header is for NATS, which must not
+	// act on it a second time.
+	to := f.forwardTo(owner) + m.Subject
+	forwarded := &leaf.Message{Subject: to, Reply: m.Reply, Payload: m.Payload}
+	return f.out.HasInterest(to) && f.out.Publish(forwarded) == nil
 }

@@ -7,54 +7,62 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
 var (
-	// errDeaf: nobody subscribes to the inbox of a pull.
-	errDeaf = errors.New("nobody subscribes to the inbox")
-	// errLeaseOver: the leases are over, because the store took so long, or the process stood still.
+	// errNoListener: nobody subscribes to the inbox of a pull.
+	errNoListener = errors.New("nobody subscribes to the inbox")
+	// errLeaseOver: the leases have ended, because the store took so long, or the process stood
+	// still.
 	errLeaseOver = errors.New("the leases are over")
 	// errMaxBytes: an item exceeds what is left of the max_bytes of a pull.
 	errMaxBytes = errors.New("the item exceeds max_bytes")
 )
 
-// overhead is about how much more an item takes of max_bytes than its own size, for our headers and the
-// subject of its acknowledgement, without the names in that.
-const overhead = 320
+// baseOverhead is about how many bytes an item takes of max_bytes besides its own, for our headers
+// and the subject of its acknowledgement, without the names in that.
+const baseOverhead = 320
 
-// overhead is more than most items take. Those that take yet more go back if they do not fit, which
-// may cost them their place before the next.
-func (p *pull) overhead() int { return overhead + 2*len(p.consumer.stream.name) + len(p.consumer.name) }
+// overhead is more than most items take besides their own bytes. Those that take more go back if
+// they do not fit, which may cost them their place before the next.
+func (p *pull) overhead() int {
+	return baseOverhead + 2*len(p.consumer.stream.name) + len(p.consumer.name)
+}
 
-// deliver sends the items of a request, and gives up those that the consumer has had too often. It
-// returns why it did not send all. The others go back.
+// deliver sends the items of a request, and discards those that the consumer has had too often. It
+// returns why it did not send all. The items that it did not send go back.
 func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error) {
-	now, clock, most := time.Now(), p.f.config.Now(), int64(p.consumer.config.MaxDeliver)
-	if p.deaf(now) {
-		unsent = errDeaf
+	now, clock := time.Now(), p.f.config.Now()
+	maxDeliver := int64(p.consumer.config.MaxDeliver)
+	if !p.listens(now) {
+		unsent = errNoListener
 	}
+
 	m := messages.Get().(*message)
-	m.Subject, m.subject, m.room = p.to(now), p.f.pushSubject(p.consumer.stream), p.MaxBytes
+	m.Subject, m.room = p.to(now), p.MaxBytes
+	m.subject = p.f.pushSubject(p.consumer.stream)
 
 	sent := 0
 	for i := range results {
 		r := &results[i]
 		if unsent == nil && r.Err == nil && !r.Lease.Until.After(clock) {
-			unsent = errLeaseOver // somebody else may have it by now
+			unsent = errLeaseOver // another client may have the item by now
 		}
 
 		switch {
 		case r.Err != nil:
 		case unsent != nil:
 			p.f.credit(p.account, 1)
-			p.f.config.Return(q, r, errors.Is(unsent, errDeaf))
-		case most > 0 && r.Lease.Deliveries > most:
+			p.f.config.Return(q, r, errors.Is(unsent, errNoListener))
+		case maxDeliver > 0 && r.Lease.Deliveries > maxDeliver:
 			p.f.credit(p.account, 1)
-			p.f.giveUp(q, &r.Lease.Token)
+			p.f.discard(q, &r.Lease.Token)
 		default:
-			m.number = p.f.hold(p.account, &r.Lease) // an acknowledgement may arrive at once
+			// Hold comes first, because an acknowledgement may arrive at once.
+			m.number = p.f.hold(p.account, &r.Lease)
 			if unsent = p.send(q, m, r); unsent != nil {
 				p.f.release(p.consumer.key(), keyOf(&r.Lease.Token), false)
 				p.f.config.Return(q, r, false)
@@ -65,8 +73,9 @@ func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error)
 		}
 	}
 
+	// With no_wait, a pull that has got something does not wait for more.
 	if p.Batch, p.MaxBytes = p.Batch-sent, m.room; sent > 0 && p.NoWait {
-		p.Expires, p.nothing = 0, noMessages
+		p.Expires, p.ifEmpty = 0, noMessages
 	}
 	m.Message = leaf.Message{}
 	messages.Put(m)
@@ -76,8 +85,8 @@ func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error)
 // message is one item after the other, on its way.
 type message struct {
 	leaf.Message
-	header, reply []byte
-	subject       string // that clients are shown
+	header, reply []byte // reused
+	subject       string // that clients see
 	number        uint64 // of the delivery
 	room          int    // what is left of max_bytes
 }
@@ -92,19 +101,27 @@ func (p *pull) send(q *dispatch.Queue, m *message, r *fdbpq.Result) error {
 	if !errors.Is(err, leaf.ErrTooLarge) {
 		return err
 	}
+
 	if err = p.sendWith(nil, q, m, r); err != nil {
-		p.f.config.Warn("an item could not be sent", "queue", q.Name, "id", r.Item.ID, "error", err)
+		const text = "an item could not be sent"
+		p.f.config.Warn(text, "queue", q.Name, "id", r.Item.ID, "error", err)
 	}
+
 	return err
 }
 
-// sendWith sends an item with the headers of a lease, or without our own. Clients count all of a
-// message against max_bytes, and drop what they do not expect, so that is its size.
-func (p *pull) sendWith(lease *fdbpq.Lease, q *dispatch.Queue, m *message, r *fdbpq.Result) (err error) {
-	if m.header, err = p.f.config.AppendHeader(m.header[:0], q, &r.Item, lease); err != nil {
+// sendWith sends an item with the headers of a lease or, if that is nil, without our own.
+func (p *pull) sendWith(
+	lease *fdbpq.Lease, q *dispatch.Queue, m *message, r *fdbpq.Result,
+) (err error) {
+	m.header, err = p.f.config.AppendHeader(m.header[:0], q, &r.Item, lease)
+	if err != nil {
 		return err
 	}
+
 	m.Header = m.header
+
+	// Clients count all of a message against max_bytes, and drop what exceeds it.
 	size := len(m.reply) - len("@") + len(m.Header) + len(m.Payload)
 	if p.limited && size > m.room {
 		return errMaxBytes
@@ -115,8 +132,8 @@ func (p *pull) sendWith(lease *fdbpq.Lease, q *dispatch.Queue, m *message, r *fd
 	return err
 }
 
-// setReply sets the reply subject of an item: the server shows clients what follows the @ as the
-// subject of the message.
+// setReply sets the reply subject of an item, which parseAck parses. The server shows clients the
+// part behind the @ as the subject of the message.
 func (p *pull) setReply(m *message, r *fdbpq.Result) {
 	sequence := uint64(r.Item.ID.Count)
 	if r.Item.ID.Count < 1 || sequence > maxNumber {
@@ -127,15 +144,72 @@ func (p *pull) setReply(m *message, r *fdbpq.Result) {
 		pushed = p.received
 	}
 
-	c := p.consumer
+	c, d := p.consumer, &p.f.domains
 	to := append(m.reply[:0], ackPrefix...)
-	for _, token := range [...]string{p.f.domains.names[c.stream.kind], p.f.domains.hash, c.stream.name, c.name} {
+	for _, token := range [...]string{d.names[c.stream.kind], d.hash, c.stream.name, c.name} {
 		to = append(append(to, token...), '.')
 	}
-	for _, n := range [...]int64{r.Lease.Deliveries, int64(sequence), int64(m.number), pushed.UnixNano(), r.Ready} {
+	numbers := [...]int64{
+		r.Lease.Deliveries, int64(sequence), int64(m.number), pushed.UnixNano(), r.Ready,
+	}
+	for _, n := range numbers {
 		to = append(strconv.AppendInt(to, n, 10), '.')
 	}
 	to = append(to, r.Lease.Token.String()...)
 	m.reply = append(append(to, '@'), m.subject...)
 	m.Reply = string(m.reply)
+}
+
+const (
+	// newInterest is how long news of a subscription may take from a client that is far away.
+	newInterest = 2 * time.Second
+	// listenPause is how often a pull without heartbeats checks whether anybody listens.
+	listenPause = 5 * time.Second
+)
+
+// inbox is where the messages of a pull go.
+type inbox struct {
+	out      sender
+	subject  string // the client subscribes to it
+	gateway  string // used instead at first, if the pull came through a gateway
+	hidden   bool   // the server does not tell who subscribes to subject
+	seen     bool   // a subscription was seen; for calls of the Replier
+	received time.Time
+}
+
+// inboxOf returns the inbox of a pull with that reply subject.
+func inboxOf(reply string, out sender) inbox {
+	subject, via := withoutGateway(reply)
+	b := inbox{out: out, subject: subject, received: time.Now()}
+	b.hidden = via || wire.Imported(subject)
+	b.seen = out.HasInterest(subject)
+	if via {
+		b.gateway = reply
+	}
+	return b
+}
+
+// to is the subject to send to now.
+func (b *inbox) to(now time.Time) string {
+	if b.gateway != "" && now.Sub(b.received) < newInterest {
+		return b.gateway
+	}
+	return b.subject
+}
+
+// listens reports whether somebody may receive a message.
+func (b *inbox) listens(now time.Time) bool {
+	if b.hidden || b.out.HasInterest(b.subject) {
+		b.seen = true
+		return true
+	}
+	return !b.seen && now.Sub(b.received) <= newInterest
+}
+
+// beat sends a heartbeat after so many deliveries.
+func (b *inbox) beat(now time.Time, delivered uint64) {
+	number := strconv.FormatUint(delivered, 10)
+	header := statusHeader(100, "Idle Heartbeat",
+		"Nats-Last-Consumer", number, "Nats-Last-Stream", number)
+	_ = b.out.Publish(&leaf.Message{Subject: b.to(now), Header: header}) // the next one may succeed
 }

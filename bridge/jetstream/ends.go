@@ -1,31 +1,141 @@
 package jetstream
 
-import "maps"
+import (
+	"errors"
+	"maps"
+	"strconv"
+	"time"
 
-// endAll ends the pulls that are meant.
-func (f *pulls) endAll(e *ending, meant func(*pull) bool) {
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// ending is how a pull ends: with a status, or with none if the code is 0.
+type ending struct {
+	code    int
+	text    string
+	pending bool // the status says what the pull did not get
+}
+
+var (
+	// silent ends pulls that nobody listens to, or that have all they want.
+	silent = &ending{}
+	// serverShutdown ends pulls when the bridge stops. Clients pull again, from another bridge.
+	serverShutdown = &ending{code: 409, text: "Server Shutdown"}
+	// leaderChanged makes clients pull again at once.
+	leaderChanged = &ending{code: 409, text: "Leadership Change"}
+	deleted       = &ending{code: 409, text: "Consumer Deleted"}
+	maxWaiting    = &ending{code: 409, text: "Exceeded MaxWaiting"}
+	noMessages    = &ending{code: 404, text: "No Messages"}
+	timedOut      = &ending{code: 408, text: "Request Timeout", pending: true}
+	tooLarge      = &ending{code: 409, text: "Message Size Exceeds MaxBytes", pending: true}
+	completed     = &ending{code: 409, text: "Batch Completed", pending: true}
+)
+
+// endingUnsent is how a pull ends that could not send an item, nil if it could send all.
+func (p *pull) endingUnsent(unsent error) *ending {
+	is := func(target error) bool { return errors.Is(unsent, target) }
+	switch {
+	case unsent == nil:
+		return nil
+	case is(errNoListener), is(leaf.ErrOffline), is(leaf.ErrDenied):
+		return silent
+	case is(errLeaseOver), is(leaf.ErrPending):
+		return leaderChanged
+	case is(leaf.ErrTooLarge), is(errMaxBytes):
+		return tooLarge
+	}
+
+	return p.endingAfter(unsent)
+}
+
+// endingDone is how a pull ends that has all that it may have, nil if it may have more.
+func (p *pull) endingDone() *ending {
+	switch {
+	case p.Batch > 0 && p.limited && p.MaxBytes <= 0:
+		return tooLarge
+	case p.Batch > 0:
+		return nil
+	case p.limited && p.MaxBytes > 0:
+		return completed
+	}
+
+	return silent
+}
+
+// endingAfter is how a pull ends after an error. The status is never 503: whatever its text,
+// clients take that for "nobody is there", but the pull may have leased items.
+func (p *pull) endingAfter(err error) *ending {
+	switch {
+	case errors.Is(err, fdbpq.ErrEmpty), errors.Is(err, fdbpq.ErrMaxLeased):
+		return p.ifEmpty
+	case errors.Is(err, fdbpq.ErrMaxBytes):
+		return tooLarge
+	case errors.Is(err, dispatch.ErrOverloaded):
+		return p.noRoom()
+	}
+
+	code, text := p.f.config.ErrorText(err)
+	if code == 503 {
+		code = 409
+	}
+	return &ending{code: code, text: text}
+}
+
+// noRoom is how a pull ends that there is no room for. As in JetStream, clients that expect
+// heartbeats are not told. They pull again when they miss those, and not at once.
+func (p *pull) noRoom() *ending {
+	if p.pullRequest.Heartbeat > 0 {
+		return silent
+	}
+	return maxWaiting
+}
+
+// say sends the status that ends the pull.
+func (p *pull) say(e *ending) {
+	p.f.config.Counted(countedPull, e.code >= 400 && e.code != 404 && e.code != 408)
+	if e.code == 0 {
+		return
+	}
+
+	var pairs []string
+	if e.pending {
+		pairs = []string{
+			"Nats-Pending-Messages", strconv.Itoa(p.Batch),
+			"Nats-Pending-Bytes", strconv.Itoa(max(p.MaxBytes, 0)),
+		}
+	}
+	p.f.status(p.to(time.Now()), e.code, e.text, pairs...)
+}
+
+// endMatching ends the pulls that match.
+func (f *pulls) endMatching(e *ending, match func(*pull) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	for _, pulls := range f.inboxes {
 		for p := range pulls {
-			if meant(p) {
+			if match(p) {
 				p.endLocked(e)
 			}
 		}
 	}
 }
 
-// dropPulls ends all pulls, because nothing can be sent: clients pull again.
-func (f *pulls) dropPulls() { f.endAll(silent, func(*pull) bool { return true }) }
+// dropPulls ends all pulls because the connection is lost: clients pull again.
+func (f *pulls) dropPulls() { f.endMatching(silent, func(*pull) bool { return true }) }
 
-// consumerChanged has the pulls of a consumer ask anew if it is not what they asked for.
+// consumerChanged makes the pulls of a consumer ask again, if it is not what they asked for.
 func (f *pulls) consumerChanged(c *consumer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	a := f.byConsumer[c.key()]
 	if a == nil || !f.updateLocked(a, c) {
 		return
 	}
+
 	for _, pulls := range f.inboxes {
 		for p := range pulls {
 			if p.account == a {
@@ -37,21 +147,21 @@ func (f *pulls) consumerChanged(c *consumer) {
 
 // consumerDeleted ends the pulls of a consumer that is gone.
 func (f *pulls) consumerDeleted(k consumerKey) {
-	f.endAll(deleted, func(p *pull) bool { return p.consumer.key() == k })
+	f.endMatching(deleted, func(p *pull) bool { return p.consumer.key() == k })
 }
 
-// endForeign ends the pulls of queues that another bridge serves now, and forgets what their consumers
-// have outstanding: clients pull again, and acknowledge there.
+// endForeign ends the pulls of queues that another bridge serves now, and drops the accounts of
+// their consumers. Clients pull again, and acknowledge there.
 func (f *pulls) endForeign() {
-	gone := func(k consumerKey) bool {
+	foreign := func(k consumerKey) bool {
 		q, err := f.queueOf(k.stream)
 		return err == nil && f.config.Owner(q) != f.config.Self
 	}
-	f.endAll(leaderChanged, func(p *pull) bool { return gone(p.consumer.key()) })
+	f.endMatching(leaderChanged, func(p *pull) bool { return foreign(p.consumer.key()) })
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	maps.DeleteFunc(f.byConsumer, func(k consumerKey, _ *account) bool { return gone(k) })
+	maps.DeleteFunc(f.byConsumer, func(k consumerKey, _ *account) bool { return foreign(k) })
 }
 
 // endPulls ends all pulls because the bridge stops, and lets none begin.
@@ -59,14 +169,15 @@ func (f *pulls) endPulls() {
 	f.mu.Lock()
 	f.stopped = true
 	f.mu.Unlock()
-	f.endAll(errShutdown, func(*pull) bool { return true })
+	f.endMatching(serverShutdown, func(*pull) bool { return true })
 }
 
-// interestGone ends the pulls whose inbox nobody subscribes to any more. Those that listen by a
-// wildcard end with their next heartbeat.
+// interestGone ends the pulls whose inbox nobody subscribes to any more. Pulls whose client
+// subscribes by a wildcard end with their next heartbeat.
 func (f *pulls) interestGone(subject string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	for p := range f.inboxes[subject] {
 		p.endLocked(silent)
 	}

@@ -2,34 +2,41 @@
 //
 // # What it does
 //
-// A queue is a stream whose subject is that of its pushes, in a domain that is named as the prefix of
-// the queue's subjects. A pull is a lease that waits, and an acknowledgement that of the lease. So
+// A queue is a stream. Its subject is that of pushes to the queue, and its domain is the prefix of
+// the queue's subjects. A pull is a lease that waits, and an acknowledgement ends the lease. So
 // everything that holds for leases holds here: fences, old places, limits, dead letters.
 //
-// Every queue exists, as it does for all other requests: STREAM.INFO of one that nobody has used is
-// that of an empty stream, and STREAM.CREATE of what a queue is succeeds without doing anything. A
-// queue that was emptied is taken off the list after a while, and a worker that starts the day after
-// must not hear that its stream is gone. STREAM.NAMES and STREAM.LIST show the queues of the list.
+// Every queue exists, as it does for all other requests. STREAM.INFO of an unused queue shows an
+// empty stream, and STREAM.CREATE succeeds, without doing anything, if it describes the stream that
+// the queue is. An emptied queue leaves the list of queues after a while, and a worker that starts
+// the next day must not hear that its stream is gone. STREAM.NAMES and STREAM.LIST show the queues
+// of the list.
 //
-// Each queue has the consumers min and max, a FIFO queue min alone, which begin at that end. Others
-// are records beside the settings of the queue.
+// Each queue has the consumers min and max, which take items from that end; a FIFO queue has only
+// min. Other consumers are records beside the settings of the queue.
 //
-// The face speaks over a leaf node connection (package leaf), because NATS lets no ordinary client
-// send a message with JetStream's reply subjects.
+// The face uses a leaf node connection (package leaf), because NATS lets no ordinary client send a
+// message with JetStream's reply subjects.
 //
 // # Reading the code
 //
-// serve.go takes messages, from the table of API calls (calls.go) to what they do (streams.go, consumers.go,
-// records.go). pull.go turns a pull into requests of the dispatcher, and deliver.go their results into messages
-// for its inbox (inbox.go). ack.go runs acknowledgements. accounts.go counts what consumers have outstanding,
-// and ends.go ends pulls from outside. subjects.go takes subjects apart.
+//	serve      takes messages: acknowledgements, pulls, and calls of the API
+//	core       what they share: running and forwarding requests, answers
+//	accounts   what consumers have outstanding
+//	pull       turns a pull into requests to the dispatcher; ends.go has how pulls end
+//	deliver    sends the items of a pull to its inbox
+//	calls      the table of API calls; streams, consumers and records run them
+//	consumer   what the face knows of a consumer, and its cache
+//	subjects   the names of domains, and the subjects of messages
 package jetstream
 
 import (
 	"context"
 	"errors"
 	"math"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 )
@@ -38,25 +45,29 @@ import (
 type Face struct {
 	*pulls
 	*tasks
-	forwarded string // begins the subjects of requests that other bridges have forwarded
+	forwarded string // begins the subjects of messages that other bridges forwarded
 	leaf      *leaf.Conn
 	cache     consumerCache
 
 	state atomic.Pointer[leaf.State] // nil before the first attempt to connect
 }
 
-// New returns a Face that listens once Run has connected it.
+// New returns a Face. It listens once Run has connected it. Errors are those of leaf.New, and
+// prefixes that cannot be domains.
 func New(c Config) (*Face, error) {
 	f, err := newFace(c)
 	if err != nil {
 		return nil, err
 	}
 
-	c.Leaf.Subjects = append(f.domains.subscriptions(c.Group), leaf.Subscription{Subject: f.forwarded + ">"})
-	c.Leaf.Receive, c.Leaf.Changed, c.Leaf.InterestGone = f.receive, f.changed, f.interestGone
+	forwarded := leaf.Subscription{Subject: f.forwarded + ">"}
+	c.Leaf.Subjects = append(f.domains.subscriptions(c.Group), forwarded)
+	c.Leaf.Receive, c.Leaf.Changed = f.receive, f.changed
+	c.Leaf.InterestGone = f.interestGone
 	if f.leaf, err = leaf.New(c.Leaf); err != nil {
 		return nil, err
 	}
+
 	f.out = f.leaf
 	return f, nil
 }
@@ -67,6 +78,7 @@ func newFace(c Config) (*Face, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	shared := &core{config: c, domains: d, idle: make(chan struct{}, 1)}
 	f := &Face{pulls: newPulls(shared), tasks: newTasks(c.RequestTimeout)}
 	f.used = f.touch
@@ -75,17 +87,18 @@ func newFace(c Config) (*Face, error) {
 	return f, nil
 }
 
-// Run connects, and connects again whenever the connection is lost, until ctx ends. It returns when
-// all goroutines of the face have ended.
+// Run connects, and reconnects whenever the connection is lost, until ctx ends. It returns when all
+// goroutines of the face have ended. Call it once.
 func (f *Face) Run(ctx context.Context) error {
 	err := f.leaf.Run(ctx)
 	f.tasks.end(ctx)
 	return err
 }
 
-// Stop makes the face listen no longer, ends the pulls that wait, and answers calls that have
-// arrived, until ctx ends. The connection stays until that of Run ends.
+// Stop stops listening, ends the pulls that wait, and answers the calls that have arrived, until
+// ctx ends. The connection stays until the context of Run ends.
 func (f *Face) Stop(ctx context.Context) error {
+	// After Drain no further pulls come, so none is left behind.
 	err := f.leaf.Drain(ctx)
 
 	f.endPulls()
@@ -96,8 +109,8 @@ func (f *Face) Stop(ctx context.Context) error {
 	return err
 }
 
-// Flush returns when all that had arrived before Stop is answered, and the server has received what was
-// sent. Calls must not be concurrent.
+// Flush returns when everything that arrived before Stop is answered, and the server has received
+// the answers. Calls must not be concurrent. Errors: leaf.ErrOffline, or that of ctx.
 func (f *Face) Flush(ctx context.Context) error {
 	for f.requests.Load() > 0 && ctx.Err() == nil {
 		select {
@@ -105,10 +118,11 @@ func (f *Face) Flush(ctx context.Context) error {
 		case <-f.idle:
 		}
 	}
+
 	return f.leaf.Flush(ctx)
 }
 
-// Ready returns nil if the face is connected and gets requests, and otherwise why not.
+// Ready returns nil if the face is connected and gets requests, otherwise why it does not.
 func (f *Face) Ready() error {
 	switch s := f.state.Load(); {
 	case s != nil && s.Connected:
@@ -116,27 +130,95 @@ func (f *Face) Ready() error {
 	case s != nil && s.Err != nil:
 		return s.Err
 	}
+
 	return leaf.ErrOffline
 }
 
-// OwnersChanged says that Config.Owner has changed. It does not wait.
+// OwnersChanged says that Config.Owner may give other answers than before. It does not wait.
 func (f *Face) OwnersChanged() {
-	f.behind(math.MaxInt, func(context.Context) { f.endForeign() })
+	f.runTask(math.MaxInt, func(context.Context) { f.endForeign() })
 }
 
-// changed is told what becomes of the connection.
+// changed is called when the connection has changed.
 func (f *Face) changed(s leaf.State) {
 	f.state.Store(&s)
 	if !s.Connected {
-		f.dropPulls() // their clients ask again
+		f.dropPulls()
 	}
+
 	if err := f.Ready(); s.Connected && err != nil {
 		f.config.Logger.Error("JetStream's programs are not served", "reason", err)
 	}
 	switch {
 	case s.Connected:
-		f.config.Logger.Info("leaf node connected", "address", s.Address, "server", s.Server, "account", s.Account)
+		f.config.Logger.Info("leaf node connected",
+			"address", s.Address, "server", s.Server, "account", s.Account)
 	case s.Err != nil:
 		f.config.Warn("no leaf node connection", "address", s.Address, "error", s.Err)
 	}
+}
+
+// Up to maxTasks tasks run at a time, and up to maxWaitingTasks wait.
+const maxTasks, maxWaitingTasks = 16, 1000
+
+// tasks runs calls of the API, and what else waits for the store.
+type tasks struct {
+	slots   chan struct{} // an element for each task that runs
+	ctx     context.Context
+	cancel  context.CancelFunc
+	timeout time.Duration // of each
+
+	mu struct {
+		sync.Mutex
+		pending int // tasks that wait or run
+		ended   bool
+	}
+	running sync.WaitGroup
+}
+
+func newTasks(timeout time.Duration) *tasks {
+	t := &tasks{slots: make(chan struct{}, maxTasks), timeout: timeout}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	return t
+}
+
+// later runs a task when there is a slot for it. It returns false if too many wait, or the face has
+// ended.
+func (t *tasks) later(run func(ctx context.Context)) bool {
+	return t.runTask(maxTasks+maxWaitingTasks, run)
+}
+
+// runTask is later with another limit.
+func (t *tasks) runTask(limit int, run func(ctx context.Context)) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	if t.mu.ended || t.mu.pending >= limit {
+		return false
+	}
+
+	t.mu.pending++
+	t.running.Go(func() {
+		ctx, cancel := context.WithTimeout(t.ctx, t.timeout)
+		defer cancel()
+		t.slots <- struct{}{}
+		run(ctx)
+		<-t.slots
+
+		t.mu.Lock()
+		t.mu.pending--
+		t.mu.Unlock()
+	})
+	return true
+}
+
+// end waits for the tasks. When ctx ends it cancels them. No further ones begin.
+func (t *tasks) end(ctx context.Context) {
+	t.mu.Lock()
+	t.mu.ended = true
+	t.mu.Unlock()
+
+	defer context.AfterFunc(ctx, t.cancel)()
+	t.running.Wait()
+	t.cancel()
 }

@@ -78,7 +78,7 @@ func (c *clock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// fakeSender hands what is sent to whoever waits for it.
+// fakeSender passes what is sent to the test.
 type fakeSender struct {
 	sent chan *leaf.Message
 	deaf string                // how the subjects begin that nobody listens to; none if empty

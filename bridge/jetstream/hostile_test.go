@@ -26,7 +26,7 @@ func TestLargeRequests(t *testing.T) {
 		}
 	}
 	s.mu.Lock()
-	same(t, "pulls that wait for their consumer", s.mu.waiting, 0)
+	same(t, "pulls that wait for their consumer", s.mu.pending, 0)
 	s.mu.Unlock()
 	for range maxTasks {
 		<-s.slots

@@ -1,84 +1,104 @@
 package jetstream
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 const (
 	// maxAtOnce is how many items a pull leases in one transaction.
 	maxAtOnce = 512
-	// pullMemory estimates what a request of a pull takes in memory.
+	// pullMemory estimates how many bytes a request of a pull takes in memory.
 	pullMemory = 1024
 )
 
-// pull is a client's request for messages, and the Replier of its requests to the dispatcher. It has
-// one of these at a time, which waits there for items and for credits of the consumer, and ends with
-// the first items that it gets. Then the pull asks again, behind others that wait, until it has all
-// or its time is over:
+// pull is a client's request for messages, and the Replier of its requests to the dispatcher. It
+// has one request at a time, a lease that waits in the line of the queue for items and for credits
+// of the consumer, and that ends with the first items it gets. If the client wants more, the pull
+// asks again, behind others that wait.
 //
-//	from     to       when
-//	-        asking   it began
-//	asking   asking   items were sent, and it wants more; or its consumer has changed
-//	asking   ended    it has all, its time is over, or something failed
-//	asking   leaving  it is ended from outside: leaves is set, and its request cancelled
-//	leaving  ended    the request has ended, maybe with items, which were sent
+// # States
+//
+//	new       it has made no request
+//	asking    the dispatcher has its request
+//	leaving   its request was cancelled, and the field leaving has its ending
+//	ended     it is in no table, and the client was told unless the ending is silent
+//
+// # Moves
+//
+//	from      to        when
+//	new       ended     its payload, max_waiting or the stop of the bridge refuses it
+//	new       asking    otherwise
+//	asking    asking    it got items and wants more
+//	asking    asking    its consumer has changed, which cancelled the request
+//	asking    ended     it has all, its time is up, or its request failed
+//	asking    leaving   nobody listens, its consumer is gone, or the bridge stops
+//	leaving   ended     its request has ended; items that this got were sent
 type pull struct {
 	f        *pulls
 	account  *account
-	consumer *consumer // as it was at its latest request
+	consumer *consumer // as it was at the latest request
 	inbox
 	pullRequest
 
 	asked   int     // items that its request wants
-	nothing *ending // what it ends with when there is nothing for it
+	ifEmpty *ending // how it ends when there is nothing for it
 
-	// The lock of accounts guards these. The rest belongs to who makes a request and, after that, to
-	// the calls of the Replier.
-	leaves *ending // nil unless it is leaving
-	waits  dispatch.WaitHandle
+	// accounts.mu guards these. All other fields belong to the goroutine that makes a request and,
+	// until that has ended, to the calls of the Replier.
+	leaving *ending // nil unless it is leaving
+	waits   dispatch.WaitHandle
 }
 
-// pulls are those that have not ended, by the subject of their inbox. The lock of accounts guards them.
+// pulls holds the pulls that have not ended, by the subject of their inbox. accounts.mu guards
+// them.
 type pulls struct {
 	accounts
 	inboxes map[string]map[*pull]bool
-	used    func(c *consumer, until time.Time) // is told of each pull. It must not wait
+	used    func(c *consumer, until time.Time) // called for each pull; must not wait
 }
 
 func newPulls(f *core) *pulls {
 	return &pulls{
-		accounts: accounts{core: f, byConsumer: map[consumerKey]*account{}, most: maxAccounts},
+		accounts: accounts{core: f, byConsumer: map[consumerKey]*account{}, limit: maxAccounts},
 		inboxes:  map[string]map[*pull]bool{},
 	}
 }
 
-// pull begins a pull. Nothing in it waits.
-func (f *pulls) pull(c *consumer, m *leaf.Message) {
-	p := &pull{f: f, consumer: c, inbox: inboxOf(m.Reply, f.out), nothing: timeIsOver}
+// startPull starts a pull. It does not wait.
+func (f *pulls) startPull(c *consumer, m *leaf.Message) {
+	p := &pull{f: f, consumer: c, inbox: inboxOf(m.Reply, f.out), ifEmpty: timedOut}
 	r, refused := parsePull(m.Payload, &c.config)
 	if refused != nil {
 		p.say(refused)
 		return
 	}
-	if p.pullRequest = r; r.Expires == 0 {
-		p.nothing = noMessages
+
+	if p.pullRequest = r; r.Expires == 0 { // no_wait without expires
+		p.ifEmpty = noMessages
 	}
 	f.used(c, f.config.Now().Add(r.Expires))
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	p.account = f.accountLocked(c)
 	switch {
 	case f.stopped:
-		p.say(errShutdown)
+		p.say(serverShutdown)
 	case p.account.pulls >= c.config.MaxWaiting:
 		p.say(p.noRoom())
 	default:
@@ -91,29 +111,35 @@ func (f *pulls) pull(c *consumer, m *leaf.Message) {
 	}
 }
 
-// until is when the time of the pull is over.
-func (p *pull) until() time.Time { return p.received.Add(p.Expires) }
-
-// askLocked makes a request for up to that many items.
-func (p *pull) askLocked(most int) {
+// askLocked makes a request for up to limit items.
+func (p *pull) askLocked(limit int) {
 	p.consumer = p.account.consumer
-	q, err := p.f.queueOf(p.consumer.stream) // anew, because it may have left the memory
+	q, err := p.f.queueOf(p.consumer.stream) // the one of before may have left the memory
 	if err != nil {
 		p.closeLocked(p.endingAfter(err))
 		return
 	}
 
-	op := fdbpq.Op{Kind: fdbpq.OpLease, End: p.consumer.end, Queue: q.Target, Count: true, Holder: p.consumer.name,
-		Lease: cmp.Or(p.consumer.config.AckWait, fdbpq.SettingsLease)}
-	p.asked = min(p.Batch, most)
+	op := fdbpq.Op{
+		Kind: fdbpq.OpLease, End: p.consumer.end, Queue: q.Target, Count: true,
+		Lease:  cmp.Or(p.consumer.config.AckWait, fdbpq.SettingsLease),
+		Holder: p.consumer.name,
+	}
+
+	// The limit of a lease counts only the items' own bytes, so leave room for each overhead.
+	p.asked = min(p.Batch, limit)
 	if p.limited {
 		p.asked = min(p.asked, max(p.MaxBytes/(2*p.overhead()), 1))
 		op.MaxBytes = max(p.MaxBytes-p.asked*p.overhead(), 1)
 	}
 
-	r := dispatch.Request{Queue: q, Replier: p, Received: time.Now(), Size: pullMemory, Pops: p.asked, Wait: &dispatch.Wait{
-		Until: p.until(), Heartbeat: cmp.Or(p.pullRequest.Heartbeat, listenPause), Retry: true, Credits: p.account.credits,
-	}}
+	wait := &dispatch.Wait{
+		Until: p.received.Add(p.Expires), Retry: true, Credits: p.account.credits,
+		Heartbeat: cmp.Or(p.pullRequest.Heartbeat, listenPause),
+	}
+	r := dispatch.Request{
+		Queue: q, Replier: p, Received: time.Now(), Size: pullMemory, Pops: p.asked, Wait: wait,
+	}
 	p.waits = r.WaitHandle()
 	if err := p.f.submit(&r, op); err != nil {
 		p.closeLocked(p.endingAfter(err))
@@ -125,9 +151,11 @@ func (p *pull) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Resul
 	p.Deliver(r, ops, results)
 }
 
-// Deliver implements dispatch.WaitingReplier: it sends the items, and has the request end.
+// Deliver implements dispatch.WaitingReplier. It sends the items, and ends the request.
 func (p *pull) Deliver(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Result) (more bool) {
 	defer p.f.answered()
+
+	// Sending must not hold the lock: it takes it for each item.
 	unsent := p.deliver(r.Queue, results)
 	var err error
 	for i := range results {
@@ -136,7 +164,8 @@ func (p *pull) Deliver(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Result
 
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
-	switch e := cmp.Or(p.leaves, p.endingUnsent(unsent), p.endingDone()); {
+
+	switch e := cmp.Or(p.leaving, p.endingUnsent(unsent), p.endingDone()); {
 	case e != nil:
 		p.closeLocked(e)
 	case errors.Is(err, fdbpq.ErrMaxBytes) && p.asked > 1:
@@ -146,6 +175,7 @@ func (p *pull) Deliver(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Result
 	default:
 		p.closeLocked(p.endingAfter(err))
 	}
+
 	return false
 }
 
@@ -154,26 +184,29 @@ func (p *pull) Fail(_ *dispatch.Request, _ []fdbpq.Op, err error) {
 	defer p.f.answered()
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
+
 	switch {
-	case p.leaves != nil:
-		p.closeLocked(p.leaves)
-	case errors.Is(err, dispatch.ErrCancelled): // to ask for what the changed consumer says
+	case p.leaving != nil:
+		p.closeLocked(p.leaving)
+	case errors.Is(err, dispatch.ErrCancelled): // consumerChanged
 		p.askLocked(maxAtOnce)
 	default:
 		p.closeLocked(p.endingAfter(err))
 	}
 }
 
-// Heartbeat implements dispatch.WaitingReplier. If nobody hears it, that ends the pull.
+// Heartbeat implements dispatch.WaitingReplier. If nobody listens, it ends the pull.
 func (p *pull) Heartbeat(*dispatch.Request, int) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
-	now, heard := time.Now(), p.heard
+
+	now, seen := time.Now(), p.seen
 	switch {
-	case p.deaf(now):
-		if !heard {
-			p.f.config.Warn("a pull ends because nobody is seen to subscribe to its inbox: the client is gone, "+
-				"or the leaf node's user may not publish there", "inbox", wire.Shorten(p.subject))
+	case !p.listens(now):
+		if !seen {
+			const text = "a pull ends because nobody is seen to subscribe to its inbox: " +
+				"the client is gone, or the leaf node's user may not publish there"
+			p.f.config.Warn(text, "inbox", wire.Shorten(p.subject))
 		}
 		p.endLocked(silent)
 	case p.pullRequest.Heartbeat > 0:
@@ -181,65 +214,10 @@ func (p *pull) Heartbeat(*dispatch.Request, int) {
 	}
 }
 
-// endingUnsent is the end of a pull that could not send an item, nil if it could send all.
-func (p *pull) endingUnsent(unsent error) *ending {
-	switch {
-	case unsent == nil:
-		return nil
-	case errors.Is(unsent, errDeaf), errors.Is(unsent, leaf.ErrOffline), errors.Is(unsent, leaf.ErrDenied):
-		return silent
-	case errors.Is(unsent, errLeaseOver), errors.Is(unsent, leaf.ErrPending):
-		return leaderChanged
-	case errors.Is(unsent, leaf.ErrTooLarge), errors.Is(unsent, errMaxBytes):
-		return tooLarge
-	}
-	return p.endingAfter(unsent)
-}
-
-// endingDone is the end of a pull that has all that it may have, nil if it may have more.
-func (p *pull) endingDone() *ending {
-	switch {
-	case p.Batch > 0 && p.limited && p.MaxBytes <= 0:
-		return tooLarge
-	case p.Batch > 0:
-		return nil
-	case p.limited && p.MaxBytes > 0:
-		return completed
-	}
-	return silent
-}
-
-// endingAfter is the end of a pull after an error. It is never 503, which clients take for "nobody
-// is there" whatever its text, because the pull may have leased items.
-func (p *pull) endingAfter(err error) *ending {
-	switch {
-	case errors.Is(err, fdbpq.ErrEmpty), errors.Is(err, fdbpq.ErrMaxLeased):
-		return p.nothing
-	case errors.Is(err, fdbpq.ErrMaxBytes):
-		return tooLarge
-	case errors.Is(err, dispatch.ErrOverloaded):
-		return p.noRoom()
-	}
-	code, text := p.f.config.ErrorText(err)
-	if code == 503 {
-		code = 409
-	}
-	return &ending{code: code, text: text}
-}
-
-// noRoom is the end of a pull for which there is no room. Clients that expect heartbeats are not told,
-// as with JetStream: they pull again when they miss those, and not at once.
-func (p *pull) noRoom() *ending {
-	if p.pullRequest.Heartbeat > 0 {
-		return silent
-	}
-	return maxWaiting
-}
-
-// endLocked ends the pull from outside, once its request has ended.
+// endLocked ends the pull from outside, as soon as its request has ended.
 func (p *pull) endLocked(e *ending) {
-	if p.leaves == nil {
-		p.leaves = e
+	if p.leaving == nil {
+		p.leaving = e
 		p.f.config.Dispatcher.Cancel(p.waits)
 	}
 }
@@ -253,15 +231,72 @@ func (p *pull) closeLocked(e *ending) {
 	p.say(e)
 }
 
-// say sends the status that ends the pull.
-func (p *pull) say(e *ending) {
-	p.f.config.Counted(countedPull, e.code >= 400 && e.code != 404 && e.code != 408)
-	if e.code == 0 {
-		return
+// pullRequest is the payload of a pull. Times are in nanoseconds.
+type pullRequest struct {
+	Expires       time.Duration `json:"expires"`
+	Batch         int           `json:"batch"`
+	MaxBytes      int           `json:"max_bytes"`
+	NoWait        bool          `json:"no_wait"`
+	Heartbeat     time.Duration `json:"idle_heartbeat"`
+	MinPending    int64         `json:"min_pending"`
+	MinAckPending int64         `json:"min_ack_pending"`
+	PinID         string        `json:"id"`
+	Priority      int           `json:"priority"`
+
+	limited bool // MaxBytes limits the pull
+}
+
+// maxExpires is how long a pull waits at most, and by default.
+const maxExpires = subjects.MaxExpires
+
+// parsePull parses the payload of a pull, as JetStream does: JSON, a number of messages, or
+// anything else for one message. The result has an Expires of 0 if the pull does not wait. A pull
+// that is refused ends with the second result.
+func parsePull(payload []byte, c *jetstream.ConsumerConfig) (r pullRequest, refused *ending) {
+	payload = bytes.TrimSpace(payload)
+	var err error
+	if len(payload) == 0 || payload[0] != '{' {
+		if r.Batch, err = strconv.Atoi(string(payload)); err != nil {
+			r.Batch = 1
+		}
+	} else if err = json.Unmarshal(payload, &r); err != nil {
+		// The error may repeat a number, of any length.
+		return r, &ending{code: 400, text: "Bad Request - " + wire.Shorten(err.Error())}
 	}
-	var pairs []string
-	if e.counts {
-		pairs = []string{"Nats-Pending-Messages", strconv.Itoa(p.Batch), "Nats-Pending-Bytes", strconv.Itoa(max(p.MaxBytes, 0))}
+
+	code, text := 0, ""
+	switch {
+	case r.Heartbeat > 0 && r.Heartbeat > r.Expires/2:
+		code, text = 400, "Bad Request - heartbeat value too large"
+	case c.MaxRequestBatch > 0 && r.Batch > c.MaxRequestBatch:
+		code, text = 409, fmt.Sprintf("Exceeded MaxRequestBatch of %d", c.MaxRequestBatch)
+	case c.MaxRequestExpires > 0 && r.Expires > c.MaxRequestExpires:
+		code, text = 409, fmt.Sprintf("Exceeded MaxRequestExpires of %v", c.MaxRequestExpires)
+	case c.MaxRequestMaxBytes > 0 && r.MaxBytes > c.MaxRequestMaxBytes:
+		code, text = 409, fmt.Sprintf("Exceeded MaxRequestMaxBytes of %d", c.MaxRequestMaxBytes)
+	case r.MinPending != 0 || r.MinAckPending != 0:
+		code, text = 400, "Bad Request - Not a Overflow Priority consumer"
+	case r.PinID != "":
+		code, text = 400, "Bad Request - Not a Pinned Client Priority consumer"
+	case r.Priority < 0 || r.Priority > 9:
+		code, text = 400, "Bad Request - Priority must be between 0 and 9"
 	}
-	p.f.status(p.to(time.Now()), e.code, e.text, pairs...)
+
+	if code > 0 {
+		return r, &ending{code: code, text: text}
+	}
+
+	r.limited = r.MaxBytes > 0
+	r.Batch, r.MaxBytes = max(r.Batch, 1), max(r.MaxBytes, 0)
+	if r.Heartbeat > 0 {
+		r.Heartbeat = max(r.Heartbeat, subjects.MinIdleHeartbeat)
+	}
+	switch {
+	case r.Expires == 0 && !r.NoWait:
+		r.Expires = maxExpires
+	case r.Expires != 0:
+		r.Expires = min(max(r.Expires, 1), maxExpires)
+	}
+
+	return r, nil
 }

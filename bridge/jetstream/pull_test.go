@@ -34,7 +34,7 @@ func worker(c jetstream.ConsumerConfig) *consumer {
 
 // pullAs is a pull of a consumer with that configuration.
 func (s *system) pullAs(c jetstream.ConsumerConfig, payload string) {
-	s.pull(worker(c), &leaf.Message{Reply: "_INBOX.x", Payload: []byte(payload)})
+	s.startPull(worker(c), &leaf.Message{Reply: "_INBOX.x", Payload: []byte(payload)})
 }
 
 // nextItem is the next item that was sent.
@@ -183,10 +183,10 @@ func TestMaxDeliver(t *testing.T) {
 	s := newSystem(t)
 	s.push("jobs", "a", "b")
 	c := worker(jetstream.ConsumerConfig{MaxDeliver: 1})
-	s.pull(c, &leaf.Message{Reply: "_INBOX.x"})
+	s.startPull(c, &leaf.Message{Reply: "_INBOX.x"})
 	s.acknowledge(s.nextItem("a"), "-NAK")
 	eventually(t, "the item again", func() bool { ready, _ := s.count("jobs"); return ready == 2 })
-	s.pull(c, &leaf.Message{Reply: "_INBOX.x"})
+	s.startPull(c, &leaf.Message{Reply: "_INBOX.x"})
 	s.nextItem("b")
 	eventually(t, "the dead letter", func() bool { ready, _ := s.count("jobs-dead"); return ready == 1 })
 	s.settles(counts{Delivered: 2, AckPending: 1})
@@ -220,7 +220,7 @@ func returns(to chan<- *fdbpq.Result) func(*Config) {
 	}
 }
 
-// Items whose leases are over before they can be sent go back, and their client pulls again.
+// Items whose leases end before they can be sent go back, and their client pulls again.
 func TestLeaseOverBeforeItIsSent(t *testing.T) {
 	var took atomic.Int64
 	returned := make(chan *fdbpq.Result, 10)
@@ -352,7 +352,7 @@ func TestTooManyPulls(t *testing.T) {
 	for range maxWaiters {
 		s.pullAs(c, hour)
 	}
-	s.pull(worker(c), &leaf.Message{Reply: "_INBOX.y", Payload: []byte(hour)})
+	s.startPull(worker(c), &leaf.Message{Reply: "_INBOX.y", Payload: []byte(hour)})
 	same(t, "to", func() string { m := s.sent(); return m.Subject + string(m.Header) }(), "_INBOX.yNATS/1.0 409 Exceeded MaxWaiting\r\n\r\n")
 
 	// The others end with the bridge, and later ones at once.
@@ -369,7 +369,7 @@ func TestInterestGone(t *testing.T) {
 	s := newSystem(t)
 	for range 3 {
 		s.pullAs(jetstream.ConsumerConfig{}, hour)
-		s.pull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.y", Payload: []byte(hour)})
+		s.startPull(worker(jetstream.ConsumerConfig{}), &leaf.Message{Reply: "_INBOX.y", Payload: []byte(hour)})
 	}
 	s.interestGone("_INBOX.z")
 	s.interestGone("_INBOX.x")
@@ -388,7 +388,7 @@ func testPullsOfNobody(t *testing.T) {
 	s := newSystem(t)
 	s.sender.deaf = "_INBOX.nobody"
 	pull := func(inbox string) {
-		s.pull(worker(jetstream.ConsumerConfig{MaxWaiting: 10}), &leaf.Message{Reply: inbox, Payload: []byte(hour)})
+		s.startPull(worker(jetstream.ConsumerConfig{MaxWaiting: 10}), &leaf.Message{Reply: inbox, Payload: []byte(hour)})
 	}
 	for range 10 {
 		pull("_INBOX.nobody")

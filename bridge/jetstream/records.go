@@ -1,11 +1,13 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -22,16 +24,17 @@ const (
 
 	// builtinAckPending is small, because what is fetched ahead is not in order with later pushes.
 	builtinAckPending = 100
-	builtinNote       = "What a client fetches ahead is not in strict order with later pushes, so max_ack_pending is small."
+	builtinNote       = "What a client fetches ahead is not in strict order with later pushes, " +
+		"so max_ack_pending is small."
 	defaultMaxWaiting = 512
 
-	// maxConsumers is the limit of a page: all that a queue can have, and those of each queue.
+	// maxConsumers is the limit of a page: all that a queue can have, and the built-in ones.
 	maxConsumers = fdbpq.MaxConsumers + 2
 
 	maxPull = 1 << 10 // bytes of a request
 
-	// minThreshold is the shortest time for which a consumer is kept that nobody uses, because bridges
-	// write down its use now and then, not each time.
+	// minThreshold is how long an unused consumer is kept at least, because bridges do not write
+	// down each use.
 	minThreshold = time.Minute
 )
 
@@ -39,27 +42,29 @@ const (
 type record struct {
 	Config  jetstream.ConsumerConfig `json:"config"`
 	Created time.Time                `json:"created"`
-	// Expires is when the queue removes it, for one with an InactiveThreshold. Each use puts it off.
+	// Expires is when the queue removes a consumer with an InactiveThreshold. Each use postpones
+	// it.
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// keptFor is for how long a consumer with an InactiveThreshold is kept that nobody uses.
+// keptFor is how long an unused consumer with an InactiveThreshold is kept.
 func keptFor(c *jetstream.ConsumerConfig) time.Duration {
 	return max(c.InactiveThreshold, minThreshold)
 }
 
-// noConsumer answers a pull as NATS does if nobody listens, which is so for a consumer that
-// JetStream does not have, or not now.
+// noConsumer answers a pull of a consumer that does not exist, or cannot be read. Like JetStream,
+// it answers as NATS does if nobody listens.
 func (f *Face) noConsumer(m *leaf.Message) {
 	f.config.Counted(countedPull, true)
 	f.status(m.Reply, 503, "")
 }
 
-// next begins a pull: at once if it is known what the consumer is.
+// next starts a pull: at once if the consumer is known, else after a read.
 func (f *Face) next(s stream, name string, m *leaf.Message) {
 	if len(m.Payload) > maxPull { // many may wait
 		f.config.Counted(countedPull, true)
-		f.status(m.Reply, 400, fmt.Sprintf("Bad Request - %d bytes: want at most %d", len(m.Payload), maxPull))
+		const text = "Bad Request - %d bytes: want at most %d"
+		f.status(m.Reply, 400, fmt.Sprintf(text, len(m.Payload), maxPull))
 		return
 	}
 
@@ -69,15 +74,16 @@ func (f *Face) next(s stream, name string, m *leaf.Message) {
 	}
 	switch {
 	case known != nil:
-		f.pull(known, m)
+		f.startPull(known, m)
 	case !f.later(func(ctx context.Context) { f.nextAfterRead(ctx, s, name, m) }):
 		f.config.Counted(countedPull, true)
 		f.status(m.Reply, maxWaiting.code, maxWaiting.text)
 	}
 }
 
-// nextAfterRead begins a pull if its consumer exists. Many pulls share a read.
+// nextAfterRead starts a pull if its consumer exists. Many pulls share a read.
 func (f *Face) nextAfterRead(ctx context.Context, s stream, name string, m *leaf.Message) {
+	// Another pull may have read it while this one waited.
 	c := f.cache.find(s, name)
 	if c == nil {
 		read := cachedConsumers{began: time.Now()}
@@ -86,8 +92,10 @@ func (f *Face) nextAfterRead(ctx context.Context, s stream, name string, m *leaf
 			read.byName, err = f.parseRecords(s, results[0].Records)
 		}
 		if err != nil {
-			f.config.Warn("the consumers of a queue could not be read", "queue", s.name, "error", err)
+			const text = "the consumers of a queue could not be read"
+			f.config.Warn(text, "queue", s.name, "error", err)
 		}
+
 		f.cache.keep(s, read)
 		for _, c := range read.byName {
 			f.consumerChanged(c)
@@ -98,10 +106,10 @@ func (f *Face) nextAfterRead(ctx context.Context, s stream, name string, m *leaf
 		f.noConsumer(m)
 		return
 	}
-	f.pull(c, m)
+	f.startPull(c, m)
 }
 
-// builtin returns a consumer that each queue has, nil if the name is none of these.
+// builtin returns a consumer that each queue has, nil if it has none of that name.
 func (f *Face) builtin(s stream, name string) *consumer {
 	c := &consumer{stream: s, name: name, created: unknownTime}
 	switch {
@@ -112,14 +120,17 @@ func (f *Face) builtin(s stream, name string) *consumer {
 	default:
 		return nil
 	}
+
 	c.config = jetstream.ConsumerConfig{
-		Name: name, Durable: name, Description: builtinNote, MaxDeliver: -1, MaxWaiting: defaultMaxWaiting, MaxAckPending: builtinAckPending,
+		Name: name, Durable: name, Description: builtinNote, MaxDeliver: -1,
+		MaxWaiting: defaultMaxWaiting, MaxAckPending: builtinAckPending,
 		Metadata: map[string]string{metaOrder: name},
 	}
+
 	return c
 }
 
-// parseRecords returns the consumers of a queue by name, those that it has anyway included.
+// parseRecords returns the consumers of a queue by name, with the built-in ones.
 func (f *Face) parseRecords(s stream, stored []fdbpq.Record) (map[string]*consumer, error) {
 	all := map[string]*consumer{}
 	for _, name := range []string{orderMin, orderMax} {
@@ -127,12 +138,14 @@ func (f *Face) parseRecords(s stream, stored []fdbpq.Record) (map[string]*consum
 			all[name] = own
 		}
 	}
+
 	for i := range stored {
 		name := stored[i].Name
 		r, err := parseRecord(stored[i].Value)
 		if err != nil {
 			return nil, err
 		}
+
 		c := &consumer{stream: s, name: name, config: r.Config, created: r.Created}
 		c.noted.Store(r.Expires.Add(-keptFor(&r.Config)).UnixNano())
 		if r.Config.Metadata[metaOrder] == orderMax {
@@ -140,10 +153,11 @@ func (f *Face) parseRecords(s stream, stored []fdbpq.Record) (map[string]*consum
 		}
 		all[name] = c
 	}
+
 	return all, nil
 }
 
-// parseRecord returns nil for no record.
+// parseRecord parses a record. It returns nil for an empty value.
 func parseRecord(value []byte) (*record, error) {
 	if len(value) == 0 {
 		return nil, nil
@@ -155,13 +169,16 @@ func parseRecord(value []byte) (*record, error) {
 	return r, nil
 }
 
-// change changes the record of a consumer, nil if there is none: to nothing if the result is nil.
-func (f *Face) change(ctx context.Context, s stream, name string, to func(old *record) (*record, error)) error {
+// change changes the record of a consumer to what to returns. A nil record is none.
+func (f *Face) change(
+	ctx context.Context, s stream, name string, to func(old *record) (*record, error),
+) error {
 	change := func(value []byte, _ time.Time) ([]byte, error) {
 		old, err := parseRecord(value)
 		if err != nil {
 			return nil, err
 		}
+
 		r, err := to(old)
 		if err != nil || r == nil {
 			return nil, err
@@ -172,16 +189,20 @@ func (f *Face) change(ctx context.Context, s stream, name string, to func(old *r
 		return json.Marshal(r)
 	}
 
-	defer f.cache.drop(s) // also after an unknown outcome
+	defer f.cache.drop(s) // even if the outcome is unknown
 	_, err := f.do(ctx, s, fdbpq.Op{Kind: fdbpq.OpSetConsumer, Record: name, Change: change})
 	if errors.Is(err, fdbpq.ErrMaxRecords) {
-		return refuse(10026, "maximum consumers limit reached: %d, besides those of each queue", fdbpq.MaxConsumers)
+		const text = "maximum consumers limit reached: %d, besides those of each queue"
+		return refuse(10026, text, fdbpq.MaxConsumers)
 	}
+
 	return err
 }
 
 // setRecord creates or changes a consumer, as the action says.
-func (f *Face) setRecord(ctx context.Context, s stream, config *jetstream.ConsumerConfig, action string) error {
+func (f *Face) setRecord(
+	ctx context.Context, s stream, config *jetstream.ConsumerConfig, action string,
+) error {
 	now := f.config.Now().UTC()
 	return f.change(ctx, s, config.Name, func(old *record) (*record, error) {
 		switch {
@@ -193,6 +214,7 @@ func (f *Face) setRecord(ctx context.Context, s stream, config *jetstream.Consum
 			return nil, refuse(10148, "consumer already exists")
 		}
 
+		// A change keeps the time of the creation.
 		r := &record{Config: *config, Created: now}
 		if old != nil {
 			r.Created = old.Created
@@ -214,15 +236,20 @@ func (f *Face) removeRecord(ctx context.Context, s stream, name string) error {
 	})
 }
 
-// touch notes that a consumer is used until then. It does not wait.
+// touch records that a consumer is used until then. It does not wait.
 func (f *Face) touch(c *consumer, until time.Time) {
 	noted, keep := c.noted.Load(), keptFor(&c.config)
-	if c.config.InactiveThreshold <= 0 || until.UnixNano()-noted <= int64(keep/3) || !c.noted.CompareAndSwap(noted, until.UnixNano()) {
+	if c.config.InactiveThreshold <= 0 || until.UnixNano()-noted <= int64(keep/3) {
 		return
 	}
+	if !c.noted.CompareAndSwap(noted, until.UnixNano()) {
+		return
+	}
+
+	// If the change fails, a later pull makes it.
 	expires := until.Add(keep)
 	f.later(func(ctx context.Context) {
-		_ = f.change(ctx, c.stream, c.name, func(old *record) (*record, error) { // or a later pull does
+		_ = f.change(ctx, c.stream, c.name, func(old *record) (*record, error) {
 			if old == nil || !expires.After(old.Expires) {
 				return old, nil
 			}
@@ -231,4 +258,30 @@ func (f *Face) touch(c *consumer, until time.Time) {
 			return &r, nil
 		})
 	})
+}
+
+// maxShown is how many bytes of a description a QueueConsumer has, so that all consumers of a queue
+// fit into one reply.
+const maxShown = 200
+
+// Describe returns the stored consumers of a queue, for programs that do not use JetStream's API. A
+// consumer whose record cannot be read has only its name.
+func Describe(stored []fdbpq.Record) (shown []subjects.QueueConsumer) {
+	for i := range stored {
+		consumer := subjects.QueueConsumer{Name: stored[i].Name}
+		if r, err := parseRecord(stored[i].Value); err == nil && r != nil {
+			c := &r.Config
+			consumer.Order, consumer.Created = cmp.Or(c.Metadata[metaOrder], orderMin), r.Created
+			consumer.AckWait, consumer.InactiveThreshold = c.AckWait, max(c.InactiveThreshold, 0)
+			consumer.MaxDeliver = max(c.MaxDeliver, 0)
+			consumer.MaxAckPending = max(c.MaxAckPending, 0)
+
+			// A character may be cut.
+			cut := c.Description[:min(len(c.Description), maxShown)]
+			consumer.Description = strings.ToValidUTF8(cut, "")
+		}
+		shown = append(shown, consumer)
+	}
+
+	return shown
 }

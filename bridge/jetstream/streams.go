@@ -31,7 +31,10 @@ type queueState struct {
 
 // readQueue reads a queue.
 func (f *Face) readQueue(ctx context.Context, s stream) (*queueState, error) {
-	results, err := f.do(ctx, s, fdbpq.Op{Kind: fdbpq.OpSettings}, fdbpq.Op{Kind: fdbpq.OpInfo, MaxPriorities: sampledPriorities}, fdbpq.Op{Kind: fdbpq.OpConsumers})
+	results, err := f.do(ctx, s,
+		fdbpq.Op{Kind: fdbpq.OpSettings},
+		fdbpq.Op{Kind: fdbpq.OpInfo, MaxPriorities: sampledPriorities},
+		fdbpq.Op{Kind: fdbpq.OpConsumers})
 	if err != nil {
 		return nil, err
 	}
@@ -43,9 +46,10 @@ func (f *Face) readQueue(ctx context.Context, s stream) (*queueState, error) {
 func (f *Face) configOf(s stream, set *settings.Settings) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{
 		Name: s.name, Subjects: []string{f.pushSubject(s)}, Retention: jetstream.WorkQueuePolicy,
-		MaxConsumers: -1, MaxMsgs: cmp.Or(set.MaxItems, -1), MaxBytes: cmp.Or(set.MaxBytes, -1), MaxMsgsPerSubject: -1,
-		MaxMsgSize: fdbpq.MaxMessageSize, MaxAge: set.TTL, Duplicates: max(set.Window(), 0), Storage: jetstream.FileStorage,
-		Replicas: 1, Discard: jetstream.DiscardNew, DenyDelete: true,
+		MaxMsgs: cmp.Or(set.MaxItems, -1), MaxBytes: cmp.Or(set.MaxBytes, -1), MaxAge: set.TTL,
+		MaxConsumers: -1, MaxMsgsPerSubject: -1, MaxMsgSize: fdbpq.MaxMessageSize,
+		Duplicates: max(set.Window(), 0), Discard: jetstream.DiscardNew, DenyDelete: true,
+		Storage: jetstream.FileStorage, Replicas: 1,
 	}
 	if set.Discard == settings.DiscardOld {
 		c.Discard = jetstream.DiscardOld
@@ -53,11 +57,18 @@ func (f *Face) configOf(s stream, set *settings.Settings) jetstream.StreamConfig
 	return c
 }
 
-// infoOf returns a queue as a stream. The sequence numbers only say how many items there are.
+// infoOf returns the info of the stream that a queue is. The sequence numbers only say how many
+// items there are.
 func (f *Face) infoOf(s stream, q *queueState) *jetstream.StreamInfo {
 	n := uint64(q.info.Ready + q.info.Leased + q.info.Delayed)
-	state := jetstream.StreamState{Msgs: n, FirstSeq: min(n, 1), LastSeq: n, NumSubjects: min(n, 1), FirstTime: q.info.Oldest.UTC(), Consumers: len(q.consumers)}
-	return &jetstream.StreamInfo{Config: f.configOf(s, q.settings), Created: unknownTime, State: state, Domain: f.domains.names[s.kind], TimeStamp: f.config.Now().UTC()}
+	state := jetstream.StreamState{
+		Msgs: n, FirstSeq: min(n, 1), LastSeq: n, NumSubjects: min(n, 1),
+		FirstTime: q.info.Oldest.UTC(), Consumers: len(q.consumers),
+	}
+	return &jetstream.StreamInfo{
+		Config: f.configOf(s, q.settings), Created: unknownTime, State: state,
+		Domain: f.domains.names[s.kind], TimeStamp: f.config.Now().UTC(),
+	}
 }
 
 // streamInfo answers STREAM.INFO.
@@ -70,11 +81,13 @@ func (f *Face) streamInfo(ctx context.Context, r *request) (any, error) {
 	if err := decodeQuery(r.payload, &asked); err != nil {
 		return nil, err
 	}
+
 	q, err := f.readQueue(ctx, r.stream)
 	if err != nil {
 		return nil, err
 	}
 
+	// A stream of a queue has one subject, which is shown only if it has messages.
 	info := f.infoOf(r.stream, q)
 	subject := info.Config.Subjects[0]
 	if asked.SubjectsFilter != "" && matches(asked.SubjectsFilter, subject) && info.State.Msgs > 0 {
@@ -86,23 +99,26 @@ func (f *Face) streamInfo(ctx context.Context, r *request) (any, error) {
 	}{page{Total: len(info.State.Subjects), Limit: maxNames}, info}, nil
 }
 
-// matches reports whether a filter, which may have wildcards, matches a subject, which has none.
+// matches reports whether a filter, which may have wildcards, matches a subject without any.
 func matches(filter, subject string) bool {
 	filters := gsl.NewSimpleSublist()
 	return filters.Insert(filter, struct{}{}) == nil && filters.HasInterest(subject)
 }
 
-// listed returns a page of the names of streams. Its Total is exact on the last page; before it is
-// one more than what has been seen, so that clients ask on.
-func (f *Face) listed(ctx context.Context, r *request, most int) (names []string, page page, err error) {
+// listed returns a page of up to limit names of streams. Its Total is exact only on the last page.
+// Before that it is one more than what was seen, so that clients ask for the next page.
+func (f *Face) listed(
+	ctx context.Context, r *request, limit int,
+) (names []string, page page, err error) {
 	var asked query
 	if err := decodeQuery(r.payload, &asked); err != nil {
 		return nil, page, err
 	}
-	page.Offset, page.Limit = max(asked.Offset, 0), most
+
+	page.Offset, page.Limit = max(asked.Offset, 0), limit
 	names = []string{}
 
-	// A client that looks up the stream of a subject finds it before anything was pushed.
+	// A client that looks up the stream of a subject finds it even before the first push.
 	if name, ok := f.nameOf(r.kind, asked.Subject); ok {
 		page.Total, page.Offset = 1, min(page.Offset, 1)
 		return append(names, name)[page.Offset:], page, nil
@@ -114,18 +130,21 @@ func (f *Face) listed(ctx context.Context, r *request, most int) (names []string
 		if err != nil {
 			return nil, page, err
 		}
+
 		for _, q := range list.Queues {
-			if asked.Subject != "" && !matches(asked.Subject, f.pushSubject(stream{r.kind, q.Queue})) {
+			subject := f.pushSubject(stream{r.kind, q.Queue})
+			if asked.Subject != "" && !matches(asked.Subject, subject) {
 				continue
 			}
 			if page.Total++; page.Total <= page.Offset {
 				continue
 			}
-			if len(names) == most {
+			if len(names) == limit {
 				return names, page, nil
 			}
 			names = append(names, q.Queue)
 		}
+
 		if list.Next == nil {
 			page.Offset = min(page.Offset, page.Total)
 			return names, page, nil
@@ -162,11 +181,13 @@ func (f *Face) streamList(ctx context.Context, r *request) (any, error) {
 		}
 		infos = append(infos, f.infoOf(s, q))
 	}
+
 	page.Streams = infos
 	return page, err
 }
 
-// streamCreate answers STREAM.CREATE and STREAM.UPDATE: with the stream if they describe it as it is.
+// streamCreate answers STREAM.CREATE and STREAM.UPDATE. They succeed, and change nothing, if they
+// describe the stream as it is.
 func (f *Face) streamCreate(ctx context.Context, r *request) (any, error) {
 	var asked struct {
 		jetstream.StreamConfig
@@ -176,8 +197,10 @@ func (f *Face) streamCreate(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	if asked.Name != r.stream.name {
-		return nil, refuse(errNameMismatch, "stream name in subject does not match request: want %s", r.stream.name)
+		const text = "stream name in subject does not match request: want %s"
+		return nil, refuse(errNameMismatch, text, r.stream.name)
 	}
+
 	q, err := f.readQueue(ctx, r.stream)
 	if err != nil {
 		return nil, err
@@ -186,30 +209,37 @@ func (f *Face) streamCreate(ctx context.Context, r *request) (any, error) {
 	info := f.infoOf(r.stream, q)
 	if !slices.Equal(asked.Subjects, info.Config.Subjects) {
 		// Clients hide the text of errStreamExists, and take it for another program's stream.
-		return nil, refuse(errStreamConfig, "a stream is a queue: want subjects %q, to which items are pushed", info.Config.Subjects)
+		const text = "a stream is a queue: want subjects %q, to which items are pushed"
+		return nil, refuse(errStreamConfig, text, info.Config.Subjects)
 	}
+
 	asked.AllowDirect = false // the nats tool asks for it, and it only says how messages are read
+	const leaveOut = "leave out %s, and change the settings of the queue"
 	if field := differs(asked.StreamConfig, info.Config); field != "" {
 		if r.row.name == streamUpdate {
-			return nil, refuse(errStreamConfig, "a stream is a queue: leave out %s, and change the settings of the queue", field)
+			return nil, refuse(errStreamConfig, "a stream is a queue: "+leaveOut, field)
 		}
-		return nil, refuse(errStreamExists, "stream name already in use with a different configuration: leave out %s, and change the settings of the queue", field)
+		const text = "stream name already in use with a different configuration: " + leaveOut
+		return nil, refuse(errStreamExists, text, field)
 	}
+
 	return info, nil
 }
 
-// differs returns the first member of a configuration that says something else than what is, "" if
-// there is none. Zero and less say nothing: clients send them for what nobody has set.
+// differs returns the first member of asked that differs from is, "" if there is none. Zero and
+// negative numbers count as unset, because clients send them for what nobody has set.
 func differs(asked, is any) string {
 	a, b := reflect.ValueOf(asked), reflect.ValueOf(is)
 	for i := range a.NumField() {
 		value := a.Field(i)
-		if value.IsZero() || value.CanInt() && value.Int() < 0 || reflect.DeepEqual(value.Interface(), b.Field(i).Interface()) {
+		unset := value.IsZero() || value.CanInt() && value.Int() < 0
+		if unset || reflect.DeepEqual(value.Interface(), b.Field(i).Interface()) {
 			continue
 		}
 		name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
 		return name
 	}
+
 	return ""
 }
 
@@ -224,8 +254,10 @@ func (f *Face) streamPurge(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	if asked.Sequence > 0 || asked.Keep > 0 {
-		return nil, refuse(errBadRequest, "bad request: leave out seq and keep: %s, and a purge removes all", noSequences)
+		const text = "bad request: leave out seq and keep: %s, and a purge removes all"
+		return nil, refuse(errBadRequest, text, noSequences)
 	}
+
 	if asked.Subject != "" && !matches(asked.Subject, f.pushSubject(r.stream)) {
 		return map[string]any{"success": true, "purged": 0}, nil
 	}
@@ -234,6 +266,7 @@ func (f *Face) streamPurge(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	f.purged(r.stream)
 	return map[string]any{"success": true, "purged": results[0].Len}, nil
 }

@@ -36,7 +36,7 @@ func TestNewDomains(t *testing.T) {
 // The subject of an acknowledgement has twelve tokens, those of this store among them.
 func TestAckSubjects(t *testing.T) {
 	d := newTestDomains(t)
-	want := leaseAck{consumerKey{stream{subjects.FIFO, "jobs"}, "w"}, fdbpq.Token{ID: fdbpq.ID{Count: 7}, Fence: 5}}
+	want := ackSubject{consumerKey{stream{subjects.FIFO, "jobs"}, "w"}, fdbpq.Token{ID: fdbpq.ID{Count: 7}, Fence: 5}}
 	subject := "$JS.ACK.q." + d.hash + ".jobs.w.1.2.3.5000000006.4." + want.token.String()
 	got, err := d.parseAck(subject)
 	must(t, err)

@@ -14,55 +14,54 @@ import (
 
 const defaultPort = "7422"
 
-// Config is what a Conn is made of. All but TLS, Login, Subjects and Memory is required.
+// Config configures a Conn. All fields but TLS, Login, Subjects and Memory are required.
 type Config struct {
-	// URLs are the leaf node ports of servers: nats-leaf://, nats:// or tls:// with host and port;
-	// without a port, 7422. User and password in a URL, or a token alone, are the Login if that is
+	// URLs are the leaf node ports of servers: nats-leaf://, nats:// or tls:// with host and port.
+	// The default port is 7422. User and password in a URL, or a token alone, count if Login is
 	// empty.
 	URLs []string
-	// Name is shown by the server's leafz. It may be used by several connections.
+	// Name is what the server's leafz shows. Connections may share a name.
 	Name string
-	// TLS demands TLS, as does a URL with tls://. Without it, TLS is used if the server wants it.
-	// TLS before INFO (handshake_first) is not supported.
+	// TLS, unless nil, demands TLS, as does a URL with tls://. Otherwise TLS is used if the server
+	// wants it. TLS before INFO (handshake_first) is not supported.
 	TLS   *tls.Config
 	Login Login
-	// Subjects, which have to be valid, are subscribed to at each connect.
+	// Subjects are subscribed to at each connect. They must be valid.
 	Subjects []Subscription
 
-	// Memory is about how many bytes the connection takes at most, half of them for what others
-	// subscribe to, half for what waits to be written. It takes no more than MostMemory, which is
-	// also what 0 means.
+	// Memory is about how many bytes the connection takes at most: half for the subscriptions of
+	// others, half for what waits to be written. The default and maximum is MostMemory.
 	Memory int
 
-	// Receive takes each message. It is called by one goroutine and must not block: nothing else is
-	// read meanwhile. The message and its memory belong to it.
+	// Receive takes each message, and owns it with its memory. One goroutine calls it. It must not
+	// block, because nothing else is read meanwhile.
 	Receive func(*Message)
-	// Changed is told of each connect and disconnect, and of each attempt that failed, by the same
-	// goroutine.
+	// Changed is called after each connect, disconnect and failed attempt, by the same goroutine.
 	Changed func(State)
-	// InterestGone is told of a subject that nobody subscribes to any more, not even by a wildcard, unless
-	// it was a wildcard that ended last. A lost connection is not reported here. By the same goroutine.
+	// InterestGone is told of a subject that nobody subscribes to any more, not even by a wildcard,
+	// unless it was a wildcard that ended last. A lost connection is not reported here. By the same
+	// goroutine.
 	InterestGone func(subject string)
 }
 
-// limits are what tests may not have the patience or the memory for.
+// limits are limits that tests lower, to save time and memory.
 type limits struct {
 	pending     int           // bytes that may wait to be written
-	login       time.Duration // for connecting, and for logging in
-	write       time.Duration // after which a server that reads nothing is given up
-	ping        time.Duration // between pings; a server that is silent for three is given up
+	login       time.Duration // timeout for connecting, and for logging in
+	write       time.Duration // timeout for a server that reads nothing
+	ping        time.Duration // between pings; see maxSilent
 	minPause    time.Duration // before the first attempt to connect again
 	maxInterest int           // bytes for the table of interest
 }
 
 func defaultLimits() limits {
 	return limits{
-		pending: mostPending, login: 5 * time.Second, write: 10 * time.Second, ping: 10 * time.Second,
-		minPause: 50 * time.Millisecond, maxInterest: mostInterest,
+		pending: mostPending, maxInterest: mostInterest, minPause: 50 * time.Millisecond,
+		login: 5 * time.Second, write: 10 * time.Second, ping: 10 * time.Second,
 	}
 }
 
-// The most memory that a connection has a use for.
+// Bytes that a connection has a use for at most. MostMemory is the default of Config.Memory.
 const (
 	mostPending, mostInterest = 64 << 20, 256 << 20
 	MostMemory                = mostPending + mostInterest
@@ -81,15 +80,16 @@ func (c *Config) limits() limits {
 // Subscription is a subject, with or without wildcards, and the queue group, if any.
 type Subscription struct{ Subject, Queue string }
 
-// Message is one message. Header is empty or the whole header block: the line "NATS/1.0", with a
-// status or without, further lines, and an empty line, each ended by CR LF. A Reply of the form
-// $JS.ACK.<...>@<subject> makes the server show clients <subject> and the part before the @.
+// Message is one message. Header is empty or the whole header block: the line "NATS/1.0", which may
+// have a status, further lines, and an empty line, each ended by CR LF. For a Reply of the form
+// $JS.ACK.<...>@<subject>, clients see <subject> as the subject and the part before the @ as the
+// reply.
 type Message struct {
 	Subject, Reply  string
 	Header, Payload []byte
 }
 
-// State is what becomes of the connection.
+// State is the state of the connection after a change.
 type State struct {
 	// Connected says that the subscriptions are in force and the server's interest is known.
 	Connected bool
@@ -101,7 +101,7 @@ type State struct {
 	Err error
 }
 
-// check returns the addresses of the URLs, or all that is wrong.
+// check returns the parsed URLs, or everything that is wrong with them.
 func (c *Config) check() ([]*url.URL, error) {
 	var problems []error
 	var urls []*url.URL
@@ -109,13 +109,15 @@ func (c *Config) check() ([]*url.URL, error) {
 		u, err := parseURL(text)
 		urls, problems = append(urls, u), append(problems, err)
 	}
+
 	if len(c.URLs) == 0 {
 		problems = append(problems, errors.New("leaf: no URL"))
 	}
 	return urls, errors.Join(problems...)
 }
 
-// parseURL returns a URL with a port. Its errors do not repeat the text, which may have a password.
+// parseURL parses a URL, and adds the default port. Its errors do not repeat the text, which may
+// have a password.
 func parseURL(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
 		text = "nats-leaf://" + text
@@ -125,13 +127,15 @@ func parseURL(text string) (*url.URL, error) {
 		return nil, errors.New("leaf: a URL is not of the form nats-leaf://host:port")
 	}
 	if !slices.Contains([]string{"nats-leaf", "nats", "tls"}, u.Scheme) {
-		return nil, fmt.Errorf("leaf: %s://%s: the scheme is not nats-leaf, nats or tls", u.Scheme, u.Host)
+		const text = "leaf: %s://%s: the scheme is not nats-leaf, nats or tls"
+		return nil, fmt.Errorf(text, u.Scheme, u.Host)
 	}
-	if port, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() != "" && (err != nil || port == 0) {
-		return nil, fmt.Errorf("leaf: %s://%s: the port is not 1 to 65535", u.Scheme, u.Host)
-	}
+
 	if u.Port() == "" {
 		u.Host = net.JoinHostPort(u.Hostname(), defaultPort)
+	}
+	if port, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || port == 0 {
+		return nil, fmt.Errorf("leaf: %s://%s: the port is not 1 to 65535", u.Scheme, u.Host)
 	}
 	return u, nil
 }

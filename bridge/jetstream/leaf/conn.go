@@ -16,8 +16,8 @@ import (
 
 const maxPause = 5 * time.Second // before an attempt to connect
 
-// Conn is a leaf node connection that is made anew whenever it ends. Its methods may be called from
-// any goroutine.
+// Conn is a leaf node connection that reconnects whenever it ends. Its methods are safe for
+// concurrent use.
 type Conn struct {
 	config  Config
 	limits  limits
@@ -25,20 +25,22 @@ type Conn struct {
 	dial    func(ctx context.Context, address string) (net.Conn, error)
 	id      string // the same for each connect, so that a server replaces a dead connection
 	running atomic.Bool
-	online  atomic.Pointer[session] // that messages can be published on; nil if offline
+	online  atomic.Pointer[session] // for Publish; nil while offline
 
-	refused int // size of the smallest message that a server refused, 0 if none
+	refused int // bytes of the smallest message that a server refused, 0 if none
 
 	mu       sync.Mutex
 	subjects []Subscription
 }
 
-// New returns a Conn that Run connects. Its error lists all that is wrong with the configuration.
+// New returns a Conn. Run connects it. The error lists everything that is wrong with the
+// configuration.
 func New(config Config) (*Conn, error) {
 	urls, err := config.check()
 	if err != nil {
 		return nil, err
 	}
+
 	c := &Conn{
 		config: config, limits: config.limits(), urls: urls, id: nuid.Next(),
 		subjects: slices.Clone(config.Subjects),
@@ -47,12 +49,13 @@ func New(config Config) (*Conn, error) {
 		dialer := net.Dialer{Timeout: c.limits.login}
 		return dialer.DialContext(ctx, "tcp", address)
 	}
+
 	return c, nil
 }
 
-// Run connects, and connects again to the next address whenever the connection ends, until ctx
-// ends. What was not flushed by then may be lost. Run returns when its goroutines have ended; its
-// only error is that it was called twice.
+// Run connects, and connects to the next address whenever the connection ends, until ctx ends. What
+// was not flushed by then may be lost. Run returns when its goroutines have ended. Its only error
+// is that it was called twice.
 func (c *Conn) Run(ctx context.Context) error {
 	if c.running.Swap(true) {
 		return errors.New("leaf: Run was called twice")
@@ -63,12 +66,12 @@ func (c *Conn) Run(ctx context.Context) error {
 		u := c.urls[next%len(c.urls)]
 		began := time.Now()
 		err := c.connect(ctx, u)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil { // the end is no failure
 			err = nil
 		}
 		c.config.Changed(State{Address: u.Host, Err: err})
 
-		// A server that accepts connections only to end them is not to be flooded.
+		// Do not flood a server that accepts connections only to end them.
 		if time.Since(began) > 2*maxPause {
 			failed = 0
 		}
@@ -78,19 +81,21 @@ func (c *Conn) Run(ctx context.Context) error {
 		}
 		failed++
 	}
+
 	return nil
 }
 
-// pause returns how long to wait after a failure that so many preceded. All addresses are tried
-// before it grows. Half of it is random, so that many bridges do not come back at once.
+// pause returns how long to wait after a failure, of which so many preceded. It grows after each
+// round through the addresses. Half of it is random, so that many bridges do not come back at once.
 func (c *Conn) pause(preceded int) time.Duration {
 	wait := min(maxPause, c.limits.minPause<<min(preceded/len(c.urls), 10))
 	return wait/2 + rand.N(wait/2)
 }
 
-// Drain ends the subscriptions for good, and returns when all messages that the server had sent for
-// them were received. Errors: ErrOffline, or that of ctx.
+// Drain ends the subscriptions for good, and returns when Receive has had all messages that the
+// server had sent for them. Errors: ErrOffline, or that of ctx.
 func (c *Conn) Drain(ctx context.Context) error {
+	// With the lock, so that a login does not subscribe after this.
 	c.mu.Lock()
 	if online := c.online.Load(); online != nil {
 		for _, s := range c.subjects {
@@ -102,42 +107,9 @@ func (c *Conn) Drain(ctx context.Context) error {
 	return c.Flush(ctx)
 }
 
-// Publish sends a message to all who subscribe to its subject, but not to queue groups. It copies the
-// message and does not wait: what is published reaches the server in order, or is lost with the
-// connection. Errors: ErrOffline, ErrPending, ErrTooLarge, ErrDenied, ErrInvalid.
-func (c *Conn) Publish(m *Message) error {
-	if err := m.check(); err != nil {
-		return err
-	}
-	online := c.online.Load()
-	if online == nil {
-		return ErrOffline
-	}
-	return online.publish(m)
-}
-
-// Flush returns when the server has received all that was published before. Errors: ErrOffline, or
-// that of ctx.
-func (c *Conn) Flush(ctx context.Context) error {
-	online := c.online.Load()
-	if online == nil {
-		return ErrOffline
-	}
-	answered := make(chan struct{})
-	online.ping(func() error { close(answered); return nil })
-	select {
-	case <-answered:
-		return nil
-	case <-online.ctx.Done():
-		return ErrOffline
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// HasInterest reports whether somebody at the server, or reached through it, subscribes to a
-// subject, by its name or a wildcard, but not in a queue group. The server tells only of subjects
-// that this user may publish to. It is false while offline.
+// HasInterest reports whether somebody at the server, or behind it, subscribes to a subject, by its
+// name or a wildcard, but not in a queue group. The server tells only of subjects that this user
+// may publish to. It is false while offline.
 func (c *Conn) HasInterest(subject string) bool {
 	online := c.online.Load()
 	return online != nil && online.interest.has(subject)

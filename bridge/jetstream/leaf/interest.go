@@ -7,25 +7,25 @@ import (
 	"github.com/nats-io/nats-server/v2/server/gsl"
 )
 
-// What a subscription takes besides its text, measured: a name in a map, and one with wildcards at
-// most, as others may share its first tokens, in gsl's tree.
+// Bytes that a subscription takes besides its text, measured: a name in the map, and an entry with
+// its tokens in gsl's tree. That is an upper limit, because entries may share their first tokens.
 const (
 	nameMemory  = 64
 	entryMemory = 450
 	tokenMemory = 360
 )
 
-// interest is what others subscribe to at the server, as LS+ and LS- tell, but for queue groups.
-// Subscriptions that there is no room for are only counted, and while there are any, every subject
-// counts as subscribed to.
+// interest is what others subscribe to at the server, as LS+ and LS- tell, without queue groups. It
+// only counts subscriptions that it has no room for. While there are any, every subject counts as
+// subscribed to.
 type interest struct {
-	limit int
+	limit int // bytes
 
 	mu     sync.RWMutex
-	names  map[string]struct{} // without wildcards: most inboxes
-	tree   *gsl.SimpleSublist  // all else
-	memory int
-	missed int
+	names  map[string]struct{} // subscriptions without wildcards: most inboxes
+	tree   *gsl.SimpleSublist  // all others
+	memory int                 // bytes
+	missed int                 // subscriptions without room
 }
 
 func newInterest(limit int) *interest {
@@ -34,6 +34,7 @@ func newInterest(limit int) *interest {
 
 func isName(subject string) bool { return !strings.ContainsAny(subject, "*>") }
 
+// memoryOf returns how many bytes a subscription takes.
 func memoryOf(subject string) int {
 	if isName(subject) {
 		return nameMemory + len(subject)
@@ -42,9 +43,10 @@ func memoryOf(subject string) int {
 }
 
 func (t *interest) add(subject string) {
-	if !valid(subject, true) { // which the tree would keep in part
+	if !valid(subject, true) { // the tree would keep part of it
 		return
 	}
+
 	subject = strings.Clone(subject) // the line may be far longer
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,6 +56,7 @@ func (t *interest) add(subject string) {
 		t.missed++
 		return
 	}
+
 	t.memory += memoryOf(subject)
 	if isName(subject) {
 		t.names[subject] = struct{}{}
@@ -76,15 +79,17 @@ func (t *interest) drop(subject string) bool {
 	return known
 }
 
-// remove reports whether nobody subscribes to the subject any more. That is not known of those that one
-// with wildcards matches.
+// remove removes a subscription. It reports whether it is certain that nobody subscribes to the
+// subject any more, which it never is for one with wildcards.
 func (t *interest) remove(subject string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	if !t.drop(subject) {
 		t.missed = max(t.missed-1, 0)
 		return false
 	}
+
 	return isName(subject) && !t.match(subject)
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Login is one way to log in, or none. Files are read at each connect.
+// Login is one way to log in; the zero Login is none. Files are read at each connect.
 type Login struct {
 	User, Password string
 	PasswordFile   string // in place of Password
@@ -21,7 +21,7 @@ type Login struct {
 	CredsFile      string // a user's JWT and seed
 }
 
-// LoginOf returns the login that a URL has: user and password, a token alone, or none.
+// LoginOf returns the login in a URL: user and password, a token alone, or none.
 func LoginOf(u *url.URL) Login {
 	if u.User == nil {
 		return Login{}
@@ -53,11 +53,12 @@ func (l Login) String() string {
 	case l.CredsFile != "":
 		return "the credentials in " + l.CredsFile
 	}
+
 	return "no login"
 }
 
-// connect is what a leaf node says of itself in CONNECT. It says nothing of compression, so that
-// the server does not expect it. A "lang" would make it a client.
+// connect is what a leaf node says of itself in CONNECT. It leaves out compression, so that the
+// server does not expect it, and "lang", which would make it a client.
 type connect struct {
 	Version string `json:"version"`
 	Name    string `json:"name"`
@@ -79,13 +80,15 @@ type connect struct {
 // logIn adds the login to a CONNECT. The nonce is the server's.
 func (c *connect) logIn(l Login, nonce string) error {
 	c.User, c.Password, c.Token = l.User, l.Password, l.Token
-	if err := errors.Join(readSecret(l.PasswordFile, &c.Password), readSecret(l.TokenFile, &c.Token)); err != nil {
+	err := errors.Join(readSecret(l.PasswordFile, &c.Password), readSecret(l.TokenFile, &c.Token))
+	if err != nil {
 		return err
 	}
 	if l.NkeyFile+l.CredsFile == "" {
 		return nil
 	}
 
+	// nats.go reads both kinds of files, and signs the nonce.
 	option, err := nats.UserCredentials(l.CredsFile), error(nil)
 	if l.NkeyFile != "" {
 		option, err = nats.NkeyOptionFromSeed(l.NkeyFile)
@@ -104,6 +107,7 @@ func (c *connect) logIn(l Login, nonce string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", l.NkeyFile+l.CredsFile, err)
 	}
+
 	c.Nkey, c.Sig = of.Nkey, base64.RawURLEncoding.EncodeToString(signature)
 	return nil
 }

@@ -12,18 +12,20 @@ import (
 
 const (
 	// maxLine is the longest line of a leaf connection: 16 times a client's max_control_line of
-	// 4096, as in nats-server, since reply and queue groups come on top.
+	// 4096, as in nats-server, because of reply and queue groups.
 	maxLine = 64 << 10
-	// maxMessage is the largest max_payload that is believed. The server may add headers.
-	maxMessage   = 64 << 20
+	// maxMessage is the largest max_payload that is believed.
+	maxMessage = 64 << 20
+	// addedHeaders is the room for headers that the server adds to a message.
 	addedHeaders = 64 << 10
-	// atOnce is how much memory a size alone may claim; more is taken as the bytes arrive.
+	// atOnce is how many bytes are allocated at once because a message says that it is so large.
+	// More are allocated as they arrive.
 	atOnce = 1 << 20
 )
 
 // frame is one thing that the server said.
 type frame struct {
-	op             string // its name; LMSG for HMSG too
+	op             string // its name; LMSG stands for HMSG too
 	message        *Message
 	subject, queue string // of LS+ and LS-
 	text           []byte // of INFO and -ERR, until the next frame is read
@@ -40,17 +42,20 @@ func newParser(r io.Reader) *parser {
 	return &parser{in: bufio.NewReaderSize(r, maxLine)}
 }
 
+// next reads a frame. The error is io.EOF if the connection ended between two frames.
 func (p *parser) next() (frame, error) {
 	line, err := p.in.ReadSlice('\n')
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
-		return frame{}, fmt.Errorf("%w: a line is longer than %d bytes: %s", errProtocol, maxLine, snippet(line))
+		const text = "%w: a line is longer than %d bytes: %s"
+		return frame{}, fmt.Errorf(text, errProtocol, maxLine, snippet(line))
 	case err != nil && len(line) > 0:
 		return frame{}, fmt.Errorf("within a line, after %s: %w", snippet(line), cut(err))
 	case err != nil:
 		return frame{}, err
 	}
 
+	// The line ends with LF or, as NATS writes it, CR LF.
 	line = bytes.TrimSuffix(line[:len(line)-1], []byte{'\r'})
 	name, args, _ := bytes.Cut(line, []byte{' '})
 	switch string(name) {
@@ -69,6 +74,7 @@ func (p *parser) next() (frame, error) {
 	case "-ERR":
 		return frame{op: "-ERR", text: args}, nil
 	}
+
 	return frame{}, fmt.Errorf("%w: unknown line %s", errProtocol, snippet(line))
 }
 
@@ -99,7 +105,8 @@ func (p *parser) split(line string) {
 	}
 }
 
-// subscription parses "subject", or "subject group" and, after LS+, a weight: so many words.
+// subscription parses "subject", or "subject group", which a weight follows after LS+. words counts
+// the words of the second form.
 func (p *parser) subscription(op string, words int, args string) (frame, error) {
 	p.split(args)
 	switch len(p.fields) {
@@ -108,11 +115,12 @@ func (p *parser) subscription(op string, words int, args string) (frame, error) 
 	case words:
 		return frame{op: op, subject: p.fields[0], queue: p.fields[1]}, nil
 	}
+
 	return frame{}, fmt.Errorf("%w: subscription %s", errProtocol, snippet(args))
 }
 
-// message parses one of these, and reads what follows. HMSG has the size of the header before the
-// whole size.
+// message parses one of these lines, and reads the header and the payload. HMSG has the size of the
+// header before the whole size.
 //
 //	subject size
 //	subject reply size
@@ -139,6 +147,7 @@ func (p *parser) message(args string, withHeader bool) (frame, error) {
 		return frame{}, fmt.Errorf("%w: message %s has no + or |", errProtocol, snippet(args))
 	}
 
+	// Check the sizes before the memory for them is taken.
 	size, ok := parseSize(p.fields[len(p.fields)-1])
 	header := 0
 	if ok && withHeader {
@@ -148,7 +157,8 @@ func (p *parser) message(args string, withHeader bool) (frame, error) {
 		return frame{}, fmt.Errorf("%w: sizes of message %s", errProtocol, snippet(args))
 	}
 	if size > p.maxPayload+addedHeaders {
-		return frame{}, fmt.Errorf("%w: message of %d bytes, max_payload is %d: %s", errProtocol, size, p.maxPayload, snippet(args))
+		const text = "%w: message of %d bytes, max_payload is %d: %s"
+		return frame{}, fmt.Errorf(text, errProtocol, size, p.maxPayload, snippet(args))
 	}
 
 	body, err := p.body(size)
@@ -167,7 +177,7 @@ func parseSize(text string) (int, bool) {
 	return int(size), err == nil
 }
 
-// body reads so many bytes and the end of the line.
+// body reads size bytes and the end of the line.
 func (p *parser) body(size int) ([]byte, error) {
 	var body []byte
 	var err error

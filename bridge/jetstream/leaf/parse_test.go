@@ -39,7 +39,7 @@ func newSession(r io.Reader, l limits) *session {
 	}}
 	s := &session{conn: c, url: new(url.URL), interest: newInterest(l.maxInterest)}
 	s.wake = make(chan struct{}, 1)
-	s.ctx, s.giveUp = context.WithCancelCause(context.Background())
+	s.ctx, s.abort = context.WithCancelCause(context.Background())
 	s.parser = newParser(&untilGivenUp{r, s})
 	s.parser.maxPayload = 1 << 20
 	return s
@@ -112,8 +112,8 @@ func FuzzRead(f *testing.F) {
 		l := defaultLimits()
 		l.maxInterest = 64 << 10
 		s := newSession(bytes.NewReader(said), l)
-		defer s.giveUp(nil)
-		s.patience = time.NewTimer(time.Hour)
+		defer s.abort(nil)
+		s.login = time.NewTimer(time.Hour)
 		s.ping(s.loggedIn)
 
 		err := s.read()
@@ -200,7 +200,7 @@ func TestHostileSizes(t *testing.T) {
 		if got := allocated() - before; err == nil || !strings.Contains(err.Error(), test.want) || got > test.bound {
 			t.Errorf("%s: %v after %d bytes", test.name, err, got)
 		}
-		s.giveUp(nil)
+		s.abort(nil)
 	}
 }
 

@@ -23,17 +23,17 @@ type session struct {
 	info     info
 	account  string
 	imports  *permissions // what may be subscribed to
-	stage    string       // what the server is expected to do, for errors
+	stage    string       // what the server must do next, for errors; "" once connected
 
-	ctx      context.Context         // ends with the connection
-	giveUp   context.CancelCauseFunc // closes the connection; the first cause counts
-	patience *time.Timer             // gives up a server that takes too long
-	heard    atomic.Bool             // the server said something since the last ping
+	ctx   context.Context         // ends with the connection
+	abort context.CancelCauseFunc // closes the connection; the first cause counts
+	login *time.Timer             // aborts if the server takes too long until it is connected
+	spoke atomic.Bool             // the server said something since the last ping
 	outgoing
 }
 
-// info is what matters of the server's INFO. The first one comes before everything else. The second
-// one answers CONNECT and has the account and its permissions. Others tell of changes.
+// info is what matters of the server's INFO. The first INFO comes before everything else. The
+// second answers CONNECT, with the account and its permissions. Later ones report changes.
 type info struct {
 	Name       string       `json:"server_name"`
 	Version    string       `json:"version"`
@@ -53,22 +53,23 @@ type info struct {
 	Export     *permissions `json:"export"` // what may be published
 }
 
-// connect makes a connection and serves it until it ends, and returns why.
+// connect makes a connection, serves it until it ends, and returns why it ended.
 func (c *Conn) connect(ctx context.Context, u *url.URL) error {
 	raw, err := c.dial(ctx, u.Host)
 	if err != nil {
 		return fmt.Errorf("leaf: connect to %s: %w", u.Host, err)
 	}
 
-	ctx, giveUp := context.WithCancelCause(ctx)
+	ctx, abort := context.WithCancelCause(ctx)
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		defer close(closed)
 		_ = raw.Close() // its data is lost or has been confirmed
 	})
 	s := &session{
-		conn: c, url: u, raw: raw, net: raw, parser: newParser(raw), interest: newInterest(c.limits.maxInterest),
-		ctx: ctx, giveUp: giveUp, patience: time.AfterFunc(c.limits.login, func() { giveUp(errSilent) }),
+		conn: c, url: u, raw: raw, net: raw,
+		parser: newParser(raw), interest: newInterest(c.limits.maxInterest),
+		ctx: ctx, abort: abort, login: time.AfterFunc(c.limits.login, func() { abort(errSilent) }),
 		outgoing: outgoing{wake: make(chan struct{}, 1), written: make(chan struct{})},
 	}
 
@@ -76,6 +77,8 @@ func (c *Conn) connect(ctx context.Context, u *url.URL) error {
 	if err == nil {
 		err = s.logIn()
 	}
+
+	// This goroutine reads, and another one writes, until the connection ends.
 	if err == nil {
 		go s.write()
 		err = s.read()
@@ -83,18 +86,19 @@ func (c *Conn) connect(ctx context.Context, u *url.URL) error {
 		close(s.written)
 	}
 
+	// If this side closed the connection, the error of the read does not say why.
 	if cause := context.Cause(ctx); cause != nil {
-		err = cause // what closed it from here
+		err = cause
 	}
-	giveUp(err)
-	s.patience.Stop()
+	abort(err)
+	s.login.Stop()
 	c.online.CompareAndSwap(s, nil)
 	<-closed
 	<-s.written
 	return s.explain(err)
 }
 
-// greet reads the server's INFO and begins TLS.
+// greet reads the server's INFO and starts TLS.
 func (s *session) greet() error {
 	s.stage = "INFO"
 	f, err := s.parser.next()
@@ -106,17 +110,21 @@ func (s *session) greet() error {
 	case f.op != "INFO":
 		return fmt.Errorf("%w: it begins with %s instead of INFO", errProtocol, f.op)
 	}
+
 	if s.info, err = parseInfo(f.text); err != nil {
 		return err
 	}
 
-	// As in nats-server: only leaf node ports say the one or the other.
+	// nats-server checks the same: only leaf node ports say these.
 	if s.info.ClientID == 0 || s.info.Gateway != "" || s.info.URLs == nil && !s.info.Leaf {
-		return errors.New("it is a port for clients, routes or gateways: use the port of leafnodes { listen }")
+		return errors.New("it is a port for clients, routes or gateways: " +
+			"use the port of leafnodes { listen }")
 	}
 	if !s.info.Headers {
 		return errors.New("headers are off: remove no_header_support")
 	}
+
+	// A limit of the account or the user may be lower. Only a refused message tells.
 	s.parser.maxPayload = min(max(s.info.MaxPayload, 0), maxMessage)
 	if s.conn.refused > 0 {
 		s.parser.maxPayload = min(s.parser.maxPayload, s.conn.refused-1)
@@ -135,13 +143,16 @@ func (s *session) startTLS() error {
 	wanted := s.conn.config.TLS != nil || s.url.Scheme == "tls"
 	switch {
 	case wanted && !s.info.TLS:
-		return errors.New("TLS is demanded, but the server has none: give its leafnodes block a tls block, or use nats-leaf://")
+		return errors.New("TLS is demanded, but the server has none: " +
+			"give its leafnodes block a tls block, or use nats-leaf://")
 	case !s.info.TLS:
 		return nil
 	}
+
+	// TLS must see all that follows INFO, so the parser must not have read any of it.
 	s.stage = "TLS"
 	if n := s.parser.in.Buffered(); n > 0 {
-		more, _ := s.parser.in.Peek(n) // it is there
+		more, _ := s.parser.in.Peek(n) // cannot fail
 		return fmt.Errorf("%w: the server says more than INFO: %s", errProtocol, snippet(more))
 	}
 
@@ -156,6 +167,7 @@ func (s *session) startTLS() error {
 	if err := encrypted.HandshakeContext(s.ctx); err != nil {
 		return err
 	}
+
 	s.net = encrypted
 	s.parser.in.Reset(encrypted)
 	return nil
@@ -165,44 +177,51 @@ func (s *session) logIn() error {
 	s.stage = "the login"
 	config := &s.conn.config
 	hello := connect{
-		Version: s.info.Version, // it is the server's protocol that is spoken
+		Version: s.info.Version, // this side speaks the server's protocol
 		Name:    config.Name, ID: s.conn.id, Cluster: s.conn.id, RemoteAccount: s.conn.id,
 		Headers: true, TLSRequired: s.net != s.raw,
 	}
 	if err := hello.logIn(config.Login.of(s.url), s.info.Nonce); err != nil {
 		return err
 	}
+
 	text, err := json.Marshal(hello)
 	if err != nil {
 		return err
 	}
+
 	s.command("CONNECT ", string(text))
 
-	// The server answers with INFO, its interest and, last, PONG.
+	// The server answers with INFO and its interest. The PONG comes last.
 	s.ping(s.loggedIn)
 	return nil
 }
 
-// loggedIn sends the subscriptions. From here on, messages can be published, so that the first
-// requests can be answered.
+// loggedIn sends the subscriptions. From here on messages can be published, because the first
+// requests need answers.
 func (s *session) loggedIn() error {
 	s.stage = "the subscriptions"
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
+
 	for _, sub := range s.conn.subjects {
 		if !s.imports.subscribe(sub.Subject) {
-			return fmt.Errorf("%w: allow the leaf node's user to subscribe to %s", ErrDenied, snippet(sub.Subject))
+			const text = "%w: allow the leaf node's user to subscribe to %s"
+			return fmt.Errorf(text, ErrDenied, snippet(sub.Subject))
 		}
 		s.command(sub.line("LS+"))
 	}
+
 	s.conn.online.Store(s)
 	s.ping(s.subscribed)
 	return nil
 }
 
+// subscribed reports that the subscriptions are in force.
 func (s *session) subscribed() error {
 	s.stage = ""
-	s.patience.Stop()
+	s.login.Stop()
+
 	state := State{Connected: true, Address: s.url.Host, Server: s.info.Name, Account: s.account}
 	if s.info.JetStream {
 		state.Domain = s.info.Domain
@@ -218,13 +237,14 @@ func (s *session) read() error {
 		if err != nil {
 			return err
 		}
-		if !s.heard.Load() {
-			s.heard.Store(true)
+		if !s.spoke.Load() { // a write for each frame would cost more
+			s.spoke.Store(true)
 		}
 
 		switch f.op {
 		case "LMSG":
 			s.conn.config.Receive(f.message)
+		// Publish does not reach queue groups, so their interest does not count.
 		case "LS+":
 			if f.queue == "" {
 				s.interest.add(f.subject)
@@ -240,19 +260,21 @@ func (s *session) read() error {
 		case "INFO":
 			err = s.update(f.text)
 		case "-ERR":
+			// The next connection refuses such a message by itself: see greet.
 			if err = serverError(f.text); errors.Is(err, errTooLarge) {
 				s.mu.Lock()
 				s.conn.refused = s.biggest
 				s.mu.Unlock()
 			}
 		}
+
 		if err != nil {
 			return err
 		}
 	}
 }
 
-// update takes over a later INFO.
+// update reads a later INFO.
 func (s *session) update(text []byte) error {
 	i, err := parseInfo(text)
 	if err != nil {
@@ -263,10 +285,11 @@ func (s *session) update(text []byte) error {
 		s.account, s.imports, s.exports = i.Account, i.Import, i.Export
 		s.mu.Unlock()
 	}
+
 	return nil
 }
 
-// explain says at what stage a connection ended, and why if that can be known.
+// explain adds to an error at what stage the connection ended, and what may be done about it.
 func (s *session) explain(err error) error {
 	where := "leaf: " + s.url.Host
 	if s.stage != "" {
@@ -274,11 +297,13 @@ func (s *session) explain(err error) error {
 	}
 	switch {
 	case errors.Is(err, errSilent) && s.stage == "INFO":
-		return fmt.Errorf("%s: %w: it hangs, is not a leaf node port, or has handshake_first, which is not supported", where, err)
+		return fmt.Errorf("%s: %w: it hangs, is not a leaf node port, "+
+			"or has handshake_first, which is not supported", where, err)
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%s: the server closed the connection; its log says why", where)
 	case s.stage == "the login":
 		return fmt.Errorf("%s with %v: %w", where, s.conn.config.Login.of(s.url), err)
 	}
+
 	return fmt.Errorf("%s: %w", where, err)
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// AckAll acknowledges deliveries, of any queues, in as few requests as their number and size allow.
-// Those of one request are removed together or not at all. If some leases are lost, a further
-// request acknowledges the others; if it is refused for another reason, each is acknowledged by
-// itself.
+// AckAll acknowledges deliveries of any queues, in as few requests as possible. The items of one
+// request are removed together or not at all. If some leases are lost, another request acknowledges
+// the others. If the bridge refuses a request for another reason, each delivery is acknowledged on
+// its own.
 //
-// It returns the errors of Ack, one for each delivery, in that order, and nil if all were
-// acknowledged. After an [ErrUnknownOutcome], call it again with those that have one: ErrLeaseLost
-// then most likely means that the first call counted.
+// It returns nil if all were acknowledged, or else an error for each delivery, in the same order:
+// those of [Delivery.Ack]. Call it again with the deliveries whose error is [ErrUnknownOutcome]:
+// ErrLeaseLost then most likely means that the first call counted.
 func (c *Client) AckAll(ctx context.Context, deliveries ...*Delivery) (errs []error) {
 	errs = make([]error, len(deliveries))
 
-	// One request can acknowledge what has the same prefix, so what belongs to the same queue.
+	// A request can acknowledge deliveries of one queue, whose subjects have the same prefix.
 	groups := map[string][]int{}
 	var prefixes []string // in order
 	for i, d := range deliveries {
@@ -38,22 +38,26 @@ func (c *Client) AckAll(ctx context.Context, deliveries ...*Delivery) (errs []er
 			failed = ackTogether(ctx, deliveries, indexes, errs) || failed
 		}
 	}
+
 	if !failed {
 		return nil
 	}
 	return errs
 }
 
-// ackTogether acknowledges the deliveries with the given indexes, all of one queue, and sets their
-// errors.
-func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int, errs []error) (failed bool) {
+// ackTogether acknowledges the deliveries with these indexes, which are of one queue, and sets
+// their errors.
+func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int,
+	errs []error) (failed bool) {
 	group := make([]*Delivery, len(indexes))
 	for n, i := range indexes {
 		group[n] = deliveries[i]
 	}
-	reply, err := group[0].settle(ctx, subjects.Ack{Kind: subjects.AckDone, Also: tokens(group[1:])})
 
-	// If some leases are lost, none of the others is acknowledged yet.
+	ack := subjects.Ack{Kind: subjects.AckDone, Also: tokens(group[1:])}
+	reply, err := group[0].settle(ctx, ack)
+
+	// If some leases are lost, the others are not acknowledged yet.
 	if lost := lostOf(reply, err, len(group)); lost != nil {
 		var held []int
 		for n, i := range indexes {
@@ -63,36 +67,38 @@ func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int, err
 				held = append(held, i)
 			}
 		}
+
 		if len(held) > 0 {
 			ackTogether(ctx, deliveries, held, errs)
 		}
 		return true
 	}
 
-	// If the bridge refused the request, as for a token that is none, each goes by itself.
-	// Without a reply the error may be the cause of a context, which says nothing about the leases.
+	// If the bridge refused the request, for example because of a malformed token, each delivery is
+	// acknowledged on its own. Without a reply, the error may be the cause of a context, which says
+	// nothing about the leases.
 	single := reply != nil && len(group) > 1 && isAny(err, ErrLeaseLost, ErrBadRequest, ErrInternal)
 	for n, i := range indexes {
 		if single {
 			err = group[n].Ack(ctx)
 		}
+
 		errs[i] = err
 		failed = failed || err != nil
 	}
 	return failed
 }
 
-// lostOf returns which of several leases are lost, nil if the reply to their acknowledgement does
-// not say that.
+// lostOf returns the indexes of lost leases, or nil if the reply to their acknowledgement has none.
 func lostOf(reply *nats.Msg, err error, leases int) []int {
 	if reply == nil || !errors.Is(err, ErrLeaseLost) || leases == 1 {
 		return nil
 	}
-	lost, _ := subjects.ParseLost(reply.Header, leases) // else each is acknowledged by itself
+	lost, _ := subjects.ParseLost(reply.Header, leases) // nil has each acknowledged on its own
 	return lost
 }
 
-// ackNext acknowledges deliveries of one queue, all or none, and leases up to as many items.
+// ackNext acknowledges deliveries of one queue, all or none, and leases at most as many items.
 func ackNext(ctx context.Context, done []*Delivery) (next []*Delivery, err error) {
 	a := subjects.Ack{Kind: subjects.AckNext}
 	if len(done) > 1 {
@@ -102,7 +108,7 @@ func ackNext(ctx context.Context, done []*Delivery) (next []*Delivery, err error
 	return next, err
 }
 
-// tokens returns the tokens of deliveries, "" of those that have none.
+// tokens returns the tokens of deliveries, or "" for those without one.
 func tokens(list []*Delivery) []string {
 	texts := make([]string, len(list))
 	for i, d := range list {
@@ -111,8 +117,8 @@ func tokens(list []*Delivery) []string {
 	return texts
 }
 
-// maxSharedAcks is how many leases one request can acknowledge.
+// maxSharedAcks is the most leases that one request can acknowledge.
 func (c *Client) maxSharedAcks() int {
-	const each, rest = 84, 1024 // at most, in bytes
+	const each, rest = 84, 1024 // the most bytes of a token, and of the rest
 	return int(min(max((c.maxPayload()-rest)/each, 1), subjects.MaxAlso+1))
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,8 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// DefaultTimeout bounds calls whose context has no deadline. It is longer than a bridge works on a
-// request before it refuses it.
+// DefaultTimeout bounds calls whose context has no deadline. A bridge refuses a request earlier
+// than that if it cannot run it.
 const DefaultTimeout = 10 * time.Second
 
 // Client sends requests to the bridges behind a NATS connection. It never closes the connection.
@@ -24,14 +25,15 @@ type Client struct {
 // Option changes a Client.
 type Option func(*Client)
 
-// WithGrammar is for bridges whose subjects do not begin with the default prefixes, "pq" and "q".
+// WithGrammar is for bridges with other subject prefixes than "pq" and "q".
 func WithGrammar(g subjects.Grammar) Option { return func(c *Client) { c.grammar = g } }
 
 // WithTimeout replaces [DefaultTimeout]. It must be more than 0: otherwise all calls return
 // [ErrBadRequest].
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
-// New returns a Client. Without a connection, all calls return nats.ErrInvalidConnection.
+// New returns a Client that sends its requests over nc. If nc is nil, all calls return
+// nats.ErrInvalidConnection.
 func New(nc *nats.Conn, options ...Option) *Client {
 	g, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
 	if err != nil {
@@ -45,12 +47,13 @@ func New(nc *nats.Conn, options ...Option) *Client {
 	return c
 }
 
-// request sends a request, which writes or only reads, and returns the reply, which comes with an
-// error if the bridge replied with one.
+// request sends a request and returns the reply. If the bridge replied with an error, it returns
+// both. writes says whether the request can change a queue.
 func (c *Client) request(ctx context.Context, m *nats.Msg, writes bool) (*nats.Msg, error) {
 	if err := c.checkUsable(ctx, m.Subject); err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 
@@ -58,6 +61,7 @@ func (c *Client) request(ctx context.Context, m *nats.Msg, writes bool) (*nats.M
 	if err != nil {
 		return nil, err
 	}
+
 	reply, err := inbox.next(ctx, 0, interrupts{})
 	inbox.release(err)
 
@@ -90,13 +94,13 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, c.timeout, waited(c.timeout))
 }
 
-// waited is the cause of a context that ended because a request took that long.
+// waited is the cause of a context that ended because a request took so long.
 type waited time.Duration
 
 func (w waited) Error() string { return fmt.Sprintf("waited %v", time.Duration(w)) }
 
-// sendFrom sends a request once the connection is up, and returns the inbox for the up to n
-// messages that answer it.
+// sendFrom sends a request once the connection is up. It returns the inbox for the reply of up to n
+// messages.
 func (c *Client) sendFrom(ctx context.Context, m *nats.Msg, n int) (*inbox, error) {
 	if err := c.awaitConnection(ctx, m.Subject); err != nil {
 		return nil, err
@@ -113,4 +117,96 @@ func (c *Client) sendFrom(ctx context.Context, m *nats.Msg, n int) (*inbox, erro
 		return nil, err
 	}
 	return inbox, nil
+}
+
+// connection publishes requests only while the NATS connection is up.
+//
+// While it reconnects, the NATS client buffers what is published and sends it afterwards, even
+// requests that were given up long before. Those would take items for nobody. So a request is
+// published only once the connection is up. The NATS client does not repeat what it published
+// before the connection was lost.
+//
+// The connection may be lost between the check and the publishing. Then the request arrives late.
+// If it was given up by then, nobody is subscribed to its inbox, and its items go back.
+type connection struct{ nc *nats.Conn }
+
+// errAway is why a request was not sent.
+var errAway = errors.New("the connection to NATS is away")
+
+// isAway reports whether the connection is down and may come back.
+func isAway(nc *nats.Conn) bool {
+	status := nc.Status()
+	return status == nats.RECONNECTING || status == nats.CONNECTING
+}
+
+// awaitConnection returns nil once the connection is up or closed, or an error if ctx ends first.
+// The error names the subject.
+func (c connection) awaitConnection(ctx context.Context, subject string) error {
+	if !isAway(c.nc) {
+		return nil
+	}
+
+	changes := c.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	defer c.nc.RemoveStatusListener(changes)
+
+	for isAway(c.nc) {
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return notSent(subject, fmt.Errorf("%w: %w", errAway, endOf(ctx)))
+		}
+	}
+	return nil
+}
+
+// send publishes a request once the connection is up.
+func (c connection) send(ctx context.Context, m *nats.Msg) error {
+	for {
+		if err := c.awaitConnection(ctx, m.Subject); err != nil {
+			return err
+		}
+
+		err := c.nc.PublishMsg(m)
+		switch {
+		case errors.Is(err, nats.ErrReconnectBufExceeded): // it is away again, with a full buffer
+			continue
+		case errors.Is(err, nats.ErrConnectionClosed):
+			return notSent(m.Subject, err)
+		case err != nil:
+			return c.explain(ctx, m, true, err)
+		}
+		return nil
+	}
+}
+
+// explain returns the error of a request that failed in the NATS client with err. A request that
+// only reads has no unknown outcome.
+func (c connection) explain(ctx context.Context, m *nats.Msg, writes bool, err error) error {
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("%w on %s", ErrNoBridge, m.Subject)
+	case errors.Is(err, nats.ErrMaxPayload):
+		const limit = "the NATS server takes %d bytes at most, headers included"
+		return fmt.Errorf("%w: a value of %d bytes, and "+limit+" (%w)",
+			ErrTooLarge, len(m.Data), c.nc.MaxPayload(), err)
+	case isAny(err, nats.ErrInvalidConnection, nats.ErrHeadersNotSupported, nats.ErrBadSubject,
+		nats.ErrBadHeaderMsg, nats.ErrConnectionDraining): // the NATS client did not send it
+		return notSent(m.Subject, err)
+	case ctx.Err() != nil:
+		err = endOf(ctx)
+	}
+
+	if writes {
+		return fmt.Errorf("%w: no reply on %s: %w", ErrUnknownOutcome, m.Subject, err)
+	}
+	return fmt.Errorf("no reply on %s: %w", m.Subject, err)
+}
+
+// maxPayload returns the server's max_payload, or 0 without a connection, when requests fail
+// anyway.
+func (c connection) maxPayload() int64 {
+	if c.nc == nil {
+		return 0
+	}
+	return c.nc.MaxPayload()
 }

@@ -11,32 +11,33 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Delivery is a leased item. Nobody else gets it until the lease is over. End the lease with Ack or
-// Next when the item is done, with Nak or Snooze if it is to come back, and with Term if it never
-// is.
+// Delivery is a leased item. Nobody else gets it until the lease ends. End the lease with Ack or
+// Next when the item is done, with Nak or Snooze to have it come back, and with Term to make it a
+// dead letter.
 //
 // These methods, and Extend, return [ErrLeaseLost] once the item is settled or somebody else has
-// it, so a late call does no harm. They still count after Until, as long as nobody else got the
-// item. After [ErrUnknownOutcome] call the method again: ErrLeaseLost then most likely means that
+// it, so a late call does no harm. They still count after Until, as long as nobody else has got the
+// item. After [ErrUnknownOutcome], call the method again: ErrLeaseLost then most likely means that
 // the first call counted.
 //
-// Besides the fields of Item, it has these, which are zero if the message left no room for them in
+// Besides the fields of [Item] it has these, which are zero if the message left no room for them in
 // the reply:
 //
 //	Deliveries int64     // how many times the item was delivered, this time included
-//	Until      time.Time // when the lease is over, by the clock of the bridge
+//	Until      time.Time // when the lease ends, by the clock of the bridge
 type Delivery struct {
 	Item
 	subjects.LeaseInfo
 
-	queue      *handle // without a name if it is that of Client.Delivery
+	queue      *handle // has no name if Client.Delivery made this
 	ackSubject string
 }
 
-// delivery returns the leased item that was received.
+// delivery returns a received item as a Delivery.
 func (q *handle) delivery(r *received) (*Delivery, error) {
 	if r.ack == "" {
-		return nil, badReply(fmt.Errorf("a leased item without a reply subject: %.64q", r.message.Value))
+		err := fmt.Errorf("a leased item without a reply subject: %.64q", r.message.Value)
+		return nil, badReply(err)
 	}
 	return &Delivery{
 		Item:       *r.item(),
@@ -46,20 +47,21 @@ func (q *handle) delivery(r *received) (*Delivery, error) {
 	}, nil
 }
 
-// Delivery returns the delivery with this AckSubject, for acknowledgements by another process than
-// the one that has leased the item. It has no item.
+// Delivery returns a delivery with this AckSubject, so that another process than the one that
+// leased the item can acknowledge it. Its Item is zero.
 func (c *Client) Delivery(ackSubject string) *Delivery {
 	return &Delivery{queue: &handle{client: c}, ackSubject: ackSubject}
 }
 
-// AckSubject is where acknowledgements of this delivery go, for another process that is to send
-// them. It ends with the token of the lease.
+// AckSubject returns the subject of acknowledgements of this delivery, for [Client.Delivery] in
+// another process. It ends with the token of the lease: anybody who has it can acknowledge the
+// item.
 func (d *Delivery) AckSubject() string { return d.ackSubject }
 
 // ackInfix stands before the token in the subject of acknowledgements.
 const ackInfix = ".ack."
 
-// token returns the token of the lease. Clients of another account than the bridge's may have none.
+// token returns the token of the lease. A client in another account than the bridge may not see it.
 func (d *Delivery) token() (token string, ok bool) {
 	i := strings.LastIndex(d.ackSubject, ackInfix)
 	if i < 0 || strings.Contains(d.ackSubject[i+len(ackInfix):], ".") {
@@ -68,7 +70,7 @@ func (d *Delivery) token() (token string, ok bool) {
 	return d.ackSubject[i+len(ackInfix):], true
 }
 
-// ackPrefix returns the subject of acknowledgements up to the token, or all of it without a token.
+// ackPrefix returns the subject of acknowledgements up to the token, or all of it if it has none.
 func (d *Delivery) ackPrefix() string {
 	token, _ := d.token()
 	return strings.TrimSuffix(d.ackSubject, token)
@@ -82,10 +84,12 @@ func (d *Delivery) Ack(ctx context.Context) error {
 	return err
 }
 
-// Nak gives the item back to its old place, after a delay of up to ten years, or [Backoff]. The
-// lease is over then. If that was the last delivery that the settings of the queue allow, the item
-// moves to the dead-letter queue instead. Its errors are those of Ack, [ErrBadRequest] for the
-// delay, and [ErrTooLarge] if there was no room beside other requests: try again.
+// Nak ends the lease and returns the item to its old place, after a delay of 0 to ten years, or
+// after [Backoff]. If this was the last delivery that the settings of the queue allow, the item
+// moves to the dead-letter queue instead.
+//
+// Errors: those of Ack, [ErrBadRequest] for the delay, and [ErrTooLarge] if there was no room
+// beside other requests: try again.
 func (d *Delivery) Nak(ctx context.Context, delay time.Duration, options ...NakOption) error {
 	a := subjects.Ack{Kind: subjects.AckNak}
 	if delay != Backoff {
@@ -94,25 +98,28 @@ func (d *Delivery) Nak(ctx context.Context, delay time.Duration, options ...NakO
 	for _, option := range options {
 		option.nak(&a)
 	}
+
 	_, err := d.settle(ctx, a)
 	return err
 }
 
-// Snooze is Nak, but does not count the delivery: Deliveries will be the same next time.
+// Snooze is [Delivery.Nak] without counting the delivery: Deliveries will be the same next time.
 func (d *Delivery) Snooze(ctx context.Context, delay time.Duration) error {
-	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckNak, Delay: delay, HasDelay: true, Snooze: true})
+	a := subjects.Ack{Kind: subjects.AckNak, Delay: delay, HasDelay: true, Snooze: true}
+	_, err := d.settle(ctx, a)
 	return err
 }
 
-// Term gives the item up: it moves to the dead-letter queue, with the reason, which may be "" and
-// is cut at 256 bytes. Its errors are those of Nak.
+// Term moves the item to the dead-letter queue with the reason, which may be "" and is cut at 256
+// bytes. Its errors are those of Nak.
 func (d *Delivery) Term(ctx context.Context, reason string) error {
-	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckTerm, Reason: cut(reason, maxSentReason)})
+	a := subjects.Ack{Kind: subjects.AckTerm, Reason: cut(reason, maxSentReason)}
+	_, err := d.settle(ctx, a)
 	return err
 }
 
-// Extend makes the lease begin anew, with the length that it had, and returns when it is over now.
-// Until keeps its value. Its errors are those of Nak.
+// Extend restarts the lease with its old length, and returns the new end. It does not change Until.
+// Its errors are those of Nak.
 func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
 	reply, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckProgress})
 	if err != nil {
@@ -134,30 +141,36 @@ func (d *Delivery) settle(ctx context.Context, a subjects.Ack) (*nats.Msg, error
 	return d.queue.client.request(ctx, &nats.Msg{Subject: d.ackSubject, Data: a.Encode()}, true)
 }
 
-// Next is Ack, and leases the next item from the same end of the queue, in one round trip and one
-// transaction. Without options, the lease has the length of the one that Next ends. With [Expires],
-// the item is acknowledged at once, before Next waits.
+// Next acknowledges the item and leases the next one from the same end of the queue, in one round
+// trip and one transaction. Without options, the new lease is as long as the old one. With
+// [Expires], the item is acknowledged at once, before Next waits.
 //
-// Errors: [ErrEmpty]: acknowledged, and nothing was there, or max_leased leaves no place for it;
-// [ErrTooLarge]: acknowledged, and the next item exceeds MaxBytes, cannot be sent, or found no room
-// beside other requests; [ErrLeaseLost]: nothing was leased; [ErrNoHeartbeat]; and those that every
-// call can return. After [ErrInternal] the item may or may not be acknowledged: Ack settles that.
+// Errors:
+//
+//   - [ErrEmpty]: the item is acknowledged; there was no other, or max_leased does not allow one.
+//   - [ErrTooLarge]: the item is acknowledged; the next one exceeds [MaxBytes], cannot be sent, or
+//     had no room beside other requests.
+//   - [ErrLeaseLost]: nothing was leased.
+//   - [ErrInternal]: the item may or may not be acknowledged. Call Ack to be sure.
+//   - [ErrNoHeartbeat], and those that every call can return.
 func (d *Delivery) Next(ctx context.Context, options ...LeaseOption) (next *Delivery, err error) {
 	o := leaseOptions(0, options)
-	o.Lease = false // it is one anyway, and an AckWait of 0 means the length of this one
-	err = d.fetchNext(ctx, subjects.Ack{Kind: subjects.AckNext, Next: o}, func(n *Delivery) { next = n })
+	o.Lease = false // it leases anyway, and then an AckWait of 0 means the length of this lease
+	a := subjects.Ack{Kind: subjects.AckNext, Next: o}
+	err = d.fetchNext(ctx, a, func(n *Delivery) { next = n })
 	return next, err
 }
 
-// fetchNext sends an acknowledgement that leases, and calls receive for each item that it gets.
+// fetchNext sends an acknowledgement that leases, and calls receive for each leased item.
 func (d *Delivery) fetchNext(ctx context.Context, a subjects.Ack, receive func(*Delivery)) error {
 	p := &popRequest{subject: d.ackSubject, acks: d.ackPrefix(), mustLease: true}
 	p.encode = func(o subjects.PopOptions) []byte {
 		a.Next = o
 		return a.Encode()
 	}
+
 	if d.queue.name != "" {
-		p.cancels, _ = d.queue.subject(d.queue.popVerb()) // it was leased from a queue with that name
+		p.cancels, _ = d.queue.subject(d.queue.popVerb()) // a queue with a valid name
 	}
 
 	return d.queue.client.fetchPop(ctx, p, a.Next, func(r *received) error {

@@ -7,9 +7,9 @@
 //
 // # Leases
 //
-// A pop removes the item, so a worker that dies loses it. A lease keeps the item in the queue, out
-// of reach of others, until the worker acknowledges it. If the lease ends first, the item comes
-// back to its old place, so it is delivered at least once:
+// A pop removes the item, so a worker that dies loses it. A lease keeps the item in the queue,
+// where no other worker gets it, until the worker acknowledges it. If the lease ends first, the
+// item returns to its old place. So it is delivered at least once:
 //
 //	job, err := jobs.LeaseMin(ctx, client.AckWait(time.Minute))
 //	...
@@ -20,7 +20,7 @@
 // # Many items
 //
 // PopMinBatch and LeaseMinBatch take up to 1,000 items in one request. PushBatch adds up to 4,096
-// items in one transaction, all or none. PushMany adds any number of them, in several batches, and
+// items in one transaction, all or none. PushMany adds any number of items in several batches, and
 // says what became of each. AckAll acknowledges many deliveries with few requests. A [Producer]
 // pushes items as they come, without waiting for each, and bounds how many are under way.
 //
@@ -35,20 +35,20 @@
 //
 // # Errors
 //
-// Compare errors with the variables of this package by errors.Is. [ErrNotSent] says that a request
+// Compare errors with the variables of this package, using errors.Is. After [ErrNotSent], a request
 // was certainly not sent. A request that failed changed nothing, unless the error is
-// [ErrUnknownOutcome]: then a push may or may not be in the queue, a pop whose reply was lost may
+// [ErrUnknownOutcome]. Then a push may or may not be in the queue, a pop whose reply was lost may
 // have taken an item that nobody will get, and an acknowledgement may or may not count. A leased
-// item whose delivery was lost comes back when the lease is over.
+// item whose delivery was lost comes back when the lease ends.
 //
 // While the connection is down, calls wait for it and send nothing. Once it is closed, they return
 // nats.ErrConnectionClosed, together with ErrUnknownOutcome if the request may have been sent.
 //
-// When the context of a pop or lease ends, so does its wait, and an item that still comes goes back
-// to its place, uncounted. One that NATS had already sent cannot, so the call first asks NATS, for
-// half a second at most, whether its reply was on its way, and returns that. For this, each request
-// under way has a subscription of its own, which later requests reuse. When a context ends, the
-// error wraps both its error and its cause.
+// When the context of a pop or lease ends, so does its wait. An item that comes later goes back to
+// its place, and the delivery does not count. But an item that NATS has already sent cannot go
+// back. So the call first asks NATS whether a reply is on its way, for at most half a second, and
+// returns it. For this, each request under way has its own subscription, which later requests
+// reuse. The error of a context that ended wraps both its error and its cause.
 //
 // # Concurrency
 //

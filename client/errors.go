@@ -12,8 +12,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Errors of requests. A bridge that refuses a request says why in an [*Error], which is (errors.Is)
-// the variable that stands for its code.
+// Errors of requests. A bridge that refuses a request says why in an [*Error]; errors.Is finds the
+// variable that stands for its code.
 var (
 	// ErrEmpty is returned by pops, leases and peeks of a queue without items.
 	ErrEmpty = errors.New("the queue is empty")
@@ -21,7 +21,7 @@ var (
 	// ErrNotFound is returned for the id of an item that is not in the queue.
 	ErrNotFound = errors.New("no such item")
 
-	// ErrBadRequest: the request is not valid, and never will be.
+	// ErrBadRequest: the request is not valid. Trying again cannot help.
 	ErrBadRequest = errors.New("bad request")
 
 	// ErrLeaseLost is returned by acknowledgements of an item that was settled or delivered again.
@@ -31,16 +31,16 @@ var (
 	// ErrLeased is returned by Move of an item that is leased.
 	ErrLeased = errors.New("the item is leased")
 
-	// ErrTooLarge: the message is larger than the store or the NATS server takes; of pops, the item
-	// exceeds MaxBytes; of leases, there was no room beside other requests, and the text says to
-	// try again.
+	// ErrTooLarge: the message is larger than the store or the NATS server takes. A pop returns it
+	// if the item exceeds MaxBytes, and a lease if there was no room beside other requests; then
+	// the text says to try again.
 	ErrTooLarge = errors.New("the message is too large")
 
-	// ErrOverloaded: too many requests are waiting, or the queue is full, too many of its items
-	// are leased, or its rate is used up. Try again, more slowly.
+	// ErrOverloaded: too many requests are waiting, the queue is full, too many of its items are
+	// leased, or its rate is used up. Try again, more slowly.
 	ErrOverloaded = errors.New("overloaded")
 
-	// ErrInternal: a fault of the service or of the stored data.
+	// ErrInternal: the service or the stored data is at fault.
 	ErrInternal = errors.New("internal error")
 
 	// ErrUnavailable: the store did not answer in time, or the bridge is shutting down. Try again.
@@ -53,13 +53,13 @@ var (
 	// subject. If the call can change a queue, it comes with ErrUnknownOutcome.
 	ErrBadReply = errors.New("the reply is not that of a bridge")
 
-	// ErrNoHeartbeat: the bridge no longer confirms that the call waits, so it, or the connection,
-	// may be gone: see [IdleHeartbeat]. It comes with ErrUnknownOutcome.
+	// ErrNoHeartbeat: the bridge no longer confirms that the call waits, so the bridge or the
+	// connection may be gone: see [IdleHeartbeat]. It comes with ErrUnknownOutcome.
 	ErrNoHeartbeat = errors.New("no heartbeat")
 
 	// ErrNotSent: the request was certainly not sent, because the connection was down until the
 	// context ended, or is closed. PushMany returns it for items after the one that failed, and a
-	// Producer for pushes that it had not sent when it was closed. They are not in the queue.
+	// Producer for pushes that it had not sent when it was closed. None of these is in the queue.
 	ErrNotSent = errors.New("not sent")
 
 	// ErrUnknownOutcome: the request may or may not have been carried out. The bridge said so, or
@@ -81,13 +81,13 @@ var sentinels = map[subjects.Code]error{
 // Error is an error that a bridge replied with.
 type Error struct {
 	Code    subjects.Code
-	Unknown bool   // it may have been carried out all the same
+	Unknown bool   // the request may have been carried out; see ErrUnknownOutcome
 	Text    string // what was wrong, and what would be right
 
 	verb subjects.Verb // of the request, if it went to a queue
 }
 
-// replyError returns the error of a reply, nil if there is none.
+// replyError returns the error in a reply, or nil if there is none.
 func replyError(reply *nats.Msg) error {
 	failure := subjects.ErrorFromHeaders(reply.Header)
 	if failure == nil {
@@ -116,23 +116,23 @@ func (e *Error) Is(target error) bool {
 	return known && target == sentinel
 }
 
-// itemVerbs are those of requests that name items or schedules.
+// itemVerbs are the verbs of requests that name items or schedules.
 var itemVerbs = []subjects.Verb{
 	subjects.Get, subjects.Rank, subjects.Remove, subjects.Move, subjects.Redrive, subjects.Release,
 	subjects.Schedule, subjects.Unschedule,
 }
 
-// badRequest returns an ErrBadRequest of this side.
+// badRequest returns an ErrBadRequest of the client itself.
 func badRequest(format string, args ...any) error {
 	return &Error{Code: subjects.CodeBadRequest, Text: fmt.Sprintf(format, args...)}
 }
 
-// tooLarge returns an ErrTooLarge of this side.
+// tooLarge returns an ErrTooLarge of the client itself.
 func tooLarge(format string, args ...any) error {
 	return &Error{Code: subjects.CodeTooLarge, Text: fmt.Sprintf(format, args...)}
 }
 
-// badOptions returns an ErrBadRequest that lists the problems, nil if there are none.
+// badOptions returns an ErrBadRequest that lists the problems, or nil if there are none.
 func badOptions(problems []string) error {
 	if len(problems) == 0 {
 		return nil
@@ -140,8 +140,8 @@ func badOptions(problems []string) error {
 	return badRequest("%s", strings.Join(problems, "; "))
 }
 
-// badReply returns the error of a request that may change a queue and whose reply cannot be read;
-// nil if err is nil.
+// badReply returns the error of a request that can change a queue and whose reply cannot be read,
+// or nil if err is nil.
 func badReply(err error) error {
 	if err == nil {
 		return nil
@@ -149,12 +149,12 @@ func badReply(err error) error {
 	return fmt.Errorf("%w: %w: %w", ErrUnknownOutcome, ErrBadReply, err)
 }
 
-// notSent returns the error of a request on a subject that was not sent because of err.
+// notSent returns the error of a request that was not sent because of err.
 func notSent(subject string, err error) error {
 	return fmt.Errorf("%w: a request on %s: %w", ErrNotSent, subject, err)
 }
 
-// contextEnded reads like the cause of a context's end, and is (errors.Is) the context's error too.
+// contextEnded has the text of the cause of a context's end. It wraps the context's error too.
 type contextEnded struct{ cause, err error }
 
 func endOf(ctx context.Context) error { return contextEnded{context.Cause(ctx), ctx.Err()} }

@@ -15,11 +15,11 @@ import (
 // received is an item as the bridge sent it.
 type received struct {
 	message Message
-	headers subjects.ItemHeaders // those that are not in the message
-	ack     string               // subject of its acknowledgements, "" if it is not leased
+	headers subjects.ItemHeaders // what the other headers say
+	ack     string               // the subject of its acknowledgements, "" if it is not leased
 }
 
-// receivedIn returns the item that a message is.
+// receivedIn returns the item in a message without frames.
 func receivedIn(m *nats.Msg) *received {
 	r := &received{message: Message{Value: m.Data, Headers: nats.Header{}}, ack: m.Reply}
 	for name, values := range m.Header {
@@ -30,8 +30,8 @@ func receivedIn(m *nats.Msg) *received {
 	return r
 }
 
-// header takes in a header. One that is wrong counts as absent: a pop has already removed the item, and
-// an error would lose it.
+// header reads a header. A wrong one counts as absent: a pop has already removed the item, and an
+// error would lose it.
 func (r *received) header(name, value string) {
 	if subjects.OfItem(name) {
 		r.message.Headers[name] = append(r.message.Headers[name], value)
@@ -45,11 +45,11 @@ func (r *received) item() *Item {
 	return &Item{ItemInfo: r.headers.ItemInfo, Message: r.message}
 }
 
-// readFrames calls receive for each item of a message that carries items in frames, until that returns an
-// error. What receive gets is that of the next item afterwards. acks is the subject of acknowledgements up
-// to the token. readFrames returns the number of items, 0 if the message has no frames. More items than
-// limit are an error: callers have no place for them.
-func readFrames(m *nats.Msg, acks string, limit int, receive func(*received) error) (n int, err error) {
+// readFrames calls receive for each item of a message with items in frames, until it returns an
+// error. The received is reused for the next item. acks is the subject of acknowledgements up to
+// the token. More items than limit are an error, because callers have no place for them. readFrames
+// returns the number of items, 0 if the message has no frames.
+func readFrames(m *nats.Msg, acks string, limit int, receive receiver) (n int, err error) {
 	if n, err = subjects.FramesOf(m.Header); n == 0 || err != nil {
 		return 0, badReply(err)
 	}
@@ -67,7 +67,7 @@ func readFrames(m *nats.Msg, acks string, limit int, receive func(*received) err
 
 	var r received
 	for i, frame := range frames.All() {
-		// The value is copied, so that an item which is kept does not keep all others.
+		// A copy of the value, because otherwise an item that is kept would keep the whole message.
 		r = received{message: Message{Value: bytes.Clone(frame.Value), Headers: nats.Header{}}}
 		if err := r.readHeaders(frame.Headers); err != nil {
 			return i, badReply(fmt.Errorf("frame %d: %w", i, err))
@@ -84,7 +84,7 @@ func readFrames(m *nats.Msg, acks string, limit int, receive func(*received) err
 
 var errHeaders = errors.New("the headers cannot be read")
 
-// readHeaders takes in a block of headers, which may be empty, as nats.DecodeHeadersMsg reads it.
+// readHeaders reads a block of headers, which may be empty, as nats.DecodeHeadersMsg does.
 func (r *received) readHeaders(block []byte) error {
 	if len(block) == 0 {
 		return nil
@@ -98,13 +98,14 @@ func (r *received) readHeaders(block []byte) error {
 		}
 		r.header(name, trim(value))
 	}
+
 	if !ok {
 		return errHeaders
 	}
 	return nil
 }
 
-// trim is textproto.TrimString, quicker for a value after one space.
+// trim is textproto.TrimString, but faster for a value after one space.
 func trim(value string) string {
 	value = strings.TrimPrefix(value, " ")
 	if value != "" && (value[0] <= ' ' || value[len(value)-1] <= ' ') {

@@ -15,49 +15,69 @@ import (
 )
 
 // inbox receives the messages that answer one request at a time. It has room for all of them,
-// whatever limits the connection has: a dropped message would lose its items.
+// whatever the limits of the connection: a dropped message would lose its items.
 type inbox struct {
 	nc           *nats.Conn
 	subscription *nats.Subscription
 	prefix       string // of the subjects of all its requests
-	requests     int    // that it has served
+	requests     int    // how many it has served
 
-	subject  string // of the present request
+	subject  string // of the current request
+	state    waitState
+	why      error // the request was given up
 	messages chan *nats.Msg
 	closed   chan struct{} // closed when the subscription has ended
-	givenUp  error         // why next has stopped waiting; nil while it has not
 }
 
+// waitState says how the current request of an inbox waits for messages. It makes these moves:
+//
+//	from       to         when
+//	waiting    cancelled  the Worker stops, or its connection is back (popReply.receiveAll)
+//	waiting    given up   the context or the subscription ends, or two heartbeats are missing
+//	cancelled  given up   cancelTime is over, or the context or the subscription ends
+//	any        released   the reply is complete, an error has come, or none of a request that was
+//	                      given up is left to read
+//
+// Every request begins as waiting, and release ends it in any state. The inbox of a request that
+// was given up is not used again.
+type waitState uint8
+
 const (
-	// spareMessages is room for the end of a batch, and for what a bridge sends that was believed
+	waiting   waitState = iota // for messages; heartbeats count, and interrupts end the wait
+	cancelled                  // for the end of the reply, which the bridge was asked for
+	givenUp                    // for nothing; messages that had arrived are still read
+)
+
+const (
+	// spareMessages is room for the end of a batch, and for messages of a bridge that was believed
 	// to be dead.
 	spareMessages = 8
 
 	// idleMessages is room for the answer to a batch of 256, or to the pop of an idle Worker.
 	idleMessages = 256 + spareMessages
 
-	// maxIdle bounds how many inboxes a connection keeps, of about 3 KB each. Replies to many
-	// pushes come at once: with only 256 kept, 1,000 goroutines cost the NATS server three times as
-	// much.
+	// maxIdle is how many idle inboxes a connection keeps, of about 3 KB each. Replies to many
+	// pushes come at once: with only 256 inboxes, 1,000 goroutines cost the NATS server three times
+	// as much.
 	maxIdle = 4096
 
-	// drainTime is how long a request that is given up waits for NATS to say that nothing more
-	// comes.
+	// drainTime is how long a request that is given up waits for NATS to confirm that nothing more
+	// is coming.
 	drainTime = 500 * time.Millisecond
 )
 
-// idleInboxes keeps inboxes without a request, of all connections, for later requests. Subscribing
-// anew for each request would cost a sixth of the pops of a connection, because with each new
-// subscription the NATS server forgets where other subjects lead. Requests under way must not share
-// one: while it lasts, an item counts as received, even if its own request was given up.
+// idleInboxes keeps the inboxes without a request, of all connections, for later requests. A new
+// subscription for each request would cost a connection a sixth of its pops, because with each one
+// the NATS server forgets where other subjects lead. Requests under way cannot share an inbox: as
+// long as somebody is subscribed, an item counts as received, even if its own request was given up.
 //
-// Call no method of a connection while holding the lock: closing a connection waits for it.
+// Call no method of a connection while holding the lock, because closing a connection waits for it.
 var idleInboxes = struct {
 	sync.Mutex
 	of map[*nats.Conn][]*inbox
 }{of: map[*nats.Conn][]*inbox{}}
 
-// openInbox returns an inbox for a request that up to n messages answer.
+// openInbox returns an inbox for a request with up to n messages of reply.
 func openInbox(nc *nats.Conn, n int) (*inbox, error) {
 	i := takeIdle(nc, n)
 	if i == nil {
@@ -67,13 +87,14 @@ func openInbox(nc *nats.Conn, n int) (*inbox, error) {
 		}
 	}
 
-	// A new subject tells its messages from late ones of earlier requests.
+	// A new subject distinguishes its messages from late ones of earlier requests.
+	i.state = waiting
 	i.requests++
 	i.subject = i.prefix + strconv.Itoa(i.requests)
 	return i, nil
 }
 
-// takeIdle returns an idle inbox with room for n messages, nil if there is none.
+// takeIdle returns an idle inbox with room for n messages, or nil.
 func takeIdle(nc *nats.Conn, n int) *inbox {
 	if n > idleMessages || nc.IsDraining() { // a draining connection receives nothing more
 		return nil
@@ -106,6 +127,7 @@ func newInbox(nc *nats.Conn, n int) (*inbox, error) {
 	if i.subscription, err = nc.ChanSubscribe(i.prefix+"*", i.messages); err != nil {
 		return nil, err
 	}
+
 	i.watch()
 	return i, nil
 }
@@ -118,7 +140,7 @@ func (i *inbox) watch() {
 	}
 }
 
-// markEnded notes that the subscription has ended: the inbox is of no more use.
+// markEnded notes that the subscription has ended, so the inbox can no longer be used.
 func (i *inbox) markEnded() {
 	idleInboxes.Lock()
 	defer idleInboxes.Unlock()
@@ -126,6 +148,7 @@ func (i *inbox) markEnded() {
 	if i.hasEnded() {
 		return
 	}
+
 	close(i.closed)
 
 	rest := slices.DeleteFunc(idleInboxes.of[i.nc], func(other *inbox) bool { return other == i })
@@ -145,17 +168,17 @@ func (i *inbox) hasEnded() bool {
 	}
 }
 
-// release ends the request, which returned err. Unless its whole answer has come, the subscription
-// ends too: then NATS tells the bridge that nobody is there, and items go back.
+// release ends the request, which returned err. If part of the reply may be missing, the
+// subscription ends too: then NATS tells the bridge that nobody is there, and the items go back.
 func (i *inbox) release(err error) {
-	partial := i.givenUp != nil || errors.Is(err, ErrUnknownOutcome)
+	partial := i.state == givenUp || errors.Is(err, ErrUnknownOutcome)
 	if partial || !i.becomeIdle() {
 		_ = i.subscription.Unsubscribe() // fails only if the connection has ended
 	}
 }
 
-// becomeIdle keeps the inbox for later requests, and reports whether it did. It does not keep one
-// that has ended, is oversized or exceeds maxIdle.
+// becomeIdle keeps the inbox for later requests, and reports whether it did. It keeps none that has
+// ended, is oversized, or would exceed maxIdle.
 func (i *inbox) becomeIdle() bool {
 	if cap(i.messages) > idleMessages {
 		return false
@@ -168,11 +191,12 @@ func (i *inbox) becomeIdle() bool {
 	if i.hasEnded() || len(list) == maxIdle {
 		return false
 	}
+
 	idleInboxes.of[i.nc] = append(list, i)
 	return true
 }
 
-// interrupts make next return errInterrupted before a message comes. A nil channel never does.
+// interrupts make next return errInterrupted before a message comes.
 type interrupts struct {
 	stopping    <-chan struct{}
 	reconnected <-chan nats.Status
@@ -180,13 +204,19 @@ type interrupts struct {
 
 var errInterrupted = errors.New("the wait was interrupted")
 
-// next returns the next message. It gives the request up when ctx ends, when the subscription ends,
-// or when nothing comes for two heartbeats, unless heartbeat is 0. (The bridge refuses heartbeats
-// shorter than the minimum, and needs time to say so: they do not count.)
+// next returns the next message. It gives the request up when ctx or the subscription ends, or when
+// nothing comes for two heartbeats, unless heartbeat is 0. Only a request in the state waiting has
+// heartbeats and interrupts.
 //
-// next never drops a message that has arrived: it returns those first once the request is given up,
-// and leaves them to the next call when it is interrupted.
-func (i *inbox) next(ctx context.Context, heartbeat time.Duration, on interrupts) (*nats.Msg, error) {
+// next never drops a message that has arrived: it returns those before the error of a request that
+// was given up, and an interrupt leaves them to the next call.
+func (i *inbox) next(ctx context.Context, heartbeat time.Duration,
+	on interrupts) (*nats.Msg, error) {
+	if i.state != waiting {
+		heartbeat, on = 0, interrupts{}
+	}
+
+	// The bridge refuses a heartbeat below the minimum, and needs time to say so.
 	var silence <-chan time.Time
 	if heartbeat >= subjects.MinIdleHeartbeat {
 		timer := time.NewTimer(2 * heartbeat)
@@ -195,8 +225,8 @@ func (i *inbox) next(ctx context.Context, heartbeat time.Duration, on interrupts
 	}
 
 	done, closed := ctx.Done(), (<-chan struct{})(i.closed)
-	for i.givenUp == nil || len(i.messages) > 0 {
-		if i.givenUp != nil { // only what has arrived
+	for i.state != givenUp || len(i.messages) > 0 {
+		if i.state == givenUp { // a nil channel is never ready: this only reads messages
 			done, closed, silence, on = nil, nil, nil, interrupts{}
 		}
 
@@ -217,13 +247,13 @@ func (i *inbox) next(ctx context.Context, heartbeat time.Duration, on interrupts
 			i.giveUp(nats.ErrConnectionClosed)
 		}
 	}
-	return nil, i.givenUp
+	return nil, i.why
 }
 
-// giveUp ends the subscription because of err, and returns once all that NATS had sent by then has
-// arrived: an item among that can no longer go back.
+// giveUp ends the subscription because of err. It returns once everything that NATS had sent by
+// then has arrived, because items among it can no longer go back.
 func (i *inbox) giveUp(err error) {
-	i.givenUp = err
+	i.state, i.why = givenUp, err
 	if isAway(i.nc) || i.subscription.Drain() != nil { // fails only if the connection has ended
 		return
 	}
@@ -236,7 +266,7 @@ func (i *inbox) giveUp(err error) {
 	}
 }
 
-// noResponders returns nats.ErrNoResponders if the message says that.
+// noResponders returns nats.ErrNoResponders if the server sent the message to say so.
 func noResponders(m *nats.Msg) error {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		return nats.ErrNoResponders

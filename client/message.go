@@ -14,41 +14,43 @@ import (
 type Message struct {
 	Value []byte
 	// Headers are stored with the value and returned with it. Names that begin with Pq- are
-	// reserved: see With.
+	// reserved; see With.
 	Headers nats.Header
 }
 
-// PushOption asks for more than a plain push.
+// PushOption changes a push. It sets headers of the message.
 type PushOption func(nats.Header)
 
-// MsgID gives a push an id of 1 to 512 bytes, in one line, without spaces at either end. A later
-// push to the queue with the same id is a duplicate, which changes nothing, for the duplicate
-// window of the queue: two minutes unless its settings say otherwise. So a push whose outcome is
-// unknown can be repeated.
+// MsgID gives a push an id of 1 to 512 bytes, in one line, without spaces at either end. During the
+// duplicate window of the queue, two minutes by default, a later push with the same id is a
+// duplicate, which changes nothing. So a push whose outcome is unknown can be repeated.
 func MsgID(id string) PushOption { return header(subjects.HeaderMsgID, id) }
 
-// Unique gives an item a key of 1 to 512 bytes, like that of MsgID. As long as the item is in the
-// queue, ready, leased or delayed, other pushes with the key are duplicates, which change nothing.
+// Unique gives an item a key in the form of a [MsgID]. As long as the item is in the queue, whether
+// ready, leased or delayed, other pushes with the key are duplicates, which change nothing.
 func Unique(key string) PushOption { return header(subjects.HeaderUnique, key) }
 
-// Group gives an item a group of 1 to 128 bytes, like the key of Unique, such as the name of a
-// customer. Among items of equal priority, groups are served in turn, and each in the order of its
-// pushes. The settings MaxLeasedPerGroup and RatePerGroup limit what a group gets.
+// Group gives an item a group, such as the name of a customer: 1 to 128 bytes in one line, without
+// spaces at either end. Among items of equal priority, groups take turns, and within a group the
+// oldest item comes first. The settings MaxLeasedPerGroup and RatePerGroup limit what a group gets.
 func Group(name string) PushOption { return header(subjects.HeaderGroup, name) }
 
-// Weight is how many items of its group have a turn together, 1 to 100; not given, 1. It goes with
-// Group, and should be the same for all items of a group.
+// Weight is how many items of a [Group] have a turn together, 1 to 100, by default 1. It should be
+// the same for all items of a group.
 func Weight(n int) PushOption { return header(subjects.HeaderWeight, strconv.Itoa(n)) }
 
-// Delay holds the item back for a time, up to ten years. Then it takes the place that it would have
-// had without a delay, before items pushed meanwhile.
+// Delay holds the item back for a time, up to ten years. Once due, it takes the place it would have
+// had without the delay, before items pushed meanwhile.
 func Delay(d time.Duration) PushOption { return header(subjects.HeaderDelay, d.String()) }
 
-// At is Delay until a time, by the clock of the bridge. A time in the past is no delay.
-func At(t time.Time) PushOption { return header(subjects.HeaderSchedule, subjects.FormatSchedule(t)) }
+// At holds the item back until a time, at most ten years from now by the clock of the bridge. A
+// time in the past means no delay. See [Delay].
+func At(t time.Time) PushOption {
+	return header(subjects.HeaderSchedule, subjects.FormatSchedule(t))
+}
 
 // TTL makes the item expire that long after the push, one second to ten years. 0 means never,
-// whatever the settings of the queue say. The header Nats-TTL comes back with the item.
+// whatever the settings of the queue say. The item is returned with the header Nats-TTL.
 func TTL(d time.Duration) PushOption {
 	if d == 0 {
 		return header(subjects.HeaderTTL, subjects.TTLNever)
@@ -60,8 +62,8 @@ func header(name, value string) PushOption {
 	return func(h nats.Header) { h[name] = []string{value} }
 }
 
-// With returns the message with options, as headers of it. It is for the items of a batch; other
-// pushes take the options themselves.
+// With returns a copy of the message with options, which become headers. It is for the items of a
+// batch; other pushes take options themselves.
 func (m Message) With(options ...PushOption) Message {
 	if len(options) == 0 {
 		return m
@@ -76,8 +78,8 @@ func (m Message) With(options ...PushOption) Message {
 	return m
 }
 
-// Item is a message in a queue, with what the bridge says about it. It belongs to the caller. The
-// ItemInfo is empty if the message left no room for it in the reply:
+// Item is a message from a queue, and what the bridge says about it. It belongs to the caller. All
+// but Value and Headers is zero if the message left no room for it in the reply:
 //
 //	Value      []byte
 //	Headers    nats.Header
@@ -86,17 +88,17 @@ func (m Message) With(options ...PushOption) Message {
 //	PushedAt   time.Time   // zero for an item that another program wrote
 //	Unique     string      // key of the push, "" for none
 //	Group      string      // of the push, "" for none
-//	DeadLetter *DeadLetter // how it came into a dead-letter queue, nil if it is in another
+//	DeadLetter *DeadLetter // how it became a dead letter, nil if it is none
 type Item struct {
 	subjects.ItemInfo
 	Message
 }
 
-// DeadLetter says how an item came into a dead-letter queue:
+// DeadLetter says how an item became a dead letter:
 //
-//	Queue      string    // that it was in
-//	Reason     string    // "max_deliver", "terminated", or as its last holder put it
-//	At         time.Time // when it was moved
-//	Deliveries int64     // it had had
+//	Queue      string    // where the item was before
+//	Reason     string    // "max_deliver", "terminated", or the text of the worker that dropped it
+//	At         time.Time // when it became a dead letter
+//	Deliveries int64     // how many the item had
 //	Error      string    // reason of the last failure that gave one
 type DeadLetter = subjects.DeadLetter

@@ -13,32 +13,32 @@ import (
 )
 
 const (
-	// lateReply is how much later than promised a reply may come. If none does, the bridge was
-	// killed, or NATS lost the request or the reply.
+	// lateReply is how late a reply may come. After that, the bridge was killed, or NATS lost the
+	// request or the reply.
 	lateReply = 5 * time.Second
 
-	// cancelTime is how long a pop that was cancelled may take to end.
+	// cancelTime is how long the bridge may take to end a pop that was cancelled.
 	cancelTime = 2 * time.Second
 )
 
-// errEndless is why a pop ends that takes longer than cancelTime.
+// errEndless is the cause of giving up a pop after cancelTime.
 var errEndless = fmt.Errorf("the bridge does not end the wait within %v", cancelTime)
 
 // popRequest is a request that pops.
 type popRequest struct {
 	subject   string
-	cancels   string // subject that cancels it; "" if that is not known
-	acks      string // subject of acknowledgements up to the token
+	cancels   string // the subject that cancels it, or "" if it is not known
+	acks      string // the subject of acknowledgements, up to the token
 	encode    func(subjects.PopOptions) []byte
-	mustLease bool // it leases whatever the options say
+	mustLease bool // whatever the options say
 
-	// For a Worker. The bridge ends the wait when stop ends, or when the connection is back.
+	// A Worker has the bridge end the wait when stop ends, or when the connection is back.
 	stop        context.Context
 	reconnected <-chan nats.Status
 	onHeartbeat func()
 }
 
-// newPop returns a request that pops with this verb.
+// newPop returns a request with a verb that pops.
 func (q *handle) newPop(verb subjects.Verb) (*popRequest, error) {
 	subject, err := q.subject(verb)
 	if err != nil {
@@ -53,7 +53,8 @@ func (q *handle) newPop(verb subjects.Verb) (*popRequest, error) {
 }
 
 // fetch pops with the options and calls receive for each item of the reply.
-func (q *handle) fetch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions, receive func(*received) error) error {
+func (q *handle) fetch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions,
+	receive receiver) error {
 	p, err := q.newPop(verb)
 	if err != nil {
 		return err
@@ -62,7 +63,8 @@ func (q *handle) fetch(ctx context.Context, verb subjects.Verb, o subjects.PopOp
 }
 
 // fetchOne is fetch for a pop of one item, which it returns.
-func (q *handle) fetchOne(ctx context.Context, verb subjects.Verb, o subjects.PopOptions) (item *received, err error) {
+func (q *handle) fetchOne(ctx context.Context, verb subjects.Verb,
+	o subjects.PopOptions) (item *received, err error) {
 	err = q.fetch(ctx, verb, o, func(r *received) error {
 		item = r
 		return nil
@@ -71,7 +73,8 @@ func (q *handle) fetchOne(ctx context.Context, verb subjects.Verb, o subjects.Po
 }
 
 // fetchBatch is fetch for a pop of several items.
-func (q *handle) fetchBatch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions, receive func(*received) error) error {
+func (q *handle) fetchBatch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions,
+	receive receiver) error {
 	if o.Batch < 1 {
 		return badRequest("a batch of %d: want 1 to %d items", o.Batch, subjects.MaxPopBatch)
 	}
@@ -80,7 +83,8 @@ func (q *handle) fetchBatch(ctx context.Context, verb subjects.Verb, o subjects.
 
 // fetchPop sends a request that pops with the options, and calls receive for each item of the
 // reply. It lets the bridge put several items into a message, and makes the request cancellable.
-func (c *Client) fetchPop(ctx context.Context, p *popRequest, o subjects.PopOptions, receive func(*received) error) error {
+func (c *Client) fetchPop(ctx context.Context, p *popRequest, o subjects.PopOptions,
+	receive receiver) error {
 	// In frames, a lease that nobody receives ends at once.
 	o.Frames = o.Batch > 1 || o.Lease || p.mustLease
 	if o.Expires > 0 && p.cancels != "" {
@@ -91,6 +95,8 @@ func (c *Client) fetchPop(ctx context.Context, p *popRequest, o subjects.PopOpti
 	if err := c.checkUsable(ctx, m.Subject); err != nil {
 		return err
 	}
+
+	// A pop that does not wait has one timeout, for the connection and the reply.
 	if o.Expires == 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = c.bound(ctx)
@@ -102,22 +108,24 @@ func (c *Client) fetchPop(ctx context.Context, p *popRequest, o subjects.PopOpti
 		return err
 	}
 
-	// A pop that waits does so from here on: its time does not include that for the connection.
+	// A pop that waits begins here: its time does not include the wait for the connection.
 	ctx, cancel := c.boundPop(ctx, o.Expires)
 	defer cancel()
 	r := &popReply{client: c, inbox: inbox, pop: p, o: o}
 	err = r.receiveAll(ctx, m, receive)
 
-	if inbox.givenUp != nil {
+	if inbox.state == givenUp {
 		c.cancelPop(p, o)
 	}
+
 	inbox.release(err)
 	return err
 }
 
 // sendPop sends a request that pops, unless p.stop ends before the connection is up. It returns the
-// inbox for the answer.
-func (c *Client) sendPop(ctx context.Context, m *nats.Msg, p *popRequest, o subjects.PopOptions) (*inbox, error) {
+// inbox for the reply.
+func (c *Client) sendPop(ctx context.Context, m *nats.Msg, p *popRequest,
+	o subjects.PopOptions) (*inbox, error) {
 	ctx, cancel := c.boundPop(ctx, o.Expires)
 	defer cancel()
 
@@ -130,33 +138,36 @@ func (c *Client) sendPop(ctx context.Context, m *nats.Msg, p *popRequest, o subj
 	return c.sendFrom(ctx, m, maxMessages(o))
 }
 
-// maxMessages is how many messages can answer a pop. The options need not be valid: the bridge
-// answers those that are not with one message.
+// maxMessages is the most messages in the reply to a pop. The options may be invalid: then the
+// bridge replies with a single message.
 func maxMessages(o subjects.PopOptions) int {
 	n := min(max(o.Batch, 1), subjects.MaxPopBatch) + spareMessages
 	if o.IdleHeartbeat > 0 {
-		n += int(min(max(o.Expires, 0), subjects.MaxExpires) / max(o.IdleHeartbeat, subjects.MinIdleHeartbeat))
+		every := max(o.IdleHeartbeat, subjects.MinIdleHeartbeat)
+		n += int(min(max(o.Expires, 0), subjects.MaxExpires) / every)
 	}
 	return n
 }
 
-// boundPop is bound for a pop that may wait. Even if ctx lasts longer, a pop that should have been
-// answered lateReply ago is given up.
-func (c *Client) boundPop(ctx context.Context, expires time.Duration) (context.Context, context.CancelFunc) {
+// boundPop is bound for a pop that may wait. It gives up a pop whose reply is lateReply overdue,
+// even if ctx lasts longer.
+func (c *Client) boundPop(ctx context.Context,
+	expires time.Duration) (context.Context, context.CancelFunc) {
 	if expires == 0 {
 		return c.bound(ctx)
 	}
-	patience := min(max(expires, 0), subjects.MaxExpires) + lateReply // the bridge refuses what is out of bounds
+	patience := min(max(expires, 0), subjects.MaxExpires) + lateReply
 	return context.WithTimeoutCause(ctx, patience, waited(patience))
 }
 
-// cancelPop asks the bridge to end a pop that waits, and does not wait for that.
+// cancelPop asks the bridge to end a waiting pop. It does not wait for the answer.
 func (c *Client) cancelPop(p *popRequest, o subjects.PopOptions) {
 	if o.ID == "" {
 		return
 	}
-	// The answer says nothing, so nobody listens to it. If the cancel is lost, the pop ends as
-	// without it.
+
+	// The answer says nothing, so nobody reads it. If the request is lost, the pop ends when it
+	// would have ended anyway.
 	_ = c.nc.PublishMsg(&nats.Msg{
 		Subject: p.cancels,
 		Reply:   c.nc.NewInbox(),
@@ -164,8 +175,11 @@ func (c *Client) cancelPop(p *popRequest, o subjects.PopOptions) {
 	})
 }
 
-// popReply receives the messages that answer a pop: items, heartbeats and, if it asked for several
-// items, one that ends them, which may have items too.
+// receiver is called with each item of a reply. It must not keep the received.
+type receiver func(*received) error
+
+// popReply reads the reply to a pop: items, heartbeats and, if the pop asked for several items, a
+// message that ends the reply and may have items too.
 type popReply struct {
 	client *Client
 	inbox  *inbox
@@ -178,23 +192,24 @@ type popReply struct {
 // wanted is how many items the pop asked for.
 func (r *popReply) wanted() int { return max(r.o.Batch, 1) }
 
-// receiveAll calls receive for each item of the reply to a request, and returns when the pop has
-// ended, or ctx has.
-func (r *popReply) receiveAll(ctx context.Context, request *nats.Msg, receive func(*received) error) error {
+// receiveAll calls receive for each item of the reply to a request. It returns when the reply is
+// complete, or when the request is given up: see [waitState].
+func (r *popReply) receiveAll(ctx context.Context, request *nats.Msg, receive receiver) error {
 	var on interrupts
-	if r.pop.stop != nil && r.o.ID != "" { // else it cannot be cancelled
+	if r.pop.stop != nil && r.o.ID != "" { // otherwise it cannot be cancelled
 		on = interrupts{stopping: r.pop.stop.Done(), reconnected: r.pop.reconnected}
 	}
 
-	for r.received < r.wanted() { // after all of them the end says nothing new
+	// With all items there, the end of the reply says nothing new.
+	for r.received < r.wanted() {
 		m, err := r.inbox.next(ctx, r.o.IdleHeartbeat, on)
 
 		if errors.Is(err, errInterrupted) {
 			r.client.cancelPop(r.pop, r.o)
+			r.inbox.state = cancelled
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeoutCause(ctx, cancelTime, errEndless)
-			defer cancel() // once: nothing interrupts it from now on
-			r.o.IdleHeartbeat, on = 0, interrupts{}
+			defer cancel() // once: nothing interrupts a cancelled request
 			continue
 		}
 
@@ -212,8 +227,8 @@ func (r *popReply) receiveAll(ctx context.Context, request *nats.Msg, receive fu
 	return nil
 }
 
-// read reads a message of the reply, and returns whether more may follow.
-func (r *popReply) read(m *nats.Msg, receive func(*received) error) (more bool, err error) {
+// read reads a message of the reply, and reports whether more may follow.
+func (r *popReply) read(m *nats.Msg, receive receiver) (more bool, err error) {
 	if subjects.IsHeartbeat(m.Header) {
 		if r.pop.onHeartbeat != nil {
 			r.pop.onHeartbeat()
@@ -235,7 +250,7 @@ func (r *popReply) read(m *nats.Msg, receive func(*received) error) (more bool, 
 	case ends && sent > r.received:
 		return false, fmt.Errorf("%w: %d of %d items arrived", ErrUnknownOutcome, r.received, sent)
 	case failure != nil && r.received > 0 && failure.Code == subjects.CodeTooLarge:
-		return false, nil // for the next call: it gets the item, or the error
+		return false, nil // the next call gets the item, or the error
 	case failure != nil:
 		return false, replyError(m)
 	case ends && sent < r.received:

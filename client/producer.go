@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,36 +15,36 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// ErrProducerClosed is returned by PushAsync after Producer.Close.
+// ErrProducerClosed is returned by [Producer.PushAsync] after [Producer.Close].
 var ErrProducerClosed = errors.New("the producer is closed")
 
-// Producer pushes without waiting for the acknowledgement of one item before it sends the next.
-// What is pushed while a batch is under way makes up the next batch, so an idle Producer adds no
-// delay, and a busy one shares requests and transactions among thousands of items. One batch is
-// under way at a time: items of one priority that a goroutine pushes are served in that order.
+// Producer pushes items without waiting for one before it sends the next. Items that are pushed
+// while a batch is under way form the next batch. So an idle Producer adds no delay, and a busy one
+// shares requests and transactions among thousands of items. One batch is under way at a time:
+// items of one priority that a goroutine pushes are served in that order.
 //
 // All its methods are safe for concurrent use. It has a goroutine only while pushes are under way.
 //
 // # What happens to a push
 //
-// Each push ends with an acknowledgement or an error, at most RetryFor and the timeout of the
-// client after PushAsync, plus the time that those before it take:
+// Each push ends with an acknowledgement or an error. That takes at most RetryFor and the timeout
+// of the client after PushAsync, plus the time that earlier pushes take:
 //
-//   - What was not done and may pass ([ErrOverloaded], [ErrUnavailable], [ErrNoBridge], no
-//     connection) is tried again for RetryFor. A full queue is filled with smaller and smaller
-//     batches.
-//   - After [ErrUnknownOutcome] only items with a [MsgID] are tried again: that is safe, the first
-//     one counts. The others end with it, and so does an item of which an earlier attempt may have
-//     counted.
+//   - A push that was not carried out and may succeed later ([ErrOverloaded], [ErrUnavailable],
+//     [ErrNoBridge], no connection) is retried for RetryFor. Batches get smaller as a queue fills
+//     up.
+//   - After [ErrUnknownOutcome], only items with a [MsgID] are retried, which is safe because the
+//     first attempt counts. Other items end with this error, and so does an item of which an
+//     earlier attempt may have counted.
 //   - If the bridge refuses a batch because of an item, the batch is split until the item fails
 //     alone, with [ErrBadRequest] or [ErrTooLarge].
-//   - Anything else, such as a closed connection, fails the items of the batch at once.
+//   - Any other error, such as a closed connection, fails the items of the batch at once.
 type Producer struct {
 	queue *handle
 	o     ProducerOptions
 
 	items, bytes *semaphore.Weighted // room for pushes under way
-	killed       context.Context     // ends when the time to close is over
+	killed       context.Context     // ends when Close waits no longer
 	kill         context.CancelFunc
 	sender       sync.WaitGroup
 
@@ -51,11 +52,11 @@ type Producer struct {
 	closed   bool
 	sending  bool          // there is a sender
 	pending  []*PushFuture // for the next batches, in order
-	underWay []*PushFuture // what the sender has taken, some of which have ended
+	underWay []*PushFuture // taken by the sender; some have ended
 }
 
-// NewProducer returns a Producer for this queue. The error is [ErrBadRequest], and says of each
-// option that is out of bounds what would be right.
+// NewProducer returns a Producer for this queue. Close it when done. The error is [ErrBadRequest];
+// its text lists all options that are out of bounds and what would be right.
 func (q *handle) NewProducer(o ProducerOptions) (*Producer, error) {
 	if _, err := q.subject(q.pushBatchVerb()); err != nil {
 		return nil, err
@@ -70,17 +71,19 @@ func (q *handle) NewProducer(o ProducerOptions) (*Producer, error) {
 		items: semaphore.NewWeighted(int64(o.MaxItems)),
 		bytes: semaphore.NewWeighted(int64(o.MaxBytes)),
 	}
+
 	p.killed, p.kill = context.WithCancel(context.Background())
 	return p, nil
 }
 
-// PushAsync begins to push an item. It copies the message, so that the caller may change it
-// afterwards. In a FIFO queue the priority must be 0.
+// PushAsync starts to push an item. It copies the message, so the caller may change it afterwards.
+// In a FIFO queue the priority must be 0.
 //
-// If too much is under way, it waits for room until ctx ends. The context has no other use. An error
-// means that the item is not pushed, and there is no future: [ErrBadRequest], [ErrTooLarge],
-// [ErrProducerClosed], and the error of ctx.
-func (p *Producer) PushAsync(ctx context.Context, priority int64, m Message, options ...PushOption) (*PushFuture, error) {
+// If too much is under way, PushAsync waits for room until ctx ends. The context has no other
+// effect. An error means that the item is not pushed: [ErrBadRequest], [ErrTooLarge],
+// [ErrProducerClosed], or the error of ctx.
+func (p *Producer) PushAsync(ctx context.Context, priority int64, m Message,
+	options ...PushOption) (*PushFuture, error) {
 	f, err := p.newFuture(priority, m.With(options...))
 	if err != nil {
 		return nil, err
@@ -95,6 +98,7 @@ func (p *Producer) PushAsync(ctx context.Context, priority int64, m Message, opt
 		p.releaseRoom(f.room)
 		return nil, ErrProducerClosed
 	}
+
 	f.retryEnd = time.Now().Add(p.o.RetryFor)
 	p.pending = append(p.pending, f)
 	if !p.sending {
@@ -114,8 +118,9 @@ func (p *Producer) newFuture(priority int64, m Message) (*PushFuture, error) {
 		return nil, badRequest("%v", err)
 	}
 	if most := p.queue.client.maxPayload(); most > 0 && int64(len(frame)) > most {
-		return nil, tooLarge("a value of %d bytes: the NATS server takes %d bytes at most, headers and %d bytes for the batch included",
-			len(m.Value), most, len(frame)-len(m.Value))
+		batch := len(frame) - len(m.Value)
+		return nil, tooLarge("a value of %d bytes: the NATS server takes %d bytes at most, "+
+			"headers and %d bytes for the batch included", len(m.Value), most, batch)
 	}
 
 	return &PushFuture{
@@ -127,7 +132,7 @@ func (p *Producer) newFuture(priority int64, m Message) (*PushFuture, error) {
 	}, nil
 }
 
-// acquireRoom waits for room for one more push.
+// acquireRoom waits for room for a push.
 func (p *Producer) acquireRoom(ctx context.Context, bytes int64) error {
 	if p.items.Acquire(ctx, 1) != nil {
 		return endOf(ctx)
@@ -144,8 +149,8 @@ func (p *Producer) releaseRoom(bytes int64) {
 	p.items.Release(1)
 }
 
-// Flush waits until the pushes that were begun before it have ended, or ctx does; then it returns
-// the error of ctx. How they ended, their futures say.
+// Flush waits until all pushes that were started before it have ended, well or badly. If ctx ends
+// first, Flush returns its error.
 func (p *Producer) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	begun := slices.Concat(p.underWay, p.pending)
@@ -159,9 +164,9 @@ func (p *Producer) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Close refuses further pushes, and waits until those under way have ended. When ctx ends before
-// that, it ends them: those that were sent with ErrUnknownOutcome, the others with [ErrNotSent];
-// then it returns the error of ctx. The connection stays open. Close may be called again.
+// Close refuses further pushes and waits until those under way have ended. If ctx ends first, Close
+// ends them and returns the error of ctx: pushes that were sent fail with [ErrUnknownOutcome],
+// others with [ErrNotSent]. The connection stays open. Close may be called again.
 func (p *Producer) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
@@ -181,8 +186,8 @@ func (p *Producer) sendPending() {
 	}
 }
 
-// takePending returns all that is pending, once what it returned before has ended. If that is
-// nothing, there is no sender any more.
+// takePending returns all pending pushes, once the ones it returned before have ended. If there are
+// none, the sender must end.
 func (p *Producer) takePending() []*PushFuture {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,8 +197,9 @@ func (p *Producer) takePending() []*PushFuture {
 	return p.underWay
 }
 
-// pushInOrder returns when all pushes have ended. Batches get smaller when the bridge refuses one,
-// to find the item at fault, or to fill a queue that is nearly full, and then larger again.
+// pushInOrder returns when all pushes have ended. When the bridge refuses a batch, the next one is
+// smaller, to find the item at fault or to fill a queue that is nearly full. Then batches grow
+// again.
 func (p *Producer) pushInOrder(rest []*PushFuture) {
 	var retry pause
 	for n := len(rest); len(rest) > 0; {
@@ -258,6 +264,7 @@ func (p *Producer) pushBatch(batch []*PushFuture) error {
 			f.unknown = true
 		}
 	}
+
 	if err != nil {
 		return err
 	}
@@ -289,7 +296,7 @@ func (p *Producer) failAll(list []*PushFuture, err error) {
 	}
 }
 
-// end ends a push.
+// end ends a push with its outcome.
 func (p *Producer) end(f *PushFuture, ack PushAck, err error) {
 	if err != nil && f.unknown && !errors.Is(err, ErrUnknownOutcome) {
 		err = fmt.Errorf("%w of an earlier attempt; the last one: %w", ErrUnknownOutcome, err)
@@ -297,4 +304,46 @@ func (p *Producer) end(f *PushFuture, ack PushAck, err error) {
 	f.ack, f.err = ack, err
 	close(f.done)
 	p.releaseRoom(f.room)
+}
+
+// ProducerOptions are the options of a Producer. The zero value is ready to use.
+type ProducerOptions struct {
+	// MaxItems is the most pushes under way at a time, at least 1; 0 means 4,096, which is also the
+	// most items of a batch.
+	MaxItems int
+
+	// MaxBytes is the most bytes of pushes under way, values and headers, at least 1; 0 means 8
+	// MiB. A larger item waits until it is alone.
+	MaxBytes int
+
+	// RetryFor is how long after PushAsync a push is still retried; 0 means 30 s, and less than 0
+	// means never. It must be shorter than the duplicate window of the queue, two minutes by
+	// default. After that, a message id no longer prevents a duplicate.
+	RetryFor time.Duration
+}
+
+// Defaults of ProducerOptions.
+const (
+	defaultMaxItems = subjects.MaxFrames
+	defaultMaxBytes = 8 << 20
+	defaultRetryFor = 30 * time.Second
+)
+
+// complete replaces zeros by defaults. The error lists all options that are out of bounds.
+func (o *ProducerOptions) complete() error {
+	var problems []string
+	atLeast0 := func(name string, n, byDefault int) {
+		if n < 0 {
+			problem := fmt.Sprintf("%s is %d: want 1 or more, or 0 for %d", name, n, byDefault)
+			problems = append(problems, problem)
+		}
+	}
+
+	atLeast0("MaxItems", o.MaxItems, defaultMaxItems)
+	atLeast0("MaxBytes", o.MaxBytes, defaultMaxBytes)
+
+	o.MaxItems = cmp.Or(o.MaxItems, defaultMaxItems)
+	o.MaxBytes = cmp.Or(o.MaxBytes, defaultMaxBytes)
+	o.RetryFor = cmp.Or(o.RetryFor, defaultRetryFor)
+	return badOptions(problems)
 }

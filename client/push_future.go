@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// PushFuture is a push that is under way, or was. Its methods are safe for concurrent use.
+// PushFuture is the outcome of a push that is under way. Its methods are safe for concurrent use.
 type PushFuture struct {
 	priority int64
 	frame    []byte
 	hasMsgID bool
 
-	room     int64     // bytes that it takes of MaxBytes
-	retryEnd time.Time // when to stop trying again
+	room     int64     // its bytes of MaxBytes
+	retryEnd time.Time // when to stop retrying
 	unknown  bool      // an attempt may have counted
 
 	done chan struct{} // closed when ack and err are set
@@ -20,13 +20,15 @@ type PushFuture struct {
 	err  error
 }
 
-// Done is closed when the outcome is there.
+// Done returns a channel that is closed once the outcome is known.
 func (f *PushFuture) Done() <-chan struct{} { return f.done }
 
-// Wait waits for the outcome. If ctx ends first, the error is that of ctx, and the push goes on.
-// Otherwise a nil error means that the item is in the queue, durably; with [ErrUnknownOutcome] it
-// may or may not be; with any other error it is not. Of a duplicate, the acknowledgement has the ID
-// of the item that was pushed before, and the priority of this push.
+// Wait waits for the outcome. A nil error means that the item is durable. With [ErrUnknownOutcome]
+// it may or may not be in the queue, and with any other error of the push it is not. If ctx ends
+// first, Wait returns its error, and the push goes on.
+//
+// The acknowledgement of a duplicate has the ID of the item that was pushed before, and the
+// priority of this push.
 func (f *PushFuture) Wait(ctx context.Context) (PushAck, error) {
 	if err := await(ctx, f.done); err != nil {
 		return PushAck{}, err

@@ -14,22 +14,22 @@ func isAny(err error, targets ...error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
-// isHopeless reports whether trying again cannot help.
+// isHopeless reports whether no further attempt can succeed.
 func isHopeless(err error) bool {
 	return isAny(err, ErrBadRequest,
 		nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrInvalidConnection)
 }
 
-// isPassing reports whether a push that failed may succeed later.
+// isPassing reports whether a failed push may succeed later.
 func isPassing(err error) bool {
 	return isAny(err, ErrOverloaded, ErrUnavailable, ErrNoBridge, ErrUnknownOutcome, ErrNotSent) &&
 		!isHopeless(err)
 }
 
-// isRefused reports whether a batch was refused because of its items.
+// isRefused reports whether the bridge refused a batch because of its items.
 func isRefused(err error) bool { return isAny(err, ErrBadRequest, ErrTooLarge) }
 
-// await returns nil when done is closed, and the error of ctx if that ends first.
+// await returns nil once done is closed, or the error of ctx if ctx ends first.
 func await(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done: // even if ctx has ended
@@ -45,7 +45,7 @@ func await(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// pause is the time between attempts, which doubles from firstPause to longestPause.
+// pause is the time between attempts. It doubles from firstPause to longestPause.
 type pause struct{ last time.Duration }
 
 const (

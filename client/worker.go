@@ -4,41 +4,47 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Worker does the jobs of a queue, or of several: see [NewWorker]. It leases them one after the other, waits while there is none,
-// and rides through restarts of bridges and NATS servers. Each job is done at least once, and by
-// one worker at a time as long as that extends its lease in time.
-//
-// A process that is frozen for longer than its leases, as by SIGSTOP, costs one delivery more than
-// one that dies: while there is room for another job, a request for one waits at a bridge, and gets
-// what the frozen process has lost.
+// Worker does the jobs of a queue, or of several: see [NewWorker]. It leases one job after the
+// other, waits while there is none, and survives restarts of bridges and NATS servers. Each job is
+// done at least once, and by one worker at a time as long as that worker extends its lease in time.
 //
 // The connection should reconnect indefinitely: nats.MaxReconnects(-1). Otherwise the NATS client
 // closes it after two minutes without a server, and Run returns.
 //
-// Without Prefetch, a worker that has work to do makes one request for each job: it acknowledges
-// the one that is done and leases the next. With Concurrency, jobs that end while two such requests
-// are under way share the next one: it acknowledges them together and leases as many. With
-// Prefetch, such jobs share an acknowledgement.
+// # Requests
+//
+// Without Prefetch, a busy worker makes one request for each job: it acknowledges a job and leases
+// the next. With Concurrency, jobs that end while two such requests are under way share the next
+// one, which acknowledges them together and leases as many. With Prefetch, such jobs share an
+// acknowledgement.
+//
+// A process that is frozen for longer than its leases, for example by SIGSTOP, costs one delivery
+// more than one that dies. While it has room for another job, its request waits at a bridge, and
+// gets the job that the frozen process has lost.
 type Worker struct {
 	o       WorkerOptions
 	work    Work
 	sources []*source
 	shares  shares // if there are several sources
 
-	jobs             context.Context // parent of the contexts of jobs
-	stopping, killed context.Context // end when no more jobs are leased, and when those under way end
-	stop             context.CancelFunc
-	kill             context.CancelCauseFunc
-	heartbeat        time.Duration  // of the requests that wait for jobs
-	settingsAge      time.Duration  // after which jobs have the settings read again
-	background       sync.WaitGroup // requests for settings, and for jobs of queues that are empty
+	jobs        context.Context // parent of the contexts of jobs
+	stopping    context.Context // ends when no more jobs should be leased
+	stop        context.CancelFunc
+	killed      context.Context // ends when the jobs under way should end
+	kill        context.CancelCauseFunc
+	heartbeat   time.Duration  // of requests that wait for jobs
+	settingsAge time.Duration  // after which a job has the settings read again
+	background  sync.WaitGroup // requests for settings, and for jobs of empty queues
 
 	mu    sync.Mutex
 	ended chan struct{} // closed when Run returns; nil before it begins
@@ -49,12 +55,13 @@ type Worker struct {
 // [Worker.Shutdown] ends.
 var ErrStopped = errors.New("the worker was stopped")
 
-// idleHeartbeat is how often the bridge confirms that a worker waits. A worker that hears nothing
-// for twice that long gives the request up.
+// idleHeartbeat is how often the bridge confirms that a worker waits. After twice that time without
+// a heartbeat, the worker gives the request up.
 const idleHeartbeat = 5 * time.Second
 
-// NewWorker returns a Worker of this queue, for Run. The error is [ErrBadRequest], and says of each
-// option that is out of bounds what would be right. The function [NewWorker] is for several queues.
+// NewWorker returns a Worker of this queue. Call [Worker.Run] to start it. The error is
+// [ErrBadRequest]; its text lists all options that are out of bounds and what would be right. For
+// several queues, use the function [NewWorker].
 func (q *handle) NewWorker(work Work, o WorkerOptions) (*Worker, error) {
 	return newWorker(work, o, []WeightedQueue{{q, 1}})
 }
@@ -66,12 +73,14 @@ func newWorker(work Work, o WorkerOptions, queues []WeightedQueue) (*Worker, err
 			return nil, err
 		}
 		if q.queue.kind == subjects.FIFO {
-			kind = subjects.FIFO // of which Max is too much to ask
+			kind = subjects.FIFO // so Max is not allowed
 		}
 	}
+
 	if err := o.check(kind, work); err != nil {
 		return nil, err
 	}
+
 	work, err := o.wrap(work)
 	if err != nil {
 		return nil, err
@@ -89,15 +98,18 @@ func newWorker(work Work, o WorkerOptions, queues []WeightedQueue) (*Worker, err
 	return w, nil
 }
 
-// Shutdown leases no more jobs, and waits until Run has returned, which is once the jobs under way
-// are done. If ctx ends before, it ends the contexts of these jobs and returns the error of ctx at
-// once. Those that then return an error are given back, and the delivery does not count: wait for
-// Run, or they come back when their leases are over. A Run that begins later returns at once.
+// Shutdown stops leasing jobs and waits until Run has returned, once the jobs under way are done.
+//
+// If ctx ends first, Shutdown ends the contexts of these jobs and returns the error of ctx at once.
+// Jobs that then return an error go back to the queue, and the delivery does not count. Wait for
+// Run: if the program exits earlier, they come back only when their leases end. A Run that begins
+// after Shutdown returns at once.
 func (w *Worker) Shutdown(ctx context.Context) error {
 	w.stop()
 	w.mu.Lock()
 	ended := w.ended
 	w.mu.Unlock()
+
 	if ended == nil {
 		return nil
 	}
@@ -109,7 +121,7 @@ func (w *Worker) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// fail stops the worker because of an error that will not go away.
+// fail stops the worker because of a permanent error.
 func (w *Worker) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,4 +129,100 @@ func (w *Worker) fail(err error) {
 		w.err = err
 	}
 	w.stop()
+}
+
+// WorkerOptions are the options of a [Worker]. The zero value is ready to use.
+type WorkerOptions struct {
+	// Concurrency is the number of jobs done at the same time. With Prefetch, it can be up to
+	// 100,000 in total; 0 means 1.
+	Concurrency int
+
+	// Prefetch is the number of jobs leased beyond those being done, which are waiting for a free
+	// loop or being acknowledged. That hides the time that requests take. But a more urgent job may
+	// be pushed meanwhile, or another worker be idle. 0, the default, keeps the order strict.
+	Prefetch int
+
+	// AckWait is the length of a lease, 100 ms to 12 h. The worker extends a lease whenever a third
+	// of it has passed, so a job may take as long as it needs. If the worker dies, others get its
+	// jobs after this time. 0 means the setting of the queue when Run begins, or 30 s if it has
+	// none. Set it if this connection may not read the settings (pq.<name>.info): otherwise Run
+	// waits until two requests have timed out, and takes 30 s.
+	AckWait time.Duration
+
+	// Holder is the name that the leases are taken with: up to 128 bytes of UTF-8 without control
+	// characters. "" means DefaultHolder.
+	Holder Holder
+
+	// JobTimeout is how long a job may take; 0 means no limit. After that, the context of its Work
+	// ends with the cause [ErrTimedOut]; its Deadline says so in advance. If Work then returns an
+	// error, the job fails with the reason "timed out". If it returns nil, however late, the job is
+	// done. The lease is not extended after the timeout. So if Work does not return, others get the
+	// job at most one AckWait later, but jobs that were leased ahead still wait for it.
+	JobTimeout time.Duration
+
+	// Max takes the jobs with the largest priority first. FIFO queues do not have it.
+	Max bool
+
+	// Middleware wraps the Work; the first is outermost.
+	Middleware []func(Work) Work
+
+	// Logger logs what goes wrong; nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// maxHeldJobs is the most jobs that one worker leases at a time.
+const maxHeldJobs = 100_000
+
+// check returns an error that lists all problems of the options for a queue of this kind.
+func (o *WorkerOptions) check(kind subjects.Kind, work Work) error {
+	var problems []string
+	add := func(format string, args ...any) {
+		problems = append(problems, fmt.Sprintf(format, args...))
+	}
+
+	if work == nil {
+		add("the Work is nil: want a function")
+	}
+	if o.Concurrency < 0 {
+		add("Concurrency is %d: want 1 or more, or 0 for 1", o.Concurrency)
+	}
+	if o.Prefetch < 0 {
+		add("Prefetch is %d: want 0 or more", o.Prefetch)
+	}
+	if o.Concurrency > maxHeldJobs || o.Prefetch > maxHeldJobs-max(o.Concurrency, 1) {
+		const want = "want at most %d together"
+		add("Concurrency %d and Prefetch %d: "+want, o.Concurrency, o.Prefetch, maxHeldJobs)
+	}
+
+	const least, most = subjects.MinAckWait, subjects.MaxAckWait
+	if o.AckWait != 0 && (o.AckWait < least || o.AckWait > most) {
+		const want = "want %v to %v, or 0 for what the settings of the queue say"
+		add("AckWait is %v: "+want, o.AckWait, least, most)
+	}
+	if err := settings.CheckHolder(string(o.Holder)); err != nil {
+		add("Holder: %v", err)
+	}
+	if o.JobTimeout < 0 {
+		add("JobTimeout is %v: want more than 0, or 0 for none", o.JobTimeout)
+	}
+	if o.Max && kind == subjects.FIFO {
+		add("Max with a FIFO queue, which is served from one end: want false, or a priority queue")
+	}
+
+	for i, wrap := range o.Middleware {
+		if wrap == nil {
+			add("Middleware[%d] is nil: want a function", i)
+		}
+	}
+	return badOptions(problems)
+}
+
+// wrap returns the Work inside its middleware.
+func (o *WorkerOptions) wrap(work Work) (Work, error) {
+	for i, wrap := range slices.Backward(o.Middleware) {
+		if work = wrap(work); work == nil {
+			return nil, badRequest("Middleware[%d] returned nil: want a function", i)
+		}
+	}
+	return work, nil
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -10,10 +11,10 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// idleWait is how long a request waits for a job.
+// idleWait is how long one request waits for a job.
 const idleWait = 5 * time.Minute
 
-// lease leases up to n jobs, and waits for the first. It returns none if the worker stops.
+// lease leases up to n jobs, and waits for the first. It returns nil if the worker stops.
 func (s *source) lease(n int) []*heldJob {
 	var p pause
 	for s.stopping.Err() == nil {
@@ -34,28 +35,33 @@ func (s *source) lease(n int) []*heldJob {
 	return nil
 }
 
-// tryLease makes one attempt to lease up to n jobs: those that are there, or the first that comes.
+// tryLease makes one attempt to lease up to n jobs: those that are there, or else the first that
+// comes.
 func (s *source) tryLease(n int) ([]*heldJob, error) {
+	// Only one loop of a queue waits at a time.
 	select {
 	case s.waits <- struct{}{}:
 		defer func() { <-s.waits }()
 	case <-s.stopping.Done():
 		return nil, ErrEmpty
 	}
+
 	if err := s.awaitConnected(); err != nil {
 		return nil, err
 	}
 
+	// A queue without items, or at max_leased (ErrOverloaded), has nothing now: wait for one job.
 	if n > 1 {
 		list, err := s.leaseOnce(s.leaseOptions(min(n, subjects.MaxPopBatch)))
-		if len(list) > 0 || !isAny(err, ErrEmpty, ErrOverloaded) { // at max_leased it is overloaded: wait for that, too
+		if len(list) > 0 || !isAny(err, ErrEmpty, ErrOverloaded) {
 			return list, err
 		}
 	}
+
 	return s.leaseOnce(s.leaseOptions(0, Expires(idleWait), IdleHeartbeat(s.heartbeat)))
 }
 
-// awaitConnected waits for the connection, but not so long that nobody is told.
+// awaitConnected waits for the connection, but not too long, so that the worker logs an outage.
 func (s *source) awaitConnected() error {
 	c := s.queue.client
 	if c.nc == nil {
@@ -66,20 +72,21 @@ func (s *source) awaitConnected() error {
 	return c.awaitConnection(ctx, s.queue.name)
 }
 
-// leaseOnce sends a request for jobs, and returns when that has ended, also when the worker stops:
-// a request that is given up may still get a job. So the worker has the bridge end a wait when it
-// stops, and also when the connection is back, since that may lead to another bridge.
+// leaseOnce sends a request for jobs and returns when it has ended, even if the worker stops: a
+// request that is given up may still get a job. So the worker has the bridge end the wait when the
+// worker stops, and when the connection is back, because it may lead to another bridge now.
 func (s *source) leaseOnce(o subjects.PopOptions) (list []*heldJob, err error) {
 	p, err := s.queue.newPop(s.verb)
 	if err != nil {
 		return nil, err
 	}
+
 	nc := s.queue.client.nc
 	reconnected := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(reconnected)
 
 	p.stop, p.reconnected = s.stopping, reconnected
-	heard := time.Now() // leases begin after the bridge was last heard
+	heard := time.Now() // from the bridge: leases begin later
 	p.onHeartbeat = func() { heard = time.Now() }
 
 	ctx := context.Background()
@@ -88,19 +95,129 @@ func (s *source) leaseOnce(o subjects.PopOptions) (list []*heldJob, err error) {
 		ctx, cancel = context.WithTimeout(ctx, s.patience())
 		defer cancel()
 	}
+
 	err = s.queue.client.fetchPop(ctx, p, o, func(r *received) error {
 		d, err := s.queue.delivery(r)
 		if err != nil {
 			return err
 		}
 
-		// If heartbeats are missing, this process or the reply was held up: the lease may be old.
+		// If heartbeats are missing, this process or the reply was delayed, so the lease may be
+		// old.
 		began := time.Now()
 		if o.Expires == 0 || began.After(heard.Add(s.heartbeat)) {
 			began = heard
 		}
+
 		list = append(list, s.hold(d, began))
 		return nil
 	})
 	return list, err
+}
+
+// heldJob is a job that a worker has leased. The worker extends the lease until the job is done.
+type heldJob struct {
+	*Delivery
+	source *source
+	ctx    context.Context // of the Work, without its timeout
+	cancel context.CancelCauseFunc
+
+	timer         *time.Timer        // starts a goroutine that extends the lease of a long job
+	stopExtending context.CancelFunc // stops that goroutine
+	extended      chan struct{}      // closed when nothing extends the lease any more
+}
+
+var (
+	// errDone is the cause of the context of a job that is done.
+	errDone = errors.New("the job is done")
+
+	// errNotExtended means that the lease may or may not be lost.
+	errNotExtended = errors.New("it could not be extended in time")
+)
+
+// hold returns a job whose lease the worker extends. The lease began at that time or later.
+func (s *source) hold(d *Delivery, began time.Time) *heldJob {
+	h := &heldJob{Delivery: d, source: s, extended: make(chan struct{})}
+	h.ctx, h.cancel = context.WithCancelCause(s.jobs)
+
+	extending, stop := context.WithCancel(context.Background())
+	h.stopExtending = stop
+	h.timer = time.AfterFunc(time.Until(began.Add(s.ackWait/3)), func() {
+		defer close(h.extended)
+		h.keepExtending(extending, began)
+	})
+	return h
+}
+
+// keepExtending extends the lease now and then regularly, until ctx ends. It ends the context of
+// the job when the lease is lost, or may be lost.
+func (h *heldJob) keepExtending(ctx context.Context, began time.Time) {
+	length, log := h.source.ackWait, h.source.log.With("id", h.ID)
+	every, until := length/3, began.Add(length)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+
+		sent := time.Now() // the lease restarts later
+		attempt, cancel := context.WithTimeout(ctx, max(min(every, time.Until(until)), firstPause))
+		_, err := h.Extend(attempt)
+		cancel()
+
+		switch {
+		case err == nil:
+			until = sent.Add(length)
+			timer.Reset(time.Until(sent.Add(every)))
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrLeaseLost):
+			h.cancel(ErrLeaseLost)
+			log.Warn("lost the lease of a job that is being done")
+			return
+		case !time.Now().Before(until):
+			h.cancel(fmt.Errorf("%w: %w: %w", ErrLeaseLost, errNotExtended, err))
+			log.Warn("cannot extend the lease of a job that is being done", "error", err)
+			return
+		default:
+			timer.Reset(min(every/10, time.Second))
+		}
+	}
+}
+
+// limit returns the context of the Work, which ends after a timeout, unless that is 0. After the
+// timeout the lease is not extended any more: a Work that hangs must not keep the job from others.
+func (h *heldJob) limit(timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return h.ctx, func() {}
+	}
+
+	ctx, cancel := context.WithTimeoutCause(h.ctx, timeout, ErrTimedOut)
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), ErrTimedOut) {
+			h.source.log.Warn("a job takes too long", "id", h.ID, "job_timeout", timeout)
+			h.stopExtending()
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// letGo stops extending the lease, and reports whether the lease is certainly lost.
+func (h *heldJob) letGo() (lost bool) {
+	h.stopExtending()
+	if h.timer.Stop() {
+		close(h.extended) // otherwise the timer's goroutine closes it
+	}
+	<-h.extended
+
+	cause := context.Cause(h.ctx)
+	h.cancel(errDone)
+	return errors.Is(cause, ErrLeaseLost) && !errors.Is(cause, errNotExtended)
 }

@@ -7,20 +7,21 @@ import (
 	"sync"
 )
 
-// Run does jobs until ctx ends or Shutdown is called. Then it leases no more, and returns once the
-// jobs under way are done: their contexts do not end with ctx, but have its values. While there is
-// nothing to do, it returns once the bridge has confirmed that nothing more comes, after two seconds
-// at the latest. A worker runs once.
+// Run does jobs until ctx ends or [Worker.Shutdown] is called. Then it leases no more jobs, and
+// returns nil once the jobs under way are done. Their contexts have the values of ctx but do not
+// end with it. An idle worker returns once the bridge has confirmed that no job is on its way,
+// after at most two seconds. A worker can run once.
 //
-// Run returns nil then. Otherwise the error says why there is no point in going on:
-// nats.ErrConnectionClosed or nats.ErrConnectionDraining; or [ErrBadRequest], if the bridge knows
-// other bounds than this package. Everything else it tries again, and logs.
+// Run also returns if it cannot go on: with nats.ErrConnectionClosed or nats.ErrConnectionDraining,
+// or with [ErrBadRequest] if the bridge has other bounds than this package. It logs all other
+// errors and tries again.
 func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
 	again := w.ended != nil
 	if !again {
 		w.ended = make(chan struct{})
 	}
+
 	w.mu.Unlock()
 	if again {
 		return errors.New("this worker has run before")
@@ -28,7 +29,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer close(w.ended)
 
 	if ctx.Err() != nil {
-		w.stop() // before anything is leased
+		w.stop() // before it leases anything
 	}
 	defer context.AfterFunc(ctx, w.stop)()
 	defer context.AfterFunc(w.stopping, w.shares.wakeAll)()
@@ -40,6 +41,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		s.acks.slow = cmp.Or(s.acks.slow, s.patience()/4)
 	}
 
+	// The contexts of jobs have the values of ctx, and end with Shutdown.
 	jobs, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer context.AfterFunc(w.killed, func() { end(context.Cause(w.killed)) })()
 	w.jobs = jobs
@@ -52,6 +54,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			all.Go(w.runStrictly)
 		}
 	}
+
 	all.Wait()
 	w.background.Wait()
 	w.giveBackAhead()
@@ -61,8 +64,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.err
 }
 
-// runStrictly does one job after the other. It acknowledges a job and leases the next in one
-// request.
+// runStrictly does one job after the other. One request acknowledges a job and leases the next.
 func (w *Worker) runStrictly() {
 	var h *heldJob
 	for {
@@ -71,6 +73,7 @@ func (w *Worker) runStrictly() {
 				return
 			}
 		}
+
 		s := h.source
 		if w.stopping.Err() != nil {
 			s.giveBack(h)
@@ -97,7 +100,7 @@ func (w *Worker) next() *heldJob {
 	return nil
 }
 
-// finish acknowledges a job, and returns the next if it has leased one.
+// finish acknowledges a job, and returns the next one if it has leased one.
 func (s *source) finish(h *heldJob) (next *heldJob) {
 	if len(s.sources) > 1 {
 		return s.finishShared(h)
@@ -107,23 +110,26 @@ func (s *source) finish(h *heldJob) (next *heldJob) {
 
 // runPrefetched leases jobs ahead of the loops that do them.
 func (s *source) runPrefetched(all *sync.WaitGroup) {
-	room := make(chan struct{}, s.o.Concurrency+s.o.Prefetch) // has one for each job that is held
+	room := make(chan struct{}, s.o.Concurrency+s.o.Prefetch) // has an element for each held job
 	leased := make(chan *heldJob, cap(room))
 
 	all.Go(func() { s.leaseAhead(room, leased) })
 	for range s.o.Concurrency {
 		all.Go(func() {
 			for h := range leased {
-				if s.stopping.Err() != nil || h.ctx.Err() != nil { // or it has waited for too long
-					all.Go(func() { // all at once, since each may take long if NATS is away
+				// The worker stops, or the lease ended before the job had its turn. Each job goes
+				// back on its own, because that may take long if NATS is away.
+				if s.stopping.Err() != nil || h.ctx.Err() != nil {
+					all.Go(func() {
 						s.giveBack(h)
 						<-room
 					})
 					continue
 				}
 
+				// Settle the job while this loop does the next.
 				err := s.do(h)
-				all.Go(func() { // while the next one is done
+				all.Go(func() {
 					if err != nil {
 						s.settleFailed(h, err)
 					} else {
@@ -136,7 +142,7 @@ func (s *source) runPrefetched(all *sync.WaitGroup) {
 	}
 }
 
-// leaseAhead leases as many jobs as there is room for, until the worker stops.
+// leaseAhead leases jobs whenever there is room, until the worker stops.
 func (s *source) leaseAhead(room chan struct{}, leased chan<- *heldJob) {
 	defer close(leased)
 	for s.stopping.Err() == nil {
@@ -145,15 +151,18 @@ func (s *source) leaseAhead(room chan struct{}, leased chan<- *heldJob) {
 		case <-s.stopping.Done():
 			return
 		}
+
+		// Take all the room there is. Nobody else adds to it, so this never blocks.
 		n := 1
 		for ; n < cap(room) && len(room) < cap(room); n++ {
-			room <- struct{}{} // nobody else adds any
+			room <- struct{}{}
 		}
 
 		list := s.lease(n)
 		for _, h := range list {
 			leased <- h
 		}
+
 		for range n - len(list) {
 			<-room
 		}

@@ -25,13 +25,15 @@ func (s *source) settleFailed(h *heldJob, err error) {
 		s.giveBack(h)
 	default:
 		log.Warn("a job failed", "deliveries", h.Deliveries, "error", err)
-		s.settle(h, false, func(ctx context.Context) error { return h.Nak(ctx, delayOf(err), Reason(err.Error())) })
+		s.settle(h, false, func(ctx context.Context) error {
+			return h.Nak(ctx, delayOf(err), Reason(err.Error()))
+		})
 	}
 }
 
-// settle sends the acknowledgement that ends a lease. It tries until the bridge has said whether
-// that counts, or Shutdown has waited for long enough. If the outcome of an attempt is unknown,
-// that attempt most likely caused a later ErrLeaseLost.
+// settle sends the acknowledgement that ends a lease. It retries until the bridge has said whether
+// the acknowledgement counts, or the context of Shutdown has ended. unknown says that an earlier
+// attempt may have counted: then a later ErrLeaseLost most likely means that it did.
 func (s *source) settle(h *heldJob, unknown bool, send func(context.Context) error) {
 	for p := new(pause); ; p.wait(s.killed) {
 		last := s.killed.Err() != nil
@@ -45,26 +47,29 @@ func (s *source) settle(h *heldJob, unknown bool, send func(context.Context) err
 			}
 			return
 		case isHopeless(err), last:
-			s.log.Error("cannot settle a job: it comes back when its lease is over", "id", h.ID, "error", err)
+			const text = "cannot settle a job: it comes back when its lease is over"
+			s.log.Error(text, "id", h.ID, "error", err)
 			return
 		}
+
 		unknown = unknown || errors.Is(err, ErrUnknownOutcome)
 		s.log.Warn("cannot settle a job, trying again", "id", h.ID, "error", err)
 	}
 }
 
-// giveBack gives back a job that was not done. The delivery does not count.
+// giveBack returns a job that was not done to the queue. The delivery does not count.
 func (s *source) giveBack(h *heldJob) {
 	if h.letGo() {
 		return
 	}
 	err := s.sendAck(func(ctx context.Context) error { return h.Snooze(ctx, 0) })
 	if err != nil && !errors.Is(err, ErrLeaseLost) {
-		s.log.Warn("cannot give a job back: it comes back when its lease is over", "id", h.ID, "error", err)
+		const text = "cannot give a job back: it comes back when its lease is over"
+		s.log.Warn(text, "id", h.ID, "error", err)
 	}
 }
 
-// sendAck makes one attempt to send an acknowledgement, which no Shutdown cuts short.
+// sendAck makes one attempt to send an acknowledgement. Shutdown does not cut it short.
 func (s *source) sendAck(send func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.patience())
 	defer cancel()
@@ -72,9 +77,11 @@ func (s *source) sendAck(send func(context.Context) error) error {
 }
 
 func (s *source) logLostBefore(h *heldJob, err error) {
-	s.log.Warn("the lease of a job was lost before it was done: somebody else does it", "id", h.ID, "error", err)
+	const text = "the lease of a job was lost before it was done: somebody else does it"
+	s.log.Warn(text, "id", h.ID, "error", err)
 }
 
 func (s *source) logLost(h *heldJob) {
-	s.log.Warn("a job was done too late: its lease was over and somebody else got it", "id", h.ID)
+	const text = "a job was done too late: its lease was over and somebody else got it"
+	s.log.Warn(text, "id", h.ID)
 }

@@ -1,25 +1,29 @@
 package client
 
 import (
+	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
-// turn is a job that is done, until it is acknowledged.
+// turn is a job that is done but not yet acknowledged.
 type turn struct {
 	*heldJob
-	next *heldJob // the job that was leased in its place, nil if none was
+	next *heldJob // the job leased in its place, or nil
 
-	unacked bool // it is still to be acknowledged, by itself
-	unknown bool // it may be acknowledged already
+	unacked bool // the shared request did not acknowledge it
+	unknown bool // but may have
 
-	// batch is for a turn that waits. It receives the turns to send, itself first, if it is to make
-	// the next request, and is closed once another turn has sent it.
+	// batch tells a waiting turn what happens to it. It receives the turns to send, itself first,
+	// if it makes the next request; it is closed once another turn has sent this one.
 	batch chan []*turn
 }
 
-// sharedAcks lets jobs that end while requests are under way share the next one.
+// sharedAcks lets jobs that end while requests are under way share the next request.
 type sharedAcks struct {
 	mu      sync.Mutex
 	busy    int     // requests under way that are not slow, up to maxUnderWay
@@ -28,15 +32,16 @@ type sharedAcks struct {
 	slow time.Duration // after which a request is slow
 }
 
-// maxUnderWay is how many shared requests are under way at most: while the store syncs one, the
-// next is on its way. With a single one a worker alone is slower than with a request for each job,
-// and more save fewer messages.
+// maxUnderWay is the most shared requests under way: while the store syncs one, the next is on its
+// way. With only one, a single worker is slower than with a request for each job; more would save
+// fewer messages.
 const maxUnderWay = 2
 
-// share returns once send has sent a turn, together with others, up to limit in one request. While
-// enough requests are under way, turns wait; then the first of them sends them all.
+// share returns once send has sent a turn, maybe together with others, up to limit in one request.
+// While enough requests are under way, turns wait. Then the first of them sends them all.
 func (a *sharedAcks) share(t *turn, limit int, send func([]*turn)) {
 	batch := []*turn{t}
+
 	a.mu.Lock()
 	if a.busy >= maxUnderWay {
 		t.batch = make(chan []*turn, 1)
@@ -50,8 +55,8 @@ func (a *sharedAcks) share(t *turn, limit int, send func([]*turn)) {
 		a.mu.Unlock()
 	}
 
-	// The next request begins when this one has its answer. A bridge that is gone must not hold up
-	// all others, so it also begins when this one is slow.
+	// The next request starts when this one has its reply. It also starts when this one is slow,
+	// because a bridge that is gone must not hold up all others.
 	startNext := sync.OnceFunc(func() { a.startNext(limit) })
 	slow := time.AfterFunc(a.slow, startNext)
 	send(batch)
@@ -60,12 +65,14 @@ func (a *sharedAcks) share(t *turn, limit int, send func([]*turn)) {
 	for _, other := range batch[1:] {
 		close(other.batch)
 	}
-	runtime.Gosched() // their next jobs may be short, and end in time for the next request
+
+	// Their next jobs may be short: let them end in time for the next request.
+	runtime.Gosched()
 	startNext()
 }
 
-// startNext has the first turn that waits send up to n of them, in place of a request that has its
-// answer or is slow.
+// startNext has the first waiting turn send up to n of them, in place of a request that has its
+// reply or is slow.
 func (a *sharedAcks) startNext(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,4 +84,87 @@ func (a *sharedAcks) startNext(n int) {
 	}
 	a.waiting[0].batch <- a.waiting[:n:n]
 	a.waiting = a.waiting[n:]
+}
+
+// acknowledge acknowledges a job that is done, maybe together with others. send is ackAndLease or
+// ackOnly. It returns the next job if send has leased one.
+func (s *source) acknowledge(h *heldJob, send func([]*turn)) (next *heldJob) {
+	t := &turn{heldJob: h}
+	if _, ok := h.token(); s.o.Concurrency+s.o.Prefetch > 1 && ok {
+		s.acks.share(t, s.queue.client.maxSharedAcks(), send)
+	} else {
+		send([]*turn{t})
+	}
+
+	if t.unacked {
+		s.settle(h, t.unknown, h.Ack)
+	}
+	return t.next
+}
+
+// letGoAll stops extending the leases. It returns the turns whose leases are not certainly lost,
+// and their deliveries. Call it as late as possible, because turns may have waited.
+func (s *source) letGoAll(batch []*turn) (held []*turn, done []*Delivery) {
+	for _, t := range batch {
+		if t.letGo() {
+			s.logLostBefore(t.heldJob, nil)
+			continue
+		}
+		held, done = append(held, t), append(done, t.Delivery)
+	}
+	return held, done
+}
+
+// ackOnly acknowledges the jobs.
+func (s *source) ackOnly(batch []*turn) {
+	held, done := s.letGoAll(batch)
+	ctx, cancel := context.WithTimeout(context.Background(), s.patience())
+	defer cancel()
+
+	for i, err := range s.queue.client.AckAll(ctx, done...) {
+		switch t := held[i]; {
+		case err == nil:
+		case errors.Is(err, ErrLeaseLost):
+			s.logLost(t.heldJob)
+		default:
+			t.unacked, t.unknown = true, errors.Is(err, ErrUnknownOutcome)
+		}
+	}
+}
+
+// ackAndLease makes one request that acknowledges the jobs and leases as many.
+func (s *source) ackAndLease(batch []*turn) {
+	if s.stopping.Err() != nil { // lease no more jobs
+		s.ackOnly(batch)
+		return
+	}
+
+	held, done := s.letGoAll(batch)
+	if len(held) == 0 {
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), s.patience())
+	defer cancel()
+	began := time.Now() // leases begin later
+	next, err := ackNext(ctx, done)
+	for i, d := range next {
+		held[i].next = s.hold(d, began)
+	}
+
+	switch {
+	case err == nil, len(next) > 0, errors.Is(err, ErrEmpty),
+		errors.Is(err, ErrTooLarge) && !errors.Is(err, nats.ErrMaxPayload): // all are acknowledged
+		return
+	case errors.Is(err, ErrLeaseLost) && len(held) == 1:
+		s.logLost(held[0].heldJob)
+		return
+	}
+
+	// Few errors say that nothing was acknowledged. After others, maybe only the lease of the next
+	// job failed.
+	unknown := !isAny(err, ErrLeaseLost, ErrBadRequest)
+	for _, t := range held {
+		t.unacked, t.unknown = true, unknown
+	}
 }

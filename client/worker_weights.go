@@ -2,91 +2,97 @@ package client
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 )
 
-// WeightedQueue is a queue among those of a Worker: see [NewWorker].
+// WeightedQueue is one of several queues of a [Worker]: see [NewWorker].
 type WeightedQueue struct {
 	queue  *handle
 	weight int
 }
 
-// Weight returns this queue for [NewWorker], with a weight of 1 to 1,000.
+// Weight returns this queue with a weight of 1 to 1,000, for [NewWorker].
 func (q *handle) Weight(n int) WeightedQueue { return WeightedQueue{q, n} }
 
 // maxWeight is the largest weight.
 const maxWeight = 1000
 
-// NewWorker returns a Worker of several queues, for Run. While all of them have jobs, the number of
-// jobs that it does of each is in proportion to the weights:
+// NewWorker returns a Worker of several queues. Call [Worker.Run] to start it. While all queues
+// have jobs, the worker does jobs of each in proportion to the weights:
 //
 //	client.NewWorker(work, client.WorkerOptions{Concurrency: 8}, urgent.Weight(9), mail.Weight(1))
 //
-// The Concurrency is for all of them together, and Prefetch must be 0. Within each queue the order
-// is strict. A queue without jobs takes nothing from the others, and costs a request that waits. If
-// a job ends that wait while there is nobody to do it, it goes back, uncounted, until its queue has
-// its turn.
+// Concurrency is for all queues together, and Prefetch must be 0. Within each queue the order is
+// strict. An empty queue takes nothing from the others; it costs one waiting request. If that
+// request gets a job while the worker is fully busy, the job goes back until its queue has its
+// turn, and the delivery does not count.
 //
-// The error is [ErrBadRequest], and says all that is wrong.
+// The error is [ErrBadRequest]; its text lists all problems.
 func NewWorker(work Work, o WorkerOptions, queues ...WeightedQueue) (*Worker, error) {
 	var problems []string
-	if len(queues) == 0 {
-		problems = append(problems, "no queue: want one or more")
-	}
-	if len(queues) > 1 && o.Prefetch > 0 {
-		problems = append(problems, fmt.Sprintf("Prefetch is %d: want 0 for several queues", o.Prefetch))
+	add := func(format string, args ...any) {
+		problems = append(problems, fmt.Sprintf(format, args...))
 	}
 
-	for i, q := range queues {
+	if len(queues) == 0 {
+		add("no queue: want one or more")
+	}
+	if len(queues) > 1 && o.Prefetch > 0 {
+		add("Prefetch is %d: want 0 for several queues", o.Prefetch)
+	}
+
+	known := map[handle]bool{}
+	for _, q := range queues {
 		if q.queue == nil {
-			problems = append(problems, "a WeightedQueue without a queue: want one of the method Weight")
+			add("a WeightedQueue without a queue: want one of the method Weight")
 			continue
 		}
 		if q.weight < 1 || q.weight > maxWeight {
-			problems = append(problems, fmt.Sprintf("the weight of %s is %d: want 1 to %d", q.queue.name, q.weight, maxWeight))
+			add("the weight of %s is %d: want 1 to %d", q.queue.name, q.weight, maxWeight)
 		}
-		if slices.ContainsFunc(queues[:i], func(other WeightedQueue) bool { return other.queue != nil && *other.queue == *q.queue }) {
-			problems = append(problems, fmt.Sprintf("the queue %s is there twice: want each once", q.queue.name))
+		if known[*q.queue] {
+			add("the queue %s is there twice: want each once", q.queue.name)
 		}
+		known[*q.queue] = true
 	}
+
 	if err := badOptions(problems); err != nil {
 		return nil, err
 	}
 	return newWorker(work, o, queues)
 }
 
-// shares gives the turns of several queues to those who do jobs, in proportion to their weights: it
-// picks the queue that has had the fewest turns for its weight.
+// shares gives turns to several queues in proportion to their weights: the next turn is that of the
+// queue with the fewest turns, divided by its weight.
 type shares struct {
-	mu      sync.Mutex
-	changed *sync.Cond // there may be a job for somebody who is free, or the worker stops
-	free    int        // how many wait for that
-	passed  float64    // the turns, for its weight, of the queue that was picked
+	mu        sync.Mutex
+	changed   *sync.Cond // there may be a job for a free loop, or the worker stops
+	freeLoops int        // waiting for that
+	passed    float64    // share.turns of the queue that had the last turn
 }
 
 // share is what shares knows of one source.
 type share struct {
 	weight float64
-	turns  float64  // for its weight
+	turns  float64  // divided by weight
 	empty  bool     // a request waits for a job
-	ahead  *heldJob // has ended that wait, for somebody who was free
+	ahead  *heldJob // the job that ended this wait, for a free loop
 }
 
-// pick returns the queue whose turn it is, with the job that was leased ahead, if any. If all are
-// empty it waits, or returns nil unless it may wait. It also returns nil if the worker stops.
+// pick returns the queue whose turn it is, and the job that was leased ahead for it, if any. If all
+// queues are empty, it waits if wait is set, or else returns nil. It also returns nil if the worker
+// stops.
 func (w *Worker) pick(wait bool) (s *source, ahead *heldJob) {
 	w.shares.mu.Lock()
 	defer w.shares.mu.Unlock()
 
 	for ; w.stopping.Err() == nil; w.shares.changed.Wait() {
 		for _, other := range w.sources {
-			switch {
-			case other.share.empty:
-			case s == nil, s.share.ahead == nil && (other.share.ahead != nil || other.share.turns < s.share.turns):
+			if !other.share.empty && (s == nil || other.share.before(&s.share)) {
 				s = other
 			}
 		}
+
 		if s != nil {
 			w.shares.passed = max(w.shares.passed, s.share.turns)
 			s.share.turns += 1 / s.share.weight
@@ -97,21 +103,27 @@ func (w *Worker) pick(wait bool) (s *source, ahead *heldJob) {
 		if !wait {
 			return nil, nil
 		}
-		w.shares.free++ // whoever wakes it counts it out
+		w.shares.freeLoops++ // wakeOne subtracts it
 	}
 	return nil, nil
 }
 
-// wakeOne wakes one of those who are free, since a queue that had a job may have more. The caller
-// holds the lock.
+// before reports whether a queue has its turn before another: first a job that was leased ahead,
+// then the fewest turns.
+func (t *share) before(other *share) bool {
+	return other.ahead == nil && (t.ahead != nil || t.turns < other.turns)
+}
+
+// wakeOne wakes a free loop, because a queue that had a job may have more. The caller holds the
+// lock.
 func (t *shares) wakeOne() {
-	if t.free > 0 {
-		t.free--
+	if t.freeLoops > 0 {
+		t.freeLoops--
 		t.changed.Signal()
 	}
 }
 
-// wakeAll wakes all who are free, because the worker stops.
+// wakeAll wakes all free loops, because the worker stops.
 func (t *shares) wakeAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,20 +140,22 @@ func (w *Worker) nextShared() *heldJob {
 		case ahead != nil:
 			return s.took(ahead)
 		}
+
 		if h := s.leaseNow(); h != nil {
 			return h
 		}
 	}
 }
 
-// finishShared acknowledges a job, and leases one of the queue whose turn it is: in the same request
-// if that is the same queue.
+// finishShared acknowledges a job and leases one of the queue whose turn it is, in one request if
+// it is the same queue.
 func (s *source) finishShared(h *heldJob) (next *heldJob) {
 	turn, ahead := s.pick(false)
 	if turn == s && ahead == nil {
 		return s.took(s.acknowledge(h, s.ackAndLease))
 	}
 
+	// Otherwise at the same time, in two requests.
 	var acked sync.WaitGroup
 	acked.Go(func() { s.acknowledge(h, s.ackOnly) })
 	defer acked.Wait()
@@ -151,20 +165,20 @@ func (s *source) finishShared(h *heldJob) (next *heldJob) {
 	case ahead != nil:
 		return turn.took(ahead)
 	}
-	return turn.leaseNow() // at the same time
+	return turn.leaseNow()
 }
 
-// leaseNow leases a job if there is one.
+// leaseNow leases a job, if there is one, without waiting.
 func (s *source) leaseNow() *heldJob {
 	list, _ := s.leaseOnce(s.leaseOptions(0))
-	if len(list) == 0 { // the request that waits meets the error again, if it was one
+	if len(list) == 0 { // after an error, the waiting request of awaitJob meets it again
 		return s.took(nil)
 	}
 	return s.took(list[0])
 }
 
-// took records the result of a turn of the queue. If there was no job, the queue has no turns until a
-// request that waits has got one.
+// took records the result of a turn of the queue. If there was no job, the queue has no turns until
+// a waiting request gets one.
 func (s *source) took(h *heldJob) *heldJob {
 	s.shares.mu.Lock()
 	defer s.shares.mu.Unlock()
@@ -175,15 +189,15 @@ func (s *source) took(h *heldJob) *heldJob {
 	}
 
 	s.share.turns -= 1 / s.share.weight
-	if !s.share.empty && s.share.ahead == nil { // else a job has come since that request
+	if !s.share.empty && s.share.ahead == nil { // otherwise a job has come since that request
 		s.share.empty = true
 		s.background.Go(s.awaitJob)
 	}
 	return nil
 }
 
-// awaitJob waits until the queue has a job. If nobody is free to do that, it goes back: it may be
-// long until the queue has its turn, and there may be a more urgent one then.
+// awaitJob waits until the queue has a job. If no loop is free, the job goes back: it may be long
+// until the queue has its turn, and there may be a more urgent job then.
 func (s *source) awaitJob() {
 	list := s.lease(1)
 	if len(list) == 0 {
@@ -192,7 +206,7 @@ func (s *source) awaitJob() {
 
 	s.shares.mu.Lock()
 	defer s.shares.mu.Unlock()
-	if s.shares.free > 0 {
+	if s.shares.freeLoops > 0 {
 		s.share.ahead = list[0]
 	} else {
 		s.shares.mu.Unlock()
@@ -201,11 +215,11 @@ func (s *source) awaitJob() {
 	}
 
 	s.share.empty = false
-	s.share.turns = max(s.share.turns, s.shares.passed) // a rest saves up no turns
+	s.share.turns = max(s.share.turns, s.shares.passed) // an empty queue saves up no turns
 	s.shares.wakeOne()
 }
 
-// giveBackAhead gives back the jobs that nobody was there to do any more.
+// giveBackAhead returns the jobs that were leased ahead to their queues, once the loops have ended.
 func (w *Worker) giveBackAhead() {
 	for _, s := range w.sources {
 		if s.share.ahead != nil {

@@ -47,7 +47,7 @@ func (op *Op) checkPop(l *codec.Layout) error {
 		}
 	}
 	if err := settings.CheckHolder(op.Holder); err != nil {
-		return fmt.Errorf("%w: %w", ErrOp, err)
+		return badOp("%w", err)
 	}
 
 	switch {

@@ -1,5 +1,5 @@
-// Package pqotel gives programs that use package client traces and metrics of OpenTelemetry. It is a
-// module of its own, so that others do without its dependencies.
+// Package pqotel adds traces and metrics of OpenTelemetry to programs that use package client. It
+// is a module of its own, so that other programs do not need its dependencies.
 //
 //	telemetry, err := pqotel.New(pqotel.Config{})
 //	jobs := telemetry.Pusher(c.PriorityQueue("jobs"))
@@ -9,25 +9,24 @@
 //
 // # Traces
 //
-// A push is a span, "push jobs". Its trace context goes into the headers of the item, such as
-// traceparent, so the spans of what becomes of the item are its children, in whichever process they
-// begin:
+// A push is a span, "push jobs". The headers of the item, such as traceparent, carry its trace
+// context. So the later spans of the item are children of it, in any process:
 //
-//   - "wait jobs", from the push to the first delivery, by the clock of the bridge and that of the
-//     worker. It includes a delay that the push asked for.
-//   - "process jobs", each time that the Work is called with the item. The context of the Work has it.
+//   - "wait jobs", from the push to the first delivery, by the clocks of the bridge and of the
+//     worker. It includes the delay of the push.
+//   - "process jobs", for each call of the Work. It is in the context of the Work.
 //
 // Pushes in batches and by a Producer have no span, but [Telemetry.Link] makes the spans of their
-// items children of one that the program has.
+// items children of a span of the program.
 //
 // # Metrics
 //
-// All have the attribute messaging.destination.name, which is the queue.
+// All have the attribute messaging.destination.name, the name of the queue.
 //
 //	pqbridge.worker.jobs          jobs, by pqbridge.outcome
 //	pqbridge.worker.job.duration  seconds in the Work, a histogram, by pqbridge.outcome
 //	pqbridge.worker.job.wait      seconds from the push to the first delivery, a histogram
-//	pqbridge.worker.running       jobs that are being done
+//	pqbridge.worker.running       jobs under way
 //
 // The outcome is "done", "failed", "snoozed", "dropped", "timed_out", "panicked", "stopped" if
 // Worker.Shutdown ended the job, or "lost" if its lease was lost. It is what the Work returned: the

@@ -11,8 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 )
 
-// Link makes the spans of an item children of the span that ctx has. Pusher and Enqueuer do that by
-// themselves; it is for items of batches and of a Producer:
+// Link makes the spans of an item children of the span in ctx. It is for items of batches and of a
+// Producer; Pusher and Enqueuer do it themselves:
 //
 //	item.Message = item.Message.With(telemetry.Link(ctx))
 //	push, err := producer.PushAsync(ctx, 5, m, telemetry.Link(ctx))
@@ -20,7 +20,7 @@ func (t *Telemetry) Link(ctx context.Context) client.PushOption {
 	return func(h nats.Header) { t.propagator.Inject(ctx, carrier(h)) }
 }
 
-// Pusher returns a Pusher whose pushes are spans.
+// Pusher returns a Pusher that pushes to p and makes a span of each push.
 func (t *Telemetry) Pusher(p client.Pusher) client.Pusher { return pusher{t, p} }
 
 type pusher struct {
@@ -28,17 +28,20 @@ type pusher struct {
 	p client.Pusher
 }
 
-func (p pusher) Push(ctx context.Context, priority int64, value []byte, options ...client.PushOption) (client.PushAck, error) {
+func (p pusher) Push(ctx context.Context, priority int64, value []byte,
+	options ...client.PushOption) (client.PushAck, error) {
 	return p.PushMsg(ctx, priority, client.Message{Value: value}, options...)
 }
 
-func (p pusher) PushMsg(ctx context.Context, priority int64, m client.Message, options ...client.PushOption) (client.PushAck, error) {
-	return p.t.push(ctx, p.p, m, func(ctx context.Context, m client.Message) (client.PushAck, error) {
+func (p pusher) PushMsg(ctx context.Context, priority int64, m client.Message,
+	options ...client.PushOption) (client.PushAck, error) {
+	send := func(ctx context.Context, m client.Message) (client.PushAck, error) {
 		return p.p.PushMsg(ctx, priority, m, options...)
-	})
+	}
+	return p.t.push(ctx, p.p, m, send)
 }
 
-// Enqueuer returns an Enqueuer whose pushes are spans.
+// Enqueuer returns an Enqueuer that pushes to e and makes a span of each push.
 func (t *Telemetry) Enqueuer(e client.Enqueuer) client.Enqueuer { return enqueuer{t, e} }
 
 type enqueuer struct {
@@ -46,24 +49,27 @@ type enqueuer struct {
 	e client.Enqueuer
 }
 
-func (e enqueuer) Enqueue(ctx context.Context, value []byte, options ...client.PushOption) (client.PushAck, error) {
+func (e enqueuer) Enqueue(ctx context.Context, value []byte,
+	options ...client.PushOption) (client.PushAck, error) {
 	return e.EnqueueMsg(ctx, client.Message{Value: value}, options...)
 }
 
-func (e enqueuer) EnqueueMsg(ctx context.Context, m client.Message, options ...client.PushOption) (client.PushAck, error) {
-	return e.t.push(ctx, e.e, m, func(ctx context.Context, m client.Message) (client.PushAck, error) {
+func (e enqueuer) EnqueueMsg(ctx context.Context, m client.Message,
+	options ...client.PushOption) (client.PushAck, error) {
+	send := func(ctx context.Context, m client.Message) (client.PushAck, error) {
 		return e.e.EnqueueMsg(ctx, m, options...)
-	})
+	}
+	return e.t.push(ctx, e.e, m, send)
 }
 
 // push makes the span of one push to a queue.
-func (t *Telemetry) push(
-	ctx context.Context, queue any, m client.Message, send func(context.Context, client.Message) (client.PushAck, error),
-) (client.PushAck, error) {
-	name := "queue" // of a fake
+func (t *Telemetry) push(ctx context.Context, queue any, m client.Message,
+	send func(context.Context, client.Message) (client.PushAck, error)) (client.PushAck, error) {
+	name := "queue" // if a fake has no name
 	if named, ok := queue.(interface{ Name() string }); ok {
 		name = named.Name()
 	}
+
 	ctx, span := t.tracer.Start(ctx, "push "+name, trace.WithSpanKind(trace.SpanKindProducer),
 		describe(name, "push", semconv.MessagingOperationTypeSend, m.Value))
 	defer span.End()
@@ -73,7 +79,9 @@ func (t *Telemetry) push(
 		noteError(span, err)
 		return ack, err
 	}
-	span.SetAttributes(semconv.MessagingMessageID(ack.ID), attribute.Int64("pqbridge.priority", ack.Priority))
+
+	span.SetAttributes(semconv.MessagingMessageID(ack.ID),
+		attribute.Int64("pqbridge.priority", ack.Priority))
 	if ack.Duplicate {
 		span.SetAttributes(attribute.Bool("pqbridge.duplicate", true))
 	}

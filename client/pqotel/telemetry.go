@@ -16,8 +16,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config says where traces and metrics go. The zero value has the global providers and propagator of
-// package otel. Its propagator links nothing unless the program sets one:
+// Config says where traces and metrics go. For nil, the global providers and propagator of package
+// otel are used. The global propagator links nothing unless the program sets one:
 //
 //	otel.SetTextMapPropagator(propagation.TraceContext{})
 type Config struct {
@@ -26,7 +26,7 @@ type Config struct {
 	Propagator     propagation.TextMapPropagator
 }
 
-// Telemetry makes spans and counts. It is safe for concurrent use.
+// Telemetry makes spans and metrics. It is safe for concurrent use.
 type Telemetry struct {
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
@@ -40,11 +40,11 @@ type Telemetry struct {
 // scope is the name of this instrumentation.
 const scope = "github.com/pqbridge/pqbridge/client/pqotel"
 
-// buckets are for jobs, which take longer than the requests that the default buckets are for.
+// buckets suit jobs, which take longer than the requests that the default buckets suit.
 var buckets = metric.WithExplicitBucketBoundaries(
 	0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600, 6*3600, 24*3600)
 
-// New returns a Telemetry. The error is that of the MeterProvider.
+// New returns a Telemetry. An error comes from the MeterProvider.
 func New(c Config) (*Telemetry, error) {
 	meter := cmp.Or(c.MeterProvider, otel.GetMeterProvider()).Meter(scope)
 	t := &Telemetry{
@@ -54,23 +54,28 @@ func New(c Config) (*Telemetry, error) {
 
 	var errs [4]error
 	t.jobs, errs[0] = meter.Int64Counter("pqbridge.worker.jobs",
-		metric.WithUnit("{job}"), metric.WithDescription("Jobs that ended, by what the Work returned."))
+		metric.WithUnit("{job}"),
+		metric.WithDescription("Jobs that ended, by what the Work returned."))
 	t.running, errs[1] = meter.Int64UpDownCounter("pqbridge.worker.running",
 		metric.WithUnit("{job}"), metric.WithDescription("Jobs that are being done."))
 	t.duration, errs[2] = meter.Float64Histogram("pqbridge.worker.job.duration",
 		metric.WithUnit("s"), buckets, metric.WithDescription("Time that the Work took."))
 	t.wait, errs[3] = meter.Float64Histogram("pqbridge.worker.job.wait",
-		metric.WithUnit("s"), buckets, metric.WithDescription("Time from the push to the first delivery."))
+		metric.WithUnit("s"), buckets,
+		metric.WithDescription("Time from the push to the first delivery."))
 	return t, errors.Join(errs[:]...)
 }
 
-// describe returns the attributes that all spans have, by the semantic conventions for messaging.
-func describe(queue, operation string, kind attribute.KeyValue, value []byte) trace.SpanStartEventOption {
-	return trace.WithAttributes(semconv.MessagingSystemKey.String("pqbridge"), semconv.MessagingDestinationName(queue),
-		semconv.MessagingOperationName(operation), kind, semconv.MessagingMessageBodySize(len(value)))
+// describe returns the attributes of all spans, by the semantic conventions for messaging.
+func describe(queue, operation string, kind attribute.KeyValue,
+	value []byte) trace.SpanStartEventOption {
+	return trace.WithAttributes(
+		semconv.MessagingSystemKey.String("pqbridge"), semconv.MessagingDestinationName(queue),
+		semconv.MessagingOperationName(operation), kind,
+		semconv.MessagingMessageBodySize(len(value)))
 }
 
-// noteError makes a span one of what failed.
+// noteError marks a span as failed.
 func noteError(span trace.Span, err error) {
 	span.RecordError(err)
 	span.SetStatus(codes.Error, err.Error())

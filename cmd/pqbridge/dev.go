@@ -30,18 +30,28 @@ func startNATS(c *config, logger *slog.Logger) (*server.Server, error) {
 	address := net.JoinHostPort(c.DevNATSHost, strconv.Itoa(c.DevNATSPort))
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("the NATS server of -dev cannot listen, set PQ_DEV_NATS_PORT to a free port, "+
+		return nil, fmt.Errorf("the NATS server of -dev cannot listen, "+
+			"set PQ_DEV_NATS_PORT to a free port, "+
 			"and PQ_DEV_NATS_HOST to an address of this machine: %w", err)
 	}
+
 	if err := listener.Close(); err != nil {
 		return nil, err
 	}
 
 	o := &server.Options{
-		ServerName: "pqbridge-dev", Host: c.DevNATSHost, Port: cmp.Or(c.DevNATSPort, server.RANDOM_PORT), NoSigs: true,
-		WriteDeadline: 2 * time.Second, // a client that does not read can stall the bridge this long
-		JetStream:     c.Store == storeEmbedded, StoreDir: c.DataDir, JetStreamMaxMemory: devHeap / 2,
+		ServerName: "pqbridge-dev",
+		Host:       c.DevNATSHost,
+		Port:       cmp.Or(c.DevNATSPort, server.RANDOM_PORT),
+		NoSigs:     true,
+		// A client that does not read can stall the bridge this long.
+		WriteDeadline: 2 * time.Second,
+
+		JetStream:          c.Store == storeEmbedded,
+		StoreDir:           c.DataDir,
+		JetStreamMaxMemory: devHeap / 2,
 	}
+
 	// Only this process connects to it, so any port will do.
 	o.LeafNode.Host, o.LeafNode.Port = "127.0.0.1", server.RANDOM_PORT
 	s, err := server.NewServer(o)
@@ -54,12 +64,15 @@ func startNATS(c *config, logger *slog.Logger) (*server.Server, error) {
 	s.Start()
 	if why := log.fatal.Load(); why != nil {
 		stopNATS(s)
+		folder := filepath.Join(c.DataDir, server.JetStreamStoreDir)
 		return nil, fmt.Errorf("the NATS server of -dev, with its streams in %s: %s; "+
-			"move that folder away to start without them", filepath.Join(c.DataDir, server.JetStreamStoreDir), *why)
+			"move that folder away to start without them", folder, *why)
 	}
+
 	if !s.ReadyForConnections(devStartTime) {
 		stopNATS(s)
-		return nil, fmt.Errorf("the NATS server of -dev did not start within %v: see the log above", devStartTime)
+		return nil, fmt.Errorf("the NATS server of -dev did not start within %v: see the log above",
+			devStartTime)
 	}
 
 	c.NATSURL = "nats://" + reachable(s.Addr().String())
@@ -74,8 +87,7 @@ func stopNATS(s *server.Server) {
 	s.WaitForShutdown()
 }
 
-// natsLog is the log of the NATS server. Its notices only matter to somebody who is
-// debugging.
+// natsLog is the log of the NATS server. Its notices are debug messages here.
 type natsLog struct {
 	logger *slog.Logger
 	fatal  atomic.Pointer[string] // why the server cannot run, or nil
@@ -93,7 +105,7 @@ func (l *natsLog) Errorf(format string, args ...any)  { l.log(slog.LevelError, f
 func (l *natsLog) Debugf(format string, args ...any)  { l.log(slog.LevelDebug, format, args) }
 func (l *natsLog) Tracef(format string, args ...any)  { l.log(slog.LevelDebug, format, args) }
 
-// Fatalf notes the reason; the server returns from Start.
+// Fatalf records the reason. The server then returns from Start.
 func (l *natsLog) Fatalf(format string, args ...any) {
 	why := fmt.Sprintf(format, args...)
 	l.fatal.CompareAndSwap(nil, &why)
@@ -113,7 +125,7 @@ func greet(ctx context.Context, w io.Writer, c *config, httpAddr string) {
 	if self, err := os.Executable(); err == nil {
 		path = pathToPQ(filepath.Dir(self))
 	}
-	// It does no harm if nobody can read the greeting.
+
 	_, _ = io.WriteString(w, greeting(c, httpAddr, path))
 }
 
@@ -145,8 +157,8 @@ Ctrl-C stops it; queued items stay.
 `, where, server, path)
 }
 
-// pathToPQ returns the line that lets a shell find the pq in a folder, "" if it finds one anyway,
-// or none is there.
+// pathToPQ returns the line that lets a shell find the pq in a folder. It returns "" if the shell
+// already finds one, or the folder has none.
 func pathToPQ(folder string) string {
 	if _, err := exec.LookPath("pq"); err == nil {
 		return ""
@@ -157,7 +169,7 @@ func pathToPQ(folder string) string {
 	return fmt.Sprintf("  export PATH=\"%s:$PATH\"\n", folder)
 }
 
-// reachable returns a host and port to connect to, given those that something listens on.
+// reachable returns the host and port to connect to, given those of a listener.
 func reachable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
+	"strings"
+	"sync/atomic"
 
 	"github.com/pqbridge/pqbridge/bridge/sources"
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -12,10 +16,10 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// checkFiles reads the files that say who the service is, whom it trusts and where its
-// cluster is. The NATS client reads its files again for every connection, so they may be
-// replaced while the service runs; but then a mistake in them only shows in the log,
-// between retries. The error joins all problems.
+// checkFiles reads the files with logins, certificates, the cluster and the sources. The NATS
+// client reads its files again for every connection, so they may be replaced while the service
+// runs; a mistake in them then shows only in the log, between retries. The error joins all
+// problems.
 func (c *config) checkFiles() error {
 	var problems []error
 	problems = append(problems, c.NATS.checkFiles(), c.Leaf.checkFiles())
@@ -29,9 +33,10 @@ func (c *config) checkFiles() error {
 // sources reads the file of PQ_SOURCES.
 func (c *config) sources() (map[fdbpq.QueueName]string, error) {
 	grammar, err := subjects.New(c.SubjectPrefix, c.FIFOPrefix)
-	if err != nil || c.Sources == "" { // validate has seen to the error
+	if err != nil || c.Sources == "" { // validate returns the error
 		return nil, nil
 	}
+
 	object, err := os.ReadFile(c.Sources)
 	var configured map[fdbpq.QueueName]string
 	if err == nil {
@@ -45,22 +50,157 @@ func (c *config) sources() (map[fdbpq.QueueName]string, error) {
 
 // checkFDB returns why FoundationDB's client cannot work.
 func (c *config) checkFDB() error {
-	if !fdbkv.Built { // and no cluster file would help
-		return errors.New("this pqbridge was built without FoundationDB, which PQ_STORE=fdb and -migrate need: " +
+	if !fdbkv.Built {
+		return errors.New("this pqbridge was built without FoundationDB, " +
+			"which PQ_STORE=fdb and -migrate need: " +
 			"want the container image of target fdb, or a build with -tags fdb")
 	}
 	return checkClusterFile(c.FDBClusterFile)
 }
 
-// secret matches a secret that was pasted where the path of its file belongs: an nkey
-// seed, or a block of PEM.
+// secret matches a secret in the place of the path of its file: an nkey seed, or a block of PEM.
 var secret = regexp.MustCompile(`(^|\s)S[A-Z2-7]{50,}|-----BEGIN|\n`)
 
-// fileProblem is an error about the file that a variable names. It does not show a value
-// that may be the secret itself.
+// fileProblem returns an error about the file that a variable names. It does not show a value that
+// may be the secret itself.
 func fileProblem(variable, path string, err error) error {
 	if secret.MatchString(path) {
-		return fmt.Errorf("%s is not a path: want the name of the file that holds the secret, not the secret", variable)
+		return fmt.Errorf("%s is not a path: "+
+			"want the name of the file that holds the secret, not the secret", variable)
 	}
 	return fmt.Errorf("%s %s: %w", variable, path, err)
+}
+
+// readSecret returns the secret in a file. The line break that editors and echo append is not part
+// of it.
+func readSecret(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+
+	secret := strings.TrimRight(string(text), "\r\n")
+	switch {
+	case strings.TrimSpace(secret) == "":
+		return "", errors.New("the file is empty: want the secret on one line")
+	case strings.ContainsAny(secret, "\r\n"):
+		return "", errors.New("the file has several lines: want the secret on one line")
+	}
+	return secret, nil
+}
+
+// checkSecret returns why the file that a variable names cannot be used. It does not show a name
+// without a slash, which may well be the secret itself.
+func checkSecret(variable, path string) error {
+	if path == "" {
+		return nil
+	}
+
+	_, err := readSecret(path)
+	switch {
+	case err == nil:
+		return nil
+	case strings.ContainsRune(path, os.PathSeparator):
+		return fileProblem(variable, path, err)
+	}
+
+	var reason *os.PathError
+	if errors.As(err, &reason) {
+		err = reason.Err
+	}
+	return fmt.Errorf("%s: %w: want the path of the file that holds the secret, not the secret",
+		variable, err)
+}
+
+// secretFile returns a function that reads a secret, for each connection, so that the file may be
+// replaced while the service runs. If the file cannot be read, it returns the last secret.
+func secretFile(path string) func() string {
+	var last atomic.Value
+	last.Store("")
+	return func() string {
+		secret, _ := readSecret(path) // if the secret has changed, NATS refuses the old one
+		secret = cmp.Or(secret, last.Load().(string))
+		last.Store(secret)
+		return secret
+	}
+}
+
+// maxClusterFile is how much of a cluster file FoundationDB's client reads, in bytes.
+const maxClusterFile = 60000
+
+var errNoClusterFile = errors.New("not a FoundationDB cluster file")
+
+// clusterFile returns the path of the cluster file, and what chose it, in the order of
+// FoundationDB's client. configured is PQ_FDB_CLUSTER_FILE.
+func clusterFile(configured string) (path, chosenBy string) {
+	if configured != "" {
+		return configured, "PQ_FDB_CLUSTER_FILE"
+	}
+	if path, set := os.LookupEnv("FDB_CLUSTER_FILE"); set {
+		return path, "FDB_CLUSTER_FILE"
+	}
+	path = "fdb.cluster"
+	if _, err := os.Stat(path); err != nil {
+		path = "/etc/foundationdb/fdb.cluster"
+	}
+	return path, "PQ_FDB_CLUSTER_FILE is unset, so the cluster file is"
+}
+
+// readClusterFile returns the description and id of the cluster in a cluster file. The error wraps
+// errNoClusterFile unless the file cannot be read.
+func readClusterFile(path string) (name string, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+
+	text, err := io.ReadAll(io.LimitReader(file, maxClusterFile)) // it may be the path of anything
+	if err != nil {
+		return "", err
+	}
+	return parseClusterFile(string(text))
+}
+
+// checkClusterFile returns why FoundationDB's client cannot use the cluster file. The client itself
+// would silently retry.
+func checkClusterFile(configured string) error {
+	path, chosenBy := clusterFile(configured)
+	if _, err := readClusterFile(path); err != nil {
+		const want = "want the file that the machines of the cluster have, " +
+			"with a line such as description:id@10.0.0.1:4500,10.0.0.2:4500"
+		return fmt.Errorf("%s %s: %w: %s", chosenBy, path, err, want)
+	}
+	return nil
+}
+
+// clusterName returns the description and id of the cluster in a cluster file, or the path of a
+// file that cannot be read.
+func clusterName(configured string) string {
+	path, _ := clusterFile(configured)
+	name, _ := readClusterFile(path)
+	return cmp.Or(name, path)
+}
+
+var (
+	comments   = regexp.MustCompile(`#[^\n\r]*`)
+	whiteSpace = regexp.MustCompile(`[ \t\n\r]`)
+	// clusterText is description:id@ and coordinators. The client itself writes (fromHostname)
+	// behind addresses that it has looked up.
+	clusterText = regexp.MustCompile(
+		`^(\w+:[A-Za-z0-9]+)@` + coordinator + `(,` + coordinator + `)*$`)
+)
+
+// coordinator matches ip:port or host:port, with :tls or without.
+const coordinator = `([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(:tls)?(\(fromHostname\))?`
+
+// parseClusterFile returns the description and id in the text of a cluster file. Like
+// FoundationDB's client, it ignores white space and comments.
+func parseClusterFile(text string) (name string, err error) {
+	text = whiteSpace.ReplaceAllString(comments.ReplaceAllString(text, ""), "")
+	found := clusterText.FindStringSubmatch(text)
+	if found == nil {
+		return "", errNoClusterFile
+	}
+	return found[1], nil
 }

@@ -14,12 +14,13 @@ import (
 // checkTime limits one request to /readyz.
 const checkTime = 5 * time.Second
 
-// checkReady asks the service at addr, a value of PQ_HTTP_ADDR, whether it is ready. It
-// returns nil if so, else the service's reasons.
+// checkReady asks the service at addr, a value of PQ_HTTP_ADDR, whether it is ready. It returns nil
+// if so, or else the service's reasons.
 func checkReady(ctx context.Context, addr string) error {
 	if addr == httpOff {
 		return errors.New("PQ_HTTP_ADDR is off: there is nothing to ask")
 	}
+
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return fmt.Errorf("PQ_HTTP_ADDR is %q: %w", addr, err)
@@ -28,6 +29,7 @@ func checkReady(ctx context.Context, addr string) error {
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "localhost" // it listens on all addresses of the machine
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 
@@ -48,6 +50,7 @@ func checkReady(ctx context.Context, addr string) error {
 	if response.StatusCode == http.StatusOK {
 		return nil
 	}
+
 	const enough = 4096
 	body, err := io.ReadAll(io.LimitReader(response.Body, enough))
 	return errors.Join(fmt.Errorf("not ready: %s", strings.TrimSpace(string(body))), err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	_ "embed" // variables.txt
 	"fmt"
 	"io"
 	"reflect"
@@ -39,10 +40,10 @@ Running it in production: docs/operations.md
 
 const (
 	helpWidth = 80
-	helpName  = 34 // columns in front of a description
+	helpName  = 34 // columns before a description
 )
 
-// printHelp prints what there is to set.
+// printHelp prints the flags and variables.
 func printHelp(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(helpHead)
@@ -50,11 +51,12 @@ func printHelp(w io.Writer) error {
 		if v.group != "" {
 			fmt.Fprintf(&b, "\n%s\n", v.group)
 		}
-		description := v.description
 
+		description := v.description
 		if byDefault := v.text(); byDefault != "" {
 			description += " (default " + byDefault + ")"
 		}
+
 		name := "  " + v.name
 		for _, line := range wrap(description, helpWidth-helpName) {
 			fmt.Fprintf(&b, "%-*s%s\n", helpName, name, line)
@@ -92,16 +94,31 @@ type variable struct {
 	option            string // package and field of the option with its value, or ""
 }
 
+// descriptionLines are lines such as "PQ_NATS_URL: NATS servers". Fields of structs that config
+// shares with others are described in their tags.
+//
+//go:embed variables.txt
+var descriptionLines string
+
+// descriptionOf returns the description of the variable of a field.
+func descriptionOf(name string, tag reflect.StructTag) string {
+	_, lines, _ := strings.Cut("\n"+descriptionLines, "\n"+name+": ")
+	line, _, _ := strings.Cut(lines, "\n")
+	return cmp.Or(tag.Get("desc"), line)
+}
+
 // variables describes all variables, with their defaults, in order.
 func variables() []variable { return defaultConfig().variables() }
 
-func (c *config) variables() []variable { return appendVariables(nil, "", reflect.ValueOf(c).Elem()) }
+func (c *config) variables() []variable {
+	return appendVariables(nil, "", reflect.ValueOf(c).Elem())
+}
 
 // wordEnd is where envconfig splits the name of a field.
 var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
 
-// appendVariables appends those of the fields of a struct, whose names begin with prefix unless the field
-// says otherwise.
+// appendVariables appends the variables of the fields of a struct. Their names begin with prefix
+// unless the field names its variable.
 func appendVariables(all []variable, prefix string, s reflect.Value) []variable {
 	for i := range s.NumField() {
 		field, value := s.Type().Field(i), s.Field(i)
@@ -115,17 +132,18 @@ func appendVariables(all []variable, prefix string, s reflect.Value) []variable 
 		case value.Kind() == reflect.Struct:
 			all = appendVariables(all, name, value)
 		default:
-			v := variable{name, field.Tag.Get("desc"), value, field.Tag.Get("group"), field.Tag.Get("option")}
-			if s.Type() == reflect.TypeFor[dispatch.Limits]() { // which the options of a bridge embed
-				v.option = "bridge." + field.Name
+			option := field.Tag.Get("option")
+			if s.Type() == reflect.TypeFor[dispatch.Limits]() { // bridge.Options embeds it
+				option = "bridge." + field.Name
 			}
-			all = append(all, v)
+			description, group := descriptionOf(name, field.Tag), field.Tag.Get("group")
+			all = append(all, variable{name, description, value, group, option})
 		}
 	}
 	return all
 }
 
-// text is the value as people write it, "" if there is none.
+// text returns the value as people write it, or "".
 func (v *variable) text() string { return fmt.Sprint(v.value) }
 
 // version is set by the linker for released programs: -X main.version=1.2.3.
@@ -134,5 +152,5 @@ var version string
 // semanticVersion returns the version for service discovery, "" if the linker set none.
 func semanticVersion() string { return strings.TrimPrefix(version, "v") }
 
-// describeVersion returns the version, and from what this program was built.
+// describeVersion returns the version and the source that this program was built from.
 func describeVersion() string { return buildinfo.Describe(version) }

@@ -17,21 +17,21 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 )
 
-// How the names of the variables begin that say how to get into NATS.
+// Prefixes of the variables that say how to log in to NATS.
 const (
 	natsPrefix = "PQ_NATS_"
 	leafPrefix = "PQ_JETSTREAM_LEAF_"
 )
 
-// access is how to get into NATS, over one kind of connection.
+// access says how one kind of connection logs in to NATS, and which servers it trusts.
 type access struct {
 	Creds        string `desc:"path of a NATS credentials file"`
 	Nkey         string `desc:"path of a file with an nkey seed"`
 	User         string `desc:"NATS user name"`
 	Password     string `desc:"NATS password"`
-	PasswordFile string `split_words:"true" desc:"path of a file with the NATS password, in place of the password itself"`
+	PasswordFile string `split_words:"true" desc:"path of a file with the NATS password instead"`
 	Token        string `desc:"NATS token"`
-	TokenFile    string `split_words:"true" desc:"path of a file with the NATS token, in place of the token itself"`
+	TokenFile    string `split_words:"true" desc:"path of a file with the NATS token instead"`
 	TLS          struct {
 		CA   string `desc:"path of the CA certificates to trust, PEM; if unset, the system's"`
 		Cert string `desc:"path of the TLS client certificate, PEM"`
@@ -45,23 +45,30 @@ type access struct {
 // validate returns everything that is wrong with the values, joined.
 func (a *access) validate() error {
 	var problems []error
-	check := func(ok bool, text string) {
+	check := func(ok bool, format string, args ...any) {
 		if !ok {
-			problems = append(problems, errors.New(text))
+			args = append([]any{a.prefix}, args...)
+			problems = append(problems, fmt.Errorf(format, args...))
 		}
 	}
 
-	p := a.prefix
-	check((a.TLS.Cert == "") == (a.TLS.Key == ""), fmt.Sprintf("%sTLS_CERT is %q and %sTLS_KEY %q: want both or none", p, a.TLS.Cert, p, a.TLS.Key))
-	check(a.Password == "" || a.User != "", p+"PASSWORD is set and "+p+"USER is empty: want both or none")
-	check(a.PasswordFile == "" || a.User != "", p+"PASSWORD_FILE is set and "+p+"USER is empty: want both or none")
-	check(a.Password == "" || a.PasswordFile == "", p+"PASSWORD and "+p+"PASSWORD_FILE are both set: want one of them")
-	check(a.Token == "" || a.TokenFile == "", p+"TOKEN and "+p+"TOKEN_FILE are both set: want one of them")
+	const needsUser = " is set and %[1]sUSER is empty: want both or none"
+	check((a.TLS.Cert == "") == (a.TLS.Key == ""),
+		"%[1]sTLS_CERT is %[2]q and %[1]sTLS_KEY %[3]q: want both or none", a.TLS.Cert, a.TLS.Key)
+	check(a.Password == "" || a.User != "", "%[1]sPASSWORD"+needsUser)
+	check(a.PasswordFile == "" || a.User != "", "%[1]sPASSWORD_FILE"+needsUser)
+	check(a.Password == "" || a.PasswordFile == "",
+		"%[1]sPASSWORD and %[1]sPASSWORD_FILE are both set: want one of them")
+	check(a.Token == "" || a.TokenFile == "",
+		"%[1]sTOKEN and %[1]sTOKEN_FILE are both set: want one of them")
 	check(a.PasswordFile+a.TokenFile == "" || !strings.Contains(a.url, "@"),
-		p+"URL names a user, and a file has a secret too: want the login in one of them")
-	for name, value := range map[string]string{"USER": a.User, "PASSWORD": a.Password, "TOKEN": a.Token} {
-		check(value == "" || strings.TrimSpace(value) != "", p+name+" is blank: want a value, or leave it unset")
-	}
+		"%[1]sURL names a user, and a file has a secret too: want the login in one of them")
+
+	blank := func(value string) bool { return value != "" && strings.TrimSpace(value) == "" }
+	const isBlank = " is blank: want a value, or leave it unset"
+	check(!blank(a.User), "%[1]sUSER"+isBlank)
+	check(!blank(a.Password), "%[1]sPASSWORD"+isBlank)
+	check(!blank(a.Token), "%[1]sTOKEN"+isBlank)
 	return errors.Join(problems...)
 }
 
@@ -77,6 +84,7 @@ func (a *access) checkFiles() error {
 			problems = append(problems, fileProblem(a.prefix+"CREDS", a.Creds, err))
 		}
 	}
+
 	if a.Nkey != "" {
 		if _, err := nats.NkeyOptionFromSeed(a.Nkey); err != nil {
 			problems = append(problems, fileProblem(a.prefix+"NKEY", a.Nkey, err))
@@ -92,9 +100,11 @@ func (a *access) checkFiles() error {
 			problems = append(problems, err)
 		}
 	}
+
 	if a.TLS.Cert != "" && a.TLS.Key != "" { // else validate complains
 		if _, err := tls.LoadX509KeyPair(a.TLS.Cert, a.TLS.Key); err != nil {
-			problems = append(problems, fileProblem(a.prefix+"TLS_CERT with "+a.prefix+"TLS_KEY", a.TLS.Cert+" "+a.TLS.Key, err))
+			variables := a.prefix + "TLS_CERT with " + a.prefix + "TLS_KEY"
+			problems = append(problems, fileProblem(variables, a.TLS.Cert+" "+a.TLS.Key, err))
 		}
 	}
 	return errors.Join(problems...)
@@ -113,7 +123,7 @@ func (a *access) roots() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// login returns the first way to log in that is set; that of the URL counts only if it is asked for.
+// login returns the first login that is set. It reads the login in the URL only if ofURL is set.
 func (a *access) login(ofURL bool) (l leaf.Login) {
 	switch {
 	case a.Creds != "":
@@ -135,7 +145,8 @@ func (a *access) login(ofURL bool) (l leaf.Login) {
 	return l
 }
 
-// tls returns nil if no file is set. A certificate may be replaced while the service runs.
+// tls returns the configuration for TLS, or nil if no file is set. The file of a certificate may be
+// replaced while the service runs.
 func (a *access) tls() (*tls.Config, error) {
 	if a.TLS.CA+a.TLS.Cert == "" {
 		return nil, nil
@@ -155,8 +166,8 @@ func (a *access) tls() (*tls.Config, error) {
 	return t, err
 }
 
-// jetStreamOptions returns how JetStream's programs are served. The leaf node logs in, and trusts, as
-// the client connection does, unless something else is set for it.
+// jetStreamOptions returns how JetStream's programs are served. Unless it has variables of its own,
+// the leaf node connection logs in, and trusts, as the client connection does.
 func (c *config) jetStreamOptions() (o bridge.JetStreamOptions, err error) {
 	if o.LeafURL = c.LeafURL; o.LeafURL == "" {
 		return o, nil
@@ -169,6 +180,7 @@ func (c *config) jetStreamOptions() (o bridge.JetStreamOptions, err error) {
 	if own.TLS.CA+own.TLS.Cert == "" {
 		own.TLS = client.TLS
 	}
+
 	o.TLS, err = own.tls()
 	return o, err
 }

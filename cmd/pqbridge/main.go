@@ -1,10 +1,10 @@
 // Command pqbridge serves durable priority queues and FIFO queues over NATS.
 //
-// Environment variables configure it: see pqbridge -help. On SIGTERM or SIGINT it finishes
-// the requests that have arrived and exits; another signal more than a second later makes it
-// exit at once. See signals.go for other signals.
+// Environment variables configure it: see pqbridge -help. On SIGTERM or SIGINT it finishes the
+// requests that have arrived and exits. Another signal more than a second later makes it exit at
+// once.
 //
-// Exit codes: 0 after a shutdown that left nothing undone, else 1.
+// It exits with 0 after a complete shutdown, else with 1.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	_ "time/tzdata" // schedules have zones, and a container may know none
+	_ "time/tzdata" // for schedules, because a container may know no zones
 )
 
 func main() {
@@ -36,8 +36,8 @@ func main() {
 	}
 }
 
-// complain prints err to standard error, but gives up after a second: a full pipe must not
-// keep the process from exiting.
+// complain prints err to standard error. It gives up after a second: a full pipe must not keep the
+// process from exiting.
 func complain(err error) {
 	written := make(chan struct{})
 	go func() {
@@ -50,7 +50,7 @@ func complain(err error) {
 	}
 }
 
-// run is the command. When it returns all its goroutines have ended, unless the error is
+// run runs the command. When it returns, all its goroutines have ended, unless the error is
 // errStuck.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("pqbridge", flag.ContinueOnError)
@@ -69,7 +69,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case err != nil:
 		return fmt.Errorf("%w; see pqbridge -help", err)
 	case flags.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q: pqbridge takes only flags and environment variables; see pqbridge -help", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q: "+
+			"pqbridge takes only flags and environment variables; see pqbridge -help", flags.Arg(0))
 	case *version:
 		_, err := fmt.Fprintln(stdout, "pqbridge", describeVersion())
 		return err
@@ -77,12 +78,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 	actions := given(flags, "dev", "healthcheck", "backup", "migrate")
 	if len(actions) > 1 {
-		return fmt.Errorf("-%s: want only one of them; see pqbridge -help", strings.Join(actions, " and -"))
+		return fmt.Errorf("-%s: want only one of them; see pqbridge -help",
+			strings.Join(actions, " and -"))
 	}
+
 	serves := len(actions) == 0 || *dev
 
 	c, err := loadConfig(*dev)
-	if serves { // the others need no files
+	if serves { // the other actions need no files
 		err = errors.Join(err, c.checkFiles())
 	}
 	if err != nil {

@@ -20,5 +20,5 @@ static void tune_malloc(void) {
 */
 import "C"
 
-// tuneMalloc bounds what C's allocator keeps that the store has given back.
+// tuneMalloc bounds the memory that C's allocator keeps after the store has freed it.
 func tuneMalloc() { C.tune_malloc() }

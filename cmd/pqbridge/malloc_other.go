@@ -2,5 +2,6 @@
 
 package main
 
-// tuneMalloc does nothing where the store does not use C's allocator, or that has no such settings.
+// tuneMalloc does nothing: the store does not use C's allocator here, or the allocator has no such
+// settings.
 func tuneMalloc() {}

@@ -17,16 +17,18 @@ import (
 // progressEvery is the time between two lines about a migration.
 const progressEvery = 2 * time.Second
 
-// migrateStore copies all queues from one kind of store to the other. target is that of a
-// value of PQ_STORE.
-func migrateStore(ctx context.Context, c *config, target string, logger *slog.Logger, stdout io.Writer) (err error) {
+// migrateStore copies all queues from one kind of store to the other. target is a value of
+// PQ_STORE.
+func migrateStore(ctx context.Context, c *config, target string, logger *slog.Logger,
+	stdout io.Writer) (err error) {
 	source, from, to := storeEmbedded, *c, *c
 	switch target {
 	case storeFDB:
 	case storeEmbedded:
 		source = storeFDB
 	default:
-		return fmt.Errorf("-migrate %q: want fdb, to copy the embedded store into FoundationDB, or embedded for the other way", target)
+		return fmt.Errorf("-migrate %q: want fdb, to copy the embedded store into FoundationDB, "+
+			"or embedded for the other way", target)
 	}
 
 	from.Store, to.Store = source, target
@@ -39,7 +41,6 @@ func migrateStore(ctx context.Context, c *config, target string, logger *slog.Lo
 	if err := c.checkFDB(); err != nil {
 		return err
 	}
-
 	keyspace, err := c.keyspace()
 	if err != nil {
 		return err
@@ -50,6 +51,7 @@ func migrateStore(ctx context.Context, c *config, target string, logger *slog.Lo
 		return fmt.Errorf("source: %w", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+
 	targetDB, err := openToMigrate(&to, logger)
 	if err != nil {
 		return fmt.Errorf("target: %w", err)
@@ -58,16 +60,19 @@ func migrateStore(ctx context.Context, c *config, target string, logger *slog.Lo
 
 	_, _ = fmt.Fprintf(stdout, "from %s to %s\n", from.storeLocation(), to.storeLocation())
 	began := time.Now()
-	result, err := migrate.Run(ctx, db, targetDB, keyspace, migrate.Options{Progress: printProgress(stdout)})
+	options := migrate.Options{Progress: printProgress(stdout)}
+	result, err := migrate.Run(ctx, db, targetDB, keyspace, options)
 	if err != nil {
 		return explainMigration(ctx, &from, &to, err)
 	}
-	_, err = fmt.Fprintf(stdout, "complete and compared: %v, in %v. Serve it with PQ_STORE=%s, and never serve the old one beside it.\n",
-		result.Digest, time.Since(began).Round(time.Millisecond), target)
+
+	took := time.Since(began).Round(time.Millisecond)
+	_, err = fmt.Fprintf(stdout, "complete and compared: %v, in %v. Serve it with PQ_STORE=%s, "+
+		"and never serve the old one beside it.\n", result.Digest, took, target)
 	return err
 }
 
-// openToMigrate opens a store that nobody else may use.
+// openToMigrate opens a store, which nobody else may use.
 func openToMigrate(c *config, logger *slog.Logger) (kv.Database, error) {
 	db, err := openStore(c, logger)
 	if err != nil && c.Store == storeEmbedded && errors.Is(err, pebblekv.ErrInUse) {
@@ -76,7 +81,7 @@ func openToMigrate(c *config, logger *slog.Logger) (kv.Database, error) {
 	return db, err
 }
 
-// printProgress returns a function that prints how far a migration is, from time to time.
+// printProgress returns a function that prints the progress of a migration from time to time.
 func printProgress(w io.Writer) func(migrate.Progress) {
 	var next time.Time
 	checking := false
@@ -85,6 +90,7 @@ func printProgress(w io.Writer) func(migrate.Progress) {
 		if now.Before(next) && p.Checking == checking {
 			return
 		}
+
 		next, checking = now.Add(progressEvery), p.Checking
 
 		what := "copied"
@@ -95,22 +101,28 @@ func printProgress(w io.Writer) func(migrate.Progress) {
 	}
 }
 
-// explainMigration says what to do about an error of Migrate.
+// explainMigration says what to do about an error of [migrate.Run].
 func explainMigration(ctx context.Context, from, to *config, err error) error {
 	var advice string
 	switch {
 	case errors.Is(err, migrate.ErrNoStore):
-		advice = "source " + from.storeLocation() + ": are PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX right? Start pqbridge on it once if it is from an early version"
+		advice = "source " + from.storeLocation() + ": " +
+			"are PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX right? " +
+			"Start pqbridge on it once if it is from an early version"
 	case errors.Is(err, migrate.ErrMigrated):
-		advice = "nothing was copied now; serve " + to.storeLocation() + " with PQ_STORE=" + to.Store
+		location := to.storeLocation()
+		advice = "nothing was copied now; serve " + location + " with PQ_STORE=" + to.Store
 	case errors.Is(err, migrate.ErrNotEmpty) && to.Store == storeEmbedded:
-		advice = "want an empty folder or none in PQ_DATA_DIR, or the one of a migration to continue"
+		advice = "want an empty folder or none in PQ_DATA_DIR, " +
+			"or the one of a migration to continue"
 	case errors.Is(err, migrate.ErrNotEmpty):
-		advice = "want other PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX in both stores or another cluster, or if nobody needs what is there, clear it with fdbcli"
+		advice = "want other PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX in both stores " +
+			"or another cluster, or if nobody needs what is there, clear it with fdbcli"
 	case errors.Is(err, migrate.ErrForeignKeys):
 		advice = "they would be lost, so nothing was copied"
 	case errors.Is(err, migrate.ErrDiffers):
-		advice = "stop every bridge and program that uses " + from.storeLocation() + ", and run this again: it empties the copy and starts over"
+		advice = "stop every bridge and program that uses " + from.storeLocation() +
+			", and run this again: it empties the copy and starts over"
 	case errors.Is(err, fdbpq.ErrUnfinished):
 		advice = "end that migration first, or use its source"
 	case ctx.Err() != nil:

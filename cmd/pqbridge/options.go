@@ -27,8 +27,7 @@ func (c *config) keyspace() (*fdbpq.Keyspace, error) {
 	return keyspace, nil
 }
 
-// bridgeOptions returns the options that are plain values of variables. optionsFor adds the
-// others.
+// bridgeOptions returns the options that are plain values of variables. optionsFor adds the others.
 func (c *config) bridgeOptions() bridge.Options {
 	o := bridge.Options{
 		NATSURL:         c.NATSURL,
@@ -64,8 +63,8 @@ func (c *config) fdbOptions() fdbkv.Options {
 	}
 }
 
-// natsOptions returns the options of the connection to NATS: who logs in, and whom to
-// trust. checkFiles would have found any error it returns.
+// natsOptions returns the options of the connection to NATS: its login, and which servers it
+// trusts. checkFiles has found any error that it returns.
 func (c *config) natsOptions() ([]nats.Option, error) {
 	var options []nats.Option
 	if c.NATS.Creds != "" {
@@ -83,7 +82,8 @@ func (c *config) natsOptions() ([]nats.Option, error) {
 	if c.NATS.User != "" {
 		if c.NATS.PasswordFile != "" {
 			password := secretFile(c.NATS.PasswordFile)
-			options = append(options, nats.UserInfoHandler(func() (string, string) { return c.NATS.User, password() }))
+			login := func() (string, string) { return c.NATS.User, password() }
+			options = append(options, nats.UserInfoHandler(login))
 		} else {
 			options = append(options, nats.UserInfo(c.NATS.User, c.NATS.Password))
 		}
@@ -105,8 +105,9 @@ func (c *config) natsOptions() ([]nats.Option, error) {
 	return options, nil
 }
 
-// optionsFor returns the options of a bridge on a store.
-func (c *config) optionsFor(db kv.Database, room int64, logger *slog.Logger) (o bridge.Options, err error) {
+// optionsFor returns the options of a bridge on a store. room is that for Go's heap.
+func (c *config) optionsFor(db kv.Database, room int64,
+	logger *slog.Logger) (o bridge.Options, err error) {
 	o = c.bridgeOptions()
 	o.DB, o.Logger = db, logger
 	o.ShutdownTimeout -= c.ShutdownTimeout / 8 // the rest is for closing what is below the bridge

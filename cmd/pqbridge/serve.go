@@ -26,18 +26,20 @@ func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout
 	defer stop(nil)
 
 	return endWithin(ctx, c.ShutdownTimeout, func() error {
-		defer surviveSignals(dev, stop, logger)() // inside, because a log that nobody reads can block it
+		// In here, because a log that nobody reads can block it.
+		defer surviveSignals(dev, stop, logger)()
+
 		err := serveBridge(ctx, stop, c, dev, room, logger, stdout)
 		logger.Info("pqbridge has ended")
 		return err
 	})
 }
 
-// serveBridge runs the bridge until ctx ends. It closes everything in reverse order: the
-// bridge, with dev the NATS server, and the store. When the bridge ends for a reason of
-// its own serveBridge calls stop, so that closing the rest is subject to the shutdown
-// timeout too.
-func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, dev bool, room int64, logger *slog.Logger, stdout io.Writer) (err error) {
+// serveBridge runs the bridge until ctx ends. It closes everything in reverse order: the bridge,
+// with dev the NATS server, and the store. When the bridge ends on its own, serveBridge calls stop,
+// so that the shutdown timeout also covers closing the rest.
+func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, dev bool, room int64,
+	logger *slog.Logger, stdout io.Writer) (err error) {
 	db, err := openStore(c, logger)
 	if err != nil {
 		return err
@@ -70,7 +72,8 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 		others.Go(func() { greet(ctx, stdout, c, b.Addr()) })
 	}
 
-	others.Go(func() { limitMemory(ctx, heapLimit(c, dev)+c.leafMemory(room), room, b.Waiters) })
+	heap := heapLimit(c, dev) + c.leafMemory(room)
+	others.Go(func() { limitMemory(ctx, heap, room, b.Waiters) })
 	others.Go(func() { chooseClass(ctx, logger) })
 
 	err = b.Run(ctx)

@@ -13,10 +13,11 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/internal/sigonce"
 )
 
-// superviseRun waits for run to return. The first signal calls stop with the signal as the
-// cause. After a second one superviseRun no longer waits; the process is to exit. Signals
-// within sigonce.Window of the first are part of it.
-func superviseRun(ended <-chan error, signals <-chan os.Signal, stop context.CancelCauseFunc) error {
+// superviseRun waits for run to return. On the first signal it calls stop with the signal as the
+// cause. On a second one it returns at once, and the process should exit. Signals within
+// sigonce.Window of the first are part of it.
+func superviseRun(ended <-chan error, signals <-chan os.Signal,
+	stop context.CancelCauseFunc) error {
 	var first time.Time
 	for {
 		select {
@@ -27,7 +28,8 @@ func superviseRun(ended <-chan error, signals <-chan os.Signal, stop context.Can
 				first = time.Now()
 				stop(signalError{s})
 			} else if time.Since(first) >= sigonce.Window {
-				return fmt.Errorf("second signal, %w: exiting without waiting for the shutdown", signalError{s})
+				const text = "second signal, %w: exiting without waiting for the shutdown"
+				return fmt.Errorf(text, signalError{s})
 			}
 		}
 	}
@@ -49,15 +51,15 @@ func (s signalError) Error() string {
 	return s.String()
 }
 
-// surviveSignals keeps SIGHUP and SIGPIPE, which by default kill a program, from stopping
-// the service until end is called.
+// surviveSignals keeps SIGHUP and SIGPIPE, which by default kill a program, from stopping the
+// service until end is called.
 //
-// SIGPIPE comes when nobody reads the log or standard output any more. Whatever is written
-// there from then on is lost.
+// SIGPIPE comes when nobody reads the log or standard output any more. What is written there
+// afterwards is lost.
 //
-// SIGHUP asks many services to reload their configuration, but this one has nothing to
-// reload. With -dev it means that the terminal was closed, so it calls stop. A process
-// that was started with SIGHUP ignored, as nohup does, keeps ignoring it.
+// SIGHUP asks many services to reload their configuration, but this one has nothing to reload. With
+// -dev it means that the terminal was closed, so surviveSignals calls stop. A process that was
+// started with SIGHUP ignored, as by nohup, keeps ignoring it.
 func surviveSignals(dev bool, stop context.CancelCauseFunc, logger *slog.Logger) (end func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	if signal.Ignored(syscall.SIGHUP) {
@@ -85,12 +87,12 @@ func surviveSignals(dev bool, stop context.CancelCauseFunc, logger *slog.Logger)
 }
 
 // errStuck means that a shutdown took too long.
-var errStuck = errors.New("the shutdown took longer than PQ_SHUTDOWN_TIMEOUT; exiting without waiting for it, " +
-	"acknowledged items are safe")
+var errStuck = errors.New("the shutdown took longer than PQ_SHUTDOWN_TIMEOUT; " +
+	"exiting without waiting for it, acknowledged items are safe")
 
-// endWithin calls f and returns its error. If f is still running when the timeout has
-// passed since the end of ctx, endWithin returns errStuck and leaves f to die with the
-// process: closing a store on a disk that hangs can block indefinitely.
+// endWithin calls f and returns its error. If f still runs when the timeout has passed since the
+// end of ctx, endWithin returns errStuck and leaves f to die with the process: closing a store on a
+// disk that hangs can block indefinitely.
 func endWithin(ctx context.Context, timeout time.Duration, f func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- f() }()

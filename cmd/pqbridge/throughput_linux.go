@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// throughputInterval is the time between two looks at how busy the process is.
+	// throughputInterval is the time between two measurements of how busy the process is.
 	throughputInterval = 250 * time.Millisecond
-	// busyShare is the part of one processor from which on the process is busy.
+	// busyShare is the part of one processor above which the process is busy.
 	busyShare = 0.25
-	// calmTime is how long it has not been busy when the threads go back to their class.
+	// calmTime is the time without being busy after which the threads return to their class.
 	calmTime = 5 * time.Second
 
 	// threadsDir lists the threads of this process.
 	threadsDir = "/proc/self/task"
 )
 
-// chooseClass gives the process's threads SCHED_BATCH, the class of the scheduler that is meant for
-// throughput, while the process has much to do. A thread of that class interrupts nobody when it
-// wakes up: the NATS server and the clients on the same machine come further first, so that more
-// requests share each wake-up. With little to do that would only add latency if other programs keep
-// the processors busy.
+// chooseClass puts the process's threads into SCHED_BATCH, the scheduling class for throughput,
+// while the process is busy. A thread of that class interrupts nobody when it wakes up. So the NATS
+// server and the clients on the same machine get further first, and more requests share each
+// wake-up. A process that is not busy would only get slower where other programs keep the
+// processors busy.
 //
 // It returns when ctx ends, or at once if the operator has chosen a class.
 func chooseClass(ctx context.Context, logger *slog.Logger) {
@@ -63,14 +63,14 @@ func chooseClass(ctx context.Context, logger *slog.Logger) {
 	}
 }
 
-// processorTime is what the process has used so far.
+// processorTime returns the processor time that the process has used so far.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // always works
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// busyness knows whether the process is busy, or was a short time ago.
+// busyness tells whether the process is busy, or was a short time ago.
 type busyness struct {
 	at, lastBusy time.Time
 	used         time.Duration // at that time
@@ -84,8 +84,8 @@ func (b *busyness) look(now time.Time, used time.Duration) bool {
 	return !b.lastBusy.IsZero() && now.Sub(b.lastBusy) < calmTime
 }
 
-// setClass gives all threads a class. New threads have the class of the one that starts them, so it
-// goes over them until it finds none left to change.
+// setClass puts all threads into a class. A new thread has the class of the thread that starts it,
+// so setClass repeats until it finds none to change.
 func setClass(class uint32) error {
 	for changed := true; changed; {
 		changed = false
@@ -93,6 +93,7 @@ func setClass(class uint32) error {
 		if err != nil {
 			return err
 		}
+
 		for _, thread := range threads {
 			id, err := strconv.Atoi(thread.Name())
 			if err != nil {

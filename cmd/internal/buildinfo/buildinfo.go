@@ -1,4 +1,4 @@
-// Package buildinfo says from what a program was built.
+// Package buildinfo describes the source that a program was built from.
 package buildinfo
 
 import (
@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Describe returns the version of this program, the revision of its source and the Go version, as far
-// as they are known. version is what the linker has set for a release, and comes first.
+// Describe returns the version of this program, the revision of its source and the Go version, as
+// far as they are known. version is the one that the linker sets for a release, or "".
 func Describe(version string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -26,9 +26,11 @@ func main() {
 		fmt.Println("there are no dead letters")
 		return
 	}
+
 	check(err)
 	why := first.DeadLetter
-	fmt.Printf("%s: %s after %d deliveries, %q\n", first.Value, why.Reason, why.Deliveries, why.Error)
+	fmt.Printf("%s: %s after %d deliveries, %q\n",
+		first.Value, why.Reason, why.Deliveries, why.Error)
 	n, err := dead.Redrive(ctx, 0)
 	check(err)
 	fmt.Printf("%d sent home\n", n)

@@ -1,7 +1,7 @@
-// A producer and a worker as programs for JetStream have them, with nats.go's package jetstream alone:
+// A producer and a worker written for JetStream, with only nats.go's package jetstream:
 //
 //	jetstream push    pushes three jobs, each of them once, however often it is run
-//	jetstream work    does one job at a time, the most urgent first, and waits for more, until Ctrl-C
+//	jetstream work    does one job at a time, the most urgent first, and waits, until Ctrl-C
 //
 // Only the domain, and the names of the stream and of its consumer, are those of a queue.
 package main
@@ -57,6 +57,7 @@ func push(ctx context.Context, js jetstream.JetStream, out io.Writer) error {
 			before++
 		}
 	}
+
 	fmt.Fprintf(out, "%d pushed, %d were there before\n", 3-before, before)
 	return nil
 }
@@ -67,10 +68,11 @@ func work(ctx context.Context, js jetstream.JetStream, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	for ctx.Err() == nil {
-		job, err := jobs.Next(jetstream.FetchContext(ctx)) // asks for one job, when there is time for it
+		job, err := jobs.Next(jetstream.FetchContext(ctx)) // asks for one job, once it can do it
 		switch {
-		case ctx.Err() != nil: // a job that came just then comes back when its lease is over
+		case ctx.Err() != nil: // a job that came just now comes back when its lease ends
 		case errors.Is(err, nats.ErrTimeout): // nothing came for 30 s
 		case err != nil:
 			pause(ctx, err)

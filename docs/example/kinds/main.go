@@ -33,12 +33,15 @@ func main() {
 		fmt.Printf("%s letter %s\n", job.Queue, job.Value)
 		return nil
 	})
+
 	mux.Handle("parcel", func(_ context.Context, job *client.Job) error {
 		defer stop() // it is the last
 		fmt.Printf("%s parcel %s\n", job.Queue, job.Value)
 		return nil
 	})
-	worker, err := client.NewWorker(mux.Work, client.WorkerOptions{}, express.Weight(3), standard.Weight(1))
+
+	worker, err := client.NewWorker(mux.Work, client.WorkerOptions{},
+		express.Weight(3), standard.Weight(1))
 	check(err)
 	check(worker.Run(ctx))
 }

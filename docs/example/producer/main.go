@@ -28,6 +28,7 @@ func main() {
 		check(err)
 		pushes = append(pushes, push)
 	}
+
 	check(producer.Close(ctx))
 	before := 0
 	for _, push := range pushes {
@@ -37,6 +38,7 @@ func main() {
 			before++
 		}
 	}
+
 	fmt.Printf("%d letters pushed, %d were there before\n", len(pushes)-before, before)
 }
 

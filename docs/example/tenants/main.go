@@ -1,4 +1,5 @@
-// Serves a hundred tenants in turn, though one of them has pushed most of the items, and before the others.
+// Serves a hundred tenants in turn, though one of them has pushed most of the items, and before the
+// others.
 package main
 
 import (
@@ -29,13 +30,16 @@ func main() {
 	push := func(tenant string, n int) {
 		for i := range n {
 			m := client.Message{Value: fmt.Appendf(nil, "%s, number %d", tenant, i)}
-			items = append(items, client.PushItem{Priority: 5, Message: m.With(client.Group(tenant))})
+			m = m.With(client.Group(tenant))
+			items = append(items, client.PushItem{Priority: 5, Message: m})
 		}
 	}
+
 	push("tenant 0", flood)
 	for i := 1; i < tenants; i++ {
 		push(fmt.Sprint("tenant ", i), each)
 	}
+
 	_, err = q.PushMany(ctx, items)
 	check(err)
 

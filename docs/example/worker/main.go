@@ -1,4 +1,5 @@
-// Sends the letters of queue "letters": it writes each of them to a folder, named after the id of its job.
+// Sends the letters of queue "letters": it writes each of them to a folder, named after the id of
+// its job.
 package main
 
 import (
@@ -32,11 +33,13 @@ func main() {
 		MaxDeliver: 3,
 		Backoff:    []time.Duration{100 * time.Millisecond, 500 * time.Millisecond},
 	})
+
 	check(err)
 	worker, err := letters.NewWorker(send, client.WorkerOptions{
 		Concurrency: 2,
 		AckWait:     time.Second, // short, so that you need not wait long
 	})
+
 	check(err)
 	check(worker.Run(ctx)) // until Ctrl-C
 }
@@ -57,6 +60,7 @@ func send(ctx context.Context, job *client.Job) error {
 		if job.Deliveries > 1 {
 			break // the second time is easier
 		}
+
 		select {
 		case <-time.After(5 * time.Second):
 		case <-ctx.Done(): // somebody else may have the job

@@ -12,24 +12,18 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-const (
-	// A survey of the leased items looks at busyPerQueue of each queue and at busyAtMost of all, of
-	// which the page shows pageRows.
-	busyPerQueue = 10_000
-	busyAtMost   = 50_000
-)
+// maxBusy is how many leased items a survey looks at. The page shows pageRows of them.
+const maxBusy = 50_000
 
 // Page "busy".
 type busyView struct {
-	// Total is how many items are leased, in Queues queues. Counted were looked at, so far while it is
-	// Running.
+	// Total is how many items are leased. Counted were looked at, so far while it is Running.
 	Total, Counted int64
-	Queues         int
-	Running        bool
 	// Rows are those that were leased longest, at most 100.
 	Rows []busyRow
 	// Denied says why some queues cannot be read.
-	Denied, Error string
+	Denied string
+	surveyState
 }
 
 // busyRow is a leased item.
@@ -51,24 +45,14 @@ func (b *board) listBusy(ctx context.Context, show func(busyView)) (v busyView, 
 	}
 
 	leased := client.ItemsOptions{State: subjects.StateLeased}
-	for _, row := range rows {
-		scanned := int64(0)
-		note := func(page *client.ItemsPage) bool {
-			scanned += page.Scanned
-			v.add(row.queueRef, page.Items)
-			show(v)
-			return scanned < busyPerQueue && v.Counted < busyAtMost
-		}
-		err := b.gateway.scan(ctx, row.queueRef, leased, note)
-		if denied := deniedBy(err); denied != "" {
-			v.Denied = denied
-		} else if err != nil {
-			return v, err
-		}
-		v.Queues++
+	note := func(q queueRef, page *client.ItemsPage) bool {
+		v.add(q, page.Items)
+		show(v)
+		return v.Counted < maxBusy
 	}
+	v.Denied, err = b.gateway.scanAll(ctx, rows, leased, note)
 	v.Total = max(v.Total, v.Counted) // the list may be older
-	return v, nil
+	return v, err
 }
 
 // add takes in leased items of a queue. The page may show the rows of before.
@@ -104,8 +88,6 @@ func (b *board) getBusy(w http.ResponseWriter, r *http.Request) {
 	for i := range v.Rows {
 		v.Rows[i].Can = b.gateway.may(r.Context(), v.Rows[i].Queue)
 	}
-	if v.Running = state.running; state.err != nil {
-		v.Error = state.err.Error()
-	}
+	v.surveyState = state
 	b.showSurvey(w, b.newShell(r, "Busy", "busy"), "busy", state, &v)
 }

@@ -31,6 +31,7 @@ var formats = template.FuncMap{
 	"ago":   func(now, t time.Time) string { return age(now.Sub(t)) + " ago" },
 	"until": soon("in ", ""),
 	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"clock": clock,
 	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"left":  soon("", " left"),
 	"spark": spark,
@@ -116,6 +117,15 @@ func soon(before, after string) func(now, t time.Time) string {
 		}
 		return "due"
 	}
+}
+
+// clock writes a time without its date, unless that is another day.
+func clock(now, t time.Time) string {
+	now, t = now.UTC(), t.UTC()
+	if now.YearDay() == t.YearDay() && now.Year() == t.Year() {
+		return t.Format("15:04:05")
+	}
+	return t.Format("2006-01-02 15:04:05")
 }
 
 // size writes a number of bytes: 812 B, 3.4 kB.

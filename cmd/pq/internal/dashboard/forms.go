@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,22 +30,25 @@ func (f *form) fail(name string, err error) {
 	f.Fields[name] = field{was.Value, err.Error()}
 }
 
-// failWith notes the error of a bridge beside the field whose header or setting it is about.
-func (f *form) failWith(err error, fields map[string]string) {
-	if errors.Is(err, client.ErrBadRequest) {
-		text := err.Error()
-		for name, header := range fields {
-			if strings.Contains(text, header+": ") || strings.Contains(text, "header "+header+" ") {
-				f.fail(name, err)
-				return
-			}
-		}
-		if _, ok := f.Fields["headers"]; ok && strings.Contains(text, "header") {
-			f.fail("headers", err)
+// failWith notes the error of a bridge beside the field whose header, setting or member it is about.
+func (f *form) failWith(err error) {
+	text := err.Error()
+	if !errors.Is(err, client.ErrBadRequest) {
+		f.Error = text
+		return
+	}
+	for name := range f.Fields {
+		about := cmp.Or(pushHeaders[name], name)
+		if strings.Contains(text, about+": ") || strings.Contains(text, "header "+about+" ") {
+			f.fail(name, err)
 			return
 		}
 	}
-	f.Error = err.Error()
+	if _, ok := f.Fields["headers"]; ok && strings.Contains(text, "header") {
+		f.fail("headers", err)
+		return
+	}
+	f.Error = text
 }
 
 func (f *form) failed() bool {
@@ -74,7 +78,7 @@ func (b *board) push(w http.ResponseWriter, r *http.Request, q queueRef) {
 		case errors.Is(err, client.ErrTooLarge):
 			f.fail("value", err)
 		case err != nil:
-			f.failWith(err, pushHeaders)
+			f.failWith(err)
 		case ack.Duplicate:
 			f.Done = "a duplicate: already pushed as " + ack.ID
 		default:
@@ -145,7 +149,6 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 	if err != nil {
 		f.Error = err.Error()
 	}
-	names := map[string]string{}
 	changed := 0
 	var source []settingRow
 	for _, row := range settingsOf(q, info).Rows {
@@ -154,7 +157,7 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 			continue
 		}
 		value := strings.TrimSpace(values[0])
-		f.Fields[row.Name], names[row.Name] = field{Value: value}, row.Name
+		f.Fields[row.Name] = field{Value: value}
 		if strings.HasPrefix(row.Name, sourcePrefix) {
 			source = append(source, row)
 			continue
@@ -179,7 +182,7 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 	default:
 		err := b.change(r, q, "config", &change)
 		if code = codeOf(err); err != nil {
-			f.failWith(err, names)
+			f.failWith(err)
 		} else {
 			f = form{Done: "changed"}
 		}

@@ -218,6 +218,29 @@ func (g *gateway) scan(ctx context.Context, q queueRef, o client.ItemsOptions, n
 	return err
 }
 
+// scanAll scans up to maxMatches items of each queue, until note has enough. What the server does not
+// let pass is no error, but denied says why.
+func (g *gateway) scanAll(
+	ctx context.Context, queues []queueRow, o client.ItemsOptions,
+	note func(queueRef, *client.ItemsPage) (more bool),
+) (denied string, err error) {
+	more := true
+	for i := 0; i < len(queues) && more; i++ {
+		q, scanned := queues[i].queueRef, int64(0)
+		err := g.scan(ctx, q, o, func(page *client.ItemsPage) bool {
+			scanned += page.Scanned
+			more = note(q, page)
+			return more && scanned < maxMatches
+		})
+		if text := deniedBy(err); text != "" {
+			denied = text
+		} else if err != nil {
+			return denied, err
+		}
+	}
+	return denied, nil
+}
+
 // list returns all queues of a kind that there can be.
 func (g *gateway) list(ctx context.Context, kind subjects.Kind) ([]subjects.QueueCounts, error) {
 	subject, err := g.grammar.Build(subjects.Request{Kind: kind, Verb: subjects.List})

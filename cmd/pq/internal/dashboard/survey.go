@@ -32,9 +32,10 @@ type survey[V any] struct {
 
 // surveyState says how far a result is to be believed.
 type surveyState struct {
+	Running bool   // and the result is only a part
+	Error   string // of the last survey
 	asOf    time.Time
-	running bool // and the result is only a part
-	err     error
+	err     error // the same as Error
 }
 
 // look returns the last result. A new survey begins if that is old, and replaces it when it ends.
@@ -61,7 +62,7 @@ func (s *survey[V]) start() <-chan struct{} {
 	done := make(chan struct{})
 	s.done, s.ended = done, time.Time{}
 	if !s.complete {
-		s.state = surveyState{asOf: began, running: true}
+		s.state = surveyState{asOf: began, Running: true}
 	}
 	spawned := s.searches.spawn(func() {
 		ctx, cancel := context.WithTimeout(s.searches.ctx, longestSearch)
@@ -88,7 +89,11 @@ func (s *survey[V]) end(began time.Time, result V, err error) {
 	defer s.mu.Unlock()
 	s.ended = time.Now()
 	s.pause = max(surveyFresh, surveyShare*s.ended.Sub(began))
-	if s.state.running, s.state.err = false, err; err == nil || !s.complete {
+	s.state = surveyState{asOf: s.state.asOf, err: err}
+	if err != nil {
+		s.state.Error = err.Error()
+	}
+	if err == nil || !s.complete {
 		s.result, s.state.asOf, s.complete = result, began, err == nil
 	}
 }

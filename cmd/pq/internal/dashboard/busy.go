@@ -38,6 +38,7 @@ func (b *board) listBusy(ctx context.Context, show func(busyView)) (v busyView, 
 	if err := b.live.awaitList(ctx); err != nil {
 		return v, err
 	}
+
 	rows, _, _ := b.live.all()
 	rows = slices.DeleteFunc(rows, func(row queueRow) bool { return row.Leased == 0 })
 	for i := range rows {
@@ -50,6 +51,7 @@ func (b *board) listBusy(ctx context.Context, show func(busyView)) (v busyView, 
 		show(v)
 		return v.Counted < maxBusy
 	}
+
 	v.Denied, err = b.gateway.scanAll(ctx, rows, leased, note)
 	v.Total = max(v.Total, v.Counted) // the list may be older
 	return v, err
@@ -63,6 +65,7 @@ func (v *busyView) add(q queueRef, items []client.StoredItem) {
 		item.ID, item.Headers = shorten(item.ID), nil // what answers may not be a bridge
 		v.Rows = append(v.Rows, busyRow{Queue: q, StoredItem: item})
 	}
+
 	slices.SortFunc(v.Rows, func(a, b busyRow) int {
 		return cmp.Or(
 			since(a).Compare(since(b)),
@@ -70,6 +73,7 @@ func (v *busyView) add(q queueRef, items []client.StoredItem) {
 			strings.Compare(a.ID, b.ID),
 		)
 	})
+
 	v.Rows = v.Rows[:min(len(v.Rows), pageRows)]
 }
 

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// shownCauses are those with the most letters. A survey looks at target.MaxLetters of all queues.
+	// shownCauses are those with the most letters. A survey looks at target.MaxLetters of all
+	// queues.
 	shownCauses = 100
 )
 
@@ -64,12 +65,14 @@ func (b *board) countDead(ctx context.Context, show func(deadView)) (v deadView,
 	if err := b.live.awaitList(ctx); err != nil {
 		return v, err
 	}
+
 	rows := b.live.deadQueues()
 	for i := range rows {
 		_ = b.live.ask(ctx, rows[i].queueRef) // the list may be older
 		rows[i] = b.live.one(rows[i].queueRef).queueRow
 		v.Total += rows[i].All()
 	}
+
 	v.Queues = len(rows)
 
 	var causes target.Causes
@@ -79,6 +82,7 @@ func (b *board) countDead(ctx context.Context, show func(deadView)) (v deadView,
 		show(v)
 		return more
 	}
+
 	v.Denied, err = b.gateway.scanAll(ctx, rows, client.ItemsOptions{}, note)
 	return v, err
 }
@@ -116,7 +120,9 @@ func (b *board) findCause(ctx context.Context, q queueRef, cause string) (*searc
 }
 
 // showSurvey shows a page of a survey. It soon asks again if it has only a part.
-func (b *board) showSurvey(w http.ResponseWriter, s *shell, page string, state surveyState, view any) {
+func (b *board) showSurvey(
+	w http.ResponseWriter, s *shell, page string, state surveyState, view any,
+) {
 	if s.AsOf = state.asOf; state.Running {
 		s.Refresh = soonTime
 	}

@@ -23,7 +23,7 @@ var formats = template.FuncMap{
 	"rate":  orNone(rate),
 	"age":   orNone(age),
 	"took":  orNone(took),
-	"part":  func(part float64) string { return strconv.FormatFloat(100*min(max(part, 0), 1), 'f', 1, 64) },
+	"part":  func(part float64) string { return fmt.Sprintf("%.1f", 100*min(max(part, 0), 1)) },
 	"ratio": func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
 	"size":  func(n int) string { return size(int64(n)) },
 	"count": func(n int) int64 { return int64(n) },
@@ -106,6 +106,7 @@ func age(d time.Duration) string {
 		}
 		return text
 	}
+
 	return fmt.Sprintf("%ds", d/time.Second)
 }
 
@@ -157,6 +158,7 @@ func spark(line []int64, w, h int) string {
 		b = append(strconv.AppendFloat(b, x, 'f', 1, 64), ',')
 		b = append(strconv.AppendFloat(b, y, 'f', 1, 64), ' ')
 	}
+
 	return string(bytes.TrimSuffix(b, []byte(" ")))
 }
 

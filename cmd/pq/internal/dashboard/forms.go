@@ -30,13 +30,14 @@ func (f *form) fail(name string, err error) {
 	f.Fields[name] = field{was.Value, err.Error()}
 }
 
-// failWith notes the error of a bridge beside the field whose header, setting or member it is about.
+// failWith notes the error of a bridge beside the field that it is about.
 func (f *form) failWith(err error) {
 	text := err.Error()
 	if !errors.Is(err, client.ErrBadRequest) {
 		f.Error = text
 		return
 	}
+
 	for name := range f.Fields {
 		about := cmp.Or(pushHeaders[name], name)
 		if strings.Contains(text, about+": ") || strings.Contains(text, "header "+about+" ") {
@@ -44,10 +45,12 @@ func (f *form) failWith(err error) {
 			return
 		}
 	}
+
 	if _, ok := f.Fields["headers"]; ok && strings.Contains(text, "header") {
 		f.fail("headers", err)
 		return
 	}
+
 	f.Error = text
 }
 
@@ -85,17 +88,23 @@ func (b *board) push(w http.ResponseWriter, r *http.Request, q queueRef) {
 			f.Done = "pushed " + ack.ID
 		}
 	}
+
 	v := b.queueView(r, q)
 	v.Push, v.Can.Push = f, v.Can.Push || f.failed() // nothing that was typed is lost
 	b.showQueue(w, r, code, v)
 }
 
-func (b *board) pushMessage(ctx context.Context, q queueRef, priority int64, m client.Message) (client.PushAck, error) {
+func (b *board) pushMessage(
+	ctx context.Context, q queueRef, priority int64, m client.Message,
+) (client.PushAck, error) {
 	verb := subjects.Push
 	if q.FIFO() {
 		verb = subjects.Enqueue
 	}
-	return ask(ctx, b.gateway, q, verb, func(ctx context.Context, q target.Queue) (client.PushAck, error) { return q.Push(ctx, priority, m) })
+	push := func(q target.Queue, ctx context.Context) (client.PushAck, error) {
+		return q.Push(ctx, priority, m)
+	}
+	return ask(ctx, b.gateway, q, verb, push)
 }
 
 // unixLines returns a text that was typed with the ends of lines that the rest of the world has.
@@ -116,9 +125,11 @@ func (f *form) headers() map[string][]string {
 		name = strings.TrimSpace(name)
 		headers[name] = append(headers[name], strings.TrimSpace(value))
 	}
+
 	if err := subjects.CheckHeaders(headers); err != nil {
 		f.fail("headers", err)
 	}
+
 	return headers
 }
 
@@ -138,6 +149,7 @@ func messageOf(f *form, q queueRef) (m client.Message, priority int64) {
 			m.Headers[header] = []string{value}
 		}
 	}
+
 	return m, priority
 }
 
@@ -149,6 +161,7 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 	if err != nil {
 		f.Error = err.Error()
 	}
+
 	changed := 0
 	var source []settingRow
 	for _, row := range settingsOf(q, info).Rows {
@@ -170,6 +183,7 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 			f.fail(row.Name, err)
 		}
 	}
+
 	if f.source(&change, source) {
 		changed++
 	}
@@ -187,6 +201,7 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 			f = form{Done: "changed"}
 		}
 	}
+
 	v := b.queueView(r, q)
 	v.Settings.form, v.Can.Config = f, v.Can.Config || f.failed()
 	b.showQueue(w, r, code, v)
@@ -194,9 +209,10 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 
 // change changes settings. The next page asks what is in force then.
 func (b *board) change(r *http.Request, q queueRef, action string, c *subjects.Change) error {
-	_, err := ask(r.Context(), b.gateway, q, subjects.Config, func(ctx context.Context, q target.Queue) (client.Settings, error) {
+	configure := func(q target.Queue, ctx context.Context) (client.Settings, error) {
 		return q.Configure(ctx, c.Settings, c.Reset...)
-	})
+	}
+	_, err := ask(r.Context(), b.gateway, q, subjects.Config, configure)
 	b.log(r, action, q, "change", string(c.Encode()), "error", err)
 	b.live.asked.forget(q)
 	return err
@@ -215,14 +231,18 @@ func (b *board) pause(w http.ResponseWriter, r *http.Request, q queueRef) {
 		}
 		until = time.Now().Add(during).UTC()
 	}
-	b.setPause(w, r, q, f, "pause", &subjects.Change{Settings: settings.Settings{PauseUntil: until}})
+
+	paused := settings.Settings{PauseUntil: until}
+	b.setPause(w, r, q, f, "pause", &subjects.Change{Settings: paused})
 }
 
 func (b *board) resume(w http.ResponseWriter, r *http.Request, q queueRef) {
 	b.setPause(w, r, q, form{}, "resume", &subjects.Change{Reset: []string{"pause_until"}})
 }
 
-func (b *board) setPause(w http.ResponseWriter, r *http.Request, q queueRef, f form, action string, c *subjects.Change) {
+func (b *board) setPause(
+	w http.ResponseWriter, r *http.Request, q queueRef, f form, action string, c *subjects.Change,
+) {
 	code := http.StatusBadRequest
 	if !f.failed() {
 		err := b.change(r, q, action, c)

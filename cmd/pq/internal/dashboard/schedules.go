@@ -65,7 +65,7 @@ type scheduleView struct {
 }
 
 // scheduleTexts are the inputs of the form that are members of a schedule's JSON, as they are.
-var scheduleTexts = []string{"id", "cron", "every", "zone", "jitter", "if_missed", "overlap", "until"}
+var scheduleTexts = strings.Fields("id cron every zone jitter if_missed overlap until")
 
 // listSchedules is the survey of the schedules of all queues.
 func (b *board) listSchedules(
@@ -74,6 +74,7 @@ func (b *board) listSchedules(
 	if err := b.live.awaitList(ctx); err != nil {
 		return v, err
 	}
+
 	queues, _, _ := b.live.all()
 	v.Queues = int64(len(queues))
 
@@ -99,6 +100,7 @@ func (b *board) listSchedules(
 			return err
 		})
 	}
+
 	err = asked.Wait()
 	return v.sorted(), err
 }
@@ -119,6 +121,7 @@ func (v schedulesView) sorted() schedulesView {
 			strings.Compare(a.ID, b.ID),
 		)
 	})
+
 	return v
 }
 
@@ -159,11 +162,13 @@ func (b *board) getSchedule(w http.ResponseWriter, r *http.Request) {
 			b.failWith(w, r, err)
 			return
 		case record == nil:
-			b.fail(w, r, http.StatusNotFound, "No schedule", "There is no such schedule in this queue.")
+			const text = "There is no such schedule in this queue."
+			b.fail(w, r, http.StatusNotFound, "No schedule", text)
 			return
 		}
 		v.setRecord(record)
 	}
+
 	b.showSchedule(w, r, http.StatusOK, v)
 }
 
@@ -187,6 +192,7 @@ func (v *scheduleView) setRecord(record *client.ScheduleRecord) {
 			v.Fields[name] = field{Value: text}
 		}
 	}
+
 	v.Fields["priority"] = field{Value: strconv.FormatInt(record.Priority, 10)}
 	v.Fields["value"] = field{Value: string(record.Value)}
 
@@ -200,6 +206,7 @@ func (v *scheduleView) setRecord(record *client.ScheduleRecord) {
 			}
 		}
 	}
+
 	v.Fields["headers"] = field{Value: lines.String()}
 }
 
@@ -217,7 +224,8 @@ func (b *board) postSchedule(w http.ResponseWriter, r *http.Request) {
 	if action == "remove" {
 		verb = subjects.Unschedule
 	}
-	_, err := ask(r.Context(), b.gateway, q, verb, func(ctx context.Context, q target.Queue) (any, error) {
+
+	act := func(q target.Queue, ctx context.Context) (any, error) {
 		switch action {
 		case "run":
 			return q.RunSchedule(ctx, id)
@@ -227,12 +235,16 @@ func (b *board) postSchedule(w http.ResponseWriter, r *http.Request) {
 			return nil, q.Unschedule(ctx, id)
 		}
 		return nil, fmt.Errorf("%w: a schedule has no action %.20q", client.ErrBadRequest, action)
-	})
+	}
+
+	_, err := ask(r.Context(), b.gateway, q, verb, act)
 	b.afterSchedule(w, r, q, id, action, err)
 }
 
 // afterSchedule logs what was done to a schedule, and shows all of them.
-func (b *board) afterSchedule(w http.ResponseWriter, r *http.Request, q queueRef, id, action string, err error) {
+func (b *board) afterSchedule(
+	w http.ResponseWriter, r *http.Request, q queueRef, id, action string, err error,
+) {
 	b.log(r, action+" schedule", q, "schedule", id, "error", err)
 	if err != nil {
 		b.failWith(w, r, err)
@@ -240,7 +252,8 @@ func (b *board) afterSchedule(w http.ResponseWriter, r *http.Request, q queueRef
 	}
 	b.schedules.expire()
 	b.details.forget(q)
-	http.Redirect(w, r, localPath(cmp.Or(r.PostForm.Get("back"), "/schedules")), http.StatusSeeOther)
+	back := localPath(cmp.Or(r.PostForm.Get("back"), "/schedules"))
+	http.Redirect(w, r, back, http.StatusSeeOther)
 }
 
 // setSchedule sets the schedule that the form describes. What the form does not have stays.
@@ -253,7 +266,7 @@ func (b *board) setSchedule(w http.ResponseWriter, r *http.Request, q queueRef, 
 	case err != nil:
 		v.fail("queue", err)
 	case isNew && record != nil:
-		v.fail("id", errors.New("the queue has this schedule already: edit that, or choose another name"))
+		v.fail("id", errors.New("the queue has this schedule already: edit that"))
 	case record != nil:
 		v.Record, v.Binary = record, !isText(record.Value)
 	}
@@ -261,10 +274,10 @@ func (b *board) setSchedule(w http.ResponseWriter, r *http.Request, q queueRef, 
 	s := v.schedule(r.PostForm)
 	code := http.StatusBadRequest
 	if !v.failed() {
-		_, err = ask(r.Context(), b.gateway, q, subjects.Schedule,
-			func(ctx context.Context, q target.Queue) (client.ScheduleRecord, error) {
-				return q.SetSchedule(ctx, s)
-			})
+		set := func(q target.Queue, ctx context.Context) (client.ScheduleRecord, error) {
+			return q.SetSchedule(ctx, s)
+		}
+		_, err = ask(r.Context(), b.gateway, q, subjects.Schedule, set)
 		if err == nil {
 			b.afterSchedule(w, r, q, id, "set", nil)
 			return
@@ -272,6 +285,7 @@ func (b *board) setSchedule(w http.ResponseWriter, r *http.Request, q queueRef, 
 		code = codeOf(err)
 		v.failWith(err)
 	}
+
 	b.showSchedule(w, r, code, v)
 }
 
@@ -281,12 +295,14 @@ func (v *scheduleView) schedule(posted url.Values) client.Schedule {
 	if v.Record != nil {
 		was = v.Record.Schedule
 	}
+
 	members := map[string]string{}
 	for _, name := range scheduleTexts {
 		if text := strings.TrimSpace(v.Fields[name].Value); text != "" {
 			members[name] = text
 		}
 	}
+
 	data, _ := json.Marshal(members) // never returns an error
 	s, err := schedule.Decode[client.Schedule](data)
 	if err != nil {
@@ -299,15 +315,18 @@ func (v *scheduleView) schedule(posted url.Values) client.Schedule {
 			v.fail("priority", err)
 		}
 	}
+
 	// Values that are hidden, or are no text, are not in the form.
 	if posted.Has("value") {
 		s.Value = []byte(unixLines(v.Fields["value"].Value))
 	}
+
 	if posted.Has("headers") {
 		s.Headers = v.headers()
 		if group := strings.TrimSpace(v.Fields["group"].Value); group != "" {
 			s.Headers[subjects.HeaderGroup] = []string{group}
 		}
 	}
+
 	return s
 }

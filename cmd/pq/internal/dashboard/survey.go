@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// surveyFresh is how long a survey is shown at least, before a page begins another one. One that
-	// took long is shown surveyShare times as long as it took.
+	// A survey is shown for surveyFresh at least before a page begins another, and for surveyShare
+	// times as long as it took: so surveys take a fifth of the time at most.
 	surveyFresh = 5 * time.Second
 	surveyShare = 4
 	// firstWait is how long a page waits for a survey. Most take less.
@@ -64,6 +64,7 @@ func (s *survey[V]) start() <-chan struct{} {
 	if !s.complete {
 		s.state = surveyState{asOf: began, Running: true}
 	}
+
 	spawned := s.searches.spawn(func() {
 		ctx, cancel := context.WithTimeout(s.searches.ctx, longestSearch)
 		defer cancel()
@@ -77,9 +78,11 @@ func (s *survey[V]) start() <-chan struct{} {
 		s.end(began, result, err)
 		close(done)
 	})
+
 	if !spawned { // the dashboard ends
 		close(done)
 	}
+
 	return done
 }
 

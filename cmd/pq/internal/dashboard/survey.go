@@ -27,6 +27,7 @@ type survey[V any] struct {
 	complete bool // result is of a whole survey
 	ended    time.Time
 	pause    time.Duration // from ended until the next one
+	expired  bool          // something has changed since the last one began
 	done     chan struct{}
 }
 
@@ -55,12 +56,14 @@ func (s *survey[V]) start() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	began := time.Now()
-	if isRunning := s.done != nil && s.ended.IsZero(); isRunning || began.Sub(s.ended) < s.pause {
+	isRunning := s.done != nil && s.ended.IsZero()
+	isFresh := !s.expired && began.Sub(s.ended) < s.pause
+	if isRunning || isFresh {
 		return s.done
 	}
 
 	done := make(chan struct{})
-	s.done, s.ended = done, time.Time{}
+	s.done, s.ended, s.expired = done, time.Time{}, false
 	if !s.complete {
 		s.state = surveyState{asOf: began, Running: true}
 	}
@@ -78,11 +81,9 @@ func (s *survey[V]) start() <-chan struct{} {
 		s.end(began, result, err)
 		close(done)
 	})
-
 	if !spawned { // the dashboard ends
 		close(done)
 	}
-
 	return done
 }
 
@@ -101,9 +102,9 @@ func (s *survey[V]) end(began time.Time, result V, err error) {
 	}
 }
 
-// expire makes the next page wait for a new survey, because somebody has changed something.
+// expire makes the next page begin a new survey, because somebody has changed something.
 func (s *survey[V]) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pause = 0
+	s.expired = true
 }

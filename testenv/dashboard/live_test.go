@@ -162,7 +162,7 @@ func TestRefresh(t *testing.T) {
 	s.push("jobs", 3, "c")
 	b.seesIn("#totals", "Ready\n3")
 	b.until(`$("#as-of").innerText != ` + quoted(at))
-	b.until(`$("#push details").open && $("#push [name=value]").value == "typed" && !$("#settings details").open`)
+	b.until(`$("#push details").open && $("#push [name=value]").value == "typed" && !$("#purge details").open`)
 	b.until(`document.activeElement == link && getSelection().toString() == "Next to be served"`)
 
 	// What is selected is an item, wherever it stands.

@@ -20,8 +20,11 @@ const sampleItems = 5
 // itemAction is an action on items, up to subjects.MaxItems at a time.
 type itemAction struct {
 	verb subjects.Verb
-	do   func(q target.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error)
+	do   func(q target.Queue, ctx context.Context, ids []string) (resultsOf, error)
 }
+
+// resultsOf are the results of an action, one for each id.
+type resultsOf = []client.ItemResult
 
 var itemActions = map[string]itemAction{
 	"remove":  {subjects.Remove, target.Queue.RemoveItems},
@@ -32,8 +35,10 @@ var itemActions = map[string]itemAction{
 
 func (b *board) postAction(w http.ResponseWriter, r *http.Request, q queueRef) {
 	forms := map[string]queuePage{
-		"push": b.push, "config": b.configure, "pause": b.pause, "resume": b.resume, "purge": b.purge,
+		"push": b.push, "config": b.configure,
+		"pause": b.pause, "resume": b.resume, "purge": b.purge,
 	}
+
 	action := r.PathValue("action")
 	if page := forms[action]; page != nil {
 		page(w, r, q)
@@ -66,7 +71,11 @@ func (b *board) done(w http.ResponseWriter, r *http.Request, v *doneView, err er
 }
 
 func (b *board) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
-	v := &confirmView{actionView: actionView{Action: "purge", Queue: q}, State: subjects.State(r.PostForm.Get("state")), Name: r.PostForm.Get("name")}
+	v := &confirmView{
+		actionView: actionView{Action: "purge", Queue: q},
+		State:      subjects.State(r.PostForm.Get("state")), Name: r.PostForm.Get("name"),
+	}
+
 	dry := r.PostForm.Get("dry") != ""
 	if !dry && v.Name == q.Name {
 		done := &doneView{actionView: v.actionView, found: string(v.State)}
@@ -79,31 +88,36 @@ func (b *board) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
 	if !dry {
 		v.Error = fmt.Sprintf("want the name of the queue: %s", q.Name)
 	}
+
 	info, err := b.gateway.info(r.Context(), q)
 	if err != nil {
 		b.failWith(w, r, err)
 		return
 	}
+
 	counts := map[subjects.State]int64{
 		"": info.Ready + info.Delayed + info.Leased, subjects.StateReady: info.Ready,
 		subjects.StateDelayed: info.Delayed, subjects.StateLeased: info.Leased,
 	}
+
 	var ok bool
 	if v.Count, ok = counts[v.State]; !ok {
 		b.fail(w, r, http.StatusBadRequest, "No state", "Want ready, delayed or leased.")
 		return
 	}
+
 	b.confirm(w, r, v)
 }
 
 // purgeItems purges until nothing is left, and counts the items.
 func (b *board) purgeItems(ctx context.Context, v *doneView, state client.State) error {
+	part := func(q target.Queue, ctx context.Context) (more bool, err error) {
+		n, more, err := q.PurgePart(ctx, state)
+		v.Done += n
+		return more, err
+	}
 	for {
-		more, err := ask(ctx, b.gateway, v.Queue, subjects.Purge, func(ctx context.Context, q target.Queue) (more bool, err error) {
-			n, more, err := q.PurgePart(ctx, state)
-			v.Done += n
-			return more, err
-		})
+		more, err := ask(ctx, b.gateway, v.Queue, subjects.Purge, part)
 		if err != nil || !more {
 			return err
 		}
@@ -124,6 +138,7 @@ func (b *board) chosen(r *http.Request, q queueRef) (ids []string, found *search
 		}
 		return found.matches(), found, nil
 	}
+
 	if id := r.PostForm.Get("search"); id != "" {
 		if found = b.searchOf(id, q); found == nil {
 			return nil, nil, errNoSearch
@@ -135,18 +150,23 @@ func (b *board) chosen(r *http.Request, q queueRef) (ids []string, found *search
 		}
 		return ids, found, nil
 	}
+
 	for _, id := range r.PostForm["ids"] { // a reply of the bridge names an id that is none
 		if !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
+
 	if len(ids) == 0 {
 		return nil, nil, errNothing
 	}
+
 	return ids, nil, nil
 }
 
-func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef, action string, do itemAction) {
+func (b *board) actOnItems(
+	w http.ResponseWriter, r *http.Request, q queueRef, action string, do itemAction,
+) {
 	ids, found, err := b.chosen(r, q)
 	if err != nil {
 		b.fail(w, r, http.StatusBadRequest, "Nothing to do", err.Error())
@@ -158,21 +178,25 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef, a
 	v.actionView = actionView{
 		Action: action, Queue: q, Count: int64(len(ids)), Back: r.PostForm.Get("back"),
 	}
+
 	if found != nil {
 		v.Search = found.id
 	}
+
 	if v.Back != "" {
 		v.Back = localPath(v.Back)
 	}
+
 	if action == "move" && (v.Priority != "" || !dry) {
 		priority, err := subjects.ParsePriority(v.Priority)
 		if err != nil {
 			v.Error = err.Error()
 		}
-		do.do = func(q target.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
+		do.do = func(q target.Queue, ctx context.Context, ids []string) (resultsOf, error) {
 			return q.MoveItems(ctx, ids, priority)
 		}
 	}
+
 	if !dry && v.Error == "" {
 		done := &doneView{actionView: v.actionView}
 		if found != nil {
@@ -188,11 +212,13 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef, a
 		search := found.view()
 		v.More = search.Running || search.Full
 	}
+
 	rows, err := b.rowsByID(r.Context(), q, ids[:min(len(ids), sampleItems)], rowBytes)
 	v.Sample = slices.DeleteFunc(rows, isGone)
 	if errors.Is(err, client.ErrBadRequest) { // after any other error, the action itself may work
 		v.Error = err.Error()
 	}
+
 	b.confirm(w, r, v)
 }
 
@@ -200,9 +226,11 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef, a
 func (b *board) act(ctx context.Context, v *doneView, do itemAction, ids []string) error {
 	v.Failures, v.Homes = map[string][]string{}, map[string]int64{}
 	err := target.ByIDs(ids, b.Conn.MaxPayload(), func(part []string) (again []string, err error) {
-		results, err := ask(ctx, b.gateway, v.Queue, do.verb, func(ctx context.Context, q target.Queue) ([]client.ItemResult, error) {
+		request := func(q target.Queue, ctx context.Context) (resultsOf, error) {
 			return do.do(q, ctx, part)
-		})
+		}
+		results, err := ask(ctx, b.gateway, v.Queue, do.verb, request)
+
 		results, again = target.WithoutRoom(results)
 		for _, result := range results {
 			if result.Code != 0 {
@@ -218,8 +246,10 @@ func (b *board) act(ctx context.Context, v *doneView, do itemAction, ids []strin
 		}
 		return again, err
 	})
+
 	if v.Count > 1 {
 		v.NewID = ""
 	}
+
 	return err
 }

@@ -252,7 +252,7 @@ func TestSurvey(t *testing.T) {
 		}
 		wants := func(result string, running bool, failed error) {
 			t.Helper()
-			if got, state := s.look(t.Context()); got != result || state.running != running || state.err != failed {
+			if got, state := s.look(t.Context()); got != result || state.Running != running || state.err != failed {
 				t.Errorf("%q, %+v: want %q", got, state, result)
 			}
 		}

@@ -28,7 +28,8 @@ type board struct {
 }
 
 const (
-	// refreshTime is how often a page asks for itself, soonTime while what it shows is incomplete.
+	// A page asks for itself every refreshTime, or every soonTime while what it shows is
+	// incomplete.
 	refreshTime = 2 * time.Second
 	soonTime    = 500 * time.Millisecond
 )
@@ -47,7 +48,8 @@ func (b *board) newShell(r *http.Request, title, nav string) *shell {
 	return s
 }
 
-// show writes a page. The answer to a form of a page is a whole page too, which that takes a part of.
+// show writes a page. The answer to a form is a whole page as well: the page with the form takes a
+// part of it.
 func (b *board) show(w http.ResponseWriter, code int, page string, s *shell, view any) {
 	var html bytes.Buffer
 	if err := b.pages.page(&html, page, s, view); err != nil {
@@ -92,14 +94,17 @@ func codeOf(err error) int {
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout
 	}
+
 	return http.StatusBadGateway
 }
 
-// log notes an action: who did what, with how many. What is "" or nil among the rest is left out.
+// log notes an action: who did what, with how many. Of the rest, it leaves out what is "" or nil.
 func (b *board) log(r *http.Request, action string, q queueRef, rest ...any) {
 	c := callerOf(r)
-	args := []any{"action", action, "queue", q.Kind + "." + q.Name, "user", c.name, "from", r.RemoteAddr}
-	rest = append(rest, "session", c.session[:min(len(c.session), 6)]) // enough to tell two browsers apart, and to log in with nothing
+	name := q.Kind + "." + q.Name
+	args := []any{"action", action, "queue", name, "user", c.name, "from", r.RemoteAddr}
+	// Enough to tell two browsers apart, and too little to log in with.
+	rest = append(rest, "session", c.session[:min(len(c.session), 6)])
 	for pair := range slices.Chunk(rest, 2) {
 		if pair[1] != nil && pair[1] != "" {
 			args = append(args, pair...)
@@ -111,7 +116,7 @@ func (b *board) log(r *http.Request, action string, q queueRef, rest ...any) {
 // queuePage is a handler of pages of a queue.
 type queuePage func(w http.ResponseWriter, r *http.Request, q queueRef)
 
-// ofQueue calls page for the queue that the address names, if there can be such a one.
+// ofQueue calls page with the queue that the address names, if there can be such a queue.
 func (b *board) ofQueue(page queuePage) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := queueRef{r.PathValue("kind"), r.PathValue("name")}

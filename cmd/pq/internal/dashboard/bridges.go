@@ -21,8 +21,8 @@ const (
 )
 
 const (
-	// maxMissed is how many questions in a row a bridge may leave unanswered, and forgetAfter when it is
-	// no longer shown.
+	// A bridge is gone once it has left more than maxMissed questions in a row unanswered. It is
+	// shown for forgetAfter.
 	maxMissed   = 3
 	forgetAfter = 10 * time.Minute
 	// maxBridges are shown.
@@ -57,13 +57,17 @@ func (all bridges) note(now time.Time, data []byte) {
 	if json.Unmarshal(data, &stats) != nil || stats.ID == "" { // also a message that nobody listens
 		return
 	}
+
 	said, err := subjects.ParseBridgeStats(data)
 	if err != nil || said == nil { // an older bridge
 		said = &subjects.BridgeStats{Ready: true}
 	}
 
 	// What answers may not be a bridge.
-	stats.ID, stats.Version, said.Store, said.Why = shorten(stats.ID), shorten(stats.Version), shorten(said.Store), shorten(said.Why)
+	for _, text := range []*string{&stats.ID, &stats.Version, &said.Store, &said.Why} {
+		*text = shorten(*text)
+	}
+
 	b := all[stats.ID]
 	if b == nil {
 		if len(all) >= maxBridges {
@@ -72,6 +76,7 @@ func (all bridges) note(now time.Time, data []byte) {
 		b = &bridgeState{}
 		all[stats.ID] = b
 	}
+
 	b.update(now, stats, *said)
 }
 
@@ -87,7 +92,9 @@ func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.Bri
 
 	if !b.Seen.IsZero() {
 		elapsed := max(now.Sub(b.Seen).Seconds(), 0.1) // answers to two questions may come together
-		perSecond := func(now, before int64) float64 { return float64(max(now-before, 0)) / elapsed }
+		perSecond := func(now, before int64) float64 {
+			return float64(max(now-before, 0)) / elapsed
+		}
 		var sum rates
 		b.rates = map[queueRef]rates{}
 		for q, n := range counters {
@@ -104,6 +111,7 @@ func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.Bri
 		next.In, next.Out, next.PerSecond = &sum.in, &sum.out, &all
 		b.history.add(point{at: now, in: float32(all)}, fineStep)
 	}
+
 	b.bridgeRow, b.counters, b.missed = next, counters, 0
 }
 
@@ -123,7 +131,8 @@ func (row *bridgeRow) addEndpoints() {
 
 // forget drops those that have been gone for long.
 func (all bridges) forget(now time.Time) {
-	maps.DeleteFunc(all, func(_ string, b *bridgeState) bool { return now.Sub(b.Seen) > forgetAfter })
+	isOld := func(_ string, b *bridgeState) bool { return now.Sub(b.Seen) > forgetAfter }
+	maps.DeleteFunc(all, isOld)
 }
 
 // ratesOf returns the rates of a queue, nil if no bridge counts them.
@@ -137,9 +146,11 @@ func (all bridges) ratesOf(q queueRef) (in, out *float64) {
 		known = true // of a queue that it does not name, it has counted nothing
 		sum.in, sum.out = sum.in+b.rates[q].in, sum.out+b.rates[q].out
 	}
+
 	if !known {
 		return nil, nil
 	}
+
 	return &sum.in, &sum.out
 }
 
@@ -164,7 +175,8 @@ func (all bridges) rows(now time.Time) (rows []bridgeRow) {
 		row := b.bridgeRow
 		row.Line = b.history.line(now, inOf)
 		if b.isGone() {
-			row.Ready, row.Why, row.In, row.Out, row.PerSecond = false, "it does not answer", nil, nil, nil
+			row.Ready, row.Why = false, "it does not answer"
+			row.In, row.Out, row.PerSecond = nil, nil, nil
 		}
 		rows = append(rows, row)
 	}

@@ -12,24 +12,18 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-const (
-	// A survey of the leased items looks at busyPerQueue of each queue and at busyAtMost of all, of
-	// which the page shows pageRows.
-	busyPerQueue = 10_000
-	busyAtMost   = 50_000
-)
+// maxBusy is how many leased items a survey looks at. The page shows pageRows of them.
+const maxBusy = 50_000
 
 // Page "busy".
 type busyView struct {
-	// Total is how many items are leased, in Queues queues. Counted were looked at, so far while it is
-	// Running.
+	// Total is how many items are leased. Counted were looked at, so far while it is Running.
 	Total, Counted int64
-	Queues         int
-	Running        bool
 	// Rows are those that were leased longest, at most 100.
 	Rows []busyRow
 	// Denied says why some queues cannot be read.
-	Denied, Error string
+	Denied string
+	surveyState
 }
 
 // busyRow is a leased item.
@@ -44,6 +38,7 @@ func (b *board) listBusy(ctx context.Context, show func(busyView)) (v busyView, 
 	if err := b.live.awaitList(ctx); err != nil {
 		return v, err
 	}
+
 	rows, _, _ := b.live.all()
 	rows = slices.DeleteFunc(rows, func(row queueRow) bool { return row.Leased == 0 })
 	for i := range rows {
@@ -51,24 +46,15 @@ func (b *board) listBusy(ctx context.Context, show func(busyView)) (v busyView, 
 	}
 
 	leased := client.ItemsOptions{State: subjects.StateLeased}
-	for _, row := range rows {
-		scanned := int64(0)
-		note := func(page *client.ItemsPage) bool {
-			scanned += page.Scanned
-			v.add(row.queueRef, page.Items)
-			show(v)
-			return scanned < busyPerQueue && v.Counted < busyAtMost
-		}
-		err := b.gateway.scan(ctx, row.queueRef, leased, note)
-		if denied := deniedBy(err); denied != "" {
-			v.Denied = denied
-		} else if err != nil {
-			return v, err
-		}
-		v.Queues++
+	note := func(q queueRef, page *client.ItemsPage) bool {
+		v.add(q, page.Items)
+		show(v)
+		return v.Counted < maxBusy
 	}
+
+	v.Denied, err = b.gateway.scanAll(ctx, rows, leased, note)
 	v.Total = max(v.Total, v.Counted) // the list may be older
-	return v, nil
+	return v, err
 }
 
 // add takes in leased items of a queue. The page may show the rows of before.
@@ -79,6 +65,7 @@ func (v *busyView) add(q queueRef, items []client.StoredItem) {
 		item.ID, item.Headers = shorten(item.ID), nil // what answers may not be a bridge
 		v.Rows = append(v.Rows, busyRow{Queue: q, StoredItem: item})
 	}
+
 	slices.SortFunc(v.Rows, func(a, b busyRow) int {
 		return cmp.Or(
 			since(a).Compare(since(b)),
@@ -86,6 +73,7 @@ func (v *busyView) add(q queueRef, items []client.StoredItem) {
 			strings.Compare(a.ID, b.ID),
 		)
 	})
+
 	v.Rows = v.Rows[:min(len(v.Rows), pageRows)]
 }
 
@@ -104,8 +92,6 @@ func (b *board) getBusy(w http.ResponseWriter, r *http.Request) {
 	for i := range v.Rows {
 		v.Rows[i].Can = b.gateway.may(r.Context(), v.Rows[i].Queue)
 	}
-	if v.Running = state.running; state.err != nil {
-		v.Error = state.err.Error()
-	}
+	v.surveyState = state
 	b.showSurvey(w, b.newShell(r, "Busy", "busy"), "busy", state, &v)
 }

@@ -1,12 +1,14 @@
 // Package dashboard serves web pages that show what the queues are doing, and act on them. It talks
 // to the bridges over NATS like any client, and may do what its NATS user may.
 //
-// Everybody who may open the pages acts as that user. By default only this machine can: another
-// address to listen on needs a token, or a proxy that says who is there. Requests that the pages of
-// other sites make a browser send are refused, see guard.
+// Everybody who can open the pages acts as that user. By default only this machine can: to listen
+// on another address needs a token, or a proxy that says who is there. The guard refuses requests
+// that pages of other sites make a browser send.
 //
-// Pages that somebody looks at ask for themselves every two seconds. They share what was asked of the
-// bridges, see live, and while nobody looks nothing is asked. The memory and time that browsers can take are bounded by the constants of this package.
+// Pages that somebody looks at ask for themselves every two seconds. They share what was asked of
+// the bridges, see live, and while nobody looks nothing is asked. What goes through many queues,
+// such as the page of the dead letters, is a survey, which pages share too. The memory and time
+// that browsers can take are bounded by the constants of this package.
 package dashboard
 
 import (
@@ -27,11 +29,13 @@ type Dashboard struct {
 	listener net.Listener
 }
 
-// New listens. Call Run then, which closes the listener. ErrOptions is about the options.
+// New returns a Dashboard that listens on its address. Run serves the pages, and closes the
+// listener. Errors about the options wrap ErrOptions.
 func New(o Options) (*Dashboard, error) {
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
+
 	pages, err := newRenderer()
 	if err != nil {
 		return nil, err
@@ -41,6 +45,7 @@ func New(o Options) (*Dashboard, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	addr := listener.Addr().(*net.TCPAddr)
 	if !addr.IP.IsLoopback() && o.Token == "" && o.ProxyUser == "" {
 		_ = listener.Close() // nothing was accepted
@@ -51,10 +56,12 @@ func New(o Options) (*Dashboard, error) {
 		Options: o, pages: pages, gateway: newGateway(&o),
 		guard: newGuard(&o, addr.Port),
 	}
+
 	if b.live, err = newLive(b.gateway); err != nil {
 		_ = listener.Close()
 		return nil, err
 	}
+
 	b.searches = newSearches(b.gateway)
 	b.dead.searches, b.dead.gather = b.searches, b.countDead
 	b.busy.searches, b.busy.gather = b.searches, b.listBusy
@@ -62,7 +69,7 @@ func New(o Options) (*Dashboard, error) {
 	return &Dashboard{b, listener}, nil
 }
 
-// URL is where the pages are for who is on this machine.
+// URL returns the address of the pages, as seen from this machine.
 func (d *Dashboard) URL() string {
 	addr := *d.listener.Addr().(*net.TCPAddr)
 	if addr.IP.IsUnspecified() {
@@ -74,7 +81,7 @@ func (d *Dashboard) URL() string {
 // stopTime is how long requests have to finish when the dashboard stops.
 const stopTime = 5 * time.Second
 
-// Run serves the pages until ctx ends, and returns nil then, or until that fails.
+// Run serves the pages until ctx ends, and then returns nil. It returns earlier if serving fails.
 func (d *Dashboard) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.Background())
 	var work sync.WaitGroup
@@ -82,10 +89,12 @@ func (d *Dashboard) Run(ctx context.Context) error {
 
 	server := &http.Server{
 		Handler: d.guard.wrap(d.routes()), MaxHeaderBytes: maxHeaderBytes,
-		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute,
-		ConnState: connlimit.New(maxConnections).Note,
-		ErrorLog:  slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn),
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second,
+		IdleTimeout: 2 * time.Minute,
+		ConnState:   connlimit.New(maxConnections).Note,
+		ErrorLog:    slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn),
 	}
+
 	failed := make(chan error, 1)
 	work.Go(func() { failed <- server.Serve(d.listener) })
 
@@ -101,6 +110,7 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	if server.Shutdown(within) != nil {
 		_ = server.Close() // their requests took too long
 	}
+
 	stop()
 	work.Wait()
 	return err
@@ -127,12 +137,13 @@ func (d *Dashboard) routes() http.Handler {
 		"GET " + loginPath:                      d.getLogin,
 		"POST " + loginPath:                     d.postLogin,
 		"POST /logout":                          d.postLogout,
-		"GET " + healthPath:                     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) },
+		"GET " + healthPath:                     func(http.ResponseWriter, *http.Request) {}, // 200
 		"GET " + readyPath:                      d.getReady,
 		"/":                                     d.notFound,
 	} {
 		mux.HandleFunc(pattern, handle)
 	}
+
 	mux.Handle("GET "+staticPath, d.pages.static())
 	return mux
 }

@@ -14,10 +14,9 @@ import (
 )
 
 const (
-	// A survey of the dead letters looks at deadPerQueue of each queue, and at target.MaxLetters of
-	// all. The page shows the shownCauses that have the most.
-	deadPerQueue = maxMatches
-	shownCauses  = 100
+	// shownCauses are those with the most letters. A survey looks at target.MaxLetters of all
+	// queues.
+	shownCauses = 100
 )
 
 // Page "dead".
@@ -27,11 +26,10 @@ type deadView struct {
 	Total  int64
 	// Counted is how many of them have the causes below, so far while it is Running.
 	Counted int64
-	Running bool
 	// Denied says why some queues cannot be read.
 	Denied string
 	Causes []deadCause
-	Error  string
+	surveyState
 }
 
 // deadCause is dead letters of one queue with one cause.
@@ -67,32 +65,26 @@ func (b *board) countDead(ctx context.Context, show func(deadView)) (v deadView,
 	if err := b.live.awaitList(ctx); err != nil {
 		return v, err
 	}
+
 	rows := b.live.deadQueues()
 	for i := range rows {
 		_ = b.live.ask(ctx, rows[i].queueRef) // the list may be older
 		rows[i] = b.live.one(rows[i].queueRef).queueRow
 		v.Total += rows[i].All()
 	}
+
 	v.Queues = len(rows)
 
 	var causes target.Causes
-	for _, row := range rows {
-		scanned := int64(0)
-		note := func(page *client.ItemsPage) bool {
-			more := causes.Add(row.FIFO(), row.Name, page.Items)
-			scanned += page.Scanned
-			v.setCauses(&causes)
-			show(v)
-			return more && scanned < deadPerQueue
-		}
-		err := b.gateway.scan(ctx, row.queueRef, client.ItemsOptions{}, note)
-		if denied := deniedBy(err); denied != "" {
-			v.Denied = denied
-		} else if err != nil {
-			return v, err
-		}
+	note := func(q queueRef, page *client.ItemsPage) bool {
+		more := causes.Add(q.FIFO(), q.Name, page.Items)
+		v.setCauses(&causes)
+		show(v)
+		return more
 	}
-	return v, nil
+
+	v.Denied, err = b.gateway.scanAll(ctx, rows, client.ItemsOptions{}, note)
+	return v, err
 }
 
 // setCauses takes over what was found so far. Counting may go on.
@@ -112,9 +104,7 @@ func (b *board) getDead(w http.ResponseWriter, r *http.Request) {
 		cause.Can = b.gateway.may(r.Context(), cause.In())
 		v.Causes = append(v.Causes, cause)
 	}
-	if v.Running = state.running; state.err != nil {
-		v.Error = state.err.Error()
-	}
+	v.surveyState = state
 	b.showSurvey(w, b.newShell(r, "Dead letters", "dead"), "dead", state, &v)
 }
 
@@ -130,8 +120,10 @@ func (b *board) findCause(ctx context.Context, q queueRef, cause string) (*searc
 }
 
 // showSurvey shows a page of a survey. It soon asks again if it has only a part.
-func (b *board) showSurvey(w http.ResponseWriter, s *shell, page string, state surveyState, view any) {
-	if s.AsOf = state.asOf; state.running {
+func (b *board) showSurvey(
+	w http.ResponseWriter, s *shell, page string, state surveyState, view any,
+) {
+	if s.AsOf = state.asOf; state.Running {
 		s.Refresh = soonTime
 	}
 	b.show(w, codeOf(state.err), page, s, view)

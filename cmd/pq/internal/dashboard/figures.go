@@ -15,8 +15,8 @@ import (
 const (
 	// With thousands of queues, each second between two lists costs listsPerSecond queues at most.
 	listsPerSecond = 500
-	// A queue that a page shows in a table is looked at each viewTime, and others in turn, a few each
-	// tick. The page of a queue looks by itself.
+	// Each viewTime, live asks about the queues that a page shows in a table. The others take
+	// turns, othersPerTick at each tick. The page of a queue asks by itself.
 	viewTime      = 5 * time.Second
 	othersPerTick = 10
 	maxInfos      = 200 // each tick
@@ -54,10 +54,12 @@ func (f *figures) record(now time.Time, found map[queueRef]subjects.QueueCounts)
 	if len(found) > fineQueues {
 		step = coarseStep
 	}
+
 	all := point{at: now, in: -1, out: -1}
 	for ref := range found {
 		f.queue(ref)
 	}
+
 	dead := f.deadNames()
 	for ref, n := range found {
 		q := f.queue(ref)
@@ -68,11 +70,14 @@ func (f *figures) record(now time.Time, found map[queueRef]subjects.QueueCounts)
 			continue
 		}
 
-		all.ready, all.leased, all.delayed = all.ready+p.ready, all.leased+p.leased, all.delayed+p.delayed
+		all.ready += p.ready
+		all.leased += p.leased
+		all.delayed += p.delayed
 		if p.in >= 0 {
 			all.in, all.out = max(all.in, 0)+p.in, max(all.out, 0)+p.out
 		}
 	}
+
 	f.total.add(all, fineStep)
 }
 
@@ -103,8 +108,8 @@ func (f *figures) isListDue(now time.Time) bool {
 	return f.listErr != nil || now.Sub(f.listed) >= every-tick/4
 }
 
-// due returns the queues to ask about: those that pages show, and some of the others, of which those
-// come first that were asked longest ago.
+// due returns the queues to ask about: those that pages show, and some of the others. The queues
+// asked longest ago come first.
 func (f *figures) due(now time.Time) []queueRef {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,11 +137,10 @@ func (f *figures) listedAt() time.Time {
 	return f.listed
 }
 
-// knownQueue is what is known of a queue as of a time, and its history. The info is nil if it is not
-// known.
+// knownQueue is what is known of a queue as of a time, and its history.
 type knownQueue struct {
 	queueRow
-	info   *client.QueueInfo
+	info   *client.QueueInfo // nil if it is not known
 	asOf   time.Time
 	points []point
 }
@@ -149,11 +153,13 @@ func (f *figures) one(ref queueRef) knownQueue {
 	if q == nil {
 		return knownQueue{queueRow: queueRow{queueRef: ref}}
 	}
+
 	now := time.Now()
 	k := knownQueue{f.row(now, ref, q), q.info, q.infoAt, slices.Clone(q.history.points)}
 	if k.asOf.IsZero() {
 		k.asOf = f.listed
 	}
+
 	k.Line = q.history.line(now, readyOf)
 	return k
 }
@@ -186,7 +192,9 @@ func (f *figures) all() (rows []queueRow, sum counts, err error) {
 		if row.IsDead {
 			continue
 		}
-		sum.Ready, sum.Leased, sum.Delayed = sum.Ready+row.Ready, sum.Leased+row.Leased, sum.Delayed+row.Delayed
+		sum.Ready += row.Ready
+		sum.Leased += row.Leased
+		sum.Delayed += row.Delayed
 		if row.In != nil {
 			in, out = in+*row.In, out+*row.Out
 			sum.In, sum.Out = &in, &out
@@ -196,14 +204,16 @@ func (f *figures) all() (rows []queueRow, sum counts, err error) {
 	for i := range rows {
 		delete(missing, rows[i].queueRef)
 	}
+
 	for home := range missing {
 		add(home, &queueState{})
 	}
+
 	return rows, sum, f.listErr
 }
 
-// deadNames returns the dead-letter queues and the queues they belong to: those that the settings of
-// others name, as far as they are known, and those with the usual name. f.mu is held.
+// deadNames returns the dead-letter queues and the queues they belong to: those that the settings
+// of others name, as far as they are known, and those with the usual name. f.mu is held.
 func (f *figures) deadNames() map[queueRef]queueRef {
 	dead := map[queueRef]queueRef{}
 	for ref := range f.queues {
@@ -211,17 +221,20 @@ func (f *figures) deadNames() map[queueRef]queueRef {
 			dead[ref] = ref.Named(home)
 		}
 	}
+
 	for ref, q := range f.queues {
 		if q.info != nil && q.info.Settings.DeadLetter != "" {
 			dead[ref.Named(q.info.Settings.DeadLetter)] = ref
 		}
 	}
+
 	return dead
 }
 
 // row returns a queue without its line. f.mu is held.
 func (f *figures) row(now time.Time, ref queueRef, q *queueState) queueRow {
-	row := queueRow{queueRef: ref, counts: counts{Ready: q.Ready, Leased: q.Leased, Delayed: q.Delayed}}
+	row := queueRow{queueRef: ref}
+	row.Ready, row.Leased, row.Delayed = q.Ready, q.Leased, q.Delayed
 	row.In, row.Out = f.bridges.ratesOf(ref)
 
 	var set client.Settings
@@ -232,6 +245,7 @@ func (f *figures) row(now time.Time, ref queueRef, q *queueState) queueRow {
 			row.Oldest = &age
 		}
 	}
+
 	row.Paused, row.PausedUntil = set.PauseUntil.After(now), set.PauseUntil
 
 	dead := ref.Named(set.DeadLetterQueue(ref.Name))
@@ -240,6 +254,7 @@ func (f *figures) row(now time.Time, ref queueRef, q *queueState) queueRow {
 			row.Dead, row.DeadQueue = &n, &dead
 		}
 	}
+
 	return row
 }
 

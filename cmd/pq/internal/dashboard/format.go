@@ -23,7 +23,7 @@ var formats = template.FuncMap{
 	"rate":  orNone(rate),
 	"age":   orNone(age),
 	"took":  orNone(took),
-	"part":  func(part float64) string { return strconv.FormatFloat(100*min(max(part, 0), 1), 'f', 1, 64) },
+	"part":  func(part float64) string { return fmt.Sprintf("%.1f", 100*min(max(part, 0), 1)) },
 	"ratio": func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
 	"size":  func(n int) string { return size(int64(n)) },
 	"count": func(n int) int64 { return int64(n) },
@@ -31,6 +31,7 @@ var formats = template.FuncMap{
 	"ago":   func(now, t time.Time) string { return age(now.Sub(t)) + " ago" },
 	"until": soon("in ", ""),
 	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"clock": clock,
 	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"left":  soon("", " left"),
 	"spark": spark,
@@ -105,6 +106,7 @@ func age(d time.Duration) string {
 		}
 		return text
 	}
+
 	return fmt.Sprintf("%ds", d/time.Second)
 }
 
@@ -116,6 +118,15 @@ func soon(before, after string) func(now, t time.Time) string {
 		}
 		return "due"
 	}
+}
+
+// clock writes a time without its date, unless that is another day.
+func clock(now, t time.Time) string {
+	now, t = now.UTC(), t.UTC()
+	if now.YearDay() == t.YearDay() && now.Year() == t.Year() {
+		return t.Format("15:04:05")
+	}
+	return t.Format("2006-01-02 15:04:05")
 }
 
 // size writes a number of bytes: 812 B, 3.4 kB.
@@ -147,6 +158,7 @@ func spark(line []int64, w, h int) string {
 		b = append(strconv.AppendFloat(b, x, 'f', 1, 64), ',')
 		b = append(strconv.AppendFloat(b, y, 'f', 1, 64), ' ')
 	}
+
 	return string(bytes.TrimSuffix(b, []byte(" ")))
 }
 

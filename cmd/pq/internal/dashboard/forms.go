@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,22 +30,28 @@ func (f *form) fail(name string, err error) {
 	f.Fields[name] = field{was.Value, err.Error()}
 }
 
-// failWith notes the error of a bridge beside the field whose header or setting it is about.
-func (f *form) failWith(err error, fields map[string]string) {
-	if errors.Is(err, client.ErrBadRequest) {
-		text := err.Error()
-		for name, header := range fields {
-			if strings.Contains(text, header+": ") || strings.Contains(text, "header "+header+" ") {
-				f.fail(name, err)
-				return
-			}
-		}
-		if _, ok := f.Fields["headers"]; ok && strings.Contains(text, "header") {
-			f.fail("headers", err)
+// failWith notes the error of a bridge beside the field that it is about.
+func (f *form) failWith(err error) {
+	text := err.Error()
+	if !errors.Is(err, client.ErrBadRequest) {
+		f.Error = text
+		return
+	}
+
+	for name := range f.Fields {
+		about := cmp.Or(pushHeaders[name], name)
+		if strings.Contains(text, about+": ") || strings.Contains(text, "header "+about+" ") {
+			f.fail(name, err)
 			return
 		}
 	}
-	f.Error = err.Error()
+
+	if _, ok := f.Fields["headers"]; ok && strings.Contains(text, "header") {
+		f.fail("headers", err)
+		return
+	}
+
+	f.Error = text
 }
 
 func (f *form) failed() bool {
@@ -74,24 +81,30 @@ func (b *board) push(w http.ResponseWriter, r *http.Request, q queueRef) {
 		case errors.Is(err, client.ErrTooLarge):
 			f.fail("value", err)
 		case err != nil:
-			f.failWith(err, pushHeaders)
+			f.failWith(err)
 		case ack.Duplicate:
 			f.Done = "a duplicate: already pushed as " + ack.ID
 		default:
 			f.Done = "pushed " + ack.ID
 		}
 	}
+
 	v := b.queueView(r, q)
 	v.Push, v.Can.Push = f, v.Can.Push || f.failed() // nothing that was typed is lost
 	b.showQueue(w, r, code, v)
 }
 
-func (b *board) pushMessage(ctx context.Context, q queueRef, priority int64, m client.Message) (client.PushAck, error) {
+func (b *board) pushMessage(
+	ctx context.Context, q queueRef, priority int64, m client.Message,
+) (client.PushAck, error) {
 	verb := subjects.Push
 	if q.FIFO() {
 		verb = subjects.Enqueue
 	}
-	return ask(ctx, b.gateway, q, verb, func(ctx context.Context, q target.Queue) (client.PushAck, error) { return q.Push(ctx, priority, m) })
+	push := func(q target.Queue, ctx context.Context) (client.PushAck, error) {
+		return q.Push(ctx, priority, m)
+	}
+	return ask(ctx, b.gateway, q, verb, push)
 }
 
 // unixLines returns a text that was typed with the ends of lines that the rest of the world has.
@@ -112,9 +125,11 @@ func (f *form) headers() map[string][]string {
 		name = strings.TrimSpace(name)
 		headers[name] = append(headers[name], strings.TrimSpace(value))
 	}
+
 	if err := subjects.CheckHeaders(headers); err != nil {
 		f.fail("headers", err)
 	}
+
 	return headers
 }
 
@@ -134,6 +149,7 @@ func messageOf(f *form, q queueRef) (m client.Message, priority int64) {
 			m.Headers[header] = []string{value}
 		}
 	}
+
 	return m, priority
 }
 
@@ -145,7 +161,7 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 	if err != nil {
 		f.Error = err.Error()
 	}
-	names := map[string]string{}
+
 	changed := 0
 	var source []settingRow
 	for _, row := range settingsOf(q, info).Rows {
@@ -154,7 +170,7 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 			continue
 		}
 		value := strings.TrimSpace(values[0])
-		f.Fields[row.Name], names[row.Name] = field{Value: value}, row.Name
+		f.Fields[row.Name] = field{Value: value}
 		if strings.HasPrefix(row.Name, sourcePrefix) {
 			source = append(source, row)
 			continue
@@ -167,6 +183,7 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 			f.fail(row.Name, err)
 		}
 	}
+
 	if f.source(&change, source) {
 		changed++
 	}
@@ -179,11 +196,12 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 	default:
 		err := b.change(r, q, "config", &change)
 		if code = codeOf(err); err != nil {
-			f.failWith(err, names)
+			f.failWith(err)
 		} else {
 			f = form{Done: "changed"}
 		}
 	}
+
 	v := b.queueView(r, q)
 	v.Settings.form, v.Can.Config = f, v.Can.Config || f.failed()
 	b.showQueue(w, r, code, v)
@@ -191,9 +209,10 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 
 // change changes settings. The next page asks what is in force then.
 func (b *board) change(r *http.Request, q queueRef, action string, c *subjects.Change) error {
-	_, err := ask(r.Context(), b.gateway, q, subjects.Config, func(ctx context.Context, q target.Queue) (client.Settings, error) {
+	configure := func(q target.Queue, ctx context.Context) (client.Settings, error) {
 		return q.Configure(ctx, c.Settings, c.Reset...)
-	})
+	}
+	_, err := ask(r.Context(), b.gateway, q, subjects.Config, configure)
 	b.log(r, action, q, "change", string(c.Encode()), "error", err)
 	b.live.asked.forget(q)
 	return err
@@ -212,14 +231,18 @@ func (b *board) pause(w http.ResponseWriter, r *http.Request, q queueRef) {
 		}
 		until = time.Now().Add(during).UTC()
 	}
-	b.setPause(w, r, q, f, "pause", &subjects.Change{Settings: settings.Settings{PauseUntil: until}})
+
+	paused := settings.Settings{PauseUntil: until}
+	b.setPause(w, r, q, f, "pause", &subjects.Change{Settings: paused})
 }
 
 func (b *board) resume(w http.ResponseWriter, r *http.Request, q queueRef) {
 	b.setPause(w, r, q, form{}, "resume", &subjects.Change{Reset: []string{"pause_until"}})
 }
 
-func (b *board) setPause(w http.ResponseWriter, r *http.Request, q queueRef, f form, action string, c *subjects.Change) {
+func (b *board) setPause(
+	w http.ResponseWriter, r *http.Request, q queueRef, f form, action string, c *subjects.Change,
+) {
 	code := http.StatusBadRequest
 	if !f.failed() {
 		err := b.change(r, q, action, c)

@@ -23,8 +23,8 @@ const maxCalls = 16
 // statsSubject asks all bridges what they count.
 const statsSubject = "$SRV.STATS.pqbridge"
 
-// gateway sends requests to the bridges. It notices when the NATS server does not let one pass: the
-// server says so on the connection, and nobody answers the request.
+// gateway sends requests to the bridges. It notices when the NATS server refuses one: the server
+// reports that on the connection, and nobody answers the request.
 type gateway struct {
 	nc      *nats.Conn
 	client  *client.Client
@@ -34,7 +34,7 @@ type gateway struct {
 
 	mu    sync.Mutex
 	calls map[*call]struct{} // under way
-	// refused are the subjects that the server did not let pass, which are not asked for a while.
+	// refused are the subjects that the server has refused. They are not asked for a while.
 	refused map[string]refusal
 
 	allowed memo[struct{}, *discovery.Permissions] // as the server says; nil if it does not
@@ -46,7 +46,7 @@ type call struct {
 	cancel  context.CancelCauseFunc
 }
 
-// refusedError is the error of a request that the NATS server does not let pass.
+// refusedError is the error of a request that the NATS server refuses.
 type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
@@ -86,8 +86,15 @@ func newGateway(o *Options) *gateway {
 		slots:  make(chan struct{}, maxCalls),
 		calls:  map[*call]struct{}{}, refused: map[string]refusal{},
 	}
-	o.Conn.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { g.noteRefusal(err) })
-	o.Conn.SetDisconnectErrHandler(func(*nats.Conn, error) { g.endCalls("", errAway) }) // replies would be lost
+
+	o.Conn.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		g.noteRefusal(err)
+	})
+
+	o.Conn.SetDisconnectErrHandler(func(*nats.Conn, error) {
+		g.endCalls("", errAway) // replies would be lost
+	})
+
 	return g
 }
 
@@ -125,14 +132,18 @@ func (g *gateway) endCalls(subject string, err error) {
 }
 
 // send calls request, which sends a request to the subject. The error is a *refusedError if the
-// server did not let it pass.
-func (g *gateway) send(ctx context.Context, subject string, request func(context.Context) error) error {
+// server refuses it.
+func (g *gateway) send(
+	ctx context.Context, subject string, request func(context.Context) error,
+) error {
 	if !g.nc.IsConnected() { // the client would wait
 		return errAway
 	}
+
 	if err := g.refusal(subject); err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeoutCause(ctx, g.timeout, fmt.Errorf("waited %v", g.timeout))
 	defer cancel()
 
@@ -160,6 +171,7 @@ func (g *gateway) send(ctx context.Context, subject string, request func(context
 	if err != nil && errors.As(context.Cause(ctx), &refused) {
 		return refused
 	}
+
 	return err
 }
 
@@ -186,36 +198,72 @@ func (g *gateway) check(q queueRef) error {
 }
 
 // ask sends a request about a queue, and returns the answer.
-func ask[T any](ctx context.Context, g *gateway, q queueRef, verb subjects.Verb, request func(context.Context, target.Queue) (T, error)) (answer T, err error) {
+func ask[T any](
+	ctx context.Context, g *gateway, q queueRef, verb subjects.Verb,
+	request func(target.Queue, context.Context) (T, error),
+) (answer T, err error) {
 	subject, err := g.subject(q, verb)
 	if err != nil {
 		return answer, err
 	}
 	err = g.send(ctx, subject, func(ctx context.Context) (err error) {
-		answer, err = request(ctx, target.New(g.client, q.FIFO(), q.Name))
+		answer, err = request(target.New(g.client, q.FIFO(), q.Name), ctx)
 		return err
 	})
 	return answer, err
 }
 
 func (g *gateway) info(ctx context.Context, q queueRef) (*client.QueueInfo, error) {
-	return ask(ctx, g, q, subjects.Info, func(ctx context.Context, q target.Queue) (*client.QueueInfo, error) { return q.Info(ctx) })
+	return ask(ctx, g, q, subjects.Info, target.Queue.Info)
 }
 
-func (g *gateway) items(ctx context.Context, q queueRef, o client.ItemsOptions) (client.ItemsPage, error) {
-	return ask(ctx, g, q, subjects.Items, func(ctx context.Context, q target.Queue) (client.ItemsPage, error) { return q.Items(ctx, o) })
+func (g *gateway) items(
+	ctx context.Context, q queueRef, o client.ItemsOptions,
+) (client.ItemsPage, error) {
+	items := func(q target.Queue, ctx context.Context) (client.ItemsPage, error) {
+		return q.Items(ctx, o)
+	}
+	return ask(ctx, g, q, subjects.Items, items)
 }
 
 func (g *gateway) schedules(ctx context.Context, q queueRef) ([]*client.ScheduleRecord, error) {
-	return ask(ctx, g, q, subjects.Schedules, func(ctx context.Context, q target.Queue) ([]*client.ScheduleRecord, error) { return q.Schedules(ctx) })
+	return ask(ctx, g, q, subjects.Schedules, target.Queue.Schedules)
 }
 
 // scan reads the items of a queue page by page, without their values, until note has enough.
-func (g *gateway) scan(ctx context.Context, q queueRef, o client.ItemsOptions, note func(*client.ItemsPage) (more bool)) error {
+func (g *gateway) scan(
+	ctx context.Context, q queueRef, o client.ItemsOptions,
+	note func(*client.ItemsPage) (more bool),
+) error {
 	o.Limit, o.ValueBytes = subjects.MaxItems, client.NoValues
-	_, err := target.Pages(o, func(o client.ItemsOptions) (client.ItemsPage, error) { return g.items(ctx, q, o) },
-		func(page *client.ItemsPage) (bool, error) { return note(page), nil })
+	items := func(o client.ItemsOptions) (client.ItemsPage, error) { return g.items(ctx, q, o) }
+	do := func(page *client.ItemsPage) (bool, error) { return note(page), nil }
+	_, err := target.Pages(o, items, do)
 	return err
+}
+
+// scanAll scans up to maxMatches items of each queue, until note has enough. It passes over queues
+// that the user may not read: denied says why.
+func (g *gateway) scanAll(
+	ctx context.Context, queues []queueRow, o client.ItemsOptions,
+	note func(queueRef, *client.ItemsPage) (more bool),
+) (denied string, err error) {
+	more := true
+	for i := 0; i < len(queues) && more; i++ {
+		q, scanned := queues[i].queueRef, int64(0)
+		err := g.scan(ctx, q, o, func(page *client.ItemsPage) bool {
+			scanned += page.Scanned
+			more = note(q, page)
+			return more && scanned < maxMatches
+		})
+		if text := deniedBy(err); text != "" {
+			denied = text
+		} else if err != nil {
+			return denied, err
+		}
+	}
+
+	return denied, nil
 }
 
 // list returns all queues of a kind that there can be.
@@ -224,9 +272,9 @@ func (g *gateway) list(ctx context.Context, kind subjects.Kind) ([]subjects.Queu
 	if err != nil {
 		return nil, err
 	}
-	all, err := target.List(g.client, kind == subjects.FIFO, func(request func(context.Context) error) error {
-		return g.send(ctx, subject, request)
-	})
+	send := func(request func(context.Context) error) error { return g.send(ctx, subject, request) }
+	all, err := target.List(g.client, kind == subjects.FIFO, send)
+
 	// What answers may not be a bridge.
 	return slices.DeleteFunc(all, func(q subjects.QueueCounts) bool {
 		return g.check(queueRef{kind.Short(), q.Queue}) != nil

@@ -40,9 +40,9 @@ const (
 )
 
 // policy lets a page load what this server serves, and nothing else. Values of items are only ever
-// text; this is for the day on which that has a hole.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
-	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+// text; should that have a hole, the policy keeps scripts in them from running.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+	"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // guard decides who may ask for something. It stands in front of all handlers.
 type guard struct {
@@ -55,8 +55,8 @@ type guard struct {
 
 func newGuard(o *Options, port int) *guard {
 	g := &guard{
-		origins: http.NewCrossOriginProtection(), logins: newLogins(o, port), slots: make(chan struct{}, maxRequests),
-		forms: semaphore.NewWeighted(maxForms),
+		origins: http.NewCrossOriginProtection(), logins: newLogins(o, port),
+		slots: make(chan struct{}, maxRequests), forms: semaphore.NewWeighted(maxForms),
 	}
 	for _, host := range o.Hosts {
 		g.hosts = append(g.hosts, strings.ToLower(host))
@@ -81,7 +81,8 @@ func callerOf(r *http.Request) caller {
 func (g *guard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setHeaders(w.Header(), isHTTPS(r) || isLocal(r.Host))
-		if isProbe := r.URL.Path == healthPath || r.URL.Path == readyPath; isProbe && r.Method == http.MethodGet { // which know no names
+		isProbe := r.URL.Path == healthPath || r.URL.Path == readyPath
+		if isProbe && r.Method == http.MethodGet { // probes know no names
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -118,8 +119,9 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		}
 	}
 
-	// Who reads slowly does not keep the slot.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * requestTime)) // the server can
+	// A browser that reads slowly does not keep the slot. The server has deadlines, so this
+	// succeeds.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * requestTime))
 	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
 	next.ServeHTTP(w, r.WithContext(ctx))
@@ -140,8 +142,8 @@ func setHeaders(h http.Header, secure bool) {
 // refuse returns why a request is refused for any sender, "" if it is not.
 func (g *guard) refuse(r *http.Request) (text string, code int) {
 	if !g.isHost(r.Host) {
-		return "This dashboard is not served as " + shorten(r.Host) + ". Start pq dashboard with --host to allow that name.",
-			http.StatusMisdirectedRequest
+		return "This dashboard is not served as " + shorten(r.Host) +
+			". Start pq dashboard with --host to allow that name.", http.StatusMisdirectedRequest
 	}
 	if g.origins.Check(r) != nil || isEmbedded(r) {
 		return "Another site sent this request.", http.StatusForbidden
@@ -184,27 +186,30 @@ func isLocal(host string) bool {
 // lead here.
 func isEmbedded(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
-	return (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Mode") != "navigate"
+	isOther := site == "cross-site" || site == "same-site"
+	return isOther && r.Header.Get("Sec-Fetch-Mode") != "navigate"
 }
 
-// isOpen reports whether a request is for what everybody gets, without a login.
+// isOpen reports whether a request needs no login.
 func isOpen(r *http.Request) bool {
 	return r.URL.Path == loginPath || strings.HasPrefix(r.URL.Path, staticPath)
 }
 
-// askToLogIn answers a request of somebody who has not logged in. A form stays as it is, so that
-// nothing typed is lost: one can log in elsewhere.
+// askToLogIn answers a request of somebody who has not logged in. The page with a form stays as it
+// is, so that nothing typed is lost: its user logs in from another tab.
 func (g *guard) askToLogIn(w http.ResponseWriter, r *http.Request, err error) {
 	isForm := r.Method == http.MethodPost
 	switch {
 	case g.logins.hasForm() && !isForm && r.Header.Get("HX-Request") == "":
-		http.Redirect(w, r, loginPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+		next := url.QueryEscape(r.URL.RequestURI())
+		http.Redirect(w, r, loginPath+"?next="+next, http.StatusSeeOther)
 		return
 	case g.logins.hasForm() && !isForm:
 		w.Header().Set("HX-Redirect", loginPath) // the session is over
 	case g.logins.hasForm():
 		err = fmt.Errorf("%w, in another tab, and try again", err)
 	}
+
 	http.Error(w, err.Error(), http.StatusUnauthorized)
 }
 
@@ -215,15 +220,17 @@ var (
 	errForm   = errors.New("want a form, as this dashboard sends it")
 )
 
-// readForm reads the form of a POST, and no other body. Before any of it is read, a form counts among
-// those that are held at a time, until release is called.
+// readForm reads the form of a POST, and no other body. Its bytes count against maxForms from
+// before the first is read until release is called.
 func (g *guard) readForm(w http.ResponseWriter, r *http.Request) (release func(), err error) {
 	release = func() {}
 	if r.Method != http.MethodPost {
 		r.Body = http.NoBody // a handler that asks for a field would read what there is
 		return release, nil
 	}
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); r.ContentLength != 0 && kind != "application/x-www-form-urlencoded" {
+
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if r.ContentLength != 0 && kind != "application/x-www-form-urlencoded" {
 		return release, errForm
 	}
 
@@ -234,6 +241,7 @@ func (g *guard) readForm(w http.ResponseWriter, r *http.Request) (release func()
 	case strings.HasSuffix(r.URL.Path, pushEnd):
 		limit = maxPushBody
 	}
+
 	size := r.ContentLength
 	switch {
 	case size > limit:
@@ -241,9 +249,11 @@ func (g *guard) readForm(w http.ResponseWriter, r *http.Request) (release func()
 	case size < 0: // it is not said
 		size = limit
 	}
+
 	if !g.forms.TryAcquire(size) {
 		return release, errBusy
 	}
+
 	release = func() { g.forms.Release(size) }
 
 	var text strings.Builder
@@ -251,9 +261,11 @@ func (g *guard) readForm(w http.ResponseWriter, r *http.Request) (release func()
 	if _, err := io.Copy(&text, http.MaxBytesReader(w, r.Body, limit)); err != nil {
 		return release, err
 	}
+
 	if strings.Count(text.String(), "&") >= maxFields { // before each takes memory of its own
 		return release, errFields
 	}
+
 	r.PostForm, err = url.ParseQuery(text.String())
 	return release, err
 }
@@ -265,7 +277,8 @@ func refuseForm(w http.ResponseWriter, err error) {
 	case errors.Is(err, errBusy):
 		w.Header().Set("Retry-After", "1")
 		code = http.StatusServiceUnavailable
-	case errors.Is(err, errSize), errors.Is(err, errFields), errors.As(err, new(*http.MaxBytesError)):
+	case errors.Is(err, errSize), errors.Is(err, errFields),
+		errors.As(err, new(*http.MaxBytesError)):
 		code = http.StatusRequestEntityTooLarge
 	}
 	http.Error(w, err.Error(), code)

@@ -8,8 +8,8 @@ const (
 	historyTime = 10 * time.Minute
 	lineTime    = 5 * time.Minute
 	lineSteps   = 60
-	// fineStep is the least time between two points of a history, and coarseStep that with more than
-	// fineQueues queues: 10,000 of them take 30 MB.
+	// Two points of a history are fineStep apart at least, or coarseStep with more than fineQueues
+	// queues. The histories of 10,000 queues take 30 MB.
 	fineStep   = 2 * time.Second
 	coarseStep = 10 * time.Second
 	fineQueues = 500
@@ -51,6 +51,7 @@ func (h *history) line(now time.Time, number func(*point) int64) (line []int64) 
 			line = append(line, number(&h.points[i-1]))
 		}
 	}
+
 	return line
 }
 
@@ -68,12 +69,14 @@ func charts(points []point) (countsChart, ratesChart series) {
 
 	for i, p := range points {
 		at[i] = p.at.Unix()
-		for line, n := range []float64{float64(p.ready), float64(p.leased), float64(p.delayed), float64(p.in), float64(p.out)} {
+		counts := []float64{float64(p.ready), float64(p.leased), float64(p.delayed)}
+		for line, n := range append(counts, float64(p.in), float64(p.out)) {
 			if n >= 0 {
 				lines[line][i] = &n
 			}
 		}
 	}
-	return series{ID: "counts", At: at, Names: []string{"ready", "leased", "delayed"}, Lines: lines[:3]},
-		series{ID: "rates", At: at, Names: []string{"pushed", "popped"}, Lines: lines[3:]}
+
+	return series{"counts", at, []string{"ready", "leased", "delayed"}, lines[:3]},
+		series{"rates", at, []string{"pushed", "popped"}, lines[3:]}
 }

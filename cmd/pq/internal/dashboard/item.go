@@ -39,17 +39,21 @@ func (b *board) rowsOf(q queueRef, items []client.StoredItem) []itemRow {
 			rows[i].Value, rows[i].Headers = nil, nil
 		}
 	}
+
 	return rows
 }
 
 // rowsByID returns items, also those that have a Code because they are not there.
-func (b *board) rowsByID(ctx context.Context, q queueRef, ids []string, bytes int) ([]itemRow, error) {
+func (b *board) rowsByID(
+	ctx context.Context, q queueRef, ids []string, bytes int,
+) ([]itemRow, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	items, err := ask(ctx, b.gateway, q, subjects.Get, func(ctx context.Context, handle target.Queue) ([]client.StoredItem, error) {
-		return handle.GetItems(ctx, ids, b.valueBytes(bytes))
-	})
+	get := func(q target.Queue, ctx context.Context) ([]client.StoredItem, error) {
+		return q.GetItems(ctx, ids, b.valueBytes(bytes))
+	}
+	items, err := ask(ctx, b.gateway, q, subjects.Get, get)
 	return b.rowsOf(q, items), err
 }
 
@@ -69,6 +73,7 @@ func (b *board) getItem(w http.ResponseWriter, r *http.Request, q queueRef) {
 		v.itemRow, v.Can = rows[0], b.gateway.may(r.Context(), q)
 		v.Rank = b.rank(r.Context(), &rows[0])
 	}
+
 	b.show(w, code, "item", b.newShell(r, q.Name, "queues"), v)
 }
 
@@ -77,16 +82,20 @@ func (b *board) rank(ctx context.Context, row *itemRow) *int64 {
 	if row.State != subjects.StateReady {
 		return nil
 	}
-	rank, err := ask(ctx, b.gateway, row.Queue, subjects.Rank, func(ctx context.Context, handle target.Queue) (*int64, error) {
-		n, atLeast, err := handle.RankItem(ctx, row.ID, false)
+
+	count := func(q target.Queue, ctx context.Context) (*int64, error) {
+		n, atLeast, err := q.RankItem(ctx, row.ID, false)
 		if atLeast {
 			return nil, err
 		}
 		return &n, err
-	})
+	}
+
+	rank, err := ask(ctx, b.gateway, row.Queue, subjects.Rank, count)
 	if err != nil {
 		return nil
 	}
+
 	return rank
 }
 
@@ -98,10 +107,12 @@ func (b *board) getValue(w http.ResponseWriter, r *http.Request, q queueRef) {
 	}
 
 	id := r.PathValue("id")
-	item, err := ask(r.Context(), b.gateway, q, subjects.Get, func(ctx context.Context, handle target.Queue) (*client.Item, error) {
-		item, _, err := handle.Get(ctx, id)
+	get := func(q target.Queue, ctx context.Context) (*client.Item, error) {
+		item, _, err := q.Get(ctx, id)
 		return item, err
-	})
+	}
+
+	item, err := ask(r.Context(), b.gateway, q, subjects.Get, get)
 	if err != nil {
 		b.failWith(w, r, err)
 		return
@@ -110,7 +121,8 @@ func (b *board) getValue(w http.ResponseWriter, r *http.Request, q queueRef) {
 	b.log(r, "download", q, "id", id, "bytes", len(item.Value))
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
-	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s.bin"`, cmp.Or(item.ID, "item"))) // ids need no escaping
+	file := cmp.Or(item.ID, "item") + ".bin" // ids need no escaping
+	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s"`, file))
 	h.Set("Content-Length", strconv.Itoa(len(item.Value)))
 	_, _ = w.Write(item.Value) // fails if the browser is gone
 }

@@ -27,11 +27,13 @@ func filterOf(query url.Values) itemsFilter {
 	}
 }
 
-// optionsOf returns the request for the items of a filter. Whoever could search in values that are
-// hidden could find them out.
+// optionsOf returns the request for the items of a filter. Hidden values cannot be searched: a
+// search would find them out.
 func (b *board) optionsOf(f itemsFilter) (o client.ItemsOptions, err error) {
-	if b.HideValues && (f.Match != "" || f.Header != "" && !strings.HasPrefix(f.Header, deadPrefix)) {
-		return o, fmt.Errorf("values and headers are hidden here: only headers that begin with %s can be searched for", deadPrefix)
+	isHidden := f.Match != "" || f.Header != "" && !strings.HasPrefix(f.Header, deadPrefix)
+	if b.HideValues && isHidden {
+		return o, fmt.Errorf("values and headers are hidden here: "+
+			"only headers that begin with %s can be searched for", deadPrefix)
 	}
 
 	o = client.ItemsOptions{State: f.State, Max: f.End == "max", Match: f.Match}
@@ -42,13 +44,16 @@ func (b *board) optionsOf(f itemsFilter) (o client.ItemsOptions, err error) {
 		}
 		o.Headers = map[string]string{strings.TrimSpace(name): strings.TrimSpace(value)}
 	}
+
 	return o, nil
 }
 
 // newItems returns a list of items that has none yet.
 func (b *board) newItems(r *http.Request, q queueRef, f itemsFilter) *itemsView {
 	_ = b.live.ask(r.Context(), q) // the list itself says what is wrong
-	return &itemsView{Queue: q, Filter: f, Can: b.gateway.may(r.Context(), q), Counts: b.live.one(q).counts}
+	return &itemsView{
+		Queue: q, Filter: f, Can: b.gateway.may(r.Context(), q), Counts: b.live.one(q).counts,
+	}
 }
 
 func (b *board) showItems(w http.ResponseWriter, r *http.Request, code int, v *itemsView) {
@@ -84,6 +89,7 @@ func (b *board) addItems(ctx context.Context, v *itemsView, query url.Values) {
 		v.Filter.Error = err.Error()
 		return
 	}
+
 	o.After, o.Limit, o.ValueBytes = query.Get("after"), pageRows, b.valueBytes(rowBytes)
 	page, err := b.gateway.items(ctx, v.Queue, o)
 	switch {
@@ -99,6 +105,7 @@ func (b *board) addItems(ctx context.Context, v *itemsView, query url.Values) {
 	if o.After != "" {
 		v.Pager.First = linkTo(v.Queue.Items(""), query, "after", "")
 	}
+
 	if page.Next != nil {
 		v.Pager.Next = linkTo(v.Queue.Items(""), query, "after", *page.Next)
 	}
@@ -149,11 +156,13 @@ func (b *board) postSearch(w http.ResponseWriter, r *http.Request) {
 		counts := b.live.one(q).counts
 		found, err = b.searches.start(q, filter, options, counts.All())
 	}
+
 	if err != nil {
 		filter.Error = err.Error()
 		b.showItems(w, r, http.StatusBadRequest, b.newItems(r, q, filter))
 		return
 	}
+
 	http.Redirect(w, r, q.Items("")+"?search="+found.id, http.StatusSeeOther)
 }
 

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// slowTick is how often there is a look after the last page was closed, for keepTime, so that
-	// histories have no gap when somebody comes back.
+	// After the last page was closed, looks go on every slowTick for keepTime, so that histories
+	// have no gap when somebody comes back.
 	slowTick = 10 * time.Second
 	keepTime = 5 * time.Minute
 	// pollTime bounds each request of a look, and those about single queues together.
 	pollTime = 3 * time.Second
-	// firstLook is how long a page waits for figures if nobody looked for freshFor. Then it comes as
-	// it is, and asks again.
+	// A page waits up to firstLook for figures if nobody looked for freshFor. Then it shows what
+	// there is, and asks again.
 	firstLook = 150 * time.Millisecond
 	freshFor  = 3 * refreshTime
 )
 
-// live knows what the queues and bridges do now. All pages share it: it asks as often for twenty of
-// them as for one, and not at all while nobody looks.
+// live knows what the queues and bridges do now. All pages share it: it asks as often for twenty
+// pages as for one, and not at all while nobody looks.
 type live struct {
 	figures
 	g       *gateway
@@ -96,8 +96,9 @@ func (l *live) look(ctx context.Context, now time.Time) {
 		l.looked = now
 		l.bridges.noteAsked()
 		l.mu.Unlock()
-		if l.g.refusal(statsSubject) == nil { // otherwise the status says it if the connection is gone
-			_ = l.g.nc.PublishRequest(statsSubject, l.answers.Subject, []byte(subjects.StatsOfQueues))
+		if l.g.refusal(statsSubject) == nil { // if the connection is gone, the status says so
+			question := []byte(subjects.StatsOfQueues)
+			_ = l.g.nc.PublishRequest(statsSubject, l.answers.Subject, question)
 		}
 		if l.isListDue(now) {
 			l.list(ctx)
@@ -147,6 +148,7 @@ func (l *live) list(ctx context.Context) {
 			found[queueRef{kind.Short(), q.Queue}] = q
 		}
 	}
+
 	if len(refusals) == 2 { // who may see one kind of queues, may be meant to
 		failed = refusals[0]
 	}
@@ -157,6 +159,7 @@ func (l *live) list(ctx context.Context) {
 	if l.listErr = failed; failed != nil && len(found) == 0 {
 		return
 	}
+
 	l.listed = now
 	for ref, q := range l.queues {
 		if _, ok := found[ref]; !ok && failed == nil {
@@ -165,6 +168,7 @@ func (l *live) list(ctx context.Context) {
 			}
 		}
 	}
+
 	l.record(now, found)
 }
 
@@ -193,7 +197,7 @@ func (l *live) ask(ctx context.Context, ref queueRef) error {
 	}).err
 }
 
-// freshen notes that somebody looks, and waits a moment for figures if those that are known are old.
+// freshen notes that somebody looks, and waits a moment for new figures if the known ones are old.
 func (l *live) freshen(ctx context.Context) {
 	l.mu.Lock()
 	isOld := time.Since(l.watched) > freshFor || l.listed.IsZero() && l.listErr == nil
@@ -226,6 +230,7 @@ func (l *live) awaitList(ctx context.Context) error {
 	if l.isListDue(time.Now()) {
 		l.await(ctx, longestSearch)
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -234,6 +239,7 @@ func (l *live) awaitList(ctx context.Context) error {
 	case deniedBy(l.listErr) != "": // what is known without the list is all that there is
 		return nil
 	}
+
 	return l.listErr
 }
 
@@ -257,6 +263,7 @@ func (l *live) status() status {
 	case l.listErr != nil:
 		return status{stateAway, l.listErr.Error()}
 	}
+
 	return l.bridges.status()
 }
 

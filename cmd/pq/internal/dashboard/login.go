@@ -61,14 +61,17 @@ func (l *logins) caller(r *http.Request) (c caller, err error) {
 	if l.token == "" {
 		return c, nil
 	}
+
 	if cookie, err := r.Cookie(l.cookie); err == nil {
 		c.session = cookie.Value
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !time.Now().Before(l.sessions[c.session]) {
 		return c, errLoggedIn
 	}
+
 	return c, nil
 }
 
@@ -89,6 +92,7 @@ func (l *logins) logIn(w http.ResponseWriter, r *http.Request, token string) err
 	if len(l.sessions) >= maxSessions {
 		clear(l.sessions) // users that have the token can log in again
 	}
+
 	l.sessions[session] = time.Now().Add(sessionTime)
 	return nil
 }
@@ -100,8 +104,8 @@ func (l *logins) logOut(w http.ResponseWriter, r *http.Request, session string) 
 	l.setCookie(w, r, "")
 }
 
-// setCookie gives the browser the session, which it sends with links from other sites too: the guard
-// keeps them from doing more than that.
+// setCookie gives the browser the session. The browser also sends it when it follows a link from
+// another site; the guard refuses anything else that comes from there.
 func (l *logins) setCookie(w http.ResponseWriter, r *http.Request, session string) {
 	http.SetCookie(w, &http.Cookie{
 		Name: l.cookie, Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode,
@@ -140,7 +144,8 @@ func (b *board) postLogin(w http.ResponseWriter, r *http.Request) {
 // localPath returns an address of this server, whatever a link to the login says.
 func localPath(next string) string {
 	u, err := url.Parse(next)
-	if err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.Contains(next, `\`) {
+	isPath := strings.HasPrefix(next, "/") && !strings.HasPrefix(next, "//")
+	if err != nil || u.Host != "" || u.Scheme != "" || !isPath || strings.Contains(next, `\`) {
 		return "/"
 	}
 	return next

@@ -21,18 +21,20 @@ type kept[V any] struct {
 	until time.Time
 }
 
-// get returns what is kept for a key. Without any, or once it is too old, ask returns it and how long
-// to keep it.
+// get returns what is kept for a key. If there is nothing, or it is too old, get calls ask, which
+// returns a value and how long to keep it.
 func (m *memo[K, V]) get(key K, ask func() (V, time.Duration)) V {
 	m.mu.Lock()
 	if m.all == nil || len(m.all) >= maxKept {
 		m.all = map[K]*kept[V]{}
 	}
+
 	k := m.all[key]
 	if k == nil {
 		k = &kept[V]{}
 		m.all[key] = k
 	}
+
 	m.mu.Unlock()
 
 	k.mu.Lock()
@@ -41,6 +43,7 @@ func (m *memo[K, V]) get(key K, ask func() (V, time.Duration)) V {
 		value, lasts := ask()
 		k.value, k.until = value, time.Now().Add(lasts)
 	}
+
 	return k.value
 }
 

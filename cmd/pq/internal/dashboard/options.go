@@ -22,8 +22,8 @@ type Options struct {
 	Listen string
 	// Token is what people log in with, "" if they need not.
 	Token string
-	// ProxyUser is the header in which a proxy says who is there, "" without a proxy. Nobody else
-	// must be able to reach the address then.
+	// ProxyUser is the header in which a proxy says who is there, "" without a proxy. With one,
+	// nobody but the proxy must be able to reach the address.
 	ProxyUser string
 	// Hosts are names that browsers may know the dashboard by, besides localhost and addresses.
 	Hosts []string
@@ -57,14 +57,19 @@ func (o *Options) check() error {
 	case o.Token != "" && o.ProxyUser != "":
 		return errors.New("--token-file and --trust-proxy-user exclude each other: leave out one")
 	case o.Token != "" && len(o.Token) < MinToken:
-		return fmt.Errorf("--token-file has a token of %d bytes: want at least %d", len(o.Token), MinToken)
+		return fmt.Errorf("--token-file has a token of %d bytes: want at least %d",
+			len(o.Token), MinToken)
 	case !headerName.MatchString(o.ProxyUser):
-		return fmt.Errorf("--trust-proxy-user is %q: want the name of a header, such as X-Forwarded-User", o.ProxyUser)
+		return fmt.Errorf("--trust-proxy-user is %q: "+
+			"want the name of a header, such as X-Forwarded-User", o.ProxyUser)
 	}
+
 	for _, host := range o.Hosts {
 		if host == "" || strings.ContainsAny(host, "/ *@") {
-			return fmt.Errorf("--host is %q: want a name, such as pq.example.com, or with a port", host)
+			return fmt.Errorf("--host is %q: want a name, such as pq.example.com, or with a port",
+				host)
 		}
 	}
+
 	return nil
 }

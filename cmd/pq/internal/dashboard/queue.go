@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// headItems are shown of what is served next. The page of a queue asks for them and for its schedules
-	// at most once each detailTime.
+	// The page of a queue shows the headItems that are served next. It asks for them, and for its
+	// schedules, at most once each detailTime.
 	headItems  = 5
 	detailTime = refreshTime - tick/4
 )
 
-// details are what the page of a queue shows besides its info: the first items, and the schedules, nil
-// if the user may not look at them.
+// details are what the page of a queue shows besides its info: the first items, and the schedules.
+// They are nil if the user may not look at them.
 type details struct {
 	head      []client.StoredItem
 	schedules []*client.ScheduleRecord
@@ -44,7 +44,11 @@ func (b *board) queueView(r *http.Request, q queueRef) *queueView {
 	b.live.freshen(ctx)
 	err := b.live.ask(ctx, q)
 	known := b.live.one(q)
-	v := &queueView{queueRow: known.queueRow, Info: known.info, Denied: deniedBy(err), Can: b.gateway.may(ctx, q), asOf: known.asOf}
+	v := &queueView{
+		queueRow: known.queueRow, Info: known.info, asOf: known.asOf,
+		Denied: deniedBy(err), Can: b.gateway.may(ctx, q),
+	}
+
 	v.CountsChart, v.RatesChart = charts(known.points)
 	v.Settings = settingsOf(q, v.Info)
 
@@ -53,6 +57,7 @@ func (b *board) queueView(r *http.Request, q queueRef) *queueView {
 	for _, record := range more.schedules {
 		v.Schedules = append(v.Schedules, scheduleRow{q, v.Can, record})
 	}
+
 	v.Exists = len(v.Schedules) > 0 || v.All() > 0 || v.Info == nil && err != nil ||
 		v.Info != nil && len(subjects.SettingTexts(&v.Info.Settings))+len(v.Info.Consumers) > 0
 	return v
@@ -60,7 +65,8 @@ func (b *board) queueView(r *http.Request, q queueRef) *queueView {
 
 func (b *board) detailsOf(ctx context.Context, q queueRef) details {
 	return b.details.get(q, func() (details, time.Duration) {
-		page, _ := b.gateway.items(ctx, q, client.ItemsOptions{Limit: headItems, ValueBytes: b.valueBytes(rowBytes)})
+		first := client.ItemsOptions{Limit: headItems, ValueBytes: b.valueBytes(rowBytes)}
+		page, _ := b.gateway.items(ctx, q, first)
 		schedules, _ := b.gateway.schedules(ctx, q) // what the user may not see, is left out
 		if ctx.Err() != nil {
 			return details{}, 0 // nobody waits for it
@@ -81,7 +87,8 @@ func (v *queueView) Groups() (rows []groupRow) {
 		rows = append(rows, groupRow{Group: name, GroupCount: n})
 	}
 	slices.SortFunc(rows, func(a, b groupRow) int {
-		return cmp.Or(cmp.Compare(b.Ready, a.Ready), cmp.Compare(b.Leased, a.Leased), cmp.Compare(a.Group, b.Group))
+		order := cmp.Or(cmp.Compare(b.Ready, a.Ready), cmp.Compare(b.Leased, a.Leased))
+		return cmp.Or(order, cmp.Compare(a.Group, b.Group))
 	})
 	return rows[:min(len(rows), 10)]
 }
@@ -95,6 +102,7 @@ func settingsOf(q queueRef, info *client.QueueInfo) (f settingsForm) {
 			now[name] = value
 		}
 	}
+
 	for row := range settings.All() {
 		if row.Name == "source" {
 			f.Rows = append(f.Rows, sourceRows(now[row.Name])...)
@@ -109,5 +117,6 @@ func settingsOf(q queueRef, info *client.QueueInfo) (f settingsForm) {
 		}
 		f.Rows = append(f.Rows, s)
 	}
+
 	return f
 }

@@ -54,15 +54,18 @@ func (b *board) queuesView(query url.Values) *queuesView {
 		Sort: query.Get("sort"), Desc: query.Get("dir") == "desc",
 		Sum: sum, Denied: deniedBy(err),
 	}
+
 	for i := range rows {
 		if !rows[i].IsDead {
 			v.Total++
 		}
 	}
+
 	v.Sum.Dead = new(int64)
 	for _, q := range b.live.deadQueues() { // also of queues that are gone
 		*v.Sum.Dead += q.All()
 	}
+
 	v.Sum.Line, v.InLine, v.OutLine = b.live.sumLines()
 
 	filter := strings.ToLower(v.Filter)
@@ -71,6 +74,7 @@ func (b *board) queuesView(query url.Values) *queuesView {
 		isHidden := q.IsDead && filter == "" || v.Kind != "" && q.Kind != v.Kind
 		return isHidden || !strings.Contains(strings.ToLower(q.Name), filter)
 	})
+
 	v.Matching = len(rows)
 	v.sort(rows)
 
@@ -86,6 +90,7 @@ func (v *queuesView) sort(rows []queueRow) {
 	if compare == nil {
 		v.Sort, compare = "name", func(_, _ *queueRow) int { return 0 }
 	}
+
 	slices.SortFunc(rows, func(a, b queueRow) int {
 		switch { // dead-letter queues come last, in either direction
 		case a.IsDead && !b.IsDead:
@@ -115,15 +120,19 @@ func pagerOf(path string, query url.Values, from, n, all int) (p pager) {
 		}
 		return linkTo(path, query, "from", strconv.Itoa(to))
 	}
+
 	if n > 0 {
 		p.From, p.To = int64(from)+1, int64(from+n)
 	}
+
 	if from > 0 {
 		p.First, p.Prev = link(0), link(from-pageRows)
 	}
+
 	if from+n < all {
 		p.Next = link(from + n)
 	}
+
 	return p
 }
 

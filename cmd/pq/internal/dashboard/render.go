@@ -45,6 +45,7 @@ func newRenderer() (*renderer, error) {
 		sum.Write(data) // never returns an error
 		return err
 	})
+
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,9 @@ func newRenderer() (*renderer, error) {
 		"asset": func(name string) string { return r.root + name },
 		"sub":   func(f frame, view any) frame { return frame{f.shell, view} },
 	}
-	r.templates, err = template.New("").Funcs(formats).Funcs(funcs).ParseFS(files, "templates/*.html")
+
+	t := template.New("").Funcs(formats).Funcs(funcs)
+	r.templates, err = t.ParseFS(files, "templates/*.html")
 	return r, err
 }
 
@@ -67,14 +70,16 @@ func (r *renderer) page(w io.Writer, name string, s *shell, view any) error {
 	if err := r.templates.ExecuteTemplate(&main, "page-"+name, frame{s, view}); err != nil {
 		return err
 	}
-	return r.templates.ExecuteTemplate(w, "layout", frame{s, template.HTML(main.String())}) // it was escaped just now
+	escaped := template.HTML(main.String()) // by the template just now
+	return r.templates.ExecuteTemplate(w, "layout", frame{s, escaped})
 }
 
 // static serves the assets.
 func (r *renderer) static() http.Handler {
 	serve := http.StripPrefix(r.root, http.FileServerFS(r.assets))
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		if path.Ext(q.URL.Path) == "" || !strings.HasPrefix(q.URL.Path, r.root) { // a directory, or an old version
+		isFolder, isOld := path.Ext(q.URL.Path) == "", !strings.HasPrefix(q.URL.Path, r.root)
+		if isFolder || isOld {
 			http.NotFound(w, q)
 			return
 		}

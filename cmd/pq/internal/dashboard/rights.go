@@ -12,14 +12,15 @@ import (
 // rightTime is how long it is remembered what the user may do.
 const rightTime = time.Minute
 
-// may returns what the NATS user may do to a queue, as far as the server says. Otherwise it is offered,
-// and refused when somebody tries.
+// may returns what the NATS user may do to a queue. If the server does not say that, pages offer
+// everything, and the server refuses it when somebody tries.
 func (g *gateway) may(ctx context.Context, q queueRef) can {
 	permissions := g.permissions(ctx)
 	allows := func(verb subjects.Verb) bool {
 		subject, err := g.subject(q, verb)
 		return err == nil && (permissions == nil || permissions.Allows(subject))
 	}
+
 	return can{
 		Push:   allows(subjects.Push) || allows(subjects.Enqueue),
 		Config: allows(subjects.Config), Purge: allows(subjects.Purge),

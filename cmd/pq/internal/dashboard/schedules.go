@@ -3,20 +3,21 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -33,9 +34,9 @@ type schedulesView struct {
 	Pager pager
 	// Asked of Queues queues have said their schedules, so far while it is Running.
 	Asked, Queues int64
-	Running       bool
 	// Denied says why some queues cannot be asked.
-	Denied, Error string
+	Denied string
+	surveyState
 }
 
 // scheduleRow is a schedule of a queue.
@@ -63,12 +64,8 @@ type scheduleView struct {
 	form
 }
 
-// scheduleFields are the inputs of the form, by what errors call them.
-var scheduleFields = map[string]string{
-	"queue": "queue", "id": "id", "cron": "cron", "every": "every", "zone": "zone",
-	"priority": "priority", "value": "value", "headers": "headers", "group": subjects.HeaderGroup,
-	"jitter": "jitter", "if_missed": "if_missed", "overlap": "overlap", "until": "until",
-}
+// scheduleTexts are the inputs of the form that are members of a schedule's JSON, as they are.
+var scheduleTexts = strings.Fields("id cron every zone jitter if_missed overlap until")
 
 // listSchedules is the survey of the schedules of all queues.
 func (b *board) listSchedules(
@@ -77,6 +74,7 @@ func (b *board) listSchedules(
 	if err := b.live.awaitList(ctx); err != nil {
 		return v, err
 	}
+
 	queues, _, _ := b.live.all()
 	v.Queues = int64(len(queues))
 
@@ -102,6 +100,7 @@ func (b *board) listSchedules(
 			return err
 		})
 	}
+
 	err = asked.Wait()
 	return v.sorted(), err
 }
@@ -122,6 +121,7 @@ func (v schedulesView) sorted() schedulesView {
 			strings.Compare(a.ID, b.ID),
 		)
 	})
+
 	return v
 }
 
@@ -135,9 +135,7 @@ func (b *board) getSchedules(w http.ResponseWriter, r *http.Request) {
 		v.Rows[i].Can = b.gateway.may(r.Context(), v.Rows[i].Queue)
 	}
 	v.Pager = pagerOf("/schedules", query, from, len(v.Rows), v.Count)
-	if v.Running = state.running; state.err != nil {
-		v.Error = state.err.Error()
-	}
+	v.surveyState = state
 	b.showSurvey(w, b.newShell(r, "Schedules", "schedules"), "schedules", state, &v)
 }
 
@@ -164,11 +162,13 @@ func (b *board) getSchedule(w http.ResponseWriter, r *http.Request) {
 			b.failWith(w, r, err)
 			return
 		case record == nil:
-			b.fail(w, r, http.StatusNotFound, "No schedule", "There is no such schedule in this queue.")
+			const text = "There is no such schedule in this queue."
+			b.fail(w, r, http.StatusNotFound, "No schedule", text)
 			return
 		}
 		v.setRecord(record)
 	}
+
 	b.showSchedule(w, r, http.StatusOK, v)
 }
 
@@ -184,20 +184,17 @@ func (b *board) showSchedule(w http.ResponseWriter, r *http.Request, code int, v
 // setRecord fills the form with a schedule.
 func (v *scheduleView) setRecord(record *client.ScheduleRecord) {
 	v.Record, v.Binary = record, !isText(record.Value)
-	v.Fields = map[string]field{
-		"queue": {Value: v.Queue.Name}, "id": {Value: record.ID},
-		"cron": {Value: record.Cron}, "zone": {Value: record.Zone},
-		"priority": {Value: fmt.Sprint(record.Priority)}, "value": {Value: string(record.Value)},
-		"if_missed": {Value: record.IfMissed}, "overlap": {Value: record.Overlap},
-	}
-	for name, d := range map[string]client.Interval{"every": record.Every, "jitter": record.Jitter} {
-		if d != 0 {
-			v.Fields[name] = field{Value: time.Duration(d).String()}
+	var members map[string]any
+	data, _ := json.Marshal(record.Schedule) // never returns an error
+	_ = json.Unmarshal(data, &members)       // the same
+	for _, name := range scheduleTexts {
+		if text, ok := members[name].(string); ok {
+			v.Fields[name] = field{Value: text}
 		}
 	}
-	if !record.Until.IsZero() {
-		v.Fields["until"] = field{Value: record.Until.Format(time.RFC3339)}
-	}
+
+	v.Fields["priority"] = field{Value: strconv.FormatInt(record.Priority, 10)}
+	v.Fields["value"] = field{Value: string(record.Value)}
 
 	var lines strings.Builder
 	for name, values := range record.Headers {
@@ -209,6 +206,7 @@ func (v *scheduleView) setRecord(record *client.ScheduleRecord) {
 			}
 		}
 	}
+
 	v.Fields["headers"] = field{Value: lines.String()}
 }
 
@@ -226,7 +224,8 @@ func (b *board) postSchedule(w http.ResponseWriter, r *http.Request) {
 	if action == "remove" {
 		verb = subjects.Unschedule
 	}
-	_, err := ask(r.Context(), b.gateway, q, verb, func(ctx context.Context, q target.Queue) (any, error) {
+
+	act := func(q target.Queue, ctx context.Context) (any, error) {
 		switch action {
 		case "run":
 			return q.RunSchedule(ctx, id)
@@ -236,12 +235,16 @@ func (b *board) postSchedule(w http.ResponseWriter, r *http.Request) {
 			return nil, q.Unschedule(ctx, id)
 		}
 		return nil, fmt.Errorf("%w: a schedule has no action %.20q", client.ErrBadRequest, action)
-	})
+	}
+
+	_, err := ask(r.Context(), b.gateway, q, verb, act)
 	b.afterSchedule(w, r, q, id, action, err)
 }
 
 // afterSchedule logs what was done to a schedule, and shows all of them.
-func (b *board) afterSchedule(w http.ResponseWriter, r *http.Request, q queueRef, id, action string, err error) {
+func (b *board) afterSchedule(
+	w http.ResponseWriter, r *http.Request, q queueRef, id, action string, err error,
+) {
 	b.log(r, action+" schedule", q, "schedule", id, "error", err)
 	if err != nil {
 		b.failWith(w, r, err)
@@ -249,79 +252,81 @@ func (b *board) afterSchedule(w http.ResponseWriter, r *http.Request, q queueRef
 	}
 	b.schedules.expire()
 	b.details.forget(q)
-	http.Redirect(w, r, localPath(cmp.Or(r.PostForm.Get("back"), "/schedules")), http.StatusSeeOther)
+	back := localPath(cmp.Or(r.PostForm.Get("back"), "/schedules"))
+	http.Redirect(w, r, back, http.StatusSeeOther)
 }
 
 // setSchedule sets the schedule that the form describes. What the form does not have stays.
 func (b *board) setSchedule(w http.ResponseWriter, r *http.Request, q queueRef, id string) {
 	v := &scheduleView{Queue: q}
-	v.form = typed(r, slices.Collect(maps.Keys(scheduleFields))...)
-	isNew := r.PostForm.Has("new")
+	others := []string{"queue", "priority", "value", "headers", "group"}
+	v.form = typed(r, append(others, scheduleTexts...)...)
 	record, err := b.scheduleOf(r.Context(), q, id)
-	switch {
+	switch isNew := r.PostForm.Has("new"); {
 	case err != nil:
 		v.fail("queue", err)
 	case isNew && record != nil:
-		v.fail("id", errors.New("the queue has this schedule already: edit that, or choose another name"))
-	case !isNew:
-		v.Record = record
+		v.fail("id", errors.New("the queue has this schedule already: edit that"))
+	case record != nil:
+		v.Record, v.Binary = record, !isText(record.Value)
 	}
 
-	var s client.Schedule
-	if v.Record != nil {
-		s, v.Binary = v.Record.Schedule, !isText(v.Record.Value)
-	}
-	v.schedule(&s, r.PostForm)
+	s := v.schedule(r.PostForm)
 	code := http.StatusBadRequest
 	if !v.failed() {
-		_, err = ask(r.Context(), b.gateway, q, subjects.Schedule,
-			func(ctx context.Context, q target.Queue) (client.ScheduleRecord, error) {
-				return q.SetSchedule(ctx, s)
-			})
+		set := func(q target.Queue, ctx context.Context) (client.ScheduleRecord, error) {
+			return q.SetSchedule(ctx, s)
+		}
+		_, err = ask(r.Context(), b.gateway, q, subjects.Schedule, set)
 		if err == nil {
 			b.afterSchedule(w, r, q, id, "set", nil)
 			return
 		}
 		code = codeOf(err)
-		v.failWith(err, scheduleFields)
+		v.failWith(err)
 	}
+
 	b.showSchedule(w, r, code, v)
 }
 
-// schedule changes a schedule to what the form says.
-func (f *form) schedule(s *client.Schedule, posted url.Values) {
-	text := func(name string) string { return strings.TrimSpace(f.Fields[name].Value) }
-	s.ID, s.Cron, s.Zone = text("id"), text("cron"), text("zone")
-	s.IfMissed, s.Overlap = text("if_missed"), text("overlap")
-	for name, d := range map[string]*client.Interval{"every": &s.Every, "jitter": &s.Jitter} {
-		if *d = 0; text(name) != "" {
-			if d.UnmarshalText([]byte(text(name))) != nil {
-				f.fail(name, fmt.Errorf("want %s", d.Want()))
-			}
+// schedule returns the schedule that the form describes.
+func (v *scheduleView) schedule(posted url.Values) client.Schedule {
+	var was client.Schedule
+	if v.Record != nil {
+		was = v.Record.Schedule
+	}
+
+	members := map[string]string{}
+	for _, name := range scheduleTexts {
+		if text := strings.TrimSpace(v.Fields[name].Value); text != "" {
+			members[name] = text
 		}
 	}
 
-	s.Until, s.Priority = time.Time{}, 0
-	var err error
-	if until := text("until"); until != "" {
-		if s.Until, err = time.Parse(time.RFC3339, until); err != nil {
-			f.fail("until", errors.New("want a time such as 2030-01-02T15:04:05Z"))
-		}
+	data, _ := json.Marshal(members) // never returns an error
+	s, err := schedule.Decode[client.Schedule](data)
+	if err != nil {
+		v.failWith(fmt.Errorf("%w: %w", client.ErrBadRequest, err))
 	}
-	if priority := text("priority"); priority != "" {
+
+	s.Paused, s.Value, s.Headers = was.Paused, was.Value, was.Headers
+	if priority := strings.TrimSpace(v.Fields["priority"].Value); priority != "" {
 		if s.Priority, err = subjects.ParsePriority(priority); err != nil {
-			f.fail("priority", err)
+			v.fail("priority", err)
 		}
 	}
 
 	// Values that are hidden, or are no text, are not in the form.
 	if posted.Has("value") {
-		s.Value = []byte(unixLines(f.Fields["value"].Value))
+		s.Value = []byte(unixLines(v.Fields["value"].Value))
 	}
+
 	if posted.Has("headers") {
-		s.Headers = f.headers()
-		if group := text("group"); group != "" {
+		s.Headers = v.headers()
+		if group := strings.TrimSpace(v.Fields["group"].Value); group != "" {
 			s.Headers[subjects.HeaderGroup] = []string{group}
 		}
 	}
+
+	return s
 }

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxSearches run at a time, and keptSearches are kept with what they found, of maxMatches ids
-	// each, for searchTime.
+	// maxSearches run at a time. keptSearches are kept for searchTime, each with up to maxMatches
+	// ids that it found.
 	maxSearches  = 8
 	keptSearches = 64
 	maxMatches   = 10_000
@@ -82,6 +82,7 @@ func (s *searches) start(
 	if s.running >= maxSearches || s.ctx.Err() != nil {
 		return nil, errSearches
 	}
+
 	tooLong := errors.New("it took too long")
 	ctx, cancel := context.WithTimeoutCause(s.ctx, longestSearch, tooLong)
 	found := s.add(q, f, cancel)
@@ -95,6 +96,7 @@ func (s *searches) start(
 		defer s.mu.Unlock()
 		s.running--
 	})
+
 	return found, nil
 }
 

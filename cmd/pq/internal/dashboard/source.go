@@ -32,6 +32,7 @@ func sourceRows(text string) []settingRow {
 		setting := &settings.Setting{Name: sourcePrefix + name, About: about, Choices: choices}
 		return settingRow{Setting: setting, Value: value, Without: without}
 	}
+
 	return []settingRow{
 		row("stream", "stream to draw from", s.Stream, ""),
 		row("filter", "subjects to draw", s.Filter, "all"),
@@ -61,6 +62,7 @@ func parseField(text string) (any, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, nil
 	}
+
 	kind, name, _ := strings.Cut(text, " ")
 	name = strings.TrimSpace(name)
 	token, err := strconv.Atoi(name)
@@ -72,11 +74,12 @@ func parseField(text string) (any, error) {
 	case kind == "token" && err == nil:
 		return map[string]int{"token": token}, nil
 	}
+
 	return nil, errors.New("want a number, header and its name, or token and its number")
 }
 
-// source adds the source that the inputs describe to a change, unless it is the one that is set. rows
-// are what is set, of the inputs that were sent.
+// source adds the source that the inputs describe to a change, unless it is the one that is set.
+// rows are what is set, of the inputs that were sent.
 func (f *form) source(change *subjects.Change, rows []settingRow) (changed bool) {
 	member := map[string]string{}
 	isSet := false
@@ -86,24 +89,30 @@ func (f *form) source(change *subjects.Change, rows []settingRow) (changed bool)
 		changed = changed || typed.Value != row.Value
 		isSet = isSet || typed.Value != ""
 	}
+
 	if !changed {
 		return false
 	}
+
 	if !isSet {
 		_ = change.Set("source", "") // a reset cannot fail
 		return true
 	}
 
 	s := sourceJSON{
-		Stream: member["stream"], Domain: member["domain"], Filter: member["filter"], OnBad: member["on_bad"],
+		Stream: member["stream"], Domain: member["domain"],
+		Filter: member["filter"], OnBad: member["on_bad"],
 	}
+
 	var err error
 	if s.Priority, err = parseField(member["priority"]); err != nil {
 		f.fail(sourcePrefix+"priority", err)
 	}
+
 	if s.Group, err = parseField(member["group"]); err != nil {
 		f.fail(sourcePrefix+"group", err)
 	}
+
 	if start := member["start"]; start != "" {
 		s.Start = start
 		if n, err := strconv.ParseUint(start, 10, 64); err == nil {
@@ -122,5 +131,6 @@ func (f *form) source(change *subjects.Change, rows []settingRow) (changed bool)
 			f.fail(sourcePrefix+"stream", err)
 		}
 	}
+
 	return changed
 }

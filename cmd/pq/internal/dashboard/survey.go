@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// surveyFresh is how long a survey is shown at least, before a page begins another one. One that
-	// took long is shown surveyShare times as long as it took.
+	// A survey is shown for surveyFresh at least before a page begins another, and for surveyShare
+	// times as long as it took: so surveys take a fifth of the time at most.
 	surveyFresh = 5 * time.Second
 	surveyShare = 4
 	// firstWait is how long a page waits for a survey. Most take less.
@@ -27,14 +27,16 @@ type survey[V any] struct {
 	complete bool // result is of a whole survey
 	ended    time.Time
 	pause    time.Duration // from ended until the next one
+	expired  bool          // something has changed since the last one began
 	done     chan struct{}
 }
 
 // surveyState says how far a result is to be believed.
 type surveyState struct {
+	Running bool   // and the result is only a part
+	Error   string // of the last survey
 	asOf    time.Time
-	running bool // and the result is only a part
-	err     error
+	err     error // the same as Error
 }
 
 // look returns the last result. A new survey begins if that is old, and replaces it when it ends.
@@ -54,15 +56,18 @@ func (s *survey[V]) start() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	began := time.Now()
-	if isRunning := s.done != nil && s.ended.IsZero(); isRunning || began.Sub(s.ended) < s.pause {
+	isRunning := s.done != nil && s.ended.IsZero()
+	isFresh := !s.expired && began.Sub(s.ended) < s.pause
+	if isRunning || isFresh {
 		return s.done
 	}
 
 	done := make(chan struct{})
-	s.done, s.ended = done, time.Time{}
+	s.done, s.ended, s.expired = done, time.Time{}, false
 	if !s.complete {
-		s.state = surveyState{asOf: began, running: true}
+		s.state = surveyState{asOf: began, Running: true}
 	}
+
 	spawned := s.searches.spawn(func() {
 		ctx, cancel := context.WithTimeout(s.searches.ctx, longestSearch)
 		defer cancel()
@@ -88,14 +93,18 @@ func (s *survey[V]) end(began time.Time, result V, err error) {
 	defer s.mu.Unlock()
 	s.ended = time.Now()
 	s.pause = max(surveyFresh, surveyShare*s.ended.Sub(began))
-	if s.state.running, s.state.err = false, err; err == nil || !s.complete {
+	s.state = surveyState{asOf: s.state.asOf, err: err}
+	if err != nil {
+		s.state.Error = err.Error()
+	}
+	if err == nil || !s.complete {
 		s.result, s.state.asOf, s.complete = result, began, err == nil
 	}
 }
 
-// expire makes the next page wait for a new survey, because somebody has changed something.
+// expire makes the next page begin a new survey, because somebody has changed something.
 func (s *survey[V]) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pause = 0
+	s.expired = true
 }

@@ -21,7 +21,8 @@ const (
 	maxPeek  = 160 // runes in a list
 )
 
-// run is a piece of text of one sort: "" as it is, "esc" for what could not be seen, "cut" at its end.
+// run is a piece of text of one sort: "" as it is, "esc" for an invisible character that is written
+// out, "cut" for the mark at the end of a text that goes on.
 type run struct{ Sort, Text string }
 
 // runs makes visible what a text, such as a hostile one, has of control, bidi and zero-width
@@ -53,8 +54,14 @@ func runs(text string, most int) (list []run) {
 		b.WriteString(shown)
 		i += width
 	}
+
 	flush()
 	return list
+}
+
+// invisible are the tables of runes that fonts draw nothing for, though they can be printed.
+var invisible = []*unicode.RangeTable{
+	unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector,
 }
 
 // escaped returns how a rune is shown that could not be seen, "" for all others.
@@ -68,11 +75,12 @@ func escaped(r rune, bytes string) string {
 		return `\r`
 	case r < 0x80 && !unicode.IsPrint(r):
 		return fmt.Sprintf(`\x%02x`, r)
-	case unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector):
+	case unicode.IsPrint(r) && !unicode.In(r, invisible...):
 		return ""
 	case r > 0xffff:
 		return fmt.Sprintf(`\U%08x`, r)
 	}
+
 	return fmt.Sprintf(`\u%04x`, r)
 }
 
@@ -92,6 +100,7 @@ func showValue(value []byte, cut bool, as string) shownValue {
 	if cut {
 		whole = terminal.WholeRunes(value)
 	}
+
 	laidOut := layOut(value)
 
 	v := shownValue{Shown: len(value), JSON: laidOut != nil}
@@ -104,6 +113,7 @@ func showValue(value []byte, cut bool, as string) shownValue {
 	default:
 		v.As, v.Runs = "text", runs(string(whole), len(whole))
 	}
+
 	return v
 }
 
@@ -135,9 +145,14 @@ func layOut(value []byte) []byte {
 	}
 
 	var b bytes.Buffer
-	if deepest > maxDepth || !utf8.Valid(value) || json.Indent(&b, bytes.TrimSpace(value), "", "  ") != nil || b.Len() > maxJSON {
+	if deepest > maxDepth || !utf8.Valid(value) {
 		return nil
 	}
+
+	if json.Indent(&b, bytes.TrimSpace(value), "", "  ") != nil || b.Len() > maxJSON {
+		return nil
+	}
+
 	return b.Bytes()
 }
 

@@ -12,15 +12,16 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// The structs of this file are what the templates show. They hold raw numbers, times and bytes, which
-// the templates format. A nil pointer means that a number is not known, and is shown as a dash.
+// The structs of this file are what the templates show. They hold raw numbers, times and bytes,
+// which the templates format. A nil pointer means that a number is not known, and is shown as a
+// dash.
 
 // shell is what every page has besides its view.
 type shell struct {
 	// Title is the name of the page, such as that of a queue. Nav is the page marked in the
 	// navigation: "queues", "dead", "busy", "schedules", "bridges", or "" for none.
 	Title, Nav string
-	// Now is when the view was made; ages are relative to it. AsOf is when what it shows was last known.
+	// Now is when the view was made; ages are relative to it. AsOf is the time of what it shows.
 	Now, AsOf time.Time
 	// Refresh is how long until the page asks for itself again, 0 if it does not.
 	Refresh time.Duration
@@ -35,8 +36,8 @@ type shell struct {
 	Status     status
 }
 
-// status is how the dashboard is connected: State is "connected", "away" (no NATS, or no bridge answers)
-// or "denied", and Text says why, in the words of the client.
+// status is how the dashboard is connected: State is "connected", "away" (no NATS, or no bridge
+// answers) or "denied", and Text says why, in the words of the client.
 type status struct{ State, Text string }
 
 // queueRef is a queue.
@@ -151,7 +152,8 @@ type queueRow struct {
 type queueView struct {
 	queueRow
 	Can can
-	// Exists is false for a queue without items, settings and consumers. Denied says why it cannot be read.
+	// Exists is false for a queue without items, settings and consumers. Denied says why it cannot
+	// be read.
 	Exists bool
 	Denied string
 	// Info is what the bridge says, nil if it did not.
@@ -162,8 +164,8 @@ type queueView struct {
 	Head []itemRow
 	// Schedules are those of the queue; nil if the user may not list them.
 	Schedules []scheduleRow
-	// Push has the fields value, priority, delay, ttl, headers (lines of "Name: value"), group, msg_id
-	// and unique, and Pause has for.
+	// Push has the fields value, priority, delay, ttl, headers (lines of "Name: value"), group,
+	// msg_id and unique, and Pause has for.
 	Settings    settingsForm
 	Push, Pause form
 
@@ -282,13 +284,14 @@ type searchView struct {
 type itemView struct {
 	itemRow
 	Can can
-	// Gone says that the item is no longer there, or is no item of this queue: the text of the bridge.
+	// Gone says, in the words of the bridge, why the item cannot be shown, such as that it is not
+	// in the queue.
 	Gone string
 	// Rank is how many items would be served before it, nil unless it is ready.
 	Rank *int64
 	// As is how the value is shown: "text", "json", "hex", or "" for the best.
 	As string
-	// Search is what one came from, "" if that is no search.
+	// Search is the search that led here, "" without one.
 	Search string
 }
 
@@ -333,7 +336,7 @@ type actionView struct {
 	Search string
 	// Back is the page to go to then, "" for the list of the items.
 	Back string
-	// Error is what is wrong with what was typed or, afterwards, why it ended before all were tried.
+	// Error is what is wrong with what was typed or, once it ran, why it ended early.
 	Error string
 }
 
